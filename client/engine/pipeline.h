@@ -1,0 +1,123 @@
+// The pipeline of one session: stamp -> replicate -> DURABLE -> apply -> checkpoint -> trim
+// (DESIGN.md §2). It knows records and watermarks, not files: what a record does to the backing files
+// is the ApplySink's business (client/engine/volume.h implements it).
+//
+// All decisions are taken by a pure core (client/engine/replicator.h, a state machine without threads,
+// sockets or clocks); this class is the threads, sockets and files around it.
+//
+// Threads: every public method may be called from any thread. Whoever waits for durability also
+// receives acknowledgements itself (leader and followers), so that a lone synchronous writer is woken
+// by the ack's datagram and by nothing else.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/ids.h"
+#include "log/record.h"
+#include "log/state_file.h"
+#include "log/volume_config.h"
+
+namespace salius {
+
+// An issued record: header (encoded and decoded) and body, immutable, shared by the patches of its file,
+// the retransmit window and the applier. Freed when it is checkpointed and applied.
+class Record {
+ public:
+  const RecordHeader& header() const { return header_; }
+  Seq seq() const { return header_.seq; }
+  std::string_view body() const { return body_; }
+  const uint8_t* encoded_header() const { return encoded_; }
+
+ private:
+  friend class Pipeline;
+  RecordHeader header_;
+  uint8_t encoded_[kRecordHeaderBytes];
+  std::string body_;
+};
+using RecordRef = std::shared_ptr<const Record>;
+
+// What the caller wants stamped.
+struct RecordDraft {
+  Op op = Op::kWrite;
+  FileId file_id = kNoFileId;
+  uint64_t arg0 = 0, arg1 = 0, arg2 = 0;
+  std::string body;  // moved, never copied; at most kMaxRecordBody bytes
+};
+
+struct Watermarks {
+  Seq checkpoint = 0, applied = 0, durable = 0, issued = 0;
+};
+
+// The pipeline's way to the backing files.
+class ApplySink {
+ public:
+  virtual ~ApplySink() = default;
+  // Called once per record, in seq order, one at a time, only for durable records. A name operation
+  // that fails records its result for the waiting caller and returns OK; an error returned here means
+  // that acknowledged data cannot reach the disk: the volume turns read-only (I8).
+  virtual absl::Status Apply(const RecordRef& record) = 0;
+  // Makes every effect applied so far durable on the backing file system (I: checkpoint). An error is
+  // final, never retried.
+  virtual absl::Status SyncApplied() = 0;
+};
+
+struct PipelineOptions {
+  VolumeConfig config;
+  std::string session_name;  // for logs
+  // Called (on any thread) when the volume fails; after it every Issue and Wait returns the error.
+  std::function<void(const absl::Status&)> on_failure;
+};
+
+class Pipeline {
+ public:
+  // Starts a session on a clean (or just recovered) volume: notes (open, epoch + 1, mode local) before
+  // anything else, then opens sessions at the replicas in the background and heals to `replicated`.
+  // `dir` must hold the volume lock and outlive the pipeline, as must `sink`. `state` and `stable` are
+  // taken over.
+  static absl::StatusOr<std::unique_ptr<Pipeline>> Start(const VolumeDir& dir, StateFile state,
+                                                         class StableLog stable, ApplySink& sink,
+                                                         PipelineOptions options);
+  ~Pipeline();  // without Stop(): like a crash of the process, the volume stays open
+
+  // Stamps and sends one record. Blocks while the window is full or the k*tau deadline is near. The
+  // order of seqs is the order in which Issue returns to callers that hold a common lock. Errors:
+  // FAILED_PRECONDITION after fencing, INTERNAL after a failure (errno EIO in both).
+  absl::StatusOr<RecordRef> Issue(RecordDraft draft);
+
+  // Returns when `seq` and everything before it is durable (I1). Errors as Issue: then nothing is
+  // known about `seq`.
+  absl::Status WaitDurable(Seq seq);
+  // Returns when `seq` has been applied (which implies durable).
+  absl::Status WaitApplied(Seq seq);
+  // Applies what is durable on the calling thread when nobody else is at it. Never blocks. For a caller
+  // that has just waited: saves a wake-up of the applier.
+  void TryApply();
+
+  // Forces everything issued so far to be durable, applied, synced and noted as checkpointed.
+  absl::Status Checkpoint();
+
+  // Hands out volume-unique file ids, never reused; notes a new limit durably when a block is used up.
+  absl::StatusOr<FileId> NewFileId();
+
+  Watermarks watermarks() const;
+  // OK while the session is healthy, else the error that every call returns.
+  absl::Status health() const;
+  // Fills the replica, mode and watermark parts of a status answer.
+  void FillStatus(class StatusSink& out) const;
+
+  // Drains: everything durable, applied, synced, state noted clean, replicas told to drop. After OK
+  // nothing depends on a replica. On error the volume stays open and will be recovered.
+  absl::Status Stop();
+
+ private:
+  struct Impl;
+  explicit Pipeline(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace salius

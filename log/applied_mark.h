@@ -1,0 +1,35 @@
+// `.salius/applied`: the applied watermark as a shared mapping, for one purpose only. When just the
+// process died (same boot, same mount of the backing file system), the page cache is intact and so is
+// this page, so recovery need only replay what was not applied. After a power cut the file is
+// meaningless and is ignored: that is why the state names boot id and unique mount id.
+//
+// The order matters: Store(seq) is called after record `seq` was applied to the page cache.
+#pragma once
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/ids.h"
+
+namespace salius {
+
+class AppliedMark {
+ public:
+  // Creates or opens the file in `salius_fd` and maps it. For a new session call Reset.
+  static absl::StatusOr<AppliedMark> Open(int salius_fd);
+  void Reset(Epoch epoch);  // applied = 0 of `epoch`
+  void Store(Seq applied);  // monotone; one aligned 8-byte store
+  Epoch epoch() const;
+  Seq applied() const;
+
+  AppliedMark(AppliedMark&& other) noexcept;
+  AppliedMark& operator=(AppliedMark&& other) noexcept;
+  ~AppliedMark();
+
+ private:
+  explicit AppliedMark(uint64_t* page) : page_(page) {}
+  uint64_t* page_ = nullptr;  // [0] magic, [1] epoch, [2] applied, [3] check = epoch ^ magic
+};
+
+}  // namespace salius

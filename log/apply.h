@@ -1,0 +1,55 @@
+// Applying records to the backing file system: the one set of primitives that the engine's applier
+// and recovery's replay share, so that both end with the same bytes, owners, modes and names.
+//
+// All are idempotent ("records converge", DESIGN.md §2): doing one twice leaves what doing it once
+// leaves. All run with root's rights; owners and modes come from the record, never from the caller.
+// Errors carry the exact errno (common/file.h).
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "common/file.h"
+#include "common/ids.h"
+#include "log/record.h"
+
+namespace salius {
+
+// The xattr that holds a file's id: 8 bytes little-endian, in the trusted namespace so that it works
+// on every file type and no user can forge it. Hidden by the mount.
+inline constexpr char kFileIdXattr[] = "trusted.salius.id";
+
+// `fd` may be O_PATH (then /proc/self/fd is used). kNoFileId when the file has none. DATA_LOSS when
+// the attribute has a wrong size.
+absl::StatusOr<FileId> ReadFileId(int fd);
+absl::Status WriteFileId(int fd, FileId id);
+// As ReadFileId, for a name in a directory, not following symlinks.
+absl::StatusOr<FileId> ReadFileIdAt(int dirfd, const std::string& name);
+
+// Reopens an O_PATH descriptor with `flags` through /proc/self/fd.
+absl::StatusOr<UniqueFd> Reopen(int path_fd, int flags);
+
+// True for kWrite, kTruncate, kFallocate: the ops that "on disk up to" (kOnDisk) lets replay skip.
+bool IsDataOp(Op op);
+// True for kCreate, kLink, kUnlink, kRename: the ops that change names.
+bool IsNameOp(Op op);
+
+// Applies a data op to `fd`, which must be open for writing.
+absl::Status ApplyData(int fd, const RecordHeader& header, std::string_view body);
+// Applies kSetAttr, kSetXattr, kRemoveXattr to `fd` (O_PATH allowed, also symlinks and special files).
+// Removing an xattr that is not there is OK. Order inside one kSetAttr: owner, mode, times.
+absl::Status ApplyAttr(int fd, const RecordHeader& header, std::string_view body);
+
+// Makes the object that `create` describes as `name` in directory `tmp_dirfd` (.salius/tmp), complete
+// with id, owner, mode and xattrs. An older object of that name is removed first. Returns it open
+// O_PATH.
+absl::StatusOr<UniqueFd> MakeObject(int tmp_dirfd, const std::string& name, FileId id,
+                                    const CreateBody& create);
+// Name under which `id` stands in .salius/tmp and .salius/open: 16 hex digits.
+std::string IdName(FileId id);
+
+}  // namespace salius

@@ -1,0 +1,166 @@
+// The log record: one operation on a volume with its data, as it stands in a replica's memory, in
+// the stable log and inside a datagram. docs/log-format.md gives every byte; this header is the
+// only encoder and decoder.
+//
+// Invariants: a record never changes after it was stamped, so it is encoded once and the same bytes
+// go everywhere. The header carries its own checksum and the body's, so that the body's CRC can be
+// computed before the record is stamped (outside every lock).
+//
+// pure: no thread, lock, socket or clock.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "common/ids.h"
+
+namespace salius {
+
+// Operations. Numbers are on disk and on the wire and are never reused.
+enum class Op : uint16_t {
+  kWrite = 1,        // arg0 offset; body: the bytes
+  kTruncate = 2,     // arg0 new size
+  kFallocate = 3,    // arg0 offset, arg1 length, arg2 mode (FALLOC_FL_* subset)
+  kSetAttr = 4,      // body: AttrBody
+  kSetXattr = 5,     // body: XattrBody
+  kRemoveXattr = 6,  // body: XattrBody with an empty value
+  kCreate = 7,       // body: CreateBody; file_id is the new file's
+  kLink = 8,         // body: NameBody
+  kUnlink = 9,       // body: NameBody; arg0 = 1 when a directory is removed
+  kRename = 10,      // body: RenameBody
+  kCancel = 11,      // arg0: the seq that was refused after it became durable
+  kOnDisk = 12,      // arg0: "file_id's data is on disk up to this seq" (I3)
+  kAdopt = 13,       // body: AdoptBody; a file that was there before gets its id
+};
+
+// True when `op` is a number this version knows.
+bool KnownOp(uint16_t op);
+std::string_view OpName(Op op);
+
+inline constexpr uint32_t kRecordMagic = 0x31524C53;  // "SLR1"
+inline constexpr uint16_t kRecordVersion = 1;
+inline constexpr size_t kRecordHeaderBytes = 112;
+
+// The decoded fixed part of a record.
+struct RecordHeader {
+  Op op = Op::kWrite;
+  uint32_t body_bytes = 0;
+  uint32_t body_crc = 0;  // CRC32C of the body
+  VolumeId volume{};
+  Epoch epoch = 0;
+  Seq seq = 0;
+  uint64_t timestamp_ns = 0;  // primary's clock, strictly increasing within a volume
+  Seq durable_mark = 0;       // primary's durable watermark when stamped (same epoch)
+  Seq checkpoint_mark = 0;    // primary's noted checkpoint when stamped (same epoch)
+  FileId file_id = kNoFileId;
+  uint64_t arg0 = 0;
+  uint64_t arg1 = 0;
+  uint64_t arg2 = 0;
+
+  size_t total_bytes() const { return kRecordHeaderBytes + body_bytes; }
+  bool operator==(const RecordHeader&) const = default;
+};
+
+// Writes exactly kRecordHeaderBytes to `out`, checksum included.
+void EncodeRecordHeader(const RecordHeader& header, uint8_t* out);
+
+// Decodes and verifies the fixed part (magic, version, header checksum, known op, reserved bytes
+// zero, body_bytes <= kMaxRecordBody). Errors: DATA_LOSS for a bad checksum, INVALID_ARGUMENT for
+// anything that a correct encoder never writes, OUT_OF_RANGE when fewer than kRecordHeaderBytes are
+// given.
+absl::StatusOr<RecordHeader> DecodeRecordHeader(absl::Span<const uint8_t> bytes);
+
+// Decodes the header and verifies the body that follows it. `bytes` may be longer than the record.
+// Errors as above; DATA_LOSS when the body's checksum does not match; OUT_OF_RANGE when the body is
+// cut off.
+absl::StatusOr<RecordHeader> DecodeRecord(absl::Span<const uint8_t> bytes);
+
+// The whole record (header and body) as one string; for tests and recovery.
+std::string EncodeRecord(RecordHeader header, std::string_view body);
+
+// ---- bodies -------------------------------------------------------------------------------------
+// Each has Encode() and a static Decode() that refuses trailing bytes, names that are empty, "." or
+// "..", hold '/' or NUL, or are longer than kMaxNameBytes.
+
+// Which parts of AttrBody count.
+enum AttrMask : uint32_t {
+  kAttrMode = 1u << 0,
+  kAttrUid = 1u << 1,
+  kAttrGid = 1u << 2,
+  kAttrAtime = 1u << 3,
+  kAttrMtime = 1u << 4,
+};
+
+struct AttrBody {
+  uint32_t mask = 0;
+  uint32_t mode = 0;  // permission bits incl. suid, sgid, sticky (07777)
+  uint32_t uid = 0;
+  uint32_t gid = 0;
+  int64_t atime_sec = 0;
+  uint32_t atime_nsec = 0;
+  int64_t mtime_sec = 0;
+  uint32_t mtime_nsec = 0;
+  bool operator==(const AttrBody&) const = default;
+  std::string Encode() const;
+  static absl::StatusOr<AttrBody> Decode(std::string_view body);
+};
+
+struct XattrBody {
+  std::string name;
+  std::string value;
+  bool operator==(const XattrBody&) const = default;
+  std::string Encode() const;
+  static absl::StatusOr<XattrBody> Decode(std::string_view body);
+};
+
+struct NameBody {
+  FileId dir = kNoFileId;
+  std::string name;
+  bool operator==(const NameBody&) const = default;
+  std::string Encode() const;
+  static absl::StatusOr<NameBody> Decode(std::string_view body);
+};
+
+struct CreateBody {
+  FileId dir = kNoFileId;  // kNoFileId: nameless (O_TMPFILE), bound to .salius/open/ until linked
+  std::string name;        // empty only when nameless
+  uint32_t mode = 0;       // type and permission bits as they end up (umask, ACL, setgid applied)
+  uint32_t uid = 0;
+  uint32_t gid = 0;
+  uint64_t rdev = 0;
+  std::string symlink_target;                              // S_IFLNK only
+  std::vector<std::pair<std::string, std::string>> xattrs;  // inherited ACLs, security labels
+  bool operator==(const CreateBody&) const = default;
+  std::string Encode() const;
+  static absl::StatusOr<CreateBody> Decode(std::string_view body);
+};
+
+struct RenameBody {
+  FileId from_dir = kNoFileId;
+  std::string from_name;
+  FileId to_dir = kNoFileId;
+  std::string to_name;
+  uint32_t flags = 0;  // 0 or RENAME_NOREPLACE or RENAME_EXCHANGE
+  FileId other = kNoFileId;  // file displaced (flags 0) or exchanged; kNoFileId when none
+  bool operator==(const RenameBody&) const = default;
+  std::string Encode() const;
+  static absl::StatusOr<RenameBody> Decode(std::string_view body);
+};
+
+struct AdoptBody {
+  std::string path;         // relative to the volume's root, when adopted
+  int32_t handle_type = 0;  // name_to_handle_at(2)
+  std::string handle;
+  bool operator==(const AdoptBody&) const = default;
+  std::string Encode() const;
+  static absl::StatusOr<AdoptBody> Decode(std::string_view body);
+};
+
+}  // namespace salius

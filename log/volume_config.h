@@ -1,0 +1,75 @@
+// `.salius/volume.toml`: what `salius init` decided about a volume. Written once, read by the mount
+// and by recovery; mount options may override addresses and times for a session.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/ids.h"
+
+namespace salius {
+
+inline constexpr char kSaliusDir[] = ".salius";
+inline constexpr char kVolumeFileName[] = "volume.toml";
+inline constexpr char kStateFileName[] = "state";
+inline constexpr char kStableLogFileName[] = "stable.log";
+inline constexpr char kLockFileName[] = "lock";
+inline constexpr char kAppliedFileName[] = "applied";  // see log/applied_mark.h
+inline constexpr char kBallastFileName[] = "ballast";  // freed when recovery runs out of space
+inline constexpr char kOpenDirName[] = "open";         // hidden links of nameless files, by id
+inline constexpr char kTmpDirName[] = "tmp";           // objects being made, by id
+
+struct VolumeConfig {
+  VolumeId volume{};
+  std::vector<std::string> replicas;  // "host:port", m of them, may be empty (mode local only)
+  uint32_t acks = 1;                  // f: 1 <= f <= m (1 when m == 0)
+  uint64_t delta_us = 0;              // link delay bound
+  uint64_t tau_ms = 0;                // longest time a record may wait for the primary's disk
+  uint32_t k = 2;
+  uint64_t log_max_bytes = 0;     // uncheckpointed bytes a session may hold
+  uint64_t stable_log_bytes = 0;  // capacity of stable.log; at least 1.25 * log_max_bytes + 1 MiB
+  uint64_t bulk_limit_bytes = 0;  // unsynced bytes per file that are logged before the file goes bulk
+  uint64_t ballast_bytes = 0;     // space held back for recovery
+  uint32_t datagram_bytes = 0;    // 0: from the route's MTU
+  std::string multicast;          // "group:port", empty: unicast
+};
+
+// A config with every default of common/limits.h, a random UUID and no replicas.
+VolumeConfig DefaultVolumeConfig();
+
+// Checks ranges and relations: acks against the number of replicas, duplicate replicas, unresolvable
+// syntax, times > 0, stable_log_bytes large enough. INVALID_ARGUMENT says which value and what is
+// allowed.
+absl::Status ValidateVolumeConfig(const VolumeConfig& config);
+
+std::string VolumeConfigToToml(const VolumeConfig& config);
+// Unknown keys are an error that names them. `source` is used in messages.
+absl::StatusOr<VolumeConfig> VolumeConfigFromToml(std::string_view text, std::string_view source);
+
+// Makes `backing`/.salius with volume.toml, state (clean, epoch 0), stable.log, lock, ballast, open/ and
+// tmp/, all synced. ALREADY_EXISTS when there is a volume; on any failure what was made is removed.
+absl::Status CreateVolume(const std::string& backing, const VolumeConfig& config);
+
+// The open `.salius` directory of a volume, the backing directory, and the volume's config, with the
+// exclusive lock held for the life of the object (DESIGN.md §6, lock).
+struct VolumeDir {
+  std::string path;      // absolute path of the backing directory
+  int root_fd = -1;      // O_DIRECTORY | O_RDONLY
+  int salius_fd = -1;    // O_DIRECTORY | O_RDONLY
+  int lock_fd = -1;      // holds flock(LOCK_EX); -1 when opened without the lock
+  VolumeConfig config;
+
+  // `lock` false only for readers such as `salius status`. Errors: NOT_FOUND (no directory, no volume:
+  // says `salius init`), UNAVAILABLE (locked: names the holder's pid), FAILED_PRECONDITION (read-only,
+  // or on FUSE/NFS, which cannot keep the guarantees), INVALID_ARGUMENT (volume.toml).
+  static absl::StatusOr<VolumeDir> Open(const std::string& backing, bool lock);
+  VolumeDir() = default;
+  VolumeDir(VolumeDir&& other) noexcept;
+  VolumeDir& operator=(VolumeDir&& other) noexcept;
+  ~VolumeDir();
+};
+
+}  // namespace salius

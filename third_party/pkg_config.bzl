@@ -1,0 +1,53 @@
+"""A repository of cc_library targets for libraries that the system has installed."""
+
+def _run_pkg_config(ctx, target, option, modules):
+    result = ctx.execute(["pkg-config", option] + modules)
+    if result.return_code != 0:
+        fail("@{}//:{}: pkg-config {} {}: {}\nInstall the packages of deploy/packages.sh.".format(
+            ctx.name,
+            target,
+            option,
+            " ".join(modules),
+            result.stderr.strip(),
+        ))
+    return [f for f in result.stdout.replace("\n", " ").split(" ") if f]
+
+def _unique(flags):
+    seen = {}
+    for flag in flags:
+        seen[flag] = True
+    return seen.keys()
+
+def _impl(ctx):
+    build = ["package(default_visibility = [\"//visibility:public\"])", ""]
+    for target, entries in ctx.attr.targets.items():
+        modules = [e for e in entries if not e.startswith("-") and not e.startswith(":") and not e.startswith("@")]
+        linkopts = [e for e in entries if e.startswith("-l")]
+        defines = [e[2:] for e in entries if e.startswith("-D")]
+        deps = [e for e in entries if e.startswith(":") or e.startswith("@")]
+        if modules:
+            linkopts = linkopts + _run_pkg_config(ctx, target, "--libs", modules)
+            cflags = _run_pkg_config(ctx, target, "--cflags", modules)
+
+            # Headers are found in /usr/include by their full name (<fuse3/fuse.h>), so -I is left out.
+            defines = defines + [f[2:] for f in cflags if f.startswith("-D")]
+        build += [
+            "cc_library(",
+            "    name = {},".format(repr(target)),
+            "    defines = {},".format(repr(_unique(defines))),
+            "    linkopts = {},".format(repr(_unique(linkopts))),
+            "    deps = {},".format(repr(deps)),
+            ")",
+            "",
+        ]
+    ctx.file("BUILD.bazel", "\n".join(build))
+
+pkg_config = repository_rule(
+    implementation = _impl,
+    attrs = {
+        # Target name to its parts: a pkg-config module, "-lname", "-DNAME=value", or a label to depend on.
+        "targets": attr.string_list_dict(mandatory = True),
+    },
+    doc = "Makes cc_library targets from pkg-config modules and plain link options.",
+    local = True,
+)

@@ -1,0 +1,46 @@
+"""Every system library that Salius uses, as a Bazel repository each."""
+
+load("//third_party:pkg_config.bzl", "pkg_config")
+
+_ABSL_MODULES = [
+    "absl_" + m
+    for m in (
+        "algorithm_container any_invocable base bind_front bits btree cleanup core_headers fixed_array " +
+        "flags flags_commandlineflag flags_parse flags_reflection flags_usage flat_hash_map flat_hash_set " +
+        "function_ref hash inlined_vector node_hash_map random_random span stacktrace status statusor " +
+        "str_format strings symbolize synchronization throw_delegate time type_traits utility"
+    ).split(" ")
+]
+
+def salius_system_libs():
+    """Declares @absl, @spdlog and so on; names of targets are in third_party/README.md."""
+    pkg_config(name = "absl", targets = {
+        # absl/debugging's failure handler has a module name that does not follow its header.
+        "absl": _ABSL_MODULES + ["-labsl_failure_signal_handler"],
+    })
+    pkg_config(name = "benchmark", targets = {
+        "benchmark": ["benchmark"],
+        "benchmark_main": [":benchmark", "-lbenchmark_main"],
+    })
+    pkg_config(name = "fuse3", targets = {"fuse3": ["fuse3", "-D_FILE_OFFSET_BITS=64"]})
+    pkg_config(name = "grpc", targets = {
+        "grpc": ["grpc++", "protobuf", "-lgrpc++_reflection"],
+        "protobuf": ["protobuf"],
+    })
+    pkg_config(name = "gtest", targets = {
+        "gtest": ["gmock", "gtest"],
+        "gtest_main": ["gmock_main", "gmock", "gtest"],
+    })
+    pkg_config(name = "isal", targets = {"isal": ["libisal"]})
+    pkg_config(name = "libcrypto", targets = {"libcrypto": ["libcrypto"]})
+    pkg_config(name = "prometheus", targets = {"prometheus": ["prometheus-cpp-pull", "prometheus-cpp-core"]})
+    pkg_config(name = "rapidcheck", targets = {
+        # <rapidcheck/gtest.h> needs gtest, which the target brings along.
+        "rapidcheck": ["-lrapidcheck", "@gtest//:gtest"],
+    })
+    pkg_config(name = "spdlog", targets = {"spdlog": ["spdlog"]})
+    pkg_config(name = "systemd", targets = {"systemd": ["libsystemd"]})
+    pkg_config(name = "toml", targets = {
+        # Header only, and errors as values: no exception leaves the parser.
+        "toml": ["-DTOML_HEADER_ONLY=1", "-DTOML_EXCEPTIONS=0"],
+    })
