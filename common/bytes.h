@@ -1,0 +1,166 @@
+// Little-endian bytes: loads and stores, and cursors that never leave their buffer.
+//
+// Every decoder of bytes from the network or the disk reads through ByteReader: failure is sticky,
+// so a decoder reads all its fields and asks ok() once, before it believes any of them.
+#ifndef SALIUS_COMMON_BYTES_H_
+#define SALIUS_COMMON_BYTES_H_
+
+#include <algorithm>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+#include "absl/types/span.h"
+
+namespace salius {
+
+static_assert(std::endian::native == std::endian::little,
+              "formats are little-endian and loads and stores do not swap");
+
+namespace bytes_internal {
+template <typename T>
+inline T Load(const void* from) {
+  T value;
+  std::memcpy(&value, from, sizeof(value));
+  return value;
+}
+template <typename T>
+inline void Store(void* to, T value) {
+  std::memcpy(to, &value, sizeof(value));
+}
+}  // namespace bytes_internal
+
+// Little-endian value at a pointer of any alignment.
+inline uint8_t LoadU8(const void* from) { return bytes_internal::Load<uint8_t>(from); }
+inline uint16_t LoadU16(const void* from) { return bytes_internal::Load<uint16_t>(from); }
+inline uint32_t LoadU32(const void* from) { return bytes_internal::Load<uint32_t>(from); }
+inline uint64_t LoadU64(const void* from) { return bytes_internal::Load<uint64_t>(from); }
+inline void StoreU8(void* to, uint8_t value) { bytes_internal::Store(to, value); }
+inline void StoreU16(void* to, uint16_t value) { bytes_internal::Store(to, value); }
+inline void StoreU32(void* to, uint32_t value) { bytes_internal::Store(to, value); }
+inline void StoreU64(void* to, uint64_t value) { bytes_internal::Store(to, value); }
+
+// The bytes of a text as a span, and back. The memory stays the caller's.
+inline absl::Span<const uint8_t> AsBytes(std::string_view text) {
+  return {reinterpret_cast<const uint8_t*>(text.data()), text.size()};
+}
+inline std::string_view AsText(absl::Span<const uint8_t> bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+// Reads from the front of a buffer that must outlive it and everything it returns.
+class ByteReader {
+ public:
+  explicit ByteReader(absl::Span<const uint8_t> bytes) : rest_(bytes) {}
+  explicit ByteReader(std::string_view bytes) : rest_(AsBytes(bytes)) {}
+
+  // False once a read went past the end; then every read gives zero or nothing.
+  bool ok() const { return ok_; }
+  // Bytes not yet read; 0 after a failure.
+  size_t remaining() const { return rest_.size(); }
+  // True when everything was read and nothing failed: what a decoder of a whole message asks last.
+  bool AtEnd() const { return ok_ && rest_.empty(); }
+
+  uint8_t U8() { return Get<uint8_t>(); }
+  uint16_t U16() { return Get<uint16_t>(); }
+  uint32_t U32() { return Get<uint32_t>(); }
+  uint64_t U64() { return Get<uint64_t>(); }
+
+  // The next n bytes, in place; empty on failure.
+  absl::Span<const uint8_t> Bytes(size_t n) {
+    if (n > rest_.size()) {
+      Fail();
+      return {};
+    }
+    const absl::Span<const uint8_t> taken = rest_.first(n);
+    rest_.remove_prefix(n);
+    return taken;
+  }
+
+  // The next n bytes as text, in place; empty on failure.
+  std::string_view String(size_t n) { return AsText(Bytes(n)); }
+
+  // Takes n bytes that must all be zero (reserved fields, padding). If they are not, or are not
+  // there, returns false and fails the reader.
+  bool AllZero(size_t n) {
+    const absl::Span<const uint8_t> taken = Bytes(n);
+    if (!ok_) return false;
+    if (std::any_of(taken.begin(), taken.end(), [](uint8_t b) { return b != 0; })) Fail();
+    return ok_;
+  }
+
+  // Makes the reader fail: for a value that the decoder itself refuses.
+  void Fail() {
+    ok_ = false;
+    rest_ = {};
+  }
+
+ private:
+  template <typename T>
+  T Get() {
+    const absl::Span<const uint8_t> taken = Bytes(sizeof(T));
+    return ok_ ? bytes_internal::Load<T>(taken.data()) : T{0};
+  }
+
+  absl::Span<const uint8_t> rest_;
+  bool ok_ = true;
+};
+
+// Appends to a vector, which grows, or fills a span from its front, which must be large enough:
+// what does not fit is left out whole and makes ok() false for good. The buffer must outlive the
+// writer.
+class ByteWriter {
+ public:
+  explicit ByteWriter(std::vector<uint8_t>* out) : vector_(out) {}
+  explicit ByteWriter(absl::Span<uint8_t> out) : span_(out) {}
+
+  bool ok() const { return ok_; }
+  // Bytes written by this writer so far.
+  size_t written() const { return written_; }
+
+  void PutU8(uint8_t value) { Put(&value, sizeof(value)); }
+  void PutU16(uint16_t value) { Put(&value, sizeof(value)); }
+  void PutU32(uint32_t value) { Put(&value, sizeof(value)); }
+  void PutU64(uint64_t value) { Put(&value, sizeof(value)); }
+  void PutBytes(absl::Span<const uint8_t> bytes) { Put(bytes.data(), bytes.size()); }
+  void PutString(std::string_view text) { Put(text.data(), text.size()); }
+  void PutZeros(size_t n) {
+    if (uint8_t* to = Reserve(n); to != nullptr && n > 0) std::memset(to, 0, n);
+  }
+
+ private:
+  void Put(const void* from, size_t n) {
+    if (uint8_t* to = Reserve(n); to != nullptr && n > 0) std::memcpy(to, from, n);
+  }
+
+  // Where the next n bytes go; null, and failed, when they do not fit.
+  uint8_t* Reserve(size_t n) {
+    if (!ok_) return nullptr;
+    if (vector_ != nullptr) {
+      const size_t old_size = vector_->size();
+      vector_->resize(old_size + n);
+      written_ += n;
+      return vector_->data() + old_size;
+    }
+    if (n > span_.size() - written_) {
+      ok_ = false;
+      return nullptr;
+    }
+    uint8_t* const to = span_.data() + written_;
+    written_ += n;
+    return to;
+  }
+
+  std::vector<uint8_t>* vector_ = nullptr;
+  absl::Span<uint8_t> span_;
+  size_t written_ = 0;
+  bool ok_ = true;
+};
+
+}  // namespace salius
+
+#endif  // SALIUS_COMMON_BYTES_H_

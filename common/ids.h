@@ -1,0 +1,52 @@
+// The numbers that name things (DESIGN.md, "Words").
+#ifndef SALIUS_COMMON_IDS_H_
+#define SALIUS_COMMON_IDS_H_
+
+#include <array>
+#include <compare>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "absl/status/statusor.h"
+
+namespace salius {
+
+// One run of a primary, or of a recovery, on a volume. Larger than every one before.
+using Epoch = uint64_t;
+// Number of a record within its epoch, from 1.
+using Seq = uint64_t;
+// Number of a file or directory within its volume, never reused.
+using FileId = uint64_t;
+// One life of a replica's memory; random, changes whenever memory was lost.
+using Incarnation = uint64_t;
+
+inline constexpr FileId kNoFileId = 0;
+inline constexpr FileId kRootFileId = 1;
+
+// UUID of a volume. All zero is no volume.
+struct VolumeId {
+  std::array<uint8_t, 16> bytes{};
+
+  // From the 36 characters 8-4-4-4-12 in hexadecimal, either case. INVALID_ARGUMENT otherwise.
+  static absl::StatusOr<VolumeId> Parse(std::string_view text);
+
+  // A new random UUID (version 4), from the kernel.
+  static VolumeId Random();
+
+  // The form Parse() takes, in lower case.
+  std::string ToString() const;
+
+  friend bool operator==(const VolumeId&, const VolumeId&) = default;
+  friend auto operator<=>(const VolumeId&, const VolumeId&) = default;
+
+  template <typename H>
+  friend H AbslHashValue(H state, const VolumeId& id) {
+    return H::combine(std::move(state), id.bytes);
+  }
+};
+
+}  // namespace salius
+
+#endif  // SALIUS_COMMON_IDS_H_

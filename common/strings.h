@@ -1,0 +1,23 @@
+// Between std::string_view, which our interfaces take, and absl::string_view.
+//
+// The distribution builds Abseil with a string_view of its own, so the two do not convert into each
+// other. absl::StrFormat("%s") and fmt take a std::string_view as it is; absl::StrCat, StrSplit,
+// heterogeneous look-up and the Status constructors need Av().
+#ifndef SALIUS_COMMON_STRINGS_H_
+#define SALIUS_COMMON_STRINGS_H_
+
+#include <string_view>
+
+#include "absl/strings/string_view.h"
+
+namespace salius {
+
+// The same bytes as an absl::string_view.
+inline absl::string_view Av(std::string_view text) { return {text.data(), text.size()}; }
+
+// The same bytes as a std::string_view.
+inline std::string_view Sv(absl::string_view text) { return {text.data(), text.size()}; }
+
+}  // namespace salius
+
+#endif  // SALIUS_COMMON_STRINGS_H_
