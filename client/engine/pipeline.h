@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -32,12 +33,15 @@ class Record {
   Seq seq() const { return header_.seq; }
   std::string_view body() const { return body_; }
   const uint8_t* encoded_header() const { return encoded_; }
+  // What the issuer attached (RecordDraft::context): e.g. the slot for a name operation's result.
+  void* context() const { return context_.get(); }
 
  private:
   friend class Pipeline;
   RecordHeader header_;
   uint8_t encoded_[kRecordHeaderBytes];
   std::string body_;
+  std::shared_ptr<void> context_;
 };
 using RecordRef = std::shared_ptr<const Record>;
 
@@ -47,16 +51,42 @@ struct RecordDraft {
   FileId file_id = kNoFileId;
   uint64_t arg0 = 0, arg1 = 0, arg2 = 0;
   std::string body;  // moved, never copied; at most kMaxRecordBody bytes
+  std::shared_ptr<void> context;  // travels with the record to ApplySink::Apply, is not encoded
 };
 
 struct Watermarks {
   Seq checkpoint = 0, applied = 0, durable = 0, issued = 0;
 };
 
+// What `salius status`, the metrics and the logs show (I10: the mode the volume is really in).
+struct ReplicaReport {
+  std::string address;
+  bool member = false;     // in the noted state: its acks count
+  bool connected = false;  // has an open session and answers
+  Incarnation incarnation = 0;
+  Seq base = 0, contiguous = 0;
+  uint64_t lag_records = 0, lag_bytes = 0, rtt_us = 0, free_bytes = 0, resent = 0;
+  std::string problem;
+};
+struct PipelineStatus {
+  Epoch epoch = 0;
+  std::string mode;         // replicated, local, failed
+  std::string mode_detail;  // why, and what is under way
+  Watermarks marks;
+  uint64_t uncheckpointed_bytes = 0;
+  uint64_t oldest_uncheckpointed_ms = 0;
+  uint64_t stable_log_used_bytes = 0, stable_log_capacity_bytes = 0;
+  std::vector<ReplicaReport> replicas;
+  std::string failure;
+};
+
 // The pipeline's way to the backing files.
 class ApplySink {
  public:
   virtual ~ApplySink() = default;
+  // May run before Issue() has returned to the issuer (another thread saw the record become durable), so
+  // it must find what it needs under the node's lock or in record->context(). It may take node locks but
+  // never directory locks, and must never wait for the pipeline (Admit, Wait*, Checkpoint).
   // Called once per record, in seq order, one at a time, only for durable records. A name operation
   // that fails records its result for the waiting caller and returns OK; an error returned here means
   // that acknowledged data cannot reach the disk: the volume turns read-only (I8).
@@ -64,6 +94,22 @@ class ApplySink {
   // Makes every effect applied so far durable on the backing file system (I: checkpoint). An error is
   // final, never retried.
   virtual absl::Status SyncApplied() = 0;
+};
+
+class Pipeline;
+
+// Room reserved in the window (Pipeline::Admit).
+class Ticket {
+ public:
+  Ticket() = default;
+  Ticket(Ticket&& other) noexcept { *this = std::move(other); }
+  Ticket& operator=(Ticket&& other) noexcept;
+  ~Ticket();
+
+ private:
+  friend class Pipeline;
+  Pipeline* pipeline_ = nullptr;
+  uint64_t bytes_ = 0;
 };
 
 struct PipelineOptions {
@@ -84,10 +130,16 @@ class Pipeline {
                                                          PipelineOptions options);
   ~Pipeline();  // without Stop(): like a crash of the process, the volume stays open
 
-  // Stamps and sends one record. Blocks while the window is full or the k*tau deadline is near. The
-  // order of seqs is the order in which Issue returns to callers that hold a common lock. Errors:
-  // FAILED_PRECONDITION after fencing, INTERNAL after a failure (errno EIO in both).
-  absl::StatusOr<RecordRef> Issue(RecordDraft draft);
+  // Room in the window for `records` records with `body_bytes` bytes of bodies together (at most 2 MiB).
+  // Blocks while the window is full or the k*tau deadline is near. CALL IT WITHOUT HOLDING ANY LOCK that
+  // Apply takes (a full window opens only when records are applied and checkpointed): then take the node
+  // lock and Issue, which never blocks. Unused room is given back when the ticket is destroyed.
+  absl::StatusOr<Ticket> Admit(size_t records, size_t body_bytes);
+
+  // Stamps and sends one record, using room of `ticket`. Never blocks. Callers that hold a common lock get
+  // seqs in the order of their calls. Errors: FAILED_PRECONDITION after fencing, INTERNAL after a failure
+  // (errno EIO in both).
+  absl::StatusOr<RecordRef> Issue(Ticket& ticket, RecordDraft draft);
 
   // Returns when `seq` and everything before it is durable (I1). Errors as Issue: then nothing is
   // known about `seq`.
@@ -107,8 +159,7 @@ class Pipeline {
   Watermarks watermarks() const;
   // OK while the session is healthy, else the error that every call returns.
   absl::Status health() const;
-  // Fills the replica, mode and watermark parts of a status answer.
-  void FillStatus(class StatusSink& out) const;
+  PipelineStatus status() const;
 
   // Drains: everything durable, applied, synced, state noted clean, replicas told to drop. After OK
   // nothing depends on a replica. On error the volume stays open and will be recovered.
