@@ -1,0 +1,45 @@
+#include "common/host.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "absl/status/status.h"
+#include "absl/strings/ascii.h"
+#include "common/check.h"
+#include "common/file.h"
+
+namespace salius {
+namespace {
+
+// Newer than this distribution's headers (Linux 6.8).
+constexpr unsigned kStatxMntIdUnique = 0x4000;
+
+}  // namespace
+
+absl::StatusOr<std::string> BootId() {
+  SALIUS_ASSIGN_OR_RETURN(std::string id, ReadWholeFile("/proc/sys/kernel/random/boot_id"));
+  absl::StripAsciiWhitespace(&id);
+  if (id.empty()) return absl::InternalError("/proc/sys/kernel/random/boot_id is empty");
+  return id;
+}
+
+absl::StatusOr<uint64_t> UniqueMountId(int fd) {
+  struct statx result = {};
+  if (statx(fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, kStatxMntIdUnique, &result) != 0) {
+    return ErrnoStatus(errno, "statx");
+  }
+  if ((result.stx_mask & kStatxMntIdUnique) == 0) {
+    return absl::UnimplementedError("this kernel has no unique mount ids (Linux 6.8 has)");
+  }
+  return result.stx_mnt_id;
+}
+
+absl::StatusOr<std::string> Hostname() {
+  char name[256] = {};
+  if (gethostname(name, sizeof(name) - 1) != 0) return ErrnoStatus(errno, "gethostname");
+  return std::string(name);
+}
+
+}  // namespace salius

@@ -1,0 +1,165 @@
+#include "common/net.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netdb.h>
+#include <netinet/in.h>
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_format.h"
+
+namespace salius {
+namespace {
+
+// Decimal digits only: from_chars and the like take signs or stop early.
+bool ParsePort(std::string_view text, uint16_t* port) {
+  if (text.empty() || text.size() > 5) return false;
+  uint32_t value = 0;
+  for (const char c : text) {
+    if (c < '0' || c > '9') return false;
+    value = value * 10 + static_cast<uint32_t>(c - '0');
+  }
+  if (value > 65535) return false;
+  *port = static_cast<uint16_t>(value);
+  return true;
+}
+
+const sockaddr_in& AsV4(const SocketAddress& address) {
+  return *reinterpret_cast<const sockaddr_in*>(&address.storage);
+}
+
+const sockaddr_in6& AsV6(const SocketAddress& address) {
+  return *reinterpret_cast<const sockaddr_in6*>(&address.storage);
+}
+
+}  // namespace
+
+std::string HostPort::ToString() const {
+  const bool brackets = host.find(':') != std::string::npos;
+  return absl::StrFormat(brackets ? "[%s]:%d" : "%s:%d", host, port);
+}
+
+uint16_t SocketAddress::port() const {
+  if (storage.ss_family == AF_INET) return ntohs(AsV4(*this).sin_port);
+  if (storage.ss_family == AF_INET6) return ntohs(AsV6(*this).sin6_port);
+  return 0;
+}
+
+void SocketAddress::set_port(uint16_t port) {
+  if (storage.ss_family == AF_INET) {
+    reinterpret_cast<sockaddr_in*>(&storage)->sin_port = htons(port);
+  } else if (storage.ss_family == AF_INET6) {
+    reinterpret_cast<sockaddr_in6*>(&storage)->sin6_port = htons(port);
+  }
+}
+
+bool operator==(const SocketAddress& a, const SocketAddress& b) {
+  if (a.storage.ss_family != b.storage.ss_family) return false;
+  if (a.storage.ss_family == AF_INET) {
+    return AsV4(a).sin_port == AsV4(b).sin_port &&
+           AsV4(a).sin_addr.s_addr == AsV4(b).sin_addr.s_addr;
+  }
+  if (a.storage.ss_family == AF_INET6) {
+    return AsV6(a).sin6_port == AsV6(b).sin6_port &&
+           AsV6(a).sin6_scope_id == AsV6(b).sin6_scope_id &&
+           std::memcmp(&AsV6(a).sin6_addr, &AsV6(b).sin6_addr, sizeof(in6_addr)) == 0;
+  }
+  return a.length == b.length && std::memcmp(&a.storage, &b.storage, a.length) == 0;
+}
+
+absl::StatusOr<HostPort> ParseHostPort(std::string_view text, uint16_t default_port) {
+  const auto invalid = [&](const char* why) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("\"%s\" is not an address (host:port): %s", text, why));
+  };
+  HostPort result;
+  result.port = default_port;
+  std::string_view port;
+  bool has_port = false;
+  if (!text.empty() && text.front() == '[') {
+    const size_t close = text.find(']');
+    if (close == std::string_view::npos) return invalid("no closing bracket");
+    result.host = text.substr(1, close - 1);
+    const std::string_view rest = text.substr(close + 1);
+    if (!rest.empty() && rest.front() != ':') return invalid("text after the bracket");
+    has_port = !rest.empty();
+    if (has_port) port = rest.substr(1);
+  } else if (std::count(text.begin(), text.end(), ':') > 1) {
+    result.host = text;  // An IPv6 address without brackets has no port.
+  } else {
+    const size_t colon = text.find(':');
+    result.host = text.substr(0, colon);
+    has_port = colon != std::string_view::npos;
+    if (has_port) port = text.substr(colon + 1);
+  }
+  if (result.host.empty()) return invalid("no host");
+  if (has_port && !ParsePort(port, &result.port)) return invalid("the port is not 0 to 65535");
+  return result;
+}
+
+absl::StatusOr<SocketAddress> Resolve(const HostPort& host_port) {
+  addrinfo hints = {};
+  hints.ai_family = AF_UNSPEC;
+  hints.ai_socktype = SOCK_DGRAM;
+  hints.ai_flags = AI_NUMERICSERV;
+  const std::string port = absl::StrFormat("%d", host_port.port);
+  addrinfo* list = nullptr;
+  const int error = getaddrinfo(host_port.host.c_str(), port.c_str(), &hints, &list);
+  if (error != 0) {
+    const char* text = error == EAI_SYSTEM ? strerrordesc_np(errno) : gai_strerror(error);
+    const std::string message =
+        absl::StrFormat("cannot resolve host \"%s\": %s", host_port.host, text);
+    if (error == EAI_NONAME || error == EAI_NODATA) return absl::NotFoundError(message);
+    return absl::UnavailableError(message);
+  }
+  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner(list, &freeaddrinfo);
+  SocketAddress address;
+  std::memcpy(&address.storage, list->ai_addr, list->ai_addrlen);
+  address.length = list->ai_addrlen;
+  return address;
+}
+
+std::string FormatSockaddr(const sockaddr* address, socklen_t length) {
+  SocketAddress copy;
+  if (length > sizeof(copy.storage)) return "address too long";
+  std::memcpy(&copy.storage, address, length);
+  copy.length = length;
+  return FormatSockaddr(copy);
+}
+
+std::string FormatSockaddr(const SocketAddress& address) {
+  char text[INET6_ADDRSTRLEN] = {};
+  if (address.storage.ss_family == AF_INET) {
+    inet_ntop(AF_INET, &AsV4(address).sin_addr, text, sizeof(text));
+    return absl::StrFormat("%s:%d", text, address.port());
+  }
+  if (address.storage.ss_family == AF_INET6) {
+    inet_ntop(AF_INET6, &AsV6(address).sin6_addr, text, sizeof(text));
+    return absl::StrFormat("[%s]:%d", text, address.port());
+  }
+  return absl::StrFormat("family %d", address.storage.ss_family);
+}
+
+bool IsLoopback(const SocketAddress& address) {
+  if (address.storage.ss_family == AF_INET) {
+    return ntohl(AsV4(address).sin_addr.s_addr) >> 24 == 127;
+  }
+  if (address.storage.ss_family == AF_INET6) {
+    const in6_addr& ip = AsV6(address).sin6_addr;
+    return IN6_IS_ADDR_LOOPBACK(&ip) || (IN6_IS_ADDR_V4MAPPED(&ip) && ip.s6_addr[12] == 127);
+  }
+  return false;
+}
+
+bool IsMulticast(const SocketAddress& address) {
+  if (address.storage.ss_family == AF_INET)
+    return IN_MULTICAST(ntohl(AsV4(address).sin_addr.s_addr));
+  if (address.storage.ss_family == AF_INET6) return AsV6(address).sin6_addr.s6_addr[0] == 0xff;
+  return false;
+}
+
+}  // namespace salius

@@ -1,0 +1,60 @@
+// Names and addresses of hosts.
+#ifndef SALIUS_COMMON_NET_H_
+#define SALIUS_COMMON_NET_H_
+
+#include <sys/socket.h>
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+
+namespace salius {
+
+struct HostPort {
+  std::string host;
+  uint16_t port = 0;
+
+  // "host:port", with brackets around an IPv6 address.
+  std::string ToString() const;
+
+  friend bool operator==(const HostPort&, const HostPort&) = default;
+};
+
+// A socket address of any family with its length.
+struct SocketAddress {
+  sockaddr_storage storage{};
+  socklen_t length = 0;
+
+  const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&storage); }
+  sockaddr* get() { return reinterpret_cast<sockaddr*>(&storage); }
+  // Of an IPv4 or IPv6 address, in host order; 0 for other families.
+  uint16_t port() const;
+  void set_port(uint16_t port);
+
+  // Same family, address and port (and scope).
+  friend bool operator==(const SocketAddress& a, const SocketAddress& b);
+};
+
+// "host", "host:port", "[::1]:port", "[::1]" or a bare IPv6 address. Without a port it is
+// `default_port`. Port 0 is accepted (any free port, when listening). INVALID_ARGUMENT otherwise.
+absl::StatusOr<HostPort> ParseHostPort(std::string_view text, uint16_t default_port);
+
+// The first address of the host, by getaddrinfo(3); blocks as long as the resolver does. NOT_FOUND
+// when there is no such host, UNAVAILABLE when the resolver cannot tell now; both name the host.
+absl::StatusOr<SocketAddress> Resolve(const HostPort& host_port);
+
+// "1.2.3.4:7400", "[::1]:7400", or "family N" for anything else.
+std::string FormatSockaddr(const sockaddr* address, socklen_t length);
+std::string FormatSockaddr(const SocketAddress& address);
+
+// 127.0.0.0/8, ::1, or either mapped into IPv6.
+bool IsLoopback(const SocketAddress& address);
+
+// 224.0.0.0/4 or ff00::/8.
+bool IsMulticast(const SocketAddress& address);
+
+}  // namespace salius
+
+#endif  // SALIUS_COMMON_NET_H_
