@@ -10,7 +10,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
-#include <vector>
+#include <string_view>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -19,13 +20,6 @@
 #include "common/net.h"
 
 namespace salius {
-
-struct SocketAddress {
-  sockaddr_storage storage{};
-  socklen_t length = 0;
-  std::string ToString() const;
-  bool operator==(const SocketAddress& other) const;
-};
 
 struct OutDatagram {
   const SocketAddress* to = nullptr;
@@ -50,19 +44,23 @@ class UdpSocket {
   // the system's own otherwise.
   static absl::StatusOr<UdpSocket> Bind(const SocketAddress& local, const Options& options);
 
-  // Joins an IPv4 or IPv6 multicast group on the interface that routes to it (replicas).
-  absl::Status JoinGroup(const SocketAddress& group);
-  // For a sender: interface by local address, TTL 1, no loop back unless `loop`.
+  // Joins an IPv4 or IPv6 multicast group (replicas), on the interface named `interface` ("eth0"), or
+  // when that is empty on the one that routes to the group. Afterwards the socket receives only groups
+  // it joined itself. INVALID_ARGUMENT when `group` is not multicast, NOT_FOUND for the interface.
+  absl::Status JoinGroup(const SocketAddress& group, std::string_view interface = {});
+  // For a sender: interface by the socket's local address (when bound to one), TTL 1, no loop back to
+  // this host unless `loop`. INVALID_ARGUMENT when `group` is not multicast.
   absl::Status PrepareMulticastSend(const SocketAddress& group, bool loop);
 
   int fd() const { return fd_.get(); }
   absl::StatusOr<SocketAddress> local() const;
   int receive_buffer_bytes() const;  // what the kernel really gave
 
-  // Sends as many as it can without blocking; returns how many were handed to the kernel. A full socket
-  // buffer ends the batch early (not an error); per-destination errors (ECONNREFUSED, EHOSTUNREACH,
-  // ENETUNREACH, EPERM from a firewall) skip that datagram and are counted in send_errors(): a lost
-  // datagram is always possible.
+  // Sends as many as it can without blocking; returns how many of the first datagrams were handed to
+  // the kernel: fewer than batch.size() only when the socket's buffer is full (not an error). A datagram
+  // that the kernel refuses by itself (ECONNREFUSED, EHOSTUNREACH, ENETUNREACH, EPERM from a firewall,
+  // EMSGSIZE, ...) is skipped, is among those returned, and is counted in send_errors(): a lost datagram
+  // is always possible.
   size_t Send(absl::Span<const OutDatagram> batch);
   // Receives what is there, up to batch.size(). `wait`: block for the first one (interruptible only by
   // data; use poll for time-outs); otherwise return 0 when there is none. EINTR is retried.
@@ -70,8 +68,9 @@ class UdpSocket {
 
   uint64_t send_errors() const;
 
-  UdpSocket(UdpSocket&&) noexcept = default;
-  UdpSocket& operator=(UdpSocket&&) noexcept = default;
+  // Moving is for set-up only: no other thread may use either socket meanwhile.
+  UdpSocket(UdpSocket&& other) noexcept = default;
+  UdpSocket& operator=(UdpSocket&& other) noexcept = default;
 
  private:
   explicit UdpSocket(UniqueFd fd) : fd_(std::move(fd)) {}
@@ -80,9 +79,15 @@ class UdpSocket {
 };
 
 // Largest datagram payload that the route to `to` carries unfragmented: 1472 for Ethernet, 8972 for
-// jumbo, 65507 on loopback. From a connected probe socket's IP_MTU.
+// jumbo, 65507 on loopback (20 fewer over IPv6). From a connected probe socket's IP_MTU.
 absl::StatusOr<uint32_t> PathDatagramBytes(const SocketAddress& to);
 
-absl::StatusOr<SocketAddress> ResolveAddress(const HostPort& host_port);
+// The first address of the host (see Resolve in common/net.h).
+inline absl::StatusOr<SocketAddress> ResolveAddress(const HostPort& host_port) {
+  return Resolve(host_port);
+}
+
+// Name of the interface that has the address `local` ("lo" for 127.0.0.1). NOT_FOUND when none has.
+absl::StatusOr<std::string> InterfaceOf(const SocketAddress& local);
 
 }  // namespace salius

@@ -1,0 +1,241 @@
+#include "transport/udp_socket.h"
+
+#include <errno.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netinet/in.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "absl/cleanup/cleanup.h"
+#include "absl/strings/str_format.h"
+#include "common/check.h"
+#include "common/limits.h"
+#include "common/strings.h"
+
+namespace salius {
+namespace {
+
+// Datagrams per system call: more gains nothing (the call's own cost is spread thin by then), and the
+// headers of this many still fit the stack well.
+constexpr size_t kBatch = 64;
+
+template <typename T>
+absl::Status SetOption(int fd, int level, int option, const T& value, std::string_view what) {
+  if (setsockopt(fd, level, option, &value, sizeof(value)) != 0) return ErrnoStatus(errno, what);
+  return absl::OkStatus();
+}
+
+// The force variant goes beyond net.core.[rw]mem_max but needs CAP_NET_ADMIN.
+void SetBuffer(int fd, int force_option, int option, int bytes) {
+  if (setsockopt(fd, SOL_SOCKET, force_option, &bytes, sizeof(bytes)) == 0) return;
+  (void)setsockopt(fd, SOL_SOCKET, option, &bytes, sizeof(bytes));  // a hint; see receive_buffer_bytes
+}
+
+bool IsAny(const SocketAddress& address) {
+  if (address.storage.ss_family == AF_INET) {
+    return reinterpret_cast<const sockaddr_in*>(&address.storage)->sin_addr.s_addr == INADDR_ANY;
+  }
+  return IN6_IS_ADDR_UNSPECIFIED(&reinterpret_cast<const sockaddr_in6*>(&address.storage)->sin6_addr);
+}
+
+absl::Status CheckMulticast(const SocketAddress& group) {
+  if (IsMulticast(group)) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrFormat("%s is not a multicast address", FormatSockaddr(group)));
+}
+
+absl::StatusOr<UniqueFd> NewSocket(int family) {
+  UniqueFd fd(socket(family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  if (!fd.valid()) return ErrnoStatus(errno, "socket");
+  return fd;
+}
+
+}  // namespace
+
+absl::StatusOr<UdpSocket> UdpSocket::Bind(const SocketAddress& local, const Options& options) {
+  SALIUS_ASSIGN_OR_RETURN(UniqueFd fd, NewSocket(local.storage.ss_family));
+  SetBuffer(fd.get(), SO_RCVBUFFORCE, SO_RCVBUF, options.receive_buffer_bytes);
+  SetBuffer(fd.get(), SO_SNDBUFFORCE, SO_SNDBUF, options.send_buffer_bytes);
+  if (options.reuse_port) {
+    SALIUS_RETURN_IF_ERROR(SetOption(fd.get(), SOL_SOCKET, SO_REUSEPORT, int{1}, "SO_REUSEPORT"));
+  }
+  if (bind(fd.get(), local.get(), local.length) != 0) {
+    if (errno == EADDRINUSE) {
+      return absl::AlreadyExistsError(
+          absl::StrFormat("UDP port %d is in use (bind %s)", local.port(), FormatSockaddr(local)));
+    }
+    return ErrnoStatus(errno, "bind UDP " + FormatSockaddr(local));
+  }
+  return UdpSocket(std::move(fd));
+}
+
+absl::Status UdpSocket::JoinGroup(const SocketAddress& group, std::string_view interface) {
+  SALIUS_RETURN_IF_ERROR(CheckMulticast(group));
+  unsigned index = 0;
+  if (!interface.empty()) {
+    index = if_nametoindex(std::string(interface).c_str());
+    if (index == 0) {
+      return absl::NotFoundError(absl::StrFormat("no network interface \"%s\"", interface));
+    }
+  }
+  const std::string what = "join multicast group " + FormatSockaddr(group);
+  if (group.storage.ss_family == AF_INET) {
+    // Linux's default hands a socket every group that anyone on the host has joined.
+    SALIUS_RETURN_IF_ERROR(SetOption(fd(), IPPROTO_IP, IP_MULTICAST_ALL, int{0}, what));
+    ip_mreqn request{};
+    request.imr_multiaddr = reinterpret_cast<const sockaddr_in*>(&group.storage)->sin_addr;
+    request.imr_ifindex = static_cast<int>(index);
+    return SetOption(fd(), IPPROTO_IP, IP_ADD_MEMBERSHIP, request, what);
+  }
+  SALIUS_RETURN_IF_ERROR(SetOption(fd(), IPPROTO_IPV6, IPV6_MULTICAST_ALL, int{0}, what));
+  ipv6_mreq request{};
+  request.ipv6mr_multiaddr = reinterpret_cast<const sockaddr_in6*>(&group.storage)->sin6_addr;
+  request.ipv6mr_interface = index;
+  return SetOption(fd(), IPPROTO_IPV6, IPV6_JOIN_GROUP, request, what);
+}
+
+absl::Status UdpSocket::PrepareMulticastSend(const SocketAddress& group, bool loop) {
+  SALIUS_RETURN_IF_ERROR(CheckMulticast(group));
+  SALIUS_ASSIGN_OR_RETURN(const SocketAddress self, local());
+  unsigned index = 0;
+  if (!IsAny(self)) {
+    SALIUS_ASSIGN_OR_RETURN(const std::string interface, InterfaceOf(self));
+    index = if_nametoindex(interface.c_str());
+  }
+  const std::string what = "send to multicast group " + FormatSockaddr(group);
+  const int loop_option = loop ? 1 : 0;
+  const int hops = 1;  // replicas share the primary's network; nothing leaves it by accident
+  if (group.storage.ss_family == AF_INET) {
+    if (index != 0) {
+      ip_mreqn request{};
+      request.imr_ifindex = static_cast<int>(index);
+      SALIUS_RETURN_IF_ERROR(SetOption(fd(), IPPROTO_IP, IP_MULTICAST_IF, request, what));
+    }
+    SALIUS_RETURN_IF_ERROR(SetOption(fd(), IPPROTO_IP, IP_MULTICAST_TTL, hops, what));
+    return SetOption(fd(), IPPROTO_IP, IP_MULTICAST_LOOP, loop_option, what);
+  }
+  if (index != 0) {
+    SALIUS_RETURN_IF_ERROR(SetOption(fd(), IPPROTO_IPV6, IPV6_MULTICAST_IF, index, what));
+  }
+  SALIUS_RETURN_IF_ERROR(SetOption(fd(), IPPROTO_IPV6, IPV6_MULTICAST_HOPS, hops, what));
+  return SetOption(fd(), IPPROTO_IPV6, IPV6_MULTICAST_LOOP, loop_option, what);
+}
+
+absl::StatusOr<SocketAddress> UdpSocket::local() const {
+  SocketAddress address;
+  address.length = sizeof(address.storage);
+  if (getsockname(fd(), address.get(), &address.length) != 0) {
+    return ErrnoStatus(errno, "getsockname");
+  }
+  return address;
+}
+
+int UdpSocket::receive_buffer_bytes() const {
+  int bytes = 0;
+  socklen_t length = sizeof(bytes);
+  if (getsockopt(fd(), SOL_SOCKET, SO_RCVBUF, &bytes, &length) != 0) return 0;
+  return bytes;
+}
+
+size_t UdpSocket::Send(absl::Span<const OutDatagram> batch) {
+  size_t done = 0;
+  while (done < batch.size()) {
+    std::array<mmsghdr, kBatch> messages;
+    const size_t n = std::min(kBatch, batch.size() - done);
+    for (size_t i = 0; i < n; ++i) {
+      const OutDatagram& out = batch[done + i];
+      messages[i] = mmsghdr{};
+      msghdr& header = messages[i].msg_hdr;
+      header.msg_name = const_cast<sockaddr*>(out.to->get());
+      header.msg_namelen = out.to->length;
+      header.msg_iov = const_cast<iovec*>(out.parts.data());
+      header.msg_iovlen = out.parts.size();
+    }
+    const int sent = sendmmsg(fd(), messages.data(), static_cast<unsigned>(n), MSG_DONTWAIT);
+    if (sent > 0) {
+      done += static_cast<size_t>(sent);
+      continue;
+    }
+    if (errno == EINTR) continue;
+    if (errno == EAGAIN || errno == EWOULDBLOCK || errno == ENOBUFS) break;
+    // The error is that of the first datagram (or one that an earlier datagram left on the socket).
+    __atomic_fetch_add(&send_errors_, 1, __ATOMIC_RELAXED);
+    ++done;
+  }
+  return done;
+}
+
+absl::StatusOr<size_t> UdpSocket::Receive(absl::Span<InDatagram> batch, bool wait) {
+  std::array<mmsghdr, kBatch> messages;
+  std::array<iovec, kBatch> parts;
+  const size_t n = std::min(kBatch, batch.size());
+  for (size_t i = 0; i < n; ++i) {
+    InDatagram& in = batch[i];
+    parts[i] = iovec{in.buffer.data(), in.buffer.size()};
+    messages[i] = mmsghdr{};
+    msghdr& header = messages[i].msg_hdr;
+    header.msg_name = &in.from.storage;
+    header.msg_namelen = sizeof(in.from.storage);
+    header.msg_iov = &parts[i];
+    header.msg_iovlen = 1;
+  }
+  const int flags = wait ? MSG_WAITFORONE : MSG_DONTWAIT;
+  for (;;) {
+    const int got = recvmmsg(fd(), messages.data(), static_cast<unsigned>(n), flags, nullptr);
+    if (got >= 0) {
+      for (int i = 0; i < got; ++i) {
+        batch[i].bytes = messages[i].msg_len;
+        batch[i].truncated = (messages[i].msg_hdr.msg_flags & MSG_TRUNC) != 0;
+        batch[i].from.length = messages[i].msg_hdr.msg_namelen;
+      }
+      return static_cast<size_t>(got);
+    }
+    if (errno == EAGAIN || errno == EWOULDBLOCK) return size_t{0};
+    // ICMP's answers to datagrams sent earlier; each is reported once.
+    const bool answer = errno == ECONNREFUSED || errno == EHOSTUNREACH || errno == ENETUNREACH;
+    if (errno != EINTR && !answer) return ErrnoStatus(errno, "recvmmsg");
+  }
+}
+
+uint64_t UdpSocket::send_errors() const { return __atomic_load_n(&send_errors_, __ATOMIC_RELAXED); }
+
+absl::StatusOr<uint32_t> PathDatagramBytes(const SocketAddress& to) {
+  SALIUS_ASSIGN_OR_RETURN(UniqueFd fd, NewSocket(to.storage.ss_family));
+  if (connect(fd.get(), to.get(), to.length) != 0) {
+    return ErrnoStatus(errno, "route to " + FormatSockaddr(to));
+  }
+  const bool v4 = to.storage.ss_family == AF_INET;
+  int mtu = 0;
+  socklen_t length = sizeof(mtu);
+  if (getsockopt(fd.get(), v4 ? IPPROTO_IP : IPPROTO_IPV6, v4 ? IP_MTU : IPV6_MTU, &mtu, &length) !=
+      0) {
+    return ErrnoStatus(errno, "MTU of the route to " + FormatSockaddr(to));
+  }
+  const int headers = (v4 ? 20 : 40) + 8;
+  if (mtu <= headers) {
+    return absl::InternalError(absl::StrFormat("MTU of the route to %s is %d", FormatSockaddr(to), mtu));
+  }
+  return static_cast<uint32_t>(
+      std::min<size_t>(static_cast<size_t>(mtu - headers), kDatagramPayloadLoopback));
+}
+
+absl::StatusOr<std::string> InterfaceOf(const SocketAddress& local) {
+  ifaddrs* list = nullptr;
+  if (getifaddrs(&list) != 0) return ErrnoStatus(errno, "getifaddrs");
+  const absl::Cleanup free_list = [list] { freeifaddrs(list); };
+  for (const ifaddrs* i = list; i != nullptr; i = i->ifa_next) {
+    if (i->ifa_addr == nullptr || i->ifa_addr->sa_family != local.storage.ss_family) continue;
+    SocketAddress candidate;
+    candidate.length = local.length;
+    std::memcpy(&candidate.storage, i->ifa_addr,
+                local.storage.ss_family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6));
+    candidate.set_port(local.port());
+    if (candidate == local) return std::string(i->ifa_name);
+  }
+  return absl::NotFoundError("no network interface has the address " + FormatSockaddr(local));
+}
+
+}  // namespace salius
