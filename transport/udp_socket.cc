@@ -18,8 +18,8 @@
 namespace salius {
 namespace {
 
-// Datagrams per system call: more gains nothing (the call's own cost is spread thin by then), and the
-// headers of this many still fit the stack well.
+// Datagrams per system call: more gains nothing (the call's own cost is spread thin by then), and
+// the headers of this many still fit the stack well.
 constexpr size_t kBatch = 64;
 
 template <typename T>
@@ -31,14 +31,16 @@ absl::Status SetOption(int fd, int level, int option, const T& value, std::strin
 // The force variant goes beyond net.core.[rw]mem_max but needs CAP_NET_ADMIN.
 void SetBuffer(int fd, int force_option, int option, int bytes) {
   if (setsockopt(fd, SOL_SOCKET, force_option, &bytes, sizeof(bytes)) == 0) return;
-  (void)setsockopt(fd, SOL_SOCKET, option, &bytes, sizeof(bytes));  // a hint; see receive_buffer_bytes
+  (void)setsockopt(fd, SOL_SOCKET, option, &bytes,
+                   sizeof(bytes));  // a hint; see receive_buffer_bytes
 }
 
 bool IsAny(const SocketAddress& address) {
   if (address.storage.ss_family == AF_INET) {
     return reinterpret_cast<const sockaddr_in*>(&address.storage)->sin_addr.s_addr == INADDR_ANY;
   }
-  return IN6_IS_ADDR_UNSPECIFIED(&reinterpret_cast<const sockaddr_in6*>(&address.storage)->sin6_addr);
+  return IN6_IS_ADDR_UNSPECIFIED(
+      &reinterpret_cast<const sockaddr_in6*>(&address.storage)->sin6_addr);
 }
 
 absl::Status CheckMulticast(const SocketAddress& group) {
@@ -216,7 +218,8 @@ absl::StatusOr<uint32_t> PathDatagramBytes(const SocketAddress& to) {
   }
   const int headers = (v4 ? 20 : 40) + 8;
   if (mtu <= headers) {
-    return absl::InternalError(absl::StrFormat("MTU of the route to %s is %d", FormatSockaddr(to), mtu));
+    return absl::InternalError(
+        absl::StrFormat("MTU of the route to %s is %d", FormatSockaddr(to), mtu));
   }
   return static_cast<uint32_t>(
       std::min<size_t>(static_cast<size_t>(mtu - headers), kDatagramPayloadLoopback));

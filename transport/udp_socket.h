@@ -1,7 +1,7 @@
 // Batched datagram I/O on one UDP socket (recvmmsg, sendmmsg), unicast and multicast.
 //
-// Threads: Send and Receive may be called from different threads at once; the socket itself is the only
-// shared state.
+// Threads: Send and Receive may be called from different threads at once; the socket itself is the
+// only shared state.
 #pragma once
 
 #include <sys/socket.h>
@@ -40,30 +40,34 @@ class UdpSocket {
     int send_buffer_bytes = 8 << 20;
     bool reuse_port = false;
   };
-  // Binds to `local` (port 0: any). Errors: ALREADY_EXISTS when the port is in use (names the port),
-  // the system's own otherwise.
+  // Binds to `local` (port 0: any). Errors: ALREADY_EXISTS when the port is in use (names the
+  // port), the system's own otherwise.
   static absl::StatusOr<UdpSocket> Bind(const SocketAddress& local, const Options& options);
 
-  // Joins an IPv4 or IPv6 multicast group (replicas), on the interface named `interface` ("eth0"), or
-  // when that is empty on the one that routes to the group. Afterwards the socket receives only groups
-  // it joined itself. INVALID_ARGUMENT when `group` is not multicast, NOT_FOUND for the interface.
+  // Takes over a datagram socket of any family that is bound already.
+  static UdpSocket Adopt(UniqueFd fd) { return UdpSocket(std::move(fd)); }
+
+  // Joins an IPv4 or IPv6 multicast group (replicas), on the interface named `interface` ("eth0"),
+  // or when that is empty on the one that routes to the group. Afterwards the socket receives only
+  // groups it joined itself. INVALID_ARGUMENT when `group` is not multicast, NOT_FOUND for the
+  // interface.
   absl::Status JoinGroup(const SocketAddress& group, std::string_view interface = {});
-  // For a sender: interface by the socket's local address (when bound to one), TTL 1, no loop back to
-  // this host unless `loop`. INVALID_ARGUMENT when `group` is not multicast.
+  // For a sender: interface by the socket's local address (when bound to one), TTL 1, no loop back
+  // to this host unless `loop`. INVALID_ARGUMENT when `group` is not multicast.
   absl::Status PrepareMulticastSend(const SocketAddress& group, bool loop);
 
   int fd() const { return fd_.get(); }
   absl::StatusOr<SocketAddress> local() const;
   int receive_buffer_bytes() const;  // what the kernel really gave
 
-  // Sends as many as it can without blocking; returns how many of the first datagrams were handed to
-  // the kernel: fewer than batch.size() only when the socket's buffer is full (not an error). A datagram
-  // that the kernel refuses by itself (ECONNREFUSED, EHOSTUNREACH, ENETUNREACH, EPERM from a firewall,
-  // EMSGSIZE, ...) is skipped, is among those returned, and is counted in send_errors(): a lost datagram
-  // is always possible.
+  // Sends as many as it can without blocking; returns how many of the first datagrams were handed
+  // to the kernel: fewer than batch.size() only when the socket's buffer is full (not an error). A
+  // datagram that the kernel refuses by itself (ECONNREFUSED, EHOSTUNREACH, ENETUNREACH, EPERM from
+  // a firewall, EMSGSIZE, ...) is skipped, is among those returned, and is counted in
+  // send_errors(): a lost datagram is always possible.
   size_t Send(absl::Span<const OutDatagram> batch);
-  // Receives what is there, up to batch.size(). `wait`: block for the first one (interruptible only by
-  // data; use poll for time-outs); otherwise return 0 when there is none. EINTR is retried.
+  // Receives what is there, up to batch.size(). `wait`: block for the first one (interruptible only
+  // by data; use poll for time-outs); otherwise return 0 when there is none. EINTR is retried.
   absl::StatusOr<size_t> Receive(absl::Span<InDatagram> batch, bool wait);
 
   uint64_t send_errors() const;

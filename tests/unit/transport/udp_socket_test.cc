@@ -1,0 +1,263 @@
+// Real sockets on loopback: batches, truncation, refused destinations, ports in use, multicast.
+#include "transport/udp_socket.h"
+
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cstddef>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace salius {
+namespace {
+
+using ::testing::HasSubstr;
+
+SocketAddress Loopback(uint16_t port = 0) {
+  return ResolveAddress(HostPort{"127.0.0.1", port}).value();
+}
+
+UdpSocket BindLoopback(UdpSocket::Options options = {}) {
+  return UdpSocket::Bind(Loopback(), options).value();
+}
+
+// Receives until `want` datagrams are there or ten seconds have passed.
+std::vector<std::string> ReceiveAll(UdpSocket& socket, size_t want, size_t buffer_bytes = 2048) {
+  std::vector<std::string> got;
+  std::vector<std::vector<uint8_t>> buffers(100, std::vector<uint8_t>(buffer_bytes));
+  while (got.size() < want) {
+    pollfd ready{socket.fd(), POLLIN, 0};
+    if (poll(&ready, 1, 10000) <= 0) break;
+    std::vector<InDatagram> batch(buffers.size());
+    for (size_t i = 0; i < batch.size(); ++i) batch[i].buffer = absl::MakeSpan(buffers[i]);
+    const size_t n = socket.Receive(absl::MakeSpan(batch), /*wait=*/false).value();
+    for (size_t i = 0; i < n; ++i) {
+      got.emplace_back(reinterpret_cast<char*>(buffers[i].data()), batch[i].bytes);
+    }
+  }
+  return got;
+}
+
+size_t SendOne(UdpSocket& socket, const SocketAddress& to, const std::string& text) {
+  const iovec part{const_cast<char*>(text.data()), text.size()};
+  const OutDatagram out{&to, absl::MakeConstSpan(&part, 1)};
+  return socket.Send(absl::MakeConstSpan(&out, 1));
+}
+
+TEST(UdpSocketTest, BatchLargerThanOneSystemCallArrivesWholeAndInOrder) {
+  UdpSocket sender = BindLoopback();
+  UdpSocket receiver = BindLoopback();
+  const SocketAddress to = receiver.local().value();
+  std::vector<std::string> texts;
+  std::vector<std::vector<iovec>> parts;
+  std::vector<OutDatagram> batch;
+  for (int i = 0; i < 200; ++i) texts.push_back("datagram " + std::to_string(i));
+  for (std::string& text : texts) {
+    // Two parts each: they are gathered into one datagram.
+    parts.push_back({{text.data(), 4}, {text.data() + 4, text.size() - 4}});
+  }
+  for (const auto& p : parts) batch.push_back({&to, p});
+  EXPECT_EQ(sender.Send(batch), 200u);
+  EXPECT_EQ(ReceiveAll(receiver, 200), texts);
+  EXPECT_EQ(sender.send_errors(), 0u);
+}
+
+TEST(UdpSocketTest, ReceiveTellsTheSender) {
+  UdpSocket sender = BindLoopback();
+  UdpSocket receiver = BindLoopback();
+  SendOne(sender, receiver.local().value(), "x");
+  uint8_t buffer[16];
+  InDatagram in;
+  in.buffer = absl::MakeSpan(buffer);
+  ASSERT_EQ(receiver.Receive(absl::MakeSpan(&in, 1), /*wait=*/true).value(), 1u);
+  EXPECT_EQ(in.bytes, 1u);
+  EXPECT_FALSE(in.truncated);
+  EXPECT_EQ(in.from, sender.local().value());
+}
+
+TEST(UdpSocketTest, DatagramLargerThanTheBufferIsMarkedTruncated) {
+  UdpSocket sender = BindLoopback();
+  UdpSocket receiver = BindLoopback();
+  SendOne(sender, receiver.local().value(), std::string(100, 'x'));
+  uint8_t buffer[16];
+  InDatagram in;
+  in.buffer = absl::MakeSpan(buffer);
+  ASSERT_EQ(receiver.Receive(absl::MakeSpan(&in, 1), /*wait=*/true).value(), 1u);
+  EXPECT_TRUE(in.truncated);
+}
+
+TEST(UdpSocketTest, ReceiveWithoutWaitingReturnsZeroWhenThereIsNothing) {
+  UdpSocket receiver = BindLoopback();
+  uint8_t buffer[16];
+  InDatagram in;
+  in.buffer = absl::MakeSpan(buffer);
+  EXPECT_EQ(receiver.Receive(absl::MakeSpan(&in, 1), /*wait=*/false).value(), 0u);
+}
+
+TEST(UdpSocketTest, RefusedDestinationIsSkippedAndCounted) {
+  UdpSocket sender = BindLoopback();
+  UdpSocket receiver = BindLoopback();
+  SocketAddress closed;
+  {
+    UdpSocket gone = BindLoopback();
+    closed = gone.local().value();
+  }
+  // With error reporting on, the ICMP answer to the first datagram fails the next send.
+  const int on = 1;
+  ASSERT_EQ(setsockopt(sender.fd(), IPPROTO_IP, IP_RECVERR, &on, sizeof(on)), 0);
+  ASSERT_EQ(SendOne(sender, closed, "lost"), 1u);
+  pollfd error{sender.fd(), POLLERR, 0};
+  ASSERT_EQ(poll(&error, 1, 10000), 1);
+  std::string text = "kept";
+  const iovec part{text.data(), text.size()};
+  const SocketAddress open = receiver.local().value();
+  const OutDatagram batch[2] = {{&closed, absl::MakeConstSpan(&part, 1)},
+                                {&open, absl::MakeConstSpan(&part, 1)}};
+  EXPECT_EQ(sender.Send(batch), 2u);
+  EXPECT_EQ(sender.send_errors(), 1u);
+  EXPECT_EQ(ReceiveAll(receiver, 1), std::vector<std::string>{"kept"});
+}
+
+TEST(UdpSocketTest, RefusedAnswersDoNotFailReceive) {
+  UdpSocket socket = BindLoopback();
+  SocketAddress closed;
+  {
+    UdpSocket gone = BindLoopback();
+    closed = gone.local().value();
+  }
+  const int on = 1;
+  ASSERT_EQ(setsockopt(socket.fd(), IPPROTO_IP, IP_RECVERR, &on, sizeof(on)), 0);
+  ASSERT_EQ(SendOne(socket, closed, "lost"), 1u);
+  pollfd error{socket.fd(), POLLERR, 0};
+  ASSERT_EQ(poll(&error, 1, 10000), 1);
+  uint8_t buffer[16];
+  InDatagram in;
+  in.buffer = absl::MakeSpan(buffer);
+  const auto got = socket.Receive(absl::MakeSpan(&in, 1), /*wait=*/false);
+  ASSERT_TRUE(got.ok()) << got.status();
+  EXPECT_EQ(*got, 0u);
+}
+
+TEST(UdpSocketTest, OversizedDatagramIsSkippedAndCounted) {
+  UdpSocket sender = BindLoopback();
+  UdpSocket receiver = BindLoopback();
+  EXPECT_EQ(SendOne(sender, receiver.local().value(), std::string(65508, 'x')), 1u);
+  EXPECT_EQ(sender.send_errors(), 1u);
+  EXPECT_EQ(SendOne(sender, receiver.local().value(), std::string(65507, 'x')), 1u);
+  EXPECT_EQ(sender.send_errors(), 1u);
+  EXPECT_EQ(ReceiveAll(receiver, 1, 65507).at(0).size(), 65507u);
+}
+
+TEST(UdpSocketTest, PortInUseNamesThePort) {
+  UdpSocket first = BindLoopback();
+  const uint16_t port = first.local()->port();
+  const auto second = UdpSocket::Bind(Loopback(port), {});
+  EXPECT_EQ(second.status().code(), absl::StatusCode::kAlreadyExists);
+  EXPECT_THAT(std::string(second.status().message()), HasSubstr(std::to_string(port)));
+}
+
+TEST(UdpSocketTest, PortIsSharedWhenAsked) {
+  UdpSocket::Options shared;
+  shared.reuse_port = true;
+  UdpSocket first = BindLoopback(shared);
+  EXPECT_TRUE(UdpSocket::Bind(first.local().value(), shared).ok());
+}
+
+TEST(UdpSocketTest, BindToAForeignAddressFails) {
+  EXPECT_FALSE(UdpSocket::Bind(ResolveAddress(HostPort{"192.0.2.1", 0}).value(), {}).ok());
+}
+
+TEST(UdpSocketTest, ReceiveBufferIsReported) {
+  UdpSocket::Options options;
+  options.receive_buffer_bytes = 1 << 16;
+  EXPECT_GE(BindLoopback(options).receive_buffer_bytes(), 1 << 16);
+}
+
+// UDP over loopback never fills the sender's buffer, so a local datagram socket stands in for it.
+TEST(UdpSocketTest, FullSocketBufferEndsTheBatchEarly) {
+  const auto bind_local = [](const std::string& name, SocketAddress* address) {
+    UniqueFd fd(socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+    sockaddr_un local{};
+    local.sun_family = AF_UNIX;  // abstract: the name starts with a zero byte
+    name.copy(local.sun_path + 1, name.size());
+    address->length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+    std::memcpy(&address->storage, &local, address->length);
+    EXPECT_EQ(bind(fd.get(), address->get(), address->length), 0);
+    return UdpSocket::Adopt(std::move(fd));
+  };
+  SocketAddress from, to;
+  const std::string name = "salius-udp-socket-test-" + std::to_string(getpid());
+  UdpSocket sender = bind_local(name + "-s", &from);
+  UdpSocket receiver = bind_local(name + "-r", &to);
+  std::string text(4096, 'x');
+  const iovec part{text.data(), text.size()};
+  const std::vector<OutDatagram> batch(10000, OutDatagram{&to, absl::MakeConstSpan(&part, 1)});
+  const size_t sent = sender.Send(batch);
+  EXPECT_GT(sent, 0u);
+  EXPECT_LT(sent, batch.size());
+  EXPECT_EQ(sender.send_errors(), 0u);
+  EXPECT_EQ(ReceiveAll(receiver, sent, 4096).size(), sent);
+}
+
+TEST(PathDatagramBytesTest, LoopbackCarriesTheLargestDatagram) {
+  EXPECT_EQ(PathDatagramBytes(Loopback(9)).value(), 65507u);
+}
+
+TEST(PathDatagramBytesTest, NoRouteIsAnError) {
+  EXPECT_FALSE(PathDatagramBytes(ResolveAddress(HostPort{"255.255.255.255", 9}).value()).ok());
+}
+
+TEST(InterfaceOfTest, FindsLoopbackAndRefusesForeignAddresses) {
+  EXPECT_EQ(InterfaceOf(Loopback(7400)).value(), "lo");
+  EXPECT_EQ(InterfaceOf(ResolveAddress(HostPort{"192.0.2.1", 0}).value()).status().code(),
+            absl::StatusCode::kNotFound);
+}
+
+class MulticastTest : public ::testing::Test {
+ protected:
+  // A free port of a group in the local scope (RFC 2365).
+  UdpSocket BindGroup() {
+    UdpSocket::Options options;
+    options.reuse_port = true;
+    SocketAddress address = group_;
+    UdpSocket socket = UdpSocket::Bind(address, options).value();
+    group_ = socket.local().value();
+    return socket;
+  }
+  SocketAddress group_ = ResolveAddress(HostPort{"239.255.74.1", 0}).value();
+};
+
+TEST_F(MulticastTest, EveryMemberOnThisHostReceivesTheDatagram) {
+  UdpSocket one = BindGroup();
+  UdpSocket two = BindGroup();
+  ASSERT_TRUE(one.JoinGroup(group_, "lo").ok());
+  ASSERT_TRUE(two.JoinGroup(group_, "lo").ok());
+  UdpSocket sender = BindLoopback();
+  ASSERT_TRUE(sender.PrepareMulticastSend(group_, /*loop=*/true).ok());
+  ASSERT_EQ(SendOne(sender, group_, "to all"), 1u);
+  EXPECT_EQ(ReceiveAll(one, 1), std::vector<std::string>{"to all"});
+  EXPECT_EQ(ReceiveAll(two, 1), std::vector<std::string>{"to all"});
+}
+
+TEST_F(MulticastTest, UnicastAddressIsNoGroup) {
+  UdpSocket socket = BindLoopback();
+  EXPECT_EQ(socket.JoinGroup(Loopback(1)).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(socket.PrepareMulticastSend(Loopback(1), false).code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
+TEST_F(MulticastTest, UnknownInterfaceIsNamed) {
+  UdpSocket socket = BindGroup();
+  const absl::Status status = socket.JoinGroup(group_, "nosuchif0");
+  EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("nosuchif0"));
+}
+
+}  // namespace
+}  // namespace salius

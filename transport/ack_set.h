@@ -1,0 +1,57 @@
+// The set of seqs that one side of a session holds: a base, a contiguous prefix, and ranges above
+// it. It is what an acknowledgement says (proto/frame.h, AckPayload).
+//
+// Invariants: contiguous() >= base() - 1; ranges are disjoint, do not touch, and lie above
+// contiguous() + 1. Memory is bounded by `max_ranges`: a seq that would need one range more is
+// refused, so a hostile order of arrival costs re-sends, not memory.
+//
+// pure: no thread, lock, socket or clock.
+#pragma once
+
+#include <cstddef>
+
+#include "absl/container/btree_map.h"
+#include "common/ids.h"
+#include "proto/frame.h"
+
+namespace salius {
+
+class AckSet {
+ public:
+  enum class AddResult {
+    kAdded,      // was not held, now is
+    kHeld,       // was held or trimmed already
+    kBelowBase,  // never held here
+    kTooManyRanges,
+  };
+
+  // Ranges kept at most; each takes some 40 bytes.
+  static constexpr size_t kDefaultMaxRanges = 16384;
+
+  // `base` > 0: the first seq that can be held.
+  explicit AckSet(Seq base = 1, size_t max_ranges = kDefaultMaxRanges);
+
+  AddResult Add(Seq seq);
+  // What Add would answer, without adding.
+  AddResult Check(Seq seq) const;
+
+  // Everything up to `seq` counts as held from now on (it was dropped because it is checkpointed).
+  void TrimTo(Seq seq);
+
+  Seq base() const { return base_; }
+  Seq contiguous() const { return contiguous_; }
+  Seq highest() const;  // largest seq held; contiguous() when there are no ranges
+  bool Contains(Seq seq) const;
+  size_t range_count() const { return ranges_.size(); }
+
+  // Sets base, contiguous and the lowest ranges (at most kMaxAckRanges) of `ack`.
+  void FillAck(AckPayload& ack) const;
+
+ private:
+  Seq base_;
+  Seq contiguous_;
+  size_t max_ranges_;
+  absl::btree_map<Seq, Seq> ranges_;  // first -> last, inclusive
+};
+
+}  // namespace salius
