@@ -28,6 +28,7 @@
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -95,6 +96,9 @@ class Volume {
   Node* root();
   // Stable number for the front (FUSE nodeid may simply be the pointer); `ino` is the backing inode number.
   static ino_t InoOf(const Node& node);
+  // One word per node for the front, 0 at first, kept as long as the node lives; the volume never
+  // looks at it. (The FUSE front counts opens there and remembers how the inode is cached.)
+  static std::atomic<uint64_t>& FrontWord(Node& node);
 
   // ---- names. `.salius` in the root does not exist for callers: ENOENT, and EPERM/EACCES to make it.
   absl::StatusOr<Entry> Lookup(Node& dir, std::string_view name);
