@@ -9,6 +9,7 @@
 #include <set>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/time.h"
@@ -141,7 +142,7 @@ struct ConfigReader::Impl {
   template <typename T>
   T InRange(std::string_view key, T value, T default_value, T min, T max, const char* unit) {
     if (value >= min && value <= max) return value;
-    Error(Find(key), absl::StrFormat("%s: must be from %v to %v%s", key, min, max, unit));
+    Error(Find(key), absl::StrCat(Av(key), ": must be from ", min, " to ", max, unit));
     return default_value;
   }
 

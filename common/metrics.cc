@@ -73,8 +73,9 @@ class Registry : public prometheus::Collectable {
   std::vector<prometheus::MetricFamily> Collect() const override {
     absl::MutexLock lock(&mutex_);
     std::vector<prometheus::MetricFamily> result;
-    for (const auto& [name, family] : families_) {
-      std::visit([&](const auto& f) { result.push_back(Export(name, f)); }, family);
+    for (const auto& entry : families_) {
+      std::visit([&](const auto& family) { result.push_back(Export(entry.first, family)); },
+                 entry.second);
     }
     return result;
   }

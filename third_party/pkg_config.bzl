@@ -20,6 +20,8 @@ def _unique(flags):
 
 def _impl(ctx):
     build = ["package(default_visibility = [\"//visibility:public\"])", ""]
+    # Every repository lists whole families of libraries; a binary needs few of them at run time.
+    as_needed = ["-Wl,--as-needed"]
     for target, entries in ctx.attr.targets.items():
         modules = [e for e in entries if not e.startswith("-") and not e.startswith(":") and not e.startswith("@")]
         linkopts = [e for e in entries if e.startswith("-l")]
@@ -35,7 +37,7 @@ def _impl(ctx):
             "cc_library(",
             "    name = {},".format(repr(target)),
             "    defines = {},".format(repr(_unique(defines))),
-            "    linkopts = {},".format(repr(_unique(linkopts))),
+            "    linkopts = {},".format(repr(as_needed + _unique(linkopts))),
             "    deps = {},".format(repr(deps)),
             ")",
             "",
