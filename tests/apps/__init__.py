@@ -1,0 +1,1 @@
+"""Real applications through power cuts; see docs/testing.md."""

@@ -1,0 +1,101 @@
+"""SQLite, one transaction per row with synchronous=FULL, through real power cuts at random moments.
+
+Each cut: the writer runs on the mount, at a random row the primary loses power (SIGKILL of the daemon
+and the file system's shutdown, in either order), and by chance a replica restarts, or loses its memory
+where f allows it. The disk may have been ahead by chance. Then the host starts, the volume is recovered
+by salius-recover or by the next mount, and every row acknowledged since the first cut must be there.
+"""
+import time
+
+from harness import sqlite
+from harness.case import Case
+from harness.image import Image
+from harness.ledger import Ledger
+
+
+class SqliteSurvivesPowerCuts(Case):
+
+    def cuts(self, rig, journal, cuts, lose_one):
+        """Returns after `cuts` power cuts with everything acknowledged still there."""
+        ledger = Ledger()
+        began, modes = time.monotonic(), {"replicated": 0, "local": 0}
+        last = 0
+        for cut in range(cuts):
+            mode = "replicated" if self.rng.random() < 0.85 else None  # now and then: still healing
+            mount = rig.mount("recover=auto", mode=mode)
+            if cut:
+                last = sqlite.check(rig.file("db"), ledger)
+            writer = sqlite.SqliteWriter(rig.file("db"), journal, ledger, last + 1)
+            self.addCleanup(writer.kill)
+            writer.wait(ledger.total() + self.rng.randint(5, 120))
+            disk = rig.disk_ahead(self.rng) if self.rng.random() < 0.3 else "nothing"
+            modes[mount.mode()] += 1
+            rig.power_cut(shutdown_first=self.rng.random() < 0.3, also=writer.kill)
+            fate = self.replica_fate(rig, lose_one)
+            if self.rng.random() < 0.5:
+                done = rig.volume.recover()
+                self.assertEqual(done.returncode, 0, "cut %d (disk ahead: %s, replicas: %s)\n%s%s" % (
+                    cut, disk, fate, done.stdout, done.stderr))
+        rig.mount("recover=auto")
+        sqlite.check(rig.file("db"), ledger)
+        rig.mount_.umount()
+        sqlite.check(rig.backing_file("db"), ledger)
+        rig.image.check()
+        self.report("%d power cuts, %d rows acknowledged, all there; cut in mode %s; %.1f s a cut", cuts,
+                    ledger.total(), modes, (time.monotonic() - began) / cuts)
+
+    def replica_fate(self, rig, lose_one):
+        """What happens to a replica in the same night."""
+        victim = self.rng.choice(rig.replicas)
+        fate = self.rng.choice(["nothing", "restart", "lost" if lose_one else "restart"])
+        if fate == "restart":
+            victim.restart()
+        elif fate == "lost":
+            victim.reboot()
+        return "%s of %d" % (fate, victim.index)
+
+    def test_wal_mode_three_replicas_two_acks_one_may_lose_its_memory(self):
+        self.cuts(self.rig(m=3, acks=2), "wal", self.count(20, 60), lose_one=True)
+
+    def test_delete_mode_three_replicas_two_acks_one_may_lose_its_memory(self):
+        self.cuts(self.rig(m=3, acks=2), "delete", self.count(20, 60), lose_one=True)
+
+    def test_wal_mode_two_replicas_one_ack(self):
+        self.cuts(self.rig(m=2, acks=1), "wal", self.count(4, 20), lose_one=False)
+
+    def test_wal_mode_on_xfs(self):
+        self.cuts(self.rig(m=2, acks=2, fs="xfs"), "wal", self.count(3, 20), lose_one=True)
+
+
+class TheTestWouldSeeALoss(Case):
+    """Controls: the same cut with the records taken away must fail, or the test above shows nothing."""
+
+    def test_rows_are_missing_when_every_replica_loses_its_memory_and_recovery_is_forced(self):
+        rig = self.rig(m=2, acks=1)
+        rig.mount(mode="replicated")
+        ledger = Ledger()
+        writer = sqlite.SqliteWriter(rig.file("db"), "wal", ledger, 1)
+        self.addCleanup(writer.kill)
+        writer.wait(100)
+        self.assertEqual(rig.mount_.mode(), "replicated")
+        rig.power_cut(also=writer.kill)
+        for replica in rig.replicas:
+            replica.reboot()
+        self.assertEqual(rig.volume.recover().returncode, 4)
+        self.assertEqual(rig.volume.recover("--force").returncode, 0)
+        with self.assertRaises(sqlite.Damage):
+            sqlite.check(rig.backing_file("db"), ledger)
+
+    def test_rows_are_missing_when_sqlite_runs_under_eatmydata_on_the_bare_image(self):
+        image = self.own(Image("control", "ext4", 256))
+        for journal in ("wal", "delete"):
+            ledger = Ledger()
+            writer = sqlite.SqliteWriter(image.path + "/" + journal, journal, ledger, 1, ("eatmydata",))
+            self.addCleanup(writer.kill)
+            writer.wait(100)
+            image.shutdown()
+            writer.kill()
+            image.umount()
+            image.mount()
+            with self.assertRaises(sqlite.Damage):
+                sqlite.check(image.path + "/" + journal, ledger)

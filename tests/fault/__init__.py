@@ -1,0 +1,1 @@
+"""Faults against real binaries; see docs/testing.md."""

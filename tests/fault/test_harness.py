@@ -1,0 +1,130 @@
+"""The harness itself: a power cut loses what was not synced and nothing else, and the same harness
+catches a program that only pretends to sync. Without these, every other test here proves nothing."""
+import errno
+import os
+import shutil
+import socket
+import unittest
+
+from harness import sqlite
+from harness.case import Case
+from harness.image import Image
+from harness.ledger import Ledger
+from harness.net import PRIMARY_IP, Net, inside
+
+
+class PowerCut(Case):
+
+    def one(self, fs):
+        image = self.own(Image("cut-" + fs, fs, 512))
+        synced, lost = os.path.join(image.path, "synced"), os.path.join(image.path, "lost")
+        fd = os.open(synced, os.O_CREAT | os.O_WRONLY, 0o600)
+        os.write(fd, b"s" * 5000)
+        os.fsync(fd)
+        os.close(fd)
+        with open(lost, "wb") as f:
+            f.write(b"l" * 5000)
+        image.power_cut()
+        with open(synced, "rb") as f:
+            self.assertEqual(f.read(), b"s" * 5000)
+        self.assertFalse(os.path.exists(lost), "the cut let unsynced data reach the disk")
+        image.check()
+
+    def test_power_cut_keeps_what_was_synced_and_loses_the_rest_on_ext4(self):
+        self.one("ext4")
+
+    def test_power_cut_keeps_what_was_synced_and_loses_the_rest_on_xfs(self):
+        self.one("xfs")
+
+    def test_sync_after_the_shutdown_fails_and_reaches_nothing(self):
+        image = self.own(Image("after", "ext4", 64))
+        fd = os.open(os.path.join(image.path, "f"), os.O_CREAT | os.O_WRONLY, 0o600)
+        image.shutdown()
+        with self.assertRaises(OSError) as caught:
+            os.write(fd, b"x")
+            os.fsync(fd)
+        self.assertEqual(caught.exception.errno, errno.EIO)
+        os.close(fd)
+        image.umount()
+        image.mount()
+        self.assertFalse(os.path.exists(os.path.join(image.path, "f")))
+
+    def test_copy_of_a_mounted_image_is_a_disk_of_its_own(self):
+        image = self.own(Image("origin", "ext4", 64))
+        with open(os.path.join(image.path, "a"), "w") as f:
+            f.write("first")
+            f.flush()
+            os.fsync(f.fileno())
+        copy = self.own(image.copy("copy"))
+        with open(os.path.join(copy.path, "a"), "w") as f:
+            f.write("second")
+        with open(os.path.join(image.path, "a")) as f:
+            self.assertEqual(f.read(), "first")
+
+
+class Controls(Case):
+    """SQLite on the bare image: with real syncs nothing is lost, with eatmydata the loss is seen."""
+
+    def run_bare(self, journal, wrapper, cuts):
+        image = self.own(Image("bare", "ext4", 256))
+        damaged = 0
+        for cut in range(cuts):
+            db = os.path.join(image.path, "db%d" % cut)
+            ledger = Ledger()
+            writer = sqlite.SqliteWriter(db, journal, ledger, 1, wrapper, "extra")
+            self.addCleanup(writer.kill)
+            writer.wait(self.rng.randint(50, 150))
+            image.shutdown()
+            writer.kill()
+            image.umount()
+            image.mount()
+            try:
+                sqlite.check(db, ledger)
+            except sqlite.Damage:
+                damaged += 1
+        return damaged
+
+    def test_sqlite_with_real_syncs_loses_nothing_on_the_bare_image(self):
+        for journal in ("wal", "delete"):
+            with self.subTest(journal=journal):
+                self.assertEqual(self.run_bare(journal, (), self.count(2, 10)), 0)
+
+    def test_sqlite_under_eatmydata_loses_rows_and_the_check_sees_it(self):
+        self.assertTrue(shutil.which("eatmydata"), "eatmydata is not installed: deploy/packages.sh")
+        for journal in ("wal", "delete"):
+            with self.subTest(journal=journal):
+                cuts = self.count(2, 10)
+                self.assertEqual(self.run_bare(journal, ("eatmydata",), cuts), cuts)
+
+
+class Network(Case):
+
+    def test_dropped_packets_do_not_arrive_and_healing_brings_them_back(self):
+        net = self.own(Net(1))
+        with inside(net.replica(0)):
+            server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+            server.bind((net.ip(0), 7))
+            server.settimeout(0.3)
+        self.addCleanup(server.close)
+        with inside(net.primary):
+            client = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+            client.bind((PRIMARY_IP, 0))
+        self.addCleanup(client.close)
+
+        def arrives():
+            client.sendto(b"x", (net.ip(0), 7))
+            try:
+                return server.recv(10) == b"x"
+            except TimeoutError:
+                return False
+        self.assertTrue(arrives())
+        net.drop(0)
+        self.assertFalse(arrives())
+        net.heal(0)
+        self.assertTrue(arrives())
+        net.link(0, up=False)
+        self.assertFalse(arrives())
+
+
+if __name__ == "__main__":
+    unittest.main()

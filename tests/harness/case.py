@@ -1,0 +1,61 @@
+"""Base class of the tests: seeds, clean-up, and what is printed when one fails."""
+import hashlib
+import os
+import random
+import sys
+import unittest
+
+from harness import run as harness_run
+from harness.proc import tail
+from harness.rig import Rig
+
+
+class Case(unittest.TestCase):
+    """Every test gets self.rng, seeded by the run's seed and its own name."""
+
+    def setUp(self):
+        run = harness_run.current()
+        name = self.id()
+        self.rng = random.Random(int.from_bytes(hashlib.sha256(
+            ("%d %s" % (run.seed, name)).encode()).digest()[:8], "little"))
+        self.long_run = run.long_run
+        self._logs_before = set(os.listdir(run.dir))
+        self.addCleanup(self._show_logs)
+
+    def _show_logs(self):
+        """When the test failed: the ends of the logs that it made."""
+        outcome = self._outcome
+        failed = any(error for _, error in getattr(outcome, "errors", ()) if error) or not outcome.success
+        run = harness_run.current()
+        if not failed:
+            return
+        print("---- %s failed; seed %d" % (self.id(), run.seed), file=sys.stderr)
+        keep = os.environ.get("SALIUS_TEST_KEEP_LOGS")
+        for name in sorted(set(os.listdir(run.dir)) - self._logs_before):
+            path = os.path.join(run.dir, name)
+            if not name.endswith(".log"):
+                continue
+            print("---- %s\n%s" % (name, tail(path, 30)), file=sys.stderr)
+            if keep:
+                os.makedirs(keep, exist_ok=True)
+                with open(path, "rb") as src, open(os.path.join(keep, name), "wb") as dst:
+                    dst.write(src.read())
+
+    def rig(self, *args, **kwargs):
+        """A Rig that is closed after the test, whatever happens."""
+        rig = Rig(*args, **kwargs)
+        self.addCleanup(rig.close)
+        return rig
+
+    def own(self, thing):
+        """Registers thing.close() for after the test."""
+        self.addCleanup(thing.close)
+        return thing
+
+    def report(self, text, *args):
+        """One line about what really happened, in the run's output."""
+        print("    %s: %s" % (self._testMethodName, text % args if args else text), flush=True)
+
+    def count(self, short, long):
+        """How often: `short` in the ordinary run, `long` with --long."""
+        return long if self.long_run else short

@@ -1,0 +1,137 @@
+"""A real file system on a loop device over a sparse file, whose power can be cut.
+
+power_cut() is the file system's own shutdown ioctl with NOLOGFLUSH: from then on nothing reaches the
+device, neither data nor the journal in memory, and every open file gives EIO. After umount and mount
+the file system holds what a disk holds after the plug was pulled: what had been synced, and whatever
+write-back had happened to write. (A disk that lies about flushes is not simulated.)
+"""
+import errno
+import fcntl
+import os
+import struct
+
+from harness.run import HarnessError, current, sh, wait_until
+
+# EXT4_IOC_SHUTDOWN == XFS_IOC_GOINGDOWN == _IOR('X', 125, __u32)
+IOC_SHUTDOWN = 0x8004587D
+NOLOGFLUSH = 2  # EXT4_GOING_FLAGS_NOLOGFLUSH, XFS_FSOP_GOING_FLAGS_NOLOGFLUSH
+
+
+def mounts():
+    """{mount point: (type, source, options)} of this mount namespace; the last one on top wins."""
+    table = {}
+    with open("/proc/self/mountinfo") as f:
+        for line in f:
+            left, right = line.rstrip("\n").split(" - ")
+            point = left.split()[4].encode().decode("unicode_escape")
+            kind, source = right.split()[:2]
+            table[point] = (kind, source, left.split()[5])
+    return table
+
+
+class Image:
+    """`fs` is ext4 or xfs; `size_mb` is sparse. Mounted at self.path after construction."""
+
+    _serial = 0
+
+    def __init__(self, name, fs="ext4", size_mb=512, mkfs_options=(), mount_options="", source=None):
+        run = current()
+        Image._serial += 1
+        name = "%s%d" % (name, Image._serial)
+        self.name, self.fs, self.mount_options = name, fs, mount_options
+        self.file = os.path.join(run.dir, name + ".img")
+        self.path = os.path.join(run.dir, name)
+        self.loop = None
+        self.cuts = 0
+        if source is None:
+            with open(self.file, "xb") as f:
+                f.truncate(size_mb << 20)
+            if fs == "ext4":
+                sh("mkfs.ext4", "-q", "-E", "lazy_itable_init=1,lazy_journal_init=1,nodiscard",
+                   *mkfs_options, self.file)
+            elif fs == "xfs":
+                sh("mkfs.xfs", "-q", "-K", *mkfs_options, self.file)
+            else:
+                raise HarnessError("no such file system here: " + fs)
+        else:
+            sh("cp", "--sparse=always", source, self.file)
+        os.mkdir(self.path)
+        try:
+            self.loop = sh("losetup", "--find", "--show", self.file).stdout.strip()
+            self.mount()
+        except BaseException:
+            self.close()
+            raise
+
+    def mount(self, options=""):
+        both = ",".join(o for o in (self.mount_options, options, "nouuid" if self.fs == "xfs" else "") if o)
+        sh("mount", "-t", self.fs, *(["-o", both] if both else []), self.loop, self.path)
+
+    def mounted(self):
+        return self.path in mounts()
+
+    def umount(self):
+        """Unmounts; not lazily, so that it fails when some process still uses the file system."""
+        if not self.mounted():
+            return
+        # The kernel may still be dropping the descriptors of a process that was killed just now.
+        errors = []
+
+        def attempt():
+            done = sh("umount", self.path, check=False)
+            errors.append(done.stderr)
+            return done.returncode == 0
+        wait_until(attempt, 20, lambda: "umount %s: %s" % (self.path, errors[-1]), 0.02)
+        # A mount namespace that is still dying may hold the old superblock; mounting would give that one back.
+        wait_until(self._device_free, 20, self.loop + " is still in use after umount", 0.02)
+
+    def _device_free(self):
+        try:
+            os.close(os.open(self.loop, os.O_RDONLY | os.O_EXCL))
+            return True
+        except OSError as error:
+            if error.errno != errno.EBUSY:
+                raise
+            return False
+
+    def shutdown(self):
+        """The plug is pulled: nothing written or synced from now on reaches the device."""
+        fd = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            fcntl.ioctl(fd, IOC_SHUTDOWN, struct.pack("I", NOLOGFLUSH))
+        finally:
+            os.close(fd)
+        self.cuts += 1
+
+    def power_cut(self):
+        """shutdown(), then the machine starts again: umount and mount, which replays the journal.
+        Whoever uses the file system must have been killed before."""
+        self.shutdown()
+        self.umount()
+        self.mount()
+
+    def copy(self, name):
+        """A second Image from the bytes on this one's device now, mounted beside it: the disk as a
+        power cut at this moment would leave it. May be called while this one is mounted and in use."""
+        return Image(name, self.fs, mount_options=self.mount_options, source=self.file)
+
+    def check(self):
+        """fsck, read only, of the unmounted image; raises when it is damaged."""
+        self.umount()
+        if self.fs == "ext4":
+            sh("e2fsck", "-fn", self.loop)
+        else:
+            sh("xfs_repair", "-n", self.loop)
+        self.mount()
+
+    def close(self):
+        """Unmounts (lazily when it must) and removes everything. Idempotent."""
+        if self.mounted() and sh("umount", self.path, check=False).returncode != 0:
+            sh("umount", "-l", self.path, check=False)
+        if self.loop:
+            sh("losetup", "-d", self.loop, check=False)
+            self.loop = None
+        if os.path.exists(self.file):
+            os.unlink(self.file)
+        if os.path.isdir(self.path) and not self.mounted():
+            os.rmdir(self.path)

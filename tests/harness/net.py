@@ -1,0 +1,111 @@
+"""Network namespaces: one for the primary, one for each replica, one with the bridge between them.
+
+Nothing is added to the host's own namespace, so that addresses never collide. Names begin with the
+run's id. Packets are dropped by iptables inside a replica's namespace (netem is not everywhere).
+"""
+import contextlib
+import ctypes
+import os
+
+from harness.run import HarnessError, current, sh
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_CLONE_NEWNET = 0x40000000
+PRIMARY_IP = "10.77.0.1"
+
+
+class Net:
+    """`count` replicas' namespaces, addresses ip(i), all up and reachable when the constructor is done."""
+
+    _serial = 0
+
+    def __init__(self, count):
+        Net._serial += 1
+        self.prefix = "%s-%d" % (current().id, Net._serial)
+        self.count = count
+        self._made = []
+        try:
+            self._build()
+        except BaseException:
+            self.close()
+            raise
+
+    def _build(self):
+        switch = self._add("sw")
+        sh("ip", "-n", switch, "link", "add", "br0", "type", "bridge")
+        sh("ip", "-n", switch, "link", "set", "br0", "up")
+        self.primary = self._add("p")
+        self._cable(self.primary, PRIMARY_IP, "p")
+        for i in range(self.count):
+            self._cable(self._add("r%d" % i), self.ip(i), "r%d" % i)
+
+    def _add(self, name):
+        full = "%s-%s" % (self.prefix, name)
+        sh("ip", "netns", "add", full)
+        self._made.append(full)
+        sh("ip", "-n", full, "link", "set", "lo", "up")
+        return full
+
+    def _cable(self, namespace, ip, port):
+        switch = self.prefix + "-sw"
+        sh("ip", "-n", switch, "link", "add", port, "type", "veth", "peer", "name", "eth0", "netns", namespace)
+        sh("ip", "-n", switch, "link", "set", port, "master", "br0", "up")
+        sh("ip", "-n", namespace, "addr", "add", ip + "/24", "dev", "eth0")
+        sh("ip", "-n", namespace, "link", "set", "eth0", "up")
+
+    def replica(self, i):
+        return "%s-r%d" % (self.prefix, i)
+
+    @staticmethod
+    def ip(i):
+        return "10.77.0.%d" % (10 + i)
+
+    def _iptables(self, i, *rule):
+        sh("nsenter", "--net=/run/netns/" + self.replica(i), "iptables", "-w", *rule)
+
+    def drop(self, i, udp_only=False, incoming=True, outgoing=True):
+        """Drops packets to and from replica i from now on; `udp_only` leaves the gRPC control alone."""
+        match = ["-p", "udp"] if udp_only else []
+        if incoming:
+            self._iptables(i, "-A", "INPUT", *match, "-j", "DROP")
+        if outgoing:
+            self._iptables(i, "-A", "OUTPUT", *match, "-j", "DROP")
+
+    def lose(self, i, probability):
+        """Drops that share of the datagrams, in both directions."""
+        for chain in ("INPUT", "OUTPUT"):
+            self._iptables(i, "-A", chain, "-p", "udp", "-m", "statistic", "--mode", "random",
+                           "--probability", str(probability), "-j", "DROP")
+
+    def heal(self, i):
+        self._iptables(i, "-F")
+
+    def link(self, i, up):
+        """The replica's cable, at the switch."""
+        sh("ip", "-n", self.prefix + "-sw", "link", "set", "r%d" % i, "up" if up else "down")
+
+    def close(self):
+        for name in reversed(self._made):
+            sh("ip", "netns", "del", name, check=False)
+        self._made = []
+
+
+@contextlib.contextmanager
+def inside(namespace):
+    """The calling thread's sockets belong to `namespace` within the block."""
+    home = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+    there = os.open("/run/netns/" + namespace, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        _setns(there)
+        try:
+            yield
+        finally:
+            _setns(home)
+    finally:
+        os.close(there)
+        os.close(home)
+
+
+def _setns(fd):
+    if _libc.setns(fd, _CLONE_NEWNET) != 0:
+        raise HarnessError("setns: " + os.strerror(ctypes.get_errno()))

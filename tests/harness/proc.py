@@ -1,0 +1,79 @@
+"""A child process: logged, bound to the life of the harness, ended only by its own pid."""
+import os
+import signal
+import subprocess
+
+from harness.run import HarnessError, wait_until
+
+
+class Proc:
+    """`argv` run with stdout and stderr in `log` (appended). `netns` is entered first when given.
+    With `pipe_out` stdout is a pipe (self.popen.stdout, text) and only stderr goes to the log."""
+
+    def __init__(self, argv, log, netns=None, env=None, cwd=None, pipe_in=False, pipe_out=False):
+        self.argv = [str(a) for a in argv]
+        self.log = log
+        # exec chain, one pid from beginning to end; SIGKILL when the harness dies.
+        chain = ["setpriv", "--pdeathsig", "KILL"]
+        if netns:
+            chain += ["nsenter", "--net=/run/netns/" + netns]
+        with open(log, "ab") as out:
+            out.write(("# %s\n" % " ".join(self.argv)).encode())
+            out.flush()
+            self.popen = subprocess.Popen(
+                chain + self.argv, stderr=out, env=env, cwd=cwd, start_new_session=True, bufsize=1, text=True,
+                stdout=subprocess.PIPE if pipe_out else out,
+                stdin=subprocess.PIPE if pipe_in else subprocess.DEVNULL)
+        self.pid = self.popen.pid
+
+    def alive(self):
+        return self.popen.poll() is None
+
+    def signal(self, number):
+        if self.alive():
+            self.popen.send_signal(number)
+
+    def kill(self):
+        """SIGKILL and reap. After it the process's descriptors and locks are gone."""
+        self.signal(signal.SIGKILL)
+        self.wait(30)
+
+    def terminate(self, timeout_s=30):
+        """SIGTERM, then the exit status; an error when it does not end by itself."""
+        self.signal(signal.SIGTERM)
+        return self.wait(timeout_s)
+
+    def stop(self):
+        """SIGSTOP; returns when the process really stands still."""
+        self.signal(signal.SIGSTOP)
+        wait_until(lambda: self._state() in "TZX", 10, "pid %d does not stop" % self.pid)
+
+    def cont(self):
+        self.signal(signal.SIGCONT)
+
+    def wait(self, timeout_s):
+        try:
+            return self.popen.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            raise HarnessError("pid %d (%s) did not end in %d s; log:\n%s" % (
+                self.pid, self.argv[0], timeout_s, self.tail())) from None
+
+    def _state(self):
+        try:
+            with open("/proc/%d/stat" % self.pid) as f:
+                return f.read().rpartition(")")[2].split()[0]
+        except FileNotFoundError:
+            return "X"
+
+    def tail(self, lines=40):
+        """The last lines of the log, for error messages."""
+        return tail(self.log, lines)
+
+
+def tail(path, lines=40):
+    try:
+        with open(path, "rb") as f:
+            f.seek(max(0, os.fstat(f.fileno()).st_size - 200 * lines))
+            return "\n".join(f.read().decode(errors="replace").splitlines()[-lines:])
+    except FileNotFoundError:
+        return "(no log)"

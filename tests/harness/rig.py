@@ -1,0 +1,116 @@
+"""A whole installation: image, network, replicas, a volume, and a power cut of its primary."""
+import ctypes
+import os
+
+from harness.image import Image
+from harness.net import Net
+from harness.replica import Replica
+from harness.volume import Mount, Volume
+
+
+class Rig:
+    """m replicas (started), a fresh file system, a volume made by `salius init` with f = acks. The backing
+    directory is image.path/data. Not mounted by the constructor. close() takes everything away."""
+
+    def __init__(self, m, acks, fs="ext4", size_mb=512, init_options=(), memory="256MiB", start=True,
+                 mkfs_options=(), mount_options="", image=None):
+        self.m, self.acks = m, acks
+        self.net = self.image = self.mount_ = None
+        self.replicas = []
+        try:
+            self.net = Net(m)
+            self.replicas = [Replica(self.net, i, memory) for i in range(m)]
+            if start:
+                for replica in self.replicas:
+                    replica.start()
+            self.image = image or Image("image", fs, size_mb, mkfs_options, mount_options)
+            self.backing = os.path.join(self.image.path, "data")
+            os.mkdir(self.backing)
+            self.volume = Volume(self.backing, self.net.primary)
+            self.volume.init([r.address for r in self.replicas], acks, *init_options)
+        except BaseException:
+            self.close()
+            raise
+
+    # ---- mounting
+
+    def mount(self, options="recover=auto", mode=None, **kwargs):
+        """Mounts; with `mode` waits until the volume is in it."""
+        self.mount_ = Mount(self.volume, options, **kwargs)
+        if mode:
+            self.mount_.wait_mode(mode)
+        return self.mount_
+
+    @property
+    def path(self):
+        return self.volume.mountpoint
+
+    def file(self, name):
+        return os.path.join(self.path, name)
+
+    def backing_file(self, name):
+        return os.path.join(self.backing, name)
+
+    # ---- bad days
+
+    def disk_ahead(self, rng):
+        """Lets the disk get ahead in a way that a kernel may choose by itself: nothing, the data of some
+        files, or everything is written back now."""
+        choice = rng.choice(["nothing", "some files", "everything"])
+        if choice == "everything":
+            fd = os.open(self.backing, os.O_RDONLY)
+            try:
+                os.fsync(fd)
+                _syncfs(fd)
+            finally:
+                os.close(fd)
+        elif choice == "some files":
+            for folder, dirs, files in os.walk(self.backing):
+                if ".salius" in dirs:
+                    dirs.remove(".salius")
+                for name in files:
+                    if rng.random() < 0.4:
+                        self._sync_file(os.path.join(folder, name))
+        return choice
+
+    @staticmethod
+    def _sync_file(path):
+        try:
+            fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        except OSError:
+            return  # gone already
+        try:
+            os.fsync(fd)
+        except OSError:
+            pass  # not a file that syncs
+        finally:
+            os.close(fd)
+
+    def power_cut(self, shutdown_first=False, also=lambda: None):
+        """The primary's host dies: SIGKILL of the mount daemon and shutdown of the file system (in the other
+        order when asked), `also` (kill the programs), then the host starts again with the image mounted and
+        nothing else running."""
+        if shutdown_first:
+            self.image.shutdown()
+        self.mount_.proc.kill()
+        if not shutdown_first:
+            self.image.shutdown()
+        also()
+        self.mount_._detach()
+        self.mount_ = None
+        self.image.umount()
+        self.image.mount()
+
+    def close(self):
+        if self.mount_:
+            self.mount_.close()
+        for replica in self.replicas:
+            replica.close()
+        if self.image:
+            self.image.close()
+        if self.net:
+            self.net.close()
+
+
+def _syncfs(fd):
+    ctypes.CDLL(None).syncfs(fd)

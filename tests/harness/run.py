@@ -1,0 +1,131 @@
+"""One run of the harness: its id, its work directory, its clean-up, and the waiting primitive.
+
+Invariants
+- Everything the run makes lies in its own mount and PID namespace or in its work directory, so that
+  even SIGKILL of the harness leaves nothing but that directory, which the next run removes (it takes
+  the lock that a live run holds).
+- Clean-ups run in reverse order, all of them, also when a test failed; what could not be cleaned is
+  reported and fails the run.
+- Nobody sleeps: `wait_until` polls a condition and gives up loudly at its bound.
+"""
+import contextlib
+import fcntl
+import os
+import secrets
+import shutil
+import subprocess
+import sys
+import time
+
+NAMESPACE_MARK = "SALIUS_HARNESS_NAMESPACE"
+PREFIX = "salius-test-"
+REPO = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+
+class HarnessError(Exception):
+    """The harness itself, or what it stands on, did not do its part."""
+
+
+def sh(*args, check=True, input=None, env=None, timeout=120):
+    """Runs a command to its end; returns CompletedProcess with text output."""
+    done = subprocess.run([str(a) for a in args], input=input, env=env, timeout=timeout, text=True,
+                          stdin=subprocess.DEVNULL if input is None else None,
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    if check and done.returncode != 0:
+        raise HarnessError("%s: exit %d\n%s%s" % (" ".join(map(str, args)), done.returncode,
+                                                  done.stdout, done.stderr))
+    return done
+
+
+def wait_until(condition, timeout_s, what, interval_s=0.005):
+    """Polls `condition` until it gives a true value, which is returned. `what` is text, or a callable
+    that describes the last state for the error."""
+    end = time.monotonic() + timeout_s
+    while True:
+        value = condition()
+        if value:
+            return value
+        if time.monotonic() > end:
+            raise HarnessError("not within %.1f s: %s" % (timeout_s, what() if callable(what) else what))
+        time.sleep(interval_s)
+
+
+def enter_namespaces(argv):
+    """Re-executes the harness in private mount and PID namespaces. When the last process of the PID
+    namespace ends, the kernel kills the rest and drops every mount."""
+    if os.environ.get(NAMESPACE_MARK):
+        return
+    if os.geteuid() != 0:
+        sys.exit("the fault and application tests need root (loop devices, mounts, namespaces): run as root")
+    if not os.path.exists("/dev/fuse"):
+        sys.exit("/dev/fuse is missing: load the fuse module (modprobe fuse), or start the container with it")
+    env = dict(os.environ, **{NAMESPACE_MARK: "1"})
+    os.execvpe("unshare", ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc",
+                           "--propagation", "private"] + argv, env)
+
+
+class Run:
+    """The one run of this process. `base` is where images live (env SALIUS_TEST_DIR)."""
+
+    def __init__(self, seed, long_run):
+        self.id = "sl" + secrets.token_hex(3)
+        self.seed = seed
+        self.long_run = long_run
+        self._stack = contextlib.ExitStack()
+        base = os.environ.get("SALIUS_TEST_DIR", "/var/tmp")
+        self._sweep(base)
+        self.dir = os.path.join(base, PREFIX + self.id)
+        os.mkdir(self.dir, 0o755)
+        self._lock = os.open(os.path.join(self.dir, "lock"), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC)
+        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        for path in ("/run/netns", "/run/salius", "/dev/shm"):
+            os.makedirs(path, exist_ok=True)
+            sh("mount", "-t", "tmpfs", "-o", "mode=1777", self.id, path)
+
+    @staticmethod
+    def _sweep(base):
+        """Removes work directories of runs that are no longer alive."""
+        for name in os.listdir(base):
+            path = os.path.join(base, name)
+            if not name.startswith(PREFIX):
+                continue
+            try:
+                fd = os.open(os.path.join(path, "lock"), os.O_RDWR)
+            except OSError:
+                continue
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(path, ignore_errors=True)
+            except BlockingIOError:
+                pass
+            finally:
+                os.close(fd)
+
+    def close(self):
+        shutil.rmtree(self.dir, ignore_errors=True)
+        os.close(self._lock)
+
+
+_current = None
+
+
+def start(seed, long_run):
+    """Makes the process's run; once."""
+    global _current
+    _current = Run(seed, long_run)
+    return _current
+
+
+def current():
+    return _current
+
+
+def binary(name):
+    """Path of a built binary; SALIUS_BIN names another output directory than bazel-bin."""
+    root = os.environ.get("SALIUS_BIN", os.path.join(REPO, "bazel-bin"))
+    places = {"salius-replica": "replica", "salius-mount": "client/fuse", "salius-recover": "recovery",
+              "salius": "client/cli"}
+    for path in (os.path.join(root, places[name], name), os.path.join(root, name)):
+        if os.access(path, os.X_OK):
+            return path
+    raise HarnessError("%s is not built under %s: bazel build -c opt //..." % (name, root))

@@ -1,0 +1,197 @@
+"""A volume on a backing directory: init, mount, status, recovery, all through the real programs."""
+import json
+import os
+import signal
+import socket
+import struct
+
+from harness.image import mounts
+from harness.proc import Proc, tail
+from harness.run import HarnessError, binary, current, sh, wait_until
+
+# Exit codes of salius-recover (docs/recovery.md).
+RECOVER_OK = 0
+RECOVER_UNREACHABLE = 4
+
+
+def in_netns(namespace):
+    return ["nsenter", "--net=/run/netns/" + namespace] if namespace else []
+
+
+class Volume:
+    """`backing` is a directory; programs run in network namespace `netns`."""
+
+    _serial = 0
+
+    def __init__(self, backing, netns=None):
+        Volume._serial += 1
+        self.backing, self.netns = backing, netns
+        name = "%s-v%d" % (current().id, Volume._serial)
+        self.mountpoint = os.path.join(current().dir, name)
+        self.log = os.path.join(current().dir, name + ".log")
+        os.mkdir(self.mountpoint)
+
+    # ---- one-shot programs
+
+    def run(self, program, *args, check=False, timeout=120, env=None):
+        return sh(*in_netns(self.netns), binary(program), *args, check=check, timeout=timeout, env=env)
+
+    def init(self, replicas, acks, *options, check=True):
+        """salius init; `replicas` are addresses."""
+        return self.run("salius", "init", self.backing, "--replicas", ",".join(replicas), "--acks", str(acks),
+                        *options, check=check)
+
+    def recover(self, *options, timeout=120):
+        """salius-recover on the unmounted volume; CompletedProcess."""
+        return self.run("salius-recover", self.backing, *options, timeout=timeout)
+
+    def recover_json(self, *options):
+        done = self.recover("--json", *options)
+        try:
+            return done.returncode, json.loads(done.stdout)
+        except ValueError:
+            raise HarnessError("salius-recover --json: exit %d\n%s%s" % (
+                done.returncode, done.stdout, done.stderr)) from None
+
+    def salius_file(self, name):
+        return os.path.join(self.backing, ".salius", name)
+
+    def tail(self):
+        return tail(self.log)
+
+
+class Mount:
+    """salius-mount of `volume`, in the foreground as a child of the harness. The constructor returns
+    when the mount answers, as the program's own parent process does."""
+
+    def __init__(self, volume, options="recover=auto", env=None, wrapper=()):
+        self.volume, self.path = volume, volume.mountpoint
+        self.proc = Proc(list(wrapper) + [binary("salius-mount"), volume.backing, volume.mountpoint, "-f",
+                                          "-o", ",".join(["insecure", options] if options else ["insecure"])],
+                         volume.log, netns=volume.netns, env=env)
+        try:
+            wait_until(self._ready, 60, lambda: "the mount does not answer; log:\n" + volume.tail())
+        except BaseException:
+            self.close()
+            raise
+
+    def _ready(self):
+        if not self.proc.alive():
+            raise MountRefused(self.proc.popen.returncode, self.volume.tail())
+        if not mounts().get(self.path, ("",))[0].startswith("fuse"):
+            return False
+        os.statvfs(self.path)
+        return True
+
+    @property
+    def pid(self):
+        return self.proc.pid
+
+    # ---- status
+
+    def status(self):
+        done = self.volume.run("salius", "status", self.path, "--json", timeout=20)
+        if done.returncode != 0:
+            raise HarnessError("salius status: exit %d\n%s%s" % (done.returncode, done.stdout, done.stderr))
+        return json.loads(done.stdout)
+
+    def mode(self):
+        return self.status()["mode"]
+
+    def wait_mode(self, mode, timeout_s=30):
+        """Until the volume is really in `mode`; the status is returned."""
+        return self.wait_status(lambda s: s["mode"] == mode, timeout_s, "mode " + mode)
+
+    def wait_status(self, condition, timeout_s, what):
+        last = {}
+
+        def look():
+            last.clear()
+            last.update(self.status())
+            return dict(last) if condition(last) else None
+        return wait_until(look, timeout_s, lambda: "%s; status: %s\nlog:\n%s" % (
+            what, json.dumps(last), self.volume.tail()), 0.02)
+
+    # ---- endings
+
+    def kill(self):
+        """SIGKILL of the daemon only, then the dead mount point is taken away."""
+        self.proc.kill()
+        self._detach()
+
+    def _detach(self):
+        while self.path in mounts():
+            sh("umount", "-l", self.path)
+
+    def umount(self, timeout_s=60):
+        """umount(8), then the daemon's own end; its exit status must be 0."""
+        sh("umount", self.path, timeout=timeout_s)
+        code = self.proc.wait(timeout_s)
+        if code != 0:
+            raise HarnessError("salius-mount ended with %d after umount; log:\n%s" % (code, self.volume.tail()))
+
+    def stop(self):
+        self.proc.stop()
+
+    def cont(self):
+        self.proc.cont()
+
+    def close(self):
+        """Whatever state it is in: gone."""
+        self.proc.kill()
+        self._detach()
+
+
+class MountRefused(HarnessError):
+    """salius-mount ended instead of mounting."""
+
+    def __init__(self, code, log):
+        super().__init__("salius-mount ended with %d; log:\n%s" % (code, log))
+        self.code, self.log = code, log
+
+
+class DaemonMount:
+    """A mount made by a program that returns (salius-mount without -f, mount -t salius): the daemon is
+    found as the peer of the volume's control socket."""
+
+    def __init__(self, volume, argv):
+        self.volume, self.path = volume, volume.mountpoint
+        sh(*in_netns(volume.netns), *argv)
+        if not mounts().get(self.path, ("",))[0].startswith("fuse"):
+            raise HarnessError("%s returned 0 but there is no mount" % argv)
+        self.pid = self._peer()
+
+    @staticmethod
+    def _peer():
+        socks = [os.path.join("/run/salius", n) for n in os.listdir("/run/salius") if n.endswith(".sock")]
+        for path in socks:
+            with socket.socket(socket.AF_UNIX) as s:
+                try:
+                    s.connect(path)
+                except OSError:
+                    continue
+                return struct.unpack("3i", s.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
+        raise HarnessError("no control socket answers in /run/salius: %s" % socks)
+
+    status, mode = Mount.status, Mount.mode
+    wait_mode, wait_status = Mount.wait_mode, Mount.wait_status
+
+    def gone(self):
+        """True when the daemon has ended (it was adopted by the harness, PID 1 of its namespace)."""
+        try:
+            return os.waitpid(self.pid, os.WNOHANG)[0] == self.pid
+        except ChildProcessError:
+            return not os.path.exists("/proc/%d" % self.pid)
+
+    def umount(self, timeout_s=60):
+        sh("umount", self.path, timeout=timeout_s)
+        wait_until(self.gone, timeout_s, "the daemon lives on after umount")
+
+    def close(self):
+        try:
+            os.kill(self.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        wait_until(self.gone, 30, "the daemon does not die")
+        while self.path in mounts():
+            sh("umount", "-l", self.path)
