@@ -1,0 +1,29 @@
+#include "common/crc32c.h"
+
+#include <vector>
+
+#include "common/bytes.h"
+#include "gtest/gtest.h"
+
+namespace salius {
+namespace {
+
+TEST(Crc32cTest, AgreesWithThePublishedVectors) {
+  EXPECT_EQ(Crc32c({}), 0u);
+  EXPECT_EQ(Crc32c(AsBytes("123456789")), 0xE3069283u);
+  // RFC 3720, B.4.
+  EXPECT_EQ(Crc32c(std::vector<uint8_t>(32, 0x00)), 0x8A9136AAu);
+  EXPECT_EQ(Crc32c(std::vector<uint8_t>(32, 0xff)), 0x62A8AB43u);
+}
+
+TEST(Crc32cTest, ExtendingInPartsIsTheSameAsOneRun) {
+  std::vector<uint8_t> bytes(5000);
+  for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<uint8_t>(i * 7);
+  const absl::Span<const uint8_t> all(bytes);
+  for (const size_t split : {0, 1, 3, 64, 4096, 4999, 5000}) {
+    EXPECT_EQ(Crc32cExtend(Crc32c(all.first(split)), all.subspan(split)), Crc32c(all)) << split;
+  }
+}
+
+}  // namespace
+}  // namespace salius

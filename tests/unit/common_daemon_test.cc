@@ -1,0 +1,128 @@
+#include "common/daemon.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <string>
+#include <thread>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace salius {
+namespace {
+
+using ::testing::HasSubstr;
+
+// Before any thread of the test process exists, as in a daemon's main().
+SignalWaiter& Waiter() {
+  static auto* const waiter = new SignalWaiter;
+  return *waiter;
+}
+
+TEST(SignalWaiterTest, HandsOverSignalsSentToTheProcess) {
+  SignalWaiter& waiter = Waiter();
+  for (const int signo : {SIGTERM, SIGINT, SIGHUP}) {
+    ASSERT_EQ(kill(getpid(), signo), 0);
+    EXPECT_EQ(waiter.Wait(), signo);
+  }
+}
+
+TEST(SignalWaiterTest, SignalDuringTheWaitEndsIt) {
+  SignalWaiter& waiter = Waiter();
+  std::thread sender([] { kill(getpid(), SIGTERM); });
+  EXPECT_EQ(waiter.WaitFor(60'000'000), SIGTERM);
+  sender.join();
+}
+
+TEST(SignalWaiterTest, WakeEndsOneWait) {
+  SignalWaiter& waiter = Waiter();
+  waiter.Wake();
+  EXPECT_EQ(waiter.Wait(), 0);
+  std::thread waker([&] { waiter.Wake(); });
+  EXPECT_EQ(waiter.WaitFor(60'000'000), 0);
+  waker.join();
+}
+
+TEST(SignalWaiterTest, TimesOut) {
+  EXPECT_EQ(Waiter().WaitFor(0), -1);
+  EXPECT_EQ(Waiter().WaitFor(1), -1);
+  EXPECT_EQ(Waiter().WaitFor(-5), -1);
+}
+
+TEST(SignalWaiterTest, BrokenPipeIsAnErrorNotADeath) {
+  Waiter();
+  int fds[2];
+  ASSERT_EQ(pipe(fds), 0);
+  close(fds[0]);
+  EXPECT_EQ(write(fds[1], "x", 1), -1);
+  close(fds[1]);
+}
+
+TEST(NotifyTest, TellsTheServiceManager) {
+  NotifyReady();  // Nobody listens: nothing happens.
+  const std::string path = ::testing::TempDir() + "/notify." + std::to_string(getpid());
+  const int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  sockaddr_un address = {};
+  address.sun_family = AF_UNIX;
+  ASSERT_LT(path.size(), sizeof(address.sun_path));
+  path.copy(address.sun_path, path.size());
+  ASSERT_EQ(bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+  setenv("NOTIFY_SOCKET", path.c_str(), 1);
+  NotifyReady();
+  NotifyStatus("mode local");
+  NotifyStopping();
+  unsetenv("NOTIFY_SOCKET");
+  for (const char* expected : {"READY=1", "STATUS=mode local", "STOPPING=1"}) {
+    char buffer[256];
+    const ssize_t n = recv(fd, buffer, sizeof(buffer), MSG_DONTWAIT);
+    ASSERT_GT(n, 0);
+    EXPECT_EQ(std::string(buffer, static_cast<size_t>(n)), expected);
+  }
+  close(fd);
+  unlink(path.c_str());
+}
+
+TEST(LimitsTest, DescriptorLimitIsRaisedToTheHardOne) {
+  rlimit limit;
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
+  const rlim_t hard = limit.rlim_max;
+  limit.rlim_cur = 64;
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
+  EXPECT_EQ(RaiseFdLimit().value(), hard);
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
+  EXPECT_EQ(limit.rlim_cur, hard);
+}
+
+TEST(LimitsTest, LockingBeyondTheLimitIsRefusedWithAdvice) {
+  if (geteuid() == 0) {
+    EXPECT_EQ(LockMemoryCheck(uint64_t{1} << 50), absl::OkStatus()) << "root may lock anything";
+    if (seteuid(65534) != 0) GTEST_SKIP() << "cannot become another user here";
+  }
+  rlimit limit;
+  ASSERT_EQ(getrlimit(RLIMIT_MEMLOCK, &limit), 0);
+  limit.rlim_cur = 64 * 1024;
+  const bool lowered = setrlimit(RLIMIT_MEMLOCK, &limit) == 0;
+  const absl::Status refused = LockMemoryCheck(uint64_t{1} << 50);
+  const absl::Status small = LockMemoryCheck(0);
+  if (getuid() == 0) {
+    ASSERT_EQ(seteuid(0), 0);
+  }
+  ASSERT_TRUE(lowered);
+  EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("LimitMEMLOCK"));
+  EXPECT_EQ(small, absl::OkStatus());
+}
+
+TEST(ProcStatusTest, ReadsSizesAndNamesWhatIsMissing) {
+  EXPECT_GT(ProcStatusBytes("VmRSS").value(), 0u);
+  EXPECT_EQ(ProcStatusBytes("NoSuchField").status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(ProcStatusBytes("Threads").status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace salius

@@ -1,0 +1,38 @@
+#include "common/host.h"
+
+#include <errno.h>
+#include <fcntl.h>
+
+#include "common/file.h"
+#include "common/ids.h"
+#include "gtest/gtest.h"
+
+namespace salius {
+namespace {
+
+TEST(HostTest, BootIdIsAStableUuid) {
+  const auto id = BootId();
+  ASSERT_TRUE(id.ok()) << id.status();
+  EXPECT_TRUE(VolumeId::Parse(*id).ok()) << *id;
+  EXPECT_EQ(BootId().value(), *id);
+}
+
+TEST(HostTest, HostHasAName) { EXPECT_FALSE(Hostname()->empty()); }
+
+TEST(HostTest, MountsAreToldApartWhereTheKernelCan) {
+  const auto root = OpenAt(AT_FDCWD, "/", O_RDONLY);
+  const auto proc = OpenAt(AT_FDCWD, "/proc", O_RDONLY);
+  ASSERT_TRUE(root.ok() && proc.ok());
+  const auto root_id = UniqueMountId(root->get());
+  if (root_id.status().code() == absl::StatusCode::kUnimplemented) return;  // Before Linux 6.8.
+  ASSERT_TRUE(root_id.ok()) << root_id.status();
+  EXPECT_EQ(UniqueMountId(root->get()).value(), *root_id);
+  EXPECT_NE(UniqueMountId(proc->get()).value(), *root_id);
+}
+
+TEST(HostTest, BadDescriptorIsAnError) {
+  EXPECT_EQ(StatusErrno(UniqueMountId(-1).status()), EBADF);
+}
+
+}  // namespace
+}  // namespace salius

@@ -1,0 +1,110 @@
+#include "common/net.h"
+
+#include <sys/un.h>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace salius {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(ParseHostPortTest, AcceptsEveryUsualForm) {
+  const struct {
+    const char* text;
+    const char* host;
+    uint16_t port;
+  } cases[] = {
+      {"a:7400", "a", 7400},
+      {"a", "a", 99},
+      {"10.0.0.1:1", "10.0.0.1", 1},
+      {"[::1]:7400", "::1", 7400},
+      {"[::1]", "::1", 99},
+      {"fe80::1", "fe80::1", 99},
+      {"host.x:65535", "host.x", 65535},
+      {"h:0", "h", 0},
+  };
+  for (const auto& c : cases) {
+    const auto result = ParseHostPort(c.text, 99);
+    ASSERT_TRUE(result.ok()) << result.status();
+    EXPECT_EQ(result->host, c.host);
+    EXPECT_EQ(result->port, c.port);
+  }
+}
+
+TEST(ParseHostPortTest, RefusesWhatIsNotAnAddressAndNamesIt) {
+  for (const char* text : {"", ":7400", "a:", "a:x", "a:-1", "a:+1", "a:65536", "a:999999", "a: 1",
+                           "[::1", "[::1]7400", "[]:1", "[::1]:"}) {
+    const auto status = ParseHostPort(text, 99).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << text;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(std::string("\"") + text + "\""));
+  }
+}
+
+TEST(HostPortTest, TextHasBracketsWhereNeeded) {
+  EXPECT_EQ((HostPort{"a", 1}).ToString(), "a:1");
+  EXPECT_EQ((HostPort{"::1", 1}).ToString(), "[::1]:1");
+}
+
+TEST(ResolveTest, NumericAddressesNeedNoResolver) {
+  const auto v4 = Resolve({"127.0.0.1", 7400});
+  ASSERT_TRUE(v4.ok()) << v4.status();
+  EXPECT_EQ(FormatSockaddr(*v4), "127.0.0.1:7400");
+  EXPECT_EQ(FormatSockaddr(v4->get(), v4->length), "127.0.0.1:7400");
+  const auto v6 = Resolve({"::1", 7400});
+  ASSERT_TRUE(v6.ok()) << v6.status();
+  EXPECT_EQ(FormatSockaddr(*v6), "[::1]:7400");
+  EXPECT_EQ(v6->port(), 7400);
+}
+
+TEST(ResolveTest, UnknownHostIsNamed) {
+  const auto result = Resolve({"no-such-host.invalid", 1});
+  EXPECT_FALSE(result.ok());
+  EXPECT_THAT(std::string(result.status().message()), HasSubstr("no-such-host.invalid"));
+}
+
+TEST(SocketAddressTest, KnowsLoopbackAndMulticast) {
+  const struct {
+    const char* host;
+    bool loopback;
+    bool multicast;
+  } cases[] = {
+      {"127.0.0.1", true, false},        {"127.9.9.9", true, false}, {"10.0.0.1", false, false},
+      {"239.1.2.3", false, true},        {"224.0.0.1", false, true}, {"::1", true, false},
+      {"::ffff:127.0.0.1", true, false}, {"ff02::1", false, true},   {"::2", false, false},
+      {"::ffff:10.0.0.1", false, false},
+  };
+  for (const auto& c : cases) {
+    const auto address = Resolve({c.host, 1});
+    ASSERT_TRUE(address.ok()) << address.status();
+    EXPECT_EQ(IsLoopback(*address), c.loopback) << c.host;
+    EXPECT_EQ(IsMulticast(*address), c.multicast) << c.host;
+  }
+}
+
+TEST(SocketAddressTest, EqualityIsFamilyAddressAndPort) {
+  SocketAddress a = *Resolve({"127.0.0.1", 1});
+  const SocketAddress b = *Resolve({"127.0.0.1", 2});
+  EXPECT_FALSE(a == b);
+  a.set_port(2);
+  EXPECT_TRUE(a == b);
+  EXPECT_FALSE(a == *Resolve({"127.0.0.2", 2}));
+  EXPECT_FALSE(a == *Resolve({"::1", 2}));
+  SocketAddress v6 = *Resolve({"::1", 1});
+  v6.set_port(2);
+  EXPECT_TRUE(v6 == *Resolve({"::1", 2}));
+}
+
+TEST(SocketAddressTest, OtherFamiliesAreShownByNumber) {
+  SocketAddress unix_address;
+  unix_address.storage.ss_family = AF_UNIX;
+  unix_address.length = sizeof(sockaddr_un);
+  EXPECT_EQ(FormatSockaddr(unix_address), "family 1");
+  EXPECT_EQ(unix_address.port(), 0);
+  EXPECT_FALSE(IsLoopback(unix_address));
+  EXPECT_FALSE(IsMulticast(unix_address));
+}
+
+}  // namespace
+}  // namespace salius
