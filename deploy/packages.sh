@@ -1,0 +1,35 @@
+# shellcheck shell=bash
+# The distribution's packages that Salius needs, and how they get installed. Sourced by tests/run.sh
+# and deploy/quickstart.sh.
+
+# To build and to run.
+salius_build_packages=(
+  bazel-bootstrap bazel-rules-java g++ pkg-config
+  libabsl-dev libbenchmark-dev libboost-dev libfuse3-dev libgmock-dev libgrpc++-dev libgtest-dev
+  libisal-dev libprotobuf-dev librapidcheck-dev libspdlog-dev libssl-dev libsystemd-dev
+  libtomlplusplus-dev prometheus-cpp-dev protobuf-compiler protobuf-compiler-grpc uuid-dev
+  etcd-client etcd-server golang-etcd-server-dev golang-github-gogo-protobuf-dev
+  golang-github-grpc-ecosystem-grpc-gateway-dev
+  fuse3
+)
+
+# For fuzzers, static checks and formatting.
+salius_check_packages=(clang clang-format clang-tidy libclang-rt-14-dev)
+
+# salius_install PACKAGE...: installs what is missing. Fails, naming it, when that needs root.
+salius_install() {
+  local missing=() package
+  for package in "$@"; do
+    [ "$(dpkg-query -W -f='${Status}' "$package" 2>/dev/null)" = "install ok installed" ] ||
+      missing+=("$package")
+  done
+  [ ${#missing[@]} -eq 0 ] && return 0
+  if [ "$(id -u)" -ne 0 ]; then
+    echo "missing packages: ${missing[*]}" >&2
+    echo "run as root once, or: apt-get install --no-install-recommends ${missing[*]}" >&2
+    return 1
+  fi
+  echo "installing: ${missing[*]}"
+  apt-get update -q &&
+    DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends "${missing[@]}"
+}

@@ -1,0 +1,3 @@
+# shellcheck shell=bash
+# Everything compiles, in the mode that tests and releases use.
+check "build //..." bazel build -c opt --color=no --noshow_progress //...

@@ -1,0 +1,3 @@
+# shellcheck shell=bash
+# The unit tests.
+bazel_test "unit tests" //tests/unit/...
