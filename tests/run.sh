@@ -3,9 +3,10 @@
 #
 #   tests/run.sh [--long] [STAGE...]
 #
-# A stage is a file tests/stages/NN-name.sh; without names all run, in order. Each is sourced in a
-# shell of its own, with the functions below, and counts every check it makes with `pass NAME` or
-# `fail NAME`. A stage that ends with an error, or counts nothing, is itself one failure.
+# A stage is a file tests/stages/[NN-]name.sh; without names all run, in order. An executable one is a
+# program: it gets --long if given, and its last line "N passed, N failed" is what it adds. Any other
+# is sourced in a shell of its own, with the functions below, and counts every check it makes with
+# `pass NAME` or `fail NAME`. A stage that ends with an error, or counts nothing, is one failure.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 
@@ -63,13 +64,33 @@ bazel_test() {
   rm -f "$log"
 }
 
+# Runs an executable stage and takes over the counts of its closing line.
+run_program() {
+  local file=$1 name=$2 log status line passed failed
+  local arguments=()
+  is_long && arguments+=(--long)
+  log=$(mktemp)
+  "$file" "${arguments[@]+"${arguments[@]}"}" 2>&1 | tee "$log"
+  status=${PIPESTATUS[0]}
+  line=$(grep -E '^[0-9]+ passed, [0-9]+ failed$' "$log" | tail -n 1)
+  rm -f "$log"
+  read -r passed _ failed _ <<<"${line:-0 passed, 0 failed}"
+  for ((i = 0; i < passed; i++)); do pass "$name"; done
+  for ((i = 0; i < failed; i++)); do fail "$name"; done
+  [ "$status" -eq 0 ] || [ "$failed" -gt 0 ] || fail "stage $name (exit code $status)"
+}
+
 run_stage() {
   local file=$1 name before
   name=$(basename "$file" .sh)
   before=$(wc -l <"$results")
   echo "=== $name"
-  # shellcheck disable=SC1090
-  (source "$file") || fail "stage $name"
+  if [ -x "$file" ]; then
+    run_program "$file" "$name"
+  else
+    # shellcheck disable=SC1090
+    (source "$file") || fail "stage $name"
+  fi
   [ "$(wc -l <"$results")" -gt "$before" ] || fail "stage $name made no check"
 }
 
