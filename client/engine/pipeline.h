@@ -166,6 +166,7 @@ class Pipeline {
   absl::Status Stop();
 
  private:
+  friend class Ticket;
   struct Impl;
   explicit Pipeline(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;

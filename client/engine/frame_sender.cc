@@ -1,0 +1,147 @@
+#include "client/engine/frame_sender.h"
+
+#include <algorithm>
+#include <array>
+
+#include "common/check.h"
+#include "common/limits.h"
+
+namespace salius {
+namespace {
+
+// One datagram under construction: its header bytes and where its parts lie in `parts`.
+struct Packed {
+  std::array<uint8_t, kFrameHeaderBytes + kFragmentHeaderBytes> head;
+  size_t head_bytes = 0;
+  size_t first_part = 0;
+  size_t part_count = 0;
+};
+
+struct Scratch {
+  std::vector<Packed> packed;
+  std::vector<iovec> parts;
+  std::vector<OutDatagram> out;
+};
+
+Scratch& ThreadScratch() {
+  thread_local Scratch scratch;
+  return scratch;
+}
+
+iovec Part(const void* data, size_t bytes) {
+  return iovec{const_cast<void*>(data), bytes};  // iovec is not const-correct; sendmmsg only reads
+}
+
+// Packs whole records from `index` on into one datagram; returns the index after the last one.
+size_t PackWhole(const FrameSender::Job& job, size_t index, size_t room, Scratch& scratch) {
+  Packed packed;
+  packed.first_part = scratch.parts.size();
+  scratch.parts.push_back({});  // the header; its address is set when all are packed
+  size_t bytes = 0;
+  uint16_t count = 0;
+  for (; index < job.records.size() && count < UINT16_MAX; ++index) {
+    const Record& record = *job.records[index];
+    const size_t size = record.header().total_bytes();
+    if (count > 0 && bytes + size > room) break;
+    scratch.parts.push_back(Part(record.encoded_header(), kRecordHeaderBytes));
+    if (!record.body().empty()) {
+      scratch.parts.push_back(Part(record.body().data(), record.body().size()));
+    }
+    bytes += size;
+    ++count;
+  }
+  FrameHeader header = job.header;
+  header.type = FrameType::kRecords;
+  header.count = count;
+  header.payload_bytes = static_cast<uint32_t>(bytes);
+  EncodeFrameHeader(header, packed.head.data());
+  packed.head_bytes = kFrameHeaderBytes;
+  packed.part_count = scratch.parts.size() - packed.first_part;
+  scratch.packed.push_back(packed);
+  return index;
+}
+
+// Splits one record into fragments of equal length (the last may be shorter).
+void PackFragments(const FrameSender::Job& job, const Record& record, size_t room,
+                   Scratch& scratch) {
+  const size_t total = record.header().total_bytes();
+  const size_t piece_bytes = room - kFragmentHeaderBytes;
+  for (size_t offset = 0; offset < total; offset += piece_bytes) {
+    const size_t length = std::min(piece_bytes, total - offset);
+    Packed packed;
+    packed.first_part = scratch.parts.size();
+    scratch.parts.push_back({});
+    if (offset < kRecordHeaderBytes) {
+      const size_t take = std::min(length, kRecordHeaderBytes - offset);
+      scratch.parts.push_back(Part(record.encoded_header() + offset, take));
+      if (length > take) scratch.parts.push_back(Part(record.body().data(), length - take));
+    } else {
+      scratch.parts.push_back(Part(record.body().data() + (offset - kRecordHeaderBytes), length));
+    }
+    FrameHeader header = job.header;
+    header.type = FrameType::kFragment;
+    header.payload_bytes = static_cast<uint32_t>(kFragmentHeaderBytes + length);
+    EncodeFrameHeader(header, packed.head.data());
+    FragmentHeader fragment;
+    fragment.seq = record.seq();
+    fragment.record_bytes = static_cast<uint32_t>(total);
+    fragment.offset = static_cast<uint32_t>(offset);
+    EncodeFragmentHeader(fragment, packed.head.data() + kFrameHeaderBytes);
+    packed.head_bytes = kFrameHeaderBytes + kFragmentHeaderBytes;
+    packed.part_count = scratch.parts.size() - packed.first_part;
+    scratch.packed.push_back(packed);
+  }
+}
+
+}  // namespace
+
+FrameSender::FrameSender(UdpSocket& socket, std::vector<SocketAddress> peers,
+                         uint32_t datagram_bytes, std::optional<SocketAddress> group)
+    : socket_(socket), peers_(std::move(peers)), datagram_bytes_(datagram_bytes), group_(group) {
+  SALIUS_CHECK(datagram_bytes_ >= 512 && datagram_bytes_ <= kDatagramPayloadLoopback);
+}
+
+void FrameSender::Send(const Job& job, uint8_t everyone) {
+  Scratch& scratch = ThreadScratch();
+  scratch.packed.clear();
+  scratch.parts.clear();
+  scratch.out.clear();
+  const size_t room = datagram_bytes_ - kFrameHeaderBytes;
+  if (job.records.empty()) {
+    Packed packed;
+    scratch.parts.push_back({});
+    FrameHeader header = job.header;
+    header.type = FrameType::kProbe;
+    EncodeFrameHeader(header, packed.head.data());
+    packed.head_bytes = kFrameHeaderBytes;
+    packed.part_count = 1;
+    scratch.packed.push_back(packed);
+  }
+  for (size_t index = 0; index < job.records.size();) {
+    if (job.records[index]->header().total_bytes() > room) {
+      PackFragments(job, *job.records[index], room, scratch);
+      ++index;
+    } else {
+      index = PackWhole(job, index, room, scratch);
+    }
+  }
+  for (Packed& packed : scratch.packed) {
+    scratch.parts[packed.first_part] = Part(packed.head.data(), packed.head_bytes);
+  }
+  const bool grouped = group_.has_value() && job.first_time && job.targets == everyone &&
+                       (everyone & (everyone - 1)) != 0;
+  for (const Packed& packed : scratch.packed) {
+    const absl::Span<const iovec> parts(&scratch.parts[packed.first_part], packed.part_count);
+    if (grouped) {
+      scratch.out.push_back({&*group_, parts});
+      continue;
+    }
+    for (size_t peer = 0; peer < peers_.size(); ++peer) {
+      if (job.targets & (1u << peer)) scratch.out.push_back({&peers_[peer], parts});
+    }
+  }
+  // What does not fit the socket's buffer is lost like any datagram; the re-send mends it.
+  socket_.Send(scratch.out);
+}
+
+}  // namespace salius

@@ -1,0 +1,437 @@
+#include "client/engine/pipeline.h"
+
+#include <algorithm>
+#include <future>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "client/engine/pipeline_impl.h"
+#include "common/check.h"
+#include "common/crc32c.h"
+#include "common/file.h"
+#include "common/host.h"
+#include "common/log.h"
+#include "common/random.h"
+#include "common/strings.h"
+
+namespace salius {
+namespace {
+
+// File ids are noted in blocks of this many, so that a state note is not needed for every file.
+constexpr FileId kFileIdBlock = 65536;
+// Records that one waiter applies for others before it returns to its own caller.
+constexpr int kApplyBurst = 64;
+constexpr int64_t kDropDeadlineMs = 1000;
+
+absl::Status Stopped() { return absl::UnavailableError("the volume is being unmounted"); }
+
+ReplicatorOptions CoreOptions(const VolumeConfig& config) {
+  ReplicatorOptions options;
+  options.replicas = static_cast<int>(config.replicas.size());
+  options.acks = static_cast<int>(config.acks);
+  options.delta_ns = static_cast<int64_t>(config.delta_us) * 1000;
+  options.tau_ns = static_cast<int64_t>(config.tau_ms) * 1'000'000;
+  options.k = static_cast<int>(config.k);
+  options.log_max_bytes = config.log_max_bytes;
+  return options;
+}
+
+}  // namespace
+
+Ticket& Ticket::operator=(Ticket&& other) noexcept {
+  std::swap(pipeline_, other.pipeline_);
+  std::swap(bytes_, other.bytes_);
+  return *this;
+}
+
+Ticket::~Ticket() {
+  if (pipeline_ == nullptr || bytes_ == 0) return;
+  Pipeline::Impl& impl = *pipeline_->impl_;
+  absl::MutexLock lock(&impl.mu);
+  impl.reserved -= bytes_;
+  if (impl.window_waiters > 0) impl.window_cv.SignalAll();
+}
+
+Pipeline::Impl::Impl(const VolumeDir& volume_dir, StateFile state_file, StableLog stable_log,
+                     AppliedMark mark, ApplySink& apply_sink, PipelineOptions pipeline_options)
+    : dir(volume_dir),
+      sink(apply_sink),
+      options(std::move(pipeline_options)),
+      config(options.config),
+      clock(SystemClock()),
+      applied_mark(std::move(mark)),
+      core(CoreOptions(config), clock.MonotonicNanos()),
+      stable(std::move(stable_log)),
+      state(std::move(state_file)) {}
+
+absl::StatusOr<std::unique_ptr<Pipeline>> Pipeline::Start(const VolumeDir& dir, StateFile state,
+                                                          StableLog stable, ApplySink& sink,
+                                                          PipelineOptions options) {
+  SALIUS_RETURN_IF_ERROR(ValidateVolumeConfig(options.config));
+  if (state.state().open) {
+    return absl::FailedPreconditionError(
+        "the volume was not closed cleanly: recover it first (salius-recover)");
+  }
+  SALIUS_ASSIGN_OR_RETURN(AppliedMark mark, AppliedMark::Open(dir.salius_fd));
+  auto impl = std::make_unique<Impl>(dir, std::move(state), std::move(stable), std::move(mark), sink,
+                                     std::move(options));
+  SALIUS_RETURN_IF_ERROR(impl->Begin());
+  return std::unique_ptr<Pipeline>(new Pipeline(std::move(impl)));
+}
+
+Pipeline::Pipeline(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Pipeline::~Pipeline() = default;
+
+Pipeline::Impl::~Impl() { StopThreads(); }
+
+absl::Status Pipeline::Impl::Begin() {
+  std::vector<SocketAddress> addresses;
+  uint32_t datagram = config.datagram_bytes != 0
+                          ? config.datagram_bytes
+                          : static_cast<uint32_t>(kDatagramPayloadLoopback);
+  for (const std::string& address : config.replicas) {
+    SALIUS_ASSIGN_OR_RETURN(const HostPort host_port, ParseHostPort(address, 7400));
+    Peer peer;
+    peer.address = address;
+    SALIUS_ASSIGN_OR_RETURN(peer.udp, ResolveAddress(host_port));
+    if (config.datagram_bytes == 0) {
+      // No route now (the replica's network is down) is no reason not to start.
+      const absl::StatusOr<uint32_t> path = PathDatagramBytes(peer.udp);
+      datagram = std::min(datagram, path.ok() ? *path : uint32_t{kDatagramPayloadDefault});
+    }
+    peer.control = std::make_unique<SessionClient>(host_port.ToString());
+    addresses.push_back(peer.udp);
+    peers.push_back(std::move(peer));
+  }
+  session = SecureRandom64();
+
+  if (!peers.empty()) {
+    SocketAddress local;
+    local.storage.ss_family = peers[0].udp.storage.ss_family;
+    local.length = peers[0].udp.length;
+    SALIUS_ASSIGN_OR_RETURN(UdpSocket bound, UdpSocket::Bind(local, UdpSocket::Options()));
+    socket.emplace(std::move(bound));
+    // A waiter that receives acknowledgements itself must also notice time: never block longer.
+    const timeval limit{0, 2000};
+    if (setsockopt(socket->fd(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit)) != 0) {
+      return ErrnoStatus(errno, "setsockopt(SO_RCVTIMEO)");
+    }
+    std::optional<SocketAddress> group;
+    if (!config.multicast.empty()) {
+      SALIUS_ASSIGN_OR_RETURN(const HostPort host_port, ParseHostPort(config.multicast, 7401));
+      SALIUS_ASSIGN_OR_RETURN(group, ResolveAddress(host_port));
+      SALIUS_RETURN_IF_ERROR(socket->PrepareMulticastSend(*group, true));
+      if (config.datagram_bytes == 0) {
+        datagram = std::min(datagram, uint32_t{kDatagramPayloadDefault});
+      }
+    }
+    sender.emplace(*socket, std::move(addresses), datagram, group);
+  }
+
+  {
+    // Before anything else: this session, durably, in mode local with no members (DESIGN.md §5).
+    absl::MutexLock note_lock(&note_mu);
+    VolumeState next = state.state();
+    epoch = next.epoch + 1;
+    applied_mark.Reset(epoch);
+    next.open = true;
+    next.epoch = epoch;
+    next.mode = Mode::kLocal;
+    SALIUS_ASSIGN_OR_RETURN(next.boot_id, BootId());
+    const absl::StatusOr<uint64_t> mount_id = UniqueMountId(dir.root_fd);
+    next.mount_id = mount_id.ok() ? *mount_id : 0;
+    next.acks = config.acks;
+    next.members.clear();
+    next.checkpoint = 0;
+    next.file_id_limit += kFileIdBlock;
+    SALIUS_RETURN_IF_ERROR(state.Write(next));
+    opened = next;
+    absl::MutexLock lock(&mu);
+    next_file_id = next.file_id_limit - kFileIdBlock;
+    file_id_limit = file_id_limit_wanted = next.file_id_limit;
+    last_timestamp = next.last_timestamp_ns;
+  }
+  {
+    absl::MutexLock lock(&stable_mu);
+    SALIUS_RETURN_IF_ERROR(stable.Cut(epoch, 0));
+    stable_used = stable.used_bytes();
+    stable_capacity = stable.capacity();
+  }
+  SLOG_INFO("{}: session epoch {} started, mode local, {} replicas, acks {}", options.session_name,
+            epoch, peers.size(), config.acks);
+  threads.emplace_back([this] { IoLoop(); });
+  threads.emplace_back([this] { ApplierLoop(); });
+  threads.emplace_back([this] { StableLoop(); });
+  threads.emplace_back([this] { SyncLoop(); });
+  threads.emplace_back([this] { NoteLoop(); });
+  for (size_t i = 0; i < peers.size(); ++i) {
+    threads.emplace_back([this, i] { SessionLoop(static_cast<int>(i)); });
+  }
+  return absl::OkStatus();
+}
+
+void Pipeline::Impl::StopThreads() {
+  {
+    absl::MutexLock lock(&mu);
+    stopping = true;
+    for (absl::CondVar* cv : {&durable_cv, &applied_cv, &window_cv, &checkpoint_cv, &io_cv,
+                              &applier_cv, &stable_cv, &sync_cv, &note_cv, &session_cv}) {
+      cv->SignalAll();
+    }
+  }
+  for (std::thread& thread : threads) thread.join();
+  threads.clear();
+}
+
+absl::StatusOr<Ticket> Pipeline::Admit(size_t records, size_t body_bytes) {
+  Impl& impl = *impl_;
+  // An upper bound of what the records take in the stable log's ring, padding included.
+  const uint64_t bytes =
+      records * (StableLog::EntryBytes(kRecordHeaderBytes) + 8) + body_bytes;
+  SALIUS_CHECK(body_bytes <= size_t{2} << 20);
+  {
+    absl::MutexLock lock(&impl.mu);
+    ++impl.window_waiters;
+    while (impl.HealthLocked().ok() && !impl.stopping &&
+           !impl.core.CanIssue(impl.clock.MonotonicNanos(), bytes, impl.reserved)) {
+      impl.window_cv.WaitWithTimeout(&impl.mu, absl::Milliseconds(20));
+    }
+    --impl.window_waiters;
+    if (!impl.HealthLocked().ok()) return impl.HealthLocked();
+    if (impl.stopping) return Stopped();
+    impl.reserved += bytes;
+  }
+  Ticket ticket;
+  ticket.pipeline_ = this;
+  ticket.bytes_ = bytes;
+  return ticket;
+}
+
+absl::StatusOr<RecordRef> Pipeline::Issue(Ticket& ticket, RecordDraft draft) {
+  Impl& impl = *impl_;
+  SALIUS_CHECK(draft.body.size() <= kMaxRecordBody);
+  auto record = std::make_shared<Record>();
+  record->body_ = std::move(draft.body);
+  record->context_ = std::move(draft.context);
+  RecordHeader& header = record->header_;
+  header.op = draft.op;
+  header.body_bytes = static_cast<uint32_t>(record->body_.size());
+  header.body_crc = Crc32c(absl::MakeConstSpan(
+      reinterpret_cast<const uint8_t*>(record->body_.data()), record->body_.size()));
+  header.volume = impl.config.volume;
+  header.epoch = impl.epoch;
+  header.file_id = draft.file_id;
+  header.arg0 = draft.arg0;
+  header.arg1 = draft.arg1;
+  header.arg2 = draft.arg2;
+  const uint64_t ring_bytes = StableLog::EntryBytes(header.total_bytes());
+  SALIUS_CHECK(ticket.pipeline_ == this && ticket.bytes_ >= ring_bytes, "ticket too small");
+
+  Impl::Work work;
+  {
+    absl::MutexLock lock(&impl.mu);
+    SALIUS_RETURN_IF_ERROR(impl.HealthLocked());
+    if (impl.stopping) return Stopped();
+    ticket.bytes_ -= ring_bytes;
+    impl.reserved -= ring_bytes;
+    const uint64_t now_real = static_cast<uint64_t>(std::max<int64_t>(impl.clock.RealtimeNanos(), 0));
+    impl.last_timestamp = std::max(impl.last_timestamp + 1, now_real);
+    header.timestamp_ns = impl.last_timestamp;
+    header.durable_mark = impl.core.durable();
+    header.checkpoint_mark = impl.core.checkpoint();
+    header.seq = impl.core.Issue(impl.clock.MonotonicNanos(), ring_bytes);
+    EncodeRecordHeader(header, record->encoded_);
+    impl.records.push_back(record);
+    impl.issued.store(header.seq, std::memory_order_release);
+    impl.Collect(&work);
+  }
+  impl.Perform(work);
+  return RecordRef(std::move(record));
+}
+
+absl::Status Pipeline::WaitDurable(Seq seq) {
+  Impl& impl = *impl_;
+  while (impl.durable.load(std::memory_order_acquire) < seq) {
+    bool lead = false;
+    {
+      absl::MutexLock lock(&impl.mu);
+      SALIUS_RETURN_IF_ERROR(impl.HealthLocked());
+      if (impl.core.durable() >= seq) return absl::OkStatus();
+      if (impl.stopping) return Stopped();
+      SALIUS_CHECK(seq <= impl.core.issued(), "waits for a record that was never issued");
+      if (impl.core.counting_acks() && !impl.leader) {
+        lead = impl.leader = impl.leader_seen = true;
+      } else {
+        ++impl.durable_waiters;
+        // The bound only matters when a leader leaves without anybody to follow it.
+        impl.durable_cv.WaitWithTimeout(&impl.mu, absl::Milliseconds(50));
+        --impl.durable_waiters;
+      }
+    }
+    if (!lead) continue;
+    impl.ReceiveOnce(true);
+    absl::MutexLock lock(&impl.mu);
+    impl.leader = false;
+    // Whoever still waits takes over.
+    if (impl.durable_waiters > 0 && impl.core.durable() >= seq) impl.durable_cv.Signal();
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Pipeline::WaitApplied(Seq seq) {
+  Impl& impl = *impl_;
+  SALIUS_RETURN_IF_ERROR(WaitDurable(seq));
+  while (impl.applied.load(std::memory_order_acquire) < seq) {
+    impl.ApplySome(0);
+    absl::MutexLock lock(&impl.mu);
+    if (impl.core.applied() >= seq) break;
+    SALIUS_RETURN_IF_ERROR(impl.HealthLocked());
+    if (impl.stopping) return Stopped();
+    ++impl.applied_waiters;
+    impl.applied_cv.WaitWithTimeout(&impl.mu, absl::Milliseconds(50));
+    --impl.applied_waiters;
+  }
+  return absl::OkStatus();
+}
+
+void Pipeline::TryApply() { impl_->ApplySome(kApplyBurst); }
+
+absl::Status Pipeline::Checkpoint() {
+  Impl& impl = *impl_;
+  const Seq target = impl.issued.load(std::memory_order_acquire);
+  if (target == 0) return absl::OkStatus();
+  SALIUS_RETURN_IF_ERROR(WaitApplied(target));
+  while (true) {
+    Impl::Work work;
+    {
+      absl::MutexLock lock(&impl.mu);
+      SALIUS_RETURN_IF_ERROR(impl.HealthLocked());
+      if (impl.core.checkpoint() >= target) return absl::OkStatus();
+      if (impl.stopping) return Stopped();
+      impl.core.RequestCheckpoint();
+      impl.core.Tick(impl.clock.MonotonicNanos());
+      impl.Collect(&work);
+    }
+    impl.Perform(work);
+    absl::MutexLock lock(&impl.mu);
+    if (impl.core.checkpoint() < target && impl.HealthLocked().ok()) {
+      impl.checkpoint_cv.WaitWithTimeout(&impl.mu, absl::Milliseconds(100));
+    }
+  }
+}
+
+absl::StatusOr<FileId> Pipeline::NewFileId() {
+  Impl& impl = *impl_;
+  while (true) {
+    Impl::Work work;
+    std::optional<FileId> id;
+    {
+      absl::MutexLock lock(&impl.mu);
+      SALIUS_RETURN_IF_ERROR(impl.HealthLocked());
+      if (impl.stopping) return Stopped();
+      if (impl.next_file_id < impl.file_id_limit) id = impl.next_file_id++;
+      // Ask for the next block when half of this one is used up.
+      if (impl.next_file_id + kFileIdBlock / 2 > impl.file_id_limit_wanted) {
+        impl.file_id_limit_wanted += kFileIdBlock;
+        impl.core.RequestNote();
+        impl.core.Tick(impl.clock.MonotonicNanos());
+        impl.Collect(&work);
+      }
+      if (!id) impl.checkpoint_cv.WaitWithTimeout(&impl.mu, absl::Milliseconds(50));
+    }
+    impl.Perform(work);
+    if (id) return *id;
+  }
+}
+
+Watermarks Pipeline::watermarks() const {
+  absl::MutexLock lock(&impl_->mu);
+  const Replicator& core = impl_->core;
+  return Watermarks{core.checkpoint(), core.applied(), core.durable(), core.issued()};
+}
+
+absl::Status Pipeline::health() const {
+  if (!impl_->failed.load(std::memory_order_acquire)) return absl::OkStatus();
+  absl::MutexLock lock(&impl_->mu);
+  return impl_->HealthLocked();
+}
+
+PipelineStatus Pipeline::status() const {
+  const Impl& impl = *impl_;
+  PipelineStatus out;
+  absl::MutexLock lock(&impl.mu);
+  const Replicator& core = impl.core;
+  const int64_t now = impl.clock.MonotonicNanos();
+  out.epoch = impl.epoch;
+  out.marks = Watermarks{core.checkpoint(), core.applied(), core.durable(), core.issued()};
+  // I10: what is true now. Acks count only in mode replicated; on the way to local they no longer do.
+  out.mode = !core.failure().ok() ? "failed" : core.counting_acks() ? "replicated" : "local";
+  out.mode_detail = core.ModeDetail(now);
+  out.uncheckpointed_bytes = core.uncheckpointed_bytes();
+  out.oldest_uncheckpointed_ms = static_cast<uint64_t>(core.oldest_uncheckpointed_ns(now)) / 1'000'000;
+  out.stable_log_used_bytes = impl.stable_used;
+  out.stable_log_capacity_bytes = impl.stable_capacity;
+  out.failure = core.failure().ok() ? "" : std::string(core.failure().message());
+  for (size_t i = 0; i < impl.peers.size(); ++i) {
+    const Replicator::ReplicaView view = core.replica(static_cast<int>(i), now);
+    ReplicaReport report;
+    report.address = impl.peers[i].address;
+    report.member = view.member && core.counting_acks();
+    report.connected = view.connected;
+    report.incarnation = view.incarnation;
+    report.base = view.base;
+    report.contiguous = view.contiguous;
+    const Seq acked = std::max(view.contiguous, core.checkpoint());
+    report.lag_records = view.connected ? core.issued() - std::min(acked, core.issued()) : 0;
+    report.lag_bytes = view.lag_bytes;
+    report.rtt_us = static_cast<uint64_t>(view.srtt_ns) / 1000;
+    report.free_bytes = view.free_bytes;
+    report.resent = view.resent;
+    report.problem = view.problem;
+    out.replicas.push_back(std::move(report));
+  }
+  return out;
+}
+
+absl::Status Pipeline::Stop() {
+  Impl& impl = *impl_;
+  SALIUS_RETURN_IF_ERROR(Checkpoint());
+  {
+    absl::MutexLock lock(&impl.mu);
+    SALIUS_RETURN_IF_ERROR(impl.HealthLocked());
+    if (impl.core.checkpoint() != impl.core.issued()) {
+      return absl::FailedPreconditionError("records were issued while the volume was being closed");
+    }
+  }
+  impl.StopThreads();
+  {
+    absl::MutexLock lock(&impl.note_mu);
+    VolumeState next = impl.state.state();
+    absl::MutexLock core_lock(&impl.mu);
+    next.open = false;
+    next.mode = Mode::kLocal;
+    next.members.clear();
+    next.checkpoint = impl.core.issued();
+    next.last_timestamp_ns = impl.last_timestamp;
+    next.file_id_limit = impl.next_file_id;
+    SALIUS_RETURN_IF_ERROR(impl.state.Write(next));
+  }
+  // From here on nothing depends on a replica; that they free their memory now is only courtesy.
+  std::vector<std::future<absl::Status>> drops;
+  for (Impl::Peer& peer : impl.peers) {
+    drops.push_back(std::async(std::launch::async, [&impl, &peer] {
+      return peer.control->Drop(impl.config.volume, impl.epoch, kDropDeadlineMs);
+    }));
+  }
+  for (size_t i = 0; i < drops.size(); ++i) {
+    const absl::Status dropped = drops[i].get();
+    if (!dropped.ok()) {
+      SLOG_INFO("{}: replica {} keeps its log until the next session: {}",
+                impl.options.session_name, impl.peers[i].address, Sv(dropped.message()));
+    }
+  }
+  SLOG_INFO("{}: session epoch {} closed cleanly", impl.options.session_name, impl.epoch);
+  return absl::OkStatus();
+}
+
+}  // namespace salius

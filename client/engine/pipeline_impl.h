@@ -1,0 +1,131 @@
+// Inside of Pipeline: the threads and I/O around the replicator. Included by pipeline*.cc only.
+//
+// Locks, in order: apply_mu (held while records are applied), mu (the core, the records, the tickets;
+// never held over a system call other than a futex), stable_mu (the stable log's file), note_mu (the
+// state file). stable_mu and note_mu are held over disk writes by the one thread that writes.
+//
+// Threads
+//   io          acknowledgements when no waiter receives them, timers
+//   applier     records that became durable with nobody waiting
+//   stable      appends to the stable log
+//   sync        SyncApplied for checkpoints
+//   note        writes the state file
+//   session[i]  opens sessions at replica i
+#pragma once
+
+#include <atomic>
+#include <deque>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "client/engine/frame_sender.h"
+#include "client/engine/pipeline.h"
+#include "client/engine/replicator.h"
+#include "client/engine/session_client.h"
+#include "common/clock.h"
+#include "log/applied_mark.h"
+#include "log/stable_log.h"
+#include "transport/udp_socket.h"
+
+namespace salius {
+
+struct Pipeline::Impl {
+  struct Peer {
+    std::string address;  // as configured
+    SocketAddress udp;
+    std::unique_ptr<SessionClient> control;
+    std::optional<Seq> open_base;  // guarded by mu: a session is to be opened with this base
+  };
+
+  Impl(const VolumeDir& dir, StateFile state, StableLog stable, AppliedMark mark, ApplySink& sink,
+       PipelineOptions options);
+  ~Impl();
+
+  absl::Status Begin();  // the first note, socket, peers, threads
+  void StopThreads();
+
+  // pipeline_io.cc
+  struct Work {  // what TakeOutputs asked for that must be done without mu
+    std::vector<FrameSender::Job> jobs;
+    uint8_t everyone = 0;  // replicas with an open session
+    absl::Status failure;
+  };
+  void Collect(Work* work) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  void Perform(Work& work) ABSL_LOCKS_EXCLUDED(mu);
+  // Receives what is there (waiting up to the socket's time-out when `wait`), feeds the core.
+  void ReceiveOnce(bool wait) ABSL_LOCKS_EXCLUDED(mu);
+  void HandleDatagram(int64_t now, const InDatagram& datagram) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  void IoLoop();
+
+  // pipeline_workers.cc
+  void ApplierLoop();
+  void StableLoop();
+  void SyncLoop();
+  void NoteLoop();
+  void SessionLoop(int index);
+  VolumeState ComposeState(const Note& note) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  // Applies durable records in order while it can have apply_mu; at most `limit`, all when 0.
+  void ApplySome(int limit);
+  bool ApplyLocked(int limit) ABSL_EXCLUSIVE_LOCKS_REQUIRED(apply_mu);
+  void Publish() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);  // mirrors of the watermarks
+
+  const RecordRef& RecordAt(Seq seq) const ABSL_SHARED_LOCKS_REQUIRED(mu) {
+    return records[seq - records_first];
+  }
+  absl::Status HealthLocked() const ABSL_SHARED_LOCKS_REQUIRED(mu) { return core.failure(); }
+
+  const VolumeDir& dir;
+  ApplySink& sink;
+  PipelineOptions options;
+  const VolumeConfig& config;
+  Clock& clock;
+  Epoch epoch = 0;
+  uint64_t session = 0;
+  std::optional<UdpSocket> socket;
+  std::vector<Peer> peers;
+  std::optional<FrameSender> sender;
+
+  absl::Mutex apply_mu ABSL_ACQUIRED_BEFORE(mu);
+  AppliedMark applied_mark;
+
+  mutable absl::Mutex mu;
+  Replicator core ABSL_GUARDED_BY(mu);
+  std::deque<RecordRef> records ABSL_GUARDED_BY(mu);  // (min(checkpoint, applied), issued]
+  Seq records_first ABSL_GUARDED_BY(mu) = 1;
+  uint64_t reserved ABSL_GUARDED_BY(mu) = 0;       // ring bytes of live tickets
+  uint64_t last_timestamp ABSL_GUARDED_BY(mu) = 0;
+  bool leader ABSL_GUARDED_BY(mu) = false;         // a waiter is receiving acknowledgements
+  bool leader_seen ABSL_GUARDED_BY(mu) = false;    // ... or did since the io thread last looked
+  int durable_waiters ABSL_GUARDED_BY(mu) = 0;     // followers on durable_cv
+  int applied_waiters ABSL_GUARDED_BY(mu) = 0;
+  int window_waiters ABSL_GUARDED_BY(mu) = 0;
+  absl::CondVar durable_cv, applied_cv, window_cv, checkpoint_cv;
+  absl::CondVar io_cv, applier_cv, stable_cv, sync_cv, note_cv, session_cv;
+  bool stopping ABSL_GUARDED_BY(mu) = false;
+  bool stable_wanted ABSL_GUARDED_BY(mu) = false;
+  bool sync_wanted ABSL_GUARDED_BY(mu) = false;
+  std::optional<VolumeState> note_wanted ABSL_GUARDED_BY(mu);
+  std::optional<Seq> cut_wanted ABSL_GUARDED_BY(mu);
+  bool failure_reported ABSL_GUARDED_BY(mu) = false;
+  FileId next_file_id ABSL_GUARDED_BY(mu) = 0;
+  FileId file_id_limit ABSL_GUARDED_BY(mu) = 0;        // noted
+  FileId file_id_limit_wanted ABSL_GUARDED_BY(mu) = 0;
+
+  std::atomic<Seq> issued{0}, durable{0}, applied{0}, checkpoint{0};
+  std::atomic<uint64_t> stable_used{0}, stable_capacity{0};
+  std::atomic<bool> failed{false};
+
+  absl::Mutex stable_mu;
+  StableLog stable ABSL_GUARDED_BY(stable_mu);
+  absl::Mutex note_mu;
+  StateFile state ABSL_GUARDED_BY(note_mu);
+  VolumeState opened;  // the first note of this session; constant after Begin
+
+  std::vector<std::thread> threads;
+};
+
+}  // namespace salius

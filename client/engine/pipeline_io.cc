@@ -1,0 +1,216 @@
+// The pipeline's datagrams: sending what the core asks for, feeding it acknowledgements and time.
+#include <poll.h>
+
+#include <algorithm>
+#include <array>
+
+#include "client/engine/pipeline_impl.h"
+#include "common/check.h"
+#include "common/limits.h"
+#include "common/log.h"
+#include "common/metrics.h"
+#include "common/strings.h"
+#include "proto/frame.h"
+
+namespace salius {
+namespace {
+
+constexpr size_t kBatch = 16;
+constexpr size_t kAckBufferBytes = kFrameHeaderBytes + kMaxAckBytes + 64;
+// How long the io thread leaves the socket to waiters after one was seen there: long enough that a steady
+// synchronous writer never wakes it.
+constexpr int64_t kBusyNs = 20'000'000;
+constexpr int64_t kShortSleepNs = 1'000'000;
+constexpr int64_t kLongSleepNs = 100'000'000;
+
+struct ReceiveBuffers {
+  std::array<std::array<uint8_t, kAckBufferBytes>, kBatch> bytes;
+  std::array<InDatagram, kBatch> batch;
+};
+
+ReceiveBuffers& ThreadBuffers() {
+  thread_local std::unique_ptr<ReceiveBuffers> buffers;
+  if (!buffers) buffers = std::make_unique<ReceiveBuffers>();
+  for (size_t i = 0; i < kBatch; ++i) buffers->batch[i].buffer = absl::MakeSpan(buffers->bytes[i]);
+  return *buffers;
+}
+
+Counter& BadAcks(const char* reason) {
+  return GetCounter("salius_bad_acks_total", "Datagrams to the primary that had no effect, by reason",
+                    {{"reason", reason}});
+}
+
+}  // namespace
+
+// Turns what the core wants into work; wakes the threads that do the blocking parts.
+void Pipeline::Impl::Collect(Work* work) {
+  Replicator::Outputs out = core.TakeOutputs();
+  for (const std::string& event : out.events) {
+    SLOG_INFO("{}: {}", options.session_name, event);
+  }
+  FrameHeader header;
+  if (!out.sends.empty() || out.probes != 0) {
+    header.volume = config.volume;
+    header.epoch = epoch;
+    header.session = session;
+    header.send_time_ns = static_cast<uint64_t>(clock.MonotonicNanos());
+    header.trim_mark = core.checkpoint();
+    header.durable_mark = core.durable();
+    header.issued_mark = core.issued();
+  }
+  for (const Replicator::SendRange& range : out.sends) {
+    // The same records to several replicas: one job, packed once.
+    const uint8_t bit = static_cast<uint8_t>(1u << range.replica);
+    if (!work->jobs.empty() && !range.again && work->jobs.back().first_time &&
+        !work->jobs.back().records.empty() && work->jobs.back().records.front()->seq() == range.first &&
+        work->jobs.back().records.back()->seq() == range.last) {
+      work->jobs.back().targets |= bit;
+      continue;
+    }
+    FrameSender::Job job;
+    job.targets = bit;
+    job.header = header;
+    job.first_time = !range.again;
+    for (Seq seq = range.first; seq <= range.last; ++seq) {
+      job.records.push_back(RecordAt(seq));
+    }
+    work->jobs.push_back(std::move(job));
+  }
+  if (out.probes != 0) {
+    FrameSender::Job probe;
+    probe.targets = out.probes;
+    probe.header = header;
+    work->jobs.push_back(std::move(probe));
+  }
+  for (const Replicator::OpenRequest& open : out.opens) {
+    peers[open.replica].open_base = open.base;
+    session_cv.SignalAll();
+  }
+  if (out.note) {
+    SALIUS_CHECK(!note_wanted.has_value());
+    note_wanted = ComposeState(*out.note);
+    note_cv.Signal();
+  }
+  if (out.start_sync) {
+    sync_wanted = true;
+    sync_cv.Signal();
+  }
+  if (out.stable_wanted && !stable_wanted) {
+    stable_wanted = true;
+    stable_cv.Signal();
+  }
+  if (out.cut) {
+    cut_wanted = *out.cut;
+    checkpoint_cv.SignalAll();
+    while (!records.empty() && records_first <= std::min(core.checkpoint(), core.applied())) {
+      records.pop_front();
+      ++records_first;
+    }
+  }
+  work->everyone = core.connected();
+  Publish();
+  if (out.durable_advanced) {
+    if (durable_waiters > 0) durable_cv.SignalAll();
+  }
+  if (out.window_opened && window_waiters > 0) window_cv.SignalAll();
+  if (out.failed && !failure_reported) {
+    failure_reported = true;
+    failed.store(true, std::memory_order_release);
+    work->failure = core.failure();
+    for (absl::CondVar* cv : {&durable_cv, &applied_cv, &window_cv, &checkpoint_cv}) cv->SignalAll();
+  }
+}
+
+void Pipeline::Impl::Publish() {
+  issued.store(core.issued(), std::memory_order_release);
+  durable.store(core.durable(), std::memory_order_release);
+  applied.store(core.applied(), std::memory_order_release);
+  checkpoint.store(core.checkpoint(), std::memory_order_release);
+}
+
+void Pipeline::Impl::Perform(Work& work) {
+  for (const FrameSender::Job& job : work.jobs) sender->Send(job, work.everyone);
+  if (!work.failure.ok()) {
+    SLOG_ERROR("{}: {}", options.session_name, Sv(work.failure.message()));
+    if (options.on_failure) options.on_failure(work.failure);
+  }
+}
+
+void Pipeline::Impl::HandleDatagram(int64_t now, const InDatagram& datagram) {
+  static Counter& truncated = BadAcks("truncated");
+  static Counter& malformed = BadAcks("malformed");
+  static Counter& foreign = BadAcks("foreign");
+  static Counter& unknown = BadAcks("unknown_sender");
+  if (datagram.truncated) return truncated.Increment();
+  const absl::Span<const uint8_t> bytes = datagram.buffer.subspan(0, datagram.bytes);
+  const absl::StatusOr<FrameHeader> header = DecodeFrameHeader(bytes);
+  if (!header.ok() || header->type != FrameType::kAck) return malformed.Increment();
+  if (header->volume != config.volume || header->epoch != epoch || header->session != session) {
+    return foreign.Increment();
+  }
+  const absl::StatusOr<AckPayload> ack = DecodeAckPayload(bytes.subspan(kFrameHeaderBytes));
+  if (!ack.ok()) return malformed.Increment();
+  int index = -1;
+  for (size_t i = 0; i < peers.size() && index < 0; ++i) {
+    if (peers[i].udp == datagram.from) index = static_cast<int>(i);
+  }
+  if (index < 0) return unknown.Increment();
+  const int64_t sent = static_cast<int64_t>(header->send_time_ns);
+  const int64_t rtt = sent > 0 && sent <= now ? now - sent : -1;
+  core.OnAck(now, index, rtt, *ack);
+}
+
+void Pipeline::Impl::ReceiveOnce(bool wait) {
+  ReceiveBuffers& buffers = ThreadBuffers();
+  const absl::StatusOr<size_t> got = socket->Receive(absl::MakeSpan(buffers.batch), wait);
+  const size_t count = got.ok() ? *got : 0;
+  Work work;
+  {
+    absl::MutexLock lock(&mu);
+    const int64_t now = clock.MonotonicNanos();
+    for (size_t i = 0; i < count; ++i) HandleDatagram(now, buffers.batch[i]);
+    if (count == 0 || now >= core.NextTick(now - kShortSleepNs)) core.Tick(now);
+    Collect(&work);
+  }
+  Perform(work);
+}
+
+// Receives what no waiter receives, and lets time pass for the core. While waiters receive (or did a moment
+// ago) it keeps away from the socket, so that an acknowledgement wakes one thread only.
+void Pipeline::Impl::IoLoop() {
+  int64_t busy_until = 0;
+  while (true) {
+    bool poll_socket = false;
+    int64_t wait_ns = 0;
+    {
+      absl::MutexLock lock(&mu);
+      if (stopping) return;
+      const int64_t now = clock.MonotonicNanos();
+      if (leader || std::exchange(leader_seen, false)) busy_until = now + kBusyNs;
+      const bool busy = now < busy_until;
+      wait_ns = std::clamp<int64_t>(core.NextTick(now) - now, kShortSleepNs / 2, kLongSleepNs);
+      if (busy) wait_ns = std::min(wait_ns, kShortSleepNs);
+      poll_socket = socket.has_value() && !busy;
+      if (!poll_socket) {
+        io_cv.WaitWithTimeout(&mu, absl::Nanoseconds(wait_ns));
+        if (stopping) return;
+      }
+    }
+    if (poll_socket) {
+      pollfd poll_fd{socket->fd(), POLLIN, 0};
+      const timespec limit{0, wait_ns};
+      ppoll(&poll_fd, 1, &limit, nullptr);  // an error shows in Receive
+    }
+    if (socket.has_value()) ReceiveOnce(false);
+    Work work;
+    {
+      absl::MutexLock lock(&mu);
+      core.Tick(clock.MonotonicNanos());
+      Collect(&work);
+      if (core.applied() < core.durable()) applier_cv.Signal();
+    }
+    Perform(work);
+  }
+}
+
+}  // namespace salius

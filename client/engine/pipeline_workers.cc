@@ -1,0 +1,225 @@
+// The pipeline's threads that may block: applier, stable log, checkpoint sync, state notes, sessions.
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "client/engine/pipeline_impl.h"
+#include "common/check.h"
+#include "common/log.h"
+#include "common/metrics.h"
+
+namespace salius {
+namespace {
+
+// One append to the stable log takes at most this much: group commit without long pauses.
+constexpr uint64_t kStableBatchBytes = 2u << 20;
+constexpr int64_t kOpenDeadlineMs = 2000;
+
+absl::Span<const uint8_t> AsBytes(std::string_view text) {
+  return {reinterpret_cast<const uint8_t*>(text.data()), text.size()};
+}
+
+}  // namespace
+
+bool Pipeline::Impl::ApplyLocked(int limit) {
+  int done = 0;
+  while (limit == 0 || done < limit) {
+    RecordRef record;
+    {
+      absl::MutexLock lock(&mu);
+      if (!HealthLocked().ok() || core.applied() >= core.durable()) return done > 0;
+      record = RecordAt(core.applied() + 1);
+    }
+    const absl::Status applied_status = sink.Apply(record);
+    Work work;
+    {
+      absl::MutexLock lock(&mu);
+      if (!applied_status.ok()) {
+        core.OnApplyFailed(absl::Status(
+            applied_status.code(),
+            absl::StrCat("seq ", record->seq(), " (", std::string(OpName(record->header().op)),
+                         ") could not be applied: ", applied_status.message(),
+                         ". The volume is read-only and keeps its log")));
+      } else {
+        applied_mark.Store(record->seq());
+        core.OnApplied(record->seq());
+      }
+      Collect(&work);
+      if (applied_waiters > 0) applied_cv.SignalAll();
+    }
+    Perform(work);
+    ++done;
+  }
+  return true;
+}
+
+void Pipeline::Impl::ApplySome(int limit) {
+  // Whoever fails to get the lock leaves its records to the holder, who looks again after letting go.
+  while (applied.load(std::memory_order_acquire) < durable.load(std::memory_order_acquire) &&
+         !failed.load(std::memory_order_acquire)) {
+    if (!apply_mu.TryLock()) return;
+    ApplyLocked(limit);
+    apply_mu.Unlock();
+    if (limit != 0) break;
+  }
+}
+
+void Pipeline::Impl::ApplierLoop() {
+  while (true) {
+    {
+      absl::MutexLock lock(&mu);
+      while (!stopping && (core.applied() >= core.durable() || !HealthLocked().ok())) {
+        applier_cv.Wait(&mu);
+      }
+      if (stopping) return;
+    }
+    absl::MutexLock lock(&apply_mu);
+    ApplyLocked(256);
+  }
+}
+
+void Pipeline::Impl::StableLoop() {
+  while (true) {
+    std::vector<Seq> seqs;
+    std::vector<RecordRef> batch;
+    std::optional<Seq> cut;
+    {
+      absl::MutexLock lock(&mu);
+      while (!stopping && !stable_wanted && !cut_wanted) stable_cv.Wait(&mu);
+      if (stopping) return;
+      cut = std::exchange(cut_wanted, std::nullopt);
+      seqs = core.TakeStableBatch(kStableBatchBytes);
+      if (seqs.empty()) stable_wanted = false;
+      for (Seq seq : seqs) batch.push_back(RecordAt(seq));
+    }
+    absl::Status status;
+    {
+      absl::MutexLock lock(&stable_mu);
+      if (cut) status = stable.Cut(epoch, *cut);
+      if (status.ok() && !seqs.empty()) {
+        std::vector<StableLog::Item> items;
+        items.reserve(batch.size());
+        for (const RecordRef& record : batch) {
+          items.push_back({{record->encoded_header(), kRecordHeaderBytes}, AsBytes(record->body())});
+        }
+        status = stable.Append(items);
+      }
+      stable_used = stable.used_bytes();
+    }
+    if (seqs.empty() && status.ok()) continue;
+    Work work;
+    {
+      absl::MutexLock lock(&mu);
+      core.OnStable(clock.MonotonicNanos(), seqs, status);
+      Collect(&work);
+      if (absl::IsResourceExhausted(status)) {
+        // Full until a checkpoint is noted and the log cut; the note wakes us.
+        stable_wanted = false;
+      }
+      if (core.applied() < core.durable() && durable_waiters == 0) applier_cv.Signal();
+    }
+    Perform(work);
+  }
+}
+
+void Pipeline::Impl::SyncLoop() {
+  while (true) {
+    Seq before = 0;
+    {
+      absl::MutexLock lock(&mu);
+      while (!stopping && !sync_wanted) sync_cv.Wait(&mu);
+      if (stopping) return;
+      sync_wanted = false;
+      before = core.applied();
+    }
+    const int64_t start = clock.MonotonicNanos();
+    const absl::Status status = sink.SyncApplied();
+    static Histogram& seconds = GetHistogram("salius_checkpoint_sync_seconds",
+                                             "Time to sync the backing file system", LatencyBounds());
+    seconds.Observe(static_cast<double>(clock.MonotonicNanos() - start) * 1e-9);
+    Work work;
+    {
+      absl::MutexLock lock(&mu);
+      core.OnSynced(clock.MonotonicNanos(), before, status);
+      Collect(&work);
+    }
+    Perform(work);
+  }
+}
+
+VolumeState Pipeline::Impl::ComposeState(const Note& note) {
+  VolumeState next = opened;
+  next.open = true;
+  next.mode = note.mode;
+  next.checkpoint = note.checkpoint;
+  next.members.clear();
+  for (size_t i = 0; i < peers.size(); ++i) {
+    if (note.members & (1u << i)) {
+      next.members.push_back({peers[i].address, note.incarnation[i], note.base[i]});
+    }
+  }
+  next.last_timestamp_ns = last_timestamp;
+  next.file_id_limit = file_id_limit_wanted;
+  return next;
+}
+
+void Pipeline::Impl::NoteLoop() {
+  while (true) {
+    VolumeState next;
+    {
+      absl::MutexLock lock(&mu);
+      while (!stopping && !note_wanted) note_cv.Wait(&mu);
+      if (stopping) return;
+      next = *note_wanted;
+    }
+    absl::Status status;
+    {
+      absl::MutexLock lock(&note_mu);
+      status = state.Write(next);
+    }
+    Work work;
+    {
+      absl::MutexLock lock(&mu);
+      note_wanted.reset();
+      if (status.ok()) file_id_limit = next.file_id_limit;
+      core.OnNoteWritten(clock.MonotonicNanos(), status);
+      Collect(&work);
+      checkpoint_cv.SignalAll();
+      if (cut_wanted) {
+        stable_wanted = true;
+        stable_cv.Signal();
+      }
+      if (core.applied() < core.durable()) applier_cv.Signal();
+    }
+    Perform(work);
+  }
+}
+
+void Pipeline::Impl::SessionLoop(int index) {
+  Peer& peer = peers[index];
+  while (true) {
+    Seq base = 0;
+    {
+      absl::MutexLock lock(&mu);
+      while (!stopping && !peer.open_base) session_cv.Wait(&mu);
+      if (stopping) return;
+      base = *std::exchange(peer.open_base, std::nullopt);
+    }
+    const absl::StatusOr<SessionClient::Opened> opened_session =
+        peer.control->Open(config, epoch, session, base, kOpenDeadlineMs);
+    Work work;
+    {
+      absl::MutexLock lock(&mu);
+      const int64_t now = clock.MonotonicNanos();
+      if (opened_session.ok()) {
+        core.OnOpened(now, index, opened_session->incarnation, base, opened_session->free_bytes);
+      } else {
+        core.OnOpenFailed(now, index, std::string(opened_session.status().message()),
+                          absl::IsFailedPrecondition(opened_session.status()));
+      }
+      Collect(&work);
+    }
+    Perform(work);
+  }
+}
+
+}  // namespace salius

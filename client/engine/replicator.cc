@@ -1,0 +1,506 @@
+#include "client/engine/replicator.h"
+
+#include <algorithm>
+#include <bit>
+#include <limits>
+
+#include "absl/strings/str_cat.h"
+#include "common/check.h"
+
+namespace salius {
+namespace {
+
+constexpr int64_t kMillisecond = 1'000'000;
+constexpr int64_t kSecond = 1'000'000'000;
+
+// Bytes sent to one replica and not yet acknowledged: what the receiver's socket buffer surely takes.
+constexpr uint64_t kInFlightBytes = 2u << 20;
+// Bytes issued and not yet durable before issuers block.
+constexpr uint64_t kWindowBytes = 8u << 20;
+constexpr uint64_t kMinWindowBytes = 512u << 10;
+// A re-send repeats at most this much at a time: the acknowledgement tells what is still missing.
+constexpr int kResendRecords = 64;
+constexpr uint64_t kResendBytes = 256u << 10;
+// Shortest re-send time-out: below this a busy host's scheduling looks like loss.
+constexpr int64_t kMinTimeout = 2 * kMillisecond;
+// A hedge earlier than this would put every scheduling hiccup on the disk.
+constexpr int64_t kMinHedge = 5 * kMillisecond;
+constexpr int64_t kIdleProbe = kSecond;
+constexpr int64_t kIdleTick = 100 * kMillisecond;
+
+constexpr ReplicaMask Bit(int replica) { return static_cast<ReplicaMask>(1u << replica); }
+
+}  // namespace
+
+Replicator::Replicator(const ReplicatorOptions& options, int64_t now) : options_(options) {
+  SALIUS_CHECK(options.replicas >= 0 && options.replicas <= static_cast<int>(kMaxReplicas));
+  SALIUS_CHECK(options.acks >= 1);
+  SALIUS_CHECK(options.delta_ns > 0 && options.tau_ns > 0 && options.k >= 1);
+  const int64_t delta = options_.delta_ns;
+  const int64_t floor = std::min(kMinTimeout, delta / 4);
+  const RttEstimator estimator(floor, std::max(delta / 2, floor), std::max(delta / 4, floor));
+  replicas_.assign(options.replicas, Replica(estimator));
+  for (Replica& replica : replicas_) replica.open_after_ns = now;
+  noted_.mode = Mode::kLocal;
+}
+
+uint64_t Replicator::CumulativeAt(Seq seq) const {
+  if (seq < first_) return cumulative_before_;
+  if (slots_.empty()) return cumulative_before_;
+  return At(std::min<Seq>(seq, issued_)).cumulative;
+}
+
+uint64_t Replicator::uncheckpointed_bytes() const {
+  return CumulativeAt(issued_) - cumulative_before_;
+}
+
+int64_t Replicator::oldest_uncheckpointed_ns(int64_t now) const {
+  return slots_.empty() ? 0 : now - slots_.front().issued_ns;
+}
+
+bool Replicator::CanIssue(int64_t now, uint64_t ring_bytes, uint64_t reserved_bytes) const {
+  const uint64_t wanted = ring_bytes + reserved_bytes;
+  if (uncheckpointed_bytes() + wanted > options_.log_max_bytes) return false;
+  // I6: the primary's own deadline. Nothing new while an old record still waits for the disk.
+  if (oldest_uncheckpointed_ns(now) > options_.k * options_.tau_ns - 2 * options_.delta_ns) {
+    return false;
+  }
+  uint64_t window = kWindowBytes;
+  if (counting_) {
+    const ReplicaMask members = Effective(noted_);
+    for (size_t i = 0; i < replicas_.size(); ++i) {
+      if (members & Bit(i)) window = std::min(window, replicas_[i].free_bytes);
+    }
+    window = std::max(window, kMinWindowBytes);
+  }
+  const uint64_t in_flight = CumulativeAt(issued_) - CumulativeAt(durable_);
+  return in_flight == 0 || in_flight + wanted <= window;
+}
+
+Seq Replicator::Issue(int64_t now, uint64_t ring_bytes) {
+  Slot slot;
+  slot.cumulative = CumulativeAt(issued_) + ring_bytes;
+  slot.issued_ns = now;
+  slots_.push_back(slot);
+  ++issued_;
+  if (!counting_) stable_upto_ = issued_;
+  for (size_t i = 0; i < replicas_.size(); ++i) SendNew(now, static_cast<int>(i));
+  return issued_;
+}
+
+void Replicator::SendNew(int64_t now, int index) {
+  Replica& replica = replicas_[index];
+  if (replica.link != Link::kOpen || replica.memory_full) return;
+  replica.sent = std::max({replica.sent, noted_.checkpoint, replica.base - 1});
+  const Seq acked = std::max(replica.contiguous, noted_.checkpoint);
+  if (replica.sent >= issued_) return;
+  if (replica.sent <= acked) replica.progress_ns = now;
+  const Seq first = replica.sent + 1;
+  const uint64_t acked_bytes = CumulativeAt(acked);
+  while (replica.sent < issued_) {
+    const bool nothing_out = replica.sent <= acked;
+    if (!nothing_out && CumulativeAt(replica.sent + 1) - acked_bytes > kInFlightBytes) break;
+    ++replica.sent;
+  }
+  if (replica.sent < first) return;
+  if (replica.waiting_ns < 0) replica.waiting_ns = now;
+  out_.sends.push_back({index, first, replica.sent, false});
+}
+
+void Replicator::Resend(int64_t now, int index, const AckPayload* gaps) {
+  Replica& replica = replicas_[index];
+  Seq seq = std::max({replica.contiguous, noted_.checkpoint, replica.base - 1}) + 1;
+  // After an ack with ranges only the holes are missing; otherwise everything sent may be.
+  const Seq end = gaps != nullptr && !gaps->ranges.empty()
+                      ? std::min(replica.sent, gaps->ranges.back().first - 1)
+                      : replica.sent;
+  int records = 0;
+  uint64_t bytes = 0;
+  for (; seq <= end && records < kResendRecords && bytes < kResendBytes; ++seq) {
+    if (At(seq).held & Bit(index)) continue;
+    ++records;
+    bytes += CumulativeAt(seq) - CumulativeAt(seq - 1);
+    if (!out_.sends.empty() && out_.sends.back().again && out_.sends.back().replica == index &&
+        out_.sends.back().last + 1 == seq) {
+      out_.sends.back().last = seq;
+    } else {
+      out_.sends.push_back({index, seq, seq, true});
+    }
+  }
+  replica.resent += records;
+  if (records > 0) replica.progress_ns = now;
+}
+
+void Replicator::MarkHeld(int replica, Seq first, Seq last) {
+  first = std::max(first, first_);
+  last = std::min(last, issued_);
+  for (Seq seq = first; seq <= last; ++seq) At(seq).held |= Bit(replica);
+}
+
+void Replicator::OnAck(int64_t now, int index, int64_t rtt_ns, const AckPayload& ack) {
+  if (!failure_.ok() || index < 0 || index >= static_cast<int>(replicas_.size())) return;
+  Replica& replica = replicas_[index];
+  if (ack.flags & kAckFenced) {
+    Fail(absl::FailedPreconditionError(absl::StrCat(
+        "fenced: a recovery with epoch ", ack.promise_epoch,
+        " has begun; this primary may no longer write. Unmount, then mount again")));
+    return;
+  }
+  if (replica.link != Link::kOpen) return;
+  // I5: an ack counts only for the life of the memory that the session was opened with.
+  if (ack.incarnation != replica.incarnation || (ack.flags & kAckUnknownSession)) {
+    Lose(now, index, "lost its memory (new incarnation or unknown session)", true);
+    Plan(now);
+    return;
+  }
+  if (ack.contiguous > issued_ || (!ack.ranges.empty() && ack.ranges.back().last > issued_)) {
+    replica.problem = "acknowledges records that were never issued";
+    return;
+  }
+  replica.heard_ns = now;
+  replica.waiting_ns = -1;
+  replica.rtt.Sample(rtt_ns);
+  replica.free_bytes = ack.free_bytes;
+  if (ack.flags & kAckMemoryFull) {
+    if (!replica.memory_full) Lose(now, index, "out of memory", false);
+    replica.memory_full = true;
+    RequestCheckpoint();  // a trim is what frees its memory
+  } else if (replica.memory_full && ack.free_bytes > kMinWindowBytes) {
+    replica.memory_full = false;
+    replica.problem.clear();
+  }
+  bool grew = false;
+  if (ack.contiguous > replica.contiguous && ack.contiguous >= replica.base) {
+    MarkHeld(index, std::max(replica.contiguous + 1, replica.base), ack.contiguous);
+    replica.contiguous = ack.contiguous;
+    grew = true;
+  }
+  for (const SeqRange& range : ack.ranges) {
+    if (range.last >= replica.base) MarkHeld(index, std::max(range.first, replica.base), range.last);
+  }
+  replica.sent = std::max(replica.sent, replica.contiguous);
+  if (grew) {
+    replica.progress_ns = now;
+  } else if (!ack.ranges.empty() && now - replica.progress_ns > replica.rtt.base_ns()) {
+    Resend(now, index, &ack);  // a hole: do not wait for the time-out
+  }
+  SendNew(now, index);
+  CheckReplica(now, index);
+  AdvanceDurable();
+  Plan(now);
+}
+
+void Replicator::OnOpened(int64_t now, int index, Incarnation incarnation, Seq base,
+                          uint64_t free_bytes) {
+  Replica& replica = replicas_[index];
+  if (replica.link != Link::kOpening || !failure_.ok()) return;
+  replica.link = Link::kOpen;
+  replica.incarnation = incarnation;
+  replica.base = base;
+  replica.contiguous = base - 1;
+  replica.sent = base - 1;
+  replica.heard_ns = replica.progress_ns = replica.probe_ns = now;
+  replica.waiting_ns = now;
+  replica.keepup_since_ns = -1;
+  replica.free_bytes = free_bytes;
+  replica.memory_full = false;
+  replica.open_failures = 0;
+  replica.problem.clear();
+  replica.rtt.ResetBackOff();
+  out_.probes |= Bit(index);
+  Event(absl::StrCat("replica ", index, " opened: incarnation ", incarnation, ", base ", base));
+  SendNew(now, index);
+  CheckReplica(now, index);
+  Plan(now);
+}
+
+void Replicator::OnOpenFailed(int64_t now, int index, const std::string& why, bool fenced) {
+  Replica& replica = replicas_[index];
+  if (fenced) {
+    Fail(absl::FailedPreconditionError(absl::StrCat(
+        "fenced: a recovery or a newer session owns this volume (", why,
+        "); this primary may no longer write. Unmount, then mount again")));
+    return;
+  }
+  if (replica.link != Link::kOpening) return;
+  replica.link = Link::kClosed;
+  replica.problem = why;
+  const int shift = std::min(replica.open_failures++, 5);
+  replica.open_after_ns = now + ((100 * kMillisecond) << shift);
+}
+
+// Stops counting a replica's copies. `memory_lost`: what it held is gone, so it needs a new session.
+void Replicator::Lose(int64_t now, int index, const std::string& why, bool memory_lost) {
+  Replica& replica = replicas_[index];
+  const bool counted = (Effective(noted_) & Bit(index)) ||
+                       (pending_ && (Effective(*pending_) & Bit(index)));
+  ++replica.losses;
+  replica.keepup_since_ns = -1;
+  replica.problem = why;
+  if (memory_lost) {
+    for (Slot& slot : slots_) slot.held &= static_cast<ReplicaMask>(~Bit(index));
+    replica.link = Link::kClosed;
+    replica.incarnation = 0;
+    replica.open_after_ns = now;
+  }
+  Event(absl::StrCat("replica ", index, " lost: ", why));
+  if (counted) {
+    // DESIGN.md §5: secure what leaned on its copies, by disk, whichever way is quicker.
+    stable_upto_ = issued_;
+    RequestCheckpoint();
+  }
+}
+
+ReplicaMask Replicator::Effective(const Config& config) const {
+  ReplicaMask mask = 0;
+  for (size_t i = 0; i < replicas_.size(); ++i) {
+    if ((config.members & Bit(i)) && config.losses[i] == replicas_[i].losses &&
+        config.incarnation[i] == replicas_[i].incarnation) {
+      mask |= Bit(i);
+    }
+  }
+  return mask;
+}
+
+bool Replicator::Recoverable(Seq seq, const Config& config, ReplicaMask effective) const {
+  if (seq <= config.checkpoint) return true;
+  const Slot& slot = At(seq);
+  if (slot.stable) return true;
+  if (config.mode != Mode::kReplicated) return false;
+  return std::popcount(static_cast<ReplicaMask>(slot.held & effective)) >= options_.acks;
+}
+
+bool Replicator::AllDurableRecoverable(const Config& config) const {
+  const ReplicaMask effective = Effective(config);
+  for (Seq seq = std::max(config.checkpoint, noted_.checkpoint) + 1; seq <= durable_; ++seq) {
+    if (!Recoverable(seq, config, effective)) return false;
+  }
+  return true;
+}
+
+void Replicator::AdvanceDurable() {
+  const ReplicaMask old_members = counting_ ? Effective(noted_) : ReplicaMask{0};
+  const ReplicaMask new_members = pending_ ? Effective(*pending_) : ReplicaMask{0};
+  const Seq before = durable_;
+  while (durable_ < issued_) {
+    const Seq next = durable_ + 1;
+    if (!Recoverable(next, noted_, old_members)) break;
+    if (pending_ && !Recoverable(next, *pending_, new_members)) break;
+    ++durable_;
+  }
+  if (durable_ != before) {
+    out_.durable_advanced = true;
+    out_.window_opened = true;
+  }
+}
+
+std::vector<Seq> Replicator::TakeStableBatch(uint64_t max_bytes) {
+  std::vector<Seq> batch;
+  if (!failure_.ok()) return batch;
+  uint64_t bytes = 0;
+  stable_scan_ = std::max(stable_scan_, noted_.checkpoint);
+  while (stable_scan_ < stable_upto_) {
+    const Seq seq = stable_scan_ + 1;
+    Slot& slot = At(seq);
+    if (!slot.stable && !slot.stable_in_flight) {
+      const uint64_t size = CumulativeAt(seq) - CumulativeAt(seq - 1);
+      if (!batch.empty() && bytes + size > max_bytes) break;
+      bytes += size;
+      slot.stable_in_flight = true;
+      batch.push_back(seq);
+    }
+    stable_scan_ = seq;
+  }
+  return batch;
+}
+
+void Replicator::OnStable(int64_t now, const std::vector<Seq>& seqs, const absl::Status& status) {
+  if (!failure_.ok()) return;
+  if (!status.ok() && !absl::IsResourceExhausted(status)) {
+    Fail(absl::Status(status.code(), absl::StrCat("stable log: ", status.message())));
+    return;
+  }
+  for (Seq seq : seqs) {
+    if (seq < first_) continue;  // checkpointed meanwhile
+    At(seq).stable_in_flight = false;
+    if (status.ok()) {
+      At(seq).stable = true;
+    } else {
+      // No room until the log is cut: a checkpoint makes it, and then these are wanted again.
+      stable_scan_ = std::min(stable_scan_, seq - 1);
+      RequestCheckpoint();
+    }
+  }
+  AdvanceDurable();
+  Plan(now);
+}
+
+void Replicator::OnApplied(Seq applied) {
+  SALIUS_CHECK(applied <= durable_);
+  applied_ = std::max(applied_, applied);
+}
+
+void Replicator::OnSynced(int64_t now, Seq applied_before, const absl::Status& status) {
+  sync_in_flight_ = false;
+  if (!failure_.ok()) return;
+  if (!status.ok()) {
+    Fail(absl::Status(status.code(),
+                      absl::StrCat("the backing file system could not be synced: ", status.message(),
+                                   ". The volume is read-only and keeps its log")));
+    return;
+  }
+  synced_ = std::max(synced_, applied_before);
+  Plan(now);
+}
+
+void Replicator::CheckReplica(int64_t now, int index) {
+  Replica& replica = replicas_[index];
+  if (KeepsUp(now, index)) {
+    if (replica.keepup_since_ns < 0) replica.keepup_since_ns = now;
+    replica.problem.clear();
+  } else {
+    replica.keepup_since_ns = -1;
+  }
+}
+
+bool Replicator::KeepsUp(int64_t now, int index) const {
+  const Replica& replica = replicas_[index];
+  if (replica.link != Link::kOpen || replica.memory_full) return false;
+  if (replica.waiting_ns >= 0 && now - replica.waiting_ns > options_.delta_ns) return false;
+  const Seq missing = std::max(replica.contiguous, noted_.checkpoint) + 1;
+  return missing > issued_ || now - At(missing).issued_ns < options_.delta_ns;
+}
+
+void Replicator::Tick(int64_t now) {
+  if (!failure_.ok()) return;
+  const int64_t silence = 10 * options_.delta_ns;
+  for (size_t i = 0; i < replicas_.size(); ++i) {
+    const int index = static_cast<int>(i);
+    Replica& replica = replicas_[i];
+    if (replica.link == Link::kClosed && now >= replica.open_after_ns) {
+      replica.link = Link::kOpening;
+      replica.base = issued_ + 1;
+      out_.opens.push_back({index, replica.base});
+    }
+    if (replica.link != Link::kOpen) continue;
+    const Seq acked = std::max(replica.contiguous, noted_.checkpoint);
+    const bool outstanding = acked < replica.sent;
+    if (outstanding && now - replica.progress_ns > replica.rtt.timeout_ns()) {
+      replica.rtt.BackOff();
+      Resend(now, index, nullptr);
+      replica.progress_ns = now;
+    }
+    const int64_t quiet = now - replica.heard_ns;
+    const int64_t probe_every = replica.waiting_ns >= 0 || replica.memory_full
+                                    ? std::max(2 * options_.delta_ns, 50 * kMillisecond)
+                                    : kIdleProbe;
+    if (now - std::max(replica.heard_ns, replica.probe_ns) >= probe_every) {
+      replica.probe_ns = now;
+      if (replica.waiting_ns < 0) replica.waiting_ns = now;
+      out_.probes |= Bit(index);
+    }
+    const bool counted = (Effective(noted_) & Bit(index)) != 0;
+    if (counted && replica.waiting_ns >= 0 && now - replica.waiting_ns > silence) {
+      Lose(now, index, absl::StrCat("silent for ", quiet / kMillisecond, " ms"), false);
+    }
+    CheckReplica(now, index);
+    SendNew(now, index);
+  }
+  AdvanceDurable();
+  if (counting_ && durable_ < issued_ &&
+      !Recoverable(durable_ + 1, noted_, Effective(noted_))) {
+    const int64_t waiting = now - At(durable_ + 1).issued_ns;
+    if (waiting > PartitionTimeout()) {
+      BeginLocal(now, absl::StrCat("partitioned: seq ", durable_ + 1, " has fewer than ",
+                                   options_.acks, " acknowledgements after ",
+                                   waiting / kMillisecond, " ms"));
+    } else if (waiting > HedgeDelay()) {
+      stable_upto_ = issued_;
+    }
+  }
+  Plan(now);
+}
+
+int64_t Replicator::PartitionTimeout() const {
+  int64_t base = 0;
+  const ReplicaMask members = Effective(noted_);
+  for (size_t i = 0; i < replicas_.size(); ++i) {
+    if (members & Bit(i)) base = std::max(base, replicas_[i].rtt.base_ns());
+  }
+  // Adaptive, but never above the paper's 2*delta (§4.3), nor so short that one late scheduling slice
+  // on a healthy network looks like a partition.
+  return std::clamp(16 * base, options_.delta_ns, 2 * options_.delta_ns);
+}
+
+int64_t Replicator::HedgeDelay() const {
+  const int64_t floor = std::min(kMinHedge, options_.delta_ns);
+  return std::clamp(PartitionTimeout() / 4, floor, options_.delta_ns);
+}
+
+int64_t Replicator::NextTick(int64_t now) const {
+  if (!failure_.ok()) return std::numeric_limits<int64_t>::max();
+  int64_t next = now + kIdleTick;
+  for (const Replica& replica : replicas_) {
+    if (replica.link == Link::kClosed) next = std::min(next, replica.open_after_ns);
+    if (replica.link != Link::kOpen) continue;
+    if (std::max(replica.contiguous, noted_.checkpoint) < replica.sent) {
+      next = std::min(next, replica.progress_ns + replica.rtt.timeout_ns());
+    }
+  }
+  if (counting_ && durable_ < issued_) {
+    const int64_t issued = At(durable_ + 1).issued_ns;
+    const int64_t hedge = issued + HedgeDelay();
+    next = std::min(next, now < hedge && stable_upto_ <= durable_ ? hedge : issued + PartitionTimeout());
+  }
+  return std::max(next, now + kMillisecond / 2);
+}
+
+Replicator::Outputs Replicator::TakeOutputs() {
+  out_.stable_wanted = stable_scan_ < stable_upto_ && failure_.ok();
+  Outputs out = std::move(out_);
+  out_ = Outputs();
+  return out;
+}
+
+ReplicaMask Replicator::connected() const {
+  ReplicaMask mask = 0;
+  for (size_t i = 0; i < replicas_.size(); ++i) {
+    if (replicas_[i].link == Link::kOpen) mask |= Bit(i);
+  }
+  return mask;
+}
+
+Replicator::ReplicaView Replicator::replica(int index, int64_t now) const {
+  const Replica& replica = replicas_[index];
+  ReplicaView view;
+  view.member = (Effective(noted_) & Bit(index)) != 0;
+  view.connected = replica.link == Link::kOpen &&
+                   (replica.waiting_ns < 0 || now - replica.waiting_ns < 10 * options_.delta_ns);
+  view.incarnation = replica.incarnation;
+  view.base = replica.base;
+  view.contiguous = replica.contiguous;
+  view.lag_bytes = replica.link == Link::kOpen
+                       ? CumulativeAt(issued_) -
+                             CumulativeAt(std::max(replica.contiguous, noted_.checkpoint))
+                       : 0;
+  view.free_bytes = replica.free_bytes;
+  view.resent = replica.resent;
+  view.srtt_ns = replica.rtt.srtt_ns();
+  view.problem = replica.problem;
+  if (view.problem.empty() && replica.link == Link::kOpen && !view.connected) {
+    view.problem = absl::StrCat("silent for ", (now - replica.heard_ns) / kMillisecond, " ms");
+  }
+  return view;
+}
+
+void Replicator::Fail(const absl::Status& status) {
+  if (!failure_.ok()) return;
+  failure_ = status;
+  counting_ = false;
+  out_.failed = true;
+  out_.window_opened = true;
+  out_.durable_advanced = true;
+  Event(absl::StrCat("volume failed: ", status.message()));
+}
+
+}  // namespace salius

@@ -1,0 +1,225 @@
+// The replicator: every decision of a session about records, acknowledgements, modes, members, notes and
+// checkpoints, as a state machine. DESIGN.md §2, §3 (I1, I5, I6, I8), §5; model/ maps to it as
+// docs/protocol.md says.
+//
+// pure: no thread, lock, socket or clock. Every input carries `now` (monotonic ns); what must be done
+// is left in Outputs, which the caller takes with TakeOutputs() after every input.
+//
+// Words: a record is *recoverable* under a configuration (mode, checkpoint, members) when it is at or below
+// the checkpoint, or in the stable log, or - configuration replicated - held by f of its effective members.
+// A member is effective while no loss of it was detected since the note that named it was started.
+//
+// The one rule (DESIGN.md §5): `durable` moves over a record only when it is recoverable under the noted
+// configuration and, while a note is being written, under that note's configuration too; a note starts only
+// when every durable record is recoverable under it.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "client/engine/rtt.h"
+#include "common/ids.h"
+#include "common/limits.h"
+#include "log/state_file.h"
+#include "proto/frame.h"
+
+namespace salius {
+
+using ReplicaMask = uint8_t;
+static_assert(kMaxReplicas <= 8, "ReplicaMask has one bit per replica");
+
+struct ReplicatorOptions {
+  int replicas = 0;          // m
+  int acks = 1;              // f
+  int64_t delta_ns = 0;      // link delay bound
+  int64_t tau_ns = 0;        // longest wait for the primary's disk
+  int k = 2;                 // slack factor
+  uint64_t log_max_bytes = 0;  // uncheckpointed bytes the session may hold (ring bytes)
+};
+
+// What a note says (the parts that this machine decides).
+struct Note {
+  Mode mode = Mode::kLocal;
+  Seq checkpoint = 0;
+  ReplicaMask members = 0;
+  std::array<Incarnation, kMaxReplicas> incarnation{};
+  std::array<Seq, kMaxReplicas> base{};
+};
+
+class Replicator {
+ public:
+  struct SendRange {
+    int replica = 0;
+    Seq first = 0, last = 0;  // inclusive
+    bool again = false;       // a re-send
+  };
+  struct OpenRequest {
+    int replica = 0;
+    Seq base = 0;  // first seq the replica will hold
+  };
+  struct Outputs {
+    std::vector<SendRange> sends;
+    ReplicaMask probes = 0;            // send a probe now
+    std::vector<OpenRequest> opens;    // open a session (gRPC), answer with OnOpened/OnOpenFailed
+    std::optional<Note> note;          // write durably, answer with OnNoteWritten
+    bool start_sync = false;           // SyncApplied, answer with OnSynced(applied at its start)
+    bool durable_advanced = false;
+    bool window_opened = false;
+    bool stable_wanted = false;        // TakeStableBatch has something
+    std::optional<Seq> cut;            // the noted checkpoint moved: cut the stable log, trim, free
+    std::vector<std::string> events;   // for the log: mode changes, losses
+    bool failed = false;
+  };
+
+  explicit Replicator(const ReplicatorOptions& options, int64_t now);
+
+  // ---- issuing
+  // Room for one more record of `ring_bytes`? Also false near the k*tau deadline (I6) and after failure.
+  bool CanIssue(int64_t now, uint64_t ring_bytes, uint64_t reserved_bytes) const;
+  // Registers the next record; returns its seq.
+  Seq Issue(int64_t now, uint64_t ring_bytes);
+
+  // ---- inputs
+  void OnAck(int64_t now, int replica, int64_t rtt_ns, const AckPayload& ack);
+  void OnOpened(int64_t now, int replica, Incarnation incarnation, Seq base, uint64_t free_bytes);
+  void OnOpenFailed(int64_t now, int replica, const std::string& why, bool fenced);
+  // Seqs to append to the stable log now, at most `max_bytes` (at least one when any is wanted). They count
+  // as in flight until OnStable.
+  std::vector<Seq> TakeStableBatch(uint64_t max_bytes);
+  void OnStable(int64_t now, const std::vector<Seq>& seqs, const absl::Status& status);
+  void OnApplied(Seq applied);  // monotone
+  void OnSynced(int64_t now, Seq applied_before, const absl::Status& status);
+  void OnNoteWritten(int64_t now, const absl::Status& status);
+  void OnApplyFailed(const absl::Status& status) { Fail(status); }
+  void Tick(int64_t now);
+  // Asks for a checkpoint of everything applied, now.
+  void RequestCheckpoint() { checkpoint_requested_ = true; }
+  // Asks for a note although nothing else changed (a new file id limit).
+  void RequestNote() { note_requested_ = true; }
+
+  Outputs TakeOutputs();
+  // Latest time at which Tick must run (ns); INT64_MAX: only after another input.
+  int64_t NextTick(int64_t now) const;
+
+  // ---- views
+  Seq issued() const { return issued_; }
+  Seq durable() const { return durable_; }
+  Seq applied() const { return applied_; }
+  Seq checkpoint() const { return noted_.checkpoint; }
+  const Note& noted() const { return noted_; }
+  bool note_in_flight() const { return pending_.has_value(); }
+  bool counting_acks() const { return counting_; }
+  const absl::Status& failure() const { return failure_; }
+  uint64_t uncheckpointed_bytes() const;
+  int64_t oldest_uncheckpointed_ns(int64_t now) const;
+  // What an operator should know about why the mode is what it is.
+  std::string ModeDetail(int64_t now) const;
+  struct ReplicaView {
+    bool member = false, connected = false;
+    Incarnation incarnation = 0;
+    Seq base = 0, contiguous = 0;
+    uint64_t lag_bytes = 0, free_bytes = 0, resent = 0;
+    int64_t srtt_ns = 0;
+    std::string problem;
+  };
+  ReplicaView replica(int index, int64_t now) const;
+  // Bytes of [first, last] as registered (ring bytes).
+  ReplicaMask connected() const;
+
+ private:
+  enum class Link : uint8_t { kClosed, kOpening, kOpen };
+  struct Replica {
+    explicit Replica(const RttEstimator& estimator) : rtt(estimator) {}
+    Link link = Link::kClosed;
+    Incarnation incarnation = 0;
+    Seq base = 0;        // first seq it holds (ours: never older than the replica's)
+    Seq contiguous = 0;  // base-1 when nothing
+    Seq sent = 0;        // highest seq sent
+    int64_t heard_ns = 0;     // last valid ack
+    int64_t progress_ns = 0;  // last time its held set grew or something was first outstanding
+    int64_t probe_ns = 0;     // last probe
+    int64_t waiting_ns = -1;  // since when something sent has gone without any answer; -1: nothing
+    int64_t keepup_since_ns = -1;
+    int64_t open_after_ns = 0;
+    int open_failures = 0;
+    uint64_t free_bytes = 0;
+    bool memory_full = false;
+    uint32_t losses = 0;  // grows with every detected loss
+    uint64_t resent = 0;
+    std::string problem;
+    RttEstimator rtt;
+  };
+  struct Slot {
+    uint64_t cumulative = 0;  // bytes of all records of the session up to and with this one
+    int64_t issued_ns = 0;
+    ReplicaMask held = 0;
+    bool stable = false;
+    bool stable_in_flight = false;
+  };
+  // A configuration with the loss counters at the time its note was started.
+  struct Config : Note {
+    std::array<uint32_t, kMaxReplicas> losses{};
+  };
+
+  Slot& At(Seq seq) { return slots_[seq - first_]; }
+  const Slot& At(Seq seq) const { return slots_[seq - first_]; }
+  uint64_t CumulativeAt(Seq seq) const;
+
+  ReplicaMask Effective(const Config& config) const;
+  bool Recoverable(Seq seq, const Config& config, ReplicaMask effective) const;
+  bool AllDurableRecoverable(const Config& config) const;
+  void AdvanceDurable();
+
+  void Lose(int64_t now, int replica, const std::string& why, bool memory_lost);
+  void MarkHeld(int replica, Seq first, Seq last);
+  void SendNew(int64_t now, int replica);
+  void Resend(int64_t now, int replica, const AckPayload* gaps);
+  void CheckReplica(int64_t now, int replica);
+  bool KeepsUp(int64_t now, int replica) const;
+  int64_t PartitionTimeout() const;
+  int64_t HedgeDelay() const;
+
+  // replicator_plan.cc: modes, members, notes.
+  void Plan(int64_t now);
+  void BeginLocal(int64_t now, const std::string& why);
+  void PlanGoingLocal();
+  void PlanLocal(int64_t now);
+  void PlanReplicated(int64_t now);
+  Config MakeConfig(Mode mode, ReplicaMask members) const;
+  void StartNote(const Config& config);
+  ReplicaMask Candidates(int64_t now, bool* base_too_new) const;
+  void MaybeCheckpoint(int64_t now);
+  void Fail(const absl::Status& status);
+  void Event(std::string text) { out_.events.push_back(std::move(text)); }
+
+  ReplicatorOptions options_;
+  std::vector<Replica> replicas_;
+
+  // Slots of (noted checkpoint, issued].
+  std::deque<Slot> slots_;
+  Seq first_ = 1;  // seq of slots_.front()
+  uint64_t cumulative_before_ = 0;  // bytes up to first_ - 1
+
+  Seq issued_ = 0, durable_ = 0, applied_ = 0, synced_ = 0;
+  Config noted_;
+  std::optional<Config> pending_;
+  bool counting_ = false;     // acks count (mode replicated, and not on the way to local)
+  bool going_local_ = false;  // first step of the way to local was taken, its note is not back yet
+  Seq stable_upto_ = 0;       // records up to here are wanted in the stable log
+  Seq stable_scan_ = 0;       // everything at or below was taken for appending or is checkpointed
+  bool sync_in_flight_ = false;
+  bool checkpoint_requested_ = false;
+  bool note_requested_ = false;
+  int64_t heal_after_ns_ = 0;  // no return to replicated before
+  int local_spells_ = 0;
+  std::string local_reason_ = "session start";
+  absl::Status failure_;
+  Outputs out_;
+};
+
+}  // namespace salius

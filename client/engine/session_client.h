@@ -1,0 +1,41 @@
+// The primary's side of the control plane: opens sessions at one replica and asks it to drop logs.
+//
+// Threads: thread safe; each call blocks for at most its deadline.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/ids.h"
+#include "log/volume_config.h"
+
+namespace salius {
+
+class SessionClient {
+ public:
+  struct Opened {
+    Incarnation incarnation = 0;
+    uint16_t udp_port = 0;
+    uint64_t free_bytes = 0;
+  };
+  // `address` is "host:port" of the replica's control service. Connects lazily.
+  explicit SessionClient(const std::string& address);
+  ~SessionClient();
+
+  // Opens (or confirms) session `session` of `epoch`, in which the replica will hold seqs from `base` on.
+  // FAILED_PRECONDITION: a larger epoch was promised or opened (this primary is fenced); UNAVAILABLE and
+  // DEADLINE_EXCEEDED: try again; RESOURCE_EXHAUSTED: no memory there.
+  absl::StatusOr<Opened> Open(const VolumeConfig& config, Epoch epoch, uint64_t session, Seq base,
+                              int64_t deadline_ms);
+  // Forgets the volume's log of epochs up to `epoch`.
+  absl::Status Drop(const VolumeId& volume, Epoch epoch, int64_t deadline_ms);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace salius
