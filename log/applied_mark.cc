@@ -1,0 +1,89 @@
+#include "log/applied_mark.h"
+
+#include <fcntl.h>
+
+#include <atomic>
+#include <utility>
+#include <vector>
+
+#include "common/check.h"
+#include "common/file.h"
+#include "log/fs_calls.h"
+
+namespace salius {
+namespace {
+
+// kAppliedFileName of log/volume_config.h; that library is above this one.
+constexpr char kFileName[] = "applied";
+constexpr uint64_t kAppliedMagic = 0x314B52414D4C5341;  // "ASLMARK1"
+constexpr size_t kPageBytes = 4096;
+
+constexpr size_t kMagicWord = 0;
+constexpr size_t kEpochWord = 1;
+constexpr size_t kAppliedWord = 2;
+constexpr size_t kCheckWord = 3;
+
+// The words are read by another process after this one died at any instruction, so their order
+// counts: release and acquire keep it.
+void Put(uint64_t* page, size_t word, uint64_t value) {
+  std::atomic_ref<uint64_t>(page[word]).store(value, std::memory_order_release);
+}
+uint64_t Get(uint64_t* page, size_t word) {
+  return std::atomic_ref<uint64_t>(page[word]).load(std::memory_order_acquire);
+}
+
+// A page that died half way through Reset, or was never written, says nothing.
+bool Valid(uint64_t* page) {
+  return Get(page, kMagicWord) == kAppliedMagic &&
+         Get(page, kCheckWord) == (Get(page, kEpochWord) ^ kAppliedMagic);
+}
+
+}  // namespace
+
+absl::StatusOr<AppliedMark> AppliedMark::Open(int salius_fd) {
+  SALIUS_ASSIGN_OR_RETURN(
+      const UniqueFd fd,
+      OpenAt(salius_fd, kFileName, O_RDWR | O_CREAT | O_NOFOLLOW, 0600));
+  SALIUS_ASSIGN_OR_RETURN(const uint64_t size, FileSize(fd.get()));
+  if (size < kPageBytes) {
+    // Written, not only made longer: a store into a hole on a full disk would be a SIGBUS.
+    const std::vector<uint8_t> zeros(kPageBytes - size);
+    SALIUS_RETURN_IF_ERROR(PwriteFull(fd.get(), zeros, static_cast<int64_t>(size)));
+  }
+  SALIUS_ASSIGN_OR_RETURN(void* const page, fs::MapShared(fd.get(), kPageBytes));
+  return AppliedMark(static_cast<uint64_t*>(page));
+}
+
+void AppliedMark::Reset(Epoch epoch) {
+  Put(page_, kCheckWord, ~(epoch ^ kAppliedMagic));  // not valid until the last store
+  Put(page_, kMagicWord, kAppliedMagic);
+  Put(page_, kAppliedWord, 0);
+  Put(page_, kEpochWord, epoch);
+  Put(page_, kCheckWord, epoch ^ kAppliedMagic);
+}
+
+void AppliedMark::Store(Seq applied) {
+  SALIUS_CHECK(applied >= Get(page_, kAppliedWord)) << "the applied watermark never goes back";
+  Put(page_, kAppliedWord, applied);
+}
+
+Epoch AppliedMark::epoch() const { return Valid(page_) ? Get(page_, kEpochWord) : 0; }
+
+Seq AppliedMark::applied() const { return Valid(page_) ? Get(page_, kAppliedWord) : 0; }
+
+AppliedMark::AppliedMark(AppliedMark&& other) noexcept
+    : page_(std::exchange(other.page_, nullptr)) {}
+
+AppliedMark& AppliedMark::operator=(AppliedMark&& other) noexcept {
+  if (this != &other) {
+    if (page_ != nullptr) fs::Unmap(page_, kPageBytes);
+    page_ = std::exchange(other.page_, nullptr);
+  }
+  return *this;
+}
+
+AppliedMark::~AppliedMark() {
+  if (page_ != nullptr) fs::Unmap(page_, kPageBytes);
+}
+
+}  // namespace salius

@@ -1,0 +1,176 @@
+#include "log/fs_calls.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/statvfs.h>
+#include <sys/vfs.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+
+#include <memory>
+
+#include "absl/strings/str_format.h"
+#include "common/check.h"
+
+namespace salius::fs {
+namespace {
+
+// OK for 0, otherwise errno with the call's name.
+absl::Status Result(int result, std::string_view what) {
+  return result == 0 ? absl::OkStatus() : ErrnoStatus(errno, what);
+}
+
+}  // namespace
+
+std::string ProcPath(int fd) { return absl::StrFormat("/proc/self/fd/%d", fd); }
+
+absl::StatusOr<struct stat> StatAt(int dirfd, const std::string& name) {
+  struct stat st;
+  if (fstatat(dirfd, name.c_str(), &st, AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW) != 0) {
+    return ErrnoStatus(errno, "stat \"" + name + "\"");
+  }
+  return st;
+}
+
+absl::StatusOr<std::string> GetXattr(int fd, const std::string& name, bool* found) {
+  const std::string path = ProcPath(fd);
+  std::string value(64, '\0');  // enough for a file id, the common case
+  ssize_t size = getxattr(path.c_str(), name.c_str(), value.data(), value.size());
+  if (size < 0 && errno == ERANGE) {
+    value.resize(65536);  // XATTR_SIZE_MAX
+    size = getxattr(path.c_str(), name.c_str(), value.data(), value.size());
+  }
+  *found = size >= 0;
+  if (size < 0) {
+    if (errno == ENODATA) return std::string();
+    return ErrnoStatus(errno, "getxattr " + name);
+  }
+  value.resize(static_cast<size_t>(size));
+  return value;
+}
+
+absl::Status SetXattr(int fd, const std::string& name, std::string_view value) {
+  return Result(setxattr(ProcPath(fd).c_str(), name.c_str(), value.data(), value.size(), 0),
+                "setxattr " + name);
+}
+
+absl::Status RemoveXattr(int fd, const std::string& name) {
+  if (removexattr(ProcPath(fd).c_str(), name.c_str()) == 0 || errno == ENODATA) {
+    return absl::OkStatus();
+  }
+  return ErrnoStatus(errno, "removexattr " + name);
+}
+
+absl::Status Chown(int fd, uid_t uid, gid_t gid) {
+  return Result(fchownat(fd, "", uid, gid, AT_EMPTY_PATH), "chown");
+}
+
+absl::Status Chmod(int fd, mode_t mode) {
+  return Result(chmod(ProcPath(fd).c_str(), mode), absl::StrFormat("chmod %o", mode));
+}
+
+absl::Status SetTimes(int fd, const timespec times[2]) {
+  return Result(utimensat(fd, "", times, AT_EMPTY_PATH), "utimensat");
+}
+
+absl::Status Truncate(int fd, uint64_t size) {
+  if (size > static_cast<uint64_t>(INT64_MAX)) return ErrnoStatus(EFBIG, "ftruncate");
+  return Result(ftruncate(fd, static_cast<off_t>(size)), absl::StrFormat("ftruncate to %d", size));
+}
+
+absl::Status Fallocate(int fd, int mode, uint64_t offset, uint64_t length) {
+  if (offset > static_cast<uint64_t>(INT64_MAX) || length > static_cast<uint64_t>(INT64_MAX)) {
+    return ErrnoStatus(EFBIG, "fallocate");
+  }
+  int result;
+  do {
+    result = fallocate(fd, mode, static_cast<off_t>(offset), static_cast<off_t>(length));
+  } while (result != 0 && errno == EINTR);
+  return Result(result, absl::StrFormat("fallocate mode %d, %d bytes at %d", mode, length, offset));
+}
+
+absl::Status MakeNode(int dirfd, const std::string& name, mode_t mode, dev_t device) {
+  return Result(mknodat(dirfd, name.c_str(), mode, device), "mknod " + name);
+}
+
+absl::Status Symlink(const std::string& target, int dirfd, const std::string& name) {
+  return Result(symlinkat(target.c_str(), dirfd, name.c_str()), "symlink " + name);
+}
+
+absl::Status Unlink(int dirfd, const std::string& name, int flags) {
+  return Result(unlinkat(dirfd, name.c_str(), flags), "unlink " + name);
+}
+
+absl::Status RenameNoReplace(int dirfd, const std::string& from, const std::string& to) {
+  return Result(renameat2(dirfd, from.c_str(), dirfd, to.c_str(), RENAME_NOREPLACE),
+                "rename " + from + " to " + to);
+}
+
+absl::StatusOr<std::vector<std::string>> ListDir(int dirfd) {
+  SALIUS_ASSIGN_OR_RETURN(UniqueFd fd, OpenAt(dirfd, ".", O_RDONLY | O_DIRECTORY));
+  const auto close_dir = [](DIR* dir) { closedir(dir); };
+  const std::unique_ptr<DIR, decltype(close_dir)> dir(fdopendir(fd.get()), close_dir);
+  if (dir == nullptr) return ErrnoStatus(errno, "fdopendir");
+  fd.Release();  // now the DIR's
+  std::vector<std::string> names;
+  while (true) {
+    errno = 0;
+    const dirent* const entry = readdir(dir.get());
+    if (entry == nullptr) break;
+    const std::string name = entry->d_name;
+    if (name != "." && name != "..") names.push_back(name);
+  }
+  if (errno != 0) return ErrnoStatus(errno, "readdir");
+  return names;
+}
+
+absl::Status RemoveTree(int dirfd, const std::string& name) {
+  if (unlinkat(dirfd, name.c_str(), 0) == 0 || errno == ENOENT) return absl::OkStatus();
+  if (errno != EISDIR && errno != EPERM) return ErrnoStatus(errno, "unlink " + name);
+  if (unlinkat(dirfd, name.c_str(), AT_REMOVEDIR) == 0) return absl::OkStatus();
+  if (errno != ENOTEMPTY && errno != EEXIST) return ErrnoStatus(errno, "rmdir " + name);
+  {
+    SALIUS_ASSIGN_OR_RETURN(const UniqueFd dir,
+                            OpenAt(dirfd, name, O_PATH | O_DIRECTORY | O_NOFOLLOW));
+    SALIUS_ASSIGN_OR_RETURN(const std::vector<std::string> names, ListDir(dir.get()));
+    for (const std::string& inner : names) {
+      SALIUS_RETURN_IF_ERROR(RemoveTree(dir.get(), inner));
+    }
+  }
+  return Result(unlinkat(dirfd, name.c_str(), AT_REMOVEDIR), "rmdir " + name);
+}
+
+absl::StatusOr<std::string> RealPath(const std::string& path) {
+  const auto release = [](char* memory) { free(memory); };
+  const std::unique_ptr<char, decltype(release)> real(realpath(path.c_str(), nullptr), release);
+  if (real == nullptr) return ErrnoStatus(errno, path);
+  return std::string(real.get());
+}
+
+absl::StatusOr<FsKind> KindOf(int fd) {
+  struct statfs st;
+  if (fstatfs(fd, &st) != 0) return ErrnoStatus(errno, "fstatfs");
+  FsKind kind;
+  kind.type = static_cast<int64_t>(st.f_type);
+  kind.read_only = (st.f_flags & ST_RDONLY) != 0;
+  return kind;
+}
+
+absl::StatusOr<void*> MapShared(int fd, size_t bytes) {
+  void* const address = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  if (address == MAP_FAILED) return ErrnoStatus(errno, "mmap");
+  return address;
+}
+
+void Unmap(void* address, size_t bytes) {
+  // Fails only for an address that is not ours.
+  SALIUS_CHECK(munmap(address, bytes) == 0);
+}
+
+void DropCache(int fd) { posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED); }
+
+}  // namespace salius::fs

@@ -1,0 +1,76 @@
+// The system calls on the backing file system that common/file.h does not have, each returning a
+// Status that keeps the exact errno. The only place in log/ that sees errno.
+//
+// `fd` may be O_PATH wherever a comment says so: such calls go through /proc/self/fd, which acts on
+// the object itself, symbolic links included where the kernel allows it.
+#ifndef SALIUS_LOG_FS_CALLS_H_
+#define SALIUS_LOG_FS_CALLS_H_
+
+#include <sys/stat.h>
+#include <sys/types.h>
+#include <time.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/file.h"
+
+namespace salius::fs {
+
+// "/proc/self/fd/<fd>".
+std::string ProcPath(int fd);
+
+// fstatat(2) with AT_EMPTY_PATH, not following symbolic links; `name` "" is `dirfd` itself.
+absl::StatusOr<struct stat> StatAt(int dirfd, const std::string& name);
+
+// Extended attributes; `fd` may be O_PATH. Get gives an empty string and `*found` = false when
+// there is no such attribute; Remove of one that is not there is OK.
+absl::StatusOr<std::string> GetXattr(int fd, const std::string& name, bool* found);
+absl::Status SetXattr(int fd, const std::string& name, std::string_view value);
+absl::Status RemoveXattr(int fd, const std::string& name);
+
+// Owner, permission bits and times; `fd` may be O_PATH, and a symbolic link except for Chmod.
+absl::Status Chown(int fd, uid_t uid, gid_t gid);
+absl::Status Chmod(int fd, mode_t mode);
+absl::Status SetTimes(int fd, const timespec times[2]);
+
+absl::Status Truncate(int fd, uint64_t size);
+absl::Status Fallocate(int fd, int mode, uint64_t offset, uint64_t length);
+
+// Making and removing names. MakeNode is mknodat(2): regular files, FIFOs, sockets, devices.
+absl::Status MakeNode(int dirfd, const std::string& name, mode_t mode, dev_t device);
+absl::Status Symlink(const std::string& target, int dirfd, const std::string& name);
+absl::Status Unlink(int dirfd, const std::string& name, int flags);
+absl::Status RenameNoReplace(int dirfd, const std::string& from, const std::string& to);
+
+// The names in a directory but "." and "..". `dirfd` may be O_PATH.
+absl::StatusOr<std::vector<std::string>> ListDir(int dirfd);
+// Removes `name` in `dirfd` whatever it is, a directory with all that is in it. OK when there is
+// none. Does not follow symbolic links.
+absl::Status RemoveTree(int dirfd, const std::string& name);
+
+// The absolute path without symbolic links: realpath(3).
+absl::StatusOr<std::string> RealPath(const std::string& path);
+// What kind of file system `fd` lies on: f_type of fstatfs(2), and whether it is mounted read-only.
+struct FsKind {
+  int64_t type = 0;
+  bool read_only = false;
+};
+absl::StatusOr<FsKind> KindOf(int fd);
+
+// A shared, writable mapping of the first `bytes` of `fd`, and its end.
+absl::StatusOr<void*> MapShared(int fd, size_t bytes);
+void Unmap(void* address, size_t bytes);
+
+// Tells the kernel to forget its clean cached pages of the file, so that the next read comes from
+// the disk. Advice only: cannot fail in a way that matters.
+void DropCache(int fd);
+
+}  // namespace salius::fs
+
+#endif  // SALIUS_LOG_FS_CALLS_H_
