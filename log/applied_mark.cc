@@ -41,9 +41,8 @@ bool Valid(uint64_t* page) {
 }  // namespace
 
 absl::StatusOr<AppliedMark> AppliedMark::Open(int salius_fd) {
-  SALIUS_ASSIGN_OR_RETURN(
-      const UniqueFd fd,
-      OpenAt(salius_fd, kFileName, O_RDWR | O_CREAT | O_NOFOLLOW, 0600));
+  SALIUS_ASSIGN_OR_RETURN(const UniqueFd fd,
+                          OpenAt(salius_fd, kFileName, O_RDWR | O_CREAT | O_NOFOLLOW, 0600));
   SALIUS_ASSIGN_OR_RETURN(const uint64_t size, FileSize(fd.get()));
   if (size < kPageBytes) {
     // Written, not only made longer: a store into a hole on a full disk would be a SIGBUS.

@@ -118,9 +118,7 @@ absl::StatusOr<UniqueFd> Reopen(int path_fd, int flags) {
   return OpenAt(AT_FDCWD, fs::ProcPath(path_fd), flags);
 }
 
-bool IsDataOp(Op op) {
-  return op == Op::kWrite || op == Op::kTruncate || op == Op::kFallocate;
-}
+bool IsDataOp(Op op) { return op == Op::kWrite || op == Op::kTruncate || op == Op::kFallocate; }
 
 bool IsNameOp(Op op) {
   return op == Op::kCreate || op == Op::kLink || op == Op::kUnlink || op == Op::kRename;

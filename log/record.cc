@@ -38,8 +38,8 @@ static_assert(kHeaderCrcAt + 4 == kRecordHeaderBytes);
 
 // Indexed by operation number; 0 was never used.
 constexpr std::array<std::string_view, 14> kOpNames = {
-    "unknown", "write",  "truncate", "fallocate", "setattr", "setxattr", "removexattr",
-    "create",  "link",   "unlink",   "rename",    "cancel",  "ondisk",   "adopt"};
+    "unknown", "write", "truncate", "fallocate", "setattr", "setxattr", "removexattr",
+    "create",  "link",  "unlink",   "rename",    "cancel",  "ondisk",   "adopt"};
 
 absl::Status Malformed(const std::string& why) {
   return absl::InvalidArgumentError("record: " + why);
@@ -91,8 +91,8 @@ absl::StatusOr<RecordHeader> DecodeRecordHeader(absl::Span<const uint8_t> bytes)
     return Malformed(absl::StrFormat("magic %08x", LoadU32(in + kMagicAt)));
   }
   if (LoadU16(in + kVersionAt) != kRecordVersion) {
-    return Malformed(absl::StrFormat("version %d, this program knows %d",
-                                     LoadU16(in + kVersionAt), kRecordVersion));
+    return Malformed(absl::StrFormat("version %d, this program knows %d", LoadU16(in + kVersionAt),
+                                     kRecordVersion));
   }
   if (!KnownOp(LoadU16(in + kOpAt))) {
     return Malformed(absl::StrFormat("unknown operation %d", LoadU16(in + kOpAt)));
@@ -114,8 +114,8 @@ absl::StatusOr<RecordHeader> DecodeRecordHeader(absl::Span<const uint8_t> bytes)
   header.arg1 = LoadU64(in + kArg1At);
   header.arg2 = LoadU64(in + kArg2At);
   if (header.body_bytes > kMaxRecordBody) {
-    return Malformed(absl::StrFormat("body of %d bytes, at most %d", header.body_bytes,
-                                     kMaxRecordBody));
+    return Malformed(
+        absl::StrFormat("body of %d bytes, at most %d", header.body_bytes, kMaxRecordBody));
   }
   return header;
 }
@@ -127,8 +127,8 @@ absl::StatusOr<RecordHeader> DecodeRecord(absl::Span<const uint8_t> bytes) {
                                                  bytes.size(), header.total_bytes()));
   }
   if (Crc32c(bytes.subspan(kRecordHeaderBytes, header.body_bytes)) != header.body_crc) {
-    return absl::DataLossError(absl::StrFormat("record: body checksum of seq %d (epoch %d)",
-                                               header.seq, header.epoch));
+    return absl::DataLossError(
+        absl::StrFormat("record: body checksum of seq %d (epoch %d)", header.seq, header.epoch));
   }
   return header;
 }

@@ -49,8 +49,8 @@ absl::Status CheckXattr(std::string_view name, size_t value_bytes) {
     return Malformed(absl::StrFormat("xattr name of %d bytes", name.size()));
   }
   if (value_bytes > kMaxXattrValue) {
-    return Malformed(absl::StrFormat("xattr value of %d bytes, at most %d", value_bytes,
-                                     kMaxXattrValue));
+    return Malformed(
+        absl::StrFormat("xattr value of %d bytes, at most %d", value_bytes, kMaxXattrValue));
   }
   return absl::OkStatus();
 }
@@ -228,8 +228,8 @@ absl::StatusOr<CreateBody> CreateBody::Decode(std::string_view body) {
   create.name = Text16(in);
   create.symlink_target = Text16(in);
   if (xattr_count > kMaxCreateXattrs) {
-    return Malformed(absl::StrFormat("create: %d xattrs, at most %d", xattr_count,
-                                     kMaxCreateXattrs));
+    return Malformed(
+        absl::StrFormat("create: %d xattrs, at most %d", xattr_count, kMaxCreateXattrs));
   }
   for (uint32_t i = 0; i < xattr_count && in.ok(); ++i) {
     std::string name = Text16(in);

@@ -144,7 +144,8 @@ absl::StatusOr<Member> DecodeMember(absl::Span<const uint8_t> bytes) {
   member.incarnation = LoadU64(bytes.data() + kMemberIncarnationAt);
   member.base = LoadU64(bytes.data() + kMemberBaseAt);
   const size_t size = LoadU8(bytes.data() + kMemberAddressBytesAt);
-  if (size > kMaxAddressBytes) return Malformed(absl::StrFormat("member address of %d bytes", size));
+  if (size > kMaxAddressBytes)
+    return Malformed(absl::StrFormat("member address of %d bytes", size));
   member.address = AsText(bytes.subspan(kMemberAddressAt, size));
   return member;
 }
@@ -164,8 +165,8 @@ absl::StatusOr<DecodedStateSlot> DecodeStateSlot(absl::Span<const uint8_t> slot)
     return Malformed(absl::StrFormat("magic %08x", LoadU32(in + kMagicAt)));
   }
   if (LoadU16(in + kVersionAt) != kStateVersion) {
-    return Malformed(absl::StrFormat("version %d, this program knows %d",
-                                     LoadU16(in + kVersionAt), kStateVersion));
+    return Malformed(absl::StrFormat("version %d, this program knows %d", LoadU16(in + kVersionAt),
+                                     kStateVersion));
   }
   DecodedStateSlot decoded;
   decoded.generation = LoadU64(in + kGenerationAt);

@@ -71,8 +71,8 @@ void EncodeFrameHeader(const FrameHeader& header, uint8_t* out) {
 
 absl::StatusOr<FrameHeader> DecodeFrameHeader(absl::Span<const uint8_t> datagram) {
   if (datagram.size() < kFrameHeaderBytes) {
-    return absl::OutOfRangeError(absl::StrFormat("frame: %d bytes, a header has %d",
-                                                 datagram.size(), kFrameHeaderBytes));
+    return absl::OutOfRangeError(
+        absl::StrFormat("frame: %d bytes, a header has %d", datagram.size(), kFrameHeaderBytes));
   }
   const uint8_t* const in = datagram.data();
   if (LoadU32(in + kFrameMagicAt) != kFrameMagic) {
@@ -122,9 +122,9 @@ void EncodeFragmentHeader(const FragmentHeader& header, uint8_t* out) {
 
 absl::StatusOr<FragmentHeader> DecodeFragmentHeader(absl::Span<const uint8_t> payload) {
   if (payload.size() <= kFragmentHeaderBytes) {
-    return absl::OutOfRangeError(absl::StrFormat(
-        "fragment: %d bytes, a header and a piece have more than %d", payload.size(),
-        kFragmentHeaderBytes));
+    return absl::OutOfRangeError(
+        absl::StrFormat("fragment: %d bytes, a header and a piece have more than %d",
+                        payload.size(), kFragmentHeaderBytes));
   }
   const uint8_t* const in = payload.data();
   if (LoadU32(in + kFragmentCrcAt) != Crc32c({in, kFragmentCrcAt})) {
@@ -214,8 +214,8 @@ absl::StatusOr<AckPayload> DecodeAckPayload(absl::Span<const uint8_t> payload) {
     // Touching the range before would be one range; the first may follow `contiguous` directly.
     const bool above = i == 0 ? range.first > held : range.first > held && range.first - held > 1;
     if (!above || range.last < range.first) {
-      return Malformed(absl::StrFormat("ack: range [%d, %d] after %d", range.first, range.last,
-                                       held));
+      return Malformed(
+          absl::StrFormat("ack: range [%d, %d] after %d", range.first, range.last, held));
     }
     held = range.last;
     ack.ranges.push_back(range);

@@ -1,0 +1,219 @@
+#include "log/stable_log_reader.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "common/bytes.h"
+#include "common/check.h"
+#include "common/crc32c.h"
+#include "common/file.h"
+#include "common/strings.h"
+#include "log/record.h"
+
+namespace salius::stable {
+namespace {
+
+// A window on the ring, so that entries are read in large pieces. Never wraps.
+class RingWindow {
+ public:
+  RingWindow(int fd, uint64_t capacity) : fd_(fd), capacity_(capacity) {}
+
+  // The `size` bytes at ring offset `at`, which must lie inside the ring; valid until the next
+  // call.
+  absl::StatusOr<absl::Span<const uint8_t>> Get(uint64_t at, size_t size) {
+    SALIUS_CHECK(at + size <= capacity_);
+    if (at < at_ || at + size > at_ + bytes_.size()) {
+      constexpr uint64_t kWindowBytes = uint64_t{1} << 20;
+      const uint64_t wanted = std::min(std::max<uint64_t>(size, kWindowBytes), capacity_ - at);
+      bytes_.resize(wanted);
+      at_ = at;
+      SALIUS_ASSIGN_OR_RETURN(const size_t got, PreadFull(fd_, bytes_.data(), wanted,
+                                                          static_cast<int64_t>(kRingAt + at)));
+      if (got != wanted) {
+        return absl::DataLossError(
+            absl::StrFormat("stable log: the file ends at offset %d", kRingAt + at + got));
+      }
+    }
+    return absl::MakeConstSpan(bytes_).subspan(at - at_, size);
+  }
+
+ private:
+  const int fd_;
+  const uint64_t capacity_;
+  uint64_t at_ = 0;
+  std::vector<uint8_t> bytes_;
+};
+
+class Reader {
+ public:
+  Reader(int fd, const FileHeader& header, StableLog::Contents* contents)
+      : header_(header), ring_(fd, header.capacity), contents_(contents) {}
+
+  absl::StatusOr<ReadResult> Run();
+
+ private:
+  // Takes the entry at the tail. DATA_LOSS or OUT_OF_RANGE when there is no whole one,
+  // INVALID_ARGUMENT when it is whole but unknown; other errors are those of reading the file.
+  absl::Status TakeEntry();
+  absl::Status TakePayload(const EntryHeader& entry, KeptEntry& kept);
+  // The tail cannot be read because of `why`: is this where the log ends, or damage?
+  absl::Status JudgeTail(const absl::Status& why);
+  uint64_t RingOffset(uint64_t position) const { return position % header_.capacity; }
+  uint64_t FileOffset(uint64_t position) const { return kRingAt + RingOffset(position); }
+
+  const FileHeader header_;
+  RingWindow ring_;
+  StableLog::Contents* const contents_;
+  ReadResult result_;
+};
+
+// True for errors that say "no whole entry here". Not for INVALID_ARGUMENT: an entry that is whole
+// and that this version does not understand is no torn tail, and must not be dropped as one.
+bool IsBadEntry(const absl::Status& status) {
+  return absl::IsDataLoss(status) || absl::IsOutOfRange(status);
+}
+
+absl::Status Reader::TakePayload(const EntryHeader& entry, KeptEntry& kept) {
+  const uint64_t at = RingOffset(entry.position) + kEntryHeaderBytes;
+  const uint64_t padded = entry.total_bytes() - kEntryHeaderBytes;
+  SALIUS_ASSIGN_OR_RETURN(const absl::Span<const uint8_t> payload, ring_.Get(at, padded));
+  const absl::Span<const uint8_t> padding = payload.subspan(entry.payload_bytes);
+  if (std::any_of(padding.begin(), padding.end(), [](uint8_t b) { return b != 0; })) {
+    return absl::DataLossError("stable log: padding is not zero");
+  }
+  const absl::Span<const uint8_t> bytes = payload.first(entry.payload_bytes);
+  if (entry.kind == EntryKind::kDecision) {
+    SALIUS_ASSIGN_OR_RETURN(const Decision decision, DecodeDecision(bytes));
+    if (Crc32c(bytes) != entry.payload_check) {
+      return absl::DataLossError("stable log: a decision of another entry");
+    }
+    kept.epoch = decision.epoch;
+    if (contents_ != nullptr) contents_->decisions.push_back(decision);
+    return absl::OkStatus();
+  }
+  SALIUS_ASSIGN_OR_RETURN(const RecordHeader record, DecodeRecord(bytes));
+  if (record.total_bytes() != bytes.size() || record.volume != header_.volume ||
+      LoadU32(bytes.data() + kRecordHeaderBytes - 4) != entry.payload_check) {
+    return absl::DataLossError("stable log: a record of another entry");
+  }
+  kept.epoch = record.epoch;
+  kept.seq = record.seq;
+  if (contents_ != nullptr) contents_->records.emplace_back(AsText(bytes));
+  return absl::OkStatus();
+}
+
+absl::Status Reader::TakeEntry() {
+  const uint64_t position = result_.tail;
+  const uint64_t at = RingOffset(position);
+  SALIUS_ASSIGN_OR_RETURN(const absl::Span<const uint8_t> head, ring_.Get(at, kEntryHeaderBytes));
+  SALIUS_ASSIGN_OR_RETURN(const EntryHeader entry, DecodeEntryHeader(head, header_.salt));
+  if (entry.position != position) {
+    return absl::DataLossError(absl::StrFormat("stable log: entry of position %d", entry.position));
+  }
+  const uint64_t end = position + entry.total_bytes();
+  if (entry.total_bytes() > header_.capacity - at || end > header_.start + header_.capacity) {
+    return absl::InvalidArgumentError("stable log: entry beyond the ring's end");
+  }
+  KeptEntry kept;
+  kept.kind = entry.kind;
+  kept.end = end;
+  if (entry.kind != EntryKind::kPad) SALIUS_RETURN_IF_ERROR(TakePayload(entry, kept));
+  result_.entries.push_back(kept);
+  result_.tail = end;
+  return absl::OkStatus();
+}
+
+absl::Status Reader::JudgeTail(const absl::Status& why) {
+  uint64_t torn_end = result_.tail;
+  constexpr size_t kStep = 64 * 1024;  // bytes looked at per read of the window
+  for (uint64_t base = 0; base < header_.capacity; base += kStep) {
+    const uint64_t left = header_.capacity - base;
+    const size_t size = std::min<uint64_t>(left, kStep + kEntryHeaderBytes - kEntryAlign);
+    SALIUS_ASSIGN_OR_RETURN(const absl::Span<const uint8_t> bytes, ring_.Get(base, size));
+    for (size_t i = 0; i < kStep && i + kEntryHeaderBytes <= size; i += kEntryAlign) {
+      if (!HasEntryMagic(bytes.data() + i)) continue;
+      const absl::StatusOr<EntryHeader> entry = DecodeEntryHeader(bytes.subspan(i), header_.salt);
+      // What stands before the tail was read; what is older is of an earlier lap.
+      if (!entry.ok() || entry->position < result_.tail ||
+          RingOffset(entry->position) != base + i) {
+        continue;
+      }
+      if (entry->synced > result_.tail) {
+        return absl::DataLossError(absl::StrFormat(
+            "stable log: damaged at file offset %d (%s): the entry at offset %d proves that all "
+            "before position %d was on disk",
+            FileOffset(result_.tail), Sv(why.message()), kRingAt + base + i, entry->synced));
+      }
+      result_.remains.push_back(kRingAt + base + i);
+      torn_end = std::max(torn_end, entry->position + entry->total_bytes());
+    }
+  }
+  result_.torn_bytes = torn_end - result_.tail;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<ReadResult> Reader::Run() {
+  const uint64_t limit = header_.start + header_.capacity;
+  result_.tail = header_.start;
+  while (true) {
+    const uint64_t next = SkipRingEnd(result_.tail, header_.capacity);
+    if (next + kEntryHeaderBytes > limit) break;  // full
+    // The skipped bytes count only when an entry follows them.
+    const uint64_t tail = std::exchange(result_.tail, next);
+    const absl::Status status = TakeEntry();
+    if (status.ok()) continue;
+    if (!IsBadEntry(status)) return status;
+    SALIUS_RETURN_IF_ERROR(JudgeTail(status));
+    result_.tail = tail;
+    break;
+  }
+  if (contents_ != nullptr) contents_->torn_bytes = result_.torn_bytes;
+  return std::move(result_);
+}
+
+}  // namespace
+
+uint64_t SkipRingEnd(uint64_t position, uint64_t capacity) {
+  const uint64_t to_end = capacity - position % capacity;
+  return to_end < kEntryHeaderBytes ? position + to_end : position;
+}
+
+absl::StatusOr<FileHeader> ReadFileHeader(int fd) {
+  std::vector<uint8_t> bytes(kRingAt);
+  SALIUS_ASSIGN_OR_RETURN(const size_t got, PreadFull(fd, bytes.data(), bytes.size(), 0));
+  bytes.resize(got);
+  FileHeader newest;
+  std::string reasons;
+  for (size_t i = 0; i < kHeaderSlots; ++i) {
+    const size_t offset = std::min(i * kHeaderSlotBytes, bytes.size());
+    const size_t size = std::min(bytes.size() - offset, kHeaderSlotBytes);
+    absl::StatusOr<FileHeader> slot =
+        DecodeFileHeader(absl::MakeConstSpan(bytes).subspan(offset, size));
+    if (slot.ok() && slot->generation % kHeaderSlots != i) {
+      slot = absl::InvalidArgumentError(absl::StrFormat(
+          "stable log: generation %d stands in header slot %d", slot->generation, i));
+    }
+    if (slot.ok()) {
+      if (slot->generation > newest.generation) newest = *slot;
+    } else if (absl::IsInvalidArgument(slot.status())) {
+      // Whole, but not ours to understand, and perhaps the newer one.
+      return slot.status();
+    } else {
+      reasons += absl::StrFormat("%sslot %d: %s", reasons.empty() ? "" : "; ", i,
+                                 Sv(slot.status().message()));
+    }
+  }
+  if (newest.generation == 0) {
+    return absl::DataLossError("stable log: no valid header (" + reasons + ")");
+  }
+  return newest;
+}
+
+absl::StatusOr<ReadResult> ReadEntries(int fd, const FileHeader& header,
+                                       StableLog::Contents* contents) {
+  return Reader(fd, header, contents).Run();
+}
+
+}  // namespace salius::stable

@@ -1,0 +1,52 @@
+// Reads a stable log from its start position to its tail (log/stable_log.h, invariants).
+//
+// Threads: none of its own; one owner.
+#ifndef SALIUS_LOG_STABLE_LOG_READER_H_
+#define SALIUS_LOG_STABLE_LOG_READER_H_
+
+#include <cstdint>
+#include <deque>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "common/ids.h"
+#include "log/stable_log.h"
+#include "log/stable_log_format.h"
+
+namespace salius::stable {
+
+// What the log must know of an entry that is kept, to cut it later.
+struct KeptEntry {
+  EntryKind kind = EntryKind::kPad;
+  uint64_t end = 0;  // position behind it
+  Epoch epoch = 0;
+  Seq seq = 0;  // of a record
+};
+
+struct ReadResult {
+  std::deque<KeptEntry> entries;
+  uint64_t tail = 0;  // position behind the last whole entry
+  // File offsets of entry headers behind the tail that a torn write left. They must be wiped before
+  // anything is appended: new entries in front of them could bring them back to life.
+  std::vector<uint64_t> remains;
+  uint64_t torn_bytes = 0;
+};
+
+// Both header slots of the file: the newer valid one. DATA_LOSS when neither is valid,
+// INVALID_ARGUMENT when one is whole but of an unknown version.
+absl::StatusOr<FileHeader> ReadFileHeader(int fd);
+
+// Reads and verifies every entry; `contents` may be null. DATA_LOSS names the file offset of damage
+// in the middle.
+absl::StatusOr<ReadResult> ReadEntries(int fd, const FileHeader& header,
+                                       StableLog::Contents* contents);
+
+// Position of the next entry after `position` whose header has to stand before the ring's end: when
+// less than an entry header is left there, the ring's beginning.
+uint64_t SkipRingEnd(uint64_t position, uint64_t capacity);
+
+}  // namespace salius::stable
+
+#endif  // SALIUS_LOG_STABLE_LOG_READER_H_

@@ -1,0 +1,135 @@
+// VolumeDir (log/volume_config.h): opening a volume's directory, with its lock.
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <array>
+#include <string>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_format.h"
+#include "common/bytes.h"
+#include "common/check.h"
+#include "common/file.h"
+#include "common/strings.h"
+#include "log/fs_calls.h"
+#include "log/volume_config.h"
+#include "log/volume_fs.h"
+
+namespace salius {
+namespace {
+
+struct RefusedKind {
+  int64_t type;
+  const char* name;
+};
+// f_type of fstatfs(2), from <linux/magic.h> and the file systems' own sources.
+constexpr std::array<RefusedKind, 8> kRefusedKinds = {{
+    {0x65735546, "FUSE"},
+    {0x6969, "NFS"},
+    {0xFF534D42, "CIFS"},
+    {0xFE534D42, "SMB"},
+    {0x01021997, "9P"},
+    {0x00C36400, "Ceph"},
+    {0x5346414F, "AFS"},
+    {0x73757245, "Coda"},
+}};
+
+// The first line of the lock file, written by its holder; only for a message.
+std::string HolderOf(int salius_fd) {
+  const absl::StatusOr<std::string> text = ReadWholeFile(salius_fd, kLockFileName, 4096);
+  if (!text.ok()) return "unknown";
+  const std::string pid(absl::StripAsciiWhitespace(*text));
+  return pid.empty() ? "unknown" : pid;
+}
+
+absl::StatusOr<UniqueFd> TakeLock(int salius_fd, const std::string& path) {
+  absl::StatusOr<UniqueFd> fd = OpenAt(salius_fd, kLockFileName, O_RDWR | O_NOFOLLOW);
+  if (absl::IsNotFound(fd.status())) {
+    // Made anew it would be another file than the one that a holder may have locked.
+    return absl::DataLossError(
+        absl::StrFormat("%s/%s/%s is missing", path, kSaliusDir, kLockFileName));
+  }
+  SALIUS_RETURN_IF_ERROR(fd.status());
+  const absl::Status locked = LockExclusive(fd->get(), kLockFileName);
+  if (absl::IsUnavailable(locked)) {
+    return absl::UnavailableError(
+        absl::StrFormat("%s is in use by process %s", path, HolderOf(salius_fd)));
+  }
+  SALIUS_RETURN_IF_ERROR(locked);
+  SALIUS_RETURN_IF_ERROR(fs::Truncate(fd->get(), 0));
+  SALIUS_RETURN_IF_ERROR(PwriteFull(fd->get(), AsBytes(absl::StrFormat("%d\n", getpid())), 0));
+  return std::move(*fd);
+}
+
+absl::StatusOr<VolumeConfig> ReadConfig(int salius_fd, const std::string& path) {
+  const std::string source = absl::StrFormat("%s/%s/%s", path, kSaliusDir, kVolumeFileName);
+  const absl::StatusOr<std::string> text = ReadWholeFile(salius_fd, kVolumeFileName, 1 << 20);
+  if (absl::IsNotFound(text.status())) {
+    return absl::DataLossError(source + " is missing, though the volume is there");
+  }
+  SALIUS_RETURN_IF_ERROR(text.status());
+  return VolumeConfigFromToml(*text, source);
+}
+
+}  // namespace
+
+absl::Status CheckBackingFileSystem(int fd, const std::string& path) {
+  SALIUS_ASSIGN_OR_RETURN(const fs::FsKind kind, fs::KindOf(fd));
+  for (const RefusedKind& refused : kRefusedKinds) {
+    if (kind.type == refused.type) {
+      return absl::FailedPreconditionError(
+          absl::StrFormat("%s is on %s, which cannot keep Salius's guarantees: the backing "
+                          "directory must be on a local file system",
+                          path, refused.name));
+    }
+  }
+  if (kind.read_only) {
+    return absl::FailedPreconditionError(path + " is on a file system mounted read-only");
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<VolumeDir> VolumeDir::Open(const std::string& backing, bool lock) {
+  VolumeDir dir;
+  SALIUS_ASSIGN_OR_RETURN(dir.path, fs::RealPath(backing));
+  SALIUS_ASSIGN_OR_RETURN(UniqueFd root, OpenAt(AT_FDCWD, dir.path, O_RDONLY | O_DIRECTORY));
+  SALIUS_RETURN_IF_ERROR(CheckBackingFileSystem(root.get(), dir.path));
+  absl::StatusOr<UniqueFd> salius =
+      OpenAt(root.get(), kSaliusDir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW);
+  if (absl::IsNotFound(salius.status())) {
+    return absl::NotFoundError(
+        absl::StrFormat("%s is not a volume; `salius init %s` makes it one", dir.path, dir.path));
+  }
+  SALIUS_RETURN_IF_ERROR(salius.status());
+  UniqueFd lock_fd;
+  if (lock) {
+    SALIUS_ASSIGN_OR_RETURN(lock_fd, TakeLock(salius->get(), dir.path));
+  }
+  SALIUS_ASSIGN_OR_RETURN(dir.config, ReadConfig(salius->get(), dir.path));
+  dir.root_fd = root.Release();
+  dir.salius_fd = salius->Release();
+  dir.lock_fd = lock_fd.Release();
+  return dir;
+}
+
+VolumeDir::VolumeDir(VolumeDir&& other) noexcept { *this = std::move(other); }
+
+VolumeDir& VolumeDir::operator=(VolumeDir&& other) noexcept {
+  if (this == &other) return *this;
+  path = std::move(other.path);
+  config = std::move(other.config);
+  // Each UniqueFd closes what stood here before; the lock last.
+  const UniqueFd old_lock(std::exchange(lock_fd, std::exchange(other.lock_fd, -1)));
+  const UniqueFd old_salius(std::exchange(salius_fd, std::exchange(other.salius_fd, -1)));
+  const UniqueFd old_root(std::exchange(root_fd, std::exchange(other.root_fd, -1)));
+  return *this;
+}
+
+VolumeDir::~VolumeDir() {
+  const UniqueFd lock(lock_fd);
+  const UniqueFd salius(salius_fd);
+  const UniqueFd root(root_fd);
+}
+
+}  // namespace salius

@@ -1,0 +1,18 @@
+// Which file systems can hold a volume's backing directory.
+#ifndef SALIUS_LOG_VOLUME_FS_H_
+#define SALIUS_LOG_VOLUME_FS_H_
+
+#include <string>
+
+#include "absl/status/status.h"
+
+namespace salius {
+
+// FAILED_PRECONDITION when the file system that `fd` lies on is mounted read-only, or is FUSE or a
+// network file system: there a sync says nothing about a disk of this host, or another host can write
+// behind our back. `path` is for the message.
+absl::Status CheckBackingFileSystem(int fd, const std::string& path);
+
+}  // namespace salius
+
+#endif  // SALIUS_LOG_VOLUME_FS_H_
