@@ -60,6 +60,15 @@ Seq AckSet::highest() const { return ranges_.empty() ? contiguous_ : ranges_.rbe
 
 bool AckSet::Contains(Seq seq) const { return Check(seq) == AddResult::kHeld; }
 
+uint64_t AckSet::CountAbove(Seq after) const {
+  const Seq low = std::max(after, base_ - 1);
+  uint64_t count = contiguous_ > low ? contiguous_ - low : 0;
+  for (const auto& [first, last] : ranges_) {
+    if (last > low) count += last - std::max(first - 1, low);
+  }
+  return count;
+}
+
 void AckSet::FillAck(AckPayload& ack) const {
   ack.base = base_;
   ack.contiguous = contiguous_;

@@ -42,6 +42,8 @@ class AckSet {
   Seq contiguous() const { return contiguous_; }
   Seq highest() const;  // largest seq held; contiguous() when there are no ranges
   bool Contains(Seq seq) const;
+  // Seqs in [base, contiguous] and in the ranges that are larger than `after`.
+  uint64_t CountAbove(Seq after) const;
   size_t range_count() const { return ranges_.size(); }
 
   // Sets base, contiguous and the lowest ranges (at most kMaxAckRanges) of `ack`.

@@ -86,6 +86,15 @@ TEST(AckSetTest, RefusesMoreRangesThanItsBoundButTakesWhatNeedsNone) {
   EXPECT_EQ(set.Add(1), Result::kAdded);
 }
 
+TEST(AckSetTest, CountsAboveASeq) {
+  AckSet set(3);
+  for (const Seq seq : {3, 4, 7, 8, 9}) set.Add(seq);
+  EXPECT_EQ(set.CountAbove(0), 5u);
+  EXPECT_EQ(set.CountAbove(3), 4u);
+  EXPECT_EQ(set.CountAbove(7), 2u);
+  EXPECT_EQ(set.CountAbove(9), 0u);
+}
+
 TEST(AckSetTest, BehavesLikeASetOfSeqs) {
   for (uint64_t seed = 1; seed <= 200; ++seed) {
     Random random(seed);

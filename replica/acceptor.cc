@@ -1,0 +1,520 @@
+#include "replica/acceptor.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_format.h"
+#include "common/check.h"
+#include "common/limits.h"
+
+namespace salius {
+namespace {
+
+constexpr int64_t kNanosPerMilli = 1'000'000;
+
+// k*tau in nanoseconds; 0 when the session set no such limit.
+int64_t OverdueAfterNs(const VolumeSlot& slot) {
+  constexpr uint64_t kMaxMs = uint64_t{1} << 40;
+  const uint64_t tau = std::min(slot.tau_ms, kMaxMs);
+  return static_cast<int64_t>(std::min<uint64_t>(tau * std::min<uint32_t>(slot.k, 1000), kMaxMs)) *
+         kNanosPerMilli;
+}
+
+// Epochs below it are fenced: the promise, or a session that superseded them.
+Epoch FenceEpoch(const VolumeSlot& slot) { return std::max(slot.promise_epoch, slot.epoch); }
+
+}  // namespace
+
+std::string_view DropName(Drop reason) {
+  static constexpr std::array<std::string_view, kDropReasons> kNames = {
+      "corrupt_frame",  "truncated",   "not_for_replica", "unknown_volume",
+      "foreign_epoch",  "bad_session", "fenced",          "corrupt_record",
+      "foreign_record", "trimmed",     "below_base",      "duplicate",
+      "conflict",       "memory_full", "out_of_window",   "rate_limited"};
+  return kNames[static_cast<size_t>(reason)];
+}
+
+Acceptor::Acceptor(Arena& arena, const Options& options, int64_t now_ns, AttachReport* report)
+    : arena_(arena), options_(options) {
+  AttachReport result;
+  result.damaged = arena_.damaged();
+  for (uint32_t i = 0; i < arena_.geometry().slot_count; ++i) {
+    const VolumeSlot* const slot = arena_.slot(i);
+    if (slot == nullptr) continue;
+    auto volume = std::make_unique<Volume>();
+    volume->slot_index = i;
+    volume->slot = *slot;
+    ++result.volumes;
+    if (slot->epoch != 0) {
+      StartLog(*volume, now_ns);
+      const VolumeLog::RebuildReport rebuilt = volume->log->Rebuild();
+      result.records += rebuilt.records;
+      result.damaged += rebuilt.damaged;
+      volume->slot.durable_mark = std::max(slot->durable_mark, rebuilt.durable_mark);
+      volume->slot.checkpoint_mark = std::max(slot->checkpoint_mark, rebuilt.checkpoint_mark);
+      // When its records came is not known any more: the alarm's time begins again.
+      volume->age.Note(now_ns, volume->log->held().highest());
+      volume->age.TrimTo(volume->log->floor());
+    }
+    volumes_[volume->slot.volume] = std::move(volume);
+  }
+  if (result.damaged > 0) arena_.NewIncarnation();  // G
+  if (report != nullptr) *report = result;
+}
+
+const Acceptor::Volume* Acceptor::Find(const VolumeId& volume) const {
+  const auto it = volumes_.find(volume);
+  return it == volumes_.end() ? nullptr : it->second.get();
+}
+Acceptor::Volume* Acceptor::Find(const VolumeId& volume) {
+  const auto it = volumes_.find(volume);
+  return it == volumes_.end() ? nullptr : it->second.get();
+}
+
+// ---- sessions -----------------------------------------------------------------------------------
+
+absl::Status Acceptor::CheckOpen(const Volume* volume, const SessionParams& params) const {
+  if (params.volume == VolumeId{} || params.epoch == 0 || params.session == 0 || params.base == 0) {
+    return absl::InvalidArgumentError("volume, epoch, session and base must not be zero");
+  }
+  if (params.multicast.size() > kMaxMulticastBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("multicast address of %d bytes: at most %d are allowed",
+                        params.multicast.size(), kMaxMulticastBytes));
+  }
+  if (volume == nullptr) return absl::OkStatus();
+  const VolumeSlot& slot = volume->slot;
+  // D
+  if (params.epoch < slot.promise_epoch) {
+    return absl::FailedPreconditionError(
+        absl::StrFormat("fenced: epoch %d was promised to a recovery, the session has epoch %d",
+                        slot.promise_epoch, params.epoch));
+  }
+  if (params.epoch < slot.epoch) {
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "a session of epoch %d is open, this one has epoch %d", slot.epoch, params.epoch));
+  }
+  if (params.epoch > slot.epoch) return absl::OkStatus();
+  if (params.session != slot.session) {
+    return absl::FailedPreconditionError(
+        absl::StrFormat("epoch %d is open with another session", params.epoch));
+  }
+  if (params.base < slot.base) {
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "the session is open with base %d, it cannot become %d", slot.base, params.base));
+  }
+  return absl::OkStatus();
+}
+
+// Segments for a session of `volume`, whose present grant (if any) is given back first.
+absl::StatusOr<uint32_t> Acceptor::Grant(const Volume* volume, uint64_t memory_bytes) const {
+  uint64_t granted = 0;
+  for (const auto& [id, other] : volumes_) {
+    if (other.get() != volume) granted += other->slot.grant_segments;
+  }
+  const ArenaGeometry& g = arena_.geometry();
+  const uint32_t wanted = VolumeLog::GrantSegments(memory_bytes, g.segment_bytes);
+  if (granted + wanted > g.segment_count) {
+    return absl::ResourceExhaustedError(absl::StrFormat(
+        "a session of %d bytes needs %d segments of %d bytes; %d of %d are granted to others",
+        memory_bytes, wanted, g.segment_bytes, granted, g.segment_count));
+  }
+  return wanted;
+}
+
+absl::StatusOr<uint64_t> Acceptor::OpenSession(int64_t now_ns, const SessionParams& params) {
+  Volume* volume = Find(params.volume);
+  SALIUS_RETURN_IF_ERROR(CheckOpen(volume, params));
+  if (volume != nullptr && volume->slot.epoch == params.epoch) {
+    volume->last_frame_ns = now_ns;
+    return volume->log->free_bytes();
+  }
+  const uint64_t memory = params.memory_bytes != 0 ? params.memory_bytes : kDefaultLogMaxBytes;
+  SALIUS_ASSIGN_OR_RETURN(const uint32_t grant, Grant(volume, memory));
+
+  VolumeSlot slot;
+  if (volume != nullptr) slot = volume->slot;  // F: the promise stays
+  slot.volume = params.volume;
+  slot.epoch = params.epoch;
+  slot.session = params.session;
+  slot.base = params.base;
+  slot.trimmed = 0;
+  slot.durable_mark = 0;
+  slot.checkpoint_mark = 0;
+  slot.tau_ms = params.tau_ms;
+  slot.k = params.k;
+  slot.memory_bytes = memory;
+  slot.grant_segments = grant;
+  slot.multicast = params.multicast;
+  if (volume == nullptr) {
+    SALIUS_ASSIGN_OR_RETURN(const uint32_t index, arena_.NewSlot(slot));
+    auto added = std::make_unique<Volume>();
+    added->slot_index = index;
+    volume = added.get();
+    volumes_[params.volume] = std::move(added);
+  } else {
+    // The slot first: should the process be killed here, what is left of the older epoch's log is
+    // recognised by its epoch and dropped by the next process.
+    arena_.WriteSlot(volume->slot_index, slot);
+    DropLog(*volume);  // E
+  }
+  volume->slot = std::move(slot);
+  StartLog(*volume, now_ns);
+  return volume->log->free_bytes();
+}
+
+void Acceptor::StartLog(Volume& volume, int64_t now_ns) {
+  volume.log = std::make_unique<VolumeLog>(arena_, volume.slot_index, volume.slot);
+  volume.age = AgeTracker(OverdueAfterNs(volume.slot) / 32);
+  volume.last_frame_ns = now_ns;
+  volume.overdue_reported = false;
+}
+
+void Acceptor::DropLog(Volume& volume) {
+  if (volume.log != nullptr) volume.log->DropAll();
+  volume.log.reset();
+}
+
+absl::StatusOr<Acceptor::FenceResult> Acceptor::Fence(const VolumeId& volume_id, Epoch epoch,
+                                                      uint64_t token) {
+  if (volume_id == VolumeId{} || epoch == 0 || token == 0) {
+    return absl::InvalidArgumentError("volume, epoch and token must not be zero");
+  }
+  Volume* volume = Find(volume_id);
+  if (volume == nullptr) {
+    VolumeSlot slot;
+    slot.volume = volume_id;
+    slot.promise_epoch = epoch;
+    slot.promise_token = token;
+    SALIUS_ASSIGN_OR_RETURN(const uint32_t index, arena_.NewSlot(slot));
+    auto added = std::make_unique<Volume>();
+    added->slot_index = index;
+    added->slot = std::move(slot);
+    volumes_[volume_id] = std::move(added);
+    return FenceResult{true, epoch};
+  }
+  VolumeSlot& slot = volume->slot;
+  // C
+  const bool newer = epoch > slot.promise_epoch && epoch > slot.epoch;
+  const bool again = epoch == slot.promise_epoch && token == slot.promise_token;
+  if (newer) {
+    slot.promise_epoch = epoch;
+    slot.promise_token = token;
+    arena_.WriteSlot(volume->slot_index, slot);
+  }
+  return FenceResult{newer || again, slot.promise_epoch};
+}
+
+absl::StatusOr<uint64_t> Acceptor::DropVolume(const VolumeId& volume_id, Epoch epoch) {
+  Volume* const volume = Find(volume_id);
+  if (volume == nullptr) return uint64_t{0};
+  if (volume->slot.epoch > epoch) {
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "a session of epoch %d is open, asked to drop epochs up to %d", volume->slot.epoch, epoch));
+  }
+  const uint64_t bytes = volume->log != nullptr ? volume->log->bytes() : 0;
+  VolumeSlot promise;  // F
+  promise.volume = volume_id;
+  promise.promise_epoch = volume->slot.promise_epoch;
+  promise.promise_token = volume->slot.promise_token;
+  if (promise.promise_epoch == 0) {
+    arena_.FreeSlot(volume->slot_index);
+    DropLog(*volume);
+    volumes_.erase(volume_id);
+    return bytes;
+  }
+  arena_.WriteSlot(volume->slot_index, promise);
+  DropLog(*volume);
+  volume->slot = std::move(promise);
+  volume->age = AgeTracker(0);
+  return bytes;
+}
+
+// ---- reading ------------------------------------------------------------------------------------
+
+bool Acceptor::Overdue(const Volume& volume, int64_t now_ns) const {
+  const int64_t limit = OverdueAfterNs(volume.slot);
+  return volume.log != nullptr && limit > 0 && volume.age.AgeNs(now_ns) > limit;
+}
+
+Inventory Acceptor::InventoryOf(const Volume& volume, int64_t now_ns) const {
+  Inventory i;
+  i.promised_epoch = volume.slot.promise_epoch;
+  if (volume.log == nullptr) return i;  // G
+  i.known = true;
+  i.epoch = volume.slot.epoch;
+  i.session = volume.slot.session;
+  i.base = volume.slot.base;
+  i.contiguous = volume.log->held().contiguous();
+  i.highest = volume.log->held().highest();
+  i.records = volume.log->records();
+  i.bytes = volume.log->bytes();
+  i.trimmed = volume.slot.trimmed;
+  i.durable_mark = volume.slot.durable_mark;
+  i.checkpoint_mark = volume.slot.checkpoint_mark;
+  i.overdue = Overdue(volume, now_ns);
+  return i;
+}
+
+Inventory Acceptor::GetInventory(int64_t now_ns, const VolumeId& volume_id) const {
+  const Volume* const volume = Find(volume_id);
+  return volume == nullptr ? Inventory{} : InventoryOf(*volume, now_ns);
+}
+
+absl::StatusOr<Acceptor::FetchStart> Acceptor::StartFetch(const VolumeId& volume_id, Epoch epoch,
+                                                          Seq after) const {
+  const Volume* const volume = Find(volume_id);
+  if (volume == nullptr || volume->log == nullptr || volume->slot.epoch != epoch) {
+    return absl::NotFoundError(
+        absl::StrFormat("no log of epoch %d of volume %s here", epoch, volume_id.ToString()));
+  }
+  const VolumeLog& log = *volume->log;
+  return FetchStart{log.records_above(after), log.held().highest(), std::max(after, log.floor())};
+}
+
+absl::StatusOr<uint64_t> Acceptor::ReadRecords(const VolumeId& volume_id, Epoch epoch,
+                                               const FetchStart& fetch, Seq* cursor,
+                                               size_t max_bytes, std::string* out) const {
+  const Volume* const volume = Find(volume_id);
+  if (volume == nullptr || volume->log == nullptr || volume->slot.epoch != epoch) {
+    return absl::AbortedError("the log was dropped while it was read");
+  }
+  if (volume->log->floor() > std::max(*cursor, fetch.start)) {
+    return absl::AbortedError("the log was trimmed while it was read");
+  }
+  return volume->log->Read(*cursor, fetch.upto, max_bytes, out, cursor);
+}
+
+// ---- frames -------------------------------------------------------------------------------------
+
+Acceptor::Standing Acceptor::StandingOf(const Volume* volume, Epoch epoch, uint64_t session) const {
+  if (volume == nullptr) return Standing::kUnknownVolume;
+  if (epoch < FenceEpoch(volume->slot)) return Standing::kFenced;  // B
+  if (volume->log == nullptr) return Standing::kUnknownVolume;
+  if (epoch != volume->slot.epoch) return Standing::kForeignEpoch;  // A
+  if (session != volume->slot.session) return Standing::kBadSession;
+  return Standing::kCurrent;
+}
+
+Acceptor::FrameResult Acceptor::OnFrame(int64_t now_ns, const FrameHeader& header,
+                                        absl::Span<const uint8_t> payload) {
+  ++counters_.frames;
+  if (header.type == FrameType::kAck) {
+    CountDrop(Drop::kNotForReplica);
+    return {};
+  }
+  Volume* const volume = Find(header.volume);
+  FrameResult result;
+  result.reply = true;
+  result.standing = StandingOf(volume, header.epoch, header.session);
+  switch (result.standing) {
+    case Standing::kFenced:
+      CountDrop(Drop::kFenced);
+      return result;
+    case Standing::kUnknownVolume:
+      CountDrop(Drop::kUnknownVolume);
+      return result;
+    case Standing::kForeignEpoch:
+      CountDrop(Drop::kForeignEpoch);
+      return result;
+    case Standing::kBadSession:
+      CountDrop(Drop::kBadSession);
+      return result;
+    case Standing::kCurrent:
+      break;
+  }
+  volume->last_frame_ns = now_ns;
+  const Seq durable_before = volume->slot.durable_mark;
+  const Seq checkpoint_before = volume->slot.checkpoint_mark;
+  TakeMarks(*volume, header);
+  if (header.type == FrameType::kRecords) result.flags = TakeRecords(*volume, header, payload);
+  if (header.type == FrameType::kFragment) result.flags = TakePiece(*volume, payload);
+  if (volume->slot.durable_mark != durable_before ||
+      volume->slot.checkpoint_mark != checkpoint_before) {
+    arena_.WriteSlot(volume->slot_index, volume->slot);
+  }
+  volume->age.Note(now_ns, volume->log->held().highest());
+  return result;
+}
+
+void Acceptor::TakeMarks(Volume& volume, const FrameHeader& header) {
+  VolumeSlot& slot = volume.slot;
+  slot.durable_mark = std::max(slot.durable_mark, header.durable_mark);
+  slot.checkpoint_mark = std::max(slot.checkpoint_mark, header.trim_mark);
+  if (header.trim_mark <= slot.trimmed) return;
+  // E. The slot first: a process killed in between must not find the log shorter than its trim
+  // mark.
+  slot.trimmed = header.trim_mark;
+  arena_.WriteSlot(volume.slot_index, slot);
+  volume.log->TrimTo(slot.trimmed);
+  volume.age.TrimTo(slot.trimmed);
+  ++counters_.trims;
+}
+
+uint16_t Acceptor::TakeRecords(Volume& volume, const FrameHeader& header,
+                               absl::Span<const uint8_t> payload) {
+  uint16_t flags = 0;
+  for (uint16_t i = 0; i < header.count; ++i) {
+    const absl::StatusOr<RecordHeader> record = DecodeRecord(payload);
+    if (!record.ok()) {
+      // Where the next record would begin is not known either.
+      CountDrop(Drop::kCorruptRecord);
+      return flags;
+    }
+    const absl::Span<const uint8_t> bytes = payload.first(record->total_bytes());
+    payload.remove_prefix(bytes.size());
+    if (record->volume != header.volume || record->epoch != header.epoch) {  // A
+      CountDrop(Drop::kForeignRecord);
+      continue;
+    }
+    flags |= CountResult(volume, volume.log->Append(*record, bytes), *record);
+  }
+  if (!payload.empty()) CountDrop(Drop::kCorruptFrame);
+  return flags;
+}
+
+uint16_t Acceptor::TakePiece(Volume& volume, absl::Span<const uint8_t> payload) {
+  const absl::StatusOr<FragmentHeader> fragment = DecodeFragmentHeader(payload);
+  if (!fragment.ok()) {
+    CountDrop(Drop::kCorruptFrame);
+    return 0;
+  }
+  RecordHeader record;
+  const VolumeLog::Result result =
+      volume.log->AddPiece(*fragment, payload.subspan(kFragmentHeaderBytes), &record);
+  return CountResult(volume, result, record);
+}
+
+uint16_t Acceptor::CountResult(Volume& volume, VolumeLog::Result result,
+                               const RecordHeader& record) {
+  using Result = VolumeLog::Result;
+  switch (result) {
+    case Result::kStored: {
+      ++counters_.records;
+      counters_.bytes += record.total_bytes();
+      VolumeSlot& slot = volume.slot;
+      slot.durable_mark = std::max(slot.durable_mark, record.durable_mark);
+      slot.checkpoint_mark = std::max(slot.checkpoint_mark, record.checkpoint_mark);
+      return 0;
+    }
+    case Result::kPending:
+      return 0;
+    case Result::kDuplicate:
+      CountDrop(Drop::kDuplicate);
+      return 0;
+    case Result::kConflict:
+      CountDrop(Drop::kConflict);
+      return 0;
+    case Result::kTrimmed:
+      CountDrop(Drop::kTrimmed);
+      return 0;
+    case Result::kBelowBase:
+      CountDrop(Drop::kBelowBase);
+      return 0;
+    case Result::kMemoryFull:
+      CountDrop(Drop::kMemoryFull);
+      return kAckMemoryFull;
+    case Result::kOutOfWindow:
+      CountDrop(Drop::kOutOfWindow);
+      return 0;
+    case Result::kCorrupt:
+      CountDrop(Drop::kCorruptRecord);
+      return 0;
+    case Result::kForeign:
+      CountDrop(Drop::kForeignRecord);
+      return 0;
+  }
+  return 0;
+}
+
+AckPayload Acceptor::MakeAck(int64_t now_ns, const VolumeId& volume_id, Epoch epoch,
+                             uint64_t session, uint16_t flags) const {
+  AckPayload ack;
+  ack.incarnation = arena_.incarnation();
+  const Volume* const volume = Find(volume_id);
+  if (volume != nullptr) ack.promise_epoch = volume->slot.promise_epoch;
+  switch (StandingOf(volume, epoch, session)) {
+    case Standing::kFenced:
+      // B: nothing is named as held, not even what was stored before the fence.
+      ack.flags = kAckFenced;
+      ack.promise_epoch = FenceEpoch(volume->slot);
+      return ack;
+    case Standing::kUnknownVolume:
+    case Standing::kForeignEpoch:
+    case Standing::kBadSession:
+      ack.flags = kAckUnknownSession;  // G
+      return ack;
+    case Standing::kCurrent:
+      break;
+  }
+  ack.flags = flags;
+  ack.trimmed = volume->slot.trimmed;
+  ack.free_bytes = volume->log->free_bytes();
+  volume->log->held().FillAck(ack);
+  if (Overdue(*volume, now_ns)) ack.flags |= kAckOverdue;  // H
+  return ack;
+}
+
+// ---- now and then -------------------------------------------------------------------------------
+
+Acceptor::TickReport Acceptor::Tick(int64_t now_ns) {
+  TickReport report;
+  for (const auto& [id, volume] : volumes_) {
+    if (volume->log == nullptr) continue;
+    volume->age.Note(now_ns, volume->log->held().highest());
+    volume->age.TrimTo(volume->log->floor());
+    const bool overdue = Overdue(*volume, now_ns);
+    if (overdue && !volume->overdue_reported) report.became_overdue.push_back(id);
+    volume->overdue_reported = overdue;
+    // E: only by the administrator's wish.
+    if (options_.abandon_after_ns > 0 &&
+        now_ns - volume->last_frame_ns > options_.abandon_after_ns) {
+      report.abandoned.push_back(id);
+    }
+  }
+  for (const VolumeId& id : report.abandoned) {
+    SALIUS_CHECK_OK(DropVolume(id, Find(id)->slot.epoch));
+  }
+  return report;
+}
+
+std::vector<Acceptor::VolumeStatus> Acceptor::Status(int64_t now_ns) const {
+  std::vector<VolumeStatus> status;
+  status.reserve(volumes_.size());
+  for (const auto& [id, volume] : volumes_) {
+    const uint64_t memory = volume->slot.grant_segments * arena_.geometry().segment_bytes;
+    status.push_back({id, InventoryOf(*volume, now_ns), memory});
+  }
+  std::sort(status.begin(), status.end(),
+            [](const VolumeStatus& a, const VolumeStatus& b) { return a.volume < b.volume; });
+  return status;
+}
+
+std::vector<std::string> Acceptor::MulticastGroups() const {
+  std::vector<std::string> groups;
+  for (const auto& [id, volume] : volumes_) {
+    const std::string& group = volume->slot.multicast;
+    if (group.empty() || std::find(groups.begin(), groups.end(), group) != groups.end()) continue;
+    groups.push_back(group);
+  }
+  return groups;
+}
+
+uint64_t Acceptor::free_bytes() const {
+  uint64_t granted = 0;
+  for (const auto& [id, volume] : volumes_) granted += volume->slot.grant_segments;
+  const ArenaGeometry& g = arena_.geometry();
+  return granted >= g.segment_count ? 0 : (g.segment_count - granted) * g.segment_bytes;
+}
+
+uint64_t Acceptor::used_bytes() const {
+  const ArenaGeometry& g = arena_.geometry();
+  return (g.segment_count - arena_.free_segments()) * g.segment_bytes;
+}
+
+size_t Acceptor::overdue_count(int64_t now_ns) const {
+  size_t count = 0;
+  for (const auto& [id, volume] : volumes_) count += Overdue(*volume, now_ns) ? 1 : 0;
+  return count;
+}
+
+}  // namespace salius

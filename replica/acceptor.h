@@ -1,0 +1,222 @@
+// What a replica accepts, refuses and answers (DESIGN.md §3 I4-I6, §5, §6; paper §4): sessions,
+// fences, records, trims. Each rule stands in one place in acceptor.cc, marked with its letter:
+//
+//   A  a record is stored only for a known volume, the open session's epoch and session id
+//   B  below a promise (or below a newer session) nothing is stored, trimmed or acknowledged as
+//   held C  a fence is accepted when its epoch is above every promise and every session, or repeats
+//   the
+//      promise in force with the same token
+//   D  a session is opened at or above the promise and above every session before; the same session
+//      again is the same session; another session id for the same epoch is refused
+//   E  only these drop records: a trim mark of the current session, the opening of a newer epoch,
+//      DropVolume, and (if the administrator asked for it) abandonment
+//   F  a promise outlives the log it was made for
+//   G  what is not known is answered "unknown", never "empty"; after damage the incarnation changes
+//   H  a record older than k*tau without a trim is kept and reported
+//
+// Why another session id for the same epoch is refused: a primary notes its epoch durably before it
+// opens a session, so no two runs share an epoch. The same run opens again only because this
+// replica answered "unknown", and then there is no session here to collide with.
+//
+// pure: works on the arena's memory; no thread, lock, socket or clock. Time is monotonic
+// nanoseconds.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "common/ids.h"
+#include "log/record.h"
+#include "proto/frame.h"
+#include "replica/age_tracker.h"
+#include "replica/arena.h"
+#include "replica/log_store.h"
+
+namespace salius {
+
+// Why a datagram or a record in it had no effect. Names are label values of the metric
+// salius_replica_drops_total and are never reused.
+enum class Drop : uint8_t {
+  kCorruptFrame,   // bad header, or payload that is not what the header says
+  kTruncated,      // larger than any frame
+  kNotForReplica,  // an acknowledgement
+  kUnknownVolume,
+  kForeignEpoch,
+  kBadSession,
+  kFenced,
+  kCorruptRecord,
+  kForeignRecord,  // of another volume or epoch than its frame, or not the record its pieces
+                   // promised
+  kTrimmed,
+  kBelowBase,
+  kDuplicate,
+  kConflict,  // a second body for one seq
+  kMemoryFull,
+  kOutOfWindow,
+  kRateLimited,  // an answer to an unknown session that was not sent
+};
+inline constexpr size_t kDropReasons = 16;
+std::string_view DropName(Drop reason);
+
+struct AcceptorCounters {
+  uint64_t frames = 0;
+  uint64_t records = 0;  // stored
+  uint64_t bytes = 0;    // of those
+  uint64_t trims = 0;
+  std::array<uint64_t, kDropReasons> drops{};
+};
+
+struct SessionParams {
+  VolumeId volume{};
+  Epoch epoch = 0;
+  uint64_t session = 0;
+  Seq base = 0;
+  uint64_t tau_ms = 0;
+  uint32_t k = 0;
+  uint64_t memory_bytes = 0;  // 0: kDefaultLogMaxBytes
+  std::string multicast;
+};
+
+// What is held for a volume. `known` is false when there is no session here: nothing is held, and
+// nothing may be concluded from that (I5). `promised_epoch` counts even then.
+struct Inventory {
+  bool known = false;
+  Epoch epoch = 0;
+  uint64_t session = 0;
+  Seq base = 0;
+  Seq contiguous = 0;
+  Seq highest = 0;
+  uint64_t records = 0;
+  uint64_t bytes = 0;
+  Seq trimmed = 0;
+  Seq durable_mark = 0;
+  Seq checkpoint_mark = 0;
+  Epoch promised_epoch = 0;
+  bool overdue = false;
+};
+
+class Acceptor {
+ public:
+  struct Options {
+    int64_t abandon_after_ns = 0;  // 0: never
+  };
+  struct AttachReport {
+    uint64_t volumes = 0;
+    uint64_t records = 0;
+    uint64_t damaged = 0;  // > 0: the incarnation was changed
+  };
+
+  // Takes over what the arena holds. `report` may be null. The arena must outlive the acceptor.
+  Acceptor(Arena& arena, const Options& options, int64_t now_ns, AttachReport* report);
+  Acceptor(const Acceptor&) = delete;
+  Acceptor& operator=(const Acceptor&) = delete;
+
+  // ---- control plane. What they change is in the arena when they return.
+  // Returns the bytes the session can store. Errors: INVALID_ARGUMENT (zero volume, epoch, session,
+  // base; multicast too long), FAILED_PRECONDITION (rule D), RESOURCE_EXHAUSTED (memory, slots).
+  absl::StatusOr<uint64_t> OpenSession(int64_t now_ns, const SessionParams& params);
+  struct FenceResult {
+    bool accepted = false;
+    Epoch promised_epoch = 0;  // in force after the call
+  };
+  // Errors: INVALID_ARGUMENT (zero volume, epoch, token), RESOURCE_EXHAUSTED (slots).
+  absl::StatusOr<FenceResult> Fence(const VolumeId& volume, Epoch epoch, uint64_t token);
+  Inventory GetInventory(int64_t now_ns, const VolumeId& volume) const;
+  // Drops the log when its epoch is <= `epoch`; returns the bytes of records that were in it.
+  // FAILED_PRECONDITION when a newer session is open.
+  absl::StatusOr<uint64_t> DropVolume(const VolumeId& volume, Epoch epoch);
+
+  struct FetchStart {
+    uint64_t count = 0;  // records in (start, upto]
+    Seq upto = 0;
+    Seq start = 0;  // `after`, or the trim mark when that is larger
+  };
+  // NOT_FOUND when no session of that epoch is here.
+  absl::StatusOr<FetchStart> StartFetch(const VolumeId& volume, Epoch epoch, Seq after) const;
+  // Appends the next records to `out`, as VolumeLog::Read, and moves `*cursor` (which begins as
+  // fetch.start) on; at fetch.upto that was all. Returns how many. ABORTED when the log was dropped
+  // or trimmed beyond the cursor meanwhile.
+  absl::StatusOr<uint64_t> ReadRecords(const VolumeId& volume, Epoch epoch, const FetchStart& fetch,
+                                       Seq* cursor, size_t max_bytes, std::string* out) const;
+
+  // ---- data plane
+  // How the sender of a frame stands.
+  enum class Standing { kCurrent, kFenced, kUnknownVolume, kForeignEpoch, kBadSession };
+  struct FrameResult {
+    bool reply = false;  // answer with MakeAck
+    Standing standing = Standing::kUnknownVolume;
+    uint16_t flags = 0;  // to be passed to MakeAck, or-ed over the frames answered together
+  };
+  FrameResult OnFrame(int64_t now_ns, const FrameHeader& header, absl::Span<const uint8_t> payload);
+  // The answer to frames of (volume, epoch, session), as things stand now.
+  AckPayload MakeAck(int64_t now_ns, const VolumeId& volume, Epoch epoch, uint64_t session,
+                     uint16_t flags) const;
+  // For what never reached OnFrame.
+  void CountDrop(Drop reason) { ++counters_.drops[static_cast<size_t>(reason)]; }
+
+  // ---- now and then (about once a second)
+  struct TickReport {
+    std::vector<VolumeId> became_overdue;
+    std::vector<VolumeId> abandoned;
+  };
+  TickReport Tick(int64_t now_ns);
+
+  struct VolumeStatus {
+    VolumeId volume{};
+    Inventory inventory;
+    uint64_t memory_bytes = 0;
+  };
+  std::vector<VolumeStatus> Status(int64_t now_ns) const;
+  // Multicast groups of the open sessions, each once.
+  std::vector<std::string> MulticastGroups() const;
+  Incarnation incarnation() const { return arena_.incarnation(); }
+  uint64_t memory_bytes() const { return arena_.geometry().total_bytes; }
+  uint64_t free_bytes() const;  // not granted to any session
+  uint64_t used_bytes() const;  // segments in use
+  size_t volume_count() const { return volumes_.size(); }
+  size_t overdue_count(int64_t now_ns) const;
+  const AcceptorCounters& counters() const { return counters_; }
+
+ private:
+  struct Volume {
+    uint32_t slot_index = 0;
+    VolumeSlot slot;
+    std::unique_ptr<VolumeLog> log;  // present exactly when slot.epoch != 0
+    AgeTracker age{0};
+    int64_t last_frame_ns = 0;
+    bool overdue_reported = false;
+  };
+
+  const Volume* Find(const VolumeId& volume) const;
+  Volume* Find(const VolumeId& volume);
+  Standing StandingOf(const Volume* volume, Epoch epoch, uint64_t session) const;
+  absl::Status CheckOpen(const Volume* volume, const SessionParams& params) const;
+  absl::StatusOr<uint32_t> Grant(const Volume* volume, uint64_t memory_bytes) const;
+  void StartLog(Volume& volume, int64_t now_ns);
+  void DropLog(Volume& volume);
+  void TakeMarks(Volume& volume, const FrameHeader& header);
+  uint16_t TakeRecords(Volume& volume, const FrameHeader& header,
+                       absl::Span<const uint8_t> payload);
+  uint16_t TakePiece(Volume& volume, absl::Span<const uint8_t> payload);
+  uint16_t CountResult(Volume& volume, VolumeLog::Result result, const RecordHeader& record);
+  bool Overdue(const Volume& volume, int64_t now_ns) const;
+  Inventory InventoryOf(const Volume& volume, int64_t now_ns) const;
+
+  Arena& arena_;
+  const Options options_;
+  absl::flat_hash_map<VolumeId, std::unique_ptr<Volume>> volumes_;
+  AcceptorCounters counters_;
+};
+
+}  // namespace salius

@@ -1,0 +1,147 @@
+// The arena: the one block of memory in which a replica keeps every log, laid out so that a process
+// killed at any instruction leaves something that the next process can attach to. docs/replica.md
+// gives every byte.
+//
+//   page 0           ArenaHeader: magic, version, geometry (checksummed), incarnation, process
+//   starts slot table       kSlotBytes per volume: two copies of the slot, each with generation and
+//   checksum segment table    kSegmentEntryBytes per segment: tag, owner, bytes used segments
+//   entries (replica/log_store.h), back to back
+//
+// What a crash leaves. A slot is written into the copy that is not current, so one copy is always
+// whole. A segment-table word is one aligned 8-byte store that carries its own check. So an update
+// is there or not there; anything else is damage by other means and is counted in `damaged()`.
+//
+// Memory that was damaged is memory that was lost (I5): whoever finds damage must call
+// NewIncarnation() before anything is acknowledged.
+//
+// pure: works on a span of memory; no thread, lock, socket, clock or file. Randomness comes in.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "common/ids.h"
+
+namespace salius {
+
+inline constexpr size_t kArenaPageBytes = 4096;
+inline constexpr size_t kSlotBytes = 512;  // two copies of kSlotCopyBytes
+inline constexpr size_t kSlotCopyBytes = 256;
+inline constexpr size_t kSegmentEntryBytes = 32;
+inline constexpr uint64_t kMinArenaBytes = uint64_t{2} << 20;
+inline constexpr uint64_t kMaxArenaBytes = uint64_t{1}
+                                           << 42;  // segment and slot numbers stay 32 bits
+inline constexpr size_t kMaxMulticastBytes = 64;
+
+// Where everything stands in an arena of a given size.
+struct ArenaGeometry {
+  uint64_t total_bytes = 0;
+  uint64_t segment_bytes = 0;
+  uint32_t segment_count = 0;
+  uint32_t slot_count = 0;
+  uint64_t segment_table_at = 0;
+  uint64_t segments_at = 0;
+
+  // INVALID_ARGUMENT when `total_bytes` is below kMinArenaBytes, above kMaxArenaBytes or not a
+  // multiple of the page.
+  static absl::StatusOr<ArenaGeometry> For(uint64_t total_bytes);
+};
+
+// What is kept about one volume beside its records.
+struct VolumeSlot {
+  VolumeId volume{};
+  Epoch epoch = 0;  // of the session, 0: none
+  uint64_t session = 0;
+  Seq base = 0;
+  Seq trimmed = 0;
+  Epoch promise_epoch = 0;  // 0: none
+  uint64_t promise_token = 0;
+  Seq durable_mark = 0;
+  Seq checkpoint_mark = 0;
+  uint64_t tau_ms = 0;
+  uint32_t k = 0;
+  uint32_t grant_segments = 0;  // segments reserved for the volume
+  uint64_t memory_bytes = 0;    // what the session asked for
+  std::string multicast;        // at most kMaxMulticastBytes
+  bool operator==(const VolumeSlot&) const = default;
+};
+
+class Arena {
+ public:
+  using RandomSource = std::function<uint64_t()>;
+
+  // Lays an empty arena over `memory` (its size must suit ArenaGeometry), whatever was there
+  // before. The magic is written last, so that an arena half laid out is none.
+  static absl::Status Format(absl::Span<uint8_t> memory, RandomSource random);
+
+  // Takes over what is in `memory` and counts one process start. NOT_FOUND when there is no arena,
+  // FAILED_PRECONDITION when it has another version, size or layout, DATA_LOSS when its header is
+  // damaged. The memory must outlive the arena.
+  static absl::StatusOr<Arena> Attach(absl::Span<uint8_t> memory, RandomSource random);
+
+  Incarnation incarnation() const { return incarnation_; }
+  // Memory was lost: from now on this is another incarnation.
+  void NewIncarnation();
+  uint64_t process_starts() const;
+  const ArenaGeometry& geometry() const { return geometry_; }
+  // Slots and segment-table words that Attach() found damaged. Their content is gone.
+  uint64_t damaged() const { return damaged_; }
+
+  // ---- slots: numbers from 0 to geometry().slot_count - 1
+  // Null when the slot is empty.
+  const VolumeSlot* slot(uint32_t index) const;
+  // RESOURCE_EXHAUSTED when every slot is taken.
+  absl::StatusOr<uint32_t> NewSlot(const VolumeSlot& slot);
+  // Replaces the content of a taken slot. Atomic as seen by the next process.
+  void WriteSlot(uint32_t index, const VolumeSlot& slot);
+  void FreeSlot(uint32_t index);
+
+  // ---- segments: numbers from 0 to geometry().segment_count - 1
+  // A free segment, empty, owned by the slot, with a new tag. Nothing when none is free.
+  std::optional<uint32_t> AllocateSegment(uint32_t slot);
+  void FreeSegment(uint32_t segment);
+  std::vector<uint32_t> SegmentsOf(uint32_t slot) const;
+  uint8_t* segment_data(uint32_t segment);
+  const uint8_t* segment_data(uint32_t segment) const;
+  // Random, new with every allocation: what a former owner left, or a client put into a record's
+  // body, can never pass for an entry of this one.
+  uint64_t segment_tag(uint32_t segment) const;
+  // Bytes taken by entries; nothing when the word was damaged.
+  std::optional<uint32_t> segment_used(uint32_t segment) const;
+  // Published after everything below `used` was written.
+  void SetSegmentUsed(uint32_t segment, uint32_t used);
+  uint32_t free_segments() const { return static_cast<uint32_t>(free_.size()); }
+
+ private:
+  struct SlotCopies {
+    std::optional<VolumeSlot> slot;
+    uint64_t generation = 0;
+    int current = 0;  // copy that holds `generation`
+  };
+
+  Arena(absl::Span<uint8_t> memory, const ArenaGeometry& geometry, RandomSource random);
+  void LoadIncarnation();
+  void LoadSlots();
+  void LoadSegments();
+  void StoreCopy(uint32_t index, const VolumeSlot* slot);
+  uint8_t* entry(uint32_t segment);
+  const uint8_t* entry(uint32_t segment) const;
+
+  absl::Span<uint8_t> memory_;
+  ArenaGeometry geometry_;
+  RandomSource random_;
+  Incarnation incarnation_ = 0;
+  uint64_t damaged_ = 0;
+  std::vector<SlotCopies> slots_;
+  std::vector<uint32_t> owner_;  // per segment: slot + 1, 0 when free
+  std::vector<uint32_t> free_;   // segment numbers, used from the back
+};
+
+}  // namespace salius

@@ -1,0 +1,117 @@
+#include "replica/arena_file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_format.h"
+#include "common/check.h"
+#include "common/strings.h"
+
+namespace salius {
+namespace {
+
+// A directory that another user made, say in /dev/shm, is not ours to trust.
+absl::Status CheckOwner(int fd, const std::string& path) {
+  struct stat st;
+  if (fstat(fd, &st) != 0) return ErrnoStatus(errno, "stat " + path);
+  if (st.st_uid == geteuid()) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrFormat(
+      "%s belongs to user %d, this process runs as user %d", path, st.st_uid, geteuid()));
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<ArenaFile>> ArenaFile::Open(const Options& options,
+                                                           Arena::RandomSource random) {
+  const uint64_t bytes = options.memory_bytes / kArenaPageBytes * kArenaPageBytes;
+  SALIUS_RETURN_IF_ERROR(ArenaGeometry::For(bytes).status());
+  std::unique_ptr<ArenaFile> file(new ArenaFile());
+  SALIUS_RETURN_IF_ERROR(file->OpenFile(options));
+  SALIUS_RETURN_IF_ERROR(file->Prepare(bytes));
+  SALIUS_RETURN_IF_ERROR(file->Map(bytes, options.lock_memory));
+  SALIUS_RETURN_IF_ERROR(file->AttachOrFormat(random));
+  return file;
+}
+
+ArenaFile::~ArenaFile() {
+  arena_.reset();
+  if (!memory_.empty()) munmap(memory_.data(), memory_.size());
+}
+
+absl::Status ArenaFile::OpenFile(const Options& options) {
+  path_ = options.dir + "/arena";
+  const absl::Status made = MkdirAt(AT_FDCWD, options.dir, 0700);
+  if (!made.ok() && !absl::IsAlreadyExists(made)) return made;
+  SALIUS_ASSIGN_OR_RETURN(const UniqueFd dir,
+                          OpenAt(AT_FDCWD, options.dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW));
+  SALIUS_RETURN_IF_ERROR(CheckOwner(dir.get(), options.dir));
+  SALIUS_ASSIGN_OR_RETURN(fd_, OpenAt(dir.get(), "arena", O_RDWR | O_CREAT | O_NOFOLLOW, 0600));
+  SALIUS_RETURN_IF_ERROR(CheckOwner(fd_.get(), path_));
+  struct statfs fs;
+  on_tmpfs_ = fstatfs(fd_.get(), &fs) == 0 && fs.f_type == TMPFS_MAGIC;
+  return LockExclusive(fd_.get(), "the arena " + path_);
+}
+
+// Gives the file its size, with all its memory reserved, so that no later store can fail for want
+// of it (that would be a SIGBUS).
+absl::Status ArenaFile::Prepare(uint64_t bytes) {
+  SALIUS_ASSIGN_OR_RETURN(const uint64_t size, FileSize(fd_.get()));
+  const auto too_small = [&](const absl::Status& status) {
+    return absl::ResourceExhaustedError(absl::StrFormat(
+        "reserve %d bytes for %s: %s (--memory is more than the tmpfs has left; enlarge it with "
+        "mount -o remount,size=...)",
+        bytes, path_, Sv(status.message())));
+  };
+  if (size != bytes) {
+    // Before the old arena is given up, see that there is room for the new one.
+    SALIUS_ASSIGN_OR_RETURN(const FsSpace space, StatfsFree(fd_.get()));
+    if (space.bytes_total != 0 && bytes > space.bytes_avail + size) {
+      return too_small(absl::ResourceExhaustedError(
+          absl::StrFormat("%d bytes are available", space.bytes_avail)));
+    }
+    created_because_ = size == 0 ? "there was none"
+                                 : absl::StrFormat("its size was %d bytes, not %d", size, bytes);
+    if (ftruncate(fd_.get(), 0) != 0) return ErrnoStatus(errno, "truncate " + path_);
+  }
+  if (fallocate(fd_.get(), 0, 0, static_cast<off_t>(bytes)) != 0) {
+    return too_small(ErrnoStatus(errno, "fallocate"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ArenaFile::Map(uint64_t bytes, bool lock_memory) {
+  void* const at =
+      mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd_.get(), 0);
+  if (at == MAP_FAILED) return ErrnoStatus(errno, "map " + path_);
+  memory_ = absl::MakeSpan(static_cast<uint8_t*>(at), bytes);
+  // An arena on swap would make every acknowledgement wait for a disk.
+  if (lock_memory && mlock(at, bytes) != 0) {
+    return absl::ResourceExhaustedError(absl::StrFormat(
+        "%s: raise RLIMIT_MEMLOCK (systemd: LimitMEMLOCK=infinity, shell: ulimit -l) or "
+        "give CAP_IPC_LOCK, or use --no-mlock and let the arena be swapped",
+        Sv(ErrnoStatus(errno, absl::StrFormat("lock %d bytes of memory", bytes)).message())));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ArenaFile::AttachOrFormat(const Arena::RandomSource& random) {
+  absl::StatusOr<Arena> arena = Arena::Attach(memory_, random);
+  if (!arena.ok()) {
+    if (created_because_.empty()) created_because_ = std::string(arena.status().message());
+    SALIUS_RETURN_IF_ERROR(Arena::Format(memory_, random));
+    arena = Arena::Attach(memory_, random);
+    if (!arena.ok()) return arena.status();
+  }
+  arena_ = std::make_unique<Arena>(*std::move(arena));
+  return absl::OkStatus();
+}
+
+}  // namespace salius

@@ -1,0 +1,61 @@
+// The arena's file `<dir>/arena` on tmpfs: preallocated, mapped, locked into memory, held by one
+// process at a time (flock). It outlives the process: a restarted replica attaches to it. A reboot
+// empties tmpfs, and then there is a new arena with a new incarnation.
+//
+// Threads: none of its own; the mapping is guarded by whoever uses the arena.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "common/file.h"
+#include "replica/arena.h"
+
+namespace salius {
+
+class ArenaFile {
+ public:
+  struct Options {
+    std::string dir;            // made when missing (its parent must exist), mode 0700
+    uint64_t memory_bytes = 0;  // rounded down to a multiple of the page
+    bool lock_memory = true;    // mlock(2)
+  };
+
+  // Attaches to the arena in `options.dir`, or makes a new one (with a new incarnation) when there
+  // is none, or when the one there is of another size or version or is damaged. Errors: UNAVAILABLE
+  // when another process holds the arena; FAILED_PRECONDITION when directory or file belong to
+  // another user; RESOURCE_EXHAUSTED when tmpfs or the limit of locked memory is too small (says
+  // what to do); INVALID_ARGUMENT for the size.
+  static absl::StatusOr<std::unique_ptr<ArenaFile>> Open(const Options& options,
+                                                         Arena::RandomSource random);
+  // Detaches; the file stays.
+  ~ArenaFile();
+  ArenaFile(const ArenaFile&) = delete;
+  ArenaFile& operator=(const ArenaFile&) = delete;
+
+  Arena& arena() { return *arena_; }
+  // Empty when an existing arena was attached to, otherwise why a new one was made.
+  const std::string& created_because() const { return created_because_; }
+  // False when the directory is not on tmpfs: memory that the kernel writes to a disk at leisure.
+  bool on_tmpfs() const { return on_tmpfs_; }
+  const std::string& path() const { return path_; }
+
+ private:
+  ArenaFile() = default;
+  absl::Status OpenFile(const Options& options);
+  absl::Status Prepare(uint64_t bytes);
+  absl::Status Map(uint64_t bytes, bool lock_memory);
+  absl::Status AttachOrFormat(const Arena::RandomSource& random);
+
+  std::string path_;
+  UniqueFd fd_;
+  absl::Span<uint8_t> memory_;
+  std::unique_ptr<Arena> arena_;
+  std::string created_because_;
+  bool on_tmpfs_ = false;
+};
+
+}  // namespace salius

@@ -1,0 +1,393 @@
+#include "replica/log_store.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "common/bytes.h"
+#include "common/check.h"
+#include "common/crc32c.h"
+#include "common/limits.h"
+
+namespace salius {
+namespace {
+
+constexpr size_t kFirstIndex = 256;
+// An entry, a header without a body, no padding: what any record takes at least.
+constexpr uint64_t kLeastEntry = kLogEntryBytes + kRecordHeaderBytes;
+constexpr uint64_t kReadSeqs = 65536;
+
+constexpr uint32_t EntrySpan(uint32_t record_bytes) {
+  return (static_cast<uint32_t>(kLogEntryBytes) + record_bytes + 7) / 8 * 8;
+}
+constexpr uint64_t kLargestEntry = EntrySpan(kRecordHeaderBytes + kMaxRecordBody);
+
+// Record bytes that a segment takes for sure, whatever the records' sizes: 7/8 of it are left by
+// the smallest records (16 of 128 bytes are entry), as by the largest (7 of 128 KiB in 1 MiB).
+uint64_t UsableBytes(uint64_t segment_bytes) {
+  return std::min(segment_bytes / 5 * 4, segment_bytes - kLargestEntry);
+}
+
+uint32_t EntryCheck(uint64_t tag, uint32_t offset, uint32_t word) {
+  uint8_t bytes[16];
+  StoreU64(bytes, tag);
+  StoreU32(bytes + 8, offset);
+  StoreU32(bytes + 12, word);
+  return Crc32c(bytes);
+}
+
+uint64_t Location(uint32_t segment, uint32_t offset) {
+  return (uint64_t{segment} + 1) << 32 | offset;
+}
+
+}  // namespace
+
+uint32_t VolumeLog::GrantSegments(uint64_t memory_bytes, uint64_t segment_bytes) {
+  const uint64_t usable = UsableBytes(segment_bytes);
+  const uint64_t segments = memory_bytes / usable + (memory_bytes % usable != 0 ? 1 : 0) + 1;
+  return static_cast<uint32_t>(std::min<uint64_t>(segments, UINT32_MAX));
+}
+
+VolumeLog::VolumeLog(Arena& arena, uint32_t slot_index, const VolumeSlot& slot)
+    : arena_(arena),
+      slot_(slot_index),
+      volume_(slot.volume),
+      epoch_(slot.epoch),
+      grant_(slot.grant_segments),
+      window_(std::bit_ceil(std::max<uint64_t>(
+          kFirstIndex, slot.grant_segments * arena.geometry().segment_bytes / kLeastEntry))),
+      floor_(std::max(slot.base - 1, slot.trimmed)),
+      held_(slot.base),
+      index_(kFirstIndex, 0) {
+  SALIUS_CHECK(epoch_ != 0);
+  held_.TrimTo(floor_);
+}
+
+// ---- storing ------------------------------------------------------------------------------------
+
+// Why `seq` cannot be taken now, kDuplicate when it is held; nothing when it can.
+std::optional<VolumeLog::Result> VolumeLog::Refusal(Seq seq) const {
+  if (seq < held_.base()) return Result::kBelowBase;
+  if (seq <= floor_) return Result::kTrimmed;
+  switch (held_.Check(seq)) {
+    case AckSet::AddResult::kBelowBase:
+      return Result::kBelowBase;
+    case AckSet::AddResult::kHeld:
+      return Result::kDuplicate;
+    case AckSet::AddResult::kTooManyRanges:
+      return Result::kOutOfWindow;
+    case AckSet::AddResult::kAdded:
+      break;
+  }
+  if (!FitsIndex(seq)) return Result::kOutOfWindow;
+  return std::nullopt;
+}
+
+VolumeLog::Result VolumeLog::Append(const RecordHeader& header, absl::Span<const uint8_t> bytes) {
+  const std::optional<Result> refusal = Refusal(header.seq);
+  if (refusal == Result::kDuplicate) {
+    return RecordAt(IndexAt(header.seq)) == bytes ? Result::kDuplicate : Result::kConflict;
+  }
+  if (refusal.has_value()) return *refusal;
+  const uint32_t size = static_cast<uint32_t>(bytes.size());
+  std::optional<Place> place;
+  if (const auto pieces = in_progress_.find(header.seq); pieces != in_progress_.end()) {
+    // The space reserved for its pieces takes the whole record.
+    if (pieces->second.record_bytes == size) place = pieces->second.place;
+    in_progress_.erase(pieces);
+  }
+  if (!place.has_value()) place = Reserve(header.seq, size);
+  if (!place.has_value()) return Result::kMemoryFull;
+  std::memcpy(arena_.segment_data(place->segment) + place->offset + kLogEntryBytes, bytes.data(),
+              size);
+  Complete(*place, size);
+  Hold(header.seq, *place);
+  return Result::kStored;
+}
+
+VolumeLog::Result VolumeLog::AddPiece(const FragmentHeader& fragment,
+                                      absl::Span<const uint8_t> piece, RecordHeader* completed) {
+  if (const std::optional<Result> refusal = Refusal(fragment.seq)) return *refusal;
+  auto it = in_progress_.find(fragment.seq);
+  if (it == in_progress_.end()) {
+    if (in_progress_.size() >= kMaxInProgress) return Result::kOutOfWindow;
+    const std::optional<Place> place = Reserve(fragment.seq, fragment.record_bytes);
+    if (!place.has_value()) return Result::kMemoryFull;
+    it = in_progress_.emplace(fragment.seq, InProgress{*place, fragment.record_bytes, 0, {}}).first;
+  }
+  InProgress& record = it->second;
+  const uint32_t begin = fragment.offset;
+  const uint32_t end = begin + static_cast<uint32_t>(piece.size());
+  if (fragment.record_bytes != record.record_bytes || end > record.record_bytes) {
+    return Result::kForeign;
+  }
+  if (!AddRun(record, begin, end)) return Result::kOutOfWindow;
+  std::memcpy(
+      arena_.segment_data(record.place.segment) + record.place.offset + kLogEntryBytes + begin,
+      piece.data(), piece.size());
+  if (record.received < record.record_bytes) return Result::kPending;
+  return FinishPieces(fragment.seq, record, completed);
+}
+
+// Marks [begin, end) as received. False when that would make too many runs.
+bool VolumeLog::AddRun(InProgress& record, uint32_t begin, uint32_t end) {
+  auto& runs = record.runs;
+  // The runs that touch or overlap [begin, end) become one with it.
+  const auto first = std::lower_bound(runs.begin(), runs.end(), begin,
+                                      [](const auto& run, uint32_t at) { return run.second < at; });
+  auto last = first;
+  uint32_t absorbed = 0;
+  for (; last != runs.end() && last->first <= end; ++last) {
+    absorbed += last->second - last->first;
+    begin = std::min(begin, last->first);
+    end = std::max(end, last->second);
+  }
+  if (first == last && runs.size() >= kMaxPieces) return false;
+  record.received += end - begin - absorbed;
+  if (first == last) {
+    runs.insert(first, {begin, end});
+  } else {
+    *first = {begin, end};
+    runs.erase(first + 1, last);
+  }
+  return true;
+}
+
+VolumeLog::Result VolumeLog::FinishPieces(Seq seq, InProgress& record, RecordHeader* completed) {
+  const absl::Span<const uint8_t> bytes(
+      arena_.segment_data(record.place.segment) + record.place.offset + kLogEntryBytes,
+      record.record_bytes);
+  const absl::StatusOr<RecordHeader> header = DecodeRecord(bytes);
+  const bool ours = header.ok() && header->volume == volume_ && header->epoch == epoch_ &&
+                    header->seq == seq && header->total_bytes() == record.record_bytes;
+  if (!ours) {
+    // Keeps the place: wrong pieces that come again and again cost no memory.
+    record.received = 0;
+    record.runs.clear();
+    return header.ok() ? Result::kForeign : Result::kCorrupt;
+  }
+  Complete(record.place, record.record_bytes);
+  Hold(seq, record.place);
+  in_progress_.erase(seq);
+  *completed = *header;
+  return Result::kStored;
+}
+
+// ---- space --------------------------------------------------------------------------------------
+
+// Room for a record, entered as reserved. Nothing when the grant is used up.
+std::optional<VolumeLog::Place> VolumeLog::Reserve(Seq seq, uint32_t record_bytes) {
+  const uint32_t span = EntrySpan(record_bytes);
+  const uint64_t segment_bytes = arena_.geometry().segment_bytes;
+  if (segments_.empty() || segments_.back().used + span > segment_bytes) {
+    if (segments_.size() >= grant_) return std::nullopt;
+    const std::optional<uint32_t> index = arena_.AllocateSegment(slot_);
+    if (!index.has_value()) return std::nullopt;
+    segments_.push_back(Segment{*index, 0, 0, 0});
+  }
+  Segment& segment = segments_.back();
+  const Place place{segment.index, segment.used};
+  WriteEntry(place, record_bytes, /*complete=*/false);
+  segment.used += span;
+  segment.max_seq = std::max(segment.max_seq, seq);
+  segment.record_bytes += record_bytes;
+  record_bytes_ += record_bytes;
+  arena_.SetSegmentUsed(segment.index, segment.used);
+  return place;
+}
+
+void VolumeLog::Complete(Place place, uint32_t record_bytes) {
+  WriteEntry(place, record_bytes, /*complete=*/true);
+}
+
+void VolumeLog::WriteEntry(Place place, uint32_t record_bytes, bool complete) {
+  uint8_t* const at = arena_.segment_data(place.segment) + place.offset;
+  const uint64_t tag = arena_.segment_tag(place.segment);
+  const uint32_t word = record_bytes << 1 | (complete ? 1 : 0);
+  StoreU64(at, tag);
+  const uint64_t second = uint64_t{EntryCheck(tag, place.offset, word)} << 32 | word;
+  // After the record, and after the tag: a killed process leaves an entry whole or not at all.
+  __atomic_store_n(reinterpret_cast<uint64_t*>(at + 8), second, __ATOMIC_RELEASE);
+}
+
+std::optional<std::pair<uint32_t, bool>> VolumeLog::ReadEntry(Place place, uint32_t limit) const {
+  const uint8_t* const at = arena_.segment_data(place.segment) + place.offset;
+  const uint64_t tag = arena_.segment_tag(place.segment);
+  if (LoadU64(at) != tag) return std::nullopt;
+  const uint32_t word = LoadU32(at + 8);
+  if (LoadU32(at + 12) != EntryCheck(tag, place.offset, word)) return std::nullopt;
+  const uint32_t bytes = word >> 1;
+  if (bytes > kRecordHeaderBytes + kMaxRecordBody || EntrySpan(bytes) > limit - place.offset) {
+    return std::nullopt;
+  }
+  return std::make_pair(bytes, (word & 1) != 0);
+}
+
+void VolumeLog::Hold(Seq seq, Place place) {
+  if (seq - floor_ > index_.size()) GrowIndex(seq);
+  IndexAt(seq) = Location(place.segment, place.offset);
+  SALIUS_CHECK(held_.Add(seq) == AckSet::AddResult::kAdded) << seq;
+}
+
+void VolumeLog::GrowIndex(Seq seq) {
+  std::vector<uint64_t> larger(std::bit_ceil(seq - floor_), 0);
+  const Seq highest = std::max(held_.highest(), floor_);
+  for (Seq s = floor_ + 1; s <= highest; ++s) larger[s & (larger.size() - 1)] = IndexAt(s);
+  index_ = std::move(larger);
+}
+
+uint64_t VolumeLog::free_bytes() const {
+  const uint64_t segment_bytes = arena_.geometry().segment_bytes;
+  const uint64_t left = grant_ > segments_.size() ? grant_ - segments_.size() : 0;
+  // The end of the current segment counts only as far as the largest record fits.
+  const uint64_t used = segments_.empty() ? segment_bytes : segments_.back().used;
+  const uint64_t rest = segment_bytes - used;
+  return left * UsableBytes(segment_bytes) + (rest > kLargestEntry ? rest - kLargestEntry : 0);
+}
+
+// ---- dropping -----------------------------------------------------------------------------------
+
+void VolumeLog::TrimTo(Seq seq) {
+  if (seq <= floor_) return;
+  const Seq last = std::min(seq, held_.highest());
+  for (Seq s = floor_ + 1; s <= last; ++s) IndexAt(s) = 0;
+  floor_ = seq;
+  held_.TrimTo(seq);
+  in_progress_.erase(in_progress_.begin(), in_progress_.upper_bound(seq));
+  const auto dead = [&](const Segment& segment) {
+    if (segment.max_seq > seq) return false;
+    record_bytes_ -= segment.record_bytes;
+    arena_.FreeSegment(segment.index);
+    return true;
+  };
+  segments_.erase(std::remove_if(segments_.begin(), segments_.end(), dead), segments_.end());
+}
+
+void VolumeLog::DropAll() {
+  for (const Segment& segment : segments_) arena_.FreeSegment(segment.index);
+  segments_.clear();
+  in_progress_.clear();
+  record_bytes_ = 0;
+}
+
+// ---- reading ------------------------------------------------------------------------------------
+
+absl::Span<const uint8_t> VolumeLog::RecordAt(uint64_t location) const {
+  const uint32_t segment = static_cast<uint32_t>(location >> 32) - 1;
+  const uint8_t* const at = arena_.segment_data(segment) + static_cast<uint32_t>(location);
+  return {at + kLogEntryBytes, LoadU32(at + 8) >> 1};
+}
+
+uint64_t VolumeLog::Read(Seq after, Seq upto, size_t max_bytes, std::string* out,
+                         Seq* cursor) const {
+  Seq seq = std::max(after, floor_);
+  const Seq end = std::min(upto, held_.highest());
+  uint64_t looked = 0;
+  uint64_t records = 0;
+  while (seq < end && out->size() < max_bytes && looked < kReadSeqs) {
+    ++seq;
+    ++looked;
+    if (const uint64_t location = IndexAt(seq); location != 0) {
+      const absl::Span<const uint8_t> record = RecordAt(location);
+      out->append(reinterpret_cast<const char*>(record.data()), record.size());
+      ++records;
+    }
+  }
+  *cursor = seq >= end ? upto : seq;
+  return records;
+}
+
+VolumeLog::Accounting VolumeLog::accounting() const {
+  Accounting a;
+  a.segments = segments_.size();
+  a.record_bytes = record_bytes_;
+  for (const Segment& segment : segments_) {
+    a.entry_bytes += segment.used - segment.record_bytes;
+    const bool current = &segment == &segments_.back();
+    if (!current) a.tail_bytes += arena_.geometry().segment_bytes - segment.used;
+  }
+  a.index_bytes = index_.capacity() * sizeof(uint64_t);
+  a.table_bytes = segments_.capacity() * sizeof(Segment) + segments_.size() * kSegmentEntryBytes;
+  return a;
+}
+
+// ---- after a restart ----------------------------------------------------------------------------
+
+VolumeLog::RebuildReport VolumeLog::Rebuild() {
+  SALIUS_CHECK(segments_.empty());
+  RebuildReport report;
+  std::vector<Found> found;
+  for (const uint32_t index : arena_.SegmentsOf(slot_)) ScanSegment(index, report, found);
+  TakeFound(found, report);
+  // The one with most room is filled next.
+  const auto roomiest =
+      std::min_element(segments_.begin(), segments_.end(),
+                       [](const Segment& a, const Segment& b) { return a.used < b.used; });
+  if (roomiest != segments_.end()) std::iter_swap(roomiest, segments_.end() - 1);
+  return report;
+}
+
+void VolumeLog::ScanSegment(uint32_t index, RebuildReport& report, std::vector<Found>& found) {
+  const std::optional<uint32_t> published = arena_.segment_used(index);
+  if (!published.has_value()) ++report.damaged;
+  const uint32_t limit = published.value_or(static_cast<uint32_t>(arena_.geometry().segment_bytes));
+  Segment segment{index, 0, 0, 0};
+  bool in_gap = !published.has_value();
+  bool live = false;
+  for (uint32_t at = 0; at + kLogEntryBytes <= limit;) {
+    const std::optional<std::pair<uint32_t, bool>> entry = ReadEntry({index, at}, limit);
+    if (!entry.has_value()) {
+      if (!in_gap) ++report.damaged;
+      in_gap = true;
+      at += 8;
+      continue;
+    }
+    in_gap = !published.has_value();
+    const auto [bytes, complete] = *entry;
+    const uint32_t start = at;
+    at += EntrySpan(bytes);
+    segment.used = at;
+    segment.record_bytes += bytes;
+    if (!complete) continue;
+    const absl::StatusOr<RecordHeader> header = DecodeRecord(
+        {arena_.segment_data(index) + start + kLogEntryBytes, static_cast<size_t>(bytes)});
+    if (header.ok() && header->volume == volume_ && header->epoch < epoch_) continue;  // dropped
+    if (!header.ok() || header->total_bytes() != bytes || header->volume != volume_ ||
+        header->epoch != epoch_) {
+      ++report.damaged;
+      continue;
+    }
+    report.durable_mark = std::max(report.durable_mark, header->durable_mark);
+    report.checkpoint_mark = std::max(report.checkpoint_mark, header->checkpoint_mark);
+    if (header->seq <= floor_) continue;
+    live = true;
+    segment.max_seq = std::max(segment.max_seq, header->seq);
+    found.push_back({header->seq, {index, start}});
+  }
+  if (!live) {
+    arena_.FreeSegment(index);
+    return;
+  }
+  if (published.has_value()) segment.used = limit;
+  arena_.SetSegmentUsed(index, segment.used);
+  record_bytes_ += segment.record_bytes;
+  segments_.push_back(segment);
+}
+
+void VolumeLog::TakeFound(std::vector<Found>& found, RebuildReport& report) {
+  // In seq order the ranges never outnumber those of the end, which were within their bound.
+  std::stable_sort(found.begin(), found.end(),
+                   [](const Found& a, const Found& b) { return a.seq < b.seq; });
+  for (const Found& f : found) {
+    const std::optional<Result> refusal = Refusal(f.seq);
+    if (!refusal.has_value()) {
+      Hold(f.seq, f.place);
+      ++report.records;
+    } else if (refusal != Result::kDuplicate ||
+               RecordAt(IndexAt(f.seq)) != RecordAt(Location(f.place.segment, f.place.offset))) {
+      ++report.damaged;
+    }
+  }
+}
+
+}  // namespace salius
