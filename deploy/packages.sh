@@ -13,8 +13,14 @@ salius_build_packages=(
   fuse3
 )
 
+# For deploy/quickstart.sh: namespaces, a file system, SQLite.
+salius_demo_packages=(e2fsprogs iproute2 python3 sqlite3)
+
 # For fuzzers, static checks and formatting.
-salius_check_packages=(clang clang-format clang-tidy libclang-rt-14-dev)
+salius_check_packages=(
+  clang clang-format clang-tidy libclang-rt-14-dev
+  e2fsprogs eatmydata faketime iproute2 iptables postgresql-15 python3 quota sqlite3 util-linux xfsprogs
+)
 
 # salius_install PACKAGE...: installs what is missing. Fails, naming it, when that needs root.
 salius_install() {

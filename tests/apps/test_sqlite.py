@@ -11,6 +11,7 @@ from harness import sqlite
 from harness.case import Case
 from harness.image import Image
 from harness.ledger import Ledger
+from harness.volume import RECOVER_NOT_ENOUGH
 
 
 class SqliteSurvivesPowerCuts(Case):
@@ -81,7 +82,7 @@ class TheTestWouldSeeALoss(Case):
         rig.power_cut(also=writer.kill)
         for replica in rig.replicas:
             replica.reboot()
-        self.assertEqual(rig.volume.recover().returncode, 4)
+        self.assertEqual(rig.volume.recover().returncode, RECOVER_NOT_ENOUGH)
         self.assertEqual(rig.volume.recover("--force").returncode, 0)
         with self.assertRaises(sqlite.Damage):
             sqlite.check(rig.backing_file("db"), ledger)

@@ -76,9 +76,18 @@ def main():
             return 2
         result = unittest.TextTestRunner(stream=sys.stdout, resultclass=Timed, verbosity=0,
                                          failfast=args.failfast).run(suite)
+        for test, why in result.skipped:
+            print("skipped: %s: %s" % (test.id(), why))
+        bad = len({_test_id(test) for test, _ in result.failures + result.errors})
+        print("%d passed, %d failed" % (result.testsRun - bad - len(result.skipped), bad), flush=True)
         return 0 if result.wasSuccessful() else 1
     finally:
         run.close()
+
+
+def _test_id(test):
+    """Of a test or of a subtest of it."""
+    return getattr(test, "test_case", test).id()
 
 
 def _interrupted(number, frame):

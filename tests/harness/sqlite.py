@@ -26,8 +26,8 @@ class SqliteWriter:
 
     def _read(self):
         for line in self.proc.popen.stdout:
-            if line.endswith("\n") and int(line) > 0:
-                self.ledger.ack(int(line))
+            if line.endswith("\n"):
+                self.ledger.ack(int(line.split()[0]))
 
     def wait(self, rows, timeout_s=60):
         """Until the ledger holds `rows` in total."""

@@ -1,11 +1,13 @@
-"""One transaction per row into an SQLite database; prints a row's number when its COMMIT returned.
+"""One transaction per row into an SQLite database; prints "NUMBER MICROSECONDS" when a row's COMMIT returned.
 
-usage: sqlite_writer.py DB {wal|delete} {full|extra} FIRST    (rows FIRST, FIRST+1, … until it is killed)
+usage: sqlite_writer.py DB {wal|delete} {full|extra} FIRST [COUNT]
+Rows FIRST, FIRST+1, …: COUNT of them, or until it is killed. MICROSECONDS is what the transaction took.
 Stand-alone, so that it can run under eatmydata and die like any program.
 """
 import os
 import sqlite3
 import sys
+import time
 
 
 def payload(number):
@@ -28,13 +30,14 @@ def main():
     db = connect(path, journal, synchronous)
     db.execute("CREATE TABLE IF NOT EXISTS ledger(n INTEGER PRIMARY KEY, body TEXT NOT NULL)")
     db.execute("CREATE INDEX IF NOT EXISTS by_body ON ledger(body)")
-    os.write(1, b"0\n")
     number = first
-    while True:
+    last = first + int(sys.argv[5]) - 1 if len(sys.argv) > 5 else float("inf")
+    while number <= last:
+        began = time.perf_counter_ns()
         db.execute("BEGIN")
         db.execute("INSERT INTO ledger VALUES(?, ?)", (number, payload(number)))
         db.execute("COMMIT")
-        os.write(1, b"%d\n" % number)
+        os.write(1, b"%d %d\n" % (number, (time.perf_counter_ns() - began) // 1000))
         number += 1
 
 

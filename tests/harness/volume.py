@@ -1,6 +1,7 @@
 """A volume on a backing directory: init, mount, status, recovery, all through the real programs."""
 import json
 import os
+import re
 import signal
 import socket
 import struct
@@ -11,7 +12,9 @@ from harness.run import HarnessError, binary, current, sh, wait_until
 
 # Exit codes of salius-recover (docs/recovery.md).
 RECOVER_OK = 0
-RECOVER_UNREACHABLE = 4
+RECOVER_NOT_ENOUGH = 4
+# Of salius status: shown, and the volume has failed.
+STATUS_FAILED_VOLUME = 1
 
 
 def in_netns(namespace):
@@ -30,6 +33,14 @@ class Volume:
         self.mountpoint = os.path.join(current().dir, name)
         self.log = os.path.join(current().dir, name + ".log")
         os.mkdir(self.mountpoint)
+        self._uuid = None
+
+    def uuid(self):
+        """Of the volume, once it was made; remembered, so that it is known when the disk is gone."""
+        if self._uuid is None:
+            with open(self.salius_file("volume.toml")) as f:
+                self._uuid = re.search(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", f.read()).group()
+        return self._uuid
 
     # ---- one-shot programs
 
@@ -66,6 +77,8 @@ class Mount:
 
     def __init__(self, volume, options="recover=auto", env=None, wrapper=()):
         self.volume, self.path = volume, volume.mountpoint
+        if os.path.exists(volume.salius_file("volume.toml")):
+            volume.uuid()
         self.proc = Proc(list(wrapper) + [binary("salius-mount"), volume.backing, volume.mountpoint, "-f",
                                           "-o", ",".join(["insecure", options] if options else ["insecure"])],
                          volume.log, netns=volume.netns, env=env)
@@ -90,8 +103,10 @@ class Mount:
     # ---- status
 
     def status(self):
-        done = self.volume.run("salius", "status", self.path, "--json", timeout=20)
-        if done.returncode != 0:
+        """What the mounted volume says of itself. Asked by its UUID, so that neither a mount point that hangs
+        nor a disk that is gone can keep the answer back."""
+        done = self.volume.run("salius", "status", self.volume.uuid(), "--json", timeout=20)
+        if done.returncode not in (0, STATUS_FAILED_VOLUME):
             raise HarnessError("salius status: exit %d\n%s%s" % (done.returncode, done.stdout, done.stderr))
         return json.loads(done.stdout)
 

@@ -1,0 +1,217 @@
+"""The mount daemon's own life: killed alone, ended in order, unmounted, started by mount(8)."""
+import os
+
+from harness import ops
+from harness.case import Case
+from harness.image import mounts
+from harness.run import binary, current, sh
+from harness.volume import DaemonMount, in_netns
+
+
+class OnlyTheDaemonDies(Case):
+
+    def test_killed_daemon_loses_nothing_and_the_next_mount_recovers_by_itself(self):
+        rig = self.rig(m=2, acks=1)
+        rounds, last, ledger = self.count(4, 20), 0, None
+        for _ in range(rounds):
+            rig.mount("recover=auto", mode="replicated")
+            if ledger:
+                last = ops.check(rig.path, ledger)
+            writer = ops.OpWriter(rig.path, ledger, last + 1)
+            ledger = writer.ledger
+            self.addCleanup(writer.kill)
+            writer.more(self.rng.randint(5, 80))
+            rig.mount_.proc.kill()
+            writer.kill()
+            rig.mount_._detach()
+        mount = rig.mount("recover=auto")
+        ops.check(rig.path, ledger)
+        mount.umount()
+        self.report("%d kills of the daemon, %d operations acknowledged", rounds, ledger.total())
+
+    def test_killed_daemon_needs_no_replica_because_the_page_cache_is_intact(self):
+        """Same boot id, same mount of the backing file system: what was acknowledged is in the log or the cache;
+        replicas that keep their memory are asked only for what was not applied."""
+        rig = self.rig(m=2, acks=1)
+        rig.mount(mode="replicated")
+        writer = ops.OpWriter(rig.path)
+        self.addCleanup(writer.kill)
+        writer.more(50)
+        rig.mount_.proc.kill()
+        writer.kill()
+        rig.mount_._detach()
+        code, report = rig.volume.recover_json()
+        self.assertEqual((code, report["outcome"], report["same_life"]), (0, "recovered", True), report)
+        ops.check(rig.backing, writer.ledger)
+
+    def test_callers_get_errors_not_silence_when_the_daemon_dies(self):
+        rig = self.rig(m=2, acks=1)
+        rig.mount(mode="replicated")
+        writer = ops.OpWriter(rig.path)
+        self.addCleanup(writer.kill)
+        writer.more(10)
+        rig.mount_.proc.kill()
+        self.assertIn(writer.wait_failed(), ("ENOTCONN", "ECONNABORTED", "EIO"))
+
+    def test_sigterm_always_ends_the_daemon_in_order(self):
+        rig = self.rig(m=2, acks=1)
+        mount = rig.mount(mode="replicated")
+        writer = ops.OpWriter(rig.path)
+        self.addCleanup(writer.kill)
+        writer.more(20)
+        self.assertEqual(mount.proc.terminate(60), 0, rig.volume.tail())
+        writer.kill()
+        self.assertNotIn(rig.path, mounts())
+        ops.check(rig.backing, writer.ledger)
+
+
+class Umount(Case):
+
+    def test_after_umount_every_replica_may_be_destroyed_and_the_power_cut(self):
+        rig = self.rig(m=2, acks=1)
+        mount = rig.mount(mode="replicated")
+        writer = ops.OpWriter(rig.path)
+        self.addCleanup(writer.kill)
+        writer.more(100)
+        writer.kill()
+        mount.umount()
+        rig.mount_ = None
+        for replica in rig.replicas:
+            replica.lose_memory()
+        rig.image.power_cut()
+        code, report = rig.volume.recover_json()
+        self.assertEqual((code, report["outcome"]), (0, "clean"), report)
+        ops.check(rig.backing, writer.ledger)
+        leftovers = [n for d in ("open", "tmp") for n in os.listdir(rig.volume.salius_file(d))]
+        self.assertEqual(leftovers, [])
+        rig.image.check()
+
+    def test_umount_waits_for_unsynced_data_too(self):
+        rig = self.rig(m=2, acks=1)
+        mount = rig.mount(mode="replicated")
+        data = os.urandom(3 << 20)
+        with open(rig.file("unsynced"), "wb") as f:
+            f.write(data)
+        mount.umount()
+        rig.mount_ = None
+        for replica in rig.replicas:
+            replica.lose_memory()
+        rig.image.power_cut()
+        with open(rig.backing_file("unsynced"), "rb") as f:
+            self.assertEqual(f.read(), data)
+
+    def test_umount_with_every_replica_gone_still_ends_and_is_clean(self):
+        rig = self.rig(m=2, acks=1)
+        mount = rig.mount(mode="replicated")
+        writer = ops.OpWriter(rig.path)
+        self.addCleanup(writer.kill)
+        writer.more(50)
+        writer.kill()
+        for replica in rig.replicas:
+            replica.lose_memory()
+        mount.umount()
+        rig.mount_ = None
+        rig.image.power_cut()
+        self.assertEqual(rig.volume.recover().returncode, 0)
+        ops.check(rig.backing, writer.ledger)
+
+    def test_umount_of_a_busy_mount_is_refused_and_nothing_breaks(self):
+        rig = self.rig(m=2, acks=1)
+        mount = rig.mount(mode="replicated")
+        with open(rig.file("busy"), "w"):
+            self.assertNotEqual(sh("umount", rig.path, check=False).returncode, 0)
+        self.assertEqual(mount.mode(), "replicated")
+
+
+class MountProgram(Case):
+    """mount -t salius, as in fstab. mount(8) looks for helpers in /sbin only, so the tests' own mount
+    namespace gets an overlay with the link."""
+
+    def setUp(self):
+        super().setUp()
+        base = os.path.join(current().dir, "sbin-" + self._testMethodName)
+        os.mkdir(base)
+        sbin = os.path.realpath("/sbin")
+        sh("mount", "-t", "tmpfs", "sbin", base)
+        for name in ("upper", "work"):
+            os.makedirs(os.path.join(base, name))
+        sh("mount", "-t", "overlay", "-o", "lowerdir=%s,upperdir=%s/upper,workdir=%s/work" % (sbin, base, base),
+           "sbin", sbin)
+        self.addCleanup(sh, "umount", base)
+        self.addCleanup(sh, "umount", "-l", sbin)
+        helper = os.path.join(sbin, "mount.salius")
+        if os.path.lexists(helper):
+            os.unlink(helper)
+        os.symlink(binary("salius-mount"), helper)
+
+    def test_mount_t_salius_returns_when_the_mount_answers(self):
+        rig = self.rig(m=2, acks=1)
+        options = "insecure,replicas=%s,acks=1" % ";".join(r.address for r in rig.replicas)
+        mount = self.own(DaemonMount(rig.volume, ["mount", "-t", "salius", rig.backing, rig.path, "-o", options]))
+        mount.wait_mode("replicated")
+        writer = ops.OpWriter(rig.path)
+        self.addCleanup(writer.kill)
+        writer.more(20)
+        writer.kill()
+        mount.umount()
+        ops.check(rig.backing, writer.ledger)
+
+    def test_mount_by_an_fstab_line(self):
+        rig = self.rig(m=1, acks=1)
+        fstab = os.path.join(os.path.dirname(rig.path), "fstab")
+        with open(fstab, "w") as f:
+            f.write("%s %s salius _netdev,noauto,x-systemd.requires=network-online.target,insecure,rw 0 0\n" % (
+                rig.backing, rig.path))
+        mount = self.own(DaemonMount(rig.volume, ["mount", "-T", fstab, rig.path]))
+        mount.wait_mode("replicated")
+        mount.umount()
+
+    def test_mount_says_why_and_fails_when_there_is_no_volume(self):
+        rig = self.rig(m=1, acks=1)
+        empty = os.path.join(rig.image.path, "empty")
+        os.mkdir(empty)
+        done = sh(*in_netns(rig.net.primary), "mount", "-t", "salius", empty, rig.path, "-o", "insecure", check=False)
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("salius init", done.stderr)
+        self.assertNotIn(rig.path, mounts())
+
+
+class Clock(Case):
+
+    def test_clock_set_back_an_hour_while_mounted_changes_nothing(self):
+        """libfaketime over the daemon; the file it reads is changed under it. Order is (epoch, seq), intervals are
+        monotonic: no stall, no partition, no reordering."""
+        library = next((os.path.join(d, "libfaketime.so.1") for d in (
+            "/usr/lib/x86_64-linux-gnu/faketime", "/usr/lib/aarch64-linux-gnu/faketime")
+            if os.path.exists(os.path.join(d, "libfaketime.so.1"))), None)
+        self.assertTrue(library, "libfaketime is not installed: deploy/packages.sh")
+        rig = self.rig(m=2, acks=1)
+        clock = os.path.join(current().dir, "clock")
+
+        def set_clock(text):
+            with open(clock + ".new", "w") as f:
+                f.write(text + "\n")
+            os.rename(clock + ".new", clock)
+        set_clock("+0")
+        env = dict(os.environ, LD_PRELOAD=library, FAKETIME_TIMESTAMP_FILE=clock, FAKETIME_NO_CACHE="1",
+                   FAKETIME_DONT_FAKE_MONOTONIC="1")
+        mount = rig.mount(mode="replicated", env=env)
+        writer = ops.OpWriter(rig.path)
+        self.addCleanup(writer.kill)
+        writer.more(50)
+        set_clock("-1h")
+        writer.more(50)
+        self.assertEqual(mount.mode(), "replicated")
+        rig.power_cut(also=writer.kill)
+        done = rig.volume.recover()
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        last = ops.check(rig.backing, writer.ledger)
+        # And the next session begins with a clock that is still behind.
+        rig.mount(mode="replicated", env=env)
+        again = ops.OpWriter(rig.path, writer.ledger, last + 1)
+        self.addCleanup(again.kill)
+        again.more(50)
+        rig.power_cut(also=again.kill)
+        done = rig.volume.recover()
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        ops.check(rig.backing, writer.ledger)

@@ -1,0 +1,61 @@
+"""Hostile datagrams against live sockets of the primary and of a replica: no effect, ever."""
+import os
+
+from harness import frames, ops
+from harness.case import Case
+
+
+class HostileDatagrams(Case):
+
+    def bombard(self, kind):
+        """Sends every mutation of real frames of `kind` while the volume works, then cuts the power with one
+        replica lost: whatever was believed wrongly is missing then."""
+        rig = self.rig(m=3, acks=2)
+        mount = rig.mount(mode="replicated")
+        wire = self.own(frames.Wire(rig.net, 0))
+        writer = ops.OpWriter(rig.path)
+        self.addCleanup(writer.kill)
+        writer.more(30)
+        epoch = mount.status()["epoch"]
+        sent = {}
+        for _ in range(self.count(30, 300)):
+            datagram = wire.capture(kind, 1)[0]
+            for what, data in frames.mutations(self.rng, datagram, os.urandom(16)):
+                wire.send(datagram.source, datagram.target, data)
+                sent[what] = sent.get(what, 0) + 1
+            writer.more(1)
+        writer.more(30)
+        status = mount.status()
+        self.assertEqual((status["mode"], status["epoch"]), ("replicated", epoch), status)
+        self.assertTrue(all(r["member"] for r in status["replicas"]), status)
+        self.assertLessEqual(status["durable"], status["issued"])
+        self.report("sent %s", sent)
+        rig.power_cut(also=writer.kill)
+        rig.replicas[1].lose_memory()
+        done = rig.volume.recover()
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        ops.check(rig.backing, writer.ledger)
+
+    def test_damaged_replayed_and_foreign_acks_move_nothing_at_the_primary(self):
+        self.bombard(frames.ACK)
+
+    def test_damaged_replayed_and_foreign_records_move_nothing_at_a_replica(self):
+        self.bombard(frames.RECORDS)
+
+    def test_a_forged_trim_of_another_session_drops_nothing(self):
+        """A replica that believed it would have nothing to give at recovery."""
+        rig = self.rig(m=1, acks=1)
+        rig.mount(mode="replicated")
+        wire = self.own(frames.Wire(rig.net, 0))
+        writer = ops.OpWriter(rig.path)
+        self.addCleanup(writer.kill)
+        writer.more(50)
+        frame = wire.capture(frames.RECORDS, 1)[0]
+        for session in (1, 2, 3):
+            forged = frames.patched(frame.payload, frames.TRIM_AT, 1 << 40)
+            wire.send(frame.source, frame.target, frames.patched(forged, frames.SESSION_AT, session))
+        writer.more(20)
+        rig.power_cut(also=writer.kill)
+        done = rig.volume.recover()
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        ops.check(rig.backing, writer.ledger)

@@ -1,0 +1,245 @@
+"""Recovery on bad days: replicas missing, recovery cut off at each step, two primaries."""
+import hashlib
+import os
+import signal
+
+from harness import ops
+from harness.case import Case
+from harness.volume import RECOVER_NOT_ENOUGH, Mount, MountRefused, Volume
+
+
+def fingerprint(top, salius=True):
+    """Every name, type, mode, owner, mtime and byte below `top`; with or without `.salius/`."""
+    digest = hashlib.sha256()
+    for folder, dirs, files in os.walk(top):
+        dirs.sort()
+        if not salius and ".salius" in dirs:
+            dirs.remove(".salius")
+        for name in sorted(dirs + files):
+            path = os.path.join(folder, name)
+            st = os.lstat(path)
+            digest.update(repr((path, st.st_mode, st.st_uid, st.st_gid, st.st_size, st.st_mtime_ns)).encode())
+            if os.path.isfile(path) and not os.path.islink(path):
+                with open(path, "rb") as f:
+                    digest.update(f.read())
+    return digest.hexdigest()
+
+
+class RecoveryCase(Case):
+
+    def loaded(self, m=3, acks=2, operations=120, **kwargs):
+        """A mounted, replicated volume with acknowledged operations that are not all on its disk."""
+        rig = self.rig(m=m, acks=acks, **kwargs)
+        rig.mount(mode="replicated")
+        writer = ops.OpWriter(rig.path)
+        self.addCleanup(writer.kill)
+        writer.more(operations)
+        return rig, writer
+
+    def recovered(self, rig, writer, *options):
+        done = rig.volume.recover(*options)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        ops.check(rig.backing, writer.ledger)
+
+
+class ReplicasMissing(RecoveryCase):
+
+    def test_all_replicas_gone_is_refused_changes_nothing_and_works_when_they_come_back(self):
+        rig, writer = self.loaded()
+        rig.power_cut(also=writer.kill)
+        for replica in rig.replicas:
+            replica.kill()
+        before = fingerprint(rig.backing, salius=False)
+        done = rig.volume.recover("--fence-timeout", "1s")
+        self.assertEqual(done.returncode, RECOVER_NOT_ENOUGH, done.stdout + done.stderr)
+        for replica in rig.replicas:
+            self.assertIn(replica.address, done.stdout + done.stderr, "the missing replica is not named")
+        self.assertEqual(fingerprint(rig.backing, salius=False), before, "a refused recovery changed the volume")
+        for replica in rig.replicas:
+            replica.start()
+        self.recovered(rig, writer)
+
+    def test_replicas_that_lost_their_memory_do_not_count_as_empty(self):
+        """I5: they answer, and say "unknown"; f of them gone is a refusal, never a clean volume."""
+        rig, writer = self.loaded()
+        rig.power_cut(also=writer.kill)
+        rig.replicas[0].reboot()
+        rig.replicas[1].reboot()
+        done = rig.volume.recover("--fence-timeout", "1s")
+        self.assertEqual(done.returncode, RECOVER_NOT_ENOUGH, done.stdout + done.stderr)
+
+    def test_one_member_of_three_missing_is_enough_with_two_acks(self):
+        rig, writer = self.loaded()
+        rig.power_cut(also=writer.kill)
+        rig.replicas[self.rng.randrange(3)].lose_memory()
+        self.recovered(rig, writer)
+
+    def test_all_replicas_gone_at_mount_starts_local_and_says_so(self):
+        rig = self.rig(m=2, acks=2, start=False)
+        mount = rig.mount()
+        status = mount.wait_mode("local")
+        self.assertTrue(status["mode_detail"], status)
+        writer = ops.OpWriter(rig.path)
+        self.addCleanup(writer.kill)
+        writer.more(40)
+        self.assertEqual(mount.mode(), "local")
+        for replica in rig.replicas:
+            replica.start()
+        mount.wait_mode("replicated")
+        writer.more(40)
+        rig.power_cut(also=writer.kill)
+        self.recovered(rig, writer)
+
+    def test_all_replicas_gone_at_mount_of_a_clean_volume_that_was_replicated_starts_local(self):
+        rig, writer = self.loaded()
+        writer.kill()
+        rig.mount_.umount()
+        for replica in rig.replicas:
+            replica.lose_memory()
+        mount = rig.mount()
+        self.assertEqual(mount.wait_mode("local")["mode"], "local")
+        ops.check(rig.path, writer.ledger)
+
+    def test_mount_with_recover_auto_is_refused_when_the_replicas_it_needs_are_gone(self):
+        rig, writer = self.loaded(m=2, acks=1)
+        rig.power_cut(also=writer.kill)
+        for replica in rig.replicas:
+            replica.kill()
+        with self.assertRaises(MountRefused):
+            rig.mount()
+        for replica in rig.replicas:
+            replica.start()
+        self.recovered(rig, writer)
+
+    def test_dry_run_changes_nothing_and_says_what_would_be_done(self):
+        rig, writer = self.loaded()
+        rig.power_cut(also=writer.kill)
+        before = fingerprint(rig.backing)
+        code, report = rig.volume.recover_json("--dry-run")
+        self.assertEqual((code, report["outcome"]), (0, "dry-run"), report)
+        self.assertGreater(report["records"], 0)
+        self.assertEqual(fingerprint(rig.backing), before)
+        self.recovered(rig, writer)
+        code, report = rig.volume.recover_json()
+        self.assertEqual((code, report["outcome"]), (0, "clean"), report)
+
+    def test_recover_refuse_leaves_the_volume_alone(self):
+        rig, writer = self.loaded()
+        rig.power_cut(also=writer.kill)
+        before = fingerprint(rig.backing)
+        with self.assertRaises(MountRefused):
+            rig.mount("recover=refuse")
+        self.assertEqual(fingerprint(rig.backing), before)
+        self.recovered(rig, writer)
+        rig.mount("recover=refuse")
+
+
+class RecoveryCutOff(RecoveryCase):
+
+    # In the order of recovery/recovery.h; those of "same life" have a test of their own.
+    STEPS = ("locked", "run-noted", "fenced", "collected", "merged", "pin-appended", "pinned", "replay-rebuilt",
+             "replay-data", "replay-attached", "replay-removed", "synced", "committed", "dropped")
+
+    def test_killed_at_each_step_with_a_power_cut_and_run_again_with_another_replica_missing(self):
+        hits = {}
+        for number, step in enumerate(self.STEPS):
+            with self.subTest(step=step):
+                hits[step] = self.cut_off_at(step, first_missing=number % 3, then_missing=(number + 1) % 3)
+        self.report("cut off at: %s", ", ".join(s for s in hits if hits[s]))
+        missed = [s for s in hits if not hits[s]]
+        self.assertEqual(missed, [], "steps that no run came to")
+
+    def cut_off_at(self, step, first_missing, then_missing):
+        """True when the run really ended at `step`."""
+        rig, writer = self.loaded(operations=60, size_mb=256)
+        try:
+            rig.power_cut(also=writer.kill)
+            rig.replicas[first_missing].kill()
+            done = rig.volume.recover("--crash-at=" + step)
+            hit = done.returncode in (-signal.SIGKILL, 128 + signal.SIGKILL)
+            if not hit:
+                self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+            rig.image.power_cut()  # recovery's own writes that were not synced are lost too
+            rig.replicas[first_missing].start()
+            rig.replicas[then_missing].kill()
+            self.recovered(rig, writer)
+            return hit
+        finally:
+            writer.kill()
+            rig.close()
+
+    def test_cut_off_three_times_in_a_row_at_random_steps(self):
+        rig, writer = self.loaded()
+        rig.power_cut(also=writer.kill)
+        for _ in range(3):
+            rig.volume.recover("--crash-at=" + self.rng.choice(self.STEPS))
+            if self.rng.random() < 0.5:
+                rig.image.power_cut()
+        self.recovered(rig, writer)
+
+    def test_once_decided_no_replica_is_needed_any_more(self):
+        rig, writer = self.loaded()
+        rig.power_cut(also=writer.kill)
+        rig.volume.recover("--crash-at=pinned")
+        for replica in rig.replicas:
+            replica.lose_memory()
+        rig.image.power_cut()
+        self.recovered(rig, writer)
+
+
+class TwoPrimaries(RecoveryCase):
+
+    def test_second_mount_of_a_volume_in_use_is_refused(self):
+        rig, writer = self.loaded(m=2, acks=1)
+        second = Volume(rig.backing, rig.net.primary)
+        with self.assertRaises(MountRefused) as caught:
+            self.own(Mount(second))
+        self.assertIn(str(rig.mount_.pid), caught.exception.log, "the holder is not named")
+        writer.more(20)
+
+    def test_recovery_is_refused_while_a_frozen_primary_holds_the_lock(self):
+        rig, writer = self.loaded(m=2, acks=1)
+        rig.mount_.stop()
+        done = rig.volume.recover()
+        self.assertNotIn(done.returncode, (0, RECOVER_NOT_ENOUGH), done.stdout + done.stderr)
+        self.assertIn(str(rig.mount_.pid), done.stdout + done.stderr, "the holder is not named")
+        rig.mount_.cont()
+        writer.more(20)
+        writer.kill()
+        rig.mount_.umount()
+        ops.check(rig.backing, writer.ledger)
+
+    def test_a_primary_thawed_after_its_copy_was_recovered_elsewhere_is_refused(self):
+        """I4: the standby host recovered from a copy of the disk while the primary stood still. What the old
+        primary acknowledges afterwards must be what the recovered copy has; then its callers get errors."""
+        rig, writer = self.loaded(m=3, acks=2)
+        rig.mount_.stop()
+        copy = self.own(rig.image.copy("standby"))
+        standby = Volume(os.path.join(copy.path, "data"), rig.net.primary)
+        done = standby.recover()
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        rig.mount_.cont()
+        self.assertIn(writer.wait_failed(60), ("EIO", "ENOTCONN", "EROFS"))
+        status = rig.mount_.status()
+        self.assertEqual(status["mode"], "failed", status)
+        self.assertTrue(status["failure"], status)
+        ops.check(standby.backing, writer.ledger)
+        with self.assertRaises(OSError):
+            fd = os.open(rig.file("slots"), os.O_WRONLY | os.O_SYNC)
+            try:
+                os.pwrite(fd, b"late", 0)
+            finally:
+                os.close(fd)
+
+    def test_the_standby_mounts_and_the_old_primary_cannot_come_back_with_the_old_disk(self):
+        rig, writer = self.loaded(m=3, acks=2)
+        rig.power_cut(also=writer.kill)
+        copy = self.own(rig.image.copy("standby"))
+        standby = Volume(os.path.join(copy.path, "data"), rig.net.primary)
+        mount = self.own(Mount(standby))
+        mount.wait_mode("replicated")
+        ops.check(mount.path, writer.ledger)
+        # The old disk, brought back: the replicas know a larger epoch than its state.
+        done = rig.volume.recover("--fence-timeout", "1s")
+        self.assertNotEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertEqual(mount.mode(), "replicated")

@@ -1,0 +1,118 @@
+"""Disk full and quota: refused before the acknowledgement, never after (I8)."""
+import errno
+import os
+import subprocess
+import sys
+
+from harness.case import Case
+from harness.image import Image
+from harness.run import HarnessError
+
+# Writes 64 KiB pieces with O_SYNC until one fails; prints how many bytes were acknowledged and the errno.
+_FILL = """
+import errno, os, sys
+fd = os.open(sys.argv[1], os.O_CREAT | os.O_WRONLY | os.O_SYNC, 0o600)
+done = 0
+try:
+    while done < int(sys.argv[2]):
+        done += os.pwrite(fd, bytes([done // 65536 % 251 + 1]) * 65536, done)
+    print(done, "none")
+except OSError as error:
+    print(done, errno.errorcode[error.errno])
+"""
+
+
+def fill(path, limit, uid=None):
+    argv = ["setpriv", "--reuid", str(uid), "--clear-groups"] if uid else []
+    out = subprocess.run(argv + [sys.executable, "-c", _FILL, path, str(limit)], stdout=subprocess.PIPE, text=True,
+                         timeout=120, check=True).stdout.split()
+    return int(out[0]), out[1]
+
+
+class Space(Case):
+
+    def acknowledged_is_there(self, path, size):
+        with open(path, "rb") as f:
+            data = f.read()
+        self.assertGreaterEqual(len(data), size, "acknowledged bytes are missing")
+        for at in range(0, size, 65536):
+            self.assertEqual(data[at:at + 65536], bytes([at // 65536 % 251 + 1]) * 65536, "at %d" % at)
+
+    def test_disk_full_is_enospc_before_the_acknowledgement_and_what_was_acknowledged_survives(self):
+        rig = self.rig(m=2, acks=1, size_mb=300)
+        rig.mount(mode="replicated")
+        size, why = fill(rig.file("big"), 400 << 20)
+        self.assertEqual(why, "ENOSPC")
+        self.assertGreater(size, 20 << 20)
+        status = rig.mount_.status()
+        self.assertEqual((status["mode"], status["failure"]), ("replicated", ""), status)
+        # The volume is full, not broken: removing makes room.
+        os.unlink(rig.file("big"))
+        size, why = fill(rig.file("again"), 8 << 20)
+        self.assertEqual((size, why), (8 << 20, "none"))
+        rig.power_cut()
+        done = rig.volume.recover()
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.acknowledged_is_there(rig.backing_file("again"), size)
+        self.assertFalse(os.path.exists(rig.backing_file("big")))
+
+    def test_power_cut_on_a_full_disk_recovers_because_space_was_kept_in_reserve(self):
+        rig = self.rig(m=2, acks=1, size_mb=300)
+        rig.mount(mode="replicated")
+        size, why = fill(rig.file("big"), 400 << 20)
+        self.assertEqual(why, "ENOSPC")
+        rig.power_cut()
+        done = rig.volume.recover()
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.acknowledged_is_there(rig.backing_file("big"), size)
+
+    def test_quota_of_the_owner_is_edquot_before_the_acknowledgement(self):
+        try:
+            image = self.own(Image("quota", "ext4", 400, ("-O", "quota"), "usrquota"))
+        except HarnessError as error:
+            self.skipTest("this kernel has no ext4 quotas (CONFIG_QFMT_V2): %s" % str(error).splitlines()[-1])
+        rig = self.rig(m=2, acks=1, image=image)
+        subprocess.run(["setquota", "-u", "65534", "0", "4096", "0", "0", image.path], check=True)
+        rig.mount(mode="replicated")
+        os.mkdir(rig.file("theirs"))
+        os.chown(rig.file("theirs"), 65534, 65534)
+        size, why = fill(rig.file("theirs/f"), 16 << 20, uid=65534)
+        self.assertEqual(why, "EDQUOT")
+        self.assertEqual(rig.mount_.mode(), "replicated")
+        rig.power_cut()
+        done = rig.volume.recover()
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.acknowledged_is_there(rig.backing_file("theirs/f"), size)
+
+    def test_backing_disk_that_fails_turns_the_volume_read_only_and_sync_calls_fail(self):
+        """I8: the file system is shut down under a live mount. What was acknowledged before is recovered."""
+        rig = self.rig(m=2, acks=1)
+        mount = rig.mount(mode="replicated")
+        size, _ = fill(rig.file("before"), 1 << 20)
+        rig.image.shutdown()
+        size_after, why = fill_more(rig.file("before"), size)
+        self.assertIn(why, ("EIO", "EROFS", "ENOTCONN"))
+        status = mount.wait_mode("failed")
+        self.assertTrue(status["failure"], status)
+        rig.power_cut()
+        done = rig.volume.recover()
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.acknowledged_is_there(rig.backing_file("before"), size + size_after)
+
+
+def fill_more(path, start):
+    """As fill, from `start` on and without end; bytes acknowledged beyond it and the errno's name."""
+    fd = os.open(path, os.O_WRONLY | os.O_SYNC)
+    done = 0
+    try:
+        while done < 256 << 20:
+            at = start + done
+            done += os.pwrite(fd, bytes([at // 65536 % 251 + 1]) * 65536, at)
+        return done, "none"
+    except OSError as error:
+        return done, errno.errorcode[error.errno]
+    finally:
+        try:
+            os.close(fd)
+        except OSError:
+            pass  # a dead file system may refuse the close as well

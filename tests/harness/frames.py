@@ -1,0 +1,141 @@
+"""Hostile datagrams: captures real frames from the wire, damages them, sends them with forged sources.
+
+Offsets are those of docs/wire-format.md; a mutation that is not about the checksum gets a right one, so
+that it is not the checksum alone that saves the receiver.
+"""
+import socket
+import struct
+
+from harness.net import inside
+from harness.run import wait_until
+
+HEADER = 88
+TYPE_AT, VOLUME_AT, EPOCH_AT, SESSION_AT, TRIM_AT, DURABLE_AT, ISSUED_AT, CRC_AT = 5, 16, 32, 40, 56, 64, 72, 84
+RECORDS, FRAGMENT, ACK, PROBE = 1, 2, 3, 4
+ACK_INCARNATION_AT, ACK_CONTIGUOUS_AT, ACK_CRC_AT = HEADER, HEADER + 16, HEADER + 52
+_ETH_P_IP = 0x0800
+
+
+def _table():
+    table = []
+    for byte in range(256):
+        crc = byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
+        table.append(crc)
+    return table
+
+
+_CRC = _table()
+
+
+def crc32c(data):
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc = crc >> 8 ^ _CRC[(crc ^ byte) & 0xFF]
+    return crc ^ 0xFFFFFFFF
+
+
+class Datagram:
+    """One captured UDP datagram: addresses as (ip, port), payload as bytes."""
+
+    def __init__(self, source, target, payload):
+        self.source, self.target, self.payload = source, target, payload
+
+    def type(self):
+        return self.payload[TYPE_AT] if len(self.payload) >= HEADER else 0
+
+
+class Wire:
+    """Listens on the cable of replica `i`; capture() gives what passed."""
+
+    def __init__(self, net, i):
+        self.net, self.i = net, i
+        with inside(net.replica(i)):
+            self._sniffer = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(3))  # ETH_P_ALL
+            self._sniffer.bind(("eth0", 3))
+            self._sniffer.setblocking(False)
+            self._sender = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW)
+        with inside(net.primary):
+            self._from_primary = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW)
+
+    def capture(self, wanted, count, timeout_s=20):
+        """`count` datagrams of frame type `wanted`."""
+        found = []
+
+        def look():
+            while len(found) < count:
+                try:
+                    packet = self._sniffer.recv(65536)
+                except BlockingIOError:
+                    return False
+                datagram = _parse(packet)
+                if datagram and datagram.type() == wanted:
+                    found.append(datagram)
+            return True
+        wait_until(look, timeout_s, lambda: "%d of %d frames of type %d seen" % (len(found), count, wanted))
+        return found
+
+    def send(self, source, target, payload):
+        """Sends with a forged source address, from the side where that source lives."""
+        sender = self._sender if source[0] == self.net.ip(self.i) else self._from_primary
+        udp = struct.pack("!HHHH", source[1], target[1], 8 + len(payload), 0) + payload  # checksum 0: none
+        header = struct.pack("!BBHHHBBH4s4s", 0x45, 0, 20 + len(udp), 0, 0, 64, socket.IPPROTO_UDP, 0,
+                             socket.inet_aton(source[0]), socket.inet_aton(target[0]))
+        sender.sendto(header + udp, (target[0], 0))
+
+    def close(self):
+        for s in (self._sniffer, self._sender, self._from_primary):
+            s.close()
+
+
+def _parse(packet):
+    if len(packet) < 28 or packet[0] >> 4 != 4 or packet[9] != socket.IPPROTO_UDP:
+        return None
+    at = (packet[0] & 15) * 4
+    source_port, target_port, length = struct.unpack_from("!HHH", packet, at)
+    return Datagram((socket.inet_ntoa(packet[12:16]), source_port), (socket.inet_ntoa(packet[16:20]), target_port),
+                    packet[at + 8:at + length])
+
+
+def sealed(payload):
+    """`payload` with right checksums of header and, for an ack, its body."""
+    out = bytearray(payload)
+    if out[TYPE_AT] == ACK:
+        body = bytes(out[HEADER:ACK_CRC_AT]) + bytes(out[ACK_CRC_AT + 4:])
+        struct.pack_into("<I", out, ACK_CRC_AT, crc32c(body))
+    struct.pack_into("<I", out, CRC_AT, crc32c(bytes(out[:CRC_AT])))
+    return bytes(out)
+
+
+def patched(payload, at, value):
+    """`payload` with 8 bytes at `at` set to `value`, and right checksums."""
+    out = bytearray(payload)
+    struct.pack_into("<Q", out, at, value)
+    return sealed(out)
+
+
+def mutations(rng, datagram, stranger):
+    """(what, bytes) of every kind of datagram that must have no effect. `stranger`: 16 bytes, a foreign
+    volume."""
+    data = datagram.payload
+    flipped = bytearray(data)
+    for _ in range(rng.randint(1, 4)):
+        flipped[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
+    foreign = bytearray(data)
+    foreign[VOLUME_AT:VOLUME_AT + 16] = stranger
+    epoch, session = struct.unpack_from("<QQ", data, EPOCH_AT)
+    yield "corrupt", bytes(flipped) if bytes(flipped) != data else b""
+    yield "truncated", data[:rng.randrange(len(data))]
+    yield "grown", data + bytes(rng.randrange(1, 40))
+    yield "noise", rng.randbytes(rng.randrange(0, 1400))
+    yield "replayed", data
+    yield "foreign volume", sealed(foreign)
+    yield "older epoch", patched(data, EPOCH_AT, epoch - 1)
+    yield "newer epoch", patched(data, EPOCH_AT, epoch + 1)
+    yield "foreign session", patched(data, SESSION_AT, session ^ 0x1234)
+    if datagram.type() == ACK:
+        incarnation, = struct.unpack_from("<Q", data, ACK_INCARNATION_AT)
+        far = patched(data, ACK_CONTIGUOUS_AT, 1 << 40)
+        yield "ack of another incarnation", patched(far, ACK_INCARNATION_AT, incarnation ^ 1)
+        yield "ack of what was never sent", far

@@ -1,0 +1,71 @@
+"""Numbered operations on a directory, in order, each acknowledged on stdout when it is durable by contract.
+
+usage: op_writer.py DIR FIRST [STYLE]      STYLE: mixed (default) or slots (overwrites only)
+Operation n is decided by n alone (harness/ops.py holds the model and the check):
+  slots:  O_SYNC overwrite of slot n % SLOTS of one file
+  mixed:  n % 4 == 0  O_SYNC overwrite of a slot        1  write of a slot through another open file, fsync
+          n % 4 == 2  create new/N with content, fsync  3  rename new/N-1 to kept/N-1, fsync of kept/
+Any error ends it with exit status 3 and the errno's name on stderr. Stand-alone.
+"""
+import errno
+import os
+import sys
+
+SLOTS, SLOT = 48, 4096
+
+
+def body(number):
+    """What operation `number` writes: exactly SLOT bytes that only it has."""
+    return (b"%016d" % number) * (SLOT // 16)
+
+
+def content(number):
+    """Content of the file that operation `number` creates: 16 to 3,200 bytes."""
+    return (b"%016d" % number) * (1 + number * 31 % 200)
+
+
+def kind(number, style):
+    if style == "slots":
+        return "osync"
+    return ("osync", "fsync", "create", "rename")[number % 4]
+
+
+def run(number, style, slots, plain, kept):
+    what = kind(number, style)
+    if what == "osync":
+        os.pwrite(slots, body(number), number % SLOTS * SLOT)
+    elif what == "fsync":
+        os.pwrite(plain, body(number), number % SLOTS * SLOT)
+        os.fsync(plain)
+    elif what == "create":
+        fd = os.open("new/%d" % number, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o640)
+        os.write(fd, content(number))
+        os.fsync(fd)
+        os.close(fd)
+    else:
+        if os.path.exists("new/%d" % (number - 1)):  # not when the first operation is this one
+            os.rename("new/%d" % (number - 1), "kept/%d" % (number - 1))
+            os.fsync(kept)
+
+
+def main():
+    os.chdir(sys.argv[1])
+    first, style = int(sys.argv[2]), sys.argv[3] if len(sys.argv) > 3 else "mixed"
+    for name in ("new", "kept"):
+        os.makedirs(name, exist_ok=True)
+    slots = os.open("slots", os.O_CREAT | os.O_WRONLY | os.O_SYNC, 0o644)
+    plain = os.open("slots", os.O_WRONLY)
+    kept = os.open("kept", os.O_RDONLY)
+    number = first
+    while True:
+        run(number, style, slots, plain, kept)
+        os.write(1, b"%d\n" % number)
+        number += 1
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except OSError as error:
+        os.write(2, b"failed: %s\n" % errno.errorcode.get(error.errno, "?").encode())
+        sys.exit(3)

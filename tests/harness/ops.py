@@ -1,0 +1,110 @@
+"""The op writer as a process with a ledger, and the exact check of what it left (prefix, I2)."""
+import os
+import sys
+import threading
+
+from harness import op_writer
+from harness.ledger import Ledger
+from harness.op_writer import SLOT, SLOTS
+from harness.proc import Proc, tail
+from harness.run import current, wait_until
+
+
+class Damage(AssertionError):
+    """The directory is not what it must be."""
+
+
+class OpWriter:
+    """Runs operations `first`, … in `directory` until killed or until one fails."""
+
+    _serial = 0
+
+    def __init__(self, directory, ledger=None, first=1, style="mixed"):
+        OpWriter._serial += 1
+        self.ledger = ledger or Ledger()
+        self.log = os.path.join(current().dir, "ops%d.log" % OpWriter._serial)
+        self.proc = Proc([sys.executable, op_writer.__file__, directory, str(first), style], self.log, pipe_out=True)
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self):
+        for line in self.proc.popen.stdout:
+            if line.endswith("\n"):
+                self.ledger.ack(int(line))
+
+    def more(self, count, timeout_s=60):
+        """Until `count` more operations were acknowledged; an error when the writer failed."""
+        try:
+            self.ledger.wait_total(self.ledger.total() + count, timeout_s, self.proc.alive)
+        except Exception as error:
+            raise type(error)("%s; writer: %s" % (error, tail(self.log, 3))) from None
+
+    def wait_failed(self, timeout_s=30):
+        """Until an operation fails; the errno's name."""
+        wait_until(lambda: not self.proc.alive(), timeout_s, "no call failed; %d acknowledged" % self.ledger.total())
+        self._reader.join(30)
+        return tail(self.log, 1).rpartition("failed: ")[2].strip()
+
+    def kill(self):
+        self.proc.kill()
+        self._reader.join(30)
+        self.proc.popen.stdout.close()
+
+
+class _Model:
+    """What the directory holds after operations 1…t."""
+
+    def __init__(self, t, style):
+        self.slots, self.new, self.kept = {}, set(), set()
+        for n in range(1, t + 1):
+            what = op_writer.kind(n, style)
+            if what in ("osync", "fsync"):
+                self.slots[n % SLOTS] = n
+            elif what == "create":
+                self.new.add(n)
+            elif n - 1 in self.new:
+                self.new.discard(n - 1)
+                self.kept.add(n - 1)
+
+
+def check(directory, ledger, style="mixed"):
+    """Raises Damage unless the directory is exactly what operations 1…T left, T the last acknowledged one,
+    the one after it done, not done or (create, write, fsync are three calls) done in part. Returns T."""
+    acked = ledger.acked()
+    last = max(acked, default=0)
+    if acked != set(range(1, last + 1)):
+        raise Damage("harness: acknowledgements have gaps")
+    now, after = _Model(last, style), _Model(last + 1, style)
+    _check_slots(os.path.join(directory, "slots"), now, after)
+    new, kept = (set(map(int, os.listdir(os.path.join(directory, d)))) for d in ("new", "kept"))
+    if new not in (now.new, after.new):
+        raise Damage("new/ holds %s, not %s" % (sorted(new)[:9], sorted(now.new)[:9]))
+    if kept not in (now.kept, after.kept):
+        raise Damage("kept/: missing %s, too many %s" % (
+            sorted(now.kept - kept)[:9], sorted(kept - after.kept)[:9]))
+    for folder, names in (("new", new), ("kept", kept)):
+        for n in names:
+            path = os.path.join(directory, folder, str(n))
+            with open(path, "rb") as f:
+                data = f.read()
+            want = op_writer.content(n)
+            if data != want and not (n == last + 1 and want.startswith(data)):
+                raise Damage("%s holds %r… (%d bytes), not %r… (%d)" % (
+                    path, data[:16], len(data), want[:16], len(want)))
+            if os.stat(path).st_mode & 0o7777 != 0o640:
+                raise Damage("%s has mode %o" % (path, os.stat(path).st_mode))
+    return last
+
+
+def _check_slots(path, now, after):
+    if not now.slots and not os.path.exists(path):
+        return
+    with open(path, "rb") as f:
+        data = f.read()
+    for slot in range(SLOTS):
+        got = data[slot * SLOT:(slot + 1) * SLOT]
+        allowed = {op_writer.body(m.slots[slot]) if slot in m.slots else b"" for m in (now, after)}
+        if got in allowed or (b"" in allowed and not got.strip(b"\0")):
+            continue
+        raise Damage("slot %d holds operation %r (%d bytes), not %s" % (
+            slot, got[:16], len(got), sorted(a[:16] for a in allowed)))
