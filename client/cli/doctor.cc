@@ -1,0 +1,56 @@
+#include "client/cli/doctor.h"
+
+#include <cstdio>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "client/cli/exit_code.h"
+#include "client/cli/options.h"
+#include "common/check.h"
+#include "common/clock.h"
+
+namespace salius::cli {
+namespace {
+
+absl::StatusOr<Findings> Examine(const std::string& directory) {
+  Findings findings;
+  JudgeHost(GatherHostFacts(), findings);
+  if (directory.empty()) return findings;
+  SALIUS_ASSIGN_OR_RETURN(const DirectoryFacts facts, GatherDirectoryFacts(directory));
+  JudgeDirectory(facts, SystemClock().RealtimeNanos(), findings);
+  if (!facts.volume || !facts.config_status.ok()) return findings;
+  std::vector<ReplicaFacts> replicas;
+  for (const std::string& address : facts.config.replicas) {
+    replicas.push_back(GatherReplicaFacts(address));
+  }
+  JudgeReplicas(facts.config, replicas, findings);
+  return findings;
+}
+
+}  // namespace
+
+int RunDoctor(absl::Span<const std::string> words) {
+  bool json = false;
+  Options options(
+      "doctor", "[DIR]",
+      "Checks what a volume needs: of this host, and with DIR of the directory (a volume, or\n"
+      "where one is to be made), of its state and of its replicas. Changes nothing.");
+  options.Switch("json", &json, "print JSON");
+  options.Note(
+      "Exit codes: 0 nothing is FAIL, 1 something is FAIL, 2 usage, 3 no such directory,\n"
+      "9 no permission to look at it.");
+  if (const absl::Status parsed = options.Parse(words, 0, 1); !parsed.ok()) {
+    return Report("doctor", parsed);
+  }
+  if (options.help_wanted()) {
+    std::printf("%s", options.Help().c_str());
+    return kExitOk;
+  }
+  const absl::StatusOr<Findings> findings =
+      Examine(options.places().empty() ? "" : options.places()[0]);
+  if (!findings.ok()) return Report("doctor", findings.status());
+  std::printf("%s", json ? (findings->ToJson() + "\n").c_str() : findings->ToText().c_str());
+  return findings->AnyFail() ? kExitFailed : kExitOk;
+}
+
+}  // namespace salius::cli

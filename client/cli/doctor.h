@@ -1,0 +1,77 @@
+// `salius doctor`: does this host, this directory, this network have what a volume needs? Changes
+// nothing.
+//
+// Each part gathers facts and judges them; the judgement is pure, so that a test can put any host
+// before it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "client/cli/findings.h"
+#include "log/state_file.h"
+#include "log/volume_config.h"
+#include "proto/control.pb.h"
+
+namespace salius::cli {
+
+// Runs the subcommand; `words` are the arguments after its name. Returns the exit code.
+int RunDoctor(absl::Span<const std::string> words);
+
+// ---- the host (doctor_host.cc)
+
+struct HostFacts {
+  std::string kernel;               // uname -r
+  absl::Status fuse_device;         // opening /dev/fuse
+  std::string fusermount;           // path of fusermount3, empty: none
+  bool root = false;                // effective user
+  uint64_t open_files_limit = 0;    // hard limit
+  uint64_t memlock_limit = 0;       // hard limit in bytes, UINT64_MAX: none
+  uint64_t receive_buffer_max = 0;  // net.core.rmem_max
+  int64_t monotonic_step_ns = 0;    // between two readings of the monotonic clock
+  int64_t realtime_s = 0;           // since 1970
+};
+HostFacts GatherHostFacts();
+void JudgeHost(const HostFacts& facts, Findings& findings);
+
+// ---- the directory (doctor_directory.cc)
+
+struct DirectoryFacts {
+  std::string path;
+  int64_t fs_type = 0;  // statfs f_type
+  bool read_only = false;
+  absl::Status trusted_xattr;  // setting one on a nameless file
+  absl::Status file_handle;    // opening the directory by its handle
+  uint64_t free_bytes = 0;
+  uint64_t free_inodes = 0, total_inodes = 0;  // total 0: not counted
+
+  // The rest only when it is a volume.
+  bool volume = false;
+  absl::Status config_status;  // reading volume.toml
+  VolumeConfig config;
+  absl::Status state_status;  // reading the state
+  VolumeState state;
+  absl::Status stable_log;  // presence
+  uint64_t stable_log_bytes = 0, stable_log_allocated = 0;
+};
+// Errors: NOT_FOUND and the like, when the directory cannot be looked at at all.
+absl::StatusOr<DirectoryFacts> GatherDirectoryFacts(const std::string& path);
+void JudgeDirectory(const DirectoryFacts& facts, int64_t realtime_ns, Findings& findings);
+
+// ---- the replicas (doctor_replicas.cc)
+
+struct ReplicaFacts {
+  std::string address;
+  absl::Status resolved;
+  absl::StatusOr<uint32_t> datagram_bytes = uint32_t{0};  // what the route carries
+  absl::StatusOr<control::ReplicaStatusResponse> status;
+  absl::StatusOr<int64_t> udp_rtt_us = int64_t{0};
+};
+ReplicaFacts GatherReplicaFacts(const std::string& address);
+void JudgeReplicas(const VolumeConfig& config, absl::Span<const ReplicaFacts> replicas,
+                   Findings& findings);
+
+}  // namespace salius::cli

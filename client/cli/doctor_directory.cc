@@ -1,0 +1,183 @@
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <sys/vfs.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <string>
+#include <string_view>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "client/cli/doctor.h"
+#include "client/cli/status.h"
+#include "client/cli/status_text.h"
+#include "common/check.h"
+#include "common/file.h"
+
+namespace salius::cli {
+namespace {
+
+// Not in <linux/magic.h>.
+constexpr int64_t kXfsMagic = 0x58465342;
+constexpr int64_t kFuseMagic = 0x65735546;
+
+constexpr char kProbeXattr[] = "trusted.salius.doctor";
+
+// Clocks of a note and of now may differ by a reading; more means that the clock went back.
+constexpr int64_t kClockSlackNs = 1'000'000'000;
+
+// Tries a trusted xattr on a nameless file, which leaves nothing behind.
+absl::Status TryTrustedXattr(const std::string& path) {
+  SALIUS_ASSIGN_OR_RETURN(const UniqueFd file, OpenAt(AT_FDCWD, path, O_TMPFILE | O_RDWR, 0600));
+  const std::string_view value = "12345678";
+  if (fsetxattr(file.get(), kProbeXattr, value.data(), value.size(), 0) != 0) {
+    return ErrnoStatus(errno, kProbeXattr);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status TryHandle(int directory_fd) {
+  SALIUS_ASSIGN_OR_RETURN(const FileHandle handle, HandleOf(directory_fd, "", AT_EMPTY_PATH));
+  return OpenByHandle(directory_fd, handle, O_RDONLY | O_DIRECTORY).status();
+}
+
+void GatherVolume(const std::string& path, int directory_fd, DirectoryFacts& facts) {
+  struct stat attr {};
+  if (fstatat(directory_fd, kSaliusDir, &attr, AT_SYMLINK_NOFOLLOW) != 0) return;
+  facts.volume = true;
+  const absl::StatusOr<VolumeDir> volume = VolumeDir::Open(path, /*lock=*/false);
+  facts.config_status = volume.status();
+  if (!volume.ok()) return;
+  facts.config = volume->config;
+  const absl::StatusOr<OfflineStatus> offline = ReadOfflineStatus(path);
+  facts.state_status = offline.status();
+  if (offline.ok()) facts.state = offline->state;
+  struct stat log {};
+  if (fstatat(volume->salius_fd, kStableLogFileName, &log, AT_SYMLINK_NOFOLLOW) != 0) {
+    facts.stable_log = ErrnoStatus(errno, kStableLogFileName);
+    return;
+  }
+  facts.stable_log_bytes = static_cast<uint64_t>(log.st_size);
+  facts.stable_log_allocated = static_cast<uint64_t>(log.st_blocks) * 512;
+}
+
+void JudgeFileSystem(const DirectoryFacts& facts, Findings& findings) {
+  if (facts.fs_type == kFuseMagic || facts.fs_type == NFS_SUPER_MAGIC) {
+    findings.Fail("file system", facts.fs_type == kFuseMagic ? "FUSE" : "NFS",
+                  "use a directory on a local ext4, xfs or btrfs");
+  } else if (facts.fs_type == EXT4_SUPER_MAGIC || facts.fs_type == kXfsMagic ||
+             facts.fs_type == BTRFS_SUPER_MAGIC) {
+    findings.Ok("file system", facts.fs_type == EXT4_SUPER_MAGIC ? "ext4"
+                               : facts.fs_type == kXfsMagic      ? "xfs"
+                                                                 : "btrfs");
+  } else if (facts.fs_type == TMPFS_MAGIC) {
+    findings.Warn("file system", "tmpfs", "nothing here survives a reboot, for tests only");
+  } else {
+    findings.Warn("file system", absl::StrFormat("type 0x%x", facts.fs_type),
+                  "only ext4, xfs and btrfs are tested");
+  }
+  if (facts.read_only) {
+    findings.Fail("writable", "mounted read-only", "remount it read-write");
+  } else {
+    findings.Ok("writable", "yes");
+  }
+  if (facts.trusted_xattr.ok()) {
+    findings.Ok("trusted xattrs", "supported");
+  } else {
+    findings.Fail("trusted xattrs", std::string(facts.trusted_xattr.message()),
+                  "run it as root, on a file system with extended attributes and O_TMPFILE");
+  }
+  if (facts.file_handle.ok()) {
+    findings.Ok("file handles", "supported");
+  } else {
+    findings.Fail("file handles", std::string(facts.file_handle.message()),
+                  "run it as root, on a file system with open_by_handle_at(2)");
+  }
+}
+
+void JudgeSpace(const DirectoryFacts& facts, Findings& findings) {
+  // What may have to be applied before anything is freed again.
+  const VolumeConfig config = facts.volume ? facts.config : DefaultVolumeConfig();
+  const uint64_t needed =
+      config.log_max_bytes + (facts.volume ? 0 : config.stable_log_bytes + config.ballast_bytes);
+  const std::string free = absl::StrCat(FormatBytes(facts.free_bytes), " free");
+  if (facts.free_bytes < needed) {
+    findings.Fail("space", free, absl::StrCat("free at least ", FormatBytes(needed)));
+  } else if (facts.free_bytes < 4 * needed) {
+    findings.Warn("space", free, "writes are refused (ENOSPC) before it is used up; free some");
+  } else {
+    findings.Ok("space", free);
+  }
+  if (facts.total_inodes > 0 && facts.free_inodes < facts.total_inodes / 100) {
+    findings.Warn("inodes", absl::StrCat(facts.free_inodes, " free"), "fewer than 1% are left");
+  }
+}
+
+void JudgeVolume(const DirectoryFacts& facts, int64_t realtime_ns, Findings& findings) {
+  if (!facts.volume) {
+    findings.Warn("volume", "there is none in this directory", "make one: salius init");
+    return;
+  }
+  if (!facts.config_status.ok()) {
+    findings.Fail("volume", std::string(facts.config_status.message()),
+                  "restore .salius/volume.toml from a backup; do not run salius init over it");
+    return;
+  }
+  findings.Ok("volume", facts.config.volume.ToString());
+  if (!facts.state_status.ok()) {
+    findings.Fail("state", std::string(facts.state_status.message()),
+                  "the volume must not be mounted: its replicas may hold acknowledged writes");
+    return;
+  }
+  findings.Ok("state", absl::StrFormat("%s, epoch %u", facts.state.open ? "open" : "clean",
+                                       facts.state.epoch));
+  if (facts.state.last_timestamp_ns > static_cast<uint64_t>(realtime_ns + kClockSlackNs)) {
+    findings.Warn("clock against volume", "the volume's last record is from the future",
+                  "the clock went back; order does not depend on it, but look at NTP");
+  }
+  const uint64_t wanted = facts.config.stable_log_bytes;
+  if (!facts.stable_log.ok()) {
+    findings.Fail("stable log", std::string(facts.stable_log.message()),
+                  "it is part of the volume's durability: restore it, or recover what is left");
+  } else if (facts.stable_log_bytes < wanted || facts.stable_log_allocated < wanted) {
+    findings.Fail("stable log",
+                  absl::StrFormat("%s, %s of it allocated, but %s are configured",
+                                  FormatBytes(facts.stable_log_bytes),
+                                  FormatBytes(facts.stable_log_allocated), FormatBytes(wanted)),
+                  "it was cut or made sparse: appends may fail when the disk is full");
+  } else {
+    findings.Ok("stable log", absl::StrCat(FormatBytes(facts.stable_log_bytes), ", allocated"));
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<DirectoryFacts> GatherDirectoryFacts(const std::string& path) {
+  DirectoryFacts facts;
+  facts.path = path;
+  SALIUS_ASSIGN_OR_RETURN(const UniqueFd directory, OpenAt(AT_FDCWD, path, O_RDONLY | O_DIRECTORY));
+  struct statfs fs {};
+  if (fstatfs(directory.get(), &fs) != 0) return ErrnoStatus(errno, path);
+  facts.fs_type = static_cast<int64_t>(fs.f_type);
+  facts.read_only = (fs.f_flags & ST_RDONLY) != 0;
+  SALIUS_ASSIGN_OR_RETURN(const FsSpace space, StatfsFree(directory.get()));
+  facts.free_bytes = space.bytes_avail;
+  facts.free_inodes = space.inodes_free;
+  facts.total_inodes = space.inodes_total;
+  facts.trusted_xattr = TryTrustedXattr(path);
+  facts.file_handle = TryHandle(directory.get());
+  GatherVolume(path, directory.get(), facts);
+  return facts;
+}
+
+void JudgeDirectory(const DirectoryFacts& facts, int64_t realtime_ns, Findings& findings) {
+  JudgeFileSystem(facts, findings);
+  JudgeSpace(facts, findings);
+  JudgeVolume(facts, realtime_ns, findings);
+}
+
+}  // namespace salius::cli

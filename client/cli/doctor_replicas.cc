@@ -1,0 +1,182 @@
+#include <poll.h>
+
+#include <array>
+#include <cerrno>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "client/cli/doctor.h"
+#include "client/cli/rpc.h"
+#include "client/cli/status_text.h"
+#include "common/check.h"
+#include "common/clock.h"
+#include "common/limits.h"
+#include "common/net.h"
+#include "common/random.h"
+#include "proto/frame.h"
+#include "transport/udp_socket.h"
+
+namespace salius::cli {
+namespace {
+
+// A probe may be lost once or twice; a replica on the same continent answers within the time.
+constexpr int kProbes = 3;
+constexpr int kProbeWaitMs = 300;
+
+// Sends a probe of a session that nobody has: a replica answers that it does not know it, which
+// shows that datagrams pass both ways. Returns the round trip in microseconds.
+absl::StatusOr<int64_t> ProbeUdp(const SocketAddress& to) {
+  SocketAddress local;
+  local.storage.ss_family = to.storage.ss_family;
+  local.length = to.length;
+  SALIUS_ASSIGN_OR_RETURN(UdpSocket socket, UdpSocket::Bind(local, UdpSocket::Options()));
+  FrameHeader probe;
+  probe.type = FrameType::kProbe;
+  probe.volume = VolumeId::Random();
+  probe.epoch = 1;
+  probe.session = SecureRandom64();
+  std::array<uint8_t, kFrameHeaderBytes> bytes{};
+  std::vector<uint8_t> buffer(kDatagramPayloadLoopback);
+  for (int attempt = 0; attempt < kProbes; ++attempt) {
+    const int64_t sent_ns = SystemClock().MonotonicNanos();
+    probe.send_time_ns = static_cast<uint64_t>(sent_ns);
+    EncodeFrameHeader(probe, bytes.data());
+    const iovec part{bytes.data(), bytes.size()};
+    const OutDatagram out{&to, absl::MakeConstSpan(&part, 1)};
+    if (socket.Send(absl::MakeConstSpan(&out, 1)) != 1) {
+      return absl::UnavailableError("a datagram cannot be sent there");
+    }
+    pollfd wait{socket.fd(), POLLIN, 0};
+    if (poll(&wait, 1, kProbeWaitMs) <= 0) continue;
+    InDatagram in{.buffer = absl::MakeSpan(buffer)};
+    SALIUS_ASSIGN_OR_RETURN(const size_t count, socket.Receive(absl::MakeSpan(&in, 1), false));
+    if (count == 0) continue;
+    const auto answer = DecodeFrameHeader(absl::MakeConstSpan(buffer).first(in.bytes));
+    if (answer.ok() && answer->type == FrameType::kAck && answer->session == probe.session) {
+      return (SystemClock().MonotonicNanos() - sent_ns) / 1000;
+    }
+  }
+  return absl::DeadlineExceededError(
+      absl::StrFormat("no answer to %d datagrams within %d ms each", kProbes, kProbeWaitMs));
+}
+
+void JudgeDatagrams(const VolumeConfig& config, const ReplicaFacts& replica, Findings& findings) {
+  const std::string name = absl::StrCat("route to ", replica.address);
+  if (!replica.datagram_bytes.ok()) {
+    findings.Fail(name, std::string(replica.datagram_bytes.status().message()),
+                  "look at routes and firewalls");
+    return;
+  }
+  const uint32_t bytes = *replica.datagram_bytes;
+  if (config.datagram_bytes > bytes) {
+    findings.Warn(name,
+                  absl::StrFormat("carries datagrams of %u bytes, %u are configured", bytes,
+                                  config.datagram_bytes),
+                  "lower datagram, or they are split by IP and lost more often");
+  } else if (bytes < kDatagramPayloadDefault) {
+    findings.Warn(name, absl::StrFormat("carries datagrams of %u bytes", bytes),
+                  "less than Ethernet: is there a tunnel on the way?");
+  } else {
+    findings.Ok(name, absl::StrFormat("carries datagrams of %u bytes", bytes));
+  }
+}
+
+// Returns whether the replica can serve the volume.
+bool JudgeReplica(const VolumeConfig& config, const ReplicaFacts& replica, Findings& findings) {
+  const std::string name = absl::StrCat("replica ", replica.address);
+  if (!replica.resolved.ok()) {
+    findings.Fail(name, std::string(replica.resolved.message()), "look at DNS or /etc/hosts");
+    return false;
+  }
+  JudgeDatagrams(config, replica, findings);
+  bool good = true;
+  if (replica.status.ok()) {
+    findings.Ok(name, absl::StrFormat("answers over TCP: %s, %s of memory, %s free",
+                                      replica.status->version(),
+                                      FormatBytes(replica.status->memory_bytes()),
+                                      FormatBytes(replica.status->free_bytes())));
+    bool held = false;
+    for (const auto& volume : replica.status->volumes()) {
+      const std::string own(config.volume.bytes.begin(), config.volume.bytes.end());
+      held = held || volume.volume() == own;
+    }
+    if (!held && replica.status->free_bytes() < config.log_max_bytes) {
+      findings.Fail(absl::StrCat(name, " memory"),
+                    absl::StrCat("less than log-max, ", FormatBytes(config.log_max_bytes)),
+                    "give salius-replica more memory, or move a volume away from it");
+      good = false;
+    }
+  } else {
+    findings.Fail(name, std::string(replica.status.status().message()),
+                  "is salius-replica running there, and its TCP port open?");
+    good = false;
+  }
+  const std::string udp = absl::StrCat(name, " UDP");
+  if (replica.udp_rtt_us.ok()) {
+    const uint64_t rtt = static_cast<uint64_t>(*replica.udp_rtt_us);
+    const std::string detail = absl::StrFormat("answers in %u us", rtt);
+    if (rtt > config.delta_us) {
+      findings.Warn(udp, detail, "more than delta: the volume would go to mode local; raise delta");
+    } else {
+      findings.Ok(udp, detail);
+    }
+  } else {
+    findings.Fail(udp, std::string(replica.udp_rtt_us.status().message()),
+                  "open the UDP port of the same number, in both directions");
+    good = false;
+  }
+  return good;
+}
+
+}  // namespace
+
+ReplicaFacts GatherReplicaFacts(const std::string& address) {
+  ReplicaFacts facts;
+  facts.address = address;
+  const absl::StatusOr<HostPort> host_port = ParseHostPort(address, 0);
+  facts.resolved = host_port.status();
+  if (!host_port.ok()) return facts;
+  const absl::StatusOr<SocketAddress> to = Resolve(*host_port);
+  facts.resolved = to.status();
+  if (!to.ok()) return facts;
+  facts.datagram_bytes = PathDatagramBytes(*to);
+  facts.status = CallReplicaStatus(address);
+  facts.udp_rtt_us = ProbeUdp(*to);
+  return facts;
+}
+
+void JudgeReplicas(const VolumeConfig& config, absl::Span<const ReplicaFacts> replicas,
+                   Findings& findings) {
+  if (replicas.empty()) {
+    findings.Warn("replicas", "none are configured", "every sync call waits for the local disk");
+    return;
+  }
+  size_t good = 0;
+  std::map<uint64_t, std::string> by_incarnation;
+  for (const ReplicaFacts& replica : replicas) {
+    if (JudgeReplica(config, replica, findings)) ++good;
+    if (!replica.status.ok()) continue;
+    const auto [at, added] =
+        by_incarnation.try_emplace(replica.status->incarnation(), replica.address);
+    if (!added) {
+      findings.Fail(
+          "replicas",
+          absl::StrCat(at->second, " and ", replica.address, " are one and the same process"),
+          "its death would lose both copies: name different hosts");
+    }
+  }
+  const std::string detail = absl::StrFormat("%u of %u can serve; %u must hold a record", good,
+                                             replicas.size(), config.acks);
+  if (good < config.acks) {
+    findings.Fail("replicas", detail, "the volume would run in mode local");
+  } else if (good == config.acks && good < replicas.size()) {
+    findings.Warn("replicas", detail, "one more lost and the volume goes to mode local");
+  } else {
+    findings.Ok("replicas", detail);
+  }
+}
+
+}  // namespace salius::cli

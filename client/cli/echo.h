@@ -1,0 +1,82 @@
+// The floor under replication: m processes that answer every datagram with one as long as an
+// acknowledgement, and a client that sends a payload to all of them and waits for f answers.
+// Nothing that replicates a record to f of m machines over UDP can take less. Used by `salius
+// bench` and by the FUSE floor in tests/bench.
+//
+// Each server is a process of its own, because waking a process is a part of the cost. It dies with
+// the process that spawned it.
+//
+// Threads: EchoServers::Spawn forks, so call it before any thread is started. A QuorumPing belongs
+// to one thread.
+#pragma once
+
+#include <netinet/in.h>
+#include <sys/types.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "common/file.h"
+
+namespace salius::cli {
+
+// Length of an answer: an acknowledgement frame without ranges (88 bytes of header, 56 of payload).
+inline constexpr size_t kEchoAnswerBytes = 144;
+// Largest payload of one exchange: what fits one datagram on loopback beside the ping's own header.
+inline constexpr size_t kMaxPingBytes = 65000;
+
+// Binds a UDP socket to 127.0.0.1, any port; `address` gets it.
+absl::StatusOr<UniqueFd> BindLoopback(sockaddr_in* address);
+
+// Answers every datagram with its first bytes, kEchoAnswerBytes in all. Returns on an error only.
+absl::Status ServeEcho(int fd);
+
+class EchoServers {
+ public:
+  // Starts `count` servers on loopback and returns when they can receive.
+  static absl::StatusOr<EchoServers> Spawn(size_t count);
+
+  absl::Span<const sockaddr_in> addresses() const { return addresses_; }
+
+  EchoServers(EchoServers&& other) noexcept;
+  EchoServers& operator=(EchoServers&&) = delete;
+  ~EchoServers();  // kills them and waits for their end
+
+ private:
+  EchoServers() = default;
+  std::vector<sockaddr_in> addresses_;
+  std::vector<pid_t> children_;
+};
+
+class QuorumPing {
+ public:
+  // `acks` answers of the servers at `addresses` end an exchange. INVALID_ARGUMENT when there are
+  // not as many.
+  static absl::StatusOr<QuorumPing> Connect(absl::Span<const sockaddr_in> addresses, size_t acks);
+
+  // Sends `payload` (at most kMaxPingBytes) to every server; Finish waits for the answers of `acks`
+  // of them, sending again every 100 ms. DEADLINE_EXCEEDED after two seconds without.
+  absl::Status Start(absl::Span<const uint8_t> payload);
+  absl::Status Finish();
+  absl::Status Exchange(absl::Span<const uint8_t> payload);
+
+ private:
+  struct Header {
+    uint64_t number;  // of the exchange: a late answer to an earlier one does not count
+    uint64_t server;
+  };
+  absl::Status SendToUnanswered(absl::Span<const uint8_t> payload);
+
+  UniqueFd socket_;
+  std::vector<sockaddr_in> addresses_;
+  std::vector<bool> answered_;
+  absl::Span<const uint8_t> payload_;
+  size_t acks_ = 0;
+  uint64_t number_ = 0;
+};
+
+}  // namespace salius::cli

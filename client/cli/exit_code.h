@@ -1,0 +1,28 @@
+// What the exit code of `salius` says; one table for every subcommand, the man page and scripts.
+#pragma once
+
+#include "absl/status/status.h"
+
+namespace salius::cli {
+
+enum ExitCode : int {
+  kExitOk = 0,
+  kExitFailed = 1,       // doctor: a finding is FAIL. status: the volume has failed. Otherwise: any
+                         // error without a number of its own
+  kExitUsage = 2,        // an option or value that is not allowed
+  kExitNotFound = 3,     // no such directory, no volume there, no such volume mounted
+  kExitExists = 4,       // there is a volume already
+  kExitUnsuitable = 5,   // read-only, or a file system that cannot keep the guarantees
+  kExitNoSpace = 6,      // not enough space, or over a quota
+  kExitUnreachable = 7,  // a host does not resolve, a replica or a mount does not answer
+  kExitDamaged = 8,      // what is on disk cannot be trusted
+  kExitPermission = 9,   // needs root
+};
+
+// The exit code for an error; kExitOk for OK.
+ExitCode ExitCodeOf(const absl::Status& status);
+
+// Prints "salius COMMAND: message" to stderr unless `status` is OK; returns its exit code.
+int Report(const char* command, const absl::Status& status);
+
+}  // namespace salius::cli

@@ -1,0 +1,149 @@
+#include "client/cli/init.h"
+
+#include <cstdio>
+#include <map>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "client/cli/exit_code.h"
+#include "client/cli/options.h"
+#include "common/check.h"
+#include "common/limits.h"
+#include "common/net.h"
+#include "log/volume_config.h"
+
+namespace salius::cli {
+namespace {
+
+struct InitPlan {
+  std::string directory;
+  VolumeConfig config = DefaultVolumeConfig();
+  uint64_t acks = 0;  // 0: not given
+  uint64_t k = 0;
+  uint64_t datagram = 0;
+  bool local = false;
+};
+
+Options InitOptions(InitPlan& plan) {
+  VolumeConfig& config = plan.config;
+  plan.k = config.k;
+  Options options(
+      "init", "DIR",
+      "Makes the directory DIR, which must exist, a volume: its files stay where they are,\n"
+      "Salius's own go to DIR/.salius. Mount it with salius-mount afterwards, and change its\n"
+      "files through the mount only.");
+  options.List("replicas", "HOST:PORT,...", &config.replicas,
+               "the replicas; they need not run yet, but must resolve");
+  options.Number("acks", "F", &plan.acks, 1, UINT32_MAX,
+                 "how many of them must hold a record before it is durable\n"
+                 "(default: all of them)");
+  options.Switch("local", &plan.local, "no replicas: mode local only");
+  options.Micros("delta", "TIME", &config.delta_us, "link delay bound (50ms)");
+  options.Millis("tau", "TIME", &config.tau_ms,
+                 "longest time until a record is on this host's disk (30s)");
+  options.Number("k", "N", &plan.k, 2, 1000, "slack factor of tau (2)");
+  options.Bytes("log-max", "BYTES", &config.log_max_bytes,
+                "bytes not yet on this host's disk; every replica reserves\n"
+                "as much memory (64MiB)");
+  options.Bytes("stable-log", "BYTES", &config.stable_log_bytes,
+                "local log of last resort, preallocated; at least 1.25\n"
+                "times log-max and 1MiB (default: 1.5 times, and 1MiB)");
+  options.Bytes("bulk-limit", "BYTES", &config.bulk_limit_bytes,
+                "unsynced bytes of a file beyond which it goes past the log");
+  options.Text("multicast", "GROUP:PORT", &config.multicast,
+               "send records once, to this multicast group");
+  options.Number("datagram", "BYTES", &plan.datagram, 0, kDatagramPayloadLoopback,
+                 "UDP payload (default: what the route's MTU carries)");
+  options.Bytes("ballast", "BYTES", &config.ballast_bytes, "space held back for recovery");
+  options.Note(
+      "Exit codes: 0 made, 2 a value that is not allowed, 3 no such directory, 4 there is a "
+      "volume\n"
+      "already, 5 read-only or a file system that cannot keep the guarantees (FUSE, NFS),\n"
+      "6 not enough space, 7 a replica's name does not resolve, 9 no permission, 1 other errors.");
+  return options;
+}
+
+// Every replica must have an address, and one of its own: two names of one host fail together.
+absl::Status ResolveReplicas(const std::vector<std::string>& replicas) {
+  std::map<std::string, std::string> names_by_address;
+  for (const std::string& name : replicas) {
+    SALIUS_ASSIGN_OR_RETURN(const HostPort host_port, ParseHostPort(name, 0));
+    if (host_port.port == 0) {
+      return absl::InvalidArgumentError(absl::StrCat("replica ", name, " has no port"));
+    }
+    const absl::StatusOr<SocketAddress> address = Resolve(host_port);
+    if (!address.ok()) {
+      return absl::UnavailableError(
+          absl::StrCat("replica ", name, " does not resolve: ", address.status().message()));
+    }
+    const auto [at, added] = names_by_address.try_emplace(FormatSockaddr(*address), name);
+    if (!added) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("replicas ", at->second, " and ", name, " are the same: ", at->first));
+    }
+  }
+  return absl::OkStatus();
+}
+
+// Turns what was given into a config; what was not given follows from it.
+absl::Status CompletePlan(const Options& options, InitPlan& plan) {
+  VolumeConfig& config = plan.config;
+  if (config.replicas.empty() != plan.local) {
+    return absl::InvalidArgumentError("give --replicas HOST:PORT,... or --local, one of the two");
+  }
+  if (options.Given("acks")) {
+    config.acks = static_cast<uint32_t>(plan.acks);
+  } else {
+    config.acks = plan.local ? 1 : static_cast<uint32_t>(config.replicas.size());
+  }
+  if (!plan.local && config.acks > config.replicas.size()) {
+    return absl::InvalidArgumentError(absl::StrFormat("--acks %u is more than the %u replicas",
+                                                      config.acks, config.replicas.size()));
+  }
+  config.k = static_cast<uint32_t>(plan.k);
+  config.datagram_bytes = static_cast<uint32_t>(plan.datagram);
+  if (options.Given("log-max") && !options.Given("stable-log")) {
+    // As many as the defaults have for each other, and room for what the headers of entries take.
+    config.stable_log_bytes = config.log_max_bytes / 2 * 3 + (1 << 20);
+    config.stable_log_bytes = (config.stable_log_bytes + 4095) / 4096 * 4096;
+  }
+  SALIUS_RETURN_IF_ERROR(ValidateVolumeConfig(config));
+  return ResolveReplicas(config.replicas);
+}
+
+absl::Status Init(const Options& options, InitPlan& plan) {
+  SALIUS_RETURN_IF_ERROR(CompletePlan(options, plan));
+  SALIUS_RETURN_IF_ERROR(CreateVolume(plan.directory, plan.config));
+  const VolumeConfig& config = plan.config;
+  std::printf("volume %s made in %s\n", config.volume.ToString().c_str(), plan.directory.c_str());
+  if (plan.local) {
+    std::printf("no replicas: every synchronous write waits for this host's disk\n");
+  } else {
+    std::printf("durable with %u of %zu replicas; each reserves %llu bytes of memory for it\n",
+                config.acks, config.replicas.size(),
+                static_cast<unsigned long long>(config.log_max_bytes));
+  }
+  std::printf("next: salius doctor %s; salius-mount %s MOUNTPOINT\n", plan.directory.c_str(),
+              plan.directory.c_str());
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+int RunInit(absl::Span<const std::string> words) {
+  InitPlan plan;
+  Options options = InitOptions(plan);
+  if (const absl::Status parsed = options.Parse(words, 1, 1); !parsed.ok()) {
+    return Report("init", parsed);
+  }
+  if (options.help_wanted()) {
+    std::printf("%s", options.Help().c_str());
+    return kExitOk;
+  }
+  plan.directory = options.places()[0];
+  return Report("init", Init(options, plan));
+}
+
+}  // namespace salius::cli

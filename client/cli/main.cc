@@ -1,0 +1,56 @@
+// `salius`, the administrator's program: one subcommand per job, each with its own --help.
+#include <cstdio>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "client/cli/bench.h"
+#include "client/cli/doctor.h"
+#include "client/cli/exit_code.h"
+#include "client/cli/init.h"
+#include "client/cli/status.h"
+
+namespace {
+
+struct Command {
+  std::string_view name;
+  int (*run)(absl::Span<const std::string> words);
+  std::string_view about;
+};
+
+constexpr Command kCommands[] = {
+    {"init", salius::cli::RunInit, "make a directory a volume"},
+    {"status", salius::cli::RunStatus, "what a volume or a replica is doing"},
+    {"doctor", salius::cli::RunDoctor, "check host, directory and replicas"},
+    {"bench", salius::cli::RunBench, "measure synchronous writes beside their floors"},
+};
+
+void PrintUsage(std::FILE* out) {
+  std::fprintf(out, "usage: salius COMMAND [OPTION]... [ARGUMENT]...\n\n");
+  for (const Command& command : kCommands) {
+    std::fprintf(out, "  %-10s %s\n", std::string(command.name).c_str(),
+                 std::string(command.about).c_str());
+  }
+  std::fprintf(out, "\n`salius COMMAND --help` explains each, with its exit codes.\n");
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::vector<std::string> words(argv + 1, argv + argc);
+  if (words.empty()) {
+    PrintUsage(stderr);
+    return salius::cli::kExitUsage;
+  }
+  if (words[0] == "--help" || words[0] == "-h" || words[0] == "help") {
+    PrintUsage(stdout);
+    return salius::cli::kExitOk;
+  }
+  for (const Command& command : kCommands) {
+    if (words[0] == command.name) return command.run(absl::MakeConstSpan(words).subspan(1));
+  }
+  std::fprintf(stderr, "salius: there is no command \"%s\"\n", words[0].c_str());
+  PrintUsage(stderr);
+  return salius::cli::kExitUsage;
+}

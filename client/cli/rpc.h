@@ -1,0 +1,32 @@
+// The two remote calls of `salius`: the status of a replica, over TCP, and of a mounted volume,
+// over its unix socket. Each waits a few seconds at most.
+//
+// Threads: any; nothing is kept between calls.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/ids.h"
+#include "proto/control.pb.h"
+
+namespace salius::cli {
+
+// Where mounted volumes answer: one socket each, <uuid>.sock.
+inline constexpr char kRunDirectory[] = "/run/salius";
+
+// "/run/salius/<uuid>.sock".
+std::string SocketPathOf(const VolumeId& volume);
+
+// Replica.Status at "host:port". UNAVAILABLE or DEADLINE_EXCEEDED when it does not answer.
+absl::StatusOr<control::ReplicaStatusResponse> CallReplicaStatus(const std::string& host_port);
+
+// Primary.VolumeStatus at a socket. NOT_FOUND when there is none, UNAVAILABLE or DEADLINE_EXCEEDED
+// when nobody answers at it (the mount died).
+absl::StatusOr<control::VolumeStatusResponse> CallVolumeStatus(const std::string& socket_path);
+
+// The sockets there are, sorted; none when the directory is not there.
+std::vector<std::string> VolumeSockets(const std::string& run_directory);
+
+}  // namespace salius::cli

@@ -1,0 +1,34 @@
+// How a status is shown: as lines for people, and as JSON with the field names of
+// proto/control.proto.
+//
+// pure: no thread, lock, socket or clock.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "log/state_file.h"
+#include "log/volume_config.h"
+#include "proto/control.pb.h"
+
+namespace salius::cli {
+
+// What is known of a volume that is not mounted.
+struct OfflineStatus {
+  std::string backing;
+  VolumeConfig config;
+  VolumeState state;
+  std::string in_use_by;  // "pid N" when a process holds the volume's lock without answering
+};
+
+// "1.5 MiB"; whole numbers below 1 KiB.
+std::string FormatBytes(uint64_t bytes);
+
+std::string MountedText(const control::VolumeStatusResponse& status);
+std::string MountedJson(const control::VolumeStatusResponse& status);
+std::string OfflineText(const OfflineStatus& status);
+std::string OfflineJson(const OfflineStatus& status);
+std::string ReplicaText(const std::string& address, const control::ReplicaStatusResponse& status);
+std::string ReplicaJson(const std::string& address, const control::ReplicaStatusResponse& status);
+
+}  // namespace salius::cli

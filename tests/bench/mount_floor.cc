@@ -1,0 +1,271 @@
+// The floor under a synchronous write through a mount: a bare low-level FUSE handler that does for
+// every write what no file system with this job can leave out, and nothing else. One request from
+// the kernel (FOPEN_DIRECT_IO, so that O_SYNC costs one crossing), the data sent to m echo servers,
+// a pwrite of the buffered backing file while they work, f answers, the reply.
+//
+//   mount_floor [--replicas M] [--acks F] [--delay-us N] BACKING_DIR MOUNTPOINT
+//
+// A flat directory: files can be created, written, read, truncated and removed. Prints "ready" when
+// mounted; ends when unmounted or on SIGTERM. --delay-us puts a pause into every write: it shows
+// that the comparison built on this floor would notice one.
+//
+// Threads: one, so that a lone writer never pays for a hand-over. It is a floor for one writer.
+#define FUSE_USE_VERSION 312
+#include <fcntl.h>
+#include <fuse3/fuse_lowlevel.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "client/cli/echo.h"
+#include "common/file.h"
+
+namespace {
+
+using salius::cli::EchoServers;
+using salius::cli::QuorumPing;
+
+struct Floor {
+  int backing_fd = -1;
+  std::map<std::string, fuse_ino_t> numbers;  // of the names ever seen; never reused
+  std::map<fuse_ino_t, std::string> names;
+  std::optional<QuorumPing> ping;
+  long delay_ns = 0;
+};
+Floor* g_floor = nullptr;
+
+fuse_ino_t NumberOf(const std::string& name) {
+  const auto [at, added] = g_floor->numbers.try_emplace(name, g_floor->numbers.size() + 2);
+  if (added) g_floor->names[at->second] = name;
+  return at->second;
+}
+
+// Attributes of the root or of a file, by its number; false (errno set) when it is gone.
+bool StatOf(fuse_ino_t number, struct stat* attr) {
+  const char* const path = number == FUSE_ROOT_ID ? "." : g_floor->names.at(number).c_str();
+  if (fstatat(g_floor->backing_fd, path, attr, AT_SYMLINK_NOFOLLOW) != 0) return false;
+  attr->st_ino = number;
+  return true;
+}
+
+// False, errno set, when there is no such file.
+bool FillEntry(const char* name, fuse_entry_param* entry) {
+  *entry = {};
+  entry->ino = NumberOf(name);
+  entry->attr_timeout = 0;
+  return StatOf(entry->ino, &entry->attr);
+}
+
+void FloorLookup(fuse_req_t req, fuse_ino_t, const char* name) {
+  fuse_entry_param entry;
+  if (!FillEntry(name, &entry)) {
+    fuse_reply_err(req, errno);
+    return;
+  }
+  fuse_reply_entry(req, &entry);
+}
+
+void FloorGetattr(fuse_req_t req, fuse_ino_t number, fuse_file_info*) {
+  struct stat attr {};
+  if (!StatOf(number, &attr)) {
+    fuse_reply_err(req, errno);
+    return;
+  }
+  fuse_reply_attr(req, &attr, 0);
+}
+
+void FloorSetattr(fuse_req_t req, fuse_ino_t number, struct stat* want, int mask,
+                  fuse_file_info* info) {
+  if ((mask & FUSE_SET_ATTR_SIZE) != 0) {
+    if (info == nullptr || ftruncate(static_cast<int>(info->fh), want->st_size) != 0) {
+      fuse_reply_err(req, info == nullptr ? EBADF : errno);
+      return;
+    }
+  }
+  FloorGetattr(req, number, info);
+}
+
+// Opens the backing file buffered: what makes it durable here are the echo servers' answers.
+bool OpenBacking(const char* name, int flags, mode_t mode, fuse_file_info* info) {
+  const int own_flags = (flags & O_TRUNC) | O_RDWR | O_CLOEXEC;
+  const int fd = openat(g_floor->backing_fd, name, own_flags | (flags & O_CREAT), mode);
+  if (fd < 0) return false;
+  info->fh = static_cast<uint64_t>(fd);
+  info->direct_io = 1;
+  return true;
+}
+
+void FloorOpen(fuse_req_t req, fuse_ino_t number, fuse_file_info* info) {
+  if (number == FUSE_ROOT_ID ||
+      !OpenBacking(g_floor->names.at(number).c_str(), info->flags & O_TRUNC, 0, info)) {
+    fuse_reply_err(req, number == FUSE_ROOT_ID ? EISDIR : errno);
+    return;
+  }
+  fuse_reply_open(req, info);
+}
+
+void FloorCreate(fuse_req_t req, fuse_ino_t, const char* name, mode_t mode, fuse_file_info* info) {
+  fuse_entry_param entry;
+  if (!OpenBacking(name, info->flags | O_CREAT, mode, info) || !FillEntry(name, &entry)) {
+    fuse_reply_err(req, errno);
+    return;
+  }
+  fuse_reply_create(req, &entry, info);
+}
+
+void FloorUnlink(fuse_req_t req, fuse_ino_t, const char* name) {
+  fuse_reply_err(req, unlinkat(g_floor->backing_fd, name, 0) == 0 ? 0 : errno);
+}
+
+void FloorRelease(fuse_req_t req, fuse_ino_t, fuse_file_info* info) {
+  fuse_reply_err(req, close(static_cast<int>(info->fh)) == 0 ? 0 : errno);
+}
+
+void FloorRead(fuse_req_t req, fuse_ino_t, size_t size, off_t offset, fuse_file_info* info) {
+  std::vector<char> data(size);
+  const ssize_t got = pread(static_cast<int>(info->fh), data.data(), size, offset);
+  if (got < 0) {
+    fuse_reply_err(req, errno);
+    return;
+  }
+  fuse_reply_buf(req, data.data(), static_cast<size_t>(got));
+}
+
+void FloorWrite(fuse_req_t req, fuse_ino_t, const char* data, size_t size, off_t offset,
+                fuse_file_info* info) {
+  const auto* const bytes = reinterpret_cast<const uint8_t*>(data);
+  const size_t pinged = std::min(size, salius::cli::kMaxPingBytes);
+  absl::Status status;
+  if (g_floor->ping.has_value()) status = g_floor->ping->Start({bytes, pinged});
+  const ssize_t written = pwrite(static_cast<int>(info->fh), data, size, offset);
+  const int write_errno = written < 0 ? errno : 0;
+  if (status.ok() && g_floor->ping.has_value()) status = g_floor->ping->Finish();
+  if (g_floor->delay_ns > 0) {
+    const timespec pause{.tv_sec = g_floor->delay_ns / 1'000'000'000,
+                         .tv_nsec = g_floor->delay_ns % 1'000'000'000};
+    clock_nanosleep(CLOCK_MONOTONIC, 0, &pause, nullptr);
+  }
+  if (!status.ok() || written < 0) {
+    fuse_reply_err(req, written < 0 ? write_errno : EIO);
+    return;
+  }
+  fuse_reply_write(req, static_cast<size_t>(written));
+}
+
+void FloorFsync(fuse_req_t req, fuse_ino_t, int, fuse_file_info*) { fuse_reply_err(req, 0); }
+
+struct Arguments {
+  size_t replicas = 2;
+  size_t acks = 2;
+  long delay_us = 0;
+  std::string backing, mountpoint;
+};
+
+std::optional<Arguments> ParseArguments(int argc, char** argv) {
+  Arguments arguments;
+  std::vector<std::string> places;
+  for (int i = 1; i < argc; ++i) {
+    const std::string word = argv[i];
+    const char* const value = i + 1 < argc ? argv[i + 1] : "";
+    bool known = true;
+    if (word == "--replicas") {
+      known = absl::SimpleAtoi(value, &arguments.replicas);
+    } else if (word == "--acks") {
+      known = absl::SimpleAtoi(value, &arguments.acks);
+    } else if (word == "--delay-us") {
+      known = absl::SimpleAtoi(value, &arguments.delay_us) && arguments.delay_us >= 0;
+    } else {
+      places.push_back(word);
+      continue;
+    }
+    if (!known) return std::nullopt;
+    ++i;
+  }
+  if (places.size() != 2 || places[0].starts_with("-") || places[1].starts_with("-")) {
+    return std::nullopt;
+  }
+  arguments.backing = places[0];
+  arguments.mountpoint = places[1];
+  return arguments;
+}
+
+fuse_lowlevel_ops Operations() {
+  fuse_lowlevel_ops ops{};
+  ops.lookup = FloorLookup;
+  ops.getattr = FloorGetattr;
+  ops.setattr = FloorSetattr;
+  ops.open = FloorOpen;
+  ops.create = FloorCreate;
+  ops.unlink = FloorUnlink;
+  ops.release = FloorRelease;
+  ops.read = FloorRead;
+  ops.write = FloorWrite;
+  ops.fsync = FloorFsync;
+  return ops;
+}
+
+int Serve(const std::string& mountpoint) {
+  std::string program = "mount_floor", option = "-o", value = "fsname=mount_floor";
+  char* words[] = {program.data(), option.data(), value.data(), nullptr};
+  fuse_args args = FUSE_ARGS_INIT(3, words);
+  const fuse_lowlevel_ops ops = Operations();
+  fuse_session* const session = fuse_session_new(&args, &ops, sizeof(ops), nullptr);
+  if (session == nullptr) return EXIT_FAILURE;
+  int result = EXIT_FAILURE;
+  if (fuse_set_signal_handlers(session) == 0) {
+    if (fuse_session_mount(session, mountpoint.c_str()) == 0) {
+      std::puts("ready");
+      std::fflush(stdout);
+      result = fuse_session_loop(session) >= 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+      fuse_session_unmount(session);
+    }
+    fuse_remove_signal_handlers(session);
+  }
+  fuse_session_destroy(session);
+  fuse_opt_free_args(&args);
+  return result;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::optional<Arguments> arguments = ParseArguments(argc, argv);
+  if (!arguments.has_value()) {
+    std::fprintf(stderr,
+                 "usage: mount_floor [--replicas M] [--acks F] [--delay-us N] BACKING_DIR "
+                 "MOUNTPOINT\n");
+    return 2;
+  }
+  Floor floor;
+  g_floor = &floor;
+  floor.delay_ns = arguments->delay_us * 1000;
+  floor.backing_fd = open(arguments->backing.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (floor.backing_fd < 0) {
+    std::perror(arguments->backing.c_str());
+    return EXIT_FAILURE;
+  }
+  absl::StatusOr<EchoServers> servers = EchoServers::Spawn(arguments->replicas);
+  if (!servers.ok()) {
+    std::fprintf(stderr, "mount_floor: %s\n", servers.status().ToString().c_str());
+    return EXIT_FAILURE;
+  }
+  if (arguments->replicas > 0) {
+    absl::StatusOr<QuorumPing> ping = QuorumPing::Connect(servers->addresses(), arguments->acks);
+    if (!ping.ok()) {
+      std::fprintf(stderr, "mount_floor: %s\n", ping.status().ToString().c_str());
+      return EXIT_FAILURE;
+    }
+    floor.ping = *std::move(ping);
+  }
+  return Serve(arguments->mountpoint);
+}
