@@ -72,9 +72,10 @@ struct Sink {
 
   const bool journal;
   spdlog::logger logger;
+  Sink* previous = nullptr;
 };
 
-// Replaced by InitLogging(); old ones stay, since another thread may be writing through them.
+// Replaced by InitLogging(). Old ones stay, chained, since another thread may be writing through them.
 std::atomic<Sink*> g_sink{nullptr};
 
 Sink& CurrentSink() {
@@ -102,7 +103,9 @@ void Write(LogLevel level, fmt::string_view format, fmt::format_args args) {
 absl::Status InitLogging(std::string_view name, std::string_view level) {
   for (size_t i = 0; i < kLevelNames.size(); ++i) {
     if (kLevelNames[i] != level) continue;
-    g_sink.store(new Sink(std::string(name)), std::memory_order_release);
+    auto* const sink = new Sink(std::string(name));
+    sink->previous = g_sink.load(std::memory_order_acquire);
+    g_sink.store(sink, std::memory_order_release);
     log_internal::g_level.store(static_cast<int>(i), std::memory_order_relaxed);
     return absl::OkStatus();
   }

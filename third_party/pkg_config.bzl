@@ -38,7 +38,10 @@ def _impl(ctx):
             "    name = {},".format(repr(target)),
             "    defines = {},".format(repr(_unique(defines))),
             "    linkopts = {},".format(repr(as_needed + _unique(linkopts))),
-            "    deps = {},".format(repr(deps)),
+            "    deps = {} + select({{".format(repr(deps)),
+            "        \"@salius//:tsan\": {},".format(repr(ctx.attr.tsan_deps)),
+            "        \"//conditions:default\": [],",
+            "    }),",
             ")",
             "",
         ]
@@ -49,6 +52,8 @@ pkg_config = repository_rule(
     attrs = {
         # Target name to its parts: a pkg-config module, "-lname", "-DNAME=value", or a label to depend on.
         "targets": attr.string_list_dict(mandatory = True),
+        # What every target depends on besides, under --config=tsan.
+        "tsan_deps": attr.string_list(),
     },
     doc = "Makes cc_library targets from pkg-config modules and plain link options.",
     local = True,

@@ -14,10 +14,14 @@ _ABSL_MODULES = [
 
 def salius_system_libs():
     """Declares @absl, @spdlog and so on; names of targets are in third_party/README.md."""
-    pkg_config(name = "absl", targets = {
-        # absl/debugging's failure handler has a module name that does not follow its header.
-        "absl": _ABSL_MODULES + ["-labsl_failure_signal_handler"],
-    })
+    pkg_config(
+        name = "absl",
+        targets = {
+            # absl/debugging's failure handler has a module name that does not follow its header.
+            "absl": _ABSL_MODULES + ["-labsl_failure_signal_handler"],
+        },
+        tsan_deps = ["@salius//third_party/absl_tsan"],
+    )
     pkg_config(name = "benchmark", targets = {
         "benchmark": ["benchmark"],
         "benchmark_main": [":benchmark", "-lbenchmark_main"],
