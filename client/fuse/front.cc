@@ -1,0 +1,112 @@
+#include "client/fuse/front.h"
+
+#include <cerrno>
+#include <vector>
+
+#include "common/check.h"
+#include "common/file.h"
+#include "common/log.h"
+
+namespace salius {
+
+Front::FrontMetrics::FrontMetrics()
+    : read_bytes(GetCounter("salius_fuse_read_bytes_total", "Bytes read through the mount.")),
+      written_bytes(GetCounter("salius_fuse_written_bytes_total", "Bytes written through the mount.")),
+      sync_writes(GetCounter("salius_fuse_sync_writes_total", "Writes that waited to be durable.")),
+      errors(GetCounter("salius_fuse_io_errors_total", "Requests answered with an input/output error.")),
+      sync_write_seconds(GetHistogram("salius_fuse_sync_write_seconds",
+                                      "Time in the daemon of a write that waited to be durable.",
+                                      LatencyBounds())),
+      fsync_seconds(GetHistogram("salius_fuse_fsync_seconds", "Time in the daemon of an fsync.",
+                                 LatencyBounds())) {}
+
+Front::Front(Volume& volume) : volume_(volume) {}
+
+Front::~Front() {
+  absl::MutexLock lock(&mutex_);
+  SALIUS_CHECK(handles_.empty(), "open handles left behind");
+}
+
+const fuse_lowlevel_ops& Front::Ops() {
+  static const fuse_lowlevel_ops ops = [] {
+    fuse_lowlevel_ops table{};
+    AddNameOps(&table);
+    AddFileOps(&table);
+    AddAttrOps(&table);
+    AddDirOps(&table);
+    return table;
+  }();
+  return ops;
+}
+
+void Front::SetNegotiated(uint64_t init_flags) {
+  map_direct_.store((init_flags & kInitDirectIoAllowMmap) != 0);
+  setxattr_ext_.store((init_flags & FUSE_SETXATTR_EXT) != 0);
+}
+
+Node& Front::node(uint64_t nodeid) {
+  return nodeid == FUSE_ROOT_ID ? *volume_.root() : *reinterpret_cast<Node*>(nodeid);
+}
+
+uint64_t Front::NodeId(const Node& node) const {
+  return &node == volume_.root() ? uint64_t{FUSE_ROOT_ID} : reinterpret_cast<uint64_t>(&node);
+}
+
+fuse_entry_param Front::ToEntry(const Entry& entry) const {
+  fuse_entry_param param{};
+  param.ino = NodeId(*entry.node);
+  param.attr = entry.attr;
+  param.attr_timeout = kCacheSeconds;
+  param.entry_timeout = kCacheSeconds;
+  return param;
+}
+
+fuse_entry_out Front::ToEntryOut(const Entry& entry) const {
+  fuse_entry_out out{};
+  out.nodeid = NodeId(*entry.node);
+  out.entry_valid = static_cast<uint64_t>(kCacheSeconds);
+  out.attr_valid = static_cast<uint64_t>(kCacheSeconds);
+  out.attr = ToFuseAttr(entry.attr);
+  return out;
+}
+
+uint64_t Front::KeepHandle(Handle* handle) {
+  const uint64_t fh = reinterpret_cast<uint64_t>(handle);
+  absl::MutexLock lock(&mutex_);
+  handles_.insert(fh);
+  return fh;
+}
+
+void Front::DropHandle(uint64_t fh) {
+  {
+    absl::MutexLock lock(&mutex_);
+    SALIUS_CHECK(handles_.erase(fh) == 1, "released twice");
+  }
+  volume_.Release(&handle(fh));
+}
+
+void Front::ReleaseAll() {
+  std::vector<uint64_t> left;
+  {
+    absl::MutexLock lock(&mutex_);
+    left.assign(handles_.begin(), handles_.end());
+    handles_.clear();
+  }
+  for (const uint64_t fh : left) volume_.Release(&handle(fh));
+}
+
+int Front::Errno(const absl::Status& status) {
+  const int err = StatusErrno(status);
+  if (err == EIO) {
+    metrics_.errors.Increment();
+    SLOG_ERROR("request failed: {}", status.ToString());
+  }
+  return err;
+}
+
+Caller CallerOf(fuse_req_t req) {
+  const fuse_ctx* context = fuse_req_ctx(req);
+  return {.uid = context->uid, .gid = context->gid, .umask = context->umask};
+}
+
+}  // namespace salius

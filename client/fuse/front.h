@@ -1,0 +1,125 @@
+// The FUSE front: every kernel request becomes one call of client/engine/volume.h, its result one answer.
+// There is no logic of files here; what is here is the kernel's side of things:
+//
+// - Coherency. One kernel is the only user, so names and attributes are cached for as long as the kernel
+//   likes; it drops them itself when an operation of its own changes them. The write-back cache is never
+//   used (it would lose O_SYNC and the order of writes). Whether an inode is cached at all: open_state.h.
+// - Appends. The kernel computes the offset under the inode's lock, for O_APPEND and RWF_APPEND alike, and
+//   honours RWF_NOAPPEND, which we cannot see; so its offset is taken as it is.
+// - Privileges. We negotiate HANDLE_KILLPRIV_V2, because without it the kernel asks for
+//   security.capability before every single write. So suid, sgid and capabilities are taken away here.
+// - Locks (flock, fcntl) and interrupts are refused on purpose: the kernel then keeps locks by itself, and
+//   a blocked lock holds no worker.
+//
+// Operations that libfuse 3.14 decodes in full go through its low-level table (Ops); those of which it drops
+// a part (OPEN, CREATE, WRITE, SETATTR, SETXATTR), or that it does not know (TMPFILE), are taken before it
+// (HandleRaw).
+//
+// Threads: every method may be called by any worker; the volume does the locking. Only the set of open
+// handles is kept here, under a lock of its own that nothing else is taken under.
+#pragma once
+
+#define FUSE_USE_VERSION 314
+#include <fuse3/fuse_lowlevel.h>
+
+#include <atomic>
+#include <cstdint>
+#include <string>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_set.h"
+#include "absl/synchronization/mutex.h"
+#include "client/engine/volume.h"
+#include "client/fuse/open_state.h"
+#include "client/fuse/raw_request.h"
+#include "common/metrics.h"
+
+namespace salius {
+
+class Front {
+ public:
+  // `volume` must outlive the front.
+  explicit Front(Volume& volume);
+  // CHECKs that ReleaseAll was called, if anything was open.
+  ~Front();
+  Front(const Front&) = delete;
+  Front& operator=(const Front&) = delete;
+
+  // The table for fuse_session_new; its user data is a Front*.
+  static const fuse_lowlevel_ops& Ops();
+
+  // Answers the request if it is one of those that libfuse does not decode in full. False: not ours.
+  bool HandleRaw(const RawRequest& request);
+
+  // Tells what was negotiated with the kernel; called once, before the first request.
+  void SetNegotiated(uint64_t init_flags);
+  // Where attribute invalidations go; called once, before the first request.
+  void SetSession(fuse_session* session) { session_ = session; }
+
+  // Releases what the kernel did not (it drops RELEASE messages when a connection ends). After it no
+  // request may come any more.
+  void ReleaseAll();
+
+  // --- for the operations (front_*.cc) ---------------------------------------------------------------
+  Volume& volume() { return volume_; }
+  Node& node(uint64_t nodeid);
+  uint64_t NodeId(const Node& node) const;
+  static Handle& handle(uint64_t fh) { return *reinterpret_cast<Handle*>(fh); }
+
+  fuse_entry_param ToEntry(const Entry& entry) const;
+  // Keeps `handle` in the set of open ones; DropHandle releases it.
+  uint64_t KeepHandle(Handle* handle);
+  void DropHandle(uint64_t fh);
+
+  struct FrontMetrics {
+    FrontMetrics();
+    Counter& read_bytes;
+    Counter& written_bytes;
+    Counter& sync_writes;
+    Counter& errors;
+    Histogram& sync_write_seconds;
+    Histogram& fsync_seconds;
+  };
+  FrontMetrics& metrics() { return metrics_; }
+  // Counts and logs what only a failing volume gives (EIO and the like), then returns the errno.
+  int Errno(const absl::Status& status);
+
+ private:
+  void RawOpen(const RawRequest& request);
+  void RawCreate(const RawRequest& request);   // CREATE and TMPFILE
+  void RawWrite(const RawRequest& request);
+  void RawSetAttr(const RawRequest& request);
+  void RawSetXattr(const RawRequest& request);
+
+  // Takes suid, sgid (if group executable) and file capabilities away, as the VFS does when the file is
+  // written, truncated or given away. `mode_bits` false: capabilities only (the writer may keep the bits).
+  absl::Status KillPrivileges(Node& node, bool mode_bits);
+  fuse_entry_out ToEntryOut(const Entry& entry) const;
+  uint32_t GrantOpen(Node& node, int flags);
+
+  Volume& volume_;
+  fuse_session* session_ = nullptr;
+  std::atomic<bool> map_direct_{false};    // FUSE_DIRECT_IO_ALLOW_MMAP was negotiated
+  std::atomic<bool> setxattr_ext_{false};  // SETXATTR has its long form
+  FrontMetrics metrics_;
+
+  absl::Mutex mutex_;
+  absl::flat_hash_set<uint64_t> handles_ ABSL_GUARDED_BY(mutex_);
+};
+
+// Time-outs of names and attributes in the kernel's cache, in seconds: a day stands for "for ever", since
+// nobody but this kernel changes a volume in use.
+inline constexpr double kCacheSeconds = 86400;
+
+// The tables of operations, by file.
+void AddNameOps(fuse_lowlevel_ops* ops);
+void AddFileOps(fuse_lowlevel_ops* ops);
+void AddAttrOps(fuse_lowlevel_ops* ops);
+void AddDirOps(fuse_lowlevel_ops* ops);
+
+// The front of a request that libfuse decoded.
+inline Front& FrontOf(fuse_req_t req) { return *static_cast<Front*>(fuse_req_userdata(req)); }
+// Who asks, as libfuse says.
+Caller CallerOf(fuse_req_t req);
+
+}  // namespace salius

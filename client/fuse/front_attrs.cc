@@ -1,0 +1,205 @@
+// Attributes, extended attributes, and the file system's own.
+#include <sys/xattr.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "client/fuse/front.h"
+#include "common/check.h"
+#include "common/file.h"
+
+namespace salius {
+namespace {
+
+constexpr char kCapabilityXattr[] = "security.capability";
+constexpr char kAccessAclXattr[] = "system.posix_acl_access";
+
+void GetAttr(fuse_req_t req, fuse_ino_t ino, fuse_file_info*) noexcept {
+  Front& front = FrontOf(req);
+  const absl::StatusOr<struct stat> attr = front.volume().GetAttr(front.node(ino));
+  if (attr.ok()) {
+    fuse_reply_attr(req, &*attr, kCacheSeconds);
+  } else {
+    fuse_reply_err(req, front.Errno(attr.status()));
+  }
+}
+
+// Answers a request for `value` into `size` bytes; size 0 asks how long it is.
+void ReplyXattr(fuse_req_t req, std::string_view value, size_t size) {
+  if (size == 0) {
+    fuse_reply_xattr(req, value.size());
+  } else if (value.size() > size) {
+    fuse_reply_err(req, ERANGE);
+  } else {
+    fuse_reply_buf(req, value.data(), value.size());
+  }
+}
+
+void GetXattr(fuse_req_t req, fuse_ino_t ino, const char* name, size_t size) noexcept {
+  Front& front = FrontOf(req);
+  const absl::StatusOr<std::string> value = front.volume().GetXattr(front.node(ino), name);
+  if (value.ok()) {
+    ReplyXattr(req, *value, size);
+  } else {
+    fuse_reply_err(req, front.Errno(value.status()));
+  }
+}
+
+void ListXattr(fuse_req_t req, fuse_ino_t ino, size_t size) noexcept {
+  Front& front = FrontOf(req);
+  const absl::StatusOr<std::vector<std::string>> names = front.volume().ListXattr(front.node(ino));
+  if (!names.ok()) {
+    fuse_reply_err(req, front.Errno(names.status()));
+    return;
+  }
+  std::string list;
+  for (const std::string& name : *names) list.append(name.c_str(), name.size() + 1);
+  ReplyXattr(req, list, size);
+}
+
+void RemoveXattr(fuse_req_t req, fuse_ino_t ino, const char* name) noexcept {
+  Front& front = FrontOf(req);
+  const absl::Status status = front.volume().RemoveXattr(front.node(ino), name);
+  fuse_reply_err(req, status.ok() ? 0 : front.Errno(status));
+}
+
+void StatFs(fuse_req_t req, fuse_ino_t) noexcept {
+  Front& front = FrontOf(req);
+  const absl::StatusOr<struct statvfs> fs = front.volume().StatFs();
+  if (fs.ok()) {
+    fuse_reply_statfs(req, &*fs);
+  } else {
+    fuse_reply_err(req, front.Errno(fs.status()));
+  }
+}
+
+// The fields of a SETATTR request, in the volume's terms.
+uint32_t WantedAttrs(const fuse_setattr_in& in, struct stat* want) {
+  uint32_t mask = 0;
+  if ((in.valid & FATTR_MODE) != 0) {
+    mask |= kSetMode;
+    want->st_mode = in.mode;
+  }
+  if ((in.valid & FATTR_UID) != 0) {
+    mask |= kSetUid;
+    want->st_uid = in.uid;
+  }
+  if ((in.valid & FATTR_GID) != 0) {
+    mask |= kSetGid;
+    want->st_gid = in.gid;
+  }
+  if ((in.valid & FATTR_SIZE) != 0) {
+    mask |= kSetSize;
+    want->st_size = static_cast<off_t>(in.size);
+  }
+  if ((in.valid & FATTR_ATIME) != 0) {
+    mask |= (in.valid & FATTR_ATIME_NOW) != 0 ? kSetAtimeNow : kSetAtime;
+    want->st_atim = {static_cast<time_t>(in.atime), static_cast<long>(in.atimensec)};
+  }
+  if ((in.valid & FATTR_MTIME) != 0) {
+    mask |= (in.valid & FATTR_MTIME_NOW) != 0 ? kSetMtimeNow : kSetMtime;
+    want->st_mtim = {static_cast<time_t>(in.mtime), static_cast<long>(in.mtimensec)};
+  }
+  return mask;
+}
+
+}  // namespace
+
+absl::Status Front::KillPrivileges(Node& node, bool mode_bits) {
+  OpenState state(Volume::FrontWord(node));
+  if (state.known_unprivileged()) return absl::OkStatus();
+  const absl::StatusOr<struct stat> attr = volume_.GetAttr(node);
+  if (!attr.ok()) return attr.status();
+  if (!S_ISREG(attr->st_mode)) return absl::OkStatus();
+
+  mode_t lost = attr->st_mode & S_ISUID;
+  if ((attr->st_mode & S_IXGRP) != 0) lost |= attr->st_mode & S_ISGID;
+  bool changed = false;
+  if (lost != 0 && mode_bits) {
+    struct stat want{};
+    want.st_mode = attr->st_mode & 07777 & ~lost;
+    SALIUS_RETURN_IF_ERROR(volume_.SetAttr(node, kSetMode, want).status());
+    changed = true;
+  }
+  const absl::StatusOr<std::string> capability = volume_.GetXattr(node, kCapabilityXattr);
+  if (capability.ok()) {
+    SALIUS_RETURN_IF_ERROR(volume_.RemoveXattr(node, kCapabilityXattr));
+    changed = true;
+  } else if (const int err = StatusErrno(capability.status()); err != ENODATA && err != EOPNOTSUPP) {
+    return capability.status();
+  }
+  // After a write the kernel asks again for times and size only; it must not run a file as its owner by a
+  // mode it remembers.
+  if (changed && session_ != nullptr) {
+    fuse_lowlevel_notify_inval_inode(session_, NodeId(node), -1, 0);
+  }
+  if (lost == 0 || mode_bits) state.NoteUnprivileged();
+  return absl::OkStatus();
+}
+
+void Front::RawSetAttr(const RawRequest& request) {
+  const auto* in = request.args<fuse_setattr_in>();
+  if (in == nullptr) {
+    request.ReplyError(EIO);
+    return;
+  }
+  Node& target = node(request.header().nodeid);
+  struct stat want{};
+  const uint32_t mask = WantedAttrs(*in, &want);
+  OpenState state(Volume::FrontWord(target));
+  if ((mask & kSetMode) != 0) state.ForgetPrivileges();
+  if ((mask & (kSetUid | kSetGid | kSetSize)) != 0) {
+    const absl::Status killed = KillPrivileges(target, (in->valid & FATTR_KILL_SUIDGID) != 0);
+    if (!killed.ok()) {
+      request.ReplyError(Errno(killed));
+      return;
+    }
+  }
+  const absl::StatusOr<struct stat> attr =
+      mask == 0 ? volume_.GetAttr(target) : volume_.SetAttr(target, mask, want);
+  if ((mask & kSetMode) != 0) state.ForgetPrivileges();
+  if (!attr.ok()) {
+    request.ReplyError(Errno(attr.status()));
+    return;
+  }
+  fuse_attr_out out{};
+  out.attr_valid = static_cast<uint64_t>(kCacheSeconds);
+  out.attr = ToFuseAttr(*attr);
+  request.ReplyStruct(out);
+}
+
+void Front::RawSetXattr(const RawRequest& request) {
+  const bool ext = setxattr_ext_.load(std::memory_order_relaxed);
+  const size_t fixed = ext ? sizeof(fuse_setxattr_in) : size_t{FUSE_COMPAT_SETXATTR_IN_SIZE};
+  const std::optional<std::string_view> name = request.name(fixed);
+  if (!name.has_value()) {
+    request.ReplyError(EIO);
+    return;
+  }
+  fuse_setxattr_in in{};
+  std::memcpy(&in, request.rest(0).data(), fixed);
+  const absl::Span<const uint8_t> value = request.rest(fixed + name->size() + 1);
+  if (value.size() < in.size) {
+    request.ReplyError(EIO);
+    return;
+  }
+  Node& target = node(request.header().nodeid);
+  const std::string key(*name);
+  const absl::Status status = volume_.SetXattr(
+      target, key, {reinterpret_cast<const char*>(value.data()), in.size}, static_cast<int>(in.flags),
+      (in.setxattr_flags & FUSE_SETXATTR_ACL_KILL_SGID) != 0);
+  if (key == kCapabilityXattr || key == kAccessAclXattr) {
+    OpenState(Volume::FrontWord(target)).ForgetPrivileges();
+  }
+  request.ReplyError(status.ok() ? 0 : Errno(status));
+}
+
+void AddAttrOps(fuse_lowlevel_ops* ops) {
+  ops->getattr = GetAttr;
+  ops->getxattr = GetXattr;
+  ops->listxattr = ListXattr;
+  ops->removexattr = RemoveXattr;
+  ops->statfs = StatFs;
+}
+
+}  // namespace salius

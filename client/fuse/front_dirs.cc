@@ -1,0 +1,128 @@
+// Directories: open, read (plain and with attributes), sync.
+#include <cerrno>
+#include <vector>
+
+#include "client/fuse/front.h"
+
+namespace salius {
+namespace {
+
+void OpenDir(fuse_req_t req, fuse_ino_t ino, fuse_file_info* fi) noexcept {
+  Front& front = FrontOf(req);
+  const absl::StatusOr<Handle*> handle = front.volume().OpenDir(front.node(ino));
+  if (!handle.ok()) {
+    fuse_reply_err(req, front.Errno(handle.status()));
+    return;
+  }
+  fi->fh = front.KeepHandle(*handle);
+  if (fuse_reply_open(req, fi) != 0) front.DropHandle(fi->fh);
+}
+
+void ReleaseDir(fuse_req_t req, fuse_ino_t, fuse_file_info* fi) noexcept {
+  FrontOf(req).DropHandle(fi->fh);
+  fuse_reply_err(req, 0);
+}
+
+bool IsDots(const std::string& name) { return name == "." || name == ".."; }
+
+// What of a listing fits into one answer. With attributes every entry but the dots costs a lookup, which
+// the kernel then owns; one that vanished meanwhile is given without attributes.
+struct Listing {
+  Listing(fuse_req_t r, Front& f, Node& d, size_t bytes, bool with_attributes)
+      : req(r), front(f), dir(d), buffer(bytes), plus(with_attributes) {}
+
+  fuse_req_t req;
+  Front& front;
+  Node& dir;
+  std::vector<char> buffer;
+  bool plus;
+  size_t used = 0;
+  std::vector<Node*> looked_up;
+
+  bool Add(const DirEntry& entry) { return plus ? AddPlus(entry) : AddPlain(entry); }
+
+  bool AddPlain(const DirEntry& entry) {
+    struct stat attr{};
+    attr.st_ino = entry.ino;
+    attr.st_mode = entry.type;
+    const size_t need = fuse_add_direntry(req, buffer.data() + used, buffer.size() - used,
+                                          entry.name.c_str(), &attr,
+                                          static_cast<off_t>(entry.next_offset));
+    if (need > buffer.size() - used) return false;
+    used += need;
+    return true;
+  }
+
+  bool AddPlus(const DirEntry& entry) {
+    const size_t need =
+        fuse_add_direntry_plus(req, nullptr, 0, entry.name.c_str(), nullptr, 0);
+    if (need > buffer.size() - used) return false;
+    fuse_entry_param param{};
+    param.attr.st_ino = entry.ino;
+    param.attr.st_mode = entry.type;
+    if (!IsDots(entry.name)) {
+      const absl::StatusOr<Entry> found = front.volume().Lookup(dir, entry.name);
+      if (found.ok()) {
+        param = front.ToEntry(*found);
+        looked_up.push_back(found->node);
+      }
+    }
+    used += fuse_add_direntry_plus(req, buffer.data() + used, buffer.size() - used,
+                                   entry.name.c_str(), &param,
+                                   static_cast<off_t>(entry.next_offset));
+    return true;
+  }
+};
+
+void List(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset, uint64_t fh, bool plus) {
+  Front& front = FrontOf(req);
+  Listing listing(req, front, front.node(ino), size, plus);
+  // Names first, look-ups after: the volume may hold the directory while it lists.
+  std::vector<DirEntry> entries;
+  size_t bytes = 0;
+  const absl::Status status = front.volume().ReadDir(
+      Front::handle(fh), static_cast<uint64_t>(offset), [&](const DirEntry& entry) {
+        bytes += plus ? fuse_add_direntry_plus(req, nullptr, 0, entry.name.c_str(), nullptr, 0)
+                      : fuse_add_direntry(req, nullptr, 0, entry.name.c_str(), nullptr, 0);
+        if (bytes > size) return false;
+        entries.push_back(entry);
+        return true;
+      });
+  if (!status.ok()) {
+    fuse_reply_err(req, front.Errno(status));
+    return;
+  }
+  for (const DirEntry& entry : entries) {
+    if (!listing.Add(entry)) break;
+  }
+  if (fuse_reply_buf(req, listing.buffer.data(), listing.used) != 0) {
+    for (Node* node : listing.looked_up) front.volume().Forget(*node, 1);
+  }
+}
+
+void ReadDir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset, fuse_file_info* fi) noexcept {
+  List(req, ino, size, offset, fi->fh, false);
+}
+
+void ReadDirPlus(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset,
+                 fuse_file_info* fi) noexcept {
+  List(req, ino, size, offset, fi->fh, true);
+}
+
+void FsyncDir(fuse_req_t req, fuse_ino_t, int, fuse_file_info* fi) noexcept {
+  Front& front = FrontOf(req);
+  const absl::Status status = front.volume().FsyncDir(Front::handle(fi->fh));
+  fuse_reply_err(req, status.ok() ? 0 : front.Errno(status));
+}
+
+}  // namespace
+
+void AddDirOps(fuse_lowlevel_ops* ops) {
+  ops->opendir = OpenDir;
+  ops->releasedir = ReleaseDir;
+  ops->readdir = ReadDir;
+  ops->readdirplus = ReadDirPlus;
+  ops->fsyncdir = FsyncDir;
+}
+
+}  // namespace salius

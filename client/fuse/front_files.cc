@@ -1,0 +1,252 @@
+// Open files: open, create, read, write, sync, space.
+#include <fcntl.h>
+
+#include <cerrno>
+#include <chrono>
+
+#include "client/fuse/front.h"
+
+namespace salius {
+namespace {
+
+// Seconds since it was made.
+class Stopwatch {
+ public:
+  double Seconds() const {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+  }
+
+ private:
+  const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
+
+// O_SYNC contains O_DSYNC's bit.
+bool IsSync(uint32_t flags) { return (flags & O_DSYNC) != 0; }
+
+// What open(2) did and the volume must not do again.
+int VolumeFlags(uint32_t flags) {
+  return static_cast<int>(flags) & ~(O_CREAT | O_EXCL | O_NOCTTY | O_TRUNC);
+}
+
+void Read(fuse_req_t req, fuse_ino_t, size_t size, off_t offset, fuse_file_info* fi) noexcept {
+  thread_local std::string buffer;
+  Front& front = FrontOf(req);
+  const absl::Status status =
+      front.volume().Read(Front::handle(fi->fh), static_cast<uint64_t>(offset), size, &buffer);
+  if (!status.ok()) {
+    fuse_reply_err(req, front.Errno(status));
+    return;
+  }
+  front.metrics().read_bytes.Increment(buffer.size());
+  fuse_reply_buf(req, buffer.data(), buffer.size());
+}
+
+void Release(fuse_req_t req, fuse_ino_t ino, fuse_file_info* fi) noexcept {
+  Front& front = FrontOf(req);
+  OpenState(Volume::FrontWord(front.node(ino))).Close();
+  front.DropHandle(fi->fh);
+  fuse_reply_err(req, 0);
+}
+
+void Fsync(fuse_req_t req, fuse_ino_t, int data_only, fuse_file_info* fi) noexcept {
+  Front& front = FrontOf(req);
+  const Stopwatch watch;
+  const absl::Status status = front.volume().Fsync(Front::handle(fi->fh), data_only != 0);
+  front.metrics().fsync_seconds.Observe(watch.Seconds());
+  fuse_reply_err(req, status.ok() ? 0 : front.Errno(status));
+}
+
+void Fallocate(fuse_req_t req, fuse_ino_t, int mode, off_t offset, off_t length,
+               fuse_file_info* fi) noexcept {
+  Front& front = FrontOf(req);
+  const absl::Status status =
+      front.volume().Fallocate(Front::handle(fi->fh), mode, static_cast<uint64_t>(offset),
+                               static_cast<uint64_t>(length));
+  fuse_reply_err(req, status.ok() ? 0 : front.Errno(status));
+}
+
+void Lseek(fuse_req_t req, fuse_ino_t, off_t offset, int whence, fuse_file_info* fi) noexcept {
+  Front& front = FrontOf(req);
+  const absl::StatusOr<uint64_t> found =
+      front.volume().Lseek(Front::handle(fi->fh), static_cast<uint64_t>(offset), whence);
+  if (found.ok()) {
+    fuse_reply_lseek(req, static_cast<off_t>(*found));
+  } else {
+    fuse_reply_err(req, front.Errno(found.status()));
+  }
+}
+
+void CopyFileRange(fuse_req_t req, fuse_ino_t, off_t in_offset, fuse_file_info* in, fuse_ino_t,
+                   off_t out_offset, fuse_file_info* out, size_t length, int flags) noexcept {
+  if (flags != 0) {
+    fuse_reply_err(req, EINVAL);
+    return;
+  }
+  Front& front = FrontOf(req);
+  const absl::StatusOr<size_t> copied = front.volume().CopyFileRange(
+      Front::handle(in->fh), static_cast<uint64_t>(in_offset), Front::handle(out->fh),
+      static_cast<uint64_t>(out_offset), length);
+  if (copied.ok()) {
+    fuse_reply_write(req, *copied);
+  } else {
+    fuse_reply_err(req, front.Errno(copied.status()));
+  }
+}
+
+// FS_IOC_GETFLAGS and the like are not offered.
+void Ioctl(fuse_req_t req, fuse_ino_t, unsigned int, void*, fuse_file_info*, unsigned, const void*,
+           size_t, size_t) noexcept {
+  fuse_reply_err(req, ENOTTY);
+}
+
+}  // namespace
+
+uint32_t Front::GrantOpen(Node& node, int flags) {
+  const bool wants_direct = map_direct_.load(std::memory_order_relaxed) &&
+                            (IsSync(static_cast<uint32_t>(flags)) || (flags & O_DIRECT) != 0);
+  const OpenState::Grant grant = OpenState(Volume::FrontWord(node)).Open(wants_direct);
+  // Writes of one file may come in parallel: the volume orders them under the node's lock.
+  if (grant.direct) return FOPEN_DIRECT_IO | FOPEN_PARALLEL_DIRECT_WRITES;
+  return grant.keep_cache ? uint32_t{FOPEN_KEEP_CACHE} : 0;
+}
+
+void Front::RawOpen(const RawRequest& request) {
+  const auto* in = request.args<fuse_open_in>();
+  if (in == nullptr) {
+    request.ReplyError(EIO);
+    return;
+  }
+  Node& target = node(request.header().nodeid);
+  const absl::StatusOr<Handle*> opened = volume_.OpenFile(target, VolumeFlags(in->flags));
+  if (!opened.ok()) {
+    request.ReplyError(Errno(opened.status()));
+    return;
+  }
+  if ((in->flags & O_TRUNC) != 0) {
+    absl::Status status = KillPrivileges(target, (in->open_flags & FUSE_OPEN_KILL_SUIDGID) != 0);
+    if (status.ok()) status = volume_.SetAttr(target, kSetSize, {}).status();
+    if (!status.ok()) {
+      volume_.Release(*opened);
+      request.ReplyError(Errno(status));
+      return;
+    }
+  }
+  fuse_open_out out{};
+  out.fh = KeepHandle(*opened);
+  out.open_flags = GrantOpen(target, static_cast<int>(in->flags));
+  if (request.ReplyStruct(out) == ENOENT) {
+    OpenState(Volume::FrontWord(target)).Close();
+    DropHandle(out.fh);
+  }
+}
+
+void Front::RawCreate(const RawRequest& request) {
+  const auto* in = request.args<fuse_create_in>();
+  const std::optional<std::string_view> name = request.name(sizeof(fuse_create_in));
+  if (in == nullptr || !name.has_value()) {
+    request.ReplyError(EIO);
+    return;
+  }
+  Node& dir = node(request.header().nodeid);
+  const Caller caller{
+      .uid = request.header().uid, .gid = request.header().gid, .umask = in->umask};
+  const int flags = static_cast<int>(in->flags);
+  const absl::StatusOr<Volume::Created> created =
+      request.opcode() == FUSE_TMPFILE
+          ? volume_.CreateTmpFile(dir, flags, in->mode, caller)
+          : volume_.CreateFile(dir, *name, flags & ~O_NOCTTY, in->mode, caller);
+  if (!created.ok()) {
+    request.ReplyError(Errno(created.status()));
+    return;
+  }
+  struct {
+    fuse_entry_out entry;
+    fuse_open_out open;
+  } out{};
+  static_assert(sizeof(out) == sizeof(fuse_entry_out) + sizeof(fuse_open_out));
+  out.entry = ToEntryOut(created->entry);
+  out.open.fh = KeepHandle(created->handle);
+  out.open.open_flags = GrantOpen(*created->entry.node, flags);
+  if (request.ReplyStruct(out) == ENOENT) {
+    OpenState(Volume::FrontWord(*created->entry.node)).Close();
+    DropHandle(out.open.fh);
+    volume_.Forget(*created->entry.node, 1);
+  }
+}
+
+void Front::RawWrite(const RawRequest& request) {
+  const auto* in = request.args<fuse_write_in>();
+  const absl::Span<const uint8_t> data = request.rest(sizeof(fuse_write_in));
+  if (in == nullptr || data.size() < in->size) {
+    request.ReplyError(EIO);
+    return;
+  }
+  // From the page cache (a shared map): whose it was is not known, so it takes no privileges away; the
+  // kernel did that when the map was made. msync sends an FSYNC of its own.
+  const bool from_cache = (in->write_flags & FUSE_WRITE_CACHE) != 0;
+  if (!from_cache) {
+    const absl::Status killed = KillPrivileges(node(request.header().nodeid),
+                                               (in->write_flags & FUSE_WRITE_KILL_SUIDGID) != 0);
+    if (!killed.ok()) {
+      request.ReplyError(Errno(killed));
+      return;
+    }
+  }
+  const bool sync = !from_cache && IsSync(in->flags);
+  const Stopwatch watch;
+  const absl::StatusOr<size_t> written =
+      volume_.Write(handle(in->fh), in->offset,
+                    std::string(reinterpret_cast<const char*>(data.data()), in->size),
+                    /*append=*/false, sync);
+  if (!written.ok()) {
+    request.ReplyError(Errno(written.status()));
+    return;
+  }
+  fuse_write_out out{};
+  out.size = static_cast<uint32_t>(*written);
+  request.ReplyStruct(out);
+  if (sync) {
+    metrics_.sync_writes.Increment();
+    metrics_.sync_write_seconds.Observe(watch.Seconds());
+  }
+  metrics_.written_bytes.Increment(*written);
+}
+
+bool Front::HandleRaw(const RawRequest& request) {
+  switch (request.opcode()) {
+    case FUSE_OPEN:
+      RawOpen(request);
+      return true;
+    case FUSE_CREATE:
+    case FUSE_TMPFILE:
+      RawCreate(request);
+      return true;
+    case FUSE_WRITE:
+      RawWrite(request);
+      return true;
+    case FUSE_SETATTR:
+      RawSetAttr(request);
+      return true;
+    case FUSE_SETXATTR:
+      RawSetXattr(request);
+      return true;
+    case FUSE_INTERRUPT:  // ENOSYS: the kernel sends no more of them
+    case FUSE_FLUSH:      // ENOSYS: nothing waits for a close, so closing costs no crossing
+      request.ReplyError(ENOSYS);
+      return true;
+    default:
+      return false;
+  }
+}
+
+void AddFileOps(fuse_lowlevel_ops* ops) {
+  ops->read = Read;
+  ops->release = Release;
+  ops->fsync = Fsync;
+  ops->fallocate = Fallocate;
+  ops->lseek = Lseek;
+  ops->copy_file_range = CopyFileRange;
+  ops->ioctl = Ioctl;
+}
+
+}  // namespace salius

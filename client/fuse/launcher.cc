@@ -1,0 +1,132 @@
+#include "client/fuse/launcher.h"
+
+#include <fcntl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <system_error>
+
+#include "absl/strings/str_cat.h"
+
+namespace salius {
+namespace {
+
+// What goes through the pipe: one of these, then text for people.
+constexpr char kReady = 'R';
+constexpr char kUsage = 'U';
+constexpr char kFailure = 'F';
+
+std::string ReadAll(int fd) {
+  std::string text;
+  char buffer[4096];
+  for (;;) {
+    const ssize_t n = ::read(fd, buffer, sizeof(buffer));
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return text;
+    text.append(buffer, static_cast<size_t>(n));
+  }
+}
+
+std::string HowItEnded(int pid) {
+  int status = 0;
+  while (::waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+  }
+  if (WIFSIGNALED(status)) return absl::StrCat("the daemon died of signal ", WTERMSIG(status));
+  return absl::StrCat("the daemon ended with code ", WEXITSTATUS(status), " without a word");
+}
+
+// Leaves terminal, session and directory.
+absl::Status LeaveTerminal(const std::string& log_file) {
+  ::setsid();
+  if (::chdir("/") != 0) return ErrnoStatus(errno, "chdir /");
+  absl::StatusOr<UniqueFd> null = OpenAt(AT_FDCWD, "/dev/null", O_RDWR);
+  if (!null.ok()) return null.status();
+  ::dup2(null->get(), STDIN_FILENO);
+  ::dup2(null->get(), STDOUT_FILENO);
+  // systemd captures stderr; then there it stays.
+  if (std::getenv("JOURNAL_STREAM") != nullptr) return absl::OkStatus();
+  std::error_code error;
+  std::filesystem::create_directories(std::filesystem::path(log_file).parent_path(), error);
+  if (error) return ErrnoStatus(error.value(), log_file);
+  absl::StatusOr<UniqueFd> log =
+      OpenAt(AT_FDCWD, log_file, O_WRONLY | O_CREAT | O_APPEND, 0640);
+  if (!log.ok()) return log.status();
+  ::dup2(log->get(), STDERR_FILENO);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+int ExitCodeOf(const absl::Status& status) {
+  if (status.ok()) return kExitOk;
+  return absl::IsInvalidArgument(status) || absl::IsUnimplemented(status) ? kExitUsage
+                                                                          : kExitFailure;
+}
+
+Launcher::Launcher(std::string program, bool foreground)
+    : program_(std::move(program)), foreground_(foreground) {}
+
+std::optional<int> Launcher::Start() {
+  if (foreground_) return std::nullopt;
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0) {
+    return Fail(ErrnoStatus(errno, "pipe"));
+  }
+  UniqueFd read_end(ends[0]);
+  UniqueFd write_end(ends[1]);
+  const pid_t pid = ::fork();
+  if (pid < 0) return Fail(ErrnoStatus(errno, "fork"));
+  if (pid == 0) {
+    to_parent_ = std::move(write_end);
+    return std::nullopt;
+  }
+  write_end.Reset();
+  return AwaitDaemon(pid, read_end.get());
+}
+
+int Launcher::AwaitDaemon(int pid, int read_fd) {
+  const std::string word = ReadAll(read_fd);
+  const std::string text = word.empty() ? HowItEnded(pid) : word.substr(1);
+  if (!text.empty()) std::fprintf(stderr, "%s: %s\n", program_.c_str(), text.c_str());
+  if (word.empty()) return kExitFailure;
+  return word[0] == kReady ? kExitOk : word[0] == kUsage ? kExitUsage : kExitFailure;
+}
+
+void Launcher::Tell(char kind, const std::string& text) {
+  told_ = true;
+  if (!to_parent_.valid()) {
+    if (!text.empty()) std::fprintf(stderr, "%s: %s\n", program_.c_str(), text.c_str());
+    return;
+  }
+  const std::string word = kind + text;
+  size_t sent = 0;
+  while (sent < word.size()) {
+    const ssize_t n = ::write(to_parent_.get(), word.data() + sent, word.size() - sent);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) break;  // the parent was killed: nobody is left to be told
+    sent += static_cast<size_t>(n);
+  }
+  to_parent_.Reset();
+}
+
+absl::Status Launcher::Ready(const std::string& notice, const std::string& log_file) {
+  if (!foreground_) {
+    if (absl::Status status = LeaveTerminal(log_file); !status.ok()) return status;
+  }
+  Tell(kReady, notice);
+  return absl::OkStatus();
+}
+
+int Launcher::Fail(const absl::Status& status) {
+  const int code = ExitCodeOf(status);
+  Tell(code == kExitUsage ? kUsage : kFailure,
+       std::string(status.message().data(), status.message().size()));
+  return code;
+}
+
+}  // namespace salius

@@ -1,0 +1,101 @@
+// salius-mount, and by other names the helpers of mount(8) and umount(8):
+//
+//   salius-mount          BACKING MOUNTPOINT [-o OPTIONS] [-f]
+//   mount.salius          what `mount -t salius` and fstab call
+//   umount.fuse.salius    what `umount` calls
+#include <cstdio>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <system_error>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "client/fuse/launcher.h"
+#include "client/fuse/mount_command.h"
+#include "client/fuse/mount_daemon.h"
+#include "client/fuse/umount_helper.h"
+#include "client/status/status_server.h"
+#include "common/check.h"
+#include "common/file.h"
+#include "common/log.h"
+
+namespace salius {
+namespace {
+
+int Report(const std::string& program, const absl::Status& status) {
+  if (!status.ok()) {
+    std::fprintf(stderr, "%s: %s\n", program.c_str(),
+                 std::string(status.message().data(), status.message().size()).c_str());
+  }
+  return ExitCodeOf(status);
+}
+
+// Absolute, without links: the daemon leaves this directory, and the mount table shows them.
+absl::Status Canonical(std::string* path) {
+  std::error_code error;
+  const std::filesystem::path canonical = std::filesystem::canonical(*path, error);
+  if (error) return ErrnoStatus(error.value(), *path);
+  *path = canonical;
+  return absl::OkStatus();
+}
+
+absl::Status CheckPlaces(MountCommand* command) {
+  SALIUS_RETURN_IF_ERROR(Canonical(&command->backing));
+  SALIUS_RETURN_IF_ERROR(Canonical(&command->mountpoint));
+  std::error_code error;
+  if (!std::filesystem::is_directory(command->mountpoint, error)) {
+    return absl::InvalidArgumentError(absl::StrCat(command->mountpoint, " is not a directory"));
+  }
+  // Recovery and status must be able to reach the backing directory beside the mount.
+  if (command->mountpoint == command->backing ||
+      absl::StartsWith(command->mountpoint, command->backing + "/")) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        command->mountpoint, " lies in the backing directory; mount the volume outside of it"));
+  }
+  return absl::OkStatus();
+}
+
+int RunMount(const std::string& program, absl::StatusOr<MountCommand> command) {
+  if (!command.ok()) return Report(program, command.status());
+  if (command->action == MountCommand::Action::kHelp) {
+    std::printf("%s\n", MountUsage().c_str());
+    return kExitOk;
+  }
+  if (command->action == MountCommand::Action::kVersion) {
+    std::printf("salius-mount %s\n", kSaliusVersion);
+    return kExitOk;
+  }
+  absl::Status status = CheckPlaces(&*command);
+  if (status.ok()) status = InitLogging("salius-mount", command->options.log_level);
+  if (!status.ok()) return Report(program, status);
+  if (command->action == MountCommand::Action::kFake) return kExitOk;
+  if (command->verbose) {
+    std::printf("%s: %s on %s\n", program.c_str(), command->backing.c_str(),
+                command->mountpoint.c_str());
+    std::fflush(stdout);
+  }
+  Launcher launcher(program, command->foreground);
+  if (const std::optional<int> code = launcher.Start(); code.has_value()) return *code;
+  status = Serve(*command, launcher);
+  if (status.ok()) return kExitOk;
+  if (launcher.told()) {
+    SLOG_ERROR("{}", status.ToString());
+    return kExitFailure;
+  }
+  return launcher.Fail(status);
+}
+
+int Main(int argc, char** argv) {
+  const std::string program = std::filesystem::path(argv[0]).filename();
+  const std::vector<std::string> words(argv + 1, argv + argc);
+  if (absl::StartsWith(program, "umount.")) return Report(program, RunUmount(words));
+  if (absl::StartsWith(program, "mount.")) return RunMount(program, ParseMountHelper(words));
+  return RunMount("salius-mount", ParseSaliusMount(words));
+}
+
+}  // namespace
+}  // namespace salius
+
+int main(int argc, char** argv) { return salius::Main(argc, argv); }

@@ -1,0 +1,239 @@
+#include "client/fuse/mount_daemon.h"
+
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <memory>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "client/engine/volume.h"
+#include "client/fuse/front.h"
+#include "client/fuse/mount_table.h"
+#include "client/fuse/session.h"
+#include "client/fuse/volume_metrics.h"
+#include "client/status/status_server.h"
+#include "common/check.h"
+#include "common/daemon.h"
+#include "common/file.h"
+#include "common/log.h"
+#include "common/net.h"
+#include "log/state_file.h"
+#include "recovery/recovery.h"
+
+namespace salius {
+namespace {
+
+// A predecessor that was unmounted a moment ago may still drain; a drain that takes longer hangs on
+// something that will not come back, and a recovery is the better way.
+constexpr absl::Duration kDrainBound = absl::Seconds(60);
+// How long a mount waits for its replicas before it says that it began without them.
+constexpr absl::Duration kFirstHealBound = absl::Seconds(2);
+constexpr absl::Duration kPollInterval = absl::Milliseconds(10);
+
+// Ends the process when draining takes too long: the volume then stays open and will be recovered.
+class DrainWatchdog {
+ public:
+  DrainWatchdog() : thread_([this] {
+    if (done_.WaitForNotificationWithTimeout(kDrainBound)) return;
+    SLOG_ERROR("not drained after {} s: giving up; the volume stays open and must be recovered",
+               absl::ToInt64Seconds(kDrainBound));
+    ::_exit(kExitFailure);
+  }) {}
+  ~DrainWatchdog() {
+    done_.Notify();
+    thread_.join();
+  }
+
+ private:
+  absl::Notification done_;
+  std::thread thread_;
+};
+
+// A node in the kernel's cache holds a descriptor here.
+void RaiseLimits() {
+  const absl::StatusOr<std::string> most = ReadWholeFile("/proc/sys/fs/nr_open");
+  uint64_t files = 0;
+  if (most.ok() && absl::SimpleAtoi(*most, &files)) {
+    const rlimit wanted{files, files};
+    if (::setrlimit(RLIMIT_NOFILE, &wanted) == 0) return;
+  }
+  const absl::StatusOr<uint64_t> limit = RaiseFdLimit();
+  if (limit.ok()) SLOG_INFO("at most {} files and directories in use", *limit);
+}
+
+void PrepareProcess() {
+  ::umask(0);  // modes are the callers' business
+  RaiseLimits();
+  // Memory reclaim must not wait for a file system whose daemon waits for memory.
+  if (::prctl(PR_SET_IO_FLUSHER, 1, 0, 0, 0) != 0) {
+    SLOG_DEBUG("PR_SET_IO_FLUSHER: not available");
+  }
+}
+
+absl::StatusOr<VolumeDir> LockVolume(const std::string& backing) {
+  const absl::Time bound = absl::Now() + kDrainBound;
+  for (;;) {
+    absl::StatusOr<VolumeDir> dir = VolumeDir::Open(backing, /*lock=*/true);
+    if (!absl::IsUnavailable(dir.status()) || IsMountedAnywhere(backing) || absl::Now() > bound) {
+      return dir;
+    }
+    absl::SleepFor(kPollInterval);
+  }
+}
+
+absl::Status RecoverIfOpen(VolumeDir& dir, RecoverMode mode) {
+  {
+    SALIUS_ASSIGN_OR_RETURN(const StateFile state,
+                            StateFile::Open(dir.salius_fd, kStateFileName));
+    if (!state.state().open) return absl::OkStatus();
+  }
+  if (mode == RecoverMode::kRefuse) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(dir.path, " was not unmounted cleanly and recover=refuse was given; run "
+                     "\"salius-recover ", dir.path, "\" first"));
+  }
+  SLOG_INFO("{} was not unmounted cleanly: recovering", dir.path);
+  const absl::StatusOr<RecoveryReport> report = Recover(dir, RecoveryOptions{});
+  if (!report.ok()) {
+    return absl::Status(report.status().code(),
+                        absl::StrCat("recovery of ", dir.path, " failed: ",
+                                     report.status().message(), "; see salius-recover(8)"));
+  }
+  SLOG_INFO("recovered:\n{}", RecoveryReportText(*report));
+  return absl::OkStatus();
+}
+
+// Waits a little for the first healing. What there is to say to who mounts; empty: all is well.
+std::string FirstMode(Pipeline& pipeline, bool has_replicas) {
+  if (!has_replicas) return "";
+  const absl::Time bound = absl::Now() + kFirstHealBound;
+  PipelineStatus status = pipeline.status();
+  while (status.mode != ModeName(Mode::kReplicated) && absl::Now() < bound) {
+    absl::SleepFor(kPollInterval);
+    status = pipeline.status();
+  }
+  if (status.mode == ModeName(Mode::kReplicated)) return "";
+  std::string notice = absl::StrCat("mounted, but in mode ", status.mode,
+                                    ": synchronous writes wait for the local disk");
+  for (const ReplicaReport& replica : status.replicas) {
+    if (!replica.connected) {
+      absl::StrAppend(&notice, "; replica ", replica.address, ": ",
+                      replica.problem.empty() ? "does not answer" : replica.problem);
+    }
+  }
+  return notice;
+}
+
+int Threads(const MountOptions& options) {
+  return options.threads > 0 ? options.threads
+                             : DefaultThreads(std::thread::hardware_concurrency());
+}
+
+// Everything between a mounted session and its end.
+absl::Status ServeSession(const MountCommand& command, const VolumeConfig& config, Volume& volume,
+                          SignalWaiter& signals, Launcher& launcher) {
+  Front front(volume);
+  SALIUS_ASSIGN_OR_RETURN(
+      const std::unique_ptr<StatusServer> status_server,
+      StatusServer::Start({.volume = config.volume,
+                           .backing = command.backing,
+                           .mountpoint = command.mountpoint,
+                           .acks = config.acks,
+                           .source = [&volume] { return volume.pipeline().status(); }}));
+  std::unique_ptr<VolumeMetrics> metrics;
+  if (!command.options.metrics.empty()) {
+    SALIUS_ASSIGN_OR_RETURN(metrics, VolumeMetrics::Start(command.options.metrics,
+                                                          volume.pipeline()));
+  }
+  SALIUS_ASSIGN_OR_RETURN(const std::unique_ptr<Session> session,
+                          Session::Mount(front, {.source = command.backing,
+                                                 .mountpoint = command.mountpoint,
+                                                 .mount_flags = command.options.mount_flags,
+                                                 .threads = Threads(command.options)}));
+  session->Start([&signals] { signals.Wake(); });
+
+  absl::Status status = session->Probe();
+  if (status.ok()) {
+    const std::string log_file =
+        command.options.log_file.empty()
+            ? absl::StrCat("/var/log/salius/", config.volume.ToString(), ".log")
+            : command.options.log_file;
+    status = launcher.Ready(FirstMode(volume.pipeline(), !config.replicas.empty()), log_file);
+  }
+  bool unmounted = false;
+  if (status.ok()) {
+    SLOG_INFO("{} is mounted at {}", command.backing, command.mountpoint);
+    NotifyReady();
+    int signal = signals.Wait();
+    while (signal == SIGHUP) signal = signals.Wait();  // there is no terminal to lose, nor a file to read
+    unmounted = signal == 0;
+    SLOG_INFO("{}: draining", unmounted ? "unmounted" : "told to end");
+    NotifyStopping();
+  }
+  const DrainWatchdog watchdog;
+  if (!unmounted) session->Unmount();
+  session->Join();
+  front.ReleaseAll();
+  SALIUS_RETURN_IF_ERROR(status);
+  // Also here: the watchdog covers it.
+  return volume.Close();
+}
+
+}  // namespace
+
+absl::Status CheckReplicas(const std::vector<std::string>& replicas, bool insecure) {
+  for (const std::string& replica : replicas) {
+    const absl::StatusOr<HostPort> host_port = ParseHostPort(replica, 0);
+    if (!host_port.ok() || host_port->port == 0) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("replica \"", replica, "\": must be HOST:PORT"));
+    }
+    const absl::StatusOr<SocketAddress> address = Resolve(*host_port);
+    if (!address.ok()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("replica ", replica, ": ", address.status().message()));
+    }
+    if (!insecure && !IsLoopback(*address)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("replica ", replica, " is another host, and records travel unencrypted; if ",
+                       "the network is trusted, give the option \"insecure\""));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Serve(const MountCommand& command, Launcher& launcher) {
+  SignalWaiter signals;
+  PrepareProcess();
+  SALIUS_ASSIGN_OR_RETURN(VolumeDir dir, LockVolume(command.backing));
+  SALIUS_RETURN_IF_ERROR(OverrideConfig(command.options, &dir.config));
+  SALIUS_RETURN_IF_ERROR(CheckReplicas(dir.config.replicas, command.options.insecure));
+  SALIUS_RETURN_IF_ERROR(RecoverIfOpen(dir, command.options.recover));
+
+  const VolumeConfig config = dir.config;
+  SALIUS_ASSIGN_OR_RETURN(
+      const std::unique_ptr<Volume> volume,
+      Volume::Open(std::move(dir), {.config = config, .mountpoint = command.mountpoint}));
+  const absl::Status served = ServeSession(command, config, *volume, signals, launcher);
+  if (!served.ok()) {
+    // A session that never served has nothing to drain, and is closed all the same; after a failed Close
+    // this only says so again.
+    const absl::Status closed = volume->Close();
+    if (!closed.ok()) SLOG_ERROR("the volume stays open: {}", closed.ToString());
+    return served;
+  }
+  SLOG_INFO("{} is clean", command.backing);
+  return absl::OkStatus();
+}
+
+}  // namespace salius

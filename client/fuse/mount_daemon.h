@@ -1,0 +1,28 @@
+// salius-mount: from a backing directory to a mount that answers, and back.
+//
+//     lock -> configure -> recover -> open -> mount -> serve -> unmount -> drain
+//
+// After OK the volume is clean and nothing depends on a replica. After an error while draining, or a kill
+// at any instruction, it stays open and the next mount (or salius-recover) recovers it.
+//
+// Threads: Serve runs on the main thread, which waits for signals; the FUSE workers, gRPC and the pipeline
+// have theirs.
+#pragma once
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "client/fuse/launcher.h"
+#include "client/fuse/mount_command.h"
+
+namespace salius {
+
+// Serves until the volume is unmounted or a signal comes. `launcher` is told once the mount answers. An
+// error before that has not been told to it.
+absl::Status Serve(const MountCommand& command, Launcher& launcher);
+
+// Every replica must parse and resolve; without `insecure` also be on this host, because records travel
+// unencrypted. INVALID_ARGUMENT names the one that is not so.
+absl::Status CheckReplicas(const std::vector<std::string>& replicas, bool insecure);
+
+}  // namespace salius

@@ -1,0 +1,278 @@
+#include "client/fuse/mount_options.h"
+
+#include <sys/mount.h>
+
+#include <algorithm>
+#include <limits>
+#include <map>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "common/check.h"
+#include "common/log.h"
+#include "common/strings.h"
+
+namespace salius {
+namespace {
+
+constexpr int kMaxThreads = 256;
+
+struct KernelFlag {
+  const char* name;
+  unsigned long flag;
+  bool on;
+};
+constexpr KernelFlag kKernelFlags[] = {
+    {"ro", MS_RDONLY, true},           {"rw", MS_RDONLY, false},
+    {"nosuid", MS_NOSUID, true},       {"suid", MS_NOSUID, false},
+    {"nodev", MS_NODEV, true},         {"dev", MS_NODEV, false},
+    {"noexec", MS_NOEXEC, true},       {"exec", MS_NOEXEC, false},
+    {"noatime", MS_NOATIME, true},     {"atime", MS_NOATIME, false},
+    {"nodiratime", MS_NODIRATIME, true}, {"diratime", MS_NODIRATIME, false},
+    {"relatime", MS_RELATIME, true},   {"norelatime", MS_RELATIME, false},
+    {"strictatime", MS_STRICTATIME, true}, {"nostrictatime", MS_STRICTATIME, false},
+    {"sync", MS_SYNCHRONOUS, true},    {"async", MS_SYNCHRONOUS, false},
+    {"dirsync", MS_DIRSYNC, true},     {"silent", MS_SILENT, true},
+    {"loud", MS_SILENT, false},
+};
+
+// For mount(8), systemd and fstab's readers; a daemon has nothing to do with them.
+constexpr const char* kIgnored[] = {
+    "defaults", "auto", "noauto", "_netdev", "nofail", "user", "nouser", "users", "owner", "group",
+    "noowner", "nogroup", "allow_other", "default_permissions", "lazytime", "nolazytime",
+};
+constexpr const char* kIgnoredPrefixes[] = {"x-", "X-", "comment=", "fsname=", "subtype=", "uhelper="};
+
+constexpr const char* kOwn[] = {
+    "replicas=HOST:PORT[;HOST:PORT...]", "acks=N", "delta=TIME", "tau=TIME", "k=N", "commit=sync",
+    "recover=auto|refuse", "log_max=BYTES", "bulk_limit=BYTES", "multicast=GROUP:PORT",
+    "datagram=BYTES", "insecure", "metrics=HOST:PORT", "log_level=debug|info|warn|error|off",
+    "log=FILE", "threads=N",
+};
+
+absl::Status Bad(std::string_view option, std::string_view value, std::string_view allowed) {
+  return absl::InvalidArgumentError(
+      absl::StrCat("option ", Av(option), "=", Av(value), ": must be ", Av(allowed)));
+}
+
+absl::Status Unknown(absl::string_view word) {
+  std::vector<absl::string_view> standard;
+  for (const KernelFlag& flag : kKernelFlags) standard.push_back(flag.name);
+  return absl::InvalidArgumentError(
+      absl::StrCat("unknown option \"", word, "\"; Salius knows ", absl::StrJoin(kOwn, ", "),
+                   "; of mount(8) ", absl::StrJoin(standard, ", "), "; and takes without effect ",
+                   absl::StrJoin(kIgnored, ", "), ", x-..."));
+}
+
+template <typename T>
+absl::Status Number(std::string_view name, absl::string_view value, T low, T high, T* out) {
+  uint64_t number = 0;
+  if (!absl::SimpleAtoi(value, &number) || number < uint64_t(low) || number > uint64_t(high)) {
+    return Bad(name, Sv(value), Sv(absl::StrCat("a number from ", low, " to ", high)));
+  }
+  *out = static_cast<T>(number);
+  return absl::OkStatus();
+}
+
+absl::Status SetReplicas(absl::string_view value, MountOptions* options) {
+  std::vector<std::string> replicas;
+  for (absl::string_view one : absl::StrSplit(value, ';', absl::SkipEmpty())) {
+    replicas.emplace_back(absl::StripAsciiWhitespace(one));
+  }
+  options->replicas = std::move(replicas);
+  return absl::OkStatus();
+}
+
+// Times and sizes, which share the shape "value with a unit".
+absl::Status SetMeasure(const std::string& name, absl::string_view value, MountOptions* options) {
+  if (name == "delta" || name == "tau") {
+    const absl::StatusOr<uint64_t> us = ParseDurationUs(Sv(value));
+    if (!us.ok() || *us == 0) return Bad(name, Sv(value), "a time such as 50ms or 30s");
+    if (name == "delta") {
+      options->delta_us = *us;
+    } else if (*us % 1000 != 0) {
+      return Bad(name, Sv(value), "a whole number of milliseconds");
+    } else {
+      options->tau_ms = *us / 1000;
+    }
+    return absl::OkStatus();
+  }
+  const absl::StatusOr<uint64_t> bytes = ParseBytes(Sv(value));
+  if (!bytes.ok()) return Bad(name, Sv(value), "a size such as 4096, 64M or 1G");
+  if (name == "log_max") {
+    options->log_max_bytes = *bytes;
+  } else if (name == "bulk_limit") {
+    options->bulk_limit_bytes = *bytes;
+  } else if (*bytes > 65507) {
+    return Bad(name, Sv(value), "at most 65507 bytes");
+  } else {
+    options->datagram_bytes = static_cast<uint32_t>(*bytes);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SetChoice(const std::string& name, absl::string_view value, MountOptions* options) {
+  if (name == "commit") {
+    if (value == "sync") return absl::OkStatus();
+    if (value == "external" || value == "ordered") {
+      return absl::UnimplementedError(
+          absl::StrCat("option commit=", value, ": not in this version, which has commit=sync only"));
+    }
+    return Bad(name, Sv(value), "sync");
+  }
+  if (name == "recover") {
+    if (value != "auto" && value != "refuse") return Bad(name, Sv(value), "auto or refuse");
+    options->recover = value == "auto" ? RecoverMode::kAuto : RecoverMode::kRefuse;
+    return absl::OkStatus();
+  }
+  static constexpr const char* kLevels[] = {"debug", "info", "warn", "error", "off"};
+  if (std::find(std::begin(kLevels), std::end(kLevels), value) == std::end(kLevels)) {
+    return Bad(name, Sv(value), "debug, info, warn, error or off");
+  }
+  options->log_level = std::string(value);
+  return absl::OkStatus();
+}
+
+// One "name=value". False: no such option.
+absl::StatusOr<bool> SetValue(const std::string& name, absl::string_view value,
+                              MountOptions* options) {
+  using Setter = absl::Status (*)(const std::string&, absl::string_view, MountOptions*);
+  static const auto* const setters = new std::map<std::string, Setter>{
+      {"replicas", [](const std::string&, absl::string_view v, MountOptions* o) {
+         return SetReplicas(v, o);
+       }},
+      {"acks", [](const std::string& n, absl::string_view v, MountOptions* o) {
+         return Number<uint32_t>(n, v, 1, 8, &o->acks.emplace());
+       }},
+      {"k", [](const std::string& n, absl::string_view v, MountOptions* o) {
+         return Number<uint32_t>(n, v, 1, 1000, &o->k.emplace());
+       }},
+      {"threads", [](const std::string& n, absl::string_view v, MountOptions* o) {
+         return Number<int>(n, v, 1, kMaxThreads, &o->threads);
+       }},
+      {"delta", SetMeasure},
+      {"tau", SetMeasure},
+      {"log_max", SetMeasure},
+      {"bulk_limit", SetMeasure},
+      {"datagram", SetMeasure},
+      {"commit", SetChoice},
+      {"recover", SetChoice},
+      {"log_level", SetChoice},
+      {"multicast", [](const std::string&, absl::string_view v, MountOptions* o) {
+         o->multicast = std::string(v);
+         return absl::OkStatus();
+       }},
+      {"metrics", [](const std::string&, absl::string_view v, MountOptions* o) {
+         o->metrics = std::string(v);
+         return absl::OkStatus();
+       }},
+      {"log", [](const std::string& n, absl::string_view v, MountOptions* o) {
+         if (!absl::StartsWith(v, "/")) return Bad(n, Sv(v), "an absolute path");
+         o->log_file = std::string(v);
+         return absl::OkStatus();
+       }},
+  };
+  const auto found = setters->find(name);
+  if (found == setters->end()) return false;
+  SALIUS_RETURN_IF_ERROR(found->second(name, value, options));
+  return true;
+}
+
+// Words without a value that are not Salius' own. False: none of them.
+bool SetStandard(absl::string_view word, MountOptions* options) {
+  for (const KernelFlag& flag : kKernelFlags) {
+    if (word != flag.name) continue;
+    options->mount_flags = flag.on ? options->mount_flags | flag.flag : options->mount_flags & ~flag.flag;
+    return true;
+  }
+  return std::find(std::begin(kIgnored), std::end(kIgnored), word) != std::end(kIgnored) ||
+         std::any_of(std::begin(kIgnoredPrefixes), std::end(kIgnoredPrefixes),
+                     [&](const char* prefix) { return absl::StartsWith(word, prefix); });
+}
+
+absl::Status SetWord(absl::string_view word, MountOptions* options) {
+  if (word == "insecure") {
+    options->insecure = true;
+    return absl::OkStatus();
+  }
+  if (SetStandard(word, options)) return absl::OkStatus();
+  const std::pair<std::string, absl::string_view> parts =
+      absl::StrSplit(word, absl::MaxSplits('=', 1));
+  if (absl::StrContains(word, '=')) {
+    const absl::StatusOr<bool> known = SetValue(parts.first, parts.second, options);
+    if (!known.ok()) return known.status();
+    if (*known) return absl::OkStatus();
+  }
+  return Unknown(word);
+}
+
+}  // namespace
+
+absl::StatusOr<uint64_t> ParseDurationUs(std::string_view text) {
+  static constexpr std::pair<const char*, uint64_t> kUnits[] = {
+      {"us", 1}, {"ms", 1000}, {"s", 1'000'000}, {"", 1000}};
+  for (const auto& [unit, factor] : kUnits) {
+    if (!absl::EndsWith(Av(text), unit)) continue;
+    uint64_t number = 0;
+    if (!absl::SimpleAtoi(absl::StripSuffix(Av(text), unit), &number) ||
+        number > std::numeric_limits<uint64_t>::max() / factor) {
+      break;
+    }
+    return number * factor;
+  }
+  return absl::InvalidArgumentError(absl::StrCat("\"", Av(text), "\" is no time"));
+}
+
+absl::StatusOr<uint64_t> ParseBytes(std::string_view text) {
+  uint64_t factor = 1;
+  absl::string_view digits = Av(text);
+  static constexpr absl::string_view kUnits = "KMGT";
+  if (!digits.empty()) {
+    const size_t unit = kUnits.find(absl::ascii_toupper(static_cast<unsigned char>(digits.back())));
+    if (unit != absl::string_view::npos) {
+      factor = uint64_t{1} << (10 * (unit + 1));
+      digits.remove_suffix(1);
+    }
+  }
+  uint64_t number = 0;
+  if (!absl::SimpleAtoi(digits, &number) ||
+      number > std::numeric_limits<uint64_t>::max() / factor) {
+    return absl::InvalidArgumentError(absl::StrCat("\"", Av(text), "\" is no size"));
+  }
+  return number * factor;
+}
+
+absl::StatusOr<MountOptions> ParseMountOptions(const std::vector<std::string>& option_lists) {
+  MountOptions options;
+  for (const std::string& list : option_lists) {
+    for (absl::string_view word : absl::StrSplit(list, ',', absl::SkipEmpty())) {
+      SALIUS_RETURN_IF_ERROR(SetWord(word, &options));
+    }
+  }
+  return options;
+}
+
+absl::Status OverrideConfig(const MountOptions& options, VolumeConfig* config) {
+  if (options.replicas.has_value()) {
+    config->replicas = *options.replicas;
+    // Without replicas there is nothing that acks could say; with too few of them it is an error.
+    if (config->replicas.empty() && !options.acks.has_value()) config->acks = 1;
+  }
+  config->acks = options.acks.value_or(config->acks);
+  config->delta_us = options.delta_us.value_or(config->delta_us);
+  config->tau_ms = options.tau_ms.value_or(config->tau_ms);
+  config->k = options.k.value_or(config->k);
+  config->log_max_bytes = options.log_max_bytes.value_or(config->log_max_bytes);
+  config->bulk_limit_bytes = options.bulk_limit_bytes.value_or(config->bulk_limit_bytes);
+  config->datagram_bytes = options.datagram_bytes.value_or(config->datagram_bytes);
+  config->multicast = options.multicast.value_or(config->multicast);
+  return ValidateVolumeConfig(*config);
+}
+
+int DefaultThreads(unsigned cpus) { return static_cast<int>(std::clamp(2 * cpus, 2u, 8u)); }
+
+}  // namespace salius

@@ -1,0 +1,57 @@
+// The options of a mount (`-o a,b=c`): Salius' own, those of mount(2), and those of mount(8) and systemd that
+// mean nothing to a daemon. docs/mount.md lists them for users.
+//
+// pure: no thread, lock, socket or clock.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "log/volume_config.h"
+
+namespace salius {
+
+enum class RecoverMode { kAuto, kRefuse };
+
+struct MountOptions {
+  // Override volume.toml for this session.
+  std::optional<std::vector<std::string>> replicas;
+  std::optional<uint32_t> acks;
+  std::optional<uint64_t> delta_us;
+  std::optional<uint64_t> tau_ms;
+  std::optional<uint32_t> k;
+  std::optional<uint64_t> log_max_bytes;
+  std::optional<uint64_t> bulk_limit_bytes;
+  std::optional<uint32_t> datagram_bytes;
+  std::optional<std::string> multicast;
+
+  RecoverMode recover = RecoverMode::kAuto;
+  bool insecure = false;   // replicas may be anywhere, not on this host only
+  std::string metrics;     // "host:port", empty: none
+  std::string log_level = "info";
+  std::string log_file;    // of a daemon in the background; empty: /var/log/salius/<uuid>.log
+  int threads = 0;         // workers; 0: min(8, 2 * cpus)
+  unsigned long mount_flags = 0;  // MS_* of mount(2)
+};
+
+// Takes the words of one or more -o arguments, in order; a later one wins. INVALID_ARGUMENT names what is
+// wrong and what is allowed; an unknown option is an error that lists the known ones.
+absl::StatusOr<MountOptions> ParseMountOptions(const std::vector<std::string>& option_lists);
+
+// Puts the session's values over the volume's. INVALID_ARGUMENT as ValidateVolumeConfig.
+absl::Status OverrideConfig(const MountOptions& options, VolumeConfig* config);
+
+// "50ms", "2s", "800us" in microseconds; a bare number is milliseconds.
+absl::StatusOr<uint64_t> ParseDurationUs(std::string_view text);
+// "64M", "1G", "4096", in bytes; K, M, G and T are powers of 1024.
+absl::StatusOr<uint64_t> ParseBytes(std::string_view text);
+
+// Workers when the user names no number.
+int DefaultThreads(unsigned cpus);
+
+}  // namespace salius

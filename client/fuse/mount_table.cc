@@ -1,0 +1,73 @@
+#include "client/fuse/mount_table.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "common/file.h"
+#include "common/strings.h"
+
+namespace salius {
+namespace {
+
+// Blanks and backslashes stand as three octal digits.
+std::string Unescape(absl::string_view text) {
+  std::string out;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const auto digit = [&](size_t at) { return text[at] >= '0' && text[at] <= '7'; };
+    if (text[i] == '\\' && i + 3 < text.size() && digit(i + 1) && digit(i + 2) && digit(i + 3)) {
+      out += static_cast<char>((text[i + 1] - '0') * 64 + (text[i + 2] - '0') * 8 + (text[i + 3] - '0'));
+      i += 3;
+    } else {
+      out += text[i];
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
+std::vector<MountEntry> ParseMountInfo(std::string_view text) {
+  std::vector<MountEntry> entries;
+  for (absl::string_view line : absl::StrSplit(Av(text), '\n', absl::SkipEmpty())) {
+    // id parent major:minor root mountpoint options optional... - type source super-options
+    const std::vector<absl::string_view> words = absl::StrSplit(line, ' ');
+    const auto dash = std::find(words.begin(), words.end(), "-");
+    if (words.size() < 5 || words.end() - dash < 3) continue;
+    entries.push_back({Unescape(words[4]), Unescape(dash[1]), Unescape(dash[2])});
+  }
+  return entries;
+}
+
+absl::StatusOr<std::vector<MountEntry>> ReadMountTable() {
+  absl::StatusOr<std::string> text = ReadWholeFile("/proc/self/mountinfo");
+  if (!text.ok()) return text.status();
+  return ParseMountInfo(*text);
+}
+
+absl::StatusOr<std::string> BackingOf(std::string_view mountpoint) {
+  const absl::StatusOr<std::vector<MountEntry>> table = ReadMountTable();
+  if (!table.ok()) return table.status();
+  // Later lines lie on top of earlier ones.
+  const auto found = std::find_if(table->rbegin(), table->rend(), [&](const MountEntry& entry) {
+    return entry.mountpoint == mountpoint;
+  });
+  if (found == table->rend() || found->type != kMountType) {
+    return absl::NotFoundError(absl::StrCat(Av(mountpoint), " is not a mounted Salius volume"));
+  }
+  return found->source;
+}
+
+bool IsSaliusMount(std::string_view mountpoint, std::string_view source) {
+  const absl::StatusOr<std::string> backing = BackingOf(mountpoint);
+  return backing.ok() && (source.empty() || *backing == source);
+}
+
+bool IsMountedAnywhere(std::string_view source) {
+  const absl::StatusOr<std::vector<MountEntry>> table = ReadMountTable();
+  return table.ok() && std::any_of(table->begin(), table->end(), [&](const MountEntry& entry) {
+           return entry.type == kMountType && entry.source == source;
+         });
+}
+
+}  // namespace salius

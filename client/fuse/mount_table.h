@@ -1,0 +1,37 @@
+// The kernel's mount table (/proc/self/mountinfo), as far as Salius looks at it.
+//
+// Threads: none; every call reads the table anew.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace salius {
+
+// The type a volume is mounted with. umount(8) looks for /sbin/umount.fuse.salius by it.
+inline constexpr char kMountType[] = "fuse.salius";
+
+struct MountEntry {
+  std::string mountpoint;
+  std::string type;
+  std::string source;
+};
+
+// Decodes the table's text; lines that do not parse are left out. Pure.
+std::vector<MountEntry> ParseMountInfo(std::string_view text);
+
+absl::StatusOr<std::vector<MountEntry>> ReadMountTable();
+
+// True when the topmost mount at `mountpoint` is Salius' for `source` (an empty source: any).
+bool IsSaliusMount(std::string_view mountpoint, std::string_view source);
+
+// The backing directory of the volume mounted topmost at `mountpoint`. NOT_FOUND when there is none.
+absl::StatusOr<std::string> BackingOf(std::string_view mountpoint);
+
+// True when `source` is mounted somewhere in this mount namespace.
+bool IsMountedAnywhere(std::string_view source);
+
+}  // namespace salius

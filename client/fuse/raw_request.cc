@@ -1,0 +1,48 @@
+#include "client/fuse/raw_request.h"
+
+#include <sys/uio.h>
+
+#include <cerrno>
+#include <cstring>
+
+namespace salius {
+
+std::optional<RawRequest> RawRequest::Parse(int fd, absl::Span<const uint8_t> bytes) {
+  if (bytes.size() < sizeof(fuse_in_header)) return std::nullopt;
+  const auto* header = reinterpret_cast<const fuse_in_header*>(bytes.data());
+  if (header->len < sizeof(fuse_in_header) || header->len > bytes.size()) return std::nullopt;
+  return RawRequest(fd, header,
+                    bytes.subspan(sizeof(fuse_in_header), header->len - sizeof(fuse_in_header)));
+}
+
+absl::Span<const uint8_t> RawRequest::rest(size_t offset) const {
+  return offset >= body_.size() ? absl::Span<const uint8_t>() : body_.subspan(offset);
+}
+
+std::optional<std::string_view> RawRequest::name(size_t offset) const {
+  const absl::Span<const uint8_t> bytes = rest(offset);
+  const void* end = bytes.empty() ? nullptr : std::memchr(bytes.data(), 0, bytes.size());
+  if (end == nullptr) return std::nullopt;
+  const char* begin = reinterpret_cast<const char*>(bytes.data());
+  return std::string_view(begin, static_cast<size_t>(static_cast<const char*>(end) - begin));
+}
+
+int RawRequest::ReplyError(int err) const {
+  fuse_out_header out{};
+  out.len = sizeof(out);
+  out.error = -err;
+  out.unique = header_->unique;
+  const iovec part{&out, sizeof(out)};
+  return ::writev(fd_, &part, 1) < 0 ? errno : 0;
+}
+
+int RawRequest::Reply(absl::Span<const uint8_t> payload) const {
+  fuse_out_header out{};
+  out.len = static_cast<uint32_t>(sizeof(out) + payload.size());
+  out.unique = header_->unique;
+  const iovec parts[2] = {{&out, sizeof(out)},
+                          {const_cast<uint8_t*>(payload.data()), payload.size()}};
+  return ::writev(fd_, parts, 2) < 0 ? errno : 0;
+}
+
+}  // namespace salius

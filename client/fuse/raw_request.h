@@ -1,0 +1,56 @@
+// One FUSE request that is decoded here and not by libfuse, and its answer.
+//
+// The kernel is trusted, but every length is checked all the same: a request that is too short for its
+// operation is answered EIO, never read beyond its end.
+//
+// Threads: a RawRequest belongs to the worker that received it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+#include "absl/types/span.h"
+#include "client/fuse/kernel_abi.h"
+
+namespace salius {
+
+class RawRequest {
+ public:
+  // `bytes` is one whole message as read from the fuse device `fd`. Nothing when it is shorter than its
+  // header says. Borrows the bytes.
+  static std::optional<RawRequest> Parse(int fd, absl::Span<const uint8_t> bytes);
+
+  const fuse_in_header& header() const { return *header_; }
+  uint32_t opcode() const { return header_->opcode; }
+
+  // The operation's fixed arguments, or null when the message is too short for them.
+  template <typename Args>
+  const Args* args() const {
+    return body_.size() < sizeof(Args) ? nullptr : reinterpret_cast<const Args*>(body_.data());
+  }
+  // What follows `offset` bytes of arguments.
+  absl::Span<const uint8_t> rest(size_t offset) const;
+  // The NUL-terminated name that follows `offset` bytes of arguments; nothing when it is cut off.
+  std::optional<std::string_view> name(size_t offset) const;
+
+  // Each sends the one answer and returns 0, or the errno of the write: ENOENT when the request was
+  // aborted meanwhile, in which case the kernel keeps nothing of what the answer granted.
+  int ReplyError(int err) const;
+  int Reply(absl::Span<const uint8_t> payload) const;
+  template <typename Out>
+  int ReplyStruct(const Out& out) const {
+    return Reply({reinterpret_cast<const uint8_t*>(&out), sizeof(out)});
+  }
+
+ private:
+  RawRequest(int fd, const fuse_in_header* header, absl::Span<const uint8_t> body)
+      : fd_(fd), header_(header), body_(body) {}
+
+  int fd_;
+  const fuse_in_header* header_;
+  absl::Span<const uint8_t> body_;
+};
+
+}  // namespace salius

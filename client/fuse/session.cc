@@ -1,0 +1,242 @@
+#include "client/fuse/session.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "absl/strings/str_format.h"
+#include "absl/time/time.h"
+#include "client/fuse/mount_table.h"
+#include "common/check.h"
+#include "common/log.h"
+
+namespace salius {
+namespace {
+
+// Largest write in one request; the kernel's own limit (256 pages) unless an administrator raised it.
+constexpr unsigned kMaxWriteBytes = 1u << 20;
+// Read-ahead and asynchronous direct requests that the kernel may have under way.
+constexpr unsigned kMaxBackground = 64;
+
+// Interrupts a worker's read(2); does nothing.
+constexpr int kKickSignal = SIGUSR1;
+
+// Set while a worker lets libfuse answer INIT.
+thread_local uint64_t t_init_unique = 0;
+thread_local uint64_t t_init_extra = 0;
+
+void Init(void*, fuse_conn_info* conn) noexcept {
+  conn->max_write = kMaxWriteBytes;
+  conn->max_background = kMaxBackground;
+  conn->congestion_threshold = kMaxBackground * 3 / 4;
+  conn->time_gran = 1;
+  const unsigned wanted = FUSE_CAP_ASYNC_READ | FUSE_CAP_ATOMIC_O_TRUNC | FUSE_CAP_DONT_MASK |
+                          FUSE_CAP_READDIRPLUS | FUSE_CAP_READDIRPLUS_AUTO | FUSE_CAP_ASYNC_DIO |
+                          FUSE_CAP_PARALLEL_DIROPS | FUSE_CAP_POSIX_ACL | FUSE_CAP_CACHE_SYMLINKS |
+                          FUSE_CAP_EXPLICIT_INVAL_DATA;
+  // Everything else is off, above all WRITEBACK_CACHE and the first HANDLE_KILLPRIV.
+  conn->want = conn->capable & wanted;
+}
+
+ssize_t DeviceRead(int fd, void* buf, size_t size, void*) noexcept { return ::read(fd, buf, size); }
+
+ssize_t DeviceWritev(int fd, iovec* iov, int count, void*) noexcept {
+  if (t_init_unique == 0 || count != 2 || iov[0].iov_len != sizeof(fuse_out_header) ||
+      iov[1].iov_len < sizeof(fuse_init_out)) {
+    return ::writev(fd, iov, count);
+  }
+  const auto* header = static_cast<const fuse_out_header*>(iov[0].iov_base);
+  if (header->unique != t_init_unique || header->error != 0) return ::writev(fd, iov, count);
+  fuse_init_out out;
+  std::memcpy(&out, iov[1].iov_base, sizeof(out));
+  out.flags |= FUSE_INIT_EXT | static_cast<uint32_t>(t_init_extra);
+  out.flags2 |= static_cast<uint32_t>(t_init_extra >> 32);
+  iovec patched[2] = {iov[0], {&out, sizeof(out)}};
+  fuse_out_header patched_header = *header;
+  patched_header.len = sizeof(patched_header) + sizeof(out);
+  patched[0].iov_base = &patched_header;
+  return ::writev(fd, patched, 2) < 0
+             ? -1
+             : static_cast<ssize_t>(iov[0].iov_len + iov[1].iov_len);
+}
+
+fuse_lowlevel_ops SessionOps() {
+  fuse_lowlevel_ops ops = Front::Ops();
+  ops.init = Init;
+  return ops;
+}
+
+// What the kernel offers in its INIT message.
+uint64_t OfferedFlags(const RawRequest& request) {
+  const auto* in = request.args<fuse_init_in>();
+  if (in == nullptr) return 0;
+  const uint64_t high = (in->flags & FUSE_INIT_EXT) != 0 ? uint64_t{in->flags2} << 32 : 0;
+  return in->flags | high;
+}
+
+void InstallKickHandler() {
+  struct sigaction action {};
+  action.sa_handler = [](int) {};
+  SALIUS_CHECK(::sigaction(kKickSignal, &action, nullptr) == 0);
+}
+
+}  // namespace
+
+uint64_t ExtraInitFlags(uint64_t offered) {
+  if ((offered & FUSE_INIT_EXT) == 0) return 0;
+  return offered & (kInitDirectIoAllowMmap | FUSE_HANDLE_KILLPRIV_V2 | FUSE_SETXATTR_EXT);
+}
+
+absl::StatusOr<std::unique_ptr<Session>> Session::Mount(Front& front, SessionOptions options) {
+  absl::StatusOr<UniqueFd> fd = OpenAt(AT_FDCWD, "/dev/fuse", O_RDWR);
+  if (!fd.ok()) return fd.status();
+
+  char program[] = "salius-mount";
+  char* argv[] = {program, nullptr};
+  fuse_args args = FUSE_ARGS_INIT(1, argv);
+  const fuse_lowlevel_ops ops = SessionOps();
+  fuse_session* session = fuse_session_new(&args, &ops, sizeof(ops), &front);
+  fuse_opt_free_args(&args);
+  if (session == nullptr) return absl::InternalError("libfuse refuses to make a session");
+  const fuse_custom_io io{.writev = DeviceWritev, .read = DeviceRead, .splice_receive = nullptr,
+                          .splice_send = nullptr};
+  if (fuse_session_custom_io(session, &io, fd->get()) != 0) {
+    fuse_session_destroy(session);
+    return absl::InternalError("libfuse refuses our descriptor");
+  }
+
+  const std::string data = absl::StrFormat(
+      "fd=%d,rootmode=%o,user_id=0,group_id=0,default_permissions,allow_other", fd->get(),
+      unsigned{S_IFDIR});
+  if (::mount(options.source.c_str(), options.mountpoint.c_str(), kMountType, options.mount_flags,
+              data.c_str()) != 0) {
+    const int err = errno;
+    static_cast<void>(fd->Release());  // destroy closes it
+    fuse_session_destroy(session);
+    return ErrnoStatus(err, "mount " + options.mountpoint);
+  }
+  return std::unique_ptr<Session>(
+      new Session(front, std::move(options), *std::move(fd), session));
+}
+
+Session::Session(Front& front, SessionOptions options, UniqueFd fd, fuse_session* session)
+    : front_(front), options_(std::move(options)), fd_(fd.Release()), session_(session) {
+  front_.SetSession(session_);
+}
+
+Session::~Session() {
+  SALIUS_CHECK(workers_.empty(), "workers still run");
+  if (mounted_) Detach();
+  fuse_session_destroy(session_);
+}
+
+void Session::Start(std::function<void()> on_end) {
+  InstallKickHandler();
+  on_end_ = std::move(on_end);
+  {
+    absl::MutexLock lock(&mutex_);
+    working_ = options_.threads;
+  }
+  for (int i = 0; i < options_.threads; ++i) workers_.emplace_back([this] { Work(); });
+}
+
+void Session::Work() {
+  fuse_buf buffer{};
+  while (!stop_.load(std::memory_order_acquire)) {
+    const int bytes = fuse_session_receive_buf(session_, &buffer);
+    if (bytes == -EINTR || bytes == -EAGAIN) continue;
+    if (bytes <= 0) break;  // ENODEV: unmounted, or the connection was aborted
+    const std::optional<RawRequest> request = RawRequest::Parse(
+        fd_, {static_cast<const uint8_t*>(buffer.mem), static_cast<size_t>(bytes)});
+    if (!request.has_value()) {
+      SLOG_ERROR("the kernel sent a message of {} bytes that is no request", bytes);
+      break;
+    }
+    if (front_.HandleRaw(*request)) continue;
+    if (request->opcode() == FUSE_INIT) {
+      t_init_unique = request->header().unique;
+      t_init_extra = ExtraInitFlags(OfferedFlags(*request));
+      front_.SetNegotiated(t_init_extra);
+    }
+    fuse_session_process_buf(session_, &buffer);
+    t_init_unique = 0;
+  }
+  std::free(buffer.mem);
+  Leave();
+}
+
+void Session::Leave() {
+  bool last = false;
+  {
+    absl::MutexLock lock(&mutex_);
+    last = --working_ == 0;
+  }
+  if (last) on_end_();
+}
+
+absl::Status Session::Probe() const {
+  absl::StatusOr<UniqueFd> root =
+      OpenAt(AT_FDCWD, options_.mountpoint, O_RDONLY | O_DIRECTORY);
+  if (!root.ok()) return root.status();
+  struct stat st;
+  if (::fstatat(root->get(), ".salius", &st, AT_SYMLINK_NOFOLLOW) == 0) {
+    return absl::InternalError("the mount shows .salius");
+  }
+  const int err = errno;
+  return err == ENOENT ? absl::OkStatus() : ErrnoStatus(err, options_.mountpoint);
+}
+
+void Session::Unmount() {
+  if (::umount2(options_.mountpoint.c_str(), UMOUNT_NOFOLLOW) == 0) {
+    mounted_ = false;
+    KickUntilLeft();
+    return;
+  }
+  const int err = errno;
+  SLOG_WARN("{} cannot be unmounted now: {}; open files will fail from here on", options_.mountpoint,
+            std::strerror(err));
+  // Shared maps may hold dirty pages; the workers are there to take them.
+  if (absl::StatusOr<UniqueFd> root = OpenAt(AT_FDCWD, options_.mountpoint, O_RDONLY | O_DIRECTORY);
+      root.ok()) {
+    if (absl::Status status = SyncFs(root->get()); !status.ok()) {
+      SLOG_WARN("{}", status.ToString());
+    }
+  }
+  Detach();
+  stop_.store(true, std::memory_order_release);
+  KickUntilLeft();
+}
+
+void Session::Detach() {
+  mounted_ = false;
+  if (::umount2(options_.mountpoint.c_str(), MNT_DETACH | UMOUNT_NOFOLLOW) != 0) {
+    const int err = errno;
+    if (err != EINVAL) SLOG_WARN("umount {}: {}", options_.mountpoint, std::strerror(err));
+  }
+}
+
+void Session::KickUntilLeft() {
+  const auto left = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return working_ == 0; };
+  absl::MutexLock lock(&mutex_);
+  // A signal that comes just before read(2) is lost, hence the repetition.
+  while (!mutex_.AwaitWithTimeout(absl::Condition(&left), absl::Milliseconds(20))) {
+    for (std::thread& worker : workers_) ::pthread_kill(worker.native_handle(), kKickSignal);
+  }
+}
+
+void Session::Join() {
+  for (std::thread& worker : workers_) worker.join();
+  workers_.clear();
+  // A connection that was aborted (umount -f, fusectl) leaves a mount behind that answers nothing.
+  if (mounted_ && IsSaliusMount(options_.mountpoint, options_.source)) Detach();
+  mounted_ = false;
+}
+
+}  // namespace salius

@@ -1,0 +1,83 @@
+// One FUSE connection: mount(2), the workers that read requests from it, and its end.
+//
+// libfuse decodes most requests (fuse_session_process_buf); it is given our descriptor and our writev, so
+// that the answer to INIT can carry flags it does not know. The loop is ours because libfuse's own cannot
+// be asked to leave some operations to us, and cancels threads when it ends.
+//
+// Ends, and what each leaves:
+// - umount(2) by anyone: the workers read ENODEV and leave. Every answer has been given.
+// - Unmount() (SIGTERM): the same, when nobody has a file open. Otherwise what is dirty in the page cache is
+//   written, the mount is detached from the tree, the workers finish the request they are at, and
+//   whoever still has a file open gets ENOTCONN.
+//
+// Threads: Mount, Start, Unmount and Join belong to the thread that owns the session; workers are inside.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "client/fuse/front.h"
+#include "common/file.h"
+
+namespace salius {
+
+struct SessionOptions {
+  std::string source;             // shown in the mount table: the backing directory
+  std::string mountpoint;         // absolute
+  unsigned long mount_flags = 0;  // MS_* of mount(2)
+  int threads = 1;
+};
+
+class Session {
+ public:
+  // Mounts; nothing is answered before Start. `front` must outlive the session. Errors: mount(2)'s own.
+  static absl::StatusOr<std::unique_ptr<Session>> Mount(Front& front, SessionOptions options);
+  // Unmounts if Start was never called; otherwise Join must have returned.
+  ~Session();
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+
+  // Starts the workers. `on_end` is called once, on the last worker to leave.
+  void Start(std::function<void()> on_end);
+
+  // Asks the kernel for the root and for a name in it, so that OK means that the mount answers.
+  absl::Status Probe() const;
+
+  // Ends the connection as the file comment says. Waits for requests being worked on.
+  void Unmount();
+  // Waits until every worker has left, and clears the mount away if it is still in the table (its
+  // connection was aborted). Afterwards no request is being or will be answered.
+  void Join();
+
+ private:
+  Session(Front& front, SessionOptions options, UniqueFd fd, fuse_session* session);
+  void Work();
+  void Leave();
+  void KickUntilLeft();
+  void Detach();
+
+  Front& front_;
+  const SessionOptions options_;
+  const int fd_;                // owned by session_
+  fuse_session* session_;       // null after Close
+  std::atomic<bool> stop_{false};
+  std::vector<std::thread> workers_;
+  std::function<void()> on_end_;
+  bool mounted_ = true;
+
+  absl::Mutex mutex_;
+  int working_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+// The flags a connection is opened with, and those it needs beyond what libfuse can ask for.
+// Pure: from what the kernel offers to what we add to the reply.
+uint64_t ExtraInitFlags(uint64_t offered);
+
+}  // namespace salius

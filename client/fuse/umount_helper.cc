@@ -1,0 +1,107 @@
+#include "client/fuse/umount_helper.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/mount.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "client/fuse/mount_table.h"
+#include "common/check.h"
+#include "common/file.h"
+#include "log/state_file.h"
+#include "log/volume_config.h"
+
+namespace salius {
+namespace {
+
+// Longer than the daemon gives itself to drain.
+constexpr int kGoneBoundMs = 75'000;
+
+struct UmountCommand {
+  std::string mountpoint;
+  int flags = UMOUNT_NOFOLLOW;
+};
+
+absl::StatusOr<UmountCommand> Parse(const std::vector<std::string>& words) {
+  UmountCommand command;
+  for (size_t i = 0; i < words.size(); ++i) {
+    const std::string& word = words[i];
+    if (word == "-t" || word == "-N") {
+      ++i;
+    } else if (absl::StartsWith(word, "-t")) {
+      continue;
+    } else if (absl::StartsWith(word, "-")) {
+      for (const char letter : word.substr(1)) {
+        if (letter == 'l') command.flags |= MNT_DETACH;
+        if (letter == 'f') command.flags |= MNT_FORCE;
+      }
+    } else if (command.mountpoint.empty()) {
+      command.mountpoint = word;
+    } else {
+      return absl::InvalidArgumentError("give one mount point");
+    }
+  }
+  if (command.mountpoint.empty()) return absl::InvalidArgumentError("give a mount point");
+  return command;
+}
+
+// A pidfd of the daemon that serves the volume, by its status socket; invalid when none answers.
+UniqueFd DaemonOf(const VolumeId& volume) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  const std::string path = absl::StrCat("/run/salius/", volume.ToString(), ".sock");
+  std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
+  const UniqueFd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (!socket.valid() || ::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address),
+                                   sizeof(address)) != 0) {
+    return UniqueFd();
+  }
+  ucred peer{};
+  socklen_t size = sizeof(peer);
+  if (::getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0 || peer.pid <= 0) {
+    return UniqueFd();
+  }
+  return UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, peer.pid, 0)));
+}
+
+absl::Status AwaitGone(const UniqueFd& daemon) {
+  if (!daemon.valid()) return absl::OkStatus();
+  pollfd wait{.fd = daemon.get(), .events = POLLIN, .revents = 0};
+  int ready = 0;
+  while ((ready = ::poll(&wait, 1, kGoneBoundMs)) < 0 && errno == EINTR) {
+  }
+  if (ready > 0) return absl::OkStatus();
+  return absl::DeadlineExceededError("unmounted, but the daemon still drains the volume");
+}
+
+}  // namespace
+
+absl::Status RunUmount(const std::vector<std::string>& words) {
+  SALIUS_ASSIGN_OR_RETURN(const UmountCommand command, Parse(words));
+  SALIUS_ASSIGN_OR_RETURN(const std::string backing, BackingOf(command.mountpoint));
+  // Known only while it is mounted.
+  SALIUS_ASSIGN_OR_RETURN(const VolumeDir dir, VolumeDir::Open(backing, /*lock=*/false));
+  const UniqueFd daemon = DaemonOf(dir.config.volume);
+  if (::umount2(command.mountpoint.c_str(), command.flags) != 0) {
+    return ErrnoStatus(errno, command.mountpoint);
+  }
+  if ((command.flags & MNT_DETACH) != 0) return absl::OkStatus();
+  SALIUS_RETURN_IF_ERROR(AwaitGone(daemon));
+  SALIUS_ASSIGN_OR_RETURN(const StateFile state, StateFile::Open(dir.salius_fd, kStateFileName));
+  if (state.state().open) {
+    return absl::DataLossError(
+        absl::StrCat("unmounted, but ", backing, " could not be drained (see its log); its next "
+                     "mount, or salius-recover, will recover it"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace salius

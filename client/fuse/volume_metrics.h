@@ -1,0 +1,39 @@
+// The watermarks and the mode of the volume as Prometheus metrics, refreshed once a second while someone may
+// look (option metrics=host:port).
+//
+// Threads: one of its own; the pipeline's status is thread-safe.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "absl/status/statusor.h"
+#include "absl/synchronization/notification.h"
+#include "client/engine/pipeline.h"
+#include "common/metrics.h"
+
+namespace salius {
+
+// Sets every metric of the volume from one status.
+void ExportStatus(const PipelineStatus& status);
+
+class VolumeMetrics {
+ public:
+  // Serves all metrics of the process at `address`. `pipeline` must outlive it. UNAVAILABLE when the
+  // address cannot be bound.
+  static absl::StatusOr<std::unique_ptr<VolumeMetrics>> Start(const std::string& address,
+                                                              const Pipeline& pipeline);
+  ~VolumeMetrics();
+
+  int port() const { return server_->port(); }
+
+ private:
+  VolumeMetrics(std::unique_ptr<MetricsServer> server, const Pipeline& pipeline);
+
+  std::unique_ptr<MetricsServer> server_;
+  absl::Notification stop_;
+  std::thread thread_;
+};
+
+}  // namespace salius

@@ -1,0 +1,136 @@
+#include "client/status/status_server.h"
+
+#include <grpcpp/grpcpp.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstring>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/check.h"
+#include "common/file.h"
+#include "proto/control.grpc.pb.h"
+
+namespace salius {
+namespace {
+
+// How long calls under way may take when the server stops.
+constexpr std::chrono::seconds kStopGrace{2};
+
+// True when a process listens at the socket.
+bool SomeoneAnswers(const std::string& path) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (path.size() >= sizeof(address.sun_path)) return false;
+  std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
+  const UniqueFd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  return socket.valid() && ::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address),
+                                     sizeof(address)) == 0;
+}
+
+class PrimaryService final : public control::Primary::Service {
+ public:
+  explicit PrimaryService(const StatusServerOptions& options) : options_(options) {}
+
+  grpc::Status VolumeStatus(grpc::ServerContext*, const control::VolumeStatusRequest*,
+                            control::VolumeStatusResponse* response) override {
+    *response = ToStatusResponse(options_, options_.source());
+    return grpc::Status::OK;
+  }
+
+ private:
+  const StatusServerOptions& options_;
+};
+
+}  // namespace
+
+control::VolumeStatusResponse ToStatusResponse(const StatusServerOptions& options,
+                                               const PipelineStatus& status) {
+  control::VolumeStatusResponse out;
+  out.set_volume(options.volume.bytes.data(), options.volume.bytes.size());
+  out.set_backing(options.backing);
+  out.set_mountpoint(options.mountpoint);
+  out.set_epoch(status.epoch);
+  out.set_mode(status.mode);
+  out.set_mode_detail(status.mode_detail);
+  out.set_acks(options.acks);
+  out.set_checkpoint(status.marks.checkpoint);
+  out.set_applied(status.marks.applied);
+  out.set_durable(status.marks.durable);
+  out.set_issued(status.marks.issued);
+  out.set_uncheckpointed_bytes(status.uncheckpointed_bytes);
+  out.set_oldest_uncheckpointed_ms(status.oldest_uncheckpointed_ms);
+  out.set_stable_log_used_bytes(status.stable_log_used_bytes);
+  out.set_stable_log_capacity_bytes(status.stable_log_capacity_bytes);
+  for (const ReplicaReport& from : status.replicas) {
+    control::VolumeStatusResponse::ReplicaStatus* to = out.add_replicas();
+    to->set_address(from.address);
+    to->set_member(from.member);
+    to->set_connected(from.connected);
+    to->set_incarnation(from.incarnation);
+    to->set_base(from.base);
+    to->set_contiguous(from.contiguous);
+    to->set_lag_records(from.lag_records);
+    to->set_lag_bytes(from.lag_bytes);
+    to->set_rtt_us(from.rtt_us);
+    to->set_free_bytes(from.free_bytes);
+    to->set_resent(from.resent);
+    to->set_problem(from.problem);
+  }
+  out.set_version(kSaliusVersion);
+  out.set_failure(status.failure);
+  return out;
+}
+
+struct StatusServer::Impl {
+  explicit Impl(StatusServerOptions o) : options(std::move(o)), service(options) {}
+  const StatusServerOptions options;
+  std::string path;
+  PrimaryService service;
+  std::unique_ptr<grpc::Server> server;
+};
+
+absl::StatusOr<std::unique_ptr<StatusServer>> StatusServer::Start(StatusServerOptions options) {
+  auto impl = std::make_unique<Impl>(std::move(options));
+  const std::string& directory = impl->options.run_directory;
+  std::error_code error;
+  std::filesystem::create_directories(directory, error);
+  if (error) return ErrnoStatus(error.value(), "mkdir " + directory);
+
+  impl->path = absl::StrCat(directory, "/", impl->options.volume.ToString(), ".sock");
+  if (SomeoneAnswers(impl->path)) {
+    return absl::AlreadyExistsError(
+        absl::StrCat("a mounted volume with the same UUID answers at ", impl->path,
+                     "; is this directory a copy of it?"));
+  }
+  grpc::ServerBuilder builder;
+  builder.AddListeningPort("unix:" + impl->path, grpc::InsecureServerCredentials());
+  builder.RegisterService(&impl->service);
+  // The socket must not be open to others for even a moment. Nobody else creates files yet.
+  const mode_t mask = ::umask(0177);
+  impl->server = builder.BuildAndStart();
+  ::umask(mask);
+  if (impl->server == nullptr) {
+    return absl::UnavailableError(absl::StrCat("cannot listen at ", impl->path));
+  }
+  return std::unique_ptr<StatusServer>(new StatusServer(std::move(impl)));
+}
+
+StatusServer::StatusServer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+
+StatusServer::~StatusServer() {
+  impl_->server->Shutdown(std::chrono::system_clock::now() + kStopGrace);
+  impl_->server->Wait();
+  std::error_code ignored;  // gRPC may have removed it
+  std::filesystem::remove(impl_->path, ignored);
+}
+
+const std::string& StatusServer::socket_path() const { return impl_->path; }
+
+}  // namespace salius
