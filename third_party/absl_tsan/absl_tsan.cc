@@ -37,6 +37,13 @@ void* Address(const void* object) { return const_cast<void*>(object); }
 
 }  // namespace
 
+// Races inside libraries that are not compiled with the sanitizer. Handlers of ours are called from
+// libgrpc++.so, which is not named, so that their races are still seen.
+extern "C" const char* __tsan_default_suppressions() {
+  return "race:libabsl_graphcycles_internal.so\n"
+         "race:libgrpc.so\n";
+}
+
 #define ABSL_SYMBOL(rest) "_ZN4absl7debian3" rest
 #define ABSL_CONST_SYMBOL(rest) "_ZNK4absl7debian3" rest
 
