@@ -21,8 +21,9 @@
 //   when quotas are on; EFBIG by RLIMIT_FSIZE (kernel) and the file system's maximum.
 //
 // Errors: absl::Status with the exact errno in its payload (common/file.h, StatusErrno).
-// Threads: every method may be called from any thread. Lock order: directory locks (by id, ascending), node
-// lock, the node table's lock, the pipeline's own. None is held over WaitDurable but directory locks.
+// Threads: every method may be called from any thread. Lock order: see client/engine/node.h. Held over waits are
+// only a name operation's directory locks and, for what is waited for in the plain way (attributes, the end
+// of bulk, space when the disk is nearly full), the lock of the one file.
 #pragma once
 
 #include <sys/stat.h>
@@ -51,6 +52,7 @@ struct Caller {
   uid_t uid = 0;
   gid_t gid = 0;
   mode_t umask = 0;  // applied by the volume unless the directory has a default ACL
+  std::vector<gid_t> groups;  // supplementary; only for keeping S_ISGID on a file in a setgid directory
 };
 
 class Node;    // an inode in use; owned by the volume, alive while its lookup count is above zero

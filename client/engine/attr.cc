@@ -1,0 +1,177 @@
+// Attributes and extended attributes.
+//
+// Times are exact because nothing is predicted: while a node has unapplied records its attributes are
+// answered after they were applied (one round trip), so that a time once shown never changes by itself.
+// Attribute records are rare and are waited for like names: the caller has the result of the apply. Only
+// when the volume has failed are size and content answered from the patches, so that reading goes on.
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/xattr.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "client/engine/volume_calls.h"
+#include "client/engine/volume_impl.h"
+#include "common/check.h"
+#include "common/limits.h"
+#include "log/apply.h"
+#include "log/fs_calls.h"
+
+namespace salius {
+namespace {
+
+AttrBody BodyFor(uint32_t mask, const struct stat& want) {
+  AttrBody body;
+  if ((mask & kSetMode) != 0) body.mask |= kAttrMode;
+  if ((mask & kSetUid) != 0) body.mask |= kAttrUid;
+  if ((mask & kSetGid) != 0) body.mask |= kAttrGid;
+  if ((mask & (kSetAtime | kSetAtimeNow)) != 0) body.mask |= kAttrAtime;
+  if ((mask & (kSetMtime | kSetMtimeNow)) != 0) body.mask |= kAttrMtime;
+  // "Now" is decided here: the log holds what an operation produced, not what it depends on.
+  const timespec now = fs::FileTimeNow();
+  const timespec& atime = (mask & kSetAtimeNow) != 0 ? now : want.st_atim;
+  const timespec& mtime = (mask & kSetMtimeNow) != 0 ? now : want.st_mtim;
+  if ((body.mask & kAttrMode) != 0) body.mode = want.st_mode & 07777;
+  if ((body.mask & kAttrUid) != 0) body.uid = want.st_uid;
+  if ((body.mask & kAttrGid) != 0) body.gid = want.st_gid;
+  if ((body.mask & kAttrAtime) != 0) {
+    body.atime_sec = atime.tv_sec;
+    body.atime_nsec = static_cast<uint32_t>(atime.tv_nsec);
+  }
+  if ((body.mask & kAttrMtime) != 0) {
+    body.mtime_sec = mtime.tv_sec;
+    body.mtime_nsec = static_cast<uint32_t>(mtime.tv_nsec);
+  }
+  return body;
+}
+
+}  // namespace
+
+absl::StatusOr<struct stat> Volume::Impl::GetAttr(Node& node) {
+  const absl::Status current = AwaitNode(node);
+  absl::ReaderMutexLock content(&node.content);
+  SALIUS_ASSIGN_OR_RETURN(struct stat st, fs::Stat(node.path_fd.get()));
+  if (node.hidden_link) --st.st_nlink;
+  if (!current.ok()) {
+    absl::MutexLock lock(&node.state);
+    if (node.unapplied_data > 0) st.st_size = static_cast<off_t>(node.size);
+  }
+  return st;
+}
+
+absl::Status Volume::Impl::Truncate(Node& node, uint64_t size) {
+  if (node.is_dir()) return ErrnoStatus(EISDIR, "truncate");
+  if (!node.is_regular() || size > static_cast<uint64_t>(INT64_MAX)) {
+    return ErrnoStatus(EINVAL, "truncate");
+  }
+  SALIUS_RETURN_IF_ERROR(DataHealth());
+  absl::MutexLock lock(&node.stream);
+  SALIUS_ASSIGN_OR_RETURN(const SharedFd fd, WriteFd(node));
+  if (size > node.checked_size && !fs::SizeFits(fd->get(), size)) {
+    return ErrnoStatus(EFBIG, "truncate");
+  }
+  SALIUS_ASSIGN_OR_RETURN(const bool direct, PrepareDirect(node));
+  absl::Status status;
+  if (direct) {
+    status = fs::Truncate(fd->get(), size);
+    NoteDirect(node, 0);
+  } else {
+    status = EnsureIdLocked(node);
+    if (status.ok()) {
+      RecordDraft draft;
+      draft.op = Op::kTruncate;
+      draft.arg0 = size;
+      status = IssueOn(node, std::move(draft)).status();
+    }
+  }
+  CloseIdle(node);
+  return status;
+}
+
+absl::Status Volume::Impl::ChangeAttr(Node& node, RecordDraft draft) {
+  bool orphan = false;
+  {
+    absl::MutexLock lock(&node.state);
+    orphan = node.orphan;
+  }
+  if (orphan) {
+    SALIUS_RETURN_IF_ERROR(AwaitNode(node));
+    RecordHeader header;
+    header.op = draft.op;
+    return ApplyAttr(node.path_fd.get(), header, draft.body);
+  }
+  SALIUS_RETURN_IF_ERROR(EnsureIdLocked(node));
+  draft.context = std::make_shared<Result>();
+  SALIUS_ASSIGN_OR_RETURN(const RecordRef record, IssueOn(node, std::move(draft)));
+  return AwaitResult(record).status();
+}
+
+absl::StatusOr<struct stat> Volume::Impl::SetAttr(Node& node, uint32_t mask,
+                                                  const struct stat& want) {
+  if ((mask & kSetSize) != 0) {
+    if (want.st_size < 0) return ErrnoStatus(EINVAL, "truncate");
+    SALIUS_RETURN_IF_ERROR(Truncate(node, static_cast<uint64_t>(want.st_size)));
+  }
+  const AttrBody body = BodyFor(mask, want);
+  if (body.mask != 0) {
+    SALIUS_RETURN_IF_ERROR(NameHealth());
+    RecordDraft draft;
+    draft.op = Op::kSetAttr;
+    draft.body = body.Encode();
+    absl::MutexLock lock(&node.stream);
+    SALIUS_RETURN_IF_ERROR(ChangeAttr(node, std::move(draft)));
+  }
+  return GetAttr(node);
+}
+
+absl::StatusOr<std::string> Volume::Impl::GetXattr(Node& node, const std::string& name) {
+  if (name == kFileIdXattr) return ErrnoStatus(ENODATA, name);
+  return fs::XattrValue(node.path_fd.get(), name);
+}
+
+absl::StatusOr<std::vector<std::string>> Volume::Impl::ListXattr(Node& node) {
+  SALIUS_ASSIGN_OR_RETURN(std::vector<std::string> names, fs::XattrNames(node.path_fd.get()));
+  names.erase(std::remove(names.begin(), names.end(), kFileIdXattr), names.end());
+  return names;
+}
+
+absl::Status Volume::Impl::SetXattr(Node& node, const std::string& name, std::string_view value,
+                                    int flags, bool kill_sgid) {
+  if (name.empty() || name.size() > kMaxXattrNameBytes) return ErrnoStatus(ERANGE, "setxattr");
+  if (value.size() > kMaxXattrValue) return ErrnoStatus(E2BIG, "setxattr");
+  if ((flags & ~(XATTR_CREATE | XATTR_REPLACE)) != 0) return ErrnoStatus(EINVAL, "setxattr");
+  if (name == kFileIdXattr) return ErrnoStatus(EPERM, "setxattr");
+  SALIUS_RETURN_IF_ERROR(NameHealth());
+  absl::MutexLock lock(&node.stream);
+  const int old = StatusErrno(fs::XattrValue(node.path_fd.get(), name).status());
+  if (old != 0 && old != ENODATA) return ErrnoStatus(old, "setxattr");
+  if (old == 0 && (flags & XATTR_CREATE) != 0) return ErrnoStatus(EEXIST, "setxattr");
+  if (old != 0 && (flags & XATTR_REPLACE) != 0) return ErrnoStatus(ENODATA, "setxattr");
+  RecordDraft draft;
+  draft.op = Op::kSetXattr;
+  draft.body = XattrBody{name, std::string(value)}.Encode();
+  SALIUS_RETURN_IF_ERROR(ChangeAttr(node, std::move(draft)));
+  if (!kill_sgid) return absl::OkStatus();
+  // An access ACL changes the mode as well, so look at it only now.
+  SALIUS_ASSIGN_OR_RETURN(struct stat st, fs::Stat(node.path_fd.get()));
+  if ((st.st_mode & S_ISGID) == 0) return absl::OkStatus();
+  st.st_mode &= ~static_cast<mode_t>(S_ISGID);
+  RecordDraft mode;
+  mode.op = Op::kSetAttr;
+  mode.body = BodyFor(kSetMode, st).Encode();
+  return ChangeAttr(node, std::move(mode));
+}
+
+absl::Status Volume::Impl::RemoveXattr(Node& node, const std::string& name) {
+  if (name == kFileIdXattr) return ErrnoStatus(ENODATA, name);
+  SALIUS_RETURN_IF_ERROR(NameHealth());
+  absl::MutexLock lock(&node.stream);
+  SALIUS_RETURN_IF_ERROR(fs::XattrValue(node.path_fd.get(), name).status());
+  RecordDraft draft;
+  draft.op = Op::kRemoveXattr;
+  draft.body = XattrBody{name, ""}.Encode();
+  return ChangeAttr(node, std::move(draft));
+}
+
+}  // namespace salius

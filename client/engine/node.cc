@@ -1,0 +1,83 @@
+#include "client/engine/node.h"
+
+#include <fcntl.h>
+
+#include "client/engine/volume_calls.h"
+#include "common/check.h"
+
+namespace salius {
+
+bool Handle::sync() const { return (flags & (O_SYNC | O_DSYNC)) != 0; }
+bool Handle::direct() const { return (flags & (O_SYNC | O_DSYNC | O_DIRECT)) != 0; }
+bool Handle::writable() const { return (flags & O_ACCMODE) != O_RDONLY; }
+
+PinnedNode& PinnedNode::operator=(PinnedNode&& other) noexcept {
+  if (this != &other) {
+    Reset();
+    table_ = other.table_;
+    node_ = std::exchange(other.node_, nullptr);
+  }
+  return *this;
+}
+
+void PinnedNode::Reset() {
+  if (Node* const node = Release(); node != nullptr) table_->Unpin(*node);
+}
+
+NodeTable::~NodeTable() {
+  absl::MutexLock lock(&mu_);
+  for (const auto& [key, node] : by_inode_) delete node;
+}
+
+absl::StatusOr<PinnedNode> NodeTable::Intern(UniqueFd path_fd, Seq issued) {
+  SALIUS_ASSIGN_OR_RETURN(const struct stat st, fs::Stat(path_fd.get()));
+  absl::MutexLock lock(&mu_);
+  Node*& node = by_inode_[{st.st_dev, st.st_ino}];
+  if (node == nullptr) node = new Node(std::move(path_fd), st, issued);
+  Pin(*node);
+  return PinnedNode(*this, node);
+}
+
+PinnedNode NodeTable::Find(FileId id) {
+  absl::MutexLock lock(&mu_);
+  const auto found = by_id_.find(id);
+  if (found == by_id_.end()) return PinnedNode();
+  Pin(*found->second);
+  return PinnedNode(*this, found->second);
+}
+
+bool NodeTable::SetId(Node& node, FileId id) {
+  absl::MutexLock lock(&mu_);
+  const auto [place, fresh] = by_id_.try_emplace(id, &node);
+  if (!fresh && place->second != &node) return false;
+  node.id.store(id);
+  return true;
+}
+
+void NodeTable::ClearId(Node& node) {
+  absl::MutexLock lock(&mu_);
+  by_id_.erase(node.id.exchange(kNoFileId));
+}
+
+void NodeTable::Unpin(Node& node, uint64_t count) {
+  uint64_t pins = node.pins_.load();
+  while (pins > count) {
+    if (node.pins_.compare_exchange_weak(pins, pins - count)) return;
+  }
+  {
+    absl::MutexLock lock(&mu_);
+    const uint64_t before = node.pins_.fetch_sub(count);
+    SALIUS_CHECK(before >= count, "a node lost more pins than it had");
+    if (before > count) return;
+    by_inode_.erase({node.dev, node.ino});
+    if (const FileId id = node.id.load(); id != kNoFileId) by_id_.erase(id);
+  }
+  delete &node;
+}
+
+size_t NodeTable::size() const {
+  absl::MutexLock lock(&mu_);
+  return by_inode_.size();
+}
+
+}  // namespace salius

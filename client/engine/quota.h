@@ -1,0 +1,34 @@
+// Disk quotas of file owners. The volume applies records as root, whom the kernel lets past every limit,
+// so the owner's limits are checked here, before a record is stamped (DESIGN.md §2, stamp).
+//
+// User and group quotas; project quotas are not looked at. Root's own files are exempt, as in the kernel.
+// Threads: all methods from any thread.
+#pragma once
+
+#include <sys/types.h>
+
+#include <atomic>
+#include <cstdint>
+
+namespace salius {
+
+class QuotaGuard {
+ public:
+  // `fd` is any descriptor on the file system that is not O_PATH; it outlives this.
+  explicit QuotaGuard(int fd) : fd_(fd) { Refresh(); }
+
+  // Looks up again whether quotas are on at all (they may be switched on under us).
+  void Refresh();
+  bool on() const { return user_.load() || group_.load(); }
+
+  // True when files of (uid, gid) may take `bytes` more, or one more inode.
+  bool HasBytes(uid_t uid, gid_t gid, uint64_t bytes) const;
+  bool HasInode(uid_t uid, gid_t gid) const;
+
+ private:
+  const int fd_;
+  std::atomic<bool> user_{false};
+  std::atomic<bool> group_{false};
+};
+
+}  // namespace salius

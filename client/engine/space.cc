@@ -1,0 +1,108 @@
+#include "client/engine/space.h"
+
+#include <errno.h>
+#include <fcntl.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "client/engine/volume_calls.h"
+#include "common/check.h"
+#include "common/file.h"
+#include "log/fs_calls.h"
+
+namespace salius {
+
+uint64_t SpaceCharge(Op op, uint64_t body_bytes) {
+  constexpr uint64_t kBlock = 4096;
+  switch (op) {
+    case Op::kWrite:
+      // The blocks, one more when it is not aligned, and one for the extent tree.
+      return (body_bytes + kBlock - 1) / kBlock * kBlock + 2 * kBlock;
+    case Op::kCancel:
+    case Op::kOnDisk:
+      return 0;
+    case Op::kSetXattr:
+      return (body_bytes + kBlock - 1) / kBlock * kBlock + kBlock;
+    default:  // an inode, a directory block, an xattr block or a split extent
+      return 4 * kBlock;
+  }
+}
+
+uint64_t SpaceCharge(const RecordHeader& header) {
+  return SpaceCharge(header.op, header.body_bytes);
+}
+
+SpaceGuard::SpaceGuard(int root_fd, std::function<absl::Status()> drain)
+    : root_fd_(root_fd), drain_(std::move(drain)), quota_(root_fd) {}
+
+void SpaceGuard::Issued(uint64_t charge) {
+  unapplied_.fetch_add(charge);
+  budget_.fetch_sub(static_cast<int64_t>(charge));
+}
+
+bool SpaceGuard::TakeFromBudget(uint64_t bytes) {
+  const int64_t need = static_cast<int64_t>(bytes);
+  if (budget_.load() >= need) return true;  // Issued() takes it
+  absl::MutexLock lock(&refresh_);
+  if (budget_.load() >= need) return true;
+  // In this order a record applied in between counts twice, never not at all.
+  const uint64_t unapplied = unapplied_.load();
+  const absl::StatusOr<FsSpace> space = StatfsFree(root_fd_);
+  if (!space.ok()) return false;  // the exact path will say why
+  quota_.Refresh();
+  budget_.store(static_cast<int64_t>(space->bytes_avail) - static_cast<int64_t>(unapplied) -
+                kSpaceMargin);
+  return budget_.load() >= need;
+}
+
+absl::Status SpaceGuard::Reserve(int fd, uid_t uid, gid_t gid, uint64_t offset, uint64_t length) {
+  if (length == 0) return absl::OkStatus();
+  SALIUS_RETURN_IF_ERROR(CheckQuota(fd, uid, gid, offset, length));
+  // Room for several records of the largest body each.
+  const uint64_t need = SpaceCharge(Op::kWrite, length) + length / 4;
+  if (TakeFromBudget(need)) return absl::OkStatus();
+  return MakeRoom(fd, offset, length);
+}
+
+absl::Status SpaceGuard::Allocate(int fd, uid_t uid, gid_t gid, uint64_t offset, uint64_t length) {
+  SALIUS_RETURN_IF_ERROR(CheckQuota(fd, uid, gid, offset, length));
+  return MakeRoom(fd, offset, length);
+}
+
+absl::Status SpaceGuard::MakeRoom(int fd, uint64_t offset, uint64_t length) {
+  absl::MutexLock lock(&tight_);
+  const uint64_t missing = fs::UnallocatedBytes(fd, offset, length);
+  if (missing == 0) return absl::OkStatus();
+  const uint64_t unapplied = unapplied_.load();
+  SALIUS_ASSIGN_OR_RETURN(FsSpace space, StatfsFree(root_fd_));
+  if (space.bytes_avail < unapplied + missing + kTightMargin) {
+    SALIUS_RETURN_IF_ERROR(drain_());
+    SALIUS_ASSIGN_OR_RETURN(space, StatfsFree(root_fd_));
+    // bytes_avail, since we run as root and would be given root's reserve.
+    if (space.bytes_avail < missing) return ErrnoStatus(ENOSPC, "write");
+  }
+  const absl::Status allocated = fs::Fallocate(fd, FALLOC_FL_KEEP_SIZE, offset, length);
+  if (StatusErrno(allocated) != EOPNOTSUPP) return allocated;
+  // A file system that cannot allocate ahead: leave it a margin.
+  if (space.bytes_avail < missing + kTightMargin) return ErrnoStatus(ENOSPC, "write");
+  return absl::OkStatus();
+}
+
+absl::Status SpaceGuard::CheckQuota(int fd, uid_t uid, gid_t gid, uint64_t offset,
+                                    uint64_t length) {
+  if (!quota_.on()) return absl::OkStatus();
+  if (quota_.HasBytes(uid, gid, unapplied_.load() + length)) return absl::OkStatus();
+  // Near the limit: let what is unapplied become visible to the quota, then count exactly.
+  absl::MutexLock lock(&tight_);
+  SALIUS_RETURN_IF_ERROR(drain_());
+  if (quota_.HasBytes(uid, gid, fs::UnallocatedBytes(fd, offset, length))) return absl::OkStatus();
+  return ErrnoStatus(EDQUOT, "write");
+}
+
+absl::Status SpaceGuard::CheckInode(uid_t uid, gid_t gid) {
+  if (!quota_.on() || quota_.HasInode(uid, gid)) return absl::OkStatus();
+  return ErrnoStatus(EDQUOT, "create");
+}
+
+}  // namespace salius

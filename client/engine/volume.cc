@@ -1,0 +1,271 @@
+#include "client/engine/volume.h"
+
+#include <errno.h>
+#include <fcntl.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "client/engine/volume_calls.h"
+#include "client/engine/volume_impl.h"
+#include "common/check.h"
+#include "common/daemon.h"
+#include "common/limits.h"
+#include "common/log.h"
+#include "common/strings.h"
+#include "log/fs_calls.h"
+#include "log/stable_log.h"
+#include "log/state_file.h"
+
+namespace salius {
+
+absl::Status AsNameError(const absl::Status& status) {
+  return status.ok() ? status : ErrnoStatus(EROFS, Sv(status.message()));
+}
+
+absl::Status AsDataError(const absl::Status& status) {
+  return status.ok() ? status : ErrnoStatus(EIO, Sv(status.message()));
+}
+
+Volume::Impl::Impl(VolumeDir volume_dir, VolumeOptions volume_options)
+    : dir(std::move(volume_dir)),
+      options(std::move(volume_options)),
+      bulk_bytes(GetCounter("salius_bulk_bytes_total", "Bytes written past the log to bulk files")),
+      bulk_entered(GetCounter("salius_bulk_transitions_total", "Files that became bulk or stopped",
+                              {{"to", "bulk"}})),
+      bulk_synced(GetCounter("salius_bulk_transitions_total", "Files that became bulk or stopped",
+                             {{"to", "logged"}})),
+      adopted(GetCounter("salius_adopted_files_total", "Files that were there before and got an id")),
+      cancelled(GetCounter("salius_cancelled_records_total",
+                           "Operations that failed when they were applied")) {}
+
+// The pipeline goes first: its threads call Apply.
+Volume::Impl::~Impl() { pipeline.reset(); }
+
+absl::Status Volume::Impl::Prepare() {
+  SALIUS_ASSIGN_OR_RETURN(sync_fd, OpenAt(dir.root_fd, ".", O_RDONLY | O_DIRECTORY));
+  SALIUS_ASSIGN_OR_RETURN(tmp_dir, OpenAt(dir.salius_fd, kTmpDirName, O_RDONLY | O_DIRECTORY));
+  SALIUS_ASSIGN_OR_RETURN(open_dir, OpenAt(dir.salius_fd, kOpenDirName, O_RDONLY | O_DIRECTORY));
+  // The volume is clean: nothing needs what an earlier session was making or held open.
+  for (const UniqueFd* leftovers : {&tmp_dir, &open_dir}) {
+    SALIUS_ASSIGN_OR_RETURN(const std::vector<std::string> names, fs::ListDir(leftovers->get()));
+    for (const std::string& name : names) {
+      SALIUS_RETURN_IF_ERROR(fs::RemoveTree(leftovers->get(), name));
+    }
+  }
+  SALIUS_ASSIGN_OR_RETURN(UniqueFd root_fd, OpenAt(dir.root_fd, ".", O_PATH | O_DIRECTORY));
+  SALIUS_ASSIGN_OR_RETURN(root, table.Intern(std::move(root_fd), 0));
+  SALIUS_CHECK(table.SetId(*root, kRootFileId));
+  root->identified.store(true);
+  space = std::make_unique<SpaceGuard>(dir.root_fd, [this] {
+    return AsDataError(AwaitApplied(pipe.load()->watermarks().issued));
+  });
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<Volume>> Volume::Open(VolumeDir dir, VolumeOptions options) {
+  SALIUS_ASSIGN_OR_RETURN(const uint64_t descriptors, RaiseFdLimit());
+  if (descriptors < 65536) {
+    SLOG_WARN("only {} descriptors: every file in use needs one (LimitNOFILE=)", descriptors);
+  }
+  SALIUS_ASSIGN_OR_RETURN(StateFile state, StateFile::Open(dir.salius_fd, kStateFileName));
+  if (state.state().open) {
+    return absl::FailedPreconditionError("the volume was not closed: it must be recovered first");
+  }
+  SALIUS_ASSIGN_OR_RETURN(
+      StableLog stable,
+      StableLog::Open(dir.salius_fd, kStableLogFileName, dir.config.volume, nullptr));
+  auto impl = std::make_unique<Impl>(std::move(dir), std::move(options));
+  SALIUS_RETURN_IF_ERROR(impl->Prepare());
+  impl->id_ceiling.store(state.state().file_id_limit);
+  PipelineOptions pipeline_options;
+  pipeline_options.config = impl->options.config;
+  pipeline_options.session_name = impl->dir.path;
+  pipeline_options.on_failure = [](const absl::Status& why) {
+    SLOG_ERROR("the volume is read-only from now on: {}", why.ToString());
+  };
+  SALIUS_ASSIGN_OR_RETURN(impl->pipeline,
+                          Pipeline::Start(impl->dir, std::move(state), std::move(stable), *impl,
+                                          std::move(pipeline_options)));
+  impl->pipe.store(impl->pipeline.get());
+  return std::unique_ptr<Volume>(new Volume(std::move(impl)));
+}
+
+absl::Status Volume::Impl::Close() {
+  SALIUS_RETURN_IF_ERROR(DataHealth());
+  // Bulk data is in no record; put it on the disk before the note says "clean".
+  if (const absl::Status synced = SyncFs(sync_fd.get()); !synced.ok()) {
+    Fail(synced);
+    return AsDataError(synced);
+  }
+  return pipeline->Stop();
+}
+
+absl::Status Volume::Impl::DataHealth() const {
+  SALIUS_RETURN_IF_ERROR(AsDataError(pipe.load()->health()));
+  absl::MutexLock lock(&failure_mu);
+  return AsDataError(failure);
+}
+
+absl::Status Volume::Impl::NameHealth() const { return AsNameError(DataHealth()); }
+
+void Volume::Impl::Fail(const absl::Status& why) {
+  absl::MutexLock lock(&failure_mu);
+  if (!failure.ok()) return;
+  failure = why;
+  SLOG_ERROR("the volume is read-only from now on: {}", why.ToString());
+}
+
+bool Volume::Impl::IsHidden(const Node& node, std::string_view name) const {
+  return &node == root.get() && name == kSaliusDir;
+}
+
+absl::StatusOr<Entry> Volume::Impl::Lookup(Node& node, std::string_view name) {
+  if (!node.is_dir()) return ErrnoStatus(ENOTDIR, "lookup");
+  if (name.size() > kMaxNameBytes) return ErrnoStatus(ENAMETOOLONG, "lookup");
+  if (name.empty() || name == "." || name == ".." || IsHidden(node, name)) {
+    return ErrnoStatus(ENOENT, "lookup");
+  }
+  SALIUS_ASSIGN_OR_RETURN(UniqueFd fd, fs::OpenChild(node.path_fd.get(), std::string(name)));
+  SALIUS_ASSIGN_OR_RETURN(PinnedNode child, Intern(std::move(fd)));
+  Entry entry;
+  SALIUS_ASSIGN_OR_RETURN(entry.attr, GetAttr(*child));
+  entry.node = child.Release();
+  return entry;
+}
+
+absl::StatusOr<PinnedNode> Volume::Impl::Intern(UniqueFd fd) {
+  return table.Intern(std::move(fd), pipe.load()->watermarks().issued);
+}
+
+absl::StatusOr<struct statvfs> Volume::Impl::StatFs() {
+  SALIUS_ASSIGN_OR_RETURN(struct statvfs st, fs::StatVfs(dir.root_fd));
+  const uint64_t pending = st.f_frsize == 0 ? 0 : space->unapplied() / st.f_frsize;
+  st.f_bfree -= std::min<uint64_t>(pending, st.f_bfree);
+  st.f_bavail -= std::min<uint64_t>(pending, st.f_bavail);
+  return st;
+}
+
+// ---- what callers see
+
+Volume::Volume(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Volume::~Volume() = default;
+
+Node* Volume::root() { return impl_->root.get(); }
+ino_t Volume::InoOf(const Node& node) { return node.ino; }
+std::atomic<uint64_t>& Volume::FrontWord(Node& node) { return node.front_word; }
+Pipeline& Volume::pipeline() { return *impl_->pipeline; }
+absl::Status Volume::Close() { return impl_->Close(); }
+absl::StatusOr<struct statvfs> Volume::StatFs() { return impl_->StatFs(); }
+
+absl::StatusOr<Entry> Volume::Lookup(Node& dir, std::string_view name) {
+  return impl_->Lookup(dir, name);
+}
+
+void Volume::Forget(Node& node, uint64_t lookups) {
+  // The root stays: nobody looked it up.
+  if (&node != impl_->root.get() && lookups > 0) impl_->table.Unpin(node, lookups);
+}
+
+absl::StatusOr<Entry> Volume::MakeNode(Node& dir, std::string_view name, mode_t mode, dev_t rdev,
+                                       const Caller& caller) {
+  if ((mode & S_IFMT) == 0) mode |= S_IFREG;
+  if (S_ISDIR(mode) || S_ISLNK(mode)) return ErrnoStatus(EINVAL, "mknod");
+  CreateBody body;
+  body.mode = mode;
+  body.rdev = rdev;
+  return impl_->Create(dir, name, std::move(body), caller);
+}
+
+absl::StatusOr<Entry> Volume::MakeDir(Node& dir, std::string_view name, mode_t mode,
+                                      const Caller& caller) {
+  CreateBody body;
+  body.mode = (mode & 07777) | S_IFDIR;
+  return impl_->Create(dir, name, std::move(body), caller);
+}
+
+absl::StatusOr<Entry> Volume::Symlink(Node& dir, std::string_view name, std::string_view target,
+                                      const Caller& caller) {
+  if (target.empty()) return ErrnoStatus(ENOENT, "symlink");
+  if (target.size() > kMaxSymlinkBytes) return ErrnoStatus(ENAMETOOLONG, "symlink");
+  CreateBody body;
+  body.mode = S_IFLNK | 0777;
+  body.symlink_target = std::string(target);
+  return impl_->Create(dir, name, std::move(body), caller);
+}
+
+absl::StatusOr<Entry> Volume::Link(Node& node, Node& dir, std::string_view name) {
+  return impl_->Link(node, dir, name);
+}
+absl::Status Volume::Unlink(Node& dir, std::string_view name) { return impl_->Unlink(dir, name); }
+absl::Status Volume::RemoveDir(Node& dir, std::string_view name) {
+  return impl_->RemoveDir(dir, name);
+}
+absl::Status Volume::Rename(Node& from_dir, std::string_view from, Node& to_dir,
+                            std::string_view to, uint32_t flags) {
+  return impl_->Rename(from_dir, from, to_dir, to, flags);
+}
+
+absl::StatusOr<std::string> Volume::ReadLink(Node& node) {
+  if (!S_ISLNK(node.type)) return ErrnoStatus(EINVAL, "readlink");
+  return fs::ReadLinkOf(node.path_fd.get());
+}
+
+absl::StatusOr<struct stat> Volume::GetAttr(Node& node) { return impl_->GetAttr(node); }
+absl::StatusOr<struct stat> Volume::SetAttr(Node& node, uint32_t mask, const struct stat& want) {
+  return impl_->SetAttr(node, mask, want);
+}
+absl::StatusOr<std::string> Volume::GetXattr(Node& node, const std::string& name) {
+  return impl_->GetXattr(node, name);
+}
+absl::StatusOr<std::vector<std::string>> Volume::ListXattr(Node& node) {
+  return impl_->ListXattr(node);
+}
+absl::Status Volume::SetXattr(Node& node, const std::string& name, std::string_view value,
+                              int flags, bool kill_sgid) {
+  return impl_->SetXattr(node, name, value, flags, kill_sgid);
+}
+absl::Status Volume::RemoveXattr(Node& node, const std::string& name) {
+  return impl_->RemoveXattr(node, name);
+}
+
+absl::StatusOr<Handle*> Volume::OpenFile(Node& node, int flags) {
+  return impl_->OpenFile(node, flags);
+}
+absl::StatusOr<Volume::Created> Volume::CreateFile(Node& dir, std::string_view name, int flags,
+                                                   mode_t mode, const Caller& caller) {
+  return impl_->CreateFile(dir, name, flags, mode, caller);
+}
+absl::StatusOr<Volume::Created> Volume::CreateTmpFile(Node& dir, int flags, mode_t mode,
+                                                      const Caller& caller) {
+  return impl_->CreateTmpFile(dir, flags, mode, caller);
+}
+
+bool Volume::DirectAllowed(Node& node) const {
+  absl::MutexLock lock(&node.state);
+  return node.direct_handles == node.handles;
+}
+
+void Volume::Release(Handle* handle) { impl_->Release(handle); }
+
+absl::Status Volume::Read(Handle& handle, uint64_t offset, size_t size, std::string* out) {
+  return impl_->Read(handle, offset, size, out);
+}
+absl::StatusOr<size_t> Volume::Write(Handle& handle, uint64_t offset, std::string data, bool append,
+                                     bool sync) {
+  return impl_->Write(handle, offset, std::move(data), append, sync);
+}
+absl::Status Volume::Fsync(Handle& handle, bool) { return impl_->Fsync(handle.node); }
+absl::Status Volume::FsyncDir(Handle& handle) { return impl_->Fsync(handle.node); }
+absl::Status Volume::Fallocate(Handle& handle, int mode, uint64_t offset, uint64_t length) {
+  return impl_->Fallocate(handle, mode, offset, length);
+}
+absl::StatusOr<uint64_t> Volume::Lseek(Handle& handle, uint64_t offset, int whence) {
+  return impl_->Lseek(handle, offset, whence);
+}
+absl::StatusOr<size_t> Volume::CopyFileRange(Handle& in, uint64_t in_offset, Handle& out,
+                                             uint64_t out_offset, size_t length) {
+  return impl_->CopyFileRange(in, in_offset, out, out_offset, length);
+}
+
+}  // namespace salius

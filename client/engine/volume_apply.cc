@@ -1,0 +1,161 @@
+// The pipeline's sink: what a durable record does to the backing files, and the checkpoint's sync
+// (DESIGN.md §2 apply and checkpoint). Records come one at a time in seq order.
+//
+// A failed write or truncation means that acknowledged data cannot reach the disk, and is returned: the
+// volume turns read-only (I8). Every other record has a caller who waits for its result, and a failure
+// goes there to be cancelled.
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "client/engine/volume_calls.h"
+#include "client/engine/volume_impl.h"
+#include "common/check.h"
+#include "common/log.h"
+#include "log/apply.h"
+#include "log/fs_calls.h"
+
+namespace salius {
+
+absl::Status Volume::Impl::Apply(const RecordRef& record) {
+  const RecordHeader& header = record->header();
+  if (IsNameOp(header.op)) {
+    ApplyName(record);
+  } else if (header.op != Op::kCancel) {
+    const PinnedNode node = table.Find(header.file_id);
+    if (!node) {
+      return absl::InternalError(absl::StrCat("record ", header.seq, ": file ", header.file_id,
+                                              " is not in use although it has unapplied records"));
+    }
+    SALIUS_RETURN_IF_ERROR(ApplyToFile(*node, record));
+  }
+  space->Applied(SpaceCharge(header));
+  return absl::OkStatus();
+}
+
+absl::Status Volume::Impl::ApplyToFile(Node& node, const RecordRef& record) {
+  const RecordHeader& header = record->header();
+  Result* const result = static_cast<Result*>(record->context());
+  switch (header.op) {
+    case Op::kWrite:
+    case Op::kTruncate:
+    case Op::kFallocate: {
+      SALIUS_ASSIGN_OR_RETURN(const SharedFd fd, WriteFd(node));
+      absl::MutexLock lock(&node.content);
+      const absl::Status applied = ApplyData(fd->get(), header, record->body());
+      if (result == nullptr) SALIUS_RETURN_IF_ERROR(applied);
+      if (result != nullptr) result->status = applied;
+      Finish(node, header);
+      return absl::OkStatus();
+    }
+    case Op::kSetAttr:
+    case Op::kSetXattr:
+    case Op::kRemoveXattr:
+      result->status = ApplyAttr(node.path_fd.get(), header, record->body());
+      break;
+    case Op::kAdopt:
+      result->status = WriteFileId(node.path_fd.get(), header.file_id);
+      break;
+    default:  // kOnDisk: only recovery acts on it
+      break;
+  }
+  Finish(node, header);
+  return absl::OkStatus();
+}
+
+void Volume::Impl::Finish(Node& node, const RecordHeader& header) {
+  SharedFd idle;  // closed after the lock
+  {
+    absl::MutexLock lock(&node.state);
+    node.applied_seq = header.seq;
+    node.patches.RemoveThrough(header.seq);
+    if (IsDataOp(header.op)) --node.unapplied_data;
+    if (--node.unapplied == 0 && node.handles == 0) idle = std::move(node.rw_fd);
+  }
+  table.Unpin(node);  // the caller holds a pin of its own
+}
+
+void Volume::Impl::ApplyName(const RecordRef& record) {
+  const RecordHeader& header = record->header();
+  Result& result = *static_cast<Result*>(record->context());
+  if (header.op == Op::kCreate) {
+    absl::StatusOr<UniqueFd> made = ApplyCreate(header, record->body());
+    result.status = made.status();
+    if (made.ok()) result.fd = *std::move(made);
+  } else if (header.op == Op::kRename) {
+    result.status = ApplyRename(record->body());
+  } else {
+    result.status = ApplyLinkOrUnlink(header, record->body());
+  }
+}
+
+absl::Status Volume::Impl::ApplyLinkOrUnlink(const RecordHeader& header, std::string_view body) {
+  const absl::StatusOr<NameBody> name = NameBody::Decode(body);
+  SALIUS_CHECK_OK(name) << "our own record";
+  const PinnedNode parent = table.Find(name->dir);
+  const PinnedNode file = table.Find(header.file_id);
+  if (!parent || !file) return absl::InternalError("a name record whose caller has gone");
+  if (header.op == Op::kLink) {
+    return fs::LinkFd(file->path_fd.get(), parent->path_fd.get(), name->name);
+  }
+  const int flags = header.arg0 != 0 ? AT_REMOVEDIR : 0;
+  const absl::Status removed = fs::Unlink(parent->path_fd.get(), name->name, flags);
+  UpdateOrphan(*file);
+  return removed;
+}
+
+absl::StatusOr<UniqueFd> Volume::Impl::ApplyCreate(const RecordHeader& header,
+                                                   std::string_view body) {
+  const absl::StatusOr<CreateBody> create = CreateBody::Decode(body);
+  SALIUS_CHECK_OK(create) << "our own record";
+  const std::string made = IdName(header.file_id);
+  const bool nameless = create->dir == kNoFileId;
+  const PinnedNode parent = nameless ? PinnedNode() : table.Find(create->dir);
+  if (!nameless && !parent) return absl::InternalError("a create record whose caller has gone");
+  absl::StatusOr<UniqueFd> fd = MakeObject(tmp_dir.get(), made, header.file_id, *create);
+  absl::Status status = fd.status();
+  if (status.ok()) {
+    status = fs::Rename(tmp_dir.get(), made, nameless ? open_dir.get() : parent->path_fd.get(),
+                        nameless ? made : create->name, RENAME_NOREPLACE);
+  }
+  if (status.ok()) return fd;
+  if (const absl::Status removed = fs::RemoveTree(tmp_dir.get(), made); !removed.ok()) {
+    SLOG_WARN("what a failed create left in .salius/tmp stays there: {}", removed.ToString());
+  }
+  return status;
+}
+
+absl::Status Volume::Impl::ApplyRename(std::string_view body) {
+  const absl::StatusOr<RenameBody> rename = RenameBody::Decode(body);
+  SALIUS_CHECK_OK(rename) << "our own record";
+  const PinnedNode from = table.Find(rename->from_dir);
+  const PinnedNode to = table.Find(rename->to_dir);
+  if (!from || !to) return absl::InternalError("a rename record whose caller has gone");
+  const absl::Status renamed = fs::Rename(from->path_fd.get(), rename->from_name,
+                                          to->path_fd.get(), rename->to_name, rename->flags);
+  if (const PinnedNode other = table.Find(rename->other); other) UpdateOrphan(*other);
+  return renamed;
+}
+
+void Volume::Impl::UpdateOrphan(Node& node) {
+  const absl::StatusOr<struct stat> st = fs::Stat(node.path_fd.get());
+  SALIUS_CHECK_OK(st) << "fstat of an open descriptor";
+  absl::MutexLock lock(&node.state);
+  node.orphan = st->st_nlink == 0;
+}
+
+absl::Status Volume::Impl::SyncApplied() {
+  {
+    absl::MutexLock lock(&failure_mu);
+    SALIUS_RETURN_IF_ERROR(failure);
+  }
+  const std::vector<std::pair<PinnedNode, uint64_t>> bulk = BulkBeforeSync();
+  SALIUS_RETURN_IF_ERROR(SyncFs(sync_fd.get()));
+  BulkAfterSync(bulk);
+  return absl::OkStatus();
+}
+
+}  // namespace salius

@@ -1,0 +1,205 @@
+#include "client/engine/volume_calls.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/fiemap.h>
+#include <linux/fs.h>
+#include <linux/magic.h>
+#include <linux/openat2.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/quota.h>
+#include <sys/vfs.h>
+#include <sys/syscall.h>
+#include <sys/xattr.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+
+#include "common/check.h"
+#include "log/fs_calls.h"
+
+namespace salius::fs {
+namespace {
+
+absl::Status Result(int result, std::string_view what) {
+  return result == 0 ? absl::OkStatus() : ErrnoStatus(errno, what);
+}
+
+uint32_t TypeBits(unsigned char d_type) {
+  return d_type == DT_UNKNOWN ? 0 : static_cast<uint32_t>(DTTOIF(d_type));
+}
+
+}  // namespace
+
+absl::StatusOr<UniqueFd> OpenChild(int dirfd, const std::string& name) {
+  struct open_how how {};
+  how.flags = O_PATH | O_NOFOLLOW | O_CLOEXEC;
+  how.resolve = RESOLVE_NO_XDEV;
+  const long fd = syscall(SYS_openat2, dirfd, name.c_str(), &how, sizeof(how));
+  if (fd < 0) return ErrnoStatus(errno, name);
+  return UniqueFd(static_cast<int>(fd));
+}
+
+absl::StatusOr<struct stat> Stat(int fd) {
+  struct stat st;
+  if (fstat(fd, &st) != 0) return ErrnoStatus(errno, "fstat");
+  return st;
+}
+
+absl::StatusOr<struct statvfs> StatVfs(int fd) {
+  struct statvfs st;
+  if (fstatvfs(fd, &st) != 0) return ErrnoStatus(errno, "fstatvfs");
+  return st;
+}
+
+absl::Status LinkFd(int fd, int dirfd, const std::string& name) {
+  return Result(linkat(fd, "", dirfd, name.c_str(), AT_EMPTY_PATH), "link " + name);
+}
+
+absl::Status Rename(int from_dirfd, const std::string& from, int to_dirfd, const std::string& to,
+                    unsigned flags) {
+  return Result(renameat2(from_dirfd, from.c_str(), to_dirfd, to.c_str(), flags),
+                "rename " + from + " to " + to);
+}
+
+absl::StatusOr<std::string> ReadLinkOf(int fd) {
+  std::string target(4096, '\0');  // PATH_MAX
+  const ssize_t size = readlinkat(fd, "", target.data(), target.size());
+  if (size < 0) return ErrnoStatus(errno, "readlink");
+  target.resize(static_cast<size_t>(size));
+  return target;
+}
+
+absl::StatusOr<std::string> PathOf(int fd) {
+  std::string path(8192, '\0');  // the kernel builds at most a page
+  const ssize_t size = readlink(ProcPath(fd).c_str(), path.data(), path.size());
+  if (size < 0) return ErrnoStatus(errno, "path of a descriptor");
+  path.resize(static_cast<size_t>(size));
+  return path;
+}
+
+absl::StatusOr<std::string> XattrValue(int fd, const std::string& name) {
+  const std::string path = ProcPath(fd);
+  char small[512];
+  ssize_t size = getxattr(path.c_str(), name.c_str(), small, sizeof(small));
+  if (size >= 0) return std::string(small, static_cast<size_t>(size));
+  if (errno != ERANGE) return ErrnoStatus(errno, "getxattr " + name);
+  std::string value(65536, '\0');  // XATTR_SIZE_MAX
+  size = getxattr(path.c_str(), name.c_str(), value.data(), value.size());
+  if (size < 0) return ErrnoStatus(errno, "getxattr " + name);
+  value.resize(static_cast<size_t>(size));
+  return value;
+}
+
+absl::StatusOr<std::vector<std::string>> XattrNames(int fd) {
+  std::string list(65536, '\0');  // XATTR_LIST_MAX
+  const ssize_t size = listxattr(ProcPath(fd).c_str(), list.data(), list.size());
+  if (size < 0) {
+    if (errno == EOPNOTSUPP) return std::vector<std::string>();
+    return ErrnoStatus(errno, "listxattr");
+  }
+  std::vector<std::string> names;
+  const size_t end = static_cast<size_t>(size);
+  for (size_t at = 0; at < end;) {
+    names.emplace_back(list.c_str() + at);
+    at += names.back().size() + 1;
+  }
+  return names;
+}
+
+absl::StatusOr<std::vector<RawDirEntry>> ReadDirents(int fd, uint64_t offset) {
+  if (lseek(fd, static_cast<off_t>(offset), SEEK_SET) < 0) return ErrnoStatus(errno, "seekdir");
+  alignas(dirent64) std::array<char, 32768> buffer;
+  const ssize_t size = getdents64(fd, buffer.data(), buffer.size());
+  if (size < 0) return ErrnoStatus(errno, "readdir");
+  std::vector<RawDirEntry> entries;
+  for (ssize_t at = 0; at < size;) {
+    const auto* const raw = reinterpret_cast<const dirent64*>(buffer.data() + at);
+    entries.push_back({raw->d_name, static_cast<uint64_t>(raw->d_off), raw->d_ino,
+                       TypeBits(raw->d_type)});
+    at += raw->d_reclen;
+  }
+  return entries;
+}
+
+absl::StatusOr<bool> IsEmptyDir(int dirfd) {
+  SALIUS_ASSIGN_OR_RETURN(const UniqueFd fd, OpenAt(dirfd, ".", O_RDONLY | O_DIRECTORY));
+  for (uint64_t offset = 0;;) {
+    SALIUS_ASSIGN_OR_RETURN(const std::vector<RawDirEntry> entries, ReadDirents(fd.get(), offset));
+    if (entries.empty()) return true;
+    for (const RawDirEntry& entry : entries) {
+      if (entry.name != "." && entry.name != "..") return false;
+      offset = entry.next_offset;
+    }
+  }
+}
+
+absl::StatusOr<uint64_t> Seek(int fd, uint64_t offset, int whence) {
+  const off_t found = lseek(fd, static_cast<off_t>(offset), whence);
+  if (found < 0) return ErrnoStatus(errno, "lseek");
+  return static_cast<uint64_t>(found);
+}
+
+bool SizeFits(int fd, uint64_t size) {
+  if (size > static_cast<uint64_t>(INT64_MAX)) return false;
+  // The kernel refuses a position beyond the file system's largest file. Nobody uses the position.
+  return lseek(fd, static_cast<off_t>(size), SEEK_SET) >= 0;
+}
+
+uint64_t UnallocatedBytes(int fd, uint64_t offset, uint64_t length) {
+  constexpr uint32_t kExtents = 128;
+  struct statfs kind;
+  const bool cow = fstatfs(fd, &kind) != 0 || kind.f_type == BTRFS_SUPER_MAGIC;
+  const uint64_t end = offset + length;
+  uint64_t missing = 0;
+  alignas(struct fiemap) char room[sizeof(struct fiemap) + kExtents * sizeof(struct fiemap_extent)];
+  for (uint64_t at = offset; at < end;) {
+    memset(room, 0, sizeof(room));
+    auto* const map = reinterpret_cast<struct fiemap*>(room);
+    map->fm_start = at;
+    map->fm_length = end - at;
+    map->fm_extent_count = kExtents;
+    if (ioctl(fd, FS_IOC_FIEMAP, map) != 0) return missing + (end - at);
+    for (uint32_t i = 0; i < map->fm_mapped_extents; ++i) {
+      const struct fiemap_extent& extent = map->fm_extents[i];
+      const bool own = (extent.fe_flags & FIEMAP_EXTENT_SHARED) == 0 &&
+                       (!cow || (extent.fe_flags & FIEMAP_EXTENT_UNWRITTEN) != 0);
+      const uint64_t first = std::clamp<uint64_t>(extent.fe_logical, at, end);
+      const uint64_t last = std::clamp<uint64_t>(extent.fe_logical + extent.fe_length, at, end);
+      missing += own ? first - at : last - at;
+      at = last;
+    }
+    if (map->fm_mapped_extents < kExtents) return missing + (end - at);
+  }
+  return missing;
+}
+
+std::optional<QuotaUse> QuotaOf(int fd, QuotaType type, uint32_t id) {
+  struct dqblk block {};
+  const int kind = type == QuotaType::kUser ? USRQUOTA : GRPQUOTA;
+  if (syscall(SYS_quotactl_fd, fd, QCMD(Q_GETQUOTA, kind), id, &block) != 0) return std::nullopt;
+  const uint64_t now = static_cast<uint64_t>(time(nullptr));
+  QuotaUse use;
+  use.bytes_used = block.dqb_curspace;
+  use.bytes_hard = block.dqb_bhardlimit * 1024;  // the ABI counts limits in KiB
+  use.bytes_soft = block.dqb_bsoftlimit * 1024;
+  use.inodes_used = block.dqb_curinodes;
+  use.inodes_hard = block.dqb_ihardlimit;
+  use.inodes_soft = block.dqb_isoftlimit;
+  use.bytes_grace_over = block.dqb_btime != 0 && block.dqb_btime < now;
+  use.inodes_grace_over = block.dqb_itime != 0 && block.dqb_itime < now;
+  return use;
+}
+
+timespec FileTimeNow() {
+  timespec now{};
+  SALIUS_CHECK(clock_gettime(CLOCK_REALTIME_COARSE, &now) == 0);
+  return now;
+}
+
+}  // namespace salius::fs

@@ -1,0 +1,310 @@
+// Open files: reads with patches laid over, writes, fsync, space, copies (DESIGN.md §2, §8).
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "client/engine/volume_calls.h"
+#include "client/engine/volume_impl.h"
+#include "common/check.h"
+#include "common/limits.h"
+#include "common/log.h"
+#include "log/apply.h"
+#include "log/fs_calls.h"
+
+namespace salius {
+namespace {
+
+// One call copies at most this much, so that it answers in reasonable time; callers loop.
+constexpr size_t kMaxCopyBytes = size_t{8} << 20;
+constexpr size_t kCopyPieceBytes = size_t{1} << 20;
+
+}  // namespace
+
+absl::StatusOr<Handle*> Volume::Impl::OpenFile(Node& node, int flags) {
+  if (node.is_dir()) return ErrnoStatus(EISDIR, "open");
+  if (S_ISLNK(node.type)) return ErrnoStatus(ELOOP, "open");
+  if (!node.is_regular()) return ErrnoStatus(ENXIO, "open");
+  auto handle = std::make_unique<Handle>(node, flags);
+  if (handle->writable()) SALIUS_RETURN_IF_ERROR(NameHealth());
+  AddHandle(*handle);
+  absl::Status opened = OpenBacking(*handle);
+  if (opened.ok() && (flags & O_TRUNC) != 0 && handle->writable()) opened = Truncate(node, 0);
+  if (!opened.ok()) {
+    Release(handle.release());
+    return opened;
+  }
+  return handle.release();
+}
+
+absl::StatusOr<Handle*> Volume::Impl::OpenDir(Node& node) {
+  if (!node.is_dir()) return ErrnoStatus(ENOTDIR, "opendir");
+  SALIUS_ASSIGN_OR_RETURN(UniqueFd fd, OpenAt(node.path_fd.get(), ".", O_RDONLY | O_DIRECTORY));
+  auto handle = std::make_unique<Handle>(node, O_RDONLY | O_DIRECTORY);
+  handle->fd = std::make_shared<const UniqueFd>(std::move(fd));
+  AddHandle(*handle);
+  return handle.release();
+}
+
+void Volume::Impl::AddHandle(Handle& handle) {
+  table.Pin(handle.node);
+  absl::MutexLock lock(&handle.node.state);
+  ++handle.node.handles;
+  if (handle.direct()) ++handle.node.direct_handles;
+}
+
+absl::Status Volume::Impl::OpenBacking(Handle& handle) {
+  if (handle.writable()) {
+    SALIUS_ASSIGN_OR_RETURN(handle.fd, WriteFd(handle.node));
+    return absl::OkStatus();
+  }
+  {
+    absl::MutexLock lock(&handle.node.state);
+    handle.fd = handle.node.rw_fd;
+  }
+  if (handle.fd != nullptr) return absl::OkStatus();
+  SALIUS_ASSIGN_OR_RETURN(UniqueFd fd, Reopen(handle.node.path_fd.get(), O_RDONLY));
+  handle.fd = std::make_shared<const UniqueFd>(std::move(fd));
+  return absl::OkStatus();
+}
+
+void Volume::Impl::Release(Handle* handle) {
+  Node& node = handle->node;
+  bool last = false;
+  {
+    absl::MutexLock lock(&node.state);
+    --node.handles;
+    if (handle->direct()) --node.direct_handles;
+    last = node.handles == 0;
+  }
+  delete handle;
+  if (last) {
+    DropHiddenLink(node);
+    CloseIdle(node);
+  }
+  table.Unpin(node);
+}
+
+void Volume::Impl::DropHiddenLink(Node& node) {
+  absl::MutexLock lock(&node.content);
+  if (!node.hidden_link) return;
+  {
+    absl::MutexLock state(&node.state);
+    if (node.handles > 0) return;  // opened again meanwhile
+  }
+  const absl::Status removed = fs::Unlink(open_dir.get(), IdName(node.id.load()), 0);
+  if (!removed.ok()) {
+    SLOG_WARN("a nameless file stays in .salius/open: {}", removed.ToString());
+    return;
+  }
+  node.hidden_link = false;
+  UpdateOrphan(node);
+}
+
+absl::Status Volume::Impl::Read(Handle& handle, uint64_t offset, size_t size, std::string* out) {
+  out->clear();
+  if (offset > static_cast<uint64_t>(INT64_MAX) - size) return ErrnoStatus(EINVAL, "read");
+  Node& node = handle.node;
+  absl::ReaderMutexLock content(&node.content);
+  std::vector<RecordRef> patches;
+  bool patched = false;
+  uint64_t end = 0;
+  {
+    absl::MutexLock lock(&node.state);
+    patched = node.unapplied_data > 0;
+    end = node.size;
+    if (patched) patches = node.patches.Touching(offset, size);
+  }
+  if (patched) size = offset >= end ? 0 : std::min<uint64_t>(size, end - offset);
+  out->resize(size);
+  SALIUS_ASSIGN_OR_RETURN(const size_t count, PreadFull(handle.fd->get(), out->data(), size,
+                                                        static_cast<int64_t>(offset)));
+  if (!patched) {
+    out->resize(count);
+    return absl::OkStatus();
+  }
+  memset(out->data() + count, 0, size - count);
+  Overlay(patches, offset, absl::MakeSpan(out->data(), size));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<size_t> Volume::Impl::Write(Handle& handle, uint64_t offset, std::string data,
+                                           bool append, bool sync) {
+  if (!handle.writable()) return ErrnoStatus(EBADF, "write");
+  SALIUS_RETURN_IF_ERROR(DataHealth());
+  if (data.empty()) return 0;
+  sync = sync || handle.sync();
+  Node& node = handle.node;
+  size_t written = 0;
+  Seq wait_for = 0;
+  {
+    absl::MutexLock lock(&node.stream);
+    SALIUS_ASSIGN_OR_RETURN(const SharedFd fd, WriteFd(node));
+    if (append) {
+      SALIUS_ASSIGN_OR_RETURN(offset, LogicalSize(node));
+    }
+    SALIUS_ASSIGN_OR_RETURN(written, FitLength(node, fd->get(), offset, data.size()));
+    data.resize(written);
+    SALIUS_RETURN_IF_ERROR(ReserveSpace(fd->get(), offset, written));
+    if (sync) {
+      node.unsynced_bytes = 0;  // this write waits for all before it
+    } else {
+      SALIUS_RETURN_IF_ERROR(CountUnsynced(node, written));
+    }
+    SALIUS_ASSIGN_OR_RETURN(const bool direct, PrepareDirect(node));
+    if (direct) {
+      SALIUS_RETURN_IF_ERROR(DirectWrite(node, fd->get(), offset, data));
+      if (sync && node.bulk) {
+        SALIUS_ASSIGN_OR_RETURN(wait_for, SyncBulk(node));
+      }
+    } else {
+      SALIUS_ASSIGN_OR_RETURN(wait_for, IssueWrite(node, offset, std::move(data)));
+    }
+  }
+  if (sync && wait_for > 0) SALIUS_RETURN_IF_ERROR(AwaitDurable(wait_for));
+  return written;
+}
+
+absl::Status Volume::Impl::AwaitDurable(Seq seq) {
+  SALIUS_RETURN_IF_ERROR(AsDataError(pipe.load()->WaitDurable(seq)));
+  pipe.load()->TryApply();
+  return absl::OkStatus();
+}
+
+absl::Status Volume::Impl::ReserveSpace(int fd, uint64_t offset, uint64_t length) {
+  SALIUS_ASSIGN_OR_RETURN(const struct stat st, fs::Stat(fd));
+  return space->Reserve(fd, st.st_uid, st.st_gid, offset, length);
+}
+
+absl::StatusOr<Seq> Volume::Impl::IssueWrite(Node& node, uint64_t offset, std::string data) {
+  SALIUS_RETURN_IF_ERROR(EnsureIdLocked(node));
+  Seq last = 0;
+  for (size_t at = 0; at < data.size();) {
+    RecordDraft draft;
+    draft.op = Op::kWrite;
+    draft.arg0 = offset + at;
+    const size_t piece = std::min(data.size() - at, kMaxRecordBody);
+    const bool whole = piece == data.size();
+    draft.body = whole ? std::move(data) : data.substr(at, piece);
+    SALIUS_ASSIGN_OR_RETURN(const RecordRef record, IssueOn(node, std::move(draft)));
+    last = record->seq();
+    if (whole) break;
+    at += piece;
+  }
+  return last;
+}
+
+absl::StatusOr<uint64_t> Volume::Impl::FitLength(Node& node, int fd, uint64_t offset,
+                                                 uint64_t length) {
+  constexpr uint64_t kMax = static_cast<uint64_t>(INT64_MAX);
+  if (offset > kMax) return ErrnoStatus(EINVAL, "offset");
+  uint64_t end = length > kMax - offset ? kMax : offset + length;
+  if (end <= node.checked_size) return end - offset;
+  if (fs::SizeFits(fd, end)) {
+    node.checked_size = end;
+    return end - offset;
+  }
+  if (!fs::SizeFits(fd, offset + 1)) return ErrnoStatus(EFBIG, "file too large");
+  uint64_t fits = offset + 1;
+  while (end - fits > 1) {
+    const uint64_t middle = fits + (end - fits) / 2;
+    (fs::SizeFits(fd, middle) ? fits : end) = middle;
+  }
+  return fits - offset;
+}
+
+absl::Status Volume::Impl::Fsync(Node& node) {
+  SALIUS_RETURN_IF_ERROR(DataHealth());
+  Seq wait_for = 0;
+  {
+    absl::MutexLock lock(&node.stream);
+    {
+      absl::MutexLock state(&node.state);
+      // Nothing brings a file without a name back: its data need not outlive a crash.
+      if (node.orphan) return absl::OkStatus();
+      wait_for = node.last_seq;
+    }
+    if (node.bulk) {
+      SALIUS_ASSIGN_OR_RETURN(wait_for, SyncBulk(node));
+    }
+    node.unsynced_bytes = 0;
+  }
+  return wait_for > 0 ? AwaitDurable(wait_for) : absl::OkStatus();
+}
+
+absl::Status Volume::Impl::Fallocate(Handle& handle, int mode, uint64_t offset, uint64_t length) {
+  constexpr int kKnown = FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE | FALLOC_FL_ZERO_RANGE;
+  const bool punch = (mode & FALLOC_FL_PUNCH_HOLE) != 0;
+  if ((mode & ~kKnown) != 0) return ErrnoStatus(EOPNOTSUPP, "fallocate");
+  if (punch && mode != (FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE)) {
+    return ErrnoStatus(EOPNOTSUPP, "fallocate");
+  }
+  if (!handle.writable()) return ErrnoStatus(EBADF, "fallocate");
+  if (length == 0) return ErrnoStatus(EINVAL, "fallocate");
+  SALIUS_RETURN_IF_ERROR(DataHealth());
+  Node& node = handle.node;
+  absl::MutexLock lock(&node.stream);
+  SALIUS_ASSIGN_OR_RETURN(const SharedFd fd, WriteFd(node));
+  SALIUS_ASSIGN_OR_RETURN(const uint64_t fits, FitLength(node, fd->get(), offset, length));
+  if (fits < length) return ErrnoStatus(EFBIG, "fallocate");
+  // It changes which blocks there are: do it on the file as it will be.
+  SALIUS_RETURN_IF_ERROR(AwaitNode(node));
+  if (!punch) {
+    SALIUS_ASSIGN_OR_RETURN(const struct stat st, fs::Stat(fd->get()));
+    SALIUS_RETURN_IF_ERROR(space->Allocate(fd->get(), st.st_uid, st.st_gid, offset, length));
+  }
+  SALIUS_ASSIGN_OR_RETURN(const bool direct, PrepareDirect(node));
+  if (direct) {
+    SALIUS_RETURN_IF_ERROR(fs::Fallocate(fd->get(), mode, offset, length));
+    NoteDirect(node, 0);
+    return absl::OkStatus();
+  }
+  SALIUS_RETURN_IF_ERROR(EnsureIdLocked(node));
+  RecordDraft draft;
+  draft.op = Op::kFallocate;
+  draft.arg0 = offset;
+  draft.arg1 = length;
+  draft.arg2 = static_cast<uint64_t>(mode);
+  draft.context = std::make_shared<Result>();
+  SALIUS_ASSIGN_OR_RETURN(const RecordRef record, IssueOn(node, std::move(draft)));
+  // Waited for over the lock: no record may build on it before it is known to have worked.
+  return AwaitResult(record).status();
+}
+
+absl::StatusOr<uint64_t> Volume::Impl::Lseek(Handle& handle, uint64_t offset, int whence) {
+  if (whence != SEEK_DATA && whence != SEEK_HOLE) return ErrnoStatus(EINVAL, "lseek");
+  SALIUS_RETURN_IF_ERROR(AwaitNode(handle.node));
+  return fs::Seek(handle.fd->get(), offset, whence);
+}
+
+absl::StatusOr<size_t> Volume::Impl::CopyFileRange(Handle& in, uint64_t in_offset, Handle& out,
+                                                   uint64_t out_offset, size_t length) {
+  if (!in.node.is_regular() || !out.node.is_regular()) return ErrnoStatus(EINVAL, "copy");
+  if ((in.flags & O_ACCMODE) == O_WRONLY || !out.writable()) return ErrnoStatus(EBADF, "copy");
+  length = std::min(length, kMaxCopyBytes);
+  if (&in.node == &out.node && in_offset < out_offset + length && out_offset < in_offset + length) {
+    return ErrnoStatus(EINVAL, "copy onto itself");
+  }
+  size_t copied = 0;
+  while (copied < length) {
+    std::string piece;
+    SALIUS_RETURN_IF_ERROR(
+        Read(in, in_offset + copied, std::min(length - copied, kCopyPieceBytes), &piece));
+    if (piece.empty()) break;
+    const size_t wanted = piece.size();
+    const absl::StatusOr<size_t> written =
+        Write(out, out_offset + copied, std::move(piece), /*append=*/false, /*sync=*/false);
+    if (!written.ok()) {
+      if (copied > 0) break;  // what was copied counts; the caller meets the error at its next call
+      return written.status();
+    }
+    copied += *written;
+    if (*written < wanted) break;
+  }
+  return copied;
+}
+
+}  // namespace salius

@@ -1,0 +1,236 @@
+// The inside of Volume: what its source files share.
+//
+//   volume.cc        open, close, lookups; Volume's methods that only pass on
+//   volume_apply.cc  the pipeline's sink: Apply, SyncApplied
+//   volume_issue.cc  stamping: ids and adoption, patches, results, cancelling
+//   volume_files.cc  open files: read, write, fsync, fallocate, copy
+//   bulk.cc          writes that go past the log, and their sync (I3)
+//   attr.cc          attributes and extended attributes
+//   names.cc         create, link, unlink; names_rename.cc rename
+//   names_acl.*      what a new object inherits
+//   volume_dirs.cc   reading directories
+//
+// Locks: see node.h. `failure_mu` and `bulk_mu` are leaves.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "client/engine/node.h"
+#include "client/engine/space.h"
+#include "client/engine/volume.h"
+#include "common/file.h"
+#include "common/metrics.h"
+#include "log/record.h"
+
+namespace salius {
+
+struct Volume::Impl final : public ApplySink {
+  // What a record that somebody waits for did. Travels with the record; written by Apply, read after it.
+  struct Result {
+    absl::Status status;
+    UniqueFd fd;  // the new object, O_PATH (kCreate)
+  };
+  // The backing object under a name, while its directory's `names` is held.
+  struct Child {
+    PinnedNode node;
+    struct stat st {};
+  };
+
+  Impl(VolumeDir volume_dir, VolumeOptions volume_options);
+  ~Impl() override;
+
+  // ---- volume.cc
+  absl::Status Prepare();  // descriptors, leftovers, the root node
+  absl::StatusOr<Entry> Lookup(Node& node, std::string_view name);
+  // The node of what `fd` (O_PATH) is open on.
+  absl::StatusOr<PinnedNode> Intern(UniqueFd fd);
+  // OK while changes are allowed. EIO for data, EROFS for names (I8).
+  absl::Status DataHealth() const;
+  absl::Status NameHealth() const;
+  // Turns the volume read-only: a sync outside the pipeline failed.
+  void Fail(const absl::Status& why);
+  absl::Status Close();
+  absl::StatusOr<struct statvfs> StatFs();
+
+  // ---- volume_apply.cc
+  absl::Status Apply(const RecordRef& record) override;
+  absl::Status SyncApplied() override;
+  absl::Status ApplyToFile(Node& node, const RecordRef& record);
+  void ApplyName(const RecordRef& record);
+  absl::Status ApplyLinkOrUnlink(const RecordHeader& header, std::string_view body);
+  absl::StatusOr<UniqueFd> ApplyCreate(const RecordHeader& header, std::string_view body);
+  absl::Status ApplyRename(std::string_view body);
+  void Finish(Node& node, const RecordHeader& header);
+  // Notes that the last name of a node may be gone.
+  void UpdateOrphan(Node& node);
+
+  // ---- volume_issue.cc
+  // Gives the node an id when it has none (adopting it) and enters it in the table.
+  absl::Status EnsureId(Node& node) ABSL_LOCKS_EXCLUDED(node.stream);
+  absl::Status EnsureIdLocked(Node& node) ABSL_EXCLUSIVE_LOCKS_REQUIRED(node.stream);
+  absl::StatusOr<FileId> NewId();
+  // Stamps a record of the node's own stream (data, attributes). The file's id is filled in.
+  // Stamps any record: room in the window, space it may need.
+  absl::StatusOr<RecordRef> Issue(RecordDraft draft);
+  absl::StatusOr<RecordRef> IssueOn(Node& node, RecordDraft draft)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(node.stream);
+  // Stamps a name record.
+  absl::StatusOr<RecordRef> IssueName(RecordDraft draft);
+  // Waits until a record with a Result is durable and applied and takes it. When it is an error a cancel
+  // record is made durable before it is returned.
+  absl::StatusOr<UniqueFd> AwaitResult(const RecordRef& record);
+  // Durable and applied; the waiting thread helps.
+  absl::Status AwaitApplied(Seq seq);
+  // Waits until no record of the node is unapplied.
+  absl::Status AwaitNode(Node& node);
+  // Size with patches. Exact while `stream` is held.
+  absl::StatusOr<uint64_t> LogicalSize(Node& node);
+  // The descriptor for writing, opened when there is none. Needs a pin that outlives the use.
+  absl::StatusOr<SharedFd> WriteFd(Node& node);
+  void CloseIdle(Node& node);  // closes rw_fd when nobody needs it
+
+  // ---- volume_files.cc
+  absl::StatusOr<Handle*> OpenFile(Node& node, int flags);
+  absl::StatusOr<Handle*> OpenDir(Node& node);
+  void AddHandle(Handle& handle);
+  absl::Status OpenBacking(Handle& handle);
+  void Release(Handle* handle);
+  void DropHiddenLink(Node& node);  // at the last close of an O_TMPFILE
+  absl::Status Read(Handle& handle, uint64_t offset, size_t size, std::string* out);
+  absl::StatusOr<size_t> Write(Handle& handle, uint64_t offset, std::string data, bool append,
+                               bool sync);
+  // Returns the last record's seq.
+  absl::StatusOr<Seq> IssueWrite(Node& node, uint64_t offset, std::string data)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(node.stream);
+  absl::Status ReserveSpace(int fd, uint64_t offset, uint64_t length);
+  // Durable; the waiting thread then helps to apply.
+  absl::Status AwaitDurable(Seq seq);
+  absl::Status Fsync(Node& node);
+  absl::Status Fallocate(Handle& handle, int mode, uint64_t offset, uint64_t length);
+  absl::StatusOr<uint64_t> Lseek(Handle& handle, uint64_t offset, int whence);
+  absl::StatusOr<size_t> CopyFileRange(Handle& in, uint64_t in_offset, Handle& out,
+                                       uint64_t out_offset, size_t length);
+  // How many of the `length` bytes at `offset` the file system can address: EFBIG when none.
+  absl::StatusOr<uint64_t> FitLength(Node& node, int fd, uint64_t offset, uint64_t length)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(node.stream);
+
+  // ---- bulk.cc
+  // True when changes of the node's data go straight to the backing file (no name left, or bulk); then
+  // every record of the node is applied.
+  absl::StatusOr<bool> PrepareDirect(Node& node) ABSL_EXCLUSIVE_LOCKS_REQUIRED(node.stream);
+  // Counts a plain write; past the limit the file becomes bulk.
+  absl::Status CountUnsynced(Node& node, uint64_t bytes)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(node.stream);
+  absl::Status DirectWrite(Node& node, int fd, uint64_t offset, std::string_view data)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(node.stream);
+  void NoteDirect(Node& node, uint64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(node.stream);
+  // fdatasync and "on disk up to"; returns the seq to wait for. Afterwards the file is not bulk.
+  absl::StatusOr<Seq> SyncBulk(Node& node) ABSL_EXCLUSIVE_LOCKS_REQUIRED(node.stream);
+  // Remembers uncheckpointed creates: such a file's name may not be on disk.
+  void NoteCreated(FileId id, Seq seq);
+  bool CreatedAfter(const Node& node, Seq checkpoint);
+  void EndBulk(Node& node) ABSL_EXCLUSIVE_LOCKS_REQUIRED(node.stream);
+  // Before and after the checkpoint's sync: files that it covered stop being bulk once it is noted.
+  std::vector<std::pair<PinnedNode, uint64_t>> BulkBeforeSync();
+  void BulkAfterSync(const std::vector<std::pair<PinnedNode, uint64_t>>& before);
+
+  // ---- attr.cc
+  absl::StatusOr<struct stat> GetAttr(Node& node);
+  absl::StatusOr<struct stat> SetAttr(Node& node, uint32_t mask, const struct stat& want);
+  absl::Status Truncate(Node& node, uint64_t size);
+  // Issues an attribute record and waits for its result.
+  absl::Status ChangeAttr(Node& node, RecordDraft draft)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(node.stream);
+  absl::StatusOr<std::string> GetXattr(Node& node, const std::string& name);
+  absl::StatusOr<std::vector<std::string>> ListXattr(Node& node);
+  absl::Status SetXattr(Node& node, const std::string& name, std::string_view value, int flags,
+                        bool kill_sgid);
+  absl::Status RemoveXattr(Node& node, const std::string& name);
+
+  // ---- names.cc
+  absl::StatusOr<Child> ChildOf(Node& node, const std::string& name);
+  // The checks that need no look at the disk; `dots` is the errno for "." and "..".
+  absl::Status CheckNewNameSyntax(const Node& node, std::string_view name);
+  absl::Status CheckOldNameSyntax(const Node& node, std::string_view name, int dots);
+  absl::Status CheckNewName(Node& node, const std::string& name);
+  absl::Status CheckRename(Node& from_dir, Node& to_dir, Node& moved, Node* other, uint32_t flags);
+  // Mode, owner and ACLs of a new object.
+  absl::Status FillInherited(Node& parent, const Caller& caller, CreateBody& body);
+  // EROFS for whatever a failed volume answers.
+  absl::Status NameResult(absl::Status status);
+  absl::StatusOr<Entry> Create(Node& parent, std::string_view name, CreateBody body,
+                               const Caller& caller);
+  // Issues a complete body, waits, and returns the new node.
+  absl::StatusOr<PinnedNode> MakeNew(CreateBody body);
+  absl::StatusOr<Volume::Created> CreateFile(Node& parent, std::string_view name, int flags,
+                                             mode_t mode, const Caller& caller);
+  absl::StatusOr<Volume::Created> CreateTmpFile(Node& parent, int flags, mode_t mode,
+                                                const Caller& caller);
+  absl::StatusOr<Entry> Link(Node& node, Node& parent, std::string_view name);
+  absl::Status Unlink(Node& parent, std::string_view name);
+  absl::Status RemoveDir(Node& parent, std::string_view name);
+  absl::Status Rename(Node& from_dir, std::string_view from, Node& to_dir, std::string_view to,
+                      uint32_t flags);
+  absl::Status DoRename(Node& from_dir, const std::string& from, Node& to_dir,
+                        const std::string& to, uint32_t flags, Node& moved, Node* other);
+  absl::Status Remove(Node& parent, const std::string& name, Node& victim);
+  bool IsHidden(const Node& node, std::string_view name) const;
+
+  VolumeDir dir;
+  VolumeOptions options;
+  UniqueFd tmp_dir, open_dir;
+  UniqueFd sync_fd;  // opened first, so that syncfs on it reports every write-back error since
+  NodeTable table;
+  PinnedNode root;
+  std::unique_ptr<SpaceGuard> space;
+  // Ids at or above this that we did not hand out come from another volume (copied xattrs).
+  std::atomic<FileId> id_ceiling{0};
+  // Set once; atomic because the sink may be called while Pipeline::Start still runs.
+  std::atomic<Pipeline*> pipe{nullptr};
+  std::unique_ptr<Pipeline> pipeline;
+
+  mutable absl::Mutex failure_mu;
+  absl::Status failure ABSL_GUARDED_BY(failure_mu);  // of a sync outside the pipeline
+
+  absl::Mutex bulk_mu;
+  struct BulkState {
+    uint64_t covered_writes = 0;  // direct writes that a finished sync covers
+    bool covered = false;
+  };
+  absl::flat_hash_map<Node*, BulkState> bulk_nodes ABSL_GUARDED_BY(bulk_mu);  // each pinned once
+  absl::flat_hash_map<FileId, Seq> created ABSL_GUARDED_BY(bulk_mu);
+
+  Counter& bulk_bytes;
+  Counter& bulk_entered;
+  Counter& bulk_synced;
+  Counter& adopted;
+  Counter& cancelled;
+};
+
+// The locks of the directories of one name operation, taken in ascending order of address.
+class NameLocks {
+ public:
+  explicit NameLocks(std::vector<Node*> dirs);
+  ~NameLocks();
+  NameLocks(const NameLocks&) = delete;
+  NameLocks& operator=(const NameLocks&) = delete;
+
+ private:
+  std::vector<Node*> dirs_;
+};
+
+// An error of the pipeline as a name operation (EROFS) or a data operation (EIO) reports it.
+absl::Status AsNameError(const absl::Status& status);
+absl::Status AsDataError(const absl::Status& status);
+
+}  // namespace salius
