@@ -40,7 +40,7 @@ const sockaddr_in6& AsV6(const SocketAddress& address) {
 
 std::string HostPort::ToString() const {
   const bool brackets = host.find(':') != std::string::npos;
-  return absl::StrFormat(brackets ? "[%s]:%d" : "%s:%d", host, port);
+  return brackets ? absl::StrFormat("[%s]:%d", host, port) : absl::StrFormat("%s:%d", host, port);
 }
 
 uint16_t SocketAddress::port() const {

@@ -90,7 +90,9 @@ TEST(ErrnoTest, UnreadablePayloadFallsBackToTheCode) {
   EXPECT_EQ(StatusErrno(status), ENOENT);
 }
 
-TEST(ErrnoDeathTest, NoErrorIsABug) { EXPECT_DEATH(ErrnoStatus(0, "call"), "no error in: call"); }
+TEST(ErrnoDeathTest, NoErrorIsABug) {
+  EXPECT_DEATH((void)ErrnoStatus(0, "call"), "no error in: call");
+}
 
 TEST_F(FileTest, UniqueFdClosesOnceAndMoves) {
   UniqueFd a = Create("a");
