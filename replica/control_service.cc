@@ -1,0 +1,213 @@
+#include "replica/control_service.h"
+
+#include <cstring>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/str_format.h"
+#include "common/bytes.h"
+#include "common/check.h"
+#include "common/crc32c.h"
+#include "common/log.h"
+#include "common/strings.h"
+
+namespace salius {
+namespace {
+
+// Records per Fetch message; a message may exceed it by one record, well below gRPC's 4 MiB bound.
+constexpr size_t kChunkBytes = (size_t{1} << 20) - kFetchPieceBytes - (size_t{256} << 10);
+
+// The two libraries number their codes alike (both are google.rpc.Code).
+grpc::Status ToGrpc(const absl::Status& status) {
+  if (status.ok()) return grpc::Status::OK;
+  return grpc::Status(static_cast<grpc::StatusCode>(status.code()), std::string(status.message()));
+}
+
+absl::StatusOr<VolumeId> ParseVolume(const std::string& bytes) {
+  VolumeId volume;
+  if (bytes.size() != volume.bytes.size()) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("volume has %d bytes, not %d", bytes.size(), volume.bytes.size()));
+  }
+  std::memcpy(volume.bytes.data(), bytes.data(), bytes.size());
+  return volume;
+}
+
+void FillInventory(const Inventory& from, control::VolumeInventory* to) {
+  to->set_known(from.known);
+  to->set_epoch(from.epoch);
+  to->set_session(from.session);
+  to->set_base(from.base);
+  to->set_contiguous(from.contiguous);
+  to->set_highest(from.highest);
+  to->set_records(from.records);
+  to->set_bytes(from.bytes);
+  to->set_trimmed(from.trimmed);
+  to->set_durable_mark(from.durable_mark);
+  to->set_checkpoint_mark(from.checkpoint_mark);
+  to->set_promised_epoch(from.promised_epoch);
+  to->set_overdue(from.overdue);
+}
+
+}  // namespace
+
+ControlService::ControlService(SharedAcceptor& acceptor, ReceiveLoop& loop, Clock& clock,
+                               std::string version)
+    : acceptor_(acceptor),
+      loop_(loop),
+      clock_(clock),
+      version_(std::move(version)),
+      start_ns_(clock.MonotonicNanos()) {}
+
+grpc::Status ControlService::OpenSession(grpc::ServerContext*,
+                                         const control::OpenSessionRequest* request,
+                                         control::OpenSessionResponse* response) {
+  if (stopping_.load()) return ToGrpc(absl::UnavailableError("this replica is shutting down"));
+  const absl::StatusOr<VolumeId> volume = ParseVolume(request->volume());
+  if (!volume.ok()) return ToGrpc(volume.status());
+  SessionParams params;
+  params.volume = *volume;
+  params.epoch = request->epoch();
+  params.session = request->session();
+  params.base = request->base();
+  params.tau_ms = request->tau_ms();
+  params.k = request->k();
+  params.memory_bytes = request->memory_bytes();
+  params.multicast = request->multicast();
+  if (!params.multicast.empty()) {
+    if (const absl::Status joined = loop_.Join(params.multicast); !joined.ok()) {
+      return ToGrpc(joined);
+    }
+  }
+  absl::StatusOr<uint64_t> free_bytes;
+  {
+    absl::MutexLock lock(&acceptor_.mutex);
+    free_bytes = acceptor_.acceptor.OpenSession(clock_.MonotonicNanos(), params);
+    response->set_incarnation(acceptor_.acceptor.incarnation());
+  }
+  if (!free_bytes.ok()) {
+    SLOG_WARN("session of volume {} epoch {} refused: {}", volume->ToString(), params.epoch,
+              Sv(free_bytes.status().message()));
+    return ToGrpc(free_bytes.status());
+  }
+  SLOG_INFO("session of volume {} open: epoch {}, base {}", volume->ToString(), params.epoch,
+            params.base);
+  response->set_udp_port(loop_.port());
+  response->set_free_bytes(*free_bytes);
+  response->set_version(version_);
+  return grpc::Status::OK;
+}
+
+grpc::Status ControlService::Fence(grpc::ServerContext*, const control::FenceRequest* request,
+                                   control::FenceResponse* response) {
+  const absl::StatusOr<VolumeId> volume = ParseVolume(request->volume());
+  if (!volume.ok()) return ToGrpc(volume.status());
+  absl::StatusOr<Acceptor::FenceResult> fence;
+  {
+    absl::MutexLock lock(&acceptor_.mutex);
+    fence = acceptor_.acceptor.Fence(*volume, request->epoch(), request->token());
+    // Under the same lock: what the inventory names is what is held behind the fence.
+    FillInventory(acceptor_.acceptor.GetInventory(clock_.MonotonicNanos(), *volume),
+                  response->mutable_inventory());
+    response->set_incarnation(acceptor_.acceptor.incarnation());
+  }
+  if (!fence.ok()) return ToGrpc(fence.status());
+  SLOG_INFO("fence of volume {} with epoch {}: {}, promised is {}", volume->ToString(),
+            request->epoch(), fence->accepted ? "accepted" : "refused", fence->promised_epoch);
+  response->set_accepted(fence->accepted);
+  response->set_promised_epoch(fence->promised_epoch);
+  return grpc::Status::OK;
+}
+
+grpc::Status ControlService::Inventory(grpc::ServerContext*,
+                                       const control::InventoryRequest* request,
+                                       control::InventoryResponse* response) {
+  const absl::StatusOr<VolumeId> volume = ParseVolume(request->volume());
+  if (!volume.ok()) return ToGrpc(volume.status());
+  absl::MutexLock lock(&acceptor_.mutex);
+  FillInventory(acceptor_.acceptor.GetInventory(clock_.MonotonicNanos(), *volume),
+                response->mutable_inventory());
+  response->set_incarnation(acceptor_.acceptor.incarnation());
+  return grpc::Status::OK;
+}
+
+grpc::Status ControlService::Fetch(grpc::ServerContext* context,
+                                   const control::FetchRequest* request,
+                                   grpc::ServerWriter<control::FetchResponse>* writer) {
+  const absl::StatusOr<VolumeId> volume = ParseVolume(request->volume());
+  if (!volume.ok()) return ToGrpc(volume.status());
+  control::FetchResponse message;
+  absl::StatusOr<Acceptor::FetchStart> fetch;
+  {
+    absl::MutexLock lock(&acceptor_.mutex);
+    fetch = acceptor_.acceptor.StartFetch(*volume, request->epoch(), request->after());
+    message.set_incarnation(acceptor_.acceptor.incarnation());
+  }
+  if (!fetch.ok()) return ToGrpc(fetch.status());
+  message.set_count(fetch->count);
+  bool connected = writer->Write(message);
+  message.Clear();
+
+  uint64_t sent = 0;
+  Seq cursor = fetch->start;
+  while (connected && cursor < fetch->upto) {
+    std::string& records = *message.mutable_records();
+    records.clear();
+    records.reserve(size_t{1} << 20);
+    while (cursor < fetch->upto && records.size() < kChunkBytes) {
+      absl::MutexLock lock(&acceptor_.mutex);
+      const absl::StatusOr<uint64_t> read = acceptor_.acceptor.ReadRecords(
+          *volume, request->epoch(), *fetch, &cursor, records.size() + kFetchPieceBytes, &records);
+      if (!read.ok()) return ToGrpc(read.status());
+      sent += *read;
+    }
+    if (records.empty()) continue;
+    message.set_crc32c(Crc32c(AsBytes(records)));
+    connected = writer->Write(message);
+  }
+  if (context->IsCancelled() || !connected) return grpc::Status::CANCELLED;
+  if (sent != fetch->count) {
+    return ToGrpc(absl::AbortedError(absl::StrFormat(
+        "the log changed while it was read: %d records announced, %d sent", fetch->count, sent)));
+  }
+  return grpc::Status::OK;
+}
+
+grpc::Status ControlService::DropVolume(grpc::ServerContext*,
+                                        const control::DropVolumeRequest* request,
+                                        control::DropVolumeResponse* response) {
+  const absl::StatusOr<VolumeId> volume = ParseVolume(request->volume());
+  if (!volume.ok()) return ToGrpc(volume.status());
+  absl::StatusOr<uint64_t> freed;
+  {
+    absl::MutexLock lock(&acceptor_.mutex);
+    freed = acceptor_.acceptor.DropVolume(*volume, request->epoch());
+  }
+  if (!freed.ok()) return ToGrpc(freed.status());
+  SLOG_INFO("volume {}: epochs up to {} dropped, {} bytes", volume->ToString(), request->epoch(),
+            *freed);
+  response->set_bytes_freed(*freed);
+  return grpc::Status::OK;
+}
+
+grpc::Status ControlService::Status(grpc::ServerContext*, const control::ReplicaStatusRequest*,
+                                    control::ReplicaStatusResponse* response) {
+  const int64_t now_ns = clock_.MonotonicNanos();
+  absl::MutexLock lock(&acceptor_.mutex);
+  const Acceptor& acceptor = acceptor_.acceptor;
+  response->set_incarnation(acceptor.incarnation());
+  response->set_version(version_);
+  response->set_memory_bytes(acceptor.memory_bytes());
+  response->set_free_bytes(acceptor.free_bytes());
+  response->set_uptime_s(static_cast<uint64_t>((now_ns - start_ns_) / 1'000'000'000));
+  for (const Acceptor::VolumeStatus& status : acceptor.Status(now_ns)) {
+    control::ReplicaStatusResponse::Volume* const volume = response->add_volumes();
+    volume->set_volume(std::string(reinterpret_cast<const char*>(status.volume.bytes.data()),
+                                   status.volume.bytes.size()));
+    FillInventory(status.inventory, volume->mutable_inventory());
+    volume->set_memory_bytes(status.memory_bytes);
+  }
+  return grpc::Status::OK;
+}
+
+}  // namespace salius

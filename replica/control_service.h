@@ -1,0 +1,50 @@
+// The control plane: service Replica of proto/control.proto over the acceptor.
+//
+// Threads: gRPC's. Each call holds the acceptor's lock briefly (replica/shared_acceptor.h); Fetch
+// takes it for one piece at a time, so that a recovery does not stop other volumes'
+// acknowledgements.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <string>
+
+#include "absl/status/status.h"
+#include "common/clock.h"
+#include "proto/control.grpc.pb.h"
+#include "replica/receive_loop.h"
+#include "replica/shared_acceptor.h"
+
+namespace salius {
+
+class ControlService final : public control::Replica::Service {
+ public:
+  // All must outlive the service. `version` is what OpenSession and Status report.
+  ControlService(SharedAcceptor& acceptor, ReceiveLoop& loop, Clock& clock, std::string version);
+
+  // From now on OpenSession answers UNAVAILABLE; everything else goes on.
+  void StopSessions() { stopping_.store(true); }
+
+  grpc::Status OpenSession(grpc::ServerContext* context, const control::OpenSessionRequest* request,
+                           control::OpenSessionResponse* response) override;
+  grpc::Status Fence(grpc::ServerContext* context, const control::FenceRequest* request,
+                     control::FenceResponse* response) override;
+  grpc::Status Inventory(grpc::ServerContext* context, const control::InventoryRequest* request,
+                         control::InventoryResponse* response) override;
+  grpc::Status Fetch(grpc::ServerContext* context, const control::FetchRequest* request,
+                     grpc::ServerWriter<control::FetchResponse>* writer) override;
+  grpc::Status DropVolume(grpc::ServerContext* context, const control::DropVolumeRequest* request,
+                          control::DropVolumeResponse* response) override;
+  grpc::Status Status(grpc::ServerContext* context, const control::ReplicaStatusRequest* request,
+                      control::ReplicaStatusResponse* response) override;
+
+ private:
+  SharedAcceptor& acceptor_;
+  ReceiveLoop& loop_;
+  Clock& clock_;
+  const std::string version_;
+  const int64_t start_ns_;
+  std::atomic<bool> stopping_{false};
+};
+
+}  // namespace salius

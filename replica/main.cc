@@ -1,0 +1,70 @@
+// salius-replica: keeps the logs of volumes in this host's memory (docs/replica.md,
+// salius-replica(8)).
+#include <signal.h>
+
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/clock.h"
+#include "common/daemon.h"
+#include "common/log.h"
+#include "common/strings.h"
+#include "replica/options.h"
+#include "replica/server.h"
+
+namespace salius {
+namespace {
+
+constexpr int kExitFailure = 1;
+constexpr int kExitUsage = 2;
+
+int Fail(const absl::Status& status, int code) {
+  // Beside the log, whose level may hide it.
+  std::fprintf(stderr, "salius-replica: %s\n", std::string(Sv(status.message())).c_str());
+  return code;
+}
+
+int Main(const std::vector<std::string>& arguments) {
+  const absl::StatusOr<ReplicaOptions> options = ParseReplicaOptions(arguments);
+  if (!options.ok()) return Fail(options.status(), kExitUsage);
+  if (options->help) {
+    std::fputs(ReplicaUsage().c_str(), stdout);
+    return 0;
+  }
+  if (options->version) {
+    std::printf("salius-replica %s\n", kReplicaVersion);
+    return 0;
+  }
+  if (const absl::Status log = InitLogging("salius-replica", options->log_level); !log.ok()) {
+    return Fail(log, kExitUsage);
+  }
+  // Before any thread: they inherit the blocked signals.
+  SignalWaiter signals;
+  if (const absl::StatusOr<uint64_t> limit = RaiseFdLimit(); !limit.ok()) {
+    SLOG_WARN("limit of open files: {}", Sv(limit.status().message()));
+  }
+  absl::StatusOr<std::unique_ptr<ReplicaServer>> server =
+      ReplicaServer::Start(*options, SystemClock());
+  if (!server.ok()) return Fail(server.status(), kExitFailure);
+  NotifyReady();
+  SLOG_INFO("version {} serves on {} (TCP and UDP port {})", kReplicaVersion,
+            options->listen.ToString(), (*server)->port());
+  // SIGHUP has nothing to reload: the arena's size and the address are fixed for the process's
+  // life.
+  while (signals.Wait() == SIGHUP) {
+    SLOG_INFO("SIGHUP: nothing to reload, restart to change options; the memory stays");
+  }
+  NotifyStopping();
+  SLOG_INFO("shutting down; the arena stays in {}", options->shm_dir);
+  (*server)->Stop();
+  return 0;
+}
+
+}  // namespace
+}  // namespace salius
+
+int main(int argc, char** argv) {
+  return salius::Main(std::vector<std::string>(argv + 1, argv + argc));
+}

@@ -1,0 +1,38 @@
+// salius-replica's options: from the command line, and under the same names from a TOML file. What
+// the command line says wins.
+//
+// One table (options.cc) is the parser, the list of known keys and the text of --help.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/net.h"
+
+namespace salius {
+
+inline constexpr char kReplicaVersion[] = "0.1.0";
+
+struct ReplicaOptions {
+  HostPort listen{"127.0.0.1", 7400};
+  uint64_t memory_bytes = uint64_t{1} << 30;
+  std::string shm_dir;  // never empty after parsing
+  std::string metrics;  // "host:port", empty: none
+  std::string multicast_interface;
+  bool insecure = false;
+  bool no_mlock = false;
+  int64_t abandon_after_us = 0;  // 0: never
+  std::string log_level = "info";
+
+  bool help = false;
+  bool version = false;
+};
+
+// `arguments` without the program's name. INVALID_ARGUMENT says which option and what is allowed.
+absl::StatusOr<ReplicaOptions> ParseReplicaOptions(const std::vector<std::string>& arguments);
+
+std::string ReplicaUsage();
+
+}  // namespace salius

@@ -1,0 +1,317 @@
+#include "replica/receive_loop.h"
+
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "common/check.h"
+#include "common/limits.h"
+#include "common/log.h"
+#include "common/strings.h"
+
+namespace salius {
+namespace {
+
+// Datagrams per batch: one system call's worth (transport/udp_socket.cc).
+constexpr size_t kBatch = 64;
+// Batches from one socket before the others, and the clock, are looked at again.
+constexpr int kDrainBatches = 16;
+constexpr int kTickMs = 250;
+constexpr int64_t kTickNs = int64_t{kTickMs} * 1'000'000;
+constexpr size_t kMaxGroups = 64;
+// An answer "unknown session" per source and this time is enough for a primary to notice, and keeps
+// a flood of strays from being doubled.
+constexpr int64_t kUnknownAnswerNs = 10'000'000;
+constexpr size_t kUnknownSources = 1024;
+
+bool IsAnyAddress(const SocketAddress& address) {
+  if (address.storage.ss_family == AF_INET) {
+    return reinterpret_cast<const sockaddr_in*>(&address.storage)->sin_addr.s_addr == INADDR_ANY;
+  }
+  return IN6_IS_ADDR_UNSPECIFIED(
+      &reinterpret_cast<const sockaddr_in6*>(&address.storage)->sin6_addr);
+}
+
+}  // namespace
+
+struct ReceiveLoop::Buffers {
+  // The answer that a (source, volume, epoch, session) of the batch gets.
+  struct Answer {
+    const SocketAddress* to;
+    VolumeId volume;
+    Epoch epoch;
+    uint64_t session;
+    uint64_t send_time_ns;  // newest of the frames answered
+    uint16_t flags;
+    Acceptor::Standing standing;
+    AckPayload ack;
+  };
+  struct Frame {
+    const InDatagram* datagram;
+    FrameHeader header;
+    absl::Span<const uint8_t> payload;
+  };
+
+  Buffers() : storage(kBatch * kDatagramBytes), in(kBatch), acks(kBatch) {
+    for (size_t i = 0; i < kBatch; ++i) {
+      in[i].buffer = absl::MakeSpan(storage.data() + i * kDatagramBytes, kDatagramBytes);
+    }
+  }
+
+  static constexpr size_t kDatagramBytes = size_t{64} << 10;  // no datagram is larger
+  using AckBytes = std::array<uint8_t, kFrameHeaderBytes + kMaxAckBytes>;
+  std::vector<uint8_t> storage;
+  std::vector<InDatagram> in;
+  std::vector<Frame> frames;
+  std::vector<Answer> answers;
+  std::vector<AckBytes> acks;
+};
+
+absl::StatusOr<std::unique_ptr<ReceiveLoop>> ReceiveLoop::Create(UdpSocket socket,
+                                                                 const Options& options,
+                                                                 SharedAcceptor& acceptor,
+                                                                 ReplicaMetrics& metrics,
+                                                                 Clock& clock) {
+  SALIUS_ASSIGN_OR_RETURN(const SocketAddress local, socket.local());
+  std::unique_ptr<ReceiveLoop> loop(
+      new ReceiveLoop(std::move(socket), options, acceptor, metrics, clock));
+  loop->port_ = local.port();
+  loop->wake_ = UniqueFd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!loop->wake_.valid()) return absl::InternalError("eventfd failed");
+  return loop;
+}
+
+ReceiveLoop::ReceiveLoop(UdpSocket socket, const Options& options, SharedAcceptor& acceptor,
+                         ReplicaMetrics& metrics, Clock& clock)
+    : options_(options),
+      acceptor_(acceptor),
+      metrics_(metrics),
+      clock_(clock),
+      unicast_(new Source{"", std::move(socket)}),
+      sources_{unicast_},
+      buffers_(std::make_unique<Buffers>()),
+      unknown_answers_(kUnknownAnswerNs, kUnknownSources) {}
+
+ReceiveLoop::~ReceiveLoop() { Stop(); }
+
+void ReceiveLoop::Start() {
+  SALIUS_CHECK(!thread_.joinable());
+  thread_ = std::thread([this] { Run(); });
+}
+
+void ReceiveLoop::Stop() {
+  if (!thread_.joinable()) return;
+  stop_.store(true);
+  Wake();
+  thread_.join();
+}
+
+void ReceiveLoop::Wake() {
+  const uint64_t one = 1;
+  // Fails only when the counter is full, and then the loop is awake.
+  if (write(wake_.get(), &one, sizeof(one)) < 0) return;
+}
+
+absl::Status ReceiveLoop::Join(const std::string& group) {
+  SALIUS_ASSIGN_OR_RETURN(const HostPort host_port, ParseHostPort(group, 0));
+  SALIUS_ASSIGN_OR_RETURN(const SocketAddress address, ResolveAddress(host_port));
+  if (!IsMulticast(address) || host_port.port == 0) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("\"%s\" is not a multicast address with a port", group));
+  }
+  absl::MutexLock lock(&mutex_);
+  for (const auto& source : sources_) {
+    if (source->group == group) return absl::OkStatus();
+  }
+  if (sources_.size() > kMaxGroups) {
+    return absl::ResourceExhaustedError(
+        absl::StrFormat("this replica has joined %d multicast groups already", kMaxGroups));
+  }
+  std::string interface = options_.multicast_interface;
+  if (interface.empty() && !IsAnyAddress(options_.listen)) {
+    SALIUS_ASSIGN_OR_RETURN(interface, InterfaceOf(options_.listen));
+  }
+  // Bound to the group, so that nothing else arrives; shared, for other replicas on this host.
+  UdpSocket::Options shared;
+  shared.reuse_port = true;
+  SALIUS_ASSIGN_OR_RETURN(UdpSocket socket, UdpSocket::Bind(address, shared));
+  SALIUS_RETURN_IF_ERROR(socket.JoinGroup(address, interface));
+  sources_.push_back(std::make_shared<Source>(Source{group, std::move(socket)}));
+  Wake();
+  return absl::OkStatus();
+}
+
+std::vector<std::shared_ptr<ReceiveLoop::Source>> ReceiveLoop::Sources() const {
+  absl::MutexLock lock(&mutex_);
+  return sources_;
+}
+
+void ReceiveLoop::Run() {
+  while (!stop_.load()) {
+    const std::vector<std::shared_ptr<Source>> sources = Sources();
+    // Until the list of sockets changes, or it is time to stop.
+    while (!stop_.load() && WaitReadable(sources)) {
+    }
+  }
+  for (const auto& source : Sources()) Drain(source->socket);
+  Tick();
+}
+
+// Waits for datagrams and handles them. False after Wake().
+bool ReceiveLoop::WaitReadable(const std::vector<std::shared_ptr<Source>>& sources) {
+  std::array<pollfd, kMaxGroups + 2> fds;
+  fds[0] = {wake_.get(), POLLIN, 0};
+  for (size_t i = 0; i < sources.size(); ++i) {
+    fds[i + 1] = {sources[i]->socket.fd(), POLLIN, 0};
+  }
+  // Negative only when a signal came: then the next round waits again.
+  const int ready = poll(fds.data(), sources.size() + 1, kTickMs);
+  for (size_t i = 0; ready > 0 && i < sources.size(); ++i) {
+    if (fds[i + 1].revents != 0) Drain(sources[i]->socket);
+  }
+  if (clock_.MonotonicNanos() >= next_tick_ns_) Tick();
+  if (ready <= 0 || fds[0].revents == 0) return true;
+  uint64_t count = 0;
+  if (read(wake_.get(), &count, sizeof(count)) < 0) return true;
+  return false;
+}
+
+void ReceiveLoop::Drain(UdpSocket& socket) {
+  for (int i = 0; i < kDrainBatches; ++i) {
+    // A batch that is not full was all there is: no further call to learn that.
+    if (ReceiveBatch(socket) < kBatch) return;
+  }
+}
+
+size_t ReceiveLoop::ReceiveBatch(UdpSocket& socket) {
+  const absl::StatusOr<size_t> got = socket.Receive(absl::MakeSpan(buffers_->in), /*wait=*/false);
+  if (!got.ok()) {
+    metrics_.CountReceiveError();
+    SLOG_DEBUG("receive: {}", Sv(got.status().message()));
+    return 0;
+  }
+  if (*got > 0) {
+    HandleBatch(*got);
+    SendAcks();
+  }
+  return *got;
+}
+
+void ReceiveLoop::HandleBatch(size_t datagrams) {
+  Buffers& b = *buffers_;
+  b.frames.clear();
+  b.answers.clear();
+  uint64_t truncated = 0;
+  uint64_t corrupt = 0;
+  for (size_t i = 0; i < datagrams; ++i) {
+    const InDatagram& in = b.in[i];
+    if (in.truncated) {
+      ++truncated;
+      continue;
+    }
+    const absl::Span<const uint8_t> bytes(in.buffer.data(), in.bytes);
+    absl::StatusOr<FrameHeader> header = DecodeFrameHeader(bytes);
+    if (!header.ok()) {
+      ++corrupt;
+      continue;
+    }
+    b.frames.push_back({&in, *header, bytes.subspan(kFrameHeaderBytes)});
+  }
+  const int64_t now_ns = clock_.MonotonicNanos();
+  absl::MutexLock lock(&acceptor_.mutex);
+  Acceptor& acceptor = acceptor_.acceptor;
+  for (; truncated > 0; --truncated) acceptor.CountDrop(Drop::kTruncated);
+  for (; corrupt > 0; --corrupt) acceptor.CountDrop(Drop::kCorruptFrame);
+  for (const Buffers::Frame& frame : b.frames) {
+    const FrameHeader& h = frame.header;
+    const Acceptor::FrameResult result = acceptor.OnFrame(now_ns, h, frame.payload);
+    if (!result.reply) continue;
+    const auto same = [&](const Buffers::Answer& a) {
+      return a.epoch == h.epoch && a.session == h.session && a.volume == h.volume &&
+             *a.to == frame.datagram->from;
+    };
+    auto it = std::find_if(b.answers.begin(), b.answers.end(), same);
+    if (it == b.answers.end()) {
+      b.answers.push_back({&frame.datagram->from,
+                           h.volume,
+                           h.epoch,
+                           h.session,
+                           h.send_time_ns,
+                           0,
+                           result.standing,
+                           {}});
+      it = b.answers.end() - 1;
+    }
+    it->send_time_ns = std::max(it->send_time_ns, h.send_time_ns);
+    it->flags |= result.flags;
+    it->standing = result.standing;
+  }
+  const auto limited = [&](const Buffers::Answer& a) {
+    const bool known =
+        a.standing == Acceptor::Standing::kCurrent || a.standing == Acceptor::Standing::kFenced;
+    if (known) return false;
+    const char* const bytes = reinterpret_cast<const char*>(&a.to->storage);
+    if (unknown_answers_.Allow(now_ns, std::string_view(bytes, a.to->length))) return false;
+    acceptor.CountDrop(Drop::kRateLimited);
+    return true;
+  };
+  b.answers.erase(std::remove_if(b.answers.begin(), b.answers.end(), limited), b.answers.end());
+  for (Buffers::Answer& a : b.answers) {
+    a.ack = acceptor.MakeAck(now_ns, a.volume, a.epoch, a.session, a.flags);
+  }
+}
+
+void ReceiveLoop::SendAcks() {
+  Buffers& b = *buffers_;
+  std::array<iovec, kBatch> parts;
+  std::array<OutDatagram, kBatch> out;
+  const size_t n = b.answers.size();
+  for (size_t i = 0; i < n; ++i) {
+    const Buffers::Answer& answer = b.answers[i];
+    uint8_t* const bytes = b.acks[i].data();
+    const size_t payload = EncodeAckPayload(answer.ack, bytes + kFrameHeaderBytes);
+    FrameHeader header;
+    header.type = FrameType::kAck;
+    header.payload_bytes = static_cast<uint32_t>(payload);
+    header.volume = answer.volume;
+    header.epoch = answer.epoch;
+    header.session = answer.session;
+    header.send_time_ns = answer.send_time_ns;
+    EncodeFrameHeader(header, bytes);
+    parts[i] = {bytes, kFrameHeaderBytes + payload};
+    out[i] = {answer.to, absl::MakeConstSpan(&parts[i], 1)};
+  }
+  // What does not fit the socket's buffer is lost like any datagram: the primary asks again.
+  metrics_.CountAcks(unicast_->socket.Send(absl::MakeConstSpan(out.data(), n)));
+}
+
+void ReceiveLoop::Tick() {
+  const int64_t now_ns = clock_.MonotonicNanos();
+  next_tick_ns_ = now_ns + kTickNs;
+  Acceptor::TickReport report;
+  ReplicaSnapshot snapshot;
+  {
+    absl::MutexLock lock(&acceptor_.mutex);
+    report = acceptor_.acceptor.Tick(now_ns);
+    snapshot = TakeSnapshot(acceptor_.acceptor, now_ns);
+  }
+  metrics_.Export(snapshot);
+  metrics_.SetSendErrors(unicast_->socket.send_errors());
+  for (const VolumeId& volume : report.became_overdue) {
+    SLOG_WARN(
+        "volume {} holds records older than k*tau that its primary has not checkpointed; "
+        "they are kept",
+        volume.ToString());
+  }
+  for (const VolumeId& volume : report.abandoned) {
+    SLOG_WARN("volume {} had no frame for --abandon-after: its log is dropped", volume.ToString());
+  }
+}
+
+}  // namespace salius

@@ -1,0 +1,99 @@
+// The data plane's one thread: receives batches of datagrams, hands their frames to the acceptor,
+// and answers each (source, volume, session) of a batch with one acknowledgement.
+//
+// Sockets: one unicast socket on the listen address, and one for every multicast group that a
+// session asked for. Acknowledgements always leave from the unicast socket to the datagram's
+// source. A group once joined is kept until the process ends (there are few, and another session
+// may use it).
+//
+// Threads: the loop owns its buffers. Join() comes from gRPC threads; `mutex_` guards the list of
+// sockets only and is never held together with the acceptor's lock or over a receive.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "common/clock.h"
+#include "replica/rate_limiter.h"
+#include "replica/replica_metrics.h"
+#include "replica/shared_acceptor.h"
+#include "transport/udp_socket.h"
+
+namespace salius {
+
+class ReceiveLoop {
+ public:
+  struct Options {
+    SocketAddress listen;
+    std::string multicast_interface;  // empty: that of the listen address, or the route's
+  };
+  // `socket` is bound to options.listen; nothing is received from it yet.
+  static absl::StatusOr<std::unique_ptr<ReceiveLoop>> Create(UdpSocket socket,
+                                                             const Options& options,
+                                                             SharedAcceptor& acceptor,
+                                                             ReplicaMetrics& metrics, Clock& clock);
+  // Stops when it is running.
+  ~ReceiveLoop();
+  ReceiveLoop(const ReceiveLoop&) = delete;
+  ReceiveLoop& operator=(const ReceiveLoop&) = delete;
+
+  // Starts the thread.
+  void Start();
+  // Answers what has arrived, then ends the thread. The sockets stay bound.
+  void Stop();
+
+  // Receives from the group "address:port" too; OK when it does already. Errors: INVALID_ARGUMENT
+  // for what is not a multicast address with a port, RESOURCE_EXHAUSTED for too many groups, the
+  // system's own.
+  absl::Status Join(const std::string& group);
+
+  uint16_t port() const { return port_; }
+
+ private:
+  struct Buffers;
+  struct Source {
+    std::string group;  // empty: the unicast socket
+    UdpSocket socket;
+  };
+
+  ReceiveLoop(UdpSocket socket, const Options& options, SharedAcceptor& acceptor,
+              ReplicaMetrics& metrics, Clock& clock);
+  void Run();
+  std::vector<std::shared_ptr<Source>> Sources() const;
+  bool WaitReadable(const std::vector<std::shared_ptr<Source>>& sources);
+  void Drain(UdpSocket& socket);
+  // Returns how many datagrams there were.
+  size_t ReceiveBatch(UdpSocket& socket);
+  void HandleBatch(size_t datagrams);
+  void SendAcks();
+  void Tick();
+  void Wake();
+
+  const Options options_;
+  SharedAcceptor& acceptor_;
+  ReplicaMetrics& metrics_;
+  Clock& clock_;
+  uint16_t port_ = 0;
+  const std::shared_ptr<Source> unicast_;
+  UniqueFd wake_;
+
+  mutable absl::Mutex mutex_;
+  std::vector<std::shared_ptr<Source>> sources_ ABSL_GUARDED_BY(mutex_);
+
+  std::atomic<bool> stop_{false};
+  std::thread thread_;
+  // Only the loop's thread uses what follows.
+  std::unique_ptr<Buffers> buffers_;
+  RateLimiter unknown_answers_;
+  int64_t next_tick_ns_ = 0;
+};
+
+}  // namespace salius

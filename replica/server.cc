@@ -1,0 +1,147 @@
+#include "replica/server.h"
+
+#include <grpcpp/grpcpp.h>
+
+#include <chrono>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_format.h"
+#include "common/check.h"
+#include "common/log.h"
+#include "common/random.h"
+#include "common/strings.h"
+
+namespace salius {
+namespace {
+
+// A Fetch of everything a large arena holds takes seconds; what is not done by then is cut off and
+// resumed by the recovery at another start.
+constexpr auto kDrainTime = std::chrono::seconds(5);
+
+absl::Status CheckAddress(std::string_view option, const SocketAddress& listen,
+                          const ReplicaOptions& options) {
+  if (IsMulticast(listen)) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("--%s must be an address of this host, not multicast", option));
+  }
+  if (options.insecure || IsLoopback(listen)) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrFormat("--%s %s is not a loopback address, and no authentication is configured: "
+                      "whoever reaches it could "
+                      "read, forge and drop logs. On a trusted network give --insecure",
+                      option, FormatSockaddr(listen)));
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<ReplicaServer>> ReplicaServer::Start(const ReplicaOptions& options,
+                                                                    Clock& clock) {
+  SALIUS_ASSIGN_OR_RETURN(const SocketAddress listen, Resolve(options.listen));
+  SALIUS_RETURN_IF_ERROR(CheckAddress("listen", listen, options));
+  if (!options.metrics.empty()) {
+    SALIUS_ASSIGN_OR_RETURN(const HostPort metrics, ParseHostPort(options.metrics, 0));
+    SALIUS_ASSIGN_OR_RETURN(const SocketAddress address, Resolve(metrics));
+    SALIUS_RETURN_IF_ERROR(CheckAddress("metrics", address, options));
+  }
+  SALIUS_ASSIGN_OR_RETURN(UdpSocket socket, UdpSocket::Bind(listen, UdpSocket::Options{}));
+  std::unique_ptr<ReplicaServer> server(new ReplicaServer());
+  SALIUS_RETURN_IF_ERROR(server->AttachArena(options, clock));
+  SALIUS_RETURN_IF_ERROR(server->Serve(options, listen, std::move(socket), clock));
+  return server;
+}
+
+absl::Status ReplicaServer::AttachArena(const ReplicaOptions& options, Clock& clock) {
+  ArenaFile::Options file;
+  file.dir = options.shm_dir;
+  file.memory_bytes = options.memory_bytes;
+  file.lock_memory = !options.no_mlock;
+  SALIUS_ASSIGN_OR_RETURN(arena_, ArenaFile::Open(file, SecureRandom64));
+  Arena& arena = arena_->arena();
+  Acceptor::Options rules;
+  rules.abandon_after_ns = options.abandon_after_us * 1000;
+  Acceptor::AttachReport report;
+  const Incarnation before = arena.incarnation();
+  acceptor_ = std::make_unique<SharedAcceptor>(arena, rules, clock.MonotonicNanos(), &report);
+  if (!arena_->created_because().empty()) {
+    SLOG_WARN("new arena {} (incarnation {:016x}): {}", arena_->path(), arena.incarnation(),
+              arena_->created_because());
+  } else if (report.damaged > 0) {
+    SLOG_ERROR(
+        "arena {} is damaged in {} places: incarnation was {:016x}, is {:016x}; {} records of "
+        "{} volumes are left",
+        arena_->path(), report.damaged, before, arena.incarnation(), report.records,
+        report.volumes);
+  } else {
+    SLOG_INFO(
+        "attached to arena {} (incarnation {:016x}, process start {}): {} records of {} volumes",
+        arena_->path(), arena.incarnation(), arena.process_starts(), report.records,
+        report.volumes);
+  }
+  if (!arena_->on_tmpfs()) {
+    SLOG_WARN("{} is not on tmpfs: the kernel will write it to a disk", arena_->path());
+  }
+  metrics_ = std::make_unique<ReplicaMetrics>(arena.incarnation(), arena.process_starts());
+  return absl::OkStatus();
+}
+
+absl::Status ReplicaServer::Serve(const ReplicaOptions& options, const SocketAddress& listen,
+                                  UdpSocket socket, Clock& clock) {
+  ReceiveLoop::Options loop_options;
+  loop_options.listen = listen;
+  loop_options.multicast_interface = options.multicast_interface;
+  SALIUS_ASSIGN_OR_RETURN(
+      loop_, ReceiveLoop::Create(std::move(socket), loop_options, *acceptor_, *metrics_, clock));
+  service_ = std::make_unique<ControlService>(*acceptor_, *loop_, clock, kReplicaVersion);
+
+  SocketAddress tcp = listen;
+  tcp.set_port(loop_->port());  // the same port, also when any was asked for
+  grpc::ServerBuilder builder;
+  int bound = 0;
+  // Off: gRPC would share the port with another replica and split the calls between them.
+  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  builder.AddListeningPort(FormatSockaddr(tcp), grpc::InsecureServerCredentials(), &bound);
+  builder.RegisterService(service_.get());
+  grpc_ = builder.BuildAndStart();
+  if (grpc_ == nullptr || bound != loop_->port()) {
+    return absl::AlreadyExistsError(
+        absl::StrFormat("TCP port %d is in use (bind %s)", loop_->port(), FormatSockaddr(tcp)));
+  }
+  if (!options.metrics.empty()) {
+    SALIUS_ASSIGN_OR_RETURN(metrics_server_, MetricsServer::Start(options.metrics));
+  }
+  JoinGroups();
+  loop_->Start();
+  return absl::OkStatus();
+}
+
+// Sessions that were open before this process go on, their groups included.
+void ReplicaServer::JoinGroups() {
+  std::vector<std::string> groups;
+  {
+    absl::MutexLock lock(&acceptor_->mutex);
+    groups = acceptor_->acceptor.MulticastGroups();
+  }
+  for (const std::string& group : groups) {
+    if (const absl::Status status = loop_->Join(group); !status.ok()) {
+      SLOG_ERROR("multicast group {}: {}", group, Sv(status.message()));
+    }
+  }
+}
+
+ReplicaServer::~ReplicaServer() { Stop(); }
+
+void ReplicaServer::Stop() {
+  if (std::exchange(stopped_, true)) return;
+  if (service_ != nullptr) service_->StopSessions();
+  if (grpc_ != nullptr) {
+    grpc_->Shutdown(std::chrono::system_clock::now() + kDrainTime);
+    grpc_->Wait();
+  }
+  if (loop_ != nullptr) loop_->Stop();
+  metrics_server_.reset();
+}
+
+}  // namespace salius

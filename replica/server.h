@@ -1,0 +1,56 @@
+// One replica, wired together: arena, acceptor, receive loop, control service, metrics. The only
+// place that knows all of them.
+//
+// Order of life: UDP port bound (a port in use must not leave an arena behind), arena attached,
+// logs rebuilt, TCP port bound, then served; at the end sessions are refused, calls and datagrams
+// under way are finished, the arena is detached and left in place.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "common/clock.h"
+#include "common/metrics.h"
+#include "replica/arena_file.h"
+#include "replica/control_service.h"
+#include "replica/options.h"
+#include "replica/receive_loop.h"
+#include "replica/shared_acceptor.h"
+
+namespace salius {
+
+class ReplicaServer {
+ public:
+  // Serves when it returns. Errors: FAILED_PRECONDITION for a public address without --insecure,
+  // ALREADY_EXISTS for a port in use, those of ArenaFile::Open, Resolve and MetricsServer.
+  static absl::StatusOr<std::unique_ptr<ReplicaServer>> Start(const ReplicaOptions& options,
+                                                              Clock& clock);
+  ~ReplicaServer();
+  ReplicaServer(const ReplicaServer&) = delete;
+  ReplicaServer& operator=(const ReplicaServer&) = delete;
+
+  // Ends service in the order above; waits at most a few seconds for calls under way.
+  void Stop();
+
+  uint16_t port() const { return loop_->port(); }
+  int metrics_port() const { return metrics_server_ != nullptr ? metrics_server_->port() : 0; }
+
+ private:
+  ReplicaServer() = default;
+  absl::Status AttachArena(const ReplicaOptions& options, Clock& clock);
+  absl::Status Serve(const ReplicaOptions& options, const SocketAddress& listen, UdpSocket socket,
+                     Clock& clock);
+  void JoinGroups();
+
+  std::unique_ptr<ArenaFile> arena_;
+  std::unique_ptr<SharedAcceptor> acceptor_;
+  std::unique_ptr<ReplicaMetrics> metrics_;
+  std::unique_ptr<ReceiveLoop> loop_;
+  std::unique_ptr<ControlService> service_;
+  std::unique_ptr<grpc::Server> grpc_;
+  std::unique_ptr<MetricsServer> metrics_server_;
+  bool stopped_ = false;
+};
+
+}  // namespace salius
