@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
 #include "common/clock.h"
+#include "common/random.h"
 
 namespace salius::cli {
 namespace {
@@ -30,7 +31,7 @@ absl::StatusOr<std::unique_ptr<WriteTarget>> WriteTarget::Make(const std::string
   target->writers_.resize(plan.writers);
   for (size_t i = 0; i < target->writers_.size(); ++i) {
     Writer& writer = target->writers_[i];
-    const std::string path = absl::StrCat(directory, "/.salius-bench.", getpid(), ".", i);
+    const std::string path = absl::StrCat(directory, "/.salius-bench.", SecureRandom64());
     SALIUS_ASSIGN_OR_RETURN(writer.fd,
                             OpenAt(AT_FDCWD, path, O_RDWR | O_CREAT | O_EXCL | O_SYNC, 0600));
     writer.path = path;

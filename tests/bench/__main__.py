@@ -1,0 +1,93 @@
+"""Runs the benchmarks and prints their tables and bars.
+
+usage: python3 -m bench [--smoke] [--seconds S] [--rounds N] [--slow-seconds S] [--repeats N] [--cpu N]
+                        [--json FILE] [--no-wait] [floor|slow-disk|recovery]...
+Run with tests/ as working directory or in PYTHONPATH, as root. Exit status: 0 all ran and every bar is met (with
+--smoke: all ran), 1 a bar is missed or something failed, 2 usage, 3 the machine is not quiet.
+"""
+import argparse
+import json
+import os
+import signal
+import sys
+
+from bench import cases
+from bench.quiet import NotQuiet, wait_quiet
+from bench.setup import enter_network
+from harness import run as harness_run
+
+QUIET_BOUND_S = 180
+
+
+def plan(names, sizes, cpu):
+    """[(what, function)] in the order they run."""
+    steps = []
+    if "floor" in names:
+        for m, acks in ((2, 2), (3, 2)):
+            for on in (cpu, None):
+                steps.append(lambda m=m, acks=acks, on=on: cases.floor(sizes, m, acks, on))
+    if "slow-disk" in names:
+        steps.append(lambda: cases.slow_disk(sizes))
+    if "recovery" in names:
+        steps.append(lambda: cases.recovery(sizes))
+    return steps
+
+
+def show(result, smoke):
+    print("\n== " + result.name)
+    for line in result.lines:
+        print(line)
+    for text, met in result.bars:
+        print("%s: %s" % ("smoke, bar not judged" if smoke else "BAR MET" if met else "BAR MISSED", text), flush=True)
+
+
+def parse():
+    parser = argparse.ArgumentParser(prog="bench", description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", choices=["floor", "slow-disk", "recovery", []])
+    parser.add_argument("--smoke", action="store_true", help="smallest size; no bar is judged")
+    for option in ("seconds", "rounds", "slow-seconds", "repeats", "records"):
+        parser.add_argument("--" + option, type=int)
+    parser.add_argument("--cpu", type=int, default=(os.cpu_count() or 1) - 1, help="for what is packed on one CPU")
+    parser.add_argument("--json", help="also write every figure to this file")
+    parser.add_argument("--no-wait", action="store_true", help="measure on a busy machine too")
+    return parser.parse_args()
+
+
+def main():
+    args = parse()
+    sizes = cases.Sizes.smoke() if args.smoke else cases.Sizes()
+    for name in ("seconds", "rounds", "slow_seconds", "repeats", "records"):
+        if getattr(args, name) is not None:
+            setattr(sizes, name, getattr(args, name))
+    if args.json:
+        args.json = os.path.abspath(args.json)
+    harness_run.enter_namespaces([sys.executable, "-m", "bench"] + sys.argv[1:])
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+        signal.signal(number, signal.default_int_handler)
+    run = harness_run.start(0, not args.smoke)
+    results = []
+    try:
+        enter_network()
+        for step in plan(args.names or ["floor", "slow-disk", "recovery"], sizes, args.cpu):
+            if not args.smoke and not args.no_wait:
+                wait_quiet(QUIET_BOUND_S)
+            results.append(step())
+            show(results[-1], args.smoke)
+    except NotQuiet as error:
+        print(error, file=sys.stderr)
+        return 3
+    except harness_run.HarnessError as error:
+        print("bench: %s" % error, file=sys.stderr)
+        return 1
+    finally:
+        run.close()
+        if args.json:
+            with open(args.json, "w") as f:
+                json.dump([{"name": r.name, "bars": r.bars, **r.figures} for r in results], f, indent=1)
+    met = all(ok for r in results for _, ok in r.bars)
+    return 0 if met or args.smoke else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,177 @@
+"""The benchmarks and their bars. Each returns a Result; none asserts a time."""
+import contextlib
+import json
+import os
+import struct
+import time
+from dataclasses import dataclass, field
+
+from bench.quiet import cpu_times, shares
+from bench.setup import MountedVolume, Replicas, Serving, SlowDisk, place, salius_bench, tool
+from harness.image import Image
+from harness.run import HarnessError
+
+MIB = 1 << 20
+
+
+@dataclass
+class Result:
+    name: str
+    lines: list = field(default_factory=list)   # what people read
+    figures: dict = field(default_factory=dict)  # what a program reads
+    bars: list = field(default_factory=list)    # (text, met)
+
+    def bar(self, text, met):
+        self.bars.append((text, bool(met)))
+
+    def table(self, targets):
+        self.lines.append("%-12s %10s %9s %9s %9s %7s  %s" % (
+            "target", "ops/s", "p50 us", "p99 us", "p99.9 us", "ratio", "what"))
+        path = targets["path"]["median"]["p50_us"]
+        for name, target in targets.items():
+            m = target["median"]
+            self.lines.append("%-12s %10.0f %9.1f %9.1f %9.1f %7.2f  %s" % (
+                name, m["ops_per_second"], m["p50_us"], m["p99_us"], m["p999_us"], path / m["p50_us"],
+                target["label"] if name.startswith("floor-udp") else ""))
+        self.figures.update({name: target["median"] for name, target in targets.items()})
+
+
+@dataclass
+class Sizes:
+    """How long and how large: the real run, or one that only shows that everything works."""
+    seconds: int = 10
+    rounds: int = 10
+    slow_seconds: int = 60
+    records: int = 256 * 1024
+    flush_ms: int = 8
+    repeats: int = 3
+
+    @staticmethod
+    def smoke():
+        return Sizes(seconds=1, rounds=2, slow_seconds=1, records=2048, flush_ms=8, repeats=1)
+
+
+@contextlib.contextmanager
+def watch_steal(result):
+    """Says so when a hypervisor took the CPUs away meanwhile."""
+    before = cpu_times()
+    yield
+    stolen = shares(before, cpu_times())[1]
+    result.figures["stolen_share"] = round(stolen, 4)
+    if stolen > 0.02:
+        result.lines.append("DISTURBED: %.0f%% of the CPU time was stolen" % (100 * stolen))
+
+
+def floor(sizes, m, acks, cpu):
+    """(a) Overwrites of 4 KiB through the mount beside the bare FUSE floor. `cpu`: everything on it; None:
+    free."""
+    where = "free" if cpu is None else "packed on CPU %d" % cpu
+    result = Result("floor: %d replicas, acks=%d, %s" % (m, acks, where))
+    with contextlib.ExitStack() as stack:
+        own = stack.enter_context
+        replicas = own(contextlib.closing(Replicas(m, "128MiB", cpu)))
+        volume = own(contextlib.closing(MountedVolume(place("volume-%d%s" % (m, "p" if cpu is not None else "")),
+                                                      replicas, acks, cpu=cpu)))
+        tag = "%d%s" % (m, "p" if cpu is not None else "")
+        bare = own(contextlib.closing(Serving(
+            "floor-" + tag, [tool("mount_floor"), "--replicas", str(m), "--acks", str(acks),
+                             place("floor-backing-" + tag)], cpu)))
+        with watch_steal(result):
+            targets = salius_bench(volume.path, "--floor-mount", bare.path, "--replicas", m, "--acks", acks,
+                                   "--floor-dir", place("plain-" + tag), "--seconds", sizes.seconds,
+                                   "--rounds", sizes.rounds, cpu=cpu)
+        mode = volume.mount.mode()
+        if mode != "replicated":
+            raise HarnessError("the volume ended in mode %s: this measured something else" % mode)
+    result.table(targets)
+    ratio = targets["path"]["median"]["p50_us"] / targets["floor-mount"]["median"]["p50_us"]
+    result.figures["ratio"] = round(ratio, 3)
+    if cpu is not None and (m, acks) == (2, 2):
+        result.bar("at most 2x the floor: %.2fx" % ratio, ratio <= 2)
+    return result
+
+
+def slow_disk(sizes):
+    """(b) Synchronous writes on a disk whose flush takes long, with and without Salius."""
+    result = Result("slow disk: flush %d ms, 2 replicas, acks=2, %d s" % (sizes.flush_ms, sizes.slow_seconds))
+    with contextlib.ExitStack() as stack:
+        own = stack.enter_context
+        disk = own(contextlib.closing(SlowDisk(sizes.flush_ms)))
+        replicas = own(contextlib.closing(Replicas(2, "128MiB")))
+        backing, bare = os.path.join(disk.path, "data"), os.path.join(disk.path, "bare")
+        os.mkdir(backing)
+        os.mkdir(bare)
+        volume = own(contextlib.closing(MountedVolume(backing, replicas, 2)))
+        # One round: sustained means without a pause in which the disk could catch up.
+        with watch_steal(result):
+            targets = salius_bench(volume.path, "--floor-dir", bare, "--replicas", 0, "--seconds",
+                                   sizes.slow_seconds, "--rounds", 1, timeout_s=120 + 3 * sizes.slow_seconds)
+        status = volume.mount.status()
+    if status["mode"] != "replicated":
+        raise HarnessError("the volume ended in mode %(mode)s (%(mode_detail)s)" % status)
+    result.table(targets)
+    fast, slow = (targets[name]["median"]["ops_per_second"] for name in ("path", "floor-dir"))
+    result.figures["times"] = round(fast / slow, 1)
+    result.bar("at least 100x the bare file system: %.0fx" % (fast / slow), fast >= 100 * slow)
+    return result
+
+
+def recovery(sizes):
+    """(c) A power cut of the primary with a full log, and salius-recover from three replicas."""
+    body = 4096
+    total = sizes.records * body
+    # A checkpoint begins when half of log-max is in use: twice the log that shall be there, with headers.
+    log_max = 2 * (total + sizes.records * 256) // MIB + 16
+    result = Result("recovery: %d records of 4 KiB (%d MiB) from 3 replicas" % (sizes.records, total // MIB))
+    speeds = []
+    for repeat in range(sizes.repeats):
+        with contextlib.ExitStack() as stack:
+            own = stack.enter_context
+            image = own(contextlib.closing(Image("recovery", size_mb=total // MIB * 2 + 3 * log_max + 512)))
+            replicas = own(contextlib.closing(Replicas(3, "%dMiB" % (log_max + 64))))
+            backing = os.path.join(image.path, "data")
+            os.mkdir(backing)
+            volume = own(contextlib.closing(MountedVolume(
+                backing, replicas, 2, "--log-max", "%dMiB" % log_max, "--tau", "600s")))
+            file = os.path.join(volume.path, "file")
+            _write_records(file, sizes.records, body)
+            status = volume.mount.status()
+            if status["uncheckpointed_bytes"] < total:
+                raise HarnessError("only %(uncheckpointed_bytes)d bytes are still in the log" % status)
+            volume.mount.kill()
+            image.power_cut()
+            began = time.monotonic()
+            code, report = volume.volume.recover_json("--insecure")
+            seconds = time.monotonic() - began
+            if code != 0:
+                raise HarnessError("salius-recover: exit %d: %s" % (code, json.dumps(report)))
+            _check_records(os.path.join(backing, "file"), sizes.records, body)
+        speeds.append(total / MIB / seconds)
+        result.lines.append("run %d: %.2f s, %.0f MiB/s" % (repeat + 1, seconds, speeds[-1]))
+        result.figures.setdefault("reports", []).append(report)
+    median = sorted(speeds)[len(speeds) // 2]
+    result.figures["mib_per_second"] = round(median, 1)
+    result.bar("at least 200 MiB/s: %.0f MiB/s" % median, median >= 200)
+    return result
+
+
+def _record(number, body):
+    return struct.pack("<Q", number) * (body // 8)
+
+
+def _write_records(path, count, body):
+    """Each record is a synchronous write of its own; the content says which."""
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_SYNC, 0o600)
+    try:
+        for i in range(count):
+            os.pwrite(fd, _record(i + 1, body), i * body)
+    finally:
+        os.close(fd)
+
+
+def _check_records(path, count, body):
+    """Every acknowledged record is there."""
+    with open(path, "rb") as f:
+        for i in range(count):
+            if f.read(body) != _record(i + 1, body):
+                raise HarnessError("record %d is not what was acknowledged" % (i + 1))

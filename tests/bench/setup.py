@@ -1,0 +1,160 @@
+"""What a benchmark stands on: replicas on loopback, a volume, its mount, the FUSE floor beside it, and a slow
+disk. In a network namespace of its own, so that ports are always free; loopback costs the same there."""
+import ctypes
+import json
+import os
+import shutil
+import socket
+
+from harness.image import mounts
+from harness.proc import Proc, tail
+from harness.run import REPO, HarnessError, binary, current, sh, wait_until
+from harness.volume import Mount, Volume
+
+_CLONE_NEWNET = 0x40000000
+FIRST_PORT = 7400
+
+
+def tool(name):
+    """Path of a program of //tests/bench."""
+    root = os.environ.get("SALIUS_BIN", os.path.join(REPO, "bazel-bin"))
+    for path in (os.path.join(root, "tests/bench", name), os.path.join(root, name)):
+        if os.access(path, os.X_OK):
+            return path
+    raise HarnessError("%s is not built under %s: bazel build //tests/bench/..." % (name, root))
+
+
+def enter_network():
+    """This process and its children get a network of their own, with loopback only."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.unshare(_CLONE_NEWNET) != 0:
+        raise HarnessError("unshare: " + os.strerror(ctypes.get_errno()))
+    sh("ip", "link", "set", "lo", "up")
+
+
+def place(name):
+    """A new directory in the run's work directory."""
+    path = os.path.join(current().dir, name)
+    os.mkdir(path)
+    return path
+
+
+def pinned(cpu):
+    """Words before a command that keep it on one CPU; none for None."""
+    return [] if cpu is None else ["taskset", "-c", str(cpu)]
+
+
+class Replicas:
+    """`count` salius-replica processes on 127.0.0.1, up when the constructor is done."""
+
+    def __init__(self, count, memory, cpu=None):
+        self.addresses = ["127.0.0.1:%d" % (FIRST_PORT + i) for i in range(count)]
+        self.procs, self.shms = [], []
+        try:
+            for i, address in enumerate(self.addresses):
+                shm = "/dev/shm/bench-r%d" % i
+                os.makedirs(shm, exist_ok=True)
+                self.shms.append(shm)
+                log = os.path.join(current().dir, "replica%d.log" % i)
+                proc = Proc(pinned(cpu) + [binary("salius-replica"), "--listen", address, "--memory", memory,
+                                           "--shm-dir", shm, "--insecure"], log)
+                self.procs.append(proc)
+                wait_until(lambda p=proc, port=FIRST_PORT + i: self._up(p, port), 60,
+                           lambda log=log: "replica is not up:\n" + tail(log))
+        except BaseException:
+            self.close()
+            raise
+
+    @staticmethod
+    def _up(proc, port):
+        if not proc.alive():
+            raise HarnessError("a replica ended with %s:\n%s" % (proc.popen.returncode, proc.tail()))
+        try:
+            socket.create_connection(("127.0.0.1", port), 0.5).close()
+            return True
+        except OSError:
+            return False
+
+    def close(self):
+        for proc in self.procs:
+            proc.kill()
+        for shm in self.shms:
+            shutil.rmtree(shm, ignore_errors=True)
+
+
+class Serving:
+    """A FUSE program of //tests/bench, `argv` without its mount point, mounted when the constructor is done."""
+
+    def __init__(self, name, argv, cpu=None):
+        self.path = place(name)
+        log = os.path.join(current().dir, name + ".log")
+        self.proc = Proc(pinned(cpu) + argv + [self.path], log)
+        try:
+            wait_until(lambda: self._mounted(), 20, lambda: "%s does not mount:\n%s" % (name, tail(log)))
+        except BaseException:
+            self.close()
+            raise
+
+    def _mounted(self):
+        if not self.proc.alive():
+            raise HarnessError("it ended with %s:\n%s" % (self.proc.popen.returncode, self.proc.tail()))
+        return self.path in mounts()
+
+    def close(self):
+        sh("umount", "-l", self.path, check=False)
+        self.proc.kill()
+
+
+class MountedVolume:
+    """A new volume in `backing`, mounted and in mode replicated."""
+
+    def __init__(self, backing, replicas, acks, *init_options, cpu=None):
+        self.volume = Volume(backing)
+        self.volume.init(replicas.addresses, acks, *init_options)
+        self.mount = Mount(self.volume, wrapper=pinned(cpu))
+        try:
+            self.mount.wait_mode("replicated", 60)
+        except BaseException:
+            self.close()
+            raise
+        self.path = self.mount.path
+
+    def close(self):
+        self.mount.close()
+
+
+class SlowDisk:
+    """ext4 on a loop device over a file of slow_disk_fs. Mounted at `path`."""
+
+    def __init__(self, flush_ms=8, size_mb=4096):
+        self.loop = self.path = self.disk = None
+        self.file = os.path.join(current().dir, "slow.img")
+        try:
+            with open(self.file, "xb") as f:
+                f.truncate(size_mb << 20)
+            self.disk = Serving("slow-disk", [tool("slow_disk_fs"), "--flush-ms", str(flush_ms), self.file])
+            self.loop = sh("losetup", "--find", "--show", os.path.join(self.disk.path, "disk")).stdout.strip()
+            sh("mkfs.ext4", "-q", "-E", "lazy_itable_init=0,lazy_journal_init=0", self.loop)
+            path = place("slow")
+            sh("mount", self.loop, path)
+            self.path = path
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self):
+        if self.path:
+            sh("umount", self.path)
+        if self.loop:
+            sh("losetup", "-d", self.loop)
+        if self.disk:
+            self.disk.close()
+        if os.path.exists(self.file):
+            os.unlink(self.file)
+
+
+def salius_bench(path, *options, cpu=None, timeout_s=600):
+    """{target: {label, median, rounds}} of `salius bench`."""
+    pin = [] if cpu is None else ["--pin", cpu]
+    done = sh(binary("salius"), "bench", path, "--json", *pin, *options, timeout=timeout_s)
+    return {target["name"]: target for target in json.loads(done.stdout)["targets"]}

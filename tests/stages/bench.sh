@@ -1,0 +1,38 @@
+#!/bin/sh
+# The benchmarks at their smallest size: they run with the real programs and print every table and bar. No
+# time is judged here; tests/bench/run.sh judges them on a quiet machine. Needs root and the built
+# binaries (SALIUS_BIN or bazel-bin).
+set -u
+cd "$(dirname "$0")/.." || exit 1
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+passed=0
+failed=0
+# check WHAT COMMAND...
+check() {
+  what=$1
+  shift
+  if "$@"; then
+    passed=$((passed + 1))
+  else
+    failed=$((failed + 1))
+    echo "FAILED: $what"
+  fi
+}
+
+/usr/bin/python3 -m bench --smoke >"$log" 2>&1
+status=$?
+cat "$log"
+check "the benchmarks end with exit status 0, not $status" [ "$status" -eq 0 ]
+for table in "floor: 2 replicas, acks=2, packed" "floor: 2 replicas, acks=2, free" \
+  "floor: 3 replicas, acks=2, packed" "floor: 3 replicas, acks=2, free" "slow disk" "recovery"; do
+  check "there is a table \"$table\"" grep -q "^== $table" "$log"
+done
+for bar in "x the floor" "x the bare file system" "MiB/s"; do
+  check "there is a bar \"$bar\"" grep -q "bar not judged: .*$bar" "$log"
+done
+for target in path floor-mount floor-udp floor-dir; do
+  check "$target is measured" grep -Eq "^$target +[1-9]" "$log"
+done
+echo "$passed passed, $failed failed"
+[ "$failed" -eq 0 ]

@@ -1,0 +1,290 @@
+// The subcommands as they are called, on real directories. Needs root (trusted xattrs), as Salius
+// does.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/file.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "client/cli/bench.h"
+#include "client/cli/doctor.h"
+#include "client/cli/exit_code.h"
+#include "client/cli/init.h"
+#include "client/cli/status.h"
+#include "common/file.h"
+
+namespace salius::cli {
+namespace {
+
+using Words = std::vector<std::string>;
+
+struct Outcome {
+  int code = 0;
+  std::string out, err;
+};
+
+Outcome Call(int (*command)(absl::Span<const std::string>), const Words& words) {
+  testing::internal::CaptureStdout();
+  testing::internal::CaptureStderr();
+  Outcome outcome;
+  outcome.code = command(words);
+  outcome.out = testing::internal::GetCapturedStdout();
+  outcome.err = testing::internal::GetCapturedStderr();
+  return outcome;
+}
+
+bool Contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+class CommandsTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    // Not under the output directory of the build, which may be on an overlay.
+    std::string pattern = "/var/tmp/salius-cli-XXXXXX";
+    directory_ = mkdtemp(pattern.data());
+  }
+  void TearDown() override { std::filesystem::remove_all(directory_); }
+
+  // A small volume, quick to make.
+  Outcome Init(Words more) {
+    more.insert(more.begin(), directory_);
+    return Call(RunInit, more);
+  }
+  Outcome InitSmall(Words more = {}) {
+    for (const char* const word : {"--replicas", "127.0.0.1:7411,127.0.0.1:7412", "--log-max",
+                                   "4MiB", "--stable-log", "8MiB", "--ballast", "0"}) {
+      more.push_back(word);
+    }
+    return Init(more);
+  }
+  bool HasVolume() const { return std::filesystem::exists(directory_ + "/.salius"); }
+
+  std::string directory_;
+};
+
+TEST_F(CommandsTest, EveryCommandExplainsItself) {
+  for (const auto command : {RunInit, RunStatus, RunDoctor, RunBench}) {
+    const Outcome outcome = Call(command, {"--help"});
+    EXPECT_EQ(outcome.code, kExitOk);
+    EXPECT_TRUE(Contains(outcome.out, "usage: salius "));
+    EXPECT_TRUE(Contains(outcome.out, "Exit codes:"));
+    EXPECT_EQ(Call(command, {"--no-such-option"}).code, kExitUsage);
+  }
+}
+
+TEST_F(CommandsTest, InitMakesAVolumeThatStatusAndDoctorKnow) {
+  const Outcome init = InitSmall({"--acks", "2", "--delta", "20ms", "--tau", "10s", "--k", "3"});
+  ASSERT_EQ(init.code, kExitOk) << init.err;
+  EXPECT_TRUE(Contains(init.out, "durable with 2 of 2 replicas")) << init.out;
+
+  const auto status = ReadOfflineStatus(directory_);
+  ASSERT_TRUE(status.ok()) << status.status();
+  EXPECT_EQ(status->config.acks, 2u);
+  EXPECT_EQ(status->config.delta_us, 20'000u);
+  EXPECT_EQ(status->config.tau_ms, 10'000u);
+  EXPECT_EQ(status->config.k, 3u);
+  EXPECT_FALSE(status->state.open);
+  EXPECT_EQ(status->in_use_by, "");
+
+  const Outcome text = Call(RunStatus, {directory_});
+  EXPECT_EQ(text.code, kExitOk);
+  EXPECT_TRUE(Contains(text.out, "clean")) << text.out;
+  EXPECT_TRUE(Contains(text.out, "nothing: this is what the state file says")) << text.out;
+  const Outcome json = Call(RunStatus, {directory_, "--json"});
+  EXPECT_TRUE(Contains(json.out, "\"mounted\":false")) << json.out;
+
+  // The replicas do not run: that is a FAIL, of them and nothing else.
+  const Outcome doctor = Call(RunDoctor, {directory_});
+  EXPECT_EQ(doctor.code, kExitFailed);
+  EXPECT_TRUE(Contains(doctor.out, "FAIL  replica 127.0.0.1:7411")) << doctor.out;
+  EXPECT_TRUE(Contains(doctor.out, "OK    stable log")) << doctor.out;
+}
+
+TEST_F(CommandsTest, AcksDefaultToEveryReplica) {
+  ASSERT_EQ(InitSmall().code, kExitOk);
+  EXPECT_EQ(ReadOfflineStatus(directory_)->config.acks, 2u);
+}
+
+TEST_F(CommandsTest, LocalVolumeNeedsNoReplica) {
+  const Outcome init = Init({"--local", "--log-max", "4MiB", "--ballast", "0"});
+  ASSERT_EQ(init.code, kExitOk) << init.err;
+  EXPECT_TRUE(ReadOfflineStatus(directory_)->config.replicas.empty());
+}
+
+TEST_F(CommandsTest, AcksZeroOrMoreThanReplicasAreRefused) {
+  const Outcome zero = InitSmall({"--acks", "0"});
+  EXPECT_EQ(zero.code, kExitUsage);
+  EXPECT_TRUE(Contains(zero.err, "--acks \"0\"")) << zero.err;
+  const Outcome three = InitSmall({"--acks", "3"});
+  EXPECT_EQ(three.code, kExitUsage);
+  EXPECT_TRUE(Contains(three.err, "more than the 2 replicas")) << three.err;
+  EXPECT_FALSE(HasVolume());
+}
+
+TEST_F(CommandsTest, ReplicasOrLocalMustBeGivenButNotBoth) {
+  EXPECT_EQ(Init({}).code, kExitUsage);
+  EXPECT_EQ(Init({"--local", "--replicas", "127.0.0.1:7411"}).code, kExitUsage);
+}
+
+TEST_F(CommandsTest, ReplicaThatDoesNotResolveIsRefused) {
+  const Outcome outcome = Init({"--replicas", "no-such-host.invalid:7400"});
+  EXPECT_EQ(outcome.code, kExitUnreachable);
+  EXPECT_TRUE(Contains(outcome.err, "no-such-host.invalid")) << outcome.err;
+  EXPECT_FALSE(HasVolume());
+}
+
+TEST_F(CommandsTest, ReplicaWithoutPortAndTheSameReplicaTwiceAreRefused) {
+  EXPECT_EQ(Init({"--replicas", "127.0.0.1"}).code, kExitUsage);
+  const Outcome twice = Init({"--replicas", "127.0.0.1:7400,localhost:7400"});
+  EXPECT_EQ(twice.code, kExitUsage);
+  EXPECT_TRUE(Contains(twice.err, "are the same")) << twice.err;
+}
+
+TEST_F(CommandsTest, StableLogTooSmallForTheLogIsRefused) {
+  const Outcome outcome = Init({"--local", "--log-max", "64MiB", "--stable-log", "8MiB"});
+  EXPECT_EQ(outcome.code, kExitUsage);
+  EXPECT_FALSE(HasVolume());
+}
+
+TEST_F(CommandsTest, MissingDirectoryIsRefused) {
+  const Outcome outcome = Call(RunInit, {directory_ + "/none", "--local"});
+  EXPECT_EQ(outcome.code, kExitNotFound);
+  EXPECT_TRUE(Contains(outcome.err, "none")) << outcome.err;
+  EXPECT_EQ(Call(RunStatus, {directory_ + "/none"}).code, kExitNotFound);
+  EXPECT_EQ(Call(RunDoctor, {directory_ + "/none"}).code, kExitNotFound);
+}
+
+TEST_F(CommandsTest, SecondInitIsRefusedAndChangesNothing) {
+  ASSERT_EQ(InitSmall().code, kExitOk);
+  const VolumeId before = ReadOfflineStatus(directory_)->config.volume;
+  EXPECT_EQ(InitSmall().code, kExitExists);
+  EXPECT_EQ(ReadOfflineStatus(directory_)->config.volume, before);
+}
+
+TEST_F(CommandsTest, StableLogThatDoesNotFitIsRefusedAndLeavesNothing) {
+  const std::string mountpoint = directory_ + "/small";
+  std::filesystem::create_directory(mountpoint);
+  ASSERT_EQ(mount("tmpfs", mountpoint.c_str(), "tmpfs", 0, "size=4m"), 0) << errno;
+  const Outcome outcome = Call(RunInit, {mountpoint, "--local", "--log-max", "4MiB"});
+  const bool left = std::filesystem::exists(mountpoint + "/.salius");
+  ASSERT_EQ(umount2(mountpoint.c_str(), MNT_DETACH), 0);
+  EXPECT_EQ(outcome.code, kExitNoSpace) << outcome.err;
+  EXPECT_FALSE(left);
+}
+
+TEST_F(CommandsTest, ReadOnlyDirectoryIsRefused) {
+  const std::string mountpoint = directory_ + "/ro";
+  std::filesystem::create_directory(mountpoint);
+  ASSERT_EQ(mount("tmpfs", mountpoint.c_str(), "tmpfs", MS_RDONLY, nullptr), 0) << errno;
+  const Outcome init = Call(RunInit, {mountpoint, "--local"});
+  const Outcome doctor = Call(RunDoctor, {mountpoint});
+  ASSERT_EQ(umount2(mountpoint.c_str(), MNT_DETACH), 0);
+  EXPECT_EQ(init.code, kExitUnsuitable) << init.err;
+  EXPECT_EQ(doctor.code, kExitFailed);
+  EXPECT_TRUE(Contains(doctor.out, "FAIL  writable")) << doctor.out;
+}
+
+TEST_F(CommandsTest, DirectoryOnFuseIsRefused) {
+  const std::string backing = directory_ + "/backing", mountpoint = directory_ + "/fuse";
+  std::filesystem::create_directory(backing);
+  std::filesystem::create_directory(mountpoint);
+  const std::string command =
+      "exec tests/bench/mount_floor --replicas 0 " + backing + " " + mountpoint;
+  FILE* const server = popen(command.c_str(), "r");
+  char line[16] = "";
+  ASSERT_NE(fgets(line, sizeof(line), server), nullptr) << "it did not mount";
+  ASSERT_STREQ(line, "ready\n");
+  const Outcome init = Call(RunInit, {mountpoint, "--local"});
+  const Outcome doctor = Call(RunDoctor, {mountpoint});
+  ASSERT_EQ(umount2(mountpoint.c_str(), MNT_DETACH), 0);
+  EXPECT_EQ(pclose(server), 0);
+  EXPECT_EQ(init.code, kExitUnsuitable) << init.err;
+  EXPECT_TRUE(std::filesystem::is_empty(backing));
+  EXPECT_EQ(doctor.code, kExitFailed);
+  EXPECT_TRUE(Contains(doctor.out, "FAIL  file system: FUSE")) << doctor.out;
+}
+
+TEST_F(CommandsTest, StatusNamesTheProcessThatHoldsTheLock) {
+  ASSERT_EQ(InitSmall().code, kExitOk);
+  const auto lock = OpenAt(AT_FDCWD, directory_ + "/.salius/lock", O_RDWR);
+  ASSERT_TRUE(lock.ok());
+  ASSERT_EQ(flock(lock->get(), LOCK_EX | LOCK_NB), 0);
+  EXPECT_EQ(ReadOfflineStatus(directory_)->in_use_by, "pid " + std::to_string(getpid()));
+}
+
+TEST_F(CommandsTest, StatusOfAPlainDirectorySaysThatItIsNoVolume) {
+  const Outcome outcome = Call(RunStatus, {directory_});
+  EXPECT_EQ(outcome.code, kExitNotFound);
+  EXPECT_TRUE(Contains(outcome.err, "salius init")) << outcome.err;
+}
+
+TEST_F(CommandsTest, LostStateIsAnErrorNotANewVolume) {
+  ASSERT_EQ(InitSmall().code, kExitOk);
+  std::filesystem::remove(directory_ + "/.salius/state");
+  EXPECT_EQ(Call(RunStatus, {directory_}).code, kExitNotFound);
+  const Outcome doctor = Call(RunDoctor, {directory_});
+  EXPECT_EQ(doctor.code, kExitFailed);
+  EXPECT_TRUE(Contains(doctor.out, "FAIL  state")) << doctor.out;
+}
+
+TEST_F(CommandsTest, DamagedStateIsReportedAsDamage) {
+  ASSERT_EQ(InitSmall().code, kExitOk);
+  std::ofstream(directory_ + "/.salius/state", std::ios::trunc) << std::string(8192, 'x');
+  EXPECT_EQ(Call(RunStatus, {directory_}).code, kExitDamaged);
+}
+
+TEST_F(CommandsTest, StatusOfAVolumeNotMountedHereByItsUuidSaysSo) {
+  const Outcome outcome = Call(RunStatus, {"00112233-4455-6677-8899-aabbccddeeff"});
+  EXPECT_EQ(outcome.code, kExitNotFound);
+  EXPECT_TRUE(Contains(outcome.err, "not mounted here")) << outcome.err;
+}
+
+TEST_F(CommandsTest, StatusOfASilentReplicaIsUnreachable) {
+  EXPECT_EQ(Call(RunStatus, {"--replica", "127.0.0.1:1"}).code, kExitUnreachable);
+  EXPECT_EQ(Call(RunStatus, {"--replica", "127.0.0.1:1", directory_}).code, kExitUsage);
+}
+
+TEST_F(CommandsTest, BenchMeasuresPathAndFloorsAndCleansUp) {
+  const Words common = {directory_, "--floor-dir", directory_, "--seconds", "1",
+                        "--rounds", "2",           "--span",   "64KiB",     "--replicas",
+                        "3",        "--acks",      "2"};
+  const Outcome text = Call(RunBench, common);
+  ASSERT_EQ(text.code, kExitOk) << text.err;
+  for (const char* const part : {"path", "floor-udp", "floor-dir", "ratio", "p99.9"}) {
+    EXPECT_TRUE(Contains(text.out, part)) << part << "\n" << text.out;
+  }
+  EXPECT_TRUE(std::filesystem::is_empty(directory_));
+}
+
+TEST_F(CommandsTest, BenchAppendsWithSeveralWritersAndPrintsJson) {
+  const Outcome json =
+      Call(RunBench, {directory_, "--append", "--writers", "2", "--seconds", "1", "--rounds", "1",
+                      "--replicas", "0", "--size", "512", "--json"});
+  ASSERT_EQ(json.code, kExitOk) << json.err;
+  EXPECT_TRUE(Contains(json.out, "\"append\":true")) << json.out;
+  EXPECT_TRUE(Contains(json.out, "\"name\":\"path\"")) << json.out;
+  EXPECT_FALSE(Contains(json.out, "floor-udp")) << json.out;
+}
+
+TEST_F(CommandsTest, BenchRefusesWhatMakesNoSense) {
+  EXPECT_EQ(Call(RunBench, {directory_, "--size", "0"}).code, kExitUsage);
+  EXPECT_EQ(Call(RunBench, {directory_, "--size", "8192", "--span", "4096"}).code, kExitUsage);
+  EXPECT_EQ(Call(RunBench, {directory_, "--replicas", "1", "--acks", "2"}).code, kExitUsage);
+  EXPECT_EQ(Call(RunBench, {directory_, "--pin", "a"}).code, kExitUsage);
+  EXPECT_EQ(Call(RunBench, {directory_ + "/none"}).code, kExitNotFound);
+  const std::string file = directory_ + "/file";
+  std::ofstream(file) << "precious";
+  EXPECT_EQ(Call(RunBench, {file}).code, kExitUsage) << "a file of someone's is not overwritten";
+}
+
+}  // namespace
+}  // namespace salius::cli

@@ -1,0 +1,289 @@
+#include "client/cli/doctor.h"
+
+#include <gtest/gtest.h>
+#include <linux/magic.h>
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "client/cli/findings.h"
+
+namespace salius::cli {
+namespace {
+
+constexpr int64_t kFuse = 0x65735546;
+constexpr int64_t kNow = 1'800'000'000;
+constexpr uint64_t kGiB = uint64_t{1} << 30;
+
+// A host that has everything.
+HostFacts GoodHost() {
+  HostFacts facts;
+  facts.kernel = "6.18.1-amd64";
+  facts.fusermount = "/usr/bin/fusermount3";
+  facts.root = true;
+  facts.open_files_limit = 1 << 20;
+  facts.memlock_limit = UINT64_MAX;
+  facts.receive_buffer_max = 64 << 20;
+  facts.monotonic_step_ns = 50;
+  facts.realtime_s = kNow;
+  return facts;
+}
+
+// A volume on ext4 with nothing wrong.
+DirectoryFacts GoodVolume() {
+  DirectoryFacts facts;
+  facts.fs_type = EXT4_SUPER_MAGIC;
+  facts.free_bytes = 100 * kGiB;
+  facts.free_inodes = 900;
+  facts.total_inodes = 1000;
+  facts.volume = true;
+  facts.config = DefaultVolumeConfig();
+  facts.config.replicas = {"a:7400", "b:7400"};
+  facts.config.acks = 2;
+  facts.stable_log_bytes = facts.stable_log_allocated = facts.config.stable_log_bytes;
+  return facts;
+}
+
+ReplicaFacts GoodReplica(const std::string& address, uint64_t incarnation) {
+  ReplicaFacts facts;
+  facts.address = address;
+  facts.datagram_bytes = 1472;
+  control::ReplicaStatusResponse status;
+  status.set_incarnation(incarnation);
+  status.set_free_bytes(kGiB);
+  facts.status = status;
+  facts.udp_rtt_us = 100;
+  return facts;
+}
+
+Findings Host(const HostFacts& facts) {
+  Findings findings;
+  JudgeHost(facts, findings);
+  return findings;
+}
+
+Findings Directory(const DirectoryFacts& facts) {
+  Findings findings;
+  JudgeDirectory(facts, kNow * 1'000'000'000, findings);
+  return findings;
+}
+
+Findings Replicas(const std::vector<ReplicaFacts>& replicas) {
+  Findings findings;
+  JudgeReplicas(GoodVolume().config, replicas, findings);
+  return findings;
+}
+
+// Level of the finding of that name; whatever is not OK must come with advice.
+Level LevelOf(const Findings& findings, const std::string& name) {
+  for (const Finding& finding : findings.all()) {
+    EXPECT_EQ(finding.advice.empty(), finding.level == Level::kOk) << finding.name;
+    if (finding.name == name) return finding.level;
+  }
+  ADD_FAILURE() << "no finding " << name << " in\n" << findings.ToText();
+  return Level::kOk;
+}
+
+bool AllOk(const Findings& findings) {
+  for (const Finding& finding : findings.all()) {
+    if (finding.level != Level::kOk) return false;
+  }
+  return true;
+}
+
+TEST(DoctorTest, GoodHostDirectoryAndReplicasAreAllOk) {
+  EXPECT_TRUE(AllOk(Host(GoodHost()))) << Host(GoodHost()).ToText();
+  EXPECT_TRUE(AllOk(Directory(GoodVolume()))) << Directory(GoodVolume()).ToText();
+  const Findings replicas = Replicas({GoodReplica("a:7400", 1), GoodReplica("b:7400", 2)});
+  EXPECT_TRUE(AllOk(replicas)) << replicas.ToText();
+}
+
+TEST(DoctorTest, OldKernelFailsAndOneWithoutMountIdsWarns) {
+  HostFacts facts = GoodHost();
+  facts.kernel = "5.10.0";
+  EXPECT_EQ(LevelOf(Host(facts), "kernel"), Level::kFail);
+  facts.kernel = "6.1.0-18-amd64";
+  EXPECT_EQ(LevelOf(Host(facts), "kernel"), Level::kWarn);
+  facts.kernel = "nonsense";
+  EXPECT_EQ(LevelOf(Host(facts), "kernel"), Level::kWarn);
+}
+
+TEST(DoctorTest, MissingFuseFails) {
+  HostFacts facts = GoodHost();
+  facts.fuse_device = absl::NotFoundError("/dev/fuse: No such file or directory");
+  facts.fusermount = "";
+  EXPECT_EQ(LevelOf(Host(facts), "/dev/fuse"), Level::kFail);
+  EXPECT_EQ(LevelOf(Host(facts), "fusermount3"), Level::kWarn);
+}
+
+TEST(DoctorTest, UserWithoutRightsAndLowLimitsAreFound) {
+  HostFacts facts = GoodHost();
+  facts.root = false;
+  facts.open_files_limit = 1024;
+  facts.memlock_limit = 65536;
+  facts.receive_buffer_max = 212992;
+  const Findings findings = Host(facts);
+  EXPECT_EQ(LevelOf(findings, "user"), Level::kFail);
+  EXPECT_EQ(LevelOf(findings, "open files"), Level::kWarn);
+  EXPECT_EQ(LevelOf(findings, "locked memory"), Level::kWarn);
+  EXPECT_EQ(LevelOf(findings, "socket buffers"), Level::kWarn);
+}
+
+TEST(DoctorTest, ClocksThatCannotBeAreFound) {
+  HostFacts facts = GoodHost();
+  facts.monotonic_step_ns = -1;
+  facts.realtime_s = 17;
+  EXPECT_EQ(LevelOf(Host(facts), "monotonic clock"), Level::kFail);
+  EXPECT_EQ(LevelOf(Host(facts), "time of day"), Level::kWarn);
+  facts.monotonic_step_ns = 3'000'000'000;
+  EXPECT_EQ(LevelOf(Host(facts), "monotonic clock"), Level::kFail);
+}
+
+TEST(DoctorTest, NetworkFileSystemsFailAndOthersWarn) {
+  DirectoryFacts facts = GoodVolume();
+  for (const int64_t type : {kFuse, static_cast<int64_t>(NFS_SUPER_MAGIC)}) {
+    facts.fs_type = type;
+    EXPECT_EQ(LevelOf(Directory(facts), "file system"), Level::kFail);
+  }
+  for (const int64_t type : {int64_t{TMPFS_MAGIC}, int64_t{OVERLAYFS_SUPER_MAGIC}}) {
+    facts.fs_type = type;
+    EXPECT_EQ(LevelOf(Directory(facts), "file system"), Level::kWarn);
+  }
+}
+
+TEST(DoctorTest, WhatTheFileSystemLacksFails) {
+  DirectoryFacts facts = GoodVolume();
+  facts.read_only = true;
+  facts.trusted_xattr = absl::PermissionDeniedError("not permitted");
+  facts.file_handle = absl::UnimplementedError("not supported");
+  const Findings findings = Directory(facts);
+  EXPECT_EQ(LevelOf(findings, "writable"), Level::kFail);
+  EXPECT_EQ(LevelOf(findings, "trusted xattrs"), Level::kFail);
+  EXPECT_EQ(LevelOf(findings, "file handles"), Level::kFail);
+  EXPECT_TRUE(findings.AnyFail());
+}
+
+TEST(DoctorTest, LittleSpaceWarnsAndTooLittleFails) {
+  DirectoryFacts facts = GoodVolume();
+  facts.free_bytes = facts.config.log_max_bytes - 1;
+  EXPECT_EQ(LevelOf(Directory(facts), "space"), Level::kFail);
+  facts.free_bytes = facts.config.log_max_bytes + 1;
+  EXPECT_EQ(LevelOf(Directory(facts), "space"), Level::kWarn);
+  facts.free_inodes = 1;
+  EXPECT_EQ(LevelOf(Directory(facts), "inodes"), Level::kWarn);
+}
+
+TEST(DoctorTest, DirectoryWithoutVolumeWarns) {
+  DirectoryFacts facts = GoodVolume();
+  facts.volume = false;
+  EXPECT_EQ(LevelOf(Directory(facts), "volume"), Level::kWarn);
+}
+
+TEST(DoctorTest, DamagedConfigAndStateFail) {
+  DirectoryFacts facts = GoodVolume();
+  facts.state_status = absl::DataLossError("no slot is valid");
+  EXPECT_EQ(LevelOf(Directory(facts), "state"), Level::kFail);
+  facts.config_status = absl::InvalidArgumentError("volume.toml:1: no");
+  EXPECT_EQ(LevelOf(Directory(facts), "volume"), Level::kFail);
+}
+
+TEST(DoctorTest, StableLogThatIsMissingCutOrSparseFails) {
+  DirectoryFacts facts = GoodVolume();
+  facts.stable_log_allocated = 4096;
+  EXPECT_EQ(LevelOf(Directory(facts), "stable log"), Level::kFail) << "sparse";
+  facts = GoodVolume();
+  facts.stable_log_bytes -= 1;
+  EXPECT_EQ(LevelOf(Directory(facts), "stable log"), Level::kFail) << "cut";
+  facts.stable_log = absl::NotFoundError("stable.log");
+  EXPECT_EQ(LevelOf(Directory(facts), "stable log"), Level::kFail) << "missing";
+}
+
+TEST(DoctorTest, RecordFromTheFutureWarns) {
+  DirectoryFacts facts = GoodVolume();
+  facts.state.last_timestamp_ns = static_cast<uint64_t>(kNow + 3600) * 1'000'000'000;
+  EXPECT_EQ(LevelOf(Directory(facts), "clock against volume"), Level::kWarn);
+}
+
+TEST(DoctorTest, ReplicaThatDoesNotAnswerFailsAndIsNotCounted) {
+  ReplicaFacts silent = GoodReplica("b:7400", 2);
+  silent.status = absl::UnavailableError("connection refused");
+  silent.udp_rtt_us = absl::DeadlineExceededError("no answer");
+  const Findings findings = Replicas({GoodReplica("a:7400", 1), silent});
+  EXPECT_EQ(LevelOf(findings, "replica b:7400"), Level::kFail);
+  EXPECT_EQ(LevelOf(findings, "replica b:7400 UDP"), Level::kFail);
+  EXPECT_EQ(LevelOf(findings, "replicas"), Level::kFail) << "1 of 2 can serve, 2 are needed";
+}
+
+TEST(DoctorTest, LastSpareReplicaLostWarns) {
+  ReplicaFacts unresolved = GoodReplica("c:7400", 3);
+  unresolved.resolved = absl::NotFoundError("no such host");
+  const Findings findings =
+      Replicas({GoodReplica("a:7400", 1), GoodReplica("b:7400", 2), unresolved});
+  EXPECT_EQ(LevelOf(findings, "replica c:7400"), Level::kFail);
+  EXPECT_EQ(LevelOf(findings, "replicas"), Level::kWarn);
+}
+
+TEST(DoctorTest, ReplicaWithoutMemoryFailsUnlessItHoldsTheVolumeAlready) {
+  const VolumeConfig config = GoodVolume().config;
+  ReplicaFacts full = GoodReplica("a:7400", 1);
+  full.status->set_free_bytes(0);
+  Findings findings;
+  JudgeReplicas(config, {full}, findings);
+  EXPECT_EQ(LevelOf(findings, "replica a:7400 memory"), Level::kFail);
+  full.status->add_volumes()->set_volume(config.volume.bytes.data(), config.volume.bytes.size());
+  Findings again;
+  JudgeReplicas(config, {full, GoodReplica("b:7400", 2)}, again);
+  EXPECT_TRUE(AllOk(again)) << again.ToText();
+}
+
+TEST(DoctorTest, TwoNamesOfOneReplicaFail) {
+  const Findings findings = Replicas({GoodReplica("a:7400", 1), GoodReplica("b:7400", 1)});
+  EXPECT_EQ(LevelOf(findings, "replicas"), Level::kFail);
+}
+
+TEST(DoctorTest, SlowReplicaAndNarrowRouteWarn) {
+  ReplicaFacts far = GoodReplica("a:7400", 1);
+  far.udp_rtt_us = 60'000;
+  far.datagram_bytes = 1200;
+  const Findings findings = Replicas({far, GoodReplica("b:7400", 2)});
+  EXPECT_EQ(LevelOf(findings, "replica a:7400 UDP"), Level::kWarn);
+  EXPECT_EQ(LevelOf(findings, "route to a:7400"), Level::kWarn);
+}
+
+TEST(DoctorTest, DatagramsLargerThanTheRouteWarn) {
+  VolumeConfig config = GoodVolume().config;
+  config.datagram_bytes = 8972;
+  Findings findings;
+  JudgeReplicas(config, {GoodReplica("a:7400", 1), GoodReplica("b:7400", 2)}, findings);
+  EXPECT_EQ(LevelOf(findings, "route to a:7400"), Level::kWarn);
+}
+
+TEST(DoctorTest, UnreachableRouteFails) {
+  ReplicaFacts cut = GoodReplica("a:7400", 1);
+  cut.datagram_bytes = absl::UnavailableError("network is unreachable");
+  EXPECT_EQ(LevelOf(Replicas({cut}), "route to a:7400"), Level::kFail);
+}
+
+TEST(DoctorTest, NoReplicasWarns) { EXPECT_EQ(LevelOf(Replicas({}), "replicas"), Level::kWarn); }
+
+TEST(DoctorTest, ProbeOfNobodyIsReportedForWhatItIs) {
+  const ReplicaFacts nobody = GatherReplicaFacts("127.0.0.1:1");
+  EXPECT_TRUE(nobody.resolved.ok());
+  EXPECT_TRUE(nobody.datagram_bytes.ok());
+  EXPECT_FALSE(nobody.status.ok());
+  EXPECT_FALSE(nobody.udp_rtt_us.ok());
+  EXPECT_FALSE(GatherReplicaFacts("no port or host at all:").resolved.ok());
+}
+
+TEST(FindingsTest, TextCountsAndJsonNamesLevels) {
+  Findings findings;
+  findings.Ok("a", "fine");
+  findings.Fail("b", "bad", "mend it");
+  EXPECT_EQ(findings.ToText(),
+            "OK    a: fine\nFAIL  b: bad\n      -> mend it\n1 OK, 0 WARN, 1 FAIL\n");
+  EXPECT_NE(findings.ToJson().find("\"level\":\"FAIL\""), std::string::npos);
+}
+
+}  // namespace
+}  // namespace salius::cli

@@ -1,0 +1,101 @@
+#include "client/cli/rpc.h"
+
+#include <grpcpp/grpcpp.h>
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <memory>
+#include <string>
+
+#include "proto/control.grpc.pb.h"
+
+namespace salius::cli {
+namespace {
+
+class FakePrimary final : public control::Primary::Service {
+  grpc::Status VolumeStatus(grpc::ServerContext*, const control::VolumeStatusRequest*,
+                            control::VolumeStatusResponse* response) override {
+    response->set_mode("replicated");
+    return grpc::Status::OK;
+  }
+};
+
+class FakeReplica final : public control::Replica::Service {
+  grpc::Status Status(grpc::ServerContext*, const control::ReplicaStatusRequest*,
+                      control::ReplicaStatusResponse* response) override {
+    response->set_incarnation(7);
+    return grpc::Status::OK;
+  }
+};
+
+std::string TempDir() {
+  std::string pattern = "/tmp/salius-rpc-XXXXXX";  // short: a unix socket's path is limited
+  return mkdtemp(pattern.data());
+}
+
+TEST(RpcTest, MountedVolumeAnswersAtItsSocket) {
+  const std::string path = TempDir() + "/v.sock";
+  FakePrimary service;
+  grpc::ServerBuilder builder;
+  builder.AddListeningPort("unix:" + path, grpc::InsecureServerCredentials());
+  builder.RegisterService(&service);
+  const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
+  const auto status = CallVolumeStatus(path);
+  ASSERT_TRUE(status.ok()) << status.status();
+  EXPECT_EQ(status->mode(), "replicated");
+}
+
+TEST(RpcTest, ReplicaAnswersOverTcp) {
+  FakeReplica service;
+  int port = 0;
+  grpc::ServerBuilder builder;
+  builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+  builder.RegisterService(&service);
+  const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
+  const auto status = CallReplicaStatus("127.0.0.1:" + std::to_string(port));
+  ASSERT_TRUE(status.ok()) << status.status();
+  EXPECT_EQ(status->incarnation(), 7u);
+}
+
+TEST(RpcTest, NoSocketIsNotFound) {
+  EXPECT_TRUE(absl::IsNotFound(CallVolumeStatus("/nonexistent/v.sock").status()));
+}
+
+TEST(RpcTest, SocketOfADeadMountIsUnavailable) {
+  const std::string path = TempDir() + "/v.sock";
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  path.copy(address.sun_path, sizeof(address.sun_path) - 1);
+  const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  ASSERT_EQ(bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+  close(fd);  // the file stays, nobody listens
+  const absl::Status status = CallVolumeStatus(path).status();
+  EXPECT_TRUE(absl::IsUnavailable(status)) << status;
+  EXPECT_NE(status.message().find(path), absl::string_view::npos) << status;
+}
+
+TEST(RpcTest, ReplicaThatIsNotThereIsUnavailable) {
+  // Port 1 of loopback: refused at once.
+  EXPECT_TRUE(absl::IsUnavailable(CallReplicaStatus("127.0.0.1:1").status()));
+}
+
+TEST(RpcTest, OnlySocketsAreListed) {
+  const std::string directory = TempDir();
+  for (const char* const name : {"/b.sock", "/a.sock", "/other"}) std::ofstream(directory + name);
+  EXPECT_EQ(VolumeSockets(directory),
+            (std::vector<std::string>{directory + "/a.sock", directory + "/b.sock"}));
+  EXPECT_TRUE(VolumeSockets("/nonexistent").empty());
+}
+
+TEST(RpcTest, SocketIsNamedByTheVolume) {
+  const absl::StatusOr<VolumeId> id = VolumeId::Parse("00112233-4455-6677-8899-aabbccddeeff");
+  ASSERT_TRUE(id.ok());
+  EXPECT_EQ(SocketPathOf(*id), "/run/salius/00112233-4455-6677-8899-aabbccddeeff.sock");
+}
+
+}  // namespace
+}  // namespace salius::cli

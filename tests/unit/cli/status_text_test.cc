@@ -1,0 +1,127 @@
+#include "client/cli/status_text.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "client/cli/json.h"
+
+namespace salius::cli {
+namespace {
+
+bool Contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+control::VolumeStatusResponse Mounted() {
+  control::VolumeStatusResponse status;
+  status.set_volume(std::string(16, '\x11'));
+  status.set_backing("/srv/data");
+  status.set_mountpoint("/mnt/data");
+  status.set_epoch(3);
+  status.set_mode("local");
+  status.set_mode_detail("replica b:7400 does not answer");
+  status.set_acks(2);
+  status.set_checkpoint(10);
+  status.set_applied(20);
+  status.set_durable(30);
+  status.set_issued(40);
+  auto* const replica = status.add_replicas();
+  replica->set_address("b:7400");
+  replica->set_member(true);
+  replica->set_problem("no route");
+  replica->set_incarnation(0xabc);
+  return status;
+}
+
+TEST(StatusTextTest, MountedVolumeShowsModeMarksAndReplicas) {
+  const std::string text = MountedText(Mounted());
+  for (const char* const part :
+       {"11111111-1111-1111-1111-111111111111", "local (replica b:7400 does not answer)",
+        "checkpoint:   10", "applied:      20", "durable:      30", "issued:       40", "b:7400",
+        "member", "disconnected", "no route", "0000000000000abc"}) {
+    EXPECT_TRUE(Contains(text, part)) << part << "\n" << text;
+  }
+  EXPECT_FALSE(Contains(text, "FAILED"));
+}
+
+TEST(StatusTextTest, FailedVolumeSaysSo) {
+  control::VolumeStatusResponse status = Mounted();
+  status.set_failure("the backing disk: Input/output error");
+  EXPECT_TRUE(Contains(MountedText(status), "FAILED:"));
+  EXPECT_TRUE(
+      Contains(MountedJson(status), "\"failure\":\"the backing disk: Input/output error\""));
+}
+
+TEST(StatusTextTest, JsonHasTheFieldsOfTheProtocol) {
+  const std::string json = MountedJson(Mounted());
+  for (const char* const part :
+       {"\"mounted\":true", "\"mode\":\"local\"", "\"checkpoint\":10", "\"applied\":20",
+        "\"durable\":30", "\"issued\":40", "\"member\":true", "\"connected\":false",
+        "\"incarnation\":\"0000000000000abc\""}) {
+    EXPECT_TRUE(Contains(json, part)) << part << "\n" << json;
+  }
+}
+
+TEST(StatusTextTest, DamagedVolumeIdIsNotPrintedAsOne) {
+  control::VolumeStatusResponse status = Mounted();
+  status.set_volume("short");
+  EXPECT_TRUE(Contains(MountedText(status), "unknown"));
+}
+
+TEST(StatusTextTest, OpenVolumeOfflineSaysThatItMustBeRecovered) {
+  OfflineStatus status;
+  status.config.replicas = {"a:7400", "b:7400"};
+  status.config.acks = 2;
+  status.state.open = true;
+  status.state.mode = Mode::kReplicated;
+  status.state.members = {{"a:7400", 0x17, 5}};
+  const std::string text = OfflineText(status);
+  EXPECT_TRUE(Contains(text, "open: must be recovered")) << text;
+  EXPECT_TRUE(Contains(text, "member, incarnation 0000000000000017, base 5")) << text;
+  EXPECT_TRUE(Contains(text, "no member")) << text;
+  EXPECT_TRUE(Contains(text, "nothing: this is what the state file says")) << text;
+  const std::string json = OfflineJson(status);
+  EXPECT_TRUE(Contains(json, "\"mounted\":false")) << json;
+  EXPECT_TRUE(Contains(json, "\"state\":\"open\"")) << json;
+}
+
+TEST(StatusTextTest, HolderOfTheLockIsNamed) {
+  OfflineStatus status;
+  status.in_use_by = "pid 12";
+  EXPECT_TRUE(Contains(OfflineText(status), "pid 12, which answers no status"));
+}
+
+TEST(StatusTextTest, ReplicaShowsItsVolumesAndAlarms) {
+  control::ReplicaStatusResponse status;
+  status.set_version("1");
+  status.set_memory_bytes(1 << 30);
+  auto* const volume = status.add_volumes();
+  volume->set_volume(std::string(16, '\x22'));
+  volume->mutable_inventory()->set_overdue(true);
+  volume->mutable_inventory()->set_promised_epoch(9);
+  const std::string text = ReplicaText("a:7400", status);
+  EXPECT_TRUE(Contains(text, "1.0 GiB")) << text;
+  EXPECT_TRUE(Contains(text, "22222222-2222-2222-2222-222222222222")) << text;
+  EXPECT_TRUE(Contains(text, "OVERDUE")) << text;
+  EXPECT_TRUE(Contains(text, "promised to a recovery: epoch 9")) << text;
+  EXPECT_TRUE(Contains(ReplicaJson("a:7400", status), "\"overdue\":true"));
+}
+
+TEST(StatusTextTest, BytesAreReadable) {
+  EXPECT_EQ(FormatBytes(0), "0 B");
+  EXPECT_EQ(FormatBytes(1023), "1023 B");
+  EXPECT_EQ(FormatBytes(1536), "1.5 KiB");
+  EXPECT_EQ(FormatBytes(uint64_t{96} << 20), "96.0 MiB");
+}
+
+TEST(JsonTest, QuotesAndControlCharactersAreEscaped) {
+  EXPECT_EQ(JsonQuote("a\"b\\c\n"), "\"a\\\"b\\\\c\\u000a\"");
+  EXPECT_EQ(
+      JsonObject().Text("t", "x").Number("n", 1).Bool("b", false).Fraction("f", 0.5).ToString(),
+      "{\"t\":\"x\",\"n\":1,\"b\":false,\"f\":0.500}");
+  EXPECT_EQ(JsonArray({"1", "2"}), "[1,2]");
+}
+
+}  // namespace
+}  // namespace salius::cli
