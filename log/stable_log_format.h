@@ -1,5 +1,5 @@
-// Bytes of the stable log (log/stable_log.h): file header, entry header, decision. Every field is in
-// docs/log-format.md.
+// Bytes of the stable log (log/stable_log.h): file header, entry header, decision. Every field is
+// in docs/log-format.md.
 //
 // pure: no thread, lock, socket or clock.
 #ifndef SALIUS_LOG_STABLE_LOG_FORMAT_H_
@@ -33,8 +33,8 @@ struct FileHeader {
   uint64_t capacity = 0;
   uint64_t generation = 0;  // > 0; the valid slot with the larger one counts
   uint64_t start = 0;       // position of the first entry that is kept
-  // Random, of this file: goes into the checksum of every entry, so that no bytes that a user stores
-  // can be taken for an entry.
+  // Random, of this file: goes into the checksum of every entry, so that no bytes that a user
+  // stores can be taken for an entry.
   uint64_t salt = 0;
   bool operator==(const FileHeader&) const = default;
 };

@@ -27,14 +27,16 @@ class RingWindow {
     if (at < at_ || at + size > at_ + bytes_.size()) {
       constexpr uint64_t kWindowBytes = uint64_t{1} << 20;
       const uint64_t wanted = std::min(std::max<uint64_t>(size, kWindowBytes), capacity_ - at);
-      bytes_.resize(wanted);
-      at_ = at;
-      SALIUS_ASSIGN_OR_RETURN(const size_t got, PreadFull(fd_, bytes_.data(), wanted,
+      bytes_.clear();  // a window that could not be read is no window
+      std::vector<uint8_t> bytes(wanted);
+      SALIUS_ASSIGN_OR_RETURN(const size_t got, PreadFull(fd_, bytes.data(), wanted,
                                                           static_cast<int64_t>(kRingAt + at)));
       if (got != wanted) {
         return absl::DataLossError(
             absl::StrFormat("stable log: the file ends at offset %d", kRingAt + at + got));
       }
+      at_ = at;
+      bytes_ = std::move(bytes);
     }
     return absl::MakeConstSpan(bytes_).subspan(at - at_, size);
   }

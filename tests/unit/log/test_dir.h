@@ -13,11 +13,14 @@
 
 namespace salius {
 
+// For a test that syncs thousands of times and needs no disk under it.
+inline constexpr char kInMemory[] = "/dev/shm";
+
 class TestDir {
  public:
-  TestDir() {
-    const char* const base = getenv("TEST_TMPDIR");
-    path_ = std::string(base != nullptr ? base : "/tmp") + "/salius.XXXXXX";
+  TestDir() : TestDir(getenv("TEST_TMPDIR") != nullptr ? getenv("TEST_TMPDIR") : "/tmp") {}
+  explicit TestDir(const std::string& base) {
+    path_ = base + "/salius.XXXXXX";
     SALIUS_CHECK(mkdtemp(path_.data()) != nullptr);
     auto fd = OpenAt(AT_FDCWD, path_, O_RDONLY | O_DIRECTORY);
     SALIUS_CHECK_OK(fd);
