@@ -43,7 +43,7 @@ Options InitOptions(InitPlan& plan) {
   options.Micros("delta", "TIME", &config.delta_us, "link delay bound (50ms)");
   options.Millis("tau", "TIME", &config.tau_ms,
                  "longest time until a record is on this host's disk (30s)");
-  options.Number("k", "N", &plan.k, 2, 1000, "slack factor of tau (2)");
+  options.Number("k", "N", &plan.k, 1, 1000, "slack factor of tau (2)");
   options.Bytes("log-max", "BYTES", &config.log_max_bytes,
                 "bytes not yet on this host's disk; every replica reserves\n"
                 "as much memory (64MiB)");
@@ -51,12 +51,12 @@ Options InitOptions(InitPlan& plan) {
                 "local log of last resort, preallocated; at least 1.25\n"
                 "times log-max and 1MiB (default: 1.5 times, and 1MiB)");
   options.Bytes("bulk-limit", "BYTES", &config.bulk_limit_bytes,
-                "unsynced bytes of a file beyond which it goes past the log");
+                "unsynced bytes of a file beyond which it goes past the log\n(8MiB)");
   options.Text("multicast", "GROUP:PORT", &config.multicast,
                "send records once, to this multicast group");
   options.Number("datagram", "BYTES", &plan.datagram, 0, kDatagramPayloadLoopback,
                  "UDP payload (default: what the route's MTU carries)");
-  options.Bytes("ballast", "BYTES", &config.ballast_bytes, "space held back for recovery");
+  options.Bytes("ballast", "BYTES", &config.ballast_bytes, "space held back for recovery (16MiB)");
   options.Note(
       "Exit codes: 0 made, 2 a value that is not allowed, 3 no such directory, 4 there is a "
       "volume\n"
