@@ -1,0 +1,234 @@
+// The pipeline with its real threads, stable log and state file, without replicas (mode local) and with
+// replicas that nobody runs. With real replicas it is tested through the mount (tests/fault).
+#include "client/engine/pipeline.h"
+
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <atomic>
+#include <filesystem>
+#include <mutex>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "common/check.h"
+#include "common/file.h"
+#include "log/stable_log.h"
+
+namespace salius {
+namespace {
+
+class FakeSink : public ApplySink {
+ public:
+  absl::Status Apply(const RecordRef& record) override {
+    std::lock_guard<std::mutex> lock(mu_);
+    if (fail_apply_at != 0 && record->seq() == fail_apply_at) return ErrnoStatus(EIO, "disk");
+    seqs_.push_back(record->seq());
+    return absl::OkStatus();
+  }
+  absl::Status SyncApplied() override {
+    ++syncs;
+    return fail_sync ? ErrnoStatus(EIO, "disk") : absl::OkStatus();
+  }
+  std::vector<Seq> seqs() {
+    std::lock_guard<std::mutex> lock(mu_);
+    return seqs_;
+  }
+  std::atomic<Seq> fail_apply_at{0};
+  std::atomic<bool> fail_sync{false};
+  std::atomic<int> syncs{0};
+
+ private:
+  std::mutex mu_;
+  std::vector<Seq> seqs_;
+};
+
+class PipelineTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    char name[] = "/tmp/pipeline_test.XXXXXX";
+    ASSERT_NE(mkdtemp(name), nullptr);
+    path_ = name;
+    config_ = DefaultVolumeConfig();
+    config_.log_max_bytes = 8u << 20;
+    config_.stable_log_bytes = 16u << 20;
+    config_.ballast_bytes = 0;
+    ASSERT_TRUE(CreateVolume(path_, config_).ok()) << CreateVolume(path_, config_);
+    auto dir = VolumeDir::Open(path_, true);
+    ASSERT_TRUE(dir.ok()) << dir.status();
+    dir_ = *std::move(dir);
+  }
+  void TearDown() override {
+    pipeline_.reset();
+    std::filesystem::remove_all(path_);
+  }
+
+  absl::Status Start() {
+    SALIUS_ASSIGN_OR_RETURN(StateFile state, StateFile::Open(dir_.salius_fd, kStateFileName));
+    SALIUS_ASSIGN_OR_RETURN(StableLog stable, StableLog::Open(dir_.salius_fd, kStableLogFileName,
+                                                              config_.volume, nullptr));
+    PipelineOptions options;
+    options.config = config_;
+    options.session_name = "test";
+    SALIUS_ASSIGN_OR_RETURN(pipeline_, Pipeline::Start(dir_, std::move(state), std::move(stable),
+                                                       sink_, std::move(options)));
+    return absl::OkStatus();
+  }
+  absl::StatusOr<Seq> IssueOne(std::string body) {
+    SALIUS_ASSIGN_OR_RETURN(Ticket ticket, pipeline_->Admit(1, body.size()));
+    RecordDraft draft;
+    draft.file_id = 7;
+    draft.body = std::move(body);
+    SALIUS_ASSIGN_OR_RETURN(RecordRef record, pipeline_->Issue(ticket, std::move(draft)));
+    return record->seq();
+  }
+  VolumeState StateOnDisk() {
+    auto state = StateFile::Open(dir_.salius_fd, kStateFileName);
+    SALIUS_CHECK_OK(state.status());
+    return state->state();
+  }
+
+  std::string path_;
+  VolumeConfig config_;
+  VolumeDir dir_;
+  FakeSink sink_;
+  std::unique_ptr<Pipeline> pipeline_;
+};
+
+TEST_F(PipelineTest, TheFirstNoteIsOnDiskBeforeAnythingIsIssued) {
+  ASSERT_TRUE(Start().ok());
+  const VolumeState state = StateOnDisk();
+  EXPECT_TRUE(state.open);
+  EXPECT_EQ(state.epoch, 1u);
+  EXPECT_EQ(state.mode, Mode::kLocal);
+  EXPECT_TRUE(state.members.empty());
+}
+
+TEST_F(PipelineTest, DurableWithoutReplicasMeansInTheStableLog) {
+  ASSERT_TRUE(Start().ok());
+  Seq last = 0;
+  for (int i = 0; i < 50; ++i) {
+    auto seq = IssueOne(absl::StrCat("record ", i));
+    ASSERT_TRUE(seq.ok()) << seq.status();
+    last = *seq;
+    ASSERT_TRUE(pipeline_->WaitDurable(last).ok());
+  }
+  pipeline_.reset();  // like a crash of the process
+  EXPECT_TRUE(StateOnDisk().open);
+  StableLog::Contents contents;
+  ASSERT_TRUE(StableLog::Open(dir_.salius_fd, kStableLogFileName, config_.volume, &contents).ok());
+  EXPECT_EQ(contents.records.size(), 50u);
+}
+
+TEST_F(PipelineTest, RecordsAreAppliedOnceAndInOrderFromManyThreads) {
+  ASSERT_TRUE(Start().ok());
+  std::vector<std::thread> writers;
+  for (int w = 0; w < 4; ++w) {
+    writers.emplace_back([this] {
+      for (int i = 0; i < 100; ++i) {
+        auto seq = IssueOne("x");
+        ASSERT_TRUE(seq.ok()) << seq.status();
+        if (i % 10 == 0) {
+          ASSERT_TRUE(pipeline_->WaitApplied(*seq).ok());
+        }
+      }
+    });
+  }
+  for (std::thread& writer : writers) writer.join();
+  ASSERT_TRUE(pipeline_->WaitApplied(400).ok());
+  const std::vector<Seq> seqs = sink_.seqs();
+  ASSERT_EQ(seqs.size(), 400u);
+  for (size_t i = 0; i < seqs.size(); ++i) EXPECT_EQ(seqs[i], i + 1);
+}
+
+TEST_F(PipelineTest, StopLeavesACleanStateThatTheNextSessionContinues) {
+  ASSERT_TRUE(Start().ok());
+  ASSERT_TRUE(IssueOne("a").ok());
+  auto first_id = pipeline_->NewFileId();
+  ASSERT_TRUE(first_id.ok());
+  ASSERT_TRUE(pipeline_->Stop().ok());
+  pipeline_.reset();
+  EXPECT_FALSE(StateOnDisk().open);
+  EXPECT_EQ(StateOnDisk().checkpoint, 1u);
+  ASSERT_TRUE(Start().ok());
+  EXPECT_EQ(StateOnDisk().epoch, 2u);
+  auto next_id = pipeline_->NewFileId();
+  ASSERT_TRUE(next_id.ok());
+  EXPECT_GT(*next_id, *first_id);
+}
+
+TEST_F(PipelineTest, AnOpenStateIsNeverStartedWithoutRecovery) {
+  ASSERT_TRUE(Start().ok());
+  pipeline_.reset();
+  EXPECT_TRUE(absl::IsFailedPrecondition(Start()));
+}
+
+TEST_F(PipelineTest, FileIdsAreNotedBeforeTheyAreHandedOut) {
+  ASSERT_TRUE(Start().ok());
+  FileId last = 0;
+  for (int i = 0; i < 70000; ++i) {
+    auto id = pipeline_->NewFileId();
+    ASSERT_TRUE(id.ok());
+    ASSERT_GT(*id, last);
+    last = *id;
+  }
+  EXPECT_GT(StateOnDisk().file_id_limit, last);
+}
+
+TEST_F(PipelineTest, CheckpointSyncsNotesAndFreesTheStableLog) {
+  ASSERT_TRUE(Start().ok());
+  for (int i = 0; i < 100; ++i) ASSERT_TRUE(IssueOne(std::string(60000, 'x')).ok());
+  ASSERT_TRUE(pipeline_->Checkpoint().ok());
+  EXPECT_EQ(StateOnDisk().checkpoint, 100u);
+  EXPECT_GE(sink_.syncs.load(), 1);
+  // Many times the ring's size goes through: it is cut behind every checkpoint.
+  for (int i = 0; i < 1000; ++i) ASSERT_TRUE(IssueOne(std::string(60000, 'y')).ok());
+  ASSERT_TRUE(pipeline_->Checkpoint().ok());
+}
+
+TEST_F(PipelineTest, AFailedSyncMakesEveryFurtherCallFail) {
+  ASSERT_TRUE(Start().ok());
+  ASSERT_TRUE(IssueOne("a").ok());
+  sink_.fail_sync = true;
+  EXPECT_FALSE(pipeline_->Checkpoint().ok());
+  sink_.fail_sync = false;
+  EXPECT_FALSE(pipeline_->health().ok());
+  EXPECT_FALSE(IssueOne("b").ok());
+  EXPECT_FALSE(pipeline_->Checkpoint().ok()) << "a failed sync must never be retried";
+  EXPECT_FALSE(pipeline_->Stop().ok());
+  EXPECT_EQ(pipeline_->status().mode, "failed");
+  pipeline_.reset();
+  EXPECT_TRUE(StateOnDisk().open);
+}
+
+TEST_F(PipelineTest, AFailedApplyMakesEveryFurtherCallFailAndKeepsTheLog) {
+  ASSERT_TRUE(Start().ok());
+  sink_.fail_apply_at = 2;
+  ASSERT_TRUE(IssueOne("a").ok());
+  auto second = IssueOne("b");
+  ASSERT_TRUE(second.ok());
+  EXPECT_FALSE(pipeline_->WaitApplied(*second).ok());
+  EXPECT_FALSE(IssueOne("c").ok());
+  pipeline_.reset();
+  StableLog::Contents contents;
+  ASSERT_TRUE(StableLog::Open(dir_.salius_fd, kStableLogFileName, config_.volume, &contents).ok());
+  EXPECT_GE(contents.records.size(), 2u);
+}
+
+TEST_F(PipelineTest, ReplicasThatNobodyRunsLeaveItLocalAndSayWhy) {
+  config_.replicas = {"127.0.0.1:9", "127.0.0.1:19"};
+  config_.acks = 2;
+  ASSERT_TRUE(Start().ok());
+  auto seq = IssueOne("a");
+  ASSERT_TRUE(seq.ok());
+  ASSERT_TRUE(pipeline_->WaitDurable(*seq).ok());
+  const PipelineStatus status = pipeline_->status();
+  EXPECT_EQ(status.mode, "local");
+  EXPECT_NE(status.mode_detail, "");
+  ASSERT_EQ(status.replicas.size(), 2u);
+  EXPECT_FALSE(status.replicas[0].connected);
+  ASSERT_TRUE(pipeline_->Stop().ok());
+}
+
+}  // namespace
+}  // namespace salius

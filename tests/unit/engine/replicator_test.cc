@@ -1,0 +1,286 @@
+// Single rules of the replicator, step by step; whole histories are in tests/sim.
+#include "client/engine/replicator.h"
+
+#include <gtest/gtest.h>
+
+namespace salius {
+namespace {
+
+constexpr int64_t kMs = 1'000'000;
+
+class ReplicatorTest : public testing::Test {
+ protected:
+  void Make(int replicas, int acks) {
+    ReplicatorOptions options;
+    options.replicas = replicas;
+    options.acks = acks;
+    options.delta_ns = 50 * kMs;
+    options.tau_ns = 1000 * kMs;
+    options.k = 2;
+    options.log_max_bytes = 1 << 20;
+    core_.emplace(options, now_);
+    out_ = {};
+  }
+  void Take() {
+    Replicator::Outputs out = core_->TakeOutputs();
+    for (const auto& open : out.opens) out_.opens.push_back(open);
+    for (const auto& send : out.sends) out_.sends.push_back(send);
+    if (out.note) out_.note = out.note;
+    if (out.start_sync) out_.start_sync = true;
+    if (out.cut) out_.cut = out.cut;
+    out_.stable_wanted = out.stable_wanted;
+  }
+  void Tick(int64_t ms) {
+    now_ += ms * kMs;
+    core_->Tick(now_);
+    Take();
+  }
+  void Ack(int replica, Seq contiguous, uint16_t flags = 0, Incarnation incarnation = 0) {
+    AckPayload ack;
+    ack.incarnation = incarnation != 0 ? incarnation : 100 + replica;
+    ack.base = 1;
+    ack.contiguous = contiguous;
+    ack.free_bytes = 64 << 20;
+    ack.flags = flags;
+    core_->OnAck(now_, replica, kMs / 10, ack);
+    Take();
+  }
+  // Opens all replicas and notes replicated.
+  void Heal(int replicas) {
+    Tick(1);
+    for (int i = 0; i < replicas; ++i) core_->OnOpened(now_, i, 100 + i, 1, 64 << 20);
+    Take();
+    for (int i = 0; i < replicas; ++i) Ack(i, 0);
+    while (out_.note) {
+      out_.note.reset();
+      core_->OnNoteWritten(now_, absl::OkStatus());
+      Take();
+    }
+    ASSERT_TRUE(core_->counting_acks());
+  }
+  void WriteStable() {
+    core_->OnStable(now_, core_->TakeStableBatch(1 << 20), absl::OkStatus());
+    Take();
+  }
+  Seq Issue() {
+    const Seq seq = core_->Issue(now_, 1000);
+    Take();
+    return seq;
+  }
+
+  int64_t now_ = 1'000'000'000;
+  std::optional<Replicator> core_;
+  Replicator::Outputs out_;
+};
+
+TEST_F(ReplicatorTest, AcksDoNotCountBeforeTheReplicatedNoteHasReturned) {
+  Make(2, 1);
+  Tick(1);
+  core_->OnOpened(now_, 0, 100, 1, 64 << 20);
+  Take();
+  ASSERT_TRUE(out_.note.has_value());
+  EXPECT_EQ(out_.note->mode, Mode::kReplicated);
+  Issue();
+  Ack(0, 1);
+  EXPECT_EQ(core_->durable(), 0u);
+  core_->OnNoteWritten(now_, absl::OkStatus());
+  EXPECT_EQ(core_->durable(), 1u);
+}
+
+TEST_F(ReplicatorTest, FAcksMakeARecordDurableAndFMinusOneDoNot) {
+  Make(3, 2);
+  Heal(3);
+  Issue();
+  Ack(0, 1);
+  EXPECT_EQ(core_->durable(), 0u);
+  Ack(0, 1);
+  EXPECT_EQ(core_->durable(), 0u) << "the same replica twice is one copy";
+  Ack(2, 1);
+  EXPECT_EQ(core_->durable(), 1u);
+}
+
+TEST_F(ReplicatorTest, ARecordIsDurableOnlyWithAllBeforeIt) {
+  Make(1, 1);
+  Heal(1);
+  Issue();
+  Issue();
+  AckPayload ack;
+  ack.incarnation = 100;
+  ack.base = 1;
+  ack.contiguous = 0;
+  ack.free_bytes = 64 << 20;
+  ack.ranges = {{2, 2}};
+  core_->OnAck(now_, 0, kMs, ack);
+  EXPECT_EQ(core_->durable(), 0u);
+  Ack(0, 2);
+  EXPECT_EQ(core_->durable(), 2u);
+}
+
+TEST_F(ReplicatorTest, AnotherIncarnationNeverCounts) {
+  Make(1, 1);
+  Heal(1);
+  Issue();
+  Ack(0, 1, 0, 999);
+  EXPECT_EQ(core_->durable(), 0u);
+  EXPECT_FALSE(core_->counting_acks());
+}
+
+TEST_F(ReplicatorTest, WithoutAcksTheDiskHedgesThenTheModeBecomesLocal) {
+  Make(1, 1);
+  Heal(1);
+  Issue();
+  Tick(30);
+  EXPECT_TRUE(out_.stable_wanted);
+  EXPECT_TRUE(core_->counting_acks());
+  Tick(100);
+  EXPECT_FALSE(core_->counting_acks());
+  WriteStable();
+  EXPECT_EQ(core_->durable(), 1u);
+  ASSERT_TRUE(out_.note.has_value());
+  EXPECT_EQ(out_.note->mode, Mode::kLocal);
+}
+
+TEST_F(ReplicatorTest, TheStableLogAloneMakesARecordDurableWhileReplicated) {
+  Make(2, 2);
+  Heal(2);
+  Issue();
+  Ack(0, 1);
+  Tick(30);
+  WriteStable();
+  EXPECT_EQ(core_->durable(), 1u);
+  EXPECT_TRUE(core_->counting_acks());
+}
+
+TEST_F(ReplicatorTest, LosingAMemberSecuresWhatLeanedOnItBeforeTheNote) {
+  Make(3, 2);
+  Heal(3);
+  Issue();
+  Ack(0, 1);
+  Ack(1, 1);
+  ASSERT_EQ(core_->durable(), 1u);
+  out_.note.reset();
+  Ack(1, 0, 0, 777);  // reborn
+  EXPECT_FALSE(out_.note.has_value()) << "seq 1 leans on one member only";
+  EXPECT_TRUE(out_.stable_wanted);
+  WriteStable();
+  ASSERT_TRUE(out_.note.has_value());
+  EXPECT_EQ(out_.note->members, 0b101);
+}
+
+TEST_F(ReplicatorTest, AMemberComesBackOnlyWithABaseAtTheCheckpoint) {
+  Make(2, 1);
+  Heal(2);
+  Issue();
+  Ack(0, 1);
+  Ack(1, 0, 0, 777);
+  while (out_.note) {
+    out_.note.reset();
+    core_->OnNoteWritten(now_, absl::OkStatus());
+    Take();
+  }
+  EXPECT_EQ(core_->noted().members, 0b01);
+  Tick(1);
+  core_->OnOpened(now_, 1, 777, 2, 64 << 20);
+  Take();
+  for (int i = 0; i < 20; ++i) {
+    Ack(1, 1, 0, 777);
+    Tick(10);
+  }
+  EXPECT_EQ(core_->noted().members, 0b01);
+  EXPECT_FALSE(out_.note.has_value());
+  core_->OnApplied(1);
+  Tick(10);
+  ASSERT_TRUE(out_.start_sync);
+  core_->OnSynced(now_, 1, absl::OkStatus());
+  Take();
+  ASSERT_TRUE(out_.note.has_value());
+  EXPECT_EQ(out_.note->members, 0b11);
+  EXPECT_EQ(out_.note->checkpoint, 1u);
+}
+
+TEST_F(ReplicatorTest, TrimAndCutFollowTheNoteNotTheSync) {
+  Make(1, 1);
+  Heal(1);
+  Issue();
+  Ack(0, 1);
+  core_->OnApplied(1);
+  core_->RequestCheckpoint();
+  Tick(1);
+  ASSERT_TRUE(out_.start_sync);
+  core_->OnSynced(now_, 1, absl::OkStatus());
+  Take();
+  EXPECT_EQ(core_->checkpoint(), 0u);
+  EXPECT_FALSE(out_.cut.has_value());
+  core_->OnNoteWritten(now_, absl::OkStatus());
+  Take();
+  EXPECT_EQ(core_->checkpoint(), 1u);
+  EXPECT_EQ(out_.cut, std::optional<Seq>(1));
+}
+
+TEST_F(ReplicatorTest, NothingIsIssuedNearTheDeadline) {
+  Make(0, 1);
+  Tick(1);
+  Issue();
+  EXPECT_TRUE(core_->CanIssue(now_, 1000, 0));
+  Tick(1850);
+  EXPECT_TRUE(core_->CanIssue(now_, 1000, 0));
+  Tick(100);  // older than k*tau - 2*delta = 1900 ms
+  EXPECT_FALSE(core_->CanIssue(now_, 1000, 0));
+}
+
+TEST_F(ReplicatorTest, AFullLogBlocksIssuers) {
+  Make(0, 1);
+  while (core_->CanIssue(now_, 100'000, 0)) {
+    core_->Issue(now_, 100'000);
+    WriteStable();
+  }
+  EXPECT_GT(core_->uncheckpointed_bytes(), 900'000u);
+  EXPECT_LE(core_->uncheckpointed_bytes(), 1u << 20);
+}
+
+TEST_F(ReplicatorTest, AFencedAckFailsTheVolumeForGood) {
+  Make(1, 1);
+  Heal(1);
+  Issue();
+  Ack(0, 1, kAckFenced);
+  EXPECT_TRUE(absl::IsFailedPrecondition(core_->failure()));
+  EXPECT_EQ(core_->durable(), 0u);
+  Ack(0, 1);
+  EXPECT_EQ(core_->durable(), 0u);
+}
+
+TEST_F(ReplicatorTest, AReplicaOutOfMemoryIsTreatedAsLost) {
+  Make(2, 1);
+  Heal(2);
+  Issue();
+  Ack(0, 1);
+  Ack(1, 0, kAckMemoryFull);
+  while (out_.note) {
+    out_.note.reset();
+    core_->OnNoteWritten(now_, absl::OkStatus());
+    Take();
+  }
+  EXPECT_EQ(core_->noted().members, 0b01);
+}
+
+TEST_F(ReplicatorTest, AcksForRecordsNeverIssuedHaveNoEffect) {
+  Make(1, 1);
+  Heal(1);
+  Issue();
+  Ack(0, 5);
+  EXPECT_EQ(core_->durable(), 0u);
+}
+
+TEST_F(ReplicatorTest, WhatGotLostIsSentAgain) {
+  Make(1, 1);
+  Heal(1);
+  Issue();
+  out_.sends.clear();
+  Tick(30);
+  ASSERT_FALSE(out_.sends.empty());
+  EXPECT_TRUE(out_.sends[0].again);
+  EXPECT_EQ(out_.sends[0].first, 1u);
+}
+
+}  // namespace
+}  // namespace salius
