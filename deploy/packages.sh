@@ -22,6 +22,9 @@ salius_check_packages=(
   e2fsprogs eatmydata faketime iproute2 iptables postgresql-15 python3 quota sqlite3 util-linux xfsprogs
 )
 
+# For pjdfstest and fsx where no cargo >= 1.85 is there (tests/stages/posix.sh): a newer Rust than rustc.
+salius_rust_packages=(cargo-web rustc-web)
+
 # salius_install PACKAGE...: installs what is missing. Fails, naming it, when that needs root.
 salius_install() {
   local missing=() package

@@ -11,9 +11,11 @@ namespace salius {
 
 Front::FrontMetrics::FrontMetrics()
     : read_bytes(GetCounter("salius_fuse_read_bytes_total", "Bytes read through the mount.")),
-      written_bytes(GetCounter("salius_fuse_written_bytes_total", "Bytes written through the mount.")),
+      written_bytes(
+          GetCounter("salius_fuse_written_bytes_total", "Bytes written through the mount.")),
       sync_writes(GetCounter("salius_fuse_sync_writes_total", "Writes that waited to be durable.")),
-      errors(GetCounter("salius_fuse_io_errors_total", "Requests answered with an input/output error.")),
+      errors(GetCounter("salius_fuse_io_errors_total",
+                        "Requests answered with an input/output error.")),
       sync_write_seconds(GetHistogram("salius_fuse_sync_write_seconds",
                                       "Time in the daemon of a write that waited to be durable.",
                                       LatencyBounds())),

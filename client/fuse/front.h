@@ -1,22 +1,27 @@
-// The FUSE front: every kernel request becomes one call of client/engine/volume.h, its result one answer.
-// There is no logic of files here; what is here is the kernel's side of things:
+// The FUSE front: every kernel request becomes one call of client/engine/volume.h, its result one
+// answer. There is no logic of files here; what is here is the kernel's side of things:
 //
-// - Coherency. One kernel is the only user, so names and attributes are cached for as long as the kernel
-//   likes; it drops them itself when an operation of its own changes them. The write-back cache is never
-//   used (it would lose O_SYNC and the order of writes). Whether an inode is cached at all: open_state.h.
-// - Appends. The kernel computes the offset under the inode's lock, for O_APPEND and RWF_APPEND alike, and
+// - Coherency. One kernel is the only user, so names and attributes are cached for as long as the
+// kernel
+//   likes; it drops them itself when an operation of its own changes them. The write-back cache is
+//   never used (it would lose O_SYNC and the order of writes). Whether an inode is cached at all:
+//   open_state.h.
+// - Appends. The kernel computes the offset under the inode's lock, for O_APPEND and RWF_APPEND
+// alike, and
 //   honours RWF_NOAPPEND, which we cannot see; so its offset is taken as it is.
 // - Privileges. We negotiate HANDLE_KILLPRIV_V2, because without it the kernel asks for
-//   security.capability before every single write. So suid, sgid and capabilities are taken away here.
-// - Locks (flock, fcntl) and interrupts are refused on purpose: the kernel then keeps locks by itself, and
+//   security.capability before every single write. So suid, sgid and capabilities are taken away
+//   here.
+// - Locks (flock, fcntl) and interrupts are refused on purpose: the kernel then keeps locks by
+// itself, and
 //   a blocked lock holds no worker.
 //
-// Operations that libfuse 3.14 decodes in full go through its low-level table (Ops); those of which it drops
-// a part (OPEN, CREATE, WRITE, SETATTR, SETXATTR), or that it does not know (TMPFILE), are taken before it
-// (HandleRaw).
+// Operations that libfuse 3.14 decodes in full go through its low-level table (Ops); those of which
+// it drops a part (OPEN, CREATE, WRITE, SETATTR, SETXATTR), or that it does not know (TMPFILE), are
+// taken before it (HandleRaw).
 //
-// Threads: every method may be called by any worker; the volume does the locking. Only the set of open
-// handles is kept here, under a lock of its own that nothing else is taken under.
+// Threads: every method may be called by any worker; the volume does the locking. Only the set of
+// open handles is kept here, under a lock of its own that nothing else is taken under.
 #pragma once
 
 #define FUSE_USE_VERSION 314
@@ -48,7 +53,8 @@ class Front {
   // The table for fuse_session_new; its user data is a Front*.
   static const fuse_lowlevel_ops& Ops();
 
-  // Answers the request if it is one of those that libfuse does not decode in full. False: not ours.
+  // Answers the request if it is one of those that libfuse does not decode in full. False: not
+  // ours.
   bool HandleRaw(const RawRequest& request);
 
   // Tells what was negotiated with the kernel; called once, before the first request.
@@ -56,11 +62,12 @@ class Front {
   // Where attribute invalidations go; called once, before the first request.
   void SetSession(fuse_session* session) { session_ = session; }
 
-  // Releases what the kernel did not (it drops RELEASE messages when a connection ends). After it no
-  // request may come any more.
+  // Releases what the kernel did not (it drops RELEASE messages when a connection ends). After it
+  // no request may come any more.
   void ReleaseAll();
 
-  // --- for the operations (front_*.cc) ---------------------------------------------------------------
+  // --- for the operations (front_*.cc)
+  // ---------------------------------------------------------------
   Volume& volume() { return volume_; }
   Node& node(uint64_t nodeid);
   uint64_t NodeId(const Node& node) const;
@@ -86,13 +93,14 @@ class Front {
 
  private:
   void RawOpen(const RawRequest& request);
-  void RawCreate(const RawRequest& request);   // CREATE and TMPFILE
+  void RawCreate(const RawRequest& request);  // CREATE and TMPFILE
   void RawWrite(const RawRequest& request);
   void RawSetAttr(const RawRequest& request);
   void RawSetXattr(const RawRequest& request);
 
-  // Takes suid, sgid (if group executable) and file capabilities away, as the VFS does when the file is
-  // written, truncated or given away. `mode_bits` false: capabilities only (the writer may keep the bits).
+  // Takes suid, sgid (if group executable) and file capabilities away, as the VFS does when the
+  // file is written, truncated or given away. `mode_bits` false: capabilities only (the writer may
+  // keep the bits).
   absl::Status KillPrivileges(Node& node, bool mode_bits);
   fuse_entry_out ToEntryOut(const Entry& entry) const;
   uint32_t GrantOpen(Node& node, int flags);
@@ -107,8 +115,8 @@ class Front {
   absl::flat_hash_set<uint64_t> handles_ ABSL_GUARDED_BY(mutex_);
 };
 
-// Time-outs of names and attributes in the kernel's cache, in seconds: a day stands for "for ever", since
-// nobody but this kernel changes a volume in use.
+// Time-outs of names and attributes in the kernel's cache, in seconds: a day stands for "for ever",
+// since nobody but this kernel changes a volume in use.
 inline constexpr double kCacheSeconds = 86400;
 
 // The tables of operations, by file.

@@ -116,7 +116,7 @@ absl::Status Front::KillPrivileges(Node& node, bool mode_bits) {
   if ((attr->st_mode & S_IXGRP) != 0) lost |= attr->st_mode & S_ISGID;
   bool changed = false;
   if (lost != 0 && mode_bits) {
-    struct stat want{};
+    struct stat want {};
     want.st_mode = attr->st_mode & 07777 & ~lost;
     SALIUS_RETURN_IF_ERROR(volume_.SetAttr(node, kSetMode, want).status());
     changed = true;
@@ -125,11 +125,12 @@ absl::Status Front::KillPrivileges(Node& node, bool mode_bits) {
   if (capability.ok()) {
     SALIUS_RETURN_IF_ERROR(volume_.RemoveXattr(node, kCapabilityXattr));
     changed = true;
-  } else if (const int err = StatusErrno(capability.status()); err != ENODATA && err != EOPNOTSUPP) {
+  } else if (const int err = StatusErrno(capability.status());
+             err != ENODATA && err != EOPNOTSUPP) {
     return capability.status();
   }
-  // After a write the kernel asks again for times and size only; it must not run a file as its owner by a
-  // mode it remembers.
+  // After a write the kernel asks again for times and size only; it must not run a file as its
+  // owner by a mode it remembers.
   if (changed && session_ != nullptr) {
     fuse_lowlevel_notify_inval_inode(session_, NodeId(node), -1, 0);
   }
@@ -144,7 +145,7 @@ void Front::RawSetAttr(const RawRequest& request) {
     return;
   }
   Node& target = node(request.header().nodeid);
-  struct stat want{};
+  struct stat want {};
   const uint32_t mask = WantedAttrs(*in, &want);
   OpenState state(Volume::FrontWord(target));
   if ((mask & kSetMode) != 0) state.ForgetPrivileges();
@@ -186,8 +187,8 @@ void Front::RawSetXattr(const RawRequest& request) {
   Node& target = node(request.header().nodeid);
   const std::string key(*name);
   const absl::Status status = volume_.SetXattr(
-      target, key, {reinterpret_cast<const char*>(value.data()), in.size}, static_cast<int>(in.flags),
-      (in.setxattr_flags & FUSE_SETXATTR_ACL_KILL_SGID) != 0);
+      target, key, {reinterpret_cast<const char*>(value.data()), in.size},
+      static_cast<int>(in.flags), (in.setxattr_flags & FUSE_SETXATTR_ACL_KILL_SGID) != 0);
   if (key == kCapabilityXattr || key == kAccessAclXattr) {
     OpenState(Volume::FrontWord(target)).ForgetPrivileges();
   }

@@ -25,8 +25,8 @@ void ReleaseDir(fuse_req_t req, fuse_ino_t, fuse_file_info* fi) noexcept {
 
 bool IsDots(const std::string& name) { return name == "." || name == ".."; }
 
-// What of a listing fits into one answer. With attributes every entry but the dots costs a lookup, which
-// the kernel then owns; one that vanished meanwhile is given without attributes.
+// What of a listing fits into one answer. With attributes every entry but the dots costs a lookup,
+// which the kernel then owns; one that vanished meanwhile is given without attributes.
 struct Listing {
   Listing(fuse_req_t r, Front& f, Node& d, size_t bytes, bool with_attributes)
       : req(r), front(f), dir(d), buffer(bytes), plus(with_attributes) {}
@@ -42,20 +42,19 @@ struct Listing {
   bool Add(const DirEntry& entry) { return plus ? AddPlus(entry) : AddPlain(entry); }
 
   bool AddPlain(const DirEntry& entry) {
-    struct stat attr{};
+    struct stat attr {};
     attr.st_ino = entry.ino;
     attr.st_mode = entry.type;
-    const size_t need = fuse_add_direntry(req, buffer.data() + used, buffer.size() - used,
-                                          entry.name.c_str(), &attr,
-                                          static_cast<off_t>(entry.next_offset));
+    const size_t need =
+        fuse_add_direntry(req, buffer.data() + used, buffer.size() - used, entry.name.c_str(),
+                          &attr, static_cast<off_t>(entry.next_offset));
     if (need > buffer.size() - used) return false;
     used += need;
     return true;
   }
 
   bool AddPlus(const DirEntry& entry) {
-    const size_t need =
-        fuse_add_direntry_plus(req, nullptr, 0, entry.name.c_str(), nullptr, 0);
+    const size_t need = fuse_add_direntry_plus(req, nullptr, 0, entry.name.c_str(), nullptr, 0);
     if (need > buffer.size() - used) return false;
     fuse_entry_param param{};
     param.attr.st_ino = entry.ino;
@@ -67,9 +66,9 @@ struct Listing {
         looked_up.push_back(found->node);
       }
     }
-    used += fuse_add_direntry_plus(req, buffer.data() + used, buffer.size() - used,
-                                   entry.name.c_str(), &param,
-                                   static_cast<off_t>(entry.next_offset));
+    used +=
+        fuse_add_direntry_plus(req, buffer.data() + used, buffer.size() - used, entry.name.c_str(),
+                               &param, static_cast<off_t>(entry.next_offset));
     return true;
   }
 };
@@ -100,7 +99,8 @@ void List(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset, uint64_t fh
   }
 }
 
-void ReadDir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset, fuse_file_info* fi) noexcept {
+void ReadDir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset,
+             fuse_file_info* fi) noexcept {
   List(req, ino, size, offset, fi->fh, false);
 }
 

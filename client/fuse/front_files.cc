@@ -59,9 +59,8 @@ void Fsync(fuse_req_t req, fuse_ino_t, int data_only, fuse_file_info* fi) noexce
 void Fallocate(fuse_req_t req, fuse_ino_t, int mode, off_t offset, off_t length,
                fuse_file_info* fi) noexcept {
   Front& front = FrontOf(req);
-  const absl::Status status =
-      front.volume().Fallocate(Front::handle(fi->fh), mode, static_cast<uint64_t>(offset),
-                               static_cast<uint64_t>(length));
+  const absl::Status status = front.volume().Fallocate(
+      Front::handle(fi->fh), mode, static_cast<uint64_t>(offset), static_cast<uint64_t>(length));
   fuse_reply_err(req, status.ok() ? 0 : front.Errno(status));
 }
 
@@ -148,8 +147,7 @@ void Front::RawCreate(const RawRequest& request) {
     return;
   }
   Node& dir = node(request.header().nodeid);
-  const Caller caller{
-      .uid = request.header().uid, .gid = request.header().gid, .umask = in->umask};
+  const Caller caller{.uid = request.header().uid, .gid = request.header().gid, .umask = in->umask};
   const int flags = static_cast<int>(in->flags);
   const absl::StatusOr<Volume::Created> created =
       request.opcode() == FUSE_TMPFILE
@@ -181,8 +179,8 @@ void Front::RawWrite(const RawRequest& request) {
     request.ReplyError(EIO);
     return;
   }
-  // From the page cache (a shared map): whose it was is not known, so it takes no privileges away; the
-  // kernel did that when the map was made. msync sends an FSYNC of its own.
+  // From the page cache (a shared map): whose it was is not known, so it takes no privileges away;
+  // the kernel did that when the map was made. msync sends an FSYNC of its own.
   const bool from_cache = (in->write_flags & FUSE_WRITE_CACHE) != 0;
   if (!from_cache) {
     const absl::Status killed = KillPrivileges(node(request.header().nodeid),
@@ -194,10 +192,9 @@ void Front::RawWrite(const RawRequest& request) {
   }
   const bool sync = !from_cache && IsSync(in->flags);
   const Stopwatch watch;
-  const absl::StatusOr<size_t> written =
-      volume_.Write(handle(in->fh), in->offset,
-                    std::string(reinterpret_cast<const char*>(data.data()), in->size),
-                    /*append=*/false, sync);
+  const absl::StatusOr<size_t> written = volume_.Write(
+      handle(in->fh), in->offset, std::string(reinterpret_cast<const char*>(data.data()), in->size),
+      /*append=*/false, sync);
   if (!written.ok()) {
     request.ReplyError(Errno(written.status()));
     return;

@@ -50,7 +50,8 @@ void ForgetMulti(fuse_req_t req, size_t count, fuse_forget_data* forgets) noexce
   fuse_reply_none(req);
 }
 
-void MakeNode(fuse_req_t req, fuse_ino_t parent, const char* name, mode_t mode, dev_t rdev) noexcept {
+void MakeNode(fuse_req_t req, fuse_ino_t parent, const char* name, mode_t mode,
+              dev_t rdev) noexcept {
   Front& front = FrontOf(req);
   ReplyEntry(req, front.volume().MakeNode(front.node(parent), name, mode, rdev, CallerOf(req)));
 }
@@ -83,8 +84,8 @@ void RemoveDir(fuse_req_t req, fuse_ino_t parent, const char* name) noexcept {
 void Rename(fuse_req_t req, fuse_ino_t parent, const char* name, fuse_ino_t newparent,
             const char* newname, unsigned int flags) noexcept {
   Front& front = FrontOf(req);
-  ReplyStatus(req, front.volume().Rename(front.node(parent), name, front.node(newparent), newname,
-                                         flags));
+  ReplyStatus(
+      req, front.volume().Rename(front.node(parent), name, front.node(newparent), newname, flags));
 }
 
 void ReadLink(fuse_req_t req, fuse_ino_t ino) noexcept {

@@ -1,6 +1,6 @@
-// The FUSE wire format between kernel and daemon, where libfuse 3.14 does not pass it on: flags of INIT,
-// OPEN and WRITE, and whole operations (TMPFILE). The structures are the kernel's own (<linux/fuse.h>,
-// 7.38 or newer); the sizes are asserted because we lay them over received bytes.
+// The FUSE wire format between kernel and daemon, where libfuse 3.14 does not pass it on: flags of
+// INIT, OPEN and WRITE, and whole operations (TMPFILE). The structures are the kernel's own
+// (<linux/fuse.h>, 7.38 or newer); the sizes are asserted because we lay them over received bytes.
 //
 // pure: no thread, lock, socket or clock.
 #pragma once

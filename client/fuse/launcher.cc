@@ -53,8 +53,7 @@ absl::Status LeaveTerminal(const std::string& log_file) {
   std::error_code error;
   std::filesystem::create_directories(std::filesystem::path(log_file).parent_path(), error);
   if (error) return ErrnoStatus(error.value(), log_file);
-  absl::StatusOr<UniqueFd> log =
-      OpenAt(AT_FDCWD, log_file, O_WRONLY | O_CREAT | O_APPEND, 0640);
+  absl::StatusOr<UniqueFd> log = OpenAt(AT_FDCWD, log_file, O_WRONLY | O_CREAT | O_APPEND, 0640);
   if (!log.ok()) return log.status();
   ::dup2(log->get(), STDERR_FILENO);
   return absl::OkStatus();

@@ -1,5 +1,6 @@
-// Into the background: the parent waits on a pipe until the daemon says that it serves, or why it cannot, and
-// only then returns to the shell. So `mount` and `systemctl start` succeed exactly when the mount answers.
+// Into the background: the parent waits on a pipe until the daemon says that it serves, or why it
+// cannot, and only then returns to the shell. So `mount` and `systemctl start` succeed exactly when
+// the mount answers.
 //
 // Threads: Start before any thread is made; the rest from the main thread.
 #pragma once
@@ -25,13 +26,13 @@ class Launcher {
   // `program` is named in messages.
   Launcher(std::string program, bool foreground);
 
-  // Forks, unless in the foreground. In the parent: waits and returns the exit code, with what the daemon
-  // said on stderr. In the daemon: nothing.
+  // Forks, unless in the foreground. In the parent: waits and returns the exit code, with what the
+  // daemon said on stderr. In the daemon: nothing.
   std::optional<int> Start();
 
-  // In the daemon: it serves. `notice` (may be empty) is for the person who mounts. In the background it
-  // leaves the terminal; when stderr is not the journal, it becomes `log_file`. Errors: `log_file`
-  // cannot be opened; then the parent has been told nothing.
+  // In the daemon: it serves. `notice` (may be empty) is for the person who mounts. In the
+  // background it leaves the terminal; when stderr is not the journal, it becomes `log_file`.
+  // Errors: `log_file` cannot be opened; then the parent has been told nothing.
   absl::Status Ready(const std::string& notice, const std::string& log_file);
 
   // In the daemon: it cannot serve. Returns the exit code.

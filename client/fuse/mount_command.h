@@ -21,11 +21,13 @@ struct MountCommand {
   MountOptions options;
 };
 
-// salius-mount [-f] [-o OPTIONS]... BACKING MOUNTPOINT. `words` are the arguments without the program.
+// salius-mount [-f] [-o OPTIONS]... BACKING MOUNTPOINT. `words` are the arguments without the
+// program.
 absl::StatusOr<MountCommand> ParseSaliusMount(const std::vector<std::string>& words);
 
-// mount.salius BACKING MOUNTPOINT [-sfnv] [-N namespace] [-t type] [-o options], as mount(8) calls it: here
-// -f is "fake" (everything but the mount). INVALID_ARGUMENT for -N, which is not supported.
+// mount.salius BACKING MOUNTPOINT [-sfnv] [-N namespace] [-t type] [-o options], as mount(8) calls
+// it: here -f is "fake" (everything but the mount). INVALID_ARGUMENT for -N, which is not
+// supported.
 absl::StatusOr<MountCommand> ParseMountHelper(const std::vector<std::string>& words);
 
 // Text of --help.

@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <memory>
 #include <thread>
 #include <utility>
@@ -13,10 +14,8 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/synchronization/notification.h"
-#include "absl/time/clock.h"
-#include "absl/time/time.h"
 #include "client/engine/volume.h"
+#include "client/fuse/event.h"
 #include "client/fuse/front.h"
 #include "client/fuse/mount_table.h"
 #include "client/fuse/session.h"
@@ -35,27 +34,30 @@ namespace {
 
 // A predecessor that was unmounted a moment ago may still drain; a drain that takes longer hangs on
 // something that will not come back, and a recovery is the better way.
-constexpr absl::Duration kDrainBound = absl::Seconds(60);
+constexpr std::chrono::seconds kDrainBound{60};
 // How long a mount waits for its replicas before it says that it began without them.
-constexpr absl::Duration kFirstHealBound = absl::Seconds(2);
-constexpr absl::Duration kPollInterval = absl::Milliseconds(10);
+constexpr std::chrono::seconds kFirstHealBound{2};
+constexpr std::chrono::milliseconds kPollInterval{10};
+using SteadyClock = std::chrono::steady_clock;
 
 // Ends the process when draining takes too long: the volume then stays open and will be recovered.
 class DrainWatchdog {
  public:
-  DrainWatchdog() : thread_([this] {
-    if (done_.WaitForNotificationWithTimeout(kDrainBound)) return;
-    SLOG_ERROR("not drained after {} s: giving up; the volume stays open and must be recovered",
-               absl::ToInt64Seconds(kDrainBound));
-    ::_exit(kExitFailure);
-  }) {}
+  DrainWatchdog()
+      : thread_([this] {
+          if (done_.WaitFor(kDrainBound)) return;
+          SLOG_ERROR(
+              "not drained after {} s: giving up; the volume stays open and must be recovered",
+              kDrainBound.count());
+          ::_exit(kExitFailure);
+        }) {}
   ~DrainWatchdog() {
-    done_.Notify();
+    done_.Set();
     thread_.join();
   }
 
  private:
-  absl::Notification done_;
+  Event done_;
   std::thread thread_;
 };
 
@@ -81,33 +83,35 @@ void PrepareProcess() {
 }
 
 absl::StatusOr<VolumeDir> LockVolume(const std::string& backing) {
-  const absl::Time bound = absl::Now() + kDrainBound;
+  const SteadyClock::time_point bound = SteadyClock::now() + kDrainBound;
   for (;;) {
     absl::StatusOr<VolumeDir> dir = VolumeDir::Open(backing, /*lock=*/true);
-    if (!absl::IsUnavailable(dir.status()) || IsMountedAnywhere(backing) || absl::Now() > bound) {
+    if (!absl::IsUnavailable(dir.status()) || IsMountedAnywhere(backing) ||
+        SteadyClock::now() > bound) {
       return dir;
     }
-    absl::SleepFor(kPollInterval);
+    std::this_thread::sleep_for(kPollInterval);
   }
 }
 
 absl::Status RecoverIfOpen(VolumeDir& dir, RecoverMode mode) {
   {
-    SALIUS_ASSIGN_OR_RETURN(const StateFile state,
-                            StateFile::Open(dir.salius_fd, kStateFileName));
+    SALIUS_ASSIGN_OR_RETURN(const StateFile state, StateFile::Open(dir.salius_fd, kStateFileName));
     if (!state.state().open) return absl::OkStatus();
   }
   if (mode == RecoverMode::kRefuse) {
     return absl::FailedPreconditionError(
-        absl::StrCat(dir.path, " was not unmounted cleanly and recover=refuse was given; run "
-                     "\"salius-recover ", dir.path, "\" first"));
+        absl::StrCat(dir.path,
+                     " was not unmounted cleanly and recover=refuse was given; run "
+                     "\"salius-recover ",
+                     dir.path, "\" first"));
   }
   SLOG_INFO("{} was not unmounted cleanly: recovering", dir.path);
   const absl::StatusOr<RecoveryReport> report = Recover(dir, RecoveryOptions{});
   if (!report.ok()) {
-    return absl::Status(report.status().code(),
-                        absl::StrCat("recovery of ", dir.path, " failed: ",
-                                     report.status().message(), "; see salius-recover(8)"));
+    return absl::Status(report.status().code(), absl::StrCat("recovery of ", dir.path,
+                                                             " failed: ", report.status().message(),
+                                                             "; see salius-recover(8)"));
   }
   SLOG_INFO("recovered:\n{}", RecoveryReportText(*report));
   return absl::OkStatus();
@@ -116,10 +120,10 @@ absl::Status RecoverIfOpen(VolumeDir& dir, RecoverMode mode) {
 // Waits a little for the first healing. What there is to say to who mounts; empty: all is well.
 std::string FirstMode(Pipeline& pipeline, bool has_replicas) {
   if (!has_replicas) return "";
-  const absl::Time bound = absl::Now() + kFirstHealBound;
+  const SteadyClock::time_point bound = SteadyClock::now() + kFirstHealBound;
   PipelineStatus status = pipeline.status();
-  while (status.mode != ModeName(Mode::kReplicated) && absl::Now() < bound) {
-    absl::SleepFor(kPollInterval);
+  while (status.mode != ModeName(Mode::kReplicated) && SteadyClock::now() < bound) {
+    std::this_thread::sleep_for(kPollInterval);
     status = pipeline.status();
   }
   if (status.mode == ModeName(Mode::kReplicated)) return "";
@@ -152,8 +156,8 @@ absl::Status ServeSession(const MountCommand& command, const VolumeConfig& confi
                            .source = [&volume] { return volume.pipeline().status(); }}));
   std::unique_ptr<VolumeMetrics> metrics;
   if (!command.options.metrics.empty()) {
-    SALIUS_ASSIGN_OR_RETURN(metrics, VolumeMetrics::Start(command.options.metrics,
-                                                          volume.pipeline()));
+    SALIUS_ASSIGN_OR_RETURN(metrics,
+                            VolumeMetrics::Start(command.options.metrics, volume.pipeline()));
   }
   SALIUS_ASSIGN_OR_RETURN(const std::unique_ptr<Session> session,
                           Session::Mount(front, {.source = command.backing,
@@ -175,7 +179,8 @@ absl::Status ServeSession(const MountCommand& command, const VolumeConfig& confi
     SLOG_INFO("{} is mounted at {}", command.backing, command.mountpoint);
     NotifyReady();
     int signal = signals.Wait();
-    while (signal == SIGHUP) signal = signals.Wait();  // there is no terminal to lose, nor a file to read
+    while (signal == SIGHUP)
+      signal = signals.Wait();  // there is no terminal to lose, nor a file to read
     unmounted = signal == 0;
     SLOG_INFO("{}: draining", unmounted ? "unmounted" : "told to end");
     NotifyStopping();
@@ -226,8 +231,8 @@ absl::Status Serve(const MountCommand& command, Launcher& launcher) {
       Volume::Open(std::move(dir), {.config = config, .mountpoint = command.mountpoint}));
   const absl::Status served = ServeSession(command, config, *volume, signals, launcher);
   if (!served.ok()) {
-    // A session that never served has nothing to drain, and is closed all the same; after a failed Close
-    // this only says so again.
+    // A session that never served has nothing to drain, and is closed all the same; after a failed
+    // Close this only says so again.
     const absl::Status closed = volume->Close();
     if (!closed.ok()) SLOG_ERROR("the volume stays open: {}", closed.ToString());
     return served;

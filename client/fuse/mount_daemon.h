@@ -2,11 +2,11 @@
 //
 //     lock -> configure -> recover -> open -> mount -> serve -> unmount -> drain
 //
-// After OK the volume is clean and nothing depends on a replica. After an error while draining, or a kill
-// at any instruction, it stays open and the next mount (or salius-recover) recovers it.
+// After OK the volume is clean and nothing depends on a replica. After an error while draining, or
+// a kill at any instruction, it stays open and the next mount (or salius-recover) recovers it.
 //
-// Threads: Serve runs on the main thread, which waits for signals; the FUSE workers, gRPC and the pipeline
-// have theirs.
+// Threads: Serve runs on the main thread, which waits for signals; the FUSE workers, gRPC and the
+// pipeline have theirs.
 #pragma once
 
 #include <string>
@@ -17,12 +17,12 @@
 
 namespace salius {
 
-// Serves until the volume is unmounted or a signal comes. `launcher` is told once the mount answers. An
-// error before that has not been told to it.
+// Serves until the volume is unmounted or a signal comes. `launcher` is told once the mount
+// answers. An error before that has not been told to it.
 absl::Status Serve(const MountCommand& command, Launcher& launcher);
 
-// Every replica must parse and resolve; without `insecure` also be on this host, because records travel
-// unencrypted. INVALID_ARGUMENT names the one that is not so.
+// Every replica must parse and resolve; without `insecure` also be on this host, because records
+// travel unencrypted. INVALID_ARGUMENT names the one that is not so.
 absl::Status CheckReplicas(const std::vector<std::string>& replicas, bool insecure);
 
 }  // namespace salius

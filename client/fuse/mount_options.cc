@@ -3,7 +3,6 @@
 #include <sys/mount.h>
 
 #include <algorithm>
-#include <limits>
 #include <map>
 
 #include "absl/strings/ascii.h"
@@ -13,7 +12,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "common/check.h"
-#include "common/log.h"
+#include "common/config.h"
 #include "common/strings.h"
 
 namespace salius {
@@ -27,31 +26,55 @@ struct KernelFlag {
   bool on;
 };
 constexpr KernelFlag kKernelFlags[] = {
-    {"ro", MS_RDONLY, true},           {"rw", MS_RDONLY, false},
-    {"nosuid", MS_NOSUID, true},       {"suid", MS_NOSUID, false},
-    {"nodev", MS_NODEV, true},         {"dev", MS_NODEV, false},
-    {"noexec", MS_NOEXEC, true},       {"exec", MS_NOEXEC, false},
-    {"noatime", MS_NOATIME, true},     {"atime", MS_NOATIME, false},
-    {"nodiratime", MS_NODIRATIME, true}, {"diratime", MS_NODIRATIME, false},
-    {"relatime", MS_RELATIME, true},   {"norelatime", MS_RELATIME, false},
-    {"strictatime", MS_STRICTATIME, true}, {"nostrictatime", MS_STRICTATIME, false},
-    {"sync", MS_SYNCHRONOUS, true},    {"async", MS_SYNCHRONOUS, false},
-    {"dirsync", MS_DIRSYNC, true},     {"silent", MS_SILENT, true},
+    {"ro", MS_RDONLY, true},
+    {"rw", MS_RDONLY, false},
+    {"nosuid", MS_NOSUID, true},
+    {"suid", MS_NOSUID, false},
+    {"nodev", MS_NODEV, true},
+    {"dev", MS_NODEV, false},
+    {"noexec", MS_NOEXEC, true},
+    {"exec", MS_NOEXEC, false},
+    {"noatime", MS_NOATIME, true},
+    {"atime", MS_NOATIME, false},
+    {"nodiratime", MS_NODIRATIME, true},
+    {"diratime", MS_NODIRATIME, false},
+    {"relatime", MS_RELATIME, true},
+    {"norelatime", MS_RELATIME, false},
+    {"strictatime", MS_STRICTATIME, true},
+    {"nostrictatime", MS_STRICTATIME, false},
+    {"sync", MS_SYNCHRONOUS, true},
+    {"async", MS_SYNCHRONOUS, false},
+    {"dirsync", MS_DIRSYNC, true},
+    {"silent", MS_SILENT, true},
     {"loud", MS_SILENT, false},
 };
 
 // For mount(8), systemd and fstab's readers; a daemon has nothing to do with them.
 constexpr const char* kIgnored[] = {
-    "defaults", "auto", "noauto", "_netdev", "nofail", "user", "nouser", "users", "owner", "group",
-    "noowner", "nogroup", "allow_other", "default_permissions", "lazytime", "nolazytime",
+    "defaults", "auto",       "noauto", "_netdev", "nofail",  "user",        "nouser",
+    "users",    "owner",      "group",  "noowner", "nogroup", "allow_other", "default_permissions",
+    "lazytime", "nolazytime",
 };
-constexpr const char* kIgnoredPrefixes[] = {"x-", "X-", "comment=", "fsname=", "subtype=", "uhelper="};
+constexpr const char* kIgnoredPrefixes[] = {
+    "x-", "X-", "comment=", "fsname=", "subtype=", "uhelper="};
 
 constexpr const char* kOwn[] = {
-    "replicas=HOST:PORT[;HOST:PORT...]", "acks=N", "delta=TIME", "tau=TIME", "k=N", "commit=sync",
-    "recover=auto|refuse", "log_max=BYTES", "bulk_limit=BYTES", "multicast=GROUP:PORT",
-    "datagram=BYTES", "insecure", "metrics=HOST:PORT", "log_level=debug|info|warn|error|off",
-    "log=FILE", "threads=N",
+    "replicas=HOST:PORT[;HOST:PORT...]",
+    "acks=N",
+    "delta=TIME",
+    "tau=TIME",
+    "k=N",
+    "commit=sync",
+    "recover=auto|refuse",
+    "log_max=BYTES",
+    "bulk_limit=BYTES",
+    "multicast=GROUP:PORT",
+    "datagram=BYTES",
+    "insecure",
+    "metrics=HOST:PORT",
+    "log_level=debug|info|warn|error|off",
+    "log=FILE",
+    "threads=N",
 };
 
 absl::Status Bad(std::string_view option, std::string_view value, std::string_view allowed) {
@@ -90,14 +113,14 @@ absl::Status SetReplicas(absl::string_view value, MountOptions* options) {
 // Times and sizes, which share the shape "value with a unit".
 absl::Status SetMeasure(const std::string& name, absl::string_view value, MountOptions* options) {
   if (name == "delta" || name == "tau") {
-    const absl::StatusOr<uint64_t> us = ParseDurationUs(Sv(value));
+    const absl::StatusOr<int64_t> us = ParseDurationUs(Sv(value));
     if (!us.ok() || *us == 0) return Bad(name, Sv(value), "a time such as 50ms or 30s");
     if (name == "delta") {
-      options->delta_us = *us;
+      options->delta_us = static_cast<uint64_t>(*us);
     } else if (*us % 1000 != 0) {
       return Bad(name, Sv(value), "a whole number of milliseconds");
     } else {
-      options->tau_ms = *us / 1000;
+      options->tau_ms = static_cast<uint64_t>(*us / 1000);
     }
     return absl::OkStatus();
   }
@@ -119,8 +142,8 @@ absl::Status SetChoice(const std::string& name, absl::string_view value, MountOp
   if (name == "commit") {
     if (value == "sync") return absl::OkStatus();
     if (value == "external" || value == "ordered") {
-      return absl::UnimplementedError(
-          absl::StrCat("option commit=", value, ": not in this version, which has commit=sync only"));
+      return absl::UnimplementedError(absl::StrCat(
+          "option commit=", value, ": not in this version, which has commit=sync only"));
     }
     return Bad(name, Sv(value), "sync");
   }
@@ -142,18 +165,14 @@ absl::StatusOr<bool> SetValue(const std::string& name, absl::string_view value,
                               MountOptions* options) {
   using Setter = absl::Status (*)(const std::string&, absl::string_view, MountOptions*);
   static const auto* const setters = new std::map<std::string, Setter>{
-      {"replicas", [](const std::string&, absl::string_view v, MountOptions* o) {
-         return SetReplicas(v, o);
-       }},
-      {"acks", [](const std::string& n, absl::string_view v, MountOptions* o) {
-         return Number<uint32_t>(n, v, 1, 8, &o->acks.emplace());
-       }},
-      {"k", [](const std::string& n, absl::string_view v, MountOptions* o) {
-         return Number<uint32_t>(n, v, 1, 1000, &o->k.emplace());
-       }},
-      {"threads", [](const std::string& n, absl::string_view v, MountOptions* o) {
-         return Number<int>(n, v, 1, kMaxThreads, &o->threads);
-       }},
+      {"replicas",
+       [](const std::string&, absl::string_view v, MountOptions* o) { return SetReplicas(v, o); }},
+      {"acks", [](const std::string& n, absl::string_view v,
+                  MountOptions* o) { return Number<uint32_t>(n, v, 1, 8, &o->acks.emplace()); }},
+      {"k", [](const std::string& n, absl::string_view v,
+               MountOptions* o) { return Number<uint32_t>(n, v, 1, 1000, &o->k.emplace()); }},
+      {"threads", [](const std::string& n, absl::string_view v,
+                     MountOptions* o) { return Number<int>(n, v, 1, kMaxThreads, &o->threads); }},
       {"delta", SetMeasure},
       {"tau", SetMeasure},
       {"log_max", SetMeasure},
@@ -162,15 +181,18 @@ absl::StatusOr<bool> SetValue(const std::string& name, absl::string_view value,
       {"commit", SetChoice},
       {"recover", SetChoice},
       {"log_level", SetChoice},
-      {"multicast", [](const std::string&, absl::string_view v, MountOptions* o) {
+      {"multicast",
+       [](const std::string&, absl::string_view v, MountOptions* o) {
          o->multicast = std::string(v);
          return absl::OkStatus();
        }},
-      {"metrics", [](const std::string&, absl::string_view v, MountOptions* o) {
+      {"metrics",
+       [](const std::string&, absl::string_view v, MountOptions* o) {
          o->metrics = std::string(v);
          return absl::OkStatus();
        }},
-      {"log", [](const std::string& n, absl::string_view v, MountOptions* o) {
+      {"log",
+       [](const std::string& n, absl::string_view v, MountOptions* o) {
          if (!absl::StartsWith(v, "/")) return Bad(n, Sv(v), "an absolute path");
          o->log_file = std::string(v);
          return absl::OkStatus();
@@ -186,7 +208,8 @@ absl::StatusOr<bool> SetValue(const std::string& name, absl::string_view value,
 bool SetStandard(absl::string_view word, MountOptions* options) {
   for (const KernelFlag& flag : kKernelFlags) {
     if (word != flag.name) continue;
-    options->mount_flags = flag.on ? options->mount_flags | flag.flag : options->mount_flags & ~flag.flag;
+    options->mount_flags =
+        flag.on ? options->mount_flags | flag.flag : options->mount_flags & ~flag.flag;
     return true;
   }
   return std::find(std::begin(kIgnored), std::end(kIgnored), word) != std::end(kIgnored) ||
@@ -211,40 +234,6 @@ absl::Status SetWord(absl::string_view word, MountOptions* options) {
 }
 
 }  // namespace
-
-absl::StatusOr<uint64_t> ParseDurationUs(std::string_view text) {
-  static constexpr std::pair<const char*, uint64_t> kUnits[] = {
-      {"us", 1}, {"ms", 1000}, {"s", 1'000'000}, {"", 1000}};
-  for (const auto& [unit, factor] : kUnits) {
-    if (!absl::EndsWith(Av(text), unit)) continue;
-    uint64_t number = 0;
-    if (!absl::SimpleAtoi(absl::StripSuffix(Av(text), unit), &number) ||
-        number > std::numeric_limits<uint64_t>::max() / factor) {
-      break;
-    }
-    return number * factor;
-  }
-  return absl::InvalidArgumentError(absl::StrCat("\"", Av(text), "\" is no time"));
-}
-
-absl::StatusOr<uint64_t> ParseBytes(std::string_view text) {
-  uint64_t factor = 1;
-  absl::string_view digits = Av(text);
-  static constexpr absl::string_view kUnits = "KMGT";
-  if (!digits.empty()) {
-    const size_t unit = kUnits.find(absl::ascii_toupper(static_cast<unsigned char>(digits.back())));
-    if (unit != absl::string_view::npos) {
-      factor = uint64_t{1} << (10 * (unit + 1));
-      digits.remove_suffix(1);
-    }
-  }
-  uint64_t number = 0;
-  if (!absl::SimpleAtoi(digits, &number) ||
-      number > std::numeric_limits<uint64_t>::max() / factor) {
-    return absl::InvalidArgumentError(absl::StrCat("\"", Av(text), "\" is no size"));
-  }
-  return number * factor;
-}
 
 absl::StatusOr<MountOptions> ParseMountOptions(const std::vector<std::string>& option_lists) {
   MountOptions options;

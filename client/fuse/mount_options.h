@@ -1,5 +1,5 @@
-// The options of a mount (`-o a,b=c`): Salius' own, those of mount(2), and those of mount(8) and systemd that
-// mean nothing to a daemon. docs/mount.md lists them for users.
+// The options of a mount (`-o a,b=c`): Salius' own, those of mount(2), and those of mount(8) and
+// systemd that mean nothing to a daemon. docs/mount.md lists them for users.
 //
 // pure: no thread, lock, socket or clock.
 #pragma once
@@ -31,25 +31,20 @@ struct MountOptions {
   std::optional<std::string> multicast;
 
   RecoverMode recover = RecoverMode::kAuto;
-  bool insecure = false;   // replicas may be anywhere, not on this host only
-  std::string metrics;     // "host:port", empty: none
+  bool insecure = false;  // replicas may be anywhere, not on this host only
+  std::string metrics;    // "host:port", empty: none
   std::string log_level = "info";
-  std::string log_file;    // of a daemon in the background; empty: /var/log/salius/<uuid>.log
-  int threads = 0;         // workers; 0: min(8, 2 * cpus)
+  std::string log_file;  // of a daemon in the background; empty: /var/log/salius/<uuid>.log
+  int threads = 0;       // workers; 0: min(8, 2 * cpus)
   unsigned long mount_flags = 0;  // MS_* of mount(2)
 };
 
-// Takes the words of one or more -o arguments, in order; a later one wins. INVALID_ARGUMENT names what is
-// wrong and what is allowed; an unknown option is an error that lists the known ones.
+// Takes the words of one or more -o arguments, in order; a later one wins. INVALID_ARGUMENT names
+// what is wrong and what is allowed; an unknown option is an error that lists the known ones.
 absl::StatusOr<MountOptions> ParseMountOptions(const std::vector<std::string>& option_lists);
 
 // Puts the session's values over the volume's. INVALID_ARGUMENT as ValidateVolumeConfig.
 absl::Status OverrideConfig(const MountOptions& options, VolumeConfig* config);
-
-// "50ms", "2s", "800us" in microseconds; a bare number is milliseconds.
-absl::StatusOr<uint64_t> ParseDurationUs(std::string_view text);
-// "64M", "1G", "4096", in bytes; K, M, G and T are powers of 1024.
-absl::StatusOr<uint64_t> ParseBytes(std::string_view text);
 
 // Workers when the user names no number.
 int DefaultThreads(unsigned cpus);

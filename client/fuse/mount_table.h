@@ -28,7 +28,8 @@ absl::StatusOr<std::vector<MountEntry>> ReadMountTable();
 // True when the topmost mount at `mountpoint` is Salius' for `source` (an empty source: any).
 bool IsSaliusMount(std::string_view mountpoint, std::string_view source);
 
-// The backing directory of the volume mounted topmost at `mountpoint`. NOT_FOUND when there is none.
+// The backing directory of the volume mounted topmost at `mountpoint`. NOT_FOUND when there is
+// none.
 absl::StatusOr<std::string> BackingOf(std::string_view mountpoint);
 
 // True when `source` is mounted somewhere in this mount namespace.

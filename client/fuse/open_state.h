@@ -1,16 +1,19 @@
 // How an inode is cached, and what is known about its privileges: the front's word of a node
 // (Volume::FrontWord).
 //
-// Direct or cached is decided for a whole phase, from the first open to the last close, and never mixed
-// (DESIGN.md §8): a direct write beside cached readers would race with the page cache. A phase is direct
-// when its first open asks for it (O_SYNC, O_DSYNC, O_DIRECT): then a synchronous write is one crossing,
-// not a WRITE and an FSYNC.
+// Direct or cached is decided for a whole phase, from the first open to the last close, and never
+// mixed (DESIGN.md §8): a direct write beside cached readers would race with the page cache. A
+// phase is direct when its first open asks for it (O_SYNC, O_DSYNC, O_DIRECT): then a synchronous
+// write is one crossing, not a WRITE and an FSYNC.
 //
 //   bits 0..31  open files of this phase
 //   bit 32      the phase is direct
-//   bit 33      the page cache is suspect: a direct phase was, so a map may have left old pages there. The
-//               next cached phase never asks the kernel to keep the cache; bit 33 falls when it ends
-//   bit 34      checked: neither suid, sgid nor file capability, so a write has nothing to take away
+//   bit 33      the page cache is suspect: a direct phase was, so a map may have left old pages
+//   there. The
+//               next cached phase never asks the kernel to keep the cache; bit 33 falls when it
+//               ends
+//   bit 34      checked: neither suid, sgid nor file capability, so a write has nothing to take
+//   away
 //
 // pure: no lock, socket or clock; atomic, from any thread.
 #pragma once
@@ -29,7 +32,8 @@ class OpenState {
 
   explicit OpenState(std::atomic<uint64_t>& word) : word_(word) {}
 
-  // Counts one open. `wants_direct`: opened synchronous or O_DIRECT, and the kernel can map such files.
+  // Counts one open. `wants_direct`: opened synchronous or O_DIRECT, and the kernel can map such
+  // files.
   Grant Open(bool wants_direct) {
     uint64_t old = word_.load(std::memory_order_relaxed);
     uint64_t next;
@@ -57,8 +61,8 @@ class OpenState {
     return static_cast<uint32_t>(word_.load(std::memory_order_acquire) & kCount);
   }
 
-  // The kernel holds the inode's lock around writes and around what grants privileges, so these need no
-  // more than an atomic bit.
+  // The kernel holds the inode's lock around writes and around what grants privileges, so these
+  // need no more than an atomic bit.
   bool known_unprivileged() const {
     return (word_.load(std::memory_order_acquire) & kUnprivileged) != 0;
   }

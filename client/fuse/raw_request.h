@@ -1,7 +1,7 @@
 // One FUSE request that is decoded here and not by libfuse, and its answer.
 //
-// The kernel is trusted, but every length is checked all the same: a request that is too short for its
-// operation is answered EIO, never read beyond its end.
+// The kernel is trusted, but every length is checked all the same: a request that is too short for
+// its operation is answered EIO, never read beyond its end.
 //
 // Threads: a RawRequest belongs to the worker that received it.
 #pragma once
@@ -18,8 +18,8 @@ namespace salius {
 
 class RawRequest {
  public:
-  // `bytes` is one whole message as read from the fuse device `fd`. Nothing when it is shorter than its
-  // header says. Borrows the bytes.
+  // `bytes` is one whole message as read from the fuse device `fd`. Nothing when it is shorter than
+  // its header says. Borrows the bytes.
   static std::optional<RawRequest> Parse(int fd, absl::Span<const uint8_t> bytes);
 
   const fuse_in_header& header() const { return *header_; }

@@ -9,10 +9,10 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 
 #include "absl/strings/str_format.h"
-#include "absl/time/time.h"
 #include "client/fuse/mount_table.h"
 #include "common/check.h"
 #include "common/log.h"
@@ -20,13 +20,15 @@
 namespace salius {
 namespace {
 
-// Largest write in one request; the kernel's own limit (256 pages) unless an administrator raised it.
+// Largest write in one request; the kernel's own limit (256 pages) unless an administrator raised
+// it.
 constexpr unsigned kMaxWriteBytes = 1u << 20;
 // Read-ahead and asynchronous direct requests that the kernel may have under way.
 constexpr unsigned kMaxBackground = 64;
 
 // Interrupts a worker's read(2); does nothing.
 constexpr int kKickSignal = SIGUSR1;
+constexpr std::chrono::milliseconds kKickInterval{20};
 
 // Set while a worker lets libfuse answer INIT.
 thread_local uint64_t t_init_unique = 0;
@@ -62,9 +64,7 @@ ssize_t DeviceWritev(int fd, iovec* iov, int count, void*) noexcept {
   fuse_out_header patched_header = *header;
   patched_header.len = sizeof(patched_header) + sizeof(out);
   patched[0].iov_base = &patched_header;
-  return ::writev(fd, patched, 2) < 0
-             ? -1
-             : static_cast<ssize_t>(iov[0].iov_len + iov[1].iov_len);
+  return ::writev(fd, patched, 2) < 0 ? -1 : static_cast<ssize_t>(iov[0].iov_len + iov[1].iov_len);
 }
 
 fuse_lowlevel_ops SessionOps() {
@@ -105,16 +105,18 @@ absl::StatusOr<std::unique_ptr<Session>> Session::Mount(Front& front, SessionOpt
   fuse_session* session = fuse_session_new(&args, &ops, sizeof(ops), &front);
   fuse_opt_free_args(&args);
   if (session == nullptr) return absl::InternalError("libfuse refuses to make a session");
-  const fuse_custom_io io{.writev = DeviceWritev, .read = DeviceRead, .splice_receive = nullptr,
+  const fuse_custom_io io{.writev = DeviceWritev,
+                          .read = DeviceRead,
+                          .splice_receive = nullptr,
                           .splice_send = nullptr};
   if (fuse_session_custom_io(session, &io, fd->get()) != 0) {
     fuse_session_destroy(session);
     return absl::InternalError("libfuse refuses our descriptor");
   }
 
-  const std::string data = absl::StrFormat(
-      "fd=%d,rootmode=%o,user_id=0,group_id=0,default_permissions,allow_other", fd->get(),
-      unsigned{S_IFDIR});
+  const std::string data =
+      absl::StrFormat("fd=%d,rootmode=%o,user_id=0,group_id=0,default_permissions,allow_other",
+                      fd->get(), unsigned{S_IFDIR});
   if (::mount(options.source.c_str(), options.mountpoint.c_str(), kMountType, options.mount_flags,
               data.c_str()) != 0) {
     const int err = errno;
@@ -122,8 +124,7 @@ absl::StatusOr<std::unique_ptr<Session>> Session::Mount(Front& front, SessionOpt
     fuse_session_destroy(session);
     return ErrnoStatus(err, "mount " + options.mountpoint);
   }
-  return std::unique_ptr<Session>(
-      new Session(front, std::move(options), *std::move(fd), session));
+  return std::unique_ptr<Session>(new Session(front, std::move(options), *std::move(fd), session));
 }
 
 Session::Session(Front& front, SessionOptions options, UniqueFd fd, fuse_session* session)
@@ -140,10 +141,7 @@ Session::~Session() {
 void Session::Start(std::function<void()> on_end) {
   InstallKickHandler();
   on_end_ = std::move(on_end);
-  {
-    absl::MutexLock lock(&mutex_);
-    working_ = options_.threads;
-  }
+  working_.store(options_.threads);
   for (int i = 0; i < options_.threads; ++i) workers_.emplace_back([this] { Work(); });
 }
 
@@ -173,17 +171,13 @@ void Session::Work() {
 }
 
 void Session::Leave() {
-  bool last = false;
-  {
-    absl::MutexLock lock(&mutex_);
-    last = --working_ == 0;
-  }
-  if (last) on_end_();
+  if (working_.fetch_sub(1) != 1) return;
+  left_.Set();
+  on_end_();
 }
 
 absl::Status Session::Probe() const {
-  absl::StatusOr<UniqueFd> root =
-      OpenAt(AT_FDCWD, options_.mountpoint, O_RDONLY | O_DIRECTORY);
+  absl::StatusOr<UniqueFd> root = OpenAt(AT_FDCWD, options_.mountpoint, O_RDONLY | O_DIRECTORY);
   if (!root.ok()) return root.status();
   struct stat st;
   if (::fstatat(root->get(), ".salius", &st, AT_SYMLINK_NOFOLLOW) == 0) {
@@ -200,8 +194,8 @@ void Session::Unmount() {
     return;
   }
   const int err = errno;
-  SLOG_WARN("{} cannot be unmounted now: {}; open files will fail from here on", options_.mountpoint,
-            std::strerror(err));
+  SLOG_WARN("{} cannot be unmounted now: {}; open files will fail from here on",
+            options_.mountpoint, std::strerror(err));
   // Shared maps may hold dirty pages; the workers are there to take them.
   if (absl::StatusOr<UniqueFd> root = OpenAt(AT_FDCWD, options_.mountpoint, O_RDONLY | O_DIRECTORY);
       root.ok()) {
@@ -223,10 +217,8 @@ void Session::Detach() {
 }
 
 void Session::KickUntilLeft() {
-  const auto left = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return working_ == 0; };
-  absl::MutexLock lock(&mutex_);
   // A signal that comes just before read(2) is lost, hence the repetition.
-  while (!mutex_.AwaitWithTimeout(absl::Condition(&left), absl::Milliseconds(20))) {
+  while (!left_.WaitFor(kKickInterval)) {
     for (std::thread& worker : workers_) ::pthread_kill(worker.native_handle(), kKickSignal);
   }
 }

@@ -1,28 +1,30 @@
 // One FUSE connection: mount(2), the workers that read requests from it, and its end.
 //
-// libfuse decodes most requests (fuse_session_process_buf); it is given our descriptor and our writev, so
-// that the answer to INIT can carry flags it does not know. The loop is ours because libfuse's own cannot
-// be asked to leave some operations to us, and cancels threads when it ends.
+// libfuse decodes most requests (fuse_session_process_buf); it is given our descriptor and our
+// writev, so that the answer to INIT can carry flags it does not know. The loop is ours because
+// libfuse's own cannot be asked to leave some operations to us, and cancels threads when it ends.
 //
 // Ends, and what each leaves:
 // - umount(2) by anyone: the workers read ENODEV and leave. Every answer has been given.
-// - Unmount() (SIGTERM): the same, when nobody has a file open. Otherwise what is dirty in the page cache is
+// - Unmount() (SIGTERM): the same, when nobody has a file open. Otherwise what is dirty in the page
+// cache is
 //   written, the mount is detached from the tree, the workers finish the request they are at, and
 //   whoever still has a file open gets ENOTCONN.
 //
-// Threads: Mount, Start, Unmount and Join belong to the thread that owns the session; workers are inside.
+// Threads: Mount, Start, Unmount and Join belong to the thread that owns the session; workers are
+// inside.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <string>
 #include <thread>
 #include <vector>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/synchronization/mutex.h"
+#include "client/fuse/event.h"
 #include "client/fuse/front.h"
 #include "common/file.h"
 
@@ -37,7 +39,8 @@ struct SessionOptions {
 
 class Session {
  public:
-  // Mounts; nothing is answered before Start. `front` must outlive the session. Errors: mount(2)'s own.
+  // Mounts; nothing is answered before Start. `front` must outlive the session. Errors: mount(2)'s
+  // own.
   static absl::StatusOr<std::unique_ptr<Session>> Mount(Front& front, SessionOptions options);
   // Unmounts if Start was never called; otherwise Join must have returned.
   ~Session();
@@ -65,15 +68,15 @@ class Session {
 
   Front& front_;
   const SessionOptions options_;
-  const int fd_;                // owned by session_
-  fuse_session* session_;       // null after Close
+  const int fd_;           // owned by session_
+  fuse_session* session_;  // null after Close
   std::atomic<bool> stop_{false};
   std::vector<std::thread> workers_;
   std::function<void()> on_end_;
   bool mounted_ = true;
 
-  absl::Mutex mutex_;
-  int working_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::atomic<int> working_{0};
+  Event left_;  // every worker has left
 };
 
 // The flags a connection is opened with, and those it needs beyond what libfuse can ask for.

@@ -60,8 +60,8 @@ UniqueFd DaemonOf(const VolumeId& volume) {
   const std::string path = absl::StrCat("/run/salius/", volume.ToString(), ".sock");
   std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
   const UniqueFd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  if (!socket.valid() || ::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address),
-                                   sizeof(address)) != 0) {
+  if (!socket.valid() ||
+      ::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) {
     return UniqueFd();
   }
   ucred peer{};
@@ -97,9 +97,9 @@ absl::Status RunUmount(const std::vector<std::string>& words) {
   SALIUS_RETURN_IF_ERROR(AwaitGone(daemon));
   SALIUS_ASSIGN_OR_RETURN(const StateFile state, StateFile::Open(dir.salius_fd, kStateFileName));
   if (state.state().open) {
-    return absl::DataLossError(
-        absl::StrCat("unmounted, but ", backing, " could not be drained (see its log); its next "
-                     "mount, or salius-recover, will recover it"));
+    return absl::DataLossError(absl::StrCat("unmounted, but ", backing,
+                                            " could not be drained (see its log); its next "
+                                            "mount, or salius-recover, will recover it"));
   }
   return absl::OkStatus();
 }

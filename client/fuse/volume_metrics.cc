@@ -1,9 +1,11 @@
 #include "client/fuse/volume_metrics.h"
 
-#include "absl/time/time.h"
+#include <chrono>
 
 namespace salius {
 namespace {
+
+constexpr std::chrono::seconds kRefreshInterval{1};
 
 void Set(const char* name, const char* help, uint64_t value, const MetricLabels& labels = {}) {
   GetGauge(name, help, labels).Set(static_cast<int64_t>(value));
@@ -31,7 +33,8 @@ void ExportStatus(const PipelineStatus& status) {
     const MetricLabels labels{{"replica", replica.address}};
     Set("salius_replica_member", "1 when its acknowledgements count.", replica.member, labels);
     Set("salius_replica_connected", "1 when it answers.", replica.connected, labels);
-    Set("salius_replica_lag_records", "Records it has not acknowledged.", replica.lag_records, labels);
+    Set("salius_replica_lag_records", "Records it has not acknowledged.", replica.lag_records,
+        labels);
     Set("salius_replica_lag_bytes", "Bytes it has not acknowledged.", replica.lag_bytes, labels);
     Set("salius_replica_rtt_us", "Smoothed round trip time.", replica.rtt_us, labels);
     Set("salius_replica_free_bytes", "Memory it says it has left.", replica.free_bytes, labels);
@@ -50,11 +53,11 @@ VolumeMetrics::VolumeMetrics(std::unique_ptr<MetricsServer> server, const Pipeli
     : server_(std::move(server)), thread_([this, &pipeline] {
         do {
           ExportStatus(pipeline.status());
-        } while (!stop_.WaitForNotificationWithTimeout(absl::Seconds(1)));
+        } while (!stop_.WaitFor(kRefreshInterval));
       }) {}
 
 VolumeMetrics::~VolumeMetrics() {
-  stop_.Notify();
+  stop_.Set();
   thread_.join();
 }
 

@@ -1,5 +1,5 @@
-// The watermarks and the mode of the volume as Prometheus metrics, refreshed once a second while someone may
-// look (option metrics=host:port).
+// The watermarks and the mode of the volume as Prometheus metrics, refreshed once a second while
+// someone may look (option metrics=host:port).
 //
 // Threads: one of its own; the pipeline's status is thread-safe.
 #pragma once
@@ -9,8 +9,8 @@
 #include <thread>
 
 #include "absl/status/statusor.h"
-#include "absl/synchronization/notification.h"
 #include "client/engine/pipeline.h"
+#include "client/fuse/event.h"
 #include "common/metrics.h"
 
 namespace salius {
@@ -20,8 +20,8 @@ void ExportStatus(const PipelineStatus& status);
 
 class VolumeMetrics {
  public:
-  // Serves all metrics of the process at `address`. `pipeline` must outlive it. UNAVAILABLE when the
-  // address cannot be bound.
+  // Serves all metrics of the process at `address`. `pipeline` must outlive it. UNAVAILABLE when
+  // the address cannot be bound.
   static absl::StatusOr<std::unique_ptr<VolumeMetrics>> Start(const std::string& address,
                                                               const Pipeline& pipeline);
   ~VolumeMetrics();
@@ -32,7 +32,7 @@ class VolumeMetrics {
   VolumeMetrics(std::unique_ptr<MetricsServer> server, const Pipeline& pipeline);
 
   std::unique_ptr<MetricsServer> server_;
-  absl::Notification stop_;
+  Event stop_;
   std::thread thread_;
 };
 

@@ -30,8 +30,8 @@ bool SomeoneAnswers(const std::string& path) {
   if (path.size() >= sizeof(address.sun_path)) return false;
   std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
   const UniqueFd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  return socket.valid() && ::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address),
-                                     sizeof(address)) == 0;
+  return socket.valid() &&
+         ::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0;
 }
 
 class PrimaryService final : public control::Primary::Service {
@@ -105,9 +105,8 @@ absl::StatusOr<std::unique_ptr<StatusServer>> StatusServer::Start(StatusServerOp
 
   impl->path = absl::StrCat(directory, "/", impl->options.volume.ToString(), ".sock");
   if (SomeoneAnswers(impl->path)) {
-    return absl::AlreadyExistsError(
-        absl::StrCat("a mounted volume with the same UUID answers at ", impl->path,
-                     "; is this directory a copy of it?"));
+    return absl::AlreadyExistsError(absl::StrCat("a mounted volume with the same UUID answers at ",
+                                                 impl->path, "; is this directory a copy of it?"));
   }
   grpc::ServerBuilder builder;
   builder.AddListeningPort("unix:" + impl->path, grpc::InsecureServerCredentials());

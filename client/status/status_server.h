@@ -1,6 +1,6 @@
-// What a mounted volume says about itself: the gRPC service `Primary` (proto/control.proto) on a unix
-// socket, /run/salius/<uuid>.sock, which only root may connect to. `salius status` and the umount helper
-// read it (client/cli/rpc.h).
+// What a mounted volume says about itself: the gRPC service `Primary` (proto/control.proto) on a
+// unix socket, /run/salius/<uuid>.sock, which only root may connect to. `salius status` and the
+// umount helper read it (client/cli/rpc.h).
 //
 // I10: the answer comes from the pipeline at the moment of the call; nothing is kept here.
 //
@@ -37,8 +37,8 @@ control::VolumeStatusResponse ToStatusResponse(const StatusServerOptions& option
 
 class StatusServer {
  public:
-  // Makes the directory (0755) and the socket (0600); a socket that a dead process left is replaced.
-  // ALREADY_EXISTS when a process answers at it: another copy of this volume is in use.
+  // Makes the directory (0755) and the socket (0600); a socket that a dead process left is
+  // replaced. ALREADY_EXISTS when a process answers at it: another copy of this volume is in use.
   static absl::StatusOr<std::unique_ptr<StatusServer>> Start(StatusServerOptions options);
   // Stops serving and removes the socket.
   ~StatusServer();

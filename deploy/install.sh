@@ -1,0 +1,72 @@
+#!/usr/bin/env bash
+# Installs what `bazel build -c opt //...` made, or takes it away again.
+#
+#   deploy/install.sh [--prefix DIR] [--destdir DIR] [--from DIR] [--uninstall]
+#
+# --prefix   where programs, man pages go (default /usr/local)
+# --destdir  put this in front of every path (for packages)
+# --from     where the built programs are (default bazel-bin)
+#
+# mount(8) and umount(8) look for helpers in /sbin only, so these go there whatever the prefix:
+# /sbin/mount.salius (mount -t salius, fstab) and /sbin/umount.fuse.salius (umount waits until the volume is
+# drained).
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+prefix=/usr/local destdir='' from=bazel-bin uninstall=0
+while [ $# -gt 0 ]; do
+  case "$1" in
+    --prefix) prefix=${2:?--prefix needs a directory} && shift ;;
+    --destdir) destdir=${2:?--destdir needs a directory} && shift ;;
+    --from) from=${2:?--from needs a directory} && shift ;;
+    --uninstall) uninstall=1 ;;
+    *)
+      sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p}' "${BASH_SOURCE[0]}"
+      [ "$1" = --help ] && exit 0 || exit 2
+      ;;
+  esac
+  shift
+done
+
+programs=(
+  replica/salius-replica recovery/salius-recover client/cli/salius client/fuse/salius-mount
+)
+helpers=(mount.salius umount.fuse.salius umount.salius)
+units=(deploy/*.service)
+pages=(docs/man/*.[1-8])
+sbin=$destdir/sbin
+unit_dir=$destdir/etc/systemd/system
+
+if [ $uninstall -eq 1 ]; then
+  for program in "${programs[@]}"; do rm -f "$destdir$prefix/sbin/${program##*/}"; done
+  for helper in "${helpers[@]}"; do rm -f "$sbin/$helper"; done
+  for unit in "${units[@]}"; do rm -f "$unit_dir/${unit##*/}"; done
+  for page in "${pages[@]}"; do rm -f "$destdir$prefix/share/man/man${page##*.}/${page##*/}"; done
+  exit 0
+fi
+
+for program in "${programs[@]}"; do
+  [ -x "$from/$program" ] || {
+    echo "install: $from/$program is not built: bazel build -c opt //..." >&2
+    exit 1
+  }
+done
+
+install -d "$destdir$prefix/sbin" "$sbin" "$unit_dir"
+for program in "${programs[@]}"; do
+  install -m 0755 "$from/$program" "$destdir$prefix/sbin/${program##*/}"
+done
+for helper in "${helpers[@]}"; do
+  ln -sfn "$prefix/sbin/salius-mount" "$sbin/$helper"
+done
+for unit in "${units[@]}"; do
+  [ -e "$unit" ] || continue
+  sed "s|/usr/local/sbin/|$prefix/sbin/|g" "$unit" | install -m 0644 /dev/stdin "$unit_dir/${unit##*/}"
+done
+for page in "${pages[@]}"; do
+  [ -e "$page" ] || continue
+  install -D -m 0644 "$page" "$destdir$prefix/share/man/man${page##*.}/${page##*/}"
+done
+# A new daemon sees new units only after this; in a chroot or a container there is none to tell.
+if [ -z "$destdir" ] && [ -d /run/systemd/system ]; then systemctl daemon-reload; fi
+echo "installed below $destdir$prefix, helpers in $sbin"

@@ -1,0 +1,303 @@
+"""The life of a mount: options, helpers of mount(8) and umount(8), signals, and what is left afterwards."""
+import errno
+import mmap
+import os
+import signal
+import subprocess
+
+from harness.case import Case
+from harness.image import mounts
+from harness.run import binary, current, sh, wait_until
+from harness.volume import DaemonMount, MountRefused, in_netns
+
+
+def salius_mount(rig, options, *flags):
+    """salius-mount as a user runs it: into the background."""
+    return sh(*in_netns(rig.net.primary), binary("salius-mount"), rig.backing, rig.path, *flags, "-o", options,
+              check=False)
+
+
+class Helpers(Case):
+    """mount(8) and umount(8) look for helpers in /sbin only, so this mount namespace gets an overlay there."""
+
+    def setUp(self):
+        super().setUp()
+        base = os.path.join(current().dir, "sbin-" + self._testMethodName)
+        os.mkdir(base)
+        sbin = os.path.realpath("/sbin")
+        sh("mount", "-t", "tmpfs", "sbin", base)
+        for name in ("upper", "work"):
+            os.makedirs(os.path.join(base, name))
+        sh("mount", "-t", "overlay", "-o", "lowerdir=%s,upperdir=%s/upper,workdir=%s/work" % (sbin, base, base),
+           "sbin", sbin)
+        self.addCleanup(sh, "umount", base)
+        self.addCleanup(sh, "umount", "-l", sbin)
+        for helper in ("mount.salius", "umount.fuse.salius", "umount.salius"):
+            path = os.path.join(sbin, helper)
+            if os.path.lexists(path):
+                os.unlink(path)
+            os.symlink(binary("salius-mount"), path)
+
+    def mounted(self, rig, *flags):
+        options = "insecure,log=" + rig.volume.log
+        return self.own(DaemonMount(rig.volume, ["mount", "-t", "salius", *flags, rig.backing, rig.path, "-o",
+                                                 options]))
+
+    def test_when_umount_returns_the_volume_is_clean_and_the_daemon_gone(self):
+        rig = self.rig(m=2, acks=1)
+        for _ in range(self.count(3, 10)):
+            mount = self.mounted(rig)
+            mount.wait_mode("replicated")
+            with open(rig.file("file"), "wb") as f:
+                f.write(os.urandom(3 << 20))
+            os.mkdir(rig.file("d"))
+            os.rmdir(rig.file("d"))
+            sh("umount", rig.path)
+            self.assertTrue(mount.gone())
+            state = rig.volume.run("salius", "status", rig.backing, "--json").stdout
+            self.assertIn('"open":false', state.replace(" ", ""))
+
+    def test_umount_of_a_busy_mount_fails_and_leaves_it_alone(self):
+        rig = self.rig(m=2, acks=1)
+        mount = self.mounted(rig)
+        with open(rig.file("busy"), "w") as f:
+            done = sh("umount", rig.path, check=False)
+            self.assertNotEqual(done.returncode, 0)
+            self.assertIn("busy", done.stderr)
+            f.write("still works")
+        with open(rig.file("busy")) as f:
+            self.assertEqual(f.read(), "still works")
+        self.assertFalse(mount.gone())
+        sh("umount", rig.path)
+
+    def test_lazy_umount_returns_and_the_daemon_drains_after_the_last_close(self):
+        rig = self.rig(m=2, acks=1)
+        mount = self.mounted(rig)
+        with open(rig.file("busy"), "w") as f:
+            sh("umount", "-l", rig.path)
+            self.assertNotIn(rig.path, mounts())
+            f.write("written after the umount")
+            f.flush()
+            os.fsync(f.fileno())
+        wait_until(mount.gone, 60, "the daemon does not end")
+        with open(rig.backing_file("busy")) as f:
+            self.assertEqual(f.read(), "written after the umount")
+
+    def test_forced_umount_ends_the_daemon_in_order(self):
+        rig = self.rig(m=2, acks=1)
+        mount = self.mounted(rig)
+        with open(rig.file("file"), "wb") as f:
+            f.write(b"data")
+        sh("umount", "-f", rig.path)
+        self.assertTrue(mount.gone())
+        with open(rig.backing_file("file"), "rb") as f:
+            self.assertEqual(f.read(), b"data")
+
+    def test_fusermount_u_drains_too_and_the_next_mount_waits_for_it(self):
+        rig = self.rig(m=2, acks=1)
+        mount = self.mounted(rig)
+        with open(rig.file("file"), "wb") as f:
+            f.write(os.urandom(5 << 20))
+        sh("fusermount3", "-u", rig.path)
+        again = self.mounted(rig)  # no error, whether the first has ended or not
+        wait_until(mount.gone, 60, "the first daemon does not end")
+        sh("umount", rig.path)
+        self.assertTrue(again.gone())
+
+    def test_fake_mount_checks_the_options_and_mounts_nothing(self):
+        rig = self.rig(m=1, acks=1)
+        # mount -f alone does not call the helper; a program that knows it does.
+        done = sh("/sbin/mount.salius", rig.backing, rig.path, "-f", "-n", "-v", "-o", "insecure,rw", check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertNotIn(rig.path, mounts())
+        done = sh("/sbin/mount.salius", rig.backing, rig.path, "-f", "-o", "nonsense", check=False)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("nonsense", done.stderr)
+
+    def test_verbose_and_sloppy_flags_are_taken(self):
+        rig = self.rig(m=1, acks=1)
+        self.mounted(rig, "-n", "-v", "-s")
+        sh("umount", rig.path)
+
+    def test_mount_over_a_dead_mount_clears_it_away(self):
+        rig = self.rig(m=2, acks=1)
+        mount = self.mounted(rig)
+        with open(rig.file("file"), "wb") as f:
+            f.write(b"data")
+            f.flush()
+            os.fsync(f.fileno())
+        os.kill(mount.pid, signal.SIGKILL)
+        wait_until(mount.gone, 30, "the daemon does not die")
+        self.mounted(rig)
+        with open(rig.file("file"), "rb") as f:
+            self.assertEqual(f.read(), b"data")
+        sh("umount", rig.path)
+
+
+class Options(Case):
+
+    def refused(self, rig, options, *words):
+        done = salius_mount(rig, options)
+        self.assertEqual(done.returncode, 1, done.stderr)
+        for word in words:
+            self.assertIn(word, done.stderr)
+        self.assertNotIn(rig.path, mounts())
+
+    def test_bad_options_are_refused_with_the_reason(self):
+        rig = self.rig(m=2, acks=1)
+        replicas = ";".join(r.address for r in rig.replicas)
+        self.refused(rig, "insecure,frobnicate", "frobnicate", "replicas=", "acks=")
+        self.refused(rig, "insecure,frob=1", "frob", "replicas=")
+        self.refused(rig, "insecure,acks=0", "acks", "1 to")
+        self.refused(rig, "insecure,acks=3", "acks")
+        self.refused(rig, "insecure,replicas=%s,acks=3" % replicas, "acks")
+        self.refused(rig, "insecure,commit=external", "commit=external", "not in this version")
+        self.refused(rig, "insecure,commit=ordered", "not in this version")
+        self.refused(rig, "insecure,recover=perhaps", "auto or refuse")
+        self.refused(rig, "insecure,delta=soon", "delta")
+        self.refused(rig, "insecure,log_max=many", "log_max")
+        self.refused(rig, "insecure,replicas=host:with:colons,acks=1", "host:with:colons")
+        self.refused(rig, "insecure,replicas=no-such-host.invalid:7400,acks=1", "no-such-host.invalid")
+        self.refused(rig, "replicas=%s,acks=1" % replicas, "insecure")
+
+    def test_standard_options_are_taken_and_kernel_flags_set(self):
+        rig = self.rig(m=2, acks=1)
+        done = salius_mount(rig, "insecure,log=%s,defaults,_netdev,nofail,x-systemd.automount,noauto,user,"
+                                 "nodev,nosuid,noexec,noatime" % rig.volume.log)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.addCleanup(sh, "umount", rig.path)
+        options = mounts()[rig.path][2].split(",")
+        for flag in ("nodev", "nosuid", "noexec", "noatime", "rw"):
+            self.assertIn(flag, options)
+        self.assertEqual(mounts()[rig.path][:2], ("fuse.salius", rig.backing))
+
+    def test_read_only_mount_refuses_writes(self):
+        rig = self.rig(m=2, acks=1)
+        rig.mount("ro")
+        with self.assertRaises(OSError) as caught:
+            os.mkdir(rig.file("d"))
+        self.assertEqual(caught.exception.errno, errno.EROFS)
+
+    def test_mount_inside_its_own_backing_directory_is_refused(self):
+        rig = self.rig(m=1, acks=1)
+        inside = os.path.join(rig.backing, "inside")
+        os.mkdir(inside)
+        for place in (inside, rig.backing):
+            done = sh(binary("salius-mount"), rig.backing, place, "-o", "insecure", check=False)
+            self.assertEqual(done.returncode, 1)
+            self.assertIn("backing", done.stderr)
+
+    def test_second_mount_of_a_volume_is_refused_at_once(self):
+        rig = self.rig(m=1, acks=1)
+        rig.mount()
+        other = os.path.join(current().dir, "other")
+        os.mkdir(other)
+        done = sh(*in_netns(rig.net.primary), binary("salius-mount"), rig.backing, other, "-o", "insecure",
+                  check=False, timeout=30)
+        self.assertEqual(done.returncode, 32, done.stderr)
+        self.assertNotIn(other, mounts())
+
+    def test_mount_with_unreachable_replicas_starts_local_and_says_so(self):
+        rig = self.rig(m=2, acks=1, start=False)
+        done = salius_mount(rig, "insecure,log=" + rig.volume.log)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.addCleanup(sh, "umount", rig.path)
+        self.assertIn("mode local", done.stderr)
+        self.assertIn(rig.replicas[0].address, done.stderr)
+
+    def test_recover_refuse_names_the_program_to_run(self):
+        rig = self.rig(m=2, acks=1)
+        rig.mount()
+        with open(rig.file("f"), "w") as f:
+            f.write("x")
+        rig.mount_.kill()
+        with self.assertRaises(MountRefused) as refused:
+            rig.mount("recover=refuse")
+        self.assertEqual(refused.exception.code, 32)
+        self.assertIn("salius-recover", refused.exception.log)
+        rig.mount("recover=auto")
+        self.assertTrue(os.path.exists(rig.file("f")))
+
+
+class Signals(Case):
+
+    def test_sigterm_with_open_files_and_a_dirty_map_ends_in_order_and_loses_nothing(self):
+        rig = self.rig(m=2, acks=1)
+        mount = rig.mount(mode="replicated")
+        fd = os.open(rig.file("open"), os.O_CREAT | os.O_RDWR)
+        self.addCleanup(os.close, fd)
+        os.write(fd, b"x" * 8192)
+        view = mmap.mmap(fd, 8192)
+        self.addCleanup(view.close)
+        view[4096:4100] = b"dirt"
+        self.assertEqual(mount.proc.terminate(60), 0, rig.volume.tail())
+        self.assertNotIn(rig.path, mounts())
+        with self.assertRaises(OSError) as caught:
+            os.write(fd, b"more")
+        self.assertIn(caught.exception.errno, (errno.ENOTCONN, errno.ECONNABORTED, errno.EIO))
+        with open(rig.backing_file("open"), "rb") as f:
+            self.assertEqual(f.read(), b"x" * 4096 + b"dirt" + b"x" * 4092)
+        code, report = rig.volume.recover_json()
+        self.assertEqual((code, report["outcome"]), (0, "clean"), report)
+
+    def test_sigint_ends_it_too_and_sighup_does_not(self):
+        rig = self.rig(m=2, acks=1)
+        mount = rig.mount(mode="replicated")
+        mount.proc.signal(signal.SIGHUP)
+        with open(rig.file("f"), "w") as f:
+            f.write("lives")
+        mount.proc.signal(signal.SIGINT)
+        self.assertEqual(mount.proc.wait(60), 0)
+
+    def test_sigterm_with_a_caller_inside_fsync_ends(self):
+        rig = self.rig(m=2, acks=1)
+        mount = rig.mount(mode="replicated")
+        child = subprocess.Popen(["/usr/bin/python3", "-c", """
+import os, sys
+fd = os.open(sys.argv[1], os.O_CREAT | os.O_RDWR | os.O_SYNC)
+print("go", flush=True)
+try:
+    while True:
+        os.write(fd, b"x" * 4096)
+except OSError:
+    pass
+""", rig.file("busy")], stdout=subprocess.PIPE, text=True)
+        self.assertEqual(child.stdout.readline(), "go\n")
+        self.assertEqual(mount.proc.terminate(60), 0, rig.volume.tail())
+        child.wait(30)
+        child.stdout.close()
+
+    def test_killed_daemon_frees_mount_point_lock_and_socket(self):
+        rig = self.rig(m=2, acks=1)
+        mount = rig.mount(mode="replicated")
+        mount.proc.kill()
+        with self.assertRaises(OSError) as caught:
+            os.listdir(rig.path)
+        self.assertEqual(caught.exception.errno, errno.ENOTCONN)
+        mount._detach()
+        rig.mount("recover=auto")  # the socket of the dead one is replaced
+
+
+class Service(Case):
+
+    def test_readiness_is_told_to_the_service_manager_once_it_answers(self):
+        import socket
+        rig = self.rig(m=1, acks=1)
+        path = os.path.join(current().dir, "notify")
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
+            listener.bind(path)
+            listener.settimeout(30)
+            mount = rig.mount(env=dict(os.environ, NOTIFY_SOCKET=path))
+            self.assertIn(b"READY=1", listener.recv(4096))
+            mount.umount()
+            self.assertIn(b"STOPPING=1", listener.recv(4096))
+        rig.mount_ = None
+
+    def test_directory_on_fuse_is_no_backing_directory(self):
+        rig = self.rig(m=1, acks=1)
+        rig.mount()
+        inner = rig.file("inner")
+        os.mkdir(inner)
+        done = rig.volume.run("salius", "init", inner, "--replicas", rig.replicas[0].address, "--acks", "1")
+        self.assertNotEqual(done.returncode, 0, done.stdout)
+        self.assertIn("fuse", (done.stdout + done.stderr).lower())
