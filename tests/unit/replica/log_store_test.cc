@@ -1,0 +1,538 @@
+// The log of one volume: against a model, through restarts, with damage, within its memory.
+#include "replica/log_store.h"
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/limits.h"
+#include "gtest/gtest.h"
+#include "tests/unit/replica/replica_testing.h"
+
+namespace salius {
+namespace {
+
+using Result = VolumeLog::Result;
+
+class LogStoreTest : public ::testing::Test {
+ protected:
+  // A new arena with one volume in it.
+  void Open(uint64_t arena_bytes = uint64_t{8} << 20, uint32_t grant = 8, Seq base = 1) {
+    memory_ = std::make_unique<TestMemory>(arena_bytes);
+    arena_ = std::make_unique<Arena>(memory_->FormatAndAttach());
+    slot_ = VolumeSlot{};
+    slot_.volume = TestVolume();
+    slot_.epoch = 1;
+    slot_.session = 77;
+    slot_.base = base;
+    slot_.grant_segments = grant;
+    slot_index_ = arena_->NewSlot(slot_).value();
+    log_ = std::make_unique<VolumeLog>(*arena_, slot_index_, slot_);
+  }
+
+  // A new process: nothing but the arena's bytes is left.
+  VolumeLog::RebuildReport Restart() {
+    log_.reset();
+    arena_ = std::make_unique<Arena>(memory_->Attach());
+    log_ = std::make_unique<VolumeLog>(*arena_, slot_index_, *arena_->slot(slot_index_));
+    return log_->Rebuild();
+  }
+
+  Result Append(const std::string& record) {
+    return log_->Append(Decoded(record), AsBytes(record));
+  }
+  Result AddPiece(const std::string& record, Seq seq, uint32_t offset, uint32_t bytes) {
+    const std::string payload = Piece(record, seq, offset, bytes);
+    const FragmentHeader fragment = DecodeFragmentHeader(AsBytes(payload)).value();
+    RecordHeader completed;
+    return log_->AddPiece(fragment, AsBytes(payload).subspan(kFragmentHeaderBytes), &completed);
+  }
+  std::string ReadAll(Seq after = 0) {
+    std::string all;
+    Seq cursor = after;
+    const Seq upto = log_->held().highest();
+    while (cursor < upto) log_->Read(cursor, upto, all.size() + 1000, &all, &cursor);
+    return all;
+  }
+  // Where in the arena the body of a held record stands.
+  uint8_t* Find(const std::string& record) {
+    const auto memory = memory_->span();
+    const auto bytes = AsBytes(record);
+    const auto at = std::search(memory.begin() + arena_->geometry().segments_at, memory.end(),
+                                bytes.begin(), bytes.end());
+    SALIUS_CHECK(at != memory.end());
+    return &*at;
+  }
+
+  std::unique_ptr<TestMemory> memory_;
+  std::unique_ptr<Arena> arena_;
+  VolumeSlot slot_;
+  uint32_t slot_index_ = 0;
+  std::unique_ptr<VolumeLog> log_;
+};
+
+TEST_F(LogStoreTest, StoresOutOfOrderAtOnceAndReadsInOrder) {
+  Open();
+  const std::string one = TestRecord(1), two = TestRecord(2, 33), three = TestRecord(3, 0);
+  EXPECT_EQ(Append(three), Result::kStored);
+  EXPECT_EQ(Append(one), Result::kStored);
+  EXPECT_EQ(log_->held().contiguous(), 1u);
+  EXPECT_EQ(ReadAll(), one + three);
+  EXPECT_EQ(Append(two), Result::kStored);
+  EXPECT_EQ(log_->held().contiguous(), 3u);
+  EXPECT_EQ(ReadAll(), one + two + three);
+  EXPECT_EQ(ReadAll(2), three);
+  EXPECT_EQ(log_->records(), 3u);
+  EXPECT_EQ(log_->bytes(), one.size() + two.size() + three.size());
+}
+
+TEST_F(LogStoreTest, SameRecordAgainIsADuplicateOtherBodyAConflict) {
+  Open();
+  ASSERT_EQ(Append(TestRecord(1)), Result::kStored);
+  EXPECT_EQ(Append(TestRecord(1)), Result::kDuplicate);
+  EXPECT_EQ(Append(TestRecord(1, 100, 1, TestVolume(), 'y')), Result::kConflict);
+  EXPECT_EQ(Append(TestRecord(1, 50)), Result::kConflict);
+  EXPECT_EQ(ReadAll(), TestRecord(1));
+}
+
+TEST_F(LogStoreTest, BelowBaseAndTrimmedAreRefused) {
+  Open(uint64_t{8} << 20, 8, /*base=*/5);
+  EXPECT_EQ(Append(TestRecord(4)), Result::kBelowBase);
+  ASSERT_EQ(Append(TestRecord(5)), Result::kStored);
+  log_->TrimTo(7);
+  EXPECT_EQ(Append(TestRecord(6)), Result::kTrimmed);
+  EXPECT_EQ(Append(TestRecord(4)), Result::kBelowBase);
+  EXPECT_EQ(Append(TestRecord(8)), Result::kStored);
+  EXPECT_EQ(log_->held().base(), 5u);
+  EXPECT_EQ(log_->held().contiguous(), 8u);
+}
+
+TEST_F(LogStoreTest, TooFarAheadIsRefused) {
+  Open(uint64_t{8} << 20, 1);
+  EXPECT_EQ(Append(TestRecord(uint64_t{1} << 40)), Result::kOutOfWindow);
+  EXPECT_EQ(Append(TestRecord(UINT64_MAX)), Result::kOutOfWindow);
+  EXPECT_EQ(log_->records(), 0u);
+}
+
+TEST_F(LogStoreTest, TrimFreesSegmentsAndNothingElseDoes) {
+  Open();
+  const uint32_t all_free = arena_->free_segments();
+  Seq seq = 0;
+  while (arena_->free_segments() + 3 > all_free)
+    ASSERT_EQ(Append(TestRecord(++seq, 4096)), Result::kStored);
+  const uint64_t bytes = log_->bytes();
+  log_->TrimTo(1);
+  EXPECT_EQ(log_->bytes(), bytes);
+  EXPECT_EQ(arena_->free_segments() + 3, all_free);
+  log_->TrimTo(seq - 1);
+  EXPECT_EQ(arena_->free_segments() + 1, all_free);
+  EXPECT_EQ(ReadAll(), TestRecord(seq, 4096));
+  log_->TrimTo(seq);
+  EXPECT_EQ(arena_->free_segments(), all_free);
+  EXPECT_EQ(log_->bytes(), 0u);
+  EXPECT_EQ(log_->records(), 0u);
+  EXPECT_EQ(Append(TestRecord(seq + 1)), Result::kStored);
+}
+
+TEST_F(LogStoreTest, TrimBeyondEverythingHeldMovesOn) {
+  Open();
+  ASSERT_EQ(Append(TestRecord(1)), Result::kStored);
+  log_->TrimTo(1000000);
+  EXPECT_EQ(log_->held().contiguous(), 1000000u);
+  EXPECT_EQ(Append(TestRecord(1000001)), Result::kStored);
+  EXPECT_EQ(ReadAll(), TestRecord(1000001));
+}
+
+TEST_F(LogStoreTest, GrantIsNotExceededAndTrimMakesRoom) {
+  Open(uint64_t{8} << 20, 2);
+  Seq seq = 1;
+  while (Append(TestRecord(seq, 10000)) == Result::kStored) ++seq;
+  EXPECT_EQ(Append(TestRecord(seq, 10000)), Result::kMemoryFull);
+  EXPECT_EQ(AddPiece(TestRecord(seq, 10000), seq, 0, 1000), Result::kMemoryFull);
+  EXPECT_EQ(log_->accounting().segments, 2u);
+  EXPECT_EQ(log_->held().contiguous(), seq - 1);
+  log_->TrimTo(seq - 1);
+  EXPECT_EQ(Append(TestRecord(seq, 10000)), Result::kStored);
+}
+
+TEST_F(LogStoreTest, GrantHoldsWhatWasAskedForWhateverTheSizes) {
+  for (const size_t body : {size_t{0}, size_t{1}, size_t{400}, size_t{5000}, size_t{70000},
+                            size_t{117000}, kMaxRecordBody}) {
+    const uint64_t asked = uint64_t{10} << 20;
+    Open(uint64_t{64} << 20, VolumeLog::GrantSegments(asked, kSegmentBytes));
+    EXPECT_GE(log_->free_bytes(), asked);
+    uint64_t stored = 0;
+    for (Seq seq = 1; stored < asked; ++seq) {
+      const std::string record = TestRecord(seq, body);
+      ASSERT_EQ(Append(record), Result::kStored) << body << " after " << stored;
+      stored += record.size();
+    }
+  }
+}
+
+TEST_F(LogStoreTest, FreeBytesIsAPromise) {
+  Random random(5);
+  Open(uint64_t{8} << 20, 6);
+  Seq seq = 0;
+  while (true) {
+    const size_t body = random.Below(kMaxRecordBody + 1);
+    const bool promised = log_->free_bytes() >= body + kRecordHeaderBytes;
+    const Result result = Append(TestRecord(++seq, body));
+    if (promised) {
+      ASSERT_EQ(result, Result::kStored);
+    }
+    if (result == Result::kMemoryFull) break;
+  }
+}
+
+// The bound of the brief: at most 64 bytes per record beside header and body, all counted.
+TEST_F(LogStoreTest, OverheadIsAtMost64BytesPerRecord) {
+  for (const size_t body : {0, 1, 100, 512, 1000, 4096}) {
+    Open(uint64_t{64} << 20, 40);
+    uint64_t records = 0;
+    while (Append(TestRecord(records + 1, body)) == Result::kStored) ++records;
+    const VolumeLog::Accounting a = log_->accounting();
+    EXPECT_EQ(a.record_bytes, records * (kRecordHeaderBytes + body));
+    const uint64_t overhead = a.entry_bytes + a.tail_bytes + a.index_bytes + a.table_bytes;
+    EXPECT_LE(overhead, 64 * records) << "body " << body << ": " << overhead << " for " << records;
+    // Nothing was left out of the account.
+    EXPECT_LE(a.record_bytes + a.entry_bytes + a.tail_bytes, a.segments * kSegmentBytes);
+  }
+}
+
+// ---- pieces
+
+TEST_F(LogStoreTest, PiecesInAnyOrderMakeTheRecord) {
+  for (uint64_t seed = 1; seed <= 20; ++seed) {
+    Open();
+    Random random(seed);
+    const std::string record = TestRecord(1, 20000 + seed);
+    const uint32_t piece = 1360;
+    std::vector<uint32_t> offsets;
+    for (uint32_t at = 0; at < record.size(); at += piece) offsets.push_back(at);
+    std::shuffle(offsets.begin(), offsets.end(), random);
+    for (size_t i = 0; i + 1 < offsets.size(); ++i) {
+      ASSERT_EQ(AddPiece(record, 1, offsets[i], piece), Result::kPending);
+      ASSERT_EQ(AddPiece(record, 1, offsets[random.Below(i + 1)], piece), Result::kPending);
+      ASSERT_FALSE(log_->held().Contains(1));
+    }
+    ASSERT_EQ(AddPiece(record, 1, offsets.back(), piece), Result::kStored);
+    EXPECT_EQ(AddPiece(record, 1, 0, piece), Result::kDuplicate);
+    EXPECT_EQ(ReadAll(), record);
+    EXPECT_EQ(log_->in_progress(), 0u);
+  }
+}
+
+TEST_F(LogStoreTest, PiecesOfManyRecordsInterleave) {
+  Open(uint64_t{16} << 20, 20);
+  std::vector<std::string> records;
+  for (Seq seq = 1; seq <= 40; ++seq)
+    records.push_back(TestRecord(seq, 3000, 1, TestVolume(), 'a' + seq % 26));
+  for (uint32_t at = 0; at < records[0].size(); at += 1000) {
+    for (Seq seq = 40; seq >= 1; --seq) AddPiece(records[seq - 1], seq, at, 1000);
+  }
+  EXPECT_EQ(log_->held().contiguous(), 40u);
+  EXPECT_EQ(ReadAll(), Join(records));
+}
+
+TEST_F(LogStoreTest, WrongPieceIsFoundWhenTheRecordIsWholeAndCostsNoMemory) {
+  Open(uint64_t{8} << 20, 1);
+  std::string bad = TestRecord(1, 2000);
+  bad[1500] ^= 1;
+  for (int i = 0; i < 2000; ++i) {
+    ASSERT_EQ(AddPiece(bad, 1, 0, 1056), Result::kPending);
+    ASSERT_EQ(AddPiece(bad, 1, 1056, 1056), Result::kCorrupt);
+    ASSERT_FALSE(log_->held().Contains(1));
+  }
+  const std::string good = TestRecord(1, 2000);
+  ASSERT_EQ(AddPiece(good, 1, 0, 1056), Result::kPending);
+  ASSERT_EQ(AddPiece(good, 1, 1056, 1056), Result::kStored);
+  EXPECT_EQ(ReadAll(), good);
+}
+
+TEST_F(LogStoreTest, PiecesOfAnotherRecordAreForeign) {
+  Open();
+  for (const std::string& record :
+       {TestRecord(2, 100), TestRecord(1, 100, /*epoch=*/2), TestRecord(1, 100, 1, TestVolume(9)),
+        TestRecord(1, 50) + std::string(50, 'z')}) {
+    EXPECT_EQ(AddPiece(record, 1, 0, static_cast<uint32_t>(record.size())), Result::kForeign);
+    EXPECT_FALSE(log_->held().Contains(1));
+    Open();
+  }
+}
+
+TEST_F(LogStoreTest, PieceOfAnotherSizeIsForeign) {
+  Open();
+  ASSERT_EQ(AddPiece(TestRecord(1, 2000), 1, 0, 1000), Result::kPending);
+  EXPECT_EQ(AddPiece(TestRecord(1, 3000), 1, 1000, 1000), Result::kForeign);
+}
+
+TEST_F(LogStoreTest, WholeRecordReplacesItsPieces) {
+  Open();
+  const std::string record = TestRecord(1, 2000);
+  ASSERT_EQ(AddPiece(record, 1, 0, 1000), Result::kPending);
+  const uint64_t bytes = log_->bytes();
+  EXPECT_EQ(Append(record), Result::kStored);
+  EXPECT_EQ(log_->bytes(), bytes);
+  EXPECT_EQ(log_->in_progress(), 0u);
+  EXPECT_EQ(ReadAll(), record);
+}
+
+TEST_F(LogStoreTest, TrimDropsStalePieces) {
+  Open();
+  ASSERT_EQ(AddPiece(TestRecord(3, 2000), 3, 0, 1000), Result::kPending);
+  ASSERT_EQ(AddPiece(TestRecord(9, 2000), 9, 0, 1000), Result::kPending);
+  log_->TrimTo(5);
+  EXPECT_EQ(log_->in_progress(), 1u);
+  EXPECT_EQ(AddPiece(TestRecord(3, 2000), 3, 1000, 1000), Result::kTrimmed);
+}
+
+TEST_F(LogStoreTest, RecordsInPiecesAreBounded) {
+  Open(uint64_t{8} << 20, 8);
+  for (Seq seq = 1; seq <= kMaxInProgress; ++seq) {
+    ASSERT_EQ(AddPiece(TestRecord(seq, 1000), seq, 0, 556), Result::kPending);
+  }
+  EXPECT_EQ(AddPiece(TestRecord(5000, 1000), 5000, 0, 556), Result::kOutOfWindow);
+  EXPECT_EQ(AddPiece(TestRecord(1, 1000), 1, 556, 556), Result::kStored);
+  EXPECT_EQ(AddPiece(TestRecord(5000, 1000), 5000, 0, 556), Result::kPending);
+}
+
+TEST_F(LogStoreTest, RunsOfOneRecordAreBounded) {
+  Open();
+  const std::string record = TestRecord(1, 2000);
+  Result last = Result::kPending;
+  for (uint32_t at = 0; at < 2000 && last == Result::kPending; at += 2) {
+    last = AddPiece(record, 1, at, 1);
+  }
+  EXPECT_EQ(last, Result::kOutOfWindow);
+}
+
+// ---- restarts
+
+TEST_F(LogStoreTest, RestartFindsEveryRecord) {
+  Open();
+  std::string all;
+  for (Seq seq = 1; seq <= 300; ++seq) {
+    const std::string record = TestRecord(seq, seq * 7);
+    ASSERT_EQ(Append(record), Result::kStored);
+    all += record;
+  }
+  const uint64_t bytes = log_->bytes();
+  const VolumeLog::RebuildReport report = Restart();
+  EXPECT_EQ(report.records, 300u);
+  EXPECT_EQ(report.damaged, 0u);
+  EXPECT_EQ(log_->held().contiguous(), 300u);
+  EXPECT_EQ(log_->bytes(), bytes);
+  EXPECT_EQ(ReadAll(), all);
+  // And it goes on behind them.
+  ASSERT_EQ(Append(TestRecord(301)), Result::kStored);
+  EXPECT_EQ(Restart().records, 301u);
+}
+
+TEST_F(LogStoreTest, RestartForgetsPiecesAndKeepsWhatStandsBehindThem) {
+  Open();
+  ASSERT_EQ(Append(TestRecord(1)), Result::kStored);
+  ASSERT_EQ(AddPiece(TestRecord(2, 2000), 2, 0, 1000), Result::kPending);
+  ASSERT_EQ(Append(TestRecord(3)), Result::kStored);
+  const VolumeLog::RebuildReport report = Restart();
+  EXPECT_EQ(report.damaged, 0u);
+  EXPECT_EQ(report.records, 2u);
+  EXPECT_FALSE(log_->held().Contains(2));
+  EXPECT_EQ(Append(TestRecord(2, 2000)), Result::kStored);
+  EXPECT_EQ(log_->held().contiguous(), 3u);
+}
+
+TEST_F(LogStoreTest, RestartTellsTheLargestMarks) {
+  Open();
+  RecordHeader header = TestHeader(9);
+  header.durable_mark = 8;
+  header.checkpoint_mark = 5;
+  ASSERT_EQ(Append(EncodeRecord(header, "x")), Result::kStored);
+  const VolumeLog::RebuildReport report = Restart();
+  EXPECT_EQ(report.durable_mark, 8u);
+  EXPECT_EQ(report.checkpoint_mark, 5u);
+}
+
+TEST_F(LogStoreTest, BadRecordCostsItselfOnlyAndIsCounted) {
+  Open();
+  std::vector<std::string> records;
+  for (Seq seq = 1; seq <= 20; ++seq) {
+    records.push_back(TestRecord(seq, 100 + seq));
+    ASSERT_EQ(Append(records.back()), Result::kStored);
+  }
+  Find(records[6])[kRecordHeaderBytes + 5] ^= 1;
+  const VolumeLog::RebuildReport report = Restart();
+  EXPECT_EQ(report.damaged, 1u);
+  EXPECT_EQ(report.records, 19u);
+  EXPECT_EQ(log_->held().contiguous(), 6u);
+  EXPECT_FALSE(log_->held().Contains(7));
+  EXPECT_TRUE(log_->held().Contains(8));
+}
+
+TEST_F(LogStoreTest, BadEntryIsSkippedUpToTheNextGoodOne) {
+  Open();
+  std::vector<std::string> records;
+  for (Seq seq = 1; seq <= 5; ++seq) {
+    records.push_back(TestRecord(seq, 200));
+    ASSERT_EQ(Append(records.back()), Result::kStored);
+  }
+  Find(records[2])[-8] ^= 0x10;  // its length
+  const VolumeLog::RebuildReport report = Restart();
+  EXPECT_EQ(report.damaged, 1u);
+  EXPECT_EQ(report.records, 4u);
+  EXPECT_FALSE(log_->held().Contains(3));
+}
+
+// A client that writes records into its files must not get them into the log through damage.
+TEST_F(LogStoreTest, RecordInsideABodyIsNeverTakenForAnEntry) {
+  Open();
+  std::string forged(16, '\0');  // an entry as it would look with a tag that the client cannot know
+  const std::string inner = TestRecord(2, 64);
+  StoreU32(reinterpret_cast<uint8_t*>(forged.data()) + 8,
+           static_cast<uint32_t>(inner.size()) << 1 | 1);
+  forged += inner;
+  std::string body;
+  while (body.size() < 4096) body += forged;
+  const std::string outer = EncodeRecord(TestHeader(1), body);
+  ASSERT_EQ(Append(outer), Result::kStored);
+  ASSERT_EQ(Append(TestRecord(3)), Result::kStored);
+  Find(outer)[-8] ^= 0x10;
+  const VolumeLog::RebuildReport report = Restart();
+  EXPECT_EQ(report.damaged, 1u);
+  EXPECT_EQ(report.records, 1u);
+  EXPECT_FALSE(log_->held().Contains(2));
+}
+
+TEST_F(LogStoreTest, DamagedUsedWordIsCountedAndTheRecordsAreFoundAllTheSame) {
+  Open();
+  ASSERT_EQ(Append(TestRecord(1)), Result::kStored);
+  ASSERT_EQ(Append(TestRecord(2)), Result::kStored);
+  const uint32_t segment = arena_->SegmentsOf(slot_index_).at(0);
+  memory_->span()[arena_->geometry().segment_table_at + segment * kSegmentEntryBytes + 16] ^= 1;
+  const VolumeLog::RebuildReport report = Restart();
+  EXPECT_GE(report.damaged, 1u);
+  EXPECT_EQ(report.records, 2u);
+  EXPECT_EQ(Append(TestRecord(3)), Result::kStored);
+  EXPECT_EQ(Restart().damaged, 0u);
+  EXPECT_EQ(ReadAll(), TestRecord(1) + TestRecord(2) + TestRecord(3));
+}
+
+TEST_F(LogStoreTest, RecordsOfAnOlderEpochAreDroppedAtRestart) {
+  Open();
+  ASSERT_EQ(Append(TestRecord(1)), Result::kStored);
+  slot_.epoch = 2;
+  arena_->WriteSlot(slot_index_, slot_);  // killed before the segments were freed
+  const VolumeLog::RebuildReport report = Restart();
+  EXPECT_EQ(report.records, 0u);
+  EXPECT_EQ(report.damaged, 0u);
+  EXPECT_EQ(arena_->free_segments(), arena_->geometry().segment_count);
+}
+
+TEST_F(LogStoreTest, TrimmedRecordsDoNotComeBack) {
+  Open();
+  for (Seq seq = 1; seq <= 10; ++seq) ASSERT_EQ(Append(TestRecord(seq)), Result::kStored);
+  log_->TrimTo(4);
+  slot_.trimmed = 4;
+  arena_->WriteSlot(slot_index_, slot_);
+  Restart();
+  EXPECT_EQ(log_->records(), 6u);
+  EXPECT_EQ(log_->held().contiguous(), 10u);
+  EXPECT_EQ(log_->floor(), 4u);
+}
+
+// A process killed at any store: every arena image between two whole states must rebuild to records
+// that were appended, and to all that Append() had returned for.
+TEST_F(LogStoreTest, AppendCutOffAnywhereLosesAtMostTheRecordThatWasNotAcknowledged) {
+  Open();
+  ASSERT_EQ(Append(TestRecord(1)), Result::kStored);
+  const auto memory = memory_->span();
+  const auto image = [&memory] {
+    return std::string(reinterpret_cast<const char*>(memory.data()), memory.size());
+  };
+  const std::string before = image();
+  const std::string record = TestRecord(2, 40);
+  ASSERT_EQ(AddPiece(record, 2, 0, 8), Result::kPending);
+  const std::string reserved = image();  // what Append, too, leaves between its two entry words
+  ASSERT_EQ(Append(record), Result::kStored);
+  const std::string after = image();
+  const size_t entry = static_cast<size_t>(Find(record) - memory.data()) - kLogEntryBytes;
+  const uint32_t segment = arena_->SegmentsOf(slot_index_).at(0);
+  const size_t used = arena_->geometry().segment_table_at + segment * kSegmentEntryBytes + 16;
+  struct Store {
+    const std::string& from;
+    size_t at, bytes;
+  };
+  std::vector<Store> stores = {{after, entry, 8}, {reserved, entry + 8, 8}, {after, used, 8}};
+  for (size_t at = 0; at < record.size(); at += 8) {
+    stores.push_back({after, entry + 16 + at, std::min<size_t>(8, record.size() - at)});
+  }
+  stores.push_back({after, entry + 8, 8});
+  for (size_t cut = 0; cut <= stores.size(); ++cut) {
+    std::memcpy(memory.data(), before.data(), before.size());
+    for (size_t i = 0; i < cut; ++i) {
+      const Store& store = stores[i];
+      std::memcpy(memory.data() + store.at, store.from.data() + store.at, store.bytes);
+    }
+    const VolumeLog::RebuildReport report = Restart();
+    EXPECT_EQ(report.damaged, 0u) << cut;
+    EXPECT_TRUE(log_->held().Contains(1)) << cut;
+    EXPECT_EQ(log_->held().Contains(2), cut == stores.size()) << cut;
+    EXPECT_EQ(Append(record), cut == stores.size() ? Result::kDuplicate : Result::kStored);
+  }
+}
+
+// ---- the model
+
+TEST_F(LogStoreTest, BehavesLikeAMapThroughTrimsPiecesAndRestarts) {
+  for (uint64_t seed = 1; seed <= 30; ++seed) {
+    SCOPED_TRACE(seed);
+    Random random(seed);
+    const Seq base = 1 + random.Below(3);
+    Open(uint64_t{8} << 20, 10, base);
+    std::map<Seq, std::string> model;
+    Seq trimmed = 0, next = base;
+    const auto record_of = [&](Seq seq) { return TestRecord(seq, (seq * 7919) % 9000); };
+    for (int step = 0; step < 400; ++step) {
+      const uint64_t what = random.Below(100);
+      const Seq seq = std::max<Seq>(1, next + random.Below(20) - std::min<Seq>(next, 10));
+      const bool fits = seq >= base && seq > trimmed;
+      if (what < 60) {
+        const Result result = Append(record_of(seq));
+        if (result == Result::kStored) {
+          ASSERT_TRUE(fits && model.count(seq) == 0);
+          model[seq] = record_of(seq);
+          next = std::max(next, seq + 1);
+        } else if (fits) {
+          ASSERT_TRUE(result == Result::kMemoryFull ||
+                      (result == Result::kDuplicate && model.count(seq) == 1))
+              << static_cast<int>(result) << " for " << seq << " of " << record_of(seq).size();
+        }
+      } else if (what < 85) {
+        const std::string record = record_of(seq);
+        const uint32_t half = static_cast<uint32_t>((record.size() + 1) / 2);
+        AddPiece(record, seq, 0, half);
+        if (AddPiece(record, seq, half, half) == Result::kStored) {
+          model[seq] = record;
+          next = std::max(next, seq + 1);
+        }
+      } else if (what < 95) {
+        trimmed = std::max<Seq>(trimmed, next - std::min<Seq>(next, random.Below(60)));
+        log_->TrimTo(trimmed);
+        slot_.trimmed = trimmed;
+        arena_->WriteSlot(slot_index_, slot_);
+        model.erase(model.begin(), model.upper_bound(trimmed));
+      } else {
+        ASSERT_EQ(Restart().damaged, 0u);
+      }
+      ASSERT_EQ(log_->records(), model.size()) << step;
+    }
+    std::string all;
+    for (const auto& [seq, record] : model) all += record;
+    EXPECT_EQ(ReadAll(), all);
+  }
+}
+
+}  // namespace
+}  // namespace salius
