@@ -76,6 +76,10 @@ absl::StatusOr<VolumeConfig> ReadConfig(int salius_fd, const std::string& path) 
 
 absl::Status CheckBackingFileSystem(int fd, const std::string& path) {
   SALIUS_ASSIGN_OR_RETURN(const fs::FsKind kind, fs::KindOf(fd));
+  return CheckBackingKind(kind, path);
+}
+
+absl::Status CheckBackingKind(const fs::FsKind& kind, const std::string& path) {
   for (const RefusedKind& refused : kRefusedKinds) {
     if (kind.type == refused.type) {
       return absl::FailedPreconditionError(

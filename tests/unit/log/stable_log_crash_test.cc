@@ -12,6 +12,7 @@
 #include "gtest/gtest.h"
 #include "log/stable_log.h"
 #include "log/stable_log_format.h"
+#include "tests/unit/log/fail_writes.h"
 #include "tests/unit/log/stable_log_util.h"
 #include "tests/unit/log/test_dir.h"
 
@@ -299,13 +300,16 @@ TEST_F(StableLogLapTest, OlderHeaderSlotAfterALapIsDamageNotAnEmptyLog) {
   EXPECT_EQ(OpenStatus().code(), Code::kDataLoss);
 }
 
-TEST_F(StableLogLapTest, HeaderIsOnDiskBeforeTheSpaceIsUsedAgain) {
-  GoRoundOnce();
-  // Whatever the header says, the entry at its start is there: nothing was written over it.
-  const Records records = ReadLog(dir_).records;
-  const auto first = DecodeRecordHeader(AsBytes(records.front()));
-  ASSERT_TRUE(first.ok());
-  EXPECT_EQ(first->seq + records.size() - 1, seq_);
+TEST_F(StableLogLapTest, SpaceIsNotUsedAgainBeforeTheHeaderIsOnDisk) {
+  while (log_->used_bytes() < kMiB - 30000) Next(20000);
+  ASSERT_TRUE(log_->Cut(1, seq_ - 5).ok());
+  const std::string before = Image();
+  {
+    const FailWrites fail(stable::kHeaderSlotBytes);  // the next header goes to the second slot
+    EXPECT_FALSE(AppendAll(*log_, {TestRecord(1, seq_ + 1, 50000)}).ok());
+  }
+  EXPECT_TRUE(Image() == before);
+  EXPECT_EQ(ReadLog(dir_).records.size(), seq_);
 }
 
 TEST_F(StableLogLapTest, BatchThatWrapsTornBetweenItsTwoWritesIsCut) {

@@ -1,0 +1,170 @@
+// volume.toml: what it may say, and that every refusal names the value.
+#include "log/volume_config.h"
+
+#include <functional>
+#include <string>
+
+#include "common/limits.h"
+#include "gtest/gtest.h"
+
+namespace salius {
+namespace {
+
+using Code = absl::StatusCode;
+
+VolumeConfig GoodConfig() {
+  VolumeConfig config = DefaultVolumeConfig();
+  config.replicas = {"10.0.0.1:7400", "host-b:7400", "[::1]:7401"};
+  config.acks = 2;
+  return config;
+}
+
+// The message of the refusal; empty when accepted.
+std::string Refusal(const std::function<void(VolumeConfig&)>& change) {
+  VolumeConfig config = GoodConfig();
+  change(config);
+  const absl::Status status = ValidateVolumeConfig(config);
+  if (status.ok()) return "";
+  EXPECT_EQ(status.code(), Code::kInvalidArgument) << status;
+  return std::string(status.message());
+}
+
+testing::AssertionResult Says(const std::string& message, const std::string& part) {
+  if (message.find(part) != std::string::npos) return testing::AssertionSuccess();
+  return testing::AssertionFailure() << "\"" << message << "\" does not say \"" << part << "\"";
+}
+
+TEST(VolumeConfigTest, DefaultsAreValidAndNew) {
+  const VolumeConfig config = DefaultVolumeConfig();
+  EXPECT_TRUE(ValidateVolumeConfig(config).ok());
+  EXPECT_EQ(config.acks, 1u);
+  EXPECT_TRUE(config.replicas.empty());
+  EXPECT_NE(config.volume, DefaultVolumeConfig().volume);
+}
+
+TEST(VolumeConfigTest, AcksMustBeBetweenOneAndTheNumberOfReplicas) {
+  EXPECT_TRUE(Says(Refusal([](VolumeConfig& c) { c.acks = 0; }), "acks = 0, allowed is 1 to 3"));
+  EXPECT_TRUE(Says(Refusal([](VolumeConfig& c) { c.acks = 4; }), "acks = 4, allowed is 1 to 3"));
+  EXPECT_EQ(Refusal([](VolumeConfig& c) { c.acks = 3; }), "");
+  EXPECT_TRUE(Says(Refusal([](VolumeConfig& c) { c.replicas.clear(); }), "acks = 2"));
+}
+
+TEST(VolumeConfigTest, ReplicasMustBeDifferentAddressesWithPorts) {
+  const auto with = [](const std::string& address) {
+    return Refusal([&](VolumeConfig& c) { c.replicas.push_back(address); });
+  };
+  EXPECT_EQ(with("10.0.0.2:7400"), "");
+  EXPECT_TRUE(Says(with("10.0.0.1:7400"), "10.0.0.1:7400 is named twice"));
+  EXPECT_TRUE(Says(with("10.0.0.9"), "has no port"));
+  EXPECT_TRUE(Says(with("10.0.0.9:x"), "not \"host:port\""));
+  EXPECT_TRUE(Says(with("10.0.0.9:70000"), "not \"host:port\""));
+  EXPECT_TRUE(Says(with(""), "not \"host:port\""));
+  EXPECT_TRUE(Says(with(std::string(201, 'h') + ":1"), "longer than 200"));
+  EXPECT_TRUE(Says(Refusal([](VolumeConfig& c) {
+                     for (int i = 0; i < 6; ++i) {
+                       c.replicas.push_back("10.0.1." + std::to_string(i) + ":7400");
+                     }
+                   }),
+                   "9 replicas, at most 8"));
+}
+
+TEST(VolumeConfigTest, TimesMustMakeSense) {
+  EXPECT_TRUE(Says(Refusal([](VolumeConfig& c) { c.delta_us = 0; }), "delta_us = 0"));
+  EXPECT_TRUE(Says(Refusal([](VolumeConfig& c) { c.delta_us = 60'000'001; }), "delta_us"));
+  EXPECT_TRUE(Says(Refusal([](VolumeConfig& c) { c.tau_ms = 0; }), "tau_ms = 0"));
+  EXPECT_TRUE(Says(Refusal([](VolumeConfig& c) { c.tau_ms = 86'400'001; }), "tau_ms"));
+  EXPECT_TRUE(Says(Refusal([](VolumeConfig& c) { c.k = 0; }), "k = 0"));
+  EXPECT_TRUE(Says(Refusal([](VolumeConfig& c) { c.k = 1001; }), "k = 1001"));
+  EXPECT_TRUE(Says(Refusal([](VolumeConfig& c) { c.tau_ms = 50; }), "k * tau"));
+}
+
+TEST(VolumeConfigTest, SizesMustMakeSense) {
+  EXPECT_TRUE(Says(Refusal([](VolumeConfig& c) { c.log_max_bytes = 1000; }), "log_max_bytes"));
+  EXPECT_TRUE(
+      Says(Refusal([](VolumeConfig& c) { c.log_max_bytes = uint64_t{1} << 40; }), "log_max_bytes"));
+  EXPECT_TRUE(Says(Refusal([](VolumeConfig& c) { c.stable_log_bytes = c.log_max_bytes; }),
+                   "stable_log_bytes"));
+  EXPECT_TRUE(Says(Refusal([](VolumeConfig& c) { c.stable_log_bytes += 1; }), "multiple of 4096"));
+  EXPECT_TRUE(Says(Refusal([](VolumeConfig& c) { c.bulk_limit_bytes = 0; }), "bulk_limit_bytes"));
+  EXPECT_TRUE(
+      Says(Refusal([](VolumeConfig& c) { c.ballast_bytes = uint64_t{1} << 41; }), "ballast_bytes"));
+  EXPECT_EQ(Refusal([](VolumeConfig& c) { c.ballast_bytes = 0; }), "");
+  EXPECT_TRUE(Says(Refusal([](VolumeConfig& c) { c.datagram_bytes = 100; }), "datagram_bytes"));
+  EXPECT_TRUE(Says(Refusal([](VolumeConfig& c) { c.datagram_bytes = 65508; }), "datagram_bytes"));
+  EXPECT_EQ(Refusal([](VolumeConfig& c) { c.datagram_bytes = 1472; }), "");
+}
+
+TEST(VolumeConfigTest, MulticastMustBeAGroupWithAPort) {
+  const auto group = [](const std::string& text) {
+    return Refusal([&](VolumeConfig& c) { c.multicast = text; });
+  };
+  EXPECT_EQ(group("239.1.2.3:7400"), "");
+  EXPECT_EQ(group("[ff02::1234]:7400"), "");
+  EXPECT_TRUE(Says(group("10.0.0.1:7400"), "not a multicast group"));
+  EXPECT_TRUE(Says(group("group:7400"), "not a multicast group"));
+  EXPECT_TRUE(Says(group("239.1.2.3"), "has no port"));
+  EXPECT_TRUE(Says(group("239.1.2.3:x"), "not \"host:port\""));
+}
+
+TEST(VolumeConfigTest, VolumeIdIsNeeded) {
+  EXPECT_TRUE(Says(Refusal([](VolumeConfig& c) { c.volume = VolumeId(); }), "no volume id"));
+}
+
+TEST(VolumeConfigTest, TomlRoundTrips) {
+  VolumeConfig config = GoodConfig();
+  config.multicast = "239.1.2.3:7400";
+  config.datagram_bytes = 8972;
+  config.delta_us = 1234;
+  config.tau_ms = 777;
+  config.k = 3;
+  config.ballast_bytes = 0;
+  const auto read = VolumeConfigFromToml(VolumeConfigToToml(config), "volume.toml");
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(VolumeConfigToToml(*read), VolumeConfigToToml(config));
+  EXPECT_EQ(read->volume, config.volume);
+  EXPECT_EQ(read->replicas, config.replicas);
+  EXPECT_EQ(read->acks, 2u);
+  EXPECT_EQ(read->delta_us, 1234u);
+  EXPECT_EQ(read->tau_ms, 777u);
+  EXPECT_EQ(read->k, 3u);
+  EXPECT_EQ(read->datagram_bytes, 8972u);
+  EXPECT_EQ(read->multicast, "239.1.2.3:7400");
+}
+
+constexpr char kUuid[] = "volume = \"3c0ffee0-1234-4321-8888-0123456789ab\"\n";
+
+TEST(VolumeConfigTest, MissingKeysHaveDefaults) {
+  const auto config = VolumeConfigFromToml(kUuid, "volume.toml");
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->volume.ToString(), "3c0ffee0-1234-4321-8888-0123456789ab");
+  EXPECT_EQ(config->stable_log_bytes, kDefaultStableLogBytes);
+  EXPECT_EQ(config->acks, 1u);
+}
+
+TEST(VolumeConfigTest, SizesMayHaveUnits) {
+  const auto config = VolumeConfigFromToml(
+      std::string(kUuid) + "log_max_bytes = \"8MiB\"\nstable_log_bytes = \"16MiB\"\n", "v");
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->log_max_bytes, uint64_t{8} << 20);
+}
+
+TEST(VolumeConfigTest, BadTextIsRefusedAndNamed) {
+  const auto refusal = [](const std::string& text) {
+    const auto config = VolumeConfigFromToml(text, "/b/.salius/volume.toml");
+    EXPECT_EQ(config.status().code(), Code::kInvalidArgument) << text;
+    EXPECT_TRUE(Says(std::string(config.status().message()), "/b/.salius/volume.toml"));
+    return std::string(config.status().message());
+  };
+  EXPECT_TRUE(Says(refusal(std::string(kUuid) + "ackz = 1\n"), "ackz"));
+  EXPECT_TRUE(Says(refusal(""), "volume"));
+  EXPECT_TRUE(Says(refusal("volume = \"nonsense\"\n"), "UUID"));
+  EXPECT_TRUE(Says(refusal(std::string(kUuid) + "acks = \"two\"\n"), "acks"));
+  EXPECT_TRUE(Says(refusal(std::string(kUuid) + "acks = -1\n"), "acks"));
+  EXPECT_TRUE(Says(refusal(std::string(kUuid) + "acks = 5000000000\n"), "acks"));
+  EXPECT_TRUE(Says(refusal(std::string(kUuid) + "acks = 2\n"), "acks = 2"));
+  EXPECT_TRUE(Says(refusal(std::string(kUuid) + "replicas = [1]\n"), "replicas"));
+  refusal(std::string(kUuid) + "acks = \n");
+}
+
+}  // namespace
+}  // namespace salius

@@ -1,0 +1,339 @@
+// CreateVolume and VolumeDir on a real directory. Needs root (trusted xattrs, mounts).
+#define FUSE_USE_VERSION 312
+#include <fuse3/fuse_lowlevel.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+
+#include <string>
+#include <thread>
+
+#include "absl/strings/str_format.h"
+#include "common/bytes.h"
+#include "common/file.h"
+#include "common/host.h"
+#include "gtest/gtest.h"
+#include "log/apply.h"
+#include "log/fs_calls.h"
+#include "log/stable_log.h"
+#include "log/state_file.h"
+#include "log/volume_config.h"
+#include "log/volume_fs.h"
+#include "tests/unit/log/fail_writes.h"
+#include "tests/unit/log/test_dir.h"
+
+namespace salius {
+namespace {
+
+using Code = absl::StatusCode;
+
+VolumeConfig SmallConfig() {
+  VolumeConfig config = DefaultVolumeConfig();
+  config.log_max_bytes = 1 << 20;
+  config.stable_log_bytes = 3 << 20;
+  config.ballast_bytes = 1 << 20;
+  config.replicas = {"10.0.0.1:1", "10.0.0.2:1"};
+  config.acks = 2;
+  return config;
+}
+
+struct stat Stat(const TestDir& dir, const std::string& name) {
+  auto st = fs::StatAt(dir.fd(), name);
+  SALIUS_CHECK_OK(st);
+  return *st;
+}
+
+bool Exists(const TestDir& dir, const std::string& name) { return fs::StatAt(dir.fd(), name).ok(); }
+
+class Mount {
+ public:
+  Mount(const char* type, const std::string& where, unsigned long flags, const std::string& data)
+      : where_(where), ok_(mount(type, where.c_str(), type, flags, data.c_str()) == 0) {}
+  ~Mount() {
+    if (ok_) SALIUS_CHECK(umount2(where_.c_str(), MNT_DETACH) == 0);
+  }
+  bool ok() const { return ok_; }
+
+ private:
+  std::string where_;
+  bool ok_;
+};
+
+TEST(CreateVolumeTest, MakesEverythingForRootAlone) {
+  TestDir dir;
+  const VolumeConfig config = SmallConfig();
+  ASSERT_TRUE(CreateVolume(dir.path(), config).ok());
+  EXPECT_EQ(Stat(dir, ".salius").st_mode & 07777, 0700u);
+  for (const char* name : {"volume.toml", "state", "stable.log", "lock", "ballast"}) {
+    const struct stat st = Stat(dir, std::string(".salius/") + name);
+    EXPECT_TRUE(S_ISREG(st.st_mode)) << name;
+    EXPECT_EQ(st.st_mode & 07777, 0600u) << name;
+  }
+  for (const char* name : {"open", "tmp"}) {
+    EXPECT_EQ(Stat(dir, std::string(".salius/") + name).st_mode, S_IFDIR | 0700u) << name;
+  }
+  EXPECT_GE(Stat(dir, ".salius/ballast").st_blocks * 512, 1 << 20);
+  EXPECT_FALSE(Exists(dir, ".salius.new"));
+  EXPECT_EQ(*ReadFileId(dir.fd()), kRootFileId);
+
+  auto volume = VolumeDir::Open(dir.path(), true);
+  ASSERT_TRUE(volume.ok()) << volume.status();
+  EXPECT_EQ(volume->path, dir.path());
+  EXPECT_EQ(VolumeConfigToToml(volume->config), VolumeConfigToToml(config));
+  auto state = StateFile::Open(volume->salius_fd, kStateFileName);
+  ASSERT_TRUE(state.ok()) << state.status();
+  EXPECT_FALSE(state->state().open);
+  EXPECT_EQ(state->state().epoch, 0u);
+  EXPECT_EQ(state->state().volume, config.volume);
+  EXPECT_EQ(state->state().acks, 2u);
+  EXPECT_EQ(state->state().file_id_limit, 2u);
+  EXPECT_EQ(state->state().boot_id, *BootId());
+  EXPECT_TRUE(state->state().members.empty());
+  auto log = StableLog::Open(volume->salius_fd, kStableLogFileName, config.volume, nullptr);
+  ASSERT_TRUE(log.ok()) << log.status();
+  EXPECT_EQ(log->capacity(), 3u << 20);
+}
+
+TEST(CreateVolumeTest, SecondTimeIsRefusedAndHarmsNothing) {
+  TestDir dir;
+  const VolumeConfig config = SmallConfig();
+  ASSERT_TRUE(CreateVolume(dir.path(), config).ok());
+  EXPECT_EQ(CreateVolume(dir.path(), SmallConfig()).code(), Code::kAlreadyExists);
+  EXPECT_EQ(VolumeDir::Open(dir.path(), true)->config.volume, config.volume);
+}
+
+TEST(CreateVolumeTest, BadConfigIsRefused) {
+  TestDir dir;
+  VolumeConfig config = SmallConfig();
+  config.acks = 3;
+  EXPECT_EQ(CreateVolume(dir.path(), config).code(), Code::kInvalidArgument);
+  EXPECT_FALSE(Exists(dir, ".salius"));
+}
+
+TEST(CreateVolumeTest, MissingOrPlainBackingIsRefused) {
+  TestDir dir;
+  EXPECT_EQ(CreateVolume(dir.path() + "/none", SmallConfig()).code(), Code::kNotFound);
+  dir.Open("file", O_RDWR | O_CREAT);
+  EXPECT_EQ(CreateVolume(dir.path() + "/file", SmallConfig()).code(), Code::kInvalidArgument);
+}
+
+TEST(CreateVolumeTest, FailureRemovesWhatWasMade) {
+  TestDir dir;
+  {
+    const FailWrites fail(100 * 1024);  // the stable log is larger
+    EXPECT_FALSE(CreateVolume(dir.path(), SmallConfig()).ok());
+  }
+  EXPECT_TRUE(fs::ListDir(dir.fd())->empty());
+  EXPECT_EQ(*ReadFileId(dir.fd()), kNoFileId);
+  EXPECT_TRUE(CreateVolume(dir.path(), SmallConfig()).ok());
+}
+
+TEST(CreateVolumeTest, FullDiskIsResourceExhaustedAndLeavesNothing) {
+  TestDir dir;
+  ASSERT_TRUE(MkdirAt(dir.fd(), "small", 0755).ok());
+  const Mount mount("tmpfs", dir.path() + "/small", 0, "size=2m");
+  ASSERT_TRUE(mount.ok()) << "needs root";
+  EXPECT_EQ(CreateVolume(dir.path() + "/small", SmallConfig()).code(), Code::kResourceExhausted);
+  EXPECT_TRUE(fs::ListDir(dir.Open("small", O_RDONLY).get())->empty());
+}
+
+TEST(CreateVolumeTest, WhatACrashLeftOfAnEarlierInitIsReplaced) {
+  TestDir dir;
+  ASSERT_TRUE(MkdirAt(dir.fd(), ".salius.new", 0700).ok());
+  ASSERT_TRUE(MkdirAt(dir.fd(), ".salius.new/open", 0700).ok());
+  dir.Open(".salius.new/open/x", O_RDWR | O_CREAT);
+  ASSERT_TRUE(CreateVolume(dir.path(), SmallConfig()).ok());
+  EXPECT_FALSE(Exists(dir, ".salius.new"));
+}
+
+TEST(CreateVolumeTest, IdsOfAnEarlierVolumeAreRemoved) {
+  TestDir dir;
+  ASSERT_TRUE(CreateVolume(dir.path(), SmallConfig()).ok());
+  ASSERT_TRUE(MkdirAt(dir.fd(), "d", 0755).ok());
+  const UniqueFd file = dir.Open("d/f", O_RDWR | O_CREAT);
+  ASSERT_TRUE(fs::Symlink("f", dir.fd(), "d/l").ok());
+  ASSERT_TRUE(WriteFileId(file.get(), 77).ok());
+  ASSERT_TRUE(WriteFileId(dir.Open("d", O_RDONLY).get(), 78).ok());
+  ASSERT_TRUE(fs::RemoveTree(dir.fd(), ".salius").ok());
+  ASSERT_TRUE(CreateVolume(dir.path(), SmallConfig()).ok());
+  EXPECT_EQ(*ReadFileId(file.get()), kNoFileId);
+  EXPECT_EQ(*ReadFileIdAt(dir.fd(), "d"), kNoFileId);
+  EXPECT_EQ(*ReadFileId(dir.fd()), kRootFileId);
+}
+
+TEST(CreateVolumeTest, DefaultAclAndSetgidOfTheBackingAreNotInherited) {
+  TestDir dir;
+  // user::rwx user:1000:rwx group::r-x mask::rwx other::r-x, as the kernel stores it.
+  const unsigned char acl[] = {2,    0, 0, 0,                          //
+                               1,    0, 7, 0, 0xff, 0xff, 0xff, 0xff,  //
+                               2,    0, 7, 0, 0xe8, 3,    0,    0,     //
+                               4,    0, 5, 0, 0xff, 0xff, 0xff, 0xff,  //
+                               0x10, 0, 7, 0, 0xff, 0xff, 0xff, 0xff,  //
+                               0x20, 0, 5, 0, 0xff, 0xff, 0xff, 0xff};
+  ASSERT_EQ(setxattr(dir.path().c_str(), "system.posix_acl_default", acl, sizeof(acl), 0), 0)
+      << "the test directory's file system has no ACLs";
+  ASSERT_TRUE(fs::Chmod(dir.fd(), 02755).ok());
+  ASSERT_TRUE(CreateVolume(dir.path(), SmallConfig()).ok());
+  for (const char* name : {".salius", ".salius/tmp", ".salius/open"}) {
+    const UniqueFd fd = dir.Open(name, O_RDONLY);
+    bool found = false;
+    ASSERT_TRUE(fs::GetXattr(fd.get(), "system.posix_acl_default", &found).ok());
+    EXPECT_FALSE(found) << name;
+    EXPECT_EQ(Stat(dir, name).st_mode & 07777, 0700u) << name;
+  }
+}
+
+TEST(VolumeDirTest, NoDirectoryOrNoVolumeIsNotFound) {
+  TestDir dir;
+  EXPECT_EQ(VolumeDir::Open(dir.path() + "/none", true).status().code(), Code::kNotFound);
+  const absl::Status status = VolumeDir::Open(dir.path(), true).status();
+  EXPECT_EQ(status.code(), Code::kNotFound);
+  EXPECT_NE(status.message().find("salius init"), absl::string_view::npos) << status;
+}
+
+TEST(VolumeDirTest, LockNamesItsHolderAndReadersNeedNone) {
+  TestDir dir;
+  ASSERT_TRUE(CreateVolume(dir.path(), SmallConfig()).ok());
+  {
+    auto holder = VolumeDir::Open(dir.path(), true);
+    ASSERT_TRUE(holder.ok()) << holder.status();
+    const absl::Status status = VolumeDir::Open(dir.path(), true).status();
+    EXPECT_EQ(status.code(), Code::kUnavailable);
+    EXPECT_NE(status.message().find(absl::StrFormat("process %d", getpid())),
+              absl::string_view::npos)
+        << status;
+    auto reader = VolumeDir::Open(dir.path(), false);
+    ASSERT_TRUE(reader.ok()) << reader.status();
+    EXPECT_EQ(reader->lock_fd, -1);
+  }
+  EXPECT_TRUE(VolumeDir::Open(dir.path(), true).ok()) << "freed with its holder";
+}
+
+TEST(VolumeDirTest, LockOfAnotherProcessEndsWithThatProcess) {
+  TestDir dir;
+  ASSERT_TRUE(CreateVolume(dir.path(), SmallConfig()).ok());
+  int ready[2];
+  ASSERT_EQ(pipe(ready), 0);
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    auto held = VolumeDir::Open(dir.path(), true);
+    const char answer = held.ok() ? 'y' : 'n';
+    if (write(ready[1], &answer, 1) != 1) _exit(1);
+    pause();
+  }
+  char answer = 0;
+  ASSERT_EQ(read(ready[0], &answer, 1), 1);
+  EXPECT_EQ(answer, 'y');
+  const absl::Status status = VolumeDir::Open(dir.path(), true).status();
+  EXPECT_EQ(status.code(), Code::kUnavailable);
+  EXPECT_NE(status.message().find(absl::StrFormat("process %d", child)), absl::string_view::npos);
+  kill(child, SIGKILL);
+  ASSERT_EQ(waitpid(child, nullptr, 0), child);
+  EXPECT_TRUE(VolumeDir::Open(dir.path(), true).ok());
+  close(ready[0]);
+  close(ready[1]);
+}
+
+TEST(VolumeDirTest, MovingKeepsTheLock) {
+  TestDir dir;
+  ASSERT_TRUE(CreateVolume(dir.path(), SmallConfig()).ok());
+  auto opened = VolumeDir::Open(dir.path(), true);
+  ASSERT_TRUE(opened.ok());
+  VolumeDir moved = std::move(*opened);
+  EXPECT_EQ(opened->lock_fd, -1);
+  EXPECT_EQ(VolumeDir::Open(dir.path(), true).status().code(), Code::kUnavailable);
+  moved = VolumeDir();
+  EXPECT_TRUE(VolumeDir::Open(dir.path(), true).ok());
+}
+
+TEST(VolumeDirTest, LostFilesAreDataLossNotANewVolume) {
+  TestDir dir;
+  ASSERT_TRUE(CreateVolume(dir.path(), SmallConfig()).ok());
+  ASSERT_TRUE(fs::Unlink(dir.fd(), ".salius/volume.toml", 0).ok());
+  EXPECT_EQ(VolumeDir::Open(dir.path(), true).status().code(), Code::kDataLoss);
+  ASSERT_TRUE(fs::Unlink(dir.fd(), ".salius/lock", 0).ok());
+  EXPECT_EQ(VolumeDir::Open(dir.path(), true).status().code(), Code::kDataLoss);
+}
+
+TEST(VolumeDirTest, BadVolumeTomlIsInvalidArgumentAndFreesTheLock) {
+  TestDir dir;
+  ASSERT_TRUE(CreateVolume(dir.path(), SmallConfig()).ok());
+  const UniqueFd toml = dir.Open(".salius/volume.toml", O_RDWR | O_TRUNC);
+  ASSERT_TRUE(PwriteFull(toml.get(), AsBytes(std::string_view("nonsense = 1\n")), 0).ok());
+  EXPECT_EQ(VolumeDir::Open(dir.path(), true).status().code(), Code::kInvalidArgument);
+  EXPECT_EQ(VolumeDir::Open(dir.path(), true).status().code(), Code::kInvalidArgument);
+}
+
+TEST(VolumeDirTest, ReadOnlyFileSystemIsRefused) {
+  TestDir dir;
+  ASSERT_TRUE(MkdirAt(dir.fd(), "ro", 0755).ok());
+  const Mount mount("tmpfs", dir.path() + "/ro", MS_RDONLY, "");
+  ASSERT_TRUE(mount.ok()) << "needs root";
+  const absl::Status status = VolumeDir::Open(dir.path() + "/ro", true).status();
+  EXPECT_EQ(status.code(), Code::kFailedPrecondition);
+  EXPECT_NE(status.message().find("read-only"), absl::string_view::npos) << status;
+  EXPECT_EQ(CreateVolume(dir.path() + "/ro", SmallConfig()).code(), Code::kFailedPrecondition);
+}
+
+// A FUSE file system with an empty root, served by a thread.
+class EmptyFuse {
+ public:
+  explicit EmptyFuse(const std::string& where) {
+    static const fuse_lowlevel_ops ops = [] {
+      fuse_lowlevel_ops o{};
+      o.getattr = [](fuse_req_t req, fuse_ino_t, fuse_file_info*) {
+        struct stat st {};
+        st.st_ino = 1;
+        st.st_mode = S_IFDIR | 0755;
+        st.st_nlink = 2;
+        fuse_reply_attr(req, &st, 1.0);
+      };
+      return o;
+    }();
+    char name[] = "empty";
+    char* argv[] = {name, nullptr};
+    fuse_args args = FUSE_ARGS_INIT(1, argv);
+    session_ = fuse_session_new(&args, &ops, sizeof(ops), nullptr);
+    ok_ = session_ != nullptr && fuse_session_mount(session_, where.c_str()) == 0;
+    if (ok_) thread_ = std::thread([this] { fuse_session_loop(session_); });
+  }
+  ~EmptyFuse() {
+    if (session_ == nullptr) return;
+    if (ok_) fuse_session_unmount(session_);  // ends the loop
+    if (thread_.joinable()) thread_.join();
+    fuse_session_destroy(session_);
+  }
+  bool ok() const { return ok_; }
+
+ private:
+  fuse_session* session_ = nullptr;
+  bool ok_ = false;
+  std::thread thread_;
+};
+
+TEST(VolumeDirTest, FuseIsRefused) {
+  TestDir dir;
+  ASSERT_TRUE(MkdirAt(dir.fd(), "mnt", 0755).ok());
+  const EmptyFuse fuse(dir.path() + "/mnt");
+  ASSERT_TRUE(fuse.ok()) << "needs root and /dev/fuse";
+  const absl::Status status = VolumeDir::Open(dir.path() + "/mnt", true).status();
+  EXPECT_EQ(status.code(), Code::kFailedPrecondition) << status;
+  EXPECT_NE(status.message().find("FUSE"), absl::string_view::npos) << status;
+  EXPECT_EQ(CreateVolume(dir.path() + "/mnt", SmallConfig()).code(), Code::kFailedPrecondition);
+}
+
+TEST(BackingFileSystemTest, NetworkFileSystemsAreRefusedByType) {
+  for (const int64_t type : {0x6969, 0x01021997, 0x00C36400, 0x5346414F}) {
+    const absl::Status status = CheckBackingKind({type, false}, "/b");
+    EXPECT_EQ(status.code(), Code::kFailedPrecondition) << type;
+  }
+  EXPECT_EQ(CheckBackingKind({0xFF534D42, false}, "/b").code(), Code::kFailedPrecondition);
+  EXPECT_TRUE(CheckBackingKind({0xEF53, false}, "/b").ok());  // ext4
+  EXPECT_EQ(CheckBackingKind({0xEF53, true}, "/b").code(), Code::kFailedPrecondition);
+}
+
+}  // namespace
+}  // namespace salius
