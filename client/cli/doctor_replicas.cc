@@ -26,6 +26,12 @@ namespace {
 constexpr int kProbes = 3;
 constexpr int kProbeWaitMs = 300;
 
+// What a replica reserves for a session: log-max and a quarter (and a little) more, for headers and
+// for segments that cannot be filled to the last byte, and a segment that is being filled.
+uint64_t ReservedBytes(const VolumeConfig& config) {
+  return config.log_max_bytes + config.log_max_bytes / 100 * 26 + kSegmentBytes;
+}
+
 // Sends a probe of a session that nobody has: a replica answers that it does not know it, which
 // shows that datagrams pass both ways. Returns the round trip in microseconds.
 absl::StatusOr<int64_t> ProbeUdp(const SocketAddress& to) {
@@ -103,10 +109,11 @@ bool JudgeReplica(const VolumeConfig& config, const ReplicaFacts& replica, Findi
       const std::string own(config.volume.bytes.begin(), config.volume.bytes.end());
       held = held || volume.volume() == own;
     }
-    if (!held && replica.status->free_bytes() < config.log_max_bytes) {
-      findings.Fail(absl::StrCat(name, " memory"),
-                    absl::StrCat("less than log-max, ", FormatBytes(config.log_max_bytes)),
-                    "give salius-replica more memory, or move a volume away from it");
+    if (!held && replica.status->free_bytes() < ReservedBytes(config)) {
+      findings.Fail(
+          absl::StrCat(name, " memory"),
+          absl::StrCat("less than the volume reserves, ", FormatBytes(ReservedBytes(config))),
+          "give salius-replica more memory, or move a volume away from it");
       good = false;
     }
   } else {

@@ -46,7 +46,7 @@ Options InitOptions(InitPlan& plan) {
   options.Number("k", "N", &plan.k, 1, 1000, "slack factor of tau (2)");
   options.Bytes("log-max", "BYTES", &config.log_max_bytes,
                 "bytes not yet on this host's disk; every replica reserves\n"
-                "as much memory (64MiB)");
+                "a quarter more of memory (64MiB)");
   options.Bytes("stable-log", "BYTES", &config.stable_log_bytes,
                 "local log of last resort, preallocated; at least 1.25\n"
                 "times log-max and 1MiB (default: 1.5 times, and 1MiB)");
@@ -121,9 +121,10 @@ absl::Status Init(const Options& options, InitPlan& plan) {
   if (plan.local) {
     std::printf("no replicas: every synchronous write waits for this host's disk\n");
   } else {
-    std::printf("durable with %u of %zu replicas; each reserves %llu bytes of memory for it\n",
-                config.acks, config.replicas.size(),
-                static_cast<unsigned long long>(config.log_max_bytes));
+    // A quarter more than log-max, for headers.
+    const unsigned long long reserved = config.log_max_bytes + config.log_max_bytes / 4;
+    std::printf("durable with %u of %zu replicas; each reserves about %llu MiB of memory for it\n",
+                config.acks, config.replicas.size(), reserved >> 20);
   }
   std::printf("next: salius doctor %s; salius-mount %s MOUNTPOINT\n", plan.directory.c_str(),
               plan.directory.c_str());

@@ -128,7 +128,7 @@ def recovery(sizes):
         with contextlib.ExitStack() as stack:
             own = stack.enter_context
             image = own(contextlib.closing(Image("recovery", size_mb=total // MIB * 2 + 3 * log_max + 512)))
-            replicas = own(contextlib.closing(Replicas(3, "%dMiB" % (log_max + 64))))
+            replicas = own(contextlib.closing(Replicas(3, "%dMiB" % (log_max * 5 // 4 + 64))))
             backing = os.path.join(image.path, "data")
             os.mkdir(backing)
             volume = own(contextlib.closing(MountedVolume(
@@ -141,7 +141,7 @@ def recovery(sizes):
             volume.mount.kill()
             image.power_cut()
             began = time.monotonic()
-            code, report = volume.volume.recover_json("--insecure")
+            code, report = volume.volume.recover_json()
             seconds = time.monotonic() - began
             if code != 0:
                 raise HarnessError("salius-recover: exit %d: %s" % (code, json.dumps(report)))
