@@ -1,0 +1,52 @@
+// The command line of salius-recover, and its exit codes (docs/recovery.md lists them).
+//
+// pure: no thread, lock, socket or clock.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "recovery/recovery.h"
+
+namespace salius::recovery {
+
+enum ExitCode : int {
+  kExitOk = 0,         // recovered, or there was nothing to recover
+  kExitInternal = 1,   // a bug, or interrupted by --crash-at's machinery
+  kExitUsage = 2,      // the command line, or --until against what is decided or on disk
+  kExitLocked = 3,     // a process (also a stopped one) holds the volume
+  kExitNotEnough = 4,  // too few members answer
+  kExitDataLoss = 5,   // what is there contradicts itself or is incomplete
+  kExitIo = 6,         // the disk: errors, full, missing rights
+  kExitFenced = 7,     // another recovery or a newer session holds the replicas
+  kExitNoVolume = 8,   // the directory is no volume, or cannot be one
+};
+
+struct CommandLine {
+  std::string backing;
+  bool dry_run = false;
+  bool json = false;
+  bool force = false;
+  bool help = false;
+  std::optional<Seq> until;
+  std::optional<uint64_t> timeout_ms;
+  std::string progress = "auto";  // auto, always, never
+  std::string log_level = "warn";
+  std::optional<RecoveryStep> crash_at;  // for tests: SIGKILL to itself there
+  uint64_t crash_count = 1;              // the how-many-th time
+};
+
+// `arguments` without the program's name. INVALID_ARGUMENT says what is wrong.
+absl::StatusOr<CommandLine> ParseCommandLine(const std::vector<std::string>& arguments);
+std::string_view Usage();
+
+// For what VolumeDir::Open says, and for how Recover ended.
+int ExitCodeOfOpen(const absl::Status& status);
+int ExitCodeOf(RecoveryOutcome outcome);
+
+}  // namespace salius::recovery

@@ -1,0 +1,70 @@
+#include "recovery/commit.h"
+
+#include <fcntl.h>
+
+#include <algorithm>
+
+#include "common/check.h"
+#include "common/file.h"
+#include "common/host.h"
+#include "log/applied_mark.h"
+#include "log/fs_calls.h"
+
+namespace salius::recovery {
+
+absl::StatusOr<bool> IsSameLife(const VolumeDir& dir, const VolumeState& state) {
+  if (state.mount_id == 0) return false;
+  SALIUS_ASSIGN_OR_RETURN(const std::string boot_id, BootId());
+  if (boot_id != state.boot_id) return false;
+  const absl::StatusOr<uint64_t> mount_id = UniqueMountId(dir.root_fd);
+  if (absl::IsUnimplemented(mount_id.status())) return false;
+  SALIUS_RETURN_IF_ERROR(mount_id.status());
+  return *mount_id == state.mount_id;
+}
+
+absl::Status NoteSameLife(const ReplayContext& context, StateFile* state) {
+  SALIUS_RETURN_IF_ERROR(SyncFs(context.root_fd));
+  SALIUS_RETURN_IF_ERROR(context.step(RecoveryStep::kSameLifeSynced));
+  absl::StatusOr<AppliedMark> mark = AppliedMark::Open(context.salius_fd);
+  SALIUS_RETURN_IF_ERROR(mark.status());
+  if (mark->epoch() != state->state().epoch) return absl::OkStatus();  // died before it was reset
+  if (mark->applied() <= state->state().checkpoint) return absl::OkStatus();
+  VolumeState next = state->state();
+  next.checkpoint = mark->applied();
+  SALIUS_RETURN_IF_ERROR(state->Write(next));
+  return context.step(RecoveryStep::kSameLifeNoted);
+}
+
+VolumeState CommittedState(const VolumeState& state, Epoch next_epoch, Seq decided,
+                           FileId max_file_id, uint64_t last_timestamp_ns) {
+  VolumeState next = state;
+  next.open = false;
+  next.epoch = next_epoch;
+  next.mode = Mode::kLocal;
+  next.members.clear();
+  next.mount_id = 0;
+  next.checkpoint = 0;  // of next_epoch, which has no records
+  next.recovered_epoch = state.epoch;
+  next.recovered_seq = decided;
+  next.file_id_limit = std::max(state.file_id_limit, max_file_id + 1);
+  next.last_timestamp_ns = std::max(state.last_timestamp_ns, last_timestamp_ns);
+  return next;
+}
+
+absl::Status RestoreBallast(int salius_fd, uint64_t bytes) {
+  if (bytes == 0) return absl::OkStatus();
+  SALIUS_ASSIGN_OR_RETURN(const UniqueFd fd,
+                          OpenAt(salius_fd, kBallastFileName, O_RDWR | O_CREAT | O_NOFOLLOW, 0600));
+  SALIUS_ASSIGN_OR_RETURN(const uint64_t size, FileSize(fd.get()));
+  if (size == bytes) return absl::OkStatus();
+  absl::Status status = fs::Fallocate(fd.get(), 0, 0, bytes);
+  // What a failed fallocate left would be held back from users without being of use.
+  if (!status.ok()) {
+    const absl::Status emptied = fs::Truncate(fd.get(), 0);
+    return emptied.ok() ? status : emptied;
+  }
+  SALIUS_RETURN_IF_ERROR(fs::Truncate(fd.get(), bytes));
+  return FsyncFd(fd.get());
+}
+
+}  // namespace salius::recovery

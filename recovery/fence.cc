@@ -1,0 +1,160 @@
+#include "recovery/fence.h"
+
+#include <algorithm>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+
+namespace salius::recovery {
+namespace {
+
+constexpr absl::Duration kPause = absl::Milliseconds(100);  // between two attempts
+
+// One FenceAll. `mutex` guards `stop`, `running` and the peers' results.
+struct Run {
+  const VolumeState& state;
+  const FenceRequest& request;
+  absl::Mutex mutex;
+  bool stop = false;
+  size_t running = 0;
+};
+
+bool WorthAnotherTry(const absl::Status& status) {
+  return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status);
+}
+
+// Writes the result into `peer`; true when it answered.
+bool AskOnce(Run* run, Peer* peer) {
+  const VolumeId& volume = run->state.volume;
+  absl::Status error;
+  std::optional<Answer> answer;
+  bool refused = false;
+  if (run->request.ask_only) {
+    absl::StatusOr<Answer> asked = peer->client->Ask(volume, run->request.rpc_timeout_ms);
+    error = asked.status();
+    if (asked.ok()) answer = *std::move(asked);
+  } else {
+    absl::StatusOr<ReplicaClient::FenceResult> fenced = peer->client->Fence(
+        volume, run->request.epoch, run->request.token, run->request.rpc_timeout_ms);
+    error = fenced.status();
+    if (fenced.ok()) {
+      refused = !fenced->accepted;
+      answer = std::move(fenced->answer);
+    }
+  }
+  const absl::MutexLock lock(&run->mutex);
+  peer->error = std::move(error);
+  peer->answer = std::move(answer);
+  peer->refused = refused;
+  return peer->answer.has_value();
+}
+
+void AskUntilAnswered(Run* run, Peer* peer, bool again) {
+  while (!AskOnce(run, peer) && again) {
+    const absl::MutexLock lock(&run->mutex);
+    if (!WorthAnotherTry(peer->error)) break;
+    if (run->mutex.AwaitWithTimeout(absl::Condition(&run->stop), kPause)) break;
+  }
+  const absl::MutexLock lock(&run->mutex);
+  --run->running;
+}
+
+}  // namespace
+
+std::vector<Peer> MakePeers(const VolumeState& state, absl::Span<const std::string> configured,
+                            ReplicaConnector& connector) {
+  std::vector<std::string> addresses;
+  const auto add = [&addresses](const std::string& address) {
+    if (std::find(addresses.begin(), addresses.end(), address) == addresses.end()) {
+      addresses.push_back(address);
+    }
+  };
+  for (const Member& member : state.members) add(member.address);
+  for (const std::string& address : configured) add(address);
+  std::vector<Peer> peers(addresses.size());
+  for (size_t i = 0; i < addresses.size(); ++i) {
+    peers[i].client = connector.Connect(addresses[i]);
+    peers[i].address = std::move(addresses[i]);
+    peers[i].error = absl::UnavailableError("not asked");
+  }
+  return peers;
+}
+
+std::vector<Answer> AnswersOf(absl::Span<const Peer> peers) {
+  std::vector<Answer> answers;
+  for (const Peer& peer : peers) {
+    if (peer.answer.has_value() && !peer.refused) answers.push_back(*peer.answer);
+  }
+  return answers;
+}
+
+void FenceAll(const VolumeState& state, const FenceRequest& request,
+              const std::function<void(uint64_t)>& on_answers, std::vector<Peer>* peers) {
+  const bool needed = QuorumNeeded(state) > 0;
+  Run run{state, request, {}, false, peers->size()};
+  std::vector<std::thread> threads;
+  threads.reserve(peers->size());
+  for (Peer& peer : *peers) {
+    threads.emplace_back(AskUntilAnswered, &run, &peer, needed);
+  }
+  const absl::Time deadline = absl::Now() + absl::Milliseconds(request.total_timeout_ms);
+  absl::Time until = deadline;
+  std::vector<bool> answered(peers->size());
+  bool enough = false;
+  while (true) {
+    uint64_t answers = 0;
+    bool finished = false;
+    {
+      const absl::MutexLock lock(&run.mutex);
+      for (const Peer& peer : *peers) answers += peer.answer.has_value() ? 1 : 0;
+      if (needed && !enough && CountQuorum(state, AnswersOf(*peers)).enough()) {
+        enough = true;
+        until = std::min(until, absl::Now() + absl::Milliseconds(request.grace_ms));
+      }
+      finished = run.running == 0 || absl::Now() >= until;
+      if (!finished) {
+        // Woken when a thread ends; otherwise at the end of the time.
+        struct Wait {
+          Run* run;
+          size_t running;
+        } wait{&run, run.running};
+        run.mutex.AwaitWithDeadline(
+            absl::Condition(+[](Wait* w) { return w->run->running != w->running; }, &wait), until);
+      }
+    }
+    on_answers(answers);
+    if (finished) break;
+  }
+  {
+    const absl::MutexLock lock(&run.mutex);
+    run.stop = true;
+    for (Peer& peer : *peers) {
+      if (!peer.answer.has_value()) peer.client->Cancel();
+    }
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+absl::Status CheckRefusals(absl::Span<const Peer> peers, Epoch fence_epoch) {
+  for (const Peer& peer : peers) {
+    if (!peer.refused) continue;
+    const Inventory& inventory = peer.answer->inventory;
+    if (inventory.epoch >= fence_epoch || inventory.promised_epoch > fence_epoch) {
+      return absl::DataLossError(absl::StrFormat(
+          "replica %s knows epoch %d, later than this disk's (recovery would use %d); the disk may "
+          "have been restored from an older snapshot",
+          peer.address, std::max(inventory.epoch, inventory.promised_epoch), fence_epoch));
+    }
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "replica %s has promised epoch %d to another recovery of this volume; if that one ran on "
+        "another copy of this disk, the volume may live on there",
+        peer.address, inventory.promised_epoch));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace salius::recovery

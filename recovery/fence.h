@@ -1,0 +1,57 @@
+// Fence: makes the replicas promise not to take records of the old epoch any more, and hears what they
+// hold (DESIGN.md §6, I4). In a dry run it only asks.
+//
+// Threads: one per replica while FenceAll runs; all have ended when it returns.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "common/ids.h"
+#include "log/state_file.h"
+#include "recovery/quorum.h"
+#include "recovery/replica_client.h"
+
+namespace salius::recovery {
+
+struct Peer {
+  std::string address;
+  std::unique_ptr<ReplicaClient> client;
+  std::optional<Answer> answer;  // what it said; with `refused` it does not count
+  bool refused = false;
+  absl::Status error;  // when there is no answer
+};
+
+// Peers for every member of `state` and every other address of `configured`.
+std::vector<Peer> MakePeers(const VolumeState& state, absl::Span<const std::string> configured,
+                            ReplicaConnector& connector);
+
+struct FenceRequest {
+  Epoch epoch = 0;  // to promise
+  uint64_t token = 0;
+  bool ask_only = false;
+  uint64_t rpc_timeout_ms = 0;
+  uint64_t total_timeout_ms = 0;
+  uint64_t grace_ms = 0;  // waited for the rest when a quorum has answered
+};
+
+// Asks every peer at once; one that cannot be reached is asked again until enough members count and the
+// grace is over, or the total time is. When no quorum is needed, each is asked once. `on_answers` is told
+// on the calling thread how many have answered.
+void FenceAll(const VolumeState& state, const FenceRequest& request,
+              const std::function<void(uint64_t)>& on_answers, std::vector<Peer>* peers);
+
+// The answers that were not refusals.
+std::vector<Answer> AnswersOf(absl::Span<const Peer> peers);
+
+// OK when no peer refused; otherwise DATA_LOSS (it knows a later epoch) or FAILED_PRECONDITION (another
+// recovery holds it), with the reason.
+absl::Status CheckRefusals(absl::Span<const Peer> peers, Epoch fence_epoch);
+
+}  // namespace salius::recovery

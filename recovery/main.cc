@@ -1,0 +1,90 @@
+// salius-recover: brings a volume whose primary died to the state after its last acknowledged operation
+// (DESIGN.md §6; docs/recovery.md). The work is recovery/recovery.h; this is its command.
+#include <signal.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "common/clock.h"
+#include "common/log.h"
+#include "log/volume_config.h"
+#include "recovery/command_line.h"
+#include "recovery/progress.h"
+#include "recovery/recovery.h"
+
+namespace salius::recovery {
+namespace {
+
+// The hook of --crash-at: dies, as from a power cut of the process, at the step's n-th time.
+std::function<absl::Status(RecoveryStep)> CrashHook(const CommandLine& line) {
+  if (!line.crash_at.has_value()) return nullptr;
+  return [step = *line.crash_at, left = line.crash_count](RecoveryStep at) mutable {
+    if (at == step && --left == 0) kill(getpid(), SIGKILL);
+    return absl::OkStatus();
+  };
+}
+
+int Main(const std::vector<std::string>& arguments) {
+  absl::StatusOr<CommandLine> line = ParseCommandLine(arguments);
+  if (line.ok()) {
+    if (const absl::Status level = InitLogging("salius-recover", line->log_level); !level.ok()) {
+      line = level;
+    }
+  }
+  if (!line.ok()) {
+    std::fprintf(stderr, "salius-recover: %s\n%s", std::string(line.status().message()).c_str(),
+                 std::string(Usage()).c_str());
+    return kExitUsage;
+  }
+  if (line->help) {
+    std::fputs(std::string(Usage()).c_str(), stdout);
+    return kExitOk;
+  }
+
+  RecoveryReport report;
+  RecoveryOptions options;
+  options.dry_run = line->dry_run;
+  options.force = line->force;
+  options.until = line->until;
+  if (line->timeout_ms.has_value()) {
+    options.fence_timeout_ms = *line->timeout_ms;
+    options.rpc_timeout_ms = std::min(options.rpc_timeout_ms, *line->timeout_ms);
+  }
+  options.partial_report = &report;
+  options.step_hook = CrashHook(*line);
+  ProgressBar bar(line->progress == "always" || (line->progress == "auto" && isatty(2) == 1),
+                  SystemClock());
+  options.on_progress = [&bar](const RecoveryProgress& progress) { bar.Show(progress); };
+
+  absl::StatusOr<VolumeDir> dir = VolumeDir::Open(line->backing, /*lock=*/true);
+  int exit_code = kExitOk;
+  if (!dir.ok()) {
+    report.explanation = std::string(dir.status().message());
+    report.outcome = RecoveryOutcome::kFailed;
+    exit_code = ExitCodeOfOpen(dir.status());
+  } else {
+    const absl::StatusOr<RecoveryReport> done = Recover(*dir, options);
+    exit_code = ExitCodeOf(report.outcome);
+    bar.Clear();
+    if (!done.ok()) {
+      std::fprintf(stderr, "salius-recover: %s\n", std::string(done.status().message()).c_str());
+    }
+  }
+  if (line->json) {
+    std::printf("%s\n", RecoveryReportJson(report).c_str());
+  } else if (!dir.ok()) {
+    std::fprintf(stderr, "salius-recover: %s\n", report.explanation.c_str());
+  } else {
+    std::fputs(RecoveryReportText(report).c_str(), stdout);
+  }
+  return exit_code;
+}
+
+}  // namespace
+}  // namespace salius::recovery
+
+int main(int argc, char** argv) {
+  return salius::recovery::Main(std::vector<std::string>(argv + 1, argv + argc));
+}

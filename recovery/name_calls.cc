@@ -1,0 +1,39 @@
+#include "recovery/name_calls.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include "common/file.h"
+
+namespace salius::recovery {
+namespace {
+
+absl::Status Result(int result, const std::string& what) {
+  return result == 0 ? absl::OkStatus() : ErrnoStatus(errno, what);
+}
+
+}  // namespace
+
+absl::Status Rename(int from_dir, const std::string& from, int to_dir, const std::string& to) {
+  return Result(renameat(from_dir, from.c_str(), to_dir, to.c_str()),
+                "rename " + from + " to " + to);
+}
+
+absl::Status RenameNoReplace(int from_dir, const std::string& from, int to_dir,
+                             const std::string& to) {
+  return Result(renameat2(from_dir, from.c_str(), to_dir, to.c_str(), RENAME_NOREPLACE),
+                "rename " + from + " to " + to);
+}
+
+absl::Status LinkFd(int fd, int to_dir, const std::string& to) {
+  return Result(linkat(fd, "", to_dir, to.c_str(), AT_EMPTY_PATH), "link to " + to);
+}
+
+bool IsNotEmpty(const absl::Status& status) {
+  const int err = StatusErrno(status);
+  return err == ENOTEMPTY || err == EEXIST;
+}
+
+}  // namespace salius::recovery

@@ -1,0 +1,24 @@
+// The few system calls on names that log/fs_calls.h does not have. The only place in recovery/ that
+// sees errno; every Status keeps it (common/file.h).
+#pragma once
+
+#include <string>
+
+#include "absl/status/status.h"
+
+namespace salius::recovery {
+
+// renameat(2): replaces what `to` names.
+absl::Status Rename(int from_dir, const std::string& from, int to_dir, const std::string& to);
+
+// renameat2(2) with RENAME_NOREPLACE. ALREADY_EXISTS when `to` is taken.
+absl::Status RenameNoReplace(int from_dir, const std::string& from, int to_dir,
+                             const std::string& to);
+
+// linkat(2) of the object that `fd` (O_PATH allowed) stands for. ALREADY_EXISTS when `to` is taken.
+absl::Status LinkFd(int fd, int to_dir, const std::string& to);
+
+// True when `status` says that a directory is not empty (ENOTEMPTY or EEXIST).
+bool IsNotEmpty(const absl::Status& status);
+
+}  // namespace salius::recovery

@@ -1,0 +1,223 @@
+#include "recovery/objects.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+
+#include "absl/strings/str_split.h"
+#include "common/check.h"
+#include "common/strings.h"
+#include "log/apply.h"
+#include "log/fs_calls.h"
+#include "log/volume_config.h"
+
+namespace salius::recovery {
+namespace {
+
+constexpr int kLook = O_PATH | O_NOFOLLOW;
+
+// NOT_FOUND is an answer here, everything else an error.
+template <typename T>
+bool Absent(const absl::StatusOr<T>& status_or) {
+  return absl::IsNotFound(status_or.status());
+}
+
+// Walks a relative path without following symbolic links. NOT_FOUND when any part is missing or is
+// not a directory.
+absl::StatusOr<UniqueFd> Walk(int root_fd, const std::string& path) {
+  SALIUS_ASSIGN_OR_RETURN(UniqueFd at, OpenAt(root_fd, ".", kLook));
+  for (const std::string& part : std::vector<std::string>(absl::StrSplit(path, '/'))) {
+    if (part.empty() || part == ".") continue;
+    if (part == "..") return absl::NotFoundError("a path with ..");
+    absl::StatusOr<UniqueFd> next = OpenAt(at.get(), part, kLook);
+    if (absl::IsInvalidArgument(next.status())) return absl::NotFoundError(path);  // ENOTDIR
+    SALIUS_RETURN_IF_ERROR(next.status());
+    at = *std::move(next);
+  }
+  return at;
+}
+
+}  // namespace
+
+absl::StatusOr<Occupant> OccupantAt(int dirfd, const std::string& name) {
+  const absl::StatusOr<UniqueFd> fd = OpenAt(dirfd, name, kLook);
+  if (Absent(fd)) return Occupant{};
+  SALIUS_RETURN_IF_ERROR(fd.status());
+  Occupant occupant;
+  occupant.exists = true;
+  SALIUS_ASSIGN_OR_RETURN(const struct stat st, fs::StatAt(fd->get(), ""));
+  occupant.directory = S_ISDIR(st.st_mode);
+  SALIUS_ASSIGN_OR_RETURN(occupant.id, ReadFileId(fd->get()));
+  return occupant;
+}
+
+uint32_t Objects::TypeOf(FileId id) const {
+  if (id == kRootFileId) return S_IFDIR;
+  const auto found = found_.find(id);
+  SALIUS_CHECK(found != found_.end());
+  return found->second.type;
+}
+
+absl::StatusOr<UniqueFd> Objects::Open(FileId id, int flags) const {
+  if (id == kRootFileId) return OpenAt(root_fd_, ".", flags);
+  const auto found = found_.find(id);
+  if (found == found_.end()) return absl::NotFoundError("object not located");
+  return OpenByHandle(root_fd_, found->second.handle, flags);
+}
+
+absl::Status Objects::Put(FileId id, int fd) {
+  Found found;
+  SALIUS_ASSIGN_OR_RETURN(found.handle, HandleOf(fd, "", AT_EMPTY_PATH));
+  SALIUS_ASSIGN_OR_RETURN(const struct stat st, fs::StatAt(fd, ""));
+  found.type = st.st_mode & S_IFMT;
+  if (found.type == S_IFDIR) new_dirs_.push_back(id);
+  found_[id] = std::move(found);
+  return absl::OkStatus();
+}
+
+absl::flat_hash_set<FileId> Objects::Missing(const ReplayPlan& plan) const {
+  absl::flat_hash_set<FileId> missing;
+  for (const auto& [id, object] : plan.objects) {
+    // A created object has no name but touched ones, so a scan could not find it.
+    if (object.needed && !object.create.has_value() && !Has(id)) missing.insert(id);
+  }
+  return missing;
+}
+
+absl::Status Objects::Locate(const ReplayPlan& plan,
+                             const std::function<void(uint64_t)>& on_scanned) {
+  new_dirs_.push_back(kRootFileId);
+  SALIUS_RETURN_IF_ERROR(LocateAdopted(plan));
+  SALIUS_RETURN_IF_ERROR(LocateByNames(plan));
+  // After the names: a name in the tree is the object itself, a hidden one may be a leftover.
+  SALIUS_RETURN_IF_ERROR(LocateHidden(plan));
+  SALIUS_RETURN_IF_ERROR(LocateByNames(plan));
+  if (Missing(plan).empty()) return absl::OkStatus();
+  scanned_ = true;
+  SALIUS_RETURN_IF_ERROR(Scan(plan, on_scanned));
+  return LocateByNames(plan);
+}
+
+absl::StatusOr<UniqueFd> Objects::OpenAdopted(const ObjectPlan& object,
+                                              const AdoptBody& adopt) const {
+  if (!adopt.handle.empty()) {
+    // The very file, whatever id it has: one that was copied along with another file's gives way.
+    absl::StatusOr<UniqueFd> fd =
+        OpenByHandle(root_fd_, FileHandle{adopt.handle_type, adopt.handle}, O_PATH);
+    // An unusable handle (another file system's, after a restore) is no better than a stale one.
+    if (!Absent(fd) && !absl::IsInvalidArgument(fd.status())) return fd;
+  }
+  // What T removed may be gone already, and its old path may be someone else's by now.
+  if (object.fate != Fate::kBound) return absl::NotFoundError("adopted object");
+  SALIUS_ASSIGN_OR_RETURN(UniqueFd fd, Walk(root_fd_, adopt.path));
+  SALIUS_ASSIGN_OR_RETURN(const FileId has, ReadFileId(fd.get()));
+  if (has != object.id && has != kNoFileId) return absl::NotFoundError("adopted object");
+  return fd;
+}
+
+absl::Status Objects::LocateAdopted(const ReplayPlan& plan) {
+  for (const auto& [id, object] : plan.objects) {
+    if (id == kRootFileId) continue;
+    for (const AdoptBody& adopt : object.adopts) {
+      const absl::StatusOr<UniqueFd> fd = OpenAdopted(object, adopt);
+      if (Absent(fd)) continue;
+      SALIUS_RETURN_IF_ERROR(fd.status());
+      // Of an immutable file the session could not write it either, and died before it had cancelled
+      // the record: then no record depends on it.
+      const absl::Status written = WriteFileId(fd->get(), id);
+      if (!written.ok() && !absl::IsPermissionDenied(written)) return written;
+      SALIUS_RETURN_IF_ERROR(Put(id, fd->get()));
+      break;
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Objects::LocateHidden(const ReplayPlan& plan) {
+  for (const char* place : {kOpenDirName, kTmpDirName}) {
+    const absl::StatusOr<UniqueFd> dir = OpenAt(salius_fd_, place, O_RDONLY | O_DIRECTORY);
+    if (Absent(dir)) continue;
+    SALIUS_RETURN_IF_ERROR(dir.status());
+    SALIUS_ASSIGN_OR_RETURN(const std::vector<std::string> names, fs::ListDir(dir->get()));
+    for (const std::string& name : names) {
+      const absl::StatusOr<UniqueFd> fd = OpenAt(dir->get(), name, kLook);
+      SALIUS_RETURN_IF_ERROR(fd.status());
+      SALIUS_ASSIGN_OR_RETURN(const FileId id, ReadFileId(fd->get()));
+      if (id == kNoFileId || name != IdName(id)) continue;
+      if (plan.objects.contains(id) && !Has(id)) SALIUS_RETURN_IF_ERROR(Put(id, fd->get()));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Objects::LocateByNames(const ReplayPlan& plan) {
+  while (!new_dirs_.empty()) {
+    const FileId dir = new_dirs_.back();
+    new_dirs_.pop_back();
+    SALIUS_RETURN_IF_ERROR(NamesOf(plan, dir));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Objects::NamesOf(const ReplayPlan& plan, FileId dir) {
+  auto at = plan.bindings.lower_bound(DirName{dir, ""});
+  if (at == plan.bindings.end() || at->first.dir != dir) return absl::OkStatus();
+  SALIUS_ASSIGN_OR_RETURN(const UniqueFd dirfd, Open(dir, O_RDONLY | O_DIRECTORY));
+  for (; at != plan.bindings.end() && at->first.dir == dir; ++at) {
+    const absl::StatusOr<UniqueFd> fd = OpenAt(dirfd.get(), at->first.name, kLook);
+    if (Absent(fd)) continue;
+    SALIUS_RETURN_IF_ERROR(fd.status());
+    SALIUS_ASSIGN_OR_RETURN(const FileId id, ReadFileId(fd->get()));
+    if (id != kNoFileId && plan.objects.contains(id) && !Has(id)) {
+      SALIUS_RETURN_IF_ERROR(Put(id, fd->get()));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Objects::Scan(const ReplayPlan& plan,
+                           const std::function<void(uint64_t)>& on_scanned) {
+  absl::flat_hash_set<FileId> missing = Missing(plan);
+  std::vector<FileHandle> todo;
+  SALIUS_ASSIGN_OR_RETURN(FileHandle root, HandleOf(root_fd_, "", AT_EMPTY_PATH));
+  // Displaced directories of an earlier run stand in .salius, so it is part of the tree here.
+  todo.push_back(std::move(root));
+  uint64_t seen = 0;
+  uint64_t told = 0;
+  while (!todo.empty() && !missing.empty()) {
+    const FileHandle dir = std::move(todo.back());
+    todo.pop_back();
+    SALIUS_RETURN_IF_ERROR(ScanDir(dir, &todo, &missing, &seen));
+    if (seen - told >= 4096) {
+      told = seen;
+      on_scanned(seen);
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Objects::ScanDir(const FileHandle& handle, std::vector<FileHandle>* more,
+                              absl::flat_hash_set<FileId>* missing, uint64_t* seen) {
+  SALIUS_ASSIGN_OR_RETURN(const UniqueFd dir,
+                          OpenByHandle(root_fd_, handle, O_RDONLY | O_DIRECTORY));
+  SALIUS_ASSIGN_OR_RETURN(const struct stat dir_stat, fs::StatAt(dir.get(), ""));
+  SALIUS_ASSIGN_OR_RETURN(const std::vector<std::string> names, fs::ListDir(dir.get()));
+  for (const std::string& name : names) {
+    const absl::StatusOr<UniqueFd> fd = OpenAt(dir.get(), name, kLook);
+    if (Absent(fd)) continue;
+    SALIUS_RETURN_IF_ERROR(fd.status());
+    SALIUS_ASSIGN_OR_RETURN(const struct stat st, fs::StatAt(fd->get(), ""));
+    ++*seen;
+    if (st.st_dev != dir_stat.st_dev) continue;  // another file system is mounted there
+    SALIUS_ASSIGN_OR_RETURN(const FileId id, ReadFileId(fd->get()));
+    if (missing->erase(id) > 0) SALIUS_RETURN_IF_ERROR(Put(id, fd->get()));
+    if (S_ISDIR(st.st_mode)) {
+      SALIUS_ASSIGN_OR_RETURN(FileHandle child, HandleOf(fd->get(), "", AT_EMPTY_PATH));
+      more->push_back(std::move(child));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace salius::recovery

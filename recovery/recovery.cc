@@ -1,0 +1,476 @@
+#include "recovery/recovery.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "common/check.h"
+#include "common/file.h"
+#include "common/log.h"
+#include "common/random.h"
+#include "log/stable_log.h"
+#include "log/state_file.h"
+#include "recovery/collect.h"
+#include "recovery/commit.h"
+#include "recovery/coverage.h"
+#include "recovery/fence.h"
+#include "recovery/merge.h"
+#include "recovery/pin.h"
+#include "recovery/replay.h"
+#include "recovery/replay_plan.h"
+#include "recovery/run_file.h"
+
+namespace salius {
+namespace recovery {
+namespace {
+
+// A forced recovery goes above every epoch it hears of; each round can only hear of another replica's.
+constexpr int kFenceRounds = 4;
+constexpr uint64_t kDropTimeoutMs = 2000;
+
+// One run. The methods are the phases, in order.
+class Run {
+ public:
+  Run(VolumeDir& dir, const RecoveryOptions& options, RecoveryReport* report)
+      : dir_(dir), options_(options), report_(*report) {
+    context_.root_fd = dir.root_fd;
+    context_.salius_fd = dir.salius_fd;
+    context_.force = options.force;
+    context_.report = report;
+    context_.step = [this](RecoveryStep step) { return Step(step); };
+    context_.progress = [this](const RecoveryProgress& progress) {
+      if (options_.on_progress) options_.on_progress(progress);
+    };
+  }
+
+  absl::Status Go() {
+    absl::Status status = Phases();
+    if (status.ok()) return status;
+    report_.explanation = std::string(status.message());
+    if (report_.outcome == RecoveryOutcome::kUnknown) {
+      report_.outcome = absl::IsDataLoss(status) ? RecoveryOutcome::kDataLoss
+                                                 : RecoveryOutcome::kFailed;
+    }
+    return status;
+  }
+
+ private:
+  absl::Status Phases() {
+    SALIUS_RETURN_IF_ERROR(OpenState());
+    if (report_.outcome == RecoveryOutcome::kClean) return absl::OkStatus();
+    SALIUS_ASSIGN_OR_RETURN(StableLog stable, OpenStableLog());
+    SALIUS_RETURN_IF_ERROR(Step(RecoveryStep::kLocked));
+    SALIUS_ASSIGN_OR_RETURN(decision_, FindDecision(state().epoch, decisions_));
+    if (decision_.has_value()) {
+      SALIUS_RETURN_IF_ERROR(ResumeDecision());
+    } else {
+      SALIUS_RETURN_IF_ERROR(SameLife());
+      SALIUS_RETURN_IF_ERROR(FenceReplicas());
+      SALIUS_RETURN_IF_ERROR(CollectRecords());
+      SALIUS_RETURN_IF_ERROR(MergeRecords());
+    }
+    SALIUS_ASSIGN_OR_RETURN(const ReplayPlan plan, PlanReplay(decided_));
+    if (options_.dry_run) {
+      report_.plan = DescribePlan(plan);
+      report_.outcome = RecoveryOutcome::kDryRun;
+      return absl::OkStatus();
+    }
+    if (!decision_.has_value()) SALIUS_RETURN_IF_ERROR(PinDecision(stable));
+    SALIUS_RETURN_IF_ERROR(Replay(context_, plan));
+    context_.progress({"sync", 0, 0, ""});
+    SALIUS_RETURN_IF_ERROR(SyncFs(dir_.root_fd));
+    SALIUS_RETURN_IF_ERROR(Step(RecoveryStep::kSynced));
+    return Commit(plan, stable);
+  }
+
+  const VolumeState& state() const { return state_->state(); }
+
+  absl::Status Step(RecoveryStep step) {
+    if (!options_.step_hook) return absl::OkStatus();
+    absl::Status status = options_.step_hook(step);
+    if (!status.ok()) report_.outcome = RecoveryOutcome::kInterrupted;
+    return status;
+  }
+
+  absl::Status OpenState() {
+    SALIUS_CHECK(dir_.lock_fd >= 0, "recovery needs the volume lock");
+    absl::StatusOr<StateFile> opened = StateFile::Open(dir_.salius_fd, kStateFileName);
+    if (absl::IsNotFound(opened.status())) {
+      return absl::DataLossError(absl::StrFormat(
+          "%s/%s/%s is missing; without it nobody can tell what has to be recovered", dir_.path,
+          kSaliusDir, kStateFileName));
+    }
+    SALIUS_RETURN_IF_ERROR(opened.status());
+    state_.emplace(*std::move(opened));
+    if (state().volume != dir_.config.volume) {
+      return absl::DataLossError(absl::StrFormat("the state belongs to volume %s, volume.toml says %s",
+                                                 state().volume.ToString(),
+                                                 dir_.config.volume.ToString()));
+    }
+    report_.volume = state().volume.ToString();
+    report_.mode = std::string(ModeName(state().mode));
+    report_.epoch = state().epoch;
+    report_.next_epoch = state().epoch;
+    report_.checkpoint = report_.decided = report_.highest = state().checkpoint;
+    if (state().open) return absl::OkStatus();
+    // The last run may have been cut off between its commit and its cleaning up.
+    if (!options_.dry_run) CleanUp();
+    report_.outcome = RecoveryOutcome::kClean;
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<StableLog> OpenStableLog() {
+    StableLog::Contents contents;
+    absl::StatusOr<StableLog> stable =
+        StableLog::Open(dir_.salius_fd, kStableLogFileName, state().volume, &contents);
+    if (absl::IsNotFound(stable.status())) {
+      return absl::DataLossError(absl::StrFormat("%s/%s/%s is missing", dir_.path, kSaliusDir,
+                                                 kStableLogFileName));
+    }
+    SALIUS_RETURN_IF_ERROR(stable.status());
+    report_.torn_bytes = contents.torn_bytes;
+    decisions_ = std::move(contents.decisions);
+    for (std::string& record : contents.records) {
+      SALIUS_RETURN_IF_ERROR(stable_records_.Add(std::move(record)));
+    }
+    return stable;
+  }
+
+  absl::Status ResumeDecision() {
+    report_.already_decided = true;
+    if (options_.until.has_value() && *options_.until < decision_->last) {
+      report_.outcome = RecoveryOutcome::kBadRequest;
+      return absl::FailedPreconditionError(absl::StrFormat(
+          "an earlier run has decided for records up to %d; --until %d comes too late",
+          decision_->last, *options_.until));
+    }
+    SALIUS_ASSIGN_OR_RETURN(decided_, RecordsOfDecision(*decision_, stable_records_.views()));
+    report_.checkpoint = decision_->checkpoint;
+    TakeDecided(decision_->last);
+    SALIUS_ASSIGN_OR_RETURN(const std::optional<RunNote> note,
+                            ReadRunNote(dir_.salius_fd, state().volume, state().epoch));
+    report_.next_epoch = note.has_value() ? note->fence_epoch : state().epoch + 1;
+    return absl::OkStatus();
+  }
+
+  absl::Status SameLife() {
+    SALIUS_ASSIGN_OR_RETURN(report_.same_life, IsSameLife(dir_, state()));
+    if (!report_.same_life || options_.dry_run) return absl::OkStatus();
+    SALIUS_RETURN_IF_ERROR(NoteSameLife(context_, &*state_));
+    report_.checkpoint = report_.decided = report_.highest = state().checkpoint;
+    return absl::OkStatus();
+  }
+
+  // Sets the token and fence epoch of this recovery, an earlier run's when it was cut off.
+  absl::Status PrepareRun() {
+    SALIUS_ASSIGN_OR_RETURN(const std::optional<RunNote> earlier,
+                            ReadRunNote(dir_.salius_fd, state().volume, state().epoch));
+    if (earlier.has_value()) {
+      run_note_ = *earlier;
+      return absl::OkStatus();
+    }
+    run_note_ = RunNote{state().volume, state().epoch, state().epoch + 1, 0};
+    while (run_note_.token == 0) run_note_.token = SecureRandom64();
+    return options_.dry_run ? absl::OkStatus() : NoteRun();
+  }
+
+  absl::Status NoteRun() {
+    SALIUS_RETURN_IF_ERROR(
+        WithSpace(context_, [&] { return WriteRunNote(dir_.salius_fd, run_note_); }));
+    return Step(RecoveryStep::kRunNoted);
+  }
+
+  absl::Status FenceReplicas() {
+    SALIUS_RETURN_IF_ERROR(PrepareRun());
+    if (options_.connector == nullptr) connector_ = MakeGrpcConnector();
+    for (int round = 0;; ++round) {
+      peers_ = MakePeers(state(), dir_.config.replicas, connector());
+      AskPeers();
+      absl::Status refusals = options_.dry_run ? absl::OkStatus()
+                                               : CheckRefusals(peers_, run_note_.fence_epoch);
+      if (refusals.ok()) break;
+      if (!options_.force || round >= kFenceRounds) {
+        DescribeReplicas();
+        if (!absl::IsDataLoss(refusals)) report_.outcome = RecoveryOutcome::kFenced;
+        return refusals;
+      }
+      for (const Peer& peer : peers_) {
+        if (!peer.answer.has_value()) continue;
+        const Inventory& inventory = peer.answer->inventory;
+        run_note_.fence_epoch =
+            std::max({run_note_.fence_epoch, inventory.epoch + 1, inventory.promised_epoch + 1});
+      }
+      SALIUS_RETURN_IF_ERROR(NoteRun());
+    }
+    report_.next_epoch = run_note_.fence_epoch;
+    for (const Peer& peer : peers_) {
+      if (peer.answer.has_value()) SALIUS_RETURN_IF_ERROR(Step(RecoveryStep::kFenced));
+    }
+    SALIUS_RETURN_IF_ERROR(CheckQuorum());
+    return CheckInventories();
+  }
+
+  void AskPeers() {
+    FenceRequest request;
+    request.epoch = run_note_.fence_epoch;
+    request.token = run_note_.token;
+    request.ask_only = options_.dry_run;
+    request.rpc_timeout_ms = options_.rpc_timeout_ms;
+    request.total_timeout_ms = options_.fence_timeout_ms;
+    request.grace_ms = options_.fence_grace_ms;
+    if (QuorumNeeded(state()) == 0) {
+      request.rpc_timeout_ms = std::min(request.rpc_timeout_ms, options_.local_fence_timeout_ms);
+      request.total_timeout_ms = options_.local_fence_timeout_ms;
+    }
+    const uint64_t total = peers_.size();
+    FenceAll(state(), request, [&](uint64_t answers) {
+      context_.progress({"fence", answers, total, "replicas"});
+    }, &peers_);
+  }
+
+  // Before anything is fetched; Merge checks again what counts.
+  absl::Status CheckInventories() {
+    if (options_.force) return absl::OkStatus();
+    for (const Peer& peer : peers_) {
+      if (!peer.answer.has_value()) continue;
+      Inventory inventory = peer.answer->inventory;
+      // Our own promise, when an earlier forced run went higher than one above the state.
+      if (inventory.promised_epoch == run_note_.fence_epoch) inventory.promised_epoch = 0;
+      SALIUS_RETURN_IF_ERROR(
+          CheckInventory(state().epoch, Checkpoint(), peer.address, inventory));
+    }
+    return absl::OkStatus();
+  }
+
+  ReplicaConnector& connector() {
+    return options_.connector != nullptr ? *options_.connector : *connector_;
+  }
+  Seq Checkpoint() const { return state_->state().checkpoint; }
+
+  void DescribeReplicas() {
+    report_.replicas.clear();
+    for (size_t i = 0; i < peers_.size(); ++i) {
+      const Peer& peer = peers_[i];
+      RecoveryReplica replica;
+      replica.address = peer.address;
+      for (const Member& member : state().members) {
+        replica.member = replica.member || member.address == peer.address;
+      }
+      replica.answered = peer.answer.has_value();
+      if (i < collected_.size()) replica.fetched = collected_[i].records.views().size();
+      if (!replica.answered) {
+        replica.detail = std::string(peer.error.message());
+      } else if (peer.refused) {
+        replica.detail = "refused the fence";
+      } else {
+        if (peer.answer->inventory.epoch == state().epoch) {
+          replica.records = peer.answer->inventory.records;
+        }
+        const Standing standing = StandingOf(state(), *peer.answer);
+        replica.counted = standing == Standing::kCounts;
+        replica.detail = StandingText(state(), *peer.answer, standing);
+        if (i < collected_.size() && !collected_[i].complete) {
+          replica.counted = false;
+          replica.detail = std::string(collected_[i].status.message());
+        }
+      }
+      report_.replicas.push_back(std::move(replica));
+    }
+  }
+
+  absl::Status CheckQuorum() {
+    std::vector<Answer> answers;
+    Seq seen = Checkpoint();
+    for (size_t i = 0; i < peers_.size(); ++i) {
+      const Peer& peer = peers_[i];
+      if (!peer.answer.has_value() || peer.refused) continue;
+      if (peer.answer->inventory.epoch == state().epoch) {
+        seen = std::max(seen, peer.answer->inventory.contiguous);
+      }
+      if (i < collected_.size() && !collected_[i].complete) continue;
+      answers.push_back(*peer.answer);
+    }
+    const QuorumCount count = CountQuorum(state(), answers);
+    report_.quorum_needed = count.needed;
+    report_.quorum_counted = count.counted;
+    DescribeReplicas();
+    if (count.enough()) return absl::OkStatus();
+    for (const RecordView& record : stable_records_.views()) {
+      if (record.header.epoch == state().epoch) seen = std::max(seen, record.seq());
+    }
+    const std::string what = absl::StrFormat(
+        "%d of %d members must answer, %d did; missing: %s. Records above %d (the checkpoint) that "
+        "only they hold would be lost; what is at hand reaches to about %d",
+        count.needed, state().members.size(), count.counted, MissingText(count.missing), Checkpoint(),
+        seen);
+    if (options_.force) {
+      report_.explanation = "forced: " + what;
+      SLOG_WARN("recovery of {} is forced: {}", report_.volume, what);
+      return absl::OkStatus();
+    }
+    report_.outcome = RecoveryOutcome::kNotEnough;
+    return absl::UnavailableError(what);
+  }
+
+  std::string MissingText(const std::vector<std::string>& missing) const {
+    std::vector<std::string> parts;
+    for (const std::string& address : missing) {
+      std::string part = address;
+      for (const RecoveryReplica& replica : report_.replicas) {
+        if (replica.address == address) absl::StrAppend(&part, " (", replica.detail, ")");
+      }
+      parts.push_back(std::move(part));
+    }
+    return absl::StrJoin(parts, ", ");
+  }
+
+  absl::Status CollectRecords() {
+    for (const RecordView& record : stable_records_.views()) {
+      if (record.header.epoch == state().epoch) in_stable_.Add(record.seq());
+    }
+    // In mode local the stable log is the log, and no replica is needed.
+    if (state().mode == Mode::kLocal) return absl::OkStatus();
+    CollectRequest request;
+    request.volume = state().volume;
+    request.epoch = state().epoch;
+    request.checkpoint = Checkpoint();
+    request.timeout_ms = options_.fetch_timeout_ms;
+    request.attempts = options_.fetch_attempts;
+    Coverage coverage = in_stable_;
+    SALIUS_RETURN_IF_ERROR(CollectAll(
+        request, &peers_,
+        [this](uint64_t done, uint64_t total) {
+          context_.progress({"collect", done, total, "records"});
+        },
+        [this] { return Step(RecoveryStep::kCollected); }, &coverage, &collected_));
+    return CheckQuorum();
+  }
+
+  absl::Status MergeRecords() {
+    if (options_.until.has_value() && *options_.until < Checkpoint()) {
+      report_.outcome = RecoveryOutcome::kBadRequest;
+    }
+    MergeInput input;
+    input.volume = state().volume;
+    input.epoch = state().epoch;
+    input.checkpoint = Checkpoint();
+    input.mode = state().mode;
+    input.stable = stable_records_.views();
+    input.force = options_.force;
+    input.until = options_.until;
+    for (size_t i = 0; i < peers_.size(); ++i) {
+      if (!peers_[i].answer.has_value()) continue;
+      ReplicaEvidence evidence{peers_[i].address, peers_[i].answer->inventory, {}};
+      // The promise that this recovery asked for.
+      if (evidence.inventory.promised_epoch == report_.next_epoch) {
+        evidence.inventory.promised_epoch = 0;
+      }
+      if (i < collected_.size()) evidence.records = collected_[i].records.views();
+      input.replicas.push_back(std::move(evidence));
+    }
+    SALIUS_ASSIGN_OR_RETURN(MergeResult merged, Merge(input));
+    report_.durable_mark = merged.durable_mark;
+    report_.highest = merged.highest;
+    if (options_.force) report_.unaccounted = merged.missing;
+    if (merged.highest_epoch >= report_.next_epoch) {  // forced past it
+      report_.next_epoch = run_note_.fence_epoch = merged.highest_epoch + 1;
+      if (!options_.dry_run) SALIUS_RETURN_IF_ERROR(NoteRun());
+    }
+    decided_ = std::move(merged.records);
+    TakeDecided(merged.last);
+    return Step(RecoveryStep::kMerged);
+  }
+
+  void TakeDecided(Seq last) {
+    report_.decided = last;
+    report_.highest = std::max(report_.highest, last);
+    report_.records = decided_.size();
+    for (const RecordView* record : decided_) report_.record_bytes += record->header.total_bytes();
+  }
+
+  absl::Status PinDecision(StableLog& stable) {
+    PinRequest request;
+    request.epoch = state().epoch;
+    request.checkpoint = Checkpoint();
+    request.last = report_.decided;
+    request.records = decided_;
+    request.in_stable = [this](Seq seq) { return in_stable_.Contains(seq); };
+    SALIUS_RETURN_IF_ERROR(Pin(request, stable, [this](uint64_t done, uint64_t total) {
+      context_.progress({"pin", done, total, "bytes"});
+      return Step(RecoveryStep::kPinAppended);
+    }));
+    return Step(RecoveryStep::kPinned);
+  }
+
+  absl::Status Commit(const ReplayPlan& plan, StableLog& stable) {
+    const Epoch epoch = state().epoch;
+    SALIUS_RETURN_IF_ERROR(state_->Write(CommittedState(state(), report_.next_epoch, report_.decided,
+                                                        plan.max_file_id, plan.last_timestamp_ns)));
+    SALIUS_RETURN_IF_ERROR(Step(RecoveryStep::kCommitted));
+    // From here on nothing can fail the recovery: what is left undone, the next session does.
+    if (const absl::Status cut = stable.Cut(report_.next_epoch, 0); !cut.ok()) {
+      SLOG_WARN("stable log not cut: {}", cut.ToString());
+    }
+    DropAtReplicas(epoch);
+    CleanUp();
+    SALIUS_RETURN_IF_ERROR(Step(RecoveryStep::kDropped));
+    report_.outcome = RecoveryOutcome::kRecovered;
+    return absl::OkStatus();
+  }
+
+  void DropAtReplicas(Epoch epoch) {
+    for (Peer& peer : peers_) {
+      if (!peer.answer.has_value() || peer.refused || !peer.answer->inventory.known) continue;
+      const absl::Status dropped = peer.client->Drop(state().volume, epoch, kDropTimeoutMs);
+      if (!dropped.ok()) {
+        SLOG_INFO("replica {} keeps its log until the next session: {}", peer.address,
+                  dropped.ToString());
+      }
+    }
+  }
+
+  void CleanUp() {
+    if (const absl::Status cleaned = CleanSaliusDir(context_); !cleaned.ok()) {
+      SLOG_WARN("leftovers in {}/{} stay: {}", dir_.path, kSaliusDir, cleaned.ToString());
+    }
+    const absl::Status ballast = RestoreBallast(dir_.salius_fd, dir_.config.ballast_bytes);
+    report_.ballast_restored = ballast.ok();
+    if (!ballast.ok()) {
+      SLOG_WARN("no room for the ballast that a recovery may need: {}", ballast.ToString());
+    }
+  }
+
+  VolumeDir& dir_;
+  const RecoveryOptions& options_;
+  RecoveryReport& report_;
+  ReplayContext context_;
+  std::optional<StateFile> state_;
+  RecordSet stable_records_;
+  std::vector<Decision> decisions_;
+  std::optional<Decision> decision_;
+  RunNote run_note_;
+  std::unique_ptr<ReplicaConnector> connector_;
+  std::vector<Peer> peers_;
+  std::vector<Collected> collected_;
+  Coverage in_stable_;
+  std::vector<const RecordView*> decided_;
+};
+
+}  // namespace
+}  // namespace recovery
+
+absl::StatusOr<RecoveryReport> Recover(VolumeDir& dir, const RecoveryOptions& options) {
+  const absl::Time start = absl::Now();
+  RecoveryReport report;
+  const absl::Status status = recovery::Run(dir, options, &report).Go();
+  report.elapsed_ms = static_cast<uint64_t>(absl::ToInt64Milliseconds(absl::Now() - start));
+  if (options.partial_report != nullptr) *options.partial_report = report;
+  if (!status.ok()) return status;
+  return report;
+}
+
+}  // namespace salius

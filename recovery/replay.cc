@@ -1,0 +1,91 @@
+#include "recovery/replay.h"
+
+#include <fcntl.h>
+
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_format.h"
+#include "common/check.h"
+#include "log/fs_calls.h"
+#include "log/volume_config.h"
+#include "recovery/name_calls.h"
+#include "recovery/replay_data.h"
+#include "recovery/replay_names.h"
+
+namespace salius::recovery {
+namespace {
+
+// Gives the ballast's blocks back. The sync makes them usable at once: a journaling file system frees
+// blocks with the commit of the transaction.
+absl::Status FreeBallast(int salius_fd) {
+  SALIUS_ASSIGN_OR_RETURN(const UniqueFd fd, OpenAt(salius_fd, kBallastFileName, O_RDWR));
+  SALIUS_RETURN_IF_ERROR(fs::Truncate(fd.get(), 0));
+  return FsyncFd(fd.get());
+}
+
+}  // namespace
+
+absl::Status WithSpace(const ReplayContext& context, const std::function<absl::Status()>& work) {
+  absl::Status status = work();
+  if (!absl::IsResourceExhausted(status) || context.report->ballast_used) return status;
+  const absl::Status freed = FreeBallast(context.salius_fd);
+  if (absl::IsNotFound(freed)) return status;
+  SALIUS_RETURN_IF_ERROR(freed);
+  context.report->ballast_used = true;
+  return work();
+}
+
+absl::StatusOr<UniqueFd> OpenSaliusDir(int salius_fd, const std::string& name) {
+  const absl::Status made = MkdirAt(salius_fd, name, 0700);
+  if (!made.ok() && !absl::IsAlreadyExists(made)) return made;
+  return OpenAt(salius_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW);
+}
+
+absl::Status MoveToLost(const ReplayContext& context, int dirfd, const std::string& name,
+                        const std::string& label) {
+  SALIUS_ASSIGN_OR_RETURN(const UniqueFd lost, OpenSaliusDir(context.salius_fd, kLostDirName));
+  // Room for the number within NAME_MAX.
+  const std::string stem = label.substr(0, 240);
+  for (int number = 0; number < 1'000'000; ++number) {
+    const std::string free_name = number == 0 ? stem : absl::StrFormat("%s.%d", stem, number);
+    const absl::Status moved = RenameNoReplace(dirfd, name, lost.get(), free_name);
+    if (absl::IsAlreadyExists(moved)) continue;
+    SALIUS_RETURN_IF_ERROR(moved);
+    context.report->lost_and_found.push_back(free_name);
+    return absl::OkStatus();
+  }
+  return absl::ResourceExhaustedError("no free name in .salius/lost for " + label);
+}
+
+absl::Status CleanSaliusDir(const ReplayContext& context) {
+  for (const char* place : {kTmpDirName, kOpenDirName}) {
+    SALIUS_ASSIGN_OR_RETURN(const UniqueFd dir, OpenSaliusDir(context.salius_fd, place));
+    SALIUS_ASSIGN_OR_RETURN(const std::vector<std::string> names, fs::ListDir(dir.get()));
+    for (const std::string& name : names) {
+      SALIUS_ASSIGN_OR_RETURN(const Occupant there, OccupantAt(dir.get(), name));
+      absl::Status removed = fs::Unlink(dir.get(), name, there.directory ? AT_REMOVEDIR : 0);
+      if (there.directory && IsNotEmpty(removed)) {
+        removed = MoveToLost(context, dir.get(), name, absl::StrFormat("%s-%s", place, name));
+      }
+      SALIUS_RETURN_IF_ERROR(removed);
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Replay(const ReplayContext& context, const ReplayPlan& plan) {
+  Objects objects(context.root_fd, context.salius_fd);
+  context.progress({"locate", 0, 0, "objects"});
+  SALIUS_RETURN_IF_ERROR(WithSpace(context, [&] {
+    return objects.Locate(plan, [&](uint64_t seen) {
+      context.progress({"locate", seen, 0, "objects"});
+    });
+  }));
+  context.report->tree_scanned = objects.scanned();
+  SALIUS_RETURN_IF_ERROR(RebuildMissing(context, plan, &objects));
+  SALIUS_RETURN_IF_ERROR(ReplayData(context, plan, objects));
+  return ReplayNames(context, plan, objects);
+}
+
+}  // namespace salius::recovery

@@ -1,0 +1,210 @@
+#include "recovery/replay_data.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "common/bytes.h"
+#include "common/check.h"
+#include "common/file.h"
+#include "log/apply.h"
+#include "log/fs_calls.h"
+#include "log/volume_config.h"
+
+namespace salius::recovery {
+namespace {
+
+// One pwritev: below IOV_MAX (1024), and small enough that a full disk is noticed early.
+constexpr size_t kRunParts = 512;
+constexpr size_t kRunBytes = size_t{8} << 20;
+
+std::string Describe(const ObjectPlan& object) {
+  std::string text = absl::StrFormat("%s %d", object.directory ? "directory" : "file", object.id);
+  if (!object.names.empty()) {
+    absl::StrAppend(&text, " (\"", object.names[0].name, "\" in directory ", object.names[0].dir, ")");
+  } else if (!object.adopts.empty()) {
+    absl::StrAppend(&text, " (once \"", object.adopts[0].path, "\")");
+  }
+  return text;
+}
+
+// A write to a run of bytes, gathered from records that follow each other in seq and offset.
+class WriteRun {
+ public:
+  WriteRun(const ReplayContext& context, int fd) : context_(context), fd_(fd) {}
+
+  absl::Status Add(const RecordView& record) {
+    const std::string_view body = record.body();
+    const uint64_t offset = record.header.arg0;
+    if (offset > static_cast<uint64_t>(INT64_MAX) - body.size()) {
+      return absl::DataLossError(absl::StrFormat("record %d writes at %d", record.seq(), offset));
+    }
+    if (parts_.size() >= kRunParts || bytes_ >= kRunBytes ||
+        (!parts_.empty() && offset != start_ + bytes_)) {
+      SALIUS_RETURN_IF_ERROR(Flush());
+    }
+    if (parts_.empty()) start_ = offset;
+    if (body.empty()) return absl::OkStatus();
+    parts_.push_back({const_cast<char*>(body.data()), body.size()});
+    bytes_ += body.size();
+    return absl::OkStatus();
+  }
+
+  absl::Status Flush() {
+    if (parts_.empty()) return absl::OkStatus();
+    SALIUS_RETURN_IF_ERROR(WithSpace(context_, [this] {
+      return PwritevFull(fd_, parts_, static_cast<int64_t>(start_));
+    }));
+    context_.report->bytes_written += bytes_;
+    parts_.clear();
+    bytes_ = 0;
+    return absl::OkStatus();
+  }
+
+ private:
+  const ReplayContext& context_;
+  const int fd_;
+  std::vector<iovec> parts_;
+  uint64_t start_ = 0;
+  uint64_t bytes_ = 0;
+};
+
+// Owner, xattrs and mode of a created object. Its name may have reached the disk without them.
+absl::Status ApplyCreated(int fd, const CreateBody& create) {
+  SALIUS_RETURN_IF_ERROR(fs::Chown(fd, create.uid, create.gid));
+  for (const auto& [name, value] : create.xattrs) {
+    if (name == kFileIdXattr) continue;
+    SALIUS_RETURN_IF_ERROR(fs::SetXattr(fd, name, value));
+  }
+  return S_ISLNK(create.mode) ? absl::OkStatus() : fs::Chmod(fd, create.mode & 07777);
+}
+
+absl::Status SetMtime(int fd, uint64_t timestamp_ns) {
+  constexpr uint64_t kSecond = 1'000'000'000;
+  timespec times[2];
+  times[0].tv_sec = 0;
+  times[0].tv_nsec = UTIME_OMIT;
+  times[1].tv_sec = static_cast<time_t>(timestamp_ns / kSecond);
+  times[1].tv_nsec = static_cast<long>(timestamp_ns % kSecond);
+  return fs::SetTimes(fd, times);
+}
+
+absl::Status RunOps(const ReplayContext& context, const ObjectPlan& object, int fd) {
+  WriteRun run(context, fd);
+  for (const RecordView* record : object.ops) {
+    if (record->header.op == Op::kWrite) {
+      SALIUS_RETURN_IF_ERROR(run.Add(*record));
+      continue;
+    }
+    SALIUS_RETURN_IF_ERROR(run.Flush());
+    const bool data = IsDataOp(record->header.op);
+    const absl::Status applied = WithSpace(context, [&] {
+      return data ? ApplyData(fd, record->header, record->body())
+                  : ApplyAttr(fd, record->header, record->body());
+    });
+    // What the file system refuses (an immutable file, an unsupported attribute) it refused the session
+    // too, which died before it had cancelled the record: nobody was told that it succeeded.
+    if (!data && (absl::IsPermissionDenied(applied) || absl::IsUnimplemented(applied))) {
+      ++context.report->records_refused;
+      continue;
+    }
+    SALIUS_RETURN_IF_ERROR(applied);
+  }
+  return run.Flush();
+}
+
+absl::Status ReplayObject(const ReplayContext& context, const ObjectPlan& object,
+                          const Objects& objects) {
+  bool has_data = false;
+  for (const RecordView* record : object.ops) {
+    has_data = has_data || IsDataOp(record->header.op);
+  }
+  if (has_data && objects.TypeOf(object.id) != S_IFREG) {
+    return absl::DataLossError(
+        absl::StrFormat("%s has data records but is not a regular file", Describe(object)));
+  }
+  SALIUS_ASSIGN_OR_RETURN(const UniqueFd fd,
+                          objects.Open(object.id, has_data ? O_RDWR | O_NONBLOCK : O_PATH));
+  if (object.create.has_value()) {
+    SALIUS_RETURN_IF_ERROR(
+        WithSpace(context, [&] { return ApplyCreated(fd.get(), *object.create); }));
+  }
+  SALIUS_RETURN_IF_ERROR(RunOps(context, object, fd.get()));
+  if (object.mtime_ns != 0) SALIUS_RETURN_IF_ERROR(SetMtime(fd.get(), object.mtime_ns));
+  if (!object.ops.empty()) ++context.report->files_changed;
+  return context.step(RecoveryStep::kReplayData);
+}
+
+// What to say when `object` is needed and not there; empty when it can be rebuilt or may be gone.
+std::string WhyLost(const ObjectPlan& object) {
+  if (object.fate == Fate::kMaybeUnbound) return "";
+  if (!object.create.has_value()) return Describe(object) + " is not on the disk";
+  if (object.on_disk) {
+    return Describe(object) + " is not on the disk, and part of its data never was in the log";
+  }
+  return "";
+}
+
+}  // namespace
+
+absl::Status RebuildMissing(const ReplayContext& context, const ReplayPlan& plan,
+                            Objects* objects) {
+  std::vector<const ObjectPlan*> rebuild;
+  std::vector<std::string> lost;
+  for (const auto& [id, object] : plan.objects) {
+    if (!object.needed || objects->Has(id)) continue;
+    const std::string why = WhyLost(object);
+    if (!why.empty()) {
+      lost.push_back(why);
+    } else if (object.create.has_value()) {
+      rebuild.push_back(&object);
+    }
+  }
+  if (!lost.empty() && !context.force) {
+    constexpr size_t kShown = 10;
+    const size_t count = lost.size();
+    if (count > kShown) lost.resize(kShown);
+    return absl::DataLossError(absl::StrFormat("%d objects cannot be recovered: %s%s", count,
+                                               absl::StrJoin(lost, "; "),
+                                               count > kShown ? "; ..." : ""));
+  }
+  for (std::string& why : lost) context.report->missing.push_back(std::move(why));
+  if (rebuild.empty()) return absl::OkStatus();
+  SALIUS_ASSIGN_OR_RETURN(const UniqueFd tmp, OpenSaliusDir(context.salius_fd, kTmpDirName));
+  for (const ObjectPlan* object : rebuild) {
+    SALIUS_RETURN_IF_ERROR(WithSpace(context, [&]() -> absl::Status {
+      SALIUS_ASSIGN_OR_RETURN(const UniqueFd fd, MakeObject(tmp.get(), IdName(object->id),
+                                                            object->id, *object->create));
+      return objects->Put(object->id, fd.get());
+    }));
+    ++context.report->objects_rebuilt;
+    SALIUS_RETURN_IF_ERROR(context.step(RecoveryStep::kReplayRebuilt));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReplayData(const ReplayContext& context, const ReplayPlan& plan,
+                        const Objects& objects) {
+  uint64_t told = 0;
+  for (const auto& [id, object] : plan.objects) {
+    context.report->records_skipped += object.skipped;
+    if (!object.needed || !objects.Has(id)) {
+      context.report->records_skipped += object.ops.size();
+      continue;
+    }
+    if (object.ops.empty() && !object.create.has_value()) continue;
+    absl::Status status = ReplayObject(context, object, objects);
+    if (!status.ok()) return status;
+    if (context.report->bytes_written - told >= (uint64_t{16} << 20)) {
+      told = context.report->bytes_written;
+      context.progress({"replay", told, plan.data_bytes, "bytes"});
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace salius::recovery

@@ -1,0 +1,23 @@
+// The data half of replay: rebuilds lost objects and runs every file's records in order. Adjacent writes
+// go down as one pwritev; one file is open at a time.
+//
+// Threads: not thread safe.
+#pragma once
+
+#include "absl/status/status.h"
+#include "recovery/objects.h"
+#include "recovery/replay.h"
+#include "recovery/replay_plan.h"
+
+namespace salius::recovery {
+
+// Makes in .salius/tmp every needed object of `plan` that `objects` lacks and whose create record is in
+// the log, and puts it into `objects`. DATA_LOSS, before anything is made, when another needed object is
+// missing (skipped and reported with force).
+absl::Status RebuildMissing(const ReplayContext& context, const ReplayPlan& plan, Objects* objects);
+
+// Runs the records of every needed object that `objects` has.
+absl::Status ReplayData(const ReplayContext& context, const ReplayPlan& plan,
+                        const Objects& objects);
+
+}  // namespace salius::recovery

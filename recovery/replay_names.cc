@@ -1,0 +1,265 @@
+#include "recovery/replay_names.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include <deque>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_set.h"
+#include "absl/strings/str_format.h"
+#include "common/check.h"
+#include "common/file.h"
+#include "log/apply.h"
+#include "log/fs_calls.h"
+#include "log/volume_config.h"
+#include "recovery/name_calls.h"
+
+namespace salius::recovery {
+namespace {
+
+class NameReplay {
+ public:
+  NameReplay(const ReplayContext& context, const ReplayPlan& plan, const Objects& objects,
+             UniqueFd tmp)
+      : context_(context), plan_(plan), objects_(objects), tmp_(std::move(tmp)) {}
+
+  absl::Status Run() {
+    SALIUS_RETURN_IF_ERROR(ForEachName([this](int dirfd, const Entry& entry) {
+      return Displace(dirfd, entry);
+    }));
+    SALIUS_RETURN_IF_ERROR(ForEachName([this](int dirfd, const Entry& entry) {
+      return Hide(dirfd, entry);
+    }));
+    SALIUS_RETURN_IF_ERROR(AttachAll());
+    SALIUS_RETURN_IF_ERROR(ForEachName([this](int dirfd, const Entry& entry) {
+      return Remove(dirfd, entry);
+    }));
+    SALIUS_RETURN_IF_ERROR(RemoveDeadDirectories());
+    return ForEachName([this](int dirfd, const Entry& entry) { return Verify(dirfd, entry); });
+  }
+
+ private:
+  using Entry = std::pair<const DirName, Binding>;
+
+  // Calls `work` for every touched name whose directory is there, with the directory open.
+  template <typename Work>
+  absl::Status ForEachName(const Work& work) {
+    auto at = plan_.bindings.begin();
+    while (at != plan_.bindings.end()) {
+      const FileId dir = at->first.dir;
+      absl::StatusOr<UniqueFd> fd = OpenDirectory(dir);
+      if (!fd.ok() && !absl::IsNotFound(fd.status())) return fd.status();
+      for (; at != plan_.bindings.end() && at->first.dir == dir; ++at) {
+        if (fd.ok()) SALIUS_RETURN_IF_ERROR(work(fd->get(), *at));
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<UniqueFd> OpenDirectory(FileId dir) const {
+    return objects_.Open(dir, O_RDONLY | O_DIRECTORY);
+  }
+
+  // A target that is not there (forced past) leaves its name as it is.
+  bool Enforceable(const Binding& binding) const {
+    return binding.target == kNoFileId || objects_.Has(binding.target);
+  }
+  bool IsDirectory(FileId id) const { return objects_.TypeOf(id) == S_IFDIR; }
+
+  static std::string Label(const DirName& name) {
+    return absl::StrFormat("%s-%s", IdName(name.dir), name.name);
+  }
+
+  absl::Status Displace(int dirfd, const Entry& entry) {
+    const auto& [name, binding] = entry;
+    if (!Enforceable(binding)) return absl::OkStatus();
+    SALIUS_ASSIGN_OR_RETURN(const Occupant there, OccupantAt(dirfd, name.name));
+    if (!there.exists || (there.id != kNoFileId && there.id == binding.target)) {
+      return absl::OkStatus();
+    }
+    const bool known = there.id != kNoFileId && objects_.Has(there.id);
+    if (known && !there.directory) return absl::OkStatus();  // a link: replaced or removed later
+    if (known) {
+      SALIUS_RETURN_IF_ERROR(WithSpace(context_, [&] {
+        return Rename(dirfd, name.name, tmp_.get(), IdName(there.id));
+      }));
+      return context_.step(RecoveryStep::kReplayDisplaced);
+    }
+    if (binding.remove_unknown) {
+      const absl::Status removed =
+          fs::Unlink(dirfd, name.name, there.directory ? AT_REMOVEDIR : 0);
+      if (removed.ok() || !IsNotEmpty(removed)) return removed;
+    }
+    SALIUS_RETURN_IF_ERROR(MoveToLost(context_, dirfd, name.name, Label(name)));
+    return context_.step(RecoveryStep::kReplayDisplaced);
+  }
+
+  // Makes .salius/tmp/<id> a link of the file.
+  absl::Status MakeHiddenLink(FileId id) {
+    SALIUS_ASSIGN_OR_RETURN(const UniqueFd fd, objects_.Open(id, O_PATH));
+    SALIUS_ASSIGN_OR_RETURN(const struct stat self, fs::StatAt(fd.get(), ""));
+    const absl::StatusOr<struct stat> there = fs::StatAt(tmp_.get(), IdName(id));
+    if (there.ok()) {
+      if (there->st_ino == self.st_ino) return absl::OkStatus();
+      SALIUS_RETURN_IF_ERROR(
+          fs::Unlink(tmp_.get(), IdName(id), S_ISDIR(there->st_mode) ? AT_REMOVEDIR : 0));
+    } else if (!absl::IsNotFound(there.status())) {
+      return there.status();
+    }
+    return WithSpace(context_, [&] { return LinkFd(fd.get(), tmp_.get(), IdName(id)); });
+  }
+
+  absl::Status Hide(int dirfd, const Entry& entry) {
+    const auto& [name, binding] = entry;
+    if (binding.target == kNoFileId || !Enforceable(binding) || IsDirectory(binding.target)) {
+      return absl::OkStatus();
+    }
+    SALIUS_ASSIGN_OR_RETURN(const Occupant there, OccupantAt(dirfd, name.name));
+    if (there.exists && there.id == binding.target) return absl::OkStatus();
+    if (!hidden_.insert(binding.target).second) return absl::OkStatus();
+    SALIUS_RETURN_IF_ERROR(MakeHiddenLink(binding.target));
+    return context_.step(RecoveryStep::kReplayHiddenLink);
+  }
+
+  // Directories in an order in which each comes after the one that T has it in.
+  absl::Status AttachAll() {
+    absl::flat_hash_set<FileId> attached;  // by a touched name
+    for (const auto& [name, binding] : plan_.bindings) {
+      if (objects_.Has(name.dir) && Enforceable(binding) && binding.target != kNoFileId &&
+          IsDirectory(binding.target)) {
+        attached.insert(binding.target);
+      }
+    }
+    std::deque<FileId> ready;
+    size_t waiting = 0;
+    for (auto at = plan_.bindings.begin(); at != plan_.bindings.end();
+         at = plan_.bindings.upper_bound({at->first.dir, std::string(256, '\xff')})) {
+      if (!objects_.Has(at->first.dir)) continue;
+      if (attached.contains(at->first.dir)) {
+        ++waiting;
+      } else {
+        ready.push_back(at->first.dir);
+      }
+    }
+    while (!ready.empty()) {
+      const FileId dir = ready.front();
+      ready.pop_front();
+      if (attached.contains(dir)) --waiting;
+      SALIUS_RETURN_IF_ERROR(AttachIn(dir, &ready));
+    }
+    if (waiting != 0) {
+      return absl::InternalError("replay: directories that are inside each other");
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status AttachIn(FileId dir, std::deque<FileId>* ready) {
+    SALIUS_ASSIGN_OR_RETURN(const UniqueFd dirfd, OpenDirectory(dir));
+    for (auto at = plan_.bindings.lower_bound({dir, ""});
+         at != plan_.bindings.end() && at->first.dir == dir; ++at) {
+      const FileId target = at->second.target;
+      if (target == kNoFileId || !Enforceable(at->second)) continue;
+      SALIUS_RETURN_IF_ERROR(Attach(dirfd.get(), at->first.name, target));
+      if (!IsDirectory(target)) continue;
+      const auto names = plan_.bindings.lower_bound({target, ""});
+      if (names != plan_.bindings.end() && names->first.dir == target) ready->push_back(target);
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Attach(int dirfd, const std::string& name, FileId target) {
+    SALIUS_ASSIGN_OR_RETURN(const Occupant there, OccupantAt(dirfd, name));
+    if (there.exists && there.id == target) return absl::OkStatus();
+    if (IsDirectory(target)) {
+      if (there.exists) SALIUS_RETURN_IF_ERROR(fs::Unlink(dirfd, name, 0));
+      SALIUS_RETURN_IF_ERROR(AttachDirectory(dirfd, name, target));
+    } else {
+      SALIUS_RETURN_IF_ERROR(MakeHiddenLink(target));
+      SALIUS_RETURN_IF_ERROR(WithSpace(
+          context_, [&] { return Rename(tmp_.get(), IdName(target), dirfd, name); }));
+    }
+    ++context_.report->names_bound;
+    return context_.step(RecoveryStep::kReplayAttached);
+  }
+
+  absl::Status AttachDirectory(int dirfd, const std::string& name, FileId target) {
+    SALIUS_ASSIGN_OR_RETURN(const Occupant in_tmp, OccupantAt(tmp_.get(), IdName(target)));
+    if (in_tmp.exists && in_tmp.id == target) {
+      return WithSpace(context_, [&] { return Rename(tmp_.get(), IdName(target), dirfd, name); });
+    }
+    // Under a name that no record touched: someone moved it by hand, or T was forced back.
+    SALIUS_ASSIGN_OR_RETURN(const UniqueFd self, OpenDirectory(target));
+    SALIUS_ASSIGN_OR_RETURN(const struct stat self_stat, fs::StatAt(self.get(), ""));
+    SALIUS_ASSIGN_OR_RETURN(const UniqueFd parent,
+                            OpenAt(self.get(), "..", O_RDONLY | O_DIRECTORY));
+    SALIUS_ASSIGN_OR_RETURN(const std::vector<std::string> names, fs::ListDir(parent.get()));
+    for (const std::string& candidate : names) {
+      SALIUS_ASSIGN_OR_RETURN(const struct stat st, fs::StatAt(parent.get(), candidate));
+      if (st.st_ino != self_stat.st_ino || st.st_dev != self_stat.st_dev) continue;
+      return WithSpace(context_, [&] { return Rename(parent.get(), candidate, dirfd, name); });
+    }
+    return absl::InternalError(absl::StrFormat("replay: directory %d has no name", target));
+  }
+
+  absl::Status Remove(int dirfd, const Entry& entry) {
+    const auto& [name, binding] = entry;
+    if (binding.target != kNoFileId) return absl::OkStatus();
+    SALIUS_ASSIGN_OR_RETURN(const Occupant there, OccupantAt(dirfd, name.name));
+    if (!there.exists) return absl::OkStatus();
+    SALIUS_RETURN_IF_ERROR(fs::Unlink(dirfd, name.name, there.directory ? AT_REMOVEDIR : 0));
+    ++context_.report->names_removed;
+    return context_.step(RecoveryStep::kReplayRemoved);
+  }
+
+  // Those that T removed stand in .salius/tmp now, without any of their touched names.
+  absl::Status RemoveDeadDirectories() {
+    for (const auto& [id, object] : plan_.objects) {
+      if (object.fate != Fate::kUnbound || !objects_.Has(id) || !IsDirectory(id)) continue;
+      SALIUS_ASSIGN_OR_RETURN(const Occupant there, OccupantAt(tmp_.get(), IdName(id)));
+      if (!there.exists || there.id != id) continue;
+      SALIUS_ASSIGN_OR_RETURN(const UniqueFd dir, OpenDirectory(id));
+      SALIUS_ASSIGN_OR_RETURN(const std::vector<std::string> names, fs::ListDir(dir.get()));
+      for (const std::string& name : names) {
+        SALIUS_RETURN_IF_ERROR(MoveToLost(context_, dir.get(), name, Label({id, name})));
+      }
+      SALIUS_RETURN_IF_ERROR(fs::Unlink(tmp_.get(), IdName(id), AT_REMOVEDIR));
+      ++context_.report->names_removed;
+      SALIUS_RETURN_IF_ERROR(context_.step(RecoveryStep::kReplayRemoved));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Verify(int dirfd, const Entry& entry) {
+    const auto& [name, binding] = entry;
+    if (!Enforceable(binding)) return absl::OkStatus();
+    // A directory that T removed is itself removed by now; its descriptor still lists nothing.
+    SALIUS_ASSIGN_OR_RETURN(const Occupant there, OccupantAt(dirfd, name.name));
+    const bool right = binding.target == kNoFileId
+                           ? !there.exists
+                           : there.exists && there.id == binding.target;
+    if (right) return absl::OkStatus();
+    return absl::InternalError(
+        absl::StrFormat("replay: name \"%s\" in directory %d should be file %d and is %d",
+                        name.name, name.dir, binding.target, there.id));
+  }
+
+  const ReplayContext& context_;
+  const ReplayPlan& plan_;
+  const Objects& objects_;
+  const UniqueFd tmp_;
+  absl::flat_hash_set<FileId> hidden_;
+};
+
+}  // namespace
+
+absl::Status ReplayNames(const ReplayContext& context, const ReplayPlan& plan,
+                         const Objects& objects) {
+  if (plan.bindings.empty()) return absl::OkStatus();
+  SALIUS_ASSIGN_OR_RETURN(UniqueFd tmp, OpenSaliusDir(context.salius_fd, kTmpDirName));
+  return NameReplay(context, plan, objects, std::move(tmp)).Run();
+}
+
+}  // namespace salius::recovery

@@ -1,0 +1,288 @@
+#include "recovery/replay_plan.h"
+
+#include <fcntl.h>
+#include <linux/fs.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <set>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "absl/strings/str_format.h"
+#include "common/check.h"
+#include "log/apply.h"
+
+namespace salius::recovery {
+namespace {
+
+// Walks the records once; see PlanReplay.
+class Planner {
+ public:
+  explicit Planner(absl::Span<const RecordView* const> records) : records_(records) {}
+
+  absl::StatusOr<ReplayPlan> Run() {
+    SALIUS_RETURN_IF_ERROR(FindMarks());
+    for (const RecordView* record : records_) {
+      if (cancelled_.contains(record->seq())) continue;
+      absl::Status status = Take(*record);
+      if (!status.ok()) {
+        return absl::DataLossError(absl::StrFormat(
+            "record %d (%s): %s", record->seq(), OpName(record->header.op), status.message()));
+      }
+    }
+    Finish();
+    return std::move(plan_);
+  }
+
+ private:
+  // Cancels and "on disk" marks act on records before them, so they are gathered first.
+  absl::Status FindMarks() {
+    for (const RecordView* record : records_) {
+      const RecordHeader& header = record->header;
+      plan_.max_file_id = std::max(plan_.max_file_id, header.file_id);
+      plan_.last_timestamp_ns = std::max(plan_.last_timestamp_ns, header.timestamp_ns);
+      if (header.op == Op::kCancel) {
+        if (header.arg0 >= header.seq) {
+          return absl::DataLossError(absl::StrFormat("record %d cancels seq %d, which is not before it",
+                                                     header.seq, header.arg0));
+        }
+        if (cancelled_.insert(header.arg0).second) ++plan_.cancelled;
+      } else if (header.op == Op::kOnDisk) {
+        Seq& mark = on_disk_[header.file_id];
+        mark = std::max(mark, header.arg0);
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  ObjectPlan& Object(FileId id) {
+    ObjectPlan& object = plan_.objects[id];
+    object.id = id;
+    return object;
+  }
+
+  absl::Status Take(const RecordView& record) {
+    const RecordHeader& header = record.header;
+    switch (header.op) {
+      case Op::kWrite:
+      case Op::kTruncate:
+      case Op::kFallocate:
+        return TakeData(record);
+      case Op::kSetAttr:
+      case Op::kSetXattr:
+      case Op::kRemoveXattr:
+        return TakeAttr(record);
+      case Op::kCreate:
+        return TakeCreate(record);
+      case Op::kLink:
+        return TakeLink(record);
+      case Op::kUnlink:
+        return TakeUnlink(record);
+      case Op::kRename:
+        return TakeRename(record);
+      case Op::kOnDisk:
+        Object(header.file_id).on_disk = true;
+        return absl::OkStatus();
+      case Op::kAdopt: {
+        SALIUS_ASSIGN_OR_RETURN(AdoptBody body, AdoptBody::Decode(record.body()));
+        Object(header.file_id).adopts.insert(Object(header.file_id).adopts.begin(), std::move(body));
+        return absl::OkStatus();
+      }
+      case Op::kCancel:
+        return absl::OkStatus();
+    }
+    return absl::InvalidArgumentError("unknown operation");
+  }
+
+  absl::Status TakeData(const RecordView& record) {
+    if (record.header.file_id == kNoFileId) return absl::InvalidArgumentError("no file id");
+    ObjectPlan& object = Object(record.header.file_id);
+    const auto mark = on_disk_.find(object.id);
+    if (mark != on_disk_.end() && record.seq() <= mark->second) {
+      ++object.skipped;
+      return absl::OkStatus();
+    }
+    object.ops.push_back(&record);
+    if (record.header.op == Op::kWrite) object.data_bytes += record.header.body_bytes;
+    object.mtime_ns = record.header.timestamp_ns;
+    return absl::OkStatus();
+  }
+
+  absl::Status TakeAttr(const RecordView& record) {
+    if (record.header.file_id == kNoFileId) return absl::InvalidArgumentError("no file id");
+    ObjectPlan& object = Object(record.header.file_id);
+    if (record.header.op == Op::kSetAttr) {
+      SALIUS_ASSIGN_OR_RETURN(const AttrBody body, AttrBody::Decode(record.body()));
+      if ((body.mask & kAttrMtime) != 0) object.mtime_ns = 0;
+    } else {
+      SALIUS_RETURN_IF_ERROR(XattrBody::Decode(record.body()).status());
+    }
+    object.ops.push_back(&record);
+    return absl::OkStatus();
+  }
+
+  absl::Status TakeCreate(const RecordView& record) {
+    if (record.header.file_id == kNoFileId) return absl::InvalidArgumentError("no file id");
+    SALIUS_ASSIGN_OR_RETURN(CreateBody body, CreateBody::Decode(record.body()));
+    ObjectPlan& object = Object(record.header.file_id);
+    object.directory = S_ISDIR(body.mode);
+    if (body.dir != kNoFileId) Bind({body.dir, body.name}, object.id);
+    object.create = std::move(body);
+    return absl::OkStatus();
+  }
+
+  absl::Status TakeLink(const RecordView& record) {
+    if (record.header.file_id == kNoFileId) return absl::InvalidArgumentError("no file id");
+    SALIUS_ASSIGN_OR_RETURN(NameBody body, NameBody::Decode(record.body()));
+    Bind({body.dir, std::move(body.name)}, record.header.file_id);
+    return absl::OkStatus();
+  }
+
+  absl::Status TakeUnlink(const RecordView& record) {
+    SALIUS_ASSIGN_OR_RETURN(NameBody body, NameBody::Decode(record.body()));
+    if (record.header.file_id != kNoFileId) {
+      ObjectPlan& object = Object(record.header.file_id);
+      object.directory = object.directory || record.header.arg0 == 1;
+      NoteName(object.id, {body.dir, body.name});
+    }
+    Unbind({body.dir, std::move(body.name)}, record.header.file_id);
+    return absl::OkStatus();
+  }
+
+  absl::Status TakeRename(const RecordView& record) {
+    const FileId id = record.header.file_id;
+    if (id == kNoFileId) return absl::InvalidArgumentError("no file id");
+    SALIUS_ASSIGN_OR_RETURN(RenameBody body, RenameBody::Decode(record.body()));
+    DirName from{body.from_dir, std::move(body.from_name)};
+    DirName to{body.to_dir, std::move(body.to_name)};
+    NoteName(id, from);
+    if (body.other != kNoFileId) NoteName(body.other, to);
+    if ((body.flags & RENAME_EXCHANGE) != 0) {
+      if (body.other == kNoFileId) return absl::InvalidArgumentError("exchange with nothing");
+      Bind(to, id);
+      Bind(from, body.other);
+      return absl::OkStatus();
+    }
+    // rename(2) between two names of one file does nothing.
+    if (body.other == id) {
+      Bind(from, id);
+      Bind(to, id);
+      return absl::OkStatus();
+    }
+    if (from == to) {
+      Bind(to, id);
+      return absl::OkStatus();
+    }
+    if (body.other != kNoFileId) removed_.insert(body.other);
+    // The file keeps a name, so losing `from` does not count as a removal.
+    plan_.bindings[from].target = kNoFileId;
+    Touch(from.dir);
+    Bind(to, id);
+    return absl::OkStatus();
+  }
+
+  void Touch(FileId dir) {
+    if (dir != kRootFileId) Object(dir).directory = true;
+    plan_.max_file_id = std::max(plan_.max_file_id, dir);
+  }
+
+  void NoteName(FileId id, DirName name) {
+    plan_.max_file_id = std::max(plan_.max_file_id, id);
+    Object(id).names.push_back(std::move(name));  // turned round by Finish()
+  }
+
+  void Bind(DirName name, FileId id) {
+    Touch(name.dir);
+    NoteName(id, name);
+    Binding& binding = plan_.bindings[std::move(name)];
+    if (binding.target != kNoFileId && binding.target != id) removed_.insert(binding.target);
+    binding.target = id;
+  }
+
+  void Unbind(DirName name, FileId id) {
+    Touch(name.dir);
+    Binding& binding = plan_.bindings[std::move(name)];
+    const FileId before = id != kNoFileId ? id : binding.target;
+    if (before != kNoFileId) removed_.insert(before);
+    binding.target = kNoFileId;
+    binding.remove_unknown = binding.remove_unknown || before == kNoFileId;
+  }
+
+  void Finish() {
+    absl::flat_hash_set<FileId> bound;
+    for (const auto& [name, binding] : plan_.bindings) {
+      if (binding.target != kNoFileId) bound.insert(binding.target);
+    }
+    for (const auto& [name, binding] : plan_.bindings) {
+      if (name.dir != kRootFileId) Object(name.dir).needed = true;
+    }
+    for (auto& [id, object] : plan_.objects) {
+      object.needed = object.needed || !object.ops.empty() || bound.contains(id);
+      std::reverse(object.names.begin(), object.names.end());
+      if (id == kRootFileId || bound.contains(id)) {
+        object.fate = Fate::kBound;
+      } else if (object.create.has_value()) {
+        object.fate = Fate::kUnbound;
+      } else if (removed_.contains(id)) {
+        object.fate = object.directory ? Fate::kUnbound : Fate::kMaybeUnbound;
+      } else {
+        object.fate = Fate::kBound;
+      }
+      if (object.fate == Fate::kUnbound) object.needed = false;
+      if (object.needed) plan_.data_bytes += object.data_bytes;
+    }
+  }
+
+  absl::Span<const RecordView* const> records_;
+  ReplayPlan plan_;
+  absl::flat_hash_set<Seq> cancelled_;
+  absl::flat_hash_map<FileId, Seq> on_disk_;
+  absl::flat_hash_set<FileId> removed_;  // ids that lost a name
+};
+
+const char* FateText(Fate fate) {
+  switch (fate) {
+    case Fate::kBound:
+      return "kept";
+    case Fate::kMaybeUnbound:
+      return "kept if it has other names";
+    case Fate::kUnbound:
+      return "gone";
+  }
+  return "";
+}
+
+}  // namespace
+
+absl::StatusOr<ReplayPlan> PlanReplay(absl::Span<const RecordView* const> records) {
+  return Planner(records).Run();
+}
+
+std::vector<std::string> DescribePlan(const ReplayPlan& plan) {
+  std::vector<std::string> lines;
+  for (const auto& [id, object] : plan.objects) {
+    if (object.ops.empty() && !object.create.has_value()) continue;
+    std::string where;
+    if (!object.names.empty()) {
+      where = absl::StrFormat(" \"%s\" in %d", object.names[0].name, object.names[0].dir);
+    } else if (!object.adopts.empty()) {
+      where = absl::StrFormat(" \"%s\"", object.adopts[0].path);
+    }
+    lines.push_back(absl::StrFormat("file %d%s: %s%s, %d operations, %d bytes, %d already on disk", id,
+                                    where, object.create.has_value() ? "created, " : "",
+                                    FateText(object.fate), object.ops.size(), object.data_bytes,
+                                    object.skipped));
+  }
+  for (const auto& [name, binding] : plan.bindings) {
+    if (binding.target == kNoFileId) {
+      lines.push_back(absl::StrFormat("name \"%s\" in directory %d: removed", name.name, name.dir));
+    } else {
+      lines.push_back(absl::StrFormat("name \"%s\" in directory %d: file %d", name.name, name.dir,
+                                      binding.target));
+    }
+  }
+  return lines;
+}
+
+}  // namespace salius::recovery

@@ -1,0 +1,181 @@
+#include "recovery/replica_client.h"
+
+#include <grpcpp/grpcpp.h>
+
+#include <chrono>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/str_format.h"
+#include "absl/synchronization/mutex.h"
+#include "common/bytes.h"
+#include "common/crc32c.h"
+#include "proto/control.grpc.pb.h"
+#include "proto/control.pb.h"
+
+namespace salius::recovery {
+namespace {
+
+// A dead host shows after this long, also in the middle of a stream.
+constexpr int kKeepaliveMs = 10000;
+constexpr int kKeepaliveTimeoutMs = 5000;
+
+absl::Status FromGrpc(const std::string& address, const grpc::Status& status) {
+  if (status.ok()) return absl::OkStatus();
+  return absl::Status(static_cast<absl::StatusCode>(status.error_code()),
+                      absl::StrFormat("replica %s: %s", address, status.error_message()));
+}
+
+std::string Bytes(const VolumeId& volume) {
+  return std::string(reinterpret_cast<const char*>(volume.bytes.data()), volume.bytes.size());
+}
+
+Inventory FromProto(const control::VolumeInventory& from) {
+  Inventory inventory;
+  inventory.known = from.known();
+  inventory.epoch = from.epoch();
+  inventory.base = from.base();
+  inventory.contiguous = from.contiguous();
+  inventory.highest = from.highest();
+  inventory.records = from.records();
+  inventory.bytes = from.bytes();
+  inventory.trimmed = from.trimmed();
+  inventory.durable_mark = from.durable_mark();
+  inventory.checkpoint_mark = from.checkpoint_mark();
+  inventory.promised_epoch = from.promised_epoch();
+  return inventory;
+}
+
+class GrpcClient : public ReplicaClient {
+ public:
+  explicit GrpcClient(std::string address) : address_(std::move(address)) {
+    grpc::ChannelArguments arguments;
+    arguments.SetMaxReceiveMessageSize(-1);
+    arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs);
+    arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
+    arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
+    arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
+    // Each client its own connection: an earlier one's back-off is not ours.
+    arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+    arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+    stub_ = control::Replica::NewStub(
+        grpc::CreateCustomChannel(address_, grpc::InsecureChannelCredentials(), arguments));
+  }
+
+  absl::StatusOr<FenceResult> Fence(const VolumeId& volume, Epoch epoch, uint64_t token,
+                                    uint64_t timeout_ms) override {
+    control::FenceRequest request;
+    request.set_volume(Bytes(volume));
+    request.set_epoch(epoch);
+    request.set_token(token);
+    control::FenceResponse response;
+    Call call(this, timeout_ms);
+    absl::Status status =
+        FromGrpc(address_, stub_->Fence(&call.context, request, &response));
+    if (!status.ok()) return status;
+    FenceResult result;
+    result.accepted = response.accepted();
+    result.answer = {address_, response.incarnation(), FromProto(response.inventory())};
+    result.answer.inventory.promised_epoch = response.promised_epoch();
+    return result;
+  }
+
+  absl::StatusOr<Answer> Ask(const VolumeId& volume, uint64_t timeout_ms) override {
+    control::InventoryRequest request;
+    request.set_volume(Bytes(volume));
+    control::InventoryResponse response;
+    Call call(this, timeout_ms);
+    absl::Status status =
+        FromGrpc(address_, stub_->Inventory(&call.context, request, &response));
+    if (!status.ok()) return status;
+    return Answer{address_, response.incarnation(), FromProto(response.inventory())};
+  }
+
+  absl::Status Fetch(const VolumeId& volume, Epoch epoch, Seq after, uint64_t timeout_ms,
+                     const std::function<absl::Status(uint64_t)>& on_count,
+                     const std::function<absl::Status(std::string)>& on_chunk) override {
+    control::FetchRequest request;
+    request.set_volume(Bytes(volume));
+    request.set_epoch(epoch);
+    request.set_after(after);
+    Call call(this, timeout_ms);
+    const auto reader = stub_->Fetch(&call.context, request);
+    absl::Status ours;
+    bool first = true;
+    control::FetchResponse response;
+    while (ours.ok() && reader->Read(&response)) {
+      if (first) {
+        first = false;
+        ours = on_count(response.count());
+      }
+      if (ours.ok() && !response.records().empty()) {
+        if (Crc32c(AsBytes(std::string_view(response.records()))) != response.crc32c()) {
+          ours = absl::DataLossError(
+              absl::StrFormat("replica %s: a chunk of records arrived damaged", address_));
+        } else {
+          ours = on_chunk(std::move(*response.mutable_records()));
+        }
+      }
+    }
+    if (!ours.ok()) call.context.TryCancel();
+    const absl::Status theirs = FromGrpc(address_, reader->Finish());
+    if (!ours.ok()) return absl::IsCancelled(ours) ? absl::OkStatus() : ours;
+    if (theirs.ok() && first) {
+      return absl::DataLossError(
+          absl::StrFormat("replica %s: an empty stream, without a count", address_));
+    }
+    return theirs;
+  }
+
+  absl::Status Drop(const VolumeId& volume, Epoch epoch, uint64_t timeout_ms) override {
+    control::DropVolumeRequest request;
+    request.set_volume(Bytes(volume));
+    request.set_epoch(epoch);
+    control::DropVolumeResponse response;
+    Call call(this, timeout_ms);
+    return FromGrpc(address_, stub_->DropVolume(&call.context, request, &response));
+  }
+
+  void Cancel() override {
+    const absl::MutexLock lock(&mutex_);
+    cancelled_ = true;
+    if (current_ != nullptr) current_->TryCancel();
+  }
+
+ private:
+  // The context of one call, known to Cancel() while it lives.
+  struct Call {
+    Call(GrpcClient* owner, uint64_t timeout_ms) : client(owner) {
+      context.set_deadline(std::chrono::system_clock::now() +
+                           std::chrono::milliseconds(timeout_ms));
+      const absl::MutexLock lock(&client->mutex_);
+      client->current_ = &context;
+      if (client->cancelled_) context.TryCancel();
+    }
+    ~Call() {
+      const absl::MutexLock lock(&client->mutex_);
+      client->current_ = nullptr;
+    }
+    GrpcClient* const client;
+    grpc::ClientContext context;
+  };
+
+  const std::string address_;
+  std::unique_ptr<control::Replica::Stub> stub_;
+  absl::Mutex mutex_;
+  grpc::ClientContext* current_ ABSL_GUARDED_BY(mutex_) = nullptr;
+  bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+class GrpcConnector : public ReplicaConnector {
+ public:
+  std::unique_ptr<ReplicaClient> Connect(const std::string& address) override {
+    return std::make_unique<GrpcClient>(address);
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<ReplicaConnector> MakeGrpcConnector() { return std::make_unique<GrpcConnector>(); }
+
+}  // namespace salius::recovery

@@ -1,0 +1,227 @@
+// How a recovery is told: the names of its steps and outcomes, and the report for people and machines.
+#include <array>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "recovery/merge.h"
+#include "recovery/recovery.h"
+
+namespace salius {
+namespace {
+
+constexpr std::array<std::string_view, kRecoverySteps> kStepNames = {
+    "locked",          "same-life-synced",   "same-life-noted", "run-noted",
+    "fenced",          "collected",          "merged",          "pin-appended",
+    "pinned",          "replay-rebuilt",     "replay-data",     "replay-displaced",
+    "replay-hidden-link", "replay-attached", "replay-removed",  "synced",
+    "committed",       "dropped"};
+
+std::string Quote(std::string_view text) {
+  std::string out = "\"";
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (c == '"' || c == '\\') {
+      out += '\\';
+      out += c;
+    } else if (byte < 0x20 || byte >= 0x7F) {
+      // Names are bytes, not UTF-8: anything else would not be JSON.
+      absl::StrAppendFormat(&out, "\\u%04x", byte);
+    } else {
+      out += c;
+    }
+  }
+  return out + "\"";
+}
+
+// Builds one JSON object, key by key.
+class JsonObject {
+ public:
+  void Raw(std::string_view key, const std::string& value) {
+    absl::StrAppendFormat(&text_, "%s%s: %s", text_.empty() ? "" : ", ", Quote(key), value);
+  }
+  void Text(std::string_view key, std::string_view value) { Raw(key, Quote(value)); }
+  void Number(std::string_view key, uint64_t value) { Raw(key, absl::StrCat(value)); }
+  void Bool(std::string_view key, bool value) { Raw(key, value ? "true" : "false"); }
+  void Texts(std::string_view key, const std::vector<std::string>& values) {
+    std::string list;
+    for (const std::string& value : values) {
+      absl::StrAppend(&list, list.empty() ? "" : ", ", Quote(value));
+    }
+    Raw(key, "[" + list + "]");
+  }
+  std::string Done() const { return "{" + text_ + "}"; }
+
+ private:
+  std::string text_;
+};
+
+std::string ReplicasJson(const RecoveryReport& report) {
+  std::string list;
+  for (const RecoveryReplica& replica : report.replicas) {
+    JsonObject object;
+    object.Text("address", replica.address);
+    object.Bool("member", replica.member);
+    object.Bool("answered", replica.answered);
+    object.Bool("counted", replica.counted);
+    object.Number("records", replica.records);
+    object.Number("fetched", replica.fetched);
+    object.Text("detail", replica.detail);
+    absl::StrAppend(&list, list.empty() ? "" : ", ", object.Done());
+  }
+  return "[" + list + "]";
+}
+
+std::string Summary(const RecoveryReport& report) {
+  switch (report.outcome) {
+    case RecoveryOutcome::kClean:
+      return "clean: nothing to recover";
+    case RecoveryOutcome::kRecovered:
+      return absl::StrFormat("recovered to record %d of epoch %d in %.1f s", report.decided,
+                             report.epoch, static_cast<double>(report.elapsed_ms) / 1000);
+    case RecoveryOutcome::kDryRun:
+      return absl::StrFormat("would be recovered to record %d of epoch %d", report.decided,
+                             report.epoch);
+    default:
+      return absl::StrCat("not recovered: ",
+                          std::string(RecoveryOutcomeName(report.outcome)));
+  }
+}
+
+void AppendReplay(const RecoveryReport& report, std::string* text) {
+  absl::StrAppendFormat(text, "  records       %d (%d bytes) above checkpoint %d%s\n", report.records,
+                        report.record_bytes, report.checkpoint,
+                        report.already_decided ? ", decided by an earlier run" : "");
+  absl::StrAppendFormat(text, "  files         %d changed, %d bytes written, %d rebuilt\n",
+                        report.files_changed, report.bytes_written, report.objects_rebuilt);
+  absl::StrAppendFormat(text, "  names         %d bound, %d removed\n", report.names_bound,
+                        report.names_removed);
+  if (report.records_skipped > 0) {
+    absl::StrAppendFormat(text, "  skipped       %d records (on disk already, or of files now gone)\n",
+                          report.records_skipped);
+  }
+  if (report.records_refused > 0) {
+    absl::StrAppendFormat(text, "  refused       %d attribute changes that the file system does not allow\n",
+                          report.records_refused);
+  }
+  if (report.same_life) {
+    *text += "  same life     only the process had died; what it had applied was kept as it is\n";
+  }
+  if (!report.ballast_restored) {
+    *text += "  WARNING       no room to set space aside for the next recovery\n";
+  }
+}
+
+}  // namespace
+
+std::string_view RecoveryStepName(RecoveryStep step) {
+  return kStepNames[static_cast<size_t>(step)];
+}
+
+std::optional<RecoveryStep> ParseRecoveryStep(std::string_view name) {
+  for (size_t i = 0; i < kStepNames.size(); ++i) {
+    if (kStepNames[i] == name) return static_cast<RecoveryStep>(i);
+  }
+  return std::nullopt;
+}
+
+std::string_view RecoveryOutcomeName(RecoveryOutcome outcome) {
+  switch (outcome) {
+    case RecoveryOutcome::kUnknown:
+      return "unknown";
+    case RecoveryOutcome::kClean:
+      return "clean";
+    case RecoveryOutcome::kRecovered:
+      return "recovered";
+    case RecoveryOutcome::kDryRun:
+      return "dry run";
+    case RecoveryOutcome::kNotEnough:
+      return "not enough replicas";
+    case RecoveryOutcome::kDataLoss:
+      return "data loss";
+    case RecoveryOutcome::kFenced:
+      return "fenced";
+    case RecoveryOutcome::kBadRequest:
+      return "bad request";
+    case RecoveryOutcome::kFailed:
+      return "failed";
+    case RecoveryOutcome::kInterrupted:
+      return "interrupted";
+  }
+  return "unknown";
+}
+
+std::string RecoveryReportText(const RecoveryReport& report) {
+  std::string text = absl::StrFormat("volume %s: %s\n", report.volume, Summary(report));
+  if (report.outcome == RecoveryOutcome::kClean) return text;
+  absl::StrAppendFormat(&text, "  epoch         %d in mode %s%s\n", report.epoch, report.mode,
+                        report.outcome == RecoveryOutcome::kRecovered
+                            ? absl::StrFormat(", now %d", report.next_epoch)
+                            : "");
+  for (const RecoveryReplica& replica : report.replicas) {
+    absl::StrAppendFormat(&text, "  replica       %s%s: %s, %d records, %d fetched\n",
+                          replica.address, replica.member ? "" : " (not a member)",
+                          replica.detail, replica.records, replica.fetched);
+  }
+  if (report.outcome == RecoveryOutcome::kRecovered ||
+      report.outcome == RecoveryOutcome::kDryRun) {
+    AppendReplay(report, &text);
+  }
+  if (!report.unaccounted.empty()) {
+    absl::StrAppendFormat(&text, "  UNACCOUNTED   seqs %s\n",
+                          recovery::RangesText(report.unaccounted));
+  }
+  for (const std::string& missing : report.missing) {
+    absl::StrAppendFormat(&text, "  MISSING       %s\n", missing);
+  }
+  for (const std::string& lost : report.lost_and_found) {
+    absl::StrAppendFormat(&text, "  set aside     .salius/lost/%s\n", lost);
+  }
+  if (!report.explanation.empty()) absl::StrAppendFormat(&text, "  %s\n", report.explanation);
+  for (const std::string& line : report.plan) absl::StrAppendFormat(&text, "  %s\n", line);
+  return text;
+}
+
+std::string RecoveryReportJson(const RecoveryReport& report) {
+  JsonObject json;
+  json.Text("outcome", RecoveryOutcomeName(report.outcome));
+  json.Text("volume", report.volume);
+  json.Text("mode", report.mode);
+  json.Number("epoch", report.epoch);
+  json.Number("next_epoch", report.next_epoch);
+  json.Bool("same_life", report.same_life);
+  json.Bool("already_decided", report.already_decided);
+  json.Number("checkpoint", report.checkpoint);
+  json.Number("decided", report.decided);
+  json.Number("durable_mark", report.durable_mark);
+  json.Number("highest", report.highest);
+  json.Number("quorum_needed", report.quorum_needed);
+  json.Number("quorum_counted", report.quorum_counted);
+  json.Raw("replicas", ReplicasJson(report));
+  std::string ranges;
+  for (const auto& [first, last] : report.unaccounted) {
+    absl::StrAppendFormat(&ranges, "%s[%d, %d]", ranges.empty() ? "" : ", ", first, last);
+  }
+  json.Raw("unaccounted", "[" + ranges + "]");
+  json.Number("records", report.records);
+  json.Number("record_bytes", report.record_bytes);
+  json.Number("torn_bytes", report.torn_bytes);
+  json.Number("files_changed", report.files_changed);
+  json.Number("bytes_written", report.bytes_written);
+  json.Number("records_skipped", report.records_skipped);
+  json.Number("records_refused", report.records_refused);
+  json.Number("names_bound", report.names_bound);
+  json.Number("names_removed", report.names_removed);
+  json.Number("objects_rebuilt", report.objects_rebuilt);
+  json.Bool("tree_scanned", report.tree_scanned);
+  json.Bool("ballast_used", report.ballast_used);
+  json.Bool("ballast_restored", report.ballast_restored);
+  json.Texts("lost_and_found", report.lost_and_found);
+  json.Texts("missing", report.missing);
+  json.Texts("plan", report.plan);
+  json.Number("elapsed_ms", report.elapsed_ms);
+  json.Text("explanation", report.explanation);
+  return json.Done();
+}
+
+}  // namespace salius

@@ -1,0 +1,480 @@
+#include "recovery/replay.h"
+
+#include <set>
+
+#include "log/apply.h"
+#include "log/fs_calls.h"
+#include "tests/unit/recovery/replay_model.h"
+#include "tests/unit/recovery/test_util.h"
+
+namespace salius::recovery {
+namespace {
+
+constexpr FileId kRoot = kRootFileId;
+
+// A volume's tree, without a state or a log: what replay works on.
+class Tree {
+ public:
+  explicit Tree(const std::string& path) : path_(path) {
+    for (const char* dir : {"/.salius", "/.salius/tmp", "/.salius/open"}) {
+      SALIUS_CHECK(mkdir((path_ + dir).c_str(), 0700) == 0);
+    }
+    root_ = MustOpen(path_);
+    salius_ = MustOpen(path_ + "/.salius");
+  }
+  const std::string& path() const { return path_; }
+  std::string At(const std::string& name) const { return path_ + "/" + name; }
+
+  // Gives the object an id as if a session had.
+  void SetId(const std::string& name, FileId id) {
+    const UniqueFd fd = MustOpen(At(name), O_PATH | O_NOFOLLOW);
+    SALIUS_CHECK_OK(WriteFileId(fd.get(), id));
+  }
+  FileId IdOf(const std::string& name) const {
+    const UniqueFd fd = MustOpen(At(name), O_PATH | O_NOFOLLOW);
+    return *ReadFileId(fd.get());
+  }
+  FileHandle HandleAt(const std::string& name) const {
+    return *HandleOf(AT_FDCWD, At(name), 0);
+  }
+  struct stat Stat(const std::string& name) const {
+    struct stat st;
+    SALIUS_CHECK(lstat(At(name).c_str(), &st) == 0) << name;
+    return st;
+  }
+
+  absl::Status Run(const Stamper& stamper) {
+    const RecordSet set = SetOf(stamper.all());
+    const auto plan = PlanReplay(PointersTo(set));
+    SALIUS_CHECK_OK(plan);
+    return RunPlan(*plan);
+  }
+  absl::Status RunPlan(const ReplayPlan& plan) {
+    ReplayContext context;
+    context.root_fd = root_.get();
+    context.salius_fd = salius_.get();
+    context.force = force;
+    context.step = [this](RecoveryStep) {
+      return ++steps_ == crash_at ? absl::AbortedError("crash") : absl::OkStatus();
+    };
+    context.progress = [](const RecoveryProgress&) {};
+    report = RecoveryReport();
+    context.report = &report;
+    steps_ = 0;
+    return Replay(context, plan);
+  }
+  int steps() const { return steps_; }
+  absl::Status Clean() {
+    ReplayContext context;
+    context.salius_fd = salius_.get();
+    context.report = &report;
+    return CleanSaliusDir(context);
+  }
+
+  bool force = false;
+  int crash_at = 0;
+  RecoveryReport report;
+
+ private:
+  std::string path_;
+  UniqueFd root_, salius_;
+  int steps_ = 0;
+};
+
+class ReplayTest : public ::testing::Test {
+ protected:
+  TempDir dir_;
+  Tree tree_{dir_.path()};
+  Stamper s_{1};
+};
+
+TEST_F(ReplayTest, DataOfAFileWithAnIdIsFoundByScan) {
+  WriteFile(tree_.At("f"), "0123456789");
+  tree_.SetId("f", 50);
+  s_.Write(50, 2, "ab");
+  s_.Write(50, 4, "cd");
+  s_.Write(50, 0, "X");
+  ASSERT_OK(tree_.Run(s_));
+  EXPECT_EQ(ReadFile(tree_.At("f")), "X1abcd6789");
+  EXPECT_TRUE(tree_.report.tree_scanned);
+  EXPECT_EQ(tree_.report.bytes_written, 5u);
+}
+
+TEST_F(ReplayTest, AnAdoptedFileIsFoundByItsHandleAfterItMoved) {
+  WriteFile(tree_.At("old"), "data");
+  s_.Adopt(50, "old", tree_.HandleAt("old"));
+  s_.Write(50, 0, "DA");
+  rename(tree_.At("old").c_str(), tree_.At("new").c_str());
+  ASSERT_OK(tree_.Run(s_));
+  EXPECT_EQ(ReadFile(tree_.At("new")), "DAta");
+  EXPECT_EQ(tree_.IdOf("new"), 50u);
+  EXPECT_FALSE(tree_.report.tree_scanned);
+}
+
+TEST_F(ReplayTest, AnAdoptedFileWithAStaleHandleIsFoundByItsPath) {
+  mkdir(tree_.At("d").c_str(), 0755);
+  WriteFile(tree_.At("gone"), "");
+  const FileHandle stale = tree_.HandleAt("gone");
+  unlink(tree_.At("gone").c_str());
+  WriteFile(tree_.At("d/f"), "data");
+  s_.Adopt(50, "d/f", stale);
+  s_.Write(50, 0, "DA");
+  ASSERT_OK(tree_.Run(s_));
+  EXPECT_EQ(ReadFile(tree_.At("d/f")), "DAta");
+  EXPECT_EQ(tree_.IdOf("d/f"), 50u);
+}
+
+TEST_F(ReplayTest, AnObjectWithAnotherIdIsNotTakenByPath) {
+  WriteFile(tree_.At("gone"), "");
+  const FileHandle stale = tree_.HandleAt("gone");
+  unlink(tree_.At("gone").c_str());
+  WriteFile(tree_.At("f"), "data");
+  tree_.SetId("f", 77);
+  s_.Adopt(50, "f", stale);
+  s_.Write(50, 0, "DA");
+  EXPECT_TRUE(absl::IsDataLoss(tree_.Run(s_)));
+  EXPECT_EQ(ReadFile(tree_.At("f")), "data");
+}
+
+TEST_F(ReplayTest, APathThroughASymlinkIsNotFollowed) {
+  mkdir(tree_.At("d").c_str(), 0755);
+  WriteFile(tree_.At("d/f"), "data");
+  ASSERT_EQ(symlink("d", tree_.At("l").c_str()), 0);
+  s_.Adopt(50, "l/f", FileHandle{});
+  s_.Write(50, 0, "DA");
+  EXPECT_TRUE(absl::IsDataLoss(tree_.Run(s_)));
+}
+
+TEST_F(ReplayTest, ACreatedFileThatTheDiskLostIsRebuilt) {
+  s_.MakeDir(60, kRoot, "d");
+  s_.CreateFile(61, 60, "f");
+  s_.Write(61, 0, "hello");
+  s_.Chmod(61, 0600);
+  s_.Create(62, 60, "l", S_IFLNK | 0777);
+  s_.Create(63, 60, "p", S_IFIFO | 0620);
+  ASSERT_OK(tree_.Run(s_));
+  EXPECT_EQ(ReadFile(tree_.At("d/f")), "hello");
+  EXPECT_EQ(tree_.Stat("d/f").st_mode, S_IFREG | 0600u);
+  EXPECT_EQ(tree_.Stat("d/p").st_mode, S_IFIFO | 0620u);
+  EXPECT_TRUE(S_ISLNK(tree_.Stat("d/l").st_mode));
+  EXPECT_EQ(tree_.report.objects_rebuilt, 4u);
+  EXPECT_EQ(tree_.IdOf("d"), 60u);
+  ASSERT_OK(tree_.Clean());
+  EXPECT_TRUE(std::filesystem::is_empty(tree_.At(".salius/tmp")));
+}
+
+TEST_F(ReplayTest, AnOldFileThatIsMissingIsDataLossAndChangesNothing) {
+  WriteFile(tree_.At("other"), "o");
+  tree_.SetId("other", 51);
+  s_.Write(51, 0, "X");
+  s_.Write(50, 0, "x");
+  const absl::Status status = tree_.Run(s_);
+  EXPECT_TRUE(absl::IsDataLoss(status));
+  EXPECT_NE(status.message().find("50"), absl::string_view::npos);
+  EXPECT_EQ(ReadFile(tree_.At("other")), "o");
+}
+
+TEST_F(ReplayTest, ForceGoesOnWithoutAMissingFileAndNamesIt) {
+  WriteFile(tree_.At("other"), "o");
+  tree_.SetId("other", 51);
+  s_.Write(51, 0, "X");
+  s_.Write(50, 0, "x");
+  s_.Rename(52, kRoot, "a", kRoot, "b");
+  tree_.force = true;
+  ASSERT_OK(tree_.Run(s_));
+  EXPECT_EQ(ReadFile(tree_.At("other")), "X");
+  EXPECT_EQ(tree_.report.missing.size(), 2u);
+}
+
+TEST_F(ReplayTest, ALostFileWhoseDataWentPastTheLogIsDataLoss) {
+  s_.CreateFile(60, kRoot, "bulk");
+  s_.Write(60, 0, "x");
+  s_.OnDisk(60, 2);
+  EXPECT_TRUE(absl::IsDataLoss(tree_.Run(s_)));
+}
+
+TEST_F(ReplayTest, OnDiskDataIsNotOverwritten) {
+  WriteFile(tree_.At("f"), "newer");
+  tree_.SetId("f", 50);
+  s_.Write(50, 0, "older");
+  s_.OnDisk(50, 1);
+  ASSERT_OK(tree_.Run(s_));
+  EXPECT_EQ(ReadFile(tree_.At("f")), "newer");
+  EXPECT_EQ(tree_.report.records_skipped, 1u);
+}
+
+TEST_F(ReplayTest, AMissingFileThatTLeavesUnboundIsSkipped) {
+  s_.Write(50, 0, "x");
+  s_.Unlink(50, kRoot, "f");
+  ASSERT_OK(tree_.Run(s_));
+  EXPECT_EQ(tree_.report.records_skipped, 1u);
+}
+
+TEST_F(ReplayTest, AnUnlinkedFileThatHasAnotherNameIsWritten) {
+  WriteFile(tree_.At("one"), "....");
+  tree_.SetId("one", 50);
+  ASSERT_EQ(link(tree_.At("one").c_str(), tree_.At("two").c_str()), 0);
+  s_.Write(50, 0, "x");
+  s_.Unlink(50, kRoot, "one");
+  unlink(tree_.At("one").c_str());
+  ASSERT_OK(tree_.Run(s_));
+  EXPECT_EQ(ReadFile(tree_.At("two")), "x...");
+}
+
+TEST_F(ReplayTest, MtimeComesFromTheRecord) {
+  WriteFile(tree_.At("f"), "x");
+  WriteFile(tree_.At("g"), "x");
+  tree_.SetId("f", 50);
+  tree_.SetId("g", 51);
+  s_.Write(50, 0, "y");
+  s_.Write(51, 0, "y");
+  s_.SetMtime(51, 12345);
+  ASSERT_OK(tree_.Run(s_));
+  EXPECT_EQ(tree_.Stat("f").st_mtim.tv_sec, 1'600'000'000);
+  EXPECT_EQ(tree_.Stat("f").st_mtim.tv_nsec, 1'000'000);
+  EXPECT_EQ(tree_.Stat("g").st_mtim.tv_sec, 12345);
+}
+
+TEST_F(ReplayTest, ThreeFilesRenamedInACircle) {
+  for (const auto& [name, id] : {std::pair("a", 50), std::pair("b", 51), std::pair("c", 52)}) {
+    WriteFile(tree_.At(name), name);
+    tree_.SetId(name, static_cast<FileId>(id));
+  }
+  s_.Rename(50, kRoot, "a", kRoot, "t");
+  s_.Rename(51, kRoot, "b", kRoot, "a");
+  s_.Rename(52, kRoot, "c", kRoot, "b");
+  s_.Rename(50, kRoot, "t", kRoot, "c");
+  ASSERT_OK(tree_.Run(s_));
+  EXPECT_EQ(ReadFile(tree_.At("a")), "b");
+  EXPECT_EQ(ReadFile(tree_.At("b")), "c");
+  EXPECT_EQ(ReadFile(tree_.At("c")), "a");
+  EXPECT_FALSE(Exists(tree_.At("t")));
+}
+
+TEST_F(ReplayTest, ADirectoryAndItsParentChangePlaces) {
+  mkdir(tree_.At("p").c_str(), 0755);
+  mkdir(tree_.At("p/c").c_str(), 0755);
+  tree_.SetId("p", 50);
+  tree_.SetId("p/c", 51);
+  WriteFile(tree_.At("p/c/f"), "deep");
+  s_.Rename(51, 50, "c", kRoot, "c");
+  s_.Rename(50, kRoot, "p", 51, "p");
+  ASSERT_OK(tree_.Run(s_));
+  EXPECT_EQ(ReadFile(tree_.At("c/f")), "deep");
+  EXPECT_TRUE(Exists(tree_.At("c/p")));
+  EXPECT_FALSE(Exists(tree_.At("p")));
+}
+
+TEST_F(ReplayTest, ADirectoryAheadOfItsChildrensRemovalIsEmptiedAndRemoved) {
+  mkdir(tree_.At("d").c_str(), 0755);
+  mkdir(tree_.At("d/e").c_str(), 0755);
+  WriteFile(tree_.At("d/e/f"), "x");
+  tree_.SetId("d", 50);
+  tree_.SetId("d/e", 51);
+  tree_.SetId("d/e/f", 52);
+  s_.Rename(52, 51, "f", kRoot, "kept");
+  s_.Unlink(51, 50, "e", true);
+  s_.Unlink(50, kRoot, "d", true);
+  ASSERT_OK(tree_.Run(s_));
+  EXPECT_FALSE(Exists(tree_.At("d")));
+  EXPECT_EQ(ReadFile(tree_.At("kept")), "x");
+  EXPECT_TRUE(tree_.report.lost_and_found.empty());
+}
+
+TEST_F(ReplayTest, WhatNoRecordKnowsIsKeptInLost) {
+  // A name that T gives to another file, and a directory that T removed.
+  WriteFile(tree_.At("a"), "from outside");
+  mkdir(tree_.At("d").c_str(), 0755);
+  tree_.SetId("d", 50);
+  WriteFile(tree_.At("d/mine"), "also outside");
+  s_.CreateFile(60, kRoot, "a");
+  s_.Unlink(50, kRoot, "d", true);
+  ASSERT_OK(tree_.Run(s_));
+  EXPECT_EQ(tree_.IdOf("a"), 60u);
+  EXPECT_FALSE(Exists(tree_.At("d")));
+  ASSERT_EQ(tree_.report.lost_and_found.size(), 2u);
+  std::set<std::string> kept;
+  for (const std::string& name : tree_.report.lost_and_found) {
+    kept.insert(ReadFile(tree_.At(".salius/lost/" + name)));
+  }
+  EXPECT_EQ(kept, (std::set<std::string>{"from outside", "also outside"}));
+}
+
+TEST_F(ReplayTest, LostNamesDoNotCollide) {
+  for (int i = 0; i < 3; ++i) {
+    WriteFile(tree_.At("a"), std::to_string(i));
+    Stamper s(1);
+    s.CreateFile(static_cast<FileId>(60 + i), kRoot, "a");
+    s.Unlink(static_cast<FileId>(60 + i), kRoot, "a");
+    ASSERT_OK(tree_.Run(s));
+    EXPECT_FALSE(Exists(tree_.At("a")));
+  }
+  int kept = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(tree_.At(".salius/lost"))) {
+    (void)entry;
+    ++kept;
+  }
+  EXPECT_EQ(kept, 3);
+}
+
+TEST_F(ReplayTest, AFileRemovedWithoutAnIdGoes) {
+  WriteFile(tree_.At("a"), "x");
+  mkdir(tree_.At("d").c_str(), 0755);
+  s_.Unlink(kNoFileId, kRoot, "a");
+  s_.Unlink(kNoFileId, kRoot, "d", true);
+  ASSERT_OK(tree_.Run(s_));
+  EXPECT_FALSE(Exists(tree_.At("a")));
+  EXPECT_FALSE(Exists(tree_.At("d")));
+  EXPECT_TRUE(tree_.report.lost_and_found.empty());
+}
+
+TEST_F(ReplayTest, DataRecordsForADirectoryAreDataLoss) {
+  mkdir(tree_.At("d").c_str(), 0755);
+  tree_.SetId("d", 50);
+  s_.Write(50, 0, "x");
+  EXPECT_TRUE(absl::IsDataLoss(tree_.Run(s_)));
+}
+
+TEST_F(ReplayTest, ADamagedIdOnTheDiskIsDataLoss) {
+  WriteFile(tree_.At("a"), "x");
+  {
+    const UniqueFd fd = MustOpen(tree_.At("a"), O_PATH);
+    ASSERT_OK(fs::SetXattr(fd.get(), kFileIdXattr, "short"));
+  }
+  s_.CreateFile(60, kRoot, "a");
+  EXPECT_TRUE(absl::IsDataLoss(tree_.Run(s_)));
+}
+
+TEST_F(ReplayTest, AttributesOfACreatedFileAreSetAgain) {
+  // Its name reached the disk, its owner and mode did not.
+  WriteFile(tree_.At("f"), "x");
+  chmod(tree_.At("f").c_str(), 0600);
+  tree_.SetId("f", 60);
+  s_.Create(60, kRoot, "f", S_IFREG | 04751);
+  ASSERT_OK(tree_.Run(s_));
+  EXPECT_EQ(tree_.Stat("f").st_mode & 07777u, 04751u);
+}
+
+TEST_F(ReplayTest, AnImmutableFilesAttributeRecordsAreRefusedNotFatal) {
+  if (geteuid() != 0) GTEST_SKIP() << "needs root";
+  WriteFile(tree_.At("f"), "x");
+  tree_.SetId("f", 50);
+  if (system(("chattr +i " + tree_.At("f")).c_str()) != 0) GTEST_SKIP() << "no chattr here";
+  s_.Chmod(50, 0600);
+  const absl::Status status = tree_.Run(s_);
+  EXPECT_EQ(system(("chattr -i " + tree_.At("f")).c_str()), 0);
+  ASSERT_OK(status);
+  EXPECT_EQ(tree_.report.records_refused, 1u);
+}
+
+TEST_F(ReplayTest, CleaningTakesLeftoversAndKeepsWhatIsNotEmpty) {
+  WriteFile(tree_.At(".salius/tmp/0000000000000050"), "x");
+  WriteFile(tree_.At(".salius/open/0000000000000051"), "x");
+  mkdir(tree_.At(".salius/tmp/empty").c_str(), 0700);
+  mkdir(tree_.At(".salius/tmp/full").c_str(), 0700);
+  WriteFile(tree_.At(".salius/tmp/full/f"), "precious");
+  ASSERT_OK(tree_.Clean());
+  EXPECT_TRUE(std::filesystem::is_empty(tree_.At(".salius/tmp")));
+  EXPECT_TRUE(std::filesystem::is_empty(tree_.At(".salius/open")));
+  EXPECT_EQ(ReadFile(tree_.At(".salius/lost/tmp-full/f")), "precious");
+}
+
+TEST_F(ReplayTest, AFileOfAnEarlierRunsDisplacedDirectoryIsFound) {
+  // A run was cut off after it had displaced directory 50, which holds a file that must be written.
+  mkdir(tree_.At(".salius/tmp/0000000000000032").c_str(), 0755);  // 0x32 = 50
+  tree_.SetId(".salius/tmp/0000000000000032", 50);
+  WriteFile(tree_.At(".salius/tmp/0000000000000032/f"), "....");
+  tree_.SetId(".salius/tmp/0000000000000032/f", 51);
+  s_.Write(51, 0, "x");
+  s_.Rename(50, kRoot, "old", kRoot, "new");
+  ASSERT_OK(tree_.Run(s_));
+  EXPECT_EQ(ReadFile(tree_.At("new/f")), "x...");
+}
+
+TEST(ReplaySpaceTest, TheBallastIsFreedWhenTheDiskIsFull) {
+  LoopExt4 disk(32);
+  if (!disk.mounted()) GTEST_SKIP() << "needs root and a loop device";
+  Tree tree(disk.path());
+  const uint64_t kBallast = 4 << 20;
+  {
+    const UniqueFd fd = MustOpen(tree.At(".salius/ballast"), O_RDWR | O_CREAT);
+    ASSERT_OK(fs::Fallocate(fd.get(), 0, 0, kBallast));
+  }
+  WriteFile(tree.At("f"), "");
+  tree.SetId("f", 50);
+  {
+    // Fill what is left.
+    const UniqueFd fd = MustOpen(tree.At("filler"), O_RDWR | O_CREAT);
+    uint64_t at = 0;
+    const std::string block(4096, 'x');
+    while (PwriteFull(fd.get(), AsBytes(block), static_cast<int64_t>(at)).ok()) at += block.size();
+  }
+  Stamper s(1);
+  const std::string data(100'000, 'd');
+  std::string expected;
+  for (int i = 0; i < 20; ++i) {
+    s.Write(50, expected.size(), data);
+    expected += data;
+  }
+  ASSERT_OK(tree.Run(s));
+  EXPECT_TRUE(tree.report.ballast_used);
+  EXPECT_EQ(ReadFile(tree.At("f")), expected);
+
+  // Without a ballast left it is an error, not a wrong file.
+  Stamper more(1);
+  for (int i = 0; i < 60; ++i) more.Write(50, expected.size() + static_cast<uint64_t>(i) * data.size(), data);
+  EXPECT_TRUE(absl::IsResourceExhausted(tree.Run(more)));
+}
+
+// Random histories, random subsets of them on the disk, runs cut off at random steps: always the model.
+void RunSeed(uint64_t seed, const std::string& path) {
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  Tree tree(path);
+  Model model(seed);
+  model.MakeOldTree(path);
+  model.Run(static_cast<int>(5 + model.random().Below(40)));
+  const RecordSet set = SetOf(model.stamper().all());
+  const auto plan = PlanReplay(PointersTo(set));
+  ASSERT_OK(plan.status());
+  std::set<Seq> cancelled;
+  for (const RecordView& record : set.views()) {
+    if (record.header.op == Op::kCancel) cancelled.insert(record.header.arg0);
+  }
+  {
+    Disk disk(path, model);
+    const double chance = static_cast<double>(model.random().Below(5)) / 4;
+    for (const RecordView& record : set.views()) {
+      if (model.random().Chance(chance) && !cancelled.contains(record.seq())) disk.Perform(record);
+    }
+  }
+  const int cuts = static_cast<int>(model.random().Below(4));
+  for (int i = 0; i < cuts; ++i) {
+    tree.crash_at = static_cast<int>(1 + model.random().Below(20));
+    const absl::Status status = tree.RunPlan(*plan);
+    ASSERT_TRUE(status.ok() || absl::IsAborted(status)) << status;
+  }
+  tree.crash_at = 0;
+  for (int round = 0; round < 2; ++round) {
+    ASSERT_OK(tree.RunPlan(*plan));
+    ASSERT_EQ(ListDisk(path), model.List()) << "round " << round;
+    ASSERT_TRUE(tree.report.lost_and_found.empty());
+  }
+  ASSERT_OK(tree.Clean());
+  ASSERT_EQ(ListDisk(path), model.List());
+  ASSERT_FALSE(Exists(path + "/.salius/lost"));
+}
+
+TEST(ReplayRandomTest, AnyDiskStateConvergesToT) {
+  const char* count = getenv("SALIUS_REPLAY_SEEDS");
+  const uint64_t seeds = count != nullptr ? strtoull(count, nullptr, 10) : 400;
+  const char* first = getenv("SALIUS_REPLAY_FIRST_SEED");
+  const uint64_t from = first != nullptr ? strtoull(first, nullptr, 10) : 1;
+  for (uint64_t seed = from; seed < from + seeds; ++seed) {
+    TempDir dir;
+    RunSeed(seed, dir.path());
+    if (::testing::Test::HasFatalFailure()) return;
+  }
+}
+
+}  // namespace
+}  // namespace salius::recovery

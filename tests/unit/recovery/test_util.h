@@ -1,0 +1,194 @@
+// Records, volumes and file systems for the tests of recovery/.
+#pragma once
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_format.h"
+#include "common/bytes.h"
+#include "common/check.h"
+#include "common/file.h"
+#include "gtest/gtest.h"
+#include "log/record.h"
+#include "recovery/record_set.h"
+
+namespace salius::recovery {
+
+#define ASSERT_OK(...) ASSERT_EQ((__VA_ARGS__), absl::OkStatus())
+#define EXPECT_OK(...) EXPECT_EQ((__VA_ARGS__), absl::OkStatus())
+
+inline VolumeId TestVolume() {
+  VolumeId id;
+  id.bytes.fill(0x5A);
+  return id;
+}
+
+// Stamps records of one epoch, one after the other.
+class Stamper {
+ public:
+  explicit Stamper(Epoch epoch, VolumeId volume = TestVolume()) : epoch_(epoch), volume_(volume) {}
+
+  // Marks that the following records carry.
+  Seq durable = 0;
+  Seq checkpoint = 0;
+
+  Seq last() const { return seq_; }
+  void SkipTo(Seq seq) { seq_ = seq; }
+  const std::vector<std::string>& all() const { return all_; }
+
+  std::string Stamp(Op op, FileId id, std::string_view body, uint64_t arg0 = 0, uint64_t arg1 = 0,
+                    uint64_t arg2 = 0) {
+    RecordHeader header;
+    header.op = op;
+    header.volume = volume_;
+    header.epoch = epoch_;
+    header.seq = ++seq_;
+    header.timestamp_ns = 1'600'000'000'000'000'000ull + seq_ * 1'000'000;
+    header.durable_mark = durable;
+    header.checkpoint_mark = checkpoint;
+    header.file_id = id;
+    header.arg0 = arg0;
+    header.arg1 = arg1;
+    header.arg2 = arg2;
+    all_.push_back(EncodeRecord(header, body));
+    return all_.back();
+  }
+  std::string Write(FileId id, uint64_t offset, std::string_view data) {
+    return Stamp(Op::kWrite, id, data, offset);
+  }
+  std::string Truncate(FileId id, uint64_t size) { return Stamp(Op::kTruncate, id, "", size); }
+  std::string Create(FileId id, FileId dir, const std::string& name, uint32_t mode) {
+    CreateBody body;
+    body.dir = dir;
+    body.name = name;
+    body.mode = mode;
+    if (S_ISLNK(mode)) body.symlink_target = "target-of-" + name;
+    return Stamp(Op::kCreate, id, body.Encode());
+  }
+  std::string CreateFile(FileId id, FileId dir, const std::string& name) {
+    return Create(id, dir, name, S_IFREG | 0644);
+  }
+  std::string MakeDir(FileId id, FileId dir, const std::string& name) {
+    return Create(id, dir, name, S_IFDIR | 0755);
+  }
+  std::string Link(FileId id, FileId dir, const std::string& name) {
+    return Stamp(Op::kLink, id, NameBody{dir, name}.Encode());
+  }
+  std::string Unlink(FileId id, FileId dir, const std::string& name, bool directory = false) {
+    return Stamp(Op::kUnlink, id, NameBody{dir, name}.Encode(), directory ? 1 : 0);
+  }
+  std::string Rename(FileId id, FileId from_dir, const std::string& from, FileId to_dir,
+                     const std::string& to, FileId other = kNoFileId, uint32_t flags = 0) {
+    return Stamp(Op::kRename, id, RenameBody{from_dir, from, to_dir, to, flags, other}.Encode());
+  }
+  std::string Cancel(Seq seq) { return Stamp(Op::kCancel, kNoFileId, "", seq); }
+  std::string OnDisk(FileId id, Seq seq) { return Stamp(Op::kOnDisk, id, "", seq); }
+  std::string Chmod(FileId id, uint32_t mode) {
+    AttrBody body;
+    body.mask = kAttrMode;
+    body.mode = mode;
+    return Stamp(Op::kSetAttr, id, body.Encode());
+  }
+  std::string SetMtime(FileId id, int64_t sec) {
+    AttrBody body;
+    body.mask = kAttrMtime;
+    body.mtime_sec = sec;
+    return Stamp(Op::kSetAttr, id, body.Encode());
+  }
+  std::string Adopt(FileId id, const std::string& path, const FileHandle& handle) {
+    return Stamp(Op::kAdopt, id, AdoptBody{path, handle.type, handle.bytes}.Encode());
+  }
+
+ private:
+  const Epoch epoch_;
+  const VolumeId volume_;
+  Seq seq_ = 0;
+  std::vector<std::string> all_;
+};
+
+// A set of the given records.
+inline RecordSet SetOf(const std::vector<std::string>& records) {
+  RecordSet set;
+  for (const std::string& record : records) SALIUS_CHECK_OK(set.Add(record));
+  return set;
+}
+
+inline std::vector<const RecordView*> PointersTo(const RecordSet& set) {
+  std::vector<const RecordView*> pointers;
+  for (const RecordView& view : set.views()) pointers.push_back(&view);
+  return pointers;
+}
+
+// A directory that is removed with all in it.
+class TempDir {
+ public:
+  TempDir() {
+    const char* base = getenv("TEST_TMPDIR");
+    path_ = std::string(base != nullptr ? base : "/tmp") + "/recovery-XXXXXX";
+    SALIUS_CHECK(mkdtemp(path_.data()) != nullptr);
+  }
+  ~TempDir() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+inline UniqueFd MustOpen(const std::string& path, int flags = O_RDONLY | O_DIRECTORY) {
+  absl::StatusOr<UniqueFd> fd = OpenAt(AT_FDCWD, path, flags, 0644);
+  SALIUS_CHECK_OK(fd);
+  return *std::move(fd);
+}
+
+inline void WriteFile(const std::string& path, std::string_view content) {
+  const UniqueFd fd = MustOpen(path, O_WRONLY | O_CREAT | O_TRUNC);
+  SALIUS_CHECK_OK(PwriteFull(fd.get(), AsBytes(content), 0));
+}
+
+inline std::string ReadFile(const std::string& path) {
+  absl::StatusOr<std::string> content = ReadWholeFile(path);
+  return content.ok() ? *content : "<" + std::string(content.status().message()) + ">";
+}
+
+inline bool Exists(const std::string& path) {
+  struct stat st;
+  return lstat(path.c_str(), &st) == 0;
+}
+
+// An ext4 file system in an image, mounted while the object lives. mounted() is false without root.
+class LoopExt4 {
+ public:
+  explicit LoopExt4(uint64_t mebibytes) {
+    const std::string image = dir_.path() + "/image";
+    path_ = dir_.path() + "/mnt";
+    SALIUS_CHECK(mkdir(path_.c_str(), 0755) == 0);
+    const std::string command = absl::StrFormat(
+        "truncate -s %dM %s && mkfs.ext4 -q -F -m 0 %s && mount -o loop %s %s", mebibytes, image, image,
+        image, path_);
+    mounted_ = geteuid() == 0 && system(command.c_str()) == 0;
+  }
+  ~LoopExt4() {
+    if (mounted_) umount2(path_.c_str(), 0);
+  }
+  bool mounted() const { return mounted_; }
+  const std::string& path() const { return path_; }
+
+ private:
+  TempDir dir_;
+  std::string path_;
+  bool mounted_ = false;
+};
+
+}  // namespace salius::recovery
