@@ -144,7 +144,7 @@ if [ ! -e "$helper" ]; then
   made_helper=1
 fi
 mount_volume() {
-  mount -t salius "$work/disk/data" "$work/mnt" -o insecure
+  mount -t salius "$work/disk/data" "$work/mnt" -o "insecure,log=$work/mount.log"
   uuid=$(grep -oE '[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}' "$work/disk/data/.salius/volume.toml")
   daemon=$(ss -xlpH "src = /run/salius/$uuid.sock" | grep -oE 'pid=[0-9]+' | head -n 1 | cut -d= -f2)
   [ -n "$daemon" ] || die "the mount's process was not found"

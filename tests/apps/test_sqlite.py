@@ -2,7 +2,7 @@
 
 Each cut: the writer runs on the mount, at a random row the primary loses power (SIGKILL of the daemon
 and the file system's shutdown, in either order), and by chance a replica restarts, or loses its memory
-where f allows it. The disk may have been ahead by chance. Then the host starts, the volume is recovered
+where f allows it, or the replicas had been cut off before. The disk may have been ahead by chance. Then the host starts, the volume is recovered
 by salius-recover or by the next mount, and every row acknowledged since the first cut must be there.
 """
 import time
@@ -22,16 +22,24 @@ class SqliteSurvivesPowerCuts(Case):
         began, modes = time.monotonic(), {"replicated": 0, "local": 0}
         last = 0
         for cut in range(cuts):
-            mode = "replicated" if self.rng.random() < 0.85 else None  # now and then: still healing
-            mount = rig.mount("recover=auto", mode=mode)
+            mount = rig.mount("recover=auto", mode="replicated")
             if cut:
                 last = sqlite.check(rig.file("db"), ledger)
             writer = sqlite.SqliteWriter(rig.file("db"), journal, ledger, last + 1)
             self.addCleanup(writer.kill)
             writer.wait(ledger.total() + self.rng.randint(5, 120))
             disk = rig.disk_ahead(self.rng) if self.rng.random() < 0.3 else "nothing"
+            cut_off = self.rng.random() < 0.15
+            if cut_off:  # nobody answers any more: the cut finds the volume in mode local
+                for i in range(rig.m):
+                    rig.net.drop(i)
+                mount.wait_mode("local")
+                writer.wait(ledger.total() + self.rng.randint(1, 30))
             modes[mount.mode()] += 1
             rig.power_cut(shutdown_first=self.rng.random() < 0.3, also=writer.kill)
+            if cut_off:
+                for i in range(rig.m):
+                    rig.net.heal(i)
             fate = self.replica_fate(rig, lose_one)
             if self.rng.random() < 0.5:
                 done = rig.volume.recover()

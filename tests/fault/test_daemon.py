@@ -146,7 +146,7 @@ class MountProgram(Case):
 
     def test_mount_t_salius_returns_when_the_mount_answers(self):
         rig = self.rig(m=2, acks=1)
-        options = "insecure,replicas=%s,acks=1" % ";".join(r.address for r in rig.replicas)
+        options = "insecure,log=%s,replicas=%s,acks=1" % (rig.volume.log, ";".join(r.address for r in rig.replicas))
         mount = self.own(DaemonMount(rig.volume, ["mount", "-t", "salius", rig.backing, rig.path, "-o", options]))
         mount.wait_mode("replicated")
         writer = ops.OpWriter(rig.path)
@@ -160,8 +160,8 @@ class MountProgram(Case):
         rig = self.rig(m=1, acks=1)
         fstab = os.path.join(os.path.dirname(rig.path), "fstab")
         with open(fstab, "w") as f:
-            f.write("%s %s salius _netdev,noauto,x-systemd.requires=network-online.target,insecure,rw 0 0\n" % (
-                rig.backing, rig.path))
+            f.write("%s %s salius _netdev,noauto,x-systemd.requires=network-online.target,insecure,log=%s,rw 0 0\n" % (
+                rig.backing, rig.path, rig.volume.log))
         mount = self.own(DaemonMount(rig.volume, ["mount", "-T", fstab, rig.path]))
         mount.wait_mode("replicated")
         mount.umount()

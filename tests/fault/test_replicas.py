@@ -128,7 +128,7 @@ class ReplicaDies(Case):
             replica.start()
         status = rig.mount(mode="replicated").status()
         self.assertFalse(report_of(status, rig.replicas[0])["member"], status)
-        self.assertIn("memory", report_of(status, rig.replicas[0])["problem"])
+        self.assertIn("segments", report_of(status, rig.replicas[0])["problem"])
         writer = ops.OpWriter(rig.path)
         self.addCleanup(writer.kill)
         writer.more(50)

@@ -102,8 +102,11 @@ class Space(Case):
 
 def fill_more(path, start):
     """As fill, from `start` on and without end; bytes acknowledged beyond it and the errno's name."""
-    fd = os.open(path, os.O_WRONLY | os.O_SYNC)
     done = 0
+    try:
+        fd = os.open(path, os.O_WRONLY | os.O_SYNC)
+    except OSError as error:
+        return 0, errno.errorcode[error.errno]
     try:
         while done < 256 << 20:
             at = start + done

@@ -55,7 +55,7 @@ def main():
     parser.add_argument("-k", action="append", help="only tests whose name contains this")
     parser.add_argument("--failfast", action="store_true")
     parser.add_argument("--list", action="store_true")
-    args = parser.parse_args()
+    args = parser.parse_intermixed_args()
     sys.path.insert(0, TESTS)
     if args.list:
         def walk(suite):

@@ -24,10 +24,9 @@ class Case(unittest.TestCase):
 
     def _show_logs(self):
         """When the test failed: the ends of the logs that it made."""
-        outcome = self._outcome
-        failed = any(error for _, error in getattr(outcome, "errors", ()) if error) or not outcome.success
         run = harness_run.current()
-        if not failed:
+        result = self._outcome.result
+        if not any(getattr(test, "test_case", test) is self for test, _ in result.failures + result.errors):
             return
         print("---- %s failed; seed %d" % (self.id(), run.seed), file=sys.stderr)
         keep = os.environ.get("SALIUS_TEST_KEEP_LOGS")

@@ -43,9 +43,11 @@ def run(number, style, slots, plain, kept):
         os.fsync(fd)
         os.close(fd)
     else:
-        if os.path.exists("new/%d" % (number - 1)):  # not when the first operation is this one
+        try:
             os.rename("new/%d" % (number - 1), "kept/%d" % (number - 1))
-            os.fsync(kept)
+        except FileNotFoundError:  # this operation was under way before a crash, and done
+            os.stat("kept/%d" % (number - 1))
+        os.fsync(kept)
 
 
 def main():

@@ -77,11 +77,10 @@ def check(directory, ledger, style="mixed"):
     now, after = _Model(last, style), _Model(last + 1, style)
     _check_slots(os.path.join(directory, "slots"), now, after)
     new, kept = (set(map(int, os.listdir(os.path.join(directory, d)))) for d in ("new", "kept"))
-    if new not in (now.new, after.new):
-        raise Damage("new/ holds %s, not %s" % (sorted(new)[:9], sorted(now.new)[:9]))
-    if kept not in (now.kept, after.kept):
-        raise Damage("kept/: missing %s, too many %s" % (
-            sorted(now.kept - kept)[:9], sorted(kept - after.kept)[:9]))
+    if new not in (now.new, after.new) or kept not in (now.kept, after.kept):
+        raise Damage("after operation %d: new/ lacks %s and has too much: %s; kept/ lacks %s and has too much: %s" % (
+            last, sorted(now.new - new)[:9], sorted(new - now.new)[:9], sorted(now.kept - kept)[:9],
+            sorted(kept - now.kept)[:9]))
     for folder, names in (("new", new), ("kept", kept)):
         for n in names:
             path = os.path.join(directory, folder, str(n))

@@ -29,8 +29,8 @@ class Postgres:
     def __init__(self, data, wrapper=()):
         Postgres._serial += 1
         self.data, self.wrapper = data, list(wrapper)
-        self.sockets = os.path.join(current().dir, "pg%d" % Postgres._serial)
-        self.log = os.path.join(current().dir, "pg%d.log" % Postgres._serial)
+        self.sockets = os.path.join(current().dir, "postgres%d" % Postgres._serial)
+        self.log = os.path.join(current().dir, "postgres%d.log" % Postgres._serial)
         os.mkdir(self.sockets, 0o755)
         shutil.chown(self.sockets, "postgres", "postgres")
         self.proc = None
