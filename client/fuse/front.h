@@ -98,10 +98,10 @@ class Front {
   void RawSetAttr(const RawRequest& request);
   void RawSetXattr(const RawRequest& request);
 
-  // Takes suid, sgid (if group executable) and file capabilities away, as the VFS does when the
-  // file is written, truncated or given away. `mode_bits` false: capabilities only (the writer may
-  // keep the bits).
-  absl::Status KillPrivileges(Node& node, bool mode_bits);
+  // Takes suid, sgid and file capabilities away, as the VFS does when the file is written,
+  // truncated or given away by `who`. `mode_bits` false: capabilities only (the kernel says that
+  // `who` keeps the bits).
+  absl::Status KillPrivileges(Node& node, const fuse_in_header& who, bool mode_bits);
   fuse_entry_out ToEntryOut(const Entry& entry) const;
   uint32_t GrantOpen(Node& node, int flags);
 

@@ -1,9 +1,14 @@
 // Attributes, extended attributes, and the file system's own.
 #include <sys/xattr.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <vector>
 
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "client/fuse/front.h"
 #include "common/check.h"
 #include "common/file.h"
@@ -103,9 +108,27 @@ uint32_t WantedAttrs(const fuse_setattr_in& in, struct stat* want) {
   return mask;
 }
 
+// Whether the caller may keep sgid on a file of this group that is not group executable: root, or a
+// member of the group, by its main group or by those that /proc shows. One who cannot be seen is
+// none.
+bool InGroup(const fuse_in_header& who, gid_t group) {
+  if (who.uid == 0 || who.gid == group) return true;
+  if (who.pid == 0) return false;
+  const absl::StatusOr<std::string> status =
+      ReadWholeFile(absl::StrCat("/proc/", who.pid, "/status").c_str());
+  if (!status.ok()) return false;
+  for (const absl::string_view line : absl::StrSplit(*status, '\n')) {
+    if (!absl::StartsWith(line, "Groups:")) continue;
+    const std::vector<absl::string_view> groups =
+        absl::StrSplit(line, absl::ByAnyChar(" \t"), absl::SkipEmpty());
+    return std::find(groups.begin(), groups.end(), absl::StrCat(group)) != groups.end();
+  }
+  return false;
+}
+
 }  // namespace
 
-absl::Status Front::KillPrivileges(Node& node, bool mode_bits) {
+absl::Status Front::KillPrivileges(Node& node, const fuse_in_header& who, bool mode_bits) {
   OpenState state(Volume::FrontWord(node));
   if (state.known_unprivileged()) return absl::OkStatus();
   const absl::StatusOr<struct stat> attr = volume_.GetAttr(node);
@@ -113,7 +136,10 @@ absl::Status Front::KillPrivileges(Node& node, bool mode_bits) {
   if (!S_ISREG(attr->st_mode)) return absl::OkStatus();
 
   mode_t lost = attr->st_mode & S_ISUID;
-  if ((attr->st_mode & S_IXGRP) != 0) lost |= attr->st_mode & S_ISGID;
+  if ((attr->st_mode & S_ISGID) != 0 &&
+      ((attr->st_mode & S_IXGRP) != 0 || !InGroup(who, attr->st_gid))) {
+    lost |= S_ISGID;
+  }
   bool changed = false;
   if (lost != 0 && mode_bits) {
     struct stat want {};
@@ -150,7 +176,8 @@ void Front::RawSetAttr(const RawRequest& request) {
   OpenState state(Volume::FrontWord(target));
   if ((mask & kSetMode) != 0) state.ForgetPrivileges();
   if ((mask & (kSetUid | kSetGid | kSetSize)) != 0) {
-    const absl::Status killed = KillPrivileges(target, (in->valid & FATTR_KILL_SUIDGID) != 0);
+    const absl::Status killed =
+        KillPrivileges(target, request.header(), (in->valid & FATTR_KILL_SUIDGID) != 0);
     if (!killed.ok()) {
       request.ReplyError(Errno(killed));
       return;

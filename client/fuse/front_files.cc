@@ -122,7 +122,8 @@ void Front::RawOpen(const RawRequest& request) {
     return;
   }
   if ((in->flags & O_TRUNC) != 0) {
-    absl::Status status = KillPrivileges(target, (in->open_flags & FUSE_OPEN_KILL_SUIDGID) != 0);
+    absl::Status status =
+        KillPrivileges(target, request.header(), (in->open_flags & FUSE_OPEN_KILL_SUIDGID) != 0);
     if (status.ok()) status = volume_.SetAttr(target, kSetSize, {}).status();
     if (!status.ok()) {
       volume_.Release(*opened);
@@ -183,7 +184,7 @@ void Front::RawWrite(const RawRequest& request) {
   // the kernel did that when the map was made. msync sends an FSYNC of its own.
   const bool from_cache = (in->write_flags & FUSE_WRITE_CACHE) != 0;
   if (!from_cache) {
-    const absl::Status killed = KillPrivileges(node(request.header().nodeid),
+    const absl::Status killed = KillPrivileges(node(request.header().nodeid), request.header(),
                                                (in->write_flags & FUSE_WRITE_KILL_SUIDGID) != 0);
     if (!killed.ok()) {
       request.ReplyError(Errno(killed));

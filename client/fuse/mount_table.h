@@ -11,7 +11,7 @@
 
 namespace salius {
 
-// The type a volume is mounted with. umount(8) looks for /sbin/umount.fuse.salius by it.
+// The type a volume is mounted with.
 inline constexpr char kMountType[] = "fuse.salius";
 
 struct MountEntry {

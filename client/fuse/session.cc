@@ -13,6 +13,7 @@
 #include <cstring>
 
 #include "absl/strings/str_format.h"
+#include "client/fuse/mount_calls.h"
 #include "client/fuse/mount_table.h"
 #include "common/check.h"
 #include "common/log.h"
@@ -124,6 +125,7 @@ absl::StatusOr<std::unique_ptr<Session>> Session::Mount(Front& front, SessionOpt
     fuse_session_destroy(session);
     return ErrnoStatus(err, "mount " + options.mountpoint);
   }
+  NoteUmountHelper(options.source, options.mountpoint);
   return std::unique_ptr<Session>(new Session(front, std::move(options), *std::move(fd), session));
 }
 
@@ -188,14 +190,13 @@ absl::Status Session::Probe() const {
 }
 
 void Session::Unmount() {
-  if (::umount2(options_.mountpoint.c_str(), UMOUNT_NOFOLLOW) == 0) {
+  const absl::Status unmounted = UnmountPath(options_.mountpoint, 0);
+  if (unmounted.ok()) {
     mounted_ = false;
     KickUntilLeft();
     return;
   }
-  const int err = errno;
-  SLOG_WARN("{} cannot be unmounted now: {}; open files will fail from here on",
-            options_.mountpoint, std::strerror(err));
+  SLOG_WARN("{}: open files will fail from here on", unmounted.ToString());
   // Shared maps may hold dirty pages; the workers are there to take them.
   if (absl::StatusOr<UniqueFd> root = OpenAt(AT_FDCWD, options_.mountpoint, O_RDONLY | O_DIRECTORY);
       root.ok()) {
@@ -210,10 +211,8 @@ void Session::Unmount() {
 
 void Session::Detach() {
   mounted_ = false;
-  if (::umount2(options_.mountpoint.c_str(), MNT_DETACH | UMOUNT_NOFOLLOW) != 0) {
-    const int err = errno;
-    if (err != EINVAL) SLOG_WARN("umount {}: {}", options_.mountpoint, std::strerror(err));
-  }
+  const absl::Status status = UnmountPath(options_.mountpoint, MNT_DETACH);
+  if (!status.ok()) SLOG_WARN("{}", status.ToString());
 }
 
 void Session::KickUntilLeft() {

@@ -13,6 +13,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "client/fuse/mount_calls.h"
 #include "client/fuse/mount_table.h"
 #include "common/check.h"
 #include "common/file.h"
@@ -27,7 +28,7 @@ constexpr int kGoneBoundMs = 75'000;
 
 struct UmountCommand {
   std::string mountpoint;
-  int flags = UMOUNT_NOFOLLOW;
+  int flags = 0;
 };
 
 absl::StatusOr<UmountCommand> Parse(const std::vector<std::string>& words) {
@@ -90,9 +91,7 @@ absl::Status RunUmount(const std::vector<std::string>& words) {
   // Known only while it is mounted.
   SALIUS_ASSIGN_OR_RETURN(const VolumeDir dir, VolumeDir::Open(backing, /*lock=*/false));
   const UniqueFd daemon = DaemonOf(dir.config.volume);
-  if (::umount2(command.mountpoint.c_str(), command.flags) != 0) {
-    return ErrnoStatus(errno, command.mountpoint);
-  }
+  SALIUS_RETURN_IF_ERROR(UnmountPath(command.mountpoint, command.flags));
   if ((command.flags & MNT_DETACH) != 0) return absl::OkStatus();
   SALIUS_RETURN_IF_ERROR(AwaitGone(daemon));
   SALIUS_ASSIGN_OR_RETURN(const StateFile state, StateFile::Open(dir.salius_fd, kStateFileName));

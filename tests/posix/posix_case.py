@@ -18,6 +18,7 @@ FALLOC_KEEP_SIZE, FALLOC_PUNCH_HOLE, FALLOC_COLLAPSE, FALLOC_ZERO_RANGE, FALLOC_
 RWF_NOAPPEND = 0x20
 METRICS = "127.0.0.1:9401"
 AT_FDCWD = -100
+AT_SYMLINK_FOLLOW = 0x400
 
 
 def check(result):
@@ -37,7 +38,7 @@ def fallocate(fd, mode, offset, length):
 
 def linkat_fd(fd, path):
     """Names an O_TMPFILE file, as open(2) shows it."""
-    os.link("/proc/self/fd/%d" % fd, path, follow_symlinks=True)
+    check(_libc.linkat(AT_FDCWD, b"/proc/self/fd/%d" % fd, AT_FDCWD, os.fsencode(path), AT_SYMLINK_FOLLOW))
 
 
 def syncfs(fd):

@@ -4,6 +4,7 @@ import os
 import stat
 import struct
 
+from harness import run
 from posix_case import (RENAME_EXCHANGE, RENAME_NOREPLACE, RENAME_WHITEOUT, MountCase, drop_caches, linkat_fd,
                         renameat2)
 
@@ -108,6 +109,18 @@ class Attributes(MountCase):
         self.assertEqual((a.st_nlink, a.st_size, stat.S_IMODE(b.st_mode)), (2, 7, 0o600))
         os.unlink(self.path("a"))
         self.assertEqual(os.stat(self.path("b")).st_nlink, 1)
+
+    def test_link_past_the_limit_of_the_backing_file_system_is_emlink(self):
+        if not run.current().long_run:
+            self.skipTest("65,000 links: with --long")
+        self.write("a", b"")
+        made = 1
+        with self.assertRaises(OSError) as caught:
+            while made < 70000:
+                os.link(self.path("a"), self.path("l%d" % made))
+                made += 1
+        self.assertEqual((caught.exception.errno, made), (errno.EMLINK, 65000))
+        self.assertEqual(os.stat(self.path("a")).st_nlink, 65000)
 
     def test_directory_times_change_with_its_names(self):
         os.mkdir(self.path("d"))

@@ -21,6 +21,10 @@ naptime = 0.02
 entries = [["nobody", "nogroup"], ["daemon", "daemon"]]
 """
 
+# The C library knows LINK_MAX by the type of the file system only, and for FUSE it says "unknown", so that
+# the test cannot ask. (posix_names has a test of its own, with --long.)
+NOT_ASKED = ("link::link_count_max", "skipped")
+
 FSX_WEIGHTS = """
 flen = %(flen)d
 [opsize]
@@ -88,7 +92,8 @@ class Pjdfstest(Suite):
                         count(results, "skipped"), count(results, "FAILED"))
         self.assertEqual(count(expected, "FAILED"), 0, expected)
         self.assertGreaterEqual(count(expected, "ok"), 383)
-        worse = sorted(t for t in expected if expected[t] == "ok" and found.get(t) != "ok")
+        worse = sorted(t for t in expected if expected[t] == "ok" and found.get(t) != "ok" and
+                       (t, found.get(t)) != NOT_ASKED)
         self.assertEqual(worse, [], output[-20000:])
         rig.mount_.umount()
         rig.mount_ = None
@@ -128,6 +133,6 @@ class Fsx(Suite):
         self.fsx(rig.file("mapped"), count, flen=4 << 20)
 
     def test_in_mode_local(self):
-        rig = self.rig(m=0, acks=1)
-        rig.mount(mode="local")
+        rig = self.rig(m=1, acks=1)
+        rig.mount("replicas=", mode="local")
         self.fsx(rig.file("file"), self.count(2000, 20000))

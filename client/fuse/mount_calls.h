@@ -1,0 +1,25 @@
+// mount(2) and umount(2) with what mount(8) and umount(8) want to know of it.
+//
+// umount(8) takes a short cut for a mount that has no entry in /run/mount/utab: it asks statfs(2)
+// for the type, learns only "fuse", and looks for no helper of ours. With an entry it reads the
+// mount table, finds "fuse.salius" and calls /sbin/umount.fuse.salius. mount(8) is the only writer
+// of that file that is safe to use, so it is asked to note the mount that is already there (-i -f),
+// and umount(8) is asked to unmount without helper (-i), which takes the entry away.
+//
+// Threads: any.
+#pragma once
+
+#include <string>
+
+#include "absl/status/status.h"
+
+namespace salius {
+
+// Notes that `mountpoint` (mounted already, from `source`) is to be unmounted by
+// /sbin/umount.fuse.salius. A failure is logged: umount then returns before the volume is drained.
+void NoteUmountHelper(const std::string& source, const std::string& mountpoint);
+
+// Unmounts; `flags` 0, MNT_DETACH, MNT_FORCE or both. Errors: umount(2)'s own.
+absl::Status UnmountPath(const std::string& mountpoint, int flags);
+
+}  // namespace salius
