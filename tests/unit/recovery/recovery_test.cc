@@ -1,0 +1,622 @@
+// Whole recoveries: a real volume on the test's file system, replicas inside the process.
+#include "recovery/recovery.h"
+
+#include <set>
+
+#include "common/host.h"
+#include "log/applied_mark.h"
+#include "log/apply.h"
+#include "log/fs_calls.h"
+#include "log/stable_log.h"
+#include "log/state_file.h"
+#include "log/volume_config.h"
+#include "recovery/run_file.h"
+#include "tests/unit/recovery/fake_replica.h"
+
+namespace salius::recovery {
+namespace {
+
+constexpr Epoch kEpoch = 7;
+constexpr FileId kRoot = kRootFileId;
+constexpr uint64_t kBallast = 64 << 10;
+
+class RecoveryTest : public ::testing::Test {
+ protected:
+  RecoveryTest() {
+    config_ = DefaultVolumeConfig();
+    config_.volume = TestVolume();
+    config_.log_max_bytes = 1 << 20;
+    config_.stable_log_bytes = 3 << 20;
+    config_.ballast_bytes = kBallast;
+    config_.replicas = {"a:1", "b:1", "c:1"};
+    config_.acks = 2;
+    SALIUS_CHECK_OK(CreateVolume(dir_.path(), config_));
+    state_.volume = config_.volume;
+    state_.open = true;
+    state_.epoch = kEpoch;
+    state_.mode = Mode::kReplicated;
+    state_.boot_id = "00000000-0000-0000-0000-000000000000";
+    state_.acks = 2;
+    state_.members = {{"a:1", 11, 1}, {"b:1", 12, 1}, {"c:1", 13, 1}};
+    state_.file_id_limit = 1000;
+    for (const Member& member : state_.members) {
+      FakeReplica& replica = net_.at(member.address);
+      replica.incarnation = member.incarnation;
+      replica.epoch = kEpoch;
+    }
+    options_.connector = &net_;
+    options_.rpc_timeout_ms = 200;
+    options_.fence_timeout_ms = 500;
+    options_.fence_grace_ms = 100;
+    options_.local_fence_timeout_ms = 200;
+    options_.partial_report = &report_;
+    WriteFile(At("f"), "0123456789");
+    SetId("f", 50);
+  }
+
+  std::string At(const std::string& name) const { return dir_.path() + "/" + name; }
+  void SetId(const std::string& name, FileId id) {
+    const UniqueFd fd = MustOpen(At(name), O_PATH | O_NOFOLLOW);
+    SALIUS_CHECK_OK(WriteFileId(fd.get(), id));
+  }
+  UniqueFd SaliusFd() const { return MustOpen(At(".salius")); }
+
+  // Writes state_ as the volume's state.
+  void NoteState() {
+    const UniqueFd fd = SaliusFd();
+    auto file = StateFile::Open(fd.get(), kStateFileName);
+    SALIUS_CHECK_OK(file);
+    SALIUS_CHECK_OK(file->Write(state_));
+  }
+  VolumeState ReadState() const {
+    const UniqueFd fd = SaliusFd();
+    auto file = StateFile::Open(fd.get(), kStateFileName);
+    SALIUS_CHECK_OK(file);
+    return file->state();
+  }
+  void AppendStable(const std::vector<std::string>& records) {
+    const UniqueFd fd = SaliusFd();
+    auto log = StableLog::Open(fd.get(), kStableLogFileName, config_.volume, nullptr);
+    SALIUS_CHECK_OK(log);
+    for (const std::string& record : records) {
+      const StableLog::Item item{AsBytes(record).first(kRecordHeaderBytes),
+                                 AsBytes(record).subspan(kRecordHeaderBytes)};
+      SALIUS_CHECK_OK(log->Append({&item, 1}));
+    }
+  }
+  // Gives the replicas all records so far.
+  void Replicate(const std::vector<std::string>& addresses) {
+    const RecordSet set = SetOf(s_.all());
+    for (const std::string& address : addresses) {
+      for (const RecordView& record : set.views()) {
+        net_.at(address).records[record.seq()] = std::string(record.encoded());
+      }
+    }
+  }
+  absl::Status Run() {
+    auto dir = VolumeDir::Open(dir_.path(), /*lock=*/true);
+    SALIUS_CHECK_OK(dir);
+    report_ = RecoveryReport();
+    return Recover(*dir, options_).status();
+  }
+
+  TempDir dir_;
+  VolumeConfig config_;
+  VolumeState state_;
+  FakeConnector net_;
+  RecoveryOptions options_;
+  RecoveryReport report_;
+  Stamper s_{kEpoch};
+};
+
+TEST_F(RecoveryTest, ACleanVolumeIsLeftAloneAndNobodyIsAsked) {
+  ASSERT_OK(Run());
+  EXPECT_EQ(report_.outcome, RecoveryOutcome::kClean);
+  EXPECT_EQ(net_.at("a:1").fences, 0);
+}
+
+TEST_F(RecoveryTest, AckedRecordsComeBackFromAQuorum) {
+  NoteState();
+  s_.Write(50, 0, "abc");
+  s_.CreateFile(60, kRoot, "new");
+  s_.Write(60, 0, "hello");
+  Replicate({"a:1", "b:1"});
+  net_.at("c:1").unreachable = true;
+  ASSERT_OK(Run());
+  EXPECT_EQ(report_.outcome, RecoveryOutcome::kRecovered);
+  EXPECT_EQ(ReadFile(At("f")), "abc3456789");
+  EXPECT_EQ(ReadFile(At("new")), "hello");
+  EXPECT_EQ(report_.decided, 3u);
+  EXPECT_EQ(report_.quorum_counted, 2u);
+  const VolumeState state = ReadState();
+  EXPECT_FALSE(state.open);
+  EXPECT_EQ(state.epoch, kEpoch + 1);
+  EXPECT_EQ(state.recovered_epoch, kEpoch);
+  EXPECT_EQ(state.recovered_seq, 3u);
+  EXPECT_EQ(state.file_id_limit, 1000u);
+  EXPECT_EQ(state.last_timestamp_ns, 1'600'000'000'003'000'000u);
+  EXPECT_TRUE(state.members.empty());
+  EXPECT_EQ(net_.at("a:1").promised, kEpoch + 1);
+  EXPECT_EQ(net_.at("a:1").drops, 1);
+  EXPECT_TRUE(net_.at("a:1").records.empty());
+  ASSERT_OK(Run());
+  EXPECT_EQ(report_.outcome, RecoveryOutcome::kClean);
+}
+
+TEST_F(RecoveryTest, EachRecordIsFetchedOnce) {
+  NoteState();
+  for (int i = 0; i < 30; ++i) s_.Write(50, static_cast<uint64_t>(i), "x");
+  Replicate({"a:1", "b:1", "c:1"});
+  ASSERT_OK(Run());
+  uint64_t fetched = 0;
+  for (const RecoveryReplica& replica : report_.replicas) fetched += replica.fetched;
+  EXPECT_EQ(fetched, 30u);
+  EXPECT_EQ(net_.at("a:1").fetches + net_.at("b:1").fetches + net_.at("c:1").fetches, 1);
+}
+
+TEST_F(RecoveryTest, RecordsSpreadOverReplicasAndTheStableLogAreJoined) {
+  NoteState();
+  std::vector<std::string> all;
+  for (int i = 0; i < 9; ++i) {
+    all.push_back(s_.Write(50, static_cast<uint64_t>(i), std::string(1, static_cast<char>('a' + i))));
+  }
+  AppendStable({all[4]});
+  for (const int i : {0, 1, 3, 6, 8}) net_.at("a:1").records[static_cast<Seq>(i + 1)] = all[static_cast<size_t>(i)];
+  for (const int i : {0, 2, 5, 7}) net_.at("b:1").records[static_cast<Seq>(i + 1)] = all[static_cast<size_t>(i)];
+  net_.at("c:1").unreachable = true;
+  ASSERT_OK(Run());
+  EXPECT_EQ(report_.decided, 9u);
+  EXPECT_EQ(ReadFile(At("f")), "abcdefghi9");
+}
+
+TEST_F(RecoveryTest, AGapAboveTheDurableMarkIsCut) {
+  NoteState();
+  s_.Write(50, 0, "a");
+  s_.Write(50, 1, "b");
+  s_.Write(50, 2, "c");
+  Replicate({"a:1", "b:1", "c:1"});
+  for (const char* address : {"a:1", "b:1", "c:1"}) net_.at(address).records.erase(2);
+  ASSERT_OK(Run());
+  EXPECT_EQ(report_.decided, 1u);
+  EXPECT_EQ(ReadFile(At("f")), "a123456789");
+}
+
+TEST_F(RecoveryTest, AGapBelowADurableMarkRefusesAndForceReportsIt) {
+  NoteState();
+  s_.Write(50, 0, "a");
+  s_.Write(50, 1, "b");
+  s_.durable = 2;
+  s_.Write(50, 2, "c");
+  Replicate({"a:1", "b:1", "c:1"});
+  for (const char* address : {"a:1", "b:1", "c:1"}) net_.at(address).records.erase(2);
+  EXPECT_TRUE(absl::IsDataLoss(Run()));
+  EXPECT_EQ(report_.outcome, RecoveryOutcome::kDataLoss);
+  EXPECT_TRUE(ReadState().open);
+  EXPECT_EQ(ReadFile(At("f")), "0123456789");
+  options_.force = true;
+  ASSERT_OK(Run());
+  EXPECT_EQ(report_.decided, 1u);
+  EXPECT_EQ(report_.unaccounted, (std::vector<std::pair<Seq, Seq>>{{2, 2}}));
+}
+
+TEST_F(RecoveryTest, TooFewMembersRefuseAndNameTheMissing) {
+  NoteState();
+  s_.Write(50, 0, "abc");
+  Replicate({"a:1", "b:1", "c:1"});
+  net_.at("b:1").unreachable = true;
+  net_.at("c:1").incarnation = 99;  // lost its memory
+  const absl::Status status = Run();
+  EXPECT_TRUE(absl::IsUnavailable(status));
+  EXPECT_EQ(report_.outcome, RecoveryOutcome::kNotEnough);
+  EXPECT_NE(status.message().find("b:1"), absl::string_view::npos);
+  EXPECT_NE(status.message().find("lost its memory"), absl::string_view::npos);
+  EXPECT_EQ(ReadFile(At("f")), "0123456789");
+  EXPECT_TRUE(ReadState().open);
+
+  options_.force = true;
+  ASSERT_OK(Run());
+  EXPECT_EQ(ReadFile(At("f")), "abc3456789");
+  EXPECT_NE(report_.explanation.find("forced"), std::string::npos);
+}
+
+TEST_F(RecoveryTest, AllReplicasGoneRefuseInModeReplicated) {
+  NoteState();
+  for (const char* address : {"a:1", "b:1", "c:1"}) net_.at(address).unreachable = true;
+  EXPECT_TRUE(absl::IsUnavailable(Run()));
+  EXPECT_EQ(report_.outcome, RecoveryOutcome::kNotEnough);
+}
+
+TEST_F(RecoveryTest, AReplicaThatAnswersUnknownDoesNotCount) {
+  NoteState();
+  net_.at("a:1").known = false;
+  net_.at("b:1").known = false;
+  EXPECT_TRUE(absl::IsUnavailable(Run()));
+  EXPECT_EQ(report_.quorum_counted, 1u);
+}
+
+TEST_F(RecoveryTest, AReplicaThatComesBackWithinTheTimeIsAskedAgain) {
+  NoteState();
+  s_.Write(50, 0, "abc");
+  Replicate({"a:1", "b:1"});
+  net_.at("a:1").unreachable_times = 2;
+  net_.at("c:1").unreachable = true;
+  options_.fence_timeout_ms = 10000;
+  ASSERT_OK(Run());
+  EXPECT_GE(net_.at("a:1").fences, 3);
+}
+
+TEST_F(RecoveryTest, AHangingReplicaDoesNotHoldUpAQuorum) {
+  NoteState();
+  s_.Write(50, 0, "abc");
+  Replicate({"a:1", "b:1"});
+  net_.at("c:1").hangs = true;
+  options_.rpc_timeout_ms = 600'000;
+  options_.fence_timeout_ms = 600'000;
+  ASSERT_OK(Run());
+}
+
+TEST_F(RecoveryTest, ModeLocalNeedsNoReplica) {
+  state_.mode = Mode::kLocal;
+  NoteState();
+  AppendStable({s_.Write(50, 0, "abc")});
+  for (const char* address : {"a:1", "b:1", "c:1"}) net_.at(address).unreachable = true;
+  ASSERT_OK(Run());
+  EXPECT_EQ(ReadFile(At("f")), "abc3456789");
+}
+
+TEST_F(RecoveryTest, ModeLocalFencesWhoeverAnswersAndFetchesNothing) {
+  state_.mode = Mode::kLocal;
+  NoteState();
+  AppendStable({s_.Write(50, 0, "abc")});
+  s_.Write(50, 5, "ZZZ");
+  Replicate({"a:1"});
+  ASSERT_OK(Run());
+  EXPECT_EQ(report_.decided, 1u);
+  EXPECT_EQ(net_.at("a:1").promised, kEpoch + 1);
+  EXPECT_EQ(net_.at("a:1").fetches, 0);
+}
+
+TEST_F(RecoveryTest, AnotherRecoverysPromiseIsRefusedUntilForced) {
+  NoteState();
+  net_.at("a:1").promised = kEpoch + 1;
+  net_.at("a:1").token = 0x1234;
+  const absl::Status status = Run();
+  EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
+  EXPECT_EQ(report_.outcome, RecoveryOutcome::kFenced);
+  options_.force = true;
+  ASSERT_OK(Run());
+  EXPECT_EQ(ReadState().epoch, kEpoch + 2);
+  EXPECT_EQ(net_.at("b:1").promised, kEpoch + 2);
+}
+
+TEST_F(RecoveryTest, ANewerSessionAtAReplicaIsDataLoss) {
+  NoteState();
+  net_.at("c:1").epoch = kEpoch + 3;
+  EXPECT_TRUE(absl::IsDataLoss(Run()));
+  options_.force = true;
+  ASSERT_OK(Run());
+  EXPECT_GT(ReadState().epoch, kEpoch + 3);
+}
+
+TEST_F(RecoveryTest, ATrimBeyondTheCheckpointIsDataLoss) {
+  state_.checkpoint = 4;
+  NoteState();
+  net_.at("b:1").trimmed = 5;
+  EXPECT_TRUE(absl::IsDataLoss(Run()));
+}
+
+TEST_F(RecoveryTest, ABrokenStreamGoesOnWhereItStopped) {
+  NoteState();
+  for (int i = 0; i < 20; ++i) s_.Write(50, static_cast<uint64_t>(i), "x");
+  Replicate({"a:1", "b:1", "c:1"});
+  for (const char* address : {"a:1", "b:1", "c:1"}) net_.at(address).break_after_chunks = 2;
+  ASSERT_OK(Run());
+  EXPECT_EQ(report_.decided, 20u);
+  // 20 records in chunks of 3, two to a stream: nothing is sent twice.
+  EXPECT_EQ(net_.at("a:1").chunks_sent + net_.at("b:1").chunks_sent + net_.at("c:1").chunks_sent, 7u);
+}
+
+TEST_F(RecoveryTest, AStreamThatEndsShortOfItsCountIsNotBelieved) {
+  NoteState();
+  for (int i = 0; i < 9; ++i) s_.Write(50, static_cast<uint64_t>(i), "x");
+  Replicate({"a:1", "b:1", "c:1"});
+  for (const char* address : {"a:1", "b:1", "c:1"}) net_.at(address).short_stream = true;
+  ASSERT_OK(Run());
+  EXPECT_EQ(report_.decided, 9u);
+}
+
+TEST_F(RecoveryTest, AReplicaWhoseRecordsCannotBeFetchedDoesNotCount) {
+  NoteState();
+  s_.Write(50, 0, "abc");
+  Replicate({"a:1", "b:1"});
+  net_.at("c:1").unreachable = true;
+  s_.Write(50, 3, "def");
+  Replicate({"b:1"});  // only b has the second
+  net_.at("b:1").fetch_fails = true;
+  options_.fetch_attempts = 2;
+  EXPECT_TRUE(absl::IsUnavailable(Run()));
+  EXPECT_EQ(report_.outcome, RecoveryOutcome::kNotEnough);
+}
+
+TEST_F(RecoveryTest, AReplicaThatCannotBeFetchedFromCountsWhenOthersHaveItsRecords) {
+  NoteState();
+  s_.Write(50, 0, "abc");
+  Replicate({"a:1", "b:1"});
+  net_.at("c:1").unreachable = true;
+  net_.at("a:1").fetch_fails = true;
+  options_.fetch_attempts = 1;
+  ASSERT_OK(Run());
+  EXPECT_EQ(ReadFile(At("f")), "abc3456789");
+}
+
+TEST_F(RecoveryTest, DamagedChunksAreNotUsed) {
+  NoteState();
+  s_.Write(50, 0, "abc");
+  Replicate({"a:1", "b:1", "c:1"});
+  for (const char* address : {"a:1", "b:1", "c:1"}) net_.at(address).damage_chunks = true;
+  EXPECT_TRUE(absl::IsUnavailable(Run()));
+  EXPECT_EQ(ReadFile(At("f")), "0123456789");
+}
+
+TEST_F(RecoveryTest, SameLifeKeepsWhatWasAppliedAndReplaysTheRest) {
+  {
+    const UniqueFd root = MustOpen(dir_.path());
+    const auto mount_id = UniqueMountId(root.get());
+    if (!mount_id.ok()) GTEST_SKIP() << mount_id.status();
+    state_.mount_id = *mount_id;
+    state_.boot_id = *BootId();
+    NoteState();
+    const UniqueFd fd = SaliusFd();
+    auto mark = AppliedMark::Open(fd.get());
+    ASSERT_OK(mark.status());
+    mark->Reset(kEpoch);
+    mark->Store(1);
+  }
+  s_.Write(50, 0, "abc");
+  s_.Write(50, 5, "XY");
+  Replicate({"a:1", "b:1", "c:1"});
+  WriteFile(At("f"), "edited....");  // meanwhile, in the plain directory
+  ASSERT_OK(Run());
+  EXPECT_TRUE(report_.same_life);
+  EXPECT_EQ(report_.checkpoint, 1u);
+  EXPECT_EQ(ReadFile(At("f")), "editeXY...");
+}
+
+TEST_F(RecoveryTest, AnAppliedMarkOfAnotherEpochOrBootIsIgnored) {
+  {
+    const UniqueFd root = MustOpen(dir_.path());
+    const auto mount_id = UniqueMountId(root.get());
+    if (!mount_id.ok()) GTEST_SKIP() << mount_id.status();
+    state_.mount_id = *mount_id;
+    state_.boot_id = *BootId();
+    NoteState();
+    const UniqueFd fd = SaliusFd();
+    auto mark = AppliedMark::Open(fd.get());
+    ASSERT_OK(mark.status());
+    mark->Reset(kEpoch - 2);
+    mark->Store(1);
+  }
+  s_.Write(50, 0, "abc");
+  Replicate({"a:1", "b:1", "c:1"});
+  ASSERT_OK(Run());
+  EXPECT_EQ(report_.checkpoint, 0u);
+  EXPECT_EQ(ReadFile(At("f")), "abc3456789");
+}
+
+TEST_F(RecoveryTest, ADryRunChangesNothingHereOrThere) {
+  NoteState();
+  s_.Write(50, 0, "abc");
+  s_.Unlink(50, kRoot, "f");
+  Replicate({"a:1", "b:1", "c:1"});
+  const std::string state_before = ReadFile(At(".salius/state"));
+  const std::string log_before = ReadFile(At(".salius/stable.log"));
+  options_.dry_run = true;
+  ASSERT_OK(Run());
+  EXPECT_EQ(report_.outcome, RecoveryOutcome::kDryRun);
+  EXPECT_EQ(report_.decided, 2u);
+  EXPECT_EQ(report_.plan.size(), 2u);
+  EXPECT_EQ(ReadFile(At(".salius/state")), state_before);
+  EXPECT_EQ(ReadFile(At(".salius/stable.log")), log_before);
+  EXPECT_FALSE(Exists(At(".salius/recovery")));
+  EXPECT_EQ(ReadFile(At("f")), "0123456789");
+  EXPECT_EQ(net_.at("a:1").promised, 0u);
+  EXPECT_EQ(net_.at("a:1").fences, 0);
+  EXPECT_EQ(net_.at("a:1").drops, 0);
+}
+
+TEST_F(RecoveryTest, UntilStopsEarlierAndComesTooLateAfterADecision) {
+  NoteState();
+  s_.Write(50, 0, "a");
+  s_.Write(50, 1, "b");
+  Replicate({"a:1", "b:1", "c:1"});
+  options_.until = 1;
+  ASSERT_OK(Run());
+  EXPECT_EQ(ReadFile(At("f")), "a123456789");
+}
+
+TEST_F(RecoveryTest, UntilAgainstTheDiskIsABadRequest) {
+  state_.checkpoint = 1;
+  NoteState();
+  s_.Write(50, 0, "a");
+  s_.Write(50, 1, "b");
+  Replicate({"a:1", "b:1", "c:1"});
+  options_.until = 0;
+  EXPECT_TRUE(absl::IsInvalidArgument(Run()));
+  EXPECT_EQ(report_.outcome, RecoveryOutcome::kBadRequest);
+  options_.until.reset();
+  options_.step_hook = [](RecoveryStep step) {
+    return step == RecoveryStep::kPinned ? absl::AbortedError("crash") : absl::OkStatus();
+  };
+  EXPECT_TRUE(absl::IsAborted(Run()));
+  EXPECT_EQ(report_.outcome, RecoveryOutcome::kInterrupted);
+  options_.step_hook = nullptr;
+  options_.until = 1;
+  EXPECT_TRUE(absl::IsFailedPrecondition(Run()));
+  EXPECT_EQ(report_.outcome, RecoveryOutcome::kBadRequest);
+}
+
+TEST_F(RecoveryTest, AfterTheDecisionNobodyIsAskedAndLaterRecordsAreIgnored) {
+  NoteState();
+  s_.Write(50, 0, "a");
+  Replicate({"a:1", "b:1", "c:1"});
+  options_.step_hook = [](RecoveryStep step) {
+    return step == RecoveryStep::kPinned ? absl::AbortedError("crash") : absl::OkStatus();
+  };
+  EXPECT_TRUE(absl::IsAborted(Run()));
+  options_.step_hook = nullptr;
+  s_.Write(50, 1, "b");
+  Replicate({"a:1", "b:1", "c:1"});
+  const int fences = net_.at("a:1").fences;
+  for (const char* address : {"a:1", "b:1", "c:1"}) net_.at(address).unreachable = true;
+  ASSERT_OK(Run());
+  EXPECT_TRUE(report_.already_decided);
+  EXPECT_EQ(net_.at("a:1").fences, fences);
+  EXPECT_EQ(ReadFile(At("f")), "a123456789");
+  EXPECT_EQ(ReadState().epoch, kEpoch + 1);
+}
+
+TEST_F(RecoveryTest, AnEmptyLogIsDecidedToo) {
+  NoteState();
+  options_.step_hook = [](RecoveryStep step) {
+    return step == RecoveryStep::kPinned ? absl::AbortedError("crash") : absl::OkStatus();
+  };
+  EXPECT_TRUE(absl::IsAborted(Run()));
+  options_.step_hook = nullptr;
+  for (const char* address : {"a:1", "b:1", "c:1"}) net_.at(address).unreachable = true;
+  ASSERT_OK(Run());
+  EXPECT_EQ(report_.decided, 0u);
+}
+
+TEST_F(RecoveryTest, AStableLogTooSmallForTheDecidedRecordsSaysSo) {
+  NoteState();
+  const std::string data(100'000, 'x');
+  for (int i = 0; i < 40; ++i) s_.Write(50, 0, data);
+  Replicate({"a:1", "b:1", "c:1"});
+  EXPECT_TRUE(absl::IsResourceExhausted(Run()));
+  EXPECT_EQ(report_.outcome, RecoveryOutcome::kFailed);
+  EXPECT_TRUE(ReadState().open);
+}
+
+TEST_F(RecoveryTest, MissingPartsOfTheVolumeAreDataLoss) {
+  NoteState();
+  const std::string log = At(".salius/stable.log"), state = At(".salius/state");
+  rename(log.c_str(), At("aside").c_str());
+  EXPECT_TRUE(absl::IsDataLoss(Run()));
+  rename(At("aside").c_str(), log.c_str());
+  rename(state.c_str(), At("aside").c_str());
+  EXPECT_TRUE(absl::IsDataLoss(Run()));
+  rename(At("aside").c_str(), state.c_str());
+  ASSERT_OK(Run());
+}
+
+TEST_F(RecoveryTest, AStateOfAnotherVolumeIsDataLoss) {
+  state_.volume.bytes[0] ^= 1;
+  unlink(At(".salius/state").c_str());
+  const UniqueFd fd = SaliusFd();
+  ASSERT_OK(StateFile::Create(fd.get(), kStateFileName, state_).status());
+  EXPECT_TRUE(absl::IsDataLoss(Run()));
+}
+
+TEST_F(RecoveryTest, AFailedDropDoesNotFailTheRecovery) {
+  NoteState();
+  s_.Write(50, 0, "a");
+  Replicate({"a:1", "b:1", "c:1"});
+  for (const char* address : {"a:1", "b:1", "c:1"}) net_.at(address).drop_fails = true;
+  ASSERT_OK(Run());
+  EXPECT_FALSE(ReadState().open);
+}
+
+TEST_F(RecoveryTest, TheBallastIsMadeWholeAgain) {
+  ASSERT_EQ(truncate(At(".salius/ballast").c_str(), 0), 0);
+  ASSERT_OK(Run());
+  struct stat st;
+  ASSERT_EQ(stat(At(".salius/ballast").c_str(), &st), 0);
+  EXPECT_EQ(static_cast<uint64_t>(st.st_size), kBallast);
+  EXPECT_GE(static_cast<uint64_t>(st.st_blocks) * 512, kBallast);
+  EXPECT_TRUE(report_.ballast_restored);
+}
+
+TEST_F(RecoveryTest, TwoRecoveriesAtOnceAreRefused) {
+  NoteState();
+  auto first = VolumeDir::Open(dir_.path(), true);
+  ASSERT_OK(first.status());
+  EXPECT_TRUE(absl::IsUnavailable(VolumeDir::Open(dir_.path(), true).status()));
+}
+
+// Cut off at every step, once and twice, with other quorums answering the rerun: always the same end.
+TEST_F(RecoveryTest, CutOffAnywhereAndRunAgainItEndsTheSame) {
+  const auto setup = [this] {
+    for (const auto& entry : std::filesystem::directory_iterator(dir_.path())) {
+      if (entry.path().filename() != ".salius") std::filesystem::remove_all(entry.path());
+    }
+    std::filesystem::remove_all(At(".salius"));
+    SALIUS_CHECK_OK(CreateVolume(dir_.path(), config_));
+    WriteFile(At("f"), "0123456789");
+    SetId("f", 50);
+    mkdir(At("d").c_str(), 0755);
+    SetId("d", 51);
+    WriteFile(At("d/x"), "x");
+    SetId("d/x", 52);
+    NoteState();
+    s_.~Stamper();
+    new (&s_) Stamper(kEpoch);
+    const std::string first = s_.Write(50, 0, "abc");
+    s_.CreateFile(60, kRoot, "new");
+    s_.Write(60, 0, "hello");
+    s_.MakeDir(61, kRoot, "e");
+    s_.Rename(51, kRoot, "d", 61, "d");
+    s_.Rename(52, 51, "x", kRoot, "f", 50);
+    s_.Link(60, 61, "again");
+    s_.Unlink(60, kRoot, "new");
+    AppendStable({first});
+    for (const Member& member : state_.members) {
+      FakeReplica& replica = net_.at(member.address);
+      replica = FakeReplica();
+      replica.incarnation = member.incarnation;
+      replica.epoch = kEpoch;
+    }
+    Replicate({"a:1", "b:1", "c:1"});
+  };
+  const auto check = [this] {
+    EXPECT_EQ(ReadFile(At("f")), "x");
+    EXPECT_EQ(ReadFile(At("e/again")), "hello");
+    EXPECT_TRUE(Exists(At("e/d")));
+    EXPECT_FALSE(Exists(At("new")));
+    EXPECT_FALSE(Exists(At("d")));
+    EXPECT_FALSE(Exists(At("e/d/x")));
+    const VolumeState state = ReadState();
+    EXPECT_FALSE(state.open);
+    EXPECT_EQ(state.epoch, kEpoch + 1);
+    EXPECT_EQ(state.recovered_seq, 8u);
+    EXPECT_TRUE(std::filesystem::is_empty(At(".salius/tmp")));
+  };
+  int total = 0;
+  setup();
+  options_.step_hook = [&total](RecoveryStep) {
+    ++total;
+    return absl::OkStatus();
+  };
+  ASSERT_OK(Run());
+  check();
+  ASSERT_GT(total, 15);
+  for (int first = 1; first <= total; ++first) {
+    SCOPED_TRACE(first);
+    setup();
+    for (int cut : {first, 1 + first / 2}) {
+      options_.step_hook = [&cut](RecoveryStep) {
+        return --cut == 0 ? absl::AbortedError("crash") : absl::OkStatus();
+      };
+      const absl::Status status = Run();
+      ASSERT_TRUE(status.ok() || absl::IsAborted(status)) << status;
+      // Another member is away each time; two are enough.
+      net_.at("a:1").unreachable = !net_.at("a:1").unreachable;
+      net_.at("b:1").unreachable = !net_.at("a:1").unreachable;
+    }
+    options_.step_hook = nullptr;
+    ASSERT_OK(Run());
+    check();
+  }
+}
+
+}  // namespace
+}  // namespace salius::recovery
