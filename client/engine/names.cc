@@ -212,6 +212,7 @@ absl::StatusOr<Entry> Volume::Impl::Link(Node& node, Node& parent, std::string_v
 absl::Status Volume::Impl::Remove(Node& parent, const std::string& name, Node& victim) {
   SALIUS_RETURN_IF_ERROR(EnsureId(parent));
   SALIUS_RETURN_IF_ERROR(EnsureId(victim));
+  victim.path_fd.Keep();  // without a name it could not be found again
   NameBody body;
   body.dir = parent.id.load();
   body.name = name;

@@ -33,7 +33,11 @@ absl::StatusOr<PinnedNode> NodeTable::Intern(UniqueFd path_fd, Seq issued) {
   SALIUS_ASSIGN_OR_RETURN(const struct stat st, fs::Stat(path_fd.get()));
   absl::MutexLock lock(&mu_);
   Node*& node = by_inode_[{st.st_dev, st.st_ino}];
-  if (node == nullptr) node = new Node(std::move(path_fd), st, issued);
+  if (node == nullptr) {
+    node = new Node(std::move(path_fd), st, issued, path_fds_);
+  } else {
+    node->path_fd.Offer(std::move(path_fd));
+  }
   Pin(*node);
   return PinnedNode(*this, node);
 }

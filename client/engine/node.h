@@ -2,8 +2,8 @@
 //
 // A node is alive while someone holds a pin on it: the front's lookups, open handles, records that are
 // issued but not yet applied, "bulk until synced", and calls under way each count as pins. The table
-// keys nodes by backing (device, inode), so that hard links share a node; the O_PATH descriptor that a
-// node holds keeps its inode number from being reused.
+// keys nodes by backing (device, inode), so that hard links share a node. While a node lives its inode number
+// is not reused: it has a name, or its O_PATH descriptor is kept open (PathFd::Keep).
 //
 // Locks of a node, in their order:
 // - `names` (directories): held by a name operation from its check to its apply, over waits. Several are
@@ -30,17 +30,16 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "client/engine/patches.h"
+#include "client/engine/path_fd.h"
 #include "common/file.h"
 #include "common/ids.h"
 
 namespace salius {
 
-using SharedFd = std::shared_ptr<const UniqueFd>;
-
 class Node {
  public:
-  Node(UniqueFd path, const struct stat& st, Seq issued)
-      : path_fd(std::move(path)),
+  Node(UniqueFd path, const struct stat& st, Seq issued, PathFdCache& cache)
+      : path_fd(std::move(path), st.st_dev, cache),
         dev(st.st_dev),
         ino(st.st_ino),
         type(st.st_mode & S_IFMT),
@@ -51,7 +50,7 @@ class Node {
   bool is_dir() const { return S_ISDIR(type); }
   bool is_regular() const { return S_ISREG(type); }
 
-  const UniqueFd path_fd;  // O_PATH | O_NOFOLLOW
+  const PathFd path_fd;  // O_PATH | O_NOFOLLOW
   const dev_t dev;
   const ino_t ino;
   const mode_t type;  // S_IFMT bits
@@ -157,7 +156,11 @@ class NodeTable {
 
   size_t size() const;
 
+  // The descriptors of all nodes; to be configured before there are many.
+  PathFdCache& path_fds() { return path_fds_; }
+
  private:
+  PathFdCache path_fds_;  // outlives the nodes
   mutable absl::Mutex mu_;
   absl::flat_hash_map<std::pair<dev_t, ino_t>, Node*> by_inode_ ABSL_GUARDED_BY(mu_);
   absl::flat_hash_map<FileId, Node*> by_id_ ABSL_GUARDED_BY(mu_);

@@ -42,7 +42,7 @@ Volume::Impl::Impl(VolumeDir volume_dir, VolumeOptions volume_options)
 // The pipeline goes first: its threads call Apply.
 Volume::Impl::~Impl() { pipeline.reset(); }
 
-absl::Status Volume::Impl::Prepare() {
+absl::Status Volume::Impl::Prepare(uint64_t descriptors) {
   SALIUS_ASSIGN_OR_RETURN(sync_fd, OpenAt(dir.root_fd, ".", O_RDONLY | O_DIRECTORY));
   SALIUS_ASSIGN_OR_RETURN(tmp_dir, OpenAt(dir.salius_fd, kTmpDirName, O_RDONLY | O_DIRECTORY));
   SALIUS_ASSIGN_OR_RETURN(open_dir, OpenAt(dir.salius_fd, kOpenDirName, O_RDONLY | O_DIRECTORY));
@@ -57,6 +57,9 @@ absl::Status Volume::Impl::Prepare() {
   SALIUS_ASSIGN_OR_RETURN(root, table.Intern(std::move(root_fd), 0));
   SALIUS_CHECK(table.SetId(*root, kRootFileId));
   root->identified.store(true);
+  root->path_fd.Keep();
+  // Half of the descriptors for nodes; the rest is for open files and everything else.
+  table.path_fds().Configure(dir.root_fd, root->dev, descriptors / 2);
   space = std::make_unique<SpaceGuard>(dir.root_fd, [this] {
     return AsDataError(AwaitApplied(pipe.load()->watermarks().issued));
   });
@@ -65,9 +68,6 @@ absl::Status Volume::Impl::Prepare() {
 
 absl::StatusOr<std::unique_ptr<Volume>> Volume::Open(VolumeDir dir, VolumeOptions options) {
   SALIUS_ASSIGN_OR_RETURN(const uint64_t descriptors, RaiseFdLimit());
-  if (descriptors < 65536) {
-    SLOG_WARN("only {} descriptors: every file in use needs one (LimitNOFILE=)", descriptors);
-  }
   SALIUS_ASSIGN_OR_RETURN(StateFile state, StateFile::Open(dir.salius_fd, kStateFileName));
   if (state.state().open) {
     return absl::FailedPreconditionError("the volume was not closed: it must be recovered first");
@@ -76,7 +76,7 @@ absl::StatusOr<std::unique_ptr<Volume>> Volume::Open(VolumeDir dir, VolumeOption
       StableLog stable,
       StableLog::Open(dir.salius_fd, kStableLogFileName, dir.config.volume, nullptr));
   auto impl = std::make_unique<Impl>(std::move(dir), std::move(options));
-  SALIUS_RETURN_IF_ERROR(impl->Prepare());
+  SALIUS_RETURN_IF_ERROR(impl->Prepare(descriptors));
   impl->id_ceiling.store(state.state().file_id_limit);
   PipelineOptions pipeline_options;
   pipeline_options.config = impl->options.config;

@@ -50,7 +50,8 @@ struct Volume::Impl final : public ApplySink {
   ~Impl() override;
 
   // ---- volume.cc
-  absl::Status Prepare();  // descriptors, leftovers, the root node
+  // Descriptors, leftovers, the root node; `descriptors` is how many this process may have.
+  absl::Status Prepare(uint64_t descriptors);
   absl::StatusOr<Entry> Lookup(Node& node, std::string_view name);
   // The node of what `fd` (O_PATH) is open on.
   absl::StatusOr<PinnedNode> Intern(UniqueFd fd);
