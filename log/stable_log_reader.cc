@@ -24,28 +24,33 @@ class RingWindow {
   // call.
   absl::StatusOr<absl::Span<const uint8_t>> Get(uint64_t at, size_t size) {
     SALIUS_CHECK(at + size <= capacity_);
-    if (at < at_ || at + size > at_ + bytes_.size()) {
-      constexpr uint64_t kWindowBytes = uint64_t{1} << 20;
-      const uint64_t wanted = std::min(std::max<uint64_t>(size, kWindowBytes), capacity_ - at);
-      bytes_.clear();  // a window that could not be read is no window
-      std::vector<uint8_t> bytes(wanted);
-      SALIUS_ASSIGN_OR_RETURN(const size_t got, PreadFull(fd_, bytes.data(), wanted,
-                                                          static_cast<int64_t>(kRingAt + at)));
-      if (got != wanted) {
-        return absl::DataLossError(
-            absl::StrFormat("stable log: the file ends at offset %d", kRingAt + at + got));
-      }
-      at_ = at;
-      bytes_ = std::move(bytes);
-    }
+    if (at < at_ || at + size > at_ + size_) SALIUS_RETURN_IF_ERROR(Fill(at, size));
     return absl::MakeConstSpan(bytes_).subspan(at - at_, size);
   }
 
  private:
+  // Moves the window, so that it starts at `at` and holds at least `size` bytes.
+  absl::Status Fill(uint64_t at, size_t size) {
+    constexpr uint64_t kWindowBytes = uint64_t{1} << 20;
+    const uint64_t wanted = std::min(std::max<uint64_t>(size, kWindowBytes), capacity_ - at);
+    size_ = 0;  // a window that could not be read is no window
+    if (bytes_.size() < wanted) bytes_.resize(wanted);
+    SALIUS_ASSIGN_OR_RETURN(const size_t got, PreadFull(fd_, bytes_.data(), wanted,
+                                                        static_cast<int64_t>(kRingAt + at)));
+    if (got != wanted) {
+      return absl::DataLossError(
+          absl::StrFormat("stable log: the file ends at offset %d", kRingAt + at + got));
+    }
+    at_ = at;
+    size_ = wanted;
+    return absl::OkStatus();
+  }
+
   const int fd_;
   const uint64_t capacity_;
   uint64_t at_ = 0;
-  std::vector<uint8_t> bytes_;
+  uint64_t size_ = 0;
+  std::vector<uint8_t> bytes_;  // the first size_ are the ring's, from at_ on
 };
 
 class Reader {

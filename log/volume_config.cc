@@ -179,6 +179,17 @@ std::string VolumeConfigToToml(const VolumeConfig& config) {
 }
 
 absl::StatusOr<VolumeConfig> VolumeConfigFromToml(std::string_view text, std::string_view source) {
+  // Nothing in it needs more than printable ASCII, and the TOML library has undefined behaviour or
+  // an assertion for some other bytes (found by tests/fuzz: "=" and U+03E7, "[" and a control
+  // character).
+  const auto* const foreign = std::find_if(text.begin(), text.end(), [](unsigned char c) {
+    return c >= 0x7f || (c < 0x20 && c != '\t' && c != '\n' && c != '\r');
+  });
+  if (foreign != text.end()) {
+    return absl::InvalidArgumentError(absl::StrFormat("%s:%d: a byte that is not printable ASCII",
+                                                      source,
+                                                      1 + std::count(text.begin(), foreign, '\n')));
+  }
   SALIUS_ASSIGN_OR_RETURN(ConfigReader reader, ConfigReader::Parse(text, source));
   VolumeConfig config = DefaultVolumeConfig();
   const absl::StatusOr<VolumeId> volume = VolumeId::Parse(reader.RequiredString("volume"));

@@ -164,6 +164,9 @@ TEST(VolumeConfigTest, BadTextIsRefusedAndNamed) {
   EXPECT_TRUE(Says(refusal(std::string(kUuid) + "acks = 2\n"), "acks = 2"));
   EXPECT_TRUE(Says(refusal(std::string(kUuid) + "replicas = [1]\n"), "replicas"));
   refusal(std::string(kUuid) + "acks = \n");
+  // Found by the fuzzer: the TOML library does not survive these.
+  EXPECT_TRUE(Says(refusal(std::string(kUuid) + "acks =\xcf\xa7\n"), ":2: a byte that is not"));
+  EXPECT_TRUE(Says(refusal("[\x03-4]"), ":1: a byte that is not"));
 }
 
 }  // namespace
