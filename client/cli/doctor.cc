@@ -6,6 +6,7 @@
 #include "absl/status/status.h"
 #include "client/cli/exit_code.h"
 #include "client/cli/options.h"
+#include "client/cli/status.h"
 #include "common/check.h"
 #include "common/clock.h"
 
@@ -16,7 +17,8 @@ absl::StatusOr<Findings> Examine(const std::string& directory) {
   Findings findings;
   JudgeHost(GatherHostFacts(), findings);
   if (directory.empty()) return findings;
-  SALIUS_ASSIGN_OR_RETURN(const DirectoryFacts facts, GatherDirectoryFacts(directory));
+  SALIUS_ASSIGN_OR_RETURN(const std::string backing, BackingDirectoryOf(directory));
+  SALIUS_ASSIGN_OR_RETURN(const DirectoryFacts facts, GatherDirectoryFacts(backing));
   JudgeDirectory(facts, SystemClock().RealtimeNanos(), findings);
   if (!facts.volume || !facts.config_status.ok()) return findings;
   std::vector<ReplicaFacts> replicas;

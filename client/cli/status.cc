@@ -7,9 +7,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <filesystem>
-#include <optional>
 #include <system_error>
-#include <variant>
 #include <vector>
 
 #include "absl/strings/numbers.h"
@@ -21,6 +19,7 @@
 #include "client/cli/exit_code.h"
 #include "client/cli/options.h"
 #include "client/cli/rpc.h"
+#include "client/fuse/mount_table.h"
 #include "common/check.h"
 #include "common/daemon.h"
 #include "common/file.h"
@@ -80,26 +79,9 @@ Shown ShowMounted(const control::VolumeStatusResponse& status, bool json) {
           status.failure().empty() ? kExitOk : kExitFailed};
 }
 
-// The mounted volume whose mount point `path` is; nothing when none is.
-std::optional<control::VolumeStatusResponse> FindByMountpoint(const std::string& path) {
-  for (const std::string& socket : VolumeSockets(kRunDirectory)) {
-    absl::StatusOr<control::VolumeStatusResponse> status = CallVolumeStatus(socket);
-    if (status.ok() && status->mountpoint() == path) return *std::move(status);
-  }
-  return std::nullopt;
-}
-
 absl::StatusOr<Shown> ShowPath(const std::string& given, bool json) {
-  std::error_code error;
-  const std::filesystem::path path = std::filesystem::canonical(given, error);
-  if (error) return ErrnoStatus(error.value(), given);
-  // A mount hides .salius, so a directory that has it is a backing directory.
-  if (!std::filesystem::exists(path / kSaliusDir, error)) {
-    if (const auto mounted = FindByMountpoint(path); mounted.has_value()) {
-      return ShowMounted(*mounted, json);
-    }
-  }
-  SALIUS_ASSIGN_OR_RETURN(const OfflineStatus offline, ReadOfflineStatus(path));
+  SALIUS_ASSIGN_OR_RETURN(const std::string backing, BackingDirectoryOf(given));
+  SALIUS_ASSIGN_OR_RETURN(const OfflineStatus offline, ReadOfflineStatus(backing));
   const auto mounted = CallVolumeStatus(SocketPathOf(offline.config.volume));
   if (mounted.ok()) return ShowMounted(*mounted, json);
   return Shown{json ? OfflineJson(offline) + "\n" : OfflineText(offline), kExitOk};
@@ -163,6 +145,18 @@ int Watch(const StatusPlan& plan) {
 }
 
 }  // namespace
+
+absl::StatusOr<std::string> BackingDirectoryOf(const std::string& given) {
+  std::error_code error;
+  std::string path = std::filesystem::absolute(given, error).lexically_normal();
+  if (path.size() > 1 && path.back() == '/') path.pop_back();
+  absl::StatusOr<std::string> backing = BackingOf(path);
+  if (backing.ok() || error) return backing;
+  path = std::filesystem::canonical(path, error);
+  if (error) return ErrnoStatus(error.value(), given);
+  backing = BackingOf(path);
+  return backing.ok() ? backing : path;
+}
 
 absl::StatusOr<OfflineStatus> ReadOfflineStatus(const std::string& backing) {
   SALIUS_ASSIGN_OR_RETURN(const VolumeDir directory, VolumeDir::Open(backing, /*lock=*/false));

@@ -156,8 +156,11 @@ std::string OfflineText(const OfflineStatus& status) {
     Line(text, "in use by",
          absl::StrCat(status.in_use_by, ", which answers no status: the state file says"));
   }
+  const bool left_open = state.open && status.in_use_by.empty();
   Line(text, "state",
-       state.open ? "open: must be recovered (salius-mount or salius-recover does it)" : "clean");
+       left_open    ? "open: must be recovered (salius-mount or salius-recover does it)"
+       : state.open ? "open"
+                    : "clean");
   Line(text, "mode", ModeName(state.mode));
   Line(text, "epoch", absl::StrCat(state.epoch));
   Line(text, "checkpoint", absl::StrCat(state.checkpoint));

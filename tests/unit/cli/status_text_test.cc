@@ -89,7 +89,9 @@ TEST(StatusTextTest, OpenVolumeOfflineSaysThatItMustBeRecovered) {
 TEST(StatusTextTest, HolderOfTheLockIsNamed) {
   OfflineStatus status;
   status.in_use_by = "pid 12";
+  status.state.open = true;
   EXPECT_TRUE(Contains(OfflineText(status), "pid 12, which answers no status"));
+  EXPECT_FALSE(Contains(OfflineText(status), "must be recovered")) << "by whoever holds it";
 }
 
 TEST(StatusTextTest, ReplicaShowsItsVolumesAndAlarms) {
