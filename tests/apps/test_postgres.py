@@ -49,7 +49,7 @@ class PostgresSurvivesPowerCuts(Case):
         return load
 
     def test_three_replicas_two_acks_one_may_lose_its_memory(self):
-        rig = self.rig(m=3, acks=2, size_mb=1024)
+        rig = self.rig(m=3, acks=2, size_mb=1024, init_options=(), memory="256MiB")
         rig.mount(mode="replicated")
         server, ledger, last = self.server(rig.path), Ledger(), {}
         prepare(server)

@@ -141,7 +141,30 @@ class RecoveryCutOff(RecoveryCase):
 
     # In the order of recovery/recovery.h; those of "same life" have a test of their own.
     STEPS = ("locked", "run-noted", "fenced", "collected", "merged", "pin-appended", "pinned", "replay-rebuilt",
-             "replay-data", "replay-attached", "replay-removed", "synced", "committed", "dropped")
+             "replay-data", "replay-displaced", "replay-attached", "replay-removed", "synced", "committed", "dropped")
+
+    def name_changes(self, rig):
+        """The disk gets ahead with names that the log then changes: one to remove, two directories that changed
+        places, a name taken over by another directory."""
+        for name in ("a", "b", "old"):
+            os.mkdir(rig.file(name))
+            with open(rig.file(name + "/in-" + name), "w"):
+                pass
+        with open(rig.file("doomed"), "w"):
+            pass
+        rig.sync_disk()
+        os.unlink(rig.file("doomed"))
+        os.rename(rig.file("a"), rig.file("swap"))
+        os.rename(rig.file("b"), rig.file("a"))
+        os.rename(rig.file("swap"), rig.file("b"))
+        os.rename(rig.file("old"), rig.file("moved"))
+        os.mkdir(rig.file("old"))
+
+    def check_name_changes(self, rig):
+        inside = {name: os.listdir(rig.backing_file(name)) for name in ("a", "b", "old", "moved")}
+        self.assertEqual(inside, {"a": ["in-b"], "b": ["in-a"], "old": [], "moved": ["in-old"]})
+        self.assertFalse(os.path.exists(rig.backing_file("doomed")))
+        self.assertFalse(os.path.exists(rig.backing_file("swap")))
 
     def test_killed_at_each_step_with_a_power_cut_and_run_again_with_another_replica_missing(self):
         hits = {}
@@ -156,6 +179,7 @@ class RecoveryCutOff(RecoveryCase):
         """True when the run really ended at `step`."""
         rig, writer = self.loaded(operations=60, size_mb=256)
         try:
+            self.name_changes(rig)
             rig.power_cut(also=writer.kill)
             rig.replicas[first_missing].kill()
             done = rig.volume.recover("--crash-at=" + step)
@@ -166,6 +190,7 @@ class RecoveryCutOff(RecoveryCase):
             rig.replicas[first_missing].start()
             rig.replicas[then_missing].kill()
             self.recovered(rig, writer)
+            self.check_name_changes(rig)
             return hit
         finally:
             writer.kill()

@@ -51,6 +51,7 @@ class Wire:
 
     def __init__(self, net, i):
         self.net, self.i = net, i
+        self._own = set()  # what was sent from here, which the sniffer sees too
         with inside(net.replica(i)):
             self._sniffer = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(3))  # ETH_P_ALL
             self._sniffer.bind(("eth0", 3))
@@ -70,7 +71,7 @@ class Wire:
                 except BlockingIOError:
                     return False
                 datagram = _parse(packet)
-                if datagram and datagram.type() == wanted:
+                if datagram and datagram.type() == wanted and datagram.payload not in self._own:
                     found.append(datagram)
             return True
         wait_until(look, timeout_s, lambda: "%d of %d frames of type %d seen" % (len(found), count, wanted))
@@ -78,6 +79,7 @@ class Wire:
 
     def send(self, source, target, payload):
         """Sends with a forged source address, from the side where that source lives."""
+        self._own.add(bytes(payload))
         sender = self._sender if source[0] == self.net.ip(self.i) else self._from_primary
         udp = struct.pack("!HHHH", source[1], target[1], 8 + len(payload), 0) + payload  # checksum 0: none
         header = struct.pack("!BBHHHBBH4s4s", 0x45, 0, 20 + len(udp), 0, 0, 64, socket.IPPROTO_UDP, 0,

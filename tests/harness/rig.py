@@ -7,12 +7,17 @@ from harness.net import Net
 from harness.replica import Replica
 from harness.volume import Mount, Volume
 
+# A quarter of the default: what is preallocated and locked is most of the time that a test takes.
+SMALL_LOG = ("--log-max", "16MiB")
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
 
 class Rig:
-    """m replicas (started), a fresh file system, a volume made by `salius init` with f = acks. The backing
-    directory is image.path/data. Not mounted by the constructor. close() takes everything away."""
+    """m replicas (started), a fresh file system, a volume made by `salius init` with f = acks and
+    `init_options`. The backing directory is image.path/data. Not mounted by the constructor. close() takes everything away."""
 
-    def __init__(self, m, acks, fs="ext4", size_mb=512, init_options=(), memory="256MiB", start=True,
+    def __init__(self, m, acks, fs="ext4", size_mb=512, init_options=SMALL_LOG, memory="64MiB", start=True,
                  mkfs_options=(), mount_options="", image=None):
         self.m, self.acks = m, acks
         self.net = self.image = self.mount_ = None
@@ -58,12 +63,7 @@ class Rig:
         files, or everything is written back now."""
         choice = rng.choice(["nothing", "some files", "everything"])
         if choice == "everything":
-            fd = os.open(self.backing, os.O_RDONLY)
-            try:
-                os.fsync(fd)
-                _syncfs(fd)
-            finally:
-                os.close(fd)
+            self.sync_disk()
         elif choice == "some files":
             for folder, dirs, files in os.walk(self.backing):
                 if ".salius" in dirs:
@@ -72,6 +72,15 @@ class Rig:
                     if rng.random() < 0.4:
                         self._sync_file(os.path.join(folder, name))
         return choice
+
+    def sync_disk(self):
+        """Everything that was applied so far is on the disk, behind the volume's back."""
+        fd = os.open(self.backing, os.O_RDONLY)
+        try:
+            if _libc.syncfs(fd) != 0:
+                raise OSError(ctypes.get_errno(), "syncfs")
+        finally:
+            os.close(fd)
 
     @staticmethod
     def _sync_file(path):
@@ -110,7 +119,3 @@ class Rig:
             self.image.close()
         if self.net:
             self.net.close()
-
-
-def _syncfs(fd):
-    ctypes.CDLL(None).syncfs(fd)
