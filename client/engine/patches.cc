@@ -45,6 +45,7 @@ void PatchList::RemoveThrough(Seq seq) {
 
 std::vector<RecordRef> PatchList::Touching(uint64_t offset, uint64_t length) const {
   std::vector<RecordRef> found;
+  if (length == 0) return found;
   for (const RecordRef& patch : patches_) {
     const Range range = RangeOf(patch->header());
     if (range.begin < offset + length && offset < range.end) found.push_back(patch);

@@ -1,8 +1,5 @@
 #include "client/engine/quota.h"
 
-#include <optional>
-
-#include "client/engine/volume_calls.h"
 
 namespace salius {
 namespace {
@@ -13,19 +10,30 @@ bool Within(uint64_t used, uint64_t more, uint64_t hard, uint64_t soft, bool gra
   return soft == 0 || !grace_over || used + more <= soft;
 }
 
+bool BytesWithin(const fs::QuotaUse& use, uint64_t bytes) {
+  return Within(use.bytes_used, bytes, use.bytes_hard, use.bytes_soft, use.bytes_grace_over);
+}
+
+bool InodeWithin(const fs::QuotaUse& use) {
+  return Within(use.inodes_used, 1, use.inodes_hard, use.inodes_soft, use.inodes_grace_over);
+}
+
 }  // namespace
 
+QuotaLookup KernelQuota(int fd) {
+  return [fd](fs::QuotaType type, uint32_t id) { return fs::QuotaOf(fd, type, id); };
+}
+
 void QuotaGuard::Refresh() {
-  user_.store(fs::QuotaOf(fd_, fs::QuotaType::kUser, 0).has_value());
-  group_.store(fs::QuotaOf(fd_, fs::QuotaType::kGroup, 0).has_value());
+  user_.store(lookup_(fs::QuotaType::kUser, 0).has_value());
+  group_.store(lookup_(fs::QuotaType::kGroup, 0).has_value());
 }
 
 bool QuotaGuard::HasBytes(uid_t uid, gid_t gid, uint64_t bytes) const {
   if (uid == 0) return true;
   const auto within = [&](fs::QuotaType type, uint32_t id) {
-    const std::optional<fs::QuotaUse> use = fs::QuotaOf(fd_, type, id);
-    return !use || Within(use->bytes_used, bytes, use->bytes_hard, use->bytes_soft,
-                          use->bytes_grace_over);
+    const std::optional<fs::QuotaUse> use = lookup_(type, id);
+    return !use || BytesWithin(*use, bytes);
   };
   return (!user_.load() || within(fs::QuotaType::kUser, uid)) &&
          (!group_.load() || within(fs::QuotaType::kGroup, gid));
@@ -34,9 +42,8 @@ bool QuotaGuard::HasBytes(uid_t uid, gid_t gid, uint64_t bytes) const {
 bool QuotaGuard::HasInode(uid_t uid, gid_t gid) const {
   if (uid == 0) return true;
   const auto within = [&](fs::QuotaType type, uint32_t id) {
-    const std::optional<fs::QuotaUse> use = fs::QuotaOf(fd_, type, id);
-    return !use ||
-           Within(use->inodes_used, 1, use->inodes_hard, use->inodes_soft, use->inodes_grace_over);
+    const std::optional<fs::QuotaUse> use = lookup_(type, id);
+    return !use || InodeWithin(*use);
   };
   return (!user_.load() || within(fs::QuotaType::kUser, uid)) &&
          (!group_.load() || within(fs::QuotaType::kGroup, gid));

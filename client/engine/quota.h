@@ -9,13 +9,22 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
+#include <optional>
+#include <utility>
+
+#include "client/engine/volume_calls.h"
 
 namespace salius {
 
+// What the file system says about an owner; nullopt when quotas of the type are not on.
+using QuotaLookup = std::function<std::optional<fs::QuotaUse>(fs::QuotaType, uint32_t id)>;
+// Asks the kernel about the file system of `fd`, which outlives the function.
+QuotaLookup KernelQuota(int fd);
+
 class QuotaGuard {
  public:
-  // `fd` is any descriptor on the file system that is not O_PATH; it outlives this.
-  explicit QuotaGuard(int fd) : fd_(fd) { Refresh(); }
+  explicit QuotaGuard(QuotaLookup lookup) : lookup_(std::move(lookup)) { Refresh(); }
 
   // Looks up again whether quotas are on at all (they may be switched on under us).
   void Refresh();
@@ -26,7 +35,7 @@ class QuotaGuard {
   bool HasInode(uid_t uid, gid_t gid) const;
 
  private:
-  const int fd_;
+  const QuotaLookup lookup_;
   std::atomic<bool> user_{false};
   std::atomic<bool> group_{false};
 };

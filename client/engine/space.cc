@@ -4,7 +4,6 @@
 #include <fcntl.h>
 
 #include <algorithm>
-#include <utility>
 
 #include "client/engine/volume_calls.h"
 #include "common/check.h"
@@ -32,9 +31,6 @@ uint64_t SpaceCharge(Op op, uint64_t body_bytes) {
 uint64_t SpaceCharge(const RecordHeader& header) {
   return SpaceCharge(header.op, header.body_bytes);
 }
-
-SpaceGuard::SpaceGuard(int root_fd, std::function<absl::Status()> drain)
-    : root_fd_(root_fd), drain_(std::move(drain)), quota_(root_fd) {}
 
 void SpaceGuard::Issued(uint64_t charge) {
   unapplied_.fetch_add(charge);

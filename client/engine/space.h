@@ -16,6 +16,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <utility>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
@@ -39,7 +40,10 @@ class SpaceGuard {
  public:
   // `root_fd` lies on the file system and outlives this. `drain` returns when nothing issued is
   // unapplied any more.
-  SpaceGuard(int root_fd, std::function<absl::Status()> drain);
+  SpaceGuard(int root_fd, std::function<absl::Status()> drain)
+      : SpaceGuard(root_fd, std::move(drain), KernelQuota(root_fd)) {}
+  SpaceGuard(int root_fd, std::function<absl::Status()> drain, QuotaLookup quota)
+      : root_fd_(root_fd), drain_(std::move(drain)), quota_(std::move(quota)) {}
 
   // Makes sure that writing [offset, offset + length) of the file open read-write as `fd` and owned by
   // (uid, gid) cannot fail for want of space or quota. ENOSPC, EDQUOT otherwise.

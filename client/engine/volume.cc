@@ -49,9 +49,7 @@ absl::Status Volume::Impl::Prepare(uint64_t descriptors) {
   // The volume is clean: nothing needs what an earlier session was making or held open.
   for (const UniqueFd* leftovers : {&tmp_dir, &open_dir}) {
     SALIUS_ASSIGN_OR_RETURN(const std::vector<std::string> names, fs::ListDir(leftovers->get()));
-    for (const std::string& name : names) {
-      SALIUS_RETURN_IF_ERROR(fs::RemoveTree(leftovers->get(), name));
-    }
+    for (const std::string& name : names) RemoveLeftover(leftovers->get(), name);
   }
   SALIUS_ASSIGN_OR_RETURN(UniqueFd root_fd, OpenAt(dir.root_fd, ".", O_PATH | O_DIRECTORY));
   SALIUS_ASSIGN_OR_RETURN(root, table.Intern(std::move(root_fd), 0));
@@ -114,6 +112,15 @@ void Volume::Impl::Fail(const absl::Status& why) {
   if (!failure.ok()) return;
   failure = why;
   SLOG_ERROR("the volume is read-only from now on: {}", why.ToString());
+}
+
+void Volume::Impl::RemoveLeftover(int dirfd, const std::string& name) {
+  absl::Status removed = fs::Unlink(dirfd, name, 0);
+  if (StatusErrno(removed) == EISDIR) removed = fs::Unlink(dirfd, name, AT_REMOVEDIR);
+  // A directory with something in it may hold someone's data.
+  if (!removed.ok() && StatusErrno(removed) != ENOENT) {
+    SLOG_WARN("left in .salius: {}", removed.ToString());
+  }
 }
 
 bool Volume::Impl::IsHidden(const Node& node, std::string_view name) const {

@@ -14,7 +14,6 @@
 #include "client/engine/volume_calls.h"
 #include "client/engine/volume_impl.h"
 #include "common/check.h"
-#include "common/log.h"
 #include "log/apply.h"
 #include "log/fs_calls.h"
 
@@ -122,9 +121,7 @@ absl::StatusOr<UniqueFd> Volume::Impl::ApplyCreate(const RecordHeader& header,
                         nameless ? made : create->name, RENAME_NOREPLACE);
   }
   if (status.ok()) return fd;
-  if (const absl::Status removed = fs::RemoveTree(tmp_dir.get(), made); !removed.ok()) {
-    SLOG_WARN("what a failed create left in .salius/tmp stays there: {}", removed.ToString());
-  }
+  RemoveLeftover(tmp_dir.get(), made);
   return status;
 }
 

@@ -52,6 +52,8 @@ struct Volume::Impl final : public ApplySink {
   // ---- volume.cc
   // Descriptors, leftovers, the root node; `descriptors` is how many this process may have.
   absl::Status Prepare(uint64_t descriptors);
+  // Removes an object that nobody needs from .salius/tmp or .salius/open.
+  static void RemoveLeftover(int dirfd, const std::string& name);
   absl::StatusOr<Entry> Lookup(Node& node, std::string_view name);
   // The node of what `fd` (O_PATH) is open on.
   absl::StatusOr<PinnedNode> Intern(UniqueFd fd);

@@ -1,0 +1,140 @@
+// Attributes and extended attributes.
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/xattr.h>
+#include <time.h>
+
+#include <algorithm>
+#include <string>
+
+#include "log/apply.h"
+#include "tests/unit/engine_volume/volume_fixture.h"
+
+namespace salius {
+namespace {
+
+class AttrTest : public VolumeFixture {};
+
+TEST_F(AttrTest, EachPartOfSetAttrIsSetAndNothingElse) {
+  Make();
+  volume->Release(Create("f"));
+  Node& node = Find("f");
+  struct stat want {};
+  want.st_mode = 04711;
+  want.st_uid = 7;
+  want.st_gid = 8;
+  want.st_size = 5;
+  want.st_atim = {100, 1};
+  want.st_mtim = {200, 2};
+  auto st = volume->SetAttr(
+      node, kSetMode | kSetUid | kSetGid | kSetSize | kSetAtime | kSetMtime, want);
+  ASSERT_TRUE(st.ok()) << st.status();
+  EXPECT_EQ(st->st_mode, static_cast<mode_t>(S_IFREG | 04711));
+  EXPECT_EQ(st->st_uid, 7u);
+  EXPECT_EQ(st->st_gid, 8u);
+  EXPECT_EQ(st->st_size, 5);
+  EXPECT_EQ(st->st_atim.tv_sec, 100);
+  EXPECT_EQ(st->st_mtim.tv_nsec, 2);
+  struct stat none {};
+  st = volume->SetAttr(node, kSetMtimeNow, none);
+  ASSERT_TRUE(st.ok());
+  EXPECT_NEAR(static_cast<double>(st->st_mtim.tv_sec), static_cast<double>(time(nullptr)), 60);
+  EXPECT_EQ(st->st_atim.tv_sec, 100);
+  EXPECT_EQ(st->st_uid, 7u);
+  st = volume->SetAttr(node, 0, none);
+  ASSERT_TRUE(st.ok());
+  EXPECT_EQ(st->st_size, 5);
+}
+
+TEST_F(AttrTest, TruncateRefusesWhatHasNoSize) {
+  Make();
+  struct stat want {};
+  EXPECT_EQ(Errno(volume->SetAttr(Dir(root(), "d"), kSetSize, want)), EISDIR);
+  auto fifo = volume->MakeNode(root(), "p", S_IFIFO | 0644, 0, caller);
+  ASSERT_TRUE(fifo.ok());
+  EXPECT_EQ(Errno(volume->SetAttr(*fifo->node, kSetSize, want)), EINVAL);
+  volume->Release(Create("f"));
+  want.st_size = -1;
+  EXPECT_EQ(Errno(volume->SetAttr(Find("f"), kSetSize, want)), EINVAL);
+}
+
+TEST_F(AttrTest, AttributesOfSymlinksAndDirectories) {
+  Make();
+  auto link = volume->Symlink(root(), "l", "nowhere", caller);
+  ASSERT_TRUE(link.ok());
+  struct stat want {};
+  want.st_uid = 9;
+  want.st_mtim = {300, 0};
+  auto st = volume->SetAttr(*link->node, kSetUid | kSetMtime, want);
+  ASSERT_TRUE(st.ok()) << st.status();
+  EXPECT_EQ(st->st_uid, 9u);
+  EXPECT_EQ(st->st_mtim.tv_sec, 300);
+  want.st_mode = 0700;
+  st = volume->SetAttr(Dir(root(), "d"), kSetMode, want);
+  ASSERT_TRUE(st.ok());
+  EXPECT_EQ(st->st_mode & 07777, 0700u);
+}
+
+TEST_F(AttrTest, XattrsAreSetReplacedListedAndRemoved) {
+  Make();
+  volume->Release(Create("f"));
+  Node& node = Find("f");
+  EXPECT_EQ(Errno(volume->GetXattr(node, "user.a")), ENODATA);
+  EXPECT_EQ(Errno(volume->SetXattr(node, "user.a", "1", XATTR_REPLACE, false)), ENODATA);
+  EXPECT_EQ(Errno(volume->SetXattr(node, "user.a", "1", XATTR_CREATE, false)), 0);
+  EXPECT_EQ(Errno(volume->SetXattr(node, "user.a", "2", XATTR_CREATE, false)), EEXIST);
+  const std::string large(3000, 'x');
+  EXPECT_EQ(Errno(volume->SetXattr(node, "user.b", large, 0, false)), 0);
+  EXPECT_EQ(*volume->GetXattr(node, "user.b"), large);
+  auto names = volume->ListXattr(node);
+  ASSERT_TRUE(names.ok());
+  std::sort(names->begin(), names->end());
+  EXPECT_EQ(*names, (std::vector<std::string>{"user.a", "user.b"}));
+  EXPECT_EQ(Errno(volume->RemoveXattr(node, "user.a")), 0);
+  EXPECT_EQ(Errno(volume->RemoveXattr(node, "user.a")), ENODATA);
+}
+
+TEST_F(AttrTest, SaliusOwnXattrIsHiddenAndCannotBeChanged) {
+  Make();
+  volume->Release(Create("f"));
+  Node& node = Find("f");
+  EXPECT_NE(*ReadFileIdAt(AT_FDCWD, Backing("f")), kNoFileId);
+  EXPECT_EQ(Errno(volume->GetXattr(node, kFileIdXattr)), ENODATA);
+  EXPECT_EQ(Errno(volume->SetXattr(node, kFileIdXattr, "12345678", 0, false)), EPERM);
+  EXPECT_EQ(Errno(volume->RemoveXattr(node, kFileIdXattr)), ENODATA);
+  EXPECT_TRUE(volume->ListXattr(node)->empty());
+}
+
+TEST_F(AttrTest, XattrThatCannotBeStoredIsReportedAndTheVolumeGoesOn) {
+  Make();
+  volume->Release(Create("f"));
+  Node& node = Find("f");
+  EXPECT_EQ(Errno(volume->SetXattr(node, "user.big", std::string(60000, 'x'), 0, false)), ENOSPC);
+  EXPECT_EQ(Errno(volume->SetXattr(node, "user.big", std::string(65537, 'x'), 0, false)), E2BIG);
+  EXPECT_EQ(Errno(volume->SetXattr(node, "", "x", 0, false)), ERANGE);
+  EXPECT_EQ(Errno(volume->SetXattr(node, "user.a", "x", 64, false)), EINVAL);
+  EXPECT_EQ(Errno(volume->SetXattr(node, "nosuch.space", "x", 0, false)), EOPNOTSUPP);
+  EXPECT_EQ(Errno(volume->SetXattr(node, "user.small", "x", 0, false)), 0);
+}
+
+TEST_F(AttrTest, SettingAnAclCanTakeSetgidAway) {
+  Make();
+  volume->Release(Create("f"));
+  Node& node = Find("f");
+  struct stat want {};
+  want.st_mode = 02755;
+  ASSERT_TRUE(volume->SetAttr(node, kSetMode, want).ok());
+  EXPECT_EQ(Errno(volume->SetXattr(node, "user.a", "x", 0, /*kill_sgid=*/true)), 0);
+  EXPECT_EQ(Stat(node).st_mode & 07777, 0755u);
+}
+
+TEST_F(AttrTest, StatFsCountsWhatIsNotYetApplied) {
+  Make();
+  auto st = volume->StatFs();
+  ASSERT_TRUE(st.ok());
+  EXPECT_GT(st->f_blocks, 0u);
+  EXPECT_LE(st->f_bavail, st->f_blocks);
+}
+
+}  // namespace
+}  // namespace salius

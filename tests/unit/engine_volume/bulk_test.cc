@@ -1,0 +1,195 @@
+// Bulk files: past the log and back, and what protects their data from older records (I3).
+#include <fcntl.h>
+
+#include <string>
+
+#include "common/metrics.h"
+#include "log/record.h"
+#include "tests/unit/engine_volume/fake_pipeline.h"
+#include "tests/unit/engine_volume/volume_fixture.h"
+
+namespace salius {
+namespace {
+
+class BulkTest : public VolumeFixture {
+ protected:
+  BulkTest() { config.bulk_limit_bytes = 64 * 1024; }
+  FakeControl& fake() { return FakeOf(volume->pipeline()); }
+  // A file of an earlier checkpoint, so that its name needs no sync.
+  Handle* OldFile(const std::string& name) {
+    Handle* const file = Create(name);
+    SALIUS_CHECK_OK(volume->pipeline().Checkpoint());
+    return file;
+  }
+  // Writes until the file is bulk; returns where the next byte goes.
+  uint64_t MakeBulk(Handle* file) {
+    for (uint64_t at = 0; at < 80 * 1024; at += 16 * 1024) {
+      Write(file, at, std::string(16 * 1024, 'b'));
+    }
+    return 80 * 1024;
+  }
+  static uint64_t Transitions(const char* to) {
+    return GetCounter("salius_bulk_transitions_total", "", {{"to", to}}).value();
+  }
+};
+
+TEST_F(BulkTest, PastTheLimitWritesGoToTheBackingFileAndAreNotLogged) {
+  Make();
+  Handle* const file = OldFile("a");
+  const uint64_t entered = Transitions("bulk");
+  const uint64_t bytes = GetCounter("salius_bulk_bytes_total", "").value();
+  MakeBulk(file);
+  EXPECT_EQ(fake().Issued(Op::kWrite).size(), 4u);
+  EXPECT_EQ(Transitions("bulk"), entered + 1);
+  EXPECT_EQ(GetCounter("salius_bulk_bytes_total", "").value(), bytes + 16 * 1024);
+  EXPECT_EQ(BackingContent("a"), std::string(80 * 1024, 'b'));
+  EXPECT_EQ(Read(file, 0, 1 << 20), std::string(80 * 1024, 'b'));
+  // The last logged write was applied before the first direct one.
+  EXPECT_EQ(fake().applied, fake().Issued(Op::kWrite).back()->seq());
+  volume->Release(file);
+}
+
+TEST_F(BulkTest, FsyncMakesOnDiskDurableAndTheFileIsLoggedAgain) {
+  Make();
+  Handle* const file = OldFile("a");
+  const uint64_t end = MakeBulk(file);
+  const Seq last = fake().Issued(Op::kWrite).back()->seq();
+  const uint64_t left = Transitions("logged");
+  ASSERT_TRUE(volume->Fsync(*file, true).ok());
+  const auto on_disk = fake().Issued(Op::kOnDisk);
+  ASSERT_EQ(on_disk.size(), 1u);
+  EXPECT_EQ(on_disk[0]->header().arg0, last);
+  EXPECT_EQ(on_disk[0]->header().file_id, fake().Issued(Op::kWrite)[0]->header().file_id);
+  EXPECT_GE(fake().durable, on_disk[0]->seq());
+  EXPECT_EQ(Transitions("logged"), left + 1);
+  Write(file, end, "logged");
+  EXPECT_EQ(fake().Issued(Op::kWrite).back()->header().arg0, end);
+  EXPECT_GT(fake().Issued(Op::kWrite).back()->seq(), on_disk[0]->seq());
+  volume->Release(file);
+}
+
+TEST_F(BulkTest, SynchronousWriteToABulkFileSyncsAllOfIt) {
+  Make();
+  Handle* const file = OldFile("a");
+  const uint64_t end = MakeBulk(file);
+  Write(file, end, "sync", /*sync=*/true);
+  EXPECT_EQ(fake().Issued(Op::kOnDisk).size(), 1u);
+  EXPECT_GE(fake().durable, fake().Issued(Op::kOnDisk)[0]->seq());
+  EXPECT_EQ(Read(file, end, 10), "sync");
+  volume->Release(file);
+}
+
+TEST_F(BulkTest, SyncsKeepAFileFromBecomingBulk) {
+  Make();
+  Handle* const file = OldFile("a");
+  for (int i = 0; i < 20; ++i) {
+    Write(file, 0, std::string(32 * 1024, 'x'));
+    if (i % 2 == 0) {
+      ASSERT_TRUE(volume->Fsync(*file, true).ok());
+    }
+  }
+  EXPECT_EQ(fake().Issued(Op::kWrite).size(), 20u);
+  volume->Release(file);
+}
+
+TEST_F(BulkTest, FileWhoseNameIsNotOnDiskIsSyncedByACheckpoint) {
+  Make();
+  Handle* const file = Create("new");
+  MakeBulk(file);
+  const int syncs = fake().syncs;
+  ASSERT_TRUE(volume->Fsync(*file, true).ok());
+  EXPECT_EQ(fake().syncs, syncs + 1);
+  EXPECT_TRUE(fake().Issued(Op::kOnDisk).empty());
+  EXPECT_GE(fake().checkpoint, fake().Issued(Op::kWrite).back()->seq());
+  volume->Release(file);
+}
+
+TEST_F(BulkTest, FsyncThroughALaterHandleCoversBulkDataOfAClosedOne) {
+  Make();
+  Handle* file = OldFile("a");
+  MakeBulk(file);
+  Node& node = file->node;
+  volume->Release(file);
+  volume->Forget(node, 1);
+  file = OpenFile(Find("a"));
+  ASSERT_TRUE(volume->Fsync(*file, true).ok());
+  EXPECT_EQ(fake().Issued(Op::kOnDisk).size(), 1u);
+  volume->Release(file);
+}
+
+TEST_F(BulkTest, RecordsOfAForgottenNodeAreCoveredByOnDiskToo) {
+  Make();
+  Handle* file = OldFile("a");
+  Write(file, 0, "logged before", true);
+  fake().ApplySome(SIZE_MAX);
+  const Seq logged = fake().Issued(Op::kWrite).back()->seq();
+  Node& node = file->node;
+  volume->Release(file);
+  volume->Forget(node, 1);
+  file = OpenFile(Find("a"));
+  Write(file, 0, std::string(128 * 1024, 'b'));  // bulk at once: this node has no record of its own
+  EXPECT_EQ(fake().Issued(Op::kWrite).size(), 1u);
+  ASSERT_TRUE(volume->Fsync(*file, true).ok());
+  const auto on_disk = fake().Issued(Op::kOnDisk);
+  ASSERT_EQ(on_disk.size(), 1u) << "an older record could be replayed over synced data";
+  EXPECT_GE(on_disk[0]->header().arg0, logged);
+  volume->Release(file);
+}
+
+TEST_F(BulkTest, CheckpointsThatCoverAFileEndBulk) {
+  Make();
+  Handle* const file = OldFile("a");
+  const uint64_t end = MakeBulk(file);
+  const uint64_t left = Transitions("logged");
+  // The first sync covers its bytes, and notes its records; the second one finds that out.
+  ASSERT_TRUE(volume->pipeline().Checkpoint().ok());
+  EXPECT_EQ(Transitions("logged"), left);
+  ASSERT_TRUE(volume->pipeline().Checkpoint().ok());
+  EXPECT_EQ(Transitions("logged"), left + 1);
+  Write(file, end, "logged");
+  EXPECT_EQ(fake().Issued(Op::kWrite).back()->header().arg0, end);
+  volume->Release(file);
+}
+
+TEST_F(BulkTest, DirectWriteAfterTheSyncKeepsTheFileBulk) {
+  Make();
+  Handle* const file = OldFile("a");
+  uint64_t end = MakeBulk(file);
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_TRUE(volume->pipeline().Checkpoint().ok());
+    Write(file, end++, "x");
+  }
+  EXPECT_EQ(fake().Issued(Op::kWrite).size(), 4u);
+  volume->Release(file);
+}
+
+TEST_F(BulkTest, TruncateAndFallocateOfABulkFileAreDirect) {
+  Make();
+  Handle* const file = OldFile("a");
+  MakeBulk(file);
+  struct stat want {};
+  want.st_size = 1000;
+  ASSERT_TRUE(volume->SetAttr(file->node, kSetSize, want).ok());
+  ASSERT_TRUE(volume->Fallocate(*file, 0, 0, 5000).ok());
+  EXPECT_TRUE(fake().Issued(Op::kTruncate).empty());
+  EXPECT_TRUE(fake().Issued(Op::kFallocate).empty());
+  EXPECT_EQ(Stat(file->node).st_size, 5000);
+  volume->Release(file);
+}
+
+TEST_F(BulkTest, RenameAndUnlinkOfABulkFile) {
+  Make();
+  Handle* const file = OldFile("a");
+  const uint64_t end = MakeBulk(file);
+  ASSERT_TRUE(volume->Rename(root(), "a", root(), "b", 0).ok());
+  Write(file, end, "more");
+  ASSERT_TRUE(volume->Unlink(root(), "b").ok());
+  EXPECT_TRUE(volume->Fsync(*file, true).ok());
+  EXPECT_EQ(Read(file, end, 10), "more");
+  volume->Release(file);
+  ASSERT_TRUE(volume->pipeline().Checkpoint().ok());
+  ASSERT_TRUE(volume->pipeline().Checkpoint().ok());
+}
+
+}  // namespace
+}  // namespace salius

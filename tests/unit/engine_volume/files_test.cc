@@ -1,0 +1,299 @@
+// Reading, writing and syncing open files.
+#include <errno.h>
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <string>
+
+#include "tests/unit/engine_volume/volume_fixture.h"
+
+namespace salius {
+namespace {
+
+class FilesTest : public VolumeFixture {};
+
+TEST_F(FilesTest, WhatWasWrittenIsReadAtOnceAndOnTheBackingFileAfterClose) {
+  Make();
+  Handle* const file = Create("a");
+  Write(file, 0, "hello");
+  Write(file, 3, "p!");
+  EXPECT_EQ(Read(file, 0, 100), "help!");
+  EXPECT_EQ(Read(file, 2, 2), "lp");
+  EXPECT_EQ(Read(file, 5, 10), "");
+  volume->Release(file);
+  Close();
+  EXPECT_EQ(BackingContent("a"), "help!");
+}
+
+TEST_F(FilesTest, SynchronousWriteOfAMegabyteIsSplitAndWhole) {
+  Make();
+  Handle* const file = Create("a", O_RDWR | O_SYNC);
+  std::string data(kMiB, '\0');
+  for (size_t i = 0; i < data.size(); ++i) data[i] = static_cast<char>(i * 7 + i / 4096);
+  Write(file, 5, data);
+  EXPECT_EQ(Read(file, 5, kMiB + 1), data);
+  EXPECT_EQ(Stat(file->node).st_size, static_cast<off_t>(kMiB + 5));
+  volume->Release(file);
+}
+
+TEST_F(FilesTest, AppendGoesToTheEndWhateverTheOffsetSays) {
+  Make();
+  Handle* const file = Create("a");
+  for (const char* text : {"one", "two", "three"}) {
+    ASSERT_EQ(*volume->Write(*file, 0, text, /*append=*/true, false), strlen(text));
+  }
+  EXPECT_EQ(Read(file, 0, 100), "onetwothree");
+  volume->Release(file);
+}
+
+TEST_F(FilesTest, WriteBeyondTheEndLeavesZeros) {
+  Make();
+  Handle* const file = Create("a");
+  Write(file, 10000, "x");
+  EXPECT_EQ(Read(file, 0, 20000), std::string(10000, '\0') + "x");
+  volume->Release(file);
+}
+
+TEST_F(FilesTest, WriteThroughAReadOnlyHandleIsRefused) {
+  Make();
+  volume->Release(Create("a"));
+  Handle* const file = OpenFile(Find("a"), O_RDONLY);
+  EXPECT_EQ(Errno(volume->Write(*file, 0, "x", false, false)), EBADF);
+  EXPECT_EQ(Errno(volume->Fallocate(*file, 0, 0, 1)), EBADF);
+  volume->Release(file);
+}
+
+TEST_F(FilesTest, FileWithoutAnyPermissionIsWrittenAndTruncated) {
+  Make();
+  auto created = volume->CreateFile(root(), "a", O_RDWR, 0, caller);
+  ASSERT_TRUE(created.ok());
+  Write(created->handle, 0, "abc", true);
+  volume->Release(created->handle);
+  struct stat want {};
+  want.st_size = 1;
+  auto st = volume->SetAttr(*created->entry.node, kSetSize, want);
+  ASSERT_TRUE(st.ok()) << st.status();
+  EXPECT_EQ(st->st_size, 1);
+  EXPECT_EQ(st->st_mode & 07777, 0u);
+}
+
+TEST_F(FilesTest, OpenRefusesWhatIsNoRegularFile) {
+  Make();
+  Node& dir = Dir(root(), "d");
+  EXPECT_EQ(Errno(volume->OpenFile(dir, O_RDONLY)), EISDIR);
+  EXPECT_EQ(Errno(volume->OpenDir(Find("d"))), 0);
+  auto link = volume->Symlink(root(), "l", "d", caller);
+  ASSERT_TRUE(link.ok());
+  EXPECT_EQ(Errno(volume->OpenFile(*link->node, O_RDONLY)), ELOOP);
+  auto fifo = volume->MakeNode(root(), "p", S_IFIFO | 0644, 0, caller);
+  ASSERT_TRUE(fifo.ok());
+  EXPECT_EQ(Errno(volume->OpenFile(*fifo->node, O_RDONLY)), ENXIO);
+  EXPECT_EQ(Errno(volume->OpenDir(*fifo->node)), ENOTDIR);
+}
+
+TEST_F(FilesTest, OpenWithTruncateEmptiesTheFile) {
+  Make();
+  Handle* file = Create("a");
+  Write(file, 0, "old");
+  volume->Release(file);
+  file = OpenFile(Find("a"), O_RDWR | O_TRUNC);
+  EXPECT_EQ(Read(file, 0, 10), "");
+  volume->Release(file);
+}
+
+TEST_F(FilesTest, CreateOpensAnExistingFileUnlessExclusive) {
+  Make();
+  Handle* file = Create("a");
+  Write(file, 0, "old");
+  volume->Release(file);
+  file = Create("a");
+  EXPECT_EQ(Read(file, 0, 10), "old");
+  volume->Release(file);
+  EXPECT_EQ(Errno(volume->CreateFile(root(), "a", O_RDWR | O_EXCL, 0644, caller)), EEXIST);
+}
+
+TEST_F(FilesTest, FsyncWithNothingPendingReturns) {
+  Make();
+  Handle* const file = Create("a");
+  EXPECT_EQ(Errno(volume->Fsync(*file, true)), 0);
+  Write(file, 0, "x");
+  EXPECT_EQ(Errno(volume->Fsync(*file, false)), 0);
+  const Watermarks marks = volume->pipeline().watermarks();
+  EXPECT_EQ(marks.durable, marks.issued);
+  volume->Release(file);
+  auto dir = volume->OpenDir(root());
+  ASSERT_TRUE(dir.ok());
+  EXPECT_EQ(Errno(volume->FsyncDir(**dir)), 0);
+  volume->Release(*dir);
+}
+
+TEST_F(FilesTest, DirectIsAllowedOnlyWhileEveryHandleIsDirect) {
+  Make();
+  Handle* const sync = Create("a", O_RDWR | O_SYNC);
+  Node& node = Find("a");
+  EXPECT_TRUE(volume->DirectAllowed(node));
+  Handle* const direct = OpenFile(node, O_RDONLY | O_DIRECT);
+  EXPECT_TRUE(volume->DirectAllowed(node));
+  Handle* const plain = OpenFile(node, O_RDONLY);
+  EXPECT_FALSE(volume->DirectAllowed(node));
+  volume->Release(plain);
+  EXPECT_TRUE(volume->DirectAllowed(node));
+  volume->Release(direct);
+  volume->Release(sync);
+}
+
+TEST_F(FilesTest, WriteAfterUnlinkIsReadThroughTheOpenHandle) {
+  Make();
+  Handle* const file = Create("a");
+  Write(file, 0, "before");
+  ASSERT_TRUE(volume->Unlink(root(), "a").ok());
+  EXPECT_EQ(Stat(file->node).st_nlink, 0u);
+  const Seq issued = volume->pipeline().watermarks().issued;
+  Write(file, 6, " after", /*sync=*/true);
+  EXPECT_EQ(Read(file, 0, 100), "before after");
+  struct stat want {};
+  want.st_size = 2;
+  want.st_mode = 0600;
+  EXPECT_TRUE(volume->SetAttr(file->node, kSetSize | kSetMode, want).ok());
+  EXPECT_EQ(Read(file, 0, 100), "be");
+  EXPECT_EQ(Stat(file->node).st_mode & 07777, 0600u);
+  EXPECT_EQ(Errno(volume->Fsync(*file, false)), 0);
+  // Nothing brings the file back, so nothing of it is logged.
+  EXPECT_EQ(volume->pipeline().watermarks().issued, issued);
+  volume->Release(file);
+}
+
+TEST_F(FilesTest, NamelessFileIsLinkedAndSurvivesTheLastClose) {
+  Make();
+  auto created = volume->CreateTmpFile(root(), O_RDWR, 0640, caller);
+  ASSERT_TRUE(created.ok()) << created.status();
+  Node& node = *created->entry.node;
+  EXPECT_EQ(created->entry.attr.st_nlink, 0u);
+  EXPECT_EQ(created->entry.attr.st_mode & 07777, 0640u);
+  Write(created->handle, 0, "temp");
+  auto linked = volume->Link(node, root(), "named");
+  ASSERT_TRUE(linked.ok()) << linked.status();
+  EXPECT_EQ(linked->attr.st_nlink, 1u);
+  EXPECT_NE(access(Backing(".salius/open").c_str(), F_OK), -1);
+  volume->Release(created->handle);
+  EXPECT_EQ(Stat(node).st_nlink, 1u);
+  Close();
+  EXPECT_EQ(BackingContent("named"), "temp");
+}
+
+TEST_F(FilesTest, NamelessFileThatWasNeverLinkedIsGoneAfterTheLastClose) {
+  Make();
+  auto created = volume->CreateTmpFile(root(), O_RDWR, 0640, caller);
+  ASSERT_TRUE(created.ok());
+  Write(created->handle, 0, "temp");
+  volume->Release(created->handle);
+  EXPECT_EQ(Errno(volume->Link(*created->entry.node, root(), "late")), ENOENT);
+  auto count = ReadWholeFile(AT_FDCWD, "/dev/null");
+  ASSERT_TRUE(count.ok());
+  EXPECT_EQ(rmdir(Backing(".salius/open").c_str()), 0) << "the hidden link is still there";
+  ASSERT_EQ(mkdir(Backing(".salius/open").c_str(), 0700), 0);
+}
+
+TEST_F(FilesTest, FallocateExtendsKeepsPunchesAndZeroes) {
+  Make();
+  Handle* const file = Create("a");
+  Write(file, 0, std::string(12288, 'a'));
+  ASSERT_TRUE(volume->Fallocate(*file, 0, 0, 16384).ok());
+  EXPECT_EQ(Stat(file->node).st_size, 16384);
+  ASSERT_TRUE(volume->Fallocate(*file, FALLOC_FL_KEEP_SIZE, 0, 65536).ok());
+  EXPECT_EQ(Stat(file->node).st_size, 16384);
+  EXPECT_GE(Stat(file->node).st_blocks, 128);
+  ASSERT_TRUE(
+      volume->Fallocate(*file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 4096, 4096).ok());
+  ASSERT_TRUE(volume->Fallocate(*file, FALLOC_FL_ZERO_RANGE, 16000, 1000).ok());
+  EXPECT_EQ(Stat(file->node).st_size, 17000);
+  std::string expected = std::string(12288, 'a') + std::string(17000 - 12288, '\0');
+  expected.replace(4096, 4096, std::string(4096, '\0'));
+  EXPECT_EQ(Read(file, 0, 20000), expected);
+  auto data = volume->Lseek(*file, 4096, SEEK_DATA);
+  ASSERT_TRUE(data.ok());
+  EXPECT_EQ(*data, 8192u);
+  auto hole = volume->Lseek(*file, 0, SEEK_HOLE);
+  ASSERT_TRUE(hole.ok());
+  EXPECT_EQ(*hole, 4096u);
+  EXPECT_EQ(Errno(volume->Lseek(*file, 20000, SEEK_DATA)), ENXIO);
+  EXPECT_EQ(Errno(volume->Lseek(*file, 0, SEEK_SET)), EINVAL);
+  volume->Release(file);
+}
+
+TEST_F(FilesTest, FallocateRefusesWhatDoesNotConverge) {
+  Make();
+  Handle* const file = Create("a");
+  EXPECT_EQ(Errno(volume->Fallocate(*file, FALLOC_FL_COLLAPSE_RANGE, 0, 4096)), EOPNOTSUPP);
+  EXPECT_EQ(Errno(volume->Fallocate(*file, FALLOC_FL_INSERT_RANGE, 0, 4096)), EOPNOTSUPP);
+  EXPECT_EQ(Errno(volume->Fallocate(*file, FALLOC_FL_PUNCH_HOLE, 0, 4096)), EOPNOTSUPP);
+  EXPECT_EQ(Errno(volume->Fallocate(*file, 0, 0, 0)), EINVAL);
+  EXPECT_EQ(Errno(volume->Fallocate(*file, 0, uint64_t{1} << 62, 4096)), EFBIG);
+  volume->Release(file);
+}
+
+TEST_F(FilesTest, FileTooLargeIsRefusedBeforeItIsStamped) {
+  Make();
+  Handle* const file = Create("a");
+  const uint64_t largest = (uint64_t{1} << 32) * 4096 - 4096;  // ext4 with blocks of 4 KiB
+  EXPECT_EQ(Errno(volume->Write(*file, largest, "x", false, false)), EFBIG);
+  // As much as fits is written.
+  auto written = volume->Write(*file, largest - 2, "xyz", false, false);
+  ASSERT_TRUE(written.ok()) << written.status();
+  EXPECT_EQ(*written, 2u);
+  struct stat want {};
+  want.st_size = static_cast<off_t>(largest) + 1;
+  EXPECT_EQ(Errno(volume->SetAttr(file->node, kSetSize, want)), EFBIG);
+  EXPECT_TRUE(volume->pipeline().health().ok());
+  volume->Release(file);
+}
+
+TEST_F(FilesTest, CopyFileRangeCopiesAsDataAndRefusesOverlap) {
+  Make();
+  Handle* const a = Create("a");
+  Handle* const b = Create("b");
+  Write(a, 0, "0123456789");
+  auto copied = volume->CopyFileRange(*a, 2, *b, 1, 5);
+  ASSERT_TRUE(copied.ok());
+  EXPECT_EQ(*copied, 5u);
+  EXPECT_EQ(Read(b, 0, 100), std::string("\0", 1) + "23456");
+  copied = volume->CopyFileRange(*a, 8, *b, 0, 100);
+  ASSERT_TRUE(copied.ok());
+  EXPECT_EQ(*copied, 2u);
+  EXPECT_EQ(Errno(volume->CopyFileRange(*a, 0, *a, 3, 5)), EINVAL);
+  EXPECT_EQ(Errno(volume->CopyFileRange(*a, 0, *a, 20, 5)), 0);
+  volume->Release(a);
+  volume->Release(b);
+}
+
+TEST_F(FilesTest, HardLinksShareOneNode) {
+  Make();
+  Handle* const file = Create("a");
+  ASSERT_TRUE(volume->Link(file->node, root(), "b").ok());
+  EXPECT_EQ(&Find("a"), &Find("b"));
+  Write(file, 0, "x");
+  Handle* const other = OpenFile(Find("b"));
+  EXPECT_EQ(Read(other, 0, 10), "x");
+  EXPECT_EQ(Stat(other->node).st_nlink, 2u);
+  volume->Release(other);
+  volume->Release(file);
+}
+
+TEST_F(FilesTest, StatAfterWriteIsWhatStatSaysLater) {
+  Make();
+  Handle* const file = Create("a");
+  Write(file, 0, "x");
+  const struct stat first = Stat(file->node);
+  ASSERT_TRUE(volume->Fsync(*file, false).ok());
+  ASSERT_TRUE(volume->pipeline().Checkpoint().ok());
+  const struct stat later = Stat(file->node);
+  EXPECT_EQ(first.st_size, 1);
+  EXPECT_EQ(first.st_mtim.tv_sec, later.st_mtim.tv_sec);
+  EXPECT_EQ(first.st_mtim.tv_nsec, later.st_mtim.tv_nsec);
+  EXPECT_EQ(first.st_ctim.tv_nsec, later.st_ctim.tv_nsec);
+  EXPECT_EQ(first.st_blocks, later.st_blocks);
+  volume->Release(file);
+}
+
+}  // namespace
+}  // namespace salius

@@ -1,0 +1,213 @@
+// Which records a change issues, in which order, and when its caller is answered.
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+
+#include <string>
+#include <thread>
+
+#include "common/limits.h"
+#include "log/apply.h"
+#include "log/record.h"
+#include "tests/unit/engine_volume/fake_pipeline.h"
+#include "tests/unit/engine_volume/volume_fixture.h"
+
+namespace salius {
+namespace {
+
+class RecordsTest : public VolumeFixture {
+ protected:
+  FakeControl& fake() { return FakeOf(volume->pipeline()); }
+};
+
+TEST_F(RecordsTest, AppendIsLoggedWithItsAbsoluteOffset) {
+  Make();
+  Handle* const file = Create("a");
+  Write(file, 0, "12345");
+  ASSERT_TRUE(volume->Write(*file, 999, "678", /*append=*/true, false).ok());
+  ASSERT_TRUE(volume->Write(*file, 0, "9", /*append=*/true, false).ok());
+  const auto writes = fake().Issued(Op::kWrite);
+  ASSERT_EQ(writes.size(), 3u);
+  EXPECT_EQ(writes[1]->header().arg0, 5u);
+  EXPECT_EQ(writes[2]->header().arg0, 8u);
+  EXPECT_EQ(fake().applied, fake().Issued(Op::kCreate)[0]->seq()) << "a patch was applied early";
+  volume->Release(file);
+}
+
+TEST_F(RecordsTest, PlainWriteWaitsForNothingAndSynchronousOneForDurable) {
+  Make();
+  Handle* const file = Create("a");
+  const Seq before = fake().durable;
+  Write(file, 0, "plain");
+  EXPECT_EQ(fake().durable, before);
+  Write(file, 0, "sync", /*sync=*/true);
+  EXPECT_EQ(fake().durable, fake().Issued().back()->seq());
+  EXPECT_LT(fake().applied, fake().durable);
+  Write(file, 0, "plain");
+  ASSERT_TRUE(volume->Fsync(*file, true).ok());
+  EXPECT_EQ(fake().durable, fake().Issued().back()->seq());
+  volume->Release(file);
+}
+
+TEST_F(RecordsTest, LargeWriteIsSplitIntoRecordsInOrder) {
+  Make();
+  Handle* const file = Create("a");
+  Write(file, 7, std::string(300000, 'x'));
+  const auto writes = fake().Issued(Op::kWrite);
+  ASSERT_EQ(writes.size(), 3u);
+  uint64_t at = 7;
+  for (const RecordRef& record : writes) {
+    EXPECT_EQ(record->header().arg0, at);
+    EXPECT_LE(record->body().size(), kMaxRecordBody);
+    at += record->body().size();
+  }
+  EXPECT_EQ(at, 300007u);
+  volume->Release(file);
+}
+
+TEST_F(RecordsTest, NameOperationIsDurableAndAppliedBeforeItReturns) {
+  Make();
+  bool seen = true;
+  fake().on_wait_durable = [&](Seq) { seen = access(Backing("d").c_str(), F_OK) == 0; };
+  ASSERT_TRUE(volume->MakeDir(root(), "d", 0755, caller).ok());
+  EXPECT_FALSE(seen) << "visible on the backing file system before it was durable";
+  fake().on_wait_durable = nullptr;
+  EXPECT_EQ(access(Backing("d").c_str(), F_OK), 0);
+  EXPECT_EQ(fake().applied, fake().Issued().back()->seq());
+}
+
+TEST_F(RecordsTest, RenameNamesDirectoriesAndFilesById) {
+  Make();
+  Node& d = Dir(root(), "d");
+  volume->Release(Create("a"));
+  volume->Release(Create(d, "b"));
+  ASSERT_TRUE(volume->Rename(root(), "a", d, "b", 0).ok());
+  const auto creates = fake().Issued(Op::kCreate);
+  ASSERT_EQ(creates.size(), 3u);
+  const RecordRef record = fake().Issued(Op::kRename).at(0);
+  auto body = RenameBody::Decode(record->body());
+  ASSERT_TRUE(body.ok());
+  EXPECT_EQ(record->header().file_id, creates[1]->header().file_id);
+  EXPECT_EQ(body->from_dir, kRootFileId);
+  EXPECT_EQ(body->to_dir, creates[0]->header().file_id);
+  EXPECT_EQ(body->other, creates[2]->header().file_id);
+  EXPECT_EQ(body->from_name, "a");
+  EXPECT_EQ(body->to_name, "b");
+}
+
+TEST_F(RecordsTest, AdoptComesBeforeTheFirstChangeWithPathAndHandle) {
+  MakeClosed();
+  if (IsSkipped()) return;
+  MustRun("mkdir -p " + Backing("x/y") + " && touch " + Backing("x/y/f"));
+  Open();
+  Handle* const file = OpenFile(Find(Find(Find("x"), "y"), "f"));
+  Write(file, 0, "1");
+  Write(file, 1, "2");
+  const auto records = fake().Issued();
+  ASSERT_EQ(records.size(), 3u);
+  EXPECT_EQ(records[0]->header().op, Op::kAdopt);
+  auto body = AdoptBody::Decode(records[0]->body());
+  ASSERT_TRUE(body.ok());
+  EXPECT_EQ(body->path, "x/y/f");
+  EXPECT_FALSE(body->handle.empty());
+  EXPECT_EQ(records[1]->header().file_id, records[0]->header().file_id);
+  volume->Release(file);
+  ASSERT_TRUE(volume->Unlink(Find(Find("x"), "y"), "f").ok());
+  const auto adopts = fake().Issued(Op::kAdopt);
+  ASSERT_EQ(adopts.size(), 2u);  // the file's directory too, but not the directories above
+  EXPECT_EQ(AdoptBody::Decode(adopts[1]->body())->path, "x/y");
+}
+
+TEST_F(RecordsTest, WhatFailsWhenItIsAppliedIsCancelledBeforeTheCallerHearsIt) {
+  Make();
+  // Someone takes the name between check and apply.
+  fake().before_apply = [&](const RecordRef& record) {
+    if (record->header().op == Op::kCreate) MustRun("touch " + Backing("taken"));
+  };
+  EXPECT_EQ(Errno(volume->MakeDir(root(), "taken", 0755, caller)), EEXIST);
+  fake().before_apply = nullptr;
+  const RecordRef create = fake().Issued(Op::kCreate).at(0);
+  const RecordRef cancel = fake().Issued(Op::kCancel).at(0);
+  EXPECT_EQ(cancel->header().arg0, create->seq());
+  EXPECT_GE(fake().durable, cancel->seq());
+  EXPECT_NE(access(Backing(".salius/tmp/" + IdName(create->header().file_id)).c_str(), F_OK), 0);
+  EXPECT_EQ(Errno(volume->MakeDir(root(), "free", 0755, caller)), 0);
+}
+
+TEST_F(RecordsTest, CancelThatCannotBeMadeDurableIsAnErrorOfTheVolume) {
+  Make();
+  fake().before_apply = [&](const RecordRef& record) {
+    if (record->header().op == Op::kCreate) {
+      MustRun("touch " + Backing("taken"));
+      fake().on_wait_durable = [&](Seq) { fake().Fail(absl::InternalError("test")); };
+    }
+  };
+  EXPECT_EQ(Errno(volume->MakeDir(root(), "taken", 0755, caller)), EROFS);
+}
+
+TEST_F(RecordsTest, NothingIsStampedForWhatIsRefused) {
+  Make();
+  volume->Release(Create("f"));
+  Node& dir = Dir(root(), "d");
+  volume->Release(Create(dir, "inner"));
+  const size_t before = fake().Issued().size();
+  EXPECT_NE(Errno(volume->MakeDir(root(), "f", 0755, caller)), 0);
+  EXPECT_NE(Errno(volume->RemoveDir(root(), "d")), 0);
+  EXPECT_NE(Errno(volume->Unlink(root(), "none")), 0);
+  EXPECT_NE(Errno(volume->Rename(root(), "f", root(), "d", 0)), 0);
+  EXPECT_NE(Errno(volume->Rename(root(), "d", dir, "x", 0)), 0);
+  EXPECT_NE(Errno(volume->Link(dir, root(), "x")), 0);
+  EXPECT_NE(Errno(volume->SetXattr(dir, "user.a", "x", XATTR_REPLACE, false)), 0);
+  EXPECT_EQ(fake().Issued().size(), before);
+}
+
+TEST_F(RecordsTest, NamelessFileIsLoggedAndKeepsAHiddenLink) {
+  Make();
+  auto created = volume->CreateTmpFile(root(), O_RDWR, 0600, caller);
+  ASSERT_TRUE(created.ok());
+  const RecordRef create = fake().Issued(Op::kCreate).at(0);
+  EXPECT_EQ(CreateBody::Decode(create->body())->dir, kNoFileId);
+  const std::string hidden = Backing(".salius/open/" + IdName(create->header().file_id));
+  EXPECT_EQ(access(hidden.c_str(), F_OK), 0);
+  Write(created->handle, 0, "x", true);
+  EXPECT_EQ(fake().Issued(Op::kWrite).size(), 1u);
+  ASSERT_TRUE(volume->Link(*created->entry.node, root(), "named").ok());
+  EXPECT_EQ(access(hidden.c_str(), F_OK), 0);
+  volume->Release(created->handle);
+  EXPECT_NE(access(hidden.c_str(), F_OK), 0);
+}
+
+TEST_F(RecordsTest, UnappliedRecordsKeepAForgottenFileAlive) {
+  Make();
+  Handle* const file = Create("a");
+  Write(file, 0, "late");
+  Node& node = file->node;
+  volume->Release(file);
+  volume->Forget(node, 1);
+  Handle* const again = OpenFile(Find("a"));
+  EXPECT_EQ(Read(again, 0, 10), "late");
+  volume->Release(again);
+  fake().ApplySome(SIZE_MAX);
+  EXPECT_EQ(BackingContent("a"), "late");
+}
+
+TEST_F(RecordsTest, UnlinkedFileDrainsItsPatchesBeforeItIsWrittenDirectly) {
+  Make();
+  Handle* const file = Create("a");
+  // Stamped after the unlink record, applied after it: lands in the file without a name.
+  fake().before_apply = [&](const RecordRef& record) {
+    if (record->header().op != Op::kUnlink) return;
+    std::thread([&] { Write(file, 0, "between"); }).join();
+  };
+  ASSERT_TRUE(volume->Unlink(root(), "a").ok());
+  fake().before_apply = nullptr;
+  EXPECT_EQ(Read(file, 0, 100), "between");
+  Write(file, 7, "+direct");
+  EXPECT_EQ(Read(file, 0, 100), "between+direct");
+  EXPECT_EQ(fake().Issued(Op::kWrite).size(), 1u);
+  volume->Release(file);
+}
+
+}  // namespace
+}  // namespace salius

@@ -1,0 +1,51 @@
+#include "tests/unit/engine_volume/scratch_fs.h"
+
+#include <fcntl.h>
+#include <linux/ioctl.h>
+#include <stdlib.h>
+#include <sys/ioctl.h>
+#include <sys/mount.h>
+#include <unistd.h>
+
+#include "common/check.h"
+
+namespace salius {
+
+void MustRun(const std::string& command) {
+  const int result = system(command.c_str());
+  SALIUS_CHECK(result == 0) << command;
+}
+
+ScratchFs::ScratchFs(uint64_t bytes, const std::string& mkfs, const std::string& mount_options) {
+  const char* const tmp = getenv("TEST_TMPDIR");
+  base_ = std::string(tmp != nullptr ? tmp : "/tmp") + "/scratch.XXXXXX";
+  SALIUS_CHECK(mkdtemp(base_.data()) != nullptr);
+  path_ = base_ + "/mnt";
+  const std::string image = base_ + "/image";
+  MustRun("mkdir " + path_ + " && truncate -s " + std::to_string(bytes) + " " + image + " && " +
+          mkfs + " " + image + " && mount -o loop" +
+          (mount_options.empty() ? "" : "," + mount_options) + " " + image + " " + path_);
+}
+
+bool ScratchFs::Supported(const std::string& mkfs, const std::string& mount_options) {
+  const std::string script = "d=$(mktemp -d) && mkdir $d/m && truncate -s 320M $d/i && " + mkfs +
+                             " $d/i && mount -o loop," + mount_options +
+                             " $d/i $d/m && umount $d/m; r=$?; rm -rf $d; exit $r";
+  return system(("(" + script + ") >/dev/null 2>&1").c_str()) == 0;
+}
+
+ScratchFs::~ScratchFs() {
+  // Lazily: a test that failed may still have files open.
+  SALIUS_CHECK(umount2(path_.c_str(), MNT_DETACH) == 0);
+  MustRun("rm -rf --one-file-system " + base_);
+}
+
+void ScratchFs::Shutdown() {
+  const int fd = open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  SALIUS_CHECK(fd >= 0);
+  const uint32_t no_log_flush = 2;
+  SALIUS_CHECK(ioctl(fd, _IOR('X', 125, uint32_t), &no_log_flush) == 0);
+  close(fd);
+}
+
+}  // namespace salius

@@ -1,0 +1,32 @@
+// A small file system of its own for one test: an image in a loop device, mounted in a temporary
+// directory. Needs root.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace salius {
+
+class ScratchFs {
+ public:
+  // Makes and mounts it. `mkfs` is the command without the image's path ("mkfs.ext4 -q -N 64").
+  ScratchFs(uint64_t bytes, const std::string& mkfs, const std::string& mount_options = "");
+  ~ScratchFs();
+  ScratchFs(const ScratchFs&) = delete;
+  ScratchFs& operator=(const ScratchFs&) = delete;
+
+  // False when this kernel cannot mount such a file system.
+  static bool Supported(const std::string& mkfs, const std::string& mount_options);
+
+  const std::string& path() const { return path_; }
+  // EXT4_IOC_SHUTDOWN without flushing the journal: from now on every write-back fails.
+  void Shutdown();
+
+ private:
+  std::string base_, path_;
+};
+
+// Runs a shell command; aborts when it fails.
+void MustRun(const std::string& command);
+
+}  // namespace salius

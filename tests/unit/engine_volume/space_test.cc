@@ -1,0 +1,198 @@
+// Space and quota: what cannot be stored is refused before it is acknowledged (I8).
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+
+#include <optional>
+#include <string>
+
+#include "client/engine/space.h"
+#include "log/fs_calls.h"
+#include "tests/unit/engine_volume/volume_fixture.h"
+
+namespace salius {
+namespace {
+
+class SpaceTest : public VolumeFixture {
+ protected:
+  // Writes pieces until one is refused; returns the bytes that were taken.
+  uint64_t Fill(Handle* file, size_t piece, int* error) {
+    uint64_t at = 0;
+    while (true) {
+      const auto written = volume->Write(*file, at, std::string(piece, 'f'), false, false);
+      *error = Errno(written);
+      if (*error != 0) return at;
+      at += *written;
+    }
+  }
+};
+
+TEST_F(SpaceTest, FullDiskRefusesBeforeTheAckAndLosesNothing) {
+  config.bulk_limit_bytes = uint64_t{1} << 40;
+  Make(48 * kMiB);
+  Handle* const file = Create("fill");
+  int error = 0;
+  uint64_t taken = Fill(file, 256 * 1024, &error);
+  EXPECT_EQ(error, ENOSPC);
+  EXPECT_GT(taken, 8 * kMiB);
+  const auto more = [&] {
+    const auto written = volume->Write(*file, taken, std::string(4096, 'f'), false, false);
+    if (written.ok()) taken += *written;
+    return written.ok();
+  };
+  while (more()) {
+  }
+  // Overwriting needs no space.
+  Write(file, 4096, std::string(8192, 'o'), /*sync=*/true);
+  // Neither do bytes in a block that is there.
+  EXPECT_TRUE(volume->pipeline().health().ok());
+  ASSERT_TRUE(volume->Fsync(*file, false).ok());
+  EXPECT_EQ(Stat(file->node).st_size, static_cast<off_t>(taken));
+  EXPECT_EQ(Read(file, 4096, 8192), std::string(8192, 'o'));
+  EXPECT_EQ(Read(file, taken - 4096, 8192), std::string(4096, 'f'));
+  EXPECT_EQ(Errno(volume->Fallocate(*file, FALLOC_FL_KEEP_SIZE, taken, 8 * kMiB)), ENOSPC);
+  // Space that becomes free is found.
+  struct stat want {};
+  want.st_size = static_cast<off_t>(taken - 2 * kMiB);
+  ASSERT_TRUE(volume->SetAttr(file->node, kSetSize, want).ok());
+  ASSERT_TRUE(volume->pipeline().Checkpoint().ok());
+  Handle* const other = Create("other");
+  Write(other, 0, std::string(kMiB, 'n'));
+  volume->Release(other);
+  volume->Release(file);
+  Close();
+}
+
+TEST_F(SpaceTest, PreallocatedFileIsWrittenOnAFullDisk) {
+  config.bulk_limit_bytes = uint64_t{1} << 40;
+  Make(48 * kMiB);
+  Handle* const db = Create("db");
+  ASSERT_TRUE(volume->Fallocate(*db, 0, 0, 2 * kMiB).ok());
+  Handle* const fill = Create("fill");
+  int error = 0;
+  Fill(fill, 64 * 1024, &error);
+  Fill(OpenFile(db->node), 2 * kMiB, &error);
+  EXPECT_EQ(error, ENOSPC);
+  for (uint64_t at = 0; at < 2 * kMiB; at += 128 * 1024) {
+    Write(db, at, std::string(8192, 'd'), /*sync=*/true);
+  }
+  EXPECT_TRUE(volume->pipeline().health().ok());
+  EXPECT_TRUE(volume->pipeline().Checkpoint().ok());
+}
+
+TEST_F(SpaceTest, OwnerOverQuotaIsRefusedAndRootIsNot) {
+  const std::string mkfs = "mkfs.ext4 -q -b 4096 -m 0 -O quota -E quotatype=usrquota:grpquota";
+  if (!ScratchFs::Supported(mkfs, "usrquota,grpquota")) {
+    GTEST_SKIP() << "no ext4 quotas in this kernel; QuotaTest has the logic";
+  }
+  MakeClosed(128 * kMiB, mkfs, "usrquota,grpquota");
+  MustRun("setquota -u 1000 0 4096 0 8 " + scratch->path());
+  Open();
+  Handle* const file = Create("f");
+  int error = 0;
+  const uint64_t taken = Fill(file, 128 * 1024, &error);
+  EXPECT_EQ(error, EDQUOT);
+  EXPECT_GT(taken, 2 * kMiB);
+  EXPECT_LE(taken, 4 * kMiB);
+  Write(file, 0, "overwrite", true);
+  int inode_error = 0;
+  for (int i = 0; i < 16 && inode_error == 0; ++i) {
+    inode_error = Errno(volume->MakeDir(root(), "d" + std::to_string(i), 0755, caller));
+  }
+  EXPECT_EQ(inode_error, EDQUOT);
+  const Caller privileged;
+  auto created = volume->CreateFile(root(), "root", O_RDWR, 0644, privileged);
+  ASSERT_TRUE(created.ok());
+  Write(created->handle, 0, std::string(kMiB, 'r'), true);
+}
+
+class QuotaTest : public VolumeFixture {
+ protected:
+  QuotaTest() {
+    scratch = std::make_unique<ScratchFs>(256 * kMiB, "mkfs.ext4 -q -b 4096 -m 0");
+    auto opened = OpenAt(AT_FDCWD, Backing("f"), O_RDWR | O_CREAT, 0644);
+    SALIUS_CHECK_OK(opened);
+    fd = std::move(*opened);
+    guard = std::make_unique<SpaceGuard>(
+        fd.get(),
+        [this] {
+          ++drains;
+          return drain_result;
+        },
+        [this](fs::QuotaType type, uint32_t id) -> std::optional<fs::QuotaUse> {
+          if (type == fs::QuotaType::kGroup) return group;
+          if (id != 1000) return fs::QuotaUse();
+          return user;
+        });
+  }
+  int Reserve(uint64_t length, uid_t uid = 1000) {
+    return Errno(guard->Reserve(fd.get(), uid, 1000, 0, length));
+  }
+
+  UniqueFd fd;
+  fs::QuotaUse user;
+  std::optional<fs::QuotaUse> group;
+  int drains = 0;
+  absl::Status drain_result;
+  std::unique_ptr<SpaceGuard> guard;
+};
+
+TEST_F(QuotaTest, HardLimitIsCheckedExactlyOnceNothingIsUnapplied) {
+  user.bytes_hard = kMiB;
+  user.bytes_used = kMiB / 2;
+  EXPECT_EQ(Reserve(kMiB / 4), 0);
+  EXPECT_EQ(drains, 0);
+  EXPECT_EQ(Reserve(kMiB), EDQUOT);
+  EXPECT_EQ(drains, 1);
+  EXPECT_EQ(Reserve(kMiB, /*uid=*/0), 0);
+  // What is unapplied counts until it is in the file.
+  guard->Issued(kMiB / 2);
+  EXPECT_EQ(Reserve(kMiB / 4), 0);
+  EXPECT_EQ(drains, 2);
+}
+
+TEST_F(QuotaTest, OverwritingNeedsNoQuota) {
+  user.bytes_hard = kMiB;
+  user.bytes_used = kMiB;
+  EXPECT_EQ(Reserve(4096), EDQUOT);
+  SALIUS_CHECK_OK(fs::Fallocate(fd.get(), 0, 0, 8192));
+  EXPECT_EQ(Reserve(4096), 0);
+}
+
+TEST_F(QuotaTest, SoftLimitCountsWhenItsGraceIsOver) {
+  user.bytes_soft = kMiB;
+  user.bytes_used = 2 * kMiB;
+  EXPECT_EQ(Reserve(4096), 0);
+  user.bytes_grace_over = true;
+  EXPECT_EQ(Reserve(4096), EDQUOT);
+  user = {};
+  user.inodes_soft = 1;
+  user.inodes_used = 5;
+  EXPECT_EQ(Errno(guard->CheckInode(1000, 1000)), 0);
+  user.inodes_grace_over = true;
+  EXPECT_EQ(Errno(guard->CheckInode(1000, 1000)), EDQUOT);
+  EXPECT_EQ(Errno(guard->CheckInode(0, 1000)), 0);
+}
+
+TEST_F(QuotaTest, GroupQuotaCountsAsWell) {
+  group.emplace();
+  guard = std::make_unique<SpaceGuard>(
+      fd.get(), [] { return absl::OkStatus(); },
+      [this](fs::QuotaType type, uint32_t) -> std::optional<fs::QuotaUse> {
+        return type == fs::QuotaType::kGroup ? group : std::nullopt;
+      });
+  group->inodes_hard = 3;
+  group->inodes_used = 3;
+  group->bytes_hard = 4096;
+  EXPECT_EQ(Errno(guard->CheckInode(1000, 1000)), EDQUOT);
+  EXPECT_EQ(Reserve(8192), EDQUOT);
+}
+
+TEST_F(QuotaTest, DrainThatFailsIsTheErrorOfTheWrite) {
+  user.bytes_hard = 4096;
+  drain_result = ErrnoStatus(EIO, "test");
+  EXPECT_EQ(Reserve(kMiB), EIO);
+}
+
+}  // namespace
+}  // namespace salius
