@@ -231,6 +231,19 @@ class DamagedFiles(Case):
         self.assertNotEqual(done.returncode, 0, done.stdout)
         self.assertRegex(done.stdout + done.stderr, r"\b(offset|byte|position)\b.*\d+")
 
+    def test_truncated_stable_log_is_refused(self):
+        rig, _ = self.crashed(local=True)
+        path = rig.volume.salius_file("stable.log")
+        os.truncate(path, os.path.getsize(path) // 2)
+        done = rig.volume.recover()
+        self.assertNotEqual(done.returncode, 0, done.stdout)
+        self.assertIn("stable", done.stdout + done.stderr)
+
+    def test_missing_stable_log_is_refused_even_when_the_replicas_have_everything(self):
+        rig, _ = self.crashed(local=False)
+        os.unlink(rig.volume.salius_file("stable.log"))
+        self.assertNotEqual(rig.volume.recover().returncode, 0)
+
     def test_torn_tail_of_the_stable_log_is_normal(self):
         rig, writer = self.crashed(local=True)
         # A write that was under way when the power went: bytes after the last whole entry.
