@@ -523,6 +523,19 @@ TEST_F(AcceptorTest, DropVolumeDropsOlderEpochsAndKeepsThePromise) {
   Restart();
   EXPECT_EQ(Open(3), StatusCode::kFailedPrecondition);
   EXPECT_EQ(Held().promised_epoch, 4u);
+  // With its token: the recovery that holds it may run again.
+  EXPECT_TRUE(Fence(4, 1));
+}
+
+TEST_F(AcceptorTest, TrimBelowACheckpointMarkAlreadyKnownSurvivesARestart) {
+  ASSERT_EQ(Open(), StatusCode::kOk);
+  RecordHeader header = TestHeader(9);
+  header.checkpoint_mark = 8;
+  Send({TestRecord(1), TestRecord(2), EncodeRecord(header, "x")});
+  Trim(1);
+  Restart();
+  EXPECT_EQ(Held().trimmed, 1u);
+  EXPECT_EQ(Held().records, 2u);
 }
 
 TEST_F(AcceptorTest, DropVolumeWithoutPromiseForgetsTheVolume) {
