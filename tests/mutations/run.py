@@ -1,0 +1,174 @@
+#!/usr/bin/env python3
+"""Takes the code behind each guarantee out, one piece at a time, and checks that its test then fails.
+
+Each mutation replaces one piece of shipping code, builds the named test with Bazel, runs it and puts the code
+back. A mutation that no test notices is an error. Refuses to start when a file it would touch has uncommitted
+changes. The table it prints is what docs/guarantees.md quotes.
+
+    tests/mutations/run.py [NAME ...]     all, or the named ones
+    tests/mutations/run.py --list
+"""
+
+import dataclasses
+import pathlib
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+@dataclasses.dataclass(frozen=True)
+class Mutation:
+    guarantee: str
+    name: str
+    path: str
+    old: str
+    new: str
+    target: str
+    test: str  # googletest filter
+
+
+SIM = "//tests/sim:session_sim_test"
+CORE = "//tests/unit/engine:replicator_test"
+PIPE = "//tests/unit/engine:pipeline_test"
+CC = "client/engine/replicator.cc"
+PLAN = "client/engine/replicator_plan.cc"
+
+MUTATIONS = [
+    Mutation("I1", "one_ack_too_few", CC, ">= options_.acks;\n}", ">= options_.acks - 1;\n}",
+             CORE, "ReplicatorTest.FAcksMakeARecordDurableAndFMinusOneDoNot"),
+    Mutation("I1", "durable_before_contiguous", CC,
+             "if (!Recoverable(next, noted_, old_members)) break;",
+             "if (!Recoverable(next, noted_, old_members) && "
+             "!(next < issued_ && Recoverable(next + 1, noted_, old_members))) break;",
+             CORE, "ReplicatorTest.ARecordIsDurableOnlyWithAllBeforeIt"),
+    Mutation("I1", "acks_count_before_the_note_returned", PLAN, "  pending_ = config;",
+             "  pending_ = config;\n  noted_ = config;\n  counting_ = config.mode == Mode::kReplicated;",
+             CORE, "ReplicatorTest.AcksDoNotCountBeforeTheReplicatedNoteHasReturned"),
+    Mutation("I1", "local_noted_before_the_stable_log_has_all", PLAN,
+             "  if (!AllDurableRecoverable(config)) {\n    stable_upto_ = issued_;\n    return;\n  }\n",
+             "", SIM, "SessionSimTest.NothingAcknowledgedIsLostWhateverHappensBeforeTheCrash"),
+    Mutation("I1", "members_noted_before_the_lost_copy_is_secured", PLAN,
+             "  const Config config = MakeConfig(Mode::kReplicated, target);\n"
+             "  if (AllDurableRecoverable(config)) {",
+             "  const Config config = MakeConfig(Mode::kReplicated, target);\n  if (true) {",
+             CORE, "ReplicatorTest.LosingAMemberSecuresWhatLeanedOnItBeforeTheNote"),
+    Mutation("I1", "recovery_with_one_answer_too_few", "recovery/quorum.cc",
+             "members - state.acks + 1 : 1;", "members - state.acks : 1;",
+             "//tests/unit/recovery:quorum_test",
+             "QuorumTest.AsManyMustAnswerThatOneOfAnyFHoldersIsAmongThem"),
+    Mutation("I2", "replay_past_a_gap", "recovery/merge.cc",
+             ": result.missing.front().first - 1;", ": result.records.back()->seq();",
+             "//tests/unit/recovery:merge_test",
+             "MergeTest.CutsAtTheFirstGapAboveEveryDurableMark"),
+    Mutation("I2", "cancelled_operations_are_performed", "recovery/replay_plan.cc",
+             "if (cancelled_.contains(record->seq())) continue;", "", "//tests/unit/recovery:replay_plan_test",
+             "ReplayPlanTest.CancelledOperationsAreNotPerformed"),
+    Mutation("I3", "replay_ignores_on_disk", "recovery/replay_plan.cc",
+             "if (mark != on_disk_.end() && record.seq() <= mark->second) {",
+             "if (mark != on_disk_.end() && record.seq() < 1) {",
+             "//tests/unit/recovery:replay_plan_test",
+             "ReplayPlanTest.OnDiskSkipsDataUpToItsSeqAndNoAttributes"),
+    Mutation("I3", "bulk_sync_without_on_disk_record", "client/engine/bulk.cc",
+             "} else if (last > checkpoint) {", "} else if (last > checkpoint && false) {",
+             "//tests/unit/engine_volume:bulk_test", "*"),
+    Mutation("I4", "replica_forgets_its_promise", "replica/acceptor.cc",
+             "if (epoch < FenceEpoch(volume->slot)) return Standing::kFenced;  // B",
+             "",
+             "//tests/unit/replica:acceptor_test",
+             "AcceptorTest.AfterAFenceNothingOfAnOlderEpochIsStoredTrimmedOrNamed"),
+    Mutation("I4", "primary_ignores_the_fence", CC, "if (ack.flags & kAckFenced) {", "if (false) {",
+             CORE, "ReplicatorTest.AFencedAckFailsTheVolumeForGood"),
+    Mutation("I5", "acks_of_another_incarnation_count", CC,
+             "if (ack.incarnation != replica.incarnation || (ack.flags & kAckUnknownSession)) {",
+             "if (ack.flags & kAckUnknownSession) {",
+             CORE, "ReplicatorTest.AnotherIncarnationNeverCounts"),
+    Mutation("I5", "recovery_counts_a_reborn_member", "recovery/quorum.cc",
+             "if (member->incarnation != answer.incarnation) return Standing::kOtherLife;", "",
+             "//tests/unit/recovery:quorum_test",
+             "QuorumTest.AMemberThatLostItsMemoryDoesNotCount"),
+    Mutation("I5", "member_with_a_base_above_the_checkpoint", PLAN,
+             "if (replica.base > synced_ + 1) {", "if (replica.base > issued_ + 100) {",
+             CORE, "ReplicatorTest.AMemberComesBackOnlyWithABaseAtTheCheckpoint"),
+    Mutation("I6", "trim_before_the_note_returned", "client/engine/replicator.h",
+             "Seq checkpoint() const { return noted_.checkpoint; }",
+             "Seq checkpoint() const { return synced_ > noted_.checkpoint ? synced_ : "
+             "noted_.checkpoint; }",
+             CORE, "ReplicatorTest.TrimAndCutFollowTheNoteNotTheSync"),
+    Mutation("I6", "no_deadline_before_k_tau", CC,
+             "if (oldest_uncheckpointed_ns(now) > options_.k * options_.tau_ns - 2 * "
+             "options_.delta_ns) {",
+             "if (now < 0) {", CORE, "ReplicatorTest.NothingIsIssuedNearTheDeadline"),
+    Mutation("I6", "replica_trims_for_anybody", "replica/acceptor.cc",
+             "if (session != volume->slot.session) return Standing::kBadSession;", "",
+             "//tests/unit/replica:acceptor_test", "AcceptorTest.TrimOfAnotherSessionDropsNothing"),
+    Mutation("I7", "decision_not_verified", "recovery/merge.cc",
+             "DigestOf(records) != decision.digest", "false",
+             "//tests/unit/recovery:merge_test", "DecisionTest.TheDecidedRecordsAreVerified"),
+    Mutation("I7", "links_removed_before_added", "recovery/replay_names.cc",
+             None, None, "//tests/unit/recovery:replay_test", "ReplayRandomTest.*"),
+    Mutation("I8", "failed_sync_is_retried", PLAN[:-len("replicator_plan.cc")] + "replicator.cc",
+             "  sync_in_flight_ = false;\n  if (!failure_.ok()) return;\n  if (!status.ok()) {",
+             "  sync_in_flight_ = false;\n  if (!failure_.ok()) return;\n  if (false) {",
+             PIPE, "PipelineTest.AFailedSyncMakesEveryFurtherCallFail"),
+    Mutation("I8", "failed_apply_is_ignored", "client/engine/pipeline_workers.cc",
+             "if (!applied_status.ok()) {", "if (false) {",
+             PIPE, "PipelineTest.AFailedApplyMakesEveryFurtherCallFailAndKeepsTheLog"),
+    Mutation("I10", "status_shows_the_configured_mode", "client/engine/pipeline.cc",
+             'core.counting_acks() ? "replicated" : "local"',
+             'impl.peers.empty() ? "local" : "replicated"',
+             PIPE, "PipelineTest.ReplicasThatNobodyRunsLeaveItLocalAndSayWhy"),
+]
+
+
+def run(mutation: Mutation) -> str:
+    """Returns "" when the test noticed, else what went wrong."""
+    path = ROOT / mutation.path
+    source = path.read_text()
+    if source.count(mutation.old) != 1:
+        return f"pattern found {source.count(mutation.old)} times in {mutation.path}"
+    try:
+        path.write_text(source.replace(mutation.old, mutation.new))
+        build = subprocess.run(["bazel", "build", "--noshow_progress", mutation.target],
+                               cwd=ROOT, capture_output=True, text=True, check=False)
+        if build.returncode != 0:
+            return "does not build:\n" + build.stderr[-2000:]
+        result = subprocess.run(
+            ["bazel", "test", "--noshow_progress", "--nocache_test_results",
+             "--test_output=summary", "--test_timeout=240", f"--test_filter={mutation.test}",
+             mutation.target], cwd=ROOT, capture_output=True, text=True, check=False)
+        return "" if result.returncode == 3 else "no test noticed"
+    finally:
+        path.write_text(source)
+
+
+def main(argv: list[str]) -> int:
+    wanted = [m for m in MUTATIONS if m.old is not None]
+    if argv == ["--list"]:
+        for m in wanted:
+            print(f"{m.guarantee:4} {m.name:45} {m.path}")
+        return 0
+    if argv:
+        wanted = [m for m in wanted if m.name in argv]
+        if len(wanted) != len(set(argv)):
+            print("unknown mutation; --list shows them", file=sys.stderr)
+            return 2
+    paths = sorted({m.path for m in wanted})
+    dirty = subprocess.run(["git", "status", "--porcelain", "--", *paths], cwd=ROOT,
+                           capture_output=True, text=True, check=True).stdout
+    if dirty:
+        print(f"commit first, these have changes:\n{dirty}", file=sys.stderr)
+        return 2
+    noticed = 0
+    for mutation in wanted:
+        problem = run(mutation)
+        noticed += problem == ""
+        print(f"{mutation.guarantee:4} {mutation.name:45} "
+              f"{'noticed by ' + mutation.test if problem == '' else 'NOT NOTICED: ' + problem}",
+              flush=True)
+    print(f"{noticed} passed, {len(wanted) - noticed} failed")
+    return 0 if noticed == len(wanted) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
