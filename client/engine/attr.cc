@@ -1,9 +1,10 @@
 // Attributes and extended attributes.
 //
-// Times are exact because nothing is predicted: while a node has unapplied records its attributes are
-// answered after they were applied (one round trip), so that a time once shown never changes by itself.
-// Attribute records are rare and are waited for like names: the caller has the result of the apply. Only
-// when the volume has failed are size and content answered from the patches, so that reading goes on.
+// Times are exact because nothing is predicted: while a node has unapplied records its attributes
+// are answered after they were applied (one round trip), so that a time once shown never changes by
+// itself. Attribute records are rare and are waited for like names: the caller has the result of
+// the apply. Only when the volume has failed are size and content answered from the patches, so
+// that reading goes on.
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/xattr.h>

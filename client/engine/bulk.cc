@@ -1,13 +1,13 @@
-// Bulk files: past `bulk_limit_bytes` of plain writes since a file's last sync, its data goes to the
-// backing file at once and is not logged, because one sequential disk sync is then cheaper than copies
-// over the network. The same path serves files without a name.
+// Bulk files: past `bulk_limit_bytes` of plain writes since a file's last sync, its data goes to
+// the backing file at once and is not logged, because one sequential disk sync is then cheaper than
+// copies over the network. The same path serves files without a name.
 //
 // I3 is what the end of bulk is about. Records of the file from before it became bulk may still be
-// replayed; they must not overwrite bulk data that an fsync has acknowledged. So a sync first has every
-// record <= s of the file applied, syncs the data, and makes "on disk up to s" durable before it returns.
-// A file also stops being bulk when a checkpoint's sync covered its last direct write and the noted
-// checkpoint covers all of its records: then nothing of it is replayed at all. Until then the node is
-// kept alive, since an fsync through any later handle must cover these bytes too.
+// replayed; they must not overwrite bulk data that an fsync has acknowledged. So a sync first has
+// every record <= s of the file applied, syncs the data, and makes "on disk up to s" durable before
+// it returns. A file also stops being bulk when a checkpoint's sync covered its last direct write
+// and the noted checkpoint covers all of its records: then nothing of it is replayed at all. Until
+// then the node is kept alive, since an fsync through any later handle must cover these bytes too.
 #include <errno.h>
 
 #include <algorithm>
@@ -16,6 +16,7 @@
 #include "client/engine/volume_calls.h"
 #include "client/engine/volume_impl.h"
 #include "common/check.h"
+#include "common/log.h"
 
 namespace salius {
 
@@ -46,11 +47,10 @@ absl::Status Volume::Impl::CountUnsynced(Node& node, uint64_t bytes) {
   return absl::OkStatus();
 }
 
-absl::Status Volume::Impl::DirectWrite(Node& node, int fd, uint64_t offset,
-                                       std::string_view data) {
+absl::Status Volume::Impl::DirectWrite(Node& node, int fd, uint64_t offset, std::string_view data) {
   const auto* const bytes = reinterpret_cast<const uint8_t*>(data.data());
-  const absl::Status written = PwriteFull(fd, absl::MakeConstSpan(bytes, data.size()),
-                                          static_cast<int64_t>(offset));
+  const absl::Status written =
+      PwriteFull(fd, absl::MakeConstSpan(bytes, data.size()), static_cast<int64_t>(offset));
   NoteDirect(node, data.size());  // after an error a part may have been written
   return written;
 }
@@ -68,6 +68,8 @@ absl::StatusOr<Seq> Volume::Impl::SyncBulk(Node& node) {
   SALIUS_ASSIGN_OR_RETURN(const SharedFd fd, WriteFd(node));
   if (const absl::Status synced = FdatasyncFd(fd->get()); !synced.ok()) {
     Fail(synced);  // never retried as if the data were clean
+    // The pipeline learns it from the checkpoint's sync, which now fails.
+    if (pipe.load()->Checkpoint().ok()) SLOG_WARN("the pipeline had nothing left to checkpoint");
     return AsDataError(synced);
   }
   Seq last = 0;

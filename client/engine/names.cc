@@ -1,6 +1,6 @@
 // Names, in the plain way (DESIGN.md §2, "Names"): under the locks of its directories an operation
-// checks that it can succeed, stamps its record, waits until that is durable and applied, and returns the
-// result. What slips through the checks fails in Apply and is cancelled.
+// checks that it can succeed, stamps its record, waits until that is durable and applied, and
+// returns the result. What slips through the checks fails in Apply and is cancelled.
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -147,16 +147,18 @@ absl::StatusOr<Volume::Created> Volume::Impl::CreateFile(Node& parent, std::stri
                                                          const Caller& caller) {
   // Between our "it exists" and the look-up it may be removed again; then make it after all.
   for (int attempt = 0; attempt < 100; ++attempt) {
+    bool made = true;
     CreateBody body;
     body.mode = (mode & 07777) | S_IFREG;
     absl::StatusOr<Entry> entry = Create(parent, name, std::move(body), caller);
     if (StatusErrno(entry.status()) == EEXIST && (flags & O_EXCL) == 0) {
+      made = false;
       entry = Lookup(parent, name);
       if (StatusErrno(entry.status()) == ENOENT) continue;
     }
     if (!entry.ok()) return entry.status();
     PinnedNode lookup(table, entry->node);
-    SALIUS_ASSIGN_OR_RETURN(Handle* const handle, OpenFile(*lookup, flags));
+    SALIUS_ASSIGN_OR_RETURN(Handle* const handle, OpenFile(*lookup, made ? flags & ~O_TRUNC : flags));
     SALIUS_ASSIGN_OR_RETURN(entry->attr, GetAttr(*lookup));
     lookup.Release();
     return Created{*entry, handle};

@@ -19,8 +19,8 @@ constexpr uint16_t kMask = 0x10;
 constexpr uint16_t kOther = 0x20;
 
 uint16_t Get16(const std::string& bytes, size_t at) {
-  return static_cast<uint16_t>(static_cast<uint8_t>(bytes[at]) |
-                               static_cast<uint8_t>(bytes[at + 1]) << 8);
+  return static_cast<uint16_t>(static_cast<uint8_t>(bytes[at]) | static_cast<uint8_t>(bytes[at + 1])
+                                                                     << 8);
 }
 
 // Narrows the permissions of the entry at `at` to what `mode` has at `shift`, and `mode` to them.
@@ -75,9 +75,9 @@ absl::StatusOr<Inherited> Inherit(const ParentFacts& parent, mode_t mode,
   result.gid = caller.gid;
   if ((parent.mode & S_ISGID) != 0) {
     result.gid = parent.gid;
-    const bool member = caller.privileged || parent.gid == caller.gid ||
-                        std::find(caller.groups.begin(), caller.groups.end(), parent.gid) !=
-                            caller.groups.end();
+    const bool member =
+        caller.privileged || parent.gid == caller.gid ||
+        std::find(caller.groups.begin(), caller.groups.end(), parent.gid) != caller.groups.end();
     if (S_ISDIR(mode)) {
       result.mode |= S_ISGID;
     } else if ((mode & (S_ISGID | S_IXGRP)) == (S_ISGID | S_IXGRP) && !member) {

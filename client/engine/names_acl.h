@@ -1,6 +1,6 @@
-// What a new object inherits from its directory: mode bits, group, POSIX ACLs. The kernel does this for
-// a local file system; here it must be decided before the record is stamped, because a record says how
-// the object ends up.
+// What a new object inherits from its directory: mode bits, group, POSIX ACLs. The kernel does this
+// for a local file system; here it must be decided before the record is stamped, because a record
+// says how the object ends up.
 //
 // pure: no thread, lock, socket or clock.
 #pragma once
@@ -33,8 +33,9 @@ struct Inherited {
   std::vector<std::pair<std::string, std::string>> xattrs;
 };
 
-// `mode` holds type and wanted permissions, umask not applied. `in_group`: says whether the caller is
-// privileged or in a group (needed to keep S_ISGID). INVALID_ARGUMENT for an ACL that cannot be read.
+// `mode` holds type and wanted permissions, umask not applied. `in_group`: says whether the caller
+// is privileged or in a group (needed to keep S_ISGID). INVALID_ARGUMENT for an ACL that cannot be
+// read.
 struct CallerFacts {
   gid_t gid = 0;
   mode_t umask = 0;

@@ -53,7 +53,8 @@ absl::Status Volume::Impl::Rename(Node& from_dir, std::string_view from, Node& t
     }
     Node* const target = other.ok() ? other->node.get() : nullptr;
     SALIUS_RETURN_IF_ERROR(CheckRename(from_dir, to_dir, *moved.node, target, flags));
-    if (target == moved.node.get()) return absl::OkStatus();  // two names of one file: nothing to do
+    if (target == moved.node.get())
+      return absl::OkStatus();  // two names of one file: nothing to do
     return DoRename(from_dir, from_name, to_dir, to_name, flags, *moved.node, target);
   }
 }

@@ -1,18 +1,22 @@
 // Nodes (files and directories in use), open handles, and the table that finds nodes.
 //
-// A node is alive while someone holds a pin on it: the front's lookups, open handles, records that are
-// issued but not yet applied, "bulk until synced", and calls under way each count as pins. The table
-// keys nodes by backing (device, inode), so that hard links share a node. While a node lives its inode number
-// is not reused: it has a name, or its O_PATH descriptor is kept open (PathFd::Keep).
+// A node is alive while someone holds a pin on it: the front's lookups, open handles, records that
+// are issued but not yet applied, "bulk until synced", and calls under way each count as pins. The
+// table keys nodes by backing (device, inode), so that hard links share a node. While a node lives
+// its inode number is not reused: it has a name, or its O_PATH descriptor is kept open
+// (PathFd::Keep).
 //
 // Locks of a node, in their order:
-// - `names` (directories): held by a name operation from its check to its apply, over waits. Several are
+// - `names` (directories): held by a name operation from its check to its apply, over waits.
+// Several are
 //   taken in ascending order of address.
-// - `stream`: gives the file's records their order. Held while a record is stamped, which may wait for
+// - `stream`: gives the file's records their order. Held while a record is stamped, which may wait
+// for
 //   room in the window, and by a bulk file's sync over its waits; Apply() never takes it.
-// - `content`: a reader holds it shared over "read the backing file, lay the patches over", Apply() holds
-//   it exclusively over "write the backing file, drop the patch", so that a reader never sees half of a
-//   record or an old patch over newer bytes. That is why it is held over those system calls.
+// - `content`: a reader holds it shared over "read the backing file, lay the patches over", Apply()
+// holds
+//   it exclusively over "write the backing file, drop the patch", so that a reader never sees half
+//   of a record or an old patch over newer bytes. That is why it is held over those system calls.
 // - `state`: guards the fields below; never held over a system call.
 #pragma once
 
@@ -54,12 +58,13 @@ class Node {
   const dev_t dev;
   const ino_t ino;
   const mode_t type;  // S_IFMT bits
-  // Issued when the node was made: records of an earlier node of the same file are not above it, and
-  // all of them are applied.
+  // Issued when the node was made: records of an earlier node of the same file are not above it,
+  // and all of them are applied.
   const Seq born_seq;
 
   std::atomic<uint64_t> front_word{0};
-  // kNoFileId until the first change; then read from the xattr or given by adoption, under `stream`.
+  // kNoFileId until the first change; then read from the xattr or given by adoption, under
+  // `stream`.
   std::atomic<FileId> id{kNoFileId};
   std::atomic<bool> identified{false};  // `id` is final
   // Counts direct writes (bulk): what a sync that began earlier cannot have covered.
@@ -101,8 +106,8 @@ class Handle {
   Handle(Node& n, int open_flags) : node(n), flags(open_flags) {}
 
   Node& node;
-  const int flags;  // open(2)'s
-  SharedFd fd;      // open for reading, or for reading and writing
+  const int flags;           // open(2)'s
+  SharedFd fd;               // open for reading, or for reading and writing
   absl::Mutex dir_position;  // held over a seek and the read that follows it (directories)
 
   bool sync() const;    // every write waits until it is durable
@@ -145,7 +150,8 @@ class NodeTable {
   absl::StatusOr<PinnedNode> Intern(UniqueFd path_fd, Seq issued);
   // The node with this id; empty when none is in use.
   PinnedNode Find(FileId id);
-  // Enters the id of a node. False when another node in use has it (a copied xattr): nothing changed.
+  // Enters the id of a node. False when another node in use has it (a copied xattr): nothing
+  // changed.
   bool SetId(Node& node, FileId id);
   // Takes the id back: the adoption failed.
   void ClearId(Node& node);

@@ -1,6 +1,6 @@
 // The patches of one file: data records that were issued but not yet applied, in seq order
-// (DESIGN.md §1, §2; the "patch" of papers/non-blocking-writes.txt). What a reader sees is the backing
-// file with the patches laid over it in order.
+// (DESIGN.md §1, §2; the "patch" of papers/non-blocking-writes.txt). What a reader sees is the
+// backing file with the patches laid over it in order.
 //
 // pure: no thread, lock, socket or clock. The owner (Node) locks.
 #pragma once
@@ -33,8 +33,8 @@ class PatchList {
 // The file's size after a data op, when it was `size` before.
 uint64_t SizeAfter(uint64_t size, const RecordHeader& header);
 
-// Lays `patches` over `buffer`, which holds the bytes [offset, offset + buffer.size()) of the backing
-// file with zeros beyond its end. Afterwards bytes beyond the patched file's end are zero.
+// Lays `patches` over `buffer`, which holds the bytes [offset, offset + buffer.size()) of the
+// backing file with zeros beyond its end. Afterwards bytes beyond the patched file's end are zero.
 void Overlay(absl::Span<const RecordRef> patches, uint64_t offset, absl::Span<char> buffer);
 
 }  // namespace salius

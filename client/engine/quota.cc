@@ -1,6 +1,5 @@
 #include "client/engine/quota.h"
 
-
 namespace salius {
 namespace {
 

@@ -1,12 +1,13 @@
-// Space on the backing file system: what can fail for want of room or quota must fail before a record is
-// stamped (DESIGN.md §2 stamp, I8), because after the acknowledgement it has to be applied.
+// Space on the backing file system: what can fail for want of room or quota must fail before a
+// record is stamped (DESIGN.md §2 stamp, I8), because after the acknowledgement it has to be
+// applied.
 //
-// Two regimes. With more than kSpaceMargin free beyond all that unapplied records may need, a write is
-// let through by a look at a cached budget (writers that look at the same moment may overdraw it by one
-// write each, which the margin covers). Nearer to the end the range is allocated
-// in the backing file (fallocate, size kept) before the record is stamped, after waiting for unapplied
-// records where they could claim the same blocks: then the file system itself has decided. Overwrites of
-// allocated blocks need nothing and succeed on a full disk.
+// Two regimes. With more than kSpaceMargin free beyond all that unapplied records may need, a write
+// is let through by a look at a cached budget (writers that look at the same moment may overdraw it
+// by one write each, which the margin covers). Nearer to the end the range is allocated in the
+// backing file (fallocate, size kept) before the record is stamped, after waiting for unapplied
+// records where they could claim the same blocks: then the file system itself has decided.
+// Overwrites of allocated blocks need nothing and succeed on a full disk.
 //
 // Threads: all methods from any thread; the near-full path takes turns.
 #pragma once
@@ -26,8 +27,8 @@
 
 namespace salius {
 
-// Below this the file system is "nearly full": room for the metadata of everything in flight, since the
-// pipeline's window (64 MiB by default) bounds what is unapplied.
+// Below this the file system is "nearly full": room for the metadata of everything in flight, since
+// the pipeline's window (64 MiB by default) bounds what is unapplied.
 inline constexpr int64_t kSpaceMargin = int64_t{64} << 20;
 // What even the near-full path leaves to metadata before it drains: extents, directories, inodes.
 inline constexpr uint64_t kTightMargin = uint64_t{1} << 20;
@@ -45,15 +46,19 @@ class SpaceGuard {
   SpaceGuard(int root_fd, std::function<absl::Status()> drain, QuotaLookup quota)
       : root_fd_(root_fd), drain_(std::move(drain)), quota_(std::move(quota)) {}
 
-  // Makes sure that writing [offset, offset + length) of the file open read-write as `fd` and owned by
-  // (uid, gid) cannot fail for want of space or quota. ENOSPC, EDQUOT otherwise.
+  // Makes sure that writing [offset, offset + length) of the file open read-write as `fd` and owned
+  // by (uid, gid) cannot fail for want of space or quota. ENOSPC, EDQUOT otherwise.
   absl::Status Reserve(int fd, uid_t uid, gid_t gid, uint64_t offset, uint64_t length);
   // The same for fallocate: the blocks are allocated when it returns OK.
   absl::Status Allocate(int fd, uid_t uid, gid_t gid, uint64_t offset, uint64_t length);
   // EDQUOT when the owner may not have one more inode.
   absl::Status CheckInode(uid_t uid, gid_t gid);
 
-  // Every record counts from before it is issued until it was applied (or was not issued after all).
+  // False: Reserve and Allocate do not look at the owner.
+  bool needs_owner() const { return quota_.on(); }
+
+  // Every record counts from before it is issued until it was applied (or was not issued after
+  // all).
   void Issued(uint64_t charge);
   void Applied(uint64_t charge) { unapplied_.fetch_sub(charge); }
   // Bytes that went to a file without a record.
@@ -69,11 +74,12 @@ class SpaceGuard {
   const int root_fd_;
   const std::function<absl::Status()> drain_;
   QuotaGuard quota_;
-  std::atomic<int64_t> budget_{0};  // free bytes less unapplied less kSpaceMargin, as last looked up
+  std::atomic<int64_t> budget_{
+      0};  // free bytes less unapplied less kSpaceMargin, as last looked up
   std::atomic<uint64_t> unapplied_{0};
   absl::Mutex refresh_;  // one look-up at a time
-  // Held over the near-full path's system calls and its drain, so that two writers cannot count on the
-  // same blocks. Nothing that applies records takes it.
+  // Held over the near-full path's system calls and its drain, so that two writers cannot count on
+  // the same blocks. Nothing that applies records takes it.
   absl::Mutex tight_ ABSL_ACQUIRED_BEFORE(refresh_);
 };
 

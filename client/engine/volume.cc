@@ -35,7 +35,8 @@ Volume::Impl::Impl(VolumeDir volume_dir, VolumeOptions volume_options)
                               {{"to", "bulk"}})),
       bulk_synced(GetCounter("salius_bulk_transitions_total", "Files that became bulk or stopped",
                              {{"to", "logged"}})),
-      adopted(GetCounter("salius_adopted_files_total", "Files that were there before and got an id")),
+      adopted(
+          GetCounter("salius_adopted_files_total", "Files that were there before and got an id")),
       cancelled(GetCounter("salius_cancelled_records_total",
                            "Operations that failed when they were applied")) {}
 
@@ -58,9 +59,8 @@ absl::Status Volume::Impl::Prepare(uint64_t descriptors) {
   root->path_fd.Keep();
   // Half of the descriptors for nodes; the rest is for open files and everything else.
   table.path_fds().Configure(dir.root_fd, root->dev, descriptors / 2);
-  space = std::make_unique<SpaceGuard>(dir.root_fd, [this] {
-    return AsDataError(AwaitApplied(pipe.load()->watermarks().issued));
-  });
+  space = std::make_unique<SpaceGuard>(
+      dir.root_fd, [this] { return AsDataError(AwaitApplied(pipe.load()->watermarks().issued)); });
   return absl::OkStatus();
 }
 
@@ -70,18 +70,14 @@ absl::StatusOr<std::unique_ptr<Volume>> Volume::Open(VolumeDir dir, VolumeOption
   if (state.state().open) {
     return absl::FailedPreconditionError("the volume was not closed: it must be recovered first");
   }
-  SALIUS_ASSIGN_OR_RETURN(
-      StableLog stable,
-      StableLog::Open(dir.salius_fd, kStableLogFileName, dir.config.volume, nullptr));
+  SALIUS_ASSIGN_OR_RETURN(StableLog stable, StableLog::Open(dir.salius_fd, kStableLogFileName,
+                                                            dir.config.volume, nullptr));
   auto impl = std::make_unique<Impl>(std::move(dir), std::move(options));
   SALIUS_RETURN_IF_ERROR(impl->Prepare(descriptors));
   impl->id_ceiling.store(state.state().file_id_limit);
   PipelineOptions pipeline_options;
   pipeline_options.config = impl->options.config;
   pipeline_options.session_name = impl->dir.path;
-  pipeline_options.on_failure = [](const absl::Status& why) {
-    SLOG_ERROR("the volume is read-only from now on: {}", why.ToString());
-  };
   SALIUS_ASSIGN_OR_RETURN(impl->pipeline,
                           Pipeline::Start(impl->dir, std::move(state), std::move(stable), *impl,
                                           std::move(pipeline_options)));
@@ -101,6 +97,7 @@ absl::Status Volume::Impl::Close() {
 
 absl::Status Volume::Impl::DataHealth() const {
   SALIUS_RETURN_IF_ERROR(AsDataError(pipe.load()->health()));
+  if (!failed.load()) return absl::OkStatus();
   absl::MutexLock lock(&failure_mu);
   return AsDataError(failure);
 }
@@ -111,6 +108,7 @@ void Volume::Impl::Fail(const absl::Status& why) {
   absl::MutexLock lock(&failure_mu);
   if (!failure.ok()) return;
   failure = why;
+  failed.store(true);
   SLOG_ERROR("the volume is read-only from now on: {}", why.ToString());
 }
 
@@ -162,6 +160,7 @@ Node* Volume::root() { return impl_->root.get(); }
 ino_t Volume::InoOf(const Node& node) { return node.ino; }
 std::atomic<uint64_t>& Volume::FrontWord(Node& node) { return node.front_word; }
 Pipeline& Volume::pipeline() { return *impl_->pipeline; }
+absl::Status Volume::health() const { return impl_->DataHealth(); }
 absl::Status Volume::Close() { return impl_->Close(); }
 absl::StatusOr<struct statvfs> Volume::StatFs() { return impl_->StatFs(); }
 

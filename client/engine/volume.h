@@ -1,29 +1,36 @@
-// A volume in use: files, directories and their patches on top of the pipeline. The fronts (FUSE now; the
-// preload library and the C API later) are thin: they translate requests to these calls and results back.
+// A volume in use: files, directories and their patches on top of the pipeline. The fronts (FUSE
+// now; the preload library and the C API later) are thin: they translate requests to these calls
+// and results back.
 //
 // Model
-// - A Node is one file or directory that the front knows (an inode in use). It holds an O_PATH descriptor
+// - A Node is one file or directory that the front knows (an inode in use). It holds an O_PATH
+// descriptor
 //   of the backing object, its file id (0 until its first change), and its patches.
-// - A patch is an issued data record (write, truncate, fallocate) not yet applied. Reads and attributes see
-//   patches: content = backing file, then the patches in seq order. Size is kept in the node while patches
-//   or attributes are pending.
-// - Every change is a record. Data and attribute records are issued under the node's lock, which is why seq
-//   order is the order of the file's stream. A name operation (create, link, unlink, rename) holds the locks
-//   of its directories from check to apply (DESIGN.md §2, plain way): it checks that it can succeed, issues
-//   its record, waits until that is durable and applied in its turn, and returns the result; a failed apply
-//   issues a cancel record, waits for it to be durable, then returns the error.
-// - Bulk: past `bulk_limit_bytes` of plain writes since the file's last sync, the file is bulk: its writes go
-//   to the backing file at once (after its patches are applied) and are not logged. Its next Fsync: apply the
-//   file's records <= s, fdatasync the backing file, issue kOnDisk(file, s), wait until that is durable, return;
-//   then the file is no longer bulk (I3).
-// - Space: a write that extends or fills holes is refused with ENOSPC before it is stamped when free blocks
-//   less what unapplied records may need less a reserve do not hold it; EDQUOT by quotactl of the owner
-//   when quotas are on; EFBIG by RLIMIT_FSIZE (kernel) and the file system's maximum.
+// - A patch is an issued data record (write, truncate, fallocate) not yet applied. Reads and
+// attributes see
+//   patches: content = backing file, then the patches in seq order. Size is kept in the node while
+//   patches or attributes are pending.
+// - Every change is a record. Data and attribute records are issued under the node's lock, which is
+// why seq
+//   order is the order of the file's stream. A name operation (create, link, unlink, rename) holds
+//   the locks of its directories from check to apply (DESIGN.md §2, plain way): it checks that it
+//   can succeed, issues its record, waits until that is durable and applied in its turn, and
+//   returns the result; a failed apply issues a cancel record, waits for it to be durable, then
+//   returns the error.
+// - Bulk: past `bulk_limit_bytes` of plain writes since the file's last sync, the file is bulk: its
+// writes go
+//   to the backing file at once (after its patches are applied) and are not logged. Its next Fsync:
+//   apply the file's records <= s, fdatasync the backing file, issue kOnDisk(file, s), wait until
+//   that is durable, return; then the file is no longer bulk (I3).
+// - Space: a write that extends or fills holes is refused with ENOSPC before it is stamped when
+// free blocks
+//   less what unapplied records may need less a reserve do not hold it; EDQUOT by quotactl of the
+//   owner when quotas are on; EFBIG by RLIMIT_FSIZE (kernel) and the file system's maximum.
 //
 // Errors: absl::Status with the exact errno in its payload (common/file.h, StatusErrno).
-// Threads: every method may be called from any thread. Lock order: see client/engine/node.h. Held over waits are
-// only a name operation's directory locks and, for what is waited for in the plain way (attributes, the end
-// of bulk, space when the disk is nearly full), the lock of the one file.
+// Threads: every method may be called from any thread. Lock order: see client/engine/node.h. Held
+// over waits are only a name operation's directory locks and, for what is waited for in the plain
+// way (attributes, the end of bulk, space when the disk is nearly full), the lock of the one file.
 #pragma once
 
 #include <sys/stat.h>
@@ -52,7 +59,8 @@ struct Caller {
   uid_t uid = 0;
   gid_t gid = 0;
   mode_t umask = 0;  // applied by the volume unless the directory has a default ACL
-  std::vector<gid_t> groups;  // supplementary; only for keeping S_ISGID on a file in a setgid directory
+  std::vector<gid_t>
+      groups;  // supplementary; only for keeping S_ISGID on a file in a setgid directory
 };
 
 class Node;    // an inode in use; owned by the volume, alive while its lookup count is above zero
@@ -83,31 +91,35 @@ enum SetAttrMask : uint32_t {
 };
 
 struct VolumeOptions {
-  VolumeConfig config;        // after mount options were applied
-  std::string mountpoint;     // for status
+  VolumeConfig config;     // after mount options were applied
+  std::string mountpoint;  // for status
 };
 
 class Volume {
  public:
-  // Takes a clean volume (recovery, when needed, has been done by the caller: client/fuse/main.cc calls
-  // recovery/) and starts a session. `dir` holds the lock.
+  // Takes a clean volume (recovery, when needed, has been done by the caller: client/fuse/main.cc
+  // calls recovery/) and starts a session. `dir` holds the lock.
   static absl::StatusOr<std::unique_ptr<Volume>> Open(VolumeDir dir, VolumeOptions options);
   // Without Close() it is like a crash of the process.
   ~Volume();
 
   Node* root();
-  // Stable number for the front (FUSE nodeid may simply be the pointer); `ino` is the backing inode number.
+  // Stable number for the front (FUSE nodeid may simply be the pointer); `ino` is the backing inode
+  // number.
   static ino_t InoOf(const Node& node);
   // One word per node for the front, 0 at first, kept as long as the node lives; the volume never
   // looks at it. (The FUSE front counts opens there and remembers how the inode is cached.)
   static std::atomic<uint64_t>& FrontWord(Node& node);
 
-  // ---- names. `.salius` in the root does not exist for callers: ENOENT, and EPERM/EACCES to make it.
+  // ---- names. `.salius` in the root does not exist for callers: ENOENT, and EPERM/EACCES to make
+  // it.
   absl::StatusOr<Entry> Lookup(Node& dir, std::string_view name);
   void Forget(Node& node, uint64_t lookups);
-  absl::StatusOr<Entry> MakeNode(Node& dir, std::string_view name, mode_t mode, dev_t rdev, const Caller&);
+  absl::StatusOr<Entry> MakeNode(Node& dir, std::string_view name, mode_t mode, dev_t rdev,
+                                 const Caller&);
   absl::StatusOr<Entry> MakeDir(Node& dir, std::string_view name, mode_t mode, const Caller&);
-  absl::StatusOr<Entry> Symlink(Node& dir, std::string_view name, std::string_view target, const Caller&);
+  absl::StatusOr<Entry> Symlink(Node& dir, std::string_view name, std::string_view target,
+                                const Caller&);
   absl::StatusOr<Entry> Link(Node& node, Node& dir, std::string_view name);
   absl::Status Unlink(Node& dir, std::string_view name);
   absl::Status RemoveDir(Node& dir, std::string_view name);
@@ -135,33 +147,41 @@ class Volume {
   };
   absl::StatusOr<Created> CreateFile(Node& dir, std::string_view name, int flags, mode_t mode,
                                      const Caller&);
-  absl::StatusOr<Created> CreateTmpFile(Node& dir, int flags, mode_t mode, const Caller&);  // O_TMPFILE
-  // True when every handle of the node now open is synchronous or O_DIRECT, so that a front may let this
-  // open bypass its cache (decided per inode and never mixed, DESIGN.md §8).
+  absl::StatusOr<Created> CreateTmpFile(Node& dir, int flags, mode_t mode,
+                                        const Caller&);  // O_TMPFILE
+  // True when every handle of the node now open is synchronous or O_DIRECT, so that a front may let
+  // this open bypass its cache (decided per inode and never mixed, DESIGN.md §8).
   bool DirectAllowed(Node& node) const;
   void Release(Handle* handle);
 
   // Reads up to `size` bytes into `out` (resized to what was read; short only at end of file).
   absl::Status Read(Handle& handle, uint64_t offset, size_t size, std::string* out);
-  // `append`: at the end of file, whatever `offset` says (RWF_APPEND or O_APPEND); the offset used is
-  // logged. `sync`: return when durable (handle's flags count as well). The body is moved into the record.
-  absl::StatusOr<size_t> Write(Handle& handle, uint64_t offset, std::string data, bool append, bool sync);
+  // `append`: at the end of file, whatever `offset` says (RWF_APPEND or O_APPEND); the offset used
+  // is logged. `sync`: return when durable (handle's flags count as well). The body is moved into
+  // the record.
+  absl::StatusOr<size_t> Write(Handle& handle, uint64_t offset, std::string data, bool append,
+                               bool sync);
   absl::Status Fsync(Handle& handle, bool data_only);
   absl::Status FsyncDir(Handle& handle);
   absl::Status Fallocate(Handle& handle, int mode, uint64_t offset, uint64_t length);
-  absl::StatusOr<uint64_t> Lseek(Handle& handle, uint64_t offset, int whence);  // SEEK_DATA, SEEK_HOLE
-  absl::StatusOr<size_t> CopyFileRange(Handle& in, uint64_t in_offset, Handle& out, uint64_t out_offset,
-                                       size_t length);
+  absl::StatusOr<uint64_t> Lseek(Handle& handle, uint64_t offset,
+                                 int whence);  // SEEK_DATA, SEEK_HOLE
+  absl::StatusOr<size_t> CopyFileRange(Handle& in, uint64_t in_offset, Handle& out,
+                                       uint64_t out_offset, size_t length);
 
   // ---- directories
   absl::StatusOr<Handle*> OpenDir(Node& node);
   // Appends entries from `offset` on until `emit` returns false. `.salius` is left out of the root.
-  absl::Status ReadDir(Handle& handle, uint64_t offset, const std::function<bool(const DirEntry&)>& emit);
+  absl::Status ReadDir(Handle& handle, uint64_t offset,
+                       const std::function<bool(const DirEntry&)>& emit);
 
   absl::StatusOr<struct statvfs> StatFs();
   // ioctl FS_IOC_GETFLAGS and the like are not offered: ENOTTY at the front.
 
   Pipeline& pipeline();
+  // OK while changes are accepted: the pipeline's health and the volume's own (a bulk file that could not
+  // be synced makes it read-only, too). The error is what data calls return.
+  absl::Status health() const;
   // Drains and notes clean (Pipeline::Stop). Open handles must be gone.
   absl::Status Close();
 

@@ -1,9 +1,9 @@
 // The pipeline's sink: what a durable record does to the backing files, and the checkpoint's sync
 // (DESIGN.md §2 apply and checkpoint). Records come one at a time in seq order.
 //
-// A failed write or truncation means that acknowledged data cannot reach the disk, and is returned: the
-// volume turns read-only (I8). Every other record has a caller who waits for its result, and a failure
-// goes there to be cancelled.
+// A failed write or truncation means that acknowledged data cannot reach the disk, and is returned:
+// the volume turns read-only (I8). Every other record has a caller who waits for its result, and a
+// failure goes there to be cancelled.
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -131,8 +131,8 @@ absl::Status Volume::Impl::ApplyRename(std::string_view body) {
   const PinnedNode from = table.Find(rename->from_dir);
   const PinnedNode to = table.Find(rename->to_dir);
   if (!from || !to) return absl::InternalError("a rename record whose caller has gone");
-  const absl::Status renamed = fs::Rename(from->path_fd.get(), rename->from_name,
-                                          to->path_fd.get(), rename->to_name, rename->flags);
+  const absl::Status renamed = fs::Rename(from->path_fd.get(), rename->from_name, to->path_fd.get(),
+                                          rename->to_name, rename->flags);
   if (const PinnedNode other = table.Find(rename->other); other) UpdateOrphan(*other);
   return renamed;
 }

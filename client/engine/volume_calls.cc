@@ -11,8 +11,8 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/quota.h>
-#include <sys/vfs.h>
 #include <sys/syscall.h>
+#include <sys/vfs.h>
 #include <sys/xattr.h>
 #include <time.h>
 #include <unistd.h>
@@ -120,8 +120,8 @@ absl::StatusOr<std::vector<RawDirEntry>> ReadDirents(int fd, uint64_t offset) {
   std::vector<RawDirEntry> entries;
   for (ssize_t at = 0; at < size;) {
     const auto* const raw = reinterpret_cast<const dirent64*>(buffer.data() + at);
-    entries.push_back({raw->d_name, static_cast<uint64_t>(raw->d_off), raw->d_ino,
-                       TypeBits(raw->d_type)});
+    entries.push_back(
+        {raw->d_name, static_cast<uint64_t>(raw->d_off), raw->d_ino, TypeBits(raw->d_type)});
     at += raw->d_reclen;
   }
   return entries;

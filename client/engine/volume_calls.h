@@ -1,5 +1,5 @@
-// The system calls of the engine that neither common/file.h nor log/fs_calls.h has, each returning a
-// Status that keeps the exact errno. The only place of the engine's file side that sees errno.
+// The system calls of the engine that neither common/file.h nor log/fs_calls.h has, each returning
+// a Status that keeps the exact errno. The only place of the engine's file side that sees errno.
 //
 // `fd` may be O_PATH unless a comment says that it must be open for reading or writing.
 #pragma once
@@ -47,8 +47,8 @@ struct RawDirEntry {
   ino_t ino = 0;
   uint32_t type = 0;  // S_IFMT bits; 0 when the file system does not say
 };
-// The entries from `offset` on, as many as getdents64(2) gives at a time; empty at the end. `fd` must
-// be open for reading; its position is changed.
+// The entries from `offset` on, as many as getdents64(2) gives at a time; empty at the end. `fd`
+// must be open for reading; its position is changed.
 absl::StatusOr<std::vector<RawDirEntry>> ReadDirents(int fd, uint64_t offset);
 
 // lseek(2) with SEEK_DATA or SEEK_HOLE; `fd` open for reading.

@@ -175,7 +175,10 @@ absl::Status Volume::Impl::AwaitDurable(Seq seq) {
 }
 
 absl::Status Volume::Impl::ReserveSpace(int fd, uint64_t offset, uint64_t length) {
-  SALIUS_ASSIGN_OR_RETURN(const struct stat st, fs::Stat(fd));
+  struct stat st {};
+  if (space->needs_owner()) {
+    SALIUS_ASSIGN_OR_RETURN(st, fs::Stat(fd));
+  }
   return space->Reserve(fd, st.st_uid, st.st_gid, offset, length);
 }
 

@@ -35,7 +35,8 @@
 namespace salius {
 
 struct Volume::Impl final : public ApplySink {
-  // What a record that somebody waits for did. Travels with the record; written by Apply, read after it.
+  // What a record that somebody waits for did. Travels with the record; written by Apply, read
+  // after it.
   struct Result {
     absl::Status status;
     UniqueFd fd;  // the new object, O_PATH (kCreate)
@@ -89,8 +90,8 @@ struct Volume::Impl final : public ApplySink {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(node.stream);
   // Stamps a name record.
   absl::StatusOr<RecordRef> IssueName(RecordDraft draft);
-  // Waits until a record with a Result is durable and applied and takes it. When it is an error a cancel
-  // record is made durable before it is returned.
+  // Waits until a record with a Result is durable and applied and takes it. When it is an error a
+  // cancel record is made durable before it is returned.
   absl::StatusOr<UniqueFd> AwaitResult(const RecordRef& record);
   // Durable and applied; the waiting thread helps.
   absl::Status AwaitApplied(Seq seq);
@@ -128,12 +129,11 @@ struct Volume::Impl final : public ApplySink {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(node.stream);
 
   // ---- bulk.cc
-  // True when changes of the node's data go straight to the backing file (no name left, or bulk); then
-  // every record of the node is applied.
+  // True when changes of the node's data go straight to the backing file (no name left, or bulk);
+  // then every record of the node is applied.
   absl::StatusOr<bool> PrepareDirect(Node& node) ABSL_EXCLUSIVE_LOCKS_REQUIRED(node.stream);
   // Counts a plain write; past the limit the file becomes bulk.
-  absl::Status CountUnsynced(Node& node, uint64_t bytes)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(node.stream);
+  absl::Status CountUnsynced(Node& node, uint64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(node.stream);
   absl::Status DirectWrite(Node& node, int fd, uint64_t offset, std::string_view data)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(node.stream);
   void NoteDirect(Node& node, uint64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(node.stream);
@@ -152,8 +152,7 @@ struct Volume::Impl final : public ApplySink {
   absl::StatusOr<struct stat> SetAttr(Node& node, uint32_t mask, const struct stat& want);
   absl::Status Truncate(Node& node, uint64_t size);
   // Issues an attribute record and waits for its result.
-  absl::Status ChangeAttr(Node& node, RecordDraft draft)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(node.stream);
+  absl::Status ChangeAttr(Node& node, RecordDraft draft) ABSL_EXCLUSIVE_LOCKS_REQUIRED(node.stream);
   absl::StatusOr<std::string> GetXattr(Node& node, const std::string& name);
   absl::StatusOr<std::vector<std::string>> ListXattr(Node& node);
   absl::Status SetXattr(Node& node, const std::string& name, std::string_view value, int flags,
@@ -202,6 +201,7 @@ struct Volume::Impl final : public ApplySink {
   std::atomic<Pipeline*> pipe{nullptr};
   std::unique_ptr<Pipeline> pipeline;
 
+  std::atomic<bool> failed{false};  // `failure` is set
   mutable absl::Mutex failure_mu;
   absl::Status failure ABSL_GUARDED_BY(failure_mu);  // of a sync outside the pipeline
 

@@ -1,4 +1,5 @@
-// Stamping: how a change becomes a record, and how its caller learns what became of it (DESIGN.md §2).
+// Stamping: how a change becomes a record, and how its caller learns what became of it (DESIGN.md
+// §2).
 #include <errno.h>
 #include <fcntl.h>
 
@@ -37,7 +38,8 @@ absl::Status Volume::Impl::EnsureId(Node& node) {
 absl::Status Volume::Impl::EnsureIdLocked(Node& node) {
   if (node.identified.load()) return absl::OkStatus();
   SALIUS_ASSIGN_OR_RETURN(const FileId old, ReadFileId(node.path_fd.get()));
-  // An id that another node in use has, or that this volume never gave, was copied together with the file.
+  // An id that another node in use has, or that this volume never gave, was copied together with
+  // the file.
   if (old != kNoFileId && old < id_ceiling.load() && table.SetId(node, old)) {
     node.identified.store(true);
     return absl::OkStatus();
@@ -59,8 +61,8 @@ absl::Status Volume::Impl::EnsureIdLocked(Node& node) {
   draft.context = std::make_shared<Result>();
   const absl::StatusOr<RecordRef> record = IssueOn(node, std::move(draft));
   absl::Status status = record.status();
-  // Waited for here, over the node's lock, so that an immutable file or a full disk is an error of this
-  // call and not of the volume. It happens once in a file's life.
+  // Waited for here, over the node's lock, so that an immutable file or a full disk is an error of
+  // this call and not of the volume. It happens once in a file's life.
   if (record.ok()) status = AwaitResult(*record).status();
   if (!status.ok()) {
     table.ClearId(node);
@@ -81,7 +83,8 @@ absl::StatusOr<FileId> Volume::Impl::NewId() {
 }
 
 absl::StatusOr<RecordRef> Volume::Impl::Issue(RecordDraft draft) {
-  // The locks held here (`stream`, `names`) are none that Apply takes, so a full window opens again.
+  // The locks held here (`stream`, `names`) are none that Apply takes, so a full window opens
+  // again.
   absl::StatusOr<Ticket> ticket = pipe.load()->Admit(1, draft.body.size());
   if (!ticket.ok()) return ticket.status();
   const uint64_t charge = SpaceCharge(draft.op, draft.body.size());

@@ -26,8 +26,8 @@ TEST_F(AttrTest, EachPartOfSetAttrIsSetAndNothingElse) {
   want.st_size = 5;
   want.st_atim = {100, 1};
   want.st_mtim = {200, 2};
-  auto st = volume->SetAttr(
-      node, kSetMode | kSetUid | kSetGid | kSetSize | kSetAtime | kSetMtime, want);
+  auto st =
+      volume->SetAttr(node, kSetMode | kSetUid | kSetGid | kSetSize | kSetAtime | kSetMtime, want);
   ASSERT_TRUE(st.ok()) << st.status();
   EXPECT_EQ(st->st_mode, static_cast<mode_t>(S_IFREG | 04711));
   EXPECT_EQ(st->st_uid, 7u);

@@ -44,6 +44,7 @@ TEST_F(FailureTest, FailedFsyncOfABulkFileTurnsTheVolumeReadOnly) {
   EXPECT_EQ(Errno(volume->Fsync(*file, true)), EIO);
   EXPECT_EQ(Errno(volume->Write(*file, 0, "x", false, false)), EIO);
   EXPECT_EQ(Errno(volume->Unlink(root(), "a")), EROFS);
+  EXPECT_EQ(Errno(volume->health()), EIO);
   EXPECT_NE(Errno(volume->Close()), 0);
   volume->Release(file);
 }

@@ -1,6 +1,6 @@
-// A pipeline for tests of the volume, linked in place of the real one: no threads, no network, no disk.
-// A record is durable when somebody waits for it, and applied by whoever waits; `hold` keeps applied
-// behind, so that tests decide when patches disappear.
+// A pipeline for tests of the volume, linked in place of the real one: no threads, no network, no
+// disk. A record is durable when somebody waits for it, and applied by whoever waits; `hold` keeps
+// applied behind, so that tests decide when patches disappear.
 #pragma once
 
 #include <functional>

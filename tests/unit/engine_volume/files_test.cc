@@ -3,7 +3,10 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <string>
+#include <thread>
+#include <vector>
 
 #include "tests/unit/engine_volume/volume_fixture.h"
 
@@ -293,6 +296,84 @@ TEST_F(FilesTest, StatAfterWriteIsWhatStatSaysLater) {
   EXPECT_EQ(first.st_ctim.tv_nsec, later.st_ctim.tv_nsec);
   EXPECT_EQ(first.st_blocks, later.st_blocks);
   volume->Release(file);
+}
+
+TEST_F(FilesTest, ConcurrentAppendsAreWholeAndNoneIsLost) {
+  Make();
+  constexpr int kThreads = 4;
+  constexpr int kRounds = 200;
+  constexpr size_t kBytes = 1000;
+  Handle* const file = Create("a");
+  std::atomic<bool> done{false};
+  std::thread reader([&] {
+    // Every record that can be seen is whole.
+    while (!done) {
+      const std::string content = Read(file, 0, kThreads * kRounds * kBytes);
+      ASSERT_EQ(content.size() % kBytes, 0u);
+      for (size_t at = 0; at < content.size(); at += kBytes) {
+        ASSERT_EQ(content.substr(at, kBytes), std::string(kBytes, content[at])) << at;
+      }
+    }
+  });
+  std::vector<std::thread> writers;
+  for (int i = 0; i < kThreads; ++i) {
+    writers.emplace_back([&, i] {
+      for (int round = 0; round < kRounds; ++round) {
+        const std::string data(kBytes, static_cast<char>('a' + i));
+        ASSERT_TRUE(volume->Write(*file, 0, data, /*append=*/true, round % 10 == 0).ok());
+        if (round % 50 == 0) {
+          ASSERT_TRUE(volume->Fsync(*file, true).ok());
+        }
+      }
+    });
+  }
+  for (std::thread& writer : writers) writer.join();
+  done = true;
+  reader.join();
+  EXPECT_EQ(Stat(file->node).st_size, static_cast<off_t>(kThreads * kRounds * kBytes));
+  volume->Release(file);
+}
+
+TEST_F(FilesTest, ChangesOfManyKindsFromManyThreads) {
+  config.bulk_limit_bytes = 256 * 1024;
+  Make();
+  Handle* const file = Create("a");
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; ++i) {
+    threads.emplace_back([&, i] {
+      for (int round = 0; round < 60; ++round) {
+        const uint64_t at = static_cast<uint64_t>((round * 37 + i * 11) % 64) * 4096;
+        Write(file, at, std::string(16384, static_cast<char>('a' + i)), round % 7 == 0);
+        EXPECT_LE(Read(file, at, 16384).size(), 16384u);
+        struct stat want {};
+        want.st_size = static_cast<off_t>(at);
+        want.st_mode = 0600;
+        if (round % 13 == 5) {
+          EXPECT_EQ(Errno(volume->SetAttr(file->node, kSetSize, want)), 0);
+        }
+        if (round % 11 == 3) {
+          EXPECT_EQ(Errno(volume->SetAttr(file->node, kSetMode, want)), 0);
+        }
+        if (round % 9 == 4) {
+          EXPECT_EQ(Errno(volume->Fsync(*file, true)), 0);
+        }
+        if (round % 17 == 2) {
+          EXPECT_EQ(Errno(volume->Fallocate(*file, 0, at, 8192)), 0);
+        }
+        if (round % 19 == 2) {
+          EXPECT_EQ(Errno(volume->pipeline().Checkpoint()), 0);
+        }
+        Handle* const other = OpenFile(file->node, O_RDONLY);
+        volume->Release(other);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_TRUE(volume->health().ok());
+  const std::string content = Read(file, 0, kMiB);
+  volume->Release(file);
+  Close();
+  EXPECT_EQ(BackingContent("a"), content);
 }
 
 }  // namespace

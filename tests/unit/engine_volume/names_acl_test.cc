@@ -57,23 +57,20 @@ TEST(NamesAcl, MinimalDefaultAclMasksTheModeAndLeavesNoAccessAcl) {
 }
 
 TEST(NamesAcl, NamedEntriesMakeAnAccessAclWithANarrowedMask) {
-  const std::string acl = Acl(
-      {{1, 7, kNone}, {2, 7, 4242}, {4, 5, kNone}, {0x10, 7, kNone}, {0x20, 4, kNone}});
+  const std::string acl =
+      Acl({{1, 7, kNone}, {2, 7, 4242}, {4, 5, kNone}, {0x10, 7, kNone}, {0x20, 4, kNone}});
   const Inherited made =
       Made({.mode = 0755, .gid = 0, .default_acl = acl}, S_IFREG | 0620, {.gid = 5});
   EXPECT_EQ(made.mode, static_cast<mode_t>(S_IFREG | 0620));
   ASSERT_EQ(made.xattrs.size(), 1u);
-  EXPECT_EQ(made.xattrs[0].second, Acl({{1, 6, kNone},
-                                        {2, 7, 4242},
-                                        {4, 5, kNone},
-                                        {0x10, 2, kNone},
-                                        {0x20, 0, kNone}}));
+  EXPECT_EQ(made.xattrs[0].second,
+            Acl({{1, 6, kNone}, {2, 7, 4242}, {4, 5, kNone}, {0x10, 2, kNone}, {0x20, 0, kNone}}));
 }
 
 TEST(NamesAcl, SymlinksInheritNeitherUmaskNorAcl) {
   const std::string acl = Acl({{1, 7, kNone}, {4, 5, kNone}, {0x20, 0, kNone}});
-  const Inherited made = Made({.mode = 02755, .gid = 9, .default_acl = acl}, S_IFLNK | 0777,
-                              {.gid = 5, .umask = 077});
+  const Inherited made =
+      Made({.mode = 02755, .gid = 9, .default_acl = acl}, S_IFLNK | 0777, {.gid = 5, .umask = 077});
   EXPECT_EQ(made.mode, static_cast<mode_t>(S_IFLNK | 0777));
   EXPECT_EQ(made.gid, 9u);
   EXPECT_TRUE(made.xattrs.empty());
@@ -93,8 +90,8 @@ TEST(NamesAcl, SetgidBitIsKeptOnlyForMembersAndTheMightyAndNonExecutables) {
 TEST(NamesAcl, DamagedAclIsRefused) {
   const CallerFacts caller{};
   EXPECT_FALSE(Inherit({.mode = 0755, .default_acl = "abc"}, S_IFREG | 0644, caller).ok());
-  EXPECT_FALSE(Inherit({.mode = 0755, .default_acl = Acl({{1, 7, kNone}})}, S_IFREG | 0644, caller)
-                   .ok());
+  EXPECT_FALSE(
+      Inherit({.mode = 0755, .default_acl = Acl({{1, 7, kNone}})}, S_IFREG | 0644, caller).ok());
 }
 
 }  // namespace

@@ -333,12 +333,15 @@ TEST_F(NamesTest, ReadDirGoesOnFromAnyOffset) {
   uint64_t offset = 0;
   while (true) {
     size_t count = 0;
-    ASSERT_TRUE(volume->ReadDir(**handle, offset, [&](const DirEntry& entry) {
-      names.insert(entry.name);
-      offset = entry.next_offset;
-      EXPECT_NE(entry.type, 0u);
-      return ++count < 7;
-    }).ok());
+    ASSERT_TRUE(volume
+                    ->ReadDir(**handle, offset,
+                              [&](const DirEntry& entry) {
+                                names.insert(entry.name);
+                                offset = entry.next_offset;
+                                EXPECT_NE(entry.type, 0u);
+                                return ++count < 7;
+                              })
+                    .ok());
     if (count == 0) break;
   }
   EXPECT_EQ(names, expected);

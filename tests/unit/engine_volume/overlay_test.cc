@@ -100,9 +100,9 @@ TEST_F(OverlayTest, RandomOperationsReadLikeAPlainFileHoweverLateTheyAreApplied)
           break;
         }
         case 1:
-          ASSERT_TRUE(volume
-                          ->Fallocate(*file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, at, length)
-                          .ok());
+          ASSERT_TRUE(
+              volume->Fallocate(*file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, at, length)
+                  .ok());
           shadow.Zero(at, length);
           break;
         case 2:

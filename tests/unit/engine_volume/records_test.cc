@@ -66,6 +66,14 @@ TEST_F(RecordsTest, LargeWriteIsSplitIntoRecordsInOrder) {
   volume->Release(file);
 }
 
+TEST_F(RecordsTest, CreatingWithTruncateStampsNoTruncation) {
+  Make();
+  volume->Release(Create("a", O_RDWR | O_TRUNC));
+  EXPECT_TRUE(fake().Issued(Op::kTruncate).empty());
+  volume->Release(Create("a", O_RDWR | O_TRUNC));
+  EXPECT_EQ(fake().Issued(Op::kTruncate).size(), 1u);
+}
+
 TEST_F(RecordsTest, NameOperationIsDurableAndAppliedBeforeItReturns) {
   Make();
   bool seen = true;

@@ -24,7 +24,8 @@ class VolumeFixture : public ::testing::Test {
   void Make(uint64_t bytes = 256 * kMiB, const std::string& mkfs = "mkfs.ext4 -q -b 4096 -m 0",
             const std::string& mount_options = "");
   // Makes only the file system and the volume.
-  void MakeClosed(uint64_t bytes = 256 * kMiB, const std::string& mkfs = "mkfs.ext4 -q -b 4096 -m 0",
+  void MakeClosed(uint64_t bytes = 256 * kMiB,
+                  const std::string& mkfs = "mkfs.ext4 -q -b 4096 -m 0",
                   const std::string& mount_options = "");
   void Open();
   void Close();  // cleanly
