@@ -1,0 +1,196 @@
+// A large log comes back fast and within bounded memory. By default a smoke-size run;
+// SALIUS_RECOVERY_MIB=1024 is the size of the target (256 Ki records of 4 KiB, 200 MiB/s on 2 cores).
+#include <grpcpp/grpcpp.h>
+#include <signal.h>
+#include <sys/wait.h>
+
+#include <fstream>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
+#include "common/crc32c.h"
+#include "log/apply.h"
+#include "log/state_file.h"
+#include "log/volume_config.h"
+#include "proto/control.grpc.pb.h"
+#include "recovery/recovery.h"
+#include "tests/unit/recovery/test_util.h"
+
+namespace salius::recovery {
+namespace {
+
+constexpr size_t kRecordBytes = 4096;
+constexpr int kFiles = 8;
+constexpr int kReplicas = 3;
+
+// Three replicas that hold the same log; each is one port of one server.
+class Service : public control::Replica::Service {
+ public:
+  explicit Service(uint64_t records) : count_(records) {
+    Stamper stamper(7);
+    std::string chunk;
+    const std::string data(kRecordBytes, 'd');
+    for (uint64_t i = 0; i < records; ++i) {
+      chunk += stamper.Write(50 + i % kFiles, i / kFiles * kRecordBytes, data);
+      if (chunk.size() >= (1 << 20) || i + 1 == records) {
+        bytes_ += chunk.size();
+        chunks_.emplace_back(Crc32c(AsBytes(chunk)), std::move(chunk));
+        chunk.clear();
+      }
+      const_cast<std::vector<std::string>&>(stamper.all()).clear();
+    }
+  }
+  grpc::Status Fence(grpc::ServerContext*, const control::FenceRequest* request,
+                     control::FenceResponse* response) override {
+    response->set_accepted(true);
+    response->set_promised_epoch(request->epoch());
+    response->set_incarnation(77);
+    control::VolumeInventory& inventory = *response->mutable_inventory();
+    inventory.set_known(true);
+    inventory.set_epoch(7);
+    inventory.set_base(1);
+    inventory.set_contiguous(count_);
+    inventory.set_highest(count_);
+    inventory.set_records(count_);
+    inventory.set_bytes(bytes_);
+    return grpc::Status::OK;
+  }
+  grpc::Status Fetch(grpc::ServerContext*, const control::FetchRequest*,
+                     grpc::ServerWriter<control::FetchResponse>* writer) override {
+    control::FetchResponse response;
+    response.set_count(count_);
+    writer->Write(response);
+    for (const auto& [crc, chunk] : chunks_) {
+      response.Clear();
+      response.set_records(chunk);
+      response.set_crc32c(crc);
+      if (!writer->Write(response)) return grpc::Status::CANCELLED;
+    }
+    return grpc::Status::OK;
+  }
+  grpc::Status DropVolume(grpc::ServerContext*, const control::DropVolumeRequest*,
+                          control::DropVolumeResponse*) override {
+    return grpc::Status::OK;
+  }
+
+ private:
+  const uint64_t count_;
+  uint64_t bytes_ = 0;
+  std::vector<std::pair<uint32_t, std::string>> chunks_;
+};
+
+// Serves from a process of its own, so that its memory is not counted; killed at the end.
+class ServerProcess {
+ public:
+  explicit ServerProcess(uint64_t records) {
+    int pipe_fds[2];
+    SALIUS_CHECK(pipe(pipe_fds) == 0);
+    pid_ = fork();
+    if (pid_ == 0) Serve(records, pipe_fds[1]);
+    close(pipe_fds[1]);
+    SALIUS_CHECK(read(pipe_fds[0], ports, sizeof(ports)) == sizeof(ports));
+    close(pipe_fds[0]);
+  }
+  ~ServerProcess() {
+    kill(pid_, SIGKILL);
+    waitpid(pid_, nullptr, 0);
+  }
+  int ports[kReplicas] = {};
+
+ private:
+  [[noreturn]] void Serve(uint64_t records, int out) {
+    Service service(records);
+    grpc::ServerBuilder builder;
+    for (int& port : ports) {
+      builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+    }
+    builder.RegisterService(&service);
+    const auto server = builder.BuildAndStart();
+    SALIUS_CHECK(write(out, ports, sizeof(ports)) == sizeof(ports));
+    server->Wait();
+    _exit(0);
+  }
+  pid_t pid_ = -1;
+};
+
+// Largest resident size of this process so far, less file mappings: VmHWM counts the page cache not at all.
+uint64_t PeakMemoryBytes() {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    if (!absl::StartsWith(line, "VmHWM:")) continue;
+    for (const std::string& word : std::vector<std::string>(absl::StrSplit(line, ' '))) {
+      uint64_t kib = 0;
+      if (absl::SimpleAtoi(word, &kib)) return kib << 10;
+    }
+  }
+  return 0;
+}
+
+TEST(ThroughputTest, ALargeLogComesBackFastInBoundedMemory) {
+  const char* wanted = getenv("SALIUS_RECOVERY_MIB");
+  const uint64_t mib = wanted != nullptr ? strtoull(wanted, nullptr, 10) : 32;
+  const uint64_t records = (mib << 20) / kRecordBytes;
+  const ServerProcess servers(records);
+
+  TempDir dir;
+  VolumeConfig config = DefaultVolumeConfig();
+  config.volume = TestVolume();
+  config.log_max_bytes = mib << 20;
+  config.stable_log_bytes = (mib << 20) / 4 * 5 + (8 << 20);
+  config.ballast_bytes = 0;
+  VolumeState state;
+  state.volume = config.volume;
+  state.open = true;
+  state.epoch = 7;
+  state.mode = Mode::kReplicated;
+  state.boot_id = "elsewhere";
+  state.acks = 2;
+  for (const int port : servers.ports) {
+    config.replicas.push_back("127.0.0.1:" + std::to_string(port));
+    state.members.push_back({config.replicas.back(), 77, 1});
+  }
+  config.acks = 2;
+  ASSERT_OK(CreateVolume(dir.path(), config));
+  for (int i = 0; i < kFiles; ++i) {
+    const std::string path = dir.path() + "/f" + std::to_string(i);
+    WriteFile(path, "");
+    const UniqueFd fd = MustOpen(path, O_PATH);
+    ASSERT_OK(WriteFileId(fd.get(), 50 + static_cast<FileId>(i)));
+  }
+  auto volume = VolumeDir::Open(dir.path(), true);
+  ASSERT_OK(volume.status());
+  {
+    auto file = StateFile::Open(volume->salius_fd, kStateFileName);
+    ASSERT_OK(file.status());
+    ASSERT_OK(file->Write(state));
+  }
+  const uint64_t memory_before = PeakMemoryBytes();
+  RecoveryOptions options;
+  std::string phase;
+  absl::Time phase_start = absl::Now();
+  options.on_progress = [&](const RecoveryProgress& progress) {
+    if (progress.phase == phase) return;
+    printf("  %-8s %6.2f s\n", phase.c_str(), absl::ToDoubleSeconds(absl::Now() - phase_start));
+    phase = std::string(progress.phase);
+    phase_start = absl::Now();
+  };
+  const absl::Time start = absl::Now();
+  const auto report = Recover(*volume, options);
+  const double seconds = absl::ToDoubleSeconds(absl::Now() - start);
+  ASSERT_OK(report.status());
+  const uint64_t memory = PeakMemoryBytes() - memory_before;
+  printf("%ld MiB in %.2f s: %.0f MiB/s, %.2f bytes of memory per byte of log\n",
+         static_cast<long>(mib), seconds, static_cast<double>(mib) / seconds,
+         static_cast<double>(memory) / static_cast<double>(mib << 20));
+  EXPECT_EQ(report->decided, records);
+  EXPECT_EQ(report->bytes_written, mib << 20);
+  EXPECT_LT(memory, 2 * (mib << 20) + (64 << 20));
+  struct stat st;
+  ASSERT_EQ(stat((dir.path() + "/f0").c_str(), &st), 0);
+  EXPECT_EQ(static_cast<uint64_t>(st.st_size), (mib << 20) / kFiles);
+}
+
+}  // namespace
+}  // namespace salius::recovery
