@@ -1,0 +1,144 @@
+// Options of a mount: what is taken, what is refused, and how the refusal reads.
+#include "client/fuse/mount_options.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/mount.h>
+
+namespace salius {
+namespace {
+
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+MountOptions Parsed(const std::string& list) {
+  const absl::StatusOr<MountOptions> options = ParseMountOptions({list});
+  EXPECT_TRUE(options.ok()) << options.status();
+  return options.value_or(MountOptions{});
+}
+
+std::string Refusal(const std::string& list) {
+  const absl::StatusOr<MountOptions> options = ParseMountOptions({list});
+  EXPECT_FALSE(options.ok()) << list;
+  return std::string(options.status().message());
+}
+
+TEST(MountOptionsTest, TakesEveryOptionOfItsOwn) {
+  const MountOptions options = Parsed(
+      "replicas=a:7400;[::1]:7400,acks=2,delta=20ms,tau=10s,k=3,commit=sync,recover=refuse,log_max="
+      "32M,"
+      "bulk_limit=1M,multicast=239.1.1.1:7400,datagram=8972,insecure,metrics=127.0.0.1:9400,"
+      "log_level=warn,log=/tmp/x,threads=3");
+  EXPECT_THAT(*options.replicas, ElementsAre("a:7400", "[::1]:7400"));
+  EXPECT_EQ(options.acks, 2u);
+  EXPECT_EQ(options.delta_us, 20000u);
+  EXPECT_EQ(options.tau_ms, 10000u);
+  EXPECT_EQ(options.k, 3u);
+  EXPECT_EQ(options.recover, RecoverMode::kRefuse);
+  EXPECT_EQ(options.log_max_bytes, uint64_t{32} << 20);
+  EXPECT_EQ(options.bulk_limit_bytes, uint64_t{1} << 20);
+  EXPECT_EQ(options.multicast, "239.1.1.1:7400");
+  EXPECT_EQ(options.datagram_bytes, 8972u);
+  EXPECT_TRUE(options.insecure);
+  EXPECT_EQ(options.metrics, "127.0.0.1:9400");
+  EXPECT_EQ(options.log_level, "warn");
+  EXPECT_EQ(options.log_file, "/tmp/x");
+  EXPECT_EQ(options.threads, 3);
+}
+
+TEST(MountOptionsTest, StandardOptionsBecomeFlagsOrNothing) {
+  EXPECT_EQ(Parsed("ro,nodev,nosuid,noexec,noatime").mount_flags,
+            static_cast<unsigned long>(MS_RDONLY | MS_NODEV | MS_NOSUID | MS_NOEXEC | MS_NOATIME));
+  EXPECT_EQ(Parsed("ro,rw,nodev,dev").mount_flags, 0u);  // the later one wins
+  EXPECT_EQ(Parsed("defaults,_netdev,noauto,auto,user,nofail,x-systemd.automount,x-y=z,fsname=q")
+                .mount_flags,
+            0u);
+}
+
+TEST(MountOptionsTest, SeveralListsAreOne) {
+  const absl::StatusOr<MountOptions> options = ParseMountOptions({"acks=1,ro", "acks=2"});
+  ASSERT_TRUE(options.ok());
+  EXPECT_EQ(options->acks, 2u);
+  EXPECT_EQ(options->mount_flags, static_cast<unsigned long>(MS_RDONLY));
+}
+
+TEST(MountOptionsTest, UnknownOptionIsNamedWithThoseThatAreKnown) {
+  EXPECT_THAT(Refusal("acks=1,frobnicate"),
+              AllOf(HasSubstr("\"frobnicate\""), HasSubstr("replicas="), HasSubstr("noatime")));
+  EXPECT_THAT(Refusal("frob=1"), HasSubstr("\"frob=1\""));
+  EXPECT_THAT(Refusal("acks"), HasSubstr("\"acks\""));        // needs a value
+  EXPECT_THAT(Refusal("insecure=1"), HasSubstr("insecure"));  // takes none
+}
+
+TEST(MountOptionsTest, ValuesOutOfRangeSayWhatIsAllowed) {
+  EXPECT_THAT(Refusal("acks=0"), AllOf(HasSubstr("acks=0"), HasSubstr("1 to 8")));
+  EXPECT_THAT(Refusal("acks=9"), HasSubstr("1 to 8"));
+  EXPECT_THAT(Refusal("acks=two"), HasSubstr("acks=two"));
+  EXPECT_THAT(Refusal("k=0"), HasSubstr("k=0"));
+  EXPECT_THAT(Refusal("threads=0"), HasSubstr("threads"));
+  EXPECT_THAT(Refusal("delta=50"), HasSubstr("delta=50"));  // a unit is required
+  EXPECT_THAT(Refusal("delta=0ms"), HasSubstr("delta"));
+  EXPECT_THAT(Refusal("tau=1500us"), HasSubstr("milliseconds"));
+  EXPECT_THAT(Refusal("log_max=x"), HasSubstr("log_max"));
+  EXPECT_THAT(Refusal("datagram=70000"), HasSubstr("65507"));
+  EXPECT_THAT(Refusal("recover=maybe"), HasSubstr("auto or refuse"));
+  EXPECT_THAT(Refusal("log_level=loud"), HasSubstr("debug"));
+  EXPECT_THAT(Refusal("log=relative"), HasSubstr("absolute"));
+}
+
+TEST(MountOptionsTest, ContractsOfLaterVersionsAreRefusedAsSuch) {
+  for (const char* list : {"commit=external", "commit=ordered"}) {
+    const absl::StatusOr<MountOptions> options = ParseMountOptions({list});
+    EXPECT_EQ(options.status().code(), absl::StatusCode::kUnimplemented);
+    EXPECT_THAT(std::string(options.status().message()), HasSubstr("not in this version"));
+  }
+  EXPECT_THAT(Refusal("commit=perhaps"), HasSubstr("must be sync"));
+}
+
+VolumeConfig TwoReplicas() {
+  VolumeConfig config = DefaultVolumeConfig();
+  config.replicas = {"127.0.0.1:7401", "127.0.0.1:7402"};
+  config.acks = 2;
+  return config;
+}
+
+TEST(OverrideConfigTest, OptionsWinAndTheRestStays) {
+  VolumeConfig config = TwoReplicas();
+  ASSERT_TRUE(OverrideConfig(Parsed("acks=1,delta=7ms"), &config).ok());
+  EXPECT_EQ(config.acks, 1u);
+  EXPECT_EQ(config.delta_us, 7000u);
+  EXPECT_EQ(config.replicas.size(), 2u);
+  EXPECT_EQ(config.k, DefaultVolumeConfig().k);
+}
+
+TEST(OverrideConfigTest, FewerReplicasThanAcksIsAnErrorNotAWeakerVolume) {
+  VolumeConfig config = TwoReplicas();
+  EXPECT_EQ(OverrideConfig(Parsed("replicas=127.0.0.1:7401"), &config).code(),
+            absl::StatusCode::kInvalidArgument);
+  config = TwoReplicas();
+  EXPECT_EQ(OverrideConfig(Parsed("acks=3"), &config).code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST(OverrideConfigTest, NoReplicasAtAllIsModeLocal) {
+  VolumeConfig config = TwoReplicas();
+  ASSERT_TRUE(OverrideConfig(Parsed("replicas="), &config).ok());
+  EXPECT_TRUE(config.replicas.empty());
+  EXPECT_EQ(config.acks, 1u);
+}
+
+TEST(OverrideConfigTest, LogLargerThanTheStableLogIsAnError) {
+  VolumeConfig config = TwoReplicas();
+  EXPECT_EQ(OverrideConfig(Parsed("log_max=10G"), &config).code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
+TEST(DefaultThreadsTest, TwoToACpuAndEightAtMost) {
+  EXPECT_EQ(DefaultThreads(0), 2);
+  EXPECT_EQ(DefaultThreads(1), 2);
+  EXPECT_EQ(DefaultThreads(2), 4);
+  EXPECT_EQ(DefaultThreads(64), 8);
+}
+
+}  // namespace
+}  // namespace salius
