@@ -1,5 +1,6 @@
 // `.salius/volume.toml`: what `salius init` decided about a volume. Written once, read by the mount
-// and by recovery; mount options may override addresses and times for a session.
+// and by recovery; mount options may override addresses and times for a session. Printable ASCII,
+// without tables.
 #pragma once
 
 #include <cstdint>

@@ -166,7 +166,9 @@ TEST(VolumeConfigTest, BadTextIsRefusedAndNamed) {
   refusal(std::string(kUuid) + "acks = \n");
   // Found by the fuzzer: the TOML library does not survive these.
   EXPECT_TRUE(Says(refusal(std::string(kUuid) + "acks =\xcf\xa7\n"), ":2: a byte that is not"));
-  EXPECT_TRUE(Says(refusal("[\x03-4]"), ":1: a byte that is not"));
+  EXPECT_TRUE(Says(refusal("[\x03-4]"), ":1: a table"));
+  EXPECT_TRUE(Says(refusal("\x03"), ":1: a byte that is not"));
+  EXPECT_TRUE(Says(refusal(std::string(kUuid) + " \t[$21/sa"), ":2: a table"));
 }
 
 }  // namespace
