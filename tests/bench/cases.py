@@ -121,7 +121,8 @@ def recovery(sizes):
     """(c) A power cut of the primary with a full log, and salius-recover from three replicas."""
     body = 4096
     total = sizes.records * body
-    # A checkpoint begins when half of log-max is in use: twice the log that shall be there, with headers.
+    # A checkpoint begins when half of log-max is in use: twice the log that shall be there, with headers. The
+    # stable log is as small as that allows, since recovery reads all of it.
     log_max = 2 * (total + sizes.records * 256) // MIB + 16
     result = Result("recovery: %d records of 4 KiB (%d MiB) from 3 replicas" % (sizes.records, total // MIB))
     speeds = []
@@ -134,7 +135,7 @@ def recovery(sizes):
             os.mkdir(backing)
             volume = own(contextlib.closing(MountedVolume(
                 backing, replicas, 2, "--log-max", "%dMiB" % log_max, "--tau", "600s",
-                "--delta", "1s")))
+                "--stable-log", "%dMiB" % (log_max * 5 // 4 + 2), "--delta", "1s")))
             file = os.path.join(volume.path, "file")
             _write_records(file, sizes.records, body)
             status = volume.mount.status()
