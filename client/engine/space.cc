@@ -75,6 +75,10 @@ absl::Status SpaceGuard::MakeRoom(int fd, uint64_t offset, uint64_t length) {
   if (space.bytes_avail < unapplied + missing + kTightMargin) {
     SALIUS_RETURN_IF_ERROR(drain_());
     SALIUS_ASSIGN_OR_RETURN(space, StatfsFree(root_fd_));
+    if (space.bytes_avail < missing && reclaim_) {
+      SALIUS_RETURN_IF_ERROR(reclaim_());
+      SALIUS_ASSIGN_OR_RETURN(space, StatfsFree(root_fd_));
+    }
     // bytes_avail, since we run as root and would be given root's reserve.
     if (space.bytes_avail < missing) return ErrnoStatus(ENOSPC, "write");
   }

@@ -8,6 +8,7 @@
 // backing file (fallocate, size kept) before the record is stamped, after waiting for unapplied
 // records where they could claim the same blocks: then the file system itself has decided.
 // Overwrites of allocated blocks need nothing and succeed on a full disk.
+// Disk quotas of the file's owner are checked with it (quota.h).
 //
 // Threads: all methods from any thread; the near-full path takes turns.
 #pragma once
@@ -45,6 +46,10 @@ class SpaceGuard {
       : SpaceGuard(root_fd, std::move(drain), KernelQuota(root_fd)) {}
   SpaceGuard(int root_fd, std::function<absl::Status()> drain, QuotaLookup quota)
       : root_fd_(root_fd), drain_(std::move(drain)), quota_(std::move(quota)) {}
+  // Called when there is too little room even after `drain`, once before a refusal: returns when
+  // everything is on the disk (a checkpoint). What was removed just now is only then free for sure, and
+  // by then the kernel's RELEASE and FORGET, which nobody waits for, have come. Before the first use.
+  void set_reclaim(std::function<absl::Status()> reclaim) { reclaim_ = std::move(reclaim); }
 
   // Makes sure that writing [offset, offset + length) of the file open read-write as `fd` and owned
   // by (uid, gid) cannot fail for want of space or quota. ENOSPC, EDQUOT otherwise.
@@ -73,6 +78,7 @@ class SpaceGuard {
 
   const int root_fd_;
   const std::function<absl::Status()> drain_;
+  std::function<absl::Status()> reclaim_;  // may be empty
   QuotaGuard quota_;
   std::atomic<int64_t> budget_{
       0};  // free bytes less unapplied less kSpaceMargin, as last looked up

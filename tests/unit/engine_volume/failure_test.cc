@@ -51,7 +51,9 @@ TEST_F(FailureTest, FailedFsyncOfABulkFileTurnsTheVolumeReadOnly) {
 
 TEST_F(FailureTest, VolumeThatWasNotClosedIsNotOpenedWithoutRecovery) {
   Make();
-  Write(Create("a"), 0, "data", true);
+  Handle* const file = Create("a");
+  Write(file, 0, "data", true);
+  volume->Release(file);
   volume.reset();  // like a crash of the process
   auto dir = VolumeDir::Open(scratch->path(), true);
   ASSERT_TRUE(dir.ok()) << dir.status();

@@ -224,19 +224,19 @@ TEST_F(NamesTest, FilesThatWereThereBeforeAreAdoptedAtTheirFirstChange) {
 
 TEST_F(NamesTest, CopiedIdIsReplaced) {
   Make();
-  Handle* const a = Create("a");
-  Handle* const b = Create("b");
-  Write(a, 0, "a", true);
+  volume->Release(Create("a"));
+  volume->Release(Create("b"));
   Close();
   const FileId id = *ReadFileIdAt(AT_FDCWD, Backing("a"));
   auto copy = OpenAt(AT_FDCWD, Backing("b"), O_RDWR);
   ASSERT_TRUE(WriteFileId(copy->get(), id).ok());
   auto foreign = OpenAt(AT_FDCWD, Backing("c"), O_RDWR | O_CREAT, 0644);
   ASSERT_TRUE(WriteFileId(foreign->get(), uint64_t{1} << 60).ok());
-  static_cast<void>(b);
   Open();
   for (const char* name : {"a", "b", "c"}) {
-    Write(OpenFile(Find(name)), 0, name, true);
+    Handle* const file = OpenFile(Find(name));
+    Write(file, 0, name, true);
+    volume->Release(file);
   }
   ASSERT_TRUE(volume->pipeline().Checkpoint().ok());
   EXPECT_EQ(*ReadFileIdAt(AT_FDCWD, Backing("a")), id);

@@ -71,13 +71,14 @@ TEST_F(SpaceTest, PreallocatedFileIsWrittenOnAFullDisk) {
   Handle* const fill = Create("fill");
   int error = 0;
   Fill(fill, 64 * 1024, &error);
-  Fill(OpenFile(db->node), 2 * kMiB, &error);
   EXPECT_EQ(error, ENOSPC);
   for (uint64_t at = 0; at < 2 * kMiB; at += 128 * 1024) {
     Write(db, at, std::string(8192, 'd'), /*sync=*/true);
   }
   EXPECT_TRUE(volume->pipeline().health().ok());
   EXPECT_TRUE(volume->pipeline().Checkpoint().ok());
+  volume->Release(db);
+  volume->Release(fill);
 }
 
 TEST_F(SpaceTest, OwnerOverQuotaIsRefusedAndRootIsNot) {
@@ -104,6 +105,8 @@ TEST_F(SpaceTest, OwnerOverQuotaIsRefusedAndRootIsNot) {
   auto created = volume->CreateFile(root(), "root", O_RDWR, 0644, privileged);
   ASSERT_TRUE(created.ok());
   Write(created->handle, 0, std::string(kMiB, 'r'), true);
+  volume->Release(created->handle);
+  volume->Release(file);
 }
 
 class QuotaTest : public VolumeFixture {
