@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <unistd.h>
 
-#include "common/file.h"
 
 namespace salius::recovery {
 namespace {
@@ -29,6 +28,12 @@ absl::Status RenameNoReplace(int from_dir, const std::string& from, int to_dir,
 
 absl::Status LinkFd(int fd, int to_dir, const std::string& to) {
   return Result(linkat(fd, "", to_dir, to.c_str(), AT_EMPTY_PATH), "link to " + to);
+}
+
+absl::StatusOr<UniqueFd> DuplicateFd(int fd) {
+  UniqueFd copy(fcntl(fd, F_DUPFD_CLOEXEC, 0));
+  if (!copy.valid()) return ErrnoStatus(errno, "duplicate a descriptor");
+  return copy;
 }
 
 bool IsNotEmpty(const absl::Status& status) {

@@ -1,10 +1,12 @@
-// The few system calls on names that log/fs_calls.h does not have. The only place in recovery/ that
+// The few system calls on names and descriptors that log/fs_calls.h does not have. The only place in recovery/ that
 // sees errno; every Status keeps it (common/file.h).
 #pragma once
 
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/file.h"
 
 namespace salius::recovery {
 
@@ -17,6 +19,9 @@ absl::Status RenameNoReplace(int from_dir, const std::string& from, int to_dir,
 
 // linkat(2) of the object that `fd` (O_PATH allowed) stands for. ALREADY_EXISTS when `to` is taken.
 absl::Status LinkFd(int fd, int to_dir, const std::string& to);
+
+// fcntl(2), F_DUPFD_CLOEXEC.
+absl::StatusOr<UniqueFd> DuplicateFd(int fd);
 
 // True when `status` says that a directory is not empty (ENOTEMPTY or EEXIST).
 bool IsNotEmpty(const absl::Status& status);

@@ -11,6 +11,7 @@
 #include "log/apply.h"
 #include "log/fs_calls.h"
 #include "log/volume_config.h"
+#include "recovery/name_calls.h"
 
 namespace salius::recovery {
 namespace {
@@ -63,16 +64,36 @@ absl::StatusOr<UniqueFd> Objects::Open(FileId id, int flags) const {
   if (id == kRootFileId) return OpenAt(root_fd_, ".", flags);
   const auto found = found_.find(id);
   if (found == found_.end()) return absl::NotFoundError("object not located");
-  return OpenByHandle(root_fd_, found->second.handle, flags);
+  return OpenRef(found->second, flags);
+}
+
+absl::StatusOr<ObjectRef> Objects::RefOf(int fd) const {
+  ObjectRef ref;
+  SALIUS_ASSIGN_OR_RETURN(const struct stat st, fs::StatAt(fd, ""));
+  ref.type = st.st_mode & S_IFMT;
+  absl::StatusOr<FileHandle> handle = HandleOf(fd, "", AT_EMPTY_PATH);
+  if (handle.ok()) {
+    ref.handle = *std::move(handle);
+  } else if (absl::IsUnimplemented(handle.status())) {
+    SALIUS_ASSIGN_OR_RETURN(ref.fd, DuplicateFd(fd));
+  } else {
+    return handle.status();
+  }
+  return ref;
+}
+
+absl::StatusOr<UniqueFd> Objects::OpenRef(const ObjectRef& ref, int flags) const {
+  if (!ref.fd.valid()) return OpenByHandle(root_fd_, ref.handle, flags);
+  if ((flags & O_PATH) != 0) return DuplicateFd(ref.fd.get());
+  SALIUS_ASSIGN_OR_RETURN(const struct stat st, fs::StatAt(ref.fd.get(), ""));
+  if (st.st_nlink == 0) return absl::NotFoundError("object removed");
+  return Reopen(ref.fd.get(), flags);
 }
 
 absl::Status Objects::Put(FileId id, int fd) {
-  Found found;
-  SALIUS_ASSIGN_OR_RETURN(found.handle, HandleOf(fd, "", AT_EMPTY_PATH));
-  SALIUS_ASSIGN_OR_RETURN(const struct stat st, fs::StatAt(fd, ""));
-  found.type = st.st_mode & S_IFMT;
-  if (found.type == S_IFDIR) new_dirs_.push_back(id);
-  found_[id] = std::move(found);
+  SALIUS_ASSIGN_OR_RETURN(ObjectRef ref, RefOf(fd));
+  if (ref.type == S_IFDIR) new_dirs_.push_back(id);
+  found_[id] = std::move(ref);
   return absl::OkStatus();
 }
 
@@ -106,7 +127,10 @@ absl::StatusOr<UniqueFd> Objects::OpenAdopted(const ObjectPlan& object,
     absl::StatusOr<UniqueFd> fd =
         OpenByHandle(root_fd_, FileHandle{adopt.handle_type, adopt.handle}, O_PATH);
     // An unusable handle (another file system's, after a restore) is no better than a stale one.
-    if (!Absent(fd) && !absl::IsInvalidArgument(fd.status())) return fd;
+    if (!Absent(fd) && !absl::IsInvalidArgument(fd.status()) &&
+        !absl::IsUnimplemented(fd.status())) {
+      return fd;
+    }
   }
   // What T removed may be gone already, and its old path may be someone else's by now.
   if (object.fate != Fate::kBound) return absl::NotFoundError("adopted object");
@@ -179,14 +203,14 @@ absl::Status Objects::NamesOf(const ReplayPlan& plan, FileId dir) {
 absl::Status Objects::Scan(const ReplayPlan& plan,
                            const std::function<void(uint64_t)>& on_scanned) {
   absl::flat_hash_set<FileId> missing = Missing(plan);
-  std::vector<FileHandle> todo;
-  SALIUS_ASSIGN_OR_RETURN(FileHandle root, HandleOf(root_fd_, "", AT_EMPTY_PATH));
+  std::vector<ObjectRef> todo;
+  SALIUS_ASSIGN_OR_RETURN(ObjectRef root, RefOf(root_fd_));
   // Displaced directories of an earlier run stand in .salius, so it is part of the tree here.
   todo.push_back(std::move(root));
   uint64_t seen = 0;
   uint64_t told = 0;
   while (!todo.empty() && !missing.empty()) {
-    const FileHandle dir = std::move(todo.back());
+    const ObjectRef dir = std::move(todo.back());
     todo.pop_back();
     SALIUS_RETURN_IF_ERROR(ScanDir(dir, &todo, &missing, &seen));
     if (seen - told >= 4096) {
@@ -197,10 +221,10 @@ absl::Status Objects::Scan(const ReplayPlan& plan,
   return absl::OkStatus();
 }
 
-absl::Status Objects::ScanDir(const FileHandle& handle, std::vector<FileHandle>* more,
+absl::Status Objects::ScanDir(const ObjectRef& ref, std::vector<ObjectRef>* more,
                               absl::flat_hash_set<FileId>* missing, uint64_t* seen) {
   SALIUS_ASSIGN_OR_RETURN(const UniqueFd dir,
-                          OpenByHandle(root_fd_, handle, O_RDONLY | O_DIRECTORY));
+                          OpenRef(ref, O_RDONLY | O_DIRECTORY));
   SALIUS_ASSIGN_OR_RETURN(const struct stat dir_stat, fs::StatAt(dir.get(), ""));
   SALIUS_ASSIGN_OR_RETURN(const std::vector<std::string> names, fs::ListDir(dir.get()));
   for (const std::string& name : names) {
@@ -213,7 +237,7 @@ absl::Status Objects::ScanDir(const FileHandle& handle, std::vector<FileHandle>*
     SALIUS_ASSIGN_OR_RETURN(const FileId id, ReadFileId(fd->get()));
     if (missing->erase(id) > 0) SALIUS_RETURN_IF_ERROR(Put(id, fd->get()));
     if (S_ISDIR(st.st_mode)) {
-      SALIUS_ASSIGN_OR_RETURN(FileHandle child, HandleOf(fd->get(), "", AT_EMPTY_PATH));
+      SALIUS_ASSIGN_OR_RETURN(ObjectRef child, RefOf(fd->get()));
       more->push_back(std::move(child));
     }
   }

@@ -1,5 +1,6 @@
 // Where the objects of a replay plan are on the backing file system. An object is kept as a file handle,
 // so that it is found again wherever it is moved meanwhile and no descriptor is held.
+// (Where the file system has no handles, a descriptor is held after all.)
 //
 // How an id is found, in this order: an adopt record's handle, then its path (the object is given the id
 // there, nowhere else); the touched names of directories that are found; .salius/open and
@@ -25,6 +26,13 @@
 
 namespace salius::recovery {
 
+// One object: its handle, or where the file system has no handles (overlayfs) a descriptor of it.
+struct ObjectRef {
+  FileHandle handle;
+  UniqueFd fd;  // O_PATH; only without a handle
+  uint32_t type = 0;  // S_IFMT
+};
+
 class Objects {
  public:
   // `root_fd` and `salius_fd` are the volume's directories (not O_PATH) and are borrowed.
@@ -46,11 +54,6 @@ class Objects {
   absl::Status Put(FileId id, int fd);
 
  private:
-  struct Found {
-    FileHandle handle;
-    uint32_t type = 0;
-  };
-
   absl::Status LocateAdopted(const ReplayPlan& plan);
   // The adopted object: what the handle names, else what the path names when that has its id or none.
   // NOT_FOUND otherwise.
@@ -59,13 +62,15 @@ class Objects {
   absl::Status LocateByNames(const ReplayPlan& plan);
   absl::Status NamesOf(const ReplayPlan& plan, FileId dir);
   absl::Status Scan(const ReplayPlan& plan, const std::function<void(uint64_t)>& on_scanned);
-  absl::Status ScanDir(const FileHandle& dir, std::vector<FileHandle>* more,
+  absl::Status ScanDir(const ObjectRef& dir, std::vector<ObjectRef>* more,
                        absl::flat_hash_set<FileId>* missing, uint64_t* seen);
+  absl::StatusOr<ObjectRef> RefOf(int fd) const;
+  absl::StatusOr<UniqueFd> OpenRef(const ObjectRef& ref, int flags) const;
   absl::flat_hash_set<FileId> Missing(const ReplayPlan& plan) const;
 
   const int root_fd_;
   const int salius_fd_;
-  absl::flat_hash_map<FileId, Found> found_;
+  absl::flat_hash_map<FileId, ObjectRef> found_;
   std::vector<FileId> new_dirs_;  // located, their touched names not yet looked at
   bool scanned_ = false;
 };

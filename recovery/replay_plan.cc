@@ -144,6 +144,10 @@ class Planner {
     if (record.header.file_id != kNoFileId) {
       ObjectPlan& object = Object(record.header.file_id);
       object.directory = object.directory || record.header.arg0 == 1;
+      if (body.dir == kNoFileId) {  // a nameless file was closed: nothing but its hidden link went
+        removed_.insert(object.id);
+        return absl::OkStatus();
+      }
       NoteName(object.id, {body.dir, body.name});
     }
     Unbind({body.dir, std::move(body.name)}, record.header.file_id);

@@ -163,6 +163,16 @@ TEST(ReplayPlanTest, ANamelessFileIsGoneUnlessLinked) {
   EXPECT_EQ(p.plan.bindings.size(), 1u);
 }
 
+TEST(ReplayPlanTest, ANamelessFileThatWasClosedMayBeMissing) {
+  Stamper s(1);
+  s.Write(50, 0, "x");
+  s.Unlink(50, kNoFileId, "0000000000000032");
+  const Planned p(s);
+  EXPECT_EQ(p.Object(50).fate, Fate::kMaybeUnbound);
+  EXPECT_TRUE(p.plan.bindings.empty());
+  EXPECT_FALSE(p.plan.objects.contains(kNoFileId));
+}
+
 TEST(ReplayPlanTest, MtimeIsTheLastDataRecordsUnlessSetLater) {
   Stamper s(1);
   s.Write(50, 0, "a");

@@ -17,7 +17,7 @@ class Tree {
  public:
   explicit Tree(const std::string& path) : path_(path) {
     for (const char* dir : {"/.salius", "/.salius/tmp", "/.salius/open"}) {
-      SALIUS_CHECK(mkdir((path_ + dir).c_str(), 0700) == 0);
+      SALIUS_CHECK(mkdir((path_ + dir).c_str(), 0700) == 0 || Exists(path_ + dir));
     }
     root_ = MustOpen(path_);
     salius_ = MustOpen(path_ + "/.salius");
@@ -426,6 +426,53 @@ TEST(ReplaySpaceTest, TheBallastIsFreedWhenTheDiskIsFull) {
   EXPECT_TRUE(absl::IsResourceExhausted(tree.Run(more)));
 }
 
+TEST(ReplayOverlayTest, AFileSystemWithoutHandlesWorksToo) {
+  TempDir dir;
+  for (const char* sub : {"/lower", "/upper", "/work", "/mnt"}) {
+    mkdir((dir.path() + sub).c_str(), 0755);
+  }
+  const std::string at = dir.path();
+  const std::string options = "lowerdir=" + at + "/lower,upperdir=" + at + "/upper,workdir=" + at + "/work";
+  const std::string mnt = at + "/mnt";
+  if (mount("overlay", mnt.c_str(), "overlay", 0, options.c_str()) != 0) {
+    GTEST_SKIP() << "cannot mount overlayfs here";
+  }
+  {
+    Tree tree(mnt);
+    mkdir(tree.At("d").c_str(), 0755);
+    tree.SetId("d", 50);
+    WriteFile(tree.At("d/f"), "....");
+    tree.SetId("d/f", 51);
+    mkdir(tree.At("gone").c_str(), 0755);
+    tree.SetId("gone", 52);
+    Stamper s(1);
+    s.Write(51, 0, "x");
+    s.Rename(50, kRoot, "d", kRoot, "e");
+    s.Unlink(52, kRoot, "gone", true);
+    s.CreateFile(60, 50, "new");
+    s.Write(60, 0, "new");
+    EXPECT_OK(tree.Run(s));
+    EXPECT_EQ(ReadFile(tree.At("e/f")), "x...");
+    EXPECT_EQ(ReadFile(tree.At("e/new")), "new");
+    EXPECT_FALSE(Exists(tree.At("gone")));
+    EXPECT_OK(tree.Run(s));
+  }
+  EXPECT_EQ(umount2(mnt.c_str(), 0), 0);
+}
+
+// Lets the disk perform a random part of the records, as a session's applier and the kernel would.
+void PerformSome(const RecordSet& set, const std::string& path, Model* model) {
+  std::set<Seq> cancelled;
+  for (const RecordView& record : set.views()) {
+    if (record.header.op == Op::kCancel) cancelled.insert(record.header.arg0);
+  }
+  Disk disk(path, *model);
+  const double chance = static_cast<double>(model->random().Below(5)) / 4;
+  for (const RecordView& record : set.views()) {
+    if (model->random().Chance(chance) && !cancelled.contains(record.seq())) disk.Perform(record);
+  }
+}
+
 // Random histories, random subsets of them on the disk, runs cut off at random steps: always the model.
 void RunSeed(uint64_t seed, const std::string& path) {
   SCOPED_TRACE("seed " + std::to_string(seed));
@@ -436,17 +483,7 @@ void RunSeed(uint64_t seed, const std::string& path) {
   const RecordSet set = SetOf(model.stamper().all());
   const auto plan = PlanReplay(PointersTo(set));
   ASSERT_OK(plan.status());
-  std::set<Seq> cancelled;
-  for (const RecordView& record : set.views()) {
-    if (record.header.op == Op::kCancel) cancelled.insert(record.header.arg0);
-  }
-  {
-    Disk disk(path, model);
-    const double chance = static_cast<double>(model.random().Below(5)) / 4;
-    for (const RecordView& record : set.views()) {
-      if (model.random().Chance(chance) && !cancelled.contains(record.seq())) disk.Perform(record);
-    }
-  }
+  PerformSome(set, path, &model);
   const int cuts = static_cast<int>(model.random().Below(4));
   for (int i = 0; i < cuts; ++i) {
     tree.crash_at = static_cast<int>(1 + model.random().Below(20));
@@ -464,14 +501,69 @@ void RunSeed(uint64_t seed, const std::string& path) {
   ASSERT_FALSE(Exists(path + "/.salius/lost"));
 }
 
+// The number in an environment variable, or `otherwise`.
+uint64_t FromEnvironment(const char* name, uint64_t otherwise) {
+  const char* value = getenv(name);
+  return value != nullptr ? strtoull(value, nullptr, 10) : otherwise;
+}
+
 TEST(ReplayRandomTest, AnyDiskStateConvergesToT) {
-  const char* count = getenv("SALIUS_REPLAY_SEEDS");
-  const uint64_t seeds = count != nullptr ? strtoull(count, nullptr, 10) : 400;
-  const char* first = getenv("SALIUS_REPLAY_FIRST_SEED");
-  const uint64_t from = first != nullptr ? strtoull(first, nullptr, 10) : 1;
+  const uint64_t from = FromEnvironment("SALIUS_REPLAY_FIRST_SEED", 1);
+  const uint64_t seeds = FromEnvironment("SALIUS_REPLAY_SEEDS", 400);
   for (uint64_t seed = from; seed < from + seeds; ++seed) {
     TempDir dir;
     RunSeed(seed, dir.path());
+    if (::testing::Test::HasFatalFailure()) return;
+  }
+}
+
+// The same on a real ext4 whose plug is pulled: in the session, and in the middle of every recovery.
+void RunPowerCutSeed(uint64_t seed, LoopExt4* disk) {
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  for (const auto& entry : std::filesystem::directory_iterator(disk->path())) {
+    std::filesystem::remove_all(entry.path());
+  }
+  Model model(seed);
+  { Tree tree(disk->path()); }
+  model.MakeOldTree(disk->path());
+  model.Run(static_cast<int>(5 + model.random().Below(40)));
+  const RecordSet set = SetOf(model.stamper().all());
+  const auto plan = PlanReplay(PointersTo(set));
+  ASSERT_OK(plan.status());
+  sync();  // the checkpoint
+  PerformSome(set, disk->path(), &model);
+  disk->PowerCut();
+  const int cuts = static_cast<int>(1 + model.random().Below(3));
+  for (int i = 0; i < cuts; ++i) {
+    {
+      Tree tree(disk->path());
+      tree.crash_at = static_cast<int>(1 + model.random().Below(30));
+      const absl::Status status = tree.RunPlan(*plan);
+      ASSERT_TRUE(status.ok() || absl::IsAborted(status)) << status;
+      // Sometimes the journal commits just before.
+      if (model.random().Chance(0.5)) sync();
+    }
+    disk->PowerCut();
+  }
+  {
+    Tree tree(disk->path());
+    ASSERT_OK(tree.RunPlan(*plan));
+    const UniqueFd root = MustOpen(disk->path());
+    ASSERT_OK(SyncFs(root.get()));
+  }
+  disk->PowerCut();
+  Listing listing = ListDisk(disk->path());
+  listing.erase("lost+found");
+  ASSERT_EQ(listing, model.List());
+}
+
+TEST(ReplayPowerCutTest, RecoveriesCutOffByPowerConvergeToT) {
+  LoopExt4 disk(16);
+  if (!disk.mounted()) GTEST_SKIP() << "needs root and a loop device";
+  const uint64_t from = FromEnvironment("SALIUS_REPLAY_FIRST_SEED", 1);
+  const uint64_t seeds = FromEnvironment("SALIUS_POWER_CUT_SEEDS", 15);
+  for (uint64_t seed = from; seed < from + seeds; ++seed) {
+    RunPowerCutSeed(seed, &disk);
     if (::testing::Test::HasFatalFailure()) return;
   }
 }
