@@ -2,9 +2,11 @@
 // does.
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <sys/file.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -219,6 +221,37 @@ TEST_F(CommandsTest, StatusNamesTheProcessThatHoldsTheLock) {
   ASSERT_TRUE(lock.ok());
   ASSERT_EQ(flock(lock->get(), LOCK_EX | LOCK_NB), 0);
   EXPECT_EQ(ReadOfflineStatus(directory_)->in_use_by, "pid " + std::to_string(getpid()));
+}
+
+TEST_F(CommandsTest, WatchShowsAgainAndAgainUntilItIsTold) {
+  ASSERT_EQ(InitSmall().code, kExitOk);
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    dup2(ends[1], STDOUT_FILENO);
+    execl("client/cli/salius", "salius", "status", directory_.c_str(), "--watch", "--json",
+          nullptr);
+    _exit(127);
+  }
+  close(ends[1]);
+  FILE* const out = fdopen(ends[0], "r");
+  char line[4096];
+  for (int i = 0; i < 2; ++i) {
+    ASSERT_NE(fgets(line, sizeof(line), out), nullptr);
+    EXPECT_TRUE(Contains(line, "\"mounted\":false")) << line;
+  }
+  ASSERT_EQ(kill(child, SIGTERM), 0);
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0) << "it ends by itself, with exit code 0";
+  fclose(out);
+}
+
+TEST_F(CommandsTest, ProgramWithoutAKnownCommandExplainsItself) {
+  EXPECT_EQ(WEXITSTATUS(system("client/cli/salius >/dev/null 2>&1")), kExitUsage);
+  EXPECT_EQ(WEXITSTATUS(system("client/cli/salius no-such-thing >/dev/null 2>&1")), kExitUsage);
+  EXPECT_EQ(system("client/cli/salius --help >/dev/null"), 0);
 }
 
 TEST_F(CommandsTest, StatusOfAPlainDirectorySaysThatItIsNoVolume) {
