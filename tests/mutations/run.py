@@ -71,7 +71,8 @@ MUTATIONS = [
              "ReplayPlanTest.OnDiskSkipsDataUpToItsSeqAndNoAttributes"),
     Mutation("I3", "bulk_sync_without_on_disk_record", "client/engine/bulk.cc",
              "} else if (last > checkpoint) {", "} else if (last > checkpoint && false) {",
-             "//tests/unit/engine_volume:bulk_test", "*"),
+             "//tests/unit/engine_volume:volume_records_test",
+             "BulkTest.FsyncMakesOnDiskDurableAndTheFileIsLoggedAgain"),
     Mutation("I4", "replica_forgets_its_promise", "replica/acceptor.cc",
              "if (epoch < FenceEpoch(volume->slot)) return Standing::kFenced;  // B",
              "",
@@ -100,13 +101,16 @@ MUTATIONS = [
              "options_.delta_ns) {",
              "if (now < 0) {", CORE, "ReplicatorTest.NothingIsIssuedNearTheDeadline"),
     Mutation("I6", "replica_trims_for_anybody", "replica/acceptor.cc",
-             "if (session != volume->slot.session) return Standing::kBadSession;", "",
+             "if (session != volume->slot.session) return Standing::kBadSession;",
+             "if (session == 0) return Standing::kBadSession;",
              "//tests/unit/replica:acceptor_test", "AcceptorTest.TrimOfAnotherSessionDropsNothing"),
     Mutation("I7", "decision_not_verified", "recovery/merge.cc",
              "DigestOf(records) != decision.digest", "false",
              "//tests/unit/recovery:merge_test", "DecisionTest.TheDecidedRecordsAreVerified"),
-    Mutation("I7", "links_removed_before_added", "recovery/replay_names.cc",
-             None, None, "//tests/unit/recovery:replay_test", "ReplayRandomTest.*"),
+    Mutation("I7", "decision_ignored_by_a_rerun", "recovery/recovery.cc",
+             "    if (decision_.has_value()) {\n      SALIUS_RETURN_IF_ERROR(ResumeDecision());",
+             "    if (decision_.has_value() && false) {\n      SALIUS_RETURN_IF_ERROR(ResumeDecision());",
+             "//tests/unit/recovery:recovery_test", "RecoveryTest.*"),
     Mutation("I8", "failed_sync_is_retried", PLAN[:-len("replicator_plan.cc")] + "replicator.cc",
              "  sync_in_flight_ = false;\n  if (!failure_.ok()) return;\n  if (!status.ok()) {",
              "  sync_in_flight_ = false;\n  if (!failure_.ok()) return;\n  if (false) {",
@@ -143,7 +147,7 @@ def run(mutation: Mutation) -> str:
 
 
 def main(argv: list[str]) -> int:
-    wanted = [m for m in MUTATIONS if m.old is not None]
+    wanted = list(MUTATIONS)
     if argv == ["--list"]:
         for m in wanted:
             print(f"{m.guarantee:4} {m.name:45} {m.path}")
