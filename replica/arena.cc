@@ -307,9 +307,11 @@ void Arena::StoreCopy(uint32_t index, const VolumeSlot* slot) {
   EncodeCopy(slot, copies.generation, encoded);
   uint8_t* const at = memory_.data() + kArenaPageBytes + size_t{index} * kSlotBytes +
                       static_cast<size_t>(copies.current) * kSlotCopyBytes;
-  std::memcpy(at, encoded, kSlotCopyBytes);
-  // The next store into the arena, the other copy above all, comes after this one is whole.
-  __atomic_thread_fence(__ATOMIC_RELEASE);
+  std::memcpy(at, encoded, kSlotCopyBytes - 8);
+  // The checksum last. Nothing that is stored into the arena later (the other copy, a segment given
+  // back) may come before it: hence an exchange, which no store passes in either direction.
+  (void)__atomic_exchange_n(reinterpret_cast<uint64_t*>(at + kSlotCopyBytes - 8),
+                            LoadU64(encoded + kSlotCopyBytes - 8), __ATOMIC_ACQ_REL);
 }
 
 std::optional<uint32_t> Arena::AllocateSegment(uint32_t slot) {

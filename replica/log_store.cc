@@ -368,7 +368,6 @@ void VolumeLog::ScanSegment(uint32_t index, RebuildReport& report, std::vector<F
     arena_.FreeSegment(index);
     return;
   }
-  if (published.has_value()) segment.used = limit;
   arena_.SetSegmentUsed(index, segment.used);
   record_bytes_ += segment.record_bytes;
   segments_.push_back(segment);

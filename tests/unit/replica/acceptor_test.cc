@@ -726,6 +726,22 @@ TEST_F(AcceptorTest, LargestMarksOfFramesAndRecordsAreKept) {
   EXPECT_EQ(Held().durable_mark, 9u);
 }
 
+// Killed after the record was stored and before its marks were noted in the slot.
+TEST_F(AcceptorTest, MarksOfRecordsAreFoundAgainAtARestart) {
+  ASSERT_EQ(Open(), StatusCode::kOk);
+  const auto slots = memory_->span().subspan(kArenaPageBytes, kSlotBytes);
+  const std::vector<uint8_t> before(slots.begin(), slots.end());
+  RecordHeader header = TestHeader(9);
+  header.durable_mark = 8;
+  header.checkpoint_mark = 2;
+  Send({EncodeRecord(header, "x")});
+  std::copy(before.begin(), before.end(), slots.begin());
+  Restart();
+  EXPECT_EQ(Held().records, 1u);
+  EXPECT_EQ(Held().durable_mark, 8u);
+  EXPECT_EQ(Held().checkpoint_mark, 2u);
+}
+
 TEST_F(AcceptorTest, FetchCountsAndResumes) {
   ASSERT_EQ(Open(), StatusCode::kOk);
   for (Seq seq = 1; seq <= 9; ++seq) Send({TestRecord(seq)});

@@ -385,6 +385,17 @@ TEST_F(LogStoreTest, BadEntryIsSkippedUpToTheNextGoodOne) {
   EXPECT_FALSE(log_->held().Contains(3));
 }
 
+TEST_F(LogStoreTest, EntryWithAnotherTagIsNoEntry) {
+  Open();
+  ASSERT_EQ(Append(TestRecord(1)), Result::kStored);
+  ASSERT_EQ(Append(TestRecord(2)), Result::kStored);
+  Find(TestRecord(1))[-16] ^= 1;
+  const VolumeLog::RebuildReport report = Restart();
+  EXPECT_EQ(report.damaged, 1u);
+  EXPECT_FALSE(log_->held().Contains(1));
+  EXPECT_TRUE(log_->held().Contains(2));
+}
+
 // A client that writes records into its files must not get them into the log through damage.
 TEST_F(LogStoreTest, RecordInsideABodyIsNeverTakenForAnEntry) {
   Open();
