@@ -9,12 +9,14 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "client/fuse/mount_calls.h"
 #include "client/fuse/mount_table.h"
+#include "client/status/status_reader.h"
 #include "common/check.h"
 #include "common/file.h"
 #include "log/state_file.h"
@@ -25,6 +27,8 @@ namespace {
 
 // Longer than the daemon gives itself to drain.
 constexpr int kGoneBoundMs = 75'000;
+constexpr std::chrono::seconds kAnswerBound{2};
+constexpr char kRunDirectory[] = "/run/salius";
 
 struct UmountCommand {
   std::string mountpoint;
@@ -54,11 +58,11 @@ absl::StatusOr<UmountCommand> Parse(const std::vector<std::string>& words) {
   return command;
 }
 
-// A pidfd of the daemon that serves the volume, by its status socket; invalid when none answers.
-UniqueFd DaemonOf(const VolumeId& volume) {
+// A pidfd of the process that listens at the socket; invalid when none does.
+UniqueFd ListenerAt(const std::string& path) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
-  const std::string path = absl::StrCat("/run/salius/", volume.ToString(), ".sock");
+  if (path.size() >= sizeof(address.sun_path)) return UniqueFd();
   std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
   const UniqueFd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (!socket.valid() ||
@@ -73,6 +77,19 @@ UniqueFd DaemonOf(const VolumeId& volume) {
   return UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, peer.pid, 0)));
 }
 
+// The daemon of the mount: by the volume's UUID, or, when the backing directory cannot be read, by
+// asking every daemon what it mounts. Invalid when it is dead.
+UniqueFd DaemonOf(const std::string& mountpoint, const absl::StatusOr<VolumeDir>& dir) {
+  if (dir.ok()) {
+    return ListenerAt(absl::StrCat(kRunDirectory, "/", dir->config.volume.ToString(), ".sock"));
+  }
+  for (const std::string& socket : VolumeSocketsIn(kRunDirectory)) {
+    const auto status = ReadVolumeStatus(socket, kAnswerBound);
+    if (status.ok() && status->mountpoint() == mountpoint) return ListenerAt(socket);
+  }
+  return UniqueFd();
+}
+
 absl::Status AwaitGone(const UniqueFd& daemon) {
   if (!daemon.valid()) return absl::OkStatus();
   pollfd wait{.fd = daemon.get(), .events = POLLIN, .revents = 0};
@@ -83,24 +100,31 @@ absl::Status AwaitGone(const UniqueFd& daemon) {
   return absl::DeadlineExceededError("unmounted, but the daemon still drains the volume");
 }
 
+// OK when nothing depends on a replica any more.
+absl::Status CheckClean(const std::string& backing, const absl::StatusOr<VolumeDir>& dir) {
+  absl::Status why = dir.status();
+  if (why.ok()) {
+    const absl::StatusOr<StateFile> state = StateFile::Open(dir->salius_fd, kStateFileName);
+    if (state.ok() && !state->state().open) return absl::OkStatus();
+    why = state.ok() ? absl::DataLossError("the volume is still open") : state.status();
+  }
+  return absl::DataLossError(
+      absl::StrCat("unmounted, but ", backing, " could not be drained: ", why.message(),
+                   "; see its log. Its next mount, or salius-recover, will recover it"));
+}
+
 }  // namespace
 
 absl::Status RunUmount(const std::vector<std::string>& words) {
   SALIUS_ASSIGN_OR_RETURN(const UmountCommand command, Parse(words));
   SALIUS_ASSIGN_OR_RETURN(const std::string backing, BackingOf(command.mountpoint));
-  // Known only while it is mounted.
-  SALIUS_ASSIGN_OR_RETURN(const VolumeDir dir, VolumeDir::Open(backing, /*lock=*/false));
-  const UniqueFd daemon = DaemonOf(dir.config.volume);
+  // Whatever the disk does, the mount must go. The daemon is found first: later it may be gone.
+  const absl::StatusOr<VolumeDir> dir = VolumeDir::Open(backing, /*lock=*/false);
+  const UniqueFd daemon = DaemonOf(command.mountpoint, dir);
   SALIUS_RETURN_IF_ERROR(UnmountPath(command.mountpoint, command.flags));
   if ((command.flags & MNT_DETACH) != 0) return absl::OkStatus();
   SALIUS_RETURN_IF_ERROR(AwaitGone(daemon));
-  SALIUS_ASSIGN_OR_RETURN(const StateFile state, StateFile::Open(dir.salius_fd, kStateFileName));
-  if (state.state().open) {
-    return absl::DataLossError(absl::StrCat("unmounted, but ", backing,
-                                            " could not be drained (see its log); its next "
-                                            "mount, or salius-recover, will recover it"));
-  }
-  return absl::OkStatus();
+  return CheckClean(backing, dir);
 }
 
 }  // namespace salius

@@ -105,6 +105,35 @@ class Helpers(Case):
         sh("umount", rig.path)
         self.assertTrue(again.gone())
 
+    def test_umount_of_a_volume_whose_disk_failed_says_that_it_is_not_drained(self):
+        rig = self.rig(m=2, acks=1)
+        mount = self.mounted(rig)
+        mount.wait_mode("replicated")
+        with open(rig.file("file"), "wb") as f:
+            f.write(b"data")
+            f.flush()
+            os.fsync(f.fileno())  # durable in the replicas
+        rig.image.shutdown()
+        done = sh("umount", rig.path, check=False)
+        self.assertEqual(done.returncode, 32, done.stderr)
+        self.assertNotIn(rig.path, mounts())
+        wait_until(mount.gone, 80, "the daemon does not end")
+        rig.image.umount()
+        rig.image.mount()
+        self.mounted(rig)  # recovers
+        with open(rig.file("file"), "rb") as f:
+            self.assertEqual(f.read(), b"data")
+        sh("umount", rig.path)
+
+    def test_sources_and_mount_points_with_blanks_are_noted_and_drained(self):
+        rig = self.rig(m=1, acks=1)
+        strange = os.path.join(current().dir, "mount point\t\\x")
+        os.mkdir(strange)
+        sh(*in_netns(rig.net.primary), "mount", "-t", "salius", rig.backing, strange, "-o", "insecure,log=" +
+           rig.volume.log)
+        sh("umount", strange)
+        self.assertIn('"state":"clean"', rig.volume.run("salius", "status", rig.backing, "--json").stdout)
+
     def test_fake_mount_checks_the_options_and_mounts_nothing(self):
         rig = self.rig(m=1, acks=1)
         # mount -f alone does not call the helper; a program that knows it does.

@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <string>
 
+#include "client/status/status_reader.h"
 #include "proto/control.grpc.pb.h"
 
 namespace salius {
@@ -90,6 +91,12 @@ TEST_F(StatusServerTest, AnswersAtASocketOfItsOwnerOnly) {
   ASSERT_EQ(::stat((*server)->socket_path().c_str(), &st), 0);
   EXPECT_TRUE(S_ISSOCK(st.st_mode));
   EXPECT_EQ(st.st_mode & 0177u, 0u);
+  EXPECT_EQ(VolumeSocketsIn(options_.run_directory),
+            std::vector<std::string>{(*server)->socket_path()});
+  EXPECT_EQ(ReadVolumeStatus((*server)->socket_path(), std::chrono::seconds(5))->mountpoint(),
+            "/m");
+  EXPECT_FALSE(ReadVolumeStatus("/no/such.sock", std::chrono::milliseconds(100)).ok());
+  EXPECT_TRUE(VolumeSocketsIn("/no/such/directory").empty());
   const auto stub = control::Primary::NewStub(
       grpc::CreateChannel("unix:" + (*server)->socket_path(), grpc::InsecureChannelCredentials()));
   grpc::ClientContext context;
