@@ -1,0 +1,33 @@
+"""Records by UDP multicast: one datagram for all replicas, acknowledgements and re-sends by unicast."""
+from harness import ops
+from harness.case import Case
+from harness.rig import SMALL_LOG
+from harness.run import sh
+
+GROUP = "239.77.0.1"
+
+
+class Multicast(Case):
+
+    def test_records_reach_every_replica_through_the_group_alone(self):
+        # Unicast datagrams to replicas are dropped (sessions are TCP): what is acknowledged came by the group.
+        rig = self.rig(m=3, acks=3, init_options=SMALL_LOG + ("--multicast", GROUP + ":7401"))
+        for namespace in [rig.net.primary] + [rig.net.replica(i) for i in range(3)]:
+            sh("ip", "-n", namespace, "route", "add", "239.0.0.0/8", "dev", "eth0")
+        mount = rig.mount(mode="replicated")
+        writer = ops.OpWriter(rig.path)
+        self.addCleanup(writer.kill)
+        writer.more(20)
+        for i in range(3):
+            rig.net._iptables(i, "-A", "INPUT", "-p", "udp", "-d", rig.net.ip(i), "-j", "DROP")
+        writer.more(100)
+        self.assertEqual(mount.mode(), "replicated", mount.status())
+        for i in range(3):
+            rig.net.heal(i)
+        writer.more(20)
+        rig.power_cut(also=writer.kill)
+        for replica in rig.replicas[:2]:
+            replica.lose_memory()  # f - 1 = 2: one replica has everything
+        done = rig.volume.recover()
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        ops.check(rig.backing, writer.ledger)
