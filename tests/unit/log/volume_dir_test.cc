@@ -297,6 +297,7 @@ class EmptyFuse {
     char* argv[] = {name, nullptr};
     fuse_args args = FUSE_ARGS_INIT(1, argv);
     session_ = fuse_session_new(&args, &ops, sizeof(ops), nullptr);
+    fuse_opt_free_args(&args);
     ok_ = session_ != nullptr && fuse_session_mount(session_, where.c_str()) == 0;
     if (ok_) thread_ = std::thread([this] { fuse_session_loop(session_); });
   }
