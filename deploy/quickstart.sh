@@ -49,7 +49,7 @@ if [ $build -eq 1 ]; then
   bazel build -c opt //replica:salius-replica //recovery:salius-recover //client/cli:salius \
     //client/fuse:salius-mount
 fi
-bin=$PWD/bazel-bin
+bin=$(bazel info -c opt bazel-bin 2>/dev/null) # the link bazel-bin points to whatever was built last
 for program in replica/salius-replica recovery/salius-recover client/cli/salius client/fuse/salius-mount; do
   [ -x "$bin/$program" ] || die "$bin/$program is not built; run without --no-build"
 done

@@ -89,8 +89,9 @@ class Space(Case):
         rig = self.rig(m=2, acks=1)
         mount = rig.mount(mode="replicated")
         size, _ = fill(rig.file("before"), 1 << 20)
+        fd = os.open(rig.file("before"), os.O_WRONLY | os.O_SYNC)
         rig.image.shutdown()
-        size_after, why = fill_more(rig.file("before"), size)
+        size_after, why = fill_more(fd, size)
         self.assertIn(why, ("EIO", "EROFS", "ENOTCONN"))
         status = mount.wait_mode("failed")
         self.assertTrue(status["failure"], status)
@@ -100,13 +101,10 @@ class Space(Case):
         self.acknowledged_is_there(rig.backing_file("before"), size + size_after)
 
 
-def fill_more(path, start):
-    """As fill, from `start` on and without end; bytes acknowledged beyond it and the errno's name."""
+def fill_more(fd, start):
+    """As fill, into an open file from `start` on and without end; closes it. Bytes acknowledged beyond `start`
+    and the errno's name."""
     done = 0
-    try:
-        fd = os.open(path, os.O_WRONLY | os.O_SYNC)
-    except OSError as error:
-        return 0, errno.errorcode[error.errno]
     try:
         while done < 256 << 20:
             at = start + done
@@ -118,4 +116,4 @@ def fill_more(path, start):
         try:
             os.close(fd)
         except OSError:
-            pass  # a dead file system may refuse the close as well
+            pass  # a failed volume may refuse the close as well

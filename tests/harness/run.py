@@ -60,8 +60,17 @@ def enter_namespaces(argv):
     if not os.path.exists("/dev/fuse"):
         sys.exit("/dev/fuse is missing: load the fuse module (modprobe fuse), or start the container with it")
     env = dict(os.environ, **{NAMESPACE_MARK: "1"})
+    if "SALIUS_BIN" not in env:
+        env["SALIUS_BIN"] = _built()
     os.execvpe("unshare", ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc",
                            "--propagation", "private"] + argv, env)
+
+
+def _built():
+    """The output directory of `bazel build -c opt`; the link bazel-bin points to whatever was built last."""
+    done = subprocess.run(["bazel", "info", "-c", "opt", "bazel-bin"], cwd=REPO, stdout=subprocess.PIPE,
+                          stderr=subprocess.DEVNULL, text=True)
+    return done.stdout.strip() if done.returncode == 0 else os.path.join(REPO, "bazel-bin")
 
 
 class Run:
@@ -121,8 +130,8 @@ def current():
 
 
 def binary(name):
-    """Path of a built binary; SALIUS_BIN names another output directory than bazel-bin."""
-    root = os.environ.get("SALIUS_BIN", os.path.join(REPO, "bazel-bin"))
+    """Path of a built binary, below SALIUS_BIN (which is set to Bazel's output directory when it is not given)."""
+    root = os.environ.get("SALIUS_BIN") or _built()
     places = {"salius-replica": "replica", "salius-mount": "client/fuse", "salius-recover": "recovery",
               "salius": "client/cli"}
     for path in (os.path.join(root, places[name], name), os.path.join(root, name)):
