@@ -281,7 +281,7 @@ TEST(VolumeDirTest, ReadOnlyFileSystemIsRefused) {
 // A FUSE file system with an empty root, served by a thread.
 class EmptyFuse {
  public:
-  explicit EmptyFuse(const std::string& where) {
+  explicit EmptyFuse(const std::string& where) : where_(where) {
     static const fuse_lowlevel_ops ops = [] {
       fuse_lowlevel_ops o{};
       o.getattr = [](fuse_req_t req, fuse_ino_t, fuse_file_info*) {
@@ -303,13 +303,16 @@ class EmptyFuse {
   }
   ~EmptyFuse() {
     if (session_ == nullptr) return;
-    if (ok_) fuse_session_unmount(session_);  // ends the loop
+    // Ends the loop with ENODEV; only then may the session close its descriptor.
+    if (ok_) SALIUS_CHECK(umount2(where_.c_str(), MNT_DETACH) == 0);
     if (thread_.joinable()) thread_.join();
+    if (ok_) fuse_session_unmount(session_);
     fuse_session_destroy(session_);
   }
   bool ok() const { return ok_; }
 
  private:
+  const std::string where_;
   fuse_session* session_ = nullptr;
   bool ok_ = false;
   std::thread thread_;
