@@ -14,7 +14,7 @@ namespace salius::recovery {
 namespace {
 
 constexpr absl::Duration kPause = absl::Milliseconds(200);  // after a stream that brought nothing
-constexpr uint64_t kBytesPerSecond = uint64_t{4} << 20;     // the slowest replica that is waited for
+constexpr uint64_t kBytesPerSecond = uint64_t{4} << 20;  // the slowest replica that is waited for
 
 bool Holds(const CollectRequest& request, const Peer& peer) {
   return peer.answer.has_value() && !peer.refused && peer.answer->inventory.known &&
@@ -37,8 +37,7 @@ class PeerFetch {
     enough_at_ = *coverage_->LastMissing(request_.checkpoint, inventory.highest);
     after_ = *first - 1;
     total_ = inventory.records;
-    const uint64_t timeout_ms =
-        request_.timeout_ms + inventory.bytes * 1000 / kBytesPerSecond;
+    const uint64_t timeout_ms = request_.timeout_ms + inventory.bytes * 1000 / kBytesPerSecond;
     int idle = 0;
     while (true) {
       const Seq before = after_;
@@ -70,8 +69,9 @@ class PeerFetch {
         });
     if (!status.ok() || cut_short) return status;
     if (received < expected) {
-      return absl::UnavailableError(absl::StrFormat("replica %s: the stream ended after %d of %d records",
-                                                    peer_->address, received, expected));
+      return absl::UnavailableError(
+          absl::StrFormat("replica %s: the stream ended after %d of %d records", peer_->address,
+                          received, expected));
     }
     return absl::OkStatus();
   }
@@ -86,9 +86,9 @@ class PeerFetch {
     bool news = false;
     for (const RecordView& record : set.views()) {
       if (record.header.epoch != request_.epoch || record.seq() <= after_) {
-        return absl::DataLossError(absl::StrFormat(
-            "replica %s: record %d of epoch %d was not asked for", peer_->address, record.seq(),
-            record.header.epoch));
+        return absl::DataLossError(
+            absl::StrFormat("replica %s: record %d of epoch %d was not asked for", peer_->address,
+                            record.seq(), record.header.epoch));
       }
       after_ = record.seq();
       news = coverage_->Add(record.seq()) || news;
@@ -136,7 +136,8 @@ absl::Status CollectAll(const CollectRequest& request, std::vector<Peer>* peers,
     Collected& mine = (*collected)[i];
     mine.complete =
         mine.status.ok() ||
-        !coverage->FirstMissing(request.checkpoint, (*peers)[i].answer->inventory.highest).has_value();
+        !coverage->FirstMissing(request.checkpoint, (*peers)[i].answer->inventory.highest)
+             .has_value();
   }
   return absl::OkStatus();
 }

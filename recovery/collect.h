@@ -1,7 +1,7 @@
-// Collect: brings the records of the unrecovered epoch here (DESIGN.md §6). The fullest replica is asked for
-// everything, the others only for what is still missing of what they say they hold, so that each record
-// crosses the network about once. Count first, then chunks with checksums; a stream that breaks goes on
-// where it stopped.
+// Collect: brings the records of the unrecovered epoch here (DESIGN.md §6). The fullest replica is
+// asked for everything, the others only for what is still missing of what they say they hold, so
+// that each record crosses the network about once. Count first, then chunks with checksums; a
+// stream that breaks goes on where it stopped.
 //
 // Threads: runs on the calling thread.
 #pragma once
@@ -34,9 +34,9 @@ struct Collected {
   bool complete = false;
 };
 
-// `coverage` holds what the stable log has and ends with everything in hand. `on_records(done, total)`
-// reports progress; `on_peer` is called after each replica that was asked and an error from it ends the
-// collection and is returned; no other error is.
+// `coverage` holds what the stable log has and ends with everything in hand. `on_records(done,
+// total)` reports progress; `on_peer` is called after each replica that was asked and an error from
+// it ends the collection and is returned; no other error is.
 absl::Status CollectAll(const CollectRequest& request, std::vector<Peer>* peers,
                         const std::function<void(uint64_t, uint64_t)>& on_records,
                         const std::function<absl::Status()>& on_peer, Coverage* coverage,

@@ -38,11 +38,10 @@ class Parser {
   absl::Status Option(const std::string& word) {
     const size_t equals = word.find('=');
     const std::string name = word.substr(0, equals);
-    for (const auto& [flag, target] : {std::pair("--dry-run", &out_.dry_run),
-                                       std::pair("--json", &out_.json),
-                                       std::pair("--force", &out_.force),
-                                       std::pair("--help", &out_.help),
-                                       std::pair("-h", &out_.help)}) {
+    for (const auto& [flag, target] :
+         {std::pair("--dry-run", &out_.dry_run), std::pair("--json", &out_.json),
+          std::pair("--force", &out_.force), std::pair("--help", &out_.help),
+          std::pair("-h", &out_.help)}) {
       if (name != flag) continue;
       if (equals != std::string::npos) return Bad(name + " takes no value");
       *target = true;
@@ -64,7 +63,8 @@ class Parser {
   absl::Status Value(const std::string& name, const std::string& value) {
     uint64_t number = 0;
     if (name == "--until") {
-      if (!absl::SimpleAtoi(value, &number)) return Bad("--until needs a seq, not \"" + value + "\"");
+      if (!absl::SimpleAtoi(value, &number))
+        return Bad("--until needs a seq, not \"" + value + "\"");
       out_.until = number;
     } else if (name == "--timeout") {
       double seconds = 0;

@@ -1,5 +1,5 @@
-// The ends of a recovery: the same-life note before anything is asked, and the commit after everything is
-// on disk.
+// The ends of a recovery: the same-life note before anything is asked, and the commit after
+// everything is on disk.
 //
 // Threads: run on the calling thread.
 #pragma once
@@ -13,21 +13,22 @@
 
 namespace salius::recovery {
 
-// True when only the process that used the volume died: the state names this boot and this very mount of
-// the backing file system, so the page cache has everything that was applied.
+// True when only the process that used the volume died: the state names this boot and this very
+// mount of the backing file system, so the page cache has everything that was applied.
 absl::StatusOr<bool> IsSameLife(const VolumeDir& dir, const VolumeState& state);
 
-// In the same life: syncs the file system, then notes the applied mark as checkpoint when it lies above
-// the noted one. From then on those records count as checkpointed: a file that was edited in the
-// plain directory meanwhile is not put back. An error of the sync is final.
+// In the same life: syncs the file system, then notes the applied mark as checkpoint when it lies
+// above the noted one. From then on those records count as checkpointed: a file that was edited in
+// the plain directory meanwhile is not put back. An error of the sync is final.
 absl::Status NoteSameLife(const ReplayContext& context, StateFile* state);
 
-// The state after recovery: clean, in epoch `next_epoch`, which no session and no recovery ever used.
-// `max_file_id` and `last_timestamp_ns` are the largest that the replayed records mention.
+// The state after recovery: clean, in epoch `next_epoch`, which no session and no recovery ever
+// used. `max_file_id` and `last_timestamp_ns` are the largest that the replayed records mention.
 VolumeState CommittedState(const VolumeState& state, Epoch next_epoch, Seq decided,
                            FileId max_file_id, uint64_t last_timestamp_ns);
 
-// Makes the ballast as large as configured again. RESOURCE_EXHAUSTED when there is no room: harmless.
+// Makes the ballast as large as configured again. RESOURCE_EXHAUSTED when there is no room:
+// harmless.
 absl::Status RestoreBallast(int salius_fd, uint64_t bytes);
 
 }  // namespace salius::recovery

@@ -123,7 +123,9 @@ void FenceAll(const VolumeState& state, const FenceRequest& request,
           size_t running;
         } wait{&run, run.running};
         run.mutex.AwaitWithDeadline(
-            absl::Condition(+[](Wait* w) { return w->run->running != w->running; }, &wait), until);
+            absl::Condition(
+                +[](Wait* w) { return w->run->running != w->running; }, &wait),
+            until);
       }
     }
     on_answers(answers);

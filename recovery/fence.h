@@ -1,5 +1,5 @@
-// Fence: makes the replicas promise not to take records of the old epoch any more, and hears what they
-// hold (DESIGN.md §6, I4). In a dry run it only asks.
+// Fence: makes the replicas promise not to take records of the old epoch any more, and hears what
+// they hold (DESIGN.md §6, I4). In a dry run it only asks.
 //
 // Threads: one per replica while FenceAll runs; all have ended when it returns.
 #pragma once
@@ -41,17 +41,17 @@ struct FenceRequest {
   uint64_t grace_ms = 0;  // waited for the rest when a quorum has answered
 };
 
-// Asks every peer at once; one that cannot be reached is asked again until enough members count and the
-// grace is over, or the total time is. When no quorum is needed, each is asked once. `on_answers` is told
-// on the calling thread how many have answered.
+// Asks every peer at once; one that cannot be reached is asked again until enough members count and
+// the grace is over, or the total time is. When no quorum is needed, each is asked once.
+// `on_answers` is told on the calling thread how many have answered.
 void FenceAll(const VolumeState& state, const FenceRequest& request,
               const std::function<void(uint64_t)>& on_answers, std::vector<Peer>* peers);
 
 // The answers that were not refusals.
 std::vector<Answer> AnswersOf(absl::Span<const Peer> peers);
 
-// OK when no peer refused; otherwise DATA_LOSS (it knows a later epoch) or FAILED_PRECONDITION (another
-// recovery holds it), with the reason.
+// OK when no peer refused; otherwise DATA_LOSS (it knows a later epoch) or FAILED_PRECONDITION
+// (another recovery holds it), with the reason.
 absl::Status CheckRefusals(absl::Span<const Peer> peers, Epoch fence_epoch);
 
 }  // namespace salius::recovery

@@ -48,7 +48,9 @@ class Collector {
 
   // Sorts and drops duplicates. DATA_LOSS when two differ.
   absl::Status Unique() {
-    const auto by_seq = [](const RecordView* a, const RecordView* b) { return a->seq() < b->seq(); };
+    const auto by_seq = [](const RecordView* a, const RecordView* b) {
+      return a->seq() < b->seq();
+    };
     if (!std::is_sorted(found_.begin(), found_.end(), by_seq)) {
       std::stable_sort(found_.begin(), found_.end(), by_seq);
     }
@@ -106,9 +108,9 @@ absl::Status CheckInventory(Epoch epoch, Seq checkpoint, const std::string& addr
                             const Inventory& inventory) {
   if (!inventory.known) return absl::OkStatus();
   if (inventory.epoch > epoch || inventory.promised_epoch > epoch + 1) {
-    return absl::DataLossError(absl::StrFormat(
-        "replica %s knows epoch %d, but the state's epoch is %d%s", address,
-        std::max(inventory.epoch, inventory.promised_epoch), epoch, kSnapshotHint));
+    return absl::DataLossError(
+        absl::StrFormat("replica %s knows epoch %d, but the state's epoch is %d%s", address,
+                        std::max(inventory.epoch, inventory.promised_epoch), epoch, kSnapshotHint));
   }
   if (inventory.epoch < epoch) return absl::OkStatus();
   const Seq trimmed = std::max(inventory.trimmed, inventory.checkpoint_mark);
@@ -153,17 +155,18 @@ absl::StatusOr<MergeResult> Merge(const MergeInput& input) {
   if (result.last < result.durable_mark && !input.force) {
     std::vector<std::pair<Seq, Seq>> lost;
     for (const auto& [first, last] : result.missing) {
-      if (first <= result.durable_mark) lost.emplace_back(first, std::min(last, result.durable_mark));
+      if (first <= result.durable_mark)
+        lost.emplace_back(first, std::min(last, result.durable_mark));
     }
-    return absl::DataLossError(absl::StrFormat(
-        "everything up to %d was durable, but nobody holds %s (checkpoint %d)",
-        result.durable_mark, RangesText(lost), input.checkpoint));
+    return absl::DataLossError(
+        absl::StrFormat("everything up to %d was durable, but nobody holds %s (checkpoint %d)",
+                        result.durable_mark, RangesText(lost), input.checkpoint));
   }
   if (input.until.has_value()) {
     if (*input.until < input.checkpoint) {
-      return absl::InvalidArgumentError(absl::StrFormat(
-          "--until %d lies below the checkpoint %d, which is on the disk", *input.until,
-          input.checkpoint));
+      return absl::InvalidArgumentError(
+          absl::StrFormat("--until %d lies below the checkpoint %d, which is on the disk",
+                          *input.until, input.checkpoint));
     }
     result.last = std::min(result.last, *input.until);
   }
@@ -180,9 +183,8 @@ absl::StatusOr<std::vector<const RecordView*>> RecordsOfDecision(
       records.push_back(&record);
     }
   }
-  std::stable_sort(records.begin(), records.end(), [](const RecordView* a, const RecordView* b) {
-    return a->seq() < b->seq();
-  });
+  std::stable_sort(records.begin(), records.end(),
+                   [](const RecordView* a, const RecordView* b) { return a->seq() < b->seq(); });
   records.erase(std::unique(records.begin(), records.end(),
                             [](const RecordView* a, const RecordView* b) {
                               return a->seq() == b->seq() && a->encoded() == b->encoded();
@@ -203,9 +205,9 @@ absl::StatusOr<std::optional<Decision>> FindDecision(Epoch epoch,
   std::optional<Decision> found;
   for (const Decision& decision : decisions) {
     if (decision.epoch > epoch) {
-      return absl::DataLossError(
-          absl::StrFormat("the stable log holds a decision for epoch %d, but the state's epoch is %d%s",
-                          decision.epoch, epoch, kSnapshotHint));
+      return absl::DataLossError(absl::StrFormat(
+          "the stable log holds a decision for epoch %d, but the state's epoch is %d%s",
+          decision.epoch, epoch, kSnapshotHint));
     }
     if (decision.epoch < epoch) continue;
     if (found.has_value() && !(*found == decision)) {

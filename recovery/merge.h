@@ -1,13 +1,15 @@
-// Merge: from what the stable log and the replicas hold to T and the list of records (DESIGN.md §6).
+// Merge: from what the stable log and the replicas hold to T and the list of records (DESIGN.md
+// §6).
 //
 // Rules, each with a test named for it:
 // - Only records of the state's epoch above its checkpoint count; older epochs are leftovers.
 // - Duplicates are dropped; two different records with one seq are DATA_LOSS.
 // - T is the last seq before the first gap. Nothing after a gap that lies above every durable mark
 //   was ever acknowledged. A gap at or below a durable mark is DATA_LOSS.
-// - The state is the newest thing there is: a replica or the stable log that knows a larger epoch, a
-//   checkpoint or a trim beyond the state's, or another volume, is DATA_LOSS (a disk restored from a
-//   snapshot, or a damaged newer state slot, looks like this).
+// - The state is the newest thing there is: a replica or the stable log that knows a larger epoch,
+// a
+//   checkpoint or a trim beyond the state's, or another volume, is DATA_LOSS (a disk restored from
+//   a snapshot, or a damaged newer state slot, looks like this).
 // - In mode local the stable log alone is the log; replicas' marks are still checked.
 //
 // pure: no thread, lock, socket or clock.
@@ -61,18 +63,18 @@ struct MergeResult {
 // checkpoint.
 absl::StatusOr<MergeResult> Merge(const MergeInput& input);
 
-// Checks what one replica says against the state, before anything is fetched: larger epochs, trims and
-// checkpoint marks beyond the state's. A promise of `epoch` + 1 is normal (an earlier run's).
+// Checks what one replica says against the state, before anything is fetched: larger epochs, trims
+// and checkpoint marks beyond the state's. A promise of `epoch` + 1 is normal (an earlier run's).
 absl::Status CheckInventory(Epoch epoch, Seq checkpoint, const std::string& address,
                             const Inventory& inventory);
 
-// The records (decision.checkpoint, decision.last] of the stable log, verified against the decision's
-// count and digest. DATA_LOSS when they do not match.
+// The records (decision.checkpoint, decision.last] of the stable log, verified against the
+// decision's count and digest. DATA_LOSS when they do not match.
 absl::StatusOr<std::vector<const RecordView*>> RecordsOfDecision(
     const Decision& decision, absl::Span<const RecordView> stable);
 
-// The decision for `epoch` among those in the stable log; nullopt when there is none. DATA_LOSS when
-// there are two different ones, or one of a later epoch.
+// The decision for `epoch` among those in the stable log; nullopt when there is none. DATA_LOSS
+// when there are two different ones, or one of a later epoch.
 absl::StatusOr<std::optional<Decision>> FindDecision(Epoch epoch,
                                                      absl::Span<const Decision> decisions);
 

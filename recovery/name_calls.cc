@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <unistd.h>
 
-
 namespace salius::recovery {
 namespace {
 

@@ -106,10 +106,10 @@ absl::flat_hash_set<FileId> Objects::Missing(const ReplayPlan& plan) const {
   return missing;
 }
 
-absl::Status Objects::Locate(const ReplayPlan& plan,
+absl::Status Objects::Locate(const ReplayPlan& plan, bool give_ids,
                              const std::function<void(uint64_t)>& on_scanned) {
   new_dirs_.push_back(kRootFileId);
-  SALIUS_RETURN_IF_ERROR(LocateAdopted(plan));
+  SALIUS_RETURN_IF_ERROR(LocateAdopted(plan, give_ids));
   SALIUS_RETURN_IF_ERROR(LocateByNames(plan));
   // After the names: a name in the tree is the object itself, a hidden one may be a leftover.
   SALIUS_RETURN_IF_ERROR(LocateHidden(plan));
@@ -140,16 +140,16 @@ absl::StatusOr<UniqueFd> Objects::OpenAdopted(const ObjectPlan& object,
   return fd;
 }
 
-absl::Status Objects::LocateAdopted(const ReplayPlan& plan) {
+absl::Status Objects::LocateAdopted(const ReplayPlan& plan, bool give_ids) {
   for (const auto& [id, object] : plan.objects) {
     if (id == kRootFileId) continue;
     for (const AdoptBody& adopt : object.adopts) {
       const absl::StatusOr<UniqueFd> fd = OpenAdopted(object, adopt);
       if (Absent(fd)) continue;
       SALIUS_RETURN_IF_ERROR(fd.status());
-      // Of an immutable file the session could not write it either, and died before it had cancelled
-      // the record: then no record depends on it.
-      const absl::Status written = WriteFileId(fd->get(), id);
+      // Of an immutable file the session could not write it either, and died before it had
+      // cancelled the record: then no record depends on it.
+      const absl::Status written = give_ids ? WriteFileId(fd->get(), id) : absl::OkStatus();
       if (!written.ok() && !absl::IsPermissionDenied(written)) return written;
       SALIUS_RETURN_IF_ERROR(Put(id, fd->get()));
       break;
@@ -223,8 +223,7 @@ absl::Status Objects::Scan(const ReplayPlan& plan,
 
 absl::Status Objects::ScanDir(const ObjectRef& ref, std::vector<ObjectRef>* more,
                               absl::flat_hash_set<FileId>* missing, uint64_t* seen) {
-  SALIUS_ASSIGN_OR_RETURN(const UniqueFd dir,
-                          OpenRef(ref, O_RDONLY | O_DIRECTORY));
+  SALIUS_ASSIGN_OR_RETURN(const UniqueFd dir, OpenRef(ref, O_RDONLY | O_DIRECTORY));
   SALIUS_ASSIGN_OR_RETURN(const struct stat dir_stat, fs::StatAt(dir.get(), ""));
   SALIUS_ASSIGN_OR_RETURN(const std::vector<std::string> names, fs::ListDir(dir.get()));
   for (const std::string& name : names) {

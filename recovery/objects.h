@@ -1,11 +1,11 @@
-// Where the objects of a replay plan are on the backing file system. An object is kept as a file handle,
-// so that it is found again wherever it is moved meanwhile and no descriptor is held.
+// Where the objects of a replay plan are on the backing file system. An object is kept as a file
+// handle, so that it is found again wherever it is moved meanwhile and no descriptor is held.
 // (Where the file system has no handles, a descriptor is held after all.)
 //
-// How an id is found, in this order: an adopt record's handle, then its path (the object is given the id
-// there, nowhere else); the touched names of directories that are found; .salius/open and
-// .salius/tmp; and if something needed is still missing, one scan of the tree that reads every id and
-// stops when all are found. Nothing but an adopted object's id is ever written here.
+// How an id is found, in this order: an adopt record's handle, then its path (the object is given
+// the id there, nowhere else); the touched names of directories that are found; .salius/open and
+// .salius/tmp; and if something needed is still missing, one scan of the tree that reads every id
+// and stops when all are found. Nothing but an adopted object's id is ever written here.
 //
 // Threads: not thread safe.
 #pragma once
@@ -29,7 +29,7 @@ namespace salius::recovery {
 // One object: its handle, or where the file system has no handles (overlayfs) a descriptor of it.
 struct ObjectRef {
   FileHandle handle;
-  UniqueFd fd;  // O_PATH; only without a handle
+  UniqueFd fd;        // O_PATH; only without a handle
   uint32_t type = 0;  // S_IFMT
 };
 
@@ -38,9 +38,11 @@ class Objects {
   // `root_fd` and `salius_fd` are the volume's directories (not O_PATH) and are borrowed.
   Objects(int root_fd, int salius_fd) : root_fd_(root_fd), salius_fd_(salius_fd) {}
 
-  // Finds what can be found of `plan`. `on_scanned` is told, now and then, how many objects the scan
-  // has seen. An object that is not there is no error: Has() says so.
-  absl::Status Locate(const ReplayPlan& plan, const std::function<void(uint64_t)>& on_scanned);
+  // Finds what can be found of `plan`. `on_scanned` is told, now and then, how many objects the
+  // scan has seen. An object that is not there is no error: Has() says so. With `give_ids` false
+  // adopted objects are found but not written to.
+  absl::Status Locate(const ReplayPlan& plan, bool give_ids,
+                      const std::function<void(uint64_t)>& on_scanned);
   // The tree had to be scanned.
   bool scanned() const { return scanned_; }
 
@@ -48,15 +50,16 @@ class Objects {
   bool Has(FileId id) const { return id == kRootFileId || found_.contains(id); }
   // File type bits (S_IFMT). The object must be there.
   uint32_t TypeOf(FileId id) const;
-  // Opens the object with open(2) flags (O_PATH allowed). NOT_FOUND when it is not there (any more).
+  // Opens the object with open(2) flags (O_PATH allowed). NOT_FOUND when it is not there (any
+  // more).
   absl::StatusOr<UniqueFd> Open(FileId id, int flags) const;
   // Remembers that the object open at `fd` is `id`.
   absl::Status Put(FileId id, int fd);
 
  private:
-  absl::Status LocateAdopted(const ReplayPlan& plan);
-  // The adopted object: what the handle names, else what the path names when that has its id or none.
-  // NOT_FOUND otherwise.
+  absl::Status LocateAdopted(const ReplayPlan& plan, bool give_ids);
+  // The adopted object: what the handle names, else what the path names when that has its id or
+  // none. NOT_FOUND otherwise.
   absl::StatusOr<UniqueFd> OpenAdopted(const ObjectPlan& object, const AdoptBody& adopt) const;
   absl::Status LocateHidden(const ReplayPlan& plan);
   absl::Status LocateByNames(const ReplayPlan& plan);
@@ -75,8 +78,8 @@ class Objects {
   bool scanned_ = false;
 };
 
-// The object's id at `name` in `dirfd`: nullopt when the name does not exist, kNoFileId when the object
-// has no id.
+// The object's id at `name` in `dirfd`: nullopt when the name does not exist, kNoFileId when the
+// object has no id.
 struct Occupant {
   bool exists = false;
   FileId id = kNoFileId;

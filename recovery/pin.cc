@@ -30,8 +30,8 @@ absl::Status Pin(const PinRequest& request, StableLog& stable,
   // The bound is conservative, so near the limit the append itself decides.
   if (entry_bytes > stable.capacity() - stable.used_bytes()) {
     return absl::ResourceExhaustedError(absl::StrFormat(
-        "the decided records need %d bytes of the stable log, which has %d of %d free",
-        entry_bytes, stable.capacity() - stable.used_bytes(), stable.capacity()));
+        "the decided records need %d bytes of the stable log, which has %d of %d free", entry_bytes,
+        stable.capacity() - stable.used_bytes(), stable.capacity()));
   }
   uint64_t done = 0;
   size_t at = 0;

@@ -1,5 +1,5 @@
-// Pin: writes the decided log into the stable log and ends it with one synced decision record. From then
-// on no replica is needed and T never changes (I7).
+// Pin: writes the decided log into the stable log and ends it with one synced decision record. From
+// then on no replica is needed and T never changes (I7).
 //
 // Threads: runs on the calling thread.
 #pragma once
@@ -18,16 +18,17 @@ namespace salius::recovery {
 struct PinRequest {
   Epoch epoch = 0;
   Seq checkpoint = 0;
-  Seq last = 0;                                  // T
-  absl::Span<const RecordView* const> records;   // (checkpoint, last], ascending
+  Seq last = 0;                                 // T
+  absl::Span<const RecordView* const> records;  // (checkpoint, last], ascending
   // True for a seq that the stable log already has on disk.
   std::function<bool(Seq)> in_stable;
 };
 
-// Appends what is not there yet, in batches with one sync each (`on_batch` after each; its error ends
-// the pinning), then the decision. RESOURCE_EXHAUSTED when the log is too small for the decided records,
-// before anything is appended.
-absl::Status Pin(const PinRequest& request, StableLog& stable,
-                 const std::function<absl::Status(uint64_t done_bytes, uint64_t total_bytes)>& on_batch);
+// Appends what is not there yet, in batches with one sync each (`on_batch` after each; its error
+// ends the pinning), then the decision. RESOURCE_EXHAUSTED when the log is too small for the
+// decided records, before anything is appended.
+absl::Status Pin(
+    const PinRequest& request, StableLog& stable,
+    const std::function<absl::Status(uint64_t done_bytes, uint64_t total_bytes)>& on_batch);
 
 }  // namespace salius::recovery

@@ -11,7 +11,8 @@
 
 namespace salius::recovery {
 
-// The line for one state of progress, without control characters: "collect [####....] 50% 10 of 20 MiB".
+// The line for one state of progress, without control characters: "collect [####....] 50% 10 of 20
+// MiB".
 std::string ProgressLine(const RecoveryProgress& progress);
 
 class ProgressBar {

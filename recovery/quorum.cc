@@ -58,8 +58,8 @@ QuorumCount CountQuorum(const VolumeState& state, absl::Span<const Answer> answe
   for (const Member& member : state.members) {
     bool counts = false;
     for (const Answer& answer : answers) {
-      counts = counts || (answer.address == member.address &&
-                          StandingOf(state, answer) == Standing::kCounts);
+      counts = counts ||
+               (answer.address == member.address && StandingOf(state, answer) == Standing::kCounts);
     }
     if (counts) {
       ++count.counted;

@@ -28,10 +28,10 @@ struct Answer {
 
 enum class Standing {
   kCounts,
-  kNotMember,        // its data may be merged
-  kOtherLife,        // incarnation differs from the noted one
-  kUnknownVolume,    // holds nothing of the epoch
-  kBaseTooHigh,      // does not hold the first record above the checkpoint
+  kNotMember,      // its data may be merged
+  kOtherLife,      // incarnation differs from the noted one
+  kUnknownVolume,  // holds nothing of the epoch
+  kBaseTooHigh,    // does not hold the first record above the checkpoint
 };
 
 // How `answer` stands towards the noted state.

@@ -1,6 +1,6 @@
 // The records that recovery has in hand: views into buffers that are taken over whole (a chunk of a
-// replica's stream, a record of the stable log), never copied. Memory is that of the log itself plus
-// one view per record.
+// replica's stream, a record of the stable log), never copied. Memory is that of the log itself
+// plus one view per record.
 //
 // pure: no thread, lock, socket or clock.
 #pragma once
@@ -47,16 +47,16 @@ class RecordSet {
   uint64_t bytes() const { return bytes_; }
 
  private:
-  // A record is longer than any string that keeps its bytes inside itself, so a moved buffer's bytes
-  // stay where they are.
+  // A record is longer than any string that keeps its bytes inside itself, so a moved buffer's
+  // bytes stay where they are.
   std::vector<std::string> buffers_;
   std::vector<RecordView> views_;
   uint64_t bytes_ = 0;
 };
 
 // CRC32C over the header checksum and the body checksum of each of `records`, in the order given:
-// Decision::digest. (Not over the headers themselves: a CRC over bytes that end with their own CRC is
-// the same whatever the bytes are.)
+// Decision::digest. (Not over the headers themselves: a CRC over bytes that end with their own CRC
+// is the same whatever the bytes are.)
 uint32_t DigestOf(absl::Span<const RecordView* const> records);
 
 }  // namespace salius::recovery

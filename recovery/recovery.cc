@@ -3,9 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "common/check.h"
@@ -14,6 +12,7 @@
 #include "common/random.h"
 #include "log/stable_log.h"
 #include "log/state_file.h"
+#include "recovery/account.h"
 #include "recovery/collect.h"
 #include "recovery/commit.h"
 #include "recovery/coverage.h"
@@ -28,7 +27,8 @@ namespace salius {
 namespace recovery {
 namespace {
 
-// A forced recovery goes above every epoch it hears of; each round can only hear of another replica's.
+// A forced recovery goes above every epoch it hears of; each round can only hear of another
+// replica's.
 constexpr int kFenceRounds = 4;
 constexpr uint64_t kDropTimeoutMs = 2000;
 
@@ -52,8 +52,8 @@ class Run {
     if (status.ok()) return status;
     report_.explanation = std::string(status.message());
     if (report_.outcome == RecoveryOutcome::kUnknown) {
-      report_.outcome = absl::IsDataLoss(status) ? RecoveryOutcome::kDataLoss
-                                                 : RecoveryOutcome::kFailed;
+      report_.outcome =
+          absl::IsDataLoss(status) ? RecoveryOutcome::kDataLoss : RecoveryOutcome::kFailed;
     }
     return status;
   }
@@ -76,6 +76,7 @@ class Run {
     SALIUS_ASSIGN_OR_RETURN(const ReplayPlan plan, PlanReplay(decided_));
     if (options_.dry_run) {
       report_.plan = DescribePlan(plan);
+      SALIUS_RETURN_IF_ERROR(CheckReplay(context_, plan));
       report_.outcome = RecoveryOutcome::kDryRun;
       return absl::OkStatus();
     }
@@ -107,9 +108,9 @@ class Run {
     SALIUS_RETURN_IF_ERROR(opened.status());
     state_.emplace(*std::move(opened));
     if (state().volume != dir_.config.volume) {
-      return absl::DataLossError(absl::StrFormat("the state belongs to volume %s, volume.toml says %s",
-                                                 state().volume.ToString(),
-                                                 dir_.config.volume.ToString()));
+      return absl::DataLossError(
+          absl::StrFormat("the state belongs to volume %s, volume.toml says %s",
+                          state().volume.ToString(), dir_.config.volume.ToString()));
     }
     report_.volume = state().volume.ToString();
     report_.mode = std::string(ModeName(state().mode));
@@ -128,8 +129,8 @@ class Run {
     absl::StatusOr<StableLog> stable =
         StableLog::Open(dir_.salius_fd, kStableLogFileName, state().volume, &contents);
     if (absl::IsNotFound(stable.status())) {
-      return absl::DataLossError(absl::StrFormat("%s/%s/%s is missing", dir_.path, kSaliusDir,
-                                                 kStableLogFileName));
+      return absl::DataLossError(
+          absl::StrFormat("%s/%s/%s is missing", dir_.path, kSaliusDir, kStableLogFileName));
     }
     SALIUS_RETURN_IF_ERROR(stable.status());
     report_.torn_bytes = contents.torn_bytes;
@@ -190,11 +191,11 @@ class Run {
     for (int round = 0;; ++round) {
       peers_ = MakePeers(state(), dir_.config.replicas, connector());
       AskPeers();
-      absl::Status refusals = options_.dry_run ? absl::OkStatus()
-                                               : CheckRefusals(peers_, run_note_.fence_epoch);
+      absl::Status refusals =
+          options_.dry_run ? absl::OkStatus() : CheckRefusals(peers_, run_note_.fence_epoch);
       if (refusals.ok()) break;
       if (!options_.force || round >= kFenceRounds) {
-        DescribeReplicas();
+        report_.replicas = AccountFor(state(), peers_, collected_, {}).replicas;
         if (!absl::IsDataLoss(refusals)) report_.outcome = RecoveryOutcome::kFenced;
         return refusals;
       }
@@ -227,9 +228,12 @@ class Run {
       request.total_timeout_ms = options_.local_fence_timeout_ms;
     }
     const uint64_t total = peers_.size();
-    FenceAll(state(), request, [&](uint64_t answers) {
-      context_.progress({"fence", answers, total, "replicas"});
-    }, &peers_);
+    FenceAll(
+        state(), request,
+        [&](uint64_t answers) {
+          context_.progress({"fence", answers, total, "replicas"});
+        },
+        &peers_);
   }
 
   // Before anything is fetched; Merge checks again what counts.
@@ -240,8 +244,7 @@ class Run {
       Inventory inventory = peer.answer->inventory;
       // Our own promise, when an earlier forced run went higher than one above the state.
       if (inventory.promised_epoch == run_note_.fence_epoch) inventory.promised_epoch = 0;
-      SALIUS_RETURN_IF_ERROR(
-          CheckInventory(state().epoch, Checkpoint(), peer.address, inventory));
+      SALIUS_RETURN_IF_ERROR(CheckInventory(state().epoch, Checkpoint(), peer.address, inventory));
     }
     return absl::OkStatus();
   }
@@ -251,81 +254,19 @@ class Run {
   }
   Seq Checkpoint() const { return state_->state().checkpoint; }
 
-  void DescribeReplicas() {
-    report_.replicas.clear();
-    for (size_t i = 0; i < peers_.size(); ++i) {
-      const Peer& peer = peers_[i];
-      RecoveryReplica replica;
-      replica.address = peer.address;
-      for (const Member& member : state().members) {
-        replica.member = replica.member || member.address == peer.address;
-      }
-      replica.answered = peer.answer.has_value();
-      if (i < collected_.size()) replica.fetched = collected_[i].records.views().size();
-      if (!replica.answered) {
-        replica.detail = std::string(peer.error.message());
-      } else if (peer.refused) {
-        replica.detail = "refused the fence";
-      } else {
-        if (peer.answer->inventory.epoch == state().epoch) {
-          replica.records = peer.answer->inventory.records;
-        }
-        const Standing standing = StandingOf(state(), *peer.answer);
-        replica.counted = standing == Standing::kCounts;
-        replica.detail = StandingText(state(), *peer.answer, standing);
-        if (i < collected_.size() && !collected_[i].complete) {
-          replica.counted = false;
-          replica.detail = std::string(collected_[i].status.message());
-        }
-      }
-      report_.replicas.push_back(std::move(replica));
-    }
-  }
-
   absl::Status CheckQuorum() {
-    std::vector<Answer> answers;
-    Seq seen = Checkpoint();
-    for (size_t i = 0; i < peers_.size(); ++i) {
-      const Peer& peer = peers_[i];
-      if (!peer.answer.has_value() || peer.refused) continue;
-      if (peer.answer->inventory.epoch == state().epoch) {
-        seen = std::max(seen, peer.answer->inventory.contiguous);
-      }
-      if (i < collected_.size() && !collected_[i].complete) continue;
-      answers.push_back(*peer.answer);
-    }
-    const QuorumCount count = CountQuorum(state(), answers);
-    report_.quorum_needed = count.needed;
-    report_.quorum_counted = count.counted;
-    DescribeReplicas();
-    if (count.enough()) return absl::OkStatus();
-    for (const RecordView& record : stable_records_.views()) {
-      if (record.header.epoch == state().epoch) seen = std::max(seen, record.seq());
-    }
-    const std::string what = absl::StrFormat(
-        "%d of %d members must answer, %d did; missing: %s. Records above %d (the checkpoint) that "
-        "only they hold would be lost; what is at hand reaches to about %d",
-        count.needed, state().members.size(), count.counted, MissingText(count.missing), Checkpoint(),
-        seen);
+    const QuorumAccount account = AccountFor(state(), peers_, collected_, stable_records_.views());
+    report_.quorum_needed = account.count.needed;
+    report_.quorum_counted = account.count.counted;
+    report_.replicas = account.replicas;
+    if (account.count.enough()) return absl::OkStatus();
     if (options_.force) {
-      report_.explanation = "forced: " + what;
-      SLOG_WARN("recovery of {} is forced: {}", report_.volume, what);
+      report_.explanation = "forced: " + account.text;
+      SLOG_WARN("recovery of {} is forced: {}", report_.volume, account.text);
       return absl::OkStatus();
     }
     report_.outcome = RecoveryOutcome::kNotEnough;
-    return absl::UnavailableError(what);
-  }
-
-  std::string MissingText(const std::vector<std::string>& missing) const {
-    std::vector<std::string> parts;
-    for (const std::string& address : missing) {
-      std::string part = address;
-      for (const RecoveryReplica& replica : report_.replicas) {
-        if (replica.address == address) absl::StrAppend(&part, " (", replica.detail, ")");
-      }
-      parts.push_back(std::move(part));
-    }
-    return absl::StrJoin(parts, ", ");
+    return absl::UnavailableError(account.text);
   }
 
   absl::Status CollectRecords() {
@@ -408,8 +349,8 @@ class Run {
 
   absl::Status Commit(const ReplayPlan& plan, StableLog& stable) {
     const Epoch epoch = state().epoch;
-    SALIUS_RETURN_IF_ERROR(state_->Write(CommittedState(state(), report_.next_epoch, report_.decided,
-                                                        plan.max_file_id, plan.last_timestamp_ns)));
+    SALIUS_RETURN_IF_ERROR(state_->Write(CommittedState(
+        state(), report_.next_epoch, report_.decided, plan.max_file_id, plan.last_timestamp_ns)));
     SALIUS_RETURN_IF_ERROR(Step(RecoveryStep::kCommitted));
     // From here on nothing can fail the recovery: what is left undone, the next session does.
     if (const absl::Status cut = stable.Cut(report_.next_epoch, 0); !cut.ok()) {

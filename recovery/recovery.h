@@ -79,12 +79,12 @@ struct RecoveryOptions {
   bool force = false;
   std::optional<Seq> until;  // T at most this; what is already on disk beyond it stays there
 
-  uint64_t rpc_timeout_ms = 5000;         // one answer to fence or inventory
-  uint64_t fence_timeout_ms = 30000;      // replicas that cannot be reached are asked again till then
-  uint64_t fence_grace_ms = 1000;         // how long to wait for the rest once there are enough
+  uint64_t rpc_timeout_ms = 5000;     // one answer to fence or inventory
+  uint64_t fence_timeout_ms = 30000;  // replicas that cannot be reached are asked again till then
+  uint64_t fence_grace_ms = 1000;     // how long to wait for the rest once there are enough
   uint64_t local_fence_timeout_ms = 2000;  // the same in mode local, where none is needed
-  uint64_t fetch_timeout_ms = 60000;      // one fetch stream, plus 1 s for each 4 MiB it announced
-  int fetch_attempts = 5;                 // streams per replica before it is given up
+  uint64_t fetch_timeout_ms = 60000;       // one fetch stream, plus 1 s for each 4 MiB it announced
+  int fetch_attempts = 5;                  // streams per replica before it is given up
 
   std::function<void(const RecoveryProgress&)> on_progress;  // called on the calling thread
   // For crash tests. An error returned here ends the run at once, as a crash would.
@@ -112,37 +112,37 @@ std::string_view RecoveryOutcomeName(RecoveryOutcome outcome);
 // One replica as recovery saw it.
 struct RecoveryReplica {
   std::string address;
-  bool member = false;    // listed in the state
+  bool member = false;  // listed in the state
   bool answered = false;
-  bool counted = false;   // towards the quorum
-  uint64_t records = 0;   // of the epoch, that it said it holds
-  uint64_t fetched = 0;   // of them, taken from it
-  std::string detail;     // why it did not count, or what it said
+  bool counted = false;  // towards the quorum
+  uint64_t records = 0;  // of the epoch, that it said it holds
+  uint64_t fetched = 0;  // of them, taken from it
+  std::string detail;    // why it did not count, or what it said
 };
 
 struct RecoveryReport {
   RecoveryOutcome outcome = RecoveryOutcome::kUnknown;
   std::string volume;
-  std::string mode;          // of the state found
-  Epoch epoch = 0;           // that was recovered
-  Epoch next_epoch = 0;      // noted by the commit
-  bool same_life = false;    // only the process had died: the page cache was intact
+  std::string mode;              // of the state found
+  Epoch epoch = 0;               // that was recovered
+  Epoch next_epoch = 0;          // noted by the commit
+  bool same_life = false;        // only the process had died: the page cache was intact
   bool already_decided = false;  // an earlier run had pinned its decision
-  Seq checkpoint = 0;        // records above it were replayed
-  Seq decided = 0;           // T
-  Seq durable_mark = 0;      // largest durable mark seen: everything up to it had been acknowledged
-  Seq highest = 0;           // largest seq seen
+  Seq checkpoint = 0;            // records above it were replayed
+  Seq decided = 0;               // T
+  Seq durable_mark = 0;  // largest durable mark seen: everything up to it had been acknowledged
+  Seq highest = 0;       // largest seq seen
   uint64_t quorum_needed = 0;
   uint64_t quorum_counted = 0;
   std::vector<RecoveryReplica> replicas;
   // Seqs in (checkpoint, max(durable_mark, highest)] that nobody has, as ranges; filled when there
   // are any, which only --force lets pass.
   std::vector<std::pair<Seq, Seq>> unaccounted;
-  uint64_t records = 0;         // decided
+  uint64_t records = 0;  // decided
   uint64_t record_bytes = 0;
-  uint64_t torn_bytes = 0;      // of the stable log's tail
-  uint64_t files_changed = 0;   // files and directories whose records ran
-  uint64_t bytes_written = 0;   // to files
+  uint64_t torn_bytes = 0;       // of the stable log's tail
+  uint64_t files_changed = 0;    // files and directories whose records ran
+  uint64_t bytes_written = 0;    // to files
   uint64_t records_skipped = 0;  // covered by "on disk up to", or of files gone at T
   uint64_t records_refused = 0;  // attribute changes that the file system does not allow
   uint64_t names_bound = 0;
@@ -158,15 +158,15 @@ struct RecoveryReport {
   std::string explanation;  // of a failure, for people
 };
 
-// Recovers the volume in `dir`, which must hold the lock, opening its state and stable log itself and
-// closing them before it returns. A clean volume is OK at once.
+// Recovers the volume in `dir`, which must hold the lock, opening its state and stable log itself
+// and closing them before it returns. A clean volume is OK at once.
 //
-// After OK (and not dry_run) the state is clean with an epoch larger than every session and recovery
-// before; a session may start. Errors: UNAVAILABLE when too few members answer (names them), DATA_LOSS
-// (says what and why), FAILED_PRECONDITION when another recovery holds the replicas, or `until`
-// contradicts a pinned decision; INVALID_ARGUMENT for options; RESOURCE_EXHAUSTED when the disk or
-// the stable log is full; others as the file system gives them. The outcome is also in
-// options.partial_report.
+// After OK (and not dry_run) the state is clean with an epoch larger than every session and
+// recovery before; a session may start. Errors: UNAVAILABLE when too few members answer (names
+// them), DATA_LOSS (says what and why), FAILED_PRECONDITION when another recovery holds the
+// replicas, or `until` contradicts a pinned decision; INVALID_ARGUMENT for options;
+// RESOURCE_EXHAUSTED when the disk or the stable log is full; others as the file system gives them.
+// The outcome is also in options.partial_report.
 absl::StatusOr<RecoveryReport> Recover(VolumeDir& dir, const RecoveryOptions& options);
 
 // The report as lines for people, and as one JSON object (keys as the fields above).

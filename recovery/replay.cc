@@ -16,12 +16,22 @@
 namespace salius::recovery {
 namespace {
 
-// Gives the ballast's blocks back. The sync makes them usable at once: a journaling file system frees
-// blocks with the commit of the transaction.
+// Gives the ballast's blocks back. The sync makes them usable at once: a journaling file system
+// frees blocks with the commit of the transaction.
 absl::Status FreeBallast(int salius_fd) {
   SALIUS_ASSIGN_OR_RETURN(const UniqueFd fd, OpenAt(salius_fd, kBallastFileName, O_RDWR));
   SALIUS_RETURN_IF_ERROR(fs::Truncate(fd.get(), 0));
   return FsyncFd(fd.get());
+}
+
+absl::Status LocateAll(const ReplayContext& context, const ReplayPlan& plan, bool give_ids,
+                       Objects* objects) {
+  context.progress({"locate", 0, 0, "objects"});
+  const absl::Status located = objects->Locate(plan, give_ids, [&](uint64_t seen) {
+    context.progress({"locate", seen, 0, "objects"});
+  });
+  context.report->tree_scanned = objects->scanned();
+  return located;
 }
 
 }  // namespace
@@ -74,15 +84,17 @@ absl::Status CleanSaliusDir(const ReplayContext& context) {
   return absl::OkStatus();
 }
 
+absl::Status CheckReplay(const ReplayContext& context, const ReplayPlan& plan) {
+  Objects objects(context.root_fd, context.salius_fd);
+  SALIUS_RETURN_IF_ERROR(LocateAll(context, plan, /*give_ids=*/false, &objects));
+  return CheckMissing(context, plan, objects);
+}
+
 absl::Status Replay(const ReplayContext& context, const ReplayPlan& plan) {
   Objects objects(context.root_fd, context.salius_fd);
-  context.progress({"locate", 0, 0, "objects"});
-  SALIUS_RETURN_IF_ERROR(WithSpace(context, [&] {
-    return objects.Locate(plan, [&](uint64_t seen) {
-      context.progress({"locate", seen, 0, "objects"});
-    });
-  }));
-  context.report->tree_scanned = objects.scanned();
+  SALIUS_RETURN_IF_ERROR(
+      WithSpace(context, [&] { return LocateAll(context, plan, /*give_ids=*/true, &objects); }));
+  SALIUS_RETURN_IF_ERROR(CheckMissing(context, plan, objects));
   SALIUS_RETURN_IF_ERROR(RebuildMissing(context, plan, &objects));
   SALIUS_RETURN_IF_ERROR(ReplayData(context, plan, objects));
   return ReplayNames(context, plan, objects);

@@ -1,11 +1,13 @@
-// Replay: makes the backing directory what a plan says (DESIGN.md §6). Order: locate everything, refuse
-// if something is missing for good, rebuild what the disk lost, run the records of every file, then the
-// names. Nothing is synced here; the caller does that.
+// Replay: makes the backing directory what a plan says (DESIGN.md §6). Order: locate everything,
+// refuse if something is missing for good, rebuild what the disk lost, run the records of every
+// file, then the names. Nothing is synced here; the caller does that.
 //
 // Invariants
-// - No object that T leaves bound ever loses its last name: files get a hidden link in .salius/tmp before
+// - No object that T leaves bound ever loses its last name: files get a hidden link in .salius/tmp
+// before
 //   any name changes, directories are moved, never removed and made again.
-// - What no record knows (no id, or an id that the log does not mention) is never deleted: when it stands
+// - What no record knows (no id, or an id that the log does not mention) is never deleted: when it
+// stands
 //   in the way it is moved to .salius/lost/.
 // - Cut off anywhere and run again with the same plan, it ends in the same tree.
 //
@@ -28,15 +30,19 @@ struct ReplayContext {
   int root_fd = -1;
   int salius_fd = -1;
   bool force = false;
-  std::function<absl::Status(RecoveryStep)> step;  // never null
+  std::function<absl::Status(RecoveryStep)> step;         // never null
   std::function<void(const RecoveryProgress&)> progress;  // never null
   RecoveryReport* report = nullptr;
 };
 
-// Errors: DATA_LOSS when the disk lacks something that T needs and the log cannot rebuild (nothing was
-// changed then but adopted ids); RESOURCE_EXHAUSTED when the disk is full even without the ballast;
-// INTERNAL when the names do not end as planned; the file system's own.
+// Errors: DATA_LOSS when the disk lacks something that T needs and the log cannot rebuild (nothing
+// was changed then but adopted ids); RESOURCE_EXHAUSTED when the disk is full even without the
+// ballast; INTERNAL when the names do not end as planned; the file system's own.
 absl::Status Replay(const ReplayContext& context, const ReplayPlan& plan);
+
+// The part of Replay that finds out whether it can be done at all; changes nothing. Errors:
+// DATA_LOSS as above.
+absl::Status CheckReplay(const ReplayContext& context, const ReplayPlan& plan);
 
 // Runs `work`; when it fails for want of space, frees the ballast and runs it once more.
 absl::Status WithSpace(const ReplayContext& context, const std::function<absl::Status()>& work);

@@ -25,7 +25,8 @@ constexpr size_t kRunBytes = size_t{8} << 20;
 std::string Describe(const ObjectPlan& object) {
   std::string text = absl::StrFormat("%s %d", object.directory ? "directory" : "file", object.id);
   if (!object.names.empty()) {
-    absl::StrAppend(&text, " (\"", object.names[0].name, "\" in directory ", object.names[0].dir, ")");
+    absl::StrAppend(&text, " (\"", object.names[0].name, "\" in directory ", object.names[0].dir,
+                    ")");
   } else if (!object.adopts.empty()) {
     absl::StrAppend(&text, " (once \"", object.adopts[0].path, "\")");
   }
@@ -56,9 +57,8 @@ class WriteRun {
 
   absl::Status Flush() {
     if (parts_.empty()) return absl::OkStatus();
-    SALIUS_RETURN_IF_ERROR(WithSpace(context_, [this] {
-      return PwritevFull(fd_, parts_, static_cast<int64_t>(start_));
-    }));
+    SALIUS_RETURN_IF_ERROR(WithSpace(
+        context_, [this] { return PwritevFull(fd_, parts_, static_cast<int64_t>(start_)); }));
     context_.report->bytes_written += bytes_;
     parts_.clear();
     bytes_ = 0;
@@ -106,8 +106,9 @@ absl::Status RunOps(const ReplayContext& context, const ObjectPlan& object, int 
       return data ? ApplyData(fd, record->header, record->body())
                   : ApplyAttr(fd, record->header, record->body());
     });
-    // What the file system refuses (an immutable file, an unsupported attribute) it refused the session
-    // too, which died before it had cancelled the record: nobody was told that it succeeded.
+    // What the file system refuses (an immutable file, an unsupported attribute) it refused the
+    // session too, which died before it had cancelled the record: nobody was told that it
+    // succeeded.
     if (!data && (absl::IsPermissionDenied(applied) || absl::IsUnimplemented(applied))) {
       ++context.report->records_refused;
       continue;
@@ -151,18 +152,13 @@ std::string WhyLost(const ObjectPlan& object) {
 
 }  // namespace
 
-absl::Status RebuildMissing(const ReplayContext& context, const ReplayPlan& plan,
-                            Objects* objects) {
-  std::vector<const ObjectPlan*> rebuild;
+absl::Status CheckMissing(const ReplayContext& context, const ReplayPlan& plan,
+                          const Objects& objects) {
   std::vector<std::string> lost;
   for (const auto& [id, object] : plan.objects) {
-    if (!object.needed || objects->Has(id)) continue;
-    const std::string why = WhyLost(object);
-    if (!why.empty()) {
-      lost.push_back(why);
-    } else if (object.create.has_value()) {
-      rebuild.push_back(&object);
-    }
+    if (!object.needed || objects.Has(id)) continue;
+    std::string why = WhyLost(object);
+    if (!why.empty()) lost.push_back(std::move(why));
   }
   if (!lost.empty() && !context.force) {
     constexpr size_t kShown = 10;
@@ -173,6 +169,18 @@ absl::Status RebuildMissing(const ReplayContext& context, const ReplayPlan& plan
                                                count > kShown ? "; ..." : ""));
   }
   for (std::string& why : lost) context.report->missing.push_back(std::move(why));
+  return absl::OkStatus();
+}
+
+absl::Status RebuildMissing(const ReplayContext& context, const ReplayPlan& plan,
+                            Objects* objects) {
+  std::vector<const ObjectPlan*> rebuild;
+  for (const auto& [id, object] : plan.objects) {
+    if (object.needed && !objects->Has(id) && object.create.has_value() &&
+        WhyLost(object).empty()) {
+      rebuild.push_back(&object);
+    }
+  }
   if (rebuild.empty()) return absl::OkStatus();
   SALIUS_ASSIGN_OR_RETURN(const UniqueFd tmp, OpenSaliusDir(context.salius_fd, kTmpDirName));
   for (const ObjectPlan* object : rebuild) {

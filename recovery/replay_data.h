@@ -1,5 +1,5 @@
-// The data half of replay: rebuilds lost objects and runs every file's records in order. Adjacent writes
-// go down as one pwritev; one file is open at a time.
+// The data half of replay: rebuilds lost objects and runs every file's records in order. Adjacent
+// writes go down as one pwritev; one file is open at a time.
 //
 // Threads: not thread safe.
 #pragma once
@@ -11,9 +11,13 @@
 
 namespace salius::recovery {
 
-// Makes in .salius/tmp every needed object of `plan` that `objects` lacks and whose create record is in
-// the log, and puts it into `objects`. DATA_LOSS, before anything is made, when another needed object is
-// missing (skipped and reported with force).
+// OK when `objects` has every object that T needs but those that can be rebuilt; otherwise
+// DATA_LOSS naming them. With force they are put into the report instead.
+absl::Status CheckMissing(const ReplayContext& context, const ReplayPlan& plan,
+                          const Objects& objects);
+
+// Makes in .salius/tmp every needed object of `plan` that `objects` lacks and whose create record
+// is in the log, and puts it into `objects`.
 absl::Status RebuildMissing(const ReplayContext& context, const ReplayPlan& plan, Objects* objects);
 
 // Runs the records of every needed object that `objects` has.

@@ -27,16 +27,13 @@ class NameReplay {
       : context_(context), plan_(plan), objects_(objects), tmp_(std::move(tmp)) {}
 
   absl::Status Run() {
-    SALIUS_RETURN_IF_ERROR(ForEachName([this](int dirfd, const Entry& entry) {
-      return Displace(dirfd, entry);
-    }));
-    SALIUS_RETURN_IF_ERROR(ForEachName([this](int dirfd, const Entry& entry) {
-      return Hide(dirfd, entry);
-    }));
+    SALIUS_RETURN_IF_ERROR(
+        ForEachName([this](int dirfd, const Entry& entry) { return Displace(dirfd, entry); }));
+    SALIUS_RETURN_IF_ERROR(
+        ForEachName([this](int dirfd, const Entry& entry) { return Hide(dirfd, entry); }));
     SALIUS_RETURN_IF_ERROR(AttachAll());
-    SALIUS_RETURN_IF_ERROR(ForEachName([this](int dirfd, const Entry& entry) {
-      return Remove(dirfd, entry);
-    }));
+    SALIUS_RETURN_IF_ERROR(
+        ForEachName([this](int dirfd, const Entry& entry) { return Remove(dirfd, entry); }));
     SALIUS_RETURN_IF_ERROR(RemoveDeadDirectories());
     return ForEachName([this](int dirfd, const Entry& entry) { return Verify(dirfd, entry); });
   }
@@ -83,14 +80,12 @@ class NameReplay {
     const bool known = there.id != kNoFileId && objects_.Has(there.id);
     if (known && !there.directory) return absl::OkStatus();  // a link: replaced or removed later
     if (known) {
-      SALIUS_RETURN_IF_ERROR(WithSpace(context_, [&] {
-        return Rename(dirfd, name.name, tmp_.get(), IdName(there.id));
-      }));
+      SALIUS_RETURN_IF_ERROR(WithSpace(
+          context_, [&] { return Rename(dirfd, name.name, tmp_.get(), IdName(there.id)); }));
       return context_.step(RecoveryStep::kReplayDisplaced);
     }
     if (binding.remove_unknown) {
-      const absl::Status removed =
-          fs::Unlink(dirfd, name.name, there.directory ? AT_REMOVEDIR : 0);
+      const absl::Status removed = fs::Unlink(dirfd, name.name, there.directory ? AT_REMOVEDIR : 0);
       if (removed.ok() || !IsNotEmpty(removed)) return removed;
     }
     SALIUS_RETURN_IF_ERROR(MoveToLost(context_, dirfd, name.name, Label(name)));
@@ -178,8 +173,8 @@ class NameReplay {
       SALIUS_RETURN_IF_ERROR(AttachDirectory(dirfd, name, target));
     } else {
       SALIUS_RETURN_IF_ERROR(MakeHiddenLink(target));
-      SALIUS_RETURN_IF_ERROR(WithSpace(
-          context_, [&] { return Rename(tmp_.get(), IdName(target), dirfd, name); }));
+      SALIUS_RETURN_IF_ERROR(
+          WithSpace(context_, [&] { return Rename(tmp_.get(), IdName(target), dirfd, name); }));
     }
     ++context_.report->names_bound;
     return context_.step(RecoveryStep::kReplayAttached);
@@ -237,9 +232,8 @@ class NameReplay {
     if (!Enforceable(binding)) return absl::OkStatus();
     // A directory that T removed is itself removed by now; its descriptor still lists nothing.
     SALIUS_ASSIGN_OR_RETURN(const Occupant there, OccupantAt(dirfd, name.name));
-    const bool right = binding.target == kNoFileId
-                           ? !there.exists
-                           : there.exists && there.id == binding.target;
+    const bool right =
+        binding.target == kNoFileId ? !there.exists : there.exists && there.id == binding.target;
     if (right) return absl::OkStatus();
     return absl::InternalError(
         absl::StrFormat("replay: name \"%s\" in directory %d should be file %d and is %d",

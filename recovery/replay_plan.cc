@@ -27,8 +27,8 @@ class Planner {
       if (cancelled_.contains(record->seq())) continue;
       absl::Status status = Take(*record);
       if (!status.ok()) {
-        return absl::DataLossError(absl::StrFormat(
-            "record %d (%s): %s", record->seq(), OpName(record->header.op), status.message()));
+        return absl::DataLossError(absl::StrFormat("record %d (%s): %s", record->seq(),
+                                                   OpName(record->header.op), status.message()));
       }
     }
     Finish();
@@ -44,8 +44,8 @@ class Planner {
       plan_.last_timestamp_ns = std::max(plan_.last_timestamp_ns, header.timestamp_ns);
       if (header.op == Op::kCancel) {
         if (header.arg0 >= header.seq) {
-          return absl::DataLossError(absl::StrFormat("record %d cancels seq %d, which is not before it",
-                                                     header.seq, header.arg0));
+          return absl::DataLossError(absl::StrFormat(
+              "record %d cancels seq %d, which is not before it", header.seq, header.arg0));
         }
         if (cancelled_.insert(header.arg0).second) ++plan_.cancelled;
       } else if (header.op == Op::kOnDisk) {
@@ -86,7 +86,8 @@ class Planner {
         return absl::OkStatus();
       case Op::kAdopt: {
         SALIUS_ASSIGN_OR_RETURN(AdoptBody body, AdoptBody::Decode(record.body()));
-        Object(header.file_id).adopts.insert(Object(header.file_id).adopts.begin(), std::move(body));
+        Object(header.file_id)
+            .adopts.insert(Object(header.file_id).adopts.begin(), std::move(body));
         return absl::OkStatus();
       }
       case Op::kCancel:
@@ -144,10 +145,6 @@ class Planner {
     if (record.header.file_id != kNoFileId) {
       ObjectPlan& object = Object(record.header.file_id);
       object.directory = object.directory || record.header.arg0 == 1;
-      if (body.dir == kNoFileId) {  // a nameless file was closed: nothing but its hidden link went
-        removed_.insert(object.id);
-        return absl::OkStatus();
-      }
       NoteName(object.id, {body.dir, body.name});
     }
     Unbind({body.dir, std::move(body.name)}, record.header.file_id);
@@ -273,8 +270,8 @@ std::vector<std::string> DescribePlan(const ReplayPlan& plan) {
     } else if (!object.adopts.empty()) {
       where = absl::StrFormat(" \"%s\"", object.adopts[0].path);
     }
-    lines.push_back(absl::StrFormat("file %d%s: %s%s, %d operations, %d bytes, %d already on disk", id,
-                                    where, object.create.has_value() ? "created, " : "",
+    lines.push_back(absl::StrFormat("file %d%s: %s%s, %d operations, %d bytes, %d already on disk",
+                                    id, where, object.create.has_value() ? "created, " : "",
                                     FateText(object.fate), object.ops.size(), object.data_bytes,
                                     object.skipped));
   }

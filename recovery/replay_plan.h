@@ -1,16 +1,19 @@
-// From the decided records to what the disk must look like (DESIGN.md §6, replay): "it converges, it
-// does not step".
+// From the decided records to what the disk must look like (DESIGN.md §6, replay): "it converges,
+// it does not step".
 //
-// - Of one file: its data and attribute records in order, less the data records at or below an "on disk
+// - Of one file: its data and attribute records in order, less the data records at or below an "on
+// disk
 //   up to" mark (I3) and less what was cancelled.
-// - Of names: only the final binding of every touched (directory id, name): a file id or nothing. How
+// - Of names: only the final binding of every touched (directory id, name): a file id or nothing.
+// How
 //   the history got there does not matter, so it does not matter either how far the disk was ahead.
-// - Every id that a record mentions gets hints where to look for it, and a fate: whether T leaves it
+// - Every id that a record mentions gets hints where to look for it, and a fate: whether T leaves
+// it
 //   bound, which decides what it means when the disk does not have it.
 //
-// Why any disk state between the checkpoint and T converges: a byte that some record covers ends as the
-// last such record says, whatever it was; a byte that none covers was changed by nobody. The same for
-// attributes, and for names by construction.
+// Why any disk state between the checkpoint and T converges: a byte that some record covers ends as
+// the last such record says, whatever it was; a byte that none covers was changed by nobody. The
+// same for attributes, and for names by construction.
 //
 // pure: no thread, lock, socket or clock.
 #pragma once
@@ -33,8 +36,8 @@ namespace salius::recovery {
 
 // What T says about an object, as far as the records tell.
 enum class Fate {
-  kBound,         // a touched name binds it, or it was there before and no name of it was removed:
-                  // if the disk does not have it and no create record is in the log, that is DATA_LOSS
+  kBound,  // a touched name binds it, or it was there before and no name of it was removed:
+           // if the disk does not have it and no create record is in the log, that is DATA_LOSS
   kMaybeUnbound,  // was there before, lost a name, and may or may not have others (hard links)
   kUnbound,       // certainly gone at T: nothing of it is replayed
 };
@@ -49,7 +52,8 @@ struct DirName {
 struct Binding {
   FileId target = kNoFileId;  // kNoFileId: the name does not exist
   // A record removed from this name something whose id it does not give: an object that no record
-  // knows, found there, goes. Otherwise such an object came from outside and is kept in .salius/lost/.
+  // knows, found there, goes. Otherwise such an object came from outside and is kept in
+  // .salius/lost/.
   bool remove_unknown = false;
 };
 
@@ -57,18 +61,19 @@ struct Binding {
 struct ObjectPlan {
   FileId id = kNoFileId;
   Fate fate = Fate::kBound;
-  bool directory = false;            // it is known to be one
-  std::optional<CreateBody> create;  // its create record is in the log
-  std::vector<AdoptBody> adopts;     // newest first
-  std::vector<DirName> names;        // every name the records give it, newest first
+  bool directory = false;              // it is known to be one
+  std::optional<CreateBody> create;    // its create record is in the log
+  std::vector<AdoptBody> adopts;       // newest first
+  std::vector<DirName> names;          // every name the records give it, newest first
   std::vector<const RecordView*> ops;  // to run, in seq order
-  bool on_disk = false;              // an "on disk up to" record mentions it
-  uint64_t skipped = 0;              // data records covered by that
-  uint64_t data_bytes = 0;           // bodies of the writes in `ops`
-  // Time to set after `ops`: the last data record's, unless a later attribute record set it. 0: leave.
+  bool on_disk = false;                // an "on disk up to" record mentions it
+  uint64_t skipped = 0;                // data records covered by that
+  uint64_t data_bytes = 0;             // bodies of the writes in `ops`
+  // Time to set after `ops`: the last data record's, unless a later attribute record set it. 0:
+  // leave.
   uint64_t mtime_ns = 0;
-  // T cannot be reached without the object: it has operations to run, a touched name binds it, or it is
-  // a directory with touched names; and it is not kUnbound.
+  // T cannot be reached without the object: it has operations to run, a touched name binds it, or
+  // it is a directory with touched names; and it is not kUnbound.
   bool needed = false;
 };
 

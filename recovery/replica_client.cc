@@ -70,8 +70,7 @@ class GrpcClient : public ReplicaClient {
     request.set_token(token);
     control::FenceResponse response;
     Call call(this, timeout_ms);
-    absl::Status status =
-        FromGrpc(address_, stub_->Fence(&call.context, request, &response));
+    absl::Status status = FromGrpc(address_, stub_->Fence(&call.context, request, &response));
     if (!status.ok()) return status;
     FenceResult result;
     result.accepted = response.accepted();
@@ -85,8 +84,7 @@ class GrpcClient : public ReplicaClient {
     request.set_volume(Bytes(volume));
     control::InventoryResponse response;
     Call call(this, timeout_ms);
-    absl::Status status =
-        FromGrpc(address_, stub_->Inventory(&call.context, request, &response));
+    absl::Status status = FromGrpc(address_, stub_->Inventory(&call.context, request, &response));
     if (!status.ok()) return status;
     return Answer{address_, response.incarnation(), FromProto(response.inventory())};
   }

@@ -1,5 +1,5 @@
-// Recovery's way to one replica: an interface, so that tests bring replicas of their own, and the gRPC
-// client that recovery uses.
+// Recovery's way to one replica: an interface, so that tests bring replicas of their own, and the
+// gRPC client that recovery uses.
 //
 // Threads: one client is used by one thread at a time, but Cancel() may come from any.
 #pragma once
@@ -24,15 +24,15 @@ class ReplicaClient {
     bool accepted = false;
     Answer answer;  // inventory.promised_epoch: the promise in force
   };
-  // Errors: UNAVAILABLE, DEADLINE_EXCEEDED (outcome unknown; asking again is harmless), others as the
-  // replica gives them. A refusal is not an error.
+  // Errors: UNAVAILABLE, DEADLINE_EXCEEDED (outcome unknown; asking again is harmless), others as
+  // the replica gives them. A refusal is not an error.
   virtual absl::StatusOr<FenceResult> Fence(const VolumeId& volume, Epoch epoch, uint64_t token,
                                             uint64_t timeout_ms) = 0;
   virtual absl::StatusOr<Answer> Ask(const VolumeId& volume, uint64_t timeout_ms) = 0;
 
-  // Streams the records of `epoch` above `after`: first `on_count(count)`, then `on_chunk(bytes)` for
-  // each chunk, whose checksum was verified. Either may return an error, which ends the stream and is
-  // returned; CANCELLED from on_chunk means "enough". DATA_LOSS when a chunk is damaged.
+  // Streams the records of `epoch` above `after`: first `on_count(count)`, then `on_chunk(bytes)`
+  // for each chunk, whose checksum was verified. Either may return an error, which ends the stream
+  // and is returned; CANCELLED from on_chunk means "enough". DATA_LOSS when a chunk is damaged.
   virtual absl::Status Fetch(const VolumeId& volume, Epoch epoch, Seq after, uint64_t timeout_ms,
                              const std::function<absl::Status(uint64_t)>& on_count,
                              const std::function<absl::Status(std::string)>& on_chunk) = 0;

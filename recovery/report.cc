@@ -1,4 +1,5 @@
-// How a recovery is told: the names of its steps and outcomes, and the report for people and machines.
+// How a recovery is told: the names of its steps and outcomes, and the report for people and
+// machines.
 #include <array>
 #include <string>
 
@@ -10,12 +11,24 @@
 namespace salius {
 namespace {
 
-constexpr std::array<std::string_view, kRecoverySteps> kStepNames = {
-    "locked",          "same-life-synced",   "same-life-noted", "run-noted",
-    "fenced",          "collected",          "merged",          "pin-appended",
-    "pinned",          "replay-rebuilt",     "replay-data",     "replay-displaced",
-    "replay-hidden-link", "replay-attached", "replay-removed",  "synced",
-    "committed",       "dropped"};
+constexpr std::array<std::string_view, kRecoverySteps> kStepNames = {"locked",
+                                                                     "same-life-synced",
+                                                                     "same-life-noted",
+                                                                     "run-noted",
+                                                                     "fenced",
+                                                                     "collected",
+                                                                     "merged",
+                                                                     "pin-appended",
+                                                                     "pinned",
+                                                                     "replay-rebuilt",
+                                                                     "replay-data",
+                                                                     "replay-displaced",
+                                                                     "replay-hidden-link",
+                                                                     "replay-attached",
+                                                                     "replay-removed",
+                                                                     "synced",
+                                                                     "committed",
+                                                                     "dropped"};
 
 std::string Quote(std::string_view text) {
   std::string out = "\"";
@@ -83,26 +96,27 @@ std::string Summary(const RecoveryReport& report) {
       return absl::StrFormat("would be recovered to record %d of epoch %d", report.decided,
                              report.epoch);
     default:
-      return absl::StrCat("not recovered: ",
-                          std::string(RecoveryOutcomeName(report.outcome)));
+      return absl::StrCat("not recovered: ", std::string(RecoveryOutcomeName(report.outcome)));
   }
 }
 
 void AppendReplay(const RecoveryReport& report, std::string* text) {
-  absl::StrAppendFormat(text, "  records       %d (%d bytes) above checkpoint %d%s\n", report.records,
-                        report.record_bytes, report.checkpoint,
+  absl::StrAppendFormat(text, "  records       %d (%d bytes) above checkpoint %d%s\n",
+                        report.records, report.record_bytes, report.checkpoint,
                         report.already_decided ? ", decided by an earlier run" : "");
   absl::StrAppendFormat(text, "  files         %d changed, %d bytes written, %d rebuilt\n",
                         report.files_changed, report.bytes_written, report.objects_rebuilt);
   absl::StrAppendFormat(text, "  names         %d bound, %d removed\n", report.names_bound,
                         report.names_removed);
   if (report.records_skipped > 0) {
-    absl::StrAppendFormat(text, "  skipped       %d records (on disk already, or of files now gone)\n",
+    absl::StrAppendFormat(text,
+                          "  skipped       %d records (on disk already, or of files now gone)\n",
                           report.records_skipped);
   }
   if (report.records_refused > 0) {
-    absl::StrAppendFormat(text, "  refused       %d attribute changes that the file system does not allow\n",
-                          report.records_refused);
+    absl::StrAppendFormat(
+        text, "  refused       %d attribute changes that the file system does not allow\n",
+        report.records_refused);
   }
   if (report.same_life) {
     *text += "  same life     only the process had died; what it had applied was kept as it is\n";
@@ -160,11 +174,10 @@ std::string RecoveryReportText(const RecoveryReport& report) {
                             : "");
   for (const RecoveryReplica& replica : report.replicas) {
     absl::StrAppendFormat(&text, "  replica       %s%s: %s, %d records, %d fetched\n",
-                          replica.address, replica.member ? "" : " (not a member)",
-                          replica.detail, replica.records, replica.fetched);
+                          replica.address, replica.member ? "" : " (not a member)", replica.detail,
+                          replica.records, replica.fetched);
   }
-  if (report.outcome == RecoveryOutcome::kRecovered ||
-      report.outcome == RecoveryOutcome::kDryRun) {
+  if (report.outcome == RecoveryOutcome::kRecovered || report.outcome == RecoveryOutcome::kDryRun) {
     AppendReplay(report, &text);
   }
   if (!report.unaccounted.empty()) {

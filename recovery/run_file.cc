@@ -34,8 +34,8 @@ std::string EncodeRunNote(const RunNote& note) {
 
 absl::StatusOr<RunNote> DecodeRunNote(absl::Span<const uint8_t> bytes) {
   if (bytes.size() != kRunFileBytes) {
-    return absl::DataLossError(absl::StrFormat("recovery note: %d bytes, not %d", bytes.size(),
-                                               kRunFileBytes));
+    return absl::DataLossError(
+        absl::StrFormat("recovery note: %d bytes, not %d", bytes.size(), kRunFileBytes));
   }
   ByteReader in(bytes);
   RunNote note;

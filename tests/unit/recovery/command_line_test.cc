@@ -7,8 +7,8 @@ namespace salius::recovery {
 namespace {
 
 TEST(CommandLineTest, EverythingGiven) {
-  const auto line = ParseCommandLine({"--dry-run", "--json", "--force", "--until=12", "--timeout", "1.5",
-                                      "--progress=never", "--crash-at=pinned:3", "/v"});
+  const auto line = ParseCommandLine({"--dry-run", "--json", "--force", "--until=12", "--timeout",
+                                      "1.5", "--progress=never", "--crash-at=pinned:3", "/v"});
   ASSERT_TRUE(line.ok()) << line.status();
   EXPECT_TRUE(line->dry_run && line->json && line->force);
   EXPECT_EQ(line->until, 12u);
@@ -26,10 +26,20 @@ TEST(CommandLineTest, ADirectoryThatLooksLikeAnOption) {
 }
 
 TEST(CommandLineTest, MistakesAreNamed) {
-  for (const std::vector<std::string>& bad : std::vector<std::vector<std::string>>{
-           {}, {"a", "b"}, {"--nope", "a"}, {"--until", "x", "a"}, {"--until=-1", "a"}, {"a", "--until"},
-           {"--timeout=0", "a"}, {"--timeout=soon", "a"}, {"--progress=often", "a"}, {"--force=yes", "a"},
-           {"--crash-at=nowhere", "a"}, {"--crash-at=pinned:0", "a"}, {"--crash-at=pinned:x", "a"}}) {
+  for (const std::vector<std::string>& bad :
+       std::vector<std::vector<std::string>>{{},
+                                             {"a", "b"},
+                                             {"--nope", "a"},
+                                             {"--until", "x", "a"},
+                                             {"--until=-1", "a"},
+                                             {"a", "--until"},
+                                             {"--timeout=0", "a"},
+                                             {"--timeout=soon", "a"},
+                                             {"--progress=often", "a"},
+                                             {"--force=yes", "a"},
+                                             {"--crash-at=nowhere", "a"},
+                                             {"--crash-at=pinned:0", "a"},
+                                             {"--crash-at=pinned:x", "a"}}) {
     EXPECT_TRUE(absl::IsInvalidArgument(ParseCommandLine(bad).status())) << bad.size();
   }
   EXPECT_TRUE(ParseCommandLine({"--help"}).ok());
@@ -77,7 +87,8 @@ TEST(ReportTest, TextSaysWhatIsUnaccountedFor) {
   report.records_skipped = 1;
   report.replicas.push_back({"host:1", true, true, true, 3, 2, "counts"});
   const std::string text = RecoveryReportText(report);
-  for (const char* part : {"5, 8-9", "file 7", ".salius/lost/x", "WARNING", "host:1", "same life"}) {
+  for (const char* part :
+       {"5, 8-9", "file 7", ".salius/lost/x", "WARNING", "host:1", "same life"}) {
     EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
   }
 }

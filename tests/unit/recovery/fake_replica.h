@@ -33,7 +33,7 @@ struct FakeReplica {
   bool hangs = false;           // answers nothing until cancelled
   int break_after_chunks = -1;  // each stream ends with an error after so many
   bool damage_chunks = false;
-  bool short_stream = false;    // ends early without an error
+  bool short_stream = false;  // ends early without an error
   bool fetch_fails = false;
   bool drop_fails = false;
 
@@ -53,7 +53,8 @@ struct FakeReplica {
     out.epoch = epoch;
     out.base = base;
     out.contiguous = contiguous();
-    out.highest = records.empty() ? out.contiguous : std::max(out.contiguous, records.rbegin()->first);
+    out.highest =
+        records.empty() ? out.contiguous : std::max(out.contiguous, records.rbegin()->first);
     out.records = records.size();
     for (const auto& [seq, record] : records) out.bytes += record.size();
     out.trimmed = trimmed;

@@ -248,7 +248,8 @@ TEST(MergeTest, UntilCutsEarlierAndNeverBelowTheCheckpoint) {
   EXPECT_TRUE(absl::IsInvalidArgument(Merge(c.input).status()));
 }
 
-// Random holdings: T is the longest run above the checkpoint, unless a mark says that something is lost.
+// Random holdings: T is the longest run above the checkpoint, unless a mark says that something is
+// lost.
 TEST(MergeTest, RandomHoldingsGiveTheLongestPrefix) {
   for (uint64_t seed = 1; seed <= 400; ++seed) {
     Random random(seed);

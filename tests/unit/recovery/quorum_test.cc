@@ -13,7 +13,8 @@ VolumeState State(uint32_t acks, int members, Seq checkpoint = 10) {
   state.acks = acks;
   state.checkpoint = checkpoint;
   for (int i = 0; i < members; ++i) {
-    state.members.push_back({std::string(1, static_cast<char>('a' + i)), 100 + static_cast<uint64_t>(i), 1});
+    state.members.push_back(
+        {std::string(1, static_cast<char>('a' + i)), 100 + static_cast<uint64_t>(i), 1});
   }
   return state;
 }

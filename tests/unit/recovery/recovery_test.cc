@@ -158,11 +158,14 @@ TEST_F(RecoveryTest, RecordsSpreadOverReplicasAndTheStableLogAreJoined) {
   NoteState();
   std::vector<std::string> all;
   for (int i = 0; i < 9; ++i) {
-    all.push_back(s_.Write(50, static_cast<uint64_t>(i), std::string(1, static_cast<char>('a' + i))));
+    all.push_back(
+        s_.Write(50, static_cast<uint64_t>(i), std::string(1, static_cast<char>('a' + i))));
   }
   AppendStable({all[4]});
-  for (const int i : {0, 1, 3, 6, 8}) net_.at("a:1").records[static_cast<Seq>(i + 1)] = all[static_cast<size_t>(i)];
-  for (const int i : {0, 2, 5, 7}) net_.at("b:1").records[static_cast<Seq>(i + 1)] = all[static_cast<size_t>(i)];
+  for (const int i : {0, 1, 3, 6, 8})
+    net_.at("a:1").records[static_cast<Seq>(i + 1)] = all[static_cast<size_t>(i)];
+  for (const int i : {0, 2, 5, 7})
+    net_.at("b:1").records[static_cast<Seq>(i + 1)] = all[static_cast<size_t>(i)];
   net_.at("c:1").unreachable = true;
   ASSERT_OK(Run());
   EXPECT_EQ(report_.decided, 9u);
@@ -313,7 +316,8 @@ TEST_F(RecoveryTest, ABrokenStreamGoesOnWhereItStopped) {
   ASSERT_OK(Run());
   EXPECT_EQ(report_.decided, 20u);
   // 20 records in chunks of 3, two to a stream: nothing is sent twice.
-  EXPECT_EQ(net_.at("a:1").chunks_sent + net_.at("b:1").chunks_sent + net_.at("c:1").chunks_sent, 7u);
+  EXPECT_EQ(net_.at("a:1").chunks_sent + net_.at("b:1").chunks_sent + net_.at("c:1").chunks_sent,
+            7u);
 }
 
 TEST_F(RecoveryTest, AStreamThatEndsShortOfItsCountIsNotBelieved) {
@@ -422,6 +426,33 @@ TEST_F(RecoveryTest, ADryRunChangesNothingHereOrThere) {
   EXPECT_EQ(net_.at("a:1").promised, 0u);
   EXPECT_EQ(net_.at("a:1").fences, 0);
   EXPECT_EQ(net_.at("a:1").drops, 0);
+}
+
+TEST_F(RecoveryTest, ADryRunSaysWhatWouldBeMissing) {
+  NoteState();
+  s_.Write(51, 0, "abc");
+  Replicate({"a:1", "b:1", "c:1"});
+  options_.dry_run = true;
+  EXPECT_TRUE(absl::IsDataLoss(Run()));
+  EXPECT_EQ(report_.outcome, RecoveryOutcome::kDataLoss);
+  options_.force = true;
+  ASSERT_OK(Run());
+  EXPECT_EQ(report_.missing.size(), 1u);
+}
+
+TEST_F(RecoveryTest, ADryRunGivesNoIds) {
+  NoteState();
+  WriteFile(At("plain"), "x");
+  s_.Adopt(51, "plain", *HandleOf(AT_FDCWD, At("plain"), 0));
+  s_.Write(51, 0, "abc");
+  Replicate({"a:1", "b:1", "c:1"});
+  options_.dry_run = true;
+  ASSERT_OK(Run());
+  const UniqueFd fd = MustOpen(At("plain"), O_PATH);
+  EXPECT_EQ(*ReadFileId(fd.get()), kNoFileId);
+  options_.dry_run = false;
+  ASSERT_OK(Run());
+  EXPECT_EQ(*ReadFileId(fd.get()), 51u);
 }
 
 TEST_F(RecoveryTest, UntilStopsEarlierAndComesTooLateAfterADecision) {
@@ -543,7 +574,8 @@ TEST_F(RecoveryTest, TwoRecoveriesAtOnceAreRefused) {
   EXPECT_TRUE(absl::IsUnavailable(VolumeDir::Open(dir_.path(), true).status()));
 }
 
-// Cut off at every step, once and twice, with other quorums answering the rerun: always the same end.
+// Cut off at every step, once and twice, with other quorums answering the rerun: always the same
+// end.
 TEST_F(RecoveryTest, CutOffAnywhereAndRunAgainItEndsTheSame) {
   const auto setup = [this] {
     for (const auto& entry : std::filesystem::directory_iterator(dir_.path())) {

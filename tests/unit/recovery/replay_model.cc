@@ -136,7 +136,9 @@ bool Model::RandomPlace(Place* place) {
   return true;
 }
 
-std::string Model::RandomName() { return std::string(1, static_cast<char>('a' + random_.Below(5))); }
+std::string Model::RandomName() {
+  return std::string(1, static_cast<char>('a' + random_.Below(5)));
+}
 
 std::string Model::FreeName(FileId dir) {
   for (int i = 0; i < 5; ++i) {

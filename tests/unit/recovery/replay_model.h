@@ -1,5 +1,5 @@
-// A model file tree with random histories, and a disk that performs any subset of them: what the replay
-// tests compare with.
+// A model file tree with random histories, and a disk that performs any subset of them: what the
+// replay tests compare with.
 #pragma once
 
 #include <map>
@@ -16,10 +16,10 @@ struct ModelObject {
   FileId id = kNoFileId;
   uint32_t type = 0;  // S_IFMT
   uint32_t mode = 0;
-  std::string content;               // files
+  std::string content;                     // files
   std::map<std::string, FileId> children;  // directories
-  bool identified = false;  // has its id on the disk, or a record gives it
-  bool old = false;         // was there at the checkpoint
+  bool identified = false;                 // has its id on the disk, or a record gives it
+  bool old = false;                        // was there at the checkpoint
   int links = 0;
 };
 
@@ -87,7 +87,8 @@ class Model {
 class Disk {
  public:
   Disk(const std::string& root_path, const Model& model);
-  // Performs the record if that is possible and does not take the last name of an old object that T keeps.
+  // Performs the record if that is possible and does not take the last name of an old object that T
+  // keeps.
   void Perform(const RecordView& record);
 
  private:

@@ -47,13 +47,13 @@ TEST(ReplayPlanTest, OpsOfOneFileStayInOrder) {
 
 TEST(ReplayPlanTest, OnDiskSkipsDataUpToItsSeqAndNoAttributes) {
   Stamper s(1);
-  s.Write(50, 0, "a");    // 1
-  s.Chmod(50, 0600);      // 2
-  s.Write(50, 1, "b");    // 3
-  s.Write(50, 2, "c");    // 4
+  s.Write(50, 0, "a");      // 1
+  s.Chmod(50, 0600);        // 2
+  s.Write(50, 1, "b");      // 3
+  s.Write(50, 2, "c");      // 4
   s.Write(51, 0, "other");  // 5
-  s.OnDisk(50, 3);        // 6
-  s.OnDisk(50, 1);        // 7: an older mark takes nothing back
+  s.OnDisk(50, 3);          // 6
+  s.OnDisk(50, 1);          // 7: an older mark takes nothing back
   const Planned p(s);
   ASSERT_EQ(p.Object(50).ops.size(), 2u);
   EXPECT_EQ(p.Object(50).ops[0]->seq(), 2u);
@@ -65,9 +65,9 @@ TEST(ReplayPlanTest, OnDiskSkipsDataUpToItsSeqAndNoAttributes) {
 
 TEST(ReplayPlanTest, CancelledOperationsAreNotPerformed) {
   Stamper s(1);
-  s.CreateFile(60, kRoot, "a");             // 1
-  s.Rename(60, kRoot, "a", kRoot, "b");     // 2
-  s.Cancel(2);                              // 3
+  s.CreateFile(60, kRoot, "a");          // 1
+  s.Rename(60, kRoot, "a", kRoot, "b");  // 2
+  s.Cancel(2);                           // 3
   const Planned p(s);
   EXPECT_EQ(p.Target(kRoot, "a"), 60u);
   EXPECT_EQ(p.Target(kRoot, "b"), ~FileId{0});
@@ -161,16 +161,6 @@ TEST(ReplayPlanTest, ANamelessFileIsGoneUnlessLinked) {
   EXPECT_FALSE(p.Object(60).needed);
   EXPECT_EQ(p.Object(61).fate, Fate::kBound);
   EXPECT_EQ(p.plan.bindings.size(), 1u);
-}
-
-TEST(ReplayPlanTest, ANamelessFileThatWasClosedMayBeMissing) {
-  Stamper s(1);
-  s.Write(50, 0, "x");
-  s.Unlink(50, kNoFileId, "0000000000000032");
-  const Planned p(s);
-  EXPECT_EQ(p.Object(50).fate, Fate::kMaybeUnbound);
-  EXPECT_TRUE(p.plan.bindings.empty());
-  EXPECT_FALSE(p.plan.objects.contains(kNoFileId));
 }
 
 TEST(ReplayPlanTest, MtimeIsTheLastDataRecordsUnlessSetLater) {

@@ -34,9 +34,7 @@ class Tree {
     const UniqueFd fd = MustOpen(At(name), O_PATH | O_NOFOLLOW);
     return *ReadFileId(fd.get());
   }
-  FileHandle HandleAt(const std::string& name) const {
-    return *HandleOf(AT_FDCWD, At(name), 0);
-  }
+  FileHandle HandleAt(const std::string& name) const { return *HandleOf(AT_FDCWD, At(name), 0); }
   struct stat Stat(const std::string& name) const {
     struct stat st;
     SALIUS_CHECK(lstat(At(name).c_str(), &st) == 0) << name;
@@ -422,7 +420,8 @@ TEST(ReplaySpaceTest, TheBallastIsFreedWhenTheDiskIsFull) {
 
   // Without a ballast left it is an error, not a wrong file.
   Stamper more(1);
-  for (int i = 0; i < 60; ++i) more.Write(50, expected.size() + static_cast<uint64_t>(i) * data.size(), data);
+  for (int i = 0; i < 60; ++i)
+    more.Write(50, expected.size() + static_cast<uint64_t>(i) * data.size(), data);
   EXPECT_TRUE(absl::IsResourceExhausted(tree.Run(more)));
 }
 
@@ -432,7 +431,8 @@ TEST(ReplayOverlayTest, AFileSystemWithoutHandlesWorksToo) {
     mkdir((dir.path() + sub).c_str(), 0755);
   }
   const std::string at = dir.path();
-  const std::string options = "lowerdir=" + at + "/lower,upperdir=" + at + "/upper,workdir=" + at + "/work";
+  const std::string options =
+      "lowerdir=" + at + "/lower,upperdir=" + at + "/upper,workdir=" + at + "/work";
   const std::string mnt = at + "/mnt";
   if (mount("overlay", mnt.c_str(), "overlay", 0, options.c_str()) != 0) {
     GTEST_SKIP() << "cannot mount overlayfs here";
@@ -473,7 +473,8 @@ void PerformSome(const RecordSet& set, const std::string& path, Model* model) {
   }
 }
 
-// Random histories, random subsets of them on the disk, runs cut off at random steps: always the model.
+// Random histories, random subsets of them on the disk, runs cut off at random steps: always the
+// model.
 void RunSeed(uint64_t seed, const std::string& path) {
   SCOPED_TRACE("seed " + std::to_string(seed));
   Tree tree(path);
@@ -517,7 +518,8 @@ TEST(ReplayRandomTest, AnyDiskStateConvergesToT) {
   }
 }
 
-// The same on a real ext4 whose plug is pulled: in the session, and in the middle of every recovery.
+// The same on a real ext4 whose plug is pulled: in the session, and in the middle of every
+// recovery.
 void RunPowerCutSeed(uint64_t seed, LoopExt4* disk) {
   SCOPED_TRACE("seed " + std::to_string(seed));
   for (const auto& entry : std::filesystem::directory_iterator(disk->path())) {

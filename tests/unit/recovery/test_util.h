@@ -184,7 +184,8 @@ class LoopExt4 {
   bool mounted() const { return mounted_; }
   const std::string& path() const { return path_; }
 
-  // Pulls the plug: what was not on the disk is gone. No descriptor may be open on it. Mounted again.
+  // Pulls the plug: what was not on the disk is gone. No descriptor may be open on it. Mounted
+  // again.
   void PowerCut() {
     {
       const UniqueFd fd = MustOpen(path_);

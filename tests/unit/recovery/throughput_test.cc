@@ -1,5 +1,6 @@
 // A large log comes back fast and within bounded memory. By default a smoke-size run;
-// SALIUS_RECOVERY_MIB=1024 is the size of the target (256 Ki records of 4 KiB, 200 MiB/s on 2 cores).
+// SALIUS_RECOVERY_MIB=1024 is the size of the target (256 Ki records of 4 KiB, 200 MiB/s on 2
+// cores).
 #include <grpcpp/grpcpp.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -115,7 +116,8 @@ class ServerProcess {
   pid_t pid_ = -1;
 };
 
-// Largest resident size of this process so far, less file mappings: VmHWM counts the page cache not at all.
+// Largest resident size of this process so far, less file mappings: VmHWM counts the page cache not
+// at all.
 uint64_t PeakMemoryBytes() {
   std::ifstream status("/proc/self/status");
   for (std::string line; std::getline(status, line);) {

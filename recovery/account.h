@@ -1,0 +1,33 @@
+// Accounts for the replicas of a run: who answered, who counts and why not, and what to tell people
+// when too few do.
+//
+// pure: no thread, lock, socket or clock.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "log/state_file.h"
+#include "recovery/collect.h"
+#include "recovery/fence.h"
+#include "recovery/quorum.h"
+#include "recovery/record_set.h"
+#include "recovery/recovery.h"
+
+namespace salius::recovery {
+
+struct QuorumAccount {
+  QuorumCount count;
+  std::vector<RecoveryReplica> replicas;  // one per peer
+  // When too few count: how many are needed, who is missing and why, and how far the rest reaches.
+  std::string text;
+};
+
+// `collected` is parallel to `peers`, or empty before the collection; a peer whose collection is
+// not complete does not count. `stable` are the stable log's records, for the text only.
+QuorumAccount AccountFor(const VolumeState& state, absl::Span<const Peer> peers,
+                         absl::Span<const Collected> collected,
+                         absl::Span<const RecordView> stable);
+
+}  // namespace salius::recovery
