@@ -194,6 +194,14 @@ TEST(ConfigReaderTest, BadTomlIsRefusedWithItsLine) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("x.toml:2: "));
 }
 
+TEST(ConfigReaderTest, BytesThatAreNotPrintableAsciiAreRefusedWithTheirLine) {
+  for (const std::string bad : {"a = 1\nb = \xcf\xa7", "a = 1\nb\x01 = 2", "a = 1\n\xef\xbb\xbf"}) {
+    const auto reader = ConfigReader::Parse(bad, "f");
+    EXPECT_EQ(reader.status().code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(std::string(reader.status().message()), HasSubstr("f:2: a byte"));
+  }
+}
+
 TEST(ConfigReaderTest, ReadsAFileAndNamesIt) {
   const std::string path = ::testing::TempDir() + "/config_test.toml";
   std::ofstream(path) << "a = 1\nb = 2\n";
