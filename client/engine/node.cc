@@ -4,8 +4,15 @@
 
 #include "client/engine/volume_calls.h"
 #include "common/check.h"
+#include "common/log.h"
 
 namespace salius {
+namespace {
+
+// Freeing the largest file takes a file system seconds.
+constexpr absl::Duration kDeleteTimeout = absl::Seconds(10);
+
+}  // namespace
 
 bool Handle::sync() const { return (flags & (O_SYNC | O_DSYNC)) != 0; }
 bool Handle::direct() const { return (flags & (O_SYNC | O_DSYNC | O_DIRECT)) != 0; }
@@ -75,8 +82,22 @@ void NodeTable::Unpin(Node& node, uint64_t count) {
     if (before > count) return;
     by_inode_.erase({node.dev, node.ino});
     if (const FileId id = node.id.load(); id != kNoFileId) by_id_.erase(id);
+    ++deleting_;
   }
-  delete &node;
+  delete &node;  // the last descriptor of a removed file: the file system frees its blocks in here
+  absl::MutexLock lock(&mu_);
+  --deleting_;
+}
+
+void NodeTable::AwaitDeleted() {
+  const auto none = [this] {
+    mu_.AssertHeld();
+    return deleting_ == 0;
+  };
+  absl::MutexLock lock(&mu_);
+  if (!mu_.AwaitWithTimeout(absl::Condition(&none), kDeleteTimeout)) {
+    SLOG_WARN("{} removed files are still being freed", deleting_);
+  }
 }
 
 size_t NodeTable::size() const {

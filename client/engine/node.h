@@ -159,6 +159,9 @@ class NodeTable {
   void Pin(Node& node) { node.pins_.fetch_add(1, std::memory_order_relaxed); }
   // Takes `count` pins off; the last one destroys the node.
   void Unpin(Node& node, uint64_t count = 1);
+  // Returns when the nodes whose last pin is gone are destroyed, and with them what removed files took on
+  // the disk; after a while in any case.
+  void AwaitDeleted();
 
   size_t size() const;
 
@@ -170,6 +173,7 @@ class NodeTable {
   mutable absl::Mutex mu_;
   absl::flat_hash_map<std::pair<dev_t, ino_t>, Node*> by_inode_ ABSL_GUARDED_BY(mu_);
   absl::flat_hash_map<FileId, Node*> by_id_ ABSL_GUARDED_BY(mu_);
+  uint64_t deleting_ ABSL_GUARDED_BY(mu_) = 0;
 };
 
 }  // namespace salius

@@ -61,7 +61,11 @@ absl::Status Volume::Impl::Prepare(uint64_t descriptors) {
   table.path_fds().Configure(dir.root_fd, root->dev, descriptors / 2);
   space = std::make_unique<SpaceGuard>(
       dir.root_fd, [this] { return AsDataError(AwaitApplied(pipe.load()->watermarks().issued)); });
-  space->set_reclaim([this] { return AsDataError(pipe.load()->Checkpoint()); });
+  space->set_reclaim([this] {
+    SALIUS_RETURN_IF_ERROR(AsDataError(pipe.load()->Checkpoint()));
+    table.AwaitDeleted();
+    return absl::OkStatus();
+  });
   return absl::OkStatus();
 }
 
