@@ -434,7 +434,7 @@ TEST(ReplayOverlayTest, AFileSystemWithoutHandlesWorksToo) {
   const std::string options =
       "lowerdir=" + at + "/lower,upperdir=" + at + "/upper,workdir=" + at + "/work";
   const std::string mnt = at + "/mnt";
-  if (mount("overlay", mnt.c_str(), "overlay", 0, options.c_str()) != 0) {
+  if (!OwnMountNamespace() || mount("overlay", mnt.c_str(), "overlay", 0, options.c_str()) != 0) {
     GTEST_SKIP() << "cannot mount overlayfs here";
   }
   {

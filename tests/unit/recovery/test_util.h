@@ -2,6 +2,7 @@
 #pragma once
 
 #include <fcntl.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <sys/ioctl.h>
 #include <sys/mount.h>
@@ -168,6 +169,14 @@ inline bool Exists(const std::string& path) {
   return lstat(path.c_str(), &st) == 0;
 }
 
+// A mount namespace of this process's own: what another process copies into its namespace stays
+// mounted there, and a file system whose plug was pulled would come back as it is.
+inline bool OwnMountNamespace() {
+  static const bool own =
+      unshare(CLONE_NEWNS) == 0 && mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0;
+  return own;
+}
+
 // An ext4 file system in an image, mounted while the object lives. mounted() is false without root.
 class LoopExt4 {
  public:
@@ -176,7 +185,7 @@ class LoopExt4 {
     SALIUS_CHECK(mkdir(path_.c_str(), 0755) == 0);
     const std::string command = absl::StrFormat("truncate -s %dM %s && mkfs.ext4 -q -F -m 0 %s",
                                                 mebibytes, image(), image());
-    mounted_ = geteuid() == 0 && system(command.c_str()) == 0 && Mount();
+    mounted_ = OwnMountNamespace() && system(command.c_str()) == 0 && Mount();
   }
   ~LoopExt4() {
     if (mounted_) umount2(path_.c_str(), 0);
