@@ -5,7 +5,6 @@
 #pragma once
 
 #include <string>
-#include <vector>
 
 #include "absl/status/statusor.h"
 #include "common/ids.h"
@@ -25,8 +24,5 @@ absl::StatusOr<control::ReplicaStatusResponse> CallReplicaStatus(const std::stri
 // Primary.VolumeStatus at a socket. NOT_FOUND when there is none, UNAVAILABLE or DEADLINE_EXCEEDED
 // when nobody answers at it (the mount died).
 absl::StatusOr<control::VolumeStatusResponse> CallVolumeStatus(const std::string& socket_path);
-
-// The sockets there are, sorted; none when the directory is not there.
-std::vector<std::string> VolumeSockets(const std::string& run_directory);
 
 }  // namespace salius::cli

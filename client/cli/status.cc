@@ -20,6 +20,7 @@
 #include "client/cli/options.h"
 #include "client/cli/rpc.h"
 #include "client/fuse/mount_table.h"
+#include "client/status/status_reader.h"
 #include "common/check.h"
 #include "common/daemon.h"
 #include "common/file.h"
@@ -89,7 +90,7 @@ absl::StatusOr<Shown> ShowPath(const std::string& given, bool json) {
 
 absl::StatusOr<Shown> ShowEveryVolume(bool json) {
   Shown all;
-  for (const std::string& socket : VolumeSockets(kRunDirectory)) {
+  for (const std::string& socket : VolumeSocketsIn(kRunDirectory)) {
     const absl::StatusOr<control::VolumeStatusResponse> status = CallVolumeStatus(socket);
     if (!all.text.empty() && !json) all.text += "\n";
     if (!status.ok()) {

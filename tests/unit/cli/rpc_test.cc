@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include <cstdlib>
-#include <fstream>
 #include <memory>
 #include <string>
 
@@ -81,14 +80,6 @@ TEST(RpcTest, SocketOfADeadMountIsUnavailable) {
 TEST(RpcTest, ReplicaThatIsNotThereIsUnavailable) {
   // Port 1 of loopback: refused at once.
   EXPECT_TRUE(absl::IsUnavailable(CallReplicaStatus("127.0.0.1:1").status()));
-}
-
-TEST(RpcTest, OnlySocketsAreListed) {
-  const std::string directory = TempDir();
-  for (const char* const name : {"/b.sock", "/a.sock", "/other"}) std::ofstream(directory + name);
-  EXPECT_EQ(VolumeSockets(directory),
-            (std::vector<std::string>{directory + "/a.sock", directory + "/b.sock"}));
-  EXPECT_TRUE(VolumeSockets("/nonexistent").empty());
 }
 
 TEST(RpcTest, SocketIsNamedByTheVolume) {
