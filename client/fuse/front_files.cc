@@ -200,14 +200,15 @@ void Front::RawWrite(const RawRequest& request) {
     request.ReplyError(Errno(written.status()));
     return;
   }
-  fuse_write_out out{};
-  out.size = static_cast<uint32_t>(*written);
-  request.ReplyStruct(out);
+  // Counted first: who has the answer finds it in the metrics.
+  metrics_.written_bytes.Increment(*written);
   if (sync) {
     metrics_.sync_writes.Increment();
     metrics_.sync_write_seconds.Observe(watch.Seconds());
   }
-  metrics_.written_bytes.Increment(*written);
+  fuse_write_out out{};
+  out.size = static_cast<uint32_t>(*written);
+  request.ReplyStruct(out);
 }
 
 bool Front::HandleRaw(const RawRequest& request) {
