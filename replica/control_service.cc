@@ -194,13 +194,12 @@ grpc::Status ControlService::Status(grpc::ServerContext*, const control::Replica
                                     control::ReplicaStatusResponse* response) {
   const int64_t now_ns = clock_.MonotonicNanos();
   absl::MutexLock lock(&acceptor_.mutex);
-  const Acceptor& acceptor = acceptor_.acceptor;
-  response->set_incarnation(acceptor.incarnation());
+  response->set_incarnation(acceptor_.acceptor.incarnation());
   response->set_version(version_);
-  response->set_memory_bytes(acceptor.memory_bytes());
-  response->set_free_bytes(acceptor.free_bytes());
+  response->set_memory_bytes(acceptor_.acceptor.memory_bytes());
+  response->set_free_bytes(acceptor_.acceptor.free_bytes());
   response->set_uptime_s(static_cast<uint64_t>((now_ns - start_ns_) / 1'000'000'000));
-  for (const Acceptor::VolumeStatus& status : acceptor.Status(now_ns)) {
+  for (const Acceptor::VolumeStatus& status : acceptor_.acceptor.Status(now_ns)) {
     control::ReplicaStatusResponse::Volume* const volume = response->add_volumes();
     volume->set_volume(std::string(reinterpret_cast<const char*>(status.volume.bytes.data()),
                                    status.volume.bytes.size()));

@@ -252,19 +252,27 @@ void ReceiveLoop::HandleBatch(size_t datagrams) {
     it->flags |= result.flags;
     it->standing = result.standing;
   }
-  const auto limited = [&](const Buffers::Answer& a) {
-    const bool known =
-        a.standing == Acceptor::Standing::kCurrent || a.standing == Acceptor::Standing::kFenced;
-    if (known) return false;
-    const char* const bytes = reinterpret_cast<const char*>(&a.to->storage);
-    if (unknown_answers_.Allow(now_ns, std::string_view(bytes, a.to->length))) return false;
-    acceptor.CountDrop(Drop::kRateLimited);
-    return true;
-  };
-  b.answers.erase(std::remove_if(b.answers.begin(), b.answers.end(), limited), b.answers.end());
-  for (Buffers::Answer& a : b.answers) {
-    a.ack = acceptor.MakeAck(now_ns, a.volume, a.epoch, a.session, a.flags);
+  size_t kept = 0;
+  for (Buffers::Answer& answer : b.answers) {
+    if (!MayAnswer(now_ns, answer.standing, *answer.to)) {
+      acceptor.CountDrop(Drop::kRateLimited);
+      continue;
+    }
+    answer.ack =
+        acceptor.MakeAck(now_ns, answer.volume, answer.epoch, answer.session, answer.flags);
+    if (&b.answers[kept] != &answer) b.answers[kept] = std::move(answer);
+    ++kept;
   }
+  b.answers.resize(kept);
+}
+
+// Strays get few answers; who is known, or is to be told that it is fenced, gets all.
+bool ReceiveLoop::MayAnswer(int64_t now_ns, Acceptor::Standing standing, const SocketAddress& to) {
+  if (standing == Acceptor::Standing::kCurrent || standing == Acceptor::Standing::kFenced) {
+    return true;
+  }
+  const char* const bytes = reinterpret_cast<const char*>(&to.storage);
+  return unknown_answers_.Allow(now_ns, std::string_view(bytes, to.length));
 }
 
 void ReceiveLoop::SendAcks() {

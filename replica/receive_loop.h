@@ -73,6 +73,7 @@ class ReceiveLoop {
   // Returns how many datagrams there were.
   size_t ReceiveBatch(UdpSocket& socket);
   void HandleBatch(size_t datagrams);
+  bool MayAnswer(int64_t now_ns, Acceptor::Standing standing, const SocketAddress& to);
   void SendAcks();
   void Tick();
   void Wake();
