@@ -104,8 +104,8 @@ int RunMount(const std::string& program, absl::StatusOr<MountCommand> command) {
   return launcher.Fail(status);
 }
 
-// The distribution's Abseil looks for lock cycles at every lock, and takes longer and longer for it as there
-// are more locks (each inode has some). Builds with a sanitizer keep that check.
+// The distribution's Abseil looks for lock cycles at every lock, and takes longer and longer for it
+// as there are more locks (each inode has some). Builds with a sanitizer keep that check.
 void UsePlainMutexes() {
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
