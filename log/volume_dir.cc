@@ -57,8 +57,12 @@ absl::StatusOr<UniqueFd> TakeLock(int salius_fd, const std::string& path) {
         absl::StrFormat("%s is in use by process %s", path, HolderOf(salius_fd)));
   }
   SALIUS_RETURN_IF_ERROR(locked);
+  // The pid is for people. On a full disk it may find no room, and recovery must begin all the same: it
+  // is what frees the ballast.
   SALIUS_RETURN_IF_ERROR(fs::Truncate(fd->get(), 0));
-  SALIUS_RETURN_IF_ERROR(PwriteFull(fd->get(), AsBytes(absl::StrFormat("%d\n", getpid())), 0));
+  const absl::Status named =
+      PwriteFull(fd->get(), AsBytes(absl::StrFormat("%d\n", getpid())), 0);
+  if (!named.ok() && !absl::IsResourceExhausted(named)) return named;
   return std::move(*fd);
 }
 

@@ -63,6 +63,15 @@ void Volume::Impl::NoteDirect(Node& node, uint64_t bytes) {
 }
 
 absl::StatusOr<Seq> Volume::Impl::SyncBulk(Node& node) {
+  bool orphan = false;
+  {
+    absl::MutexLock lock(&node.state);
+    orphan = node.orphan;
+  }
+  if (orphan) {  // nothing brings it back, and nothing of it may be recorded any more
+    EndBulk(node);
+    return 0;
+  }
   SALIUS_RETURN_IF_ERROR(EnsureIdLocked(node));
   SALIUS_RETURN_IF_ERROR(AwaitNode(node));
   SALIUS_ASSIGN_OR_RETURN(const SharedFd fd, WriteFd(node));

@@ -223,6 +223,9 @@ absl::Status Volume::Impl::Remove(Node& parent, const std::string& name, Node& v
   draft.file_id = victim.id.load();
   draft.arg0 = victim.is_dir() ? 1 : 0;
   draft.body = body.Encode();
+  // Held over the wait: no record of the victim may come after the one that takes its last name. A
+  // checkpoint could cover that one alone, and recovery would look for a file that is rightly gone.
+  absl::MutexLock stream(&victim.stream);
   SALIUS_ASSIGN_OR_RETURN(const RecordRef record, IssueName(std::move(draft)));
   return NameResult(AwaitResult(record).status());
 }

@@ -101,6 +101,8 @@ absl::Status Volume::Impl::DoRename(Node& from_dir, const std::string& from, Nod
   draft.op = Op::kRename;
   draft.file_id = moved.id.load();
   draft.body = body.Encode();
+  // As in Remove(): nothing of the file that is displaced may be stamped after this.
+  absl::MutexLockMaybe stream(other != nullptr && flags == 0 ? &other->stream : nullptr);
   SALIUS_ASSIGN_OR_RETURN(const RecordRef record, IssueName(std::move(draft)));
   return NameResult(AwaitResult(record).status());
 }

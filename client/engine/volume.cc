@@ -97,6 +97,8 @@ absl::Status Volume::Impl::Close() {
     Fail(synced);
     return AsDataError(synced);
   }
+  SALIUS_RETURN_IF_ERROR(AsDataError(pipeline->Checkpoint()));
+  DropCoveredLinks();
   return pipeline->Stop();
 }
 
@@ -149,6 +151,7 @@ absl::StatusOr<PinnedNode> Volume::Impl::Intern(UniqueFd fd) {
 }
 
 absl::StatusOr<struct statvfs> Volume::Impl::StatFs() {
+  DropCoveredLinks();  // the space of closed files is free before it is told
   SALIUS_ASSIGN_OR_RETURN(struct statvfs st, fs::StatVfs(dir.root_fd));
   const uint64_t pending = st.f_frsize == 0 ? 0 : space->unapplied() / st.f_frsize;
   st.f_bfree -= std::min<uint64_t>(pending, st.f_bfree);

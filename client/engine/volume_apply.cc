@@ -149,6 +149,7 @@ absl::Status Volume::Impl::SyncApplied() {
     absl::MutexLock lock(&failure_mu);
     SALIUS_RETURN_IF_ERROR(failure);
   }
+  DropCoveredLinks();
   const std::vector<std::pair<PinnedNode, uint64_t>> bulk = BulkBeforeSync();
   SALIUS_RETURN_IF_ERROR(SyncFs(sync_fd.get()));
   BulkAfterSync(bulk);

@@ -88,20 +88,56 @@ void Volume::Impl::Release(Handle* handle) {
   table.Unpin(node);
 }
 
+// The link must outlive every record of the file that recovery may still replay, so it goes only when a
+// checkpoint covers all that was issued by the last close.
 void Volume::Impl::DropHiddenLink(Node& node) {
-  absl::MutexLock lock(&node.content);
-  if (!node.hidden_link) return;
   {
-    absl::MutexLock state(&node.state);
-    if (node.handles > 0) return;  // opened again meanwhile
+    absl::MutexLock content(&node.content);
+    if (!node.hidden_link) return;
   }
-  const absl::Status removed = fs::Unlink(open_dir.get(), IdName(node.id.load()), 0);
-  if (!removed.ok()) {
-    SLOG_WARN("a nameless file stays in .salius/open: {}", removed.ToString());
-    return;
+  const Seq after = pipe.load()->watermarks().issued;
+  {
+    absl::MutexLock lock(&bulk_mu);
+    table.Pin(node);
+    hidden_links.emplace_back(PinnedNode(table, &node), after);
   }
-  node.hidden_link = false;
-  UpdateOrphan(node);
+  DropCoveredLinks();
+}
+
+void Volume::Impl::DropCoveredLinks() {
+  Pipeline* const pipe_or_null = pipe.load();
+  if (pipe_or_null == nullptr) return;
+  const Seq checkpoint = pipe_or_null->watermarks().checkpoint;
+  std::vector<PinnedNode> covered;  // their pins go after the lock
+  {
+    absl::MutexLock lock(&bulk_mu);
+    auto keep = hidden_links.begin();
+    for (auto& link : hidden_links) {
+      if (link.second <= checkpoint) {
+        covered.push_back(std::move(link.first));
+      } else {
+        *keep++ = std::move(link);
+      }
+    }
+    hidden_links.erase(keep, hidden_links.end());
+  }
+  for (const PinnedNode& node : covered) {
+    absl::MutexLock content(&node->content);
+    bool in_use = false;
+    {
+      absl::MutexLock state(&node->state);
+      // Opened again meanwhile: its next last close comes back here.
+      in_use = node->handles > 0 || node->unapplied > 0;
+    }
+    if (in_use || !node->hidden_link) continue;
+    const absl::Status removed = fs::Unlink(open_dir.get(), IdName(node->id.load()), 0);
+    if (!removed.ok()) {
+      SLOG_WARN("a nameless file stays in .salius/open: {}", removed.ToString());
+      continue;
+    }
+    node->hidden_link = false;
+    UpdateOrphan(*node);
+  }
 }
 
 absl::Status Volume::Impl::Read(Handle& handle, uint64_t offset, size_t size, std::string* out) {

@@ -110,6 +110,7 @@ struct Volume::Impl final : public ApplySink {
   absl::Status OpenBacking(Handle& handle);
   void Release(Handle* handle);
   void DropHiddenLink(Node& node);  // at the last close of an O_TMPFILE
+  void DropCoveredLinks();          // of those, what the noted checkpoint covers by now
   absl::Status Read(Handle& handle, uint64_t offset, size_t size, std::string* out);
   absl::StatusOr<size_t> Write(Handle& handle, uint64_t offset, std::string data, bool append,
                                bool sync);
@@ -212,6 +213,8 @@ struct Volume::Impl final : public ApplySink {
   };
   absl::flat_hash_map<Node*, BulkState> bulk_nodes ABSL_GUARDED_BY(bulk_mu);  // each pinned once
   absl::flat_hash_map<FileId, Seq> created ABSL_GUARDED_BY(bulk_mu);
+  // Closed O_TMPFILEs, each with what was issued by then.
+  std::vector<std::pair<PinnedNode, Seq>> hidden_links ABSL_GUARDED_BY(bulk_mu);
 
   Counter& bulk_bytes;
   Counter& bulk_entered;
