@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -40,11 +41,12 @@ void Init(void*, fuse_conn_info* conn) noexcept {
   conn->max_background = kMaxBackground;
   conn->congestion_threshold = kMaxBackground * 3 / 4;
   conn->time_gran = 1;
-  const unsigned wanted = FUSE_CAP_ASYNC_READ | FUSE_CAP_ATOMIC_O_TRUNC | FUSE_CAP_DONT_MASK |
-                          FUSE_CAP_READDIRPLUS | FUSE_CAP_READDIRPLUS_AUTO | FUSE_CAP_ASYNC_DIO |
+  const unsigned wanted = FUSE_CAP_ASYNC_READ | FUSE_CAP_DONT_MASK | FUSE_CAP_READDIRPLUS |
+                          FUSE_CAP_READDIRPLUS_AUTO | FUSE_CAP_ASYNC_DIO |
                           FUSE_CAP_PARALLEL_DIROPS | FUSE_CAP_POSIX_ACL | FUSE_CAP_CACHE_SYMLINKS |
                           FUSE_CAP_EXPLICIT_INVAL_DATA;
-  // Everything else is off, above all WRITEBACK_CACHE and the first HANDLE_KILLPRIV.
+  // Everything else is off, above all WRITEBACK_CACHE and the first HANDLE_KILLPRIV. ATOMIC_O_TRUNC too: with
+  // it a program that is being executed is truncated first and ETXTBSY checked afterwards.
   conn->want = conn->capable & wanted;
 }
 
@@ -178,15 +180,29 @@ void Session::Leave() {
   on_end_();
 }
 
+// In a process of its own without our descriptors: a thread of ours that waits for our own answer could not be
+// killed, and would keep the connection (and the volume's lock) when the others are.
 absl::Status Session::Probe() const {
-  absl::StatusOr<UniqueFd> root = OpenAt(AT_FDCWD, options_.mountpoint, O_RDONLY | O_DIRECTORY);
-  if (!root.ok()) return root.status();
-  struct stat st;
-  if (::fstatat(root->get(), ".salius", &st, AT_SYMLINK_NOFOLLOW) == 0) {
-    return absl::InternalError("the mount shows .salius");
+  constexpr int kShown = 255;  // no errno is as large
+  const char* const mountpoint = options_.mountpoint.c_str();
+  const pid_t child = ::fork();
+  if (child < 0) return ErrnoStatus(errno, "fork");
+  if (child == 0) {  // only async-signal-safe calls from here on
+    ::close_range(0, ~0U, 0);
+    struct stat st;
+    const int root = ::open(mountpoint, O_RDONLY | O_DIRECTORY);
+    if (root < 0) ::_exit(errno);
+    if (::fstatat(root, ".salius", &st, AT_SYMLINK_NOFOLLOW) == 0) ::_exit(kShown);
+    ::_exit(errno == ENOENT ? 0 : errno);
   }
-  const int err = errno;
-  return err == ENOENT ? absl::OkStatus() : ErrnoStatus(err, options_.mountpoint);
+  int status = 0;
+  while (::waitpid(child, &status, 0) < 0) {
+    if (errno != EINTR) return ErrnoStatus(errno, "waitpid");
+  }
+  if (!WIFEXITED(status)) return absl::InternalError("the probe of the mount was killed");
+  if (WEXITSTATUS(status) == kShown) return absl::InternalError("the mount shows .salius");
+  return WEXITSTATUS(status) == 0 ? absl::OkStatus()
+                                  : ErrnoStatus(WEXITSTATUS(status), options_.mountpoint);
 }
 
 void Session::Unmount() {

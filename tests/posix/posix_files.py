@@ -3,6 +3,8 @@ import errno
 import fcntl
 import mmap
 import os
+import shutil
+import subprocess
 import threading
 
 from harness.run import sh
@@ -252,6 +254,20 @@ class Maps(MountCase):
 
 
 class OpenFiles(MountCase):
+
+    def test_truncating_open_of_a_running_program_is_refused_and_leaves_it_whole(self):
+        program = self.path("sleep")
+        shutil.copy("/bin/sleep", program)
+        size = os.path.getsize("/bin/sleep")
+        running = subprocess.Popen([program, "60"])
+        self.addCleanup(running.wait)
+        self.addCleanup(running.kill)
+        for flags in (os.O_WRONLY, os.O_RDWR, os.O_RDONLY | os.O_TRUNC, os.O_WRONLY | os.O_TRUNC):
+            with self.assertRaises(OSError) as refused:
+                os.open(program, flags)
+            self.assertEqual(refused.exception.errno, errno.ETXTBSY)
+            self.assertEqual(os.path.getsize(program), size)
+        self.assertIsNone(running.poll())
 
     def test_unlinked_open_file_lives_until_it_is_closed(self):
         fd = self.open("file", CREATE)
