@@ -63,6 +63,7 @@ absl::Status Volume::Impl::Prepare(uint64_t descriptors) {
       dir.root_fd, [this] { return AsDataError(AwaitApplied(pipe.load()->watermarks().issued)); });
   space->set_reclaim([this] {
     SALIUS_RETURN_IF_ERROR(AsDataError(pipe.load()->Checkpoint()));
+    DropCoveredLinks();
     table.AwaitDeleted();
     return absl::OkStatus();
   });
@@ -151,7 +152,14 @@ absl::StatusOr<PinnedNode> Volume::Impl::Intern(UniqueFd fd) {
 }
 
 absl::StatusOr<struct statvfs> Volume::Impl::StatFs() {
-  DropCoveredLinks();  // the space of closed files is free before it is told
+  bool closed_files = false;
+  {
+    absl::MutexLock lock(&bulk_mu);
+    closed_files = !hidden_links.empty();
+  }
+  // What closed O_TMPFILEs hold counts as free, so it is freed before it is told. A volume that has failed
+  // cannot, and tells what there is.
+  if (closed_files && pipe.load()->Checkpoint().ok()) DropCoveredLinks();
   SALIUS_ASSIGN_OR_RETURN(struct statvfs st, fs::StatVfs(dir.root_fd));
   const uint64_t pending = st.f_frsize == 0 ? 0 : space->unapplied() / st.f_frsize;
   st.f_bfree -= std::min<uint64_t>(pending, st.f_bfree);
