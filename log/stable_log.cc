@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "common/bulk_writer.h"
 #include "common/bytes.h"
 #include "common/check.h"
 #include "common/crc32c.h"
@@ -38,6 +39,9 @@ struct Pending {
   KeptEntry kept;
 };
 
+// A batch that is worth a way past the page cache: recovery's pin.
+constexpr uint64_t kBulkBytes = uint64_t{1} << 20;
+
 absl::Status WriteFileHeader(int fd, const FileHeader& header) {
   std::string slot = stable::EncodeFileHeader(header);
   const iovec part = {slot.data(), slot.size()};
@@ -46,12 +50,11 @@ absl::Status WriteFileHeader(int fd, const FileHeader& header) {
 }
 
 // Both header slots and a ring of zeros, on disk.
-absl::Status FillNewFile(int fd, const FileHeader& header) {
-  const std::vector<uint8_t> zeros(size_t{1} << 20);
+absl::Status FillNewFile(int fd, BulkWriter& bulk, const FileHeader& header) {
+  std::vector<uint8_t> zeros(size_t{4} << 20);
   for (uint64_t at = 0; at < header.capacity; at += zeros.size()) {
-    const size_t size = std::min<uint64_t>(zeros.size(), header.capacity - at);
-    SALIUS_RETURN_IF_ERROR(PwriteFull(fd, absl::MakeConstSpan(zeros).first(size),
-                                      static_cast<int64_t>(stable::kRingAt + at)));
+    const iovec part = {zeros.data(), std::min<uint64_t>(zeros.size(), header.capacity - at)};
+    SALIUS_RETURN_IF_ERROR(bulk.Write({&part, 1}, static_cast<int64_t>(stable::kRingAt + at)));
   }
   FileHeader older = header;
   older.generation = header.generation - 1;
@@ -63,8 +66,11 @@ absl::Status FillNewFile(int fd, const FileHeader& header) {
 }  // namespace
 
 struct StableLog::Impl {
-  UniqueFd fd;
-  FileHeader header;              // as on disk
+  explicit Impl(UniqueFd file) : fd(std::move(file)), bulk(fd.get()) {}
+
+  const UniqueFd fd;
+  BulkWriter bulk;                // of `fd`
+  FileHeader header;              // as on disk; `reach` perhaps larger, when a slot was damaged
   uint64_t start = 0;             // >= header.start, which follows when the space is needed
   uint64_t tail = 0;              // where the next entry goes
   std::deque<KeptEntry> entries;  // in [start, tail)
@@ -136,14 +142,15 @@ absl::Status StableLog::Impl::WriteEntries(const std::vector<Pending>& entries) 
         entry.header.total_bytes() - stable::kEntryHeaderBytes - entry.header.payload_bytes);
   }
   const auto all = absl::MakeConstSpan(parts);
-  if (first_run_parts >= parts.size() && parts.size() <= IOV_MAX) {
+  const uint64_t bytes = entries.back().kept.end - entries.front().header.position;
+  if (first_run_parts >= parts.size() && parts.size() <= IOV_MAX && bytes < kBulkBytes) {
     return PwritevFull(fd.get(), all, static_cast<int64_t>(stable::kRingAt + first), RWF_DSYNC);
   }
   // More than one system call: one sync for all of them.
-  SALIUS_RETURN_IF_ERROR(PwritevFull(fd.get(), all.subspan(0, first_run_parts),
-                                     static_cast<int64_t>(stable::kRingAt + first)));
+  SALIUS_RETURN_IF_ERROR(
+      bulk.Write(all.subspan(0, first_run_parts), static_cast<int64_t>(stable::kRingAt + first)));
   if (first_run_parts < parts.size()) {
-    SALIUS_RETURN_IF_ERROR(PwritevFull(fd.get(), all.subspan(first_run_parts), stable::kRingAt));
+    SALIUS_RETURN_IF_ERROR(bulk.Write(all.subspan(first_run_parts), stable::kRingAt));
   }
   return FdatasyncFd(fd.get());
 }
@@ -157,10 +164,13 @@ absl::Status StableLog::Impl::WriteAll(const std::vector<Pending>& placed) {
     SALIUS_RETURN_IF_ERROR(FdatasyncFd(fd.get()));
     remains.clear();
   }
-  if (placed.back().kept.end - header.start > header.capacity) {
-    // The entries overwrite what was cut: the new start has to be on disk before.
+  const uint64_t end = placed.back().kept.end;
+  if (end - header.start > header.capacity || end > header.reach) {
+    // The entries overwrite what was cut, or go where nothing was written yet: the header has to
+    // say so on disk before.
     FileHeader next = header;
     next.start = start;
+    next.reach = std::min(end + stable::kReachStep, start + header.capacity);
     ++next.generation;
     SALIUS_RETURN_IF_ERROR(WriteFileHeader(fd.get(), next));
     header = next;
@@ -192,13 +202,14 @@ absl::StatusOr<StableLog> StableLog::Create(int dirfd, const std::string& name,
         "stable log: capacity %d must be a multiple of %d between %d and %d", capacity,
         stable::kCapacityUnit, stable::kMinCapacity, stable::kMaxCapacity));
   }
-  auto impl = std::make_unique<Impl>();
+  SALIUS_ASSIGN_OR_RETURN(UniqueFd fd, OpenAt(dirfd, name, O_RDWR | O_CREAT | O_EXCL, 0600));
+  auto impl = std::make_unique<Impl>(std::move(fd));
   impl->header.volume = volume;
   impl->header.capacity = capacity;
   impl->header.generation = 2;
+  impl->header.reach = std::min(stable::kReachStep, capacity);
   impl->header.salt = SecureRandom64();
-  SALIUS_ASSIGN_OR_RETURN(impl->fd, OpenAt(dirfd, name, O_RDWR | O_CREAT | O_EXCL, 0600));
-  absl::Status status = FillNewFile(impl->fd.get(), impl->header);
+  absl::Status status = FillNewFile(impl->fd.get(), impl->bulk, impl->header);
   if (status.ok()) {
     SALIUS_ASSIGN_OR_RETURN(const UniqueFd dir, OpenAt(dirfd, ".", O_RDONLY | O_DIRECTORY));
     status = FsyncFd(dir.get());
@@ -213,8 +224,8 @@ absl::StatusOr<StableLog> StableLog::Create(int dirfd, const std::string& name,
 
 absl::StatusOr<StableLog> StableLog::Open(int dirfd, const std::string& name,
                                           const VolumeId& volume, Contents* contents) {
-  auto impl = std::make_unique<Impl>();
-  SALIUS_ASSIGN_OR_RETURN(impl->fd, OpenAt(dirfd, name, O_RDWR | O_NOFOLLOW));
+  SALIUS_ASSIGN_OR_RETURN(UniqueFd fd, OpenAt(dirfd, name, O_RDWR | O_NOFOLLOW));
+  auto impl = std::make_unique<Impl>(std::move(fd));
   // A process that died inside an append may have left entries in the page cache only. What is read
   // here will be relied on, so it goes to the disk first, and comes from there: after a failed
   // write the cache holds pages that look clean and are on no disk.

@@ -2,20 +2,26 @@
 // written with O_DSYNC. docs/log-format.md gives every byte.
 //
 // Layout: two header slots of 4096 bytes (magic, version, volume, capacity, generation, start
-// position, checksum), then `capacity` bytes of entries. A position is a logical byte count that
-// only grows; it lives at `position % capacity`. An entry is a 40-byte entry header (magic, kind,
-// payload bytes, position, synced-through position, checksum) and a payload padded to 8 bytes; an
-// entry never wraps, a pad entry fills the ring's end. Kinds: record (payload: one log record),
-// decision (recovery's pin), pad.
+// position, reach, checksum), then `capacity` bytes of entries. A position is a logical byte count
+// that only grows; it lives at `position % capacity`. An entry is a 40-byte entry header (magic,
+// kind, payload bytes, position, synced-through position, checksum) and a payload padded to 8
+// bytes; an entry never wraps, a pad entry fills the ring's end. Kinds: record (payload: one log
+// record), decision (recovery's pin), pad.
 //
 // Invariants
 // - Every entry names the position up to which the log was synced when it was written. Reading from
-//   the start position, the first bad entry is a torn tail unless a valid later entry (position above
-//   it, synced-through above it) proves that it had been synced: that is damage, DATA_LOSS, and the
-//   error names the byte offset.
-// - The start position moves (durably, before the space is used again) only over records at or below
+//   the start position, the first bad entry is a torn tail unless a valid later entry (position
+//   above it, synced-through above it) proves that it had been synced: that is damage, DATA_LOSS,
+//   and the error names the byte offset.
+// - The start position moves (durably, before the space is used again) only over records at or
+// below
 //   the noted checkpoint, of older epochs, or older decisions.
-// - An Append that failed makes the log refuse everything afterwards (a failed sync is never retried
+// - The header on disk names the reach: nothing was ever written at or beyond that position. It
+// moves
+//   (durably) before the log is written there, so what was written behind a torn tail is found
+//   without reading the whole ring.
+// - An Append that failed makes the log refuse everything afterwards (a failed sync is never
+// retried
 //   as if the data were clean).
 //
 // Threads: not thread safe; one owner.
@@ -37,10 +43,11 @@ namespace salius {
 
 // Recovery's decision record (DESIGN.md §6, pin): with it on disk a rerun asks nobody.
 struct Decision {
-  Epoch epoch = 0;     // the epoch that was recovered
-  Seq last = 0;        // T: records 1..T of `epoch` are the volume's state
-  Seq checkpoint = 0;  // state's checkpoint when decided: records (checkpoint, T] follow from the log
-  uint64_t count = 0;  // how many records are in (checkpoint, T]
+  Epoch epoch = 0;  // the epoch that was recovered
+  Seq last = 0;     // T: records 1..T of `epoch` are the volume's state
+  Seq checkpoint =
+      0;  // state's checkpoint when decided: records (checkpoint, T] follow from the log
+  uint64_t count = 0;   // how many records are in (checkpoint, T]
   uint32_t digest = 0;  // CRC32C over the header_crc+body_crc of those records in seq order
   bool operator==(const Decision&) const = default;
 };
@@ -58,10 +65,11 @@ class StableLog {
     uint64_t torn_bytes = 0;           // bytes of a torn tail that were ignored
   };
 
-  // Creates the file with `capacity` bytes (multiple of 4096, at least 1 MiB), written with zeros and
-  // synced so that later appends change no metadata. Errors: ALREADY_EXISTS, RESOURCE_EXHAUSTED.
-  static absl::StatusOr<StableLog> Create(int dirfd, const std::string& name, const VolumeId& volume,
-                                          uint64_t capacity);
+  // Creates the file with `capacity` bytes (multiple of 4096, at least 1 MiB), written with zeros
+  // and synced so that later appends change no metadata. Errors: ALREADY_EXISTS,
+  // RESOURCE_EXHAUSTED.
+  static absl::StatusOr<StableLog> Create(int dirfd, const std::string& name,
+                                          const VolumeId& volume, uint64_t capacity);
   // Opens for use. `contents` (may be null) gets everything readable. Errors: NOT_FOUND, DATA_LOSS
   // (both headers bad; damage in the middle), INVALID_ARGUMENT (other volume, unknown version).
   static absl::StatusOr<StableLog> Open(int dirfd, const std::string& name, const VolumeId& volume,
@@ -73,9 +81,9 @@ class StableLog {
   absl::Status AppendDecision(const Decision& decision);
 
   // Frees the space of leading entries: records with (epoch < `epoch`) or (epoch == `epoch` and
-  // seq <= `checkpoint`), pads, and decisions with epoch < `epoch`. Stops at the first entry that must
-  // stay. Durable before the space is reused (the header may be written lazily, by the Append that
-  // needs the space).
+  // seq <= `checkpoint`), pads, and decisions with epoch < `epoch`. Stops at the first entry that
+  // must stay. Durable before the space is reused (the header may be written lazily, by the Append
+  // that needs the space).
   absl::Status Cut(Epoch epoch, Seq checkpoint);
 
   uint64_t capacity() const;

@@ -13,7 +13,7 @@ namespace {
 
 constexpr uint32_t kFileMagic = 0x314C4C53;   // "SLL1"
 constexpr uint32_t kEntryMagic = 0x31454C53;  // "SLE1"
-constexpr uint16_t kVersion = 1;
+constexpr uint16_t kVersion = 2;
 
 // File header.
 constexpr size_t kMagicAt = 0;
@@ -23,7 +23,8 @@ constexpr size_t kCapacityAt = 24;
 constexpr size_t kGenerationAt = 32;
 constexpr size_t kStartAt = 40;
 constexpr size_t kSaltAt = 48;
-constexpr size_t kUsedHeaderBytes = 56;
+constexpr size_t kReachAt = 56;
+constexpr size_t kUsedHeaderBytes = 64;
 constexpr size_t kHeaderCrcAt = kHeaderSlotBytes - 4;
 
 // Entry header.
@@ -71,6 +72,7 @@ std::string EncodeFileHeader(const FileHeader& header) {
   StoreU64(out + kGenerationAt, header.generation);
   StoreU64(out + kStartAt, header.start);
   StoreU64(out + kSaltAt, header.salt);
+  StoreU64(out + kReachAt, header.reach);
   StoreU32(out + kHeaderCrcAt, Crc32c({out, kHeaderCrcAt}));
   return slot;
 }
@@ -97,6 +99,7 @@ absl::StatusOr<FileHeader> DecodeFileHeader(absl::Span<const uint8_t> slot) {
   header.generation = LoadU64(in + kGenerationAt);
   header.start = LoadU64(in + kStartAt);
   header.salt = LoadU64(in + kSaltAt);
+  header.reach = LoadU64(in + kReachAt);
   if (header.capacity < kMinCapacity || header.capacity > kMaxCapacity ||
       header.capacity % kCapacityUnit != 0) {
     return Malformed(absl::StrFormat("capacity %d", header.capacity));
@@ -105,6 +108,11 @@ absl::StatusOr<FileHeader> DecodeFileHeader(absl::Span<const uint8_t> slot) {
   // Positions count bytes ever written; near the end of 64 bits there is only a forgery.
   if (header.start % kEntryAlign != 0 || header.start > uint64_t{1} << 62) {
     return Malformed(absl::StrFormat("start position %d", header.start));
+  }
+  if (header.reach % kEntryAlign != 0 || header.reach < header.start ||
+      header.reach - header.start > header.capacity) {
+    return Malformed(
+        absl::StrFormat("reach %d of a log that starts at %d", header.reach, header.start));
   }
   const absl::Span<const uint8_t> unused =
       slot.subspan(kUsedHeaderBytes, kHeaderCrcAt - kUsedHeaderBytes);

@@ -23,6 +23,10 @@ inline constexpr uint64_t kCapacityUnit = 4096;
 inline constexpr uint64_t kMinCapacity = uint64_t{1} << 20;
 inline constexpr uint64_t kMaxCapacity = uint64_t{1} << 40;
 
+// How far a header lets the log be written ahead. Small, because all of it is searched when the log
+// is opened; large, because every step costs a synced write of the header.
+inline constexpr uint64_t kReachStep = uint64_t{4} << 20;
+
 inline constexpr size_t kEntryHeaderBytes = 40;
 inline constexpr uint64_t kEntryAlign = 8;
 inline constexpr size_t kDecisionBytes = 40;
@@ -33,6 +37,8 @@ struct FileHeader {
   uint64_t capacity = 0;
   uint64_t generation = 0;  // > 0; the valid slot with the larger one counts
   uint64_t start = 0;       // position of the first entry that is kept
+  // Nothing was ever written at or beyond this position; from `start` to one lap after it.
+  uint64_t reach = 0;
   // Random, of this file: goes into the checksum of every entry, so that no bytes that a user
   // stores can be taken for an entry.
   uint64_t salt = 0;

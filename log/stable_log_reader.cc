@@ -67,6 +67,8 @@ class Reader {
   absl::Status TakePayload(const EntryHeader& entry, KeptEntry& kept);
   // The tail cannot be read because of `why`: is this where the log ends, or damage?
   absl::Status JudgeTail(const absl::Status& why);
+  // Looks in ring offsets [begin, end) for entries that were written behind the tail.
+  absl::Status Search(uint64_t begin, uint64_t end, const absl::Status& why);
   uint64_t RingOffset(uint64_t position) const { return position % header_.capacity; }
   uint64_t FileOffset(uint64_t position) const { return kRingAt + RingOffset(position); }
 
@@ -74,6 +76,7 @@ class Reader {
   RingWindow ring_;
   StableLog::Contents* const contents_;
   ReadResult result_;
+  uint64_t torn_end_ = 0;  // position behind the last of `result_.remains`
 };
 
 // True for errors that say "no whole entry here". Not for INVALID_ARGUMENT: an entry that is whole
@@ -132,14 +135,15 @@ absl::Status Reader::TakeEntry() {
   return absl::OkStatus();
 }
 
-absl::Status Reader::JudgeTail(const absl::Status& why) {
-  uint64_t torn_end = result_.tail;
+absl::Status Reader::Search(uint64_t begin, uint64_t end, const absl::Status& why) {
   constexpr size_t kStep = 64 * 1024;  // bytes looked at per read of the window
-  for (uint64_t base = 0; base < header_.capacity; base += kStep) {
-    const uint64_t left = header_.capacity - base;
-    const size_t size = std::min<uint64_t>(left, kStep + kEntryHeaderBytes - kEntryAlign);
+  for (uint64_t base = begin; base < end; base += kStep) {
+    // The last entry header may begin in these bytes and end behind them.
+    const size_t size =
+        std::min<uint64_t>(header_.capacity - base,
+                           std::min<uint64_t>(kStep, end - base) + kEntryHeaderBytes - kEntryAlign);
     SALIUS_ASSIGN_OR_RETURN(const absl::Span<const uint8_t> bytes, ring_.Get(base, size));
-    for (size_t i = 0; i < kStep && i + kEntryHeaderBytes <= size; i += kEntryAlign) {
+    for (size_t i = 0; i + kEntryHeaderBytes <= size; i += kEntryAlign) {
       if (!HasEntryMagic(bytes.data() + i)) continue;
       const absl::StatusOr<EntryHeader> entry = DecodeEntryHeader(bytes.subspan(i), header_.salt);
       // What stands before the tail was read; what is older is of an earlier lap.
@@ -154,10 +158,22 @@ absl::Status Reader::JudgeTail(const absl::Status& why) {
             FileOffset(result_.tail), Sv(why.message()), kRingAt + base + i, entry->synced));
       }
       result_.remains.push_back(kRingAt + base + i);
-      torn_end = std::max(torn_end, entry->position + entry->total_bytes());
+      torn_end_ = std::max(torn_end_, entry->position + entry->total_bytes());
     }
   }
-  result_.torn_bytes = torn_end - result_.tail;
+  return absl::OkStatus();
+}
+
+absl::Status Reader::JudgeTail(const absl::Status& why) {
+  torn_end_ = result_.tail;
+  // A whole entry beyond the reach means that the header is not the newest that was written.
+  const bool known = header_.reach >= result_.tail;
+  const uint64_t begin = RingOffset(result_.tail);
+  const uint64_t size = known ? header_.reach - result_.tail : header_.capacity;
+  const uint64_t to_end = std::min(size, header_.capacity - begin);
+  SALIUS_RETURN_IF_ERROR(Search(begin, begin + to_end, why));
+  SALIUS_RETURN_IF_ERROR(Search(0, size - to_end, why));
+  result_.torn_bytes = torn_end_ - result_.tail;
   return absl::OkStatus();
 }
 
@@ -215,6 +231,7 @@ absl::StatusOr<FileHeader> ReadFileHeader(int fd) {
   if (newest.generation == 0) {
     return absl::DataLossError("stable log: no valid header (" + reasons + ")");
   }
+  if (!reasons.empty()) newest.reach = newest.start + newest.capacity;
   return newest;
 }
 

@@ -34,8 +34,9 @@ struct ReadResult {
   uint64_t torn_bytes = 0;
 };
 
-// Both header slots of the file: the newer valid one. DATA_LOSS when neither is valid,
-// INVALID_ARGUMENT when one is whole but of an unknown version.
+// Both header slots of the file: the newer valid one. When only one is valid, the other may have
+// named a larger reach, so the reach returned is one lap after the start. DATA_LOSS when neither is
+// valid, INVALID_ARGUMENT when one is whole but of an unknown version.
 absl::StatusOr<FileHeader> ReadFileHeader(int fd);
 
 // Reads and verifies every entry; `contents` may be null. DATA_LOSS names the file offset of damage

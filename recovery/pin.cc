@@ -10,7 +10,7 @@ namespace salius::recovery {
 namespace {
 
 // Large enough that the disk's sync is paid rarely, small enough for a progress bar.
-constexpr uint64_t kBatchBytes = uint64_t{8} << 20;
+constexpr uint64_t kBatchBytes = uint64_t{64} << 20;
 
 }  // namespace
 

@@ -4,9 +4,8 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
-#include "absl/time/clock.h"
-#include "absl/time/time.h"
 #include "common/check.h"
+#include "common/clock.h"
 #include "common/file.h"
 #include "common/log.h"
 #include "common/random.h"
@@ -31,6 +30,7 @@ namespace {
 // replica's.
 constexpr int kFenceRounds = 4;
 constexpr uint64_t kDropTimeoutMs = 2000;
+constexpr int64_t kNanosPerMs = 1'000'000;
 
 // One run. The methods are the phases, in order.
 class Run {
@@ -49,6 +49,7 @@ class Run {
 
   absl::Status Go() {
     absl::Status status = Phases();
+    Enter("");
     if (status.ok()) return status;
     report_.explanation = std::string(status.message());
     if (report_.outcome == RecoveryOutcome::kUnknown) {
@@ -59,7 +60,18 @@ class Run {
   }
 
  private:
+  // Ends the phase that runs and starts `phase`.
+  void Enter(std::string phase) {
+    const int64_t now = SystemClock().MonotonicNanos();
+    if (!phase_.empty()) {
+      report_.phase_ms.emplace_back(phase_, (now - phase_began_ns_) / kNanosPerMs);
+    }
+    phase_ = std::move(phase);
+    phase_began_ns_ = now;
+  }
+
   absl::Status Phases() {
+    Enter("open");
     SALIUS_RETURN_IF_ERROR(OpenState());
     if (report_.outcome == RecoveryOutcome::kClean) return absl::OkStatus();
     SALIUS_ASSIGN_OR_RETURN(StableLog stable, OpenStableLog());
@@ -69,8 +81,11 @@ class Run {
       SALIUS_RETURN_IF_ERROR(ResumeDecision());
     } else {
       SALIUS_RETURN_IF_ERROR(SameLife());
+      Enter("fence");
       SALIUS_RETURN_IF_ERROR(FenceReplicas());
+      Enter("collect");
       SALIUS_RETURN_IF_ERROR(CollectRecords());
+      Enter("merge");
       SALIUS_RETURN_IF_ERROR(MergeRecords());
     }
     SALIUS_ASSIGN_OR_RETURN(const ReplayPlan plan, PlanReplay(decided_));
@@ -80,11 +95,17 @@ class Run {
       report_.outcome = RecoveryOutcome::kDryRun;
       return absl::OkStatus();
     }
-    if (!decision_.has_value()) SALIUS_RETURN_IF_ERROR(PinDecision(stable));
+    if (!decision_.has_value()) {
+      Enter("pin");
+      SALIUS_RETURN_IF_ERROR(PinDecision(stable));
+    }
+    Enter("replay");
     SALIUS_RETURN_IF_ERROR(Replay(context_, plan));
+    Enter("sync");
     context_.progress({"sync", 0, 0, ""});
     SALIUS_RETURN_IF_ERROR(SyncFs(dir_.root_fd));
     SALIUS_RETURN_IF_ERROR(Step(RecoveryStep::kSynced));
+    Enter("commit");
     return Commit(plan, stable);
   }
 
@@ -389,6 +410,8 @@ class Run {
   const RecoveryOptions& options_;
   RecoveryReport& report_;
   ReplayContext context_;
+  std::string phase_;
+  int64_t phase_began_ns_ = 0;
   std::optional<StateFile> state_;
   RecordSet stable_records_;
   std::vector<Decision> decisions_;
@@ -405,10 +428,11 @@ class Run {
 }  // namespace recovery
 
 absl::StatusOr<RecoveryReport> Recover(VolumeDir& dir, const RecoveryOptions& options) {
-  const absl::Time start = absl::Now();
+  const int64_t start_ns = SystemClock().MonotonicNanos();
   RecoveryReport report;
   const absl::Status status = recovery::Run(dir, options, &report).Go();
-  report.elapsed_ms = static_cast<uint64_t>(absl::ToInt64Milliseconds(absl::Now() - start));
+  report.elapsed_ms =
+      static_cast<uint64_t>(SystemClock().MonotonicNanos() - start_ns) / recovery::kNanosPerMs;
   if (options.partial_report != nullptr) *options.partial_report = report;
   if (!status.ok()) return status;
   return report;

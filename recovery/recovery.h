@@ -154,6 +154,8 @@ struct RecoveryReport {
   std::vector<std::string> lost_and_found;  // paths below .salius/lost/
   std::vector<std::string> missing;         // objects skipped by --force
   std::vector<std::string> plan;            // dry run: one line per file and name
+  // How long each phase took, in milliseconds, in the order they ran.
+  std::vector<std::pair<std::string, uint64_t>> phase_ms;
   uint64_t elapsed_ms = 0;
   std::string explanation;  // of a failure, for people
 };

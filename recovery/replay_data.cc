@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "common/bulk_writer.h"
 #include "common/bytes.h"
 #include "common/check.h"
 #include "common/file.h"
@@ -18,9 +19,9 @@
 namespace salius::recovery {
 namespace {
 
-// One pwritev: below IOV_MAX (1024), and small enough that a full disk is noticed early.
-constexpr size_t kRunParts = 512;
+// One write: small enough that a full disk is noticed early.
 constexpr size_t kRunBytes = size_t{8} << 20;
+constexpr size_t kRunParts = 8192;
 
 std::string Describe(const ObjectPlan& object) {
   std::string text = absl::StrFormat("%s %d", object.directory ? "directory" : "file", object.id);
@@ -36,7 +37,7 @@ std::string Describe(const ObjectPlan& object) {
 // A write to a run of bytes, gathered from records that follow each other in seq and offset.
 class WriteRun {
  public:
-  WriteRun(const ReplayContext& context, int fd) : context_(context), fd_(fd) {}
+  WriteRun(const ReplayContext& context, int fd) : context_(context), writer_(fd) {}
 
   absl::Status Add(const RecordView& record) {
     const std::string_view body = record.body();
@@ -58,7 +59,7 @@ class WriteRun {
   absl::Status Flush() {
     if (parts_.empty()) return absl::OkStatus();
     SALIUS_RETURN_IF_ERROR(WithSpace(
-        context_, [this] { return PwritevFull(fd_, parts_, static_cast<int64_t>(start_)); }));
+        context_, [this] { return writer_.Write(parts_, static_cast<int64_t>(start_)); }));
     context_.report->bytes_written += bytes_;
     parts_.clear();
     bytes_ = 0;
@@ -67,7 +68,7 @@ class WriteRun {
 
  private:
   const ReplayContext& context_;
-  const int fd_;
+  BulkWriter writer_;
   std::vector<iovec> parts_;
   uint64_t start_ = 0;
   uint64_t bytes_ = 0;

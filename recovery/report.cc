@@ -106,6 +106,12 @@ void AppendReplay(const RecoveryReport& report, std::string* text) {
                         report.already_decided ? ", decided by an earlier run" : "");
   absl::StrAppendFormat(text, "  files         %d changed, %d bytes written, %d rebuilt\n",
                         report.files_changed, report.bytes_written, report.objects_rebuilt);
+  absl::StrAppend(text, "  time          ");
+  for (const auto& [phase, ms] : report.phase_ms) {
+    absl::StrAppendFormat(text, "%s%s %.1f s", phase == report.phase_ms.front().first ? "" : ", ",
+                          phase, static_cast<double>(ms) / 1000);
+  }
+  *text += "\n";
   absl::StrAppendFormat(text, "  names         %d bound, %d removed\n", report.names_bound,
                         report.names_removed);
   if (report.records_skipped > 0) {
@@ -232,6 +238,9 @@ std::string RecoveryReportJson(const RecoveryReport& report) {
   json.Texts("lost_and_found", report.lost_and_found);
   json.Texts("missing", report.missing);
   json.Texts("plan", report.plan);
+  JsonObject phases;
+  for (const auto& [phase, ms] : report.phase_ms) phases.Number(phase, ms);
+  json.Raw("phase_ms", phases.Done());
   json.Number("elapsed_ms", report.elapsed_ms);
   json.Text("explanation", report.explanation);
   return json.Done();

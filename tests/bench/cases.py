@@ -121,15 +121,15 @@ def recovery(sizes):
     """(c) A power cut of the primary with a full log, and salius-recover from three replicas."""
     body = 4096
     total = sizes.records * body
-    # A checkpoint begins when half of log-max is in use: twice the log that shall be there, with headers. The
-    # stable log is as small as that allows, since recovery reads all of it.
+    # A checkpoint begins when half of log-max is in use: twice the log that shall be there, with headers.
     log_max = 2 * (total + sizes.records * 256) // MIB + 16
     result = Result("recovery: %d records of 4 KiB (%d MiB) from 3 replicas" % (sizes.records, total // MIB))
     speeds = []
     for repeat in range(sizes.repeats):
         with contextlib.ExitStack() as stack:
             own = stack.enter_context
-            image = own(contextlib.closing(Image("recovery", size_mb=total // MIB * 2 + 3 * log_max + 512)))
+            image = own(contextlib.closing(Image("recovery", size_mb=total // MIB * 2 + 2 * log_max + 512,
+                                                 as_disk=True)))
             replicas = own(contextlib.closing(Replicas(3, "%dMiB" % (log_max * 5 // 4 + 64))))
             backing = os.path.join(image.path, "data")
             os.mkdir(backing)
@@ -150,7 +150,9 @@ def recovery(sizes):
                 raise HarnessError("salius-recover: exit %d: %s" % (code, json.dumps(report)))
             _check_records(os.path.join(backing, "file"), sizes.records, body)
         speeds.append(total / MIB / seconds)
-        result.lines.append("run %d: %.2f s (%.2f s of CPU), %.0f MiB/s" % (repeat + 1, seconds, cpu_s, speeds[-1]))
+        result.lines.append("run %d: %.2f s (%.2f s of CPU), %.0f MiB/s; %s" % (
+            repeat + 1, seconds, cpu_s, speeds[-1],
+            ", ".join("%s %.2f" % (phase, ms / 1000) for phase, ms in report["phase_ms"].items())))
         result.figures.setdefault("reports", []).append(report)
     median = sorted(speeds)[len(speeds) // 2]
     result.figures["mib_per_second"] = round(median, 1)

@@ -65,20 +65,31 @@ class ImageWriter {
     header.start = in_.U32() / stable::kEntryAlign * stable::kEntryAlign;
     position_ = synced_ = header.start;
     header.generation = 1 + in_.U8() % 4;
-    Put(stable::EncodeFileHeader(header),
-        header.generation % 2 * static_cast<uint64_t>(stable::kHeaderSlotBytes));
+    header.reach = header.start;
+    // Two valid headers: only what lies below the reach is searched. One: the whole ring is.
+    const bool both = in_.U8() % 2 == 0;
     while (in_.remaining() > 0) Step();
+    header.reach = std::min(std::max(end_, header.start), header.start + kCapacity);
+    PutHeader(header);
+    ++header.generation;
+    if (both) PutHeader(header);
   }
 
  private:
   void Put(const std::string& bytes, uint64_t at) {
     SALIUS_CHECK_OK(PwriteFull(fd_, AsBytes(bytes), static_cast<int64_t>(at)));
   }
+  void PutHeader(const stable::FileHeader& header) {
+    Put(stable::EncodeFileHeader(header),
+        header.generation % stable::kHeaderSlots * stable::kHeaderSlotBytes);
+  }
   // Puts bytes at a position of the ring; what would pass its end is left out.
   void PutInRing(std::string bytes, uint64_t position) {
     const uint64_t at = position % kCapacity;
     if (bytes.size() > kCapacity - at) bytes.resize(kCapacity - at);
     Put(bytes, stable::kRingAt + at);
+    const uint64_t end = position + bytes.size() + stable::kEntryAlign - 1;
+    end_ = std::max(end_, end / stable::kEntryAlign * stable::kEntryAlign);
   }
   void Step() {
     const uint8_t what = in_.U8();
@@ -138,6 +149,7 @@ class ImageWriter {
   ByteReader& in_;
   uint64_t position_ = 0;
   uint64_t synced_ = 0;
+  uint64_t end_ = 0;  // the largest position behind bytes that were put
 };
 
 void CheckOpenAppendOpen() {

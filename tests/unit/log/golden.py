@@ -44,8 +44,8 @@ def state(gen,open_,epoch,mode,boot,members,acks,mount,cp,ts,lim,re,rs):
     for a,i,b in members: s+=struct.pack('<QQB7x',i,b,len(a))+a.ljust(200,b'\0')
     s=s.ljust(4092,b'\0'); return s+struct.pack('<I',crc32c(s))
 SALT=0x0123456789ABCDEF
-def lhdr(cap,gen,start):
-    s=(struct.pack('<IHH',0x314C4C53,1,0)+VOL+struct.pack('<QQQQ',cap,gen,start,SALT)).ljust(4092,b'\0'); return s+struct.pack('<I',crc32c(s))
+def lhdr(cap,gen,start,reach):
+    s=(struct.pack('<IHH',0x314C4C53,2,0)+VOL+struct.pack('<QQQQQ',cap,gen,start,SALT,reach)).ljust(4092,b'\0'); return s+struct.pack('<I',crc32c(s))
 def entry(kind,pb,check,pos,synced):
     h=struct.pack('<IHHIIQQI',0x31454C53,kind,0,pb,check,pos,synced,0); return h+struct.pack('<I',crc32c(struct.pack('<Q',SALT)+h))
 def decision(e,l,c,n,d):
@@ -80,8 +80,8 @@ def main():
               2, 77, 41, 0x1122334455667788, 1002, 2, 99)
     constant("StateSlotUsed", s[:136 + 2 * 224])
     constant("StateSlotCrc", s[4092:])
-    h = lhdr(1 << 20, 3, 4096)
-    constant("LogHeaderUsed", h[:56])
+    h = lhdr(1 << 20, 3, 4096, 8192)
+    constant("LogHeaderUsed", h[:64])
     constant("LogHeaderCrc", h[4092:])
     check = struct.unpack("<I", r[108:112])[0]
     constant("LogEntryRecord", entry(1, len(r), check, 4096, 4000))

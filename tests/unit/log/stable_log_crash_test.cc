@@ -260,6 +260,124 @@ TEST_F(StableLogCrashTest, FileThatIsTooShortIsDataLoss) {
   EXPECT_EQ(OpenStatus().code(), Code::kDataLoss);
 }
 
+// Logs that are larger than the part of them that was ever written.
+class StableLogReachTest : public testing::Test {
+ protected:
+  static constexpr uint64_t kCapacity = 4 * stable::kReachStep;
+  static constexpr uint64_t kBody = 60000;
+
+  void SetUp() override {
+    auto log = StableLog::Create(dir_.fd(), kLogName, TestVolume(), kCapacity);
+    ASSERT_TRUE(log.ok()) << log.status();
+    log_.emplace(std::move(*log));
+    raw_ = dir_.Open(kLogName, O_RDWR);
+  }
+  // Appends single records until `bytes` of the log are used.
+  void Fill(uint64_t bytes) {
+    while (log_->used_bytes() < bytes) {
+      SALIUS_CHECK_OK(AppendAll(*log_, {TestRecord(1, ++seq_, kBody)}));
+    }
+  }
+  stable::FileHeader HeaderOf(size_t slot) const {
+    std::string bytes(stable::kHeaderSlotBytes, '\0');
+    SALIUS_CHECK(*PreadFull(raw_.get(), bytes.data(), bytes.size(),
+                            static_cast<int64_t>(slot * bytes.size())) == bytes.size());
+    auto header = stable::DecodeFileHeader(AsBytes(bytes));
+    SALIUS_CHECK_OK(header);
+    return *header;
+  }
+  stable::FileHeader Newest() const {
+    const auto a = HeaderOf(0), b = HeaderOf(1);
+    return a.generation > b.generation ? a : b;
+  }
+  void Put(const std::string& bytes, uint64_t at) {
+    SALIUS_CHECK_OK(PwriteFull(raw_.get(), AsBytes(bytes), static_cast<int64_t>(at)));
+  }
+  // A valid entry header at `position`, as of a later batch: it proves that all before it was
+  // synced.
+  void PutWitness(uint64_t position) {
+    stable::EntryHeader entry;
+    entry.kind = stable::EntryKind::kPad;
+    entry.position = entry.synced = position;
+    std::string bytes(stable::kEntryHeaderBytes, '\0');
+    stable::EncodeEntryHeader(entry, Newest().salt, reinterpret_cast<uint8_t*>(bytes.data()));
+    Put(bytes, stable::kRingAt + position);
+  }
+  absl::Status OpenStatus() {
+    return StableLog::Open(dir_.fd(), kLogName, TestVolume(), nullptr).status();
+  }
+
+  TestDir dir_{kInMemory};
+  std::optional<StableLog> log_;
+  UniqueFd raw_;
+  Seq seq_ = 0;
+};
+
+TEST_F(StableLogReachTest, TheHeaderOnDiskNamesAReachBeyondAllThatWasWritten) {
+  uint64_t headers = Newest().generation;
+  while (log_->used_bytes() < kCapacity - 2 * kBody) {
+    Fill(log_->used_bytes() + 1);
+    ASSERT_GE(Newest().reach, log_->used_bytes());
+    ASSERT_LE(Newest().reach, log_->used_bytes() + stable::kReachStep);
+  }
+  EXPECT_LE(Newest().generation, headers + 4) << "a header for every step, not for every append";
+}
+
+TEST_F(StableLogReachTest, DamageFarFromTheStartIsFoundByWhatFollowsIt) {
+  Fill(2 * stable::kReachStep);
+  const uint64_t damaged = log_->used_bytes();
+  Fill(damaged + 3 * kBody);
+  ASSERT_TRUE(OpenStatus().ok());
+  Put("damage", stable::kRingAt + damaged + 100);
+  EXPECT_EQ(OpenStatus().code(), Code::kDataLoss);
+}
+
+TEST_F(StableLogReachTest, TornBatchFarFromTheStartIsWiped) {
+  Fill(2 * stable::kReachStep);
+  const uint64_t begin = log_->used_bytes();
+  const size_t kept = ReadLog(dir_).records.size();
+  Records batch;
+  for (Seq i = 0; i < 100; ++i) batch.push_back(TestRecord(1, seq_ + 1 + i, kBody));
+  ASSERT_TRUE(AppendAll(*log_, batch).ok());
+  Put("damage", stable::kRingAt + begin + 100);  // of 6 MB, only the first bytes did not arrive
+  {
+    auto log = StableLog::Open(dir_.fd(), kLogName, TestVolume(), nullptr);
+    ASSERT_TRUE(log.ok()) << log.status();
+    ASSERT_TRUE(AppendAll(*log, {TestRecord(2, 1, kBody)}).ok());
+  }
+  EXPECT_EQ(ReadLog(dir_).records.size(), kept + 1) << "the torn batch came back";
+}
+
+TEST_F(StableLogReachTest, NothingIsReadBeyondTheReach) {
+  Fill(100000);
+  PutWitness(Newest().reach);
+  EXPECT_TRUE(OpenStatus().ok());
+  PutWitness(Newest().reach - 8 - stable::kEntryHeaderBytes);
+  EXPECT_EQ(OpenStatus().code(), Code::kDataLoss);
+}
+
+TEST_F(StableLogReachTest, WithADamagedHeaderSlotTheWholeRingIsSearched) {
+  Fill(100000);
+  PutWitness(kCapacity - stable::kEntryHeaderBytes);
+  ASSERT_TRUE(OpenStatus().ok());
+  Put("damage", Newest().generation % 2 * stable::kHeaderSlotBytes + 100);
+  EXPECT_EQ(OpenStatus().code(), Code::kDataLoss);
+}
+
+TEST_F(StableLogReachTest, EntriesBeyondTheReachMeanAnOldHeaderSoAllIsSearched) {
+  const stable::FileHeader first = HeaderOf(0);
+  Fill(2 * stable::kReachStep);
+  // Both slots as they were at first: the newer headers never reached the disk.
+  for (uint64_t generation : {first.generation, first.generation + 1}) {
+    stable::FileHeader header = first;
+    header.generation = generation;
+    Put(stable::EncodeFileHeader(header), generation % 2 * stable::kHeaderSlotBytes);
+  }
+  ASSERT_TRUE(OpenStatus().ok());
+  PutWitness(kCapacity - stable::kEntryHeaderBytes);
+  EXPECT_EQ(OpenStatus().code(), Code::kDataLoss);
+}
+
 // Fills the ring and cuts until positions are beyond the first lap.
 class StableLogLapTest : public StableLogCrashTest {
  protected:

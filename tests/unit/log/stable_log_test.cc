@@ -43,6 +43,7 @@ stable::FileHeader GoldenHeader() {
   header.generation = 3;
   header.start = 4096;
   header.salt = kGoldenSalt;
+  header.reach = 8192;
   return header;
 }
 
@@ -108,7 +109,7 @@ TEST(StableLogFormatTest, FileHeaderThatNoProgramWritesIsRefused) {
   };
   EXPECT_EQ(code([](uint8_t*) {}), Code::kOk);
   EXPECT_EQ(code([](uint8_t* b) { b[0] = 0; }), Code::kInvalidArgument);   // magic
-  EXPECT_EQ(code([](uint8_t* b) { b[4] = 2; }), Code::kInvalidArgument);   // version
+  EXPECT_EQ(code([](uint8_t* b) { b[4] = 3; }), Code::kInvalidArgument);   // version
   EXPECT_EQ(code([](uint8_t* b) { b[6] = 1; }), Code::kInvalidArgument);   // reserved
   EXPECT_EQ(code([](uint8_t* b) { b[24] = 8; }), Code::kInvalidArgument);  // capacity, odd
   EXPECT_EQ(code([](uint8_t* b) { StoreU64(b + 24, 4096); }), Code::kInvalidArgument);
@@ -116,7 +117,11 @@ TEST(StableLogFormatTest, FileHeaderThatNoProgramWritesIsRefused) {
   EXPECT_EQ(code([](uint8_t* b) { b[32] = 0; }), Code::kInvalidArgument);  // generation 0
   EXPECT_EQ(code([](uint8_t* b) { b[40] = 4; }), Code::kInvalidArgument);  // start not aligned
   EXPECT_EQ(code([](uint8_t* b) { b[47] = 0x80; }), Code::kInvalidArgument);
-  EXPECT_EQ(code([](uint8_t* b) { b[56] = 1; }), Code::kInvalidArgument);  // unused
+  EXPECT_EQ(code([](uint8_t* b) { b[56] = 1; }), Code::kInvalidArgument);  // reach not aligned
+  EXPECT_EQ(code([](uint8_t* b) { StoreU64(b + 56, 4088); }), Code::kInvalidArgument);  // < start
+  EXPECT_EQ(code([](uint8_t* b) { StoreU64(b + 56, 4096 + (1 << 20) + 8); }),
+            Code::kInvalidArgument);                                       // more than a lap
+  EXPECT_EQ(code([](uint8_t* b) { b[64] = 1; }), Code::kInvalidArgument);  // unused
   EXPECT_EQ(code([](uint8_t* b) { b[4091] = 1; }), Code::kInvalidArgument);
 }
 
