@@ -18,7 +18,7 @@ salius_demo_packages=(e2fsprogs iproute2 python3 sqlite3)
 
 # For fuzzers, static checks and formatting.
 salius_check_packages=(
-  clang clang-format clang-tidy libclang-rt-14-dev
+  acl clang clang-format clang-tidy libclang-rt-14-dev
   e2fsprogs eatmydata faketime iproute2 iptables postgresql-15 python3 quota sqlite3 util-linux xfsprogs
 )
 
