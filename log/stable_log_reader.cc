@@ -237,6 +237,12 @@ absl::StatusOr<FileHeader> ReadFileHeader(int fd) {
 
 absl::StatusOr<ReadResult> ReadEntries(int fd, const FileHeader& header,
                                        StableLog::Contents* contents) {
+  SALIUS_ASSIGN_OR_RETURN(const uint64_t size, FileSize(fd));
+  if (size < kRingAt + header.capacity) {
+    return absl::DataLossError(absl::StrFormat(
+        "stable log: the file ends at offset %d, before the end of its ring at %d", size,
+        kRingAt + header.capacity));
+  }
   return Reader(fd, header, contents).Run();
 }
 

@@ -5,8 +5,8 @@
 #include <signal.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <sys/uio.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -45,8 +45,9 @@ void Init(void*, fuse_conn_info* conn) noexcept {
                           FUSE_CAP_READDIRPLUS_AUTO | FUSE_CAP_ASYNC_DIO |
                           FUSE_CAP_PARALLEL_DIROPS | FUSE_CAP_POSIX_ACL | FUSE_CAP_CACHE_SYMLINKS |
                           FUSE_CAP_EXPLICIT_INVAL_DATA;
-  // Everything else is off, above all WRITEBACK_CACHE and the first HANDLE_KILLPRIV. ATOMIC_O_TRUNC too: with
-  // it a program that is being executed is truncated first and ETXTBSY checked afterwards.
+  // Everything else is off, above all WRITEBACK_CACHE and the first HANDLE_KILLPRIV. ATOMIC_O_TRUNC
+  // too: with it a program that is being executed is truncated first and ETXTBSY checked
+  // afterwards.
   conn->want = conn->capable & wanted;
 }
 
@@ -82,6 +83,29 @@ uint64_t OfferedFlags(const RawRequest& request) {
   if (in == nullptr) return 0;
   const uint64_t high = (in->flags & FUSE_INIT_EXT) != 0 ? uint64_t{in->flags2} << 32 : 0;
   return in->flags | high;
+}
+
+// Runs `work` on the directory `path`, which we serve ourselves, and returns what it returned, or
+// the errno of opening the directory. In a process of its own without our descriptors: a thread of
+// ours that waits for our own answer could not be killed, and would keep the connection (and the
+// volume's lock) when the others are. `work` may make async-signal-safe calls only.
+absl::StatusOr<int> RunApart(const std::string& path, int (*work)(int root)) {
+  const char* const name = path.c_str();
+  const pid_t child = ::fork();
+  if (child < 0) return ErrnoStatus(errno, "fork");
+  if (child == 0) {
+    ::close_range(0, ~0U, 0);
+    const int root = ::open(name, O_RDONLY | O_DIRECTORY);
+    ::_exit(root < 0 ? errno : work(root));
+  }
+  int status = 0;
+  while (::waitpid(child, &status, 0) < 0) {
+    if (errno != EINTR) return ErrnoStatus(errno, "waitpid");
+  }
+  if (!WIFEXITED(status)) {
+    return absl::InternalError("the process that uses the mount for us was killed");
+  }
+  return WEXITSTATUS(status);
 }
 
 void InstallKickHandler() {
@@ -180,29 +204,25 @@ void Session::Leave() {
   on_end_();
 }
 
-// In a process of its own without our descriptors: a thread of ours that waits for our own answer could not be
-// killed, and would keep the connection (and the volume's lock) when the others are.
 absl::Status Session::Probe() const {
   constexpr int kShown = 255;  // no errno is as large
-  const char* const mountpoint = options_.mountpoint.c_str();
-  const pid_t child = ::fork();
-  if (child < 0) return ErrnoStatus(errno, "fork");
-  if (child == 0) {  // only async-signal-safe calls from here on
-    ::close_range(0, ~0U, 0);
-    struct stat st;
-    const int root = ::open(mountpoint, O_RDONLY | O_DIRECTORY);
-    if (root < 0) ::_exit(errno);
-    if (::fstatat(root, ".salius", &st, AT_SYMLINK_NOFOLLOW) == 0) ::_exit(kShown);
-    ::_exit(errno == ENOENT ? 0 : errno);
-  }
-  int status = 0;
-  while (::waitpid(child, &status, 0) < 0) {
-    if (errno != EINTR) return ErrnoStatus(errno, "waitpid");
-  }
-  if (!WIFEXITED(status)) return absl::InternalError("the probe of the mount was killed");
-  if (WEXITSTATUS(status) == kShown) return absl::InternalError("the mount shows .salius");
-  return WEXITSTATUS(status) == 0 ? absl::OkStatus()
-                                  : ErrnoStatus(WEXITSTATUS(status), options_.mountpoint);
+  SALIUS_ASSIGN_OR_RETURN(const int code, RunApart(options_.mountpoint, [](int root) {
+                            struct stat st;
+                            if (::fstatat(root, ".salius", &st, AT_SYMLINK_NOFOLLOW) == 0) {
+                              return kShown;
+                            }
+                            return errno == ENOENT ? 0 : errno;
+                          }));
+  if (code == kShown) return absl::InternalError("the mount shows .salius");
+  return code == 0 ? absl::OkStatus() : ErrnoStatus(code, options_.mountpoint);
+}
+
+void Session::SyncPages() const {
+  const absl::StatusOr<int> code =
+      RunApart(options_.mountpoint, [](int root) { return ::syncfs(root) == 0 ? 0 : errno; });
+  absl::Status status = code.status();
+  if (code.ok() && *code != 0) status = ErrnoStatus(*code, "syncfs " + options_.mountpoint);
+  if (!status.ok()) SLOG_WARN("{}", status.ToString());
 }
 
 void Session::Unmount() {
@@ -214,12 +234,7 @@ void Session::Unmount() {
   }
   SLOG_WARN("{}: open files will fail from here on", unmounted.ToString());
   // Shared maps may hold dirty pages; the workers are there to take them.
-  if (absl::StatusOr<UniqueFd> root = OpenAt(AT_FDCWD, options_.mountpoint, O_RDONLY | O_DIRECTORY);
-      root.ok()) {
-    if (absl::Status status = SyncFs(root->get()); !status.ok()) {
-      SLOG_WARN("{}", status.ToString());
-    }
-  }
+  SyncPages();
   Detach();
   stop_.store(true, std::memory_order_release);
   KickUntilLeft();

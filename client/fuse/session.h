@@ -64,6 +64,8 @@ class Session {
   void Work();
   void Leave();
   void KickUntilLeft();
+  // Has the kernel write what is dirty in its page cache; the workers must run. Errors are logged.
+  void SyncPages() const;
   void Detach();
 
   Front& front_;

@@ -1,10 +1,14 @@
 """The mount daemon's own life: killed alone, ended in order, unmounted, started by mount(8)."""
 import os
+import re
+import signal
+import sys
 
 from harness import ops
 from harness.case import Case
 from harness.image import mounts
-from harness.run import binary, current, sh
+from harness.proc import Proc
+from harness.run import binary, current, sh, wait_until
 from harness.volume import DaemonMount, in_netns
 
 
@@ -63,6 +67,43 @@ class OnlyTheDaemonDies(Case):
         writer.kill()
         self.assertNotIn(rig.path, mounts())
         ops.check(rig.backing, writer.ledger)
+
+    def test_a_busy_daemon_that_is_told_to_end_never_waits_for_itself(self):
+        """It has shared maps written back through its own mount before it ends. A thread of its own that waited for
+        its own answer could not be killed, so another process asks the kernel for it."""
+        rig = self.rig(m=1, acks=1)
+        mount = rig.mount(mode="replicated")
+        writer = Proc([sys.executable, "-c", """
+import mmap, os, sys
+fd = os.open(sys.argv[1] + "/mapped", os.O_RDWR | os.O_CREAT)
+os.ftruncate(fd, 1 << 20)
+shared = mmap.mmap(fd, 1 << 20)
+for page in range(0, 1 << 20, 4096):
+    shared[page] = 1
+print("dirty", flush=True)
+sys.stdin.readline()
+""", rig.path], rig.volume.log, pipe_in=True, pipe_out=True)
+        self.addCleanup(writer.kill)
+        self.assertEqual(writer.popen.stdout.readline(), "dirty\n")
+        calls = os.path.join(current().dir, "calls")
+        tracer = Proc(["strace", "-f", "-y", "-e", "trace=syncfs", "-o", calls, "--attach=%d" % mount.pid],
+                      rig.volume.log)
+        self.addCleanup(tracer.kill)
+        threads = set(os.listdir("/proc/%d/task" % mount.pid))
+        wait_until(lambda: all(self._traced(mount.pid, thread) for thread in threads), 30, "strace attaches")
+        self.assertEqual(mount.proc.terminate(60), 0, rig.volume.tail())
+        tracer.wait(30)
+        with open(calls) as f:
+            callers = [line.split()[0] for line in f if "syncfs(" in line and "<%s>" % rig.path in line]
+        self.assertEqual(len(callers), 1, "one syncfs of the mount")
+        self.assertNotIn(callers[0], threads)
+        with open(rig.backing_file("mapped"), "rb") as f:
+            self.assertEqual(f.read().count(b"\1"), 256)
+
+    @staticmethod
+    def _traced(pid, thread):
+        with open("/proc/%d/task/%s/status" % (pid, thread)) as f:
+            return not re.search(r"^TracerPid:\t0$", f.read(), re.M)
 
 
 class Umount(Case):

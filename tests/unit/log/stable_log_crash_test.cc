@@ -254,6 +254,8 @@ TEST_F(StableLogCrashTest, HeaderSlotOfAnUnknownVersionOrPlaceIsRefused) {
 }
 
 TEST_F(StableLogCrashTest, FileThatIsTooShortIsDataLoss) {
+  ASSERT_TRUE(fs::Truncate(raw_.get(), stable::kRingAt + kMiB - 1).ok());
+  EXPECT_EQ(OpenStatus().code(), Code::kDataLoss);
   ASSERT_TRUE(fs::Truncate(raw_.get(), stable::kRingAt + 1000).ok());
   EXPECT_EQ(OpenStatus().code(), Code::kDataLoss);
   ASSERT_TRUE(fs::Truncate(raw_.get(), 0).ok());
