@@ -18,6 +18,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "absl/synchronization/mutex.h"
 #include "common/check.h"
 #include "common/clock.h"
 
@@ -72,6 +73,12 @@ void NotifyStopping() { sd_notify(0, "STOPPING=1"); }
 
 void NotifyStatus(std::string_view text) {
   sd_notify(0, absl::StrFormat("STATUS=%s", text).c_str());
+}
+
+void UsePlainMutexes() {
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+  absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
+#endif
 }
 
 absl::StatusOr<uint64_t> RaiseFdLimit() {

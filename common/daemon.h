@@ -45,6 +45,10 @@ void NotifyReady();
 void NotifyStopping();
 void NotifyStatus(std::string_view text);
 
+// First in main() of a program: the distribution's Abseil looks for lock cycles at every lock, and takes
+// longer and longer for it as there are more locks. Builds with a sanitizer keep that check.
+void UsePlainMutexes();
+
 // Raises the soft limit of open descriptors to the hard one; returns what it now is.
 absl::StatusOr<uint64_t> RaiseFdLimit();
 

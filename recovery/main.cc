@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "common/clock.h"
+#include "common/daemon.h"
 #include "common/log.h"
 #include "log/volume_config.h"
 #include "recovery/command_line.h"
@@ -86,5 +87,6 @@ int Main(const std::vector<std::string>& arguments) {
 }  // namespace salius::recovery
 
 int main(int argc, char** argv) {
+  salius::UsePlainMutexes();
   return salius::recovery::Main(std::vector<std::string>(argv + 1, argv + argc));
 }

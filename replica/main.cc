@@ -66,5 +66,6 @@ int Main(const std::vector<std::string>& arguments) {
 }  // namespace salius
 
 int main(int argc, char** argv) {
+  salius::UsePlainMutexes();
   return salius::Main(std::vector<std::string>(argv + 1, argv + argc));
 }

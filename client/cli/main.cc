@@ -10,6 +10,7 @@
 #include "client/cli/exit_code.h"
 #include "client/cli/init.h"
 #include "client/cli/status.h"
+#include "common/daemon.h"
 
 namespace {
 
@@ -38,6 +39,7 @@ void PrintUsage(std::FILE* out) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  salius::UsePlainMutexes();
   const std::vector<std::string> words(argv + 1, argv + argc);
   if (words.empty()) {
     PrintUsage(stderr);

@@ -16,7 +16,6 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/synchronization/mutex.h"
 #include "client/fuse/launcher.h"
 #include "client/fuse/mount_calls.h"
 #include "client/fuse/mount_command.h"
@@ -25,6 +24,7 @@
 #include "client/fuse/umount_helper.h"
 #include "client/status/status_server.h"
 #include "common/check.h"
+#include "common/daemon.h"
 #include "common/file.h"
 #include "common/log.h"
 
@@ -102,14 +102,6 @@ int RunMount(const std::string& program, absl::StatusOr<MountCommand> command) {
     return kExitFailure;
   }
   return launcher.Fail(status);
-}
-
-// The distribution's Abseil looks for lock cycles at every lock, and takes longer and longer for it
-// as there are more locks (each inode has some). Builds with a sanitizer keep that check.
-void UsePlainMutexes() {
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-  absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
-#endif
 }
 
 int Main(int argc, char** argv) {

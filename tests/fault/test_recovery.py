@@ -141,18 +141,20 @@ class RecoveryCutOff(RecoveryCase):
 
     # In the order of recovery/recovery.h; those of "same life" have a test of their own.
     STEPS = ("locked", "run-noted", "fenced", "collected", "merged", "pin-appended", "pinned", "replay-rebuilt",
-             "replay-data", "replay-displaced", "replay-attached", "replay-removed", "synced", "committed", "dropped")
+             "replay-data", "replay-displaced", "replay-hidden-link", "replay-attached", "replay-removed", "synced", "committed", "dropped")
 
     def name_changes(self, rig):
-        """The disk gets ahead with names that the log then changes: one to remove, two directories that changed
-        places, a name taken over by another directory."""
+        """The disk gets ahead with names that the log then changes: one to remove, a file that moves, two directories
+        that change places, a name taken over by another directory."""
         for name in ("a", "b", "old"):
             os.mkdir(rig.file(name))
             with open(rig.file(name + "/in-" + name), "w"):
                 pass
-        with open(rig.file("doomed"), "w"):
-            pass
+        for name in ("doomed", "left"):
+            with open(rig.file(name), "w") as f:
+                f.write(name)
         rig.sync_disk()
+        os.rename(rig.file("left"), rig.file("right"))
         os.unlink(rig.file("doomed"))
         os.rename(rig.file("a"), rig.file("swap"))
         os.rename(rig.file("b"), rig.file("a"))
@@ -165,6 +167,9 @@ class RecoveryCutOff(RecoveryCase):
         self.assertEqual(inside, {"a": ["in-b"], "b": ["in-a"], "old": [], "moved": ["in-old"]})
         self.assertFalse(os.path.exists(rig.backing_file("doomed")))
         self.assertFalse(os.path.exists(rig.backing_file("swap")))
+        self.assertFalse(os.path.exists(rig.backing_file("left")))
+        with open(rig.backing_file("right")) as f:
+            self.assertEqual(f.read(), "left")
 
     def test_killed_at_each_step_with_a_power_cut_and_run_again_with_another_replica_missing(self):
         hits = {}
@@ -195,6 +200,23 @@ class RecoveryCutOff(RecoveryCase):
         finally:
             writer.kill()
             rig.close()
+
+    def test_killed_at_each_step_of_the_same_life(self):
+        """Only the mount daemon died, so the page cache is intact; recovery dies too, or the whole machine with it."""
+        for step in ("same-life-synced", "same-life-noted"):
+            for power in (False, True):
+                with self.subTest(step=step, power_cut=power):
+                    rig, writer = self.loaded(m=2, acks=1, size_mb=256)
+                    self.name_changes(rig)
+                    rig.mount_.kill()
+                    writer.kill()
+                    done = rig.volume.recover("--crash-at=" + step)
+                    self.assertIn(done.returncode, (-signal.SIGKILL, 128 + signal.SIGKILL), done.stdout)
+                    if power:
+                        rig.image.power_cut()
+                    self.recovered(rig, writer)
+                    self.check_name_changes(rig)
+                    rig.close()
 
     def test_cut_off_three_times_in_a_row_at_random_steps(self):
         rig, writer = self.loaded()
