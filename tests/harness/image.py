@@ -33,17 +33,18 @@ class Image:
     """`fs` is ext4 or xfs; `size_mb` is sparse. Mounted at self.path after construction.
 
     `as_disk`: for measurements. The image's blocks are written beforehand and the loop device goes past the page
-    cache, so that a write costs what the disk below costs, and no allocation of a sparse file."""
+    cache, so that a write costs what the disk below costs, and no allocation of a sparse file.
+    `directory`: where the file lies; on a tmpfs a sync costs nothing."""
 
     _serial = 0
 
     def __init__(self, name, fs="ext4", size_mb=512, mkfs_options=(), mount_options="", source=None,
-                 as_disk=False):
+                 as_disk=False, directory=None):
         run = current()
         Image._serial += 1
         name = "%s%d" % (name, Image._serial)
         self.name, self.fs, self.mount_options = name, fs, mount_options
-        self.file = os.path.join(run.dir, name + ".img")
+        self.file = os.path.join(directory or run.dir, name + ".img")
         self.path = os.path.join(run.dir, name)
         self.loop = None
         self.cuts = 0

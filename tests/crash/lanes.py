@@ -1,0 +1,43 @@
+"""Many short cases on several sites at once: most of a case is waiting for another process."""
+import threading
+import time
+import traceback
+
+
+class Cases:
+    """Runs `case(site, item)` for every item, each site in a thread of its own. With `seconds` no case begins
+    later than that; `done` says how many were run. An exception of a case is its failure."""
+
+    def __init__(self, sites, items, case, seconds=None):
+        self.done, self.failures = 0, []
+        self._lock = threading.Lock()
+        self._items = iter(items)
+        self._case = case
+        self._end = None if seconds is None else time.monotonic() + seconds
+        threads = [threading.Thread(target=self._lane, args=(site,)) for site in sites]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    def _next(self):
+        with self._lock:
+            # A broken build fails everywhere: a few failures tell as much as hundreds.
+            if len(self.failures) >= 20 or (self._end is not None and time.monotonic() > self._end):
+                return None
+            item = next(self._items, None)
+            if item is not None:
+                self.done += 1
+            return item
+
+    def _lane(self, site):
+        while (item := self._next()) is not None:
+            try:
+                self._case(site, item)
+            except Exception:  # noqa: the thread must not end before the items do
+                with self._lock:
+                    self.failures.append("%s: %s" % (item, traceback.format_exc(limit=-3)))
+
+
+def text(failures):
+    return "%d failed:\n%s" % (len(failures), "\n".join(failures[:5]))

@@ -1,0 +1,76 @@
+"""A small installation whose disk and replica memory can be kept, and put back as they were, many times a minute.
+
+The image lies on a tmpfs, where a sync costs nothing; a power cut is the file system's shutdown all the same, so
+what was not synced is lost. A snapshot is bytes: of the image, and of every replica's shm directory.
+"""
+import os
+
+from harness.image import Image
+from harness.rig import Rig
+
+_CHUNK = 1 << 20
+DISK_MB = 32
+# As small as a volume gets, so that a case is some megabytes to copy.
+SMALL = ("--log-max", "1MiB", "--ballast", "1MiB")
+
+
+class Sparse:
+    """The bytes of a file, holes left out."""
+
+    def __init__(self, path):
+        self.parts = []
+        fd = os.open(path, os.O_RDONLY)
+        try:
+            self.size = os.fstat(fd).st_size
+            end = 0
+            while end < self.size:
+                try:
+                    start = os.lseek(fd, end, os.SEEK_DATA)
+                except OSError:  # ENXIO: a hole up to the end
+                    break
+                end = min(os.lseek(fd, start, os.SEEK_HOLE), start + _CHUNK)
+                self.parts.append((start, os.pread(fd, end - start, start)))
+        finally:
+            os.close(fd)
+
+    def write(self, path):
+        """In place: a loop device may be on the file."""
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
+        try:
+            os.ftruncate(fd, 0)
+            os.ftruncate(fd, self.size)
+            for offset, data in self.parts:
+                os.pwrite(fd, data, offset)
+        finally:
+            os.close(fd)
+
+
+class Site(Rig):
+    """A Rig on such an image. `tau` as salius init takes it."""
+
+    def __init__(self, m=3, acks=2, tau="30s"):
+        super().__init__(m, acks, init_options=SMALL + ("--tau", tau), memory="4MiB",
+                         image=Image("crash", "ext4", DISK_MB, ("-b", "4096"), directory="/dev/shm"))
+
+    def keep_disk(self):
+        """Of the unmounted image."""
+        return Sparse(self.image.file)
+
+    def keep_memory(self):
+        """Of all replicas, which must stand still: [{file: bytes}]."""
+        return [{name: Sparse(os.path.join(r.shm, name)) for name in os.listdir(r.shm)} for r in self.replicas]
+
+    def put_disk(self, disk, mount=True):
+        self.image.umount()
+        disk.write(self.image.file)
+        if mount:
+            self.image.mount()
+
+    def put_memory(self, memory):
+        """Every replica's host as it was, its process started again."""
+        for replica, files in zip(self.replicas, memory):
+            replica.lose_memory()
+            os.makedirs(replica.shm)
+            for name, data in files.items():
+                data.write(os.path.join(replica.shm, name))
+            replica.start()
