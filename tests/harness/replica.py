@@ -22,14 +22,15 @@ class Replica:
         self.shm = "/dev/shm/%s-r%d" % (net.prefix, index)
         self.log = os.path.join(current().dir, "%s-r%d.log" % (net.prefix, index))
         self.proc = None
+        self.env, self.wrapper = None, ()  # of the next start: its environment, and what runs it
 
     def start(self):
         """Returns when it answers on its control port, seen from the primary."""
         os.makedirs(self.shm, exist_ok=True)
-        self.proc = Proc([binary("salius-replica"), "--listen", self.address, "--memory", self.memory,
+        self.proc = Proc([*self.wrapper, binary("salius-replica"), "--listen", self.address, "--memory", self.memory,
                           "--shm-dir", self.shm, "--insecure", "--metrics",
                           "%s:%d" % (self.ip, METRICS_PORT)] + self.extra,
-                         self.log, netns=self.net.replica(self.index))
+                         self.log, netns=self.net.replica(self.index), env=self.env)
         wait_until(self._ready, 20, lambda: "replica %d is not ready; log:\n%s" % (self.index, self.tail()))
         return self
 

@@ -1,0 +1,1 @@
+"""Real faults in random schedules from a seed; see docs/testing.md."""

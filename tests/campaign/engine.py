@@ -1,0 +1,321 @@
+"""Runs a schedule against a real installation: faults in, faults out, deaths and recoveries, and what must hold.
+
+After each death of the primary: recovery succeeds once everything is healed (before, it succeeds or is refused, never
+anything else), and no workload misses anything that was acknowledged to it. After each episode: the volume is in mode
+`replicated` again with every replica a member, within a bound, and every workload gets further acknowledgements.
+"""
+import os
+import subprocess
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+
+from campaign import schedule, work
+from campaign.fault_disk import FILLER
+from harness.clock import Clock
+from harness.proc import Proc
+from harness.rig import Rig
+from harness.run import HarnessError, binary
+from harness.volume import RECOVER_NOT_ENOUGH, Mount, MountRefused, Volume
+
+SETTLE_S = 45  # until the volume is whole again, on a busy machine
+STUCK_S = 45  # a writer that gets no acknowledgement for so long, with nothing broken, is stuck
+RECOVER_DISK = 6
+
+
+class Failed(AssertionError):
+    """Something that must hold did not."""
+
+
+class Campaign:
+    """`own`: registers a clean-up; `say`: prints a line. Mounted and at work when the constructor is done."""
+
+    def __init__(self, shape, works, own, say, size_mb=512):
+        self.shape, self.own, self.say = shape, own, say
+        self.counts, self.notes = Counter(), []
+        self.cuts = self.episode = 0
+        self.restart_works = self.remove_filler = False
+        self.began = time.monotonic()
+        self.threads = ThreadPoolExecutor(2)
+        self.rig = Rig(shape.m, shape.f, shape.fs, size_mb, start=False)
+        own(self.rig)
+        self.clocks = {i: Clock() for i in range(shape.m)}
+        self.clocks["primary"] = Clock()
+        for i, replica in enumerate(self.rig.replicas):
+            replica.env = self.clocks[i].env
+            replica.start()
+        self.works = work.make(works, own)
+        for each in self.works:
+            own(_Closing(each.kill))
+        self.rig.mount_ = self._new_mount(self.rig.volume)
+        self._start_works()
+
+    # ---- for the faults
+
+    def note(self, text):
+        """Something worth knowing that is no failure; printed when the run fails, with its episode."""
+        self.notes.append("episode %d: %s" % (self.episode, text))
+
+    def count(self, what):
+        self.counts[what] += 1
+
+    # ---- running
+
+    def run(self, episodes, progress=lambda campaign: None):
+        """All episodes, one after the other. Failed, Damage or HarnessError name the episode."""
+        past = []
+        for self.episode, episode in enumerate(episodes, 1):
+            past.append("%4d  %s" % (self.episode, episode.text()))
+            try:
+                self._run_one(episode)
+            except Exception as error:
+                raise Failed("episode %d: %s\n%s: %s\nnotes:\n  %s\nschedule so far:\n%s" % (
+                    self.episode, episode.text(), type(error).__name__, error, "\n  ".join(self.notes[-12:]),
+                    "\n".join(past[-40:]))) from error
+            progress(self)
+
+    def _run_one(self, episode):
+        active = []
+        try:
+            for fault, pause in zip(episode.faults, episode.pauses_ms):
+                time.sleep(pause / 1e3)  # the schedule's own time, not a wait for anything
+                active.append(fault)
+                fault.inject(self)
+                self.count(fault.name)
+            if any(f.moves for f in episode.faults):
+                self._after_death()
+                return
+            time.sleep(episode.hold_ms / 1e3)
+            if episode.dies():
+                self._death(episode, active)
+                return
+            if episode.ending == schedule.UMOUNT:
+                self._umount(active)
+                return
+            self._heal(active, episode.heal_order)
+        finally:
+            for fault in active:  # only when something failed: leave nothing behind
+                try:
+                    fault.heal(self)
+                except Exception as error:
+                    self.note("healing %s: %s" % (fault.text(), error))
+        self._settle(any(f.refuses for f in episode.faults))
+
+    def _heal(self, active, order=None):
+        """Network first: a replica that starts must be reachable to be seen ready."""
+        rank = {id(f): n for f, n in zip(active, order or range(len(active)))}
+        todo = sorted(active, key=lambda f: (not any(u.startswith(("net", "cable")) for u in f.uses(self.shape)),
+                                             rank[id(f)]))
+        for fault in todo:
+            active.remove(fault)
+            fault.heal(self)
+
+    def _heal_disk(self, active):
+        """The faults that would keep a dead daemon from ending, or the file system from being unmounted."""
+        self._heal_those(active, lambda f: not f.late and f.uses(self.shape) & {"disk", "mount"})
+
+    def _heal_those(self, active, which):
+        chosen = [f for f in active if which(f)]
+        for fault in chosen:
+            active.remove(fault)
+        self._heal(chosen)
+
+    # ---- the volume is well again
+
+    def _settle(self, refused):
+        mount = self.rig.mount_
+        mount.wait_status(lambda s: s["mode"] == "replicated" and all(r["member"] for r in s["replicas"]), SETTLE_S,
+                          "everything is healed: mode replicated with %d members" % self.shape.m)
+        if self.remove_filler:
+            self._remove_filler()
+        for each in self.works:
+            if self.restart_works or refused and not each.alive():
+                each.kill()
+                each.check(self.rig.path, True)
+                each.start(self.rig.path)
+        self.restart_works = False
+        for each in self.works:
+            each.progress(2, STUCK_S)
+
+    def _remove_filler(self):
+        self.remove_filler = False
+        path = self.rig.file(FILLER)
+        if os.path.exists(path):
+            os.unlink(path)
+
+    # ---- the primary dies
+
+    def _death(self, episode, active):
+        rig = self.rig
+        self.count(episode.ending)
+        if episode.disk_ahead and not any("disk" in f.uses(self.shape) for f in active):
+            rig.sync_disk()
+        if episode.ending == "daemon killed":
+            rig.mount_.proc.signal(9)
+            self._heal_disk(active)
+            rig.mount_.proc.kill()
+            self._kill_works()
+            rig.mount_._detach()
+            rig.mount_ = None
+        else:
+            self._power_cut(episode, active)
+        for i in episode.after:
+            # A process fault of this one is over with its memory; healing it later starts it again.
+            rig.replicas[i].lose_memory()
+            self.count("replica lost with the primary")
+        recovered = episode.try_early and self._recover_early(episode, active)
+        self._heal(active)
+        for replica in rig.replicas:
+            if not replica.alive():
+                replica.start()
+        if not recovered:
+            self._recover(episode)
+        self._after_death(race=episode.recovery == "race")
+
+    def _power_cut(self, episode, active):
+        rig, self.cuts = self.rig, self.cuts + 1
+        if not episode.shutdown_first:
+            rig.mount_.proc.signal(9)
+        # A frozen file system is shut down like any other, but its writers hang until it is thawed.
+        self._shutdown()
+        rig.mount_.proc.signal(9)
+        self._heal_disk(active)
+        rig.mount_.proc.kill()
+        self._kill_works()
+        rig.mount_._detach()
+        rig.mount_ = None
+        rig.image.umount()
+        rig.image.mount()
+
+    def _shutdown(self):
+        try:
+            self.rig.image.shutdown()
+        except OSError as error:  # it was gone already
+            self.note("shutdown of the file system: %s" % error)
+
+    def _kill_works(self):
+        for each in self.works:
+            each.kill()
+
+    def _recover_early(self, episode, active):
+        """With the faults still there: done, or refused for want of members (or space)."""
+        done = self.rig.volume.recover("--timeout", "1")
+        allowed = {0, RECOVER_NOT_ENOUGH} | ({RECOVER_DISK} if any(f.name == "disk full" for f in active) else set())
+        if done.returncode not in allowed:
+            raise Failed("recovery with the faults there: exit %d\n%s%s" % (
+                done.returncode, done.stdout, done.stderr))
+        self.count("early recovery " + ("done" if done.returncode == 0 else "refused"))
+        return done.returncode == 0
+
+    def _recover(self, episode):
+        rig = self.rig
+        if episode.recovery.startswith("killed"):
+            self._kill_recovery(episode.kill_recovery_ms)
+            if episode.recovery == "killed and cut":
+                rig.image.power_cut()
+        if episode.recovery in ("mount", "race"):
+            return  # the mount does it
+        done = rig.volume.recover()
+        if done.returncode != 0:
+            raise Failed("recovery with everything healed: exit %d\n%s%s" % (
+                done.returncode, done.stdout, done.stderr))
+        for each in self.works:
+            each.check(rig.backing, False)
+
+    def _kill_recovery(self, after_ms):
+        proc = Proc([binary("salius-recover"), self.rig.backing], self.rig.volume.log, netns=self.rig.net.primary)
+        try:
+            code = proc.popen.wait(after_ms / 1e3)
+            self.count("recovery killed: too late (exit %d)" % code)
+            if code != 0:
+                raise Failed("recovery that was to be killed: exit %d\n%s" % (code, proc.tail()))
+        except subprocess.TimeoutExpired:
+            proc.kill()
+            self.count("recovery killed")
+
+    def _after_death(self, race=False):
+        rig = self.rig
+        if race:
+            self._race()
+        else:
+            rig.mount_ = self._new_mount(rig.volume)
+        rig.mount_.wait_mode("replicated", SETTLE_S)
+        for each in self.works:
+            each.check(rig.path, True)
+            each.next_generation(rig.path)
+        self._start_works()
+        self._settle(False)
+
+    def _race(self):
+        """Two mounts at the same time, both ready to recover: exactly one has the volume afterwards."""
+        rig, won, lost = self.rig, [], []
+
+        def attempt(volume):
+            try:
+                won.append(self._new_mount(volume))
+            except MountRefused as refused:
+                lost.append(refused)
+        # The threads outlive the race: a child of the harness dies with the thread that started it.
+        list(self.threads.map(attempt, [rig.volume, Volume(rig.backing, rig.net.primary)]))
+        for mount in won:
+            self.own(mount)
+        if len(won) != 1 or len(lost) != 1:
+            raise Failed("two mounts raced: %d won, %d were refused %s" % (len(won), len(lost), lost))
+        self.count("mount race")
+        rig.mount_, rig.volume = won[0], won[0].volume
+
+    def _umount(self, active):
+        """A clean end while the faults are there; afterwards the disk alone has everything."""
+        self.count("umount")
+        self._heal_disk(active)
+        self._kill_works()
+        rig = self.rig
+        rig.mount_.umount()
+        rig.mount_ = None
+        for each in self.works:
+            each.check(rig.backing, False)
+        self._heal(active)
+        self._after_death()
+
+    # ---- beginnings
+
+    def _new_mount(self, volume):
+        return Mount(volume, "recover=auto", env=self.clocks["primary"].env)
+
+    def _start_works(self):
+        self.rig.mount_.wait_mode("replicated", SETTLE_S)
+        if self.remove_filler:
+            self._remove_filler()
+        for each in self.works:
+            each.start(self.rig.path)
+        self.restart_works = False
+
+    # ---- the end
+
+    def finish(self):
+        """A clean end and everything checked once more, on the plain directory and by the file system's own check."""
+        rig = self.rig
+        self._kill_works()
+        for each in self.works:
+            each.check(rig.path, True)
+        self._kill_works()
+        rig.mount_.umount()
+        rig.mount_ = None
+        for each in self.works:
+            each.check(rig.backing, False)
+        rig.image.check()
+
+    def faults(self):
+        kinds = {k.name for k in schedule.KINDS} | set(schedule.DEATHS) | {"replica lost with the primary"}
+        return sum(n for name, n in self.counts.items() if name in kinds)
+
+    def summary(self):
+        acked = ", ".join("%s %d" % (w.name.rstrip("-"), w.acked()) for w in self.works)
+        return "m=%d f=%d %s: %d faults in %d episodes, %d power cuts, acknowledged: %s; %.0f s" % (
+            self.shape.m, self.shape.f, self.shape.fs, self.faults(), self.episode, self.cuts, acked,
+            time.monotonic() - self.began)
+
+
+class _Closing:
+    def __init__(self, close):
+        self.close = close

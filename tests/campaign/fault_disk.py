@@ -1,0 +1,213 @@
+"""Faults of the primary's disk: full, slow, stuck, failing, read-only, gone.
+
+This kernel needs neither device mapper nor NBD for them: errors are injected into the daemon's own system calls by
+strace, slowness is the block layer's throttle on the loop device.
+"""
+import os
+import re
+import subprocess
+import sys
+
+from campaign.fault import Fault
+from harness.proc import Proc
+from harness.run import HarnessError, current, sh, wait_until
+
+# Takes all the space there is with fallocate, at last 4 KiB at a time; prints the errno that ended it.
+_FILL = """
+import errno, os, sys
+fd = os.open(sys.argv[1], os.O_CREAT | os.O_WRONLY, 0o600)
+at, step = 0, 64 << 20
+while step >= 4096:
+    try:
+        os.posix_fallocate(fd, at, step)
+        at += step
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            sys.exit(errno.errorcode[error.errno])
+        step //= 2
+os.fsync(fd)  # a power cut shall find the disk full as well
+"""
+FILLER = "filler"
+
+
+class DiskFull(Fault):
+    """All space is taken: by a file in the volume, or by one beside it that the engine does not know of."""
+
+    name = "disk full"
+    refuses = True
+    late = True
+
+    @classmethod
+    def draw(cls, rng, shape):
+        return cls(inside=rng.random() < 0.5)
+
+    def __init__(self, **params):
+        super().__init__(**params)
+        self.kills = not self.params["inside"]  # space that vanishes after it was checked may fail the volume
+
+    def uses(self, shape):
+        return {"disk", "mount"}
+
+    def inject(self, campaign):
+        rig = campaign.rig
+        path = rig.file(FILLER) if self.params["inside"] else os.path.join(rig.image.path, FILLER)
+        done = subprocess.run([sys.executable, "-c", _FILL, path], stderr=subprocess.PIPE, text=True, timeout=120,
+                              check=False)
+        if done.returncode != 0:
+            campaign.note("filling the disk ended with %s" % done.stderr.strip()[-60:])
+
+    def heal(self, campaign):
+        if self.params["inside"]:
+            campaign.remove_filler = True  # through the mount, when there is one
+        else:
+            path = os.path.join(campaign.rig.image.path, FILLER)
+            if os.path.exists(path):
+                os.unlink(path)
+
+
+class DiskSlow(Fault):
+    """The block layer's throttle: some write operations a second, for everybody who writes to this device."""
+
+    name = "disk slow"
+    _FILE = "/sys/fs/cgroup/blkio/blkio.throttle.write_iops_device"
+
+    @classmethod
+    def missing(cls):
+        return "" if os.access(cls._FILE, os.W_OK) else "no blkio control group (v1): " + cls._FILE
+
+    @classmethod
+    def draw(cls, rng, shape):
+        return cls(iops=rng.choice([5, 5, 20, 100]))
+
+    def uses(self, shape):
+        return {"disk"}
+
+    def inject(self, campaign):
+        with open("/sys/block/%s/dev" % os.path.basename(campaign.rig.image.loop)) as f:
+            self._device = f.read().strip()
+        campaign.own(self)
+        self._set(self.params["iops"])
+
+    def heal(self, campaign):
+        self.close()
+
+    def close(self):
+        if self._device:
+            self._set(0)
+            self._device = None
+
+    def _set(self, iops):
+        with open(self._FILE, "w") as f:
+            f.write("%s %d" % (self._device, iops))
+
+
+class DiskStuck(Fault):
+    """The file system is frozen: whoever writes to it hangs until it is thawed."""
+
+    name = "disk hangs"
+
+    def uses(self, shape):
+        return {"disk"}
+
+    def inject(self, campaign):
+        self._path = campaign.rig.image.path
+        sh("fsfreeze", "--freeze", self._path)
+
+    def heal(self, campaign):
+        sh("fsfreeze", "--unfreeze", self._path)
+
+
+class DiskErrors(Fault):
+    """EIO from the daemon's own calls, once or from then on. A failed sync is never tried again as if the data were
+    clean: the volume must fail, and say so, when a sync was hit."""
+
+    name = "disk errors"
+    refuses = True
+    kills = True
+    CALLS = {"sync": "fsync,fdatasync,syncfs,sync_file_range", "write": "pwrite64,pwritev,pwritev2"}
+
+    @classmethod
+    def missing(cls):
+        done = sh("strace", "-o/dev/null", "-e", "trace=getpid", "true", check=False)
+        return "" if done.returncode == 0 else "strace: " + done.stderr.strip()
+
+    @classmethod
+    def draw(cls, rng, shape):
+        return cls(calls=rng.choice(["sync", "sync", "write"]), when=rng.choice(["1", "1", "3", "1+"]),
+                   error=rng.choice(["EIO", "EIO", "ENOSPC"]))
+
+    def uses(self, shape):
+        return {"disk", "mount"}
+
+    def inject(self, campaign):
+        pid = campaign.rig.mount_.pid
+        calls = self.CALLS[self.params["calls"]]
+        self._log = os.path.join(current().dir, "strace-%d-%d.calls" % (pid, campaign.episode))
+        self._tracer = Proc(["strace", "-f", "-qq", "-y", "-o", self._log, "-e", "trace=" + calls, "-e", "inject=%s:error=%s:when=%s" %
+                             (calls, self.params["error"], self.params["when"]), "--attach=%d" % pid],
+                            self._log + ".log")
+        wait_until(lambda: self._attached(pid), 30, "strace attaches to the daemon")
+        self._watch(campaign)
+
+    @staticmethod
+    def _attached(pid):
+        for thread in os.listdir("/proc/%d/task" % pid):
+            with open("/proc/%d/task/%s/status" % (pid, thread)) as f:
+                if re.search(r"^TracerPid:\t0$", f.read(), re.M):
+                    return False
+        return True
+
+    def _hits(self):
+        """The calls that really got the error."""
+        with open(self._log) as f:
+            return [line.strip() for line in f if "(INJECTED)" in line]
+
+    def _watch(self, campaign):
+        """Until the volume has failed, or nothing was hit for a while (a `local` volume writes; a replicated one may
+        have nothing to sync for τ/2)."""
+        mount = campaign.rig.mount_
+        try:
+            wait_until(lambda: mount.mode() == "failed", 3, "", 0.05)
+            campaign.count("disk errors: volume failed")
+        except HarnessError:
+            hits = self._hits()
+            campaign.count("disk errors: %s" % ("volume went on" if hits else "nothing was hit"))
+            campaign.note("%s: volume did not fail; hit: %s" % (self.text(), hits[:4]))
+
+    def heal(self, campaign):
+        self._tracer.terminate()
+
+
+class DiskReadOnly(Fault):
+    """The file system turns itself read-only, as ext4 does after an error of its journal."""
+
+    name = "disk read-only"
+    refuses = True
+    kills = True
+
+    @classmethod
+    def draw(cls, rng, shape):
+        return cls() if shape.fs == "ext4" else None
+
+    def uses(self, shape):
+        return {"disk", "mount"}
+
+    def inject(self, campaign):
+        sh("mount", "-o", "remount,abort", campaign.rig.image.path)
+
+
+class DiskGone(Fault):
+    """Nothing reaches the disk any more, every call gives EIO; the daemon lives."""
+
+    name = "disk gone"
+    refuses = True
+    kills = True
+
+    def uses(self, shape):
+        return {"disk", "mount"}
+
+    def inject(self, campaign):
+        campaign.rig.image.shutdown()
+
+
+KINDS = [DiskFull, DiskSlow, DiskStuck, DiskErrors, DiskReadOnly, DiskGone]

@@ -1,0 +1,107 @@
+"""What happens in a campaign, drawn from a seed before anything runs.
+
+A campaign is a list of episodes. In an episode one to three faults begin one after the other, overlap, and then the
+episode ends: with everything healed, or with the death of the primary while the faults are still there. Kinds are
+dealt like cards: each comes once before any comes again.
+"""
+from collections import namedtuple
+
+from campaign import fault, fault_disk, fault_host
+
+KINDS = fault.KINDS + fault_host.KINDS + fault_disk.KINDS
+
+# The installation that a schedule is drawn for.
+Shape = namedtuple("Shape", "m f fs")
+
+# How an episode ends. Those below are the primary's death: at most f - 1 replicas may have lost their memory then.
+HEAL, UMOUNT = "healed", "umount"
+DEATHS = ("power cut", "daemon killed")
+
+
+class Episode:
+    """`pauses_ms`: before each fault. `hold_ms`: how long all of them are there together. `after`: replicas that lose
+    their memory between the primary's death and its recovery. `recovery`: by what, and with what mishap."""
+
+    def __init__(self, rng, shape, faults, mortal):
+        self.faults = faults
+        self.pauses_ms = [rng.choice([0, 20, 100, 300]) for _ in faults]
+        self.hold_ms = rng.choice([50, 200, 500, 1000, 2000])
+        self.ending = rng.choices([HEAL, UMOUNT, *DEATHS], [60, 5, 25, 10])[0] if mortal else HEAL
+        if any(f.kills for f in faults):
+            self.ending = "power cut"
+        self.shutdown_first = rng.random() < 0.3
+        self.disk_ahead = rng.random() < 0.3
+        self.heal_order = rng.sample(range(len(faults)), len(faults))
+        lost = set().union(*(f.loses() for f in faults))
+        spare = [i for i in range(shape.m) if i not in lost]
+        room = max(0, shape.f - 1 - len(lost))
+        self.after = rng.sample(spare, min(rng.randint(0, room), len(spare))) if rng.random() < 0.4 else []
+        self.recovery = rng.choice(["program", "program", "mount", "killed", "killed and cut", "race"])
+        self.kill_recovery_ms = rng.randint(1, 150)
+        self.try_early = rng.random() < 0.5  # a recovery before anything is healed
+
+    def dies(self):
+        return self.ending in DEATHS
+
+    def lost(self):
+        return set().union(*(f.loses() for f in self.faults))
+
+    def text(self):
+        parts = [f.text() for f in self.faults]
+        end = self.ending
+        if self.dies():
+            end += " (%s%s, recovery: %s%s%s)" % (
+                "disk first" if self.shutdown_first else "daemon first", ", disk ahead" if self.disk_ahead else "",
+                "tried early, " if self.try_early else "", self.recovery,
+                ", memory lost: %s" % self.after if self.after else "")
+        return "%s; hold %d ms; %s" % (" + ".join(parts) or "no fault", self.hold_ms, end)
+
+
+def count(episode):
+    """How many faults an episode is: those in it, and the primary's death."""
+    return len(episode.faults) + (1 if episode.dies() else 0) + len(episode.after)
+
+
+def draw(rng, shape, faults=None, kinds=None, mortal=True):
+    """Yields episodes, `faults` faults in all, or without end. `mortal`: the primary may die."""
+    kinds = [k for k in (kinds or KINDS) if not k.missing()]
+    if not mortal:
+        kinds = [k for k in kinds if not (k.kills or k.moves or k is fault_disk.DiskFull)]
+    deck, total = [], 0
+    while faults is None or total < faults:
+        dealt, used, size = [], set(), rng.choice([1, 1, 2, 2, 3])
+        put_back = []
+        while len(dealt) < size:
+            if not deck:
+                deck = rng.sample(kinds, len(kinds))
+                if put_back:
+                    break
+            kind = deck.pop()
+            card = kind.draw(rng, shape)
+            if card is None:
+                continue
+            if card.uses(shape) & used or (dealt and (card.solo or dealt[0].solo)) or _too_much(dealt + [card], shape):
+                put_back.append(kind)
+                if len(put_back) > 4:
+                    break
+                continue
+            dealt.append(card)
+            used |= card.uses(shape)
+            if card.solo:
+                break
+        deck += put_back
+        if not dealt:
+            continue
+        episode = Episode(rng, shape, dealt, mortal and not any(f.moves for f in dealt))
+        if episode.dies() and len(episode.lost()) > shape.f - 1:
+            episode.ending = HEAL  # the primary's memory is the last copy
+        if not episode.dies():
+            episode.after = []
+        total += count(episode)
+        yield episode
+
+
+def _too_much(faults, shape):
+    """True when an episode that the volume may not outlive would take the memory of f replicas as well."""
+    lost = set().union(*(f.loses() for f in faults))
+    return any(f.kills or f.moves for f in faults) and len(lost) > shape.f - 1

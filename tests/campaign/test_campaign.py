@@ -1,0 +1,52 @@
+"""The campaign: random schedules of overlapping real faults. `--seed N` draws the same schedules again.
+
+SALIUS_CAMPAIGN_EPISODES=4,7-9 runs only those episodes of each schedule, to narrow a failure down.
+"""
+import os
+
+from campaign import schedule
+from campaign.engine import Campaign
+from campaign.schedule import Shape
+from harness.case import Case
+
+
+def chosen(episodes):
+    """Those that the environment names; all by default."""
+    text = os.environ.get("SALIUS_CAMPAIGN_EPISODES")
+    if not text:
+        return episodes
+    wanted = set()
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        wanted |= set(range(int(first), int(last or first) + 1))
+    return [e for n, e in enumerate(episodes, 1) if n in wanted]
+
+
+class RandomFaults(Case):
+
+    def campaign(self, shape, works, faults, **kwargs):
+        for kind in schedule.KINDS:
+            if kind.missing():
+                print("    skipped: fault %s: %s" % (kind.name, kind.missing()), flush=True)
+        episodes = chosen(list(schedule.draw(self.rng, shape, faults)))
+        campaign = Campaign(shape, works, self.own, self.report, **kwargs)
+
+        def progress(c):
+            if self.long_run and c.episode % 10 == 0:
+                self.report("episode %d of %d; %s", c.episode, len(episodes), c.summary())
+        campaign.run(episodes, progress)
+        campaign.finish()
+        self.report("%s", campaign.summary())
+        self.report("%s", ", ".join("%s %d" % kind for kind in sorted(campaign.counts.items())))
+        for note in campaign.notes if os.environ.get("SALIUS_CAMPAIGN_NOTES") else ():
+            self.report("%s", note)
+        return campaign
+
+    def test_ledger_and_sqlite_three_replicas_two_acks(self):
+        self.campaign(Shape(3, 2, "ext4"), ["ops", "wal"], self.count(18, 200))
+
+    def test_ledger_and_sqlite_two_replicas_one_ack_on_xfs(self):
+        self.campaign(Shape(2, 1, "xfs"), ["ops", "delete"], self.count(12, 150))
+
+    def test_postgres_and_ledger_three_replicas_two_acks(self):
+        self.campaign(Shape(3, 2, "ext4"), ["pg", "ops"], self.count(12, 150), size_mb=1024)

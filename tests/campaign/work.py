@@ -1,0 +1,175 @@
+"""The campaign's workloads, each with its ledger: start, end, check, and go on where the check ended.
+
+A workload writes below the volume's top in a directory of its own. A check raises that workload's Damage. Now and
+then a workload begins a new generation (another directory or an emptied table), so that a check stays short in a
+run of hours; the old generation has had its last check then and is removed through the mount.
+"""
+import os
+import shutil
+
+from harness import ops, postgres, sqlite
+from harness.ledger import Ledger
+from harness.proc import tail
+from harness.run import HarnessError, wait_until
+
+GENERATION = 4000  # acknowledgements after which a new generation begins
+
+
+class Work:
+    """`own` registers a clean-up with the test."""
+
+    name = ""
+
+    def __init__(self, own):
+        self.own = own
+        self.ledger, self.last, self.generation = Ledger(), 0, 0
+        self.acked_before = 0  # in earlier generations
+        self.writer = None
+
+    def acked(self):
+        return self.acked_before + self.ledger.total()
+
+    def folder(self, top):
+        return os.path.join(top, "%s%d" % (self.name, self.generation))
+
+    def alive(self):
+        return self.writer is not None and self.writer.proc.alive()
+
+    def kill(self):
+        if self.writer:
+            self.writer.kill()
+            self.writer = None
+
+    def progress(self, count, timeout_s):
+        """`count` more acknowledgements, or an error: a stuck or dead writer."""
+        want = self.acked() + count
+        wait_until(lambda: self.acked() >= want or not self.alive(), timeout_s,
+                   lambda: "%s is stuck at %d acknowledgements" % (self.name, self.acked()), 0.02)
+        if not self.alive() and self.acked() < want:
+            raise HarnessError("%s got an error that no fault explains: %s" % (self.name, self.why()))
+
+    def why(self):
+        return tail(self.writer.log, 4) if self.writer else "not started"
+
+    def next_generation(self, top):
+        """After a check on the mounted volume, nothing running."""
+        if self.ledger.total() < GENERATION:
+            return
+        old = self.folder(top)
+        self.acked_before += self.ledger.total()
+        self.ledger, self.last = Ledger(), 0
+        self.generation += 1
+        shutil.rmtree(old)
+
+
+class Ops(Work):
+    """The op writer: overwrites, fsyncs, creates, renames; its check is exact (prefix)."""
+
+    name = "ops"
+
+    def start(self, top):
+        os.makedirs(self.folder(top), exist_ok=True)
+        self.writer = ops.OpWriter(self.folder(top), self.ledger, self.last + 1)
+
+    def check(self, top, mounted):
+        if os.path.isdir(self.folder(top)) or self.ledger.total():
+            self.last = ops.check(self.folder(top), self.ledger) if self._begun(top) else 0
+
+    def _begun(self, top):
+        """False when the cut came before the writer's own mkdirs, and nothing was acknowledged."""
+        return self.ledger.total() or all(
+            os.path.isdir(os.path.join(self.folder(top), d)) for d in ("new", "kept"))
+
+
+class Sqlite(Work):
+    """One transaction per row; `journal` wal or delete."""
+
+    def __init__(self, own, journal):
+        super().__init__(own)
+        self.journal = journal
+        self.name = "sqlite-" + journal + "-"
+
+    def start(self, top):
+        os.makedirs(self.folder(top), exist_ok=True)
+        self.writer = sqlite.SqliteWriter(os.path.join(self.folder(top), "db"), self.journal, self.ledger,
+                                          self.last + 1)
+
+    def check(self, top, mounted):
+        """On the mounted volume only: opening the database is SQLite's own recovery, which writes."""
+        db = os.path.join(self.folder(top), "db")
+        if mounted and (self.ledger.total() or os.path.exists(db) and self._has_table(db)):
+            self.last = sqlite.check(db, self.ledger)
+
+    @staticmethod
+    def _has_table(db):
+        """False when the cut came before CREATE TABLE was acknowledged."""
+        connection = sqlite.sqlite3.connect(db, timeout=30)
+        try:
+            return connection.execute("SELECT count(*) FROM sqlite_master WHERE name = 'ledger'").fetchone()[0] == 1
+        finally:
+            connection.close()
+
+    def why(self):
+        return tail(self.writer.proc.log, 4) if self.writer else "not started"
+
+
+class Pg(Work):
+    """A PostgreSQL server on the volume, two psql clients, pgbench beside them."""
+
+    name = "pg"
+    STREAMS = 2
+
+    def __init__(self, own):
+        super().__init__(own)
+        self.server, self.writers, self.bench, self.tails = None, [], None, {}
+
+    def start(self, top):
+        if self.server is None:
+            self.server = postgres.Postgres(os.path.join(top, "pg"))
+            self.own(self.server)
+            self.server.initdb()
+            self.server.start()
+            self.server.pgbench_init()
+            self.server.make_ledger_table()
+        elif self.server.proc is None:
+            self._serve(top)
+        self.bench = self.server.pgbench()
+        self.writers = [postgres.PsqlWriter(self.server, self.ledger, s, self.tails.get(s, 0) + 1)
+                        for s in range(self.STREAMS)]
+
+    def _serve(self, top):
+        self.server.data = os.path.join(top, "pg")  # the mount point may be another one now
+        self.server.start()
+
+    def alive(self):
+        return bool(self.writers) and all(w.proc.alive() for w in self.writers)
+
+    def kill(self):
+        if self.server:
+            self.server.kill()
+        for writer in self.writers:
+            writer.kill()
+        if self.bench:
+            self.bench.kill()
+        self.writers, self.bench = [], None
+
+    def check(self, top, mounted):
+        """Leaves the server running; start() goes on with it."""
+        if mounted and self.server:
+            self._serve(top)
+            self.tails = postgres.check(self.server, self.ledger)
+
+    def why(self):
+        return tail(self.server.log, 6) if self.server else "not started"
+
+    def next_generation(self, top):
+        if self.ledger.total() >= GENERATION and self.server and self.server.proc:
+            self.acked_before += self.ledger.total()
+            self.server.query("TRUNCATE ledger")
+            self.ledger, self.tails = Ledger(), {}
+
+
+def make(names, own):
+    """Workloads by name: ops, wal, delete, pg."""
+    makers = {"ops": Ops, "wal": lambda o: Sqlite(o, "wal"), "delete": lambda o: Sqlite(o, "delete"), "pg": Pg}
+    return [makers[name](own) for name in names]

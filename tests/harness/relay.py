@@ -1,0 +1,41 @@
+"""A relay in a replica's cable that delays, reorders and duplicates everything, gRPC included."""
+import os
+import sys
+
+from harness import relay_process
+from harness.proc import Proc
+from harness.run import current, sh
+
+
+class Relay:
+    """In the cable of replica `i` from the constructor to close(). Times in milliseconds."""
+
+    def __init__(self, net, i, delay_ms, jitter_ms, duplicate, seed):
+        self.switch, self.port = net.prefix + "-sw", "r%d" % i
+        self._in, self._out = "x%d" % i, "y%d" % i
+        self.proc = None
+        # The replica's port leaves the bridge; the relay is the only way between the two from now on.
+        self._ip("link", "add", self._in, "type", "veth", "peer", "name", self._out)
+        try:
+            self._ip("link", "set", self.port, "nomaster")
+            self._ip("link", "set", self._in, "master", "br0", "up")
+            self._ip("link", "set", self._out, "up")
+            self.proc = Proc([sys.executable, relay_process.__file__, self.port, self._out, delay_ms, jitter_ms,
+                              duplicate, seed], os.path.join(current().dir, "%s-relay%d.log" % (net.prefix, i)),
+                             netns=self.switch, pipe_out=True)
+            if self.proc.popen.stdout.readline() != "ready\n":
+                raise RuntimeError("the relay does not start:\n" + self.proc.tail())
+        except BaseException:
+            self.close()
+            raise
+
+    def _ip(self, *args):
+        sh("ip", "-n", self.switch, *args)
+
+    def close(self):
+        """The cable is plain again."""
+        if self.proc:
+            self.proc.kill()
+            self.proc.popen.stdout.close()
+        self._ip("link", "del", self._in)
+        self._ip("link", "set", self.port, "master", "br0")
