@@ -35,6 +35,7 @@ class Campaign:
         self.counts, self.notes = Counter(), []
         self.cuts = self.episode = 0
         self.restart_works = self.remove_filler = False
+        self.recover_options = ()  # for the controls
         self.began = time.monotonic()
         self.threads = ThreadPoolExecutor(2)
         self.rig = Rig(shape.m, shape.f, shape.fs, size_mb, start=False)
@@ -93,13 +94,13 @@ class Campaign:
                 self._umount(active)
                 return
             self._heal(active, episode.heal_order)
+            self._settle(any(f.refuses for f in episode.faults))
         finally:
             for fault in active:  # only when something failed: leave nothing behind
                 try:
                     fault.heal(self)
                 except Exception as error:
                     self.note("healing %s: %s" % (fault.text(), error))
-        self._settle(any(f.refuses for f in episode.faults))
 
     def _heal(self, active, order=None):
         """Network first: a replica that starts must be reachable to be seen ready."""
@@ -215,7 +216,7 @@ class Campaign:
                 rig.image.power_cut()
         if episode.recovery in ("mount", "race"):
             return  # the mount does it
-        done = rig.volume.recover()
+        done = rig.volume.recover(*self.recover_options)
         if done.returncode != 0:
             raise Failed("recovery with everything healed: exit %d\n%s%s" % (
                 done.returncode, done.stdout, done.stderr))
@@ -291,6 +292,14 @@ class Campaign:
         self.restart_works = False
 
     # ---- the end
+
+    def check_alive(self):
+        """Everything acknowledged is there, seen through the mount; the workloads begin new generations."""
+        self._kill_works()
+        for each in self.works:
+            each.check(self.rig.path, True)
+            each.next_generation(self.rig.path)
+        self._start_works()
 
     def finish(self):
         """A clean end and everything checked once more, on the plain directory and by the file system's own check."""

@@ -72,8 +72,10 @@ class Ops(Work):
         self.writer = ops.OpWriter(self.folder(top), self.ledger, self.last + 1)
 
     def check(self, top, mounted):
-        if os.path.isdir(self.folder(top)) or self.ledger.total():
+        try:
             self.last = ops.check(self.folder(top), self.ledger) if self._begun(top) else 0
+        except FileNotFoundError as error:
+            raise ops.Damage("gone as a whole: %s" % error) from None
 
     def _begun(self, top):
         """False when the cut came before the writer's own mkdirs, and nothing was acknowledged."""

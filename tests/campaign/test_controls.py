@@ -1,0 +1,183 @@
+"""Controls: a campaign in which a promise is broken must fail, and each tool that makes faults must really make them."""
+import os
+import random
+import socket
+import subprocess
+import time
+
+from campaign import engine, fault, fault_disk, schedule
+from campaign.engine import Campaign, Failed
+from campaign.fault_host import MemoryGroup
+from campaign.schedule import Episode, Shape
+from harness.case import Case
+from harness.clock import Clock
+from harness.net import Net, inside
+from harness.relay import Relay
+from harness.run import sh
+
+
+def power_cut(shape, faults=(), **changes):
+    """An episode that ends with a power cut and an ordinary recovery."""
+    episode = Episode(random.Random(1), shape, list(faults), True)
+    settings = {"ending": "power cut", "recovery": "program", "try_early": False, "disk_ahead": False, "after": [],
+                "hold_ms": 500}
+    for name, value in {**settings, **changes}.items():
+        setattr(episode, name, value)
+    return episode
+
+
+class Unhealed(fault.CutOffAll):
+    def heal(self, campaign):
+        pass
+
+
+class BrokenPromisesAreCaught(Case):
+
+    def campaign(self, shape=Shape(2, 1, "ext4"), works=("ops",), kind=Campaign):
+        campaign = kind(shape, works, self.own, self.report)
+        for work in campaign.works:
+            work.progress(100, 60)
+        return campaign
+
+    def fails(self, campaign, episode, what):
+        with self.assertRaises(Failed) as caught:
+            campaign.run([episode])
+        self.assertRegex(str(caught.exception), what)
+
+    def test_memory_of_f_members_lost_with_the_primary_is_refused(self):
+        shape = Shape(3, 2, "ext4")
+        self.fails(self.campaign(shape), power_cut(shape, after=[0, 2]), "recovery with everything healed: exit 4")
+
+    def test_memory_of_all_members_lost_and_recovery_forced_is_a_loss_that_the_ledger_shows(self):
+        for works in (["ops"], ["wal"]):
+            shape = Shape(2, 1, "ext4")
+            campaign = self.campaign(shape, works)
+            campaign.recover_options = ("--force",)
+            self.fails(campaign, power_cut(shape, after=[0, 1]), "Damage")
+
+    def test_acknowledgements_ahead_of_the_truth_are_a_loss_that_the_ledger_shows(self):
+        class Lying(Campaign):
+            def _power_cut(self, episode, active):
+                super()._power_cut(episode, active)
+                for work in self.works:
+                    last = max(work.ledger.acked())
+                    for number in range(last + 1, last + 9):
+                        work.ledger.ack(number)
+        for works in (["ops"], ["wal"]):
+            campaign = self.campaign(works=works, kind=Lying)
+            self.fails(campaign, power_cut(campaign.shape), "Damage")
+
+    def test_a_partition_that_is_not_healed_is_a_volume_that_does_not_come_back(self):
+        self.patch("SETTLE_S", 5)
+        campaign = self.campaign()
+        episode = power_cut(campaign.shape, [Unhealed(at=[0, 1], udp_only=False)], ending=schedule.HEAL)
+        self.fails(campaign, episode, "everything is healed: mode replicated")
+
+    def test_a_writer_that_hangs_is_stuck_and_one_that_died_is_told(self):
+        self.patch("STUCK_S", 3)
+        campaign = self.campaign()
+        episode = power_cut(campaign.shape, ending=schedule.HEAL)
+        campaign.works[0].writer.proc.stop()
+        self.fails(campaign, episode, "is stuck")
+        campaign.works[0].writer.proc.kill()
+        self.fails(campaign, episode, "an error that no fault explains")
+
+    def patch(self, name, value):
+        self.addCleanup(setattr, engine, name, getattr(engine, name))
+        setattr(engine, name, value)
+
+    def test_the_same_seed_draws_the_same_schedule(self):
+        shape = Shape(3, 2, "ext4")
+
+        def texts(seed):
+            return [e.text() for e in schedule.draw(random.Random(seed), shape, 60)]
+        self.assertEqual(texts(7), texts(7))
+        self.assertNotEqual(texts(7), texts(8))
+
+    def test_no_schedule_takes_the_memory_of_f_replicas_together_with_the_primary(self):
+        deaths = 0
+        for seed in range(200):
+            shape = random.Random(seed).choice([Shape(3, 2, "ext4"), Shape(2, 1, "xfs"), Shape(3, 3, "ext4")])
+            for episode in schedule.draw(random.Random(seed), shape, 60):
+                if episode.dies() or any(f.moves for f in episode.faults):
+                    deaths += 1
+                    self.assertLess(len(episode.lost() | set(episode.after)), shape.f, episode.text())
+        self.report("%d deaths of the primary in 200 schedules", deaths)
+
+    def test_every_kind_of_fault_comes_within_a_few_seeds(self):
+        seen = set()
+        for seed in range(3):
+            for episode in schedule.draw(random.Random(seed), Shape(3, 2, "ext4"), 40):
+                seen |= {f.name for f in episode.faults}
+        self.assertEqual(seen, {k.name for k in schedule.KINDS if not k.missing()})
+
+
+class FaultsAreReal(Case):
+
+    def test_the_clock_is_set_under_a_running_process_and_its_waits_follow(self):
+        clock = Clock()
+
+        def now():
+            return int(sh("date", "+%s", env=clock.env).stdout)
+        self.assertAlmostEqual(now(), time.time(), delta=3)
+        clock.set(-3600)
+        self.assertAlmostEqual(now(), time.time() - 3600, delta=3)
+        clock.set(86400)
+        self.assertAlmostEqual(now(), time.time() + 86400, delta=3)
+
+    def test_the_relay_delays_and_duplicates_and_the_cable_is_plain_again(self):
+        net = self.own(Net(1))
+        with inside(net.primary):
+            sender = self.own(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+        with inside(net.replica(0)):
+            receiver = self.own(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+            receiver.bind((net.ip(0), 7777))
+            receiver.settimeout(5)
+
+        def send(copies):
+            """Milliseconds until the last copy is there."""
+            began = time.monotonic()
+            sender.sendto(b"x" * 1000, (net.ip(0), 7777))
+            for _ in range(copies):
+                self.assertEqual(receiver.recv(2000), b"x" * 1000)
+            return (time.monotonic() - began) * 1e3
+        relay = Relay(net, 0, delay_ms=40, jitter_ms=1, duplicate=1, seed=1)
+        try:
+            times = [send(2) for _ in range(5)]
+        finally:
+            relay.close()
+        self.assertGreaterEqual(min(times), 40)
+        self.assertLess(min(send(1) for _ in range(5)), 40)
+        receiver.settimeout(0.2)
+        with self.assertRaises(TimeoutError):
+            receiver.recv(2000)
+
+    def test_a_slow_disk_is_slow_and_fast_again(self):
+        why = fault_disk.DiskSlow.missing()
+        if why:
+            self.skipTest(why)
+        rig = self.rig(m=1, acks=1)
+        slow = fault_disk.DiskSlow(iops=5)
+
+        def two_syncs():
+            began = time.monotonic()
+            with open(os.path.join(rig.image.path, "probe"), "wb", buffering=0) as f:
+                for _ in range(3):
+                    f.write(b"x")
+                    os.fsync(f.fileno())
+            return time.monotonic() - began
+        campaign = type("OnlyRig", (), {"rig": rig, "own": self.own})
+        slow.inject(campaign)
+        slowly = two_syncs()
+        slow.heal(campaign)
+        self.assertGreater(slowly, 0.5)
+        self.assertLess(two_syncs(), slowly / 2)
+
+    def test_a_memory_limit_ends_what_exceeds_it(self):
+        group = MemoryGroup(16)
+        try:
+            done = subprocess.run([*group.wrapper, "/usr/bin/python3", "-c", "len(bytearray(256 << 20))"], check=False,
+                                  stderr=subprocess.PIPE)
+            self.assertNotEqual(done.returncode, 0)
+        finally:
+            group.close()
