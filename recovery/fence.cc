@@ -96,6 +96,12 @@ void FenceAll(const VolumeState& state, const FenceRequest& request,
               const std::function<void(uint64_t)>& on_answers, std::vector<Peer>* peers) {
   const bool needed = QuorumNeeded(state) > 0;
   Run run{state, request, {}, false, peers->size()};
+  if (request.one_thread) {
+    uint64_t answers = 0;
+    for (Peer& peer : *peers) answers += AskOnce(&run, &peer) ? 1 : 0;
+    on_answers(answers);
+    return;
+  }
   std::vector<std::thread> threads;
   threads.reserve(peers->size());
   for (Peer& peer : *peers) {

@@ -38,7 +38,8 @@ struct FenceRequest {
   bool ask_only = false;
   uint64_t rpc_timeout_ms = 0;
   uint64_t total_timeout_ms = 0;
-  uint64_t grace_ms = 0;  // waited for the rest when a quorum has answered
+  uint64_t grace_ms = 0;    // waited for the rest when a quorum has answered
+  bool one_thread = false;  // one replica after the other, each once
 };
 
 // Asks every peer at once; one that cannot be reached is asked again until enough members count and

@@ -20,6 +20,7 @@
 #include "recovery/pin.h"
 #include "recovery/replay.h"
 #include "recovery/replay_plan.h"
+#include "recovery/replay_target.h"
 #include "recovery/run_file.h"
 
 namespace salius {
@@ -91,7 +92,7 @@ class Run {
     SALIUS_ASSIGN_OR_RETURN(const ReplayPlan plan, PlanReplay(decided_));
     if (options_.dry_run) {
       report_.plan = DescribePlan(plan);
-      SALIUS_RETURN_IF_ERROR(CheckReplay(context_, plan));
+      SALIUS_RETURN_IF_ERROR(target().Check(context_, plan));
       report_.outcome = RecoveryOutcome::kDryRun;
       return absl::OkStatus();
     }
@@ -100,16 +101,19 @@ class Run {
       SALIUS_RETURN_IF_ERROR(PinDecision(stable));
     }
     Enter("replay");
-    SALIUS_RETURN_IF_ERROR(Replay(context_, plan));
+    SALIUS_RETURN_IF_ERROR(target().Replay(context_, plan));
     Enter("sync");
     context_.progress({"sync", 0, 0, ""});
-    SALIUS_RETURN_IF_ERROR(SyncFs(dir_.root_fd));
+    SALIUS_RETURN_IF_ERROR(target().Sync(context_));
     SALIUS_RETURN_IF_ERROR(Step(RecoveryStep::kSynced));
     Enter("commit");
     return Commit(plan, stable);
   }
 
   const VolumeState& state() const { return state_->state(); }
+  ReplayTarget& target() {
+    return options_.target != nullptr ? *options_.target : BackingFileSystem();
+  }
 
   absl::Status Step(RecoveryStep step) {
     if (!options_.step_hook) return absl::OkStatus();
@@ -140,7 +144,7 @@ class Run {
     report_.checkpoint = report_.decided = report_.highest = state().checkpoint;
     if (state().open) return absl::OkStatus();
     // The last run may have been cut off between its commit and its cleaning up.
-    if (!options_.dry_run) CleanUp();
+    if (!options_.dry_run) target().CleanUp(context_, dir_.config);
     report_.outcome = RecoveryOutcome::kClean;
     return absl::OkStatus();
   }
@@ -244,6 +248,7 @@ class Run {
     request.rpc_timeout_ms = options_.rpc_timeout_ms;
     request.total_timeout_ms = options_.fence_timeout_ms;
     request.grace_ms = options_.fence_grace_ms;
+    request.one_thread = options_.one_thread;
     if (QuorumNeeded(state()) == 0) {
       request.rpc_timeout_ms = std::min(request.rpc_timeout_ms, options_.local_fence_timeout_ms);
       request.total_timeout_ms = options_.local_fence_timeout_ms;
@@ -378,7 +383,7 @@ class Run {
       SLOG_WARN("stable log not cut: {}", cut.ToString());
     }
     DropAtReplicas(epoch);
-    CleanUp();
+    target().CleanUp(context_, dir_.config);
     SALIUS_RETURN_IF_ERROR(Step(RecoveryStep::kDropped));
     report_.outcome = RecoveryOutcome::kRecovered;
     return absl::OkStatus();
@@ -392,17 +397,6 @@ class Run {
         SLOG_INFO("replica {} keeps its log until the next session: {}", peer.address,
                   dropped.ToString());
       }
-    }
-  }
-
-  void CleanUp() {
-    if (const absl::Status cleaned = CleanSaliusDir(context_); !cleaned.ok()) {
-      SLOG_WARN("leftovers in {}/{} stay: {}", dir_.path, kSaliusDir, cleaned.ToString());
-    }
-    const absl::Status ballast = RestoreBallast(dir_.salius_fd, dir_.config.ballast_bytes);
-    report_.ballast_restored = ballast.ok();
-    if (!ballast.ok()) {
-      SLOG_WARN("no room for the ballast that a recovery may need: {}", ballast.ToString());
     }
   }
 

@@ -34,6 +34,7 @@
 namespace salius {
 
 namespace recovery {
+class ReplayTarget;
 class ReplicaConnector;
 }  // namespace recovery
 
@@ -91,6 +92,10 @@ struct RecoveryOptions {
   std::function<absl::Status(RecoveryStep)> step_hook;
   // How to reach replicas; null: gRPC as configured. For tests.
   recovery::ReplicaConnector* connector = nullptr;
+  // Where to replay; null: the backing file system. For tests.
+  recovery::ReplayTarget* target = nullptr;
+  // Asks one replica after the other, each once, on the calling thread. For simulation.
+  bool one_thread = false;
   // When not null, filled with what was found out so far, also when the run fails.
   RecoveryReport* partial_report = nullptr;
 };

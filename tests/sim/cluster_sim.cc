@@ -1,0 +1,681 @@
+#include "tests/sim/cluster_sim.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "common/check.h"
+#include "recovery/recovery.h"
+#include "recovery/replica_client.h"
+
+namespace salius::sim {
+namespace {
+
+constexpr int64_t kUs = 1'000;
+constexpr int64_t kMs = 1'000'000;
+constexpr int kNames = 6;
+constexpr uint64_t kFileSpan = 64;
+constexpr int kQuietRuns = 5;  // after so many runs of one recovery nothing disturbs it any more
+
+VolumeConfig MakeConfig(Random& random) {
+  VolumeConfig config;
+  for (size_t i = 0; i < config.volume.bytes.size(); ++i)
+    config.volume.bytes[i] = static_cast<uint8_t>(i + 1);
+  const uint64_t m = 1 + random.Below(4);
+  for (uint64_t i = 0; i < m; ++i) config.replicas.push_back(absl::StrCat("replica:", i));
+  config.acks = static_cast<uint32_t>(1 + random.Below(m));
+  config.delta_us = 20'000;
+  config.tau_ms = 2'000;
+  config.k = 2;
+  config.log_max_bytes = random.Chance(0.5) ? 32 << 10 : 256 << 10;
+  config.stable_log_bytes = 1 << 20;
+  return config;
+}
+
+// A clean volume: made once, and put into every lifetime's disk.
+std::shared_ptr<const Disk::Image> NewVolume(Disk& disk, const VolumeConfig& config) {
+  static auto* const images = new std::map<uint32_t, std::shared_ptr<const Disk::Image>>;
+  std::shared_ptr<const Disk::Image>& image = (*images)[config.acks];
+  if (image == nullptr) {
+    VolumeState state;
+    state.volume = config.volume;
+    state.acks = config.acks;
+    state.file_id_limit = 100;
+    SALIUS_CHECK_OK(StateFile::Create(disk.dirfd(), kStateFileName, state));
+    SALIUS_CHECK_OK(StableLog::Create(disk.dirfd(), kStableLogFileName, config.volume,
+                                      config.stable_log_bytes));
+    image = disk.TakeImage();
+  }
+  return image;
+}
+
+}  // namespace
+
+// A primary's place in the cluster; when it is cleared, nothing that the primary left behind
+// happens any more.
+class ClusterSim::Seat : public World, public std::enable_shared_from_this<Seat> {
+ public:
+  explicit Seat(ClusterSim& sim) : sim_(sim) {}
+  void Clear() { taken_ = false; }
+  void Sit(Primary* primary) { primary_ = primary; }
+  Primary* primary() const { return taken_ ? primary_ : nullptr; }
+
+  int64_t now() const override { return sim_.now_; }
+  void At(int64_t delay, std::function<void()> what) override {
+    sim_.At(delay, [self = shared_from_this(), what = std::move(what)] {
+      if (self->taken_) what();
+    });
+  }
+  int64_t DiskTime() override {
+    if (sim_.faults_ && sim_.random_.Chance(sim_.options_.slow_disk)) {
+      return static_cast<int64_t>(50 + sim_.random_.Below(2000)) * kMs;
+    }
+    return static_cast<int64_t>(200 + sim_.random_.Below(8000)) * kUs;
+  }
+  bool DiskFails() override {
+    return sim_.faults_ && sim_.random_.Chance(sim_.options_.disk_error);
+  }
+  uint64_t Realtime() override {
+    return static_cast<uint64_t>(std::max<int64_t>(sim_.now_ + sim_.realtime_offset_, 0));
+  }
+  void SendToReplica(int replica, std::string datagram) override {
+    ClusterSim& sim = sim_;
+    sim.Deliver(sim.replicas_[replica]->deaf_until, std::move(datagram),
+                [self = shared_from_this(), replica](const std::string& bytes) {
+                  self->Arrives(replica, bytes);
+                });
+  }
+  void OpenSession(int replica, Epoch epoch, uint64_t session, Seq base) override {
+    At(static_cast<int64_t>(sim_.random_.Below(5 * kMs)), [this, replica, epoch, session, base] {
+      const auto opened = sim_.OpenAt(replica, epoch, session, base);
+      At(static_cast<int64_t>(sim_.random_.Below(2 * kMs)), [this, replica, base, opened] {
+        sim_.Say("replica %d opened: %s", replica,
+                 opened.ok() ? "yes" : std::string(opened.status().message()).c_str());
+        primary_->OnOpened(replica, base, opened);
+      });
+    });
+  }
+
+ private:
+  void Arrives(int replica, const std::string& datagram) {
+    ReplicaHost& host = *sim_.replicas_[replica];
+    if (sim_.now_ < host.stuck_until) {
+      // It lies in the socket's buffer.
+      sim_.At(host.stuck_until - sim_.now_,
+              [self = shared_from_this(), replica, datagram] { self->Arrives(replica, datagram); });
+      return;
+    }
+    std::string answer = host.OnDatagram(sim_.now_, datagram);
+    if (answer.empty()) return;
+    sim_.Deliver(host.mute_until, std::move(answer),
+                 [self = shared_from_this(), replica](const std::string& bytes) {
+                   if (self->taken_) self->primary_->OnDatagram(replica, bytes);
+                 });
+  }
+
+  ClusterSim& sim_;
+  Primary* primary_ = nullptr;
+  bool taken_ = true;
+};
+
+// Recovery's way to the replicas, those that it reaches in this run.
+class ClusterSim::Connector : public recovery::ReplicaConnector {
+ public:
+  Connector(ClusterSim& sim, uint32_t reachable) : sim_(sim), reachable_(reachable) {}
+
+  std::unique_ptr<recovery::ReplicaClient> Connect(const std::string& address) override {
+    const auto& all = sim_.config_.replicas;
+    const auto index = std::find(all.begin(), all.end(), address) - all.begin();
+    return std::make_unique<Client>(*this, static_cast<size_t>(index));
+  }
+
+ private:
+  class Client : public recovery::ReplicaClient {
+   public:
+    Client(Connector& owner, size_t index) : owner_(owner), index_(index) {}
+
+    absl::StatusOr<FenceResult> Fence(const VolumeId& volume, Epoch epoch, uint64_t token,
+                                      uint64_t) override {
+      SALIUS_RETURN_IF_ERROR(Reach());
+      const auto fenced = acceptor().Fence(volume, epoch, token);
+      SALIUS_RETURN_IF_ERROR(fenced.status());
+      FenceResult result;
+      result.accepted = fenced->accepted;
+      result.answer = Answer(volume);
+      result.answer.inventory.promised_epoch = fenced->promised_epoch;
+      return result;
+    }
+    absl::StatusOr<recovery::Answer> Ask(const VolumeId& volume, uint64_t) override {
+      SALIUS_RETURN_IF_ERROR(Reach());
+      return Answer(volume);
+    }
+    absl::Status Fetch(const VolumeId& volume, Epoch epoch, Seq after, uint64_t,
+                       const std::function<absl::Status(uint64_t)>& on_count,
+                       const std::function<absl::Status(std::string)>& on_chunk) override {
+      SALIUS_RETURN_IF_ERROR(Reach());
+      SALIUS_ASSIGN_OR_RETURN(const Acceptor::FetchStart start,
+                              acceptor().StartFetch(volume, epoch, after));
+      SALIUS_RETURN_IF_ERROR(on_count(start.count));
+      Seq cursor = start.start;
+      while (cursor < start.upto) {
+        std::string chunk;
+        SALIUS_RETURN_IF_ERROR(
+            acceptor().ReadRecords(volume, epoch, start, &cursor, 2000, &chunk).status());
+        if (owner_.sim_.random_.Chance(owner_.sim_.faults_ ? 0.05 : 0)) {
+          return absl::UnavailableError("the stream broke");
+        }
+        if (chunk.empty()) continue;
+        const absl::Status taken = on_chunk(std::move(chunk));
+        if (absl::IsCancelled(taken)) return absl::OkStatus();
+        SALIUS_RETURN_IF_ERROR(taken);
+      }
+      return absl::OkStatus();
+    }
+    absl::Status Drop(const VolumeId& volume, Epoch epoch, uint64_t) override {
+      SALIUS_RETURN_IF_ERROR(Reach());
+      return acceptor().DropVolume(volume, epoch).status();
+    }
+    void Cancel() override {}
+
+   private:
+    absl::Status Reach() const {
+      return (owner_.reachable_ >> index_ & 1) != 0 ? absl::OkStatus()
+                                                    : absl::UnavailableError("unreachable");
+    }
+    Acceptor& acceptor() { return owner_.sim_.replicas_[index_]->acceptor(); }
+    recovery::Answer Answer(const VolumeId& volume) {
+      const Inventory from =
+          acceptor().GetInventory(owner_.sim_.replicas_[index_]->Clock(owner_.sim_.now_), volume);
+      recovery::Answer answer;
+      answer.address = owner_.sim_.config_.replicas[index_];
+      answer.incarnation = acceptor().incarnation();
+      answer.inventory = {from.known,           from.epoch,         from.base,
+                          from.contiguous,      from.highest,       from.records,
+                          from.bytes,           from.trimmed,       from.durable_mark,
+                          from.checkpoint_mark, from.promised_epoch};
+      return answer;
+    }
+    Connector& owner_;
+    const size_t index_;
+  };
+
+  ClusterSim& sim_;
+  const uint32_t reachable_;
+};
+
+ClusterSim::ClusterSim(uint64_t seed, const ClusterOptions& options,
+                       std::function<void(std::string)> trace)
+    : options_(options), random_(seed), trace_(std::move(trace)), config_(MakeConfig(random_)) {
+  disk_.SetImage(*NewVolume(disk_, config_));
+  const bool drift = random_.Chance(options_.drift);
+  for (size_t i = 0; i < config_.replicas.size(); ++i) {
+    replicas_.push_back(std::make_unique<ReplicaHost>(random_.Next()));
+    replicas_.back()->offset = static_cast<int64_t>(random_.Below(1000 * kMs));
+    if (drift) replicas_.back()->rate = 0.9 + random_.Below(200) / 1000.0;
+  }
+  lost_at_.resize(replicas_.size());
+}
+
+ClusterSim::~ClusterSim() = default;
+
+void ClusterSim::Break(std::string what) {
+  Say("BROKEN %s", what);
+  if (outcome_.broken.empty()) outcome_.broken = std::move(what);
+}
+
+void ClusterSim::At(int64_t delay, std::function<void()> what) {
+  queue_.push({now_ + delay, order_++, std::move(what)});
+}
+
+void ClusterSim::RunEvents(int64_t until) {
+  while (!queue_.empty() && queue_.top().time <= until) {
+    now_ = std::max(now_, queue_.top().time);
+    const std::function<void()> what = std::move(const_cast<Event&>(queue_.top()).what);
+    queue_.pop();
+    what();
+  }
+  now_ = until;
+}
+
+// ---- the network
+
+void ClusterSim::Deliver(int64_t cut_off_until, std::string bytes,
+                         std::function<void(const std::string&)> arrives) {
+  if (now_ < cut_off_until) return;
+  int copies = 1;
+  if (faults_) {
+    if (random_.Chance(options_.loss)) return;
+    if (random_.Chance(options_.duplicate)) copies = 2;
+    if (random_.Chance(options_.corrupt)) {
+      bytes[random_.Below(bytes.size())] ^= static_cast<char>(1 << random_.Below(8));
+    }
+  }
+  const auto shared = std::make_shared<const std::string>(std::move(bytes));
+  for (int i = 0; i < copies; ++i) {
+    int64_t delay = static_cast<int64_t>(20 * kUs + random_.Below(400 * kUs));
+    if (faults_ && random_.Chance(options_.late))
+      delay += static_cast<int64_t>(random_.Below(300 * kMs));
+    At(delay, [shared, arrives] { arrives(*shared); });
+  }
+}
+
+absl::StatusOr<std::pair<Incarnation, uint64_t>> ClusterSim::OpenAt(int replica, Epoch epoch,
+                                                                    uint64_t session, Seq base) {
+  ReplicaHost& host = *replicas_[replica];
+  if (!host.Reachable(now_) || now_ < host.stuck_until ||
+      (faults_ && random_.Chance(options_.open_fails))) {
+    return absl::UnavailableError("unreachable");
+  }
+  SessionParams params;
+  params.volume = config_.volume;
+  params.epoch = epoch;
+  params.session = session;
+  params.base = base;
+  params.tau_ms = config_.tau_ms;
+  params.k = config_.k;
+  params.memory_bytes = random_.Chance(options_.small_grant) ? 4096 : 300 << 10;
+  const auto granted = host.acceptor().OpenSession(host.Clock(now_), params);
+  SALIUS_RETURN_IF_ERROR(granted.status());
+  return std::make_pair(host.acceptor().incarnation(), *granted);
+}
+
+// ---- a session
+
+bool ClusterSim::StartSession() {
+  seat_ = std::make_shared<Seat>(*this);
+  auto started = Primary::Start(*seat_, disk_, fs_, config_, random_.Next());
+  if (!started.ok()) {
+    Break(absl::StrCat("a clean volume does not start: ", started.status().ToString()));
+    return false;
+  }
+  primary_ = *std::move(started);
+  seat_->Sit(primary_.get());
+  base_ = wanted_ = fs_.tree();
+  done_.clear();
+  last_data_.clear();
+  acked_ = 0;
+  pinned_ = false;
+  std::fill(lost_at_.begin(), lost_at_.end(), 0);
+  Say("session of epoch %d, m %d, f %d", primary_->epoch(), replicas_.size(), config_.acks);
+  return true;
+}
+
+// The contract of f: for no record that leans on replicas do f of them lose their memory.
+bool ClusterSim::LossAllowed() const {
+  const Replicator& core = primary_->core();
+  if (core.noted().mode == Mode::kLocal && !core.note_in_flight()) return true;
+  uint32_t lost = 1;
+  for (const Seq seq : lost_at_) lost += seq > core.checkpoint() ? 1 : 0;
+  return lost < config_.acks;
+}
+
+void ClusterSim::Faults() {
+  for (size_t i = 0; i < replicas_.size(); ++i) {
+    ReplicaHost& host = *replicas_[i];
+    if (random_.Chance(options_.partition)) {
+      const int64_t until = now_ + static_cast<int64_t>(random_.Below(1500)) * kMs;
+      const uint64_t way = random_.Below(3);
+      if (way != 1) host.deaf_until = until;
+      if (way != 0) host.mute_until = until;
+      Say("replica %d is cut off, way %d, until %d", i, way, until / kUs);
+    }
+    if (random_.Chance(options_.stuck)) {
+      host.stuck_until = now_ + static_cast<int64_t>(random_.Below(1000)) * kMs;
+      Say("replica %d is stuck", i);
+    }
+    if (random_.Chance(options_.restart)) {
+      host.RestartProcess(now_);
+      Say("replica %d restarts with its memory", i);
+    }
+    if (random_.Chance(options_.amnesia) && LossAllowed()) {
+      const Replicator& core = primary_->core();
+      const bool counts = core.noted().mode != Mode::kLocal || core.note_in_flight();
+      if (counts) lost_at_[i] = std::max<Seq>(core.issued(), core.checkpoint() + 1);
+      host.LoseMemory(now_);
+      ++outcome_.losses;
+      Say("replica %d loses its memory", i);
+    }
+  }
+  if (random_.Chance(options_.clock_jump)) {
+    realtime_offset_ += static_cast<int64_t>(random_.Below(7200'000)) * kMs - 3600'000 * kMs;
+  }
+}
+
+void ClusterSim::IssueBulk(FileId id) {
+  // The engine lets a file's logged data reach the file first; its fsync waits for the disk.
+  const Replicator& core = primary_->core();
+  if (fs_.tree().files.count(id) == 0) return;  // its creation is not back yet
+  if (last_data_.count(id) > 0 && last_data_[id] > core.applied()) return;
+  Done done;
+  done.header.op = Op::kWrite;
+  done.header.file_id = id;
+  done.header.arg0 = random_.Below(kFileSpan);
+  done.body = std::string(1 + random_.Below(32), static_cast<char>(random_.Below(256)));
+  wanted_.Apply(done.header, done.body);
+  fs_.WriteBulk(id, done.header.arg0, done.body);
+  fs_.SyncUpTo(fs_.changes());
+  RecordHeader mark;
+  mark.op = Op::kOnDisk;
+  mark.file_id = id;
+  mark.arg0 = last_data_.count(id) > 0 ? last_data_[id] : 0;
+  done.confirmed = primary_->core().issued() + 1;
+  done_.push_back(std::move(done));
+  primary_->Issue(mark, "");
+  done_.push_back({mark, "", 0});
+  Say("bulk data of file %d; record %d: on disk up to %d", id, primary_->core().issued(),
+      mark.arg0);
+}
+
+void ClusterSim::IssueOne() {
+  if (!primary_->CanIssue(24 << 10) || !primary_->core().failure().ok()) return;
+  std::vector<std::pair<recovery::DirName, FileId>> names(wanted_.names.begin(),
+                                                          wanted_.names.end());
+  RecordHeader header;
+  std::string body;
+  const uint64_t dice = names.empty() ? 0 : random_.Below(100);
+  const auto any = [&]() -> const auto& { return names[random_.Below(names.size())]; };
+  const auto new_name = [&] { return absl::StrCat("n", random_.Below(kNames)); };
+  if (dice < 15) {
+    CreateBody create;
+    create.dir = kRootFileId;
+    create.name = new_name();
+    create.mode = 0100644;
+    if (wanted_.names.count({create.dir, create.name}) > 0) return;
+    header.op = Op::kCreate;
+    header.file_id = primary_->NewFileId();
+    body = create.Encode();
+  } else if (dice < 25) {
+    const auto& [name, id] = any();
+    header.op = Op::kUnlink;
+    header.file_id = id;
+    body = NameBody{name.dir, name.name}.Encode();
+  } else if (dice < 37) {
+    const auto& [name, id] = any();
+    RenameBody rename;
+    rename.from_dir = rename.to_dir = kRootFileId;
+    rename.from_name = name.name;
+    rename.to_name = new_name();
+    const auto there = wanted_.names.find({kRootFileId, rename.to_name});
+    if (there != wanted_.names.end()) {
+      rename.other = there->second;
+      if (rename.other == id) return;
+      if (random_.Chance(0.3)) rename.flags = 2;  // RENAME_EXCHANGE
+    }
+    header.op = Op::kRename;
+    header.file_id = id;
+    body = rename.Encode();
+  } else if (dice < 41) {
+    const auto& [name, id] = any();
+    const std::string other = new_name();
+    if (wanted_.names.count({kRootFileId, other}) > 0) return;
+    header.op = Op::kLink;
+    header.file_id = id;
+    body = NameBody{kRootFileId, other}.Encode();
+  } else if (dice < 48) {
+    header.op = Op::kTruncate;
+    header.file_id = any().second;
+    header.arg0 = random_.Below(kFileSpan);
+  } else if (dice < 52) {
+    return IssueBulk(any().second);
+  } else {
+    header.op = Op::kWrite;
+    header.file_id = any().second;
+    header.arg0 = random_.Below(kFileSpan);
+    body.resize(random_.Chance(0.02) ? 3000 + random_.Below(20000) : 1 + random_.Below(16));
+    for (size_t i = 0; i < body.size(); ++i)
+      body[i] = static_cast<char>(i < 16 ? random_.Below(256) : i);
+  }
+  wanted_.Apply(header, body);
+  wanted_.Collect();
+  const Seq seq = primary_->Issue(header, body);
+  Say("record %d: %s file %d at %d, %d bytes", seq, OpName(header.op), header.file_id, header.arg0,
+      body.size());
+  if (header.op == Op::kWrite || header.op == Op::kTruncate) last_data_[header.file_id] = seq;
+  done_.push_back({header, std::move(body), 0});
+  ++outcome_.records;
+}
+
+void ClusterSim::CheckZombie() {
+  if (zombie_ != nullptr && zombie_decided_.has_value() &&
+      zombie_->core().durable() > *zombie_decided_) {
+    Break(absl::StrCat("I4: a fenced primary acknowledges ", zombie_->core().durable(),
+                       ", recovery had decided for ", *zombie_decided_));
+  }
+}
+
+void ClusterSim::Step(bool faults) {
+  faults_ = faults;
+  if (random_.Chance(options_.issue)) IssueOne();
+  if (faults) {
+    Faults();
+  } else {
+    for (auto& host : replicas_) host->deaf_until = host->mute_until = host->stuck_until = 0;
+  }
+  if (zombie_ != nullptr && random_.Chance(0.3)) {
+    RecordHeader header;
+    header.op = Op::kWrite;
+    header.file_id = 1;
+    if (zombie_->CanIssue(8)) zombie_->Issue(header, "zombie");
+    zombie_->Tick();
+  }
+  int64_t pause = static_cast<int64_t>(random_.Below(3 * kMs));
+  if (random_.Chance(0.05)) pause = static_cast<int64_t>(random_.Below(400 * kMs));
+  const int64_t until = now_ + pause;
+  // The session's own clock ticks are what the core asks for, as the pipeline's thread gives them.
+  while (now_ < until) {
+    const int64_t tick =
+        std::clamp<int64_t>(primary_->core().NextTick(now_), now_ + kMs / 2, until);
+    RunEvents(std::min(until, tick));
+    primary_->Tick();
+  }
+  acked_ = std::max(acked_, primary_->core().durable());
+  CheckZombie();
+}
+
+void ClusterSim::Heal() {
+  Say("faults stop");
+  for (int i = 0; i < 4000; ++i) {
+    if (!primary_->core().failure().ok()) return;  // a disk that failed earlier
+    Step(false);
+    const Replicator& core = primary_->core();
+    if (core.counting_acks() && core.durable() + 64 > core.issued() && i > 50) return;
+  }
+  const Replicator& core = primary_->core();
+  Break(absl::StrCat("liveness: durable ", core.durable(), " of ", core.issued(), ", ",
+                     core.ModeDetail(now_)));
+}
+
+// ---- the crash and after
+
+void ClusterSim::Crash() {
+  acked_ = std::max(acked_, primary_->core().durable());
+  outcome_.mode_changes += static_cast<uint64_t>(primary_->mode_changes());
+  const bool zombie = random_.Chance(options_.zombie);
+  const bool power = !zombie && random_.Chance(options_.power_cut);
+  Say("%s: issued %d, acknowledged %d, checkpoint %d",
+      zombie  ? "the primary is frozen"
+      : power ? "power cut"
+              : "the process dies",
+      primary_->core().issued(), acked_, primary_->core().checkpoint());
+  if (zombie) {
+    if (zombie_seat_ != nullptr) zombie_seat_->Clear();
+    zombie_seat_ = std::move(seat_);
+    zombie_ = std::move(primary_);
+    zombie_->LoseDisk();
+    zombie_decided_.reset();
+  } else {
+    seat_->Clear();
+  }
+  disk_.Crash(random_, power);
+  fs_.Crash(random_, power, true);
+}
+
+uint32_t ClusterSim::LostMembers() {
+  const auto state = StateFile::Open(disk_.dirfd(), kStateFileName);
+  SALIUS_CHECK_OK(state);
+  uint32_t lost = 0;
+  for (const Member& member : state->state().members) {
+    for (size_t i = 0; i < replicas_.size(); ++i) {
+      if (config_.replicas[i] == member.address &&
+          replicas_[i]->acceptor().incarnation() != member.incarnation) {
+        ++lost;
+      }
+    }
+  }
+  return lost;
+}
+
+bool ClusterSim::RecoverOnce(bool calm) {
+  uint32_t reachable = 0;
+  for (size_t i = 0; i < replicas_.size(); ++i) {
+    if (calm || !random_.Chance(options_.replica_away)) reachable |= 1u << i;
+  }
+  faults_ = !calm;
+  Connector connector(*this, reachable);
+  VolumeDir dir;
+  dir.path = "/sim";
+  dir.root_fd = dir.salius_fd = dir.lock_fd = disk_.dirfd();
+  dir.config = config_;
+  RecoveryOptions options;
+  options.connector = &connector;
+  options.target = &fs_;
+  options.one_thread = true;
+  options.fetch_attempts = 1;
+  RecoveryReport report;
+  options.partial_report = &report;
+  bool past_pin = false;
+  uint64_t steps_left = UINT64_MAX;
+  if (!calm && random_.Chance(options_.recovery_crash)) {
+    switch (random_.Below(3)) {
+      case 0:
+        disk_.DieAfter(1 + random_.Below(8));
+        break;
+      case 1:
+        fs_.DieAfter(1 + random_.Below(40));
+        break;
+      default:
+        steps_left = random_.Below(24);
+    }
+  }
+  options.step_hook = [&](RecoveryStep step) -> absl::Status {
+    past_pin = past_pin || step == RecoveryStep::kPinned;
+    if (steps_left-- == 0) return absl::AbortedError("cut off");
+    return absl::OkStatus();
+  };
+  ++outcome_.recovery_runs;
+  const absl::Status status = salius::Recover(dir, options).status();
+  dir.root_fd = dir.salius_fd = dir.lock_fd = -1;  // the descriptor is not its own
+  Say("recovery with replicas %x: %s up to %d %s", reachable, RecoveryOutcomeName(report.outcome),
+      report.decided, std::string(status.message()));
+  if (pinned_ && report.decided != pinned_at_ && (status.ok() || report.already_decided) &&
+      report.outcome != RecoveryOutcome::kClean) {
+    Break(absl::StrCat("I7: recovery decided for ", report.decided, " after ", pinned_at_));
+  }
+  if (past_pin || report.already_decided) {
+    pinned_ = true;
+    pinned_at_ = report.decided;
+  }
+  const bool died = disk_.dead() || report.outcome == RecoveryOutcome::kInterrupted ||
+                    status.message() == "the simulated machine dies";
+  if (died) {
+    const bool power = random_.Chance(options_.power_cut);
+    disk_.Crash(random_, power);
+    fs_.Crash(random_, power, false);
+    return false;
+  }
+  disk_.DieAfter(UINT64_MAX / 2);
+  fs_.DieAfter(0);
+  if (!status.ok()) {
+    if (!absl::IsUnavailable(status)) Break(absl::StrCat("recovery: ", status.ToString()));
+    if (!calm) return false;
+    if (LostMembers() < config_.acks) {
+      Break(absl::StrCat("I1: everybody is there, yet recovery refuses: ", status.ToString()));
+    }
+    // A member lost its memory before the note that names it, and f of them are lost: it says so.
+    outcome_.refused = true;
+    return true;
+  }
+  // Cut off right after its commit: the run that finds it clean has nothing to say of T.
+  if (report.outcome == RecoveryOutcome::kClean) report.decided = pinned_at_;
+  Judge(report.decided);
+  return true;
+}
+
+Tree ClusterSim::Expected(Seq decided, std::vector<FileId>* unsure) const {
+  Tree tree = base_;
+  Seq seq = 0;
+  for (const Done& done : done_) {
+    if (done.confirmed != 0) {
+      if (done.confirmed <= decided) {
+        tree.Apply(done.header, done.body);
+      } else {
+        unsure->push_back(done.header.file_id);
+      }
+      continue;
+    }
+    if (++seq > decided) continue;
+    tree.Apply(done.header, done.body);
+  }
+  tree.Collect();
+  return tree;
+}
+
+void ClusterSim::Judge(Seq decided) {
+  if (decided < acked_) {
+    Break(absl::StrCat("I1: acknowledged up to ", acked_, ", recovered up to ", decided));
+  }
+  std::vector<FileId> unsure;
+  Tree expected = Expected(decided, &unsure);
+  for (const FileId id : unsure) {
+    const auto got = fs_.tree().files.find(id);
+    const auto want = expected.files.find(id);
+    if (got != fs_.tree().files.end() && want != expected.files.end()) want->second = got->second;
+  }
+  std::string difference = Difference(fs_.tree(), expected);
+  if (!difference.empty()) Break(absl::StrCat("I2/I3: at ", decided, ": ", difference));
+  if (random_.Chance(0.2)) {
+    fs_.Crash(random_, true, true);
+    disk_.Crash(random_, true);
+    difference = Difference(fs_.tree(), expected);
+    if (!difference.empty()) Break(absl::StrCat("I7: a power cut after recovery: ", difference));
+  }
+  decided_ = decided;
+  if (zombie_ != nullptr && !zombie_decided_.has_value()) zombie_decided_ = decided;
+  CheckZombie();
+}
+
+void ClusterSim::Recover() {
+  ++outcome_.recoveries;
+  for (int run = 0; outcome_.broken.empty(); ++run) {
+    RunEvents(now_ + static_cast<int64_t>(random_.Below(200 * kMs)));
+    if (RecoverOnce(run >= kQuietRuns)) break;
+  }
+  if (outcome_.broken.empty() && !outcome_.refused && random_.Chance(0.1)) {
+    // Once more: there is nothing left to do.
+    const Tree before = fs_.tree();
+    pinned_at_ = decided_;
+    RecoverOnce(true);
+    if (!(fs_.tree() == before)) Break("I7: recovery of a clean volume changes it");
+  }
+}
+
+Outcome ClusterSim::Run() {
+  for (int life = 0; life < options_.lives && outcome_.broken.empty() && !outcome_.refused;
+       ++life) {
+    if (!StartSession()) break;
+    const int steps =
+        1 + static_cast<int>(random_.Below(static_cast<uint64_t>(options_.steps) * 2));
+    for (int i = 0; i < steps && outcome_.broken.empty(); ++i) Step(true);
+    if (outcome_.broken.empty() && random_.Chance(options_.heal)) Heal();
+    if (!outcome_.broken.empty()) break;
+    Crash();
+    Recover();
+    primary_.reset();
+    if (random_.Chance(0.5)) {
+      zombie_.reset();
+      if (zombie_seat_ != nullptr) zombie_seat_->Clear();
+    }
+  }
+  return outcome_;
+}
+
+}  // namespace salius::sim

@@ -1,0 +1,141 @@
+// A deterministic simulation of a whole cluster, from a 64-bit seed: a primary with the shipping
+// replicator, stable log and state file over a simulated disk (tests/sim/disk.h), replicas with the
+// shipping arena and acceptor, a network that loses, repeats, delays and damages datagrams, and the
+// shipping recovery, which is cut off and run again with other replicas missing. A lifetime is a
+// few sessions, each ended by a crash. After every recovery the tree is compared with what was
+// issued and acknowledged:
+//
+//   I1  everything acknowledged is there; it refuses only when more was lost than f allows
+//   I2  the tree is what the first T records make, for some T
+//   I3  nothing superseded comes back, bulk data included
+//   I4  a fenced primary's records never become durable again
+//   I5  a memory that was lost never counts (it shows as I1)
+//   I6  no replica dropped what the disk does not have (it shows as a refusal)
+//   I7  cut off and run again, recovery comes to the same T and tree
+//   I8  nothing that failed is acknowledged
+//
+// Threads: one.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <queue>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_format.h"
+#include "common/random.h"
+#include "tests/sim/cluster_options.h"
+#include "tests/sim/disk.h"
+#include "tests/sim/fs_model.h"
+#include "tests/sim/primary.h"
+#include "tests/sim/replica_host.h"
+
+namespace salius::sim {
+
+// What happened, for people and for the digest that shows that a seed repeats.
+struct Outcome {
+  std::string broken;    // empty: every guarantee held
+  bool refused = false;  // more was lost than f allows, and recovery said so
+  uint64_t digest = 0;
+  uint64_t records = 0, recoveries = 0, recovery_runs = 0, mode_changes = 0, losses = 0;
+};
+
+class ClusterSim {
+ public:
+  // `trace` (may be null) gets one line per event.
+  ClusterSim(uint64_t seed, const ClusterOptions& options, std::function<void(std::string)> trace);
+  ~ClusterSim();
+  Outcome Run();
+
+ private:
+  class Seat;
+  class Connector;
+  friend class Connector;
+  // What a session did to the tree, in order.
+  struct Done {
+    RecordHeader header;
+    std::string body;
+    Seq confirmed = 0;  // bulk data: the "on disk" record that promises it; 0: a record of the log
+  };
+  struct Event {
+    int64_t time;
+    uint64_t order;
+    std::function<void()> what;
+    bool operator<(const Event& other) const {
+      return time != other.time ? time > other.time : order > other.order;
+    }
+  };
+
+  void At(int64_t delay, std::function<void()> what);
+  void RunEvents(int64_t until);
+  void Step(bool faults);
+  void Faults();
+  void IssueOne();
+  void IssueBulk(FileId id);
+  bool LossAllowed() const;
+  void Deliver(int64_t cut_off_until, std::string bytes,
+               std::function<void(const std::string&)> arrives);
+  absl::StatusOr<std::pair<Incarnation, uint64_t>> OpenAt(int replica, Epoch epoch,
+                                                          uint64_t session, Seq base);
+  bool StartSession();
+  void Heal();
+  void Crash();
+  void Recover();
+  bool RecoverOnce(bool calm);
+  uint32_t LostMembers();  // noted members whose memory is not the noted one
+  void Judge(Seq decided);
+  void CheckZombie();
+  Tree Expected(Seq decided, std::vector<FileId>* unsure) const;
+  void Break(std::string what);
+  // One line of the trace; its numbers also go into the digest.
+  template <typename... Args>
+  void Say(const absl::FormatSpec<Args...>& format, const Args&... args) {
+    (Mix(args), ...);
+    Mix(now_);
+    if (trace_) trace_(absl::StrFormat("%d us  ", now_ / 1000) + absl::StrFormat(format, args...));
+  }
+  template <typename Number>
+  void Mix(const Number& value) {
+    if constexpr (std::is_integral_v<Number>) {
+      outcome_.digest = (outcome_.digest ^ static_cast<uint64_t>(value)) * 0x9E3779B97F4A7C15ull;
+      outcome_.digest ^= outcome_.digest >> 29;
+    }
+  }
+
+  const ClusterOptions options_;
+  Random random_;
+  std::function<void(std::string)> trace_;
+  int64_t now_ = 1'000'000'000;
+  int64_t realtime_offset_ = 0;
+  std::priority_queue<Event> queue_;
+  uint64_t order_ = 0;
+  bool faults_ = true;
+
+  VolumeConfig config_;
+  Disk disk_;
+  FsModel fs_;
+  std::vector<std::unique_ptr<ReplicaHost>> replicas_;
+  std::vector<Seq> lost_at_;  // per replica: highest seq issued when it last lost its memory
+  std::shared_ptr<Seat> seat_;
+  std::unique_ptr<Primary> primary_;
+  std::shared_ptr<Seat> zombie_seat_;
+  std::unique_ptr<Primary> zombie_;
+  std::optional<Seq> zombie_decided_;  // by the recovery that fenced it
+
+  Tree base_;    // when the session began
+  Tree wanted_;  // with everything issued
+  std::vector<Done> done_;
+  std::map<FileId, Seq> last_data_;  // highest data record of each file
+  Seq acked_ = 0;
+  bool pinned_ = false;  // a run of this recovery came past its decision
+  Seq pinned_at_ = 0;
+  Seq decided_ = 0;  // by the last recovery
+  Outcome outcome_;
+};
+
+}  // namespace salius::sim

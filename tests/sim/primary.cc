@@ -1,0 +1,282 @@
+#include "tests/sim/primary.h"
+
+#include <algorithm>
+
+#include "common/check.h"
+#include "common/crc32c.h"
+#include "common/strings.h"
+
+namespace salius::sim {
+namespace {
+
+constexpr uint64_t kStableBatchBytes = 64 << 10;
+constexpr size_t kRecordsPerFrame = 4;
+constexpr size_t kWholeRecord = 6000;  // larger ones go in pieces
+constexpr size_t kPiece = 4000;
+
+absl::Span<const uint8_t> Bytes(std::string_view text) {
+  return {reinterpret_cast<const uint8_t*>(text.data()), text.size()};
+}
+
+ReplicatorOptions CoreOptions(const VolumeConfig& config) {
+  ReplicatorOptions options;
+  options.replicas = static_cast<int>(config.replicas.size());
+  options.acks = static_cast<int>(config.acks);
+  options.delta_ns = static_cast<int64_t>(config.delta_us) * 1000;
+  options.tau_ns = static_cast<int64_t>(config.tau_ms) * 1'000'000;
+  options.k = static_cast<int>(config.k);
+  options.log_max_bytes = config.log_max_bytes;
+  return options;
+}
+
+std::string Datagram(FrameHeader header, FrameType type, uint16_t count, std::string_view payload) {
+  header.type = type;
+  header.count = count;
+  header.payload_bytes = static_cast<uint32_t>(payload.size());
+  std::string bytes(kFrameHeaderBytes, '\0');
+  EncodeFrameHeader(header, reinterpret_cast<uint8_t*>(bytes.data()));
+  bytes.append(payload);
+  return bytes;
+}
+
+}  // namespace
+
+Primary::Primary(World& world, Disk& disk, FsModel& fs, const VolumeConfig& config,
+                 uint64_t session, StateFile state, StableLog stable)
+    : world_(world),
+      disk_(&disk),
+      fs_(fs),
+      config_(config),
+      session_(session),
+      state_(std::move(state)),
+      stable_(std::move(stable)),
+      core_(CoreOptions(config), world.now()) {}
+
+absl::StatusOr<std::unique_ptr<Primary>> Primary::Start(World& world, Disk& disk, FsModel& fs,
+                                                        const VolumeConfig& config,
+                                                        uint64_t session) {
+  SALIUS_ASSIGN_OR_RETURN(StateFile state, StateFile::Open(disk.dirfd(), kStateFileName));
+  SALIUS_CHECK(!state.state().open, "recovery comes first");
+  SALIUS_ASSIGN_OR_RETURN(
+      StableLog stable, StableLog::Open(disk.dirfd(), kStableLogFileName, config.volume, nullptr));
+  std::unique_ptr<Primary> primary(
+      new Primary(world, disk, fs, config, session, std::move(state), std::move(stable)));
+  VolumeState next = primary->state_.state();
+  primary->epoch_ = ++next.epoch;
+  next.open = true;
+  next.mode = Mode::kLocal;
+  next.boot_id = std::string(36, 's');
+  next.mount_id = 0;
+  next.acks = config.acks;
+  next.members.clear();
+  next.checkpoint = 0;
+  primary->next_file_id_ = next.file_id_limit;
+  next.file_id_limit += 1000;
+  SALIUS_RETURN_IF_ERROR(primary->state_.Write(next));
+  primary->opened_ = next;
+  primary->last_timestamp_ = next.last_timestamp_ns;
+  SALIUS_RETURN_IF_ERROR(primary->stable_.Cut(primary->epoch_, 0));
+  return primary;
+}
+
+bool Primary::CanIssue(size_t body_bytes) const {
+  return core_.CanIssue(world_.now(), StableLog::EntryBytes(kRecordHeaderBytes + body_bytes), 0);
+}
+
+Seq Primary::Issue(RecordHeader header, std::string body) {
+  header.body_bytes = static_cast<uint32_t>(body.size());
+  header.body_crc = Crc32c(Bytes(body));
+  header.volume = config_.volume;
+  header.epoch = epoch_;
+  last_timestamp_ = std::max(last_timestamp_ + 1, world_.Realtime());
+  header.timestamp_ns = last_timestamp_;
+  header.durable_mark = core_.durable();
+  header.checkpoint_mark = core_.checkpoint();
+  header.seq = core_.Issue(world_.now(), StableLog::EntryBytes(header.total_bytes()));
+  Issued issued;
+  issued.encoded = EncodeRecord(header, body);
+  issued.header = header;
+  issued.body = std::move(body);
+  issued_.push_back(std::move(issued));
+  SALIUS_CHECK(issued_.size() == header.seq);
+  Drain();
+  return header.seq;
+}
+
+void Primary::OnDatagram(int replica, std::string_view datagram) {
+  const auto header = DecodeFrameHeader(Bytes(datagram));
+  if (!header.ok() || header->type != FrameType::kAck || header->volume != config_.volume ||
+      header->epoch != epoch_ || header->session != session_) {
+    return;
+  }
+  const auto ack = DecodeAckPayload(Bytes(datagram).subspan(kFrameHeaderBytes));
+  if (!ack.ok()) return;
+  const int64_t now = world_.now();
+  const auto sent = static_cast<int64_t>(header->send_time_ns);
+  core_.OnAck(now, replica, sent > 0 && sent <= now ? now - sent : -1, *ack);
+  Drain();
+}
+
+void Primary::OnOpened(int replica, Seq base,
+                       const absl::StatusOr<std::pair<Incarnation, uint64_t>>& opened) {
+  if (opened.ok()) {
+    core_.OnOpened(world_.now(), replica, opened->first, base, opened->second);
+  } else {
+    core_.OnOpenFailed(world_.now(), replica, std::string(opened.status().message()),
+                       absl::IsFailedPrecondition(opened.status()));
+  }
+  Drain();
+}
+
+void Primary::Tick() {
+  core_.Tick(world_.now());
+  Drain();
+}
+
+FrameHeader Primary::Frame() const {
+  FrameHeader header;
+  header.volume = config_.volume;
+  header.epoch = epoch_;
+  header.session = session_;
+  header.send_time_ns = static_cast<uint64_t>(world_.now());
+  header.trim_mark = core_.checkpoint();
+  header.durable_mark = core_.durable();
+  header.issued_mark = core_.issued();
+  return header;
+}
+
+void Primary::Send(const Replicator::SendRange& range) {
+  const FrameHeader header = Frame();
+  std::string payload;
+  uint16_t count = 0;
+  const auto flush = [&] {
+    if (count > 0) {
+      world_.SendToReplica(range.replica, Datagram(header, FrameType::kRecords, count, payload));
+    }
+    payload.clear();
+    count = 0;
+  };
+  for (Seq seq = range.first; seq <= range.last; ++seq) {
+    const std::string& record = issued_[seq - 1].encoded;
+    if (record.size() > kWholeRecord) {
+      for (size_t at = 0; at < record.size(); at += kPiece) {
+        FragmentHeader piece;
+        piece.seq = seq;
+        piece.record_bytes = static_cast<uint32_t>(record.size());
+        piece.offset = static_cast<uint32_t>(at);
+        std::string bytes(kFragmentHeaderBytes, '\0');
+        EncodeFragmentHeader(piece, reinterpret_cast<uint8_t*>(bytes.data()));
+        bytes += record.substr(at, kPiece);
+        world_.SendToReplica(range.replica, Datagram(header, FrameType::kFragment, 0, bytes));
+      }
+      continue;
+    }
+    payload += record;
+    if (++count == kRecordsPerFrame) flush();
+  }
+  flush();
+}
+
+void Primary::Job(std::function<absl::Status()> work, std::function<void(absl::Status)> done) {
+  if (disk_ == nullptr) return;
+  if (world_.DiskFails()) disk_->FailNextSync();
+  const Disk::Job job = disk_->BeginJob();
+  const absl::Status status = work();
+  disk_->EndJob();
+  world_.At(world_.DiskTime(), [this, job, status, done = std::move(done)] {
+    if (disk_ == nullptr) return;
+    if (status.ok()) disk_->Commit(job);
+    done(status);
+    Drain();
+  });
+}
+
+void Primary::StartNote(const Note& note) {
+  VolumeState next = opened_;
+  next.mode = note.mode;
+  next.checkpoint = note.checkpoint;
+  next.members.clear();
+  for (size_t i = 0; i < config_.replicas.size(); ++i) {
+    if (note.members & (1u << i)) {
+      next.members.push_back({config_.replicas[i], note.incarnation[i], note.base[i]});
+    }
+  }
+  next.last_timestamp_ns = last_timestamp_;
+  Job([this, next] { return state_.Write(next); },
+      [this, mode = note.mode](const absl::Status& status) {
+        if (mode != last_mode_) ++mode_changes_;
+        last_mode_ = mode;
+        core_.OnNoteWritten(world_.now(), status);
+        ApplyDurable();
+      });
+}
+
+void Primary::StartStable() {
+  if (stable_busy_ || disk_ == nullptr) return;
+  const std::optional<Seq> cut = std::exchange(cut_, std::nullopt);
+  const std::vector<Seq> seqs = core_.TakeStableBatch(kStableBatchBytes);
+  if (!cut && seqs.empty()) return;
+  stable_busy_ = true;
+  Job(
+      [&] {
+        absl::Status status;
+        if (cut) status = stable_.Cut(epoch_, *cut);
+        if (!status.ok() || seqs.empty()) return status;
+        std::vector<StableLog::Item> items;
+        for (const Seq seq : seqs) {
+          const auto bytes = Bytes(issued_[seq - 1].encoded);
+          items.push_back({bytes.first(kRecordHeaderBytes), bytes.subspan(kRecordHeaderBytes)});
+        }
+        return stable_.Append(items);
+      },
+      [this, seqs](const absl::Status& status) {
+        stable_busy_ = false;
+        if (!seqs.empty() || !status.ok()) core_.OnStable(world_.now(), seqs, status);
+        if (status.ok()) StartStable();
+      });
+}
+
+void Primary::ApplyDurable() {
+  // The zombie's file system is no longer its own.
+  if (disk_ == nullptr || core_.applied() >= core_.durable() || !core_.failure().ok()) return;
+  for (Seq seq = core_.applied() + 1; seq <= core_.durable(); ++seq) {
+    fs_.Apply(issued_[seq - 1].header, issued_[seq - 1].body);
+  }
+  core_.OnApplied(core_.durable());
+}
+
+void Primary::Drain() {
+  while (true) {
+    const Replicator::Outputs out = core_.TakeOutputs();
+    for (const Replicator::SendRange& range : out.sends) Send(range);
+    for (int i = 0; i < static_cast<int>(config_.replicas.size()); ++i) {
+      if (out.probes & (1u << i)) {
+        world_.SendToReplica(i, Datagram(Frame(), FrameType::kProbe, 0, ""));
+      }
+    }
+    for (const Replicator::OpenRequest& open : out.opens) {
+      world_.OpenSession(open.replica, epoch_, session_, open.base);
+    }
+    if (out.note) StartNote(*out.note);
+    if (out.start_sync) {
+      const Seq before = core_.applied();
+      const uint64_t changes = fs_.changes();
+      if (disk_ != nullptr) {
+        const bool fails = world_.DiskFails();
+        world_.At(world_.DiskTime(), [this, before, changes, fails] {
+          if (disk_ == nullptr) return;
+          if (!fails) fs_.SyncUpTo(changes);
+          core_.OnSynced(world_.now(), before,
+                         fails ? absl::InternalError("syncfs: EIO") : absl::OkStatus());
+          Drain();
+        });
+      }
+    }
+    if (out.cut) cut_ = *out.cut;
+    if (out.stable_wanted || out.cut) StartStable();
+    ApplyDurable();
+    if (!out.durable_advanced && !out.note && out.sends.empty() && !out.start_sync) return;
+  }
+}
+
+}  // namespace salius::sim

@@ -1,0 +1,102 @@
+// One simulated session: the shipping replicator, stable log and state file, driven as
+// client/engine/pipeline drives them, but by events on simulated time instead of threads. Every
+// blocking call of the pipeline (an append, a note, a sync) is a job here that takes effect when it
+// starts and comes back later, so that a crash can come in between.
+//
+// Threads: one.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "client/engine/replicator.h"
+#include "common/random.h"
+#include "log/record.h"
+#include "log/stable_log.h"
+#include "log/state_file.h"
+#include "log/volume_config.h"
+#include "tests/sim/disk.h"
+#include "tests/sim/fs_model.h"
+
+namespace salius::sim {
+
+// What the session needs from the world around it.
+class World {
+ public:
+  virtual ~World() = default;
+  virtual int64_t now() const = 0;  // of the primary's clock
+  virtual void At(int64_t delay, std::function<void()> what) = 0;
+  virtual int64_t DiskTime() = 0;
+  virtual bool DiskFails() = 0;
+  virtual void SendToReplica(int replica, std::string datagram) = 0;
+  virtual void OpenSession(int replica, Epoch epoch, uint64_t session, Seq base) = 0;
+  virtual uint64_t Realtime() = 0;
+};
+
+class Primary {
+ public:
+  // `encoded[i]` is the record of seq i + 1: what this session issued, kept for the judge.
+  struct Issued {
+    RecordHeader header;
+    std::string body;
+    std::string encoded;
+  };
+
+  // Notes the new session; the disk must be clean. INTERNAL and others when the disk fails.
+  static absl::StatusOr<std::unique_ptr<Primary>> Start(World& world, Disk& disk, FsModel& fs,
+                                                        const VolumeConfig& config,
+                                                        uint64_t session);
+
+  bool CanIssue(size_t body_bytes) const;
+  // Stamps one record and starts to replicate it; returns its seq.
+  Seq Issue(RecordHeader draft, std::string body);
+  void OnDatagram(int replica, std::string_view datagram);
+  void OnOpened(int replica, Seq base,
+                const absl::StatusOr<std::pair<Incarnation, uint64_t>>& opened);
+  void Tick();
+  // Its disk is taken away: whatever it wants to write never comes back.
+  void LoseDisk() { disk_ = nullptr; }
+
+  const Replicator& core() const { return core_; }
+  Epoch epoch() const { return epoch_; }
+  uint64_t session() const { return session_; }
+  const std::deque<Issued>& issued() const { return issued_; }
+  FileId NewFileId() { return next_file_id_++; }
+  int mode_changes() const { return mode_changes_; }
+
+ private:
+  Primary(World& world, Disk& disk, FsModel& fs, const VolumeConfig& config, uint64_t session,
+          StateFile state, StableLog stable);
+  void Drain();
+  void StartNote(const Note& note);
+  void StartStable();
+  void Send(const Replicator::SendRange& range);
+  FrameHeader Frame() const;
+  void ApplyDurable();
+  // Runs `work` now as a job on the disk and `done` when it comes back.
+  void Job(std::function<absl::Status()> work, std::function<void(absl::Status)> done);
+
+  World& world_;
+  Disk* disk_;
+  FsModel& fs_;
+  const VolumeConfig config_;
+  const uint64_t session_;
+  StateFile state_;
+  StableLog stable_;
+  Epoch epoch_ = 0;
+  VolumeState opened_;
+  FileId next_file_id_ = 0;
+  uint64_t last_timestamp_ = 0;
+  Replicator core_;
+  std::deque<Issued> issued_;
+  bool stable_busy_ = false;
+  std::optional<Seq> cut_;
+  Mode last_mode_ = Mode::kLocal;
+  int mode_changes_ = 0;
+};
+
+}  // namespace salius::sim

@@ -1,0 +1,54 @@
+// One simulated replica: the shipping arena and acceptor over a block of memory that survives its
+// process.
+//
+// Threads: one.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/random.h"
+#include "replica/acceptor.h"
+
+namespace salius::sim {
+
+class ReplicaHost {
+ public:
+  explicit ReplicaHost(uint64_t seed);
+
+  void LoseMemory(int64_t now);
+  void RestartProcess(int64_t now);
+  // Handles a datagram; returns the answer, empty when there is none.
+  std::string OnDatagram(int64_t now, std::string_view datagram);
+  Acceptor& acceptor() { return *acceptor_; }
+
+  // The host's own monotonic clock.
+  int64_t Clock(int64_t now) const {
+    return offset + static_cast<int64_t>(static_cast<double>(now) * rate);
+  }
+  int64_t offset = 0;
+  double rate = 1;
+
+  // Until when datagrams to it, or from it, are dropped; and until when it takes nothing.
+  int64_t deaf_until = 0, mute_until = 0, stuck_until = 0;
+  bool Reachable(int64_t now) const { return now >= deaf_until && now >= mute_until; }
+
+ private:
+  // Blocks go round between lifetimes: what a former one left must not matter.
+  struct Block {
+    Block();
+    ~Block();
+    std::unique_ptr<uint8_t[]> bytes;
+  };
+  absl::Span<uint8_t> memory() { return {block_.bytes.get(), kMinArenaBytes}; }
+
+  Block block_;
+  Random random_;
+  std::optional<Arena> arena_;
+  std::unique_ptr<Acceptor> acceptor_;
+};
+}  // namespace salius::sim
