@@ -31,7 +31,7 @@ class Net:
             raise
 
     def _build(self):
-        switch = self._add("sw")
+        self.switch = switch = self._add("sw")
         sh("ip", "-n", switch, "link", "add", "br0", "type", "bridge")
         sh("ip", "-n", switch, "link", "set", "br0", "up")
         self.primary = self._add("p")
@@ -52,6 +52,12 @@ class Net:
         sh("ip", "-n", switch, "link", "set", port, "master", "br0", "up")
         sh("ip", "-n", namespace, "addr", "add", ip + "/24", "dev", "eth0")
         sh("ip", "-n", namespace, "link", "set", "eth0", "up")
+
+    def tap(self, port):
+        """A port of the switch for a machine (QEMU in the namespace self.switch); its name there."""
+        sh("ip", "-n", self.switch, "tuntap", "add", "dev", port, "mode", "tap")
+        sh("ip", "-n", self.switch, "link", "set", port, "master", "br0", "up")
+        return port
 
     def replica(self, i):
         return "%s-r%d" % (self.prefix, i)

@@ -1,0 +1,31 @@
+"""The checks of ops.py and sqlite.py as a program, for use inside a guest.
+
+usage: guest_check.py {ops DIRECTORY | sqlite DATABASE} LAST       LAST: the last acknowledged number, from 1 on
+Prints the number of the last operation (row) that is there; exit status 1 and what is wrong when that is not
+what it must be.
+"""
+import os
+import sys
+
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+from harness import ops, sqlite  # noqa: E402
+from harness.ledger import Ledger  # noqa: E402
+
+
+def main():
+    what, path, last = sys.argv[1], sys.argv[2], int(sys.argv[3])
+    ledger = Ledger()
+    for number in range(1, last + 1):
+        ledger.ack(number)
+    check = {"ops": ops.check, "sqlite": sqlite.check}[what]
+    try:
+        print(check(path, ledger))
+    except (ops.Damage, sqlite.Damage, OSError) as error:
+        print("%s: %s" % (type(error).__name__, error))
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,166 @@
+"""An installation of whole machines: a primary with a disk and m replicas, each a guest, on one bridge."""
+import json
+import os
+import sys
+import urllib.request
+
+from harness import guest_check, op_writer, sqlite_writer
+from harness.disk import Disk
+from harness.guest import Guest
+from harness.ledger import Ledger
+from harness.net import Net, inside
+from harness.run import HarnessError, binary, wait_until
+
+PRIMARY_IP = "10.77.0.100"
+PORT, METRICS_PORT = 7400, 9401
+DISK, VOLUME = "/run/disk", "/run/volume"
+BACKING = DISK + "/data"
+# An emulated machine on a busy host answers late: with the default of 50 ms it would be partitioned half of the time.
+DELTA = "2s"
+PYTHON = [sys.executable, "-S"]
+
+
+class Writer:
+    """One kind of workload in the primary: its program, what it leaves, and what was acknowledged over all cuts.
+    `where` is its directory or database, below `root`."""
+
+    def __init__(self, kind, port, root=VOLUME):
+        self.kind, self.port, self.root = kind, port, root
+        self.ledger = Ledger()
+        self._reader = None
+
+    def where(self, root):
+        return os.path.join(root, self.kind)
+
+    def start(self, primary, wrapper=(), synchronous="full"):
+        """Goes on after the last acknowledged number; `wrapper`: eatmydata, for the controls."""
+        place, first = self.where(self.root), str(self.ledger.total() + 1)
+        if self.kind == "ops":
+            primary.run("mkdir", "-p", place)
+            argv = PYTHON + [op_writer.__file__, place, first]
+        else:
+            argv = PYTHON + [sqlite_writer.__file__, place, "wal", synchronous, first]
+        self._reader = primary.read_ledger(self.port, self.ledger)
+        self._pid = primary.start(*wrapper, *argv, log=self._log, ledger=self.port)
+
+    @property
+    def _log(self):
+        return "/run/writer-%s.log" % self.kind
+
+    def wait(self, primary, more, timeout_s=120):
+        """Until `more` operations were acknowledged beyond those of now."""
+        try:
+            self.ledger.wait_total(self.ledger.total() + more, timeout_s)
+        except HarnessError as error:
+            raise HarnessError("%s; writer: %s, %s" % (
+                error, primary.ended(self._pid), primary.run("tail", "-5", self._log)[1])) from None
+
+    def machine_died(self):
+        """Afterwards the ledger holds every acknowledgement that left the machine."""
+        if self._reader:
+            self._reader.join(30)
+            self._reader = None
+
+    def check(self, primary, root):
+        """(True, last) or (False, what is wrong): every acknowledged operation, in the guest's own eyes."""
+        if self.ledger.total() == 0:
+            return True, "nothing was written"
+        code, out, errors = primary.run(*PYTHON, guest_check.__file__, self.kind, self.where(root),
+                                        self.ledger.total(), check=False, timeout=120)
+        if code not in (0, 1) or (code == 1 and not out):
+            raise HarnessError("guest_check: exit %d\n%s%s" % (code, out, errors))
+        return code == 0, (out + errors).strip()
+
+
+class Machines:
+    """All are booted after construction, the volume is made (f = acks) and not mounted."""
+
+    def __init__(self, m, acks, disk=None):
+        self.net, self.disk, self.replicas = None, None, []
+        self.guests = []
+        try:
+            self.net = Net(0)
+            self.disk = disk or Disk()
+            self.primary = self._guest(PRIMARY_IP, self.disk, 256)
+            self.replicas = [self._guest(Net.ip(i), None, 192) for i in range(m)]
+            for guest in self.guests:
+                guest.power_on()
+            for replica in self.replicas:
+                self._start_replica(replica.wait_booted())
+            mount_disk(self.primary.wait_booted())
+            self.primary.run("mkdir", BACKING)
+            self.primary.run(binary("salius"), "init", BACKING, "--replicas",
+                             ",".join("%s:%d" % (r.ip, PORT) for r in self.replicas), "--acks", acks,
+                             "--log-max", "8MiB", "--ballast", "8MiB", "--delta", DELTA)
+        except BaseException:
+            self.close()
+            raise
+
+    def _guest(self, ip, disk, memory_mb):
+        guest = Guest(self.net, ip, disk, memory_mb)
+        self.guests.append(guest)
+        return guest
+
+    @staticmethod
+    def _start_replica(guest):
+        guest.start(binary("salius-replica"), "--listen", "%s:%d" % (guest.ip, PORT), "--memory", "32MiB",
+                    "--insecure", log="/dev/ttyS0")
+
+    def reboot_replica(self, i):
+        """The machine comes back with nothing in its memory."""
+        self._start_replica(self.replicas[i].boot())
+
+    # ---- the primary
+
+    def reboot_primary(self):
+        mount_disk(self.primary.boot())
+
+    def recover(self):
+        """salius-recover --json; (exit code, report or None, what it said)."""
+        code, out, errors = self.primary.run(binary("salius-recover"), BACKING, "--json", check=False, timeout=180)
+        return code, json.loads(out) if out else None, out + errors
+
+    def mount(self, options=(), mode=None):
+        self.primary.run("mkdir", "-p", VOLUME)
+        options = ("insecure", "recover=auto", "metrics=%s:%d" % (PRIMARY_IP, METRICS_PORT)) + tuple(options)
+        self.daemon = self.primary.start(binary("salius-mount"), BACKING, VOLUME, "-f", "-o", ",".join(options),
+                                         log="/dev/ttyS0")
+        wait_until(self._mounted, 120, lambda: "no mount; console:\n" + self.primary.console_tail(), 0.1)
+        if mode:
+            self.wait_mode(mode)
+
+    def wait_mode(self, mode):
+        wait_until(lambda: self.mode() == mode, 120, lambda: "mode is %s; console:\n%s" % (
+            self.mode(), self.primary.console_tail()), 0.1)
+
+    def _mounted(self):
+        code = self.primary.ended(self.daemon)
+        if code is not None:
+            raise HarnessError("salius-mount ended with %d; console:\n%s" % (code, self.primary.console_tail()))
+        return self.primary.run("grep", "-q", "%s fuse" % VOLUME, "/proc/mounts", check=False)[0] == 0
+
+    def mode(self):
+        """As the mount's metrics show it (refreshed every second), asked from outside the machine."""
+        try:
+            with inside(self.net.primary):
+                text = urllib.request.build_opener(urllib.request.ProxyHandler({})).open(
+                    "http://%s:%d/metrics" % (PRIMARY_IP, METRICS_PORT), timeout=5).read().decode()
+        except OSError as error:
+            return "unknown (%s)" % error
+        for line in text.splitlines():
+            if line.startswith("salius_volume_mode{") and line.endswith(" 1"):
+                return line.split('"')[1]
+        return "unknown"
+
+    def close(self):
+        for guest in self.guests:
+            guest.close()
+        if self.disk:
+            self.disk.close()
+        if self.net:
+            self.net.close()
+
+
+def mount_disk(guest, options=""):
+    guest.run("mkdir", "-p", DISK)
+    guest.run("mount", *(["-o", options] if options else []), "/dev/vda", DISK)

@@ -1,0 +1,1 @@
+"""Whole machines: primary and replicas as QEMU guests whose plug is pulled."""
