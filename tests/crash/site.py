@@ -73,4 +73,6 @@ class Site(Rig):
             os.makedirs(replica.shm)
             for name, data in files.items():
                 data.write(os.path.join(replica.shm, name))
-            replica.start()
+            replica.launch()
+        for replica in self.replicas:
+            replica.wait_ready()

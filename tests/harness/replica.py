@@ -26,11 +26,18 @@ class Replica:
 
     def start(self):
         """Returns when it answers on its control port, seen from the primary."""
+        self.launch()
+        return self.wait_ready()
+
+    def launch(self):
+        """The process; several replicas may start at the same time."""
         os.makedirs(self.shm, exist_ok=True)
         self.proc = Proc([*self.wrapper, binary("salius-replica"), "--listen", self.address, "--memory", self.memory,
                           "--shm-dir", self.shm, "--insecure", "--metrics",
                           "%s:%d" % (self.ip, METRICS_PORT)] + self.extra,
                          self.log, netns=self.net.replica(self.index), env=self.env)
+
+    def wait_ready(self):
         wait_until(self._ready, 20, lambda: "replica %d is not ready; log:\n%s" % (self.index, self.tail()))
         return self
 

@@ -1,0 +1,132 @@
+"""A session on a recorded disk: the log of its writes, cut into windows in which it is known what must be recovered.
+
+A window is a range of the log with the replicas' memory and the tree that recovery must find on a disk of any
+moment in it. The writer stands still while a checkpoint is made, so that the memory taken before it holds all that was
+acknowledged, and nothing of it is trimmed:
+
+    | operations, write-back now and then   | memory kept | checkpoint |   operations …
+    |<------------------- one window --------------------------------->|
+
+A disk that is older than the memory, within a window, is one whose cache was slow. In mode local every operation is a
+window of its own, in which it may be done, not done or done in part: no replica is needed there.
+"""
+import ctypes
+import os
+
+from crash.block_log import BlockLog, Player
+from crash.site import Site
+from harness.run import HarnessError
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_SYNC_FILE_RANGE_WRITE = 2
+TAU = "2s"  # checkpoints come by themselves, one second after the first operation
+
+
+class Window:
+    """Requests [begin, end] of the log: a crash after any number of them in this range."""
+
+    def __init__(self, what, begin, end, memory, allowed):
+        self.what, self.begin, self.end, self.memory, self.allowed = what, begin, end, memory, allowed
+
+
+class Recording:
+    """Made by record(): self.windows, self.player."""
+
+    def __init__(self, make_workload, rng, phases, operations, local_operations):
+        self._rng = rng
+        self.windows = []
+        self.spoiled = 0
+        self.site = Site(m=2, acks=1, tau=TAU)
+        self._log = self._workload = None
+        try:
+            self._log = BlockLog(self.site.image)
+            self._record(make_workload, phases, operations, local_operations)
+            self.player = Player(self._log.base, self._log.requests())
+        finally:
+            self.close()
+
+    def close(self):
+        if self._workload:
+            self._workload.close()
+        if self.site.mount_:
+            self.site.mount_.close()
+            self.site.mount_ = None
+        if self._log:
+            self._log.close()
+        self.site.close()
+
+    def _record(self, make_workload, phases, operations, local_operations):
+        site = self.site
+        site.mount(mode="replicated")
+        self._window("session start", 0, self._memory(), [{}])
+        self._workload = make_workload(site.path, self._rng)
+        for _ in range(phases):
+            self._phase(operations)
+        for i in range(site.m):
+            site.net.drop(i)
+        site.mount_.wait_mode("local")
+        self._checkpointed()
+        memory = self._memory()
+        self._window("to mode local", self._end, memory, [self._workload.model()])
+        for _ in range(local_operations):
+            self._workload.step()
+            self._window("mode local", self._end, memory, self._workload.passed)
+        for i in range(site.m):
+            site.net.heal(i)
+        site.mount_.wait_mode("replicated")
+        self._window("back to replicated", self._end, self._memory(), [self._workload.model()])
+        self._phase(operations)
+
+    def _phase(self, operations):
+        before = self._status()["checkpoint"]
+        for _ in range(operations):
+            self._workload.step()
+            self._write_back()
+        memory, model = self._memory(), self._workload.model()
+        in_time = self._status()["checkpoint"] == before
+        self._checkpointed()
+        if in_time:
+            self._window("replicated", self._end, memory, [model])
+        else:  # a slow machine: the checkpoint came among the operations, and their records may be trimmed
+            self.spoiled += 1
+            self._end = self._log.position()
+
+    _end = 0
+
+    def _window(self, what, begin, memory, allowed):
+        self._end = self._log.position()
+        self.windows.append(Window(what, begin, self._end, memory, allowed))
+
+    def _status(self):
+        return self.site.mount_.status()
+
+    def _checkpointed(self):
+        self.site.mount_.wait_status(lambda s: s["checkpoint"] == s["issued"], 20, "a checkpoint of everything")
+
+    def _memory(self):
+        for replica in self.site.replicas:
+            replica.stop()
+        try:
+            return self.site.keep_memory()
+        finally:
+            for replica in self.site.replicas:
+                replica.cont()
+
+    def _write_back(self):
+        """What a kernel may choose to do by itself: write some file's pages, with or without a flush."""
+        choice = self._rng.random()
+        if choice < 0.5:
+            return
+        files = [os.path.join(folder, name) for folder, dirs, names in os.walk(self.site.backing)
+                 if ".salius" not in folder for name in names]
+        if not files:
+            return
+        fd = os.open(self._rng.choice(files), os.O_RDWR)
+        try:
+            if choice < 0.85:
+                if _libc.sync_file_range(fd, ctypes.c_int64(0), ctypes.c_int64(0), _SYNC_FILE_RANGE_WRITE) != 0:
+                    raise HarnessError("sync_file_range: " + os.strerror(ctypes.get_errno()))
+            else:
+                os.fsync(fd)
+        finally:
+            os.close(fd)
