@@ -170,7 +170,7 @@ absl::Status StableLog::Impl::WriteAll(const std::vector<Pending>& placed) {
     // say so on disk before.
     FileHeader next = header;
     next.start = start;
-    next.reach = std::min(end + stable::kReachStep, start + header.capacity);
+    next.reach = std::min(end + stable::ReachStep(header.capacity), start + header.capacity);
     ++next.generation;
     SALIUS_RETURN_IF_ERROR(WriteFileHeader(fd.get(), next));
     header = next;
@@ -207,7 +207,7 @@ absl::StatusOr<StableLog> StableLog::Create(int dirfd, const std::string& name,
   impl->header.volume = volume;
   impl->header.capacity = capacity;
   impl->header.generation = 2;
-  impl->header.reach = std::min(stable::kReachStep, capacity);
+  impl->header.reach = stable::ReachStep(capacity);
   impl->header.salt = SecureRandom64();
   absl::Status status = FillNewFile(impl->fd.get(), impl->bulk, impl->header);
   if (status.ok()) {

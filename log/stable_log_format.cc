@@ -167,7 +167,23 @@ absl::StatusOr<EntryHeader> DecodeEntryHeader(absl::Span<const uint8_t> bytes, u
   return header;
 }
 
-bool HasEntryMagic(const uint8_t* bytes) { return LoadU32(bytes) == kEntryMagic; }
+size_t FindEntryMagic(absl::Span<const uint8_t> bytes, size_t from) {
+  // Most of what is searched is none: whole blocks at a time, without a branch for each place.
+  constexpr size_t kPlaces = 16;
+  constexpr size_t kBlock = kPlaces * kEntryAlign;
+  size_t at = from;
+  for (; at + kBlock <= bytes.size(); at += kBlock) {
+    uint32_t found = 0;
+    for (size_t i = 0; i < kPlaces; ++i) {
+      found |= LoadU32(bytes.data() + at + i * kEntryAlign) == kEntryMagic ? 1u : 0u;
+    }
+    if (found != 0) break;
+  }
+  for (; at + sizeof(kEntryMagic) <= bytes.size(); at += kEntryAlign) {
+    if (LoadU32(bytes.data() + at) == kEntryMagic) return at;
+  }
+  return std::max(at, bytes.size());
+}
 
 std::string EncodeDecision(const Decision& decision) {
   std::string bytes(kDecisionBytes, '\0');

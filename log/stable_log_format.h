@@ -23,9 +23,12 @@ inline constexpr uint64_t kCapacityUnit = 4096;
 inline constexpr uint64_t kMinCapacity = uint64_t{1} << 20;
 inline constexpr uint64_t kMaxCapacity = uint64_t{1} << 40;
 
-// How far a header lets the log be written ahead. Small, because all of it is searched when the log
-// is opened; large, because every step costs a synced write of the header.
-inline constexpr uint64_t kReachStep = uint64_t{4} << 20;
+// How far a header lets a log of `capacity` bytes be written ahead. Small, because all of it is
+// searched when the log is opened; large, because every step costs a synced write of the header.
+constexpr uint64_t ReachStep(uint64_t capacity) {
+  constexpr uint64_t kMost = uint64_t{4} << 20;
+  return capacity / 4 < kMost ? capacity / 4 : kMost;
+}
 
 inline constexpr size_t kEntryHeaderBytes = 40;
 inline constexpr uint64_t kEntryAlign = 8;
@@ -67,8 +70,9 @@ struct EntryHeader {
 void EncodeEntryHeader(const EntryHeader& header, uint64_t salt, uint8_t* out);
 // Errors as DecodeFileHeader; OUT_OF_RANGE when cut off.
 absl::StatusOr<EntryHeader> DecodeEntryHeader(absl::Span<const uint8_t> bytes, uint64_t salt);
-// Cheap test that comes before a decode: does this look like an entry header at all?
-bool HasEntryMagic(const uint8_t* bytes);
+// The smallest multiple of kEntryAlign, from `from` on, at which something in `bytes` looks like an
+// entry header; bytes.size() or more when there is none. A cheap test that comes before a decode.
+size_t FindEntryMagic(absl::Span<const uint8_t> bytes, size_t from);
 
 std::string EncodeDecision(const Decision& decision);  // kDecisionBytes
 absl::StatusOr<Decision> DecodeDecision(absl::Span<const uint8_t> bytes);

@@ -31,7 +31,7 @@ class RingWindow {
  private:
   // Moves the window, so that it starts at `at` and holds at least `size` bytes.
   absl::Status Fill(uint64_t at, size_t size) {
-    constexpr uint64_t kWindowBytes = uint64_t{1} << 20;
+    constexpr uint64_t kWindowBytes = uint64_t{256} << 10;
     const uint64_t wanted = std::min(std::max<uint64_t>(size, kWindowBytes), capacity_ - at);
     size_ = 0;  // a window that could not be read is no window
     if (bytes_.size() < wanted) bytes_.resize(wanted);
@@ -143,8 +143,8 @@ absl::Status Reader::Search(uint64_t begin, uint64_t end, const absl::Status& wh
         std::min<uint64_t>(header_.capacity - base,
                            std::min<uint64_t>(kStep, end - base) + kEntryHeaderBytes - kEntryAlign);
     SALIUS_ASSIGN_OR_RETURN(const absl::Span<const uint8_t> bytes, ring_.Get(base, size));
-    for (size_t i = 0; i + kEntryHeaderBytes <= size; i += kEntryAlign) {
-      if (!HasEntryMagic(bytes.data() + i)) continue;
+    for (size_t i = FindEntryMagic(bytes, 0); i + kEntryHeaderBytes <= size;
+         i = FindEntryMagic(bytes, i + kEntryAlign)) {
       const absl::StatusOr<EntryHeader> entry = DecodeEntryHeader(bytes.subspan(i), header_.salt);
       // What stands before the tail was read; what is older is of an earlier lap.
       if (!entry.ok() || entry->position < result_.tail ||
@@ -239,9 +239,9 @@ absl::StatusOr<ReadResult> ReadEntries(int fd, const FileHeader& header,
                                        StableLog::Contents* contents) {
   SALIUS_ASSIGN_OR_RETURN(const uint64_t size, FileSize(fd));
   if (size < kRingAt + header.capacity) {
-    return absl::DataLossError(absl::StrFormat(
-        "stable log: the file ends at offset %d, before the end of its ring at %d", size,
-        kRingAt + header.capacity));
+    return absl::DataLossError(
+        absl::StrFormat("stable log: the file ends at offset %d, before the end of its ring at %d",
+                        size, kRingAt + header.capacity));
   }
   return Reader(fd, header, contents).Run();
 }
