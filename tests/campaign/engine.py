@@ -14,7 +14,7 @@ from campaign import schedule, work
 from campaign.fault_disk import FILLER
 from harness.clock import Clock
 from harness.proc import Proc
-from harness.rig import Rig
+from harness.rig import SMALL_LOG, Rig
 from harness.run import HarnessError, binary
 from harness.volume import RECOVER_NOT_ENOUGH, Mount, MountRefused, Volume
 
@@ -28,9 +28,10 @@ class Failed(AssertionError):
 
 
 class Campaign:
-    """`own`: registers a clean-up; `say`: prints a line. Mounted and at work when the constructor is done."""
+    """`own`: registers a clean-up; `say`: prints a line; `tau`: the volume's, a short one makes many checkpoints.
+    Mounted and at work when the constructor is done."""
 
-    def __init__(self, shape, works, own, say, size_mb=512):
+    def __init__(self, shape, works, own, say, size_mb=512, tau="30s"):
         self.shape, self.own, self.say = shape, own, say
         self.counts, self.notes = Counter(), []
         self.cuts = self.episode = 0
@@ -38,7 +39,7 @@ class Campaign:
         self.recover_options = ()  # for the controls
         self.began = time.monotonic()
         self.threads = ThreadPoolExecutor(2)
-        self.rig = Rig(shape.m, shape.f, shape.fs, size_mb, start=False)
+        self.rig = Rig(shape.m, shape.f, shape.fs, size_mb, SMALL_LOG + ("--tau", tau), start=False)
         own(self.rig)
         self.clocks = {i: Clock() for i in range(shape.m)}
         self.clocks["primary"] = Clock()
@@ -241,6 +242,8 @@ class Campaign:
         else:
             rig.mount_ = self._new_mount(rig.volume)
         rig.mount_.wait_mode("replicated", SETTLE_S)
+        if self.remove_filler:
+            self._remove_filler()  # an application that recovers wants room
         for each in self.works:
             each.check(rig.path, True)
             each.next_generation(rig.path)
@@ -285,8 +288,6 @@ class Campaign:
 
     def _start_works(self):
         self.rig.mount_.wait_mode("replicated", SETTLE_S)
-        if self.remove_filler:
-            self._remove_filler()
         for each in self.works:
             each.start(self.rig.path)
         self.restart_works = False

@@ -63,6 +63,7 @@ class DiskFull(Fault):
             path = os.path.join(campaign.rig.image.path, FILLER)
             if os.path.exists(path):
                 os.unlink(path)
+                campaign.rig.sync_disk()  # or the next power cut brings it back
 
 
 class DiskSlow(Fault):
@@ -175,7 +176,7 @@ class DiskErrors(Fault):
             campaign.note("%s: volume did not fail; hit: %s" % (self.text(), hits[:4]))
 
     def heal(self, campaign):
-        self._tracer.terminate()
+        self._tracer.kill()  # SIGTERM: strace may wait for ever for a process that is dying
 
 
 class DiskReadOnly(Fault):

@@ -28,8 +28,9 @@ class RandomFaults(Case):
         for kind in schedule.KINDS:
             if kind.missing():
                 print("    skipped: fault %s: %s" % (kind.name, kind.missing()), flush=True)
+        tau = self.rng.choice(["2s", "5s", "30s"])
         episodes = chosen(list(schedule.draw(self.rng, shape, faults)))
-        campaign = Campaign(shape, works, self.own, self.report, **kwargs)
+        campaign = Campaign(shape, works, self.own, self.report, tau=tau, **kwargs)
 
         def progress(c):
             if self.long_run and c.episode % 10 == 0:

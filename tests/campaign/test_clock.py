@@ -1,0 +1,34 @@
+"""The primary's wall clock is set back while its threads wait: timed waits must not grow by the jump.
+
+A wait with a deadline on the wall clock, begun before the clock was set back an hour, ends an hour late unless somebody
+wakes it. So the volume is left idle right after the jump, and must notice by itself what then happens.
+"""
+from harness import ops
+from harness.case import Case
+from harness.clock import Clock
+
+
+class ClockSetBack(Case):
+
+    def test_an_idle_volume_notices_a_partition_and_its_end_after_the_clock_was_set_back(self):
+        rig = self.rig(m=2, acks=1)
+        clock = Clock()
+        mount = rig.mount(mode="replicated", env=clock.env)
+        last, ledger, behind = 0, None, 0
+        for _ in range(self.count(3, 20)):
+            writer = ops.OpWriter(rig.path, ledger, last + 1)
+            self.addCleanup(writer.kill)
+            ledger = writer.ledger
+            writer.more(self.rng.randint(20, 200))
+            behind += 3600
+            clock.set(-behind)
+            writer.kill()
+            last = ops.check(rig.path, ledger)
+            for i in range(2):
+                rig.net.drop(i)
+            mount.wait_mode("local", 20)
+            clock.set(-behind - 1800)
+            for i in range(2):
+                rig.net.heal(i)
+            mount.wait_mode("replicated", 20)
+        self.report("the clock set back %d times", 2 * self.count(3, 20))
