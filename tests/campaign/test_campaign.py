@@ -46,8 +46,8 @@ class RandomFaults(Case):
     def test_ledger_and_sqlite_three_replicas_two_acks(self):
         self.campaign(Shape(3, 2, "ext4"), ["ops", "wal"], self.count(18, 200))
 
-    def test_ledger_and_sqlite_two_replicas_one_ack_on_xfs(self):
-        self.campaign(Shape(2, 1, "xfs"), ["ops", "delete"], self.count(12, 150))
+    def test_ledger_sqlite_and_bulk_two_replicas_one_ack_on_xfs(self):
+        self.campaign(Shape(2, 1, "xfs"), ["ops", "delete", "bulk"], self.count(12, 150))
 
     def test_postgres_and_ledger_three_replicas_two_acks(self):
         self.campaign(Shape(3, 2, "ext4"), ["pg", "ops"], self.count(12, 150), size_mb=1024)

@@ -7,7 +7,7 @@ run of hours; the old generation has had its last check then and is removed thro
 import os
 import shutil
 
-from harness import ops, postgres, sqlite
+from harness import bulk, ops, postgres, sqlite
 from harness.ledger import Ledger
 from harness.proc import tail
 from harness.run import HarnessError, wait_until
@@ -81,6 +81,19 @@ class Ops(Work):
         """False when the cut came before the writer's own mkdirs, and nothing was acknowledged."""
         return self.ledger.total() or all(
             os.path.isdir(os.path.join(self.folder(top), d)) for d in ("new", "kept"))
+
+
+class Bulk(Work):
+    """Ten MiB at a time past the log, then fsync."""
+
+    name = "bulk"
+
+    def start(self, top):
+        os.makedirs(self.folder(top), exist_ok=True)
+        self.writer = bulk.BulkWriter(self.folder(top), self.ledger, self.last + 1)
+
+    def check(self, top, mounted):
+        self.last = bulk.check(self.folder(top), self.ledger)
 
 
 class Sqlite(Work):
@@ -172,6 +185,6 @@ class Pg(Work):
 
 
 def make(names, own):
-    """Workloads by name: ops, wal, delete, pg."""
-    makers = {"ops": Ops, "wal": lambda o: Sqlite(o, "wal"), "delete": lambda o: Sqlite(o, "delete"), "pg": Pg}
+    """Workloads by name: ops, bulk, wal, delete, pg."""
+    makers = {"ops": Ops, "bulk": Bulk, "wal": lambda o: Sqlite(o, "wal"), "delete": lambda o: Sqlite(o, "delete"), "pg": Pg}
     return [makers[name](own) for name in names]

@@ -18,12 +18,13 @@ class OpWriter:
     """Runs operations `first`, … in `directory` until killed or until one fails."""
 
     _serial = 0
+    program = op_writer.__file__
 
     def __init__(self, directory, ledger=None, first=1, style="mixed"):
         OpWriter._serial += 1
         self.ledger = ledger or Ledger()
         self.log = os.path.join(current().dir, "ops%d.log" % OpWriter._serial)
-        self.proc = Proc([sys.executable, op_writer.__file__, directory, str(first), style], self.log, pipe_out=True)
+        self.proc = Proc([sys.executable, self.program, directory, str(first), style], self.log, pipe_out=True)
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
