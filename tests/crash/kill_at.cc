@@ -166,7 +166,7 @@ Options Parse(int argc, char** argv) {
   if (optind == argc || options.report.empty()) {
     std::fprintf(stderr,
                  "usage: kill_at [--at N [--after]] [--armed] --report FILE -- PROGRAM [ARGUMENT]...\n"
-                 "FILE gets a line for each point: number, system call, file\n");
+                 "FILE gets a line for each point: number, system call, file; and \"killed\"\n");
     std::exit(kExitUsage);
   }
   options.program = argv + optind;
@@ -269,8 +269,7 @@ class Tracer {
       return;
     }
     ++points_;
-    const std::string line = std::to_string(points_) + " " + name + "\n";
-    if (::write(report_, line.data(), line.size()) < 0) Die("report");
+    Report(std::to_string(points_) + " " + name);
     if (points_ != options_.at) {
       Resume(PTRACE_CONT, tid, 0);
     } else if (options_.after) {
@@ -330,6 +329,12 @@ class Tracer {
   void Kill() {
     killed_ = true;
     kill(child_, SIGKILL);
+    Report("killed");
+  }
+
+  void Report(std::string line) {
+    line += "\n";
+    if (write(report_, line.data(), line.size()) < 0) Die("report");
   }
 
   void Resume(__ptrace_request request, pid_t tid, int number) {

@@ -3,7 +3,7 @@ import collections
 import os
 import signal
 
-from harness.run import HarnessError, binary, current
+from harness.run import binary, current
 
 # Exit status of the tool when it killed the program.
 KILLED = 128 + signal.SIGKILL
@@ -26,14 +26,22 @@ class KillAt:
         self.argv.append("--")
 
     def points(self):
-        """What was reached so far: a line "number call file" for each point. Then the report is gone."""
+        """What was reached so far: a line "number call file" for each point."""
+        return [line for line in self._lines() if line != "killed"]
+
+    def killed(self):
+        return "killed" in self._lines()
+
+    def _lines(self):
         try:
             with open(self.report) as f:
-                lines = f.read().splitlines()
+                return f.read().splitlines()
         except FileNotFoundError:
-            raise HarnessError("kill_at made no report: %s" % " ".join(self.argv)) from None
-        os.unlink(self.report)
-        return lines
+            return []  # not started yet
+
+    def close(self):
+        if os.path.exists(self.report):
+            os.unlink(self.report)
 
     def __str__(self):
         return "%s point %s" % ("after" if self.after else "before", self.at)

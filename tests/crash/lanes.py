@@ -40,4 +40,4 @@ class Cases:
 
 
 def text(failures):
-    return "%d failed:\n%s" % (len(failures), "\n".join(failures[:5]))
+    return "%d failed:\n%s" % (len(failures), "\n".join(failure[:4000] for failure in failures[:4]))

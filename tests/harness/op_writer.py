@@ -1,6 +1,7 @@
 """Numbered operations on a directory, in order, each acknowledged on stdout when it is durable by contract.
 
-usage: op_writer.py DIR FIRST [STYLE]      STYLE: mixed (default) or slots (overwrites only)
+usage: op_writer.py DIR FIRST [STYLE [gated]]     STYLE: mixed (default) or slots (overwrites only)
+`gated`: one operation for each line of stdin; its end is the end.
 Operation n is decided by n alone (harness/ops.py holds the model and the check):
   slots:  O_SYNC overwrite of slot n % SLOTS of one file
   mixed:  n % 4 == 0  O_SYNC overwrite of a slot        1  write of a slot through another open file, fsync
@@ -59,7 +60,7 @@ def main():
     plain = os.open("slots", os.O_WRONLY)
     kept = os.open("kept", os.O_RDONLY)
     number = first
-    while True:
+    for _ in sys.stdin if sys.argv[4:] == ["gated"] else iter(int, 1):
         run(number, style, slots, plain, kept)
         os.write(1, b"%d\n" % number)
         number += 1

@@ -15,16 +15,18 @@ class Damage(AssertionError):
 
 
 class OpWriter:
-    """Runs operations `first`, … in `directory` until killed or until one fails."""
+    """Runs operations `first`, … in `directory` until killed or until one fails; with `gated` only as many as
+    do() was asked for."""
 
     _serial = 0
     program = op_writer.__file__
 
-    def __init__(self, directory, ledger=None, first=1, style="mixed"):
+    def __init__(self, directory, ledger=None, first=1, style="mixed", gated=False):
         OpWriter._serial += 1
         self.ledger = ledger or Ledger()
         self.log = os.path.join(current().dir, "ops%d.log" % OpWriter._serial)
-        self.proc = Proc([sys.executable, self.program, directory, str(first), style], self.log, pipe_out=True)
+        self.proc = Proc([sys.executable, self.program, directory, str(first), style] + ["gated"] * gated, self.log,
+                         pipe_in=gated, pipe_out=True)
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
@@ -40,6 +42,15 @@ class OpWriter:
         except Exception as error:
             raise type(error)("%s; writer: %s" % (error, tail(self.log, 3))) from None
 
+    def do(self, count, timeout_s=60):
+        """Exactly `count` more operations, of a gated writer; an error when it failed."""
+        want = self.ledger.total() + count
+        try:
+            self.proc.popen.stdin.write("\n" * count)
+        except BrokenPipeError:
+            pass  # it has failed, which the wait says
+        self.ledger.wait_total(want, timeout_s, self.proc.alive)
+
     def wait_failed(self, timeout_s=30):
         """Until an operation fails; the errno's name."""
         wait_until(lambda: not self.proc.alive(), timeout_s, "no call failed; %d acknowledged" % self.ledger.total())
@@ -50,6 +61,11 @@ class OpWriter:
         self.proc.kill()
         self._reader.join(30)
         self.proc.popen.stdout.close()
+        if self.proc.popen.stdin:
+            try:
+                self.proc.popen.stdin.close()
+            except BrokenPipeError:
+                pass  # operations that were still asked for
 
 
 class _Model:
