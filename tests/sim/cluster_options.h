@@ -10,6 +10,7 @@ struct ClusterOptions {
   int lives = 2;    // sessions, each ended by a crash and a recovery
   int steps = 60;   // of a session
   double issue = 0.6;  // an operation per step
+  double bulky = 0.08;  // of the lifetimes: large records, so that rings go round and memories fill
 
   // ---- network, per datagram
   double loss = 0.04, duplicate = 0.04, late = 0.03, corrupt = 0.02;

@@ -206,6 +206,7 @@ ClusterSim::ClusterSim(uint64_t seed, const ClusterOptions& options,
                        std::function<void(std::string)> trace)
     : options_(options), random_(seed), trace_(std::move(trace)), config_(MakeConfig(random_)) {
   disk_.SetImage(*NewVolume(disk_, config_));
+  bulky_ = random_.Chance(options_.bulky);
   const bool drift = random_.Chance(options_.drift);
   for (size_t i = 0; i < config_.replicas.size(); ++i) {
     replicas_.push_back(std::make_unique<ReplicaHost>(random_.Next()));
@@ -420,7 +421,7 @@ void ClusterSim::IssueOne() {
     header.op = Op::kWrite;
     header.file_id = any().second;
     header.arg0 = random_.Below(kFileSpan);
-    body.resize(random_.Chance(0.02) ? 3000 + random_.Below(20000) : 1 + random_.Below(16));
+    body.resize(random_.Chance(bulky_ ? 0.8 : 0.02) ? 3000 + random_.Below(20000) : 1 + random_.Below(16));
     for (size_t i = 0; i < body.size(); ++i)
       body[i] = static_cast<char>(i < 16 ? random_.Below(256) : i);
   }

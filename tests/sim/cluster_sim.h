@@ -115,6 +115,7 @@ class ClusterSim {
   std::priority_queue<Event> queue_;
   uint64_t order_ = 0;
   bool faults_ = true;
+  bool bulky_ = false;
 
   VolumeConfig config_;
   Disk disk_;

@@ -121,18 +121,24 @@ void Disk::Note(Op op) {
 }
 
 void Disk::Persist(Job job) {
+  size_t end = 0;  // behind the last sync
+  for (size_t i = 0; i < log_.size(); ++i) {
+    if (log_[i].job == job && log_[i].kind == Op::kBarrier) end = i + 1;
+  }
   std::vector<Op> rest;
-  for (Op& op : log_) {
-    if (op.job == job) {
+  for (size_t i = 0; i < log_.size(); ++i) {
+    Op& op = log_[i];
+    if (op.job != job) {
+      rest.push_back(std::move(op));
+    } else if (i < end) {
       Do(disk_, op);
     } else {
+      op.job = 0;
       rest.push_back(std::move(op));
     }
   }
   log_ = std::move(rest);
 }
-
-void Disk::Commit(Job job) { Persist(job); }
 
 void Disk::Crash(Random& random, bool power) {
   if (!power) {
@@ -237,11 +243,8 @@ int Disk::Sync(int fd) {
   if (fd != kFirstFd && fds_.count(fd) == 0) return Fail(EBADF);
   if (dead_) return Fail(EIO);
   if (std::exchange(fail_sync_, false)) return Fail(EIO);
-  if (job_ == 0) {
-    Persist(0);
-  } else {
-    log_.push_back({Op::kBarrier, job_, 0, 0, "", ""});
-  }
+  log_.push_back({Op::kBarrier, job_, 0, 0, "", ""});
+  if (job_ == 0) Persist(0);
   return 0;
 }
 

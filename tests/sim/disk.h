@@ -41,7 +41,7 @@ class Disk {
 
   Job BeginJob();
   void EndJob() { job_ = 0; }
-  void Commit(Job job);
+  void Commit(Job job) { Persist(job); }
 
   // The power goes, or (without `power`) only the process dies: then all that was written is still
   // there. Afterwards the disk works again.
@@ -98,7 +98,7 @@ class Disk {
   void Do(State& state, const Op& op) const;
   void DoPart(State& state, const Op& op, Random& random) const;
   void Note(Op op);
-  void Persist(Job job);  // what `job` wrote so far is on the disk
+  void Persist(Job job);  // what `job` wrote before its last sync is on the disk
 
   State now_, disk_;
   std::vector<Op> log_;  // not yet on the disk, in order

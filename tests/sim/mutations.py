@@ -1,0 +1,162 @@
+#!/usr/bin/env python3
+"""Plants one bug at a time into the shipping code and counts the simulated lifetimes until one breaks.
+
+    tests/sim/mutations.py [--count N] [NAME ...]     all, or the named ones; at most N lifetimes each (100000)
+    tests/sim/mutations.py --list
+
+Builds and runs tests/sim:cluster_sim_run for each and puts the code back. A bug that no lifetime shows is an error.
+Refuses to start when a file it would touch has uncommitted changes."""
+import pathlib
+import re
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+TARGET = "//tests/sim:cluster_sim_run"
+
+CORE = "client/engine/replicator.cc"
+PLAN = "client/engine/replicator_plan.cc"
+ACCEPTOR = "replica/acceptor.cc"
+
+# name, file, what is there, what stands there instead
+BUGS = [
+    ("one_ack_too_few", CORE, ">= options_.acks;\n}", ">= options_.acks - 1;\n}"),
+    ("durable_before_contiguous", CORE, "if (!Recoverable(next, noted_, old_members)) break;",
+     "if (!Recoverable(next, noted_, old_members) && "
+     "!(next < issued_ && Recoverable(next + 1, noted_, old_members))) break;"),
+    ("acks_count_while_their_note_is_in_flight", PLAN, "  pending_ = config;",
+     "  pending_ = config;\n  noted_ = config;\n  counting_ = config.mode == Mode::kReplicated;"),
+    ("local_noted_before_the_stable_log_has_all", PLAN,
+     "  if (!AllDurableRecoverable(config)) {\n    stable_upto_ = issued_;\n    return;\n  }\n", ""),
+    ("members_noted_before_a_lost_copy_is_secured", PLAN,
+     "  const Config config = MakeConfig(Mode::kReplicated, target);\n  if (AllDurableRecoverable(config)) {",
+     "  const Config config = MakeConfig(Mode::kReplicated, target);\n  if (true) {"),
+    ("incarnation_not_checked", CORE, "ack.incarnation != replica.incarnation || ", ""),
+    ("a_non_member_counts", CORE, "slot.held & effective", "slot.held"),
+    ("copies_of_a_lost_memory_still_count", CORE,
+     "    for (Slot& slot : slots_) slot.held &= static_cast<ReplicaMask>(~Bit(index));\n", ""),
+    ("stable_before_it_is_on_disk", CORE, "slot.stable_in_flight = true;", "slot.stable = true;"),
+    ("failed_append_counts", CORE, "    if (status.ok()) {\n      At(seq).stable = true;",
+     "    if (true) {\n      At(seq).stable = true;"),
+    ("failed_sync_is_ignored", CORE,
+     "  sync_in_flight_ = false;\n  if (!failure_.ok()) return;\n  if (!status.ok()) {",
+     "  sync_in_flight_ = false;\n  if (!failure_.ok()) return;\n  if (false) {"),
+    ("failed_note_is_ignored", PLAN,
+     "  SALIUS_CHECK(pending_.has_value());\n  if (!failure_.ok()) return;\n  if (!status.ok()) {",
+     "  SALIUS_CHECK(pending_.has_value());\n  if (!failure_.ok()) return;\n  if (false) {"),
+    ("checkpoint_of_what_was_applied_not_synced", PLAN, "config.checkpoint = synced_;",
+     "config.checkpoint = applied_;"),
+    ("sync_covers_what_came_after_it", CORE, "synced_ = std::max(synced_, applied_before);",
+     "synced_ = std::max(synced_, applied_);"),
+    ("trim_before_the_note_returned", "client/engine/replicator.h",
+     "Seq checkpoint() const { return noted_.checkpoint; }",
+     "Seq checkpoint() const { return synced_ > noted_.checkpoint ? synced_ : noted_.checkpoint; }"),
+    ("stable_log_cut_before_its_note", CORE, "synced_ = std::max(synced_, applied_before);",
+     "synced_ = std::max(synced_, applied_before);\n  out_.cut = synced_;"),
+    ("member_with_a_base_above_the_checkpoint", PLAN, "if (replica.base > synced_ + 1) {",
+     "if (replica.base > issued_ + 100) {"),
+    ("fence_not_obeyed", ACCEPTOR,
+     "  if (epoch < FenceEpoch(volume->slot)) return Standing::kFenced;  // B\n", ""),
+    ("promise_not_kept", ACCEPTOR, "    slot.promise_epoch = epoch;\n    slot.promise_token = token;\n    arena_",
+     "    arena_"),
+    ("trims_one_too_many", ACCEPTOR, "volume.log->TrimTo(slot.trimmed);",
+     "volume.log->TrimTo(slot.trimmed + 1);"),
+    ("recovery_with_one_answer_too_few", "recovery/quorum.cc", "members - state.acks + 1 : 1;",
+     "members - state.acks : 1;"),
+    ("recovery_counts_a_reborn_member", "recovery/quorum.cc",
+     "  if (member->incarnation != answer.incarnation) return Standing::kOtherLife;\n", ""),
+    ("recovery_ignores_the_stable_log", "recovery/recovery.cc",
+     "    input.stable = stable_records_.views();\n", ""),
+    ("recovery_replays_an_old_epoch", "recovery/merge.cc",
+     "      if (header.epoch < input_.epoch) continue;\n", ""),
+    ("recovery_replays_past_a_gap", "recovery/merge.cc", ": result.missing.front().first - 1;",
+     ": result.records.back()->seq();\n  result.records.resize(result.last - input.checkpoint, "
+     "result.records.empty() ? nullptr : result.records.back());"),
+    ("recovery_stops_a_stream_too_early", "recovery/collect.cc", "enough_at_ = *coverage_->LastMissing(",
+     "enough_at_ = *coverage_->FirstMissing("),
+    ("pin_without_a_decision", "recovery/pin.cc", "  return stable.AppendDecision(decision);",
+     "  return absl::OkStatus();"),
+    ("decision_without_its_records", "recovery/pin.cc",
+     "    if (request.in_stable(record->seq())) continue;\n", "    continue;\n"),
+    ("decision_ignored_by_a_rerun", "recovery/recovery.cc",
+     "    if (decision_.has_value()) {\n      SALIUS_RETURN_IF_ERROR(ResumeDecision());",
+     "    if (decision_.has_value() && false) {\n      SALIUS_RETURN_IF_ERROR(ResumeDecision());"),
+    ("commit_before_the_sync", "recovery/recovery.cc",
+     "    SALIUS_RETURN_IF_ERROR(target().Sync(context_));\n", ""),
+    ("each_run_of_a_recovery_has_its_own_token", "recovery/recovery.cc",
+     "    if (earlier.has_value()) {\n      run_note_ = *earlier;\n      return absl::OkStatus();\n    }\n", ""),
+    ("an_epoch_is_used_twice", "recovery/commit.cc", "  next.epoch = next_epoch;\n", ""),
+    ("older_bytes_put_back_over_bulk_data", "recovery/replay_plan.cc",
+     "if (mark != on_disk_.end() && record.seq() <= mark->second) {", "if (false) {"),
+    ("newer_bytes_taken_for_those_on_disk", "recovery/replay_plan.cc", "record.seq() <= mark->second) {",
+     "record.seq() <= mark->second + 2) {"),
+    ("renamed_file_keeps_its_old_name", "recovery/replay_plan.cc",
+     "    plan_.bindings[from].target = kNoFileId;\n", ""),
+    ("every_note_into_the_same_slot", "log/state_file.cc", "(generation % kSlots)", "(generation % 1)"),
+    ("note_not_synced", "log/state_file.cc", "offset, RWF_DSYNC);", "offset, 0);"),
+    ("append_not_synced", "log/stable_log.cc",
+     "static_cast<int64_t>(stable::kRingAt + first), RWF_DSYNC);", "static_cast<int64_t>(stable::kRingAt + first));"),
+]
+
+
+def planted(bug, count):
+    """("found", seeds, how) or (problem, 0, "")."""
+    _, name, old, new = bug
+    path = ROOT / name
+    source = path.read_text()
+    if source.count(old) != 1:
+        return "the pattern is there %d times" % source.count(old), 0, ""
+    try:
+        path.write_text(source.replace(old, new))
+        build = subprocess.run(["bazel", "build", "--noshow_progress", TARGET], cwd=ROOT, capture_output=True,
+                               text=True, check=False)
+        if build.returncode != 0:
+            return "does not build:\n" + build.stderr[-2000:], 0, ""
+        info = subprocess.run(["bazel", "info", "-c", "opt", "bazel-bin"], cwd=ROOT, capture_output=True, text=True,
+                              check=True)
+        try:
+            run = subprocess.run([info.stdout.strip() + "/tests/sim/cluster_sim_run", "--count", str(count)],
+                                 capture_output=True, text=True, check=False, timeout=900)
+        except subprocess.TimeoutExpired:
+            return "not found within 900 s", 0, ""
+        last = (run.stdout.strip().splitlines() or [""])[-1]
+        broken = re.match(r"seed (\d+) BROKEN: (.*)", last)
+        if broken:
+            return "found", int(broken[1]), broken[2][:70]
+        if run.returncode != 0:
+            return "found", 0, "ended with %d: %s" % (run.returncode, run.stderr.strip()[-70:])
+        return "not found", 0, last
+    finally:
+        path.write_text(source)
+
+
+def main(argv):
+    count = 100000
+    if argv[:1] == ["--count"]:
+        count = int(argv[1])
+        argv = argv[2:]
+    if argv == ["--list"]:
+        for name, path, _, _ in BUGS:
+            print("%-45s %s" % (name, path))
+        return 0
+    bugs = [bug for bug in BUGS if not argv or bug[0] in argv]
+    if argv and len(bugs) != len(set(argv)):
+        print("unknown bug; --list shows them", file=sys.stderr)
+        return 2
+    dirty = subprocess.run(["git", "status", "--porcelain", "--", *sorted({bug[1] for bug in bugs})], cwd=ROOT,
+                           capture_output=True, text=True, check=True).stdout
+    if dirty:
+        print("commit first, these have changes:\n" + dirty, file=sys.stderr)
+        return 2
+    found = 0
+    for bug in bugs:
+        verdict, seeds, how = planted(bug, count)
+        found += verdict == "found"
+        print("| %s | %s | %s |" % (bug[0].replace("_", " "), seeds if verdict == "found" else "NOT FOUND: " + verdict,
+                                    how), flush=True)
+    print("%d of %d planted bugs found" % (found, len(bugs)))
+    return 0 if found == len(bugs) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
