@@ -66,14 +66,12 @@ class ClusterSim::Seat : public World, public std::enable_shared_from_this<Seat>
     });
   }
   int64_t DiskTime() override {
-    if (sim_.faults_ && sim_.random_.Chance(sim_.options_.slow_disk)) {
+    if (sim_.Fault("slow disk", sim_.options_.slow_disk)) {
       return static_cast<int64_t>(50 + sim_.random_.Below(2000)) * kMs;
     }
     return static_cast<int64_t>(200 + sim_.random_.Below(8000)) * kUs;
   }
-  bool DiskFails() override {
-    return sim_.faults_ && sim_.random_.Chance(sim_.options_.disk_error);
-  }
+  bool DiskFails() override { return sim_.Fault("disk error", sim_.options_.disk_error); }
   uint64_t Realtime() override {
     return static_cast<uint64_t>(std::max<int64_t>(sim_.now_ + sim_.realtime_offset_, 0));
   }
@@ -160,7 +158,7 @@ class ClusterSim::Connector : public recovery::ReplicaConnector {
         std::string chunk;
         SALIUS_RETURN_IF_ERROR(
             acceptor().ReadRecords(volume, epoch, start, &cursor, 2000, &chunk).status());
-        if (owner_.sim_.random_.Chance(owner_.sim_.faults_ ? 0.05 : 0)) {
+        if (owner_.sim_.Fault("broken stream", owner_.sim_.options_.stream_breaks)) {
           return absl::UnavailableError("the stream broke");
         }
         if (chunk.empty()) continue;
@@ -203,8 +201,12 @@ class ClusterSim::Connector : public recovery::ReplicaConnector {
 };
 
 ClusterSim::ClusterSim(uint64_t seed, const ClusterOptions& options,
-                       std::function<void(std::string)> trace)
-    : options_(options), random_(seed), trace_(std::move(trace)), config_(MakeConfig(random_)) {
+                       std::function<void(std::string)> trace, const std::set<uint64_t>* without)
+    : options_(options),
+      random_(seed),
+      trace_(std::move(trace)),
+      without_(without),
+      config_(MakeConfig(random_)) {
   disk_.SetImage(*NewVolume(disk_, config_));
   bulky_ = random_.Chance(options_.bulky);
   const bool drift = random_.Chance(options_.drift);
@@ -221,6 +223,14 @@ ClusterSim::~ClusterSim() = default;
 void ClusterSim::Break(std::string what) {
   Say("BROKEN %s", what);
   if (outcome_.broken.empty()) outcome_.broken = std::move(what);
+}
+
+bool ClusterSim::Fault(const char* what, double chance) {
+  if (!faults_ || !random_.Chance(chance)) return false;
+  const uint64_t number = ++outcome_.faults;
+  if (without_ != nullptr && without_->count(number) > 0) return false;
+  Say("fault %d: %s", number, what);
+  return true;
 }
 
 void ClusterSim::At(int64_t delay, std::function<void()> what) {
@@ -244,16 +254,16 @@ void ClusterSim::Deliver(int64_t cut_off_until, std::string bytes,
   if (now_ < cut_off_until) return;
   int copies = 1;
   if (faults_) {
-    if (random_.Chance(options_.loss)) return;
-    if (random_.Chance(options_.duplicate)) copies = 2;
-    if (random_.Chance(options_.corrupt)) {
+    if (Fault("loss", options_.loss)) return;
+    if (Fault("duplicate", options_.duplicate)) copies = 2;
+    if (Fault("damaged datagram", options_.corrupt)) {
       bytes[random_.Below(bytes.size())] ^= static_cast<char>(1 << random_.Below(8));
     }
   }
   const auto shared = std::make_shared<const std::string>(std::move(bytes));
   for (int i = 0; i < copies; ++i) {
     int64_t delay = static_cast<int64_t>(20 * kUs + random_.Below(400 * kUs));
-    if (faults_ && random_.Chance(options_.late))
+    if (Fault("late datagram", options_.late))
       delay += static_cast<int64_t>(random_.Below(300 * kMs));
     At(delay, [shared, arrives] { arrives(*shared); });
   }
@@ -263,7 +273,7 @@ absl::StatusOr<std::pair<Incarnation, uint64_t>> ClusterSim::OpenAt(int replica,
                                                                     uint64_t session, Seq base) {
   ReplicaHost& host = *replicas_[replica];
   if (!host.Reachable(now_) || now_ < host.stuck_until ||
-      (faults_ && random_.Chance(options_.open_fails))) {
+      Fault("open fails", options_.open_fails)) {
     return absl::UnavailableError("unreachable");
   }
   SessionParams params;
@@ -273,7 +283,7 @@ absl::StatusOr<std::pair<Incarnation, uint64_t>> ClusterSim::OpenAt(int replica,
   params.base = base;
   params.tau_ms = config_.tau_ms;
   params.k = config_.k;
-  params.memory_bytes = random_.Chance(options_.small_grant) ? 4096 : 300 << 10;
+  params.memory_bytes = Fault("small grant", options_.small_grant) ? 4096 : 300 << 10;
   const auto granted = host.acceptor().OpenSession(host.Clock(now_), params);
   SALIUS_RETURN_IF_ERROR(granted.status());
   return std::make_pair(host.acceptor().incarnation(), *granted);
@@ -312,22 +322,22 @@ bool ClusterSim::LossAllowed() const {
 void ClusterSim::Faults() {
   for (size_t i = 0; i < replicas_.size(); ++i) {
     ReplicaHost& host = *replicas_[i];
-    if (random_.Chance(options_.partition)) {
+    if (Fault("partition", options_.partition)) {
       const int64_t until = now_ + static_cast<int64_t>(random_.Below(1500)) * kMs;
       const uint64_t way = random_.Below(3);
       if (way != 1) host.deaf_until = until;
       if (way != 0) host.mute_until = until;
       Say("replica %d is cut off, way %d, until %d", i, way, until / kUs);
     }
-    if (random_.Chance(options_.stuck)) {
+    if (Fault("stuck replica", options_.stuck)) {
       host.stuck_until = now_ + static_cast<int64_t>(random_.Below(1000)) * kMs;
       Say("replica %d is stuck", i);
     }
-    if (random_.Chance(options_.restart)) {
+    if (Fault("replica restart", options_.restart)) {
       host.RestartProcess(now_);
       Say("replica %d restarts with its memory", i);
     }
-    if (random_.Chance(options_.amnesia) && LossAllowed()) {
+    if (Fault("amnesia", options_.amnesia) && LossAllowed()) {
       const Replicator& core = primary_->core();
       const bool counts = core.noted().mode != Mode::kLocal || core.note_in_flight();
       if (counts) lost_at_[i] = std::max<Seq>(core.issued(), core.checkpoint() + 1);
@@ -336,7 +346,7 @@ void ClusterSim::Faults() {
       Say("replica %d loses its memory", i);
     }
   }
-  if (random_.Chance(options_.clock_jump)) {
+  if (Fault("clock jump", options_.clock_jump)) {
     realtime_offset_ += static_cast<int64_t>(random_.Below(7200'000)) * kMs - 3600'000 * kMs;
   }
 }
@@ -421,7 +431,8 @@ void ClusterSim::IssueOne() {
     header.op = Op::kWrite;
     header.file_id = any().second;
     header.arg0 = random_.Below(kFileSpan);
-    body.resize(random_.Chance(bulky_ ? 0.8 : 0.02) ? 3000 + random_.Below(20000) : 1 + random_.Below(16));
+    body.resize(random_.Chance(bulky_ ? 0.8 : 0.02) ? 3000 + random_.Below(20000)
+                                                    : 1 + random_.Below(16));
     for (size_t i = 0; i < body.size(); ++i)
       body[i] = static_cast<char>(i < 16 ? random_.Below(256) : i);
   }
@@ -488,10 +499,11 @@ void ClusterSim::Heal() {
 // ---- the crash and after
 
 void ClusterSim::Crash() {
+  faults_ = true;
   acked_ = std::max(acked_, primary_->core().durable());
   outcome_.mode_changes += static_cast<uint64_t>(primary_->mode_changes());
-  const bool zombie = random_.Chance(options_.zombie);
-  const bool power = !zombie && random_.Chance(options_.power_cut);
+  const bool zombie = Fault("zombie", options_.zombie);
+  const bool power = !zombie && Fault("power cut", options_.power_cut);
   Say("%s: issued %d, acknowledged %d, checkpoint %d",
       zombie  ? "the primary is frozen"
       : power ? "power cut"
@@ -528,7 +540,7 @@ uint32_t ClusterSim::LostMembers() {
 bool ClusterSim::RecoverOnce(bool calm) {
   uint32_t reachable = 0;
   for (size_t i = 0; i < replicas_.size(); ++i) {
-    if (calm || !random_.Chance(options_.replica_away)) reachable |= 1u << i;
+    if (calm || !Fault("replica away", options_.replica_away)) reachable |= 1u << i;
   }
   faults_ = !calm;
   Connector connector(*this, reachable);
@@ -545,7 +557,7 @@ bool ClusterSim::RecoverOnce(bool calm) {
   options.partial_report = &report;
   bool past_pin = false;
   uint64_t steps_left = UINT64_MAX;
-  if (!calm && random_.Chance(options_.recovery_crash)) {
+  if (!calm && Fault("recovery crash", options_.recovery_crash)) {
     switch (random_.Below(3)) {
       case 0:
         disk_.DieAfter(1 + random_.Below(8));
@@ -578,7 +590,7 @@ bool ClusterSim::RecoverOnce(bool calm) {
   const bool died = disk_.dead() || report.outcome == RecoveryOutcome::kInterrupted ||
                     status.message() == "the simulated machine dies";
   if (died) {
-    const bool power = random_.Chance(options_.power_cut);
+    const bool power = Fault("power cut", options_.power_cut);
     disk_.Crash(random_, power);
     fs_.Crash(random_, power, false);
     return false;

@@ -24,6 +24,7 @@
 #include <memory>
 #include <optional>
 #include <queue>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -42,13 +43,15 @@ struct Outcome {
   std::string broken;    // empty: every guarantee held
   bool refused = false;  // more was lost than f allows, and recovery said so
   uint64_t digest = 0;
-  uint64_t records = 0, recoveries = 0, recovery_runs = 0, mode_changes = 0, losses = 0;
+  uint64_t faults = 0, records = 0, recoveries = 0, recovery_runs = 0, mode_changes = 0, losses = 0;
 };
 
 class ClusterSim {
  public:
-  // `trace` (may be null) gets one line per event.
-  ClusterSim(uint64_t seed, const ClusterOptions& options, std::function<void(std::string)> trace);
+  // `trace` (may be null) gets one line per event. Faults are numbered from 1; those in `without`
+  // (may be null) do not happen.
+  ClusterSim(uint64_t seed, const ClusterOptions& options, std::function<void(std::string)> trace,
+             const std::set<uint64_t>* without = nullptr);
   ~ClusterSim();
   Outcome Run();
 
@@ -71,6 +74,8 @@ class ClusterSim {
     }
   };
 
+  // True when this fault happens now.
+  bool Fault(const char* what, double chance);
   void At(int64_t delay, std::function<void()> what);
   void RunEvents(int64_t until);
   void Step(bool faults);
@@ -110,6 +115,7 @@ class ClusterSim {
   const ClusterOptions options_;
   Random random_;
   std::function<void(std::string)> trace_;
+  const std::set<uint64_t>* const without_;
   int64_t now_ = 1'000'000'000;
   int64_t realtime_offset_ = 0;
   std::priority_queue<Event> queue_;

@@ -1,15 +1,20 @@
 // Runs simulated lifetimes (tests/sim/cluster_sim.h).
 //
-//   cluster_sim [--first N] [--count N] [--seconds S]   seeds from N on; stops at the first broken
-//   one cluster_sim --seed N [--trace]                      one, with what happened in it
+//   cluster_sim_run [--first N] [--count N] [--seconds S]   seeds from N on; stops at the first
+//   broken one cluster_sim_run --seed N [--trace]                      one, with what happened in
+//   it cluster_sim_run --shrink N                              a broken one, without the faults
+//   that it does not need cluster_sim_run --seeds FILE                            those of a file,
+//   one a line
 #include <time.h>
 
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <fstream>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "tests/sim/cluster_sim.h"
 
@@ -17,15 +22,116 @@ namespace salius::sim {
 namespace {
 
 struct Arguments {
-  uint64_t first = 1, count = 1000, seed = 0;
+  uint64_t first = 1, count = 1000, seed = 0, shrink = 0;
   double seconds = 0;
   bool trace = false;
+  std::string seeds;
 };
 
 int Usage() {
-  std::fprintf(stderr,
-               "usage: cluster_sim [--first N] [--count N] [--seconds S] | --seed N [--trace]\n");
+  std::fprintf(
+      stderr,
+      "usage: cluster_sim_run [--first N] [--count N] [--seconds S] | --seed N [--trace] |\n"
+      "                       --shrink N | --seeds FILE\n");
   return 2;
+}
+
+void Print(std::string line) { std::printf("%s\n", line.c_str()); }
+
+double CpuSeconds() {
+  timespec used;
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
+  return static_cast<double>(used.tv_sec) + static_cast<double>(used.tv_nsec) * 1e-9;
+}
+
+// Adds up what lifetimes did.
+class Sum {
+ public:
+  void Add(const Outcome& outcome) {
+    ++lifetimes_;
+    refused_ += outcome.refused ? 1 : 0;
+    sum_.digest = sum_.digest * 31 + outcome.digest;
+    sum_.faults += outcome.faults;
+    sum_.records += outcome.records;
+    sum_.recoveries += outcome.recoveries;
+    sum_.recovery_runs += outcome.recovery_runs;
+    sum_.mode_changes += outcome.mode_changes;
+    sum_.losses += outcome.losses;
+  }
+  uint64_t lifetimes() const { return lifetimes_; }
+  void Tell() const {
+    std::printf(
+        "%lu lifetimes, %lu faults, %lu records, %lu recoveries in %lu runs, %lu mode changes, %lu "
+        "memories lost, "
+        "%lu refused; digest %016lx; %.0f lifetimes per CPU second\n",
+        lifetimes_, sum_.faults, sum_.records, sum_.recoveries, sum_.recovery_runs,
+        sum_.mode_changes, sum_.losses, refused_, sum_.digest,
+        static_cast<double>(lifetimes_) / CpuSeconds());
+  }
+
+ private:
+  Outcome sum_;
+  uint64_t lifetimes_ = 0, refused_ = 0;
+};
+
+// False when the seed is broken.
+bool RunSeed(uint64_t seed, bool trace, Sum* sum) {
+  const Outcome outcome =
+      ClusterSim(seed, ClusterOptions(), trace ? Print : std::function<void(std::string)>()).Run();
+  sum->Add(outcome);
+  if (outcome.broken.empty()) return true;
+  std::printf("seed %lu BROKEN: %s\n", seed, outcome.broken.c_str());
+  return false;
+}
+
+// Leaves out every fault, in ever smaller groups, without which the seed is still broken (delta
+// debugging).
+int Shrink(uint64_t seed) {
+  std::set<uint64_t> without;
+  const auto run = [&](const std::set<uint64_t>& left_out, bool trace) {
+    return ClusterSim(seed, ClusterOptions(), trace ? Print : std::function<void(std::string)>(),
+                      &left_out)
+        .Run();
+  };
+  Outcome outcome = run(without, false);
+  if (outcome.broken.empty()) {
+    std::printf("seed %lu is not broken\n", seed);
+    return 2;
+  }
+  const uint64_t before = outcome.faults;
+  for (uint64_t size = before; size > 0; size /= 2) {
+    for (uint64_t begin = 1; begin <= outcome.faults; begin += size) {
+      std::set<uint64_t> more = without;
+      for (uint64_t i = begin; i < begin + size; ++i) more.insert(i);
+      if (more == without) continue;
+      const Outcome now = run(more, false);
+      if (now.broken.empty()) continue;
+      without = std::move(more);
+      outcome = now;
+    }
+  }
+  run(without, true);
+  uint64_t left = 0;
+  for (uint64_t i = 1; i <= outcome.faults; ++i) left += without.count(i) == 0 ? 1 : 0;
+  std::printf("seed %lu with %lu of %lu faults BROKEN: %s\n", seed, left, before,
+              outcome.broken.c_str());
+  return 1;
+}
+
+int RunFile(const std::string& name) {
+  std::ifstream file(name);
+  if (!file) {
+    std::fprintf(stderr, "cannot read %s\n", name.c_str());
+    return 2;
+  }
+  Sum sum;
+  std::string line;
+  while (std::getline(file, line)) {
+    const uint64_t seed = std::strtoull(line.c_str(), nullptr, 10);
+    if (seed != 0 && !RunSeed(seed, false, &sum)) return 1;
+  }
+  sum.Tell();
+  return 0;
 }
 
 int Main(int argc, char** argv) {
@@ -38,55 +144,35 @@ int Main(int argc, char** argv) {
     }
     if (i + 1 == argc) return Usage();
     const char* const value = argv[++i];
+    const uint64_t number = std::strtoull(value, nullptr, 10);
     if (word == "--first") {
-      arguments.first = std::strtoull(value, nullptr, 10);
+      arguments.first = number;
     } else if (word == "--count") {
-      arguments.count = std::strtoull(value, nullptr, 10);
+      arguments.count = number;
     } else if (word == "--seconds") {
       arguments.seconds = std::strtod(value, nullptr);
     } else if (word == "--seed") {
-      arguments.seed = std::strtoull(value, nullptr, 10);
+      arguments.seed = number;
+    } else if (word == "--shrink") {
+      arguments.shrink = number;
+    } else if (word == "--seeds") {
+      arguments.seeds = value;
     } else {
       return Usage();
     }
   }
-  const bool one = arguments.seed != 0;
-  if (one) arguments.first = arguments.seed, arguments.count = 1;
+  if (arguments.shrink != 0) return Shrink(arguments.shrink);
+  if (!arguments.seeds.empty()) return RunFile(arguments.seeds);
+  if (arguments.seed != 0) arguments.first = arguments.seed, arguments.count = 1;
   const auto begin = std::chrono::steady_clock::now();
-  const auto seconds = [&] {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  };
-  const auto cpu_seconds = [] {
-    timespec used;
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
-    return static_cast<double>(used.tv_sec) + static_cast<double>(used.tv_nsec) * 1e-9;
-  };
-  Outcome sum;
-  uint64_t done = 0, refused = 0;
-  for (uint64_t seed = arguments.first; done < arguments.count; ++seed) {
-    std::function<void(std::string)> trace;
-    if (arguments.trace) trace = [](const std::string& line) { std::printf("%s\n", line.c_str()); };
-    const Outcome outcome = ClusterSim(seed, ClusterOptions(), trace).Run();
-    ++done;
-    sum.digest = sum.digest * 31 + outcome.digest;
-    sum.records += outcome.records;
-    sum.recoveries += outcome.recoveries;
-    sum.recovery_runs += outcome.recovery_runs;
-    sum.mode_changes += outcome.mode_changes;
-    sum.losses += outcome.losses;
-    refused += outcome.refused ? 1 : 0;
-    if (!outcome.broken.empty()) {
-      std::printf("seed %lu BROKEN: %s\n", seed, outcome.broken.c_str());
-      return 1;
-    }
-    if (arguments.seconds > 0 && seconds() >= arguments.seconds) break;
+  Sum sum;
+  for (uint64_t seed = arguments.first; sum.lifetimes() < arguments.count; ++seed) {
+    if (!RunSeed(seed, arguments.trace, &sum)) return 1;
+    const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - begin;
+    if (arguments.seconds > 0 && passed.count() >= arguments.seconds) break;
   }
-  std::printf(
-      "seeds %lu to %lu: %lu lifetimes, %lu records, %lu recoveries in %lu runs, %lu mode changes, "
-      "%lu memories lost, %lu refused; digest %016lx; %.0f lifetimes per CPU second\n",
-      arguments.first, arguments.first + done - 1, done, sum.records, sum.recoveries,
-      sum.recovery_runs, sum.mode_changes, sum.losses, refused, sum.digest,
-      static_cast<double>(done) / cpu_seconds());
+  std::printf("seeds %lu to %lu: ", arguments.first, arguments.first + sum.lifetimes() - 1);
+  sum.Tell();
   return 0;
 }
 

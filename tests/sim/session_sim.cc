@@ -39,20 +39,22 @@ int64_t SessionSim::DiskTime() {
   return static_cast<int64_t>(1 + random_.Below(8)) * kMs;
 }
 
-// The contract of f: for no record that may still lean on replicas do f of them lose their memory, counted
-// from its issue on.
+// The contract of f: for no record that may still lean on replicas do f of them lose their memory,
+// counted from its issue on.
 bool SessionSim::LossAllowed(int replica) const {
   for (Seq seq = state_on_disk_.checkpoint + 1; seq <= core_.issued(); ++seq) {
     if (stable_on_disk_.count(seq)) continue;
     const auto found = loss_.find(seq);
     const ReplicaMask lost = found == loss_.end() ? 0 : found->second;
-    if (std::popcount(static_cast<ReplicaMask>(lost | Bit(replica))) > options_.acks - 1) return false;
+    if (std::popcount(static_cast<ReplicaMask>(lost | Bit(replica))) > options_.acks - 1)
+      return false;
   }
   return true;
 }
 
 void SessionSim::Amnesia(int index) {
-  for (Seq seq = state_on_disk_.checkpoint + 1; seq <= core_.issued(); ++seq) loss_[seq] |= Bit(index);
+  for (Seq seq = state_on_disk_.checkpoint + 1; seq <= core_.issued(); ++seq)
+    loss_[seq] |= Bit(index);
   SimReplica& replica = replicas_[index];
   replica = SimReplica();
   replica.incarnation = next_incarnation_++;
@@ -283,7 +285,8 @@ std::string SessionSim::Judge() {
       }
     }
     if (static_cast<int>(intact.size()) < quorum) {
-      if (lost <= options_.acks - 1) return "I1: fewer than f members lost, yet recovery would refuse";
+      if (lost <= options_.acks - 1)
+        return "I1: fewer than f members lost, yet recovery would refuse";
       return "";  // more was lost than f allows: recovery refuses loudly
     }
     // The worst case: exactly a quorum answers, whichever it is.
@@ -301,8 +304,9 @@ std::string SessionSim::Judge() {
   Seq last = state.checkpoint;
   while (available.count(last + 1)) ++last;
   if (last < acked_) {
-    return absl::StrCat("I1: acknowledged up to ", acked_, ", recovery finds only ", last, " (mode ",
-                        std::string(ModeName(state.mode)), ", checkpoint ", state.checkpoint, ")");
+    return absl::StrCat("I1: acknowledged up to ", acked_, ", recovery finds only ", last,
+                        " (mode ", std::string(ModeName(state.mode)), ", checkpoint ",
+                        state.checkpoint, ")");
   }
   return "";
 }

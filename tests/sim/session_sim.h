@@ -1,8 +1,8 @@
-// A deterministic simulation of one session: the shipping replicator against simulated replicas, network and
-// disk, from a seed, until the primary crashes. Then what recovery would find is judged by the rules of
-// DESIGN.md §6 (quorum of noted members, stable log, cut at the first gap): every acknowledged record must be
-// in it (I1), no replica may have dropped more than the noted checkpoint (I6), and a lost memory must never
-// have been counted (I5).
+// A deterministic simulation of one session: the shipping replicator against simulated replicas,
+// network and disk, from a seed, until the primary crashes. Then what recovery would find is judged
+// by the rules of DESIGN.md §6 (quorum of noted members, stable log, cut at the first gap): every
+// acknowledged record must be in it (I1), no replica may have dropped more than the noted
+// checkpoint (I6), and a lost memory must never have been counted (I5).
 #pragma once
 
 #include <array>
@@ -18,12 +18,12 @@
 namespace salius::sim {
 
 struct SessionFaults {
-  double loss = 0.05;            // of a datagram
+  double loss = 0.05;  // of a datagram
   double duplicate = 0.05;
-  double partition = 0.002;      // per step: a replica is cut off for a while
-  double amnesia = 0.003;        // per step: a replica loses its memory (within what f allows)
-  double memory_full = 0.001;    // per step: a replica refuses records for a while
-  double slow_disk = 0.02;       // per disk job: takes very long
+  double partition = 0.002;    // per step: a replica is cut off for a while
+  double amnesia = 0.003;      // per step: a replica loses its memory (within what f allows)
+  double memory_full = 0.001;  // per step: a replica refuses records for a while
+  double slow_disk = 0.02;     // per disk job: takes very long
 };
 
 class SessionSim {
@@ -32,8 +32,8 @@ class SessionSim {
 
   // Runs `steps` steps and crashes the primary. Returns "" or what guarantee was broken and how.
   std::string RunAndCrash(int steps);
-  // Runs `steps` steps with faults, then without, and returns "" when every issued record became durable
-  // and the mode came back to replicated within the bound.
+  // Runs `steps` steps with faults, then without, and returns "" when every issued record became
+  // durable and the mode came back to replicated within the bound.
   std::string RunAndHeal(int steps);
 
   // Order-sensitive digest of everything that happened; the same seed gives the same.
@@ -71,7 +71,9 @@ class SessionSim {
   bool LossAllowed(int replica) const;
   void Amnesia(int replica);
   std::string Judge();
-  void Mix(uint64_t value) { digest_ = (digest_ ^ value) * 0x9E3779B97F4A7C15ull + (digest_ >> 29); }
+  void Mix(uint64_t value) {
+    digest_ = (digest_ ^ value) * 0x9E3779B97F4A7C15ull + (digest_ >> 29);
+  }
 
   Random random_;
   SessionFaults faults_;
