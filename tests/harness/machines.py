@@ -1,5 +1,4 @@
 """An installation of whole machines: a primary with a disk and m replicas, each a guest, on one bridge."""
-import json
 import os
 import sys
 import urllib.request
@@ -73,21 +72,19 @@ class Writer:
 
 
 class Machines:
-    """All are booted after construction, the volume is made (f = acks) and not mounted."""
+    """All are booted after construction, the volume is made (f = acks) and not mounted. `disk_modules` are loaded
+    before the primary's disk is mounted with `mount_options`."""
 
-    def __init__(self, m, acks, disk=None):
+    def __init__(self, m, acks, disk=None, disk_modules=(), mount_options=""):
         self.net, self.disk, self.replicas = None, None, []
         self.guests = []
+        self._disk_modules, self._mount_options = disk_modules, mount_options
         try:
             self.net = Net(0)
             self.disk = disk or Disk()
             self.primary = self._guest(PRIMARY_IP, self.disk, 256)
             self.replicas = [self._guest(Net.ip(i), None, 192) for i in range(m)]
-            for guest in self.guests:
-                guest.power_on()
-            for replica in self.replicas:
-                self._start_replica(replica.wait_booted())
-            mount_disk(self.primary.wait_booted())
+            self.boot(replicas=range(m))
             self.primary.run("mkdir", BACKING)
             self.primary.run(binary("salius"), "init", BACKING, "--replicas",
                              ",".join("%s:%d" % (r.ip, PORT) for r in self.replicas), "--acks", acks,
@@ -106,19 +103,41 @@ class Machines:
         guest.start(binary("salius-replica"), "--listen", "%s:%d" % (guest.ip, PORT), "--memory", "32MiB",
                     "--insecure", log="/dev/ttyS0")
 
-    def reboot_replica(self, i):
-        """The machine comes back with nothing in its memory."""
-        self._start_replica(self.replicas[i].boot())
+    def boot(self, primary=True, replicas=()):
+        """The machines that are off come back, at the same time: the primary with its disk mounted, replicas with
+        nothing in their memory."""
+        guests = [self.replicas[i] for i in replicas]
+        for guest in guests + ([self.primary] if primary else []):
+            guest.power_on()
+        for guest in guests:
+            self._start_replica(guest.wait_booted())
+        if primary:
+            self._mount_disk(self.primary.wait_booted())
+
+    def bad_link(self, i):
+        """Replica i's datagrams are late, by up to 10 ms and out of order, and some are lost; until it reboots."""
+        self.replicas[i].load("sch_netem")
+        self.replicas[i].run("tc", "qdisc", "replace", "dev", "eth0", "root", "netem", "delay", "5ms", "5ms", "loss",
+                             "3%")
 
     # ---- the primary
 
-    def reboot_primary(self):
-        mount_disk(self.primary.boot())
+    def _mount_disk(self, guest):
+        guest.load(*self._disk_modules)
+        mount_disk(guest, self._mount_options)
 
-    def recover(self):
-        """salius-recover --json; (exit code, report or None, what it said)."""
-        code, out, errors = self.primary.run(binary("salius-recover"), BACKING, "--json", check=False, timeout=180)
-        return code, json.loads(out) if out else None, out + errors
+    def recover(self, *options):
+        """salius-recover to its end; (exit code, what it said)."""
+        code, out, errors = self.primary.run(binary("salius-recover"), *options, BACKING, check=False, timeout=180)
+        return code, out + errors
+
+    def start_recovery(self, flushes):
+        """salius-recover, until the disk was flushed so many times since its start, or it has ended."""
+        before = self.disk.flushes
+        pid = self.primary.start(binary("salius-recover"), BACKING, log="/dev/ttyS0")
+        wait_until(lambda: self.disk.flushes - before >= flushes or self.primary.ended(pid) is not None, 180,
+                   lambda: "salius-recover: %d flushes\n%s" % (self.disk.flushes - before,
+                                                             self.primary.console_tail()), 0.001)
 
     def mount(self, options=(), mode=None):
         self.primary.run("mkdir", "-p", VOLUME)

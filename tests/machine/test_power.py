@@ -3,70 +3,118 @@
 Each cut: two writers run on the mount (numbered operations, and SQLite with one transaction a row), their
 acknowledgements leave the machine over a serial port before the next operation starts; then QEMU dies by
 SIGKILL, and the disk loses what was not flushed as its dice say. By chance a replica's machine dies in the same
-moment with all its memory, which f = 2 of 3 allows. The primary boots again, recovers, and must have everything
-that was acknowledged since the first cut.
+moment with all its memory, which f = 2 of 3 allows, or another's link is bad, or the plug is pulled once more
+while recovery runs. The primary boots again, recovers, and must have everything that was acknowledged since the
+first cut.
 """
+import collections
 import os
 import time
 
 from harness.case import Case
 from harness.machines import BACKING, VOLUME, Machines, Writer
+from harness.volume import RECOVER_NOT_ENOUGH, RECOVER_OK
+
+# Flushes that a recovery makes at least, so that a cut at one of them falls into it.
+RECOVERY_FLUSHES = 6
 
 
 class WholeMachines(Case):
 
     def test_primary_loses_power_with_or_without_one_of_three_replicas(self):
-        machines = self.own(Machines(m=3, acks=2))
-        writers = [Writer("ops", "ledger0"), Writer("sqlite", "ledger1")]
+        self.machines = self.own(Machines(m=3, acks=2))
+        self.writers = [Writer("sqlite", "ledger0"), Writer("ops", "ledger1")]
+        self.tally = collections.Counter()
         cuts = self.count(3, 100)
-        tally = {"replica lost": 0, "replica down at recovery": 0, "salius-recover": 0, "recover=auto": 0}
-        modes, began, cpu = {}, time.monotonic(), sum(os.times()[:4])
-        machines.mount(mode="replicated")
+        began, cpu = time.monotonic(), _cpu_seconds()
+        self.machines.mount(mode="replicated")
         for cut in range(cuts):
-            self.write(machines, writers)
-            modes[machines.mode()] = modes.get(machines.mode(), 0) + 1
-            lost = self.rng.randrange(3) if self.rng.random() < 0.5 else None
-            machines.primary.kill()
-            if lost is not None:
-                machines.replicas[lost].kill()
-                tally["replica lost"] += 1
-            machines.disk.power_cut(self.rng)
-            for writer in writers:
-                writer.machine_died()
-            later = lost is not None and self.rng.random() < 0.5
-            if lost is not None and not later:
-                machines.reboot_replica(lost)
-            machines.reboot_primary()
-            if self.rng.random() < 0.5:
-                code, _, text = machines.recover()
-                self.assertEqual(code, 0, "cut %d, replica lost: %s\n%s" % (cut, lost, text))
-                self.check(machines, writers, BACKING, cut)
-                tally["salius-recover"] += 1
-                machines.mount()
-            else:
-                machines.mount()
-                self.check(machines, writers, VOLUME, cut)
-                tally["recover=auto"] += 1
-            if later:
-                machines.reboot_replica(lost)
-                tally["replica down at recovery"] += 1
-            machines.wait_mode("replicated")
-        seconds, cpu = time.monotonic() - began, sum(os.times()[:4]) - cpu
-        machines.primary.power_cut(self.rng)
-        machines.disk.check()
-        self.report("%d cuts, %d operations and %d rows acknowledged, all there; mode at the cut %s; %s; the disk "
-                    "dropped %d unflushed writes and tore %d; %.1f s and %.1f CPU s a cut", cuts,
-                    writers[0].ledger.total(), writers[1].ledger.total(), modes, tally, machines.disk.dropped,
-                    machines.disk.torn, seconds / cuts, cpu / cuts)
+            self.cut(cut)
+            if (cut + 1) % 10 == 0 and cut + 1 < cuts:
+                self.report("%d cuts, %s acknowledged, all there; %s", cut + 1,
+                            [writer.ledger.total() for writer in self.writers], dict(self.tally))
+        seconds, cpu = time.monotonic() - began, _cpu_seconds() - cpu
+        rows = [writer.ledger.total() for writer in self.writers]
+        disk = self.machines.disk
+        self.report("%d cuts, %d rows and %d operations acknowledged, all there; %s; the disk flushed %d times, "
+                    "dropped %d unflushed writes and tore %d; %.1f s and %.1f CPU s a cut", cuts, rows[0], rows[1],
+                    dict(self.tally), disk.flushes, disk.dropped, disk.torn, seconds / cuts, cpu / cuts)
+        self.would_see_a_loss()
+        self.machines.primary.power_cut(self.rng)
+        disk.check()
 
-    def write(self, machines, writers):
+    def cut(self, number):
+        """One cut and the recovery from it; the volume is mounted before and after."""
+        machines, rng = self.machines, self.rng
+        lost = rng.randrange(3) if rng.random() < 0.5 else None
+        if rng.random() < 0.3:
+            machines.bad_link(rng.randrange(3))
+            self.tally["bad link"] += 1
+        self.write()
+        self.pull_the_plug([] if lost is None else [lost])
+        later = lost is not None and rng.random() < 0.5
+        machines.boot(replicas=[] if lost is None or later else [lost])
+        if rng.random() < 0.3:
+            machines.start_recovery(rng.randint(1, RECOVERY_FLUSHES))
+            machines.primary.power_cut(rng)
+            machines.boot()
+            self.tally["cut again in recovery"] += 1
+        what = "cut %d, replica lost: %s, %s" % (number, lost, dict(self.tally))
+        if rng.random() < 0.5:
+            code, text = machines.recover()
+            self.assertEqual(code, RECOVER_OK, what + "\n" + text)
+            self.check(BACKING, what)
+            machines.mount()
+            self.tally["salius-recover"] += 1
+        else:
+            machines.mount()
+            self.check(VOLUME, what)
+            self.tally["recover=auto"] += 1
+        if later:
+            machines.boot(primary=False, replicas=[lost])
+            self.tally["replica down at recovery"] += 1
+        machines.wait_mode("replicated")
+
+    def would_see_a_loss(self):
+        """The control: when all replicas die with the primary, recovery refuses, and forced it has lost
+        acknowledged operations, which the same checks see."""
+        self.write()
+        self.machines.wait_mode("replicated")
+        self.pull_the_plug([0, 1, 2])
+        self.machines.boot(replicas=[0, 1, 2])
+        code, text = self.machines.recover("--timeout", "5")
+        self.assertEqual(code, RECOVER_NOT_ENOUGH, text)
+        code, text = self.machines.recover("--force", "--timeout", "5")
+        self.assertEqual(code, RECOVER_OK, text)
+        found = [writer.check(self.machines.primary, BACKING) for writer in self.writers]
+        self.report("control, every replica lost and recovery forced: %s", found)
+        self.assertFalse(all(good for good, _ in found), "nothing was lost: the cuts above show nothing")
+
+    def write(self):
         """Returns at a random moment with the writers at work."""
-        for writer in writers:
-            writer.start(machines.primary)
-        for writer in writers:
-            writer.wait(machines.primary, self.rng.randint(5, 60))
+        for writer in self.writers:
+            writer.start(self.machines.primary)
+            writer.wait(self.machines.primary, self.rng.randint(1, 15))
+        for writer in self.writers:
+            writer.wait(self.machines.primary, self.rng.randint(1, 40))
 
-    def check(self, machines, writers, root, cut):
-        for writer in writers:
-            good, what = writer.check(machines.primary, root)
-            self.assertTrue(good, "cut %d: %s" % (cut, what))
+    def pull_the_plug(self, replicas):
+        """Of the primary and of those replicas."""
+        self.tally["in mode " + self.machines.mode()] += 1
+        self.machines.primary.kill()
+        for i in replicas:
+            self.machines.replicas[i].kill()
+        self.tally["replica lost"] += len(replicas)
+        self.machines.disk.power_cut(self.rng)
+        for writer in self.writers:
+            writer.machine_died()
+
+    def check(self, root, what):
+        for writer in self.writers:
+            good, found = writer.check(self.machines.primary, root)
+            self.assertTrue(good, "%s: %s" % (what, found))
+
+
+def _cpu_seconds():
+    """Of this process and of those that it has ended."""
+    return sum(os.times()[:4])
