@@ -88,13 +88,16 @@ class Campaign:
                 self._after_death()
                 return
             time.sleep(episode.hold_ms / 1e3)
+            if episode.ending == schedule.HEALING:
+                self._heal_those(active, lambda f: not f.late and not f.kills)
+                time.sleep(episode.heal_pause_ms / 1e3)
             if episode.dies():
                 self._death(episode, active)
                 return
             if episode.ending == schedule.UMOUNT:
                 self._umount(active)
                 return
-            self._heal(active, episode.heal_order)
+            self._heal(active, episode.heal_order, episode.heal_pause_ms)
             self._settle(any(f.refuses for f in episode.faults))
         finally:
             for fault in active:  # only when something failed: leave nothing behind
@@ -103,14 +106,15 @@ class Campaign:
                 except Exception as error:
                     self.note("healing %s: %s" % (fault.text(), error))
 
-    def _heal(self, active, order=None):
+    def _heal(self, active, order=None, pause_ms=0):
         """Network first: a replica that starts must be reachable to be seen ready."""
         rank = {id(f): n for f, n in zip(active, order or range(len(active)))}
         todo = sorted(active, key=lambda f: (not any(u.startswith(("net", "cable")) for u in f.uses(self.shape)),
                                              rank[id(f)]))
         for fault in todo:
-            active.remove(fault)
             fault.heal(self)
+            active.remove(fault)
+            time.sleep(pause_ms / 1e3)
 
     def _heal_disk(self, active):
         """The faults that would keep a dead daemon from ending, or the file system from being unmounted."""
@@ -118,9 +122,9 @@ class Campaign:
 
     def _heal_those(self, active, which):
         chosen = [f for f in active if which(f)]
+        self._heal(list(chosen))
         for fault in chosen:
             active.remove(fault)
-        self._heal(chosen)
 
     # ---- the volume is well again
 
@@ -215,6 +219,8 @@ class Campaign:
             self._kill_recovery(episode.kill_recovery_ms)
             if episode.recovery == "killed and cut":
                 rig.image.power_cut()
+        if episode.recovery == "replica killed":
+            self._kill_replica_in_recovery(episode.kill_recovery_ms)
         if episode.recovery in ("mount", "race"):
             return  # the mount does it
         done = rig.volume.recover(*self.recover_options)
@@ -234,6 +240,19 @@ class Campaign:
         except subprocess.TimeoutExpired:
             proc.kill()
             self.count("recovery killed")
+
+    def _kill_replica_in_recovery(self, after_ms):
+        """One replica's process dies while the recovery asks it, and comes back. The rerun must do."""
+        proc = Proc([binary("salius-recover"), self.rig.backing, "--timeout", "1"], self.rig.volume.log,
+                    netns=self.rig.net.primary)
+        time.sleep(after_ms / 1e3)
+        victim = self.rig.replicas[after_ms % self.shape.m]
+        victim.kill()
+        code = proc.wait(60)
+        if code not in (0, RECOVER_NOT_ENOUGH):
+            raise Failed("recovery while a replica died: exit %d\n%s" % (code, proc.tail()))
+        self.count("recovery with a replica killed: exit %d" % code)
+        victim.start()
 
     def _after_death(self, race=False):
         rig = self.rig

@@ -15,7 +15,8 @@ Shape = namedtuple("Shape", "m f fs")
 
 # How an episode ends. Those below are the primary's death: at most f - 1 replicas may have lost their memory then.
 HEAL, UMOUNT = "healed", "umount"
-DEATHS = ("power cut", "daemon killed")
+HEALING = "power cut while healing"
+DEATHS = ("power cut", HEALING, "daemon killed")
 
 
 class Episode:
@@ -26,17 +27,18 @@ class Episode:
         self.faults = faults
         self.pauses_ms = [rng.choice([0, 20, 100, 300]) for _ in faults]
         self.hold_ms = rng.choice([50, 200, 500, 1000, 2000])
-        self.ending = rng.choices([HEAL, UMOUNT, *DEATHS], [60, 5, 25, 10])[0] if mortal else HEAL
+        self.ending = rng.choices([HEAL, UMOUNT, *DEATHS], [55, 5, 20, 12, 8])[0] if mortal else HEAL
         if any(f.kills for f in faults):
             self.ending = "power cut"
         self.shutdown_first = rng.random() < 0.3
         self.disk_ahead = rng.random() < 0.3
         self.heal_order = rng.sample(range(len(faults)), len(faults))
+        self.heal_pause_ms = rng.choice([0, 0, 20, 100, 500])  # between what is healed; before a cut while healing
         lost = set().union(*(f.loses() for f in faults))
         spare = [i for i in range(shape.m) if i not in lost]
         room = max(0, shape.f - 1 - len(lost))
         self.after = rng.sample(spare, min(rng.randint(0, room), len(spare))) if rng.random() < 0.4 else []
-        self.recovery = rng.choice(["program", "program", "mount", "killed", "killed and cut", "race"])
+        self.recovery = rng.choice(["program", "program", "mount", "killed", "killed and cut", "race", "replica killed"])
         self.kill_recovery_ms = rng.randint(1, 150)
         self.try_early = rng.random() < 0.5  # a recovery before anything is healed
 
@@ -54,7 +56,8 @@ class Episode:
                 "disk first" if self.shutdown_first else "daemon first", ", disk ahead" if self.disk_ahead else "",
                 "tried early, " if self.try_early else "", self.recovery,
                 ", memory lost: %s" % self.after if self.after else "")
-        return "%s; hold %d ms; %s" % (" + ".join(parts) or "no fault", self.hold_ms, end)
+        return "%s; hold %d ms; %s; heal pause %d ms" % (
+            " + ".join(parts) or "no fault", self.hold_ms, end, self.heal_pause_ms)
 
 
 def count(episode):

@@ -1,4 +1,5 @@
 """A whole installation: image, network, replicas, a volume, and a power cut of its primary."""
+import contextlib
 import ctypes
 import os
 
@@ -111,11 +112,8 @@ class Rig:
         self.image.mount()
 
     def close(self):
-        if self.mount_:
-            self.mount_.close()
-        for replica in self.replicas:
-            replica.close()
-        if self.image:
-            self.image.close()
-        if self.net:
-            self.net.close()
+        """Everything, also when a part of it does not end; the first error is raised in the end."""
+        with contextlib.ExitStack() as stack:
+            for part in [self.net, self.image, *self.replicas, self.mount_]:
+                if part:
+                    stack.callback(part.close)

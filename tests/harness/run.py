@@ -111,6 +111,13 @@ class Run:
                 os.close(fd)
 
     def close(self):
+        """Mounts that a failed test left are detached first: a removal must not walk into them, and a FUSE mount
+        whose daemon hangs would keep it for ever."""
+        with open("/proc/self/mountinfo") as f:
+            left = [line.split()[4] for line in f]
+        for point in reversed(left):
+            if point.startswith(self.dir + "/"):
+                sh("umount", "-l", point, check=False)
         shutil.rmtree(self.dir, ignore_errors=True)
         os.close(self._lock)
 
@@ -133,7 +140,7 @@ def binary(name):
     """Path of a built binary, below SALIUS_BIN (which is set to Bazel's output directory when it is not given)."""
     root = os.environ.get("SALIUS_BIN") or _built()
     places = {"salius-replica": "replica", "salius-mount": "client/fuse", "salius-recover": "recovery",
-              "salius": "client/cli", "kill_at": "tests/crash"}
+              "salius": "client/cli", "kill_at": "tests/crash", "many_volumes": "tests/load"}
     for path in (os.path.join(root, places[name], name), os.path.join(root, name)):
         if os.access(path, os.X_OK):
             return path
