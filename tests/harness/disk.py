@@ -10,7 +10,7 @@ import socket
 import struct
 import threading
 
-from harness.run import current, sh
+from harness.run import HarnessError, current, sh
 
 SECTOR = 512
 _OPTION_MAGIC = 0x49484156454F5054  # "IHAVEOPT"
@@ -51,12 +51,15 @@ class Disk:
             os.unlink(self.socket)
         listener.bind(self.socket)
         listener.listen(1)
+        listener.settimeout(60)
         self._thread = threading.Thread(target=self._serve, args=(listener,), daemon=True)
         self._thread.start()
 
     def power_cut(self, rng):
         """The machine (QEMU) is dead already. Returns when self.media is what the disk holds now."""
-        self._thread.join(30)
+        self._thread.join(90)
+        if self._thread.is_alive():
+            raise HarnessError("the disk is still in use: its machine must be dead before its power is cut")
         with open(self.media, "r+b") as media:
             for offset, data in self._unflushed:
                 fate = rng.random()
@@ -82,6 +85,7 @@ class Disk:
     def _serve(self, listener):
         with listener:
             connection = listener.accept()[0]
+        connection.settimeout(None)
         view = os.open(self._view, os.O_RDWR | os.O_CLOEXEC)
         media = os.open(self.media, os.O_RDWR | os.O_CLOEXEC)
         try:

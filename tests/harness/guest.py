@@ -91,6 +91,13 @@ class Guest:
         if self.disk:
             self.disk.power_cut(rng)
 
+    def freeze(self):
+        """The whole machine stands still, and answers nobody."""
+        self.qemu.stop()
+
+    def thaw(self):
+        self.qemu.cont()
+
     def close(self):
         self.kill()
 

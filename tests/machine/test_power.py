@@ -3,9 +3,9 @@
 Each cut: two writers run on the mount (numbered operations, and SQLite with one transaction a row), their
 acknowledgements leave the machine over a serial port before the next operation starts; then QEMU dies by
 SIGKILL, and the disk loses what was not flushed as its dice say. By chance a replica's machine dies in the same
-moment with all its memory, which f = 2 of 3 allows, or another's link is bad, or the plug is pulled once more
-while recovery runs. The primary boots again, recovers, and must have everything that was acknowledged since the
-first cut.
+moment with all its memory, which f = 2 of 3 allows, or a link is bad, or the plug is pulled once more while
+recovery runs; at every seventh cut all replicas' machines have stood still, so that the volume was in mode local. The
+primary boots again, recovers, and must have everything that was acknowledged since the first cut.
 """
 import collections
 import os
@@ -51,7 +51,15 @@ class WholeMachines(Case):
             machines.bad_link(rng.randrange(3))
             self.tally["bad link"] += 1
         self.write()
+        frozen = machines.replicas if number % 7 == 1 else []
+        for replica in frozen:
+            replica.freeze()
+        if frozen:
+            machines.wait_mode("local")
+            self.wait_more()
         self.pull_the_plug([] if lost is None else [lost])
+        for replica in frozen:
+            replica.thaw()
         later = lost is not None and rng.random() < 0.5
         machines.boot(replicas=[] if lost is None or later else [lost])
         if rng.random() < 0.3:
@@ -95,6 +103,9 @@ class WholeMachines(Case):
         for writer in self.writers:
             writer.start(self.machines.primary)
             writer.wait(self.machines.primary, self.rng.randint(1, 15))
+        self.wait_more()
+
+    def wait_more(self):
         for writer in self.writers:
             writer.wait(self.machines.primary, self.rng.randint(1, 40))
 
