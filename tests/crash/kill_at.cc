@@ -11,6 +11,9 @@
 // seccomp stop. "After" kills when it has returned. For a program of one thread, after N is before N+1; with more
 // threads the others stand elsewhere.
 //
+// How often a program sends may differ between two runs of the same work, what it does to files hardly: --only counts
+// one of the two kinds. A reply on /dev/fuse is a message.
+//
 // SIGUSR1 begins the counting when --armed was given. SIGTERM and SIGINT are passed on. Dies with its tracees
 // (PTRACE_O_EXITKILL). Single-threaded.
 #include <errno.h>
@@ -134,6 +137,8 @@ struct Options {
   uint64_t at = 0;  // 0: only count
   bool after = false;
   bool armed = false;  // count from SIGUSR1 on
+  bool files = true;  // which calls count
+  bool messages = true;
   std::string report;
   char** program = nullptr;
 };
@@ -142,6 +147,7 @@ Options Parse(int argc, char** argv) {
   static const option kLong[] = {{"at", required_argument, nullptr, 'n'},
                                  {"after", no_argument, nullptr, 'a'},
                                  {"armed", no_argument, nullptr, 'u'},
+                                 {"only", required_argument, nullptr, 'o'},
                                  {"report", required_argument, nullptr, 'r'},
                                  {nullptr, 0, nullptr, 0}};
   Options options;
@@ -156,6 +162,10 @@ Options Parse(int argc, char** argv) {
       case 'u':
         options.armed = true;
         break;
+      case 'o':
+        options.files = std::strcmp(optarg, "files") == 0;
+        options.messages = std::strcmp(optarg, "messages") == 0;
+        break;
       case 'r':
         options.report = optarg;
         break;
@@ -163,9 +173,10 @@ Options Parse(int argc, char** argv) {
         std::exit(kExitUsage);
     }
   }
-  if (optind == argc || options.report.empty()) {
+  if (optind == argc || options.report.empty() || (!options.files && !options.messages)) {
     std::fprintf(stderr,
-                 "usage: kill_at [--at N [--after]] [--armed] --report FILE -- PROGRAM [ARGUMENT]...\n"
+                 "usage: kill_at [--at N [--after]] [--only files|messages] [--armed] --report FILE -- "
+                 "PROGRAM [ARGUMENT]...\n"
                  "FILE gets a line for each point: number, system call, file; and \"killed\"\n");
     std::exit(kExitUsage);
   }
@@ -289,16 +300,16 @@ class Tracer {
       *name = call.name;
       switch (call.kind) {
         case Kind::kAlways:
-          return true;
+          return options_.files;
         case Kind::kFd:
-          return IsOutside(tid, static_cast<int>(argument), name);
+          return IsWanted(tid, static_cast<int>(argument), name);
         case Kind::kOpen:
-          return Creates(argument);
+          return options_.files && Creates(argument);
         case Kind::kOpenHow:
-          return Creates(Peek(tid, argument));
+          return options_.files && Creates(Peek(tid, argument));
         case Kind::kIoctl:
-          return argument == FS_IOC_SETFLAGS || argument == FS_IOC_FSSETXATTR ||
-                 argument == FICLONE || argument == FICLONERANGE;
+          return options_.files && (argument == FS_IOC_SETFLAGS || argument == FS_IOC_FSSETXATTR ||
+                                    argument == FICLONE || argument == FICLONERANGE);
       }
     }
     return false;
@@ -315,15 +326,19 @@ class Tracer {
     return process_vm_readv(tid, &local, 1, &remote, 1, 0) == sizeof value ? value : 0;
   }
 
-  static bool IsOutside(pid_t tid, int fd, std::string* name) {
+  bool IsWanted(pid_t tid, int fd, std::string* name) const {
     if (fd == STDOUT_FILENO || fd == STDERR_FILENO) return false;
     char target[PATH_MAX];
     const std::string link = "/proc/" + std::to_string(tid) + "/fd/" + std::to_string(fd);
     const ssize_t size = readlink(link.c_str(), target, sizeof target);
     if (size < 0) return false;  // the call will fail with EBADF
     const std::string path(target, static_cast<size_t>(size));
-    *name += " " + (path.rfind("socket:", 0) == 0 ? "socket" : path);
-    return path.rfind("pipe:", 0) != 0 && path.rfind("anon_inode:", 0) != 0 && path != "/dev/null";
+    if (path.rfind("pipe:", 0) == 0 || path.rfind("anon_inode:", 0) == 0 || path == "/dev/null") {
+      return false;
+    }
+    const bool socket = path.rfind("socket:", 0) == 0;
+    *name += " " + (socket ? "socket" : path);
+    return socket || path == "/dev/fuse" ? options_.messages : options_.files;
   }
 
   void Kill() {

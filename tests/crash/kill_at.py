@@ -10,17 +10,20 @@ KILLED = 128 + signal.SIGKILL
 
 
 class KillAt:
-    """One run of a program under the tool: `argv` goes before the program's own. `at` None only counts."""
+    """One run of a program under the tool: `argv` goes before the program's own. `at` None only counts. `only`
+    "files" or "messages" counts these points and no others."""
 
     _serial = 0
 
-    def __init__(self, at=None, after=False, armed=False):
+    def __init__(self, at=None, after=False, armed=False, only=None):
         KillAt._serial += 1
-        self.at, self.after = at, after
+        self.at = at
         self.report = os.path.join(current().dir, "points%d" % KillAt._serial)
         self.argv = [binary("kill_at"), "--report", self.report]
         if at is not None:
             self.argv += ["--at", str(at)] + (["--after"] if after else [])
+        if only:
+            self.argv += ["--only", only]
         if armed:
             self.argv.append("--armed")
         self.argv.append("--")
@@ -42,9 +45,6 @@ class KillAt:
     def close(self):
         if os.path.exists(self.report):
             os.unlink(self.report)
-
-    def __str__(self):
-        return "%s point %s" % ("after" if self.after else "before", self.at)
 
 
 def kinds(points):

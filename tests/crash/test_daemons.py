@@ -7,12 +7,13 @@ seed, --long takes each of them."""
 import signal
 
 from crash import lanes
-from crash.kill_at import KillAt, kinds
+from crash.kill_at import KILLED, KillAt, kinds
 from crash.site import Site
 from harness import ops
 from harness.case import Case
 from harness.ledger import Ledger
-from harness.run import HarnessError, wait_until
+from harness.run import HarnessError, binary, sh, wait_until
+from harness.volume import in_netns
 
 TAU = "600ms"  # a checkpoint 0.3 s after the first record
 
@@ -159,6 +160,19 @@ def reattach(story):
     story.write(8)
 
 
+def same_life(story):
+    """Only the mount died; salius-recover under the tool has all of the page cache."""
+    site = story.site
+    story.mount()
+    story.mode("replicated")
+    story.write(12)
+    site.mount_.kill()
+    story.writer.kill()
+    done = sh(*in_netns(site.volume.netns), *story.tool.argv, binary("salius-recover"), site.backing, check=False)
+    if done.returncode not in (0, KILLED):
+        raise HarnessError("salius-recover: exit %d\n%s%s" % (done.returncode, done.stdout, done.stderr))
+
+
 class DaemonsKilled(Case):
 
     LANES = 4
@@ -189,7 +203,7 @@ class DaemonsKilled(Case):
         """Kills at the points of `script`, as many as there is time for, and checks after each."""
         self.armed, self.lacking = armed, 0
         sites = [self.own(Site(tau=TAU)) for _ in range(self.LANES)]
-        self.bases = {site: Base(site) for site in sites}
+        self.bases = lanes.each(sites, Base)
         points = self.count_points(sites[0], script)
         items = [(at, after) for at in range(1, len(points) + 1) for after in (False, True)]
         self.rng.shuffle(items)
@@ -241,13 +255,16 @@ class DaemonsKilled(Case):
         story.check()
 
     def test_salius_mount_while_a_session_starts(self):
-        self.every_point(session_start, False, 15, self.and_again)
+        self.every_point(session_start, False, 12, self.and_again)
 
     def test_salius_mount_while_a_checkpoint_is_made(self):
-        self.every_point(checkpoint, True, 15, self.after_the_primary)
+        self.every_point(checkpoint, True, 12, self.after_the_primary)
 
     def test_salius_mount_while_it_goes_to_mode_local_and_back(self):
-        self.every_point(mode_changes, True, 20, self.after_the_primary)
+        self.every_point(mode_changes, True, 15, self.after_the_primary)
 
     def test_salius_replica_while_it_takes_its_memory_over_again(self):
-        self.every_point(reattach, False, 15, self.after_the_replica)
+        self.every_point(reattach, False, 8, self.after_the_replica)
+
+    def test_salius_recover_after_only_the_mount_died(self):
+        self.every_point(same_life, False, 10, self.after_the_primary)

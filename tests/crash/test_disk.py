@@ -2,7 +2,7 @@
 
 OptFS, section 6.1 and Table 1: a trace of the writes of append and overwrite workloads, some delayed or dropped, an
 image made of the rest up to a crash point, recovered, compared with what must be there."""
-import threading
+import random
 
 from crash import lanes, workload
 from crash.block_log import BlockLog, Player
@@ -46,20 +46,10 @@ class Disks(Case):
 
     def recordings(self):
         """{name: Recording}, made at the same time: they mostly wait for checkpoints."""
-        made, errors = {}, []
-
-        def make(kind, rng):
-            try:
-                made[kind.__name__.lower()] = Recording(kind, rng, self.count(4, 12), 14, self.count(12, 60))
-            except Exception as error:  # noqa: raised in the test's own thread
-                errors.append(error)
-        threads = [threading.Thread(target=make, args=(kind, type(self.rng)(self.rng.random()))) for kind in WORKLOADS]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        if errors:
-            raise errors[0]
+        seeds = {kind: self.rng.random() for kind in WORKLOADS}
+        done = lanes.each(WORKLOADS, lambda kind: Recording(
+            kind, random.Random(seeds[kind]), self.count(4, 12), 14, self.count(16, 60)))
+        made = {kind.__name__.lower(): recording for kind, recording in done.items()}
         for name, recording in sorted(made.items()):
             self.report("%s: %d requests, %d of them flushes, in %d windows (%d spoiled by a slow machine)", name,
                         len(recording.player.requests), len(recording.player.flushes), len(recording.windows),
@@ -99,9 +89,8 @@ class Disks(Case):
                 last = position
         return states
 
-    def recovered(self, states):
+    def recovered(self, sites, states):
         """Recovers every one; how many did not hold everything before."""
-        sites = [self.own(Site(m=2, acks=1)) for _ in range(self.LANES)]
         lacking = []
 
         def case(site, state):
@@ -124,15 +113,16 @@ class Disks(Case):
 
     def test_disks_made_of_subsets_of_the_unsynced_writes_and_of_every_flush_are_recovered(self):
         made = self.recordings()
+        sites = [self.own(Site(m=2, acks=1)) for _ in range(self.LANES)]
         for name, recording in sorted(made.items()):
             states = self.subsets(name, recording, self.count(*STATES[name]))
-            lacking = self.recovered(states)
+            lacking = self.recovered(sites, states)
             self.report("%s: %d disk states of unsynced writes recovered; %d of them lacked acknowledged data before",
                         name, len(states), lacking)
             self.assertEqual(len(states), self.count(*STATES[name]), "too few writes to make them of")
             self.assertGreater(lacking, 0, "no state needed recovery: they prove nothing")
             states = self.at_flushes(name, recording)
-            lacking = self.recovered(states)
+            lacking = self.recovered(sites, states)
             self.report("%s: %d flush points recovered; %d of them lacked acknowledged data before", name, len(states),
                         lacking)
             self.assertGreater(lacking, 0, "no flush point needed recovery: they prove nothing")

@@ -3,6 +3,8 @@
 The same crashed disk and the same memory of the replicas every time. After the kill half of the cases lose what
 recovery itself had not synced (a power cut). The second run must end well, and leave the tree that an undisturbed
 recovery leaves, byte for byte."""
+import collections
+
 from crash import lanes, scene
 from crash.kill_at import KILLED, KillAt, kinds
 from crash.site import Site
@@ -16,17 +18,24 @@ class RecoverKilled(Case):
 
     LANES = 2
 
-    def crashed(self):
-        """Sites; self.disk and self.memory of a volume whose primary died; self.want, what recovery makes of it."""
+    def crashed(self, mode="replicated"):
+        """Sites; self.disk and self.memory of a volume whose primary died in `mode`; self.want, what recovery makes
+        of it."""
         sites = [self.own(Site()) for _ in range(self.LANES)]
         site = sites[0]
         site.mount(mode="replicated")
-        writer = ops.OpWriter(site.path)
+        writer = ops.OpWriter(site.path, gated=True)
         self.addCleanup(writer.kill)
-        writer.more(16)
+        writer.do(20)
+        if mode == "local":
+            for i in range(site.m):
+                site.net.drop(i)
+            site.mount_.wait_mode("local")
         scene.name_changes(site)
-        writer.more(8)
+        writer.do(8)
         site.power_cut(also=writer.kill)
+        for i in range(site.m):
+            site.net.heal(i)
         site.image.umount()
         for replica in site.replicas:
             replica.kill()
@@ -38,13 +47,15 @@ class RecoverKilled(Case):
         return sites, points
 
     def undisturbed(self, site):
-        """Its points."""
-        self.put(site)
-        tool = KillAt()
-        done = self.recover(site, tool.argv)
-        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-        points = tool.points()
-        tool.close()
+        """Its points: {"files": …, "messages": …}."""
+        points = {}
+        for only in ("files", "messages"):
+            self.put(site)
+            tool = KillAt(only=only)
+            done = self.recover(site, tool.argv)
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+            points[only] = tool.points()
+            tool.close()
         return points
 
     def put(self, site):
@@ -55,10 +66,10 @@ class RecoverKilled(Case):
     def recover(site, tool):
         return sh(*in_netns(site.volume.netns), *tool, binary("salius-recover"), site.backing, check=False)
 
-    def killed(self, site, at, after, power_cut):
+    def killed(self, site, only, at, after, power_cut):
         """From the start, up to the kill. False when the run ended before that point."""
         self.put(site)
-        tool = KillAt(at, after)
+        tool = KillAt(at, after, only=only)
         done = self.recover(site, tool.argv)
         if done.returncode not in (0, KILLED):
             raise HarnessError("exit %d instead of the kill\n%s%s" % (done.returncode, done.stdout, done.stderr))
@@ -68,23 +79,28 @@ class RecoverKilled(Case):
         return done.returncode == KILLED
 
     def test_killed_at_every_point_and_run_again_it_comes_to_the_same_result(self):
-        sites, points = self.crashed()
-        self.report("%d points: %s", len(points), kinds(points))
-        # How often gRPC sends is not the same each time: some numbers more, for the runs that have more points.
-        numbers = range(1, len(points) + 9)
-        items = [(at, after, (at + after) % 2 == 0) for at in numbers for after in (False, True)]
+        for mode in ("replicated", "local") if self.long_run else ("replicated",):
+            with self.subTest(mode=mode):
+                self.every_point(mode)
+
+    def every_point(self, mode):
+        sites, points = self.crashed(mode)
+        for only in points:
+            self.report("crashed in mode %s, %s: %d points: %s", mode, only, len(points[only]), kinds(points[only]))
+        # How often gRPC sends is not the same each time: some numbers more, for the runs that send more often.
+        numbers = {"files": range(1, len(points["files"]) + 1), "messages": range(1, len(points["messages"]) + 5)}
+        items = [(only, at, after, (at + after) % 2 == 0)
+                 for only in points for at in numbers[only] for after in (False, True)]
         if self.long_run:
-            items += [(at, after, not cut) for at, after, cut in items]
-        counts = {"before": 0, "after": 0, "power cuts": 0, "unfinished": 0, "ended before": 0}
-        beyond = set()
+            items += [(only, at, after, not cut) for only, at, after, cut in items]
+        counts = collections.Counter()
 
         def case(site, item):
-            at, after, power_cut = item
-            if not self.killed(site, *item):
-                counts["ended before"] += 1
-                beyond.add(at)
+            only, _, after, power_cut = item
+            if self.killed(site, *item):
+                counts[only, "after" if after else "before"] += 1
             else:
-                counts["after" if after else "before"] += 1
+                counts[only, "ended"] += 1
             counts["power cuts"] += power_cut
             counts["unfinished"] += scene.tree(site.backing) != self.want
             done = site.volume.recover()
@@ -95,20 +111,23 @@ class RecoverKilled(Case):
                 raise AssertionError("not the undisturbed result:\n" + different)
 
         cases = lanes.Cases(sites, items, case)
-        self.report("killed before %d and after %d of them, %d power cuts after it; in %d the tree was not yet right; "
-                    "%d runs ended before their point (from number %s on)", counts["before"], counts["after"],
-                    counts["power cuts"], counts["unfinished"], counts["ended before"], min(beyond, default="-"))
+        for only in points:
+            self.report("%s: killed %d times before and %d after a point; %d runs ended before theirs", only,
+                        counts[only, "before"], counts[only, "after"], counts[only, "ended"])
+        self.report("%d cases, %d power cuts after the kill; in %d the tree was not yet right", cases.done,
+                    counts["power cuts"], counts["unfinished"])
         if cases.failures:
             self.fail(lanes.text(cases.failures))
-        self.assertGreaterEqual(min(counts["before"], counts["after"]), len(points) - 9)
+        self.assertEqual(counts["files", "ended"], 0, "the points of the counting run are not those of the others")
+        self.assertGreater(counts["messages", "before"], len(points["messages"]) // 2)
         self.assertGreater(counts["unfinished"], 0, "no kill left anything to do: the cases prove nothing")
 
     def test_control_without_the_replicas_memory_the_second_run_is_refused_and_forced_it_loses_data(self):
         """The check sees lost data: before its decision is on the disk, recovery lives off the replicas."""
         sites, points = self.crashed()
         site = sites[0]
-        pinned = next(n for n, line in enumerate(points, 1) if line.endswith("/stable.log"))
-        self.assertTrue(self.killed(site, pinned - 3, False, True))
+        pinned = next(n for n, line in enumerate(points["files"], 1) if line.endswith("/stable.log"))
+        self.assertTrue(self.killed(site, "files", pinned, False, True))
         for replica in site.replicas:
             replica.reboot()
         done = site.volume.recover("--timeout", "1")
