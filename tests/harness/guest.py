@@ -16,7 +16,7 @@ VIRTIOFSD = "/usr/lib/qemu/virtiofsd"
 TESTS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 CONTROL = "control"
 LEDGERS = ("ledger0", "ledger1")
-BOOT_TIMEOUT_S = 90
+BOOT_TIMEOUT_S = 180
 # What the programs use of a CPU and no more: emulating AVX makes everything slower by a third.
 CPU = "qemu64,+ssse3,+sse4.1,+sse4.2,+popcnt,+pclmulqdq,+aes"
 
@@ -36,7 +36,7 @@ class Guest:
         self.net, self.ip, self.disk, self.memory_mb, self.cpus = net, ip, disk, memory_mb, cpus
         self.name = "guest%d" % self.number
         self._base = os.path.join(current().dir, self.name)
-        self.console = self._base + "-console.log"
+        self.console = self._base + "-console.log"  # the only one of its logs that a failed test shows
         self.tap = net.tap("t%d" % self.number)
         self.qemu = self._virtiofsd = None
         self.boot_id = None
@@ -52,11 +52,11 @@ class Guest:
         if os.path.exists(path):
             os.unlink(path)
         self._virtiofsd = Proc([VIRTIOFSD, "--socket-path=" + path, "-o", "source=/", "-o", "cache=always",
-                                "-o", "sandbox=chroot", "-f"], self._base + "-virtiofsd.log")
+                                "-o", "sandbox=chroot", "-f"], self._base + "-virtiofsd.out")
         wait_until(lambda: os.path.exists(path), 20, lambda: "virtiofsd: " + self._virtiofsd.tail())
         listeners = {name: self._listen(name) for name in (CONTROL,) + LEDGERS}
         try:
-            self.qemu = Proc(self._command_line(path), self._base + "-qemu.log", netns=self.net.switch)
+            self.qemu = Proc(self._command_line(path), self._base + "-qemu.out", netns=self.net.switch)
             self._ports = {name: self._accept(listener) for name, listener in listeners.items()}
         finally:
             for listener in listeners.values():

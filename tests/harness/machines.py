@@ -46,7 +46,7 @@ class Writer:
     def _log(self):
         return "/run/writer-%s.log" % self.kind
 
-    def wait(self, primary, more, timeout_s=120):
+    def wait(self, primary, more, timeout_s=180):
         """Until `more` operations were acknowledged beyond those of now."""
         try:
             self.ledger.wait_total(self.ledger.total() + more, timeout_s)
@@ -61,13 +61,17 @@ class Writer:
             self._reader = None
 
     def check(self, primary, root):
-        """(True, last) or (False, what is wrong): every acknowledged operation, in the guest's own eyes."""
+        """(True, the last one found) or (False, what is wrong): every acknowledged operation, in the guest's own eyes."""
         if self.ledger.total() == 0:
             return True, "nothing was written"
         code, out, errors = primary.run(*PYTHON, guest_check.__file__, self.kind, self.where(root),
-                                        self.ledger.total(), check=False, timeout=120)
+                                        self.ledger.total(), check=False, timeout=300)
         if code not in (0, 1) or (code == 1 and not out):
             raise HarnessError("guest_check: exit %d\n%s%s" % (code, out, errors))
+        if code == 0:
+            # What was under way at the cut, and was found done, stays done: from now on it is asked for as well.
+            for number in range(self.ledger.total() + 1, int(out) + 1):
+                self.ledger.ack(number)
         return code == 0, (out + errors).strip()
 
 
@@ -144,7 +148,7 @@ class Machines:
         options = ("insecure", "recover=auto", "metrics=%s:%d" % (PRIMARY_IP, METRICS_PORT)) + tuple(options)
         self.daemon = self.primary.start(binary("salius-mount"), BACKING, VOLUME, "-f", "-o", ",".join(options),
                                          log="/dev/ttyS0")
-        wait_until(self._mounted, 120, lambda: "no mount; console:\n" + self.primary.console_tail(), 0.1)
+        wait_until(self._mounted, 120, lambda: "no mount; console:\n" + self.primary.console_tail(), 0.3)
         if mode:
             self.wait_mode(mode)
 
