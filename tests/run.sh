@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Installs what is missing, builds everything, runs every test, and ends with "N passed, N failed".
 #
-#   tests/run.sh [--long] [STAGE...]
+#   tests/run.sh [--long] [--ci] [STAGE...]
 #
-# A stage is a file tests/stages/[NN-]name.sh; without names all run, in order. An executable one is a
+# A stage is a file tests/stages/[NN-]name.sh; without names all run, in order, and with --ci or --long those in
+# tests/stages/ci (sanitizers) after them. An executable one is a
 # program: it gets --long if given, and its last line "N passed, N failed" is what it adds. Any other
 # is sourced in a shell of its own, with the functions below, and counts every check it makes with
 # `pass NAME` or `fail NAME`. A stage that ends with an error, or counts nothing, is one failure.
@@ -11,10 +12,12 @@ set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 
 SALIUS_LONG=0
+ci=0
 stages=()
 for argument in "$@"; do
   case "$argument" in
-    --long) SALIUS_LONG=1 ;;
+    --long) SALIUS_LONG=1 ci=1 ;;
+    --ci) ci=1 ;;
     -h | --help)
       sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p}' "${BASH_SOURCE[0]}"
       exit 0
@@ -100,10 +103,13 @@ salius_install "${salius_build_packages[@]}" "${salius_check_packages[@]}" || fa
 
 if [ ${#stages[@]} -eq 0 ]; then
   for file in tests/stages/*.sh; do run_stage "$file"; done
+  if [ $ci -eq 1 ]; then
+    for file in tests/stages/ci/*.sh; do run_stage "$file"; done
+  fi
 else
   for name in "${stages[@]}"; do
     found=0
-    for file in tests/stages/"$name".sh tests/stages/[0-9]*-"$name".sh; do
+    for file in tests/stages/"$name".sh tests/stages/[0-9]*-"$name".sh tests/stages/ci/"$name".sh; do
       if [ -e "$file" ]; then
         run_stage "$file"
         found=1
