@@ -1,0 +1,64 @@
+"""The tool itself: it counts what it must, and what is done before the N-th call is done, and nothing after it."""
+import os
+import sys
+
+from crash.kill_at import KILLED, KillAt
+from harness.case import Case
+from harness.run import current, sh
+
+# Five directories by two threads and a child, in order; a message between the third and the fourth. Output is no point.
+PROGRAM = """
+import os, socket, sys, threading
+def make(n):
+    os.mkdir(os.path.join(sys.argv[1], str(n)))
+    os.write(1, b"made\\n")
+make(1)
+thread = threading.Thread(target=make, args=(2,))
+thread.start()
+thread.join()
+child = os.fork()
+if child == 0:
+    make(3)
+    os._exit(0)
+os.waitpid(child, 0)
+a, b = socket.socketpair()
+a.send(b"message")
+make(4)
+make(5)
+"""
+
+
+class Tool(Case):
+
+    _serial = 0
+
+    def run_under(self, **options):
+        """(exit status, names made, points)"""
+        Tool._serial += 1
+        top = os.path.join(current().dir, "kill-at%d" % Tool._serial)
+        os.mkdir(top)
+        tool = KillAt(**options)
+        done = sh(*tool.argv, sys.executable, "-S", "-B", "-c", PROGRAM, top, check=False, env={"PATH": os.environ["PATH"]})
+        points = tool.points()
+        tool.close()
+        return done.returncode, sorted(map(int, os.listdir(top))), [" ".join(p.split()[1:]) for p in points]
+
+    def test_points_are_counted_over_threads_and_children(self):
+        code, made, points = self.run_under()
+        self.assertEqual((code, made), (0, [1, 2, 3, 4, 5]))
+        self.assertEqual(points, ["mkdir"] * 3 + ["sendto socket"] + ["mkdir"] * 2)
+        self.assertEqual(self.run_under(only="files")[2], ["mkdir"] * 5)
+        self.assertEqual(self.run_under(only="messages")[2], ["sendto socket"])
+
+    def test_killed_before_and_after_each_point(self):
+        for number in range(1, 6):
+            self.assertEqual(self.killed(number, False), list(range(1, number)), number)
+            self.assertEqual(self.killed(number, True), list(range(1, number + 1)), number)
+
+    def killed(self, at, after):
+        code, made, points = self.run_under(at=at, after=after, only="files")
+        self.assertEqual((code, len(points)), (KILLED, at))
+        return made
+
+    def test_a_number_that_is_not_reached_lets_the_program_end(self):
+        self.assertEqual(self.run_under(at=7, only="files")[:2], (0, [1, 2, 3, 4, 5]))
