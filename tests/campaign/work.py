@@ -112,6 +112,8 @@ class Sqlite(Work):
     def check(self, top, mounted):
         """On the mounted volume only: opening the database is SQLite's own recovery, which writes."""
         db = os.path.join(self.folder(top), "db")
+        if self.ledger.total() and not os.path.exists(db):
+            raise sqlite.Damage("the database is gone as a whole")
         if mounted and (self.ledger.total() or os.path.exists(db) and self._has_table(db)):
             self.last = sqlite.check(db, self.ledger)
 
