@@ -61,7 +61,7 @@ MUTATIONS = [
              "end - header.start > header.capacity || end > header.reach",
              "end - header.start > header.capacity",
              "//tests/unit/log:stable_log_crash_test",
-             "StableLogReachTest.DamageFarFromTheStartIsFoundByWhatFollowsIt"),
+             "StableLogReachTest.TornBatchThatGoesFartherThanTheLogEverDidNeverComesBack"),
     Mutation("I2", "stamped_behind_the_unlink_of_the_last_name", "client/engine/names.cc",
              "  absl::MutexLock stream(&victim.stream);\n", "",
              "//tests/unit/engine_volume:volume_records_test",

@@ -351,6 +351,23 @@ TEST_F(StableLogReachTest, TornBatchFarFromTheStartIsWiped) {
   EXPECT_EQ(ReadLog(dir_).records.size(), kept + 1) << "the torn batch came back";
 }
 
+TEST_F(StableLogReachTest, TornBatchThatGoesFartherThanTheLogEverDidNeverComesBack) {
+  Fill(kStep - 2 * kBody);
+  const uint64_t begin = log_->used_bytes();
+  const size_t kept = ReadLog(dir_).records.size();
+  Records batch;
+  for (Seq i = 0; i < 40; ++i) batch.push_back(TestRecord(1, seq_ + 1 + i, kBody));
+  ASSERT_TRUE(AppendAll(*log_, batch).ok());
+  Put("damage", stable::kRingAt + begin + 100);
+  auto log = StableLog::Open(dir_.fd(), kLogName, TestVolume(), nullptr);
+  ASSERT_TRUE(log.ok()) << log.status();
+  // New entries of the same size, each of which ends where one of the torn batch begins.
+  for (Seq i = 1; i <= 20; ++i) {
+    ASSERT_TRUE(AppendAll(*log, {TestRecord(2, i, kBody)}).ok());
+    ASSERT_EQ(ReadLog(dir_).records.size(), kept + i) << "the torn batch came back";
+  }
+}
+
 TEST_F(StableLogReachTest, NothingIsReadBeyondTheReach) {
   Fill(100000);
   PutWitness(Newest().reach);
