@@ -14,7 +14,7 @@ import struct
 
 from crash.site import Sparse
 from harness.proc import Proc
-from harness.run import HarnessError, current, sh, wait_until
+from harness.run import HarnessError, current, wait_until
 
 _MAGIC = 0x6A736677736872
 _SECTOR = 512
@@ -40,8 +40,7 @@ class BlockLog:
             with open(path, "xb") as f:
                 f.truncate(size)
         image.umount()
-        sh("losetup", "-d", image.loop)
-        image.loop = None
+        image.detach()
         self.base = Sparse(image.file)
         self._daemon = Proc([
             "qemu-storage-daemon",
@@ -51,7 +50,7 @@ class BlockLog:
             "--export", "type=fuse,id=export,node-name=logged,writable=on,mountpoint=" + self._export],
             os.path.join(current().dir, "qemu%d.log" % BlockLog._serial))
         wait_until(self._serves, 20, lambda: "no export; log:\n" + self._daemon.tail())
-        image.loop = sh("losetup", "--find", "--show", self._export).stdout.strip()
+        image.attach(self._export)
         image.mount()
 
     def _serves(self):

@@ -66,11 +66,22 @@ class Image:
         os.mkdir(self.path)
         try:
             direct = ["--direct-io=on"] if as_disk else []
-            self.loop = sh("losetup", "--find", "--show", *direct, self.file).stdout.strip()
+            self.attach(self.file, *direct)
             self.mount()
         except BaseException:
             self.close()
             raise
+
+    def attach(self, file, *options):
+        """A loop device on `file`; there is none at present."""
+        self.loop = sh("losetup", "--find", "--show", *options, file).stdout.strip()
+        current().loops.add(self.loop)
+
+    def detach(self):
+        if self.loop:
+            sh("losetup", "-d", self.loop, check=False)
+            current().loops.discard(self.loop)
+            self.loop = None
 
     def mount(self, options=""):
         both = ",".join(o for o in (self.mount_options, options, "nouuid" if self.fs == "xfs" else "") if o)
@@ -137,9 +148,7 @@ class Image:
         """Unmounts (lazily when it must) and removes everything. Idempotent."""
         if self.mounted() and sh("umount", self.path, check=False).returncode != 0:
             sh("umount", "-l", self.path, check=False)
-        if self.loop:
-            sh("losetup", "-d", self.loop, check=False)
-            self.loop = None
+        self.detach()
         if os.path.exists(self.file):
             os.unlink(self.file)
         if os.path.isdir(self.path) and not self.mounted():

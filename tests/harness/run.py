@@ -81,6 +81,7 @@ class Run:
         self.seed = seed
         self.long_run = long_run
         self._stack = contextlib.ExitStack()
+        self.loops = set()  # loop devices in use, which no namespace takes along
         base = os.environ.get("SALIUS_TEST_DIR", "/var/tmp")
         self._sweep(base)
         self.dir = os.path.join(base, PREFIX + self.id)
@@ -118,6 +119,8 @@ class Run:
         for point in reversed(left):
             if point.startswith(self.dir + "/"):
                 sh("umount", "-l", point, check=False)
+        for loop in self.loops:  # one that is still in use goes with its last user
+            sh("losetup", "-d", loop, check=False)
         shutil.rmtree(self.dir, ignore_errors=True)
         os.close(self._lock)
 
