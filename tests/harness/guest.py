@@ -103,7 +103,7 @@ class Guest:
 
     def _command_line(self, virtiofs_socket):
         append = ("console=ttyS0 quiet tsc=reliable no_timer_check mitigations=off nokaslr random.trust_cpu=on "
-                  "panic=-1 net.ifnames=0")
+                  "cryptomgr.notests panic=-1 net.ifnames=0")
         line = ["qemu-system-x86_64", "-M", "q35", "-accel", "tcg,thread=multi", "-cpu", CPU,
                 "-smp", self.cpus, "-m", self.memory_mb, "-nodefaults", "-no-user-config", "-display", "none",
                 "-no-reboot", "-serial", "file:" + self.console,
