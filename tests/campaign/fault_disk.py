@@ -157,9 +157,9 @@ class DiskErrors(Fault):
         pid = campaign.rig.mount_.pid
         calls = self.CALLS[self.params["calls"]]
         self._log = os.path.join(current().dir, "strace-%d-%d.calls" % (pid, campaign.episode))
-        self._tracer = Proc(["strace", "-f", "-qq", "-y", "-o", self._log, "-e", "trace=" + calls, "-e", "inject=%s:error=%s:when=%s" %
-                             (calls, self.params["error"], self.params["when"]), "--attach=%d" % pid],
-                            self._log + ".log")
+        inject = "inject=%s:error=%s:when=%s" % (calls, self.params["error"], self.params["when"])
+        self._tracer = Proc(["strace", "-f", "-qq", "-y", "-o", self._log, "-e", "trace=" + calls, "-e", inject,
+                             "--attach=%d" % pid], self._log + ".log")
         wait_until(lambda: self._attached(pid), 30, "strace attaches to the daemon")
         self._watch(campaign)
 

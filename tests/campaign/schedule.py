@@ -38,7 +38,8 @@ class Episode:
         spare = [i for i in range(shape.m) if i not in lost]
         room = max(0, shape.f - 1 - len(lost))
         self.after = rng.sample(spare, min(rng.randint(0, room), len(spare))) if rng.random() < 0.4 else []
-        self.recovery = rng.choice(["program", "program", "mount", "killed", "killed and cut", "race", "replica killed"])
+        self.recovery = rng.choice(["program", "program", "mount", "killed", "killed and cut", "race",
+                                    "replica killed"])
         self.kill_recovery_ms = rng.randint(1, 150)
         self.try_early = rng.random() < 0.5  # a recovery before anything is healed
 

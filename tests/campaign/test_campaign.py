@@ -1,6 +1,7 @@
 """The campaign: random schedules of overlapping real faults. `--seed N` draws the same schedules again.
 
-To narrow a failure down: SALIUS_CAMPAIGN_EPISODES=4,7-9 runs only those episodes of each schedule,
+To narrow a failure down, or to go on with a run that was ended: SALIUS_CAMPAIGN_EPISODES=4,7-9,57- runs only those
+episodes of each schedule (the last: from there on),
 SALIUS_CAMPAIGN_WITHOUT="clock set,disk full" draws (other) schedules without these kinds; both say so.
 """
 import os
@@ -18,8 +19,8 @@ def chosen(episodes):
         return episodes
     wanted = set()
     for part in text.split(","):
-        first, _, last = part.partition("-")
-        wanted |= set(range(int(first), int(last or first) + 1))
+        first, dash, last = part.partition("-")
+        wanted |= set(range(int(first), (int(last) if last else len(episodes) if dash else int(first)) + 1))
     return [e for n, e in enumerate(episodes, 1) if n in wanted]
 
 

@@ -188,5 +188,6 @@ class Pg(Work):
 
 def make(names, own):
     """Workloads by name: ops, bulk, wal, delete, pg."""
-    makers = {"ops": Ops, "bulk": Bulk, "wal": lambda o: Sqlite(o, "wal"), "delete": lambda o: Sqlite(o, "delete"), "pg": Pg}
+    makers = {"ops": Ops, "bulk": Bulk, "wal": lambda o: Sqlite(o, "wal"), "delete": lambda o: Sqlite(o, "delete"),
+              "pg": Pg}
     return [makers[name](own) for name in names]
