@@ -1,21 +1,21 @@
-// Runs a program and kills it (SIGKILL) at the N-th system call that changes a file or sends a message,
-// counted over all its threads and children; without N it only counts.
+// Runs a program and kills it (SIGKILL) at the N-th system call that changes a file or sends a
+// message, counted over all its threads and children; without N it only counts.
 //
-// How: a seccomp filter, inherited by everything the program starts, stops it at the calls of the table
-// below and at no other (PTRACE_O_TRACESECCOMP), so that the rest runs at full speed. A stopped call
-// counts when it really is a point: a write to a file, a socket or /dev/fuse, but not to standard output
-// or error, a pipe or an eventfd (nobody outside sees those); an open only when it creates or truncates.
-// What a program stores in shared memory is no system call, and no point.
+// How: a seccomp filter, inherited by everything the program starts, stops it at the calls of the
+// table below and at no other (PTRACE_O_TRACESECCOMP), so that the rest runs at full speed. A
+// stopped call counts when it really is a point: a write to a file, a socket or /dev/fuse, but not
+// to standard output or error, a pipe or an eventfd (nobody outside sees those); an open only when
+// it creates or truncates. What a program stores in shared memory is no system call, and no point.
 //
-// "Before" kills while the call has not begun: the kernel drops a call whose thread is killed in its
-// seccomp stop. "After" kills when it has returned. For a program of one thread, after N is before N+1; with more
-// threads the others stand elsewhere.
+// "Before" kills while the call has not begun: the kernel drops a call whose thread is killed in
+// its seccomp stop. "After" kills when it has returned. For a program of one thread, after N is
+// before N+1; with more threads the others stand elsewhere.
 //
-// How often a program sends may differ between two runs of the same work, what it does to files hardly: --only counts
-// one of the two kinds. A reply on /dev/fuse is a message.
+// How often a program sends may differ between two runs of the same work, what it does to files
+// hardly: --only counts one of the two kinds. A reply on /dev/fuse is a message.
 //
-// SIGUSR1 begins the counting when --armed was given. SIGTERM and SIGINT are passed on. Dies with its tracees
-// (PTRACE_O_EXITKILL). Single-threaded.
+// SIGUSR1 begins the counting when --armed was given. SIGTERM and SIGINT are passed on. Dies with
+// its tracees (PTRACE_O_EXITKILL). Single-threaded.
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
@@ -49,11 +49,11 @@ constexpr int kExitKilled = 128 + SIGKILL;
 
 // When a stopped call is a point.
 enum class Kind {
-  kAlways,  // changes a name or an attribute, or syncs
-  kFd,      // when argument `index` is a descriptor that somebody outside sees
-  kOpen,    // when the flags in argument `index` create or truncate
+  kAlways,   // changes a name or an attribute, or syncs
+  kFd,       // when argument `index` is a descriptor that somebody outside sees
+  kOpen,     // when the flags in argument `index` create or truncate
   kOpenHow,  // the same, flags in the struct open_how that it points to
-  kIoctl,   // when the command in argument `index` changes a file
+  kIoctl,    // when the command in argument `index` changes a file
 };
 
 struct Call {
@@ -63,7 +63,8 @@ struct Call {
   int index;
 };
 
-#define SALIUS_CALL(name, kind, index) {SYS_##name, #name, Kind::kind, index}
+#define SALIUS_CALL(name, kind, index) \
+  { SYS_##name, #name, Kind::kind, index }
 constexpr Call kCalls[] = {
     SALIUS_CALL(write, kFd, 0),
     SALIUS_CALL(writev, kFd, 0),
@@ -137,19 +138,17 @@ struct Options {
   uint64_t at = 0;  // 0: only count
   bool after = false;
   bool armed = false;  // count from SIGUSR1 on
-  bool files = true;  // which calls count
+  bool files = true;   // which calls count
   bool messages = true;
   std::string report;
   char** program = nullptr;
 };
 
 Options Parse(int argc, char** argv) {
-  static const option kLong[] = {{"at", required_argument, nullptr, 'n'},
-                                 {"after", no_argument, nullptr, 'a'},
-                                 {"armed", no_argument, nullptr, 'u'},
-                                 {"only", required_argument, nullptr, 'o'},
-                                 {"report", required_argument, nullptr, 'r'},
-                                 {nullptr, 0, nullptr, 0}};
+  static const option kLong[] = {
+      {"at", required_argument, nullptr, 'n'},     {"after", no_argument, nullptr, 'a'},
+      {"armed", no_argument, nullptr, 'u'},        {"only", required_argument, nullptr, 'o'},
+      {"report", required_argument, nullptr, 'r'}, {nullptr, 0, nullptr, 0}};
   Options options;
   for (int c; (c = getopt_long(argc, argv, "+", kLong, nullptr)) != -1;) {
     switch (c) {
@@ -174,10 +173,11 @@ Options Parse(int argc, char** argv) {
     }
   }
   if (optind == argc || options.report.empty() || (!options.files && !options.messages)) {
-    std::fprintf(stderr,
-                 "usage: kill_at [--at N [--after]] [--only files|messages] [--armed] --report FILE -- "
-                 "PROGRAM [ARGUMENT]...\n"
-                 "FILE gets a line for each point: number, system call, file; and \"killed\"\n");
+    std::fprintf(
+        stderr,
+        "usage: kill_at [--at N [--after]] [--only files|messages] [--armed] --report FILE -- "
+        "PROGRAM [ARGUMENT]...\n"
+        "FILE gets a line for each point: number, system call, file; and \"killed\"\n");
     std::exit(kExitUsage);
   }
   options.program = argv + optind;
@@ -235,7 +235,8 @@ pid_t Start(char** program) {
 class Tracer {
  public:
   Tracer(const Options& options, pid_t child) : options_(options), child_(child) {
-    report_ = open(options.report.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0644);
+    report_ =
+        open(options.report.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0644);
     if (report_ < 0) Die(options.report.c_str());
   }
 

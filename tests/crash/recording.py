@@ -71,6 +71,9 @@ class Recording:
         for _ in range(local_operations):
             self._workload.step()
             self._window("mode local", self._end, memory, self._workload.passed)
+        # Before the replicas hear of this checkpoint: none may know more of it than a disk of the next window.
+        self._checkpointed()
+        self._window("mode local", self._end, memory, [self._workload.model()])
         for i in range(site.m):
             site.net.heal(i)
         site.mount_.wait_mode("replicated")

@@ -205,6 +205,7 @@ class DaemonsKilled(Case):
         sites = [self.own(Site(tau=TAU)) for _ in range(self.LANES)]
         self.bases = lanes.each(sites, Base)
         points = self.count_points(sites[0], script)
+        self.report("%d points: %s", len(points), kinds(points))
         items = [(at, after) for at in range(1, len(points) + 1) for after in (False, True)]
         self.rng.shuffle(items)
         killed = {}
@@ -221,9 +222,8 @@ class DaemonsKilled(Case):
                 tool.close()
 
         cases = lanes.Cases(sites, items, case, None if self.long_run else seconds)
-        self.report("%d points: %s", len(points), kinds(points))
-        self.report("%d of %d cases (before and after each point): %d killed (at %s), %d ended before their point; in %d "
-                    "the disk alone lacked acknowledged operations", cases.done, len(items), len(killed),
+        self.report("%d of %d cases (before and after each point): %d killed (at %s), %d ended before their point; in "
+                    "%d the disk alone lacked acknowledged operations", cases.done, len(items), len(killed),
                     ", ".join(sorted(set(killed.values()))), cases.done - len(killed), self.lacking)
         if cases.failures:
             self.fail(lanes.text(cases.failures))

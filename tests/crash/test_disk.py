@@ -19,8 +19,8 @@ STATES = {"append": (200, 4000), "overwrite": (200, 4000), "names": (60, 2000)}
 class State:
     """One disk to try."""
 
-    def __init__(self, recording, window, name, disk):
-        self.recording, self.window, self.name, self.disk = recording, window, name, disk
+    def __init__(self, window, name, disk):
+        self.window, self.name, self.disk = window, name, disk
 
     def __str__(self):
         return self.name
@@ -73,8 +73,9 @@ class Disks(Case):
             if len(later) == len(pieces) or key in seen:
                 continue
             seen.add(key)
-            states.append(State(recording, window, "%s, %s: crash after request %d, %d of %d blocks since flush %d (%s)" % (
-                name, window.what, point, len(later), len(pieces), flush, kind), player.disk(flush, later)))
+            text = "%s, %s: crash after request %d, %d of %d blocks since flush %d (%s)" % (
+                name, window.what, point, len(later), len(pieces), flush, kind)
+            states.append(State(window, text, player.disk(flush, later)))
         return states
 
     @staticmethod
@@ -84,8 +85,8 @@ class Disks(Case):
         for window in recording.windows:
             for position in (i + 1 for i in player.flushes if window.begin <= i + 1 <= window.end):
                 if player.pieces(max(last, 0), position) or last < 0:
-                    states.append(State(recording, window, "%s, %s: flush at request %d" % (
-                        name, window.what, position), player.disk(position)))
+                    text = "%s, %s: flush at request %d" % (name, window.what, position)
+                    states.append(State(window, text, player.disk(position)))
                 last = position
         return states
 

@@ -38,7 +38,8 @@ class Tool(Case):
         top = os.path.join(current().dir, "kill-at%d" % Tool._serial)
         os.mkdir(top)
         tool = KillAt(**options)
-        done = sh(*tool.argv, sys.executable, "-S", "-B", "-c", PROGRAM, top, check=False, env={"PATH": os.environ["PATH"]})
+        done = sh(*tool.argv, sys.executable, "-S", "-B", "-c", PROGRAM, top, check=False,
+                  env={"PATH": os.environ["PATH"]})
         points = tool.points()
         tool.close()
         return done.returncode, sorted(map(int, os.listdir(top))), [" ".join(p.split()[1:]) for p in points]
