@@ -66,7 +66,7 @@ class Campaign:
     def run(self, episodes, progress=lambda campaign: None):
         """All episodes, one after the other. Failed, Damage or HarnessError name the episode."""
         past = []
-        for self.episode, episode in enumerate(episodes, 1):
+        for self.episode, episode in enumerate(episodes, self.episode + 1):
             past.append("%4d  %s" % (self.episode, episode.text()))
             try:
                 self._run_one(episode)

@@ -105,24 +105,30 @@ class Run:
                 continue
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(path, ignore_errors=True)
+                Run._remove(path)
             except BlockingIOError:
                 pass
             finally:
                 os.close(fd)
 
     def close(self):
-        """Mounts that a failed test left are detached first: a removal must not walk into them, and a FUSE mount
-        whose daemon hangs would keep it for ever."""
+        self._remove(self.dir)
+        os.close(self._lock)
+
+    @staticmethod
+    def _remove(path):
+        """A run's directory. Mounts that an interrupted test left are detached first, since a removal must not walk into
+        them, and a FUSE mount whose daemon hangs would keep it for ever; then the loop devices over its images."""
         with open("/proc/self/mountinfo") as f:
             left = [line.split()[4] for line in f]
         for point in reversed(left):
-            if point.startswith(self.dir + "/"):
+            if point.startswith(path + "/"):
                 sh("umount", "-l", point, check=False)
-        for loop in self.loops:  # one that is still in use goes with its last user
-            sh("losetup", "-d", loop, check=False)
-        shutil.rmtree(self.dir, ignore_errors=True)
-        os.close(self._lock)
+        for line in sh("losetup", "--list", "--noheadings", "--output", "NAME,BACK-FILE").stdout.splitlines():
+            name, _, file = line.partition(" ")
+            if file.strip().startswith(path + "/"):
+                sh("losetup", "-d", name, check=False)
+        shutil.rmtree(path, ignore_errors=True)
 
 
 _current = None
