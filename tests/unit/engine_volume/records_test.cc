@@ -4,6 +4,8 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <chrono>
 #include <string>
 #include <thread>
 
@@ -210,10 +212,16 @@ TEST_F(RecordsTest, NothingIsStampedForAFileBehindTheRecordThatTakesItsLastName)
   for (const bool by_rename : {false, true}) {
     Handle* const file = Create("a");
     std::thread writer;
+    std::atomic<bool> written_between = false;
     fake().before_apply = [&](const RecordRef& record) {
-      if (record->header().op == Op::kUnlink || record->header().op == Op::kRename) {
-        writer = std::thread([&] { Write(file, 0, "between"); });
-      }
+      if (record->header().op != Op::kUnlink && record->header().op != Op::kRename) return;
+      writer = std::thread([&] {
+        Write(file, 0, "between");
+        written_between = true;
+      });
+      // It has to wait for the name to be gone; one that did not would be done long before this ends.
+      const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(300);
+      while (!written_between && std::chrono::steady_clock::now() < end) std::this_thread::yield();
     };
     const size_t written = fake().Issued(Op::kWrite).size();
     if (by_rename) {
