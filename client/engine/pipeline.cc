@@ -73,8 +73,8 @@ absl::StatusOr<std::unique_ptr<Pipeline>> Pipeline::Start(const VolumeDir& dir, 
         "the volume was not closed cleanly: recover it first (salius-recover)");
   }
   SALIUS_ASSIGN_OR_RETURN(AppliedMark mark, AppliedMark::Open(dir.salius_fd));
-  auto impl = std::make_unique<Impl>(dir, std::move(state), std::move(stable), std::move(mark), sink,
-                                     std::move(options));
+  auto impl = std::make_unique<Impl>(dir, std::move(state), std::move(stable), std::move(mark),
+                                     sink, std::move(options));
   SALIUS_RETURN_IF_ERROR(impl->Begin());
   return std::unique_ptr<Pipeline>(new Pipeline(std::move(impl)));
 }
@@ -86,9 +86,8 @@ Pipeline::Impl::~Impl() { StopThreads(); }
 
 absl::Status Pipeline::Impl::Begin() {
   std::vector<SocketAddress> addresses;
-  uint32_t datagram = config.datagram_bytes != 0
-                          ? config.datagram_bytes
-                          : static_cast<uint32_t>(kDatagramPayloadLoopback);
+  uint32_t datagram = config.datagram_bytes != 0 ? config.datagram_bytes
+                                                 : static_cast<uint32_t>(kDatagramPayloadLoopback);
   for (const std::string& address : config.replicas) {
     SALIUS_ASSIGN_OR_RETURN(const HostPort host_port, ParseHostPort(address, 7400));
     Peer peer;
@@ -174,8 +173,8 @@ void Pipeline::Impl::StopThreads() {
   {
     absl::MutexLock lock(&mu);
     stopping = true;
-    for (absl::CondVar* cv : {&durable_cv, &applied_cv, &window_cv, &checkpoint_cv, &io_cv,
-                              &applier_cv, &stable_cv, &sync_cv, &note_cv, &session_cv}) {
+    for (absl::CondVar* cv : {&durable_cv, &applied_cv, &window_cv, &checkpoint_cv, &applier_cv,
+                              &stable_cv, &sync_cv, &note_cv, &session_cv}) {
       cv->SignalAll();
     }
   }
@@ -186,8 +185,7 @@ void Pipeline::Impl::StopThreads() {
 absl::StatusOr<Ticket> Pipeline::Admit(size_t records, size_t body_bytes) {
   Impl& impl = *impl_;
   // An upper bound of what the records take in the stable log's ring, padding included.
-  const uint64_t bytes =
-      records * (StableLog::EntryBytes(kRecordHeaderBytes) + 8) + body_bytes;
+  const uint64_t bytes = records * (StableLog::EntryBytes(kRecordHeaderBytes) + 8) + body_bytes;
   SALIUS_CHECK(body_bytes <= size_t{2} << 20);
   {
     absl::MutexLock lock(&impl.mu);
@@ -234,7 +232,8 @@ absl::StatusOr<RecordRef> Pipeline::Issue(Ticket& ticket, RecordDraft draft) {
     if (impl.stopping) return Stopped();
     ticket.bytes_ -= ring_bytes;
     impl.reserved -= ring_bytes;
-    const uint64_t now_real = static_cast<uint64_t>(std::max<int64_t>(impl.clock.RealtimeNanos(), 0));
+    const uint64_t now_real =
+        static_cast<uint64_t>(std::max<int64_t>(impl.clock.RealtimeNanos(), 0));
     impl.last_timestamp = std::max(impl.last_timestamp + 1, now_real);
     header.timestamp_ns = impl.last_timestamp;
     header.durable_mark = impl.core.durable();
@@ -364,11 +363,13 @@ PipelineStatus Pipeline::status() const {
   const int64_t now = impl.clock.MonotonicNanos();
   out.epoch = impl.epoch;
   out.marks = Watermarks{core.checkpoint(), core.applied(), core.durable(), core.issued()};
-  // I10: what is true now. Acks count only in mode replicated; on the way to local they no longer do.
+  // I10: what is true now. Acks count only in mode replicated; on the way to local they no longer
+  // do.
   out.mode = !core.failure().ok() ? "failed" : core.counting_acks() ? "replicated" : "local";
   out.mode_detail = core.ModeDetail(now);
   out.uncheckpointed_bytes = core.uncheckpointed_bytes();
-  out.oldest_uncheckpointed_ms = static_cast<uint64_t>(core.oldest_uncheckpointed_ns(now)) / 1'000'000;
+  out.oldest_uncheckpointed_ms =
+      static_cast<uint64_t>(core.oldest_uncheckpointed_ns(now)) / 1'000'000;
   out.stable_log_used_bytes = impl.stable_used;
   out.stable_log_capacity_bytes = impl.stable_capacity;
   out.failure = core.failure().ok() ? "" : std::string(core.failure().message());

@@ -104,7 +104,7 @@ struct Pipeline::Impl {
   int applied_waiters ABSL_GUARDED_BY(mu) = 0;
   int window_waiters ABSL_GUARDED_BY(mu) = 0;
   absl::CondVar durable_cv, applied_cv, window_cv, checkpoint_cv;
-  absl::CondVar io_cv, applier_cv, stable_cv, sync_cv, note_cv, session_cv;
+  absl::CondVar applier_cv, stable_cv, sync_cv, note_cv, session_cv;
   bool stopping ABSL_GUARDED_BY(mu) = false;
   bool stable_wanted ABSL_GUARDED_BY(mu) = false;
   bool sync_wanted ABSL_GUARDED_BY(mu) = false;

@@ -17,11 +17,12 @@ namespace {
 
 constexpr size_t kBatch = 16;
 constexpr size_t kAckBufferBytes = kFrameHeaderBytes + kMaxAckBytes + 64;
-// How long the io thread leaves the socket to waiters after one was seen there: long enough that a steady
-// synchronous writer never wakes it.
+// How long the io thread leaves the socket to waiters after one was seen there: long enough that a
+// steady synchronous writer never wakes it.
 constexpr int64_t kBusyNs = 20'000'000;
 constexpr int64_t kShortSleepNs = 1'000'000;
 constexpr int64_t kLongSleepNs = 100'000'000;
+constexpr int64_t kWakeNs = 50'000'000;  // between two wake-ups of every waiter
 
 struct ReceiveBuffers {
   std::array<std::array<uint8_t, kAckBufferBytes>, kBatch> bytes;
@@ -36,8 +37,8 @@ ReceiveBuffers& ThreadBuffers() {
 }
 
 Counter& BadAcks(const char* reason) {
-  return GetCounter("salius_bad_acks_total", "Datagrams to the primary that had no effect, by reason",
-                    {{"reason", reason}});
+  return GetCounter("salius_bad_acks_total",
+                    "Datagrams to the primary that had no effect, by reason", {{"reason", reason}});
 }
 
 }  // namespace
@@ -62,7 +63,8 @@ void Pipeline::Impl::Collect(Work* work) {
     // The same records to several replicas: one job, packed once.
     const uint8_t bit = static_cast<uint8_t>(1u << range.replica);
     if (!work->jobs.empty() && !range.again && work->jobs.back().first_time &&
-        !work->jobs.back().records.empty() && work->jobs.back().records.front()->seq() == range.first &&
+        !work->jobs.back().records.empty() &&
+        work->jobs.back().records.front()->seq() == range.first &&
         work->jobs.back().records.back()->seq() == range.last) {
       work->jobs.back().targets |= bit;
       continue;
@@ -117,7 +119,8 @@ void Pipeline::Impl::Collect(Work* work) {
     failure_reported = true;
     failed.store(true, std::memory_order_release);
     work->failure = core.failure();
-    for (absl::CondVar* cv : {&durable_cv, &applied_cv, &window_cv, &checkpoint_cv}) cv->SignalAll();
+    for (absl::CondVar* cv : {&durable_cv, &applied_cv, &window_cv, &checkpoint_cv})
+      cv->SignalAll();
   }
 }
 
@@ -175,10 +178,15 @@ void Pipeline::Impl::ReceiveOnce(bool wait) {
   Perform(work);
 }
 
-// Receives what no waiter receives, and lets time pass for the core. While waiters receive (or did a moment
-// ago) it keeps away from the socket, so that an acknowledgement wakes one thread only.
+// Receives what no waiter receives, and lets time pass for the core. While waiters receive (or did
+// a moment ago) it keeps away from the socket, so that an acknowledgement wakes one thread only.
+//
+// Its waits are ppoll's, which go by the monotonic clock. Abseil's timed waits go by the wall
+// clock: one that is set back an hour while they wait makes them an hour longer. So nothing that
+// must go on may depend on their bound, and this thread wakes every waiter from time to time.
 void Pipeline::Impl::IoLoop() {
   int64_t busy_until = 0;
+  int64_t wake_at = 0;
   while (true) {
     bool poll_socket = false;
     int64_t wait_ns = 0;
@@ -191,23 +199,23 @@ void Pipeline::Impl::IoLoop() {
       wait_ns = std::clamp<int64_t>(core.NextTick(now) - now, kShortSleepNs / 2, kLongSleepNs);
       if (busy) wait_ns = std::min(wait_ns, kShortSleepNs);
       poll_socket = socket.has_value() && !busy;
-      if (!poll_socket) {
-        io_cv.WaitWithTimeout(&mu, absl::Nanoseconds(wait_ns));
-        if (stopping) return;
-      }
     }
-    if (poll_socket) {
-      pollfd poll_fd{socket->fd(), POLLIN, 0};
-      const timespec limit{0, wait_ns};
-      ppoll(&poll_fd, 1, &limit, nullptr);  // an error shows in Receive
-    }
+    pollfd poll_fd{poll_socket ? socket->fd() : -1, POLLIN, 0};
+    const timespec limit{0, wait_ns};
+    ppoll(&poll_fd, 1, &limit, nullptr);  // an error shows in Receive
     if (socket.has_value()) ReceiveOnce(false);
     Work work;
     {
       absl::MutexLock lock(&mu);
-      core.Tick(clock.MonotonicNanos());
+      const int64_t now = clock.MonotonicNanos();
+      core.Tick(now);
       Collect(&work);
       if (core.applied() < core.durable()) applier_cv.Signal();
+      if (now >= wake_at) {
+        wake_at = now + kWakeNs;
+        for (absl::CondVar* cv : {&durable_cv, &applied_cv, &window_cv, &checkpoint_cv})
+          cv->SignalAll();
+      }
     }
     Perform(work);
   }
