@@ -113,6 +113,8 @@ class Run:
 
     def close(self):
         self._remove(self.dir)
+        for loop in self.loops:  # over images on the run's own tmpfs, whose paths tell nothing outside it
+            sh("losetup", "-d", loop, check=False)
         os.close(self._lock)
 
     @staticmethod
