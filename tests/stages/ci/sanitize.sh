@@ -1,7 +1,8 @@
 # shellcheck shell=bash
 # The unit tests and the simulator with sanitizers: addresses and undefined behaviour, then data races. Each is a build of
 # its own, so this is for continuous integration and --long.
-bazel_test "addresses, undefined behaviour" --config=asan //tests/unit/... //tests/sim/...
+bazel_test "addresses, undefined behaviour" --config=asan --test_tag_filters=-no-asan --build_tests_only \
+  //tests/unit/... //tests/sim/...
 
 # The simulator as a program: clean, and a seed does the same in this build as in the ordinary one.
 sanitized_digest() {
