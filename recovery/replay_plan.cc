@@ -128,6 +128,11 @@ class Planner {
     SALIUS_ASSIGN_OR_RETURN(CreateBody body, CreateBody::Decode(record.body()));
     ObjectPlan& object = Object(record.header.file_id);
     object.directory = S_ISDIR(body.mode);
+    // A file that nothing is written to keeps the time of its creation, not that of its rebuilding.
+    // Not directories, whose times change with every name, nor files whose data went past the log.
+    if (!object.directory && on_disk_.count(object.id) == 0) {
+      object.mtime_ns = record.header.timestamp_ns;
+    }
     if (body.dir != kNoFileId) Bind({body.dir, body.name}, object.id);
     object.create = std::move(body);
     return absl::OkStatus();

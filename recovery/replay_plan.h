@@ -69,8 +69,8 @@ struct ObjectPlan {
   bool on_disk = false;                // an "on disk up to" record mentions it
   uint64_t skipped = 0;                // data records covered by that
   uint64_t data_bytes = 0;             // bodies of the writes in `ops`
-  // Time to set after `ops`: the last data record's, unless a later attribute record set it. 0:
-  // leave.
+  // Time to set after `ops`: the last data record's, or the create record's of what is no
+  // directory, unless a later attribute record set it. 0: leave.
   uint64_t mtime_ns = 0;
   // T cannot be reached without the object: it has operations to run, a touched name binds it, or
   // it is a directory with touched names; and it is not kUnbound.

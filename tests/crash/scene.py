@@ -26,6 +26,8 @@ def name_changes(site):
     os.truncate(site.file("long"), 700)
     os.setxattr(site.file("long"), "user.crash", b"test")
     os.chmod(site.file("long"), 0o604)
+    with open(site.file("empty"), "w"):
+        pass
 
 
 def check_name_changes(top):

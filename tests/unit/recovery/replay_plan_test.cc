@@ -178,6 +178,18 @@ TEST(ReplayPlanTest, MtimeIsTheLastDataRecordsUnlessSetLater) {
   EXPECT_EQ(p.Object(52).mtime_ns, 1'600'000'000'006'000'000u);
 }
 
+TEST(ReplayPlanTest, ACreatedFileWithoutDataHasTheTimeOfItsCreation) {
+  Stamper s(1);
+  s.Create(50, kRootFileId, "empty", S_IFREG | 0644);
+  s.Create(51, kRootFileId, "dir", S_IFDIR | 0755);
+  s.Create(52, kRootFileId, "bulk", S_IFREG | 0644);
+  s.OnDisk(52, 3);
+  const Planned p(s);
+  EXPECT_EQ(p.Object(50).mtime_ns, 1'600'000'000'001'000'000u);
+  EXPECT_EQ(p.Object(51).mtime_ns, 0u) << "its time changes with every name in it";
+  EXPECT_EQ(p.Object(52).mtime_ns, 0u) << "its data went past the log";
+}
+
 TEST(ReplayPlanTest, AdoptedAloneNeedsNothing) {
   Stamper s(1);
   s.Adopt(50, "a/b", FileHandle{1, "h"});
