@@ -199,8 +199,9 @@ class DaemonsKilled(Case):
         story.check()
         return points
 
-    def every_point(self, script, armed, seconds, then):
-        """Kills at the points of `script`, as many as there is time for, and checks after each."""
+    def every_point(self, script, armed, seconds, then, share=0.5):
+        """Kills at the points of `script`, as many as there is time for, and checks after each. At least `share` of the
+        runs must come to their point."""
         self.armed, self.lacking = armed, 0
         sites = [self.own(Site(tau=TAU)) for _ in range(self.LANES)]
         self.bases = lanes.each(sites, Base)
@@ -227,7 +228,7 @@ class DaemonsKilled(Case):
                     ", ".join(sorted(set(killed.values()))), cases.done - len(killed), self.lacking)
         if cases.failures:
             self.fail(lanes.text(cases.failures))
-        self.assertGreater(len(killed), cases.done // 2, "most runs ended before their point")
+        self.assertGreater(len(killed), cases.done * share, "too many runs ended before their point")
         self.assertGreater(self.lacking, 0, "no case needed recovery: they prove nothing")
 
     def after_the_primary(self, story):
@@ -264,7 +265,8 @@ class DaemonsKilled(Case):
         self.every_point(mode_changes, True, 15, self.after_the_primary)
 
     def test_salius_replica_while_it_takes_its_memory_over_again(self):
-        self.every_point(reattach, False, 8, self.after_the_replica)
+        # Nearly all its points are acknowledgements, and on a quiet machine one answers many records.
+        self.every_point(reattach, False, 8, self.after_the_replica, share=0.25)
 
     def test_salius_recover_after_only_the_mount_died(self):
         self.every_point(same_life, False, 10, self.after_the_primary)

@@ -1,4 +1,5 @@
 """A volume on a backing directory: init, mount, status, recovery, all through the real programs."""
+import errno
 import json
 import os
 import re
@@ -93,7 +94,12 @@ class Mount:
             raise MountRefused(self.proc.popen.returncode, self.volume.tail())
         if not mounts().get(self.path, ("",))[0].startswith("fuse"):
             return False
-        os.statvfs(self.path)
+        try:
+            os.statvfs(self.path)
+        except OSError as error:
+            if error.errno != errno.ENOTCONN:
+                raise
+            return False  # it died just now: the next look says how
         return True
 
     @property
