@@ -30,9 +30,6 @@ class Gather {
  public:
   explicit Gather(absl::Span<const iovec> parts) : parts_(parts) {}
 
-  void Skip(size_t size) {
-    Each(size, [](const uint8_t*, size_t) {});
-  }
   void Copy(uint8_t* to, size_t size) {
     Each(size, [&to](const uint8_t* from, size_t n) {
       std::memcpy(to, from, n);
@@ -96,36 +93,23 @@ absl::Status BulkWriter::WriteBuffer(int64_t off, size_t size) {
   return PwritevFull(fd_, {&part, 1}, off);
 }
 
-absl::Status BulkWriter::WriteBlocks(absl::Span<const iovec> parts, size_t skip, int64_t off,
-                                     size_t size) {
-  Gather gather(parts);
-  gather.Skip(skip);
-  while (size > 0) {
-    const size_t n = std::min(size, kBufferBytes);
-    gather.Copy(buffer_.get(), n);
-    absl::Status status = WriteBuffer(off, n);
-    if (!status.ok()) return status;
-    off += static_cast<int64_t>(n);
-    size -= n;
-  }
-  return absl::OkStatus();
-}
-
 absl::Status BulkWriter::Write(absl::Span<const iovec> parts, int64_t off) {
   const size_t total = TotalBytes(parts);
   if (total < kLong || off < 0 || !OpenDirect()) return PwritevFull(fd_, parts, off);
   const size_t head = (kBlock - static_cast<uint64_t>(off) % kBlock) % kBlock;
   const size_t blocks = (total - head) / kBlock * kBlock;
-  const size_t tail = total - head - blocks;
   Gather gather(parts);
-  if (head > 0) {
-    absl::Status status = PwritevFull(fd_, gather.Take(head), off);
-    if (!status.ok()) return status;
+  absl::Status status = PwritevFull(fd_, gather.Take(head), off);
+  off += static_cast<int64_t>(head);
+  for (size_t done = 0; status.ok() && done < blocks;) {
+    const size_t size = std::min(blocks - done, kBufferBytes);
+    gather.Copy(buffer_.get(), size);
+    status = WriteBuffer(off, size);
+    off += static_cast<int64_t>(size);
+    done += size;
   }
-  absl::Status status = WriteBlocks(parts, head, off + static_cast<int64_t>(head), blocks);
-  if (!status.ok() || tail == 0) return status;
-  gather.Skip(blocks);
-  return PwritevFull(fd_, gather.Take(tail), off + static_cast<int64_t>(head + blocks));
+  if (!status.ok()) return status;
+  return PwritevFull(fd_, gather.Take(total - head - blocks), off);
 }
 
 }  // namespace salius

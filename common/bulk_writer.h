@@ -31,8 +31,6 @@ class BulkWriter {
   absl::Status Write(absl::Span<const iovec> parts, int64_t off);
 
  private:
-  // Writes `size` bytes, whole blocks, at `off`, taking them from `parts` behind the first `skip`.
-  absl::Status WriteBlocks(absl::Span<const iovec> parts, size_t skip, int64_t off, size_t size);
   // Writes the `size` first bytes of the buffer.
   absl::Status WriteBuffer(int64_t off, size_t size);
   bool OpenDirect();

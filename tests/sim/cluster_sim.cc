@@ -4,8 +4,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
-#include "recovery/recovery.h"
-#include "recovery/replica_client.h"
 
 namespace salius::sim {
 namespace {
@@ -14,7 +12,6 @@ constexpr int64_t kUs = 1'000;
 constexpr int64_t kMs = 1'000'000;
 constexpr int kNames = 6;
 constexpr uint64_t kFileSpan = 64;
-constexpr int kQuietRuns = 5;  // after so many runs of one recovery nothing disturbs it any more
 
 VolumeConfig MakeConfig(Random& random) {
   VolumeConfig config;
@@ -57,7 +54,6 @@ class ClusterSim::Seat : public World, public std::enable_shared_from_this<Seat>
   explicit Seat(ClusterSim& sim) : sim_(sim) {}
   void Clear() { taken_ = false; }
   void Sit(Primary* primary) { primary_ = primary; }
-  Primary* primary() const { return taken_ ? primary_ : nullptr; }
 
   int64_t now() const override { return sim_.now_; }
   void At(int64_t delay, std::function<void()> what) override {
@@ -113,91 +109,6 @@ class ClusterSim::Seat : public World, public std::enable_shared_from_this<Seat>
   ClusterSim& sim_;
   Primary* primary_ = nullptr;
   bool taken_ = true;
-};
-
-// Recovery's way to the replicas, those that it reaches in this run.
-class ClusterSim::Connector : public recovery::ReplicaConnector {
- public:
-  Connector(ClusterSim& sim, uint32_t reachable) : sim_(sim), reachable_(reachable) {}
-
-  std::unique_ptr<recovery::ReplicaClient> Connect(const std::string& address) override {
-    const auto& all = sim_.config_.replicas;
-    const auto index = std::find(all.begin(), all.end(), address) - all.begin();
-    return std::make_unique<Client>(*this, static_cast<size_t>(index));
-  }
-
- private:
-  class Client : public recovery::ReplicaClient {
-   public:
-    Client(Connector& owner, size_t index) : owner_(owner), index_(index) {}
-
-    absl::StatusOr<FenceResult> Fence(const VolumeId& volume, Epoch epoch, uint64_t token,
-                                      uint64_t) override {
-      SALIUS_RETURN_IF_ERROR(Reach());
-      const auto fenced = acceptor().Fence(volume, epoch, token);
-      SALIUS_RETURN_IF_ERROR(fenced.status());
-      FenceResult result;
-      result.accepted = fenced->accepted;
-      result.answer = Answer(volume);
-      result.answer.inventory.promised_epoch = fenced->promised_epoch;
-      return result;
-    }
-    absl::StatusOr<recovery::Answer> Ask(const VolumeId& volume, uint64_t) override {
-      SALIUS_RETURN_IF_ERROR(Reach());
-      return Answer(volume);
-    }
-    absl::Status Fetch(const VolumeId& volume, Epoch epoch, Seq after, uint64_t,
-                       const std::function<absl::Status(uint64_t)>& on_count,
-                       const std::function<absl::Status(std::string)>& on_chunk) override {
-      SALIUS_RETURN_IF_ERROR(Reach());
-      SALIUS_ASSIGN_OR_RETURN(const Acceptor::FetchStart start,
-                              acceptor().StartFetch(volume, epoch, after));
-      SALIUS_RETURN_IF_ERROR(on_count(start.count));
-      Seq cursor = start.start;
-      while (cursor < start.upto) {
-        std::string chunk;
-        SALIUS_RETURN_IF_ERROR(
-            acceptor().ReadRecords(volume, epoch, start, &cursor, 2000, &chunk).status());
-        if (owner_.sim_.Fault("broken stream", owner_.sim_.options_.stream_breaks)) {
-          return absl::UnavailableError("the stream broke");
-        }
-        if (chunk.empty()) continue;
-        const absl::Status taken = on_chunk(std::move(chunk));
-        if (absl::IsCancelled(taken)) return absl::OkStatus();
-        SALIUS_RETURN_IF_ERROR(taken);
-      }
-      return absl::OkStatus();
-    }
-    absl::Status Drop(const VolumeId& volume, Epoch epoch, uint64_t) override {
-      SALIUS_RETURN_IF_ERROR(Reach());
-      return acceptor().DropVolume(volume, epoch).status();
-    }
-    void Cancel() override {}
-
-   private:
-    absl::Status Reach() const {
-      return (owner_.reachable_ >> index_ & 1) != 0 ? absl::OkStatus()
-                                                    : absl::UnavailableError("unreachable");
-    }
-    Acceptor& acceptor() { return owner_.sim_.replicas_[index_]->acceptor(); }
-    recovery::Answer Answer(const VolumeId& volume) {
-      const Inventory from =
-          acceptor().GetInventory(owner_.sim_.replicas_[index_]->Clock(owner_.sim_.now_), volume);
-      recovery::Answer answer;
-      answer.address = owner_.sim_.config_.replicas[index_];
-      answer.incarnation = acceptor().incarnation();
-      answer.inventory = {from.known,           from.epoch,         from.base,
-                          from.contiguous,      from.highest,       from.records,
-                          from.bytes,           from.trimmed,       from.durable_mark,
-                          from.checkpoint_mark, from.promised_epoch};
-      return answer;
-    }
-    Connector& owner_;
-    const size_t index_;
-  };
-
-  ClusterSim& sim_;
-  const uint32_t reachable_;
 };
 
 ClusterSim::ClusterSim(uint64_t seed, const ClusterOptions& options,
@@ -496,7 +407,7 @@ void ClusterSim::Heal() {
                      core.ModeDetail(now_)));
 }
 
-// ---- the crash and after
+// ---- the crash
 
 void ClusterSim::Crash() {
   faults_ = true;
@@ -520,155 +431,6 @@ void ClusterSim::Crash() {
   }
   disk_.Crash(random_, power);
   fs_.Crash(random_, power, true);
-}
-
-uint32_t ClusterSim::LostMembers() {
-  const auto state = StateFile::Open(disk_.dirfd(), kStateFileName);
-  SALIUS_CHECK_OK(state);
-  uint32_t lost = 0;
-  for (const Member& member : state->state().members) {
-    for (size_t i = 0; i < replicas_.size(); ++i) {
-      if (config_.replicas[i] == member.address &&
-          replicas_[i]->acceptor().incarnation() != member.incarnation) {
-        ++lost;
-      }
-    }
-  }
-  return lost;
-}
-
-bool ClusterSim::RecoverOnce(bool calm) {
-  uint32_t reachable = 0;
-  for (size_t i = 0; i < replicas_.size(); ++i) {
-    if (calm || !Fault("replica away", options_.replica_away)) reachable |= 1u << i;
-  }
-  faults_ = !calm;
-  Connector connector(*this, reachable);
-  VolumeDir dir;
-  dir.path = "/sim";
-  dir.root_fd = dir.salius_fd = dir.lock_fd = disk_.dirfd();
-  dir.config = config_;
-  RecoveryOptions options;
-  options.connector = &connector;
-  options.target = &fs_;
-  options.one_thread = true;
-  options.fetch_attempts = 1;
-  RecoveryReport report;
-  options.partial_report = &report;
-  bool past_pin = false;
-  uint64_t steps_left = UINT64_MAX;
-  if (!calm && Fault("recovery crash", options_.recovery_crash)) {
-    switch (random_.Below(3)) {
-      case 0:
-        disk_.DieAfter(1 + random_.Below(8));
-        break;
-      case 1:
-        fs_.DieAfter(1 + random_.Below(40));
-        break;
-      default:
-        steps_left = random_.Below(24);
-    }
-  }
-  options.step_hook = [&](RecoveryStep step) -> absl::Status {
-    past_pin = past_pin || step == RecoveryStep::kPinned;
-    if (steps_left-- == 0) return absl::AbortedError("cut off");
-    return absl::OkStatus();
-  };
-  ++outcome_.recovery_runs;
-  const absl::Status status = salius::Recover(dir, options).status();
-  dir.root_fd = dir.salius_fd = dir.lock_fd = -1;  // the descriptor is not its own
-  Say("recovery with replicas %x: %s up to %d %s", reachable, RecoveryOutcomeName(report.outcome),
-      report.decided, std::string(status.message()));
-  if (pinned_ && report.decided != pinned_at_ && (status.ok() || report.already_decided) &&
-      report.outcome != RecoveryOutcome::kClean) {
-    Break(absl::StrCat("I7: recovery decided for ", report.decided, " after ", pinned_at_));
-  }
-  if (past_pin || report.already_decided) {
-    pinned_ = true;
-    pinned_at_ = report.decided;
-  }
-  const bool died = disk_.dead() || report.outcome == RecoveryOutcome::kInterrupted ||
-                    status.message() == "the simulated machine dies";
-  if (died) {
-    const bool power = Fault("power cut", options_.power_cut);
-    disk_.Crash(random_, power);
-    fs_.Crash(random_, power, false);
-    return false;
-  }
-  disk_.DieAfter(UINT64_MAX / 2);
-  fs_.DieAfter(0);
-  if (!status.ok()) {
-    if (!absl::IsUnavailable(status)) Break(absl::StrCat("recovery: ", status.ToString()));
-    if (!calm) return false;
-    if (LostMembers() < config_.acks) {
-      Break(absl::StrCat("I1: everybody is there, yet recovery refuses: ", status.ToString()));
-    }
-    // A member lost its memory before the note that names it, and f of them are lost: it says so.
-    outcome_.refused = true;
-    return true;
-  }
-  // Cut off right after its commit: the run that finds it clean has nothing to say of T.
-  if (report.outcome == RecoveryOutcome::kClean) report.decided = pinned_at_;
-  Judge(report.decided);
-  return true;
-}
-
-Tree ClusterSim::Expected(Seq decided, std::vector<FileId>* unsure) const {
-  Tree tree = base_;
-  Seq seq = 0;
-  for (const Done& done : done_) {
-    if (done.confirmed != 0) {
-      if (done.confirmed <= decided) {
-        tree.Apply(done.header, done.body);
-      } else {
-        unsure->push_back(done.header.file_id);
-      }
-      continue;
-    }
-    if (++seq > decided) continue;
-    tree.Apply(done.header, done.body);
-  }
-  tree.Collect();
-  return tree;
-}
-
-void ClusterSim::Judge(Seq decided) {
-  if (decided < acked_) {
-    Break(absl::StrCat("I1: acknowledged up to ", acked_, ", recovered up to ", decided));
-  }
-  std::vector<FileId> unsure;
-  Tree expected = Expected(decided, &unsure);
-  for (const FileId id : unsure) {
-    const auto got = fs_.tree().files.find(id);
-    const auto want = expected.files.find(id);
-    if (got != fs_.tree().files.end() && want != expected.files.end()) want->second = got->second;
-  }
-  std::string difference = Difference(fs_.tree(), expected);
-  if (!difference.empty()) Break(absl::StrCat("I2/I3: at ", decided, ": ", difference));
-  if (random_.Chance(0.2)) {
-    fs_.Crash(random_, true, true);
-    disk_.Crash(random_, true);
-    difference = Difference(fs_.tree(), expected);
-    if (!difference.empty()) Break(absl::StrCat("I7: a power cut after recovery: ", difference));
-  }
-  decided_ = decided;
-  if (zombie_ != nullptr && !zombie_decided_.has_value()) zombie_decided_ = decided;
-  CheckZombie();
-}
-
-void ClusterSim::Recover() {
-  ++outcome_.recoveries;
-  for (int run = 0; outcome_.broken.empty(); ++run) {
-    RunEvents(now_ + static_cast<int64_t>(random_.Below(200 * kMs)));
-    if (RecoverOnce(run >= kQuietRuns)) break;
-  }
-  if (outcome_.broken.empty() && !outcome_.refused && random_.Chance(0.1)) {
-    // Once more: there is nothing left to do.
-    const Tree before = fs_.tree();
-    pinned_at_ = decided_;
-    RecoverOnce(true);
-    if (!(fs_.tree() == before)) Break("I7: recovery of a clean volume changes it");
-  }
 }
 
 Outcome ClusterSim::Run() {
