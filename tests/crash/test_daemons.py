@@ -142,7 +142,8 @@ def mode_changes(story):
 
 
 def reattach(story):
-    """Replica 0 dies and comes back with its memory, under the tool; the mount runs free."""
+    """Replica 0 dies and comes back with its memory, under the tool; the mount runs free. Nearly all points are
+    acknowledgements, one of which may answer many records: the writing goes on until the point is reached."""
     site = story.site
     replica = site.replicas[0]
     story.mount()
@@ -158,6 +159,10 @@ def reattach(story):
     replica.wait_ready()
     story.back(0)
     story.write(8)
+    for _ in range(200 if story.tool.at else 0):
+        if story.tool.killed():
+            break
+        story.write(1)
 
 
 def same_life(story):
@@ -199,9 +204,8 @@ class DaemonsKilled(Case):
         story.check()
         return points
 
-    def every_point(self, script, armed, seconds, then, share=0.5):
-        """Kills at the points of `script`, as many as there is time for, and checks after each. At least `share` of the
-        runs must come to their point."""
+    def every_point(self, script, armed, seconds, then):
+        """Kills at the points of `script`, as many as there is time for, and checks after each."""
         self.armed, self.lacking = armed, 0
         sites = [self.own(Site(tau=TAU)) for _ in range(self.LANES)]
         self.bases = lanes.each(sites, Base)
@@ -228,7 +232,7 @@ class DaemonsKilled(Case):
                     ", ".join(sorted(set(killed.values()))), cases.done - len(killed), self.lacking)
         if cases.failures:
             self.fail(lanes.text(cases.failures))
-        self.assertGreater(len(killed), cases.done * share, "too many runs ended before their point")
+        self.assertGreater(len(killed), cases.done // 2, "most runs ended before their point")
         self.assertGreater(self.lacking, 0, "no case needed recovery: they prove nothing")
 
     def after_the_primary(self, story):
@@ -265,8 +269,7 @@ class DaemonsKilled(Case):
         self.every_point(mode_changes, True, 15, self.after_the_primary)
 
     def test_salius_replica_while_it_takes_its_memory_over_again(self):
-        # Nearly all its points are acknowledgements, and on a quiet machine one answers many records.
-        self.every_point(reattach, False, 8, self.after_the_replica, share=0.25)
+        self.every_point(reattach, False, 8, self.after_the_replica)
 
     def test_salius_recover_after_only_the_mount_died(self):
         self.every_point(same_life, False, 10, self.after_the_primary)
