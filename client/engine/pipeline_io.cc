@@ -21,6 +21,7 @@ constexpr size_t kAckBufferBytes = kFrameHeaderBytes + kMaxAckBytes + 64;
 // steady synchronous writer never wakes it.
 constexpr int64_t kBusyNs = 20'000'000;
 constexpr int64_t kShortSleepNs = 1'000'000;
+constexpr int64_t kLedSleepNs = 10'000'000;  // while a waiter receives
 constexpr int64_t kLongSleepNs = 100'000'000;
 constexpr int64_t kWakeNs = 50'000'000;  // between two wake-ups of every waiter
 
@@ -197,7 +198,7 @@ void Pipeline::Impl::IoLoop() {
       if (leader || std::exchange(leader_seen, false)) busy_until = now + kBusyNs;
       const bool busy = now < busy_until;
       wait_ns = std::clamp<int64_t>(core.NextTick(now) - now, kShortSleepNs / 2, kLongSleepNs);
-      if (busy) wait_ns = std::min(wait_ns, kShortSleepNs);
+      if (busy) wait_ns = std::min(wait_ns, leader ? kLedSleepNs : kShortSleepNs);
       poll_socket = socket.has_value() && !busy;
     }
     pollfd poll_fd{poll_socket ? socket->fd() : -1, POLLIN, 0};

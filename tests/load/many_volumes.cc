@@ -126,7 +126,7 @@ int Main(int argc, char** argv) {
                      volume->pipeline->status().mode_detail.c_str());
         return 1;
       }
-      std::this_thread::yield();
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
     }
   }
   std::printf("ready\n");
