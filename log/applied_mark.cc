@@ -66,6 +66,10 @@ void AppliedMark::Store(Seq applied) {
   Put(page_, kAppliedWord, applied);
 }
 
+void AppliedMark::Forget() {
+  Put(page_, kCheckWord, ~(Get(page_, kEpochWord) ^ kAppliedMagic));
+}
+
 Epoch AppliedMark::epoch() const { return Valid(page_) ? Get(page_, kEpochWord) : 0; }
 
 Seq AppliedMark::applied() const { return Valid(page_) ? Get(page_, kAppliedWord) : 0; }

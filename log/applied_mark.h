@@ -20,6 +20,9 @@ class AppliedMark {
   static absl::StatusOr<AppliedMark> Open(int salius_fd);
   void Reset(Epoch epoch);  // applied = 0 of `epoch`
   void Store(Seq applied);  // monotone; one aligned 8-byte store
+  // From now on it says nothing. For a sync that failed: the page cache may call clean what is on no
+  // disk, and a later sync would not say so again. Then recovery must replay from the checkpoint.
+  void Forget();
   Epoch epoch() const;
   Seq applied() const;
 

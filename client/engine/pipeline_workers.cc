@@ -139,6 +139,8 @@ void Pipeline::Impl::SyncLoop() {
     Work work;
     {
       absl::MutexLock lock(&mu);
+      // Should only this process die, recovery must not take for synced what may never be.
+      if (!status.ok()) applied_mark.Forget();
       core.OnSynced(clock.MonotonicNanos(), before, status);
       Collect(&work);
     }

@@ -12,28 +12,42 @@ struct ClusterOptions {
   double issue = 0.6;   // an operation per step
   double bulky = 0.08;  // of the lifetimes: large records, so that rings go round and memories fill
 
+  double many_files = 0.1;    // of the lifetimes: names enough that each is used once or twice
+  double all_plain = 0.5;     // of the lifetimes: no client waits for what it has written
+  double all_sync = 0.25;     // of the others: every client waits each time
+
   // ---- network, per datagram
   double loss = 0.04, duplicate = 0.04, late = 0.03, corrupt = 0.02;
   // ---- per step and replica
-  double partition = 0.004;  // both ways, or one
-  double restart = 0.002;    // the process, with its memory
-  double amnesia = 0.003;    // the host: memory gone (within what f allows)
-  double stuck = 0.002;      // takes nothing for a while, then everything
+  double partition = 0.004;     // both ways, or one
+  double restart = 0.002;       // the process, with its memory
+  double amnesia = 0.003;       // the host: memory gone (within what f allows)
+  double stuck = 0.002;         // takes nothing for a while, then everything
+  double slow_replica = 0.002;  // takes its time over everything, for a while
   // ---- per control call
-  double open_fails = 0.05, small_grant = 0.05;
+  double open_fails = 0.05;
+  double small_grant = 0.05;  // so that its memory fills up during the session
   // ---- the primary
-  double slow_disk = 0.03;    // per job
-  double disk_error = 0.002;  // per job: a sync fails
-  double clock_jump = 0.01;   // per step: of the real-time clock
-  double drift = 0.2;         // of a lifetime: clocks of the hosts run at different speeds
-  double power_cut = 0.8;     // of the crashes: otherwise only the process dies
-  double zombie = 0.15;       // of the crashes: the primary was only frozen, and goes on later
+  double slow_disk = 0.03;     // per job
+  double disk_error = 0.002;   // per job: a sync fails
+  double write_error = 0.001;  // per job: a write fails, with a part of it done
+  double tight = 0.12;         // of the lifetimes: the disk runs full now and then
+  double full = 0.03;          // of these, per step: no room for a while
+  double clock_jump = 0.01;    // per step: of the real-time clock
+  double drift = 0.2;          // of a lifetime: clocks of the hosts run at different speeds
+  double start_dies = 0.03;    // of the sessions: while they begin
+  double power_cut = 0.7;      // of the crashes: otherwise only the process dies
+  double remount = 0.2;        // of these: and the file system is unmounted
+  double zombie = 0.15;        // of the crashes: the primary was only frozen, and goes on later
   // ---- recovery
   double recovery_crash = 0.35;  // of the runs
+  double recovery_error = 0.05;  // of the runs: a write or a sync fails
+  double recovery_full = 0.04;   // of the runs: there is no room
   double stream_breaks = 0.05;   // per chunk of a fetch
   double replica_away = 0.3;     // of the replicas, per run
   // ---- the end: without faults everything must become durable and the mode replicated
-  double heal = 0.15;  // of the sessions
+  double heal = 0.15;        // of the sessions
+  double heal_alone = 0.25;  // of these: too few replicas come back; the stable log must do
 };
 
 }  // namespace salius::sim

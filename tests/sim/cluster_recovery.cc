@@ -116,6 +116,33 @@ uint32_t ClusterSim::LostMembers() {
   return lost;
 }
 
+// The disk fails in this run, or is full. True when it does.
+bool ClusterSim::DrawRecoveryTrouble() {
+  if (Fault("recovery meets a disk error", options_.recovery_error)) {
+    switch (random_.Below(4)) {
+      case 0:
+        disk_.FailWrite(1 + random_.Below(5));
+        break;
+      case 1:
+        disk_.FailSync(1 + random_.Below(8));
+        break;
+      case 2:
+        fs_.BreakAfter(1 + random_.Below(40));
+        break;
+      default:
+        fs_.FailNextSync(&random_);
+    }
+    return true;
+  }
+  if (!Fault("recovery finds the disk full", options_.recovery_full)) return false;
+  if (random_.Chance(0.5)) {
+    disk_.FullAfter(1 + random_.Below(8));
+  } else {
+    fs_.FullAfter(1 + random_.Below(40));
+  }
+  return true;
+}
+
 bool ClusterSim::RecoverOnce(bool calm) {
   uint32_t reachable = 0;
   for (size_t i = 0; i < replicas_.size(); ++i) {
@@ -148,6 +175,7 @@ bool ClusterSim::RecoverOnce(bool calm) {
         steps_left = random_.Below(24);
     }
   }
+  const bool trouble = !calm && DrawRecoveryTrouble();
   options.step_hook = [&](RecoveryStep step) -> absl::Status {
     past_pin = past_pin || step == RecoveryStep::kPinned;
     if (steps_left-- == 0) return absl::AbortedError("cut off");
@@ -166,16 +194,20 @@ bool ClusterSim::RecoverOnce(bool calm) {
     pinned_ = true;
     pinned_at_ = report.decided;
   }
-  const bool died = disk_.dead() || report.outcome == RecoveryOutcome::kInterrupted ||
-                    status.message() == "the simulated machine dies";
-  if (died) {
-    const bool power = Fault("power cut", options_.power_cut);
-    disk_.Crash(random_, power);
-    fs_.Crash(random_, power, false);
+  outcome_.same_lives += report.same_life ? 1 : 0;
+  const bool died =
+      disk_.dead() || fs_.dead() || report.outcome == RecoveryOutcome::kInterrupted;
+  if (died || (trouble && !status.ok() && !absl::IsUnavailable(status))) {
+    // The disk's errors may end it, but never make it say that something is lost.
+    if (!died && !absl::IsInternal(status) && !absl::IsResourceExhausted(status)) {
+      Break(absl::StrCat("recovery on a bad disk: ", status.ToString()));
+    }
+    MachineDies(DrawDeath(), false);
     return false;
   }
-  disk_.DieAfter(UINT64_MAX / 2);
-  fs_.DieAfter(0);
+  disk_.Mend();
+  fs_.HasRoom();
+  fs_.FailNextSync(nullptr);
   if (!status.ok()) {
     if (!absl::IsUnavailable(status)) Break(absl::StrCat("recovery: ", status.ToString()));
     if (!calm) return false;
@@ -192,43 +224,48 @@ bool ClusterSim::RecoverOnce(bool calm) {
   return true;
 }
 
-Tree ClusterSim::Expected(Seq decided, std::vector<FileId>* unsure) const {
-  Tree tree = base_;
-  Seq seq = 0;
-  for (const Done& done : done_) {
-    if (done.confirmed != 0) {
-      if (done.confirmed <= decided) {
-        tree.Apply(done.header, done.body);
-      } else {
-        unsure->push_back(done.header.file_id);
-      }
-      continue;
+// How the tree differs from what the first `decided` records make; empty when it does not.
+std::string ClusterSim::Compare(Seq decided) {
+  // Operations that found no room, whose cancel is lost: their callers heard nothing, so they may
+  // have been performed (by the replay) or not (when the checkpoint had passed them).
+  std::vector<Seq> open;
+  for (const Held& held : held_) {
+    if (held.refused && held.seq <= decided && (held.cancel == 0 || held.cancel > decided)) {
+      open.push_back(held.seq);
     }
-    if (++seq > decided) continue;
-    tree.Apply(done.header, done.body);
   }
-  tree.Collect();
-  return tree;
+  std::string difference;
+  for (uint32_t some = 0; some < 1u << open.size(); ++some) {
+    std::vector<Seq> without;
+    for (size_t i = 0; i < open.size(); ++i) {
+      if ((some >> i & 1) != 0) without.push_back(open[i]);
+    }
+    std::vector<FileId> unsure;
+    Tree expected = Expected(decided, std::move(without), &unsure);
+    for (const FileId id : unsure) {
+      const auto got = fs_.tree().files.find(id);
+      const auto want = expected.files.find(id);
+      if (got != fs_.tree().files.end() && want != expected.files.end()) {
+        want->second = got->second;
+      }
+    }
+    difference = Difference(fs_.tree(), expected);
+    if (difference.empty()) return difference;
+  }
+  return difference;
 }
 
 void ClusterSim::Judge(Seq decided) {
   if (decided < acked_) {
     Break(absl::StrCat("I1: acknowledged up to ", acked_, ", recovered up to ", decided));
   }
-  std::vector<FileId> unsure;
-  Tree expected = Expected(decided, &unsure);
-  for (const FileId id : unsure) {
-    const auto got = fs_.tree().files.find(id);
-    const auto want = expected.files.find(id);
-    if (got != fs_.tree().files.end() && want != expected.files.end()) want->second = got->second;
-  }
-  std::string difference = Difference(fs_.tree(), expected);
+  const std::string difference = Compare(decided);
   if (!difference.empty()) Break(absl::StrCat("I2/I3: at ", decided, ": ", difference));
   if (random_.Chance(0.2)) {
-    fs_.Crash(random_, true, true);
-    disk_.Crash(random_, true);
-    difference = Difference(fs_.tree(), expected);
-    if (!difference.empty()) Break(absl::StrCat("I7: a power cut after recovery: ", difference));
+    const Tree before = fs_.tree();
+    MachineDies(Death::kPower, true);
+    const std::string lost = Difference(fs_.tree(), before);
+    if (!lost.empty()) Break(absl::StrCat("I7: a power cut after recovery: ", lost));
   }
   decided_ = decided;
   if (zombie_ != nullptr && !zombie_decided_.has_value()) zombie_decided_ = decided;

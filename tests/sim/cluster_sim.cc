@@ -10,8 +10,6 @@ namespace {
 
 constexpr int64_t kUs = 1'000;
 constexpr int64_t kMs = 1'000'000;
-constexpr int kNames = 6;
-constexpr uint64_t kFileSpan = 64;
 
 VolumeConfig MakeConfig(Random& random) {
   VolumeConfig config;
@@ -67,7 +65,29 @@ class ClusterSim::Seat : public World, public std::enable_shared_from_this<Seat>
     }
     return static_cast<int64_t>(200 + sim_.random_.Below(8000)) * kUs;
   }
-  bool DiskFails() override { return sim_.Fault("disk error", sim_.options_.disk_error); }
+  DiskTrouble JobTrouble() override {
+    if (sim_.now_ < sim_.full_until_ && sim_.Fault("no room in the volume's files", 0.3)) {
+      return DiskTrouble::kFull;
+    }
+    if (sim_.Fault("disk write error", sim_.options_.write_error)) return DiskTrouble::kWriteFails;
+    if (sim_.Fault("disk error", sim_.options_.disk_error)) return DiskTrouble::kSyncFails;
+    return DiskTrouble::kNone;
+  }
+  bool SyncFails() override { return sim_.Fault("sync error", sim_.options_.disk_error); }
+  bool NoRoomFor(const RecordHeader& header) override {
+    if (sim_.now_ >= sim_.full_until_) return false;
+    switch (header.op) {
+      case Op::kCreate:
+      case Op::kLink:
+      case Op::kRename:
+        return sim_.Fault("no room for a name", 0.6);
+      case Op::kWrite:
+        return sim_.Fault("no room for data", 0.02);  // the engine reserved it before
+      default:
+        return false;
+    }
+  }
+  Random& random() override { return sim_.random_; }
   uint64_t Realtime() override {
     return static_cast<uint64_t>(std::max<int64_t>(sim_.now_ + sim_.realtime_offset_, 0));
   }
@@ -90,12 +110,19 @@ class ClusterSim::Seat : public World, public std::enable_shared_from_this<Seat>
   }
 
  private:
-  void Arrives(int replica, const std::string& datagram) {
+  void Arrives(int replica, const std::string& datagram, bool late = false) {
     ReplicaHost& host = *sim_.replicas_[replica];
     if (sim_.now_ < host.stuck_until) {
       // It lies in the socket's buffer.
       sim_.At(host.stuck_until - sim_.now_,
               [self = shared_from_this(), replica, datagram] { self->Arrives(replica, datagram); });
+      return;
+    }
+    if (sim_.now_ < host.slow_until && !late) {
+      sim_.At(static_cast<int64_t>(sim_.random_.Below(static_cast<uint64_t>(host.slowness))),
+              [self = shared_from_this(), replica, datagram] {
+                self->Arrives(replica, datagram, true);
+              });
       return;
     }
     std::string answer = host.OnDatagram(sim_.now_, datagram);
@@ -117,7 +144,8 @@ ClusterSim::ClusterSim(uint64_t seed, const ClusterOptions& options,
       random_(seed),
       trace_(std::move(trace)),
       without_(without),
-      config_(MakeConfig(random_)) {
+      config_(MakeConfig(random_)),
+      disk_(random_.Next()) {
   disk_.SetImage(*NewVolume(disk_, config_));
   bulky_ = random_.Chance(options_.bulky);
   const bool drift = random_.Chance(options_.drift);
@@ -127,6 +155,14 @@ ClusterSim::ClusterSim(uint64_t seed, const ClusterOptions& options,
     if (drift) replicas_.back()->rate = 0.9 + random_.Below(200) / 1000.0;
   }
   lost_at_.resize(replicas_.size());
+  DrawClients();
+  disk_.OnSyncFs([this](bool fails) {
+    if (fails) {
+      fs_.FailSync(fs_.changes(), random_);
+    } else {
+      fs_.SyncUpTo(fs_.changes());
+    }
+  });
 }
 
 ClusterSim::~ClusterSim() = default;
@@ -194,7 +230,8 @@ absl::StatusOr<std::pair<Incarnation, uint64_t>> ClusterSim::OpenAt(int replica,
   params.base = base;
   params.tau_ms = config_.tau_ms;
   params.k = config_.k;
-  params.memory_bytes = Fault("small grant", options_.small_grant) ? 4096 : 300 << 10;
+  params.memory_bytes =
+      Fault("small grant", options_.small_grant) ? uint64_t{4096} << random_.Below(5) : 300 << 10;
   const auto granted = host.acceptor().OpenSession(host.Clock(now_), params);
   SALIUS_RETURN_IF_ERROR(granted.status());
   return std::make_pair(host.acceptor().incarnation(), *granted);
@@ -203,20 +240,27 @@ absl::StatusOr<std::pair<Incarnation, uint64_t>> ClusterSim::OpenAt(int replica,
 // ---- a session
 
 bool ClusterSim::StartSession() {
-  seat_ = std::make_shared<Seat>(*this);
-  auto started = Primary::Start(*seat_, disk_, fs_, config_, random_.Next());
-  if (!started.ok()) {
-    Break(absl::StrCat("a clean volume does not start: ", started.status().ToString()));
-    return false;
-  }
-  primary_ = *std::move(started);
-  seat_->Sit(primary_.get());
   base_ = wanted_ = fs_.tree();
   done_.clear();
+  held_.clear();
+  std::fill(clients_.begin(), clients_.end(), Client());
   last_data_.clear();
   acked_ = 0;
   pinned_ = false;
+  pinned_at_ = 0;
+  full_until_ = 0;
   std::fill(lost_at_.begin(), lost_at_.end(), 0);
+  const bool dies = Fault("the session's start is cut off", options_.start_dies);
+  if (dies) disk_.DieAfter(1 + random_.Below(4));
+  seat_ = std::make_shared<Seat>(*this);
+  auto started = Primary::Start(*seat_, disk_, fs_, config_, random_.Next());
+  if (!started.ok()) {
+    if (!dies) Break(absl::StrCat("a clean volume does not start: ", started.status().ToString()));
+    return false;
+  }
+  disk_.Mend();
+  primary_ = *std::move(started);
+  seat_->Sit(primary_.get());
   Say("session of epoch %d, m %d, f %d", primary_->epoch(), replicas_.size(), config_.acks);
   return true;
 }
@@ -244,6 +288,11 @@ void ClusterSim::Faults() {
       host.stuck_until = now_ + static_cast<int64_t>(random_.Below(1000)) * kMs;
       Say("replica %d is stuck", i);
     }
+    if (Fault("slow replica", options_.slow_replica)) {
+      host.slow_until = now_ + static_cast<int64_t>(random_.Below(1500)) * kMs;
+      host.slowness = static_cast<int64_t>(1 + random_.Below(80)) * kMs;
+      Say("replica %d is slow", i);
+    }
     if (Fault("replica restart", options_.restart)) {
       host.RestartProcess(now_);
       Say("replica %d restarts with its memory", i);
@@ -257,104 +306,12 @@ void ClusterSim::Faults() {
       Say("replica %d loses its memory", i);
     }
   }
+  if (tight_ && Fault("disk full", options_.full)) {
+    full_until_ = now_ + static_cast<int64_t>(random_.Below(600)) * kMs;
+  }
   if (Fault("clock jump", options_.clock_jump)) {
     realtime_offset_ += static_cast<int64_t>(random_.Below(7200'000)) * kMs - 3600'000 * kMs;
   }
-}
-
-void ClusterSim::IssueBulk(FileId id) {
-  // The engine lets a file's logged data reach the file first; its fsync waits for the disk.
-  const Replicator& core = primary_->core();
-  if (fs_.tree().files.count(id) == 0) return;  // its creation is not back yet
-  if (last_data_.count(id) > 0 && last_data_[id] > core.applied()) return;
-  Done done;
-  done.header.op = Op::kWrite;
-  done.header.file_id = id;
-  done.header.arg0 = random_.Below(kFileSpan);
-  done.body = std::string(1 + random_.Below(32), static_cast<char>(random_.Below(256)));
-  wanted_.Apply(done.header, done.body);
-  fs_.WriteBulk(id, done.header.arg0, done.body);
-  fs_.SyncUpTo(fs_.changes());
-  RecordHeader mark;
-  mark.op = Op::kOnDisk;
-  mark.file_id = id;
-  mark.arg0 = last_data_.count(id) > 0 ? last_data_[id] : 0;
-  done.confirmed = primary_->core().issued() + 1;
-  done_.push_back(std::move(done));
-  primary_->Issue(mark, "");
-  done_.push_back({mark, "", 0});
-  Say("bulk data of file %d; record %d: on disk up to %d", id, primary_->core().issued(),
-      mark.arg0);
-}
-
-void ClusterSim::IssueOne() {
-  if (!primary_->CanIssue(24 << 10) || !primary_->core().failure().ok()) return;
-  std::vector<std::pair<recovery::DirName, FileId>> names(wanted_.names.begin(),
-                                                          wanted_.names.end());
-  RecordHeader header;
-  std::string body;
-  const uint64_t dice = names.empty() ? 0 : random_.Below(100);
-  const auto any = [&]() -> const auto& { return names[random_.Below(names.size())]; };
-  const auto new_name = [&] { return absl::StrCat("n", random_.Below(kNames)); };
-  if (dice < 15) {
-    CreateBody create;
-    create.dir = kRootFileId;
-    create.name = new_name();
-    create.mode = 0100644;
-    if (wanted_.names.count({create.dir, create.name}) > 0) return;
-    header.op = Op::kCreate;
-    header.file_id = primary_->NewFileId();
-    body = create.Encode();
-  } else if (dice < 25) {
-    const auto& [name, id] = any();
-    header.op = Op::kUnlink;
-    header.file_id = id;
-    body = NameBody{name.dir, name.name}.Encode();
-  } else if (dice < 37) {
-    const auto& [name, id] = any();
-    RenameBody rename;
-    rename.from_dir = rename.to_dir = kRootFileId;
-    rename.from_name = name.name;
-    rename.to_name = new_name();
-    const auto there = wanted_.names.find({kRootFileId, rename.to_name});
-    if (there != wanted_.names.end()) {
-      rename.other = there->second;
-      if (rename.other == id) return;
-      if (random_.Chance(0.3)) rename.flags = 2;  // RENAME_EXCHANGE
-    }
-    header.op = Op::kRename;
-    header.file_id = id;
-    body = rename.Encode();
-  } else if (dice < 41) {
-    const auto& [name, id] = any();
-    const std::string other = new_name();
-    if (wanted_.names.count({kRootFileId, other}) > 0) return;
-    header.op = Op::kLink;
-    header.file_id = id;
-    body = NameBody{kRootFileId, other}.Encode();
-  } else if (dice < 48) {
-    header.op = Op::kTruncate;
-    header.file_id = any().second;
-    header.arg0 = random_.Below(kFileSpan);
-  } else if (dice < 52) {
-    return IssueBulk(any().second);
-  } else {
-    header.op = Op::kWrite;
-    header.file_id = any().second;
-    header.arg0 = random_.Below(kFileSpan);
-    body.resize(random_.Chance(bulky_ ? 0.8 : 0.02) ? 3000 + random_.Below(20000)
-                                                    : 1 + random_.Below(16));
-    for (size_t i = 0; i < body.size(); ++i)
-      body[i] = static_cast<char>(i < 16 ? random_.Below(256) : i);
-  }
-  wanted_.Apply(header, body);
-  wanted_.Collect();
-  const Seq seq = primary_->Issue(header, body);
-  Say("record %d: %s file %d at %d, %d bytes", seq, OpName(header.op), header.file_id, header.arg0,
-      body.size());
-  if (header.op == Op::kWrite || header.op == Op::kTruncate) last_data_[header.file_id] = seq;
-  done_.push_back({header, std::move(body), 0});
-  ++outcome_.records;
 }
 
 void ClusterSim::CheckZombie() {
@@ -367,11 +324,18 @@ void ClusterSim::CheckZombie() {
 
 void ClusterSim::Step(bool faults) {
   faults_ = faults;
-  if (random_.Chance(options_.issue)) IssueOne();
+  if (!heal_alone_ && random_.Chance(options_.issue)) IssueOne();
   if (faults) {
     Faults();
   } else {
-    for (auto& host : replicas_) host->deaf_until = host->mute_until = host->stuck_until = 0;
+    for (auto& host : replicas_) {
+      host->deaf_until = host->mute_until = host->stuck_until = host->slow_until = 0;
+    }
+    if (heal_alone_) {  // too few are left
+      for (size_t i = config_.acks - 1; i < replicas_.size(); ++i) {
+        replicas_[i]->deaf_until = now_ + 1000 * kMs;
+      }
+    }
   }
   if (zombie_ != nullptr && random_.Chance(0.3)) {
     RecordHeader header;
@@ -394,53 +358,82 @@ void ClusterSim::Step(bool faults) {
   CheckZombie();
 }
 
-void ClusterSim::Heal() {
-  Say("faults stop");
-  for (int i = 0; i < 4000; ++i) {
-    if (!primary_->core().failure().ok()) return;  // a disk that failed earlier
-    Step(false);
-    const Replicator& core = primary_->core();
-    if (core.counting_acks() && core.durable() + 64 > core.issued() && i > 50) return;
-  }
+bool ClusterSim::EverybodyServed(bool alone) const {
   const Replicator& core = primary_->core();
-  Break(absl::StrCat("liveness: durable ", core.durable(), " of ", core.issued(), ", ",
-                     core.ModeDetail(now_)));
+  if (alone) return core.durable() == core.issued();
+  return core.counting_acks() && core.durable() + 64 > core.issued() &&
+         std::none_of(clients_.begin(), clients_.end(), [&](const Client& client) {
+           return client.durable > core.durable() || client.applied > core.applied();
+         });
+}
+
+void ClusterSim::Heal() {
+  const bool alone = random_.Chance(options_.heal_alone);
+  Say("faults stop%s", alone ? ", but too few replicas come back" : "");
+  full_until_ = 0;
+  heal_alone_ = alone;
+  for (int i = 0; i < 4000; ++i) {
+    if (!primary_->core().failure().ok()) break;  // a disk that failed earlier
+    Step(false);
+    if (i > 50 && EverybodyServed(alone)) break;
+    if (i == 3999) {
+      Break(absl::StrCat("liveness: durable ", primary_->core().durable(), " of ",
+                         primary_->core().issued(), ", ", primary_->core().ModeDetail(now_)));
+    }
+  }
+  heal_alone_ = false;
 }
 
 // ---- the crash
 
+Death ClusterSim::DrawDeath() {
+  if (Fault("power cut", options_.power_cut)) return Death::kPower;
+  return Fault("remount", options_.remount) ? Death::kRemount : Death::kProcess;
+}
+
+void ClusterSim::MachineDies(Death death, bool session) {
+  Say("%s", death == Death::kPower     ? "power cut"
+            : death == Death::kRemount ? "the process dies, the file system is mounted anew"
+                                       : "the process dies");
+  disk_.Crash(death);
+  fs_.Crash(random_, death, session);
+}
+
 void ClusterSim::Crash() {
   faults_ = true;
+  if (primary_ == nullptr) {  // it died while it began
+    seat_->Clear();
+    return MachineDies(DrawDeath(), true);
+  }
+  TakeRefused();
   acked_ = std::max(acked_, primary_->core().durable());
   outcome_.mode_changes += static_cast<uint64_t>(primary_->mode_changes());
-  const bool zombie = Fault("zombie", options_.zombie);
-  const bool power = !zombie && Fault("power cut", options_.power_cut);
-  Say("%s: issued %d, acknowledged %d, checkpoint %d",
-      zombie  ? "the primary is frozen"
-      : power ? "power cut"
-              : "the process dies",
-      primary_->core().issued(), acked_, primary_->core().checkpoint());
-  if (zombie) {
+  outcome_.disk_failures += primary_->core().failure().ok() ? 0 : 1;
+  Say("end: issued %d, acknowledged %d, applied %d, checkpoint %d", primary_->core().issued(),
+      acked_, primary_->core().applied(), primary_->core().checkpoint());
+  if (Fault("zombie", options_.zombie)) {
+    // Another machine takes its disk over; what was in its page cache may be there or not.
+    Say("the primary is frozen");
     if (zombie_seat_ != nullptr) zombie_seat_->Clear();
     zombie_seat_ = std::move(seat_);
     zombie_ = std::move(primary_);
     zombie_->LoseDisk();
     zombie_decided_.reset();
-  } else {
-    seat_->Clear();
+    return MachineDies(random_.Chance(0.5) ? Death::kRemount : Death::kPower, true);
   }
-  disk_.Crash(random_, power);
-  fs_.Crash(random_, power, true);
+  seat_->Clear();
+  MachineDies(DrawDeath(), true);
 }
 
 Outcome ClusterSim::Run() {
   for (int life = 0; life < options_.lives && outcome_.broken.empty() && !outcome_.refused;
        ++life) {
-    if (!StartSession()) break;
-    const int steps =
-        1 + static_cast<int>(random_.Below(static_cast<uint64_t>(options_.steps) * 2));
-    for (int i = 0; i < steps && outcome_.broken.empty(); ++i) Step(true);
-    if (outcome_.broken.empty() && random_.Chance(options_.heal)) Heal();
+    if (StartSession()) {
+      const int steps =
+          1 + static_cast<int>(random_.Below(static_cast<uint64_t>(options_.steps) * 2));
+      for (int i = 0; i < steps && outcome_.broken.empty(); ++i) Step(true);
+      if (outcome_.broken.empty() && random_.Chance(options_.heal)) Heal();
+    }
     if (!outcome_.broken.empty()) break;
     Crash();
     Recover();

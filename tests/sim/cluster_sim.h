@@ -20,12 +20,14 @@
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
 #include <map>
 #include <memory>
 #include <optional>
 #include <queue>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/strings/str_format.h"
@@ -44,6 +46,7 @@ struct Outcome {
   bool refused = false;  // more was lost than f allows, and recovery said so
   uint64_t digest = 0;
   uint64_t faults = 0, records = 0, recoveries = 0, recovery_runs = 0, mode_changes = 0, losses = 0;
+  uint64_t cancels = 0, same_lives = 0, disk_failures = 0;
 };
 
 class ClusterSim {
@@ -65,6 +68,21 @@ class ClusterSim {
     std::string body;
     Seq confirmed = 0;  // bulk data: the "on disk" record that promises it; 0: a record of the log
   };
+  struct Client {
+    Seq durable = 0, applied = 0;  // it waits until these are
+    // The create-write-rename it is in the middle of; 0: none.
+    int save_step = 0;
+    std::string temporary;
+    FileId file = kNoFileId;
+  };
+  // What an operation on names keeps others from, until its caller has the result.
+  struct Held {
+    Seq seq = 0, cancel = 0;
+    bool refused = false;
+    const Client* client = nullptr;
+    std::vector<FileId> files;
+    std::vector<std::string> names;
+  };
   struct Event {
     int64_t time;
     uint64_t order;
@@ -80,8 +98,26 @@ class ClusterSim {
   void RunEvents(int64_t until);
   void Step(bool faults);
   void Faults();
+  // cluster_workload.cc
+  void DrawClients();
+  std::string AnyName();
+  bool Waits(const Client& client) const;
+  bool Busy(FileId file, std::initializer_list<std::string_view> names) const;
+  Seq Put(RecordHeader header, std::string body);
+  void PutName(Client& client, RecordHeader header, std::string body, std::vector<FileId> files,
+               std::vector<std::string> names);
+  void Create(Client& client, const std::string& name, FileId id);
+  void Rename(Client& client, const std::string& from, FileId id, const std::string& to);
+  void Write(Client& client, FileId id, bool sync);
+  void WriteBulk(FileId id);
+  void SaveStep(Client& client);
   void IssueOne();
-  void IssueBulk(FileId id);
+  bool CancelOne();
+  void TakeRefused();
+  // The tree when the first `decided` records are all there are, less those that they cancel and
+  // `without`. `unsure` (may be null) gets files with data past the log that nothing promised.
+  Tree Expected(Seq decided, std::vector<Seq> without, std::vector<FileId>* unsure) const;
+
   bool LossAllowed() const;
   void Deliver(int64_t cut_off_until, std::string bytes,
                std::function<void(const std::string&)> arrives);
@@ -89,13 +125,18 @@ class ClusterSim {
                                                           uint64_t session, Seq base);
   bool StartSession();
   void Heal();
+  // No client waits any more; and the mode is replicated, or with `alone` everything is durable.
+  bool EverybodyServed(bool alone) const;
   void Crash();
+  Death DrawDeath();
+  void MachineDies(Death death, bool session);
   void Recover();
   bool RecoverOnce(bool calm);
+  bool DrawRecoveryTrouble();
   uint32_t LostMembers();  // noted members whose memory is not the noted one
   void Judge(Seq decided);
+  std::string Compare(Seq decided);
   void CheckZombie();
-  Tree Expected(Seq decided, std::vector<FileId>* unsure) const;
   void Break(std::string what);
   // One line of the trace; its numbers also go into the digest.
   template <typename... Args>
@@ -120,8 +161,11 @@ class ClusterSim {
   int64_t realtime_offset_ = 0;
   std::priority_queue<Event> queue_;
   uint64_t order_ = 0;
-  bool faults_ = true;
-  bool bulky_ = false;
+  bool faults_ = true, heal_alone_ = false;
+  bool bulky_ = false, tight_ = false;
+  int names_ = 0;
+  double plain_ = 1;
+  int64_t full_until_ = 0;  // the disk
 
   VolumeConfig config_;
   Disk disk_;
@@ -137,6 +181,8 @@ class ClusterSim {
   Tree base_;    // when the session began
   Tree wanted_;  // with everything issued
   std::vector<Done> done_;
+  std::vector<Client> clients_;
+  std::vector<Held> held_;
   std::map<FileId, Seq> last_data_;  // highest data record of each file
   Seq acked_ = 0;
   bool pinned_ = false;  // a run of this recovery came past its decision

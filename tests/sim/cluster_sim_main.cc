@@ -57,15 +57,18 @@ class Sum {
     sum_.recovery_runs += outcome.recovery_runs;
     sum_.mode_changes += outcome.mode_changes;
     sum_.losses += outcome.losses;
+    sum_.cancels += outcome.cancels;
+    sum_.same_lives += outcome.same_lives;
+    sum_.disk_failures += outcome.disk_failures;
   }
   uint64_t lifetimes() const { return lifetimes_; }
   void Tell() const {
     std::printf(
         "%lu lifetimes, %lu faults, %lu records, %lu recoveries in %lu runs, %lu mode changes, %lu "
-        "memories lost, "
+        "memories lost, %lu disks failed, %lu operations cancelled, %lu recoveries in the same life, "
         "%lu refused; digest %016lx; %.0f lifetimes per CPU second\n",
         lifetimes_, sum_.faults, sum_.records, sum_.recoveries, sum_.recovery_runs,
-        sum_.mode_changes, sum_.losses, refused_, sum_.digest,
+        sum_.mode_changes, sum_.losses, sum_.disk_failures, sum_.cancels, sum_.same_lives, refused_, sum_.digest,
         static_cast<double>(lifetimes_) / CpuSeconds());
   }
 

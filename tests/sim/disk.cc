@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdarg.h>
 
 #include <algorithm>
 #include <cstring>
@@ -27,7 +26,7 @@ bool AllZero(const char* data, uint64_t size) {
 
 Disk* Disk::current() { return g_current; }
 
-Disk::Disk() {
+Disk::Disk(uint64_t seed) : random_(seed) {
   SALIUS_CHECK(g_current == nullptr, "one disk at a time");
   g_current = this;
 }
@@ -72,13 +71,23 @@ Disk::Job Disk::BeginJob() {
   return job_ = next_job_++;
 }
 
-bool Disk::Change() {
+bool Disk::Change(bool needs_room) {
   if (dead_ || (++changes_ == dies_at_)) {
     dead_ = true;
     errno = EIO;
     return false;
   }
+  if (needs_room && changes_ >= full_at_) {
+    errno = ENOSPC;
+    return false;
+  }
   return true;
+}
+
+void Disk::Mend() {
+  HasRoom();
+  dies_at_ = 0;
+  fail_sync_ = fail_write_ = 0;
 }
 
 void Disk::Do(State& state, const Op& op) const {
@@ -97,19 +106,22 @@ void Disk::Do(State& state, const Op& op) const {
       state.names[op.to] = op.inode;
       state.names.erase(op.data);
       break;
+    case Op::kUnlink:
+      state.names.erase(op.data);
+      break;
     case Op::kBarrier:
       break;
   }
 }
 
-void Disk::DoPart(State& state, const Op& op, Random& random) const {
+void Disk::DoPart(State& state, const Op& op) {
   if (op.kind != Op::kWrite) {
-    if (random.Chance(0.5)) Do(state, op);
+    if (random_.Chance(0.5)) Do(state, op);
     return;
   }
   for (uint64_t at = 0; at < op.data.size();) {
     const uint64_t part = std::min(op.data.size() - at, kSector - (op.off + at) % kSector);
-    if (random.Chance(0.5)) state.files[op.inode].Write(op.off + at, op.data.data() + at, part);
+    if (random_.Chance(0.5)) state.files[op.inode].Write(op.off + at, op.data.data() + at, part);
     at += part;
   }
 }
@@ -120,53 +132,132 @@ void Disk::Note(Op op) {
   log_.push_back(std::move(op));
 }
 
-void Disk::Persist(Job job) {
-  size_t end = 0;  // behind the last sync
-  for (size_t i = 0; i < log_.size(); ++i) {
-    if (log_[i].job == job && log_[i].kind == Op::kBarrier) end = i + 1;
+class Disk::Synced {
+ public:
+  void Add(Inode inode) {
+    names_ = true;  // a journal commits all of them
+    if (inode == kEverything) {
+      all_ = true;
+    } else if (!Has(inode)) {
+      inodes_.push_back(inode);
+    }
   }
-  std::vector<Op> rest;
+  bool Covers(const Op& op) const { return all_ || (op.names() ? names_ : Has(op.inode)); }
+
+ private:
+  bool Has(Inode inode) const {
+    return std::find(inodes_.begin(), inodes_.end(), inode) != inodes_.end();
+  }
+  bool all_ = false, names_ = false;
+  std::vector<Inode> inodes_;
+};
+
+void Disk::Persist(Job job) {
+  Synced synced;
+  std::vector<bool> sure(log_.size());
+  for (size_t i = log_.size(); i-- > 0;) {
+    if (log_[i].job != job) continue;
+    if (log_[i].kind == Op::kBarrier) {
+      synced.Add(log_[i].inode);
+    } else {
+      sure[i] = synced.Covers(log_[i]);
+    }
+  }
+  size_t kept = 0;
   for (size_t i = 0; i < log_.size(); ++i) {
     Op& op = log_[i];
-    if (op.job != job) {
-      rest.push_back(std::move(op));
-    } else if (i < end) {
-      Do(disk_, op);
-    } else {
+    if (op.job == job) {
+      if (op.kind == Op::kBarrier) continue;
+      if (sure[i]) {
+        Do(disk_, op);
+        continue;
+      }
       op.job = 0;
-      rest.push_back(std::move(op));
     }
+    if (kept != i) log_[kept] = std::move(op);
+    ++kept;
   }
-  log_ = std::move(rest);
+  log_.resize(kept);
 }
 
-void Disk::Crash(Random& random, bool power) {
-  if (!power) {
-    for (const Op& op : log_) Do(disk_, op);
-  } else {
-    std::map<Job, uint64_t> barriers;
-    for (const Op& op : log_) barriers[op.job] += op.kind == Op::kBarrier ? 1 : 0;
-    std::map<Job, uint64_t> last;  // the sync after which only parts arrived
-    for (const auto& [job, count] : barriers) last[job] = random.Below(count + 1);
-    std::map<Job, uint64_t> passed;
-    for (const Op& op : log_) {
-      uint64_t& behind = passed[op.job];
-      if (op.kind == Op::kBarrier) {
-        ++behind;
-      } else if (behind < last[op.job]) {
-        Do(disk_, op);
-      } else if (behind == last[op.job]) {
-        DoPart(disk_, op, random);
-      }
+void Disk::Lose(Inode inode) {
+  std::erase_if(log_, [&](const Op& op) {
+    if (op.kind != Op::kWrite || op.inode != inode || (op.job != job_ && op.job != 0)) return false;
+    DoPart(disk_, op);
+    return true;
+  });
+  if (std::find(lost_.begin(), lost_.end(), inode) == lost_.end()) lost_.push_back(inode);
+}
+
+void Disk::PowerCut() {
+  // Each job got as far as one of its syncs, and a part of the way to the next.
+  std::map<Job, uint64_t> syncs, done;
+  for (const Op& op : log_) syncs[op.job] += op.kind == Op::kBarrier ? 1 : 0;
+  for (const auto& [job, count] : syncs) done[job] = random_.Below(count + 1);
+  std::vector<uint64_t> behind(log_.size());  // how many syncs of its job came before
+  std::map<Job, uint64_t> passed;
+  for (size_t i = 0; i < log_.size(); ++i) {
+    behind[i] = passed[log_[i].job];
+    if (log_[i].kind == Op::kBarrier) ++passed[log_[i].job];
+  }
+  std::map<Job, Synced> synced;
+  std::vector<bool> sure(log_.size());
+  for (size_t i = log_.size(); i-- > 0;) {
+    const Op& op = log_[i];
+    if (op.kind != Op::kBarrier) {
+      sure[i] = synced[op.job].Covers(op);
+    } else if (behind[i] < done[op.job]) {
+      synced[op.job].Add(op.inode);
     }
   }
-  now_ = disk_;
-  log_.clear();
+  for (size_t i = 0; i < log_.size(); ++i) {
+    const Op& op = log_[i];
+    if (op.kind == Op::kBarrier) continue;
+    if (sure[i]) {
+      Do(disk_, op);
+    } else if (behind[i] <= done[op.job]) {
+      DoPart(disk_, op);
+    }
+  }
+}
+
+void Disk::Crash(Death death) {
+  for (const auto& [address, mapping] : mapped_) NoteMapped(mapping.second, mapping.first);
+  for (auto& [address, mapping] : mapped_) mapping.first = kEverything;  // of a dead process
+  std::erase_if(log_, [&](const Op& op) {
+    return death != Death::kPower && op.kind == Op::kBarrier;
+  });
+  if (death == Death::kProcess) {
+    for (Op& op : log_) op.job = 0;
+  } else {
+    if (death == Death::kPower) {
+      PowerCut();
+    } else {
+      for (const Op& op : log_) Do(disk_, op);
+    }
+    now_ = disk_;
+    log_.clear();
+    lost_.clear();
+    ++mount_;
+  }
+  if (death == Death::kPower) NewBoot();
   fds_.clear();
   positions_.clear();
   job_ = 0;
-  dies_at_ = 0;
-  dead_ = fail_sync_ = false;
+  Mend();
+  dead_ = false;
+}
+
+void Disk::NewBoot() {
+  ++boot_;
+  std::string id = "boot 00000000000000000000000000000000\n";
+  for (uint64_t n = boot_, at = id.size() - 2; n > 0; n /= 10, --at) {
+    id[at] = static_cast<char>('0' + n % 10);
+  }
+  for (State* state : {&now_, &disk_}) {
+    state->files[kBootIdFile] = Bytes();
+    state->files[kBootIdFile].Write(0, id.data(), id.size());
+  }
 }
 
 std::shared_ptr<const Disk::Image> Disk::TakeImage() const {
@@ -176,26 +267,32 @@ std::shared_ptr<const Disk::Image> Disk::TakeImage() const {
 void Disk::SetImage(const Image& image) {
   now_ = disk_ = image.state;
   next_inode_ = image.next_inode;
+  NewBoot();
+}
+
+int Disk::OpenBootId() {
+  fds_[next_fd_] = kBootIdFile;
+  return next_fd_++;
 }
 
 int Disk::Open(const char* name, int flags) {
   if (dead_) return Fail(EIO);
   if (std::strcmp(name, ".") == 0) {
-    fds_[next_fd_] = 0;
+    fds_[next_fd_] = kDirectory;
     return next_fd_++;
   }
   const auto found = now_.names.find(name);
   Inode inode;
   if (found == now_.names.end()) {
     if ((flags & O_CREAT) == 0) return Fail(ENOENT);
-    if (!Change()) return -1;
+    if (!Change(true)) return -1;
     inode = next_inode_++;
     Note({Op::kCreate, 0, inode, 0, name, ""});
   } else {
     if ((flags & O_EXCL) != 0) return Fail(EEXIST);
     inode = found->second;
     if ((flags & O_TRUNC) != 0) {
-      if (!Change()) return -1;
+      if (!Change(false)) return -1;
       Note({Op::kTruncate, 0, inode, 0, "", ""});
     }
   }
@@ -227,25 +324,85 @@ ssize_t Disk::Pwritev(int fd, const iovec* parts, int count, off_t off, int flag
   const auto found = fds_.find(fd);
   if (found == fds_.end()) return Fail(EBADF);
   if (dead_) return Fail(EIO);
-  const bool dies = !Change();  // then any part of it may still arrive
+  const bool goes = Change(true);  // when it dies in the middle, any part of it may still arrive
+  const bool full = !goes && errno == ENOSPC;
+  const bool breaks = goes && fail_write_ > 0 && --fail_write_ == 0;
   std::string data;
   for (int i = 0; i < count; ++i) {
     data.append(static_cast<const char*>(parts[i].iov_base), parts[i].iov_len);
   }
+  const size_t whole = data.size();
+  if (full || breaks) data.resize(random_.Below(whole));
   const size_t size = data.size();
-  Note({Op::kWrite, 0, found->second, static_cast<uint64_t>(off), std::move(data), ""});
-  if (dies) return Fail(EIO);
+  if (size > 0) {
+    Note({Op::kWrite, 0, found->second, static_cast<uint64_t>(off), std::move(data), ""});
+  }
+  if (breaks || (!goes && !full)) return Fail(EIO);
+  if (size == 0 && whole > 0) return Fail(ENOSPC);
+  // A full disk takes a part and says so; the next call gets the error.
   if ((flags & (RWF_DSYNC | RWF_SYNC)) != 0 && Sync(fd) != 0) return -1;
   return static_cast<ssize_t>(size);
 }
 
 int Disk::Sync(int fd) {
-  if (fd != kFirstFd && fds_.count(fd) == 0) return Fail(EBADF);
+  const auto found = fds_.find(fd);
+  if (fd != kFirstFd && found == fds_.end()) return Fail(EBADF);
   if (dead_) return Fail(EIO);
-  if (std::exchange(fail_sync_, false)) return Fail(EIO);
-  log_.push_back({Op::kBarrier, job_, 0, 0, "", ""});
+  const Inode inode = fd == kFirstFd ? kDirectory : found->second;
+  if (fail_sync_ > 0 && --fail_sync_ == 0) {
+    Lose(inode);
+    return Fail(EIO);
+  }
+  log_.push_back({Op::kBarrier, job_, inode, 0, "", ""});
   if (job_ == 0) Persist(0);
   return 0;
+}
+
+int Disk::SyncFs() {
+  if (dead_ || !Change(false)) return Fail(EIO);
+  const bool fails = fail_sync_ > 0 && --fail_sync_ == 0;
+  if (on_syncfs_) on_syncfs_(fails);
+  if (fails) return Fail(EIO);
+  for (const auto& [address, mapping] : mapped_) NoteMapped(mapping.second, mapping.first);
+  log_.push_back({Op::kBarrier, job_, kEverything, 0, "", ""});
+  if (job_ == 0) Persist(0);
+  return 0;
+}
+
+void Disk::DropCache(int fd) {
+  const auto found = fds_.find(fd);
+  if (found == fds_.end() || std::erase(lost_, found->second) == 0) return;
+  // What is clean goes; what was not synced yet stays.
+  now_.files[found->second] = disk_.files[found->second];
+  for (const Op& op : log_) {
+    if (op.inode == found->second && (op.kind == Op::kWrite || op.kind == Op::kTruncate)) {
+      Do(now_, op);
+    }
+  }
+}
+
+void* Disk::Map(int fd, size_t size) {
+  const auto found = fds_.find(fd);
+  SALIUS_CHECK(found != fds_.end() && size == kPage);
+  auto page = std::make_shared<Page>();
+  now_.files[found->second].Read(0, page->data(), kPage);
+  void* const address = page->data();
+  mapped_[address] = {found->second, std::move(page)};
+  return address;
+}
+
+bool Disk::Unmap(void* address) {
+  const auto found = mapped_.find(address);
+  if (found == mapped_.end()) return false;
+  NoteMapped(found->second.second, found->second.first);
+  mapped_.erase(found);
+  return true;
+}
+
+// What was stored into a mapping is in the page cache, like a write.
+void Disk::NoteMapped(const std::shared_ptr<Page>& page, Inode inode) {
+  if (inode == kEverything) return;
+  Note({Op::kWrite, 0, inode, 0, std::string(page->data(), kPage), ""});
 }
 
 int Disk::Stat(int fd, struct stat* st) {
@@ -260,64 +417,18 @@ int Disk::Stat(int fd, struct stat* st) {
 int Disk::Rename(const char* from, const char* to) {
   const auto found = now_.names.find(from);
   if (found == now_.names.end()) return Fail(ENOENT);
-  if (!Change()) return -1;
+  if (!Change(true)) return -1;
   Note({Op::kRename, 0, found->second, 0, from, to});
   return 0;
 }
 
+int Disk::Unlink(const char* name) {
+  if (dead_) return Fail(EIO);
+  const auto found = now_.names.find(name);
+  if (found == now_.names.end()) return Fail(ENOENT);
+  if (!Change(false)) return -1;
+  Note({Op::kUnlink, 0, found->second, 0, name, ""});
+  return 0;
+}
+
 }  // namespace salius::sim
-
-// The linker sends every call of these functions here.
-using salius::sim::Disk;
-
-namespace {
-bool Ours(int fd) { return fd >= Disk::kFirstFd && Disk::current() != nullptr; }
-}  // namespace
-
-extern "C" {
-int __real_openat(int, const char*, int, ...);
-int __real_close(int);
-ssize_t __real_pread(int, void*, size_t, off_t);
-ssize_t __real_read(int, void*, size_t);
-ssize_t __real_pwritev2(int, const iovec*, int, off_t, int);
-int __real_fsync(int);
-int __real_fdatasync(int);
-int __real_fstat(int, struct stat*);
-int __real_renameat(int, const char*, int, const char*);
-int __real_posix_fadvise(int, off_t, off_t, int);
-
-int __wrap_openat(int dirfd, const char* path, int flags, ...) {
-  if (Ours(dirfd)) return Disk::current()->Open(path, flags);
-  va_list arguments;
-  va_start(arguments, flags);
-  const mode_t mode = va_arg(arguments, mode_t);
-  va_end(arguments);
-  return __real_openat(dirfd, path, flags, mode);
-}
-int __wrap_close(int fd) { return Ours(fd) ? Disk::current()->Close(fd) : __real_close(fd); }
-ssize_t __wrap_pread(int fd, void* buf, size_t n, off_t off) {
-  return Ours(fd) ? Disk::current()->Pread(fd, buf, n, off) : __real_pread(fd, buf, n, off);
-}
-ssize_t __wrap___pread_chk(int fd, void* buf, size_t n, off_t off, size_t) {
-  return __wrap_pread(fd, buf, n, off);
-}
-ssize_t __wrap_read(int fd, void* buf, size_t n) {
-  return Ours(fd) ? Disk::current()->Read(fd, buf, n) : __real_read(fd, buf, n);
-}
-ssize_t __wrap___read_chk(int fd, void* buf, size_t n, size_t) { return __wrap_read(fd, buf, n); }
-ssize_t __wrap_pwritev2(int fd, const iovec* parts, int count, off_t off, int flags) {
-  return Ours(fd) ? Disk::current()->Pwritev(fd, parts, count, off, flags)
-                  : __real_pwritev2(fd, parts, count, off, flags);
-}
-int __wrap_fsync(int fd) { return Ours(fd) ? Disk::current()->Sync(fd) : __real_fsync(fd); }
-int __wrap_fdatasync(int fd) { return Ours(fd) ? Disk::current()->Sync(fd) : __real_fdatasync(fd); }
-int __wrap_fstat(int fd, struct stat* st) {
-  return Ours(fd) ? Disk::current()->Stat(fd, st) : __real_fstat(fd, st);
-}
-int __wrap_renameat(int fromfd, const char* from, int tofd, const char* to) {
-  return Ours(fromfd) ? Disk::current()->Rename(from, to) : __real_renameat(fromfd, from, tofd, to);
-}
-int __wrap_posix_fadvise(int fd, off_t off, off_t size, int advice) {
-  return Ours(fd) ? 0 : __real_posix_fadvise(fd, off, size, advice);
-}
-}  // extern "C"

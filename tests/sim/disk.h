@@ -1,12 +1,17 @@
-// A simulated disk below the shipping code's own files (state, stable log, recovery's note): the C
-// library's calls on its descriptors come here, because the simulator's binary is linked with
-// --wrap for them (see BUILD.bazel). No shipping code knows of it.
+// A simulated disk below the shipping code's own files (state, stable log, applied mark, recovery's
+// note): the C library's calls on its descriptors come here, because the simulator's binary is
+// linked with --wrap for them (tests/sim/disk_calls.cc). No shipping code knows of it.
 //
-// What a power cut leaves. Writes reach the disk when a sync says so, and until then in any order,
-// each sector of 512 bytes on its own. A *job* is a run of calls that in the real program blocks a
-// thread for a while: its syncs count only once Commit() says that the thread has come back. A cut
-// before that leaves everything before one of its syncs, and any part of what it wrote after that
-// one.
+// What a power cut leaves. Writes reach the disk when a sync of their file says so (names: a sync
+// of any file, as a journal commits them), and until then in any order, each sector of 512 bytes on
+// its own. A *job* is a run of calls that in the real program blocks a thread for a while: its syncs
+// count only once Commit() says that the thread has come back. A cut before that leaves everything
+// before one of its syncs, and any part of what it wrote after that one.
+//
+// What the death of a process leaves: the page cache, with all that was written, synced or not.
+//
+// What a failed sync leaves: the cache holds what was written and calls it clean. Any part of it is
+// on the disk, the rest never will be, whoever syncs again; until it is dropped, reads show it.
 //
 // Threads: one. At most one Disk exists at a time.
 #pragma once
@@ -17,6 +22,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -26,12 +32,19 @@
 
 namespace salius::sim {
 
+// How a machine, or only its process, came to its end.
+enum class Death {
+  kProcess,  // the page cache and the boot go on
+  kRemount,  // and the file system was unmounted and mounted again, which writes everything
+  kPower,
+};
+
 class Disk {
  public:
   using Job = uint64_t;
   static constexpr int kFirstFd = 1 << 20;
 
-  Disk();
+  explicit Disk(uint64_t seed);
   ~Disk();
   Disk(const Disk&) = delete;
   Disk& operator=(const Disk&) = delete;
@@ -43,15 +56,24 @@ class Disk {
   void EndJob() { job_ = 0; }
   void Commit(Job job) { Persist(job); }
 
-  // The power goes, or (without `power`) only the process dies: then all that was written is still
-  // there. Afterwards the disk works again.
-  void Crash(Random& random, bool power);
+  // Afterwards the disk works again, and nobody has a descriptor or a mapping of it.
+  void Crash(Death death);
   // The calls that change something fail from the `calls`-th on (1: the next), and nothing reaches
   // the disk any more.
   void DieAfter(uint64_t calls) { dies_at_ = changes_ + calls; }
   bool dead() const { return dead_; }
-  // The next sync, or write that syncs, fails once with EIO.
-  void FailNextSync() { fail_sync_ = true; }
+  // The n-th sync from now on (1: the next; a write that syncs is one) fails once with EIO.
+  void FailSync(uint64_t n) { fail_sync_ = n; }
+  // The n-th write from now on fails once with EIO; a part of it may have been written.
+  void FailWrite(uint64_t n) { fail_write_ = n; }
+  // From the n-th change on there is no room: also for what was allocated before, as on a file
+  // system that writes nothing in place. Until HasRoom().
+  void FullAfter(uint64_t n) { full_at_ = changes_ + n; }
+  // Everything fails no more.
+  void HasRoom() { full_at_ = UINT64_MAX; }
+  void Mend();
+  // Called by syncfs(), for the rest of the file system; its argument: whether the call fails.
+  void OnSyncFs(std::function<void(bool)> sync) { on_syncfs_ = std::move(sync); }
 
   // Copies of what is there now, to begin many lives with.
   struct Image;
@@ -67,6 +89,13 @@ class Disk {
   int Sync(int fd);
   int Stat(int fd, struct stat* st);
   int Rename(const char* from, const char* to);
+  int Unlink(const char* name);
+  int SyncFs();
+  void DropCache(int fd);
+  void* Map(int fd, size_t size);
+  bool Unmap(void* address);  // false: not ours
+  uint64_t mount_id() const { return mount_; }
+  int OpenBootId();
   static Disk* current();
 
  private:
@@ -85,30 +114,46 @@ class Disk {
     std::map<std::string, Inode> names;
     std::map<Inode, Bytes> files;
   };
+  // Inodes that are none.
+  static constexpr Inode kDirectory = 0, kEverything = -1, kBootIdFile = -2;
   struct Op {
-    enum Kind { kWrite, kCreate, kTruncate, kRename, kBarrier } kind;
+    enum Kind { kWrite, kCreate, kTruncate, kRename, kUnlink, kBarrier } kind;
     Job job = 0;
-    Inode inode = 0;
+    Inode inode = 0;  // kBarrier: what was synced
     uint64_t off = 0;
-    std::string data;  // kWrite; kCreate, kRename: the name
+    std::string data;  // kWrite; kCreate, kRename, kUnlink: the name
     std::string to;    // kRename
+    bool names() const { return kind == kCreate || kind == kRename || kind == kUnlink; }
   };
+  // Which changes some syncs cover; asked from the last one backwards.
+  class Synced;
 
-  bool Change();  // counts one; false with errno when the disk is dead
+  // Counts one; false with errno when the disk is dead, or full and this needs room.
+  bool Change(bool needs_room);
   void Do(State& state, const Op& op) const;
-  void DoPart(State& state, const Op& op, Random& random) const;
+  void DoPart(State& state, const Op& op);
   void Note(Op op);
-  void Persist(Job job);  // what `job` wrote before its last sync is on the disk
+  void Persist(Job job);  // what `job` wrote before its syncs is on the disk
+  void PowerCut();
+  void Lose(Inode inode);   // a sync of it failed
+  void NoteMapped(const std::shared_ptr<Page>& page, Inode inode);
+  void NewBoot();
 
+  Random random_;
   State now_, disk_;
   std::vector<Op> log_;  // not yet on the disk, in order
+  std::vector<Inode> lost_;  // the cache has what the disk will never have
   std::map<int, Inode> fds_;
   std::map<int, off_t> positions_;
+  std::map<void*, std::pair<Inode, std::shared_ptr<Page>>> mapped_;
   int next_fd_ = kFirstFd + 1;
   Inode next_inode_ = 1;
   Job job_ = 0, next_job_ = 1;
-  uint64_t changes_ = 0, dies_at_ = 0;
-  bool dead_ = false, fail_sync_ = false;
+  uint64_t boot_ = 0, mount_ = 1;
+  uint64_t changes_ = 0, dies_at_ = 0, full_at_ = UINT64_MAX;
+  uint64_t fail_sync_ = 0, fail_write_ = 0;
+  bool dead_ = false;
+  std::function<void(bool)> on_syncfs_;
 };
 
 struct Disk::Image {

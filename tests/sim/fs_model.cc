@@ -128,55 +128,85 @@ bool FsModel::Change::DoPart(Tree& tree, Random& random) const {
 }
 
 absl::Status FsModel::Make(Change change) {
-  if (dies_at_ > 0 && --dies_at_ == 0) return absl::InternalError("the simulated machine dies");
+  if (trouble_.after > 1) {
+    --trouble_.after;
+  } else if (trouble_.after == 1) {
+    const Kind kind = trouble_.kind;
+    if (kind == kNoSpace) {
+      const bool frees = change.set_name ? change.id == kNoFileId
+                                         : !change.make && change.header.op == Op::kUnlink;
+      if (!frees) return absl::ResourceExhaustedError("the simulated disk is full");
+    } else {
+      trouble_ = {};
+      dead_ = kind == kDeath;
+      return absl::InternalError("the simulated file system fails");
+    }
+  }
   change.Do(now_);
   log_.push_back(std::move(change));
   return absl::OkStatus();
 }
 
-void FsModel::Apply(const RecordHeader& header, std::string_view body) {
+absl::Status FsModel::Apply(const RecordHeader& header, std::string_view body) {
   Change change;
   change.header = header;
   change.body = std::string(body);
-  SALIUS_CHECK(Make(std::move(change)).ok());
+  return Make(std::move(change));
 }
 
-void FsModel::WriteBulk(FileId id, uint64_t offset, std::string_view data) {
+absl::Status FsModel::WriteBulk(FileId id, uint64_t offset, std::string_view data) {
   RecordHeader header;
   header.op = Op::kWrite;
   header.file_id = id;
   header.arg0 = offset;
-  Apply(header, data);
+  return Apply(header, data);
 }
 
 void FsModel::SyncUpTo(uint64_t changes) {
   SALIUS_CHECK(changes <= this->changes());
   if (changes <= done_) return;
   const auto end = log_.begin() + static_cast<long>(changes - done_);
-  for (auto at = log_.begin(); at != end; ++at) at->Do(disk_);
+  for (auto at = log_.begin(); at != end; ++at) {
+    if (!at->lost) at->Do(disk_);
+  }
   log_.erase(log_.begin(), end);
   done_ = changes;
 }
 
-void FsModel::Crash(Random& random, bool power, bool session) {
-  if (power) {
+void FsModel::FailSync(uint64_t changes, Random& random) {
+  if (changes <= done_) return;
+  const double chance = random.Chance(0.5) ? 1 : 0.5;
+  for (size_t i = 0; i < changes - done_; ++i) {
+    if (!log_[i].names() && random.Chance(chance)) log_[i].lost = true;
+  }
+}
+
+void FsModel::Crash(Random& random, Death death, bool session) {
+  trouble_ = {};
+  fail_sync_ = nullptr;
+  dead_ = false;
+  if (death == Death::kProcess) return;
+  if (death == Death::kPower) {
     const uint64_t names = random.Below(log_.size() + 1);
     const double data = random.Chance(0.3) ? 0 : random.Chance(0.3) ? 1 : random.Below(100) / 100.0;
     for (size_t i = 0; i < log_.size(); ++i) {
       const Change& change = log_[i];
       if (change.names()) {
         if (i < names) change.Do(disk_);
-      } else if (random.Chance(data)) {
+      } else if (!change.lost && random.Chance(data)) {
         if (random.Chance(0.8) || !change.DoPart(disk_, random)) change.Do(disk_);
       }
     }
-    now_ = disk_;
-    if (session) now_.Collect();
+  } else {
+    SyncUpTo(changes());
   }
-  disk_ = now_;
+  now_ = disk_;
   done_ = changes();
   log_.clear();
-  dies_at_ = 0;
+  if (session) {
+    now_.Collect();
+    disk_ = now_;
+  }
 }
 
 absl::Status FsModel::Check(const recovery::ReplayContext&, const recovery::ReplayPlan& plan) {
@@ -227,6 +257,10 @@ absl::Status FsModel::Replay(const recovery::ReplayContext& context,
 }
 
 absl::Status FsModel::Sync(const recovery::ReplayContext&) {
+  if (fail_sync_ != nullptr) {
+    FailSync(changes(), *std::exchange(fail_sync_, nullptr));
+    return absl::InternalError("the simulated file system fails to sync");
+  }
   SyncUpTo(changes());
   return absl::OkStatus();
 }

@@ -3,7 +3,8 @@
 // reordered and revived operations.
 //
 // Power cuts. Changes of names reach the disk in order, as a journal commits them; data of files
-// reaches it in any order, or in part, until a sync.
+// reaches it in any order, or in part, until a sync. A sync that fails leaves data that the page
+// cache has and calls clean, and that no later sync will write.
 #pragma once
 
 #include <cstdint>
@@ -13,9 +14,11 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "common/random.h"
 #include "log/record.h"
 #include "recovery/replay_target.h"
+#include "tests/sim/disk.h"
 
 namespace salius::sim {
 
@@ -40,18 +43,27 @@ class FsModel : public recovery::ReplayTarget {
  public:
   const Tree& tree() const { return now_; }
 
-  // A record is applied by the session. `encoded` is copied.
-  void Apply(const RecordHeader& header, std::string_view body);
+  // A record is applied by the session. Errors: RESOURCE_EXHAUSTED (nothing was changed).
+  absl::Status Apply(const RecordHeader& header, std::string_view body);
   // A write past the log (bulk data); an fsync of it is SyncUpTo(changes()).
-  void WriteBulk(FileId id, uint64_t offset, std::string_view data);
-  // How many changes there were so far; and: all of the first `changes` are on the disk.
+  absl::Status WriteBulk(FileId id, uint64_t offset, std::string_view data);
+  // How many changes there were so far; and: all of the first `changes` are on the disk, or the
+  // sync of them failed.
   uint64_t changes() const { return done_ + log_.size(); }
   void SyncUpTo(uint64_t changes);
+  void FailSync(uint64_t changes, Random& random);
 
-  // The power goes, or only the process dies. `session`: files without a name vanish.
-  void Crash(Random& random, bool power, bool session);
-  // Replay fails once with INTERNAL after this many changes (a crash in the middle).
-  void DieAfter(uint64_t changes) { dies_at_ = changes; }
+  // `session`: files without a name vanish.
+  void Crash(Random& random, Death death, bool session);
+  // The n-th change from now on (1: the next) fails: once, with INTERNAL.
+  void DieAfter(uint64_t n) { trouble_ = {n, kDeath}; }
+  void BreakAfter(uint64_t n) { trouble_ = {n, kEio}; }
+  // And this one, with RESOURCE_EXHAUSTED, until HasRoom().
+  void FullAfter(uint64_t n) { trouble_ = {n, kNoSpace}; }
+  void HasRoom() { trouble_ = {}; }
+  // The next sync of a recovery fails, once.
+  void FailNextSync(Random* random) { fail_sync_ = random; }
+  bool dead() const { return dead_; }
 
   absl::Status Check(const recovery::ReplayContext& context,
                      const recovery::ReplayPlan& plan) override;
@@ -68,16 +80,24 @@ class FsModel : public recovery::ReplayTarget {
     bool set_name = false, make = false;
     recovery::DirName name;
     FileId id = kNoFileId;
+    bool lost = false;  // will never be on the disk
     bool names() const { return set_name || make || ChangesNames(header.op); }
     void Do(Tree& tree) const;
     bool DoPart(Tree& tree, Random& random) const;
+  };
+  enum Kind { kDeath, kEio, kNoSpace };
+  struct Trouble {
+    uint64_t after = 0;  // 0: none
+    Kind kind = kDeath;
   };
   absl::Status Make(Change change);
 
   Tree now_, disk_;
   std::vector<Change> log_;  // not yet on the disk, in order
   uint64_t done_ = 0;        // changes that are
-  uint64_t dies_at_ = 0;
+  Trouble trouble_;
+  Random* fail_sync_ = nullptr;
+  bool dead_ = false;
 };
 
 }  // namespace salius::sim

@@ -4,6 +4,7 @@
 
 #include "common/check.h"
 #include "common/crc32c.h"
+#include "common/host.h"
 #include "common/strings.h"
 
 namespace salius::sim {
@@ -42,7 +43,7 @@ std::string Datagram(FrameHeader header, FrameType type, uint16_t count, std::st
 }  // namespace
 
 Primary::Primary(World& world, Disk& disk, FsModel& fs, const VolumeConfig& config,
-                 uint64_t session, StateFile state, StableLog stable)
+                 uint64_t session, StateFile state, StableLog stable, AppliedMark mark)
     : world_(world),
       disk_(&disk),
       fs_(fs),
@@ -50,6 +51,7 @@ Primary::Primary(World& world, Disk& disk, FsModel& fs, const VolumeConfig& conf
       session_(session),
       state_(std::move(state)),
       stable_(std::move(stable)),
+      mark_(std::move(mark)),
       core_(CoreOptions(config), world.now()) {}
 
 absl::StatusOr<std::unique_ptr<Primary>> Primary::Start(World& world, Disk& disk, FsModel& fs,
@@ -59,14 +61,16 @@ absl::StatusOr<std::unique_ptr<Primary>> Primary::Start(World& world, Disk& disk
   SALIUS_CHECK(!state.state().open, "recovery comes first");
   SALIUS_ASSIGN_OR_RETURN(
       StableLog stable, StableLog::Open(disk.dirfd(), kStableLogFileName, config.volume, nullptr));
-  std::unique_ptr<Primary> primary(
-      new Primary(world, disk, fs, config, session, std::move(state), std::move(stable)));
+  SALIUS_ASSIGN_OR_RETURN(AppliedMark mark, AppliedMark::Open(disk.dirfd()));
+  std::unique_ptr<Primary> primary(new Primary(world, disk, fs, config, session, std::move(state),
+                                               std::move(stable), std::move(mark)));
   VolumeState next = primary->state_.state();
   primary->epoch_ = ++next.epoch;
+  primary->mark_.Reset(next.epoch);
   next.open = true;
   next.mode = Mode::kLocal;
-  next.boot_id = std::string(36, 's');
-  next.mount_id = 0;
+  SALIUS_ASSIGN_OR_RETURN(next.boot_id, BootId());
+  SALIUS_ASSIGN_OR_RETURN(next.mount_id, UniqueMountId(disk.dirfd()));
   next.acks = config.acks;
   next.members.clear();
   next.checkpoint = 0;
@@ -179,10 +183,22 @@ void Primary::Send(const Replicator::SendRange& range) {
 
 void Primary::Job(std::function<absl::Status()> work, std::function<void(absl::Status)> done) {
   if (disk_ == nullptr) return;
-  if (world_.DiskFails()) disk_->FailNextSync();
+  switch (world_.JobTrouble()) {
+    case DiskTrouble::kNone:
+      break;
+    case DiskTrouble::kSyncFails:
+      disk_->FailSync(1);
+      break;
+    case DiskTrouble::kWriteFails:
+      disk_->FailWrite(1);
+      break;
+    case DiskTrouble::kFull:
+      disk_->FullAfter(1);
+  }
   const Disk::Job job = disk_->BeginJob();
   const absl::Status status = work();
   disk_->EndJob();
+  disk_->Mend();
   world_.At(world_.DiskTime(), [this, job, status, done = std::move(done)] {
     if (disk_ == nullptr) return;
     if (status.ok()) disk_->Commit(job);
@@ -240,9 +256,19 @@ void Primary::ApplyDurable() {
   // The zombie's file system is no longer its own.
   if (disk_ == nullptr || core_.applied() >= core_.durable() || !core_.failure().ok()) return;
   for (Seq seq = core_.applied() + 1; seq <= core_.durable(); ++seq) {
-    fs_.Apply(issued_[seq - 1].header, issued_[seq - 1].body);
+    const Issued& record = issued_[seq - 1];
+    if (world_.NoRoomFor(record.header)) {
+      if (!ChangesNames(record.header.op)) {
+        // Nobody waits for it any more: what was acknowledged stays in the log.
+        return core_.OnApplyFailed(absl::ResourceExhaustedError("no room to apply a record"));
+      }
+      refused_.push_back(seq);
+    } else {
+      SALIUS_CHECK_OK(fs_.Apply(record.header, record.body));
+    }
+    mark_.Store(seq);
+    core_.OnApplied(seq);
   }
-  core_.OnApplied(core_.durable());
 }
 
 void Primary::Drain() {
@@ -262,10 +288,15 @@ void Primary::Drain() {
       const Seq before = core_.applied();
       const uint64_t changes = fs_.changes();
       if (disk_ != nullptr) {
-        const bool fails = world_.DiskFails();
+        const bool fails = world_.SyncFails();
         world_.At(world_.DiskTime(), [this, before, changes, fails] {
           if (disk_ == nullptr) return;
-          if (!fails) fs_.SyncUpTo(changes);
+          if (fails) {
+            fs_.FailSync(changes, world_.random());
+            mark_.Forget();
+          } else {
+            fs_.SyncUpTo(changes);
+          }
           core_.OnSynced(world_.now(), before,
                          fails ? absl::InternalError("syncfs: EIO") : absl::OkStatus());
           Drain();

@@ -11,10 +11,12 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "client/engine/replicator.h"
 #include "common/random.h"
+#include "log/applied_mark.h"
 #include "log/record.h"
 #include "log/stable_log.h"
 #include "log/state_file.h"
@@ -24,6 +26,8 @@
 
 namespace salius::sim {
 
+enum class DiskTrouble { kNone, kSyncFails, kWriteFails, kFull };
+
 // What the session needs from the world around it.
 class World {
  public:
@@ -31,10 +35,15 @@ class World {
   virtual int64_t now() const = 0;  // of the primary's clock
   virtual void At(int64_t delay, std::function<void()> what) = 0;
   virtual int64_t DiskTime() = 0;
-  virtual bool DiskFails() = 0;
+  // What befalls the next job on the volume's own files, and the next sync of the file system.
+  virtual DiskTrouble JobTrouble() = 0;
+  virtual bool SyncFails() = 0;
+  // There is no room to apply this record.
+  virtual bool NoRoomFor(const RecordHeader& header) = 0;
   virtual void SendToReplica(int replica, std::string datagram) = 0;
   virtual void OpenSession(int replica, Epoch epoch, uint64_t session, Seq base) = 0;
   virtual uint64_t Realtime() = 0;
+  virtual Random& random() = 0;
 };
 
 class Primary {
@@ -67,10 +76,12 @@ class Primary {
   const std::deque<Issued>& issued() const { return issued_; }
   FileId NewFileId() { return next_file_id_++; }
   int mode_changes() const { return mode_changes_; }
+  // Operations on names that found no room: their callers get an error once a record cancels them.
+  std::vector<Seq> TakeRefused() { return std::exchange(refused_, {}); }
 
  private:
   Primary(World& world, Disk& disk, FsModel& fs, const VolumeConfig& config, uint64_t session,
-          StateFile state, StableLog stable);
+          StateFile state, StableLog stable, AppliedMark mark);
   void Drain();
   void StartNote(const Note& note);
   void StartStable();
@@ -87,6 +98,7 @@ class Primary {
   const uint64_t session_;
   StateFile state_;
   StableLog stable_;
+  AppliedMark mark_;
   Epoch epoch_ = 0;
   VolumeState opened_;
   FileId next_file_id_ = 0;
@@ -95,6 +107,7 @@ class Primary {
   std::deque<Issued> issued_;
   bool stable_busy_ = false;
   std::optional<Seq> cut_;
+  std::vector<Seq> refused_;
   Mode last_mode_ = Mode::kLocal;
   int mode_changes_ = 0;
 };

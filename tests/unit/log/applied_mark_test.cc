@@ -54,6 +54,20 @@ TEST(AppliedMarkTest, ResetStartsTheNextEpochFromZero) {
   EXPECT_EQ(mark->applied(), 0u);
 }
 
+TEST(AppliedMarkTest, AfterAFailedSyncItSaysNothingUntilTheNextSession) {
+  TestDir dir;
+  auto mark = AppliedMark::Open(dir.fd());
+  ASSERT_TRUE(mark.ok());
+  mark->Reset(7);
+  mark->Store(10);
+  mark->Forget();
+  mark->Store(11);  // a record that was just being applied
+  EXPECT_EQ(mark->epoch(), 0u);
+  EXPECT_EQ(mark->applied(), 0u);
+  mark->Reset(8);
+  EXPECT_EQ(mark->epoch(), 8u);
+}
+
 TEST(AppliedMarkTest, PageCutOffInsideResetSaysNothing) {
   TestDir dir;
   auto mark = AppliedMark::Open(dir.fd());
