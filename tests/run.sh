@@ -8,6 +8,9 @@
 # program: it gets --long if given, and its last line "N passed, N failed" is what it adds. Any other
 # is sourced in a shell of its own, with the functions below, and counts every check it makes with
 # `pass NAME` or `fail NAME`. A stage that ends with an error, or counts nothing, is one failure.
+#
+# A run with --long that was ended goes on when it is started again on the same commit: stages that passed are not run
+# again, and the others go on where they were. What it keeps is in SALIUS_LONG_DIR (default: .long/COMMIT).
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 
@@ -30,6 +33,13 @@ for argument in "$@"; do
   esac
 done
 export SALIUS_LONG
+if [ $SALIUS_LONG = 1 ]; then
+  tested=$(git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)
+  [ -z "$(git status --porcelain 2>/dev/null)" ] || tested+=-changed
+  export SALIUS_LONG_DIR=${SALIUS_LONG_DIR:-$PWD/.long/$tested}
+  mkdir -p "$SALIUS_LONG_DIR"
+  echo "long run: $SALIUS_LONG_DIR keeps what is done; remove it to start anew"
+fi
 
 # One line per check: "pass NAME" or "fail NAME".
 results=$(mktemp)
@@ -84,10 +94,17 @@ run_program() {
 }
 
 run_stage() {
-  local file=$1 name before
+  local file=$1 name before kept
   name=$(basename "$file" .sh)
   before=$(wc -l <"$results")
-  echo "=== $name"
+  kept=${SALIUS_LONG_DIR:-}/passed-$name
+  stage_number=$((stage_number + 1))
+  echo "=== $name (stage $stage_number of $stage_count, $((SECONDS / 60)) min)"
+  if is_long && [ -e "$kept" ]; then
+    echo "$(wc -l <"$kept") passed before, in the run that this one goes on with"
+    cat "$kept" >>"$results"
+    return
+  fi
   if [ -x "$file" ]; then
     run_program "$file" "$name"
   else
@@ -95,29 +112,33 @@ run_stage() {
     (source "$file") || fail "stage $name"
   fi
   [ "$(wc -l <"$results")" -gt "$before" ] || fail "stage $name made no check"
+  if is_long && ! tail -n +$((before + 1)) "$results" | grep -q '^fail '; then
+    tail -n +$((before + 1)) "$results" >"$kept.new" && mv "$kept.new" "$kept"
+  fi
 }
 
 # shellcheck source=deploy/packages.sh
 source deploy/packages.sh
 salius_install "${salius_build_packages[@]}" "${salius_check_packages[@]}" || fail "packages"
 
+files=()
 if [ ${#stages[@]} -eq 0 ]; then
-  for file in tests/stages/*.sh; do run_stage "$file"; done
-  if [ $ci -eq 1 ]; then
-    for file in tests/stages/ci/*.sh; do run_stage "$file"; done
-  fi
-else
-  for name in "${stages[@]}"; do
-    found=0
-    for file in tests/stages/"$name".sh tests/stages/[0-9]*-"$name".sh tests/stages/ci/"$name".sh; do
-      if [ -e "$file" ]; then
-        run_stage "$file"
-        found=1
-      fi
-    done
-    [ $found -eq 1 ] || fail "no stage $name"
-  done
+  files=(tests/stages/*.sh)
+  [ $ci -eq 0 ] || files+=(tests/stages/ci/*.sh)
 fi
+for name in "${stages[@]+"${stages[@]}"}"; do
+  found=0
+  for file in tests/stages/"$name".sh tests/stages/[0-9]*-"$name".sh tests/stages/ci/"$name".sh; do
+    if [ -e "$file" ]; then
+      files+=("$file")
+      found=1
+    fi
+  done
+  [ $found -eq 1 ] || fail "no stage $name"
+done
+stage_count=${#files[@]}
+stage_number=0
+for file in "${files[@]+"${files[@]}"}"; do run_stage "$file"; done
 
 passed=$(grep -c '^pass ' "$results")
 failed=$(grep -c '^fail ' "$results")

@@ -5,6 +5,7 @@ episodes of each schedule (the last: from there on),
 SALIUS_CAMPAIGN_WITHOUT="clock set,disk full" draws (other) schedules without these kinds; both say so.
 """
 import os
+from collections import Counter
 
 from campaign import schedule
 from campaign.engine import Campaign
@@ -38,15 +39,26 @@ class RandomFaults(Case):
         if len(chosen(episodes)) < len(episodes):
             self.report("skipped: all but %d of %d episodes", len(chosen(episodes)), len(episodes))
         episodes = chosen(episodes)
+        before = self.done_before("episodes", {"episodes": 0, "faults": 0, "cuts": 0, "counts": {}})
+        if before["episodes"]:
+            self.report("goes on after episode %d of %d", before["episodes"], len(episodes))
         campaign = Campaign(shape, works, self.own, self.report, tau=tau, **kwargs)
+        campaign.episode = before["episodes"]
+
+        def totals(c):
+            return {"episodes": c.episode, "faults": before["faults"] + c.faults(), "cuts": before["cuts"] + c.cuts,
+                    "counts": dict(Counter(before["counts"]) + c.counts)}
 
         def progress(c):
+            self.keep("episodes", totals(c))
             if self.long_run and c.episode % 10 == 0:
                 self.report("episode %d of %d; %s", c.episode, len(episodes), c.summary())
-        campaign.run(episodes, progress)
+        campaign.run(episodes[before["episodes"]:], progress)
         campaign.finish()
         self.report("%s", campaign.summary())
-        self.report("%s", ", ".join("%s %d" % kind for kind in sorted(campaign.counts.items())))
+        if before["episodes"]:
+            self.report("all parts of this run: %(faults)d faults in %(episodes)d episodes, %(cuts)d power cuts", totals(campaign))
+        self.report("%s", ", ".join("%s %d" % kind for kind in sorted(totals(campaign)["counts"].items())))
         for note in campaign.notes if os.environ.get("SALIUS_CAMPAIGN_NOTES") else ():
             self.report("%s", note)
         return campaign

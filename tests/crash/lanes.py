@@ -5,15 +5,26 @@ import traceback
 
 
 class Cases:
-    """Runs `case(site, item)` for every item, each site in a thread of its own. With `seconds` no case begins
-    later than that; `done` says how many were run. An exception of a case is its failure. What a case starts on its
-    site ends at the latest with the last case."""
+    """Runs `case(site, item)` for every item, each site in a thread of its own; `results` is what they returned, by
+    item. With `seconds` no case begins later than that. An exception of a case is its failure. What a case starts on
+    its site ends at the latest with the last case. With `test` (a harness Case) results are kept as they come, and an
+    item that has one of an earlier part of the run (under the name `what`) is not run again."""
 
-    def __init__(self, sites, items, case, seconds=None):
-        self.done, self.failures = 0, []
+    def __init__(self, sites, items, case, seconds=None, test=None, what=""):
+        self.results, self.failures = {}, []
         self._lock = threading.Lock()
-        self._items = iter(items)
-        self._case = case
+        self._case, self._test, self._what = case, test, what
+        todo = []
+        for item in items:
+            before = test.done_before(self._key(item), None) if test else None
+            if before is None:
+                todo.append(item)
+            else:
+                self.results[item] = before
+        if self.results:
+            test.report("%d of %d cases were done before", len(self.results), len(items))
+        self._items = iter(todo)
+        self._all, self._said = len(items), time.monotonic()
         self._end = None if seconds is None else time.monotonic() + seconds
         threads = [threading.Thread(target=self._lane, args=(site,)) for site in sites]
         for thread in threads:
@@ -32,15 +43,24 @@ class Cases:
             # A broken build fails everywhere: a few failures tell as much as hundreds.
             if len(self.failures) >= 20 or (self._end is not None and time.monotonic() > self._end):
                 return None
-            item = next(self._items, None)
-            if item is not None:
-                self.done += 1
-            return item
+            return next(self._items, None)
+
+    def _key(self, item):
+        return "%s %s" % (self._what, item)
+
+    def _keep(self, item, result):
+        with self._lock:
+            self.results[item] = result
+            if self._test:
+                self._test.keep(self._key(item), result)
+                if time.monotonic() > self._said + 60:
+                    self._said = time.monotonic()
+                    self._test.report("%s: %d of %d cases", self._what, len(self.results), self._all)
 
     def _lane(self, site):
         while (item := self._next()) is not None:
             try:
-                self._case(site, item)
+                self._keep(item, self._case(site, item))
             except Exception:  # noqa: the thread must not end before the items do
                 with self._lock:
                     self.failures.append("%s: %s" % (item, traceback.format_exc(limit=-3)))

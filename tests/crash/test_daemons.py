@@ -206,48 +206,49 @@ class DaemonsKilled(Case):
 
     def every_point(self, script, armed, seconds, then):
         """Kills at the points of `script`, as many as there is time for, and checks after each."""
-        self.armed, self.lacking = armed, 0
+        self.armed = armed
         sites = [self.own(Site(tau=TAU)) for _ in range(self.LANES)]
         self.bases = lanes.each(sites, Base)
         points = self.count_points(sites[0], script)
         self.report("%d points: %s", len(points), kinds(points))
         items = [(at, after) for at in range(1, len(points) + 1) for after in (False, True)]
         self.rng.shuffle(items)
-        killed = {}
-
         def case(site, item):
+            """Where it was killed ("": it ended before its point), and how often the disk alone lacked something."""
             tool = KillAt(*item, armed=armed)
             story = Story(site, self.bases[site], tool)
             try:
-                if self.play(story, script):
-                    killed[item] = tool.points()[-1].split()[1]
-                then(story)
+                killed = tool.points()[-1].split()[1] if self.play(story, script) else ""
+                return [killed, then(story)]
             finally:
                 story.power_cut(cut=False)
                 tool.close()
 
-        cases = lanes.Cases(sites, items, case, None if self.long_run else seconds)
+        cases = lanes.Cases(sites, items, case, None if self.long_run else seconds, self, script.__name__)
+        done, lacking = len(cases.results), sum(lacked for _, lacked in cases.results.values())
+        killed = [where for where, _ in cases.results.values() if where]
         self.report("%d of %d cases (before and after each point): %d killed (at %s), %d ended before their point; in "
-                    "%d the disk alone lacked acknowledged operations", cases.done, len(items), len(killed),
-                    ", ".join(sorted(set(killed.values()))), cases.done - len(killed), self.lacking)
+                    "%d the disk alone lacked acknowledged operations", done, len(items), len(killed),
+                    ", ".join(sorted(set(killed))), done - len(killed), lacking)
         if cases.failures:
             self.fail(lanes.text(cases.failures))
-        self.assertGreater(len(killed), cases.done // 2, "most runs ended before their point")
-        self.assertGreater(self.lacking, 0, "no case needed recovery: they prove nothing")
+        self.assertGreater(len(killed), done // 2, "most runs ended before their point")
+        self.assertGreater(lacking, 0, "no case needed recovery: they prove nothing")
 
     def after_the_primary(self, story):
         story.power_cut()
-        self.lacking += story.lacks()
+        lacking = story.lacks()
         story.check()
+        return lacking
 
     def and_again(self, story):
         """A session on the recovered volume starts, and its work is there after it."""
-        self.after_the_primary(story)
+        lacking = self.after_the_primary(story)
         story.writer = None
         story.mount()
         story.mode("replicated")
         story.write(4)
-        self.after_the_primary(story)
+        return lacking + self.after_the_primary(story)
 
     def after_the_replica(self, story):
         """The volume goes on without it; then the primary dies, and one other replica loses its memory (f - 1)."""
@@ -256,8 +257,9 @@ class DaemonsKilled(Case):
         story.power_cut()
         site.replicas[0].restart()
         site.replicas[1].reboot()
-        self.lacking += story.lacks()
+        lacking = story.lacks()
         story.check()
+        return lacking
 
     def test_salius_mount_while_a_session_starts(self):
         self.every_point(session_start, False, 12, self.and_again)

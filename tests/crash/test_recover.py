@@ -93,28 +93,28 @@ class RecoverKilled(Case):
                  for only in points for at in numbers[only] for after in (False, True)]
         if self.long_run:
             items += [(only, at, after, not cut) for only, at, after, cut in items]
-        counts = collections.Counter()
-
         def case(site, item):
-            only, _, after, power_cut = item
-            if self.killed(site, *item):
-                counts[only, "after" if after else "before"] += 1
-            else:
-                counts[only, "ended"] += 1
-            counts["power cuts"] += power_cut
-            counts["unfinished"] += scene.tree(site.backing) != self.want
+            """Whether it was killed, and whether the tree was not yet right then."""
+            killed = self.killed(site, *item)
+            unfinished = scene.tree(site.backing) != self.want
             done = site.volume.recover()
             if done.returncode != 0:
                 raise AssertionError("the second run: exit %d\n%s%s" % (done.returncode, done.stdout, done.stderr))
             different = scene.difference(self.want, scene.tree(site.backing))
             if different:
                 raise AssertionError("not the undisturbed result:\n" + different)
+            return [killed, unfinished]
 
-        cases = lanes.Cases(sites, items, case)
+        cases = lanes.Cases(sites, items, case, None, self, mode)
+        counts = collections.Counter()
+        for (only, _, after, power_cut), (killed, unfinished) in cases.results.items():
+            counts[only, ("after" if after else "before") if killed else "ended"] += 1
+            counts["power cuts"] += power_cut
+            counts["unfinished"] += unfinished
         for only in points:
             self.report("%s: killed %d times before and %d after a point; %d runs ended before theirs", only,
                         counts[only, "before"], counts[only, "after"], counts[only, "ended"])
-        self.report("%d cases, %d power cuts after the kill; in %d the tree was not yet right", cases.done,
+        self.report("%d cases, %d power cuts after the kill; in %d the tree was not yet right", len(cases.results),
                     counts["power cuts"], counts["unfinished"])
         if cases.failures:
             self.fail(lanes.text(cases.failures))

@@ -12,6 +12,7 @@ import sys
 import time
 import unittest
 
+from harness import journal
 from harness import run as harness_run
 
 TESTS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -23,7 +24,12 @@ class Timed(unittest.TextTestResult):
     def startTest(self, test):
         unittest.TestResult.startTest(self, test)
         self._began = time.monotonic()
-        print("%s ..." % test.id(), flush=True)
+        run = harness_run.current()
+        print("%s%s ..." % ("test %d of %d: " % (self.testsRun, run.tests) if run.long_run else "", test.id()), flush=True)
+
+    def addSuccess(self, test):
+        super().addSuccess(test)
+        harness_run.current().journal.put(test.id(), True)
 
     def stopTest(self, test):
         super().stopTest(test)
@@ -66,12 +72,18 @@ def main():
     harness_run.enter_namespaces([sys.executable, "-m", "harness"] + sys.argv[1:])
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
         signal.signal(number, _interrupted)
-    seed = secrets.randbits(32) if args.seed is None else args.seed
-    run = harness_run.start(seed, args.long)
+    kept = journal.of_run(args.modules)
+    seed = kept.get("seed", secrets.randbits(32)) if args.seed is None else args.seed
+    if kept.get("seed", seed) != seed:
+        print("the run in SALIUS_LONG_DIR has seed %d: give that, or another directory" % kept.get("seed"), file=sys.stderr)
+        return 2
+    kept.put("seed", seed)
+    run = harness_run.start(seed, args.long, kept)
     print("run %s, seed %d" % (run.id, seed), flush=True)
     try:
         suite = load(args.modules, args.k)
-        if suite.countTestCases() == 0:
+        run.tests = suite.countTestCases()
+        if run.tests == 0:
             print("no test matches", file=sys.stderr)
             return 2
         result = unittest.TextTestRunner(stream=sys.stdout, resultclass=Timed, verbosity=0,

@@ -22,6 +22,21 @@ class Case(unittest.TestCase):
         self._logs_before = set(os.listdir(run.dir))
         self.addCleanup(self._show_logs)
 
+    def run(self, result=None):
+        if not harness_run.current().journal.get(self.id()):
+            return super().run(result)
+        print("passed before, in the run that this one goes on with: %s" % self.id(), flush=True)
+        result.testsRun += 1
+        return result
+
+    def done_before(self, what, default):
+        """What keep() kept in an earlier part of this run (harness/journal.py)."""
+        return harness_run.current().journal.get("%s %s" % (self.id(), what), default)
+
+    def keep(self, what, value):
+        """Progress of a long run."""
+        harness_run.current().journal.put("%s %s" % (self.id(), what), value)
+
     def _show_logs(self):
         """When the test failed: the ends of the logs that it made."""
         run = harness_run.current()

@@ -76,10 +76,12 @@ def _built():
 class Run:
     """The one run of this process. `base` is where images live (env SALIUS_TEST_DIR)."""
 
-    def __init__(self, seed, long_run):
+    def __init__(self, seed, long_run, journal):
         self.id = "sl" + secrets.token_hex(3)
         self.seed = seed
         self.long_run = long_run
+        self.journal = journal
+        self.tests = 0  # how many are to be run
         self._stack = contextlib.ExitStack()
         self.loops = set()  # loop devices in use, which no namespace takes along
         base = os.environ.get("SALIUS_TEST_DIR", "/var/tmp")
@@ -136,10 +138,10 @@ class Run:
 _current = None
 
 
-def start(seed, long_run):
+def start(seed, long_run, journal):
     """Makes the process's run; once."""
     global _current
-    _current = Run(seed, long_run)
+    _current = Run(seed, long_run, journal)
     return _current
 
 

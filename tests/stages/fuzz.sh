@@ -5,15 +5,16 @@
 #
 #   tests/stages/fuzz.sh [--long]
 #
-# SALIUS_FUZZ_SECONDS: how long each fuzzer runs; 5 by default, 300 with --long. What it learns is kept in
-# SALIUS_FUZZ_CORPUS if that is set. Ends with "N passed, N failed".
+# SALIUS_FUZZ_SECONDS: how long each fuzzer runs; 5 by default, an hour with --long, in parts: the time that each had and
+# what it learned are kept in SALIUS_LONG_DIR if that is set, and the next run goes on there. Ends with "N passed, N
+# failed".
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
 
 seconds=${SALIUS_FUZZ_SECONDS:-5}
 for argument in "$@"; do
   case "$argument" in
-    --long) seconds=${SALIUS_FUZZ_SECONDS:-300} ;;
+    --long) seconds=${SALIUS_FUZZ_SECONDS:-3600} ;;
     *)
       echo "unknown option: $argument" >&2
       exit 2
@@ -42,23 +43,39 @@ trap 'rm -rf "$work"' EXIT
 artifacts=${SALIUS_FUZZ_ARTIFACTS:-$(mktemp -d)}
 mkdir -p "$artifacts"
 
+# run_part NAME SECONDS CORPUS: sets `runs` to the inputs tried; false when it found something.
+run_part() {
+  local name=$1 log=$work/$1.log status
+  "$work/$name" -max_total_time="$2" -timeout=20 -rss_limit_mb=3000 -max_len=20000 \
+    -print_final_stats=1 -artifact_prefix="$artifacts/$name-" \
+    "$3" "tests/fuzz/corpus/$name" >"$log" 2>&1
+  status=$?
+  runs=$(sed -n 's/^stat::number_of_executed_units: *//p' "$log")
+  [ "$status" -eq 0 ] && [ "${runs:-0}" -gt 0 ] && return
+  tail -n 60 "$log"
+  echo "FAILED  $name (exit code $status); the input is in $artifacts"
+  return 1
+}
+
 for fuzzer in "$bin"/*_fuzzer; do
   name=$(basename "$fuzzer" _fuzzer)
   cp "$fuzzer" "$work/$name"
-  corpus=${SALIUS_FUZZ_CORPUS:-$work/corpus}/$name
+  corpus=${SALIUS_LONG_DIR:-$work}/corpus/$name
+  kept=${SALIUS_LONG_DIR:-$work}/fuzzed-$name # "seconds inputs" so far
   mkdir -p "$corpus"
-  log=$work/$name.log
-  "$work/$name" -max_total_time="$seconds" -timeout=20 -rss_limit_mb=3000 -max_len=20000 \
-    -print_final_stats=1 -artifact_prefix="$artifacts/$name-" \
-    "$corpus" "tests/fuzz/corpus/$name" >"$log" 2>&1
-  status=$?
-  runs=$(sed -n 's/^stat::number_of_executed_units: *//p' "$log")
-  if [ "$status" -eq 0 ] && [ "${runs:-0}" -gt 0 ]; then
-    echo "ok      $name: $runs inputs in $seconds s"
+  read -r had inputs < <(cat "$kept" 2>/dev/null || echo "0 0")
+  found=0
+  while [ "$had" -lt "$seconds" ]; do
+    part=$((seconds - had > 300 ? 300 : seconds - had))
+    run_part "$name" "$part" "$corpus" || { found=1 && break; }
+    had=$((had + part)) inputs=$((inputs + runs))
+    echo "$had $inputs" >"$kept"
+    [ "$had" -ge "$seconds" ] || echo "        $name: $inputs inputs, $had of $seconds s"
+  done
+  if [ $found -eq 0 ]; then
+    echo "ok      $name: $inputs inputs in $had s"
     passed=$((passed + 1))
   else
-    tail -n 60 "$log"
-    echo "FAILED  $name (exit code $status); the input is in $artifacts"
     failed=$((failed + 1))
   fi
 done

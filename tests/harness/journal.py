@@ -1,0 +1,45 @@
+"""What a long run has done so far, so that one that was ended goes on where it was.
+
+With SALIUS_LONG_DIR set (tests/run.sh --long sets it, to a directory of the commit that is tested) tests keep their
+progress there. Without it nothing is kept and nothing is found.
+"""
+import json
+import os
+import threading
+
+
+class Journal:
+    """Keys and JSON values, each on the disk when put() returns."""
+
+    def __init__(self, path=None):
+        self._values, self._file, self._lock = {}, None, threading.Lock()
+        if path is None:
+            return
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        self._file = open(path, "a+", encoding="utf-8")
+        self._file.seek(0)
+        for line in self._file.read().splitlines():
+            try:
+                key, value = json.loads(line)
+            except ValueError:  # cut off by what ended that run
+                continue
+            self._values[key] = value
+
+    def get(self, key, default=None):
+        return self._values.get(key, default)
+
+    def put(self, key, value):
+        with self._lock:
+            self._values[key] = value
+            if self._file is None:
+                return
+            # A line of its own even after one that was cut off.
+            self._file.write("\n" + json.dumps([key, value]) + "\n")
+            self._file.flush()
+            os.fsync(self._file.fileno())
+
+
+def of_run(modules):
+    """The journal of a harness run of `modules`."""
+    folder = os.environ.get("SALIUS_LONG_DIR")
+    return Journal(os.path.join(folder, "-".join(modules) + ".jsonl") if folder else None)
