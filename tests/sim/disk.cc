@@ -57,13 +57,16 @@ void Disk::Bytes::Write(uint64_t off, const char* data, uint64_t n) {
 }
 
 void Disk::Bytes::Read(uint64_t off, char* out, uint64_t n) const {
-  std::memset(out, 0, n);
+  uint64_t zeros = off;  // what no page has
   for (auto at = pages.lower_bound(off / kPage); at != pages.end() && at->first * kPage < off + n;
        ++at) {
     const uint64_t begin = std::max(off, at->first * kPage);
     const uint64_t end = std::min(off + n, (at->first + 1) * kPage);
+    std::memset(out + (zeros - off), 0, begin - zeros);
     std::memcpy(out + (begin - off), at->second->data() + begin % kPage, end - begin);
+    zeros = end;
   }
+  std::memset(out + (zeros - off), 0, off + n - zeros);
 }
 
 Disk::Job Disk::BeginJob() {
@@ -250,6 +253,7 @@ void Disk::Crash(Death death) {
 
 void Disk::NewBoot() {
   ++boot_;
+  mount_ = 1;  // ids begin again
   std::string id = "boot 00000000000000000000000000000000\n";
   for (uint64_t n = boot_, at = id.size() - 2; n > 0; n /= 10, --at) {
     id[at] = static_cast<char>('0' + n % 10);
