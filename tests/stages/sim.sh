@@ -12,7 +12,20 @@ sim_dir=$(mktemp -d)
 cp -L "$(bazel info -c opt bazel-bin 2>/dev/null)/tests/sim/cluster_sim_run" "$sim_dir/"
 sim=$sim_dir/cluster_sim_run
 
-check "sim: seeds that failed once" "$sim" --seeds tests/sim/regressions/seeds
+# How to see a broken seed again, with a trace of what it needs.
+sim_tell() {
+  echo "commit $(git rev-parse HEAD 2>/dev/null): $sim_target --seed $1 --trace replays it; what it needs:"
+  "$sim" --shrink "$1" | tail -n 80
+}
+sim_seeds() {
+  local seed
+  "$sim" --seeds tests/sim/regressions/seeds | tee "$sim_dir/seeds"
+  [ "${PIPESTATUS[0]}" -eq 0 ] && return 0
+  seed=$(sed -n 's/^seed \([0-9]*\) BROKEN.*/\1/p' "$sim_dir/seeds")
+  [ -n "$seed" ] && sim_tell "$seed"
+  return 1
+}
+check "sim: seeds that failed once" sim_seeds
 
 sim_digest() { "$sim" --first 1 --count 400 | grep -o 'digest [0-9a-f]*'; }
 sim_repeats() {
@@ -39,10 +52,7 @@ sim_lifetimes() {
     log=$sim_dir/log.$core
     tail -n 1 "$log"
     seed=$(sed -n 's/^seed \([0-9]*\) BROKEN.*/\1/p' "$log")
-    if [ -n "$seed" ]; then
-      echo "commit $(git rev-parse HEAD 2>/dev/null): $sim_target --seed $seed --trace replays it; what it needs:"
-      "$sim" --shrink "$seed" | tail -n 80
-    fi
+    [ -z "$seed" ] || sim_tell "$seed"
   done
   [ $failed -eq 0 ]
 }

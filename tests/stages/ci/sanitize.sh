@@ -4,18 +4,20 @@
 bazel_test "addresses, undefined behaviour" --config=asan --test_tag_filters=-no-asan --build_tests_only \
   //tests/unit/... //tests/sim/...
 
-# The simulator as a program: clean, and a seed does the same in this build as in the ordinary one.
+# The simulator as a program: clean, and a seed does the same in this build, and in one for debugging, as in the
+# ordinary one.
 sanitized_digest() {
   bazel build --color=no --noshow_progress "$@" //tests/sim:cluster_sim_run >&2 || return
   "$(bazel info "$@" bazel-bin 2>/dev/null)/tests/sim/cluster_sim_run" --first 1 --count 200 |
     grep -o 'digest [0-9a-f]*'
 }
 same_in_both_builds() {
-  local ordinary sanitized
+  local ordinary sanitized debug
   ordinary=$(sanitized_digest -c opt)
   sanitized=$(sanitized_digest --config=asan)
-  echo "seeds 1 to 200: $ordinary; with sanitizers: $sanitized"
-  [ -n "$ordinary" ] && [ "$ordinary" = "$sanitized" ]
+  debug=$(sanitized_digest -c dbg)
+  echo "seeds 1 to 200: $ordinary; with sanitizers: $sanitized; for debugging: $debug"
+  [ -n "$ordinary" ] && [ "$ordinary" = "$sanitized" ] && [ "$ordinary" = "$debug" ]
 }
 check "sim: a seed does the same in another build" same_in_both_builds
 
