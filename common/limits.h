@@ -7,6 +7,12 @@
 
 namespace salius {
 
+// --- Numbers -----------------------------------------------------------------------------------
+
+// Epochs, seqs, marks and generations count from 1 and never come near the end of 64 bits: there
+// is only damage or a forgery, and "the next one" would be 0. Every decoder refuses what is larger.
+inline constexpr uint64_t kMaxCount = uint64_t{1} << 62;
+
 // --- Members -----------------------------------------------------------------------------------
 
 // Replicas of one volume. Ack masks are one byte, and the state slot lists every member in 4 KiB.

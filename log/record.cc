@@ -117,6 +117,12 @@ absl::StatusOr<RecordHeader> DecodeRecordHeader(absl::Span<const uint8_t> bytes)
     return Malformed(
         absl::StrFormat("body of %d bytes, at most %d", header.body_bytes, kMaxRecordBody));
   }
+  if (std::max({header.epoch, header.seq, header.durable_mark, header.checkpoint_mark}) >
+      kMaxCount) {
+    return Malformed(absl::StrFormat("epoch %d, seq %d, durable mark %d, checkpoint mark %d",
+                                     header.epoch, header.seq, header.durable_mark,
+                                     header.checkpoint_mark));
+  }
   return header;
 }
 

@@ -7,6 +7,7 @@
 #include "common/bytes.h"
 #include "common/check.h"
 #include "common/crc32c.h"
+#include "common/limits.h"
 
 namespace salius::stable {
 namespace {
@@ -104,9 +105,11 @@ absl::StatusOr<FileHeader> DecodeFileHeader(absl::Span<const uint8_t> slot) {
       header.capacity % kCapacityUnit != 0) {
     return Malformed(absl::StrFormat("capacity %d", header.capacity));
   }
-  if (header.generation == 0) return Malformed("generation 0");
-  // Positions count bytes ever written; near the end of 64 bits there is only a forgery.
-  if (header.start % kEntryAlign != 0 || header.start > uint64_t{1} << 62) {
+  if (header.generation == 0 || header.generation > kMaxCount) {
+    return Malformed(absl::StrFormat("generation %d", header.generation));
+  }
+  // Positions count bytes ever written.
+  if (header.start % kEntryAlign != 0 || header.start > kMaxCount) {
     return Malformed(absl::StrFormat("start position %d", header.start));
   }
   if (header.reach % kEntryAlign != 0 || header.reach < header.start ||
@@ -160,7 +163,8 @@ absl::StatusOr<EntryHeader> DecodeEntryHeader(absl::Span<const uint8_t> bytes, u
   header.payload_check = LoadU32(in + kEntryPayloadCheckAt);
   header.position = LoadU64(in + kEntryPositionAt);
   header.synced = LoadU64(in + kEntrySyncedAt);
-  if (header.position % kEntryAlign != 0 || header.synced > header.position) {
+  if (header.position % kEntryAlign != 0 || header.synced > header.position ||
+      header.position > 2 * kMaxCount) {
     return Malformed(
         absl::StrFormat("entry at %d, synced up to %d", header.position, header.synced));
   }
@@ -211,6 +215,11 @@ absl::StatusOr<Decision> DecodeDecision(absl::Span<const uint8_t> bytes) {
   decision.checkpoint = LoadU64(in + kDecisionCheckpointAt);
   decision.count = LoadU64(in + kDecisionCountAt);
   decision.digest = LoadU32(in + kDecisionDigestAt);
+  if (std::max({decision.epoch, decision.last, decision.checkpoint, decision.count}) > kMaxCount) {
+    return Malformed(absl::StrFormat("decision for epoch %d: %d records above %d up to %d",
+                                     decision.epoch, decision.count, decision.checkpoint,
+                                     decision.last));
+  }
   return decision;
 }
 

@@ -62,6 +62,12 @@ absl::Status CheckState(const VolumeState& state) {
   if (state.mode != Mode::kLocal && state.mode != Mode::kReplicated) {
     return Malformed(absl::StrFormat("unknown mode %d", static_cast<int>(state.mode)));
   }
+  if (std::max({state.epoch, state.checkpoint, state.file_id_limit, state.recovered_epoch,
+                state.recovered_seq}) > kMaxCount) {
+    return Malformed(absl::StrFormat("epoch %d, checkpoint %d, file ids below %d, recovered (%d, %d)",
+                                     state.epoch, state.checkpoint, state.file_id_limit,
+                                     state.recovered_epoch, state.recovered_seq));
+  }
   if (state.boot_id.size() > kBootIdRoom) {
     return Malformed(absl::StrFormat("boot id of %d bytes", state.boot_id.size()));
   }
@@ -72,6 +78,7 @@ absl::Status CheckState(const VolumeState& state) {
     if (member.address.empty() || member.address.size() > kMaxAddressBytes) {
       return Malformed(absl::StrFormat("member address of %d bytes", member.address.size()));
     }
+    if (member.base > kMaxCount) return Malformed(absl::StrFormat("base %d", member.base));
   }
   if (state.acks == 0 || state.acks > kMaxReplicas) {
     return Malformed(absl::StrFormat("acks = %d", state.acks));
@@ -170,7 +177,9 @@ absl::StatusOr<DecodedStateSlot> DecodeStateSlot(absl::Span<const uint8_t> slot)
   }
   DecodedStateSlot decoded;
   decoded.generation = LoadU64(in + kGenerationAt);
-  if (decoded.generation == 0) return Malformed("generation 0");
+  if (decoded.generation == 0 || decoded.generation > kMaxCount) {
+    return Malformed(absl::StrFormat("generation %d", decoded.generation));
+  }
   VolumeState& state = decoded.state;
   std::memcpy(state.volume.bytes.data(), in + kVolumeAt, state.volume.bytes.size());
   state.epoch = LoadU64(in + kEpochAt);

@@ -104,6 +104,12 @@ absl::StatusOr<FrameHeader> DecodeFrameHeader(absl::Span<const uint8_t> datagram
   header.trim_mark = LoadU64(in + kFrameTrimAt);
   header.durable_mark = LoadU64(in + kFrameDurableAt);
   header.issued_mark = LoadU64(in + kFrameIssuedAt);
+  if (std::max({header.epoch, header.trim_mark, header.durable_mark, header.issued_mark}) >
+      kMaxCount) {
+    return Malformed(absl::StrFormat("epoch %d, trim mark %d, durable mark %d, issued mark %d",
+                                     header.epoch, header.trim_mark, header.durable_mark,
+                                     header.issued_mark));
+  }
   if (header.payload_bytes != datagram.size() - kFrameHeaderBytes) {
     return Malformed(absl::StrFormat("header says %d bytes of payload, %d follow it",
                                      header.payload_bytes, datagram.size() - kFrameHeaderBytes));
@@ -137,7 +143,9 @@ absl::StatusOr<FragmentHeader> DecodeFragmentHeader(absl::Span<const uint8_t> pa
   header.offset = LoadU32(in + kFragmentOffsetAt);
   const uint64_t piece = payload.size() - kFragmentHeaderBytes;
   const uint64_t end = header.offset + piece;
-  if (header.seq == 0) return Malformed("fragment of seq 0");
+  if (header.seq == 0 || header.seq > kMaxCount) {
+    return Malformed(absl::StrFormat("fragment of seq %d", header.seq));
+  }
   if (header.record_bytes < kLeastRecordBytes ||
       header.record_bytes > kLeastRecordBytes + kMaxRecordBody) {
     return Malformed(absl::StrFormat("fragment of a record of %d bytes", header.record_bytes));
@@ -219,6 +227,10 @@ absl::StatusOr<AckPayload> DecodeAckPayload(absl::Span<const uint8_t> payload) {
     }
     held = range.last;
     ack.ranges.push_back(range);
+  }
+  if (std::max({ack.base, held, ack.trimmed, ack.promise_epoch}) > kMaxCount) {
+    return Malformed(absl::StrFormat("ack: base %d, holds up to %d, trimmed %d, promise %d",
+                                     ack.base, held, ack.trimmed, ack.promise_epoch));
   }
   return ack;
 }

@@ -2,6 +2,7 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
 
@@ -10,6 +11,7 @@
 #include "absl/synchronization/mutex.h"
 #include "common/bytes.h"
 #include "common/crc32c.h"
+#include "common/limits.h"
 #include "proto/control.grpc.pb.h"
 #include "proto/control.pb.h"
 
@@ -46,6 +48,16 @@ Inventory FromProto(const control::VolumeInventory& from) {
   return inventory;
 }
 
+// Numbers that no replica can come to: their sums would wrap, so nothing is concluded from them.
+absl::Status CheckNumbers(const std::string& address, const Inventory& i) {
+  if (std::max({i.epoch, i.base, i.contiguous, i.highest, i.trimmed, i.durable_mark,
+                i.checkpoint_mark, i.promised_epoch}) <= kMaxCount) {
+    return absl::OkStatus();
+  }
+  return absl::DataLossError(
+      absl::StrFormat("replica %s: its inventory holds a number beyond %d", address, kMaxCount));
+}
+
 class GrpcClient : public ReplicaClient {
  public:
   explicit GrpcClient(std::string address) : address_(std::move(address)) {
@@ -76,6 +88,8 @@ class GrpcClient : public ReplicaClient {
     result.accepted = response.accepted();
     result.answer = {address_, response.incarnation(), FromProto(response.inventory())};
     result.answer.inventory.promised_epoch = response.promised_epoch();
+    status = CheckNumbers(address_, result.answer.inventory);
+    if (!status.ok()) return status;
     return result;
   }
 
@@ -86,7 +100,10 @@ class GrpcClient : public ReplicaClient {
     Call call(this, timeout_ms);
     absl::Status status = FromGrpc(address_, stub_->Inventory(&call.context, request, &response));
     if (!status.ok()) return status;
-    return Answer{address_, response.incarnation(), FromProto(response.inventory())};
+    const Inventory inventory = FromProto(response.inventory());
+    status = CheckNumbers(address_, inventory);
+    if (!status.ok()) return status;
+    return Answer{address_, response.incarnation(), inventory};
   }
 
   absl::Status Fetch(const VolumeId& volume, Epoch epoch, Seq after, uint64_t timeout_ms,

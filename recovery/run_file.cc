@@ -8,6 +8,7 @@
 #include "common/check.h"
 #include "common/crc32c.h"
 #include "common/file.h"
+#include "common/limits.h"
 
 namespace salius::recovery {
 namespace {
@@ -51,7 +52,7 @@ absl::StatusOr<RunNote> DecodeRunNote(absl::Span<const uint8_t> bytes) {
     return absl::DataLossError("recovery note: checksum does not match");
   }
   if (magic != kMagic || version != kVersion || reserved != 0 || note.token == 0 ||
-      note.fence_epoch <= note.epoch) {
+      note.fence_epoch <= note.epoch || note.fence_epoch > kMaxCount) {
     return absl::InvalidArgumentError("recovery note: not written by this version");
   }
   return note;

@@ -40,6 +40,13 @@ Acceptor::Acceptor(Arena& arena, const Options& options, int64_t now_ns, AttachR
   for (uint32_t i = 0; i < arena_.geometry().slot_count; ++i) {
     const VolumeSlot* const slot = arena_.slot(i);
     if (slot == nullptr) continue;
+    if (Find(slot->volume) != nullptr) {
+      // No process writes two slots of one volume.
+      ++result.damaged;
+      arena_.FreeSlot(i);
+      for (const uint32_t segment : arena_.SegmentsOf(i)) arena_.FreeSegment(segment);
+      continue;
+    }
     auto volume = std::make_unique<Volume>();
     volume->slot_index = i;
     volume->slot = *slot;
@@ -75,6 +82,10 @@ Acceptor::Volume* Acceptor::Find(const VolumeId& volume) {
 absl::Status Acceptor::CheckOpen(const Volume* volume, const SessionParams& params) const {
   if (params.volume == VolumeId{} || params.epoch == 0 || params.session == 0 || params.base == 0) {
     return absl::InvalidArgumentError("volume, epoch, session and base must not be zero");
+  }
+  if (params.epoch > kMaxCount || params.base > kMaxCount) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("epoch %d, base %d: at most %d", params.epoch, params.base, kMaxCount));
   }
   if (params.multicast.size() > kMaxMulticastBytes) {
     return absl::InvalidArgumentError(
@@ -178,6 +189,9 @@ absl::StatusOr<Acceptor::FenceResult> Acceptor::Fence(const VolumeId& volume_id,
                                                       uint64_t token) {
   if (volume_id == VolumeId{} || epoch == 0 || token == 0) {
     return absl::InvalidArgumentError("volume, epoch and token must not be zero");
+  }
+  if (epoch > kMaxCount) {
+    return absl::InvalidArgumentError(absl::StrFormat("epoch %d: at most %d", epoch, kMaxCount));
   }
   Volume* volume = Find(volume_id);
   if (volume == nullptr) {

@@ -112,6 +112,7 @@ std::optional<DecodedCopy> DecodeCopy(const uint8_t* in) {
   if (LoadU32(in + kCopyCrcAt) != Crc32c({in, kCopyCrcAt})) return std::nullopt;
   DecodedCopy copy;
   copy.generation = LoadU64(in + kCopyGenerationAt);
+  if (copy.generation > kMaxCount) return std::nullopt;
   if (LoadU32(in + kCopyTakenAt) == 0) return copy;
   VolumeSlot slot;
   std::memcpy(slot.volume.bytes.data(), in + kCopyVolumeAt, slot.volume.bytes.size());
@@ -130,6 +131,14 @@ std::optional<DecodedCopy> DecodeCopy(const uint8_t* in) {
   slot.multicast.assign(reinterpret_cast<const char*>(in + kCopyMulticastAt + 1), length);
   copy.slot = std::move(slot);
   return copy;
+}
+
+// What holds for every slot that a process writes. Without it a log over the slot could not be
+// bounded.
+bool Plausible(const VolumeSlot& slot, const ArenaGeometry& geometry) {
+  return std::max({slot.epoch, slot.base, slot.trimmed, slot.promise_epoch, slot.durable_mark,
+                   slot.checkpoint_mark}) <= kMaxCount &&
+         (slot.epoch == 0 || slot.base > 0) && slot.grant_segments <= geometry.segment_count;
 }
 
 bool AllZero(const uint8_t* bytes, size_t n) {
@@ -248,6 +257,10 @@ void Arena::LoadSlots() {
     // The very first write of a slot may be cut off too: then the other copy is still all zero.
     const bool first = AllZero(at, kSlotCopyBytes) || AllZero(at + kSlotCopyBytes, kSlotCopyBytes);
     if (!any && !first) ++damaged_;
+    if (copies.slot.has_value() && !Plausible(*copies.slot, geometry_)) {
+      copies.slot.reset();
+      ++damaged_;
+    }
   }
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -26,6 +27,14 @@ std::string Incarnation16(uint64_t incarnation) { return absl::StrFormat("%016x"
 // "name:   value", aligned.
 void Line(std::string& text, std::string_view name, std::string_view value) {
   absl::StrAppendFormat(&text, "%-14s%s\n", absl::StrCat(Av(name), ":"), value);
+}
+
+// Texts come from a peer: none may write to someone's terminal by control characters.
+std::string Printable(std::string text) {
+  for (char& c : text) {
+    if (c != '\n' && (static_cast<unsigned char>(c) < 0x20 || c == 0x7f)) c = '?';
+  }
+  return text;
 }
 
 void AppendReplica(std::string& text, const control::VolumeStatusResponse::ReplicaStatus& replica) {
@@ -101,7 +110,7 @@ std::string MountedText(const control::VolumeStatusResponse& status) {
   Line(text, "version", status.version());
   if (status.replicas_size() > 0) absl::StrAppend(&text, "replicas:\n");
   for (const auto& replica : status.replicas()) AppendReplica(text, replica);
-  return text;
+  return Printable(std::move(text));
 }
 
 std::string MountedJson(const control::VolumeStatusResponse& status) {
@@ -182,7 +191,7 @@ std::string OfflineText(const OfflineStatus& status) {
                               member->base);
     absl::StrAppendFormat(&text, "  %-24s %s\n", address, noted);
   }
-  return text;
+  return Printable(std::move(text));
 }
 
 std::string OfflineJson(const OfflineStatus& status) {
@@ -236,7 +245,7 @@ std::string ReplicaText(const std::string& address, const control::ReplicaStatus
                             held.promised_epoch());
     }
   }
-  return text;
+  return Printable(std::move(text));
 }
 
 std::string ReplicaJson(const std::string& address, const control::ReplicaStatusResponse& status) {

@@ -4,7 +4,6 @@
 // The input is a little program that writes the ring, so that checksums are no wall: entries with
 // good or damaged headers, raw bytes, gaps.
 #include <fcntl.h>
-#include <stdlib.h>
 
 #include <string>
 #include <vector>
@@ -15,6 +14,7 @@
 #include "log/record.h"
 #include "log/stable_log.h"
 #include "log/stable_log_format.h"
+#include "tests/fuzz/fuzz_scratch.h"
 #include "tests/fuzz/fuzz_util.h"
 
 namespace salius {
@@ -28,20 +28,6 @@ VolumeId FuzzVolume() {
   VolumeId volume;
   volume.bytes.fill(1);
   return volume;
-}
-
-// The directory of this process's log, in memory.
-int Directory() {
-  static const UniqueFd* const fd = [] {
-    char path[] = "/dev/shm/salius_fuzz.XXXXXX";
-    SALIUS_CHECK(mkdtemp(path) != nullptr);
-    auto opened = OpenAt(AT_FDCWD, path, O_RDONLY | O_DIRECTORY);
-    SALIUS_CHECK_OK(opened);
-    static const std::string name = path;
-    atexit([] { fs::RemoveTree(AT_FDCWD, name).IgnoreError(); });
-    return new UniqueFd(std::move(*opened));
-  }();
-  return fd->get();
 }
 
 std::string Record(Seq seq, size_t body_bytes) {
@@ -154,7 +140,7 @@ class ImageWriter {
 
 void CheckOpenAppendOpen() {
   StableLog::Contents before;
-  auto log = StableLog::Open(Directory(), kName, FuzzVolume(), &before);
+  auto log = StableLog::Open(ScratchDirectory(), kName, FuzzVolume(), &before);
   if (!log.ok()) {
     // Nothing but these: the file is there and can be read.
     SALIUS_CHECK(absl::IsDataLoss(log.status()) || absl::IsInvalidArgument(log.status()))
@@ -170,7 +156,7 @@ void CheckOpenAppendOpen() {
   SALIUS_CHECK_OK(log->Cut(2, 3));
 
   StableLog::Contents after;
-  SALIUS_CHECK_OK(StableLog::Open(Directory(), kName, FuzzVolume(), &after));
+  SALIUS_CHECK_OK(StableLog::Open(ScratchDirectory(), kName, FuzzVolume(), &after));
   SALIUS_CHECK(after.records == before.records);
   SALIUS_CHECK(after.decisions == before.decisions);
 }
@@ -180,7 +166,7 @@ void CheckOpenAppendOpen() {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace salius;  // NOLINT: the function has to be outside
-  auto fd = OpenAt(Directory(), kName, O_RDWR | O_CREAT | O_TRUNC, 0600);
+  auto fd = OpenAt(ScratchDirectory(), kName, O_RDWR | O_CREAT | O_TRUNC, 0600);
   SALIUS_CHECK_OK(fd);
   ByteReader in(absl::MakeConstSpan(data, size));
   // One input in 256 has a file that is too short.

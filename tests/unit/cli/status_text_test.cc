@@ -110,6 +110,15 @@ TEST(StatusTextTest, ReplicaShowsItsVolumesAndAlarms) {
   EXPECT_TRUE(Contains(ReplicaJson("a:7400", status), "\"overdue\":true"));
 }
 
+TEST(StatusTextTest, ControlCharactersOfAPeerAreNotPrinted) {
+  control::ReplicaStatusResponse replica;
+  replica.set_version("1\x1b[2J\x7f");
+  EXPECT_TRUE(Contains(ReplicaText("a:7400", replica), "1?[2J?"));
+  control::VolumeStatusResponse mounted = Mounted();
+  mounted.set_failure("\x1b[2J");
+  EXPECT_FALSE(Contains(MountedText(mounted), "\x1b"));
+}
+
 TEST(StatusTextTest, BytesAreReadable) {
   EXPECT_EQ(FormatBytes(0), "0 B");
   EXPECT_EQ(FormatBytes(1023), "1023 B");

@@ -181,6 +181,19 @@ TEST(RecordTest, HeaderThatNoEncoderWritesIsRefused) {
   EXPECT_EQ(code([](uint8_t* b) { StoreU32(b + 8, kMaxRecordBody + 1); }), Code::kInvalidArgument);
 }
 
+TEST(RecordTest, NumbersNearTheEndOf64BitsAreRefused) {
+  for (uint64_t RecordHeader::*field : {&RecordHeader::epoch, &RecordHeader::seq,
+                                        &RecordHeader::durable_mark,
+                                        &RecordHeader::checkpoint_mark}) {
+    RecordHeader header;
+    header.*field = kMaxCount;
+    EXPECT_TRUE(DecodeRecord(AsBytes(EncodeRecord(header, ""))).ok());
+    header.*field = kMaxCount + 1;
+    EXPECT_EQ(DecodeRecord(AsBytes(EncodeRecord(header, ""))).status().code(),
+              Code::kInvalidArgument);
+  }
+}
+
 TEST(RecordTest, LargestBodyRoundTrips) {
   const std::string body(kMaxRecordBody, 'b');
   EXPECT_TRUE(DecodeRecord(AsBytes(EncodeRecord(GoldenHeader(Op::kWrite, 1), body))).ok());
@@ -351,11 +364,11 @@ TEST(RecordTest, RandomHeadersRoundTrip) {
   for (int i = 0; i < 1000; ++i) {
     RecordHeader header = GoldenHeader(static_cast<Op>(1 + random.Below(13)), random.Next(),
                                        random.Next(), random.Next(), random.Next());
-    header.epoch = random.Next();
-    header.seq = random.Next();
+    header.epoch = random.Below(kMaxCount + 1);
+    header.seq = random.Below(kMaxCount + 1);
     header.timestamp_ns = random.Next();
-    header.durable_mark = random.Next();
-    header.checkpoint_mark = random.Next();
+    header.durable_mark = random.Below(kMaxCount + 1);
+    header.checkpoint_mark = random.Below(kMaxCount + 1);
     const std::string body(random.Below(300), static_cast<char>(random.Next()));
     const std::string bytes = EncodeRecord(header, body);
     const auto decoded = DecodeRecord(AsBytes(bytes));

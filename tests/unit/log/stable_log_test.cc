@@ -115,6 +115,7 @@ TEST(StableLogFormatTest, FileHeaderThatNoProgramWritesIsRefused) {
   EXPECT_EQ(code([](uint8_t* b) { StoreU64(b + 24, 4096); }), Code::kInvalidArgument);
   EXPECT_EQ(code([](uint8_t* b) { StoreU64(b + 24, uint64_t{1} << 41); }), Code::kInvalidArgument);
   EXPECT_EQ(code([](uint8_t* b) { b[32] = 0; }), Code::kInvalidArgument);  // generation 0
+  EXPECT_EQ(code([](uint8_t* b) { StoreU64(b + 32, UINT64_MAX); }), Code::kInvalidArgument);
   EXPECT_EQ(code([](uint8_t* b) { b[40] = 4; }), Code::kInvalidArgument);  // start not aligned
   EXPECT_EQ(code([](uint8_t* b) { b[47] = 0x80; }), Code::kInvalidArgument);
   EXPECT_EQ(code([](uint8_t* b) { b[56] = 1; }), Code::kInvalidArgument);  // reach not aligned
@@ -166,6 +167,16 @@ TEST(StableLogFormatTest, DamagedDecisionIsRefused) {
             Code::kInvalidArgument);
   bytes[8] ^= 1;
   EXPECT_EQ(stable::DecodeDecision(AsBytes(bytes)).status().code(), Code::kDataLoss);
+}
+
+TEST(StableLogFormatTest, DecisionNearTheEndOf64BitsIsRefused) {
+  for (int field = 0; field < 4; ++field) {
+    uint64_t values[4] = {5, 20, 10, 10};
+    values[field] = kMaxCount + 1;
+    const Decision decision{values[0], values[1], values[2], values[3], 0};
+    EXPECT_EQ(stable::DecodeDecision(AsBytes(stable::EncodeDecision(decision))).status().code(),
+              Code::kInvalidArgument);
+  }
 }
 
 TEST(StableLogTest, NewLogIsEmpty) {

@@ -93,6 +93,12 @@ TEST(StateSlotTest, ContentThatNoProgramWritesIsRefused) {
   refused(4, 2);                  // version
   refused(6, 1);                  // reserved
   refused(8, 0);                  // generation 0
+  refused(15, 0x80);              // generations, epochs and seqs near the end of 64 bits
+  refused(39, 0x80);
+  refused(63, 0x80);
+  refused(79, 0x80);
+  refused(87, 0x80);
+  refused(95, 0x80);
   refused(40, 2);                 // neither open nor clean
   refused(41, 0);                 // mode
   refused(41, 3);                 // mode

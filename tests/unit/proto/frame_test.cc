@@ -172,6 +172,26 @@ TEST(FrameTest, ForeignMagicVersionTypeAndReservedBytesAreRefused) {
   }
 }
 
+TEST(FrameTest, NumbersNearTheEndOf64BitsAreRefused) {
+  for (const size_t at : {kFrameEpochAt, kFrameTrimAt, kFrameDurableAt, kFrameIssuedAt}) {
+    EXPECT_EQ(FrameCode(ChangedProbe([&](uint8_t* b) { StoreU64(b + at, kMaxCount); })),
+              absl::StatusCode::kOk);
+    EXPECT_EQ(FrameCode(ChangedProbe([&](uint8_t* b) { StoreU64(b + at, kMaxCount + 1); })),
+              absl::StatusCode::kInvalidArgument)
+        << at;
+  }
+  for (const size_t at : {kAckContiguousAt, kAckTrimmedAt, kAckPromiseAt}) {
+    AckPayload ack = GoldenAck();
+    ack.ranges.clear();
+    EXPECT_EQ(AckCode(ChangedAck(ack, [&](uint8_t* b) { StoreU64(b + at, kMaxCount + 1); })),
+              absl::StatusCode::kInvalidArgument)
+        << at;
+  }
+  AckPayload ack = GoldenAck();
+  ack.ranges = {{11, kMaxCount + 1}};
+  EXPECT_EQ(AckCode(Encode(ack)), absl::StatusCode::kInvalidArgument);
+}
+
 TEST(FrameTest, PayloadSizeMustBeWhatFollows) {
   const std::string frame = Hex(golden::kFrameProbe);
   EXPECT_EQ(FrameCode(frame + "x"), absl::StatusCode::kInvalidArgument);
@@ -285,12 +305,12 @@ TEST(FrameTest, RandomHeadersRoundTrip) {
   Random random(1);
   for (int i = 0; i < 1000; ++i) {
     FrameHeader header = GoldenHeader(FrameType::kFragment, 25 + random.Below(1000), 0);
-    header.epoch = random.Next();
+    header.epoch = random.Below(kMaxCount + 1);
     header.session = random.Next();
     header.send_time_ns = random.Next();
-    header.trim_mark = random.Next();
-    header.durable_mark = random.Next();
-    header.issued_mark = random.Next();
+    header.trim_mark = random.Below(kMaxCount + 1);
+    header.durable_mark = random.Below(kMaxCount + 1);
+    header.issued_mark = random.Below(kMaxCount + 1);
     const auto decoded =
         DecodeFrameHeader(AsBytes(Encode(header, std::string(header.payload_bytes, 'p'))));
     ASSERT_TRUE(decoded.ok()) << decoded.status();

@@ -36,6 +36,8 @@ TEST(RunFileTest, ANoteThatNobodyWritesIsRefused) {
   note = Note();
   note.fence_epoch = note.epoch;
   EXPECT_TRUE(absl::IsInvalidArgument(DecodeRunNote(AsBytes(EncodeRunNote(note))).status()));
+  note.fence_epoch = UINT64_MAX;
+  EXPECT_TRUE(absl::IsInvalidArgument(DecodeRunNote(AsBytes(EncodeRunNote(note))).status()));
 }
 
 TEST(RunFileTest, IsFoundAgainOnlyForItsVolumeAndEpoch) {

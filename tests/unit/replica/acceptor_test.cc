@@ -437,6 +437,19 @@ TEST_F(AcceptorTest, SessionWithZerosIsInvalid) {
   }
 }
 
+TEST_F(AcceptorTest, NumbersNearTheEndOf64BitsAreInvalid) {
+  EXPECT_EQ(Open(kMaxCount + 1), StatusCode::kInvalidArgument);
+  EXPECT_EQ(Open(1, kSession, kMaxCount + 1), StatusCode::kInvalidArgument);
+  EXPECT_EQ(acceptor_->Fence(TestVolume(), kMaxCount + 1, 1).status().code(),
+            StatusCode::kInvalidArgument);
+  // At the very end there is still room for what a trim looks at.
+  ASSERT_EQ(Open(1, kSession, kMaxCount - 1), StatusCode::kOk);
+  Send({TestRecord(kMaxCount - 1), TestRecord(kMaxCount)});
+  EXPECT_EQ(Held().contiguous, kMaxCount);
+  Trim(kMaxCount);
+  EXPECT_EQ(Held().records, 0u);
+}
+
 TEST_F(AcceptorTest, GrantThatCannotBeGivenIsRefusedAndLeavesNothing) {
   SessionParams params = Params();
   params.memory_bytes = uint64_t{1} << 40;
@@ -653,6 +666,24 @@ TEST_F(AcceptorTest, LostSlotChangesTheIncarnation) {
   EXPECT_EQ(Restart().volumes, 0u);
   EXPECT_NE(arena_->incarnation(), before);
   EXPECT_FALSE(Held().known);
+}
+
+TEST_F(AcceptorTest, SecondSlotOfAVolumeIsDamageAndIsFreed) {
+  ASSERT_EQ(Open(), StatusCode::kOk);
+  Send({TestRecord(1)});
+  VolumeSlot slot = *arena_->slot(0);
+  const uint32_t free_segments = arena_->free_segments();
+  const uint32_t second = arena_->NewSlot(slot).value();
+  ASSERT_TRUE(arena_->AllocateSegment(second).has_value());
+  const Incarnation before = arena_->incarnation();
+  EXPECT_EQ(Restart().volumes, 1u);
+  EXPECT_NE(arena_->incarnation(), before);
+  EXPECT_EQ(Held().records, 1u);
+  EXPECT_EQ(arena_->slot(second), nullptr);
+  EXPECT_EQ(arena_->free_segments(), free_segments);
+  const Incarnation after = arena_->incarnation();
+  EXPECT_EQ(Restart().damaged, 0u);
+  EXPECT_EQ(arena_->incarnation(), after);
 }
 
 // ---- H: too old

@@ -2,10 +2,12 @@
 #include "replica/arena.h"
 
 #include <cstring>
+#include <functional>
 #include <set>
 #include <string>
 #include <vector>
 
+#include "common/limits.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/unit/replica/replica_testing.h"
@@ -28,7 +30,7 @@ VolumeSlot FullSlot() {
   slot.checkpoint_mark = 12;
   slot.tau_ms = 13;
   slot.k = 14;
-  slot.grant_segments = 15;
+  slot.grant_segments = 5;
   slot.memory_bytes = 16;
   slot.multicast = std::string(kMaxMulticastBytes, 'm');
   return slot;
@@ -216,6 +218,28 @@ TEST(ArenaSlotTest, BothCopiesBadIsDamage) {
   const Arena again = memory.Attach();
   EXPECT_EQ(again.slot(index), nullptr);
   EXPECT_EQ(again.damaged(), 1u);
+}
+
+TEST(ArenaSlotTest, ContentThatNoProcessWritesIsDamage) {
+  const auto damaged = [](const std::function<void(VolumeSlot&)>& change) {
+    TestMemory memory;
+    Arena arena = memory.FormatAndAttach();
+    VolumeSlot slot = FullSlot();
+    change(slot);
+    const uint32_t index = arena.NewSlot(slot).value();
+    const Arena again = memory.Attach();
+    EXPECT_EQ(again.slot(index) == nullptr, again.damaged() == 1);
+    return again.damaged() == 1;
+  };
+  EXPECT_FALSE(damaged([](VolumeSlot&) {}));
+  EXPECT_FALSE(damaged([](VolumeSlot& slot) { slot.epoch = slot.base = 0; }));  // a promise only
+  EXPECT_TRUE(damaged([](VolumeSlot& slot) { slot.base = 0; }));
+  EXPECT_TRUE(damaged([](VolumeSlot& slot) { slot.grant_segments = 1000; }));
+  for (uint64_t VolumeSlot::*field :
+       {&VolumeSlot::epoch, &VolumeSlot::base, &VolumeSlot::trimmed, &VolumeSlot::promise_epoch,
+        &VolumeSlot::durable_mark, &VolumeSlot::checkpoint_mark}) {
+    EXPECT_TRUE(damaged([&](VolumeSlot& slot) { slot.*field = kMaxCount + 1; }));
+  }
 }
 
 class ArenaSegmentTest : public ::testing::Test {

@@ -1,0 +1,186 @@
+// Acknowledgements of any content, from replicas that lie, lose their memory and come back, against
+// the replicator that has to believe them.
+//
+// The input is a little program of its inputs. After each: checkpoint <= applied <= durable <=
+// issued, none of them ever goes back, and what is durable without the stable log was named by f
+// acknowledgements of the incarnations that the note in force names (I1, I5).
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "client/engine/replicator.h"
+#include "common/check.h"
+#include "tests/fuzz/fuzz_util.h"
+
+namespace salius {
+namespace {
+
+constexpr int64_t kMs = 1'000'000;
+constexpr int kMaxSteps = 200;
+
+class Session {
+ public:
+  explicit Session(ByteReader& in) : in_(in) {
+    ReplicatorOptions options;
+    options.replicas = replicas_ = 1 + in.U8() % 3;
+    options.acks = acks_ = 1 + in.U8() % replicas_;
+    options.delta_ns = 50 * kMs;
+    options.tau_ns = 1000 * kMs;
+    options.log_max_bytes = 1 << 20;
+    core_.emplace(options, now_);
+  }
+
+  void Run() {
+    for (int step = 0; step < kMaxSteps && in_.remaining() > 0; ++step) {
+      Step();
+      Take();
+      Check();
+    }
+  }
+
+ private:
+  uint64_t Number() {
+    const uint8_t what = in_.U8();
+    if (what < 0xc0) return what % 32;
+    if (what < 0xe0) return core_->issued() + what % 4;
+    return what % 2 == 0 ? UINT64_MAX - in_.U8() % 4 : in_.U64();
+  }
+
+  void Ack() {
+    const int replica = in_.U8() % (replicas_ + 1);  // one too many, too
+    AckPayload ack;
+    const uint8_t what = in_.U8();
+    ack.incarnation = what % 16 == 15 ? Number() : life_[replica];
+    ack.base = what % 8 == 6 ? Number() : 1;
+    ack.contiguous = Number();
+    ack.free_bytes = what % 8 == 5 ? Number() : 64 << 20;
+    ack.trimmed = what % 16 == 3 ? Number() : 0;
+    if (what >= 0xf8) ack.flags = in_.U8() & 0x0f;
+    for (int ranges = what % 4; ranges > 0; --ranges) {
+      const Seq first = Number();
+      ack.ranges.push_back({first, first + in_.U8() % 4});
+    }
+    // Only what a datagram can carry.
+    std::string bytes(kMaxAckBytes, '\0');
+    bytes.resize(EncodeAckPayload(ack, MutableBytes(bytes)));
+    const auto decoded = DecodeAckPayload(AsBytes(bytes));
+    if (!decoded.ok()) return;
+    // The echo of a send time lies between 0 and now, or there is none.
+    const int64_t rtt = what % 8 == 7 ? in_.U32() % now_ : what % 16 == 4 ? -1 : kMs / 10;
+    Note(replica, *decoded);
+    core_->OnAck(now_, replica, rtt, *decoded);
+  }
+
+  // What the replica has named so far in this life, as an upper bound on what may count.
+  void Note(int replica, const AckPayload& ack) {
+    if (replica >= replicas_ || ack.incarnation != life_[replica]) return;
+    const Seq issued = core_->issued();
+    // Who names what was never issued is not believed at all.
+    if (ack.contiguous > issued || (!ack.ranges.empty() && ack.ranges.back().last > issued)) return;
+    if (named_.size() < issued) named_.resize(issued);
+    const auto mark = [&](Seq first, Seq last) {
+      for (Seq seq = std::max<Seq>(first, 1); seq <= std::min(last, issued); ++seq) {
+        named_[seq - 1] |= static_cast<uint8_t>(1 << replica);
+      }
+    };
+    mark(1, ack.contiguous);
+    for (const SeqRange& range : ack.ranges) mark(range.first, range.last);
+  }
+
+  void Step() {
+    switch (in_.U8() % 12) {
+      case 0:
+      case 1:
+        if (core_->failure().ok() && core_->CanIssue(now_, 1000, 0)) core_->Issue(now_, 1000);
+        return;
+      case 2:
+      case 3:
+      case 4:
+        return Ack();
+      case 5:
+        now_ += in_.U16() * kMs / 16;
+        core_->Tick(now_);
+        return;
+      case 6: {
+        const int replica = in_.U8() % replicas_;
+        if (in_.U8() % 4 == 0) ++life_[replica];
+        core_->OnOpened(now_, replica, life_[replica], base_[replica], 64 << 20);
+        return;
+      }
+      case 7:
+        core_->OnOpenFailed(now_, in_.U8() % replicas_, "no", in_.U8() == 0xff);
+        return;
+      case 8: {
+        const std::vector<Seq> batch = core_->TakeStableBatch(1 << 20);
+        if (batch.empty()) return;
+        for (const Seq seq : batch) {
+          if (stable_.size() < seq) stable_.resize(seq);
+          stable_[seq - 1] = true;
+        }
+        core_->OnStable(now_, batch, absl::OkStatus());
+        return;
+      }
+      case 9:
+        if (core_->note_in_flight()) core_->OnNoteWritten(now_, absl::OkStatus());
+        return;
+      case 10:
+        core_->OnApplied(core_->durable());
+        if (syncing_) core_->OnSynced(now_, core_->applied(), absl::OkStatus());
+        syncing_ = false;
+        return;
+      default:
+        core_->RequestCheckpoint();
+        core_->Tick(now_);
+        return;
+    }
+  }
+
+  void Take() {
+    const Replicator::Outputs out = core_->TakeOutputs();
+    for (const auto& open : out.opens) base_[open.replica] = open.base;
+    for (const auto& send : out.sends) {
+      SALIUS_CHECK(send.first >= 1 && send.first <= send.last && send.last <= core_->issued());
+      SALIUS_CHECK(send.first >= core_->replica(send.replica, now_).base);
+    }
+    syncing_ = syncing_ || out.start_sync;
+  }
+
+  void Check() {
+    SALIUS_CHECK(core_->checkpoint() <= core_->applied() && core_->applied() <= core_->durable());
+    SALIUS_CHECK(core_->durable() <= core_->issued());
+    SALIUS_CHECK(core_->durable() >= durable_ && core_->checkpoint() >= checkpoint_);
+    checkpoint_ = core_->checkpoint();
+    for (Seq seq = durable_ + 1; seq <= core_->durable(); ++seq) {
+      const bool stable = seq <= stable_.size() && stable_[seq - 1];
+      const int copies = seq <= named_.size() ? __builtin_popcount(named_[seq - 1]) : 0;
+      SALIUS_CHECK(stable || copies >= acks_) << seq;
+    }
+    durable_ = core_->durable();
+    core_->NextTick(now_);
+    core_->ModeDetail(now_);
+  }
+
+  ByteReader& in_;
+  int replicas_ = 0;
+  int acks_ = 0;
+  int64_t now_ = 1000 * kMs;
+  std::optional<Replicator> core_;
+  Incarnation life_[4] = {100, 200, 300, 400};
+  Seq base_[4] = {1, 1, 1, 1};
+  std::vector<uint8_t> named_;  // per seq: replicas that ever named it
+  std::vector<bool> stable_;
+  bool syncing_ = false;
+  Seq durable_ = 0;
+  Seq checkpoint_ = 0;
+};
+
+}  // namespace
+}  // namespace salius
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace salius;  // NOLINT: the function has to be outside
+  ByteReader in(absl::MakeConstSpan(data, size));
+  Session(in).Run();
+  return 0;
+}

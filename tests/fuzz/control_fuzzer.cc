@@ -1,0 +1,145 @@
+// Messages of the control plane (proto/control.proto) as they arrive from a replica or from a
+// mounted volume's status socket, up to what people and scripts are shown. What parses, serializes
+// to the same message; JSON is one line of well-formed JSON; text holds no control characters but
+// line ends (a peer must not write to someone's terminal).
+//
+// The first byte says which message.
+#include <algorithm>
+#include <string>
+
+#include "client/cli/status_text.h"
+#include "common/check.h"
+#include "proto/control.pb.h"
+#include "tests/fuzz/fuzz_util.h"
+
+namespace salius {
+namespace {
+
+// Reads one JSON value, strictly (RFC 8259). False when it is none.
+class JsonReader {
+ public:
+  explicit JsonReader(std::string_view text) : rest_(text) {}
+  bool Whole() { return Value(0) && rest_.empty(); }
+
+ private:
+  bool Take(std::string_view token) {
+    if (rest_.substr(0, token.size()) != token) return false;
+    rest_.remove_prefix(token.size());
+    return true;
+  }
+  bool String() {
+    if (!Take("\"")) return false;
+    while (!rest_.empty()) {
+      const auto c = static_cast<unsigned char>(rest_.front());
+      rest_.remove_prefix(1);
+      if (c == '"') return true;
+      if (c < 0x20) return false;
+      if (c != '\\') continue;
+      if (rest_.empty()) return false;
+      const char escaped = rest_.front();
+      rest_.remove_prefix(1);
+      if (escaped == 'u') {
+        if (rest_.size() < 4) return false;
+        for (const char digit : rest_.substr(0, 4)) {
+          if (!isxdigit(static_cast<unsigned char>(digit))) return false;
+        }
+        rest_.remove_prefix(4);
+      } else if (std::string_view("\"\\/bfnrt").find(escaped) == std::string_view::npos) {
+        return false;
+      }
+    }
+    return false;
+  }
+  bool Digits() {
+    const size_t count = std::min(rest_.find_first_not_of("0123456789"), rest_.size());
+    rest_.remove_prefix(count);
+    return count > 0;
+  }
+  bool Number() {
+    Take("-");
+    return Digits() && (!Take(".") || Digits());
+  }
+  bool Value(int depth) {
+    if (depth > 8) return false;
+    if (Take("true") || Take("false") || Take("null")) return true;
+    if (rest_.substr(0, 1) == "\"") return String();
+    const bool object = rest_.substr(0, 1) == "{";
+    if (!object && rest_.substr(0, 1) != "[") return Number();
+    rest_.remove_prefix(1);
+    const std::string_view end = object ? "}" : "]";
+    if (Take(end)) return true;
+    do {
+      if (object && !(String() && Take(":"))) return false;
+      if (!Value(depth + 1)) return false;
+    } while (Take(","));
+    return Take(end);
+  }
+
+  std::string_view rest_;
+};
+
+void CheckText(const std::string& text) {
+  for (const char c : text) {
+    SALIUS_CHECK(c == '\n' || (static_cast<unsigned char>(c) >= 0x20 && c != 0x7f)) << text;
+  }
+}
+
+void CheckJson(const std::string& json) { SALIUS_CHECK(JsonReader(json).Whole()) << json; }
+
+void Show(const control::VolumeStatusResponse& status) {
+  CheckText(cli::MountedText(status));
+  CheckJson(cli::MountedJson(status));
+}
+void Show(const control::ReplicaStatusResponse& status) {
+  CheckText(cli::ReplicaText("host:7400", status));
+  CheckJson(cli::ReplicaJson("host:7400", status));
+}
+template <typename Message>
+void Show(const Message&) {}
+
+template <typename Message>
+void Fuzz(absl::Span<const uint8_t> bytes) {
+  Message message;
+  if (!message.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) return;
+  const std::string written = message.SerializeAsString();
+  Message again;
+  SALIUS_CHECK(again.ParseFromString(written));
+  SALIUS_CHECK(again.SerializeAsString() == written);
+  Show(message);
+}
+
+}  // namespace
+}  // namespace salius
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace salius;  // NOLINT: the function has to be outside
+  if (size == 0) return 0;
+  const absl::Span<const uint8_t> bytes = absl::MakeConstSpan(data, size).subspan(1);
+  switch (data[0] % 8) {
+    case 0:
+      Fuzz<control::OpenSessionRequest>(bytes);
+      break;
+    case 1:
+      Fuzz<control::OpenSessionResponse>(bytes);
+      break;
+    case 2:
+      Fuzz<control::FenceRequest>(bytes);
+      break;
+    case 3:
+      Fuzz<control::FenceResponse>(bytes);
+      break;
+    case 4:
+      Fuzz<control::FetchRequest>(bytes);
+      break;
+    case 5:
+      Fuzz<control::FetchResponse>(bytes);
+      break;
+    case 6:
+      Fuzz<control::ReplicaStatusResponse>(bytes);
+      break;
+    default:
+      Fuzz<control::VolumeStatusResponse>(bytes);
+      break;
+  }
+  return 0;
+}

@@ -1,0 +1,245 @@
+// What recovery decodes: streams of records from replicas, records of the stable log, decisions.
+//
+// The input is a little program that writes what each replica says and streams. Whatever it is,
+// collecting and merging give a Status. What is accepted is the replicas' own bytes; a merge
+// is one record for each seq from the checkpoint to T, and T is not below a durable mark; and the
+// decision made from it is found again, and none that differs.
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/check.h"
+#include "log/record.h"
+#include "log/stable_log_format.h"
+#include "recovery/collect.h"
+#include "recovery/merge.h"
+#include "recovery/record_set.h"
+#include "tests/fuzz/fuzz_util.h"
+
+namespace salius::recovery {
+namespace {
+
+constexpr Epoch kEpoch = 5;
+
+VolumeId TheVolume() {
+  VolumeId volume;
+  volume.bytes.fill(1);
+  return volume;
+}
+
+uint64_t Number(ByteReader& in) {
+  const uint8_t what = in.U8();
+  if (what < 0xf0) return what % 32;
+  return what % 2 == 0 ? UINT64_MAX - in.U8() % 4 : in.U64();
+}
+
+std::string Record(ByteReader& in) {
+  const uint8_t what = in.U8();
+  RecordHeader header;
+  header.volume = TheVolume();
+  header.epoch = kEpoch;
+  header.seq = Number(in);
+  if (what >= 0xe0) header.epoch = Number(in);
+  if (what % 16 == 15) header.durable_mark = Number(in);
+  if (what % 32 == 14) header.checkpoint_mark = Number(in);
+  if (what == 0xdf) header.volume.bytes.fill(2);
+  if (what == 0xde) header.arg0 = in.U8();  // two bodies for one seq
+  return EncodeRecord(header, std::string(header.seq % 16, 'b'));
+}
+
+// Records back to back, sometimes damaged or cut off. In order for the most part: `next` is the
+// seq that a well-behaved sender would give.
+std::string Chunk(ByteReader& in) {
+  std::string chunk;
+  const uint8_t what = in.U8();
+  Seq next = in.U8() % 32;
+  for (int i = what % 8; i > 0; --i) {
+    if (what & 0x40) {
+      chunk += Record(in);
+    } else {
+      RecordHeader header;
+      header.volume = TheVolume();
+      header.epoch = kEpoch;
+      header.seq = next++;
+      chunk += EncodeRecord(header, std::string(header.seq % 16, 'b'));
+    }
+  }
+  if (what >= 0xf0 && !chunk.empty()) {
+    chunk[in.U16() % chunk.size()] ^= static_cast<char>(in.U8());
+  } else if (what >= 0xe0) {
+    chunk.resize(in.U16() % (chunk.size() + 1));
+  } else if (what >= 0xd0) {
+    chunk = in.String(std::min<size_t>(in.U8(), in.remaining()));
+  }
+  return chunk;
+}
+
+void CheckAdd(const std::string& chunk) {
+  RecordSet set;
+  SALIUS_CHECK_OK(set.Add(""));
+  const absl::Status added = set.Add(chunk);
+  if (!added.ok()) {
+    SALIUS_CHECK(set.empty() && set.bytes() == 0);
+    return;
+  }
+  std::string all;
+  for (const RecordView& view : set.views()) all += view.encoded();
+  SALIUS_CHECK(all == chunk && set.bytes() == chunk.size());
+}
+
+// A replica that streams what it was given, with a count that may be a lie.
+class Streamer : public ReplicaClient {
+ public:
+  Streamer(uint64_t count, std::vector<std::string> chunks)
+      : count_(count), chunks_(std::move(chunks)) {}
+
+  absl::StatusOr<FenceResult> Fence(const VolumeId&, Epoch, uint64_t, uint64_t) override {
+    return absl::UnimplementedError("");
+  }
+  absl::StatusOr<Answer> Ask(const VolumeId&, uint64_t) override {
+    return absl::UnimplementedError("");
+  }
+  absl::Status Fetch(const VolumeId&, Epoch, Seq, uint64_t,
+                     const std::function<absl::Status(uint64_t)>& on_count,
+                     const std::function<absl::Status(std::string)>& on_chunk) override {
+    // One chunk for each call: what comes after is asked for again.
+    if (absl::Status status = on_count(count_); !status.ok()) return status;
+    if (at_ < chunks_.size()) {
+      const absl::Status status = on_chunk(chunks_[at_++]);
+      if (!status.ok()) return absl::IsCancelled(status) ? absl::OkStatus() : status;
+    }
+    return absl::OkStatus();
+  }
+  absl::Status Drop(const VolumeId&, Epoch, uint64_t) override { return absl::OkStatus(); }
+  void Cancel() override {}
+
+ private:
+  const uint64_t count_;
+  const std::vector<std::string> chunks_;
+  size_t at_ = 0;
+};
+
+Inventory Says(ByteReader& in) {
+  Inventory inventory;
+  inventory.known = true;
+  inventory.epoch = kEpoch;
+  const uint8_t what = in.U8();
+  inventory.highest = what % 4 == 3 ? Number(in) : 32;
+  inventory.contiguous = what % 8 == 2 ? Number(in) : 0;
+  inventory.records = what % 8 == 5 ? Number(in) : 32;
+  inventory.bytes = what % 16 == 6 ? Number(in) : 4096;
+  if (what >= 0xc0) inventory.durable_mark = Number(in);
+  if (what >= 0xe0) inventory.trimmed = Number(in);
+  if (what >= 0xf0) inventory.promised_epoch = Number(in);
+  if (what >= 0xf8) inventory.epoch = Number(in);
+  return inventory;
+}
+
+void CheckMerge(const MergeInput& input, const std::vector<std::string_view>& known) {
+  const auto merged = Merge(input);
+  if (!merged.ok()) {
+    SALIUS_CHECK(absl::IsDataLoss(merged.status()) || absl::IsInvalidArgument(merged.status()));
+    SALIUS_CHECK(!input.force || absl::IsInvalidArgument(merged.status()) ||
+                 absl::IsDataLoss(merged.status()));
+    return;
+  }
+  Seq seq = input.checkpoint;
+  std::string pinned;
+  for (const RecordView* record : merged->records) {
+    SALIUS_CHECK(record->seq() == ++seq && record->header.epoch == input.epoch);
+    SALIUS_CHECK(std::find(known.begin(), known.end(), record->encoded()) != known.end());
+    pinned += record->encoded();
+  }
+  SALIUS_CHECK(seq == merged->last);
+  if (!input.force && !input.until.has_value()) SALIUS_CHECK(seq >= merged->durable_mark);
+  if (input.until.has_value()) SALIUS_CHECK(seq <= *input.until);
+
+  Decision decision{input.epoch, merged->last, input.checkpoint, merged->records.size(),
+                    DigestOf(merged->records)};
+  const auto read = stable::DecodeDecision(AsBytes(stable::EncodeDecision(decision)));
+  SALIUS_CHECK_OK(read);
+  RecordSet stable;
+  SALIUS_CHECK_OK(stable.Add(pinned));
+  const auto found = FindDecision(input.epoch, {*read, *read});
+  SALIUS_CHECK_OK(found);
+  SALIUS_CHECK(found->has_value() && **found == decision);
+  const auto again = RecordsOfDecision(decision, stable.views());
+  SALIUS_CHECK_OK(again);
+  SALIUS_CHECK(again->size() == merged->records.size());
+  // A decision that says something else about the same records is refused.
+  Decision other = decision;
+  other.digest ^= 1;
+  SALIUS_CHECK(!RecordsOfDecision(other, stable.views()).ok());
+  SALIUS_CHECK(!FindDecision(input.epoch, {decision, other}).ok());
+  if (decision.count > 0) {
+    other = decision;
+    --other.last;
+    SALIUS_CHECK(!RecordsOfDecision(other, stable.views()).ok());
+  }
+}
+
+void Fuzz(ByteReader& in) {
+  const uint8_t what = in.U8();
+  MergeInput input;
+  input.volume = TheVolume();
+  input.epoch = kEpoch;
+  input.checkpoint = in.U8() % 8;
+  input.mode = what & 1 ? Mode::kLocal : Mode::kReplicated;
+  input.force = (what & 2) != 0;
+  if (what & 4) input.until = Number(in);
+
+  std::string log = Chunk(in);
+  CheckAdd(log);
+  RecordSet stable;
+  stable.Add(std::move(log)).IgnoreError();
+  input.stable = stable.views();
+
+  std::vector<Peer> peers(in.U8() % 4);
+  for (Peer& peer : peers) {
+    peer.address = "replica";
+    peer.answer = Answer{peer.address, 1, Says(in)};
+    peer.refused = in.U8() == 0xff;
+    std::vector<std::string> chunks;
+    for (int i = in.U8() % 4; i > 0; --i) {
+      chunks.push_back(Chunk(in));
+      CheckAdd(chunks.back());
+    }
+    peer.client = std::make_unique<Streamer>(in.U8() % 16, std::move(chunks));
+  }
+  CollectRequest request{TheVolume(), kEpoch, input.checkpoint, 100, 1};
+  Coverage coverage;
+  for (const RecordView& record : stable.views()) {
+    if (record.header.epoch == kEpoch) coverage.Add(record.seq());
+  }
+  std::vector<Collected> collected;
+  SALIUS_CHECK_OK(CollectAll(
+      request, &peers, [](uint64_t, uint64_t) {}, [] { return absl::OkStatus(); }, &coverage,
+      &collected));
+  SALIUS_CHECK(collected.size() == peers.size());
+  std::vector<std::string_view> known;
+  for (const RecordView& record : stable.views()) known.push_back(record.encoded());
+  for (size_t i = 0; i < peers.size(); ++i) {
+    Seq last = input.checkpoint;
+    for (const RecordView& record : collected[i].records.views()) {
+      SALIUS_CHECK(record.header.epoch == kEpoch && record.seq() > last);
+      SALIUS_CHECK(coverage.Contains(record.seq()));
+      last = record.seq();
+      known.push_back(record.encoded());
+    }
+    input.replicas.push_back(
+        {peers[i].address, peers[i].answer->inventory, collected[i].records.views()});
+  }
+  CheckMerge(input, known);
+}
+
+}  // namespace
+}  // namespace salius::recovery
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace salius;  // NOLINT: the function has to be outside
+  ByteReader in(absl::MakeConstSpan(data, size));
+  recovery::Fuzz(in);
+  return 0;
+}
