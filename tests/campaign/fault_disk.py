@@ -209,7 +209,7 @@ class DiskReadOnly(Fault):
         return {"disk", "mount"}
 
     def inject(self, campaign):
-        sh("mount", "-o", "remount,abort", campaign.rig.image.path)
+        campaign.rig.image.abort()
 
 
 class DiskGone(Fault):

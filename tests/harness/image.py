@@ -48,6 +48,7 @@ class Image:
         self.path = os.path.join(run.dir, name)
         self.loop = None
         self.cuts = 0
+        self.aborted = False  # since it was last mounted
         if source is None:
             with open(self.file, "xb") as f:
                 f.truncate(size_mb << 20)
@@ -84,6 +85,12 @@ class Image:
             self.loop = None
 
     def mount(self, options=""):
+        if self.aborted:
+            # As a boot does. Without it the kernel forgets the unlinked files of a file system that had errors.
+            done = sh("e2fsck", "-p", self.loop, check=False)
+            if done.returncode not in (0, 1):  # 1: mended
+                raise HarnessError("e2fsck -p: exit %d\n%s%s" % (done.returncode, done.stdout, done.stderr))
+            self.aborted = False
         both = ",".join(o for o in (self.mount_options, options, "nouuid" if self.fs == "xfs" else "") if o)
         sh("mount", "-t", self.fs, *(["-o", both] if both else []), self.loop, self.path)
 
@@ -122,6 +129,11 @@ class Image:
         finally:
             os.close(fd)
         self.cuts += 1
+
+    def abort(self):
+        """The journal has an error: ext4 turns itself read-only until it is unmounted."""
+        sh("mount", "-o", "remount,abort", self.path)
+        self.aborted = True
 
     def power_cut(self):
         """shutdown(), then the machine starts again: umount and mount, which replays the journal.
