@@ -3,13 +3,14 @@
 With SALIUS_LONG_DIR set (tests/run.sh --long sets it, to a directory of the commit that is tested) tests keep their
 progress there. Without it nothing is kept and nothing is found.
 """
+import fcntl
 import json
 import os
 import threading
 
 
 class Journal:
-    """Keys and JSON values, each on the disk when put() returns."""
+    """Keys and JSON values, each on the disk when put() returns. Of one process at a time."""
 
     def __init__(self, path=None):
         self._values, self._file, self._lock = {}, None, threading.Lock()
@@ -17,6 +18,10 @@ class Journal:
             return
         os.makedirs(os.path.dirname(path), exist_ok=True)
         self._file = open(path, "a+", encoding="utf-8")
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise SystemExit("%s is in use by another run: let it end, or set another SALIUS_LONG_DIR" % path) from None
         self._file.seek(0)
         for line in self._file.read().splitlines():
             try:
