@@ -10,7 +10,8 @@ struct ClusterOptions {
   int lives = 2;        // sessions, each ended by a crash and a recovery
   int steps = 60;       // of a session
   double issue = 0.6;   // an operation per step
-  double bulky = 0.08;  // of the lifetimes: large records, so that rings go round and memories fill
+  double bulky = 0.08;  // of the lifetimes: large records, so that rings go round
+  double huge = 0.012;  // of the lifetimes: still larger, more than a small grant holds
 
   double many_files = 0.1;    // of the lifetimes: names enough that each is used once or twice
   double all_plain = 0.5;     // of the lifetimes: no client waits for what it has written
@@ -26,7 +27,7 @@ struct ClusterOptions {
   double slow_replica = 0.002;  // takes its time over everything, for a while
   // ---- per control call
   double open_fails = 0.05;
-  double small_grant = 0.05;  // so that its memory fills up during the session
+  double small_grant = 0.05;  // half of them in the huge lifetimes: their memory fills up
   // ---- the primary
   double slow_disk = 0.03;     // per job
   double disk_error = 0.002;   // per job: a sync fails

@@ -28,8 +28,9 @@ VolumeConfig MakeConfig(Random& random) {
 
 // A clean volume: made once, and put into every lifetime's disk.
 std::shared_ptr<const Disk::Image> NewVolume(Disk& disk, const VolumeConfig& config) {
-  static auto* const images = new std::map<uint32_t, std::shared_ptr<const Disk::Image>>;
-  std::shared_ptr<const Disk::Image>& image = (*images)[config.acks];
+  using Kind = std::pair<uint32_t, uint64_t>;
+  static auto* const images = new std::map<Kind, std::shared_ptr<const Disk::Image>>;
+  std::shared_ptr<const Disk::Image>& image = (*images)[{config.acks, config.stable_log_bytes}];
   if (image == nullptr) {
     VolumeState state;
     state.volume = config.volume;
@@ -125,7 +126,9 @@ class ClusterSim::Seat : public World, public std::enable_shared_from_this<Seat>
               });
       return;
     }
+    const uint64_t full = host.times_full();
     std::string answer = host.OnDatagram(sim_.now_, datagram);
+    sim_.outcome_.memories_full += host.times_full() - full;
     if (answer.empty()) return;
     sim_.Deliver(host.mute_until, std::move(answer),
                  [self = shared_from_this(), replica](const std::string& bytes) {
@@ -146,8 +149,13 @@ ClusterSim::ClusterSim(uint64_t seed, const ClusterOptions& options,
       without_(without),
       config_(MakeConfig(random_)),
       disk_(random_.Next()) {
-  disk_.SetImage(*NewVolume(disk_, config_));
   bulky_ = random_.Chance(options_.bulky);
+  huge_ = random_.Chance(options_.huge);
+  if (huge_) {
+    config_.log_max_bytes = 3 << 20;
+    config_.stable_log_bytes = 4 << 20;
+  }
+  disk_.SetImage(*NewVolume(disk_, config_));
   const bool drift = random_.Chance(options_.drift);
   for (size_t i = 0; i < config_.replicas.size(); ++i) {
     replicas_.push_back(std::make_unique<ReplicaHost>(random_.Next()));
@@ -181,14 +189,23 @@ bool ClusterSim::Fault(const char* what, double chance) {
 }
 
 void ClusterSim::At(int64_t delay, std::function<void()> what) {
-  queue_.push({now_ + delay, order_++, std::move(what)});
+  if (free_happenings_.empty()) {
+    free_happenings_.push_back(happenings_.size());
+    happenings_.emplace_back();
+  }
+  const size_t place = free_happenings_.back();
+  free_happenings_.pop_back();
+  happenings_[place] = std::move(what);
+  queue_.push({now_ + delay, order_++, place});
 }
 
 void ClusterSim::RunEvents(int64_t until) {
   while (!queue_.empty() && queue_.top().time <= until) {
     now_ = std::max(now_, queue_.top().time);
-    const std::function<void()> what = std::move(const_cast<Event&>(queue_.top()).what);
+    const size_t place = queue_.top().what;
     queue_.pop();
+    const std::function<void()> what = std::exchange(happenings_[place], nullptr);
+    free_happenings_.push_back(place);
     what();
   }
   now_ = until;
@@ -207,12 +224,15 @@ void ClusterSim::Deliver(int64_t cut_off_until, std::string bytes,
       bytes[random_.Below(bytes.size())] ^= static_cast<char>(1 << random_.Below(8));
     }
   }
-  const auto shared = std::make_shared<const std::string>(std::move(bytes));
-  for (int i = 0; i < copies; ++i) {
+  for (int i = 1; i <= copies; ++i) {
     int64_t delay = static_cast<int64_t>(20 * kUs + random_.Below(400 * kUs));
     if (Fault("late datagram", options_.late))
       delay += static_cast<int64_t>(random_.Below(300 * kMs));
-    At(delay, [shared, arrives] { arrives(*shared); });
+    if (i < copies) {
+      At(delay, [bytes, arrives] { arrives(bytes); });
+    } else {
+      At(delay, [bytes = std::move(bytes), arrives = std::move(arrives)] { arrives(bytes); });
+    }
   }
 }
 
@@ -230,8 +250,8 @@ absl::StatusOr<std::pair<Incarnation, uint64_t>> ClusterSim::OpenAt(int replica,
   params.base = base;
   params.tau_ms = config_.tau_ms;
   params.k = config_.k;
-  params.memory_bytes =
-      Fault("small grant", options_.small_grant) ? uint64_t{4096} << random_.Below(5) : 300 << 10;
+  const double small = huge_ ? 0.5 : options_.small_grant;
+  params.memory_bytes = Fault("small grant", small) ? 4096 : 300 << 10;
   const auto granted = host.acceptor().OpenSession(host.Clock(now_), params);
   SALIUS_RETURN_IF_ERROR(granted.status());
   return std::make_pair(host.acceptor().incarnation(), *granted);

@@ -46,7 +46,7 @@ struct Outcome {
   bool refused = false;  // more was lost than f allows, and recovery said so
   uint64_t digest = 0;
   uint64_t faults = 0, records = 0, recoveries = 0, recovery_runs = 0, mode_changes = 0, losses = 0;
-  uint64_t cancels = 0, same_lives = 0, disk_failures = 0;
+  uint64_t cancels = 0, same_lives = 0, disk_failures = 0, memories_full = 0;
 };
 
 class ClusterSim {
@@ -83,10 +83,11 @@ class ClusterSim {
     std::vector<FileId> files;
     std::vector<std::string> names;
   };
+  // What happens lies apart, so that the queue moves little.
   struct Event {
     int64_t time;
     uint64_t order;
-    std::function<void()> what;
+    size_t what;  // in happenings_
     bool operator<(const Event& other) const {
       return time != other.time ? time > other.time : order > other.order;
     }
@@ -160,9 +161,11 @@ class ClusterSim {
   int64_t now_ = 1'000'000'000;
   int64_t realtime_offset_ = 0;
   std::priority_queue<Event> queue_;
+  std::vector<std::function<void()>> happenings_;
+  std::vector<size_t> free_happenings_;
   uint64_t order_ = 0;
   bool faults_ = true, heal_alone_ = false;
-  bool bulky_ = false, tight_ = false;
+  bool bulky_ = false, huge_ = false, tight_ = false;
   int names_ = 0;
   double plain_ = 1;
   int64_t full_until_ = 0;  // the disk

@@ -10,7 +10,7 @@ namespace {
 
 constexpr int kFewNames = 6, kManyNames = 60;
 constexpr uint64_t kFileSpan = 64;
-constexpr size_t kLargest = 24 << 10;
+constexpr size_t kLargest = 90 << 10;
 constexpr uint64_t kExchange = 2;  // RENAME_EXCHANGE
 
 }  // namespace
@@ -98,8 +98,9 @@ void ClusterSim::Write(Client& client, FileId id, bool sync) {
   header.op = Op::kWrite;
   header.file_id = id;
   header.arg0 = random_.Below(kFileSpan);
-  std::string body(random_.Chance(bulky_ ? 0.8 : 0.02) ? 3000 + random_.Below(20000)
-                                                       : 1 + random_.Below(16),
+  const bool large = random_.Chance(bulky_ || huge_ ? 0.8 : 0.02);
+  std::string body(large ? 3000 + random_.Below(huge_ ? kLargest - 3000 : 20000)
+                         : 1 + random_.Below(16),
                    '\0');
   for (size_t i = 0; i < body.size(); ++i)
     body[i] = static_cast<char>(i < 16 ? random_.Below(256) : i);
@@ -158,7 +159,7 @@ void ClusterSim::SaveStep(Client& client) {
 }
 
 void ClusterSim::IssueOne() {
-  if (!primary_->CanIssue(kLargest) || !primary_->core().failure().ok()) return;
+  if (!primary_->CanIssue(huge_ ? kLargest : 24 << 10) || !primary_->core().failure().ok()) return;
   if (CancelOne()) return;
   Client& client = clients_[random_.Below(clients_.size())];
   if (Waits(client)) return;

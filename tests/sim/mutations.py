@@ -124,8 +124,9 @@ BUGS = [
      "  if (boot_id != state.boot_id) return false;\n", ""),
     # replicas without memory; too few of them
     ("replica_names_what_it_had_no_room_for", "replica/log_store.cc",
-     "if (!place.has_value()) return Result::kMemoryFull;\n  std::memcpy(",
-     "if (!place.has_value()) {\n    held_.Add(header.seq);\n    return Result::kMemoryFull;\n  }\n  std::memcpy("),
+     "    if (!place.has_value()) return Result::kMemoryFull;\n    it = in_progress_",
+     "    if (!place.has_value()) {\n      held_.Add(fragment.seq);\n      return Result::kMemoryFull;\n    }\n"
+     "    it = in_progress_"),
     ("mode_local_does_not_use_the_stable_log", CORE, "  if (!counting_) stable_upto_ = issued_;\n", ""),
     ("every_note_into_the_same_slot", "log/state_file.cc", "(generation % kSlots)", "(generation % 1)"),
     ("note_not_synced", "log/state_file.cc", "offset, RWF_DSYNC);", "offset, 0);"),

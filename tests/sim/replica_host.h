@@ -25,6 +25,10 @@ class ReplicaHost {
   // Handles a datagram; returns the answer, empty when there is none.
   std::string OnDatagram(int64_t now, std::string_view datagram);
   Acceptor& acceptor() { return *acceptor_; }
+  // Records that this process had no room for.
+  uint64_t times_full() const {
+    return acceptor_->counters().drops[static_cast<size_t>(Drop::kMemoryFull)];
+  }
 
   // The host's own monotonic clock.
   int64_t Clock(int64_t now) const {
