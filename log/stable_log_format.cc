@@ -177,6 +177,9 @@ size_t FindEntryMagic(absl::Span<const uint8_t> bytes, size_t from) {
   constexpr size_t kBlock = kPlaces * kEntryAlign;
   size_t at = from;
   for (; at + kBlock <= bytes.size(); at += kBlock) {
+    uint64_t any = 0;  // where nothing was ever written there are zeros
+    for (size_t i = 0; i < kPlaces; ++i) any |= LoadU64(bytes.data() + at + i * kEntryAlign);
+    if (any == 0) continue;
     uint32_t found = 0;
     for (size_t i = 0; i < kPlaces; ++i) {
       found |= LoadU32(bytes.data() + at + i * kEntryAlign) == kEntryMagic ? 1u : 0u;
