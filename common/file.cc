@@ -67,11 +67,11 @@ absl::StatusCode CodeOf(int err) {
 absl::StatusOr<std::string> ReadToEnd(int fd, std::string_view what, size_t max_bytes) {
   std::string content;
   // Files of /proc have no size, so read until there is no more.
-  constexpr size_t kChunk = 64 * 1024;
-  while (true) {
+  constexpr size_t kLargestChunk = 64 * 1024;
+  for (size_t chunk = 1024;; chunk = std::min(2 * chunk, kLargestChunk)) {
     const size_t old_size = content.size();
-    content.resize(old_size + kChunk);
-    const ssize_t got = RetryEintr([&] { return read(fd, content.data() + old_size, kChunk); });
+    content.resize(old_size + chunk);
+    const ssize_t got = RetryEintr([&] { return read(fd, content.data() + old_size, chunk); });
     if (got < 0) return ErrnoStatus(errno, absl::StrFormat("read %s", what));
     content.resize(old_size + static_cast<size_t>(got));
     if (got == 0) return content;

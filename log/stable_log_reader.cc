@@ -1,6 +1,7 @@
 #include "log/stable_log_reader.h"
 
 #include <algorithm>
+#include <memory>
 #include <string>
 #include <utility>
 
@@ -25,7 +26,7 @@ class RingWindow {
   absl::StatusOr<absl::Span<const uint8_t>> Get(uint64_t at, size_t size) {
     SALIUS_CHECK(at + size <= capacity_);
     if (at < at_ || at + size > at_ + size_) SALIUS_RETURN_IF_ERROR(Fill(at, size));
-    return absl::MakeConstSpan(bytes_).subspan(at - at_, size);
+    return absl::MakeConstSpan(bytes_.get() + (at - at_), size);
   }
 
  private:
@@ -34,8 +35,11 @@ class RingWindow {
     constexpr uint64_t kWindowBytes = uint64_t{256} << 10;
     const uint64_t wanted = std::min(std::max<uint64_t>(size, kWindowBytes), capacity_ - at);
     size_ = 0;  // a window that could not be read is no window
-    if (bytes_.size() < wanted) bytes_.resize(wanted);
-    SALIUS_ASSIGN_OR_RETURN(const size_t got, PreadFull(fd_, bytes_.data(), wanted,
+    if (room_ < wanted) {
+      bytes_ = std::make_unique_for_overwrite<uint8_t[]>(wanted);
+      room_ = wanted;
+    }
+    SALIUS_ASSIGN_OR_RETURN(const size_t got, PreadFull(fd_, bytes_.get(), wanted,
                                                         static_cast<int64_t>(kRingAt + at)));
     if (got != wanted) {
       return absl::DataLossError(
@@ -50,7 +54,8 @@ class RingWindow {
   const uint64_t capacity_;
   uint64_t at_ = 0;
   uint64_t size_ = 0;
-  std::vector<uint8_t> bytes_;  // the first size_ are the ring's, from at_ on
+  std::unique_ptr<uint8_t[]> bytes_;  // the first size_ are the ring's, from at_ on
+  uint64_t room_ = 0;                 // of bytes_
 };
 
 class Reader {

@@ -13,6 +13,16 @@ constexpr uint64_t kFileSpan = 64;
 constexpr size_t kLargest = 90 << 10;
 constexpr uint64_t kExchange = 2;  // RENAME_EXCHANGE
 
+// What large records hold behind their first bytes.
+const std::string& Pattern() {
+  static const std::string* const pattern = [] {
+    auto* const bytes = new std::string(kLargest, '\0');
+    for (size_t i = 0; i < bytes->size(); ++i) (*bytes)[i] = static_cast<char>(i);
+    return bytes;
+  }();
+  return *pattern;
+}
+
 }  // namespace
 
 void ClusterSim::DrawClients() {
@@ -99,11 +109,12 @@ void ClusterSim::Write(Client& client, FileId id, bool sync) {
   header.file_id = id;
   header.arg0 = random_.Below(kFileSpan);
   const bool large = random_.Chance(bulky_ || huge_ ? 0.8 : 0.02);
-  std::string body(large ? 3000 + random_.Below(huge_ ? kLargest - 3000 : 20000)
-                         : 1 + random_.Below(16),
-                   '\0');
-  for (size_t i = 0; i < body.size(); ++i)
-    body[i] = static_cast<char>(i < 16 ? random_.Below(256) : i);
+  const size_t size = large ? 3000 + random_.Below(huge_ ? kLargest - 3000 : 20000)
+                            : 1 + random_.Below(16);
+  std::string body(Pattern(), 0, size);
+  for (size_t i = 0; i < std::min<size_t>(size, 16); ++i) {
+    body[i] = static_cast<char>(random_.Below(256));
+  }
   const Seq seq = Put(header, std::move(body));
   if (sync) client.durable = seq;
 }
