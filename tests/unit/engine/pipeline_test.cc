@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
 #include "common/file.h"
+#include "log/applied_mark.h"
 #include "log/stable_log.h"
 
 namespace salius {
@@ -199,6 +200,18 @@ TEST_F(PipelineTest, AFailedSyncMakesEveryFurtherCallFail) {
   EXPECT_EQ(pipeline_->status().mode, "failed");
   pipeline_.reset();
   EXPECT_TRUE(StateOnDisk().open);
+}
+
+TEST_F(PipelineTest, AfterAFailedSyncTheAppliedMarkSaysNothing) {
+  ASSERT_TRUE(Start().ok());
+  const auto mark = AppliedMark::Open(dir_.salius_fd);
+  ASSERT_TRUE(mark.ok());
+  const auto seq = IssueOne("a");
+  ASSERT_TRUE(seq.ok() && pipeline_->WaitApplied(*seq).ok());
+  EXPECT_EQ(mark->applied(), *seq);
+  sink_.fail_sync = true;
+  EXPECT_FALSE(pipeline_->Checkpoint().ok());
+  EXPECT_EQ(mark->epoch(), 0u) << "recovery in the same life would take it for synced";
 }
 
 TEST_F(PipelineTest, AFailedApplyMakesEveryFurtherCallFailAndKeepsTheLog) {
