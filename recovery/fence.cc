@@ -1,24 +1,28 @@
 #include "recovery/fence.h"
 
 #include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
 #include <thread>
 #include <utility>
 
 #include "absl/strings/str_format.h"
-#include "absl/synchronization/mutex.h"
-#include "absl/time/clock.h"
-#include "absl/time/time.h"
 
 namespace salius::recovery {
 namespace {
 
-constexpr absl::Duration kPause = absl::Milliseconds(100);  // between two attempts
+using SteadyClock = std::chrono::steady_clock;
 
-// One FenceAll. `mutex` guards `stop`, `running` and the peers' results.
+constexpr std::chrono::milliseconds kPause{100};  // between two attempts
+
+// One FenceAll. `mutex` guards `stop`, `running` and the peers' results. It is no absl::Mutex
+// because the timed waits of the distribution's go by the wall clock, which may be set back.
 struct Run {
   const VolumeState& state;
   const FenceRequest& request;
-  absl::Mutex mutex;
+  std::mutex mutex = {};
+  std::condition_variable changed = {};  // stop, running
   bool stop = false;
   size_t running = 0;
 };
@@ -46,7 +50,7 @@ bool AskOnce(Run* run, Peer* peer) {
       answer = std::move(fenced->answer);
     }
   }
-  const absl::MutexLock lock(&run->mutex);
+  const std::lock_guard lock(run->mutex);
   peer->error = std::move(error);
   peer->answer = std::move(answer);
   peer->refused = refused;
@@ -55,12 +59,13 @@ bool AskOnce(Run* run, Peer* peer) {
 
 void AskUntilAnswered(Run* run, Peer* peer, bool again) {
   while (!AskOnce(run, peer) && again) {
-    const absl::MutexLock lock(&run->mutex);
+    std::unique_lock lock(run->mutex);
     if (!WorthAnotherTry(peer->error)) break;
-    if (run->mutex.AwaitWithTimeout(absl::Condition(&run->stop), kPause)) break;
+    if (run->changed.wait_for(lock, kPause, [run] { return run->stop; })) break;
   }
-  const absl::MutexLock lock(&run->mutex);
+  const std::lock_guard lock(run->mutex);
   --run->running;
+  run->changed.notify_all();
 }
 
 }  // namespace
@@ -95,7 +100,8 @@ std::vector<Answer> AnswersOf(absl::Span<const Peer> peers) {
 void FenceAll(const VolumeState& state, const FenceRequest& request,
               const std::function<void(uint64_t)>& on_answers, std::vector<Peer>* peers) {
   const bool needed = QuorumNeeded(state) > 0;
-  Run run{state, request, {}, false, peers->size()};
+  Run run{state, request};
+  run.running = peers->size();
   if (request.one_thread) {
     uint64_t answers = 0;
     for (Peer& peer : *peers) answers += AskOnce(&run, &peer) ? 1 : 0;
@@ -107,39 +113,33 @@ void FenceAll(const VolumeState& state, const FenceRequest& request,
   for (Peer& peer : *peers) {
     threads.emplace_back(AskUntilAnswered, &run, &peer, needed);
   }
-  const absl::Time deadline = absl::Now() + absl::Milliseconds(request.total_timeout_ms);
-  absl::Time until = deadline;
+  SteadyClock::time_point until =
+      SteadyClock::now() + std::chrono::milliseconds(request.total_timeout_ms);
   std::vector<bool> answered(peers->size());
   bool enough = false;
   while (true) {
     uint64_t answers = 0;
     bool finished = false;
     {
-      const absl::MutexLock lock(&run.mutex);
+      std::unique_lock lock(run.mutex);
       for (const Peer& peer : *peers) answers += peer.answer.has_value() ? 1 : 0;
       if (needed && !enough && CountQuorum(state, AnswersOf(*peers)).enough()) {
         enough = true;
-        until = std::min(until, absl::Now() + absl::Milliseconds(request.grace_ms));
+        until = std::min(until, SteadyClock::now() + std::chrono::milliseconds(request.grace_ms));
       }
-      finished = run.running == 0 || absl::Now() >= until;
+      finished = run.running == 0 || SteadyClock::now() >= until;
       if (!finished) {
-        // Woken when a thread ends; otherwise at the end of the time.
-        struct Wait {
-          Run* run;
-          size_t running;
-        } wait{&run, run.running};
-        run.mutex.AwaitWithDeadline(
-            absl::Condition(
-                +[](Wait* w) { return w->run->running != w->running; }, &wait),
-            until);
+        const size_t running = run.running;
+        run.changed.wait_until(lock, until, [&] { return run.running != running; });
       }
     }
     on_answers(answers);
     if (finished) break;
   }
   {
-    const absl::MutexLock lock(&run.mutex);
+    const std::lock_guard lock(run.mutex);
     run.stop = true;
+    run.changed.notify_all();
     for (Peer& peer : *peers) {
       if (!peer.answer.has_value()) peer.client->Cancel();
     }

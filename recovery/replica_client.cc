@@ -60,7 +60,9 @@ absl::Status CheckNumbers(const std::string& address, const Inventory& i) {
 
 class GrpcClient : public ReplicaClient {
  public:
-  explicit GrpcClient(std::string address) : address_(std::move(address)) {
+  explicit GrpcClient(std::string address) : address_(std::move(address)) { Connect(); }
+
+  void Connect() {
     grpc::ChannelArguments arguments;
     arguments.SetMaxReceiveMessageSize(-1);
     arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs);
@@ -82,7 +84,7 @@ class GrpcClient : public ReplicaClient {
     request.set_token(token);
     control::FenceResponse response;
     Call call(this, timeout_ms);
-    absl::Status status = FromGrpc(address_, stub_->Fence(&call.context, request, &response));
+    absl::Status status = Result(stub_->Fence(&call.context, request, &response));
     if (!status.ok()) return status;
     FenceResult result;
     result.accepted = response.accepted();
@@ -98,7 +100,7 @@ class GrpcClient : public ReplicaClient {
     request.set_volume(Bytes(volume));
     control::InventoryResponse response;
     Call call(this, timeout_ms);
-    absl::Status status = FromGrpc(address_, stub_->Inventory(&call.context, request, &response));
+    absl::Status status = Result(stub_->Inventory(&call.context, request, &response));
     if (!status.ok()) return status;
     const Inventory inventory = FromProto(response.inventory());
     status = CheckNumbers(address_, inventory);
@@ -133,7 +135,7 @@ class GrpcClient : public ReplicaClient {
       }
     }
     if (!ours.ok()) call.context.TryCancel();
-    const absl::Status theirs = FromGrpc(address_, reader->Finish());
+    const absl::Status theirs = Result(reader->Finish());
     if (!ours.ok()) return absl::IsCancelled(ours) ? absl::OkStatus() : ours;
     if (theirs.ok() && first) {
       return absl::DataLossError(
@@ -148,7 +150,7 @@ class GrpcClient : public ReplicaClient {
     request.set_epoch(epoch);
     control::DropVolumeResponse response;
     Call call(this, timeout_ms);
-    return FromGrpc(address_, stub_->DropVolume(&call.context, request, &response));
+    return Result(stub_->DropVolume(&call.context, request, &response));
   }
 
   void Cancel() override {
@@ -158,6 +160,13 @@ class GrpcClient : public ReplicaClient {
   }
 
  private:
+  // `status` of a call that has ended. After a connection that failed the next call makes a new
+  // one, and is not refused because this one's pause is not over.
+  absl::Status Result(const grpc::Status& status) {
+    if (status.error_code() == grpc::StatusCode::UNAVAILABLE) Connect();
+    return FromGrpc(address_, status);
+  }
+
   // The context of one call, known to Cancel() while it lives.
   struct Call {
     Call(GrpcClient* owner, uint64_t timeout_ms) : client(owner) {

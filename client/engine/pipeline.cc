@@ -178,6 +178,7 @@ void Pipeline::Impl::StopThreads() {
       cv->SignalAll();
     }
   }
+  for (Peer& peer : peers) peer.control->StopOpening();
   for (std::thread& thread : threads) thread.join();
   threads.clear();
 }
@@ -425,6 +426,9 @@ absl::Status Pipeline::Stop() {
     }));
   }
   for (size_t i = 0; i < drops.size(); ++i) {
+    while (drops[i].wait_for(std::chrono::milliseconds(50)) != std::future_status::ready) {
+      for (Impl::Peer& peer : impl.peers) peer.control->EndOverdueCalls();
+    }
     const absl::Status dropped = drops[i].get();
     if (!dropped.ok()) {
       SLOG_INFO("{}: replica {} keeps its log until the next session: {}",

@@ -184,7 +184,8 @@ void Pipeline::Impl::ReceiveOnce(bool wait) {
 //
 // Its waits are ppoll's, which go by the monotonic clock. Abseil's timed waits go by the wall
 // clock: one that is set back an hour while they wait makes them an hour longer. So nothing that
-// must go on may depend on their bound, and this thread wakes every waiter from time to time.
+// must go on may depend on their bound, and this thread wakes every waiter from time to time, and ends
+// calls to replicas that take too long.
 void Pipeline::Impl::IoLoop() {
   int64_t busy_until = 0;
   int64_t wake_at = 0;
@@ -206,19 +207,24 @@ void Pipeline::Impl::IoLoop() {
     ppoll(&poll_fd, 1, &limit, nullptr);  // an error shows in Receive
     if (socket.has_value()) ReceiveOnce(false);
     Work work;
+    bool wake = false;
     {
       absl::MutexLock lock(&mu);
       const int64_t now = clock.MonotonicNanos();
       core.Tick(now);
       Collect(&work);
       if (core.applied() < core.durable()) applier_cv.Signal();
-      if (now >= wake_at) {
+      wake = now >= wake_at;
+      if (wake) {
         wake_at = now + kWakeNs;
         for (absl::CondVar* cv : {&durable_cv, &applied_cv, &window_cv, &checkpoint_cv})
           cv->SignalAll();
       }
     }
     Perform(work);
+    if (wake) {
+      for (Peer& peer : peers) peer.control->EndOverdueCalls();
+    }
   }
 }
 

@@ -3,45 +3,84 @@
 #include <grpcpp/grpcpp.h>
 
 #include <chrono>
+#include <list>
+#include <memory>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
 #include "proto/control.grpc.pb.h"
 
 namespace salius {
 namespace {
 
-absl::Status FromGrpc(const std::string& address, const grpc::Status& status) {
-  if (status.ok()) return absl::OkStatus();
-  return absl::Status(static_cast<absl::StatusCode>(status.error_code()),
-                      absl::StrCat("replica ", address, ": ", status.error_message()));
-}
-
-void SetDeadline(grpc::ClientContext& context, int64_t deadline_ms) {
-  context.set_deadline(std::chrono::system_clock::now() + std::chrono::milliseconds(deadline_ms));
-}
+using SteadyClock = std::chrono::steady_clock;
 
 std::string Bytes(const VolumeId& volume) {
   return std::string(reinterpret_cast<const char*>(volume.bytes.data()), volume.bytes.size());
 }
 
+std::shared_ptr<control::Replica::Stub> Connect(const std::string& address) {
+  grpc::ChannelArguments arguments;
+  // A replica that comes back should be found soon: never try or wait for long.
+  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 1000);  // also: how long one attempt may take
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
+  // One subchannel per volume and replica, not shared behind our back.
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  return control::Replica::NewStub(
+      grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments));
+}
+
 }  // namespace
 
 struct SessionClient::Impl {
+  struct Call {
+    grpc::ClientContext context;
+    SteadyClock::time_point deadline;
+    bool opens = false, overdue = false;
+  };
+
+  // Makes one call with `call(stub, context)`. A channel that failed is not used again: its pause
+  // until it tries anew is one of gRPC's timers.
+  template <typename F>
+  absl::Status Run(bool opens, int64_t deadline_ms, F call) {
+    std::list<Call>::iterator mine;
+    std::shared_ptr<control::Replica::Stub> used;
+    {
+      absl::MutexLock lock(&mutex);
+      if (opens && opening_stopped) return absl::CancelledError("the session ends");
+      if (stub == nullptr) stub = Connect(address);
+      used = stub;
+      mine = running.emplace(running.end());
+      mine->opens = opens;
+      mine->deadline = SteadyClock::now() + std::chrono::milliseconds(deadline_ms);
+      mine->context.set_deadline(std::chrono::system_clock::now() +
+                                 std::chrono::milliseconds(deadline_ms));
+    }
+    const grpc::Status status = call(*used, mine->context);
+    absl::MutexLock lock(&mutex);
+    const bool overdue = mine->overdue;
+    running.erase(mine);
+    if (status.ok()) return absl::OkStatus();
+    if (stub == used) stub.reset();
+    if (overdue || status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) {
+      return absl::DeadlineExceededError(
+          absl::StrCat("replica ", address, ": no answer within ", deadline_ms, " ms"));
+    }
+    return absl::Status(static_cast<absl::StatusCode>(status.error_code()),
+                        absl::StrCat("replica ", address, ": ", status.error_message()));
+  }
+
   std::string address;
-  std::unique_ptr<control::Replica::Stub> stub;
+  absl::Mutex mutex;
+  std::shared_ptr<control::Replica::Stub> stub ABSL_GUARDED_BY(mutex);
+  std::list<Call> running ABSL_GUARDED_BY(mutex);
+  bool opening_stopped ABSL_GUARDED_BY(mutex) = false;
 };
 
 SessionClient::SessionClient(const std::string& address) : impl_(std::make_unique<Impl>()) {
   impl_->address = address;
-  grpc::ChannelArguments arguments;
-  // A replica that comes back should be found soon: never wait long between attempts to connect.
-  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
-  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 100);
-  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
-  // One subchannel per volume and replica, not shared behind our back.
-  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-  impl_->stub = control::Replica::NewStub(
-      grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments));
 }
 
 SessionClient::~SessionClient() = default;
@@ -61,10 +100,11 @@ absl::StatusOr<SessionClient::Opened> SessionClient::Open(const VolumeConfig& co
   request.set_memory_bytes(config.log_max_bytes);
   request.set_multicast(config.multicast);
   control::OpenSessionResponse response;
-  grpc::ClientContext context;
-  SetDeadline(context, deadline_ms);
-  const grpc::Status status = impl_->stub->OpenSession(&context, request, &response);
-  if (!status.ok()) return FromGrpc(impl_->address, status);
+  const absl::Status status = impl_->Run(
+      true, deadline_ms, [&](control::Replica::Stub& stub, grpc::ClientContext& context) {
+        return stub.OpenSession(&context, request, &response);
+      });
+  if (!status.ok()) return status;
   if (response.incarnation() == 0 || response.udp_port() == 0 || response.udp_port() > 65535) {
     return absl::InternalError(absl::StrCat("replica ", impl_->address,
                                             " gave an answer without incarnation or UDP port"));
@@ -78,9 +118,27 @@ absl::Status SessionClient::Drop(const VolumeId& volume, Epoch epoch, int64_t de
   request.set_volume(Bytes(volume));
   request.set_epoch(epoch);
   control::DropVolumeResponse response;
-  grpc::ClientContext context;
-  SetDeadline(context, deadline_ms);
-  return FromGrpc(impl_->address, impl_->stub->DropVolume(&context, request, &response));
+  return impl_->Run(false, deadline_ms,
+                    [&](control::Replica::Stub& stub, grpc::ClientContext& context) {
+                      return stub.DropVolume(&context, request, &response);
+                    });
+}
+
+void SessionClient::EndOverdueCalls() {
+  absl::MutexLock lock(&impl_->mutex);
+  for (Impl::Call& call : impl_->running) {
+    if (call.overdue || SteadyClock::now() < call.deadline) continue;
+    call.overdue = true;
+    call.context.TryCancel();
+  }
+}
+
+void SessionClient::StopOpening() {
+  absl::MutexLock lock(&impl_->mutex);
+  impl_->opening_stopped = true;
+  for (Impl::Call& call : impl_->running) {
+    if (call.opens) call.context.TryCancel();
+  }
 }
 
 }  // namespace salius

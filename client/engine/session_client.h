@@ -1,6 +1,9 @@
 // The primary's side of the control plane: opens sessions at one replica and asks it to drop logs.
 //
-// Threads: thread safe; each call blocks for at most its deadline.
+// Threads: thread safe. gRPC's timers are waits on the wall clock (as those of the distribution's
+// Abseil are): a clock that is set back stops them for as long. So nothing here relies on them:
+// each call blocks for at most its deadline as long as somebody calls EndOverdueCalls() now and
+// then.
 #pragma once
 
 #include <cstdint>
@@ -25,13 +28,18 @@ class SessionClient {
   explicit SessionClient(const std::string& address);
   ~SessionClient();
 
-  // Opens (or confirms) session `session` of `epoch`, in which the replica will hold seqs from `base` on.
-  // FAILED_PRECONDITION: a larger epoch was promised or opened (this primary is fenced); UNAVAILABLE and
-  // DEADLINE_EXCEEDED: try again; RESOURCE_EXHAUSTED: no memory there.
+  // Opens (or confirms) session `session` of `epoch`, in which the replica will hold seqs from
+  // `base` on. FAILED_PRECONDITION: a larger epoch was promised or opened (this primary is fenced);
+  // UNAVAILABLE and DEADLINE_EXCEEDED: try again; RESOURCE_EXHAUSTED: no memory there.
   absl::StatusOr<Opened> Open(const VolumeConfig& config, Epoch epoch, uint64_t session, Seq base,
                               int64_t deadline_ms);
   // Forgets the volume's log of epochs up to `epoch`.
   absl::Status Drop(const VolumeId& volume, Epoch epoch, int64_t deadline_ms);
+
+  // Ends the calls that are past their deadline by the monotonic clock.
+  void EndOverdueCalls();
+  // Ends a call to Open that is under way; from now on Open returns CANCELLED at once.
+  void StopOpening();
 
  private:
   struct Impl;

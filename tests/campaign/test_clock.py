@@ -32,3 +32,22 @@ class ClockSetBack(Case):
                 rig.net.heal(i)
             mount.wait_mode("replicated", 20)
         self.report("the clock set back %d times", 2 * self.count(3, 20))
+
+    def test_a_reborn_replica_is_taken_in_though_the_clock_was_set_back_while_it_could_not_be_reached(self):
+        """The time-outs and pauses of gRPC are waits of that kind too."""
+        rig = self.rig(m=2, acks=1)
+        clock = Clock()
+        mount = rig.mount(mode="replicated", env=clock.env)
+        writer = ops.OpWriter(rig.path)
+        self.addCleanup(writer.kill)
+        victim, behind = rig.replicas[1], 0
+        for _ in range(self.count(2, 10)):
+            writer.more(20)
+            rig.net.drop_control(1)
+            victim.reboot()
+            mount.wait_status(lambda s: s["replicas"][1]["problem"], 30, "no session can be opened")
+            behind += 3600
+            clock.set(-behind)
+            writer.more(20)
+            rig.net.heal(1)
+            mount.wait_status(lambda s: s["replicas"][1]["member"], 20, "the replica is not taken in")

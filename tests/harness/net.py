@@ -77,6 +77,10 @@ class Net:
         if outgoing:
             self._iptables(i, "-A", "OUTPUT", *match, "-j", "DROP")
 
+    def drop_control(self, i):
+        """Drops what others send to replica i by TCP: its control port. Its own look-ups are answered."""
+        self._iptables(i, "-A", "INPUT", "-i", "eth0", "-p", "tcp", "-j", "DROP")
+
     def lose(self, i, probability):
         """Drops that share of the datagrams, in both directions."""
         for chain in ("INPUT", "OUTPUT"):
