@@ -38,10 +38,12 @@ void* Address(const void* object) { return const_cast<void*>(object); }
 }  // namespace
 
 // Races inside libraries that are not compiled with the sanitizer. Handlers of ours are called from
-// libgrpc++.so, which is not named, so that their races are still seen.
+// libgrpc++.so, which is not named, so that their races are still seen. gRPC leaves threads of its
+// own unjoined when the process ends.
 extern "C" const char* __tsan_default_suppressions() {
   return "race:libabsl_graphcycles_internal.so\n"
-         "race:libgrpc.so\n";
+         "race:libgrpc.so\n"
+         "thread:libgpr.so\n";
 }
 
 #define ABSL_SYMBOL(rest) "_ZN4absl7debian3" rest

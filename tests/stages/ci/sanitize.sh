@@ -1,8 +1,7 @@
 # shellcheck shell=bash
 # The unit tests and the simulator with sanitizers: addresses and undefined behaviour, then data races. Each is a build of
 # its own, so this is for continuous integration and --long.
-bazel_test "addresses, undefined behaviour" --config=asan --test_tag_filters=-no-asan --build_tests_only \
-  //tests/unit/... //tests/sim/...
+bazel_test "addresses, undefined behaviour" --config=asan --build_tests_only //tests/unit/... //tests/sim/...
 
 # The simulator as a program: clean, and a seed does the same in this build, and in one for debugging, as in the
 # ordinary one.
@@ -21,4 +20,4 @@ same_in_both_builds() {
 }
 check "sim: a seed does the same in another build" same_in_both_builds
 
-bazel_test "data races" --config=tsan --test_tag_filters=-no-tsan --build_tests_only //tests/unit/...
+bazel_test "data races" --config=tsan --build_tests_only //tests/unit/...
