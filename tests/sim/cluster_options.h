@@ -13,9 +13,9 @@ struct ClusterOptions {
   double bulky = 0.08;  // of the lifetimes: large records, so that rings go round
   double huge = 0.012;  // of the lifetimes: still larger, more than a small grant holds
 
-  double many_files = 0.1;    // of the lifetimes: names enough that each is used once or twice
-  double all_plain = 0.5;     // of the lifetimes: no client waits for what it has written
-  double all_sync = 0.25;     // of the others: every client waits each time
+  double many_files = 0.1;  // of the lifetimes: names enough that each is used once or twice
+  double all_plain = 0.5;   // of the lifetimes: no client waits for what it has written
+  double all_sync = 0.25;   // of the others: every client waits each time
 
   // ---- network, per datagram
   double loss = 0.04, duplicate = 0.04, late = 0.03, corrupt = 0.02;

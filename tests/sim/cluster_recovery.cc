@@ -195,8 +195,7 @@ bool ClusterSim::RecoverOnce(bool calm) {
     pinned_at_ = report.decided;
   }
   outcome_.same_lives += report.same_life ? 1 : 0;
-  const bool died =
-      disk_.dead() || fs_.dead() || report.outcome == RecoveryOutcome::kInterrupted;
+  const bool died = disk_.dead() || fs_.dead() || report.outcome == RecoveryOutcome::kInterrupted;
   if (died || (trouble && !status.ok() && !absl::IsUnavailable(status))) {
     // The disk's errors may end it, but never make it say that something is lost.
     if (!died && !absl::IsInternal(status) && !absl::IsResourceExhausted(status)) {

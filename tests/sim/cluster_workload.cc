@@ -109,8 +109,8 @@ void ClusterSim::Write(Client& client, FileId id, bool sync) {
   header.file_id = id;
   header.arg0 = random_.Below(kFileSpan);
   const bool large = random_.Chance(bulky_ || huge_ ? 0.8 : 0.02);
-  const size_t size = large ? 3000 + random_.Below(huge_ ? kLargest - 3000 : 20000)
-                            : 1 + random_.Below(16);
+  const size_t size =
+      large ? 3000 + random_.Below(huge_ ? kLargest - 3000 : 20000) : 1 + random_.Below(16);
   std::string body(Pattern(), 0, size);
   for (size_t i = 0; i < std::min<size_t>(size, 16); ++i) {
     body[i] = static_cast<char>(random_.Below(256));
@@ -225,9 +225,8 @@ bool ClusterSim::CancelOne() {
     return held.refused ? held.cancel != 0 && held.cancel <= core.durable()
                         : held.seq <= core.applied();
   });
-  const auto due = std::find_if(held_.begin(), held_.end(), [](const Held& held) {
-    return held.refused && held.cancel == 0;
-  });
+  const auto due = std::find_if(held_.begin(), held_.end(),
+                                [](const Held& held) { return held.refused && held.cancel == 0; });
   if (due == held_.end()) return false;
   RecordHeader header;
   header.op = Op::kCancel;

@@ -227,9 +227,8 @@ void Disk::PowerCut() {
 void Disk::Crash(Death death) {
   for (const auto& [address, mapping] : mapped_) NoteMapped(mapping.second, mapping.first);
   for (auto& [address, mapping] : mapped_) mapping.first = kEverything;  // of a dead process
-  std::erase_if(log_, [&](const Op& op) {
-    return death != Death::kPower && op.kind == Op::kBarrier;
-  });
+  std::erase_if(log_,
+                [&](const Op& op) { return death != Death::kPower && op.kind == Op::kBarrier; });
   if (death == Death::kProcess) {
     for (Op& op : log_) op.job = 0;
   } else {

@@ -4,9 +4,9 @@
 //
 // What a power cut leaves. Writes reach the disk when a sync of their file says so (names: a sync
 // of any file, as a journal commits them), and until then in any order, each sector of 512 bytes on
-// its own. A *job* is a run of calls that in the real program blocks a thread for a while: its syncs
-// count only once Commit() says that the thread has come back. A cut before that leaves everything
-// before one of its syncs, and any part of what it wrote after that one.
+// its own. A *job* is a run of calls that in the real program blocks a thread for a while: its
+// syncs count only once Commit() says that the thread has come back. A cut before that leaves
+// everything before one of its syncs, and any part of what it wrote after that one.
 //
 // What the death of a process leaves: the page cache, with all that was written, synced or not.
 //
@@ -135,13 +135,13 @@ class Disk {
   void Note(Op op);
   void Persist(Job job);  // what `job` wrote before its syncs is on the disk
   void PowerCut();
-  void Lose(Inode inode);   // a sync of it failed
+  void Lose(Inode inode);  // a sync of it failed
   void NoteMapped(const std::shared_ptr<Page>& page, Inode inode);
   void NewBoot();
 
   Random random_;
   State now_, disk_;
-  std::vector<Op> log_;  // not yet on the disk, in order
+  std::vector<Op> log_;      // not yet on the disk, in order
   std::vector<Inode> lost_;  // the cache has what the disk will never have
   std::map<int, Inode> fds_;
   std::map<int, off_t> positions_;

@@ -37,8 +37,8 @@ class ReplicaHost {
   int64_t offset = 0;
   double rate = 1;
 
-  // Until when datagrams to it, or from it, are dropped; until when it takes nothing, or takes up to
-  // `slowness` for each datagram.
+  // Until when datagrams to it, or from it, are dropped; until when it takes nothing, or takes up
+  // to `slowness` for each datagram.
   int64_t deaf_until = 0, mute_until = 0, stuck_until = 0, slow_until = 0;
   int64_t slowness = 0;
   bool Reachable(int64_t now) const { return now >= deaf_until && now >= mute_until; }

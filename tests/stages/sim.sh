@@ -1,7 +1,7 @@
 # shellcheck shell=bash
 # Simulated cluster lifetimes (tests/sim/cluster_sim.h): the seeds that ever failed, whether a seed repeats, and new
-# seeds on every core. SALIUS_SIM_SECONDS: how long the new ones run; 60 by default, 3600 with --long.
-# SALIUS_SIM_FIRST: the first of them; drawn and printed by default.
+# seeds on every core: for a minute (SALIUS_SIM_SECONDS), or with --long ten million of them (SALIUS_SIM_LIFETIMES), in
+# parts, of which SALIUS_LONG_DIR keeps what is done. SALIUS_SIM_FIRST: the first seed; drawn and printed by default.
 sim_target=//tests/sim:cluster_sim_run
 if ! bazel build --color=no --noshow_progress "$sim_target"; then
   fail "cluster_sim_run does not build"
@@ -37,14 +37,11 @@ sim_repeats() {
 }
 check "sim: a seed repeats" sim_repeats
 
-if is_long; then sim_seconds=${SALIUS_SIM_SECONDS:-3600}; else sim_seconds=${SALIUS_SIM_SECONDS:-60}; fi
-sim_first=${SALIUS_SIM_FIRST:-$((RANDOM * RANDOM * 1000 + 1000))}
-# One process per core, each with a range of seeds of its own.
-sim_lifetimes() {
+# sim_round FIRST COUNT SECONDS: one process per core, each with COUNT seeds of its own; SECONDS 0: all of them.
+sim_round() {
   local core log seed failed=0 pids=()
   for ((core = 0; core < $(nproc); core++)); do
-    "$sim" --first $((sim_first + core * 1000000000)) --count 1000000000 --seconds "$sim_seconds" \
-      >"$sim_dir/log.$core" 2>&1 &
+    "$sim" --first $(($1 + core * $2)) --count "$2" --seconds "$3" >"$sim_dir/log.$core" 2>&1 &
     pids+=($!)
   done
   for core in "${!pids[@]}"; do
@@ -56,5 +53,21 @@ sim_lifetimes() {
   done
   [ $failed -eq 0 ]
 }
-check "sim: new lifetimes" sim_lifetimes
+sim_first=${SALIUS_SIM_FIRST:-$((RANDOM * RANDOM * 1000 + 1000))}
+sim_for_a_while() { sim_round "$sim_first" 1000000000 "${SALIUS_SIM_SECONDS:-60}"; }
+sim_millions() {
+  local wanted=${SALIUS_SIM_LIFETIMES:-10000000} kept=$SALIUS_LONG_DIR/simulated had=0 part=50000
+  if [ -e "$kept" ]; then read -r sim_first had <"$kept"; fi
+  while [ "$had" -lt "$wanted" ]; do
+    sim_round $((sim_first + had)) $part 0 || return 1
+    had=$((had + part * $(nproc)))
+    echo "$sim_first $had" >"$kept"
+    echo "seeds $sim_first to $((sim_first + had - 1)): $had of $wanted lifetimes, none broken"
+  done
+}
+if is_long; then
+  check "sim: new lifetimes" sim_millions
+else
+  check "sim: new lifetimes" sim_for_a_while
+fi
 rm -rf "$sim_dir"
