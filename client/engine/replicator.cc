@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <limits>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
@@ -13,7 +14,8 @@ namespace {
 constexpr int64_t kMillisecond = 1'000'000;
 constexpr int64_t kSecond = 1'000'000'000;
 
-// Bytes sent to one replica and not yet acknowledged: what the receiver's socket buffer surely takes.
+// Bytes sent to one replica and not yet acknowledged: what the receiver's socket buffer surely
+// takes.
 constexpr uint64_t kInFlightBytes = 2u << 20;
 // Bytes issued and not yet durable before issuers block.
 constexpr uint64_t kWindowBytes = 8u << 20;
@@ -27,6 +29,9 @@ constexpr int64_t kMinTimeout = 2 * kMillisecond;
 constexpr int64_t kMinHedge = 5 * kMillisecond;
 constexpr int64_t kIdleProbe = kSecond;
 constexpr int64_t kIdleTick = 100 * kMillisecond;
+constexpr int64_t kLateTick =
+    20 * kMillisecond;  // later than this, or delta: this process was stopped
+constexpr int kMaxResumes = 4;
 
 constexpr ReplicaMask Bit(int replica) { return static_cast<ReplicaMask>(1u << replica); }
 
@@ -41,6 +46,7 @@ Replicator::Replicator(const ReplicatorOptions& options, int64_t now) : options_
   const RttEstimator estimator(floor, std::max(delta / 2, floor), std::max(delta / 4, floor));
   replicas_.assign(options.replicas, Replica(estimator));
   for (Replica& replica : replicas_) replica.open_after_ns = now;
+  tick_due_ns_ = now;
   noted_.mode = Mode::kLocal;
 }
 
@@ -141,9 +147,9 @@ void Replicator::OnAck(int64_t now, int index, int64_t rtt_ns, const AckPayload&
   if (!failure_.ok() || index < 0 || index >= static_cast<int>(replicas_.size())) return;
   Replica& replica = replicas_[index];
   if (ack.flags & kAckFenced) {
-    Fail(absl::FailedPreconditionError(absl::StrCat(
-        "fenced: a recovery with epoch ", ack.promise_epoch,
-        " has begun; this primary may no longer write. Unmount, then mount again")));
+    Fail(absl::FailedPreconditionError(
+        absl::StrCat("fenced: a recovery with epoch ", ack.promise_epoch,
+                     " has begun; this primary may no longer write. Unmount, then mount again")));
     return;
   }
   if (replica.link != Link::kOpen) return;
@@ -176,7 +182,8 @@ void Replicator::OnAck(int64_t now, int index, int64_t rtt_ns, const AckPayload&
     grew = true;
   }
   for (const SeqRange& range : ack.ranges) {
-    if (range.last >= replica.base) MarkHeld(index, std::max(range.first, replica.base), range.last);
+    if (range.last >= replica.base)
+      MarkHeld(index, std::max(range.first, replica.base), range.last);
   }
   replica.sent = std::max(replica.sent, replica.contiguous);
   if (grew) {
@@ -217,9 +224,9 @@ void Replicator::OnOpened(int64_t now, int index, Incarnation incarnation, Seq b
 void Replicator::OnOpenFailed(int64_t now, int index, const std::string& why, bool fenced) {
   Replica& replica = replicas_[index];
   if (fenced) {
-    Fail(absl::FailedPreconditionError(absl::StrCat(
-        "fenced: a recovery or a newer session owns this volume (", why,
-        "); this primary may no longer write. Unmount, then mount again")));
+    Fail(absl::FailedPreconditionError(
+        absl::StrCat("fenced: a recovery or a newer session owns this volume (", why,
+                     "); this primary may no longer write. Unmount, then mount again")));
     return;
   }
   if (replica.link != Link::kOpening) return;
@@ -229,11 +236,12 @@ void Replicator::OnOpenFailed(int64_t now, int index, const std::string& why, bo
   replica.open_after_ns = now + ((100 * kMillisecond) << shift);
 }
 
-// Stops counting a replica's copies. `memory_lost`: what it held is gone, so it needs a new session.
+// Stops counting a replica's copies. `memory_lost`: what it held is gone, so it needs a new
+// session.
 void Replicator::Lose(int64_t now, int index, const std::string& why, bool memory_lost) {
   Replica& replica = replicas_[index];
-  const bool counted = (Effective(noted_) & Bit(index)) ||
-                       (pending_ && (Effective(*pending_) & Bit(index)));
+  const bool counted =
+      (Effective(noted_) & Bit(index)) || (pending_ && (Effective(*pending_) & Bit(index)));
   ++replica.losses;
   replica.keepup_since_ns = -1;
   replica.problem = why;
@@ -344,9 +352,9 @@ void Replicator::OnSynced(int64_t now, Seq applied_before, const absl::Status& s
   sync_in_flight_ = false;
   if (!failure_.ok()) return;
   if (!status.ok()) {
-    Fail(absl::Status(status.code(),
-                      absl::StrCat("the backing file system could not be synced: ", status.message(),
-                                   ". The volume is read-only and keeps its log")));
+    Fail(absl::Status(status.code(), absl::StrCat("the backing file system could not be synced: ",
+                                                  status.message(),
+                                                  ". The volume is read-only and keeps its log")));
     return;
   }
   synced_ = std::max(synced_, applied_before);
@@ -371,8 +379,19 @@ bool Replicator::KeepsUp(int64_t now, int index) const {
   return missing > issued_ || now - At(missing).issued_ns < options_.delta_ns;
 }
 
+// A process that was stopped could not hear answers either, one that says "you are fenced" among
+// them (I4). So replicas get their time to answer again; a few times, so that a process that is
+// always late goes to local all the same.
+void Replicator::NoteLateTick(int64_t now) {
+  if (now - tick_due_ns_ > std::max(options_.delta_ns, kLateTick)) {
+    if (std::exchange(resumed_at_, durable_) != durable_) resumes_ = 0;
+    if (resumes_++ < kMaxResumes) resumed_ns_ = now;
+  }
+}
+
 void Replicator::Tick(int64_t now) {
   if (!failure_.ok()) return;
+  NoteLateTick(now);
   const int64_t silence = 10 * options_.delta_ns;
   for (size_t i = 0; i < replicas_.size(); ++i) {
     const int index = static_cast<int>(i);
@@ -400,25 +419,26 @@ void Replicator::Tick(int64_t now) {
       out_.probes |= Bit(index);
     }
     const bool counted = (Effective(noted_) & Bit(index)) != 0;
-    if (counted && replica.waiting_ns >= 0 && now - replica.waiting_ns > silence) {
+    if (counted && replica.waiting_ns >= 0 &&
+        now - std::max(replica.waiting_ns, resumed_ns_) > silence) {
       Lose(now, index, absl::StrCat("silent for ", quiet / kMillisecond, " ms"), false);
     }
     CheckReplica(now, index);
     SendNew(now, index);
   }
   AdvanceDurable();
-  if (counting_ && durable_ < issued_ &&
-      !Recoverable(durable_ + 1, noted_, Effective(noted_))) {
-    const int64_t waiting = now - At(durable_ + 1).issued_ns;
+  if (counting_ && durable_ < issued_ && !Recoverable(durable_ + 1, noted_, Effective(noted_))) {
+    const int64_t waiting = now - std::max(At(durable_ + 1).issued_ns, resumed_ns_);
     if (waiting > PartitionTimeout()) {
-      BeginLocal(now, absl::StrCat("partitioned: seq ", durable_ + 1, " has fewer than ",
-                                   options_.acks, " acknowledgements after ",
-                                   waiting / kMillisecond, " ms"));
+      BeginLocal(now,
+                 absl::StrCat("partitioned: seq ", durable_ + 1, " has fewer than ", options_.acks,
+                              " acknowledgements after ", waiting / kMillisecond, " ms"));
     } else if (waiting > HedgeDelay()) {
       stable_upto_ = issued_;
     }
   }
   Plan(now);
+  tick_due_ns_ = NextTick(now);
 }
 
 int64_t Replicator::PartitionTimeout() const {
@@ -427,8 +447,8 @@ int64_t Replicator::PartitionTimeout() const {
   for (size_t i = 0; i < replicas_.size(); ++i) {
     if (members & Bit(i)) base = std::max(base, replicas_[i].rtt.base_ns());
   }
-  // Adaptive, but never above the paper's 2*delta (§4.3), nor so short that one late scheduling slice
-  // on a healthy network looks like a partition.
+  // Adaptive, but never above the paper's 2*delta (§4.3), nor so short that one late scheduling
+  // slice on a healthy network looks like a partition.
   return std::clamp(16 * base, options_.delta_ns, 2 * options_.delta_ns);
 }
 
@@ -448,9 +468,10 @@ int64_t Replicator::NextTick(int64_t now) const {
     }
   }
   if (counting_ && durable_ < issued_) {
-    const int64_t issued = At(durable_ + 1).issued_ns;
+    const int64_t issued = std::max(At(durable_ + 1).issued_ns, resumed_ns_);
     const int64_t hedge = issued + HedgeDelay();
-    next = std::min(next, now < hedge && stable_upto_ <= durable_ ? hedge : issued + PartitionTimeout());
+    next = std::min(next,
+                    now < hedge && stable_upto_ <= durable_ ? hedge : issued + PartitionTimeout());
   }
   return std::max(next, now + kMillisecond / 2);
 }
@@ -479,10 +500,10 @@ Replicator::ReplicaView Replicator::replica(int index, int64_t now) const {
   view.incarnation = replica.incarnation;
   view.base = replica.base;
   view.contiguous = replica.contiguous;
-  view.lag_bytes = replica.link == Link::kOpen
-                       ? CumulativeAt(issued_) -
-                             CumulativeAt(std::max(replica.contiguous, noted_.checkpoint))
-                       : 0;
+  view.lag_bytes =
+      replica.link == Link::kOpen
+          ? CumulativeAt(issued_) - CumulativeAt(std::max(replica.contiguous, noted_.checkpoint))
+          : 0;
   view.free_bytes = replica.free_bytes;
   view.resent = replica.resent;
   view.srtt_ns = replica.rtt.srtt_ns();

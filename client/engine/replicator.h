@@ -1,17 +1,18 @@
-// The replicator: every decision of a session about records, acknowledgements, modes, members, notes and
-// checkpoints, as a state machine. DESIGN.md §2, §3 (I1, I5, I6, I8), §5; model/ maps to it as
-// docs/protocol.md says.
+// The replicator: every decision of a session about records, acknowledgements, modes, members,
+// notes and checkpoints, as a state machine. DESIGN.md §2, §3 (I1, I5, I6, I8), §5; model/ maps to
+// it as docs/protocol.md says.
 //
-// pure: no thread, lock, socket or clock. Every input carries `now` (monotonic ns); what must be done
-// is left in Outputs, which the caller takes with TakeOutputs() after every input.
+// pure: no thread, lock, socket or clock. Every input carries `now` (monotonic ns); what must be
+// done is left in Outputs, which the caller takes with TakeOutputs() after every input.
 //
-// Words: a record is *recoverable* under a configuration (mode, checkpoint, members) when it is at or below
-// the checkpoint, or in the stable log, or - configuration replicated - held by f of its effective members.
-// A member is effective while no loss of it was detected since the note that named it was started.
+// Words: a record is *recoverable* under a configuration (mode, checkpoint, members) when it is at
+// or below the checkpoint, or in the stable log, or - configuration replicated - held by f of its
+// effective members. A member is effective while no loss of it was detected since the note that
+// named it was started.
 //
-// The one rule (DESIGN.md §5): `durable` moves over a record only when it is recoverable under the noted
-// configuration and, while a note is being written, under that note's configuration too; a note starts only
-// when every durable record is recoverable under it.
+// The one rule (DESIGN.md §5): `durable` moves over a record only when it is recoverable under the
+// noted configuration and, while a note is being written, under that note's configuration too; a
+// note starts only when every durable record is recoverable under it.
 #pragma once
 
 #include <array>
@@ -34,11 +35,11 @@ using ReplicaMask = uint8_t;
 static_assert(kMaxReplicas <= 8, "ReplicaMask has one bit per replica");
 
 struct ReplicatorOptions {
-  int replicas = 0;          // m
-  int acks = 1;              // f
-  int64_t delta_ns = 0;      // link delay bound
-  int64_t tau_ns = 0;        // longest wait for the primary's disk
-  int k = 2;                 // slack factor
+  int replicas = 0;            // m
+  int acks = 1;                // f
+  int64_t delta_ns = 0;        // link delay bound
+  int64_t tau_ns = 0;          // longest wait for the primary's disk
+  int k = 2;                   // slack factor
   uint64_t log_max_bytes = 0;  // uncheckpointed bytes the session may hold (ring bytes)
 };
 
@@ -64,22 +65,23 @@ class Replicator {
   };
   struct Outputs {
     std::vector<SendRange> sends;
-    ReplicaMask probes = 0;            // send a probe now
-    std::vector<OpenRequest> opens;    // open a session (gRPC), answer with OnOpened/OnOpenFailed
-    std::optional<Note> note;          // write durably, answer with OnNoteWritten
-    bool start_sync = false;           // SyncApplied, answer with OnSynced(applied at its start)
+    ReplicaMask probes = 0;          // send a probe now
+    std::vector<OpenRequest> opens;  // open a session (gRPC), answer with OnOpened/OnOpenFailed
+    std::optional<Note> note;        // write durably, answer with OnNoteWritten
+    bool start_sync = false;         // SyncApplied, answer with OnSynced(applied at its start)
     bool durable_advanced = false;
     bool window_opened = false;
-    bool stable_wanted = false;        // TakeStableBatch has something
-    std::optional<Seq> cut;            // the noted checkpoint moved: cut the stable log, trim, free
-    std::vector<std::string> events;   // for the log: mode changes, losses
+    bool stable_wanted = false;       // TakeStableBatch has something
+    std::optional<Seq> cut;           // the noted checkpoint moved: cut the stable log, trim, free
+    std::vector<std::string> events;  // for the log: mode changes, losses
     bool failed = false;
   };
 
   explicit Replicator(const ReplicatorOptions& options, int64_t now);
 
   // ---- issuing
-  // Room for one more record of `ring_bytes`? Also false near the k*tau deadline (I6) and after failure.
+  // Room for one more record of `ring_bytes`? Also false near the k*tau deadline (I6) and after
+  // failure.
   bool CanIssue(int64_t now, uint64_t ring_bytes, uint64_t reserved_bytes) const;
   // Registers the next record; returns its seq.
   Seq Issue(int64_t now, uint64_t ring_bytes);
@@ -88,8 +90,8 @@ class Replicator {
   void OnAck(int64_t now, int replica, int64_t rtt_ns, const AckPayload& ack);
   void OnOpened(int64_t now, int replica, Incarnation incarnation, Seq base, uint64_t free_bytes);
   void OnOpenFailed(int64_t now, int replica, const std::string& why, bool fenced);
-  // Seqs to append to the stable log now, at most `max_bytes` (at least one when any is wanted). They count
-  // as in flight until OnStable.
+  // Seqs to append to the stable log now, at most `max_bytes` (at least one when any is wanted).
+  // They count as in flight until OnStable.
   std::vector<Seq> TakeStableBatch(uint64_t max_bytes);
   void OnStable(int64_t now, const std::vector<Seq>& seqs, const absl::Status& status);
   void OnApplied(Seq applied);  // monotone
@@ -137,9 +139,9 @@ class Replicator {
     explicit Replica(const RttEstimator& estimator) : rtt(estimator) {}
     Link link = Link::kClosed;
     Incarnation incarnation = 0;
-    Seq base = 0;        // first seq it holds (ours: never older than the replica's)
-    Seq contiguous = 0;  // base-1 when nothing
-    Seq sent = 0;        // highest seq sent
+    Seq base = 0;             // first seq it holds (ours: never older than the replica's)
+    Seq contiguous = 0;       // base-1 when nothing
+    Seq sent = 0;             // highest seq sent
     int64_t heard_ns = 0;     // last valid ack
     int64_t progress_ns = 0;  // last time its held set grew or something was first outstanding
     int64_t probe_ns = 0;     // last probe
@@ -183,6 +185,7 @@ class Replicator {
   bool KeepsUp(int64_t now, int replica) const;
   int64_t PartitionTimeout() const;
   int64_t HedgeDelay() const;
+  void NoteLateTick(int64_t now);
 
   // replicator_plan.cc: modes, members, notes.
   void Plan(int64_t now);
@@ -202,7 +205,7 @@ class Replicator {
 
   // Slots of (noted checkpoint, issued].
   std::deque<Slot> slots_;
-  Seq first_ = 1;  // seq of slots_.front()
+  Seq first_ = 1;                   // seq of slots_.front()
   uint64_t cumulative_before_ = 0;  // bytes up to first_ - 1
 
   Seq issued_ = 0, durable_ = 0, applied_ = 0, synced_ = 0;
@@ -216,6 +219,10 @@ class Replicator {
   bool checkpoint_requested_ = false;
   bool note_requested_ = false;
   int64_t heal_after_ns_ = 0;  // no return to replicated before
+  int64_t tick_due_ns_ = 0;    // when the next Tick was due, seen from the last one
+  int64_t resumed_ns_ = 0;     // the last Tick that came much too late
+  Seq resumed_at_ = 0;         // durable then
+  int resumes_ = 0;            // such Ticks at that durable
   int local_spells_ = 0;
   std::string local_reason_ = "session start";
   absl::Status failure_;

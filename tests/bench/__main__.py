@@ -15,6 +15,7 @@ from bench import cases
 from bench.quiet import NotQuiet, wait_quiet
 from bench.setup import enter_network
 from harness import run as harness_run
+from harness.journal import Journal
 
 QUIET_BOUND_S = 180
 
@@ -65,7 +66,7 @@ def main():
     harness_run.enter_namespaces([sys.executable, "-m", "bench"] + sys.argv[1:])
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
         signal.signal(number, signal.default_int_handler)
-    run = harness_run.start(0, not args.smoke)
+    run = harness_run.start(0, not args.smoke, Journal())
     results = []
     try:
         enter_network()

@@ -132,7 +132,7 @@ TEST_F(ReplicatorTest, WithoutAcksTheDiskHedgesThenTheModeBecomesLocal) {
   Tick(30);
   EXPECT_TRUE(out_.stable_wanted);
   EXPECT_TRUE(core_->counting_acks());
-  Tick(100);
+  for (int i = 0; i < 10; ++i) Tick(10);
   EXPECT_FALSE(core_->counting_acks());
   WriteStable();
   EXPECT_EQ(core_->durable(), 1u);
@@ -247,6 +247,38 @@ TEST_F(ReplicatorTest, AFencedAckFailsTheVolumeForGood) {
   EXPECT_EQ(core_->durable(), 0u);
   Ack(0, 1);
   EXPECT_EQ(core_->durable(), 0u);
+}
+
+// I4: a process that was stopped while a recovery fenced its replicas must hear so before its own
+// disk acknowledges.
+TEST_F(ReplicatorTest, AfterAStopReplicasGetTheirTimeToAnswerBeforeTheDiskIsTaken) {
+  Make(1, 1);
+  Heal(1);
+  Issue();
+  Tick(1000);
+  EXPECT_FALSE(out_.stable_wanted);
+  EXPECT_TRUE(core_->counting_acks());
+  EXPECT_FALSE(out_.sends.empty());
+  Ack(0, 1, kAckFenced);
+  EXPECT_TRUE(absl::IsFailedPrecondition(core_->failure()));
+  EXPECT_EQ(core_->durable(), 0u);
+}
+
+TEST_F(ReplicatorTest, AfterAStopWithoutAnAnswerTheModeBecomesLocal) {
+  Make(1, 1);
+  Heal(1);
+  Issue();
+  Tick(1000);
+  for (int i = 0; i < 11; ++i) Tick(10);
+  EXPECT_FALSE(core_->counting_acks());
+}
+
+TEST_F(ReplicatorTest, AProcessThatIsAlwaysLateGoesToModeLocalAllTheSame) {
+  Make(1, 1);
+  Heal(1);
+  Issue();
+  for (int i = 0; i < 6; ++i) Tick(1000);
+  EXPECT_FALSE(core_->counting_acks());
 }
 
 TEST_F(ReplicatorTest, AReplicaOutOfMemoryIsTreatedAsLost) {
