@@ -220,7 +220,7 @@ class FencePrimary(Fault):
     def inject(self, campaign):
         rig = campaign.rig
         rig.mount_.stop()
-        copy = Image(rig.image.name + "-standby", rig.image.fs, mount_options=rig.image.mount_options,
+        copy = Image(rig.image.name.partition("-standby")[0] + "-standby", rig.image.fs, mount_options=rig.image.mount_options,
                      source=rig.image.file)
         try:
             standby = Volume(os.path.join(copy.path, "data"), rig.net.primary)
