@@ -94,6 +94,8 @@ MUTATIONS = [
              "AcceptorTest.AfterAFenceNothingOfAnOlderEpochIsStoredTrimmedOrNamed"),
     Mutation("I4", "primary_ignores_the_fence", CC, "if (ack.flags & kAckFenced) {", "if (false) {",
              CORE, "ReplicatorTest.AFencedAckFailsTheVolumeForGood"),
+    Mutation("I4", "time_stopped_counts_as_silence", CC, "if (resumes_++ < kMaxResumes) resumed_ns_ = now;", "",
+             CORE, "ReplicatorTest.AfterAStopReplicasGetTheirTimeToAnswerBeforeTheDiskIsTaken"),
     Mutation("I5", "acks_of_another_incarnation_count", CC,
              "if (ack.incarnation != replica.incarnation || (ack.flags & kAckUnknownSession)) {",
              "if (ack.flags & kAckUnknownSession) {",
