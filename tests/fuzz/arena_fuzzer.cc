@@ -6,7 +6,8 @@
 // - what was held before (I6), with the same bytes, unless it was trimmed, dropped or superseded;
 // - what the acknowledgement and the inventory say is held;
 // - the same after a restart, promises and marks included;
-// - after damage to entries or segment table: the same, or another incarnation (I5).
+// - after damage to entries or segment table: the same, or another incarnation (I5); again at every
+//   restart, for as long as the damaged segment is not freed.
 // Slots of any content, written by the arena's own encoder, may be refused but harm nobody.
 #include <algorithm>
 #include <cstdlib>
@@ -183,7 +184,7 @@ class Replica {
     const std::vector<Held> after = ReadAll();
     if (forged) return;
     if (!damaged_entries) {
-      SALIUS_CHECK(report_.damaged == 0 || forged_) << report_.damaged;
+      SALIUS_CHECK(report_.damaged == 0 || forged_ || hurt_) << report_.damaged;
     }
     if (arena_->incarnation() != incarnation) {
       SALIUS_CHECK(report_.damaged > 0);
@@ -203,6 +204,7 @@ class Replica {
 
   // One byte anywhere in the segment table or in a segment, most often in a used part.
   void DamageEntries() {
+    hurt_ = true;
     const ArenaGeometry& g = arena_->geometry();
     const uint8_t what = in_.U8();
     size_t at = 0;
@@ -366,7 +368,7 @@ class Replica {
   ByteReader& in_;
   uint64_t chance_ = 1;
   int64_t now_ns_ = kSecondNs;
-  bool forged_ = false;
+  bool forged_ = false, hurt_ = false;
   std::optional<Arena> arena_;
   std::unique_ptr<Acceptor> acceptor_;
   Acceptor::AttachReport report_;

@@ -5,16 +5,18 @@
 #
 #   tests/stages/fuzz.sh [--long]
 #
-# SALIUS_FUZZ_SECONDS: how long each fuzzer runs; 5 by default, an hour with --long, in parts: the time that each had and
+# An ordinary run tries the same inputs every time, as far as it comes (SALIUS_FUZZ_SEED: others; 0 draws one); --long
+# draws new ones. SALIUS_FUZZ_SECONDS: how long each fuzzer runs; 5 by default, an hour with --long, in parts: the time that each had and
 # what it learned are kept in SALIUS_LONG_DIR if that is set, and the next run goes on there. Ends with "N passed, N
 # failed".
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
 
 seconds=${SALIUS_FUZZ_SECONDS:-5}
+seed=${SALIUS_FUZZ_SEED:-1}
 for argument in "$@"; do
   case "$argument" in
-    --long) seconds=${SALIUS_FUZZ_SECONDS:-3600} ;;
+    --long) seconds=${SALIUS_FUZZ_SECONDS:-3600} seed=${SALIUS_FUZZ_SEED:-0} ;;
     *)
       echo "unknown option: $argument" >&2
       exit 2
@@ -46,7 +48,7 @@ mkdir -p "$artifacts"
 # run_part NAME SECONDS CORPUS: sets `runs` to the inputs tried; false when it found something.
 run_part() {
   local name=$1 log=$work/$1.log status
-  "$work/$name" -max_total_time="$2" -timeout=20 -rss_limit_mb=3000 -max_len=20000 \
+  "$work/$name" -seed="$seed" -max_total_time="$2" -timeout=20 -rss_limit_mb=3000 -max_len=20000 \
     -print_final_stats=1 -artifact_prefix="$artifacts/$name-" \
     "$3" "tests/fuzz/corpus/$name" >"$log" 2>&1
   status=$?
