@@ -213,6 +213,7 @@ class DaemonsKilled(Case):
         self.report("%d points: %s", len(points), kinds(points))
         items = [(at, after) for at in range(1, len(points) + 1) for after in (False, True)]
         self.rng.shuffle(items)
+
         def case(site, item):
             """Where it was killed ("": it ended before its point), and how often the disk alone lacked something."""
             tool = KillAt(*item, armed=armed)

@@ -93,6 +93,7 @@ class RecoverKilled(Case):
                  for only in points for at in numbers[only] for after in (False, True)]
         if self.long_run:
             items += [(only, at, after, not cut) for only, at, after, cut in items]
+
         def case(site, item):
             """Whether it was killed, and whether the tree was not yet right then."""
             killed = self.killed(site, *item)
