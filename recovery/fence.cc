@@ -115,7 +115,6 @@ void FenceAll(const VolumeState& state, const FenceRequest& request,
   }
   SteadyClock::time_point until =
       SteadyClock::now() + std::chrono::milliseconds(request.total_timeout_ms);
-  std::vector<bool> answered(peers->size());
   bool enough = false;
   while (true) {
     uint64_t answers = 0;

@@ -62,20 +62,6 @@ class GrpcClient : public ReplicaClient {
  public:
   explicit GrpcClient(std::string address) : address_(std::move(address)) { Connect(); }
 
-  void Connect() {
-    grpc::ChannelArguments arguments;
-    arguments.SetMaxReceiveMessageSize(-1);
-    arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs);
-    arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
-    arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
-    arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
-    // Each client its own connection: an earlier one's back-off is not ours.
-    arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-    arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-    stub_ = control::Replica::NewStub(
-        grpc::CreateCustomChannel(address_, grpc::InsecureChannelCredentials(), arguments));
-  }
-
   absl::StatusOr<FenceResult> Fence(const VolumeId& volume, Epoch epoch, uint64_t token,
                                     uint64_t timeout_ms) override {
     control::FenceRequest request;
@@ -160,6 +146,20 @@ class GrpcClient : public ReplicaClient {
   }
 
  private:
+  void Connect() {
+    grpc::ChannelArguments arguments;
+    arguments.SetMaxReceiveMessageSize(-1);
+    arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs);
+    arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
+    arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
+    arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
+    // Each client its own connection: an earlier one's back-off is not ours.
+    arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+    arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+    stub_ = control::Replica::NewStub(
+        grpc::CreateCustomChannel(address_, grpc::InsecureChannelCredentials(), arguments));
+  }
+
   // `status` of a call that has ended. After a connection that failed the next call makes a new
   // one, and is not refused because this one's pause is not over.
   absl::Status Result(const grpc::Status& status) {
