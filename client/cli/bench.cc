@@ -28,7 +28,7 @@ namespace {
 
 struct BenchPlan {
   std::string path;
-  WriteTarget::Plan write;
+  FileTarget::Plan write;
   uint64_t seconds = 5;
   uint64_t rounds = 5;
   std::string pin;
@@ -48,13 +48,16 @@ struct Row {
 Options BenchOptions(BenchPlan& plan) {
   Options options(
       "bench", "PATH",
-      "Measures synchronous (O_SYNC) writes to files of its own in the directory PATH, and\n"
-      "beside them, in turn and in the same run, the floors they stand on.");
+      "Measures synchronous writes to files of its own in the directory PATH, and beside them,\n"
+      "in turn and in the same run, the floors they stand on.");
   options.Bytes("size", "BYTES", &plan.write.size, "bytes per write (4096)");
   options.Number("writers", "N", &plan.write.writers, 1, 256, "writers, each with a file (1)");
   options.Bytes("span", "BYTES", &plan.write.span,
                 "bytes of each file that are overwritten (16MiB)");
   options.Switch("append", &plan.write.append, "append instead of overwriting");
+  options.Number("fsync-every", "K", &plan.write.fsync_every, 0, 1000000,
+                 "one operation is K plain writes and an fdatasync\n"
+                 "(0: every write is synchronous by itself)");
   options.Number("seconds", "S", &plan.seconds, 1, 86400, "seconds for each target in all (5)");
   options.Number("rounds", "N", &plan.rounds, 1, 10000, "rounds they are split into (5)");
   options.Text("pin", "CPU", &plan.pin,
@@ -114,7 +117,7 @@ absl::StatusOr<std::vector<Row>> MakeRows(const BenchPlan& plan,
                                           const std::optional<EchoServers>& servers) {
   std::vector<Row> rows;
   const auto add_writes = [&](std::string name, const std::string& directory) -> absl::Status {
-    SALIUS_ASSIGN_OR_RETURN(auto target, WriteTarget::Make(directory, plan.write));
+    SALIUS_ASSIGN_OR_RETURN(auto target, FileTarget::Make(directory, plan.write));
     rows.push_back({std::move(name), directory, std::move(target), {}});
     return absl::OkStatus();
   };
@@ -123,26 +126,20 @@ absl::StatusOr<std::vector<Row>> MakeRows(const BenchPlan& plan,
     SALIUS_RETURN_IF_ERROR(add_writes("floor-mount", plan.floor_mount));
   }
   if (servers.has_value()) {
-    SALIUS_ASSIGN_OR_RETURN(QuorumPing ping, QuorumPing::Connect(servers->addresses(), plan.acks));
+    std::vector<QuorumPing> pings;
+    for (uint64_t i = 0; i < plan.write.writers; ++i) {
+      SALIUS_ASSIGN_OR_RETURN(QuorumPing ping,
+                              QuorumPing::Connect(servers->addresses(), plan.acks));
+      pings.push_back(std::move(ping));
+    }
     const uint64_t bytes = std::min<uint64_t>(plan.write.size, kMaxPingBytes);
     rows.push_back({"floor-udp",
                     absl::StrFormat("%u of %u servers, %u bytes", plan.acks, plan.replicas, bytes),
-                    std::make_unique<PingTarget>(std::move(ping), bytes),
+                    std::make_unique<PingTarget>(std::move(pings), bytes),
                     {}});
   }
   if (!plan.floor_dir.empty()) SALIUS_RETURN_IF_ERROR(add_writes("floor-dir", plan.floor_dir));
   return rows;
-}
-
-std::string SummaryJson(const LatencySummary& summary) {
-  return JsonObject()
-      .Number("operations", summary.operations)
-      .Fraction("ops_per_second", summary.ops_per_second)
-      .Fraction("p50_us", summary.p50_us)
-      .Fraction("p99_us", summary.p99_us)
-      .Fraction("p999_us", summary.p999_us)
-      .Fraction("max_us", summary.max_us)
-      .ToString();
 }
 
 void PrintJson(const BenchPlan& plan, const std::vector<Row>& rows) {
@@ -161,6 +158,7 @@ void PrintJson(const BenchPlan& plan, const std::vector<Row>& rows) {
                                .Number("size", plan.write.size)
                                .Number("writers", plan.write.writers)
                                .Bool("append", plan.write.append)
+                               .Number("fsync_every", plan.write.fsync_every)
                                .Text("pin", plan.pin)
                                .Raw("targets", JsonArray(targets))
                                .ToString();
@@ -169,9 +167,11 @@ void PrintJson(const BenchPlan& plan, const std::vector<Row>& rows) {
 
 void PrintTable(const BenchPlan& plan, const std::vector<Row>& rows) {
   const std::string where = plan.pin.empty() ? "" : absl::StrCat(", on CPU ", plan.pin);
-  std::printf("%s", absl::StrFormat("%u-byte O_SYNC %s, %u writer(s)%s; medians of %u rounds\n",
+  const std::string sync =
+      plan.write.o_sync() ? "O_SYNC" : absl::StrCat("fdatasync after ", plan.write.fsync_every);
+  std::printf("%s", absl::StrFormat("%u-byte %s, %s, %u writer(s)%s; medians of %u rounds\n",
                                     plan.write.size, plan.write.append ? "appends" : "overwrites",
-                                    plan.write.writers, where, plan.rounds)
+                                    sync, plan.write.writers, where, plan.rounds)
                         .c_str());
   std::printf("%-12s %10s %9s %9s %9s %10s %7s  %s\n", "target", "ops/s", "p50 us", "p99 us",
               "p99.9 us", "max us", "ratio", "what");

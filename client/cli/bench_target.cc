@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "client/cli/json.h"
 #include "common/check.h"
 #include "common/clock.h"
 #include "common/random.h"
@@ -24,96 +25,106 @@ int64_t Now() { return SystemClock().MonotonicNanos(); }
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<WriteTarget>> WriteTarget::Make(const std::string& directory,
-                                                               Plan plan) {
+std::string SummaryJson(const LatencySummary& summary) {
+  return JsonObject()
+      .Number("operations", summary.operations)
+      .Fraction("ops_per_second", summary.ops_per_second)
+      .Fraction("p50_us", summary.p50_us)
+      .Fraction("p99_us", summary.p99_us)
+      .Fraction("p999_us", summary.p999_us)
+      .Fraction("max_us", summary.max_us)
+      .ToString();
+}
+
+void ClosedLoop::Run(size_t writer, int64_t end_ns, Samples& samples) {
+  int64_t before = Now();
+  while (before < end_ns) {
+    samples.status = Operate(writer);
+    if (!samples.status.ok()) return;
+    const int64_t after = Now();
+    samples.ns.push_back(after - before);
+    before = after;
+  }
+}
+
+absl::StatusOr<LatencySummary> ClosedLoop::Round(int64_t length_ns) {
+  for (size_t i = 0; i < writers_; ++i) SALIUS_RETURN_IF_ERROR(Prepare(i));
+  std::latch start(static_cast<ptrdiff_t>(writers_) + 1);
+  std::vector<Samples> samples(writers_);
+  std::vector<std::thread> threads;
+  for (size_t i = 0; i < writers_; ++i) {
+    threads.emplace_back([this, i, &samples, &start, length_ns] {
+      start.arrive_and_wait();
+      Run(i, Now() + length_ns, samples[i]);
+    });
+  }
+  start.arrive_and_wait();
+  const int64_t begin = Now();
+  for (std::thread& thread : threads) thread.join();
+  const int64_t elapsed = Now() - begin;
+
+  std::vector<uint64_t> all;
+  for (const Samples& one : samples) {
+    SALIUS_RETURN_IF_ERROR(one.status);
+    all.insert(all.end(), one.ns.begin(), one.ns.end());
+  }
+  return Summarize(std::move(all), elapsed);
+}
+
+absl::StatusOr<std::unique_ptr<FileTarget>> FileTarget::Make(const std::string& directory,
+                                                             Plan plan) {
   plan.span = std::max(plan.size, plan.span / plan.size * plan.size);
-  std::unique_ptr<WriteTarget> target(new WriteTarget(plan));
-  target->writers_.resize(plan.writers);
-  for (size_t i = 0; i < target->writers_.size(); ++i) {
-    Writer& writer = target->writers_[i];
+  std::unique_ptr<FileTarget> target(new FileTarget(plan));
+  for (File& file : target->files_) {
     const std::string path = absl::StrCat(directory, "/.salius-bench.", SecureRandom64());
-    SALIUS_ASSIGN_OR_RETURN(writer.fd,
-                            OpenAt(AT_FDCWD, path, O_RDWR | O_CREAT | O_EXCL | O_SYNC, 0600));
-    writer.path = path;
-    SALIUS_RETURN_IF_ERROR(target->Prepare(writer));
+    const int flags = O_RDWR | O_CREAT | O_EXCL | (plan.o_sync() ? O_SYNC : 0);
+    SALIUS_ASSIGN_OR_RETURN(file.fd, OpenAt(AT_FDCWD, path, flags, 0600));
+    file.path = path;
+    file.data.assign(plan.size, 'x');
+    if (!plan.append) SALIUS_RETURN_IF_ERROR(target->Fill(file));
   }
   return target;
 }
 
-WriteTarget::~WriteTarget() {
-  for (Writer& writer : writers_) {
-    if (!writer.path.empty()) unlink(writer.path.c_str());
+FileTarget::~FileTarget() {
+  for (const File& file : files_) {
+    if (!file.path.empty()) unlink(file.path.c_str());
   }
 }
 
-absl::Status WriteTarget::Prepare(Writer& writer) const {
-  writer.position = 0;
-  if (plan_.append) {
-    if (ftruncate(writer.fd.get(), 0) != 0) return ErrnoStatus(errno, "truncate");
-    return absl::OkStatus();
-  }
+absl::Status FileTarget::Fill(File& file) const {
   const std::vector<uint8_t> fill(kFillBytes, 'f');
   for (uint64_t at = 0; at < plan_.span; at += fill.size()) {
     const size_t bytes = std::min<uint64_t>(fill.size(), plan_.span - at);
-    SALIUS_RETURN_IF_ERROR(PwriteFull(writer.fd.get(), absl::MakeConstSpan(fill).first(bytes), at));
+    SALIUS_RETURN_IF_ERROR(PwriteFull(file.fd.get(), absl::MakeConstSpan(fill).first(bytes), at));
   }
+  // Without O_SYNC: what waits for write-back is no part of a round.
+  if (fdatasync(file.fd.get()) != 0) return ErrnoStatus(errno, "fdatasync");
   return absl::OkStatus();
 }
 
-void WriteTarget::RunWriter(Writer& writer, int64_t end_ns) const {
-  int64_t before = Now();
-  while (before < end_ns) {
-    const ssize_t written = pwrite(writer.fd.get(), data_.data(), data_.size(), writer.position);
-    const int64_t after = Now();
-    if (written != static_cast<ssize_t>(data_.size())) {
-      writer.status =
-          written < 0 ? ErrnoStatus(errno, "write") : absl::InternalError("short write");
-      return;
-    }
-    writer.samples_ns.push_back(after - before);
-    writer.position += data_.size();
-    if (!plan_.append && writer.position >= plan_.span) writer.position = 0;
-    before = after;
-  }
+absl::Status FileTarget::Prepare(size_t writer) {
+  if (!plan_.append) return absl::OkStatus();
+  files_[writer].position = 0;
+  if (ftruncate(files_[writer].fd.get(), 0) != 0) return ErrnoStatus(errno, "truncate");
+  return absl::OkStatus();
 }
 
-absl::StatusOr<LatencySummary> WriteTarget::Round(int64_t length_ns) {
-  if (plan_.append) {
-    for (Writer& writer : writers_) SALIUS_RETURN_IF_ERROR(Prepare(writer));
+absl::Status FileTarget::Operate(size_t writer) {
+  File& file = files_[writer];
+  for (uint64_t i = 0; i < std::max<uint64_t>(plan_.fsync_every, 1); ++i) {
+    const off_t at = static_cast<off_t>(file.position);
+    const ssize_t done = plan_.read ? pread(file.fd.get(), file.data.data(), file.data.size(), at)
+                                    : pwrite(file.fd.get(), file.data.data(), file.data.size(), at);
+    if (done < 0) return ErrnoStatus(errno, plan_.read ? "read" : "write");
+    if (done != static_cast<ssize_t>(plan_.size)) return absl::InternalError("short transfer");
+    file.position += plan_.size;
+    if (!plan_.append && file.position >= plan_.span) file.position = 0;
   }
-  std::latch start(static_cast<ptrdiff_t>(writers_.size()) + 1);
-  std::vector<std::thread> threads;
-  const int64_t begin = Now();
-  for (Writer& writer : writers_) {
-    threads.emplace_back([this, &writer, &start, length_ns] {
-      start.arrive_and_wait();
-      RunWriter(writer, Now() + length_ns);
-    });
+  if (plan_.fsync_every > 0 && fdatasync(file.fd.get()) != 0) {
+    return ErrnoStatus(errno, "fdatasync");
   }
-  start.arrive_and_wait();
-  for (std::thread& thread : threads) thread.join();
-  const int64_t elapsed = Now() - begin;
-
-  std::vector<uint64_t> samples;
-  for (Writer& writer : writers_) {
-    SALIUS_RETURN_IF_ERROR(writer.status);
-    samples.insert(samples.end(), writer.samples_ns.begin(), writer.samples_ns.end());
-    writer.samples_ns.clear();
-  }
-  return Summarize(std::move(samples), elapsed);
-}
-
-absl::StatusOr<LatencySummary> PingTarget::Round(int64_t length_ns) {
-  std::vector<uint64_t> samples;
-  const int64_t begin = Now();
-  int64_t before = begin;
-  while (before < begin + length_ns) {
-    SALIUS_RETURN_IF_ERROR(ping_.Exchange(data_));
-    const int64_t after = Now();
-    samples.push_back(after - before);
-    before = after;
-  }
-  return Summarize(std::move(samples), before - begin);
+  return absl::OkStatus();
 }
 
 }  // namespace salius::cli

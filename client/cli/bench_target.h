@@ -18,55 +18,89 @@
 
 namespace salius::cli {
 
+// A round's figures as JSON.
+std::string SummaryJson(const LatencySummary& summary);
+
 class Target {
  public:
   virtual ~Target() = default;
   virtual absl::StatusOr<LatencySummary> Round(int64_t length_ns) = 0;
 };
 
-// Synchronous writes to files of its own in a directory, one file per writer, removed at the end.
-class WriteTarget : public Target {
+// Writers that each do one operation after the other.
+class ClosedLoop : public Target {
+ public:
+  explicit ClosedLoop(size_t writers) : writers_(writers) {}
+  absl::StatusOr<LatencySummary> Round(int64_t length_ns) final;
+
+ protected:
+  size_t writers() const { return writers_; }
+  // Before a round, not measured.
+  virtual absl::Status Prepare(size_t) { return absl::OkStatus(); }
+  // Called by the writer's own thread.
+  virtual absl::Status Operate(size_t writer) = 0;
+
+ private:
+  struct alignas(64) Samples {  // no two writers on one cache line
+    std::vector<uint64_t> ns;
+    absl::Status status;
+  };
+  void Run(size_t writer, int64_t end_ns, Samples& samples);
+
+  const size_t writers_;
+};
+
+// Writes (or reads) of files of its own in a directory, one file per writer, removed at the end.
+class FileTarget : public ClosedLoop {
  public:
   struct Plan {
     uint64_t size = 4096;  // bytes per write
     uint64_t writers = 1;
     uint64_t span = 16 << 20;  // bytes of each file that are overwritten in a circle
     bool append = false;       // grow the file instead; each round starts with an empty one
+    // 0: every write is O_SYNC. Otherwise one operation is so many plain writes and an fdatasync.
+    uint64_t fsync_every = 0;
+    bool plain = false;  // writes without any sync
+    bool read = false;   // reads instead of writes
+
+    bool o_sync() const { return fsync_every == 0 && !plain && !read; }
   };
   // Makes the files and, unless appending, writes their whole span, so that a round only
-  // overwrites. The files are opened with O_SYNC from the start: a mount may decide by the first
+  // overwrites. With O_SYNC the files are opened so from the start: a mount may decide by the first
   // open handle.
-  static absl::StatusOr<std::unique_ptr<WriteTarget>> Make(const std::string& directory, Plan plan);
-  ~WriteTarget() override;
+  static absl::StatusOr<std::unique_ptr<FileTarget>> Make(const std::string& directory, Plan plan);
+  ~FileTarget() override;
 
-  absl::StatusOr<LatencySummary> Round(int64_t length_ns) override;
+ protected:
+  absl::Status Prepare(size_t writer) override;
+  absl::Status Operate(size_t writer) override;
 
  private:
-  struct Writer {
+  struct File {
     std::string path;
     UniqueFd fd;
     uint64_t position = 0;
-    std::vector<uint64_t> samples_ns;
-    absl::Status status;
+    std::vector<char> data;
   };
-  explicit WriteTarget(Plan plan) : plan_(plan), data_(plan.size, 'x') {}
-  absl::Status Prepare(Writer& writer) const;
-  void RunWriter(Writer& writer, int64_t end_ns) const;
+  explicit FileTarget(Plan plan) : ClosedLoop(plan.writers), plan_(plan), files_(plan.writers) {}
+  absl::Status Fill(File& file) const;
 
-  Plan plan_;
-  std::vector<char> data_;
-  std::vector<Writer> writers_;
+  const Plan plan_;
+  std::vector<File> files_;
 };
 
 // The raw floor of replication: a datagram with the payload to every echo server, answers of
-// `acks`.
-class PingTarget : public Target {
+// `acks`. One writer per ping.
+class PingTarget : public ClosedLoop {
  public:
-  PingTarget(QuorumPing ping, uint64_t size) : ping_(std::move(ping)), data_(size, 'x') {}
-  absl::StatusOr<LatencySummary> Round(int64_t length_ns) override;
+  PingTarget(std::vector<QuorumPing> pings, uint64_t size)
+      : ClosedLoop(pings.size()), pings_(std::move(pings)), data_(size, 'x') {}
+
+ protected:
+  absl::Status Operate(size_t writer) override { return pings_[writer].Exchange(data_); }
 
  private:
-  QuorumPing ping_;
+  std::vector<QuorumPing> pings_;
   std::vector<uint8_t> data_;
 };
 

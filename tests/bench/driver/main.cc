@@ -1,0 +1,105 @@
+// One thing to be measured, as a process: prints "ready", then for every line of standard input, a
+// number of seconds, runs one round and prints it as a line of JSON. Ends with its input. So
+// whoever measures several things takes them in turn, and looks at the machine between two rounds.
+//
+//   driver files DIR [options]            writes or reads of files (client/cli/bench_target.h)
+//   driver floor HOST:PORT... [options]   datagrams to echo servers (floor_target.h)
+#include <cstdio>
+#include <iostream>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "client/cli/json.h"
+#include "client/cli/options.h"
+#include "common/check.h"
+#include "common/net.h"
+#include "tests/bench/driver/floor_target.h"
+
+namespace salius::bench {
+namespace {
+
+using cli::FileTarget;
+using cli::Options;
+using cli::Target;
+
+using Words = absl::Span<const std::string>;
+using TargetOr = absl::StatusOr<std::unique_ptr<Target>>;
+
+TargetOr MakeFiles(Words words) {
+  FileTarget::Plan plan;
+  Options options("files", "DIR", "Writes or reads of files in DIR.");
+  options.Bytes("size", "BYTES", &plan.size, "bytes per write");
+  options.Number("writers", "N", &plan.writers, 1, 1024, "writers, each with a file");
+  options.Bytes("span", "BYTES", &plan.span, "bytes of each file");
+  options.Switch("append", &plan.append, "append instead of overwriting");
+  options.Number("fsync-every", "K", &plan.fsync_every, 0, 1000000, "K plain writes, fdatasync");
+  options.Switch("plain", &plan.plain, "no sync at all");
+  options.Switch("read", &plan.read, "reads");
+  SALIUS_RETURN_IF_ERROR(options.Parse(words, 1, 1));
+  return FileTarget::Make(options.places()[0], plan);
+}
+
+TargetOr MakeFloor(Words words) {
+  FloorTarget::Plan plan;
+  Options options("floor", "HOST:PORT...", "Datagrams to echo servers.");
+  options.Bytes("size", "BYTES", &plan.size, "bytes per operation");
+  options.Number("writers", "N", &plan.writers, 1, 1024, "writers");
+  options.Number("acks", "F", &plan.acks, 1, 64, "answers that are awaited");
+  options.Text("backing", "DIR", &plan.backing, "a buffered overwrite there too");
+  options.Bytes("span", "BYTES", &plan.span, "bytes of each file there");
+  SALIUS_RETURN_IF_ERROR(options.Parse(words, 1, 64));
+  for (const std::string& place : options.places()) {
+    SALIUS_ASSIGN_OR_RETURN(const HostPort host_port, ParseHostPort(place, 0));
+    SALIUS_ASSIGN_OR_RETURN(const SocketAddress address, Resolve(host_port));
+    plan.servers.push_back(*reinterpret_cast<const sockaddr_in*>(address.get()));
+  }
+  return FloorTarget::Make(std::move(plan));
+}
+
+struct Kind {
+  const char* name;
+  TargetOr (*make)(Words words);
+};
+constexpr Kind kKinds[] = {{"files", MakeFiles}, {"floor", MakeFloor}};
+
+TargetOr MakeTarget(Words words) {
+  for (const Kind& kind : kKinds) {
+    if (!words.empty() && words[0] == kind.name) return kind.make(words.subspan(1));
+  }
+  std::string known;
+  for (const Kind& kind : kKinds) known += std::string(" ") + kind.name;
+  return absl::InvalidArgumentError("the first word must be one of" + known);
+}
+
+int Fail(const absl::Status& status) {
+  std::fprintf(stderr, "driver: %s\n", status.ToString().c_str());
+  return EXIT_FAILURE;
+}
+
+int Serve(Target& target) {
+  std::puts("ready");
+  std::fflush(stdout);
+  for (std::string line; std::getline(std::cin, line);) {
+    double seconds = 0;
+    if (!absl::SimpleAtod(line, &seconds) || !(seconds > 0 && seconds < 1e6)) {
+      return Fail(absl::InvalidArgumentError("\"" + line + "\" is no number of seconds"));
+    }
+    const absl::StatusOr<cli::LatencySummary> round =
+        target.Round(static_cast<int64_t>(seconds * 1e9));
+    if (!round.ok()) return Fail(round.status());
+    std::puts(cli::SummaryJson(*round).c_str());
+    std::fflush(stdout);
+  }
+  return EXIT_SUCCESS;
+}
+
+}  // namespace
+}  // namespace salius::bench
+
+int main(int argc, char** argv) {
+  const std::vector<std::string> words(argv + 1, argv + argc);
+  const salius::bench::TargetOr target = salius::bench::MakeTarget(words);
+  return target.ok() ? salius::bench::Serve(**target) : salius::bench::Fail(target.status());
+}
