@@ -30,7 +30,7 @@ constexpr int kSocketBufferBytes = 4 << 20;
 
 }  // namespace
 
-absl::StatusOr<UniqueFd> BindLoopback(sockaddr_in* address) {
+absl::StatusOr<UniqueFd> BindUdp(const std::string& host, sockaddr_in* address) {
   UniqueFd fd(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   if (!fd.valid()) return ErrnoStatus(errno, "socket");
   if (setsockopt(fd.get(), SOL_SOCKET, SO_RCVBUF, &kSocketBufferBytes,
@@ -39,10 +39,12 @@ absl::StatusOr<UniqueFd> BindLoopback(sockaddr_in* address) {
   }
   *address = {};
   address->sin_family = AF_INET;
-  address->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  if (inet_pton(AF_INET, host.c_str(), &address->sin_addr) != 1) {
+    return absl::InvalidArgumentError("\"" + host + "\" is not an IPv4 address");
+  }
   socklen_t length = sizeof(*address);
   auto* const raw = reinterpret_cast<sockaddr*>(address);
-  if (bind(fd.get(), raw, length) != 0) return ErrnoStatus(errno, "bind 127.0.0.1");
+  if (bind(fd.get(), raw, length) != 0) return ErrnoStatus(errno, "bind " + host);
   if (getsockname(fd.get(), raw, &length) != 0) return ErrnoStatus(errno, "getsockname");
   return fd;
 }
@@ -103,7 +105,8 @@ absl::StatusOr<QuorumPing> QuorumPing::Connect(absl::Span<const sockaddr_in> add
   }
   QuorumPing ping;
   sockaddr_in own{};
-  SALIUS_ASSIGN_OR_RETURN(ping.socket_, BindLoopback(&own));
+  const bool near = addresses[0].sin_addr.s_addr == htonl(INADDR_LOOPBACK);
+  SALIUS_ASSIGN_OR_RETURN(ping.socket_, BindUdp(near ? "127.0.0.1" : "0.0.0.0", &own));
   const timeval wait{.tv_sec = 0, .tv_usec = kResendMs * 1000};
   if (setsockopt(ping.socket_.get(), SOL_SOCKET, SO_RCVTIMEO, &wait, sizeof(wait)) != 0) {
     return ErrnoStatus(errno, "SO_RCVTIMEO");
@@ -180,6 +183,17 @@ absl::Status QuorumPing::Finish() {
 absl::Status QuorumPing::Exchange(absl::Span<const uint8_t> payload) {
   SALIUS_RETURN_IF_ERROR(Start(payload));
   return Finish();
+}
+
+absl::Status QuorumPing::ExchangeAll(absl::Span<const uint8_t> payload,
+                                     const std::function<absl::Status()>& meanwhile) {
+  SALIUS_RETURN_IF_ERROR(Start(payload.subspan(0, kMaxPingBytes)));
+  SALIUS_RETURN_IF_ERROR(meanwhile());
+  SALIUS_RETURN_IF_ERROR(Finish());
+  for (size_t at = kMaxPingBytes; at < payload.size(); at += kMaxPingBytes) {
+    SALIUS_RETURN_IF_ERROR(Exchange(payload.subspan(at, kMaxPingBytes)));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace salius::cli

@@ -15,6 +15,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -29,8 +31,12 @@ inline constexpr size_t kEchoAnswerBytes = 144;
 // Largest payload of one exchange: what fits one datagram on loopback beside the ping's own header.
 inline constexpr size_t kMaxPingBytes = 65000;
 
-// Binds a UDP socket to 127.0.0.1, any port; `address` gets it.
-absl::StatusOr<UniqueFd> BindLoopback(sockaddr_in* address);
+// Binds a UDP socket to the IPv4 address `host`, any port; `address` gets both. INVALID_ARGUMENT
+// when it is no IPv4 address.
+absl::StatusOr<UniqueFd> BindUdp(const std::string& host, sockaddr_in* address);
+inline absl::StatusOr<UniqueFd> BindLoopback(sockaddr_in* address) {
+  return BindUdp("127.0.0.1", address);
+}
 
 // Answers every datagram with its first bytes, kEchoAnswerBytes in all. Returns on an error only.
 absl::Status ServeEcho(int fd);
@@ -63,6 +69,10 @@ class QuorumPing {
   absl::Status Start(absl::Span<const uint8_t> payload);
   absl::Status Finish();
   absl::Status Exchange(absl::Span<const uint8_t> payload);
+  // Exchanges a payload of any size, piece by piece, and calls `meanwhile` once, while the first
+  // piece is under way. Returns the first error.
+  absl::Status ExchangeAll(absl::Span<const uint8_t> payload,
+                           const std::function<absl::Status()>& meanwhile);
 
  private:
   struct Header {

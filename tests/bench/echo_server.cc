@@ -9,14 +9,15 @@
 
 #include "client/cli/echo.h"
 
-int main() {
+int main(int argc, char** argv) {
+  const char* const host = argc > 1 ? argv[1] : "127.0.0.1";
   sockaddr_in address{};
-  absl::StatusOr<salius::UniqueFd> fd = salius::cli::BindLoopback(&address);
+  absl::StatusOr<salius::UniqueFd> fd = salius::cli::BindUdp(host, &address);
   if (!fd.ok()) {
     std::fprintf(stderr, "echo_server: %s\n", fd.status().ToString().c_str());
     return EXIT_FAILURE;
   }
-  std::printf("127.0.0.1:%u\n", ntohs(address.sin_port));
+  std::printf("%s:%u\n", host, ntohs(address.sin_port));
   std::fflush(stdout);
   const absl::Status status = salius::cli::ServeEcho(fd->get());
   std::fprintf(stderr, "echo_server: %s\n", status.ToString().c_str());

@@ -3,11 +3,17 @@
 // the kernel (FOPEN_DIRECT_IO, so that O_SYNC costs one crossing), the data sent to m echo servers,
 // a pwrite of the buffered backing file while they work, f answers, the reply.
 //
-//   mount_floor [--replicas M] [--acks F] [--delay-us N] BACKING_DIR MOUNTPOINT
+//   mount_floor [--replicas M | --servers HOST:PORT,...] [--acks F] [--empty] [--cached]
+//               [--delay-us N] BACKING_DIR MOUNTPOINT
+//
+// --replicas spawns the echo servers on loopback, --servers uses those that there are. --empty
+// leaves all of the work out, and shows what the crossing alone costs. --cached lets the kernel
+// cache what is read and written: without servers that is an empty passthrough file system.
+// --delay-us puts so much more work into every write: it shows that the comparison built on this
+// floor would notice it.
 //
 // A flat directory: files can be created, written, read, truncated and removed. Prints "ready" when
-// mounted; ends when unmounted or on SIGTERM. --delay-us puts so much more work into every
-// write: it shows that the comparison built on this floor would notice it.
+// mounted; ends when unmounted or on SIGTERM.
 //
 // Threads: one, so that a lone writer never pays for a hand-over. It is a floor for one writer.
 #define FUSE_USE_VERSION 312
@@ -25,14 +31,17 @@
 #include <string>
 #include <vector>
 
-#include "absl/strings/numbers.h"
 #include "client/cli/echo.h"
+#include "client/cli/options.h"
+#include "common/check.h"
 #include "common/clock.h"
 #include "common/file.h"
+#include "common/net.h"
 
 namespace {
 
 using salius::cli::EchoServers;
+using salius::cli::Options;
 using salius::cli::QuorumPing;
 
 struct Floor {
@@ -40,7 +49,11 @@ struct Floor {
   std::map<std::string, fuse_ino_t> numbers;  // of the names ever seen; never reused
   std::map<fuse_ino_t, std::string> names;
   std::optional<QuorumPing> ping;
+  bool empty = false;
+  bool cached = false;
   int64_t delay_ns = 0;
+
+  double AttrSeconds() const { return cached ? 86400 : 0; }
 };
 Floor* g_floor = nullptr;
 
@@ -62,7 +75,7 @@ bool StatOf(fuse_ino_t number, struct stat* attr) {
 bool FillEntry(const char* name, fuse_entry_param* entry) {
   *entry = {};
   entry->ino = NumberOf(name);
-  entry->attr_timeout = 0;
+  entry->attr_timeout = g_floor->AttrSeconds();
   return StatOf(entry->ino, &entry->attr);
 }
 
@@ -81,7 +94,7 @@ void FloorGetattr(fuse_req_t req, fuse_ino_t number, fuse_file_info*) {
     fuse_reply_err(req, errno);
     return;
   }
-  fuse_reply_attr(req, &attr, 0);
+  fuse_reply_attr(req, &attr, g_floor->AttrSeconds());
 }
 
 void FloorSetattr(fuse_req_t req, fuse_ino_t number, struct stat* want, int mask,
@@ -101,7 +114,8 @@ bool OpenBacking(const char* name, int flags, mode_t mode, fuse_file_info* info)
   const int fd = openat(g_floor->backing_fd, name, own_flags | (flags & O_CREAT), mode);
   if (fd < 0) return false;
   info->fh = static_cast<uint64_t>(fd);
-  info->direct_io = 1;
+  info->direct_io = !g_floor->cached;
+  info->keep_cache = g_floor->cached;
   return true;
 }
 
@@ -152,60 +166,69 @@ void Spin(int64_t ns) {
 
 void FloorWrite(fuse_req_t req, fuse_ino_t, const char* data, size_t size, off_t offset,
                 fuse_file_info* info) {
-  const auto* const bytes = reinterpret_cast<const uint8_t*>(data);
-  const size_t pinged = std::min(size, salius::cli::kMaxPingBytes);
-  absl::Status status;
-  if (g_floor->ping.has_value()) status = g_floor->ping->Start({bytes, pinged});
-  const ssize_t written = pwrite(static_cast<int>(info->fh), data, size, offset);
-  const int write_errno = written < 0 ? errno : 0;
-  if (status.ok() && g_floor->ping.has_value()) status = g_floor->ping->Finish();
-  Spin(g_floor->delay_ns);
-  if (!status.ok() || written < 0) {
-    fuse_reply_err(req, written < 0 ? write_errno : EIO);
+  if (g_floor->empty) {
+    fuse_reply_write(req, size);
     return;
   }
-  fuse_reply_write(req, static_cast<size_t>(written));
+  const absl::Span<const uint8_t> bytes(reinterpret_cast<const uint8_t*>(data), size);
+  const auto write_backing = [&] {
+    return salius::PwriteFull(static_cast<int>(info->fh), bytes, offset);
+  };
+  const absl::Status status = g_floor->ping.has_value()
+                                  ? g_floor->ping->ExchangeAll(bytes, write_backing)
+                                  : write_backing();
+  Spin(g_floor->delay_ns);
+  if (!status.ok()) {
+    const int code = salius::StatusErrno(status);
+    fuse_reply_err(req, code != 0 ? code : EIO);
+    return;
+  }
+  fuse_reply_write(req, size);
 }
 
 void FloorFsync(fuse_req_t req, fuse_ino_t, int, fuse_file_info*) { fuse_reply_err(req, 0); }
 
+// The largest write comes as one request, as it does to a Salius mount.
+void FloorInit(void*, fuse_conn_info* conn) { conn->max_write = 1 << 20; }
+
 struct Arguments {
-  size_t replicas = 2;
-  size_t acks = 2;
-  int64_t delay_us = 0;
-  std::string backing, mountpoint;
+  uint64_t replicas = 0;
+  std::vector<std::string> servers;
+  uint64_t acks = 2;
+  uint64_t delay_us = 0;
+  bool empty = false;
+  bool cached = false;
 };
 
-std::optional<Arguments> ParseArguments(int argc, char** argv) {
+absl::StatusOr<Arguments> ParseArguments(Options& options, absl::Span<const std::string> words) {
   Arguments arguments;
-  std::vector<std::string> places;
-  for (int i = 1; i < argc; ++i) {
-    const std::string word = argv[i];
-    const char* const value = i + 1 < argc ? argv[i + 1] : "";
-    bool known = true;
-    if (word == "--replicas") {
-      known = absl::SimpleAtoi(value, &arguments.replicas);
-    } else if (word == "--acks") {
-      known = absl::SimpleAtoi(value, &arguments.acks);
-    } else if (word == "--delay-us") {
-      known = absl::SimpleAtoi(value, &arguments.delay_us) && arguments.delay_us >= 0;
-    } else {
-      places.push_back(word);
-      continue;
-    }
-    if (!known) return std::nullopt;
-    ++i;
-  }
-  if (places.size() != 2 || places[0].starts_with("-") || places[1].starts_with("-")) {
-    return std::nullopt;
-  }
-  arguments.backing = places[0];
-  arguments.mountpoint = places[1];
+  options.Number("replicas", "M", &arguments.replicas, 0, 64, "echo servers to spawn");
+  options.List("servers", "HOST:PORT,...", &arguments.servers, "echo servers that there are");
+  options.Number("acks", "F", &arguments.acks, 1, 64, "answers that are awaited (2)");
+  options.Number("delay-us", "N", &arguments.delay_us, 0, 1000000, "so much more work per write");
+  options.Switch("empty", &arguments.empty, "no work at all");
+  options.Switch("cached", &arguments.cached, "through the kernel's page cache");
+  SALIUS_RETURN_IF_ERROR(options.Parse(words, 2, 2));
   return arguments;
+}
+
+// Where the pings go; none when there is no replication.
+absl::StatusOr<std::optional<QuorumPing>> ConnectPing(const Arguments& arguments,
+                                                      absl::Span<const sockaddr_in> spawned) {
+  std::vector<sockaddr_in> addresses(spawned.begin(), spawned.end());
+  for (const std::string& server : arguments.servers) {
+    SALIUS_ASSIGN_OR_RETURN(const salius::HostPort place, salius::ParseHostPort(server, 0));
+    SALIUS_ASSIGN_OR_RETURN(const salius::SocketAddress address, salius::Resolve(place));
+    addresses.push_back(*reinterpret_cast<const sockaddr_in*>(address.get()));
+  }
+  if (addresses.empty()) return std::optional<QuorumPing>();
+  SALIUS_ASSIGN_OR_RETURN(QuorumPing ping, QuorumPing::Connect(addresses, arguments.acks));
+  return std::optional<QuorumPing>(std::move(ping));
 }
 
 fuse_lowlevel_ops Operations() {
   fuse_lowlevel_ops ops{};
+  ops.init = FloorInit;
   ops.lookup = FloorLookup;
   ops.getattr = FloorGetattr;
   ops.setattr = FloorSetattr;
@@ -244,33 +267,34 @@ int Serve(const std::string& mountpoint) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const std::optional<Arguments> arguments = ParseArguments(argc, argv);
-  if (!arguments.has_value()) {
-    std::fprintf(stderr,
-                 "usage: mount_floor [--replicas M] [--acks F] [--delay-us N] BACKING_DIR "
-                 "MOUNTPOINT\n");
+  Options options("mount_floor", "BACKING_DIR MOUNTPOINT",
+                  "The floor under a write through a mount.");
+  const auto arguments = ParseArguments(options, std::vector<std::string>(argv + 1, argv + argc));
+  if (!arguments.ok()) {
+    std::fprintf(stderr, "mount_floor: %s\n", arguments.status().ToString().c_str());
     return 2;
   }
   Floor floor;
   g_floor = &floor;
-  floor.delay_ns = arguments->delay_us * 1000;
-  floor.backing_fd = open(arguments->backing.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  floor.empty = arguments->empty;
+  floor.cached = arguments->cached;
+  floor.delay_ns = static_cast<int64_t>(arguments->delay_us) * 1000;
+  const std::string& backing = options.places()[0];
+  floor.backing_fd = open(backing.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (floor.backing_fd < 0) {
-    std::perror(arguments->backing.c_str());
+    std::perror(backing.c_str());
     return EXIT_FAILURE;
   }
-  absl::StatusOr<EchoServers> servers = EchoServers::Spawn(arguments->replicas);
-  if (!servers.ok()) {
-    std::fprintf(stderr, "mount_floor: %s\n", servers.status().ToString().c_str());
+  const absl::StatusOr<EchoServers> servers = EchoServers::Spawn(arguments->replicas);
+  absl::Status status = servers.status();
+  if (servers.ok()) {
+    auto ping = ConnectPing(*arguments, servers->addresses());
+    status = ping.status();
+    if (ping.ok()) floor.ping = *std::move(ping);
+  }
+  if (!status.ok()) {
+    std::fprintf(stderr, "mount_floor: %s\n", status.ToString().c_str());
     return EXIT_FAILURE;
   }
-  if (arguments->replicas > 0) {
-    absl::StatusOr<QuorumPing> ping = QuorumPing::Connect(servers->addresses(), arguments->acks);
-    if (!ping.ok()) {
-      std::fprintf(stderr, "mount_floor: %s\n", ping.status().ToString().c_str());
-      return EXIT_FAILURE;
-    }
-    floor.ping = *std::move(ping);
-  }
-  return Serve(arguments->mountpoint);
+  return Serve(options.places()[1]);
 }

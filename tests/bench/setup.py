@@ -1,18 +1,17 @@
-"""What a benchmark stands on: replicas on loopback, a volume, its mount, the FUSE floor beside it, and a slow
-disk. In a network namespace of its own, so that ports are always free; loopback costs the same there."""
+"""What a benchmark stands on: replicas, a volume, its mount, FUSE programs beside it, and a slow disk. In a network
+namespace of its own, so that ports are always free; loopback costs the same there."""
 import ctypes
 import json
 import os
 import shutil
-import socket
 
+from bench.networks import Loopback, answers
 from harness.image import mounts
 from harness.proc import Proc, tail
 from harness.run import REPO, HarnessError, binary, current, sh, wait_until
 from harness.volume import Mount, Volume
 
 _CLONE_NEWNET = 0x40000000
-FIRST_PORT = 7400
 
 
 def tool(name):
@@ -45,35 +44,37 @@ def pinned(cpu):
 
 
 class Replicas:
-    """`count` salius-replica processes on 127.0.0.1, up when the constructor is done."""
+    """A salius-replica process on every host of `network`, up when the constructor is done."""
 
-    def __init__(self, count, memory, cpu=None):
-        self.addresses = ["127.0.0.1:%d" % (FIRST_PORT + i) for i in range(count)]
+    def __init__(self, network, memory, cpu=None, options=()):
+        if isinstance(network, int):
+            network = Loopback(network)
+        self.network = network
+        self.addresses = [network.address(i) for i in range(network.count)]
         self.procs, self.shms = [], []
         try:
             for i, address in enumerate(self.addresses):
-                shm = "/dev/shm/bench-r%d" % i
+                shm = "/dev/shm/%s-bench-r%d" % (current().id, i)
                 os.makedirs(shm, exist_ok=True)
                 self.shms.append(shm)
                 log = os.path.join(current().dir, "replica%d.log" % i)
                 proc = Proc(pinned(cpu) + [binary("salius-replica"), "--listen", address, "--memory", memory,
-                                           "--shm-dir", shm, "--insecure"], log)
+                                           "--shm-dir", shm, "--insecure", *options], log,
+                            netns=network.namespace(i))
                 self.procs.append(proc)
-                wait_until(lambda p=proc, port=FIRST_PORT + i: self._up(p, port), 60,
+                wait_until(lambda p=proc, i=i: self._up(p, i), 60,
                            lambda log=log: "replica is not up:\n" + tail(log))
         except BaseException:
             self.close()
             raise
 
-    @staticmethod
-    def _up(proc, port):
+    def _up(self, proc, i):
         if not proc.alive():
             raise HarnessError("a replica ended with %s:\n%s" % (proc.popen.returncode, proc.tail()))
-        try:
-            socket.create_connection(("127.0.0.1", port), 0.5).close()
-            return True
-        except OSError:
-            return False
+        return answers(self.network, i)
+
+    def pids(self):
+        return [proc.pid for proc in self.procs]
 
     def close(self):
         for proc in self.procs:
@@ -85,10 +86,10 @@ class Replicas:
 class Serving:
     """A FUSE program of //tests/bench, `argv` without its mount point, mounted when the constructor is done."""
 
-    def __init__(self, name, argv, cpu=None):
+    def __init__(self, name, argv, cpu=None, netns=None):
         self.path = place(name)
         log = os.path.join(current().dir, name + ".log")
-        self.proc = Proc(pinned(cpu) + argv + [self.path], log)
+        self.proc = Proc(pinned(cpu) + argv + [self.path], log, netns=netns)
         try:
             wait_until(lambda: self._mounted(), 20, lambda: "%s does not mount:\n%s" % (name, tail(log)))
         except BaseException:
@@ -109,7 +110,7 @@ class MountedVolume:
     """A new volume in `backing`, mounted and in mode replicated."""
 
     def __init__(self, backing, replicas, acks, *init_options, cpu=None):
-        self.volume = Volume(backing)
+        self.volume = Volume(backing, netns=replicas.network.primary)
         self.volume.init(replicas.addresses, acks, *init_options)
         self.mount = Mount(self.volume, wrapper=pinned(cpu))
         try:

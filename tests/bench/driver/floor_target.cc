@@ -39,16 +39,10 @@ FloorTarget::~FloorTarget() {
 
 absl::Status FloorTarget::Operate(size_t index) {
   Writer& writer = writers_[index];
-  for (size_t at = 0; at < data_.size(); at += cli::kMaxPingBytes) {
-    const absl::Span<const uint8_t> piece =
-        absl::MakeConstSpan(data_).subspan(at, cli::kMaxPingBytes);
-    SALIUS_RETURN_IF_ERROR(writer.ping.Start(piece));
-    if (writer.fd.valid()) {
-      SALIUS_RETURN_IF_ERROR(
-          PwriteFull(writer.fd.get(), piece, static_cast<int64_t>(writer.position + at)));
-    }
-    SALIUS_RETURN_IF_ERROR(writer.ping.Finish());
-  }
+  SALIUS_RETURN_IF_ERROR(writer.ping.ExchangeAll(data_, [&] {
+    if (!writer.fd.valid()) return absl::OkStatus();
+    return PwriteFull(writer.fd.get(), data_, static_cast<int64_t>(writer.position));
+  }));
   writer.position += data_.size();
   if (writer.position >= plan_.span) writer.position = 0;
   return absl::OkStatus();

@@ -1,0 +1,76 @@
+"""The program tests/bench/driver/main.cc: one thing to be measured, a process that runs rounds on demand."""
+import json
+import os
+import select
+import time
+
+from bench.setup import pinned, tool
+from harness.proc import Proc
+from harness.run import HarnessError, current
+
+READY_S = 120      # filling files on a slow disk takes its time
+ROUND_SLACK_S = 60  # beyond a round's length: an operation that hangs is an error, not a long wait
+
+
+class Driver:
+    """`driver ARGS`, ready for its first round when the constructor is done. `cpu`: it runs on that one;
+    `netns`: in that network namespace."""
+
+    _serial = 0
+
+    def __init__(self, args, cpu=None, netns=None):
+        Driver._serial += 1
+        log = os.path.join(current().dir, "driver%d.log" % Driver._serial)
+        self._pending = b""
+        self.proc = Proc(pinned(cpu) + [tool("driver/driver")] + list(args), log, netns=netns,
+                         pipe_in=True, pipe_out=True)
+        try:
+            line = self._line(READY_S)
+            if line != "ready":
+                raise HarnessError("the driver says %r instead of ready" % line)
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def pid(self):
+        return self.proc.pid
+
+    def round(self, seconds):
+        """One round of that length; its figures (operations, ops_per_second, p50_us, p99_us, p999_us, max_us)."""
+        try:
+            self.proc.popen.stdin.write("%s\n" % seconds)
+            self.proc.popen.stdin.flush()
+        except BrokenPipeError:
+            raise self._ended() from None
+        return json.loads(self._line(seconds + ROUND_SLACK_S))
+
+    def _line(self, timeout_s):
+        """The next line of its output."""
+        fd = self.proc.popen.stdout.fileno()
+        end = time.monotonic() + timeout_s
+        while b"\n" not in self._pending:
+            if not select.select([fd], [], [], max(0.0, end - time.monotonic()))[0]:
+                raise HarnessError("%s: nothing within %.0f s" % (" ".join(self.proc.argv), timeout_s))
+            read = os.read(fd, 65536)
+            if not read:
+                raise self._ended()
+            self._pending += read
+        line, self._pending = self._pending.split(b"\n", 1)
+        return line.decode()
+
+    def _ended(self):
+        code = self.proc.wait(30)
+        return HarnessError("the driver ended with %d:\n%s" % (code, self.proc.tail()))
+
+    def close(self):
+        """Its input ends, so that it removes its files and ends; SIGKILL when it does not."""
+        try:
+            self.proc.popen.stdin.close()
+        except BrokenPipeError:
+            pass  # it is gone already
+        try:
+            self.proc.wait(30)
+        except HarnessError:
+            self.proc.kill()
+        self.proc.popen.stdout.close()

@@ -1,0 +1,74 @@
+"""Measures Salius beside its floors over the whole matrix, one dimension at a time around 4 KiB, one writer, two of two.
+
+usage: python3 -m bench.matrix [--smoke] [--seconds S] [--rounds N] [--cpu N] [--json FILE] [--no-wait] [SLICE...]
+Run with tests/ as working directory, as root. With --json every figure of every round is written, after each
+scenario, and a run that was ended goes on after the scenarios that the file has.
+"""
+import argparse
+import contextlib
+import dataclasses
+import json
+import os
+import sys
+
+from bench import command, rounds
+from bench.scenario import SIZES, Ground, Scenario
+
+
+def matrix():
+    """{slice: [Scenario]}: one dimension at a time around 4 KiB, one writer, two of two."""
+    both = (True, False)
+    return {
+        "size": [Scenario(size=size, m=3, packed=packed) for size in SIZES for packed in both],
+        "writers": [Scenario(writers=n, packed=False) for n in (1, 2, 4, 8, 16, 32, 64)],
+        "replicas": [Scenario(m=m, acks=f, packed=packed) for m in (1, 2, 3, 4) for f in range(1, min(m, 3) + 1)
+                     for packed in both],
+        "multicast": [Scenario(m=m, acks=2, multicast=True, packed=packed) for m in (2, 3, 4) for packed in both],
+        "pattern": [Scenario(pattern=pattern, packed=packed) for pattern in ("overwrite", "append", "fsync:1", "fsync:8")
+                    for packed in both],
+        "network": [Scenario(network=network, size=size, packed=packed)
+                    for network in ("loopback", "veth1500", "veth9000") for size in ("4KiB", "64KiB") for packed in both],
+        "cached": [Scenario(pattern=pattern, size=size, packed=packed)
+                   for pattern in ("plain", "read") for size in ("4KiB", "64KiB") for packed in both],
+    }
+
+
+def parse():
+    parser = argparse.ArgumentParser(prog="bench.matrix", description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("slices", nargs="*", metavar="SLICE", help="of: " + ", ".join(matrix()))
+    command.add_options(parser, seconds=1.0, rounds=5)
+    args = parser.parse_args()
+    unknown = set(args.slices) - set(matrix())
+    if unknown:
+        parser.error("no slice " + ", ".join(sorted(unknown)))
+    return args
+
+
+def run(args):
+    done = []
+    if args.json and os.path.exists(args.json):
+        with open(args.json) as f:
+            done = json.load(f)
+    for name, scenarios in matrix().items():
+        if args.slices and name not in args.slices:
+            continue
+        for scenario in scenarios[:1] if args.smoke else scenarios:
+            what = {"slice": name, **dataclasses.asdict(scenario)}
+            if any(all(d.get(k) == v for k, v in what.items()) for d in done):
+                continue
+            print("\n== %s: %s" % (name, scenario.label()), flush=True)
+            with contextlib.closing(Ground(scenario, args.cpu)) as ground:
+                rounds.measure(ground.subjects, args.rounds, args.seconds, wait=not args.no_wait)
+                ground.check()
+                print("\n".join(rounds.table(ground.subjects, "salius")), flush=True)
+                done.append({**what, "label": scenario.label(),
+                             "subjects": {s.name: {"median": s.median(), "rounds": s.rounds} for s in ground.subjects}})
+            if args.json:
+                with open(args.json + ".new", "w") as f:
+                    json.dump(done, f, indent=1)
+                os.replace(args.json + ".new", args.json)
+
+
+if __name__ == "__main__":
+    sys.exit(command.main("bench.matrix", parse(), run))
