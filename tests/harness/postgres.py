@@ -5,6 +5,7 @@ The server runs as user postgres on a data directory in the volume; sockets, log
 outside of it.
 """
 import hashlib
+import contextlib
 import os
 import shutil
 import signal
@@ -83,7 +84,8 @@ class Postgres:
         if self.proc:
             first = self._postmaster()
             if first:
-                os.kill(first, signal.SIGKILL)
+                with contextlib.suppress(ProcessLookupError):  # it ended just now, of its disk's failure
+                    os.kill(first, signal.SIGKILL)
                 self.proc.wait(30)
             self.proc.kill()
             self.proc = None
