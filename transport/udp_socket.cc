@@ -49,9 +49,24 @@ absl::Status CheckMulticast(const SocketAddress& group) {
       absl::StrFormat("%s is not a multicast address", FormatSockaddr(group)));
 }
 
+absl::StatusOr<unsigned> InterfaceIndex(const std::string& name) {
+  const unsigned index = if_nametoindex(name.c_str());
+  if (index != 0) return index;
+  return absl::NotFoundError(absl::StrFormat("no network interface \"%s\"", name));
+}
+
 absl::StatusOr<UniqueFd> NewSocket(int family) {
   UniqueFd fd(socket(family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   if (!fd.valid()) return ErrnoStatus(errno, "socket");
+  return fd;
+}
+
+// A socket that has chosen its route to `to`. Nothing is sent.
+absl::StatusOr<UniqueFd> Connected(const SocketAddress& to) {
+  SALIUS_ASSIGN_OR_RETURN(UniqueFd fd, NewSocket(to.storage.ss_family));
+  if (connect(fd.get(), to.get(), to.length) != 0) {
+    return ErrnoStatus(errno, "route to " + FormatSockaddr(to));
+  }
   return fd;
 }
 
@@ -78,10 +93,7 @@ absl::Status UdpSocket::JoinGroup(const SocketAddress& group, std::string_view i
   SALIUS_RETURN_IF_ERROR(CheckMulticast(group));
   unsigned index = 0;
   if (!interface.empty()) {
-    index = if_nametoindex(std::string(interface).c_str());
-    if (index == 0) {
-      return absl::NotFoundError(absl::StrFormat("no network interface \"%s\"", interface));
-    }
+    SALIUS_ASSIGN_OR_RETURN(index, InterfaceIndex(std::string(interface)));
   }
   const std::string what = "join multicast group " + FormatSockaddr(group);
   if (group.storage.ss_family == AF_INET) {
@@ -99,13 +111,17 @@ absl::Status UdpSocket::JoinGroup(const SocketAddress& group, std::string_view i
   return SetOption(fd(), IPPROTO_IPV6, IPV6_JOIN_GROUP, request, what);
 }
 
-absl::Status UdpSocket::PrepareMulticastSend(const SocketAddress& group, bool loop) {
+absl::Status UdpSocket::PrepareMulticastSend(const SocketAddress& group, bool loop,
+                                             std::string_view interface) {
   SALIUS_RETURN_IF_ERROR(CheckMulticast(group));
   SALIUS_ASSIGN_OR_RETURN(const SocketAddress self, local());
+  std::string name(interface);
+  if (name.empty() && !IsAny(self)) {
+    SALIUS_ASSIGN_OR_RETURN(name, InterfaceOf(self));
+  }
   unsigned index = 0;
-  if (!IsAny(self)) {
-    SALIUS_ASSIGN_OR_RETURN(const std::string interface, InterfaceOf(self));
-    index = if_nametoindex(interface.c_str());
+  if (!name.empty()) {
+    SALIUS_ASSIGN_OR_RETURN(index, InterfaceIndex(name));
   }
   const std::string what = "send to multicast group " + FormatSockaddr(group);
   const int loop_option = loop ? 1 : 0;
@@ -205,10 +221,7 @@ absl::StatusOr<size_t> UdpSocket::Receive(absl::Span<InDatagram> batch, bool wai
 uint64_t UdpSocket::send_errors() const { return __atomic_load_n(&send_errors_, __ATOMIC_RELAXED); }
 
 absl::StatusOr<uint32_t> PathDatagramBytes(const SocketAddress& to) {
-  SALIUS_ASSIGN_OR_RETURN(UniqueFd fd, NewSocket(to.storage.ss_family));
-  if (connect(fd.get(), to.get(), to.length) != 0) {
-    return ErrnoStatus(errno, "route to " + FormatSockaddr(to));
-  }
+  SALIUS_ASSIGN_OR_RETURN(UniqueFd fd, Connected(to));
   const bool v4 = to.storage.ss_family == AF_INET;
   int mtu = 0;
   socklen_t length = sizeof(mtu);
@@ -223,6 +236,12 @@ absl::StatusOr<uint32_t> PathDatagramBytes(const SocketAddress& to) {
   }
   return static_cast<uint32_t>(
       std::min<size_t>(static_cast<size_t>(mtu - headers), kDatagramPayloadLoopback));
+}
+
+absl::StatusOr<std::string> InterfaceTowards(const SocketAddress& to) {
+  SALIUS_ASSIGN_OR_RETURN(UniqueFd fd, Connected(to));
+  SALIUS_ASSIGN_OR_RETURN(const SocketAddress local, UdpSocket::Adopt(std::move(fd)).local());
+  return InterfaceOf(local);
 }
 
 absl::StatusOr<std::string> InterfaceOf(const SocketAddress& local) {

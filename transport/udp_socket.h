@@ -52,9 +52,11 @@ class UdpSocket {
   // groups it joined itself. INVALID_ARGUMENT when `group` is not multicast, NOT_FOUND for the
   // interface.
   absl::Status JoinGroup(const SocketAddress& group, std::string_view interface = {});
-  // For a sender: interface by the socket's local address (when bound to one), TTL 1, no loop back
-  // to this host unless `loop`. INVALID_ARGUMENT when `group` is not multicast.
-  absl::Status PrepareMulticastSend(const SocketAddress& group, bool loop);
+  // For a sender: leaves by the interface named `interface`, or when that is empty by the one of
+  // the socket's local address (when bound to one); TTL 1, no loop back to this host unless `loop`.
+  // INVALID_ARGUMENT when `group` is not multicast, NOT_FOUND for the interface.
+  absl::Status PrepareMulticastSend(const SocketAddress& group, bool loop,
+                                    std::string_view interface = {});
 
   int fd() const { return fd_.get(); }
   absl::StatusOr<SocketAddress> local() const;
@@ -85,6 +87,10 @@ class UdpSocket {
 // Largest datagram payload that the route to `to` carries unfragmented: 1472 for Ethernet, 8972 for
 // jumbo, 65507 on loopback (20 fewer over IPv6). From a connected probe socket's IP_MTU.
 absl::StatusOr<uint32_t> PathDatagramBytes(const SocketAddress& to);
+
+// Name of the interface by which datagrams to `to` leave. The system's error when there is no
+// route.
+absl::StatusOr<std::string> InterfaceTowards(const SocketAddress& to);
 
 // The first address of the host (see Resolve in common/net.h).
 inline absl::StatusOr<SocketAddress> ResolveAddress(const HostPort& host_port) {

@@ -119,8 +119,17 @@ absl::Status Pipeline::Impl::Begin() {
     if (!config.multicast.empty()) {
       SALIUS_ASSIGN_OR_RETURN(const HostPort host_port, ParseHostPort(config.multicast, 7401));
       SALIUS_ASSIGN_OR_RETURN(group, ResolveAddress(host_port));
-      SALIUS_RETURN_IF_ERROR(socket->PrepareMulticastSend(*group, true));
-      if (config.datagram_bytes == 0) {
+      // By the way that leads to the replicas; the route to the group itself may be another, or
+      // none.
+      const absl::StatusOr<std::string> interface = InterfaceTowards(peers[0].udp);
+      if (!interface.ok()) {
+        SLOG_WARN("{}: multicast goes by the system's default route: {}", options.session_name,
+                  Sv(interface.status().message()));
+      }
+      SALIUS_RETURN_IF_ERROR(
+          socket->PrepareMulticastSend(*group, true, interface.ok() ? *interface : ""));
+      // Only then the routes to the replicas tell what the way carries.
+      if (config.datagram_bytes == 0 && !interface.ok()) {
         datagram = std::min(datagram, uint32_t{kDatagramPayloadDefault});
       }
     }

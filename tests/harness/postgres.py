@@ -4,8 +4,8 @@ clients that insert numbered rows, pgbench beside them.
 The server runs as user postgres on a data directory in the volume; sockets, logs and ledger are
 outside of it.
 """
-import hashlib
 import contextlib
+import hashlib
 import os
 import shutil
 import signal

@@ -245,6 +245,20 @@ TEST_F(MulticastTest, EveryMemberOnThisHostReceivesTheDatagram) {
   EXPECT_EQ(ReceiveAll(two, 1), std::vector<std::string>{"to all"});
 }
 
+TEST_F(MulticastTest, SenderThatIsBoundToNoAddressLeavesByTheInterfaceTowardsAnAddress) {
+  UdpSocket member = BindGroup();
+  ASSERT_TRUE(member.JoinGroup(group_, "lo").ok());
+  UdpSocket sender =
+      UdpSocket::Bind(ResolveAddress(HostPort{"0.0.0.0", 0}).value(), UdpSocket::Options()).value();
+  const absl::StatusOr<std::string> interface = InterfaceTowards(Loopback(1));
+  ASSERT_TRUE(interface.ok()) << interface.status();
+  EXPECT_EQ(*interface, "lo");
+  ASSERT_TRUE(sender.PrepareMulticastSend(group_, /*loop=*/true, *interface).ok());
+  ASSERT_EQ(SendOne(sender, group_, "by lo"), 1u);
+  EXPECT_EQ(ReceiveAll(member, 1), std::vector<std::string>{"by lo"});
+  EXPECT_EQ(sender.send_errors(), 0u);
+}
+
 TEST_F(MulticastTest, UnicastAddressIsNoGroup) {
   UdpSocket socket = BindLoopback();
   EXPECT_EQ(socket.JoinGroup(Loopback(1)).code(), absl::StatusCode::kInvalidArgument);
@@ -257,6 +271,8 @@ TEST_F(MulticastTest, UnknownInterfaceIsNamed) {
   const absl::Status status = socket.JoinGroup(group_, "nosuchif0");
   EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(std::string(status.message()), HasSubstr("nosuchif0"));
+  EXPECT_EQ(socket.PrepareMulticastSend(group_, true, "nosuchif0").code(),
+            absl::StatusCode::kNotFound);
 }
 
 }  // namespace
