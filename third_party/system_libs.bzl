@@ -37,12 +37,14 @@ def salius_system_libs():
     })
     pkg_config(name = "isal", targets = {"isal": ["libisal"]})
     pkg_config(name = "libcrypto", targets = {"libcrypto": ["libcrypto"]})
+    pkg_config(name = "libpq", targets = {"libpq": ["libpq"]})
     pkg_config(name = "prometheus", targets = {"prometheus": ["prometheus-cpp-pull", "prometheus-cpp-core"]})
     pkg_config(name = "rapidcheck", targets = {
         # <rapidcheck/gtest.h> needs gtest, which the target brings along.
         "rapidcheck": ["-lrapidcheck", "@gtest//:gtest"],
     })
     pkg_config(name = "spdlog", targets = {"spdlog": ["spdlog"]})
+    pkg_config(name = "sqlite3", targets = {"sqlite3": ["sqlite3"]})
     pkg_config(name = "systemd", targets = {"systemd": ["libsystemd"]})
     pkg_config(name = "toml", targets = {
         # Header only, and errors as values: no exception leaves the parser.

@@ -4,6 +4,8 @@
 //
 //   driver files DIR [options]            writes or reads of files (client/cli/bench_target.h)
 //   driver floor HOST:PORT... [options]   datagrams to echo servers (floor_target.h)
+//   driver redis|etcd|nats HOST:PORT [options], driver postgres CONNINFO [options]: other systems
+//   driver sqlite FILE [options]          transactions on a database
 #include <cstdio>
 #include <iostream>
 #include <memory>
@@ -15,7 +17,12 @@
 #include "client/cli/options.h"
 #include "common/check.h"
 #include "common/net.h"
+#include "tests/bench/driver/etcd_target.h"
 #include "tests/bench/driver/floor_target.h"
+#include "tests/bench/driver/nats_target.h"
+#include "tests/bench/driver/postgres_target.h"
+#include "tests/bench/driver/redis_target.h"
+#include "tests/bench/driver/sqlite_target.h"
 
 namespace salius::bench {
 namespace {
@@ -58,11 +65,69 @@ TargetOr MakeFloor(Words words) {
   return FloorTarget::Make(std::move(plan));
 }
 
+// What plans of servers have in common.
+template <typename Plan>
+void CommonOptions(Options& options, Plan& plan) {
+  options.Bytes("size", "BYTES", &plan.size, "bytes of the value");
+  options.Number("writers", "N", &plan.writers, 1, 1024, "writers, each with a connection");
+}
+
+TargetOr MakeRedis(Words words) {
+  RedisTarget::Plan plan;
+  Options options("redis", "HOST:PORT", "SET, and WAIT for replicas.");
+  CommonOptions(options, plan);
+  options.Number("acks", "N", &plan.acks, 0, 64, "replicas to wait for; 0: no WAIT");
+  SALIUS_RETURN_IF_ERROR(options.Parse(words, 1, 1));
+  plan.server = options.places()[0];
+  return RedisTarget::Make(std::move(plan));
+}
+
+TargetOr MakeEtcd(Words words) {
+  EtcdTarget::Plan plan;
+  Options options("etcd", "HOST:PORT", "Put over gRPC.");
+  CommonOptions(options, plan);
+  SALIUS_RETURN_IF_ERROR(options.Parse(words, 1, 1));
+  plan.server = options.places()[0];
+  return EtcdTarget::Make(std::move(plan));
+}
+
+TargetOr MakeNats(Words words) {
+  NatsTarget::Plan plan;
+  Options options("nats", "HOST:PORT", "Publishes to a JetStream stream.");
+  CommonOptions(options, plan);
+  options.Text("subject", "NAME", &plan.subject, "a subject of the stream");
+  SALIUS_RETURN_IF_ERROR(options.Parse(words, 1, 1));
+  plan.server = options.places()[0];
+  return NatsTarget::Make(std::move(plan));
+}
+
+TargetOr MakePostgres(Words words) {
+  PostgresTarget::Plan plan;
+  Options options("postgres", "CONNINFO", "INSERT of a row per transaction.");
+  CommonOptions(options, plan);
+  SALIUS_RETURN_IF_ERROR(options.Parse(words, 1, 1));
+  plan.server = options.places()[0];
+  return PostgresTarget::Make(std::move(plan));
+}
+
+TargetOr MakeSqlite(Words words) {
+  SqliteTarget::Plan plan;
+  Options options("sqlite", "FILE", "INSERT of a row per transaction, synchronous=FULL.");
+  options.Bytes("size", "BYTES", &plan.size, "bytes of the value");
+  options.Text("journal", "MODE", &plan.journal, "wal, delete, ...");
+  SALIUS_RETURN_IF_ERROR(options.Parse(words, 1, 1));
+  plan.file = options.places()[0];
+  return SqliteTarget::Make(std::move(plan));
+}
+
 struct Kind {
   const char* name;
   TargetOr (*make)(Words words);
 };
-constexpr Kind kKinds[] = {{"files", MakeFiles}, {"floor", MakeFloor}};
+constexpr Kind kKinds[] = {
+    {"files", MakeFiles}, {"floor", MakeFloor},       {"redis", MakeRedis},   {"etcd", MakeEtcd},
+    {"nats", MakeNats},   {"postgres", MakePostgres}, {"sqlite", MakeSqlite},
+};
 
 TargetOr MakeTarget(Words words) {
   for (const Kind& kind : kKinds) {
