@@ -57,7 +57,8 @@ class RandomFaults(Case):
         campaign.finish()
         self.report("%s", campaign.summary())
         if before["episodes"]:
-            self.report("all parts of this run: %(faults)d faults in %(episodes)d episodes, %(cuts)d power cuts", totals(campaign))
+            self.report("%s", "all parts of this run: %(faults)d faults in %(episodes)d episodes, %(cuts)d power cuts" %
+                        totals(campaign))
         self.report("%s", ", ".join("%s %d" % kind for kind in sorted(totals(campaign)["counts"].items())))
         for note in campaign.notes if os.environ.get("SALIUS_CAMPAIGN_NOTES") else ():
             self.report("%s", note)
