@@ -14,15 +14,15 @@ ROUND_SLACK_S = 60  # beyond a round's length: an operation that hangs is an err
 
 class Driver:
     """`driver ARGS`, ready for its first round when the constructor is done. `cpu`: it runs on that one;
-    `netns`: in that network namespace."""
+    `netns`: in that network namespace; `wrapper`: words before the command."""
 
     _serial = 0
 
-    def __init__(self, args, cpu=None, netns=None):
+    def __init__(self, args, cpu=None, netns=None, wrapper=()):
         Driver._serial += 1
         log = os.path.join(current().dir, "driver%d.log" % Driver._serial)
         self._pending = b""
-        self.proc = Proc(pinned(cpu) + [tool("driver/driver")] + list(args), log, netns=netns,
+        self.proc = Proc(pinned(cpu) + list(wrapper) + [tool("driver/driver")] + list(args), log, netns=netns,
                          pipe_in=True, pipe_out=True)
         try:
             line = self._line(READY_S)
@@ -62,6 +62,11 @@ class Driver:
     def _ended(self):
         code = self.proc.wait(30)
         return HarnessError("the driver ended with %d:\n%s" % (code, self.proc.tail()))
+
+    def kill(self):
+        """SIGKILL: nothing is tidied."""
+        self.proc.kill()
+        self.close()
 
     def close(self):
         """Its input ends, so that it removes its files and ends; SIGKILL when it does not."""

@@ -1,0 +1,141 @@
+"""Measures applications with the sync they really do, each on three grounds in turn: a plain directory of the local disk, a
+Salius volume, and the plain directory without any sync (eatmydata), which is the most that a faster sync can bring.
+
+usage: python3 -m bench.applications [--smoke] [--seconds S] [--rounds N] [--size BYTES] [--cpu N] [--placement packed|free]
+                                     [--json FILE] [--no-wait] [NAME...]
+Run with tests/ as working directory, as root, after `bazel build -c opt //...`. The names are those of APPLICATIONS in
+bench/programs.py. One that is not installed is named with the package that has it; PACKAGES lists them all, nothing is
+installed. Placed freely by default: an application is measured as it runs. Exit status: 0, or 1 when one could not be
+measured or did not give back what it had acknowledged, 3 when the machine is not quiet.
+"""
+import argparse
+import contextlib
+import json
+import os
+import statistics
+import sys
+
+from bench import command
+from bench.programs import APPLICATIONS
+from bench.quiet import wait_quiet
+from bench.rounds import QUIET_BOUND_S
+from bench.servers import free_name, program
+from bench.setup import MountedVolume, Replicas, pinned
+from harness.run import HarnessError
+
+PACKAGES = ("eatmydata", "mariadb-server", "postgresql", "redis-server", "rocksdb-tools")
+REPLICAS = ACKS = 2
+WORDS = {"disk": "local disk", "salius": "Salius", "no-sync": "local disk, no sync"}
+
+
+def directory(kind):
+    path = free_name(kind)
+    os.mkdir(path, 0o755)
+    return path
+
+
+class Grounds:
+    """The application's three instances, ready for rounds: `instances` {ground: Application}."""
+
+    def __init__(self, application, size, cpu):
+        self._stack = contextlib.ExitStack()
+        self.instances = {}
+        try:
+            own = self._own
+            replicas = own(Replicas(REPLICAS, "192MiB", cpu))
+            self.volume = own(MountedVolume(directory("volume"), replicas, ACKS, cpu=cpu))
+            on_volume = os.path.join(self.volume.path, "application")
+            os.mkdir(on_volume)
+            for ground, path, wrapper in (("disk", directory("disk"), ()), ("salius", on_volume, ()),
+                                          ("no-sync", directory("no-sync"), (program("eatmydata"),))):
+                self.instances[ground] = own(application(path, size, pinned(cpu), wrapper))
+        except BaseException:
+            self.close()
+            raise
+
+    def _own(self, thing):
+        return self._stack.enter_context(contextlib.closing(thing))
+
+    def check(self):
+        """{ground: None, or what cannot be read back}."""
+        found = {}
+        for ground, instance in self.instances.items():
+            try:
+                found[ground] = instance.check()
+            except HarnessError as error:
+                found[ground] = str(error)
+        status = self.volume.mount.status()
+        if status["mode"] != "replicated":
+            raise HarnessError("the volume ended in mode %(mode)s (%(mode_detail)s)" % status)
+        return found
+
+    def close(self):
+        self._stack.close()
+
+
+def measure(application, args, cpu):
+    """The figures of one application, for a program to read."""
+    rounds = {}
+    with contextlib.closing(Grounds(application, args.size, cpu)) as grounds:
+        for _ in range(args.rounds):
+            for ground, instance in grounds.instances.items():
+                if not args.no_wait:
+                    wait_quiet(QUIET_BOUND_S)
+                rounds.setdefault(ground, []).append(instance.round(args.seconds))
+        unreadable = grounds.check()
+    rates = {ground: statistics.median(r["ops_per_second"] for r in of) for ground, of in rounds.items()}
+    return {"name": application.name, "ops_per_second": rates, "salius_to_disk": rates["salius"] / rates["disk"],
+            "no_sync_to_disk": rates["no-sync"] / rates["disk"], "rounds": rounds,
+            "unreadable": {ground: text for ground, text in unreadable.items() if text}}
+
+
+def run(args):
+    if program("eatmydata") is None:
+        raise HarnessError("no eatmydata (apt-get install eatmydata)")
+    if args.smoke:
+        args.seconds = 1
+    cpu = args.cpu if args.placement == "packed" else None
+    print("applications, %d bytes, %s" % (args.size, "free" if cpu is None else "packed on CPU %d" % cpu))
+    print("%-15s %12s %12s %12s %9s %9s  %s" % ("", "disk ops/s", "Salius", "no sync", "Salius/d", "no sync/d",
+                                               "read back"), flush=True)
+    results, failed = [], False
+    for name in args.names or list(APPLICATIONS):
+        application = APPLICATIONS[name]
+        if application.missing():
+            print("%-15s %s" % (name, application.missing()), flush=True)
+            results.append({"name": name, "skipped": application.missing()})
+            continue
+        try:
+            result = measure(application, args, cpu)
+        except HarnessError as error:
+            result = {"name": name, "failed": str(error)}
+            print("%-15s FAILED: %s" % (name, error), flush=True)
+        else:
+            print("%-15s %12.0f %12.0f %12.0f %9.2f %9.2f  %s" % (
+                name, *(result["ops_per_second"][g] for g in WORDS), result["salius_to_disk"],
+                result["no_sync_to_disk"], "; ".join("%s: %s" % (WORDS[g], text) for g, text in
+                                                     result["unreadable"].items()) or "everything"), flush=True)
+        failed = failed or "failed" in result or bool(result["unreadable"])
+        results.append(result)
+        if args.json:
+            with open(args.json, "w") as f:
+                json.dump({"placement": args.placement, "size": args.size, "applications": results}, f, indent=1)
+    return 1 if failed else 0
+
+
+def parse():
+    parser = argparse.ArgumentParser(prog="bench.applications", description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", metavar="NAME", help="of: " + ", ".join(APPLICATIONS))
+    parser.add_argument("--size", type=int, default=1024, help="bytes of a row or value (pgbench has its own)")
+    parser.add_argument("--placement", choices=["packed", "free"], default="free")
+    command.add_options(parser, seconds=3.0, rounds=5)
+    args = parser.parse_args()
+    unknown = set(args.names) - set(APPLICATIONS)
+    if unknown:
+        parser.error("no application " + ", ".join(sorted(unknown)))
+    return args
+
+
+if __name__ == "__main__":
+    sys.exit(command.main("bench.applications", parse(), run))
