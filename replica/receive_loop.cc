@@ -2,8 +2,6 @@
 
 #include <netinet/in.h>
 #include <poll.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -58,16 +56,11 @@ struct ReceiveLoop::Buffers {
     absl::Span<const uint8_t> payload;
   };
 
-  Buffers() : storage(kBatch * kDatagramBytes), in(kBatch), acks(kBatch) {
-    for (size_t i = 0; i < kBatch; ++i) {
-      in[i].buffer = absl::MakeSpan(storage.data() + i * kDatagramBytes, kDatagramBytes);
-    }
-  }
+  Buffers() : in(kBatch, kDatagramBytes), acks(kBatch) {}
 
   static constexpr size_t kDatagramBytes = size_t{64} << 10;  // no datagram is larger
   using AckBytes = std::array<uint8_t, kFrameHeaderBytes + kMaxAckBytes>;
-  std::vector<uint8_t> storage;
-  std::vector<InDatagram> in;
+  InBatch in;
   std::vector<Frame> frames;
   std::vector<Answer> answers;
   std::vector<AckBytes> acks;
@@ -82,8 +75,13 @@ absl::StatusOr<std::unique_ptr<ReceiveLoop>> ReceiveLoop::Create(UdpSocket socke
   std::unique_ptr<ReceiveLoop> loop(
       new ReceiveLoop(std::move(socket), options, acceptor, metrics, clock));
   loop->port_ = local.port();
-  loop->wake_ = UniqueFd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (!loop->wake_.valid()) return absl::InternalError("eventfd failed");
+  loop->self_ = local;
+  if (IsAnyAddress(local)) {
+    SALIUS_ASSIGN_OR_RETURN(
+        loop->self_, ResolveAddress(HostPort{
+                         local.storage.ss_family == AF_INET ? "127.0.0.1" : "::1", local.port()}));
+  }
+  SALIUS_RETURN_IF_ERROR(loop->unicast_->socket.SetReceiveTimeout(kTickMs * 1000));
   return loop;
 }
 
@@ -112,10 +110,10 @@ void ReceiveLoop::Stop() {
   thread_.join();
 }
 
+// An empty datagram to itself. Should it not arrive, the loop wakes at its next tick.
 void ReceiveLoop::Wake() {
-  const uint64_t one = 1;
-  // Fails only when the counter is full, and then the loop is awake.
-  if (write(wake_.get(), &one, sizeof(one)) < 0) return;
+  const OutDatagram nothing{&self_, {}};
+  unicast_->socket.Send(absl::MakeConstSpan(&nothing, 1));
 }
 
 absl::Status ReceiveLoop::Join(const std::string& group) {
@@ -143,6 +141,7 @@ absl::Status ReceiveLoop::Join(const std::string& group) {
   SALIUS_ASSIGN_OR_RETURN(UdpSocket socket, UdpSocket::Bind(address, shared));
   SALIUS_RETURN_IF_ERROR(socket.JoinGroup(address, interface));
   sources_.push_back(std::make_shared<Source>(Source{group, std::move(socket)}));
+  joined_.store(true);
   Wake();
   return absl::OkStatus();
 }
@@ -153,44 +152,41 @@ std::vector<std::shared_ptr<ReceiveLoop::Source>> ReceiveLoop::Sources() const {
 }
 
 void ReceiveLoop::Run() {
+  std::vector<std::shared_ptr<Source>> sources = Sources();
   while (!stop_.load()) {
-    const std::vector<std::shared_ptr<Source>> sources = Sources();
-    // Until the list of sockets changes, or it is time to stop.
-    while (!stop_.load() && WaitReadable(sources)) {
+    if (sources.size() == 1) {
+      // The receive itself waits: no second system call for every batch.
+      if (ReceiveBatch(unicast_->socket, /*wait=*/true) == kBatch) Drain(unicast_->socket);
+    } else {
+      WaitReadable(sources);
     }
+    if (clock_.MonotonicNanos() >= next_tick_ns_) Tick();
+    if (joined_.exchange(false)) sources = Sources();
   }
   for (const auto& source : Sources()) Drain(source->socket);
   Tick();
 }
 
-// Waits for datagrams and handles them. False after Wake().
-bool ReceiveLoop::WaitReadable(const std::vector<std::shared_ptr<Source>>& sources) {
-  std::array<pollfd, kMaxGroups + 2> fds;
-  fds[0] = {wake_.get(), POLLIN, 0};
-  for (size_t i = 0; i < sources.size(); ++i) {
-    fds[i + 1] = {sources[i]->socket.fd(), POLLIN, 0};
-  }
+// Waits for datagrams on any socket and handles them.
+void ReceiveLoop::WaitReadable(const std::vector<std::shared_ptr<Source>>& sources) {
+  std::array<pollfd, kMaxGroups + 1> fds;
+  for (size_t i = 0; i < sources.size(); ++i) fds[i] = {sources[i]->socket.fd(), POLLIN, 0};
   // Negative only when a signal came: then the next round waits again.
-  const int ready = poll(fds.data(), sources.size() + 1, kTickMs);
+  const int ready = poll(fds.data(), sources.size(), kTickMs);
   for (size_t i = 0; ready > 0 && i < sources.size(); ++i) {
-    if (fds[i + 1].revents != 0) Drain(sources[i]->socket);
+    if (fds[i].revents != 0) Drain(sources[i]->socket);
   }
-  if (clock_.MonotonicNanos() >= next_tick_ns_) Tick();
-  if (ready <= 0 || fds[0].revents == 0) return true;
-  uint64_t count = 0;
-  if (read(wake_.get(), &count, sizeof(count)) < 0) return true;
-  return false;
 }
 
 void ReceiveLoop::Drain(UdpSocket& socket) {
   for (int i = 0; i < kDrainBatches; ++i) {
     // A batch that is not full was all there is: no further call to learn that.
-    if (ReceiveBatch(socket) < kBatch) return;
+    if (ReceiveBatch(socket, /*wait=*/false) < kBatch) return;
   }
 }
 
-size_t ReceiveLoop::ReceiveBatch(UdpSocket& socket) {
-  const absl::StatusOr<size_t> got = socket.Receive(absl::MakeSpan(buffers_->in), /*wait=*/false);
+size_t ReceiveLoop::ReceiveBatch(UdpSocket& socket, bool wait) {
+  const absl::StatusOr<size_t> got = socket.Receive(buffers_->in, wait);
   if (!got.ok()) {
     metrics_.CountReceiveError();
     SLOG_DEBUG("receive: {}", Sv(got.status().message()));
@@ -215,13 +211,13 @@ void ReceiveLoop::HandleBatch(size_t datagrams) {
       ++truncated;
       continue;
     }
-    const absl::Span<const uint8_t> bytes(in.buffer.data(), in.bytes);
-    absl::StatusOr<FrameHeader> header = DecodeFrameHeader(bytes);
+    if (in.bytes.empty() && in.from.port() == port_) continue;  // Wake()
+    absl::StatusOr<FrameHeader> header = DecodeFrameHeader(in.bytes);
     if (!header.ok()) {
       ++corrupt;
       continue;
     }
-    b.frames.push_back({&in, *header, bytes.subspan(kFrameHeaderBytes)});
+    b.frames.push_back({&in, *header, in.bytes.subspan(kFrameHeaderBytes)});
   }
   const int64_t now_ns = clock_.MonotonicNanos();
   absl::MutexLock lock(&acceptor_.mutex);

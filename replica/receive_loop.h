@@ -68,10 +68,10 @@ class ReceiveLoop {
               ReplicaMetrics& metrics, Clock& clock);
   void Run();
   std::vector<std::shared_ptr<Source>> Sources() const;
-  bool WaitReadable(const std::vector<std::shared_ptr<Source>>& sources);
+  void WaitReadable(const std::vector<std::shared_ptr<Source>>& sources);
   void Drain(UdpSocket& socket);
   // Returns how many datagrams there were.
-  size_t ReceiveBatch(UdpSocket& socket);
+  size_t ReceiveBatch(UdpSocket& socket, bool wait);
   void HandleBatch(size_t datagrams);
   bool MayAnswer(int64_t now_ns, Acceptor::Standing standing, const SocketAddress& to);
   void SendAcks();
@@ -84,12 +84,13 @@ class ReceiveLoop {
   Clock& clock_;
   uint16_t port_ = 0;
   const std::shared_ptr<Source> unicast_;
-  UniqueFd wake_;
+  SocketAddress self_;  // where Wake() sends to
 
   mutable absl::Mutex mutex_;
   std::vector<std::shared_ptr<Source>> sources_ ABSL_GUARDED_BY(mutex_);
 
   std::atomic<bool> stop_{false};
+  std::atomic<bool> joined_{false};  // sources_ grew
   std::thread thread_;
   // Only the loop's thread uses what follows.
   std::unique_ptr<Buffers> buffers_;

@@ -186,28 +186,40 @@ size_t UdpSocket::Send(absl::Span<const OutDatagram> batch) {
   return done;
 }
 
-absl::StatusOr<size_t> UdpSocket::Receive(absl::Span<InDatagram> batch, bool wait) {
-  std::array<mmsghdr, kBatch> messages;
-  std::array<iovec, kBatch> parts;
-  const size_t n = std::min(kBatch, batch.size());
-  for (size_t i = 0; i < n; ++i) {
-    InDatagram& in = batch[i];
-    parts[i] = iovec{in.buffer.data(), in.buffer.size()};
-    messages[i] = mmsghdr{};
-    msghdr& header = messages[i].msg_hdr;
-    header.msg_name = &in.from.storage;
-    header.msg_namelen = sizeof(in.from.storage);
-    header.msg_iov = &parts[i];
-    header.msg_iovlen = 1;
+InBatch::InBatch(size_t datagrams, size_t buffer_bytes)
+    : buffer_bytes_(buffer_bytes),
+      storage_(datagrams * buffer_bytes),
+      in_(datagrams),
+      parts_(datagrams),
+      messages_(datagrams) {
+  for (size_t i = 0; i < datagrams; ++i) {
+    parts_[i] = iovec{storage_.data() + i * buffer_bytes, buffer_bytes};
+    messages_[i].msg_hdr.msg_name = &in_[i].from.storage;
+    messages_[i].msg_hdr.msg_iov = &parts_[i];
+    messages_[i].msg_hdr.msg_iovlen = 1;
+    Reset(i);
   }
+}
+
+void InBatch::Reset(size_t i) {
+  messages_[i].msg_hdr.msg_namelen = sizeof(in_[i].from.storage);
+  messages_[i].msg_hdr.msg_controllen = 0;
+  messages_[i].msg_hdr.msg_flags = 0;
+}
+
+absl::StatusOr<size_t> UdpSocket::Receive(InBatch& batch, bool wait) {
+  const auto n = static_cast<unsigned>(std::min(kBatch, batch.size()));
   const int flags = wait ? MSG_WAITFORONE : MSG_DONTWAIT;
   for (;;) {
-    const int got = recvmmsg(fd(), messages.data(), static_cast<unsigned>(n), flags, nullptr);
+    const int got = recvmmsg(fd(), batch.messages_.data(), n, flags, nullptr);
     if (got >= 0) {
-      for (int i = 0; i < got; ++i) {
-        batch[i].bytes = messages[i].msg_len;
-        batch[i].truncated = (messages[i].msg_hdr.msg_flags & MSG_TRUNC) != 0;
-        batch[i].from.length = messages[i].msg_hdr.msg_namelen;
+      for (size_t i = 0; i < static_cast<size_t>(got); ++i) {
+        const mmsghdr& message = batch.messages_[i];
+        const size_t bytes = std::min<size_t>(message.msg_len, batch.buffer_bytes_);
+        batch.in_[i].bytes = {static_cast<const uint8_t*>(batch.parts_[i].iov_base), bytes};
+        batch.in_[i].truncated = (message.msg_hdr.msg_flags & MSG_TRUNC) != 0;
+        batch.in_[i].from.length = message.msg_hdr.msg_namelen;
+        batch.Reset(i);
       }
       return static_cast<size_t>(got);
     }
@@ -216,6 +228,11 @@ absl::StatusOr<size_t> UdpSocket::Receive(absl::Span<InDatagram> batch, bool wai
     const bool answer = errno == ECONNREFUSED || errno == EHOSTUNREACH || errno == ENETUNREACH;
     if (errno != EINTR && !answer) return ErrnoStatus(errno, "recvmmsg");
   }
+}
+
+absl::Status UdpSocket::SetReceiveTimeout(int64_t micros) {
+  const timeval limit{micros / 1'000'000, micros % 1'000'000};
+  return SetOption(fd(), SOL_SOCKET, SO_RCVTIMEO, limit, "SO_RCVTIMEO");
 }
 
 uint64_t UdpSocket::send_errors() const { return __atomic_load_n(&send_errors_, __ATOMIC_RELAXED); }

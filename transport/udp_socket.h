@@ -12,6 +12,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -27,10 +28,31 @@ struct OutDatagram {
 };
 
 struct InDatagram {
-  absl::Span<uint8_t> buffer;  // in: where to receive
-  size_t bytes = 0;            // out
-  bool truncated = false;      // out: larger than the buffer; must be counted and dropped
-  SocketAddress from;          // out
+  absl::Span<const uint8_t> bytes;
+  bool truncated = false;  // larger than the buffer; must be counted and dropped
+  SocketAddress from;
+};
+
+// Buffers for so many datagrams, and what the last Receive put there. Made once: the system call's
+// own structures are filled in beforehand.
+class InBatch {
+ public:
+  InBatch(size_t datagrams, size_t buffer_bytes);
+  InBatch(const InBatch&) = delete;
+  InBatch& operator=(const InBatch&) = delete;
+
+  size_t size() const { return in_.size(); }
+  const InDatagram& operator[](size_t i) const { return in_[i]; }
+
+ private:
+  friend class UdpSocket;
+  void Reset(size_t i);  // ready to receive again
+
+  const size_t buffer_bytes_;
+  std::vector<uint8_t> storage_;
+  std::vector<InDatagram> in_;
+  std::vector<iovec> parts_;
+  std::vector<mmsghdr> messages_;
 };
 
 class UdpSocket {
@@ -68,9 +90,12 @@ class UdpSocket {
   // a firewall, EMSGSIZE, ...) is skipped, is among those returned, and is counted in
   // send_errors(): a lost datagram is always possible.
   size_t Send(absl::Span<const OutDatagram> batch);
-  // Receives what is there, up to batch.size(). `wait`: block for the first one (interruptible only
-  // by data; use poll for time-outs); otherwise return 0 when there is none. EINTR is retried.
-  absl::StatusOr<size_t> Receive(absl::Span<InDatagram> batch, bool wait);
+  // Receives what is there, up to batch.size(); returns how many. `wait`: block for the first one,
+  // at most as long as SetReceiveTimeout said; otherwise return 0 when there is none. EINTR is
+  // retried.
+  absl::StatusOr<size_t> Receive(InBatch& batch, bool wait);
+  // Bounds every waiting Receive, in microseconds, rounded up to the kernel's tick.
+  absl::Status SetReceiveTimeout(int64_t micros);
 
   uint64_t send_errors() const;
 

@@ -45,7 +45,7 @@ absl::StatusOr<int64_t> ProbeUdp(const SocketAddress& to) {
   probe.epoch = 1;
   probe.session = SecureRandom64();
   std::array<uint8_t, kFrameHeaderBytes> bytes{};
-  std::vector<uint8_t> buffer(kDatagramPayloadLoopback);
+  InBatch in(1, kDatagramPayloadLoopback);
   for (int attempt = 0; attempt < kProbes; ++attempt) {
     const int64_t sent_ns = SystemClock().MonotonicNanos();
     probe.send_time_ns = static_cast<uint64_t>(sent_ns);
@@ -57,10 +57,9 @@ absl::StatusOr<int64_t> ProbeUdp(const SocketAddress& to) {
     }
     pollfd wait{socket.fd(), POLLIN, 0};
     if (poll(&wait, 1, kProbeWaitMs) <= 0) continue;
-    InDatagram in{.buffer = absl::MakeSpan(buffer)};
-    SALIUS_ASSIGN_OR_RETURN(const size_t count, socket.Receive(absl::MakeSpan(&in, 1), false));
+    SALIUS_ASSIGN_OR_RETURN(const size_t count, socket.Receive(in, false));
     if (count == 0) continue;
-    const auto answer = DecodeFrameHeader(absl::MakeConstSpan(buffer).first(in.bytes));
+    const auto answer = DecodeFrameHeader(in[0].bytes);
     if (answer.ok() && answer->type == FrameType::kAck && answer->session == probe.session) {
       return (SystemClock().MonotonicNanos() - sent_ns) / 1000;
     }

@@ -58,6 +58,10 @@ absl::Status Volume::Impl::DirectWrite(Node& node, int fd, uint64_t offset, std:
 void Volume::Impl::NoteDirect(Node& node, uint64_t bytes) {
   // After the write, so that a sync which began before it cannot count as covering it.
   node.bulk_writes.fetch_add(1);
+  {
+    absl::MutexLock lock(&node.state);
+    node.size_known = false;
+  }
   space->Direct(bytes);
   if (node.bulk) bulk_bytes.Increment(bytes);
 }

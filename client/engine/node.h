@@ -88,9 +88,10 @@ class Node {
   PatchList patches ABSL_GUARDED_BY(state);
   uint64_t unapplied ABSL_GUARDED_BY(state) = 0;       // records being issued or not yet applied
   uint64_t unapplied_data ABSL_GUARDED_BY(state) = 0;  // data records among them
-  uint64_t size ABSL_GUARDED_BY(state) = 0;            // true while unapplied_data > 0
-  Seq last_seq ABSL_GUARDED_BY(state) = 0;             // last record that touched the file
-  Seq applied_seq ABSL_GUARDED_BY(state) = 0;          // last of them that was applied
+  uint64_t size ABSL_GUARDED_BY(state) = 0;  // true while unapplied_data > 0 or size_known
+  bool size_known ABSL_GUARDED_BY(state) = false;
+  Seq last_seq ABSL_GUARDED_BY(state) = 0;     // last record that touched the file
+  Seq applied_seq ABSL_GUARDED_BY(state) = 0;  // last of them that was applied
   uint64_t handles ABSL_GUARDED_BY(state) = 0;
   uint64_t direct_handles ABSL_GUARDED_BY(state) = 0;  // synchronous or O_DIRECT
   SharedFd rw_fd ABSL_GUARDED_BY(state);  // O_RDWR; kept while records or handles need it
@@ -159,8 +160,8 @@ class NodeTable {
   void Pin(Node& node) { node.pins_.fetch_add(1, std::memory_order_relaxed); }
   // Takes `count` pins off; the last one destroys the node.
   void Unpin(Node& node, uint64_t count = 1);
-  // Returns when the nodes whose last pin is gone are destroyed, and with them what removed files took on
-  // the disk; after a while in any case.
+  // Returns when the nodes whose last pin is gone are destroyed, and with them what removed files
+  // took on the disk; after a while in any case.
   void AwaitDeleted();
 
   size_t size() const;

@@ -22,6 +22,8 @@ constexpr FileId kFileIdBlock = 65536;
 // Records that one waiter applies for others before it returns to its own caller.
 constexpr int kApplyBurst = 64;
 constexpr int64_t kDropDeadlineMs = 1000;
+// How long a waiter blocks in one receive of acknowledgements.
+constexpr int64_t kLeadMicros = 2000;
 
 absl::Status Stopped() { return absl::UnavailableError("the volume is being unmounted"); }
 
@@ -111,10 +113,7 @@ absl::Status Pipeline::Impl::Begin() {
     SALIUS_ASSIGN_OR_RETURN(UdpSocket bound, UdpSocket::Bind(local, UdpSocket::Options()));
     socket.emplace(std::move(bound));
     // A waiter that receives acknowledgements itself must also notice time: never block longer.
-    const timeval limit{0, 2000};
-    if (setsockopt(socket->fd(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit)) != 0) {
-      return ErrnoStatus(errno, "setsockopt(SO_RCVTIMEO)");
-    }
+    SALIUS_RETURN_IF_ERROR(socket->SetReceiveTimeout(kLeadMicros));
     std::optional<SocketAddress> group;
     if (!config.multicast.empty()) {
       SALIUS_ASSIGN_OR_RETURN(const HostPort host_port, ParseHostPort(config.multicast, 7401));

@@ -1,8 +1,9 @@
 // Inside of Pipeline: the threads and I/O around the replicator. Included by pipeline*.cc only.
 //
-// Locks, in order: apply_mu (held while records are applied), mu (the core, the records, the tickets;
-// never held over a system call other than a futex), stable_mu (the stable log's file), note_mu (the
-// state file). stable_mu and note_mu are held over disk writes by the one thread that writes.
+// Locks, in order: apply_mu (held while records are applied), mu (the core, the records, the
+// tickets; never held over a system call other than a futex), stable_mu (the stable log's file),
+// note_mu (the state file). stable_mu and note_mu are held over disk writes by the one thread that
+// writes.
 //
 // Threads
 //   io          acknowledgements when no waiter receives them, timers
@@ -96,11 +97,11 @@ struct Pipeline::Impl {
   Replicator core ABSL_GUARDED_BY(mu);
   std::deque<RecordRef> records ABSL_GUARDED_BY(mu);  // (min(checkpoint, applied), issued]
   Seq records_first ABSL_GUARDED_BY(mu) = 1;
-  uint64_t reserved ABSL_GUARDED_BY(mu) = 0;       // ring bytes of live tickets
+  uint64_t reserved ABSL_GUARDED_BY(mu) = 0;  // ring bytes of live tickets
   uint64_t last_timestamp ABSL_GUARDED_BY(mu) = 0;
-  bool leader ABSL_GUARDED_BY(mu) = false;         // a waiter is receiving acknowledgements
-  bool leader_seen ABSL_GUARDED_BY(mu) = false;    // ... or did since the io thread last looked
-  int durable_waiters ABSL_GUARDED_BY(mu) = 0;     // followers on durable_cv
+  bool leader ABSL_GUARDED_BY(mu) = false;       // a waiter is receiving acknowledgements
+  bool leader_seen ABSL_GUARDED_BY(mu) = false;  // ... or did since the io thread last looked
+  int durable_waiters ABSL_GUARDED_BY(mu) = 0;   // followers on durable_cv
   int applied_waiters ABSL_GUARDED_BY(mu) = 0;
   int window_waiters ABSL_GUARDED_BY(mu) = 0;
   absl::CondVar durable_cv, applied_cv, window_cv, checkpoint_cv;
@@ -112,7 +113,7 @@ struct Pipeline::Impl {
   std::optional<Seq> cut_wanted ABSL_GUARDED_BY(mu);
   bool failure_reported ABSL_GUARDED_BY(mu) = false;
   FileId next_file_id ABSL_GUARDED_BY(mu) = 0;
-  FileId file_id_limit ABSL_GUARDED_BY(mu) = 0;        // noted
+  FileId file_id_limit ABSL_GUARDED_BY(mu) = 0;  // noted
   FileId file_id_limit_wanted ABSL_GUARDED_BY(mu) = 0;
 
   std::atomic<Seq> issued{0}, durable{0}, applied{0}, checkpoint{0};

@@ -25,16 +25,9 @@ constexpr int64_t kLedSleepNs = 10'000'000;  // while a waiter receives
 constexpr int64_t kLongSleepNs = 100'000'000;
 constexpr int64_t kWakeNs = 50'000'000;  // between two wake-ups of every waiter
 
-struct ReceiveBuffers {
-  std::array<std::array<uint8_t, kAckBufferBytes>, kBatch> bytes;
-  std::array<InDatagram, kBatch> batch;
-};
-
-ReceiveBuffers& ThreadBuffers() {
-  thread_local std::unique_ptr<ReceiveBuffers> buffers;
-  if (!buffers) buffers = std::make_unique<ReceiveBuffers>();
-  for (size_t i = 0; i < kBatch; ++i) buffers->batch[i].buffer = absl::MakeSpan(buffers->bytes[i]);
-  return *buffers;
+InBatch& ThreadBatch() {
+  thread_local InBatch batch(kBatch, kAckBufferBytes);
+  return batch;
 }
 
 Counter& BadAcks(const char* reason) {
@@ -146,7 +139,7 @@ void Pipeline::Impl::HandleDatagram(int64_t now, const InDatagram& datagram) {
   static Counter& foreign = BadAcks("foreign");
   static Counter& unknown = BadAcks("unknown_sender");
   if (datagram.truncated) return truncated.Increment();
-  const absl::Span<const uint8_t> bytes = datagram.buffer.subspan(0, datagram.bytes);
+  const absl::Span<const uint8_t> bytes = datagram.bytes;
   const absl::StatusOr<FrameHeader> header = DecodeFrameHeader(bytes);
   if (!header.ok() || header->type != FrameType::kAck) return malformed.Increment();
   if (header->volume != config.volume || header->epoch != epoch || header->session != session) {
@@ -165,14 +158,14 @@ void Pipeline::Impl::HandleDatagram(int64_t now, const InDatagram& datagram) {
 }
 
 void Pipeline::Impl::ReceiveOnce(bool wait) {
-  ReceiveBuffers& buffers = ThreadBuffers();
-  const absl::StatusOr<size_t> got = socket->Receive(absl::MakeSpan(buffers.batch), wait);
+  InBatch& batch = ThreadBatch();
+  const absl::StatusOr<size_t> got = socket->Receive(batch, wait);
   const size_t count = got.ok() ? *got : 0;
   Work work;
   {
     absl::MutexLock lock(&mu);
     const int64_t now = clock.MonotonicNanos();
-    for (size_t i = 0; i < count; ++i) HandleDatagram(now, buffers.batch[i]);
+    for (size_t i = 0; i < count; ++i) HandleDatagram(now, batch[i]);
     if (count == 0 || now >= core.NextTick(now - kShortSleepNs)) core.Tick(now);
     Collect(&work);
   }
@@ -184,14 +177,15 @@ void Pipeline::Impl::ReceiveOnce(bool wait) {
 //
 // Its waits are ppoll's, which go by the monotonic clock. Abseil's timed waits go by the wall
 // clock: one that is set back an hour while they wait makes them an hour longer. So nothing that
-// must go on may depend on their bound, and this thread wakes every waiter from time to time, and ends
-// calls to replicas that take too long.
+// must go on may depend on their bound, and this thread wakes every waiter from time to time, and
+// ends calls to replicas that take too long.
 void Pipeline::Impl::IoLoop() {
   int64_t busy_until = 0;
   int64_t wake_at = 0;
   while (true) {
     bool poll_socket = false;
     int64_t wait_ns = 0;
+    bool led = false;
     {
       absl::MutexLock lock(&mu);
       if (stopping) return;
@@ -205,7 +199,12 @@ void Pipeline::Impl::IoLoop() {
     pollfd poll_fd{poll_socket ? socket->fd() : -1, POLLIN, 0};
     const timespec limit{0, wait_ns};
     ppoll(&poll_fd, 1, &limit, nullptr);  // an error shows in Receive
-    if (socket.has_value()) ReceiveOnce(false);
+    {
+      absl::MutexLock lock(&mu);
+      led = leader;
+    }
+    // What this thread took from under a waiter would leave it asleep until its receive times out.
+    if (socket.has_value() && !led) ReceiveOnce(false);
     Work work;
     bool wake = false;
     {

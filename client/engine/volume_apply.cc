@@ -47,6 +47,10 @@ absl::Status Volume::Impl::ApplyToFile(Node& node, const RecordRef& record) {
       const absl::Status applied = ApplyData(fd->get(), header, record->body());
       if (result == nullptr) SALIUS_RETURN_IF_ERROR(applied);
       if (result != nullptr) result->status = applied;
+      if (!applied.ok()) {
+        absl::MutexLock state(&node.state);
+        node.size_known = false;
+      }
       Finish(node, header);
       return absl::OkStatus();
     }

@@ -88,8 +88,8 @@ void Volume::Impl::Release(Handle* handle) {
   table.Unpin(node);
 }
 
-// The link must outlive every record of the file that recovery may still replay, so it goes only when a
-// checkpoint covers all that was issued by the last close.
+// The link must outlive every record of the file that recovery may still replay, so it goes only
+// when a checkpoint covers all that was issued by the last close.
 void Volume::Impl::DropHiddenLink(Node& node) {
   {
     absl::MutexLock content(&node.content);

@@ -97,8 +97,8 @@ struct Volume::Impl final : public ApplySink {
   absl::Status AwaitApplied(Seq seq);
   // Waits until no record of the node is unapplied.
   absl::Status AwaitNode(Node& node);
-  // Size with patches. Exact while `stream` is held.
-  absl::StatusOr<uint64_t> LogicalSize(Node& node);
+  // Size with patches.
+  absl::StatusOr<uint64_t> LogicalSize(Node& node) ABSL_EXCLUSIVE_LOCKS_REQUIRED(node.stream);
   // The descriptor for writing, opened when there is none. Needs a pin that outlives the use.
   absl::StatusOr<SharedFd> WriteFd(Node& node);
   void CloseIdle(Node& node);  // closes rw_fd when nobody needs it

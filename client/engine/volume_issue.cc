@@ -170,10 +170,14 @@ absl::Status Volume::Impl::AwaitNode(Node& node) {
 absl::StatusOr<uint64_t> Volume::Impl::LogicalSize(Node& node) {
   {
     absl::MutexLock lock(&node.state);
-    if (node.unapplied_data > 0) return node.size;
+    if (node.unapplied_data > 0 || node.size_known) return node.size;
   }
+  // Nothing that changes the size is under way, and nothing is issued meanwhile.
   SALIUS_ASSIGN_OR_RETURN(const struct stat st, fs::Stat(node.path_fd.get()));
-  return static_cast<uint64_t>(st.st_size);
+  absl::MutexLock lock(&node.state);
+  node.size = static_cast<uint64_t>(st.st_size);
+  node.size_known = true;
+  return node.size;
 }
 
 absl::StatusOr<SharedFd> Volume::Impl::WriteFd(Node& node) {

@@ -1,5 +1,6 @@
 #include "client/fuse/mount_daemon.h"
 
+#include <malloc.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -80,6 +81,16 @@ void PrepareProcess() {
   if (::prctl(PR_SET_IO_FLUSHER, 1, 0, 0, 0) != 0) {
     SLOG_DEBUG("PR_SET_IO_FLUSHER: not available");
   }
+}
+
+// A checkpoint frees its records at once, and as many come again: given back to the system in
+// between, every page would cost a fault.
+void KeepFreedMemory() {
+  constexpr int kTrimBytes = 128 << 20;
+  constexpr int kMapBytes = 4 << 20;  // larger than any record
+  // What is refused stays as it was.
+  static_cast<void>(::mallopt(M_TRIM_THRESHOLD, kTrimBytes));
+  static_cast<void>(::mallopt(M_MMAP_THRESHOLD, kMapBytes));
 }
 
 absl::StatusOr<VolumeDir> LockVolume(const std::string& backing) {
@@ -225,6 +236,7 @@ absl::Status Serve(const MountCommand& command, Launcher& launcher) {
   SALIUS_RETURN_IF_ERROR(CheckReplicas(dir.config.replicas, command.options.insecure));
   SALIUS_RETURN_IF_ERROR(RecoverIfOpen(dir, command.options.recover));
 
+  KeepFreedMemory();
   const VolumeConfig config = dir.config;
   SALIUS_ASSIGN_OR_RETURN(
       const std::unique_ptr<Volume> volume,

@@ -140,11 +140,9 @@ class ReplicaClient {
   std::optional<Acked> Receive(int timeout_ms = 10000) {
     pollfd ready{socket_.fd(), POLLIN, 0};
     if (poll(&ready, 1, timeout_ms) <= 0) return std::nullopt;
-    uint8_t buffer[2048];
-    InDatagram in;
-    in.buffer = absl::MakeSpan(buffer);
-    if (socket_.Receive(absl::MakeSpan(&in, 1), false).value() == 0) return std::nullopt;
-    const absl::Span<const uint8_t> bytes(buffer, in.bytes);
+    InBatch in(1, 2048);
+    if (socket_.Receive(in, false).value() == 0) return std::nullopt;
+    const absl::Span<const uint8_t> bytes = in[0].bytes;
     Acked acked;
     acked.header = DecodeFrameHeader(bytes).value();
     SALIUS_CHECK(acked.header.type == FrameType::kAck);

@@ -6,6 +6,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstddef>
 #include <cstring>
 #include <string>
@@ -30,15 +31,13 @@ UdpSocket BindLoopback(UdpSocket::Options options = {}) {
 // Receives until `want` datagrams are there or ten seconds have passed.
 std::vector<std::string> ReceiveAll(UdpSocket& socket, size_t want, size_t buffer_bytes = 2048) {
   std::vector<std::string> got;
-  std::vector<std::vector<uint8_t>> buffers(100, std::vector<uint8_t>(buffer_bytes));
+  InBatch batch(100, buffer_bytes);
   while (got.size() < want) {
     pollfd ready{socket.fd(), POLLIN, 0};
     if (poll(&ready, 1, 10000) <= 0) break;
-    std::vector<InDatagram> batch(buffers.size());
-    for (size_t i = 0; i < batch.size(); ++i) batch[i].buffer = absl::MakeSpan(buffers[i]);
-    const size_t n = socket.Receive(absl::MakeSpan(batch), /*wait=*/false).value();
+    const size_t n = socket.Receive(batch, /*wait=*/false).value();
     for (size_t i = 0; i < n; ++i) {
-      got.emplace_back(reinterpret_cast<char*>(buffers[i].data()), batch[i].bytes);
+      got.emplace_back(reinterpret_cast<const char*>(batch[i].bytes.data()), batch[i].bytes.size());
     }
   }
   return got;
@@ -72,32 +71,41 @@ TEST(UdpSocketTest, ReceiveTellsTheSender) {
   UdpSocket sender = BindLoopback();
   UdpSocket receiver = BindLoopback();
   SendOne(sender, receiver.local().value(), "x");
-  uint8_t buffer[16];
-  InDatagram in;
-  in.buffer = absl::MakeSpan(buffer);
-  ASSERT_EQ(receiver.Receive(absl::MakeSpan(&in, 1), /*wait=*/true).value(), 1u);
-  EXPECT_EQ(in.bytes, 1u);
-  EXPECT_FALSE(in.truncated);
-  EXPECT_EQ(in.from, sender.local().value());
+  InBatch in(1, 16);
+  ASSERT_EQ(receiver.Receive(in, /*wait=*/true).value(), 1u);
+  EXPECT_EQ(in[0].bytes.size(), 1u);
+  EXPECT_FALSE(in[0].truncated);
+  EXPECT_EQ(in[0].from, sender.local().value());
 }
 
 TEST(UdpSocketTest, DatagramLargerThanTheBufferIsMarkedTruncated) {
   UdpSocket sender = BindLoopback();
   UdpSocket receiver = BindLoopback();
   SendOne(sender, receiver.local().value(), std::string(100, 'x'));
-  uint8_t buffer[16];
-  InDatagram in;
-  in.buffer = absl::MakeSpan(buffer);
-  ASSERT_EQ(receiver.Receive(absl::MakeSpan(&in, 1), /*wait=*/true).value(), 1u);
-  EXPECT_TRUE(in.truncated);
+  InBatch in(1, 16);
+  ASSERT_EQ(receiver.Receive(in, /*wait=*/true).value(), 1u);
+  EXPECT_TRUE(in[0].truncated);
+  // The same batch receives again.
+  SendOne(sender, receiver.local().value(), "short");
+  ASSERT_EQ(receiver.Receive(in, /*wait=*/true).value(), 1u);
+  EXPECT_FALSE(in[0].truncated);
+  EXPECT_EQ(in[0].bytes.size(), 5u);
+  EXPECT_EQ(in[0].from, sender.local().value());
+}
+
+TEST(UdpSocketTest, WaitingReceiveEndsWithItsTime) {
+  UdpSocket receiver = BindLoopback();
+  ASSERT_TRUE(receiver.SetReceiveTimeout(20'000).ok());
+  InBatch in(1, 16);
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_EQ(receiver.Receive(in, /*wait=*/true).value(), 0u);
+  EXPECT_GE(std::chrono::steady_clock::now() - begin, std::chrono::milliseconds(20));
 }
 
 TEST(UdpSocketTest, ReceiveWithoutWaitingReturnsZeroWhenThereIsNothing) {
   UdpSocket receiver = BindLoopback();
-  uint8_t buffer[16];
-  InDatagram in;
-  in.buffer = absl::MakeSpan(buffer);
-  EXPECT_EQ(receiver.Receive(absl::MakeSpan(&in, 1), /*wait=*/false).value(), 0u);
+  InBatch in(1, 16);
+  EXPECT_EQ(receiver.Receive(in, /*wait=*/false).value(), 0u);
 }
 
 TEST(UdpSocketTest, RefusedDestinationIsSkippedAndCounted) {
@@ -136,10 +144,8 @@ TEST(UdpSocketTest, RefusedAnswersDoNotFailReceive) {
   ASSERT_EQ(SendOne(socket, closed, "lost"), 1u);
   pollfd error{socket.fd(), POLLERR, 0};
   ASSERT_EQ(poll(&error, 1, 10000), 1);
-  uint8_t buffer[16];
-  InDatagram in;
-  in.buffer = absl::MakeSpan(buffer);
-  const auto got = socket.Receive(absl::MakeSpan(&in, 1), /*wait=*/false);
+  InBatch in(1, 16);
+  const auto got = socket.Receive(in, /*wait=*/false);
   ASSERT_TRUE(got.ok()) << got.status();
   EXPECT_EQ(*got, 0u);
 }
