@@ -2,11 +2,12 @@
 Salius volume, and the plain directory without any sync (eatmydata), which is the most that a faster sync can bring.
 
 usage: python3 -m bench.applications [--smoke] [--seconds S] [--rounds N] [--size BYTES] [--cpu N] [--placement packed|free]
-                                     [--json FILE] [--no-wait] [NAME...]
+                                     [--json FILE] [--no-wait] [--control] [NAME...]
 Run with tests/ as working directory, as root, after `bazel build -c opt //...`. The names are those of APPLICATIONS in
 bench/programs.py. One that is not installed is named with the package that has it; PACKAGES lists them all, nothing is
 installed. Placed freely by default: an application is measured as it runs. Exit status: 0, or 1 when one could not be
-measured or did not give back what it had acknowledged, 3 when the machine is not quiet.
+measured or did not give back what it had acknowledged, 3 when the machine is not quiet. With --control one operation more
+than there were counts as acknowledged, which every check must notice: exit status 0 when all did.
 """
 import argparse
 import contextlib
@@ -16,7 +17,7 @@ import statistics
 import sys
 
 from bench import command
-from bench.programs import APPLICATIONS
+from bench.programs import APPLICATIONS, Unreadable
 from bench.quiet import wait_quiet
 from bench.rounds import QUIET_BOUND_S
 from bench.servers import free_name, program
@@ -62,7 +63,7 @@ class Grounds:
         for ground, instance in self.instances.items():
             try:
                 found[ground] = instance.check()
-            except HarnessError as error:
+            except Unreadable as error:
                 found[ground] = str(error)
         status = self.volume.mount.status()
         if status["mode"] != "replicated":
@@ -82,11 +83,19 @@ def measure(application, args, cpu):
                 if not args.no_wait:
                     wait_quiet(QUIET_BOUND_S)
                 rounds.setdefault(ground, []).append(instance.round(args.seconds))
+        if args.control:
+            for instance in grounds.instances.values():
+                instance.pretend()
         unreadable = grounds.check()
     rates = {ground: statistics.median(r["ops_per_second"] for r in of) for ground, of in rounds.items()}
     return {"name": application.name, "ops_per_second": rates, "salius_to_disk": rates["salius"] / rates["disk"],
             "no_sync_to_disk": rates["no-sync"] / rates["disk"], "rounds": rounds,
             "unreadable": {ground: text for ground, text in unreadable.items() if text}}
+
+
+def as_wanted(result, control):
+    """Measured, and everything readable; for a control, nothing."""
+    return "failed" not in result and len(result["unreadable"]) == (len(WORDS) if control else 0)
 
 
 def run(args):
@@ -115,7 +124,7 @@ def run(args):
                 name, *(result["ops_per_second"][g] for g in WORDS), result["salius_to_disk"],
                 result["no_sync_to_disk"], "; ".join("%s: %s" % (WORDS[g], text) for g, text in
                                                      result["unreadable"].items()) or "everything"), flush=True)
-        failed = failed or "failed" in result or bool(result["unreadable"])
+        failed = failed or not as_wanted(result, args.control)
         results.append(result)
         if args.json:
             with open(args.json, "w") as f:
@@ -129,6 +138,7 @@ def parse():
     parser.add_argument("names", nargs="*", metavar="NAME", help="of: " + ", ".join(APPLICATIONS))
     parser.add_argument("--size", type=int, default=1024, help="bytes of a row or value (pgbench has its own)")
     parser.add_argument("--placement", choices=["packed", "free"], default="free")
+    parser.add_argument("--control", action="store_true", help="check the checks")
     command.add_options(parser, seconds=3.0, rounds=5)
     args = parser.parse_args()
     unknown = set(args.names) - set(APPLICATIONS)

@@ -4,7 +4,7 @@ and one kill ends all of them."""
 import os
 import xml.etree.ElementTree
 
-from bench.servers import free_name, program
+from bench.servers import OWN_PIDS, end, free_name, program
 from harness.image import mounts
 from harness.proc import Proc, tail
 from harness.run import HarnessError, sh, wait_until
@@ -47,7 +47,7 @@ class Gluster:
                           for d in ("/var/lib/glusterd", "/var/run/gluster", "/var/log/glusterfs"))
         run = " ".join(["exec", *self._pin, program("glusterd"), "-N", "-f", volfile, "-l", self._log,
                         "-p", self._log + ".pid"])
-        self.daemon = Proc(["unshare", "--pid", "--fork", "--kill-child", "--mount-proc", "--", "sh", "-c",
+        self.daemon = Proc(OWN_PIDS + ["--mount-proc", "--", "sh", "-c",
                             "%s && mkdir -p /var/log/glusterfs/bricks && %s" % (own, run)], self._log)
         wait_until(lambda: self._gluster("volume", "list", check=False).returncode == 0, READY_S,
                    lambda: "glusterd does not answer:\n" + tail(self._log), 0.1)
@@ -75,8 +75,8 @@ class Gluster:
 
     def _mount(self, bricks):
         log = free_name("glusterfs") + ".log"
-        self.mount = Proc([*self._pin, program("glusterfs"), "-N", "--volfile-server=" + HOST, "--volfile-id=bench",
-                           "--log-file=" + log, self.path], log)
+        self.mount = Proc([*OWN_PIDS, "--", *self._pin, program("glusterfs"), "-N", "--volfile-server=" + HOST,
+                           "--volfile-id=bench", "--log-file=" + log, self.path], log)
 
         def ready():
             if not self.mount.alive():
@@ -103,7 +103,7 @@ class Gluster:
             sh("umount", "-l", self.path, check=False)
         for proc in (self.mount, self.daemon):
             if proc:
-                proc.kill()
+                end(proc)
         self.mount = self.daemon = None
 
 

@@ -33,6 +33,7 @@ class Application:
         self.directory, self.size = directory, size
         self.pin, self.wrapper = list(pin), list(pin) + list(wrapper)
         self.done = 0  # operations acknowledged, over all rounds
+        self.rate = 0  # of the last round, where a round must be counted beforehand
         self.set_up()
 
     @classmethod
@@ -47,12 +48,23 @@ class Application:
         return figures
 
     def counted(self, seconds, run):
-        """For programs that take a number of operations: run(n) gives the seconds they took. A few first, to learn how
-        many make a round."""
-        rate = PROBE_OPERATIONS / run(PROBE_OPERATIONS)
-        self.done += PROBE_OPERATIONS
-        count = max(PROBE_OPERATIONS, int(rate * seconds))
-        return {"operations": count, "ops_per_second": count / run(count)}
+        """For programs that take a number of operations: run(n) gives the seconds they took. Before the first round some
+        that tell how many make a round."""
+        if not self.rate:
+            count, took = PROBE_OPERATIONS, run(PROBE_OPERATIONS)
+            self.done += count
+            while took < seconds / 4:  # what it takes to start must not count for much
+                count *= 4
+                took = run(count)
+                self.done += count
+            self.rate = count / took
+        count = max(PROBE_OPERATIONS, int(self.rate * seconds))
+        self.rate = count / run(count)
+        return {"operations": count, "ops_per_second": self.rate}
+
+    def pretend(self):
+        """Takes one more operation for acknowledged than there were: check() must find it missing."""
+        self.done += 1
 
     def close(self):
         pass
@@ -77,6 +89,8 @@ class Sqlite(Application):
             same("integrity check", "ok", database.execute("PRAGMA integrity_check").fetchone()[0])
             same("rows", self.done, database.execute(
                 "SELECT count(*) FROM bench WHERE length(body) = ?", (self.size,)).fetchone()[0])
+        except sqlite3.Error as error:
+            raise Unreadable("SQLite: %s" % error) from None
         finally:
             database.close()
 
@@ -115,6 +129,9 @@ class RocksDb(Application):
         # "seconds" is rounded to milliseconds; this is not.
         micros = float(re.search(r"^fillseq\s*:\s*([\d.]+) micros/op", out, re.M).group(1))
         return micros * count / 1e6
+
+    def pretend(self):
+        self.last += 1
 
     def check(self):
         found = re.search(r"Keys in range: (\d+)", sh(program("ldb"), "--db=" + self.database, "dump", "--count_only",

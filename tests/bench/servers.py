@@ -3,6 +3,7 @@ own directory, in the benchmark's network namespace. `wrapper`: words before the
 import glob
 import os
 import shutil
+import signal
 
 from harness.postgres import AS_POSTGRES
 from harness.proc import Proc, tail
@@ -26,6 +27,23 @@ def free_name(kind):
 
 
 free_name.count = 0
+
+
+# Words before a command whose processes end with its first one; end() is the way to do that.
+OWN_PIDS = ["unshare", "--pid", "--fork", "--kill-child"]
+
+
+def end(proc):
+    """SIGKILL for every process of a Proc that was started with OWN_PIDS; they are gone afterwards."""
+    try:
+        with open("/proc/%d/task/%d/children" % (proc.pid, proc.pid)) as f:
+            first = f.read().split()
+    except FileNotFoundError:
+        first = []
+    if proc.alive() and first:
+        os.kill(int(first[0]), signal.SIGKILL)
+        proc.wait(60)  # unshare ends after the namespace's first process, and that after all others
+    proc.kill()
 
 
 class Server:
@@ -108,10 +126,17 @@ class Postgres(Server):
 
     def start(self):
         words = [w for name, value in self.settings.items() for w in ("-c", "%s=%s" % (name, value))]
-        return self.launch(["unshare", "--pid", "--fork", "--kill-child", "--"] + AS_POSTGRES + self.wrapper +
+        return self.launch(OWN_PIDS + ["--"] + AS_POSTGRES + self.wrapper +
                            [program("postgres"), "-D", self.data, *words], free_name("postgres") + ".log",
                            # This server answers, and none that had the port before.
                            lambda: self.query("SHOW data_directory", check=False) == self.data)
+
+    def kill(self):
+        if self.proc:
+            end(self.proc)
+            self.proc = None
+
+    close = kill
 
     def query(self, sql, check=True):
         done = sh(program("psql"), "-qAtX", "-v", "ON_ERROR_STOP=1", self.conninfo, "-c", sql, check=check)
