@@ -1,7 +1,8 @@
 #!/bin/sh
 # Builds the programs and runs the benchmarks; docs/performance.md explains them. Needs root.
 #
-#   tests/bench/run.sh [--smoke] [floor|slow-disk|recovery]...     (--help for the rest)
+#   tests/bench/run.sh [--smoke] [floor|slow-disk|recovery]...     the bars (--help for the rest)
+#   tests/bench/run.sh matrix|peers|applications|report ...        the others (each has --help)
 set -eu
 cd "$(dirname "$0")/../.."
 if [ -z "${SALIUS_BIN:-}" ]; then
@@ -9,4 +10,11 @@ if [ -z "${SALIUS_BIN:-}" ]; then
     //replica:salius-replica //recovery:salius-recover //tests/bench/...
 fi
 cd tests
-exec /usr/bin/python3 -m bench "$@"
+case "${1:-}" in
+  matrix | peers | applications | report)
+    module=bench.$1
+    shift
+    ;;
+  *) module=bench ;;
+esac
+exec /usr/bin/python3 -m "$module" "$@"

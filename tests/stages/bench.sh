@@ -34,5 +34,14 @@ done
 for target in path floor-mount floor-udp floor-dir; do
   check "$target is measured" grep -Eq "^$target +[1-9]" "$log"
 done
+
+# The matrix: one point of each of two slices, every floor beside it.
+/usr/bin/python3 -m bench.matrix --smoke size cached >"$log" 2>&1
+status=$?
+cat "$log"
+check "the matrix ends with exit status 0, not $status" [ "$status" -eq 0 ]
+for subject in salius "mount floor" "fuse floor" "in-process floor" "udp floor" "local disk" passthrough; do
+  check "$subject is in the matrix" grep -Eq "^$subject +[1-9]" "$log"
+done
 echo "$passed passed, $failed failed"
 [ "$failed" -eq 0 ]

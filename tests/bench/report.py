@@ -1,0 +1,126 @@
+"""Writes the tables of docs/performance.md, and plots beside it, from the figures that bench.matrix wrote.
+
+usage: python3 -m bench.report MATRIX.json [--docs DIR]
+A table goes between "<!-- SLICE -->" and "<!-- end -->" of the page; the text around is written by people. Plots
+need python3-matplotlib.
+"""
+import argparse
+import json
+import os
+import re
+import sys
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+DOCS = os.path.join(HERE, "..", "..", "docs")
+FLOORS = ("mount floor", "in-process floor", "udp floor", "fuse floor", "passthrough", "local disk")
+BYTES = {"512B": 512, "4KiB": 4096, "16KiB": 16384, "64KiB": 65536, "256KiB": 262144, "1MiB": 1 << 20}
+
+
+def figure(point, subject, name):
+    """A median, or None when the subject was not measured there."""
+    found = point["subjects"].get(subject)
+    return None if found is None else found["median"].get(name)
+
+
+def ratio(point, floor, name):
+    ours, theirs = figure(point, "salius", name), figure(point, floor, name)
+    return None if not ours or not theirs else ours / theirs
+
+
+def _cell(value, form="%.1f"):
+    return "" if value is None else form % value
+
+
+def slice_table(points):
+    """Markdown: Salius at each point, and its multiples of the floors."""
+    base = "passthrough" if "passthrough" in points[0]["subjects"] else "mount floor"
+    rows = [("", "p50 µs", "p99 µs", "p99.9 µs", "operations/s", "CPU µs", "calls", base + ": p50 µs", "p99 µs",
+             "operations/s", "p50 ratio", "p99 ratio", "operations/s ratio")]
+    for p in points:
+        rows.append((p["label"],
+                     *(_cell(figure(p, "salius", n)) for n in ("p50_us", "p99_us", "p999_us")),
+                     _cell(figure(p, "salius", "ops_per_second"), "%.0f"),
+                     _cell(figure(p, "salius", "cpu_us_system")), _cell(figure(p, "salius", "calls_primary")),
+                     *(_cell(figure(p, base, n)) for n in ("p50_us", "p99_us")),
+                     _cell(figure(p, base, "ops_per_second"), "%.0f"),
+                     *(_cell(ratio(p, base, n), "%.2f") for n in ("p50_us", "p99_us", "ops_per_second"))))
+    lines = ["| " + " | ".join(row) + " |" for row in rows]
+    lines.insert(1, "|" + "---|" * len(rows[0]))
+    return lines
+
+
+def replace_tables(text, tables):
+    """The page with its tables replaced; an error when one has no place."""
+    for name, lines in tables.items():
+        pattern = re.compile(r"(<!-- %s -->\n).*?(<!-- end -->)" % re.escape(name), re.S)
+        if not pattern.search(text):
+            raise SystemExit("the page has no place <!-- %s --> ... <!-- end -->" % name)
+        text = pattern.sub(lambda m, lines=lines: m.group(1) + "\n".join(lines) + "\n" + m.group(2), text)
+    return text
+
+
+# Per slice: what stands on the x axis, its title, and the figure on the y axis.
+PLOTS = {
+    "size": (lambda p: BYTES[p["size"]], "bytes per write", "p50_us"),
+    "writers": (lambda p: p["writers"], "writers", "ops_per_second"),
+    "replicas": (lambda p: p["m"] + 0.15 * (p["acks"] - 1), "replicas (and a little right for every answer awaited)",
+                 "p50_us"),
+}
+Y_TITLES = {"p50_us": "p50 latency, µs", "ops_per_second": "operations/s"}
+
+
+def plot(name, points, directory):
+    """NAME-packed.png and NAME-free.png, as far as there are points; returns the files' names."""
+    import matplotlib
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+    x_of, x_title, y_name = PLOTS[name]
+    files = []
+    for packed in (True, False):
+        chosen = sorted((p for p in points if p["packed"] == packed), key=x_of)
+        if not chosen:
+            continue
+        shape, axes = pyplot.subplots(figsize=(6, 4))
+        for subject in ("salius",) + FLOORS:
+            line = [(x_of(p), figure(p, subject, y_name)) for p in chosen if figure(p, subject, y_name)]
+            if line:
+                axes.plot(*zip(*line), marker="o", label=subject, linewidth=2 if subject == "salius" else 1)
+        axes.set_xscale("log", base=2) if name != "replicas" else None
+        axes.set_yscale("log")
+        axes.set_xlabel(x_title)
+        axes.set_ylabel(Y_TITLES[y_name])
+        axes.grid(True, which="both", alpha=0.3)
+        axes.legend(fontsize=8)
+        axes.set_title("%s, %s" % (name, "packed" if packed else "free"))
+        files.append("%s-%s.png" % (name, "packed" if packed else "free"))
+        shape.savefig(os.path.join(directory, files[-1]), dpi=110, bbox_inches="tight")
+        pyplot.close(shape)
+    return files
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="bench.report", description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("matrix", help="what bench.matrix --json wrote")
+    parser.add_argument("--docs", default=DOCS)
+    args = parser.parse_args()
+    with open(args.matrix) as f:
+        points = json.load(f)
+    slices = {}
+    for point in points:
+        slices.setdefault(point["slice"], []).append(point)
+    page = os.path.join(args.docs, "performance.md")
+    with open(page) as f:
+        text = replace_tables(f.read(), {name: slice_table(of) for name, of in slices.items()})
+    with open(page, "w") as f:
+        f.write(text)
+    plots = os.path.join(args.docs, "performance")
+    os.makedirs(plots, exist_ok=True)
+    for name in PLOTS:
+        for file in plot(name, slices.get(name, []), plots):
+            print("wrote performance/" + file)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
