@@ -1,6 +1,6 @@
-"""GlusterFS: one volume `replica 3` with its bricks on tmpfs, and its FUSE mount. The daemons and the bricks live in PID and
-mount namespaces of their own with their state on a tmpfs there, so that the host's GlusterFS, if it has one, is not touched
-and one kill ends all of them."""
+"""GlusterFS: one volume `replica 3` with its bricks on tmpfs, and its FUSE mount. The daemons live in PID and mount
+namespaces of their own with their state on a tmpfs there, so that the host's GlusterFS, if it has one, is not touched and
+one kill ends all of them."""
 import os
 import xml.etree.ElementTree
 

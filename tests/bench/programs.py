@@ -1,8 +1,10 @@
 """Applications with the sync they really do, each on one directory: what bench.applications measures there.
 
-Every class: made on a directory (`pin`: words before every command, taskset; `wrapper`: before the one that writes the files
-besides, eatmydata); round(seconds) gives {"operations", "ops_per_second", ...}; check() looks, after a SIGKILL of what wrote, whether everything that was
-acknowledged can be read, and raises Unreadable; close() ends its processes."""
+Every class is made on a directory (`pin`: words before every command, taskset; `wrapper`: words before the one that
+writes the files too, eatmydata). round(seconds) gives {"operations", "ops_per_second", ...}. check() looks, after a
+SIGKILL of what wrote, whether everything that was acknowledged can be read, and raises Unreadable. close() ends its
+processes.
+"""
 import os
 import re
 import shutil
