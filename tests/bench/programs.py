@@ -164,7 +164,7 @@ class RedisAof(Application):
     def check(self):
         self.server.kill()
         self.server.start()
-        same("SETs", self.done, int(self.server.ask("getrange", "bench:0", "0", "15").strip() or 0))
+        same("SETs", "%016d" % self.done, self.server.ask("getrange", "bench:0", "0", "15").strip())
 
     def close(self):
         if self.driver:

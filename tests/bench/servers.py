@@ -88,9 +88,12 @@ class Redis(Server):
         self.start()
 
     def start(self):
-        return self.launch(self._argv, free_name("redis") + ".log",
-                           # The process itself answers, and none that had the port before.
-                           lambda: "process_id:%d\n" % self.proc.pid in self.ask("info", "server", check=False))
+        return self.launch(self._argv, free_name("redis") + ".log", self._ready)
+
+    def _ready(self):
+        """The process itself answers, none that had the port before, and has loaded its data."""
+        info = self.ask("info", check=False).splitlines()
+        return "process_id:%d" % self.proc.pid in info and "loading:0" in info
 
     def ask(self, *words, check=True):
         """redis-cli's output."""
