@@ -201,9 +201,11 @@ void Pipeline::Impl::IoLoop() {
     ppoll(&poll_fd, 1, &limit, nullptr);  // an error shows in Receive
     {
       absl::MutexLock lock(&mu);
-      led = leader;
+      const int64_t now = clock.MonotonicNanos();
+      led = leader && now < core.NextTick(now - kShortSleepNs);
     }
-    // What this thread took from under a waiter would leave it asleep until its receive times out.
+    // What this thread took from under a waiter would leave it asleep until its receive times out. But
+    // when something is due the core must have heard what there is to hear.
     if (socket.has_value() && !led) ReceiveOnce(false);
     Work work;
     bool wake = false;

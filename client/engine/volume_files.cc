@@ -297,9 +297,9 @@ absl::Status Volume::Impl::Fallocate(Handle& handle, int mode, uint64_t offset, 
   }
   SALIUS_ASSIGN_OR_RETURN(const bool direct, PrepareDirect(node));
   if (direct) {
-    SALIUS_RETURN_IF_ERROR(fs::Fallocate(fd->get(), mode, offset, length));
-    NoteDirect(node, 0);
-    return absl::OkStatus();
+    const absl::Status done = fs::Fallocate(fd->get(), mode, offset, length);
+    NoteDirect(node, 0);  // after an error a part may have been allocated
+    return done;
   }
   SALIUS_RETURN_IF_ERROR(EnsureIdLocked(node));
   RecordDraft draft;

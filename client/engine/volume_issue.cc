@@ -120,10 +120,10 @@ absl::StatusOr<RecordRef> Volume::Impl::IssueOn(Node& node, RecordDraft draft) {
   absl::MutexLock lock(&node.state);
   const RecordHeader& header = (*record)->header();
   node.last_seq = header.seq;
-  // It may have been applied already.
-  if (data && node.applied_seq < header.seq) {
+  if (data) {
     node.size = SizeAfter(node.size, header);
-    node.patches.Add(*record);
+    // It may have been applied already.
+    if (node.applied_seq < header.seq) node.patches.Add(*record);
   }
   return record;
 }

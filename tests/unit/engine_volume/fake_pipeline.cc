@@ -124,9 +124,14 @@ absl::StatusOr<RecordRef> Pipeline::Issue(Ticket&, RecordDraft draft) {
   header.arg0 = draft.arg0;
   header.arg1 = draft.arg1;
   header.arg2 = draft.arg2;
-  absl::MutexLock lock(&impl_->mu);
-  header.seq = impl_->records.size() + 1;
-  impl_->records.push_back(record);
+  bool apply = false;
+  {
+    absl::MutexLock lock(&impl_->mu);
+    header.seq = impl_->records.size() + 1;
+    impl_->records.push_back(record);
+    apply = impl_->apply_at_once;
+  }
+  if (apply) SALIUS_RETURN_IF_ERROR(impl_->ApplyTo(header.seq));
   return RecordRef(std::move(record));
 }
 

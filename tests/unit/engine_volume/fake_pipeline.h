@@ -28,6 +28,7 @@ class FakeControl {
   std::vector<RecordRef> records;
   Seq durable = 0, applied = 0, checkpoint = 0;
   absl::Status failure;
+  bool apply_at_once = false;  // a record is applied before Issue returns, as by a faster thread
   // Called (without mu) before a record is applied.
   std::function<void(const RecordRef&)> before_apply;
   // Called (without mu) when somebody waits for durability.

@@ -170,5 +170,23 @@ TEST_F(OverlayTest, FailedVolumeStillAnswersReadsAndSizesFromPatches) {
   volume->Release(file);
 }
 
+TEST_F(OverlayTest, SizeIsRightWhenARecordIsAppliedBeforeItsIssuerGoesOn) {
+  Make();
+  Handle* const file = Create("a");
+  ASSERT_EQ(*volume->Write(*file, 0, "one", /*append=*/true, false), 3u);
+  FakeControl& fake = FakeOf(volume->pipeline());
+  fake.apply_at_once = true;
+  ASSERT_EQ(*volume->Write(*file, 0, "two", /*append=*/true, false), 3u);
+  ASSERT_EQ(*volume->Write(*file, 0, "three", /*append=*/true, false), 5u);
+  EXPECT_EQ(Read(file, 0, 100), "onetwothree");
+  struct stat want {};
+  want.st_size = 4;
+  ASSERT_TRUE(volume->SetAttr(file->node, kSetSize, want).ok());
+  fake.apply_at_once = false;
+  ASSERT_EQ(*volume->Write(*file, 0, "x", /*append=*/true, false), 1u);
+  EXPECT_EQ(Read(file, 0, 100), "onetx");
+  volume->Release(file);
+}
+
 }  // namespace
 }  // namespace salius
