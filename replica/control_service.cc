@@ -4,7 +4,9 @@
 #include <utility>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_replace.h"
 #include "common/bytes.h"
 #include "common/check.h"
 #include "common/crc32c.h"
@@ -49,6 +51,16 @@ void FillInventory(const Inventory& from, control::VolumeInventory* to) {
   to->set_overdue(from.overdue);
 }
 
+// "ipv4:10.0.0.1:2345" and "ipv6:%5B::1%5D:2345", as gRPC names a peer, without the family; "" for
+// others.
+std::string PeerAddress(const grpc::ServerContext& context) {
+  std::string peer = context.peer();
+  const size_t family = peer.find(':');
+  if (family == std::string::npos || !absl::StartsWith(peer, "ipv")) return "";
+  peer.erase(0, family + 1);
+  return absl::StrReplaceAll(peer, {{"%5B", "["}, {"%5D", "]"}});
+}
+
 }  // namespace
 
 ControlService::ControlService(SharedAcceptor& acceptor, ReceiveLoop& loop, Clock& clock,
@@ -59,7 +71,7 @@ ControlService::ControlService(SharedAcceptor& acceptor, ReceiveLoop& loop, Cloc
       version_(std::move(version)),
       start_ns_(clock.MonotonicNanos()) {}
 
-grpc::Status ControlService::OpenSession(grpc::ServerContext*,
+grpc::Status ControlService::OpenSession(grpc::ServerContext* context,
                                          const control::OpenSessionRequest* request,
                                          control::OpenSessionResponse* response) {
   if (stopping_.load()) return ToGrpc(absl::UnavailableError("this replica is shutting down"));
@@ -73,11 +85,11 @@ grpc::Status ControlService::OpenSession(grpc::ServerContext*,
   params.tau_ms = request->tau_ms();
   params.k = request->k();
   params.memory_bytes = request->memory_bytes();
-  params.multicast = request->multicast();
-  if (!params.multicast.empty()) {
-    if (const absl::Status joined = loop_.Join(params.multicast); !joined.ok()) {
-      return ToGrpc(joined);
-    }
+  if (!request->multicast().empty()) {
+    const absl::StatusOr<std::string> joined =
+        loop_.Join(request->multicast(), PeerAddress(*context));
+    if (!joined.ok()) return ToGrpc(joined.status());
+    params.multicast = *joined;
   }
   absl::StatusOr<uint64_t> free_bytes;
   {

@@ -116,34 +116,51 @@ void ReceiveLoop::Wake() {
   unicast_->socket.Send(absl::MakeConstSpan(&nothing, 1));
 }
 
-absl::Status ReceiveLoop::Join(const std::string& group) {
-  SALIUS_ASSIGN_OR_RETURN(const HostPort host_port, ParseHostPort(group, 0));
+absl::StatusOr<std::string> ReceiveLoop::Interface(const std::string& primary) const {
+  if (!options_.multicast_interface.empty()) return options_.multicast_interface;
+  if (!IsAnyAddress(options_.listen)) return InterfaceOf(options_.listen);
+  const absl::StatusOr<HostPort> host_port = ParseHostPort(primary, 0);
+  if (!host_port.ok()) return std::string();
+  const absl::StatusOr<SocketAddress> address = ResolveAddress(*host_port);
+  const absl::StatusOr<std::string> towards =
+      address.ok() ? InterfaceTowards(*address) : address.status();
+  return towards.ok() ? *towards : std::string();
+}
+
+absl::StatusOr<std::string> ReceiveLoop::Join(const std::string& group,
+                                              const std::string& primary) {
+  const size_t port_at = group.rfind(':');
+  const size_t mark = port_at == std::string::npos ? port_at : group.find('%', port_at);
+  const std::string place = group.substr(0, mark);
+  std::string interface = mark == std::string::npos ? "" : group.substr(mark + 1);
+  SALIUS_ASSIGN_OR_RETURN(const HostPort host_port, ParseHostPort(place, 0));
   SALIUS_ASSIGN_OR_RETURN(const SocketAddress address, ResolveAddress(host_port));
   if (!IsMulticast(address) || host_port.port == 0) {
     return absl::InvalidArgumentError(
         absl::StrFormat("\"%s\" is not a multicast address with a port", group));
   }
+  if (interface.empty()) {
+    SALIUS_ASSIGN_OR_RETURN(interface, Interface(primary));
+  }
+  const std::string joined = interface.empty() ? place : place + "%" + interface;
   absl::MutexLock lock(&mutex_);
   for (const auto& source : sources_) {
-    if (source->group == group) return absl::OkStatus();
+    if (source->group == joined) return joined;
   }
   if (sources_.size() > kMaxGroups) {
     return absl::ResourceExhaustedError(
         absl::StrFormat("this replica has joined %d multicast groups already", kMaxGroups));
-  }
-  std::string interface = options_.multicast_interface;
-  if (interface.empty() && !IsAnyAddress(options_.listen)) {
-    SALIUS_ASSIGN_OR_RETURN(interface, InterfaceOf(options_.listen));
   }
   // Bound to the group, so that nothing else arrives; shared, for other replicas on this host.
   UdpSocket::Options shared;
   shared.reuse_port = true;
   SALIUS_ASSIGN_OR_RETURN(UdpSocket socket, UdpSocket::Bind(address, shared));
   SALIUS_RETURN_IF_ERROR(socket.JoinGroup(address, interface));
-  sources_.push_back(std::make_shared<Source>(Source{group, std::move(socket)}));
+  sources_.push_back(std::make_shared<Source>(Source{joined, std::move(socket)}));
   joined_.store(true);
   Wake();
-  return absl::OkStatus();
+  SLOG_INFO("multicast group {} joined", joined);
+  return joined;
 }
 
 std::vector<std::shared_ptr<ReceiveLoop::Source>> ReceiveLoop::Sources() const {

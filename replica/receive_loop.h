@@ -50,22 +50,28 @@ class ReceiveLoop {
   // Answers what has arrived, then ends the thread. The sockets stay bound.
   void Stop();
 
-  // Receives from the group "address:port" too; OK when it does already. Errors: INVALID_ARGUMENT
-  // for what is not a multicast address with a port, RESOURCE_EXHAUSTED for too many groups, the
-  // system's own.
-  absl::Status Join(const std::string& group);
+  // Receives from the group "address:port" too; OK when it does already. The interface: what
+  // follows a
+  // "%" after the port, else Options::multicast_interface, else that of the listen address, else
+  // the one towards `primary` ("address:port"), else the route's. Returns the group with the
+  // interface that was chosen, to be given again after a restart. Errors: INVALID_ARGUMENT for what
+  // is not a multicast address with a port, RESOURCE_EXHAUSTED for too many groups, the system's
+  // own.
+  absl::StatusOr<std::string> Join(const std::string& group, const std::string& primary = "");
 
   uint16_t port() const { return port_; }
 
  private:
   struct Buffers;
   struct Source {
-    std::string group;  // empty: the unicast socket
+    std::string group;  // as Join returned it; empty: the unicast socket
     UdpSocket socket;
   };
 
   ReceiveLoop(UdpSocket socket, const Options& options, SharedAcceptor& acceptor,
               ReplicaMetrics& metrics, Clock& clock);
+  // Where a group is joined that names no interface; empty: the route to the group decides.
+  absl::StatusOr<std::string> Interface(const std::string& primary) const;
   void Run();
   std::vector<std::shared_ptr<Source>> Sources() const;
   void WaitReadable(const std::vector<std::shared_ptr<Source>>& sources);

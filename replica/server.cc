@@ -125,8 +125,8 @@ void ReplicaServer::JoinGroups() {
     groups = acceptor_->acceptor.MulticastGroups();
   }
   for (const std::string& group : groups) {
-    if (const absl::Status status = loop_->Join(group); !status.ok()) {
-      SLOG_ERROR("multicast group {}: {}", group, Sv(status.message()));
+    if (const auto joined = loop_->Join(group); !joined.ok()) {
+      SLOG_ERROR("multicast group {}: {}", group, Sv(joined.status().message()));
     }
   }
 }

@@ -258,7 +258,12 @@ absl::StatusOr<uint32_t> PathDatagramBytes(const SocketAddress& to) {
 absl::StatusOr<std::string> InterfaceTowards(const SocketAddress& to) {
   SALIUS_ASSIGN_OR_RETURN(UniqueFd fd, Connected(to));
   SALIUS_ASSIGN_OR_RETURN(const SocketAddress local, UdpSocket::Adopt(std::move(fd)).local());
-  return InterfaceOf(local);
+  SALIUS_ASSIGN_OR_RETURN(std::string name, InterfaceOf(local));
+  // A host may own its address on the loopback interface and route by others.
+  if (name == "lo" && !IsLoopback(to)) {
+    return absl::NotFoundError("the way to " + FormatSockaddr(to) + " has an address of lo");
+  }
+  return name;
 }
 
 absl::StatusOr<std::string> InterfaceOf(const SocketAddress& local) {

@@ -54,6 +54,37 @@ class ServerTest : public ::testing::Test {
     return GetCounter("salius_replica_drops_total", "", {{"reason", reason}}).value();
   }
 
+  // Opens a session with a group, and again after a restart: records to the group arrive by
+  // loopback.
+  void ExpectMulticastByLoopback(const ReplicaOptions& options) {
+    Start(options);
+    // A port that is free for the group.
+    SocketAddress group = ResolveAddress(HostPort{"239.255.74.2", 0}).value();
+    {
+      UdpSocket::Options shared;
+      shared.reuse_port = true;
+      group = UdpSocket::Bind(group, shared)->local().value();
+    }
+    control::OpenSessionRequest request = ReplicaClient::SessionRequest();
+    request.set_multicast(FormatSockaddr(group));
+    ASSERT_TRUE(client_->Open(request).ok());
+    ASSERT_TRUE(client_->Open(request).ok());
+    ASSERT_TRUE(client_->socket().PrepareMulticastSend(group, /*loop=*/true).ok());
+    client_->SendTo(group, Datagram(TestFrame({TestRecord(1)}), TestRecord(1)));
+    const auto acked = client_->Receive();
+    ASSERT_TRUE(acked.has_value());
+    EXPECT_EQ(acked->ack.contiguous, 1u);
+    // A restarted process goes on receiving from the group.
+    server_.reset();
+    Start(options);
+    ReplicaClient sender(server_->port());
+    ASSERT_TRUE(sender.socket().PrepareMulticastSend(group, /*loop=*/true).ok());
+    sender.SendTo(group, Datagram(TestFrame({TestRecord(2)}), TestRecord(2)));
+    const auto again = sender.Receive();
+    ASSERT_TRUE(again.has_value());
+    EXPECT_EQ(again->ack.contiguous, 2u);
+  }
+
   ShmDir shm_;
   std::unique_ptr<ReplicaServer> server_;
   std::unique_ptr<ReplicaClient> client_;
@@ -290,32 +321,14 @@ TEST_F(ServerTest, RefusedSessionSaysWhy) {
 TEST_F(ServerTest, MulticastRecordsAreAcknowledgedByUnicast) {
   ReplicaOptions options = Options();
   options.multicast_interface = "lo";
-  Start(options);
-  // A port that is free for the group.
-  SocketAddress group = ResolveAddress(HostPort{"239.255.74.2", 0}).value();
-  {
-    UdpSocket::Options shared;
-    shared.reuse_port = true;
-    group = UdpSocket::Bind(group, shared)->local().value();
-  }
-  control::OpenSessionRequest request = ReplicaClient::SessionRequest();
-  request.set_multicast(FormatSockaddr(group));
-  ASSERT_TRUE(client_->Open(request).ok());
-  ASSERT_TRUE(client_->Open(request).ok());
-  ASSERT_TRUE(client_->socket().PrepareMulticastSend(group, /*loop=*/true).ok());
-  client_->SendTo(group, Datagram(TestFrame({TestRecord(1)}), TestRecord(1)));
-  const auto acked = client_->Receive();
-  ASSERT_TRUE(acked.has_value());
-  EXPECT_EQ(acked->ack.contiguous, 1u);
-  // A restarted process goes on receiving from the group.
-  server_.reset();
-  Start(options);
-  ReplicaClient sender(server_->port());
-  ASSERT_TRUE(sender.socket().PrepareMulticastSend(group, /*loop=*/true).ok());
-  sender.SendTo(group, Datagram(TestFrame({TestRecord(2)}), TestRecord(2)));
-  const auto again = sender.Receive();
-  ASSERT_TRUE(again.has_value());
-  EXPECT_EQ(again->ack.contiguous, 2u);
+  ExpectMulticastByLoopback(options);
+}
+
+TEST_F(ServerTest, GroupIsJoinedOnTheInterfaceTowardsThePrimaryWhenListeningOnAny) {
+  ReplicaOptions options = Options();
+  options.listen.host = "0.0.0.0";
+  options.insecure = true;
+  ExpectMulticastByLoopback(options);
 }
 
 TEST_F(ServerTest, WrongMulticastGroupRefusesTheSession) {
