@@ -13,6 +13,7 @@ HEADER = 88
 TYPE_AT, VOLUME_AT, EPOCH_AT, SESSION_AT, TRIM_AT, DURABLE_AT, ISSUED_AT, CRC_AT = 5, 16, 32, 40, 56, 64, 72, 84
 RECORDS, FRAGMENT, ACK, PROBE = 1, 2, 3, 4
 ACK_INCARNATION_AT, ACK_CONTIGUOUS_AT, ACK_CRC_AT = HEADER, HEADER + 16, HEADER + 52
+MAX_PAYLOAD = 1472  # of an Ethernet frame of 1500 bytes; a raw socket does not split packets
 _ETH_P_IP = 0x0800
 
 
@@ -78,7 +79,9 @@ class Wire:
         return found
 
     def send(self, source, target, payload):
-        """Sends with a forged source address, from the side where that source lives."""
+        """Sends with a forged source address, from the side where that source lives. What a mutation made longer
+        than a packet carries is cut there."""
+        payload = payload[:MAX_PAYLOAD]
         self._own.add(bytes(payload))
         sender = self._sender if source[0] == self.net.ip(self.i) else self._from_primary
         udp = struct.pack("!HHHH", source[1], target[1], 8 + len(payload), 0) + payload  # checksum 0: none
