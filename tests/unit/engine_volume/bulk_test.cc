@@ -49,6 +49,21 @@ TEST_F(BulkTest, PastTheLimitWritesGoToTheBackingFileAndAreNotLogged) {
   volume->Release(file);
 }
 
+TEST_F(BulkTest, AppendsGoOnAtTheEndInBulkAndAfterIt) {
+  Make();
+  Handle* const file = OldFile("a");
+  std::string all(MakeBulk(file), 'b');
+  for (const char* const text : {"one", "two"}) {
+    ASSERT_EQ(*volume->Write(*file, 0, text, /*append=*/true, false), 3u);
+    all += text;
+  }
+  EXPECT_EQ(BackingContent("a"), all);  // not logged
+  ASSERT_TRUE(volume->Fsync(*file, true).ok());
+  ASSERT_EQ(*volume->Write(*file, 0, "three", /*append=*/true, false), 5u);
+  EXPECT_EQ(Read(file, 0, 1 << 20), all + "three");
+  volume->Release(file);
+}
+
 TEST_F(BulkTest, FsyncMakesOnDiskDurableAndTheFileIsLoggedAgain) {
   Make();
   Handle* const file = OldFile("a");

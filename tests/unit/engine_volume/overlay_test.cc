@@ -1,7 +1,9 @@
 // Patches laid over the backing file, against a model of the file kept in memory, with the apply
 // delayed at random.
 #include <fcntl.h>
+#include <signal.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <string>
@@ -185,6 +187,29 @@ TEST_F(OverlayTest, SizeIsRightWhenARecordIsAppliedBeforeItsIssuerGoesOn) {
   fake.apply_at_once = false;
   ASSERT_EQ(*volume->Write(*file, 0, "x", /*append=*/true, false), 1u);
   EXPECT_EQ(Read(file, 0, 100), "onetx");
+  volume->Release(file);
+}
+
+TEST_F(OverlayTest, SizeIsRightAfterAnOperationThatCouldNotBeApplied) {
+  Make();
+  Handle* const file = Create("a");
+  ASSERT_EQ(*volume->Write(*file, 0, "one", /*append=*/true, false), 3u);
+  // The limit on the size of files is there only while the record is applied.
+  signal(SIGXFSZ, SIG_IGN);
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+  FakeControl& fake = FakeOf(volume->pipeline());
+  fake.before_apply = [&](const RecordRef& record) {
+    if (record->header().op != Op::kFallocate) return;
+    const rlimit small{4096, before.rlim_max};
+    SALIUS_CHECK(setrlimit(RLIMIT_FSIZE, &small) == 0);
+  };
+  EXPECT_EQ(Errno(volume->Fallocate(*file, 0, 0, 1 << 20)), EFBIG);
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
+  fake.before_apply = nullptr;
+  EXPECT_EQ(fake.Issued(Op::kCancel).size(), 1u);
+  ASSERT_EQ(*volume->Write(*file, 0, "two", /*append=*/true, false), 3u);
+  EXPECT_EQ(Read(file, 0, 1 << 20), "onetwo");
   volume->Release(file);
 }
 
