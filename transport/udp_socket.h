@@ -113,8 +113,9 @@ class UdpSocket {
 // jumbo, 65507 on loopback (20 fewer over IPv6). From a connected probe socket's IP_MTU.
 absl::StatusOr<uint32_t> PathDatagramBytes(const SocketAddress& to);
 
-// Name of the interface by which datagrams to `to` leave. The system's error when there is no
-// route.
+// Name of the interface that has the address from which datagrams to `to` are sent. The system's
+// error when there is no route; NOT_FOUND when no interface has that address, or only the loopback
+// interface and `to` is another host.
 absl::StatusOr<std::string> InterfaceTowards(const SocketAddress& to);
 
 // The first address of the host (see Resolve in common/net.h).

@@ -18,6 +18,7 @@
 
 #include "common/check.h"
 #include "common/limits.h"
+#include "common/net.h"
 
 namespace salius::cli {
 namespace {
@@ -47,6 +48,19 @@ absl::StatusOr<UniqueFd> BindUdp(const std::string& host, sockaddr_in* address) 
   if (bind(fd.get(), raw, length) != 0) return ErrnoStatus(errno, "bind " + host);
   if (getsockname(fd.get(), raw, &length) != 0) return ErrnoStatus(errno, "getsockname");
   return fd;
+}
+
+absl::StatusOr<std::vector<sockaddr_in>> ResolveEcho(absl::Span<const std::string> places) {
+  std::vector<sockaddr_in> addresses;
+  for (const std::string& place : places) {
+    SALIUS_ASSIGN_OR_RETURN(const HostPort host_port, ParseHostPort(place, 0));
+    SALIUS_ASSIGN_OR_RETURN(const SocketAddress address, Resolve(host_port));
+    if (address.storage.ss_family != AF_INET) {
+      return absl::InvalidArgumentError("\"" + place + "\" has no IPv4 address");
+    }
+    std::memcpy(&addresses.emplace_back(), &address.storage, sizeof(sockaddr_in));
+  }
+  return addresses;
 }
 
 absl::Status ServeEcho(int fd) {

@@ -38,6 +38,10 @@ inline absl::StatusOr<UniqueFd> BindLoopback(sockaddr_in* address) {
   return BindUdp("127.0.0.1", address);
 }
 
+// The IPv4 addresses of servers given as HOST:PORT. INVALID_ARGUMENT for a place that has none;
+// else the system's error of its look-up.
+absl::StatusOr<std::vector<sockaddr_in>> ResolveEcho(absl::Span<const std::string> places);
+
 // Answers every datagram with its first bytes, kEchoAnswerBytes in all. Returns on an error only.
 absl::Status ServeEcho(int fd);
 

@@ -7,17 +7,13 @@ Run with tests/ as working directory or in PYTHONPATH, as root. Exit status: 0 a
 """
 import argparse
 import json
-import os
-import signal
 import sys
 
-from bench import cases
-from bench.quiet import NotQuiet, wait_quiet
-from bench.setup import enter_network
-from harness import run as harness_run
-from harness.journal import Journal
+from bench import cases, command
+from bench.quiet import wait_quiet
 
 QUIET_BOUND_S = 180
+SIZES = ("seconds", "rounds", "slow_seconds", "repeats", "records")
 
 
 def plan(names, sizes, cpu):
@@ -46,43 +42,25 @@ def parse():
     parser = argparse.ArgumentParser(prog="bench", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", choices=["floor", "slow-disk", "recovery", []])
-    parser.add_argument("--smoke", action="store_true", help="smallest size; no bar is judged")
-    for option in ("seconds", "rounds", "slow-seconds", "repeats", "records"):
-        parser.add_argument("--" + option, type=int)
-    parser.add_argument("--cpu", type=int, default=(os.cpu_count() or 1) - 1, help="for what is packed on one CPU")
-    parser.add_argument("--json", help="also write every figure to this file")
-    parser.add_argument("--no-wait", action="store_true", help="measure on a busy machine too")
+    for option in SIZES:
+        parser.add_argument("--" + option.replace("_", "-"), type=int)
+    command.add_options(parser)
     return parser.parse_args()
 
 
-def main():
-    args = parse()
+def run(args):
     sizes = cases.Sizes.smoke() if args.smoke else cases.Sizes()
-    for name in ("seconds", "rounds", "slow_seconds", "repeats", "records"):
+    for name in SIZES:
         if getattr(args, name) is not None:
             setattr(sizes, name, getattr(args, name))
-    if args.json:
-        args.json = os.path.abspath(args.json)
-    harness_run.enter_namespaces([sys.executable, "-m", "bench"] + sys.argv[1:])
-    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
-        signal.signal(number, signal.default_int_handler)
-    run = harness_run.start(0, not args.smoke, Journal())
     results = []
     try:
-        enter_network()
         for step in plan(args.names or ["floor", "slow-disk", "recovery"], sizes, args.cpu):
             if not args.smoke and not args.no_wait:
                 wait_quiet(QUIET_BOUND_S)
             results.append(step())
             show(results[-1], args.smoke)
-    except NotQuiet as error:
-        print(error, file=sys.stderr)
-        return 3
-    except harness_run.HarnessError as error:
-        print("bench: %s" % error, file=sys.stderr)
-        return 1
     finally:
-        run.close()
         if args.json:
             with open(args.json, "w") as f:
                 json.dump([{"name": r.name, "bars": r.bars, **r.figures} for r in results], f, indent=1)
@@ -91,4 +69,4 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(command.main("bench", parse(), run))

@@ -101,8 +101,6 @@ def as_wanted(result, control):
 def run(args):
     if program("eatmydata") is None:
         raise HarnessError("no eatmydata (apt-get install eatmydata)")
-    if args.smoke:
-        args.seconds = 1
     cpu = args.cpu if args.placement == "packed" else None
     print("applications, %d bytes, %s" % (args.size, "free" if cpu is None else "packed on CPU %d" % cpu))
     print("%-15s %12s %12s %12s %9s %9s  %s" % ("", "disk ops/s", "Salius", "no sync", "Salius/d", "no sync/d",
@@ -135,16 +133,10 @@ def run(args):
 def parse():
     parser = argparse.ArgumentParser(prog="bench.applications", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", metavar="NAME", help="of: " + ", ".join(APPLICATIONS))
     parser.add_argument("--size", type=int, default=1024, help="bytes of a row or value (pgbench has its own)")
     parser.add_argument("--placement", choices=["packed", "free"], default="free")
     parser.add_argument("--control", action="store_true", help="check the checks")
-    command.add_options(parser, seconds=3.0, rounds=5)
-    args = parser.parse_args()
-    unknown = set(args.names) - set(APPLICATIONS)
-    if unknown:
-        parser.error("no application " + ", ".join(sorted(unknown)))
-    return args
+    return command.parse(parser, APPLICATIONS, "NAME", seconds=3.0, rounds=5, smoke_seconds=1)
 
 
 if __name__ == "__main__":

@@ -9,22 +9,31 @@ from harness import run as harness_run
 from harness.journal import Journal
 
 
-def add_options(parser, seconds, rounds):
+def add_options(parser):
     parser.add_argument("--smoke", action="store_true", help="smallest size: shows that everything works")
+    parser.add_argument("--cpu", type=int, default=(os.cpu_count() or 1) - 1, help="for what is packed on one CPU")
+    parser.add_argument("--json", type=os.path.abspath, help="also write every figure to this file")
+    parser.add_argument("--no-wait", action="store_true", help="measure on a busy machine too")
+
+
+def parse(parser, known, metavar, seconds, rounds, smoke_seconds=0.2):
+    """The arguments: `names`, each of `known`, and how long to measure."""
+    parser.add_argument("names", nargs="*", metavar=metavar, help="of: " + ", ".join(known))
     parser.add_argument("--seconds", type=float, default=seconds, help="of a round")
     parser.add_argument("--rounds", type=int, default=rounds)
-    parser.add_argument("--cpu", type=int, default=(os.cpu_count() or 1) - 1, help="for what is packed on one CPU")
-    parser.add_argument("--json", help="also write every figure to this file")
-    parser.add_argument("--no-wait", action="store_true", help="measure on a busy machine too")
+    add_options(parser)
+    args = parser.parse_args()
+    unknown = set(args.names) - set(known)
+    if unknown:
+        parser.error("no %s %s" % (metavar, ", ".join(sorted(unknown))))
+    if args.smoke:
+        args.seconds, args.rounds, args.no_wait = smoke_seconds, 1, True
+    return args
 
 
 def main(module, args, run):
     """Runs run(args) in namespaces of its own. Exit status: 0, or what run returned; 1 when something failed, 3 when the
     machine is not quiet."""
-    if args.smoke:
-        args.seconds, args.rounds, args.no_wait = 0.2, 1, True
-    if args.json:
-        args.json = os.path.abspath(args.json)
     harness_run.enter_namespaces([sys.executable, "-m", module] + sys.argv[1:])
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
         signal.signal(number, signal.default_int_handler)

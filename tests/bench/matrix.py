@@ -36,13 +36,7 @@ def matrix():
 def parse():
     parser = argparse.ArgumentParser(prog="bench.matrix", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("slices", nargs="*", metavar="SLICE", help="of: " + ", ".join(matrix()))
-    command.add_options(parser, seconds=1.0, rounds=5)
-    args = parser.parse_args()
-    unknown = set(args.slices) - set(matrix())
-    if unknown:
-        parser.error("no slice " + ", ".join(sorted(unknown)))
-    return args
+    return command.parse(parser, matrix(), "SLICE", seconds=1.0, rounds=5)
 
 
 def run(args):
@@ -51,7 +45,7 @@ def run(args):
         with open(args.json) as f:
             done = json.load(f)
     for name, scenarios in matrix().items():
-        if args.slices and name not in args.slices:
+        if args.names and name not in args.names:
             continue
         for scenario in scenarios[:1] if args.smoke else scenarios:
             what = {"slice": name, **dataclasses.asdict(scenario)}

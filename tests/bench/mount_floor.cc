@@ -36,7 +36,6 @@
 #include "common/check.h"
 #include "common/clock.h"
 #include "common/file.h"
-#include "common/net.h"
 
 namespace {
 
@@ -215,12 +214,9 @@ absl::StatusOr<Arguments> ParseArguments(Options& options, absl::Span<const std:
 // Where the pings go; none when there is no replication.
 absl::StatusOr<std::optional<QuorumPing>> ConnectPing(const Arguments& arguments,
                                                       absl::Span<const sockaddr_in> spawned) {
-  std::vector<sockaddr_in> addresses(spawned.begin(), spawned.end());
-  for (const std::string& server : arguments.servers) {
-    SALIUS_ASSIGN_OR_RETURN(const salius::HostPort place, salius::ParseHostPort(server, 0));
-    SALIUS_ASSIGN_OR_RETURN(const salius::SocketAddress address, salius::Resolve(place));
-    addresses.push_back(*reinterpret_cast<const sockaddr_in*>(address.get()));
-  }
+  SALIUS_ASSIGN_OR_RETURN(std::vector<sockaddr_in> addresses,
+                          salius::cli::ResolveEcho(arguments.servers));
+  addresses.insert(addresses.end(), spawned.begin(), spawned.end());
   if (addresses.empty()) return std::optional<QuorumPing>();
   SALIUS_ASSIGN_OR_RETURN(QuorumPing ping, QuorumPing::Connect(addresses, arguments.acks));
   return std::optional<QuorumPing>(std::move(ping));

@@ -230,8 +230,6 @@ def measure(names, args, cpu):
 
 
 def run(args):
-    if args.smoke:
-        args.seconds = 1
     wanted = args.names or list(PEERS)
     absent = {name: PEERS[name].missing() for name in wanted if PEERS[name].missing()}
     placements = [p for p in ("packed", "free") if args.placement in (None, p)]
@@ -257,16 +255,10 @@ def run(args):
 def parse():
     parser = argparse.ArgumentParser(prog="bench.peers", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", metavar="NAME", help="of: " + ", ".join(PEERS))
     parser.add_argument("--writers", type=int, default=1)
     parser.add_argument("--size", type=int, default=4096, help="bytes of an operation")
     parser.add_argument("--placement", choices=["packed", "free"], help="only this one")
-    command.add_options(parser, seconds=1.0, rounds=5)
-    args = parser.parse_args()
-    unknown = set(args.names) - set(PEERS)
-    if unknown:
-        parser.error("no peer " + ", ".join(sorted(unknown)))
-    return args
+    return command.parse(parser, PEERS, "NAME", seconds=1.0, rounds=5, smoke_seconds=1)
 
 
 if __name__ == "__main__":

@@ -5,15 +5,32 @@ from harness.rig import SMALL_LOG
 from harness.run import sh
 
 GROUP = "239.77.0.1"
+# Of the primary, on none of its cables; of a network that no replica is in.
+ADDRESS_ON_LO = "10.99.0.1"
 
 
 class Multicast(Case):
 
     def test_records_reach_every_replica_through_the_group_alone(self):
-        # Unicast datagrams to replicas are dropped (sessions are TCP): what is acknowledged came by the group.
-        rig = self.rig(m=3, acks=3, init_options=SMALL_LOG + ("--multicast", GROUP + ":7401"))
+        # No namespace has a route to the group: it leaves, and is joined, by the interface between primary and replicas.
+        self.check_group(self.make())
+
+    def test_a_primary_whose_address_is_on_the_loopback_interface(self):
+        # Its address does not tell by which interface the replicas are reached; the route to the group does.
+        rig = self.make()
+        sh("ip", "-n", rig.net.primary, "addr", "add", ADDRESS_ON_LO + "/32", "dev", "lo")
+        for i in range(3):
+            sh("ip", "-n", rig.net.primary, "route", "add", rig.net.ip(i) + "/32", "dev", "eth0", "src", ADDRESS_ON_LO)
+            sh("ip", "-n", rig.net.replica(i), "route", "add", ADDRESS_ON_LO + "/32", "dev", "eth0")
         for namespace in [rig.net.primary] + [rig.net.replica(i) for i in range(3)]:
-            sh("ip", "-n", namespace, "route", "add", "239.0.0.0/8", "dev", "eth0")
+            sh("ip", "-n", namespace, "route", "add", GROUP + "/32", "dev", "eth0")
+        self.check_group(rig)
+
+    def make(self):
+        return self.rig(m=3, acks=3, init_options=SMALL_LOG + ("--multicast", GROUP + ":7401"))
+
+    def check_group(self, rig):
+        """Unicast datagrams to replicas are dropped (sessions are TCP): what is acknowledged came by the group."""
         mount = rig.mount(mode="replicated")
         writer = ops.OpWriter(rig.path)
         self.addCleanup(writer.kill)

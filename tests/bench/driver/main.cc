@@ -16,7 +16,6 @@
 #include "client/cli/json.h"
 #include "client/cli/options.h"
 #include "common/check.h"
-#include "common/net.h"
 #include "tests/bench/driver/etcd_target.h"
 #include "tests/bench/driver/floor_target.h"
 #include "tests/bench/driver/nats_target.h"
@@ -57,11 +56,7 @@ TargetOr MakeFloor(Words words) {
   options.Text("backing", "DIR", &plan.backing, "a buffered overwrite there too");
   options.Bytes("span", "BYTES", &plan.span, "bytes of each file there");
   SALIUS_RETURN_IF_ERROR(options.Parse(words, 1, 64));
-  for (const std::string& place : options.places()) {
-    SALIUS_ASSIGN_OR_RETURN(const HostPort host_port, ParseHostPort(place, 0));
-    SALIUS_ASSIGN_OR_RETURN(const SocketAddress address, Resolve(host_port));
-    plan.servers.push_back(*reinterpret_cast<const sockaddr_in*>(address.get()));
-  }
+  SALIUS_ASSIGN_OR_RETURN(plan.servers, cli::ResolveEcho(options.places()));
   return FloorTarget::Make(std::move(plan));
 }
 
