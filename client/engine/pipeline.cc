@@ -1,5 +1,7 @@
 #include "client/engine/pipeline.h"
 
+#include <sys/eventfd.h>
+
 #include <algorithm>
 #include <future>
 #include <utility>
@@ -19,13 +21,9 @@ namespace {
 
 // File ids are noted in blocks of this many, so that a state note is not needed for every file.
 constexpr FileId kFileIdBlock = 65536;
-// Records that one waiter applies for others before it returns to its own caller.
-constexpr int kApplyBurst = 64;
 constexpr int64_t kDropDeadlineMs = 1000;
 // How long a waiter blocks in one receive of acknowledgements.
 constexpr int64_t kLeadMicros = 2000;
-
-absl::Status Stopped() { return absl::UnavailableError("the volume is being unmounted"); }
 
 ReplicatorOptions CoreOptions(const VolumeConfig& config) {
   ReplicatorOptions options;
@@ -105,6 +103,8 @@ absl::Status Pipeline::Impl::Begin() {
     peers.push_back(std::move(peer));
   }
   session = SecureRandom64();
+  io_wake.Reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!io_wake.valid()) return ErrnoStatus(errno, "eventfd");
 
   if (!peers.empty()) {
     SocketAddress local;
@@ -178,14 +178,17 @@ absl::Status Pipeline::Impl::Begin() {
 }
 
 void Pipeline::Impl::StopThreads() {
+  Work work;
   {
     absl::MutexLock lock(&mu);
     stopping = true;
+    CollectWaiters(&work);
     for (absl::CondVar* cv : {&durable_cv, &applied_cv, &window_cv, &checkpoint_cv, &applier_cv,
                               &stable_cv, &sync_cv, &note_cv, &session_cv}) {
       cv->SignalAll();
     }
   }
+  Perform(work);
   for (Peer& peer : peers) peer.control->StopOpening();
   for (std::thread& thread : threads) thread.join();
   threads.clear();
@@ -205,7 +208,7 @@ absl::StatusOr<Ticket> Pipeline::Admit(size_t records, size_t body_bytes) {
     }
     --impl.window_waiters;
     if (!impl.HealthLocked().ok()) return impl.HealthLocked();
-    if (impl.stopping) return Stopped();
+    if (impl.stopping) return Impl::Stopped();
     impl.reserved += bytes;
   }
   Ticket ticket;
@@ -238,7 +241,7 @@ absl::StatusOr<RecordRef> Pipeline::Issue(Ticket& ticket, RecordDraft draft) {
   {
     absl::MutexLock lock(&impl.mu);
     SALIUS_RETURN_IF_ERROR(impl.HealthLocked());
-    if (impl.stopping) return Stopped();
+    if (impl.stopping) return Impl::Stopped();
     ticket.bytes_ -= ring_bytes;
     impl.reserved -= ring_bytes;
     const uint64_t now_real =
@@ -260,30 +263,39 @@ absl::StatusOr<RecordRef> Pipeline::Issue(Ticket& ticket, RecordDraft draft) {
 absl::Status Pipeline::WaitDurable(Seq seq) {
   Impl& impl = *impl_;
   while (impl.durable.load(std::memory_order_acquire) < seq) {
-    bool lead = false;
     {
       absl::MutexLock lock(&impl.mu);
-      SALIUS_RETURN_IF_ERROR(impl.HealthLocked());
       if (impl.core.durable() >= seq) return absl::OkStatus();
-      if (impl.stopping) return Stopped();
-      SALIUS_CHECK(seq <= impl.core.issued(), "waits for a record that was never issued");
-      if (impl.core.counting_acks() && !impl.leader) {
-        lead = impl.leader = impl.leader_seen = true;
-      } else {
+      SALIUS_RETURN_IF_ERROR(impl.WaitableLocked(seq));
+      if (!impl.BecomeLeader()) {
         ++impl.durable_waiters;
         // The bound only matters when a leader leaves without anybody to follow it.
-        impl.durable_cv.WaitWithTimeout(&impl.mu, absl::Milliseconds(50));
+        impl.durable_cv.WaitWithTimeout(&impl.mu, absl::Milliseconds(1));
         --impl.durable_waiters;
+        continue;
       }
     }
-    if (!lead) continue;
-    impl.ReceiveOnce(true);
-    absl::MutexLock lock(&impl.mu);
-    impl.leader = false;
-    // Whoever still waits takes over.
-    if (impl.durable_waiters > 0 && impl.core.durable() >= seq) impl.durable_cv.Signal();
+    impl.Lead(seq);
   }
   return absl::OkStatus();
+}
+
+void Pipeline::WhenDurable(Seq seq, DurableCallback done) {
+  Impl& impl = *impl_;
+  absl::Status outcome;
+  if (impl.durable.load(std::memory_order_acquire) < seq) {
+    absl::ReleasableMutexLock lock(&impl.mu);
+    if (impl.core.durable() < seq) outcome = impl.WaitableLocked(seq);
+    if (impl.core.durable() < seq && outcome.ok()) {
+      impl.waiters.push_back({seq, std::move(done)});
+      std::push_heap(impl.waiters.begin(), impl.waiters.end(), Impl::Later);
+      const bool lead = impl.BecomeLeader();
+      lock.Release();
+      if (lead) impl.Lead(0);
+      return;
+    }
+  }
+  std::move(done)(outcome);
 }
 
 absl::Status Pipeline::WaitApplied(Seq seq) {
@@ -294,7 +306,7 @@ absl::Status Pipeline::WaitApplied(Seq seq) {
     absl::MutexLock lock(&impl.mu);
     if (impl.core.applied() >= seq) break;
     SALIUS_RETURN_IF_ERROR(impl.HealthLocked());
-    if (impl.stopping) return Stopped();
+    if (impl.stopping) return Impl::Stopped();
     ++impl.applied_waiters;
     impl.applied_cv.WaitWithTimeout(&impl.mu, absl::Milliseconds(50));
     --impl.applied_waiters;
@@ -302,7 +314,7 @@ absl::Status Pipeline::WaitApplied(Seq seq) {
   return absl::OkStatus();
 }
 
-void Pipeline::TryApply() { impl_->ApplySome(kApplyBurst); }
+void Pipeline::TryApply() { impl_->ApplySome(Impl::kApplyBurst); }
 
 absl::Status Pipeline::Checkpoint() {
   Impl& impl = *impl_;
@@ -315,7 +327,7 @@ absl::Status Pipeline::Checkpoint() {
       absl::MutexLock lock(&impl.mu);
       SALIUS_RETURN_IF_ERROR(impl.HealthLocked());
       if (impl.core.checkpoint() >= target) return absl::OkStatus();
-      if (impl.stopping) return Stopped();
+      if (impl.stopping) return Impl::Stopped();
       impl.core.RequestCheckpoint();
       impl.core.Tick(impl.clock.MonotonicNanos());
       impl.Collect(&work);
@@ -336,7 +348,7 @@ absl::StatusOr<FileId> Pipeline::NewFileId() {
     {
       absl::MutexLock lock(&impl.mu);
       SALIUS_RETURN_IF_ERROR(impl.HealthLocked());
-      if (impl.stopping) return Stopped();
+      if (impl.stopping) return Impl::Stopped();
       if (impl.next_file_id < impl.file_id_limit) id = impl.next_file_id++;
       // Ask for the next block when half of this one is used up.
       if (impl.next_file_id + kFileIdBlock / 2 > impl.file_id_limit_wanted) {

@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/ids.h"
@@ -112,6 +113,9 @@ class Ticket {
   uint64_t bytes_ = 0;
 };
 
+// Receives the outcome of a wait for durability.
+using DurableCallback = absl::AnyInvocable<void(const absl::Status&) &&>;
+
 struct PipelineOptions {
   VolumeConfig config;
   std::string session_name;  // for logs
@@ -144,6 +148,10 @@ class Pipeline {
   // Returns when `seq` and everything before it is durable (I1). Errors as Issue: then nothing is
   // known about `seq`.
   absl::Status WaitDurable(Seq seq);
+  // Calls `done` once, with what WaitDurable would return, from this thread or another. Returns at once when
+  // another thread receives acknowledgements; else this one does, for all who wait, until none does.
+  // `done` must not block nor wait for the pipeline.
+  void WhenDurable(Seq seq, DurableCallback done);
   // Returns when `seq` has been applied (which implies durable).
   absl::Status WaitApplied(Seq seq);
   // Applies what is durable on the calling thread when nobody else is at it. Never blocks. For a caller

@@ -6,7 +6,7 @@
 // writes.
 //
 // Threads
-//   io          acknowledgements when no waiter receives them, timers
+//   io          acknowledgements when no waiting thread receives them, timers
 //   applier     records that became durable with nobody waiting
 //   stable      appends to the stable log
 //   sync        SyncApplied for checkpoints
@@ -27,6 +27,7 @@
 #include "client/engine/pipeline.h"
 #include "client/engine/replicator.h"
 #include "client/engine/session_client.h"
+#include "common/check.h"
 #include "common/clock.h"
 #include "log/applied_mark.h"
 #include "log/stable_log.h"
@@ -50,16 +51,37 @@ struct Pipeline::Impl {
   void StopThreads();
 
   // pipeline_io.cc
-  struct Work {  // what TakeOutputs asked for that must be done without mu
+  // Records that one waiter applies for others before it returns to its own caller.
+  static constexpr int kApplyBurst = 64;
+  static absl::Status Stopped() { return absl::UnavailableError("the volume is being unmounted"); }
+
+  struct Waiter {
+    Seq seq;
+    DurableCallback done;
+  };
+  static bool Later(const Waiter& a, const Waiter& b) { return a.seq > b.seq; }
+  struct Work {  // what must be done without mu
     std::vector<FrameSender::Job> jobs;
     uint8_t everyone = 0;  // replicas with an open session
     absl::Status failure;
+    std::vector<Waiter> done;    // their seq is durable
+    std::vector<Waiter> failed;  // their wait ends with `why`
+    absl::Status why;
   };
   void Collect(Work* work) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   void Perform(Work& work) ABSL_LOCKS_EXCLUDED(mu);
   // Receives what is there (waiting up to the socket's time-out when `wait`), feeds the core.
   void ReceiveOnce(bool wait) ABSL_LOCKS_EXCLUDED(mu);
   void HandleDatagram(int64_t now, const InDatagram& datagram) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  // Moves the waiters whose wait is over, or all of them with an error, to `work`.
+  void CollectWaiters(Work* work) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  // Makes the calling thread the one that receives acknowledgements when nobody is; it must call
+  // Lead then.
+  bool BecomeLeader() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  // Receives them for all who wait, until `mine` is durable or its wait fails; for 0, until nobody
+  // is left of WhenDurable's. Whoever still waits then takes over.
+  void Lead(Seq mine) ABSL_LOCKS_EXCLUDED(mu);
+  void WakeIo();
   void IoLoop();
 
   // pipeline_workers.cc
@@ -77,6 +99,11 @@ struct Pipeline::Impl {
   const RecordRef& RecordAt(Seq seq) const ABSL_SHARED_LOCKS_REQUIRED(mu) {
     return records[seq - records_first];
   }
+  // Whether a wait for `seq` can end well.
+  absl::Status WaitableLocked(Seq seq) const ABSL_SHARED_LOCKS_REQUIRED(mu) {
+    SALIUS_CHECK(seq <= core.issued(), "waits for a record that was never issued");
+    return stopping ? Stopped() : HealthLocked();
+  }
   absl::Status HealthLocked() const ABSL_SHARED_LOCKS_REQUIRED(mu) { return core.failure(); }
 
   const VolumeDir& dir;
@@ -87,6 +114,7 @@ struct Pipeline::Impl {
   Epoch epoch = 0;
   uint64_t session = 0;
   std::optional<UdpSocket> socket;
+  UniqueFd io_wake;  // an eventfd that ends the io thread's sleep
   std::vector<Peer> peers;
   std::optional<FrameSender> sender;
 
@@ -99,9 +127,10 @@ struct Pipeline::Impl {
   Seq records_first ABSL_GUARDED_BY(mu) = 1;
   uint64_t reserved ABSL_GUARDED_BY(mu) = 0;  // ring bytes of live tickets
   uint64_t last_timestamp ABSL_GUARDED_BY(mu) = 0;
-  bool leader ABSL_GUARDED_BY(mu) = false;       // a waiter is receiving acknowledgements
-  bool leader_seen ABSL_GUARDED_BY(mu) = false;  // ... or did since the io thread last looked
-  int durable_waiters ABSL_GUARDED_BY(mu) = 0;   // followers on durable_cv
+  bool leader ABSL_GUARDED_BY(mu) = false;          // a waiter is receiving acknowledgements
+  bool leader_seen ABSL_GUARDED_BY(mu) = false;     // ... or did since the io thread last looked
+  std::vector<Waiter> waiters ABSL_GUARDED_BY(mu);  // WhenDurable's: a heap, lowest seq first
+  int durable_waiters ABSL_GUARDED_BY(mu) = 0;      // followers on durable_cv
   int applied_waiters ABSL_GUARDED_BY(mu) = 0;
   int window_waiters ABSL_GUARDED_BY(mu) = 0;
   absl::CondVar durable_cv, applied_cv, window_cv, checkpoint_cv;

@@ -1,8 +1,11 @@
 // The pipeline's datagrams: sending what the core asks for, feeding it acknowledgements and time.
 #include <poll.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
+#include <iterator>
 
 #include "client/engine/pipeline_impl.h"
 #include "common/check.h"
@@ -105,8 +108,9 @@ void Pipeline::Impl::Collect(Work* work) {
   }
   work->everyone = core.connected();
   Publish();
-  if (out.durable_advanced) {
+  if (out.durable_advanced) {  // or never will be
     if (durable_waiters > 0) durable_cv.SignalAll();
+    CollectWaiters(work);
   }
   if (out.window_opened && window_waiters > 0) window_cv.SignalAll();
   if (out.failed && !failure_reported) {
@@ -118,6 +122,53 @@ void Pipeline::Impl::Collect(Work* work) {
   }
 }
 
+void Pipeline::Impl::CollectWaiters(Work* work) {
+  const auto take = [this](std::vector<Waiter>& to) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
+    std::pop_heap(waiters.begin(), waiters.end(), Later);
+    to.push_back(std::move(waiters.back()));
+    waiters.pop_back();
+  };
+  while (!waiters.empty() && waiters.front().seq <= core.durable()) take(work->done);
+  const absl::Status why = stopping ? Stopped() : HealthLocked();
+  if (waiters.empty() || why.ok()) return;
+  work->why = why;
+  while (!waiters.empty()) take(work->failed);
+}
+
+bool Pipeline::Impl::BecomeLeader() {
+  if (leader || !core.counting_acks()) return false;
+  leader = leader_seen = true;
+  return true;
+}
+
+void Pipeline::Impl::Lead(Seq mine) {
+  while (true) {
+    ReceiveOnce(true);
+    // Who is told by a callback has no thread here that applies its record.
+    if (mine == 0) ApplySome(kApplyBurst);
+    bool wake_io = false;
+    {
+      absl::MutexLock lock(&mu);
+      const bool wanted = mine == 0 ? !waiters.empty() : core.durable() < mine;
+      if (wanted && core.counting_acks() && !stopping && HealthLocked().ok()) continue;
+      leader = false;
+      if (durable_waiters > 0) {
+        durable_cv.Signal();
+      } else {
+        wake_io = !waiters.empty();
+      }
+    }
+    if (wake_io) WakeIo();
+    return;
+  }
+}
+
+void Pipeline::Impl::WakeIo() {
+  const uint64_t one = 1;
+  // EAGAIN: the counter is full, so it is awake.
+  if (write(io_wake.get(), &one, sizeof(one)) < 0) SALIUS_CHECK(errno == EAGAIN, "eventfd");
+}
+
 void Pipeline::Impl::Publish() {
   issued.store(core.issued(), std::memory_order_release);
   durable.store(core.durable(), std::memory_order_release);
@@ -127,6 +178,8 @@ void Pipeline::Impl::Publish() {
 
 void Pipeline::Impl::Perform(Work& work) {
   for (const FrameSender::Job& job : work.jobs) sender->Send(job, work.everyone);
+  for (Waiter& waiter : work.done) std::move(waiter.done)(absl::OkStatus());
+  for (Waiter& waiter : work.failed) std::move(waiter.done)(work.why);
   if (!work.failure.ok()) {
     SLOG_ERROR("{}: {}", options.session_name, Sv(work.failure.message()));
     if (options.on_failure) options.on_failure(work.failure);
@@ -191,21 +244,26 @@ void Pipeline::Impl::IoLoop() {
       if (stopping) return;
       const int64_t now = clock.MonotonicNanos();
       if (leader || std::exchange(leader_seen, false)) busy_until = now + kBusyNs;
-      const bool busy = now < busy_until;
+      // Those who wait without a thread have this one when no other receives.
+      const bool busy = now < busy_until && (leader || waiters.empty());
       wait_ns = std::clamp<int64_t>(core.NextTick(now) - now, kShortSleepNs / 2, kLongSleepNs);
       if (busy) wait_ns = std::min(wait_ns, leader ? kLedSleepNs : kShortSleepNs);
       poll_socket = socket.has_value() && !busy;
     }
-    pollfd poll_fd{poll_socket ? socket->fd() : -1, POLLIN, 0};
+    pollfd fds[] = {{poll_socket ? socket->fd() : -1, POLLIN, 0}, {io_wake.get(), POLLIN, 0}};
     const timespec limit{0, wait_ns};
-    ppoll(&poll_fd, 1, &limit, nullptr);  // an error shows in Receive
+    ppoll(fds, std::size(fds), &limit, nullptr);  // an error shows in Receive
+    if (fds[1].revents != 0) {
+      uint64_t count = 0;
+      if (read(io_wake.get(), &count, sizeof(count)) < 0) SALIUS_CHECK(errno == EAGAIN, "eventfd");
+    }
     {
       absl::MutexLock lock(&mu);
       const int64_t now = clock.MonotonicNanos();
       led = leader && now < core.NextTick(now - kShortSleepNs);
     }
-    // What this thread took from under a waiter would leave it asleep until its receive times out. But
-    // when something is due the core must have heard what there is to hear.
+    // What this thread took from under a waiter would leave it asleep until its receive times out.
+    // But when something is due the core must have heard what there is to hear.
     if (socket.has_value() && !led) ReceiveOnce(false);
     Work work;
     bool wake = false;

@@ -157,8 +157,8 @@ absl::StatusOr<struct statvfs> Volume::Impl::StatFs() {
     absl::MutexLock lock(&bulk_mu);
     closed_files = !hidden_links.empty();
   }
-  // What closed O_TMPFILEs hold counts as free, so it is freed before it is told. A volume that has failed
-  // cannot, and tells what there is.
+  // What closed O_TMPFILEs hold counts as free, so it is freed before it is told. A volume that has
+  // failed cannot, and tells what there is.
   if (closed_files && pipe.load()->Checkpoint().ok()) DropCoveredLinks();
   SALIUS_ASSIGN_OR_RETURN(struct statvfs st, fs::StatVfs(dir.root_fd));
   const uint64_t pending = st.f_frsize == 0 ? 0 : space->unapplied() / st.f_frsize;
@@ -276,6 +276,20 @@ absl::Status Volume::Read(Handle& handle, uint64_t offset, size_t size, std::str
 absl::StatusOr<size_t> Volume::Write(Handle& handle, uint64_t offset, std::string data, bool append,
                                      bool sync) {
   return impl_->Write(handle, offset, std::move(data), append, sync);
+}
+absl::StatusOr<Volume::Started> Volume::StartWrite(Handle& handle, uint64_t offset,
+                                                   std::string data, bool append, bool sync) {
+  return impl_->StartWrite(handle, offset, std::move(data), append, sync);
+}
+absl::StatusOr<Volume::Started> Volume::StartFsync(Handle& handle) {
+  SALIUS_ASSIGN_OR_RETURN(const Seq seq, impl_->StartFsync(handle.node));
+  return Started{0, seq};
+}
+void Volume::WhenDurable(Seq seq, DurableCallback done) {
+  impl_->pipe.load()->WhenDurable(seq,
+                                  [done = std::move(done)](const absl::Status& status) mutable {
+                                    std::move(done)(AsDataError(status));
+                                  });
 }
 absl::Status Volume::Fsync(Handle& handle, bool) { return impl_->Fsync(handle.node); }
 absl::Status Volume::FsyncDir(Handle& handle) { return impl_->Fsync(handle.node); }

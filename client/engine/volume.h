@@ -162,6 +162,17 @@ class Volume {
   absl::StatusOr<size_t> Write(Handle& handle, uint64_t offset, std::string data, bool append,
                                bool sync);
   absl::Status Fsync(Handle& handle, bool data_only);
+  // Write and Fsync without their waits: `durable_at` is the seq that must be durable before the
+  // caller is answered (WhenDurable); 0: nothing is left to wait for.
+  struct Started {
+    size_t bytes = 0;  // written
+    Seq durable_at = 0;
+  };
+  absl::StatusOr<Started> StartWrite(Handle& handle, uint64_t offset, std::string data, bool append,
+                                     bool sync);
+  absl::StatusOr<Started> StartFsync(Handle& handle);
+  // As the pipeline's: the outcome is an EIO error when the volume fails first.
+  void WhenDurable(Seq seq, DurableCallback done);
   absl::Status FsyncDir(Handle& handle);
   absl::Status Fallocate(Handle& handle, int mode, uint64_t offset, uint64_t length);
   absl::StatusOr<uint64_t> Lseek(Handle& handle, uint64_t offset,
@@ -179,8 +190,8 @@ class Volume {
   // ioctl FS_IOC_GETFLAGS and the like are not offered: ENOTTY at the front.
 
   Pipeline& pipeline();
-  // OK while changes are accepted: the pipeline's health and the volume's own (a bulk file that could not
-  // be synced makes it read-only, too). The error is what data calls return.
+  // OK while changes are accepted: the pipeline's health and the volume's own (a bulk file that
+  // could not be synced makes it read-only, too). The error is what data calls return.
   absl::Status health() const;
   // Drains and notes clean (Pipeline::Stop). Open handles must be gone.
   absl::Status Close();

@@ -169,9 +169,17 @@ absl::Status Volume::Impl::Read(Handle& handle, uint64_t offset, size_t size, st
 
 absl::StatusOr<size_t> Volume::Impl::Write(Handle& handle, uint64_t offset, std::string data,
                                            bool append, bool sync) {
+  SALIUS_ASSIGN_OR_RETURN(const Started started,
+                          StartWrite(handle, offset, std::move(data), append, sync));
+  if (started.durable_at > 0) SALIUS_RETURN_IF_ERROR(AwaitDurable(started.durable_at));
+  return started.bytes;
+}
+
+absl::StatusOr<Volume::Started> Volume::Impl::StartWrite(Handle& handle, uint64_t offset,
+                                                         std::string data, bool append, bool sync) {
   if (!handle.writable()) return ErrnoStatus(EBADF, "write");
   SALIUS_RETURN_IF_ERROR(DataHealth());
-  if (data.empty()) return 0;
+  if (data.empty()) return Started();
   sync = sync || handle.sync();
   Node& node = handle.node;
   size_t written = 0;
@@ -200,8 +208,7 @@ absl::StatusOr<size_t> Volume::Impl::Write(Handle& handle, uint64_t offset, std:
       SALIUS_ASSIGN_OR_RETURN(wait_for, IssueWrite(node, offset, std::move(data)));
     }
   }
-  if (sync && wait_for > 0) SALIUS_RETURN_IF_ERROR(AwaitDurable(wait_for));
-  return written;
+  return Started{written, sync ? wait_for : 0};
 }
 
 absl::Status Volume::Impl::AwaitDurable(Seq seq) {
@@ -256,6 +263,11 @@ absl::StatusOr<uint64_t> Volume::Impl::FitLength(Node& node, int fd, uint64_t of
 }
 
 absl::Status Volume::Impl::Fsync(Node& node) {
+  SALIUS_ASSIGN_OR_RETURN(const Seq wait_for, StartFsync(node));
+  return wait_for > 0 ? AwaitDurable(wait_for) : absl::OkStatus();
+}
+
+absl::StatusOr<Seq> Volume::Impl::StartFsync(Node& node) {
   SALIUS_RETURN_IF_ERROR(DataHealth());
   Seq wait_for = 0;
   {
@@ -263,7 +275,7 @@ absl::Status Volume::Impl::Fsync(Node& node) {
     {
       absl::MutexLock state(&node.state);
       // Nothing brings a file without a name back: its data need not outlive a crash.
-      if (node.orphan) return absl::OkStatus();
+      if (node.orphan) return Seq{0};
       wait_for = node.last_seq;
     }
     if (node.bulk) {
@@ -271,7 +283,7 @@ absl::Status Volume::Impl::Fsync(Node& node) {
     }
     node.unsynced_bytes = 0;
   }
-  return wait_for > 0 ? AwaitDurable(wait_for) : absl::OkStatus();
+  return wait_for;
 }
 
 absl::Status Volume::Impl::Fallocate(Handle& handle, int mode, uint64_t offset, uint64_t length) {

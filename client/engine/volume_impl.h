@@ -114,6 +114,9 @@ struct Volume::Impl final : public ApplySink {
   absl::Status Read(Handle& handle, uint64_t offset, size_t size, std::string* out);
   absl::StatusOr<size_t> Write(Handle& handle, uint64_t offset, std::string data, bool append,
                                bool sync);
+  absl::StatusOr<Started> StartWrite(Handle& handle, uint64_t offset, std::string data, bool append,
+                                     bool sync);
+  absl::StatusOr<Seq> StartFsync(Node& node);
   // Returns the last record's seq.
   absl::StatusOr<Seq> IssueWrite(Node& node, uint64_t offset, std::string data)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(node.stream);

@@ -87,6 +87,12 @@ void Front::DropHandle(uint64_t fh) {
   volume_.Release(&handle(fh));
 }
 
+void Front::AwaitAnswers() {
+  absl::MutexLock lock(&waiting_mutex_);
+  waiting_mutex_.Await(absl::Condition(
+      +[](uint64_t* waiting) { return *waiting == 0; }, &waiting_));
+}
+
 void Front::ReleaseAll() {
   std::vector<uint64_t> left;
   {

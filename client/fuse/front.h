@@ -62,6 +62,9 @@ class Front {
   // Where attribute invalidations go; called once, before the first request.
   void SetSession(fuse_session* session) { session_ = session; }
 
+  // Returns when every answer that waited for durability has been sent; no request may come any
+  // more.
+  void AwaitAnswers();
   // Releases what the kernel did not (it drops RELEASE messages when a connection ends). After it
   // no request may come any more.
   void ReleaseAll();
@@ -88,6 +91,20 @@ class Front {
     Histogram& fsync_seconds;
   };
   FrontMetrics& metrics() { return metrics_; }
+  // Calls `answer` with the outcome of the wait, from this thread or another; the worker goes on
+  // meanwhile, unless it is the one that receives acknowledgements (Pipeline::WhenDurable).
+  template <typename Answer>
+  void AnswerWhenDurable(Seq seq, Answer answer) {
+    {
+      absl::MutexLock lock(&waiting_mutex_);
+      ++waiting_;
+    }
+    volume_.WhenDurable(seq, [this, answer](const absl::Status& status) {
+      answer(status);
+      absl::MutexLock lock(&waiting_mutex_);
+      --waiting_;
+    });
+  }
   // Counts and logs what only a failing volume gives (EIO and the like), then returns the errno.
   int Errno(const absl::Status& status);
 
@@ -110,6 +127,9 @@ class Front {
   std::atomic<bool> map_direct_{false};    // FUSE_DIRECT_IO_ALLOW_MMAP was negotiated
   std::atomic<bool> setxattr_ext_{false};  // SETXATTR has its long form
   FrontMetrics metrics_;
+
+  absl::Mutex waiting_mutex_;
+  uint64_t waiting_ ABSL_GUARDED_BY(waiting_mutex_) = 0;  // answers that wait for durability
 
   absl::Mutex mutex_;
   absl::flat_hash_set<uint64_t> handles_ ABSL_GUARDED_BY(mutex_);

@@ -48,12 +48,19 @@ void Release(fuse_req_t req, fuse_ino_t ino, fuse_file_info* fi) noexcept {
   fuse_reply_err(req, 0);
 }
 
-void Fsync(fuse_req_t req, fuse_ino_t, int data_only, fuse_file_info* fi) noexcept {
+void Fsync(fuse_req_t req, fuse_ino_t, int, fuse_file_info* fi) noexcept {
   Front& front = FrontOf(req);
   const Stopwatch watch;
-  const absl::Status status = front.volume().Fsync(Front::handle(fi->fh), data_only != 0);
-  front.metrics().fsync_seconds.Observe(watch.Seconds());
-  fuse_reply_err(req, status.ok() ? 0 : front.Errno(status));
+  const auto answer = [&front, req, watch](const absl::Status& status) {
+    front.metrics().fsync_seconds.Observe(watch.Seconds());
+    fuse_reply_err(req, status.ok() ? 0 : front.Errno(status));
+  };
+  const absl::StatusOr<Volume::Started> started = front.volume().StartFsync(Front::handle(fi->fh));
+  if (started.ok() && started->durable_at > 0) {
+    front.AnswerWhenDurable(started->durable_at, answer);
+  } else {
+    answer(started.status());
+  }
 }
 
 void Fallocate(fuse_req_t req, fuse_ino_t, int mode, off_t offset, off_t length,
@@ -193,22 +200,34 @@ void Front::RawWrite(const RawRequest& request) {
   }
   const bool sync = !from_cache && IsSync(in->flags);
   const Stopwatch watch;
-  const absl::StatusOr<size_t> written = volume_.Write(
+  const absl::StatusOr<Volume::Started> started = volume_.StartWrite(
       handle(in->fh), in->offset, std::string(reinterpret_cast<const char*>(data.data()), in->size),
       /*append=*/false, sync);
-  if (!written.ok()) {
-    request.ReplyError(Errno(written.status()));
+  if (!started.ok()) {
+    request.ReplyError(Errno(started.status()));
     return;
   }
-  // Counted first: who has the answer finds it in the metrics.
-  metrics_.written_bytes.Increment(*written);
-  if (sync) {
-    metrics_.sync_writes.Increment();
-    metrics_.sync_write_seconds.Observe(watch.Seconds());
+  const auto reply = [this, sync, watch, answer = request.answer(),
+                      bytes = started->bytes](const absl::Status& status) {
+    if (!status.ok()) {
+      answer.Error(Errno(status));
+      return;
+    }
+    // Counted first: who has the answer finds it in the metrics.
+    metrics_.written_bytes.Increment(bytes);
+    if (sync) {
+      metrics_.sync_writes.Increment();
+      metrics_.sync_write_seconds.Observe(watch.Seconds());
+    }
+    fuse_write_out out{};
+    out.size = static_cast<uint32_t>(bytes);
+    answer.Struct(out);
+  };
+  if (started->durable_at > 0) {
+    AnswerWhenDurable(started->durable_at, reply);
+  } else {
+    reply(absl::OkStatus());
   }
-  fuse_write_out out{};
-  out.size = static_cast<uint32_t>(*written);
-  request.ReplyStruct(out);
 }
 
 bool Front::HandleRaw(const RawRequest& request) {

@@ -27,19 +27,19 @@ std::optional<std::string_view> RawRequest::name(size_t offset) const {
   return std::string_view(begin, static_cast<size_t>(static_cast<const char*>(end) - begin));
 }
 
-int RawRequest::ReplyError(int err) const {
+int RawAnswer::Error(int err) const {
   fuse_out_header out{};
   out.len = sizeof(out);
   out.error = -err;
-  out.unique = header_->unique;
+  out.unique = unique_;
   const iovec part{&out, sizeof(out)};
   return ::writev(fd_, &part, 1) < 0 ? errno : 0;
 }
 
-int RawRequest::Reply(absl::Span<const uint8_t> payload) const {
+int RawAnswer::Payload(absl::Span<const uint8_t> payload) const {
   fuse_out_header out{};
   out.len = static_cast<uint32_t>(sizeof(out) + payload.size());
-  out.unique = header_->unique;
+  out.unique = unique_;
   const iovec parts[2] = {{&out, sizeof(out)},
                           {const_cast<uint8_t*>(payload.data()), payload.size()}};
   return ::writev(fd_, parts, 2) < 0 ? errno : 0;

@@ -16,6 +16,25 @@
 
 namespace salius {
 
+// Where the answer to a request goes; outlives the request's bytes.
+class RawAnswer {
+ public:
+  RawAnswer(int fd, uint64_t unique) : fd_(fd), unique_(unique) {}
+
+  // Each sends the one answer and returns 0, or the errno of the write: ENOENT when the request was
+  // aborted meanwhile, in which case the kernel keeps nothing of what the answer granted.
+  int Error(int err) const;
+  int Payload(absl::Span<const uint8_t> payload) const;
+  template <typename Out>
+  int Struct(const Out& out) const {
+    return Payload({reinterpret_cast<const uint8_t*>(&out), sizeof(out)});
+  }
+
+ private:
+  int fd_;
+  uint64_t unique_;
+};
+
 class RawRequest {
  public:
   // `bytes` is one whole message as read from the fuse device `fd`. Nothing when it is shorter than
@@ -35,13 +54,12 @@ class RawRequest {
   // The NUL-terminated name that follows `offset` bytes of arguments; nothing when it is cut off.
   std::optional<std::string_view> name(size_t offset) const;
 
-  // Each sends the one answer and returns 0, or the errno of the write: ENOENT when the request was
-  // aborted meanwhile, in which case the kernel keeps nothing of what the answer granted.
-  int ReplyError(int err) const;
-  int Reply(absl::Span<const uint8_t> payload) const;
+  RawAnswer answer() const { return RawAnswer(fd_, header_->unique); }
+  int ReplyError(int err) const { return answer().Error(err); }
+  int Reply(absl::Span<const uint8_t> payload) const { return answer().Payload(payload); }
   template <typename Out>
   int ReplyStruct(const Out& out) const {
-    return Reply({reinterpret_cast<const uint8_t*>(&out), sizeof(out)});
+    return answer().Struct(out);
   }
 
  private:

@@ -256,6 +256,7 @@ void Session::KickUntilLeft() {
 void Session::Join() {
   for (std::thread& worker : workers_) worker.join();
   workers_.clear();
+  front_.AwaitAnswers();
   // A connection that was aborted (umount -f, fusectl) leaves a mount behind that answers nothing.
   if (mounted_ && IsSaliusMount(options_.mountpoint, options_.source)) Detach();
   mounted_ = false;

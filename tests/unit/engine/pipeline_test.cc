@@ -1,9 +1,12 @@
-// The pipeline with its real threads, stable log and state file, without replicas (mode local) and with
-// replicas that nobody runs. With real replicas it is tested through the mount (tests/fault).
+// The pipeline with its real threads, stable log and state file, without replicas (mode local) and
+// with replicas that nobody runs. With real replicas it is tested through the mount (tests/fault).
 #include "client/engine/pipeline.h"
 
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <stdlib.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
 
 #include <atomic>
 #include <filesystem>
@@ -11,6 +14,7 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
 #include "common/check.h"
 #include "common/file.h"
 #include "log/applied_mark.h"
@@ -119,6 +123,102 @@ TEST_F(PipelineTest, DurableWithoutReplicasMeansInTheStableLog) {
   StableLog::Contents contents;
   ASSERT_TRUE(StableLog::Open(dir_.salius_fd, kStableLogFileName, config_.volume, &contents).ok());
   EXPECT_EQ(contents.records.size(), 50u);
+}
+
+// Outcomes of WhenDurable, and a wait for them.
+class Outcomes {
+ public:
+  DurableCallback Next() {
+    return [this](const absl::Status& status) {
+      absl::MutexLock lock(&mu_);
+      outcomes_.push_back(status);
+    };
+  }
+  std::vector<absl::Status> WaitFor(size_t count) {
+    absl::MutexLock lock(&mu_);
+    const auto there = [&] { return outcomes_.size() >= count; };
+    mu_.AwaitWithTimeout(absl::Condition(&there), absl::Seconds(20));
+    return outcomes_;
+  }
+
+ private:
+  absl::Mutex mu_;
+  std::vector<absl::Status> outcomes_;
+};
+
+TEST_F(PipelineTest, WhoeverWantsToBeToldIsToldOnceAndNotBeforeItIsDurable) {
+  ASSERT_TRUE(Start().ok());
+  std::atomic<int> told = 0, early = 0;
+  std::vector<std::thread> writers;
+  for (int w = 0; w < 4; ++w) {
+    writers.emplace_back([&] {
+      for (int i = 0; i < 100; ++i) {
+        const auto seq = IssueOne("x");
+        ASSERT_TRUE(seq.ok()) << seq.status();
+        pipeline_->WhenDurable(*seq, [&, seq = *seq](const absl::Status& status) {
+          if (!status.ok() || pipeline_->status().marks.durable < seq) ++early;
+          ++told;
+        });
+        if (i % 10 == 0) {
+          ASSERT_TRUE(pipeline_->WaitDurable(*seq).ok());
+        }
+      }
+    });
+  }
+  for (std::thread& writer : writers) writer.join();
+  Outcomes last;
+  pipeline_->WhenDurable(400, last.Next());
+  ASSERT_EQ(last.WaitFor(1).size(), 1u);
+  ASSERT_TRUE(pipeline_->Stop().ok());
+  EXPECT_EQ(told, 400);
+  EXPECT_EQ(early, 0);
+}
+
+TEST_F(PipelineTest, WhoeverWantsToBeToldIsToldOfAFailure) {
+  ASSERT_TRUE(Start().ok());
+  signal(SIGXFSZ, SIG_IGN);
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+  const rlimit none{0, before.rlim_max};
+  Outcomes outcomes;
+  size_t wanted = 0;
+  while (wanted < 100000) {
+    const auto seq = IssueOne(std::string(1000, 'x'));
+    if (!seq.ok()) break;
+    pipeline_->WhenDurable(*seq, outcomes.Next());
+    // No write to the stable log succeeds any more, while others wait for theirs.
+    if (++wanted == 100) {
+      ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &none), 0);
+    }
+  }
+  const std::vector<absl::Status> all = outcomes.WaitFor(wanted);
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
+  EXPECT_FALSE(pipeline_->health().ok());
+  EXPECT_EQ(all.size(), wanted);
+  EXPECT_FALSE(all.back().ok());
+  pipeline_->WhenDurable(wanted, outcomes.Next());  // at once
+  EXPECT_FALSE(outcomes.WaitFor(wanted + 1).back().ok());
+}
+
+TEST_F(PipelineTest, WhoeverWantsToBeToldIsToldBeforeThePipelineIsGone) {
+  for (int round = 0; round < 5; ++round) {
+    config_.volume = VolumeId::Random();
+    const std::string path = absl::StrCat(path_, "/", round);
+    ASSERT_EQ(mkdir(path.c_str(), 0700), 0);
+    ASSERT_TRUE(CreateVolume(path, config_).ok());
+    auto dir = VolumeDir::Open(path, true);
+    ASSERT_TRUE(dir.ok()) << dir.status();
+    dir_ = *std::move(dir);
+    ASSERT_TRUE(Start().ok());
+    Outcomes outcomes;
+    for (int i = 0; i < 100; ++i) {
+      const auto seq = IssueOne(std::string(10000, 'x'));
+      ASSERT_TRUE(seq.ok()) << seq.status();
+      pipeline_->WhenDurable(*seq, outcomes.Next());
+    }
+    pipeline_.reset();
+    EXPECT_EQ(outcomes.WaitFor(100).size(), 100u);
+  }
 }
 
 TEST_F(PipelineTest, RecordsAreAppliedOnceAndInOrderFromManyThreads) {

@@ -144,6 +144,8 @@ absl::Status Pipeline::WaitDurable(Seq seq) {
   return absl::OkStatus();
 }
 
+void Pipeline::WhenDurable(Seq seq, DurableCallback done) { std::move(done)(WaitDurable(seq)); }
+
 absl::Status Pipeline::WaitApplied(Seq seq) {
   SALIUS_RETURN_IF_ERROR(WaitDurable(seq));
   return impl_->ApplyTo(seq);
