@@ -77,8 +77,10 @@ class Node {
 
   // Writes go to the backing file at once and are not logged until the next sync.
   bool bulk ABSL_GUARDED_BY(stream) = false;
-  uint64_t unsynced_bytes ABSL_GUARDED_BY(stream) = 0;  // plain writes since the last sync
-  uint64_t checked_size ABSL_GUARDED_BY(stream) = 0;    // the file system can hold so much
+  uint64_t unsynced_bytes ABSL_GUARDED_BY(stream) = 0;       // plain writes since the last sync
+  uint64_t plain_writes ABSL_GUARDED_BY(stream) = 0;         // how many
+  uint64_t plain_writes_before ABSL_GUARDED_BY(stream) = 0;  // that many before the last fsync
+  uint64_t checked_size ABSL_GUARDED_BY(stream) = 0;         // the file system can hold so much
 
   // `.salius/open/<id>` exists (O_TMPFILE). Callers' st_nlink does not count it.
   bool hidden_link ABSL_GUARDED_BY(content) = false;

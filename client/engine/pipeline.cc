@@ -24,6 +24,8 @@ constexpr FileId kFileIdBlock = 65536;
 constexpr int64_t kDropDeadlineMs = 1000;
 // How long a waiter blocks in one receive of acknowledgements.
 constexpr int64_t kLeadMicros = 2000;
+// The io thread is woken for records that are gathered unless it wakes within this by itself.
+constexpr int64_t kGatherSlackNs = 11'000'000;
 
 ReplicatorOptions CoreOptions(const VolumeConfig& config) {
   ReplicatorOptions options;
@@ -238,6 +240,7 @@ absl::StatusOr<RecordRef> Pipeline::Issue(Ticket& ticket, RecordDraft draft) {
   SALIUS_CHECK(ticket.pipeline_ == this && ticket.bytes_ >= ring_bytes, "ticket too small");
 
   Impl::Work work;
+  bool wake_io = false;
   {
     absl::MutexLock lock(&impl.mu);
     SALIUS_RETURN_IF_ERROR(impl.HealthLocked());
@@ -250,18 +253,25 @@ absl::StatusOr<RecordRef> Pipeline::Issue(Ticket& ticket, RecordDraft draft) {
     header.timestamp_ns = impl.last_timestamp;
     header.durable_mark = impl.core.durable();
     header.checkpoint_mark = impl.core.checkpoint();
-    header.seq = impl.core.Issue(impl.clock.MonotonicNanos(), ring_bytes);
+    const int64_t now = impl.clock.MonotonicNanos();
+    header.seq = impl.core.Issue(now, ring_bytes, draft.gather);
+    if (impl.core.sendable() < impl.core.issued() && impl.io_wakes_ns > now + kGatherSlackNs) {
+      wake_io = true;
+      impl.io_wakes_ns = now;
+    }
     EncodeRecordHeader(header, record->encoded_);
     impl.records.push_back(record);
     impl.issued.store(header.seq, std::memory_order_release);
     impl.Collect(&work);
   }
   impl.Perform(work);
+  if (wake_io) impl.WakeIo();
   return RecordRef(std::move(record));
 }
 
 absl::Status Pipeline::WaitDurable(Seq seq) {
   Impl& impl = *impl_;
+  impl.SendGathered(seq);
   while (impl.durable.load(std::memory_order_acquire) < seq) {
     {
       absl::MutexLock lock(&impl.mu);
@@ -282,6 +292,7 @@ absl::Status Pipeline::WaitDurable(Seq seq) {
 
 void Pipeline::WhenDurable(Seq seq, DurableCallback done) {
   Impl& impl = *impl_;
+  impl.SendGathered(seq);
   absl::Status outcome;
   if (impl.durable.load(std::memory_order_acquire) < seq) {
     absl::ReleasableMutexLock lock(&impl.mu);

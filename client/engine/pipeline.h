@@ -52,6 +52,7 @@ struct RecordDraft {
   FileId file_id = kNoFileId;
   uint64_t arg0 = 0, arg1 = 0, arg2 = 0;
   std::string body;  // moved, never copied; at most kMaxRecordBody bytes
+  bool gather = false;  // nobody is about to wait for it: it may be sent with those that follow
   std::shared_ptr<void> context;  // travels with the record to ApplySink::Apply, is not encoded
 };
 

@@ -81,6 +81,8 @@ struct Pipeline::Impl {
   // Receives them for all who wait, until `mine` is durable or its wait fails; for 0, until nobody
   // is left of WhenDurable's. Whoever still waits then takes over.
   void Lead(Seq mine) ABSL_LOCKS_EXCLUDED(mu);
+  // Sends what was gathered when `seq` is among it: somebody waits for it.
+  void SendGathered(Seq seq) ABSL_LOCKS_EXCLUDED(mu);
   void WakeIo();
   void IoLoop();
 
@@ -130,6 +132,7 @@ struct Pipeline::Impl {
   bool leader ABSL_GUARDED_BY(mu) = false;          // a waiter is receiving acknowledgements
   bool leader_seen ABSL_GUARDED_BY(mu) = false;     // ... or did since the io thread last looked
   std::vector<Waiter> waiters ABSL_GUARDED_BY(mu);  // WhenDurable's: a heap, lowest seq first
+  int64_t io_wakes_ns ABSL_GUARDED_BY(mu) = 0;      // when the io thread ends its sleep
   int durable_waiters ABSL_GUARDED_BY(mu) = 0;      // followers on durable_cv
   int applied_waiters ABSL_GUARDED_BY(mu) = 0;
   int window_waiters ABSL_GUARDED_BY(mu) = 0;
@@ -145,7 +148,7 @@ struct Pipeline::Impl {
   FileId file_id_limit ABSL_GUARDED_BY(mu) = 0;  // noted
   FileId file_id_limit_wanted ABSL_GUARDED_BY(mu) = 0;
 
-  std::atomic<Seq> issued{0}, durable{0}, applied{0}, checkpoint{0};
+  std::atomic<Seq> issued{0}, sendable{0}, durable{0}, applied{0}, checkpoint{0};
   std::atomic<uint64_t> stable_used{0}, stable_capacity{0};
   std::atomic<bool> failed{false};
 

@@ -163,6 +163,18 @@ void Pipeline::Impl::Lead(Seq mine) {
   }
 }
 
+void Pipeline::Impl::SendGathered(Seq seq) {
+  if (sendable.load(std::memory_order_acquire) >= seq) return;
+  Work work;
+  {
+    absl::MutexLock lock(&mu);
+    if (core.sendable() >= seq || !HealthLocked().ok()) return;
+    core.SendGathered(clock.MonotonicNanos());
+    Collect(&work);
+  }
+  Perform(work);
+}
+
 void Pipeline::Impl::WakeIo() {
   const uint64_t one = 1;
   // EAGAIN: the counter is full, so it is awake.
@@ -171,6 +183,7 @@ void Pipeline::Impl::WakeIo() {
 
 void Pipeline::Impl::Publish() {
   issued.store(core.issued(), std::memory_order_release);
+  sendable.store(core.sendable(), std::memory_order_release);
   durable.store(core.durable(), std::memory_order_release);
   applied.store(core.applied(), std::memory_order_release);
   checkpoint.store(core.checkpoint(), std::memory_order_release);
@@ -249,6 +262,7 @@ void Pipeline::Impl::IoLoop() {
       wait_ns = std::clamp<int64_t>(core.NextTick(now) - now, kShortSleepNs / 2, kLongSleepNs);
       if (busy) wait_ns = std::min(wait_ns, leader ? kLedSleepNs : kShortSleepNs);
       poll_socket = socket.has_value() && !busy;
+      io_wakes_ns = now + wait_ns;
     }
     pollfd fds[] = {{poll_socket ? socket->fd() : -1, POLLIN, 0}, {io_wake.get(), POLLIN, 0}};
     const timespec limit{0, wait_ns};

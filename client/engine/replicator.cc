@@ -20,6 +20,9 @@ constexpr uint64_t kInFlightBytes = 2u << 20;
 // Bytes issued and not yet durable before issuers block.
 constexpr uint64_t kWindowBytes = 8u << 20;
 constexpr uint64_t kMinWindowBytes = 512u << 10;
+// What nobody waits for is sent when it fills a large datagram, or after so long.
+constexpr uint64_t kGatherBytes = 56u << 10;
+constexpr int64_t kGatherNs = 1'000'000;
 // A re-send repeats at most this much at a time: the acknowledgement tells what is still missing.
 constexpr int kResendRecords = 64;
 constexpr uint64_t kResendBytes = 256u << 10;
@@ -83,15 +86,28 @@ bool Replicator::CanIssue(int64_t now, uint64_t ring_bytes, uint64_t reserved_by
   return in_flight == 0 || in_flight + wanted <= window;
 }
 
-Seq Replicator::Issue(int64_t now, uint64_t ring_bytes) {
+Seq Replicator::Issue(int64_t now, uint64_t ring_bytes, bool gather) {
   Slot slot;
   slot.cumulative = CumulativeAt(issued_) + ring_bytes;
   slot.issued_ns = now;
   slots_.push_back(slot);
   ++issued_;
   if (!counting_) stable_upto_ = issued_;
-  for (size_t i = 0; i < replicas_.size(); ++i) SendNew(now, static_cast<int>(i));
+  if (sendable_ + 1 == issued_) gathered_since_ns_ = now;
+  if (!gather || CumulativeAt(issued_) - CumulativeAt(sendable_) >= kGatherBytes) SendGathered(now);
   return issued_;
+}
+
+void Replicator::EndGathering(int64_t now) {
+  if (sendable_ == issued_) return;
+  last_sendable_ = sendable_;
+  sendable_since_ns_ = now;
+  sendable_ = issued_;
+}
+
+void Replicator::SendGathered(int64_t now) {
+  EndGathering(now);
+  for (size_t i = 0; i < replicas_.size(); ++i) SendNew(now, static_cast<int>(i));
 }
 
 void Replicator::SendNew(int64_t now, int index) {
@@ -99,11 +115,11 @@ void Replicator::SendNew(int64_t now, int index) {
   if (replica.link != Link::kOpen || replica.memory_full) return;
   replica.sent = std::max({replica.sent, noted_.checkpoint, replica.base - 1});
   const Seq acked = std::max(replica.contiguous, noted_.checkpoint);
-  if (replica.sent >= issued_) return;
+  if (replica.sent >= sendable_) return;
   if (replica.sent <= acked) replica.progress_ns = now;
   const Seq first = replica.sent + 1;
   const uint64_t acked_bytes = CumulativeAt(acked);
-  while (replica.sent < issued_) {
+  while (replica.sent < sendable_) {
     const bool nothing_out = replica.sent <= acked;
     if (!nothing_out && CumulativeAt(replica.sent + 1) - acked_bytes > kInFlightBytes) break;
     ++replica.sent;
@@ -392,6 +408,7 @@ void Replicator::NoteLateTick(int64_t now) {
 void Replicator::Tick(int64_t now) {
   if (!failure_.ok()) return;
   NoteLateTick(now);
+  if (sendable_ < issued_ && now - gathered_since_ns_ >= kGatherNs) EndGathering(now);
   const int64_t silence = 10 * options_.delta_ns;
   for (size_t i = 0; i < replicas_.size(); ++i) {
     const int index = static_cast<int>(i);
@@ -428,7 +445,7 @@ void Replicator::Tick(int64_t now) {
   }
   AdvanceDurable();
   if (counting_ && durable_ < issued_ && !Recoverable(durable_ + 1, noted_, Effective(noted_))) {
-    const int64_t waiting = now - std::max(At(durable_ + 1).issued_ns, resumed_ns_);
+    const int64_t waiting = now - AwaitedSince(durable_ + 1);
     if (waiting > PartitionTimeout()) {
       BeginLocal(now,
                  absl::StrCat("partitioned: seq ", durable_ + 1, " has fewer than ", options_.acks,
@@ -439,6 +456,11 @@ void Replicator::Tick(int64_t now) {
   }
   Plan(now);
   tick_due_ns_ = NextTick(now);
+}
+
+int64_t Replicator::AwaitedSince(Seq seq) const {
+  const int64_t since = std::max(At(seq).issued_ns, resumed_ns_);
+  return seq > last_sendable_ ? std::max(since, sendable_since_ns_) : since;
 }
 
 int64_t Replicator::PartitionTimeout() const {
@@ -468,11 +490,12 @@ int64_t Replicator::NextTick(int64_t now) const {
     }
   }
   if (counting_ && durable_ < issued_) {
-    const int64_t issued = std::max(At(durable_ + 1).issued_ns, resumed_ns_);
-    const int64_t hedge = issued + HedgeDelay();
+    const int64_t since = AwaitedSince(durable_ + 1);
+    const int64_t hedge = since + HedgeDelay();
     next = std::min(next,
-                    now < hedge && stable_upto_ <= durable_ ? hedge : issued + PartitionTimeout());
+                    now < hedge && stable_upto_ <= durable_ ? hedge : since + PartitionTimeout());
   }
+  if (sendable_ < issued_) next = std::min(next, gathered_since_ns_ + kGatherNs);
   return std::max(next, now + kMillisecond / 2);
 }
 

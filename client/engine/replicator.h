@@ -83,8 +83,10 @@ class Replicator {
   // Room for one more record of `ring_bytes`? Also false near the k*tau deadline (I6) and after
   // failure.
   bool CanIssue(int64_t now, uint64_t ring_bytes, uint64_t reserved_bytes) const;
-  // Registers the next record; returns its seq.
-  Seq Issue(int64_t now, uint64_t ring_bytes);
+  // Registers the next record; returns its seq. `gather`: nobody waits for it, so it may be sent a
+  // little later, together with what follows; SendGathered, any other Issue or time sends it.
+  Seq Issue(int64_t now, uint64_t ring_bytes, bool gather = false);
+  void SendGathered(int64_t now);
 
   // ---- inputs
   void OnAck(int64_t now, int replica, int64_t rtt_ns, const AckPayload& ack);
@@ -110,6 +112,7 @@ class Replicator {
 
   // ---- views
   Seq issued() const { return issued_; }
+  Seq sendable() const { return sendable_; }  // behind it: gathered
   Seq durable() const { return durable_; }
   Seq applied() const { return applied_; }
   Seq checkpoint() const { return noted_.checkpoint; }
@@ -183,6 +186,9 @@ class Replicator {
   void Resend(int64_t now, int replica, const AckPayload* gaps);
   void CheckReplica(int64_t now, int replica);
   bool KeepsUp(int64_t now, int replica) const;
+  void EndGathering(int64_t now);
+  // Since when acknowledgements of `seq` have been due: what was gathered was sent late.
+  int64_t AwaitedSince(Seq seq) const;
   int64_t PartitionTimeout() const;
   int64_t HedgeDelay() const;
   void NoteLateTick(int64_t now);
@@ -209,6 +215,10 @@ class Replicator {
   uint64_t cumulative_before_ = 0;  // bytes up to first_ - 1
 
   Seq issued_ = 0, durable_ = 0, applied_ = 0, synced_ = 0;
+  Seq sendable_ = 0;               // what may be sent; what was issued after it is gathered
+  int64_t gathered_since_ns_ = 0;  // when the first of those was issued
+  Seq last_sendable_ = 0;          // sendable_ before it was set the last time
+  int64_t sendable_since_ns_ = 0;  // when that was
   Config noted_;
   std::optional<Config> pending_;
   bool counting_ = false;     // acks count (mode replicated, and not on the way to local)

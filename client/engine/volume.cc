@@ -273,13 +273,13 @@ void Volume::Release(Handle* handle) { impl_->Release(handle); }
 absl::Status Volume::Read(Handle& handle, uint64_t offset, size_t size, std::string* out) {
   return impl_->Read(handle, offset, size, out);
 }
-absl::StatusOr<size_t> Volume::Write(Handle& handle, uint64_t offset, std::string data, bool append,
+absl::StatusOr<size_t> Volume::Write(Handle& handle, uint64_t offset, std::string_view data, bool append,
                                      bool sync) {
-  return impl_->Write(handle, offset, std::move(data), append, sync);
+  return impl_->Write(handle, offset, data, append, sync);
 }
 absl::StatusOr<Volume::Started> Volume::StartWrite(Handle& handle, uint64_t offset,
-                                                   std::string data, bool append, bool sync) {
-  return impl_->StartWrite(handle, offset, std::move(data), append, sync);
+                                                   std::string_view data, bool append, bool sync) {
+  return impl_->StartWrite(handle, offset, data, append, sync);
 }
 absl::StatusOr<Volume::Started> Volume::StartFsync(Handle& handle) {
   SALIUS_ASSIGN_OR_RETURN(const Seq seq, impl_->StartFsync(handle.node));

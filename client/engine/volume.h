@@ -159,7 +159,7 @@ class Volume {
   // `append`: at the end of file, whatever `offset` says (RWF_APPEND or O_APPEND); the offset used
   // is logged. `sync`: return when durable (handle's flags count as well). The body is moved into
   // the record.
-  absl::StatusOr<size_t> Write(Handle& handle, uint64_t offset, std::string data, bool append,
+  absl::StatusOr<size_t> Write(Handle& handle, uint64_t offset, std::string_view data, bool append,
                                bool sync);
   absl::Status Fsync(Handle& handle, bool data_only);
   // Write and Fsync without their waits: `durable_at` is the seq that must be durable before the
@@ -168,8 +168,8 @@ class Volume {
     size_t bytes = 0;  // written
     Seq durable_at = 0;
   };
-  absl::StatusOr<Started> StartWrite(Handle& handle, uint64_t offset, std::string data, bool append,
-                                     bool sync);
+  absl::StatusOr<Started> StartWrite(Handle& handle, uint64_t offset, std::string_view data,
+                                     bool append, bool sync);
   absl::StatusOr<Started> StartFsync(Handle& handle);
   // As the pipeline's: the outcome is an EIO error when the volume fails first.
   void WhenDurable(Seq seq, DurableCallback done);

@@ -167,16 +167,16 @@ absl::Status Volume::Impl::Read(Handle& handle, uint64_t offset, size_t size, st
   return absl::OkStatus();
 }
 
-absl::StatusOr<size_t> Volume::Impl::Write(Handle& handle, uint64_t offset, std::string data,
+absl::StatusOr<size_t> Volume::Impl::Write(Handle& handle, uint64_t offset, std::string_view data,
                                            bool append, bool sync) {
-  SALIUS_ASSIGN_OR_RETURN(const Started started,
-                          StartWrite(handle, offset, std::move(data), append, sync));
+  SALIUS_ASSIGN_OR_RETURN(const Started started, StartWrite(handle, offset, data, append, sync));
   if (started.durable_at > 0) SALIUS_RETURN_IF_ERROR(AwaitDurable(started.durable_at));
   return started.bytes;
 }
 
 absl::StatusOr<Volume::Started> Volume::Impl::StartWrite(Handle& handle, uint64_t offset,
-                                                         std::string data, bool append, bool sync) {
+                                                         std::string_view data, bool append,
+                                                         bool sync) {
   if (!handle.writable()) return ErrnoStatus(EBADF, "write");
   SALIUS_RETURN_IF_ERROR(DataHealth());
   if (data.empty()) return Started();
@@ -191,7 +191,7 @@ absl::StatusOr<Volume::Started> Volume::Impl::StartWrite(Handle& handle, uint64_
       SALIUS_ASSIGN_OR_RETURN(offset, LogicalSize(node));
     }
     SALIUS_ASSIGN_OR_RETURN(written, FitLength(node, fd->get(), offset, data.size()));
-    data.resize(written);
+    data = data.substr(0, written);
     SALIUS_RETURN_IF_ERROR(ReserveSpace(fd->get(), offset, written));
     if (sync) {
       node.unsynced_bytes = 0;  // this write waits for all before it
@@ -205,7 +205,10 @@ absl::StatusOr<Volume::Started> Volume::Impl::StartWrite(Handle& handle, uint64_
         SALIUS_ASSIGN_OR_RETURN(wait_for, SyncBulk(node));
       }
     } else {
-      SALIUS_ASSIGN_OR_RETURN(wait_for, IssueWrite(node, offset, std::move(data)));
+      // Where every write has its fsync the next one is near: it is sent at once, to be
+      // acknowledged by then.
+      const bool gather = !sync && (++node.plain_writes > 1 || node.plain_writes_before != 1);
+      SALIUS_ASSIGN_OR_RETURN(wait_for, IssueWrite(node, offset, data, gather));
     }
   }
   return Started{written, sync ? wait_for : 0};
@@ -225,20 +228,18 @@ absl::Status Volume::Impl::ReserveSpace(int fd, uint64_t offset, uint64_t length
   return space->Reserve(fd, st.st_uid, st.st_gid, offset, length);
 }
 
-absl::StatusOr<Seq> Volume::Impl::IssueWrite(Node& node, uint64_t offset, std::string data) {
+absl::StatusOr<Seq> Volume::Impl::IssueWrite(Node& node, uint64_t offset, std::string_view data,
+                                             bool gather) {
   SALIUS_RETURN_IF_ERROR(EnsureIdLocked(node));
   Seq last = 0;
-  for (size_t at = 0; at < data.size();) {
+  for (size_t at = 0; at < data.size(); at += kMaxRecordBody) {
     RecordDraft draft;
     draft.op = Op::kWrite;
     draft.arg0 = offset + at;
-    const size_t piece = std::min(data.size() - at, kMaxRecordBody);
-    const bool whole = piece == data.size();
-    draft.body = whole ? std::move(data) : data.substr(at, piece);
+    draft.gather = gather;
+    draft.body = data.substr(at, kMaxRecordBody);
     SALIUS_ASSIGN_OR_RETURN(const RecordRef record, IssueOn(node, std::move(draft)));
     last = record->seq();
-    if (whole) break;
-    at += piece;
   }
   return last;
 }
@@ -282,6 +283,7 @@ absl::StatusOr<Seq> Volume::Impl::StartFsync(Node& node) {
       SALIUS_ASSIGN_OR_RETURN(wait_for, SyncBulk(node));
     }
     node.unsynced_bytes = 0;
+    node.plain_writes_before = std::exchange(node.plain_writes, 0);
   }
   return wait_for;
 }

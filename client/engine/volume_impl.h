@@ -112,13 +112,13 @@ struct Volume::Impl final : public ApplySink {
   void DropHiddenLink(Node& node);  // at the last close of an O_TMPFILE
   void DropCoveredLinks();          // of those, what the noted checkpoint covers by now
   absl::Status Read(Handle& handle, uint64_t offset, size_t size, std::string* out);
-  absl::StatusOr<size_t> Write(Handle& handle, uint64_t offset, std::string data, bool append,
+  absl::StatusOr<size_t> Write(Handle& handle, uint64_t offset, std::string_view data, bool append,
                                bool sync);
-  absl::StatusOr<Started> StartWrite(Handle& handle, uint64_t offset, std::string data, bool append,
-                                     bool sync);
+  absl::StatusOr<Started> StartWrite(Handle& handle, uint64_t offset, std::string_view data,
+                                     bool append, bool sync);
   absl::StatusOr<Seq> StartFsync(Node& node);
   // Returns the last record's seq.
-  absl::StatusOr<Seq> IssueWrite(Node& node, uint64_t offset, std::string data)
+  absl::StatusOr<Seq> IssueWrite(Node& node, uint64_t offset, std::string_view data, bool gather)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(node.stream);
   absl::Status ReserveSpace(int fd, uint64_t offset, uint64_t length);
   // Durable; the waiting thread then helps to apply.

@@ -200,9 +200,10 @@ void Front::RawWrite(const RawRequest& request) {
   }
   const bool sync = !from_cache && IsSync(in->flags);
   const Stopwatch watch;
-  const absl::StatusOr<Volume::Started> started = volume_.StartWrite(
-      handle(in->fh), in->offset, std::string(reinterpret_cast<const char*>(data.data()), in->size),
-      /*append=*/false, sync);
+  const absl::StatusOr<Volume::Started> started =
+      volume_.StartWrite(handle(in->fh), in->offset,
+                         std::string_view(reinterpret_cast<const char*>(data.data()), in->size),
+                         /*append=*/false, sync);
   if (!started.ok()) {
     request.ReplyError(Errno(started.status()));
     return;

@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <utility>
+#include <vector>
+
 namespace salius {
 namespace {
 
@@ -114,6 +117,64 @@ TEST_F(ReplicatorTest, ARecordIsDurableOnlyWithAllBeforeIt) {
   EXPECT_EQ(core_->durable(), 0u);
   Ack(0, 2);
   EXPECT_EQ(core_->durable(), 2u);
+}
+
+TEST_F(ReplicatorTest, WhatNobodyWaitsForIsSentTogether) {
+  Make(2, 1);
+  Heal(2);
+  const auto sent = [&] {
+    std::vector<std::pair<Seq, Seq>> ranges;
+    for (const auto& send : std::exchange(out_.sends, {}))
+      ranges.push_back({send.first, send.last});
+    return ranges;
+  };
+  using Ranges = std::vector<std::pair<Seq, Seq>>;
+  const auto gather = [&](uint64_t bytes) {
+    core_->Issue(now_, bytes, /*gather=*/true);
+    Take();
+  };
+  sent();
+  // Until somebody waits.
+  for (int i = 0; i < 3; ++i) gather(4000);
+  EXPECT_EQ(sent(), Ranges());
+  EXPECT_EQ(core_->sendable(), 0u);
+  core_->SendGathered(now_);
+  Take();
+  EXPECT_EQ(sent(), Ranges({{1, 3}, {1, 3}}));
+  // Until something is issued that is waited for.
+  gather(4000);
+  Ack(0, 3);
+  EXPECT_EQ(sent(), Ranges());
+  Issue();
+  EXPECT_EQ(sent(), Ranges({{4, 5}, {4, 5}}));
+  // Until it fills a datagram.
+  gather(50'000);
+  EXPECT_EQ(sent(), Ranges());
+  gather(10'000);
+  EXPECT_EQ(sent(), Ranges({{6, 7}, {6, 7}}));
+  // Until it is a millisecond old.
+  for (int i = 0; i < 2; ++i) Ack(i, 7);
+  gather(4000);
+  Tick(0);
+  EXPECT_EQ(sent(), Ranges());
+  EXPECT_LE(core_->NextTick(now_), now_ + kMs);
+  Tick(1);
+  EXPECT_EQ(sent(), Ranges({{8, 8}, {8, 8}}));
+  for (int i = 0; i < 2; ++i) Ack(i, 8);
+  EXPECT_EQ(core_->durable(), 8u);
+  EXPECT_GT(core_->NextTick(now_), now_ + 10 * kMs);
+}
+
+TEST_F(ReplicatorTest, WhatWasSentLateIsNotAwaitedBeforeItWasSent) {
+  Make(1, 1);
+  Heal(1);
+  core_->Issue(now_, 4000, /*gather=*/true);
+  Take();
+  Tick(13);  // a hedge would be due, had it been sent when it was issued
+  ASSERT_EQ(out_.sends.size(), 1u);
+  EXPECT_FALSE(out_.stable_wanted);
+  Tick(13);
+  EXPECT_TRUE(out_.stable_wanted);
 }
 
 TEST_F(ReplicatorTest, AnotherIncarnationNeverCounts) {
