@@ -254,7 +254,7 @@ absl::StatusOr<RecordRef> Pipeline::Issue(Ticket& ticket, RecordDraft draft) {
     header.durable_mark = impl.core.durable();
     header.checkpoint_mark = impl.core.checkpoint();
     const int64_t now = impl.clock.MonotonicNanos();
-    header.seq = impl.core.Issue(now, ring_bytes, draft.gather);
+    header.seq = impl.core.Issue(now, ring_bytes, draft.when);
     if (impl.core.sendable() < impl.core.issued() && impl.io_wakes_ns > now + kGatherSlackNs) {
       wake_io = true;
       impl.io_wakes_ns = now;
@@ -271,7 +271,7 @@ absl::StatusOr<RecordRef> Pipeline::Issue(Ticket& ticket, RecordDraft draft) {
 
 absl::Status Pipeline::WaitDurable(Seq seq) {
   Impl& impl = *impl_;
-  impl.SendGathered(seq);
+  impl.SendGathered(seq, SendWhen::kNow);
   while (impl.durable.load(std::memory_order_acquire) < seq) {
     {
       absl::MutexLock lock(&impl.mu);
@@ -292,7 +292,7 @@ absl::Status Pipeline::WaitDurable(Seq seq) {
 
 void Pipeline::WhenDurable(Seq seq, DurableCallback done) {
   Impl& impl = *impl_;
-  impl.SendGathered(seq);
+  impl.SendGathered(seq, SendWhen::kSoon);
   absl::Status outcome;
   if (impl.durable.load(std::memory_order_acquire) < seq) {
     absl::ReleasableMutexLock lock(&impl.mu);

@@ -19,6 +19,7 @@
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "client/engine/send_when.h"
 #include "common/ids.h"
 #include "log/record.h"
 #include "log/state_file.h"
@@ -52,7 +53,7 @@ struct RecordDraft {
   FileId file_id = kNoFileId;
   uint64_t arg0 = 0, arg1 = 0, arg2 = 0;
   std::string body;  // moved, never copied; at most kMaxRecordBody bytes
-  bool gather = false;  // nobody is about to wait for it: it may be sent with those that follow
+  SendWhen when = SendWhen::kNow;
   std::shared_ptr<void> context;  // travels with the record to ApplySink::Apply, is not encoded
 };
 

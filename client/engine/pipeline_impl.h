@@ -82,7 +82,7 @@ struct Pipeline::Impl {
   // is left of WhenDurable's. Whoever still waits then takes over.
   void Lead(Seq mine) ABSL_LOCKS_EXCLUDED(mu);
   // Sends what was gathered when `seq` is among it: somebody waits for it.
-  void SendGathered(Seq seq) ABSL_LOCKS_EXCLUDED(mu);
+  void SendGathered(Seq seq, SendWhen when) ABSL_LOCKS_EXCLUDED(mu);
   void WakeIo();
   void IoLoop();
 

@@ -163,13 +163,14 @@ void Pipeline::Impl::Lead(Seq mine) {
   }
 }
 
-void Pipeline::Impl::SendGathered(Seq seq) {
+void Pipeline::Impl::SendGathered(Seq seq, SendWhen when) {
   if (sendable.load(std::memory_order_acquire) >= seq) return;
   Work work;
   {
     absl::MutexLock lock(&mu);
     if (core.sendable() >= seq || !HealthLocked().ok()) return;
-    core.SendGathered(clock.MonotonicNanos());
+    const int64_t now = clock.MonotonicNanos();
+    when == SendWhen::kNow ? core.SendGathered(now) : core.SendSoon(now);
     Collect(&work);
   }
   Perform(work);

@@ -86,7 +86,7 @@ bool Replicator::CanIssue(int64_t now, uint64_t ring_bytes, uint64_t reserved_by
   return in_flight == 0 || in_flight + wanted <= window;
 }
 
-Seq Replicator::Issue(int64_t now, uint64_t ring_bytes, bool gather) {
+Seq Replicator::Issue(int64_t now, uint64_t ring_bytes, SendWhen when) {
   Slot slot;
   slot.cumulative = CumulativeAt(issued_) + ring_bytes;
   slot.issued_ns = now;
@@ -94,7 +94,12 @@ Seq Replicator::Issue(int64_t now, uint64_t ring_bytes, bool gather) {
   ++issued_;
   if (!counting_) stable_upto_ = issued_;
   if (sendable_ + 1 == issued_) gathered_since_ns_ = now;
-  if (!gather || CumulativeAt(issued_) - CumulativeAt(sendable_) >= kGatherBytes) SendGathered(now);
+  const bool full = CumulativeAt(issued_) - CumulativeAt(sendable_) >= kGatherBytes;
+  if (when == SendWhen::kNow || full) {
+    SendGathered(now);
+  } else if (when == SendWhen::kSoon) {
+    SendSoon(now);
+  }
   return issued_;
 }
 
@@ -103,6 +108,12 @@ void Replicator::EndGathering(int64_t now) {
   last_sendable_ = sendable_;
   sendable_since_ns_ = now;
   sendable_ = issued_;
+  send_soon_ = false;
+}
+
+void Replicator::SendSoon(int64_t now) {
+  send_soon_ = true;
+  if (durable_ >= sendable_) SendGathered(now);
 }
 
 void Replicator::SendGathered(int64_t now) {
@@ -210,6 +221,7 @@ void Replicator::OnAck(int64_t now, int index, int64_t rtt_ns, const AckPayload&
   SendNew(now, index);
   CheckReplica(now, index);
   AdvanceDurable();
+  if (send_soon_) SendSoon(now);
   Plan(now);
 }
 
@@ -356,6 +368,7 @@ void Replicator::OnStable(int64_t now, const std::vector<Seq>& seqs, const absl:
     }
   }
   AdvanceDurable();
+  if (send_soon_) SendSoon(now);
   Plan(now);
 }
 

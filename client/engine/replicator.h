@@ -24,6 +24,7 @@
 
 #include "absl/status/status.h"
 #include "client/engine/rtt.h"
+#include "client/engine/send_when.h"
 #include "common/ids.h"
 #include "common/limits.h"
 #include "log/state_file.h"
@@ -83,9 +84,10 @@ class Replicator {
   // Room for one more record of `ring_bytes`? Also false near the k*tau deadline (I6) and after
   // failure.
   bool CanIssue(int64_t now, uint64_t ring_bytes, uint64_t reserved_bytes) const;
-  // Registers the next record; returns its seq. `gather`: nobody waits for it, so it may be sent a
-  // little later, together with what follows; SendGathered, any other Issue or time sends it.
-  Seq Issue(int64_t now, uint64_t ring_bytes, bool gather = false);
+  // Registers the next record; returns its seq.
+  Seq Issue(int64_t now, uint64_t ring_bytes, SendWhen when = SendWhen::kNow);
+  // What is gathered is sent as SendWhen::kSoon says, or at once.
+  void SendSoon(int64_t now);
   void SendGathered(int64_t now);
 
   // ---- inputs
@@ -215,6 +217,7 @@ class Replicator {
   uint64_t cumulative_before_ = 0;  // bytes up to first_ - 1
 
   Seq issued_ = 0, durable_ = 0, applied_ = 0, synced_ = 0;
+  bool send_soon_ = false;         // as soon as what is sent is durable
   Seq sendable_ = 0;               // what may be sent; what was issued after it is gathered
   int64_t gathered_since_ns_ = 0;  // when the first of those was issued
   Seq last_sendable_ = 0;          // sendable_ before it was set the last time

@@ -207,8 +207,12 @@ absl::StatusOr<Volume::Started> Volume::Impl::StartWrite(Handle& handle, uint64_
     } else {
       // Where every write has its fsync the next one is near: it is sent at once, to be
       // acknowledged by then.
-      const bool gather = !sync && (++node.plain_writes > 1 || node.plain_writes_before != 1);
-      SALIUS_ASSIGN_OR_RETURN(wait_for, IssueWrite(node, offset, data, gather));
+      SendWhen when = SendWhen::kSoon;
+      if (!sync) {
+        const bool alone = ++node.plain_writes == 1 && node.plain_writes_before == 1;
+        when = alone ? SendWhen::kNow : SendWhen::kLater;
+      }
+      SALIUS_ASSIGN_OR_RETURN(wait_for, IssueWrite(node, offset, data, when));
     }
   }
   return Started{written, sync ? wait_for : 0};
@@ -229,14 +233,14 @@ absl::Status Volume::Impl::ReserveSpace(int fd, uint64_t offset, uint64_t length
 }
 
 absl::StatusOr<Seq> Volume::Impl::IssueWrite(Node& node, uint64_t offset, std::string_view data,
-                                             bool gather) {
+                                             SendWhen when) {
   SALIUS_RETURN_IF_ERROR(EnsureIdLocked(node));
   Seq last = 0;
   for (size_t at = 0; at < data.size(); at += kMaxRecordBody) {
     RecordDraft draft;
     draft.op = Op::kWrite;
     draft.arg0 = offset + at;
-    draft.gather = gather;
+    draft.when = when;
     draft.body = data.substr(at, kMaxRecordBody);
     SALIUS_ASSIGN_OR_RETURN(const RecordRef record, IssueOn(node, std::move(draft)));
     last = record->seq();

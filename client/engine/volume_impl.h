@@ -118,7 +118,7 @@ struct Volume::Impl final : public ApplySink {
                                      bool append, bool sync);
   absl::StatusOr<Seq> StartFsync(Node& node);
   // Returns the last record's seq.
-  absl::StatusOr<Seq> IssueWrite(Node& node, uint64_t offset, std::string_view data, bool gather)
+  absl::StatusOr<Seq> IssueWrite(Node& node, uint64_t offset, std::string_view data, SendWhen when)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(node.stream);
   absl::Status ReserveSpace(int fd, uint64_t offset, uint64_t length);
   // Durable; the waiting thread then helps to apply.

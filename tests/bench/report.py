@@ -1,8 +1,9 @@
-"""Writes the tables of docs/performance.md, and plots beside it, from the figures that bench.matrix wrote.
+"""Writes the tables of docs/performance.md, and plots beside it, from the figures that the benchmarks wrote.
 
-usage: python3 -m bench.report MATRIX.json [--docs DIR]
-A table goes between "<!-- SLICE -->" and "<!-- end -->" of the page; the text around is written by people. Plots
-need python3-matplotlib.
+usage: python3 -m bench.report [--matrix FILE] [--peers FILE]... [--applications FILE] [--docs DIR]
+Each FILE is what bench.matrix, bench.peers or bench.applications wrote with --json. A table goes between
+"<!-- NAME -->" and "<!-- end -->" of the page (a slice's name, peers, applications); the text around is written by
+people. Plots need python3-matplotlib.
 """
 import argparse
 import json
@@ -14,6 +15,11 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 DOCS = os.path.join(HERE, "..", "..", "docs")
 FLOORS = ("mount floor", "in-process floor", "udp floor", "fuse floor", "passthrough", "local disk")
 BYTES = {"512B": 512, "4KiB": 4096, "16KiB": 16384, "64KiB": 65536, "256KiB": 262144, "1MiB": 1 << 20}
+
+
+def _load(path):
+    with open(path) as f:
+        return json.load(f)
 
 
 def figure(point, subject, name):
@@ -44,9 +50,39 @@ def slice_table(points):
                      *(_cell(figure(p, base, n)) for n in ("p50_us", "p99_us")),
                      _cell(figure(p, base, "ops_per_second"), "%.0f"),
                      *(_cell(ratio(p, base, n), "%.2f") for n in ("p50_us", "p99_us", "ops_per_second"))))
+    return _markdown(rows)
+
+
+def _markdown(rows):
     lines = ["| " + " | ".join(row) + " |" for row in rows]
     lines.insert(1, "|" + "---|" * len(rows[0]))
     return lines
+
+
+def peers_table(runs):
+    """Markdown: every subject of every run of bench.peers, as a multiple of Salius in that run."""
+    rows = [("", "writers", "placed", "p50 µs", "p99 µs", "operations/s", "its p50 / Salius's",
+             "Salius's operations/s / its")]
+    for run in runs:
+        for name in run["subjects"]:
+            rows.append((name, str(run["writers"]), run["placement"],
+                         *(_cell(figure(run, name, n)) for n in ("p50_us", "p99_us")),
+                         _cell(figure(run, name, "ops_per_second"), "%.0f"),
+                         _cell(figure(run, name, "p50_us") / figure(run, "salius", "p50_us"), "%.2f"),
+                         _cell(figure(run, "salius", "ops_per_second") / figure(run, name, "ops_per_second"), "%.2f")))
+    return _markdown(rows)
+
+
+def applications_table(run):
+    """Markdown: operations a second of each application on its three grounds."""
+    rows = [("", "local disk", "Salius", "local disk, no sync", "Salius / local disk", "no sync / local disk")]
+    for result in run["applications"]:
+        if "ops_per_second" not in result:
+            rows.append((result["name"], result.get("skipped") or "failed", "", "", "", ""))
+            continue
+        rows.append((result["name"], *(_cell(result["ops_per_second"][g], "%.0f") for g in ("disk", "salius", "no-sync")),
+                     _cell(result["salius_to_disk"], "%.2f"), _cell(result["no_sync_to_disk"], "%.2f")))
+    return _markdown(rows)
 
 
 def replace_tables(text, tables):
@@ -101,22 +137,27 @@ def plot(name, points, directory):
 def main():
     parser = argparse.ArgumentParser(prog="bench.report", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("matrix", help="what bench.matrix --json wrote")
+    parser.add_argument("--matrix")
+    parser.add_argument("--peers", action="append", default=[])
+    parser.add_argument("--applications")
     parser.add_argument("--docs", default=DOCS)
     args = parser.parse_args()
-    with open(args.matrix) as f:
-        points = json.load(f)
     slices = {}
-    for point in points:
+    for point in _load(args.matrix) if args.matrix else []:
         slices.setdefault(point["slice"], []).append(point)
+    tables = {name: slice_table(of) for name, of in slices.items()}
+    if args.peers:
+        tables["peers"] = peers_table([run for path in args.peers for run in _load(path)])
+    if args.applications:
+        tables["applications"] = applications_table(_load(args.applications))
     page = os.path.join(args.docs, "performance.md")
     with open(page) as f:
-        text = replace_tables(f.read(), {name: slice_table(of) for name, of in slices.items()})
+        text = replace_tables(f.read(), tables)
     with open(page, "w") as f:
         f.write(text)
     plots = os.path.join(args.docs, "performance")
     os.makedirs(plots, exist_ok=True)
-    for name in PLOTS:
+    for name in PLOTS if args.matrix else ():
         for file in plot(name, slices.get(name, []), plots):
             print("wrote performance/" + file)
     return 0

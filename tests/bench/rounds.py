@@ -1,4 +1,4 @@
-"""Rounds of several subjects in turn, each begun only on a quiet machine, and the medians of their figures."""
+"""Rounds of several subjects in turn, begun only on a quiet machine, and the medians of their figures."""
 import statistics
 import sys
 from dataclasses import dataclass, field
@@ -28,12 +28,12 @@ class Subject:
 
 
 def measure(subjects, rounds, seconds, wait=True, count_calls=True):
-    """Fills in the subjects' rounds. A round in which a hypervisor took CPU time away is made again, twice at most,
+    """Fills in the subjects' rounds: one of each, and again. A round in which a hypervisor took CPU time away is made again, twice at most,
     and then said to be disturbed (figure "stolen")."""
     for _ in range(rounds):
+        if wait:
+            wait_quiet(QUIET_BOUND_S)
         for subject in subjects:
-            if wait:
-                wait_quiet(QUIET_BOUND_S)
             for _ in range(3):
                 figures = _round(subject, seconds)
                 if not wait or figures["stolen"] <= MAX_STOLEN:

@@ -104,7 +104,7 @@ class ClusterSim {
   std::string AnyName();
   bool Waits(const Client& client) const;
   bool Busy(FileId file, std::initializer_list<std::string_view> names) const;
-  Seq Put(RecordHeader header, std::string body, bool gather = false);
+  Seq Put(RecordHeader header, std::string body, SendWhen when = SendWhen::kNow);
   void PutName(Client& client, RecordHeader header, std::string body, std::vector<FileId> files,
                std::vector<std::string> names);
   void Create(Client& client, const std::string& name, FileId id);

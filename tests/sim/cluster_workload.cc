@@ -52,9 +52,9 @@ bool ClusterSim::Busy(FileId file, std::initializer_list<std::string_view> names
   });
 }
 
-Seq ClusterSim::Put(RecordHeader header, std::string body, bool gather) {
+Seq ClusterSim::Put(RecordHeader header, std::string body, SendWhen when) {
   wanted_.Apply(header, body);
-  const Seq seq = primary_->Issue(header, body, gather);
+  const Seq seq = primary_->Issue(header, body, when);
   Say("record %d: %s file %d at %d, %d bytes", seq, OpName(header.op), header.file_id, header.arg0,
       body.size());
   if (header.op == Op::kWrite || header.op == Op::kTruncate) last_data_[header.file_id] = seq;
@@ -115,7 +115,7 @@ void ClusterSim::Write(Client& client, FileId id, bool sync) {
   for (size_t i = 0; i < std::min<size_t>(size, 16); ++i) {
     body[i] = static_cast<char>(random_.Below(256));
   }
-  const Seq seq = Put(header, std::move(body), /*gather=*/!sync);
+  const Seq seq = Put(header, std::move(body), sync ? SendWhen::kSoon : SendWhen::kLater);
   if (sync) client.durable = seq;
 }
 

@@ -87,7 +87,7 @@ bool Primary::CanIssue(size_t body_bytes) const {
   return core_.CanIssue(world_.now(), StableLog::EntryBytes(kRecordHeaderBytes + body_bytes), 0);
 }
 
-Seq Primary::Issue(RecordHeader header, std::string body, bool gather) {
+Seq Primary::Issue(RecordHeader header, std::string body, SendWhen when) {
   header.body_bytes = static_cast<uint32_t>(body.size());
   header.body_crc = Crc32c(Bytes(body));
   header.volume = config_.volume;
@@ -96,7 +96,7 @@ Seq Primary::Issue(RecordHeader header, std::string body, bool gather) {
   header.timestamp_ns = last_timestamp_;
   header.durable_mark = core_.durable();
   header.checkpoint_mark = core_.checkpoint();
-  header.seq = core_.Issue(world_.now(), StableLog::EntryBytes(header.total_bytes()), gather);
+  header.seq = core_.Issue(world_.now(), StableLog::EntryBytes(header.total_bytes()), when);
   Issued issued;
   issued.encoded = EncodeRecord(header, body);
   issued.header = header;

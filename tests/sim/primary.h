@@ -62,7 +62,7 @@ class Primary {
 
   bool CanIssue(size_t body_bytes) const;
   // Stamps one record and starts to replicate it; returns its seq.
-  Seq Issue(RecordHeader draft, std::string body, bool gather = false);
+  Seq Issue(RecordHeader draft, std::string body, SendWhen when = SendWhen::kNow);
   void OnDatagram(int replica, std::string_view datagram);
   void OnOpened(int replica, Seq base,
                 const absl::StatusOr<std::pair<Incarnation, uint64_t>>& opened);

@@ -119,56 +119,85 @@ TEST_F(ReplicatorTest, ARecordIsDurableOnlyWithAllBeforeIt) {
   EXPECT_EQ(core_->durable(), 2u);
 }
 
-TEST_F(ReplicatorTest, WhatNobodyWaitsForIsSentTogether) {
-  Make(2, 1);
-  Heal(2);
-  const auto sent = [&] {
-    std::vector<std::pair<Seq, Seq>> ranges;
+using Ranges = std::vector<std::pair<Seq, Seq>>;
+
+class GatherTest : public ReplicatorTest {
+ protected:
+  Seq Issue(SendWhen when, uint64_t bytes = 4000) {
+    const Seq seq = core_->Issue(now_, bytes, when);
+    Take();
+    return seq;
+  }
+  // Since the last call.
+  Ranges Sent() {
+    Ranges ranges;
     for (const auto& send : std::exchange(out_.sends, {}))
       ranges.push_back({send.first, send.last});
     return ranges;
-  };
-  using Ranges = std::vector<std::pair<Seq, Seq>>;
-  const auto gather = [&](uint64_t bytes) {
-    core_->Issue(now_, bytes, /*gather=*/true);
-    Take();
-  };
-  sent();
+  }
+};
+
+TEST_F(GatherTest, WhatNobodyWaitsForIsSentTogether) {
+  Make(2, 1);
+  Heal(2);
   // Until somebody waits.
-  for (int i = 0; i < 3; ++i) gather(4000);
-  EXPECT_EQ(sent(), Ranges());
+  for (int i = 0; i < 3; ++i) Issue(SendWhen::kLater);
+  EXPECT_EQ(Sent(), Ranges());
   EXPECT_EQ(core_->sendable(), 0u);
   core_->SendGathered(now_);
   Take();
-  EXPECT_EQ(sent(), Ranges({{1, 3}, {1, 3}}));
-  // Until something is issued that is waited for.
-  gather(4000);
+  EXPECT_EQ(Sent(), Ranges({{1, 3}, {1, 3}}));
+  // Until something is issued that cannot wait.
+  Issue(SendWhen::kLater);
   Ack(0, 3);
-  EXPECT_EQ(sent(), Ranges());
-  Issue();
-  EXPECT_EQ(sent(), Ranges({{4, 5}, {4, 5}}));
+  EXPECT_EQ(Sent(), Ranges());
+  Issue(SendWhen::kNow);
+  EXPECT_EQ(Sent(), Ranges({{4, 5}, {4, 5}}));
   // Until it fills a datagram.
-  gather(50'000);
-  EXPECT_EQ(sent(), Ranges());
-  gather(10'000);
-  EXPECT_EQ(sent(), Ranges({{6, 7}, {6, 7}}));
+  Issue(SendWhen::kLater, 50'000);
+  EXPECT_EQ(Sent(), Ranges());
+  Issue(SendWhen::kLater, 10'000);
+  EXPECT_EQ(Sent(), Ranges({{6, 7}, {6, 7}}));
   // Until it is a millisecond old.
   for (int i = 0; i < 2; ++i) Ack(i, 7);
-  gather(4000);
+  Issue(SendWhen::kLater);
   Tick(0);
-  EXPECT_EQ(sent(), Ranges());
+  EXPECT_EQ(Sent(), Ranges());
   EXPECT_LE(core_->NextTick(now_), now_ + kMs);
   Tick(1);
-  EXPECT_EQ(sent(), Ranges({{8, 8}, {8, 8}}));
+  EXPECT_EQ(Sent(), Ranges({{8, 8}, {8, 8}}));
   for (int i = 0; i < 2; ++i) Ack(i, 8);
   EXPECT_EQ(core_->durable(), 8u);
   EXPECT_GT(core_->NextTick(now_), now_ + 10 * kMs);
 }
 
+TEST_F(GatherTest, WhatIsWaitedForIsSentAtOnceOrWithWhatIsIssuedMeanwhile) {
+  Make(2, 2);
+  Heal(2);
+  Issue(SendWhen::kSoon);
+  EXPECT_EQ(Sent(), Ranges({{1, 1}, {1, 1}}));
+  for (int i = 0; i < 3; ++i) Issue(SendWhen::kSoon);
+  Ack(0, 1);
+  EXPECT_EQ(Sent(), Ranges()) << "the first is not durable yet";
+  Ack(1, 1);
+  EXPECT_EQ(Sent(), Ranges({{2, 4}, {2, 4}}));
+  // Nobody waits: it is not sent because something became durable.
+  Issue(SendWhen::kLater);
+  for (int i = 0; i < 2; ++i) Ack(i, 4);
+  EXPECT_EQ(Sent(), Ranges());
+  core_->SendSoon(now_);
+  Take();
+  EXPECT_EQ(Sent(), Ranges({{5, 5}, {5, 5}}));
+  // An acknowledgement that does not come holds nothing up for long.
+  Issue(SendWhen::kSoon);
+  Tick(1);
+  EXPECT_EQ(Sent(), Ranges({{6, 6}, {6, 6}}));
+}
+
 TEST_F(ReplicatorTest, WhatWasSentLateIsNotAwaitedBeforeItWasSent) {
   Make(1, 1);
   Heal(1);
-  core_->Issue(now_, 4000, /*gather=*/true);
+  core_->Issue(now_, 4000, SendWhen::kLater);
   Take();
   Tick(13);  // a hedge would be due, had it been sent when it was issued
   ASSERT_EQ(out_.sends.size(), 1u);
