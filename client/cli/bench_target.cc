@@ -33,6 +33,8 @@ std::string SummaryJson(const LatencySummary& summary) {
       .Fraction("p99_us", summary.p99_us)
       .Fraction("p999_us", summary.p999_us)
       .Fraction("max_us", summary.max_us)
+      .Fraction("slowest_writer", summary.slowest_writer)
+      .Fraction("median_writer", summary.median_writer)
       .ToString();
 }
 
@@ -64,11 +66,16 @@ absl::StatusOr<LatencySummary> ClosedLoop::Round(int64_t length_ns) {
   const int64_t elapsed = Now() - begin;
 
   std::vector<uint64_t> all;
+  std::vector<double> counts;
   for (const Samples& one : samples) {
     SALIUS_RETURN_IF_ERROR(one.status);
     all.insert(all.end(), one.ns.begin(), one.ns.end());
+    counts.push_back(static_cast<double>(one.ns.size()));
   }
-  return Summarize(std::move(all), elapsed);
+  LatencySummary summary = Summarize(std::move(all), elapsed);
+  if (!counts.empty()) summary.slowest_writer = *std::min_element(counts.begin(), counts.end());
+  summary.median_writer = Median(std::move(counts));
+  return summary;
 }
 
 absl::StatusOr<std::unique_ptr<FileTarget>> FileTarget::Make(const std::string& directory,

@@ -52,6 +52,8 @@ LatencySummary MedianOfRounds(absl::Span<const LatencySummary> rounds) {
   summary.p50_us = median(&LatencySummary::p50_us);
   summary.p99_us = median(&LatencySummary::p99_us);
   summary.p999_us = median(&LatencySummary::p999_us);
+  summary.slowest_writer = median(&LatencySummary::slowest_writer);
+  summary.median_writer = median(&LatencySummary::median_writer);
   return summary;
 }
 

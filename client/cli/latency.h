@@ -19,6 +19,9 @@ struct LatencySummary {
   double p99_us = 0;
   double p999_us = 0;
   double max_us = 0;
+  // Of the writers: how many operations the slowest and the middle one did.
+  double slowest_writer = 0;
+  double median_writer = 0;
 };
 
 // Latency below which `percent` (0 to 100) of the sorted samples lie: the nearest rank, so that it

@@ -30,6 +30,12 @@ def matrix():
                     for network in ("loopback", "veth1500", "veth9000") for size in ("4KiB", "64KiB") for packed in both],
         "cached": [Scenario(pattern=pattern, size=size, packed=packed)
                    for pattern in ("plain", "read") for size in ("4KiB", "64KiB") for packed in both],
+        # How cost grows.
+        "many-replicas": [Scenario(m=m) for m in (2, 4, 6, 8)],
+        "idle-volumes": [Scenario(other_volumes=n) for n in (0, 10, 100, 1000)],
+        "busy-volumes": [Scenario(other_volumes=n, busy=True, packed=False) for n in (1, 10, 100)],
+        "open-files": [Scenario(open_files=n) for n in (0, 1000, 10000, 100000)],
+        "log": [Scenario(log_mib=n) for n in (16, 256, 2048)],
     }
 
 

@@ -2,14 +2,21 @@
 there in one interleaved run: Salius, and every floor that it stands on."""
 import contextlib
 import dataclasses
+import os
+import resource
+import shutil
+import threading
 
 from bench.driver import Driver
 from bench.networks import GROUP, EchoServers, Loopback, Veth
 from bench.rounds import Subject
 from bench.setup import MountedVolume, Replicas, Serving, pinned, place, tool
-from harness.run import HarnessError
+from harness.run import HarnessError, wait_until
 
 NETWORKS = {"loopback": Loopback, "veth1500": lambda n: Veth(n, 1500), "veth9000": lambda n: Veth(n, 9000)}
+LOG_GROWTH_MIB = 1024  # for what a measurement itself writes
+OTHER_MIB = 6          # of a replica's memory for each other volume
+FILL_S = 300
 SIZES = ("512B", "4KiB", "16KiB", "64KiB", "256KiB", "1MiB")
 
 
@@ -23,14 +30,19 @@ class Scenario:
     pattern: str = "overwrite"  # append; fsync:K; plain; read
     network: str = "loopback"
     packed: bool = True
+    other_volumes: int = 0  # of others on every replica
+    busy: bool = False      # they write all the time
+    open_files: int = 0     # beside those that are written
+    log_mib: int = 0        # of records that are in the log already
 
     def label(self):
         """What differs from the plain case."""
         plain = Scenario()
-        words = [str(getattr(self, f.name)) if f.name not in ("writers", "m", "acks", "multicast", "packed") else
-                 {"writers": "%d writers" % self.writers, "m": "m=%d" % self.m, "acks": "f=%d" % self.acks,
-                  "multicast": "multicast", "packed": "packed" if self.packed else "free"}[f.name]
-                 for f in dataclasses.fields(self)
+        said = {"writers": "%d writers" % self.writers, "m": "m=%d" % self.m, "acks": "f=%d" % self.acks,
+                "multicast": "multicast", "packed": "packed" if self.packed else "free", "busy": "busy",
+                "other_volumes": "%d other volumes" % self.other_volumes, "open_files": "%d open files" % self.open_files,
+                "log_mib": "%d MiB of log" % self.log_mib}
+        words = [said.get(f.name, str(getattr(self, f.name))) for f in dataclasses.fields(self)
                  if f.name == "packed" or getattr(self, f.name) != getattr(plain, f.name)]
         return ", ".join(words)
 
@@ -38,6 +50,36 @@ class Scenario:
         if self.pattern.startswith("fsync:"):
             return ["--fsync-every", self.pattern.split(":")[1]]
         return {"overwrite": [], "append": ["--append"], "plain": ["--plain"], "read": ["--read"]}[self.pattern]
+
+
+class MemoryDirectory:
+    """On tmpfs."""
+
+    def __init__(self, name):
+        self.path = os.path.join("/dev/shm", name)
+        os.mkdir(self.path)
+
+    def close(self):
+        shutil.rmtree(self.path, ignore_errors=True)
+
+
+class Busy:
+    """A driver that is kept at work until the end."""
+
+    ROUND_S = 1.0
+
+    def __init__(self, driver):
+        self._driver, self._end = driver, threading.Event()
+        self._thread = threading.Thread(target=self._work)
+        self._thread.start()
+
+    def _work(self):
+        while not self._end.is_set():
+            self._driver.round(self.ROUND_S)
+
+    def close(self):
+        self._end.set()
+        self._thread.join()
 
 
 class Ground:
@@ -86,12 +128,51 @@ class Ground:
     def _salius(self):
         s = self.scenario
         loopback_group = s.multicast and self.network.primary is None
-        replicas = self._own(Replicas(self.network, "192MiB", self.cpu,
-                                      ["--multicast-interface", "lo"] if loopback_group else []))
-        volume = self._own(MountedVolume(place("volume-" + self._tag()), replicas, s.acks,
-                                         *(["--multicast", GROUP] if s.multicast else []), cpu=self.cpu))
+        log_mib = 2 * (s.log_mib + LOG_GROWTH_MIB) if s.log_mib else 0  # a checkpoint begins at half of it
+        replicas = self._own(Replicas(self.network, "%dMiB" % (192 + log_mib * 5 // 4 + s.other_volumes * OTHER_MIB),
+                                      self.cpu, ["--multicast-interface", "lo"] if loopback_group else []))
+        options = ["--multicast", GROUP] if s.multicast else []
+        if log_mib:
+            options += ["--log-max", "%dMiB" % log_mib, "--stable-log", "%dMiB" % (log_mib * 5 // 4 + 2), "--tau", "600s"]
+        backing = place("volume-" + self._tag())
+        files = [os.path.join(backing, "open%d" % i) for i in range(s.open_files)]
+        for path in files:
+            open(path, "xb").close()
+        volume = self._own(MountedVolume(backing, replicas, s.acks, *options, cpu=self.cpu))
         self.mount = volume.mount
+        self._open([os.path.join(volume.path, os.path.basename(path)) for path in files])
+        if s.other_volumes:
+            self._others(replicas)
+        if s.log_mib:
+            self._fill(volume.path)
         self._subject("salius", self._files(volume.path), {"primary": [volume.mount.pid], "replica": replicas.pids()})
+
+    def _open(self, paths):
+        """Opens them all, until the end."""
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        enough = len(paths) + 4096
+        if soft < enough:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (enough, max(hard, enough)))
+        for path in paths:
+            self._stack.callback(os.close, os.open(path, os.O_RDWR))
+
+    def _others(self, replicas):
+        """Sessions of other volumes with every replica."""
+        for i, address in enumerate(replicas.addresses):
+            # In memory: many hosts have many disks, and here the notes of all would wait for one.
+            folder = self._own(MemoryDirectory("others-%s-%d" % (self._tag(), i))).path
+            others = self._own(Driver(["volumes", folder, address, "--writers", str(self.scenario.other_volumes)],
+                                      cpu=self.cpu, netns=self.network.primary))
+            if self.scenario.busy:
+                self._own(Busy(others))
+
+    def _fill(self, path):
+        """Writes until the log has what it shall have."""
+        with contextlib.closing(Driver(["files", path, "--size", "64KiB"], netns=self.network.primary)) as writer:
+            def full():
+                writer.round(0.5)
+                return self.mount.status()["uncheckpointed_bytes"] >= self.scenario.log_mib << 20
+            wait_until(full, FILL_S, "the log does not fill: is there a checkpoint?")
 
     def _mount_floor(self, name, options, servers):
         serving = self._own(Serving("%s-%s" % (name.replace(" ", "-"), self._tag()),

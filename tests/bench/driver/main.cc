@@ -6,6 +6,7 @@
 //   driver floor HOST:PORT... [options]   datagrams to echo servers (floor_target.h)
 //   driver redis|etcd|nats HOST:PORT [options], driver postgres CONNINFO [options]: other systems
 //   driver sqlite FILE [options]          transactions on a database
+//   driver volumes DIR HOST:PORT [options] records of many volumes (volumes_target.h)
 #include <cstdio>
 #include <iostream>
 #include <memory>
@@ -22,6 +23,7 @@
 #include "tests/bench/driver/postgres_target.h"
 #include "tests/bench/driver/redis_target.h"
 #include "tests/bench/driver/sqlite_target.h"
+#include "tests/bench/driver/volumes_target.h"
 
 namespace salius::bench {
 namespace {
@@ -115,6 +117,17 @@ TargetOr MakeSqlite(Words words) {
   return SqliteTarget::Make(std::move(plan));
 }
 
+TargetOr MakeVolumes(Words words) {
+  VolumesTarget::Plan plan;
+  Options options("volumes", "DIR HOST:PORT", "Volumes in DIR with one replica, a writer each.");
+  options.Bytes("size", "BYTES", &plan.size, "bytes per record");
+  options.Number("writers", "N", &plan.writers, 1, 10000, "volumes");
+  SALIUS_RETURN_IF_ERROR(options.Parse(words, 2, 2));
+  plan.directory = options.places()[0];
+  plan.replica = options.places()[1];
+  return VolumesTarget::Make(std::move(plan));
+}
+
 struct Kind {
   const char* name;
   TargetOr (*make)(Words words);
@@ -122,6 +135,7 @@ struct Kind {
 constexpr Kind kKinds[] = {
     {"files", MakeFiles}, {"floor", MakeFloor},       {"redis", MakeRedis},   {"etcd", MakeEtcd},
     {"nats", MakeNats},   {"postgres", MakePostgres}, {"sqlite", MakeSqlite},
+    {"volumes", MakeVolumes},
 };
 
 TargetOr MakeTarget(Words words) {

@@ -1,0 +1,53 @@
+// Many sessions with one replica, each of a volume of its own with the engine that the mount uses;
+// one operation is one durable record of a volume. What is applied goes nowhere: the replica is
+// what is loaded here.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "client/cli/bench_target.h"
+#include "client/engine/pipeline.h"
+#include "log/volume_config.h"
+
+namespace salius::bench {
+
+class VolumesTarget : public cli::ClosedLoop {
+ public:
+  struct Plan {
+    std::string directory;  // where the volumes are made
+    std::string replica;    // HOST:PORT
+    uint64_t size = 4096;   // bytes per record
+    uint64_t writers = 1;   // volumes
+  };
+  // Returns when all volumes are in mode replicated. DEADLINE_EXCEEDED when they are not within two
+  // minutes.
+  static absl::StatusOr<std::unique_ptr<VolumesTarget>> Make(Plan plan);
+  ~VolumesTarget() override;  // the volumes are thrown away, not closed
+
+ protected:
+  // FAILED_PRECONDITION when the volume is not in mode replicated.
+  absl::Status Prepare(size_t writer) override;
+  absl::Status Operate(size_t writer) override;
+
+ private:
+  class NullSink : public ApplySink {
+   public:
+    absl::Status Apply(const RecordRef&) override { return absl::OkStatus(); }
+    absl::Status SyncApplied() override { return absl::OkStatus(); }
+  };
+  struct Volume {
+    VolumeDir dir;
+    NullSink sink;
+    std::unique_ptr<Pipeline> pipeline;
+  };
+  explicit VolumesTarget(Plan plan) : ClosedLoop(plan.writers), plan_(std::move(plan)) {}
+  absl::Status Start(const std::string& path, Volume& volume) const;
+
+  const Plan plan_;
+  std::vector<std::unique_ptr<Volume>> volumes_;
+};
+
+}  // namespace salius::bench
