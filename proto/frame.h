@@ -40,7 +40,7 @@ struct FrameHeader {
   uint64_t send_time_ns = 0;  // primary's monotonic clock; an ack echoes the newest one it answers
   Seq trim_mark = 0;          // primary's noted checkpoint: the replica may drop up to here
   Seq durable_mark = 0;
-  Seq issued_mark = 0;  // highest seq issued when sent: lets the replica see a gap at the tail
+  Seq issued_mark = 0;  // highest seq sent by then: lets the replica see a gap at the tail
   uint16_t count = 0;   // records in the payload (kRecords only, else 0)
   bool operator==(const FrameHeader&) const = default;
 };

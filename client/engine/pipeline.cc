@@ -273,19 +273,25 @@ absl::Status Pipeline::WaitDurable(Seq seq) {
   Impl& impl = *impl_;
   impl.SendGathered(seq, SendWhen::kNow);
   while (impl.durable.load(std::memory_order_acquire) < seq) {
+    bool lead = false;
+    bool wake_io = false;
     {
       absl::MutexLock lock(&impl.mu);
       if (impl.core.durable() >= seq) return absl::OkStatus();
       SALIUS_RETURN_IF_ERROR(impl.WaitableLocked(seq));
-      if (!impl.BecomeLeader()) {
+      lead = impl.BecomeLeader();
+      if (!lead) {
         ++impl.durable_waiters;
         // The bound only matters when a leader leaves without anybody to follow it.
         impl.durable_cv.WaitWithTimeout(&impl.mu, absl::Milliseconds(1));
         --impl.durable_waiters;
-        continue;
+        // A leader that has left counted on this thread, which has nothing to wait for any more.
+        wake_io = !impl.leader && impl.durable_waiters == 0 && !impl.waiters.empty() &&
+                  impl.core.durable() >= seq;
       }
     }
-    impl.Lead(seq);
+    if (lead) impl.Lead(seq);
+    if (wake_io) impl.WakeIo();
   }
   return absl::OkStatus();
 }
@@ -368,10 +374,13 @@ absl::StatusOr<FileId> Pipeline::NewFileId() {
         impl.core.Tick(impl.clock.MonotonicNanos());
         impl.Collect(&work);
       }
-      if (!id) impl.checkpoint_cv.WaitWithTimeout(&impl.mu, absl::Milliseconds(50));
     }
     impl.Perform(work);
     if (id) return *id;
+    absl::MutexLock lock(&impl.mu);
+    if (impl.next_file_id >= impl.file_id_limit && !impl.stopping && impl.HealthLocked().ok()) {
+      impl.checkpoint_cv.WaitWithTimeout(&impl.mu, absl::Milliseconds(50));
+    }
   }
 }
 

@@ -152,7 +152,8 @@ class Pipeline {
   absl::Status WaitDurable(Seq seq);
   // Calls `done` once, with what WaitDurable would return, from this thread or another. Returns at once when
   // another thread receives acknowledgements; else this one does, for all who wait, until none does.
-  // `done` must not block nor wait for the pipeline.
+  // `done` runs in whatever thread hears of the outcome, which may hold locks of its caller: it must neither
+  // block nor take a lock of the volume.
   void WhenDurable(Seq seq, DurableCallback done);
   // Returns when `seq` has been applied (which implies durable).
   absl::Status WaitApplied(Seq seq);

@@ -54,7 +54,7 @@ void Pipeline::Impl::Collect(Work* work) {
     header.send_time_ns = static_cast<uint64_t>(clock.MonotonicNanos());
     header.trim_mark = core.checkpoint();
     header.durable_mark = core.durable();
-    header.issued_mark = core.issued();
+    header.issued_mark = core.sendable();
   }
   for (const Replicator::SendRange& range : out.sends) {
     // The same records to several replicas: one job, packed once.
@@ -144,13 +144,15 @@ bool Pipeline::Impl::BecomeLeader() {
 void Pipeline::Impl::Lead(Seq mine) {
   while (true) {
     ReceiveOnce(true);
-    // Who is told by a callback has no thread here that applies its record.
-    if (mine == 0) ApplySome(kApplyBurst);
     bool wake_io = false;
     {
       absl::MutexLock lock(&mu);
       const bool wanted = mine == 0 ? !waiters.empty() : core.durable() < mine;
-      if (wanted && core.counting_acks() && !stopping && HealthLocked().ok()) continue;
+      if (wanted && core.counting_acks() && !stopping && HealthLocked().ok()) {
+        // Not by this thread: an apply may wait for the disk, and nobody else receives meanwhile.
+        if (core.applied() + kApplyBurst < core.durable()) applier_cv.Signal();
+        continue;
+      }
       leader = false;
       if (durable_waiters > 0) {
         durable_cv.Signal();
@@ -159,6 +161,8 @@ void Pipeline::Impl::Lead(Seq mine) {
       }
     }
     if (wake_io) WakeIo();
+    // Who is told by a callback has no thread here that applies its record.
+    if (mine == 0) ApplySome(kApplyBurst);
     return;
   }
 }

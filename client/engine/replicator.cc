@@ -89,7 +89,7 @@ bool Replicator::CanIssue(int64_t now, uint64_t ring_bytes, uint64_t reserved_by
 Seq Replicator::Issue(int64_t now, uint64_t ring_bytes, SendWhen when) {
   Slot slot;
   slot.cumulative = CumulativeAt(issued_) + ring_bytes;
-  slot.issued_ns = now;
+  slot.issued_ns = slot.sendable_ns = now;
   slots_.push_back(slot);
   ++issued_;
   if (!counting_) stable_upto_ = issued_;
@@ -105,13 +105,13 @@ Seq Replicator::Issue(int64_t now, uint64_t ring_bytes, SendWhen when) {
 
 void Replicator::EndGathering(int64_t now) {
   if (sendable_ == issued_) return;
-  last_sendable_ = sendable_;
-  sendable_since_ns_ = now;
+  for (Seq seq = std::max(sendable_ + 1, first_); seq <= issued_; ++seq) At(seq).sendable_ns = now;
   sendable_ = issued_;
   send_soon_ = false;
 }
 
 void Replicator::SendSoon(int64_t now) {
+  if (sendable_ == issued_) return;
   send_soon_ = true;
   if (durable_ >= sendable_) SendGathered(now);
 }
@@ -221,7 +221,6 @@ void Replicator::OnAck(int64_t now, int index, int64_t rtt_ns, const AckPayload&
   SendNew(now, index);
   CheckReplica(now, index);
   AdvanceDurable();
-  if (send_soon_) SendSoon(now);
   Plan(now);
 }
 
@@ -368,7 +367,6 @@ void Replicator::OnStable(int64_t now, const std::vector<Seq>& seqs, const absl:
     }
   }
   AdvanceDurable();
-  if (send_soon_) SendSoon(now);
   Plan(now);
 }
 
@@ -405,7 +403,7 @@ bool Replicator::KeepsUp(int64_t now, int index) const {
   if (replica.link != Link::kOpen || replica.memory_full) return false;
   if (replica.waiting_ns >= 0 && now - replica.waiting_ns > options_.delta_ns) return false;
   const Seq missing = std::max(replica.contiguous, noted_.checkpoint) + 1;
-  return missing > issued_ || now - At(missing).issued_ns < options_.delta_ns;
+  return missing > issued_ || now - At(missing).sendable_ns < options_.delta_ns;
 }
 
 // A process that was stopped could not hear answers either, one that says "you are fenced" among
@@ -472,8 +470,7 @@ void Replicator::Tick(int64_t now) {
 }
 
 int64_t Replicator::AwaitedSince(Seq seq) const {
-  const int64_t since = std::max(At(seq).issued_ns, resumed_ns_);
-  return seq > last_sendable_ ? std::max(since, sendable_since_ns_) : since;
+  return std::max(At(seq).sendable_ns, resumed_ns_);
 }
 
 int64_t Replicator::PartitionTimeout() const {

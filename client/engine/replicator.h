@@ -164,6 +164,7 @@ class Replicator {
   struct Slot {
     uint64_t cumulative = 0;  // bytes of all records of the session up to and with this one
     int64_t issued_ns = 0;
+    int64_t sendable_ns = 0;  // later, when it was gathered
     ReplicaMask held = 0;
     bool stable = false;
     bool stable_in_flight = false;
@@ -220,8 +221,6 @@ class Replicator {
   bool send_soon_ = false;         // as soon as what is sent is durable
   Seq sendable_ = 0;               // what may be sent; what was issued after it is gathered
   int64_t gathered_since_ns_ = 0;  // when the first of those was issued
-  Seq last_sendable_ = 0;          // sendable_ before it was set the last time
-  int64_t sendable_since_ns_ = 0;  // when that was
   Config noted_;
   std::optional<Config> pending_;
   bool counting_ = false;     // acks count (mode replicated, and not on the way to local)

@@ -157,8 +157,7 @@ class Volume {
   // Reads up to `size` bytes into `out` (resized to what was read; short only at end of file).
   absl::Status Read(Handle& handle, uint64_t offset, size_t size, std::string* out);
   // `append`: at the end of file, whatever `offset` says (RWF_APPEND or O_APPEND); the offset used
-  // is logged. `sync`: return when durable (handle's flags count as well). The body is moved into
-  // the record.
+  // is logged. `sync`: return when durable (handle's flags count as well). `data` is copied.
   absl::StatusOr<size_t> Write(Handle& handle, uint64_t offset, std::string_view data, bool append,
                                bool sync);
   absl::Status Fsync(Handle& handle, bool data_only);

@@ -13,15 +13,15 @@
 //   security.capability before every single write. So suid, sgid and capabilities are taken away
 //   here.
 // - Locks (flock, fcntl) and interrupts are refused on purpose: the kernel then keeps locks by
-// itself, and
-//   a blocked lock holds no worker.
+//   itself, and a blocked lock holds no worker.
 //
 // Operations that libfuse 3.14 decodes in full go through its low-level table (Ops); those of which
 // it drops a part (OPEN, CREATE, WRITE, SETATTR, SETXATTR), or that it does not know (TMPFILE), are
 // taken before it (HandleRaw).
 //
 // Threads: every method may be called by any worker; the volume does the locking. Only the set of
-// open handles is kept here, under a lock of its own that nothing else is taken under.
+// open handles and the number of answers that are due are kept here, each under a lock of its own
+// that nothing else is taken under.
 #pragma once
 
 #define FUSE_USE_VERSION 314

@@ -1,7 +1,7 @@
 """Runs the benchmarks and prints their tables and bars.
 
 usage: python3 -m bench [--smoke] [--seconds S] [--rounds N] [--slow-seconds S] [--repeats N] [--cpu N]
-                        [--json FILE] [--no-wait] [floor|slow-disk|recovery]...
+                        [--json FILE] [--no-wait] [floor|slow-disk|recovery|reattach]...
 Run with tests/ as working directory or in PYTHONPATH, as root. Exit status: 0 all ran and every bar is met (with
 --smoke: all ran), 1 a bar is missed or something failed, 2 usage, 3 the machine is not quiet.
 """
@@ -13,6 +13,7 @@ from bench import cases, command
 from bench.quiet import wait_quiet
 
 QUIET_BOUND_S = 180
+CASES = ("floor", "slow-disk", "recovery", "reattach")
 SIZES = ("seconds", "rounds", "slow_seconds", "repeats", "records")
 
 
@@ -27,6 +28,8 @@ def plan(names, sizes, cpu):
         steps.append(lambda: cases.slow_disk(sizes))
     if "recovery" in names:
         steps.append(lambda: cases.recovery(sizes))
+    if "reattach" in names:
+        steps.append(lambda: cases.reattach(sizes))
     return steps
 
 
@@ -41,7 +44,7 @@ def show(result, smoke):
 def parse():
     parser = argparse.ArgumentParser(prog="bench", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", choices=["floor", "slow-disk", "recovery", []])
+    parser.add_argument("names", nargs="*", choices=[*CASES, []])
     for option in SIZES:
         parser.add_argument("--" + option.replace("_", "-"), type=int)
     command.add_options(parser)
@@ -55,7 +58,7 @@ def run(args):
             setattr(sizes, name, getattr(args, name))
     results = []
     try:
-        for step in plan(args.names or ["floor", "slow-disk", "recovery"], sizes, args.cpu):
+        for step in plan(args.names or CASES, sizes, args.cpu):
             if not args.smoke and not args.no_wait:
                 wait_quiet(QUIET_BOUND_S)
             results.append(step())

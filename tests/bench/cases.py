@@ -8,6 +8,7 @@ import struct
 import time
 from dataclasses import dataclass, field
 
+from bench.driver import Driver
 from bench.quiet import cpu_times, shares
 from bench.setup import MountedVolume, Replicas, Serving, SlowDisk, place, salius_bench, tool
 from harness.image import Image
@@ -47,10 +48,11 @@ class Sizes:
     records: int = 256 * 1024
     flush_ms: int = 8
     repeats: int = 3
+    log_mib: int = 8192
 
     @staticmethod
     def smoke():
-        return Sizes(seconds=1, rounds=2, slow_seconds=1, records=2048, flush_ms=8, repeats=1)
+        return Sizes(seconds=1, rounds=2, slow_seconds=1, records=2048, flush_ms=8, repeats=1, log_mib=64)
 
 
 @contextlib.contextmanager
@@ -161,6 +163,35 @@ def recovery(sizes):
     result.figures.update(mib_per_second=round(median, 1), plain_mib_per_second=round(plain, 1))
     result.bar("at least 0.7x of plain writes from memory: %.0f and %.0f MiB/s, %.2fx" % (median, plain, median / plain),
                median >= 0.7 * plain)
+    return result
+
+
+def reattach(sizes):
+    """(d) A replica that is killed and started again takes over the log that is still in its memory."""
+    result = Result("re-attach: a replica with %d MiB of log" % sizes.log_mib)
+    seconds = []
+    with contextlib.ExitStack() as stack:
+        own = stack.enter_context
+        writers = 2
+        log_max = sizes.log_mib // writers + 1024  # with what is written after the last look at it
+        replicas = own(contextlib.closing(Replicas(1, "%dMiB" % (writers * log_max * 5 // 4 + 64))))
+        driver = own(contextlib.closing(Driver(["volumes", place("volumes"), replicas.addresses[0], "--writers",
+                                                str(writers), "--size", "64KiB", "--log-max", "%dMiB" % log_max,
+                                                "--keep"])))
+        written = 0
+        while written < sizes.log_mib << 20:
+            written += driver.round(0.5)["operations"] * (64 << 10)
+        driver.kill()
+        for _ in range(sizes.repeats):
+            replicas.procs[0].kill()
+            began = time.monotonic()
+            replicas.start(0)
+            seconds.append(time.monotonic() - began)
+        lines = [line for line in replicas.procs[0].tail().splitlines() if "records" in line]
+        result.lines += ["%.2f s" % s for s in seconds] + lines[-1:]
+    median = sorted(seconds)[len(seconds) // 2]
+    result.figures.update(seconds=seconds, written=written)
+    result.bar("in less than 2 s: %.2f s for %d MiB" % (median, written >> 20), median < 2)
     return result
 
 

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Builds the programs and runs the benchmarks; docs/performance.md explains them. Needs root.
 #
-#   tests/bench/run.sh [--smoke] [floor|slow-disk|recovery]...     the bars (--help for the rest)
+#   tests/bench/run.sh [--smoke] [floor|slow-disk|recovery|reattach]...   the bars (--help for the rest)
 #   tests/bench/run.sh matrix|peers|applications|report ...        the others (each has --help)
 set -eu
 cd "$(dirname "$0")/../.."

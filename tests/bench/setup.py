@@ -51,22 +51,23 @@ class Replicas:
             network = Loopback(network)
         self.network = network
         self.addresses = [network.address(i) for i in range(network.count)]
-        self.procs, self.shms = [], []
+        self.shms = ["/dev/shm/%s-bench-r%d" % (current().id, i) for i in range(network.count)]
+        self.procs = [None] * network.count
+        self._wrapper, self._options = pinned(cpu), ["--memory", memory, "--insecure", *options]
         try:
-            for i, address in enumerate(self.addresses):
-                shm = "/dev/shm/%s-bench-r%d" % (current().id, i)
+            for i, shm in enumerate(self.shms):
                 os.makedirs(shm, exist_ok=True)
-                self.shms.append(shm)
-                log = os.path.join(current().dir, "replica%d.log" % i)
-                proc = Proc(pinned(cpu) + [binary("salius-replica"), "--listen", address, "--memory", memory,
-                                           "--shm-dir", shm, "--insecure", *options], log,
-                            netns=network.namespace(i))
-                self.procs.append(proc)
-                wait_until(lambda p=proc, i=i: self._up(p, i), 60,
-                           lambda log=log: "replica is not up:\n" + tail(log))
+                self.start(i)
         except BaseException:
             self.close()
             raise
+
+    def start(self, i):
+        """Returns when it answers. With the memory that it left when it was killed, if it was."""
+        log = os.path.join(current().dir, "replica%d.log" % i)
+        self.procs[i] = Proc(self._wrapper + [binary("salius-replica"), "--listen", self.addresses[i], "--shm-dir",
+                                              self.shms[i], *self._options], log, netns=self.network.namespace(i))
+        wait_until(lambda: self._up(self.procs[i], i), 60, lambda: "replica is not up:\n" + tail(log))
 
     def _up(self, proc, i):
         if not proc.alive():
@@ -78,7 +79,8 @@ class Replicas:
 
     def close(self):
         for proc in self.procs:
-            proc.kill()
+            if proc:
+                proc.kill()
         for shm in self.shms:
             shutil.rmtree(shm, ignore_errors=True)
 

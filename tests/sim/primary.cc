@@ -145,7 +145,7 @@ FrameHeader Primary::Frame() const {
   header.send_time_ns = static_cast<uint64_t>(world_.now());
   header.trim_mark = core_.checkpoint();
   header.durable_mark = core_.durable();
-  header.issued_mark = core_.issued();
+  header.issued_mark = core_.sendable();
   return header;
 }
 

@@ -122,6 +122,8 @@ TargetOr MakeVolumes(Words words) {
   Options options("volumes", "DIR HOST:PORT", "Volumes in DIR with one replica, a writer each.");
   options.Bytes("size", "BYTES", &plan.size, "bytes per record");
   options.Number("writers", "N", &plan.writers, 1, 10000, "volumes");
+  options.Bytes("log-max", "BYTES", &plan.log_max, "of each volume's log");
+  options.Switch("keep", &plan.keep, "nothing is ever checkpointed");
   SALIUS_RETURN_IF_ERROR(options.Parse(words, 2, 2));
   plan.directory = options.places()[0];
   plan.replica = options.places()[1];

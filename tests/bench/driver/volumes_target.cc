@@ -43,7 +43,10 @@ absl::StatusOr<std::unique_ptr<VolumesTarget>> VolumesTarget::Make(Plan plan) {
 
 VolumesTarget::~VolumesTarget() {
   std::vector<std::thread> threads;  // each has to wait for its own
-  for (auto& volume : volumes_) threads.emplace_back([&volume] { volume->pipeline.reset(); });
+  for (auto& volume : volumes_) {
+    volume->sink.end.Notify();
+    threads.emplace_back([&volume] { volume->pipeline.reset(); });
+  }
   for (std::thread& thread : threads) thread.join();
 }
 
@@ -51,8 +54,9 @@ absl::Status VolumesTarget::Start(const std::string& path, Volume& volume) const
   VolumeConfig config = DefaultVolumeConfig();
   config.replicas = {plan_.replica};
   config.acks = 1;
-  config.log_max_bytes = 1 << 20;
-  config.stable_log_bytes = 3 << 20;
+  config.log_max_bytes = plan_.log_max;
+  config.stable_log_bytes = plan_.log_max / 4 * 5 + (2 << 20);
+  config.tau_ms = 600'000;
   config.ballast_bytes = 0;
   // Hundreds of writers share a few CPUs here: a late answer is no partition.
   config.delta_us = 1'000'000;
@@ -63,6 +67,7 @@ absl::Status VolumesTarget::Start(const std::string& path, Volume& volume) const
   SALIUS_ASSIGN_OR_RETURN(
       StableLog stable,
       StableLog::Open(volume.dir.salius_fd, kStableLogFileName, config.volume, nullptr));
+  volume.sink.keep = plan_.keep;
   PipelineOptions options;
   options.config = config;
   options.session_name = path;

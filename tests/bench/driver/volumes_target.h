@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/synchronization/notification.h"
 #include "client/cli/bench_target.h"
 #include "client/engine/pipeline.h"
 #include "log/volume_config.h"
@@ -21,6 +22,8 @@ class VolumesTarget : public cli::ClosedLoop {
     std::string replica;    // HOST:PORT
     uint64_t size = 4096;   // bytes per record
     uint64_t writers = 1;   // volumes
+    uint64_t log_max = 1 << 20;  // bytes of each one's log; a checkpoint begins when half is used
+    bool keep = false;           // no checkpoint ends: the log grows until it is full
   };
   // Returns when all volumes are in mode replicated. DEADLINE_EXCEEDED when they are not within two
   // minutes.
@@ -36,7 +39,12 @@ class VolumesTarget : public cli::ClosedLoop {
   class NullSink : public ApplySink {
    public:
     absl::Status Apply(const RecordRef&) override { return absl::OkStatus(); }
-    absl::Status SyncApplied() override { return absl::OkStatus(); }
+    absl::Status SyncApplied() override {
+      if (keep) end.WaitForNotification();
+      return absl::OkStatus();
+    }
+    bool keep = false;
+    absl::Notification end;
   };
   struct Volume {
     VolumeDir dir;

@@ -202,6 +202,10 @@ TEST_F(ReplicatorTest, WhatWasSentLateIsNotAwaitedBeforeItWasSent) {
   Tick(13);  // a hedge would be due, had it been sent when it was issued
   ASSERT_EQ(out_.sends.size(), 1u);
   EXPECT_FALSE(out_.stable_wanted);
+  // Nor when more was sent since.
+  for (int i = 0; i < 2; ++i) Issue();
+  Tick(0);
+  EXPECT_FALSE(out_.stable_wanted);
   Tick(13);
   EXPECT_TRUE(out_.stable_wanted);
 }
