@@ -1,5 +1,6 @@
-// The pipeline with its real threads, stable log and state file, without replicas (mode local) and
-// with replicas that nobody runs. With real replicas it is tested through the mount (tests/fault).
+// The pipeline with its real threads, stable log and state file: without replicas (mode local), with
+// replicas that nobody runs, and with replicas in this process. Through the mount it is tested in
+// tests/fault.
 #include "client/engine/pipeline.h"
 
 #include <gtest/gtest.h>
@@ -9,6 +10,7 @@
 #include <sys/stat.h>
 
 #include <atomic>
+#include <chrono>
 #include <filesystem>
 #include <mutex>
 #include <thread>
@@ -16,9 +18,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "common/check.h"
+#include "common/clock.h"
 #include "common/file.h"
 #include "log/applied_mark.h"
 #include "log/stable_log.h"
+#include "replica/server.h"
 
 namespace salius {
 namespace {
@@ -341,6 +345,76 @@ TEST_F(PipelineTest, ReplicasThatNobodyRunsLeaveItLocalAndSayWhy) {
   ASSERT_EQ(status.replicas.size(), 2u);
   EXPECT_FALSE(status.replicas[0].connected);
   ASSERT_TRUE(pipeline_->Stop().ok());
+}
+
+// With two replicas in this process, so that acknowledgements are what makes durable.
+class ReplicatedTest : public PipelineTest {
+ protected:
+  void StartReplicated() {
+    for (int i = 0; i < 2; ++i) {
+      ReplicaOptions options;
+      options.listen = HostPort{"127.0.0.1", 0};
+      options.memory_bytes = 64 << 20;
+      options.no_mlock = true;
+      options.log_level = "off";
+      options.shm_dir = absl::StrCat(path_, "/replica", i);
+      ASSERT_EQ(mkdir(options.shm_dir.c_str(), 0700), 0);
+      auto server = ReplicaServer::Start(options, SystemClock());
+      ASSERT_TRUE(server.ok()) << server.status();
+      config_.replicas.push_back(absl::StrCat("127.0.0.1:", (*server)->port()));
+      servers_.push_back(*std::move(server));
+    }
+    config_.acks = 2;
+    ASSERT_TRUE(Start().ok());
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+    while (pipeline_->status().mode != "replicated") {
+      ASSERT_LT(std::chrono::steady_clock::now(), end) << pipeline_->status().mode_detail;
+      std::this_thread::yield();
+    }
+  }
+  void TearDown() override {
+    pipeline_.reset();
+    servers_.clear();
+    PipelineTest::TearDown();
+  }
+
+  std::vector<std::unique_ptr<ReplicaServer>> servers_;
+};
+
+TEST_F(ReplicatedTest, WaitersWithAndWithoutAThreadAllHear) {
+  StartReplicated();
+  Outcomes outcomes;
+  std::vector<std::thread> writers;
+  for (int w = 0; w < 4; ++w) {
+    writers.emplace_back([&, w] {
+      for (int i = 0; i < 200; ++i) {
+        const auto seq = IssueOne(std::string(100, 'x'));
+        ASSERT_TRUE(seq.ok()) << seq.status();
+        pipeline_->WhenDurable(*seq, outcomes.Next());
+        if (w < 2) {
+          ASSERT_TRUE(pipeline_->WaitDurable(*seq).ok());
+        }
+      }
+    });
+  }
+  for (std::thread& writer : writers) writer.join();
+  const std::vector<absl::Status> all = outcomes.WaitFor(800);
+  EXPECT_EQ(all.size(), 800u);
+  for (const absl::Status& status : all) EXPECT_TRUE(status.ok()) << status;
+  EXPECT_TRUE(pipeline_->WaitApplied(800).ok());
+  EXPECT_TRUE(pipeline_->Stop().ok());
+}
+
+TEST_F(ReplicatedTest, WhoWaitsWithoutAThreadHearsWhenTheReplicasAreGone) {
+  StartReplicated();
+  servers_.clear();
+  Outcomes outcomes;
+  const auto seq = IssueOne("a");
+  ASSERT_TRUE(seq.ok()) << seq.status();
+  pipeline_->WhenDurable(*seq, outcomes.Next());
+  const std::vector<absl::Status> all = outcomes.WaitFor(1);
+  ASSERT_EQ(all.size(), 1u);
+  EXPECT_TRUE(all[0].ok()) << all[0];  // by the stable log
 }
 
 }  // namespace
