@@ -173,7 +173,7 @@ def reattach(sizes):
     with contextlib.ExitStack() as stack:
         own = stack.enter_context
         writers = 2
-        log_max = sizes.log_mib // writers + 1024  # with what is written after the last look at it
+        log_max = sizes.log_mib // writers + 256  # with what is written after the last look at it
         replicas = own(contextlib.closing(Replicas(1, "%dMiB" % (writers * log_max * 5 // 4 + 64))))
         driver = own(contextlib.closing(Driver(["volumes", place("volumes"), replicas.addresses[0], "--writers",
                                                 str(writers), "--size", "64KiB", "--log-max", "%dMiB" % log_max,
