@@ -53,7 +53,7 @@ Acceptor::Acceptor(Arena& arena, const Options& options, int64_t now_ns, AttachR
     ++result.volumes;
     if (slot->epoch != 0) {
       StartLog(*volume, now_ns);
-      const VolumeLog::RebuildReport rebuilt = volume->log->Rebuild();
+      const VolumeLog::RebuildReport rebuilt = volume->log->Rebuild(options_.for_each);
       result.records += rebuilt.records;
       result.damaged += rebuilt.damaged;
       volume->slot.durable_mark = std::max(slot->durable_mark, rebuilt.durable_mark);

@@ -110,6 +110,7 @@ class Acceptor {
  public:
   struct Options {
     int64_t abandon_after_ns = 0;  // 0: never
+    ForEach for_each = InTurn;     // for the segments of a log that is taken over
   };
   struct AttachReport {
     uint64_t volumes = 0;

@@ -13,10 +13,14 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_format.h"
 #include "common/check.h"
+#include "common/parallel.h"
 #include "common/strings.h"
 
 namespace salius {
 namespace {
+
+// Mapped by one thread at a time.
+constexpr size_t kPopulateBytes = 64 << 20;
 
 // A directory that another user made, say in /dev/shm, is not ours to trust.
 absl::Status CheckOwner(int fd, const std::string& path) {
@@ -88,10 +92,15 @@ absl::Status ArenaFile::Prepare(uint64_t bytes) {
 }
 
 absl::Status ArenaFile::Map(uint64_t bytes, bool lock_memory) {
-  void* const at =
-      mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd_.get(), 0);
+  void* const at = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd_.get(), 0);
   if (at == MAP_FAILED) return ErrnoStatus(errno, "map " + path_);
   memory_ = absl::MakeSpan(static_cast<uint8_t*>(at), bytes);
+  // No page is mapped for the first time while a primary waits. A kernel that cannot leaves it to
+  // mlock.
+  OnAllCpus((bytes + kPopulateBytes - 1) / kPopulateBytes, [&](size_t i) {
+    const absl::Span<uint8_t> part = memory_.subspan(i * kPopulateBytes, kPopulateBytes);
+    static_cast<void>(madvise(part.data(), part.size(), MADV_POPULATE_WRITE));
+  });
   // An arena on swap would make every acknowledgement wait for a disk.
   if (lock_memory && mlock(at, bytes) != 0) {
     return absl::ResourceExhaustedError(absl::StrFormat(

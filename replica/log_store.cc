@@ -313,11 +313,26 @@ VolumeLog::Accounting VolumeLog::accounting() const {
 
 // ---- after a restart ----------------------------------------------------------------------------
 
-VolumeLog::RebuildReport VolumeLog::Rebuild() {
+VolumeLog::RebuildReport VolumeLog::Rebuild(const ForEach& for_each) {
   SALIUS_CHECK(segments_.empty());
+  const std::vector<uint32_t> indices = arena_.SegmentsOf(slot_);
+  std::vector<Scan> scans(indices.size());
+  for_each(indices.size(), [&](size_t i) { scans[i] = ScanSegment(indices[i]); });
   RebuildReport report;
   std::vector<Found> found;
-  for (const uint32_t index : arena_.SegmentsOf(slot_)) ScanSegment(index, report, found);
+  for (const Scan& scan : scans) {
+    report.damaged += scan.report.damaged;
+    report.durable_mark = std::max(report.durable_mark, scan.report.durable_mark);
+    report.checkpoint_mark = std::max(report.checkpoint_mark, scan.report.checkpoint_mark);
+    if (!scan.live) {
+      arena_.FreeSegment(scan.segment.index);
+      continue;
+    }
+    arena_.SetSegmentUsed(scan.segment.index, scan.segment.used);
+    record_bytes_ += scan.segment.record_bytes;
+    segments_.push_back(scan.segment);
+    found.insert(found.end(), scan.found.begin(), scan.found.end());
+  }
   TakeFound(found, report);
   // The one with most room is filled next.
   const auto roomiest =
@@ -327,13 +342,15 @@ VolumeLog::RebuildReport VolumeLog::Rebuild() {
   return report;
 }
 
-void VolumeLog::ScanSegment(uint32_t index, RebuildReport& report, std::vector<Found>& found) {
+VolumeLog::Scan VolumeLog::ScanSegment(uint32_t index) const {
+  Scan scan;
+  RebuildReport& report = scan.report;
   const std::optional<uint32_t> published = arena_.segment_used(index);
   if (!published.has_value()) ++report.damaged;
   const uint32_t limit = published.value_or(static_cast<uint32_t>(arena_.geometry().segment_bytes));
-  Segment segment{index, 0, 0, 0};
+  Segment& segment = scan.segment;
+  segment.index = index;
   bool in_gap = !published.has_value();
-  bool live = false;
   for (uint32_t at = 0; at + kLogEntryBytes <= limit;) {
     const std::optional<std::pair<uint32_t, bool>> entry = ReadEntry({index, at}, limit);
     if (!entry.has_value()) {
@@ -360,17 +377,11 @@ void VolumeLog::ScanSegment(uint32_t index, RebuildReport& report, std::vector<F
     report.durable_mark = std::max(report.durable_mark, header->durable_mark);
     report.checkpoint_mark = std::max(report.checkpoint_mark, header->checkpoint_mark);
     if (header->seq <= floor_) continue;
-    live = true;
+    scan.live = true;
     segment.max_seq = std::max(segment.max_seq, header->seq);
-    found.push_back({header->seq, {index, start}});
+    scan.found.push_back({header->seq, {index, start}});
   }
-  if (!live) {
-    arena_.FreeSegment(index);
-    return;
-  }
-  arena_.SetSegmentUsed(index, segment.used);
-  record_bytes_ += segment.record_bytes;
-  segments_.push_back(segment);
+  return scan;
 }
 
 void VolumeLog::TakeFound(std::vector<Found>& found, RebuildReport& report) {

@@ -13,17 +13,16 @@
 // - A record is held (in held()) only when its entry is complete and its checksums were right.
 // - Nothing but TrimTo() and DropAll() ever drops a record (I6).
 // - At most `grant_segments` segments are used, kMaxInProgress records are in pieces, and the span
-// of
-//   seqs is bounded by what the grant could hold, so memory is bounded whatever arrives.
+//   of seqs is bounded by what the grant could hold, so memory is bounded whatever arrives.
 // - Beside header and body a record costs at most 64 bytes: 16 of entry, up to 7 of padding, 8 to
-// 16
-//   of index, and its share of the segment table.
+//   16 of index, and its share of the segment table.
 //
 // pure: works on the arena's memory; no thread, lock, socket or clock.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <utility>
@@ -41,6 +40,12 @@
 namespace salius {
 
 inline constexpr size_t kLogEntryBytes = 16;
+// Calls the function with every number below `count`, in any order and maybe several at once, and
+// returns when all are done.
+using ForEach = std::function<void(size_t count, const std::function<void(size_t)>& one)>;
+inline void InTurn(size_t count, const std::function<void(size_t)>& one) {
+  for (size_t i = 0; i < count; ++i) one(i);
+}
 // Records that may be in pieces at a time: more than a full window of the largest records, so that
 // loss of one piece of each does not make the rest be sent again.
 inline constexpr size_t kMaxInProgress = 1024;
@@ -77,10 +82,10 @@ class VolumeLog {
     Seq durable_mark = 0;  // largest in the records
     Seq checkpoint_mark = 0;
   };
-  // After a restart: reads every segment of the slot, verifies every record, and holds those that
-  // are right. A bad one costs itself, or what lies up to the next good entry. Segments with
-  // nothing in them are freed. Call once, before anything else.
-  RebuildReport Rebuild();
+  // After a restart: reads every segment of the slot, as `for_each` says, verifies every record,
+  // and holds those that are right. A bad one costs itself, or what lies up to the next good entry.
+  // Segments with nothing in them are freed. Call once, before anything else.
+  RebuildReport Rebuild(const ForEach& for_each = InTurn);
 
   // `bytes` is the whole record, verified, `header` its header, volume and epoch the log's.
   Result Append(const RecordHeader& header, absl::Span<const uint8_t> bytes);
@@ -158,7 +163,14 @@ class VolumeLog {
     Seq seq;
     Place place;
   };
-  void ScanSegment(uint32_t index, RebuildReport& report, std::vector<Found>& found);
+  // What one segment holds; changes nothing.
+  struct Scan {
+    Segment segment;
+    bool live = false;  // something in it is to be held
+    RebuildReport report;
+    std::vector<Found> found;
+  };
+  Scan ScanSegment(uint32_t index) const;
   void TakeFound(std::vector<Found>& found, RebuildReport& report);
 
   Arena& arena_;

@@ -11,6 +11,7 @@
 #include "absl/strings/str_format.h"
 #include "common/check.h"
 #include "common/log.h"
+#include "common/parallel.h"
 #include "common/random.h"
 #include "common/strings.h"
 
@@ -62,6 +63,7 @@ absl::Status ReplicaServer::AttachArena(const ReplicaOptions& options, Clock& cl
   Arena& arena = arena_->arena();
   Acceptor::Options rules;
   rules.abandon_after_ns = options.abandon_after_us * 1000;
+  rules.for_each = OnAllCpus;
   Acceptor::AttachReport report;
   const Incarnation before = arena.incarnation();
   acceptor_ = std::make_unique<SharedAcceptor>(arena, rules, clock.MonotonicNanos(), &report);
