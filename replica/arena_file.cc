@@ -8,6 +8,7 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -95,19 +96,24 @@ absl::Status ArenaFile::Map(uint64_t bytes, bool lock_memory) {
   void* const at = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd_.get(), 0);
   if (at == MAP_FAILED) return ErrnoStatus(errno, "map " + path_);
   memory_ = absl::MakeSpan(static_cast<uint8_t*>(at), bytes);
-  // No page is mapped for the first time while a primary waits. A kernel that cannot leaves it to
-  // mlock.
-  OnAllCpus((bytes + kPopulateBytes - 1) / kPopulateBytes, [&](size_t i) {
-    const absl::Span<uint8_t> part = memory_.subspan(i * kPopulateBytes, kPopulateBytes);
-    static_cast<void>(madvise(part.data(), part.size(), MADV_POPULATE_WRITE));
-  });
-  // An arena on swap would make every acknowledgement wait for a disk.
-  if (lock_memory && mlock(at, bytes) != 0) {
+  const auto lock_error = [&] {
     return absl::ResourceExhaustedError(absl::StrFormat(
         "%s: raise RLIMIT_MEMLOCK (systemd: LimitMEMLOCK=infinity, shell: ulimit -l) or "
         "give CAP_IPC_LOCK, or use --no-mlock and let the arena be swapped",
         Sv(ErrnoStatus(errno, absl::StrFormat("lock %d bytes of memory", bytes)).message())));
-  }
+  };
+  // An arena on swap would make every acknowledgement wait for a disk. Each page is locked when it
+  // is mapped: that goes on all CPUs, which mlock does not.
+  if (lock_memory && mlock2(at, bytes, MLOCK_ONFAULT) != 0) return lock_error();
+  // No page is mapped for the first time while a primary waits. Reading is enough: the mapping is
+  // writable.
+  std::atomic<bool> failed{false};
+  OnAllCpus((bytes + kPopulateBytes - 1) / kPopulateBytes, [&](size_t i) {
+    const absl::Span<uint8_t> part = memory_.subspan(i * kPopulateBytes, kPopulateBytes);
+    if (madvise(part.data(), part.size(), MADV_POPULATE_READ) != 0) failed = true;
+  });
+  // A kernel before 5.14 cannot.
+  if (failed && lock_memory && mlock(at, bytes) != 0) return lock_error();
   return absl::OkStatus();
 }
 
