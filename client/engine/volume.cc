@@ -273,8 +273,8 @@ void Volume::Release(Handle* handle) { impl_->Release(handle); }
 absl::Status Volume::Read(Handle& handle, uint64_t offset, size_t size, std::string* out) {
   return impl_->Read(handle, offset, size, out);
 }
-absl::StatusOr<size_t> Volume::Write(Handle& handle, uint64_t offset, std::string_view data, bool append,
-                                     bool sync) {
+absl::StatusOr<size_t> Volume::Write(Handle& handle, uint64_t offset, std::string_view data,
+                                     bool append, bool sync) {
   return impl_->Write(handle, offset, data, append, sync);
 }
 absl::StatusOr<Volume::Started> Volume::StartWrite(Handle& handle, uint64_t offset,

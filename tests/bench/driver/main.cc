@@ -17,6 +17,7 @@
 #include "client/cli/json.h"
 #include "client/cli/options.h"
 #include "common/check.h"
+#include "common/daemon.h"
 #include "tests/bench/driver/etcd_target.h"
 #include "tests/bench/driver/floor_target.h"
 #include "tests/bench/driver/nats_target.h"
@@ -175,6 +176,7 @@ int Serve(Target& target) {
 }  // namespace salius::bench
 
 int main(int argc, char** argv) {
+  salius::UsePlainMutexes();
   const std::vector<std::string> words(argv + 1, argv + argc);
   const salius::bench::TargetOr target = salius::bench::MakeTarget(words);
   return target.ok() ? salius::bench::Serve(**target) : salius::bench::Fail(target.status());
