@@ -16,7 +16,7 @@
 namespace salius {
 namespace {
 
-// Datagrams per batch: one system call's worth (transport/udp_socket.cc).
+// Messages per batch: one system call's worth (transport/udp_io.cc).
 constexpr size_t kBatch = 64;
 // Batches from one socket before the others, and the clock, are looked at again.
 constexpr int kDrainBatches = 16;
@@ -56,14 +56,17 @@ struct ReceiveLoop::Buffers {
     absl::Span<const uint8_t> payload;
   };
 
-  Buffers() : in(kBatch, kDatagramBytes), acks(kBatch) {}
+  Buffers() : in(kBatch, kDatagramBytes) {}
 
   static constexpr size_t kDatagramBytes = size_t{64} << 10;  // no datagram is larger
   using AckBytes = std::array<uint8_t, kFrameHeaderBytes + kMaxAckBytes>;
   InBatch in;
   std::vector<Frame> frames;
   std::vector<Answer> answers;
+  // The answers' bytes and how they are sent.
   std::vector<AckBytes> acks;
+  std::vector<iovec> parts;
+  std::vector<OutDatagram> out;
 };
 
 absl::StatusOr<std::unique_ptr<ReceiveLoop>> ReceiveLoop::Create(UdpSocket socket,
@@ -154,6 +157,7 @@ absl::StatusOr<std::string> ReceiveLoop::Join(const std::string& group,
   // Bound to the group, so that nothing else arrives; shared, for other replicas on this host.
   UdpSocket::Options shared;
   shared.reuse_port = true;
+  shared.coalesce = true;
   SALIUS_ASSIGN_OR_RETURN(UdpSocket socket, UdpSocket::Bind(address, shared));
   SALIUS_RETURN_IF_ERROR(socket.JoinGroup(address, interface));
   sources_.push_back(std::make_shared<Source>(Source{joined, std::move(socket)}));
@@ -173,7 +177,7 @@ void ReceiveLoop::Run() {
   while (!stop_.load()) {
     if (sources.size() == 1) {
       // The receive itself waits: no second system call for every batch.
-      if (ReceiveBatch(unicast_->socket, /*wait=*/true) == kBatch) Drain(unicast_->socket);
+      if (ReceiveBatch(unicast_->socket, /*wait=*/true)) Drain(unicast_->socket);
     } else {
       WaitReadable(sources);
     }
@@ -198,37 +202,37 @@ void ReceiveLoop::WaitReadable(const std::vector<std::shared_ptr<Source>>& sourc
 void ReceiveLoop::Drain(UdpSocket& socket) {
   for (int i = 0; i < kDrainBatches; ++i) {
     // A batch that is not full was all there is: no further call to learn that.
-    if (ReceiveBatch(socket, /*wait=*/false) < kBatch) return;
+    if (!ReceiveBatch(socket, /*wait=*/false)) return;
   }
 }
 
-size_t ReceiveLoop::ReceiveBatch(UdpSocket& socket, bool wait) {
-  const absl::StatusOr<size_t> got = socket.Receive(buffers_->in, wait);
+bool ReceiveLoop::ReceiveBatch(UdpSocket& socket, bool wait) {
+  Buffers& b = *buffers_;
+  const absl::StatusOr<size_t> got = socket.Receive(b.in, wait);
   if (!got.ok()) {
     metrics_.CountReceiveError();
     SLOG_DEBUG("receive: {}", Sv(got.status().message()));
-    return 0;
+    return false;
   }
-  if (*got > 0) {
-    HandleBatch(*got);
-    SendAcks();
-  }
-  return *got;
+  if (*got == 0) return false;
+  HandleBatch();
+  SendAcks();
+  return b.in.full();
 }
 
-void ReceiveLoop::HandleBatch(size_t datagrams) {
+void ReceiveLoop::HandleBatch() {
   Buffers& b = *buffers_;
   b.frames.clear();
   b.answers.clear();
   uint64_t truncated = 0;
   uint64_t corrupt = 0;
-  for (size_t i = 0; i < datagrams; ++i) {
+  for (size_t i = 0; i < b.in.size(); ++i) {
     const InDatagram& in = b.in[i];
     if (in.truncated) {
       ++truncated;
       continue;
     }
-    if (in.bytes.empty() && in.from.port() == port_) continue;  // Wake()
+    if (in.bytes.empty() && in.from->port() == port_) continue;  // Wake()
     absl::StatusOr<FrameHeader> header = DecodeFrameHeader(in.bytes);
     if (!header.ok()) {
       ++corrupt;
@@ -247,11 +251,11 @@ void ReceiveLoop::HandleBatch(size_t datagrams) {
     if (!result.reply) continue;
     const auto same = [&](const Buffers::Answer& a) {
       return a.epoch == h.epoch && a.session == h.session && a.volume == h.volume &&
-             *a.to == frame.datagram->from;
+             *a.to == *frame.datagram->from;
     };
     auto it = std::find_if(b.answers.begin(), b.answers.end(), same);
     if (it == b.answers.end()) {
-      b.answers.push_back({&frame.datagram->from,
+      b.answers.push_back({frame.datagram->from,
                            h.volume,
                            h.epoch,
                            h.session,
@@ -290,9 +294,10 @@ bool ReceiveLoop::MayAnswer(int64_t now_ns, Acceptor::Standing standing, const S
 
 void ReceiveLoop::SendAcks() {
   Buffers& b = *buffers_;
-  std::array<iovec, kBatch> parts;
-  std::array<OutDatagram, kBatch> out;
   const size_t n = b.answers.size();
+  b.acks.resize(std::max(b.acks.size(), n));
+  b.parts.resize(b.acks.size());
+  b.out.resize(b.acks.size());
   for (size_t i = 0; i < n; ++i) {
     const Buffers::Answer& answer = b.answers[i];
     uint8_t* const bytes = b.acks[i].data();
@@ -305,11 +310,11 @@ void ReceiveLoop::SendAcks() {
     header.session = answer.session;
     header.send_time_ns = answer.send_time_ns;
     EncodeFrameHeader(header, bytes);
-    parts[i] = {bytes, kFrameHeaderBytes + payload};
-    out[i] = {answer.to, absl::MakeConstSpan(&parts[i], 1)};
+    b.parts[i] = {bytes, kFrameHeaderBytes + payload};
+    b.out[i] = {answer.to, absl::MakeConstSpan(&b.parts[i], 1)};
   }
   // What does not fit the socket's buffer is lost like any datagram: the primary asks again.
-  metrics_.CountAcks(unicast_->socket.Send(absl::MakeConstSpan(out.data(), n)));
+  metrics_.CountAcks(unicast_->socket.Send(absl::MakeConstSpan(b.out).first(n)));
 }
 
 void ReceiveLoop::Tick() {

@@ -76,9 +76,9 @@ class ReceiveLoop {
   std::vector<std::shared_ptr<Source>> Sources() const;
   void WaitReadable(const std::vector<std::shared_ptr<Source>>& sources);
   void Drain(UdpSocket& socket);
-  // Returns how many datagrams there were.
-  size_t ReceiveBatch(UdpSocket& socket, bool wait);
-  void HandleBatch(size_t datagrams);
+  // Receives, handles and answers one batch. Returns whether there may be more.
+  bool ReceiveBatch(UdpSocket& socket, bool wait);
+  void HandleBatch();
   bool MayAnswer(int64_t now_ns, Acceptor::Standing standing, const SocketAddress& to);
   void SendAcks();
   void Tick();

@@ -47,7 +47,9 @@ absl::StatusOr<std::unique_ptr<ReplicaServer>> ReplicaServer::Start(const Replic
     SALIUS_ASSIGN_OR_RETURN(const SocketAddress address, Resolve(metrics));
     SALIUS_RETURN_IF_ERROR(CheckAddress("metrics", address, options));
   }
-  SALIUS_ASSIGN_OR_RETURN(UdpSocket socket, UdpSocket::Bind(listen, UdpSocket::Options{}));
+  UdpSocket::Options socket_options;
+  socket_options.coalesce = true;
+  SALIUS_ASSIGN_OR_RETURN(UdpSocket socket, UdpSocket::Bind(listen, socket_options));
   std::unique_ptr<ReplicaServer> server(new ReplicaServer());
   SALIUS_RETURN_IF_ERROR(server->AttachArena(options, clock));
   SALIUS_RETURN_IF_ERROR(server->Serve(options, listen, std::move(socket), clock));

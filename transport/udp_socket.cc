@@ -4,9 +4,9 @@
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netinet/in.h>
+#include <netinet/udp.h>
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 
 #include "absl/cleanup/cleanup.h"
@@ -17,10 +17,6 @@
 
 namespace salius {
 namespace {
-
-// Datagrams per system call: more gains nothing (the call's own cost is spread thin by then), and
-// the headers of this many still fit the stack well.
-constexpr size_t kBatch = 64;
 
 template <typename T>
 absl::Status SetOption(int fd, int level, int option, const T& value, std::string_view what) {
@@ -79,6 +75,11 @@ absl::StatusOr<UdpSocket> UdpSocket::Bind(const SocketAddress& local, const Opti
   if (options.reuse_port) {
     SALIUS_RETURN_IF_ERROR(SetOption(fd.get(), SOL_SOCKET, SO_REUSEPORT, int{1}, "SO_REUSEPORT"));
   }
+  if (options.coalesce) {
+    // An older kernel cannot, and hands over one datagram at a time.
+    const int on = 1;
+    (void)setsockopt(fd.get(), SOL_UDP, UDP_GRO, &on, sizeof(on));
+  }
   if (bind(fd.get(), local.get(), local.length) != 0) {
     if (errno == EADDRINUSE) {
       return absl::AlreadyExistsError(
@@ -86,7 +87,9 @@ absl::StatusOr<UdpSocket> UdpSocket::Bind(const SocketAddress& local, const Opti
     }
     return ErrnoStatus(errno, "bind UDP " + FormatSockaddr(local));
   }
-  return UdpSocket(std::move(fd));
+  UdpSocket socket(std::move(fd));
+  socket.segment_ = true;
+  return socket;
 }
 
 absl::Status UdpSocket::JoinGroup(const SocketAddress& group, std::string_view interface) {
@@ -156,78 +159,6 @@ int UdpSocket::receive_buffer_bytes() const {
   socklen_t length = sizeof(bytes);
   if (getsockopt(fd(), SOL_SOCKET, SO_RCVBUF, &bytes, &length) != 0) return 0;
   return bytes;
-}
-
-size_t UdpSocket::Send(absl::Span<const OutDatagram> batch) {
-  size_t done = 0;
-  while (done < batch.size()) {
-    std::array<mmsghdr, kBatch> messages;
-    const size_t n = std::min(kBatch, batch.size() - done);
-    for (size_t i = 0; i < n; ++i) {
-      const OutDatagram& out = batch[done + i];
-      messages[i] = mmsghdr{};
-      msghdr& header = messages[i].msg_hdr;
-      header.msg_name = const_cast<sockaddr*>(out.to->get());
-      header.msg_namelen = out.to->length;
-      header.msg_iov = const_cast<iovec*>(out.parts.data());
-      header.msg_iovlen = out.parts.size();
-    }
-    const int sent = sendmmsg(fd(), messages.data(), static_cast<unsigned>(n), MSG_DONTWAIT);
-    if (sent > 0) {
-      done += static_cast<size_t>(sent);
-      continue;
-    }
-    if (errno == EINTR) continue;
-    if (errno == EAGAIN || errno == EWOULDBLOCK || errno == ENOBUFS) break;
-    // The error is that of the first datagram (or one that an earlier datagram left on the socket).
-    __atomic_fetch_add(&send_errors_, 1, __ATOMIC_RELAXED);
-    ++done;
-  }
-  return done;
-}
-
-InBatch::InBatch(size_t datagrams, size_t buffer_bytes)
-    : buffer_bytes_(buffer_bytes),
-      storage_(datagrams * buffer_bytes),
-      in_(datagrams),
-      parts_(datagrams),
-      messages_(datagrams) {
-  for (size_t i = 0; i < datagrams; ++i) {
-    parts_[i] = iovec{storage_.data() + i * buffer_bytes, buffer_bytes};
-    messages_[i].msg_hdr.msg_name = &in_[i].from.storage;
-    messages_[i].msg_hdr.msg_iov = &parts_[i];
-    messages_[i].msg_hdr.msg_iovlen = 1;
-    Reset(i);
-  }
-}
-
-void InBatch::Reset(size_t i) {
-  messages_[i].msg_hdr.msg_namelen = sizeof(in_[i].from.storage);
-  messages_[i].msg_hdr.msg_controllen = 0;
-  messages_[i].msg_hdr.msg_flags = 0;
-}
-
-absl::StatusOr<size_t> UdpSocket::Receive(InBatch& batch, bool wait) {
-  const auto n = static_cast<unsigned>(std::min(kBatch, batch.size()));
-  const int flags = wait ? MSG_WAITFORONE : MSG_DONTWAIT;
-  for (;;) {
-    const int got = recvmmsg(fd(), batch.messages_.data(), n, flags, nullptr);
-    if (got >= 0) {
-      for (size_t i = 0; i < static_cast<size_t>(got); ++i) {
-        const mmsghdr& message = batch.messages_[i];
-        const size_t bytes = std::min<size_t>(message.msg_len, batch.buffer_bytes_);
-        batch.in_[i].bytes = {static_cast<const uint8_t*>(batch.parts_[i].iov_base), bytes};
-        batch.in_[i].truncated = (message.msg_hdr.msg_flags & MSG_TRUNC) != 0;
-        batch.in_[i].from.length = message.msg_hdr.msg_namelen;
-        batch.Reset(i);
-      }
-      return static_cast<size_t>(got);
-    }
-    if (errno == EAGAIN || errno == EWOULDBLOCK) return size_t{0};
-    // ICMP's answers to datagrams sent earlier; each is reported once.
-    const bool answer = errno == ECONNREFUSED || errno == EHOSTUNREACH || errno == ENETUNREACH;
-    if (errno != EINTR && !answer) return ErrnoStatus(errno, "recvmmsg");
-  }
 }
 
 absl::Status UdpSocket::SetReceiveTimeout(int64_t micros) {

@@ -1,4 +1,7 @@
-// Batched datagram I/O on one UDP socket (recvmmsg, sendmmsg), unicast and multicast.
+// Batched datagram I/O on one UDP socket (recvmmsg, sendmmsg), unicast and multicast. Datagrams of
+// a batch to one destination, one after the other and equally long but for the last, go through the
+// system's network as one and are cut by the card, or at the end (UDP_SEGMENT); a receiver that
+// wants it gets them joined (UDP_GRO). On the wire and for the callers they are always datagrams.
 //
 // Threads: Send and Receive may be called from different threads at once; the socket itself is the
 // only shared state.
@@ -30,28 +33,42 @@ struct OutDatagram {
 struct InDatagram {
   absl::Span<const uint8_t> bytes;
   bool truncated = false;  // larger than the buffer; must be counted and dropped
-  SocketAddress from;
+  const SocketAddress* from = nullptr;
 };
 
-// Buffers for so many datagrams, and what the last Receive put there. Made once: the system call's
-// own structures are filled in beforehand.
+// What Send can pass on as one message at most.
+inline constexpr size_t kMaxSegmentedBytes = 65000;  // with its headers an IP packet's 65535
+inline constexpr size_t kMaxSegments = 64;
+
+// Buffers for so many messages (a datagram, or those that the kernel joined), and the datagrams
+// that the last Receive put there. Made once: the system call's own structures are filled in
+// beforehand.
 class InBatch {
  public:
-  InBatch(size_t datagrams, size_t buffer_bytes);
+  InBatch(size_t messages, size_t buffer_bytes);
   InBatch(const InBatch&) = delete;
   InBatch& operator=(const InBatch&) = delete;
 
-  size_t size() const { return in_.size(); }
+  size_t size() const { return in_.size(); }  // datagrams of the last Receive
   const InDatagram& operator[](size_t i) const { return in_[i]; }
+  bool full() const { return full_; }  // it took as many messages as it can: there may be more
 
  private:
   friend class UdpSocket;
+  union Control {
+    char bytes[CMSG_SPACE(sizeof(int))];
+    cmsghdr align;
+  };
   void Reset(size_t i);  // ready to receive again
+  void Take(size_t i);   // the datagrams of a received message
 
   const size_t buffer_bytes_;
   std::vector<uint8_t> storage_;
   std::vector<InDatagram> in_;
+  bool full_ = false;
+  std::vector<SocketAddress> from_;
   std::vector<iovec> parts_;
+  std::vector<Control> controls_;
   std::vector<mmsghdr> messages_;
 };
 
@@ -61,12 +78,14 @@ class UdpSocket {
     int receive_buffer_bytes = 8 << 20;  // SO_RCVBUFFORCE first, then SO_RCVBUF
     int send_buffer_bytes = 8 << 20;
     bool reuse_port = false;
+    bool coalesce = false;  // datagrams may arrive joined: batches need buffers of 64 KiB
   };
   // Binds to `local` (port 0: any). Errors: ALREADY_EXISTS when the port is in use (names the
   // port), the system's own otherwise.
   static absl::StatusOr<UdpSocket> Bind(const SocketAddress& local, const Options& options);
 
-  // Takes over a datagram socket of any family that is bound already.
+  // Takes over a datagram socket of any family that is bound already; it passes on every datagram
+  // by itself.
   static UdpSocket Adopt(UniqueFd fd) { return UdpSocket(std::move(fd)); }
 
   // Joins an IPv4 or IPv6 multicast group (replicas), on the interface named `interface` ("eth0"),
@@ -84,20 +103,22 @@ class UdpSocket {
   absl::StatusOr<SocketAddress> local() const;
   int receive_buffer_bytes() const;  // what the kernel really gave
 
-  // Sends as many as it can without blocking; returns how many of the first datagrams were handed
-  // to the kernel: fewer than batch.size() only when the socket's buffer is full (not an error). A
-  // datagram that the kernel refuses by itself (ECONNREFUSED, EHOSTUNREACH, ENETUNREACH, EPERM from
-  // a firewall, EMSGSIZE, ...) is skipped, is among those returned, and is counted in
-  // send_errors(): a lost datagram is always possible.
+  // Sends as many as it can without blocking, runs of them as one message (above); returns how many
+  // of the first datagrams were handed to the kernel: fewer than batch.size() only when the
+  // socket's buffer is full (not an error). A datagram that the kernel refuses by itself
+  // (ECONNREFUSED, EHOSTUNREACH, ENETUNREACH, EPERM from a firewall, EMSGSIZE, ...) is skipped, is
+  // among those returned, and is counted in send_errors(): a lost datagram is always possible.
   size_t Send(absl::Span<const OutDatagram> batch);
-  // Receives what is there, up to batch.size(); returns how many. `wait`: block for the first one,
-  // at most as long as SetReceiveTimeout said; otherwise return 0 when there is none. EINTR is
-  // retried.
+  // Receives what is there, up to as many messages as the batch has room for; returns how many
+  // datagrams these were. `wait`: block for the first one, at most as long as SetReceiveTimeout
+  // said; otherwise return 0 when there is none. EINTR is retried.
   absl::StatusOr<size_t> Receive(InBatch& batch, bool wait);
   // Bounds every waiting Receive, in microseconds, rounded up to the kernel's tick.
   absl::Status SetReceiveTimeout(int64_t micros);
 
   uint64_t send_errors() const;
+  // Whether runs of datagrams still go as one message: until the kernel refused one.
+  bool segments() const { return __atomic_load_n(&segment_, __ATOMIC_RELAXED); }
 
   // Moving is for set-up only: no other thread may use either socket meanwhile.
   UdpSocket(UdpSocket&& other) noexcept = default;
@@ -106,7 +127,9 @@ class UdpSocket {
  private:
   explicit UdpSocket(UniqueFd fd) : fd_(std::move(fd)) {}
   UniqueFd fd_;
-  uint64_t send_errors_ = 0;  // accessed with __atomic builtins
+  // Accessed with __atomic builtins.
+  uint64_t send_errors_ = 0;
+  bool segment_ = false;
 };
 
 // Largest datagram payload that the route to `to` carries unfragmented: 1472 for Ethernet, 8972 for

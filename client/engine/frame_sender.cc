@@ -93,6 +93,14 @@ void PackFragments(const FrameSender::Job& job, const Record& record, size_t roo
   }
 }
 
+void AddRun(size_t first, size_t last, const SocketAddress& to, Scratch& scratch) {
+  for (size_t i = first; i < last; ++i) {
+    const Packed& packed = scratch.packed[i];
+    scratch.out.push_back(
+        {&to, absl::MakeConstSpan(scratch.parts).subspan(packed.first_part, packed.part_count)});
+  }
+}
+
 }  // namespace
 
 FrameSender::FrameSender(UdpSocket& socket, std::vector<SocketAddress> peers,
@@ -130,14 +138,17 @@ void FrameSender::Send(const Job& job, uint8_t everyone) {
   }
   const bool grouped = group_.has_value() && job.first_time && job.targets == everyone &&
                        (everyone & (everyone - 1)) != 0;
-  for (const Packed& packed : scratch.packed) {
-    const absl::Span<const iovec> parts(&scratch.parts[packed.first_part], packed.part_count);
+  // As many at a time to each as the socket can pass on as one message.
+  const size_t run =
+      std::max<size_t>(1, std::min(kMaxSegments, kMaxSegmentedBytes / datagram_bytes_));
+  for (size_t first = 0; first < scratch.packed.size(); first += run) {
+    const size_t last = std::min(first + run, scratch.packed.size());
     if (grouped) {
-      scratch.out.push_back({&*group_, parts});
+      AddRun(first, last, *group_, scratch);
       continue;
     }
     for (size_t peer = 0; peer < peers_.size(); ++peer) {
-      if (job.targets & (1u << peer)) scratch.out.push_back({&peers_[peer], parts});
+      if (job.targets & (1u << peer)) AddRun(first, last, peers_[peer], scratch);
     }
   }
   // What does not fit the socket's buffer is lost like any datagram; the re-send mends it.

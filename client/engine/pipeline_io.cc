@@ -220,7 +220,7 @@ void Pipeline::Impl::HandleDatagram(int64_t now, const InDatagram& datagram) {
   if (!ack.ok()) return malformed.Increment();
   int index = -1;
   for (size_t i = 0; i < peers.size() && index < 0; ++i) {
-    if (peers[i].udp == datagram.from) index = static_cast<int>(i);
+    if (peers[i].udp == *datagram.from) index = static_cast<int>(i);
   }
   if (index < 0) return unknown.Increment();
   const int64_t sent = static_cast<int64_t>(header->send_time_ns);
