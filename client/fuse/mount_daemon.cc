@@ -154,6 +154,11 @@ int Threads(const MountOptions& options) {
                              : DefaultThreads(std::thread::hardware_concurrency());
 }
 
+// With one CPU the program would wait for the worker that waits for it.
+int64_t SpinNanos(const MountOptions& options) {
+  return std::thread::hardware_concurrency() > 1 ? static_cast<int64_t>(options.spin_us) * 1000 : 0;
+}
+
 // Everything between a mounted session and its end.
 absl::Status ServeSession(const MountCommand& command, const VolumeConfig& config, Volume& volume,
                           SignalWaiter& signals, Launcher& launcher) {
@@ -174,7 +179,8 @@ absl::Status ServeSession(const MountCommand& command, const VolumeConfig& confi
                           Session::Mount(front, {.source = command.backing,
                                                  .mountpoint = command.mountpoint,
                                                  .mount_flags = command.options.mount_flags,
-                                                 .threads = Threads(command.options)}));
+                                                 .threads = Threads(command.options),
+                                                 .spin_ns = SpinNanos(command.options)}));
   session->Start([&signals] { signals.Wake(); });
 
   absl::Status status = session->Probe();

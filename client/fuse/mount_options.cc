@@ -58,6 +58,8 @@ constexpr const char* kIgnored[] = {
 constexpr const char* kIgnoredPrefixes[] = {
     "x-", "X-", "comment=", "fsname=", "subtype=", "uhelper="};
 
+constexpr int64_t kMaxSpinUs = 1000;
+
 constexpr const char* kOwn[] = {
     "replicas=HOST:PORT[;HOST:PORT...]",
     "acks=N",
@@ -75,6 +77,7 @@ constexpr const char* kOwn[] = {
     "log_level=debug|info|warn|error|off",
     "log=FILE",
     "threads=N",
+    "spin=TIME",
 };
 
 absl::Status Bad(std::string_view option, std::string_view value, std::string_view allowed) {
@@ -112,6 +115,12 @@ absl::Status SetReplicas(absl::string_view value, MountOptions* options) {
 
 // Times and sizes, which share the shape "value with a unit".
 absl::Status SetMeasure(const std::string& name, absl::string_view value, MountOptions* options) {
+  if (name == "spin") {
+    const absl::StatusOr<int64_t> us = ParseDurationUs(Sv(value));
+    if (!us.ok() || *us > kMaxSpinUs) return Bad(name, Sv(value), "a time from 0us to 1ms");
+    options->spin_us = static_cast<uint64_t>(*us);
+    return absl::OkStatus();
+  }
   if (name == "delta" || name == "tau") {
     const absl::StatusOr<int64_t> us = ParseDurationUs(Sv(value));
     if (!us.ok() || *us == 0) return Bad(name, Sv(value), "a time such as 50ms or 30s");
@@ -175,6 +184,7 @@ absl::StatusOr<bool> SetValue(const std::string& name, absl::string_view value,
                      MountOptions* o) { return Number<int>(n, v, 1, kMaxThreads, &o->threads); }},
       {"delta", SetMeasure},
       {"tau", SetMeasure},
+      {"spin", SetMeasure},
       {"log_max", SetMeasure},
       {"bulk_limit", SetMeasure},
       {"datagram", SetMeasure},

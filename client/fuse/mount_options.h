@@ -34,8 +34,9 @@ struct MountOptions {
   bool insecure = false;  // replicas may be anywhere, not on this host only
   std::string metrics;    // "host:port", empty: none
   std::string log_level = "info";
-  std::string log_file;  // of a daemon in the background; empty: /var/log/salius/<uuid>.log
-  int threads = 0;       // workers; 0: min(8, 2 * cpus)
+  std::string log_file;   // of a daemon in the background; empty: /var/log/salius/<uuid>.log
+  int threads = 0;        // workers; 0: min(8, 2 * cpus)
+  uint64_t spin_us = 50;  // how long a worker looks for the next request before it sleeps
   unsigned long mount_flags = 0;  // MS_* of mount(2)
 };
 

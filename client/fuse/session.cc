@@ -1,6 +1,7 @@
 #include "client/fuse/session.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <sys/mount.h>
@@ -17,6 +18,7 @@
 #include "client/fuse/mount_calls.h"
 #include "client/fuse/mount_table.h"
 #include "common/check.h"
+#include "common/clock.h"
 #include "common/log.h"
 
 namespace salius {
@@ -156,7 +158,11 @@ absl::StatusOr<std::unique_ptr<Session>> Session::Mount(Front& front, SessionOpt
 }
 
 Session::Session(Front& front, SessionOptions options, UniqueFd fd, fuse_session* session)
-    : front_(front), options_(std::move(options)), fd_(fd.Release()), session_(session) {
+    : front_(front),
+      options_(std::move(options)),
+      fd_(fd.Release()),
+      session_(session),
+      spinner_(options_.spin_ns, SystemClock()) {
   front_.SetSession(session_);
 }
 
@@ -176,6 +182,10 @@ void Session::Start(std::function<void()> on_end) {
 void Session::Work() {
   fuse_buf buffer{};
   while (!stop_.load(std::memory_order_acquire)) {
+    spinner_.Spin([this] {
+      pollfd device{fd_, POLLIN, 0};
+      return ::poll(&device, 1, 0) > 0;
+    });
     const int bytes = fuse_session_receive_buf(session_, &buffer);
     if (bytes == -EINTR || bytes == -EAGAIN) continue;
     if (bytes <= 0) break;  // ENODEV: unmounted, or the connection was aborted

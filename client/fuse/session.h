@@ -27,6 +27,7 @@
 #include "client/fuse/event.h"
 #include "client/fuse/front.h"
 #include "common/file.h"
+#include "common/spinner.h"
 
 namespace salius {
 
@@ -35,6 +36,7 @@ struct SessionOptions {
   std::string mountpoint;         // absolute
   unsigned long mount_flags = 0;  // MS_* of mount(2)
   int threads = 1;
+  int64_t spin_ns = 0;  // a worker looks for the next request so long before it sleeps
 };
 
 class Session {
@@ -79,6 +81,7 @@ class Session {
 
   std::atomic<int> working_{0};
   Event left_;  // every worker has left
+  Spinner spinner_;
 };
 
 // The flags a connection is opened with, and those it needs beyond what libfuse can ask for.

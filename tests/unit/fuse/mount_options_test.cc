@@ -29,7 +29,7 @@ TEST(MountOptionsTest, TakesEveryOptionOfItsOwn) {
       "replicas=a:7400;[::1]:7400,acks=2,delta=20ms,tau=10s,k=3,commit=sync,recover=refuse,log_max="
       "32M,"
       "bulk_limit=1M,multicast=239.1.1.1:7400,datagram=8972,insecure,metrics=127.0.0.1:9400,"
-      "log_level=warn,log=/tmp/x,threads=3");
+      "log_level=warn,log=/tmp/x,threads=3,spin=20us");
   EXPECT_THAT(*options.replicas, ElementsAre("a:7400", "[::1]:7400"));
   EXPECT_EQ(options.acks, 2u);
   EXPECT_EQ(options.delta_us, 20000u);
@@ -45,6 +45,7 @@ TEST(MountOptionsTest, TakesEveryOptionOfItsOwn) {
   EXPECT_EQ(options.log_level, "warn");
   EXPECT_EQ(options.log_file, "/tmp/x");
   EXPECT_EQ(options.threads, 3);
+  EXPECT_EQ(options.spin_us, 20u);
 }
 
 TEST(MountOptionsTest, StandardOptionsBecomeFlagsOrNothing) {
@@ -77,6 +78,8 @@ TEST(MountOptionsTest, ValuesOutOfRangeSayWhatIsAllowed) {
   EXPECT_THAT(Refusal("acks=two"), HasSubstr("acks=two"));
   EXPECT_THAT(Refusal("k=0"), HasSubstr("k=0"));
   EXPECT_THAT(Refusal("threads=0"), HasSubstr("threads"));
+  EXPECT_EQ(Parsed("spin=0us").spin_us, 0u);
+  EXPECT_THAT(Refusal("spin=2ms"), AllOf(HasSubstr("spin=2ms"), HasSubstr("1ms")));
   EXPECT_THAT(Refusal("delta=50"), HasSubstr("delta=50"));  // a unit is required
   EXPECT_THAT(Refusal("delta=0ms"), HasSubstr("delta"));
   EXPECT_THAT(Refusal("tau=1500us"), HasSubstr("milliseconds"));
