@@ -64,7 +64,8 @@ Pipeline::Impl::Impl(const VolumeDir& volume_dir, StateFile state_file, StableLo
       applied_mark(std::move(mark)),
       core(CoreOptions(config), clock.MonotonicNanos()),
       stable(std::move(stable_log)),
-      state(std::move(state_file)) {}
+      state(std::move(state_file)),
+      spinner(options.spin_ns, clock) {}
 
 absl::StatusOr<std::unique_ptr<Pipeline>> Pipeline::Start(const VolumeDir& dir, StateFile state,
                                                           StableLog stable, ApplySink& sink,

@@ -1,13 +1,13 @@
 // The pipeline of one session: stamp -> replicate -> DURABLE -> apply -> checkpoint -> trim
-// (DESIGN.md §2). It knows records and watermarks, not files: what a record does to the backing files
-// is the ApplySink's business (client/engine/volume.h implements it).
+// (DESIGN.md §2). It knows records and watermarks, not files: what a record does to the backing
+// files is the ApplySink's business (client/engine/volume.h implements it).
 //
-// All decisions are taken by a pure core (client/engine/replicator.h, a state machine without threads,
-// sockets or clocks); this class is the threads, sockets and files around it.
+// All decisions are taken by a pure core (client/engine/replicator.h, a state machine without
+// threads, sockets or clocks); this class is the threads, sockets and files around it.
 //
 // Threads: every public method may be called from any thread. Whoever waits for durability also
-// receives acknowledgements itself (leader and followers), so that a lone synchronous writer is woken
-// by the ack's datagram and by nothing else.
+// receives acknowledgements itself (leader and followers), so that a lone synchronous writer is
+// woken by the ack's datagram and by nothing else.
 #pragma once
 
 #include <cstdint>
@@ -27,8 +27,8 @@
 
 namespace salius {
 
-// An issued record: header (encoded and decoded) and body, immutable, shared by the patches of its file,
-// the retransmit window and the applier. Freed when it is checkpointed and applied.
+// An issued record: header (encoded and decoded) and body, immutable, shared by the patches of its
+// file, the retransmit window and the applier. Freed when it is checkpointed and applied.
 class Record {
  public:
   const RecordHeader& header() const { return header_; }
@@ -87,15 +87,16 @@ struct PipelineStatus {
 class ApplySink {
  public:
   virtual ~ApplySink() = default;
-  // May run before Issue() has returned to the issuer (another thread saw the record become durable), so
-  // it must find what it needs under the node's lock or in record->context(). It may take node locks but
-  // never directory locks, and must never wait for the pipeline (Admit, Wait*, Checkpoint).
-  // Called once per record, in seq order, one at a time, only for durable records. A name operation
-  // that fails records its result for the waiting caller and returns OK; an error returned here means
-  // that acknowledged data cannot reach the disk: the volume turns read-only (I8).
+  // May run before Issue() has returned to the issuer (another thread saw the record become
+  // durable), so it must find what it needs under the node's lock or in record->context(). It may
+  // take node locks but never directory locks, and must never wait for the pipeline (Admit, Wait*,
+  // Checkpoint). Called once per record, in seq order, one at a time, only for durable records. A
+  // name operation that fails records its result for the waiting caller and returns OK; an error
+  // returned here means that acknowledged data cannot reach the disk: the volume turns read-only
+  // (I8).
   virtual absl::Status Apply(const RecordRef& record) = 0;
-  // Makes every effect applied so far durable on the backing file system (I: checkpoint). An error is
-  // final, never retried.
+  // Makes every effect applied so far durable on the backing file system (I: checkpoint). An error
+  // is final, never retried.
   virtual absl::Status SyncApplied() = 0;
 };
 
@@ -121,50 +122,54 @@ using DurableCallback = absl::AnyInvocable<void(const absl::Status&) &&>;
 struct PipelineOptions {
   VolumeConfig config;
   std::string session_name;  // for logs
+  // How long the one who waits for acknowledgements looks for them before it sleeps, when few wait.
+  int64_t spin_ns = 0;
   // Called (on any thread) when the volume fails; after it every Issue and Wait returns the error.
   std::function<void(const absl::Status&)> on_failure;
 };
 
 class Pipeline {
  public:
-  // Starts a session on a clean (or just recovered) volume: notes (open, epoch + 1, mode local) before
-  // anything else, then opens sessions at the replicas in the background and heals to `replicated`.
-  // `dir` must hold the volume lock and outlive the pipeline, as must `sink`. `state` and `stable` are
-  // taken over.
+  // Starts a session on a clean (or just recovered) volume: notes (open, epoch + 1, mode local)
+  // before anything else, then opens sessions at the replicas in the background and heals to
+  // `replicated`. `dir` must hold the volume lock and outlive the pipeline, as must `sink`. `state`
+  // and `stable` are taken over.
   static absl::StatusOr<std::unique_ptr<Pipeline>> Start(const VolumeDir& dir, StateFile state,
                                                          class StableLog stable, ApplySink& sink,
                                                          PipelineOptions options);
   ~Pipeline();  // without Stop(): like a crash of the process, the volume stays open
 
-  // Room in the window for `records` records with `body_bytes` bytes of bodies together (at most 2 MiB).
-  // Blocks while the window is full or the k*tau deadline is near. CALL IT WITHOUT HOLDING ANY LOCK that
-  // Apply takes (a full window opens only when records are applied and checkpointed): then take the node
-  // lock and Issue, which never blocks. Unused room is given back when the ticket is destroyed.
+  // Room in the window for `records` records with `body_bytes` bytes of bodies together (at most 2
+  // MiB). Blocks while the window is full or the k*tau deadline is near. CALL IT WITHOUT HOLDING
+  // ANY LOCK that Apply takes (a full window opens only when records are applied and checkpointed):
+  // then take the node lock and Issue, which never blocks. Unused room is given back when the
+  // ticket is destroyed.
   absl::StatusOr<Ticket> Admit(size_t records, size_t body_bytes);
 
-  // Stamps and sends one record, using room of `ticket`. Never blocks. Callers that hold a common lock get
-  // seqs in the order of their calls. Errors: FAILED_PRECONDITION after fencing, INTERNAL after a failure
-  // (errno EIO in both).
+  // Stamps and sends one record, using room of `ticket`. Never blocks. Callers that hold a common
+  // lock get seqs in the order of their calls. Errors: FAILED_PRECONDITION after fencing, INTERNAL
+  // after a failure (errno EIO in both).
   absl::StatusOr<RecordRef> Issue(Ticket& ticket, RecordDraft draft);
 
   // Returns when `seq` and everything before it is durable (I1). Errors as Issue: then nothing is
   // known about `seq`.
   absl::Status WaitDurable(Seq seq);
-  // Calls `done` once, with what WaitDurable would return, from this thread or another. Returns at once when
-  // another thread receives acknowledgements; else this one does, for all who wait, until none does.
-  // `done` runs in whatever thread hears of the outcome, which may hold locks of its caller: it must neither
-  // block nor take a lock of the volume.
+  // Calls `done` once, with what WaitDurable would return, from this thread or another. Returns at
+  // once when another thread receives acknowledgements; else this one does, for all who wait, until
+  // none does. `done` runs in whatever thread hears of the outcome, which may hold locks of its
+  // caller: it must neither block nor take a lock of the volume.
   void WhenDurable(Seq seq, DurableCallback done);
   // Returns when `seq` has been applied (which implies durable).
   absl::Status WaitApplied(Seq seq);
-  // Applies what is durable on the calling thread when nobody else is at it. Never blocks. For a caller
-  // that has just waited: saves a wake-up of the applier.
+  // Applies what is durable on the calling thread when nobody else is at it. Never blocks. For a
+  // caller that has just waited: saves a wake-up of the applier.
   void TryApply();
 
   // Forces everything issued so far to be durable, applied, synced and noted as checkpointed.
   absl::Status Checkpoint();
 
-  // Hands out volume-unique file ids, never reused; notes a new limit durably when a block is used up.
+  // Hands out volume-unique file ids, never reused; notes a new limit durably when a block is used
+  // up.
   absl::StatusOr<FileId> NewFileId();
 
   Watermarks watermarks() const;

@@ -29,6 +29,7 @@
 #include "client/engine/session_client.h"
 #include "common/check.h"
 #include "common/clock.h"
+#include "common/spinner.h"
 #include "log/applied_mark.h"
 #include "log/stable_log.h"
 #include "transport/udp_socket.h"
@@ -151,11 +152,15 @@ struct Pipeline::Impl {
   std::atomic<Seq> issued{0}, sendable{0}, durable{0}, applied{0}, checkpoint{0};
   std::atomic<uint64_t> stable_used{0}, stable_capacity{0};
   std::atomic<bool> failed{false};
+  // Not more wait than there are CPUs, which have nothing better to do then.
+  std::atomic<bool> few_wait{true};
+  const size_t cpus = std::thread::hardware_concurrency();
 
   absl::Mutex stable_mu;
   StableLog stable ABSL_GUARDED_BY(stable_mu);
   absl::Mutex note_mu;
   StateFile state ABSL_GUARDED_BY(note_mu);
+  Spinner spinner;     // of who receives acknowledgements
   VolumeState opened;  // the first note of this session; constant after Begin
 
   std::vector<std::thread> threads;

@@ -192,6 +192,8 @@ void Pipeline::Impl::Publish() {
   durable.store(core.durable(), std::memory_order_release);
   applied.store(core.applied(), std::memory_order_release);
   checkpoint.store(core.checkpoint(), std::memory_order_release);
+  const size_t waiting = waiters.size() + static_cast<size_t>(durable_waiters);
+  few_wait.store(waiting <= cpus, std::memory_order_relaxed);
 }
 
 void Pipeline::Impl::Perform(Work& work) {
@@ -230,7 +232,14 @@ void Pipeline::Impl::HandleDatagram(int64_t now, const InDatagram& datagram) {
 
 void Pipeline::Impl::ReceiveOnce(bool wait) {
   InBatch& batch = ThreadBatch();
-  const absl::StatusOr<size_t> got = socket->Receive(batch, wait);
+  absl::StatusOr<size_t> got = size_t{0};
+  if (wait && few_wait.load(std::memory_order_relaxed)) {
+    spinner.Spin([&] {
+      got = socket->Receive(batch, /*wait=*/false);
+      return !got.ok() || *got > 0;
+    });
+  }
+  if (got.ok() && *got == 0) got = socket->Receive(batch, wait);
   const size_t count = got.ok() ? *got : 0;
   Work work;
   {

@@ -84,6 +84,7 @@ absl::StatusOr<std::unique_ptr<Volume>> Volume::Open(VolumeDir dir, VolumeOption
   PipelineOptions pipeline_options;
   pipeline_options.config = impl->options.config;
   pipeline_options.session_name = impl->dir.path;
+  pipeline_options.spin_ns = impl->options.spin_ns;
   SALIUS_ASSIGN_OR_RETURN(impl->pipeline,
                           Pipeline::Start(impl->dir, std::move(state), std::move(stable), *impl,
                                           std::move(pipeline_options)));

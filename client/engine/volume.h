@@ -93,6 +93,7 @@ enum SetAttrMask : uint32_t {
 struct VolumeOptions {
   VolumeConfig config;     // after mount options were applied
   std::string mountpoint;  // for status
+  int64_t spin_ns = 0;     // PipelineOptions
 };
 
 class Volume {

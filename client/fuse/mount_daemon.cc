@@ -244,9 +244,10 @@ absl::Status Serve(const MountCommand& command, Launcher& launcher) {
 
   KeepFreedMemory();
   const VolumeConfig config = dir.config;
-  SALIUS_ASSIGN_OR_RETURN(
-      const std::unique_ptr<Volume> volume,
-      Volume::Open(std::move(dir), {.config = config, .mountpoint = command.mountpoint}));
+  SALIUS_ASSIGN_OR_RETURN(const std::unique_ptr<Volume> volume,
+                          Volume::Open(std::move(dir), {.config = config,
+                                                        .mountpoint = command.mountpoint,
+                                                        .spin_ns = SpinNanos(command.options)}));
   const absl::Status served = ServeSession(command, config, *volume, signals, launcher);
   if (!served.ok()) {
     // A session that never served has nothing to drain, and is closed all the same; after a failed

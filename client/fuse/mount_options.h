@@ -36,7 +36,7 @@ struct MountOptions {
   std::string log_level = "info";
   std::string log_file;   // of a daemon in the background; empty: /var/log/salius/<uuid>.log
   int threads = 0;        // workers; 0: min(8, 2 * cpus)
-  uint64_t spin_us = 50;  // how long a worker looks for the next request before it sleeps
+  uint64_t spin_us = 80;  // how long a thread looks for what it waits for before it sleeps
   unsigned long mount_flags = 0;  // MS_* of mount(2)
 };
 
