@@ -25,7 +25,7 @@ def plan(names, sizes, cpu):
             for on in (cpu, None):
                 steps.append(lambda m=m, acks=acks, on=on: cases.floor(sizes, m, acks, on))
     if "slow-disk" in names:
-        steps.append(lambda: cases.slow_disk(sizes))
+        steps.append(lambda: cases.slow_disk(sizes, cpu))
     if "recovery" in names:
         steps.append(lambda: cases.recovery(sizes))
     if "reattach" in names:

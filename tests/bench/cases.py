@@ -96,21 +96,23 @@ def floor(sizes, m, acks, cpu):
     return result
 
 
-def slow_disk(sizes):
-    """(b) Synchronous writes on a disk whose flush takes long, with and without Salius."""
-    result = Result("slow disk: flush %d ms, 2 replicas, acks=2, %d s" % (sizes.flush_ms, sizes.slow_seconds))
+def slow_disk(sizes, cpu):
+    """(b) Synchronous writes on a disk whose flush takes long, with and without Salius. `cpu`: everything but the disk
+    on it."""
+    result = Result("slow disk: flush %d ms, 2 replicas, acks=2, packed on CPU %d, %d s" % (
+        sizes.flush_ms, cpu, sizes.slow_seconds))
     with contextlib.ExitStack() as stack:
         own = stack.enter_context
         disk = own(contextlib.closing(SlowDisk(sizes.flush_ms)))
-        replicas = own(contextlib.closing(Replicas(2, "128MiB")))
+        replicas = own(contextlib.closing(Replicas(2, "128MiB", cpu)))
         backing, bare = os.path.join(disk.path, "data"), os.path.join(disk.path, "bare")
         os.mkdir(backing)
         os.mkdir(bare)
-        volume = own(contextlib.closing(MountedVolume(backing, replicas, 2)))
+        volume = own(contextlib.closing(MountedVolume(backing, replicas, 2, cpu=cpu)))
         # One round: sustained means without a pause in which the disk could catch up.
         with watch_steal(result):
             targets = salius_bench(volume.path, "--floor-dir", bare, "--replicas", 0, "--seconds",
-                                   sizes.slow_seconds, "--rounds", 1, timeout_s=120 + 3 * sizes.slow_seconds)
+                                   sizes.slow_seconds, "--rounds", 1, timeout_s=120 + 3 * sizes.slow_seconds, cpu=cpu)
         status = volume.mount.status()
     if status["mode"] != "replicated":
         raise HarnessError("the volume ended in mode %(mode)s (%(mode_detail)s)" % status)
