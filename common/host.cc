@@ -2,8 +2,12 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#include <algorithm>
+#include <thread>
 
 #include "absl/status/status.h"
 #include "absl/strings/ascii.h"
@@ -34,6 +38,14 @@ absl::StatusOr<uint64_t> UniqueMountId(int fd) {
     return absl::UnimplementedError("this kernel has no unique mount ids (Linux 6.8 has)");
   }
   return result.stx_mnt_id;
+}
+
+unsigned AvailableCpus() {
+  cpu_set_t cpus;
+  // Fails where there are more than it holds; hardware_concurrency() counts those that are online.
+  const bool known = sched_getaffinity(0, sizeof(cpus), &cpus) == 0;
+  return std::max(
+      1u, known ? static_cast<unsigned>(CPU_COUNT(&cpus)) : std::thread::hardware_concurrency());
 }
 
 absl::StatusOr<std::string> Hostname() {

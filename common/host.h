@@ -16,6 +16,9 @@ absl::StatusOr<std::string> BootId();
 // Linux 6.8.
 absl::StatusOr<uint64_t> UniqueMountId(int fd);
 
+// CPUs this process may run on (taskset(1), a cgroup's cpuset); at least 1.
+unsigned AvailableCpus();
+
 // gethostname(2).
 absl::StatusOr<std::string> Hostname();
 

@@ -5,6 +5,8 @@
 #include <thread>
 #include <vector>
 
+#include "common/host.h"
+
 namespace salius {
 
 void OnAllCpus(size_t count, const std::function<void(size_t)>& one) {
@@ -13,7 +15,7 @@ void OnAllCpus(size_t count, const std::function<void(size_t)>& one) {
     for (size_t i = next++; i < count; i = next++) one(i);
   };
   std::vector<std::thread> threads;
-  const size_t cpus = std::max(1u, std::thread::hardware_concurrency());
+  const size_t cpus = AvailableCpus();
   for (size_t i = 1; i < std::min(count, cpus); ++i) threads.emplace_back(work);
   work();
   for (std::thread& thread : threads) thread.join();

@@ -29,6 +29,7 @@
 #include "client/engine/session_client.h"
 #include "common/check.h"
 #include "common/clock.h"
+#include "common/host.h"
 #include "common/spinner.h"
 #include "log/applied_mark.h"
 #include "log/stable_log.h"
@@ -154,7 +155,7 @@ struct Pipeline::Impl {
   std::atomic<bool> failed{false};
   // Not more wait than there are CPUs, which have nothing better to do then.
   std::atomic<bool> few_wait{true};
-  const size_t cpus = std::thread::hardware_concurrency();
+  const size_t cpus = AvailableCpus();
 
   absl::Mutex stable_mu;
   StableLog stable ABSL_GUARDED_BY(stable_mu);

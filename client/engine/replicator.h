@@ -185,16 +185,18 @@ class Replicator {
 
   void Lose(int64_t now, int replica, const std::string& why, bool memory_lost);
   void MarkHeld(int replica, Seq first, Seq last);
-  void SendNew(int64_t now, int replica);
-  void Resend(int64_t now, int replica, const AckPayload* gaps);
   void CheckReplica(int64_t now, int replica);
   bool KeepsUp(int64_t now, int replica) const;
-  void EndGathering(int64_t now);
   // Since when acknowledgements of `seq` have been due: what was gathered was sent late.
   int64_t AwaitedSince(Seq seq) const;
   int64_t PartitionTimeout() const;
   int64_t HedgeDelay() const;
   void NoteLateTick(int64_t now);
+
+  // replicator_send.cc
+  void SendNew(int64_t now, int replica);
+  void Resend(int64_t now, int replica, const AckPayload* gaps);
+  void EndGathering(int64_t now);
 
   // replicator_plan.cc: modes, members, notes.
   void Plan(int64_t now);

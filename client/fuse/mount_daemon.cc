@@ -25,6 +25,7 @@
 #include "common/check.h"
 #include "common/daemon.h"
 #include "common/file.h"
+#include "common/host.h"
 #include "common/log.h"
 #include "common/net.h"
 #include "log/state_file.h"
@@ -150,13 +151,12 @@ std::string FirstMode(Pipeline& pipeline, bool has_replicas) {
 }
 
 int Threads(const MountOptions& options) {
-  return options.threads > 0 ? options.threads
-                             : DefaultThreads(std::thread::hardware_concurrency());
+  return options.threads > 0 ? options.threads : DefaultThreads(AvailableCpus());
 }
 
 // With one CPU the program would wait for the worker that waits for it.
 int64_t SpinNanos(const MountOptions& options) {
-  return std::thread::hardware_concurrency() > 1 ? static_cast<int64_t>(options.spin_us) * 1000 : 0;
+  return AvailableCpus() > 1 ? static_cast<int64_t>(options.spin_us) * 1000 : 0;
 }
 
 // Everything between a mounted session and its end.

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 
 #include "common/file.h"
 #include "common/ids.h"
@@ -28,6 +29,19 @@ TEST(HostTest, MountsAreToldApartWhereTheKernelCan) {
   ASSERT_TRUE(root_id.ok()) << root_id.status();
   EXPECT_EQ(UniqueMountId(root->get()).value(), *root_id);
   EXPECT_NE(UniqueMountId(proc->get()).value(), *root_id);
+}
+
+TEST(HostTest, CpusAreThoseTheProcessMayRunOn) {
+  const unsigned before = AvailableCpus();
+  EXPECT_GE(before, 1u);
+  cpu_set_t all, one;
+  ASSERT_EQ(sched_getaffinity(0, sizeof(all), &all), 0);
+  CPU_ZERO(&one);
+  CPU_SET(sched_getcpu(), &one);
+  ASSERT_EQ(sched_setaffinity(0, sizeof(one), &one), 0);
+  EXPECT_EQ(AvailableCpus(), 1u);
+  ASSERT_EQ(sched_setaffinity(0, sizeof(all), &all), 0);
+  EXPECT_EQ(AvailableCpus(), before);
 }
 
 TEST(HostTest, BadDescriptorIsAnError) {
