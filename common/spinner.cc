@@ -10,9 +10,16 @@ bool Spinner::Spin(absl::FunctionRef<bool()> ready) {
   if (rest_ > 0) {
     --rest_;
   } else {
-    const int64_t end = clock_.MonotonicNanos() + limit_ns_;
-    while (!(found = ready()) && clock_.MonotonicNanos() < end) sched_yield();
-    vain_ = found ? 0 : vain_ + 1;
+    int64_t now = clock_.MonotonicNanos();
+    const int64_t end = now + limit_ns_;
+    while (true) {
+      found = ready();
+      now = clock_.MonotonicNanos();
+      if (found || now >= end) break;
+      sched_yield();
+    }
+    // What was found too late would have been there without looking.
+    vain_ = found && now <= end ? 0 : vain_ + 1;
     if (vain_ >= kVain) rest_ = kRest;
   }
   spinning_.store(false, std::memory_order_release);

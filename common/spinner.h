@@ -3,8 +3,8 @@
 // a hand-over is that wake-up.
 //
 // Spins only where that pays: one thread at a time, and after several vain attempts hardly ever,
-// until one succeeds again. The CPU is offered to everybody else between two looks, so that on a
-// busy machine the spinner is the one who waits.
+// until one succeeds in time. Between two looks it yields the CPU (sched_yield(2)), to threads of
+// its own scheduling group at least, so that on a busy machine the spinner is the one who waits.
 //
 // Thread-safe.
 #pragma once

@@ -18,6 +18,9 @@ namespace {
 
 // Messages per batch: one system call's worth (transport/udp_io.cc).
 constexpr size_t kBatch = 64;
+// Datagrams, of which a message may be many, that are handled under one hold of the acceptor's lock
+// and answered together.
+constexpr size_t kPiece = 512;
 // Batches from one socket before the others, and the clock, are looked at again.
 constexpr int kDrainBatches = 16;
 constexpr int kTickMs = 250;
@@ -215,18 +218,20 @@ bool ReceiveLoop::ReceiveBatch(UdpSocket& socket, bool wait) {
     return false;
   }
   if (*got == 0) return false;
-  HandleBatch();
-  SendAcks();
+  for (size_t first = 0; first < *got; first += kPiece) {
+    HandleBatch(first, std::min(first + kPiece, *got));
+    SendAcks();
+  }
   return b.in.full();
 }
 
-void ReceiveLoop::HandleBatch() {
+void ReceiveLoop::HandleBatch(size_t first, size_t last) {
   Buffers& b = *buffers_;
   b.frames.clear();
   b.answers.clear();
   uint64_t truncated = 0;
   uint64_t corrupt = 0;
-  for (size_t i = 0; i < b.in.size(); ++i) {
+  for (size_t i = first; i < last; ++i) {
     const InDatagram& in = b.in[i];
     if (in.truncated) {
       ++truncated;

@@ -78,7 +78,7 @@ class ReceiveLoop {
   void Drain(UdpSocket& socket);
   // Receives, handles and answers one batch. Returns whether there may be more.
   bool ReceiveBatch(UdpSocket& socket, bool wait);
-  void HandleBatch();
+  void HandleBatch(size_t first, size_t last);  // of the batch's datagrams
   bool MayAnswer(int64_t now_ns, Acceptor::Standing standing, const SocketAddress& to);
   void SendAcks();
   void Tick();

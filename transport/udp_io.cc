@@ -8,16 +8,19 @@
 #include <array>
 #include <cstring>
 
+#include "common/clock.h"
 #include "common/strings.h"
 #include "transport/udp_socket.h"
 
 namespace salius {
 namespace {
 
-// Messages per system call: more gains nothing (the call's own cost is spread thin by then), and
-// the headers of this many still fit the stack well.
+// Messages per system call: more gains nothing, the call's own cost is spread thin by then.
 constexpr size_t kBatch = 64;
 constexpr size_t kMaxParts = 1024;  // of one message: UIO_MAXIOV
+constexpr int64_t kOneByOneNs = 1'000'000'000;
+
+int64_t NowNs() { return SystemClock().MonotonicNanos(); }
 
 size_t BytesOf(const OutDatagram& datagram) {
   size_t bytes = 0;
@@ -120,12 +123,16 @@ size_t JoinedLength(const msghdr& message) {
 
 }  // namespace
 
+bool UdpSocket::segments() const {
+  const int64_t from = __atomic_load_n(&segments_from_ns_, __ATOMIC_RELAXED);
+  return from == 0 || (from > 0 && NowNs() >= from);
+}
+
 size_t UdpSocket::Send(absl::Span<const OutDatagram> batch) {
   OutMessages& out = ThreadMessages();
   size_t done = 0;
   while (done < batch.size()) {
-    const bool segment = __atomic_load_n(&segment_, __ATOMIC_RELAXED);
-    out.Fill(batch.subspan(done), segment);
+    out.Fill(batch.subspan(done), segments());
     const int sent =
         sendmmsg(fd(), out.messages.data(), static_cast<unsigned>(out.count), MSG_DONTWAIT);
     for (int i = 0; i < sent; ++i) done += out.datagrams[static_cast<size_t>(i)];
@@ -133,8 +140,9 @@ size_t UdpSocket::Send(absl::Span<const OutDatagram> batch) {
     if (errno == EAGAIN || errno == EWOULDBLOCK || errno == ENOBUFS) break;
     const bool cannot = errno == EINVAL || errno == EIO || errno == EMSGSIZE || errno == EOPNOTSUPP;
     if (out.datagrams[0] > 1 && cannot) {
-      // No checksums in hardware, datagrams larger than a packet, a kernel that never could.
-      __atomic_store_n(&segment_, false, __ATOMIC_RELAXED);
+      // No checksums in hardware, datagrams larger than a packet, a kernel that never could: one by
+      // one for a while. The cause may pass, as a wrong route does.
+      __atomic_store_n(&segments_from_ns_, NowNs() + kOneByOneNs, __ATOMIC_RELAXED);
       continue;
     }
     // The error is that of the first message (or one that an earlier datagram left on the socket).

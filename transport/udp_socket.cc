@@ -88,7 +88,7 @@ absl::StatusOr<UdpSocket> UdpSocket::Bind(const SocketAddress& local, const Opti
     return ErrnoStatus(errno, "bind UDP " + FormatSockaddr(local));
   }
   UdpSocket socket(std::move(fd));
-  socket.segment_ = true;
+  socket.segments_from_ns_ = 0;
   return socket;
 }
 

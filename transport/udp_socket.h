@@ -117,8 +117,8 @@ class UdpSocket {
   absl::Status SetReceiveTimeout(int64_t micros);
 
   uint64_t send_errors() const;
-  // Whether runs of datagrams still go as one message: until the kernel refused one.
-  bool segments() const { return __atomic_load_n(&segment_, __ATOMIC_RELAXED); }
+  // Whether runs of datagrams go as one message now: not for a second after the kernel refused one.
+  bool segments() const;
 
   // Moving is for set-up only: no other thread may use either socket meanwhile.
   UdpSocket(UdpSocket&& other) noexcept = default;
@@ -129,7 +129,7 @@ class UdpSocket {
   UniqueFd fd_;
   // Accessed with __atomic builtins.
   uint64_t send_errors_ = 0;
-  bool segment_ = false;
+  int64_t segments_from_ns_ = -1;  // 0: at all times; negative: never
 };
 
 // Largest datagram payload that the route to `to` carries unfragmented: 1472 for Ethernet, 8972 for

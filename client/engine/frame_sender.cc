@@ -32,6 +32,9 @@ iovec Part(const void* data, size_t bytes) {
   return iovec{const_cast<void*>(data), bytes};  // iovec is not const-correct; sendmmsg only reads
 }
 
+// Of one datagram: two parts each, and what the kernel takes at once is 1024.
+constexpr uint16_t kMaxRecords = 500;
+
 // Packs whole records from `index` on into one datagram; returns the index after the last one.
 size_t PackWhole(const FrameSender::Job& job, size_t index, size_t room, Scratch& scratch) {
   Packed packed;
@@ -39,7 +42,7 @@ size_t PackWhole(const FrameSender::Job& job, size_t index, size_t room, Scratch
   scratch.parts.push_back({});  // the header; its address is set when all are packed
   size_t bytes = 0;
   uint16_t count = 0;
-  for (; index < job.records.size() && count < UINT16_MAX; ++index) {
+  for (; index < job.records.size() && count < kMaxRecords; ++index) {
     const Record& record = *job.records[index];
     const size_t size = record.header().total_bytes();
     if (count > 0 && bytes + size > room) break;

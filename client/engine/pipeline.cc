@@ -22,7 +22,7 @@ namespace {
 // File ids are noted in blocks of this many, so that a state note is not needed for every file.
 constexpr FileId kFileIdBlock = 65536;
 constexpr int64_t kDropDeadlineMs = 1000;
-// How long a waiter blocks in one receive of acknowledgements.
+// How long a waiter sleeps in one receive of acknowledgements.
 constexpr int64_t kLeadMicros = 2000;
 // The io thread is woken for records that are gathered unless it wakes within this by itself.
 constexpr int64_t kGatherSlackNs = 11'000'000;
@@ -115,7 +115,7 @@ absl::Status Pipeline::Impl::Begin() {
     local.length = peers[0].udp.length;
     SALIUS_ASSIGN_OR_RETURN(UdpSocket bound, UdpSocket::Bind(local, UdpSocket::Options()));
     socket.emplace(std::move(bound));
-    // A waiter that receives acknowledgements itself must also notice time: never block longer.
+    // A waiter that receives acknowledgements itself must also notice time: never sleep longer.
     SALIUS_RETURN_IF_ERROR(socket->SetReceiveTimeout(kLeadMicros));
     std::optional<SocketAddress> group;
     if (!config.multicast.empty()) {
@@ -275,12 +275,14 @@ absl::Status Pipeline::WaitDurable(Seq seq) {
   impl.SendGathered(seq, SendWhen::kNow);
   while (impl.durable.load(std::memory_order_acquire) < seq) {
     bool lead = false;
+    Impl::Wait wait = Impl::Wait::kSleep;
     bool wake_io = false;
     {
       absl::MutexLock lock(&impl.mu);
       if (impl.core.durable() >= seq) return absl::OkStatus();
       SALIUS_RETURN_IF_ERROR(impl.WaitableLocked(seq));
       lead = impl.BecomeLeader();
+      wait = impl.HowToWait();
       if (!lead) {
         ++impl.durable_waiters;
         // The bound only matters when a leader leaves without anybody to follow it.
@@ -291,7 +293,7 @@ absl::Status Pipeline::WaitDurable(Seq seq) {
                   impl.core.durable() >= seq;
       }
     }
-    if (lead) impl.Lead(seq);
+    if (lead) impl.Lead(seq, wait);
     if (wake_io) impl.WakeIo();
   }
   return absl::OkStatus();
@@ -308,8 +310,9 @@ void Pipeline::WhenDurable(Seq seq, DurableCallback done) {
       impl.waiters.push_back({seq, std::move(done)});
       std::push_heap(impl.waiters.begin(), impl.waiters.end(), Impl::Later);
       const bool lead = impl.BecomeLeader();
+      const Impl::Wait wait = impl.HowToWait();
       lock.Release();
-      if (lead) impl.Lead(0);
+      if (lead) impl.Lead(0, wait);
       return;
     }
   }

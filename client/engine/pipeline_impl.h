@@ -72,8 +72,12 @@ struct Pipeline::Impl {
   };
   void Collect(Work* work) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   void Perform(Work& work) ABSL_LOCKS_EXCLUDED(mu);
-  // Receives what is there (waiting up to the socket's time-out when `wait`), feeds the core.
-  void ReceiveOnce(bool wait) ABSL_LOCKS_EXCLUDED(mu);
+  enum class Wait { kNo, kSleep, kLookThenSleep };
+  // Receives what is there (waiting up to the socket's time-out, if at all), feeds the core.
+  void ReceiveOnce(Wait wait) ABSL_LOCKS_EXCLUDED(mu);
+  // How one waits for acknowledgements now: looks for them when they are near, and when not more
+  // wait than there are CPUs, which have nothing better to do then.
+  Wait HowToWait() const ABSL_SHARED_LOCKS_REQUIRED(mu);
   void HandleDatagram(int64_t now, const InDatagram& datagram) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   // Moves the waiters whose wait is over, or all of them with an error, to `work`.
   void CollectWaiters(Work* work) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
@@ -82,7 +86,7 @@ struct Pipeline::Impl {
   bool BecomeLeader() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   // Receives them for all who wait, until `mine` is durable or its wait fails; for 0, until nobody
   // is left of WhenDurable's. Whoever still waits then takes over.
-  void Lead(Seq mine) ABSL_LOCKS_EXCLUDED(mu);
+  void Lead(Seq mine, Wait wait) ABSL_LOCKS_EXCLUDED(mu);
   // Sends what was gathered when `seq` is among it: somebody waits for it.
   void SendGathered(Seq seq, SendWhen when) ABSL_LOCKS_EXCLUDED(mu);
   void WakeIo();
@@ -153,8 +157,6 @@ struct Pipeline::Impl {
   std::atomic<Seq> issued{0}, sendable{0}, durable{0}, applied{0}, checkpoint{0};
   std::atomic<uint64_t> stable_used{0}, stable_capacity{0};
   std::atomic<bool> failed{false};
-  // Not more wait than there are CPUs, which have nothing better to do then.
-  std::atomic<bool> few_wait{true};
   const size_t cpus = AvailableCpus();
 
   absl::Mutex stable_mu;

@@ -141,9 +141,16 @@ bool Pipeline::Impl::BecomeLeader() {
   return true;
 }
 
-void Pipeline::Impl::Lead(Seq mine) {
+Pipeline::Impl::Wait Pipeline::Impl::HowToWait() const {
+  const size_t waiting = waiters.size() + static_cast<size_t>(durable_waiters);
+  // Measured round trips contain wake-ups that looking spares.
+  const bool near = core.AnswersNs() <= 2 * options.spin_ns;
+  return waiting <= cpus && near ? Wait::kLookThenSleep : Wait::kSleep;
+}
+
+void Pipeline::Impl::Lead(Seq mine, Wait wait) {
   while (true) {
-    ReceiveOnce(true);
+    ReceiveOnce(wait);
     bool wake_io = false;
     {
       absl::MutexLock lock(&mu);
@@ -151,6 +158,7 @@ void Pipeline::Impl::Lead(Seq mine) {
       if (wanted && core.counting_acks() && !stopping && HealthLocked().ok()) {
         // Not by this thread: an apply may wait for the disk, and nobody else receives meanwhile.
         if (core.applied() + kApplyBurst < core.durable()) applier_cv.Signal();
+        wait = HowToWait();
         continue;
       }
       leader = false;
@@ -192,8 +200,6 @@ void Pipeline::Impl::Publish() {
   durable.store(core.durable(), std::memory_order_release);
   applied.store(core.applied(), std::memory_order_release);
   checkpoint.store(core.checkpoint(), std::memory_order_release);
-  const size_t waiting = waiters.size() + static_cast<size_t>(durable_waiters);
-  few_wait.store(waiting <= cpus, std::memory_order_relaxed);
 }
 
 void Pipeline::Impl::Perform(Work& work) {
@@ -230,16 +236,16 @@ void Pipeline::Impl::HandleDatagram(int64_t now, const InDatagram& datagram) {
   core.OnAck(now, index, rtt, *ack);
 }
 
-void Pipeline::Impl::ReceiveOnce(bool wait) {
+void Pipeline::Impl::ReceiveOnce(Wait wait) {
   InBatch& batch = ThreadBatch();
   absl::StatusOr<size_t> got = size_t{0};
-  if (wait && few_wait.load(std::memory_order_relaxed)) {
+  if (wait == Wait::kLookThenSleep) {
     spinner.Spin([&] {
       got = socket->Receive(batch, /*wait=*/false);
       return !got.ok() || *got > 0;
     });
   }
-  if (got.ok() && *got == 0) got = socket->Receive(batch, wait);
+  if (got.ok() && *got == 0) got = socket->Receive(batch, wait != Wait::kNo);
   const size_t count = got.ok() ? *got : 0;
   Work work;
   {
@@ -292,7 +298,7 @@ void Pipeline::Impl::IoLoop() {
     }
     // What this thread took from under a waiter would leave it asleep until its receive times out.
     // But when something is due the core must have heard what there is to hear.
-    if (socket.has_value() && !led) ReceiveOnce(false);
+    if (socket.has_value() && !led) ReceiveOnce(Wait::kNo);
     Work work;
     bool wake = false;
     {

@@ -135,6 +135,9 @@ class Replicator {
     std::string problem;
   };
   ReplicaView replica(int index, int64_t now) const;
+  // How long it takes lately until as many members have answered as must (ns); INT64_MAX when there
+  // are too few of them.
+  int64_t AnswersNs() const;
   // Bytes of [first, last] as registered (ring bytes).
   ReplicaMask connected() const;
 

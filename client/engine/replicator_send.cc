@@ -1,6 +1,7 @@
 // What the replicator sends, and when: records that are new to a replica, those that it lacks, and
 // the gathering of those that nobody waits for (docs/protocol.md). pure, as replicator.h says.
 #include <algorithm>
+#include <limits>
 
 #include "client/engine/replicator.h"
 
@@ -17,6 +18,21 @@ constexpr uint64_t kResendBytes = 256u << 10;
 constexpr ReplicaMask Bit(int replica) { return static_cast<ReplicaMask>(1u << replica); }
 
 }  // namespace
+
+int64_t Replicator::AnswersNs() const {
+  const ReplicaMask members = Effective(noted_);
+  int64_t least = std::numeric_limits<int64_t>::max();
+  for (size_t i = 0; i < replicas_.size(); ++i) {
+    const int64_t time = replicas_[i].rtt.srtt_ns();
+    int by_then = 0;
+    for (size_t k = 0; k < replicas_.size(); ++k) {
+      const bool member = (members & Bit(static_cast<int>(k))) != 0;
+      if (member && replicas_[k].rtt.srtt_ns() <= time) ++by_then;
+    }
+    if (by_then >= options_.acks) least = std::min(least, time);
+  }
+  return least;
+}
 
 void Replicator::EndGathering(int64_t now) {
   if (sendable_ == issued_) return;

@@ -39,7 +39,7 @@ class Veth:
     def __init__(self, count, mtu):
         self.name = "veth, MTU %d" % mtu
         self.count = count
-        self.net = Net(count)
+        self.net = Net(count, joined=True)
         self.primary = self.net.primary
         try:
             self._set_mtu(mtu)

@@ -15,14 +15,17 @@ PRIMARY_IP = "10.77.0.1"
 
 
 class Net:
-    """`count` replicas' namespaces, addresses ip(i), all up and reachable when the constructor is done."""
+    """`count` replicas' namespaces, addresses ip(i), all up and reachable when the constructor is done. `joined`: what a
+    program sends as one message travels as one, as with a card that cuts it (else every datagram by itself, so that each
+    can be lost, late or twice)."""
 
     _serial = 0
 
-    def __init__(self, count):
+    def __init__(self, count, joined=False):
         Net._serial += 1
         self.prefix = "%s-%d" % (current().id, Net._serial)
         self.count = count
+        self._joined = joined
         self._made = []
         try:
             self._build()
@@ -50,6 +53,9 @@ class Net:
         switch = self.prefix + "-sw"
         sh("ip", "-n", switch, "link", "add", port, "type", "veth", "peer", "name", "eth0", "netns", namespace)
         sh("ip", "-n", switch, "link", "set", port, "master", "br0", "up")
+        if not self._joined:
+            for where, device in ((namespace, "eth0"), (switch, port)):
+                sh("nsenter", "--net=/run/netns/" + where, "ethtool", "-K", device, "tx-udp-segmentation", "off")
         sh("ip", "-n", namespace, "addr", "add", ip + "/24", "dev", "eth0")
         sh("ip", "-n", namespace, "link", "set", "eth0", "up")
 

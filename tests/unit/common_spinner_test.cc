@@ -57,6 +57,17 @@ TEST(SpinnerTest, GivesUpAfterVainAttemptsAndTriesAgainLater) {
   EXPECT_EQ(attempts(Spinner::kVain), Spinner::kVain);
 }
 
+TEST(SpinnerTest, WhatIsFoundTooLateIsNoSuccess) {
+  ManualClock clock;
+  Spinner spinner(kLimitNs, clock);
+  const auto late = [&] {
+    clock.Advance(kLimitNs + 1);
+    return true;
+  };
+  for (int i = 0; i < Spinner::kVain; ++i) EXPECT_TRUE(spinner.Spin(late));
+  EXPECT_FALSE(spinner.Spin([] { return true; }));
+}
+
 TEST(SpinnerTest, OneThreadAtATime) {
   ManualClock clock;
   Spinner spinner(kLimitNs, clock);

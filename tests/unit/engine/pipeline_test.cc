@@ -1,6 +1,6 @@
-// The pipeline with its real threads, stable log and state file: without replicas (mode local), with
-// replicas that nobody runs, and with replicas in this process. Through the mount it is tested in
-// tests/fault.
+// The pipeline with its real threads, stable log and state file: without replicas (mode local),
+// with replicas that nobody runs, and with replicas in this process. Through the mount it is tested
+// in tests/fault.
 #include "client/engine/pipeline.h"
 
 #include <gtest/gtest.h>
@@ -79,6 +79,7 @@ class PipelineTest : public testing::Test {
     PipelineOptions options;
     options.config = config_;
     options.session_name = "test";
+    options.spin_ns = spin_ns_;
     SALIUS_ASSIGN_OR_RETURN(pipeline_, Pipeline::Start(dir_, std::move(state), std::move(stable),
                                                        sink_, std::move(options)));
     return absl::OkStatus();
@@ -99,6 +100,7 @@ class PipelineTest : public testing::Test {
 
   std::string path_;
   VolumeConfig config_;
+  int64_t spin_ns_ = 0;
   VolumeDir dir_;
   FakeSink sink_;
   std::unique_ptr<Pipeline> pipeline_;
@@ -348,9 +350,10 @@ TEST_F(PipelineTest, ReplicasThatNobodyRunsLeaveItLocalAndSayWhy) {
 }
 
 // With two replicas in this process, so that acknowledgements are what makes durable.
-class ReplicatedTest : public PipelineTest {
+class ReplicatedTest : public PipelineTest, public testing::WithParamInterface<int64_t> {
  protected:
   void StartReplicated() {
+    spin_ns_ = GetParam();
     for (int i = 0; i < 2; ++i) {
       ReplicaOptions options;
       options.listen = HostPort{"127.0.0.1", 0};
@@ -381,7 +384,9 @@ class ReplicatedTest : public PipelineTest {
   std::vector<std::unique_ptr<ReplicaServer>> servers_;
 };
 
-TEST_F(ReplicatedTest, WaitersWithAndWithoutAThreadAllHear) {
+INSTANTIATE_TEST_SUITE_P(SleepingAndLooking, ReplicatedTest, testing::Values(0, 1'000'000));
+
+TEST_P(ReplicatedTest, WaitersWithAndWithoutAThreadAllHear) {
   StartReplicated();
   Outcomes outcomes;
   std::vector<std::thread> writers;
@@ -405,7 +410,7 @@ TEST_F(ReplicatedTest, WaitersWithAndWithoutAThreadAllHear) {
   EXPECT_TRUE(pipeline_->Stop().ok());
 }
 
-TEST_F(ReplicatedTest, WhoWaitsWithoutAThreadHearsWhenTheReplicasAreGone) {
+TEST_P(ReplicatedTest, WhoWaitsWithoutAThreadHearsWhenTheReplicasAreGone) {
   StartReplicated();
   servers_.clear();
   Outcomes outcomes;

@@ -157,6 +157,26 @@ TEST(UdpSocketTest, WhereTheKernelDoesNotCutThemTheyAreSentOneByOne) {
   EXPECT_EQ(ReceiveAll(receiver, texts.size()), texts);
   EXPECT_FALSE(sender.segments());
   EXPECT_EQ(sender.send_errors(), 0u);
+  // It tries again when the cause may have passed.
+  const int off = 0;
+  ASSERT_EQ(setsockopt(sender.fd(), SOL_SOCKET, SO_NO_CHECK, &off, sizeof(off)), 0);
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  while (!sender.segments()) ASSERT_LT(std::chrono::steady_clock::now(), end);
+  ASSERT_EQ(SendTexts(sender, receiver.local().value(), texts), texts.size());
+  EXPECT_EQ(ReceiveAll(receiver, texts.size()), texts);
+  EXPECT_TRUE(sender.segments());
+}
+
+TEST(UdpSocketTest, ARunOfMoreThanTheKernelsPartsIsSeveralMessages) {
+  UdpSocket sender = BindLoopback();
+  UdpSocket receiver = BindLoopback();
+  const SocketAddress to = receiver.local().value();
+  std::string text(100, 'x');
+  const std::vector<iovec> parts(100, iovec{text.data(), 1});
+  const std::vector<OutDatagram> batch(30, OutDatagram{&to, parts});
+  EXPECT_EQ(sender.Send(batch), batch.size());
+  EXPECT_EQ(ReceiveAll(receiver, batch.size()), std::vector<std::string>(batch.size(), text));
+  EXPECT_TRUE(sender.segments());
 }
 
 TEST(UdpSocketTest, ReceiveTellsTheSender) {
