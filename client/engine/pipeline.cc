@@ -335,6 +335,8 @@ absl::Status Pipeline::WaitApplied(Seq seq) {
   return absl::OkStatus();
 }
 
+bool Pipeline::ManyWait() const { return impl_->many_wait.load(std::memory_order_relaxed); }
+
 void Pipeline::TryApply() { impl_->ApplySome(Impl::kApplyBurst); }
 
 absl::Status Pipeline::Checkpoint() {

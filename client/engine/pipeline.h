@@ -130,6 +130,10 @@ struct PipelineOptions {
 
 class Pipeline {
  public:
+  // Whether lately more callers waited for durability than there are CPUs, which then have better
+  // to do than to look for what comes.
+  bool ManyWait() const;
+
   // Starts a session on a clean (or just recovered) volume: notes (open, epoch + 1, mode local)
   // before anything else, then opens sessions at the replicas in the background and heals to
   // `replicated`. `dir` must hold the volume lock and outlive the pipeline, as must `sink`. `state`

@@ -75,8 +75,7 @@ struct Pipeline::Impl {
   enum class Wait { kNo, kSleep, kLookThenSleep };
   // Receives what is there (waiting up to the socket's time-out, if at all), feeds the core.
   void ReceiveOnce(Wait wait) ABSL_LOCKS_EXCLUDED(mu);
-  // How one waits for acknowledgements now: looks for them when they are near, and when not more
-  // wait than there are CPUs, which have nothing better to do then.
+  // How one waits for acknowledgements now: looks for them when they are near and few wait.
   Wait HowToWait() const ABSL_SHARED_LOCKS_REQUIRED(mu);
   void HandleDatagram(int64_t now, const InDatagram& datagram) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   // Moves the waiters whose wait is over, or all of them with an error, to `work`.
@@ -157,7 +156,10 @@ struct Pipeline::Impl {
   std::atomic<Seq> issued{0}, sendable{0}, durable{0}, applied{0}, checkpoint{0};
   std::atomic<uint64_t> stable_used{0}, stable_capacity{0};
   std::atomic<bool> failed{false};
-  const size_t cpus = AvailableCpus();
+  // How many wait, smoothed, in 64ths; many: more than there are CPUs.
+  int64_t waiting_64ths ABSL_GUARDED_BY(mu) = 0;
+  std::atomic<bool> many_wait{false};
+  const int64_t cpus = AvailableCpus();
 
   absl::Mutex stable_mu;
   StableLog stable ABSL_GUARDED_BY(stable_mu);

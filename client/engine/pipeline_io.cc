@@ -136,16 +136,18 @@ void Pipeline::Impl::CollectWaiters(Work* work) {
 }
 
 bool Pipeline::Impl::BecomeLeader() {
+  const auto waiting = static_cast<int64_t>(waiters.size()) + durable_waiters;
+  waiting_64ths += (waiting * 64 - waiting_64ths) / 8;
+  many_wait.store(waiting_64ths > cpus * 64, std::memory_order_relaxed);
   if (leader || !core.counting_acks()) return false;
   leader = leader_seen = true;
   return true;
 }
 
 Pipeline::Impl::Wait Pipeline::Impl::HowToWait() const {
-  const size_t waiting = waiters.size() + static_cast<size_t>(durable_waiters);
   // Measured round trips contain wake-ups that looking spares.
   const bool near = core.AnswersNs() <= 2 * options.spin_ns;
-  return waiting <= cpus && near ? Wait::kLookThenSleep : Wait::kSleep;
+  return near && !many_wait.load(std::memory_order_relaxed) ? Wait::kLookThenSleep : Wait::kSleep;
 }
 
 void Pipeline::Impl::Lead(Seq mine, Wait wait) {

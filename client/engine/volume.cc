@@ -174,6 +174,7 @@ Volume::Volume(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Volume::~Volume() = default;
 
 Node* Volume::root() { return impl_->root.get(); }
+bool Volume::ManyWait() const { return impl_->pipe.load()->ManyWait(); }
 ino_t Volume::InoOf(const Node& node) { return node.ino; }
 std::atomic<uint64_t>& Volume::FrontWord(Node& node) { return node.front_word; }
 Pipeline& Volume::pipeline() { return *impl_->pipeline; }

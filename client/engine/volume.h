@@ -105,6 +105,8 @@ class Volume {
   ~Volume();
 
   Node* root();
+  // Pipeline::ManyWait.
+  bool ManyWait() const;
   // Stable number for the front (FUSE nodeid may simply be the pointer); `ino` is the backing inode
   // number.
   static ino_t InoOf(const Node& node);

@@ -182,10 +182,12 @@ void Session::Start(std::function<void()> on_end) {
 void Session::Work() {
   fuse_buf buffer{};
   while (!stop_.load(std::memory_order_acquire)) {
-    spinner_.Spin([this] {
-      pollfd device{fd_, POLLIN, 0};
-      return ::poll(&device, 1, 0) > 0;
-    });
+    if (!front_.volume().ManyWait()) {
+      spinner_.Spin([this] {
+        pollfd device{fd_, POLLIN, 0};
+        return ::poll(&device, 1, 0) > 0;
+      });
+    }
     const int bytes = fuse_session_receive_buf(session_, &buffer);
     if (bytes == -EINTR || bytes == -EAGAIN) continue;
     if (bytes <= 0) break;  // ENODEV: unmounted, or the connection was aborted

@@ -410,6 +410,31 @@ TEST_P(ReplicatedTest, WaitersWithAndWithoutAThreadAllHear) {
   EXPECT_TRUE(pipeline_->Stop().ok());
 }
 
+TEST_P(ReplicatedTest, ManyWaitIsSaidWhileManyDoAndNotOfOne) {
+  StartReplicated();
+  EXPECT_FALSE(pipeline_->ManyWait());
+  servers_.clear();  // nobody answers: all wait until the stable log has what they wait for
+  Outcomes outcomes;
+  const size_t many = 40 * std::thread::hardware_concurrency();
+  std::vector<std::thread> callers;  // the first of them receives for all
+  for (size_t i = 0; i < many; ++i) {
+    callers.emplace_back([&] {
+      const auto seq = IssueOne("a");
+      ASSERT_TRUE(seq.ok()) << seq.status();
+      pipeline_->WhenDurable(*seq, outcomes.Next());
+    });
+  }
+  for (std::thread& caller : callers) caller.join();
+  EXPECT_EQ(outcomes.WaitFor(many).size(), many);
+  EXPECT_TRUE(pipeline_->ManyWait());
+  for (int i = 0; i < 100; ++i) {
+    const auto seq = IssueOne("a");
+    ASSERT_TRUE(seq.ok()) << seq.status();
+    ASSERT_TRUE(pipeline_->WaitDurable(*seq).ok());
+  }
+  EXPECT_FALSE(pipeline_->ManyWait());
+}
+
 TEST_P(ReplicatedTest, WhoWaitsWithoutAThreadHearsWhenTheReplicasAreGone) {
   StartReplicated();
   servers_.clear();

@@ -153,6 +153,7 @@ absl::Status Pipeline::WaitApplied(Seq seq) {
 
 // Only those who need it applied apply: patches stay as long as possible.
 void Pipeline::TryApply() {}
+bool Pipeline::ManyWait() const { return false; }
 
 absl::Status Pipeline::Checkpoint() {
   const Seq target = watermarks().issued;
