@@ -20,6 +20,7 @@
 #include "common/check.h"
 #include "common/clock.h"
 #include "common/file.h"
+#include "common/limits.h"
 #include "log/applied_mark.h"
 #include "log/stable_log.h"
 #include "replica/server.h"
@@ -408,6 +409,21 @@ TEST_P(ReplicatedTest, WaitersWithAndWithoutAThreadAllHear) {
   for (const absl::Status& status : all) EXPECT_TRUE(status.ok()) << status;
   EXPECT_TRUE(pipeline_->WaitApplied(800).ok());
   EXPECT_TRUE(pipeline_->Stop().ok());
+}
+
+TEST_P(ReplicatedTest, RecordsOfManyDatagramsAreHeldByAll) {
+  config_.datagram_bytes = 1472;
+  StartReplicated();
+  for (int i = 0; i < 20; ++i) {
+    const auto seq = IssueOne(std::string(kMaxRecordBody, static_cast<char>('a' + i)));
+    ASSERT_TRUE(seq.ok()) << seq.status();
+    ASSERT_TRUE(pipeline_->WaitDurable(*seq).ok());
+  }
+  const PipelineStatus status = pipeline_->status();
+  EXPECT_EQ(status.mode, "replicated") << status.mode_detail;
+  for (const ReplicaReport& replica : status.replicas) {
+    EXPECT_EQ(replica.contiguous, 20u) << replica.address;
+  }
 }
 
 TEST_P(ReplicatedTest, ManyWaitIsSaidWhileManyDoAndNotOfOne) {
