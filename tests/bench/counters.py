@@ -19,7 +19,7 @@ def _cpu_ns(pid, task):
     try:
         with open("/proc/%d/task/%s/schedstat" % (pid, task)) as f:
             return int(f.read().split()[0])
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):  # it has ended, before or after it was opened
         return 0
 
 
@@ -27,7 +27,7 @@ def _switches(pid, task):
     try:
         with open("/proc/%d/task/%s/status" % (pid, task)) as f:
             return sum(int(line.split()[1]) for line in f if "ctxt_switches" in line)
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):  # it has ended, before or after it was opened
         return 0
 
 
