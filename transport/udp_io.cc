@@ -17,7 +17,6 @@ namespace {
 
 // Messages per system call: more gains nothing, the call's own cost is spread thin by then.
 constexpr size_t kBatch = 64;
-constexpr size_t kMaxParts = 1024;  // of one message: UIO_MAXIOV
 constexpr int64_t kOneByOneNs = 1'000'000'000;
 
 int64_t NowNs() { return SystemClock().MonotonicNanos(); }

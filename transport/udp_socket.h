@@ -39,6 +39,8 @@ struct InDatagram {
 // What Send can pass on as one message at most.
 inline constexpr size_t kMaxSegmentedBytes = 65000;  // with its headers an IP packet's 65535
 inline constexpr size_t kMaxSegments = 64;
+// Parts that the kernel takes in one message (UIO_MAXIOV): of a datagram, or of a run together.
+inline constexpr size_t kMaxParts = 1024;
 
 // Buffers for so many messages (a datagram, or those that the kernel joined), and the datagrams
 // that the last Receive put there. Made once: the system call's own structures are filled in

@@ -9,6 +9,9 @@
 namespace salius {
 namespace {
 
+// Of one datagram: a header and two parts for each record.
+constexpr size_t kMaxRecordsTogether = (kMaxParts - 1) / 2;
+
 // One datagram under construction: its header bytes and where its parts lie in `parts`.
 struct Packed {
   std::array<uint8_t, kFrameHeaderBytes + kFragmentHeaderBytes> head;
@@ -32,9 +35,6 @@ iovec Part(const void* data, size_t bytes) {
   return iovec{const_cast<void*>(data), bytes};  // iovec is not const-correct; sendmmsg only reads
 }
 
-// Of one datagram: two parts each, and what the kernel takes at once is 1024.
-constexpr uint16_t kMaxRecords = 500;
-
 // Packs whole records from `index` on into one datagram; returns the index after the last one.
 size_t PackWhole(const FrameSender::Job& job, size_t index, size_t room, Scratch& scratch) {
   Packed packed;
@@ -42,7 +42,7 @@ size_t PackWhole(const FrameSender::Job& job, size_t index, size_t room, Scratch
   scratch.parts.push_back({});  // the header; its address is set when all are packed
   size_t bytes = 0;
   uint16_t count = 0;
-  for (; index < job.records.size() && count < kMaxRecords; ++index) {
+  for (; index < job.records.size() && count < kMaxRecordsTogether; ++index) {
     const Record& record = *job.records[index];
     const size_t size = record.header().total_bytes();
     if (count > 0 && bytes + size > room) break;

@@ -274,16 +274,14 @@ absl::Status Pipeline::WaitDurable(Seq seq) {
   Impl& impl = *impl_;
   impl.SendGathered(seq, SendWhen::kNow);
   while (impl.durable.load(std::memory_order_acquire) < seq) {
-    bool lead = false;
-    Impl::Wait wait = Impl::Wait::kSleep;
+    Impl::Wait lead = Impl::Wait::kNo;
     bool wake_io = false;
     {
       absl::MutexLock lock(&impl.mu);
       if (impl.core.durable() >= seq) return absl::OkStatus();
       SALIUS_RETURN_IF_ERROR(impl.WaitableLocked(seq));
       lead = impl.BecomeLeader();
-      wait = impl.HowToWait();
-      if (!lead) {
+      if (lead == Impl::Wait::kNo) {
         ++impl.durable_waiters;
         // The bound only matters when a leader leaves without anybody to follow it.
         impl.durable_cv.WaitWithTimeout(&impl.mu, absl::Milliseconds(1));
@@ -293,7 +291,7 @@ absl::Status Pipeline::WaitDurable(Seq seq) {
                   impl.core.durable() >= seq;
       }
     }
-    if (lead) impl.Lead(seq, wait);
+    if (lead != Impl::Wait::kNo) impl.Lead(seq, lead);
     if (wake_io) impl.WakeIo();
   }
   return absl::OkStatus();
@@ -309,10 +307,9 @@ void Pipeline::WhenDurable(Seq seq, DurableCallback done) {
     if (impl.core.durable() < seq && outcome.ok()) {
       impl.waiters.push_back({seq, std::move(done)});
       std::push_heap(impl.waiters.begin(), impl.waiters.end(), Impl::Later);
-      const bool lead = impl.BecomeLeader();
-      const Impl::Wait wait = impl.HowToWait();
+      const Impl::Wait lead = impl.BecomeLeader();
       lock.Release();
-      if (lead) impl.Lead(0, wait);
+      if (lead != Impl::Wait::kNo) impl.Lead(0, lead);
       return;
     }
   }

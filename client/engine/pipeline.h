@@ -130,10 +130,6 @@ struct PipelineOptions {
 
 class Pipeline {
  public:
-  // Whether lately more callers waited for durability than there are CPUs, which then have better
-  // to do than to look for what comes.
-  bool ManyWait() const;
-
   // Starts a session on a clean (or just recovered) volume: notes (open, epoch + 1, mode local)
   // before anything else, then opens sessions at the replicas in the background and heals to
   // `replicated`. `dir` must hold the volume lock and outlive the pipeline, as must `sink`. `state`
@@ -163,6 +159,9 @@ class Pipeline {
   // none does. `done` runs in whatever thread hears of the outcome, which may hold locks of its
   // caller: it must neither block nor take a lock of the volume.
   void WhenDurable(Seq seq, DurableCallback done);
+  // Whether lately more callers waited for durability than there are CPUs, which then have better
+  // to do than to look for what comes.
+  bool ManyWait() const;
   // Returns when `seq` has been applied (which implies durable).
   absl::Status WaitApplied(Seq seq);
   // Applies what is durable on the calling thread when nobody else is at it. Never blocks. For a

@@ -75,14 +75,14 @@ struct Pipeline::Impl {
   enum class Wait { kNo, kSleep, kLookThenSleep };
   // Receives what is there (waiting up to the socket's time-out, if at all), feeds the core.
   void ReceiveOnce(Wait wait) ABSL_LOCKS_EXCLUDED(mu);
-  // How one waits for acknowledgements now: looks for them when they are near and few wait.
+  // How the leader waits now: looks for acknowledgements when they are near and few wait.
   Wait HowToWait() const ABSL_SHARED_LOCKS_REQUIRED(mu);
   void HandleDatagram(int64_t now, const InDatagram& datagram) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   // Moves the waiters whose wait is over, or all of them with an error, to `work`.
   void CollectWaiters(Work* work) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
-  // Makes the calling thread the one that receives acknowledgements when nobody is; it must call
-  // Lead then.
-  bool BecomeLeader() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  // Makes the calling thread the one that receives acknowledgements when nobody is: it must call
+  // Lead then, with what this returns. kNo: another is.
+  Wait BecomeLeader() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   // Receives them for all who wait, until `mine` is durable or its wait fails; for 0, until nobody
   // is left of WhenDurable's. Whoever still waits then takes over.
   void Lead(Seq mine, Wait wait) ABSL_LOCKS_EXCLUDED(mu);

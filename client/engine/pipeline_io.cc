@@ -135,19 +135,19 @@ void Pipeline::Impl::CollectWaiters(Work* work) {
   while (!waiters.empty()) take(work->failed);
 }
 
-bool Pipeline::Impl::BecomeLeader() {
+Pipeline::Impl::Wait Pipeline::Impl::BecomeLeader() {
   const auto waiting = static_cast<int64_t>(waiters.size()) + durable_waiters;
   waiting_64ths += (waiting * 64 - waiting_64ths) / 8;
   many_wait.store(waiting_64ths > cpus * 64, std::memory_order_relaxed);
-  if (leader || !core.counting_acks()) return false;
+  if (leader || !core.counting_acks()) return Wait::kNo;
   leader = leader_seen = true;
-  return true;
+  return HowToWait();
 }
 
 Pipeline::Impl::Wait Pipeline::Impl::HowToWait() const {
+  if (options.spin_ns == 0 || many_wait.load(std::memory_order_relaxed)) return Wait::kSleep;
   // Measured round trips contain wake-ups that looking spares.
-  const bool near = core.AnswersNs() <= 2 * options.spin_ns;
-  return near && !many_wait.load(std::memory_order_relaxed) ? Wait::kLookThenSleep : Wait::kSleep;
+  return core.AnswersNs() <= 2 * options.spin_ns ? Wait::kLookThenSleep : Wait::kSleep;
 }
 
 void Pipeline::Impl::Lead(Seq mine, Wait wait) {
