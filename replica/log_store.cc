@@ -8,6 +8,7 @@
 #include "common/check.h"
 #include "common/crc32c.h"
 #include "common/limits.h"
+#include "common/stream_copy.h"
 
 namespace salius {
 namespace {
@@ -98,11 +99,14 @@ VolumeLog::Result VolumeLog::Append(const RecordHeader& header, absl::Span<const
   }
   if (!place.has_value()) place = Reserve(header.seq, size);
   if (!place.has_value()) return Result::kMemoryFull;
-  std::memcpy(arena_.segment_data(place->segment) + place->offset + kLogEntryBytes, bytes.data(),
-              size);
+  StreamCopy(BytesAt(*place), bytes.data(), size);
   Complete(*place, size);
   Hold(header.seq, *place);
   return Result::kStored;
+}
+
+VolumeLog::InProgress VolumeLog::Unreceived(Place place, uint32_t record_bytes) {
+  return {place, record_bytes, 0, {}, kRecordHeaderBytes, 0};
 }
 
 VolumeLog::Result VolumeLog::AddPiece(const FragmentHeader& fragment,
@@ -113,7 +117,7 @@ VolumeLog::Result VolumeLog::AddPiece(const FragmentHeader& fragment,
     if (in_progress_.size() >= kMaxInProgress) return Result::kOutOfWindow;
     const std::optional<Place> place = Reserve(fragment.seq, fragment.record_bytes);
     if (!place.has_value()) return Result::kMemoryFull;
-    it = in_progress_.emplace(fragment.seq, InProgress{*place, fragment.record_bytes, 0, {}}).first;
+    it = in_progress_.emplace(fragment.seq, Unreceived(*place, fragment.record_bytes)).first;
   }
   InProgress& record = it->second;
   const uint32_t begin = fragment.offset;
@@ -122,9 +126,7 @@ VolumeLog::Result VolumeLog::AddPiece(const FragmentHeader& fragment,
     return Result::kForeign;
   }
   if (!AddRun(record, begin, end)) return Result::kOutOfWindow;
-  std::memcpy(
-      arena_.segment_data(record.place.segment) + record.place.offset + kLogEntryBytes + begin,
-      piece.data(), piece.size());
+  StorePiece(record, begin, piece);
   if (record.received < record.record_bytes) return Result::kPending;
   return FinishPieces(fragment.seq, record, completed);
 }
@@ -153,18 +155,38 @@ bool VolumeLog::AddRun(InProgress& record, uint32_t begin, uint32_t end) {
   return true;
 }
 
+// The header's bytes are checked when the record is whole. Those of the body are summed up as they
+// come, in their order; what came before its turn is read again then.
+void VolumeLog::StorePiece(InProgress& record, uint32_t begin, absl::Span<const uint8_t> piece) {
+  uint8_t* const bytes = BytesAt(record.place);
+  const uint32_t end = begin + static_cast<uint32_t>(piece.size());
+  const auto store = [&](uint32_t from, uint32_t to) {
+    if (from < to) StreamCopy(bytes + from, &piece[from - begin], to - from);
+  };
+  store(begin, std::min<uint32_t>(end, kRecordHeaderBytes));
+  store(std::max(begin, record.summed), end);
+  if (begin <= record.summed && end > record.summed) {
+    record.body_crc = Crc32cExtend(record.body_crc, piece.subspan(record.summed - begin));
+    record.summed = end;
+  }
+}
+
 VolumeLog::Result VolumeLog::FinishPieces(Seq seq, InProgress& record, RecordHeader* completed) {
-  const absl::Span<const uint8_t> bytes(
-      arena_.segment_data(record.place.segment) + record.place.offset + kLogEntryBytes,
-      record.record_bytes);
-  const absl::StatusOr<RecordHeader> header = DecodeRecord(bytes);
-  const bool ours = header.ok() && header->volume == volume_ && header->epoch == epoch_ &&
-                    header->seq == seq && header->total_bytes() == record.record_bytes;
-  if (!ours) {
+  const absl::Span<const uint8_t> bytes(BytesAt(record.place), record.record_bytes);
+  const absl::StatusOr<RecordHeader> header = DecodeRecordHeader(bytes);
+  Result result = Result::kStored;
+  if (!header.ok()) {
+    result = Result::kCorrupt;
+  } else if (header->volume != volume_ || header->epoch != epoch_ || header->seq != seq ||
+             header->total_bytes() != record.record_bytes) {
+    result = Result::kForeign;
+  } else if (Crc32cExtend(record.body_crc, bytes.subspan(record.summed)) != header->body_crc) {
+    result = Result::kCorrupt;
+  }
+  if (result != Result::kStored) {
     // Keeps the place: wrong pieces that come again and again cost no memory.
-    record.received = 0;
-    record.runs.clear();
-    return header.ok() ? Result::kForeign : Result::kCorrupt;
+    record = Unreceived(record.place, record.record_bytes);
+    return result;
   }
   Complete(record.place, record.record_bytes);
   Hold(seq, record.place);

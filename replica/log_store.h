@@ -142,14 +142,23 @@ class VolumeLog {
     uint32_t record_bytes;
     uint32_t received;                                           // bytes in `runs`
     absl::InlinedVector<std::pair<uint32_t, uint32_t>, 4> runs;  // [begin, end), ascending, apart
+    // The checksum of the body so far, taken while a piece is in the CPU's cache: of what lies
+    // before `summed`, which never changes any more.
+    uint32_t summed;
+    uint32_t body_crc;
   };
 
+  static InProgress Unreceived(Place place, uint32_t record_bytes);
   std::optional<Result> Refusal(Seq seq) const;
   std::optional<Place> Reserve(Seq seq, uint32_t record_bytes);
   void Complete(Place place, uint32_t record_bytes);
   void Hold(Seq seq, Place place);
   Result FinishPieces(Seq seq, InProgress& record, RecordHeader* completed);
   static bool AddRun(InProgress& record, uint32_t begin, uint32_t end);
+  void StorePiece(InProgress& record, uint32_t begin, absl::Span<const uint8_t> piece);
+  uint8_t* BytesAt(Place place) {
+    return arena_.segment_data(place.segment) + place.offset + kLogEntryBytes;
+  }
   bool FitsIndex(Seq seq) const { return seq - floor_ <= window_; }
   void GrowIndex(Seq seq);
   uint64_t& IndexAt(Seq seq) { return index_[seq & (index_.size() - 1)]; }

@@ -51,7 +51,7 @@ class Replicas:
             network = Loopback(network)
         self.network = network
         self.addresses = [network.address(i) for i in range(network.count)]
-        self.shms = ["/dev/shm/%s-bench-r%d" % (current().id, i) for i in range(network.count)]
+        self.shms = ["/dev/shm/%s-bench-%s" % (current().id, address) for address in self.addresses]
         self.procs = [None] * network.count
         self._wrapper, self._options = pinned(cpu), ["--memory", memory, "--insecure", *options]
         try:
