@@ -20,9 +20,9 @@ inline constexpr size_t kMaxReplicas = 8;
 
 // --- Records -----------------------------------------------------------------------------------
 
-// Body of one record: the largest write FUSE hands over in one request (1 MiB) is split into
-// records this large, so that one lost record costs little to re-send. Also the largest xattr value
-// plus names fits with room.
+// Body of one record: larger writes (FUSE hands over up to 1 MiB in one request) are cut into
+// several, so that one lost record costs little to re-send. Also the largest xattr value plus names
+// fits with room.
 inline constexpr size_t kMaxRecordBody = 128 * 1024;
 
 // Linux NAME_MAX and XATTR_SIZE_MAX; PATH_MAX without the terminating zero.

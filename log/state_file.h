@@ -3,8 +3,10 @@
 //
 // What a crash leaves: slot A or B is overwritten alternately, each write with a larger generation
 // and one O_DSYNC write; a torn write destroys only the slot that was being written, and the older
-// slot is then the state. This is the reason for "the one rule of state notes" (DESIGN.md §5): until
-// Write() has returned, a crash may leave either note.
+// slot is then the state. (Two torn writes of one generation, one after the other, could make the
+// first one's note if both began with the same sector. That note was a possible outcome of its own
+// Write(), and sessions and boots differ in the first sector.) This is the reason for "the one rule
+// of state notes" (DESIGN.md §5): until Write() has returned, a crash may leave either note.
 //
 // Threads: one writer at a time; the caller holds the volume lock.
 #pragma once

@@ -1,6 +1,6 @@
 """Runs the benchmarks and prints their tables and bars.
 
-usage: python3 -m bench [--smoke] [--seconds S] [--rounds N] [--slow-seconds S] [--repeats N] [--cpu N]
+usage: python3 -m bench [--smoke] [--seconds S] [--rounds N] [--starts N] [--slow-seconds S] [--repeats N] [--cpu N]
                         [--json FILE] [--no-wait] [floor|slow-disk|recovery|reattach]...
 Run with tests/ as working directory or in PYTHONPATH, as root. Exit status: 0 all ran and every bar is met (with
 --smoke: all ran), 1 a bar is missed or something failed, 2 usage, 3 the machine is not quiet.
@@ -14,7 +14,7 @@ from bench.quiet import wait_quiet
 
 QUIET_BOUND_S = 180
 CASES = ("floor", "slow-disk", "recovery", "reattach")
-SIZES = ("seconds", "rounds", "slow_seconds", "repeats", "records")
+SIZES = ("seconds", "rounds", "starts", "slow_seconds", "sqlite_seconds", "repeats", "records")
 
 
 def plan(names, sizes, cpu):

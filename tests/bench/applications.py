@@ -1,5 +1,7 @@
-"""Measures applications with the sync they really do, each on three grounds in turn: a plain directory of the local disk, a
-Salius volume, and the plain directory without any sync (eatmydata), which is the most that a faster sync can bring.
+"""Measures applications with the sync they really do, each on four grounds in turn: a plain directory of the local disk, a
+Salius volume, the plain directory without any sync (eatmydata), which is the most that a faster sync can bring, and a FUSE
+file system that passes everything through and syncs nothing (passthrough_fs), which is the most that one can bring through
+a mount.
 
 usage: python3 -m bench.applications [--smoke] [--seconds S] [--rounds N] [--size BYTES] [--cpu N] [--placement packed|free]
                                      [--json FILE] [--no-wait] [--control] [NAME...]
@@ -21,12 +23,12 @@ from bench.programs import APPLICATIONS, Unreadable
 from bench.quiet import wait_quiet
 from bench.rounds import QUIET_BOUND_S
 from bench.servers import free_name, program
-from bench.setup import MountedVolume, Replicas, pinned
+from bench.setup import MountedVolume, Replicas, Serving, pinned, tool
 from harness.run import HarnessError
 
 PACKAGES = ("eatmydata", "mariadb-server", "postgresql", "redis-server", "rocksdb-tools")
 REPLICAS = ACKS = 2
-WORDS = {"disk": "local disk", "salius": "Salius", "no-sync": "local disk, no sync"}
+WORDS = {"disk": "local disk", "salius": "Salius", "no-sync": "local disk, no sync", "fuse": "FUSE, no sync"}
 
 
 def directory(kind):
@@ -36,7 +38,7 @@ def directory(kind):
 
 
 class Grounds:
-    """The application's three instances, ready for rounds: `instances` {ground: Application}."""
+    """The application's four instances, ready for rounds: `instances` {ground: Application}."""
 
     def __init__(self, application, size, cpu):
         self._stack = contextlib.ExitStack()
@@ -45,14 +47,20 @@ class Grounds:
             own = self._own
             replicas = own(Replicas(REPLICAS, "192MiB", cpu))
             self.volume = own(MountedVolume(directory("volume"), replicas, ACKS, cpu=cpu))
-            on_volume = os.path.join(self.volume.path, "application")
-            os.mkdir(on_volume)
-            for ground, path, wrapper in (("disk", directory("disk"), ()), ("salius", on_volume, ()),
-                                          ("no-sync", directory("no-sync"), (program("eatmydata"),))):
+            passthrough = own(Serving("passthrough", [tool("passthrough_fs"), directory("fuse")], cpu))
+            for ground, path, wrapper in (("disk", directory("disk"), ()), ("salius", self._below(self.volume.path), ()),
+                                          ("no-sync", directory("no-sync"), (program("eatmydata"),)),
+                                          ("fuse", self._below(passthrough.path), ())):
                 self.instances[ground] = own(application(path, size, pinned(cpu), wrapper))
         except BaseException:
             self.close()
             raise
+
+    @staticmethod
+    def _below(mountpoint):
+        path = os.path.join(mountpoint, "application")
+        os.mkdir(path)
+        return path
 
     def _own(self, thing):
         return self._stack.enter_context(contextlib.closing(thing))
@@ -89,7 +97,8 @@ def measure(application, args, cpu):
         unreadable = grounds.check()
     rates = {ground: statistics.median(r["ops_per_second"] for r in of) for ground, of in rounds.items()}
     return {"name": application.name, "ops_per_second": rates, "salius_to_disk": rates["salius"] / rates["disk"],
-            "no_sync_to_disk": rates["no-sync"] / rates["disk"], "rounds": rounds,
+            "no_sync_to_disk": rates["no-sync"] / rates["disk"], "fuse_to_disk": rates["fuse"] / rates["disk"],
+            "rounds": rounds,
             "unreadable": {ground: text for ground, text in unreadable.items() if text}}
 
 
@@ -103,8 +112,8 @@ def run(args):
         raise HarnessError("no eatmydata (apt-get install eatmydata)")
     cpu = args.cpu if args.placement == "packed" else None
     print("applications, %d bytes, %s" % (args.size, "free" if cpu is None else "packed on CPU %d" % cpu))
-    print("%-15s %12s %12s %12s %9s %9s  %s" % ("", "disk ops/s", "Salius", "no sync", "Salius/d", "no sync/d",
-                                               "read back"), flush=True)
+    print("%-15s %12s %12s %12s %12s %9s %9s %9s  %s" % ("", "disk ops/s", "Salius", "no sync", "FUSE", "Salius/d",
+                                                        "no sync/d", "FUSE/d", "read back"), flush=True)
     results, failed = [], False
     for name in args.names or list(APPLICATIONS):
         application = APPLICATIONS[name]
@@ -118,9 +127,9 @@ def run(args):
             result = {"name": name, "failed": str(error)}
             print("%-15s FAILED: %s" % (name, error), flush=True)
         else:
-            print("%-15s %12.0f %12.0f %12.0f %9.2f %9.2f  %s" % (
+            print("%-15s %12.0f %12.0f %12.0f %12.0f %9.2f %9.2f %9.2f  %s" % (
                 name, *(result["ops_per_second"][g] for g in WORDS), result["salius_to_disk"],
-                result["no_sync_to_disk"], "; ".join("%s: %s" % (WORDS[g], text) for g, text in
+                result["no_sync_to_disk"], result["fuse_to_disk"], "; ".join("%s: %s" % (WORDS[g], text) for g, text in
                                                      result["unreadable"].items()) or "everything"), flush=True)
         failed = failed or not as_wanted(result, args.control)
         results.append(result)

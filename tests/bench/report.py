@@ -1,8 +1,8 @@
 """Writes the tables of docs/performance.md, and plots beside it, from the figures that the benchmarks wrote.
 
-usage: python3 -m bench.report [--matrix FILE] [--peers FILE]... [--applications FILE] [--docs DIR]
+usage: python3 -m bench.report [--matrix FILE] [--peers FILE]... [--applications FILE]... [--docs DIR]
 Each FILE is what bench.matrix, bench.peers or bench.applications wrote with --json. A table goes between
-"<!-- NAME -->" and "<!-- end -->" of the page (a slice's name, peers, applications); the text around is written by
+"<!-- NAME -->" and "<!-- end -->" of the page (a slice's name, peers, applications-packed, applications-free); the text around is written by
 people. Plots need python3-matplotlib.
 """
 import argparse
@@ -74,14 +74,15 @@ def peers_table(runs):
 
 
 def applications_table(run):
-    """Markdown: operations a second of each application on its three grounds."""
-    rows = [("", "local disk", "Salius", "local disk, no sync", "Salius / local disk", "no sync / local disk")]
+    """Markdown: operations a second of each application on its grounds."""
+    rows = [("", "local disk", "Salius", "local disk, no sync", "FUSE, no sync", "Salius / local disk",
+             "no sync / local disk", "FUSE, no sync / local disk")]
     for result in run["applications"]:
         if "ops_per_second" not in result:
-            rows.append((result["name"], result.get("skipped") or "failed", "", "", "", ""))
+            rows.append((result["name"], result.get("skipped") or "failed", "", "", "", "", "", ""))
             continue
-        rows.append((result["name"], *(_cell(result["ops_per_second"][g], "%.0f") for g in ("disk", "salius", "no-sync")),
-                     _cell(result["salius_to_disk"], "%.2f"), _cell(result["no_sync_to_disk"], "%.2f")))
+        rows.append((result["name"], *(_cell(result["ops_per_second"][g], "%.0f") for g in ("disk", "salius", "no-sync", "fuse")),
+                     *(_cell(result[n], "%.2f") for n in ("salius_to_disk", "no_sync_to_disk", "fuse_to_disk"))))
     return _markdown(rows)
 
 
@@ -139,7 +140,7 @@ def main():
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--matrix")
     parser.add_argument("--peers", action="append", default=[])
-    parser.add_argument("--applications")
+    parser.add_argument("--applications", action="append", default=[])
     parser.add_argument("--docs", default=DOCS)
     args = parser.parse_args()
     slices = {}
@@ -148,8 +149,8 @@ def main():
     tables = {name: slice_table(of) for name, of in slices.items()}
     if args.peers:
         tables["peers"] = peers_table([run for path in args.peers for run in _load(path)])
-    if args.applications:
-        tables["applications"] = applications_table(_load(args.applications))
+    for run in map(_load, args.applications):
+        tables["applications-" + run["placement"]] = applications_table(run)
     page = os.path.join(args.docs, "performance.md")
     with open(page) as f:
         text = replace_tables(f.read(), tables)

@@ -85,7 +85,11 @@ class Busy:
 class Ground:
     """The scenario's processes, up when the constructor is done, and `subjects`."""
 
+    _serial = 0
+
     def __init__(self, scenario, cpu):
+        Ground._serial += 1
+        self._tag = str(Ground._serial)
         self.scenario = scenario
         self.cpu = cpu if scenario.packed else None
         self.subjects = []
@@ -112,10 +116,7 @@ class Ground:
         self._mount_floor("fuse floor", ["--empty"], [])
         self._floor("in-process floor", True)
         self._floor("udp floor", False)
-        self._subject("local disk", self._files(place("plain-" + self._tag())), {})
-
-    def _tag(self):
-        return "%d" % id(self)
+        self._subject("local disk", self._files(place("plain-" + self._tag)), {})
 
     def _subject(self, name, args, groups, netns=None):
         driver = self._own(Driver(args, cpu=self.cpu, netns=netns))
@@ -134,7 +135,7 @@ class Ground:
         options = ["--multicast", GROUP] if s.multicast else []
         if log_mib:
             options += ["--log-max", "%dMiB" % log_mib, "--stable-log", "%dMiB" % (log_mib * 5 // 4 + 2), "--tau", "600s"]
-        backing = place("volume-" + self._tag())
+        backing = place("volume-" + self._tag)
         files = [os.path.join(backing, "open%d" % i) for i in range(s.open_files)]
         for path in files:
             open(path, "xb").close()
@@ -160,7 +161,7 @@ class Ground:
         """Sessions of other volumes with every replica."""
         for i, address in enumerate(replicas.addresses):
             # In memory: many hosts have many disks, and here the notes of all would wait for one.
-            folder = self._own(MemoryDirectory("others-%s-%d" % (self._tag(), i))).path
+            folder = self._own(MemoryDirectory("others-%s-%d" % (self._tag, i))).path
             others = self._own(Driver(["volumes", folder, address, "--writers", str(self.scenario.other_volumes)],
                                       cpu=self.cpu, netns=self.network.primary))
             if self.scenario.busy:
@@ -175,21 +176,21 @@ class Ground:
             wait_until(full, FILL_S, "the log does not fill: is there a checkpoint?")
 
     def _mount_floor(self, name, options, servers):
-        serving = self._own(Serving("%s-%s" % (name.replace(" ", "-"), self._tag()),
-                                    [tool("mount_floor"), *options, place("backing-%s-%s" % (name[:4], self._tag()))],
+        serving = self._own(Serving("%s-%s" % (name.replace(" ", "-"), self._tag),
+                                    [tool("mount_floor"), *options, place("backing-%s-%s" % (name[:4], self._tag))],
                                     self.cpu, self.network.primary))
         self._subject(name, self._files(serving.path), {"primary": [serving.proc.pid], "replica": servers})
 
     def _passthrough(self):
-        serving = self._own(Serving("passthrough-" + self._tag(),
-                                    [tool("mount_floor"), "--cached", place("backing-" + self._tag())],
+        serving = self._own(Serving("passthrough-" + self._tag,
+                                    [tool("mount_floor"), "--cached", place("backing-" + self._tag)],
                                     self.cpu))
         self._subject("passthrough", self._files(serving.path), {"primary": [serving.proc.pid]})
-        self._subject("local disk", self._files(place("plain-" + self._tag())), {})
+        self._subject("local disk", self._files(place("plain-" + self._tag)), {})
 
     def _floor(self, name, backing):
         s = self.scenario
-        options = ["--backing", place("floor-" + self._tag())] if backing else []
+        options = ["--backing", place("floor-" + self._tag)] if backing else []
         self._subject(name, ["floor", *self.echo.addresses, "--acks", str(s.acks), "--size", s.size,
                              "--writers", str(s.writers), *options],
                       {"replica": self.echo.pids()}, self.network.primary)

@@ -100,8 +100,8 @@ void FuzzFile(const std::string& bytes, ByteReader& in) {
 
   VolumeState next = State(in);
   next.volume = file->state().volume;
-  // What stands torn in a slot was written before a power cut, in another boot; else the rest of it
-  // and the beginning of `next` could together be the note that was torn.
+  // Another first sector than that of whatever stands torn in the slot: else both together could be
+  // the note that was torn (state_file.h).
   next.boot_id = 'n' + next.boot_id.substr(0, 39);
   const VolumeState old_state = file->state();
   SALIUS_CHECK_OK(file->Write(next));

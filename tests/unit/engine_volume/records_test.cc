@@ -55,16 +55,22 @@ TEST_F(RecordsTest, PlainWriteWaitsForNothingAndSynchronousOneForDurable) {
 TEST_F(RecordsTest, LargeWriteIsSplitIntoRecordsInOrder) {
   Make();
   Handle* const file = Create("a");
-  Write(file, 7, std::string(300000, 'x'));
-  const auto writes = fake().Issued(Op::kWrite);
-  ASSERT_EQ(writes.size(), 3u);
-  uint64_t at = 7;
-  for (const RecordRef& record : writes) {
-    EXPECT_EQ(record->header().arg0, at);
-    EXPECT_LE(record->body().size(), kMaxRecordBody);
-    at += record->body().size();
+  for (const size_t size :
+       {size_t{300000}, size_t{512} << 10, (size_t{512} << 10) + 1, size_t{1} << 20}) {
+    const size_t before = fake().Issued(Op::kWrite).size();
+    std::string data(size, '\0');
+    for (size_t i = 0; i < size; ++i) data[i] = static_cast<char>(i * 31 + i / 1000);
+    Write(file, 7, data);
+    const auto writes = fake().Issued(Op::kWrite);
+    EXPECT_LE(writes.size() - before, size / kMaxRecordBody + 1);
+    std::string written;
+    for (size_t i = before; i < writes.size(); ++i) {
+      EXPECT_EQ(writes[i]->header().arg0, 7 + written.size());
+      EXPECT_LE(writes[i]->body().size(), kMaxRecordBody);
+      written += writes[i]->body();
+    }
+    EXPECT_TRUE(written == data) << size;
   }
-  EXPECT_EQ(at, 300007u);
   volume->Release(file);
 }
 
@@ -205,8 +211,8 @@ TEST_F(RecordsTest, UnappliedRecordsKeepAForgottenFileAlive) {
   EXPECT_EQ(BackingContent("a"), "late");
 }
 
-// A record stamped after the one that takes the last name could be all that a checkpoint leaves in the log, and
-// recovery would look for a file that is rightly gone.
+// A record stamped after the one that takes the last name could be all that a checkpoint leaves in
+// the log, and recovery would look for a file that is rightly gone.
 TEST_F(RecordsTest, NothingIsStampedForAFileBehindTheRecordThatTakesItsLastName) {
   Make();
   for (const bool by_rename : {false, true}) {
@@ -219,7 +225,8 @@ TEST_F(RecordsTest, NothingIsStampedForAFileBehindTheRecordThatTakesItsLastName)
         Write(file, 0, "between");
         written_between = true;
       });
-      // It has to wait for the name to be gone; one that did not would be done long before this ends.
+      // It has to wait for the name to be gone; one that did not would be done long before this
+      // ends.
       const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(300);
       while (!written_between && std::chrono::steady_clock::now() < end) std::this_thread::yield();
     };

@@ -257,25 +257,36 @@ TEST_F(LogStoreTest, WrongPieceIsFoundWhenTheRecordIsWholeAndCostsNoMemory) {
 }
 
 // Whole or not at all, in whatever order good pieces and damaged ones come, over and beside each
-// other.
+// other; and damage is seen only where there was some.
 TEST_F(LogStoreTest, OnlyTheRightBytesAreEverHeld) {
   int corrupt = 0;
   for (uint64_t seed = 1; seed <= 300; ++seed) {
     Open();
     Random random(seed);
-    const std::string good = TestRecord(1, 6000);
+    std::string body(6000, '\0');
+    for (char& byte : body) byte = static_cast<char>(random.Below(256));
+    const std::string good = EncodeRecord(TestHeader(1), body);
     const auto size = static_cast<uint32_t>(good.size());
     Result result = Result::kPending;
+    bool damaged = false;
     for (int i = 0; i < 10000 && result != Result::kStored; ++i) {
       std::string record = good;
       // Several ways of cutting it, as when a route's packets become smaller.
       const auto bytes = static_cast<uint32_t>(60 + random.Below(5) * 500);
       const auto from = static_cast<uint32_t>(random.Below(size / bytes + 1)) * bytes;
-      if (random.Below(10) == 0) record[from + random.Below(std::min(bytes, size - from))] ^= 1;
+      if (random.Below(10) == 0) {
+        record[from + random.Below(std::min(bytes, size - from))] ^= 1;
+        damaged = true;
+      }
       result = AddPiece(record, 1, from, bytes);
-      if (result == Result::kCorrupt) ++corrupt;
+      if (result != Result::kCorrupt) continue;
+      ASSERT_TRUE(damaged) << seed;
+      damaged = false;
+      ++corrupt;
     }
     ASSERT_EQ(result, Result::kStored) << seed;
+    ASSERT_EQ(ReadAll(), good) << seed;
+    Restart();
     ASSERT_EQ(ReadAll(), good) << seed;
   }
   EXPECT_GT(corrupt, 50);
