@@ -47,7 +47,7 @@ class Grounds:
             own = self._own
             replicas = own(Replicas(REPLICAS, "192MiB", cpu))
             self.volume = own(MountedVolume(directory("volume"), replicas, ACKS, cpu=cpu))
-            passthrough = own(Serving("passthrough", [tool("passthrough_fs"), directory("fuse")], cpu))
+            passthrough = own(Serving("passthrough-" + application.name, [tool("passthrough_fs"), directory("fuse")], cpu))
             for ground, path, wrapper in (("disk", directory("disk"), ()), ("salius", self._below(self.volume.path), ()),
                                           ("no-sync", directory("no-sync"), (program("eatmydata"),)),
                                           ("fuse", self._below(passthrough.path), ())):

@@ -77,15 +77,18 @@ int Link(const char* from, const char* to) {
   return Result(linkat(g_root, Below(from), g_root, Below(to), 0));
 }
 
-int ChangeMode(const char* path, mode_t mode, fuse_file_info*) {
+int ChangeMode(const char* path, mode_t mode, fuse_file_info* fi) {
+  if (fi != nullptr) return Result(fchmod(Fd(fi), mode));
   return Result(fchmodat(g_root, Below(path), mode, 0));
 }
 
-int ChangeOwner(const char* path, uid_t uid, gid_t gid, fuse_file_info*) {
+int ChangeOwner(const char* path, uid_t uid, gid_t gid, fuse_file_info* fi) {
+  if (fi != nullptr) return Result(fchown(Fd(fi), uid, gid));
   return Result(fchownat(g_root, Below(path), uid, gid, AT_SYMLINK_NOFOLLOW));
 }
 
-int SetTimes(const char* path, const timespec times[2], fuse_file_info*) {
+int SetTimes(const char* path, const timespec times[2], fuse_file_info* fi) {
+  if (fi != nullptr) return Result(futimens(Fd(fi), times));
   return Result(utimensat(g_root, Below(path), times, AT_SYMLINK_NOFOLLOW));
 }
 
@@ -139,9 +142,17 @@ int Release(const char*, fuse_file_info* fi) {
 
 int StatFs(const char*, struct statvfs* st) { return Result(fstatvfs(g_root, st)); }
 
-int ReadDir(const char* path, void* to, fuse_fill_dir_t fill, off_t, fuse_file_info*,
-            fuse_readdir_flags) {
+int OpenDir(const char* path, fuse_file_info* fi) {
   const int fd = openat(g_root, Below(path), O_RDONLY | O_DIRECTORY);
+  if (fd < 0) return -errno;
+  fi->fh = static_cast<uint64_t>(fd);
+  return 0;
+}
+
+// All of it at once, each time: libfuse keeps the answer for the rest of the calls.
+int ReadDir(const char*, void* to, fuse_fill_dir_t fill, off_t, fuse_file_info* fi,
+            fuse_readdir_flags) {
+  const int fd = openat(Fd(fi), ".", O_RDONLY | O_DIRECTORY);
   if (fd < 0) return -errno;
   const std::unique_ptr<DIR, int (*)(DIR*)> dir(fdopendir(fd), closedir);
   while (const dirent* entry = readdir(dir.get())) {
@@ -189,7 +200,9 @@ int main(int argc, char** argv) {
   ops.fsyncdir = Sync;
   ops.release = Release;
   ops.statfs = StatFs;
+  ops.opendir = OpenDir;
   ops.readdir = ReadDir;
+  ops.releasedir = Release;
   std::string program = argv[0], foreground = "-f", option = "-o",
               options = "default_permissions,allow_other", mountpoint = argv[2];
   char* words[] = {program.data(), foreground.data(), option.data(), options.data(),
