@@ -28,7 +28,7 @@ for table in "floor: 2 replicas, acks=2, packed" "floor: 2 replicas, acks=2, fre
   "floor: 3 replicas, acks=2, packed" "floor: 3 replicas, acks=2, free" "slow disk" "recovery"; do
   check "there is a table \"$table\"" grep -q "^== $table" "$log"
 done
-for bar in "x the floor" "x the bare file system" "MiB/s"; do
+for bar in "x the floor" "x the bare file system" "SQLite at least" "MiB/s"; do
   check "there is a bar \"$bar\"" grep -q "bar not judged: .*$bar" "$log"
 done
 for target in path floor-mount floor-udp floor-dir; do
@@ -42,6 +42,16 @@ cat "$log"
 check "the matrix ends with exit status 0, not $status" [ "$status" -eq 0 ]
 for subject in salius "mount floor" "fuse floor" "in-process floor" "udp floor" "local disk" passthrough; do
   check "$subject is in the matrix" grep -Eq "^$subject +[1-9]" "$log"
+done
+
+# An application on all of its grounds; its rows are read back.
+/usr/bin/python3 -m bench.applications --smoke sqlite-wal sqlite-delete >"$log" 2>&1
+status=$?
+cat "$log"
+check "the applications end with exit status 0, not $status" [ "$status" -eq 0 ]
+for application in sqlite-wal sqlite-delete; do
+  check "$application is measured on four grounds" \
+    grep -Eq "^$application( +[1-9][0-9]*){4}( +[0-9.]+){3}  everything" "$log"
 done
 echo "$passed passed, $failed failed"
 [ "$failed" -eq 0 ]
