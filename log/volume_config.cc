@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_format.h"
 #include "common/check.h"
 #include "common/config.h"
@@ -40,6 +41,11 @@ absl::Status CheckRange(const char* name, uint64_t value, uint64_t low, uint64_t
 absl::StatusOr<std::string> NormalAddress(const std::string& text) {
   if (text.size() > kMaxAddressBytes) {
     return Bad(absl::StrFormat("address \"%s\" is longer than %d bytes", text, kMaxAddressBytes));
+  }
+  // The file that it is written to could not be read again.
+  if (!std::all_of(text.begin(), text.end(), [](char c) { return c > ' ' && c < 0x7f; })) {
+    return Bad(absl::StrFormat("address \"%s\" has a space or a byte that is not printable ASCII",
+                               absl::CHexEscape(text)));
   }
   const absl::StatusOr<HostPort> address = ParseHostPort(text, 0);
   if (!address.ok()) return Bad(absl::StrFormat("address \"%s\" is not \"host:port\"", text));

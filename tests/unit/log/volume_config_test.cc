@@ -60,6 +60,10 @@ TEST(VolumeConfigTest, ReplicasMustBeDifferentAddressesWithPorts) {
   EXPECT_TRUE(Says(with("10.0.0.9:70000"), "not \"host:port\""));
   EXPECT_TRUE(Says(with(""), "not \"host:port\""));
   EXPECT_TRUE(Says(with(std::string(201, 'h') + ":1"), "longer than 200"));
+  // The file would be refused when it is read again.
+  for (const char* address : {"h\xc3\xb6st:7400", "[\t::1]:7400", "a b:7400", "h\x7f:7400"}) {
+    EXPECT_TRUE(Says(with(address), "not printable ASCII")) << address;
+  }
   EXPECT_TRUE(Says(Refusal([](VolumeConfig& c) {
                      for (int i = 0; i < 6; ++i) {
                        c.replicas.push_back("10.0.1." + std::to_string(i) + ":7400");
