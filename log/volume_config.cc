@@ -145,18 +145,12 @@ absl::Status CheckText(std::string_view text, std::string_view source) {
   return absl::OkStatus();
 }
 
-// A TOML basic string.
+// A TOML basic string of printable ASCII.
 std::string Quote(const std::string& text) {
   std::string quoted = "\"";
   for (const char c : text) {
-    if (c == '"' || c == '\\') {
-      quoted += '\\';
-      quoted += c;
-    } else if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) {
-      quoted += absl::StrFormat("\\u%04x", static_cast<unsigned char>(c));
-    } else {
-      quoted += c;
-    }
+    if (c == '"' || c == '\\') quoted += '\\';
+    quoted += c;
   }
   return quoted + "\"";
 }
