@@ -1,7 +1,7 @@
 """Runs the benchmarks and prints their tables and bars.
 
-usage: python3 -m bench [--smoke] [--seconds S] [--rounds N] [--starts N] [--slow-seconds S] [--repeats N] [--cpu N]
-                        [--json FILE] [--no-wait] [floor|slow-disk|recovery|reattach]...
+usage: python3 -m bench [--smoke] [--seconds S] [--rounds N] [--starts N] [--slow-seconds S] [--sqlite-seconds S]
+                        [--repeats N] [--records N] [--cpu N] [--json FILE] [--no-wait] [floor|slow-disk|recovery|reattach]...
 Run with tests/ as working directory or in PYTHONPATH, as root. Exit status: 0 all ran and every bar is met (with
 --smoke: all ran), 1 a bar is missed or something failed, 2 usage, 3 the machine is not quiet.
 """

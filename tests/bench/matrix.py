@@ -2,7 +2,9 @@
 
 usage: python3 -m bench.matrix [--smoke] [--seconds S] [--rounds N] [--cpu N] [--json FILE] [--no-wait] [SLICE...]
 Run with tests/ as working directory, as root. With --json every figure of every round is written, after each
-scenario, and a run that was ended goes on after the scenarios that the file has.
+scenario, and a run that was ended goes on after the scenarios that the file has. What this machine cannot hold (memory,
+descriptors) is said, and the rest goes on. Exit status: 0, 1 when something could not be measured, 3 when the machine
+is not quiet.
 """
 import argparse
 import contextlib
@@ -13,6 +15,7 @@ import sys
 
 from bench import command, rounds
 from bench.scenario import SIZES, Ground, Scenario
+from harness.run import HarnessError
 
 
 def matrix():
@@ -45,7 +48,17 @@ def parse():
     return command.parse(parser, matrix(), "SLICE", seconds=1.0, rounds=5)
 
 
+def measure(scenario, args):
+    """{subject: {median, rounds}} of one scenario, after its table was printed."""
+    with contextlib.closing(Ground(scenario, args.cpu)) as ground:
+        rounds.measure(ground.subjects, args.rounds, args.seconds, wait=not args.no_wait)
+        ground.check()
+        print("\n".join(rounds.table(ground.subjects, "salius")), flush=True)
+        return {s.name: {"median": s.median(), "rounds": s.rounds} for s in ground.subjects}
+
+
 def run(args):
+    failed = False
     done = []
     if args.json and os.path.exists(args.json):
         with open(args.json) as f:
@@ -58,16 +71,18 @@ def run(args):
             if any(all(d.get(k) == v for k, v in what.items()) for d in done):
                 continue
             print("\n== %s: %s" % (name, scenario.label()), flush=True)
-            with contextlib.closing(Ground(scenario, args.cpu)) as ground:
-                rounds.measure(ground.subjects, args.rounds, args.seconds, wait=not args.no_wait)
-                ground.check()
-                print("\n".join(rounds.table(ground.subjects, "salius")), flush=True)
-                done.append({**what, "label": scenario.label(),
-                             "subjects": {s.name: {"median": s.median(), "rounds": s.rounds} for s in ground.subjects}})
+            try:
+                subjects = measure(scenario, args)
+            except (HarnessError, OSError) as error:
+                print("NOT MEASURED: %s" % error, flush=True)
+                failed = True
+                continue
+            done.append({**what, "label": scenario.label(), "subjects": subjects})
             if args.json:
                 with open(args.json + ".new", "w") as f:
                     json.dump(done, f, indent=1)
                 os.replace(args.json + ".new", args.json)
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":
