@@ -213,14 +213,14 @@ def reattach(sizes):
     with contextlib.ExitStack() as stack:
         own = stack.enter_context
         writers = 2
-        log_max = sizes.log_mib // writers + 256  # with what is written after the last look at it
+        log_max = sizes.log_mib // writers + 256  # a full log would wait for ever: more than a round can write
         replicas = own(contextlib.closing(Replicas(1, "%dMiB" % (writers * log_max * 5 // 4 + 64))))
         driver = own(contextlib.closing(Driver(["volumes", place("volumes"), replicas.addresses[0], "--writers",
                                                 str(writers), "--size", "64KiB", "--log-max", "%dMiB" % log_max,
                                                 "--keep"])))
         written = 0
         while written < sizes.log_mib << 20:
-            written += driver.round(0.5)["operations"] * (64 << 10)
+            written += driver.round(0.1)["operations"] * (64 << 10)
         driver.kill()
         for _ in range(sizes.repeats):
             replicas.procs[0].kill()
