@@ -115,7 +115,8 @@ absl::StatusOr<FileId> ReadFileIdAt(int dirfd, const std::string& name) {
 }
 
 absl::StatusOr<UniqueFd> Reopen(int path_fd, int flags) {
-  return OpenAt(AT_FDCWD, fs::ProcPath(path_fd), flags);
+  SALIUS_ASSIGN_OR_RETURN(const std::string path, fs::ProcPath(path_fd));
+  return OpenAt(AT_FDCWD, path, flags);
 }
 
 bool IsDataOp(Op op) { return op == Op::kWrite || op == Op::kTruncate || op == Op::kFallocate; }

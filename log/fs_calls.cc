@@ -26,7 +26,10 @@ absl::Status Result(int result, std::string_view what) {
 
 }  // namespace
 
-std::string ProcPath(int fd) { return absl::StrFormat("/proc/self/fd/%d", fd); }
+absl::StatusOr<std::string> ProcPath(int fd) {
+  if (fd < 0) return ErrnoStatus(EBADF, "/proc/self/fd");
+  return absl::StrFormat("/proc/self/fd/%d", fd);
+}
 
 absl::StatusOr<struct stat> StatAt(int dirfd, const std::string& name) {
   struct stat st;
@@ -37,7 +40,7 @@ absl::StatusOr<struct stat> StatAt(int dirfd, const std::string& name) {
 }
 
 absl::StatusOr<std::string> GetXattr(int fd, const std::string& name, bool* found) {
-  const std::string path = ProcPath(fd);
+  SALIUS_ASSIGN_OR_RETURN(const std::string path, ProcPath(fd));
   std::string value(64, '\0');  // enough for a file id, the common case
   ssize_t size = getxattr(path.c_str(), name.c_str(), value.data(), value.size());
   if (size < 0 && errno == ERANGE) {
@@ -54,12 +57,14 @@ absl::StatusOr<std::string> GetXattr(int fd, const std::string& name, bool* foun
 }
 
 absl::Status SetXattr(int fd, const std::string& name, std::string_view value) {
-  return Result(setxattr(ProcPath(fd).c_str(), name.c_str(), value.data(), value.size(), 0),
+  SALIUS_ASSIGN_OR_RETURN(const std::string path, ProcPath(fd));
+  return Result(setxattr(path.c_str(), name.c_str(), value.data(), value.size(), 0),
                 "setxattr " + name);
 }
 
 absl::Status RemoveXattr(int fd, const std::string& name) {
-  if (removexattr(ProcPath(fd).c_str(), name.c_str()) == 0 || errno == ENODATA) {
+  SALIUS_ASSIGN_OR_RETURN(const std::string path, ProcPath(fd));
+  if (removexattr(path.c_str(), name.c_str()) == 0 || errno == ENODATA) {
     return absl::OkStatus();
   }
   return ErrnoStatus(errno, "removexattr " + name);
@@ -70,7 +75,8 @@ absl::Status Chown(int fd, uid_t uid, gid_t gid) {
 }
 
 absl::Status Chmod(int fd, mode_t mode) {
-  return Result(chmod(ProcPath(fd).c_str(), mode), absl::StrFormat("chmod %o", mode));
+  SALIUS_ASSIGN_OR_RETURN(const std::string path, ProcPath(fd));
+  return Result(chmod(path.c_str(), mode), absl::StrFormat("chmod %o", mode));
 }
 
 absl::Status SetTimes(int fd, const timespec times[2]) {

@@ -22,8 +22,8 @@
 
 namespace salius::fs {
 
-// "/proc/self/fd/<fd>".
-std::string ProcPath(int fd);
+// "/proc/self/fd/<fd>". EBADF when `fd` is none: the path would say that the file does not exist.
+absl::StatusOr<std::string> ProcPath(int fd);
 
 // fstatat(2) with AT_EMPTY_PATH, not following symbolic links; `name` "" is `dirfd` itself.
 absl::StatusOr<struct stat> StatAt(int dirfd, const std::string& name);

@@ -145,6 +145,7 @@ absl::StatusOr<Entry> Volume::Impl::Create(Node& parent, std::string_view name, 
 absl::StatusOr<Volume::Created> Volume::Impl::CreateFile(Node& parent, std::string_view name,
                                                          int flags, mode_t mode,
                                                          const Caller& caller) {
+  SALIUS_RETURN_IF_ERROR(RoomForFile());
   // Between our "it exists" and the look-up it may be removed again; then make it after all.
   for (int attempt = 0; attempt < 100; ++attempt) {
     bool made = true;
@@ -158,7 +159,8 @@ absl::StatusOr<Volume::Created> Volume::Impl::CreateFile(Node& parent, std::stri
     }
     if (!entry.ok()) return entry.status();
     PinnedNode lookup(table, entry->node);
-    SALIUS_ASSIGN_OR_RETURN(Handle* const handle, OpenFile(*lookup, made ? flags & ~O_TRUNC : flags));
+    SALIUS_ASSIGN_OR_RETURN(Handle* const handle,
+                            OpenFile(*lookup, made ? flags & ~O_TRUNC : flags));
     SALIUS_ASSIGN_OR_RETURN(entry->attr, GetAttr(*lookup));
     lookup.Release();
     return Created{*entry, handle};
@@ -170,6 +172,7 @@ absl::StatusOr<Volume::Created> Volume::Impl::CreateTmpFile(Node& parent, int fl
                                                             const Caller& caller) {
   if (!parent.is_dir()) return ErrnoStatus(ENOTDIR, "O_TMPFILE");
   SALIUS_RETURN_IF_ERROR(NameHealth());
+  SALIUS_RETURN_IF_ERROR(RoomForFile());
   CreateBody body;
   body.mode = (mode & 07777) | S_IFREG;
   SALIUS_RETURN_IF_ERROR(FillInherited(parent, caller, body));

@@ -22,7 +22,7 @@ size_t PathFdCache::open() const {
 
 void PathFdCache::Enter(PathFd& fd) {
   absl::MutexLock lock(&mutex_);
-  if (fd.listed_) return;
+  if (fd.listed_ || fd.counted_kept_) return;
   fd.place_ = lru_.insert(lru_.end(), &fd);
   fd.listed_ = true;
   Shrink();
@@ -31,12 +31,13 @@ void PathFdCache::Enter(PathFd& fd) {
 void PathFdCache::Leave(PathFd& fd) {
   absl::MutexLock lock(&mutex_);
   if (fd.listed_) lru_.erase(fd.place_);
-  fd.listed_ = false;
+  if (fd.counted_kept_) --kept_;
+  fd.listed_ = fd.counted_kept_ = false;
 }
 
 void PathFdCache::Shrink() {
   // Every one is looked at twice at most: the first look takes its mark of use away.
-  for (size_t looks = 2 * lru_.size(); lru_.size() > limit_ && looks > 0; --looks) {
+  for (size_t looks = 2 * lru_.size(); lru_.size() + kept_ > limit_ && looks > 0; --looks) {
     PathFd& fd = *lru_.front();
     bool keep = false;
     if (fd.used_.exchange(false) || (!fd.TryClose(&keep) && !keep)) {
@@ -44,6 +45,8 @@ void PathFdCache::Shrink() {
     } else {
       lru_.pop_front();
       fd.listed_ = false;
+      if (keep) ++kept_;
+      fd.counted_kept_ = keep;
     }
   }
 }

@@ -33,7 +33,7 @@ class PathFd;
 
 class PathFdCache {
  public:
-  // At most `limit` descriptors are open, except for those that must be. `mount_fd` lies on the
+  // At most `limit` descriptors are open, unless more than that must be. `mount_fd` lies on the
   // file system `dev` and is not O_PATH; it outlives the cache. Before Configure nothing is ever
   // closed.
   void Configure(int mount_fd, dev_t dev, size_t limit);
@@ -53,6 +53,7 @@ class PathFdCache {
   std::atomic<dev_t> dev_{0};
   size_t limit_ ABSL_GUARDED_BY(mutex_) = SIZE_MAX;
   std::list<PathFd*> lru_ ABSL_GUARDED_BY(mutex_);  // open ones; the front is looked at first
+  size_t kept_ ABSL_GUARDED_BY(mutex_) = 0;         // those that must be open, out of the list
 };
 
 class PathFd {
@@ -95,9 +96,11 @@ class PathFd {
   mutable std::optional<FileHandle> handle_ ABSL_GUARDED_BY(mutex_);
   mutable bool by_handle_ ABSL_GUARDED_BY(mutex_) = false;
   mutable bool keep_ ABSL_GUARDED_BY(mutex_) = false;
-  // Where it stands in the cache's list; guarded by the cache's lock.
+  // Where it stands in the cache's list, or that it is one of the kept; guarded by the cache's
+  // lock.
   mutable std::list<PathFd*>::iterator place_;
   mutable bool listed_ = false;
+  mutable bool counted_kept_ = false;
 };
 
 }  // namespace salius

@@ -18,6 +18,12 @@
 #include "log/state_file.h"
 
 namespace salius {
+namespace {
+
+// For replicas, the control socket, what is opened for one call: what open files never get.
+constexpr uint64_t kOtherFds = 1024;
+
+}  // namespace
 
 absl::Status AsNameError(const absl::Status& status) {
   return status.ok() ? status : ErrnoStatus(EROFS, Sv(status.message()));
@@ -57,8 +63,11 @@ absl::Status Volume::Impl::Prepare(uint64_t descriptors) {
   SALIUS_CHECK(table.SetId(*root, kRootFileId));
   root->identified.store(true);
   root->path_fd.Keep();
-  // Half of the descriptors for nodes; the rest is for open files and everything else.
-  table.path_fds().Configure(dir.root_fd, root->dev, descriptors / 2);
+  // A part for everything else. Of the rest nodes may have as many as open files: one that is open
+  // needs two when its last name goes.
+  const size_t shared = (descriptors - std::min(kOtherFds, descriptors / 4)) / 2;
+  table.path_fds().Configure(dir.root_fd, root->dev, shared);
+  file_fds.Configure(shared);
   space = std::make_unique<SpaceGuard>(
       dir.root_fd, [this] { return AsDataError(AwaitApplied(pipe.load()->watermarks().issued)); });
   space->set_reclaim([this] {

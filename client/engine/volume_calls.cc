@@ -77,14 +77,15 @@ absl::StatusOr<std::string> ReadLinkOf(int fd) {
 
 absl::StatusOr<std::string> PathOf(int fd) {
   std::string path(8192, '\0');  // the kernel builds at most a page
-  const ssize_t size = readlink(ProcPath(fd).c_str(), path.data(), path.size());
+  SALIUS_ASSIGN_OR_RETURN(const std::string link, ProcPath(fd));
+  const ssize_t size = readlink(link.c_str(), path.data(), path.size());
   if (size < 0) return ErrnoStatus(errno, "path of a descriptor");
   path.resize(static_cast<size_t>(size));
   return path;
 }
 
 absl::StatusOr<std::string> XattrValue(int fd, const std::string& name) {
-  const std::string path = ProcPath(fd);
+  SALIUS_ASSIGN_OR_RETURN(const std::string path, ProcPath(fd));
   char small[512];
   ssize_t size = getxattr(path.c_str(), name.c_str(), small, sizeof(small));
   if (size >= 0) return std::string(small, static_cast<size_t>(size));
@@ -97,8 +98,9 @@ absl::StatusOr<std::string> XattrValue(int fd, const std::string& name) {
 }
 
 absl::StatusOr<std::vector<std::string>> XattrNames(int fd) {
+  SALIUS_ASSIGN_OR_RETURN(const std::string path, ProcPath(fd));
   std::string list(65536, '\0');  // XATTR_LIST_MAX
-  const ssize_t size = listxattr(ProcPath(fd).c_str(), list.data(), list.size());
+  const ssize_t size = listxattr(path.c_str(), list.data(), list.size());
   if (size < 0) {
     if (errno == EOPNOTSUPP) return std::vector<std::string>();
     return ErrnoStatus(errno, "listxattr");

@@ -31,12 +31,27 @@ static_assert(kPieceOfLarge <= kMaxRecordBody &&
 
 }  // namespace
 
+absl::Status Volume::Impl::RoomForFile() {
+  if (file_fds.HasRoom()) return absl::OkStatus();
+  // Files that were closed keep theirs until what was written to them is applied.
+  SALIUS_RETURN_IF_ERROR(AsDataError(AwaitApplied(pipe.load()->watermarks().issued)));
+  if (file_fds.HasRoom()) return absl::OkStatus();
+  if (!told_no_room.exchange(true)) {
+    SLOG_WARN(
+        "no more files can be opened: those that are open have all {} descriptors that they may "
+        "have. Close some, or mount again with a higher limit (ulimit -n, LimitNOFILE=)",
+        file_fds.limit());
+  }
+  return ErrnoStatus(ENFILE, "open");
+}
+
 absl::StatusOr<Handle*> Volume::Impl::OpenFile(Node& node, int flags) {
   if (node.is_dir()) return ErrnoStatus(EISDIR, "open");
   if (S_ISLNK(node.type)) return ErrnoStatus(ELOOP, "open");
   if (!node.is_regular()) return ErrnoStatus(ENXIO, "open");
   auto handle = std::make_unique<Handle>(node, flags);
   if (handle->writable()) SALIUS_RETURN_IF_ERROR(NameHealth());
+  SALIUS_RETURN_IF_ERROR(RoomForFile());
   AddHandle(*handle);
   absl::Status opened = OpenBacking(*handle);
   if (opened.ok() && (flags & O_TRUNC) != 0 && handle->writable()) opened = Truncate(node, 0);
@@ -49,9 +64,10 @@ absl::StatusOr<Handle*> Volume::Impl::OpenFile(Node& node, int flags) {
 
 absl::StatusOr<Handle*> Volume::Impl::OpenDir(Node& node) {
   if (!node.is_dir()) return ErrnoStatus(ENOTDIR, "opendir");
+  SALIUS_RETURN_IF_ERROR(RoomForFile());
   SALIUS_ASSIGN_OR_RETURN(UniqueFd fd, OpenAt(node.path_fd.get(), ".", O_RDONLY | O_DIRECTORY));
   auto handle = std::make_unique<Handle>(node, O_RDONLY | O_DIRECTORY);
-  handle->fd = std::make_shared<const UniqueFd>(std::move(fd));
+  handle->fd = file_fds.Share(std::move(fd));
   AddHandle(*handle);
   return handle.release();
 }
@@ -74,7 +90,7 @@ absl::Status Volume::Impl::OpenBacking(Handle& handle) {
   }
   if (handle.fd != nullptr) return absl::OkStatus();
   SALIUS_ASSIGN_OR_RETURN(UniqueFd fd, Reopen(handle.node.path_fd.get(), O_RDONLY));
-  handle.fd = std::make_shared<const UniqueFd>(std::move(fd));
+  handle.fd = file_fds.Share(std::move(fd));
   return absl::OkStatus();
 }
 

@@ -25,6 +25,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "client/engine/file_fds.h"
 #include "client/engine/node.h"
 #include "client/engine/space.h"
 #include "client/engine/volume.h"
@@ -104,6 +105,9 @@ struct Volume::Impl final : public ApplySink {
   void CloseIdle(Node& node);  // closes rw_fd when nobody needs it
 
   // ---- volume_files.cc
+  // ENFILE when open files have as many descriptors as they may. To be asked before one is opened
+  // for a caller, and before it is made.
+  absl::Status RoomForFile();
   absl::StatusOr<Handle*> OpenFile(Node& node, int flags);
   absl::StatusOr<Handle*> OpenDir(Node& node);
   void AddHandle(Handle& handle);
@@ -196,6 +200,8 @@ struct Volume::Impl final : public ApplySink {
   VolumeOptions options;
   UniqueFd tmp_dir, open_dir;
   UniqueFd sync_fd;  // opened first, so that syncfs on it reports every write-back error since
+  FileFds file_fds;
+  std::atomic<bool> told_no_room{false};  // in the log, once
   NodeTable table;
   PinnedNode root;
   std::unique_ptr<SpaceGuard> space;

@@ -186,7 +186,7 @@ absl::StatusOr<SharedFd> Volume::Impl::WriteFd(Node& node) {
     if (node.rw_fd != nullptr) return node.rw_fd;
   }
   SALIUS_ASSIGN_OR_RETURN(UniqueFd fd, Reopen(node.path_fd.get(), O_RDWR));
-  auto shared = std::make_shared<const UniqueFd>(std::move(fd));
+  SharedFd shared = file_fds.Share(std::move(fd));
   absl::MutexLock lock(&node.state);
   if (node.rw_fd == nullptr) node.rw_fd = std::move(shared);
   return node.rw_fd;

@@ -63,7 +63,7 @@ class DrainWatchdog {
   std::thread thread_;
 };
 
-// A node in the kernel's cache holds a descriptor here.
+// An open file holds a descriptor here, one in the kernel's cache another while there are enough.
 void RaiseLimits() {
   const absl::StatusOr<std::string> most = ReadWholeFile("/proc/sys/fs/nr_open");
   uint64_t files = 0;
@@ -72,7 +72,7 @@ void RaiseLimits() {
     if (::setrlimit(RLIMIT_NOFILE, &wanted) == 0) return;
   }
   const absl::StatusOr<uint64_t> limit = RaiseFdLimit();
-  if (limit.ok()) SLOG_INFO("at most {} files and directories in use", *limit);
+  if (limit.ok()) SLOG_INFO("{} descriptors: nearly half of them are for open files", *limit);
 }
 
 void PrepareProcess() {

@@ -5,12 +5,11 @@ strace, slowness is the block layer's throttle on the loop device.
 """
 import fcntl
 import os
-import re
 import subprocess
 import sys
 
 from campaign.fault import Fault
-from harness.proc import Proc
+from harness.proc import attach_strace
 from harness.run import HarnessError, current, sh, wait_until
 
 # Takes all the space there is with fallocate, at last 4 KiB at a time; prints the errno that ended it.
@@ -157,19 +156,8 @@ class DiskErrors(Fault):
         pid = campaign.rig.mount_.pid
         calls = self.CALLS[self.params["calls"]]
         self._log = os.path.join(current().dir, "strace-%d-%d.calls" % (pid, campaign.episode))
-        inject = "inject=%s:error=%s:when=%s" % (calls, self.params["error"], self.params["when"])
-        self._tracer = Proc(["strace", "-f", "-qq", "-y", "-o", self._log, "-e", "trace=" + calls, "-e", inject,
-                             "--attach=%d" % pid], self._log + ".log")
-        wait_until(lambda: self._attached(pid), 30, "strace attaches to the daemon")
+        self._tracer = attach_strace(pid, calls, self._log, "error=%(error)s:when=%(when)s" % self.params)
         self._watch(campaign)
-
-    @staticmethod
-    def _attached(pid):
-        for thread in os.listdir("/proc/%d/task" % pid):
-            with open("/proc/%d/task/%s/status" % (pid, thread)) as f:
-                if re.search(r"^TracerPid:\t0$", f.read(), re.M):
-                    return False
-        return True
 
     def _hits(self):
         """The calls that really got the error."""

@@ -1,14 +1,13 @@
 """The mount daemon's own life: killed alone, ended in order, unmounted, started by mount(8)."""
 import os
-import re
 import signal
 import sys
 
 from harness import ops
 from harness.case import Case
 from harness.image import mounts
-from harness.proc import Proc
-from harness.run import binary, current, sh, wait_until
+from harness.proc import Proc, attach_strace
+from harness.run import binary, current, sh
 from harness.volume import DaemonMount, in_netns
 
 
@@ -86,11 +85,9 @@ sys.stdin.readline()
         self.addCleanup(writer.kill)
         self.assertEqual(writer.popen.stdout.readline(), "dirty\n")
         calls = os.path.join(current().dir, "calls")
-        tracer = Proc(["strace", "-f", "-y", "-e", "trace=syncfs", "-o", calls, "--attach=%d" % mount.pid],
-                      rig.volume.log)
-        self.addCleanup(tracer.kill)
         threads = set(os.listdir("/proc/%d/task" % mount.pid))
-        wait_until(lambda: all(self._traced(mount.pid, thread) for thread in threads), 30, "strace attaches")
+        tracer = attach_strace(mount.pid, "syncfs", calls)
+        self.addCleanup(tracer.kill)
         self.assertEqual(mount.proc.terminate(60), 0, rig.volume.tail())
         tracer.wait(30)
         with open(calls) as f:
@@ -99,11 +96,6 @@ sys.stdin.readline()
         self.assertNotIn(callers[0], threads)
         with open(rig.backing_file("mapped"), "rb") as f:
             self.assertEqual(f.read().count(b"\1"), 256)
-
-    @staticmethod
-    def _traced(pid, thread):
-        with open("/proc/%d/task/%s/status" % (pid, thread)) as f:
-            return not re.search(r"^TracerPid:\t0$", f.read(), re.M)
 
 
 class Umount(Case):

@@ -70,6 +70,29 @@ class Proc:
         return tail(self.log, lines)
 
 
+def attach_strace(pid, calls, log, inject=""):
+    """A Proc: strace of `calls` ("write,fsync") of process `pid`, which writes them with their paths to `log`. `inject`: what
+    is done to each, "error=EIO:when=3" for example. Every thread is traced when this returns."""
+    options = ["-e", "inject=%s:%s" % (calls, inject)] if inject else []
+    tracer = Proc(["strace", "-f", "-qq", "-y", "-o", log, "-e", "trace=" + calls, *options, "--attach=%d" % pid],
+                  log + ".log")
+    try:
+        wait_until(lambda: all(_traced(pid, thread) for thread in os.listdir("/proc/%d/task" % pid)), 30,
+                   lambda: "strace does not attach to %d:\n%s" % (pid, tracer.tail()))
+    except BaseException:
+        tracer.kill()
+        raise
+    return tracer
+
+
+def _traced(pid, thread):
+    try:
+        with open("/proc/%d/task/%s/status" % (pid, thread)) as f:
+            return "\nTracerPid:\t0\n" not in f.read()
+    except FileNotFoundError:  # it has ended
+        return True
+
+
 def tail(path, lines=40):
     try:
         with open(path, "rb") as f:

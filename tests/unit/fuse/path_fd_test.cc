@@ -92,6 +92,21 @@ TEST_F(PathFdTest, KeptOneOutlivesItsLastName) {
   EXPECT_EQ(SizeOf(*first), 7);
 }
 
+TEST_F(PathFdTest, ThoseThatMustBeOpenLeaveFewerForOthers) {
+  cache_.Configure(root_.get(), dev_, 6);
+  std::vector<std::unique_ptr<PathFd>> kept;
+  for (int i = 0; i < 4; ++i) {
+    kept.push_back(Make(i));
+    kept.back()->Keep();
+  }
+  std::vector<std::unique_ptr<PathFd>> fds;
+  for (int i = 10; i < 20; ++i) fds.push_back(Make(i));
+  EXPECT_EQ(cache_.open(), 2u);
+  kept.clear();
+  for (int i = 20; i < 30; ++i) fds.push_back(Make(i));
+  EXPECT_EQ(cache_.open(), 6u);
+}
+
 TEST_F(PathFdTest, OneOfAnotherFileSystemStaysOpen) {
   cache_.Configure(root_.get(), dev_ + 1, 1);
   std::vector<std::unique_ptr<PathFd>> fds;

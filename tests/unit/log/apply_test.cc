@@ -97,6 +97,17 @@ TEST_F(ApplyTest, PathDescriptorCanBeReopened) {
   EXPECT_FALSE(Reopen(-1, O_RDWR).ok());
 }
 
+TEST_F(ApplyTest, WithoutADescriptorNoCallSaysThatTheFileDoesNotExist) {
+  bool found = false;
+  EXPECT_EQ(StatusErrno(Reopen(-1, O_RDWR).status()), EBADF);
+  EXPECT_EQ(StatusErrno(ReadFileId(-1).status()), EBADF);
+  EXPECT_EQ(StatusErrno(WriteFileId(-1, 5)), EBADF);
+  EXPECT_EQ(StatusErrno(fs::StatAt(-1, "").status()), EBADF);
+  EXPECT_EQ(StatusErrno(fs::GetXattr(-1, "user.x", &found).status()), EBADF);
+  EXPECT_EQ(StatusErrno(fs::SetXattr(-1, "user.x", "y")), EBADF);
+  EXPECT_EQ(StatusErrno(fs::RemoveXattr(-1, "user.x")), EBADF);
+}
+
 TEST_F(ApplyTest, WritesAndTruncatesConverge) {
   const UniqueFd fd = dir_.Open("f", O_RDWR | O_CREAT);
   for (int round = 0; round < 2; ++round) {
