@@ -48,9 +48,11 @@ class Driver:
     def _line(self, timeout_s):
         """The next line of its output."""
         fd = self.proc.popen.stdout.fileno()
+        output = select.poll()  # select(2) knows no descriptor above 1023
+        output.register(fd, select.POLLIN)
         end = time.monotonic() + timeout_s
         while b"\n" not in self._pending:
-            if not select.select([fd], [], [], max(0.0, end - time.monotonic()))[0]:
+            if not output.poll(max(0.0, end - time.monotonic()) * 1000):
                 raise HarnessError("%s: nothing within %.0f s" % (" ".join(self.proc.argv), timeout_s))
             read = os.read(fd, 65536)
             if not read:

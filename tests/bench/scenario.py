@@ -14,8 +14,8 @@ from bench.setup import MountedVolume, Replicas, Serving, pinned, place, tool
 from harness.run import HarnessError, wait_until
 
 NETWORKS = {"loopback": Loopback, "veth1500": lambda n: Veth(n, 1500), "veth9000": lambda n: Veth(n, 9000)}
-LOG_GROWTH_MIB = 1024  # for what a measurement itself writes
-OTHER_MIB = 6          # of a replica's memory for each other volume
+LOG_GROWTH_MIB = 512   # for what a measurement itself writes
+OTHER_MIB = 4          # of a replica's memory for each other volume
 FILL_S = 300
 SIZES = ("512B", "4KiB", "16KiB", "64KiB", "256KiB", "1MiB")
 
@@ -153,7 +153,11 @@ class Ground:
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         enough = len(paths) + 4096
         if soft < enough:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (enough, max(hard, enough)))
+            try:
+                resource.setrlimit(resource.RLIMIT_NOFILE, (enough, max(hard, enough)))
+            except ValueError:
+                raise HarnessError("%d open files need more descriptors than the %d that a process may have here" % (
+                    len(paths), hard)) from None
         for path in paths:
             self._stack.callback(os.close, os.open(path, os.O_RDWR))
 
@@ -171,7 +175,7 @@ class Ground:
         """Writes until the log has what it shall have."""
         with contextlib.closing(Driver(["files", path, "--size", "64KiB"], netns=self.network.primary)) as writer:
             def full():
-                writer.round(0.5)
+                writer.round(0.1)
                 return self.mount.status()["uncheckpointed_bytes"] >= self.scenario.log_mib << 20
             wait_until(full, FILL_S, "the log does not fill: is there a checkpoint?")
 
