@@ -202,7 +202,8 @@ class Replica {
     }
   }
 
-  // One byte anywhere in the segment table or in a segment, most often in a used part.
+  // One byte anywhere in the segment table or in a segment, most often in a used part. Never back
+  // to what it was: then records that were given up would be there again.
   void DamageEntries() {
     hurt_ = true;
     const ArenaGeometry& g = arena_->geometry();
@@ -214,7 +215,10 @@ class Replica {
       at = g.segments_at + what % g.segment_count * g.segment_bytes;
       at += what % 4 == 1 ? (in_.U32() % g.segment_bytes) : in_.U16() % 4096;
     }
-    Memory()[at] ^= in_.U8();
+    const uint8_t sound = hurt_at_.emplace(at, Memory()[at]).first->second;
+    uint8_t hurt = Memory()[at] ^ in_.U8();
+    if (hurt == sound && Memory()[at] != sound) hurt ^= 0xff;
+    Memory()[at] = hurt;
   }
 
   // A slot with a good checksum and any content.
@@ -369,6 +373,7 @@ class Replica {
   uint64_t chance_ = 1;
   int64_t now_ns_ = kSecondNs;
   bool forged_ = false, hurt_ = false;
+  std::map<size_t, uint8_t> hurt_at_;  // what was there before
   std::optional<Arena> arena_;
   std::unique_ptr<Acceptor> acceptor_;
   Acceptor::AttachReport report_;
