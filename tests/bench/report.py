@@ -96,14 +96,21 @@ def replace_tables(text, tables):
     return text
 
 
-# Per slice: what stands on the x axis, its title, and the figure on the y axis.
+# Per slice: what stands on the x axis, its title, and the figure on the y axis; CPU time stands beside it.
 PLOTS = {
     "size": (lambda p: BYTES[p["size"]], "bytes per write", "p50_us"),
     "writers": (lambda p: p["writers"], "writers", "ops_per_second"),
     "replicas": (lambda p: p["m"] + 0.15 * (p["acks"] - 1), "replicas (and a little right for every answer awaited)",
                  "p50_us"),
+    "many-replicas": (lambda p: p["m"], "replicas", "p50_us"),
+    "idle-volumes": (lambda p: p["other_volumes"], "other volumes, idle", "p50_us"),
+    "busy-volumes": (lambda p: p["other_volumes"], "other volumes, busy", "p50_us"),
+    "open-files": (lambda p: p["open_files"], "other open files", "p50_us"),
+    "log": (lambda p: p["log_mib"], "MiB of log", "p50_us"),
 }
-Y_TITLES = {"p50_us": "p50 latency, µs", "ops_per_second": "operations/s"}
+LINEAR = ("replicas", "many-replicas")  # their x axes; the others are logarithmic, with a place for 0
+Y_TITLES = {"p50_us": "p50 latency, µs", "ops_per_second": "operations/s",
+            "cpu_us_system": "CPU of the whole system, µs per operation"}
 
 
 def plot(name, points, directory):
@@ -117,20 +124,23 @@ def plot(name, points, directory):
         chosen = sorted((p for p in points if p["packed"] == packed), key=x_of)
         if not chosen:
             continue
-        shape, axes = pyplot.subplots(figsize=(6, 4))
-        for subject in ("salius",) + FLOORS:
-            line = [(x_of(p), figure(p, subject, y_name)) for p in chosen if figure(p, subject, y_name)]
-            if line:
-                axes.plot(*zip(*line), marker="o", label=subject, linewidth=2 if subject == "salius" else 1)
-        axes.set_xscale("log", base=2) if name != "replicas" else None
-        axes.set_yscale("log")
-        axes.set_xlabel(x_title)
-        axes.set_ylabel(Y_TITLES[y_name])
-        axes.grid(True, which="both", alpha=0.3)
-        axes.legend(fontsize=8)
-        axes.set_title("%s, %s" % (name, "packed" if packed else "free"))
-        files.append("%s-%s.png" % (name, "packed" if packed else "free"))
-        shape.savefig(os.path.join(directory, files[-1]), dpi=110, bbox_inches="tight")
+        shape, both = pyplot.subplots(1, 2, figsize=(11, 4))
+        for axes, figure_name in zip(both, (y_name, "cpu_us_system")):
+            for subject in ("salius",) + FLOORS:
+                line = [(x_of(p), figure(p, subject, figure_name)) for p in chosen if figure(p, subject, figure_name)]
+                if line:
+                    axes.plot(*zip(*line), marker="o", label=subject, linewidth=2 if subject == "salius" else 1)
+            if name not in LINEAR:
+                axes.set_xscale("symlog", base=2)
+            axes.set_yscale("log")
+            axes.set_xlabel(x_title)
+            axes.set_ylabel(Y_TITLES[figure_name])
+            axes.grid(True, which="both", alpha=0.3)
+        both[0].legend(fontsize=8)
+        place = "packed" if packed else "free"
+        shape.suptitle("%s, %s" % (name, place))
+        files.append("%s-%s.png" % (name, place))
+        shape.savefig(os.path.join(directory, files[-1]), dpi=90, bbox_inches="tight")
         pyplot.close(shape)
     return files
 
