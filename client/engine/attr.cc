@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "client/engine/volume_calls.h"
 #include "client/engine/volume_impl.h"
 #include "common/check.h"
@@ -69,6 +70,7 @@ absl::Status Volume::Impl::Truncate(Node& node, uint64_t size) {
   SALIUS_RETURN_IF_ERROR(DataHealth());
   absl::MutexLock lock(&node.stream);
   SALIUS_ASSIGN_OR_RETURN(const SharedFd fd, WriteFd(node));
+  const auto close_idle = absl::MakeCleanup([&] { CloseIdle(node); });
   if (size > node.checked_size && !fs::SizeFits(fd->get(), size)) {
     return ErrnoStatus(EFBIG, "truncate");
   }
@@ -86,7 +88,6 @@ absl::Status Volume::Impl::Truncate(Node& node, uint64_t size) {
       status = IssueOn(node, std::move(draft)).status();
     }
   }
-  CloseIdle(node);
   return status;
 }
 

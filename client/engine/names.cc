@@ -160,7 +160,7 @@ absl::StatusOr<Volume::Created> Volume::Impl::CreateFile(Node& parent, std::stri
     if (!entry.ok()) return entry.status();
     PinnedNode lookup(table, entry->node);
     SALIUS_ASSIGN_OR_RETURN(Handle* const handle,
-                            OpenFile(*lookup, made ? flags & ~O_TRUNC : flags));
+                            OpenNode(*lookup, made ? flags & ~O_TRUNC : flags));
     SALIUS_ASSIGN_OR_RETURN(entry->attr, GetAttr(*lookup));
     lookup.Release();
     return Created{*entry, handle};
@@ -178,7 +178,7 @@ absl::StatusOr<Volume::Created> Volume::Impl::CreateTmpFile(Node& parent, int fl
   SALIUS_RETURN_IF_ERROR(FillInherited(parent, caller, body));
   SALIUS_ASSIGN_OR_RETURN(PinnedNode node, MakeNew(std::move(body)));
   Created created;
-  SALIUS_ASSIGN_OR_RETURN(created.handle, OpenFile(*node, flags & ~(O_TRUNC | O_CREAT)));
+  SALIUS_ASSIGN_OR_RETURN(created.handle, OpenNode(*node, flags & ~(O_TRUNC | O_CREAT)));
   SALIUS_ASSIGN_OR_RETURN(created.entry.attr, GetAttr(*node));
   created.entry.node = node.Release();
   return created;
@@ -217,7 +217,6 @@ absl::StatusOr<Entry> Volume::Impl::Link(Node& node, Node& parent, std::string_v
 absl::Status Volume::Impl::Remove(Node& parent, const std::string& name, Node& victim) {
   SALIUS_RETURN_IF_ERROR(EnsureId(parent));
   SALIUS_RETURN_IF_ERROR(EnsureId(victim));
-  victim.path_fd.Keep();  // without a name it could not be found again
   NameBody body;
   body.dir = parent.id.load();
   body.name = name;

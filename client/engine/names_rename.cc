@@ -89,7 +89,6 @@ absl::Status Volume::Impl::DoRename(Node& from_dir, const std::string& from, Nod
   for (Node* const node : {&from_dir, &to_dir, &moved, other}) {
     if (node != nullptr) SALIUS_RETURN_IF_ERROR(EnsureId(*node));
   }
-  if (other != nullptr) other->path_fd.Keep();  // without a name it could not be found again
   RenameBody body;
   body.from_dir = from_dir.id.load();
   body.from_name = from;

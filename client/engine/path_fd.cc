@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "common/check.h"
 #include "common/log.h"
 
 namespace salius {
@@ -95,8 +96,8 @@ void PathFd::Offer(UniqueFd fd) const {
 
 void PathFd::Keep() const {
   absl::MutexLock lock(&mutex_);
+  SALIUS_CHECK(fd_ != nullptr);
   keep_ = true;
-  if (fd_ == nullptr) fd_ = Reopen();
 }
 
 bool PathFd::TryClose(bool* keep) const {

@@ -79,7 +79,7 @@ class PathFd {
   // Another descriptor of the same file, opened by its name just now: better than one by handle,
   // because the kernel knows the file's path by it.
   void Offer(UniqueFd fd) const;
-  // From here on the descriptor stays open.
+  // From here on the descriptor stays open. The caller has a share of it.
   void Keep() const;
 
  private:

@@ -104,6 +104,8 @@ absl::Status Volume::Impl::ApplyLinkOrUnlink(const RecordHeader& header, std::st
   if (header.op == Op::kLink) {
     return fs::LinkFd(file->path_fd.get(), parent->path_fd.get(), name->name);
   }
+  const PathFd::Use held = file->path_fd.get();
+  if (held < 0) return ErrnoStatus(EBADF, "unlink");
   const int flags = header.arg0 != 0 ? AT_REMOVEDIR : 0;
   const absl::Status removed = fs::Unlink(parent->path_fd.get(), name->name, flags);
   UpdateOrphan(*file);
@@ -135,15 +137,19 @@ absl::Status Volume::Impl::ApplyRename(std::string_view body) {
   const PinnedNode from = table.Find(rename->from_dir);
   const PinnedNode to = table.Find(rename->to_dir);
   if (!from || !to) return absl::InternalError("a rename record whose caller has gone");
+  const PinnedNode other = table.Find(rename->other);
+  const PathFd::Use held = other ? other->path_fd.get() : PathFd::Use(nullptr);
+  if (other && held < 0) return ErrnoStatus(EBADF, "rename");
   const absl::Status renamed = fs::Rename(from->path_fd.get(), rename->from_name, to->path_fd.get(),
                                           rename->to_name, rename->flags);
-  if (const PinnedNode other = table.Find(rename->other); other) UpdateOrphan(*other);
+  if (other) UpdateOrphan(*other);
   return renamed;
 }
 
 void Volume::Impl::UpdateOrphan(Node& node) {
   const absl::StatusOr<struct stat> st = fs::Stat(node.path_fd.get());
   SALIUS_CHECK_OK(st) << "fstat of an open descriptor";
+  if (st->st_nlink == 0) node.path_fd.Keep();  // nothing else leads to it
   absl::MutexLock lock(&node.state);
   node.orphan = st->st_nlink == 0;
 }

@@ -34,7 +34,7 @@ static_assert(kPieceOfLarge <= kMaxRecordBody &&
 absl::Status Volume::Impl::RoomForFile() {
   if (file_fds.HasRoom()) return absl::OkStatus();
   // Files that were closed keep theirs until what was written to them is applied.
-  SALIUS_RETURN_IF_ERROR(AsDataError(AwaitApplied(pipe.load()->watermarks().issued)));
+  AwaitApplied(pipe.load()->watermarks().issued).IgnoreError();  // a volume that failed can be read
   if (file_fds.HasRoom()) return absl::OkStatus();
   if (!told_no_room.exchange(true)) {
     SLOG_WARN(
@@ -46,12 +46,16 @@ absl::Status Volume::Impl::RoomForFile() {
 }
 
 absl::StatusOr<Handle*> Volume::Impl::OpenFile(Node& node, int flags) {
+  SALIUS_RETURN_IF_ERROR(RoomForFile());
+  return OpenNode(node, flags);
+}
+
+absl::StatusOr<Handle*> Volume::Impl::OpenNode(Node& node, int flags) {
   if (node.is_dir()) return ErrnoStatus(EISDIR, "open");
   if (S_ISLNK(node.type)) return ErrnoStatus(ELOOP, "open");
   if (!node.is_regular()) return ErrnoStatus(ENXIO, "open");
   auto handle = std::make_unique<Handle>(node, flags);
   if (handle->writable()) SALIUS_RETURN_IF_ERROR(NameHealth());
-  SALIUS_RETURN_IF_ERROR(RoomForFile());
   AddHandle(*handle);
   absl::Status opened = OpenBacking(*handle);
   if (opened.ok() && (flags & O_TRUNC) != 0 && handle->writable()) opened = Truncate(node, 0);
@@ -153,6 +157,8 @@ void Volume::Impl::DropCoveredLinks() {
       in_use = node->handles > 0 || node->unapplied > 0;
     }
     if (in_use || !node->hidden_link) continue;
+    const PathFd::Use held = node->path_fd.get();
+    if (held < 0) continue;
     const absl::Status removed = fs::Unlink(open_dir.get(), IdName(node->id.load()), 0);
     if (!removed.ok()) {
       SLOG_WARN("a nameless file stays in .salius/open: {}", removed.ToString());

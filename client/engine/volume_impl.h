@@ -76,7 +76,8 @@ struct Volume::Impl final : public ApplySink {
   absl::StatusOr<UniqueFd> ApplyCreate(const RecordHeader& header, std::string_view body);
   absl::Status ApplyRename(std::string_view body);
   void Finish(Node& node, const RecordHeader& header);
-  // Notes that the last name of a node may be gone.
+  // Notes that the last name of a node may be gone. The caller has held its descriptor since
+  // before.
   void UpdateOrphan(Node& node);
 
   // ---- volume_issue.cc
@@ -109,6 +110,8 @@ struct Volume::Impl final : public ApplySink {
   // for a caller, and before it is made.
   absl::Status RoomForFile();
   absl::StatusOr<Handle*> OpenFile(Node& node, int flags);
+  // The same for who has asked for room.
+  absl::StatusOr<Handle*> OpenNode(Node& node, int flags);
   absl::StatusOr<Handle*> OpenDir(Node& node);
   void AddHandle(Handle& handle);
   absl::Status OpenBacking(Handle& handle);

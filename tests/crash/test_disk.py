@@ -48,7 +48,7 @@ class Disks(Case):
         """{name: Recording}, made at the same time: they mostly wait for checkpoints."""
         seeds = {kind: self.rng.random() for kind in WORKLOADS}
         done = lanes.each(WORKLOADS, lambda kind: Recording(
-            kind, random.Random(seeds[kind]), self.count(4, 12), 14, self.count(16, 60)))
+            kind, random.Random(seeds[kind]), self.count(4, 18), 14, self.count(16, 60)))
         made = {kind.__name__.lower(): recording for kind, recording in done.items()}
         for name, recording in sorted(made.items()):
             self.report("%s: %d requests, %d of them flushes, in %d windows (%d spoiled by a slow machine)", name,

@@ -89,7 +89,7 @@ def _traced(pid, thread):
     try:
         with open("/proc/%d/task/%s/status" % (pid, thread)) as f:
             return "\nTracerPid:\t0\n" not in f.read()
-    except FileNotFoundError:  # it has ended
+    except (FileNotFoundError, ProcessLookupError):  # it has ended
         return True
 
 

@@ -86,8 +86,11 @@ TEST_F(PathFdTest, KeptOneOutlivesItsLastName) {
   const auto first = Make(7);
   std::vector<std::unique_ptr<PathFd>> fds;
   for (int i = 10; i < 20; ++i) fds.push_back(Make(i));
-  first->Keep();
-  ASSERT_EQ(::unlinkat(root_.get(), "f7", 0), 0);
+  {
+    const PathFd::Use held = first->get();
+    ASSERT_EQ(::unlinkat(root_.get(), "f7", 0), 0);
+    first->Keep();
+  }
   for (int i = 20; i < 30; ++i) fds.push_back(Make(i));
   EXPECT_EQ(SizeOf(*first), 7);
 }
