@@ -90,6 +90,19 @@ class ManyOpenFiles(Case):
             os.fsync(fd)
             self.assertEqual(os.pread(fd, 100, 0), b"%d" % i)
 
+    def test_what_has_no_name_and_is_not_open_is_there_for_who_holds_it(self):
+        """The kernel knows the file and the directory by descriptors that the mount never hears of (O_PATH)."""
+        for make, remove in ((os.mkdir, os.rmdir), (os.mknod, os.unlink)):
+            path = self.rig_.file("gone")
+            make(path, 0o700)
+            self.held.append(os.open(path, os.O_PATH))
+            remove(path)
+        for fd in self.held:
+            self.make([self.rig_.file("f%d-%d" % (fd, i)) for i in range(2 * self.LIMIT)])
+        for fd in self.held:
+            os.chmod("/proc/self/fd/%d" % fd, 0o750)
+            self.assertEqual(os.fstat(fd).st_mode & 0o777, 0o750)
+
     def test_who_is_refused_has_made_nothing_also_when_many_come_at_once(self):
         """Each has found room before it makes its file, in a directory of its own: the kernel has one at a time in a directory."""
         code = """
