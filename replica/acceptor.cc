@@ -43,6 +43,7 @@ Acceptor::Acceptor(Arena& arena, const Options& options, int64_t now_ns, AttachR
     if (Find(slot->volume) != nullptr) {
       // No process writes two slots of one volume.
       ++result.damaged;
+      arena_.NewIncarnation();  // G, before anything is freed
       arena_.FreeSlot(i);
       for (const uint32_t segment : arena_.SegmentsOf(i)) arena_.FreeSegment(segment);
       continue;
@@ -58,6 +59,8 @@ Acceptor::Acceptor(Arena& arena, const Options& options, int64_t now_ns, AttachR
       result.damaged += rebuilt.damaged;
       volume->slot.durable_mark = std::max(slot->durable_mark, rebuilt.durable_mark);
       volume->slot.checkpoint_mark = std::max(slot->checkpoint_mark, rebuilt.checkpoint_mark);
+      // The records that say so may be gone at the next restart.
+      arena_.WriteSlot(i, volume->slot);
       // When its records came is not known any more: the alarm's time begins again.
       volume->age.Note(now_ns, volume->log->held().highest());
       volume->age.TrimTo(volume->log->floor());

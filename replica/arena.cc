@@ -278,10 +278,13 @@ void Arena::LoadSegments() {
     const bool owned = owner.has_value() && *owner != 0 && *owner <= geometry_.slot_count &&
                        slots_[*owner - 1].slot.has_value() && slots_[*owner - 1].slot->epoch != 0;
     owner_[i] = owned ? *owner : 0;
-    if (!owned) {
-      Publish(entry(i) + kOwnerAt, 0);
-      free_.push_back(i);
-    }
+  }
+  // G, and first: killed behind it, the process leaves nothing by which the next would know.
+  if (damaged_ > 0) NewIncarnation();
+  for (uint32_t i = geometry_.segment_count; i-- > 0;) {
+    if (owner_[i] != 0) continue;
+    Publish(entry(i) + kOwnerAt, 0);
+    free_.push_back(i);
   }
 }
 

@@ -346,6 +346,10 @@ VolumeLog::RebuildReport VolumeLog::Rebuild(const ForEach& for_each) {
     report.damaged += scan.report.damaged;
     report.durable_mark = std::max(report.durable_mark, scan.report.durable_mark);
     report.checkpoint_mark = std::max(report.checkpoint_mark, scan.report.checkpoint_mark);
+  }
+  // G, before what is damaged is freed: killed in between, the process would leave no trace of it.
+  if (report.damaged > 0) arena_.NewIncarnation();
+  for (const Scan& scan : scans) {
     if (!scan.live) {
       arena_.FreeSegment(scan.segment.index);
       continue;

@@ -295,6 +295,8 @@ TEST_F(AcceptorTest, MarksOfRecordsAreFoundAgainAtARestart) {
   EXPECT_EQ(Held().records, 1u);
   EXPECT_EQ(Held().durable_mark, 8u);
   EXPECT_EQ(Held().checkpoint_mark, 2u);
+  EXPECT_EQ(arena_->slot(0)->durable_mark, 8u) << "known only for as long as the record is there";
+  EXPECT_EQ(arena_->slot(0)->checkpoint_mark, 2u);
 }
 
 TEST_F(AcceptorTest, FetchCountsAndResumes) {

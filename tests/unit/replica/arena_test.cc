@@ -298,6 +298,9 @@ TEST_F(ArenaSegmentTest, DamagedOwnerIsDamageAndTheSegmentIsFree) {
   const Arena again = memory_.Attach();
   EXPECT_EQ(again.damaged(), 1u);
   EXPECT_TRUE(again.SegmentsOf(slot_).empty());
+  // A process killed right now has freed it: the next must not take the memory for complete.
+  EXPECT_EQ(memory_.Attach().damaged(), 0u);
+  EXPECT_NE(memory_.Attach().incarnation(), arena_.incarnation());
 }
 
 TEST_F(ArenaSegmentTest, DamagedTagIsDamage) {
