@@ -81,7 +81,7 @@ class NameReplay {
     if (known && !there.directory) return absl::OkStatus();  // a link: replaced or removed later
     if (known) {
       SALIUS_RETURN_IF_ERROR(WithSpace(
-          context_, [&] { return Rename(dirfd, name.name, tmp_.get(), IdName(there.id)); }));
+          context_, [&] { return Rename(dirfd, entry.first.name, tmp_.get(), IdName(there.id)); }));
       return context_.step(RecoveryStep::kReplayDisplaced);
     }
     if (binding.remove_unknown) {

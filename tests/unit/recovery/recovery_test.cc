@@ -1,113 +1,15 @@
-// Whole recoveries: a real volume on the test's file system, replicas inside the process.
+// Whole recoveries: what is asked of whom, what comes back, and what is refused.
 #include "recovery/recovery.h"
 
 #include <set>
 
 #include "common/host.h"
 #include "log/applied_mark.h"
-#include "log/apply.h"
 #include "log/fs_calls.h"
-#include "log/stable_log.h"
-#include "log/state_file.h"
-#include "log/volume_config.h"
-#include "recovery/run_file.h"
-#include "tests/unit/recovery/fake_replica.h"
+#include "tests/unit/recovery/recovery_testing.h"
 
 namespace salius::recovery {
 namespace {
-
-constexpr Epoch kEpoch = 7;
-constexpr FileId kRoot = kRootFileId;
-constexpr uint64_t kBallast = 64 << 10;
-
-class RecoveryTest : public ::testing::Test {
- protected:
-  RecoveryTest() {
-    config_ = DefaultVolumeConfig();
-    config_.volume = TestVolume();
-    config_.log_max_bytes = 1 << 20;
-    config_.stable_log_bytes = 3 << 20;
-    config_.ballast_bytes = kBallast;
-    config_.replicas = {"a:1", "b:1", "c:1"};
-    config_.acks = 2;
-    SALIUS_CHECK_OK(CreateVolume(dir_.path(), config_));
-    state_.volume = config_.volume;
-    state_.open = true;
-    state_.epoch = kEpoch;
-    state_.mode = Mode::kReplicated;
-    state_.boot_id = "00000000-0000-0000-0000-000000000000";
-    state_.acks = 2;
-    state_.members = {{"a:1", 11, 1}, {"b:1", 12, 1}, {"c:1", 13, 1}};
-    state_.file_id_limit = 1000;
-    for (const Member& member : state_.members) {
-      FakeReplica& replica = net_.at(member.address);
-      replica.incarnation = member.incarnation;
-      replica.epoch = kEpoch;
-    }
-    options_.connector = &net_;
-    options_.rpc_timeout_ms = 200;
-    options_.fence_timeout_ms = 500;
-    options_.fence_grace_ms = 100;
-    options_.local_fence_timeout_ms = 200;
-    options_.partial_report = &report_;
-    WriteFile(At("f"), "0123456789");
-    SetId("f", 50);
-  }
-
-  std::string At(const std::string& name) const { return dir_.path() + "/" + name; }
-  void SetId(const std::string& name, FileId id) {
-    const UniqueFd fd = MustOpen(At(name), O_PATH | O_NOFOLLOW);
-    SALIUS_CHECK_OK(WriteFileId(fd.get(), id));
-  }
-  UniqueFd SaliusFd() const { return MustOpen(At(".salius")); }
-
-  // Writes state_ as the volume's state.
-  void NoteState() {
-    const UniqueFd fd = SaliusFd();
-    auto file = StateFile::Open(fd.get(), kStateFileName);
-    SALIUS_CHECK_OK(file);
-    SALIUS_CHECK_OK(file->Write(state_));
-  }
-  VolumeState ReadState() const {
-    const UniqueFd fd = SaliusFd();
-    auto file = StateFile::Open(fd.get(), kStateFileName);
-    SALIUS_CHECK_OK(file);
-    return file->state();
-  }
-  void AppendStable(const std::vector<std::string>& records) {
-    const UniqueFd fd = SaliusFd();
-    auto log = StableLog::Open(fd.get(), kStableLogFileName, config_.volume, nullptr);
-    SALIUS_CHECK_OK(log);
-    for (const std::string& record : records) {
-      const StableLog::Item item{AsBytes(record).first(kRecordHeaderBytes),
-                                 AsBytes(record).subspan(kRecordHeaderBytes)};
-      SALIUS_CHECK_OK(log->Append({&item, 1}));
-    }
-  }
-  // Gives the replicas all records so far.
-  void Replicate(const std::vector<std::string>& addresses) {
-    const RecordSet set = SetOf(s_.all());
-    for (const std::string& address : addresses) {
-      for (const RecordView& record : set.views()) {
-        net_.at(address).records[record.seq()] = std::string(record.encoded());
-      }
-    }
-  }
-  absl::Status Run() {
-    auto dir = VolumeDir::Open(dir_.path(), /*lock=*/true);
-    SALIUS_CHECK_OK(dir);
-    report_ = RecoveryReport();
-    return Recover(*dir, options_).status();
-  }
-
-  TempDir dir_;
-  VolumeConfig config_;
-  VolumeState state_;
-  FakeConnector net_;
-  RecoveryOptions options_;
-  RecoveryReport report_;
-  Stamper s_{kEpoch};
-};
 
 TEST_F(RecoveryTest, ACleanVolumeIsLeftAloneAndNobodyIsAsked) {
   ASSERT_OK(Run());
@@ -455,79 +357,6 @@ TEST_F(RecoveryTest, ADryRunGivesNoIds) {
   EXPECT_EQ(*ReadFileId(fd.get()), 51u);
 }
 
-TEST_F(RecoveryTest, UntilStopsEarlierAndComesTooLateAfterADecision) {
-  NoteState();
-  s_.Write(50, 0, "a");
-  s_.Write(50, 1, "b");
-  Replicate({"a:1", "b:1", "c:1"});
-  options_.until = 1;
-  ASSERT_OK(Run());
-  EXPECT_EQ(ReadFile(At("f")), "a123456789");
-}
-
-TEST_F(RecoveryTest, UntilAgainstTheDiskIsABadRequest) {
-  state_.checkpoint = 1;
-  NoteState();
-  s_.Write(50, 0, "a");
-  s_.Write(50, 1, "b");
-  Replicate({"a:1", "b:1", "c:1"});
-  options_.until = 0;
-  EXPECT_TRUE(absl::IsInvalidArgument(Run()));
-  EXPECT_EQ(report_.outcome, RecoveryOutcome::kBadRequest);
-  options_.until.reset();
-  options_.step_hook = [](RecoveryStep step) {
-    return step == RecoveryStep::kPinned ? absl::AbortedError("crash") : absl::OkStatus();
-  };
-  EXPECT_TRUE(absl::IsAborted(Run()));
-  EXPECT_EQ(report_.outcome, RecoveryOutcome::kInterrupted);
-  options_.step_hook = nullptr;
-  options_.until = 1;
-  EXPECT_TRUE(absl::IsFailedPrecondition(Run()));
-  EXPECT_EQ(report_.outcome, RecoveryOutcome::kBadRequest);
-}
-
-TEST_F(RecoveryTest, AfterTheDecisionNobodyIsAskedAndLaterRecordsAreIgnored) {
-  NoteState();
-  s_.Write(50, 0, "a");
-  Replicate({"a:1", "b:1", "c:1"});
-  options_.step_hook = [](RecoveryStep step) {
-    return step == RecoveryStep::kPinned ? absl::AbortedError("crash") : absl::OkStatus();
-  };
-  EXPECT_TRUE(absl::IsAborted(Run()));
-  options_.step_hook = nullptr;
-  s_.Write(50, 1, "b");
-  Replicate({"a:1", "b:1", "c:1"});
-  const int fences = net_.at("a:1").fences;
-  for (const char* address : {"a:1", "b:1", "c:1"}) net_.at(address).unreachable = true;
-  ASSERT_OK(Run());
-  EXPECT_TRUE(report_.already_decided);
-  EXPECT_EQ(net_.at("a:1").fences, fences);
-  EXPECT_EQ(ReadFile(At("f")), "a123456789");
-  EXPECT_EQ(ReadState().epoch, kEpoch + 1);
-}
-
-TEST_F(RecoveryTest, AnEmptyLogIsDecidedToo) {
-  NoteState();
-  options_.step_hook = [](RecoveryStep step) {
-    return step == RecoveryStep::kPinned ? absl::AbortedError("crash") : absl::OkStatus();
-  };
-  EXPECT_TRUE(absl::IsAborted(Run()));
-  options_.step_hook = nullptr;
-  for (const char* address : {"a:1", "b:1", "c:1"}) net_.at(address).unreachable = true;
-  ASSERT_OK(Run());
-  EXPECT_EQ(report_.decided, 0u);
-}
-
-TEST_F(RecoveryTest, AStableLogTooSmallForTheDecidedRecordsSaysSo) {
-  NoteState();
-  const std::string data(100'000, 'x');
-  for (int i = 0; i < 40; ++i) s_.Write(50, 0, data);
-  Replicate({"a:1", "b:1", "c:1"});
-  EXPECT_TRUE(absl::IsResourceExhausted(Run()));
-  EXPECT_EQ(report_.outcome, RecoveryOutcome::kFailed);
-  EXPECT_TRUE(ReadState().open);
-}
-
 TEST_F(RecoveryTest, MissingPartsOfTheVolumeAreDataLoss) {
   NoteState();
   const std::string log = At(".salius/stable.log"), state = At(".salius/state");
@@ -572,82 +401,6 @@ TEST_F(RecoveryTest, TwoRecoveriesAtOnceAreRefused) {
   auto first = VolumeDir::Open(dir_.path(), true);
   ASSERT_OK(first.status());
   EXPECT_TRUE(absl::IsUnavailable(VolumeDir::Open(dir_.path(), true).status()));
-}
-
-// Cut off at every step, once and twice, with other quorums answering the rerun: always the same
-// end.
-TEST_F(RecoveryTest, CutOffAnywhereAndRunAgainItEndsTheSame) {
-  const auto setup = [this] {
-    for (const auto& entry : std::filesystem::directory_iterator(dir_.path())) {
-      if (entry.path().filename() != ".salius") std::filesystem::remove_all(entry.path());
-    }
-    std::filesystem::remove_all(At(".salius"));
-    SALIUS_CHECK_OK(CreateVolume(dir_.path(), config_));
-    WriteFile(At("f"), "0123456789");
-    SetId("f", 50);
-    mkdir(At("d").c_str(), 0755);
-    SetId("d", 51);
-    WriteFile(At("d/x"), "x");
-    SetId("d/x", 52);
-    NoteState();
-    s_.~Stamper();
-    new (&s_) Stamper(kEpoch);
-    const std::string first = s_.Write(50, 0, "abc");
-    s_.CreateFile(60, kRoot, "new");
-    s_.Write(60, 0, "hello");
-    s_.MakeDir(61, kRoot, "e");
-    s_.Rename(51, kRoot, "d", 61, "d");
-    s_.Rename(52, 51, "x", kRoot, "f", 50);
-    s_.Link(60, 61, "again");
-    s_.Unlink(60, kRoot, "new");
-    AppendStable({first});
-    for (const Member& member : state_.members) {
-      FakeReplica& replica = net_.at(member.address);
-      replica = FakeReplica();
-      replica.incarnation = member.incarnation;
-      replica.epoch = kEpoch;
-    }
-    Replicate({"a:1", "b:1", "c:1"});
-  };
-  const auto check = [this] {
-    EXPECT_EQ(ReadFile(At("f")), "x");
-    EXPECT_EQ(ReadFile(At("e/again")), "hello");
-    EXPECT_TRUE(Exists(At("e/d")));
-    EXPECT_FALSE(Exists(At("new")));
-    EXPECT_FALSE(Exists(At("d")));
-    EXPECT_FALSE(Exists(At("e/d/x")));
-    const VolumeState state = ReadState();
-    EXPECT_FALSE(state.open);
-    EXPECT_EQ(state.epoch, kEpoch + 1);
-    EXPECT_EQ(state.recovered_seq, 8u);
-    EXPECT_TRUE(std::filesystem::is_empty(At(".salius/tmp")));
-  };
-  int total = 0;
-  setup();
-  options_.step_hook = [&total](RecoveryStep) {
-    ++total;
-    return absl::OkStatus();
-  };
-  ASSERT_OK(Run());
-  check();
-  ASSERT_GT(total, 15);
-  for (int first = 1; first <= total; ++first) {
-    SCOPED_TRACE(first);
-    setup();
-    for (int cut : {first, 1 + first / 2}) {
-      options_.step_hook = [&cut](RecoveryStep) {
-        return --cut == 0 ? absl::AbortedError("crash") : absl::OkStatus();
-      };
-      const absl::Status status = Run();
-      ASSERT_TRUE(status.ok() || absl::IsAborted(status)) << status;
-      // Another member is away each time; two are enough.
-      net_.at("a:1").unreachable = !net_.at("a:1").unreachable;
-      net_.at("b:1").unreachable = !net_.at("a:1").unreachable;
-    }
-    options_.step_hook = nullptr;
-    ASSERT_OK(Run());
-    check();
-  }
 }
 
 }  // namespace

@@ -1,0 +1,80 @@
+// What the tests of replay share: the tree that it works on.
+#pragma once
+
+#include <string>
+
+#include "log/apply.h"
+#include "log/fs_calls.h"
+#include "recovery/replay.h"
+#include "tests/unit/recovery/test_util.h"
+
+namespace salius::recovery {
+
+// A volume's tree, without a state or a log: what replay works on.
+class Tree {
+ public:
+  explicit Tree(const std::string& path) : path_(path) {
+    for (const char* dir : {"/.salius", "/.salius/tmp", "/.salius/open"}) {
+      SALIUS_CHECK(mkdir((path_ + dir).c_str(), 0700) == 0 || Exists(path_ + dir));
+    }
+    root_ = MustOpen(path_);
+    salius_ = MustOpen(path_ + "/.salius");
+  }
+  const std::string& path() const { return path_; }
+  std::string At(const std::string& name) const { return path_ + "/" + name; }
+
+  // Gives the object an id as if a session had.
+  void SetId(const std::string& name, FileId id) {
+    const UniqueFd fd = MustOpen(At(name), O_PATH | O_NOFOLLOW);
+    SALIUS_CHECK_OK(WriteFileId(fd.get(), id));
+  }
+  FileId IdOf(const std::string& name) const {
+    const UniqueFd fd = MustOpen(At(name), O_PATH | O_NOFOLLOW);
+    return *ReadFileId(fd.get());
+  }
+  FileHandle HandleAt(const std::string& name) const { return *HandleOf(AT_FDCWD, At(name), 0); }
+  struct stat Stat(const std::string& name) const {
+    struct stat st;
+    SALIUS_CHECK(lstat(At(name).c_str(), &st) == 0) << name;
+    return st;
+  }
+
+  absl::Status Run(const Stamper& stamper) {
+    const RecordSet set = SetOf(stamper.all());
+    const auto plan = PlanReplay(PointersTo(set));
+    SALIUS_CHECK_OK(plan);
+    return RunPlan(*plan);
+  }
+  absl::Status RunPlan(const ReplayPlan& plan) {
+    ReplayContext context;
+    context.root_fd = root_.get();
+    context.salius_fd = salius_.get();
+    context.force = force;
+    context.step = [this](RecoveryStep) {
+      return ++steps_ == crash_at ? absl::AbortedError("crash") : absl::OkStatus();
+    };
+    context.progress = [](const RecoveryProgress&) {};
+    report = RecoveryReport();
+    context.report = &report;
+    steps_ = 0;
+    return Replay(context, plan);
+  }
+  int steps() const { return steps_; }
+  absl::Status Clean() {
+    ReplayContext context;
+    context.salius_fd = salius_.get();
+    context.report = &report;
+    return CleanSaliusDir(context);
+  }
+
+  bool force = false;
+  int crash_at = 0;
+  RecoveryReport report;
+
+ private:
+  std::string path_;
+  UniqueFd root_, salius_;
+  int steps_ = 0;
+};
+
+}  // namespace salius::recovery
