@@ -3,7 +3,8 @@
 // this page, so recovery need only replay what was not applied. After a power cut the file is
 // meaningless and is ignored: that is why the state names boot id and unique mount id.
 //
-// The order matters: Store(seq) is called after record `seq` was applied to the page cache.
+// The order matters: Store(seq) is called after the records up to `seq` were applied to the page
+// cache, and before those who wait for them are told.
 #pragma once
 
 #include <cstdint>

@@ -263,7 +263,8 @@ absl::StatusOr<RecordRef> Pipeline::Issue(Ticket& ticket, RecordDraft draft) {
     EncodeRecordHeader(header, record->encoded_);
     impl.records.push_back(record);
     impl.issued.store(header.seq, std::memory_order_release);
-    impl.Collect(&work);
+    // For what is only gathered there is nothing to do yet.
+    if (impl.core.sendable() == header.seq || !impl.core.counting_acks()) impl.Collect(&work);
   }
   impl.Perform(work);
   if (wake_io) impl.WakeIo();
@@ -388,9 +389,10 @@ absl::StatusOr<FileId> Pipeline::NewFileId() {
 }
 
 Watermarks Pipeline::watermarks() const {
-  absl::MutexLock lock(&impl_->mu);
-  const Replicator& core = impl_->core;
-  return Watermarks{core.checkpoint(), core.applied(), core.durable(), core.issued()};
+  const Impl& impl = *impl_;
+  absl::MutexLock lock(&impl.mu);
+  return Watermarks{impl.core.checkpoint(), impl.core.applied(), impl.core.durable(),
+                    impl.core.issued()};
 }
 
 absl::Status Pipeline::health() const {

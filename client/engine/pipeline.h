@@ -90,11 +90,12 @@ class ApplySink {
   // May run before Issue() has returned to the issuer (another thread saw the record become
   // durable), so it must find what it needs under the node's lock or in record->context(). It may
   // take node locks but never directory locks, and must never wait for the pipeline (Admit, Wait*,
-  // Checkpoint). Called once per record, in seq order, one at a time, only for durable records. A
-  // name operation that fails records its result for the waiting caller and returns OK; an error
-  // returned here means that acknowledged data cannot reach the disk: the volume turns read-only
-  // (I8).
-  virtual absl::Status Apply(const RecordRef& record) = 0;
+  // Checkpoint). One call at a time, in seq order, only with durable records, at least one. Applies
+  // the first of them, or as many of the first as can be applied together, and returns how many:
+  // the others come again. A name operation that fails records its result for the waiting caller
+  // and counts as applied; an error returned here means that acknowledged data cannot reach the
+  // disk: the volume turns read-only (I8).
+  virtual absl::StatusOr<size_t> Apply(absl::Span<const RecordRef> records) = 0;
   // Makes every effect applied so far durable on the backing file system (I: checkpoint). An error
   // is final, never retried.
   virtual absl::Status SyncApplied() = 0;

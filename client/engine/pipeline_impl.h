@@ -54,7 +54,13 @@ struct Pipeline::Impl {
 
   // pipeline_io.cc
   // Records that one waiter applies for others before it returns to its own caller.
-  static constexpr int kApplyBurst = 64;
+  static constexpr size_t kApplyBurst = 64;
+  // Records that are given to the sink at once.
+  static constexpr Seq kApplyTogether = 16;
+  // Who has told others that their records are durable leaves up to so many, less one, unapplied:
+  // several are applied at a fraction of the cost, and nobody waits for it. The io thread sees to
+  // what is left when no more come.
+  static constexpr Seq kApplyAtLeast = 8;
   static absl::Status Stopped() { return absl::UnavailableError("the volume is being unmounted"); }
 
   struct Waiter {
@@ -98,9 +104,10 @@ struct Pipeline::Impl {
   void NoteLoop();
   void SessionLoop(int index);
   VolumeState ComposeState(const Note& note) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
-  // Applies durable records in order while it can have apply_mu; at most `limit`, all when 0.
-  void ApplySome(int limit);
-  bool ApplyLocked(int limit) ABSL_EXCLUSIVE_LOCKS_REQUIRED(apply_mu);
+  // Applies durable records in order while it can have apply_mu: all when `limit` is 0, else it
+  // ends with the batch (kApplyTogether) that reaches it.
+  void ApplySome(size_t limit);
+  void ApplyLocked(size_t limit) ABSL_EXCLUSIVE_LOCKS_REQUIRED(apply_mu);
   void Publish() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);  // mirrors of the watermarks
 
   const RecordRef& RecordAt(Seq seq) const ABSL_SHARED_LOCKS_REQUIRED(mu) {

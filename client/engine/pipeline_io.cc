@@ -70,6 +70,7 @@ void Pipeline::Impl::Collect(Work* work) {
     job.targets = bit;
     job.header = header;
     job.first_time = !range.again;
+    job.records.reserve(range.last - range.first + 1);
     for (Seq seq = range.first; seq <= range.last; ++seq) {
       job.records.push_back(RecordAt(seq));
     }
@@ -172,7 +173,7 @@ void Pipeline::Impl::Lead(Seq mine, Wait wait) {
     }
     if (wake_io) WakeIo();
     // Who is told by a callback has no thread here that applies its record.
-    if (mine == 0) ApplySome(kApplyBurst);
+    if (mine == 0 && durable.load() - applied.load() >= kApplyAtLeast) ApplySome(kApplyBurst);
     return;
   }
 }
@@ -270,6 +271,7 @@ void Pipeline::Impl::ReceiveOnce(Wait wait) {
 void Pipeline::Impl::IoLoop() {
   int64_t busy_until = 0;
   int64_t wake_at = 0;
+  Seq applied_before = 0;
   while (true) {
     bool poll_socket = false;
     int64_t wait_ns = 0;
@@ -308,7 +310,10 @@ void Pipeline::Impl::IoLoop() {
       const int64_t now = clock.MonotonicNanos();
       core.Tick(now);
       Collect(&work);
-      if (core.applied() < core.durable()) applier_cv.Signal();
+      // What a leader left, unless others go on with it.
+      const bool others = now < busy_until && core.applied() != applied_before;
+      if (core.applied() < core.durable() && (!others || applied_waiters > 0)) applier_cv.Signal();
+      applied_before = core.applied();
       wake = now >= wake_at;
       if (wake) {
         wake_at = now + kWakeNs;

@@ -1,4 +1,5 @@
-// The pipeline's threads that may block: applier, stable log, checkpoint sync, state notes, sessions.
+// The pipeline's threads that may block: applier, stable log, checkpoint sync, state notes,
+// sessions.
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
@@ -20,40 +21,49 @@ absl::Span<const uint8_t> AsBytes(std::string_view text) {
 
 }  // namespace
 
-bool Pipeline::Impl::ApplyLocked(int limit) {
-  int done = 0;
-  while (limit == 0 || done < limit) {
-    RecordRef record;
+void Pipeline::Impl::ApplyLocked(size_t limit) {
+  std::vector<RecordRef> batch;
+  batch.reserve(kApplyTogether);
+  for (size_t done = 0; limit == 0 || done < limit; done += batch.size()) {
+    batch.clear();
     {
       absl::MutexLock lock(&mu);
-      if (!HealthLocked().ok() || core.applied() >= core.durable()) return done > 0;
-      record = RecordAt(core.applied() + 1);
+      if (!HealthLocked().ok() || core.applied() >= core.durable()) return;
+      const Seq last = std::min(core.durable(), core.applied() + kApplyTogether);
+      for (Seq seq = core.applied() + 1; seq <= last; ++seq) batch.push_back(RecordAt(seq));
     }
-    const absl::Status applied_status = sink.Apply(record);
+    size_t count = 0;
+    absl::Status status;
+    bool awaited = false;  // by somebody who must not wait for those that follow
+    while (count < batch.size() && status.ok() && !awaited && !failed.load()) {
+      const absl::StatusOr<size_t> together = sink.Apply(absl::MakeConstSpan(batch).subspan(count));
+      status = together.status();
+      if (!status.ok()) break;
+      count += *together;
+      applied_mark.Store(batch[count - 1]->seq());
+      awaited = batch[count - 1]->context() != nullptr;
+    }
     Work work;
     {
       absl::MutexLock lock(&mu);
-      if (!applied_status.ok()) {
+      if (count > 0) core.OnApplied(batch[count - 1]->seq());
+      if (!status.ok()) {
+        const RecordHeader& header = batch[count]->header();
         core.OnApplyFailed(absl::Status(
-            applied_status.code(),
-            absl::StrCat("seq ", record->seq(), " (", std::string(OpName(record->header().op)),
-                         ") could not be applied: ", applied_status.message(),
-                         ". The volume is read-only and keeps its log")));
-      } else {
-        applied_mark.Store(record->seq());
-        core.OnApplied(record->seq());
+            status.code(), absl::StrCat("seq ", header.seq, " (", std::string(OpName(header.op)),
+                                        ") could not be applied: ", status.message(),
+                                        ". The volume is read-only and keeps its log")));
       }
       Collect(&work);
       if (applied_waiters > 0) applied_cv.SignalAll();
     }
     Perform(work);
-    ++done;
   }
-  return true;
 }
 
-void Pipeline::Impl::ApplySome(int limit) {
-  // Whoever fails to get the lock leaves its records to the holder, who looks again after letting go.
+void Pipeline::Impl::ApplySome(size_t limit) {
+  // Whoever fails to get the lock leaves its records to the holder, who looks again after letting
+  // go.
   while (applied.load(std::memory_order_acquire) < durable.load(std::memory_order_acquire) &&
          !failed.load(std::memory_order_acquire)) {
     if (!apply_mu.TryLock()) return;
@@ -99,7 +109,8 @@ void Pipeline::Impl::StableLoop() {
         std::vector<StableLog::Item> items;
         items.reserve(batch.size());
         for (const RecordRef& record : batch) {
-          items.push_back({{record->encoded_header(), kRecordHeaderBytes}, AsBytes(record->body())});
+          items.push_back(
+              {{record->encoded_header(), kRecordHeaderBytes}, AsBytes(record->body())});
         }
         status = stable.Append(items);
       }
@@ -133,8 +144,8 @@ void Pipeline::Impl::SyncLoop() {
     }
     const int64_t start = clock.MonotonicNanos();
     const absl::Status status = sink.SyncApplied();
-    static Histogram& seconds = GetHistogram("salius_checkpoint_sync_seconds",
-                                             "Time to sync the backing file system", LatencyBounds());
+    static Histogram& seconds = GetHistogram(
+        "salius_checkpoint_sync_seconds", "Time to sync the backing file system", LatencyBounds());
     seconds.Observe(static_cast<double>(clock.MonotonicNanos() - start) * 1e-9);
     Work work;
     {

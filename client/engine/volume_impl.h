@@ -68,14 +68,17 @@ struct Volume::Impl final : public ApplySink {
   absl::StatusOr<struct statvfs> StatFs();
 
   // ---- volume_apply.cc
-  absl::Status Apply(const RecordRef& record) override;
+  absl::StatusOr<size_t> Apply(absl::Span<const RecordRef> records) override;
   absl::Status SyncApplied() override;
   absl::Status ApplyToFile(Node& node, const RecordRef& record);
+  // Writes that follow one another in the file, with one call.
+  absl::Status ApplyWrites(Node& node, absl::Span<const RecordRef> records);
   void ApplyName(const RecordRef& record);
   absl::Status ApplyLinkOrUnlink(const RecordHeader& header, std::string_view body);
   absl::StatusOr<UniqueFd> ApplyCreate(const RecordHeader& header, std::string_view body);
   absl::Status ApplyRename(std::string_view body);
-  void Finish(Node& node, const RecordHeader& header);
+  // Notes that the last `records` records of a node, the last of which is `last`, were applied.
+  void Finish(Node& node, Seq last, size_t records, size_t data_records);
   // Notes that the last name of a node may be gone. The caller has held its descriptor since
   // before.
   void UpdateOrphan(Node& node);

@@ -441,6 +441,7 @@ void ClusterSim::Crash() {
     zombie_decided_.reset();
     return MachineDies(random_.Chance(0.5) ? Death::kRemount : Death::kPower, true);
   }
+  primary_->DieApplying();
   seat_->Clear();
   MachineDies(DrawDeath(), true);
 }

@@ -6,6 +6,7 @@
 #include "common/crc32c.h"
 #include "common/host.h"
 #include "common/strings.h"
+#include "log/apply.h"
 
 namespace salius::sim {
 namespace {
@@ -14,6 +15,7 @@ constexpr uint64_t kStableBatchBytes = 64 << 10;
 constexpr size_t kRecordsPerFrame = 4;
 constexpr size_t kWholeRecord = 6000;  // larger ones go in pieces
 constexpr size_t kPiece = 4000;
+constexpr Seq kApplyAtLeast = 8;  // the pipeline's
 
 absl::Span<const uint8_t> Bytes(std::string_view text) {
   return {reinterpret_cast<const uint8_t*>(text.data()), text.size()};
@@ -134,6 +136,8 @@ void Primary::OnOpened(int replica, Seq base,
 
 void Primary::Tick() {
   core_.Tick(world_.now());
+  // The io thread may come to it sooner or later.
+  ApplyDurable(/*few_too=*/world_.random().Chance(0.5));
   Drain();
 }
 
@@ -223,7 +227,7 @@ void Primary::StartNote(const Note& note) {
         if (mode != last_mode_) ++mode_changes_;
         last_mode_ = mode;
         core_.OnNoteWritten(world_.now(), status);
-        ApplyDurable();
+        ApplyDurable(/*few_too=*/true);
       });
 }
 
@@ -252,9 +256,15 @@ void Primary::StartStable() {
       });
 }
 
-void Primary::ApplyDurable() {
+void Primary::ApplyDurable(bool few_too) {
   // The zombie's file system is no longer its own.
   if (disk_ == nullptr || core_.applied() >= core_.durable() || !core_.failure().ok()) return;
+  const auto awaited = [](const Issued& record) { return !IsDataOp(record.header.op); };
+  if (!few_too && core_.durable() - core_.applied() < kApplyAtLeast &&
+      std::none_of(issued_.begin() + static_cast<ptrdiff_t>(core_.applied()),
+                   issued_.begin() + static_cast<ptrdiff_t>(core_.durable()), awaited)) {
+    return;
+  }
   for (Seq seq = core_.applied() + 1; seq <= core_.durable(); ++seq) {
     const Issued& record = issued_[seq - 1];
     if (world_.NoRoomFor(record.header)) {
@@ -268,6 +278,17 @@ void Primary::ApplyDurable() {
     }
     mark_.Store(seq);
     core_.OnApplied(seq);
+  }
+}
+
+void Primary::DieApplying() {
+  if (disk_ == nullptr || !core_.failure().ok()) return;
+  const Seq left = core_.durable() - core_.applied();
+  const Seq last = core_.applied() + world_.random().Below(left + 1);
+  for (Seq seq = core_.applied() + 1; seq <= last; ++seq) {
+    const Issued& record = issued_[seq - 1];
+    if (!IsDataOp(record.header.op) || world_.NoRoomFor(record.header)) return;
+    SALIUS_CHECK_OK(fs_.Apply(record.header, record.body));
   }
 }
 
@@ -305,7 +326,7 @@ void Primary::Drain() {
     }
     if (out.cut) cut_ = *out.cut;
     if (out.stable_wanted || out.cut) StartStable();
-    ApplyDurable();
+    ApplyDurable(/*few_too=*/false);
     if (!out.durable_advanced && !out.note && out.sends.empty() && !out.start_sync) return;
   }
 }

@@ -67,6 +67,8 @@ class Primary {
   void OnOpened(int replica, Seq base,
                 const absl::StatusOr<std::pair<Incarnation, uint64_t>>& opened);
   void Tick();
+  // The process dies between applying records and noting it.
+  void DieApplying();
   // Its disk is taken away: whatever it wants to write never comes back.
   void LoseDisk() { disk_ = nullptr; }
 
@@ -87,7 +89,9 @@ class Primary {
   void StartStable();
   void Send(const Replicator::SendRange& range);
   FrameHeader Frame() const;
-  void ApplyDurable();
+  // As the pipeline does: leaves a few writes for those to come, but nothing that somebody awaits,
+  // unless `few_too`.
+  void ApplyDurable(bool few_too);
   // Runs `work` now as a job on the disk and `done` when it comes back.
   void Job(std::function<absl::Status()> work, std::function<void(absl::Status)> done);
 

@@ -38,7 +38,9 @@ class VolumesTarget : public cli::ClosedLoop {
  private:
   class NullSink : public ApplySink {
    public:
-    absl::Status Apply(const RecordRef&) override { return absl::OkStatus(); }
+    absl::StatusOr<size_t> Apply(absl::Span<const RecordRef> records) override {
+      return records.size();
+    }
     absl::Status SyncApplied() override {
       if (keep) end.WaitForNotification();
       return absl::OkStatus();

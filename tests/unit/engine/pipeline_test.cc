@@ -1,111 +1,21 @@
-// The pipeline with its real threads, stable log and state file: without replicas (mode local),
-// with replicas that nobody runs, and with replicas in this process. Through the mount it is tested
-// in tests/fault.
+// The pipeline with its real threads, stable log and state file: without replicas (mode local), and
+// with replicas that nobody runs. Through the mount it is tested in tests/fault.
 #include "client/engine/pipeline.h"
 
 #include <gtest/gtest.h>
 #include <signal.h>
-#include <stdlib.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 
 #include <atomic>
-#include <chrono>
-#include <filesystem>
-#include <mutex>
 #include <thread>
 
 #include "absl/strings/str_cat.h"
-#include "absl/synchronization/mutex.h"
-#include "common/check.h"
-#include "common/clock.h"
-#include "common/file.h"
-#include "common/limits.h"
 #include "log/applied_mark.h"
-#include "log/stable_log.h"
-#include "replica/server.h"
+#include "tests/unit/engine/pipeline_testing.h"
 
 namespace salius {
 namespace {
-
-class FakeSink : public ApplySink {
- public:
-  absl::Status Apply(const RecordRef& record) override {
-    std::lock_guard<std::mutex> lock(mu_);
-    if (fail_apply_at != 0 && record->seq() == fail_apply_at) return ErrnoStatus(EIO, "disk");
-    seqs_.push_back(record->seq());
-    return absl::OkStatus();
-  }
-  absl::Status SyncApplied() override {
-    ++syncs;
-    return fail_sync ? ErrnoStatus(EIO, "disk") : absl::OkStatus();
-  }
-  std::vector<Seq> seqs() {
-    std::lock_guard<std::mutex> lock(mu_);
-    return seqs_;
-  }
-  std::atomic<Seq> fail_apply_at{0};
-  std::atomic<bool> fail_sync{false};
-  std::atomic<int> syncs{0};
-
- private:
-  std::mutex mu_;
-  std::vector<Seq> seqs_;
-};
-
-class PipelineTest : public testing::Test {
- protected:
-  void SetUp() override {
-    char name[] = "/tmp/pipeline_test.XXXXXX";
-    ASSERT_NE(mkdtemp(name), nullptr);
-    path_ = name;
-    config_ = DefaultVolumeConfig();
-    config_.log_max_bytes = 8u << 20;
-    config_.stable_log_bytes = 16u << 20;
-    config_.ballast_bytes = 0;
-    ASSERT_TRUE(CreateVolume(path_, config_).ok()) << CreateVolume(path_, config_);
-    auto dir = VolumeDir::Open(path_, true);
-    ASSERT_TRUE(dir.ok()) << dir.status();
-    dir_ = *std::move(dir);
-  }
-  void TearDown() override {
-    pipeline_.reset();
-    std::filesystem::remove_all(path_);
-  }
-
-  absl::Status Start() {
-    SALIUS_ASSIGN_OR_RETURN(StateFile state, StateFile::Open(dir_.salius_fd, kStateFileName));
-    SALIUS_ASSIGN_OR_RETURN(StableLog stable, StableLog::Open(dir_.salius_fd, kStableLogFileName,
-                                                              config_.volume, nullptr));
-    PipelineOptions options;
-    options.config = config_;
-    options.session_name = "test";
-    options.spin_ns = spin_ns_;
-    SALIUS_ASSIGN_OR_RETURN(pipeline_, Pipeline::Start(dir_, std::move(state), std::move(stable),
-                                                       sink_, std::move(options)));
-    return absl::OkStatus();
-  }
-  absl::StatusOr<Seq> IssueOne(std::string body) {
-    SALIUS_ASSIGN_OR_RETURN(Ticket ticket, pipeline_->Admit(1, body.size()));
-    RecordDraft draft;
-    draft.file_id = 7;
-    draft.body = std::move(body);
-    SALIUS_ASSIGN_OR_RETURN(RecordRef record, pipeline_->Issue(ticket, std::move(draft)));
-    return record->seq();
-  }
-  VolumeState StateOnDisk() {
-    auto state = StateFile::Open(dir_.salius_fd, kStateFileName);
-    SALIUS_CHECK_OK(state.status());
-    return state->state();
-  }
-
-  std::string path_;
-  VolumeConfig config_;
-  int64_t spin_ns_ = 0;
-  VolumeDir dir_;
-  FakeSink sink_;
-  std::unique_ptr<Pipeline> pipeline_;
-};
 
 TEST_F(PipelineTest, TheFirstNoteIsOnDiskBeforeAnythingIsIssued) {
   ASSERT_TRUE(Start().ok());
@@ -131,27 +41,6 @@ TEST_F(PipelineTest, DurableWithoutReplicasMeansInTheStableLog) {
   ASSERT_TRUE(StableLog::Open(dir_.salius_fd, kStableLogFileName, config_.volume, &contents).ok());
   EXPECT_EQ(contents.records.size(), 50u);
 }
-
-// Outcomes of WhenDurable, and a wait for them.
-class Outcomes {
- public:
-  DurableCallback Next() {
-    return [this](const absl::Status& status) {
-      absl::MutexLock lock(&mu_);
-      outcomes_.push_back(status);
-    };
-  }
-  std::vector<absl::Status> WaitFor(size_t count) {
-    absl::MutexLock lock(&mu_);
-    const auto there = [&] { return outcomes_.size() >= count; };
-    mu_.AwaitWithTimeout(absl::Condition(&there), absl::Seconds(20));
-    return outcomes_;
-  }
-
- private:
-  absl::Mutex mu_;
-  std::vector<absl::Status> outcomes_;
-};
 
 TEST_F(PipelineTest, WhoeverWantsToBeToldIsToldOnceAndNotBeforeItIsDurable) {
   ASSERT_TRUE(Start().ok());
@@ -229,6 +118,7 @@ TEST_F(PipelineTest, WhoeverWantsToBeToldIsToldBeforeThePipelineIsGone) {
 }
 
 TEST_F(PipelineTest, RecordsAreAppliedOnceAndInOrderFromManyThreads) {
+  sink_.together = 3;
   ASSERT_TRUE(Start().ok());
   std::vector<std::thread> writers;
   for (int w = 0; w < 4; ++w) {
@@ -247,6 +137,75 @@ TEST_F(PipelineTest, RecordsAreAppliedOnceAndInOrderFromManyThreads) {
   const std::vector<Seq> seqs = sink_.seqs();
   ASSERT_EQ(seqs.size(), 400u);
   for (size_t i = 0; i < seqs.size(); ++i) EXPECT_EQ(seqs[i], i + 1);
+}
+
+TEST_F(PipelineTest, WhatPiledUpIsGivenToTheSinkTogether) {
+  ASSERT_TRUE(Start().ok());
+  sink_.together = 5;
+  {
+    const auto busy = sink_.Busy();
+    for (int i = 0; i < 40; ++i) ASSERT_TRUE(IssueOne("x").ok());
+    ASSERT_TRUE(pipeline_->WaitDurable(40).ok());
+  }
+  ASSERT_TRUE(pipeline_->WaitApplied(40).ok());
+  EXPECT_EQ(sink_.seqs().size(), 40u);
+  EXPECT_GT(sink_.largest, 5u);
+}
+
+TEST_F(PipelineTest, WhatWasAppliedBeforeAFailureCountsAsApplied) {
+  ASSERT_TRUE(Start().ok());
+  const auto mark = AppliedMark::Open(dir_.salius_fd);
+  ASSERT_TRUE(mark.ok());
+  sink_.together = 2;
+  sink_.fail_apply_at = 4;
+  {
+    const auto busy = sink_.Busy();
+    for (int i = 0; i < 10; ++i) ASSERT_TRUE(IssueOne("x").ok());
+    ASSERT_TRUE(pipeline_->WaitDurable(10).ok());
+  }
+  const absl::Status failed = pipeline_->WaitApplied(10);
+  EXPECT_NE(failed.message().find("seq 4 "), std::string::npos) << failed;
+  EXPECT_EQ(pipeline_->watermarks().applied, 3u);
+  EXPECT_EQ(mark->applied(), 3u);
+  EXPECT_EQ(sink_.seqs(), (std::vector<Seq>{1, 2, 3}));
+}
+
+TEST_F(PipelineTest, WhatSomebodyAwaitsDoesNotWaitForWhatFollows) {
+  ASSERT_TRUE(Start().ok());
+  sink_.block_at = 1;
+  ASSERT_TRUE(IssueOne("x").ok());
+  ASSERT_TRUE(IssueOne("awaited", std::make_shared<int>()).ok());
+  for (int i = 2; i < 10; ++i) ASSERT_TRUE(IssueOne("x").ok());
+  ASSERT_TRUE(pipeline_->WaitDurable(10).ok());
+  std::thread all([&] { EXPECT_TRUE(pipeline_->WaitApplied(10).ok()); });
+  while (!sink_.blocked) std::this_thread::yield();
+  sink_.block_at = 5;
+  EXPECT_TRUE(pipeline_->WaitApplied(2).ok());
+  EXPECT_LT(pipeline_->watermarks().applied, 5u);
+  sink_.block_at = 0;
+  all.join();
+}
+
+TEST_F(PipelineTest, NothingMoreIsAppliedOnceTheVolumeHasFailed) {
+  ASSERT_TRUE(Start().ok());
+  sink_.block_at = 3;
+  {
+    const auto busy = sink_.Busy();
+    for (int i = 0; i < 10; ++i) ASSERT_TRUE(IssueOne("x").ok());
+    ASSERT_TRUE(pipeline_->WaitDurable(10).ok());
+  }
+  while (!sink_.blocked) std::this_thread::yield();
+  signal(SIGXFSZ, SIG_IGN);
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+  const rlimit none{0, before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &none), 0);
+  const auto lost = IssueOne("the stable log takes no more");
+  EXPECT_FALSE(lost.ok() && pipeline_->WaitDurable(*lost).ok());
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
+  sink_.block_at = 0;
+  pipeline_.reset();
+  EXPECT_EQ(sink_.seqs(), (std::vector<Seq>{1, 2, 3}));
 }
 
 TEST_F(PipelineTest, StopLeavesACleanStateThatTheNextSessionContinues) {
@@ -348,119 +307,6 @@ TEST_F(PipelineTest, ReplicasThatNobodyRunsLeaveItLocalAndSayWhy) {
   ASSERT_EQ(status.replicas.size(), 2u);
   EXPECT_FALSE(status.replicas[0].connected);
   ASSERT_TRUE(pipeline_->Stop().ok());
-}
-
-// With two replicas in this process, so that acknowledgements are what makes durable.
-class ReplicatedTest : public PipelineTest, public testing::WithParamInterface<int64_t> {
- protected:
-  void StartReplicated() {
-    spin_ns_ = GetParam();
-    for (int i = 0; i < 2; ++i) {
-      ReplicaOptions options;
-      options.listen = HostPort{"127.0.0.1", 0};
-      options.memory_bytes = 64 << 20;
-      options.no_mlock = true;
-      options.log_level = "off";
-      options.shm_dir = absl::StrCat(path_, "/replica", i);
-      ASSERT_EQ(mkdir(options.shm_dir.c_str(), 0700), 0);
-      auto server = ReplicaServer::Start(options, SystemClock());
-      ASSERT_TRUE(server.ok()) << server.status();
-      config_.replicas.push_back(absl::StrCat("127.0.0.1:", (*server)->port()));
-      servers_.push_back(*std::move(server));
-    }
-    config_.acks = 2;
-    ASSERT_TRUE(Start().ok());
-    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(30);
-    while (pipeline_->status().mode != "replicated") {
-      ASSERT_LT(std::chrono::steady_clock::now(), end) << pipeline_->status().mode_detail;
-      std::this_thread::yield();
-    }
-  }
-  void TearDown() override {
-    pipeline_.reset();
-    servers_.clear();
-    PipelineTest::TearDown();
-  }
-
-  std::vector<std::unique_ptr<ReplicaServer>> servers_;
-};
-
-INSTANTIATE_TEST_SUITE_P(SleepingAndLooking, ReplicatedTest, testing::Values(0, 1'000'000));
-
-TEST_P(ReplicatedTest, WaitersWithAndWithoutAThreadAllHear) {
-  StartReplicated();
-  Outcomes outcomes;
-  std::vector<std::thread> writers;
-  for (int w = 0; w < 4; ++w) {
-    writers.emplace_back([&, w] {
-      for (int i = 0; i < 200; ++i) {
-        const auto seq = IssueOne(std::string(100, 'x'));
-        ASSERT_TRUE(seq.ok()) << seq.status();
-        pipeline_->WhenDurable(*seq, outcomes.Next());
-        if (w < 2) {
-          ASSERT_TRUE(pipeline_->WaitDurable(*seq).ok());
-        }
-      }
-    });
-  }
-  for (std::thread& writer : writers) writer.join();
-  const std::vector<absl::Status> all = outcomes.WaitFor(800);
-  EXPECT_EQ(all.size(), 800u);
-  for (const absl::Status& status : all) EXPECT_TRUE(status.ok()) << status;
-  EXPECT_TRUE(pipeline_->WaitApplied(800).ok());
-  EXPECT_TRUE(pipeline_->Stop().ok());
-}
-
-TEST_P(ReplicatedTest, RecordsOfManyDatagramsAreHeldByAll) {
-  config_.datagram_bytes = 1472;
-  StartReplicated();
-  for (int i = 0; i < 20; ++i) {
-    const auto seq = IssueOne(std::string(kMaxRecordBody, static_cast<char>('a' + i)));
-    ASSERT_TRUE(seq.ok()) << seq.status();
-    ASSERT_TRUE(pipeline_->WaitDurable(*seq).ok());
-  }
-  const PipelineStatus status = pipeline_->status();
-  EXPECT_EQ(status.mode, "replicated") << status.mode_detail;
-  for (const ReplicaReport& replica : status.replicas) {
-    EXPECT_EQ(replica.contiguous, 20u) << replica.address;
-  }
-}
-
-TEST_P(ReplicatedTest, ManyWaitIsSaidWhileManyDoAndNotOfOne) {
-  StartReplicated();
-  EXPECT_FALSE(pipeline_->ManyWait());
-  servers_.clear();  // nobody answers: all wait until the stable log has what they wait for
-  Outcomes outcomes;
-  const size_t many = 40 * std::thread::hardware_concurrency();
-  std::vector<std::thread> callers;  // the first of them receives for all
-  for (size_t i = 0; i < many; ++i) {
-    callers.emplace_back([&] {
-      const auto seq = IssueOne("a");
-      ASSERT_TRUE(seq.ok()) << seq.status();
-      pipeline_->WhenDurable(*seq, outcomes.Next());
-    });
-  }
-  for (std::thread& caller : callers) caller.join();
-  EXPECT_EQ(outcomes.WaitFor(many).size(), many);
-  EXPECT_TRUE(pipeline_->ManyWait());
-  for (int i = 0; i < 100; ++i) {
-    const auto seq = IssueOne("a");
-    ASSERT_TRUE(seq.ok()) << seq.status();
-    ASSERT_TRUE(pipeline_->WaitDurable(*seq).ok());
-  }
-  EXPECT_FALSE(pipeline_->ManyWait());
-}
-
-TEST_P(ReplicatedTest, WhoWaitsWithoutAThreadHearsWhenTheReplicasAreGone) {
-  StartReplicated();
-  servers_.clear();
-  Outcomes outcomes;
-  const auto seq = IssueOne("a");
-  ASSERT_TRUE(seq.ok()) << seq.status();
-  pipeline_->WhenDurable(*seq, outcomes.Next());
-  const std::vector<absl::Status> all = outcomes.WaitFor(1);
-  ASSERT_EQ(all.size(), 1u);
-  EXPECT_TRUE(all[0].ok()) << all[0];  // by the stable log
 }
 
 }  // namespace

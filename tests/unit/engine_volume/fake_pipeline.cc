@@ -26,18 +26,20 @@ struct Pipeline::Impl : public FakeControl {
   absl::Status ApplyTo(Seq seq) override {
     absl::MutexLock one_at_a_time(&apply_mu);
     while (true) {
-      RecordRef next;
+      std::vector<RecordRef> next;
       {
         absl::MutexLock lock(&mu);
         if (!failure.ok()) return failure;
         if (applied >= seq || applied >= records.size()) return absl::OkStatus();
-        next = records[applied];
+        const Seq last = before_apply ? applied + 1 : std::min<Seq>(seq, records.size());
+        next.assign(records.begin() + applied, records.begin() + last);
       }
-      if (before_apply) before_apply(next);
-      const absl::Status status = sink.Apply(next);
+      if (before_apply) before_apply(next[0]);
+      const absl::StatusOr<size_t> together = sink.Apply(next);
       absl::MutexLock lock(&mu);
-      if (!status.ok()) return failure = status;
-      ++applied;
+      if (!together.ok()) return failure = together.status();
+      ++applies;
+      applied += *together;
       durable = std::max(durable, applied);
     }
   }

@@ -4,9 +4,12 @@
 #include <signal.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <string>
+#include <system_error>
 
 #include "client/engine/patches.h"
 #include "common/random.h"
@@ -18,6 +21,17 @@ namespace {
 
 class OverlayTest : public VolumeFixture {
  protected:
+  // How many of this process's descriptors of that file are open for writing.
+  static int OpenForWriting(const std::string& path) {
+    int count = 0;
+    for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+      std::error_code gone;
+      if (std::filesystem::read_symlink(entry.path(), gone) != path) continue;
+      const int flags = fcntl(std::stoi(entry.path().filename()), F_GETFL);
+      if ((flags & O_PATH) == 0 && (flags & O_ACCMODE) != O_RDONLY) ++count;
+    }
+    return count;
+  }
   // A record that is never applied.
   RecordRef Record(Op op, uint64_t arg0, uint64_t arg1, uint64_t arg2, std::string body = "") {
     auto ticket = volume->pipeline().Admit(1, body.size());
@@ -190,10 +204,94 @@ TEST_F(OverlayTest, SizeIsRightWhenARecordIsAppliedBeforeItsIssuerGoesOn) {
   volume->Release(file);
 }
 
+TEST_F(OverlayTest, WritesThatFollowOneAnotherAreAppliedWithOneCall) {
+  Make();
+  FakeControl& fake = FakeOf(volume->pipeline());
+  Handle* const a = Create("a");
+  Handle* const b = Create("b");
+  const int before = fake.applies;
+  Write(a, 0, "one");
+  Write(a, 3, "two");
+  Write(a, 6, "three");
+  Write(b, 11, "another file");
+  Write(a, 11, "four");
+  Write(a, 20, "a gap");
+  Write(a, 20, "again");
+  EXPECT_EQ(Stat(b->node).st_size, 23);
+  EXPECT_EQ(fake.applies - before, 2);
+  EXPECT_EQ(Stat(a->node).st_size, 25);
+  EXPECT_EQ(fake.applies - before, 5);
+  EXPECT_EQ(BackingContent("a"), "onetwothreefour" + std::string(5, '\0') + "again");
+  EXPECT_EQ(BackingContent("b"), std::string(11, '\0') + "another file");
+  // What is written behind a truncation is.
+  volume->Release(OpenFile(a->node, O_WRONLY | O_TRUNC));
+  Write(a, 0, "new");
+  EXPECT_EQ(Stat(a->node).st_size, 3);
+  EXPECT_EQ(BackingContent("a"), "new");
+  volume->Release(a);
+  volume->Release(b);
+}
+
+TEST_F(OverlayTest, WhatWasAppliedTogetherIsReadFromTheFile) {
+  Make();
+  Handle* const file = Create("a");
+  Write(file, 0, "one");
+  Write(file, 3, "two");
+  EXPECT_EQ(Stat(file->node).st_size, 6);
+  Write(file, 6, "three");
+  const auto behind = OpenAt(AT_FDCWD, Backing("a"), O_WRONLY);
+  ASSERT_TRUE(behind.ok());
+  ASSERT_EQ(pwrite(behind->get(), "TWO", 3, 3), 3);
+  EXPECT_EQ(Read(file, 0, 100), "oneTWOthree");
+  volume->Release(file);
+}
+
+TEST_F(OverlayTest, WritesThatWereAppliedTogetherHoldNothingAnyMore) {
+  Make();
+  Handle* file = Create("a");
+  Node& node = file->node;
+  Write(file, 0, std::string(16384, 'x'), /*sync=*/true);
+  ASSERT_TRUE(volume->pipeline().Checkpoint().ok());
+  const auto free_before = volume->StatFs();
+  ASSERT_TRUE(free_before.ok());
+  for (uint64_t at = 0; at < 16384; at += 4096) Write(file, at, std::string(4096, 'y'));
+  EXPECT_LT(volume->StatFs()->f_bavail, free_before->f_bavail);
+  volume->Release(file);
+  EXPECT_GT(OpenForWriting(Backing("a")), 0);
+  EXPECT_EQ(Stat(node).st_size, 16384);
+  EXPECT_EQ(OpenForWriting(Backing("a")), 0);
+  EXPECT_EQ(volume->StatFs()->f_bavail, free_before->f_bavail);
+
+  // The node itself neither: else the removed file would keep its inode.
+  ASSERT_TRUE(volume->Unlink(root(), "a").ok());
+  EXPECT_EQ(volume->StatFs()->f_ffree, free_before->f_ffree);
+  volume->Forget(node, 1);
+  EXPECT_EQ(volume->StatFs()->f_ffree, free_before->f_ffree + 1);
+}
+
+TEST_F(OverlayTest, WhatOneCallCouldNotApplyIsStillThereToRead) {
+  Make();
+  Handle* const file = Create("a");
+  for (uint64_t at = 0; at < 12288; at += 4096) Write(file, at, std::string(4096, 'a' + at / 4096));
+  signal(SIGXFSZ, SIG_IGN);
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+  const rlimit small{6000, before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
+  EXPECT_EQ(Stat(file->node).st_size, 12288);
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
+  EXPECT_EQ(Errno(volume->pipeline().health()), EFBIG);
+  EXPECT_EQ(Read(file, 0, 12288),
+            std::string(4096, 'a') + std::string(4096, 'b') + std::string(4096, 'c'));
+  volume->Release(file);
+}
+
 TEST_F(OverlayTest, SizeIsRightAfterAnOperationThatCouldNotBeApplied) {
   Make();
   Handle* const file = Create("a");
-  ASSERT_EQ(*volume->Write(*file, 0, "one", /*append=*/true, false), 3u);
+  ASSERT_EQ(*volume->Write(*file, 0, "on", /*append=*/true, false), 2u);
+  ASSERT_EQ(*volume->Write(*file, 0, "e", /*append=*/true, false), 1u);
+  EXPECT_EQ(Stat(file->node).st_size, 3);
   // The limit on the size of files is there only while the record is applied.
   signal(SIGXFSZ, SIG_IGN);
   rlimit before{};

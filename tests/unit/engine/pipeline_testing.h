@@ -1,0 +1,144 @@
+// What the tests of the pipeline share: a sink that notes what it is given, a pipeline on a volume
+// of its own, and what was heard of waits.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <algorithm>
+#include <atomic>
+#include <filesystem>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/synchronization/mutex.h"
+#include "client/engine/pipeline.h"
+#include "common/check.h"
+#include "common/file.h"
+#include "log/stable_log.h"
+
+namespace salius {
+
+class FakeSink : public ApplySink {
+ public:
+  absl::StatusOr<size_t> Apply(absl::Span<const RecordRef> records) override {
+    while (block_at == records[0]->seq()) {
+      blocked = true;
+      std::this_thread::yield();
+    }
+    std::lock_guard<std::mutex> lock(mu_);
+    largest = std::max(largest.load(), records.size());
+    size_t count = 0;
+    for (; count < std::min<size_t>(records.size(), together); ++count) {
+      if (fail_apply_at != 0 && records[count]->seq() == fail_apply_at) {
+        if (count == 0) return ErrnoStatus(EIO, "disk");
+        break;
+      }
+      seqs_.push_back(records[count]->seq());
+    }
+    return count;
+  }
+  absl::Status SyncApplied() override {
+    ++syncs;
+    return fail_sync ? ErrnoStatus(EIO, "disk") : absl::OkStatus();
+  }
+  // For as long as the answer lives nothing is applied.
+  std::unique_lock<std::mutex> Busy() { return std::unique_lock<std::mutex>(mu_); }
+  std::vector<Seq> seqs() {
+    std::lock_guard<std::mutex> lock(mu_);
+    return seqs_;
+  }
+  std::atomic<Seq> fail_apply_at{0};
+  std::atomic<Seq> block_at{0};  // is not applied for as long as this stands
+  std::atomic<bool> blocked{false};
+  std::atomic<size_t> together{1};  // how many records it takes at once
+  std::atomic<size_t> largest{0};   // how many it was given
+  std::atomic<bool> fail_sync{false};
+  std::atomic<int> syncs{0};
+
+ private:
+  std::mutex mu_;
+  std::vector<Seq> seqs_;
+};
+
+class PipelineTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    char name[] = "/tmp/pipeline_test.XXXXXX";
+    ASSERT_NE(mkdtemp(name), nullptr);
+    path_ = name;
+    config_ = DefaultVolumeConfig();
+    config_.log_max_bytes = 8u << 20;
+    config_.stable_log_bytes = 16u << 20;
+    config_.ballast_bytes = 0;
+    ASSERT_TRUE(CreateVolume(path_, config_).ok()) << CreateVolume(path_, config_);
+    auto dir = VolumeDir::Open(path_, true);
+    ASSERT_TRUE(dir.ok()) << dir.status();
+    dir_ = *std::move(dir);
+  }
+  void TearDown() override {
+    pipeline_.reset();
+    std::filesystem::remove_all(path_);
+  }
+
+  absl::Status Start() {
+    SALIUS_ASSIGN_OR_RETURN(StateFile state, StateFile::Open(dir_.salius_fd, kStateFileName));
+    SALIUS_ASSIGN_OR_RETURN(StableLog stable, StableLog::Open(dir_.salius_fd, kStableLogFileName,
+                                                              config_.volume, nullptr));
+    PipelineOptions options;
+    options.config = config_;
+    options.session_name = "test";
+    options.spin_ns = spin_ns_;
+    SALIUS_ASSIGN_OR_RETURN(pipeline_, Pipeline::Start(dir_, std::move(state), std::move(stable),
+                                                       sink_, std::move(options)));
+    return absl::OkStatus();
+  }
+  absl::StatusOr<Seq> IssueOne(std::string body, std::shared_ptr<void> context = nullptr) {
+    SALIUS_ASSIGN_OR_RETURN(Ticket ticket, pipeline_->Admit(1, body.size()));
+    RecordDraft draft;
+    draft.file_id = 7;
+    draft.body = std::move(body);
+    draft.context = std::move(context);
+    SALIUS_ASSIGN_OR_RETURN(RecordRef record, pipeline_->Issue(ticket, std::move(draft)));
+    return record->seq();
+  }
+  VolumeState StateOnDisk() {
+    auto state = StateFile::Open(dir_.salius_fd, kStateFileName);
+    SALIUS_CHECK_OK(state.status());
+    return state->state();
+  }
+
+  std::string path_;
+  VolumeConfig config_;
+  int64_t spin_ns_ = 0;
+  VolumeDir dir_;
+  FakeSink sink_;
+  std::unique_ptr<Pipeline> pipeline_;
+};
+
+// Outcomes of WhenDurable, and a wait for them.
+class Outcomes {
+ public:
+  DurableCallback Next() {
+    return [this](const absl::Status& status) {
+      absl::MutexLock lock(&mu_);
+      outcomes_.push_back(status);
+    };
+  }
+  std::vector<absl::Status> WaitFor(size_t count) {
+    absl::MutexLock lock(&mu_);
+    const auto there = [&] { return outcomes_.size() >= count; };
+    mu_.AwaitWithTimeout(absl::Condition(&there), absl::Seconds(20));
+    return outcomes_;
+  }
+
+ private:
+  absl::Mutex mu_;
+  std::vector<absl::Status> outcomes_;
+};
+
+}  // namespace salius
