@@ -17,6 +17,8 @@
 #include "absl/strings/cord.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "common/check.h"
 #include "common/strings.h"
 
@@ -305,8 +307,17 @@ absl::StatusOr<UniqueFd> OpenByHandle(int mount_fd, const FileHandle& handle, in
   buffer.get()->handle_bytes = static_cast<unsigned>(handle.bytes.size());
   buffer.get()->handle_type = handle.type;
   std::memcpy(buffer.bytes(), handle.bytes.data(), handle.bytes.size());
-  const int fd =
-      RetryEintr([&] { return open_by_handle_at(mount_fd, buffer.get(), flags | O_CLOEXEC); });
+  const auto open = [&] {
+    return RetryEintr([&] { return open_by_handle_at(mount_fd, buffer.get(), flags | O_CLOEXEC); });
+  };
+  int fd = open();
+  // ext4 answers ENOMEM, where it means ESTALE, for as long as the inode's number is being given to
+  // a new file (Linux: iget_locked() of an inode with I_CREATING). That takes microseconds, or as
+  // long as its creator waits for a CPU; a memory that is full stays full.
+  for (int tries = 0; fd < 0 && errno == ENOMEM && tries < 1000; ++tries) {
+    absl::SleepFor(absl::Milliseconds(1));
+    fd = open();
+  }
   if (fd < 0) return ErrnoStatus(errno, "open_by_handle_at");
   return UniqueFd(fd);
 }

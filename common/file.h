@@ -126,6 +126,7 @@ absl::StatusOr<FileHandle> HandleOf(int dirfd, std::string_view path, int flags)
 
 // open_by_handle_at(2), with O_CLOEXEC added: needs CAP_DAC_READ_SEARCH. `mount_fd` is any
 // descriptor on the file system (not O_PATH). NOT_FOUND (ESTALE) when the file is gone.
+// RESOURCE_EXHAUSTED (ENOMEM) after a second of trying.
 absl::StatusOr<UniqueFd> OpenByHandle(int mount_fd, const FileHandle& handle, int flags);
 
 }  // namespace salius
