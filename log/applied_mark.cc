@@ -66,8 +66,13 @@ void AppliedMark::Store(Seq applied) {
   Put(page_, kAppliedWord, applied);
 }
 
-void AppliedMark::Forget() {
+void AppliedMark::SyncBegins() {
+  said_ = Valid(page_);
   Put(page_, kCheckWord, ~(Get(page_, kEpochWord) ^ kAppliedMagic));
+}
+
+void AppliedMark::SyncEnds(bool ok) {
+  if (ok && said_) Put(page_, kCheckWord, Get(page_, kEpochWord) ^ kAppliedMagic);
 }
 
 Epoch AppliedMark::epoch() const { return Valid(page_) ? Get(page_, kEpochWord) : 0; }
@@ -75,12 +80,13 @@ Epoch AppliedMark::epoch() const { return Valid(page_) ? Get(page_, kEpochWord) 
 Seq AppliedMark::applied() const { return Valid(page_) ? Get(page_, kAppliedWord) : 0; }
 
 AppliedMark::AppliedMark(AppliedMark&& other) noexcept
-    : page_(std::exchange(other.page_, nullptr)) {}
+    : page_(std::exchange(other.page_, nullptr)), said_(other.said_) {}
 
 AppliedMark& AppliedMark::operator=(AppliedMark&& other) noexcept {
   if (this != &other) {
     if (page_ != nullptr) fs::Unmap(page_, kPageBytes);
     page_ = std::exchange(other.page_, nullptr);
+    said_ = other.said_;
   }
   return *this;
 }

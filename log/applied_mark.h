@@ -1,6 +1,6 @@
 // `.salius/applied`: the applied watermark as a shared mapping, for one purpose only. When just the
-// process died (same boot, same mount of the backing file system), the page cache is intact and so is
-// this page, so recovery need only replay what was not applied. After a power cut the file is
+// process died (same boot, same mount of the backing file system), the page cache is intact and so
+// is this page, so recovery need only replay what was not applied. After a power cut the file is
 // meaningless and is ignored: that is why the state names boot id and unique mount id.
 //
 // The order matters: Store(seq) is called after the records up to `seq` were applied to the page
@@ -21,9 +21,12 @@ class AppliedMark {
   static absl::StatusOr<AppliedMark> Open(int salius_fd);
   void Reset(Epoch epoch);  // applied = 0 of `epoch`
   void Store(Seq applied);  // monotone; one aligned 8-byte store
-  // From now on it says nothing. For a sync that failed: the page cache may call clean what is on no
-  // disk, and a later sync would not say so again. Then recovery must replay from the checkpoint.
-  void Forget();
+  // A sync of the backing file system begins, has ended. In between, and for good after one that
+  // failed, the mark says nothing: the page cache may call clean what is on no disk, and a later
+  // sync would not say so again. A process that is killed in a sync never hears how that ended.
+  // Then recovery must replay from the checkpoint.
+  void SyncBegins();
+  void SyncEnds(bool ok);
   Epoch epoch() const;
   Seq applied() const;
 
@@ -34,6 +37,7 @@ class AppliedMark {
  private:
   explicit AppliedMark(uint64_t* page) : page_(page) {}
   uint64_t* page_ = nullptr;  // [0] magic, [1] epoch, [2] applied, [3] check = epoch ^ magic
+  bool said_ = false;         // before the sync that is under way
 };
 
 }  // namespace salius

@@ -25,10 +25,10 @@ absl::StatusOr<bool> IsSameLife(const VolumeDir& dir, const VolumeState& state) 
 absl::Status NoteSameLife(const ReplayContext& context, StateFile* state) {
   absl::StatusOr<AppliedMark> mark = AppliedMark::Open(context.salius_fd);
   SALIUS_RETURN_IF_ERROR(mark.status());
-  if (const absl::Status synced = SyncFs(context.root_fd); !synced.ok()) {
-    mark->Forget();  // the next run's sync may succeed without having written what this one lost
-    return synced;
-  }
+  mark->SyncBegins();
+  const absl::Status synced = SyncFs(context.root_fd);
+  mark->SyncEnds(synced.ok());
+  SALIUS_RETURN_IF_ERROR(synced);
   SALIUS_RETURN_IF_ERROR(context.step(RecoveryStep::kSameLifeSynced));
   if (mark->epoch() != state->state().epoch) return absl::OkStatus();  // died before it was reset
   if (mark->applied() <= state->state().checkpoint) return absl::OkStatus();

@@ -141,6 +141,7 @@ void Pipeline::Impl::SyncLoop() {
       if (stopping) return;
       sync_wanted = false;
       before = core.applied();
+      applied_mark.SyncBegins();
     }
     const int64_t start = clock.MonotonicNanos();
     const absl::Status status = sink.SyncApplied();
@@ -150,8 +151,7 @@ void Pipeline::Impl::SyncLoop() {
     Work work;
     {
       absl::MutexLock lock(&mu);
-      // Should only this process die, recovery must not take for synced what may never be.
-      if (!status.ok()) applied_mark.Forget();
+      applied_mark.SyncEnds(status.ok());
       core.OnSynced(clock.MonotonicNanos(), before, status);
       Collect(&work);
     }

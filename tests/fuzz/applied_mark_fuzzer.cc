@@ -1,5 +1,5 @@
 // The page with the applied watermark. Whatever the file holds, it opens; it says what a valid page
-// says or nothing; and a new session's marks are read back by the next process.
+// says or nothing, also after a sync; and a new session's marks are read back by the next process.
 #include "log/applied_mark.h"
 
 #include "common/check.h"
@@ -7,12 +7,12 @@
 #include "tests/fuzz/fuzz_util.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  using namespace salius;  // NOLINT: the function has to be outside
+  using namespace salius;                          // NOLINT: the function has to be outside
   constexpr uint64_t kMagic = 0x314B52414D4C5341;  // of docs/log-format.md
   WriteScratch("applied", absl::MakeConstSpan(data, size));
   Epoch epoch = 0;
   {
-    const auto mark = AppliedMark::Open(ScratchDirectory());
+    auto mark = AppliedMark::Open(ScratchDirectory());
     SALIUS_CHECK_OK(mark);
     std::string page(reinterpret_cast<const char*>(data), size);
     if (page.size() < 32) page.resize(32, '\0');
@@ -21,6 +21,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     epoch = LoadU64(page.data() + 8);
     SALIUS_CHECK(mark->epoch() == (valid ? epoch : 0));
     SALIUS_CHECK(mark->applied() == (valid ? LoadU64(page.data() + 16) : 0));
+    mark->SyncBegins();
+    SALIUS_CHECK(mark->epoch() == 0 && mark->applied() == 0);
+    mark->SyncEnds(size % 2 == 0);
+    SALIUS_CHECK(mark->applied() == (valid && size % 2 == 0 ? LoadU64(page.data() + 16) : 0));
   }
   {
     auto mark = AppliedMark::Open(ScratchDirectory());

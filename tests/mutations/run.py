@@ -142,6 +142,9 @@ MUTATIONS = [
              "  sync_in_flight_ = false;\n  if (!failure_.ok()) return;\n  if (!status.ok()) {",
              "  sync_in_flight_ = false;\n  if (!failure_.ok()) return;\n  if (false) {",
              PIPE, "PipelineTest.AFailedSyncMakesEveryFurtherCallFail"),
+    Mutation("I8", "applied_mark_relied_on_during_a_sync", "client/engine/pipeline_workers.cc",
+             "      applied_mark.SyncBegins();\n", "",
+             PIPE, "PipelineTest.DuringASyncTheAppliedMarkSaysNothing"),
     Mutation("I8", "failed_apply_is_ignored", "client/engine/pipeline_workers.cc",
              "      if (!status.ok()) {\n        const RecordHeader& header",
              "      if (!status.ok()) core.OnApplied(batch[count]->seq());\n"

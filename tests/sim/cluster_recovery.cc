@@ -166,7 +166,7 @@ bool ClusterSim::RecoverOnce(bool calm) {
   if (!calm && Fault("recovery crash", options_.recovery_crash)) {
     switch (random_.Below(3)) {
       case 0:
-        disk_.DieAfter(1 + random_.Below(8));
+        disk_.DieAfter(1 + random_.Below(8), random_.Chance(options_.last_sync));
         break;
       case 1:
         fs_.DieAfter(1 + random_.Below(40));

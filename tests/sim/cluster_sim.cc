@@ -75,6 +75,7 @@ class ClusterSim::Seat : public World, public std::enable_shared_from_this<Seat>
     return DiskTrouble::kNone;
   }
   bool SyncFails() override { return sim_.Fault("sync error", sim_.options_.disk_error); }
+  bool LastSyncFails() override { return sim_.Fault("last sync error", sim_.options_.last_sync); }
   bool NoRoomFor(const RecordHeader& header) override {
     if (sim_.now_ >= sim_.full_until_) return false;
     switch (header.op) {
@@ -271,7 +272,7 @@ bool ClusterSim::StartSession() {
   full_until_ = 0;
   std::fill(lost_at_.begin(), lost_at_.end(), 0);
   const bool dies = Fault("the session's start is cut off", options_.start_dies);
-  if (dies) disk_.DieAfter(1 + random_.Below(4));
+  if (dies) disk_.DieAfter(1 + random_.Below(4), false);
   seat_ = std::make_shared<Seat>(*this);
   auto started = Primary::Start(*seat_, disk_, fs_, config_, random_.Next());
   if (!started.ok()) {
@@ -441,7 +442,7 @@ void ClusterSim::Crash() {
     zombie_decided_.reset();
     return MachineDies(random_.Chance(0.5) ? Death::kRemount : Death::kPower, true);
   }
-  primary_->DieApplying();
+  primary_->Die();
   seat_->Clear();
   MachineDies(DrawDeath(), true);
 }

@@ -76,6 +76,7 @@ Disk::Job Disk::BeginJob() {
 
 bool Disk::Change(bool needs_room) {
   if (dead_ || (++changes_ == dies_at_)) {
+    if (!dead_) EndMappings();
     dead_ = true;
     errno = EIO;
     return false;
@@ -225,8 +226,7 @@ void Disk::PowerCut() {
 }
 
 void Disk::Crash(Death death) {
-  for (const auto& [address, mapping] : mapped_) NoteMapped(mapping.second, mapping.first);
-  for (auto& [address, mapping] : mapped_) mapping.first = kEverything;  // of a dead process
+  EndMappings();
   std::erase_if(log_,
                 [&](const Op& op) { return death != Death::kPower && op.kind == Op::kBarrier; });
   if (death == Death::kProcess) {
@@ -362,7 +362,11 @@ int Disk::Sync(int fd) {
 }
 
 int Disk::SyncFs() {
-  if (dead_ || !Change(false)) return Fail(EIO);
+  if (dead_) return Fail(EIO);
+  if (!Change(false)) {
+    if (last_sync_fails_ && on_syncfs_) on_syncfs_(true);
+    return Fail(EIO);
+  }
   const bool fails = fail_sync_ > 0 && --fail_sync_ == 0;
   if (on_syncfs_) on_syncfs_(fails);
   if (fails) return Fail(EIO);
@@ -406,6 +410,14 @@ bool Disk::Unmap(void* address) {
 void Disk::NoteMapped(const std::shared_ptr<Page>& page, Inode inode) {
   if (inode == kEverything) return;
   Note({Op::kWrite, 0, inode, 0, std::string(page->data(), kPage), ""});
+}
+
+// Of a process that dies: what it goes on to store reaches nobody.
+void Disk::EndMappings() {
+  for (auto& [address, mapping] : mapped_) {
+    NoteMapped(mapping.second, mapping.first);
+    mapping.first = kEverything;
+  }
 }
 
 int Disk::Stat(int fd, struct stat* st) {

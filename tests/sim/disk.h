@@ -60,7 +60,11 @@ class Disk {
   void Crash(Death death);
   // The calls that change something fail from the `calls`-th on (1: the next), and nothing reaches
   // the disk any more.
-  void DieAfter(uint64_t calls) { dies_at_ = changes_ + calls; }
+  // A syncfs() in which it dies fails as well if `sync_fails`.
+  void DieAfter(uint64_t calls, bool sync_fails) {
+    dies_at_ = changes_ + calls;
+    last_sync_fails_ = sync_fails;
+  }
   bool dead() const { return dead_; }
   // The n-th sync from now on (1: the next; a write that syncs is one) fails once with EIO.
   void FailSync(uint64_t n) { fail_sync_ = n; }
@@ -137,6 +141,7 @@ class Disk {
   void PowerCut();
   void Lose(Inode inode);  // a sync of it failed
   void NoteMapped(const std::shared_ptr<Page>& page, Inode inode);
+  void EndMappings();
   void NewBoot();
 
   Random random_;
@@ -152,7 +157,7 @@ class Disk {
   uint64_t boot_ = 0, mount_ = 1;
   uint64_t changes_ = 0, dies_at_ = 0, full_at_ = UINT64_MAX;
   uint64_t fail_sync_ = 0, fail_write_ = 0;
-  bool dead_ = false;
+  bool dead_ = false, last_sync_fails_ = false;
   std::function<void(bool)> on_syncfs_;
 };
 

@@ -115,11 +115,15 @@ BUGS = [
     ("recovery_goes_on_after_a_failed_sync", "recovery/recovery.cc",
      "    SALIUS_RETURN_IF_ERROR(target().Sync(context_));\n", "    target().Sync(context_).IgnoreError();\n"),
     # only the process dies
-    ("applied_mark_kept_after_a_failed_sync", "log/applied_mark.cc",
-     "  Put(page_, kCheckWord, ~(Get(page_, kEpochWord) ^ kAppliedMagic));\n", ""),
-    ("same_life_without_its_sync", "recovery/commit.cc",
-     "if (const absl::Status synced = SyncFs(context.root_fd); !synced.ok()) {",
-     "if (const absl::Status synced; !synced.ok()) {"),
+    ("applied_mark_kept_after_a_failed_sync", "log/applied_mark.cc", "if (ok && said_)", "if (said_)"),
+    ("applied_mark_kept_until_a_sync_has_failed", "log/applied_mark.cc",
+     "  Put(page_, kCheckWord, ~(Get(page_, kEpochWord) ^ kAppliedMagic));\n}\n\n"
+     "void AppliedMark::SyncEnds(bool ok) {\n  if (ok && said_) ",
+     "}\n\nvoid AppliedMark::SyncEnds(bool ok) {\n  if (!ok) Put(page_, kCheckWord, ~Get(page_, kCheckWord));\n  if (ok) "),
+    ("applied_mark_kept_until_the_sync_of_a_recovery_has_failed", "recovery/commit.cc",
+     "  mark->SyncBegins();\n  const absl::Status synced = SyncFs(context.root_fd);\n",
+     "  const absl::Status synced = SyncFs(context.root_fd);\n  mark->SyncBegins();\n"),
+    ("same_life_without_its_sync", "recovery/commit.cc", "synced = SyncFs(context.root_fd);", "synced;"),
     ("another_boot_taken_for_the_same_life", "recovery/commit.cc",
      "  if (boot_id != state.boot_id) return false;\n", ""),
     # replicas without memory; too few of them

@@ -281,8 +281,10 @@ void Primary::ApplyDurable(bool few_too) {
   }
 }
 
-void Primary::DieApplying() {
-  if (disk_ == nullptr || !core_.failure().ok()) return;
+void Primary::Die() {
+  if (disk_ == nullptr) return;
+  if (syncing_ && world_.LastSyncFails()) fs_.FailSync(*syncing_, world_.random());
+  if (!core_.failure().ok()) return;
   const Seq left = core_.durable() - core_.applied();
   const Seq last = core_.applied() + world_.random().Below(left + 1);
   for (Seq seq = core_.applied() + 1; seq <= last; ++seq) {
@@ -310,14 +312,17 @@ void Primary::Drain() {
       const uint64_t changes = fs_.changes();
       if (disk_ != nullptr) {
         const bool fails = world_.SyncFails();
+        mark_.SyncBegins();
+        syncing_ = changes;
         world_.At(world_.DiskTime(), [this, before, changes, fails] {
           if (disk_ == nullptr) return;
+          syncing_.reset();
           if (fails) {
             fs_.FailSync(changes, world_.random());
-            mark_.Forget();
           } else {
             fs_.SyncUpTo(changes);
           }
+          mark_.SyncEnds(!fails);
           core_.OnSynced(world_.now(), before,
                          fails ? absl::InternalError("syncfs: EIO") : absl::OkStatus());
           Drain();

@@ -38,6 +38,7 @@ class World {
   // What befalls the next job on the volume's own files, and the next sync of the file system.
   virtual DiskTrouble JobTrouble() = 0;
   virtual bool SyncFails() = 0;
+  virtual bool LastSyncFails() = 0;  // the one in which the process dies
   // There is no room to apply this record.
   virtual bool NoRoomFor(const RecordHeader& header) = 0;
   virtual void SendToReplica(int replica, std::string datagram) = 0;
@@ -67,8 +68,9 @@ class Primary {
   void OnOpened(int replica, Seq base,
                 const absl::StatusOr<std::pair<Incarnation, uint64_t>>& opened);
   void Tick();
-  // The process dies between applying records and noting it.
-  void DieApplying();
+  // The process dies: between applying records and noting it, and in a sync that is under way,
+  // whose failure it does not hear any more.
+  void Die();
   // Its disk is taken away: whatever it wants to write never comes back.
   void LoseDisk() { disk_ = nullptr; }
 
@@ -103,6 +105,7 @@ class Primary {
   StateFile state_;
   StableLog stable_;
   AppliedMark mark_;
+  std::optional<uint64_t> syncing_;  // the changes of the file system that a sync is to cover
   Epoch epoch_ = 0;
   VolumeState opened_;
   FileId next_file_id_ = 0;

@@ -268,6 +268,19 @@ TEST_F(PipelineTest, AFailedSyncMakesEveryFurtherCallFail) {
   EXPECT_TRUE(StateOnDisk().open);
 }
 
+TEST_F(PipelineTest, DuringASyncTheAppliedMarkSaysNothing) {
+  ASSERT_TRUE(Start().ok());
+  const auto mark = AppliedMark::Open(dir_.salius_fd);
+  ASSERT_TRUE(mark.ok());
+  const auto seq = IssueOne("a");
+  ASSERT_TRUE(seq.ok() && pipeline_->WaitApplied(*seq).ok());
+  std::atomic<Epoch> said = 99;
+  sink_.in_sync = [&] { said = mark->epoch(); };
+  ASSERT_TRUE(pipeline_->Checkpoint().ok());
+  EXPECT_EQ(said, 0u) << "killed now, nobody hears whether it failed";
+  EXPECT_EQ(mark->applied(), *seq);
+}
+
 TEST_F(PipelineTest, AfterAFailedSyncTheAppliedMarkSaysNothing) {
   ASSERT_TRUE(Start().ok());
   const auto mark = AppliedMark::Open(dir_.salius_fd);

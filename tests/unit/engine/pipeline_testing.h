@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <functional>
 #include <filesystem>
 #include <memory>
 #include <mutex>
@@ -44,6 +45,7 @@ class FakeSink : public ApplySink {
   }
   absl::Status SyncApplied() override {
     ++syncs;
+    if (in_sync) in_sync();
     return fail_sync ? ErrnoStatus(EIO, "disk") : absl::OkStatus();
   }
   // For as long as the answer lives nothing is applied.
@@ -58,6 +60,7 @@ class FakeSink : public ApplySink {
   std::atomic<size_t> together{1};  // how many records it takes at once
   std::atomic<size_t> largest{0};   // how many it was given
   std::atomic<bool> fail_sync{false};
+  std::function<void()> in_sync;  // set while nothing is synced
   std::atomic<int> syncs{0};
 
  private:

@@ -54,16 +54,35 @@ TEST(AppliedMarkTest, ResetStartsTheNextEpochFromZero) {
   EXPECT_EQ(mark->applied(), 0u);
 }
 
+TEST(AppliedMarkTest, SaysNothingDuringASync) {
+  TestDir dir;
+  auto mark = AppliedMark::Open(dir.fd());
+  ASSERT_TRUE(mark.ok());
+  mark->Reset(7);
+  mark->Store(10);
+  mark->SyncBegins();
+  mark->Store(11);  // a record that was just being applied
+  EXPECT_EQ(mark->epoch(), 0u);
+  EXPECT_EQ(AppliedMark::Open(dir.fd())->applied(), 0u) << "for who finds it after a SIGKILL";
+  mark->SyncEnds(true);
+  EXPECT_EQ(mark->epoch(), 7u);
+  EXPECT_EQ(AppliedMark::Open(dir.fd())->applied(), 11u);
+}
+
 TEST(AppliedMarkTest, AfterAFailedSyncItSaysNothingUntilTheNextSession) {
   TestDir dir;
   auto mark = AppliedMark::Open(dir.fd());
   ASSERT_TRUE(mark.ok());
   mark->Reset(7);
   mark->Store(10);
-  mark->Forget();
-  mark->Store(11);  // a record that was just being applied
+  mark->SyncBegins();
+  mark->SyncEnds(false);
+  mark->Store(11);
   EXPECT_EQ(mark->epoch(), 0u);
   EXPECT_EQ(mark->applied(), 0u);
+  mark->SyncBegins();
+  mark->SyncEnds(true);  // does not say again what the failed one lost
+  EXPECT_EQ(mark->epoch(), 0u);
   mark->Reset(8);
   EXPECT_EQ(mark->epoch(), 8u);
 }
