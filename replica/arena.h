@@ -17,6 +17,7 @@
 // pure: works on a span of memory; no thread, lock, socket, clock or file. Randomness comes in.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -71,6 +72,9 @@ struct VolumeSlot {
   uint64_t memory_bytes = 0;    // what the session asked for
   std::string multicast;        // at most kMaxMulticastBytes
   bool operator==(const VolumeSlot&) const = default;
+
+  // Epochs below it are fenced: by the promise, or by a session that superseded them.
+  Epoch fence_epoch() const { return std::max(promise_epoch, epoch); }
 };
 
 class Arena {

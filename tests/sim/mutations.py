@@ -17,6 +17,7 @@ TARGET = "//tests/sim:cluster_sim_run"
 CORE = "client/engine/replicator.cc"
 PLAN = "client/engine/replicator_plan.cc"
 ACCEPTOR = "replica/acceptor.cc"
+FRAMES = "replica/acceptor_frames.cc"
 
 # name, file, what is there, what stands there instead
 BUGS = [
@@ -51,11 +52,11 @@ BUGS = [
      "synced_ = std::max(synced_, applied_before);\n  out_.cut = synced_;"),
     ("member_with_a_base_above_the_checkpoint", PLAN, "if (replica.base > synced_ + 1) {",
      "if (replica.base > issued_ + 100) {"),
-    ("fence_not_obeyed", ACCEPTOR,
-     "  if (epoch < FenceEpoch(volume->slot)) return Standing::kFenced;  // B\n", ""),
+    ("fence_not_obeyed", FRAMES,
+     "  if (epoch < volume->slot.fence_epoch()) return Standing::kFenced;  // B\n", ""),
     ("promise_not_kept", ACCEPTOR, "    slot.promise_epoch = epoch;\n    slot.promise_token = token;\n    arena_",
      "    arena_"),
-    ("trims_one_too_many", ACCEPTOR, "volume.log->TrimTo(slot.trimmed);",
+    ("trims_one_too_many", FRAMES, "volume.log->TrimTo(slot.trimmed);",
      "volume.log->TrimTo(slot.trimmed + 1);"),
     ("recovery_with_one_answer_too_few", "recovery/quorum.cc", "members - state.acks + 1 : 1;",
      "members - state.acks : 1;"),

@@ -1,0 +1,176 @@
+// What the acceptor takes from datagrams, and what it answers.
+#include <algorithm>
+
+#include "replica/acceptor.h"
+
+namespace salius {
+
+Acceptor::Standing Acceptor::StandingOf(const Volume* volume, Epoch epoch, uint64_t session) const {
+  if (volume == nullptr) return Standing::kUnknownVolume;
+  if (epoch < volume->slot.fence_epoch()) return Standing::kFenced;  // B
+  if (volume->log == nullptr) return Standing::kUnknownVolume;
+  if (epoch != volume->slot.epoch) return Standing::kForeignEpoch;  // A
+  if (session != volume->slot.session) return Standing::kBadSession;
+  return Standing::kCurrent;
+}
+
+Acceptor::FrameResult Acceptor::OnFrame(int64_t now_ns, const FrameHeader& header,
+                                        absl::Span<const uint8_t> payload) {
+  ++counters_.frames;
+  if (header.type == FrameType::kAck) {
+    CountDrop(Drop::kNotForReplica);
+    return {};
+  }
+  Volume* const volume = Find(header.volume);
+  FrameResult result;
+  result.reply = true;
+  result.standing = StandingOf(volume, header.epoch, header.session);
+  switch (result.standing) {
+    case Standing::kFenced:
+      CountDrop(Drop::kFenced);
+      return result;
+    case Standing::kUnknownVolume:
+      CountDrop(Drop::kUnknownVolume);
+      return result;
+    case Standing::kForeignEpoch:
+      CountDrop(Drop::kForeignEpoch);
+      return result;
+    case Standing::kBadSession:
+      CountDrop(Drop::kBadSession);
+      return result;
+    case Standing::kCurrent:
+      break;
+  }
+  volume->last_frame_ns = now_ns;
+  const Seq durable_before = volume->slot.durable_mark;
+  const Seq checkpoint_before = volume->slot.checkpoint_mark;
+  TakeMarks(*volume, header);
+  if (header.type == FrameType::kRecords) result.flags = TakeRecords(*volume, header, payload);
+  if (header.type == FrameType::kFragment) result.flags = TakePiece(*volume, payload);
+  if (volume->slot.durable_mark != durable_before ||
+      volume->slot.checkpoint_mark != checkpoint_before) {
+    arena_.WriteSlot(volume->slot_index, volume->slot);
+  }
+  volume->age.Note(now_ns, volume->log->held().highest());
+  return result;
+}
+
+void Acceptor::TakeMarks(Volume& volume, const FrameHeader& header) {
+  VolumeSlot& slot = volume.slot;
+  slot.durable_mark = std::max(slot.durable_mark, header.durable_mark);
+  slot.checkpoint_mark = std::max(slot.checkpoint_mark, header.trim_mark);
+  if (header.trim_mark <= slot.trimmed) return;
+  // E. The slot first: a process killed in between must not find the log shorter than its trim
+  // mark.
+  slot.trimmed = header.trim_mark;
+  arena_.WriteSlot(volume.slot_index, slot);
+  volume.log->TrimTo(slot.trimmed);
+  volume.age.TrimTo(slot.trimmed);
+  ++counters_.trims;
+}
+
+uint16_t Acceptor::TakeRecords(Volume& volume, const FrameHeader& header,
+                               absl::Span<const uint8_t> payload) {
+  uint16_t flags = 0;
+  for (uint16_t i = 0; i < header.count; ++i) {
+    const absl::StatusOr<RecordHeader> record = DecodeRecord(payload);
+    if (!record.ok()) {
+      // Where the next record would begin is not known either.
+      CountDrop(Drop::kCorruptRecord);
+      return flags;
+    }
+    const absl::Span<const uint8_t> bytes = payload.first(record->total_bytes());
+    payload.remove_prefix(bytes.size());
+    if (record->volume != header.volume || record->epoch != header.epoch) {  // A
+      CountDrop(Drop::kForeignRecord);
+      continue;
+    }
+    flags |= CountResult(volume, volume.log->Append(*record, bytes), *record);
+  }
+  if (!payload.empty()) CountDrop(Drop::kCorruptFrame);
+  return flags;
+}
+
+uint16_t Acceptor::TakePiece(Volume& volume, absl::Span<const uint8_t> payload) {
+  const absl::StatusOr<FragmentHeader> fragment = DecodeFragmentHeader(payload);
+  if (!fragment.ok()) {
+    CountDrop(Drop::kCorruptFrame);
+    return 0;
+  }
+  RecordHeader record;
+  const VolumeLog::Result result =
+      volume.log->AddPiece(*fragment, payload.subspan(kFragmentHeaderBytes), &record);
+  return CountResult(volume, result, record);
+}
+
+uint16_t Acceptor::CountResult(Volume& volume, VolumeLog::Result result,
+                               const RecordHeader& record) {
+  using Result = VolumeLog::Result;
+  switch (result) {
+    case Result::kStored: {
+      ++counters_.records;
+      counters_.bytes += record.total_bytes();
+      VolumeSlot& slot = volume.slot;
+      slot.durable_mark = std::max(slot.durable_mark, record.durable_mark);
+      slot.checkpoint_mark = std::max(slot.checkpoint_mark, record.checkpoint_mark);
+      return 0;
+    }
+    case Result::kPending:
+      return 0;
+    case Result::kDuplicate:
+      CountDrop(Drop::kDuplicate);
+      return 0;
+    case Result::kConflict:
+      CountDrop(Drop::kConflict);
+      return 0;
+    case Result::kTrimmed:
+      CountDrop(Drop::kTrimmed);
+      return 0;
+    case Result::kBelowBase:
+      CountDrop(Drop::kBelowBase);
+      return 0;
+    case Result::kMemoryFull:
+      CountDrop(Drop::kMemoryFull);
+      return kAckMemoryFull;
+    case Result::kOutOfWindow:
+      CountDrop(Drop::kOutOfWindow);
+      return 0;
+    case Result::kCorrupt:
+      CountDrop(Drop::kCorruptRecord);
+      return 0;
+    case Result::kForeign:
+      CountDrop(Drop::kForeignRecord);
+      return 0;
+  }
+  return 0;
+}
+
+AckPayload Acceptor::MakeAck(int64_t now_ns, const VolumeId& volume_id, Epoch epoch,
+                             uint64_t session, uint16_t flags) const {
+  AckPayload ack;
+  ack.incarnation = arena_.incarnation();
+  const Volume* const volume = Find(volume_id);
+  if (volume != nullptr) ack.promise_epoch = volume->slot.promise_epoch;
+  switch (StandingOf(volume, epoch, session)) {
+    case Standing::kFenced:
+      // B: nothing is named as held, not even what was stored before the fence.
+      ack.flags = kAckFenced;
+      ack.promise_epoch = volume->slot.fence_epoch();
+      return ack;
+    case Standing::kUnknownVolume:
+    case Standing::kForeignEpoch:
+    case Standing::kBadSession:
+      ack.flags = kAckUnknownSession;  // G
+      return ack;
+    case Standing::kCurrent:
+      break;
+  }
+  ack.flags = flags;
+  ack.trimmed = volume->slot.trimmed;
+  ack.free_bytes = volume->log->free_bytes();
+  volume->log->held().FillAck(ack);
+  if (Overdue(*volume, now_ns)) ack.flags |= kAckOverdue;  // H
+  return ack;
+}
+
+}  // namespace salius
