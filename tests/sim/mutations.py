@@ -116,7 +116,7 @@ BUGS = [
     ("recovery_goes_on_after_a_failed_sync", "recovery/recovery.cc",
      "    SALIUS_RETURN_IF_ERROR(target().Sync(context_));\n", "    target().Sync(context_).IgnoreError();\n"),
     # only the process dies
-    ("applied_mark_kept_after_a_failed_sync", "log/applied_mark.cc", "if (ok && said_)", "if (said_)"),
+    ("applied_mark_kept_after_a_failed_sync", "log/applied_mark.cc", "if (ok && said_)", "if (said_ || (ok && said_))"),
     ("applied_mark_kept_until_a_sync_has_failed", "log/applied_mark.cc",
      "  Put(page_, kCheckWord, ~(Get(page_, kEpochWord) ^ kAppliedMagic));\n}\n\n"
      "void AppliedMark::SyncEnds(bool ok) {\n  if (ok && said_) ",
