@@ -22,6 +22,7 @@ constexpr size_t kMagicWord = 0;
 constexpr size_t kEpochWord = 1;
 constexpr size_t kAppliedWord = 2;
 constexpr size_t kCheckWord = 3;
+constexpr size_t kComplaintsWord = 4;
 
 // The words are read by another process after this one died at any instruction, so their order
 // counts: release and acquire keep it.
@@ -53,10 +54,11 @@ absl::StatusOr<AppliedMark> AppliedMark::Open(int salius_fd) {
   return AppliedMark(static_cast<uint64_t*>(page));
 }
 
-void AppliedMark::Reset(Epoch epoch) {
+void AppliedMark::Reset(Epoch epoch, uint64_t complaints) {
   Put(page_, kCheckWord, ~(epoch ^ kAppliedMagic));  // not valid until the last store
   Put(page_, kMagicWord, kAppliedMagic);
   Put(page_, kAppliedWord, 0);
+  Put(page_, kComplaintsWord, complaints);
   Put(page_, kEpochWord, epoch);
   Put(page_, kCheckWord, epoch ^ kAppliedMagic);
 }
@@ -78,6 +80,10 @@ void AppliedMark::SyncEnds(bool ok) {
 Epoch AppliedMark::epoch() const { return Valid(page_) ? Get(page_, kEpochWord) : 0; }
 
 Seq AppliedMark::applied() const { return Valid(page_) ? Get(page_, kAppliedWord) : 0; }
+
+uint64_t AppliedMark::complaints() const {
+  return Valid(page_) ? Get(page_, kComplaintsWord) : kUnknownComplaints;
+}
 
 AppliedMark::AppliedMark(AppliedMark&& other) noexcept
     : page_(std::exchange(other.page_, nullptr)), said_(other.said_) {}

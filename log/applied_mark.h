@@ -17,9 +17,12 @@ namespace salius {
 
 class AppliedMark {
  public:
+  static constexpr uint64_t kUnknownComplaints = UINT64_MAX;
+
   // Creates or opens the file in `salius_fd` and maps it. For a new session call Reset.
   static absl::StatusOr<AppliedMark> Open(int salius_fd);
-  void Reset(Epoch epoch);  // applied = 0 of `epoch`
+  // applied = 0 of `epoch`. `complaints`: what Ext4Complaints() says now, or kUnknownComplaints.
+  void Reset(Epoch epoch, uint64_t complaints);
   void Store(Seq applied);  // monotone; one aligned 8-byte store
   // A sync of the backing file system begins, has ended. In between, and for good after one that
   // failed, the mark says nothing: the page cache may call clean what is on no disk, and a later
@@ -29,6 +32,10 @@ class AppliedMark {
   void SyncEnds(bool ok);
   Epoch epoch() const;
   Seq applied() const;
+  // Those of Reset(), or kUnknownComplaints. Where the kernel has more to say now, some data may
+  // not have reached the disk, and whoever synced first was told so: another process, say. Then the
+  // mark must not be relied on.
+  uint64_t complaints() const;
 
   AppliedMark(AppliedMark&& other) noexcept;
   AppliedMark& operator=(AppliedMark&& other) noexcept;
@@ -36,8 +43,9 @@ class AppliedMark {
 
  private:
   explicit AppliedMark(uint64_t* page) : page_(page) {}
-  uint64_t* page_ = nullptr;  // [0] magic, [1] epoch, [2] applied, [3] check = epoch ^ magic
-  bool said_ = false;         // before the sync that is under way
+  // [0] magic, [1] epoch, [2] applied, [3] check = epoch ^ magic, [4] complaints
+  uint64_t* page_ = nullptr;
+  bool said_ = false;  // before the sync that is under way
 };
 
 }  // namespace salius

@@ -31,6 +31,8 @@ absl::Status NoteSameLife(const ReplayContext& context, StateFile* state) {
   SALIUS_RETURN_IF_ERROR(synced);
   SALIUS_RETURN_IF_ERROR(context.step(RecoveryStep::kSameLifeSynced));
   if (mark->epoch() != state->state().epoch) return absl::OkStatus();  // died before it was reset
+  const absl::StatusOr<uint64_t> complaints = Ext4Complaints(context.root_fd);
+  if (!complaints.ok() || *complaints != mark->complaints()) return absl::OkStatus();
   if (mark->applied() <= state->state().checkpoint) return absl::OkStatus();
   VolumeState next = state->state();
   next.checkpoint = mark->applied();

@@ -80,10 +80,8 @@ absl::StatusOr<Seq> Volume::Impl::SyncBulk(Node& node) {
   SALIUS_RETURN_IF_ERROR(AwaitNode(node));
   SALIUS_ASSIGN_OR_RETURN(const SharedFd fd, WriteFd(node));
   if (const absl::Status synced = FdatasyncFd(fd->get()); !synced.ok()) {
-    Fail(synced);  // never retried as if the data were clean
-    // The pipeline learns it from the checkpoint's sync, which now fails.
-    if (pipe.load()->Checkpoint().ok()) SLOG_WARN("the pipeline had nothing left to checkpoint");
-    return AsDataError(synced);
+    Fail(synced);                                // never retried as if the data were clean
+    return AsDataError(pipe.load()->SyncNow());  // fails now, and the pipeline learns of it
   }
   Seq last = 0;
   {

@@ -143,7 +143,8 @@ absl::Status Pipeline::Impl::Begin() {
     absl::MutexLock note_lock(&note_mu);
     VolumeState next = state.state();
     epoch = next.epoch + 1;
-    applied_mark.Reset(epoch);
+    const absl::StatusOr<uint64_t> complaints = Ext4Complaints(dir.root_fd);
+    applied_mark.Reset(epoch, complaints.ok() ? *complaints : AppliedMark::kUnknownComplaints);
     next.open = true;
     next.epoch = epoch;
     next.mode = Mode::kLocal;
@@ -359,6 +360,25 @@ absl::Status Pipeline::Checkpoint() {
       impl.checkpoint_cv.WaitWithTimeout(&impl.mu, absl::Milliseconds(100));
     }
   }
+}
+
+absl::Status Pipeline::SyncNow() {
+  Impl& impl = *impl_;
+  Impl::Work work;
+  absl::Status status;
+  {
+    absl::MutexLock one(&impl.sync_mu);
+    SALIUS_RETURN_IF_ERROR(health());
+    Seq before = 0;
+    status = impl.SyncLocked(&before);
+    if (status.ok()) return status;
+    absl::MutexLock lock(&impl.mu);
+    impl.core.OnSynced(impl.clock.MonotonicNanos(), before, status);
+    impl.Collect(&work);
+    status = impl.HealthLocked();
+  }
+  impl.Perform(work);
+  return status;
 }
 
 absl::StatusOr<FileId> Pipeline::NewFileId() {

@@ -172,6 +172,10 @@ class Pipeline {
   // Forces everything issued so far to be durable, applied, synced and noted as checkpointed.
   absl::Status Checkpoint();
 
+  // Syncs the backing file system now, whether or not there is anything to checkpoint; for what is
+  // in no record. An error is final: the session has failed.
+  absl::Status SyncNow();
+
   // Hands out volume-unique file ids, never reused; notes a new limit durably when a block is used
   // up.
   absl::StatusOr<FileId> NewFileId();

@@ -101,6 +101,8 @@ struct Pipeline::Impl {
   void ApplierLoop();
   void StableLoop();
   void SyncLoop();
+  // Has the sink sync. `*before`: what it covers.
+  absl::Status SyncLocked(Seq* before) ABSL_EXCLUSIVE_LOCKS_REQUIRED(sync_mu);
   void NoteLoop();
   void SessionLoop(int index);
   VolumeState ComposeState(const Note& note) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
@@ -133,6 +135,9 @@ struct Pipeline::Impl {
   std::optional<FrameSender> sender;
 
   absl::Mutex apply_mu ABSL_ACQUIRED_BEFORE(mu);
+  // Around each sync and what follows from it: the kernel tells an error once, and a sync after it
+  // succeeds.
+  absl::Mutex sync_mu ABSL_ACQUIRED_BEFORE(mu);
   AppliedMark applied_mark;
 
   mutable absl::Mutex mu;

@@ -132,26 +132,36 @@ void Pipeline::Impl::StableLoop() {
   }
 }
 
+absl::Status Pipeline::Impl::SyncLocked(Seq* before) {
+  {
+    absl::MutexLock lock(&mu);
+    *before = core.applied();
+    applied_mark.SyncBegins();
+  }
+  const int64_t start = clock.MonotonicNanos();
+  const absl::Status status = sink.SyncApplied();
+  static Histogram& seconds = GetHistogram("salius_checkpoint_sync_seconds",
+                                           "Time to sync the backing file system", LatencyBounds());
+  seconds.Observe(static_cast<double>(clock.MonotonicNanos() - start) * 1e-9);
+  absl::MutexLock lock(&mu);
+  applied_mark.SyncEnds(status.ok());
+  return status;
+}
+
 void Pipeline::Impl::SyncLoop() {
   while (true) {
-    Seq before = 0;
     {
       absl::MutexLock lock(&mu);
       while (!stopping && !sync_wanted) sync_cv.Wait(&mu);
       if (stopping) return;
       sync_wanted = false;
-      before = core.applied();
-      applied_mark.SyncBegins();
     }
-    const int64_t start = clock.MonotonicNanos();
-    const absl::Status status = sink.SyncApplied();
-    static Histogram& seconds = GetHistogram(
-        "salius_checkpoint_sync_seconds", "Time to sync the backing file system", LatencyBounds());
-    seconds.Observe(static_cast<double>(clock.MonotonicNanos() - start) * 1e-9);
     Work work;
     {
+      absl::MutexLock one(&sync_mu);
+      Seq before = 0;
+      const absl::Status status = SyncLocked(&before);
       absl::MutexLock lock(&mu);
-      applied_mark.SyncEnds(status.ok());
       core.OnSynced(clock.MonotonicNanos(), before, status);
       Collect(&work);
     }

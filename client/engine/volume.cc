@@ -104,10 +104,7 @@ absl::StatusOr<std::unique_ptr<Volume>> Volume::Open(VolumeDir dir, VolumeOption
 absl::Status Volume::Impl::Close() {
   SALIUS_RETURN_IF_ERROR(DataHealth());
   // Bulk data is in no record; put it on the disk before the note says "clean".
-  if (const absl::Status synced = SyncFs(sync_fd.get()); !synced.ok()) {
-    Fail(synced);
-    return AsDataError(synced);
-  }
+  SALIUS_RETURN_IF_ERROR(AsDataError(pipeline->SyncNow()));
   SALIUS_RETURN_IF_ERROR(AsDataError(pipeline->Checkpoint()));
   DropCoveredLinks();
   return pipeline->Stop();

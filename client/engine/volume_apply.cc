@@ -200,13 +200,15 @@ void Volume::Impl::UpdateOrphan(Node& node) {
 }
 
 absl::Status Volume::Impl::SyncApplied() {
-  {
+  const auto no_failure = [this] {
     absl::MutexLock lock(&failure_mu);
-    SALIUS_RETURN_IF_ERROR(failure);
-  }
+    return failure;
+  };
+  SALIUS_RETURN_IF_ERROR(no_failure());
   DropCoveredLinks();
   const std::vector<std::pair<PinnedNode, uint64_t>> bulk = BulkBeforeSync();
   SALIUS_RETURN_IF_ERROR(SyncFs(sync_fd.get()));
+  SALIUS_RETURN_IF_ERROR(no_failure());  // an fdatasync meanwhile may have heard what this did not
   BulkAfterSync(bulk);
   return absl::OkStatus();
 }

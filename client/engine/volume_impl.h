@@ -205,7 +205,8 @@ struct Volume::Impl final : public ApplySink {
   VolumeDir dir;
   VolumeOptions options;
   UniqueFd tmp_dir, open_dir;
-  UniqueFd sync_fd;  // opened first, so that syncfs on it reports every write-back error since
+  UniqueFd sync_fd;  // opened first, so that syncfs on it reports every write-back error since;
+                     // only SyncApplied() does: each is reported once
   FileFds file_fds;
   std::atomic<bool> told_no_room{false};  // in the log, once
   NodeTable table;

@@ -29,7 +29,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   {
     auto mark = AppliedMark::Open(ScratchDirectory());
     SALIUS_CHECK_OK(mark);
-    mark->Reset(epoch);
+    mark->Reset(epoch, size);
     SALIUS_CHECK(mark->epoch() == epoch && mark->applied() == 0);
     mark->Store(size);
   }

@@ -145,6 +145,9 @@ MUTATIONS = [
     Mutation("I8", "applied_mark_relied_on_during_a_sync", "client/engine/pipeline_workers.cc",
              "      applied_mark.SyncBegins();\n", "",
              PIPE, "PipelineTest.DuringASyncTheAppliedMarkSaysNothing"),
+    Mutation("I8", "last_sync_does_not_fail_the_session", "client/engine/pipeline.cc",
+             "    impl.core.OnSynced(impl.clock.MonotonicNanos(), before, status);\n", "",
+             PIPE, "PipelineTest.AFailedSyncNowIsFinal"),
     Mutation("I8", "failed_apply_is_ignored", "client/engine/pipeline_workers.cc",
              "      if (!status.ok()) {\n        const RecordHeader& header",
              "      if (!status.ok()) core.OnApplied(batch[count]->seq());\n"

@@ -32,6 +32,7 @@ struct ClusterOptions {
   double slow_disk = 0.03;     // per job
   double disk_error = 0.002;   // per job: a sync fails
   double last_sync = 0.2;      // of the syncs in which the primary dies: it fails
+  double write_back = 0.05;    // of the deaths: after the kernel told somebody else of an error
   double write_error = 0.001;  // per job: a write fails, with a part of it done
   double tight = 0.12;         // of the lifetimes: the disk runs full now and then
   double full = 0.03;          // of these, per step: no room for a while

@@ -75,6 +75,9 @@ class ClusterSim::Seat : public World, public std::enable_shared_from_this<Seat>
     return DiskTrouble::kNone;
   }
   bool SyncFails() override { return sim_.Fault("sync error", sim_.options_.disk_error); }
+  bool WriteBackFails() override {
+    return sim_.Fault("write-back error that others hear of", sim_.options_.write_back);
+  }
   bool LastSyncFails() override { return sim_.Fault("last sync error", sim_.options_.last_sync); }
   bool NoRoomFor(const RecordHeader& header) override {
     if (sim_.now_ >= sim_.full_until_) return false;

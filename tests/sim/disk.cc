@@ -278,6 +278,16 @@ int Disk::OpenBootId() {
   return next_fd_++;
 }
 
+int Disk::OpenKernelFile(const std::string& path) {
+  std::string text = "0\n";
+  if (path.ends_with("/uevent")) text = "MAJOR=0\nDEVNAME=sim\n";
+  if (path.ends_with("/warning_count")) text = std::to_string(complaints_) + "\n";
+  now_.files[kKernelFile] = Bytes();
+  now_.files[kKernelFile].Write(0, text.data(), text.size());
+  fds_[next_fd_] = kKernelFile;
+  return next_fd_++;
+}
+
 int Disk::Open(const char* name, int flags) {
   if (dead_) return Fail(EIO);
   if (std::strcmp(name, ".") == 0) {
@@ -421,9 +431,11 @@ void Disk::EndMappings() {
 }
 
 int Disk::Stat(int fd, struct stat* st) {
+  std::memset(st, 0, sizeof(*st));
+  st->st_mode = S_IFDIR | 0700;
+  if (fd == dirfd()) return 0;
   const auto found = fds_.find(fd);
   if (found == fds_.end()) return Fail(EBADF);
-  std::memset(st, 0, sizeof(*st));
   st->st_mode = S_IFREG | 0600;
   st->st_size = static_cast<off_t>(now_.files[found->second].size);
   return 0;

@@ -76,6 +76,8 @@ class Disk {
   // Everything fails no more.
   void HasRoom() { full_at_ = UINT64_MAX; }
   void Mend();
+  // The kernel could not write some data back and said so in its log.
+  void Complain() { ++complaints_; }
   // Called by syncfs(), for the rest of the file system; its argument: whether the call fails.
   void OnSyncFs(std::function<void(bool)> sync) { on_syncfs_ = std::move(sync); }
 
@@ -100,6 +102,7 @@ class Disk {
   bool Unmap(void* address);  // false: not ours
   uint64_t mount_id() const { return mount_; }
   int OpenBootId();
+  int OpenKernelFile(const std::string& path);
   static Disk* current();
 
  private:
@@ -119,7 +122,7 @@ class Disk {
     std::map<Inode, Bytes> files;
   };
   // Inodes that are none.
-  static constexpr Inode kDirectory = 0, kEverything = -1, kBootIdFile = -2;
+  static constexpr Inode kDirectory = 0, kEverything = -1, kBootIdFile = -2, kKernelFile = -3;
   struct Op {
     enum Kind { kWrite, kCreate, kTruncate, kRename, kUnlink, kBarrier } kind;
     Job job = 0;
@@ -157,6 +160,7 @@ class Disk {
   uint64_t boot_ = 0, mount_ = 1;
   uint64_t changes_ = 0, dies_at_ = 0, full_at_ = UINT64_MAX;
   uint64_t fail_sync_ = 0, fail_write_ = 0;
+  uint64_t complaints_ = 1;
   bool dead_ = false, last_sync_fails_ = false;
   std::function<void(bool)> on_syncfs_;
 };

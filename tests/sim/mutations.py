@@ -124,6 +124,8 @@ BUGS = [
     ("applied_mark_kept_until_the_sync_of_a_recovery_has_failed", "recovery/commit.cc",
      "  mark->SyncBegins();\n  const absl::Status synced = SyncFs(context.root_fd);\n",
      "  const absl::Status synced = SyncFs(context.root_fd);\n  mark->SyncBegins();\n"),
+    ("what_the_kernel_told_others_is_ignored", "recovery/commit.cc",
+     "|| *complaints != mark->complaints()", ""),
     ("same_life_without_its_sync", "recovery/commit.cc", "synced = SyncFs(context.root_fd);", "synced;"),
     ("another_boot_taken_for_the_same_life", "recovery/commit.cc",
      "  if (boot_id != state.boot_id) return false;\n", ""),

@@ -68,7 +68,8 @@ absl::StatusOr<std::unique_ptr<Primary>> Primary::Start(World& world, Disk& disk
                                                std::move(stable), std::move(mark)));
   VolumeState next = primary->state_.state();
   primary->epoch_ = ++next.epoch;
-  primary->mark_.Reset(next.epoch);
+  SALIUS_ASSIGN_OR_RETURN(const uint64_t complaints, Ext4Complaints(disk.dirfd()));
+  primary->mark_.Reset(next.epoch, complaints);
   next.open = true;
   next.mode = Mode::kLocal;
   SALIUS_ASSIGN_OR_RETURN(next.boot_id, BootId());
@@ -283,7 +284,12 @@ void Primary::ApplyDurable(bool few_too) {
 
 void Primary::Die() {
   if (disk_ == nullptr) return;
-  if (syncing_ && world_.LastSyncFails()) fs_.FailSync(*syncing_, world_.random());
+  if (syncing_ && world_.LastSyncFails()) {
+    fs_.FailSync(*syncing_, world_.random());
+  } else if (world_.WriteBackFails()) {
+    fs_.FailSync(fs_.changes(), world_.random());
+    disk_->Complain();
+  }
   if (!core_.failure().ok()) return;
   const Seq left = core_.durable() - core_.applied();
   const Seq last = core_.applied() + world_.random().Below(left + 1);

@@ -38,7 +38,8 @@ class World {
   // What befalls the next job on the volume's own files, and the next sync of the file system.
   virtual DiskTrouble JobTrouble() = 0;
   virtual bool SyncFails() = 0;
-  virtual bool LastSyncFails() = 0;  // the one in which the process dies
+  virtual bool LastSyncFails() = 0;   // the one in which the process dies
+  virtual bool WriteBackFails() = 0;  // before it dies, and somebody else hears of it
   // There is no room to apply this record.
   virtual bool NoRoomFor(const RecordHeader& header) = 0;
   virtual void SendToReplica(int replica, std::string datagram) = 0;
@@ -68,8 +69,9 @@ class Primary {
   void OnOpened(int replica, Seq base,
                 const absl::StatusOr<std::pair<Incarnation, uint64_t>>& opened);
   void Tick();
-  // The process dies: between applying records and noting it, and in a sync that is under way,
-  // whose failure it does not hear any more.
+  // The process dies: between applying records and noting it; in a sync that is under way, whose
+  // failure it does not hear any more; or after the kernel told somebody else what it could not
+  // write back.
   void Die();
   // Its disk is taken away: whatever it wants to write never comes back.
   void LoseDisk() { disk_ = nullptr; }

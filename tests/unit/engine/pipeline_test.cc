@@ -293,6 +293,33 @@ TEST_F(PipelineTest, AfterAFailedSyncTheAppliedMarkSaysNothing) {
   EXPECT_EQ(mark->epoch(), 0u) << "recovery in the same life would take it for synced";
 }
 
+TEST_F(PipelineTest, SyncNowSyncsAlsoWhenThereIsNothingToCheckpoint) {
+  ASSERT_TRUE(Start().ok());
+  const int before = sink_.syncs;
+  EXPECT_TRUE(pipeline_->SyncNow().ok());
+  EXPECT_EQ(sink_.syncs, before + 1);
+}
+
+// As a checkpoint's, with all that follows from it: the kernel tells an error once.
+TEST_F(PipelineTest, AFailedSyncNowIsFinal) {
+  ASSERT_TRUE(Start().ok());
+  const auto mark = AppliedMark::Open(dir_.salius_fd);
+  ASSERT_TRUE(mark.ok());
+  const auto seq = IssueOne("a");
+  ASSERT_TRUE(seq.ok() && pipeline_->WaitApplied(*seq).ok());
+  sink_.fail_sync = true;
+  EXPECT_FALSE(pipeline_->SyncNow().ok());
+  EXPECT_EQ(mark->epoch(), 0u);
+  sink_.fail_sync = false;
+  EXPECT_FALSE(pipeline_->SyncNow().ok());
+  EXPECT_FALSE(pipeline_->Checkpoint().ok());
+  EXPECT_FALSE(pipeline_->Stop().ok());
+  pipeline_.reset();
+  EXPECT_TRUE(StateOnDisk().open);
+  EXPECT_EQ(StateOnDisk().checkpoint, 0u);
+  EXPECT_EQ(mark->epoch(), 0u);
+}
+
 TEST_F(PipelineTest, AFailedApplyMakesEveryFurtherCallFailAndKeepsTheLog) {
   ASSERT_TRUE(Start().ok());
   sink_.fail_apply_at = 2;

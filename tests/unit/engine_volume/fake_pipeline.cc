@@ -168,6 +168,13 @@ absl::Status Pipeline::Checkpoint() {
   return absl::OkStatus();
 }
 
+absl::Status Pipeline::SyncNow() {
+  const absl::Status synced = impl_->sink.SyncApplied();
+  absl::MutexLock lock(&impl_->mu);
+  if (!synced.ok()) impl_->failure = synced;
+  return synced;
+}
+
 absl::StatusOr<FileId> Pipeline::NewFileId() {
   SALIUS_RETURN_IF_ERROR(health());
   absl::MutexLock lock(&impl_->mu);

@@ -29,7 +29,7 @@ TEST(AppliedMarkTest, SurvivesTheDeathOfTheProcess) {
   if (child == 0) {
     auto mark = AppliedMark::Open(dir.fd());
     if (!mark.ok()) _exit(1);
-    mark->Reset(7);
+    mark->Reset(7, 5);
     mark->Store(10);
     mark->Store(11);
     kill(getpid(), SIGKILL);
@@ -41,15 +41,16 @@ TEST(AppliedMarkTest, SurvivesTheDeathOfTheProcess) {
   ASSERT_TRUE(mark.ok());
   EXPECT_EQ(mark->epoch(), 7u);
   EXPECT_EQ(mark->applied(), 11u);
+  EXPECT_EQ(mark->complaints(), 5u);
 }
 
 TEST(AppliedMarkTest, ResetStartsTheNextEpochFromZero) {
   TestDir dir;
   auto mark = AppliedMark::Open(dir.fd());
   ASSERT_TRUE(mark.ok());
-  mark->Reset(7);
+  mark->Reset(7, 5);
   mark->Store(10);
-  mark->Reset(8);
+  mark->Reset(8, 5);
   EXPECT_EQ(mark->epoch(), 8u);
   EXPECT_EQ(mark->applied(), 0u);
 }
@@ -58,12 +59,13 @@ TEST(AppliedMarkTest, SaysNothingDuringASync) {
   TestDir dir;
   auto mark = AppliedMark::Open(dir.fd());
   ASSERT_TRUE(mark.ok());
-  mark->Reset(7);
+  mark->Reset(7, 5);
   mark->Store(10);
   mark->SyncBegins();
   mark->Store(11);  // a record that was just being applied
   EXPECT_EQ(mark->epoch(), 0u);
   EXPECT_EQ(AppliedMark::Open(dir.fd())->applied(), 0u) << "for who finds it after a SIGKILL";
+  EXPECT_EQ(mark->complaints(), AppliedMark::kUnknownComplaints);
   mark->SyncEnds(true);
   EXPECT_EQ(mark->epoch(), 7u);
   EXPECT_EQ(AppliedMark::Open(dir.fd())->applied(), 11u);
@@ -73,7 +75,7 @@ TEST(AppliedMarkTest, AfterAFailedSyncItSaysNothingUntilTheNextSession) {
   TestDir dir;
   auto mark = AppliedMark::Open(dir.fd());
   ASSERT_TRUE(mark.ok());
-  mark->Reset(7);
+  mark->Reset(7, 5);
   mark->Store(10);
   mark->SyncBegins();
   mark->SyncEnds(false);
@@ -83,7 +85,7 @@ TEST(AppliedMarkTest, AfterAFailedSyncItSaysNothingUntilTheNextSession) {
   mark->SyncBegins();
   mark->SyncEnds(true);  // does not say again what the failed one lost
   EXPECT_EQ(mark->epoch(), 0u);
-  mark->Reset(8);
+  mark->Reset(8, 5);
   EXPECT_EQ(mark->epoch(), 8u);
 }
 
@@ -91,7 +93,7 @@ TEST(AppliedMarkTest, PageCutOffInsideResetSaysNothing) {
   TestDir dir;
   auto mark = AppliedMark::Open(dir.fd());
   ASSERT_TRUE(mark.ok());
-  mark->Reset(7);
+  mark->Reset(7, 5);
   mark->Store(10);
   // As if the process had died before the last store of Reset(8): the check still is epoch 7's.
   const uint64_t epoch = 8;
@@ -111,7 +113,7 @@ TEST(AppliedMarkTest, JunkSaysNothing) {
   ASSERT_TRUE(mark.ok());
   EXPECT_EQ(mark->epoch(), 0u);
   EXPECT_EQ(mark->applied(), 0u);
-  mark->Reset(1);
+  mark->Reset(1, 5);
   EXPECT_EQ(mark->epoch(), 1u);
 }
 
@@ -129,7 +131,7 @@ TEST(AppliedMarkTest, MovesLikeAnyOwner) {
   auto opened = AppliedMark::Open(dir.fd());
   ASSERT_TRUE(opened.ok());
   AppliedMark mark = std::move(*opened);
-  mark.Reset(3);
+  mark.Reset(3, 5);
   auto other = AppliedMark::Open(dir.fd());
   ASSERT_TRUE(other.ok());
   *other = std::move(mark);
@@ -143,7 +145,7 @@ TEST(AppliedMarkDeathTest, GoingBackIsABug) {
   TestDir dir;
   auto mark = AppliedMark::Open(dir.fd());
   ASSERT_TRUE(mark.ok());
-  mark->Reset(1);
+  mark->Reset(1, 5);
   mark->Store(5);
   EXPECT_DEATH(mark->Store(4), "never goes back");
 }

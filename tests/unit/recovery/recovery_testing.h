@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "common/host.h"
+#include "log/applied_mark.h"
 #include "log/apply.h"
 #include "log/stable_log.h"
 #include "log/state_file.h"
@@ -65,6 +67,23 @@ class RecoveryTest : public ::testing::Test {
     auto file = StateFile::Open(fd.get(), kStateFileName);
     SALIUS_CHECK_OK(file);
     SALIUS_CHECK_OK(file->Write(state_));
+  }
+  // As a session of this boot and mount would have left it, with `applied` of `epoch`; `more`
+  // complaints of the kernel before it than there are. False where a life cannot be told.
+  bool NoteSameLife(Epoch epoch, Seq applied, uint64_t more) {
+    const UniqueFd root = MustOpen(dir_.path());
+    const auto mount_id = UniqueMountId(root.get());
+    const auto complaints = Ext4Complaints(root.get());
+    if (!mount_id.ok() || !complaints.ok()) return false;
+    state_.mount_id = *mount_id;
+    state_.boot_id = *BootId();
+    NoteState();
+    const UniqueFd fd = SaliusFd();
+    auto mark = AppliedMark::Open(fd.get());
+    SALIUS_CHECK_OK(mark);
+    mark->Reset(epoch, *complaints - more);
+    mark->Store(applied);
+    return true;
   }
   VolumeState ReadState() const {
     const UniqueFd fd = SaliusFd();
