@@ -73,4 +73,9 @@ struct VolumeDir {
   ~VolumeDir();
 };
 
+// Puts everything on the disk that was written to the volume's file system: syncfs(2) of `root_fd`, a
+// directory of it, and fdatasync(2) of the state in `salius_fd`. XFS has the former flush the drive's
+// cache only when its own log has something new. An error is final: the kernel tells it once.
+absl::Status SyncVolume(int root_fd, int salius_fd);
+
 }  // namespace salius

@@ -24,7 +24,7 @@ struct RefusedKind {
   const char* name;
 };
 // f_type of fstatfs(2), from <linux/magic.h> and the file systems' own sources.
-constexpr std::array<RefusedKind, 8> kRefusedKinds = {{
+constexpr std::array<RefusedKind, 9> kRefusedKinds = {{
     {0x65735546, "FUSE"},
     {0x6969, "NFS"},
     {0xFF534D42, "CIFS"},
@@ -33,6 +33,7 @@ constexpr std::array<RefusedKind, 8> kRefusedKinds = {{
     {0x00C36400, "Ceph"},
     {0x5346414F, "AFS"},
     {0x73757245, "Coda"},
+    {0x794C7630, "overlayfs"},  // its syncfs hears of no error of write-back
 }};
 
 // The first line of the lock file, written by its holder; only for a message.
@@ -57,11 +58,10 @@ absl::StatusOr<UniqueFd> TakeLock(int salius_fd, const std::string& path) {
         absl::StrFormat("%s is in use by process %s", path, HolderOf(salius_fd)));
   }
   SALIUS_RETURN_IF_ERROR(locked);
-  // The pid is for people. On a full disk it may find no room, and recovery must begin all the same: it
-  // is what frees the ballast.
+  // The pid is for people. On a full disk it may find no room, and recovery must begin all the
+  // same: it is what frees the ballast.
   SALIUS_RETURN_IF_ERROR(fs::Truncate(fd->get(), 0));
-  const absl::Status named =
-      PwriteFull(fd->get(), AsBytes(absl::StrFormat("%d\n", getpid())), 0);
+  const absl::Status named = PwriteFull(fd->get(), AsBytes(absl::StrFormat("%d\n", getpid())), 0);
   if (!named.ok() && !absl::IsResourceExhausted(named)) return named;
   return std::move(*fd);
 }
@@ -138,6 +138,12 @@ VolumeDir::~VolumeDir() {
   const UniqueFd lock(lock_fd);
   const UniqueFd salius(salius_fd);
   const UniqueFd root(root_fd);
+}
+
+absl::Status SyncVolume(int root_fd, int salius_fd) {
+  SALIUS_RETURN_IF_ERROR(SyncFs(root_fd));
+  SALIUS_ASSIGN_OR_RETURN(const UniqueFd state, OpenAt(salius_fd, kStateFileName, O_RDONLY));
+  return FdatasyncFd(state.get());
 }
 
 }  // namespace salius

@@ -9,9 +9,9 @@
 
 namespace salius {
 
-// FAILED_PRECONDITION when the file system that `fd` lies on is mounted read-only, or is FUSE or a
-// network file system: there a sync says nothing about a disk of this host, or another host can
-// write behind our back. `path` is for the message.
+// FAILED_PRECONDITION when the file system that `fd` lies on is mounted read-only, or is FUSE, a
+// network file system or an overlay: there a sync says nothing about a disk of this host, or
+// another host can write behind our back. `path` is for the message.
 absl::Status CheckBackingFileSystem(int fd, const std::string& path);
 absl::Status CheckBackingKind(const fs::FsKind& kind, const std::string& path);
 

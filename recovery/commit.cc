@@ -26,7 +26,7 @@ absl::Status NoteSameLife(const ReplayContext& context, StateFile* state) {
   absl::StatusOr<AppliedMark> mark = AppliedMark::Open(context.salius_fd);
   SALIUS_RETURN_IF_ERROR(mark.status());
   mark->SyncBegins();
-  const absl::Status synced = SyncFs(context.root_fd);
+  const absl::Status synced = SyncVolume(context.root_fd, context.salius_fd);
   mark->SyncEnds(synced.ok());
   SALIUS_RETURN_IF_ERROR(synced);
   SALIUS_RETURN_IF_ERROR(context.step(RecoveryStep::kSameLifeSynced));

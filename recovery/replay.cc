@@ -16,12 +16,11 @@
 namespace salius::recovery {
 namespace {
 
-// Gives the ballast's blocks back. The sync makes them usable at once: a journaling file system
-// frees blocks with the commit of the transaction.
+// Gives the ballast's blocks and its inode back. The sync makes them usable at once: a journaling
+// file system frees blocks with the commit of the transaction.
 absl::Status FreeBallast(int salius_fd) {
-  SALIUS_ASSIGN_OR_RETURN(const UniqueFd fd, OpenAt(salius_fd, kBallastFileName, O_RDWR));
-  SALIUS_RETURN_IF_ERROR(fs::Truncate(fd.get(), 0));
-  return FsyncFd(fd.get());
+  SALIUS_RETURN_IF_ERROR(fs::Unlink(salius_fd, kBallastFileName, 0));
+  return FsyncFd(salius_fd);
 }
 
 absl::Status LocateAll(const ReplayContext& context, const ReplayPlan& plan, bool give_ids,

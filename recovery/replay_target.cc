@@ -15,7 +15,9 @@ class FileSystemTarget : public ReplayTarget {
   absl::Status Replay(const ReplayContext& context, const ReplayPlan& plan) override {
     return recovery::Replay(context, plan);
   }
-  absl::Status Sync(const ReplayContext& context) override { return SyncFs(context.root_fd); }
+  absl::Status Sync(const ReplayContext& context) override {
+    return SyncVolume(context.root_fd, context.salius_fd);
+  }
   void CleanUp(const ReplayContext& context, const VolumeConfig& config) override {
     if (const absl::Status cleaned = CleanSaliusDir(context); !cleaned.ok()) {
       SLOG_WARN("leftovers in .salius stay: {}", cleaned.ToString());

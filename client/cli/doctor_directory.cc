@@ -66,8 +66,12 @@ void GatherVolume(const std::string& path, int directory_fd, DirectoryFacts& fac
 }
 
 void JudgeFileSystem(const DirectoryFacts& facts, Findings& findings) {
-  if (facts.fs_type == kFuseMagic || facts.fs_type == NFS_SUPER_MAGIC) {
-    findings.Fail("file system", facts.fs_type == kFuseMagic ? "FUSE" : "NFS",
+  if (facts.fs_type == kFuseMagic || facts.fs_type == NFS_SUPER_MAGIC ||
+      facts.fs_type == OVERLAYFS_SUPER_MAGIC) {
+    findings.Fail("file system",
+                  facts.fs_type == kFuseMagic        ? "FUSE"
+                  : facts.fs_type == NFS_SUPER_MAGIC ? "NFS"
+                                                     : "overlayfs",
                   "use a directory on a local ext4, xfs or btrfs");
   } else if (facts.fs_type == EXT4_SUPER_MAGIC || facts.fs_type == kXfsMagic ||
              facts.fs_type == BTRFS_SUPER_MAGIC) {

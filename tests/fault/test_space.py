@@ -66,6 +66,22 @@ class Space(Case):
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.acknowledged_is_there(rig.backing_file("big"), size)
 
+    def test_power_cut_with_every_inode_taken_recovers(self):
+        """Recovery's own notes need one."""
+        rig = self.rig(m=2, acks=1, mkfs_options=("-N", "64"))
+        rig.mount(mode="replicated")
+        size, why = fill(rig.file("f"), 1 << 20)
+        self.assertEqual(why, "none")
+        with self.assertRaises(OSError) as refused:
+            for i in range(1000):
+                os.close(os.open(rig.file("i%d" % i), os.O_CREAT | os.O_WRONLY, 0o600))
+        self.assertEqual(refused.exception.errno, errno.ENOSPC)
+        rig.sync_disk()  # the disk has them all
+        rig.power_cut()
+        done = rig.volume.recover()
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.acknowledged_is_there(rig.backing_file("f"), size)
+
     def test_quota_of_the_owner_is_edquot_before_the_acknowledgement(self):
         try:
             image = self.own(Image("quota", "ext4", 400, ("-O", "quota"), "usrquota"))

@@ -143,7 +143,7 @@ MUTATIONS = [
              "  sync_in_flight_ = false;\n  if (!failure_.ok()) return;\n  if (false) {",
              PIPE, "PipelineTest.AFailedSyncMakesEveryFurtherCallFail"),
     Mutation("I8", "applied_mark_relied_on_during_a_sync", "client/engine/pipeline_workers.cc",
-             "      applied_mark.SyncBegins();\n", "",
+             "    applied_mark.SyncBegins();\n", "",
              PIPE, "PipelineTest.DuringASyncTheAppliedMarkSaysNothing"),
     Mutation("I8", "last_sync_does_not_fail_the_session", "client/engine/pipeline.cc",
              "    impl.core.OnSynced(impl.clock.MonotonicNanos(), before, status);\n", "",

@@ -329,8 +329,8 @@ TEST(VolumeDirTest, FuseIsRefused) {
   EXPECT_EQ(CreateVolume(dir.path() + "/mnt", SmallConfig()).code(), Code::kFailedPrecondition);
 }
 
-TEST(BackingFileSystemTest, NetworkFileSystemsAreRefusedByType) {
-  for (const int64_t type : {0x6969, 0x01021997, 0x00C36400, 0x5346414F}) {
+TEST(BackingFileSystemTest, NetworkFileSystemsAndOverlaysAreRefusedByType) {
+  for (const int64_t type : {0x794C7630, 0x6969, 0x01021997, 0x00C36400, 0x5346414F}) {
     const absl::Status status = CheckBackingKind({type, false}, "/b");
     EXPECT_EQ(status.code(), Code::kFailedPrecondition) << type;
   }
