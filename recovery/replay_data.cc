@@ -107,10 +107,11 @@ absl::Status RunOps(const ReplayContext& context, const ObjectPlan& object, int 
       return data ? ApplyData(fd, record->header, record->body())
                   : ApplyAttr(fd, record->header, record->body());
     });
-    // What the file system refuses (an immutable file, an unsupported attribute) it refused the
-    // session too, which died before it had cancelled the record: nobody was told that it
-    // succeeded.
-    if (!data && (absl::IsPermissionDenied(applied) || absl::IsUnimplemented(applied))) {
+    // What the file system refuses (an immutable file, an unsupported attribute or allocation) it
+    // refused the session too, which died before it had cancelled the record: nobody was told that
+    // it succeeded.
+    const bool awaited = !data || record->header.op == Op::kFallocate;
+    if (awaited && (absl::IsPermissionDenied(applied) || absl::IsUnimplemented(applied))) {
       ++context.report->records_refused;
       continue;
     }

@@ -83,16 +83,18 @@ absl::StatusOr<Seq> Volume::Impl::SyncBulk(Node& node) {
     Fail(synced);                                // never retried as if the data were clean
     return AsDataError(pipe.load()->SyncNow());  // fails now, and the pipeline learns of it
   }
-  Seq last = 0;
+  Seq last = 0, unwatched = 0;
   {
     absl::MutexLock lock(&node.state);
     last = std::max(node.last_seq, node.born_seq);
+    unwatched = node.unwatched_seq;
   }
   const Seq checkpoint = pipe.load()->watermarks().checkpoint;
   Seq wait_for = 0;
-  if (CreatedAfter(node, checkpoint)) {
-    // The disk may not have the file's name, nor those of the directories above it; with the names
-    // everything else is checkpointed too, and nothing is left to replay.
+  if (CreatedAfter(node, checkpoint) || unwatched > checkpoint) {
+    // The disk may not have the file's name, nor those of the directories above it, or data of a
+    // record that was written back in vain before `fd` was opened. With these everything else is
+    // checkpointed too, and nothing is left to replay.
     SALIUS_RETURN_IF_ERROR(AsDataError(pipe.load()->Checkpoint()));
   } else if (last > checkpoint) {
     RecordDraft draft;

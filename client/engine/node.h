@@ -97,6 +97,9 @@ class Node {
   uint64_t handles ABSL_GUARDED_BY(state) = 0;
   uint64_t direct_handles ABSL_GUARDED_BY(state) = 0;  // synchronous or O_DIRECT
   SharedFd rw_fd ABSL_GUARDED_BY(state);  // O_RDWR; kept while records or handles need it
+  // Records up to it were applied before rw_fd was opened: when their data could not be written
+  // back, an fsync of rw_fd may not say so.
+  Seq unwatched_seq ABSL_GUARDED_BY(state) = 0;
 
  private:
   friend class NodeTable;

@@ -188,7 +188,10 @@ absl::StatusOr<SharedFd> Volume::Impl::WriteFd(Node& node) {
   SALIUS_ASSIGN_OR_RETURN(UniqueFd fd, Reopen(node.path_fd.get(), O_RDWR));
   SharedFd shared = file_fds.Share(std::move(fd));
   absl::MutexLock lock(&node.state);
-  if (node.rw_fd == nullptr) node.rw_fd = std::move(shared);
+  if (node.rw_fd == nullptr) {
+    node.rw_fd = std::move(shared);
+    node.unwatched_seq = std::max(node.last_seq, node.born_seq);
+  }
   return node.rw_fd;
 }
 

@@ -294,6 +294,20 @@ TEST_F(ReplayTest, AnImmutableFilesAttributeRecordsAreRefusedNotFatal) {
   EXPECT_EQ(tree_.report.records_refused, 1u);
 }
 
+// As it refused the session that died before it had cancelled it.
+TEST(ReplayOnExt4Test, AnAllocationThatTheFileSystemDoesNotKnowIsRefusedNotFatal) {
+  LoopExt4 disk(16, "-O ^extent,^64bit");
+  if (!disk.mounted()) GTEST_SKIP() << "needs root and a loop device";
+  Tree tree(disk.path());
+  WriteFile(tree.At("f"), "x");
+  tree.SetId("f", 50);
+  Stamper stamper(7);
+  stamper.Stamp(Op::kFallocate, 50, "", 0, 4096);
+  ASSERT_OK(tree.Run(stamper));
+  EXPECT_EQ(tree.report.records_refused, 1u);
+  EXPECT_EQ(ReadFile(tree.At("f")), "x");
+}
+
 TEST_F(ReplayTest, CleaningTakesLeftoversAndKeepsWhatIsNotEmpty) {
   WriteFile(tree_.At(".salius/tmp/0000000000000050"), "x");
   WriteFile(tree_.At(".salius/open/0000000000000051"), "x");

@@ -180,11 +180,11 @@ inline bool OwnMountNamespace() {
 // An ext4 file system in an image, mounted while the object lives. mounted() is false without root.
 class LoopExt4 {
  public:
-  explicit LoopExt4(uint64_t mebibytes) {
+  explicit LoopExt4(uint64_t mebibytes, const std::string& options = "") {
     path_ = dir_.path() + "/mnt";
     SALIUS_CHECK(mkdir(path_.c_str(), 0755) == 0);
-    const std::string command = absl::StrFormat("truncate -s %dM %s && mkfs.ext4 -q -F -m 0 %s",
-                                                mebibytes, image(), image());
+    const std::string command = absl::StrFormat("truncate -s %dM %s && mkfs.ext4 -q -F -m 0 %s %s",
+                                                mebibytes, image(), options, image());
     mounted_ = OwnMountNamespace() && system(command.c_str()) == 0 && Mount();
   }
   ~LoopExt4() {
