@@ -5,6 +5,7 @@
 
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -120,6 +121,30 @@ absl::Status RunOps(const ReplayContext& context, const ObjectPlan& object, int 
   return run.Flush();
 }
 
+// Takes the extended attributes away that the records set and remove, if these are several. A value
+// that a later record takes back may have no room beside what the disk has already (ext4 keeps all
+// of an inode's in one block); what is there after each record did fit. ACLs go with the mode.
+absl::Status ClearXattrs(const ObjectPlan& object, int fd) {
+  std::vector<std::string> names;
+  if (object.create.has_value()) {
+    for (const auto& [name, value] : object.create->xattrs) names.push_back(name);
+  }
+  for (const RecordView* record : object.ops) {
+    if (record->header.op != Op::kSetXattr && record->header.op != Op::kRemoveXattr) continue;
+    SALIUS_ASSIGN_OR_RETURN(XattrBody xattr, XattrBody::Decode(record->body()));
+    names.push_back(std::move(xattr.name));
+  }
+  if (names.size() < 2) return absl::OkStatus();
+  for (const std::string& name : names) {
+    if (name == kFileIdXattr || absl::StartsWith(name, "system.")) continue;
+    const absl::Status removed = fs::RemoveXattr(fd, name);
+    // Refused, as the records will be.
+    if (absl::IsPermissionDenied(removed) || absl::IsUnimplemented(removed)) continue;
+    SALIUS_RETURN_IF_ERROR(removed);
+  }
+  return absl::OkStatus();
+}
+
 absl::Status ReplayObject(const ReplayContext& context, const ObjectPlan& object,
                           const Objects& objects) {
   bool has_data = false;
@@ -132,6 +157,7 @@ absl::Status ReplayObject(const ReplayContext& context, const ObjectPlan& object
   }
   SALIUS_ASSIGN_OR_RETURN(const UniqueFd fd,
                           objects.Open(object.id, has_data ? O_RDWR | O_NONBLOCK : O_PATH));
+  SALIUS_RETURN_IF_ERROR(ClearXattrs(object, fd.get()));
   if (object.create.has_value()) {
     SALIUS_RETURN_IF_ERROR(
         WithSpace(context, [&] { return ApplyCreated(fd.get(), *object.create); }));

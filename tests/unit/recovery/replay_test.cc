@@ -294,6 +294,29 @@ TEST_F(ReplayTest, AnImmutableFilesAttributeRecordsAreRefusedNotFatal) {
   EXPECT_EQ(tree_.report.records_refused, 1u);
 }
 
+// ext4 keeps all attributes of an inode in one block.
+TEST(ReplayOnExt4Test, AttributesThatWereTakenBackNeedNoRoomBesideTheLatest) {
+  LoopExt4 disk(64, "-b 4096");
+  if (!disk.mounted()) GTEST_SKIP() << "needs root and a loop device";
+  Tree tree(disk.path());
+  WriteFile(tree.At("f"), "x");
+  tree.SetId("f", 50);
+  Stamper stamper(7);
+  const auto set = [&](const char* name, size_t size) {
+    stamper.Stamp(Op::kSetXattr, 50, XattrBody{name, std::string(size, 'v')}.Encode());
+  };
+  set("user.a", 2100);
+  stamper.Stamp(Op::kRemoveXattr, 50, XattrBody{"user.a", ""}.Encode());
+  set("user.b", 3000);
+  for (int round = 0; round < 2; ++round) {  // the second time the disk is ahead
+    ASSERT_OK(tree.Run(stamper)) << round;
+    const UniqueFd fd = MustOpen(tree.At("f"), O_PATH);
+    bool found = false;
+    EXPECT_EQ(fs::GetXattr(fd.get(), "user.b", &found)->size(), 3000u);
+    EXPECT_TRUE(fs::GetXattr(fd.get(), "user.a", &found).ok() && !found);
+  }
+}
+
 // As it refused the session that died before it had cancelled it.
 TEST(ReplayOnExt4Test, AnAllocationThatTheFileSystemDoesNotKnowIsRefusedNotFatal) {
   LoopExt4 disk(16, "-O ^extent,^64bit");
