@@ -140,13 +140,14 @@ TEST(DoctorTest, ClocksThatCannotBeAreFound) {
   EXPECT_EQ(LevelOf(Host(facts), "monotonic clock"), Level::kFail);
 }
 
-TEST(DoctorTest, NetworkFileSystemsFailAndOthersWarn) {
+TEST(DoctorTest, NetworkFileSystemsAndOverlaysFailAndOthersWarn) {
   DirectoryFacts facts = GoodVolume();
-  for (const int64_t type : {kFuse, static_cast<int64_t>(NFS_SUPER_MAGIC)}) {
+  for (const int64_t type : {kFuse, static_cast<int64_t>(NFS_SUPER_MAGIC),
+                             static_cast<int64_t>(OVERLAYFS_SUPER_MAGIC)}) {
     facts.fs_type = type;
     EXPECT_EQ(LevelOf(Directory(facts), "file system"), Level::kFail);
   }
-  for (const int64_t type : {int64_t{TMPFS_MAGIC}, int64_t{OVERLAYFS_SUPER_MAGIC}}) {
+  for (const int64_t type : {int64_t{TMPFS_MAGIC}, int64_t{0x12345678}}) {
     facts.fs_type = type;
     EXPECT_EQ(LevelOf(Directory(facts), "file system"), Level::kWarn);
   }
