@@ -74,8 +74,8 @@ struct VolumeDir {
 };
 
 // Puts everything on the disk that was written to the volume's file system: syncfs(2) of `root_fd`, a
-// directory of it, and fdatasync(2) of the state in `salius_fd`. XFS has the former flush the drive's
-// cache only when its own log has something new. An error is final: the kernel tells it once.
-absl::Status SyncVolume(int root_fd, int salius_fd);
+// directory of it, and fdatasync(2) of `file_fd`, any regular file of it. XFS has the former flush the
+// drive's cache only when its own log has something new. An error is final: the kernel tells it once.
+absl::Status SyncVolume(int root_fd, int file_fd);
 
 }  // namespace salius

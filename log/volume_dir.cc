@@ -140,10 +140,9 @@ VolumeDir::~VolumeDir() {
   const UniqueFd root(root_fd);
 }
 
-absl::Status SyncVolume(int root_fd, int salius_fd) {
+absl::Status SyncVolume(int root_fd, int file_fd) {
   SALIUS_RETURN_IF_ERROR(SyncFs(root_fd));
-  SALIUS_ASSIGN_OR_RETURN(const UniqueFd state, OpenAt(salius_fd, kStateFileName, O_RDONLY));
-  return FdatasyncFd(state.get());
+  return FdatasyncFd(file_fd);
 }
 
 }  // namespace salius

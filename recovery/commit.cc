@@ -25,8 +25,9 @@ absl::StatusOr<bool> IsSameLife(const VolumeDir& dir, const VolumeState& state) 
 absl::Status NoteSameLife(const ReplayContext& context, StateFile* state) {
   absl::StatusOr<AppliedMark> mark = AppliedMark::Open(context.salius_fd);
   SALIUS_RETURN_IF_ERROR(mark.status());
+  SALIUS_ASSIGN_OR_RETURN(const UniqueFd file, OpenAt(context.salius_fd, kStateFileName, O_RDONLY));
   mark->SyncBegins();
-  const absl::Status synced = SyncVolume(context.root_fd, context.salius_fd);
+  const absl::Status synced = SyncVolume(context.root_fd, file.get());
   mark->SyncEnds(synced.ok());
   SALIUS_RETURN_IF_ERROR(synced);
   SALIUS_RETURN_IF_ERROR(context.step(RecoveryStep::kSameLifeSynced));

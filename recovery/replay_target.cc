@@ -1,7 +1,11 @@
 #include "recovery/replay_target.h"
 
+#include <fcntl.h>
+
+#include "common/check.h"
 #include "common/file.h"
 #include "common/log.h"
+#include "log/volume_config.h"
 #include "recovery/commit.h"
 
 namespace salius::recovery {
@@ -16,7 +20,9 @@ class FileSystemTarget : public ReplayTarget {
     return recovery::Replay(context, plan);
   }
   absl::Status Sync(const ReplayContext& context) override {
-    return SyncVolume(context.root_fd, context.salius_fd);
+    SALIUS_ASSIGN_OR_RETURN(const UniqueFd state,
+                            OpenAt(context.salius_fd, kStateFileName, O_RDONLY));
+    return SyncVolume(context.root_fd, state.get());
   }
   void CleanUp(const ReplayContext& context, const VolumeConfig& config) override {
     if (const absl::Status cleaned = CleanSaliusDir(context); !cleaned.ok()) {

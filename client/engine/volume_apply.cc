@@ -207,7 +207,7 @@ absl::Status Volume::Impl::SyncApplied() {
   SALIUS_RETURN_IF_ERROR(no_failure());
   DropCoveredLinks();
   const std::vector<std::pair<PinnedNode, uint64_t>> bulk = BulkBeforeSync();
-  SALIUS_RETURN_IF_ERROR(SyncVolume(sync_fd.get(), dir.salius_fd));
+  SALIUS_RETURN_IF_ERROR(SyncVolume(sync_fd.get(), dir.lock_fd));
   SALIUS_RETURN_IF_ERROR(no_failure());  // an fdatasync meanwhile may have heard what this did not
   BulkAfterSync(bulk);
   return absl::OkStatus();
