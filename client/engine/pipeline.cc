@@ -362,25 +362,6 @@ absl::Status Pipeline::Checkpoint() {
   }
 }
 
-absl::Status Pipeline::SyncNow() {
-  Impl& impl = *impl_;
-  Impl::Work work;
-  absl::Status status;
-  {
-    absl::MutexLock one(&impl.sync_mu);
-    SALIUS_RETURN_IF_ERROR(health());
-    Seq before = 0;
-    status = impl.SyncLocked(&before);
-    if (status.ok()) return status;
-    absl::MutexLock lock(&impl.mu);
-    impl.core.OnSynced(impl.clock.MonotonicNanos(), before, status);
-    impl.Collect(&work);
-    status = impl.HealthLocked();
-  }
-  impl.Perform(work);
-  return status;
-}
-
 absl::StatusOr<FileId> Pipeline::NewFileId() {
   Impl& impl = *impl_;
   while (true) {

@@ -169,6 +169,25 @@ void Pipeline::Impl::SyncLoop() {
   }
 }
 
+absl::Status Pipeline::SyncNow() {
+  Impl& impl = *impl_;
+  Impl::Work work;
+  absl::Status status;
+  {
+    absl::MutexLock one(&impl.sync_mu);
+    SALIUS_RETURN_IF_ERROR(health());
+    Seq before = 0;
+    status = impl.SyncLocked(&before);
+    if (status.ok()) return status;
+    absl::MutexLock lock(&impl.mu);
+    impl.core.OnSynced(impl.clock.MonotonicNanos(), before, status);
+    impl.Collect(&work);
+    status = impl.HealthLocked();
+  }
+  impl.Perform(work);
+  return status;
+}
+
 VolumeState Pipeline::Impl::ComposeState(const Note& note) {
   VolumeState next = opened;
   next.open = true;
