@@ -18,6 +18,9 @@ namespace {
 // Messages per system call: more gains nothing, the call's own cost is spread thin by then.
 constexpr size_t kBatch = 64;
 constexpr int64_t kOneByOneNs = 1'000'000'000;
+// Receives of a single message after a batch that was no more. The kernel's look for a second one
+// is a good part of what receiving costs.
+constexpr int kLone = 7;
 
 int64_t NowNs() { return SystemClock().MonotonicNanos(); }
 
@@ -190,7 +193,8 @@ void InBatch::Take(size_t i) {
 }
 
 absl::StatusOr<size_t> UdpSocket::Receive(InBatch& batch, bool wait) {
-  const size_t messages = std::min(kBatch, batch.messages_.size());
+  const bool lone = wait && batch.lone_ > 0;
+  const size_t messages = lone ? 1 : std::min(kBatch, batch.messages_.size());
   batch.in_.clear();
   batch.full_ = false;
   const int flags = wait ? MSG_WAITFORONE : MSG_DONTWAIT;
@@ -199,7 +203,8 @@ absl::StatusOr<size_t> UdpSocket::Receive(InBatch& batch, bool wait) {
         recvmmsg(fd(), batch.messages_.data(), static_cast<unsigned>(messages), flags, nullptr);
     if (got >= 0) {
       for (size_t i = 0; i < static_cast<size_t>(got); ++i) batch.Take(i);
-      batch.full_ = static_cast<size_t>(got) == messages;
+      batch.full_ = !lone && static_cast<size_t>(got) == messages;
+      batch.lone_ = lone ? batch.lone_ - 1 : (got <= 1 ? kLone : 0);
       return batch.in_.size();
     }
     if (errno == EAGAIN || errno == EWOULDBLOCK) return size_t{0};

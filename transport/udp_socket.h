@@ -68,6 +68,7 @@ class InBatch {
   std::vector<uint8_t> storage_;
   std::vector<InDatagram> in_;
   bool full_ = false;
+  int lone_ = 0;  // so many receives that wait take one message: the last batch was no more
   std::vector<SocketAddress> from_;
   std::vector<iovec> parts_;
   std::vector<Control> controls_;

@@ -220,6 +220,30 @@ TEST(UdpSocketTest, ReceiveWithoutWaitingReturnsZeroWhenThereIsNothing) {
   EXPECT_EQ(receiver.Receive(in, /*wait=*/false).value(), 0u);
 }
 
+TEST(UdpSocketTest, AfterALoneDatagramSevenMoreAreTakenOneByOneWhenItWaits) {
+  UdpSocket sender = BindLoopback();
+  UdpSocket receiver = BindLoopback();
+  const SocketAddress to = receiver.local().value();
+  InBatch in(100, 2048);
+  ASSERT_EQ(SendOne(sender, to, "lone"), 1u);
+  ASSERT_EQ(receiver.Receive(in, /*wait=*/true).value(), 1u);
+  for (int i = 0; i < 20; ++i) ASSERT_EQ(SendOne(sender, to, std::to_string(i)), 1u);
+  for (int i = 0; i < 7; ++i) {
+    ASSERT_EQ(receiver.Receive(in, /*wait=*/true).value(), 1u);
+    EXPECT_FALSE(in.full());
+    EXPECT_EQ(std::string(in[0].bytes.begin(), in[0].bytes.end()), std::to_string(i));
+  }
+  EXPECT_EQ(receiver.Receive(in, /*wait=*/true).value(), 13u);
+  // That was no lone one.
+  for (int i = 0; i < 2; ++i) ASSERT_EQ(SendOne(sender, to, std::to_string(i)), 1u);
+  EXPECT_EQ(receiver.Receive(in, /*wait=*/true).value(), 2u);
+  // Who does not wait takes all.
+  ASSERT_EQ(SendOne(sender, to, "lone"), 1u);
+  ASSERT_EQ(receiver.Receive(in, /*wait=*/true).value(), 1u);
+  for (int i = 0; i < 3; ++i) ASSERT_EQ(SendOne(sender, to, std::to_string(i)), 1u);
+  EXPECT_EQ(receiver.Receive(in, /*wait=*/false).value(), 3u);
+}
+
 TEST(UdpSocketTest, RefusedDestinationIsSkippedAndCounted) {
   UdpSocket sender = BindLoopback();
   UdpSocket receiver = BindLoopback();
