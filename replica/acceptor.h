@@ -207,6 +207,8 @@ class Acceptor {
   void StartLog(Volume& volume, int64_t now_ns);
   void DropLog(Volume& volume);
   void TakeMarks(Volume& volume, const FrameHeader& header);
+  // Writes the marks down when they are not.
+  void WriteMarks(const Volume& volume);
   uint16_t TakeRecords(Volume& volume, const FrameHeader& header,
                        absl::Span<const uint8_t> payload);
   uint16_t TakePiece(Volume& volume, absl::Span<const uint8_t> payload);

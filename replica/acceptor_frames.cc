@@ -42,15 +42,12 @@ Acceptor::FrameResult Acceptor::OnFrame(int64_t now_ns, const FrameHeader& heade
       break;
   }
   volume->last_frame_ns = now_ns;
-  const Seq durable_before = volume->slot.durable_mark;
-  const Seq checkpoint_before = volume->slot.checkpoint_mark;
   TakeMarks(*volume, header);
+  // Before the records, for it would wait until what they store has left the CPU.
+  WriteMarks(*volume);
   if (header.type == FrameType::kRecords) result.flags = TakeRecords(*volume, header, payload);
   if (header.type == FrameType::kFragment) result.flags = TakePiece(*volume, payload);
-  if (volume->slot.durable_mark != durable_before ||
-      volume->slot.checkpoint_mark != checkpoint_before) {
-    arena_.WriteSlot(volume->slot_index, volume->slot);
-  }
+  WriteMarks(*volume);  // what the records' own headers say
   volume->age.Note(now_ns, volume->log->held().highest());
   return result;
 }
@@ -67,6 +64,15 @@ void Acceptor::TakeMarks(Volume& volume, const FrameHeader& header) {
   volume.log->TrimTo(slot.trimmed);
   volume.age.TrimTo(slot.trimmed);
   ++counters_.trims;
+}
+
+void Acceptor::WriteMarks(const Volume& volume) {
+  const VolumeSlot& written = *arena_.slot(volume.slot_index);
+  const VolumeSlot& slot = volume.slot;
+  if (slot.durable_mark != written.durable_mark ||
+      slot.checkpoint_mark != written.checkpoint_mark) {
+    arena_.WriteSlot(volume.slot_index, slot);
+  }
 }
 
 uint16_t Acceptor::TakeRecords(Volume& volume, const FrameHeader& header,

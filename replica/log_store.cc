@@ -102,6 +102,7 @@ VolumeLog::Result VolumeLog::Append(const RecordHeader& header, absl::Span<const
   StreamCopy(BytesAt(*place), bytes.data(), size);
   Complete(*place, size);
   Hold(header.seq, *place);
+  FetchNext();
   return Result::kStored;
 }
 
@@ -216,6 +217,16 @@ std::optional<VolumeLog::Place> VolumeLog::Reserve(Seq seq, uint32_t record_byte
   record_bytes_ += record_bytes;
   arena_.SetSegmentUsed(segment.index, segment.used);
   return place;
+}
+
+void VolumeLog::FetchNext() const {
+  constexpr uint32_t kCacheLine = 64;
+  const Segment& segment = segments_.back();
+  // The entry's own header and the record's; the body goes past the caches (StreamCopy).
+  if (segment.used + 2 * kCacheLine > arena_.geometry().segment_bytes) return;
+  const uint8_t* const next = std::as_const(arena_).segment_data(segment.index) + segment.used;
+  __builtin_prefetch(next, 1);
+  __builtin_prefetch(next + kCacheLine, 1);
 }
 
 void VolumeLog::Complete(Place place, uint32_t record_bytes) {

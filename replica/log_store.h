@@ -151,6 +151,8 @@ class VolumeLog {
   static InProgress Unreceived(Place place, uint32_t record_bytes);
   std::optional<Result> Refusal(Seq seq) const;
   std::optional<Place> Reserve(Seq seq, uint32_t record_bytes);
+  // Has the CPU fetch where the next entry goes, which would be waited for otherwise.
+  void FetchNext() const;
   void Complete(Place place, uint32_t record_bytes);
   void Hold(Seq seq, Place place);
   Result FinishPieces(Seq seq, InProgress& record, RecordHeader* completed);

@@ -271,6 +271,8 @@ TEST_F(AcceptorTest, LargestMarksOfFramesAndRecordsAreKept) {
   FrameHeader frame = TestFrame({EncodeRecord(header, "x")});
   frame.durable_mark = 7;
   Frame(frame, {EncodeRecord(header, "x")});
+  EXPECT_EQ(arena_->slot(0)->durable_mark, 8u);
+  EXPECT_EQ(arena_->slot(0)->checkpoint_mark, 2u);
   EXPECT_EQ(Held().durable_mark, 8u);
   EXPECT_EQ(Held().checkpoint_mark, 2u);
   FrameHeader probe = TestFrame({});
