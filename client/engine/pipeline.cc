@@ -40,20 +40,6 @@ ReplicatorOptions CoreOptions(const VolumeConfig& config) {
 
 }  // namespace
 
-Ticket& Ticket::operator=(Ticket&& other) noexcept {
-  std::swap(pipeline_, other.pipeline_);
-  std::swap(bytes_, other.bytes_);
-  return *this;
-}
-
-Ticket::~Ticket() {
-  if (pipeline_ == nullptr || bytes_ == 0) return;
-  Pipeline::Impl& impl = *pipeline_->impl_;
-  absl::MutexLock lock(&impl.mu);
-  impl.reserved -= bytes_;
-  if (impl.window_waiters > 0) impl.window_cv.SignalAll();
-}
-
 Pipeline::Impl::Impl(const VolumeDir& volume_dir, StateFile state_file, StableLog stable_log,
                      AppliedMark mark, ApplySink& apply_sink, PipelineOptions pipeline_options)
     : dir(volume_dir),
@@ -198,30 +184,17 @@ void Pipeline::Impl::StopThreads() {
   threads.clear();
 }
 
-absl::StatusOr<Ticket> Pipeline::Admit(size_t records, size_t body_bytes) {
-  Impl& impl = *impl_;
-  // An upper bound of what the records take in the stable log's ring, padding included.
-  const uint64_t bytes = records * (StableLog::EntryBytes(kRecordHeaderBytes) + 8) + body_bytes;
-  SALIUS_CHECK(body_bytes <= size_t{2} << 20);
-  {
-    absl::MutexLock lock(&impl.mu);
-    ++impl.window_waiters;
-    while (impl.HealthLocked().ok() && !impl.stopping &&
-           !impl.core.CanIssue(impl.clock.MonotonicNanos(), bytes, impl.reserved)) {
-      impl.window_cv.WaitWithTimeout(&impl.mu, absl::Milliseconds(20));
-    }
-    --impl.window_waiters;
-    if (!impl.HealthLocked().ok()) return impl.HealthLocked();
-    if (impl.stopping) return Impl::Stopped();
-    impl.reserved += bytes;
+absl::Status Pipeline::Impl::AwaitWindow(uint64_t ring_bytes) {
+  ++window_waiters;
+  while (HealthLocked().ok() && !stopping && !core.CanIssue(clock.MonotonicNanos(), ring_bytes)) {
+    window_cv.WaitWithTimeout(&mu, absl::Milliseconds(20));
   }
-  Ticket ticket;
-  ticket.pipeline_ = this;
-  ticket.bytes_ = bytes;
-  return ticket;
+  --window_waiters;
+  SALIUS_RETURN_IF_ERROR(HealthLocked());
+  return stopping ? Stopped() : absl::OkStatus();
 }
 
-absl::StatusOr<RecordRef> Pipeline::Issue(Ticket& ticket, RecordDraft draft) {
+absl::StatusOr<RecordRef> Pipeline::Issue(RecordDraft draft) {
   Impl& impl = *impl_;
   SALIUS_CHECK(draft.body.size() <= kMaxRecordBody);
   auto record = std::make_shared<Record>();
@@ -239,16 +212,12 @@ absl::StatusOr<RecordRef> Pipeline::Issue(Ticket& ticket, RecordDraft draft) {
   header.arg1 = draft.arg1;
   header.arg2 = draft.arg2;
   const uint64_t ring_bytes = StableLog::EntryBytes(header.total_bytes());
-  SALIUS_CHECK(ticket.pipeline_ == this && ticket.bytes_ >= ring_bytes, "ticket too small");
 
   Impl::Work work;
   bool wake_io = false;
   {
     absl::MutexLock lock(&impl.mu);
-    SALIUS_RETURN_IF_ERROR(impl.HealthLocked());
-    if (impl.stopping) return Impl::Stopped();
-    ticket.bytes_ -= ring_bytes;
-    impl.reserved -= ring_bytes;
+    SALIUS_RETURN_IF_ERROR(impl.AwaitWindow(ring_bytes));
     const uint64_t now_real =
         static_cast<uint64_t>(std::max<int64_t>(impl.clock.RealtimeNanos(), 0));
     impl.last_timestamp = std::max(impl.last_timestamp + 1, now_real);
@@ -327,6 +296,8 @@ absl::Status Pipeline::WaitApplied(Seq seq) {
     if (impl.core.applied() >= seq) break;
     SALIUS_RETURN_IF_ERROR(impl.HealthLocked());
     if (impl.stopping) return Impl::Stopped();
+    // Who holds the lock may be about to let go of it without applying more.
+    impl.applier_cv.Signal();
     ++impl.applied_waiters;
     impl.applied_cv.WaitWithTimeout(&impl.mu, absl::Milliseconds(50));
     --impl.applied_waiters;

@@ -89,7 +89,7 @@ class ApplySink {
   virtual ~ApplySink() = default;
   // May run before Issue() has returned to the issuer (another thread saw the record become
   // durable), so it must find what it needs under the node's lock or in record->context(). It may
-  // take node locks but never directory locks, and must never wait for the pipeline (Admit, Wait*,
+  // take node locks but never directory locks, and must never wait for the pipeline (Issue, Wait*,
   // Checkpoint). One call at a time, in seq order, only with durable records, at least one. Applies
   // the first of them, or as many of the first as can be applied together, and returns how many:
   // the others come again. A name operation that fails records its result for the waiting caller
@@ -99,22 +99,6 @@ class ApplySink {
   // Makes every effect applied so far durable on the backing file system (I: checkpoint). An error
   // is final, never retried.
   virtual absl::Status SyncApplied() = 0;
-};
-
-class Pipeline;
-
-// Room reserved in the window (Pipeline::Admit).
-class Ticket {
- public:
-  Ticket() = default;
-  Ticket(Ticket&& other) noexcept { *this = std::move(other); }
-  Ticket& operator=(Ticket&& other) noexcept;
-  ~Ticket();
-
- private:
-  friend class Pipeline;
-  Pipeline* pipeline_ = nullptr;
-  uint64_t bytes_ = 0;
 };
 
 // Receives the outcome of a wait for durability.
@@ -140,17 +124,11 @@ class Pipeline {
                                                          PipelineOptions options);
   ~Pipeline();  // without Stop(): like a crash of the process, the volume stays open
 
-  // Room in the window for `records` records with `body_bytes` bytes of bodies together (at most 2
-  // MiB). Blocks while the window is full or the k*tau deadline is near. CALL IT WITHOUT HOLDING
-  // ANY LOCK that Apply takes (a full window opens only when records are applied and checkpointed):
-  // then take the node lock and Issue, which never blocks. Unused room is given back when the
-  // ticket is destroyed.
-  absl::StatusOr<Ticket> Admit(size_t records, size_t body_bytes);
-
-  // Stamps and sends one record, using room of `ticket`. Never blocks. Callers that hold a common
-  // lock get seqs in the order of their calls. Errors: FAILED_PRECONDITION after fencing, INTERNAL
-  // after a failure (errno EIO in both).
-  absl::StatusOr<RecordRef> Issue(Ticket& ticket, RecordDraft draft);
+  // Stamps and sends one record. Blocks while the window is full or the k*tau deadline is near, so
+  // the caller must hold no lock that Apply takes: a full window opens only when records are
+  // applied and checkpointed. Callers that hold a common lock get seqs in the order of their calls.
+  // Errors: FAILED_PRECONDITION after fencing, INTERNAL after a failure (errno EIO in both).
+  absl::StatusOr<RecordRef> Issue(RecordDraft draft);
 
   // Returns when `seq` and everything before it is durable (I1). Errors as Issue: then nothing is
   // known about `seq`.
@@ -190,7 +168,6 @@ class Pipeline {
   absl::Status Stop();
 
  private:
-  friend class Ticket;
   struct Impl;
   explicit Pipeline(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;

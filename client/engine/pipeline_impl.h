@@ -63,6 +63,10 @@ struct Pipeline::Impl {
   static constexpr Seq kApplyAtLeast = 8;
   static absl::Status Stopped() { return absl::UnavailableError("the volume is being unmounted"); }
 
+  // pipeline.cc
+  // Waits until the window has room for a record of `ring_bytes`.
+  absl::Status AwaitWindow(uint64_t ring_bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+
   struct Waiter {
     Seq seq;
     DurableCallback done;
@@ -144,7 +148,6 @@ struct Pipeline::Impl {
   Replicator core ABSL_GUARDED_BY(mu);
   std::deque<RecordRef> records ABSL_GUARDED_BY(mu);  // (min(checkpoint, applied), issued]
   Seq records_first ABSL_GUARDED_BY(mu) = 1;
-  uint64_t reserved ABSL_GUARDED_BY(mu) = 0;  // ring bytes of live tickets
   uint64_t last_timestamp ABSL_GUARDED_BY(mu) = 0;
   bool leader ABSL_GUARDED_BY(mu) = false;          // a waiter is receiving acknowledgements
   bool leader_seen ABSL_GUARDED_BY(mu) = false;     // ... or did since the io thread last looked

@@ -61,9 +61,8 @@ int64_t Replicator::oldest_uncheckpointed_ns(int64_t now) const {
   return slots_.empty() ? 0 : now - slots_.front().issued_ns;
 }
 
-bool Replicator::CanIssue(int64_t now, uint64_t ring_bytes, uint64_t reserved_bytes) const {
-  const uint64_t wanted = ring_bytes + reserved_bytes;
-  if (uncheckpointed_bytes() + wanted > options_.log_max_bytes) return false;
+bool Replicator::CanIssue(int64_t now, uint64_t ring_bytes) const {
+  if (uncheckpointed_bytes() + ring_bytes > options_.log_max_bytes) return false;
   // I6: the primary's own deadline. Nothing new while an old record still waits for the disk.
   if (oldest_uncheckpointed_ns(now) > options_.k * options_.tau_ns - 2 * options_.delta_ns) {
     return false;
@@ -77,7 +76,7 @@ bool Replicator::CanIssue(int64_t now, uint64_t ring_bytes, uint64_t reserved_by
     window = std::max(window, kMinWindowBytes);
   }
   const uint64_t in_flight = CumulativeAt(issued_) - CumulativeAt(durable_);
-  return in_flight == 0 || in_flight + wanted <= window;
+  return in_flight == 0 || in_flight + ring_bytes <= window;
 }
 
 Seq Replicator::Issue(int64_t now, uint64_t ring_bytes, SendWhen when) {

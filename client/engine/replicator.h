@@ -83,7 +83,7 @@ class Replicator {
   // ---- issuing
   // Room for one more record of `ring_bytes`? Also false near the k*tau deadline (I6) and after
   // failure.
-  bool CanIssue(int64_t now, uint64_t ring_bytes, uint64_t reserved_bytes) const;
+  bool CanIssue(int64_t now, uint64_t ring_bytes) const;
   // Registers the next record; returns its seq.
   Seq Issue(int64_t now, uint64_t ring_bytes, SendWhen when = SendWhen::kNow);
   // What is gathered is sent as SendWhen::kSoon says, or at once.

@@ -85,11 +85,9 @@ absl::StatusOr<FileId> Volume::Impl::NewId() {
 absl::StatusOr<RecordRef> Volume::Impl::Issue(RecordDraft draft) {
   // The locks held here (`stream`, `names`) are none that Apply takes, so a full window opens
   // again.
-  absl::StatusOr<Ticket> ticket = pipe.load()->Admit(1, draft.body.size());
-  if (!ticket.ok()) return ticket.status();
   const uint64_t charge = SpaceCharge(draft.op, draft.body.size());
   space->Issued(charge);
-  absl::StatusOr<RecordRef> record = pipe.load()->Issue(*ticket, std::move(draft));
+  absl::StatusOr<RecordRef> record = pipe.load()->Issue(std::move(draft));
   if (!record.ok()) space->Applied(charge);
   return record;
 }

@@ -87,7 +87,7 @@ absl::StatusOr<std::unique_ptr<Primary>> Primary::Start(World& world, Disk& disk
 }
 
 bool Primary::CanIssue(size_t body_bytes) const {
-  return core_.CanIssue(world_.now(), StableLog::EntryBytes(kRecordHeaderBytes + body_bytes), 0);
+  return core_.CanIssue(world_.now(), StableLog::EntryBytes(kRecordHeaderBytes + body_bytes));
 }
 
 Seq Primary::Issue(RecordHeader header, std::string body, SendWhen when) {

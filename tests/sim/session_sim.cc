@@ -230,7 +230,7 @@ void SessionSim::Drain() {
 void SessionSim::Step(bool faults_on) {
   frozen_faults_ = !faults_on;
   const uint64_t roll = random_.Below(100);
-  if (roll < 40 && core_.CanIssue(now_, kRecordBytes, 0)) {
+  if (roll < 40 && core_.CanIssue(now_, kRecordBytes)) {
     core_.Issue(now_, kRecordBytes);
     Drain();
   }

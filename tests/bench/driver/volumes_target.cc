@@ -86,11 +86,10 @@ absl::Status VolumesTarget::Prepare(size_t writer) {
 
 absl::Status VolumesTarget::Operate(size_t writer) {
   Pipeline& pipeline = *volumes_[writer]->pipeline;
-  SALIUS_ASSIGN_OR_RETURN(Ticket ticket, pipeline.Admit(1, plan_.size));
   RecordDraft draft;
   draft.file_id = 100;
   draft.body = std::string(plan_.size, 'x');
-  SALIUS_ASSIGN_OR_RETURN(const RecordRef record, pipeline.Issue(ticket, std::move(draft)));
+  SALIUS_ASSIGN_OR_RETURN(const RecordRef record, pipeline.Issue(std::move(draft)));
   return pipeline.WaitDurable(record->seq());
 }
 

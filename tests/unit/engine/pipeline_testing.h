@@ -101,12 +101,11 @@ class PipelineTest : public testing::Test {
     return absl::OkStatus();
   }
   absl::StatusOr<Seq> IssueOne(std::string body, std::shared_ptr<void> context = nullptr) {
-    SALIUS_ASSIGN_OR_RETURN(Ticket ticket, pipeline_->Admit(1, body.size()));
     RecordDraft draft;
     draft.file_id = 7;
     draft.body = std::move(body);
     draft.context = std::move(context);
-    SALIUS_ASSIGN_OR_RETURN(RecordRef record, pipeline_->Issue(ticket, std::move(draft)));
+    SALIUS_ASSIGN_OR_RETURN(RecordRef record, pipeline_->Issue(std::move(draft)));
     return record->seq();
   }
   VolumeState StateOnDisk() {

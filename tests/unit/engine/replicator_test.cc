@@ -315,16 +315,16 @@ TEST_F(ReplicatorTest, NothingIsIssuedNearTheDeadline) {
   Make(0, 1);
   Tick(1);
   Issue();
-  EXPECT_TRUE(core_->CanIssue(now_, 1000, 0));
+  EXPECT_TRUE(core_->CanIssue(now_, 1000));
   Tick(1850);
-  EXPECT_TRUE(core_->CanIssue(now_, 1000, 0));
+  EXPECT_TRUE(core_->CanIssue(now_, 1000));
   Tick(100);  // older than k*tau - 2*delta = 1900 ms
-  EXPECT_FALSE(core_->CanIssue(now_, 1000, 0));
+  EXPECT_FALSE(core_->CanIssue(now_, 1000));
 }
 
 TEST_F(ReplicatorTest, AFullLogBlocksIssuers) {
   Make(0, 1);
-  while (core_->CanIssue(now_, 100'000, 0)) {
+  while (core_->CanIssue(now_, 100'000)) {
     core_->Issue(now_, 100'000);
     WriteStable();
   }

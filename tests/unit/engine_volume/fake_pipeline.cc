@@ -81,13 +81,6 @@ FakeControl& FakeOf(Pipeline& pipeline) {
   return *Fakes().at(&pipeline);
 }
 
-Ticket& Ticket::operator=(Ticket&& other) noexcept {
-  std::swap(pipeline_, other.pipeline_);
-  std::swap(bytes_, other.bytes_);
-  return *this;
-}
-Ticket::~Ticket() = default;
-
 Pipeline::Pipeline(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Pipeline::~Pipeline() {
   absl::MutexLock lock(&g_mu);
@@ -106,14 +99,7 @@ absl::StatusOr<std::unique_ptr<Pipeline>> Pipeline::Start(const VolumeDir&, Stat
   return pipeline;
 }
 
-absl::StatusOr<Ticket> Pipeline::Admit(size_t, size_t) {
-  SALIUS_RETURN_IF_ERROR(health());
-  Ticket ticket;
-  ticket.pipeline_ = this;
-  return ticket;
-}
-
-absl::StatusOr<RecordRef> Pipeline::Issue(Ticket&, RecordDraft draft) {
+absl::StatusOr<RecordRef> Pipeline::Issue(RecordDraft draft) {
   SALIUS_RETURN_IF_ERROR(health());
   SALIUS_CHECK(draft.body.size() <= kMaxRecordBody);
   auto record = std::make_shared<Record>();

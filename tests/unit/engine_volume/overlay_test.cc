@@ -34,15 +34,13 @@ class OverlayTest : public VolumeFixture {
   }
   // A record that is never applied.
   RecordRef Record(Op op, uint64_t arg0, uint64_t arg1, uint64_t arg2, std::string body = "") {
-    auto ticket = volume->pipeline().Admit(1, body.size());
-    SALIUS_CHECK_OK(ticket);
     RecordDraft draft;
     draft.op = op;
     draft.arg0 = arg0;
     draft.arg1 = arg1;
     draft.arg2 = arg2;
     draft.body = std::move(body);
-    auto record = volume->pipeline().Issue(*ticket, std::move(draft));
+    auto record = volume->pipeline().Issue(std::move(draft));
     SALIUS_CHECK_OK(record);
     return *record;
   }
