@@ -11,6 +11,7 @@
 #include "common/check.h"
 #include "common/limits.h"
 #include "common/log.h"
+#include "common/rseq.h"
 #include "common/strings.h"
 
 namespace salius {
@@ -176,6 +177,7 @@ std::vector<std::shared_ptr<ReceiveLoop::Source>> ReceiveLoop::Sources() const {
 }
 
 void ReceiveLoop::Run() {
+  LeaveRestartableSequences();
   std::vector<std::shared_ptr<Source>> sources = Sources();
   while (!stop_.load()) {
     if (sources.size() == 1) {

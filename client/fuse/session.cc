@@ -20,6 +20,7 @@
 #include "common/check.h"
 #include "common/clock.h"
 #include "common/log.h"
+#include "common/rseq.h"
 
 namespace salius {
 namespace {
@@ -180,6 +181,7 @@ void Session::Start(std::function<void()> on_end) {
 }
 
 void Session::Work() {
+  LeaveRestartableSequences();
   fuse_buf buffer{};
   while (!stop_.load(std::memory_order_acquire)) {
     if (!front_.volume().ManyWait()) {
