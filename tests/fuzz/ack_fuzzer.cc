@@ -92,7 +92,7 @@ class Session {
     switch (in_.U8() % 12) {
       case 0:
       case 1:
-        if (core_->failure().ok() && core_->CanIssue(now_, 1000, 0)) core_->Issue(now_, 1000);
+        if (core_->failure().ok() && core_->CanIssue(now_, 1000)) core_->Issue(now_, 1000);
         return;
       case 2:
       case 3:
