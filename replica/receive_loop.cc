@@ -177,7 +177,7 @@ std::vector<std::shared_ptr<ReceiveLoop::Source>> ReceiveLoop::Sources() const {
 }
 
 void ReceiveLoop::Run() {
-  LeaveRestartableSequences();
+  static_cast<void>(LeaveRestartableSequences());
   std::vector<std::shared_ptr<Source>> sources = Sources();
   while (!stop_.load()) {
     if (sources.size() == 1) {

@@ -53,7 +53,9 @@ class InBatch {
 
   size_t size() const { return in_.size(); }  // datagrams of the last Receive
   const InDatagram& operator[](size_t i) const { return in_[i]; }
-  bool full() const { return full_; }  // it took as many messages as it can: there may be more
+  // It took as many messages as it can: there may be more. After a Receive that waits false says
+  // nothing.
+  bool full() const { return full_; }
 
  private:
   friend class UdpSocket;
@@ -114,7 +116,8 @@ class UdpSocket {
   size_t Send(absl::Span<const OutDatagram> batch);
   // Receives what is there, up to as many messages as the batch has room for; returns how many
   // datagrams these were. `wait`: block for the first one, at most as long as SetReceiveTimeout
-  // said; otherwise return 0 when there is none. EINTR is retried.
+  // said, and take maybe one message only while there are more; otherwise return 0 when there is
+  // none. EINTR is retried.
   absl::StatusOr<size_t> Receive(InBatch& batch, bool wait);
   // Bounds every waiting Receive, in microseconds, rounded up to the kernel's tick.
   absl::Status SetReceiveTimeout(int64_t micros);

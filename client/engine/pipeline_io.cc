@@ -23,10 +23,8 @@ constexpr size_t kAckBufferBytes = kFrameHeaderBytes + kMaxAckBytes + 64;
 // How long the io thread leaves the socket to waiters after one was seen there: long enough that a
 // steady synchronous writer never wakes it.
 constexpr int64_t kBusyNs = 20'000'000;
-// Meanwhile it sleeps so long, whatever may become due: who waits lets time pass too, and each time
-// that this thread wakes up costs some writer a timer's interrupt and two switches.
-constexpr int64_t kBusySleepNs = 10'000'000;
 constexpr int64_t kShortSleepNs = 1'000'000;
+constexpr int64_t kLedSleepNs = 10'000'000;  // while a waiter receives
 constexpr int64_t kLongSleepNs = 100'000'000;
 constexpr int64_t kWakeNs = 50'000'000;  // between two wake-ups of every waiter
 
@@ -286,7 +284,7 @@ void Pipeline::Impl::IoLoop() {
       // Those who wait without a thread have this one when no other receives.
       const bool busy = now < busy_until && (leader || waiters.empty());
       wait_ns = std::clamp<int64_t>(core.NextTick(now) - now, kShortSleepNs / 2, kLongSleepNs);
-      if (busy) wait_ns = kBusySleepNs;
+      if (busy) wait_ns = std::min(wait_ns, leader ? kLedSleepNs : kShortSleepNs);
       poll_socket = socket.has_value() && !busy;
       io_wakes_ns = now + wait_ns;
     }

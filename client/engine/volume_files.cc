@@ -36,6 +36,8 @@ class NextBody {
  public:
   std::string Take(std::string_view data) {
     std::string body = std::exchange(memory_, std::string());
+    // It lives until a checkpoint, with all that it has room for.
+    if (body.capacity() > 2 * data.size()) body = std::string();
     body.assign(data);
     return body;
   }

@@ -181,7 +181,7 @@ void Session::Start(std::function<void()> on_end) {
 }
 
 void Session::Work() {
-  LeaveRestartableSequences();
+  static_cast<void>(LeaveRestartableSequences());
   fuse_buf buffer{};
   while (!stop_.load(std::memory_order_acquire)) {
     if (!front_.volume().ManyWait()) {
