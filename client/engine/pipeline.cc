@@ -296,8 +296,6 @@ absl::Status Pipeline::WaitApplied(Seq seq) {
     if (impl.core.applied() >= seq) break;
     SALIUS_RETURN_IF_ERROR(impl.HealthLocked());
     if (impl.stopping) return Impl::Stopped();
-    // Who holds the lock may be about to let go of it without applying more.
-    impl.applier_cv.Signal();
     ++impl.applied_waiters;
     impl.applied_cv.WaitWithTimeout(&impl.mu, absl::Milliseconds(50));
     --impl.applied_waiters;

@@ -51,6 +51,8 @@ struct Pipeline::Impl {
 
   absl::Status Begin();  // the first note, socket, peers, threads
   void StopThreads();
+  // Waits until the window has room for a record of `ring_bytes`.
+  absl::Status AwaitWindow(uint64_t ring_bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
 
   // pipeline_io.cc
   // Records that one waiter applies for others before it returns to its own caller.
@@ -62,10 +64,6 @@ struct Pipeline::Impl {
   // what is left when no more come.
   static constexpr Seq kApplyAtLeast = 8;
   static absl::Status Stopped() { return absl::UnavailableError("the volume is being unmounted"); }
-
-  // pipeline.cc
-  // Waits until the window has room for a record of `ring_bytes`.
-  absl::Status AwaitWindow(uint64_t ring_bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
 
   struct Waiter {
     Seq seq;

@@ -312,7 +312,7 @@ void Pipeline::Impl::IoLoop() {
       Collect(&work);
       // What a leader left, unless others go on with it.
       const bool others = now < busy_until && core.applied() != applied_before;
-      if (core.applied() < core.durable() && !others) applier_cv.Signal();
+      if (core.applied() < core.durable() && (!others || applied_waiters > 0)) applier_cv.Signal();
       applied_before = core.applied();
       wake = now >= wake_at;
       if (wake) {

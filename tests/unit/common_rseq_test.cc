@@ -18,7 +18,10 @@ int RegisteredCpu() {
 }
 
 TEST(RseqTest, AThreadLeavesAndOthersStay) {
-  if (__rseq_size == 0) GTEST_SKIP() << "the C library registers no thread (glibc.pthread.rseq=0)";
+  if (__rseq_size == 0) {  // the C library registers no thread (glibc.pthread.rseq=0)
+    EXPECT_FALSE(LeaveRestartableSequences());
+    return;
+  }
   ASSERT_GE(RegisteredCpu(), 0);
   std::thread([] {
     ASSERT_GE(RegisteredCpu(), 0);

@@ -342,6 +342,30 @@ TEST_F(PipelineTest, AFailedApplyMakesEveryFurtherCallFailAndKeepsTheLog) {
   EXPECT_GE(contents.records.size(), 2u);
 }
 
+TEST_F(PipelineTest, AFullLogHoldsAnIssuerUpUntilThereIsACheckpoint) {
+  ASSERT_TRUE(Start().ok());
+  const std::string body(100'000, 'x');
+  for (int round = 0; round < 5; ++round) {
+    ASSERT_TRUE(pipeline_->Checkpoint().ok());
+    const Seq before = pipeline_->watermarks().issued;
+    sink_.block_at = before + 1;
+    const auto full = [&] {
+      return pipeline_->status().uncheckpointed_bytes + body.size() > config_.log_max_bytes;
+    };
+    while (!full()) ASSERT_TRUE(IssueOne(body).ok());
+    std::atomic<bool> about_to{false};
+    std::thread issuer([&] {
+      about_to = true;
+      EXPECT_TRUE(IssueOne(body).ok());
+      EXPECT_GT(pipeline_->watermarks().checkpoint, before) << "issued into a full log";
+    });
+    while (!about_to) std::this_thread::yield();
+    sink_.block_at = 0;
+    issuer.join();
+  }
+  ASSERT_TRUE(pipeline_->Stop().ok());
+}
+
 TEST_F(PipelineTest, ReplicasThatNobodyRunsLeaveItLocalAndSayWhy) {
   config_.replicas = {"127.0.0.1:9", "127.0.0.1:19"};
   config_.acks = 2;
