@@ -127,6 +127,10 @@ MUTATIONS = [
              "if (oldest_uncheckpointed_ns(now) > options_.k * options_.tau_ns - 2 * "
              "options_.delta_ns) {",
              "if (now < 0) {", CORE, "ReplicatorTest.NothingIsIssuedNearTheDeadline"),
+    Mutation("I6", "issuer_does_not_wait_for_room", "client/engine/pipeline.cc",
+             "SALIUS_RETURN_IF_ERROR(impl.AwaitWindow(ring_bytes));",
+             "SALIUS_RETURN_IF_ERROR(impl.HealthLocked());",
+             PIPE, "PipelineTest.AFullLogHoldsAnIssuerUpUntilThereIsACheckpoint"),
     Mutation("I6", "replica_trims_for_anybody", "replica/acceptor_frames.cc",
              "if (session != volume->slot.session) return Standing::kBadSession;",
              "if (session == 0) return Standing::kBadSession;",
