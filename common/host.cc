@@ -4,7 +4,6 @@
 #include <fcntl.h>
 #include <sched.h>
 #include <sys/stat.h>
-#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,10 +11,6 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/ascii.h"
-#include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
-#include "absl/strings/str_format.h"
-#include "absl/strings/str_split.h"
 #include "common/check.h"
 #include "common/file.h"
 
@@ -43,31 +38,6 @@ absl::StatusOr<uint64_t> UniqueMountId(int fd) {
     return absl::UnimplementedError("this kernel has no unique mount ids (Linux 6.8 has)");
   }
   return result.stx_mnt_id;
-}
-
-absl::StatusOr<uint64_t> Ext4Complaints(int fd) {
-  struct stat st;
-  if (fstat(fd, &st) != 0) return ErrnoStatus(errno, "fstat");
-  const absl::StatusOr<std::string> device = ReadWholeFile(
-      absl::StrFormat("/sys/dev/block/%d:%d/uevent", major(st.st_dev), minor(st.st_dev)));
-  std::string name;
-  if (device.ok()) {
-    for (const absl::string_view line : absl::StrSplit(*device, '\n')) {
-      if (absl::StartsWith(line, "DEVNAME=")) name = std::string(line.substr(8));
-    }
-  }
-  std::replace(name.begin(), name.end(), '/', '!');
-  uint64_t sum = 0;
-  for (const char* what : {"errors", "warning", "msg"}) {
-    const absl::StatusOr<std::string> text =
-        ReadWholeFile(absl::StrFormat("/sys/fs/ext4/%s/%s_count", name, what));
-    uint64_t count = 0;
-    if (name.empty() || !text.ok() || !absl::SimpleAtoi(*text, &count)) {
-      return absl::UnimplementedError("the kernel does not count complaints here (ext4 does)");
-    }
-    sum += count;
-  }
-  return sum;
 }
 
 unsigned AvailableCpus() {

@@ -16,12 +16,6 @@ absl::StatusOr<std::string> BootId();
 // Linux 6.8.
 absl::StatusOr<uint64_t> UniqueMountId(int fd);
 
-// How often the kernel has complained of the ext4 file system that `fd` is on: errors, warnings
-// (one for all data that could not be written back) and messages together. It does not fall while
-// the file system stays mounted. UNIMPLEMENTED for others, where /sys is missing, and before
-// Linux 5.9.
-absl::StatusOr<uint64_t> Ext4Complaints(int fd);
-
 // CPUs this process may run on (taskset(1), a cgroup's cpuset); at least 1.
 unsigned AvailableCpus();
 

@@ -4,11 +4,13 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/ext4_watch.h"
 #include "common/ids.h"
 
 namespace salius {
@@ -62,6 +64,7 @@ struct VolumeDir {
   int salius_fd = -1;    // O_DIRECTORY | O_RDONLY
   int lock_fd = -1;      // holds flock(LOCK_EX); -1 when opened without the lock
   VolumeConfig config;
+  std::unique_ptr<Ext4Watch> ext4;  // since the lock was taken; null without it
 
   // `lock` false only for readers such as `salius status`. Errors: NOT_FOUND (no directory, no volume:
   // says `salius init`), UNAVAILABLE (locked: names the holder's pid), FAILED_PRECONDITION (read-only,
@@ -71,6 +74,10 @@ struct VolumeDir {
   VolumeDir(VolumeDir&& other) noexcept;
   VolumeDir& operator=(VolumeDir&& other) noexcept;
   ~VolumeDir();
+
+  // Ext4Watch::Check(), which every sync that records depend on must be followed by; OK without a
+  // watch.
+  absl::Status CheckSynced() const { return ext4 == nullptr ? absl::OkStatus() : ext4->Check(); }
 };
 
 // Puts everything on the disk that was written to the volume's file system: syncfs(2) of `root_fd`, a

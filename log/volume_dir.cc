@@ -113,6 +113,7 @@ absl::StatusOr<VolumeDir> VolumeDir::Open(const std::string& backing, bool lock)
   UniqueFd lock_fd;
   if (lock) {
     SALIUS_ASSIGN_OR_RETURN(lock_fd, TakeLock(salius->get(), dir.path));
+    dir.ext4 = std::make_unique<Ext4Watch>(root.get());
   }
   SALIUS_ASSIGN_OR_RETURN(dir.config, ReadConfig(salius->get(), dir.path));
   dir.root_fd = root.Release();
@@ -127,6 +128,7 @@ VolumeDir& VolumeDir::operator=(VolumeDir&& other) noexcept {
   if (this == &other) return *this;
   path = std::move(other.path);
   config = std::move(other.config);
+  ext4 = std::move(other.ext4);
   // Each UniqueFd closes what stood here before; the lock last.
   const UniqueFd old_lock(std::exchange(lock_fd, std::exchange(other.lock_fd, -1)));
   const UniqueFd old_salius(std::exchange(salius_fd, std::exchange(other.salius_fd, -1)));

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "common/check.h"
+#include "common/ext4_watch.h"
 #include "common/file.h"
 #include "common/host.h"
 #include "log/applied_mark.h"

@@ -42,6 +42,7 @@ class Run {
     context_.salius_fd = dir.salius_fd;
     context_.force = options.force;
     context_.report = report;
+    context_.ext4 = dir.ext4.get();
     context_.step = [this](RecoveryStep step) { return Step(step); };
     context_.progress = [this](const RecoveryProgress& progress) {
       if (options_.on_progress) options_.on_progress(progress);

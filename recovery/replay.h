@@ -33,6 +33,7 @@ struct ReplayContext {
   std::function<absl::Status(RecoveryStep)> step;         // never null
   std::function<void(const RecoveryProgress&)> progress;  // never null
   RecoveryReport* report = nullptr;
+  Ext4Watch* ext4 = nullptr;  // of the backing file system; null: it is not watched
 };
 
 // Errors: DATA_LOSS when the disk lacks something that T needs and the log cannot rebuild (nothing

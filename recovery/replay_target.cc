@@ -22,7 +22,8 @@ class FileSystemTarget : public ReplayTarget {
   absl::Status Sync(const ReplayContext& context) override {
     SALIUS_ASSIGN_OR_RETURN(const UniqueFd state,
                             OpenAt(context.salius_fd, kStateFileName, O_RDONLY));
-    return SyncVolume(context.root_fd, state.get());
+    SALIUS_RETURN_IF_ERROR(SyncVolume(context.root_fd, state.get()));
+    return context.ext4 == nullptr ? absl::OkStatus() : context.ext4->Check();
   }
   void CleanUp(const ReplayContext& context, const VolumeConfig& config) override {
     if (const absl::Status cleaned = CleanSaliusDir(context); !cleaned.ok()) {

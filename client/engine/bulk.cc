@@ -79,7 +79,9 @@ absl::StatusOr<Seq> Volume::Impl::SyncBulk(Node& node) {
   SALIUS_RETURN_IF_ERROR(EnsureIdLocked(node));
   SALIUS_RETURN_IF_ERROR(AwaitNode(node));
   SALIUS_ASSIGN_OR_RETURN(const SharedFd fd, WriteFd(node));
-  if (const absl::Status synced = FdatasyncFd(fd->get()); !synced.ok()) {
+  absl::Status synced = FdatasyncFd(fd->get());
+  if (synced.ok()) synced = dir.CheckSynced();
+  if (!synced.ok()) {
     Fail(synced);                                // never retried as if the data were clean
     return AsDataError(pipe.load()->SyncNow());  // fails now, and the pipeline learns of it
   }

@@ -10,6 +10,7 @@
 #include "client/engine/pipeline_impl.h"
 #include "common/check.h"
 #include "common/crc32c.h"
+#include "common/ext4_watch.h"
 #include "common/file.h"
 #include "common/host.h"
 #include "common/log.h"

@@ -113,6 +113,7 @@ void Pipeline::Impl::StableLoop() {
               {{record->encoded_header(), kRecordHeaderBytes}, AsBytes(record->body())});
         }
         status = stable.Append(items);
+        if (status.ok()) status = dir.CheckSynced();
       }
       stable_used = stable.used_bytes();
     }

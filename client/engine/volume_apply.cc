@@ -208,6 +208,7 @@ absl::Status Volume::Impl::SyncApplied() {
   DropCoveredLinks();
   const std::vector<std::pair<PinnedNode, uint64_t>> bulk = BulkBeforeSync();
   SALIUS_RETURN_IF_ERROR(SyncVolume(sync_fd.get(), dir.lock_fd));
+  SALIUS_RETURN_IF_ERROR(dir.CheckSynced());
   SALIUS_RETURN_IF_ERROR(no_failure());  // an fdatasync meanwhile may have heard what this did not
   BulkAfterSync(bulk);
   return absl::OkStatus();

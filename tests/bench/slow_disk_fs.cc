@@ -1,10 +1,13 @@
-// A slow disk for a benchmark: a file system with one file, `disk`, kept in a backing file, whose
-// fsync takes as long as a rotating disk needs to empty its cache (8 ms unless told otherwise). A
-// loop device over `disk` then is a block device whose flush takes that long, and ext4 on it
-// reaches about 60 synchronous writes a second: two flushes each, one before the commit block and
-// one for it.
+// A slow or a failing disk for benchmarks and tests: a file system with one file, `disk`, kept in a
+// backing file, whose fsync takes as long as a rotating disk needs to empty its cache (8 ms unless
+// told otherwise). A loop device over `disk` then is a block device whose flush takes that long,
+// and ext4 on it reaches about 60 synchronous writes a second: two flushes each, one before the
+// commit block and one for it.
 //
-//   slow_disk_fs [--flush-ms N] BACKING_FILE MOUNTPOINT
+//   slow_disk_fs [--flush-ms N] [--unreadable FILE] BACKING_FILE MOUNTPOINT
+//
+// While there is a FILE with two numbers in it, an offset and a length in bytes, nothing of that
+// part of the disk can be read (EIO), as with a bad sector.
 //
 // Prints "ready" when mounted; ends when unmounted or on SIGTERM. Data is only in the page cache of
 // the backing file: this disk is slow, it is not made to survive anything.
@@ -22,6 +25,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
+#include <fstream>
 #include <mutex>
 #include <string>
 
@@ -35,6 +39,7 @@ constexpr double kForever = 86400;
 
 int g_backing_fd = -1;
 int g_flush_ms = 8;
+std::string g_unreadable;  // FILE; empty: everything can be read
 std::mutex g_flush;
 
 struct stat AttributesOf(fuse_ino_t number) {
@@ -86,7 +91,18 @@ void DiskOpen(fuse_req_t req, fuse_ino_t number, fuse_file_info* info) {
   fuse_reply_open(req, info);
 }
 
+bool IsReadable(off_t offset, size_t size) {
+  std::ifstream file(g_unreadable);
+  off_t first = 0, length = 0;
+  if (!(file >> first >> length)) return true;
+  return offset >= first + length || offset + static_cast<off_t>(size) <= first;
+}
+
 void DiskRead(fuse_req_t req, fuse_ino_t, size_t size, off_t offset, fuse_file_info*) {
+  if (!g_unreadable.empty() && !IsReadable(offset, size)) {
+    fuse_reply_err(req, EIO);
+    return;
+  }
   fuse_bufvec data = FUSE_BUFVEC_INIT(size);
   data.buf[0].flags = static_cast<fuse_buf_flags>(FUSE_BUF_IS_FD | FUSE_BUF_FD_SEEK);
   data.buf[0].fd = g_backing_fd;
@@ -154,10 +170,19 @@ int Serve(const std::string& mountpoint) {
 
 int main(int argc, char** argv) {
   int first = 1;
-  const bool told = argc == 5 && std::string(argv[1]) == "--flush-ms";
-  if (told) first = 3;
-  if (argc != first + 2 || (told && (!absl::SimpleAtoi(argv[2], &g_flush_ms) || g_flush_ms < 0))) {
-    std::fprintf(stderr, "usage: slow_disk_fs [--flush-ms N] BACKING_FILE MOUNTPOINT\n");
+  bool understood = true;
+  for (; first + 1 < argc && argv[first][0] == '-'; first += 2) {
+    const std::string option = argv[first];
+    if (option == "--unreadable") {
+      g_unreadable = argv[first + 1];
+    } else if (option != "--flush-ms" || !absl::SimpleAtoi(argv[first + 1], &g_flush_ms) ||
+               g_flush_ms < 0) {
+      understood = false;
+    }
+  }
+  if (!understood || argc != first + 2) {
+    std::fprintf(
+        stderr, "usage: slow_disk_fs [--flush-ms N] [--unreadable FILE] BACKING_FILE MOUNTPOINT\n");
     return 2;
   }
   g_backing_fd = open(argv[first], O_RDWR | O_CLOEXEC);

@@ -153,7 +153,7 @@ def binary(name):
     """Path of a built binary, below SALIUS_BIN (which is set to Bazel's output directory when it is not given)."""
     root = os.environ.get("SALIUS_BIN") or _built()
     places = {"salius-replica": "replica", "salius-mount": "client/fuse", "salius-recover": "recovery",
-              "salius": "client/cli", "kill_at": "tests/crash"}
+              "salius": "client/cli", "kill_at": "tests/crash", "slow_disk_fs": "tests/bench"}
     for path in (os.path.join(root, places[name], name), os.path.join(root, name)):
         if os.access(path, os.X_OK):
             return path

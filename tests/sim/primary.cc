@@ -4,6 +4,7 @@
 
 #include "common/check.h"
 #include "common/crc32c.h"
+#include "common/ext4_watch.h"
 #include "common/host.h"
 #include "common/strings.h"
 #include "log/apply.h"

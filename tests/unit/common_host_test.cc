@@ -31,13 +31,6 @@ TEST(HostTest, MountsAreToldApartWhereTheKernelCan) {
   EXPECT_NE(UniqueMountId(proc->get()).value(), *root_id);
 }
 
-// Those of ext4 are counted in tests/fault/test_write_back.py, where there are some.
-TEST(HostTest, OtherFileSystemsHaveNoComplaints) {
-  const auto proc = OpenAt(AT_FDCWD, "/proc", O_RDONLY);
-  ASSERT_TRUE(proc.ok());
-  EXPECT_EQ(Ext4Complaints(proc->get()).status().code(), absl::StatusCode::kUnimplemented);
-}
-
 TEST(HostTest, CpusAreThoseTheProcessMayRunOn) {
   const unsigned before = AvailableCpus();
   EXPECT_GE(before, 1u);

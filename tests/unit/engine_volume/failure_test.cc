@@ -5,6 +5,7 @@
 #include <string>
 
 #include "log/state_file.h"
+#include "tests/unit/engine_volume/scratch_fs.h"
 #include "tests/unit/engine_volume/volume_fixture.h"
 
 namespace salius {
@@ -46,6 +47,39 @@ TEST_F(FailureTest, FailedFsyncOfABulkFileTurnsTheVolumeReadOnly) {
   EXPECT_EQ(Errno(volume->Unlink(root(), "a")), EROFS);
   EXPECT_EQ(Errno(volume->health()), EIO);
   EXPECT_NE(Errno(volume->Close()), 0);
+  volume->Release(file);
+}
+
+// Its syncs succeed all the same; see common/ext4_watch.h.
+TEST_F(FailureTest, NoCheckpointIsMadeOnceExt4HasFoundAnError) {
+  Make();
+  Handle* const file = Create("a");
+  Write(file, 0, "data", true);
+  FindAnErrorIn(scratch->path());
+  EXPECT_FALSE(volume->pipeline().Checkpoint().ok());
+  ExpectReadOnly(file);
+  volume->Release(file);
+}
+
+TEST_F(FailureTest, FsyncOfABulkFileFailsOnceExt4HasFoundAnError) {
+  config.bulk_limit_bytes = 4096;
+  Make();
+  Handle* const file = Create("a");
+  ASSERT_TRUE(volume->pipeline().Checkpoint().ok());
+  Write(file, 0, std::string(65536, 'b'));
+  FindAnErrorIn(scratch->path());
+  EXPECT_EQ(Errno(volume->Fsync(*file, true)), EIO);
+  EXPECT_EQ(Errno(volume->health()), EIO);
+  volume->Release(file);
+}
+
+TEST_F(FailureTest, NothingIsDurableInTheStableLogOnceExt4HasFoundAnError) {
+  Make();
+  Handle* const file = Create("a");
+  Write(file, 0, "data", true);
+  FindAnErrorIn(scratch->path());
+  EXPECT_EQ(Errno(volume->Write(*file, 0, "x", false, true)), EIO);
+  ExpectReadOnly(file);
   volume->Release(file);
 }
 

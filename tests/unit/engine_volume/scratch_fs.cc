@@ -16,6 +16,11 @@ void MustRun(const std::string& command) {
   SALIUS_CHECK(result == 0) << command;
 }
 
+void FindAnErrorIn(const std::string& path) {
+  MustRun("echo test > /sys/fs/ext4/$(basename $(findmnt -no SOURCE " + path +
+          "))/trigger_fs_error");
+}
+
 ScratchFs::ScratchFs(uint64_t bytes, const std::string& mkfs, const std::string& mount_options) {
   const char* const tmp = getenv("TEST_TMPDIR");
   base_ = std::string(tmp != nullptr ? tmp : "/tmp") + "/scratch.XXXXXX";

@@ -26,6 +26,10 @@ class ScratchFs {
   std::string base_, path_;
 };
 
+// Makes the ext4 that is mounted on `path` find an error in itself. With errors=continue it goes
+// on, and every sync succeeds.
+void FindAnErrorIn(const std::string& path);
+
 // Runs a shell command; aborts when it fails.
 void MustRun(const std::string& command);
 

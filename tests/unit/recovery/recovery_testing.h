@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "common/ext4_watch.h"
 #include "common/host.h"
 #include "log/applied_mark.h"
 #include "log/apply.h"

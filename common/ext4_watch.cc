@@ -1,0 +1,156 @@
+#include "common/ext4_watch.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
+#include "common/check.h"
+#include "common/log.h"
+#include "common/strings.h"
+
+namespace salius {
+namespace {
+
+// The kernel gives one record of its log at a time, at most so long.
+constexpr size_t kLogRecordBytes = 8192;
+// Of syslog(2): "critical", and anything below is worse. Of a failure that costs data ext4 says so
+// at this level at least; a remount, a resize, yesterday's errors counted are "notice" and the
+// like.
+constexpr unsigned kCritical = 2;
+constexpr unsigned kLevels = 8;  // a level, plus this times the facility, which is 0 for the kernel
+
+// The name of the device that `fd` is on, as ext4 uses it: /sys/fs/ext4/NAME, "EXT4-fs (NAME): ".
+absl::StatusOr<std::string> DeviceName(int fd) {
+  struct stat st;
+  if (fstat(fd, &st) != 0) return ErrnoStatus(errno, "fstat");
+  const absl::StatusOr<std::string> device = ReadWholeFile(
+      absl::StrFormat("/sys/dev/block/%d:%d/uevent", major(st.st_dev), minor(st.st_dev)));
+  std::string name;
+  if (device.ok()) {
+    for (const absl::string_view line : absl::StrSplit(*device, '\n')) {
+      if (absl::StartsWith(line, "DEVNAME=")) name = std::string(line.substr(8));
+    }
+  }
+  if (name.empty()) return absl::UnimplementedError("no block device, or no /sys");
+  std::replace(name.begin(), name.end(), '/', '!');
+  return name;
+}
+
+std::string CounterPath(absl::string_view device, absl::string_view what) {
+  return absl::StrFormat("/sys/fs/ext4/%s/%s_count", device, what);
+}
+
+absl::StatusOr<uint64_t> ReadCounter(int fd) {
+  std::array<char, 32> text;
+  SALIUS_ASSIGN_OR_RETURN(const size_t size, PreadFull(fd, text.data(), text.size(), 0));
+  uint64_t count = 0;
+  if (!absl::SimpleAtoi(absl::string_view(text.data(), size), &count)) {
+    return absl::InternalError("a counter in /sys/fs/ext4 is no number");
+  }
+  return count;
+}
+
+bool IsExt4(int fd) {
+  struct statfs kind;
+  return fstatfs(fd, &kind) == 0 && kind.f_type == EXT4_SUPER_MAGIC;
+}
+
+}  // namespace
+
+absl::StatusOr<uint64_t> Ext4Complaints(int fd) {
+  SALIUS_ASSIGN_OR_RETURN(const std::string device, DeviceName(fd));
+  uint64_t sum = 0;
+  for (const char* what : {"errors", "warning", "msg"}) {
+    const absl::StatusOr<std::string> text = ReadWholeFile(CounterPath(device, what));
+    uint64_t count = 0;
+    if (!text.ok() || !absl::SimpleAtoi(*text, &count)) {
+      return absl::UnimplementedError("the kernel does not count complaints here (ext4 does)");
+    }
+    sum += count;
+  }
+  return sum;
+}
+
+Ext4Watch::Ext4Watch(int fd) {
+  if (!IsExt4(fd)) return;
+  const auto begin = [&]() -> absl::Status {
+    SALIUS_ASSIGN_OR_RETURN(const std::string device, DeviceName(fd));
+    // The log first: what is said meanwhile is then among its lines, if not counted.
+    absl::StatusOr<UniqueFd> log = OpenAt(AT_FDCWD, "/dev/kmsg", O_RDONLY | O_NONBLOCK);
+    if (log.ok() && lseek(log->get(), 0, SEEK_END) >= 0) log_ = *std::move(log);
+    SALIUS_ASSIGN_OR_RETURN(errors_, OpenAt(AT_FDCWD, CounterPath(device, "errors"), O_RDONLY));
+    SALIUS_ASSIGN_OR_RETURN(messages_, OpenAt(AT_FDCWD, CounterPath(device, "msg"), O_RDONLY));
+    SALIUS_ASSIGN_OR_RETURN(errors_before_, ReadCounter(errors_.get()));
+    SALIUS_ASSIGN_OR_RETURN(messages_before_, ReadCounter(messages_.get()));
+    device_ = device;
+    return absl::OkStatus();
+  };
+  if (const absl::Status begun = begin(); !begun.ok()) {
+    SLOG_WARN("should ext4 lose data for want of its own metadata, nobody will notice: {}",
+              begun.ToString());
+  }
+}
+
+bool Ext4Watch::ReadLog() {
+  const std::string said = absl::StrCat("EXT4-fs (", device_, "): ");
+  std::array<char, kLogRecordBytes> buffer;
+  while (log_.valid()) {
+    const ssize_t size = read(log_.get(), buffer.data(), buffer.size());
+    if (size < 0 && (errno == EINTR || errno == EPIPE)) continue;  // EPIPE: some were overwritten
+    if (size <= 0) break;
+    // "level,number,microseconds,flags;text"
+    const absl::string_view record(buffer.data(), static_cast<size_t>(size));
+    const size_t text = record.find(';');
+    unsigned level = 0;
+    if (text == record.npos || !absl::StartsWith(record.substr(text + 1), said) ||
+        !absl::SimpleAtoi(record.substr(0, record.find(',')), &level) || level >= kLevels) {
+      continue;
+    }
+    ++lines_;
+    if (level <= kCritical && severe_.empty()) {
+      const absl::string_view line = record.substr(text + 1);
+      severe_ = std::string(absl::StripAsciiWhitespace(line.substr(0, line.find('\n'))));
+    }
+  }
+  return !severe_.empty();
+}
+
+absl::Status Ext4Watch::Check() {
+  if (device_.empty()) return absl::OkStatus();
+  absl::MutexLock lock(&mutex_);
+  SALIUS_RETURN_IF_ERROR(verdict_);
+  const auto look = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) -> absl::Status {
+    SALIUS_ASSIGN_OR_RETURN(const uint64_t errors, ReadCounter(errors_.get()));
+    SALIUS_ASSIGN_OR_RETURN(const uint64_t messages, ReadCounter(messages_.get()));
+    std::string why;
+    // Both counters first: whatever they count is in the log by the time it is read.
+    if (ReadLog()) {
+      why = severe_;
+    } else if (errors > errors_before_) {
+      why = absl::StrCat(errors - errors_before_, " errors counted");
+    } else if (messages > messages_before_ + lines_) {
+      why = "a message that is not in the kernel's log any more, or cannot be read there";
+    } else {
+      return absl::OkStatus();
+    }
+    return absl::InternalError(absl::StrCat(
+        "ext4 on ", device_, " may have thrown data away without an error of any sync: ", why,
+        ". See dmesg(1); unmount, let `e2fsck -f` repair it, and mount again"));
+  };
+  return verdict_ = look();
+}
+
+}  // namespace salius

@@ -1,0 +1,195 @@
+"""Data that ext4 throws away without an error of any sync: when it is written back, the blocks for it cannot be found, because
+a block of ext4's own is damaged or cannot be read."""
+import os
+import re
+
+from harness.case import Case
+from harness.image import Image, mounts
+from harness.proc import Proc
+from harness.rig import SMALL_LOG
+from harness.run import HarnessError, binary, current, sh, wait_until
+
+BLOCK = 4096
+SYS_SYNCFS = 306
+
+
+def in_syncfs(tracer):
+    """Whether a program that `tracer` (strace) runs stands before syncfs(2)."""
+    with open("/proc/%d/task/%d/children" % (tracer, tracer)) as f:
+        children = f.read().split()
+    for child in children:
+        for thread in os.listdir("/proc/%s/task" % child):
+            with open("/proc/%s/task/%s/syscall" % (child, thread)) as f:
+                if f.read().split()[0] == str(SYS_SYNCFS):
+                    return True
+    return False
+
+
+class BadDisk:
+    """An ext4 on a disk of which one block can be made unreadable, or damaged. Close the image first."""
+
+    _serial = 0
+
+    def __init__(self):
+        BadDisk._serial += 1
+        base = os.path.join(current().dir, "bad%d" % BadDisk._serial)
+        self._unreadable, self._point, self._good = base + ".unreadable", base + ".disk", None
+        self.image = Image("bad", size_mb=256, mkfs_options=("-b", str(BLOCK)))
+        self.image.umount()
+        self.image.detach()
+        os.mkdir(self._point)
+        self._fs = Proc([binary("slow_disk_fs"), "--flush-ms", "0", "--unreadable", self._unreadable, self.image.file,
+                         self._point], base + ".log")
+        try:
+            wait_until(lambda: self._point in mounts(), 20, lambda: "slow_disk_fs does not mount:\n" + self._fs.tail())
+            self.image.attach(os.path.join(self._point, "disk"), "--direct-io=on")
+            self.image.mount()
+        except BaseException:
+            self.close()
+            raise
+
+    def leaf_of(self, path):
+        """The block that says where the file's data is; all of its changes are in its place on the disk."""
+        out = sh("debugfs", "-R", "dump_extents <%d>" % os.stat(path).st_ino, self.image.loop).stdout
+        found = re.search(r"^\s*0/\s*1\s+1/\s*1\s+\d+\s*-\s*\d+\s+(\d+)", out, re.MULTILINE)
+        if not found:
+            raise HarnessError("the file has no such block:\n" + out)
+        sh("fsfreeze", "-f", self.image.path)  # what is in the journal gets its place
+        sh("fsfreeze", "-u", self.image.path)
+        return int(found.group(1))
+
+    def make_unreadable(self, block):
+        with open(self._unreadable + ".new", "w") as f:
+            f.write("%d %d\n" % (block * BLOCK, BLOCK))
+        os.rename(self._unreadable + ".new", self._unreadable)
+        self._forget(block)
+
+    def damage(self, block):
+        with open(self.image.file, "r+b") as f:
+            f.seek(block * BLOCK)
+            self._good = (block, f.read(BLOCK))
+            f.seek(block * BLOCK)
+            f.write(b"Z" * BLOCK)
+        self._forget(block)
+
+    def _forget(self, block):
+        """The kernel's copy. What it knows of the file's holes stays."""
+        fd = os.open(self.image.loop, os.O_RDONLY)
+        os.posix_fadvise(fd, block * BLOCK, BLOCK, os.POSIX_FADV_DONTNEED)
+        os.close(fd)
+
+    def mend(self):
+        """A new disk with the old one's bytes, or a repaired file system. It was unmounted since."""
+        if os.path.exists(self._unreadable):
+            os.unlink(self._unreadable)
+        if self._good:
+            with open(self.image.file, "r+b") as f:
+                f.seek(self._good[0] * BLOCK)
+                f.write(self._good[1])
+
+    def close(self):
+        sh("umount", "-l", self._point, check=False)
+        self._fs.kill()
+
+
+class ThrownAway(Case):
+
+    PIECES, SPACING = 50, 32  # blocks
+    PAUSE_US = 3_000_000
+    NEW = b"N" * BLOCK
+
+    def setUp(self):
+        super().setUp()
+        self.disk = self.own(BadDisk())
+
+    def make(self, *init_options):
+        """A mounted volume with a file of many pieces."""
+        self.rig_ = self.rig(m=2, acks=1, image=self.disk.image, init_options=(*SMALL_LOG, *init_options))
+        path = self.rig_.backing_file("f")
+        with open(path, "wb") as f:
+            for i in range(self.PIECES):
+                f.seek(i * self.SPACING * BLOCK)
+                f.write(b"o" * BLOCK)
+            f.flush()
+            os.fsync(f.fileno())
+        self.leaf = self.disk.leaf_of(path)
+        self.mount = self.rig_.mount(mode="replicated")
+
+    def write(self):
+        """Into a hole; acknowledged."""
+        fd = os.open(self.rig_.file("f"), os.O_RDWR | os.O_SYNC)
+        os.pwrite(fd, self.NEW, BLOCK)
+        os.close(fd)
+
+    def everything_is_there(self):
+        """After the repair and a recovery, and once more when the page cache is gone."""
+        self.rig_.image.umount()
+        self.disk.mend()
+        self.rig_.image.mount()
+        self.mount = self.rig_.mount(mode="replicated")
+        self.check(self.rig_.file("f"))
+        self.mount.umount()
+        self.rig_.image.umount()
+        self.rig_.image.mount()
+        self.check(self.rig_.backing_file("f"))
+
+    def check(self, path):
+        with open(path, "rb") as f:
+            f.seek(BLOCK)
+            self.assertTrue(f.read(BLOCK) == self.NEW, "what was acknowledged is not in " + path)
+
+    def checkpoint(self, make_bad):
+        self.make("--tau", "1s")
+        make_bad(self.leaf)
+        self.write()
+        failure = self.mount.wait_mode("failed")["failure"]
+        self.assertIn("thrown data away", failure)
+        with self.assertRaises(HarnessError):
+            self.mount.umount()
+        self.everything_is_there()
+
+    def test_checkpoint_when_a_block_is_unreadable(self):
+        self.checkpoint(self.disk.make_unreadable)
+
+    def test_checkpoint_when_a_block_is_damaged(self):
+        self.checkpoint(self.disk.damage)
+
+    def test_recovery(self):
+        """What it replayed is thrown away by its sync."""
+        self.make("--tau", "60s")
+        self.write()
+        self.rig_.power_cut()
+        log = os.path.join(current().dir, "recover.log")
+        recovery = Proc(["strace", "-f", "-qq", "-o", "/dev/null", "-e", "trace=syncfs", "-e",
+                                  "inject=syncfs:delay_enter=%d" % self.PAUSE_US, binary("salius-recover"),
+                                  self.rig_.backing], log, netns=self.rig_.volume.netns)
+        self.addCleanup(recovery.kill)
+        wait_until(lambda: in_syncfs(recovery.pid), 30, lambda: "no sync:\n" + recovery.tail())
+        self.disk.make_unreadable(self.leaf)
+        self.assertEqual(recovery.wait(60), 6, recovery.tail())
+        self.assertIn("thrown data away", recovery.tail())
+        self.everything_is_there()
+
+    def test_fsync_of_a_bulk_file(self):
+        """The kernel wrote it back, in vain, before the fsync."""
+        self.make("--bulk-limit", "64KiB", "--tau", "60s")
+        self.disk.make_unreadable(self.leaf)
+        with open(self.rig_.file("f"), "r+b", buffering=0) as f:
+            f.seek(BLOCK)
+            f.write(self.NEW * (self.SPACING - 1))
+            self.rig_.sync_disk()
+            with self.assertRaises(OSError):
+                os.fsync(f.fileno())
+        self.assertIn("thrown data away", self.mount.wait_mode("failed")["failure"])
+
+    def test_stable_log(self):
+        """Nothing counts as safe in the volume's own log either once ext4 has found an error."""
+        self.make("--tau", "60s")
+        for replica in self.rig_.replicas:
+            replica.kill()
+        self.write()
+        self.mount.wait_mode("local")
+        sh("sh", "-c", "echo test > /sys/fs/ext4/%s/trigger_fs_error" % os.path.basename(self.disk.image.loop))
+        with self.assertRaises(OSError):
+            self.write()
+        self.assertIn("1 errors counted", self.mount.wait_mode("failed")["failure"])
