@@ -54,6 +54,13 @@ absl::StatusOr<AppliedMark> AppliedMark::Open(int salius_fd) {
   return AppliedMark(static_cast<uint64_t*>(page));
 }
 
+AppliedMark AppliedMark::InMemory() {
+  auto memory = std::make_unique<uint64_t[]>(kPageBytes / sizeof(uint64_t));
+  AppliedMark mark(memory.get());
+  mark.memory_ = std::move(memory);
+  return mark;
+}
+
 void AppliedMark::Reset(Epoch epoch, uint64_t complaints) {
   Put(page_, kCheckWord, ~(epoch ^ kAppliedMagic));  // not valid until the last store
   Put(page_, kMagicWord, kAppliedMagic);
@@ -85,20 +92,25 @@ uint64_t AppliedMark::complaints() const {
   return Valid(page_) ? Get(page_, kComplaintsWord) : kUnknownComplaints;
 }
 
+void AppliedMark::Unmap() {
+  if (page_ != nullptr && memory_ == nullptr) fs::Unmap(page_, kPageBytes);
+}
+
 AppliedMark::AppliedMark(AppliedMark&& other) noexcept
-    : page_(std::exchange(other.page_, nullptr)), said_(other.said_) {}
+    : page_(std::exchange(other.page_, nullptr)),
+      memory_(std::move(other.memory_)),
+      said_(other.said_) {}
 
 AppliedMark& AppliedMark::operator=(AppliedMark&& other) noexcept {
   if (this != &other) {
-    if (page_ != nullptr) fs::Unmap(page_, kPageBytes);
+    Unmap();
     page_ = std::exchange(other.page_, nullptr);
+    memory_ = std::move(other.memory_);
     said_ = other.said_;
   }
   return *this;
 }
 
-AppliedMark::~AppliedMark() {
-  if (page_ != nullptr) fs::Unmap(page_, kPageBytes);
-}
+AppliedMark::~AppliedMark() { Unmap(); }
 
 }  // namespace salius

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -21,6 +22,10 @@ class AppliedMark {
 
   // Creates or opens the file in `salius_fd` and maps it. For a new session call Reset.
   static absl::StatusOr<AppliedMark> Open(int salius_fd);
+  // For a file system whose errors nobody counts, where recovery would not rely on the file: the
+  // same in memory of this process only. A store into a mapped file may end the process there
+  // (SIGBUS), when a full btrfs has no room for the page's copy, or XFS has shut down.
+  static AppliedMark InMemory();
   // applied = 0 of `epoch`. `complaints`: what Ext4Complaints() says now, or kUnknownComplaints.
   void Reset(Epoch epoch, uint64_t complaints);
   void Store(Seq applied);  // monotone; one aligned 8-byte store
@@ -43,9 +48,11 @@ class AppliedMark {
 
  private:
   explicit AppliedMark(uint64_t* page) : page_(page) {}
+  void Unmap();
   // [0] magic, [1] epoch, [2] applied, [3] check = epoch ^ magic, [4] complaints
   uint64_t* page_ = nullptr;
-  bool said_ = false;  // before the sync that is under way
+  std::unique_ptr<uint64_t[]> memory_;  // of InMemory()
+  bool said_ = false;                   // before the sync that is under way
 };
 
 }  // namespace salius

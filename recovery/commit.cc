@@ -24,6 +24,7 @@ absl::StatusOr<bool> IsSameLife(const VolumeDir& dir, const VolumeState& state) 
 }
 
 absl::Status NoteSameLife(const ReplayContext& context, StateFile* state) {
+  if (!Ext4Complaints(context.root_fd).ok()) return absl::OkStatus();
   absl::StatusOr<AppliedMark> mark = AppliedMark::Open(context.salius_fd);
   SALIUS_RETURN_IF_ERROR(mark.status());
   SALIUS_ASSIGN_OR_RETURN(const UniqueFd file, OpenAt(context.salius_fd, kStateFileName, O_RDONLY));

@@ -125,7 +125,7 @@ void AppendReplay(const RecoveryReport& report, std::string* text) {
         report.records_refused);
   }
   if (report.same_life) {
-    *text += "  same life     only the process had died; what it had applied was kept as it is\n";
+    *text += "  same life     only the process had died\n";
   }
   if (!report.ballast_restored) {
     *text += "  WARNING       no room to set space aside for the next recovery\n";

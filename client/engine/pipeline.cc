@@ -62,7 +62,10 @@ absl::StatusOr<std::unique_ptr<Pipeline>> Pipeline::Start(const VolumeDir& dir, 
     return absl::FailedPreconditionError(
         "the volume was not closed cleanly: recover it first (salius-recover)");
   }
-  SALIUS_ASSIGN_OR_RETURN(AppliedMark mark, AppliedMark::Open(dir.salius_fd));
+  SALIUS_ASSIGN_OR_RETURN(AppliedMark mark,
+                          Ext4Complaints(dir.root_fd).ok()
+                              ? AppliedMark::Open(dir.salius_fd)
+                              : absl::StatusOr<AppliedMark>(AppliedMark::InMemory()));
   auto impl = std::make_unique<Impl>(dir, std::move(state), std::move(stable), std::move(mark),
                                      sink, std::move(options));
   SALIUS_RETURN_IF_ERROR(impl->Begin());

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "client/engine/volume_calls.h"
 #include "common/check.h"
@@ -32,9 +33,21 @@ uint64_t SpaceCharge(const RecordHeader& header) {
   return SpaceCharge(header.op, header.body_bytes);
 }
 
+SpaceGuard::SpaceGuard(int root_fd, std::function<absl::Status()> drain, QuotaLookup quota)
+    : root_fd_(root_fd),
+      margin_(fs::CopiesOnWrite(root_fd) ? kCowMargin : 0),
+      drain_(std::move(drain)),
+      quota_(std::move(quota)) {}
+
 void SpaceGuard::Issued(uint64_t charge) {
   unapplied_.fetch_add(charge);
   budget_.fetch_sub(static_cast<int64_t>(charge));
+}
+
+absl::StatusOr<FsSpace> SpaceGuard::Free() {
+  // An error of this sync is told to the checkpoint's too, which is on another descriptor.
+  if (margin_ > 0) SyncFs(root_fd_).IgnoreError();
+  return StatfsFree(root_fd_);
 }
 
 bool SpaceGuard::TakeFromBudget(uint64_t bytes) {
@@ -44,7 +57,7 @@ bool SpaceGuard::TakeFromBudget(uint64_t bytes) {
   if (budget_.load() >= need) return true;
   // In this order a record applied in between counts twice, never not at all.
   const uint64_t unapplied = unapplied_.load();
-  const absl::StatusOr<FsSpace> space = StatfsFree(root_fd_);
+  const absl::StatusOr<FsSpace> space = Free();
   if (!space.ok()) return false;  // the exact path will say why
   quota_.Refresh();
   budget_.store(static_cast<int64_t>(space->bytes_avail) - static_cast<int64_t>(unapplied) -
@@ -71,16 +84,16 @@ absl::Status SpaceGuard::MakeRoom(int fd, uint64_t offset, uint64_t length) {
   const uint64_t missing = fs::UnallocatedBytes(fd, offset, length);
   if (missing == 0) return absl::OkStatus();
   const uint64_t unapplied = unapplied_.load();
-  SALIUS_ASSIGN_OR_RETURN(FsSpace space, StatfsFree(root_fd_));
-  if (space.bytes_avail < unapplied + missing + kTightMargin) {
+  SALIUS_ASSIGN_OR_RETURN(FsSpace space, Free());
+  if (space.bytes_avail < unapplied + missing + margin_ + kTightMargin) {
     SALIUS_RETURN_IF_ERROR(drain_());
-    SALIUS_ASSIGN_OR_RETURN(space, StatfsFree(root_fd_));
-    if (space.bytes_avail < missing && reclaim_) {
+    SALIUS_ASSIGN_OR_RETURN(space, Free());
+    if (space.bytes_avail < missing + margin_ && reclaim_) {
       SALIUS_RETURN_IF_ERROR(reclaim_());
-      SALIUS_ASSIGN_OR_RETURN(space, StatfsFree(root_fd_));
+      SALIUS_ASSIGN_OR_RETURN(space, Free());
     }
     // bytes_avail, since we run as root and would be given root's reserve.
-    if (space.bytes_avail < missing) return ErrnoStatus(ENOSPC, "write");
+    if (space.bytes_avail < missing + margin_) return ErrnoStatus(ENOSPC, "write");
   }
   const absl::Status allocated = fs::Fallocate(fd, FALLOC_FL_KEEP_SIZE, offset, length);
   if (StatusErrno(allocated) != EOPNOTSUPP) return allocated;

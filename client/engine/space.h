@@ -7,8 +7,9 @@
 // by one write each, which the margin covers). Nearer to the end the range is allocated in the
 // backing file (fallocate, size kept) before the record is stamped, after waiting for unapplied
 // records where they could claim the same blocks: then the file system itself has decided.
-// Overwrites of allocated blocks need nothing and succeed on a full disk.
-// Disk quotas of the file's owner are checked with it (quota.h).
+// Overwrites of allocated blocks need nothing and succeed on a full disk; on btrfs, which writes
+// them elsewhere, everything needs room, and the last kCowMargin is left to it. Disk quotas of the
+// file's owner are checked with it (quota.h).
 //
 // Threads: all methods from any thread; the near-full path takes turns.
 #pragma once
@@ -34,6 +35,10 @@ inline constexpr int64_t kSpaceMargin = int64_t{64} << 20;
 // What even the near-full path leaves to metadata before it drains: extents, directories, inodes.
 inline constexpr uint64_t kTightMargin = uint64_t{1} << 20;
 
+// What btrfs is left for itself: what it overwrites becomes free only when its next transaction
+// commits, and its metadata is copied as well.
+inline constexpr uint64_t kCowMargin = uint64_t{16} << 20;
+
 // Bytes a record may need on the backing file system: body, rounding and metadata.
 uint64_t SpaceCharge(const RecordHeader& header);
 uint64_t SpaceCharge(Op op, uint64_t body_bytes);
@@ -44,11 +49,11 @@ class SpaceGuard {
   // unapplied any more.
   SpaceGuard(int root_fd, std::function<absl::Status()> drain)
       : SpaceGuard(root_fd, std::move(drain), KernelQuota(root_fd)) {}
-  SpaceGuard(int root_fd, std::function<absl::Status()> drain, QuotaLookup quota)
-      : root_fd_(root_fd), drain_(std::move(drain)), quota_(std::move(quota)) {}
+  SpaceGuard(int root_fd, std::function<absl::Status()> drain, QuotaLookup quota);
   // Called when there is too little room even after `drain`, once before a refusal: returns when
-  // everything is on the disk (a checkpoint). What was removed just now is only then free for sure, and
-  // by then the kernel's RELEASE and FORGET, which nobody waits for, have come. Before the first use.
+  // everything is on the disk (a checkpoint). What was removed just now is only then free for sure,
+  // and by then the kernel's RELEASE and FORGET, which nobody waits for, have come. Before the
+  // first use.
   void set_reclaim(std::function<absl::Status()> reclaim) { reclaim_ = std::move(reclaim); }
 
   // Makes sure that writing [offset, offset + length) of the file open read-write as `fd` and owned
@@ -73,10 +78,13 @@ class SpaceGuard {
  private:
   // Takes `bytes` from the budget; false (and nothing taken) near the end.
   bool TakeFromBudget(uint64_t bytes);
+  // What is free. btrfs does not count what is not written back yet, so there it is written first.
+  absl::StatusOr<FsSpace> Free();
   absl::Status MakeRoom(int fd, uint64_t offset, uint64_t length);
   absl::Status CheckQuota(int fd, uid_t uid, gid_t gid, uint64_t offset, uint64_t length);
 
   const int root_fd_;
+  const uint64_t margin_;  // that nobody is given
   const std::function<absl::Status()> drain_;
   std::function<absl::Status()> reclaim_;  // may be empty
   QuotaGuard quota_;

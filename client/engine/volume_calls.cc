@@ -153,10 +153,14 @@ bool SizeFits(int fd, uint64_t size) {
   return lseek(fd, static_cast<off_t>(size), SEEK_SET) >= 0;
 }
 
+bool CopiesOnWrite(int fd) {
+  struct statfs kind;
+  return fstatfs(fd, &kind) != 0 || kind.f_type == BTRFS_SUPER_MAGIC;
+}
+
 uint64_t UnallocatedBytes(int fd, uint64_t offset, uint64_t length) {
   constexpr uint32_t kExtents = 128;
-  struct statfs kind;
-  const bool cow = fstatfs(fd, &kind) != 0 || kind.f_type == BTRFS_SUPER_MAGIC;
+  const bool cow = CopiesOnWrite(fd);
   const uint64_t end = offset + length;
   uint64_t missing = 0;
   alignas(struct fiemap) char room[sizeof(struct fiemap) + kExtents * sizeof(struct fiemap_extent)];

@@ -56,6 +56,10 @@ absl::StatusOr<uint64_t> Seek(int fd, uint64_t offset, int whence);
 // True when the file system can hold a file of `size` bytes (it knows no ENOSPC or quota here).
 bool SizeFits(int fd, uint64_t size);
 
+// Whether the file system of `fd` (btrfs) writes what is overwritten elsewhere, for which it needs
+// room; true where it does not say.
+bool CopiesOnWrite(int fd);
+
 // How many bytes of the range have no block of their own yet, so that writing them needs space. A
 // conservative bound: everything where the file system does not say.
 uint64_t UnallocatedBytes(int fd, uint64_t offset, uint64_t length);

@@ -30,7 +30,7 @@ def mounts():
 
 
 class Image:
-    """`fs` is ext4 or xfs; `size_mb` is sparse. Mounted at self.path after construction.
+    """`fs` is ext4, xfs or btrfs; `size_mb` is sparse. Mounted at self.path after construction.
 
     `as_disk`: for measurements. The image's blocks are written beforehand and the loop device goes past the page
     cache, so that a write costs what the disk below costs, and no allocation of a sparse file.
@@ -47,6 +47,7 @@ class Image:
         self.file = os.path.join(directory or run.dir, name + ".img")
         self.path = os.path.join(run.dir, name)
         self.loop = None
+        self.cut_file = None  # what the disk holds after its next umount
         self.cuts = 0
         self.aborted = False  # since it was last mounted
         if source is None:
@@ -60,6 +61,8 @@ class Image:
                    *mkfs_options, self.file)
             elif fs == "xfs":
                 sh("mkfs.xfs", "-q", "-K", *mkfs_options, self.file)
+            elif fs == "btrfs":
+                sh("mkfs.btrfs", "-q", "-K", *mkfs_options, self.file)
             else:
                 raise HarnessError("no such file system here: " + fs)
         else:
@@ -111,6 +114,11 @@ class Image:
         wait_until(attempt, 20, lambda: "umount %s: %s" % (self.path, errors[-1]), 0.02)
         # A mount namespace that is still dying may hold the old superblock; mounting would give that one back.
         wait_until(self._device_free, 20, self.loop + " is still in use after umount", 0.02)
+        if self.cut_file:
+            self.detach()
+            os.replace(self.cut_file, self.file)
+            self.cut_file = None
+            self.attach(self.file)
 
     def _device_free(self):
         try:
@@ -123,11 +131,23 @@ class Image:
 
     def shutdown(self):
         """The plug is pulled: nothing written or synced from now on reaches the device."""
+        if self.fs == "btrfs":
+            self._keep_bytes()
+            return
         fd = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
         try:
             fcntl.ioctl(fd, IOC_SHUTDOWN, struct.pack("I", NOLOGFLUSH))
         finally:
             os.close(fd)
+        self.cuts += 1
+
+    def _keep_bytes(self):
+        self.cut_file = self.file + ".cut"
+
+        def unchanged():
+            sh("cp", "--sparse=always", self.file, self.cut_file)
+            return sh("cmp", "-s", self.file, self.cut_file, check=False).returncode == 0
+        wait_until(unchanged, 60, "the disk does not come to rest", 0.02)
         self.cuts += 1
 
     def abort(self):
@@ -152,6 +172,8 @@ class Image:
         self.umount()
         if self.fs == "ext4":
             sh("e2fsck", "-fn", self.loop)
+        elif self.fs == "btrfs":
+            sh("btrfs", "check", "--readonly", self.loop)
         else:
             sh("xfs_repair", "-n", self.loop)
         self.mount()

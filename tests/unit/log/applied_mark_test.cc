@@ -55,6 +55,19 @@ TEST(AppliedMarkTest, ResetStartsTheNextEpochFromZero) {
   EXPECT_EQ(mark->applied(), 0u);
 }
 
+TEST(AppliedMarkTest, InMemoryIsTheSameWithoutAFile) {
+  AppliedMark mark = AppliedMark::InMemory();
+  mark.Reset(7, 5);
+  mark.Store(10);
+  AppliedMark moved = std::move(mark);
+  AppliedMark other = AppliedMark::InMemory();
+  other = std::move(moved);
+  other.SyncBegins();
+  EXPECT_EQ(other.applied(), 0u);
+  other.SyncEnds(true);
+  EXPECT_EQ(other.applied(), 10u);
+}
+
 TEST(AppliedMarkTest, SaysNothingDuringASync) {
   TestDir dir;
   auto mark = AppliedMark::Open(dir.fd());
