@@ -215,10 +215,12 @@ class Replica {
       at = g.segments_at + what % g.segment_count * g.segment_bytes;
       at += what % 4 == 1 ? (in_.U32() % g.segment_bytes) : in_.U16() % 4096;
     }
-    const uint8_t sound = hurt_at_.emplace(at, Memory()[at]).first->second;
-    uint8_t hurt = Memory()[at] ^ in_.U8();
-    if (hurt == sound && Memory()[at] != sound) hurt ^= 0xff;
-    Memory()[at] = hurt;
+    const uint8_t now = Memory()[at];
+    Hurt& known = hurt_at_.emplace(at, Hurt{now, now}).first->second;
+    if (now != known.hurt) known.sound = now;  // the replica has written there since
+    uint8_t hurt = now ^ in_.U8();
+    if (hurt == known.sound && now != known.sound) hurt ^= 0xff;
+    Memory()[at] = known.hurt = hurt;
   }
 
   // A slot with a good checksum and any content.
@@ -373,7 +375,10 @@ class Replica {
   uint64_t chance_ = 1;
   int64_t now_ns_ = kSecondNs;
   bool forged_ = false, hurt_ = false;
-  std::map<size_t, uint8_t> hurt_at_;  // what was there before
+  struct Hurt {
+    uint8_t sound, hurt;  // what was there, and what is there
+  };
+  std::map<size_t, Hurt> hurt_at_;
   std::optional<Arena> arena_;
   std::unique_ptr<Acceptor> acceptor_;
   Acceptor::AttachReport report_;
