@@ -1,4 +1,5 @@
 // Which records a change issues, in which order, and when its caller is answered.
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/xattr.h>
@@ -49,6 +50,17 @@ TEST_F(RecordsTest, PlainWriteWaitsForNothingAndSynchronousOneForDurable) {
   Write(file, 0, "plain");
   ASSERT_TRUE(volume->Fsync(*file, true).ok());
   EXPECT_EQ(fake().durable, fake().Issued().back()->seq());
+  volume->Release(file);
+}
+
+// XFS then answers even fstat with an error.
+TEST_F(RecordsTest, RemovingANameOnADiskThatIsGoneIsAnError) {
+  Make(400 * kMiB, "mkfs.xfs -q");
+  Handle* const file = Create("a");
+  fake().before_apply = [this](const RecordRef&) { scratch->Shutdown(); };
+  EXPECT_NE(Errno(volume->Unlink(root(), "a")), 0);
+  fake().before_apply = nullptr;
+  EXPECT_EQ(Errno(volume->health()), EIO);
   volume->Release(file);
 }
 
