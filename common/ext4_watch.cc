@@ -63,6 +63,16 @@ absl::StatusOr<uint64_t> ReadCounter(int fd) {
   return count;
 }
 
+absl::StatusOr<uint64_t> CounterOf(int fd, absl::string_view what) {
+  SALIUS_ASSIGN_OR_RETURN(const std::string device, DeviceName(fd));
+  const absl::StatusOr<std::string> text = ReadWholeFile(CounterPath(device, what));
+  uint64_t count = 0;
+  if (!text.ok() || !absl::SimpleAtoi(*text, &count)) {
+    return absl::UnimplementedError("the kernel does not count complaints here (ext4 does)");
+  }
+  return count;
+}
+
 bool IsExt4(int fd) {
   struct statfs kind;
   return fstatfs(fd, &kind) == 0 && kind.f_type == EXT4_SUPER_MAGIC;
@@ -71,18 +81,15 @@ bool IsExt4(int fd) {
 }  // namespace
 
 absl::StatusOr<uint64_t> Ext4Complaints(int fd) {
-  SALIUS_ASSIGN_OR_RETURN(const std::string device, DeviceName(fd));
   uint64_t sum = 0;
   for (const char* what : {"errors", "warning", "msg"}) {
-    const absl::StatusOr<std::string> text = ReadWholeFile(CounterPath(device, what));
-    uint64_t count = 0;
-    if (!text.ok() || !absl::SimpleAtoi(*text, &count)) {
-      return absl::UnimplementedError("the kernel does not count complaints here (ext4 does)");
-    }
+    SALIUS_ASSIGN_OR_RETURN(const uint64_t count, CounterOf(fd, what));
     sum += count;
   }
   return sum;
 }
+
+absl::StatusOr<uint64_t> Ext4Errors(int fd) { return CounterOf(fd, "errors"); }
 
 Ext4Watch::Ext4Watch(int fd) {
   if (!IsExt4(fd)) return;

@@ -20,6 +20,10 @@ namespace salius {
 // Linux 5.9.
 absl::StatusOr<uint64_t> Ext4Complaints(int fd);
 
+// How many errors ext4 has found in itself since e2fsck(8) last ran, on the file system that `fd`
+// is on. UNIMPLEMENTED as above.
+absl::StatusOr<uint64_t> Ext4Errors(int fd);
+
 // Hears of data that ext4 has thrown away. Blocks for new data are allocated when it is written
 // back; when that fails because a block of ext4's own is damaged or cannot be read, the data is
 // dropped, and neither syncfs(2) nor fsync(2) returns an error, then or later (seen with

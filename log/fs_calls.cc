@@ -12,8 +12,12 @@
 #include <unistd.h>
 
 #include <memory>
+#include <string>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
 #include "common/check.h"
 
 namespace salius::fs {
@@ -157,12 +161,37 @@ absl::StatusOr<std::string> RealPath(const std::string& path) {
   return std::string(real.get());
 }
 
+namespace {
+
+// The options of the file system that `fd` lies on, as in /proc/self/mountinfo; empty: not known.
+std::string SuperOptions(int fd) {
+  const absl::StatusOr<std::string> info =
+      ReadWholeFile(absl::StrFormat("/proc/self/fdinfo/%d", fd));
+  const absl::StatusOr<std::string> mounts = ReadWholeFile("/proc/self/mountinfo");
+  if (!info.ok() || !mounts.ok()) return "";
+  std::string mount_id;
+  for (const absl::string_view line : absl::StrSplit(*info, '\n')) {
+    if (absl::StartsWith(line, "mnt_id:"))
+      mount_id = std::string(absl::StripAsciiWhitespace(line.substr(7)));
+  }
+  for (const absl::string_view line : absl::StrSplit(*mounts, '\n')) {
+    if (absl::StartsWith(line, mount_id + " "))
+      return std::string(line.substr(line.rfind(' ') + 1));
+  }
+  return "";
+}
+
+}  // namespace
+
 absl::StatusOr<FsKind> KindOf(int fd) {
   struct statfs st;
   if (fstatfs(fd, &st) != 0) return ErrnoStatus(errno, "fstatfs");
   FsKind kind;
   kind.type = static_cast<int64_t>(st.f_type);
   kind.read_only = (st.f_flags & ST_RDONLY) != 0;
+  for (const absl::string_view option : absl::StrSplit(SuperOptions(fd), ',')) {
+    if (option == "nobarrier" || option == "barrier=0") kind.flushes_nothing = true;
+  }
   return kind;
 }
 

@@ -11,6 +11,7 @@
 #include "common/bytes.h"
 #include "common/check.h"
 #include "common/file.h"
+#include "common/log.h"
 #include "common/strings.h"
 #include "log/fs_calls.h"
 #include "log/volume_config.h"
@@ -114,6 +115,13 @@ absl::StatusOr<VolumeDir> VolumeDir::Open(const std::string& backing, bool lock)
   if (lock) {
     SALIUS_ASSIGN_OR_RETURN(lock_fd, TakeLock(salius->get(), dir.path));
     dir.ext4 = std::make_unique<Ext4Watch>(root.get());
+    SALIUS_ASSIGN_OR_RETURN(const fs::FsKind kind, fs::KindOf(root.get()));
+    if (kind.flushes_nothing) {
+      SLOG_WARN(
+          "{} is mounted with nobarrier: what is said to be on the disk may be in its cache, and "
+          "lost at a power cut; remount it with barriers unless the cache has a battery",
+          dir.path);
+    }
   }
   SALIUS_ASSIGN_OR_RETURN(dir.config, ReadConfig(salius->get(), dir.path));
   dir.root_fd = root.Release();

@@ -43,8 +43,10 @@ struct DirectoryFacts {
   std::string path;
   int64_t fs_type = 0;  // statfs f_type
   bool read_only = false;
-  absl::Status trusted_xattr;  // setting one on a nameless file
-  absl::Status file_handle;    // opening the directory by its handle
+  bool flushes_nothing = false;  // mounted with nobarrier
+  uint64_t ext4_errors = 0;      // since e2fsck last ran; 0 for other file systems
+  absl::Status trusted_xattr;    // setting one on a nameless file
+  absl::Status file_handle;      // opening the directory by its handle
   uint64_t free_bytes = 0;
   uint64_t free_inodes = 0, total_inodes = 0;  // total 0: not counted
 

@@ -2,7 +2,6 @@
 #include <linux/magic.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
-#include <sys/vfs.h>
 #include <sys/xattr.h>
 #include <unistd.h>
 
@@ -16,7 +15,9 @@
 #include "client/cli/status.h"
 #include "client/cli/status_text.h"
 #include "common/check.h"
+#include "common/ext4_watch.h"
 #include "common/file.h"
+#include "log/fs_calls.h"
 
 namespace salius::cli {
 namespace {
@@ -88,6 +89,14 @@ void JudgeFileSystem(const DirectoryFacts& facts, Findings& findings) {
     findings.Fail("writable", "mounted read-only", "remount it read-write");
   } else {
     findings.Ok("writable", "yes");
+  }
+  if (facts.flushes_nothing) {
+    findings.Warn("barriers", "off (nobarrier)",
+                  "remount it with barriers, unless the drive's cache has a battery");
+  }
+  if (facts.ext4_errors > 0) {
+    findings.Warn("ext4", absl::StrCat(facts.ext4_errors, " errors since it was last checked"),
+                  "unmount it and run e2fsck -f");
   }
   if (facts.trusted_xattr.ok()) {
     findings.Ok("trusted xattrs", "supported");
@@ -164,10 +173,11 @@ absl::StatusOr<DirectoryFacts> GatherDirectoryFacts(const std::string& path) {
   DirectoryFacts facts;
   facts.path = path;
   SALIUS_ASSIGN_OR_RETURN(const UniqueFd directory, OpenAt(AT_FDCWD, path, O_RDONLY | O_DIRECTORY));
-  struct statfs fs {};
-  if (fstatfs(directory.get(), &fs) != 0) return ErrnoStatus(errno, path);
-  facts.fs_type = static_cast<int64_t>(fs.f_type);
-  facts.read_only = (fs.f_flags & ST_RDONLY) != 0;
+  SALIUS_ASSIGN_OR_RETURN(const fs::FsKind kind, fs::KindOf(directory.get()));
+  facts.fs_type = kind.type;
+  facts.read_only = kind.read_only;
+  facts.flushes_nothing = kind.flushes_nothing;
+  facts.ext4_errors = Ext4Errors(directory.get()).value_or(0);
   SALIUS_ASSIGN_OR_RETURN(const FsSpace space, StatfsFree(directory.get()));
   facts.free_bytes = space.bytes_avail;
   facts.free_inodes = space.inodes_free;

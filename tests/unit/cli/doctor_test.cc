@@ -165,6 +165,15 @@ TEST(DoctorTest, WhatTheFileSystemLacksFails) {
   EXPECT_TRUE(findings.AnyFail());
 }
 
+TEST(DoctorTest, WhatMayCostDataWarns) {
+  DirectoryFacts facts = GoodVolume();
+  facts.flushes_nothing = true;
+  EXPECT_EQ(LevelOf(Directory(facts), "barriers"), Level::kWarn);
+  facts = GoodVolume();
+  facts.ext4_errors = 3;
+  EXPECT_EQ(LevelOf(Directory(facts), "ext4"), Level::kWarn);
+}
+
 TEST(DoctorTest, LittleSpaceWarnsAndTooLittleFails) {
   DirectoryFacts facts = GoodVolume();
   facts.free_bytes = facts.config.log_max_bytes - 1;

@@ -12,6 +12,7 @@
 #include "common/check.h"
 #include "common/file.h"
 #include "gtest/gtest.h"
+#include "log/fs_calls.h"
 #include "log/volume_config.h"
 #include "tests/unit/engine_volume/scratch_fs.h"
 
@@ -52,6 +53,15 @@ TEST_P(SyncTest, TheDrivesCacheIsFlushedWhateverNeighboursDid) {
   const uint64_t before = Flushes(root->get());
   ASSERT_TRUE(SyncVolume(root->get(), lock.get()).ok());
   EXPECT_GT(Flushes(root->get()), before);
+}
+
+TEST(FsKindTest, MountedWithoutBarriersIsSeen) {
+  for (const bool off : {false, true}) {
+    ScratchFs scratch(64 << 20, "mkfs.ext4 -q", off ? "nobarrier" : "");
+    const auto root = OpenAt(AT_FDCWD, scratch.path(), O_RDONLY | O_DIRECTORY);
+    ASSERT_TRUE(root.ok()) << root.status();
+    EXPECT_EQ(fs::KindOf(root->get())->flushes_nothing, off);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(FileSystems, SyncTest, ::testing::Values("mkfs.ext4 -q", "mkfs.xfs -q"));
