@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/magic.h>
+#include <poll.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 #include <sys/vfs.h>
@@ -30,6 +31,9 @@ constexpr size_t kLogRecordBytes = 8192;
 // at this level at least; a remount, a resize, yesterday's errors counted are "notice" and the
 // like.
 constexpr unsigned kCritical = 2;
+// How often, and how long each time, a message that was counted is waited for.
+constexpr int kLogWaits = 20;
+constexpr int kLogWaitMs = 50;
 constexpr unsigned kLevels = 8;  // a level, plus this times the facility, which is 0 for the kernel
 
 // The name of the device that `fd` is on, as ext4 uses it: /sys/fs/ext4/NAME, "EXT4-fs (NAME): ".
@@ -97,7 +101,13 @@ Ext4Watch::Ext4Watch(int fd) {
     SALIUS_ASSIGN_OR_RETURN(const std::string device, DeviceName(fd));
     // The log first: what is said meanwhile is then among its lines, if not counted.
     absl::StatusOr<UniqueFd> log = OpenAt(AT_FDCWD, "/dev/kmsg", O_RDONLY | O_NONBLOCK);
-    if (log.ok() && lseek(log->get(), 0, SEEK_END) >= 0) log_ = *std::move(log);
+    if (log.ok() && lseek(log->get(), 0, SEEK_END) >= 0) {
+      log_ = *std::move(log);
+    } else {
+      SLOG_WARN(
+          "/dev/kmsg cannot be read: any message of ext4 (a remount, a resize) will be taken "
+          "for a failure of the disk");
+    }
     SALIUS_ASSIGN_OR_RETURN(errors_, OpenAt(AT_FDCWD, CounterPath(device, "errors"), O_RDONLY));
     SALIUS_ASSIGN_OR_RETURN(messages_, OpenAt(AT_FDCWD, CounterPath(device, "msg"), O_RDONLY));
     SALIUS_ASSIGN_OR_RETURN(errors_before_, ReadCounter(errors_.get()));
@@ -111,7 +121,7 @@ Ext4Watch::Ext4Watch(int fd) {
   }
 }
 
-bool Ext4Watch::ReadLog() {
+void Ext4Watch::ReadLog() {
   const std::string said = absl::StrCat("EXT4-fs (", device_, "): ");
   std::array<char, kLogRecordBytes> buffer;
   while (log_.valid()) {
@@ -132,32 +142,48 @@ bool Ext4Watch::ReadLog() {
       severe_ = std::string(absl::StripAsciiWhitespace(line.substr(0, line.find('\n'))));
     }
   }
-  return !severe_.empty();
+}
+
+absl::Status Ext4Watch::Look() {
+  SALIUS_ASSIGN_OR_RETURN(const uint64_t errors, ReadCounter(errors_.get()));
+  SALIUS_ASSIGN_OR_RETURN(const uint64_t messages, ReadCounter(messages_.get()));
+  ReadLog();
+  // A message is counted just before it is in the log.
+  const uint64_t counted = messages - messages_before_;
+  for (int waits = 0; waits < kLogWaits && severe_.empty() && lines_ < counted; ++waits) {
+    pollfd log{log_.get(), POLLIN, 0};
+    if (!log_.valid() || poll(&log, 1, kLogWaitMs) < 0) break;
+    ReadLog();
+  }
+  std::string why;
+  if (!severe_.empty()) {
+    why = severe_;
+  } else if (errors > errors_before_) {
+    why = absl::StrCat(errors - errors_before_, " errors counted");
+  } else if (lines_ < counted) {
+    why = "a message that is not in the kernel's log any more, or cannot be read there";
+  } else {
+    // Some lines (a daily summary) are not counted. They must not stand for others later.
+    SALIUS_ASSIGN_OR_RETURN(const uint64_t now, ReadCounter(messages_.get()));
+    lines_ = std::min(lines_, now - messages_before_);
+    return absl::OkStatus();
+  }
+  return absl::InternalError(absl::StrCat(
+      "ext4 on ", device_, " may have thrown data away without an error of any sync: ", why,
+      ". See dmesg(1); unmount, let `e2fsck -f` repair it, and mount again"));
 }
 
 absl::Status Ext4Watch::Check() {
   if (device_.empty()) return absl::OkStatus();
   absl::MutexLock lock(&mutex_);
-  SALIUS_RETURN_IF_ERROR(verdict_);
-  const auto look = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) -> absl::Status {
-    SALIUS_ASSIGN_OR_RETURN(const uint64_t errors, ReadCounter(errors_.get()));
-    SALIUS_ASSIGN_OR_RETURN(const uint64_t messages, ReadCounter(messages_.get()));
-    std::string why;
-    // Both counters first: whatever they count is in the log by the time it is read.
-    if (ReadLog()) {
-      why = severe_;
-    } else if (errors > errors_before_) {
-      why = absl::StrCat(errors - errors_before_, " errors counted");
-    } else if (messages > messages_before_ + lines_) {
-      why = "a message that is not in the kernel's log any more, or cannot be read there";
-    } else {
-      return absl::OkStatus();
-    }
-    return absl::InternalError(absl::StrCat(
-        "ext4 on ", device_, " may have thrown data away without an error of any sync: ", why,
-        ". See dmesg(1); unmount, let `e2fsck -f` repair it, and mount again"));
-  };
-  return verdict_ = look();
+  if (verdict_.ok()) verdict_ = Look();
+  return verdict_;
+}
+
+void Ext4Watch::KeepUp() {
+  if (device_.empty() || !mutex_.TryLock()) return;  // a Check is at it
+  ReadLog();
+  mutex_.Unlock();
 }
 
 }  // namespace salius

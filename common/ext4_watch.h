@@ -29,22 +29,27 @@ absl::StatusOr<uint64_t> Ext4Errors(int fd);
 // dropped, and neither syncfs(2) nor fsync(2) returns an error, then or later (seen with
 // Linux 6.18, whatever the mount option `errors`).
 //
-// Thread-safe. Blocks no longer than reading a few bytes from the kernel takes.
+// Thread-safe. Blocks for as long as reading a few bytes from the kernel takes, and when something
+// is counted that is not in the log yet, up to a second.
 class Ext4Watch {
  public:
   // Watches the file system that `fd` is on, from now on. Other file systems report such errors
   // through fsync, and an ext4 whose counters are not in /sys cannot be watched (the log says so):
-  // then Check is always OK.
+  // then Check is always OK. Where /dev/kmsg cannot be read (the log says so too) every message of
+  // ext4 is taken for a failure.
   explicit Ext4Watch(int fd);
 
   // OK: what a sync that was over before this call has covered is on the disk, if the sync said so
   // too. INTERNAL, then and from then on: ext4 found itself damaged, or said in the kernel's log
   // that it failed, or said something that is not to be found there; says what, and what to do.
   absl::Status Check() ABSL_LOCKS_EXCLUDED(mutex_);
+  // To be called every few seconds: takes what is new in the kernel's log before that is full.
+  void KeepUp() ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
-  // Takes what is new in the kernel's log; true when ext4 says there that something failed.
-  bool ReadLog() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Takes what is new in the kernel's log.
+  void ReadLog() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status Look() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   std::string device_;          // as ext4 calls it; empty: nothing is watched
   UniqueFd log_;                // /dev/kmsg, read up to now; invalid where it cannot be read

@@ -20,7 +20,7 @@ absl::StatusOr<bool> IsSameLife(const VolumeDir& dir, const VolumeState& state);
 // In the same life: syncs the file system, then notes the applied mark as checkpoint when it lies
 // above the noted one. From then on those records count as checkpointed: a file that was edited in
 // the plain directory meanwhile is not put back. An error of the sync is final: no later run relies
-// on the applied mark. Where there is none (file systems other than ext4): nothing.
+// on the applied mark. Where there is none (file systems other than ext4): does nothing.
 absl::Status NoteSameLife(const ReplayContext& context, StateFile* state);
 
 // The state after recovery: clean, in epoch `next_epoch`, which no session and no recovery ever

@@ -26,7 +26,8 @@ constexpr int64_t kBusyNs = 20'000'000;
 constexpr int64_t kShortSleepNs = 1'000'000;
 constexpr int64_t kLedSleepNs = 10'000'000;  // while a waiter receives
 constexpr int64_t kLongSleepNs = 100'000'000;
-constexpr int64_t kWakeNs = 50'000'000;  // between two wake-ups of every waiter
+constexpr int64_t kWakeNs = 50'000'000;          // between two wake-ups of every waiter
+constexpr int64_t kKernelLogNs = 5'000'000'000;  // between two looks at the kernel's log
 
 InBatch& ThreadBatch() {
   thread_local InBatch batch(kBatch, kAckBufferBytes);
@@ -271,6 +272,7 @@ void Pipeline::Impl::ReceiveOnce(Wait wait) {
 void Pipeline::Impl::IoLoop() {
   int64_t busy_until = 0;
   int64_t wake_at = 0;
+  int64_t kernel_log_at = 0;
   Seq applied_before = 0;
   while (true) {
     bool poll_socket = false;
@@ -324,6 +326,10 @@ void Pipeline::Impl::IoLoop() {
     Perform(work);
     if (wake) {
       for (Peer& peer : peers) peer.control->EndOverdueCalls();
+      if (dir.ext4 != nullptr && wake_at >= kernel_log_at) {
+        kernel_log_at = wake_at + kKernelLogNs;
+        dir.ext4->KeepUp();
+      }
     }
   }
 }

@@ -45,8 +45,7 @@ void SpaceGuard::Issued(uint64_t charge) {
 }
 
 absl::StatusOr<FsSpace> SpaceGuard::Free() {
-  // An error of this sync is told to the checkpoint's too, which is on another descriptor.
-  if (margin_ > 0) SyncFs(root_fd_).IgnoreError();
+  if (margin_ > 0) SALIUS_RETURN_IF_ERROR(SyncFs(root_fd_));
   return StatfsFree(root_fd_);
 }
 
@@ -55,13 +54,16 @@ bool SpaceGuard::TakeFromBudget(uint64_t bytes) {
   if (budget_.load() >= need) return true;  // Issued() takes it
   absl::MutexLock lock(&refresh_);
   if (budget_.load() >= need) return true;
-  // In this order a record applied in between counts twice, never not at all.
+  // In this order, and by adding the difference, what is issued or applied in between counts twice,
+  // never not at all.
+  const int64_t before = budget_.load();
   const uint64_t unapplied = unapplied_.load();
   const absl::StatusOr<FsSpace> space = Free();
   if (!space.ok()) return false;  // the exact path will say why
   quota_.Refresh();
-  budget_.store(static_cast<int64_t>(space->bytes_avail) - static_cast<int64_t>(unapplied) -
-                kSpaceMargin);
+  const int64_t fresh =
+      static_cast<int64_t>(space->bytes_avail) - static_cast<int64_t>(unapplied) - kSpaceMargin;
+  budget_.fetch_add(fresh - before);
   return budget_.load() >= need;
 }
 

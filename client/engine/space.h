@@ -74,6 +74,8 @@ class SpaceGuard {
   // Bytes that went to a file without a record.
   void Direct(uint64_t bytes) { budget_.fetch_sub(static_cast<int64_t>(bytes)); }
   uint64_t unapplied() const { return unapplied_.load(); }
+  // Free bytes that no write is given.
+  uint64_t held_back() const { return margin_; }
 
  private:
   // Takes `bytes` from the budget; false (and nothing taken) near the end.

@@ -168,9 +168,10 @@ absl::StatusOr<struct statvfs> Volume::Impl::StatFs() {
   // failed cannot, and tells what there is.
   if (closed_files && pipe.load()->Checkpoint().ok()) DropCoveredLinks();
   SALIUS_ASSIGN_OR_RETURN(struct statvfs st, fs::StatVfs(dir.root_fd));
-  const uint64_t pending = st.f_frsize == 0 ? 0 : space->unapplied() / st.f_frsize;
+  const uint64_t block = std::max<uint64_t>(st.f_frsize, 1);
+  const uint64_t pending = space->unapplied() / block;
   st.f_bfree -= std::min<uint64_t>(pending, st.f_bfree);
-  st.f_bavail -= std::min<uint64_t>(pending, st.f_bavail);
+  st.f_bavail -= std::min<uint64_t>(pending + space->held_back() / block, st.f_bavail);
   return st;
 }
 

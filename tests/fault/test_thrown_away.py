@@ -15,18 +15,21 @@ SYS_SYNCFS = 306
 
 def in_syncfs(tracer):
     """Whether a program that `tracer` (strace) runs stands before syncfs(2)."""
-    with open("/proc/%d/task/%d/children" % (tracer, tracer)) as f:
-        children = f.read().split()
-    for child in children:
-        for thread in os.listdir("/proc/%s/task" % child):
-            with open("/proc/%s/task/%s/syscall" % (child, thread)) as f:
-                if f.read().split()[0] == str(SYS_SYNCFS):
-                    return True
+    try:
+        with open("/proc/%d/task/%d/children" % (tracer, tracer)) as f:
+            children = f.read().split()
+        for child in children:
+            for thread in os.listdir("/proc/%s/task" % child):
+                with open("/proc/%s/task/%s/syscall" % (child, thread)) as f:
+                    if f.read().startswith("%d " % SYS_SYNCFS):
+                        return True
+    except (FileNotFoundError, ProcessLookupError):  # one of them has just ended
+        pass
     return False
 
 
 class BadDisk:
-    """An ext4 on a disk of which one block can be made unreadable, or damaged. Close the image first."""
+    """An ext4 on a disk of which one block can be made unreadable, or damaged."""
 
     _serial = 0
 
@@ -34,14 +37,16 @@ class BadDisk:
         BadDisk._serial += 1
         base = os.path.join(current().dir, "bad%d" % BadDisk._serial)
         self._unreadable, self._point, self._good = base + ".unreadable", base + ".disk", None
-        self.image = Image("bad", size_mb=256, mkfs_options=("-b", str(BLOCK)))
-        self.image.umount()
-        self.image.detach()
-        os.mkdir(self._point)
-        self._fs = Proc([binary("slow_disk_fs"), "--flush-ms", "0", "--unreadable", self._unreadable, self.image.file,
-                         self._point], base + ".log")
+        self.image = self._fs = None
         try:
-            wait_until(lambda: self._point in mounts(), 20, lambda: "slow_disk_fs does not mount:\n" + self._fs.tail())
+            self.image = Image("bad", size_mb=256, mkfs_options=("-b", str(BLOCK)))
+            self.image.umount()
+            self.image.detach()
+            os.mkdir(self._point)
+            self._fs = Proc([binary("slow_disk_fs"), "--flush-ms", "0", "--unreadable", self._unreadable,
+                             self.image.file, self._point], base + ".log")
+            wait_until(lambda: self._point in mounts(), 20,
+                       lambda: "slow_disk_fs does not mount:\n" + self._fs.tail())
             self.image.attach(os.path.join(self._point, "disk"), "--direct-io=on")
             self.image.mount()
         except BaseException:
@@ -88,14 +93,17 @@ class BadDisk:
                 f.write(self._good[1])
 
     def close(self):
-        sh("umount", "-l", self._point, check=False)
-        self._fs.kill()
+        if self.image:
+            self.image.close()
+        if self._fs:
+            sh("umount", "-l", self._point, check=False)
+            self._fs.kill()
 
 
 class ThrownAway(Case):
 
     PIECES, SPACING = 50, 32  # blocks
-    PAUSE_US = 3_000_000
+    PAUSE_US = 5_000_000
     NEW = b"N" * BLOCK
 
     def setUp(self):
@@ -144,7 +152,7 @@ class ThrownAway(Case):
         self.write()
         failure = self.mount.wait_mode("failed")["failure"]
         self.assertIn("thrown data away", failure)
-        with self.assertRaises(HarnessError):
+        with self.assertRaisesRegex(HarnessError, "salius-mount ended with"):
             self.mount.umount()
         self.everything_is_there()
 
@@ -160,12 +168,15 @@ class ThrownAway(Case):
         self.write()
         self.rig_.power_cut()
         log = os.path.join(current().dir, "recover.log")
-        recovery = Proc(["strace", "-f", "-qq", "-o", "/dev/null", "-e", "trace=syncfs", "-e",
-                                  "inject=syncfs:delay_enter=%d" % self.PAUSE_US, binary("salius-recover"),
-                                  self.rig_.backing], log, netns=self.rig_.volume.netns)
+        recovery = Proc([
+            "strace", "-f", "-qq", "-o", "/dev/null", "-e", "trace=syncfs",
+            "-e", "inject=syncfs:delay_enter=%d" % self.PAUSE_US, binary("salius-recover"), self.rig_.backing,
+        ], log, netns=self.rig_.volume.netns)
         self.addCleanup(recovery.kill)
         wait_until(lambda: in_syncfs(recovery.pid), 30, lambda: "no sync:\n" + recovery.tail())
         self.disk.make_unreadable(self.leaf)
+        if not in_syncfs(recovery.pid):
+            raise HarnessError("this machine is too slow: the sync began before its disk was bad")
         self.assertEqual(recovery.wait(60), 6, recovery.tail())
         self.assertIn("thrown data away", recovery.tail())
         self.everything_is_there()
@@ -189,7 +200,14 @@ class ThrownAway(Case):
             replica.kill()
         self.write()
         self.mount.wait_mode("local")
-        sh("sh", "-c", "echo test > /sys/fs/ext4/%s/trigger_fs_error" % os.path.basename(self.disk.image.loop))
+        found = "/sys/fs/ext4/%s/" % os.path.basename(self.disk.image.loop)
+        with open(found + "trigger_fs_error", "w") as f:
+            f.write("test")
+
+        def counted():
+            with open(found + "errors_count") as f:
+                return f.read() == "1\n"
+        wait_until(counted, 20, "ext4 does not count its error")
         with self.assertRaises(OSError):
             self.write()
         self.assertIn("1 errors counted", self.mount.wait_mode("failed")["failure"])

@@ -4,6 +4,9 @@ power_cut() is the file system's own shutdown ioctl with NOLOGFLUSH: from then o
 device, neither data nor the journal in memory, and every open file gives EIO. After umount and mount
 the file system holds what a disk holds after the plug was pulled: what had been synced, and whatever
 write-back had happened to write. (A disk that lies about flushes is not simulated.)
+
+btrfs has no such ioctl: there the bytes that the disk has at that moment are kept, and are the disk again from the
+next umount on. So whoever uses it must be dead by then, and nothing that reached the device is lost.
 """
 import errno
 import fcntl
@@ -183,7 +186,8 @@ class Image:
         if self.mounted() and sh("umount", self.path, check=False).returncode != 0:
             sh("umount", "-l", self.path, check=False)
         self.detach()
-        if os.path.exists(self.file):
-            os.unlink(self.file)
+        for file in (self.file, self.cut_file):
+            if file and os.path.exists(file):
+                os.unlink(file)
         if os.path.isdir(self.path) and not self.mounted():
             os.rmdir(self.path)

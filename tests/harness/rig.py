@@ -6,6 +6,7 @@ import os
 from harness.image import Image
 from harness.net import Net
 from harness.replica import Replica
+from harness.run import HarnessError
 from harness.volume import Mount, Volume
 
 # A quarter of the default: what is preallocated and locked is most of the time that a test takes.
@@ -101,6 +102,8 @@ class Rig:
         order when asked), `also` (kill the programs), then the host starts again with the image mounted and
         nothing else running."""
         if shutdown_first:
+            if self.image.fs == "btrfs":
+                raise HarnessError("on btrfs what comes after the shutdown would be acknowledged, and lost with it")
             self.image.shutdown()
         self.mount_.proc.kill()
         if not shutdown_first:

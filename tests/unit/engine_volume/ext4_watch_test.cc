@@ -1,4 +1,4 @@
-// Ext4Watch beside a real ext4. Data that is really lost is in tests/fault/test_write_back.py.
+// Ext4Watch beside a real ext4. Data that is really lost is in tests/fault/test_thrown_away.py.
 // Needs root.
 #include "common/ext4_watch.h"
 
@@ -47,6 +47,18 @@ TEST_F(Ext4WatchTest, MessagesAreNoFailure) {
   ASSERT_TRUE(before.ok()) << before.status();
   EXPECT_EQ(Ext4Complaints(Root().get()).value(), *before + 3)
       << "there was something to tell apart";
+}
+
+TEST_F(Ext4WatchTest, MessagesAreNoFailureWhenTheLogIsReadInBetween) {
+  Ext4Watch watch(Root().get());
+  for (int i = 0; i < 3; ++i) {
+    SayWhatIsNoHarm();
+    watch.KeepUp();
+  }
+  EXPECT_TRUE(watch.Check().ok()) << watch.Check();
+  fs_.Shutdown();
+  watch.KeepUp();
+  EXPECT_FALSE(watch.Check().ok());
 }
 
 TEST_F(Ext4WatchTest, WhatItSaidBeforeDoesNotCount) {

@@ -17,8 +17,10 @@ void MustRun(const std::string& command) {
 }
 
 void FindAnErrorIn(const std::string& path) {
-  MustRun("echo test > /sys/fs/ext4/$(basename $(findmnt -no SOURCE " + path +
-          "))/trigger_fs_error");
+  // It is counted a moment after it is found.
+  MustRun("d=/sys/fs/ext4/$(basename $(findmnt -no SOURCE " + path +
+          ")); n=$(cat $d/errors_count); echo test > $d/trigger_fs_error; "
+          "timeout 20 sh -c \"until [ \\$(cat $d/errors_count) -gt $n ]; do sleep 0.01; done\"");
 }
 
 ScratchFs::ScratchFs(uint64_t bytes, const std::string& mkfs, const std::string& mount_options) {
