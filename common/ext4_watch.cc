@@ -19,6 +19,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "common/check.h"
+#include "common/clock.h"
 #include "common/log.h"
 #include "common/strings.h"
 
@@ -31,10 +32,10 @@ constexpr size_t kLogRecordBytes = 8192;
 // at this level at least; a remount, a resize, yesterday's errors counted are "notice" and the
 // like.
 constexpr unsigned kCritical = 2;
-// How often, and how long each time, a message that was counted is waited for.
-constexpr int kLogWaits = 20;
-constexpr int kLogWaitMs = 50;
 constexpr unsigned kLevels = 8;  // a level, plus this times the facility, which is 0 for the kernel
+// How long a message that was counted is waited for.
+constexpr int64_t kLogLateNs = 1'000'000'000;
+constexpr int kLogPollMs = 50;
 
 // The name of the device that `fd` is on, as ext4 uses it: /sys/fs/ext4/NAME, "EXT4-fs (NAME): ".
 absl::StatusOr<std::string> DeviceName(int fd) {
@@ -127,6 +128,7 @@ void Ext4Watch::ReadLog() {
   while (log_.valid()) {
     const ssize_t size = read(log_.get(), buffer.data(), buffer.size());
     if (size < 0 && (errno == EINTR || errno == EPIPE)) continue;  // EPIPE: some were overwritten
+    if (size == 0) log_.Reset();  // not the kernel's log: that has no end
     if (size <= 0) break;
     // "level,number,microseconds,flags;text"
     const absl::string_view record(buffer.data(), static_cast<size_t>(size));
@@ -150,9 +152,11 @@ absl::Status Ext4Watch::Look() {
   ReadLog();
   // A message is counted just before it is in the log.
   const uint64_t counted = messages - messages_before_;
-  for (int waits = 0; waits < kLogWaits && severe_.empty() && lines_ < counted; ++waits) {
+  Clock& clock = SystemClock();
+  const int64_t end = clock.MonotonicNanos() + kLogLateNs;
+  while (severe_.empty() && lines_ < counted && log_.valid() && clock.MonotonicNanos() < end) {
     pollfd log{log_.get(), POLLIN, 0};
-    if (!log_.valid() || poll(&log, 1, kLogWaitMs) < 0) break;
+    if (poll(&log, 1, kLogPollMs) < 0 && errno != EINTR) break;
     ReadLog();
   }
   std::string why;
