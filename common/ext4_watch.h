@@ -27,7 +27,8 @@ absl::StatusOr<uint64_t> Ext4Errors(int fd);
 // Hears of data that ext4 has thrown away. Blocks for new data are allocated when it is written
 // back; when that fails because a block of ext4's own is damaged or cannot be read, the data is
 // dropped, and neither syncfs(2) nor fsync(2) returns an error, then or later (seen with
-// Linux 6.18, whatever the mount option `errors`).
+// Linux 6.18: an unreadable block whatever the mount option `errors`, a damaged one with
+// errors=continue).
 //
 // Thread-safe. Blocks for as long as reading a few bytes from the kernel takes, and when something
 // is counted that is not in the log yet, up to a second.
