@@ -1,94 +1,14 @@
-// A served replica, in this process, over real sockets.
-#include "replica/server.h"
-
-#include <sys/socket.h>
-
+// A served replica: records, sessions, fences and fetches.
 #include <chrono>
-#include <memory>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "common/random.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
-#include "tests/unit/replica/replica_client.h"
+#include "tests/unit/replica/server_testing.h"
 
 namespace salius {
 namespace {
-
-using ::testing::HasSubstr;
-
-class ServerTest : public ::testing::Test {
- protected:
-  ReplicaOptions Options() {
-    ReplicaOptions options;
-    options.listen = HostPort{"127.0.0.1", 0};
-    options.memory_bytes = uint64_t{16} << 20;
-    options.shm_dir = shm_.path();
-    options.no_mlock = true;  // tests run with any limit of locked memory
-    options.log_level = "off";
-    return options;
-  }
-  void Start(const ReplicaOptions& options) {
-    auto server = ReplicaServer::Start(options, SystemClock());
-    ASSERT_TRUE(server.ok()) << server.status();
-    server_ = *std::move(server);
-    client_ = std::make_unique<ReplicaClient>(server_->port());
-  }
-  void Start() { Start(Options()); }
-  void StartWithSession() {
-    Start();
-    ASSERT_TRUE(client_->Open().ok());
-  }
-  // The counters reach the metrics at the loop's next tick.
-  void ExpectDrops(const std::string& reason, uint64_t more_than) {
-    Counter& counter = GetCounter("salius_replica_drops_total", "", {{"reason", reason}});
-    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-    while (counter.value() <= more_than && std::chrono::steady_clock::now() < end) {
-      client_->Probe();
-    }
-    EXPECT_GT(counter.value(), more_than) << reason;
-  }
-  uint64_t DropsNow(const std::string& reason) {
-    return GetCounter("salius_replica_drops_total", "", {{"reason", reason}}).value();
-  }
-
-  // Opens a session with a group, and again after a restart: records to the group arrive by
-  // loopback.
-  void ExpectMulticastByLoopback(const ReplicaOptions& options) {
-    Start(options);
-    // A port that is free for the group.
-    SocketAddress group = ResolveAddress(HostPort{"239.255.74.2", 0}).value();
-    {
-      UdpSocket::Options shared;
-      shared.reuse_port = true;
-      group = UdpSocket::Bind(group, shared)->local().value();
-    }
-    control::OpenSessionRequest request = ReplicaClient::SessionRequest();
-    request.set_multicast(FormatSockaddr(group));
-    ASSERT_TRUE(client_->Open(request).ok());
-    ASSERT_TRUE(client_->Open(request).ok());
-    ASSERT_TRUE(client_->socket().PrepareMulticastSend(group, /*loop=*/true).ok());
-    client_->SendTo(group, Datagram(TestFrame({TestRecord(1)}), TestRecord(1)));
-    const auto acked = client_->Receive();
-    ASSERT_TRUE(acked.has_value());
-    EXPECT_EQ(acked->ack.contiguous, 1u);
-    // A restarted process goes on receiving from the group.
-    server_.reset();
-    Start(options);
-    ReplicaClient sender(server_->port());
-    ASSERT_TRUE(sender.socket().PrepareMulticastSend(group, /*loop=*/true).ok());
-    sender.SendTo(group, Datagram(TestFrame({TestRecord(2)}), TestRecord(2)));
-    const auto again = sender.Receive();
-    ASSERT_TRUE(again.has_value());
-    EXPECT_EQ(again->ack.contiguous, 2u);
-  }
-
-  ShmDir shm_;
-  std::unique_ptr<ReplicaServer> server_;
-  std::unique_ptr<ReplicaClient> client_;
-};
 
 TEST_F(ServerTest, RecordsAreAcknowledgedAndFetchedBack) {
   Start();
@@ -341,90 +261,6 @@ TEST_F(ServerTest, WrongMulticastGroupRefusesTheSession) {
   EXPECT_FALSE(client_->Inventory().inventory().known());
 }
 
-TEST_F(ServerTest, StoppedServerLeavesTheArenaToTheNext) {
-  StartWithSession();
-  client_->SendRecords({TestRecord(1)});
-  ASSERT_TRUE(client_->Receive().has_value());
-  const Incarnation incarnation = client_->Inventory().incarnation();
-  server_.reset();
-  Start();
-  EXPECT_EQ(client_->Inventory().incarnation(), incarnation);
-  EXPECT_EQ(client_->Fetch().records, TestRecord(1));
-}
-
-TEST_F(ServerTest, PortInUseIsNamedAndLeavesNoArena) {
-  Start();
-  ReplicaOptions second = Options();
-  const ShmDir other;
-  second.listen.port = server_->port();
-  second.shm_dir = other.path();
-  const absl::Status status = ReplicaServer::Start(second, SystemClock()).status();
-  EXPECT_EQ(status.code(), absl::StatusCode::kAlreadyExists);
-  EXPECT_THAT(std::string(status.message()), HasSubstr(std::to_string(server_->port())));
-  EXPECT_TRUE(std::filesystem::is_empty(other.path()));
-}
-
-TEST_F(ServerTest, TcpPortInUseIsNamed) {
-  const SocketAddress any = ResolveAddress(HostPort{"127.0.0.1", 0}).value();
-  UniqueFd tcp(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  ASSERT_EQ(bind(tcp.get(), any.get(), any.length), 0);
-  ASSERT_EQ(listen(tcp.get(), 1), 0);
-  SocketAddress taken = any;
-  ASSERT_EQ(getsockname(tcp.get(), taken.get(), &taken.length), 0);
-  ReplicaOptions options = Options();
-  options.listen.port = taken.port();
-  const absl::Status status = ReplicaServer::Start(options, SystemClock()).status();
-  EXPECT_EQ(status.code(), absl::StatusCode::kAlreadyExists);
-  EXPECT_THAT(std::string(status.message()), HasSubstr(std::to_string(taken.port())));
-}
-
-TEST_F(ServerTest, ArenaInUseIsRefused) {
-  Start();
-  const absl::Status status = ReplicaServer::Start(Options(), SystemClock()).status();
-  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
-  EXPECT_THAT(std::string(status.message()), HasSubstr(shm_.path()));
-}
-
-TEST_F(ServerTest, PublicAddressNeedsInsecure) {
-  ReplicaOptions options = Options();
-  options.listen.host = "0.0.0.0";
-  const absl::Status status = ReplicaServer::Start(options, SystemClock()).status();
-  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("--insecure"));
-  EXPECT_THAT(std::string(status.message()), HasSubstr("authentication"));
-  options.insecure = true;
-  EXPECT_TRUE(ReplicaServer::Start(options, SystemClock()).ok());
-}
-
-TEST_F(ServerTest, PublicMetricsAddressNeedsInsecure) {
-  ReplicaOptions options = Options();
-  options.metrics = "0.0.0.0:0";
-  EXPECT_EQ(ReplicaServer::Start(options, SystemClock()).status().code(),
-            absl::StatusCode::kFailedPrecondition);
-}
-
-TEST_F(ServerTest, MulticastListenAddressIsRefused) {
-  ReplicaOptions options = Options();
-  options.listen.host = "239.1.2.3";
-  EXPECT_EQ(ReplicaServer::Start(options, SystemClock()).status().code(),
-            absl::StatusCode::kInvalidArgument);
-}
-
-TEST_F(ServerTest, MetricsAreServed) {
-  ReplicaOptions options = Options();
-  options.metrics = "127.0.0.1:0";
-  Start(options);
-  EXPECT_GT(server_->metrics_port(), 0);
-  for (const char* const name :
-       {"salius_replica_records_total", "salius_replica_acks_total",
-        "salius_replica_drops_total{reason=\"memory_full\"}", "salius_replica_memory_bytes",
-        "salius_replica_memory_used_bytes", "salius_replica_memory_free_bytes",
-        "salius_replica_volumes", "salius_replica_overdue_volumes",
-        "salius_replica_incarnation{incarnation="}) {
-    EXPECT_THAT(MetricsText(), HasSubstr(name));
-  }
-}
-
 // How fast one stream is, for the log of the run; no bound, so that a busy machine fails nothing.
 TEST_F(ServerTest, FetchOfALargeLog) {
   ReplicaOptions options = Options();
@@ -445,67 +281,6 @@ TEST_F(ServerTest, FetchOfALargeLog) {
   EXPECT_EQ(fetched.count, seq);
   std::printf("fetched %.0f MiB in %.3f s: %.0f MiB/s\n", fetched.records.size() / 1048576.0,
               took.count(), fetched.records.size() / 1048576.0 / took.count());
-}
-
-// ---- the loop by itself: what has arrived before it starts is one batch
-
-TEST_F(ServerTest, OneAcknowledgementAnswersABatch) {
-  TestMemory memory(uint64_t{8} << 20);
-  Arena arena = memory.FormatAndAttach();
-  SharedAcceptor acceptor(arena, {}, 0, nullptr);
-  {
-    absl::MutexLock lock(&acceptor.mutex);
-    SessionParams params;
-    params.volume = TestVolume();
-    params.epoch = 1;
-    params.session = 77;
-    params.base = 1;
-    params.memory_bytes = 1 << 20;
-    ASSERT_TRUE(acceptor.acceptor.OpenSession(0, params).ok());
-    params.volume = TestVolume(2);
-    ASSERT_TRUE(acceptor.acceptor.OpenSession(0, params).ok());
-  }
-  ReplicaMetrics metrics(arena.incarnation(), 1);
-  ReceiveLoop::Options options;
-  options.listen = ResolveAddress(HostPort{"127.0.0.1", 0}).value();
-  auto loop = ReceiveLoop::Create(UdpSocket::Bind(options.listen, {}).value(), options, acceptor,
-                                  metrics, SystemClock());
-  ASSERT_TRUE(loop.ok());
-  ReplicaClient one((*loop)->port()), two((*loop)->port());
-  for (Seq seq = 1; seq <= 10; ++seq) one.SendRecords({TestRecord(seq)}, 1, 77, 1000 + seq);
-  one.SendRecords({TestRecord(1, 10, 1, TestVolume(2))}, 1, 77, 5, TestVolume(2));
-  two.SendRecords({TestRecord(11)}, 1, 77, 6);
-  (*loop)->Start();
-  const auto first = one.Receive();
-  ASSERT_TRUE(first.has_value());
-  EXPECT_EQ(first->header.send_time_ns, 1010u);
-  EXPECT_EQ(first->ack.contiguous, 11u);
-  const auto second = one.Receive();
-  ASSERT_TRUE(second.has_value());
-  EXPECT_EQ(second->header.volume, TestVolume(2));
-  const auto third = two.Receive();
-  ASSERT_TRUE(third.has_value());
-  EXPECT_EQ(third->header.send_time_ns, 6u);
-  (*loop)->Stop();
-  EXPECT_FALSE(one.Receive(0).has_value());
-  EXPECT_FALSE(two.Receive(0).has_value());
-}
-
-TEST_F(ServerTest, DatagramsThatArrivedBeforeTheStopAreAnswered) {
-  TestMemory memory(uint64_t{8} << 20);
-  Arena arena = memory.FormatAndAttach();
-  SharedAcceptor acceptor(arena, {}, 0, nullptr);
-  ReplicaMetrics metrics(arena.incarnation(), 1);
-  ReceiveLoop::Options options;
-  options.listen = ResolveAddress(HostPort{"127.0.0.1", 0}).value();
-  auto loop = ReceiveLoop::Create(UdpSocket::Bind(options.listen, {}).value(), options, acceptor,
-                                  metrics, SystemClock());
-  ASSERT_TRUE(loop.ok());
-  ReplicaClient client((*loop)->port());
-  client.SendRecords({TestRecord(1)});
-  (*loop)->Start();
-  (*loop)->Stop();
-  EXPECT_TRUE(client.Receive(0).has_value());
 }
 
 }  // namespace

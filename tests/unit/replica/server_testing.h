@@ -1,0 +1,88 @@
+// A served replica, in this process, over real sockets: what its tests share.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "replica/server.h"
+#include "tests/unit/replica/replica_client.h"
+
+namespace salius {
+
+using ::testing::HasSubstr;
+
+class ServerTest : public ::testing::Test {
+ protected:
+  ReplicaOptions Options() {
+    ReplicaOptions options;
+    options.listen = HostPort{"127.0.0.1", 0};
+    options.memory_bytes = uint64_t{16} << 20;
+    options.shm_dir = shm_.path();
+    options.no_mlock = true;  // tests run with any limit of locked memory
+    options.log_level = "off";
+    return options;
+  }
+  void Start(const ReplicaOptions& options) {
+    auto server = ReplicaServer::Start(options, SystemClock());
+    ASSERT_TRUE(server.ok()) << server.status();
+    server_ = *std::move(server);
+    client_ = std::make_unique<ReplicaClient>(server_->port());
+  }
+  void Start() { Start(Options()); }
+  void StartWithSession() {
+    Start();
+    ASSERT_TRUE(client_->Open().ok());
+  }
+  // The counters reach the metrics at the loop's next tick.
+  void ExpectDrops(const std::string& reason, uint64_t more_than) {
+    Counter& counter = GetCounter("salius_replica_drops_total", "", {{"reason", reason}});
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    while (counter.value() <= more_than && std::chrono::steady_clock::now() < end) {
+      client_->Probe();
+    }
+    EXPECT_GT(counter.value(), more_than) << reason;
+  }
+  uint64_t DropsNow(const std::string& reason) {
+    return GetCounter("salius_replica_drops_total", "", {{"reason", reason}}).value();
+  }
+
+  // Opens a session with a group, and again after a restart: records to the group arrive by
+  // loopback.
+  void ExpectMulticastByLoopback(const ReplicaOptions& options) {
+    Start(options);
+    // A port that is free for the group.
+    SocketAddress group = ResolveAddress(HostPort{"239.255.74.2", 0}).value();
+    {
+      UdpSocket::Options shared;
+      shared.reuse_port = true;
+      group = UdpSocket::Bind(group, shared)->local().value();
+    }
+    control::OpenSessionRequest request = ReplicaClient::SessionRequest();
+    request.set_multicast(FormatSockaddr(group));
+    ASSERT_TRUE(client_->Open(request).ok());
+    ASSERT_TRUE(client_->Open(request).ok());
+    ASSERT_TRUE(client_->socket().PrepareMulticastSend(group, /*loop=*/true).ok());
+    client_->SendTo(group, Datagram(TestFrame({TestRecord(1)}), TestRecord(1)));
+    const auto acked = client_->Receive();
+    ASSERT_TRUE(acked.has_value());
+    EXPECT_EQ(acked->ack.contiguous, 1u);
+    // A restarted process goes on receiving from the group.
+    server_.reset();
+    Start(options);
+    ReplicaClient sender(server_->port());
+    ASSERT_TRUE(sender.socket().PrepareMulticastSend(group, /*loop=*/true).ok());
+    sender.SendTo(group, Datagram(TestFrame({TestRecord(2)}), TestRecord(2)));
+    const auto again = sender.Receive();
+    ASSERT_TRUE(again.has_value());
+    EXPECT_EQ(again->ack.contiguous, 2u);
+  }
+
+  ShmDir shm_;
+  std::unique_ptr<ReplicaServer> server_;
+  std::unique_ptr<ReplicaClient> client_;
+};
+
+}  // namespace salius
