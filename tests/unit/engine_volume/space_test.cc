@@ -63,6 +63,31 @@ TEST_F(SpaceTest, FullDiskRefusesBeforeTheAckAndLosesNothing) {
   Close();
 }
 
+// It calls free what is dirty in the page cache, and writes elsewhere what is overwritten.
+TEST_F(SpaceTest, FullBtrfsRefusesBeforeTheAck) {
+  constexpr char kMkfs[] = "mkfs.btrfs -q -f";
+  if (!ScratchFs::Supported(kMkfs, "rw")) GTEST_SKIP() << "needs btrfs";
+  Make(320 * kMiB, kMkfs);
+  Handle* const db = Create("db");
+  Write(db, 0, std::string(256 * 1024, 'd'), /*sync=*/true);
+  Handle* const fill = Create("fill");
+  int error = 0;
+  const uint64_t taken = Fill(fill, kMiB, &error);
+  EXPECT_EQ(error, ENOSPC);
+  EXPECT_GT(taken, 100 * kMiB);
+  for (int i = 0; i < 100; ++i) {
+    const auto written = volume->Write(*db, i % 64 * 4096, std::string(4096, 'e'), false, true);
+    if (!written.ok()) {
+      ASSERT_EQ(Errno(written), ENOSPC) << i;
+    }
+    ASSERT_TRUE(volume->pipeline().health().ok()) << i;
+  }
+  EXPECT_TRUE(volume->pipeline().Checkpoint().ok());
+  volume->Release(db);
+  volume->Release(fill);
+  Close();
+}
+
 TEST_F(SpaceTest, PreallocatedFileIsWrittenOnAFullDisk) {
   config.bulk_limit_bytes = uint64_t{1} << 40;
   Make(48 * kMiB);

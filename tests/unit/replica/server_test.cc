@@ -1,7 +1,6 @@
 // A served replica: records, sessions, fences and fetches.
 #include <chrono>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "common/random.h"
