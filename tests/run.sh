@@ -59,6 +59,16 @@ check() {
 # True for a run with --long: more seeds, longer fuzzing, the slow suites.
 is_long() { [ "$SALIUS_LONG" = 1 ]; }
 
+# What a test target that passed has left out, and why: Bazel keeps that in its log.
+print_skips() {
+  local path=${1#//}
+  local logs=bazel-testlogs/${path/:/\/}
+  [ -d "$logs" ] || return 0
+  find "$logs/" -name test.log -exec awk -v target="$1" '
+    /: Skipped$/ { getline why }
+    /^\[  SKIPPED \] .* ms\)$/ { print "skipped: " target " " $4 ": " why }' {} +
+}
+
 # bazel_test NAME TARGETS/OPTIONS...: builds and runs test targets, and counts each of them.
 bazel_test() {
   local name=$1 log status target
@@ -68,7 +78,10 @@ bazel_test() {
   status=${PIPESTATUS[0]}
   while read -r target status_word rest; do
     case "$status_word $rest" in
-      "PASSED "* | "(cached) PASSED"*) pass "$target" ;;
+      "PASSED "* | "(cached) PASSED"*)
+        pass "$target"
+        print_skips "$target"
+        ;;
       "FAILED "* | "TIMEOUT "* | "(cached) FAILED"* | "NO STATUS"* | "FLAKY"*) fail "$target" ;;
     esac
   done < <(grep -E '^//[^ ]+ +(\(cached\) )?(PASSED|FAILED|TIMEOUT|NO STATUS|FLAKY)' "$log")

@@ -22,6 +22,11 @@ class Btrfs(Case):
         self.rig_ = self.rig(m=2, acks=1, fs="btrfs", size_mb=400)
         self.blocks = {}
 
+    def mounted(self):
+        """Mounts; the volume's file, open."""
+        self.rig_.mount(mode="replicated")
+        return os.open(self.rig_.file("f"), os.O_RDWR | os.O_CREAT | os.O_SYNC, 0o600)
+
     def overwrite(self, fd, first, count):
         """Block i gets the number of the last write that went there. Ends at the first that is refused for want of room;
         returns how many were acknowledged."""
@@ -51,8 +56,7 @@ class Btrfs(Case):
     def test_power_cuts(self):
         rig, names, number = self.rig_, {}, 0
         for cut in range(self.count(4, 40)):
-            rig.mount(mode="replicated")
-            fd = os.open(rig.file("f"), os.O_RDWR | os.O_CREAT | os.O_SYNC, 0o600)
+            fd = self.mounted()
             for i in range(40):
                 self.assertEqual(self.overwrite(fd, number, 10), 10)
                 number += 10
@@ -75,8 +79,7 @@ class Btrfs(Case):
 
     def test_full_disk_is_enospc_before_the_acknowledgement(self):
         rig = self.rig_
-        rig.mount(mode="replicated")
-        fd = os.open(rig.file("f"), os.O_RDWR | os.O_CREAT | os.O_SYNC, 0o600)
+        fd = self.mounted()
         self.assertEqual(self.overwrite(fd, 0, 16), 16)
         with open(rig.file("fill"), "wb", buffering=0) as f, self.assertRaises(OSError) as refused:
             while True:
@@ -98,8 +101,7 @@ class Btrfs(Case):
     def test_recovery_on_a_disk_that_others_filled(self):
         """There is room for it in the ballast, and no page of a file is stored into that has none."""
         rig = self.rig_
-        rig.mount(mode="replicated")
-        fd = os.open(rig.file("f"), os.O_RDWR | os.O_CREAT | os.O_SYNC, 0o600)
+        fd = self.mounted()
         self.assertEqual(self.overwrite(fd, 0, 16), 16)
         os.close(fd)
         with open(rig.backing_file("fill"), "wb", buffering=0) as f, self.assertRaises(OSError):

@@ -11,7 +11,6 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
-#include "common/ext4_watch.h"
 #include "log/applied_mark.h"
 #include "tests/unit/engine/pipeline_testing.h"
 
@@ -162,7 +161,7 @@ TEST_F(PipelineTest, WhatPiledUpIsGivenToTheSinkTogether) {
 }
 
 TEST_F(PipelineTest, WhatWasAppliedBeforeAFailureCountsAsApplied) {
-  if (!Ext4Complaints(dir_.root_fd).ok()) GTEST_SKIP() << "there is a mark on ext4 only";
+  MoveToExt4();  // there is no mark elsewhere
   ASSERT_TRUE(Start().ok());
   const auto mark = AppliedMark::Open(dir_.salius_fd);
   ASSERT_TRUE(mark.ok());
@@ -279,7 +278,7 @@ TEST_F(PipelineTest, AFailedSyncMakesEveryFurtherCallFail) {
 }
 
 TEST_F(PipelineTest, DuringASyncTheAppliedMarkSaysNothing) {
-  if (!Ext4Complaints(dir_.root_fd).ok()) GTEST_SKIP() << "there is a mark on ext4 only";
+  MoveToExt4();  // there is no mark elsewhere
   ASSERT_TRUE(Start().ok());
   const auto mark = AppliedMark::Open(dir_.salius_fd);
   ASSERT_TRUE(mark.ok());
@@ -293,7 +292,7 @@ TEST_F(PipelineTest, DuringASyncTheAppliedMarkSaysNothing) {
 }
 
 TEST_F(PipelineTest, AfterAFailedSyncTheAppliedMarkSaysNothing) {
-  if (!Ext4Complaints(dir_.root_fd).ok()) GTEST_SKIP() << "there is a mark on ext4 only";
+  MoveToExt4();  // there is no mark elsewhere
   ASSERT_TRUE(Start().ok());
   const auto mark = AppliedMark::Open(dir_.salius_fd);
   ASSERT_TRUE(mark.ok());
@@ -314,7 +313,7 @@ TEST_F(PipelineTest, SyncNowSyncsAlsoWhenThereIsNothingToCheckpoint) {
 
 // As a checkpoint's, with all that follows from it: the kernel tells an error once.
 TEST_F(PipelineTest, AFailedSyncNowIsFinal) {
-  if (!Ext4Complaints(dir_.root_fd).ok()) GTEST_SKIP() << "there is a mark on ext4 only";
+  MoveToExt4();  // there is no mark elsewhere
   ASSERT_TRUE(Start().ok());
   const auto mark = AppliedMark::Open(dir_.salius_fd);
   ASSERT_TRUE(mark.ok());

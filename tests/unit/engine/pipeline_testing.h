@@ -7,8 +7,8 @@
 
 #include <algorithm>
 #include <atomic>
-#include <functional>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -21,6 +21,7 @@
 #include "common/check.h"
 #include "common/file.h"
 #include "log/stable_log.h"
+#include "tests/unit/engine_volume/scratch_fs.h"
 
 namespace salius {
 
@@ -78,10 +79,19 @@ class PipelineTest : public testing::Test {
     config_.log_max_bytes = 8u << 20;
     config_.stable_log_bytes = 16u << 20;
     config_.ballast_bytes = 0;
-    ASSERT_TRUE(CreateVolume(path_, config_).ok()) << CreateVolume(path_, config_);
-    auto dir = VolumeDir::Open(path_, true);
+    MakeVolume(path_);
+  }
+  void MakeVolume(const std::string& path) {
+    const absl::Status made = CreateVolume(path, config_);
+    ASSERT_TRUE(made.ok()) << made;
+    auto dir = VolumeDir::Open(path, true);
     ASSERT_TRUE(dir.ok()) << dir.status();
     dir_ = *std::move(dir);
+  }
+  // From here on the volume is another, on an ext4 of its own.
+  void MoveToExt4() {
+    ext4_ = std::make_unique<ScratchFs>(64 << 20, "mkfs.ext4 -q");
+    MakeVolume(ext4_->path());
   }
   void TearDown() override {
     pipeline_.reset();
@@ -115,6 +125,7 @@ class PipelineTest : public testing::Test {
   }
 
   std::string path_;
+  std::unique_ptr<ScratchFs> ext4_;
   VolumeConfig config_;
   int64_t spin_ns_ = 0;
   VolumeDir dir_;

@@ -1,39 +1,51 @@
 // The loop by itself: what has arrived before it starts is one batch.
 #include "replica/receive_loop.h"
 
+#include <memory>
+#include <utility>
+
 #include "gtest/gtest.h"
 #include "tests/unit/replica/replica_client.h"
 
 namespace salius {
 namespace {
 
-TEST(ReceiveLoopTest, OneAcknowledgementAnswersABatch) {
-  TestMemory memory(uint64_t{8} << 20);
-  Arena arena = memory.FormatAndAttach();
-  SharedAcceptor acceptor(arena, {}, 0, nullptr);
+class ReceiveLoopTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    ReceiveLoop::Options options;
+    options.listen = ResolveAddress(HostPort{"127.0.0.1", 0}).value();
+    auto loop = ReceiveLoop::Create(UdpSocket::Bind(options.listen, {}).value(), options, acceptor_,
+                                    metrics_, SystemClock());
+    ASSERT_TRUE(loop.ok()) << loop.status();
+    loop_ = *std::move(loop);
+  }
+
+  TestMemory memory_{uint64_t{8} << 20};
+  Arena arena_ = memory_.FormatAndAttach();
+  SharedAcceptor acceptor_{arena_, {}, 0, nullptr};
+  ReplicaMetrics metrics_{arena_.incarnation(), 1};
+  std::unique_ptr<ReceiveLoop> loop_;
+};
+
+TEST_F(ReceiveLoopTest, OneAcknowledgementAnswersABatch) {
   {
-    absl::MutexLock lock(&acceptor.mutex);
+    absl::MutexLock lock(&acceptor_.mutex);
     SessionParams params;
     params.volume = TestVolume();
     params.epoch = 1;
     params.session = 77;
     params.base = 1;
     params.memory_bytes = 1 << 20;
-    ASSERT_TRUE(acceptor.acceptor.OpenSession(0, params).ok());
+    ASSERT_TRUE(acceptor_.acceptor.OpenSession(0, params).ok());
     params.volume = TestVolume(2);
-    ASSERT_TRUE(acceptor.acceptor.OpenSession(0, params).ok());
+    ASSERT_TRUE(acceptor_.acceptor.OpenSession(0, params).ok());
   }
-  ReplicaMetrics metrics(arena.incarnation(), 1);
-  ReceiveLoop::Options options;
-  options.listen = ResolveAddress(HostPort{"127.0.0.1", 0}).value();
-  auto loop = ReceiveLoop::Create(UdpSocket::Bind(options.listen, {}).value(), options, acceptor,
-                                  metrics, SystemClock());
-  ASSERT_TRUE(loop.ok());
-  ReplicaClient one((*loop)->port()), two((*loop)->port());
+  ReplicaClient one(loop_->port()), two(loop_->port());
   for (Seq seq = 1; seq <= 10; ++seq) one.SendRecords({TestRecord(seq)}, 1, 77, 1000 + seq);
   one.SendRecords({TestRecord(1, 10, 1, TestVolume(2))}, 1, 77, 5, TestVolume(2));
   two.SendRecords({TestRecord(11)}, 1, 77, 6);
-  (*loop)->Start();
+  loop_->Start();
   const auto first = one.Receive();
   ASSERT_TRUE(first.has_value());
   EXPECT_EQ(first->header.send_time_ns, 1010u);
@@ -44,25 +56,16 @@ TEST(ReceiveLoopTest, OneAcknowledgementAnswersABatch) {
   const auto third = two.Receive();
   ASSERT_TRUE(third.has_value());
   EXPECT_EQ(third->header.send_time_ns, 6u);
-  (*loop)->Stop();
+  loop_->Stop();
   EXPECT_FALSE(one.Receive(0).has_value());
   EXPECT_FALSE(two.Receive(0).has_value());
 }
 
-TEST(ReceiveLoopTest, DatagramsThatArrivedBeforeTheStopAreAnswered) {
-  TestMemory memory(uint64_t{8} << 20);
-  Arena arena = memory.FormatAndAttach();
-  SharedAcceptor acceptor(arena, {}, 0, nullptr);
-  ReplicaMetrics metrics(arena.incarnation(), 1);
-  ReceiveLoop::Options options;
-  options.listen = ResolveAddress(HostPort{"127.0.0.1", 0}).value();
-  auto loop = ReceiveLoop::Create(UdpSocket::Bind(options.listen, {}).value(), options, acceptor,
-                                  metrics, SystemClock());
-  ASSERT_TRUE(loop.ok());
-  ReplicaClient client((*loop)->port());
+TEST_F(ReceiveLoopTest, DatagramsThatArrivedBeforeTheStopAreAnswered) {
+  ReplicaClient client(loop_->port());
   client.SendRecords({TestRecord(1)});
-  (*loop)->Start();
-  (*loop)->Stop();
+  loop_->Start();
+  loop_->Stop();
   EXPECT_TRUE(client.Receive(0).has_value());
 }
 
