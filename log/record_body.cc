@@ -299,10 +299,11 @@ absl::StatusOr<AdoptBody> AdoptBody::Decode(std::string_view body) {
   if (adopt.handle.size() > kMaxFileHandleBytes) {
     return Malformed(absl::StrFormat("adopt: handle of %d bytes", adopt.handle.size()));
   }
-  // Joined from components, each a name: relative, no "." or "..", no empty part.
-  if (adopt.path.empty() || adopt.path.size() > kMaxPathBytes) {
+  if (adopt.path.size() > kMaxPathBytes || (adopt.path.empty() && adopt.handle.empty())) {
     return Malformed(absl::StrFormat("adopt: path of %d bytes", adopt.path.size()));
   }
+  if (adopt.path.empty()) return adopt;
+  // Joined from components, each a name: relative, no "." or "..", no empty part.
   for (size_t start = 0; start <= adopt.path.size();) {
     const size_t end = std::min(adopt.path.find('/', start), adopt.path.size());
     SALIUS_RETURN_IF_ERROR(CheckName(std::string_view(adopt.path).substr(start, end - start)));

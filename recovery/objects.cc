@@ -133,7 +133,9 @@ absl::StatusOr<UniqueFd> Objects::OpenAdopted(const ObjectPlan& object,
     }
   }
   // What T removed may be gone already, and its old path may be someone else's by now.
-  if (object.fate != Fate::kBound) return absl::NotFoundError("adopted object");
+  if (object.fate != Fate::kBound || adopt.path.empty()) {
+    return absl::NotFoundError("adopted object");
+  }
   SALIUS_ASSIGN_OR_RETURN(UniqueFd fd, Walk(root_fd_, adopt.path));
   SALIUS_ASSIGN_OR_RETURN(const FileId has, ReadFileId(fd.get()));
   if (has != object.id && has != kNoFileId) return absl::NotFoundError("adopted object");

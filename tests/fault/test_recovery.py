@@ -45,6 +45,50 @@ class RecoveryCase(Case):
         ops.check(rig.backing, writer.ledger)
 
 
+class OldFiles(RecoveryCase):
+
+    def test_file_whose_path_is_too_long_to_be_told(self):
+        """It was there before the volume: the first write to it logs where it is, by its handle alone."""
+        rig = self.rig(m=2, acks=1)
+        name, depth = "d" * 250, 20
+
+        def at_the_end(top, work, make=False):
+            fd = os.open(top, os.O_PATH)
+            for _ in range(depth):
+                if make:
+                    os.mkdir(name, dir_fd=fd)
+                inner = os.open(name, os.O_PATH | os.O_NOFOLLOW, dir_fd=fd)
+                os.close(fd)
+                fd = inner
+            try:
+                return work(fd)
+            finally:
+                os.close(fd)
+
+        def write(data, flags):
+            def work(fd):
+                file = os.open("f", os.O_WRONLY | os.O_CREAT | flags, dir_fd=fd)
+                os.write(file, data)
+                os.close(file)
+            return work
+
+        def read(fd):
+            file = os.open("f", os.O_RDONLY, dir_fd=fd)
+            try:
+                return os.read(file, 100)
+            finally:
+                os.close(file)
+
+        at_the_end(rig.backing, write(b"old", 0), make=True)
+        rig.sync_disk()
+        rig.mount(mode="replicated")
+        at_the_end(rig.path, write(b"new data", os.O_SYNC))
+        rig.power_cut()
+        done = rig.volume.recover()
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertEqual(at_the_end(rig.backing, read), b"new data")
+
+
 class ReplicasMissing(RecoveryCase):
 
     def test_all_replicas_gone_is_refused_changes_nothing_and_works_when_they_come_back(self):

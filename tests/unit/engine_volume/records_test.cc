@@ -147,6 +147,33 @@ TEST_F(RecordsTest, AdoptComesBeforeTheFirstChangeWithPathAndHandle) {
   EXPECT_EQ(AdoptBody::Decode(adopts[1]->body())->path, "x/y");
 }
 
+// Recovery reads what it cannot decode as damage.
+TEST_F(RecordsTest, AdoptOfAFileWhosePathIsTooLongHasItsHandleAlone) {
+  MakeClosed();
+  if (IsSkipped()) return;
+  const std::string name(250, 'd');
+  constexpr int kDepth = 20;
+  UniqueFd at(::open(Backing("").c_str(), O_PATH | O_DIRECTORY));
+  for (int i = 0; i < kDepth; ++i) {
+    ASSERT_EQ(::mkdirat(at.get(), name.c_str(), 0755), 0);
+    at.Reset(::openat(at.get(), name.c_str(), O_PATH | O_DIRECTORY));
+    ASSERT_TRUE(at.valid());
+  }
+  ASSERT_TRUE(UniqueFd(::openat(at.get(), "f", O_CREAT | O_WRONLY, 0644)).valid());
+  Open();
+  Node* dir = &Find(name);
+  for (int i = 1; i < kDepth; ++i) dir = &Find(*dir, name);
+  Handle* const file = OpenFile(Find(*dir, "f"));
+  Write(file, 0, "1");
+  const auto adopts = fake().Issued(Op::kAdopt);
+  ASSERT_EQ(adopts.size(), 1u);
+  const auto body = AdoptBody::Decode(adopts[0]->body());
+  ASSERT_TRUE(body.ok()) << body.status();
+  EXPECT_EQ(body->path, "");
+  EXPECT_FALSE(body->handle.empty());
+  volume->Release(file);
+}
+
 TEST_F(RecordsTest, WhatFailsWhenItIsAppliedIsCancelledBeforeTheCallerHearsIt) {
   Make();
   // Someone takes the name between check and apply.

@@ -182,9 +182,9 @@ TEST(RecordTest, HeaderThatNoEncoderWritesIsRefused) {
 }
 
 TEST(RecordTest, NumbersNearTheEndOf64BitsAreRefused) {
-  for (uint64_t RecordHeader::*field : {&RecordHeader::epoch, &RecordHeader::seq,
-                                        &RecordHeader::durable_mark,
-                                        &RecordHeader::checkpoint_mark}) {
+  for (uint64_t RecordHeader::*field :
+       {&RecordHeader::epoch, &RecordHeader::seq, &RecordHeader::durable_mark,
+        &RecordHeader::checkpoint_mark}) {
     RecordHeader header;
     header.*field = kMaxCount;
     EXPECT_TRUE(DecodeRecord(AsBytes(EncodeRecord(header, ""))).ok());
@@ -350,13 +350,21 @@ TEST(RecordBodyTest, ImpossibleAdoptsAreRefused) {
   while (longest.size() + 2 <= kMaxPathBytes) longest += "/a";
   EXPECT_EQ(path(longest), Code::kOk);
   for (const std::string& bad :
-       {std::string(), std::string("/a"), std::string("a/"), std::string("a//b"),
-        std::string("a/../b"), std::string("./a"), longest + "/a/a", std::string("a\0b", 3)}) {
+       {std::string("/a"), std::string("a/"), std::string("a//b"), std::string("a/../b"),
+        std::string("./a"), longest + "/a/a", std::string("a\0b", 3)}) {
     EXPECT_EQ(path(bad), Code::kInvalidArgument) << bad;
   }
   AdoptBody adopt = GoldenAdopt();
   adopt.handle = std::string(kMaxFileHandleBytes + 1, 'h');
   EXPECT_FALSE(AdoptBody::Decode(adopt.Encode()).ok());
+}
+
+TEST(RecordBodyTest, AdoptNeedsAPathOrAHandle) {
+  AdoptBody adopt = GoldenAdopt();
+  adopt.path = "";
+  EXPECT_EQ(*AdoptBody::Decode(adopt.Encode()), adopt);
+  adopt.handle = "";
+  EXPECT_EQ(AdoptBody::Decode(adopt.Encode()).status().code(), Code::kInvalidArgument);
 }
 
 TEST(RecordTest, RandomHeadersRoundTrip) {
