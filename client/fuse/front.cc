@@ -3,6 +3,7 @@
 #include <cerrno>
 #include <vector>
 
+#include "client/fuse/kernel_order.h"
 #include "common/check.h"
 #include "common/file.h"
 #include "common/log.h"
@@ -47,11 +48,15 @@ void Front::SetNegotiated(uint64_t init_flags) {
 }
 
 Node& Front::node(uint64_t nodeid) {
+  KernelOrder::Use(nodeid);
   return nodeid == FUSE_ROOT_ID ? *volume_.root() : *reinterpret_cast<Node*>(nodeid);
 }
 
 uint64_t Front::NodeId(const Node& node) const {
-  return &node == volume_.root() ? uint64_t{FUSE_ROOT_ID} : reinterpret_cast<uint64_t>(&node);
+  const uint64_t nodeid =
+      &node == volume_.root() ? uint64_t{FUSE_ROOT_ID} : reinterpret_cast<uint64_t>(&node);
+  KernelOrder::Pass(nodeid);
+  return nodeid;
 }
 
 fuse_entry_param Front::ToEntry(const Entry& entry) const {

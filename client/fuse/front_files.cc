@@ -5,6 +5,7 @@
 #include <chrono>
 
 #include "client/fuse/front.h"
+#include "client/fuse/kernel_order.h"
 
 namespace salius {
 namespace {
@@ -48,10 +49,11 @@ void Release(fuse_req_t req, fuse_ino_t ino, fuse_file_info* fi) noexcept {
   fuse_reply_err(req, 0);
 }
 
-void Fsync(fuse_req_t req, fuse_ino_t, int, fuse_file_info* fi) noexcept {
+void Fsync(fuse_req_t req, fuse_ino_t ino, int, fuse_file_info* fi) noexcept {
   Front& front = FrontOf(req);
   const Stopwatch watch;
-  const auto answer = [&front, req, watch](const absl::Status& status) {
+  const auto answer = [&front, req, ino, watch](const absl::Status& status) {
+    KernelOrder::Pass(ino);
     front.metrics().fsync_seconds.Observe(watch.Seconds());
     fuse_reply_err(req, status.ok() ? 0 : front.Errno(status));
   };

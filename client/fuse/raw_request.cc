@@ -5,6 +5,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "client/fuse/kernel_order.h"
+
 namespace salius {
 
 std::optional<RawRequest> RawRequest::Parse(int fd, absl::Span<const uint8_t> bytes) {
@@ -32,6 +34,7 @@ int RawAnswer::Error(int err) const {
   out.len = sizeof(out);
   out.error = -err;
   out.unique = unique_;
+  KernelOrder::Pass(nodeid_);
   const iovec part{&out, sizeof(out)};
   return ::writev(fd_, &part, 1) < 0 ? errno : 0;
 }
@@ -40,6 +43,7 @@ int RawAnswer::Payload(absl::Span<const uint8_t> payload) const {
   fuse_out_header out{};
   out.len = static_cast<uint32_t>(sizeof(out) + payload.size());
   out.unique = unique_;
+  KernelOrder::Pass(nodeid_);
   const iovec parts[2] = {{&out, sizeof(out)},
                           {const_cast<uint8_t*>(payload.data()), payload.size()}};
   return ::writev(fd_, parts, 2) < 0 ? errno : 0;

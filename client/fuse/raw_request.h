@@ -19,7 +19,8 @@ namespace salius {
 // Where the answer to a request goes; outlives the request's bytes.
 class RawAnswer {
  public:
-  RawAnswer(int fd, uint64_t unique) : fd_(fd), unique_(unique) {}
+  RawAnswer(int fd, const fuse_in_header& request)
+      : fd_(fd), unique_(request.unique), nodeid_(request.nodeid) {}
 
   // Each sends the one answer and returns 0, or the errno of the write: ENOENT when the request was
   // aborted meanwhile, in which case the kernel keeps nothing of what the answer granted.
@@ -33,6 +34,7 @@ class RawAnswer {
  private:
   int fd_;
   uint64_t unique_;
+  uint64_t nodeid_;
 };
 
 class RawRequest {
@@ -54,7 +56,7 @@ class RawRequest {
   // The NUL-terminated name that follows `offset` bytes of arguments; nothing when it is cut off.
   std::optional<std::string_view> name(size_t offset) const;
 
-  RawAnswer answer() const { return RawAnswer(fd_, header_->unique); }
+  RawAnswer answer() const { return RawAnswer(fd_, *header_); }
   int ReplyError(int err) const { return answer().Error(err); }
   int Reply(absl::Span<const uint8_t> payload) const { return answer().Payload(payload); }
   template <typename Out>

@@ -15,6 +15,7 @@
 #include <cstring>
 
 #include "absl/strings/str_format.h"
+#include "client/fuse/kernel_order.h"
 #include "client/fuse/mount_calls.h"
 #include "client/fuse/mount_table.h"
 #include "common/check.h"
@@ -57,6 +58,7 @@ void Init(void*, fuse_conn_info* conn) noexcept {
 ssize_t DeviceRead(int fd, void* buf, size_t size, void*) noexcept { return ::read(fd, buf, size); }
 
 ssize_t DeviceWritev(int fd, iovec* iov, int count, void*) noexcept {
+  KernelOrder::Answer();
   if (t_init_unique == 0 || count != 2 || iov[0].iov_len != sizeof(fuse_out_header) ||
       iov[1].iov_len < sizeof(fuse_init_out)) {
     return ::writev(fd, iov, count);
@@ -199,6 +201,7 @@ void Session::Work() {
       SLOG_ERROR("the kernel sent a message of {} bytes that is no request", bytes);
       break;
     }
+    KernelOrder::Begin(request->header().nodeid);
     if (front_.HandleRaw(*request)) continue;
     if (request->opcode() == FUSE_INIT) {
       t_init_unique = request->header().unique;
