@@ -48,15 +48,6 @@ std::string_view JournalPrefix(LogLevel level) {
   }
 }
 
-// systemd sets JOURNAL_STREAM to "device:inode" of the stream that it gave as stderr; children
-// inherit the variable even when their stderr is another.
-bool StderrIsJournal() {
-  const char* stream = std::getenv("JOURNAL_STREAM");
-  struct stat st;
-  if (stream == nullptr || fstat(fileno(stderr), &st) != 0) return false;
-  return absl::StrFormat("%d:%d", st.st_dev, st.st_ino) == stream;
-}
-
 struct Sink {
   explicit Sink(std::string name)
       : journal(StderrIsJournal()),
@@ -75,7 +66,8 @@ struct Sink {
   Sink* previous = nullptr;
 };
 
-// Replaced by InitLogging(). Old ones stay, chained, since another thread may be writing through them.
+// Replaced by InitLogging(). Old ones stay, chained, since another thread may be writing through
+// them.
 std::atomic<Sink*> g_sink{nullptr};
 
 Sink& CurrentSink() {
@@ -99,6 +91,15 @@ void Write(LogLevel level, fmt::string_view format, fmt::format_args args) {
 }
 
 }  // namespace log_internal
+
+// systemd sets JOURNAL_STREAM to "device:inode" of the stream that it gave as stderr; children
+// inherit the variable even when their stderr is another.
+bool StderrIsJournal() {
+  const char* stream = std::getenv("JOURNAL_STREAM");
+  struct stat st;
+  if (stream == nullptr || fstat(fileno(stderr), &st) != 0) return false;
+  return absl::StrFormat("%d:%d", st.st_dev, st.st_ino) == stream;
+}
 
 absl::Status InitLogging(std::string_view name, std::string_view level) {
   for (size_t i = 0; i < kLevelNames.size(); ++i) {

@@ -24,6 +24,9 @@ enum class LogLevel : int { kDebug = 0, kInfo = 1, kWarn = 2, kError = 3, kOff =
 // INVALID_ARGUMENT for another level, and then nothing has changed. Call it first in main().
 absl::Status InitLogging(std::string_view name, std::string_view level);
 
+// Whether stderr is the stream to the journal that systemd gave.
+bool StderrIsJournal();
+
 namespace log_internal {
 extern std::atomic<int> g_level;
 void Write(LogLevel level, fmt::string_view format, fmt::format_args args);

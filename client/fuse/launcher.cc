@@ -12,6 +12,7 @@
 #include <system_error>
 
 #include "absl/strings/str_cat.h"
+#include "common/log.h"
 
 namespace salius {
 namespace {
@@ -41,15 +42,15 @@ std::string HowItEnded(int pid) {
 }
 
 // Leaves terminal, session and directory.
-absl::Status LeaveTerminal(const std::string& log_file) {
+absl::Status LeaveTerminal(const std::string& given_log, const std::string& default_log) {
   ::setsid();
   if (::chdir("/") != 0) return ErrnoStatus(errno, "chdir /");
   absl::StatusOr<UniqueFd> null = OpenAt(AT_FDCWD, "/dev/null", O_RDWR);
   if (!null.ok()) return null.status();
   ::dup2(null->get(), STDIN_FILENO);
   ::dup2(null->get(), STDOUT_FILENO);
-  // systemd captures stderr; then there it stays.
-  if (std::getenv("JOURNAL_STREAM") != nullptr) return absl::OkStatus();
+  if (given_log.empty() && StderrIsJournal()) return absl::OkStatus();
+  const std::string& log_file = given_log.empty() ? default_log : given_log;
   std::error_code error;
   std::filesystem::create_directories(std::filesystem::path(log_file).parent_path(), error);
   if (error) return ErrnoStatus(error.value(), log_file);
@@ -113,9 +114,10 @@ void Launcher::Tell(char kind, const std::string& text) {
   to_parent_.Reset();
 }
 
-absl::Status Launcher::Ready(const std::string& notice, const std::string& log_file) {
+absl::Status Launcher::Ready(const std::string& notice, const std::string& given_log,
+                             const std::string& default_log) {
   if (!foreground_) {
-    if (absl::Status status = LeaveTerminal(log_file); !status.ok()) return status;
+    if (absl::Status status = LeaveTerminal(given_log, default_log); !status.ok()) return status;
   }
   Tell(kReady, notice);
   return absl::OkStatus();

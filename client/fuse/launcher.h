@@ -31,9 +31,11 @@ class Launcher {
   std::optional<int> Start();
 
   // In the daemon: it serves. `notice` (may be empty) is for the person who mounts. In the
-  // background it leaves the terminal; when stderr is not the journal, it becomes `log_file`.
-  // Errors: `log_file` cannot be opened; then the parent has been told nothing.
-  absl::Status Ready(const std::string& notice, const std::string& log_file);
+  // background it leaves the terminal; stderr becomes the file `given_log`, or, if that is
+  // empty and stderr is not the journal, `default_log`. Errors: the file cannot be opened; then the
+  // parent has been told nothing.
+  absl::Status Ready(const std::string& notice, const std::string& given_log,
+                     const std::string& default_log);
 
   // In the daemon: it cannot serve. Returns the exit code.
   int Fail(const absl::Status& status);

@@ -172,8 +172,8 @@ absl::Status ServeSession(const MountCommand& command, const VolumeConfig& confi
                            .source = [&volume] { return volume.pipeline().status(); }}));
   std::unique_ptr<VolumeMetrics> metrics;
   if (!command.options.metrics.empty()) {
-    SALIUS_ASSIGN_OR_RETURN(metrics,
-                            VolumeMetrics::Start(command.options.metrics, volume.pipeline()));
+    SALIUS_ASSIGN_OR_RETURN(
+        metrics, VolumeMetrics::Start(command.options.metrics, volume.pipeline(), config.acks));
   }
   SALIUS_ASSIGN_OR_RETURN(const std::unique_ptr<Session> session,
                           Session::Mount(front, {.source = command.backing,
@@ -185,11 +185,11 @@ absl::Status ServeSession(const MountCommand& command, const VolumeConfig& confi
 
   absl::Status status = session->Probe();
   if (status.ok()) {
-    const std::string log_file =
-        command.options.log_file.empty()
-            ? absl::StrCat("/var/log/salius/", config.volume.ToString(), ".log")
-            : command.options.log_file;
-    status = launcher.Ready(FirstMode(volume.pipeline(), !config.replicas.empty()), log_file);
+    status = launcher.Ready(FirstMode(volume.pipeline(), !config.replicas.empty()),
+                            command.options.log_file,
+                            absl::StrCat("/var/log/salius/", config.volume.ToString(), ".log"));
+    // Lines for a file have a time.
+    if (status.ok()) status = InitLogging("salius-mount", command.options.log_level);
   }
   bool unmounted = false;
   if (status.ok()) {
@@ -214,24 +214,35 @@ absl::Status ServeSession(const MountCommand& command, const VolumeConfig& confi
 }  // namespace
 
 absl::Status CheckReplicas(const std::vector<std::string>& replicas, bool insecure) {
-  for (const std::string& replica : replicas) {
-    const absl::StatusOr<HostPort> host_port = ParseHostPort(replica, 0);
-    if (!host_port.ok() || host_port->port == 0) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("replica \"", replica, "\": must be HOST:PORT"));
-    }
-    const absl::StatusOr<SocketAddress> address = Resolve(*host_port);
-    if (!address.ok()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("replica ", replica, ": ", address.status().message()));
-    }
-    if (!insecure && !IsLoopback(*address)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("replica ", replica, " is another host, and records travel unencrypted; if ",
-                       "the network is trusted, give the option \"insecure\""));
-    }
+  const absl::StatusOr<std::vector<SocketAddress>> addresses = ResolveReplicas(replicas);
+  if (absl::IsNotFound(addresses.status())) {
+    return absl::InvalidArgumentError(addresses.status().message());
+  }
+  SALIUS_RETURN_IF_ERROR(addresses.status());
+  for (size_t i = 0; i < replicas.size() && !insecure; ++i) {
+    if (IsLoopback((*addresses)[i])) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        "replica ", replicas[i], " is another host, and records travel unencrypted; if ",
+        "the network is trusted, give the option \"insecure\""));
   }
   return absl::OkStatus();
+}
+
+absl::Status CheckMetrics(const std::string& metrics, bool insecure) {
+  if (metrics.empty()) return absl::OkStatus();
+  const absl::StatusOr<HostPort> host_port = ParseHostPort(metrics, 0);
+  if (!host_port.ok()) {
+    return absl::InvalidArgumentError(absl::StrCat("metrics: ", host_port.status().message()));
+  }
+  const absl::StatusOr<SocketAddress> address = Resolve(*host_port);
+  if (!address.ok()) {
+    return absl::InvalidArgumentError(absl::StrCat("metrics: ", address.status().message()));
+  }
+  if (insecure || IsLoopback(*address)) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("metrics ", metrics,
+                   " can be read from other hosts; if the network is trusted, give the option ",
+                   "\"insecure\""));
 }
 
 absl::Status Serve(const MountCommand& command, Launcher& launcher) {
@@ -240,6 +251,7 @@ absl::Status Serve(const MountCommand& command, Launcher& launcher) {
   SALIUS_ASSIGN_OR_RETURN(VolumeDir dir, LockVolume(command.backing));
   SALIUS_RETURN_IF_ERROR(OverrideConfig(command.options, &dir.config));
   SALIUS_RETURN_IF_ERROR(CheckReplicas(dir.config.replicas, command.options.insecure));
+  SALIUS_RETURN_IF_ERROR(CheckMetrics(command.options.metrics, command.options.insecure));
   SALIUS_RETURN_IF_ERROR(RecoverIfOpen(dir, command.options.recover));
 
   KeepFreedMemory();

@@ -21,8 +21,12 @@ namespace salius {
 // answers. An error before that has not been told to it.
 absl::Status Serve(const MountCommand& command, Launcher& launcher);
 
-// Every replica must parse and resolve; without `insecure` also be on this host, because records
-// travel unencrypted. INVALID_ARGUMENT names the one that is not so.
+// Every replica must have an address that goes with the others (ResolveReplicas); without
+// `insecure` also be on this host, because records travel unencrypted. INVALID_ARGUMENT names the
+// one that is not so, UNAVAILABLE one whose name cannot be looked up now.
 absl::Status CheckReplicas(const std::vector<std::string>& replicas, bool insecure);
+
+// The same of the address of the metrics, which may be empty.
+absl::Status CheckMetrics(const std::string& metrics, bool insecure);
 
 }  // namespace salius

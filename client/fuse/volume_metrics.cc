@@ -29,6 +29,8 @@ void ExportStatus(const PipelineStatus& status) {
       status.oldest_uncheckpointed_ms);
   Set("salius_volume_stable_log_used_bytes", "Bytes in use in the stable log.",
       status.stable_log_used_bytes);
+  Set("salius_volume_stable_log_capacity_bytes", "Bytes that the stable log can take.",
+      status.stable_log_capacity_bytes);
   for (const ReplicaReport& replica : status.replicas) {
     const MetricLabels labels{{"replica", replica.address}};
     Set("salius_replica_member", "1 when its acknowledgements count.", replica.member, labels);
@@ -43,14 +45,17 @@ void ExportStatus(const PipelineStatus& status) {
 }
 
 absl::StatusOr<std::unique_ptr<VolumeMetrics>> VolumeMetrics::Start(const std::string& address,
-                                                                    const Pipeline& pipeline) {
+                                                                    const Pipeline& pipeline,
+                                                                    uint32_t acks) {
   absl::StatusOr<std::unique_ptr<MetricsServer>> server = MetricsServer::Start(address);
   if (!server.ok()) return server.status();
-  return std::unique_ptr<VolumeMetrics>(new VolumeMetrics(*std::move(server), pipeline));
+  return std::unique_ptr<VolumeMetrics>(new VolumeMetrics(*std::move(server), pipeline, acks));
 }
 
-VolumeMetrics::VolumeMetrics(std::unique_ptr<MetricsServer> server, const Pipeline& pipeline)
-    : server_(std::move(server)), thread_([this, &pipeline] {
+VolumeMetrics::VolumeMetrics(std::unique_ptr<MetricsServer> server, const Pipeline& pipeline,
+                             uint32_t acks)
+    : server_(std::move(server)), thread_([this, &pipeline, acks] {
+        Set("salius_volume_acks", "Acknowledgements that make a record durable (f).", acks);
         do {
           ExportStatus(pipeline.status());
         } while (!stop_.WaitFor(kRefreshInterval));

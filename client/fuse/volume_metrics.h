@@ -20,16 +20,17 @@ void ExportStatus(const PipelineStatus& status);
 
 class VolumeMetrics {
  public:
-  // Serves all metrics of the process at `address`. `pipeline` must outlive it. UNAVAILABLE when
-  // the address cannot be bound.
+  // Serves all metrics of the process at `address`, `acks` (f) among them. `pipeline` must outlive
+  // it. UNAVAILABLE when the address cannot be bound.
   static absl::StatusOr<std::unique_ptr<VolumeMetrics>> Start(const std::string& address,
-                                                              const Pipeline& pipeline);
+                                                              const Pipeline& pipeline,
+                                                              uint32_t acks);
   ~VolumeMetrics();
 
   int port() const { return server_->port(); }
 
  private:
-  VolumeMetrics(std::unique_ptr<MetricsServer> server, const Pipeline& pipeline);
+  VolumeMetrics(std::unique_ptr<MetricsServer> server, const Pipeline& pipeline, uint32_t acks);
 
   std::unique_ptr<MetricsServer> server_;
   Event stop_;

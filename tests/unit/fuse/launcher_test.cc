@@ -1,13 +1,18 @@
 // Into the background: the parent says what the daemon said, and no more.
 #include "client/fuse/launcher.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdlib>
+#include <filesystem>
 #include <functional>
+#include <string>
 
 namespace salius {
 namespace {
@@ -30,7 +35,7 @@ int ParentCode(const std::function<void(Launcher&)>& daemon) {
 TEST(LauncherTest, ReadyDaemonIsSuccess) {
   const std::string log = testing::TempDir() + "/launcher.log";
   EXPECT_EQ(ParentCode([&](Launcher& launcher) {
-              if (!launcher.Ready("a notice", log).ok()) ::_exit(9);
+              if (!launcher.Ready("a notice", "", log).ok()) ::_exit(9);
               if (!launcher.told()) ::_exit(9);
             }),
             kExitOk);
@@ -47,10 +52,56 @@ TEST(LauncherTest, DaemonThatDiesWithoutAWordIsAFailure) {
   EXPECT_EQ(ParentCode([](Launcher&) { ::kill(::getpid(), SIGKILL); }), kExitFailure);
 }
 
-TEST(LauncherTest, LogFileThatCannotBeOpenedIsAnErrorAndNobodyWasTold) {
+// Where the daemon's stderr ends up, when it was `stream` and this log was given.
+std::string LoggedTo(const std::string& stream, const std::string& given) {
+  const std::string logged = testing::TempDir() + "logged-to";
+  ::unlink(logged.c_str());
+  const int code = ParentCode([&](Launcher& launcher) {
+    const int fd = ::open(stream.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600);
+    struct stat st;
+    ::dup2(fd, STDERR_FILENO);
+    ::fstat(fd, &st);
+    // As systemd names the stream that it gave.
+    ::setenv("JOURNAL_STREAM",
+             (std::to_string(st.st_dev) + ":" + std::to_string(st.st_ino)).c_str(), 1);
+    if (launcher.Ready("", given, testing::TempDir() + "/default.log").ok()) {
+      std::error_code error;
+      std::filesystem::create_symlink(std::filesystem::read_symlink("/proc/self/fd/2", error),
+                                      logged);
+    }
+  });
+  EXPECT_EQ(code, kExitOk);
+  // The daemon goes on after its parent has ended.
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  std::error_code error;
+  std::filesystem::path to;
+  do {
+    to = std::filesystem::read_symlink(logged, error);
+  } while (error && std::chrono::steady_clock::now() < end);
+  return to;
+}
+
+TEST(LauncherTest, JournalStaysUnlessAFileIsGiven) {
+  const std::string stream = testing::TempDir() + "stream",
+                    given = testing::TempDir() + "given.log";
+  EXPECT_EQ(LoggedTo(stream, ""), stream);
+  EXPECT_EQ(LoggedTo(stream, given), given);
+}
+
+TEST(LauncherTest, InheritedJournalStreamOfAnotherStderrIsNone) {
+  ::setenv("JOURNAL_STREAM", "1:1", 1);
+  const std::string log = testing::TempDir() + "/launcher-inherited.log";
+  EXPECT_EQ(ParentCode([&](Launcher& launcher) {
+              if (!launcher.Ready("", "", log).ok()) ::_exit(9);
+            }),
+            kExitOk);
   ::unsetenv("JOURNAL_STREAM");
+  EXPECT_EQ(::access(log.c_str(), F_OK), 0);
+}
+
+TEST(LauncherTest, LogFileThatCannotBeOpenedIsAnErrorAndNobodyWasTold) {
   EXPECT_EQ(ParentCode([](Launcher& launcher) {
-              if (launcher.Ready("", "/proc/no/such.log").ok() || launcher.told()) {
+              if (launcher.Ready("", "", "/proc/no/such.log").ok() || launcher.told()) {
                 launcher.Fail(absl::InvalidArgumentError("should have failed"));
                 return;
               }
@@ -64,7 +115,7 @@ TEST(LauncherTest, ForegroundDoesNotFork) {
   const pid_t before = ::getpid();
   EXPECT_FALSE(launcher.Start().has_value());
   EXPECT_EQ(::getpid(), before);
-  EXPECT_TRUE(launcher.Ready("", "/proc/no/such.log").ok());
+  EXPECT_TRUE(launcher.Ready("", "", "/proc/no/such.log").ok());
 }
 
 }  // namespace
