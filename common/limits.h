@@ -37,6 +37,8 @@ inline constexpr size_t kMaxFileHandleBytes = 128;
 
 // --- Datagrams ---------------------------------------------------------------------------------
 
+// Smallest payload that is used: headers of a frame and of a fragment, and a piece worth sending.
+inline constexpr size_t kDatagramPayloadMin = 512;
 // UDP payload that fits one packet: MTU 1500 (or 9000, jumbo) less 20 bytes of IPv4 and 8 of UDP.
 inline constexpr size_t kDatagramPayloadDefault = 1472;
 inline constexpr size_t kDatagramPayloadJumbo = 8972;

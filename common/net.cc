@@ -123,6 +123,36 @@ absl::StatusOr<SocketAddress> Resolve(const HostPort& host_port) {
   return address;
 }
 
+absl::StatusOr<std::vector<SocketAddress>> ResolveReplicas(
+    const std::vector<std::string>& replicas) {
+  std::vector<SocketAddress> addresses;
+  for (const std::string& name : replicas) {
+    const absl::StatusOr<HostPort> host_port = ParseHostPort(name, 0);
+    if (!host_port.ok() || host_port->port == 0) {
+      return absl::InvalidArgumentError(absl::StrFormat("replica \"%s\": must be HOST:PORT", name));
+    }
+    const absl::StatusOr<SocketAddress> address = Resolve(*host_port);
+    if (!address.ok()) {
+      return absl::Status(address.status().code(),
+                          absl::StrFormat("replica %s: %s", name, address.status().message()));
+    }
+    const auto same = std::find(addresses.begin(), addresses.end(), *address);
+    if (same != addresses.end()) {
+      return absl::InvalidArgumentError(absl::StrFormat(
+          "replicas %s and %s are the same: %s",
+          replicas[static_cast<size_t>(same - addresses.begin())], name, FormatSockaddr(*address)));
+    }
+    addresses.push_back(*address);
+    if (address->storage.ss_family != addresses.front().storage.ss_family) {
+      return absl::InvalidArgumentError(absl::StrFormat(
+          "replica %s is at %s and replica %s at %s: give all of them addresses of IPv4, or all of "
+          "IPv6",
+          replicas.front(), FormatSockaddr(addresses.front()), name, FormatSockaddr(*address)));
+    }
+  }
+  return addresses;
+}
+
 std::string FormatSockaddr(const sockaddr* address, socklen_t length) {
   SocketAddress copy;
   if (length > sizeof(copy.storage)) return "address too long";

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/status/statusor.h"
 
@@ -44,6 +45,13 @@ absl::StatusOr<HostPort> ParseHostPort(std::string_view text, uint16_t default_p
 // The first address of the host, by getaddrinfo(3); blocks as long as the resolver does. NOT_FOUND
 // when there is no such host, UNAVAILABLE when the resolver cannot tell now; both name the host.
 absl::StatusOr<SocketAddress> Resolve(const HostPort& host_port);
+
+// The addresses of a volume's replicas, each "host:port", in their order. INVALID_ARGUMENT when one
+// has no port, two are the same, or they are not all of one family: one socket sends to all of
+// them. Else what Resolve says of the first name that has no address. Every error names the
+// replica.
+absl::StatusOr<std::vector<SocketAddress>> ResolveReplicas(
+    const std::vector<std::string>& replicas);
 
 // "1.2.3.4:7400", "[::1]:7400", or "family N" for anything else.
 std::string FormatSockaddr(const sockaddr* address, socklen_t length);

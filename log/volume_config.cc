@@ -26,8 +26,6 @@ constexpr uint64_t kMinLogMaxBytes = 256 * 1024;
 constexpr uint64_t kMaxDeltaUs = 60'000'000;
 constexpr uint64_t kMaxTauMs = 24 * 3'600'000;
 constexpr uint32_t kMaxK = 1000;
-// Headers of a frame and of a fragment, and a piece worth sending.
-constexpr uint32_t kMinDatagramBytes = 256;
 constexpr size_t kMaxAddressBytes = 200;  // of a member in the state (log/state_file.h)
 
 absl::Status Bad(const std::string& what) { return absl::InvalidArgumentError("volume: " + what); }
@@ -118,7 +116,7 @@ absl::Status CheckSizes(const VolumeConfig& config) {
   SALIUS_RETURN_IF_ERROR(CheckRange("bulk_limit_bytes", config.bulk_limit_bytes, 1, kTiB));
   SALIUS_RETURN_IF_ERROR(CheckRange("ballast_bytes", config.ballast_bytes, 0, kTiB));
   if (config.datagram_bytes != 0) {
-    SALIUS_RETURN_IF_ERROR(CheckRange("datagram_bytes", config.datagram_bytes, kMinDatagramBytes,
+    SALIUS_RETURN_IF_ERROR(CheckRange("datagram_bytes", config.datagram_bytes, kDatagramPayloadMin,
                                       kDatagramPayloadLoopback));
   }
   return absl::OkStatus();

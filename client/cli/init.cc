@@ -1,7 +1,6 @@
 #include "client/cli/init.h"
 
 #include <cstdio>
-#include <map>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -55,7 +54,7 @@ Options InitOptions(InitPlan& plan) {
   options.Text("multicast", "GROUP:PORT", &config.multicast,
                "send records once, to this multicast group");
   options.Number("datagram", "BYTES", &plan.datagram, 0, kDatagramPayloadLoopback,
-                 "UDP payload (default: what the route's MTU carries)");
+                 "UDP payload, 512 to 65507 (default: what the route's MTU carries)");
   options.Bytes("ballast", "BYTES", &config.ballast_bytes, "space held back for recovery (16MiB)");
   options.Note(
       "Exit codes: 0 made, 2 a value that is not allowed, 3 no such directory, 4 there is a "
@@ -64,28 +63,6 @@ Options InitOptions(InitPlan& plan) {
       "overlayfs), 6 not enough space, 7 a replica's name does not resolve, 9 no permission, 1 "
       "other errors.");
   return options;
-}
-
-// Every replica must have an address, and one of its own: two names of one host fail together.
-absl::Status ResolveReplicas(const std::vector<std::string>& replicas) {
-  std::map<std::string, std::string> names_by_address;
-  for (const std::string& name : replicas) {
-    SALIUS_ASSIGN_OR_RETURN(const HostPort host_port, ParseHostPort(name, 0));
-    if (host_port.port == 0) {
-      return absl::InvalidArgumentError(absl::StrCat("replica ", name, " has no port"));
-    }
-    const absl::StatusOr<SocketAddress> address = Resolve(host_port);
-    if (!address.ok()) {
-      return absl::UnavailableError(
-          absl::StrCat("replica ", name, " does not resolve: ", address.status().message()));
-    }
-    const auto [at, added] = names_by_address.try_emplace(FormatSockaddr(*address), name);
-    if (!added) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("replicas ", at->second, " and ", name, " are the same: ", at->first));
-    }
-  }
-  return absl::OkStatus();
 }
 
 // Turns what was given into a config; what was not given follows from it.
@@ -111,7 +88,9 @@ absl::Status CompletePlan(const Options& options, InitPlan& plan) {
     config.stable_log_bytes = (config.stable_log_bytes + 4095) / 4096 * 4096;
   }
   SALIUS_RETURN_IF_ERROR(ValidateVolumeConfig(config));
-  return ResolveReplicas(config.replicas);
+  const absl::Status resolved = ResolveReplicas(config.replicas).status();
+  if (!absl::IsNotFound(resolved)) return resolved;
+  return absl::UnavailableError(resolved.message());  // NOT_FOUND is a missing directory's
 }
 
 absl::Status Init(const Options& options, InitPlan& plan) {

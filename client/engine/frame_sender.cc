@@ -109,7 +109,8 @@ void AddRun(size_t first, size_t last, const SocketAddress& to, Scratch& scratch
 FrameSender::FrameSender(UdpSocket& socket, std::vector<SocketAddress> peers,
                          uint32_t datagram_bytes, std::optional<SocketAddress> group)
     : socket_(socket), peers_(std::move(peers)), datagram_bytes_(datagram_bytes), group_(group) {
-  SALIUS_CHECK(datagram_bytes_ >= 512 && datagram_bytes_ <= kDatagramPayloadLoopback);
+  SALIUS_CHECK(datagram_bytes_ >= kDatagramPayloadMin &&
+               datagram_bytes_ <= kDatagramPayloadLoopback);
 }
 
 void FrameSender::Send(const Job& job, uint8_t everyone) {

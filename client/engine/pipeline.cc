@@ -79,8 +79,7 @@ Pipeline::Impl::~Impl() { StopThreads(); }
 
 absl::Status Pipeline::Impl::Begin() {
   std::vector<SocketAddress> addresses;
-  uint32_t datagram = config.datagram_bytes != 0 ? config.datagram_bytes
-                                                 : static_cast<uint32_t>(kDatagramPayloadLoopback);
+  size_t datagram = config.datagram_bytes != 0 ? config.datagram_bytes : kDatagramPayloadLoopback;
   for (const std::string& address : config.replicas) {
     SALIUS_ASSIGN_OR_RETURN(const HostPort host_port, ParseHostPort(address, 7400));
     Peer peer;
@@ -89,7 +88,7 @@ absl::Status Pipeline::Impl::Begin() {
     if (config.datagram_bytes == 0) {
       // No route now (the replica's network is down) is no reason not to start.
       const absl::StatusOr<uint32_t> path = PathDatagramBytes(peer.udp);
-      datagram = std::min(datagram, path.ok() ? *path : uint32_t{kDatagramPayloadDefault});
+      datagram = std::min(datagram, path.ok() ? *path : kDatagramPayloadDefault);
     }
     peer.control = std::make_unique<SessionClient>(host_port.ToString());
     addresses.push_back(peer.udp);
@@ -122,10 +121,12 @@ absl::Status Pipeline::Impl::Begin() {
           socket->PrepareMulticastSend(*group, true, interface.ok() ? *interface : ""));
       // Only then the routes to the replicas tell what the way carries.
       if (config.datagram_bytes == 0 && !interface.ok()) {
-        datagram = std::min(datagram, uint32_t{kDatagramPayloadDefault});
+        datagram = std::min(datagram, kDatagramPayloadDefault);
       }
     }
-    sender.emplace(*socket, std::move(addresses), datagram, group);
+    // Of a way that carries less the network cuts datagrams.
+    datagram = std::max(datagram, kDatagramPayloadMin);
+    sender.emplace(*socket, std::move(addresses), static_cast<uint32_t>(datagram), group);
   }
 
   {

@@ -26,6 +26,8 @@ std::shared_ptr<control::Replica::Stub> Connect(const std::string& address) {
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 1000);  // also: how long one attempt may take
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
+  // A proxy of the environment has no business between a primary and a replica.
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   // One subchannel per volume and replica, not shared behind our back.
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   return control::Replica::NewStub(

@@ -64,6 +64,34 @@ TEST(ResolveTest, UnknownHostIsNamed) {
   EXPECT_THAT(std::string(result.status().message()), HasSubstr("no-such-host.invalid"));
 }
 
+TEST(ResolveReplicasTest, GivesEachItsAddressInOrder) {
+  const auto addresses = ResolveReplicas({"127.0.0.2:7400", "127.0.0.1:7401", "127.0.0.1:7400"});
+  ASSERT_TRUE(addresses.ok()) << addresses.status();
+  ASSERT_EQ(addresses->size(), 3u);
+  EXPECT_EQ(FormatSockaddr((*addresses)[0]), "127.0.0.2:7400");
+  EXPECT_EQ(FormatSockaddr((*addresses)[2]), "127.0.0.1:7400");
+  EXPECT_TRUE(ResolveReplicas({}).ok());
+}
+
+TEST(ResolveReplicasTest, RefusesWhatDoesNotGoTogetherAndNamesIt) {
+  const struct {
+    std::vector<std::string> replicas;
+    absl::StatusCode code;
+    const char* says;
+  } cases[] = {
+      {{"a"}, absl::StatusCode::kInvalidArgument, "\"a\""},
+      {{"127.0.0.1:7400", "127.0.0.1:07400"}, absl::StatusCode::kInvalidArgument, "are the same"},
+      {{"127.0.0.1:7400", "[::1]:7400"}, absl::StatusCode::kInvalidArgument, "IPv6"},
+  };
+  for (const auto& c : cases) {
+    const absl::Status status = ResolveReplicas(c.replicas).status();
+    EXPECT_EQ(status.code(), c.code) << c.replicas.back();
+    EXPECT_THAT(std::string(status.message()), HasSubstr(c.says));
+  }
+  EXPECT_THAT(std::string(ResolveReplicas({"no-such-host.invalid:1"}).status().message()),
+              HasSubstr("no-such-host.invalid:1"));
+}
+
 TEST(SocketAddressTest, KnowsLoopbackAndMulticast) {
   const struct {
     const char* host;

@@ -94,7 +94,7 @@ TEST_P(ReplicatedTest, TheLastRecordsAreAppliedAlthoughNoMoreCome) {
 }
 
 TEST_P(ReplicatedTest, RecordsOfManyDatagramsAreHeldByAll) {
-  config_.datagram_bytes = 1472;
+  config_.datagram_bytes = kDatagramPayloadMin;
   StartReplicated();
   for (int i = 0; i < 20; ++i) {
     const auto seq = IssueOne(std::string(kMaxRecordBody, static_cast<char>('a' + i)));

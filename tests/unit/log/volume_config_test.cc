@@ -93,7 +93,8 @@ TEST(VolumeConfigTest, SizesMustMakeSense) {
   EXPECT_TRUE(
       Says(Refusal([](VolumeConfig& c) { c.ballast_bytes = uint64_t{1} << 41; }), "ballast_bytes"));
   EXPECT_EQ(Refusal([](VolumeConfig& c) { c.ballast_bytes = 0; }), "");
-  EXPECT_TRUE(Says(Refusal([](VolumeConfig& c) { c.datagram_bytes = 100; }), "datagram_bytes"));
+  EXPECT_TRUE(Says(Refusal([](VolumeConfig& c) { c.datagram_bytes = 511; }), "datagram_bytes"));
+  EXPECT_EQ(Refusal([](VolumeConfig& c) { c.datagram_bytes = 512; }), "");
   EXPECT_TRUE(Says(Refusal([](VolumeConfig& c) { c.datagram_bytes = 65508; }), "datagram_bytes"));
   EXPECT_EQ(Refusal([](VolumeConfig& c) { c.datagram_bytes = 1472; }), "");
 }
