@@ -129,6 +129,20 @@ void JudgeSpace(const DirectoryFacts& facts, Findings& findings) {
   }
 }
 
+// What to do about a volume that cannot be opened.
+const char* AdviceOn(const absl::Status& status) {
+  switch (status.code()) {
+    case absl::StatusCode::kDataLoss:
+      return "restore .salius/volume.toml from a backup; do not run salius init over it";
+    case absl::StatusCode::kInvalidArgument:
+      return "mend what it names in .salius/volume.toml";
+    case absl::StatusCode::kPermissionDenied:
+      return "run it as root";
+    default:
+      return "see the other findings, and the kernel's log";
+  }
+}
+
 void JudgeVolume(const DirectoryFacts& facts, int64_t realtime_ns, Findings& findings) {
   if (!facts.volume) {
     findings.Warn("volume", "there is none in this directory", "make one: salius init");
@@ -136,7 +150,7 @@ void JudgeVolume(const DirectoryFacts& facts, int64_t realtime_ns, Findings& fin
   }
   if (!facts.config_status.ok()) {
     findings.Fail("volume", std::string(facts.config_status.message()),
-                  "restore .salius/volume.toml from a backup; do not run salius init over it");
+                  AdviceOn(facts.config_status));
     return;
   }
   findings.Ok("volume", facts.config.volume.ToString());
@@ -155,12 +169,18 @@ void JudgeVolume(const DirectoryFacts& facts, int64_t realtime_ns, Findings& fin
   if (!facts.stable_log.ok()) {
     findings.Fail("stable log", std::string(facts.stable_log.message()),
                   "it is part of the volume's durability: restore it, or recover what is left");
-  } else if (facts.stable_log_bytes < wanted || facts.stable_log_allocated < wanted) {
+  } else if (facts.stable_log_bytes < wanted) {
     findings.Fail("stable log",
-                  absl::StrFormat("%s, %s of it allocated, but %s are configured",
-                                  FormatBytes(facts.stable_log_bytes),
-                                  FormatBytes(facts.stable_log_allocated), FormatBytes(wanted)),
-                  "it was cut or made sparse: appends may fail when the disk is full");
+                  absl::StrFormat("%s, but volume.toml says %s",
+                                  FormatBytes(facts.stable_log_bytes), FormatBytes(wanted)),
+                  "put stable_log_bytes (and log_max_bytes) back to what salius init was given; if "
+                  "nobody changed them, the log was cut");
+  } else if (facts.stable_log_allocated < wanted) {
+    findings.Fail(
+        "stable log",
+        absl::StrFormat("only %s of %s are allocated", FormatBytes(facts.stable_log_allocated),
+                        FormatBytes(facts.stable_log_bytes)),
+        "it was made sparse: appends may fail when the disk is full");
   } else {
     findings.Ok("stable log", absl::StrCat(FormatBytes(facts.stable_log_bytes), ", allocated"));
   }

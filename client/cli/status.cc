@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <filesystem>
+#include <optional>
 #include <system_error>
 #include <vector>
 
@@ -80,9 +81,28 @@ Shown ShowMounted(const control::VolumeStatusResponse& status, bool json) {
           status.failure().empty() ? kExitOk : kExitFailed};
 }
 
+// What the mount of a directory or mount point says that cannot be looked into: its disk may have
+// failed.
+std::optional<control::VolumeStatusResponse> MountedAt(const std::string& given) {
+  std::error_code error;
+  std::string path = std::filesystem::absolute(given, error).lexically_normal();
+  if (path.size() > 1 && path.back() == '/') path.pop_back();
+  for (const std::string& socket : VolumeSocketsIn(kRunDirectory)) {
+    const absl::StatusOr<control::VolumeStatusResponse> status = CallVolumeStatus(socket);
+    if (status.ok() && (status->mountpoint() == path || status->backing() == path)) return *status;
+  }
+  return std::nullopt;
+}
+
 absl::StatusOr<Shown> ShowPath(const std::string& given, bool json) {
-  SALIUS_ASSIGN_OR_RETURN(const std::string backing, BackingDirectoryOf(given));
-  SALIUS_ASSIGN_OR_RETURN(const OfflineStatus offline, ReadOfflineStatus(backing));
+  const absl::StatusOr<std::string> backing = BackingDirectoryOf(given);
+  const absl::StatusOr<OfflineStatus> read =
+      backing.ok() ? ReadOfflineStatus(*backing) : backing.status();
+  if (!read.ok()) {
+    const std::optional<control::VolumeStatusResponse> mounted = MountedAt(given);
+    return mounted.has_value() ? absl::StatusOr<Shown>(ShowMounted(*mounted, json)) : read.status();
+  }
+  const OfflineStatus& offline = *read;
   const auto mounted = CallVolumeStatus(SocketPathOf(offline.config.volume));
   if (mounted.ok()) return ShowMounted(*mounted, json);
   return Shown{json ? OfflineJson(offline) + "\n" : OfflineText(offline), kExitOk};

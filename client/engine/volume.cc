@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_format.h"
 #include "client/engine/volume_calls.h"
 #include "client/engine/volume_impl.h"
 #include "common/check.h"
@@ -87,6 +88,14 @@ absl::StatusOr<std::unique_ptr<Volume>> Volume::Open(VolumeDir dir, VolumeOption
   }
   SALIUS_ASSIGN_OR_RETURN(StableLog stable, StableLog::Open(dir.salius_fd, kStableLogFileName,
                                                             dir.config.volume, nullptr));
+  if (stable.capacity() < dir.config.stable_log_bytes) {
+    // Recovery could not pin what this session may acknowledge.
+    return absl::InvalidArgumentError(
+        absl::StrFormat("volume.toml says stable_log_bytes = %d, but %s was made for %d: put it "
+                        "(and log_max_bytes) back "
+                        "to what salius init was given",
+                        dir.config.stable_log_bytes, kStableLogFileName, stable.capacity()));
+  }
   auto impl = std::make_unique<Impl>(std::move(dir), std::move(options));
   SALIUS_RETURN_IF_ERROR(impl->Prepare(descriptors));
   impl->id_ceiling.store(state.state().file_id_limit);

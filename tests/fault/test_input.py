@@ -10,6 +10,7 @@ from harness.image import Image
 from harness.net import Net
 from harness.proc import Proc
 from harness.replica import PORT, Replica
+from harness.rig import SMALL_LOG
 from harness.run import binary, current, sh
 from harness.volume import Mount, MountRefused, Volume
 
@@ -87,6 +88,39 @@ class BadConfiguration(Case):
     def mounted(self, options):
         return self.own(Mount(self.volume, options))
 
+    def test_smallest_datagram_that_is_allowed_mounts(self):
+        self.refused(self.volume.init(["127.0.0.1:7400"], 1, "--datagram", "511", check=False), "512")
+        rig = self.rig(m=1, acks=1, init_options=SMALL_LOG + ("--datagram", "512"))
+        mount = rig.mount(mode="replicated")
+        with open(rig.file("f"), "wb") as f:
+            f.write(os.urandom(300000))
+            f.flush()
+            os.fsync(f.fileno())
+        self.assertEqual(mount.mode(), "replicated")
+
+    def test_log_larger_than_the_stable_log_was_made_for_is_refused(self):
+        """Recovery could not pin what such a session acknowledges."""
+        self.volume.init(["127.0.0.1:7400"], 1)
+        path = self.volume.salius_file("volume.toml")
+        with open(path) as f:
+            text = f.read()
+        for key in ("log_max_bytes", "stable_log_bytes"):
+            text = re.sub(r"(?m)^(%s *= *)(\d+)$" % key, lambda m: m[1] + str(2 * int(m[2])), text)
+        with open(path, "w") as f:
+            f.write(text)
+        with self.assertRaises(MountRefused) as caught:
+            self.mounted("")
+        self.assertIn("stable_log_bytes", caught.exception.log)
+        doctor = self.volume.run("salius", "doctor", self.volume.backing)
+        self.assertIn("put stable_log_bytes (and log_max_bytes) back", doctor.stdout)
+
+    def test_replicas_of_two_address_families_are_refused(self):
+        self.refused(self.volume.init(["127.0.0.1:7400", "[::1]:7400"], 1, check=False), "IPv6")
+        self.volume.init(["127.0.0.1:7400"], 1)
+        with self.assertRaises(MountRefused) as caught:
+            self.mounted("replicas=127.0.0.1:7400;[::1]:7400,acks=1")
+        self.assertIn("IPv6", caught.exception.log)
+
     def test_unknown_mount_option_is_refused_and_named(self):
         self.volume.init(["127.0.0.1:7400"], 1)
         with self.assertRaises(MountRefused) as caught:
@@ -95,9 +129,15 @@ class BadConfiguration(Case):
 
     def test_bad_values_of_mount_options_are_refused(self):
         self.volume.init(["127.0.0.1:7400"], 1)
-        for option in ("acks=0", "acks=2", "recover=maybe", "replicas=nonsense"):
+        for option in ("acks=0", "acks=2", "recover=maybe", "replicas=nonsense", "metrics=nonsense:x"):
             with self.subTest(option=option), self.assertRaises(MountRefused):
                 self.mounted(option)
+
+
+    def test_metrics_for_other_hosts_need_the_word_that_the_network_is_trusted(self):
+        self.volume.init(["127.0.0.1:7400"], 1)
+        self.refused(self.volume.run("salius-mount", self.volume.backing, self.volume.mountpoint, "-f", "-o",
+                                     "metrics=0.0.0.0:9100", timeout=30), "insecure")
 
 
 class BadDirectories(Case):

@@ -111,6 +111,11 @@ class Space(Case):
         self.assertIn(why, ("EIO", "EROFS", "ENOTCONN"))
         status = mount.wait_mode("failed")
         self.assertTrue(status["failure"], status)
+        # Asked by its places, too, neither of which can be looked into any more.
+        for place in (rig.mount_.path, rig.volume.backing):
+            done = rig.volume.run("salius", "status", place)
+            self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
+            self.assertIn("failed", done.stdout)
         rig.power_cut()
         done = rig.volume.recover()
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)

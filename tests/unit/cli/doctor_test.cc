@@ -198,6 +198,22 @@ TEST(DoctorTest, DamagedConfigAndStateFail) {
   EXPECT_EQ(LevelOf(Directory(facts), "volume"), Level::kFail);
 }
 
+TEST(DoctorTest, AdviceFitsWhyTheVolumeCannotBeOpened) {
+  const auto advises = [](const absl::Status& why, const char* word) {
+    DirectoryFacts facts = GoodVolume();
+    facts.config_status = why;
+    const Findings findings = Directory(facts);
+    for (const Finding& finding : findings.all()) {
+      if (finding.name == "volume") return finding.advice.find(word) != std::string::npos;
+    }
+    return false;
+  };
+  EXPECT_TRUE(advises(absl::DataLossError("missing"), "backup"));
+  EXPECT_TRUE(advises(absl::InvalidArgumentError("line 3"), "volume.toml"));
+  EXPECT_TRUE(advises(absl::PermissionDeniedError("no"), "root"));
+  EXPECT_FALSE(advises(absl::FailedPreconditionError("read-only"), "volume.toml"));
+}
+
 TEST(DoctorTest, StableLogThatIsMissingCutOrSparseFails) {
   DirectoryFacts facts = GoodVolume();
   facts.stable_log_allocated = 4096;
