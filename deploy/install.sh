@@ -9,7 +9,7 @@
 #
 # mount(8) and umount(8) look for helpers in /sbin only, so these go there whatever the prefix:
 # /sbin/mount.salius (mount -t salius, fstab) and /sbin/umount.fuse.salius (umount waits until the volume is
-# drained).
+# drained). What is in /etc/salius is the administrator's: the directory is made, and nothing in it is touched.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -34,14 +34,19 @@ programs=(
 helpers=(mount.salius umount.fuse.salius umount.salius)
 units=(deploy/*.service)
 pages=(docs/man/*.[1-8])
+samples=(deploy/*.sample)
 sbin=$destdir/sbin
 unit_dir=$destdir/etc/systemd/system
+sample_dir=$destdir$prefix/share/doc/salius
+config_dir=$destdir/etc/salius
 
 if [ $uninstall -eq 1 ]; then
   for program in "${programs[@]}"; do rm -f "$destdir$prefix/sbin/${program##*/}"; done
   for helper in "${helpers[@]}"; do rm -f "$sbin/$helper"; done
   for unit in "${units[@]}"; do rm -f "$unit_dir/${unit##*/}"; done
   for page in "${pages[@]}"; do rm -f "$destdir$prefix/share/man/man${page##*.}/${page##*/}"; done
+  for sample in "${samples[@]}"; do rm -f "$sample_dir/${sample##*/}"; done
+  [ ! -d "$sample_dir" ] || rmdir --ignore-fail-on-non-empty "$sample_dir"
   exit 0
 fi
 
@@ -67,6 +72,11 @@ for page in "${pages[@]}"; do
   [ -e "$page" ] || continue
   install -D -m 0644 "$page" "$destdir$prefix/share/man/man${page##*.}/${page##*/}"
 done
+for sample in "${samples[@]}"; do
+  [ -e "$sample" ] || continue
+  install -D -m 0644 "$sample" "$sample_dir/${sample##*/}"
+done
+[ -d "$config_dir" ] || install -d "$config_dir"
 # A new daemon sees new units only after this; in a chroot or a container there is none to tell.
 if [ -z "$destdir" ] && [ -d /run/systemd/system ]; then systemctl daemon-reload; fi
 echo "installed below $destdir$prefix, helpers in $sbin"
