@@ -81,6 +81,17 @@ void UsePlainMutexes() {
 #endif
 }
 
+absl::Status LiftFileSizeLimit() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_FSIZE, &limit) != 0) return ErrnoStatus(errno, "getrlimit");
+  if (limit.rlim_cur == RLIM_INFINITY) return absl::OkStatus();
+  const rlimit none{RLIM_INFINITY, RLIM_INFINITY};
+  if (setrlimit(RLIMIT_FSIZE, &none) == 0) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrFormat("files are limited to %d bytes here: start it after \"ulimit -f unlimited\"",
+                      limit.rlim_max));
+}
+
 absl::StatusOr<uint64_t> RaiseFdLimit() {
   rlimit limit;
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return ErrnoStatus(errno, "getrlimit");

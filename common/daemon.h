@@ -45,9 +45,14 @@ void NotifyReady();
 void NotifyStopping();
 void NotifyStatus(std::string_view text);
 
-// First in main() of a program: the distribution's Abseil looks for lock cycles at every lock, and takes
-// longer and longer for it as there are more locks. Builds with a sanitizer keep that check.
+// First in main() of a program: the distribution's Abseil looks for lock cycles at every lock, and
+// takes longer and longer for it as there are more locks. Builds with a sanitizer keep that check.
 void UsePlainMutexes();
+
+// Lifts the limit of a file's size (ulimit -f) that the process was started with: what it writes is
+// others' data. FAILED_PRECONDITION, with what to do, when that is not allowed; a write beyond it
+// would be deadly.
+absl::Status LiftFileSizeLimit();
 
 // Raises the soft limit of open descriptors to the hard one; returns what it now is.
 absl::StatusOr<uint64_t> RaiseFdLimit();

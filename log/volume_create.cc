@@ -81,42 +81,43 @@ absl::Status FillSaliusDir(int root_fd, int dirfd, const VolumeConfig& config) {
 }
 
 // Takes the ids of an earlier volume off everything below `dirfd` that lies on the same file
-// system.
+// system: they would be handed out a second time.
 absl::Status StripFileIds(int dirfd, dev_t device) {
   SALIUS_ASSIGN_OR_RETURN(const std::vector<std::string> names, fs::ListDir(dirfd));
   for (const std::string& name : names) {
     SALIUS_ASSIGN_OR_RETURN(const UniqueFd fd, OpenAt(dirfd, name, O_PATH | O_NOFOLLOW));
     SALIUS_ASSIGN_OR_RETURN(const struct stat st, fs::StatAt(fd.get(), ""));
     if (st.st_dev != device) continue;
-    SALIUS_RETURN_IF_ERROR(fs::RemoveXattr(fd.get(), kFileIdXattr));
+    bool has_id = false;
+    SALIUS_RETURN_IF_ERROR(fs::GetXattr(fd.get(), kFileIdXattr, &has_id).status());
+    // Of an immutable file it cannot be taken.
+    const absl::Status removed =
+        has_id ? fs::RemoveXattr(fd.get(), kFileIdXattr) : absl::OkStatus();
+    if (!removed.ok()) {
+      return absl::Status(removed.code(),
+                          absl::StrFormat("\"%s\" keeps the id that an earlier volume gave it: %s",
+                                          name, removed.message()));
+    }
     if (S_ISDIR(st.st_mode)) SALIUS_RETURN_IF_ERROR(StripFileIds(fd.get(), device));
   }
   return absl::OkStatus();
 }
 
-// Whether the root carries an id: then it was a volume once.
-absl::StatusOr<bool> WasVolume(int root_fd) {
-  bool had_id = false;
-  const absl::Status status = fs::GetXattr(root_fd, kFileIdXattr, &had_id).status();
-  if (absl::IsUnimplemented(status)) {
-    return absl::FailedPreconditionError(
-        "the file system has no trusted extended attributes, which hold the files' ids");
-  }
-  SALIUS_RETURN_IF_ERROR(status);
-  return had_id;
+absl::Status CheckTrustedXattrs(int root_fd) {
+  bool found = false;
+  const absl::Status status = fs::GetXattr(root_fd, kFileIdXattr, &found).status();
+  if (!absl::IsUnimplemented(status)) return status;
+  return absl::FailedPreconditionError(
+      "the file system has no trusted extended attributes, which hold the files' ids");
 }
 
-absl::Status CreateInRoot(int root_fd, const VolumeConfig& config, bool was_volume) {
+absl::Status CreateInRoot(int root_fd, const VolumeConfig& config) {
   SALIUS_RETURN_IF_ERROR(fs::RemoveTree(root_fd, kNewDir));
   SALIUS_ASSIGN_OR_RETURN(const UniqueFd dir, MakeOwnDir(root_fd, kNewDir));
   SALIUS_RETURN_IF_ERROR(FillSaliusDir(root_fd, dir.get(), config));
-  if (was_volume) {
-    // The files' old ids would be handed out a second time. The root's own stays, so that an
-    // init after a failure knows.
-    SALIUS_ASSIGN_OR_RETURN(const struct stat st, fs::StatAt(root_fd, ""));
-    SALIUS_RETURN_IF_ERROR(StripFileIds(root_fd, st.st_dev));
-    SALIUS_RETURN_IF_ERROR(SyncFs(root_fd));
-  }
+  SALIUS_ASSIGN_OR_RETURN(const struct stat st, fs::StatAt(root_fd, ""));
+  SALIUS_RETURN_IF_ERROR(StripFileIds(root_fd, st.st_dev));
+  SALIUS_RETURN_IF_ERROR(SyncFs(root_fd));
   SALIUS_RETURN_IF_ERROR(WriteFileId(root_fd, kRootFileId));
   SALIUS_RETURN_IF_ERROR(FsyncFd(root_fd));
   return fs::RenameNoReplace(root_fd, kNewDir, kSaliusDir);
@@ -136,12 +137,12 @@ absl::Status CreateVolume(const std::string& backing, const VolumeConfig& config
   }
   if (!absl::IsNotFound(existing.status())) return existing.status();
 
-  SALIUS_ASSIGN_OR_RETURN(const bool was_volume, WasVolume(root.get()));
-  absl::Status status = CreateInRoot(root.get(), config, was_volume);
+  SALIUS_RETURN_IF_ERROR(CheckTrustedXattrs(root.get()));
+  const absl::Status status = CreateInRoot(root.get(), config);
   if (!status.ok()) {
     // The first error is the one to report; whatever cannot be removed is removed by the next init.
     fs::RemoveTree(root.get(), kNewDir).IgnoreError();
-    if (!was_volume) fs::RemoveXattr(root.get(), kFileIdXattr).IgnoreError();
+    fs::RemoveXattr(root.get(), kFileIdXattr).IgnoreError();
     return status;
   }
   return FsyncFd(root.get());

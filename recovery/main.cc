@@ -59,7 +59,9 @@ int Main(const std::vector<std::string>& arguments) {
                   SystemClock());
   options.on_progress = [&bar](const RecoveryProgress& progress) { bar.Show(progress); };
 
-  absl::StatusOr<VolumeDir> dir = VolumeDir::Open(line->backing, /*lock=*/true);
+  const absl::Status lifted = LiftFileSizeLimit();
+  absl::StatusOr<VolumeDir> dir = lifted.ok() ? VolumeDir::Open(line->backing, /*lock=*/true)
+                                              : absl::StatusOr<VolumeDir>(lifted);
   int exit_code = kExitOk;
   if (!dir.ok()) {
     report.explanation = std::string(dir.status().message());

@@ -45,6 +45,9 @@ int Main(const std::vector<std::string>& arguments) {
   if (const absl::StatusOr<uint64_t> limit = RaiseFdLimit(); !limit.ok()) {
     SLOG_WARN("limit of open files: {}", Sv(limit.status().message()));
   }
+  if (const absl::Status lifted = LiftFileSizeLimit(); !lifted.ok()) {
+    return Fail(lifted, kExitFailure);
+  }
   absl::StatusOr<std::unique_ptr<ReplicaServer>> server =
       ReplicaServer::Start(*options, SystemClock());
   if (!server.ok()) return Fail(server.status(), kExitFailure);

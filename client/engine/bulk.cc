@@ -67,15 +67,8 @@ void Volume::Impl::NoteDirect(Node& node, uint64_t bytes) {
 }
 
 absl::StatusOr<Seq> Volume::Impl::SyncBulk(Node& node) {
-  bool orphan = false;
-  {
-    absl::MutexLock lock(&node.state);
-    orphan = node.orphan;
-  }
-  if (orphan) {  // nothing brings it back, and nothing of it may be recorded any more
-    EndBulk(node);
-    return 0;
-  }
+  EndBulkOfNameless(node);  // nothing of it may be recorded any more
+  if (!node.bulk) return 0;
   SALIUS_RETURN_IF_ERROR(EnsureIdLocked(node));
   SALIUS_RETURN_IF_ERROR(AwaitNode(node));
   SALIUS_ASSIGN_OR_RETURN(const SharedFd fd, WriteFd(node));
@@ -107,6 +100,15 @@ absl::StatusOr<Seq> Volume::Impl::SyncBulk(Node& node) {
   }
   EndBulk(node);
   return wait_for;
+}
+
+void Volume::Impl::EndBulkOfNameless(Node& node) {
+  if (!node.bulk) return;
+  {
+    absl::MutexLock lock(&node.state);
+    if (!node.orphan) return;
+  }
+  EndBulk(node);
 }
 
 void Volume::Impl::EndBulk(Node& node) {

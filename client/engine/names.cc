@@ -9,6 +9,7 @@
 #include <functional>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "client/engine/names_acl.h"
 #include "client/engine/volume_calls.h"
 #include "client/engine/volume_impl.h"
@@ -114,7 +115,10 @@ absl::StatusOr<PinnedNode> Volume::Impl::MakeNew(CreateBody body) {
   if (!fd.ok()) return NameResult(fd.status());
   NoteCreated(id, record->seq());
   SALIUS_ASSIGN_OR_RETURN(PinnedNode node, Intern(*std::move(fd)));
-  SALIUS_CHECK(table.SetId(*node, id), "a file id was given out twice");
+  // A copy of another volume's file may have the very id, and be looked at just now.
+  if (!table.SetId(*node, id)) {
+    return absl::InternalError(absl::StrCat("file id ", id, " is another file's already"));
+  }
   node->identified.store(true);
   if (nameless) {
     absl::MutexLock lock(&node->content);
@@ -229,7 +233,9 @@ absl::Status Volume::Impl::Remove(Node& parent, const std::string& name, Node& v
   // checkpoint could cover that one alone, and recovery would look for a file that is rightly gone.
   absl::MutexLock stream(&victim.stream);
   SALIUS_ASSIGN_OR_RETURN(const RecordRef record, IssueName(std::move(draft)));
-  return NameResult(AwaitResult(record).status());
+  const absl::Status removed = NameResult(AwaitResult(record).status());
+  EndBulkOfNameless(victim);
+  return removed;
 }
 
 absl::Status Volume::Impl::Unlink(Node& parent, std::string_view name) {

@@ -101,9 +101,12 @@ absl::Status Volume::Impl::DoRename(Node& from_dir, const std::string& from, Nod
   draft.file_id = moved.id.load();
   draft.body = body.Encode();
   // As in Remove(): nothing of the file that is displaced may be stamped after this.
-  absl::MutexLockMaybe stream(other != nullptr && flags == 0 ? &other->stream : nullptr);
+  Node* const displaced = flags == 0 ? other : nullptr;
+  absl::MutexLockMaybe stream(displaced != nullptr ? &displaced->stream : nullptr);
   SALIUS_ASSIGN_OR_RETURN(const RecordRef record, IssueName(std::move(draft)));
-  return NameResult(AwaitResult(record).status());
+  const absl::Status renamed = NameResult(AwaitResult(record).status());
+  if (displaced != nullptr) EndBulkOfNameless(*displaced);
+  return renamed;
 }
 
 }  // namespace salius

@@ -41,7 +41,7 @@ absl::StatusOr<PinnedNode> NodeTable::Intern(UniqueFd path_fd, Seq issued) {
   absl::MutexLock lock(&mu_);
   Node*& node = by_inode_[{st.st_dev, st.st_ino}];
   if (node == nullptr) {
-    node = new Node(std::move(path_fd), st, issued, path_fds_);
+    node = new Node(std::move(path_fd), st, issued, made_++, path_fds_);
   } else {
     node->path_fd.Offer(std::move(path_fd));
   }

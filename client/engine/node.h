@@ -42,8 +42,9 @@ namespace salius {
 
 class Node {
  public:
-  Node(UniqueFd path, const struct stat& st, Seq issued, PathFdCache& cache)
-      : path_fd(std::move(path), st.st_dev, cache),
+  Node(UniqueFd path, const struct stat& st, Seq issued, uint64_t number, PathFdCache& cache)
+      : generation(number),
+        path_fd(std::move(path), st.st_dev, cache),
         dev(st.st_dev),
         ino(st.st_ino),
         type(st.st_mode & S_IFMT),
@@ -54,6 +55,9 @@ class Node {
   bool is_dir() const { return S_ISDIR(type); }
   bool is_regular() const { return S_ISREG(type); }
 
+  // Of all nodes, this is the only one with it: a file handle that somebody keeps (NFS) must not
+  // lead to a later node in the same memory.
+  const uint64_t generation;
   const PathFd path_fd;  // O_PATH | O_NOFOLLOW
   const dev_t dev;
   const ino_t ino;
@@ -177,6 +181,7 @@ class NodeTable {
  private:
   PathFdCache path_fds_;  // outlives the nodes
   mutable absl::Mutex mu_;
+  uint64_t made_ ABSL_GUARDED_BY(mu_) = 0;  // nodes so far; the root is the first
   absl::flat_hash_map<std::pair<dev_t, ino_t>, Node*> by_inode_ ABSL_GUARDED_BY(mu_);
   absl::flat_hash_map<FileId, Node*> by_id_ ABSL_GUARDED_BY(mu_);
   uint64_t deleting_ ABSL_GUARDED_BY(mu_) = 0;

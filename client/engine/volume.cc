@@ -192,6 +192,7 @@ Volume::~Volume() = default;
 Node* Volume::root() { return impl_->root.get(); }
 bool Volume::ManyWait() const { return impl_->pipe.load()->ManyWait(); }
 ino_t Volume::InoOf(const Node& node) { return node.ino; }
+uint64_t Volume::Generation(const Node& node) { return node.generation; }
 std::atomic<uint64_t>& Volume::FrontWord(Node& node) { return node.front_word; }
 Pipeline& Volume::pipeline() { return *impl_->pipeline; }
 absl::Status Volume::health() const { return impl_->DataHealth(); }

@@ -110,6 +110,8 @@ class Volume {
   // Stable number for the front (FUSE nodeid may simply be the pointer); `ino` is the backing inode
   // number.
   static ino_t InoOf(const Node& node);
+  // Of all nodes of a session only one has this number; the root's is 0.
+  static uint64_t Generation(const Node& node);
   // One word per node for the front, 0 at first, kept as long as the node lives; the volume never
   // looks at it. (The FUSE front counts opens there and remembers how the inode is cached.)
   static std::atomic<uint64_t>& FrontWord(Node& node);

@@ -159,7 +159,8 @@ void Volume::Impl::DropHiddenLink(Node& node) {
 void Volume::Impl::DropCoveredLinks() {
   Pipeline* const pipe_or_null = pipe.load();
   if (pipe_or_null == nullptr) return;
-  const Seq checkpoint = pipe_or_null->watermarks().checkpoint;
+  const Watermarks marks = pipe_or_null->watermarks();
+  const Seq checkpoint = marks.checkpoint;
   std::vector<PinnedNode> covered;  // their pins go after the lock
   {
     absl::MutexLock lock(&bulk_mu);
@@ -173,15 +174,22 @@ void Volume::Impl::DropCoveredLinks() {
     }
     hidden_links.erase(keep, hidden_links.end());
   }
-  for (const PinnedNode& node : covered) {
+  for (PinnedNode& node : covered) {
     absl::MutexLock content(&node->content);
-    bool in_use = false;
+    bool opened = false;
+    bool unapplied = false;
     {
       absl::MutexLock state(&node->state);
-      // Opened again meanwhile: its next last close comes back here.
-      in_use = node->handles > 0 || node->unapplied > 0;
+      opened = node->handles > 0;  // its next last close comes back here
+      unapplied = node->unapplied > 0;
     }
-    if (in_use || !node->hidden_link) continue;
+    if (opened || !node->hidden_link) continue;
+    if (unapplied) {
+      table.Pin(*node);
+      absl::MutexLock lock(&bulk_mu);
+      hidden_links.emplace_back(PinnedNode(table, node.get()), marks.issued);
+      continue;
+    }
     const PathFd::Use held = node->path_fd.get();
     if (held < 0) continue;
     const absl::Status removed = fs::Unlink(open_dir.get(), IdName(node->id.load()), 0);
@@ -191,6 +199,9 @@ void Volume::Impl::DropCoveredLinks() {
     }
     node->hidden_link = false;
     UpdateOrphan(*node);
+    if (!node->stream.TryLock()) continue;  // only tried: out of order
+    EndBulkOfNameless(*node);
+    node->stream.Unlock();
   }
 }
 

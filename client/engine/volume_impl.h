@@ -157,6 +157,9 @@ struct Volume::Impl final : public ApplySink {
   void NoteCreated(FileId id, Seq seq);
   bool CreatedAfter(const Node& node, Seq checkpoint);
   void EndBulk(Node& node) ABSL_EXCLUSIVE_LOCKS_REQUIRED(node.stream);
+  // Of a file whose last name has gone: nothing brings it back, so its data need not be synced, and
+  // its space is free as soon as nobody has it open.
+  void EndBulkOfNameless(Node& node) ABSL_EXCLUSIVE_LOCKS_REQUIRED(node.stream);
   // Before and after the checkpoint's sync: files that it covered stop being bulk once it is noted.
   std::vector<std::pair<PinnedNode, uint64_t>> BulkBeforeSync();
   void BulkAfterSync(const std::vector<std::pair<PinnedNode, uint64_t>>& before);

@@ -54,7 +54,9 @@ absl::Status Volume::Impl::EnsureIdLocked(Node& node) {
     return handle.status();
   }
   SALIUS_ASSIGN_OR_RETURN(const FileId id, NewId());
-  SALIUS_CHECK(table.SetId(node, id), "a file id was given out twice");
+  if (!table.SetId(node, id)) {
+    return absl::InternalError(absl::StrCat("file id ", id, " is another file's already"));
+  }
   RecordDraft draft;
   draft.op = Op::kAdopt;
   draft.body = body.Encode();
@@ -75,6 +77,8 @@ absl::Status Volume::Impl::EnsureIdLocked(Node& node) {
 
 absl::StatusOr<FileId> Volume::Impl::NewId() {
   absl::StatusOr<FileId> id = pipe.load()->NewFileId();
+  // Files that were copied from another volume may have ids that come only now.
+  while (id.ok() && table.Find(*id)) id = pipe.load()->NewFileId();
   if (!id.ok()) return AsDataError(id.status());
   FileId ceiling = id_ceiling.load();
   while (ceiling <= *id && !id_ceiling.compare_exchange_weak(ceiling, *id + 1)) {

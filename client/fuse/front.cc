@@ -62,6 +62,7 @@ uint64_t Front::NodeId(const Node& node) const {
 fuse_entry_param Front::ToEntry(const Entry& entry) const {
   fuse_entry_param param{};
   param.ino = NodeId(*entry.node);
+  param.generation = Volume::Generation(*entry.node);
   param.attr = entry.attr;
   param.attr_timeout = kCacheSeconds;
   param.entry_timeout = kCacheSeconds;
@@ -71,6 +72,7 @@ fuse_entry_param Front::ToEntry(const Entry& entry) const {
 fuse_entry_out Front::ToEntryOut(const Entry& entry) const {
   fuse_entry_out out{};
   out.nodeid = NodeId(*entry.node);
+  out.generation = Volume::Generation(*entry.node);
   out.entry_valid = static_cast<uint64_t>(kCacheSeconds);
   out.attr_valid = static_cast<uint64_t>(kCacheSeconds);
   out.attr = ToFuseAttr(entry.attr);
@@ -117,9 +119,20 @@ int Front::Errno(const absl::Status& status) {
   return err;
 }
 
-Caller CallerOf(fuse_req_t req) {
-  const fuse_ctx* context = fuse_req_ctx(req);
-  return {.uid = context->uid, .gid = context->gid, .umask = context->umask};
+fuse_in_header WhoAsks(fuse_req_t req) {
+  const fuse_ctx* const context = fuse_req_ctx(req);
+  fuse_in_header who{};
+  who.uid = context->uid;
+  who.gid = context->gid;
+  who.pid = static_cast<uint32_t>(context->pid);
+  return who;
+}
+
+Caller CallerOf(const fuse_in_header& who, mode_t umask, mode_t mode) {
+  Caller caller{.uid = who.uid, .gid = who.gid, .umask = umask};
+  constexpr mode_t kBoth = S_ISGID | S_IXGRP;  // the groups matter for nothing else
+  if ((mode & kBoth) == kBoth) caller.groups = SupplementaryGroups(who.pid);
+  return caller;
 }
 
 }  // namespace salius

@@ -105,6 +105,10 @@ class Front {
       --waiting_;
     });
   }
+  // Takes suid, sgid and file capabilities away, as the VFS does when the file is written,
+  // truncated or given away by `who`. `mode_bits` false: capabilities only (the kernel says that
+  // `who` keeps the bits).
+  absl::Status KillPrivileges(Node& node, const fuse_in_header& who, bool mode_bits);
   // Counts and logs what only a failing volume gives (EIO and the like), then returns the errno.
   int Errno(const absl::Status& status);
 
@@ -115,10 +119,6 @@ class Front {
   void RawSetAttr(const RawRequest& request);
   void RawSetXattr(const RawRequest& request);
 
-  // Takes suid, sgid and file capabilities away, as the VFS does when the file is written,
-  // truncated or given away by `who`. `mode_bits` false: capabilities only (the kernel says that
-  // `who` keeps the bits).
-  absl::Status KillPrivileges(Node& node, const fuse_in_header& who, bool mode_bits);
   fuse_entry_out ToEntryOut(const Entry& entry) const;
   uint32_t GrantOpen(Node& node, int flags);
 
@@ -147,7 +147,11 @@ void AddDirOps(fuse_lowlevel_ops* ops);
 
 // The front of a request that libfuse decoded.
 inline Front& FrontOf(fuse_req_t req) { return *static_cast<Front*>(fuse_req_userdata(req)); }
-// Who asks, as libfuse says.
-Caller CallerOf(fuse_req_t req);
+// Who asks, as libfuse says: user, group and process.
+fuse_in_header WhoAsks(fuse_req_t req);
+// Who makes something of this mode.
+Caller CallerOf(const fuse_in_header& who, mode_t umask, mode_t mode);
+// Of a process, by /proc; none of one that cannot be seen.
+std::vector<gid_t> SupplementaryGroups(uint32_t pid);
 
 }  // namespace salius

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "client/fuse/front.h"
@@ -109,24 +110,30 @@ uint32_t WantedAttrs(const fuse_setattr_in& in, struct stat* want) {
 }
 
 // Whether the caller may keep sgid on a file of this group that is not group executable: root, or a
-// member of the group, by its main group or by those that /proc shows. One who cannot be seen is
-// none.
+// member of the group, by its main group or by those that /proc shows.
 bool InGroup(const fuse_in_header& who, gid_t group) {
   if (who.uid == 0 || who.gid == group) return true;
-  if (who.pid == 0) return false;
-  const absl::StatusOr<std::string> status =
-      ReadWholeFile(absl::StrCat("/proc/", who.pid, "/status").c_str());
-  if (!status.ok()) return false;
-  for (const absl::string_view line : absl::StrSplit(*status, '\n')) {
-    if (!absl::StartsWith(line, "Groups:")) continue;
-    const std::vector<absl::string_view> groups =
-        absl::StrSplit(line, absl::ByAnyChar(" \t"), absl::SkipEmpty());
-    return std::find(groups.begin(), groups.end(), absl::StrCat(group)) != groups.end();
-  }
-  return false;
+  const std::vector<gid_t> groups = SupplementaryGroups(who.pid);
+  return std::find(groups.begin(), groups.end(), group) != groups.end();
 }
 
 }  // namespace
+
+std::vector<gid_t> SupplementaryGroups(uint32_t pid) {
+  std::vector<gid_t> groups;
+  if (pid == 0) return groups;
+  const absl::StatusOr<std::string> status =
+      ReadWholeFile(absl::StrCat("/proc/", pid, "/status").c_str());
+  if (!status.ok()) return groups;
+  for (const absl::string_view line : absl::StrSplit(*status, '\n')) {
+    if (!absl::StartsWith(line, "Groups:")) continue;
+    for (const absl::string_view word : absl::StrSplit(line, absl::ByAnyChar(" \t"))) {
+      gid_t group = 0;
+      if (absl::SimpleAtoi(word, &group)) groups.push_back(group);
+    }
+  }
+  return groups;
+}
 
 absl::Status Front::KillPrivileges(Node& node, const fuse_in_header& who, bool mode_bits) {
   OpenState state(Volume::FrontWord(node));

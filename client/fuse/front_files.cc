@@ -65,11 +65,21 @@ void Fsync(fuse_req_t req, fuse_ino_t ino, int, fuse_file_info* fi) noexcept {
   }
 }
 
-void Fallocate(fuse_req_t req, fuse_ino_t, int mode, off_t offset, off_t length,
+// Of a change whose request does not say whether the caller's privileges end those of the file.
+absl::Status KillPrivileges(fuse_req_t req, fuse_ino_t ino) {
+  const fuse_in_header who = WhoAsks(req);
+  Front& front = FrontOf(req);
+  return front.KillPrivileges(front.node(ino), who, /*mode_bits=*/who.uid != 0);
+}
+
+void Fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t offset, off_t length,
                fuse_file_info* fi) noexcept {
   Front& front = FrontOf(req);
-  const absl::Status status = front.volume().Fallocate(
-      Front::handle(fi->fh), mode, static_cast<uint64_t>(offset), static_cast<uint64_t>(length));
+  absl::Status status = KillPrivileges(req, ino);
+  if (status.ok()) {
+    status = front.volume().Fallocate(Front::handle(fi->fh), mode, static_cast<uint64_t>(offset),
+                                      static_cast<uint64_t>(length));
+  }
   fuse_reply_err(req, status.ok() ? 0 : front.Errno(status));
 }
 
@@ -84,13 +94,18 @@ void Lseek(fuse_req_t req, fuse_ino_t, off_t offset, int whence, fuse_file_info*
   }
 }
 
-void CopyFileRange(fuse_req_t req, fuse_ino_t, off_t in_offset, fuse_file_info* in, fuse_ino_t,
-                   off_t out_offset, fuse_file_info* out, size_t length, int flags) noexcept {
+void CopyFileRange(fuse_req_t req, fuse_ino_t, off_t in_offset, fuse_file_info* in,
+                   fuse_ino_t out_ino, off_t out_offset, fuse_file_info* out, size_t length,
+                   int flags) noexcept {
   if (flags != 0) {
     fuse_reply_err(req, EINVAL);
     return;
   }
   Front& front = FrontOf(req);
+  if (const absl::Status killed = KillPrivileges(req, out_ino); !killed.ok()) {
+    fuse_reply_err(req, front.Errno(killed));
+    return;
+  }
   const absl::StatusOr<size_t> copied = front.volume().CopyFileRange(
       Front::handle(in->fh), static_cast<uint64_t>(in_offset), Front::handle(out->fh),
       static_cast<uint64_t>(out_offset), length);
@@ -157,7 +172,7 @@ void Front::RawCreate(const RawRequest& request) {
     return;
   }
   Node& dir = node(request.header().nodeid);
-  const Caller caller{.uid = request.header().uid, .gid = request.header().gid, .umask = in->umask};
+  const Caller caller = CallerOf(request.header(), in->umask, in->mode);
   const int flags = static_cast<int>(in->flags);
   const absl::StatusOr<Volume::Created> created =
       request.opcode() == FUSE_TMPFILE

@@ -50,20 +50,25 @@ void ForgetMulti(fuse_req_t req, size_t count, fuse_forget_data* forgets) noexce
   fuse_reply_none(req);
 }
 
+Caller CallerOf(fuse_req_t req, mode_t mode) {
+  return salius::CallerOf(WhoAsks(req), fuse_req_ctx(req)->umask, mode);
+}
+
 void MakeNode(fuse_req_t req, fuse_ino_t parent, const char* name, mode_t mode,
               dev_t rdev) noexcept {
   Front& front = FrontOf(req);
-  ReplyEntry(req, front.volume().MakeNode(front.node(parent), name, mode, rdev, CallerOf(req)));
+  ReplyEntry(req,
+             front.volume().MakeNode(front.node(parent), name, mode, rdev, CallerOf(req, mode)));
 }
 
 void MakeDir(fuse_req_t req, fuse_ino_t parent, const char* name, mode_t mode) noexcept {
   Front& front = FrontOf(req);
-  ReplyEntry(req, front.volume().MakeDir(front.node(parent), name, mode, CallerOf(req)));
+  ReplyEntry(req, front.volume().MakeDir(front.node(parent), name, mode, CallerOf(req, mode)));
 }
 
 void Symlink(fuse_req_t req, const char* target, fuse_ino_t parent, const char* name) noexcept {
   Front& front = FrontOf(req);
-  ReplyEntry(req, front.volume().Symlink(front.node(parent), name, target, CallerOf(req)));
+  ReplyEntry(req, front.volume().Symlink(front.node(parent), name, target, CallerOf(req, 0)));
 }
 
 void Link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t parent, const char* name) noexcept {

@@ -75,13 +75,15 @@ void RaiseLimits() {
   if (limit.ok()) SLOG_INFO("{} descriptors: nearly half of them are for open files", *limit);
 }
 
-void PrepareProcess() {
+absl::Status PrepareProcess() {
+  SALIUS_RETURN_IF_ERROR(LiftFileSizeLimit());
   ::umask(0);  // modes are the callers' business
   RaiseLimits();
   // Memory reclaim must not wait for a file system whose daemon waits for memory.
   if (::prctl(PR_SET_IO_FLUSHER, 1, 0, 0, 0) != 0) {
     SLOG_DEBUG("PR_SET_IO_FLUSHER: not available");
   }
+  return absl::OkStatus();
 }
 
 // A checkpoint frees its records at once, and as many come again: given back to the system in
@@ -216,7 +218,7 @@ absl::Status ServeSession(const MountCommand& command, const VolumeConfig& confi
 absl::Status CheckReplicas(const std::vector<std::string>& replicas, bool insecure) {
   const absl::StatusOr<std::vector<SocketAddress>> addresses = ResolveReplicas(replicas);
   if (absl::IsNotFound(addresses.status())) {
-    return absl::InvalidArgumentError(addresses.status().message());
+    return absl::UnavailableError(addresses.status().message());  // it may be known later
   }
   SALIUS_RETURN_IF_ERROR(addresses.status());
   for (size_t i = 0; i < replicas.size() && !insecure; ++i) {
@@ -236,7 +238,7 @@ absl::Status CheckMetrics(const std::string& metrics, bool insecure) {
   }
   const absl::StatusOr<SocketAddress> address = Resolve(*host_port);
   if (!address.ok()) {
-    return absl::InvalidArgumentError(absl::StrCat("metrics: ", address.status().message()));
+    return absl::UnavailableError(absl::StrCat("metrics: ", address.status().message()));
   }
   if (insecure || IsLoopback(*address)) return absl::OkStatus();
   return absl::InvalidArgumentError(
@@ -247,7 +249,7 @@ absl::Status CheckMetrics(const std::string& metrics, bool insecure) {
 
 absl::Status Serve(const MountCommand& command, Launcher& launcher) {
   SignalWaiter signals;
-  PrepareProcess();
+  SALIUS_RETURN_IF_ERROR(PrepareProcess());
   SALIUS_ASSIGN_OR_RETURN(VolumeDir dir, LockVolume(command.backing));
   SALIUS_RETURN_IF_ERROR(OverrideConfig(command.options, &dir.config));
   SALIUS_RETURN_IF_ERROR(CheckReplicas(dir.config.replicas, command.options.insecure));

@@ -23,7 +23,7 @@ absl::Status Serve(const MountCommand& command, Launcher& launcher);
 
 // Every replica must have an address that goes with the others (ResolveReplicas); without
 // `insecure` also be on this host, because records travel unencrypted. INVALID_ARGUMENT names the
-// one that is not so, UNAVAILABLE one whose name cannot be looked up now.
+// one that is not so, UNAVAILABLE one whose name has no address (yet).
 absl::Status CheckReplicas(const std::vector<std::string>& replicas, bool insecure);
 
 // The same of the address of the metrics, which may be empty.

@@ -18,7 +18,8 @@
 namespace salius {
 namespace {
 
-constexpr int kMaxThreads = 256;
+// Each may be in the middle of a write of 1 MiB whose room it has only looked at (kSpaceMargin).
+constexpr int kMaxThreads = 48;
 
 struct KernelFlag {
   const char* name;

@@ -35,6 +35,8 @@ constexpr unsigned kMaxBackground = 64;
 // Interrupts a worker's read(2); does nothing.
 constexpr int kKickSignal = SIGUSR1;
 constexpr std::chrono::milliseconds kKickInterval{20};
+// Of waiting for requests that others may go on making.
+constexpr std::chrono::seconds kWriteBackBound{5};
 
 // Set while a worker lets libfuse answer INIT.
 thread_local uint64_t t_init_unique = 0;
@@ -242,6 +244,15 @@ void Session::SyncPages() const {
   if (!status.ok()) SLOG_WARN("{}", status.ToString());
 }
 
+// Until Linux 6.16 syncfs(2) of a FUSE file system returns when its pages are on their way.
+void Session::AwaitNoRequests() const {
+  const auto bound = std::chrono::steady_clock::now() + kWriteBackBound;
+  pollfd device{fd_, POLLIN, 0};
+  while (::poll(&device, 1, 0) > 0 && std::chrono::steady_clock::now() < bound) {
+    std::this_thread::sleep_for(kKickInterval);
+  }
+}
+
 void Session::Unmount() {
   const absl::Status unmounted = UnmountPath(options_.mountpoint, 0);
   if (unmounted.ok()) {
@@ -252,6 +263,7 @@ void Session::Unmount() {
   SLOG_WARN("{}: open files will fail from here on", unmounted.ToString());
   // Shared maps may hold dirty pages; the workers are there to take them.
   SyncPages();
+  AwaitNoRequests();
   Detach();
   stop_.store(true, std::memory_order_release);
   KickUntilLeft();

@@ -68,6 +68,8 @@ class Session {
   void KickUntilLeft();
   // Has the kernel write what is dirty in its page cache; the workers must run. Errors are logged.
   void SyncPages() const;
+  // Returns when no request waits to be read, or after a few seconds.
+  void AwaitNoRequests() const;
   void Detach();
 
   Front& front_;

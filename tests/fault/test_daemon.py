@@ -8,7 +8,7 @@ from harness.case import Case
 from harness.image import mounts
 from harness.proc import Proc, attach_strace
 from harness.run import binary, current, sh
-from harness.volume import DaemonMount, in_netns
+from harness.volume import DaemonMount, MountRefused, in_netns
 
 
 class OnlyTheDaemonDies(Case):
@@ -46,6 +46,35 @@ class OnlyTheDaemonDies(Case):
         code, report = rig.volume.recover_json()
         self.assertEqual((code, report["outcome"], report["same_life"]), (0, "recovered", True), report)
         ops.check(rig.backing, writer.ledger)
+
+    def test_limit_of_a_files_size_where_the_daemon_was_started_is_none_for_its_callers(self):
+        rig = self.rig(m=2, acks=1)
+        limited = ["prlimit", "--fsize=%d:unlimited" % (32 << 20)]
+        for_good = ["prlimit", "--fsize=%d" % (32 << 20), "setpriv", "--bounding-set=-sys_resource"]
+        with self.assertRaises(MountRefused) as caught:
+            rig.mount(wrapper=for_good)
+        self.assertIn("ulimit -f", caught.exception.log)
+        rig.mount(mode="replicated", wrapper=limited)
+
+        def far(path, flags):
+            fd = os.open(path, flags | os.O_CREAT, 0o600)
+            try:
+                return os.pread(fd, 4, 64 << 20) if flags == os.O_RDONLY else os.pwrite(fd, b"here", 64 << 20)
+            finally:
+                os.close(fd)
+        far(rig.file("applied"), os.O_RDWR | os.O_SYNC)
+        os.stat(rig.file("applied"))  # waits for that
+        far(rig.file("replayed"), os.O_RDWR | os.O_SYNC)
+        rig.power_cut()
+        def recover(wrapper):
+            return sh(*in_netns(rig.volume.netns), *wrapper, binary("salius-recover"), rig.backing, check=False)
+        refused = recover(for_good)
+        self.assertNotEqual(refused.returncode, 0)
+        self.assertIn("ulimit -f", refused.stderr)
+        done = recover(limited)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        for name in ("applied", "replayed"):
+            self.assertEqual(far(rig.backing_file(name), os.O_RDONLY), b"here", name)
 
     def test_callers_get_errors_not_silence_when_the_daemon_dies(self):
         rig = self.rig(m=2, acks=1)

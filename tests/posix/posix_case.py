@@ -118,13 +118,13 @@ class MountCase(unittest.TestCase):
         os.close(fd)
         drop_caches()
 
-    def as_nobody(self, function):
-        """Runs `function` in a child as nobody; its exception's errno, or 0, is returned."""
+    def as_nobody(self, function, groups=()):
+        """Runs `function` in a child as nobody, also in `groups`; its exception's errno, or 0, is returned."""
         pid = os.fork()
         if pid == 0:
             code = 255
             try:
-                os.setgroups([])
+                os.setgroups(list(groups))
                 os.setresgid(65534, 65534, 65534)
                 os.setresuid(65534, 65534, 65534)
                 function()

@@ -1,4 +1,5 @@
 """Files through the mount, beyond what pjdfstest asks: writes with flags, space, holes, maps, sizes."""
+import ctypes
 import errno
 import fcntl
 import mmap
@@ -313,6 +314,42 @@ class OpenFiles(MountCase):
                          (after.st_mtime_ns, after.st_size, after.st_ino))
 
 
+class FileHandle(ctypes.Structure):
+    _fields_ = [("bytes", ctypes.c_uint), ("type", ctypes.c_int), ("handle", ctypes.c_ubyte * 128)]
+
+
+class FileHandles(MountCase):
+
+    def test_handle_of_a_forgotten_file_never_opens_another(self):
+        """An NFS server keeps handles; a node that the kernel has forgotten leaves its memory to the next one."""
+        count = 300
+        for i in range(count):
+            self.write("a%d" % i, b"a%d" % i)
+            self.write("b%d" % i, b"b%d" % i)
+        self.settle()
+        libc = ctypes.CDLL(None, use_errno=True)
+        handles = []
+        for i in range(count):
+            handle, mount_id = FileHandle(bytes=128), ctypes.c_int()
+            name = self.path("a%d" % i).encode()
+            self.assertEqual(libc.name_to_handle_at(-100, name, ctypes.byref(handle), ctypes.byref(mount_id), 0), 0,
+                             os.strerror(ctypes.get_errno()))
+            handles.append(handle)
+        self.settle()  # all are forgotten
+        others = [open(self.path("b%d" % i), "rb") for i in range(count)]
+        root = os.open(self.dir, os.O_RDONLY)
+        for i, handle in enumerate(handles):
+            fd = libc.open_by_handle_at(root, ctypes.byref(handle), os.O_RDONLY)
+            if fd < 0:
+                self.assertEqual(ctypes.get_errno(), errno.ESTALE)
+                continue
+            self.assertEqual(os.read(fd, 100), b"a%d" % i)
+            os.close(fd)
+        os.close(root)
+        for file in others:
+            file.close()
+
+
 class Privileges(MountCase):
 
     def test_write_by_another_takes_suid_and_sgid_away(self):
@@ -363,6 +400,24 @@ class Privileges(MountCase):
         os.chmod(name, 0o6755)
         os.chown(name, 1, 1)
         self.assertEqual(os.stat(name).st_mode & 0o7777, 0o755)
+
+    def test_fallocate_and_copy_file_range_take_privileges_away(self):
+        source = self.write("source", b"x" * 8192)
+        name = self.write("file", b"y" * 8192)
+
+        def opened(change):
+            fd, other = os.open(name, os.O_WRONLY), os.open(source, os.O_RDONLY)
+            change(fd, other)
+            os.close(fd)
+        for change in (lambda fd, other: os.copy_file_range(other, fd, 4096),
+                       lambda fd, _: fallocate(fd, FALLOC_PUNCH_HOLE | FALLOC_KEEP_SIZE, 0, 4096),
+                       lambda fd, _: fallocate(fd, 0, 0, 16384)):
+            os.chmod(name, 0o6777)
+            self.assertEqual(self.as_nobody(lambda: opened(change)), 0)
+            self.assertEqual(os.stat(name).st_mode & 0o7777, 0o777)
+            os.chmod(name, 0o6777)
+            opened(change)
+            self.assertEqual(os.stat(name).st_mode & 0o7777, 0o6777, "root's own change")
 
     def test_chmod_after_writes_is_seen_by_the_next_write(self):
         """What is remembered about a file (no suid) must be forgotten by chmod."""

@@ -166,9 +166,9 @@ class Helpers(Case):
 
 class Options(Case):
 
-    def refused(self, rig, options, *words):
+    def refused(self, rig, options, *words, code=1):
         done = salius_mount(rig, options)
-        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertEqual(done.returncode, code, done.stderr)
         for word in words:
             self.assertIn(word, done.stderr)
         self.assertNotIn(rig.path, mounts())
@@ -187,7 +187,7 @@ class Options(Case):
         self.refused(rig, "insecure,delta=soon", "delta")
         self.refused(rig, "insecure,log_max=many", "log_max")
         self.refused(rig, "insecure,replicas=host:with:colons,acks=1", "host:with:colons")
-        self.refused(rig, "insecure,replicas=no-such-host.invalid:7400,acks=1", "no-such-host.invalid")
+        self.refused(rig, "insecure,replicas=no-such-host.invalid:7400,acks=1", "no-such-host.invalid", code=32)
         self.refused(rig, "replicas=%s,acks=1" % replicas, "insecure")
 
     def test_standard_options_are_taken_and_kernel_flags_set(self):

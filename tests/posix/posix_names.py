@@ -223,6 +223,20 @@ class Permissions(MountCase):
         os.chmod(name, 0o600)  # the mask
         self.assertEqual(self.as_nobody(lambda: open(name, "rb").close()), errno.EACCES)
 
+    def test_sgid_of_a_new_program_stays_for_a_member_of_the_directorys_group(self):
+        for top in (self.dir, os.path.join(self.rig.image.path, "bare")):
+            os.makedirs(top, exist_ok=True)
+            os.chown(top, 0, 4321)
+            os.chmod(top, 0o2777)
+
+            def make(name):
+                os.umask(0)
+                os.close(os.open(os.path.join(top, name), os.O_CREAT | os.O_WRONLY, 0o2755))
+            self.assertEqual(self.as_nobody(lambda: make("member"), groups=[4321]), 0)
+            self.assertEqual(self.as_nobody(lambda: make("stranger")), 0)
+            modes = [stat.S_IMODE(os.stat(os.path.join(top, name)).st_mode) for name in ("member", "stranger")]
+            self.assertEqual(modes, [0o2755, 0o755], top)
+
     def test_setgid_directory_gives_its_group_and_directories_its_bit(self):
         os.chown(self.dir, 0, 4321)
         os.chmod(self.dir, 0o2777)

@@ -1,5 +1,6 @@
 // Bulk files: past the log and back, and what protects their data from older records (I3).
 #include <fcntl.h>
+#include <sys/statvfs.h>
 
 #include <string>
 
@@ -191,6 +192,37 @@ TEST_F(BulkTest, TruncateAndFallocateOfABulkFileAreDirect) {
   EXPECT_TRUE(fake().Issued(Op::kFallocate).empty());
   EXPECT_EQ(Stat(file->node).st_size, 5000);
   volume->Release(file);
+}
+
+TEST_F(BulkTest, SpaceOfARemovedFileIsFreeWhenItIsClosed) {
+  Make();
+  const auto free_blocks = [this] {
+    struct statvfs st {};
+    SALIUS_CHECK(::statvfs(scratch->path().c_str(), &st) == 0);
+    return st.f_bfree;
+  };
+  const auto bulk = [this](const std::string& name) {
+    Handle* const file = OldFile(name);
+    MakeBulk(file);
+    SALIUS_CHECK_OK(FsyncFd(file->fd->get()));  // delayed allocation counts as free
+    return file;
+  };
+  const uint64_t before = free_blocks();
+  Handle* file = bulk("unlinked");
+  Node* node = &file->node;
+  ASSERT_LT(free_blocks(), before);
+  ASSERT_TRUE(volume->Unlink(root(), "unlinked").ok());
+  volume->Release(file);
+  volume->Forget(*node, 1);
+  EXPECT_EQ(free_blocks(), before);
+
+  file = bulk("displaced");
+  node = &file->node;
+  volume->Release(Create("other"));
+  ASSERT_TRUE(volume->Rename(root(), "other", root(), "displaced", 0).ok());
+  volume->Release(file);
+  volume->Forget(*node, 1);
+  EXPECT_EQ(free_blocks(), before);
 }
 
 TEST_F(BulkTest, RenameAndUnlinkOfABulkFile) {

@@ -174,6 +174,24 @@ TEST_F(RecordsTest, AdoptOfAFileWhosePathIsTooLongHasItsHandleAlone) {
   volume->Release(file);
 }
 
+// Copied from another volume, whose ids this one has not come to yet.
+TEST_F(RecordsTest, IdThatAForeignFileClaimsMeanwhileIsAnErrorOfTheCall) {
+  Make();
+  volume->Release(Create("a"));
+  MustRun("touch " + Backing("foreign"));
+  const FileId next = *ReadFileIdAt(AT_FDCWD, Backing("a")) + 1;
+  ASSERT_TRUE(WriteFileId(OpenAt(AT_FDCWD, Backing("foreign"), O_RDWR)->get(), next).ok());
+  Handle* const foreign = OpenFile(Find("foreign"));
+  fake().before_apply = [&](const RecordRef& record) {
+    if (record->header().op != Op::kCreate) return;
+    fake().before_apply = nullptr;
+    Write(foreign, 0, "x");
+  };
+  EXPECT_EQ(Errno(volume->MakeDir(root(), "b", 0755, caller)), EIO);
+  EXPECT_EQ(Errno(volume->MakeDir(root(), "c", 0755, caller)), 0);
+  volume->Release(foreign);
+}
+
 TEST_F(RecordsTest, WhatFailsWhenItIsAppliedIsCancelledBeforeTheCallerHearsIt) {
   Make();
   // Someone takes the name between check and apply.
@@ -231,6 +249,31 @@ TEST_F(RecordsTest, NamelessFileIsLoggedAndKeepsAHiddenLink) {
   EXPECT_EQ(access(hidden.c_str(), F_OK), 0);
   volume->Release(created->handle);
   EXPECT_EQ(access(hidden.c_str(), F_OK), 0) << "no checkpoint covers the link's record yet";
+  ASSERT_TRUE(volume->pipeline().Checkpoint().ok());
+  ASSERT_TRUE(volume->StatFs().ok());
+  EXPECT_NE(access(hidden.c_str(), F_OK), 0);
+}
+
+TEST_F(RecordsTest, HiddenLinkGoesAlsoWhenARecordWasOnItsWayAtTheCheckpoint) {
+  Make();
+  auto created = volume->CreateTmpFile(root(), O_RDWR, 0600, caller);
+  ASSERT_TRUE(created.ok());
+  Node& node = *created->entry.node;
+  const std::string hidden =
+      Backing(".salius/open/" + IdName(fake().Issued(Op::kCreate).at(0)->header().file_id));
+  ASSERT_TRUE(volume->Link(node, root(), "named").ok());
+  volume->Release(created->handle);
+  ASSERT_TRUE(volume->pipeline().Checkpoint().ok());
+  auto other = volume->CreateTmpFile(root(), O_RDWR, 0600, caller);
+  ASSERT_TRUE(other.ok());
+  fake().on_wait_durable = [&](Seq) {  // the change of the mode is on its way
+    fake().on_wait_durable = nullptr;
+    volume->Release(other->handle);  // looks through all hidden links
+  };
+  struct stat want {};
+  want.st_mode = 0640;
+  ASSERT_TRUE(volume->SetAttr(node, kSetMode, want).ok());
+  EXPECT_EQ(access(hidden.c_str(), F_OK), 0) << "it was not looked at while a record was unapplied";
   ASSERT_TRUE(volume->pipeline().Checkpoint().ok());
   ASSERT_TRUE(volume->StatFs().ok());
   EXPECT_NE(access(hidden.c_str(), F_OK), 0);

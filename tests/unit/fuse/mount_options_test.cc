@@ -78,6 +78,7 @@ TEST(MountOptionsTest, ValuesOutOfRangeSayWhatIsAllowed) {
   EXPECT_THAT(Refusal("acks=two"), HasSubstr("acks=two"));
   EXPECT_THAT(Refusal("k=0"), HasSubstr("k=0"));
   EXPECT_THAT(Refusal("threads=0"), HasSubstr("threads"));
+  EXPECT_THAT(Refusal("threads=49"), HasSubstr("1 to 48"));
   EXPECT_EQ(Parsed("spin=0us").spin_us, 0u);
   EXPECT_THAT(Refusal("spin=2ms"), AllOf(HasSubstr("spin=2ms"), HasSubstr("1ms")));
   EXPECT_THAT(Refusal("delta=50"), HasSubstr("delta=50"));  // a unit is required

@@ -1,6 +1,8 @@
 // CreateVolume and VolumeDir on a real directory. Needs root (trusted xattrs, mounts).
 #define FUSE_USE_VERSION 312
 #include <fuse3/fuse_lowlevel.h>
+#include <linux/fs.h>
+#include <sys/ioctl.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -157,10 +159,30 @@ TEST(CreateVolumeTest, IdsOfAnEarlierVolumeAreRemoved) {
   ASSERT_TRUE(WriteFileId(file.get(), 77).ok());
   ASSERT_TRUE(WriteFileId(dir.Open("d", O_RDONLY).get(), 78).ok());
   ASSERT_TRUE(fs::RemoveTree(dir.fd(), ".salius").ok());
+  // As where files of a volume were copied to, without their root.
+  ASSERT_TRUE(fs::RemoveXattr(dir.fd(), kFileIdXattr).ok());
   ASSERT_TRUE(CreateVolume(dir.path(), SmallConfig()).ok());
   EXPECT_EQ(*ReadFileId(file.get()), kNoFileId);
   EXPECT_EQ(*ReadFileIdAt(dir.fd(), "d"), kNoFileId);
   EXPECT_EQ(*ReadFileId(dir.fd()), kRootFileId);
+}
+
+TEST(CreateVolumeTest, ImmutableFilesMatterOnlyWithAnId) {
+  TestDir dir;
+  const UniqueFd file = dir.Open("f", O_RDWR | O_CREAT);
+  const auto immutable = [&](int flag) {
+    ASSERT_EQ(ioctl(file.get(), FS_IOC_SETFLAGS, &flag), 0) << strerror(errno);
+  };
+  ASSERT_TRUE(WriteFileId(file.get(), 77).ok());
+  immutable(FS_IMMUTABLE_FL);
+  const absl::Status refused = CreateVolume(dir.path(), SmallConfig());
+  EXPECT_NE(refused.message().find("\"f\" keeps the id"), std::string::npos) << refused;
+  EXPECT_FALSE(fs::StatAt(dir.fd(), ".salius").ok());
+  immutable(0);
+  ASSERT_TRUE(fs::RemoveXattr(file.get(), kFileIdXattr).ok());
+  immutable(FS_IMMUTABLE_FL);
+  EXPECT_TRUE(CreateVolume(dir.path(), SmallConfig()).ok());
+  immutable(0);
 }
 
 TEST(CreateVolumeTest, DefaultAclAndSetgidOfTheBackingAreNotInherited) {
