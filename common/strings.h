@@ -6,6 +6,7 @@
 #ifndef SALIUS_COMMON_STRINGS_H_
 #define SALIUS_COMMON_STRINGS_H_
 
+#include <string>
 #include <string_view>
 
 #include "absl/strings/string_view.h"
@@ -17,6 +18,17 @@ inline absl::string_view Av(std::string_view text) { return {text.data(), text.s
 
 // The same bytes as a std::string_view.
 inline std::string_view Sv(absl::string_view text) { return {text.data(), text.size()}; }
+
+// The text with '?' for control characters: what peers and file names contain must not act on a
+// terminal.
+enum class NewLines { kKeep, kReplace };
+inline std::string Printable(std::string text, NewLines new_lines) {
+  for (char& c : text) {
+    const bool kept = c == '\n' && new_lines == NewLines::kKeep;
+    if (!kept && (static_cast<unsigned char>(c) < 0x20 || c == 0x7f)) c = '?';
+  }
+  return text;
+}
 
 }  // namespace salius
 

@@ -3,10 +3,12 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/openat2.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/statvfs.h>
+#include <sys/syscall.h>
 #include <sys/vfs.h>
 #include <sys/xattr.h>
 #include <unistd.h>
@@ -33,6 +35,31 @@ absl::Status Result(int result, std::string_view what) {
 absl::StatusOr<std::string> ProcPath(int fd) {
   if (fd < 0) return ErrnoStatus(EBADF, "/proc/self/fd");
   return absl::StrFormat("/proc/self/fd/%d", fd);
+}
+
+absl::StatusOr<UniqueFd> OpenChild(int dirfd, const std::string& name) {
+  struct open_how how {};
+  how.flags = O_PATH | O_NOFOLLOW | O_CLOEXEC;
+  how.resolve = RESOLVE_NO_XDEV;
+  const long fd = syscall(SYS_openat2, dirfd, name.c_str(), &how, sizeof(how));
+  if (fd < 0) return ErrnoStatus(errno, name);
+  return UniqueFd(static_cast<int>(fd));
+}
+
+absl::StatusOr<std::string> PathOf(int fd) {
+  std::string path(8192, '\0');  // the kernel builds at most a page
+  SALIUS_ASSIGN_OR_RETURN(const std::string link, ProcPath(fd));
+  const ssize_t size = readlink(link.c_str(), path.data(), path.size());
+  if (size < 0) return ErrnoStatus(errno, "path of a descriptor");
+  path.resize(static_cast<size_t>(size));
+  return path;
+}
+
+absl::StatusOr<ChangeMarks> ChangeMarksOf(int fd) {
+  struct statx st;
+  if (statx(fd, "", AT_EMPTY_PATH, 0, &st) != 0) return ErrnoStatus(errno, "statx");
+  return ChangeMarks{(st.stx_attributes & STATX_ATTR_IMMUTABLE) != 0,
+                     (st.stx_attributes & STATX_ATTR_APPEND) != 0};
 }
 
 absl::StatusOr<struct stat> StatAt(int dirfd, const std::string& name) {

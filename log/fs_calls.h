@@ -25,6 +25,17 @@ namespace salius::fs {
 // "/proc/self/fd/<fd>". EBADF when `fd` is none: the path would say that the file does not exist.
 absl::StatusOr<std::string> ProcPath(int fd);
 
+// Opens `name` in `dirfd` O_PATH | O_NOFOLLOW, but never something that is mounted there: EXDEV.
+absl::StatusOr<UniqueFd> OpenChild(int dirfd, const std::string& name);
+// The path at which the kernel knows the object ("... (deleted)" when it has none).
+absl::StatusOr<std::string> PathOf(int fd);
+// Whether the object is marked immutable, or append-only (chattr(1)). `fd` may be O_PATH.
+struct ChangeMarks {
+  bool immutable = false;
+  bool append_only = false;
+};
+absl::StatusOr<ChangeMarks> ChangeMarksOf(int fd);
+
 // fstatat(2) with AT_EMPTY_PATH, not following symbolic links; `name` "" is `dirfd` itself.
 absl::StatusOr<struct stat> StatAt(int dirfd, const std::string& name);
 

@@ -1,5 +1,5 @@
-// The few system calls on names and descriptors that log/fs_calls.h does not have. The only place
-// in recovery/ that sees errno; every Status keeps it (common/file.h).
+// The few system calls on names and descriptors that log/fs_calls.h does not have. Every
+// Status keeps its errno (common/file.h).
 #pragma once
 
 #include <string>

@@ -1,10 +1,12 @@
 #include "recovery/objects.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 
 #include <algorithm>
 
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "common/check.h"
 #include "common/strings.h"
@@ -12,6 +14,7 @@
 #include "log/fs_calls.h"
 #include "log/volume_config.h"
 #include "recovery/name_calls.h"
+#include "recovery/refusal.h"
 
 namespace salius::recovery {
 namespace {
@@ -149,10 +152,14 @@ absl::Status Objects::LocateAdopted(const ReplayPlan& plan, bool give_ids) {
       const absl::StatusOr<UniqueFd> fd = OpenAdopted(object, adopt);
       if (Absent(fd)) continue;
       SALIUS_RETURN_IF_ERROR(fd.status());
-      // Of an immutable file the session could not write it either, and died before it had
-      // cancelled the record: then no record depends on it.
       const absl::Status written = give_ids ? WriteFileId(fd->get(), id) : absl::OkStatus();
-      if (!written.ok() && !absl::IsPermissionDenied(written)) return written;
+      // What was refused to the session as well: it died before it had cancelled the record, and
+      // none depends on it.
+      if (!written.ok() && !object.needed) break;
+      if (!written.ok()) {
+        return Explain(written, absl::StrFormat("file %d: it cannot be given its id", id),
+                       fd->get());
+      }
       SALIUS_RETURN_IF_ERROR(Put(id, fd->get()));
       break;
     }
@@ -225,16 +232,20 @@ absl::Status Objects::Scan(const ReplayPlan& plan,
 
 absl::Status Objects::ScanDir(const ObjectRef& ref, std::vector<ObjectRef>* more,
                               absl::flat_hash_set<FileId>* missing, uint64_t* seen) {
-  SALIUS_ASSIGN_OR_RETURN(const UniqueFd dir, OpenRef(ref, O_RDONLY | O_DIRECTORY));
+  const absl::StatusOr<UniqueFd> opened = OpenRef(ref, O_RDONLY | O_DIRECTORY);
+  if (Absent(opened)) return absl::OkStatus();  // removed since it was listed
+  SALIUS_RETURN_IF_ERROR(opened.status());
+  const UniqueFd& dir = *opened;
   SALIUS_ASSIGN_OR_RETURN(const struct stat dir_stat, fs::StatAt(dir.get(), ""));
   SALIUS_ASSIGN_OR_RETURN(const std::vector<std::string> names, fs::ListDir(dir.get()));
   for (const std::string& name : names) {
-    const absl::StatusOr<UniqueFd> fd = OpenAt(dir.get(), name, kLook);
+    const absl::StatusOr<UniqueFd> fd = fs::OpenChild(dir.get(), name);
     if (Absent(fd)) continue;
+    if (StatusErrno(fd.status()) == EXDEV) continue;  // something is mounted there
     SALIUS_RETURN_IF_ERROR(fd.status());
     SALIUS_ASSIGN_OR_RETURN(const struct stat st, fs::StatAt(fd->get(), ""));
     ++*seen;
-    if (st.st_dev != dir_stat.st_dev) continue;  // another file system is mounted there
+    if (st.st_dev != dir_stat.st_dev) continue;  // a subvolume
     SALIUS_ASSIGN_OR_RETURN(const FileId id, ReadFileId(fd->get()));
     if (missing->erase(id) > 0) SALIUS_RETURN_IF_ERROR(Put(id, fd->get()));
     if (S_ISDIR(st.st_mode)) {

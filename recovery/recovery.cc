@@ -18,6 +18,7 @@
 #include "recovery/fence.h"
 #include "recovery/merge.h"
 #include "recovery/pin.h"
+#include "recovery/refusal.h"
 #include "recovery/replay.h"
 #include "recovery/replay_plan.h"
 #include "recovery/replay_target.h"
@@ -90,7 +91,7 @@ class Run {
       Enter("merge");
       SALIUS_RETURN_IF_ERROR(MergeRecords());
     }
-    SALIUS_ASSIGN_OR_RETURN(const ReplayPlan plan, PlanReplay(decided_));
+    SALIUS_ASSIGN_OR_RETURN(ReplayPlan plan, PlanReplay(decided_));
     if (options_.dry_run) {
       report_.plan = DescribePlan(plan);
       SALIUS_RETURN_IF_ERROR(target().Check(context_, plan));
@@ -102,7 +103,10 @@ class Run {
       SALIUS_RETURN_IF_ERROR(PinDecision(stable));
     }
     Enter("replay");
-    SALIUS_RETURN_IF_ERROR(target().Replay(context_, plan));
+    SALIUS_ASSIGN_OR_RETURN(
+        plan, ReplayWhatIsAccepted(decided_, &report_, [this](const ReplayPlan& accepted) {
+          return target().Replay(context_, accepted);
+        }));
     Enter("sync");
     context_.progress({"sync", 0, 0, ""});
     SALIUS_RETURN_IF_ERROR(target().Sync(context_));

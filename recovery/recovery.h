@@ -149,7 +149,6 @@ struct RecoveryReport {
   uint64_t files_changed = 0;    // files and directories whose records ran
   uint64_t bytes_written = 0;    // to files
   uint64_t records_skipped = 0;  // covered by "on disk up to", or of files gone at T
-  uint64_t records_refused = 0;  // attribute changes that the file system does not allow
   uint64_t names_bound = 0;
   uint64_t names_removed = 0;
   uint64_t objects_rebuilt = 0;
@@ -158,7 +157,9 @@ struct RecoveryReport {
   bool ballast_restored = true;
   std::vector<std::string> lost_and_found;  // paths below .salius/lost/
   std::vector<std::string> missing;         // objects skipped by --force
-  std::vector<std::string> plan;            // dry run: one line per file and name
+  // Changes that the file system refuses, as it refused them to their callers (recovery/refusal.h).
+  std::vector<std::string> refused;
+  std::vector<std::string> plan;  // dry run: one line per file and name
   // How long each phase took, in milliseconds, in the order they ran.
   std::vector<std::pair<std::string, uint64_t>> phase_ms;
   uint64_t elapsed_ms = 0;

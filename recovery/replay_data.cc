@@ -16,6 +16,7 @@
 #include "log/apply.h"
 #include "log/fs_calls.h"
 #include "log/volume_config.h"
+#include "recovery/refusal.h"
 
 namespace salius::recovery {
 namespace {
@@ -75,14 +76,22 @@ class WriteRun {
   uint64_t bytes_ = 0;
 };
 
-// Owner, xattrs and mode of a created object. Its name may have reached the disk without them.
+// Owner, xattrs and mode of a created object. Its name may have reached the disk without them; what
+// is right already is not touched.
 absl::Status ApplyCreated(int fd, const CreateBody& create) {
-  SALIUS_RETURN_IF_ERROR(fs::Chown(fd, create.uid, create.gid));
+  SALIUS_ASSIGN_OR_RETURN(const struct stat st, fs::StatAt(fd, ""));
+  const bool owned = st.st_uid == create.uid && st.st_gid == create.gid;
+  if (!owned) SALIUS_RETURN_IF_ERROR(fs::Chown(fd, create.uid, create.gid));
   for (const auto& [name, value] : create.xattrs) {
     if (name == kFileIdXattr) continue;
+    bool found = false;
+    const absl::StatusOr<std::string> there = fs::GetXattr(fd, name, &found);
+    if (there.ok() && found && *there == value) continue;
     SALIUS_RETURN_IF_ERROR(fs::SetXattr(fd, name, value));
   }
-  return S_ISLNK(create.mode) ? absl::OkStatus() : fs::Chmod(fd, create.mode & 07777);
+  const mode_t mode = create.mode & 07777;
+  if (S_ISLNK(create.mode) || (owned && (st.st_mode & 07777) == mode)) return absl::OkStatus();
+  return fs::Chmod(fd, mode);
 }
 
 absl::Status SetMtime(int fd, uint64_t timestamp_ns) {
@@ -93,6 +102,20 @@ absl::Status SetMtime(int fd, uint64_t timestamp_ns) {
   times[1].tv_sec = static_cast<time_t>(timestamp_ns / kSecond);
   times[1].tv_nsec = static_cast<long>(timestamp_ns % kSecond);
   return fs::SetTimes(fd, times);
+}
+
+// What is to be done about a record of the object that failed.
+absl::Status Judge(const absl::Status& error, const ObjectPlan& object, const RecordView& record,
+                   int fd) {
+  const absl::Status told = Explain(error,
+                                    absl::StrFormat("%s: record %d (%s)", Describe(object),
+                                                    record.seq(), OpName(record.header.op)),
+                                    fd);
+  // Of data only an allocation may be refused, by a file system that does not know it.
+  const bool may_be = IsDataOp(record.header.op)
+                          ? record.header.op == Op::kFallocate && absl::IsUnimplemented(error)
+                          : RefusedForGood(error, fd);
+  return may_be && record.seq() == object.last_seq ? LeaveOut(told, record.seq()) : told;
 }
 
 absl::Status RunOps(const ReplayContext& context, const ObjectPlan& object, int fd) {
@@ -108,22 +131,16 @@ absl::Status RunOps(const ReplayContext& context, const ObjectPlan& object, int 
       return data ? ApplyData(fd, record->header, record->body())
                   : ApplyAttr(fd, record->header, record->body());
     });
-    // What the file system refuses (an immutable file, an unsupported attribute or allocation) it
-    // refused the session too, which died before it had cancelled the record: nobody was told that
-    // it succeeded.
-    const bool awaited = !data || record->header.op == Op::kFallocate;
-    if (awaited && (absl::IsPermissionDenied(applied) || absl::IsUnimplemented(applied))) {
-      ++context.report->records_refused;
-      continue;
-    }
-    SALIUS_RETURN_IF_ERROR(applied);
+    if (!applied.ok()) return Judge(applied, object, *record, fd);
   }
   return run.Flush();
 }
 
-// Takes the extended attributes away that the records set and remove, if these are several. A value
-// that a later record takes back may have no room beside what the disk has already (ext4 keeps all
-// of an inode's in one block); what is there after each record did fit. ACLs go with the mode.
+// Takes the extended attributes away that the records set and remove. A value that a later record
+// takes back may have no room beside what the disk has already (ext4 keeps all of an inode's in one
+// block); what is there after each record did fit. ACLs go with the mode. What the very last record
+// sets may be refused, and then the value before it is the right one: it stays, unless the disk has
+// what the record sets.
 absl::Status ClearXattrs(const ObjectPlan& object, int fd) {
   std::vector<std::string> names;
   if (object.create.has_value()) {
@@ -132,15 +149,16 @@ absl::Status ClearXattrs(const ObjectPlan& object, int fd) {
   for (const RecordView* record : object.ops) {
     if (record->header.op != Op::kSetXattr && record->header.op != Op::kRemoveXattr) continue;
     SALIUS_ASSIGN_OR_RETURN(XattrBody xattr, XattrBody::Decode(record->body()));
+    if (record == object.ops.back()) {
+      bool found = false;
+      const absl::StatusOr<std::string> there = fs::GetXattr(fd, xattr.name, &found);
+      if (!there.ok() || !found || *there != xattr.value) continue;
+    }
     names.push_back(std::move(xattr.name));
   }
-  if (names.size() < 2) return absl::OkStatus();
   for (const std::string& name : names) {
     if (name == kFileIdXattr || absl::StartsWith(name, "system.")) continue;
-    const absl::Status removed = fs::RemoveXattr(fd, name);
-    // Refused, as the records will be.
-    if (absl::IsPermissionDenied(removed) || absl::IsUnimplemented(removed)) continue;
-    SALIUS_RETURN_IF_ERROR(removed);
+    SALIUS_RETURN_IF_ERROR(fs::RemoveXattr(fd, name));
   }
   return absl::OkStatus();
 }
@@ -155,15 +173,23 @@ absl::Status ReplayObject(const ReplayContext& context, const ObjectPlan& object
     return absl::DataLossError(
         absl::StrFormat("%s has data records but is not a regular file", Describe(object)));
   }
-  SALIUS_ASSIGN_OR_RETURN(const UniqueFd fd,
-                          objects.Open(object.id, has_data ? O_RDWR | O_NONBLOCK : O_PATH));
-  SALIUS_RETURN_IF_ERROR(ClearXattrs(object, fd.get()));
-  if (object.create.has_value()) {
-    SALIUS_RETURN_IF_ERROR(
-        WithSpace(context, [&] { return ApplyCreated(fd.get(), *object.create); }));
+  SALIUS_ASSIGN_OR_RETURN(const UniqueFd fd, objects.Open(object.id, O_PATH));
+  UniqueFd data_fd;
+  if (has_data) {
+    absl::StatusOr<UniqueFd> opened = objects.Open(object.id, O_RDWR | O_NONBLOCK);
+    if (!opened.ok()) return Explain(opened.status(), Describe(object), fd.get());
+    data_fd = *std::move(opened);
   }
-  SALIUS_RETURN_IF_ERROR(RunOps(context, object, fd.get()));
-  if (object.mtime_ns != 0) SALIUS_RETURN_IF_ERROR(SetMtime(fd.get(), object.mtime_ns));
+  absl::Status status = WithSpace(context, [&] { return ClearXattrs(object, fd.get()); });
+  if (status.ok() && object.create.has_value()) {
+    status = WithSpace(context, [&] { return ApplyCreated(fd.get(), *object.create); });
+  }
+  if (!status.ok()) return Explain(status, Describe(object), fd.get());
+  SALIUS_RETURN_IF_ERROR(RunOps(context, object, has_data ? data_fd.get() : fd.get()));
+  if (object.mtime_ns != 0) {
+    status = WithSpace(context, [&] { return SetMtime(fd.get(), object.mtime_ns); });
+    if (!status.ok()) return Explain(status, Describe(object), fd.get());
+  }
   if (!object.ops.empty()) ++context.report->files_changed;
   return context.step(RecoveryStep::kReplayData);
 }
@@ -212,11 +238,17 @@ absl::Status RebuildMissing(const ReplayContext& context, const ReplayPlan& plan
   if (rebuild.empty()) return absl::OkStatus();
   SALIUS_ASSIGN_OR_RETURN(const UniqueFd tmp, OpenSaliusDir(context.salius_fd, kTmpDirName));
   for (const ObjectPlan* object : rebuild) {
-    SALIUS_RETURN_IF_ERROR(WithSpace(context, [&]() -> absl::Status {
+    const absl::Status made = WithSpace(context, [&]() -> absl::Status {
       SALIUS_ASSIGN_OR_RETURN(const UniqueFd fd, MakeObject(tmp.get(), IdName(object->id),
                                                             object->id, *object->create));
       return objects->Put(object->id, fd.get());
-    }));
+    });
+    if (!made.ok()) {
+      const absl::Status told = Explain(made, Describe(*object), -1);
+      return RefusedForGood(made, tmp.get()) && plan.MayLeaveOutCreate(*object)
+                 ? LeaveOut(told, object->create_seq)
+                 : told;
+    }
     ++context.report->objects_rebuilt;
     SALIUS_RETURN_IF_ERROR(context.step(RecoveryStep::kReplayRebuilt));
   }

@@ -1,5 +1,6 @@
 #include "recovery/replay_names.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 
@@ -16,6 +17,7 @@
 #include "log/fs_calls.h"
 #include "log/volume_config.h"
 #include "recovery/name_calls.h"
+#include "recovery/refusal.h"
 
 namespace salius::recovery {
 namespace {
@@ -31,10 +33,12 @@ class NameReplay {
         ForEachName([this](int dirfd, const Entry& entry) { return Displace(dirfd, entry); }));
     SALIUS_RETURN_IF_ERROR(
         ForEachName([this](int dirfd, const Entry& entry) { return Hide(dirfd, entry); }));
+    SALIUS_RETURN_IF_ERROR(HideHomeless());
     SALIUS_RETURN_IF_ERROR(AttachAll());
     SALIUS_RETURN_IF_ERROR(
         ForEachName([this](int dirfd, const Entry& entry) { return Remove(dirfd, entry); }));
     SALIUS_RETURN_IF_ERROR(RemoveDeadDirectories());
+    SALIUS_RETURN_IF_ERROR(KeepHomeless());
     return ForEachName([this](int dirfd, const Entry& entry) { return Verify(dirfd, entry); });
   }
 
@@ -50,10 +54,21 @@ class NameReplay {
       absl::StatusOr<UniqueFd> fd = OpenDirectory(dir);
       if (!fd.ok() && !absl::IsNotFound(fd.status())) return fd.status();
       for (; at != plan_.bindings.end() && at->first.dir == dir; ++at) {
-        if (fd.ok()) SALIUS_RETURN_IF_ERROR(work(fd->get(), *at));
+        if (fd.ok()) SALIUS_RETURN_IF_ERROR(Judge(work(fd->get(), *at), fd->get(), *at));
       }
     }
     return absl::OkStatus();
+  }
+
+  // What is to be done about work on a name that failed.
+  absl::Status Judge(const absl::Status& error, int dirfd, const Entry& entry) const {
+    if (error.ok()) return error;
+    const absl::Status told = Explain(
+        error, absl::StrFormat("name \"%s\" in directory %d", entry.first.name, entry.first.dir),
+        dirfd);
+    const Seq seq = entry.second.seq;
+    return RefusedForGood(error, dirfd) && plan_.last_names.contains(seq) ? LeaveOut(told, seq)
+                                                                          : told;
   }
 
   absl::StatusOr<UniqueFd> OpenDirectory(FileId dir) const {
@@ -88,7 +103,9 @@ class NameReplay {
       const absl::Status removed = fs::Unlink(dirfd, name.name, there.directory ? AT_REMOVEDIR : 0);
       if (removed.ok() || !IsNotEmpty(removed)) return removed;
     }
-    SALIUS_RETURN_IF_ERROR(MoveToLost(context_, dirfd, name.name, Label(name)));
+    SALIUS_RETURN_IF_ERROR(WithSpace(context_, [&] {
+      return MoveToLost(context_, dirfd, entry.first.name, Label(entry.first));
+    }));
     return context_.step(RecoveryStep::kReplayDisplaced);
   }
 
@@ -104,7 +121,23 @@ class NameReplay {
     } else if (!absl::IsNotFound(there.status())) {
       return there.status();
     }
-    return WithSpace(context_, [&] { return LinkFd(fd.get(), tmp_.get(), IdName(id)); });
+    const absl::Status linked =
+        WithSpace(context_, [&] { return LinkFd(fd.get(), tmp_.get(), IdName(id)); });
+    return StatusErrno(linked) == EMLINK ? TakeSpareName(id, linked) : linked;
+  }
+
+  // Makes .salius/tmp/<id> of a name that T does not give the file, which has as many as it may
+  // have.
+  absl::Status TakeSpareName(FileId id, const absl::Status& otherwise) {
+    for (const auto& [name, binding] : plan_.bindings) {
+      if (binding.target == id || !Enforceable(binding) || !objects_.Has(name.dir)) continue;
+      SALIUS_ASSIGN_OR_RETURN(const UniqueFd dirfd, OpenDirectory(name.dir));
+      SALIUS_ASSIGN_OR_RETURN(const Occupant there, OccupantAt(dirfd.get(), name.name));
+      if (there.exists && there.id == id) {
+        return Rename(dirfd.get(), name.name, tmp_.get(), IdName(id));
+      }
+    }
+    return otherwise;
   }
 
   absl::Status Hide(int dirfd, const Entry& entry) {
@@ -117,6 +150,44 @@ class NameReplay {
     if (!hidden_.insert(binding.target).second) return absl::OkStatus();
     SALIUS_RETURN_IF_ERROR(MakeHiddenLink(binding.target));
     return context_.step(RecoveryStep::kReplayHiddenLink);
+  }
+
+  // Calls `work` for every name in a directory that is not there (forced past) whose file or
+  // directory is.
+  template <typename Work>
+  absl::Status ForEachHomeless(const Work& work) {
+    for (const auto& entry : plan_.bindings) {
+      const auto& [name, binding] = entry;
+      if (binding.target == kNoFileId || objects_.Has(name.dir) || !objects_.Has(binding.target)) {
+        continue;
+      }
+      SALIUS_RETURN_IF_ERROR(work(entry));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status HideHomeless() {
+    return ForEachHomeless([this](const Entry& entry) {
+      const FileId id = entry.second.target;
+      return IsDirectory(id) ? absl::OkStatus() : MakeHiddenLink(id);
+    });
+  }
+
+  // What has no other name that T gives it is kept in .salius/lost/.
+  absl::Status KeepHomeless() {
+    absl::flat_hash_set<FileId> placed;
+    for (const auto& [name, binding] : plan_.bindings) {
+      if (objects_.Has(name.dir)) placed.insert(binding.target);
+    }
+    return ForEachHomeless([&](const Entry& entry) -> absl::Status {
+      const FileId id = entry.second.target;
+      if (placed.contains(id)) return absl::OkStatus();
+      SALIUS_ASSIGN_OR_RETURN(const Occupant there, OccupantAt(tmp_.get(), IdName(id)));
+      if (!there.exists || there.id != id) return absl::OkStatus();
+      return WithSpace(context_, [&] {
+        return MoveToLost(context_, tmp_.get(), IdName(id), Label(entry.first));
+      });
+    });
   }
 
   // Directories in an order in which each comes after the one that T has it in.
@@ -157,7 +228,7 @@ class NameReplay {
          at != plan_.bindings.end() && at->first.dir == dir; ++at) {
       const FileId target = at->second.target;
       if (target == kNoFileId || !Enforceable(at->second)) continue;
-      SALIUS_RETURN_IF_ERROR(Attach(dirfd.get(), at->first.name, target));
+      SALIUS_RETURN_IF_ERROR(Judge(Attach(dirfd.get(), at->first.name, target), dirfd.get(), *at));
       if (!IsDirectory(target)) continue;
       const auto names = plan_.bindings.lower_bound({target, ""});
       if (names != plan_.bindings.end() && names->first.dir == target) ready->push_back(target);
@@ -218,7 +289,9 @@ class NameReplay {
       SALIUS_ASSIGN_OR_RETURN(const UniqueFd dir, OpenDirectory(id));
       SALIUS_ASSIGN_OR_RETURN(const std::vector<std::string> names, fs::ListDir(dir.get()));
       for (const std::string& name : names) {
-        SALIUS_RETURN_IF_ERROR(MoveToLost(context_, dir.get(), name, Label({id, name})));
+        SALIUS_RETURN_IF_ERROR(WithSpace(context_, [&, id = id] {
+          return MoveToLost(context_, dir.get(), name, Label({id, name}));
+        }));
       }
       SALIUS_RETURN_IF_ERROR(fs::Unlink(tmp_.get(), IdName(id), AT_REMOVEDIR));
       ++context_.report->names_removed;

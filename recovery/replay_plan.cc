@@ -11,6 +11,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_format.h"
 #include "common/check.h"
+#include "common/limits.h"
 #include "log/apply.h"
 
 namespace salius::recovery {
@@ -19,7 +20,8 @@ namespace {
 // Walks the records once; see PlanReplay.
 class Planner {
  public:
-  explicit Planner(absl::Span<const RecordView* const> records) : records_(records) {}
+  Planner(absl::Span<const RecordView* const> records, const absl::flat_hash_set<Seq>& left_out)
+      : records_(records), cancelled_(left_out) {}
 
   absl::StatusOr<ReplayPlan> Run() {
     SALIUS_RETURN_IF_ERROR(FindMarks());
@@ -40,6 +42,10 @@ class Planner {
   absl::Status FindMarks() {
     for (const RecordView* record : records_) {
       const RecordHeader& header = record->header;
+      if (header.file_id > kMaxCount) {
+        return absl::DataLossError(
+            absl::StrFormat("record %d has file id %d", header.seq, header.file_id));
+      }
       plan_.max_file_id = std::max(plan_.max_file_id, header.file_id);
       plan_.last_timestamp_ns = std::max(plan_.last_timestamp_ns, header.timestamp_ns);
       if (header.op == Op::kCancel) {
@@ -82,9 +88,12 @@ class Planner {
       case Op::kRename:
         return TakeRename(record);
       case Op::kOnDisk:
+        if (header.file_id == kNoFileId) return absl::InvalidArgumentError("no file id");
         Object(header.file_id).on_disk = true;
+        Object(header.file_id).last_seq = header.seq;
         return absl::OkStatus();
       case Op::kAdopt: {
+        if (header.file_id == kNoFileId) return absl::InvalidArgumentError("no file id");
         SALIUS_ASSIGN_OR_RETURN(AdoptBody body, AdoptBody::Decode(record.body()));
         Object(header.file_id)
             .adopts.insert(Object(header.file_id).adopts.begin(), std::move(body));
@@ -99,6 +108,7 @@ class Planner {
   absl::Status TakeData(const RecordView& record) {
     if (record.header.file_id == kNoFileId) return absl::InvalidArgumentError("no file id");
     ObjectPlan& object = Object(record.header.file_id);
+    object.last_seq = record.seq();
     const auto mark = on_disk_.find(object.id);
     if (mark != on_disk_.end() && record.seq() <= mark->second) {
       ++object.skipped;
@@ -120,6 +130,7 @@ class Planner {
       SALIUS_RETURN_IF_ERROR(XattrBody::Decode(record.body()).status());
     }
     object.ops.push_back(&record);
+    object.last_seq = record.seq();
     return absl::OkStatus();
   }
 
@@ -128,12 +139,16 @@ class Planner {
     SALIUS_ASSIGN_OR_RETURN(CreateBody body, CreateBody::Decode(record.body()));
     ObjectPlan& object = Object(record.header.file_id);
     object.directory = S_ISDIR(body.mode);
+    object.create_seq = record.seq();
     // A file that nothing is written to keeps the time of its creation, not that of its rebuilding.
     // Not directories, whose times change with every name, nor files whose data went past the log.
     if (!object.directory && on_disk_.count(object.id) == 0) {
       object.mtime_ns = record.header.timestamp_ns;
     }
-    if (body.dir != kNoFileId) Bind({body.dir, body.name}, object.id);
+    if (body.dir != kNoFileId) {
+      NameRecord(record.seq(), body.dir);
+      Bind({body.dir, body.name}, object.id);
+    }
     object.create = std::move(body);
     return absl::OkStatus();
   }
@@ -141,14 +156,17 @@ class Planner {
   absl::Status TakeLink(const RecordView& record) {
     if (record.header.file_id == kNoFileId) return absl::InvalidArgumentError("no file id");
     SALIUS_ASSIGN_OR_RETURN(NameBody body, NameBody::Decode(record.body()));
+    NameRecord(record.seq(), body.dir);
     Bind({body.dir, std::move(body.name)}, record.header.file_id);
     return absl::OkStatus();
   }
 
   absl::Status TakeUnlink(const RecordView& record) {
     SALIUS_ASSIGN_OR_RETURN(NameBody body, NameBody::Decode(record.body()));
+    NameRecord(record.seq(), body.dir);
     if (record.header.file_id != kNoFileId) {
       ObjectPlan& object = Object(record.header.file_id);
+      object.last_seq = record.seq();
       object.directory = object.directory || record.header.arg0 == 1;
       NoteName(object.id, {body.dir, body.name});
     }
@@ -162,6 +180,7 @@ class Planner {
     SALIUS_ASSIGN_OR_RETURN(RenameBody body, RenameBody::Decode(record.body()));
     DirName from{body.from_dir, std::move(body.from_name)};
     DirName to{body.to_dir, std::move(body.to_name)};
+    NameRecord(record.seq(), from.dir, to.dir);
     NoteName(id, from);
     if (body.other != kNoFileId) NoteName(body.other, to);
     if ((body.flags & RENAME_EXCHANGE) != 0) {
@@ -180,12 +199,25 @@ class Planner {
       Bind(to, id);
       return absl::OkStatus();
     }
-    if (body.other != kNoFileId) removed_.insert(body.other);
+    if (body.other != kNoFileId) {
+      removed_.insert(body.other);
+      Object(body.other).last_seq = record.seq();
+    }
     // The file keeps a name, so losing `from` does not count as a removal.
     plan_.bindings[from].target = kNoFileId;
+    plan_.bindings[from].seq = record.seq();
     Touch(from.dir);
     Bind(to, id);
     return absl::OkStatus();
+  }
+
+  // One more record of names; what follows binds and unbinds for it.
+  void NameRecord(Seq seq, FileId dir, FileId other_dir = kNoFileId) {
+    seq_ = seq;
+    last_name_[dir] = seq;
+    if (other_dir == kNoFileId || other_dir == dir) return;
+    last_name_[other_dir] = seq;
+    other_dirs_[seq] = {dir, other_dir};
   }
 
   void Touch(FileId dir) {
@@ -204,6 +236,7 @@ class Planner {
     Binding& binding = plan_.bindings[std::move(name)];
     if (binding.target != kNoFileId && binding.target != id) removed_.insert(binding.target);
     binding.target = id;
+    binding.seq = seq_;
   }
 
   void Unbind(DirName name, FileId id) {
@@ -212,10 +245,18 @@ class Planner {
     const FileId before = id != kNoFileId ? id : binding.target;
     if (before != kNoFileId) removed_.insert(before);
     binding.target = kNoFileId;
+    binding.seq = seq_;
     binding.remove_unknown = binding.remove_unknown || before == kNoFileId;
   }
 
   void Finish() {
+    for (const auto& [dir, seq] : last_name_) {
+      const auto both = other_dirs_.find(seq);
+      if (both == other_dirs_.end() ||
+          (last_name_[both->second.first] == seq && last_name_[both->second.second] == seq)) {
+        plan_.last_names.insert(seq);
+      }
+    }
     absl::flat_hash_set<FileId> bound;
     for (const auto& [name, binding] : plan_.bindings) {
       if (binding.target != kNoFileId) bound.insert(binding.target);
@@ -244,7 +285,10 @@ class Planner {
   ReplayPlan plan_;
   absl::flat_hash_set<Seq> cancelled_;
   absl::flat_hash_map<FileId, Seq> on_disk_;
-  absl::flat_hash_set<FileId> removed_;  // ids that lost a name
+  absl::flat_hash_set<FileId> removed_;         // ids that lost a name
+  Seq seq_ = 0;                                 // of the record whose names are taken
+  absl::flat_hash_map<FileId, Seq> last_name_;  // by directory
+  absl::flat_hash_map<Seq, std::pair<FileId, FileId>> other_dirs_;  // of renames between two
 };
 
 const char* FateText(Fate fate) {
@@ -261,8 +305,15 @@ const char* FateText(Fate fate) {
 
 }  // namespace
 
-absl::StatusOr<ReplayPlan> PlanReplay(absl::Span<const RecordView* const> records) {
-  return Planner(records).Run();
+absl::StatusOr<ReplayPlan> PlanReplay(absl::Span<const RecordView* const> records,
+                                      const absl::flat_hash_set<Seq>& left_out) {
+  return Planner(records, left_out).Run();
+}
+
+bool ReplayPlan::MayLeaveOutCreate(const ObjectPlan& object) const {
+  if (object.last_seq != 0) return false;
+  return object.create->dir == kNoFileId ? object.names.empty()
+                                         : last_names.contains(object.create_seq);
 }
 
 std::vector<std::string> DescribePlan(const ReplayPlan& plan) {

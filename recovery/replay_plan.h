@@ -25,6 +25,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
@@ -51,6 +52,7 @@ struct DirName {
 // The target of one touched name at T.
 struct Binding {
   FileId target = kNoFileId;  // kNoFileId: the name does not exist
+  Seq seq = 0;                // the last record that touched it
   // A record removed from this name something whose id it does not give: an object that no record
   // knows, found there, goes. Otherwise such an object came from outside and is kept in
   // .salius/lost/.
@@ -72,6 +74,9 @@ struct ObjectPlan {
   // Time to set after `ops`: the last data record's, or the create record's of what is no
   // directory, unless a later attribute record set it. 0: leave.
   uint64_t mtime_ns = 0;
+  Seq create_seq = 0;
+  // The last of its records that a session issues one at a time: data, attributes, its removal.
+  Seq last_seq = 0;
   // T cannot be reached without the object: it has operations to run, a touched name binds it, or
   // it is a directory with touched names; and it is not kUnbound.
   bool needed = false;
@@ -80,16 +85,23 @@ struct ObjectPlan {
 struct ReplayPlan {
   std::map<FileId, ObjectPlan> objects;  // every id mentioned but the root's, unless it has ops
   std::map<DirName, Binding> bindings;   // every touched name
+  // Records of names behind which none of the same directories follows.
+  absl::flat_hash_set<Seq> last_names;
   uint64_t cancelled = 0;
   uint64_t data_bytes = 0;
   FileId max_file_id = 0;
   uint64_t last_timestamp_ns = 0;
+
+  // Whether nobody can have been told yet that the object was made (recovery/refusal.h).
+  bool MayLeaveOutCreate(const ObjectPlan& object) const;
 };
 
-// `records` are ascending by seq, of one epoch, as Merge gives them, and outlive the plan. Errors:
+// `records` are ascending by seq, of one epoch, as Merge gives them, and outlive the plan; those in
+// `left_out` count as cancelled. Errors:
 // DATA_LOSS when a body does not decode (its checksum was right, so its writer was wrong), or a
 // cancel record names a seq that is not before it.
-absl::StatusOr<ReplayPlan> PlanReplay(absl::Span<const RecordView* const> records);
+absl::StatusOr<ReplayPlan> PlanReplay(absl::Span<const RecordView* const> records,
+                                      const absl::flat_hash_set<Seq>& left_out = {});
 
 // One line per object and name, for --dry-run.
 std::vector<std::string> DescribePlan(const ReplayPlan& plan);

@@ -4,6 +4,9 @@
 
 #include <algorithm>
 #include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <thread>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
@@ -70,7 +73,7 @@ class GrpcClient : public ReplicaClient {
     request.set_token(token);
     control::FenceResponse response;
     Call call(this, timeout_ms);
-    absl::Status status = Result(stub_->Fence(&call.context, request, &response));
+    absl::Status status = call.Result(stub_->Fence(&call.context, request, &response));
     if (!status.ok()) return status;
     FenceResult result;
     result.accepted = response.accepted();
@@ -86,7 +89,7 @@ class GrpcClient : public ReplicaClient {
     request.set_volume(Bytes(volume));
     control::InventoryResponse response;
     Call call(this, timeout_ms);
-    absl::Status status = Result(stub_->Inventory(&call.context, request, &response));
+    absl::Status status = call.Result(stub_->Inventory(&call.context, request, &response));
     if (!status.ok()) return status;
     const Inventory inventory = FromProto(response.inventory());
     status = CheckNumbers(address_, inventory);
@@ -121,7 +124,7 @@ class GrpcClient : public ReplicaClient {
       }
     }
     if (!ours.ok()) call.context.TryCancel();
-    const absl::Status theirs = Result(reader->Finish());
+    const absl::Status theirs = call.Result(reader->Finish());
     if (!ours.ok()) return absl::IsCancelled(ours) ? absl::OkStatus() : ours;
     if (theirs.ok() && first) {
       return absl::DataLossError(
@@ -136,7 +139,7 @@ class GrpcClient : public ReplicaClient {
     request.set_epoch(epoch);
     control::DropVolumeResponse response;
     Call call(this, timeout_ms);
-    return Result(stub_->DropVolume(&call.context, request, &response));
+    return call.Result(stub_->DropVolume(&call.context, request, &response));
   }
 
   void Cancel() override {
@@ -160,28 +163,63 @@ class GrpcClient : public ReplicaClient {
         grpc::CreateCustomChannel(address_, grpc::InsecureChannelCredentials(), arguments));
   }
 
-  // `status` of a call that has ended. After a connection that failed the next call makes a new
-  // one, and is not refused because this one's pause is not over.
-  absl::Status Result(const grpc::Status& status) {
-    if (status.error_code() == grpc::StatusCode::UNAVAILABLE) Connect();
-    return FromGrpc(address_, status);
-  }
-
-  // The context of one call, known to Cancel() while it lives.
-  struct Call {
-    Call(GrpcClient* owner, uint64_t timeout_ms) : client(owner) {
-      context.set_deadline(std::chrono::system_clock::now() +
-                           std::chrono::milliseconds(timeout_ms));
-      const absl::MutexLock lock(&client->mutex_);
-      client->current_ = &context;
-      if (client->cancelled_) context.TryCancel();
+  // One call: its context, known to Cancel() while it lives, and its end when it takes too long.
+  // gRPC's own deadlines go by the wall clock, which somebody may set back meanwhile.
+  class Call {
+   public:
+    Call(GrpcClient* owner, uint64_t timeout_ms) : client_(owner), timeout_ms_(timeout_ms) {
+      {
+        const absl::MutexLock lock(&client_->mutex_);
+        client_->current_ = &context;
+        if (client_->cancelled_) context.TryCancel();
+      }
+      watchdog_ = std::thread([this] {
+        std::unique_lock<std::mutex> lock(mutex_);
+        const auto limit =
+            std::chrono::steady_clock::now() + std::chrono::milliseconds(timeout_ms_);
+        overdue_ = !ended_.wait_until(lock, limit, [this] { return has_ended_; });
+        if (overdue_) context.TryCancel();
+      });
     }
     ~Call() {
-      const absl::MutexLock lock(&client->mutex_);
-      client->current_ = nullptr;
+      End();
+      const absl::MutexLock lock(&client_->mutex_);
+      client_->current_ = nullptr;
     }
-    GrpcClient* const client;
+
+    // What became of the call. After a connection that failed the next call makes a new one, and is
+    // not refused because this one's pause is not over.
+    absl::Status Result(const grpc::Status& status) {
+      End();
+      if (overdue_ && !status.ok()) {
+        client_->Connect();
+        return absl::DeadlineExceededError(
+            absl::StrFormat("replica %s: no answer within %d ms", client_->address_, timeout_ms_));
+      }
+      if (status.error_code() == grpc::StatusCode::UNAVAILABLE) client_->Connect();
+      return FromGrpc(client_->address_, status);
+    }
+
     grpc::ClientContext context;
+
+   private:
+    void End() {
+      if (!watchdog_.joinable()) return;
+      {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        has_ended_ = true;
+      }
+      ended_.notify_all();
+      watchdog_.join();
+    }
+
+    GrpcClient* const client_;
+    const uint64_t timeout_ms_;
+    std::mutex mutex_;
+    std::condition_variable ended_;
+    bool has_ended_ = false;
+    bool overdue_ = false;
+    std::thread watchdog_;
   };
 
   const std::string address_;

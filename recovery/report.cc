@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/strings.h"
 #include "recovery/merge.h"
 #include "recovery/recovery.h"
 
@@ -119,11 +120,6 @@ void AppendReplay(const RecoveryReport& report, std::string* text) {
                           "  skipped       %d records (on disk already, or of files now gone)\n",
                           report.records_skipped);
   }
-  if (report.records_refused > 0) {
-    absl::StrAppendFormat(
-        text, "  refused       %d attribute changes that the file system does not allow\n",
-        report.records_refused);
-  }
   if (report.same_life) {
     *text += "  same life     only the process had died\n";
   }
@@ -191,13 +187,19 @@ std::string RecoveryReportText(const RecoveryReport& report) {
                           recovery::RangesText(report.unaccounted));
   }
   for (const std::string& missing : report.missing) {
-    absl::StrAppendFormat(&text, "  MISSING       %s\n", missing);
+    absl::StrAppendFormat(&text, "  MISSING       %s\n", Printable(missing, NewLines::kReplace));
+  }
+  for (const std::string& refused : report.refused) {
+    absl::StrAppendFormat(&text, "  left out      %s\n", Printable(refused, NewLines::kReplace));
   }
   for (const std::string& lost : report.lost_and_found) {
-    absl::StrAppendFormat(&text, "  set aside     .salius/lost/%s\n", lost);
+    absl::StrAppendFormat(&text, "  set aside     .salius/lost/%s\n",
+                          Printable(lost, NewLines::kReplace));
   }
   if (!report.explanation.empty()) absl::StrAppendFormat(&text, "  %s\n", report.explanation);
-  for (const std::string& line : report.plan) absl::StrAppendFormat(&text, "  %s\n", line);
+  for (const std::string& line : report.plan) {
+    absl::StrAppendFormat(&text, "  %s\n", Printable(line, NewLines::kReplace));
+  }
   return text;
 }
 
@@ -228,7 +230,6 @@ std::string RecoveryReportJson(const RecoveryReport& report) {
   json.Number("files_changed", report.files_changed);
   json.Number("bytes_written", report.bytes_written);
   json.Number("records_skipped", report.records_skipped);
-  json.Number("records_refused", report.records_refused);
   json.Number("names_bound", report.names_bound);
   json.Number("names_removed", report.names_removed);
   json.Number("objects_rebuilt", report.objects_rebuilt);
@@ -237,6 +238,7 @@ std::string RecoveryReportJson(const RecoveryReport& report) {
   json.Bool("ballast_restored", report.ballast_restored);
   json.Texts("lost_and_found", report.lost_and_found);
   json.Texts("missing", report.missing);
+  json.Texts("refused", report.refused);
   json.Texts("plan", report.plan);
   JsonObject phases;
   for (const auto& [phase, ms] : report.phase_ms) phases.Number(phase, ms);

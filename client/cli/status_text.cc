@@ -29,14 +29,6 @@ void Line(std::string& text, std::string_view name, std::string_view value) {
   absl::StrAppendFormat(&text, "%-14s%s\n", absl::StrCat(Av(name), ":"), value);
 }
 
-// Texts come from a peer: none may write to someone's terminal by control characters.
-std::string Printable(std::string text) {
-  for (char& c : text) {
-    if (c != '\n' && (static_cast<unsigned char>(c) < 0x20 || c == 0x7f)) c = '?';
-  }
-  return text;
-}
-
 void AppendReplica(std::string& text, const control::VolumeStatusResponse::ReplicaStatus& replica) {
   absl::StrAppendFormat(&text,
                         "  %-24s %-10s %-12s lag %u records, %s; rtt %u us; free %s; resent %u\n",
@@ -110,7 +102,7 @@ std::string MountedText(const control::VolumeStatusResponse& status) {
   Line(text, "version", status.version());
   if (status.replicas_size() > 0) absl::StrAppend(&text, "replicas:\n");
   for (const auto& replica : status.replicas()) AppendReplica(text, replica);
-  return Printable(std::move(text));
+  return Printable(std::move(text), NewLines::kKeep);  // texts come from a peer
 }
 
 std::string MountedJson(const control::VolumeStatusResponse& status) {
@@ -191,7 +183,7 @@ std::string OfflineText(const OfflineStatus& status) {
                               member->base);
     absl::StrAppendFormat(&text, "  %-24s %s\n", address, noted);
   }
-  return Printable(std::move(text));
+  return Printable(std::move(text), NewLines::kKeep);  // texts come from a peer
 }
 
 std::string OfflineJson(const OfflineStatus& status) {
@@ -245,7 +237,7 @@ std::string ReplicaText(const std::string& address, const control::ReplicaStatus
                             held.promised_epoch());
     }
   }
-  return Printable(std::move(text));
+  return Printable(std::move(text), NewLines::kKeep);  // texts come from a peer
 }
 
 std::string ReplicaJson(const std::string& address, const control::ReplicaStatusResponse& status) {

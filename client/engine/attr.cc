@@ -91,7 +91,14 @@ absl::Status Volume::Impl::Truncate(Node& node, uint64_t size) {
   return status;
 }
 
+absl::Status Volume::Impl::CheckChangeable(const Node& node) {
+  SALIUS_ASSIGN_OR_RETURN(const fs::ChangeMarks marks, fs::ChangeMarksOf(node.path_fd.get()));
+  if (!marks.immutable && !marks.append_only) return absl::OkStatus();
+  return ErrnoStatus(EPERM, "immutable or append-only");
+}
+
 absl::Status Volume::Impl::ChangeAttr(Node& node, RecordDraft draft) {
+  SALIUS_RETURN_IF_ERROR(CheckChangeable(node));
   bool orphan = false;
   {
     absl::MutexLock lock(&node.state);

@@ -1,5 +1,5 @@
-// Packs records into datagrams and sends them: several small records share one, large ones are split
-// (docs/wire-format.md). No copy of record bytes: the kernel gathers them.
+// Packs records into datagrams and sends them: several small records share one, large ones are
+// split (docs/wire-format.md). No copy of record bytes: the kernel gathers them.
 //
 // Threads: Send may be called from any thread; scratch space is per thread.
 #pragma once
@@ -20,7 +20,7 @@ class FrameSender {
   struct Job {
     uint8_t targets = 0;  // bit per peer
     std::vector<RecordRef> records;
-    FrameHeader header;  // everything but type, count, payload_bytes
+    FrameHeader header;       // everything but type, count, payload_bytes
     bool first_time = false;  // may go to the multicast group
   };
 
@@ -28,8 +28,8 @@ class FrameSender {
   FrameSender(UdpSocket& socket, std::vector<SocketAddress> peers, uint32_t datagram_bytes,
               std::optional<SocketAddress> group);
 
-  // `everyone`: mask of all peers with an open session; a first transmission to all of them goes to the
-  // group once.
+  // `everyone`: mask of all peers with an open session; a first transmission to all of them goes to
+  // the group once.
   void Send(const Job& job, uint8_t everyone);
 
  private:

@@ -54,12 +54,19 @@ absl::StatusOr<Volume::Impl::Child> Volume::Impl::ChildOf(Node& node, const std:
   return child;
 }
 
+absl::Status Volume::Impl::CheckRemovable(const Node& dir, const Node& victim) {
+  SALIUS_RETURN_IF_ERROR(CheckChangeable(dir));
+  return CheckChangeable(victim);
+}
+
 absl::Status Volume::Impl::CheckNewName(Node& node, const std::string& name) {
   SALIUS_ASSIGN_OR_RETURN(const struct stat st, fs::Stat(node.path_fd.get()));
   if (st.st_nlink == 0) return ErrnoStatus(ENOENT, "the directory was removed");
   const absl::Status found = fs::StatAt(node.path_fd.get(), name).status();
   if (found.ok()) return ErrnoStatus(EEXIST, name);
-  return StatusErrno(found) == ENOENT ? absl::OkStatus() : found;
+  if (StatusErrno(found) != ENOENT) return found;
+  SALIUS_ASSIGN_OR_RETURN(const fs::ChangeMarks marks, fs::ChangeMarksOf(node.path_fd.get()));
+  return marks.immutable ? ErrnoStatus(EPERM, "an immutable directory") : absl::OkStatus();
 }
 
 absl::Status Volume::Impl::CheckNewNameSyntax(const Node& node, std::string_view name) {
@@ -196,6 +203,7 @@ absl::StatusOr<Entry> Volume::Impl::Link(Node& node, Node& parent, std::string_v
   {
     const NameLocks locks({&parent});
     SALIUS_RETURN_IF_ERROR(CheckNewName(parent, body.name));
+    SALIUS_RETURN_IF_ERROR(CheckChangeable(node));
     SALIUS_RETURN_IF_ERROR(EnsureId(parent));
     SALIUS_RETURN_IF_ERROR(EnsureId(node));
     {
@@ -219,6 +227,7 @@ absl::StatusOr<Entry> Volume::Impl::Link(Node& node, Node& parent, std::string_v
 }
 
 absl::Status Volume::Impl::Remove(Node& parent, const std::string& name, Node& victim) {
+  SALIUS_RETURN_IF_ERROR(CheckRemovable(parent, victim));
   SALIUS_RETURN_IF_ERROR(EnsureId(parent));
   SALIUS_RETURN_IF_ERROR(EnsureId(victim));
   NameBody body;

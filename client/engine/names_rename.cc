@@ -63,13 +63,16 @@ absl::Status Volume::Impl::CheckRename(Node& from_dir, Node& to_dir, Node& moved
                                        uint32_t flags) {
   SALIUS_ASSIGN_OR_RETURN(const struct stat st, fs::Stat(to_dir.path_fd.get()));
   if (st.st_nlink == 0) return ErrnoStatus(ENOENT, "the directory was removed");
-  if (moved.dev != to_dir.dev) return ErrnoStatus(EXDEV, "rename");
   SALIUS_ASSIGN_OR_RETURN(const bool into_itself, Contains(moved, to_dir));
   if (into_itself) return ErrnoStatus(EINVAL, "rename of a directory into itself");
+  SALIUS_RETURN_IF_ERROR(CheckRemovable(from_dir, moved));
+  SALIUS_ASSIGN_OR_RETURN(const fs::ChangeMarks marks, fs::ChangeMarksOf(to_dir.path_fd.get()));
+  if (marks.immutable) return ErrnoStatus(EPERM, "an immutable directory");
   if (other == nullptr) {
     return flags == RENAME_EXCHANGE ? ErrnoStatus(ENOENT, "rename") : absl::OkStatus();
   }
   if (flags == RENAME_NOREPLACE) return ErrnoStatus(EEXIST, "rename");
+  SALIUS_RETURN_IF_ERROR(CheckRemovable(to_dir, *other));
   SALIUS_ASSIGN_OR_RETURN(const bool onto_parent, Contains(*other, from_dir));
   if (flags == RENAME_EXCHANGE) {
     return onto_parent ? ErrnoStatus(EINVAL, "exchange with a parent") : absl::OkStatus();

@@ -39,6 +39,10 @@ NodeTable::~NodeTable() {
 absl::StatusOr<PinnedNode> NodeTable::Intern(UniqueFd path_fd, Seq issued) {
   SALIUS_ASSIGN_OR_RETURN(const struct stat st, fs::Stat(path_fd.get()));
   absl::MutexLock lock(&mu_);
+  // A subvolume of btrfs: nothing is renamed or linked across its border, and recovery would not
+  // look there.
+  if (made_ > 0 && st.st_dev != dev_) return ErrnoStatus(EXDEV, "another file system or subvolume");
+  dev_ = st.st_dev;
   Node*& node = by_inode_[{st.st_dev, st.st_ino}];
   if (node == nullptr) {
     node = new Node(std::move(path_fd), st, issued, made_++, path_fds_);

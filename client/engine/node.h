@@ -182,6 +182,7 @@ class NodeTable {
   PathFdCache path_fds_;  // outlives the nodes
   mutable absl::Mutex mu_;
   uint64_t made_ ABSL_GUARDED_BY(mu_) = 0;  // nodes so far; the root is the first
+  dev_t dev_ ABSL_GUARDED_BY(mu_) = 0;      // of all of them
   absl::flat_hash_map<std::pair<dev_t, ino_t>, Node*> by_inode_ ABSL_GUARDED_BY(mu_);
   absl::flat_hash_map<FileId, Node*> by_id_ ABSL_GUARDED_BY(mu_);
   uint64_t deleting_ ABSL_GUARDED_BY(mu_) = 0;

@@ -1,5 +1,6 @@
-// The replicator's plans: which mode, which members, which note, when a checkpoint (DESIGN.md §5, "the one
-// rule of state notes", "to mode local", "a replica lost or reborn"). pure, as replicator.h says.
+// The replicator's plans: which mode, which members, which note, when a checkpoint (DESIGN.md §5,
+// "the one rule of state notes", "to mode local", "a replica lost or reborn"). pure, as
+// replicator.h says.
 #include <algorithm>
 #include <bit>
 
@@ -34,7 +35,8 @@ void Replicator::Plan(int64_t now) {
   MaybeCheckpoint(now);
 }
 
-// First step of the way to local: acks stop counting, everything uncheckpointed is wanted on the disk.
+// First step of the way to local: acks stop counting, everything uncheckpointed is wanted on the
+// disk.
 void Replicator::BeginLocal(int64_t now, const std::string& why) {
   counting_ = false;
   going_local_ = true;
@@ -94,8 +96,8 @@ void Replicator::PlanReplicated(int64_t now) {
   }
 }
 
-// Replicas whose acks may be counted from a note on: they keep up, have done so for a while if they were
-// ever lost, and hold everything above the checkpoint that the note will name.
+// Replicas whose acks may be counted from a note on: they keep up, have done so for a while if they
+// were ever lost, and hold everything above the checkpoint that the note will name.
 ReplicaMask Replicator::Candidates(int64_t now, bool* base_too_new) const {
   ReplicaMask mask = 0;
   for (size_t i = 0; i < replicas_.size(); ++i) {
@@ -139,9 +141,9 @@ void Replicator::OnNoteWritten(int64_t now, const absl::Status& status) {
   SALIUS_CHECK(pending_.has_value());
   if (!failure_.ok()) return;
   if (!status.ok()) {
-    Fail(absl::Status(status.code(), absl::StrCat("the state file could not be written: ",
-                                                  status.message(),
-                                                  ". The volume is read-only and keeps its log")));
+    Fail(absl::Status(status.code(),
+                      absl::StrCat("the state file could not be written: ", status.message(),
+                                   ". The volume is read-only and keeps its log")));
     return;
   }
   const Mode before = noted_.mode;
@@ -190,8 +192,8 @@ std::string Replicator::ModeDetail(int64_t now) const {
     if (pending_ && pending_->mode == Mode::kReplicated) return "healing: noting replicated";
     bool base_too_new = false;
     const int ready = std::popcount(Candidates(now, &base_too_new));
-    std::string detail = absl::StrCat(local_reason_, "; ", ready, " of ", options_.acks,
-                                      " needed replicas keep up");
+    std::string detail =
+        absl::StrCat(local_reason_, "; ", ready, " of ", options_.acks, " needed replicas keep up");
     if (base_too_new) detail += "; waiting for a checkpoint";
     if (now < heal_after_ns_) {
       detail += absl::StrCat("; not back before ", (heal_after_ns_ - now) / kMillisecond, " ms");

@@ -1,5 +1,5 @@
-// Round-trip estimator and re-send time-out: smoothed RTT and its deviation (RFC 6298's filter), with
-// exponential back-off while nothing is heard.
+// Round-trip estimator and re-send time-out: smoothed RTT and its deviation (RFC 6298's filter),
+// with exponential back-off while nothing is heard.
 //
 // pure.
 #pragma once
@@ -31,9 +31,7 @@ class RttEstimator {
   void ResetBackOff() { backoff_ = 0; }
 
   // Time-out of one transmission in ns, back-off included.
-  int64_t timeout_ns() const {
-    return std::min(max_ns_, base_ns() << backoff_);
-  }
+  int64_t timeout_ns() const { return std::min(max_ns_, base_ns() << backoff_); }
   // The same without back-off: what a healthy answer needs at most.
   int64_t base_ns() const {
     if (srtt_ns_ == 0) return initial_ns_;

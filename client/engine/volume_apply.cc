@@ -193,7 +193,7 @@ absl::Status Volume::Impl::ApplyRename(std::string_view body) {
 
 void Volume::Impl::UpdateOrphan(Node& node) {
   const absl::StatusOr<struct stat> st = fs::Stat(node.path_fd.get());
-  if (!st.ok()) return Fail(st.status());  // XFS says EIO once it has shut down
+  if (!st.ok()) return Fail(st.status());      // XFS says EIO once it has shut down
   if (st->st_nlink == 0) node.path_fd.Keep();  // nothing else leads to it
   absl::MutexLock lock(&node.state);
   node.orphan = st->st_nlink == 0;

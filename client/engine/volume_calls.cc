@@ -6,7 +6,6 @@
 #include <linux/fiemap.h>
 #include <linux/fs.h>
 #include <linux/magic.h>
-#include <linux/openat2.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -36,15 +35,6 @@ uint32_t TypeBits(unsigned char d_type) {
 
 }  // namespace
 
-absl::StatusOr<UniqueFd> OpenChild(int dirfd, const std::string& name) {
-  struct open_how how {};
-  how.flags = O_PATH | O_NOFOLLOW | O_CLOEXEC;
-  how.resolve = RESOLVE_NO_XDEV;
-  const long fd = syscall(SYS_openat2, dirfd, name.c_str(), &how, sizeof(how));
-  if (fd < 0) return ErrnoStatus(errno, name);
-  return UniqueFd(static_cast<int>(fd));
-}
-
 absl::StatusOr<struct stat> Stat(int fd) {
   struct stat st;
   if (fstat(fd, &st) != 0) return ErrnoStatus(errno, "fstat");
@@ -73,15 +63,6 @@ absl::StatusOr<std::string> ReadLinkOf(int fd) {
   if (size < 0) return ErrnoStatus(errno, "readlink");
   target.resize(static_cast<size_t>(size));
   return target;
-}
-
-absl::StatusOr<std::string> PathOf(int fd) {
-  std::string path(8192, '\0');  // the kernel builds at most a page
-  SALIUS_ASSIGN_OR_RETURN(const std::string link, ProcPath(fd));
-  const ssize_t size = readlink(link.c_str(), path.data(), path.size());
-  if (size < 0) return ErrnoStatus(errno, "path of a descriptor");
-  path.resize(static_cast<size_t>(size));
-  return path;
 }
 
 absl::StatusOr<std::string> XattrValue(int fd, const std::string& name) {

@@ -19,8 +19,6 @@
 
 namespace salius::fs {
 
-// Opens `name` in `dirfd` O_PATH | O_NOFOLLOW, but never something that is mounted there: EXDEV.
-absl::StatusOr<UniqueFd> OpenChild(int dirfd, const std::string& name);
 // fstat(2).
 absl::StatusOr<struct stat> Stat(int fd);
 absl::StatusOr<struct statvfs> StatVfs(int fd);
@@ -32,8 +30,6 @@ absl::Status Rename(int from_dirfd, const std::string& from, int to_dirfd, const
                     unsigned flags);
 // The target of a symbolic link that is open O_PATH.
 absl::StatusOr<std::string> ReadLinkOf(int fd);
-// The path at which the kernel knows the object ("... (deleted)" when it has none).
-absl::StatusOr<std::string> PathOf(int fd);
 
 // Value and names of extended attributes; a missing one is ENODATA.
 absl::StatusOr<std::string> XattrValue(int fd, const std::string& name);

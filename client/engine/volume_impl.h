@@ -182,6 +182,10 @@ struct Volume::Impl final : public ApplySink {
   absl::Status CheckNewNameSyntax(const Node& node, std::string_view name);
   absl::Status CheckOldNameSyntax(const Node& node, std::string_view name, int dots);
   absl::Status CheckNewName(Node& node, const std::string& name);
+  // What would be refused only when it is applied is refused before it is stamped: recovery would
+  // meet it again. EPERM of what is immutable or append-only.
+  absl::Status CheckChangeable(const Node& node);
+  absl::Status CheckRemovable(const Node& dir, const Node& victim);
   absl::Status CheckRename(Node& from_dir, Node& to_dir, Node& moved, Node* other, uint32_t flags);
   // Mode, owner and ACLs of a new object.
   absl::Status FillInherited(Node& parent, const Caller& caller, CreateBody& body);

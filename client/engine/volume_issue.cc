@@ -12,6 +12,7 @@
 #include "common/limits.h"
 #include "common/strings.h"
 #include "log/apply.h"
+#include "log/fs_calls.h"
 
 namespace salius {
 namespace {
@@ -44,6 +45,7 @@ absl::Status Volume::Impl::EnsureIdLocked(Node& node) {
     node.identified.store(true);
     return absl::OkStatus();
   }
+  SALIUS_RETURN_IF_ERROR(CheckChangeable(node));
   AdoptBody body;
   body.path = PathBelow(*root, node);
   const absl::StatusOr<FileHandle> handle = HandleOf(node.path_fd.get(), "", AT_EMPTY_PATH);

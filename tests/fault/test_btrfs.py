@@ -6,6 +6,7 @@ import subprocess
 
 from fault.test_space import fill
 from harness.case import Case
+from harness.run import sh
 
 BLOCK = 4096
 
@@ -52,6 +53,19 @@ class Btrfs(Case):
     def recovered(self):
         done = self.rig_.volume.recover()
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+
+    def test_nothing_is_served_below_a_subvolume(self):
+        """No name can be moved or linked across its border, and recovery does not look there."""
+        inner = self.rig_.backing_file("inner")
+        sh("btrfs", "subvolume", "create", inner)
+        with open(os.path.join(inner, "f"), "w") as f:
+            f.write("x")
+        self.rig_.mount(mode="replicated")
+        for path in ("inner", "inner/f"):
+            with self.assertRaises(OSError) as caught:
+                os.stat(self.rig_.file(path))
+            self.assertEqual(caught.exception.errno, errno.EXDEV)
+        self.healthy()
 
     def test_power_cuts(self):
         rig, names, number = self.rig_, {}, 0

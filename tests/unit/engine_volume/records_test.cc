@@ -235,6 +235,33 @@ TEST_F(RecordsTest, NothingIsStampedForWhatIsRefused) {
   EXPECT_EQ(fake().Issued().size(), before);
 }
 
+// Recovery would stop at such a record.
+TEST_F(RecordsTest, NothingIsStampedForWhatIsImmutable) {
+  Make();
+  volume->Release(Create("f"));
+  volume->Release(Create("g"));
+  Node& dir = Dir(root(), "d");
+  volume->Release(Create(dir, "inner"));
+  ASSERT_TRUE(volume->pipeline().Checkpoint().ok());
+  MustRun("chattr +i " + Backing("f") + " && chattr +i " + Backing("d"));
+  Node& file = Find("f");
+  const size_t before = fake().Issued().size();
+  struct stat want {};
+  want.st_mode = 0600;
+  EXPECT_EQ(Errno(volume->SetAttr(file, kSetMode, want)), EPERM);
+  EXPECT_EQ(Errno(volume->SetXattr(file, "user.a", "x", 0, false)), EPERM);
+  EXPECT_EQ(Errno(volume->Unlink(root(), "f")), EPERM);
+  EXPECT_EQ(Errno(volume->Link(file, root(), "h")), EPERM);
+  EXPECT_EQ(Errno(volume->Rename(root(), "f", root(), "h", 0)), EPERM);
+  EXPECT_EQ(Errno(volume->Rename(root(), "g", root(), "f", 0)), EPERM);
+  EXPECT_EQ(Errno(volume->Rename(root(), "g", dir, "g", 0)), EPERM);
+  EXPECT_EQ(Errno(volume->Unlink(dir, "inner")), EPERM);
+  EXPECT_EQ(Errno(volume->MakeDir(dir, "x", 0755, caller)), EPERM);
+  MustRun("chattr -i " + Backing("f") + " && chattr -i " + Backing("d"));
+  EXPECT_EQ(fake().Issued().size(), before);
+  EXPECT_EQ(Errno(volume->Rename(root(), "g", dir, "g", 0)), 0);
+}
+
 TEST_F(RecordsTest, NamelessFileIsLoggedAndKeepsAHiddenLink) {
   Make();
   auto created = volume->CreateTmpFile(root(), O_RDWR, 0600, caller);

@@ -2,6 +2,7 @@
 
 #include <linux/fs.h>
 
+#include "common/limits.h"
 #include "tests/unit/recovery/test_util.h"
 
 namespace salius::recovery {
@@ -215,11 +216,17 @@ TEST(ReplayPlanTest, BodiesThatNoWriterWritesAreDataLoss) {
     s.Stamp(op, 50, "?");
     EXPECT_TRUE(absl::IsDataLoss(PlanStatus(s))) << OpName(op);
   }
-  for (const Op op : {Op::kWrite, Op::kSetAttr}) {
+  for (const Op op : {Op::kWrite, Op::kSetAttr, Op::kOnDisk}) {
     Stamper s(1);
     s.Stamp(op, kNoFileId, "");
     EXPECT_TRUE(absl::IsDataLoss(PlanStatus(s))) << OpName(op);
   }
+  Stamper adopts(1);
+  adopts.Adopt(kNoFileId, "x", FileHandle{1, "h"});
+  EXPECT_TRUE(absl::IsDataLoss(PlanStatus(adopts)));
+  Stamper counts(1);
+  counts.Write(kMaxCount + 1, 0, "x");
+  EXPECT_TRUE(absl::IsDataLoss(PlanStatus(counts)));
 }
 
 TEST(ReplayPlanTest, ADryRunNamesFilesAndNames) {

@@ -101,6 +101,46 @@ TEST_F(ReplayTest, AnOldFileThatIsMissingIsDataLossAndChangesNothing) {
   EXPECT_EQ(ReadFile(tree_.At("other")), "o");
 }
 
+TEST_F(ReplayTest, ForceKeepsWhatBelongsIntoAMissingDirectory) {
+  WriteFile(tree_.At("other"), "old data");
+  tree_.SetId("other", 51);
+  mkdir(tree_.At("moved").c_str(), 0755);
+  tree_.SetId("moved", 52);
+  s_.Rename(51, kRoot, "other", 60, "g");
+  s_.CreateFile(61, 60, "n");
+  s_.Write(61, 0, "new data");
+  s_.Rename(52, kRoot, "moved", 60, "d");
+  tree_.force = true;
+  ASSERT_OK(tree_.Run(s_));
+  ASSERT_OK(tree_.Clean());
+  const std::string lost = tree_.At(".salius/lost/000000000000003c-");  // 60
+  EXPECT_EQ(ReadFile(lost + "g"), "old data");
+  EXPECT_EQ(ReadFile(lost + "n"), "new data");
+  EXPECT_TRUE(std::filesystem::is_directory(lost + "d"));
+  EXPECT_EQ(tree_.report.lost_and_found.size(), 3u);
+}
+
+// A dead server's mount answers nothing; what is mounted somewhere is no part of the volume anyway.
+TEST_F(ReplayTest, TheScanDoesNotLookIntoWhatIsMountedBelow) {
+  if (!OwnMountNamespace()) GTEST_SKIP() << "needs root";
+  for (const char* dir : {"a", "m", "z"}) mkdir(tree_.At(dir).c_str(), 0755);
+  UniqueFd device(open("/dev/fuse", O_RDWR | O_CLOEXEC));
+  const std::string options =
+      absl::StrFormat("fd=%d,rootmode=40000,user_id=0,group_id=0", device.get());
+  ASSERT_EQ(mount("dead", tree_.At("m").c_str(), "fuse", 0, options.c_str()), 0) << strerror(errno);
+  device.Reset();
+  for (const char* name : {"a/f", "z/f"}) {
+    WriteFile(tree_.At(name), "....");
+    tree_.SetId(name, name[0]);
+    s_.Write(static_cast<FileId>(name[0]), 0, "x");
+  }
+  const absl::Status status = tree_.Run(s_);
+  EXPECT_EQ(umount2(tree_.At("m").c_str(), MNT_DETACH), 0);
+  ASSERT_OK(status);
+  EXPECT_EQ(ReadFile(tree_.At("a/f")), "x...");
+  EXPECT_EQ(ReadFile(tree_.At("z/f")), "x...");
+}
+
 TEST_F(ReplayTest, ForceGoesOnWithoutAMissingFileAndNamesIt) {
   WriteFile(tree_.At("other"), "o");
   tree_.SetId("other", 51);
@@ -280,55 +320,6 @@ TEST_F(ReplayTest, AttributesOfACreatedFileAreSetAgain) {
   s_.Create(60, kRoot, "f", S_IFREG | 04751);
   ASSERT_OK(tree_.Run(s_));
   EXPECT_EQ(tree_.Stat("f").st_mode & 07777u, 04751u);
-}
-
-TEST_F(ReplayTest, AnImmutableFilesAttributeRecordsAreRefusedNotFatal) {
-  if (geteuid() != 0) GTEST_SKIP() << "needs root";
-  WriteFile(tree_.At("f"), "x");
-  tree_.SetId("f", 50);
-  if (system(("chattr +i " + tree_.At("f")).c_str()) != 0) GTEST_SKIP() << "no chattr here";
-  s_.Chmod(50, 0600);
-  const absl::Status status = tree_.Run(s_);
-  EXPECT_EQ(system(("chattr -i " + tree_.At("f")).c_str()), 0);
-  ASSERT_OK(status);
-  EXPECT_EQ(tree_.report.records_refused, 1u);
-}
-
-// ext4 keeps all attributes of an inode in one block.
-TEST(ReplayOnExt4Test, AttributesThatWereTakenBackNeedNoRoomBesideTheLatest) {
-  LoopExt4 disk(64, "-b 4096");
-  if (!disk.mounted()) GTEST_SKIP() << "needs root and a loop device";
-  Tree tree(disk.path());
-  WriteFile(tree.At("f"), "x");
-  tree.SetId("f", 50);
-  Stamper stamper(7);
-  const auto set = [&](const char* name, size_t size) {
-    stamper.Stamp(Op::kSetXattr, 50, XattrBody{name, std::string(size, 'v')}.Encode());
-  };
-  set("user.a", 2100);
-  stamper.Stamp(Op::kRemoveXattr, 50, XattrBody{"user.a", ""}.Encode());
-  set("user.b", 3000);
-  for (int round = 0; round < 2; ++round) {  // the second time the disk is ahead
-    ASSERT_OK(tree.Run(stamper)) << round;
-    const UniqueFd fd = MustOpen(tree.At("f"), O_PATH);
-    bool found = false;
-    EXPECT_EQ(fs::GetXattr(fd.get(), "user.b", &found)->size(), 3000u);
-    EXPECT_TRUE(fs::GetXattr(fd.get(), "user.a", &found).ok() && !found);
-  }
-}
-
-// As it refused the session that died before it had cancelled it.
-TEST(ReplayOnExt4Test, AnAllocationThatTheFileSystemDoesNotKnowIsRefusedNotFatal) {
-  LoopExt4 disk(16, "-O ^extent,^64bit");
-  if (!disk.mounted()) GTEST_SKIP() << "needs root and a loop device";
-  Tree tree(disk.path());
-  WriteFile(tree.At("f"), "x");
-  tree.SetId("f", 50);
-  Stamper stamper(7);
-  stamper.Stamp(Op::kFallocate, 50, "", 0, 4096);
-  ASSERT_OK(tree.Run(stamper));
-  EXPECT_EQ(tree.report.records_refused, 1u);
-  EXPECT_EQ(ReadFile(tree.At("f")), "x");
 }
 
 TEST_F(ReplayTest, CleaningTakesLeftoversAndKeepsWhatIsNotEmpty) {

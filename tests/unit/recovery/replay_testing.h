@@ -5,6 +5,7 @@
 
 #include "log/apply.h"
 #include "log/fs_calls.h"
+#include "recovery/refusal.h"
 #include "recovery/replay.h"
 #include "tests/unit/recovery/test_util.h"
 
@@ -41,9 +42,12 @@ class Tree {
 
   absl::Status Run(const Stamper& stamper) {
     const RecordSet set = SetOf(stamper.all());
-    const auto plan = PlanReplay(PointersTo(set));
-    SALIUS_CHECK_OK(plan);
-    return RunPlan(*plan);
+    const std::vector<const RecordView*> records = PointersTo(set);
+    SALIUS_CHECK_OK(PlanReplay(records));
+    report = RecoveryReport();
+    return ReplayWhatIsAccepted(records, &report,
+                                [this](const ReplayPlan& plan) { return RunPlan(plan); })
+        .status();
   }
   absl::Status RunPlan(const ReplayPlan& plan) {
     ReplayContext context;
@@ -54,7 +58,9 @@ class Tree {
       return ++steps_ == crash_at ? absl::AbortedError("crash") : absl::OkStatus();
     };
     context.progress = [](const RecoveryProgress&) {};
+    std::vector<std::string> refused = std::move(report.refused);
     report = RecoveryReport();
+    report.refused = std::move(refused);
     context.report = &report;
     steps_ = 0;
     return Replay(context, plan);

@@ -35,7 +35,7 @@ class Service : public control::Replica::Service {
     *response->mutable_inventory() = inventory;
     return grpc::Status::OK;
   }
-  grpc::Status Fetch(grpc::ServerContext*, const control::FetchRequest* request,
+  grpc::Status Fetch(grpc::ServerContext* context, const control::FetchRequest* request,
                      grpc::ServerWriter<control::FetchResponse>* writer) override {
     fetch = *request;
     control::FetchResponse response;
@@ -48,6 +48,7 @@ class Service : public control::Replica::Service {
       if (!writer->Write(response)) return grpc::Status::CANCELLED;
       ++sent;
     }
+    while (hang && !context->IsCancelled()) std::this_thread::yield();
     return fetch_status;
   }
   grpc::Status DropVolume(grpc::ServerContext*, const control::DropVolumeRequest* request,
@@ -80,10 +81,10 @@ class ReplicaClientTest : public ::testing::Test {
   }
   ~ReplicaClientTest() override { server_->Shutdown(); }
 
-  absl::Status Fetch() {
+  absl::Status Fetch(uint64_t timeout_ms = 10000) {
     got_.clear();
     return client_->Fetch(
-        TestVolume(), 7, 5, 10000,
+        TestVolume(), 7, 5, timeout_ms,
         [this](uint64_t count) {
           count_ = count;
           return count_status_;
@@ -211,6 +212,13 @@ TEST_F(ReplicaClientTest, NobodyListeningIsUnavailable) {
 TEST_F(ReplicaClientTest, AHangingReplicaRunsIntoTheDeadline) {
   service_.hang = true;
   EXPECT_TRUE(absl::IsDeadlineExceeded(client_->Fence(TestVolume(), 8, 42, 100).status()));
+}
+
+TEST_F(ReplicaClientTest, AStreamThatStandsStillRunsIntoTheDeadline) {
+  service_.hang = true;
+  service_.chunks = {"one"};
+  EXPECT_TRUE(absl::IsDeadlineExceeded(Fetch(300)));
+  EXPECT_EQ(got_.size(), 1u);
 }
 
 TEST_F(ReplicaClientTest, CancelEndsACallUnderWayAndAllLaterOnes) {

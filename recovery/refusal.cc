@@ -1,0 +1,111 @@
+#include "recovery/refusal.h"
+
+#include <errno.h>
+
+#include <string>
+
+#include "absl/strings/cord.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "common/check.h"
+#include "common/file.h"
+#include "common/log.h"
+#include "log/fs_calls.h"
+
+namespace salius::recovery {
+namespace {
+
+constexpr char kLeaveOut[] = "salius.leave-out";
+// With so much free it is not the disk that is full.
+constexpr uint64_t kRoomBytes = uint64_t{1} << 20;
+constexpr uint64_t kRoomInodes = 16;
+
+// The same error with another text.
+absl::Status WithText(const absl::Status& error, const std::string& text) {
+  absl::Status result(error.code(), text);
+  error.ForEachPayload(
+      [&](absl::string_view url, const absl::Cord& value) { result.SetPayload(url, value); });
+  return result;
+}
+
+std::optional<Seq> SeqToLeaveOut(const absl::Status& error) {
+  const auto payload = error.GetPayload(kLeaveOut);
+  Seq seq = 0;
+  if (!payload.has_value() || !absl::SimpleAtoi(std::string(*payload), &seq)) return std::nullopt;
+  return seq;
+}
+
+}  // namespace
+
+bool RefusedForGood(const absl::Status& error, int fd) {
+  switch (StatusErrno(error)) {
+    case EMLINK:
+    case EXDEV:
+    case ERANGE:
+    case E2BIG:
+    case EINVAL:
+    case EOPNOTSUPP:
+    case ENAMETOOLONG:
+      return true;
+    case ENOSPC: {
+      const absl::StatusOr<FsSpace> space = StatfsFree(fd);
+      return space.ok() && space->bytes_avail >= kRoomBytes &&
+             (space->inodes_total == 0 || space->inodes_free >= kRoomInodes);
+    }
+    default:
+      return false;
+  }
+}
+
+absl::Status LeaveOut(const absl::Status& error, Seq seq) {
+  absl::Status result = error;
+  result.SetPayload(kLeaveOut, absl::Cord(absl::StrCat(seq)));
+  return result;
+}
+
+absl::Status Explain(const absl::Status& error, const std::string& what, int fd) {
+  if (error.ok()) return error;
+  const absl::StatusOr<std::string> path = fs::PathOf(fd);
+  std::string text =
+      absl::StrCat(what, path.ok() ? absl::StrCat(" (", *path, ")") : "", ": ", error.message());
+  switch (StatusErrno(error)) {
+    case EPERM:
+    case EACCES:
+      text +=
+          "; nothing is lost: if it or its directory is immutable or append-only, take that away "
+          "(chattr -i -a) and run this again";
+      break;
+    case EBUSY:
+      text += "; nothing is lost: if something is mounted there, unmount it and run this again";
+      break;
+    case ETXTBSY:
+      text += "; nothing is lost: end the program that runs from it and run this again";
+      break;
+    case EDQUOT:
+      text += "; nothing is lost: raise the quota of its owner and run this again";
+      break;
+    default:
+      break;
+  }
+  return WithText(error, text);
+}
+
+absl::StatusOr<ReplayPlan> ReplayWhatIsAccepted(
+    absl::Span<const RecordView* const> records, RecoveryReport* report,
+    const std::function<absl::Status(const ReplayPlan&)>& replay) {
+  absl::flat_hash_set<Seq> left_out;
+  while (true) {
+    SALIUS_ASSIGN_OR_RETURN(ReplayPlan plan, PlanReplay(records, left_out));
+    const absl::Status replayed = replay(plan);
+    const std::optional<Seq> refused = SeqToLeaveOut(replayed);
+    if (!refused.has_value() || !left_out.insert(*refused).second) {
+      SALIUS_RETURN_IF_ERROR(replayed);
+      return plan;
+    }
+    report->refused.push_back(absl::StrFormat("record %d: %s", *refused, replayed.message()));
+    SLOG_WARN("left out, as it was refused to its caller: {}", report->refused.back());
+  }
+}
+
+}  // namespace salius::recovery

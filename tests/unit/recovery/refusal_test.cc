@@ -1,0 +1,202 @@
+// Replay when the file system refuses what the log says: what is left out, and what stops it.
+#include "recovery/refusal.h"
+
+#include <linux/fs.h>
+#include <sys/ioctl.h>
+
+#include <string>
+
+#include "tests/unit/recovery/replay_testing.h"
+
+namespace salius::recovery {
+namespace {
+
+constexpr FileId kRoot = kRootFileId;
+constexpr FileId kFile = 50;
+
+class RefusalTest : public ::testing::Test {
+ protected:
+  RefusalTest() : disk_(64, "-b 4096") {}
+  void SetUp() override {
+    if (!disk_.mounted()) GTEST_SKIP() << "needs root and a loop device";
+    tree_.emplace(disk_.path());
+    WriteFile(tree_->At("f"), "x");
+    tree_->SetId("f", kFile);
+  }
+  void TearDown() override { tree_.reset(); }
+
+  void SetXattr(const char* name, const std::string& value) {
+    s_.Stamp(Op::kSetXattr, kFile, XattrBody{name, value}.Encode());
+  }
+  // Empty when there is none.
+  std::string XattrOf(const char* name) {
+    const UniqueFd fd = MustOpen(tree_->At("f"), O_PATH);
+    bool found = false;
+    return *fs::GetXattr(fd.get(), name, &found);
+  }
+  void Mark(const std::string& name, int flag) {
+    const UniqueFd fd = MustOpen(tree_->At(name), O_RDONLY);
+    ASSERT_EQ(ioctl(fd.get(), FS_IOC_SETFLAGS, &flag), 0) << strerror(errno);
+  }
+  // It must stop and say where and what to do, and go on when that was done.
+  void ExpectStoppedByMark(const std::string& name) {
+    Mark(name, FS_IMMUTABLE_FL);
+    const absl::Status stopped = tree_->Run(s_);
+    Mark(name, 0);
+    EXPECT_EQ(stopped.code(), absl::StatusCode::kPermissionDenied) << stopped;
+    for (const std::string& word : {std::string("chattr -i"), tree_->At(name)}) {
+      EXPECT_NE(stopped.message().find(word), absl::string_view::npos) << stopped;
+    }
+    ASSERT_OK(tree_->Run(s_));
+    EXPECT_TRUE(tree_->report.refused.empty());
+  }
+
+  LoopExt4 disk_;
+  std::optional<Tree> tree_;
+  Stamper s_{7};
+};
+
+// ext4 keeps all attributes of an inode in one block.
+TEST_F(RefusalTest, AttributesThatWereTakenBackNeedNoRoomBesideTheLatest) {
+  SetXattr("user.a", std::string(2100, 'a'));
+  s_.Stamp(Op::kRemoveXattr, kFile, XattrBody{"user.a", ""}.Encode());
+  SetXattr("user.b", std::string(3000, 'b'));
+  for (int round = 0; round < 2; ++round) {  // the second time the disk is ahead
+    ASSERT_OK(tree_->Run(s_)) << round;
+    EXPECT_TRUE(tree_->report.refused.empty());
+    EXPECT_EQ(XattrOf("user.b").size(), 3000u);
+    EXPECT_EQ(XattrOf("user.a"), "");
+  }
+}
+
+TEST_F(RefusalTest, AttributeWithoutRoomIsLeftOutWhenItIsTheLastChange) {
+  SetXattr("user.a", std::string(2100, 'a'));
+  SetXattr("user.b", std::string(3000, 'b'));
+  for (int round = 0; round < 2; ++round) {  // the second time the disk is ahead
+    ASSERT_OK(tree_->Run(s_)) << round;
+    ASSERT_EQ(tree_->report.refused.size(), 1u);
+    EXPECT_NE(tree_->report.refused[0].find("record 2"), std::string::npos);
+    EXPECT_EQ(XattrOf("user.a").size(), 2100u);
+    EXPECT_EQ(XattrOf("user.b"), "");
+  }
+}
+
+TEST_F(RefusalTest, ValueBeforeTheOneThatIsLeftOutStays) {
+  {
+    const UniqueFd fd = MustOpen(tree_->At("f"), O_PATH);
+    ASSERT_OK(fs::SetXattr(fd.get(), "user.b", "old"));
+  }
+  SetXattr("user.a", std::string(2100, 'a'));
+  SetXattr("user.b", std::string(3000, 'b'));
+  ASSERT_OK(tree_->Run(s_));
+  EXPECT_EQ(tree_->report.refused.size(), 1u);
+  EXPECT_EQ(XattrOf("user.b"), "old");
+}
+
+// A session that went on was not refused it, or has cancelled it.
+TEST_F(RefusalTest, AttributeWithoutRoomBehindWhichAnotherChangeFollowsIsAnError) {
+  SetXattr("user.a", std::string(2100, 'a'));
+  SetXattr("user.b", std::string(3000, 'b'));
+  s_.Chmod(kFile, 0600);
+  const absl::Status status = tree_->Run(s_);
+  EXPECT_EQ(StatusErrno(status), ENOSPC) << status;
+  EXPECT_NE(status.message().find(tree_->At("f")), absl::string_view::npos) << status;
+}
+
+TEST_F(RefusalTest, AttributeIsNotLeftOutOnAFullDisk) {
+  SetXattr("user.a", std::string(3000, 'a'));
+  {
+    const UniqueFd fd = MustOpen(tree_->At("filler"), O_RDWR | O_CREAT);
+    const std::string block(4096, 'x');
+    for (int64_t at = 0; PwriteFull(fd.get(), AsBytes(block), at).ok(); at += 4096) {
+    }
+  }
+  EXPECT_TRUE(absl::IsResourceExhausted(tree_->Run(s_)));
+  ASSERT_EQ(unlink(tree_->At("filler").c_str()), 0);
+  ASSERT_OK(tree_->Run(s_));
+  EXPECT_EQ(XattrOf("user.a").size(), 3000u);
+}
+
+// As it refused the session that died before it had cancelled it.
+TEST(RefusalOnExt3Test, AnAllocationThatTheFileSystemDoesNotKnowIsRefusedNotFatal) {
+  LoopExt4 disk(16, "-O ^extent,^64bit");
+  if (!disk.mounted()) GTEST_SKIP() << "needs root and a loop device";
+  Tree tree(disk.path());
+  WriteFile(tree.At("f"), "x");
+  tree.SetId("f", 50);
+  Stamper stamper(7);
+  stamper.Stamp(Op::kFallocate, 50, "", 0, 4096);
+  ASSERT_OK(tree.Run(stamper));
+  EXPECT_EQ(tree.report.refused.size(), 1u);
+  EXPECT_EQ(ReadFile(tree.At("f")), "x");
+}
+
+// EMLINK of ext4.
+class MostLinksTest : public RefusalTest {
+ protected:
+  void SetUp() override {
+    RefusalTest::SetUp();
+    if (IsSkipped()) return;
+    mkdir(tree_->At("links").c_str(), 0755);
+    const std::string file = tree_->At("f");
+    for (int i = 1; i < 65000; ++i) {
+      ASSERT_EQ(link(file.c_str(), tree_->At("links/" + std::to_string(i)).c_str()), 0) << i;
+    }
+  }
+};
+
+TEST_F(MostLinksTest, OneMoreIsLeftOut) {
+  s_.Chmod(kFile, 0600);
+  s_.Link(kFile, kRoot, "more");
+  ASSERT_OK(tree_->Run(s_));
+  EXPECT_EQ(tree_->report.refused.size(), 1u);
+  EXPECT_FALSE(Exists(tree_->At("more")));
+  EXPECT_EQ(tree_->Stat("f").st_mode & 07777u, 0600u);
+}
+
+TEST_F(MostLinksTest, OneMoreBehindWhichTheDirectoryChangesIsAnError) {
+  s_.Link(kFile, kRoot, "more");
+  s_.CreateFile(60, kRoot, "later");
+  EXPECT_EQ(StatusErrno(tree_->Run(s_)), EMLINK);
+}
+
+TEST_F(MostLinksTest, ARenameNeedsNoMore) {
+  s_.Rename(kFile, kRoot, "f", kRoot, "g");
+  ASSERT_OK(tree_->Run(s_));
+  EXPECT_TRUE(tree_->report.refused.empty());
+  EXPECT_FALSE(Exists(tree_->At("f")));
+  EXPECT_EQ(tree_->Stat("g").st_nlink, 65000u);
+}
+
+TEST_F(RefusalTest, AttributesOfAFileThatWasMadeImmutableMeanwhile) {
+  s_.Chmod(kFile, 0600);
+  ExpectStoppedByMark("f");
+  EXPECT_EQ(tree_->Stat("f").st_mode & 07777u, 0600u);
+}
+
+TEST_F(RefusalTest, DataOfAFileThatWasMadeImmutableMeanwhile) {
+  s_.Write(kFile, 0, "new");
+  ExpectStoppedByMark("f");
+  EXPECT_EQ(ReadFile(tree_->At("f")), "new");
+}
+
+TEST_F(RefusalTest, NameInADirectoryThatWasMadeImmutableMeanwhile) {
+  mkdir(tree_->At("d").c_str(), 0755);
+  tree_->SetId("d", 60);
+  s_.CreateFile(61, 60, "n");
+  ExpectStoppedByMark("d");
+  EXPECT_TRUE(Exists(tree_->At("d/n")));
+}
+
+TEST_F(RefusalTest, AdoptionThatWasRefusedIsNoReasonToStop) {
+  WriteFile(tree_->At("old"), "x");
+  Mark("old", FS_IMMUTABLE_FL);
+  s_.Adopt(70, "old", tree_->HandleAt("old"));
+  const absl::Status status = tree_->Run(s_);
+  Mark("old", 0);
+  ASSERT_OK(status);
+  EXPECT_EQ(tree_->IdOf("old"), kNoFileId);
+}
+
+}  // namespace
+}  // namespace salius::recovery
