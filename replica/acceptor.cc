@@ -1,6 +1,7 @@
 #include "replica/acceptor.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_format.h"
 #include "common/check.h"
@@ -10,6 +11,8 @@ namespace salius {
 namespace {
 
 constexpr int64_t kNanosPerMilli = 1'000'000;
+// Between two Ticks: longer than any that is only late.
+constexpr int64_t kStoppedNs = int64_t{5} * 1'000'000'000;
 
 // k*tau in nanoseconds; 0 when the session set no such limit.
 int64_t OverdueAfterNs(const VolumeSlot& slot) {
@@ -31,7 +34,7 @@ std::string_view DropName(Drop reason) {
 }
 
 Acceptor::Acceptor(Arena& arena, const Options& options, int64_t now_ns, AttachReport* report)
-    : arena_(arena), options_(options) {
+    : arena_(arena), options_(options), tick_ns_(now_ns) {
   AttachReport result;
   result.damaged = arena_.damaged();
   for (uint32_t i = 0; i < arena_.geometry().slot_count; ++i) {
@@ -302,6 +305,8 @@ absl::StatusOr<uint64_t> Acceptor::ReadRecords(const VolumeId& volume_id, Epoch 
 
 Acceptor::TickReport Acceptor::Tick(int64_t now_ns) {
   TickReport report;
+  // Who was stopped has heard nobody either; what they sent meanwhile may lie unread.
+  const bool stopped = now_ns - std::exchange(tick_ns_, now_ns) > kStoppedNs;
   for (const auto& [id, volume] : volumes_) {
     if (volume->log == nullptr) continue;
     volume->age.Note(now_ns, volume->log->held().highest());
@@ -309,6 +314,7 @@ Acceptor::TickReport Acceptor::Tick(int64_t now_ns) {
     const bool overdue = Overdue(*volume, now_ns);
     if (overdue && !volume->overdue_reported) report.became_overdue.push_back(id);
     volume->overdue_reported = overdue;
+    if (stopped) volume->last_frame_ns = now_ns;
     // E: only by the administrator's wish.
     if (options_.abandon_after_ns > 0 &&
         now_ns - volume->last_frame_ns > options_.abandon_after_ns) {

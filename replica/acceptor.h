@@ -218,6 +218,7 @@ class Acceptor {
 
   Arena& arena_;
   const Options options_;
+  int64_t tick_ns_;  // the last Tick
   absl::flat_hash_map<VolumeId, std::unique_ptr<Volume>> volumes_;
   AcceptorCounters counters_;
 };

@@ -13,13 +13,17 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_format.h"
+#include "common/bytes.h"
 #include "common/check.h"
+#include "common/host.h"
 #include "common/parallel.h"
 #include "common/strings.h"
 
 namespace salius {
 namespace {
 
+// Which boot the memory was last used in; not on tmpfs.
+constexpr char kBootFile[] = "boot";
 // Mapped by one thread at a time.
 constexpr size_t kPopulateBytes = 64 << 20;
 
@@ -55,10 +59,9 @@ absl::Status ArenaFile::OpenFile(const Options& options) {
   path_ = options.dir + "/arena";
   const absl::Status made = MkdirAt(AT_FDCWD, options.dir, 0700);
   if (!made.ok() && !absl::IsAlreadyExists(made)) return made;
-  SALIUS_ASSIGN_OR_RETURN(const UniqueFd dir,
-                          OpenAt(AT_FDCWD, options.dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW));
-  SALIUS_RETURN_IF_ERROR(CheckOwner(dir.get(), options.dir));
-  SALIUS_ASSIGN_OR_RETURN(fd_, OpenAt(dir.get(), "arena", O_RDWR | O_CREAT | O_NOFOLLOW, 0600));
+  SALIUS_ASSIGN_OR_RETURN(dir_, OpenAt(AT_FDCWD, options.dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW));
+  SALIUS_RETURN_IF_ERROR(CheckOwner(dir_.get(), options.dir));
+  SALIUS_ASSIGN_OR_RETURN(fd_, OpenAt(dir_.get(), "arena", O_RDWR | O_CREAT | O_NOFOLLOW, 0600));
   SALIUS_RETURN_IF_ERROR(CheckOwner(fd_.get(), path_));
   struct statfs fs;
   on_tmpfs_ = fstatfs(fd_.get(), &fs) == 0 && fs.f_type == TMPFS_MAGIC;
@@ -126,7 +129,17 @@ absl::Status ArenaFile::AttachOrFormat(const Arena::RandomSource& random) {
     if (!arena.ok()) return arena.status();
   }
   arena_ = std::make_unique<Arena>(*std::move(arena));
-  return absl::OkStatus();
+  return on_tmpfs_ ? absl::OkStatus() : NoteBoot();
+}
+
+absl::Status ArenaFile::NoteBoot() {
+  SALIUS_ASSIGN_OR_RETURN(const std::string boot, BootId());
+  const absl::StatusOr<std::string> noted = ReadWholeFile(dir_.get(), kBootFile);
+  if (noted.ok() && *noted == boot) return absl::OkStatus();
+  if (!noted.ok() && !absl::IsNotFound(noted.status())) return noted.status();
+  went_back_ = created_because_.empty();
+  if (went_back_) arena_->NewIncarnation();
+  return WriteFileAtomically(dir_.get(), kBootFile, AsBytes(boot), 0600);
 }
 
 }  // namespace salius

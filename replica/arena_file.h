@@ -41,6 +41,9 @@ class ArenaFile {
   const std::string& created_because() const { return created_because_; }
   // False when the directory is not on tmpfs: memory that the kernel writes to a disk at leisure.
   bool on_tmpfs() const { return on_tmpfs_; }
+  // True when the memory may be an older one than it was: it lies on a disk, and its host has been
+  // started again since. Then it has a new incarnation, and nothing in it counts.
+  bool went_back() const { return went_back_; }
   const std::string& path() const { return path_; }
 
  private:
@@ -49,13 +52,17 @@ class ArenaFile {
   absl::Status Prepare(uint64_t bytes);
   absl::Status Map(uint64_t bytes, bool lock_memory);
   absl::Status AttachOrFormat(const Arena::RandomSource& random);
+  // Of memory that is not on tmpfs: notes the boot it is used in, and gives it a new incarnation
+  // when that is another than before.
+  absl::Status NoteBoot();
 
   std::string path_;
-  UniqueFd fd_;
+  UniqueFd dir_, fd_;
   absl::Span<uint8_t> memory_;
   std::unique_ptr<Arena> arena_;
   std::string created_because_;
   bool on_tmpfs_ = false;
+  bool went_back_ = false;
 };
 
 }  // namespace salius

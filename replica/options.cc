@@ -42,8 +42,11 @@ absl::Status SetAbandon(const std::string& value, ReplicaOptions& options) {
     return absl::OkStatus();
   }
   SALIUS_ASSIGN_OR_RETURN(options.abandon_after_us, ParseDurationUs(value));
-  if (options.abandon_after_us < int64_t{60} * 1'000'000) {
-    return absl::InvalidArgumentError("allowed are \"never\" and one minute (\"1m\") or more");
+  constexpr int64_t kMinuteUs = int64_t{60} * 1'000'000;
+  constexpr int64_t kYearUs = 365 * 24 * 60 * kMinuteUs;
+  if (options.abandon_after_us < kMinuteUs || options.abandon_after_us > 100 * kYearUs) {
+    return absl::InvalidArgumentError(
+        "allowed are \"never\" and one minute (\"1m\") to a hundred years");
   }
   return absl::OkStatus();
 }

@@ -85,7 +85,14 @@ absl::Status ReplicaServer::AttachArena(const ReplicaOptions& options, Clock& cl
         report.volumes);
   }
   if (!arena_->on_tmpfs()) {
-    SLOG_WARN("{} is not on tmpfs: the kernel will write it to a disk", arena_->path());
+    SLOG_WARN(
+        "{} is not on tmpfs: the kernel will write it to a disk, and what it holds does not count "
+        "after the host was started again",
+        arena_->path());
+  }
+  if (arena_->went_back()) {
+    SLOG_WARN("{}: the host has been started again, so it has a new incarnation ({:016x})",
+              arena_->path(), arena.incarnation());
   }
   metrics_ = std::make_unique<ReplicaMetrics>(arena.incarnation(), arena.process_starts());
   return absl::OkStatus();

@@ -108,7 +108,13 @@ void AddRun(size_t first, size_t last, const SocketAddress& to, Scratch& scratch
 
 FrameSender::FrameSender(UdpSocket& socket, std::vector<SocketAddress> peers,
                          uint32_t datagram_bytes, std::optional<SocketAddress> group)
-    : socket_(socket), peers_(std::move(peers)), datagram_bytes_(datagram_bytes), group_(group) {
+    : socket_(socket),
+      peers_(std::move(peers)),
+      datagram_bytes_(datagram_bytes),
+      again_bytes_(datagram_bytes == kDatagramPayloadLoopback
+                       ? datagram_bytes
+                       : std::min(datagram_bytes, uint32_t{kDatagramPayloadDefault})),
+      group_(group) {
   SALIUS_CHECK(datagram_bytes_ >= kDatagramPayloadMin &&
                datagram_bytes_ <= kDatagramPayloadLoopback);
 }
@@ -118,7 +124,8 @@ void FrameSender::Send(const Job& job, uint8_t everyone) {
   scratch.packed.clear();
   scratch.parts.clear();
   scratch.out.clear();
-  const size_t room = datagram_bytes_ - kFrameHeaderBytes;
+  const size_t datagram = job.first_time ? datagram_bytes_ : again_bytes_;
+  const size_t room = datagram - kFrameHeaderBytes;
   if (job.records.empty()) {
     Packed packed;
     scratch.parts.push_back({});
@@ -143,8 +150,7 @@ void FrameSender::Send(const Job& job, uint8_t everyone) {
   const bool grouped = group_.has_value() && job.first_time && job.targets == everyone &&
                        (everyone & (everyone - 1)) != 0;
   // As many at a time to each as the socket can pass on as one message.
-  const size_t run =
-      std::max<size_t>(1, std::min(kMaxSegments, kMaxSegmentedBytes / datagram_bytes_));
+  const size_t run = std::max<size_t>(1, std::min(kMaxSegments, kMaxSegmentedBytes / datagram));
   for (size_t first = 0; first < scratch.packed.size(); first += run) {
     const size_t last = std::min(first + run, scratch.packed.size());
     if (grouped) {

@@ -36,6 +36,9 @@ class FrameSender {
   UdpSocket& socket_;
   std::vector<SocketAddress> peers_;
   uint32_t datagram_bytes_;
+  // Of re-sends: somewhere on the way there may be less room than on the first cable, without a
+  // word.
+  uint32_t again_bytes_;
   std::optional<SocketAddress> group_;
 };
 

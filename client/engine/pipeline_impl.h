@@ -82,7 +82,7 @@ struct Pipeline::Impl {
   void Perform(Work& work) ABSL_LOCKS_EXCLUDED(mu);
   enum class Wait { kNo, kSleep, kLookThenSleep };
   // Receives what is there (waiting up to the socket's time-out, if at all), feeds the core.
-  void ReceiveOnce(Wait wait) ABSL_LOCKS_EXCLUDED(mu);
+  void ReceiveSome(Wait wait) ABSL_LOCKS_EXCLUDED(mu);
   // How the leader waits now: looks for acknowledgements when they are near and few wait.
   Wait HowToWait() const ABSL_SHARED_LOCKS_REQUIRED(mu);
   void HandleDatagram(int64_t now, const InDatagram& datagram) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);

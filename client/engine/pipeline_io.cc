@@ -19,6 +19,7 @@ namespace salius {
 namespace {
 
 constexpr size_t kBatch = 16;
+constexpr int kMostRounds = 64;  // a flood must not stop time
 constexpr size_t kAckBufferBytes = kFrameHeaderBytes + kMaxAckBytes + 64;
 // How long the io thread leaves the socket to waiters after one was seen there: long enough that a
 // steady synchronous writer never wakes it.
@@ -154,7 +155,7 @@ Pipeline::Impl::Wait Pipeline::Impl::HowToWait() const {
 
 void Pipeline::Impl::Lead(Seq mine, Wait wait) {
   while (true) {
-    ReceiveOnce(wait);
+    ReceiveSome(wait);
     bool wake_io = false;
     {
       absl::MutexLock lock(&mu);
@@ -240,7 +241,9 @@ void Pipeline::Impl::HandleDatagram(int64_t now, const InDatagram& datagram) {
   core.OnAck(now, index, rtt, *ack);
 }
 
-void Pipeline::Impl::ReceiveOnce(Wait wait) {
+// Time passes for the core only when there is nothing left to be heard, as of the moment before
+// that was seen: what lies unread is not late.
+void Pipeline::Impl::ReceiveSome(Wait wait) {
   InBatch& batch = ThreadBatch();
   absl::StatusOr<size_t> got = size_t{0};
   if (wait == Wait::kLookThenSleep) {
@@ -249,17 +252,30 @@ void Pipeline::Impl::ReceiveOnce(Wait wait) {
       return !got.ok() || *got > 0;
     });
   }
+  int64_t looked = clock.MonotonicNanos();
   if (got.ok() && *got == 0) got = socket->Receive(batch, wait != Wait::kNo);
-  const size_t count = got.ok() ? *got : 0;
-  Work work;
-  {
-    absl::MutexLock lock(&mu);
-    const int64_t now = clock.MonotonicNanos();
-    for (size_t i = 0; i < count; ++i) HandleDatagram(now, batch[i]);
-    if (count == 0 || now >= core.NextTick(now - kShortSleepNs)) core.Tick(now);
-    Collect(&work);
+  for (int round = 1;; ++round) {
+    if (wait != Wait::kNo && round == 1 && got.ok() && *got == 0) {
+      looked = clock.MonotonicNanos();  // it may have waited for long
+      got = socket->Receive(batch, /*wait=*/false);
+    }
+    const size_t count = got.ok() ? *got : 0;
+    bool more = false;
+    Work work;
+    {
+      absl::MutexLock lock(&mu);
+      const int64_t now = clock.MonotonicNanos();
+      for (size_t i = 0; i < count; ++i) HandleDatagram(now, batch[i]);
+      const bool due = count == 0 || now >= core.NextTick(now - kShortSleepNs);
+      more = due && count > 0 && round < kMostRounds;
+      if (due && !more) core.Tick(count == 0 ? looked : now);
+      Collect(&work);
+    }
+    Perform(work);
+    if (!more) return;
+    looked = clock.MonotonicNanos();
+    got = socket->Receive(batch, /*wait=*/false);
   }
-  Perform(work);
 }
 
 // Receives what no waiter receives, and lets time pass for the core. While waiters receive (or did
@@ -304,13 +320,13 @@ void Pipeline::Impl::IoLoop() {
     }
     // What this thread took from under a waiter would leave it asleep until its receive times out.
     // But when something is due the core must have heard what there is to hear.
-    if (socket.has_value() && !led) ReceiveOnce(Wait::kNo);
+    if (socket.has_value() && !led) ReceiveSome(Wait::kNo);
     Work work;
     bool wake = false;
     {
       absl::MutexLock lock(&mu);
       const int64_t now = clock.MonotonicNanos();
-      core.Tick(now);
+      if (!socket.has_value()) core.Tick(now);
       Collect(&work);
       // What a leader left, unless others go on with it.
       const bool others = now < busy_until && core.applied() != applied_before;

@@ -124,6 +124,8 @@ void Replicator::OnAck(int64_t now, int index, int64_t rtt_ns, const AckPayload&
   }
   replica.heard_ns = now;
   replica.waiting_ns = -1;
+  replica.heard_since_open = true;
+  replica.open_failures = 0;
   replica.rtt.Sample(rtt_ns);
   replica.free_bytes = ack.free_bytes;
   if (ack.flags & kAckMemoryFull) {
@@ -143,6 +145,15 @@ void Replicator::OnAck(int64_t now, int index, int64_t rtt_ns, const AckPayload&
   for (const SeqRange& range : ack.ranges) {
     if (range.last >= replica.base)
       MarkHeld(index, std::max(range.first, replica.base), range.last);
+  }
+  // A session that the replica has from earlier begins lower than this one needs it: what it lacks
+  // down there is not awaited.
+  if (!ack.ranges.empty() && ack.contiguous < replica.base - 1) {
+    while (replica.contiguous < issued_ && (replica.contiguous < noted_.checkpoint ||
+                                            (At(replica.contiguous + 1).held & Bit(index)) != 0)) {
+      ++replica.contiguous;
+      grew = true;
+    }
   }
   replica.sent = std::max(replica.sent, replica.contiguous);
   if (grew) {
@@ -169,8 +180,8 @@ void Replicator::OnOpened(int64_t now, int index, Incarnation incarnation, Seq b
   replica.waiting_ns = now;
   replica.keepup_since_ns = -1;
   replica.free_bytes = free_bytes;
+  replica.heard_since_open = false;
   replica.memory_full = false;
-  replica.open_failures = 0;
   replica.problem.clear();
   replica.rtt.ResetBackOff();
   out_.probes |= Bit(index);
@@ -191,6 +202,10 @@ void Replicator::OnOpenFailed(int64_t now, int index, const std::string& why, bo
   if (replica.link != Link::kOpening) return;
   replica.link = Link::kClosed;
   replica.problem = why;
+  BackOffOpening(now, replica);
+}
+
+void Replicator::BackOffOpening(int64_t now, Replica& replica) {
   const int shift = std::min(replica.open_failures++, 5);
   replica.open_after_ns = now + ((100 * kMillisecond) << shift);
 }
@@ -209,6 +224,8 @@ void Replicator::Lose(int64_t now, int index, const std::string& why, bool memor
     replica.link = Link::kClosed;
     replica.incarnation = 0;
     replica.open_after_ns = now;
+    // Nothing good was heard since it was opened: another host may answer at its address.
+    if (!replica.heard_since_open) BackOffOpening(now, replica);
   }
   Event(absl::StrCat("replica ", index, " lost: ", why));
   if (counted) {
@@ -473,6 +490,9 @@ Replicator::ReplicaView Replicator::replica(int index, int64_t now) const {
   view.resent = replica.resent;
   view.srtt_ns = replica.rtt.srtt_ns();
   view.problem = replica.problem;
+  if (const int same = SameMemoryAs(index); replica.link == Link::kOpen && same >= 0) {
+    view.problem = absl::StrCat("it is replica ", same, " under another address, and counts once");
+  }
   if (view.problem.empty() && replica.link == Link::kOpen && !view.connected) {
     view.problem = absl::StrCat("silent for ", (now - replica.heard_ns) / kMillisecond, " ms");
   }

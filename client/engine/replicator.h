@@ -157,6 +157,7 @@ class Replicator {
     int64_t keepup_since_ns = -1;
     int64_t open_after_ns = 0;
     int open_failures = 0;
+    bool heard_since_open = false;
     uint64_t free_bytes = 0;
     bool memory_full = false;
     uint32_t losses = 0;  // grows with every detected loss
@@ -187,6 +188,7 @@ class Replicator {
   void AdvanceDurable();
 
   void Lose(int64_t now, int replica, const std::string& why, bool memory_lost);
+  static void BackOffOpening(int64_t now, Replica& replica);
   void MarkHeld(int replica, Seq first, Seq last);
   void CheckReplica(int64_t now, int replica);
   bool KeepsUp(int64_t now, int replica) const;
@@ -210,6 +212,8 @@ class Replicator {
   Config MakeConfig(Mode mode, ReplicaMask members) const;
   void StartNote(const Config& config);
   ReplicaMask Candidates(int64_t now, bool* base_too_new) const;
+  // A replica before this one with the very same memory (one process under two addresses), or -1.
+  int SameMemoryAs(int replica) const;
   void MaybeCheckpoint(int64_t now);
   void Fail(const absl::Status& status);
   void Event(std::string text) { out_.events.push_back(std::move(text)); }

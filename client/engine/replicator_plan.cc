@@ -96,6 +96,16 @@ void Replicator::PlanReplicated(int64_t now) {
   }
 }
 
+int Replicator::SameMemoryAs(int index) const {
+  for (int i = 0; i < index; ++i) {
+    if (replicas_[i].link == Link::kOpen &&
+        replicas_[i].incarnation == replicas_[index].incarnation) {
+      return i;
+    }
+  }
+  return -1;
+}
+
 // Replicas whose acks may be counted from a note on: they keep up, have done so for a while if they
 // were ever lost, and hold everything above the checkpoint that the note will name.
 ReplicaMask Replicator::Candidates(int64_t now, bool* base_too_new) const {
@@ -103,6 +113,7 @@ ReplicaMask Replicator::Candidates(int64_t now, bool* base_too_new) const {
   for (size_t i = 0; i < replicas_.size(); ++i) {
     const Replica& replica = replicas_[i];
     if (replica.keepup_since_ns < 0 || !KeepsUp(now, static_cast<int>(i))) continue;
+    if (SameMemoryAs(static_cast<int>(i)) >= 0) continue;
     const int64_t hold_off =
         replica.losses == 0 ? 0 : options_.delta_ns << std::min<uint32_t>(replica.losses, 5);
     if (now - replica.keepup_since_ns < hold_off) continue;

@@ -142,6 +142,18 @@ class Partition(Case):
         mount.umount()
         ops.check(rig.backing, writer.ledger)
 
+    def test_a_way_that_carries_less_than_the_primarys_cable_costs_time_only(self):
+        rig = self.rig(m=2, acks=2)
+        rig.net.primary_mtu(9000)
+        mount = rig.mount(mode="replicated")
+        with open(rig.file("f"), "wb", buffering=0, opener=lambda path, flags: os.open(path, flags | os.O_SYNC)) as f:
+            for _ in range(50):
+                f.write(os.urandom(8192))
+        status = mount.wait_status(lambda s: all(r["lag_records"] == 0 for r in s["replicas"]), 10,
+                                   "every replica holds everything")
+        self.assertGreater(sum(r["resent"] for r in status["replicas"]), 50, "nothing was lost on the way")
+        self.assertEqual(status["mode"], "replicated")
+
     def test_a_tenth_of_the_datagrams_lost_costs_time_only(self):
         rig = self.rig(m=3, acks=2)
         rig.mount(mode="replicated")

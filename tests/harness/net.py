@@ -96,6 +96,12 @@ class Net:
     def heal(self, i):
         self._iptables(i, "-F")
 
+    def primary_mtu(self, size):
+        """Of the primary's cable, at both ends. Frames that are larger than the replicas' (1500) vanish at the
+        switch without a word."""
+        sh("ip", "-n", self.primary, "link", "set", "eth0", "mtu", size)
+        sh("ip", "-n", self.switch, "link", "set", "p", "mtu", size)
+
     def link(self, i, up):
         """The replica's cable, at the switch."""
         sh("ip", "-n", self.prefix + "-sw", "link", "set", "r%d" % i, "up" if up else "down")

@@ -408,5 +408,54 @@ TEST_F(ReplicatorTest, WhatGotLostIsSentAgain) {
   EXPECT_EQ(out_.sends[0].first, 1u);
 }
 
+// One process under two addresses holds one copy.
+TEST_F(ReplicatorTest, TheSameMemoryUnderTwoAddressesCountsOnce) {
+  Make(2, 2);
+  Tick(1);
+  for (int i = 0; i < 2; ++i) core_->OnOpened(now_, i, 100, 1, 64 << 20);
+  Take();
+  for (int round = 0; round < 20; ++round) {
+    for (int i = 0; i < 2; ++i) Ack(i, 0, 0, 100);
+    Tick(10);
+    EXPECT_FALSE(out_.note.has_value() && out_.note->mode == Mode::kReplicated);
+  }
+  EXPECT_EQ(core_->replica(0, now_).problem, "");
+  EXPECT_NE(core_->replica(1, now_).problem.find("replica 0"), std::string::npos);
+}
+
+// A replica that has the session from an earlier open, whose answer was lost, begins lower.
+TEST_F(ReplicatorTest, WhatLiesBelowTheBaseIsNotAwaited) {
+  Make(1, 1);
+  for (int i = 0; i < 10; ++i) core_->Issue(now_, 100);
+  Tick(1);
+  ASSERT_EQ(out_.opens.back().base, 11u);
+  core_->OnOpened(now_, 0, 100, 11, 64 << 20);
+  for (int i = 0; i < 10; ++i) core_->Issue(now_, 100);
+  AckPayload ack;
+  ack.incarnation = 100;
+  ack.base = 1;
+  ack.contiguous = 0;
+  ack.ranges = {{11, 20}};
+  ack.free_bytes = 64 << 20;
+  core_->OnAck(now_, 0, kMs / 10, ack);
+  EXPECT_EQ(core_->replica(0, now_).contiguous, 20u);
+}
+
+// Another host may answer at the address that the replica had.
+TEST_F(ReplicatorTest, AReplicaThatIsLostAsSoonAsItIsOpenIsOpenedLessAndLessOften) {
+  Make(1, 1);
+  int opens = 0;
+  for (int ms = 0; ms < 10'000; ++ms) {
+    out_.opens.clear();
+    Tick(1);
+    if (out_.opens.empty()) continue;
+    ++opens;
+    core_->OnOpened(now_, 0, 100, out_.opens.back().base, 64 << 20);
+    Ack(0, 0, 0, 999);  // another incarnation
+  }
+  EXPECT_GE(opens, 4);
+  EXPECT_LE(opens, 10);
+}
+
 }  // namespace
 }  // namespace salius

@@ -101,12 +101,29 @@ TEST_F(AcceptorTest, AbandonAfterCountsFromTheLastFrame) {
   ASSERT_EQ(Open(9), StatusCode::kOk);
   now_ += 99 * kSecond;
   Send({TestRecord(1, 10, 9)}, 9);
-  now_ += 100 * kSecond;
-  EXPECT_TRUE(acceptor_->Tick(now_).abandoned.empty());
-  now_ += 1;
+  for (int second = 0; second <= 100; ++second) {
+    EXPECT_TRUE(acceptor_->Tick(now_).abandoned.empty()) << second;
+    now_ += second < 100 ? kSecond : 1;
+  }
   EXPECT_EQ(acceptor_->Tick(now_).abandoned, std::vector<VolumeId>{TestVolume()});
   EXPECT_FALSE(Held().known);
   EXPECT_EQ(Held().promised_epoch, 9u);
+}
+
+// What came meanwhile may lie unread.
+TEST_F(AcceptorTest, TimeInWhichTheReplicaStoodStillAbandonsNothing) {
+  options_.abandon_after_ns = 100 * kSecond;
+  Format();
+  ASSERT_EQ(Open(), StatusCode::kOk);
+  Send({TestRecord(1)});
+  EXPECT_TRUE(acceptor_->Tick(now_).abandoned.empty());
+  now_ += 1000 * kSecond;
+  EXPECT_TRUE(acceptor_->Tick(now_).abandoned.empty());
+  for (int second = 0; second <= 100; ++second) {
+    EXPECT_TRUE(acceptor_->Tick(now_).abandoned.empty()) << second;
+    now_ += second < 100 ? kSecond : 1;
+  }
+  EXPECT_EQ(acceptor_->Tick(now_).abandoned.size(), 1u);
 }
 
 // ---- G: unknown, and damage

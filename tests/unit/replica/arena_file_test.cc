@@ -121,6 +121,25 @@ TEST_F(ArenaFileTest, DirectoryOfAnotherUserIsRefused) {
   EXPECT_EQ(Open().status().code(), absl::StatusCode::kFailedPrecondition);
 }
 
+// On a disk the memory may be as it was long before the host died.
+TEST(ArenaFileOnDiskTest, AnotherBootIsANewIncarnation) {
+  const std::string dir = testing::TempDir() + "arena-on-disk";
+  ArenaFile::Options options{.dir = dir, .memory_bytes = 4 << 20, .lock_memory = false};
+  const auto incarnation = [&](bool went_back) {
+    const auto file = ArenaFile::Open(options, SecureRandom64).value();
+    EXPECT_FALSE(file->on_tmpfs()) << "the test needs a directory on a disk";
+    EXPECT_EQ(file->went_back(), went_back);
+    return file->arena().incarnation();
+  };
+  const Incarnation first = incarnation(false);
+  EXPECT_EQ(incarnation(false), first);  // only the process was started again
+  const UniqueFd at = OpenAt(AT_FDCWD, dir, O_RDONLY | O_DIRECTORY).value();
+  ASSERT_TRUE(WriteFileAtomically(at.get(), "boot", AsBytes("another boot"), 0600).ok());
+  const Incarnation second = incarnation(true);
+  EXPECT_NE(second, first);
+  EXPECT_EQ(incarnation(false), second);
+}
+
 // In a child without the privilege to lock memory and with a limit of 64 KiB.
 TEST_F(ArenaFileTest, LimitOfLockedMemoryIsNamed) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
