@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# The unit tests and the simulator with sanitizers: addresses and undefined behaviour, then data races. Each is a build of
+# The unit tests, the simulator and the programs with sanitizers: addresses and undefined behaviour, then data races. Each is a build of
 # its own, so this is for continuous integration and --long.
 bazel_test "addresses, undefined behaviour" --config=asan --build_tests_only //tests/unit/... //tests/sim/...
 
@@ -21,3 +21,27 @@ same_in_both_builds() {
 check "sim: a seed does the same in another build" same_in_both_builds
 
 bazel_test "data races" --config=tsan --build_tests_only //tests/unit/...
+
+# The programs with a sanitizer, on real mounts with real replicas: the FUSE side is in no unit test. What a sanitizer says
+# goes to files, each of which is a failure.
+sanitized_programs() {
+  local config=$1 reports status=0
+  shift
+  bazel build --config="$config" --color=no --noshow_progress //client/... //replica/... //recovery/... || return
+  reports=$(mktemp -d)
+  (
+    cd tests || exit
+    export ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1:log_path=$reports/report
+    export UBSAN_OPTIONS=print_stacktrace=1:log_path=$reports/report
+    export TSAN_OPTIONS=second_deadlock_stack=1:ignore_noninstrumented_modules=1:log_path=$reports/report
+    SALIUS_BIN=$(bazel info --config="$config" bazel-bin 2>/dev/null) PYTHONPATH=$PWD/posix /usr/bin/python3 -m harness "$@"
+  ) || status=1
+  if [ -n "$(ls "$reports")" ]; then
+    cat "$reports"/*
+    status=1
+  fi
+  rm -rf "$reports"
+  return $status
+}
+check "programs: addresses, undefined behaviour" sanitized_programs asan fault.test_partition posix_files posix_names
+check "programs: data races" sanitized_programs tsan fault.test_partition fault.test_replicas posix_files posix_names
