@@ -122,27 +122,31 @@ Ext4Watch::Ext4Watch(int fd) {
   }
 }
 
+std::optional<Ext4Message> ParseExt4Message(std::string_view record, std::string_view device) {
+  const size_t end = record.find(';');
+  if (end == record.npos) return std::nullopt;
+  const absl::string_view text = Av(record.substr(end + 1));
+  unsigned level = 0;
+  if (!absl::StartsWith(text, absl::StrCat("EXT4-fs (", Av(device), "): ")) ||
+      !absl::SimpleAtoi(Av(record.substr(0, record.find(','))), &level) || level >= kLevels) {
+    return std::nullopt;
+  }
+  return Ext4Message{level <= kCritical,
+                     std::string(absl::StripAsciiWhitespace(text.substr(0, text.find('\n'))))};
+}
+
 void Ext4Watch::ReadLog() {
-  const std::string said = absl::StrCat("EXT4-fs (", device_, "): ");
   std::array<char, kLogRecordBytes> buffer;
   while (log_.valid()) {
     const ssize_t size = read(log_.get(), buffer.data(), buffer.size());
     if (size < 0 && (errno == EINTR || errno == EPIPE)) continue;  // EPIPE: some were overwritten
     if (size == 0) log_.Reset();  // not the kernel's log: that has no end
     if (size <= 0) break;
-    // "level,number,microseconds,flags;text"
-    const absl::string_view record(buffer.data(), static_cast<size_t>(size));
-    const size_t text = record.find(';');
-    unsigned level = 0;
-    if (text == record.npos || !absl::StartsWith(record.substr(text + 1), said) ||
-        !absl::SimpleAtoi(record.substr(0, record.find(',')), &level) || level >= kLevels) {
-      continue;
-    }
+    const std::optional<Ext4Message> message =
+        ParseExt4Message({buffer.data(), static_cast<size_t>(size)}, device_);
+    if (!message.has_value()) continue;
     ++lines_;
-    if (level <= kCritical && severe_.empty()) {
-      const absl::string_view line = record.substr(text + 1);
-      severe_ = std::string(absl::StripAsciiWhitespace(line.substr(0, line.find('\n'))));
-    }
+    if (message->severe && severe_.empty()) severe_ = message->text;
   }
 }
 

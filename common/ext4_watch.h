@@ -4,7 +4,9 @@
 #define SALIUS_COMMON_EXT4_WATCH_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <string_view>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
@@ -23,6 +25,14 @@ absl::StatusOr<uint64_t> Ext4Complaints(int fd);
 // How many errors ext4 has found in itself since e2fsck(8) last ran, on the file system that `fd`
 // is on. UNIMPLEMENTED as above.
 absl::StatusOr<uint64_t> Ext4Errors(int fd);
+
+// What a record of the kernel's log ("level,number,microseconds,flags;text") says of the ext4 on
+// `device`; nothing when it is not its.
+struct Ext4Message {
+  bool severe = false;  // "critical" or worse: it may have cost data
+  std::string text;
+};
+std::optional<Ext4Message> ParseExt4Message(std::string_view record, std::string_view device);
 
 // Hears of data that ext4 has thrown away. Blocks for new data are allocated when it is written
 // back; when that fails because a block of ext4's own is damaged or cannot be read, the data is

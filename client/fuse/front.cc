@@ -3,6 +3,7 @@
 #include <cerrno>
 #include <vector>
 
+#include "client/fuse/groups.h"
 #include "client/fuse/kernel_order.h"
 #include "common/check.h"
 #include "common/file.h"

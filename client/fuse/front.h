@@ -151,7 +151,5 @@ inline Front& FrontOf(fuse_req_t req) { return *static_cast<Front*>(fuse_req_use
 fuse_in_header WhoAsks(fuse_req_t req);
 // Who makes something of this mode.
 Caller CallerOf(const fuse_in_header& who, mode_t umask, mode_t mode);
-// Of a process, by /proc; none of one that cannot be seen.
-std::vector<gid_t> SupplementaryGroups(uint32_t pid);
 
 }  // namespace salius

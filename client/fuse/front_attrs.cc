@@ -6,11 +6,8 @@
 #include <cstring>
 #include <vector>
 
-#include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
-#include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
 #include "client/fuse/front.h"
+#include "client/fuse/groups.h"
 #include "common/check.h"
 #include "common/file.h"
 
@@ -118,22 +115,6 @@ bool InGroup(const fuse_in_header& who, gid_t group) {
 }
 
 }  // namespace
-
-std::vector<gid_t> SupplementaryGroups(uint32_t pid) {
-  std::vector<gid_t> groups;
-  if (pid == 0) return groups;
-  const absl::StatusOr<std::string> status =
-      ReadWholeFile(absl::StrCat("/proc/", pid, "/status").c_str());
-  if (!status.ok()) return groups;
-  for (const absl::string_view line : absl::StrSplit(*status, '\n')) {
-    if (!absl::StartsWith(line, "Groups:")) continue;
-    for (const absl::string_view word : absl::StrSplit(line, absl::ByAnyChar(" \t"))) {
-      gid_t group = 0;
-      if (absl::SimpleAtoi(word, &group)) groups.push_back(group);
-    }
-  }
-  return groups;
-}
 
 absl::Status Front::KillPrivileges(Node& node, const fuse_in_header& who, bool mode_bits) {
   OpenState state(Volume::FrontWord(node));

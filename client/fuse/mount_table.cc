@@ -33,8 +33,10 @@ std::vector<MountEntry> ParseMountInfo(std::string_view text) {
   for (absl::string_view line : absl::StrSplit(Av(text), '\n', absl::SkipEmpty())) {
     // id parent major:minor root mountpoint options optional... - type source super-options
     const std::vector<absl::string_view> words = absl::StrSplit(line, ' ');
-    const auto dash = std::find(words.begin(), words.end(), "-");
-    if (words.size() < 5 || words.end() - dash < 3) continue;
+    constexpr size_t kFixed = 6;
+    if (words.size() < kFixed) continue;
+    const auto dash = std::find(words.begin() + kFixed, words.end(), "-");
+    if (words.end() - dash < 3) continue;
     entries.push_back({Unescape(words[4]), Unescape(dash[1]), Unescape(dash[2])});
   }
   return entries;

@@ -21,6 +21,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     epoch = LoadU64(page.data() + 8);
     SALIUS_CHECK(mark->epoch() == (valid ? epoch : 0));
     SALIUS_CHECK(mark->applied() == (valid ? LoadU64(page.data() + 16) : 0));
+    page.resize(std::max<size_t>(page.size(), 40), '\0');
+    SALIUS_CHECK(!valid || mark->complaints() == LoadU64(page.data() + 32));
     mark->SyncBegins();
     SALIUS_CHECK(mark->epoch() == 0 && mark->applied() == 0);
     mark->SyncEnds(size % 2 == 0);
@@ -35,6 +37,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   }
   const auto mark = AppliedMark::Open(ScratchDirectory());
   SALIUS_CHECK_OK(mark);
-  SALIUS_CHECK(mark->epoch() == epoch && mark->applied() == size);
+  SALIUS_CHECK(mark->epoch() == epoch && mark->applied() == size && mark->complaints() == size);
   return 0;
 }

@@ -38,6 +38,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     SALIUS_CHECK(request->header().len <= size);
     const absl::Span<const uint8_t> body = request->rest(0);
     SALIUS_CHECK(body.size() == request->header().len - sizeof(fuse_in_header));
+    CheckArgs<fuse_open_in>(*request, body);
     CheckArgs<fuse_create_in>(*request, body);
     CheckArgs<fuse_write_in>(*request, body);
     CheckArgs<fuse_setattr_in>(*request, body);
