@@ -283,6 +283,19 @@ TEST_F(FilesTest, HardLinksShareOneNode) {
   volume->Release(file);
 }
 
+// Recovery could not pin what such a session acknowledges.
+TEST_F(FilesTest, AConfigThatNamesALargerStableLogIsRefused) {
+  MakeClosed();
+  if (IsSkipped()) return;
+  auto dir = VolumeDir::Open(scratch->path(), /*lock=*/true);
+  ASSERT_TRUE(dir.ok()) << dir.status();
+  dir->config.stable_log_bytes += 4096;
+  const absl::Status refused =
+      Volume::Open(std::move(*dir), {.config = config, .mountpoint = ""}).status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument) << refused;
+  EXPECT_NE(refused.message().find("stable_log_bytes"), absl::string_view::npos);
+}
+
 TEST_F(FilesTest, StatAfterWriteIsWhatStatSaysLater) {
   Make();
   Handle* const file = Create("a");
