@@ -216,7 +216,7 @@ MUTATIONS = [
              "  if (went_back_) arena_->NewIncarnation();\n", "",
              "//tests/unit/replica:arena_file_test", "ArenaFileOnDiskTest.AnotherBootIsANewIncarnation"),
     Mutation("I6", "stopped_replica_abandons", "replica/acceptor.cc",
-             "    if (stopped) volume->last_frame_ns = now_ns;\n", "",
+             "if (stopped) volume", "if (stopped && false) volume",
              "//tests/unit/replica:acceptor_memory_test", "AcceptorTest.TimeInWhichTheReplicaStoodStillAbandonsNothing"),
     Mutation("I1", "log_larger_than_the_stable_log", "client/engine/volume.cc",
              "stable.capacity() < dir.config.stable_log_bytes", "false",
