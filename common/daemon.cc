@@ -87,7 +87,7 @@ absl::Status LiftFileSizeLimit() {
   if (limit.rlim_cur == RLIM_INFINITY) return absl::OkStatus();
   const rlimit none{RLIM_INFINITY, RLIM_INFINITY};
   if (setrlimit(RLIMIT_FSIZE, &none) == 0) return absl::OkStatus();
-  return absl::FailedPreconditionError(
+  return absl::ResourceExhaustedError(
       absl::StrFormat("files are limited to %d bytes here: start it after \"ulimit -f unlimited\"",
                       limit.rlim_max));
 }

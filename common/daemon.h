@@ -50,7 +50,7 @@ void NotifyStatus(std::string_view text);
 void UsePlainMutexes();
 
 // Lifts the limit of a file's size (ulimit -f) that the process was started with: what it writes is
-// others' data. FAILED_PRECONDITION, with what to do, when that is not allowed; a write beyond it
+// others' data. RESOURCE_EXHAUSTED, with what to do, when that is not allowed; a write beyond it
 // would be deadly.
 absl::Status LiftFileSizeLimit();
 
