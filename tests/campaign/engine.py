@@ -20,7 +20,8 @@ from harness.volume import RECOVER_NOT_ENOUGH, Mount, MountRefused, Volume
 
 SETTLE_S = 45  # until the volume is whole again, on a busy machine
 STUCK_S = 45  # a writer that gets no acknowledgement for so long, with nothing broken, is stuck
-RECOVER_DISK = 6
+RECOVER_IN_USE, RECOVER_DISK = 3, 6
+LOST = "replica lost with the primary"
 
 
 class Failed(AssertionError):
@@ -77,13 +78,13 @@ class Campaign:
             progress(self)
 
     def _run_one(self, episode):
-        active = []
+        active, injected = [], []
         try:
             for fault, pause in zip(episode.faults, episode.pauses_ms):
                 time.sleep(pause / 1e3)  # the schedule's own time, not a wait for anything
                 active.append(fault)
                 fault.inject(self)
-                self.count(fault.name)
+                injected.append(fault)
             if any(f.moves for f in episode.faults):
                 self._after_death()
                 return
@@ -105,6 +106,8 @@ class Campaign:
                     fault.heal(self)
                 except Exception as error:
                     self.note("healing %s: %s" % (fault.text(), error))
+            for fault in injected:  # now it is known which of them did something
+                self.count(fault.name if fault.hit() else fault.name + ": hit nothing")
 
     def _heal(self, active, order=None, pause_ms=0):
         """Network first: a replica that starts must be reachable to be seen ready."""
@@ -168,7 +171,7 @@ class Campaign:
         for i in episode.after:
             # A process fault of this one is over with its memory; healing it later starts it again.
             rig.replicas[i].lose_memory()
-            self.count("replica lost with the primary")
+            self.count(LOST)
         recovered = episode.try_early and self._recover_early(episode, active)
         self._heal(active)
         for replica in rig.replicas:
@@ -219,6 +222,8 @@ class Campaign:
             self._kill_recovery(episode.kill_recovery_ms)
             if episode.recovery == "killed and cut":
                 rig.image.power_cut()
+        if episode.recovery == "stopped":
+            self._stop_recovery(episode.kill_recovery_ms, episode.stop_recovery_ms)
         if episode.recovery == "replica killed":
             self._kill_replica_in_recovery(episode.kill_recovery_ms)
         if episode.recovery in ("mount", "race"):
@@ -240,6 +245,21 @@ class Campaign:
         except subprocess.TimeoutExpired:
             proc.kill()
             self.count("recovery killed")
+
+    def _stop_recovery(self, after_ms, stop_ms):
+        """It stands still for a while, beside another one that is refused, and then ends well."""
+        volume = self.rig.volume
+        proc = Proc([binary("salius-recover"), self.rig.backing], volume.log, netns=self.rig.net.primary)
+        time.sleep(after_ms / 1e3)
+        proc.stop()
+        late = not proc.alive()
+        time.sleep(0 if late else stop_ms / 1e3)
+        other = None if late else volume.recover().returncode
+        proc.cont()
+        code = proc.wait(60)
+        if code != 0 or other not in (None, 0, RECOVER_IN_USE):
+            raise Failed("recovery that was stopped: exit %d; one beside it: %s\n%s" % (code, other, proc.tail()))
+        self.count("recovery stopped" + {None: ": too late", 0: " before it had the lock", RECOVER_IN_USE: ""}[other])
 
     def _kill_replica_in_recovery(self, after_ms):
         """One replica's process dies while the recovery asks it, and comes back. The rerun must do."""
@@ -335,14 +355,19 @@ class Campaign:
         rig.image.check()
 
     def faults(self):
-        kinds = {k.name for k in schedule.KINDS} | set(schedule.DEATHS) | {"replica lost with the primary"}
-        return sum(n for name, n in self.counts.items() if name in kinds)
+        return sum(by_kind(self.counts).values())
 
     def summary(self):
         acked = ", ".join("%s %d" % (w.name.rstrip("-"), w.acked()) for w in self.works)
         return "m=%d f=%d %s: %d faults in %d episodes, %d power cuts, acknowledged: %s; %.0f s" % (
             self.shape.m, self.shape.f, self.shape.fs, self.faults(), self.episode, self.cuts, acked,
             time.monotonic() - self.began)
+
+
+def by_kind(counts):
+    """How many faults of each kind `counts` has, 0 for those that never came."""
+    kinds = [k.name for k in schedule.KINDS] + [*schedule.DEATHS, LOST]
+    return {name: counts.get(name, 0) for name in kinds}
 
 
 class _Closing:

@@ -46,6 +46,11 @@ class Fault:
     def heal(self, campaign):
         pass
 
+    def hit(self):
+        """Whether it really did something to somebody, asked after it was healed; what did not is no fault that the
+        campaign counts."""
+        return True
+
     def text(self):
         return "%s(%s)" % (self.name, ", ".join("%s=%s" % p for p in sorted(self.params.items())))
 

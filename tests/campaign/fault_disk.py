@@ -43,6 +43,7 @@ class DiskFull(Fault):
 
     def __init__(self, **params):
         super().__init__(**params)
+        self._filled = False
         self.kills = not self.params["inside"]  # space that vanishes after it was checked may fail the volume
 
     def uses(self, shape):
@@ -53,8 +54,12 @@ class DiskFull(Fault):
         path = rig.file(FILLER) if self.params["inside"] else os.path.join(rig.image.path, FILLER)
         done = subprocess.run([sys.executable, "-c", _FILL, path], stderr=subprocess.PIPE, text=True, timeout=120,
                               check=False)
-        if done.returncode != 0:
+        self._filled = done.returncode == 0
+        if not self._filled:
             campaign.note("filling the disk ended with %s" % done.stderr.strip()[-60:])
+
+    def hit(self):
+        return self._filled
 
     def heal(self, campaign):
         if self.params["inside"]:
@@ -158,6 +163,9 @@ class DiskErrors(Fault):
         self._log = os.path.join(current().dir, "strace-%d-%d.calls" % (pid, campaign.episode))
         self._tracer = attach_strace(pid, calls, self._log, "error=%(error)s:when=%(when)s" % self.params)
         self._watch(campaign)
+
+    def hit(self):
+        return bool(self._hits())
 
     def _hits(self):
         """The calls that really got the error."""

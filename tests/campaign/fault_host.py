@@ -167,6 +167,33 @@ class KillWriters(Fault):
         campaign.restart_works = True
 
 
+class StopWriters(Fault):
+    """SIGSTOP of the programs, databases' servers too, in the middle of whatever they do; then they go on. What they
+    were told meanwhile they learn late."""
+
+    name = "programs SIGSTOP"
+
+    def uses(self, shape):
+        # A program does not stop while a daemon or disk that stands still owes it an answer.
+        return {"programs", "mount", "disk"}
+
+    def inject(self, campaign):
+        campaign.own(self)
+        for work in campaign.works:
+            work.stop()
+        self._works = list(campaign.works)
+
+    def heal(self, campaign):
+        self.close()
+
+    def close(self):
+        for work in self._works:
+            work.cont()
+        self._works = []
+
+    _works = ()
+
+
 class SecondMount(Fault):
     """Another mount of the same backing directory while the first works: refused, and the holder named."""
 
@@ -256,5 +283,5 @@ class FencePrimary(Fault):
         raise AssertionError("a fenced primary acknowledged a write")
 
 
-KINDS = [StopReplica, KillReplica, RebootReplica, MemoryLimit, ClockSet, KillWriters, SecondMount, FreezePrimary,
-         FencePrimary]
+KINDS = [StopReplica, KillReplica, RebootReplica, MemoryLimit, ClockSet, KillWriters, StopWriters, SecondMount,
+         FreezePrimary, FencePrimary]

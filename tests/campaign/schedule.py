@@ -39,8 +39,9 @@ class Episode:
         room = max(0, shape.f - 1 - len(lost))
         self.after = rng.sample(spare, min(rng.randint(0, room), len(spare))) if rng.random() < 0.4 else []
         self.recovery = rng.choice(["program", "program", "mount", "killed", "killed and cut", "race",
-                                    "replica killed"])
-        self.kill_recovery_ms = rng.randint(1, 150)
+                                    "replica killed", "stopped"])
+        self.kill_recovery_ms = rng.randint(1, 150)  # after which it is killed, or stopped for so long:
+        self.stop_recovery_ms = rng.choice([50, 500, 2500])
         self.try_early = rng.random() < 0.5  # a recovery before anything is healed
 
     def dies(self):

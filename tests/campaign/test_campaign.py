@@ -4,11 +4,13 @@ To narrow a failure down, or to go on with a run that was ended: SALIUS_CAMPAIGN
 episodes of each schedule (the last: from there on),
 SALIUS_CAMPAIGN_WITHOUT="clock set,disk full" draws (other) schedules without these kinds; both say so.
 """
+import itertools
 import os
+import random
 from collections import Counter
 
 from campaign import schedule
-from campaign.engine import Campaign
+from campaign.engine import Campaign, by_kind
 from campaign.schedule import Shape
 from harness.case import Case
 
@@ -35,8 +37,10 @@ class RandomFaults(Case):
             if why:
                 self.report("skipped: fault %s: %s", kind.name, why)
         tau = self.rng.choice(["2s", "5s", "30s"])
-        episodes = list(schedule.draw(self.rng, shape, faults, kinds))
-        if len(chosen(episodes)) < len(episodes):
+        seed = self.rng.getrandbits(64)
+        episodes = list(schedule.draw(random.Random(seed), shape, faults, kinds))
+        some = bool(os.environ.get("SALIUS_CAMPAIGN_EPISODES"))
+        if some:
             self.report("skipped: all but %d of %d episodes", len(chosen(episodes)), len(episodes))
         episodes = chosen(episodes)
         before = self.done_before("episodes", {"episodes": 0, "faults": 0, "cuts": 0, "counts": {}})
@@ -53,13 +57,27 @@ class RandomFaults(Case):
             self.keep("episodes", totals(c))
             if self.long_run and c.episode % 10 == 0:
                 self.report("episode %d of %d; %s", c.episode, len(episodes), c.summary())
-        campaign.run(episodes[before["episodes"]:], progress)
+
+        def to_the_end():
+            """The episodes drawn, and after them as many more as it takes to make up for faults that hit nothing."""
+            more = [] if some else schedule.draw(random.Random(seed), shape, kinds=kinds)
+            every = itertools.chain(episodes, itertools.islice(more, len(episodes), 2 * len(episodes)))
+            for n, episode in enumerate(every):
+                if n >= before["episodes"]:
+                    if n >= len(episodes) and totals(campaign)["faults"] >= faults:
+                        return
+                    yield episode
+        campaign.run(to_the_end(), progress)
         campaign.finish()
         self.report("%s", campaign.summary())
         if before["episodes"]:
             self.report("%s", "all parts of this run: %(faults)d faults in %(episodes)d episodes, %(cuts)d power cuts" %
                         totals(campaign))
         self.report("%s", ", ".join("%s %d" % kind for kind in sorted(totals(campaign)["counts"].items())))
+        found = by_kind(totals(campaign)["counts"])
+        self.report("faults by kind: %s", ", ".join("%s %d" % kind for kind in found.items()))
+        if not some:
+            self.assertGreaterEqual(totals(campaign)["faults"], faults, "faults that really hit something")
         for note in campaign.notes if os.environ.get("SALIUS_CAMPAIGN_NOTES") else ():
             self.report("%s", note)
         return campaign

@@ -5,7 +5,7 @@ import socket
 import subprocess
 import time
 
-from campaign import engine, fault, fault_disk, schedule
+from campaign import engine, fault, fault_disk, fault_host, schedule
 from campaign.engine import Campaign, Failed
 from campaign.fault_host import MemoryGroup
 from campaign.schedule import Episode, Shape
@@ -112,6 +112,32 @@ class BrokenPromisesAreCaught(Case):
                     self.assertLess(len(episode.lost() | set(episode.after)), shape.f, episode.text())
         self.report("%d deaths of the primary in 200 schedules", deaths)
 
+    def test_a_kind_that_this_machine_cannot_do_is_not_drawn(self):
+        class Impossible(fault.CutOffOne):
+            name = "impossible"
+
+            @classmethod
+            def missing(cls):
+                return "not here"
+        drawn = list(schedule.draw(random.Random(1), Shape(3, 2, "ext4"), 60, [fault.Loss, Impossible]))
+        self.assertEqual({f.name for episode in drawn for f in episode.faults}, {fault.Loss.name})
+        self.assertGreaterEqual(sum(map(schedule.count, drawn)), 60)
+
+    def test_a_fault_that_hits_nothing_is_not_counted(self):
+        class Nothing(fault.CutOffOne):
+            def hit(self):
+                return False
+        campaign = self.campaign()
+        cut_off = {"at": [0], "udp_only": False}
+        campaign.run([power_cut(campaign.shape, [Nothing(**cut_off)], ending=schedule.HEAL)])
+        self.assertEqual((campaign.faults(), campaign.counts["cut off one: hit nothing"]), (0, 1))
+        campaign.run([power_cut(campaign.shape, [fault.CutOffOne(**cut_off)], ending=schedule.HEAL)])
+        self.assertEqual(campaign.faults(), 1)
+        os.mkdir(campaign.rig.file(fault_disk.FILLER))  # which cannot be filled
+        unfilled = fault_disk.DiskFull(inside=True)
+        unfilled.inject(campaign)
+        self.assertFalse(unfilled.hit())
+
     def test_every_kind_of_fault_comes_within_a_few_seeds(self):
         seen = set()
         for seed in range(3):
@@ -159,6 +185,31 @@ class FaultsAreReal(Case):
         receiver.settimeout(0.2)
         with self.assertRaises(TimeoutError):
             receiver.recv(2000)
+
+    def test_stopped_programs_stand_still_and_go_on(self):
+        campaign = Campaign(Shape(2, 1, "ext4"), ["ops", "wal", "pg"], self.own, self.report, size_mb=1024)
+        for work in campaign.works:
+            work.progress(10, 60)
+        stop = fault_host.StopWriters()
+        stop.inject(campaign)
+        # What was printed before they stood still has been read soon; then nothing comes any more.
+        time.sleep(0.2)
+        acked = [work.acked() for work in campaign.works]
+        time.sleep(0.5)
+        self.assertEqual([work.acked() for work in campaign.works], acked)
+        stop.heal(campaign)
+        for work in campaign.works:
+            work.progress(10, 60)
+        campaign.finish()
+
+    def test_a_recovery_is_stopped_while_it_has_the_volume_and_ends_well(self):
+        shape = Shape(2, 1, "ext4")
+        campaign = Campaign(shape, ["ops"], self.own, self.report)
+        for after_ms in range(10, 160, 10):  # in the middle of it, however fast this machine is
+            campaign.run([power_cut(shape, recovery="stopped", kill_recovery_ms=after_ms, stop_recovery_ms=500)])
+            if campaign.counts["recovery stopped"]:
+                return
+        self.fail("no recovery was stopped in the middle: %s" % campaign.counts)
 
     def test_a_slow_disk_is_slow_and_fast_again(self):
         why = fault_disk.DiskSlow.missing()

@@ -11,6 +11,7 @@ from harness import bulk, ops, postgres, sqlite
 from harness.ledger import Ledger
 from harness.proc import tail
 from harness.run import HarnessError, wait_until
+from harness.tree import Stopped
 
 GENERATION = 4000  # acknowledgements after which a new generation begins
 
@@ -25,6 +26,7 @@ class Work:
         self.ledger, self.last, self.generation = Ledger(), 0, 0
         self.acked_before = 0  # in earlier generations
         self.writer = None
+        self._stopped = None
 
     def acked(self):
         return self.acked_before + self.ledger.total()
@@ -39,6 +41,20 @@ class Work:
         if self.writer:
             self.writer.kill()
             self.writer = None
+
+    def processes(self):
+        """The first ones; what they have started belongs to them."""
+        return [self.writer.proc.pid] if self.alive() else []
+
+    def stop(self):
+        """Everything of this workload stands still when it returns."""
+        self._stopped = Stopped(self.processes())
+
+    def cont(self):
+        """What was stopped goes on, unless it is dead by now. Idempotent."""
+        if self._stopped:
+            self._stopped.cont()
+            self._stopped = None
 
     def progress(self, count, timeout_s):
         """`count` more acknowledgements, or an error: a stuck or dead writer."""
@@ -160,6 +176,11 @@ class Pg(Work):
 
     def alive(self):
         return bool(self.writers) and all(w.proc.alive() for w in self.writers)
+
+    def processes(self):
+        """The clients first: a client that runs on beside a server that is stopped does nothing."""
+        procs = [w.proc for w in self.writers] + [self.bench, self.server and self.server.proc]
+        return [p.pid for p in procs if p and p.alive()]
 
     def kill(self):
         if self.server:

@@ -86,5 +86,23 @@ def each(things, work):
     return results
 
 
+def until_hit(attempt, tries):
+    """attempt() once more, up to `tries` times, as long as the first of the list it returns, whether (or where) the
+    program was killed, is empty: the number of its calls varies, so it may end before the point. The other figures
+    of the list are added up."""
+    hit, *sums = attempt()
+    while not hit and (tries := tries - 1) > 0:
+        hit, *more = attempt()
+        sums = [a + b for a, b in zip(sums, more)]
+    return [hit, *sums]
+
+
+def never_reached(results, number):
+    """(numbers that some case killed its program at, those that none did), each sorted. `number`: of an item."""
+    taken = {number(item) for item in results}
+    reached = {number(item) for item, (hit, *_) in results.items() if hit}
+    return sorted(reached), sorted(taken - reached)
+
+
 def text(failures):
     return "%d failed:\n%s" % (len(failures), "\n".join(failure[:4000] for failure in failures[:4]))

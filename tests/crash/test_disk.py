@@ -11,19 +11,15 @@ from crash.site import DISK_MB, Site
 from harness.case import Case
 from harness.image import Image
 
-WORKLOADS = (workload.Append, workload.Overwrite, workload.Names)
 # Made of subsets, in the ordinary run and with --long. The first two are the paper's 400.
 STATES = {"append": (200, 4000), "overwrite": (200, 4000), "names": (60, 2000)}
 
 
 class State:
-    """One disk to try."""
+    """One disk to try: all up to the last flush before a crash, and `later` of what was written since."""
 
-    def __init__(self, window, name, disk):
-        self.window, self.name, self.disk = window, name, disk
-
-    def __str__(self):
-        return self.name
+    def __init__(self, window, name, flush, later=()):
+        self.window, self.name, self.flush, self.later = window, name, flush, later
 
 
 def choose_later(rng, pieces):
@@ -44,19 +40,17 @@ class Disks(Case):
 
     LANES = 2
 
-    def recordings(self):
-        """{name: Recording}, made at the same time: they mostly wait for checkpoints."""
-        seeds = {kind: self.rng.random() for kind in WORKLOADS}
-        done = lanes.each(WORKLOADS, lambda kind: Recording(
-            kind, random.Random(seeds[kind]), self.count(4, 18), 14, self.count(16, 60)))
-        made = {kind.__name__.lower(): recording for kind, recording in done.items()}
-        for name, recording in sorted(made.items()):
-            self.report("%s: %d requests, %d of them flushes, in %d windows (%d spoiled by a slow machine)", name,
-                        len(recording.player.requests), len(recording.player.flushes), len(recording.windows),
-                        recording.spoiled)
-        return made
+    def recording(self, kind):
+        """(Recording, its seed). The seed, with the number of a state, is what a resumed run knows the state by; the
+        recording itself is another one then, since it depends on the machine's speed too."""
+        seed = self.rng.getrandbits(32)
+        recording = Recording(kind, random.Random(seed), self.count(4, 18), 14, self.count(16, 60))
+        self.report("%d requests, %d of them flushes, in %d windows (%d spoiled by a slow machine)",
+                    len(recording.player.requests), len(recording.player.flushes), len(recording.windows),
+                    recording.spoiled)
+        return recording, seed
 
-    def subsets(self, name, recording, wanted):
+    def subsets(self, recording, wanted):
         """`wanted` different states: a crash point, all up to the last flush before it, a subset of what came after."""
         player, seen, states = recording.player, set(), []
         for _ in range(wanted * 50):
@@ -73,60 +67,73 @@ class Disks(Case):
             if len(later) == len(pieces) or key in seen:
                 continue
             seen.add(key)
-            text = "%s, %s: crash after request %d, %d of %d blocks since flush %d (%s)" % (
-                name, window.what, point, len(later), len(pieces), flush, kind)
-            states.append(State(window, text, player.disk(flush, later)))
+            text = "%s: crash after request %d, %d of %d blocks since flush %d (%s)" % (
+                window.what, point, len(later), len(pieces), flush, kind)
+            states.append(State(window, text, flush, later))
         return states
 
     @staticmethod
-    def at_flushes(name, recording):
+    def at_flushes(recording):
         """A state for each flush after which the disk is another than after the one before it."""
         player, states, last = recording.player, [], -1
         for window in recording.windows:
             for position in (i + 1 for i in player.flushes if window.begin <= i + 1 <= window.end):
                 if player.pieces(max(last, 0), position) or last < 0:
-                    text = "%s, %s: flush at request %d" % (name, window.what, position)
-                    states.append(State(window, text, player.disk(position)))
+                    states.append(State(window, "%s: flush at request %d" % (window.what, position), position))
                 last = position
         return states
 
-    def recovered(self, sites, states):
-        """Recovers every one; how many did not hold everything before."""
-        lacking = []
+    def recovered(self, sites, player, states, what):
+        """Recovers every one; how many did not hold everything before. `what` and a state's number are its name in
+        the journal."""
 
-        def case(site, state):
+        def case(site, number):
+            """Whether it lacked something before."""
+            state = states[number]
             window = state.window
-            site.put_disk(state.disk)
+            site.put_disk(player.disk(state.flush, state.later))
             site.put_memory(window.memory)
-            if workload.content(site.backing) not in window.allowed:
-                lacking.append(state)
+            lacking = workload.content(site.backing) not in window.allowed
             done = site.volume.recover()
             if done.returncode != 0:
-                raise AssertionError("exit %d\n%s%s" % (done.returncode, done.stdout, done.stderr))
+                raise AssertionError("%s: exit %d\n%s%s" % (state.name, done.returncode, done.stdout, done.stderr))
             found = workload.content(site.backing)
             if found not in window.allowed:
-                raise AssertionError("not what was acknowledged:\n" + workload.difference(window.allowed[0], found))
+                raise AssertionError("%s: not what was acknowledged:\n%s" % (
+                    state.name, workload.difference(window.allowed[0], found)))
+            return lacking
 
-        cases = lanes.Cases(sites, states, case)
+        cases = lanes.Cases(sites, range(len(states)), case, None, self, what)
         if cases.failures:
             self.fail(lanes.text(cases.failures))
-        return len(lacking)
+        self.assertEqual(len(cases.results), len(states), "states that were not tried")
+        return sum(cases.results.values())
 
-    def test_disks_made_of_subsets_of_the_unsynced_writes_and_of_every_flush_are_recovered(self):
-        made = self.recordings()
+    def states_of(self, kind):
+        """The states that a crash during this workload can leave, all recovered."""
+        name = kind.__name__.lower()
+        recording, seed = self.recording(kind)
         sites = [self.own(Site(m=2, acks=1)) for _ in range(self.LANES)]
-        for name, recording in sorted(made.items()):
-            states = self.subsets(name, recording, self.count(*STATES[name]))
-            lacking = self.recovered(sites, states)
-            self.report("%s: %d disk states of unsynced writes recovered; %d of them lacked acknowledged data before",
-                        name, len(states), lacking)
-            self.assertEqual(len(states), self.count(*STATES[name]), "too few writes to make them of")
-            self.assertGreater(lacking, 0, "no state needed recovery: they prove nothing")
-            states = self.at_flushes(name, recording)
-            lacking = self.recovered(sites, states)
-            self.report("%s: %d flush points recovered; %d of them lacked acknowledged data before", name, len(states),
-                        lacking)
-            self.assertGreater(lacking, 0, "no flush point needed recovery: they prove nothing")
+        states = self.subsets(recording, self.count(*STATES[name]))
+        lacking = self.recovered(sites, recording.player, states, "%s, recording %d, state" % (name, seed))
+        self.report("%s: %d disk states of unsynced writes recovered; %d of them lacked acknowledged data before",
+                    name, len(states), lacking)
+        self.assertEqual(len(states), self.count(*STATES[name]), "too few writes to make them of")
+        self.assertGreater(lacking, 0, "no state needed recovery: they prove nothing")
+        states = self.at_flushes(recording)
+        lacking = self.recovered(sites, recording.player, states, "%s, recording %d, flush" % (name, seed))
+        self.report("%s: %d flush points recovered; %d of them lacked acknowledged data before", name, len(states),
+                    lacking)
+        self.assertGreater(lacking, 0, "no flush point needed recovery: they prove nothing")
+
+    def test_append_disks_made_of_subsets_of_the_unsynced_writes_and_of_every_flush_are_recovered(self):
+        self.states_of(workload.Append)
+
+    def test_overwrite_disks_made_of_subsets_of_the_unsynced_writes_and_of_every_flush_are_recovered(self):
+        self.states_of(workload.Overwrite)
+
+    def test_names_disks_made_of_subsets_of_the_unsynced_writes_and_of_every_flush_are_recovered(self):
+        self.states_of(workload.Names)
 
     def bare(self, sync):
         """Append on the recorded disk without Salius; of how many crashes right after an acknowledgement the disk

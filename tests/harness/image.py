@@ -11,6 +11,7 @@ next umount on. So whoever uses it must be dead by then, and nothing that reache
 import errno
 import fcntl
 import os
+import shutil
 import struct
 
 from harness.run import HarnessError, current, sh, wait_until
@@ -30,6 +31,14 @@ def mounts():
             kind, source = right.split()[:2]
             table[point] = (kind, source, left.split()[5])
     return table
+
+
+def missing(fs):
+    """Why there can be no image with this file system here; empty when there can."""
+    if shutil.which("modprobe"):
+        sh("modprobe", "-q", fs, check=False)
+    with open("/proc/filesystems") as f:
+        return "" if fs in f.read().split() else "this kernel has no " + fs
 
 
 class Image:

@@ -1,6 +1,7 @@
 // The second half of a lifetime: recovery, cut off and run again, and the judgement of what it
 // made.
 #include <algorithm>
+#include <bit>
 
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
@@ -77,8 +78,11 @@ class ClusterSim::Connector : public recovery::ReplicaConnector {
 
    private:
     absl::Status Reach() const {
-      return (owner_.reachable_ >> index_ & 1) != 0 ? absl::OkStatus()
-                                                    : absl::UnavailableError("unreachable");
+      const ClusterSim& sim = owner_.sim_;
+      const bool down = sim.faults_ && sim.now_ < sim.replicas_[index_]->down_until;
+      return !down && (owner_.reachable_ >> index_ & 1) != 0
+                 ? absl::OkStatus()
+                 : absl::UnavailableError("unreachable");
     }
     Acceptor& acceptor() { return owner_.sim_.replicas_[index_]->acceptor(); }
     recovery::Answer Answer(const VolumeId& volume) {
@@ -109,11 +113,27 @@ uint32_t ClusterSim::LostMembers() {
     for (size_t i = 0; i < replicas_.size(); ++i) {
       if (config_.replicas[i] == member.address &&
           replicas_[i]->acceptor().incarnation() != member.incarnation) {
-        ++lost;
+        lost |= 1u << i;
       }
     }
   }
   return lost;
+}
+
+// Replicas restart while there is no primary.
+void ClusterSim::RecoveryFaults() {
+  if (!faults_) return;
+  for (size_t i = 0; i < replicas_.size(); ++i) {
+    if (Fault("replica restart beside recovery", options_.recovery_restart)) Restart(i);
+    if (!Fault("amnesia beside recovery", options_.recovery_amnesia)) continue;
+    uint32_t lost = lost_members_ | 1u << i;
+    for (size_t other = 0; other < replicas_.size(); ++other) {
+      if (lost_at_[other] > checkpoint_) lost |= 1u << other;
+    }
+    if (static_cast<uint32_t>(std::popcount(lost)) >= config_.acks) continue;
+    lost_at_[i] = kNever;
+    LoseMemory(i);
+  }
 }
 
 // The disk fails in this run, or is full. True when it does.
@@ -178,6 +198,7 @@ bool ClusterSim::RecoverOnce(bool calm) {
   const bool trouble = !calm && DrawRecoveryTrouble();
   options.step_hook = [&](RecoveryStep step) -> absl::Status {
     past_pin = past_pin || step == RecoveryStep::kPinned;
+    RecoveryFaults();
     if (steps_left-- == 0) return absl::AbortedError("cut off");
     return absl::OkStatus();
   };
@@ -210,7 +231,7 @@ bool ClusterSim::RecoverOnce(bool calm) {
   if (!status.ok()) {
     if (!absl::IsUnavailable(status)) Break(absl::StrCat("recovery: ", status.ToString()));
     if (!calm) return false;
-    if (LostMembers() < config_.acks) {
+    if (static_cast<uint32_t>(std::popcount(LostMembers())) < config_.acks) {
       Break(absl::StrCat("I1: everybody is there, yet recovery refuses: ", status.ToString()));
     }
     // A member lost its memory before the note that names it, and f of them are lost: it says so.
@@ -273,8 +294,10 @@ void ClusterSim::Judge(Seq decided) {
 
 void ClusterSim::Recover() {
   ++outcome_.recoveries;
+  lost_members_ = LostMembers();
   for (int run = 0; outcome_.broken.empty(); ++run) {
     RunEvents(now_ + static_cast<int64_t>(random_.Below(200 * kMs)));
+    if (run < kQuietRuns) RecoveryFaults();
     if (RecoverOnce(run >= kQuietRuns)) break;
   }
   if (outcome_.broken.empty() && !outcome_.refused && random_.Chance(0.1)) {

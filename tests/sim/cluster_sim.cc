@@ -54,7 +54,7 @@ class ClusterSim::Seat : public World, public std::enable_shared_from_this<Seat>
   void Clear() { taken_ = false; }
   void Sit(Primary* primary) { primary_ = primary; }
 
-  int64_t now() const override { return sim_.now_; }
+  int64_t now() const override { return sim_.PrimaryClock(); }
   void At(int64_t delay, std::function<void()> what) override {
     sim_.At(delay, [self = shared_from_this(), what = std::move(what)] {
       if (self->taken_) what();
@@ -67,7 +67,8 @@ class ClusterSim::Seat : public World, public std::enable_shared_from_this<Seat>
     return static_cast<int64_t>(200 + sim_.random_.Below(8000)) * kUs;
   }
   DiskTrouble JobTrouble() override {
-    if (sim_.now_ < sim_.full_until_ && sim_.Fault("no room in the volume's files", 0.3)) {
+    if (sim_.now_ < sim_.full_until_ &&
+        sim_.Fault("no room in the volume's files", sim_.options_.full_job)) {
       return DiskTrouble::kFull;
     }
     if (sim_.Fault("disk write error", sim_.options_.write_error)) return DiskTrouble::kWriteFails;
@@ -75,6 +76,9 @@ class ClusterSim::Seat : public World, public std::enable_shared_from_this<Seat>
     return DiskTrouble::kNone;
   }
   bool SyncFails() override { return sim_.Fault("sync error", sim_.options_.disk_error); }
+  bool ApplyFails() override {
+    return sim_.Fault("EIO when a record is applied", sim_.options_.apply_error);
+  }
   bool WriteBackFails() override {
     return sim_.Fault("write-back error that others hear of", sim_.options_.write_back);
   }
@@ -85,9 +89,9 @@ class ClusterSim::Seat : public World, public std::enable_shared_from_this<Seat>
       case Op::kCreate:
       case Op::kLink:
       case Op::kRename:
-        return sim_.Fault("no room for a name", 0.6);
+        return sim_.Fault("no room for a name", sim_.options_.full_name);
       case Op::kWrite:
-        return sim_.Fault("no room for data", 0.02);  // the engine reserved it before
+        return sim_.Fault("no room for data", sim_.options_.full_data);
       default:
         return false;
     }
@@ -145,6 +149,12 @@ class ClusterSim::Seat : public World, public std::enable_shared_from_this<Seat>
   bool taken_ = true;
 };
 
+void ClusterSim::AfterDiskTime(std::function<void()> what) {
+  seat_->At(seat_->DiskTime(), [this, seat = seat_.get(), what = std::move(what)] {
+    if (seat_.get() == seat) what();
+  });
+}
+
 ClusterSim::ClusterSim(uint64_t seed, const ClusterOptions& options,
                        std::function<void(std::string)> trace, const std::set<uint64_t>* without)
     : options_(options),
@@ -152,7 +162,8 @@ ClusterSim::ClusterSim(uint64_t seed, const ClusterOptions& options,
       trace_(std::move(trace)),
       without_(without),
       config_(MakeConfig(random_)),
-      disk_(random_.Next()) {
+      disk_(random_.Next(), options.sector),
+      fs_(options_) {
   bulky_ = random_.Chance(options_.bulky);
   huge_ = random_.Chance(options_.huge);
   if (huge_) {
@@ -164,8 +175,9 @@ ClusterSim::ClusterSim(uint64_t seed, const ClusterOptions& options,
   for (size_t i = 0; i < config_.replicas.size(); ++i) {
     replicas_.push_back(std::make_unique<ReplicaHost>(random_.Next()));
     replicas_.back()->offset = static_cast<int64_t>(random_.Below(1000 * kMs));
-    if (drift) replicas_.back()->rate = 0.9 + random_.Below(200) / 1000.0;
+    if (drift) replicas_.back()->rate = DrawRate();
   }
+  if (random_.Chance(options_.primary_drift)) primary_rate_ = DrawRate();
   lost_at_.resize(replicas_.size());
   DrawClients();
   disk_.OnSyncFs([this](bool fails) {
@@ -190,6 +202,17 @@ bool ClusterSim::Fault(const char* what, double chance) {
   if (without_ != nullptr && without_->count(number) > 0) return false;
   Say("fault %d: %s", number, what);
   return true;
+}
+
+// A clock's speed.
+double ClusterSim::DrawRate() {
+  const uint64_t most = options_.drift_permille;
+  return static_cast<double>(1000 - most) / 1000.0 + random_.Below(2 * most) / 1000.0;
+}
+
+int64_t ClusterSim::DrawJump() {
+  const int64_t most = options_.clock_jump_s * 1000;
+  return static_cast<int64_t>(random_.Below(static_cast<uint64_t>(2 * most))) * kMs - most * kMs;
 }
 
 void ClusterSim::At(int64_t delay, std::function<void()> what) {
@@ -229,7 +252,8 @@ void ClusterSim::Deliver(int64_t cut_off_until, std::string bytes,
     }
   }
   for (int i = 1; i <= copies; ++i) {
-    int64_t delay = static_cast<int64_t>(20 * kUs + random_.Below(400 * kUs));
+    int64_t delay = static_cast<int64_t>(options_.least_delay_us * kUs +
+                                         random_.Below(options_.jitter_us * kUs));
     if (Fault("late datagram", options_.late))
       delay += static_cast<int64_t>(random_.Below(300 * kMs));
     if (i < copies) {
@@ -254,7 +278,7 @@ absl::StatusOr<std::pair<Incarnation, uint64_t>> ClusterSim::OpenAt(int replica,
   params.base = base;
   params.tau_ms = config_.tau_ms;
   params.k = config_.k;
-  const double small = huge_ ? 0.5 : options_.small_grant;
+  const double small = huge_ ? options_.small_grant_huge : options_.small_grant;
   params.memory_bytes = Fault("small grant", small) ? 4096 : 300 << 10;
   const auto granted = host.acceptor().OpenSession(host.Clock(now_), params);
   SALIUS_RETURN_IF_ERROR(granted.status());
@@ -267,6 +291,7 @@ bool ClusterSim::StartSession() {
   base_ = wanted_ = fs_.tree();
   done_.clear();
   held_.clear();
+  bulk_syncing_.reset();
   std::fill(clients_.begin(), clients_.end(), Client());
   last_data_.clear();
   acked_ = 0;
@@ -298,6 +323,30 @@ bool ClusterSim::LossAllowed() const {
   return lost < config_.acks;
 }
 
+void ClusterSim::Restart(size_t replica) {
+  replicas_[replica]->RestartProcess(now_);
+  Say("replica %d restarts with its memory", replica);
+  TakeTimeToStart(replica);
+}
+
+void ClusterSim::LoseMemory(size_t replica) {
+  replicas_[replica]->LoseMemory(now_);
+  ++outcome_.losses;
+  Say("replica %d loses its memory", replica);
+  TakeTimeToStart(replica);
+}
+
+void ClusterSim::TakeTimeToStart(size_t replica) {
+  if (!Fault("slow restart", options_.slow_restart)) return;
+  const int64_t time = static_cast<int64_t>(random_.Below(options_.restart_ms)) * kMs;
+  ReplicaHost& host = *replicas_[replica];
+  host.down_until = now_ + time;
+  host.deaf_until = std::max(host.deaf_until, host.down_until);
+  host.mute_until = std::max(host.mute_until, host.down_until);
+  Say("replica %d is down until %d", replica, host.down_until / kUs);
+  At(time, [&host, this] { host.RestartProcess(now_); });
+}
+
 void ClusterSim::Faults() {
   for (size_t i = 0; i < replicas_.size(); ++i) {
     ReplicaHost& host = *replicas_[i];
@@ -318,23 +367,23 @@ void ClusterSim::Faults() {
       Say("replica %d is slow", i);
     }
     if (Fault("replica restart", options_.restart)) {
-      host.RestartProcess(now_);
-      Say("replica %d restarts with its memory", i);
+      Restart(i);
     }
     if (Fault("amnesia", options_.amnesia) && LossAllowed()) {
       const Replicator& core = primary_->core();
       const bool counts = core.noted().mode != Mode::kLocal || core.note_in_flight();
       if (counts) lost_at_[i] = std::max<Seq>(core.issued(), core.checkpoint() + 1);
-      host.LoseMemory(now_);
-      ++outcome_.losses;
-      Say("replica %d loses its memory", i);
+      LoseMemory(i);
+    }
+    if (Fault("clock jump of a replica", options_.replica_clock_jump)) {
+      host.realtime_offset += DrawJump();
     }
   }
   if (tight_ && Fault("disk full", options_.full)) {
     full_until_ = now_ + static_cast<int64_t>(random_.Below(600)) * kMs;
   }
   if (Fault("clock jump", options_.clock_jump)) {
-    realtime_offset_ += static_cast<int64_t>(random_.Below(7200'000)) * kMs - 3600'000 * kMs;
+    realtime_offset_ += DrawJump();
   }
 }
 
@@ -354,6 +403,7 @@ void ClusterSim::Step(bool faults) {
   } else {
     for (auto& host : replicas_) {
       host->deaf_until = host->mute_until = host->stuck_until = host->slow_until = 0;
+      host->down_until = 0;
     }
     if (heal_alone_) {  // too few are left
       for (size_t i = config_.acks - 1; i < replicas_.size(); ++i) {
@@ -361,7 +411,7 @@ void ClusterSim::Step(bool faults) {
       }
     }
   }
-  if (zombie_ != nullptr && random_.Chance(0.3)) {
+  if (zombie_ != nullptr && random_.Chance(options_.zombie_step)) {
     RecordHeader header;
     header.op = Op::kWrite;
     header.file_id = 1;
@@ -373,10 +423,15 @@ void ClusterSim::Step(bool faults) {
   const int64_t until = now_ + pause;
   // The session's own clock ticks are what the core asks for, as the pipeline's thread gives them.
   while (now_ < until) {
-    const int64_t tick =
-        std::clamp<int64_t>(primary_->core().NextTick(now_), now_ + kMs / 2, until);
-    RunEvents(std::min(until, tick));
+    const int64_t clock = PrimaryClock();
+    const auto wait = static_cast<double>(primary_->core().NextTick(clock) - clock) / primary_rate_;
+    const auto most = static_cast<double>(until - now_);
+    const auto tick = now_ + static_cast<int64_t>(std::min(wait, most));
+    RunEvents(std::min(until, std::max(tick, now_ + kMs / 2)));
     primary_->Tick();
+  }
+  if (primary_->apply_failed() && primary_->core().failure().ok()) {
+    Break("I8: a record could not be applied, and the volume goes on");
   }
   acked_ = std::max(acked_, primary_->core().durable());
   CheckZombie();
@@ -402,7 +457,8 @@ void ClusterSim::Heal() {
     if (i > 50 && EverybodyServed(alone)) break;
     if (i == 3999) {
       Break(absl::StrCat("liveness: durable ", primary_->core().durable(), " of ",
-                         primary_->core().issued(), ", ", primary_->core().ModeDetail(now_)));
+                         primary_->core().issued(), ", ",
+                         primary_->core().ModeDetail(PrimaryClock())));
     }
   }
   heal_alone_ = false;
@@ -419,12 +475,23 @@ void ClusterSim::MachineDies(Death death, bool session) {
   Say("%s", death == Death::kPower     ? "power cut"
             : death == Death::kRemount ? "the process dies, the file system is mounted anew"
                                        : "the process dies");
+  // Bulk data that no fsync has promised may be in the page cache and never get to the disk. It
+  // must not be taken for a part of the tree that the next session begins with.
+  if (std::any_of(done_.begin(), done_.end(),
+                  [](const Done& done) { return done.confirmed == kNever; })) {
+    fs_.DropLost();
+  }
   disk_.Crash(death);
   fs_.Crash(random_, death, session);
 }
 
 void ClusterSim::Crash() {
   faults_ = true;
+  checkpoint_ = primary_ != nullptr ? primary_->core().checkpoint() : 0;
+  if (bulk_syncing_ && Fault("unheard error of a bulk fsync", options_.last_sync)) {
+    LoseBulk(*bulk_syncing_);
+  }
+  bulk_syncing_.reset();
   if (primary_ == nullptr) {  // it died while it began
     seat_->Clear();
     return MachineDies(DrawDeath(), true);

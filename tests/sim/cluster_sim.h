@@ -66,8 +66,10 @@ class ClusterSim {
   struct Done {
     RecordHeader header;
     std::string body;
-    Seq confirmed = 0;  // bulk data: the "on disk" record that promises it; 0: a record of the log
+    // Bulk data: the "on disk" record that promises it, or kNever; 0: a record of the log.
+    Seq confirmed = 0;
   };
+  static constexpr Seq kNever = UINT64_MAX;
   struct Client {
     Seq durable = 0, applied = 0;  // it waits until these are
     // The create-write-rename it is in the middle of; 0: none.
@@ -95,10 +97,20 @@ class ClusterSim {
 
   // True when this fault happens now.
   bool Fault(const char* what, double chance);
+  double DrawRate();
+  int64_t DrawJump();
   void At(int64_t delay, std::function<void()> what);
   void RunEvents(int64_t until);
   void Step(bool faults);
   void Faults();
+  void RecoveryFaults();
+  void Restart(size_t replica);
+  void LoseMemory(size_t replica);
+  void TakeTimeToStart(size_t replica);
+  // The primary's monotonic clock.
+  int64_t PrimaryClock() const {
+    return static_cast<int64_t>(static_cast<double>(now_) * primary_rate_);
+  }
   // cluster_workload.cc
   void DrawClients();
   std::string AnyName();
@@ -110,7 +122,13 @@ class ClusterSim {
   void Create(Client& client, const std::string& name, FileId id);
   void Rename(Client& client, const std::string& from, FileId id, const std::string& to);
   void Write(Client& client, FileId id, bool sync);
-  void WriteBulk(FileId id);
+  void WriteBulk(Client& client, FileId id);
+  // The fsync of bulk data comes back: done_[index], the first `changes` of the file system.
+  void BulkSynced(size_t index, uint64_t changes);
+  void LoseBulk(uint64_t changes);
+  void ConfirmBulk(size_t index);
+  // Unless the session has ended by then.
+  void AfterDiskTime(std::function<void()> what);
   void SaveStep(Client& client);
   void IssueOne();
   bool CancelOne();
@@ -134,7 +152,7 @@ class ClusterSim {
   void Recover();
   bool RecoverOnce(bool calm);
   bool DrawRecoveryTrouble();
-  uint32_t LostMembers();  // noted members whose memory is not the noted one
+  uint32_t LostMembers();  // noted members whose memory is not the noted one, as bits
   void Judge(Seq decided);
   std::string Compare(Seq decided);
   void CheckZombie();
@@ -160,6 +178,7 @@ class ClusterSim {
   const std::set<uint64_t>* const without_;
   int64_t now_ = 1'000'000'000;
   int64_t realtime_offset_ = 0;
+  double primary_rate_ = 1;
   std::priority_queue<Event> queue_;
   std::vector<std::function<void()>> happenings_;
   std::vector<size_t> free_happenings_;
@@ -174,7 +193,10 @@ class ClusterSim {
   Disk disk_;
   FsModel fs_;
   std::vector<std::unique_ptr<ReplicaHost>> replicas_;
-  std::vector<Seq> lost_at_;  // per replica: highest seq issued when it last lost its memory
+  std::vector<Seq> lost_at_;   // per replica: highest seq issued when it last lost its memory
+  Seq checkpoint_ = 0;         // the dead primary's
+  uint32_t lost_members_ = 0;  // when recovery began
+  std::optional<uint64_t> bulk_syncing_;  // an fsync of bulk data is to cover these changes
   std::shared_ptr<Seat> seat_;
   std::unique_ptr<Primary> primary_;
   std::shared_ptr<Seat> zombie_seat_;

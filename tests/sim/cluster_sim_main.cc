@@ -1,10 +1,15 @@
 // Runs simulated lifetimes (tests/sim/cluster_sim.h).
 //
-//   cluster_sim_run [--first N] [--count N] [--seconds S]   seeds from N on; stops at the first
-//   broken one cluster_sim_run --seed N [--trace]                      one, with what happened in
-//   it cluster_sim_run --shrink N                              a broken one, without the faults
-//   that it does not need cluster_sim_run --seeds FILE                            those of a file,
-//   one a line
+//   cluster_sim_run [--first N] [--count N] [--seconds S]
+//       seeds from N on; stops at the first broken one
+//   cluster_sim_run --seed N [--trace]
+//       one, with what happened in it
+//   cluster_sim_run --shrink N
+//       a broken one, without the faults that it does not need
+//   cluster_sim_run --seeds FILE
+//       those of a file, one a line; an error if there is none
+//
+// A broken one's digest is in the line before the one that says how it broke, which is the last.
 #include <time.h>
 
 #include <chrono>
@@ -16,6 +21,8 @@
 #include <string_view>
 #include <vector>
 
+#include "common/check.h"
+#include "common/log.h"
 #include "tests/sim/cluster_sim.h"
 
 namespace salius::sim {
@@ -85,7 +92,8 @@ bool RunSeed(uint64_t seed, bool trace, Sum* sum) {
       ClusterSim(seed, ClusterOptions(), trace ? Print : std::function<void(std::string)>()).Run();
   sum->Add(outcome);
   if (outcome.broken.empty()) return true;
-  std::printf("seed %lu BROKEN: %s\n", seed, outcome.broken.c_str());
+  std::printf("seed %lu digest %016lx\nseed %lu BROKEN: %s\n", seed, outcome.digest, seed,
+              outcome.broken.c_str());
   return false;
 }
 
@@ -134,6 +142,10 @@ int RunFile(const std::string& name) {
   while (std::getline(file, line)) {
     const uint64_t seed = std::strtoull(line.c_str(), nullptr, 10);
     if (seed != 0 && !RunSeed(seed, false, &sum)) return 1;
+  }
+  if (sum.lifetimes() == 0) {
+    std::fprintf(stderr, "%s has no seeds\n", name.c_str());
+    return 2;
   }
   sum.Tell();
   return 0;
@@ -184,4 +196,8 @@ int Main(int argc, char** argv) {
 }  // namespace
 }  // namespace salius::sim
 
-int main(int argc, char** argv) { return salius::sim::Main(argc, argv); }
+int main(int argc, char** argv) {
+  SALIUS_CHECK_OK(
+      salius::InitLogging("cluster_sim_run", "off"));  // what is worth telling is in the trace
+  return salius::sim::Main(argc, argv);
+}

@@ -119,26 +119,65 @@ void ClusterSim::Write(Client& client, FileId id, bool sync) {
   if (sync) client.durable = seq;
 }
 
-void ClusterSim::WriteBulk(FileId id) {
+void ClusterSim::WriteBulk(Client& client, FileId id) {
   // The engine lets a file's logged data reach the file first; its fsync waits for the disk.
   const Replicator& core = primary_->core();
   if (fs_.tree().files.count(id) == 0 || Busy(id, {})) return;  // its creation is not back yet
   if (last_data_.count(id) > 0 && last_data_[id] > core.applied()) return;
   if (now_ < full_until_) return;  // its write fails, and that is all
+  if (bulk_syncing_) return;
   Done done;
   done.header.op = Op::kWrite;
   done.header.file_id = id;
   done.header.arg0 = random_.Below(kFileSpan);
   done.body = std::string(1 + random_.Below(32), static_cast<char>(random_.Below(256)));
+  done.confirmed = kNever;
+  if (Fault("EIO of a bulk write",
+            options_.bulk_write_error)) {  // its caller hears it: that is all
+    fs_.ApplyPart(done.header, done.body, random_);
+    done_.push_back(std::move(done));
+    return;
+  }
   wanted_.Apply(done.header, done.body);
   fs_.WriteBulk(id, done.header.arg0, done.body).IgnoreError();
-  fs_.SyncUpTo(fs_.changes());
+  const size_t index = done_.size();
+  done_.push_back(std::move(done));
+  if (!Fault("slow fsync of bulk data", options_.bulk_slow))
+    return BulkSynced(index, fs_.changes());
+  // The file is locked until then.
+  bulk_syncing_ = fs_.changes();
+  held_.push_back({kNever, 0, false, &client, {id}, {}});
+  AfterDiskTime([this, index, changes = fs_.changes()] { BulkSynced(index, changes); });
+}
+
+void ClusterSim::BulkSynced(size_t index, uint64_t changes) {
+  bulk_syncing_.reset();
+  if (!Fault("EIO of an fsync of bulk data", options_.bulk_sync_error)) {
+    fs_.SyncUpTo(changes);
+    return ConfirmBulk(index);
+  }
+  LoseBulk(changes);
+  primary_->OnBulkSyncFailed();
+}
+
+void ClusterSim::LoseBulk(uint64_t changes) {
+  fs_.FailSync(changes, random_);
+  disk_.Complain();
+}
+
+void ClusterSim::ConfirmBulk(size_t index) {
+  const Replicator& core = primary_->core();
+  if (!core.failure().ok()) return;  // its caller gets an error
+  if (!primary_->CanIssue(0)) {
+    return AfterDiskTime([this, index] { ConfirmBulk(index); });
+  }
+  const FileId id = done_[index].header.file_id;
+  std::erase_if(held_, [](const Held& held) { return held.seq == kNever; });
   RecordHeader mark;
   mark.op = Op::kOnDisk;
   mark.file_id = id;
   mark.arg0 = last_data_.count(id) > 0 ? last_data_[id] : 0;
-  done.confirmed = core.issued() + 1;
-  done_.push_back(std::move(done));
+  done_[index].confirmed = core.issued() + 1;
   Put(mark, "");
 }
 
@@ -209,7 +248,7 @@ void ClusterSim::IssueOne() {
     header.arg0 = random_.Below(kFileSpan);
     client.durable = plain_ < 1 ? Put(header, "") : (Put(header, ""), 0);
   } else if (dice < 52) {
-    WriteBulk(id);
+    WriteBulk(client, id);
   } else {
     Write(client, id, !random_.Chance(plain_));
   }

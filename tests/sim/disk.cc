@@ -26,7 +26,7 @@ bool AllZero(const char* data, uint64_t size) {
 
 Disk* Disk::current() { return g_current; }
 
-Disk::Disk(uint64_t seed) : random_(seed) {
+Disk::Disk(uint64_t seed, double sector) : random_(seed), sector_(sector) {
   SALIUS_CHECK(g_current == nullptr, "one disk at a time");
   g_current = this;
 }
@@ -120,12 +120,13 @@ void Disk::Do(State& state, const Op& op) const {
 
 void Disk::DoPart(State& state, const Op& op) {
   if (op.kind != Op::kWrite) {
-    if (random_.Chance(0.5)) Do(state, op);
+    if (random_.Chance(sector_)) Do(state, op);
     return;
   }
   for (uint64_t at = 0; at < op.data.size();) {
     const uint64_t part = std::min(op.data.size() - at, kSector - (op.off + at) % kSector);
-    if (random_.Chance(0.5)) state.files[op.inode].Write(op.off + at, op.data.data() + at, part);
+    if (random_.Chance(sector_))
+      state.files[op.inode].Write(op.off + at, op.data.data() + at, part);
     at += part;
   }
 }

@@ -44,7 +44,8 @@ class Disk {
   using Job = uint64_t;
   static constexpr int kFirstFd = 1 << 20;
 
-  explicit Disk(uint64_t seed);
+  // `sector`: the chance of each sector that was not synced to survive a power cut.
+  Disk(uint64_t seed, double sector);
   ~Disk();
   Disk(const Disk&) = delete;
   Disk& operator=(const Disk&) = delete;
@@ -148,6 +149,7 @@ class Disk {
   void NewBoot();
 
   Random random_;
+  const double sector_;
   State now_, disk_;
   std::vector<Op> log_;      // not yet on the disk, in order
   std::vector<Inode> lost_;  // the cache has what the disk will never have

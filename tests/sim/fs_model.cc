@@ -154,6 +154,12 @@ absl::Status FsModel::Apply(const RecordHeader& header, std::string_view body) {
   return Make(std::move(change));
 }
 
+void FsModel::ApplyPart(const RecordHeader& header, std::string_view body, Random& random) {
+  if (header.op != Op::kWrite) return;
+  const size_t done = random.Below(body.size() + 1);
+  if (done > 0) Apply(header, body.substr(0, done)).IgnoreError();
+}
+
 absl::Status FsModel::WriteBulk(FileId id, uint64_t offset, std::string_view data) {
   RecordHeader header;
   header.op = Op::kWrite;
@@ -181,6 +187,13 @@ void FsModel::FailSync(uint64_t changes, Random& random) {
   }
 }
 
+void FsModel::DropLost() {
+  now_ = disk_;
+  for (const Change& change : log_) {
+    if (!change.lost) change.Do(now_);
+  }
+}
+
 void FsModel::Crash(Random& random, Death death, bool session) {
   trouble_ = {};
   fail_sync_ = nullptr;
@@ -188,13 +201,15 @@ void FsModel::Crash(Random& random, Death death, bool session) {
   if (death == Death::kProcess) return;
   if (death == Death::kPower) {
     const uint64_t names = random.Below(log_.size() + 1);
-    const double data = random.Chance(0.3) ? 0 : random.Chance(0.3) ? 1 : random.Below(100) / 100.0;
+    const double data = random.Chance(options_.no_data)    ? 0
+                        : random.Chance(options_.all_data) ? 1
+                                                           : random.Below(100) / 100.0;
     for (size_t i = 0; i < log_.size(); ++i) {
       const Change& change = log_[i];
       if (change.names()) {
         if (i < names) change.Do(disk_);
       } else if (!change.lost && random.Chance(data)) {
-        if (random.Chance(0.8) || !change.DoPart(disk_, random)) change.Do(disk_);
+        if (random.Chance(options_.whole_data) || !change.DoPart(disk_, random)) change.Do(disk_);
       }
     }
   } else {

@@ -18,6 +18,7 @@
 #include "common/random.h"
 #include "log/record.h"
 #include "recovery/replay_target.h"
+#include "tests/sim/cluster_options.h"
 #include "tests/sim/disk.h"
 
 namespace salius::sim {
@@ -41,10 +42,13 @@ std::string Difference(const Tree& got, const Tree& expected);
 // The backing directory of one machine.
 class FsModel : public recovery::ReplayTarget {
  public:
+  explicit FsModel(const ClusterOptions& options) : options_(options) {}
   const Tree& tree() const { return now_; }
 
   // A record is applied by the session. Errors: RESOURCE_EXHAUSTED (nothing was changed).
   absl::Status Apply(const RecordHeader& header, std::string_view body);
+  // EIO: of a write any part may have been done, of anything else nothing.
+  void ApplyPart(const RecordHeader& header, std::string_view body, Random& random);
   // A write past the log (bulk data); an fsync of it is SyncUpTo(changes()).
   absl::Status WriteBulk(FileId id, uint64_t offset, std::string_view data);
   // How many changes there were so far; and: all of the first `changes` are on the disk, or the
@@ -52,6 +56,8 @@ class FsModel : public recovery::ReplayTarget {
   uint64_t changes() const { return done_ + log_.size(); }
   void SyncUpTo(uint64_t changes);
   void FailSync(uint64_t changes, Random& random);
+  // The page cache forgets what is clean: what was lost is read from the disk again.
+  void DropLost();
 
   // `session`: files without a name vanish.
   void Crash(Random& random, Death death, bool session);
@@ -92,6 +98,7 @@ class FsModel : public recovery::ReplayTarget {
   };
   absl::Status Make(Change change);
 
+  const ClusterOptions& options_;
   Tree now_, disk_;
   std::vector<Change> log_;  // not yet on the disk, in order
   uint64_t done_ = 0;        // changes that are

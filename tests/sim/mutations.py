@@ -3,9 +3,12 @@
 
     tests/sim/mutations.py [--count N] [NAME ...]     all, or the named ones; at most N lifetimes each (100000)
     tests/sim/mutations.py --list
+    tests/sim/mutations.py --patterns                 that each is still where the list looks for it; builds nothing
+    tests/sim/mutations.py --check-replay NAME ...    that what each breaks is replayed to the byte, and shrinks
 
 Builds and runs tests/sim:cluster_sim_run for each and puts the code back. A bug that no lifetime shows is an error.
 Refuses to start when a file it would touch has uncommitted changes."""
+import contextlib
 import pathlib
 import re
 import subprocess
@@ -142,39 +145,113 @@ BUGS = [
 ]
 
 
-def planted(bug, count):
-    """("found", seeds, how) or (problem, 0, "")."""
+@contextlib.contextmanager
+def binary_with(bug):
+    """The simulator with this bug in it; the code is put back. ValueError when that cannot be had."""
     _, name, old, new = bug
     path = ROOT / name
     source = path.read_text()
     if source.count(old) != 1:
-        return "the pattern is there %d times" % source.count(old), 0, ""
+        raise ValueError("the pattern is there %d times" % source.count(old))
     try:
         path.write_text(source.replace(old, new))
         build = subprocess.run(["bazel", "build", "--noshow_progress", TARGET], cwd=ROOT, capture_output=True,
                                text=True, check=False)
         if build.returncode != 0:
-            return "does not build:\n" + build.stderr[-2000:], 0, ""
+            raise ValueError("does not build:\n" + build.stderr[-2000:])
         info = subprocess.run(["bazel", "info", "-c", "opt", "bazel-bin"], cwd=ROOT, capture_output=True, text=True,
                               check=True)
-        try:
-            run = subprocess.run([info.stdout.strip() + "/tests/sim/cluster_sim_run", "--count", str(count)],
-                                 capture_output=True, text=True, check=False, timeout=900)
-        except subprocess.TimeoutExpired:
-            return "not found within 900 s", 0, ""
-        last = (run.stdout.strip().splitlines() or [""])[-1]
-        broken = re.match(r"seed (\d+) BROKEN: (.*)", last)
-        if broken:
-            return "found", int(broken[1]), broken[2][:70]
-        if run.returncode != 0:
-            return "found", 0, "ended with %d: %s" % (run.returncode, run.stderr.strip()[-70:])
-        return "not found", 0, last
+        yield info.stdout.strip() + "/tests/sim/cluster_sim_run"
     finally:
         path.write_text(source)
 
 
+def run(binary, *options):
+    """(exit code, what it printed, the last line of its complaints)."""
+    ended = subprocess.run([binary, *options], capture_output=True, text=True, check=False, timeout=900)
+    return ended.returncode, ended.stdout, (ended.stderr.strip().splitlines() or [""])[-1]
+
+
+def first_broken(binary, count):
+    """(seed, how), or (None, its last line)."""
+    code, text, complaint = run(binary, "--count", str(count))
+    last = (text.strip().splitlines() or [""])[-1]
+    broken = re.match(r"seed (\d+) BROKEN: (.*)", last)
+    if broken:
+        return int(broken[1]), broken[2]
+    if code != 0:
+        return 0, "ended with %d: %s" % (code, complaint[-70:])
+    return None, last
+
+
+def planted(bug, count):
+    """("found", seeds, how) or (problem, 0, "")."""
+    try:
+        with binary_with(bug) as binary:
+            seed, how = first_broken(binary, count)
+    except ValueError as problem:
+        return str(problem), 0, ""
+    except subprocess.TimeoutExpired:
+        return "not found within 900 s", 0, ""
+    return ("found", seed, how[:70]) if seed is not None else ("not found", 0, how)
+
+
+def replay_problem(binary):
+    """What is wrong with the replay of the first broken seed (None: nothing), and a line that says what was seen."""
+    seed, how = first_broken(binary, 20000)
+    if not seed:
+        return "no seed of 20000 is broken", how
+    code, first, _ = run(binary, "--seed", str(seed), "--trace")
+    again = run(binary, "--seed", str(seed), "--trace")[1]
+    if code != 1 or "seed %d BROKEN: %s" % (seed, how) != first.splitlines()[-1]:
+        return "seed %d breaks otherwise with --trace" % seed, first[-200:]
+    if "\nseed %d digest " % seed not in first:
+        return "seed %d has no digest" % seed, first[-200:]
+    if first != again:
+        return "seed %d has two traces" % seed, ""
+    code, shrunk, _ = run(binary, "--shrink", str(seed))
+    left = re.match(r"seed \d+ with (\d+) of (\d+) faults BROKEN: ", shrunk.splitlines()[-1])
+    if code != 1 or not left:
+        return "seed %d does not shrink" % seed, shrunk[-200:]
+    if int(left[1]) >= int(left[2]):
+        return "seed %d needs %s of its %s faults" % (seed, left[1], left[2]), ""
+    return None, "seed %d: %d bytes of trace twice, %s of %s faults needed" % (seed, len(first), left[1], left[2])
+
+
+def check_replay(bugs):
+    wrong = 0
+    for bug in bugs:
+        try:
+            with binary_with(bug) as binary:
+                problem, seen = replay_problem(binary)
+        except (ValueError, subprocess.TimeoutExpired) as failed:
+            problem, seen = str(failed), ""
+        wrong += problem is not None
+        print("%s: %s%s" % (bug[0], "WRONG: %s; " % problem if problem else "", seen), flush=True)
+    return 1 if wrong else 0
+
+
+def check_patterns():
+    wrong = 0
+    for name, path, old, new in BUGS:
+        times = (ROOT / path).read_text().count(old)
+        if times != 1 or old == new:
+            wrong += 1
+            print("%s: its pattern is in %s %d times" % (name, path, times))
+    print("%d of %d planted bugs have their place" % (len(BUGS) - wrong, len(BUGS)))
+    return 1 if wrong or not BUGS else 0
+
+
 def main(argv):
-    count = 100000
+    count, replay = 100000, False
+    if argv == ["--patterns"]:
+        return check_patterns()
+    if argv[:1] == ["--check-replay"]:
+        replay = True
+        argv = argv[1:]
+        if not argv:
+            print(__doc__, file=sys.stderr)
+            return 2
     if argv[:1] == ["--count"]:
         count = int(argv[1])
         argv = argv[2:]
@@ -191,6 +268,8 @@ def main(argv):
     if dirty:
         print("commit first, these have changes:\n" + dirty, file=sys.stderr)
         return 2
+    if replay:
+        return check_replay(bugs)
     found = 0
     for bug in bugs:
         verdict, seeds, how = planted(bug, count)

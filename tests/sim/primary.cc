@@ -275,12 +275,23 @@ void Primary::ApplyDurable(bool few_too) {
         return core_.OnApplyFailed(absl::ResourceExhaustedError("no room to apply a record"));
       }
       refused_.push_back(seq);
+    } else if (world_.ApplyFails()) {
+      fs_.ApplyPart(record.header, record.body, world_.random());
+      apply_failed_ = true;
+      return core_.OnApplyFailed(absl::InternalError("EIO when a record was applied"));
     } else {
       SALIUS_CHECK_OK(fs_.Apply(record.header, record.body));
     }
     mark_.Store(seq);
     core_.OnApplied(seq);
   }
+}
+
+void Primary::OnBulkSyncFailed() {
+  mark_.SyncBegins();
+  mark_.SyncEnds(false);
+  core_.OnApplyFailed(absl::InternalError("fdatasync: EIO"));
+  Drain();
 }
 
 void Primary::Die() {

@@ -38,6 +38,7 @@ class World {
   // What befalls the next job on the volume's own files, and the next sync of the file system.
   virtual DiskTrouble JobTrouble() = 0;
   virtual bool SyncFails() = 0;
+  virtual bool ApplyFails() = 0;      // the next record: EIO
   virtual bool LastSyncFails() = 0;   // the one in which the process dies
   virtual bool WriteBackFails() = 0;  // before it dies, and somebody else hears of it
   // There is no room to apply this record.
@@ -75,6 +76,8 @@ class Primary {
   void Die();
   // Its disk is taken away: whatever it wants to write never comes back.
   void LoseDisk() { disk_ = nullptr; }
+  // The fsync of a bulk file failed: the volume fails, and with it the sync that it asks for.
+  void OnBulkSyncFailed();
 
   const Replicator& core() const { return core_; }
   Epoch epoch() const { return epoch_; }
@@ -82,6 +85,8 @@ class Primary {
   const std::deque<Issued>& issued() const { return issued_; }
   FileId NewFileId() { return next_file_id_++; }
   int mode_changes() const { return mode_changes_; }
+  // A record met EIO when it was applied.
+  bool apply_failed() const { return apply_failed_; }
   // Operations on names that found no room: their callers get an error once a record cancels them.
   std::vector<Seq> TakeRefused() { return std::exchange(refused_, {}); }
 
@@ -114,7 +119,7 @@ class Primary {
   uint64_t last_timestamp_ = 0;
   Replicator core_;
   std::deque<Issued> issued_;
-  bool stable_busy_ = false;
+  bool stable_busy_ = false, apply_failed_ = false;
   std::optional<Seq> cut_;
   std::vector<Seq> refused_;
   Mode last_mode_ = Mode::kLocal;

@@ -41,6 +41,8 @@ class ReplicaHost {
   // to `slowness` for each datagram.
   int64_t deaf_until = 0, mute_until = 0, stuck_until = 0, slow_until = 0;
   int64_t slowness = 0;
+  int64_t down_until = 0;  // its process or its host is still starting; it is deaf and mute too
+  int64_t realtime_offset = 0;  // of its wall clock, which nothing reads
   bool Reachable(int64_t now) const { return now >= deaf_until && now >= mute_until; }
 
  private:

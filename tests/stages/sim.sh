@@ -1,7 +1,10 @@
 # shellcheck shell=bash
 # Simulated cluster lifetimes (tests/sim/cluster_sim.h): the seeds that ever failed, whether a seed repeats, and new
-# seeds on every core: for a minute (SALIUS_SIM_SECONDS), or with --long ten million of them (SALIUS_SIM_LIFETIMES), in
-# parts, of which SALIUS_LONG_DIR keeps what is done. SALIUS_SIM_FIRST: the first seed; drawn and printed by default.
+# seeds on every core: for a minute (SALIUS_SIM_SECONDS), or with --long ten million of them (SALIUS_SIM_LIFETIMES; 0: it
+# goes on until somebody ends it or a seed breaks), in parts, of which SALIUS_LONG_DIR keeps what is done.
+# SALIUS_SIM_FIRST: the first seed; drawn and printed by default. Afterwards the totals must show that enough lifetimes
+# were lived and that something of each kind happened in them; the list of planted bugs (tests/sim/mutations.py) must fit
+# the code; and where nothing is uncommitted, two of them are planted, and what they break must replay and shrink.
 sim_target=//tests/sim:cluster_sim_run
 if ! bazel build --color=no --noshow_progress "$sim_target"; then
   fail "cluster_sim_run does not build"
@@ -47,7 +50,7 @@ sim_round() {
   for core in "${!pids[@]}"; do
     wait "${pids[$core]}" || failed=1
     log=$sim_dir/log.$core
-    tail -n 1 "$log"
+    tail -n 1 "$log" | tee "$sim_dir/total.$core"
     seed=$(sed -n 's/^seed \([0-9]*\) BROKEN.*/\1/p' "$log")
     [ -z "$seed" ] || sim_tell "$seed"
   done
@@ -58,16 +61,38 @@ sim_for_a_while() { sim_round "$sim_first" 1000000000 "${SALIUS_SIM_SECONDS:-60}
 sim_millions() {
   local wanted=${SALIUS_SIM_LIFETIMES:-10000000} kept=$SALIUS_LONG_DIR/simulated had=0 part=50000
   if [ -e "$kept" ]; then read -r sim_first had <"$kept"; fi
-  while [ "$had" -lt "$wanted" ]; do
+  while [ "$wanted" -eq 0 ] || [ "$had" -lt "$wanted" ]; do
     sim_round $((sim_first + had)) $part 0 || return 1
     had=$((had + part * $(nproc)))
     echo "$sim_first $had" >"$kept"
-    echo "seeds $sim_first to $((sim_first + had - 1)): $had of $wanted lifetimes, none broken"
+    cat "$sim_dir"/total.* >"$kept-totals"
+    echo "seeds $sim_first to $((sim_first + had - 1)): $had of ${wanted/#0/no end of} lifetimes, none broken"
   done
 }
 if is_long; then
   check "sim: new lifetimes" sim_millions
 else
   check "sim: new lifetimes" sim_for_a_while
+fi
+
+# The (last) round's totals, summed over its processes: a simulator in which nothing happens finds nothing. No demand on
+# the number of lifetimes in less than 20 s.
+sim_totals() {
+  local least=2000
+  is_long || [ "${SALIUS_SIM_SECONDS:-60}" -ge 20 ] || least=1
+  if is_long; then
+    tests/sim/totals.py "$least" <"$SALIUS_LONG_DIR/simulated-totals"
+  else
+    cat "$sim_dir"/total.* | tests/sim/totals.py "$least"
+  fi
+}
+check "sim: everything happened" sim_totals
+
+check "sim: planted bugs have their place" tests/sim/mutations.py --patterns
+if [ -n "$(git status --porcelain 2>&1)" ]; then
+  echo "skipped: sim: replay of planted bugs: the tree has uncommitted changes, and nothing is planted among them"
+else
+  check "sim: planted bugs replay and shrink" \
+    tests/sim/mutations.py --check-replay one_ack_too_few fence_not_obeyed
 fi
 rm -rf "$sim_dir"
