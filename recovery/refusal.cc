@@ -3,6 +3,7 @@
 #include <errno.h>
 
 #include <string>
+#include <utility>
 
 #include "absl/strings/cord.h"
 #include "absl/strings/numbers.h"
@@ -38,17 +39,20 @@ std::optional<Seq> SeqToLeaveOut(const absl::Status& error) {
 
 }  // namespace
 
-bool RefusedForGood(const absl::Status& error, int fd) {
+bool RefusedForGood(const absl::Status& error, int fd, Change change) {
+  const bool attributes = change == Change::kXattr || change == Change::kObject;
   switch (StatusErrno(error)) {
     case EMLINK:
-    case EXDEV:
+    case ENAMETOOLONG:
+      return change == Change::kName || change == Change::kNewName;
+    case EXDEV:  // another project's directory, or one that is encrypted
+      return change == Change::kNewName;
     case ERANGE:
     case E2BIG:
     case EINVAL:
-    case EOPNOTSUPP:
-    case ENAMETOOLONG:
-      return true;
+      return attributes || change == Change::kAttribute;
     case ENOSPC: {
+      if (!attributes) return false;
       const absl::StatusOr<FsSpace> space = StatfsFree(fd);
       return space.ok() && space->bytes_avail >= kRoomBytes &&
              (space->inodes_total == 0 || space->inodes_free >= kRoomInodes);
@@ -95,6 +99,7 @@ absl::StatusOr<ReplayPlan> ReplayWhatIsAccepted(
     absl::Span<const RecordView* const> records, RecoveryReport* report,
     const std::function<absl::Status(const ReplayPlan&)>& replay) {
   absl::flat_hash_set<Seq> left_out;
+  const RecoveryReport before = *report;
   while (true) {
     SALIUS_ASSIGN_OR_RETURN(ReplayPlan plan, PlanReplay(records, left_out));
     const absl::Status replayed = replay(plan);
@@ -103,6 +108,12 @@ absl::StatusOr<ReplayPlan> ReplayWhatIsAccepted(
       SALIUS_RETURN_IF_ERROR(replayed);
       return plan;
     }
+    // What is counted and listed counts once; what was moved and used up stays so.
+    RecoveryReport again = before;
+    again.lost_and_found = std::move(report->lost_and_found);
+    again.ballast_used = report->ballast_used;
+    again.refused = std::move(report->refused);
+    *report = std::move(again);
     report->refused.push_back(absl::StrFormat("record %d: %s", *refused, replayed.message()));
     SLOG_WARN("left out, as it was refused to its caller: {}", report->refused.back());
   }

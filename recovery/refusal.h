@@ -22,8 +22,17 @@
 
 namespace salius::recovery {
 
-// Whether this error of a change on the file system of `fd` is one that stays.
-bool RefusedForGood(const absl::Status& error, int fd);
+// Whether this error of a change, on the file system of `fd`, is one that the session must have met
+// too: replay makes the same call then as the session did, and what it refuses does not pass by
+// itself.
+enum class Change {
+  kAttribute,  // an attribute record
+  kXattr,      // one that sets an extended attribute
+  kObject,     // an object is made, in .salius/tmp
+  kNewName,    // what was made gets its name
+  kName,  // any other name; a file on its way stands in .salius/tmp, where the session never had it
+};
+bool RefusedForGood(const absl::Status& error, int fd, Change change);
 
 // The error, saying that record `seq` is to be left out.
 absl::Status LeaveOut(const absl::Status& error, Seq seq);

@@ -111,10 +111,14 @@ absl::Status Judge(const absl::Status& error, const ObjectPlan& object, const Re
                                     absl::StrFormat("%s: record %d (%s)", Describe(object),
                                                     record.seq(), OpName(record.header.op)),
                                     fd);
-  // Of data only an allocation may be refused, by a file system that does not know it.
-  const bool may_be = IsDataOp(record.header.op)
-                          ? record.header.op == Op::kFallocate && absl::IsUnimplemented(error)
-                          : RefusedForGood(error, fd);
+  bool may_be = false;
+  if (IsDataOp(record.header.op)) {
+    // Of data only an allocation may be refused, by a file system that does not know it.
+    may_be = record.header.op == Op::kFallocate && absl::IsUnimplemented(error);
+  } else {
+    may_be = RefusedForGood(
+        error, fd, record.header.op == Op::kSetXattr ? Change::kXattr : Change::kAttribute);
+  }
   return may_be && record.seq() == object.last_seq ? LeaveOut(told, record.seq()) : told;
 }
 
@@ -245,7 +249,7 @@ absl::Status RebuildMissing(const ReplayContext& context, const ReplayPlan& plan
     });
     if (!made.ok()) {
       const absl::Status told = Explain(made, Describe(*object), -1);
-      return RefusedForGood(made, tmp.get()) && plan.MayLeaveOutCreate(*object)
+      return RefusedForGood(made, tmp.get(), Change::kObject) && plan.MayLeaveOutCreate(*object)
                  ? LeaveOut(told, object->create_seq)
                  : told;
     }

@@ -67,8 +67,14 @@ class NameReplay {
         error, absl::StrFormat("name \"%s\" in directory %d", entry.first.name, entry.first.dir),
         dirfd);
     const Seq seq = entry.second.seq;
-    return RefusedForGood(error, dirfd) && plan_.last_names.contains(seq) ? LeaveOut(told, seq)
-                                                                          : told;
+    const auto object = plan_.objects.find(entry.second.target);
+    const bool made = object != plan_.objects.end() && object->second.create.has_value() &&
+                      object->second.create_seq == seq;
+    const bool last =
+        made ? plan_.MayLeaveOutCreate(object->second) : plan_.last_names.contains(seq);
+    return last && RefusedForGood(error, dirfd, made ? Change::kNewName : Change::kName)
+               ? LeaveOut(told, seq)
+               : told;
   }
 
   absl::StatusOr<UniqueFd> OpenDirectory(FileId dir) const {

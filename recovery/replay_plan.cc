@@ -26,6 +26,7 @@ class Planner {
   absl::StatusOr<ReplayPlan> Run() {
     SALIUS_RETURN_IF_ERROR(FindMarks());
     for (const RecordView* record : records_) {
+      NoteOrder(*record);
       if (cancelled_.contains(record->seq())) continue;
       absl::Status status = Take(*record);
       if (!status.ok()) {
@@ -90,7 +91,6 @@ class Planner {
       case Op::kOnDisk:
         if (header.file_id == kNoFileId) return absl::InvalidArgumentError("no file id");
         Object(header.file_id).on_disk = true;
-        Object(header.file_id).last_seq = header.seq;
         return absl::OkStatus();
       case Op::kAdopt: {
         if (header.file_id == kNoFileId) return absl::InvalidArgumentError("no file id");
@@ -108,7 +108,6 @@ class Planner {
   absl::Status TakeData(const RecordView& record) {
     if (record.header.file_id == kNoFileId) return absl::InvalidArgumentError("no file id");
     ObjectPlan& object = Object(record.header.file_id);
-    object.last_seq = record.seq();
     const auto mark = on_disk_.find(object.id);
     if (mark != on_disk_.end() && record.seq() <= mark->second) {
       ++object.skipped;
@@ -130,7 +129,6 @@ class Planner {
       SALIUS_RETURN_IF_ERROR(XattrBody::Decode(record.body()).status());
     }
     object.ops.push_back(&record);
-    object.last_seq = record.seq();
     return absl::OkStatus();
   }
 
@@ -146,7 +144,6 @@ class Planner {
       object.mtime_ns = record.header.timestamp_ns;
     }
     if (body.dir != kNoFileId) {
-      NameRecord(record.seq(), body.dir);
       Bind({body.dir, body.name}, object.id);
     }
     object.create = std::move(body);
@@ -156,17 +153,14 @@ class Planner {
   absl::Status TakeLink(const RecordView& record) {
     if (record.header.file_id == kNoFileId) return absl::InvalidArgumentError("no file id");
     SALIUS_ASSIGN_OR_RETURN(NameBody body, NameBody::Decode(record.body()));
-    NameRecord(record.seq(), body.dir);
     Bind({body.dir, std::move(body.name)}, record.header.file_id);
     return absl::OkStatus();
   }
 
   absl::Status TakeUnlink(const RecordView& record) {
     SALIUS_ASSIGN_OR_RETURN(NameBody body, NameBody::Decode(record.body()));
-    NameRecord(record.seq(), body.dir);
     if (record.header.file_id != kNoFileId) {
       ObjectPlan& object = Object(record.header.file_id);
-      object.last_seq = record.seq();
       object.directory = object.directory || record.header.arg0 == 1;
       NoteName(object.id, {body.dir, body.name});
     }
@@ -180,7 +174,6 @@ class Planner {
     SALIUS_ASSIGN_OR_RETURN(RenameBody body, RenameBody::Decode(record.body()));
     DirName from{body.from_dir, std::move(body.from_name)};
     DirName to{body.to_dir, std::move(body.to_name)};
-    NameRecord(record.seq(), from.dir, to.dir);
     NoteName(id, from);
     if (body.other != kNoFileId) NoteName(body.other, to);
     if ((body.flags & RENAME_EXCHANGE) != 0) {
@@ -199,10 +192,7 @@ class Planner {
       Bind(to, id);
       return absl::OkStatus();
     }
-    if (body.other != kNoFileId) {
-      removed_.insert(body.other);
-      Object(body.other).last_seq = record.seq();
-    }
+    if (body.other != kNoFileId) removed_.insert(body.other);
     // The file keeps a name, so losing `from` does not count as a removal.
     plan_.bindings[from].target = kNoFileId;
     plan_.bindings[from].seq = record.seq();
@@ -211,13 +201,48 @@ class Planner {
     return absl::OkStatus();
   }
 
-  // One more record of names; what follows binds and unbinds for it.
-  void NameRecord(Seq seq, FileId dir, FileId other_dir = kNoFileId) {
-    seq_ = seq;
-    last_name_[dir] = seq;
-    if (other_dir == kNoFileId || other_dir == dir) return;
-    last_name_[other_dir] = seq;
-    other_dirs_[seq] = {dir, other_dir};
+  // Which record is the last of its object and of its directories, also of those that are not
+  // performed: the session went on to a cancelled one only when it knew what became of those
+  // before. Bodies that do not decode are Take's business.
+  void NoteOrder(const RecordView& record) {
+    const RecordHeader& header = record.header;
+    seq_ = header.seq;
+    switch (header.op) {
+      case Op::kWrite:
+      case Op::kTruncate:
+      case Op::kFallocate:
+      case Op::kSetAttr:
+      case Op::kSetXattr:
+      case Op::kRemoveXattr:
+      case Op::kOnDisk:
+        last_seq_[header.file_id] = header.seq;
+        break;
+      case Op::kCreate:
+        if (const auto body = CreateBody::Decode(record.body()); body.ok()) {
+          last_name_[body->dir] = header.seq;
+        }
+        break;
+      case Op::kUnlink:
+        last_seq_[header.file_id] = header.seq;
+        [[fallthrough]];
+      case Op::kLink:
+        if (const auto body = NameBody::Decode(record.body()); body.ok()) {
+          last_name_[body->dir] = header.seq;
+        }
+        break;
+      case Op::kRename:
+        if (const auto body = RenameBody::Decode(record.body()); body.ok()) {
+          last_name_[body->from_dir] = last_name_[body->to_dir] = header.seq;
+          if (body->from_dir != body->to_dir) {
+            other_dirs_[header.seq] = {body->from_dir, body->to_dir};
+          }
+          if (body->flags == 0 && body->other != kNoFileId) last_seq_[body->other] = header.seq;
+        }
+        break;
+      case Op::kAdopt:
+      case Op::kCancel:
+        break;
+    }
   }
 
   void Touch(FileId dir) {
@@ -265,6 +290,9 @@ class Planner {
       if (name.dir != kRootFileId) Object(name.dir).needed = true;
     }
     for (auto& [id, object] : plan_.objects) {
+      if (const auto last = last_seq_.find(id); last != last_seq_.end()) {
+        object.last_seq = last->second;
+      }
       object.needed = object.needed || !object.ops.empty() || bound.contains(id);
       std::reverse(object.names.begin(), object.names.end());
       if (id == kRootFileId || bound.contains(id)) {
@@ -285,9 +313,10 @@ class Planner {
   ReplayPlan plan_;
   absl::flat_hash_set<Seq> cancelled_;
   absl::flat_hash_map<FileId, Seq> on_disk_;
-  absl::flat_hash_set<FileId> removed_;         // ids that lost a name
-  Seq seq_ = 0;                                 // of the record whose names are taken
-  absl::flat_hash_map<FileId, Seq> last_name_;  // by directory
+  absl::flat_hash_set<FileId> removed_;                             // ids that lost a name
+  Seq seq_ = 0;                                                     // of the record that is taken
+  absl::flat_hash_map<FileId, Seq> last_seq_;                       // by object
+  absl::flat_hash_map<FileId, Seq> last_name_;                      // by directory
   absl::flat_hash_map<Seq, std::pair<FileId, FileId>> other_dirs_;  // of renames between two
 };
 
@@ -311,9 +340,12 @@ absl::StatusOr<ReplayPlan> PlanReplay(absl::Span<const RecordView* const> record
 }
 
 bool ReplayPlan::MayLeaveOutCreate(const ObjectPlan& object) const {
-  if (object.last_seq != 0) return false;
-  return object.create->dir == kNoFileId ? object.names.empty()
-                                         : last_names.contains(object.create_seq);
+  const auto inside = bindings.lower_bound(DirName{object.id, ""});
+  if (object.last_seq != 0 || (inside != bindings.end() && inside->first.dir == object.id)) {
+    return false;
+  }
+  if (object.create->dir == kNoFileId) return object.names.empty();
+  return object.names.size() <= 1 && last_names.contains(object.create_seq);
 }
 
 std::vector<std::string> DescribePlan(const ReplayPlan& plan) {

@@ -91,8 +91,11 @@ absl::Status ReplicaServer::AttachArena(const ReplicaOptions& options, Clock& cl
         arena_->path());
   }
   if (arena_->went_back()) {
-    SLOG_WARN("{}: the host has been started again, so it has a new incarnation ({:016x})",
-              arena_->path(), arena.incarnation());
+    SLOG_WARN(
+        "{}: the host has been started again (or an older version of this program noted no boot), "
+        "so "
+        "it has a new incarnation ({:016x})",
+        arena_->path(), arena.incarnation());
   }
   metrics_ = std::make_unique<ReplicaMetrics>(arena.incarnation(), arena.process_starts());
   return absl::OkStatus();

@@ -266,7 +266,8 @@ void Pipeline::Impl::ReceiveSome(Wait wait) {
       absl::MutexLock lock(&mu);
       const int64_t now = clock.MonotonicNanos();
       for (size_t i = 0; i < count; ++i) HandleDatagram(now, batch[i]);
-      const bool due = count == 0 || now >= core.NextTick(now - kShortSleepNs);
+      const bool due =
+          count == 0 || now >= core.NextTick(now - kShortSleepNs) || now >= core.tick_due();
       more = due && count > 0 && round < kMostRounds;
       if (due && !more) core.Tick(count == 0 ? looked : now);
       Collect(&work);
@@ -316,7 +317,7 @@ void Pipeline::Impl::IoLoop() {
     {
       absl::MutexLock lock(&mu);
       const int64_t now = clock.MonotonicNanos();
-      led = leader && now < core.NextTick(now - kShortSleepNs);
+      led = leader && now < core.NextTick(now - kShortSleepNs) && now < core.tick_due();
     }
     // What this thread took from under a waiter would leave it asleep until its receive times out.
     // But when something is due the core must have heard what there is to hear.

@@ -111,6 +111,8 @@ class Replicator {
   Outputs TakeOutputs();
   // Latest time at which Tick must run (ns); INT64_MAX: only after another input.
   int64_t NextTick(int64_t now) const;
+  // When the next Tick was due, seen from the last one.
+  int64_t tick_due() const { return tick_due_ns_; }
 
   // ---- views
   Seq issued() const { return issued_; }
@@ -212,7 +214,8 @@ class Replicator {
   Config MakeConfig(Mode mode, ReplicaMask members) const;
   void StartNote(const Config& config);
   ReplicaMask Candidates(int64_t now, bool* base_too_new) const;
-  // A replica before this one with the very same memory (one process under two addresses), or -1.
+  // Another replica with the very same memory (one process under two addresses) that counts instead
+  // of this one, or -1.
   int SameMemoryAs(int replica) const;
   void MaybeCheckpoint(int64_t now);
   void Fail(const absl::Status& status);

@@ -97,11 +97,17 @@ void Replicator::PlanReplicated(int64_t now) {
 }
 
 int Replicator::SameMemoryAs(int index) const {
-  for (int i = 0; i < index; ++i) {
-    if (replicas_[i].link == Link::kOpen &&
-        replicas_[i].incarnation == replicas_[index].incarnation) {
-      return i;
+  const ReplicaMask members =
+      Effective(noted_) | (pending_.has_value() ? Effective(*pending_) : ReplicaMask{0});
+  const bool member = (members & Bit(index)) != 0;
+  for (int i = 0; i < static_cast<int>(replicas_.size()); ++i) {
+    if (i == index || replicas_[i].link != Link::kOpen ||
+        replicas_[i].incarnation != replicas_[index].incarnation) {
+      continue;
     }
+    // Who is a member already stays the one that counts.
+    const bool other_member = (members & Bit(i)) != 0;
+    if (other_member != member ? other_member : i < index) return i;
   }
   return -1;
 }

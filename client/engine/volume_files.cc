@@ -159,8 +159,7 @@ void Volume::Impl::DropHiddenLink(Node& node) {
 void Volume::Impl::DropCoveredLinks() {
   Pipeline* const pipe_or_null = pipe.load();
   if (pipe_or_null == nullptr) return;
-  const Watermarks marks = pipe_or_null->watermarks();
-  const Seq checkpoint = marks.checkpoint;
+  const Seq checkpoint = pipe_or_null->watermarks().checkpoint;
   std::vector<PinnedNode> covered;  // their pins go after the lock
   {
     absl::MutexLock lock(&bulk_mu);
@@ -177,17 +176,17 @@ void Volume::Impl::DropCoveredLinks() {
   for (PinnedNode& node : covered) {
     absl::MutexLock content(&node->content);
     bool opened = false;
-    bool unapplied = false;
+    Seq last = 0;
     {
       absl::MutexLock state(&node->state);
       opened = node->handles > 0;  // its next last close comes back here
-      unapplied = node->unapplied > 0;
+      last = std::max(node->last_seq, node->born_seq);
     }
     if (opened || !node->hidden_link) continue;
-    if (unapplied) {
+    if (last > checkpoint) {  // it was changed since, without being open
       table.Pin(*node);
       absl::MutexLock lock(&bulk_mu);
-      hidden_links.emplace_back(PinnedNode(table, node.get()), marks.issued);
+      hidden_links.emplace_back(PinnedNode(table, node.get()), last);
       continue;
     }
     const PathFd::Use held = node->path_fd.get();

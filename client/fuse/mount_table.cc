@@ -15,7 +15,8 @@ std::string Unescape(absl::string_view text) {
   std::string out;
   for (size_t i = 0; i < text.size(); ++i) {
     const auto digit = [&](size_t at) { return text[at] >= '0' && text[at] <= '7'; };
-    if (text[i] == '\\' && i + 3 < text.size() && digit(i + 1) && digit(i + 2) && digit(i + 3)) {
+    if (text[i] == '\\' && i + 3 < text.size() && digit(i + 1) && text[i + 1] < '4' &&
+        digit(i + 2) && digit(i + 3)) {
       out += static_cast<char>((text[i + 1] - '0') * 64 + (text[i + 2] - '0') * 8 +
                                (text[i + 3] - '0'));
       i += 3;

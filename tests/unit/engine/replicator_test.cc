@@ -423,6 +423,30 @@ TEST_F(ReplicatorTest, TheSameMemoryUnderTwoAddressesCountsOnce) {
   EXPECT_NE(core_->replica(1, now_).problem.find("replica 0"), std::string::npos);
 }
 
+TEST_F(ReplicatorTest, TheSameMemoryUnderALowerNumberThatComesLaterDoesNotCountToo) {
+  Make(3, 2);
+  Tick(1);
+  for (int i = 1; i < 3; ++i) core_->OnOpened(now_, i, 100 + i, 1, 64 << 20);
+  Take();
+  const auto settle = [&](int first) {
+    for (int round = 0; round < 20; ++round) {
+      for (int i = first; i < 3; ++i) Ack(i, 0, 0, i == 0 ? 101 : 100 + i);
+      Tick(10);
+      if (!out_.note.has_value()) continue;
+      out_.note.reset();
+      core_->OnNoteWritten(now_, absl::OkStatus());
+      Take();
+    }
+  };
+  settle(1);
+  EXPECT_EQ(core_->noted().members, 0b110);
+  core_->OnOpened(now_, 0, 101, 1, 64 << 20);  // replica 1's
+  settle(0);
+  EXPECT_EQ(core_->noted().members, 0b110);
+  EXPECT_NE(core_->replica(0, now_).problem.find("replica 1"), std::string::npos);
+  EXPECT_EQ(core_->replica(1, now_).problem, "");
+}
+
 // A replica that has the session from an earlier open, whose answer was lost, begins lower.
 TEST_F(ReplicatorTest, WhatLiesBelowTheBaseIsNotAwaited) {
   Make(1, 1);

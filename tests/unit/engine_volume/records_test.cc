@@ -281,6 +281,32 @@ TEST_F(RecordsTest, NamelessFileIsLoggedAndKeepsAHiddenLink) {
   EXPECT_NE(access(hidden.c_str(), F_OK), 0);
 }
 
+// Through a descriptor that is open on no file (O_PATH). Recovery could not tell it from one that
+// is lost.
+TEST_F(RecordsTest, HiddenLinkStaysWhileAChangeOfTheClosedFileIsInNoCheckpoint) {
+  Make();
+  auto created = volume->CreateTmpFile(root(), O_RDWR, 0600, caller);
+  ASSERT_TRUE(created.ok());
+  Node& node = *created->entry.node;
+  const std::string hidden =
+      Backing(".salius/open/" + IdName(fake().Issued(Op::kCreate).at(0)->header().file_id));
+  volume->Release(created->handle);
+  struct stat want {};
+  want.st_mode = 0640;
+  for (const mode_t mode : {0640, 0600}) {
+    want.st_mode = mode;
+    ASSERT_TRUE(volume->pipeline().Checkpoint().ok());
+    ASSERT_TRUE(volume->SetAttr(node, kSetMode, want).ok());
+    auto other = volume->CreateTmpFile(root(), O_RDWR, 0600, caller);
+    ASSERT_TRUE(other.ok());
+    volume->Release(other->handle);  // looks through all hidden links
+    EXPECT_EQ(access(hidden.c_str(), F_OK), 0);
+  }
+  ASSERT_TRUE(volume->pipeline().Checkpoint().ok());
+  ASSERT_TRUE(volume->StatFs().ok());
+  EXPECT_NE(access(hidden.c_str(), F_OK), 0);
+}
+
 TEST_F(RecordsTest, HiddenLinkGoesAlsoWhenARecordWasOnItsWayAtTheCheckpoint) {
   Make();
   auto created = volume->CreateTmpFile(root(), O_RDWR, 0600, caller);

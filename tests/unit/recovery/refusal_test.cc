@@ -103,6 +103,21 @@ TEST_F(RefusalTest, AttributeWithoutRoomBehindWhichAnotherChangeFollowsIsAnError
   EXPECT_NE(status.message().find(tree_->At("f")), absl::string_view::npos) << status;
 }
 
+// One that was cancelled, or is left out itself, follows as well.
+TEST_F(RefusalTest, OnlyTheVeryLastIsLeftOut) {
+  SetXattr("user.a", std::string(2100, 'a'));
+  SetXattr("user.b", std::string(3000, 'b'));
+  SetXattr("user.c", std::string(3000, 'c'));
+  EXPECT_EQ(StatusErrno(tree_->Run(s_)), ENOSPC);
+  EXPECT_LE(tree_->report.refused.size(), 1u);
+  Stamper cancelled(7);
+  for (const char* name : {"user.a", "user.b", "user.c"}) {
+    cancelled.Stamp(Op::kSetXattr, kFile, XattrBody{name, std::string(2100, 'x')}.Encode());
+  }
+  cancelled.Cancel(3);
+  EXPECT_EQ(StatusErrno(tree_->Run(cancelled)), ENOSPC);
+}
+
 TEST_F(RefusalTest, AttributeIsNotLeftOutOnAFullDisk) {
   SetXattr("user.a", std::string(3000, 'a'));
   {
@@ -157,6 +172,13 @@ TEST_F(MostLinksTest, OneMoreIsLeftOut) {
 TEST_F(MostLinksTest, OneMoreBehindWhichTheDirectoryChangesIsAnError) {
   s_.Link(kFile, kRoot, "more");
   s_.CreateFile(60, kRoot, "later");
+  EXPECT_EQ(StatusErrno(tree_->Run(s_)), EMLINK);
+}
+
+TEST_F(MostLinksTest, OneMoreBehindWhichACancelledOneFollowsIsAnError) {
+  s_.Link(kFile, kRoot, "more");
+  s_.CreateFile(60, kRoot, "later");
+  s_.Cancel(2);
   EXPECT_EQ(StatusErrno(tree_->Run(s_)), EMLINK);
 }
 
