@@ -78,7 +78,7 @@ MUTATIONS = [
              "//tests/unit/engine_volume:volume_records_test",
              "RecordsTest.NothingIsStampedForAFileBehindTheRecordThatTakesItsLastName"),
     Mutation("I2", "stamped_behind_the_rename_over_the_last_name", "client/engine/names_rename.cc",
-             "absl::MutexLockMaybe stream(other != nullptr && flags == 0 ? &other->stream : nullptr);",
+             "absl::MutexLockMaybe stream(displaced != nullptr ? &displaced->stream : nullptr);",
              "absl::MutexLockMaybe stream(nullptr);",
              "//tests/unit/engine_volume:volume_records_test",
              "RecordsTest.NothingIsStampedForAFileBehindTheRecordThatTakesItsLastName"),
