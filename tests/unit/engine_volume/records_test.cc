@@ -22,6 +22,14 @@ namespace {
 class RecordsTest : public VolumeFixture {
  protected:
   FakeControl& fake() { return FakeOf(volume->pipeline()); }
+  // An O_TMPFILE; `hidden` becomes the path of its hidden link.
+  Volume::Created NamelessFile(std::string* hidden) {
+    auto created = volume->CreateTmpFile(root(), O_RDWR, 0600, caller);
+    SALIUS_CHECK_OK(created);
+    *hidden =
+        Backing(".salius/open/" + IdName(fake().Issued(Op::kCreate).back()->header().file_id));
+    return *created;
+  }
 };
 
 TEST_F(RecordsTest, AppendIsLoggedWithItsAbsoluteOffset) {
@@ -264,17 +272,15 @@ TEST_F(RecordsTest, NothingIsStampedForWhatIsImmutable) {
 
 TEST_F(RecordsTest, NamelessFileIsLoggedAndKeepsAHiddenLink) {
   Make();
-  auto created = volume->CreateTmpFile(root(), O_RDWR, 0600, caller);
-  ASSERT_TRUE(created.ok());
-  const RecordRef create = fake().Issued(Op::kCreate).at(0);
-  EXPECT_EQ(CreateBody::Decode(create->body())->dir, kNoFileId);
-  const std::string hidden = Backing(".salius/open/" + IdName(create->header().file_id));
+  std::string hidden;
+  const Volume::Created created = NamelessFile(&hidden);
+  EXPECT_EQ(CreateBody::Decode(fake().Issued(Op::kCreate).at(0)->body())->dir, kNoFileId);
   EXPECT_EQ(access(hidden.c_str(), F_OK), 0);
-  Write(created->handle, 0, "x", true);
+  Write(created.handle, 0, "x", true);
   EXPECT_EQ(fake().Issued(Op::kWrite).size(), 1u);
-  ASSERT_TRUE(volume->Link(*created->entry.node, root(), "named").ok());
+  ASSERT_TRUE(volume->Link(*created.entry.node, root(), "named").ok());
   EXPECT_EQ(access(hidden.c_str(), F_OK), 0);
-  volume->Release(created->handle);
+  volume->Release(created.handle);
   EXPECT_EQ(access(hidden.c_str(), F_OK), 0) << "no checkpoint covers the link's record yet";
   ASSERT_TRUE(volume->pipeline().Checkpoint().ok());
   ASSERT_TRUE(volume->StatFs().ok());
@@ -285,21 +291,18 @@ TEST_F(RecordsTest, NamelessFileIsLoggedAndKeepsAHiddenLink) {
 // is lost.
 TEST_F(RecordsTest, HiddenLinkStaysWhileAChangeOfTheClosedFileIsInNoCheckpoint) {
   Make();
-  auto created = volume->CreateTmpFile(root(), O_RDWR, 0600, caller);
-  ASSERT_TRUE(created.ok());
-  Node& node = *created->entry.node;
-  const std::string hidden =
-      Backing(".salius/open/" + IdName(fake().Issued(Op::kCreate).at(0)->header().file_id));
-  volume->Release(created->handle);
+  std::string hidden;
+  const Volume::Created created = NamelessFile(&hidden);
+  Node& node = *created.entry.node;
+  volume->Release(created.handle);
   struct stat want {};
   want.st_mode = 0640;
   for (const mode_t mode : {0640, 0600}) {
     want.st_mode = mode;
     ASSERT_TRUE(volume->pipeline().Checkpoint().ok());
     ASSERT_TRUE(volume->SetAttr(node, kSetMode, want).ok());
-    auto other = volume->CreateTmpFile(root(), O_RDWR, 0600, caller);
-    ASSERT_TRUE(other.ok());
-    volume->Release(other->handle);  // looks through all hidden links
+    std::string other_hidden;
+    volume->Release(NamelessFile(&other_hidden).handle);  // looks through all hidden links
     EXPECT_EQ(access(hidden.c_str(), F_OK), 0);
   }
   ASSERT_TRUE(volume->pipeline().Checkpoint().ok());
@@ -309,19 +312,17 @@ TEST_F(RecordsTest, HiddenLinkStaysWhileAChangeOfTheClosedFileIsInNoCheckpoint) 
 
 TEST_F(RecordsTest, HiddenLinkGoesAlsoWhenARecordWasOnItsWayAtTheCheckpoint) {
   Make();
-  auto created = volume->CreateTmpFile(root(), O_RDWR, 0600, caller);
-  ASSERT_TRUE(created.ok());
-  Node& node = *created->entry.node;
-  const std::string hidden =
-      Backing(".salius/open/" + IdName(fake().Issued(Op::kCreate).at(0)->header().file_id));
+  std::string hidden;
+  const Volume::Created created = NamelessFile(&hidden);
+  Node& node = *created.entry.node;
   ASSERT_TRUE(volume->Link(node, root(), "named").ok());
-  volume->Release(created->handle);
+  volume->Release(created.handle);
   ASSERT_TRUE(volume->pipeline().Checkpoint().ok());
-  auto other = volume->CreateTmpFile(root(), O_RDWR, 0600, caller);
-  ASSERT_TRUE(other.ok());
+  std::string other_hidden;
+  Handle* const other = NamelessFile(&other_hidden).handle;
   fake().on_wait_durable = [&](Seq) {  // the change of the mode is on its way
     fake().on_wait_durable = nullptr;
-    volume->Release(other->handle);  // looks through all hidden links
+    volume->Release(other);  // looks through all hidden links
   };
   struct stat want {};
   want.st_mode = 0640;
