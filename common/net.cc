@@ -123,9 +123,11 @@ absl::StatusOr<SocketAddress> Resolve(const HostPort& host_port) {
   return address;
 }
 
-absl::StatusOr<std::vector<SocketAddress>> ResolveReplicas(
-    const std::vector<std::string>& replicas) {
+absl::StatusOr<std::vector<SocketAddress>> ResolveReplicas(const std::vector<std::string>& replicas,
+                                                           Unresolved unresolved) {
   std::vector<SocketAddress> addresses;
+  absl::Status first_error;
+  size_t first = replicas.size();  // that has an address
   for (const std::string& name : replicas) {
     const absl::StatusOr<HostPort> host_port = ParseHostPort(name, 0);
     if (!host_port.ok() || host_port->port == 0) {
@@ -133,8 +135,14 @@ absl::StatusOr<std::vector<SocketAddress>> ResolveReplicas(
     }
     const absl::StatusOr<SocketAddress> address = Resolve(*host_port);
     if (!address.ok()) {
-      return absl::Status(address.status().code(),
-                          absl::StrFormat("replica %s: %s", name, address.status().message()));
+      if (first_error.ok()) {
+        first_error =
+            absl::Status(address.status().code(),
+                         absl::StrFormat("replica %s: %s", name, address.status().message()));
+      }
+      if (unresolved == Unresolved::kIsAnError) return first_error;
+      addresses.emplace_back();
+      continue;
     }
     const auto same = std::find(addresses.begin(), addresses.end(), *address);
     if (same != addresses.end()) {
@@ -142,14 +150,16 @@ absl::StatusOr<std::vector<SocketAddress>> ResolveReplicas(
           "replicas %s and %s are the same: %s",
           replicas[static_cast<size_t>(same - addresses.begin())], name, FormatSockaddr(*address)));
     }
+    first = std::min(first, addresses.size());
     addresses.push_back(*address);
-    if (address->storage.ss_family != addresses.front().storage.ss_family) {
+    if (address->storage.ss_family != addresses[first].storage.ss_family) {
       return absl::InvalidArgumentError(absl::StrFormat(
           "replica %s is at %s and replica %s at %s: give all of them addresses of IPv4, or all of "
           "IPv6",
-          replicas.front(), FormatSockaddr(addresses.front()), name, FormatSockaddr(*address)));
+          replicas[first], FormatSockaddr(addresses[first]), name, FormatSockaddr(*address)));
     }
   }
+  if (first == replicas.size() && !first_error.ok()) return first_error;
   return addresses;
 }
 

@@ -46,12 +46,15 @@ absl::StatusOr<HostPort> ParseHostPort(std::string_view text, uint16_t default_p
 // when there is no such host, UNAVAILABLE when the resolver cannot tell now; both name the host.
 absl::StatusOr<SocketAddress> Resolve(const HostPort& host_port);
 
+// What becomes of a name that has no address now.
+enum class Unresolved { kIsAnError, kIsLeftEmpty };
+
 // The addresses of a volume's replicas, each "host:port", in their order. INVALID_ARGUMENT when one
 // has no port, two are the same, or they are not all of one family: one socket sends to all of
-// them. Else what Resolve says of the first name that has no address. Every error names the
-// replica.
+// them. Else what Resolve says of the first name that has no address, or, with kIsLeftEmpty, only
+// when none has one: then the others' length is 0. Every error names the replica.
 absl::StatusOr<std::vector<SocketAddress>> ResolveReplicas(
-    const std::vector<std::string>& replicas);
+    const std::vector<std::string>& replicas, Unresolved unresolved = Unresolved::kIsAnError);
 
 // "1.2.3.4:7400", "[::1]:7400", or "family N" for anything else.
 std::string FormatSockaddr(const sockaddr* address, socklen_t length);

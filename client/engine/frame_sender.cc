@@ -106,17 +106,20 @@ void AddRun(size_t first, size_t last, const SocketAddress& to, Scratch& scratch
 
 }  // namespace
 
-FrameSender::FrameSender(UdpSocket& socket, std::vector<SocketAddress> peers,
+FrameSender::FrameSender(UdpSocket& socket, const std::vector<SocketAddress>& peers,
                          uint32_t datagram_bytes, std::optional<SocketAddress> group)
-    : socket_(socket),
-      peers_(std::move(peers)),
-      datagram_bytes_(datagram_bytes),
-      again_bytes_(datagram_bytes == kDatagramPayloadLoopback
-                       ? datagram_bytes
-                       : std::min(datagram_bytes, uint32_t{kDatagramPayloadDefault})),
-      group_(group) {
-  SALIUS_CHECK(datagram_bytes_ >= kDatagramPayloadMin &&
-               datagram_bytes_ <= kDatagramPayloadLoopback);
+    : socket_(socket), datagram_bytes_(datagram_bytes), group_(group) {
+  SALIUS_CHECK(datagram_bytes >= kDatagramPayloadMin && datagram_bytes <= kDatagramPayloadLoopback);
+  for (size_t i = 0; i < peers.size(); ++i) {
+    if (peers[i].length != 0) SetPeer(i, peers[i], datagram_bytes);
+  }
+}
+
+void FrameSender::SetPeer(size_t index, const SocketAddress& address, uint32_t datagram_bytes) {
+  auto known = std::find(known_.begin(), known_.end(), address);
+  if (known == known_.end()) known = known_.insert(known_.end(), address);
+  datagram_bytes_.store(std::min(datagram_bytes_.load(), datagram_bytes));
+  peers_[index].store(&*known, std::memory_order_release);
 }
 
 void FrameSender::Send(const Job& job, uint8_t everyone) {
@@ -124,7 +127,11 @@ void FrameSender::Send(const Job& job, uint8_t everyone) {
   scratch.packed.clear();
   scratch.parts.clear();
   scratch.out.clear();
-  const size_t datagram = job.first_time ? datagram_bytes_ : again_bytes_;
+  size_t datagram = datagram_bytes_.load(std::memory_order_relaxed);
+  // Somewhere on the way there may be less room than on the first cable, without a word.
+  if (!job.first_time && datagram != kDatagramPayloadLoopback) {
+    datagram = std::min(datagram, size_t{kDatagramPayloadDefault});
+  }
   const size_t room = datagram - kFrameHeaderBytes;
   if (job.records.empty()) {
     Packed packed;
@@ -158,7 +165,9 @@ void FrameSender::Send(const Job& job, uint8_t everyone) {
       continue;
     }
     for (size_t peer = 0; peer < peers_.size(); ++peer) {
-      if (job.targets & (1u << peer)) AddRun(first, last, peers_[peer], scratch);
+      if ((job.targets & (1u << peer)) == 0) continue;
+      const SocketAddress* const to = peers_[peer].load(std::memory_order_acquire);
+      if (to != nullptr) AddRun(first, last, *to, scratch);
     }
   }
   // What does not fit the socket's buffer is lost like any datagram; the re-send mends it.

@@ -1,14 +1,18 @@
 // Packs records into datagrams and sends them: several small records share one, large ones are
 // split (docs/wire-format.md). No copy of record bytes: the kernel gathers them.
 //
-// Threads: Send may be called from any thread; scratch space is per thread.
+// Threads: Send may be called from any thread, also while SetPeer is; scratch space is per thread.
 #pragma once
 
+#include <array>
+#include <atomic>
 #include <cstdint>
+#include <list>
 #include <optional>
 #include <vector>
 
 #include "client/engine/pipeline.h"
+#include "common/limits.h"
 #include "proto/frame.h"
 #include "transport/udp_socket.h"
 
@@ -24,9 +28,14 @@ class FrameSender {
     bool first_time = false;  // may go to the multicast group
   };
 
-  // `datagram_bytes`: largest payload of one datagram. `group`: multicast address, or none.
-  FrameSender(UdpSocket& socket, std::vector<SocketAddress> peers, uint32_t datagram_bytes,
+  // `peers`: one whose length is 0 gets nothing yet. `datagram_bytes`: largest payload of one
+  // datagram. `group`: multicast address, or none.
+  FrameSender(UdpSocket& socket, const std::vector<SocketAddress>& peers, uint32_t datagram_bytes,
               std::optional<SocketAddress> group);
+
+  // From now on peer `index` is at `address`, and no datagram has more than `datagram_bytes`. Two
+  // calls must not overlap.
+  void SetPeer(size_t index, const SocketAddress& address, uint32_t datagram_bytes);
 
   // `everyone`: mask of all peers with an open session; a first transmission to all of them goes to
   // the group once.
@@ -34,11 +43,9 @@ class FrameSender {
 
  private:
   UdpSocket& socket_;
-  std::vector<SocketAddress> peers_;
-  uint32_t datagram_bytes_;
-  // Of re-sends: somewhere on the way there may be less room than on the first cable, without a
-  // word.
-  uint32_t again_bytes_;
+  std::list<SocketAddress> known_;  // every address that a peer ever had: some Send may use it
+  std::array<std::atomic<const SocketAddress*>, kMaxReplicas> peers_{};  // null: none yet
+  std::atomic<uint32_t> datagram_bytes_;
   std::optional<SocketAddress> group_;
 };
 

@@ -23,8 +23,6 @@ namespace {
 // File ids are noted in blocks of this many, so that a state note is not needed for every file.
 constexpr FileId kFileIdBlock = 65536;
 constexpr int64_t kDropDeadlineMs = 1000;
-// How long a waiter sleeps in one receive of acknowledgements.
-constexpr int64_t kLeadMicros = 2000;
 // The io thread is woken for records that are gathered unless it wakes within this by itself.
 constexpr int64_t kGatherSlackNs = 11'000'000;
 
@@ -78,56 +76,11 @@ Pipeline::~Pipeline() = default;
 Pipeline::Impl::~Impl() { StopThreads(); }
 
 absl::Status Pipeline::Impl::Begin() {
-  std::vector<SocketAddress> addresses;
-  size_t datagram = config.datagram_bytes != 0 ? config.datagram_bytes : kDatagramPayloadLoopback;
-  for (const std::string& address : config.replicas) {
-    SALIUS_ASSIGN_OR_RETURN(const HostPort host_port, ParseHostPort(address, 7400));
-    Peer peer;
-    peer.address = address;
-    SALIUS_ASSIGN_OR_RETURN(peer.udp, ResolveAddress(host_port));
-    if (config.datagram_bytes == 0) {
-      // No route now (the replica's network is down) is no reason not to start.
-      const absl::StatusOr<uint32_t> path = PathDatagramBytes(peer.udp);
-      datagram = std::min(datagram, path.ok() ? *path : kDatagramPayloadDefault);
-    }
-    peer.control = std::make_unique<SessionClient>(host_port.ToString());
-    addresses.push_back(peer.udp);
-    peers.push_back(std::move(peer));
-  }
   session = SecureRandom64();
   io_wake.Reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!io_wake.valid()) return ErrnoStatus(errno, "eventfd");
 
-  if (!peers.empty()) {
-    SocketAddress local;
-    local.storage.ss_family = peers[0].udp.storage.ss_family;
-    local.length = peers[0].udp.length;
-    SALIUS_ASSIGN_OR_RETURN(UdpSocket bound, UdpSocket::Bind(local, UdpSocket::Options()));
-    socket.emplace(std::move(bound));
-    // A waiter that receives acknowledgements itself must also notice time: never sleep longer.
-    SALIUS_RETURN_IF_ERROR(socket->SetReceiveTimeout(kLeadMicros));
-    std::optional<SocketAddress> group;
-    if (!config.multicast.empty()) {
-      SALIUS_ASSIGN_OR_RETURN(const HostPort host_port, ParseHostPort(config.multicast, 7401));
-      SALIUS_ASSIGN_OR_RETURN(group, ResolveAddress(host_port));
-      // By the way that leads to the replicas; the route to the group itself may be another, or
-      // none.
-      const absl::StatusOr<std::string> interface = InterfaceTowards(peers[0].udp);
-      if (!interface.ok()) {
-        SLOG_WARN("{}: multicast goes by the system's default route: {}", options.session_name,
-                  Sv(interface.status().message()));
-      }
-      SALIUS_RETURN_IF_ERROR(
-          socket->PrepareMulticastSend(*group, true, interface.ok() ? *interface : ""));
-      // Only then the routes to the replicas tell what the way carries.
-      if (config.datagram_bytes == 0 && !interface.ok()) {
-        datagram = std::min(datagram, kDatagramPayloadDefault);
-      }
-    }
-    // Of a way that carries less the network cuts datagrams.
-    datagram = std::max(datagram, kDatagramPayloadMin);
-    sender.emplace(*socket, std::move(addresses), static_cast<uint32_t>(datagram), group);
-  }
+  SALIUS_RETURN_IF_ERROR(BeginPeers());
 
   {
     // Before anything else: this session, durably, in mode local with no members (DESIGN.md §5).
@@ -409,7 +362,8 @@ PipelineStatus Pipeline::status() const {
     report.rtt_us = static_cast<uint64_t>(view.srtt_ns) / 1000;
     report.free_bytes = view.free_bytes;
     report.resent = view.resent;
-    report.problem = view.problem;
+    const absl::Status& located = impl.peers[i].located;
+    report.problem = located.ok() || view.connected ? view.problem : std::string(located.message());
     out.replicas.push_back(std::move(report));
   }
   return out;

@@ -11,7 +11,7 @@
 //   stable      appends to the stable log
 //   sync        SyncApplied for checkpoints
 //   note        writes the state file
-//   session[i]  opens sessions at replica i
+//   session[i]  opens sessions at replica i, asks where it is
 #pragma once
 
 #include <atomic>
@@ -30,6 +30,7 @@
 #include "common/check.h"
 #include "common/clock.h"
 #include "common/host.h"
+#include "common/net.h"
 #include "common/spinner.h"
 #include "log/applied_mark.h"
 #include "log/stable_log.h"
@@ -40,9 +41,13 @@ namespace salius {
 struct Pipeline::Impl {
   struct Peer {
     std::string address;  // as configured
-    SocketAddress udp;
+    HostPort host;        // the same
     std::unique_ptr<SessionClient> control;
-    std::optional<Seq> open_base;  // guarded by mu: a session is to be opened with this base
+    // Guarded by mu:
+    SocketAddress udp;             // length 0: its name has had no address yet
+    std::optional<Seq> open_base;  // a session is to be opened with this base
+    bool locate = false;           // its name is to be asked for its address again
+    absl::Status located;          // why no address was found, or not one that it may have
   };
 
   Impl(const VolumeDir& dir, StateFile state, StableLog stable, AppliedMark mark, ApplySink& sink,
@@ -106,13 +111,26 @@ struct Pipeline::Impl {
   // Has the sink sync. `*before`: what it covers.
   absl::Status SyncLocked(Seq* before) ABSL_EXCLUSIVE_LOCKS_REQUIRED(sync_mu);
   void NoteLoop();
-  void SessionLoop(int index);
   VolumeState ComposeState(const Note& note) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   // Applies durable records in order while it can have apply_mu: all when `limit` is 0, else it
   // ends with the batch (kApplyTogether) that reaches it.
   void ApplySome(size_t limit);
   void ApplyLocked(size_t limit) ABSL_EXCLUSIVE_LOCKS_REQUIRED(apply_mu);
   void Publish() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);  // mirrors of the watermarks
+
+  // pipeline_sessions.cc
+  absl::Status BeginPeers();  // the socket, and who is where
+  // What a datagram to `address` may have, as far as can be told.
+  uint32_t DatagramBytesTo(const SocketAddress& address) const;
+  void SessionLoop(int index);
+  // Asks for the replica's address again: it is sent to that from now on, and heard from there.
+  // Blocks as long as the resolver does.
+  void Locate(int index) ABSL_LOCKS_EXCLUDED(mu);
+  // Whether it may be at `address`.
+  absl::Status CheckPlace(int index, const SocketAddress& address) const
+      ABSL_SHARED_LOCKS_REQUIRED(mu);
+  // Has the silent ones located: a name may get another address (a replica that was made anew).
+  void LocateSilent(int64_t now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
 
   const RecordRef& RecordAt(Seq seq) const ABSL_SHARED_LOCKS_REQUIRED(mu) {
     return records[seq - records_first];

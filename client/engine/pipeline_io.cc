@@ -29,6 +29,7 @@ constexpr int64_t kLedSleepNs = 10'000'000;  // while a waiter receives
 constexpr int64_t kLongSleepNs = 100'000'000;
 constexpr int64_t kWakeNs = 50'000'000;          // between two wake-ups of every waiter
 constexpr int64_t kKernelLogNs = 5'000'000'000;  // between two looks at the kernel's log
+constexpr int64_t kLocateNs = 5'000'000'000;     // between two questions where a silent replica is
 
 InBatch& ThreadBatch() {
   thread_local InBatch batch(kBatch, kAckBufferBytes);
@@ -290,6 +291,7 @@ void Pipeline::Impl::IoLoop() {
   int64_t busy_until = 0;
   int64_t wake_at = 0;
   int64_t kernel_log_at = 0;
+  int64_t locate_at = clock.MonotonicNanos() + kLocateNs;
   Seq applied_before = 0;
   while (true) {
     bool poll_socket = false;
@@ -334,6 +336,10 @@ void Pipeline::Impl::IoLoop() {
       if (core.applied() < core.durable() && (!others || applied_waiters > 0)) applier_cv.Signal();
       applied_before = core.applied();
       wake = now >= wake_at;
+      if (now >= locate_at) {
+        locate_at = now + kLocateNs;
+        LocateSilent(now);
+      }
       if (wake) {
         wake_at = now + kWakeNs;
         for (absl::CondVar* cv : {&durable_cv, &applied_cv, &window_cv, &checkpoint_cv})

@@ -1,5 +1,5 @@
-// The pipeline's threads that may block: applier, stable log, checkpoint sync, state notes,
-// sessions.
+// The pipeline's threads that may wait for the disk: applier, stable log, checkpoint sync, state
+// notes.
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
@@ -13,7 +13,6 @@ namespace {
 
 // One append to the stable log takes at most this much: group commit without long pauses.
 constexpr uint64_t kStableBatchBytes = 2u << 20;
-constexpr int64_t kOpenDeadlineMs = 2000;
 
 absl::Span<const uint8_t> AsBytes(std::string_view text) {
   return {reinterpret_cast<const uint8_t*>(text.data()), text.size()};
@@ -232,34 +231,6 @@ void Pipeline::Impl::NoteLoop() {
         stable_cv.Signal();
       }
       if (core.applied() < core.durable()) applier_cv.Signal();
-    }
-    Perform(work);
-  }
-}
-
-void Pipeline::Impl::SessionLoop(int index) {
-  Peer& peer = peers[index];
-  while (true) {
-    Seq base = 0;
-    {
-      absl::MutexLock lock(&mu);
-      while (!stopping && !peer.open_base) session_cv.Wait(&mu);
-      if (stopping) return;
-      base = *std::exchange(peer.open_base, std::nullopt);
-    }
-    const absl::StatusOr<SessionClient::Opened> opened_session =
-        peer.control->Open(config, epoch, session, base, kOpenDeadlineMs);
-    Work work;
-    {
-      absl::MutexLock lock(&mu);
-      const int64_t now = clock.MonotonicNanos();
-      if (opened_session.ok()) {
-        core.OnOpened(now, index, opened_session->incarnation, base, opened_session->free_bytes);
-      } else {
-        core.OnOpenFailed(now, index, std::string(opened_session.status().message()),
-                          absl::IsFailedPrecondition(opened_session.status()));
-      }
-      Collect(&work);
     }
     Perform(work);
   }

@@ -493,7 +493,7 @@ Replicator::ReplicaView Replicator::replica(int index, int64_t now) const {
   if (const int same = SameMemoryAs(index); replica.link == Link::kOpen && same >= 0) {
     view.problem = absl::StrCat("it is replica ", same, " under another address, and counts once");
   }
-  if (view.problem.empty() && replica.link == Link::kOpen && !view.connected) {
+  if (replica.link == Link::kOpen && !view.connected) {
     view.problem = absl::StrCat("silent for ", (now - replica.heard_ns) / kMillisecond, " ms");
   }
   return view;

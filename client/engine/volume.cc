@@ -103,6 +103,7 @@ absl::StatusOr<std::unique_ptr<Volume>> Volume::Open(VolumeDir dir, VolumeOption
   pipeline_options.config = impl->options.config;
   pipeline_options.session_name = impl->dir.path;
   pipeline_options.spin_ns = impl->options.spin_ns;
+  pipeline_options.insecure = impl->options.insecure;
   SALIUS_ASSIGN_OR_RETURN(impl->pipeline,
                           Pipeline::Start(impl->dir, std::move(state), std::move(stable), *impl,
                                           std::move(pipeline_options)));

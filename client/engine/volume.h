@@ -94,6 +94,7 @@ struct VolumeOptions {
   VolumeConfig config;     // after mount options were applied
   std::string mountpoint;  // for status
   int64_t spin_ns = 0;     // PipelineOptions
+  bool insecure = false;   // PipelineOptions
 };
 
 class Volume {

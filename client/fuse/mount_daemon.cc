@@ -216,13 +216,15 @@ absl::Status ServeSession(const MountCommand& command, const VolumeConfig& confi
 }  // namespace
 
 absl::Status CheckReplicas(const std::vector<std::string>& replicas, bool insecure) {
-  const absl::StatusOr<std::vector<SocketAddress>> addresses = ResolveReplicas(replicas);
+  const absl::StatusOr<std::vector<SocketAddress>> addresses =
+      ResolveReplicas(replicas, Unresolved::kIsLeftEmpty);
   if (absl::IsNotFound(addresses.status())) {
     return absl::UnavailableError(addresses.status().message());  // it may be known later
   }
   SALIUS_RETURN_IF_ERROR(addresses.status());
   for (size_t i = 0; i < replicas.size() && !insecure; ++i) {
-    if (IsLoopback((*addresses)[i])) continue;
+    const SocketAddress& address = (*addresses)[i];
+    if (address.length == 0 || IsLoopback(address)) continue;
     return absl::InvalidArgumentError(absl::StrCat(
         "replica ", replicas[i], " is another host, and records travel unencrypted; if ",
         "the network is trusted, give the option \"insecure\""));
@@ -261,7 +263,8 @@ absl::Status Serve(const MountCommand& command, Launcher& launcher) {
   SALIUS_ASSIGN_OR_RETURN(const std::unique_ptr<Volume> volume,
                           Volume::Open(std::move(dir), {.config = config,
                                                         .mountpoint = command.mountpoint,
-                                                        .spin_ns = SpinNanos(command.options)}));
+                                                        .spin_ns = SpinNanos(command.options),
+                                                        .insecure = command.options.insecure}));
   const absl::Status served = ServeSession(command, config, *volume, signals, launcher);
   if (!served.ok()) {
     // A session that never served has nothing to drain, and is closed all the same; after a failed

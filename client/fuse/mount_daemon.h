@@ -21,9 +21,9 @@ namespace salius {
 // answers. An error before that has not been told to it.
 absl::Status Serve(const MountCommand& command, Launcher& launcher);
 
-// Every replica must have an address that goes with the others (ResolveReplicas); without
-// `insecure` also be on this host, because records travel unencrypted. INVALID_ARGUMENT names the
-// one that is not so, UNAVAILABLE one whose name has no address (yet).
+// The replicas' addresses must go together (ResolveReplicas); without `insecure` they must also be
+// on this host, because records travel unencrypted. INVALID_ARGUMENT names the one that is not so.
+// UNAVAILABLE: no name has an address (yet); one that has none may get it later.
 absl::Status CheckReplicas(const std::vector<std::string>& replicas, bool insecure);
 
 // The same of the address of the metrics, which may be empty.

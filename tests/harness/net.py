@@ -59,6 +59,12 @@ class Net:
         sh("ip", "-n", namespace, "addr", "add", ip + "/24", "dev", "eth0")
         sh("ip", "-n", namespace, "link", "set", "eth0", "up")
 
+    def readdress(self, i, ip):
+        """Replica i's host has another address from now on."""
+        namespace = self.replica(i)
+        sh("ip", "-n", namespace, "addr", "flush", "dev", "eth0")
+        sh("ip", "-n", namespace, "addr", "add", ip + "/24", "dev", "eth0")
+
     def tap(self, port):
         """A port of the switch for a machine (QEMU in the namespace self.switch); its name there."""
         sh("ip", "-n", self.switch, "tuntap", "add", "dev", port, "mode", "tap")
@@ -110,6 +116,23 @@ class Net:
         for name in reversed(self._made):
             sh("ip", "netns", "del", name, check=False)
         self._made = []
+
+
+class Hosts:
+    """Names of hosts: an /etc/hosts that only this run sees."""
+
+    def __init__(self, addresses):
+        self._file = os.path.join(current().dir, "hosts")
+        self.set(addresses)
+        sh("mount", "--bind", self._file, "/etc/hosts")
+
+    def set(self, addresses):
+        """{name: address}: all there is but localhost."""
+        with open(self._file, "w") as f:
+            f.write("127.0.0.1 localhost\n" + "".join("%s %s\n" % (ip, name) for name, ip in addresses.items()))
+
+    def close(self):
+        sh("umount", "/etc/hosts")
 
 
 @contextlib.contextmanager

@@ -18,7 +18,7 @@ class Replica:
     def __init__(self, net, index, memory="256MiB", extra=()):
         self.net, self.index, self.memory, self.extra = net, index, memory, list(extra)
         self.ip = net.ip(index)
-        self.address = "%s:%d" % (self.ip, PORT)
+        self.address = "%s:%d" % (self.ip, PORT)  # by which volumes know it; may be a name's
         self.shm = "/dev/shm/%s-r%d" % (net.prefix, index)
         self.log = os.path.join(current().dir, "%s-r%d.log" % (net.prefix, index))
         self.proc = None
@@ -32,8 +32,8 @@ class Replica:
     def launch(self):
         """The process; several replicas may start at the same time."""
         os.makedirs(self.shm, exist_ok=True)
-        self.proc = Proc([*self.wrapper, binary("salius-replica"), "--listen", self.address, "--memory", self.memory,
-                          "--shm-dir", self.shm, "--insecure", "--metrics",
+        self.proc = Proc([*self.wrapper, binary("salius-replica"), "--listen", "%s:%d" % (self.ip, PORT), "--memory",
+                          self.memory, "--shm-dir", self.shm, "--insecure", "--metrics",
                           "%s:%d" % (self.ip, METRICS_PORT)] + self.extra,
                          self.log, netns=self.net.replica(self.index), env=self.env)
 
@@ -76,6 +76,12 @@ class Replica:
         """The host restarts: a new process with empty memory."""
         self.lose_memory()
         return self.start()
+
+    def move(self, ip):
+        """The host gets another address; the process that was there is gone, its memory is not."""
+        self.kill()
+        self.net.readdress(self.index, ip)
+        self.ip = ip
 
     def stop(self):
         self.proc.stop()

@@ -5,7 +5,7 @@ import os
 
 from harness.image import Image
 from harness.net import Net
-from harness.replica import Replica
+from harness.replica import PORT, Replica
 from harness.run import HarnessError
 from harness.volume import Mount, Volume
 
@@ -17,16 +17,18 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 class Rig:
     """m replicas (started), a fresh file system, a volume made by `salius init` with f = acks and
-    `init_options`. The backing directory is image.path/data. Not mounted by the constructor. close() takes everything away."""
+    `init_options`, which knows the replicas by `names` or else by their addresses. The backing directory is image.path/data. Not mounted by the constructor. close() takes everything away."""
 
     def __init__(self, m, acks, fs="ext4", size_mb=512, init_options=SMALL_LOG, memory="64MiB", start=True,
-                 mkfs_options=(), mount_options="", image=None):
+                 mkfs_options=(), mount_options="", image=None, names=None):
         self.m, self.acks = m, acks
         self.net = self.image = self.mount_ = None
         self.replicas = []
         try:
             self.net = Net(m)
             self.replicas = [Replica(self.net, i, memory) for i in range(m)]
+            for replica, name in zip(self.replicas, names or ()):
+                replica.address = "%s:%d" % (name, PORT)
             if start:
                 for replica in self.replicas:
                     replica.start()

@@ -76,12 +76,13 @@ class Mount:
     """salius-mount of `volume`, in the foreground as a child of the harness. The constructor returns
     when the mount answers, as the program's own parent process does."""
 
-    def __init__(self, volume, options="recover=auto", env=None, wrapper=()):
+    def __init__(self, volume, options="recover=auto", env=None, wrapper=(), insecure=True):
         self.volume, self.path = volume, volume.mountpoint
         if os.path.exists(volume.salius_file("volume.toml")):
             volume.uuid()
-        self.proc = Proc(list(wrapper) + [binary("salius-mount"), volume.backing, volume.mountpoint, "-f",
-                                          "-o", ",".join(["insecure", options] if options else ["insecure"])],
+        words = ["insecure"] * insecure + [options] * bool(options)
+        self.proc = Proc(list(wrapper) + [binary("salius-mount"), volume.backing, volume.mountpoint, "-f"] +
+                         ["-o", ",".join(words)] * bool(words),
                          volume.log, netns=volume.netns, env=env)
         try:
             wait_until(self._ready, 60, lambda: "the mount does not answer; log:\n" + volume.tail())

@@ -92,6 +92,28 @@ TEST(ResolveReplicasTest, RefusesWhatDoesNotGoTogetherAndNamesIt) {
               HasSubstr("no-such-host.invalid:1"));
 }
 
+TEST(ResolveReplicasTest, NameWithoutAddressIsLeftEmptyUnlessNoneHasOne) {
+  const auto some = ResolveReplicas(
+      {"no-such-host.invalid:1", "127.0.0.2:7400", "nor-this.invalid:1"}, Unresolved::kIsLeftEmpty);
+  ASSERT_TRUE(some.ok()) << some.status();
+  ASSERT_EQ(some->size(), 3u);
+  EXPECT_EQ((*some)[0].length, 0u);
+  EXPECT_EQ(FormatSockaddr((*some)[1]), "127.0.0.2:7400");
+  EXPECT_EQ((*some)[2].length, 0u);
+  EXPECT_THAT(std::string(ResolveReplicas({"no-such-host.invalid:1", "nor-this.invalid:1"},
+                                          Unresolved::kIsLeftEmpty)
+                              .status()
+                              .message()),
+              HasSubstr("no-such-host.invalid:1"));
+  // What goes with what is asked of those that have one.
+  EXPECT_THAT(
+      std::string(ResolveReplicas({"no-such-host.invalid:1", "127.0.0.1:7400", "[::1]:7400"},
+                                  Unresolved::kIsLeftEmpty)
+                      .status()
+                      .message()),
+      HasSubstr("replica 127.0.0.1:7400 is at"));
+}
+
 TEST(SocketAddressTest, KnowsLoopbackAndMulticast) {
   const struct {
     const char* host;

@@ -1,0 +1,110 @@
+"""Replicas that are known by names, whose addresses change while the volume is mounted, or are not known yet."""
+import os
+
+from fault.test_replicas import report_of
+from harness import ops
+from harness.case import Case
+from harness.net import Hosts, Net
+from harness.run import sh, wait_until
+from harness.volume import Mount
+
+NAMES = ["salius-one", "salius-two", "salius-three"]
+ELSEWHERE = "10.77.0.99"
+
+
+class Addresses(Case):
+
+    def named(self, m, acks):
+        """A rig whose replicas have names; also what may be changed in self.hosts."""
+        self.hosts = dict(zip(NAMES[:m], map(Net.ip, range(m))))
+        self.files = self.own(Hosts(self.hosts))
+        return self.rig(m=m, acks=acks, names=NAMES[:m])
+
+    def told(self, **changes):
+        """The names' addresses from now on; None: no more known."""
+        for name, address in changes.items():
+            self.hosts["salius-" + name] = address
+        self.files.set({name: address for name, address in self.hosts.items() if address})
+
+    def moved(self, loses_memory):
+        rig = self.named(2, 2)
+        mount = rig.mount(mode="replicated")
+        writer = ops.OpWriter(rig.path)
+        self.addCleanup(writer.kill)
+        writer.more(30)
+        victim = rig.replicas[1]
+        before = report_of(mount.status(), victim)["incarnation"]
+        victim.move(ELSEWHERE)
+        if loses_memory:
+            victim.lose_memory()
+        mount.wait_mode("local")
+        writer.more(10)
+        self.told(two=ELSEWHERE)
+        victim.start()
+        status = mount.wait_mode("replicated")
+        self.assertEqual(report_of(status, victim)["incarnation"] == before, not loses_memory)
+        writer.more(30)
+        rig.power_cut(also=writer.kill)
+        done = rig.volume.recover()
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        ops.check(rig.backing, writer.ledger)
+
+    def test_replica_made_anew_at_another_address_is_found_without_a_remount(self):
+        self.moved(loses_memory=True)
+
+    def test_replica_that_comes_back_with_its_memory_at_another_address_is_found_without_a_remount(self):
+        self.moved(loses_memory=False)
+
+    def test_name_without_an_address_keeps_no_volume_from_its_host(self):
+        rig = self.named(3, 2)
+        third = rig.replicas[2]
+        third.lose_memory()
+        self.told(three=None)
+        mount = rig.mount(mode="replicated")
+        self.assertIn("salius-three", report_of(mount.status(), third)["problem"])
+        self.assertIn("salius-three:7400 has no address yet", rig.volume.tail())
+        third.start()
+        self.told(three=third.ip)
+        mount.wait_status(lambda s: report_of(s, third)["member"], 30, "the third replica is not found")
+
+    def test_name_that_comes_to_mean_another_host_needs_the_word_that_the_network_is_trusted(self):
+        rig = self.named(1, 1)
+        self.told(one="127.0.0.1")  # where nobody is
+        mount = self.own(Mount(rig.volume, insecure=False))
+        mount.wait_status(lambda s: "refused" in report_of(s, rig.replicas[0])["problem"], 30, "somebody is there")
+        self.told(one=rig.replicas[0].ip)
+        mount.wait_status(lambda s: "insecure" in report_of(s, rig.replicas[0])["problem"], 30,
+                          "nobody says why the replica is not used")
+        self.assertEqual(mount.mode(), "local")
+
+    def test_datagrams_fit_the_way_to_the_host_that_a_name_comes_to_mean(self):
+        rig = self.named(1, 1)
+        self.told(one="127.0.0.1")  # where nobody is, and datagrams may be large
+        mount = rig.mount()
+        mount.wait_status(lambda s: "refused" in report_of(s, rig.replicas[0])["problem"], 30, "somebody is there")
+        self.told(one=rig.replicas[0].ip)
+        mount.wait_mode("replicated")
+        before = self.fragments(rig)
+        fd = os.open(rig.file("f"), os.O_WRONLY | os.O_CREAT | os.O_SYNC)
+        os.write(fd, bytes(100000))
+        os.close(fd)
+        wait_until(lambda: rig.replicas[0].metrics()["salius_replica_record_bytes_total"] >= 100000, 20,
+                   "the record has not come to the replica")
+        self.assertEqual(mount.mode(), "replicated")
+        self.assertEqual(self.fragments(rig), before, "the network had to cut datagrams")
+
+    @staticmethod
+    def fragments(rig):
+        """Into how many the primary's host has cut what was larger than a packet."""
+        lines = sh("nsenter", "--net=/run/netns/" + rig.net.primary, "cat", "/proc/thread-self/net/snmp").stdout
+        names, values = [line.split() for line in lines.splitlines() if line.startswith("Ip:")]
+        return int(values[names.index("FragCreates")])
+
+    def test_two_names_of_one_host_count_once(self):
+        rig = self.named(2, 2)
+        mount = rig.mount(mode="replicated")
+        rig.replicas[1].lose_memory()
+        self.told(two=rig.replicas[0].ip)
+        mount.wait_status(lambda s: "salius-one" in report_of(s, rig.replicas[1])["problem"], 30,
+                          "nobody says that the two are the same")
+        self.assertEqual(mount.mode(), "local")
