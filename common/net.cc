@@ -57,6 +57,10 @@ void SocketAddress::set_port(uint16_t port) {
   }
 }
 
+bool SocketAddress::has_scope() const {
+  return storage.ss_family == AF_INET6 && AsV6(*this).sin6_scope_id != 0;
+}
+
 bool operator==(const SocketAddress& a, const SocketAddress& b) {
   if (a.storage.ss_family != b.storage.ss_family) return false;
   if (a.storage.ss_family == AF_INET) {
@@ -101,9 +105,9 @@ absl::StatusOr<HostPort> ParseHostPort(std::string_view text, uint16_t default_p
   return result;
 }
 
-absl::StatusOr<SocketAddress> Resolve(const HostPort& host_port) {
+absl::StatusOr<std::vector<SocketAddress>> ResolveAll(const HostPort& host_port, int family) {
   addrinfo hints = {};
-  hints.ai_family = AF_UNSPEC;
+  hints.ai_family = family;
   hints.ai_socktype = SOCK_DGRAM;
   hints.ai_flags = AI_NUMERICSERV;
   const std::string port = absl::StrFormat("%d", host_port.port);
@@ -113,14 +117,23 @@ absl::StatusOr<SocketAddress> Resolve(const HostPort& host_port) {
     const char* text = error == EAI_SYSTEM ? strerrordesc_np(errno) : gai_strerror(error);
     const std::string message =
         absl::StrFormat("cannot resolve host \"%s\": %s", host_port.host, text);
-    if (error == EAI_NONAME || error == EAI_NODATA) return absl::NotFoundError(message);
-    return absl::UnavailableError(message);
+    const bool none = error == EAI_NONAME || error == EAI_NODATA || error == EAI_ADDRFAMILY;
+    return none ? absl::NotFoundError(message) : absl::UnavailableError(message);
   }
   const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner(list, &freeaddrinfo);
-  SocketAddress address;
-  std::memcpy(&address.storage, list->ai_addr, list->ai_addrlen);
-  address.length = list->ai_addrlen;
-  return address;
+  std::vector<SocketAddress> addresses;
+  for (const addrinfo* i = list; i != nullptr; i = i->ai_next) {
+    SocketAddress& address = addresses.emplace_back();
+    std::memcpy(&address.storage, i->ai_addr, i->ai_addrlen);
+    address.length = i->ai_addrlen;
+  }
+  return addresses;
+}
+
+absl::StatusOr<SocketAddress> Resolve(const HostPort& host_port) {
+  const absl::StatusOr<std::vector<SocketAddress>> addresses = ResolveAll(host_port);
+  if (!addresses.ok()) return addresses.status();
+  return addresses->front();
 }
 
 absl::StatusOr<std::vector<SocketAddress>> ResolveReplicas(const std::vector<std::string>& replicas,

@@ -33,6 +33,8 @@ struct SocketAddress {
   // Of an IPv4 or IPv6 address, in host order; 0 for other families.
   uint16_t port() const;
   void set_port(uint16_t port);
+  // An IPv6 address that means something only on one of this host's links.
+  bool has_scope() const;
 
   // Same family, address and port (and scope).
   friend bool operator==(const SocketAddress& a, const SocketAddress& b);
@@ -42,8 +44,12 @@ struct SocketAddress {
 // `default_port`. Port 0 is accepted (any free port, when listening). INVALID_ARGUMENT otherwise.
 absl::StatusOr<HostPort> ParseHostPort(std::string_view text, uint16_t default_port);
 
-// The first address of the host, by getaddrinfo(3); blocks as long as the resolver does. NOT_FOUND
-// when there is no such host, UNAVAILABLE when the resolver cannot tell now; both name the host.
+// The addresses of the host, at least one, by getaddrinfo(3); blocks as long as the resolver does.
+// `family`: AF_INET or AF_INET6 for those alone. NOT_FOUND when there is no such host or it has no
+// such address, UNAVAILABLE when the resolver cannot tell now; both name the host.
+absl::StatusOr<std::vector<SocketAddress>> ResolveAll(const HostPort& host_port,
+                                                      int family = AF_UNSPEC);
+// The first of them.
 absl::StatusOr<SocketAddress> Resolve(const HostPort& host_port);
 
 // What becomes of a name that has no address now.

@@ -106,20 +106,28 @@ void AddRun(size_t first, size_t last, const SocketAddress& to, Scratch& scratch
 
 }  // namespace
 
-FrameSender::FrameSender(UdpSocket& socket, const std::vector<SocketAddress>& peers,
-                         uint32_t datagram_bytes, std::optional<SocketAddress> group)
-    : socket_(socket), datagram_bytes_(datagram_bytes), group_(group) {
-  SALIUS_CHECK(datagram_bytes >= kDatagramPayloadMin && datagram_bytes <= kDatagramPayloadLoopback);
-  for (size_t i = 0; i < peers.size(); ++i) {
-    if (peers[i].length != 0) SetPeer(i, peers[i], datagram_bytes);
-  }
+FrameSender::FrameSender(UdpSocket& socket, uint32_t datagram_bytes,
+                         std::optional<SocketAddress> group)
+    : socket_(socket), most_(datagram_bytes), datagram_bytes_(datagram_bytes), group_(group) {
+  SALIUS_CHECK(most_ >= kDatagramPayloadMin && most_ <= kDatagramPayloadLoopback);
+  fits_.fill(most_);
 }
 
-void FrameSender::SetPeer(size_t index, const SocketAddress& address, uint32_t datagram_bytes) {
+void FrameSender::SetPeer(size_t index, const SocketAddress& address, uint32_t datagram_bytes,
+                          bool in_group) {
   auto known = std::find(known_.begin(), known_.end(), address);
   if (known == known_.end()) known = known_.insert(known_.end(), address);
-  datagram_bytes_.store(std::min(datagram_bytes_.load(), datagram_bytes));
+  fits_[index] = std::clamp<uint32_t>(datagram_bytes, kDatagramPayloadMin, most_);
+  datagram_bytes_ = *std::min_element(fits_.begin(), fits_.end());
+  const auto bit = static_cast<uint8_t>(1u << index);
+  in_group ? in_group_ |= bit : in_group_ &= static_cast<uint8_t>(~bit);
   peers_[index].store(&*known, std::memory_order_release);
+}
+
+void FrameSender::ClearPeer(size_t index) {
+  peers_[index].store(nullptr, std::memory_order_release);
+  fits_[index] = most_;
+  datagram_bytes_ = *std::min_element(fits_.begin(), fits_.end());
 }
 
 void FrameSender::Send(const Job& job, uint8_t everyone) {
@@ -155,7 +163,8 @@ void FrameSender::Send(const Job& job, uint8_t everyone) {
     scratch.parts[packed.first_part] = Part(packed.head.data(), packed.head_bytes);
   }
   const bool grouped = group_.has_value() && job.first_time && job.targets == everyone &&
-                       (everyone & (everyone - 1)) != 0;
+                       (everyone & (everyone - 1)) != 0 &&
+                       (everyone & ~in_group_.load(std::memory_order_relaxed)) == 0;
   // As many at a time to each as the socket can pass on as one message.
   const size_t run = std::max<size_t>(1, std::min(kMaxSegments, kMaxSegmentedBytes / datagram));
   for (size_t first = 0; first < scratch.packed.size(); first += run) {

@@ -28,14 +28,15 @@ class FrameSender {
     bool first_time = false;  // may go to the multicast group
   };
 
-  // `peers`: one whose length is 0 gets nothing yet. `datagram_bytes`: largest payload of one
-  // datagram. `group`: multicast address, or none.
-  FrameSender(UdpSocket& socket, const std::vector<SocketAddress>& peers, uint32_t datagram_bytes,
-              std::optional<SocketAddress> group);
+  // Nobody is anywhere yet. `datagram_bytes`: largest payload of one datagram. `group`: multicast
+  // address, or none.
+  FrameSender(UdpSocket& socket, uint32_t datagram_bytes, std::optional<SocketAddress> group);
 
-  // From now on peer `index` is at `address`, and no datagram has more than `datagram_bytes`. Two
-  // calls must not overlap.
-  void SetPeer(size_t index, const SocketAddress& address, uint32_t datagram_bytes);
+  // From now on peer `index` is at `address`, to which a datagram may have `datagram_bytes`; what
+  // is sent to the group comes there too, or not. Calls of these two must not overlap.
+  void SetPeer(size_t index, const SocketAddress& address, uint32_t datagram_bytes, bool in_group);
+  // It is nowhere, and gets nothing.
+  void ClearPeer(size_t index);
 
   // `everyone`: mask of all peers with an open session; a first transmission to all of them goes to
   // the group once.
@@ -45,8 +46,11 @@ class FrameSender {
   UdpSocket& socket_;
   std::list<SocketAddress> known_;  // every address that a peer ever had: some Send may use it
   std::array<std::atomic<const SocketAddress*>, kMaxReplicas> peers_{};  // null: none yet
-  std::atomic<uint32_t> datagram_bytes_;
-  std::optional<SocketAddress> group_;
+  std::array<uint32_t, kMaxReplicas> fits_;                              // each peer's way
+  const uint32_t most_;
+  std::atomic<uint32_t> datagram_bytes_;  // the smallest of these
+  std::atomic<uint8_t> in_group_ = 0;
+  const std::optional<SocketAddress> group_;
 };
 
 }  // namespace salius

@@ -48,6 +48,7 @@ Pipeline::Impl::Impl(const VolumeDir& volume_dir, StateFile state_file, StableLo
       clock(SystemClock()),
       applied_mark(std::move(mark)),
       core(CoreOptions(config), clock.MonotonicNanos()),
+      places(config.replicas, options.insecure),
       stable(std::move(stable_log)),
       state(std::move(state_file)),
       spinner(options.spin_ns, clock) {}
@@ -362,8 +363,8 @@ PipelineStatus Pipeline::status() const {
     report.rtt_us = static_cast<uint64_t>(view.srtt_ns) / 1000;
     report.free_bytes = view.free_bytes;
     report.resent = view.resent;
-    const absl::Status& located = impl.peers[i].located;
-    report.problem = located.ok() || view.connected ? view.problem : std::string(located.message());
+    const absl::Status& place = impl.places.problem(static_cast<int>(i));
+    report.problem = place.ok() || view.connected ? view.problem : std::string(place.message());
     out.replicas.push_back(std::move(report));
   }
   return out;

@@ -6,12 +6,12 @@
 // writes.
 //
 // Threads
-//   io          acknowledgements when no waiting thread receives them, timers
+//   io          acknowledgements when no waiting thread receives them, timers, where replicas are
 //   applier     records that became durable with nobody waiting
 //   stable      appends to the stable log
 //   sync        SyncApplied for checkpoints
 //   note        writes the state file
-//   session[i]  opens sessions at replica i, asks where it is
+//   session[i]  opens sessions at replica i
 #pragma once
 
 #include <atomic>
@@ -25,11 +25,13 @@
 #include "absl/synchronization/mutex.h"
 #include "client/engine/frame_sender.h"
 #include "client/engine/pipeline.h"
+#include "client/engine/places.h"
 #include "client/engine/replicator.h"
 #include "client/engine/session_client.h"
 #include "common/check.h"
 #include "common/clock.h"
 #include "common/host.h"
+#include "common/lookup.h"
 #include "common/net.h"
 #include "common/spinner.h"
 #include "log/applied_mark.h"
@@ -43,11 +45,10 @@ struct Pipeline::Impl {
     std::string address;  // as configured
     HostPort host;        // the same
     std::unique_ptr<SessionClient> control;
-    // Guarded by mu:
-    SocketAddress udp;             // length 0: its name has had no address yet
-    std::optional<Seq> open_base;  // a session is to be opened with this base
-    bool locate = false;           // its name is to be asked for its address again
-    absl::Status located;          // why no address was found, or not one that it may have
+    std::optional<Seq> open_base;  // guarded by mu: a session is to be opened with this base
+    // Of the io thread: the resolver is being asked, and when it is to be asked again.
+    std::shared_ptr<Lookup> lookup;
+    int64_t look_up_at_ns = 0;
   };
 
   Impl(const VolumeDir& dir, StateFile state, StableLog stable, AppliedMark mark, ApplySink& sink,
@@ -120,17 +121,14 @@ struct Pipeline::Impl {
 
   // pipeline_sessions.cc
   absl::Status BeginPeers();  // the socket, and who is where
+  void SessionLoop(int index);
   // What a datagram to `address` may have, as far as can be told.
   uint32_t DatagramBytesTo(const SocketAddress& address) const;
-  void SessionLoop(int index);
-  // Asks for the replica's address again: it is sent to that from now on, and heard from there.
-  // Blocks as long as the resolver does.
-  void Locate(int index) ABSL_LOCKS_EXCLUDED(mu);
-  // Whether it may be at `address`.
-  absl::Status CheckPlace(int index, const SocketAddress& address) const
-      ABSL_SHARED_LOCKS_REQUIRED(mu);
-  // Has the silent ones located: a name may get another address (a replica that was made anew).
-  void LocateSilent(int64_t now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  // Replica `index` is at `address` now: it is sent to that, and called there.
+  void Settle(int index, const SocketAddress& address) ABSL_LOCKS_EXCLUDED(mu);
+  // Asks the resolver for those that are silent, and takes its answers. Of the io thread.
+  void TendPlaces() ABSL_LOCKS_EXCLUDED(mu);
+  void TakeAnswer(int index, const Lookup::Answer& answer) ABSL_LOCKS_EXCLUDED(mu);
 
   const RecordRef& RecordAt(Seq seq) const ABSL_SHARED_LOCKS_REQUIRED(mu) {
     return records[seq - records_first];
@@ -153,6 +151,7 @@ struct Pipeline::Impl {
   UniqueFd io_wake;  // an eventfd that ends the io thread's sleep
   std::vector<Peer> peers;
   std::optional<FrameSender> sender;
+  std::string group_interface;  // by which multicast leaves; empty: by the default route, or none
 
   absl::Mutex apply_mu ABSL_ACQUIRED_BEFORE(mu);
   // Around each sync and what follows from it: the kernel tells an error once, and a sync after it
@@ -162,6 +161,7 @@ struct Pipeline::Impl {
 
   mutable absl::Mutex mu;
   Replicator core ABSL_GUARDED_BY(mu);
+  Places places ABSL_GUARDED_BY(mu);
   std::deque<RecordRef> records ABSL_GUARDED_BY(mu);  // (min(checkpoint, applied), issued]
   Seq records_first ABSL_GUARDED_BY(mu) = 1;
   uint64_t last_timestamp ABSL_GUARDED_BY(mu) = 0;

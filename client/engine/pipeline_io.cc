@@ -29,7 +29,6 @@ constexpr int64_t kLedSleepNs = 10'000'000;  // while a waiter receives
 constexpr int64_t kLongSleepNs = 100'000'000;
 constexpr int64_t kWakeNs = 50'000'000;          // between two wake-ups of every waiter
 constexpr int64_t kKernelLogNs = 5'000'000'000;  // between two looks at the kernel's log
-constexpr int64_t kLocateNs = 5'000'000'000;     // between two questions where a silent replica is
 
 InBatch& ThreadBatch() {
   thread_local InBatch batch(kBatch, kAckBufferBytes);
@@ -232,10 +231,7 @@ void Pipeline::Impl::HandleDatagram(int64_t now, const InDatagram& datagram) {
   }
   const absl::StatusOr<AckPayload> ack = DecodeAckPayload(bytes.subspan(kFrameHeaderBytes));
   if (!ack.ok()) return malformed.Increment();
-  int index = -1;
-  for (size_t i = 0; i < peers.size() && index < 0; ++i) {
-    if (peers[i].udp == *datagram.from) index = static_cast<int>(i);
-  }
+  const int index = places.Find(*datagram.from);
   if (index < 0) return unknown.Increment();
   const int64_t sent = static_cast<int64_t>(header->send_time_ns);
   const int64_t rtt = sent > 0 && sent <= now ? now - sent : -1;
@@ -291,7 +287,6 @@ void Pipeline::Impl::IoLoop() {
   int64_t busy_until = 0;
   int64_t wake_at = 0;
   int64_t kernel_log_at = 0;
-  int64_t locate_at = clock.MonotonicNanos() + kLocateNs;
   Seq applied_before = 0;
   while (true) {
     bool poll_socket = false;
@@ -336,10 +331,6 @@ void Pipeline::Impl::IoLoop() {
       if (core.applied() < core.durable() && (!others || applied_waiters > 0)) applier_cv.Signal();
       applied_before = core.applied();
       wake = now >= wake_at;
-      if (now >= locate_at) {
-        locate_at = now + kLocateNs;
-        LocateSilent(now);
-      }
       if (wake) {
         wake_at = now + kWakeNs;
         for (absl::CondVar* cv : {&durable_cv, &applied_cv, &window_cv, &checkpoint_cv})
@@ -349,6 +340,7 @@ void Pipeline::Impl::IoLoop() {
     Perform(work);
     if (wake) {
       for (Peer& peer : peers) peer.control->EndOverdueCalls();
+      TendPlaces();
       if (dir.ext4 != nullptr && wake_at >= kernel_log_at) {
         kernel_log_at = wake_at + kKernelLogNs;
         dir.ext4->KeepUp();

@@ -1,7 +1,6 @@
 // The pipeline's replicas: where they are, and sessions with them.
 #include <algorithm>
 
-#include "absl/strings/str_cat.h"
 #include "client/engine/pipeline_impl.h"
 #include "common/limits.h"
 #include "common/log.h"
@@ -13,6 +12,15 @@ namespace {
 constexpr int64_t kOpenDeadlineMs = 2000;
 // How long a waiter sleeps in one receive of acknowledgements.
 constexpr int64_t kLeadMicros = 2000;
+// How often the resolver is asked for a silent replica, and for one that has no address at all.
+constexpr int64_t kLookUpSilentNs = 5'000'000'000;
+constexpr int64_t kLookUpUnknownNs = 1'000'000'000;
+
+// For gRPC. It resolves names by itself, maybe to another of a name's addresses, and our text has
+// no place for an IPv6 scope.
+std::string ControlAddress(const SocketAddress& address, const HostPort& host) {
+  return address.has_scope() ? host.ToString() : FormatSockaddr(address);
+}
 
 }  // namespace
 
@@ -20,51 +28,55 @@ absl::Status Pipeline::Impl::BeginPeers() {
   if (config.replicas.empty()) return absl::OkStatus();
   SALIUS_ASSIGN_OR_RETURN(const std::vector<SocketAddress> addresses,
                           ResolveReplicas(config.replicas, Unresolved::kIsLeftEmpty));
-  size_t datagram = config.datagram_bytes != 0 ? config.datagram_bytes : kDatagramPayloadLoopback;
-  const SocketAddress* known = nullptr;
+  {
+    absl::MutexLock lock(&mu);
+    SALIUS_RETURN_IF_ERROR(places.Begin(addresses));
+  }
+  SocketAddress local;
   for (size_t i = 0; i < addresses.size(); ++i) {
     Peer peer;
     peer.address = config.replicas[i];
     SALIUS_ASSIGN_OR_RETURN(peer.host, ParseHostPort(peer.address, 0));
-    peer.control = std::make_unique<SessionClient>(peer.host.ToString());
-    peer.udp = addresses[i];
-    if (addresses[i].length == 0) {
-      SLOG_WARN("{}: replica {} has no address yet; its name is asked for again and again",
-                options.session_name, peer.address);
-    } else {
-      if (known == nullptr) known = &addresses[i];
-      datagram = std::min<size_t>(datagram, DatagramBytesTo(addresses[i]));
-    }
+    peer.control = std::make_unique<SessionClient>(peer.address);
     peers.push_back(std::move(peer));
+    if (addresses[i].length != 0) {
+      local.storage.ss_family = addresses[i].storage.ss_family;
+      local.length = addresses[i].length;
+    } else {
+      SLOG_WARN("{}: replica {} has no address yet", options.session_name, config.replicas[i]);
+    }
   }
-  SocketAddress local;
-  local.storage.ss_family = known->storage.ss_family;
-  local.length = known->length;
   SALIUS_ASSIGN_OR_RETURN(UdpSocket bound, UdpSocket::Bind(local, UdpSocket::Options()));
   socket.emplace(std::move(bound));
   // A waiter that receives acknowledgements itself must also notice time: never sleep longer.
   SALIUS_RETURN_IF_ERROR(socket->SetReceiveTimeout(kLeadMicros));
+  size_t datagram = config.datagram_bytes != 0 ? config.datagram_bytes : kDatagramPayloadLoopback;
   std::optional<SocketAddress> group;
   if (!config.multicast.empty()) {
     SALIUS_ASSIGN_OR_RETURN(const HostPort host_port, ParseHostPort(config.multicast, 7401));
     SALIUS_ASSIGN_OR_RETURN(group, ResolveAddress(host_port));
     // By the way that leads to the replicas; the route to the group itself may be another, or
     // none.
+    const auto known =
+        std::find_if(addresses.begin(), addresses.end(),
+                     [](const SocketAddress& address) { return address.length != 0; });
     const absl::StatusOr<std::string> interface = InterfaceTowards(*known);
-    if (!interface.ok()) {
+    if (interface.ok()) {
+      group_interface = *interface;
+    } else {
       SLOG_WARN("{}: multicast goes by the system's default route: {}", options.session_name,
                 Sv(interface.status().message()));
     }
-    SALIUS_RETURN_IF_ERROR(
-        socket->PrepareMulticastSend(*group, true, interface.ok() ? *interface : ""));
+    SALIUS_RETURN_IF_ERROR(socket->PrepareMulticastSend(*group, true, group_interface));
     // Only then the routes to the replicas tell what the way carries.
     if (config.datagram_bytes == 0 && !interface.ok()) {
       datagram = std::min(datagram, kDatagramPayloadDefault);
     }
   }
-  // Of a way that carries less the network cuts datagrams.
-  datagram = std::max(datagram, kDatagramPayloadMin);
-  sender.emplace(*socket, addresses, static_cast<uint32_t>(datagram), group);
+  sender.emplace(*socket, static_cast<uint32_t>(datagram), group);
+  for (size_t i = 0; i < peers.size(); ++i) {
+    if (addresses[i].length != 0) Settle(static_cast<int>(i), addresses[i]);
+  }
   return absl::OkStatus();
 }
 
@@ -72,96 +84,99 @@ uint32_t Pipeline::Impl::DatagramBytesTo(const SocketAddress& address) const {
   if (config.datagram_bytes != 0) return config.datagram_bytes;
   // No route now (the replica's network is down) is no reason not to start.
   const absl::StatusOr<uint32_t> path = PathDatagramBytes(address);
-  return path.ok() ? std::max<uint32_t>(*path, kDatagramPayloadMin) : kDatagramPayloadDefault;
+  return path.ok() ? *path : kDatagramPayloadDefault;
 }
 
-absl::Status Pipeline::Impl::CheckPlace(int index, const SocketAddress& address) const {
-  const auto refuse = [&](std::string_view why) {
-    return absl::UnavailableError(absl::StrCat("replica ", peers[index].address, " is at ",
-                                               FormatSockaddr(address), " now", Av(why)));
-  };
-  if (!options.insecure && !IsLoopback(address)) {
-    return refuse(
-        ", another host, and records travel unencrypted; if the network is trusted, mount with the "
-        "option \"insecure\"");
+void Pipeline::Impl::Settle(int index, const SocketAddress& address) {
+  bool in_group = true;
+  if (!group_interface.empty()) {
+    const absl::StatusOr<std::string> interface = InterfaceTowards(address);
+    in_group = !interface.ok() || *interface == group_interface;
   }
-  for (const Peer& other : peers) {
-    if (other.udp.length == 0 || &other == &peers[index]) continue;
-    if (other.udp == address) return refuse(absl::StrCat(", as replica ", other.address, " is"));
-    if (other.udp.storage.ss_family != address.storage.ss_family) {
-      return refuse(": give all replicas addresses of IPv4, or all of IPv6");
-    }
-  }
-  return absl::OkStatus();
+  sender->SetPeer(static_cast<size_t>(index), address, DatagramBytesTo(address), in_group);
+  peers[index].control->SetAddress(ControlAddress(address, peers[index].host));
 }
 
-void Pipeline::Impl::Locate(int index) {
-  Peer& peer = peers[index];
-  const absl::StatusOr<SocketAddress> found = Resolve(peer.host);
-  const uint32_t datagram = found.ok() ? DatagramBytesTo(*found) : 0;
-  bool moved = false;
-  absl::Status now_located, before;
+void Pipeline::Impl::TakeAnswer(int index, const Lookup::Answer& answer) {
+  Places::Change change;
+  absl::Status before, after;
+  SocketAddress at;
   {
     absl::MutexLock lock(&mu);
-    if (!found.ok()) {  // it may still be where it was
-      if (peer.udp.length == 0) now_located = found.status();
-    } else if (*found != peer.udp) {
-      now_located = CheckPlace(index, *found);
-      moved = now_located.ok();
+    uint8_t connected = 0;
+    const int64_t now = clock.MonotonicNanos();
+    for (size_t i = 0; i < peers.size(); ++i) {
+      if (core.replica(static_cast<int>(i), now).connected) connected |= 1u << i;
     }
-    if (moved) {
-      peer.udp = *found;
-      sender->SetPeer(static_cast<size_t>(index), *found, datagram);
-    }
-    before = std::exchange(peer.located, now_located);
+    before = places.problem(index);
+    change = places.OnAnswer(index, answer, connected);
+    after = places.problem(index);
+    at = places.at(index);
   }
-  if (moved) {
-    SLOG_INFO("{}: replica {} is at {} now", options.session_name, peer.address,
-              FormatSockaddr(*found));
-  } else if (!now_located.ok() && now_located != before) {  // once, not whenever it is asked for
-    SLOG_WARN("{}: {}", options.session_name, Sv(now_located.message()));
+  if (change.gave_up >= 0) {
+    sender->ClearPeer(static_cast<size_t>(change.gave_up));
+    peers[change.gave_up].control->SetAddress("");
+  }
+  if (change.moved) {
+    Settle(index, at);
+    SLOG_INFO("{}: replica {} is at {} now", options.session_name, peers[index].address,
+              FormatSockaddr(at));
+  }
+  // Once, not with every answer.
+  if (!after.ok() && after.code() != before.code()) {
+    SLOG_WARN("{}: {}", options.session_name, Sv(after.message()));
   }
 }
 
-void Pipeline::Impl::LocateSilent(int64_t now) {
+void Pipeline::Impl::TendPlaces() {
+  const int64_t now = clock.MonotonicNanos();
   for (size_t i = 0; i < peers.size(); ++i) {
-    if (core.replica(static_cast<int>(i), now).connected) continue;
-    peers[i].locate = true;
-    session_cv.SignalAll();
+    const int index = static_cast<int>(i);
+    Peer& peer = peers[i];
+    if (peer.lookup != nullptr) {
+      const std::optional<Lookup::Answer> answer = peer.lookup->answer();
+      if (!answer) continue;
+      peer.lookup.reset();
+      TakeAnswer(index, *answer);
+    }
+    if (now < peer.look_up_at_ns) continue;
+    bool known = false, silent = false;
+    int family = 0;
+    {
+      absl::MutexLock lock(&mu);
+      known = places.known(index);
+      silent = !core.replica(index, now).connected;
+      family = places.family();
+    }
+    peer.look_up_at_ns = now + (known ? kLookUpSilentNs : kLookUpUnknownNs);
+    if (silent) peer.lookup = Lookup::Start(peer.host, family);
   }
 }
 
 void Pipeline::Impl::SessionLoop(int index) {
   Peer& peer = peers[index];
   while (true) {
-    std::optional<Seq> base;
+    Seq base = 0;
+    absl::Status place;
     {
       absl::MutexLock lock(&mu);
-      while (!stopping && !peer.open_base && !peer.locate) session_cv.Wait(&mu);
+      while (!stopping && !peer.open_base) session_cv.Wait(&mu);
       if (stopping) return;
-      base = std::exchange(peer.open_base, std::nullopt);
-      peer.locate = false;
-    }
-    // Before each opening too: the call goes to where the name leads by then.
-    Locate(index);
-    if (!base) continue;
-    absl::Status located;
-    {
-      absl::MutexLock lock(&mu);
-      located = peer.located;
+      base = *std::exchange(peer.open_base, std::nullopt);
+      if (!places.known(index)) place = places.problem(index);
     }
     const absl::StatusOr<SessionClient::Opened> opened_session =
-        located.ok() ? peer.control->Open(config, epoch, session, *base, kOpenDeadlineMs)
-                     : absl::StatusOr<SessionClient::Opened>(located);
+        place.ok() ? peer.control->Open(config, epoch, session, base, kOpenDeadlineMs)
+                   : absl::StatusOr<SessionClient::Opened>(place);
     Work work;
     {
       absl::MutexLock lock(&mu);
       const int64_t now = clock.MonotonicNanos();
       if (opened_session.ok()) {
-        core.OnOpened(now, index, opened_session->incarnation, *base, opened_session->free_bytes);
+        core.OnOpened(now, index, opened_session->incarnation, base, opened_session->free_bytes);
       } else {
         core.OnOpenFailed(now, index, std::string(opened_session.status().message()),
-                          absl::IsFailedPrecondition(opened_session.status()));
+                          place.ok() && absl::IsFailedPrecondition(opened_session.status()));
       }
       Collect(&work);
     }

@@ -52,6 +52,9 @@ struct SessionClient::Impl {
     {
       absl::MutexLock lock(&mutex);
       if (opens && opening_stopped) return absl::CancelledError("the session ends");
+      if (address.empty()) {
+        return absl::UnavailableError(absl::StrCat("replica ", name, " has no address"));
+      }
       if (stub == nullptr) stub = Connect(address);
       used = stub;
       mine = running.emplace(running.end());
@@ -68,24 +71,31 @@ struct SessionClient::Impl {
     if (stub == used) stub.reset();
     if (overdue || status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) {
       return absl::DeadlineExceededError(
-          absl::StrCat("replica ", address, ": no answer within ", deadline_ms, " ms"));
+          absl::StrCat("replica ", name, ": no answer within ", deadline_ms, " ms"));
     }
     return absl::Status(static_cast<absl::StatusCode>(status.error_code()),
-                        absl::StrCat("replica ", address, ": ", status.error_message()));
+                        absl::StrCat("replica ", name, ": ", status.error_message()));
   }
 
-  std::string address;
+  std::string name;
   absl::Mutex mutex;
+  std::string address ABSL_GUARDED_BY(mutex);
   std::shared_ptr<control::Replica::Stub> stub ABSL_GUARDED_BY(mutex);
   std::list<Call> running ABSL_GUARDED_BY(mutex);
   bool opening_stopped ABSL_GUARDED_BY(mutex) = false;
 };
 
-SessionClient::SessionClient(const std::string& address) : impl_(std::make_unique<Impl>()) {
-  impl_->address = address;
+SessionClient::SessionClient(const std::string& name) : impl_(std::make_unique<Impl>()) {
+  impl_->name = name;
 }
 
 SessionClient::~SessionClient() = default;
+
+void SessionClient::SetAddress(const std::string& address) {
+  absl::MutexLock lock(&impl_->mutex);
+  impl_->address = address;
+  impl_->stub.reset();
+}
 
 absl::StatusOr<SessionClient::Opened> SessionClient::Open(const VolumeConfig& config, Epoch epoch,
                                                           uint64_t session, Seq base,
@@ -108,8 +118,8 @@ absl::StatusOr<SessionClient::Opened> SessionClient::Open(const VolumeConfig& co
       });
   if (!status.ok()) return status;
   if (response.incarnation() == 0 || response.udp_port() == 0 || response.udp_port() > 65535) {
-    return absl::InternalError(absl::StrCat("replica ", impl_->address,
-                                            " gave an answer without incarnation or UDP port"));
+    return absl::InternalError(
+        absl::StrCat("replica ", impl_->name, " gave an answer without incarnation or UDP port"));
   }
   return Opened{response.incarnation(), static_cast<uint16_t>(response.udp_port()),
                 response.free_bytes()};

@@ -24,13 +24,18 @@ class SessionClient {
     uint16_t udp_port = 0;
     uint64_t free_bytes = 0;
   };
-  // `address` is "host:port" of the replica's control service. Connects lazily.
-  explicit SessionClient(const std::string& address);
+  // `name`: of the replica, for what is said of it. It has no address yet.
+  explicit SessionClient(const std::string& name);
   ~SessionClient();
+
+  // The replica's control service is at `address` from now on ("host:port"; empty: nobody knows).
+  // Calls that are under way go on; the next one connects.
+  void SetAddress(const std::string& address);
 
   // Opens (or confirms) session `session` of `epoch`, in which the replica will hold seqs from
   // `base` on. FAILED_PRECONDITION: a larger epoch was promised or opened (this primary is fenced);
-  // UNAVAILABLE and DEADLINE_EXCEEDED: try again; RESOURCE_EXHAUSTED: no memory there.
+  // UNAVAILABLE (no address, too) and DEADLINE_EXCEEDED: try again; RESOURCE_EXHAUSTED: no memory
+  // there.
   absl::StatusOr<Opened> Open(const VolumeConfig& config, Epoch epoch, uint64_t session, Seq base,
                               int64_t deadline_ms);
   // Forgets the volume's log of epochs up to `epoch`.

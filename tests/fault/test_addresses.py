@@ -1,10 +1,11 @@
 """Replicas that are known by names, whose addresses change while the volume is mounted, or are not known yet."""
 import os
+import time
 
 from fault.test_replicas import report_of
 from harness import ops
 from harness.case import Case
-from harness.net import Hosts, Net
+from harness.net import DeadNameServer, Hosts, Net
 from harness.run import sh, wait_until
 from harness.volume import Mount
 
@@ -55,6 +56,20 @@ class Addresses(Case):
     def test_replica_that_comes_back_with_its_memory_at_another_address_is_found_without_a_remount(self):
         self.moved(loses_memory=False)
 
+    def test_two_hosts_that_have_exchanged_their_addresses_are_found(self):
+        rig = self.named(2, 2)
+        mount = rig.mount(mode="replicated")
+        first, second = rig.replicas
+        ips = first.ip, second.ip
+        first.move(ELSEWHERE)
+        second.move(ips[0])
+        first.move(ips[1])
+        mount.wait_mode("local")
+        self.told(one=ips[1], two=ips[0])
+        for replica in rig.replicas:
+            replica.start()
+        mount.wait_mode("replicated")
+
     def test_name_without_an_address_keeps_no_volume_from_its_host(self):
         rig = self.named(3, 2)
         third = rig.replicas[2]
@@ -67,15 +82,36 @@ class Addresses(Case):
         self.told(three=third.ip)
         mount.wait_status(lambda s: report_of(s, third)["member"], 30, "the third replica is not found")
 
+    def test_name_server_that_does_not_answer_holds_up_neither_a_replica_that_comes_back_nor_the_unmount(self):
+        rig = self.named(2, 2)
+        server = self.own(DeadNameServer(rig.net))
+        mount = rig.mount(mode="replicated")
+        self.told(one=None, two=None)
+        second = rig.replicas[1]
+        second.lose_memory()
+        mount.wait_mode("local")
+        server.wait_asked("salius-two")
+        second.start()
+        mount.wait_mode("replicated", 8)
+        second.lose_memory()
+        mount.wait_mode("local")
+        server.wait_asked("salius-two")
+        began = time.monotonic()
+        mount.umount()
+        self.assertLess(time.monotonic() - began, 8, "the resolver was waited for")
+        self.assertIn("closed cleanly", rig.volume.tail())
+
     def test_name_that_comes_to_mean_another_host_needs_the_word_that_the_network_is_trusted(self):
         rig = self.named(1, 1)
+        replica = rig.replicas[0]
         self.told(one="127.0.0.1")  # where nobody is
         mount = self.own(Mount(rig.volume, insecure=False))
-        mount.wait_status(lambda s: "refused" in report_of(s, rig.replicas[0])["problem"], 30, "somebody is there")
-        self.told(one=rig.replicas[0].ip)
-        mount.wait_status(lambda s: "insecure" in report_of(s, rig.replicas[0])["problem"], 30,
+        mount.wait_status(lambda s: "refused" in report_of(s, replica)["problem"], 30, "somebody is there")
+        self.told(one=replica.ip)
+        mount.wait_status(lambda s: "insecure" in report_of(s, replica)["problem"], 30,
                           "nobody says why the replica is not used")
         self.assertEqual(mount.mode(), "local")
+        self.assertEqual(replica.metrics()["salius_replica_volumes"], 0, "it was called all the same")
 
     def test_datagrams_fit_the_way_to_the_host_that_a_name_comes_to_mean(self):
         rig = self.named(1, 1)
@@ -90,7 +126,6 @@ class Addresses(Case):
         os.close(fd)
         wait_until(lambda: rig.replicas[0].metrics()["salius_replica_record_bytes_total"] >= 100000, 20,
                    "the record has not come to the replica")
-        self.assertEqual(mount.mode(), "replicated")
         self.assertEqual(self.fragments(rig), before, "the network had to cut datagrams")
 
     @staticmethod
@@ -108,3 +143,6 @@ class Addresses(Case):
         mount.wait_status(lambda s: "salius-one" in report_of(s, rig.replicas[1])["problem"], 30,
                           "nobody says that the two are the same")
         self.assertEqual(mount.mode(), "local")
+        rig.replicas[1].start()
+        self.told(two=rig.replicas[1].ip)
+        mount.wait_mode("replicated")

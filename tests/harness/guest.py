@@ -5,8 +5,10 @@ virtio-serial port for commands (guest_agent.py), ports for ledgers, and a Disk 
 """
 import json
 import os
+import random
 import socket
 import threading
+import time
 
 from harness.kernel import kernel
 from harness.proc import Proc, tail
@@ -64,15 +66,28 @@ class Guest:
         self._lines = self._ports[CONTROL].makefile("r")
         self._ports[CONTROL].settimeout(BOOT_TIMEOUT_S)
 
-    def wait_booted(self):
-        """Until its agent answers and its network is up."""
+    def wait_booted(self, attempts=3):
+        """Until its agent answers and its network is up. It boots again when its clock is wrong: the kernel compares
+        two emulated clocks while it boots, and on a busy host may find that seconds are 40 ms long."""
         hello = self._receive()
+        if not self._clock_is_right():
+            if attempts == 1:
+                raise HarnessError("%s has a clock that runs much too fast" % self.name)
+            print("%s boots again: its clock runs much too fast" % self.name, flush=True)
+            self.power_cut(random.Random(0))  # nothing has been written to its disk
+            self.power_on()
+            return self.wait_booted(attempts - 1)
         if hello["boot_id"] == self.boot_id:
             raise HarnessError("%s did not really reboot" % self.name)
         self.boot_id = hello["boot_id"]
         self.boots += 1
         self.run("sh", "-c", "ip link set lo up; ip addr add %s/24 dev eth0; ip link set eth0 up" % self.ip)
         return self
+
+    def _clock_is_right(self):
+        began = time.monotonic()
+        self.run("sleep", "0.2")
+        return time.monotonic() - began > 0.15
 
     def boot(self):
         self.power_on()

@@ -6,6 +6,7 @@ run's id. Packets are dropped by iptables inside a replica's namespace (netem is
 import contextlib
 import ctypes
 import os
+import socket
 
 from harness.run import HarnessError, current, sh
 
@@ -60,10 +61,12 @@ class Net:
         sh("ip", "-n", namespace, "link", "set", "eth0", "up")
 
     def readdress(self, i, ip):
-        """Replica i's host has another address from now on."""
+        """Replica i's host has another address from now on, and the primary's has heard of it (by the ARP that a host
+        sends then)."""
         namespace = self.replica(i)
         sh("ip", "-n", namespace, "addr", "flush", "dev", "eth0")
         sh("ip", "-n", namespace, "addr", "add", ip + "/24", "dev", "eth0")
+        sh("ip", "-n", self.primary, "neigh", "flush", "all")
 
     def tap(self, port):
         """A port of the switch for a machine (QEMU in the namespace self.switch); its name there."""
@@ -123,16 +126,42 @@ class Hosts:
 
     def __init__(self, addresses):
         self._file = os.path.join(current().dir, "hosts")
+        with open(self._file, "wb"):
+            pass
         self.set(addresses)
         sh("mount", "--bind", self._file, "/etc/hosts")
 
     def set(self, addresses):
-        """{name: address}: all there is but localhost."""
-        with open(self._file, "w") as f:
-            f.write("127.0.0.1 localhost\n" + "".join("%s %s\n" % (ip, name) for name, ip in addresses.items()))
+        """{name: address}: all there is but localhost. Who looks meanwhile sees those before or these."""
+        text = "127.0.0.1 localhost\n" + "".join("%s %s\n" % (ip, name) for name, ip in addresses.items())
+        with open(self._file, "rb+", buffering=0) as f:
+            f.write(text.encode().ljust(4096, b"\n"))
 
     def close(self):
         sh("umount", "/etc/hosts")
+
+
+class DeadNameServer:
+    """In the primary's namespace of `net`: it hears what is asked, and never answers."""
+
+    def __init__(self, net):
+        self._file = os.path.join(current().dir, "resolv.conf")
+        with open(self._file, "w") as f:
+            f.write("nameserver 127.0.0.1\n")
+        with inside(net.primary):
+            self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self._socket.bind(("127.0.0.1", 53))
+        self._socket.settimeout(30)
+        sh("mount", "--bind", self._file, "/etc/resolv.conf")
+
+    def wait_asked(self, name):
+        """Until somebody asks for `name`."""
+        while name.encode() not in self._socket.recv(512):
+            pass
+
+    def close(self):
+        sh("umount", "/etc/resolv.conf")
+        self._socket.close()
 
 
 @contextlib.contextmanager

@@ -261,6 +261,19 @@ TEST_F(ReplicatorTest, LosingAMemberSecuresWhatLeanedOnItBeforeTheNote) {
   EXPECT_EQ(out_.note->members, 0b101);
 }
 
+TEST_F(ReplicatorTest, HowLongAReplicaHasBeenSilentIsSaidAsOfNow) {
+  Make(1, 1);
+  Heal(1);
+  while (core_->replica(0, now_).member) {
+    ASSERT_LT(now_, 60'000 * kMs) << "it is never lost";
+    Tick(100);
+  }
+  Tick(60'000);
+  const std::string problem = core_->replica(0, now_).problem;
+  ASSERT_EQ(problem.rfind("silent for ", 0), 0u) << problem;
+  EXPECT_GE(std::stoll(problem.substr(11)), 60'000) << problem;
+}
+
 TEST_F(ReplicatorTest, AMemberComesBackOnlyWithABaseAtTheCheckpoint) {
   Make(2, 1);
   Heal(2);

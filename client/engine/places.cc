@@ -1,0 +1,82 @@
+#include "client/engine/places.h"
+
+#include <sys/socket.h>
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "common/strings.h"
+
+namespace salius {
+
+absl::Status Places::CheckHost(int index, const SocketAddress& address) const {
+  if (insecure_ || IsLoopback(address)) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "replica ", names_[index], " is at ", FormatSockaddr(address),
+      ", another host, and records travel unencrypted; if the network is trusted, mount with the "
+      "option \"insecure\""));
+}
+
+absl::Status Places::Begin(const std::vector<SocketAddress>& addresses) {
+  for (size_t i = 0; i < addresses.size(); ++i) {
+    Place& place = places_[i];
+    if (addresses[i].length == 0) {
+      place.problem =
+          absl::UnavailableError(absl::StrCat("replica ", names_[i], " has no address yet"));
+      continue;
+    }
+    const absl::Status allowed = CheckHost(static_cast<int>(i), addresses[i]);
+    if (!allowed.ok()) return allowed;
+    place.address = addresses[i];
+    place.confirmed = true;
+    family_ = addresses[i].storage.ss_family;
+  }
+  return absl::OkStatus();
+}
+
+int Places::Find(const SocketAddress& address) const {
+  for (size_t i = 0; i < places_.size(); ++i) {
+    if (places_[i].address == address) return static_cast<int>(i);
+  }
+  return -1;
+}
+
+Places::Change Places::OnAnswer(int index, const absl::StatusOr<std::vector<SocketAddress>>& answer,
+                                uint8_t connected) {
+  Place& place = places_[index];
+  if (!answer.ok()) {
+    // A resolver that cannot tell says nothing of where it is.
+    if (absl::IsNotFound(answer.status())) place.confirmed = false;
+    if (!known(index)) {
+      place.problem =
+          absl::Status(answer.status().code(),
+                       absl::StrCat("replica ", names_[index], ": ", answer.status().message()));
+    }
+    return {};
+  }
+  place.problem = absl::OkStatus();
+  place.confirmed =
+      known(index) && std::find(answer->begin(), answer->end(), place.address) != answer->end();
+  if (place.confirmed) return {};
+  const SocketAddress& to = answer->front();
+  place.problem = CheckHost(index, to);
+  if (!place.problem.ok()) return {};
+  const int other = Find(to);
+  if (other >= 0 && (places_[other].confirmed || (connected & (1u << other)) != 0)) {
+    place.problem = absl::UnavailableError(absl::StrCat("replica ", names_[index], " is at ",
+                                                        FormatSockaddr(to), ", as replica ",
+                                                        names_[other], " is"));
+    return {};
+  }
+  if (other >= 0) {
+    places_[other].address = SocketAddress();
+    places_[other].problem = absl::UnavailableError(
+        absl::StrCat("replica ", names_[other], " was at ", FormatSockaddr(to), ", where replica ",
+                     names_[index], " is now"));
+  }
+  place.address = to;
+  place.confirmed = true;
+  return {.moved = true, .gave_up = other};
+}
+
+}  // namespace salius

@@ -1,0 +1,63 @@
+// Where the replicas are. They are known by names, and a name's address may change while a volume
+// is mounted: a host that comes back, or is made anew, with another one. Addresses that the
+// configuration spells out are names that never change.
+//
+// pure: no thread, lock, socket or clock; the pipeline asks the resolver (common/lookup.h).
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/net.h"
+
+namespace salius {
+
+class Places {
+ public:
+  // `names`: of the replicas, as configured. `insecure`: they may be on other hosts.
+  Places(std::vector<std::string> names, bool insecure)
+      : names_(std::move(names)), insecure_(insecure), places_(names_.size()) {}
+
+  // Their first addresses, of one family, none twice (ResolveReplicas); length 0 where there is
+  // none yet. INVALID_ARGUMENT names one that is on another host although it may not.
+  absl::Status Begin(const std::vector<SocketAddress>& addresses);
+
+  struct Change {
+    bool moved = false;  // it is at another address now
+    int gave_up = -1;    // the replica that was there before, and is nowhere now
+  };
+  // The resolver's answer for replica `index`. It moves when its own address is not among them any
+  // more: to the first of them, unless that is another replica's, which answers there
+  // (`connected`: bit i for replica i) or whose name led there when it was last asked for, or is
+  // on another host although it may not: then problem() says so, and the address stays what it was.
+  Change OnAnswer(int index, const absl::StatusOr<std::vector<SocketAddress>>& answer,
+                  uint8_t connected);
+
+  // Length 0: not known yet.
+  const SocketAddress& at(int index) const { return places_[index].address; }
+  bool known(int index) const { return at(index).length != 0; }
+  // Which replica is at `address`, or -1.
+  int Find(const SocketAddress& address) const;
+  // Why the last answer was of no use, if it was not.
+  const absl::Status& problem(int index) const { return places_[index].problem; }
+  // AF_INET or AF_INET6: that of the first addresses.
+  int family() const { return family_; }
+
+ private:
+  struct Place {
+    SocketAddress address;
+    bool confirmed = false;  // by the last answer
+    absl::Status problem;
+  };
+  absl::Status CheckHost(int index, const SocketAddress& address) const;
+
+  std::vector<std::string> names_;
+  bool insecure_;
+  std::vector<Place> places_;
+  int family_ = 0;
+};
+
+}  // namespace salius
