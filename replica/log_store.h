@@ -15,7 +15,9 @@
 // - At most `grant_segments` segments are used, kMaxInProgress records are in pieces, and the span
 //   of seqs is bounded by what the grant could hold, so memory is bounded whatever arrives.
 // - Beside header and body a record costs at most 64 bytes: 16 of entry, up to 7 of padding, 8 to
-//   16 of index, and its share of the segment table.
+//   16 of index, and its share of the segment table. Not in it is the end of a segment that the
+//   next record does not fit into: of 1 MiB at most an eighth, for records of 128 KiB; 4 KB a
+//   record for the 124 KiB that large writes are cut into; below 12 KiB it is within the 64 bytes.
 //
 // pure: works on the arena's memory; no thread, lock, socket or clock.
 #pragma once

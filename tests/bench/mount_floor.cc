@@ -1,10 +1,11 @@
 // The floor under a synchronous write through a mount: a bare low-level FUSE handler that does for
 // every write what no file system with this job can leave out, and nothing else. One request from
 // the kernel (FOPEN_DIRECT_IO, so that O_SYNC costs one crossing), the data sent to m echo servers,
-// a pwrite of the buffered backing file while they work, f answers, the reply.
+// a pwrite of the buffered backing file while they work, f answers, the reply. What is not written
+// with O_SYNC or O_DSYNC is sent by the fsync, all of it together.
 //
 //   mount_floor [--replicas M | --servers HOST:PORT,...] [--acks F] [--empty] [--cached]
-//               [--delay-us N] BACKING_DIR MOUNTPOINT
+//               [--threads N] [--delay-us N] BACKING_DIR MOUNTPOINT
 //
 // --replicas spawns the echo servers on loopback, --servers uses those that there are. --empty
 // leaves all of the work out, and shows what the crossing alone costs. --cached lets the kernel
@@ -15,7 +16,8 @@
 // A flat directory: files can be created, written, read, truncated and removed. Prints "ready" when
 // mounted; ends when unmounted or on SIGTERM.
 //
-// Threads: one, so that a lone writer never pays for a hand-over. It is a floor for one writer.
+// Threads: --threads; one by default, so that a lone writer never pays for a hand-over. For more
+// writers each serves one request after the other, from its own socket.
 #define FUSE_USE_VERSION 312
 #include <fcntl.h>
 #include <fuse3/fuse_lowlevel.h>
@@ -27,8 +29,9 @@
 #include <cstdlib>
 #include <cstring>
 #include <map>
-#include <optional>
+#include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "client/cli/echo.h"
@@ -45,9 +48,11 @@ using salius::cli::QuorumPing;
 
 struct Floor {
   int backing_fd = -1;
+  std::mutex mutex;                           // of the two:
   std::map<std::string, fuse_ino_t> numbers;  // of the names ever seen; never reused
   std::map<fuse_ino_t, std::string> names;
-  std::optional<QuorumPing> ping;
+  std::vector<sockaddr_in> servers;  // none: no replication
+  size_t acks = 0;
   bool empty = false;
   bool cached = false;
   int64_t delay_ns = 0;
@@ -56,16 +61,38 @@ struct Floor {
 };
 Floor* g_floor = nullptr;
 
+struct OpenFile {
+  int fd;
+  bool synchronous;    // every write; else they wait for the fsync
+  size_t waiting = 0;  // bytes of them. A file is used by one writer
+};
+
+OpenFile& FileOf(const fuse_file_info* info) { return *reinterpret_cast<OpenFile*>(info->fh); }
+
+// The calling thread's way to the servers; it does not come back when it has none.
+QuorumPing& Ping() {
+  thread_local absl::StatusOr<QuorumPing> ping =
+      QuorumPing::Connect(g_floor->servers, g_floor->acks);
+  SALIUS_CHECK_OK(ping);
+  return *ping;
+}
+
 fuse_ino_t NumberOf(const std::string& name) {
+  const std::lock_guard<std::mutex> lock(g_floor->mutex);
   const auto [at, added] = g_floor->numbers.try_emplace(name, g_floor->numbers.size() + 2);
   if (added) g_floor->names[at->second] = name;
   return at->second;
 }
 
+std::string NameOf(fuse_ino_t number) {
+  const std::lock_guard<std::mutex> lock(g_floor->mutex);
+  return g_floor->names.at(number);
+}
+
 // Attributes of the root or of a file, by its number; false (errno set) when it is gone.
 bool StatOf(fuse_ino_t number, struct stat* attr) {
-  const char* const path = number == FUSE_ROOT_ID ? "." : g_floor->names.at(number).c_str();
-  if (fstatat(g_floor->backing_fd, path, attr, AT_SYMLINK_NOFOLLOW) != 0) return false;
+  const std::string path = number == FUSE_ROOT_ID ? "." : NameOf(number);
+  if (fstatat(g_floor->backing_fd, path.c_str(), attr, AT_SYMLINK_NOFOLLOW) != 0) return false;
   attr->st_ino = number;
   return true;
 }
@@ -99,7 +126,7 @@ void FloorGetattr(fuse_req_t req, fuse_ino_t number, fuse_file_info*) {
 void FloorSetattr(fuse_req_t req, fuse_ino_t number, struct stat* want, int mask,
                   fuse_file_info* info) {
   if ((mask & FUSE_SET_ATTR_SIZE) != 0) {
-    if (info == nullptr || ftruncate(static_cast<int>(info->fh), want->st_size) != 0) {
+    if (info == nullptr || ftruncate(FileOf(info).fd, want->st_size) != 0) {
       fuse_reply_err(req, info == nullptr ? EBADF : errno);
       return;
     }
@@ -112,7 +139,7 @@ bool OpenBacking(const char* name, int flags, mode_t mode, fuse_file_info* info)
   const int own_flags = (flags & O_TRUNC) | O_RDWR | O_CLOEXEC;
   const int fd = openat(g_floor->backing_fd, name, own_flags | (flags & O_CREAT), mode);
   if (fd < 0) return false;
-  info->fh = static_cast<uint64_t>(fd);
+  info->fh = reinterpret_cast<uint64_t>(new OpenFile{fd, (flags & O_DSYNC) != 0});
   info->direct_io = !g_floor->cached;
   info->keep_cache = g_floor->cached;
   return true;
@@ -120,7 +147,7 @@ bool OpenBacking(const char* name, int flags, mode_t mode, fuse_file_info* info)
 
 void FloorOpen(fuse_req_t req, fuse_ino_t number, fuse_file_info* info) {
   if (number == FUSE_ROOT_ID ||
-      !OpenBacking(g_floor->names.at(number).c_str(), info->flags & O_TRUNC, 0, info)) {
+      !OpenBacking(NameOf(number).c_str(), info->flags & ~O_CREAT, 0, info)) {
     fuse_reply_err(req, number == FUSE_ROOT_ID ? EISDIR : errno);
     return;
   }
@@ -141,12 +168,14 @@ void FloorUnlink(fuse_req_t req, fuse_ino_t, const char* name) {
 }
 
 void FloorRelease(fuse_req_t req, fuse_ino_t, fuse_file_info* info) {
-  fuse_reply_err(req, close(static_cast<int>(info->fh)) == 0 ? 0 : errno);
+  OpenFile* const file = &FileOf(info);
+  fuse_reply_err(req, close(file->fd) == 0 ? 0 : errno);
+  delete file;
 }
 
 void FloorRead(fuse_req_t req, fuse_ino_t, size_t size, off_t offset, fuse_file_info* info) {
   std::vector<char> data(size);
-  const ssize_t got = pread(static_cast<int>(info->fh), data.data(), size, offset);
+  const ssize_t got = pread(FileOf(info).fd, data.data(), size, offset);
   if (got < 0) {
     fuse_reply_err(req, errno);
     return;
@@ -169,13 +198,12 @@ void FloorWrite(fuse_req_t req, fuse_ino_t, const char* data, size_t size, off_t
     fuse_reply_write(req, size);
     return;
   }
+  OpenFile& file = FileOf(info);
   const absl::Span<const uint8_t> bytes(reinterpret_cast<const uint8_t*>(data), size);
-  const auto write_backing = [&] {
-    return salius::PwriteFull(static_cast<int>(info->fh), bytes, offset);
-  };
-  const absl::Status status = g_floor->ping.has_value()
-                                  ? g_floor->ping->ExchangeAll(bytes, write_backing)
-                                  : write_backing();
+  const auto write_backing = [&] { return salius::PwriteFull(file.fd, bytes, offset); };
+  const bool alone = g_floor->servers.empty() || !file.synchronous;
+  if (!file.synchronous) file.waiting += size;
+  const absl::Status status = alone ? write_backing() : Ping().ExchangeAll(bytes, write_backing);
   Spin(g_floor->delay_ns);
   if (!status.ok()) {
     const int code = salius::StatusErrno(status);
@@ -185,7 +213,17 @@ void FloorWrite(fuse_req_t req, fuse_ino_t, const char* data, size_t size, off_t
   fuse_reply_write(req, size);
 }
 
-void FloorFsync(fuse_req_t req, fuse_ino_t, int, fuse_file_info*) { fuse_reply_err(req, 0); }
+// As much as was written since the last one goes to the servers together.
+void FloorFsync(fuse_req_t req, fuse_ino_t, int, fuse_file_info* info) {
+  OpenFile& file = FileOf(info);
+  if (g_floor->servers.empty() || file.waiting == 0) {
+    fuse_reply_err(req, 0);
+    return;
+  }
+  const std::vector<uint8_t> bytes(std::exchange(file.waiting, 0));
+  const absl::Status status = Ping().ExchangeAll(bytes, [] { return absl::OkStatus(); });
+  fuse_reply_err(req, status.ok() ? 0 : EIO);
+}
 
 // The largest write comes as one request, as it does to a Salius mount.
 void FloorInit(void*, fuse_conn_info* conn) { conn->max_write = 1 << 20; }
@@ -194,6 +232,7 @@ struct Arguments {
   uint64_t replicas = 0;
   std::vector<std::string> servers;
   uint64_t acks = 2;
+  uint64_t threads = 1;
   uint64_t delay_us = 0;
   bool empty = false;
   bool cached = false;
@@ -204,6 +243,7 @@ absl::StatusOr<Arguments> ParseArguments(Options& options, absl::Span<const std:
   options.Number("replicas", "M", &arguments.replicas, 0, 64, "echo servers to spawn");
   options.List("servers", "HOST:PORT,...", &arguments.servers, "echo servers that there are");
   options.Number("acks", "F", &arguments.acks, 1, 64, "answers that are awaited (2)");
+  options.Number("threads", "N", &arguments.threads, 1, 64, "that serve requests (1)");
   options.Number("delay-us", "N", &arguments.delay_us, 0, 1000000, "so much more work per write");
   options.Switch("empty", &arguments.empty, "no work at all");
   options.Switch("cached", &arguments.cached, "through the kernel's page cache");
@@ -211,15 +251,14 @@ absl::StatusOr<Arguments> ParseArguments(Options& options, absl::Span<const std:
   return arguments;
 }
 
-// Where the pings go; none when there is no replication.
-absl::StatusOr<std::optional<QuorumPing>> ConnectPing(const Arguments& arguments,
-                                                      absl::Span<const sockaddr_in> spawned) {
-  SALIUS_ASSIGN_OR_RETURN(std::vector<sockaddr_in> addresses,
-                          salius::cli::ResolveEcho(arguments.servers));
-  addresses.insert(addresses.end(), spawned.begin(), spawned.end());
-  if (addresses.empty()) return std::optional<QuorumPing>();
-  SALIUS_ASSIGN_OR_RETURN(QuorumPing ping, QuorumPing::Connect(addresses, arguments.acks));
-  return std::optional<QuorumPing>(std::move(ping));
+// Where the pings go; nowhere when there is no replication. An error when they cannot.
+absl::Status SetServers(const Arguments& arguments, absl::Span<const sockaddr_in> spawned,
+                        Floor* floor) {
+  SALIUS_ASSIGN_OR_RETURN(floor->servers, salius::cli::ResolveEcho(arguments.servers));
+  floor->servers.insert(floor->servers.end(), spawned.begin(), spawned.end());
+  floor->acks = arguments.acks;
+  if (floor->servers.empty()) return absl::OkStatus();
+  return QuorumPing::Connect(floor->servers, floor->acks).status();
 }
 
 fuse_lowlevel_ops Operations() {
@@ -238,7 +277,17 @@ fuse_lowlevel_ops Operations() {
   return ops;
 }
 
-int Serve(const std::string& mountpoint) {
+int Loop(fuse_session* session, unsigned threads) {
+  if (threads == 1) return fuse_session_loop(session);
+  fuse_loop_config* const config = fuse_loop_cfg_create();
+  fuse_loop_cfg_set_max_threads(config, threads);
+  fuse_loop_cfg_set_idle_threads(config, threads);
+  const int result = fuse_session_loop_mt(session, config);
+  fuse_loop_cfg_destroy(config);
+  return result;
+}
+
+int Serve(const std::string& mountpoint, unsigned threads) {
   std::string program = "mount_floor", option = "-o", value = "fsname=mount_floor";
   char* words[] = {program.data(), option.data(), value.data(), nullptr};
   fuse_args args = FUSE_ARGS_INIT(3, words);
@@ -250,7 +299,7 @@ int Serve(const std::string& mountpoint) {
     if (fuse_session_mount(session, mountpoint.c_str()) == 0) {
       std::puts("ready");
       std::fflush(stdout);
-      result = fuse_session_loop(session) >= 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+      result = Loop(session, threads) >= 0 ? EXIT_SUCCESS : EXIT_FAILURE;
       fuse_session_unmount(session);
     }
     fuse_remove_signal_handlers(session);
@@ -284,13 +333,11 @@ int main(int argc, char** argv) {
   const absl::StatusOr<EchoServers> servers = EchoServers::Spawn(arguments->replicas);
   absl::Status status = servers.status();
   if (servers.ok()) {
-    auto ping = ConnectPing(*arguments, servers->addresses());
-    status = ping.status();
-    if (ping.ok()) floor.ping = *std::move(ping);
+    status = SetServers(*arguments, servers->addresses(), &floor);
   }
   if (!status.ok()) {
     std::fprintf(stderr, "mount_floor: %s\n", status.ToString().c_str());
     return EXIT_FAILURE;
   }
-  return Serve(options.places()[1]);
+  return Serve(options.places()[1], static_cast<unsigned>(arguments->threads));
 }

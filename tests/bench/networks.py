@@ -15,16 +15,19 @@ class Loopback:
 
     name = "loopback"
     primary = None  # namespace of the primary: this one
+    _next_port = FIRST_PORT  # several may be there at a time
 
     def __init__(self, count, mtu=None):
         del mtu
         self.count = count
+        self._first_port = Loopback._next_port
+        Loopback._next_port += count
 
     def host(self, _):
         return "127.0.0.1"
 
     def address(self, i):
-        return "127.0.0.1:%d" % (FIRST_PORT + i)
+        return "127.0.0.1:%d" % (self._first_port + i)
 
     def namespace(self, _):
         return None

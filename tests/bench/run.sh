@@ -2,7 +2,7 @@
 # Builds the programs and runs the benchmarks; docs/performance.md explains them. Needs root.
 #
 #   tests/bench/run.sh [--smoke] [floor|slow-disk|recovery|reattach]...   the bars (--help for the rest)
-#   tests/bench/run.sh matrix|peers|applications|report ...        the others (each has --help)
+#   tests/bench/run.sh matrix|compare|peers|applications|report ...   the others (each has --help)
 set -eu
 cd "$(dirname "$0")/../.."
 if [ -z "${SALIUS_BIN:-}" ]; then
@@ -11,7 +11,7 @@ if [ -z "${SALIUS_BIN:-}" ]; then
 fi
 cd tests
 case "${1:-}" in
-  matrix | peers | applications | report)
+  matrix | compare | peers | applications | report)
     module=bench.$1
     shift
     ;;

@@ -17,6 +17,7 @@ NETWORKS = {"loopback": Loopback, "veth1500": lambda n: Veth(n, 1500), "veth9000
 LOG_GROWTH_MIB = 512   # for what a measurement itself writes
 OTHER_MIB = 4          # of a replica's memory for each other volume
 FILL_S = 300
+FLOOR_THREADS = 8
 SIZES = ("512B", "4KiB", "16KiB", "64KiB", "256KiB", "1MiB")
 
 
@@ -83,12 +84,14 @@ class Busy:
 
 
 class Ground:
-    """The scenario's processes, up when the constructor is done, and `subjects`."""
+    """The scenario's processes, up when the constructor is done, and `subjects`: Salius, mounted with
+    `mount_options`, and then its floors."""
 
     _serial = 0
 
-    def __init__(self, scenario, cpu):
+    def __init__(self, scenario, cpu, mount_options=""):
         Ground._serial += 1
+        self._mount_options = mount_options
         self._tag = str(Ground._serial)
         self.scenario = scenario
         self.cpu = cpu if scenario.packed else None
@@ -139,7 +142,8 @@ class Ground:
         files = [os.path.join(backing, "open%d" % i) for i in range(s.open_files)]
         for path in files:
             open(path, "xb").close()
-        volume = self._own(MountedVolume(backing, replicas, s.acks, *options, cpu=self.cpu))
+        volume = self._own(MountedVolume(backing, replicas, s.acks, *options, cpu=self.cpu,
+                                         mount_options=self._mount_options))
         self.mount = volume.mount
         self._open([os.path.join(volume.path, os.path.basename(path)) for path in files])
         if s.other_volumes:
@@ -180,8 +184,9 @@ class Ground:
             wait_until(full, FILL_S, "the log does not fill: is there a checkpoint?")
 
     def _mount_floor(self, name, options, servers):
+        threads = str(min(self.scenario.writers, FLOOR_THREADS))
         serving = self._own(Serving("%s-%s" % (name.replace(" ", "-"), self._tag),
-                                    [tool("mount_floor"), *options, place("backing-%s-%s" % (name[:4], self._tag))],
+                                    [tool("mount_floor"), *options, "--threads", threads, place("backing-%s-%s" % (name[:4], self._tag))],
                                     self.cpu, self.network.primary))
         self._subject(name, self._files(serving.path), {"primary": [serving.proc.pid], "replica": servers})
 

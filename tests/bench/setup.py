@@ -111,10 +111,10 @@ class Serving:
 class MountedVolume:
     """A new volume in `backing`, mounted and in mode replicated."""
 
-    def __init__(self, backing, replicas, acks, *init_options, cpu=None):
+    def __init__(self, backing, replicas, acks, *init_options, cpu=None, mount_options=""):
         self.volume = Volume(backing, netns=replicas.network.primary)
         self.volume.init(replicas.addresses, acks, *init_options)
-        self.mount = Mount(self.volume, wrapper=pinned(cpu))
+        self.mount = Mount(self.volume, ",".join(filter(None, ["recover=auto", mount_options])), wrapper=pinned(cpu))
         try:
             self.mount.wait_mode("replicated", 60)
         except BaseException:

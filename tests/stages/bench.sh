@@ -44,6 +44,17 @@ for subject in salius "mount floor" "fuse floor" "in-process floor" "udp floor" 
   check "$subject is in the matrix" grep -Eq "^$subject +[1-9]" "$log"
 done
 
+# A build beside itself, with other mount options, and the floors.
+/usr/bin/python3 -m bench.compare --smoke --floors --size 16KiB --writers 2 --pattern fsync:2 \
+  one="${SALIUS_BIN:-../bazel-bin}" other="${SALIUS_BIN:-../bazel-bin},threads=2" >"$log" 2>&1
+status=$?
+cat "$log"
+check "the comparison ends with exit status 0, not $status" [ "$status" -eq 0 ]
+check "both builds are compared" grep -Eq "^other +p50_us x [0-9.]+ \[.*ops_per_second x" "$log"
+for subject in one other "mount floor" "in-process floor"; do
+  check "$subject is in the comparison" grep -Eq "^$subject +[1-9]" "$log"
+done
+
 # An application on all of its grounds; its rows are read back.
 /usr/bin/python3 -m bench.applications --smoke sqlite-wal sqlite-delete >"$log" 2>&1
 status=$?

@@ -7,6 +7,9 @@
 //   driver redis|etcd|nats HOST:PORT [options], driver postgres CONNINFO [options]: other systems
 //   driver sqlite FILE [options]          transactions on a database
 //   driver volumes DIR HOST:PORT [options] records of many volumes (volumes_target.h)
+#include <sys/resource.h>
+
+#include <algorithm>
 #include <cstdio>
 #include <iostream>
 #include <memory>
@@ -14,6 +17,7 @@
 #include <vector>
 
 #include "absl/strings/numbers.h"
+#include "absl/strings/str_format.h"
 #include "client/cli/json.h"
 #include "client/cli/options.h"
 #include "common/check.h"
@@ -136,9 +140,9 @@ struct Kind {
   TargetOr (*make)(Words words);
 };
 constexpr Kind kKinds[] = {
-    {"files", MakeFiles}, {"floor", MakeFloor},       {"redis", MakeRedis},   {"etcd", MakeEtcd},
-    {"nats", MakeNats},   {"postgres", MakePostgres}, {"sqlite", MakeSqlite},
-    {"volumes", MakeVolumes},
+    {"files", MakeFiles},   {"floor", MakeFloor},     {"redis", MakeRedis},
+    {"etcd", MakeEtcd},     {"nats", MakeNats},       {"postgres", MakePostgres},
+    {"sqlite", MakeSqlite}, {"volumes", MakeVolumes},
 };
 
 TargetOr MakeTarget(Words words) {
@@ -155,6 +159,33 @@ int Fail(const absl::Status& status) {
   return EXIT_FAILURE;
 }
 
+// What this process has used so far, threads that have ended included.
+rusage Used() {
+  rusage used{};
+  SALIUS_CHECK(getrusage(RUSAGE_SELF, &used) == 0, "getrusage");
+  return used;
+}
+
+double Micros(const rusage& used) {
+  const auto micros = [](const timeval& time) {
+    return static_cast<double>(time.tv_sec) * 1e6 + static_cast<double>(time.tv_usec);
+  };
+  return micros(used.ru_utime) + micros(used.ru_stime);
+}
+
+// The round's figures, and what the writers themselves took for an operation.
+std::string RoundJson(const cli::LatencySummary& round, const rusage& before, const rusage& after) {
+  const double operations = std::max<double>(1, static_cast<double>(round.operations));
+  const auto switches = static_cast<double>((after.ru_nvcsw - before.ru_nvcsw) +
+                                            (after.ru_nivcsw - before.ru_nivcsw));
+  std::string json = cli::SummaryJson(round);
+  SALIUS_CHECK(json.back() == '}');
+  json.pop_back();
+  return json + absl::StrFormat(", \"cpu_us_writer\": %.3f, \"switches_writer\": %.3f}",
+                                (Micros(after) - Micros(before)) / operations,
+                                switches / operations);
+}
+
 int Serve(Target& target) {
   std::puts("ready");
   std::fflush(stdout);
@@ -163,10 +194,11 @@ int Serve(Target& target) {
     if (!absl::SimpleAtod(line, &seconds) || !(seconds > 0 && seconds < 1e6)) {
       return Fail(absl::InvalidArgumentError("\"" + line + "\" is no number of seconds"));
     }
+    const rusage before = Used();
     const absl::StatusOr<cli::LatencySummary> round =
         target.Round(static_cast<int64_t>(seconds * 1e9));
     if (!round.ok()) return Fail(round.status());
-    std::puts(cli::SummaryJson(*round).c_str());
+    std::puts(RoundJson(*round, before, Used()).c_str());
     std::fflush(stdout);
   }
   return EXIT_SUCCESS;

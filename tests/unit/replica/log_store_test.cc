@@ -128,7 +128,7 @@ TEST_F(LogStoreTest, FreeBytesIsAPromise) {
 
 // The bound of the brief: at most 64 bytes per record beside header and body, all counted.
 TEST_F(LogStoreTest, OverheadIsAtMost64BytesPerRecord) {
-  for (const size_t body : {0, 1, 100, 512, 1000, 4096}) {
+  for (const size_t body : {0, 1, 100, 512, 1000, 4096, 8192, 11 << 10}) {
     Open(uint64_t{64} << 20, 40);
     uint64_t records = 0;
     while (Append(TestRecord(records + 1, body)) == Result::kStored) ++records;
@@ -138,6 +138,18 @@ TEST_F(LogStoreTest, OverheadIsAtMost64BytesPerRecord) {
     EXPECT_LE(overhead, 64 * records) << "body " << body << ": " << overhead << " for " << records;
     // Nothing was left out of the account.
     EXPECT_LE(a.record_bytes + a.entry_bytes + a.tail_bytes, a.segments * kSegmentBytes);
+  }
+}
+
+TEST_F(LogStoreTest, EndsOfSegmentsAreAtMostAnEighthAndTheRestOfTheOverhead64BytesPerRecord) {
+  for (const size_t body :
+       {size_t{16} << 10, size_t{64} << 10, size_t{124} << 10, kMaxRecordBody}) {
+    Open(uint64_t{64} << 20, 40);
+    uint64_t records = 0;
+    while (Append(TestRecord(records + 1, body)) == Result::kStored) ++records;
+    const VolumeLog::Accounting a = log_->accounting();
+    EXPECT_LE(a.entry_bytes + a.index_bytes + a.table_bytes, 64 * records) << "body " << body;
+    EXPECT_LE(a.tail_bytes, a.segments * kSegmentBytes / 8) << "body " << body;
   }
 }
 
