@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <chrono>
 #include <thread>
 
@@ -95,17 +96,21 @@ TEST_P(ReplicatedTest, TheLastRecordsAreAppliedAlthoughNoMoreCome) {
 
 TEST_P(ReplicatedTest, RecordsOfManyDatagramsAreHeldByAll) {
   config_.datagram_bytes = kDatagramPayloadMin;
+  config_.delta_us = 5'000'000;  // 257 datagrams a record take their time on a busy machine
   StartReplicated();
   for (int i = 0; i < 20; ++i) {
     const auto seq = IssueOne(std::string(kMaxRecordBody, static_cast<char>('a' + i)));
     ASSERT_TRUE(seq.ok()) << seq.status();
     ASSERT_TRUE(pipeline_->WaitDurable(*seq).ok());
   }
-  const PipelineStatus status = pipeline_->status();
-  EXPECT_EQ(status.mode, "replicated") << status.mode_detail;
-  for (const ReplicaReport& replica : status.replicas) {
-    EXPECT_EQ(replica.contiguous, 20u) << replica.address;
-  }
+  // The stable log may have been faster.
+  const auto held = [this] {
+    const PipelineStatus status = pipeline_->status();
+    EXPECT_EQ(status.mode, "replicated") << status.mode_detail;
+    return std::all_of(status.replicas.begin(), status.replicas.end(),
+                       [](const ReplicaReport& replica) { return replica.contiguous == 20; });
+  };
+  while (!held() && !HasFailure()) std::this_thread::yield();
 }
 
 TEST_P(ReplicatedTest, ManyWaitIsSaidWhileManyDoAndNotOfOne) {
