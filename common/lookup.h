@@ -20,7 +20,7 @@ class Lookup {
  public:
   using Answer = absl::StatusOr<std::vector<SocketAddress>>;
 
-  // Begins to ask: ResolveAll(host_port, family).
+  // Begins to ask: ResolveAll(host_port, family). UNAVAILABLE too when no thread can be started.
   static std::shared_ptr<Lookup> Start(const HostPort& host_port, int family);
 
   // The answer, once it is there.

@@ -105,6 +105,12 @@ absl::StatusOr<HostPort> ParseHostPort(std::string_view text, uint16_t default_p
   return result;
 }
 
+bool IsNumeric(const std::string& host) {
+  in6_addr any{};
+  return inet_pton(AF_INET, host.c_str(), &any) == 1 ||
+         inet_pton(AF_INET6, host.c_str(), &any) == 1;
+}
+
 absl::StatusOr<std::vector<SocketAddress>> ResolveAll(const HostPort& host_port, int family) {
   addrinfo hints = {};
   hints.ai_family = family;

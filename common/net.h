@@ -40,6 +40,9 @@ struct SocketAddress {
   friend bool operator==(const SocketAddress& a, const SocketAddress& b);
 };
 
+// Whether it is an address itself (without a scope), to which no resolver has anything to say.
+bool IsNumeric(const std::string& host);
+
 // "host", "host:port", "[::1]:port", "[::1]" or a bare IPv6 address. Without a port it is
 // `default_port`. Port 0 is accepted (any free port, when listening). INVALID_ARGUMENT otherwise.
 absl::StatusOr<HostPort> ParseHostPort(std::string_view text, uint16_t default_port);

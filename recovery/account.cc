@@ -21,7 +21,8 @@ RecoveryReplica Describe(const VolumeState& state, const Peer& peer, const Colle
   replica.address = peer.address;
   replica.member =
       std::any_of(state.members.begin(), state.members.end(),
-                  [&](const Member& member) { return member.address == peer.address; });
+                  [&](const Member& member) { return member.address == peer.address; }) ||
+      (peer.answer.has_value() && MemberOf(state, *peer.answer) != nullptr);
   replica.answered = peer.answer.has_value();
   if (collected != nullptr) replica.fetched = collected->records.views().size();
   const std::string prefix = "replica " + peer.address + ": ";

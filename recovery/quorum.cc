@@ -5,17 +5,25 @@
 namespace salius::recovery {
 namespace {
 
-const Member* FindMember(const VolumeState& state, const std::string& address) {
+template <typename Predicate>
+const Member* FindMember(const VolumeState& state, Predicate predicate) {
   for (const Member& member : state.members) {
-    if (member.address == address) return &member;
+    if (predicate(member)) return &member;
   }
   return nullptr;
 }
 
 }  // namespace
 
+const Member* MemberOf(const VolumeState& state, const Answer& answer) {
+  const Member* const same = FindMember(
+      state, [&](const Member& member) { return member.incarnation == answer.incarnation; });
+  if (same != nullptr) return same;
+  return FindMember(state, [&](const Member& member) { return member.address == answer.address; });
+}
+
 Standing StandingOf(const VolumeState& state, const Answer& answer) {
-  const Member* const member = FindMember(state, answer.address);
+  const Member* const member = MemberOf(state, answer);
   if (member == nullptr) return Standing::kNotMember;
   if (member->incarnation != answer.incarnation) return Standing::kOtherLife;
   if (!answer.inventory.known || answer.inventory.epoch != state.epoch) {
@@ -58,8 +66,8 @@ QuorumCount CountQuorum(const VolumeState& state, absl::Span<const Answer> answe
   for (const Member& member : state.members) {
     bool counts = false;
     for (const Answer& answer : answers) {
-      counts = counts ||
-               (answer.address == member.address && StandingOf(state, answer) == Standing::kCounts);
+      counts = counts || (MemberOf(state, answer) == &member &&
+                          StandingOf(state, answer) == Standing::kCounts);
     }
     if (counts) {
       ++count.counted;

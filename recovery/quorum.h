@@ -34,6 +34,9 @@ enum class Standing {
   kBaseTooHigh,    // does not hold the first record above the checkpoint
 };
 
+// The member whose memory answered, by whatever name it is called now (two hosts may have exchanged
+// their addresses); else the one of that name; null when there is neither.
+const Member* MemberOf(const VolumeState& state, const Answer& answer);
 // How `answer` stands towards the noted state.
 Standing StandingOf(const VolumeState& state, const Answer& answer);
 // For people: why it does not count.

@@ -109,7 +109,8 @@ struct PipelineOptions {
   std::string session_name;  // for logs
   // How long the one who waits for acknowledgements looks for them before it sleeps, when few wait.
   int64_t spin_ns = 0;
-  // Replicas may be on other hosts. Else one whose name gets such an address is not sent to.
+  // Replicas may be on other hosts. Else no name is followed there, and Start fails with
+  // INVALID_ARGUMENT when one leads there already.
   bool insecure = false;
   // Called (on any thread) when the volume fails; after it every Issue and Wait returns the error.
   std::function<void(const absl::Status&)> on_failure;

@@ -46,9 +46,10 @@ struct Pipeline::Impl {
     HostPort host;        // the same
     std::unique_ptr<SessionClient> control;
     std::optional<Seq> open_base;  // guarded by mu: a session is to be opened with this base
-    // Of the io thread: the resolver is being asked, and when it is to be asked again.
+    // Of the io thread: the resolver is being asked, when it was and may be again, and when it may
+    // be told again what is wrong with its answer.
     std::shared_ptr<Lookup> lookup;
-    int64_t look_up_at_ns = 0;
+    int64_t looked_up_ns = 0, look_up_at_ns = 0, tell_at_ns = 0;
   };
 
   Impl(const VolumeDir& dir, StateFile state, StableLog stable, AppliedMark mark, ApplySink& sink,

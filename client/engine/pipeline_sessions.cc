@@ -1,6 +1,7 @@
 // The pipeline's replicas: where they are, and sessions with them.
 #include <algorithm>
 
+#include "absl/strings/str_cat.h"
 #include "client/engine/pipeline_impl.h"
 #include "common/limits.h"
 #include "common/log.h"
@@ -15,6 +16,9 @@ constexpr int64_t kLeadMicros = 2000;
 // How often the resolver is asked for a silent replica, and for one that has no address at all.
 constexpr int64_t kLookUpSilentNs = 5'000'000'000;
 constexpr int64_t kLookUpUnknownNs = 1'000'000'000;
+// ... and for one that answers, whose address another's name may lead to by now.
+constexpr int64_t kLookUpHeardNs = 60'000'000'000;
+constexpr int64_t kTellAgainNs = 60'000'000'000;
 
 // For gRPC. It resolves names by itself, maybe to another of a name's addresses, and our text has
 // no place for an IPv6 scope.
@@ -38,6 +42,10 @@ absl::Status Pipeline::Impl::BeginPeers() {
     peer.address = config.replicas[i];
     SALIUS_ASSIGN_OR_RETURN(peer.host, ParseHostPort(peer.address, 0));
     peer.control = std::make_unique<SessionClient>(peer.address);
+    if (addresses[i].length != 0) {
+      peer.looked_up_ns = clock.MonotonicNanos();
+      peer.look_up_at_ns = peer.looked_up_ns + kLookUpSilentNs;
+    }
     peers.push_back(std::move(peer));
     if (addresses[i].length != 0) {
       local.storage.ss_family = addresses[i].storage.ss_family;
@@ -99,32 +107,40 @@ void Pipeline::Impl::Settle(int index, const SocketAddress& address) {
 
 void Pipeline::Impl::TakeAnswer(int index, const Lookup::Answer& answer) {
   Places::Change change;
-  absl::Status before, after;
+  absl::Status problem;
   SocketAddress at;
+  Work work;
+  const int64_t now = clock.MonotonicNanos();
   {
     absl::MutexLock lock(&mu);
     uint8_t connected = 0;
-    const int64_t now = clock.MonotonicNanos();
     for (size_t i = 0; i < peers.size(); ++i) {
       if (core.replica(static_cast<int>(i), now).connected) connected |= 1u << i;
     }
-    before = places.problem(index);
     change = places.OnAnswer(index, answer, connected);
-    after = places.problem(index);
+    problem = places.problem(index);
     at = places.at(index);
+    if (change.gave_up >= 0) core.OnNowhere(now, change.gave_up);
+    Collect(&work);
   }
+  Perform(work);
   if (change.gave_up >= 0) {
     sender->ClearPeer(static_cast<size_t>(change.gave_up));
     peers[change.gave_up].control->SetAddress("");
+    peers[change.gave_up].look_up_at_ns = now;
   }
+  Peer& peer = peers[index];
   if (change.moved) {
     Settle(index, at);
-    SLOG_INFO("{}: replica {} is at {} now", options.session_name, peers[index].address,
-              FormatSockaddr(at));
+    SLOG_INFO("{}: replica {} is at {} now{}", options.session_name, peer.address,
+              FormatSockaddr(at),
+              change.gave_up >= 0
+                  ? absl::StrCat(", and replica ", peers[change.gave_up].address, " no more")
+                  : "");
   }
-  // Once, not with every answer.
-  if (!after.ok() && after.code() != before.code()) {
-    SLOG_WARN("{}: {}", options.session_name, Sv(after.message()));
+  if (!problem.ok() && now >= peer.tell_at_ns) {
+    peer.tell_at_ns = now + kTellAgainNs;
+    SLOG_WARN("{}: {}", options.session_name, Sv(problem.message()));
   }
 }
 
@@ -133,6 +149,7 @@ void Pipeline::Impl::TendPlaces() {
   for (size_t i = 0; i < peers.size(); ++i) {
     const int index = static_cast<int>(i);
     Peer& peer = peers[i];
+    if (IsNumeric(peer.host.host)) continue;
     if (peer.lookup != nullptr) {
       const std::optional<Lookup::Answer> answer = peer.lookup->answer();
       if (!answer) continue;
@@ -140,16 +157,21 @@ void Pipeline::Impl::TendPlaces() {
       TakeAnswer(index, *answer);
     }
     if (now < peer.look_up_at_ns) continue;
-    bool known = false, silent = false;
+    bool known = false, heard = false;
     int family = 0;
     {
       absl::MutexLock lock(&mu);
       known = places.known(index);
-      silent = !core.replica(index, now).connected;
+      heard = core.replica(index, now).connected;
       family = places.family();
     }
+    if (heard && now < peer.looked_up_ns + kLookUpHeardNs) {
+      peer.look_up_at_ns = now + kLookUpUnknownNs;  // it may fall silent
+      continue;
+    }
+    peer.looked_up_ns = now;
     peer.look_up_at_ns = now + (known ? kLookUpSilentNs : kLookUpUnknownNs);
-    if (silent) peer.lookup = Lookup::Start(peer.host, family);
+    peer.lookup = Lookup::Start(peer.host, family);
   }
 }
 

@@ -28,7 +28,7 @@ absl::Status Places::Begin(const std::vector<SocketAddress>& addresses) {
     const absl::Status allowed = CheckHost(static_cast<int>(i), addresses[i]);
     if (!allowed.ok()) return allowed;
     place.address = addresses[i];
-    place.confirmed = true;
+    place.name = Place::kHere;
     family_ = addresses[i].storage.ss_family;
   }
   return absl::OkStatus();
@@ -41,12 +41,23 @@ int Places::Find(const SocketAddress& address) const {
   return -1;
 }
 
+absl::Status Places::CheckFree(int index, const SocketAddress& address, uint8_t connected) const {
+  const int other = Find(address);
+  if (other < 0) return absl::OkStatus();
+  const bool answers = (connected & (1u << other)) != 0;
+  const auto name = places_[other].name;
+  if (name == Place::kElsewhere || (name == Place::kUnknown && !answers)) return absl::OkStatus();
+  return absl::UnavailableError(absl::StrCat("replica ", names_[index], " is at ",
+                                             FormatSockaddr(address), ", as replica ",
+                                             names_[other], " is"));
+}
+
 Places::Change Places::OnAnswer(int index, const absl::StatusOr<std::vector<SocketAddress>>& answer,
                                 uint8_t connected) {
   Place& place = places_[index];
   if (!answer.ok()) {
     // A resolver that cannot tell says nothing of where it is.
-    if (absl::IsNotFound(answer.status())) place.confirmed = false;
+    if (absl::IsNotFound(answer.status())) place.name = Place::kUnknown;
     if (!known(index)) {
       place.problem =
           absl::Status(answer.status().code(),
@@ -55,28 +66,31 @@ Places::Change Places::OnAnswer(int index, const absl::StatusOr<std::vector<Sock
     return {};
   }
   place.problem = absl::OkStatus();
-  place.confirmed =
-      known(index) && std::find(answer->begin(), answer->end(), place.address) != answer->end();
-  if (place.confirmed) return {};
-  const SocketAddress& to = answer->front();
-  place.problem = CheckHost(index, to);
-  if (!place.problem.ok()) return {};
-  const int other = Find(to);
-  if (other >= 0 && (places_[other].confirmed || (connected & (1u << other)) != 0)) {
-    place.problem = absl::UnavailableError(absl::StrCat("replica ", names_[index], " is at ",
-                                                        FormatSockaddr(to), ", as replica ",
-                                                        names_[other], " is"));
-    return {};
+  place.name = Place::kElsewhere;
+  if (known(index) && std::find(answer->begin(), answer->end(), place.address) != answer->end()) {
+    place.name = Place::kHere;
   }
-  if (other >= 0) {
-    places_[other].address = SocketAddress();
-    places_[other].problem = absl::UnavailableError(
-        absl::StrCat("replica ", names_[other], " was at ", FormatSockaddr(to), ", where replica ",
-                     names_[index], " is now"));
+  if (place.name == Place::kHere || (connected & (1u << index)) != 0) return {};
+  for (const SocketAddress& to : *answer) {
+    absl::Status allowed = CheckHost(index, to);
+    if (allowed.ok()) allowed = CheckFree(index, to, connected);
+    if (!allowed.ok()) {
+      if (place.problem.ok()) place.problem = allowed;
+      continue;
+    }
+    const int other = Find(to);
+    if (other >= 0) {
+      places_[other].address = SocketAddress();
+      places_[other].problem = absl::UnavailableError(
+          absl::StrCat("replica ", names_[other], " was at ", FormatSockaddr(to),
+                       ", where replica ", names_[index], " is now"));
+    }
+    place.address = to;
+    place.name = Place::kHere;
+    place.problem = absl::OkStatus();
+    return {.moved = true, .gave_up = other};
   }
-  place.address = to;
-  place.confirmed = true;
-  return {.moved = true, .gave_up = other};
+  return {};
 }
 
 }  // namespace salius

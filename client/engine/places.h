@@ -30,9 +30,11 @@ class Places {
     int gave_up = -1;    // the replica that was there before, and is nowhere now
   };
   // The resolver's answer for replica `index`. It moves when its own address is not among them any
-  // more: to the first of them, unless that is another replica's, which answers there
-  // (`connected`: bit i for replica i) or whose name led there when it was last asked for, or is
-  // on another host although it may not: then problem() says so, and the address stays what it was.
+  // more and it does not answer there either (`connected`: bit i for replica i): to the first of
+  // them that is neither another replica's nor on another host although it may not. An address is
+  // the other's when its name led there when it was last asked for, or when it answers there and
+  // its name does not lead elsewhere. When there is none problem() says so, and the address stays
+  // what it was.
   Change OnAnswer(int index, const absl::StatusOr<std::vector<SocketAddress>>& answer,
                   uint8_t connected);
 
@@ -49,10 +51,11 @@ class Places {
  private:
   struct Place {
     SocketAddress address;
-    bool confirmed = false;  // by the last answer
+    enum { kUnknown, kHere, kElsewhere } name = kUnknown;  // where the last answer led
     absl::Status problem;
   };
   absl::Status CheckHost(int index, const SocketAddress& address) const;
+  absl::Status CheckFree(int index, const SocketAddress& address, uint8_t connected) const;
 
   std::vector<std::string> names_;
   bool insecure_;

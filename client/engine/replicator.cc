@@ -205,6 +205,12 @@ void Replicator::OnOpenFailed(int64_t now, int index, const std::string& why, bo
   BackOffOpening(now, replica);
 }
 
+void Replicator::OnNowhere(int64_t now, int index) {
+  if (replicas_[index].link != Link::kOpen || !failure_.ok()) return;
+  Lose(now, index, "another replica has its address", true);
+  Plan(now);
+}
+
 void Replicator::BackOffOpening(int64_t now, Replica& replica) {
   const int shift = std::min(replica.open_failures++, 5);
   replica.open_after_ns = now + ((100 * kMillisecond) << shift);

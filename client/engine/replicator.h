@@ -94,6 +94,8 @@ class Replicator {
   void OnAck(int64_t now, int replica, int64_t rtt_ns, const AckPayload& ack);
   void OnOpened(int64_t now, int replica, Incarnation incarnation, Seq base, uint64_t free_bytes);
   void OnOpenFailed(int64_t now, int replica, const std::string& why, bool fenced);
+  // It can be heard no more where it was: another replica is there.
+  void OnNowhere(int64_t now, int replica);
   // Seqs to append to the stable log now, at most `max_bytes` (at least one when any is wanted).
   // They count as in flight until OnStable.
   std::vector<Seq> TakeStableBatch(uint64_t max_bytes);

@@ -36,6 +36,8 @@ def parse():
     args = parser.parse_args()
     if not all("=" in build for build in args.builds):
         parser.error("a build is NAME=BINDIR")
+    if args.multicast and len(args.builds) > 1:
+        parser.error("with multicast every build's replicas would get what all builds send: give one")
     if args.smoke:
         args.seconds, args.rounds, args.no_wait = 0.2, 1, True
     return args

@@ -220,8 +220,11 @@ void FloorFsync(fuse_req_t req, fuse_ino_t, int, fuse_file_info* info) {
     fuse_reply_err(req, 0);
     return;
   }
-  const std::vector<uint8_t> bytes(std::exchange(file.waiting, 0));
-  const absl::Status status = Ping().ExchangeAll(bytes, [] { return absl::OkStatus(); });
+  thread_local std::vector<uint8_t> bytes;  // only grows: no memory is touched for the first time
+  if (bytes.size() < file.waiting) bytes.resize(file.waiting);
+  const absl::Status status =
+      Ping().ExchangeAll(absl::MakeConstSpan(bytes).first(std::exchange(file.waiting, 0)),
+                         [] { return absl::OkStatus(); });
   fuse_reply_err(req, status.ok() ? 0 : EIO);
 }
 

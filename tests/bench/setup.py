@@ -46,12 +46,15 @@ def pinned(cpu):
 class Replicas:
     """A salius-replica process on every host of `network`, up when the constructor is done."""
 
+    _serial = 0
+
     def __init__(self, network, memory, cpu=None, options=()):
         if isinstance(network, int):
             network = Loopback(network)
         self.network = network
         self.addresses = [network.address(i) for i in range(network.count)]
-        self.shms = ["/dev/shm/%s-bench-%s" % (current().id, address) for address in self.addresses]
+        Replicas._serial += 1
+        self.shms = ["/dev/shm/%s-bench%d-%s" % (current().id, Replicas._serial, address) for address in self.addresses]
         self.procs = [None] * network.count
         self._wrapper, self._options = pinned(cpu), ["--memory", memory, "--insecure", *options]
         try:

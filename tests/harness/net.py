@@ -142,12 +142,14 @@ class Hosts:
 
 
 class DeadNameServer:
-    """In the primary's namespace of `net`: it hears what is asked, and never answers."""
+    """In the primary's namespace of `net`: it hears what is asked, and never answers. Who asks waits for PATIENCE_S."""
+
+    PATIENCE_S = 30  # the most that the C library waits
 
     def __init__(self, net):
         self._file = os.path.join(current().dir, "resolv.conf")
         with open(self._file, "w") as f:
-            f.write("nameserver 127.0.0.1\n")
+            f.write("nameserver 127.0.0.1\noptions timeout:%d attempts:1\n" % self.PATIENCE_S)
         with inside(net.primary):
             self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self._socket.bind(("127.0.0.1", 53))

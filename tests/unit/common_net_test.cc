@@ -64,6 +64,13 @@ TEST(ResolveTest, UnknownHostIsNamed) {
   EXPECT_THAT(std::string(result.status().message()), HasSubstr("no-such-host.invalid"));
 }
 
+TEST(IsNumericTest, OnlyAddressesThemselves) {
+  for (const char* host : {"127.0.0.1", "::1", "2001:db8::1"}) EXPECT_TRUE(IsNumeric(host)) << host;
+  for (const char* host : {"localhost", "1.2.3", "fe80::1%eth0", ""}) {
+    EXPECT_FALSE(IsNumeric(host)) << host;
+  }
+}
+
 TEST(ResolveReplicasTest, GivesEachItsAddressInOrder) {
   const auto addresses = ResolveReplicas({"127.0.0.2:7400", "127.0.0.1:7401", "127.0.0.1:7400"});
   ASSERT_TRUE(addresses.ok()) << addresses.status();

@@ -71,6 +71,7 @@ absl::Status VolumesTarget::Start(const std::string& path, Volume& volume) const
   PipelineOptions options;
   options.config = config;
   options.session_name = path;
+  options.insecure = true;
   SALIUS_ASSIGN_OR_RETURN(
       volume.pipeline, Pipeline::Start(volume.dir, std::move(state), std::move(stable), volume.sink,
                                        std::move(options)));

@@ -71,6 +71,30 @@ TEST_F(PlacesTest, StaysWhenTheResolverHasNoAnswer) {
   }
 }
 
+TEST_F(PlacesTest, StaysWhereItAnswersWhereverItsNameLeads) {
+  EXPECT_FALSE(places_.OnAnswer(0, Answer({"10.0.0.9"}), /*connected=*/0b001).moved);
+  ExpectAt(0, "10.0.0.1");
+  EXPECT_TRUE(places_.OnAnswer(0, Answer({"10.0.0.9"}), 0).moved);
+}
+
+TEST_F(PlacesTest, GoesToTheFirstAddressThatItMayHave) {
+  EXPECT_TRUE(places_.OnAnswer(2, Answer({"10.0.0.1", "10.0.0.3", "10.0.0.4"}), 0).moved);
+  ExpectAt(2, "10.0.0.3");
+  EXPECT_TRUE(places_.problem(2).ok());
+}
+
+// One of them answers at the other's address: as it has started there before the names led there.
+TEST_F(PlacesTest, AnAddressWhereOneAnswersWhoseNameLeadsElsewhereIsTheOthers) {
+  EXPECT_FALSE(places_.OnAnswer(1, Answer({"10.0.0.1"}), /*connected=*/0b001).moved);
+  EXPECT_FALSE(places_.OnAnswer(0, Answer({"10.0.0.2"}), /*connected=*/0b001).moved);
+  const auto change = places_.OnAnswer(1, Answer({"10.0.0.1"}), /*connected=*/0b001);
+  EXPECT_TRUE(change.moved);
+  EXPECT_EQ(change.gave_up, 0);
+  EXPECT_TRUE(places_.OnAnswer(0, Answer({"10.0.0.2"}), 0).moved);
+  ExpectAt(0, "10.0.0.2");
+  ExpectAt(1, "10.0.0.1");
+}
+
 TEST_F(PlacesTest, AnAddressThatAnotherAnswersFromIsNotTaken) {
   (void)places_.OnAnswer(0, absl::NotFoundError("its name is gone"), 0);
   EXPECT_FALSE(places_.OnAnswer(2, Answer({"10.0.0.1"}), /*connected=*/0b001).moved);

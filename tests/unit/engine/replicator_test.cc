@@ -436,6 +436,20 @@ TEST_F(ReplicatorTest, TheSameMemoryUnderTwoAddressesCountsOnce) {
   EXPECT_NE(core_->replica(1, now_).problem.find("replica 0"), std::string::npos);
 }
 
+TEST_F(ReplicatorTest, WhoIsNowhereLeavesItsMemoryToWhoIsThereNow) {
+  Make(2, 1);
+  Tick(1);
+  core_->OnOpened(now_, 0, 100, 1, 64 << 20);
+  core_->OnOpened(now_, 1, 100, 1, 64 << 20);
+  Take();
+  EXPECT_NE(core_->replica(1, now_).problem, "") << "it is replica 0";
+  core_->OnNowhere(now_, 0);
+  Take();
+  EXPECT_EQ(core_->replica(1, now_).problem, "");
+  EXPECT_FALSE(core_->replica(0, now_).connected);
+  EXPECT_EQ(core_->replica(0, now_).problem, "another replica has its address");
+}
+
 TEST_F(ReplicatorTest, TheSameMemoryUnderALowerNumberThatComesLaterDoesNotCountToo) {
   Make(3, 2);
   Tick(1);

@@ -55,7 +55,24 @@ TEST(QuorumTest, AMemberThatLostItsMemoryDoesNotCount) {
 }
 
 TEST(QuorumTest, AStrangerDoesNotCount) {
-  EXPECT_EQ(StandingOf(State(2, 3), AnswerOf("x", 100)), Standing::kNotMember);
+  EXPECT_EQ(StandingOf(State(2, 3), AnswerOf("x", 999)), Standing::kNotMember);
+}
+
+// Hosts may have exchanged their addresses, or be called otherwise now: what counts is the memory.
+TEST(QuorumTest, AMembersMemoryCountsUnderAnyNameButOnce) {
+  VolumeState state = State(2, 3);
+  state.members[1].incarnation = 101;
+  state.members[2].incarnation = 102;
+  EXPECT_EQ(StandingOf(state, AnswerOf("x", 100)), Standing::kCounts);
+  const std::vector<Answer> exchanged = {AnswerOf("a", 101), AnswerOf("b", 100)};
+  EXPECT_EQ(CountQuorum(state, exchanged).counted, 2u);
+  EXPECT_EQ(CountQuorum(state, exchanged).missing, (std::vector<std::string>{"c"}));
+  const std::vector<Answer> twice = {AnswerOf("a", 101), AnswerOf("b", 101)};
+  EXPECT_EQ(CountQuorum(state, twice).counted, 1u);
+  EXPECT_EQ(CountQuorum(state, twice).missing, (std::vector<std::string>{"a", "c"}));
+  // Two members with one memory are one copy.
+  state.members[1].incarnation = 100;
+  EXPECT_EQ(CountQuorum(state, {AnswerOf("a", 100), AnswerOf("b", 100)}).counted, 1u);
 }
 
 TEST(QuorumTest, UnknownAndOlderEpochDoNotCount) {

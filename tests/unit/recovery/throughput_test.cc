@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <sys/wait.h>
 
+#include <atomic>
 #include <fstream>
 
 #include "absl/strings/match.h"
@@ -33,6 +34,8 @@ constexpr bool kBoundMemory = false;
 constexpr bool kBoundMemory = true;
 #endif
 
+constexpr Incarnation kFirstIncarnation = 77;
+
 // Three replicas that hold the same log; each is one port of one server.
 class Service : public control::Replica::Service {
  public:
@@ -54,7 +57,7 @@ class Service : public control::Replica::Service {
                      control::FenceResponse* response) override {
     response->set_accepted(true);
     response->set_promised_epoch(request->epoch());
-    response->set_incarnation(77);
+    response->set_incarnation(next_incarnation_++);  // each is asked once
     control::VolumeInventory& inventory = *response->mutable_inventory();
     inventory.set_known(true);
     inventory.set_epoch(7);
@@ -84,6 +87,7 @@ class Service : public control::Replica::Service {
   }
 
  private:
+  std::atomic<Incarnation> next_incarnation_ = kFirstIncarnation;
   const uint64_t count_;
   uint64_t bytes_ = 0;
   std::vector<std::pair<uint32_t, std::string>> chunks_;
@@ -158,7 +162,8 @@ TEST(ThroughputTest, ALargeLogComesBackFastInBoundedMemory) {
   state.acks = 2;
   for (const int port : servers.ports) {
     config.replicas.push_back("127.0.0.1:" + std::to_string(port));
-    state.members.push_back({config.replicas.back(), 77, 1});
+    state.members.push_back(
+        {config.replicas.back(), kFirstIncarnation + state.members.size(), 1});
   }
   config.acks = 2;
   ASSERT_OK(CreateVolume(dir.path(), config));
