@@ -26,6 +26,8 @@ constexpr int64_t kDropDeadlineMs = 1000;
 // The io thread is woken for records that are gathered unless it wakes within this by itself.
 constexpr int64_t kGatherSlackNs = 11'000'000;
 
+constexpr Seq kMostAtOnce = 16;
+
 ReplicatorOptions CoreOptions(const VolumeConfig& config) {
   ReplicatorOptions options;
   options.replicas = static_cast<int>(config.replicas.size());
@@ -34,6 +36,10 @@ ReplicatorOptions CoreOptions(const VolumeConfig& config) {
   options.tau_ns = static_cast<int64_t>(config.tau_ms) * 1'000'000;
   options.k = static_cast<int>(config.k);
   options.log_max_bytes = config.log_max_bytes;
+  // On two CPUs five (docs/performance.md); replicas have one thread that receives, however many
+  // CPUs there are.
+  const auto cpus = static_cast<Seq>(AvailableCpus());
+  options.few = cpus > 1 ? std::min<Seq>(2 * cpus + 1, kMostAtOnce) : 0;
   return options;
 }
 

@@ -42,6 +42,10 @@ struct ReplicatorOptions {
   int64_t tau_ns = 0;          // longest wait for the primary's disk
   int k = 2;                   // slack factor
   uint64_t log_max_bytes = 0;  // uncheckpointed bytes the session may hold (ring bytes)
+  // Up to so many records that are not durable yet none waits for those before it to be so
+  // (SendWhen::kSoon). That hides the time that CPUs take to wake up; where there is one CPU, or
+  // where writers are many, what goes together costs less.
+  Seq few = 0;
 };
 
 // What a note says (the parts that this machine decides).

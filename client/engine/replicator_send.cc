@@ -44,7 +44,7 @@ void Replicator::EndGathering(int64_t now) {
 void Replicator::SendSoon(int64_t now) {
   if (sendable_ == issued_) return;
   send_soon_ = true;
-  if (durable_ >= sendable_) SendGathered(now);
+  if (durable_ >= sendable_ || issued_ - durable_ <= options_.few) SendGathered(now);
 }
 
 void Replicator::SendGathered(int64_t now) {

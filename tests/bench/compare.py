@@ -17,6 +17,7 @@ import sys
 
 from bench import command, rounds
 from bench.scenario import Ground, Scenario
+from harness.run import REPO
 
 
 def parse():
@@ -66,6 +67,7 @@ def run(args):
     fields = {field.name: getattr(args, field.name) for field in dataclasses.fields(Scenario) if field.name != "packed"}
     scenario = Scenario(packed=not args.free, **fields)
     print("== %s" % scenario.label(), flush=True)
+    os.environ.setdefault("SALIUS_TOOLS", os.environ.get("SALIUS_BIN", os.path.join(REPO, "bazel-bin")))
     subjects = []
     with contextlib.ExitStack() as stack:
         grounds = []
@@ -73,10 +75,11 @@ def run(args):
             name, _, rest = build.partition("=")
             directory, _, options = rest.partition(",")
             with _binaries(directory):
-                ground = stack.enter_context(contextlib.closing(Ground(scenario, args.cpu, options)))
+                ground = stack.enter_context(contextlib.closing(
+                    Ground(scenario, args.cpu, options, floors=args.floors and i == 0)))
             grounds.append(ground)
             ground.subjects[0].name = name
-            subjects += ground.subjects if args.floors and i == 0 else ground.subjects[:1]
+            subjects += ground.subjects
         rounds.measure(subjects, args.rounds, args.seconds, wait=not args.no_wait, count_calls=False)
         for ground in grounds:
             ground.check()

@@ -17,7 +17,7 @@ NETWORKS = {"loopback": Loopback, "veth1500": lambda n: Veth(n, 1500), "veth9000
 LOG_GROWTH_MIB = 512   # for what a measurement itself writes
 OTHER_MIB = 4          # of a replica's memory for each other volume
 FILL_S = 300
-FLOOR_THREADS = 8
+FLOOR_THREADS = 4  # more do no better, on two CPUs
 SIZES = ("512B", "4KiB", "16KiB", "64KiB", "256KiB", "1MiB")
 
 
@@ -85,12 +85,13 @@ class Busy:
 
 class Ground:
     """The scenario's processes, up when the constructor is done, and `subjects`: Salius, mounted with
-    `mount_options`, and then its floors."""
+    `mount_options`, and then its floors if there are to be any."""
 
     _serial = 0
 
-    def __init__(self, scenario, cpu, mount_options=""):
+    def __init__(self, scenario, cpu, mount_options="", floors=True):
         Ground._serial += 1
+        self._floors = floors
         self._mount_options = mount_options
         self._tag = str(Ground._serial)
         self.scenario = scenario
@@ -109,12 +110,13 @@ class Ground:
     def _build(self):
         s = self.scenario
         self.network = self._own(NETWORKS[s.network](s.m))
+        self._salius()
+        if not self._floors:
+            return
         if s.pattern in ("plain", "read"):
-            self._salius()
             self._passthrough()
             return
         self.echo = self._own(EchoServers(self.network, tool("echo_server"), pinned(self.cpu)))
-        self._salius()
         self._mount_floor("mount floor", ["--servers", ",".join(self.echo.addresses), "--acks", str(s.acks)], self.echo.pids())
         self._mount_floor("fuse floor", ["--empty"], [])
         self._floor("in-process floor", True)

@@ -15,8 +15,8 @@ _CLONE_NEWNET = 0x40000000
 
 
 def tool(name):
-    """Path of a program of //tests/bench."""
-    root = os.environ.get("SALIUS_BIN", os.path.join(REPO, "bazel-bin"))
+    """Path of a program of //tests/bench: the same ones whatever build is measured (SALIUS_TOOLS)."""
+    root = os.environ.get("SALIUS_TOOLS") or os.environ.get("SALIUS_BIN") or os.path.join(REPO, "bazel-bin")
     for path in (os.path.join(root, "tests/bench", name), os.path.join(root, name)):
         if os.access(path, os.X_OK):
             return path

@@ -22,7 +22,7 @@ absl::Span<const uint8_t> Bytes(std::string_view text) {
   return {reinterpret_cast<const uint8_t*>(text.data()), text.size()};
 }
 
-ReplicatorOptions CoreOptions(const VolumeConfig& config) {
+ReplicatorOptions CoreOptions(const VolumeConfig& config, uint64_t session) {
   ReplicatorOptions options;
   options.replicas = static_cast<int>(config.replicas.size());
   options.acks = static_cast<int>(config.acks);
@@ -30,6 +30,7 @@ ReplicatorOptions CoreOptions(const VolumeConfig& config) {
   options.tau_ns = static_cast<int64_t>(config.tau_ms) * 1'000'000;
   options.k = static_cast<int>(config.k);
   options.log_max_bytes = config.log_max_bytes;
+  options.few = session % 3 * 3;
   return options;
 }
 
@@ -55,7 +56,7 @@ Primary::Primary(World& world, Disk& disk, FsModel& fs, const VolumeConfig& conf
       state_(std::move(state)),
       stable_(std::move(stable)),
       mark_(std::move(mark)),
-      core_(CoreOptions(config), world.now()) {}
+      core_(CoreOptions(config, session), world.now()) {}
 
 absl::StatusOr<std::unique_ptr<Primary>> Primary::Start(World& world, Disk& disk, FsModel& fs,
                                                         const VolumeConfig& config,

@@ -13,8 +13,9 @@ constexpr int64_t kMs = 1'000'000;
 
 class ReplicatorTest : public testing::Test {
  protected:
-  void Make(int replicas, int acks) {
+  void Make(int replicas, int acks, Seq few = 0) {
     ReplicatorOptions options;
+    options.few = few;
     options.replicas = replicas;
     options.acks = acks;
     options.delta_ns = 50 * kMs;
@@ -192,6 +193,21 @@ TEST_F(GatherTest, WhatIsWaitedForIsSentAtOnceOrWithWhatIsIssuedMeanwhile) {
   Issue(SendWhen::kSoon);
   Tick(1);
   EXPECT_EQ(Sent(), Ranges({{6, 6}, {6, 6}}));
+}
+
+TEST_F(GatherTest, WhileRecordsAreFewNoneWaitsForThoseBeforeIt) {
+  Make(2, 2, /*few=*/3);
+  Heal(2);
+  for (Seq seq = 1; seq <= 3; ++seq) {
+    Issue(SendWhen::kSoon);
+    EXPECT_EQ(Sent(), Ranges({{seq, seq}, {seq, seq}}));
+  }
+  for (int i = 0; i < 2; ++i) Issue(SendWhen::kSoon);
+  EXPECT_EQ(Sent(), Ranges()) << "now they are many";
+  for (int i = 0; i < 2; ++i) Ack(i, 1);
+  EXPECT_EQ(Sent(), Ranges());
+  for (int i = 0; i < 2; ++i) Ack(i, 2);
+  EXPECT_EQ(Sent(), Ranges({{4, 5}, {4, 5}}));
 }
 
 TEST_F(ReplicatorTest, WhatWasSentLateIsNotAwaitedBeforeItWasSent) {
