@@ -93,8 +93,7 @@ absl::Status ReplicaServer::AttachArena(const ReplicaOptions& options, Clock& cl
   if (arena_->went_back()) {
     SLOG_WARN(
         "{}: the host has been started again (or an older version of this program noted no boot), "
-        "so "
-        "it has a new incarnation ({:016x})",
+        "so it has a new incarnation ({:016x})",
         arena_->path(), arena.incarnation());
   }
   metrics_ = std::make_unique<ReplicaMetrics>(arena.incarnation(), arena.process_starts());

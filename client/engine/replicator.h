@@ -198,6 +198,8 @@ class Replicator {
   void Lose(int64_t now, int replica, const std::string& why, bool memory_lost);
   static void BackOffOpening(int64_t now, Replica& replica);
   void MarkHeld(int replica, Seq first, Seq last);
+
+  // replicator_time.cc
   void CheckReplica(int64_t now, int replica);
   bool KeepsUp(int64_t now, int replica) const;
   // Since when acknowledgements of `seq` have been due: what was gathered was sent late.

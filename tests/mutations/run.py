@@ -7,6 +7,7 @@ changes. The table it prints is what docs/guarantees.md quotes.
 
     tests/mutations/run.py [NAME ...]     all, or the named ones
     tests/mutations/run.py --list
+    tests/mutations/run.py --patterns     that each is still where the list looks for it; builds nothing
 """
 
 import dataclasses
@@ -105,7 +106,8 @@ MUTATIONS = [
              "AcceptorTest.AfterAFenceNothingOfAnOlderEpochIsStoredTrimmedOrNamed"),
     Mutation("I4", "primary_ignores_the_fence", CC, "if (ack.flags & kAckFenced) {", "if (false) {",
              CORE, "ReplicatorTest.AFencedAckFailsTheVolumeForGood"),
-    Mutation("I4", "time_stopped_counts_as_silence", CC, "if (resumes_++ < kMaxResumes) resumed_ns_ = now;", "",
+    Mutation("I4", "time_stopped_counts_as_silence", "client/engine/replicator_time.cc",
+             "if (resumes_++ < kMaxResumes) resumed_ns_ = now;", "",
              CORE, "ReplicatorTest.AfterAStopReplicasGetTheirTimeToAnswerBeforeTheDiskIsTaken"),
     Mutation("I5", "acks_of_another_incarnation_count", CC,
              "if (ack.incarnation != replica.incarnation || (ack.flags & kAckUnknownSession)) {",
@@ -115,6 +117,13 @@ MUTATIONS = [
              "if (member->incarnation != answer.incarnation) return Standing::kOtherLife;", "",
              "//tests/unit/recovery:quorum_test",
              "QuorumTest.AMemberThatLostItsMemoryDoesNotCount"),
+    Mutation("I5", "one_memory_is_two_members", "recovery/quorum.cc",
+             "counts || (MemberOf(state, answer) == &member &&", "counts || (",
+             "//tests/unit/recovery:quorum_test", "QuorumTest.AMembersMemoryCountsUnderAnyNameButOnce"),
+    Mutation("I1", "recovery_knows_members_by_name", "recovery/quorum.cc",
+             "if (same != nullptr) return same;",
+             "if (same != nullptr && same->address == answer.address) return same;",
+             "//tests/unit/recovery:quorum_test", "QuorumTest.AMembersMemoryCountsUnderAnyNameButOnce"),
     Mutation("I5", "member_with_a_base_above_the_checkpoint", PLAN,
              "if (replica.base > synced_ + 1) {", "if (replica.base > issued_ + 100) {",
              CORE, "ReplicatorTest.AMemberComesBackOnlyWithABaseAtTheCheckpoint"),
@@ -257,8 +266,22 @@ def run(mutation: Mutation) -> str:
         path.write_text(source)
 
 
+def check_patterns() -> int:
+    """Every mutation is still where the list looks for it; builds nothing."""
+    wrong = 0
+    for m in MUTATIONS:
+        times = (ROOT / m.path).read_text().count(m.old)
+        if times != 1 or m.old == m.new:
+            wrong += 1
+            print(f"{m.name}: its pattern is in {m.path} {times} times")
+    print(f"{len(MUTATIONS) - wrong} of {len(MUTATIONS)} planted bugs have their place")
+    return 1 if wrong or not MUTATIONS else 0
+
+
 def main(argv: list[str]) -> int:
     wanted = list(MUTATIONS)
+    if argv == ["--patterns"]:
+        return check_patterns()
     if argv == ["--list"]:
         for m in wanted:
             print(f"{m.guarantee:4} {m.name:45} {m.path}")
