@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "client/engine/volume_calls.h"
 #include "common/check.h"
 #include "common/file.h"
@@ -49,9 +50,9 @@ absl::StatusOr<FsSpace> SpaceGuard::Free() {
   return StatfsFree(root_fd_);
 }
 
-bool SpaceGuard::TakeFromBudget(uint64_t bytes) {
+bool SpaceGuard::BudgetHas(uint64_t bytes) {
   const int64_t need = static_cast<int64_t>(bytes);
-  if (budget_.load() >= need) return true;  // Issued() takes it
+  if (budget_.load() >= need) return true;
   absl::MutexLock lock(&refresh_);
   if (budget_.load() >= need) return true;
   // In this order, and by adding the difference, what is issued or applied in between counts twice,
@@ -67,13 +68,22 @@ bool SpaceGuard::TakeFromBudget(uint64_t bytes) {
   return budget_.load() >= need;
 }
 
-absl::Status SpaceGuard::Reserve(int fd, uid_t uid, gid_t gid, uint64_t offset, uint64_t length) {
-  if (length == 0) return absl::OkStatus();
+absl::StatusOr<SpaceGuard::Hold> SpaceGuard::Reserve(int fd, uid_t uid, gid_t gid, uint64_t offset,
+                                                     uint64_t length,
+                                                     absl::FunctionRef<absl::Status()> settle) {
+  if (length == 0) return Hold();
   SALIUS_RETURN_IF_ERROR(CheckQuota(fd, uid, gid, offset, length));
   // Room for several records of the largest body each.
   const uint64_t need = SpaceCharge(Op::kWrite, length) + length / 4;
-  if (TakeFromBudget(need)) return absl::OkStatus();
-  return MakeRoom(fd, offset, length);
+  {
+    // Before the look: who allocates takes from the budget first and looks here then.
+    Hold hold(&held_, need);
+    if (BudgetHas(need)) return hold;
+  }
+  // Blocks that an unapplied truncate frees are not there for this write.
+  SALIUS_RETURN_IF_ERROR(settle());
+  SALIUS_RETURN_IF_ERROR(MakeRoom(fd, offset, length));
+  return Hold();
 }
 
 absl::Status SpaceGuard::Allocate(int fd, uid_t uid, gid_t gid, uint64_t offset, uint64_t length) {
@@ -85,22 +95,26 @@ absl::Status SpaceGuard::MakeRoom(int fd, uint64_t offset, uint64_t length) {
   absl::MutexLock lock(&tight_);
   const uint64_t missing = fs::UnallocatedBytes(fd, offset, length);
   if (missing == 0) return absl::OkStatus();
-  const uint64_t unapplied = unapplied_.load();
+  Issued(missing);  // no write counts on it any more
+  const absl::Cleanup taken = [this, missing] { Applied(missing); };
+  // In this order what is issued or applied in between counts twice, never not at all.
+  const uint64_t keep = held_.load() + margin_;
+  const uint64_t unapplied = unapplied_.load() - missing;
   SALIUS_ASSIGN_OR_RETURN(FsSpace space, Free());
-  if (space.bytes_avail < unapplied + missing + margin_ + kTightMargin) {
+  if (space.bytes_avail < unapplied + missing + keep + kTightMargin) {
     SALIUS_RETURN_IF_ERROR(drain_());
     SALIUS_ASSIGN_OR_RETURN(space, Free());
-    if (space.bytes_avail < missing + margin_ && reclaim_) {
+    if (space.bytes_avail < missing + keep && reclaim_) {
       SALIUS_RETURN_IF_ERROR(reclaim_());
       SALIUS_ASSIGN_OR_RETURN(space, Free());
     }
     // bytes_avail, since we run as root and would be given root's reserve.
-    if (space.bytes_avail < missing + margin_) return ErrnoStatus(ENOSPC, "write");
+    if (space.bytes_avail < missing + keep) return ErrnoStatus(ENOSPC, "write");
   }
   const absl::Status allocated = fs::Fallocate(fd, FALLOC_FL_KEEP_SIZE, offset, length);
   if (StatusErrno(allocated) != EOPNOTSUPP) return allocated;
   // A file system that cannot allocate ahead: leave it a margin.
-  if (space.bytes_avail < missing + kTightMargin) return ErrnoStatus(ENOSPC, "write");
+  if (space.bytes_avail < missing + keep + kTightMargin) return ErrnoStatus(ENOSPC, "write");
   return absl::OkStatus();
 }
 

@@ -4,12 +4,14 @@
 //
 // Two regimes. With more than kSpaceMargin free beyond all that unapplied records may need, a write
 // is let through by a look at a cached budget (writers that look at the same moment may overdraw it
-// by one write each, which the margin covers). Nearer to the end the range is allocated in the
-// backing file (fallocate, size kept) before the record is stamped, after waiting for unapplied
-// records where they could claim the same blocks: then the file system itself has decided.
-// Overwrites of allocated blocks need nothing and succeed on a full disk; on btrfs, which writes
-// them elsewhere, everything needs room, and the last kCowMargin is left to it. Disk quotas of the
-// file's owner are checked with it (quota.h).
+// by one write each, which the margin covers), and what it needs is held until its records are
+// issued. Nearer to the end the range is allocated in the backing file (fallocate, size kept)
+// before the record is stamped, after waiting for unapplied records where they could claim the same
+// blocks, or give back those that the write counts on: then the file system itself has decided.
+// What is allocated so, for a write or for fallocate(2), leaves the budget before it leaves the
+// disk. Overwrites of allocated blocks need nothing and succeed on a full disk; on btrfs, which
+// writes them elsewhere, everything needs room, and the last kCowMargin is left to it. Disk quotas
+// of the file's owner are checked with it (quota.h).
 //
 // Threads: all methods from any thread; the near-full path takes turns.
 #pragma once
@@ -22,6 +24,7 @@
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "client/engine/quota.h"
@@ -45,6 +48,26 @@ uint64_t SpaceCharge(Op op, uint64_t body_bytes);
 
 class SpaceGuard {
  public:
+  // What the budget let a write through with, and nobody else is allocated: until its records are
+  // issued, or what it writes without one is written. Empty when its blocks are allocated.
+  class Hold {
+   public:
+    Hold() = default;
+    Hold(std::atomic<uint64_t>* held, uint64_t bytes) : held_(held), bytes_(bytes) {
+      held->fetch_add(bytes);
+    }
+    Hold(Hold&& other) noexcept
+        : held_(std::exchange(other.held_, nullptr)), bytes_(other.bytes_) {}
+    Hold& operator=(Hold&&) = delete;
+    ~Hold() {
+      if (held_ != nullptr) held_->fetch_sub(bytes_);
+    }
+
+   private:
+    std::atomic<uint64_t>* held_ = nullptr;
+    uint64_t bytes_ = 0;
+  };
+
   // `root_fd` lies on the file system and outlives this. `drain` returns when nothing issued is
   // unapplied any more.
   SpaceGuard(int root_fd, std::function<absl::Status()> drain)
@@ -57,8 +80,11 @@ class SpaceGuard {
   void set_reclaim(std::function<absl::Status()> reclaim) { reclaim_ = std::move(reclaim); }
 
   // Makes sure that writing [offset, offset + length) of the file open read-write as `fd` and owned
-  // by (uid, gid) cannot fail for want of space or quota. ENOSPC, EDQUOT otherwise.
-  absl::Status Reserve(int fd, uid_t uid, gid_t gid, uint64_t offset, uint64_t length);
+  // by (uid, gid) cannot fail for want of space or quota, if it is issued while the Hold lives.
+  // ENOSPC, EDQUOT otherwise. `settle` returns when no unapplied record takes blocks of the range
+  // away, and the caller lets none be issued before its own.
+  absl::StatusOr<Hold> Reserve(int fd, uid_t uid, gid_t gid, uint64_t offset, uint64_t length,
+                               absl::FunctionRef<absl::Status()> settle);
   // The same for fallocate: the blocks are allocated when it returns OK.
   absl::Status Allocate(int fd, uid_t uid, gid_t gid, uint64_t offset, uint64_t length);
   // EDQUOT when the owner may not have one more inode.
@@ -78,8 +104,8 @@ class SpaceGuard {
   uint64_t held_back() const { return margin_; }
 
  private:
-  // Takes `bytes` from the budget; false (and nothing taken) near the end.
-  bool TakeFromBudget(uint64_t bytes);
+  // True when the budget has `bytes`, of which nothing is taken; false near the end.
+  bool BudgetHas(uint64_t bytes);
   // What is free. btrfs does not count what is not written back yet, so there it is written first.
   absl::StatusOr<FsSpace> Free();
   absl::Status MakeRoom(int fd, uint64_t offset, uint64_t length);
@@ -93,7 +119,8 @@ class SpaceGuard {
   std::atomic<int64_t> budget_{
       0};  // free bytes less unapplied less kSpaceMargin, as last looked up
   std::atomic<uint64_t> unapplied_{0};
-  absl::Mutex refresh_;  // one look-up at a time
+  std::atomic<uint64_t> held_{0};  // by writes on their way from Reserve to their records
+  absl::Mutex refresh_;            // one look-up at a time
   // Held over the near-full path's system calls and its drain, so that two writers cannot count on
   // the same blocks. Nothing that applies records takes it.
   absl::Mutex tight_ ABSL_ACQUIRED_BEFORE(refresh_);

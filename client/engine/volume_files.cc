@@ -256,7 +256,8 @@ absl::StatusOr<Volume::Started> Volume::Impl::StartWrite(Handle& handle, uint64_
     }
     SALIUS_ASSIGN_OR_RETURN(written, FitLength(node, fd->get(), offset, data.size()));
     data = data.substr(0, written);
-    SALIUS_RETURN_IF_ERROR(ReserveSpace(fd->get(), offset, written));
+    SALIUS_ASSIGN_OR_RETURN(const SpaceGuard::Hold room,
+                            ReserveSpace(node, fd->get(), offset, written));
     if (sync) {
       node.unsynced_bytes = 0;  // this write waits for all before it
     } else {
@@ -288,12 +289,23 @@ absl::Status Volume::Impl::AwaitDurable(Seq seq) {
   return absl::OkStatus();
 }
 
-absl::Status Volume::Impl::ReserveSpace(int fd, uint64_t offset, uint64_t length) {
+absl::StatusOr<SpaceGuard::Hold> Volume::Impl::ReserveSpace(Node& node, int fd, uint64_t offset,
+                                                            uint64_t length) {
   struct stat st {};
   if (space->needs_owner()) {
     SALIUS_ASSIGN_OR_RETURN(st, fs::Stat(fd));
   }
-  return space->Reserve(fd, st.st_uid, st.st_gid, offset, length);
+  return space->Reserve(fd, st.st_uid, st.st_gid, offset, length, [&]() -> absl::Status {
+    std::vector<RecordRef> patches;
+    {
+      absl::MutexLock lock(&node.state);
+      patches = node.patches.Touching(offset, length);
+    }
+    const bool only_writes = std::all_of(patches.begin(), patches.end(), [](const RecordRef& r) {
+      return r->header().op == Op::kWrite;
+    });
+    return only_writes ? absl::OkStatus() : AwaitNode(node);
+  });
 }
 
 absl::StatusOr<Seq> Volume::Impl::IssueWrite(Node& node, uint64_t offset, std::string_view data,

@@ -130,7 +130,10 @@ struct Volume::Impl final : public ApplySink {
   // Returns the last record's seq.
   absl::StatusOr<Seq> IssueWrite(Node& node, uint64_t offset, std::string_view data, SendWhen when)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(node.stream);
-  absl::Status ReserveSpace(int fd, uint64_t offset, uint64_t length);
+  // Room for writing there, until the records of it are issued. `fd` is the file's.
+  absl::StatusOr<SpaceGuard::Hold> ReserveSpace(Node& node, int fd, uint64_t offset,
+                                                uint64_t length)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(node.stream);
   // Durable; the waiting thread then helps to apply.
   absl::Status AwaitDurable(Seq seq);
   absl::Status Fsync(Node& node);

@@ -25,6 +25,19 @@ class SpaceTest : public VolumeFixture {
       at += *written;
     }
   }
+  // Leaves no block that could be allocated.
+  void AllocateAll(Handle* file) {
+    uint64_t at = 0;
+    for (uint64_t step = 64 * kMiB; step >= 4096;) {
+      const absl::Status allocated = volume->Fallocate(*file, 0, at, step);
+      if (allocated.ok()) {
+        at += step;
+      } else {
+        ASSERT_EQ(Errno(allocated), ENOSPC);
+        step /= 2;
+      }
+    }
+  }
 };
 
 TEST_F(SpaceTest, FullDiskRefusesBeforeTheAckAndLosesNothing) {
@@ -106,6 +119,45 @@ TEST_F(SpaceTest, PreallocatedFileIsWrittenOnAFullDisk) {
   volume->Release(fill);
 }
 
+// What is allocated leaves the disk at once, not when others look again at what is free.
+TEST_F(SpaceTest, NobodyCountsOnWhatAFileWasAllocated) {
+  Make();
+  Handle* const other = Create("other");
+  Write(other, 0, std::string(4096, 'o'), /*sync=*/true);  // looks
+  Handle* const fill = Create("fill");
+  AllocateAll(fill);
+  int error = 0;
+  const uint64_t taken = Fill(other, 64 * 1024, &error);
+  EXPECT_EQ(error, ENOSPC);
+  EXPECT_LT(taken, kMiB);
+  EXPECT_TRUE(volume->pipeline().Checkpoint().ok());
+  EXPECT_TRUE(volume->pipeline().health().ok()) << volume->pipeline().health();
+  volume->Release(other);
+  volume->Release(fill);
+}
+
+// The blocks that are there now are not there any more when the write comes to be applied.
+TEST_F(SpaceTest, AWriteCountsOnNoBlocksThatAnUnappliedTruncateFrees) {
+  Make();
+  Handle* const file = Create("file");
+  Write(file, 0, std::string(8192, 'f'), /*sync=*/true);
+  Handle* const fill = Create("fill");
+  AllocateAll(fill);
+  struct stat want {};
+  for (int i = 0; i < 20; ++i) {
+    ASSERT_TRUE(volume->SetAttr(file->node, kSetSize, want).ok());
+    Write(file, 0, std::string(4096, 'g'));
+    absl::MutexLock lock(&file->node.state);
+    for (const RecordRef& patch : file->node.patches.Touching(0, 4096)) {
+      EXPECT_EQ(patch->header().op, Op::kWrite) << i;
+    }
+  }
+  EXPECT_TRUE(volume->pipeline().Checkpoint().ok());
+  EXPECT_EQ(BackingContent("file"), std::string(4096, 'g'));
+  volume->Release(file);
+  volume->Release(fill);
+}
+
 TEST_F(SpaceTest, OwnerOverQuotaIsRefusedAndRootIsNot) {
   const std::string mkfs = "mkfs.ext4 -q -b 4096 -m 0 -O quota -E quotatype=usrquota:grpquota";
   if (!ScratchFs::Supported(mkfs, "usrquota,grpquota")) {
@@ -134,6 +186,26 @@ TEST_F(SpaceTest, OwnerOverQuotaIsRefusedAndRootIsNot) {
   volume->Release(file);
 }
 
+TEST(SpaceGuardTest, WhatAWriteWasLetThroughWithIsNotAllocatedMeanwhile) {
+  constexpr uint64_t kMiB = uint64_t{1} << 20;
+  const ScratchFs scratch(256 * kMiB, "mkfs.ext4 -q -b 4096 -m 0");
+  const auto written = OpenAt(AT_FDCWD, scratch.path() + "/w", O_RDWR | O_CREAT, 0644);
+  const auto allocated = OpenAt(AT_FDCWD, scratch.path() + "/a", O_RDWR | O_CREAT, 0644);
+  SALIUS_CHECK_OK(written);
+  SALIUS_CHECK_OK(allocated);
+  const auto nothing = [] { return absl::OkStatus(); };
+  SpaceGuard guard(written->get(), nothing);
+  const auto space = StatfsFree(written->get());
+  SALIUS_CHECK_OK(space);
+  const uint64_t most = space->bytes_avail - 8 * kMiB;
+  {
+    const auto hold = guard.Reserve(written->get(), 0, 0, 0, 16 * kMiB, nothing);
+    ASSERT_TRUE(hold.ok());
+    EXPECT_EQ(Errno(guard.Allocate(allocated->get(), 0, 0, 0, most)), ENOSPC);
+  }
+  EXPECT_EQ(Errno(guard.Allocate(allocated->get(), 0, 0, 0, most)), 0);
+}
+
 class QuotaTest : public VolumeFixture {
  protected:
   QuotaTest() {
@@ -154,7 +226,7 @@ class QuotaTest : public VolumeFixture {
         });
   }
   int Reserve(uint64_t length, uid_t uid = 1000) {
-    return Errno(guard->Reserve(fd.get(), uid, 1000, 0, length));
+    return Errno(guard->Reserve(fd.get(), uid, 1000, 0, length, [] { return absl::OkStatus(); }));
   }
 
   UniqueFd fd;
