@@ -1,9 +1,14 @@
 #include "recovery/collect.h"
 
 #include <algorithm>
-#include <numeric>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <mutex>
 #include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include "absl/strings/str_format.h"
@@ -15,28 +20,38 @@ namespace {
 
 constexpr absl::Duration kPause = absl::Milliseconds(200);  // after a stream that brought nothing
 constexpr uint64_t kBytesPerSecond = uint64_t{4} << 20;  // the slowest replica that is waited for
+constexpr auto kTellEvery = std::chrono::milliseconds(100);
+constexpr size_t kPiecesPerReplica = 4;  // so that a slow one holds up the others little
 
 bool Holds(const CollectRequest& request, const Peer& peer) {
   return peer.answer.has_value() && !peer.refused && peer.answer->inventory.known &&
          peer.answer->inventory.epoch == request.epoch;
 }
 
-// One replica's part of the collection.
+// The records in (after, last].
+struct Piece {
+  Seq after = 0;
+  Seq last = 0;
+};
+
+// What one replica brings.
 class PeerFetch {
  public:
-  PeerFetch(const CollectRequest& request, Peer* peer, Coverage* coverage, Collected* out,
-            const std::function<void(uint64_t, uint64_t)>& on_records)
-      : request_(request), peer_(peer), coverage_(coverage), out_(out), on_records_(on_records) {}
+  // `arrived` counts the records that came.
+  PeerFetch(const CollectRequest& request, Peer* peer, Collected* out,
+            const std::function<void(uint64_t)>& arrived)
+      : request_(request), peer_(peer), out_(out), arrived_(arrived) {}
 
-  // Fetches until nothing that the peer may hold is missing, or it is given up.
-  void Run() {
+  // Fetches until nothing of `piece` is missing in `coverage` that the peer may hold, or it is
+  // given up.
+  void Run(const Piece& piece, Coverage* coverage) {
     const Inventory& inventory = peer_->answer->inventory;
-    const std::optional<Seq> first =
-        coverage_->FirstMissing(request_.checkpoint, inventory.highest);
+    const Seq last = std::min(piece.last, inventory.highest);
+    const std::optional<Seq> first = coverage->FirstMissing(piece.after, last);
     if (!first.has_value()) return;
-    enough_at_ = *coverage_->LastMissing(request_.checkpoint, inventory.highest);
+    coverage_ = coverage;
+    enough_at_ = *coverage->LastMissing(piece.after, last);
     after_ = *first - 1;
-    total_ = inventory.records;
     const uint64_t timeout_ms = request_.timeout_ms + inventory.bytes * 1000 / kBytesPerSecond;
     int idle = 0;
     while (true) {
@@ -93,21 +108,162 @@ class PeerFetch {
       after_ = record.seq();
       news = coverage_->Add(record.seq()) || news;
     }
-    *received += set.views().size();
+    const uint64_t count = set.views().size();
+    *received += count;
     // What is known already is dropped, so that memory is bounded by the log.
     if (news) out_->records.Append(std::move(set));
-    on_records_(out_->records.views().size(), total_);
+    arrived_(count);
     return absl::OkStatus();
   }
 
   const CollectRequest& request_;
   Peer* peer_;
-  Coverage* coverage_;
   Collected* out_;
-  const std::function<void(uint64_t, uint64_t)>& on_records_;
+  const std::function<void(uint64_t)>& arrived_;
+  Coverage* coverage_ = nullptr;
   Seq after_ = 0;
   Seq enough_at_ = 0;
-  uint64_t total_ = 0;
+};
+
+class Collection {
+ public:
+  Collection(const CollectRequest& request, std::vector<Peer>* peers,
+             const std::function<void(uint64_t, uint64_t)>& on_records, Coverage* coverage,
+             std::vector<Collected>* collected)
+      : request_(request),
+        peers_(*peers),
+        on_records_(on_records),
+        coverage_(*coverage),
+        collected_(*collected) {
+    for (size_t i = 0; i < peers_.size(); ++i) {
+      if (Holds(request_, peers_[i])) holders_.push_back(i);
+    }
+    const auto fullness = [this](size_t i) {
+      const Inventory& inventory = InventoryOf(i);
+      return std::make_pair(inventory.contiguous, inventory.records);
+    };
+    std::stable_sort(holders_.begin(), holders_.end(),
+                     [&](size_t a, size_t b) { return fullness(a) > fullness(b); });
+    Seq highest = request_.checkpoint;
+    for (const size_t i : holders_) highest = std::max(highest, InventoryOf(i).highest);
+    if (const auto first = coverage_.FirstMissing(request_.checkpoint, highest)) {
+      total_ = *coverage_.LastMissing(request_.checkpoint, highest) - *first + 1;
+    }
+  }
+
+  // Asks several replicas at once, each for other pieces, when there is enough to share.
+  void Share() {
+    // Who holds less than half of what the fullest does would leave most pieces to the others.
+    std::vector<size_t> sharers;
+    Seq upto = 0;
+    for (const size_t i : holders_) {
+      const Seq contiguous = InventoryOf(i).contiguous;
+      if (contiguous <= request_.checkpoint) continue;
+      if (!sharers.empty() && contiguous - request_.checkpoint <
+                                  (InventoryOf(sharers[0]).contiguous - request_.checkpoint) / 2) {
+        continue;
+      }
+      sharers.push_back(i);
+      upto = contiguous;  // the least so far: they come in this order
+    }
+    if (sharers.size() < 2) return;
+    pieces_ = Pieces(upto, sharers.size());
+    if (pieces_.size() < 2) return;
+    if (request_.one_thread) {
+      InTurn(sharers);
+    } else {
+      AtOnce(sharers);
+    }
+    for (const size_t i : sharers) {
+      for (const RecordView& record : collected_[i].records.views()) coverage_.Add(record.seq());
+    }
+  }
+
+  // Asks one replica after the other, the fullest first, for what is still missing of what it
+  // holds.
+  absl::Status FillIn(const std::function<absl::Status()>& on_peer) {
+    for (const size_t i : holders_) {
+      if (collected_[i].status.ok()) {
+        Fetch(i, {request_.checkpoint, InventoryOf(i).highest}, &coverage_, [this](uint64_t count) {
+          arrived_ += count;
+          on_records_(arrived_, total_);
+        });
+      }
+      if (absl::Status status = on_peer(); !status.ok()) return status;
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  const Inventory& InventoryOf(size_t peer) const { return peers_[peer].answer->inventory; }
+
+  void Fetch(size_t peer, const Piece& piece, Coverage* coverage,
+             const std::function<void(uint64_t)>& arrived) {
+    PeerFetch(request_, &peers_[peer], &collected_[peer], arrived).Run(piece, coverage);
+  }
+
+  // What is missing up to `upto`, in pieces.
+  std::vector<Piece> Pieces(Seq upto, size_t sharers) const {
+    std::vector<Piece> pieces;
+    const auto first = coverage_.FirstMissing(request_.checkpoint, upto);
+    if (!first.has_value()) return pieces;
+    const Seq last = *coverage_.LastMissing(request_.checkpoint, upto);
+    const uint64_t length =
+        std::max(request_.least_piece, (last - *first) / (sharers * kPiecesPerReplica) + 1);
+    for (Seq after = *first - 1; after < last; after += length) {
+      pieces.push_back({after, std::min(last, after + length)});
+    }
+    return pieces;
+  }
+
+  void InTurn(std::vector<size_t> sharers) {
+    for (size_t turn = 0; next_ < pieces_.size() && !sharers.empty(); ++turn) {
+      const auto sharer = sharers.begin() + static_cast<std::ptrdiff_t>(turn % sharers.size());
+      Coverage mine = coverage_;
+      Fetch(*sharer, pieces_[next_++], &mine, [this](uint64_t count) { arrived_ += count; });
+      if (!collected_[*sharer].status.ok()) sharers.erase(sharer);
+      on_records_(arrived_, total_);
+    }
+  }
+
+  void AtOnce(const std::vector<size_t>& sharers) {
+    std::mutex mutex;
+    std::condition_variable changed;
+    size_t running = sharers.size();
+    const auto work = [&](size_t peer) {
+      Coverage mine = coverage_;
+      while (collected_[peer].status.ok()) {
+        const size_t piece = next_++;
+        if (piece >= pieces_.size()) break;
+        Fetch(peer, pieces_[piece], &mine, [this](uint64_t count) { arrived_ += count; });
+      }
+      const std::lock_guard lock(mutex);
+      --running;
+      changed.notify_all();
+    };
+    std::vector<std::thread> threads;
+    threads.reserve(sharers.size());
+    for (const size_t peer : sharers) threads.emplace_back(work, peer);
+    for (bool finished = false; !finished;) {
+      {
+        std::unique_lock lock(mutex);
+        finished = changed.wait_for(lock, kTellEvery, [&] { return running == 0; });
+      }
+      on_records_(arrived_, total_);
+    }
+    for (std::thread& thread : threads) thread.join();
+  }
+
+  const CollectRequest& request_;
+  std::vector<Peer>& peers_;
+  const std::function<void(uint64_t, uint64_t)>& on_records_;
+  Coverage& coverage_;
+  std::vector<Collected>& collected_;
+  std::vector<size_t> holders_;  // of records of the epoch, the fullest first
+  std::vector<Piece> pieces_;
+  std::atomic<size_t> next_ = 0;       // of the pieces
+  std::atomic<uint64_t> arrived_ = 0;  // records
+  uint64_t total_ = 0;                 // that are missing, at most
 };
 
 }  // namespace
@@ -118,20 +274,9 @@ absl::Status CollectAll(const CollectRequest& request, std::vector<Peer>* peers,
                         std::vector<Collected>* collected) {
   collected->clear();
   collected->resize(peers->size());
-  std::vector<size_t> order;
-  for (size_t i = 0; i < peers->size(); ++i) {
-    if (Holds(request, (*peers)[i])) order.push_back(i);
-  }
-  const auto fullness = [&](size_t i) {
-    const Inventory& inventory = (*peers)[i].answer->inventory;
-    return std::make_pair(inventory.contiguous, inventory.records);
-  };
-  std::stable_sort(order.begin(), order.end(),
-                   [&](size_t a, size_t b) { return fullness(a) > fullness(b); });
-  for (const size_t i : order) {
-    PeerFetch(request, &(*peers)[i], coverage, &(*collected)[i], on_records).Run();
-    if (absl::Status status = on_peer(); !status.ok()) return status;
-  }
+  Collection collection(request, peers, on_records, coverage, collected);
+  collection.Share();
+  if (absl::Status status = collection.FillIn(on_peer); !status.ok()) return status;
   for (size_t i = 0; i < peers->size(); ++i) {
     Collected& mine = (*collected)[i];
     mine.complete =

@@ -1,9 +1,12 @@
-// Collect: brings the records of the unrecovered epoch here (DESIGN.md §6). The fullest replica is
-// asked for everything, the others only for what is still missing of what they say they hold, so
-// that each record crosses the network about once. Count first, then chunks with checksums; a
-// stream that breaks goes on where it stopped.
+// Collect: brings the records of the unrecovered epoch here (DESIGN.md §6). What is missing is cut
+// into pieces; the replicas that hold most are asked at once, each for the next piece when it has
+// brought one, so that the fast ones bring more. Then one after the other is asked for what is
+// still missing of what it says it holds: all of it when there is little. So each record crosses
+// the network about once. Count first, then chunks with checksums; a stream that breaks goes on
+// where it stopped.
 //
-// Threads: runs on the calling thread.
+// Threads: one for each replica that is asked at once, all ended when CollectAll returns; the
+// callbacks are called on the calling thread.
 #pragma once
 
 #include <cstdint>
@@ -22,8 +25,10 @@ struct CollectRequest {
   VolumeId volume{};
   Epoch epoch = 0;
   Seq checkpoint = 0;
-  uint64_t timeout_ms = 0;  // per stream, plus 1 s for each 4 MiB that the replica holds
-  int attempts = 1;         // streams in a row that bring nothing before a replica is given up
+  uint64_t timeout_ms = 0;   // per stream, plus 1 s for each 4 MiB that the replica holds
+  int attempts = 1;          // streams in a row that bring nothing before a replica is given up
+  uint64_t least_piece = 1;  // records; what is no more than one piece is not shared
+  bool one_thread = false;   // the pieces one after the other, on the calling thread
 };
 
 // What one peer brought; parallel to the peers.
@@ -35,8 +40,9 @@ struct Collected {
 };
 
 // `coverage` holds what the stable log has and ends with everything in hand. `on_records(done,
-// total)` reports progress; `on_peer` is called after each replica that was asked and an error from
-// it ends the collection and is returned; no other error is.
+// total)` reports progress, in records; `on_peer` is called for each replica that holds records of
+// the epoch, when it will not be asked any more, and an error from it ends the collection and is
+// returned; no other error is.
 absl::Status CollectAll(const CollectRequest& request, std::vector<Peer>* peers,
                         const std::function<void(uint64_t, uint64_t)>& on_records,
                         const std::function<absl::Status()>& on_peer, Coverage* coverage,

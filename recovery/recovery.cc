@@ -312,6 +312,8 @@ class Run {
     request.checkpoint = Checkpoint();
     request.timeout_ms = options_.fetch_timeout_ms;
     request.attempts = options_.fetch_attempts;
+    request.least_piece = options_.fetch_piece;
+    request.one_thread = options_.one_thread;
     Coverage coverage = in_stable_;
     SALIUS_RETURN_IF_ERROR(CollectAll(
         request, &peers_,

@@ -86,6 +86,7 @@ struct RecoveryOptions {
   uint64_t local_fence_timeout_ms = 2000;  // the same in mode local, where none is needed
   uint64_t fetch_timeout_ms = 60000;       // one fetch stream, plus 1 s for each 4 MiB it announced
   int fetch_attempts = 5;                  // streams per replica before it is given up
+  uint64_t fetch_piece = 4096;  // records at least, of what several replicas are asked at once
 
   std::function<void(const RecoveryProgress&)> on_progress;  // called on the calling thread
   // For crash tests. An error returned here ends the run at once, as a crash would.

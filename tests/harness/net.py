@@ -102,6 +102,11 @@ class Net:
             self._iptables(i, "-A", chain, "-p", "udp", "-m", "statistic", "--mode", "random",
                            "--probability", str(probability), "-j", "DROP")
 
+    def slow(self, i, megabits):
+        """What replica i sends goes at so many Mbit/s from now on."""
+        sh("ip", "netns", "exec", self.replica(i), "tc", "qdisc", "add", "dev", "eth0", "root", "tbf", "rate",
+           "%dmbit" % megabits, "burst", "64kb", "latency", "50ms")
+
     def heal(self, i):
         self._iptables(i, "-F")
 

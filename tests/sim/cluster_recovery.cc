@@ -179,6 +179,7 @@ bool ClusterSim::RecoverOnce(bool calm) {
   options.target = &fs_;
   options.one_thread = true;
   options.fetch_attempts = 1;
+  options.fetch_piece = 4;
   RecoveryReport report;
   options.partial_report = &report;
   bool past_pin = false;

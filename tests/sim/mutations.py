@@ -73,8 +73,11 @@ BUGS = [
     ("recovery_replays_past_a_gap", "recovery/merge.cc", ": result.missing.front().first - 1;",
      ": result.records.back()->seq();\n  result.records.resize(result.last - input.checkpoint, "
      "result.records.empty() ? nullptr : result.records.back());"),
-    ("recovery_stops_a_stream_too_early", "recovery/collect.cc", "enough_at_ = *coverage_->LastMissing(",
-     "enough_at_ = *coverage_->FirstMissing("),
+    ("recovery_stops_a_stream_too_early", "recovery/collect.cc", "enough_at_ = *coverage->LastMissing(",
+     "enough_at_ = *coverage->FirstMissing("),
+    ("recovery_takes_what_it_asked_for_for_brought", "recovery/collect.cc",
+     "for (const RecordView& record : collected_[i].records.views()) coverage_.Add(record.seq());",
+     "for (Seq seq = pieces_.front().after + 1; seq <= pieces_.back().last; ++seq) coverage_.Add(seq);"),
     ("pin_without_a_decision", "recovery/pin.cc", "  return stable.AppendDecision(decision);",
      "  return absl::OkStatus();"),
     ("decision_without_its_records", "recovery/pin.cc",

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -36,6 +37,7 @@ struct FakeReplica {
   bool short_stream = false;  // ends early without an error
   bool fetch_fails = false;
   bool drop_fails = false;
+  std::function<void()> on_fetch;  // called in each, in recovery's thread, before it streams
 
   // What happened.
   int fences = 0, asks = 0, fetches = 0, drops = 0;
@@ -108,6 +110,7 @@ class FakeConnector::Client : public ReplicaClient {
                      const std::function<absl::Status(std::string)>& on_chunk) override {
     ++replica_->fetches;
     if (absl::Status status = Reach(timeout_ms); !status.ok()) return status;
+    if (replica_->on_fetch) replica_->on_fetch();
     if (replica_->fetch_fails) return absl::UnavailableError("fetch refused");
     const auto first = replica_->records.upper_bound(after);
     uint64_t count = static_cast<uint64_t>(std::distance(first, replica_->records.end()));

@@ -24,6 +24,7 @@ namespace salius::recovery {
 namespace {
 
 constexpr size_t kRecordBytes = 4096;
+constexpr size_t kEncodedBytes = kRecordHeaderBytes + kRecordBytes;
 constexpr int kFiles = 8;
 constexpr int kReplicas = 3;
 
@@ -47,7 +48,7 @@ class Service : public control::Replica::Service {
       chunk += stamper.Write(50 + i % kFiles, i / kFiles * kRecordBytes, data);
       if (chunk.size() >= (1 << 20) || i + 1 == records) {
         bytes_ += chunk.size();
-        chunks_.emplace_back(Crc32c(AsBytes(chunk)), std::move(chunk));
+        chunks_.push_back({i + 1, Crc32c(AsBytes(chunk)), std::move(chunk)});
         chunk.clear();
       }
       const_cast<std::vector<std::string>&>(stamper.all()).clear();
@@ -68,15 +69,22 @@ class Service : public control::Replica::Service {
     inventory.set_bytes(bytes_);
     return grpc::Status::OK;
   }
-  grpc::Status Fetch(grpc::ServerContext*, const control::FetchRequest*,
+  grpc::Status Fetch(grpc::ServerContext*, const control::FetchRequest* request,
                      grpc::ServerWriter<control::FetchResponse>* writer) override {
+    const Seq after = request->after();
     control::FetchResponse response;
-    response.set_count(count_);
+    response.set_count(count_ - std::min(after, count_));
     writer->Write(response);
-    for (const auto& [crc, chunk] : chunks_) {
+    for (const auto& [last, crc, chunk] : chunks_) {
+      if (last <= after) continue;
       response.Clear();
-      response.set_records(chunk);
-      response.set_crc32c(crc);
+      if (const Seq first = last - chunk.size() / kEncodedBytes + 1; first <= after) {
+        response.set_records(chunk.substr((after - first + 1) * kEncodedBytes));
+        response.set_crc32c(Crc32c(AsBytes(response.records())));
+      } else {
+        response.set_records(chunk);
+        response.set_crc32c(crc);
+      }
       if (!writer->Write(response)) return grpc::Status::CANCELLED;
     }
     return grpc::Status::OK;
@@ -90,7 +98,12 @@ class Service : public control::Replica::Service {
   std::atomic<Incarnation> next_incarnation_ = kFirstIncarnation;
   const uint64_t count_;
   uint64_t bytes_ = 0;
-  std::vector<std::pair<uint32_t, std::string>> chunks_;
+  struct Chunk {
+    Seq last;
+    uint32_t crc;
+    std::string records;
+  };
+  std::vector<Chunk> chunks_;
 };
 
 // Serves from a process of its own, so that its memory is not counted; killed at the end.
@@ -162,8 +175,7 @@ TEST(ThroughputTest, ALargeLogComesBackFastInBoundedMemory) {
   state.acks = 2;
   for (const int port : servers.ports) {
     config.replicas.push_back("127.0.0.1:" + std::to_string(port));
-    state.members.push_back(
-        {config.replicas.back(), kFirstIncarnation + state.members.size(), 1});
+    state.members.push_back({config.replicas.back(), kFirstIncarnation + state.members.size(), 1});
   }
   config.acks = 2;
   ASSERT_OK(CreateVolume(dir.path(), config));
