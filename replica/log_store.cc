@@ -282,8 +282,6 @@ uint64_t VolumeLog::free_bytes() const {
 
 void VolumeLog::TrimTo(Seq seq) {
   if (seq <= floor_) return;
-  const Seq last = std::min(seq, held_.highest());
-  for (Seq s = floor_ + 1; s <= last; ++s) IndexAt(s) = 0;
   floor_ = seq;
   held_.TrimTo(seq);
   in_progress_.erase(in_progress_.begin(), in_progress_.upper_bound(seq));
@@ -320,8 +318,8 @@ uint64_t VolumeLog::Read(Seq after, Seq upto, size_t max_bytes, std::string* out
   while (seq < end && out->size() < max_bytes && looked < kReadSeqs) {
     ++seq;
     ++looked;
-    if (const uint64_t location = IndexAt(seq); location != 0) {
-      const absl::Span<const uint8_t> record = RecordAt(location);
+    if (held_.Contains(seq)) {
+      const absl::Span<const uint8_t> record = RecordAt(IndexAt(seq));
       out->append(reinterpret_cast<const char*>(record.data()), record.size());
       ++records;
     }

@@ -96,7 +96,7 @@ class VolumeLog {
                   RecordHeader* completed);
 
   // Drops everything at or below `seq`; segments with nothing above it are freed. Looks at each
-  // segment once and at no record; clears 8 bytes of index per seq.
+  // segment once and at no record.
   void TrimTo(Seq seq);
   // Gives every segment back; the log is empty afterwards and must not be used again.
   void DropAll();
@@ -196,7 +196,8 @@ class VolumeLog {
   AckSet held_;
   std::vector<Segment> segments_;  // the last one is being filled
   uint64_t record_bytes_ = 0;
-  // Ring by seq: 0 when not held, else (segment + 1) << 32 | offset of the entry. A power of two.
+  // Ring by seq, for those that are held; what stands elsewhere says nothing: (segment + 1) << 32 |
+  // offset of the entry. A power of two.
   std::vector<uint64_t> index_;
   absl::btree_map<Seq, InProgress> in_progress_;
 };

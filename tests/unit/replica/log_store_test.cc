@@ -84,6 +84,17 @@ TEST_F(LogStoreTest, TrimBeyondEverythingHeldMovesOn) {
   EXPECT_EQ(ReadAll(), TestRecord(1000001));
 }
 
+// Trimming leaves the index as it is.
+TEST_F(LogStoreTest, WhatWasTrimmedIsNotReadInPlaceOfWhatIsMissing) {
+  Open();
+  Seq seq = 0;
+  while (seq < 600) ASSERT_EQ(Append(TestRecord(++seq)), Result::kStored);
+  log_->TrimTo(seq);
+  const Seq far = seq + 800;  // the index has places for 1,024 seqs
+  ASSERT_EQ(Append(TestRecord(far)), Result::kStored);
+  EXPECT_EQ(ReadAll(), TestRecord(far));
+}
+
 TEST_F(LogStoreTest, GrantIsNotExceededAndTrimMakesRoom) {
   Open(uint64_t{8} << 20, 2);
   Seq seq = 1;
