@@ -6,10 +6,9 @@ Run with tests/ as working directory or in PYTHONPATH, as root. Exit status: 0 a
 --smoke: all ran), 1 a bar is missed or something failed, 2 usage, 3 the machine is not quiet.
 """
 import argparse
-import json
 import sys
 
-from bench import cases, command
+from bench import cases, command, figures
 from bench.quiet import wait_quiet
 
 QUIET_BOUND_S = 180
@@ -57,16 +56,14 @@ def run(args):
         if getattr(args, name) is not None:
             setattr(sizes, name, getattr(args, name))
     results = []
-    try:
-        for step in plan(args.names or CASES, sizes, args.cpu):
-            if not args.smoke and not args.no_wait:
-                wait_quiet(QUIET_BOUND_S)
-            results.append(step())
-            show(results[-1], args.smoke)
-    finally:
-        if args.json:
-            with open(args.json, "w") as f:
-                json.dump([{"name": r.name, "bars": r.bars, **r.figures} for r in results], f, indent=1)
+    file = figures.File(args.json, "bars")
+    steps = plan(args.names or CASES, sizes, args.cpu)
+    for step in steps:
+        if not args.smoke and not args.no_wait:
+            wait_quiet(QUIET_BOUND_S)
+        results.append(step())
+        show(results[-1], args.smoke)
+        file.save([{"name": r.name, "bars": r.bars, **r.figures} for r in results], complete=len(results) == len(steps))
     met = all(ok for r in results for _, ok in r.bars)
     return 0 if met or args.smoke else 1
 

@@ -13,14 +13,13 @@ than there were counts as acknowledged, which every check must notice: exit stat
 """
 import argparse
 import contextlib
-import json
 import os
 import statistics
 import sys
 
-from bench import command
+from bench import command, figures
 from bench.programs import APPLICATIONS, Unreadable
-from bench.quiet import wait_quiet
+from bench.quiet import NotQuiet, wait_quiet
 from bench.rounds import QUIET_BOUND_S
 from bench.servers import free_name, program
 from bench.setup import MountedVolume, Replicas, Serving, pinned, tool
@@ -115,6 +114,7 @@ def run(args):
     print("%-15s %12s %12s %12s %12s %9s %9s %9s  %s" % ("", "disk ops/s", "Salius", "no sync", "FUSE", "Salius/d",
                                                         "no sync/d", "FUSE/d", "read back"), flush=True)
     results, failed = [], False
+    file = figures.File(args.json, "applications")
     for name in args.names or list(APPLICATIONS):
         application = APPLICATIONS[name]
         if application.missing():
@@ -123,6 +123,8 @@ def run(args):
             continue
         try:
             result = measure(application, args, cpu)
+        except NotQuiet:
+            raise
         except HarnessError as error:
             result = {"name": name, "failed": str(error)}
             print("%-15s FAILED: %s" % (name, error), flush=True)
@@ -133,9 +135,8 @@ def run(args):
                                                      result["unreadable"].items()) or "everything"), flush=True)
         failed = failed or not as_wanted(result, args.control)
         results.append(result)
-        if args.json:
-            with open(args.json, "w") as f:
-                json.dump({"placement": args.placement, "size": args.size, "applications": results}, f, indent=1)
+        file.save({"placement": args.placement, "size": args.size, "applications": results})
+    file.save({"placement": args.placement, "size": args.size, "applications": results}, complete=True)
     return 1 if failed else 0
 
 

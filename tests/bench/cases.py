@@ -100,6 +100,7 @@ def floor(sizes, m, acks, cpu):
     programs are started several times: each time they have another speed, which they keep."""
     where = "free" if cpu is None else "packed on CPU %d" % cpu
     result = Result("floor: %d replicas, acks=%d, %s" % (m, acks, where))
+    result.figures.update(case="floor", m=m, acks=acks, packed=cpu is not None)
     tag = "%d%s" % (m, "p" if cpu is not None else "")
     with watch_steal(result):
         runs = [_floor_start(sizes, m, acks, cpu, "%s-%d" % (tag, start)) for start in range(sizes.starts)]
@@ -126,6 +127,7 @@ def slow_disk(sizes, cpu):
     on it."""
     result = Result("slow disk: flush %d ms, 2 replicas, acks=2, packed on CPU %d, %d s" % (
         sizes.flush_ms, cpu, sizes.slow_seconds))
+    result.figures.update(case="slow-disk", seconds=sizes.slow_seconds)
     with contextlib.ExitStack() as stack:
         own = stack.enter_context
         disk = own(contextlib.closing(SlowDisk(sizes.flush_ms)))
@@ -149,7 +151,7 @@ def slow_disk(sizes, cpu):
     fast, slow = sqlite[volume.path], sqlite[bare]
     result.lines.append("SQLite (WAL, FULL), transactions/s: %.0f through the mount, %.1f on the bare file system" % (
         fast, slow))
-    result.figures["sqlite_times"] = round(fast / slow, 1)
+    result.figures.update(sqlite_times=round(fast / slow, 1), sqlite={"path": fast, "floor-dir": slow})
     result.bar("SQLite at least 100x: %.0fx" % (fast / slow), fast >= 100 * slow)
     return result
 
@@ -168,6 +170,7 @@ def recovery(sizes):
     # A checkpoint begins when half of log-max is in use: twice the log that shall be there, with headers.
     log_max = 2 * (total + sizes.records * 256) // MIB + 16
     result = Result("recovery: %d records of 4 KiB (%d MiB) from 3 replicas" % (sizes.records, total // MIB))
+    result.figures.update(case="recovery", runs=[])
     speeds, floors = [], []
     for repeat in range(sizes.repeats):
         with contextlib.ExitStack() as stack:
@@ -198,7 +201,8 @@ def recovery(sizes):
         result.lines.append("run %d: %.2f s (%.2f s of CPU), %.0f MiB/s; %s; plain writes from memory: %.0f MiB/s" % (
             repeat + 1, seconds, cpu_s, speeds[-1],
             ", ".join("%s %.2f" % (phase, ms / 1000) for phase, ms in report["phase_ms"].items()), floors[-1]))
-        result.figures.setdefault("reports", []).append(report)
+        result.figures["runs"].append({"seconds": seconds, "cpu_s": cpu_s, "phase_ms": report["phase_ms"],
+                                       "mib_per_second": speeds[-1], "plain_mib_per_second": floors[-1]})
     median, plain = (sorted(figures)[len(figures) // 2] for figures in (speeds, floors))
     result.figures.update(mib_per_second=round(median, 1), plain_mib_per_second=round(plain, 1))
     result.bar("at least 0.7x of plain writes from memory: %.0f and %.0f MiB/s, %.2fx" % (median, plain, median / plain),
@@ -209,6 +213,7 @@ def recovery(sizes):
 def reattach(sizes):
     """(d) A replica that is killed and started again takes over the log that is still in its memory."""
     result = Result("re-attach: a replica with %d MiB of log" % sizes.log_mib)
+    result.figures["case"] = "reattach"
     seconds = []
     with contextlib.ExitStack() as stack:
         own = stack.enter_context

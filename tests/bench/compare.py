@@ -10,12 +10,11 @@ the same round: median, and the quarters in brackets. Run with tests/ as working
 import argparse
 import contextlib
 import dataclasses
-import json
 import os
 import statistics
 import sys
 
-from bench import command, rounds
+from bench import command, figures, rounds
 from bench.scenario import Ground, Scenario
 from harness.run import REPO
 
@@ -91,10 +90,9 @@ def run(args):
             told.append("%s x %.3f [%.3f %.3f]" % (figure, *_quarters(
                 mine[figure] / its[figure] for mine, its in zip(subject.rounds, base.rounds))))
         print("%-22s %s" % (subject.name, ", ".join(told)))
-    if args.json:
-        with open(args.json, "w") as f:
-            json.dump([{**dataclasses.asdict(scenario), "label": scenario.label(),
-                        "subjects": {s.name: {"median": s.median(), "rounds": s.rounds} for s in subjects}}], f, indent=1)
+    figures.File(args.json, "compare").save(
+        [{**dataclasses.asdict(scenario), "label": scenario.label(),
+          "subjects": {s.name: {"median": s.median(), "rounds": s.rounds} for s in subjects}}], complete=True)
     return 0
 
 

@@ -9,11 +9,10 @@ is not quiet.
 import argparse
 import contextlib
 import dataclasses
-import json
-import os
 import sys
 
-from bench import command, rounds
+from bench import command, figures, rounds
+from bench.quiet import NotQuiet
 from bench.scenario import SIZES, Ground, Scenario
 from harness.run import HarnessError
 
@@ -59,10 +58,8 @@ def measure(scenario, args):
 
 def run(args):
     failed = False
-    done = []
-    if args.json and os.path.exists(args.json):
-        with open(args.json) as f:
-            done = json.load(f)
+    file = figures.File(args.json, "matrix")
+    done = file.earlier()
     for name, scenarios in matrix().items():
         if args.names and name not in args.names:
             continue
@@ -73,15 +70,15 @@ def run(args):
             print("\n== %s: %s" % (name, scenario.label()), flush=True)
             try:
                 subjects = measure(scenario, args)
+            except NotQuiet:
+                raise
             except (HarnessError, OSError) as error:
                 print("NOT MEASURED: %s" % error, flush=True)
                 failed = True
                 continue
             done.append({**what, "label": scenario.label(), "subjects": subjects})
-            if args.json:
-                with open(args.json + ".new", "w") as f:
-                    json.dump(done, f, indent=1)
-                os.replace(args.json + ".new", args.json)
+            file.save(done)
+    file.save(done, complete=True)
     return 1 if failed else 0
 
 

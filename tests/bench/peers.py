@@ -12,12 +12,11 @@ What an acknowledged operation means differs; `copies` says it for each. Salius 
 import argparse
 import contextlib
 import http.client
-import json
 import os
 import shutil
 import sys
 
-from bench import command, rounds
+from bench import command, figures, rounds
 from bench.driver import Driver
 from bench.gluster import Gluster
 from bench.nats import JetStream
@@ -234,6 +233,7 @@ def run(args):
     absent = {name: PEERS[name].missing() for name in wanted if PEERS[name].missing()}
     placements = [p for p in ("packed", "free") if args.placement in (None, p)]
     results, failed = [], False
+    file = figures.File(args.json, "peers")
     for placement in placements:
         print("\n== peers: %d bytes, %d writers, %s" % (
             args.size, args.writers, "free" if placement == "free" else "packed on CPU %d" % args.cpu), flush=True)
@@ -246,9 +246,7 @@ def run(args):
         results.append({"placement": placement, "size": args.size, "writers": args.writers,
                         "skipped": absent, "failed": problems,
                         "subjects": {s.name: {"median": s.median(), "rounds": s.rounds} for s in subjects}})
-        if args.json:
-            with open(args.json, "w") as f:
-                json.dump(results, f, indent=1)
+        file.save(results, complete=placement == placements[-1])
     return 1 if failed else 0
 
 

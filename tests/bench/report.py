@@ -1,25 +1,25 @@
-"""Writes the tables of docs/performance.md, and plots beside it, from the figures that the benchmarks wrote.
+"""Writes the tables of docs/performance.md, and plots beside it, from the figures that tests/bench/run.sh all left.
 
-usage: python3 -m bench.report [--matrix FILE] [--peers FILE]... [--applications FILE]... [--docs DIR]
-Each FILE is what bench.matrix, bench.peers or bench.applications wrote with --json. A table goes between
-"<!-- NAME -->" and "<!-- end -->" of the page (a slice's name, peers, applications-packed, applications-free); the text around is written by
-people. Plots need python3-matplotlib.
+usage: python3 -m bench.report [--docs DIR] FIGURES
+FIGURES is a directory of files that were made together (bench/figures.py). A table goes between "<!-- NAME -->" and
+"<!-- end -->" of the page: a slice's name, floor, slow-disk, recovery, peers, applications-packed, applications-free, bars
+(bench/bars.py), and made, which says what all was measured with; the text around is written by people. What was not
+measured stays as it is, and is named. Exit status: 0, 2 when the figures are none or were not made together. Plots need
+python3-matplotlib.
 """
 import argparse
-import json
 import os
 import re
+import statistics
 import sys
+
+from bench import bars
+from harness.run import HarnessError
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 DOCS = os.path.join(HERE, "..", "..", "docs")
 FLOORS = ("mount floor", "in-process floor", "udp floor", "fuse floor", "passthrough", "local disk")
 BYTES = {"512B": 512, "4KiB": 4096, "16KiB": 16384, "64KiB": 65536, "256KiB": 262144, "1MiB": 1 << 20}
-
-
-def _load(path):
-    with open(path) as f:
-        return json.load(f)
 
 
 def figure(point, subject, name):
@@ -86,6 +86,58 @@ def applications_table(run):
     return _markdown(rows)
 
 
+def floor_table(cases):
+    """Markdown: the overwrite beside its floors, m of m and free."""
+    rows = [("", "mount: p50 µs", "p99 µs", "writes/s", "mount floor: p50 µs", "p99 µs", "writes/s", "UDP floor: p50 µs",
+             "local `O_SYNC`: p50 µs", "ratio of p50 (of the starts)", "of p99")]
+    for case in cases:
+        udp = next(target for name, target in case.items() if name.startswith("floor-udp"))
+        cells = [(case[t][f], form) for t in ("path", "floor-mount") for f, form in (
+            ("p50_us", "%.1f"), ("p99_us", "%.0f"), ("ops_per_second", "%.0f"))]
+        cells += [(udp["p50_us"], "%.1f"), (case["floor-dir"]["p50_us"], "%.1f")]
+        starts = case["ratios_p50_us"]
+        rows.append(("%d replicas, acks=%d, %s" % (case["m"], case["acks"], "packed" if case["packed"] else "free"),
+                     *(form % value for value, form in cells),
+                     "%.2f (%.2f to %.2f)" % (case["ratio_p50_us"], min(starts), max(starts)),
+                     "%.2f" % case["ratio_p99_us"]))
+    return _markdown(rows)
+
+
+def slow_disk_table(case):
+    """Markdown: synchronous writes and SQLite on the slow disk."""
+    rows = [("", "writes/s", "p50 µs", "p99 µs", "SQLite, transactions/s")]
+    for name, words in (("path", "Salius over the slow disk"), ("floor-dir", "ext4 over the slow disk")):
+        rows.append((words, *(_cell(case[name][f], "%.0f") for f in ("ops_per_second", "p50_us", "p99_us")),
+                     _cell(case["sqlite"][name])))
+    return _markdown(rows + [("times", "**%.0f**" % case["times"], "", "", "**%.0f**" % case["sqlite_times"])])
+
+
+def recovery_table(case):
+    """Markdown: every run, and the medians."""
+    phases = list(case["runs"][0]["phase_ms"])
+    rows = [("", "seconds", "of which CPU of `salius-recover`", *phases, "MiB/s", "plain writes from memory, MiB/s")]
+    for n, run in enumerate(case["runs"], 1):
+        rows.append((str(n), "%.2f" % run["seconds"], "%.2f" % run["cpu_s"],
+                     *("%.2f" % (run["phase_ms"][p] / 1000) for p in phases),
+                     "%.0f" % run["mib_per_second"], "%.0f" % run["plain_mib_per_second"]))
+    middle = [statistics.median(run[name] for run in case["runs"]) for name in ("mib_per_second", "plain_mib_per_second")]
+    return _markdown(rows + [("median", "", "", *("" for _ in phases), "**%.0f**" % middle[0],
+                              "%.0f: **%.2f** times" % (middle[1], middle[0] / middle[1]))])
+
+
+def made_text(of):
+    """One line for each file: with what it was made."""
+    made = of.made
+    return ["Commit %s; %d CPUs (%s), Linux %s; %s:" % (made["commit"], made["cpus"], made["cpu"], made["kernel"], made["day"]), "",
+            *("    tests/bench/run.sh %s" % command_of(name, file) for name, file in of.files.items())]
+
+
+def command_of(name, file):
+    """Words after tests/bench/run.sh that repeat it."""
+    module = {"bars": ""}.get(file["kind"], file["kind"] + " ")
+    return "%s%s   # %s" % (module, file["made"]["command"], name)
+
+
 def replace_tables(text, tables):
     """The page with its tables replaced; an error when one has no place."""
     for name, lines in tables.items():
@@ -96,36 +148,45 @@ def replace_tables(text, tables):
     return text
 
 
-# Per slice: what stands on the x axis, its title, and the figure on the y axis; CPU time stands beside it.
+# Per slice: what stands on the x axis, its title, and the figures on the y axes; CPU time stands beside them.
 PLOTS = {
-    "size": (lambda p: BYTES[p["size"]], "bytes per write", "p50_us"),
-    "writers": (lambda p: p["writers"], "writers", "ops_per_second"),
+    "size": (lambda p: BYTES[p["size"]], "bytes per write", ("p50_us",)),
+    "writers": (lambda p: p["writers"], "writers", ("p50_us", "ops_per_second")),
     "replicas": (lambda p: p["m"] + 0.15 * (p["acks"] - 1), "replicas (and a little right for every answer awaited)",
-                 "p50_us"),
-    "many-replicas": (lambda p: p["m"], "replicas", "p50_us"),
-    "idle-volumes": (lambda p: p["other_volumes"], "other volumes, idle", "p50_us"),
-    "busy-volumes": (lambda p: p["other_volumes"], "other volumes, busy", "p50_us"),
-    "open-files": (lambda p: p["open_files"], "other open files", "p50_us"),
-    "log": (lambda p: p["log_mib"], "MiB of log", "p50_us"),
+                 ("p50_us",)),
+    "many-replicas": (lambda p: p["m"], "replicas", ("p50_us",)),
+    "idle-volumes": (lambda p: p["other_volumes"], "other volumes, idle", ("p50_us",)),
+    "busy-volumes": (lambda p: p["other_volumes"], "other volumes, busy", ("p50_us",)),
+    "open-files": (lambda p: p["open_files"], "other open files", ("p50_us",)),
+    "log": (lambda p: p["log_mib"], "MiB of log", ("p50_us",)),
 }
 LINEAR = ("replicas", "many-replicas")  # their x axes; the others are logarithmic, with a place for 0
 Y_TITLES = {"p50_us": "p50 latency, µs", "ops_per_second": "operations/s",
             "cpu_us_system": "CPU of the whole system, µs per operation"}
 
 
-def plot(name, points, directory):
-    """NAME-packed.png and NAME-free.png, as far as there are points; returns the files' names."""
-    import matplotlib
+def pyplot_or_none():
+    """Matplotlib's, for files; None where it is not installed."""
+    try:
+        import matplotlib
+    except ImportError:
+        return None
     matplotlib.use("Agg")
     from matplotlib import pyplot
-    x_of, x_title, y_name = PLOTS[name]
+    return pyplot
+
+
+def plot(pyplot, name, points, directory):
+    """NAME-packed.png and NAME-free.png, as far as there are points; returns the files' names."""
+    x_of, x_title, y_names = PLOTS[name]
+    y_names += ("cpu_us_system",)
     files = []
     for packed in (True, False):
         chosen = sorted((p for p in points if p["packed"] == packed), key=x_of)
         if not chosen:
             continue
-        shape, both = pyplot.subplots(1, 2, figsize=(11, 4))
-        for axes, figure_name in zip(both, (y_name, "cpu_us_system")):
+        shape, panels = pyplot.subplots(1, len(y_names), figsize=(5.5 * len(y_names), 4))
+        for axes, figure_name in zip(panels, y_names):
             for subject in ("salius",) + FLOORS:
                 line = [(x_of(p), figure(p, subject, figure_name)) for p in chosen if figure(p, subject, figure_name)]
                 if line:
@@ -136,7 +197,7 @@ def plot(name, points, directory):
             axes.set_xlabel(x_title)
             axes.set_ylabel(Y_TITLES[figure_name])
             axes.grid(True, which="both", alpha=0.3)
-        both[0].legend(fontsize=8)
+        panels[0].legend(fontsize=8)
         place = "packed" if packed else "free"
         shape.suptitle("%s, %s" % (name, place))
         files.append("%s-%s.png" % (name, place))
@@ -145,31 +206,59 @@ def plot(name, points, directory):
     return files
 
 
+def tables_of(of):
+    """{name: lines} of everything that was measured."""
+    slices = {}
+    for points in of.results("matrix"):
+        for point in points:
+            slices.setdefault(point["slice"], []).append(point)
+    tables = {name: slice_table(points) for name, points in slices.items()}
+    cases = {}
+    for results in of.results("bars"):
+        for result in results:
+            cases.setdefault(result["case"], []).append(result)
+    if "floor" in cases:
+        tables["floor"] = floor_table(cases["floor"])
+    if "slow-disk" in cases:
+        tables["slow-disk"] = slow_disk_table(cases["slow-disk"][0])
+    if "recovery" in cases:
+        tables["recovery"] = recovery_table(cases["recovery"][0])
+    if of.results("peers"):
+        tables["peers"] = peers_table([run for results in of.results("peers") for run in results])
+    for run in of.results("applications"):
+        tables["applications-" + run["placement"]] = applications_table(run)
+    tables["bars"] = _markdown([("work", "bar", "measured", ""), *bars.table(of)])
+    tables["made"] = made_text(of)
+    return tables, slices
+
+
 def main():
     parser = argparse.ArgumentParser(prog="bench.report", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--matrix")
-    parser.add_argument("--peers", action="append", default=[])
-    parser.add_argument("--applications", action="append", default=[])
+    parser.add_argument("figures", metavar="FIGURES")
     parser.add_argument("--docs", default=DOCS)
     args = parser.parse_args()
-    slices = {}
-    for point in _load(args.matrix) if args.matrix else []:
-        slices.setdefault(point["slice"], []).append(point)
-    tables = {name: slice_table(of) for name, of in slices.items()}
-    if args.peers:
-        tables["peers"] = peers_table([run for path in args.peers for run in _load(path)])
-    for run in map(_load, args.applications):
-        tables["applications-" + run["placement"]] = applications_table(run)
+    try:
+        of = bars.Figures(args.figures)
+    except HarnessError as error:
+        print("bench: %s" % error, file=sys.stderr)
+        return 2
+    tables, slices = tables_of(of)
     page = os.path.join(args.docs, "performance.md")
     with open(page) as f:
-        text = replace_tables(f.read(), tables)
+        text = f.read()
+    for name in sorted(set(re.findall(r"<!-- (\S+) -->", text)) - {"end"} - set(tables)):
+        print("not measured, stays as it is: " + name)
     with open(page, "w") as f:
-        f.write(text)
+        f.write(replace_tables(text, tables))
+    pyplot = pyplot_or_none()
+    if pyplot is None:
+        print("skipped: plots: no python3-matplotlib")
+        return 0
     plots = os.path.join(args.docs, "performance")
     os.makedirs(plots, exist_ok=True)
-    for name in PLOTS if args.matrix else ():
-        for file in plot(name, slices.get(name, []), plots):
+    for name in PLOTS:
+        for file in plot(pyplot, name, slices[name], plots) if name in slices else ():
             print("wrote performance/" + file)
     return 0
 

@@ -2,7 +2,10 @@
 # Builds the programs and runs the benchmarks; docs/performance.md explains them. Needs root.
 #
 #   tests/bench/run.sh [--smoke] [floor|slow-disk|recovery|reattach]...   the bars (--help for the rest)
-#   tests/bench/run.sh matrix|compare|peers|applications|report ...   the others (each has --help)
+#   tests/bench/run.sh matrix|compare|peers|applications ...   the others (each has --help)
+#   tests/bench/run.sh all DIR     all of them but compare, their figures into DIR, and the bars judged from them
+#   tests/bench/run.sh bars DIR    judges them again
+#   tests/bench/run.sh report DIR  writes the tables and plots of docs/performance.md from them
 set -eu
 cd "$(dirname "$0")/../.."
 if [ -z "${SALIUS_BIN:-}" ]; then
@@ -11,7 +14,7 @@ if [ -z "${SALIUS_BIN:-}" ]; then
 fi
 cd tests
 case "${1:-}" in
-  matrix | compare | peers | applications | report)
+  all | bars | matrix | compare | peers | applications | report)
     module=bench.$1
     shift
     ;;

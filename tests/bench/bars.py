@@ -1,0 +1,205 @@
+"""Judges the bars from the figures of one machine and one commit, as tests/bench/run.sh all writes them.
+
+usage: python3 -m bench.bars DIR
+Prints a line for every bar. Exit status: 0 when all are met, 1 when one is missed, 2 when there are no figures for one or
+they were not made together.
+"""
+import argparse
+import glob
+import operator
+import os
+import sys
+from dataclasses import dataclass
+
+from bench import figures
+from harness.run import HarnessError
+
+SENSES = {"at most": operator.le, "at least": operator.ge, "less than": operator.lt}
+
+
+class Absent(Exception):
+    """Nobody measured it; why is the text."""
+
+
+class Figures:
+    """What the files in a directory hold; HarnessError when they were not all made with the same commit on the same machine."""
+
+    def __init__(self, directory):
+        self.files = {}
+        for path in sorted(glob.glob(os.path.join(directory, "*.json"))):
+            self.files[os.path.basename(path)] = figures.read(path)
+        if not self.files:
+            raise HarnessError("%s has no figures (*.json); tests/bench/run.sh all %s measures them" % (directory, directory))
+        first = next(iter(self.files))
+        for name, file in self.files.items():
+            other = figures.difference(self.files[first]["made"], file["made"])
+            if other:
+                raise HarnessError("%s and %s were not made together: %s" % (first, name, other))
+        self.made = self.files[first]["made"]
+
+    def results(self, kind):
+        """Those of every file of that kind."""
+        return [file["results"] for file in self.files.values() if file["kind"] == kind]
+
+    def case(self, name, **fields):
+        """Of the bars' own benchmarks (bench/cases.py)."""
+        return self._one("no figures of %s" % name, (r for results in self.results("bars") for r in results
+                                                     if r["case"] == name), fields)
+
+    def point(self, name, **fields):
+        """Of the matrix: the point of that slice."""
+        return self._one("the matrix has no %s" % name, (p for results in self.results("matrix") for p in results
+                                                         if p["slice"] == name), fields)
+
+    def peers(self, writers, placement):
+        return self._one("no peers", (r for results in self.results("peers") for r in results),
+                         {"writers": writers, "placement": placement, "size": 4096})
+
+    def application(self, name):
+        """Packed."""
+        result = self._one("no applications", (a for run in self.results("applications") if run["placement"] == "packed"
+                                               for a in run["applications"]), {"name": name})
+        if "ops_per_second" not in result:
+            raise Absent("%s: %s" % (name, result.get("skipped") or result.get("failed")))
+        return result
+
+    @staticmethod
+    def _one(absent, among, fields):
+        for found in among:
+            if all(found[k] == v for k, v in fields.items()):
+                return found
+        raise Absent("%s with %s" % (absent, ", ".join("%s %s" % f for f in fields.items())) if fields else absent)
+
+
+def _ratio(subjects, over, under, figure):
+    for name in (over, under):
+        if name not in subjects:
+            raise Absent("%s was not measured there" % name)
+    return subjects[over]["median"][figure] / subjects[under]["median"][figure]
+
+
+@dataclass
+class Bar:
+    work: str        # what, in words
+    sense: str       # of SENSES
+    bar: float
+    value: object    # function of Figures; may raise Absent
+    unit: str = ""
+
+    def judge(self, of):
+        """(value or None, True, False or None, text)."""
+        try:
+            value = self.value(of)
+        except Absent as error:
+            return None, None, "not measured: %s" % error
+        met = SENSES[self.sense](value, self.bar)
+        return value, met, "%.*f%s" % (0 if value >= 100 else 2 if value < 10 else 1, value, self.unit)
+
+    def text(self):
+        return "%s %g%s" % (self.sense, self.bar, self.unit)
+
+
+def _floor(figure, m, packed):
+    return lambda f: f.case("floor", m=m, acks=2, packed=packed)["ratio_" + figure]
+
+
+def _peer(name, figure, writers, placement):
+    """How many times Salius's latency its own is, or its operations/s are Salius's."""
+    over, under = (name, "salius") if figure == "p50_us" else ("salius", name)
+    return lambda f: _ratio(f.peers(writers, placement)["subjects"], over, under, figure)
+
+
+def _pattern(pattern):
+    """Its p50 of the overwrite's."""
+    def value(f):
+        subjects = [f.point("pattern", pattern=p, packed=True)["subjects"]["salius"] for p in (pattern, "overwrite")]
+        return subjects[0]["median"]["p50_us"] / subjects[1]["median"]["p50_us"]
+    return value
+
+
+def _point(slice_, over, under, figure, **fields):
+    return lambda f: _ratio(f.point(slice_, **fields)["subjects"], over, under, figure)
+
+
+def _local(f):
+    case = f.case("floor", m=2, acks=2, packed=True)
+    return case["floor-dir"]["p50_us"] / case["path"]["p50_us"]
+
+
+BARS = [
+    *(Bar("4 KiB overwrite, one writer, %s: %s of the mount floor's" % (shape, name), "at most", bar, _floor(figure, m, packed))
+      for m, shape in ((2, "2 of 2"), (3, "2 of 3"))
+      for name, figure, packed, bar in (("p50", "p50_us", True, 1.3), ("p99", "p99_us", True, 1.5),
+                                        ("free, p50", "p50_us", False, 1.25))),
+    Bar("8 writers, free: operations/s of the mount floor's", "at least", 0.9,
+        _peer("mount floor", "ops_per_second", 8, "free")),
+    Bar("8 writers, free: of the local disk's overwrites/s", "at least", 2, _peer("local disk", "ops_per_second", 8, "free")),
+    Bar("8 writers, free: of Redis `WAIT 2`'s operations/s", "at least", 1.3, _peer("redis", "ops_per_second", 8, "free")),
+    Bar("append: p50 of the overwrite's", "at most", 1.4, _pattern("append")),
+    Bar("write and `fdatasync`: p50 of the overwrite's", "at most", 1.4, _pattern("fsync:1")),
+    Bar("one writer: latency of Redis `WAIT 2`'s", "at most", 0.9, lambda f: 1 / _peer("redis", "p50_us", 1, "packed")(f)),
+    Bar("one writer, free: latency of Redis `WAIT 2`'s", "at most", 0.75, lambda f: 1 / _peer("redis", "p50_us", 1, "free")(f)),
+    *(Bar("%s: its latency of ours" % name, "at least", 9, _peer(peer, "p50_us", 1, "packed"))
+      for peer, name in (("glusterfs", "GlusterFS"), ("etcd", "etcd"))),
+    *(Bar("%s, 8 writers: our operations/s of its" % name, "at least", 12, _peer(peer, "ops_per_second", 8, "packed"))
+      for peer, name in (("glusterfs", "GlusterFS"), ("etcd", "etcd"))),
+    Bar("local disk, one writer: overwrite's latency of ours", "at least", 5, _local),
+    Bar("local disk, one writer: append's latency of ours", "at least", 7,
+        _point("pattern", "local disk", "salius", "p50_us", pattern="append", packed=True)),
+    Bar("slow disk: writes/s of the bare file system's", "at least", 200, lambda f: f.case("slow-disk")["times"]),
+    Bar("slow disk: SQLite's transactions/s of the bare file system's", "at least", 100,
+        lambda f: f.case("slow-disk")["sqlite_times"]),
+    Bar("1 MiB, 2 of 3: rate of the in-process floor's", "at least", 0.6,
+        _point("size", "salius", "in-process floor", "ops_per_second", size="1MiB", packed=True)),
+    *(Bar("CPU of the whole system for a 4 KiB write, %s" % shape, "at most", 25,
+          lambda f, where=where: f.point(where[0], **where[1])["subjects"]["salius"]["median"]["cpu_us_system"], " µs")
+      for shape, where in (("2 of 2", ("pattern", {"pattern": "overwrite", "packed": True})),
+                           ("2 of 3", ("size", {"size": "4KiB", "packed": True})))),
+    Bar("recovery: rate of plain writes from memory", "at least", 0.7,
+        lambda f: f.case("recovery")["mib_per_second"] / f.case("recovery")["plain_mib_per_second"]),
+    Bar("re-attach of 8 GiB", "less than", 2, lambda f: sorted(f.case("reattach")["seconds"])[len(
+        f.case("reattach")["seconds"]) // 2], " s"),
+    *(Bar("%s, %s: rate of an empty passthrough's" % (words, size), "at least", 0.9,
+          _point("cached", "salius", "passthrough", "ops_per_second", pattern=pattern, size=size, packed=True))
+      for pattern, words in (("read", "reads"), ("plain", "plain writes")) for size in ("4KiB", "64KiB")),
+    *(Bar("%s: of the local disk's operations/s" % words, "at least", bar,
+          lambda f, name=name: f.application(name)["salius_to_disk"])
+      for name, words, bar in (("sqlite-wal", "SQLite WAL `FULL`", 3), ("rocksdb", "RocksDB `fillsync`", 6),
+                               ("pgbench", "`pgbench -N -c1`", 2))),
+]
+
+WORDS = {True: "met", False: "**missed**", None: "?"}
+
+
+def table(of):
+    """[(work, bar, measured, met)] in words."""
+    rows = []
+    for bar in BARS:
+        _, met, text = bar.judge(of)
+        rows.append((bar.work, bar.text(), text, WORDS[met]))
+    return rows
+
+
+def judge_all(directory):
+    """Prints the table; the exit status. HarnessError as Figures."""
+    of = Figures(directory)
+    print("commit %(commit)s, %(cpus)d times %(cpu)s, Linux %(kernel)s, %(day)s" % of.made)
+    for row in table(of):
+        print("%-62s %-16s %-12s %s" % (*row[:3], row[3].strip("*")))
+    judged = [bar.judge(of)[1] for bar in BARS]
+    return 2 if None in judged else 0 if all(judged) else 1
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="bench.bars", description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("directory", metavar="DIR")
+    try:
+        return judge_all(parser.parse_args().directory)
+    except HarnessError as error:
+        print("bench: %s" % error, file=sys.stderr)
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,105 @@
+"""Judging bars from files of figures, without measuring anything."""
+import contextlib
+import io
+import json
+import os
+import tempfile
+import unittest
+
+from bench import bars, figures, report
+from harness.run import HarnessError
+
+MADE = {"commit": "abc", "cpu": "one", "cpus": 2, "kernel": "6", "day": "today", "command": "x"}
+
+
+class Directory(unittest.TestCase):
+
+    def setUp(self):
+        own = tempfile.TemporaryDirectory()
+        self.addCleanup(own.cleanup)
+        self.path = own.name
+
+    def write(self, name, kind, results, **made):
+        with open(os.path.join(self.path, name + ".json"), "w") as f:
+            json.dump({"kind": kind, "made": {**MADE, **made}, "complete": True, "results": results}, f)
+
+    def judge(self):
+        """(exit status, the lines that it prints)."""
+        with contextlib.redirect_stdout(io.StringIO()) as out:
+            status = bars.judge_all(self.path)
+        return status, out.getvalue().splitlines()
+
+    def line(self, words):
+        return next(line for line in self.judge()[1] if words in line)
+
+
+class Bars(Directory):
+
+    def test_what_is_at_the_bar_is_met_and_what_is_beyond_is_missed(self):
+        self.write("a", "bars", [{"case": "slow-disk", "times": 200, "sqlite_times": 99.9},
+                                 {"case": "reattach", "seconds": [1, 2, 3]}])
+        self.assertRegex(self.line("slow disk: writes"), r"at least 200 +200 +met$")
+        self.assertRegex(self.line("slow disk: SQLite"), r"at least 100 +99\.9 +missed$")
+        self.assertRegex(self.line("re-attach"), r"less than 2 s +2\.00 s +missed$")
+
+    def test_latencies_and_rates_are_set_in_the_right_order(self):
+        fast, slow = ({"median": {"p50_us": us, "ops_per_second": 1e6 / us}} for us in (20, 100))
+        for writers, placement in ((1, "packed"), (1, "free"), (8, "free"), (8, "packed")):
+            self.write("%d%s" % (writers, placement), "peers", [{
+                "writers": writers, "placement": placement, "size": 4096,
+                "subjects": {"salius": fast, "mount floor": fast, "local disk": slow, "redis": slow, "etcd": slow}}])
+        self.assertRegex(self.line("one writer: latency of Redis"), r" 0\.20 +met$")
+        self.assertRegex(self.line("8 writers, free: of Redis"), r" 5\.00 +met$")
+        self.assertRegex(self.line("etcd: its latency"), r" 5\.00 +missed$")
+        self.assertRegex(self.line("etcd, 8 writers"), r" 5\.00 +missed$")
+        self.assertRegex(self.line("GlusterFS: its"), r"glusterfs was not measured there +\?$")
+
+    def test_a_bar_without_figures_is_not_met(self):
+        self.write("a", "bars", [])
+        status, lines = self.judge()
+        self.assertEqual(status, 2)
+        self.assertEqual(len(lines), 1 + len(bars.BARS))
+        self.assertTrue(all(line.endswith("?") for line in lines[1:]), lines)
+
+    def test_figures_that_were_not_made_together_are_refused(self):
+        self.write("a", "bars", [])
+        self.write("b", "matrix", [], commit="def")
+        with self.assertRaisesRegex(HarnessError, "not made together: commit abc and def"):
+            bars.Figures(self.path)
+
+    def test_what_holds_no_figures_is_refused(self):
+        with self.assertRaisesRegex(HarnessError, "has no figures"):
+            bars.Figures(self.path)
+        for text in ("", "[]", "{}"):
+            with open(os.path.join(self.path, "a.json"), "w") as f:
+                f.write(text)
+            with self.assertRaises(HarnessError):
+                bars.Figures(self.path)
+
+
+class File(Directory):
+
+    def test_a_run_goes_on_only_where_one_like_it_ended(self):
+        path = os.path.join(self.path, "a.json")
+        file = figures.File(path, "matrix")
+        self.assertEqual(file.earlier(), [])
+        file.save([1, 2])
+        self.assertEqual(figures.File(path, "matrix").earlier(), [1, 2])
+        with self.assertRaises(HarnessError):
+            figures.File(path, "peers").earlier()
+        self.write("a", "matrix", [1], **{**figures.made(), "cpu": "another"})
+        with self.assertRaisesRegex(HarnessError, "cpu another"):
+            figures.File(path, "matrix").earlier()
+
+
+class Report(Directory):
+
+    def test_tables_go_where_the_page_has_their_place(self):
+        page = "a\n<!-- x -->\nold\n<!-- end -->\nb\n<!-- y -->\nkept\n<!-- end -->\n"
+        self.assertEqual(report.replace_tables(page, {"x": ["new"]}), page.replace("old", "new"))
+        with self.assertRaises(SystemExit):
+            report.replace_tables(page, {"z": ["new"]})
+
+
+if __name__ == "__main__":
+    unittest.main()
