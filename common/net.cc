@@ -8,6 +8,8 @@
 #include <algorithm>
 #include <cstring>
 #include <memory>
+#include <thread>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_format.h"
@@ -142,17 +144,43 @@ absl::StatusOr<SocketAddress> Resolve(const HostPort& host_port) {
   return addresses->front();
 }
 
+namespace {
+
+// The first address of each, in order. All names at once: each takes 10 to 20 seconds where the
+// name server is gone.
+std::vector<absl::StatusOr<SocketAddress>> ResolveEach(const std::vector<HostPort>& hosts) {
+  std::vector<absl::StatusOr<SocketAddress>> found(hosts.size(), absl::UnknownError("not asked"));
+  std::vector<std::thread> threads;
+  for (size_t i = 0; i < hosts.size(); ++i) {
+    if (IsNumeric(hosts[i].host)) {
+      found[i] = Resolve(hosts[i]);
+    } else {
+      threads.emplace_back([&, i] { found[i] = Resolve(hosts[i]); });
+    }
+  }
+  for (std::thread& thread : threads) thread.join();
+  return found;
+}
+
+}  // namespace
+
 absl::StatusOr<std::vector<SocketAddress>> ResolveReplicas(const std::vector<std::string>& replicas,
                                                            Unresolved unresolved) {
   std::vector<SocketAddress> addresses;
   absl::Status first_error;
   size_t first = replicas.size();  // that has an address
+  std::vector<HostPort> hosts;
   for (const std::string& name : replicas) {
-    const absl::StatusOr<HostPort> host_port = ParseHostPort(name, 0);
+    absl::StatusOr<HostPort> host_port = ParseHostPort(name, 0);
     if (!host_port.ok() || host_port->port == 0) {
       return absl::InvalidArgumentError(absl::StrFormat("replica \"%s\": must be HOST:PORT", name));
     }
-    const absl::StatusOr<SocketAddress> address = Resolve(*host_port);
+    hosts.push_back(*std::move(host_port));
+  }
+  const std::vector<absl::StatusOr<SocketAddress>> found = ResolveEach(hosts);
+  for (size_t i = 0; i < replicas.size(); ++i) {
+    const std::string& name = replicas[i];
+    const absl::StatusOr<SocketAddress>& address = found[i];
     if (!address.ok()) {
       if (first_error.ok()) {
         first_error =

@@ -6,7 +6,8 @@ from fault.test_replicas import report_of
 from harness import ops
 from harness.case import Case
 from harness.net import DeadNameServer, Hosts, Net
-from harness.run import sh, wait_until
+from harness.proc import Proc
+from harness.run import binary, sh, wait_until
 from harness.volume import Mount
 
 NAMES = ["salius-one", "salius-two", "salius-three"]
@@ -124,6 +125,17 @@ class Addresses(Case):
         mount.umount()
         self.assertLess(time.monotonic() - began, 15, "the resolver was waited for")
         self.assertIn("closed cleanly", rig.volume.tail())
+
+    def test_a_mount_asks_for_all_names_at_once(self):
+        """Where nobody answers each takes its time, which the unit that mounts does not have for one after the other."""
+        rig = self.named(3, 2)
+        server = self.own(DeadNameServer(rig.net))
+        self.told(two=None, three=None)
+        mounting = Proc([binary("salius-mount"), rig.backing, rig.path, "-f", "-o", "insecure"], rig.volume.log, netns=rig.net.primary)
+        self.addCleanup(mounting.kill)
+        began = time.monotonic()
+        server.wait_asked("salius-two", "salius-three")
+        self.assertLess(time.monotonic() - began, DeadNameServer.PATIENCE_S)
 
     def test_name_that_comes_to_mean_another_host_needs_the_word_that_the_network_is_trusted(self):
         rig = self.named(1, 1)

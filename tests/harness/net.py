@@ -161,10 +161,12 @@ class DeadNameServer:
         self._socket.settimeout(30)
         sh("mount", "--bind", self._file, "/etc/resolv.conf")
 
-    def wait_asked(self, name):
-        """Until somebody asks for `name`."""
-        while name.encode() not in self._socket.recv(512):
-            pass
+    def wait_asked(self, *names):
+        """Until somebody has asked for each of `names`, in any order."""
+        missing = {name.encode() for name in names}
+        while missing:
+            asked = self._socket.recv(512)
+            missing = {name for name in missing if name not in asked}
 
     def close(self):
         sh("umount", "/etc/resolv.conf")
