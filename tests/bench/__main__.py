@@ -1,7 +1,7 @@
 """Runs the benchmarks and prints their tables and bars.
 
 usage: python3 -m bench [--smoke] [--seconds S] [--rounds N] [--starts N] [--slow-seconds S] [--sqlite-seconds S]
-                        [--repeats N] [--records N] [--cpu N] [--json FILE] [--no-wait] [floor|slow-disk|recovery|reattach]...
+                        [--repeats N] [--records N] [--cpu N] [--json FILE] [--no-wait] [floor|patterns|writers|slow-disk|recovery|reattach]...
 Run with tests/ as working directory or in PYTHONPATH, as root. Exit status: 0 all ran and every bar is met (with
 --smoke: all ran), 1 a bar is missed or something failed, 2 usage, 3 the machine is not quiet.
 """
@@ -12,7 +12,7 @@ from bench import cases, command, figures
 from bench.quiet import wait_quiet
 
 QUIET_BOUND_S = 180
-CASES = ("floor", "slow-disk", "recovery", "reattach")
+CASES = ("floor", "patterns", "writers", "slow-disk", "recovery", "reattach")
 SIZES = ("seconds", "rounds", "starts", "slow_seconds", "sqlite_seconds", "repeats", "records")
 
 
@@ -23,6 +23,10 @@ def plan(names, sizes, cpu):
         for m, acks in ((2, 2), (3, 2)):
             for on in (cpu, None):
                 steps.append(lambda m=m, acks=acks, on=on: cases.floor(sizes, m, acks, on))
+    if "patterns" in names:
+        steps.append(lambda: cases.patterns(sizes, cpu))
+    if "writers" in names:
+        steps.append(lambda: cases.writers(sizes))
     if "slow-disk" in names:
         steps.append(lambda: cases.slow_disk(sizes, cpu))
     if "recovery" in names:

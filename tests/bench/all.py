@@ -1,10 +1,10 @@
 """Runs every benchmark and writes its figures into a directory, then judges the bars from them.
 
 usage: python3 -m bench.all [--smoke] [--no-wait] [--cpu N] DIR
-Run with tests/ as working directory, as root. About two and a half hours on a quiet machine; a run that was ended goes on
-after the files that are complete (and in the matrix after the points that it has), on the same commit. What the peers and
-the applications need is not installed: `python3 -m bench.peers --help`, `python3 -m bench.applications --help` name it.
-Exit status: as bench.bars; 3 when the machine is not quiet.
+Run with tests/ as working directory or in PYTHONPATH, as root. About two and a half hours on a quiet machine; a run that
+was ended goes on after the files that are complete (and in the matrix after the points that it has), with the same options
+and programs. Peers and applications that are not installed are named, with their packages, and left out. Exit status: as
+bench.bars, but 2 too when a benchmark failed; 3 when the machine is not quiet.
 """
 import argparse
 import os
@@ -17,6 +17,8 @@ from harness.run import HarnessError
 # File, module, arguments; and what is asked of it in a smoke run.
 STEPS = (
     ("floor", "bench", ["floor"], ["floor"]),
+    ("patterns", "bench", ["patterns"], ["patterns"]),
+    ("writers", "bench", ["writers"], ["writers"]),
     ("slow-disk", "bench", ["slow-disk"], ["slow-disk"]),
     ("recovery", "bench", ["recovery"], ["recovery"]),
     ("reattach", "bench", ["reattach"], ["reattach"]),
@@ -38,36 +40,48 @@ def parse():
     return parser.parse_args()
 
 
-def complete(path, smoke):
-    """Whether the file is there, with everything; HarnessError when it is of another commit or machine, or of a smoke run
-    where this one is none."""
+def complete(path, words, made):
+    """Whether the file has everything that `words` measure; HarnessError when it is of other programs, another machine or
+    other words."""
     if not os.path.exists(path):
         return False
     file = figures.read(path)
-    other = figures.difference(file["made"], figures.made())
-    if other or smoke != ("--smoke" in file["made"]["command"].split()):
-        raise HarnessError("%s has figures of %s; name another directory" % (path, other or "a run with another --smoke"))
+    other = figures.difference(file["made"], made)
+    if not other and file["made"]["command"] != " ".join(words):
+        other = file["made"]["command"]
+    if other:
+        raise HarnessError("%s has figures of %s; name another directory" % (path, other))
     return file["complete"]
 
 
 def main():
     args = parse()
-    os.makedirs(args.directory, exist_ok=True)
+    directory = os.path.abspath(args.directory)
+    os.makedirs(directory, exist_ok=True)
     common = ["--smoke"] * args.smoke + ["--no-wait"] * args.no_wait + (["--cpu", args.cpu] if args.cpu else [])
+    made = figures.made()
+    if made["commit"] is None:
+        print("bench: of which commit the programs are is not known (git)", file=sys.stderr)
+        return 2
+    environment = {**os.environ, figures.COMMIT: made["commit"]}
+    failed = False
     try:
         for name, module, words, smoke_words in STEPS:
-            path = os.path.abspath(os.path.join(args.directory, name + ".json"))
+            path = os.path.join(directory, name + ".json")
             words = smoke_words if args.smoke else words
-            if words is None or complete(path, args.smoke):
+            if words is None or complete(path, words + common, made):
                 continue
             print("\n#### %s" % name, flush=True)
-            code = subprocess.run([sys.executable, "-m", module, *words, *common, "--json", path], check=False).returncode
+            code = subprocess.run([sys.executable, "-m", module, *words, *common, "--json", path], env=environment,
+                                  check=False).returncode
             if code == 3:
                 return 3
-            if not complete(path, args.smoke):
-                raise HarnessError("%s ended with %d before it was complete" % (name, code))
+            if not complete(path, words + common, made):
+                print("FAILED: %s ended with %d before it was complete" % (name, code), flush=True)
+                failed = True
         print("\n#### bars", flush=True)
-        return bars.judge_all(args.directory)
+        status = bars.judge_all(directory)
+        return 2 if failed else status
     except HarnessError as error:
         print("bench: %s" % error, file=sys.stderr)
         return 2

@@ -9,8 +9,10 @@ import struct
 import time
 from dataclasses import dataclass, field
 
+from bench import rounds
 from bench.driver import Driver
 from bench.quiet import cpu_times, shares
+from bench.scenario import Ground, Scenario
 from bench.setup import MountedVolume, Replicas, Serving, SlowDisk, place, salius_bench, tool
 from harness.image import Image
 from harness.run import HarnessError
@@ -114,11 +116,64 @@ def floor(sizes, m, acks, cpu):
         each = sorted(ratio(run, name) for run in runs)
         result.lines.append("%s as a multiple of the floor's, of every start: %s" % (
             name[:3], " ".join("%.2f" % r for r in each)))
-        result.figures["ratio_" + name] = round(ratio(targets, name), 3)
+        result.figures["ratio_" + name] = ratio(targets, name)
         result.figures["ratios_" + name] = [round(r, 3) for r in each]
         if bar:
             result.bar("%s at most %.2fx the floor's: %.2fx" % (name[:3], bar, ratio(targets, name)),
                        ratio(targets, name) <= bar)
+    return result
+
+
+def _in_turn(sizes, scenario, cpu, choose):
+    """{subject: {figure: median over the starts of the medians over the rounds}} of what `choose(ground)` names."""
+    runs = []
+    for _ in range(sizes.starts):
+        with contextlib.closing(Ground(scenario, cpu)) as ground:
+            subjects = choose(ground)
+            rounds.measure(subjects, sizes.rounds, min(sizes.seconds, 1), wait=False, count_calls=False)
+            ground.check()
+            runs.append({s.name: {"label": s.name, "median": s.median()} for s in subjects})
+    return {name: target["median"] for name, target in _medians(runs).items()}
+
+
+def patterns(sizes, cpu):
+    """(e) Appends, and writes with an `fdatasync` each, in turn with overwrites in one mount. `cpu`: everything on it."""
+    result = Result("patterns: 2 replicas, acks=2, packed on CPU %d" % cpu)
+
+    def choose(ground):
+        chosen = [ground.subjects[0]]
+        for name, options in (("append", ["--append"]), ("fdatasync", ["--fsync-every", "1"])):
+            path = os.path.join(ground.mount.path, name)
+            os.mkdir(path)
+            chosen.append(rounds.Subject(name, ground.own_driver(["files", path, "--size", "4KiB", *options])))
+        return chosen
+
+    with watch_steal(result):
+        medians = _in_turn(sizes, Scenario(), cpu, choose)
+    overwrite = medians.pop("salius")["p50_us"]
+    result.figures.update(case="patterns", overwrite_p50_us=overwrite)
+    for name, median in medians.items():
+        times = median["p50_us"] / overwrite
+        result.figures[name] = times
+        result.lines.append("%-10s p50 %.1f us, overwrite %.1f us" % (name, median["p50_us"], overwrite))
+        result.bar("%s at most 1.4x the overwrite: %.2fx" % (name, times), times <= 1.4)
+    return result
+
+
+def writers(sizes):
+    """(f) Eight writers, free, in turn with the mount floor and the local disk."""
+    result = Result("8 writers: 2 replicas, acks=2, free")
+    names = ("salius", "mount floor", "local disk")
+    with watch_steal(result):
+        medians = _in_turn(sizes, Scenario(writers=8, packed=False), None,
+                           lambda ground: [s for s in ground.subjects if s.name in names])
+    result.figures.update(case="writers")
+    ours = medians["salius"]["ops_per_second"]
+    for name, bar in (("mount floor", 0.9), ("local disk", 2)):
+        theirs = medians[name]["ops_per_second"]
+        result.figures[name] = ours / theirs
+        result.lines.append("%-12s %.0f operations/s, Salius %.0f" % (name, theirs, ours))
+        result.bar("operations/s at least %.1fx the %s's: %.2fx" % (bar, name, ours / theirs), ours / theirs >= bar)
     return result
 
 
@@ -146,12 +201,12 @@ def slow_disk(sizes, cpu):
         raise HarnessError("the volume ended in mode %(mode)s (%(mode_detail)s)" % status)
     result.table(targets)
     fast, slow = (targets[name]["median"]["ops_per_second"] for name in ("path", "floor-dir"))
-    result.figures["times"] = round(fast / slow, 1)
+    result.figures["times"] = fast / slow
     result.bar("at least 200x the bare file system: %.0fx" % (fast / slow), fast >= 200 * slow)
     fast, slow = sqlite[volume.path], sqlite[bare]
     result.lines.append("SQLite (WAL, FULL), transactions/s: %.0f through the mount, %.1f on the bare file system" % (
         fast, slow))
-    result.figures.update(sqlite_times=round(fast / slow, 1), sqlite={"path": fast, "floor-dir": slow})
+    result.figures.update(sqlite_times=fast / slow, sqlite={"path": fast, "floor-dir": slow})
     result.bar("SQLite at least 100x: %.0fx" % (fast / slow), fast >= 100 * slow)
     return result
 
@@ -170,7 +225,7 @@ def recovery(sizes):
     # A checkpoint begins when half of log-max is in use: twice the log that shall be there, with headers.
     log_max = 2 * (total + sizes.records * 256) // MIB + 16
     result = Result("recovery: %d records of 4 KiB (%d MiB) from 3 replicas" % (sizes.records, total // MIB))
-    result.figures.update(case="recovery", runs=[])
+    result.figures.update(case="recovery", records=sizes.records, runs=[])
     speeds, floors = [], []
     for repeat in range(sizes.repeats):
         with contextlib.ExitStack() as stack:

@@ -2,8 +2,9 @@
 machine or with other programs.
 
 A file is one JSON object: `kind` (the benchmark that wrote it), `made` (commit, cpu, cpus, kernel, day, command),
-`complete` (false: the run was ended; most go on where they were) and `results`, as that benchmark says.
+`complete` (false: the run was ended) and `results`, as that benchmark says.
 """
+import hashlib
 import json
 import os
 import re
@@ -16,18 +17,28 @@ from harness.run import REPO, HarnessError
 SAME = ("commit", "cpu", "cpus", "kernel")  # of `made`, in figures that may stand beside each other
 
 
+COMMIT = "SALIUS_BENCH_COMMIT"  # in the environment: what `bench.all` found when it began
+
+
 def _git(*words):
-    done = subprocess.run(["git", "-C", REPO, *words], capture_output=True, text=True, check=False)
-    return done.stdout.strip() if done.returncode == 0 else None
+    try:
+        done = subprocess.run(["git", "-C", REPO, *words], capture_output=True, text=True, check=False)
+    except OSError:
+        return None
+    return done.stdout if done.returncode == 0 else None
 
 
-def _commit():
-    """Of the programs that are measured, as far as it is known."""
+def commit():
+    """Of the programs that are measured; None when it is not known. Documents do not count as changes."""
     built = os.path.realpath(os.path.join(REPO, "bazel-out"))
-    if not os.path.realpath(os.environ.get("SALIUS_BIN") or built).startswith(built):
-        return "of other programs (SALIUS_BIN)"
-    commit = _git("rev-parse", "--short=7", "HEAD")
-    return commit and commit + ("-changed" if _git("status", "--porcelain") else "")
+    programs = os.path.realpath(os.environ.get("SALIUS_BIN") or built)
+    if not programs.startswith(built):
+        return "of the programs in " + programs
+    head = _git("rev-parse", "--short=7", "HEAD")
+    changes = _git("diff", "HEAD", "--", ".", ":!docs")
+    if not head or changes is None:
+        return None
+    return head.strip() + ("-changed-" + hashlib.sha256(changes.encode()).hexdigest()[:7] if changes else "")
 
 
 def made():
@@ -35,15 +46,16 @@ def made():
     with open("/proc/cpuinfo") as f:
         cpu = re.search(r"^model name\s*: (.*)$", f.read(), re.M)
     words = [w for i, w in enumerate(sys.argv[1:]) if "--json" not in (w, sys.argv[i]) and not w.startswith("--json=")]
-    return {"commit": _commit(), "cpu": cpu.group(1) if cpu else os.uname().machine, "cpus": os.cpu_count(),
-            "kernel": os.uname().release, "day": time.strftime("%Y-%m-%d"), "command": " ".join(words)}
+    return {"commit": os.environ.get(COMMIT) or commit(), "cpu": cpu.group(1) if cpu else os.uname().machine,
+            "cpus": os.cpu_count(), "kernel": os.uname().release, "day": time.strftime("%Y-%m-%d"),
+            "command": " ".join(words)}
 
 
 def difference(one, other):
     """What forbids to set them beside each other, in words; None when nothing does."""
     for name in SAME:
-        if one[name] != other[name]:
-            return "%s %s and %s" % (name, one[name], other[name])
+        if one.get(name) != other.get(name) or one.get(name) is None:
+            return "%s %s and %s" % (name, one.get(name), other.get(name))
     return None
 
 
@@ -71,8 +83,10 @@ class File:
             return []
         found = read(self._path)
         other = difference(found["made"], self._made)
-        if found["kind"] != self._kind or other:
-            raise HarnessError("%s has figures of %s; name another file" % (self._path, other or found["kind"]))
+        if not other and (found["kind"], found["made"]["command"]) != (self._kind, self._made["command"]):
+            other = "%s %s" % (found["kind"], found["made"]["command"])
+        if other:
+            raise HarnessError("%s has figures of %s; name another file" % (self._path, other))
         return found["results"]
 
     def save(self, results, complete=False):

@@ -4,8 +4,8 @@ usage: python3 -m bench.report [--docs DIR] FIGURES
 FIGURES is a directory of files that were made together (bench/figures.py). A table goes between "<!-- NAME -->" and
 "<!-- end -->" of the page: a slice's name, floor, slow-disk, recovery, peers, applications-packed, applications-free, bars
 (bench/bars.py), and made, which says what all was measured with; the text around is written by people. What was not
-measured stays as it is, and is named. Exit status: 0, 2 when the figures are none or were not made together. Plots need
-python3-matplotlib.
+measured stays as it is, and is named. Exit status: 0; 2, and nothing is written, when the figures are none, not complete,
+not made together, or of a smoke run (those only with --docs). Plots need python3-matplotlib.
 """
 import argparse
 import os
@@ -81,6 +81,9 @@ def applications_table(run):
         if "ops_per_second" not in result:
             rows.append((result["name"], result.get("skipped") or "failed", "", "", "", "", "", ""))
             continue
+        if result["unreadable"]:
+            rows.append((result["name"], "not everything could be read back", "", "", "", "", "", ""))
+            continue
         rows.append((result["name"], *(_cell(result["ops_per_second"][g], "%.0f") for g in ("disk", "salius", "no-sync", "fuse")),
                      *(_cell(result[n], "%.2f") for n in ("salius_to_disk", "no_sync_to_disk", "fuse_to_disk"))))
     return _markdown(rows)
@@ -127,9 +130,7 @@ def recovery_table(case):
 
 def made_text(of):
     """One line for each file: with what it was made."""
-    made = of.made
-    return ["Commit %s; %d CPUs (%s), Linux %s; %s:" % (made["commit"], made["cpus"], made["cpu"], made["kernel"], made["day"]), "",
-            *("    tests/bench/run.sh %s" % command_of(name, file) for name, file in of.files.items())]
+    return ["With %s:" % of.words(), "", *("    tests/bench/run.sh %s" % command_of(name, file) for name, file in of.files.items())]
 
 
 def command_of(name, file):
@@ -143,7 +144,7 @@ def replace_tables(text, tables):
     for name, lines in tables.items():
         pattern = re.compile(r"(<!-- %s -->\n).*?(<!-- end -->)" % re.escape(name), re.S)
         if not pattern.search(text):
-            raise SystemExit("the page has no place <!-- %s --> ... <!-- end -->" % name)
+            raise HarnessError("the page has no place <!-- %s --> ... <!-- end -->" % name)
         text = pattern.sub(lambda m, lines=lines: m.group(1) + "\n".join(lines) + "\n" + m.group(2), text)
     return text
 
@@ -238,19 +239,23 @@ def main():
     parser.add_argument("figures", metavar="FIGURES")
     parser.add_argument("--docs", default=DOCS)
     args = parser.parse_args()
+    page = os.path.join(args.docs, "performance.md")
     try:
         of = bars.Figures(args.figures)
+        partial = [name for name, file in of.files.items() if not file["complete"]]
+        if partial or of.smoke and args.docs == DOCS:
+            raise HarnessError("%s: %s" % (args.figures, "of a smoke run" if of.smoke else "not complete: " + ", ".join(partial)))
+        tables, slices = tables_of(of)
+        with open(page) as f:
+            text = f.read()
+        new_text = replace_tables(text, tables)
     except HarnessError as error:
         print("bench: %s" % error, file=sys.stderr)
         return 2
-    tables, slices = tables_of(of)
-    page = os.path.join(args.docs, "performance.md")
-    with open(page) as f:
-        text = f.read()
     for name in sorted(set(re.findall(r"<!-- (\S+) -->", text)) - {"end"} - set(tables)):
         print("not measured, stays as it is: " + name)
     with open(page, "w") as f:
-        f.write(replace_tables(text, tables))
+        f.write(new_text)
     pyplot = pyplot_or_none()
     if pyplot is None:
         print("skipped: plots: no python3-matplotlib")

@@ -1,18 +1,13 @@
 #!/bin/sh
 # Builds the programs and runs the benchmarks; docs/performance.md explains them. Needs root.
 #
-#   tests/bench/run.sh [--smoke] [floor|slow-disk|recovery|reattach]...   the bars (--help for the rest)
+#   tests/bench/run.sh [--smoke] [floor|patterns|writers|slow-disk|recovery|reattach]...   the bars (--help for the rest)
 #   tests/bench/run.sh matrix|compare|peers|applications ...   the others (each has --help)
 #   tests/bench/run.sh all DIR     all of them but compare, their figures into DIR, and the bars judged from them
 #   tests/bench/run.sh bars DIR    judges them again
 #   tests/bench/run.sh report DIR  writes the tables and plots of docs/performance.md from them
 set -eu
-cd "$(dirname "$0")/../.."
-if [ -z "${SALIUS_BIN:-}" ]; then
-  bazel build --color=no --noshow_progress //client/cli:salius //client/fuse:salius-mount \
-    //replica:salius-replica //recovery:salius-recover //tests/bench/...
-fi
-cd tests
+root=$(cd "$(dirname "$0")/../.." && pwd)
 case "${1:-}" in
   all | bars | matrix | compare | peers | applications | report)
     module=bench.$1
@@ -20,4 +15,13 @@ case "${1:-}" in
     ;;
   *) module=bench ;;
 esac
-exec /usr/bin/python3 -m "$module" "$@"
+case $module in
+  bench.bars | bench.report) ;;
+  *)
+    if [ -z "${SALIUS_BIN:-}" ]; then
+      (cd "$root" && bazel build --color=no --noshow_progress //client/cli:salius //client/fuse:salius-mount \
+        //replica:salius-replica //recovery:salius-recover //tests/bench/...)
+    fi
+    ;;
+esac
+PYTHONPATH=$root/tests exec /usr/bin/python3 -m "$module" "$@"

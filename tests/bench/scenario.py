@@ -123,9 +123,12 @@ class Ground:
         self._floor("udp floor", False)
         self._subject("local disk", self._files(place("plain-" + self._tag)), {})
 
+    def own_driver(self, args, netns=None):
+        """A driver placed as the scenario says, until the end."""
+        return self._own(Driver(args, cpu=self.cpu, netns=netns))
+
     def _subject(self, name, args, groups, netns=None):
-        driver = self._own(Driver(args, cpu=self.cpu, netns=netns))
-        self.subjects.append(Subject(name, driver, groups))
+        self.subjects.append(Subject(name, self.own_driver(args, netns), groups))
 
     def _files(self, path):
         return ["files", path, "--size", self.scenario.size, "--writers", str(self.scenario.writers),

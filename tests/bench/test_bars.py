@@ -36,11 +36,29 @@ class Directory(unittest.TestCase):
 class Bars(Directory):
 
     def test_what_is_at_the_bar_is_met_and_what_is_beyond_is_missed(self):
-        self.write("a", "bars", [{"case": "slow-disk", "times": 200, "sqlite_times": 99.9},
-                                 {"case": "reattach", "seconds": [1, 2, 3]}])
-        self.assertRegex(self.line("slow disk: writes"), r"at least 200 +200 +met$")
-        self.assertRegex(self.line("slow disk: SQLite"), r"at least 100 +99\.9 +missed$")
-        self.assertRegex(self.line("re-attach"), r"less than 2 s +2\.00 s +missed$")
+        self.write("a", "bars", [{"case": "slow-disk", "times": 200, "sqlite_times": 99.96, "seconds": 300},
+                                 {"case": "reattach", "seconds": [1, 2, 3], "written": 8 << 30}])
+        self.assertRegex(self.line("slow disk: writes"), r"at least 200 +200\.000 +met$")
+        self.assertRegex(self.line("slow disk: SQLite"), r"at least 100 +99\.960 +missed$")
+        self.assertRegex(self.line("re-attach"), r"less than 2 s +2\.000 s +missed$")
+        self.assertEqual(self.judge()[0], 1)
+
+    def test_less_than_the_bar_wants_counts_in_a_smoke_run_only(self):
+        results = [{"case": "slow-disk", "times": 300, "sqlite_times": 300, "seconds": 299}]
+        self.write("a", "bars", results)
+        self.assertRegex(self.line("slow disk: writes"), r"measured with 299 instead of 300 +\?$")
+        self.write("a", "bars", results, command="slow-disk --smoke")
+        self.assertRegex(self.line("slow disk: writes"), r" 300 +met$")
+        self.assertIn("smoke run", self.judge()[1][0])
+
+    def test_an_application_that_lost_something_is_not_met(self):
+        result = {"name": "sqlite-wal", "ops_per_second": {}, "salius_to_disk": 4, "unreadable": {}}
+        run = {"placement": "packed", "size": 1024, "applications": [result]}
+        self.write("a", "applications", run)
+        self.assertRegex(self.line("SQLite WAL"), r" 4\.00 +met$")
+        result["unreadable"] = {"salius": "row 7\nis | gone"}
+        self.write("a", "applications", run)
+        self.assertRegex(self.line("SQLite WAL"), r"not everything can be read back.*\?$")
 
     def test_latencies_and_rates_are_set_in_the_right_order(self):
         fast, slow = ({"median": {"p50_us": us, "ops_per_second": 1e6 / us}} for us in (20, 100))
@@ -66,6 +84,15 @@ class Bars(Directory):
         self.write("b", "matrix", [], commit="def")
         with self.assertRaisesRegex(HarnessError, "not made together: commit abc and def"):
             bars.Figures(self.path)
+        self.write("a", "bars", [], commit=None)
+        self.write("b", "bars", [], commit=None)
+        with self.assertRaisesRegex(HarnessError, "not made together: commit None"):
+            bars.Figures(self.path)
+
+    def test_what_was_measured_twice_is_not_judged(self):
+        for name in "ab":
+            self.write(name, "bars", [{"case": "slow-disk", "times": 300, "sqlite_times": 300, "seconds": 300}])
+        self.assertRegex(self.line("slow disk: writes"), r"measured 2 times +\?$")
 
     def test_what_holds_no_figures_is_refused(self):
         with self.assertRaisesRegex(HarnessError, "has no figures"):
@@ -87,9 +114,10 @@ class File(Directory):
         self.assertEqual(figures.File(path, "matrix").earlier(), [1, 2])
         with self.assertRaises(HarnessError):
             figures.File(path, "peers").earlier()
-        self.write("a", "matrix", [1], **{**figures.made(), "cpu": "another"})
-        with self.assertRaisesRegex(HarnessError, "cpu another"):
-            figures.File(path, "matrix").earlier()
+        for name in ("cpu", "command"):
+            self.write("a", "matrix", [1], **{**figures.made(), name: "another"})
+            with self.assertRaisesRegex(HarnessError, "another"):
+                figures.File(path, "matrix").earlier()
 
 
 class Report(Directory):
@@ -97,7 +125,7 @@ class Report(Directory):
     def test_tables_go_where_the_page_has_their_place(self):
         page = "a\n<!-- x -->\nold\n<!-- end -->\nb\n<!-- y -->\nkept\n<!-- end -->\n"
         self.assertEqual(report.replace_tables(page, {"x": ["new"]}), page.replace("old", "new"))
-        with self.assertRaises(SystemExit):
+        with self.assertRaises(HarnessError):
             report.replace_tables(page, {"z": ["new"]})
 
 
