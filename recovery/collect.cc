@@ -5,6 +5,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstddef>
+#include <limits>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -21,7 +22,10 @@ namespace {
 constexpr absl::Duration kPause = absl::Milliseconds(200);  // after a stream that brought nothing
 constexpr uint64_t kBytesPerSecond = uint64_t{4} << 20;  // the slowest replica that is waited for
 constexpr auto kTellEvery = std::chrono::milliseconds(100);
-constexpr size_t kPiecesPerReplica = 4;  // so that a slow one holds up the others little
+constexpr uint64_t kLeastPieceBytes = uint64_t{16} << 20;  // of few large records
+constexpr size_t kPiecesPerReplica = 4;           // so that a slow one holds up the others little
+constexpr auto kGrace = std::chrono::seconds(1);  // for the last pieces, and as long as all took
+const std::atomic<bool> kGoOn = false;
 
 bool Holds(const CollectRequest& request, const Peer& peer) {
   return peer.answer.has_value() && !peer.refused && peer.answer->inventory.known &&
@@ -34,16 +38,17 @@ struct Piece {
   Seq last = 0;
 };
 
-// What one replica brings.
+// Fetches from one replica.
 class PeerFetch {
  public:
-  // `arrived` counts the records that came.
+  // `arrived` counts the records that came. Once `*enough` is true nothing more is wanted.
   PeerFetch(const CollectRequest& request, Peer* peer, Collected* out,
-            const std::function<void(uint64_t)>& arrived)
-      : request_(request), peer_(peer), out_(out), arrived_(arrived) {}
+            const std::function<void(uint64_t)>& arrived, const std::atomic<bool>& enough)
+      : request_(request), peer_(peer), out_(out), arrived_(arrived), enough_(enough) {}
 
-  // Fetches until nothing of `piece` is missing in `coverage` that the peer may hold, or it is
-  // given up.
+  // Fetches until nothing of `piece` is missing in `coverage` that the peer may hold, it is given
+  // up, or there is enough. When nothing is missing nothing changes, else out->status says how it
+  // ended.
   void Run(const Piece& piece, Coverage* coverage) {
     const Inventory& inventory = peer_->answer->inventory;
     const Seq last = std::min(piece.last, inventory.highest);
@@ -59,7 +64,7 @@ class PeerFetch {
       out_->status = OneStream(timeout_ms);
       if (out_->status.ok()) return;
       idle = after_ > before ? 0 : idle + 1;
-      if (idle >= request_.attempts || absl::IsDataLoss(out_->status)) return;
+      if (enough_ || idle >= request_.attempts || absl::IsDataLoss(out_->status)) return;
       if (idle > 0) absl::SleepFor(kPause);
     }
   }
@@ -71,14 +76,16 @@ class PeerFetch {
     bool cut_short = false;
     const absl::Status status = peer_->client->Fetch(
         request_.volume, request_.epoch, after_, timeout_ms,
-        [&](uint64_t count) {
+        [&](uint64_t count, Incarnation incarnation) {
           expected = count;
-          return absl::OkStatus();
+          if (incarnation == peer_->answer->incarnation) return absl::OkStatus();
+          return absl::DataLossError(absl::StrFormat(
+              "replica %s: lost its memory since it was asked what it holds", peer_->address));
         },
         [&](std::string chunk) -> absl::Status {
           const absl::Status taken = Take(std::move(chunk), &received);
           if (!taken.ok()) return taken;
-          if (after_ < enough_at_) return absl::OkStatus();
+          if (after_ < enough_at_ && !enough_) return absl::OkStatus();
           cut_short = true;
           return absl::CancelledError("enough");
         });
@@ -120,6 +127,7 @@ class PeerFetch {
   Peer* peer_;
   Collected* out_;
   const std::function<void(uint64_t)>& arrived_;
+  const std::atomic<bool>& enough_;
   Coverage* coverage_ = nullptr;
   Seq after_ = 0;
   Seq enough_at_ = 0;
@@ -157,8 +165,10 @@ class Collection {
     std::vector<size_t> sharers;
     Seq upto = 0;
     for (const size_t i : holders_) {
-      const Seq contiguous = InventoryOf(i).contiguous;
-      if (contiguous <= request_.checkpoint) continue;
+      const Inventory& inventory = InventoryOf(i);
+      const Seq contiguous = inventory.contiguous;
+      // Below its base it holds nothing.
+      if (contiguous <= request_.checkpoint || inventory.base > request_.checkpoint + 1) continue;
       if (!sharers.empty() && contiguous - request_.checkpoint <
                                   (InventoryOf(sharers[0]).contiguous - request_.checkpoint) / 2) {
         continue;
@@ -179,16 +189,30 @@ class Collection {
     }
   }
 
-  // Asks one replica after the other, the fullest first, for what is still missing of what it
-  // holds.
+  // Asks one replica after the other for what is still missing of what it holds: the fullest first,
+  // and those that failed or were too slow at last.
   absl::Status FillIn(const std::function<absl::Status()>& on_peer) {
+    std::stable_partition(holders_.begin(), holders_.end(),
+                          [this](size_t i) { return collected_[i].status.ok(); });
+    std::vector<Piece> ranges = pieces_;
+    const Seq upto = ranges.empty() ? request_.checkpoint : ranges.back().last;
+    ranges.push_back({upto, std::numeric_limits<Seq>::max()});
     for (const size_t i : holders_) {
-      if (collected_[i].status.ok()) {
-        Fetch(i, {request_.checkpoint, InventoryOf(i).highest}, &coverage_, [this](uint64_t count) {
-          arrived_ += count;
-          on_records_(arrived_, total_);
-        });
+      absl::Status failed;
+      for (const Piece& range : ranges) {
+        collected_[i].status = absl::OkStatus();
+        Fetch(
+            i, range, &coverage_,
+            [this](uint64_t count) {
+              arrived_ += count;
+              on_records_(arrived_, total_);
+            },
+            kGoOn);
+        failed.Update(collected_[i].status);
+        // What is damaged in one place may be right in another.
+        if (!failed.ok() && !absl::IsDataLoss(failed)) break;
       }
+      collected_[i].status = failed;
       if (absl::Status status = on_peer(); !status.ok()) return status;
     }
     return absl::OkStatus();
@@ -198,8 +222,8 @@ class Collection {
   const Inventory& InventoryOf(size_t peer) const { return peers_[peer].answer->inventory; }
 
   void Fetch(size_t peer, const Piece& piece, Coverage* coverage,
-             const std::function<void(uint64_t)>& arrived) {
-    PeerFetch(request_, &peers_[peer], &collected_[peer], arrived).Run(piece, coverage);
+             const std::function<void(uint64_t)>& arrived, const std::atomic<bool>& enough) {
+    PeerFetch(request_, &peers_[peer], &collected_[peer], arrived, enough).Run(piece, coverage);
   }
 
   // What is missing up to `upto`, in pieces.
@@ -208,8 +232,11 @@ class Collection {
     const auto first = coverage_.FirstMissing(request_.checkpoint, upto);
     if (!first.has_value()) return pieces;
     const Seq last = *coverage_.LastMissing(request_.checkpoint, upto);
-    const uint64_t length =
-        std::max(request_.least_piece, (last - *first) / (sharers * kPiecesPerReplica) + 1);
+    const Inventory& fullest = InventoryOf(holders_.front());
+    const uint64_t least = std::min(
+        request_.least_piece,
+        kLeastPieceBytes / (fullest.bytes / std::max<uint64_t>(fullest.records, 1) + 1) + 1);
+    const uint64_t length = std::max(least, (last - *first) / (sharers * kPiecesPerReplica) + 1);
     for (Seq after = *first - 1; after < last; after += length) {
       pieces.push_back({after, std::min(last, after + length)});
     }
@@ -220,34 +247,53 @@ class Collection {
     for (size_t turn = 0; next_ < pieces_.size() && !sharers.empty(); ++turn) {
       const auto sharer = sharers.begin() + static_cast<std::ptrdiff_t>(turn % sharers.size());
       Coverage mine = coverage_;
-      Fetch(*sharer, pieces_[next_++], &mine, [this](uint64_t count) { arrived_ += count; });
+      Fetch(
+          *sharer, pieces_[next_++], &mine, [this](uint64_t count) { arrived_ += count; }, kGoOn);
       if (!collected_[*sharer].status.ok()) sharers.erase(sharer);
       on_records_(arrived_, total_);
     }
   }
 
   void AtOnce(const std::vector<size_t>& sharers) {
+    using Clock = std::chrono::steady_clock;
     std::mutex mutex;
     std::condition_variable changed;
-    size_t running = sharers.size();
+    std::vector<bool> running(peers_.size(), false);
+    for (const size_t peer : sharers) running[peer] = true;
+    size_t left = sharers.size();
+    std::atomic<bool> enough = false;
     const auto work = [&](size_t peer) {
       Coverage mine = coverage_;
       while (collected_[peer].status.ok()) {
         const size_t piece = next_++;
         if (piece >= pieces_.size()) break;
-        Fetch(peer, pieces_[piece], &mine, [this](uint64_t count) { arrived_ += count; });
+        Fetch(
+            peer, pieces_[piece], &mine, [this](uint64_t count) { arrived_ += count; }, enough);
       }
       const std::lock_guard lock(mutex);
-      --running;
+      running[peer] = false;
+      --left;
       changed.notify_all();
     };
+    const Clock::time_point began = Clock::now();
+    std::optional<Clock::time_point> until;
     std::vector<std::thread> threads;
     threads.reserve(sharers.size());
     for (const size_t peer : sharers) threads.emplace_back(work, peer);
     for (bool finished = false; !finished;) {
       {
         std::unique_lock lock(mutex);
-        finished = changed.wait_for(lock, kTellEvery, [&] { return running == 0; });
+        finished = changed.wait_for(lock, kTellEvery, [&] { return left == 0; });
+        // Who stands still is not waited for: the others have what it was asked for.
+        if (!until.has_value() && left < sharers.size() && next_ >= pieces_.size()) {
+          until = Clock::now() + (Clock::now() - began) + kGrace;
+        }
+        if (!finished && until.has_value() && Clock::now() > *until) {
+          enough = true;
+          for (const size_t peer : sharers) {
+            if (running[peer]) peers_[peer].client->CancelCall();
+          }
+        }
       }
       on_records_(arrived_, total_);
     }
@@ -279,10 +325,19 @@ absl::Status CollectAll(const CollectRequest& request, std::vector<Peer>* peers,
   if (absl::Status status = collection.FillIn(on_peer); !status.ok()) return status;
   for (size_t i = 0; i < peers->size(); ++i) {
     Collected& mine = (*collected)[i];
-    mine.complete =
-        mine.status.ok() ||
-        !coverage->FirstMissing(request.checkpoint, (*peers)[i].answer->inventory.highest)
-             .has_value();
+    if (!Holds(request, (*peers)[i])) {
+      mine.complete = true;
+      continue;
+    }
+    const Inventory& inventory = (*peers)[i].answer->inventory;
+    const Seq before = std::max(request.checkpoint, std::max<Seq>(inventory.base, 1) - 1);
+    // It has not said which ones it holds beyond its first gap; those that it holds it brought.
+    const Seq upto = mine.status.ok() ? inventory.contiguous : inventory.highest;
+    mine.complete = !coverage->FirstMissing(before, upto).has_value();
+    if (mine.status.ok() && !mine.complete) {
+      mine.status = absl::DataLossError(
+          absl::StrFormat("replica %s: brought less than it said it holds", (*peers)[i].address));
+    }
   }
   return absl::OkStatus();
 }

@@ -25,17 +25,19 @@ struct CollectRequest {
   VolumeId volume{};
   Epoch epoch = 0;
   Seq checkpoint = 0;
-  uint64_t timeout_ms = 0;   // per stream, plus 1 s for each 4 MiB that the replica holds
-  int attempts = 1;          // streams in a row that bring nothing before a replica is given up
-  uint64_t least_piece = 1;  // records; what is no more than one piece is not shared
-  bool one_thread = false;   // the pieces one after the other, on the calling thread
+  uint64_t timeout_ms = 0;  // per stream, plus 1 s for each 4 MiB that the replica holds
+  int attempts = 1;         // streams in a row that bring nothing before a replica is given up
+  // Records, or 16 MiB if those are fewer; what is no more than one piece is not shared.
+  uint64_t least_piece = 1;
+  bool one_thread = false;  // the pieces one after the other, on the calling thread
 };
 
 // What one peer brought; parallel to the peers.
 struct Collected {
   RecordSet records;
   absl::Status status;  // why it was given up
-  // Everything it says it holds is in hand, from it or from others: it may count.
+  // Everything it says it holds is in hand, from it or from others, and its memory is the one that
+  // answered: it may count.
   bool complete = false;
 };
 

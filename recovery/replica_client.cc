@@ -98,7 +98,7 @@ class GrpcClient : public ReplicaClient {
   }
 
   absl::Status Fetch(const VolumeId& volume, Epoch epoch, Seq after, uint64_t timeout_ms,
-                     const std::function<absl::Status(uint64_t)>& on_count,
+                     const std::function<absl::Status(uint64_t, Incarnation)>& on_count,
                      const std::function<absl::Status(std::string)>& on_chunk) override {
     control::FetchRequest request;
     request.set_volume(Bytes(volume));
@@ -112,7 +112,7 @@ class GrpcClient : public ReplicaClient {
     while (ours.ok() && reader->Read(&response)) {
       if (first) {
         first = false;
-        ours = on_count(response.count());
+        ours = on_count(response.count(), response.incarnation());
       }
       if (ours.ok() && !response.records().empty()) {
         if (Crc32c(AsBytes(std::string_view(response.records()))) != response.crc32c()) {
@@ -140,6 +140,11 @@ class GrpcClient : public ReplicaClient {
     control::DropVolumeResponse response;
     Call call(this, timeout_ms);
     return call.Result(stub_->DropVolume(&call.context, request, &response));
+  }
+
+  void CancelCall() override {
+    const absl::MutexLock lock(&mutex_);
+    if (current_ != nullptr) current_->TryCancel();
   }
 
   void Cancel() override {

@@ -1,7 +1,8 @@
 // Recovery's way to one replica: an interface, so that tests bring replicas of their own, and the
 // gRPC client that recovery uses.
 //
-// Threads: one client is used by one thread at a time, but Cancel() may come from any.
+// Threads: one client is used by one thread at a time, but Cancel() and CancelCall() may come from
+// any.
 #pragma once
 
 #include <cstdint>
@@ -30,16 +31,19 @@ class ReplicaClient {
                                             uint64_t timeout_ms) = 0;
   virtual absl::StatusOr<Answer> Ask(const VolumeId& volume, uint64_t timeout_ms) = 0;
 
-  // Streams the records of `epoch` above `after`: first `on_count(count)`, then `on_chunk(bytes)`
-  // for each chunk, whose checksum was verified. Either may return an error, which ends the stream
-  // and is returned; CANCELLED from on_chunk means "enough". DATA_LOSS when a chunk is damaged.
+  // Streams the records of `epoch` above `after`: first `on_count(count, incarnation)`, then
+  // `on_chunk(bytes)` for each chunk, whose checksum was verified. Either may return an error,
+  // which ends the stream and is returned; CANCELLED from on_chunk means "enough". DATA_LOSS when a
+  // chunk is damaged.
   virtual absl::Status Fetch(const VolumeId& volume, Epoch epoch, Seq after, uint64_t timeout_ms,
-                             const std::function<absl::Status(uint64_t)>& on_count,
+                             const std::function<absl::Status(uint64_t, Incarnation)>& on_count,
                              const std::function<absl::Status(std::string)>& on_chunk) = 0;
 
   virtual absl::Status Drop(const VolumeId& volume, Epoch epoch, uint64_t timeout_ms) = 0;
 
-  // Makes a call that is under way, and every later one, fail soon with CANCELLED.
+  // Makes a call that is under way fail soon with CANCELLED. From any thread.
+  virtual void CancelCall() = 0;
+  // The same for every later one, too.
   virtual void Cancel() = 0;
 };
 

@@ -102,10 +102,10 @@ class Streamer : public ReplicaClient {
     return absl::UnimplementedError("");
   }
   absl::Status Fetch(const VolumeId&, Epoch, Seq, uint64_t,
-                     const std::function<absl::Status(uint64_t)>& on_count,
+                     const std::function<absl::Status(uint64_t, Incarnation)>& on_count,
                      const std::function<absl::Status(std::string)>& on_chunk) override {
     // One chunk for each call: what comes after is asked for again.
-    if (absl::Status status = on_count(count_); !status.ok()) return status;
+    if (absl::Status status = on_count(count_, 1); !status.ok()) return status;
     if (at_ < chunks_.size()) {
       const absl::Status status = on_chunk(chunks_[at_++]);
       if (!status.ok()) return absl::IsCancelled(status) ? absl::OkStatus() : status;
@@ -113,6 +113,7 @@ class Streamer : public ReplicaClient {
     return absl::OkStatus();
   }
   absl::Status Drop(const VolumeId&, Epoch, uint64_t) override { return absl::OkStatus(); }
+  void CancelCall() override {}
   void Cancel() override {}
 
  private:

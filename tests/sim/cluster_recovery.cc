@@ -49,12 +49,12 @@ class ClusterSim::Connector : public recovery::ReplicaConnector {
       return Answer(volume);
     }
     absl::Status Fetch(const VolumeId& volume, Epoch epoch, Seq after, uint64_t,
-                       const std::function<absl::Status(uint64_t)>& on_count,
+                       const std::function<absl::Status(uint64_t, Incarnation)>& on_count,
                        const std::function<absl::Status(std::string)>& on_chunk) override {
       SALIUS_RETURN_IF_ERROR(Reach());
       SALIUS_ASSIGN_OR_RETURN(const Acceptor::FetchStart start,
                               acceptor().StartFetch(volume, epoch, after));
-      SALIUS_RETURN_IF_ERROR(on_count(start.count));
+      SALIUS_RETURN_IF_ERROR(on_count(start.count, acceptor().incarnation()));
       Seq cursor = start.start;
       while (cursor < start.upto) {
         std::string chunk;
@@ -74,6 +74,7 @@ class ClusterSim::Connector : public recovery::ReplicaConnector {
       SALIUS_RETURN_IF_ERROR(Reach());
       return acceptor().DropVolume(volume, epoch).status();
     }
+    void CancelCall() override {}
     void Cancel() override {}
 
    private:

@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/synchronization/mutex.h"
@@ -36,6 +37,7 @@ struct FakeReplica {
   bool damage_chunks = false;
   bool short_stream = false;  // ends early without an error
   bool fetch_fails = false;
+  bool fetch_hangs = false;  // until the call is cancelled
   bool drop_fails = false;
   std::function<void()> on_fetch;  // called in each, in recovery's thread, before it streams
 
@@ -106,15 +108,21 @@ class FakeConnector::Client : public ReplicaClient {
   }
 
   absl::Status Fetch(const VolumeId&, Epoch, Seq after, uint64_t timeout_ms,
-                     const std::function<absl::Status(uint64_t)>& on_count,
+                     const std::function<absl::Status(uint64_t, Incarnation)>& on_count,
                      const std::function<absl::Status(std::string)>& on_chunk) override {
     ++replica_->fetches;
     if (absl::Status status = Reach(timeout_ms); !status.ok()) return status;
     if (replica_->on_fetch) replica_->on_fetch();
+    if (replica_->fetch_hangs) {
+      const absl::MutexLock lock(&mutex_);
+      mutex_.AwaitWithTimeout(absl::Condition(&call_cancelled_), absl::Milliseconds(timeout_ms));
+      const bool cancelled = std::exchange(call_cancelled_, false);
+      return cancelled ? absl::CancelledError("cancelled") : absl::DeadlineExceededError("hangs");
+    }
     if (replica_->fetch_fails) return absl::UnavailableError("fetch refused");
     const auto first = replica_->records.upper_bound(after);
     uint64_t count = static_cast<uint64_t>(std::distance(first, replica_->records.end()));
-    if (absl::Status status = on_count(count); !status.ok()) return status;
+    if (absl::Status status = on_count(count, replica_->incarnation); !status.ok()) return status;
     int chunks = 0;
     for (auto at = first; at != replica_->records.end();) {
       if (chunks++ == replica_->break_after_chunks) return absl::UnavailableError("stream broke");
@@ -143,6 +151,10 @@ class FakeConnector::Client : public ReplicaClient {
     return absl::OkStatus();
   }
 
+  void CancelCall() override {
+    const absl::MutexLock lock(&mutex_);
+    call_cancelled_ = true;
+  }
   void Cancel() override {
     const absl::MutexLock lock(&mutex_);
     cancelled_ = true;
@@ -169,6 +181,7 @@ class FakeConnector::Client : public ReplicaClient {
   const size_t per_chunk_;
   absl::Mutex mutex_;
   bool cancelled_ = false;
+  bool call_cancelled_ = false;
 };
 
 inline std::unique_ptr<ReplicaClient> FakeConnector::Connect(const std::string& address) {

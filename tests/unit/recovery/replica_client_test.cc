@@ -40,6 +40,7 @@ class Service : public control::Replica::Service {
     fetch = *request;
     control::FetchResponse response;
     response.set_count(chunks.size());
+    response.set_incarnation(77);
     if (send_count) writer->Write(response);
     for (const std::string& chunk : chunks) {
       response.Clear();
@@ -48,6 +49,7 @@ class Service : public control::Replica::Service {
       if (!writer->Write(response)) return grpc::Status::CANCELLED;
       ++sent;
     }
+    if (hang && !entered.HasBeenNotified()) entered.Notify();
     while (hang && !context->IsCancelled()) std::this_thread::yield();
     return fetch_status;
   }
@@ -85,8 +87,9 @@ class ReplicaClientTest : public ::testing::Test {
     got_.clear();
     return client_->Fetch(
         TestVolume(), 7, 5, timeout_ms,
-        [this](uint64_t count) {
+        [this](uint64_t count, Incarnation incarnation) {
           count_ = count;
+          fetched_incarnation_ = incarnation;
           return count_status_;
         },
         [this](std::string chunk) {
@@ -101,6 +104,7 @@ class ReplicaClientTest : public ::testing::Test {
   std::string address_;
   std::unique_ptr<ReplicaClient> client_;
   uint64_t count_ = 0;
+  Incarnation fetched_incarnation_ = 0;
   std::vector<std::string> got_;
   absl::Status count_status_, chunk_status_;
 };
@@ -165,6 +169,7 @@ TEST_F(ReplicaClientTest, ChunksArriveInOrderAfterTheCount) {
   service_.chunks = {"one", "two", "three"};
   ASSERT_OK(Fetch());
   EXPECT_EQ(count_, 3u);
+  EXPECT_EQ(fetched_incarnation_, 77u);
   EXPECT_EQ(got_, service_.chunks);
   EXPECT_EQ(service_.fetch.after(), 5u);
   EXPECT_EQ(service_.fetch.epoch(), 7u);
@@ -230,6 +235,17 @@ TEST_F(ReplicaClientTest, CancelEndsACallUnderWayAndAllLaterOnes) {
   EXPECT_TRUE(absl::IsCancelled(client_->Fence(TestVolume(), 8, 42, 600'000).status()));
   canceller.join();
   EXPECT_TRUE(absl::IsCancelled(client_->Ask(TestVolume(), 10000).status()));
+}
+
+TEST_F(ReplicaClientTest, CancelCallEndsTheOneUnderWayOnly) {
+  service_.hang = true;
+  std::thread canceller([this] {
+    service_.entered.WaitForNotification();
+    client_->CancelCall();
+  });
+  EXPECT_TRUE(absl::IsCancelled(Fetch(600'000)));
+  canceller.join();
+  EXPECT_OK(client_->Ask(TestVolume(), 10000).status());
 }
 
 }  // namespace

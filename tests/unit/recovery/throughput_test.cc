@@ -5,8 +5,10 @@
 #include <signal.h>
 #include <sys/wait.h>
 
-#include <atomic>
+#include <algorithm>
 #include <fstream>
+#include <memory>
+#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
@@ -37,45 +39,59 @@ constexpr bool kBoundMemory = true;
 
 constexpr Incarnation kFirstIncarnation = 77;
 
-// Three replicas that hold the same log; each is one port of one server.
-class Service : public control::Replica::Service {
- public:
-  explicit Service(uint64_t records) : count_(records) {
+// The log that every replica holds.
+struct Log {
+  explicit Log(uint64_t records) : count(records) {
     Stamper stamper(7);
     std::string chunk;
     const std::string data(kRecordBytes, 'd');
     for (uint64_t i = 0; i < records; ++i) {
       chunk += stamper.Write(50 + i % kFiles, i / kFiles * kRecordBytes, data);
       if (chunk.size() >= (1 << 20) || i + 1 == records) {
-        bytes_ += chunk.size();
-        chunks_.push_back({i + 1, Crc32c(AsBytes(chunk)), std::move(chunk)});
+        bytes += chunk.size();
+        chunks.push_back({i + 1, Crc32c(AsBytes(chunk)), std::move(chunk)});
         chunk.clear();
       }
       const_cast<std::vector<std::string>&>(stamper.all()).clear();
     }
   }
+  struct Chunk {
+    Seq last;
+    uint32_t crc;
+    std::string records;
+  };
+  const uint64_t count;
+  uint64_t bytes = 0;
+  std::vector<Chunk> chunks;
+};
+
+class Service : public control::Replica::Service {
+ public:
+  Service(const Log& log, Incarnation incarnation) : log_(log), incarnation_(incarnation) {}
+
   grpc::Status Fence(grpc::ServerContext*, const control::FenceRequest* request,
                      control::FenceResponse* response) override {
     response->set_accepted(true);
     response->set_promised_epoch(request->epoch());
-    response->set_incarnation(next_incarnation_++);  // each is asked once
+    response->set_incarnation(incarnation_);
     control::VolumeInventory& inventory = *response->mutable_inventory();
     inventory.set_known(true);
     inventory.set_epoch(7);
     inventory.set_base(1);
-    inventory.set_contiguous(count_);
-    inventory.set_highest(count_);
-    inventory.set_records(count_);
-    inventory.set_bytes(bytes_);
+    inventory.set_contiguous(log_.count);
+    inventory.set_highest(log_.count);
+    inventory.set_records(log_.count);
+    inventory.set_bytes(log_.bytes);
     return grpc::Status::OK;
   }
   grpc::Status Fetch(grpc::ServerContext*, const control::FetchRequest* request,
                      grpc::ServerWriter<control::FetchResponse>* writer) override {
     const Seq after = request->after();
     control::FetchResponse response;
-    response.set_count(count_ - std::min(after, count_));
+    response.set_count(log_.count - std::min(after, log_.count));
+    response.set_incarnation(incarnation_);
     writer->Write(response);
-    for (const auto& [last, crc, chunk] : chunks_) {
+    for (const auto& [last, crc, chunk] : log_.chunks) {
       if (last <= after) continue;
       response.Clear();
       if (const Seq first = last - chunk.size() / kEncodedBytes + 1; first <= after) {
@@ -95,15 +111,8 @@ class Service : public control::Replica::Service {
   }
 
  private:
-  std::atomic<Incarnation> next_incarnation_ = kFirstIncarnation;
-  const uint64_t count_;
-  uint64_t bytes_ = 0;
-  struct Chunk {
-    Seq last;
-    uint32_t crc;
-    std::string records;
-  };
-  std::vector<Chunk> chunks_;
+  const Log& log_;
+  const Incarnation incarnation_;
 };
 
 // Serves from a process of its own, so that its memory is not counted; killed at the end.
@@ -126,15 +135,18 @@ class ServerProcess {
 
  private:
   [[noreturn]] void Serve(uint64_t records, int out) {
-    Service service(records);
-    grpc::ServerBuilder builder;
+    const Log log(records);
+    std::vector<std::unique_ptr<Service>> services;
+    std::vector<std::unique_ptr<grpc::Server>> servers;
     for (int& port : ports) {
+      services.push_back(std::make_unique<Service>(log, kFirstIncarnation + services.size()));
+      grpc::ServerBuilder builder;
       builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+      builder.RegisterService(services.back().get());
+      servers.push_back(builder.BuildAndStart());
     }
-    builder.RegisterService(&service);
-    const auto server = builder.BuildAndStart();
     SALIUS_CHECK(write(out, ports, sizeof(ports)) == sizeof(ports));
-    server->Wait();
+    servers.front()->Wait();
     _exit(0);
   }
   pid_t pid_ = -1;
