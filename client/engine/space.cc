@@ -2,17 +2,28 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/falloc.h>
+#include <time.h>
 
 #include <algorithm>
 #include <utility>
 
-#include "absl/cleanup/cleanup.h"
 #include "client/engine/volume_calls.h"
 #include "common/check.h"
 #include "common/file.h"
 #include "log/fs_calls.h"
 
 namespace salius {
+namespace {
+
+// Of a clock that goes on by itself, in steps of a tick.
+int64_t CoarseMillis() {
+  timespec now{};
+  SALIUS_CHECK(clock_gettime(CLOCK_MONOTONIC_COARSE, &now) == 0);
+  return int64_t{now.tv_sec} * 1000 + now.tv_nsec / 1'000'000;
+}
+
+}  // namespace
 
 uint64_t SpaceCharge(Op op, uint64_t body_bytes) {
   constexpr uint64_t kBlock = 4096;
@@ -50,11 +61,20 @@ absl::StatusOr<FsSpace> SpaceGuard::Free() {
   return StatfsFree(root_fd_);
 }
 
+bool SpaceGuard::LookIsOld() const {
+  // btrfs would have to be synced for it.
+  return margin_ == 0 && CoarseMillis() - looked_ms_.load() > kLookEveryMs;
+}
+
 bool SpaceGuard::BudgetHas(uint64_t bytes) {
   const int64_t need = static_cast<int64_t>(bytes);
-  if (budget_.load() >= need) return true;
+  if (budget_.load() >= need && !LookIsOld()) return true;
   absl::MutexLock lock(&refresh_);
-  if (budget_.load() >= need) return true;
+  if (budget_.load() >= need && !LookIsOld()) return true;
+  return Look() && budget_.load() >= need;
+}
+
+bool SpaceGuard::Look() {
   // In this order, and by adding the difference, what is issued or applied in between counts twice,
   // never not at all.
   const int64_t before = budget_.load();
@@ -65,7 +85,8 @@ bool SpaceGuard::BudgetHas(uint64_t bytes) {
   const int64_t fresh =
       static_cast<int64_t>(space->bytes_avail) - static_cast<int64_t>(unapplied) - kSpaceMargin;
   budget_.fetch_add(fresh - before);
-  return budget_.load() >= need;
+  looked_ms_.store(CoarseMillis());
+  return true;
 }
 
 absl::StatusOr<SpaceGuard::Hold> SpaceGuard::Reserve(int fd, uid_t uid, gid_t gid, uint64_t offset,
@@ -75,36 +96,58 @@ absl::StatusOr<SpaceGuard::Hold> SpaceGuard::Reserve(int fd, uid_t uid, gid_t gi
   SALIUS_RETURN_IF_ERROR(CheckQuota(fd, uid, gid, offset, length));
   // Room for several records of the largest body each.
   const uint64_t need = SpaceCharge(Op::kWrite, length) + length / 4;
-  {
-    // Before the look: who allocates takes from the budget first and looks here then.
+  if (BudgetHas(need)) {
+    // Held before the look that counts: who allocates takes from the budget first and then looks at
+    // what is held.
     Hold hold(&held_, need);
-    if (BudgetHas(need)) return hold;
+    if (budget_.load() >= static_cast<int64_t>(need)) return hold;
   }
   // Blocks that an unapplied truncate frees are not there for this write.
   SALIUS_RETURN_IF_ERROR(settle());
-  SALIUS_RETURN_IF_ERROR(MakeRoom(fd, offset, length));
-  return Hold();
+  return MakeRoom(fd, offset, length);
 }
 
 absl::Status SpaceGuard::Allocate(int fd, uid_t uid, gid_t gid, uint64_t offset, uint64_t length) {
   SALIUS_RETURN_IF_ERROR(CheckQuota(fd, uid, gid, offset, length));
-  return MakeRoom(fd, offset, length);
+  return MakeRoom(fd, offset, length).status();
 }
 
-absl::Status SpaceGuard::MakeRoom(int fd, uint64_t offset, uint64_t length) {
+absl::StatusOr<SpaceGuard::Hold> SpaceGuard::MakeRoom(int fd, uint64_t offset, uint64_t length) {
   absl::MutexLock lock(&tight_);
   const uint64_t missing = fs::UnallocatedBytes(fd, offset, length);
-  if (missing == 0) return absl::OkStatus();
-  Issued(missing);  // no write counts on it any more
-  const absl::Cleanup taken = [this, missing] { Applied(missing); };
+  if (missing == 0) {
+    SALIUS_ASSIGN_OR_RETURN(const uint64_t size, FileSize(fd));
+    if (offset + length <= size) return Hold();
+    // XFS takes back what it allocated beyond the end for the next write, unless somebody asked.
+    const absl::Status kept = fs::Fallocate(fd, FALLOC_FL_KEEP_SIZE, offset, length);
+    if (!kept.ok() && StatusErrno(kept) != EOPNOTSUPP) return kept;
+    return Hold();
+  }
+  SALIUS_ASSIGN_OR_RETURN(const FsSpace all, StatfsFree(root_fd_));
+  if (missing > all.bytes_total) return ErrnoStatus(ENOSPC, "write");
+  const uint64_t charge = SpaceCharge(Op::kWrite, missing);
+  Issued(charge);  // no write counts on it any more
+  absl::StatusOr<Hold> claimed = Claim(fd, offset, length, missing, charge);
+  Applied(charge);
+  if (!claimed.ok()) {
+    absl::MutexLock refresh(&refresh_);
+    Look();  // what was not allocated is there for others
+  }
+  return claimed;
+}
+
+absl::StatusOr<SpaceGuard::Hold> SpaceGuard::Claim(int fd, uint64_t offset, uint64_t length,
+                                                   uint64_t missing, uint64_t charge) {
   // In this order what is issued or applied in between counts twice, never not at all.
-  const uint64_t keep = held_.load() + margin_;
-  const uint64_t unapplied = unapplied_.load() - missing;
+  uint64_t keep = held_.load() + margin_;
+  const uint64_t unapplied = unapplied_.load() - charge;
   SALIUS_ASSIGN_OR_RETURN(FsSpace space, Free());
   if (space.bytes_avail < unapplied + missing + keep + kTightMargin) {
     SALIUS_RETURN_IF_ERROR(drain_());
     SALIUS_ASSIGN_OR_RETURN(space, Free());
     if (space.bytes_avail < missing + keep && reclaim_) {
+      // What is not held any more was issued, and is applied by the checkpoint.
+      keep = held_.load() + margin_;
       SALIUS_RETURN_IF_ERROR(reclaim_());
       SALIUS_ASSIGN_OR_RETURN(space, Free());
     }
@@ -112,10 +155,18 @@ absl::Status SpaceGuard::MakeRoom(int fd, uint64_t offset, uint64_t length) {
     if (space.bytes_avail < missing + keep) return ErrnoStatus(ENOSPC, "write");
   }
   const absl::Status allocated = fs::Fallocate(fd, FALLOC_FL_KEEP_SIZE, offset, length);
-  if (StatusErrno(allocated) != EOPNOTSUPP) return allocated;
-  // A file system that cannot allocate ahead: leave it a margin.
-  if (space.bytes_avail < missing + keep + kTightMargin) return ErrnoStatus(ENOSPC, "write");
-  return absl::OkStatus();
+  if (!allocated.ok() && StatusErrno(allocated) != EOPNOTSUPP) return allocated;
+  uint64_t left = allocated.ok() ? fs::UnallocatedBytes(fd, offset, length) : missing;
+  if (left > 0 && allocated.ok() && margin_ == 0) {
+    // Blocks that are another file's, too, are written elsewhere.
+    const absl::Status own =
+        fs::Fallocate(fd, FALLOC_FL_UNSHARE_RANGE | FALLOC_FL_KEEP_SIZE, offset, length);
+    if (own.ok()) left = fs::UnallocatedBytes(fd, offset, length);
+  }
+  if (left == 0) return Hold();
+  // What cannot be allocated ahead is left a margin, and held.
+  if (space.bytes_avail < left + keep + kTightMargin) return ErrnoStatus(ENOSPC, "write");
+  return Hold(&held_, SpaceCharge(Op::kWrite, length));
 }
 
 absl::Status SpaceGuard::CheckQuota(int fd, uid_t uid, gid_t gid, uint64_t offset,

@@ -5,13 +5,14 @@
 // Two regimes. With more than kSpaceMargin free beyond all that unapplied records may need, a write
 // is let through by a look at a cached budget (writers that look at the same moment may overdraw it
 // by one write each, which the margin covers), and what it needs is held until its records are
-// issued. Nearer to the end the range is allocated in the backing file (fallocate, size kept)
-// before the record is stamped, after waiting for unapplied records where they could claim the same
-// blocks, or give back those that the write counts on: then the file system itself has decided.
-// What is allocated so, for a write or for fallocate(2), leaves the budget before it leaves the
-// disk. Overwrites of allocated blocks need nothing and succeed on a full disk; on btrfs, which
-// writes them elsewhere, everything needs room, and the last kCowMargin is left to it. Disk quotas
-// of the file's owner are checked with it (quota.h).
+// issued. The budget is looked up again when it is used up, and after kLookEveryMs, since others
+// use the disk as well. Nearer to the end the range is allocated in the backing file (fallocate,
+// size kept) before the record is stamped, after waiting for unapplied records where they could
+// claim the same blocks, or give back those that the write counts on: then the file system itself
+// has decided. What is allocated so, for a write or for fallocate(2), leaves the budget before it
+// leaves the disk. Overwrites of allocated blocks need nothing and succeed on a full disk; on
+// btrfs, which writes them elsewhere, everything needs room, and the last kCowMargin is left to it.
+// Disk quotas of the file's owner are checked with it (quota.h).
 //
 // Threads: all methods from any thread; the near-full path takes turns.
 #pragma once
@@ -38,6 +39,9 @@ inline constexpr int64_t kSpaceMargin = int64_t{64} << 20;
 // What even the near-full path leaves to metadata before it drains: extents, directories, inodes.
 inline constexpr uint64_t kTightMargin = uint64_t{1} << 20;
 
+// How old the budget may be when a write counts on it.
+inline constexpr int64_t kLookEveryMs = 100;
+
 // What btrfs is left for itself: what it overwrites becomes free only when its next transaction
 // commits, and its metadata is copied as well.
 inline constexpr uint64_t kCowMargin = uint64_t{16} << 20;
@@ -48,8 +52,8 @@ uint64_t SpaceCharge(Op op, uint64_t body_bytes);
 
 class SpaceGuard {
  public:
-  // What the budget let a write through with, and nobody else is allocated: until its records are
-  // issued, or what it writes without one is written. Empty when its blocks are allocated.
+  // What a write was let through with, and nobody else is allocated: until its records are issued,
+  // or what it writes without one is written. Empty when its blocks are allocated.
   class Hold {
    public:
     Hold() = default;
@@ -59,8 +63,9 @@ class SpaceGuard {
     Hold(Hold&& other) noexcept
         : held_(std::exchange(other.held_, nullptr)), bytes_(other.bytes_) {}
     Hold& operator=(Hold&&) = delete;
-    ~Hold() {
-      if (held_ != nullptr) held_->fetch_sub(bytes_);
+    ~Hold() { Release(); }
+    void Release() {
+      if (held_ != nullptr) std::exchange(held_, nullptr)->fetch_sub(bytes_);
     }
 
    private:
@@ -97,18 +102,27 @@ class SpaceGuard {
   // all).
   void Issued(uint64_t charge);
   void Applied(uint64_t charge) { unapplied_.fetch_sub(charge); }
-  // Bytes that went to a file without a record.
-  void Direct(uint64_t bytes) { budget_.fetch_sub(static_cast<int64_t>(bytes)); }
+  // `bytes` went to a file without a record.
+  void Direct(uint64_t bytes) {
+    if (bytes > 0) budget_.fetch_sub(static_cast<int64_t>(SpaceCharge(Op::kWrite, bytes)));
+  }
   uint64_t unapplied() const { return unapplied_.load(); }
   // Free bytes that no write is given.
   uint64_t held_back() const { return margin_; }
 
  private:
-  // True when the budget has `bytes`, of which nothing is taken; false near the end.
+  // True when the budget, looked up not long ago, has `bytes`, of which nothing is taken.
   bool BudgetHas(uint64_t bytes);
+  bool LookIsOld() const;
+  // Looks the budget up. False when that is not possible.
+  bool Look() ABSL_EXCLUSIVE_LOCKS_REQUIRED(refresh_);
   // What is free. btrfs does not count what is not written back yet, so there it is written first.
   absl::StatusOr<FsSpace> Free();
-  absl::Status MakeRoom(int fd, uint64_t offset, uint64_t length);
+  // Allocates what of the range is not; the Hold is for what cannot be allocated ahead.
+  absl::StatusOr<Hold> MakeRoom(int fd, uint64_t offset, uint64_t length);
+  // The same once `missing` bytes of it have left the budget as `charge`.
+  absl::StatusOr<Hold> Claim(int fd, uint64_t offset, uint64_t length, uint64_t missing,
+                             uint64_t charge) ABSL_EXCLUSIVE_LOCKS_REQUIRED(tight_);
   absl::Status CheckQuota(int fd, uid_t uid, gid_t gid, uint64_t offset, uint64_t length);
 
   const int root_fd_;
@@ -118,6 +132,7 @@ class SpaceGuard {
   QuotaGuard quota_;
   std::atomic<int64_t> budget_{
       0};  // free bytes less unapplied less kSpaceMargin, as last looked up
+  std::atomic<int64_t> looked_ms_{0};  // when that was
   std::atomic<uint64_t> unapplied_{0};
   std::atomic<uint64_t> held_{0};  // by writes on their way from Reserve to their records
   absl::Mutex refresh_;            // one look-up at a time

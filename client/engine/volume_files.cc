@@ -256,8 +256,7 @@ absl::StatusOr<Volume::Started> Volume::Impl::StartWrite(Handle& handle, uint64_
     }
     SALIUS_ASSIGN_OR_RETURN(written, FitLength(node, fd->get(), offset, data.size()));
     data = data.substr(0, written);
-    SALIUS_ASSIGN_OR_RETURN(const SpaceGuard::Hold room,
-                            ReserveSpace(node, fd->get(), offset, written));
+    SALIUS_ASSIGN_OR_RETURN(SpaceGuard::Hold room, ReserveSpace(node, fd->get(), offset, written));
     if (sync) {
       node.unsynced_bytes = 0;  // this write waits for all before it
     } else {
@@ -266,6 +265,7 @@ absl::StatusOr<Volume::Started> Volume::Impl::StartWrite(Handle& handle, uint64_
     SALIUS_ASSIGN_OR_RETURN(const bool direct, PrepareDirect(node));
     if (direct) {
       SALIUS_RETURN_IF_ERROR(DirectWrite(node, fd->get(), offset, data));
+      room.Release();
       if (sync && node.bulk) {
         SALIUS_ASSIGN_OR_RETURN(wait_for, SyncBulk(node));
       }

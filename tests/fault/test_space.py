@@ -3,6 +3,7 @@ import errno
 import os
 import subprocess
 import sys
+import time
 
 from harness.case import Case
 from harness.image import Image
@@ -55,6 +56,59 @@ class Space(Case):
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.acknowledged_is_there(rig.backing_file("again"), size)
         self.assertFalse(os.path.exists(rig.backing_file("big")))
+
+    def full_by_another(self, fs, allocate):
+        """A disk that is filled bit by bit while a file grows, by `allocate(rig)`, which gives a function that takes so
+        many bytes: the file's writer hears of it, and what it was told is there after a power cut."""
+        rig = self.rig(m=2, acks=1, fs=fs, size_mb=400, mkfs_options=["-m", "0"] if fs == "ext4" else [])
+        rig.mount(mode="replicated")
+        fd = os.open(rig.file("growing"), os.O_CREAT | os.O_WRONLY | os.O_SYNC, 0o600)
+        self.addCleanup(os.close, fd)
+        take, size, why = allocate(rig), 0, None
+        while why is None:
+            take(8 << 20)
+            end = time.monotonic() + 0.15  # longer than the daemon takes a look for good
+            while time.monotonic() < end:
+                os.stat(rig.file("growing"))
+            try:
+                size += os.pwrite(fd, bytes([size // 65536 % 251 + 1]) * 65536, size)
+            except OSError as error:
+                why = error.errno
+        self.assertEqual(why, errno.ENOSPC, rig.volume.tail())
+        status = rig.mount_.status()
+        self.assertEqual((status["mode"], status["failure"]), ("replicated", ""), status)
+        rig.power_cut()
+        done = rig.volume.recover()
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.acknowledged_is_there(rig.backing_file("growing"), size)
+
+    def by_fallocate(self, path):
+        """Takes space for a file there; less than asked for at the end."""
+        end = [0]
+
+        def take(step):
+            fd = os.open(path, os.O_CREAT | os.O_WRONLY, 0o600)
+            try:
+                while step >= 4096:
+                    try:
+                        os.posix_fallocate(fd, end[0], step)
+                        end[0] += step
+                        return
+                    except OSError as error:
+                        self.assertEqual(error.errno, errno.ENOSPC)
+                        step //= 2
+            finally:
+                os.close(fd)
+        return take
+
+    def test_ext4_that_another_program_fills_is_enospc_before_the_acknowledgement(self):
+        self.full_by_another("ext4", lambda rig: self.by_fallocate(os.path.join(rig.image.path, "another")))
+
+    def test_xfs_that_another_program_fills_is_enospc_before_the_acknowledgement(self):
+        self.full_by_another("xfs", lambda rig: self.by_fallocate(os.path.join(rig.image.path, "another")))
+
+    def test_xfs_that_fallocate_in_the_volume_fills_is_enospc_before_the_acknowledgement(self):
+        self.full_by_another("xfs", lambda rig: self.by_fallocate(rig.file("another")))
 
     def test_power_cut_on_a_full_disk_recovers_because_space_was_kept_in_reserve(self):
         rig = self.rig(m=2, acks=1, size_mb=300)

@@ -143,14 +143,16 @@ TEST_F(SpaceTest, AWriteCountsOnNoBlocksThatAnUnappliedTruncateFrees) {
   Write(file, 0, std::string(8192, 'f'), /*sync=*/true);
   Handle* const fill = Create("fill");
   AllocateAll(fill);
-  struct stat want {};
   for (int i = 0; i < 20; ++i) {
-    ASSERT_TRUE(volume->SetAttr(file->node, kSetSize, want).ok());
-    Write(file, 0, std::string(4096, 'g'));
-    absl::MutexLock lock(&file->node.state);
-    for (const RecordRef& patch : file->node.patches.Touching(0, 4096)) {
-      EXPECT_EQ(patch->header().op, Op::kWrite) << i;
+    Handle* const emptied = OpenFile(file->node, O_RDWR | O_TRUNC);  // waits for nothing
+    Write(emptied, 0, std::string(4096, 'g'));
+    {
+      absl::MutexLock lock(&file->node.state);
+      for (const RecordRef& patch : file->node.patches.Touching(0, 4096)) {
+        EXPECT_EQ(patch->header().op, Op::kWrite) << i;
+      }
     }
+    volume->Release(emptied);
   }
   EXPECT_TRUE(volume->pipeline().Checkpoint().ok());
   EXPECT_EQ(BackingContent("file"), std::string(4096, 'g'));
@@ -186,24 +188,87 @@ TEST_F(SpaceTest, OwnerOverQuotaIsRefusedAndRootIsNot) {
   volume->Release(file);
 }
 
-TEST(SpaceGuardTest, WhatAWriteWasLetThroughWithIsNotAllocatedMeanwhile) {
-  constexpr uint64_t kMiB = uint64_t{1} << 20;
-  const ScratchFs scratch(256 * kMiB, "mkfs.ext4 -q -b 4096 -m 0");
-  const auto written = OpenAt(AT_FDCWD, scratch.path() + "/w", O_RDWR | O_CREAT, 0644);
-  const auto allocated = OpenAt(AT_FDCWD, scratch.path() + "/a", O_RDWR | O_CREAT, 0644);
-  SALIUS_CHECK_OK(written);
-  SALIUS_CHECK_OK(allocated);
-  const auto nothing = [] { return absl::OkStatus(); };
-  SpaceGuard guard(written->get(), nothing);
-  const auto space = StatfsFree(written->get());
-  SALIUS_CHECK_OK(space);
-  const uint64_t most = space->bytes_avail - 8 * kMiB;
-  {
-    const auto hold = guard.Reserve(written->get(), 0, 0, 0, 16 * kMiB, nothing);
-    ASSERT_TRUE(hold.ok());
-    EXPECT_EQ(Errno(guard.Allocate(allocated->get(), 0, 0, 0, most)), ENOSPC);
+// A guard of an ext4 of 256 MiB, and two empty files there.
+class SpaceGuardTest : public ::testing::Test {
+ protected:
+  static constexpr uint64_t kMiB = uint64_t{1} << 20;
+
+  UniqueFd File(const std::string& name) {
+    auto file = OpenAt(AT_FDCWD, scratch.path() + "/" + name, O_RDWR | O_CREAT, 0644);
+    SALIUS_CHECK_OK(file);
+    return std::move(*file);
   }
-  EXPECT_EQ(Errno(guard.Allocate(allocated->get(), 0, 0, 0, most)), 0);
+  uint64_t Available() {
+    const auto space = StatfsFree(written.get());
+    SALIUS_CHECK_OK(space);
+    return space->bytes_avail;
+  }
+  // Of `written`; what is allocated ahead, too.
+  uint64_t Blocks() {
+    struct stat st {};
+    SALIUS_CHECK(fstat(written.get(), &st) == 0);
+    return static_cast<uint64_t>(st.st_blocks);
+  }
+  auto Reserve(uint64_t length) {
+    return guard.Reserve(written.get(), 0, 0, 0, length, [] { return absl::OkStatus(); });
+  }
+  int Allocate(uint64_t length) { return Errno(guard.Allocate(allocated.get(), 0, 0, 0, length)); }
+
+  const ScratchFs scratch{256 * kMiB, "mkfs.ext4 -q -b 4096 -m 0"};
+  const UniqueFd written = File("w");
+  const UniqueFd allocated = File("a");
+  SpaceGuard guard{written.get(), [] { return absl::OkStatus(); }};
+};
+
+TEST_F(SpaceGuardTest, WhatAWriteWasLetThroughWithIsNotAllocatedMeanwhile) {
+  const uint64_t most = Available() - 8 * kMiB;
+  {
+    const auto hold = Reserve(16 * kMiB);
+    ASSERT_TRUE(hold.ok());
+    EXPECT_EQ(Allocate(most), ENOSPC);
+  }
+  EXPECT_EQ(Allocate(most), 0);
+}
+
+// Sizes that no disk has must not make the sums wrap.
+TEST_F(SpaceGuardTest, WhatIsFarTooMuchIsRefusedAndNothingElseChanges) {
+  constexpr uint64_t kHuge[] = {uint64_t{1} << 43, uint64_t{INT64_MAX} - 4096, uint64_t{1} << 62};
+  for (const bool full : {false, true}) {
+    if (full) {
+      ASSERT_EQ(Allocate(Available() - 2 * kMiB), 0);
+    }
+    for (const uint64_t huge : kHuge) {
+      EXPECT_NE(Allocate(huge), 0) << huge;
+      EXPECT_EQ(guard.unapplied(), 0u) << huge;
+    }
+    EXPECT_EQ(Errno(Reserve(64 * kMiB)), full ? ENOSPC : 0);
+    EXPECT_EQ(Errno(Reserve(kMiB)), 0);
+  }
+}
+
+TEST_F(SpaceGuardTest, WhatCouldNotBeAllocatedIsGivenBack) {
+  EXPECT_EQ(Allocate(Available() + kMiB), ENOSPC);
+  ASSERT_TRUE(Reserve(4096).ok());
+  EXPECT_EQ(Blocks(), 0u) << "near the end blocks are allocated ahead";
+}
+
+TEST_F(SpaceGuardTest, SmallDirectWritesCountAsTheBlocksThatTheyTake) {
+  ASSERT_TRUE(Reserve(4096).ok());
+  // As much as there is, 100 bytes in each block, faster than it is looked again.
+  for (uint64_t left = Available() / 4096; left > 0; --left) guard.Direct(100);
+  // Before the next look the disk is full for all that the guard knows.
+  ASSERT_EQ(Errno(fs::Fallocate(allocated.get(), 0, 0, Available() - 2 * kMiB)), 0);
+  EXPECT_EQ(Errno(Reserve(64 * kMiB)), ENOSPC);
+}
+
+// Somebody else's file.
+TEST_F(SpaceGuardTest, WhatOthersTookIsSeenSoon) {
+  ASSERT_TRUE(Reserve(4096).ok());
+  ASSERT_EQ(Errno(fs::Fallocate(allocated.get(), 0, 0, Available() - 2 * kMiB)), 0);
+  const absl::Time end = absl::Now() + absl::Seconds(20);
+  int error = 0;
+  while (error == 0 && absl::Now() < end) error = Errno(Reserve(64 * kMiB));
+  EXPECT_EQ(error, ENOSPC);
 }
 
 class QuotaTest : public VolumeFixture {
