@@ -77,7 +77,7 @@ BUGS = [
      "enough_at_ = *coverage->FirstMissing("),
     ("recovery_takes_what_it_asked_for_for_brought", "recovery/collect.cc",
      "for (const RecordView& record : collected_[i].records.views()) coverage_.Add(record.seq());",
-     "for (Seq seq = pieces_.front().after + 1; seq <= pieces_.back().last; ++seq) coverage_.Add(seq);"),
+     "for (Seq seq = pieces_[0].after + 1; seq <= pieces_.back().last + i - i; ++seq) coverage_.Add(seq);"),
     ("pin_without_a_decision", "recovery/pin.cc", "  return stable.AppendDecision(decision);",
      "  return absl::OkStatus();"),
     ("decision_without_its_records", "recovery/pin.cc",

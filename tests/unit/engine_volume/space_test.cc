@@ -230,6 +230,12 @@ TEST_F(SpaceGuardTest, WhatAWriteWasLetThroughWithIsNotAllocatedMeanwhile) {
   EXPECT_EQ(Allocate(most), 0);
 }
 
+TEST_F(SpaceGuardTest, WhatIsAllocatedLeavesTheBudgetAtOnce) {
+  ASSERT_TRUE(Reserve(4096).ok());  // looks
+  ASSERT_EQ(Allocate(Available() - 2 * kMiB), 0);
+  EXPECT_EQ(Errno(Reserve(64 * kMiB)), ENOSPC);
+}
+
 // Sizes that no disk has must not make the sums wrap.
 TEST_F(SpaceGuardTest, WhatIsFarTooMuchIsRefusedAndNothingElseChanges) {
   constexpr uint64_t kHuge[] = {uint64_t{1} << 43, uint64_t{INT64_MAX} - 4096, uint64_t{1} << 62};
