@@ -41,7 +41,7 @@ struct Piece {
 // Fetches from one replica.
 class PeerFetch {
  public:
-  // `arrived` counts the records that came. Once `*enough` is true nothing more is wanted.
+  // `arrived` counts the records that came. Once `enough` is true nothing more is wanted.
   PeerFetch(const CollectRequest& request, Peer* peer, Collected* out,
             const std::function<void(uint64_t)>& arrived, const std::atomic<bool>& enough)
       : request_(request), peer_(peer), out_(out), arrived_(arrived), enough_(enough) {}
@@ -233,9 +233,9 @@ class Collection {
     if (!first.has_value()) return pieces;
     const Seq last = *coverage_.LastMissing(request_.checkpoint, upto);
     const Inventory& fullest = InventoryOf(holders_.front());
-    const uint64_t least = std::min(
-        request_.least_piece,
-        kLeastPieceBytes / (fullest.bytes / std::max<uint64_t>(fullest.records, 1) + 1) + 1);
+    const uint64_t each = fullest.bytes / std::max<uint64_t>(fullest.records, 1);
+    const uint64_t least =
+        std::min(request_.least_piece, kLeastPieceBytes / std::max<uint64_t>(each, 1) + 1);
     const uint64_t length = std::max(least, (last - *first) / (sharers * kPiecesPerReplica) + 1);
     for (Seq after = *first - 1; after < last; after += length) {
       pieces.push_back({after, std::min(last, after + length)});

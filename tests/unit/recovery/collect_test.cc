@@ -42,6 +42,7 @@ class CollectTest : public ::testing::Test {
       peer.address = address;
       peer.client = net_.Connect(address);
       peer.answer = Answer{address, net_.at(address).incarnation, net_.at(address).inventory()};
+      if (says_) says_(&peer.answer->inventory);
       if (after_answers_) after_answers_();
       peers_.push_back(std::move(peer));
     }
@@ -78,7 +79,8 @@ class CollectTest : public ::testing::Test {
   std::vector<Peer> peers_;
   Coverage coverage_;
   std::vector<Collected> collected_;
-  std::function<void()> after_answers_;  // called after each
+  std::function<void(Inventory*)> says_;  // changes what each answers
+  std::function<void()> after_answers_;   // called after each
   uint64_t done_ = 0, total_ = 0;
   int asked_ = 0;
 };
@@ -206,6 +208,19 @@ TEST_F(CollectTest, AReplicaThatBringsLessThanItSaidDoesNotCount) {
   EXPECT_EQ(coverage_.FirstMissing(0, kLast), 80u);
   EXPECT_FALSE(collected_[0].complete);
   EXPECT_TRUE(collected_[1].complete);
+}
+
+TEST_F(CollectTest, WhateverAReplicaSaysOfItsSizeIsBorne) {
+  for (const uint64_t records : {uint64_t{0}, uint64_t{1}, UINT64_MAX}) {
+    says_ = [records](Inventory* inventory) {
+      inventory->records = records;
+      inventory->bytes = UINT64_MAX;
+    };
+    coverage_ = Coverage();
+    done_ = 0;
+    Collect();
+    ExpectAll();
+  }
 }
 
 TEST_F(CollectTest, WhoJoinedAboveTheCheckpointIsNotAskedForWhatIsBelowItsBase) {
