@@ -21,6 +21,7 @@ namespace {
 
 constexpr absl::Duration kPause = absl::Milliseconds(200);  // after a stream that brought nothing
 constexpr uint64_t kBytesPerSecond = uint64_t{4} << 20;  // the slowest replica that is waited for
+constexpr uint64_t kMostSeconds = 24 * 3600;             // whatever it says it holds
 constexpr auto kTellEvery = std::chrono::milliseconds(100);
 constexpr uint64_t kLeastPieceBytes = uint64_t{16} << 20;  // of few large records
 constexpr size_t kPiecesPerReplica = 4;           // so that a slow one holds up the others little
@@ -57,7 +58,8 @@ class PeerFetch {
     coverage_ = coverage;
     enough_at_ = *coverage->LastMissing(piece.after, last);
     after_ = *first - 1;
-    const uint64_t timeout_ms = request_.timeout_ms + inventory.bytes * 1000 / kBytesPerSecond;
+    const uint64_t timeout_ms =
+        request_.timeout_ms + std::min(inventory.bytes / kBytesPerSecond, kMostSeconds) * 1000;
     int idle = 0;
     while (true) {
       const Seq before = after_;
@@ -89,6 +91,7 @@ class PeerFetch {
           cut_short = true;
           return absl::CancelledError("enough");
         });
+    if (cut_short && after_ < enough_at_) return absl::CancelledError("not waited for any longer");
     if (!status.ok() || cut_short) return status;
     if (received < expected) {
       return absl::UnavailableError(
@@ -179,6 +182,7 @@ class Collection {
     if (sharers.size() < 2) return;
     pieces_ = Pieces(upto, sharers.size());
     if (pieces_.size() < 2) return;
+    sharers.resize(std::min(sharers.size(), pieces_.size()));
     if (request_.one_thread) {
       InTurn(sharers);
     } else {
@@ -210,7 +214,7 @@ class Collection {
             kGoOn);
         failed.Update(collected_[i].status);
         // What is damaged in one place may be right in another.
-        if (!failed.ok() && !absl::IsDataLoss(failed)) break;
+        if (!collected_[i].status.ok() && !absl::IsDataLoss(collected_[i].status)) break;
       }
       collected_[i].status = failed;
       if (absl::Status status = on_peer(); !status.ok()) return status;

@@ -117,10 +117,8 @@ absl::StatusOr<SpaceGuard::Hold> SpaceGuard::MakeRoom(int fd, uint64_t offset, u
   const uint64_t missing = fs::UnallocatedBytes(fd, offset, length);
   if (missing == 0) {
     SALIUS_ASSIGN_OR_RETURN(const uint64_t size, FileSize(fd));
-    if (offset + length <= size) return Hold();
-    // XFS takes back what it allocated beyond the end for the next write, unless somebody asked.
-    const absl::Status kept = fs::Fallocate(fd, FALLOC_FL_KEEP_SIZE, offset, length);
-    if (!kept.ok() && StatusErrno(kept) != EOPNOTSUPP) return kept;
+    if (offset + length <= size || !fs::MayTakeBlocksBack(fd)) return Hold();
+    SALIUS_RETURN_IF_ERROR(fs::Fallocate(fd, FALLOC_FL_KEEP_SIZE, offset, length));
     return Hold();
   }
   SALIUS_ASSIGN_OR_RETURN(const FsSpace all, StatfsFree(root_fd_));
@@ -129,10 +127,6 @@ absl::StatusOr<SpaceGuard::Hold> SpaceGuard::MakeRoom(int fd, uint64_t offset, u
   Issued(charge);  // no write counts on it any more
   absl::StatusOr<Hold> claimed = Claim(fd, offset, length, missing, charge);
   Applied(charge);
-  if (!claimed.ok()) {
-    absl::MutexLock refresh(&refresh_);
-    Look();  // what was not allocated is there for others
-  }
   return claimed;
 }
 
@@ -161,6 +155,7 @@ absl::StatusOr<SpaceGuard::Hold> SpaceGuard::Claim(int fd, uint64_t offset, uint
     // Blocks that are another file's, too, are written elsewhere.
     const absl::Status own =
         fs::Fallocate(fd, FALLOC_FL_UNSHARE_RANGE | FALLOC_FL_KEEP_SIZE, offset, length);
+    if (StatusErrno(own) == ENOSPC || StatusErrno(own) == EDQUOT) return own;
     if (own.ok()) left = fs::UnallocatedBytes(fd, offset, length);
   }
   if (left == 0) return Hold();

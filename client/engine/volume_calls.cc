@@ -139,6 +139,13 @@ bool CopiesOnWrite(int fd) {
   return fstatfs(fd, &kind) != 0 || kind.f_type == BTRFS_SUPER_MAGIC;
 }
 
+bool MayTakeBlocksBack(int fd) {
+  struct statfs kind;
+  if (fstatfs(fd, &kind) != 0 || kind.f_type != XFS_SUPER_MAGIC) return false;
+  struct fsxattr flags;
+  return ioctl(fd, FS_IOC_FSGETXATTR, &flags) != 0 || (flags.fsx_xflags & FS_XFLAG_PREALLOC) == 0;
+}
+
 uint64_t UnallocatedBytes(int fd, uint64_t offset, uint64_t length) {
   constexpr uint32_t kExtents = 128;
   const bool cow = CopiesOnWrite(fd);

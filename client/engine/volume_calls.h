@@ -56,6 +56,10 @@ bool SizeFits(int fd, uint64_t size);
 // room; true where it does not say.
 bool CopiesOnWrite(int fd);
 
+// Whether the file system (XFS) may have allocated blocks beyond the end of the file `fd` for
+// itself, and take them back: not once somebody has asked for such blocks with fallocate.
+bool MayTakeBlocksBack(int fd);
+
 // How many bytes of the range have no block of their own yet, so that writing them needs space. A
 // conservative bound: everything where the file system does not say.
 uint64_t UnallocatedBytes(int fd, uint64_t offset, uint64_t length);

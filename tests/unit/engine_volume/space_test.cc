@@ -267,6 +267,31 @@ TEST_F(SpaceGuardTest, SmallDirectWritesCountAsTheBlocksThatTheyTake) {
   EXPECT_EQ(Errno(Reserve(64 * kMiB)), ENOSPC);
 }
 
+// On XFS, which reserves what is asked for before it looks at what is there.
+TEST(SpaceOnXfsTest, BlocksThatSomebodyAskedForAreWrittenOnAFullDisk) {
+  constexpr char kMkfs[] = "mkfs.xfs -q -f";
+  if (!ScratchFs::Supported(kMkfs, "rw")) GTEST_SKIP() << "needs XFS";
+  constexpr uint64_t kMiB = uint64_t{1} << 20;
+  const ScratchFs scratch(320 * kMiB, kMkfs);
+  const auto ahead = OpenAt(AT_FDCWD, scratch.path() + "/ahead", O_RDWR | O_CREAT, 0644);
+  const auto fill = OpenAt(AT_FDCWD, scratch.path() + "/fill", O_RDWR | O_CREAT, 0644);
+  SALIUS_CHECK_OK(ahead);
+  SALIUS_CHECK_OK(fill);
+  const auto nothing = [] { return absl::OkStatus(); };
+  SpaceGuard guard(fill->get(), nothing);
+  ASSERT_EQ(Errno(guard.Allocate(ahead->get(), 0, 0, 0, 8 * kMiB)), 0);
+  uint64_t at = 0;
+  for (uint64_t step = 64 * kMiB; step >= 4096;) {
+    if (guard.Allocate(fill->get(), 0, 0, at, step).ok()) {
+      at += step;
+    } else {
+      step /= 2;
+    }
+  }
+  EXPECT_EQ(Errno(guard.Reserve(ahead->get(), 0, 0, kMiB, kMiB, nothing)), 0);
+  EXPECT_EQ(Errno(guard.Reserve(ahead->get(), 0, 0, 8 * kMiB, kMiB, nothing)), ENOSPC);
+}
+
 // Somebody else's file.
 TEST_F(SpaceGuardTest, WhatOthersTookIsSeenSoon) {
   ASSERT_TRUE(Reserve(4096).ok());
