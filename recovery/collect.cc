@@ -241,8 +241,10 @@ class Collection {
     const uint64_t least =
         std::min(request_.least_piece, kLeastPieceBytes / std::max<uint64_t>(each, 1) + 1);
     const uint64_t length = std::max(least, (last - *first) / (sharers * kPiecesPerReplica) + 1);
-    for (Seq after = *first - 1; after < last; after += length) {
-      pieces.push_back({after, std::min(last, after + length)});
+    for (Seq after = *first - 1; after < last;) {
+      const Seq end = last - after <= length ? last : after + length;
+      pieces.push_back({after, end});
+      after = end;
     }
     return pieces;
   }

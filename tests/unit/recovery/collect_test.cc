@@ -223,6 +223,13 @@ TEST_F(CollectTest, WhateverAReplicaSaysOfItsSizeIsBorne) {
   }
 }
 
+TEST_F(CollectTest, SeqsUpToTheLastThereIsAreBorne) {
+  says_ = [](Inventory* inventory) { inventory->contiguous = inventory->highest = UINT64_MAX - 1; };
+  Collect();
+  ExpectAll();
+  for (const Collected& of : collected_) EXPECT_FALSE(of.complete);
+}
+
 TEST_F(CollectTest, WhoJoinedAboveTheCheckpointIsNotAskedForWhatIsBelowItsBase) {
   Hold("b:1", 101, kLast);
   net_.at("b:1").base = 101;
