@@ -160,7 +160,8 @@ absl::StatusOr<SpaceGuard::Hold> SpaceGuard::Claim(int fd, uint64_t offset, uint
   }
   if (left == 0) return Hold();
   // What cannot be allocated ahead is left a margin, and held.
-  if (space.bytes_avail < left + keep + kTightMargin) return ErrnoStatus(ENOSPC, "write");
+  const uint64_t beside = margin_ > 0 ? 0 : kTightMargin;
+  if (space.bytes_avail < left + keep + beside) return ErrnoStatus(ENOSPC, "write");
   return Hold(&held_, SpaceCharge(Op::kWrite, length));
 }
 
