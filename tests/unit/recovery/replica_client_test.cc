@@ -72,20 +72,28 @@ class Service : public control::Replica::Service {
 
 class ReplicaClientTest : public ::testing::Test {
  protected:
-  ReplicaClientTest() {
-    grpc::ServerBuilder builder;
-    int port = 0;
-    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
-    builder.RegisterService(&service_);
-    server_ = builder.BuildAndStart();
-    address_ = "127.0.0.1:" + std::to_string(port);
-    client_ = connector_->Connect(address_);
+  ~ReplicaClientTest() override {
+    if (server_ != nullptr) server_->Shutdown();
   }
-  ~ReplicaClientTest() override { server_->Shutdown(); }
+
+  // Of service_, which serves from the first call on: what a test sets before is seen by its
+  // threads.
+  ReplicaClient& client() {
+    if (server_ == nullptr) {
+      grpc::ServerBuilder builder;
+      int port = 0;
+      builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+      builder.RegisterService(&service_);
+      server_ = builder.BuildAndStart();
+      address_ = "127.0.0.1:" + std::to_string(port);
+      client_ = connector_->Connect(address_);
+    }
+    return *client_;
+  }
 
   absl::Status Fetch(uint64_t timeout_ms = 10000) {
     got_.clear();
-    return client_->Fetch(
+    return client().Fetch(
         TestVolume(), 7, 5, timeout_ms,
         [this](uint64_t count, Incarnation incarnation) {
           count_ = count;
@@ -120,7 +128,7 @@ TEST_F(ReplicaClientTest, FenceCarriesEverything) {
   service_.inventory.set_trimmed(8);
   service_.inventory.set_durable_mark(10);
   service_.inventory.set_checkpoint_mark(11);
-  const auto result = client_->Fence(TestVolume(), 8, 42, 10000);
+  const auto result = client().Fence(TestVolume(), 8, 42, 10000);
   ASSERT_OK(result.status());
   EXPECT_EQ(service_.fence.volume(), std::string(16, '\x5A'));
   EXPECT_EQ(service_.fence.epoch(), 8u);
@@ -143,25 +151,25 @@ TEST_F(ReplicaClientTest, FenceCarriesEverything) {
 
 TEST_F(ReplicaClientTest, ARefusalIsNoError) {
   service_.accept = false;
-  const auto result = client_->Fence(TestVolume(), 8, 42, 10000);
+  const auto result = client().Fence(TestVolume(), 8, 42, 10000);
   ASSERT_OK(result.status());
   EXPECT_FALSE(result->accepted);
 }
 
 TEST_F(ReplicaClientTest, ErrorsKeepTheirCodeAndNameTheReplica) {
   service_.fence_status = grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED, "no room");
-  const absl::Status status = client_->Fence(TestVolume(), 8, 42, 10000).status();
+  const absl::Status status = client().Fence(TestVolume(), 8, 42, 10000).status();
   EXPECT_TRUE(absl::IsResourceExhausted(status));
   EXPECT_NE(status.message().find(address_), absl::string_view::npos);
 }
 
 TEST_F(ReplicaClientTest, AskAndDrop) {
   service_.inventory.set_epoch(7);
-  const auto answer = client_->Ask(TestVolume(), 10000);
+  const auto answer = client().Ask(TestVolume(), 10000);
   ASSERT_OK(answer.status());
   EXPECT_EQ(answer->inventory.epoch, 7u);
   EXPECT_EQ(answer->address, address_);
-  ASSERT_OK(client_->Drop(TestVolume(), 7, 10000));
+  ASSERT_OK(client().Drop(TestVolume(), 7, 10000));
   EXPECT_EQ(service_.drop.epoch(), 7u);
 }
 
@@ -216,7 +224,7 @@ TEST_F(ReplicaClientTest, NobodyListeningIsUnavailable) {
 
 TEST_F(ReplicaClientTest, AHangingReplicaRunsIntoTheDeadline) {
   service_.hang = true;
-  EXPECT_TRUE(absl::IsDeadlineExceeded(client_->Fence(TestVolume(), 8, 42, 100).status()));
+  EXPECT_TRUE(absl::IsDeadlineExceeded(client().Fence(TestVolume(), 8, 42, 100).status()));
 }
 
 TEST_F(ReplicaClientTest, AStreamThatStandsStillRunsIntoTheDeadline) {
@@ -228,24 +236,26 @@ TEST_F(ReplicaClientTest, AStreamThatStandsStillRunsIntoTheDeadline) {
 
 TEST_F(ReplicaClientTest, CancelEndsACallUnderWayAndAllLaterOnes) {
   service_.hang = true;
-  std::thread canceller([this] {
+  ReplicaClient& served = client();
+  std::thread canceller([&] {
     service_.entered.WaitForNotification();
-    client_->Cancel();
+    served.Cancel();
   });
-  EXPECT_TRUE(absl::IsCancelled(client_->Fence(TestVolume(), 8, 42, 600'000).status()));
+  EXPECT_TRUE(absl::IsCancelled(client().Fence(TestVolume(), 8, 42, 600'000).status()));
   canceller.join();
-  EXPECT_TRUE(absl::IsCancelled(client_->Ask(TestVolume(), 10000).status()));
+  EXPECT_TRUE(absl::IsCancelled(client().Ask(TestVolume(), 10000).status()));
 }
 
 TEST_F(ReplicaClientTest, CancelCallEndsTheOneUnderWayOnly) {
   service_.hang = true;
-  std::thread canceller([this] {
+  ReplicaClient& served = client();
+  std::thread canceller([&] {
     service_.entered.WaitForNotification();
-    client_->CancelCall();
+    served.CancelCall();
   });
   EXPECT_TRUE(absl::IsCancelled(Fetch(600'000)));
   canceller.join();
-  EXPECT_OK(client_->Ask(TestVolume(), 10000).status());
+  EXPECT_OK(client().Ask(TestVolume(), 10000).status());
 }
 
 }  // namespace
