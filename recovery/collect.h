@@ -3,7 +3,8 @@
 // brought one, so that the fast ones bring more. Then one after the other is asked for what is
 // still missing of what it says it holds: all of it when there is little. So each record crosses
 // the network about once. Count first, then chunks with checksums; a stream that breaks goes on
-// where it stopped.
+// where it stopped. Who stands still while the others are done with their pieces is not waited for;
+// like who failed it is asked again at last, for what nobody else had.
 //
 // Threads: one for each replica that is asked at once, all ended when CollectAll returns; the
 // callbacks are called on the calling thread.

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -12,6 +13,20 @@
 
 namespace salius {
 namespace {
+
+// Leaves no block that `allocate(at, bytes)` could take.
+void TakeAll(const std::function<absl::Status(uint64_t, uint64_t)>& allocate) {
+  uint64_t at = 0;
+  for (uint64_t step = uint64_t{64} << 20; step >= 4096;) {
+    const absl::Status allocated = allocate(at, step);
+    if (allocated.ok()) {
+      at += step;
+    } else {
+      ASSERT_EQ(Errno(allocated), ENOSPC);
+      step /= 2;
+    }
+  }
+}
 
 class SpaceTest : public VolumeFixture {
  protected:
@@ -25,18 +40,8 @@ class SpaceTest : public VolumeFixture {
       at += *written;
     }
   }
-  // Leaves no block that could be allocated.
   void AllocateAll(Handle* file) {
-    uint64_t at = 0;
-    for (uint64_t step = 64 * kMiB; step >= 4096;) {
-      const absl::Status allocated = volume->Fallocate(*file, 0, at, step);
-      if (allocated.ok()) {
-        at += step;
-      } else {
-        ASSERT_EQ(Errno(allocated), ENOSPC);
-        step /= 2;
-      }
-    }
+    TakeAll([&](uint64_t at, uint64_t bytes) { return volume->Fallocate(*file, 0, at, bytes); });
   }
 };
 
@@ -280,14 +285,8 @@ TEST(SpaceOnXfsTest, BlocksThatSomebodyAskedForAreWrittenOnAFullDisk) {
   const auto nothing = [] { return absl::OkStatus(); };
   SpaceGuard guard(fill->get(), nothing);
   ASSERT_EQ(Errno(guard.Allocate(ahead->get(), 0, 0, 0, 8 * kMiB)), 0);
-  uint64_t at = 0;
-  for (uint64_t step = 64 * kMiB; step >= 4096;) {
-    if (guard.Allocate(fill->get(), 0, 0, at, step).ok()) {
-      at += step;
-    } else {
-      step /= 2;
-    }
-  }
+  TakeAll(
+      [&](uint64_t at, uint64_t bytes) { return guard.Allocate(fill->get(), 0, 0, at, bytes); });
   EXPECT_EQ(Errno(guard.Reserve(ahead->get(), 0, 0, kMiB, kMiB, nothing)), 0);
   EXPECT_EQ(Errno(guard.Reserve(ahead->get(), 0, 0, 8 * kMiB, kMiB, nothing)), ENOSPC);
 }
