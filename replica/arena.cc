@@ -45,8 +45,10 @@ static_assert(kCopyCrcAt + 4 == kSlotCopyBytes);
 constexpr size_t kTagAt = 0;
 constexpr size_t kOwnerAt = 8;
 constexpr size_t kUsedAt = 16;
+constexpr size_t kNextAt = 24;
 constexpr uint64_t kOwnerSalt = 0x6F77'6E65'7221'5F31;
 constexpr uint64_t kUsedSalt = 0x7573'6564'215F'3131;
+constexpr uint64_t kNextSalt = 0x6E65'7874'215F'3131;
 
 // A segment must hold the largest record and its entry header.
 constexpr uint64_t kSmallSegmentBytes = uint64_t{512} << 10;
@@ -376,6 +378,23 @@ std::optional<uint32_t> Arena::segment_used(uint32_t segment) const {
 
 void Arena::SetSegmentUsed(uint32_t segment, uint32_t used) {
   Publish(entry(segment) + kUsedAt, CheckedWord(used, segment_tag(segment), kUsedSalt));
+}
+
+// The word is of both tags: it says nothing any more when either segment has been given to somebody
+// else, or once more to the same slot.
+void Arena::SetSegmentNext(uint32_t segment, uint32_t next) {
+  SALIUS_CHECK(owner_[next] != 0 && owner_[next] == owner_[segment]);
+  const uint64_t tags = segment_tag(segment) ^ segment_tag(next);
+  Publish(entry(segment) + kNextAt, CheckedWord(next, tags, kNextSalt));
+}
+
+std::optional<uint32_t> Arena::segment_next(uint32_t segment) const {
+  const uint64_t word = LoadU64(entry(segment) + kNextAt);
+  const uint32_t next = static_cast<uint32_t>(word);
+  if (next >= geometry_.segment_count || owner_[next] == 0 || owner_[next] != owner_[segment]) {
+    return std::nullopt;
+  }
+  return ReadChecked(word, segment_tag(segment) ^ segment_tag(next), kNextSalt);
 }
 
 uint8_t* Arena::entry(uint32_t segment) {

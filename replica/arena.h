@@ -2,10 +2,10 @@
 // killed at any instruction leaves something that the next process can attach to. docs/replica.md
 // gives every byte.
 //
-//   page 0           ArenaHeader: magic, version, geometry (checksummed), incarnation, process
-//   starts slot table       kSlotBytes per volume: two copies of the slot, each with generation and
-//   checksum segment table    kSegmentEntryBytes per segment: tag, owner, bytes used segments
-//   entries (replica/log_store.h), back to back
+// - page 0: magic, version, geometry (checksummed), incarnation, number of process starts
+// - slot table: kSlotBytes per volume: two copies of the slot, each with generation and checksum
+// - segment table: kSegmentEntryBytes per segment: tag, owner, bytes used, where it goes on
+// - segments: entries (replica/log_store.h), back to back
 //
 // What a crash leaves. A slot is written into the copy that is not current, so one copy is always
 // whole. A segment-table word is one aligned 8-byte store that carries its own check. So an update
@@ -121,6 +121,11 @@ class Arena {
   std::optional<uint32_t> segment_used(uint32_t segment) const;
   // Published after everything below `used` was written.
   void SetSegmentUsed(uint32_t segment, uint32_t used);
+  // Where the record goes on that the end of `segment` cuts: a segment of the same slot. To be
+  // published before that record's entry.
+  void SetSegmentNext(uint32_t segment, uint32_t next);
+  // Nothing when there is none, when the word was damaged, and when that segment was given back.
+  std::optional<uint32_t> segment_next(uint32_t segment) const;
   uint32_t free_segments() const { return static_cast<uint32_t>(free_.size()); }
 
  private:

@@ -23,8 +23,9 @@ constexpr uint32_t EntrySpan(uint32_t record_bytes) {
 }
 constexpr uint64_t kLargestEntry = EntrySpan(kRecordHeaderBytes + kMaxRecordBody);
 
-// Record bytes that a segment takes for sure, whatever the records' sizes: 7/8 of it are left by
-// the smallest records (16 of 128 bytes are entry), as by the largest (7 of 128 KiB in 1 MiB).
+// Record bytes that a segment takes for sure, whatever the records' sizes, also when it is the last
+// one and the next record does not fit into its end: entries take at most 23 of 136 bytes, and 7 of
+// the largest records fit into 1 MiB.
 uint64_t UsableBytes(uint64_t segment_bytes) {
   return std::min(segment_bytes / 5 * 4, segment_bytes - kLargestEntry);
 }
@@ -87,7 +88,7 @@ std::optional<VolumeLog::Result> VolumeLog::Refusal(Seq seq) const {
 VolumeLog::Result VolumeLog::Append(const RecordHeader& header, absl::Span<const uint8_t> bytes) {
   const std::optional<Result> refusal = Refusal(header.seq);
   if (refusal == Result::kDuplicate) {
-    return RecordAt(IndexAt(header.seq)) == bytes ? Result::kDuplicate : Result::kConflict;
+    return Equals(PlaceOf(header.seq), bytes) ? Result::kDuplicate : Result::kConflict;
   }
   if (refusal.has_value()) return *refusal;
   const uint32_t size = static_cast<uint32_t>(bytes.size());
@@ -99,8 +100,10 @@ VolumeLog::Result VolumeLog::Append(const RecordHeader& header, absl::Span<const
   }
   if (!place.has_value()) place = Reserve(header.seq, size);
   if (!place.has_value()) return Result::kMemoryFull;
-  StreamCopy(BytesAt(*place), bytes.data(), size);
-  Complete(*place, size);
+  EachStretch(*place, size, 0, size, [&](uint32_t at, absl::Span<uint8_t> here) {
+    StreamCopy(here.data(), &bytes[at], here.size());
+  });
+  WriteEntry(*place, {size, EntryIs::kComplete});
   Hold(header.seq, *place);
   FetchNext();
   return Result::kStored;
@@ -159,10 +162,12 @@ bool VolumeLog::AddRun(InProgress& record, uint32_t begin, uint32_t end) {
 // The header's bytes are checked when the record is whole. Those of the body are summed up as they
 // come, in their order; what came before its turn is read again then.
 void VolumeLog::StorePiece(InProgress& record, uint32_t begin, absl::Span<const uint8_t> piece) {
-  uint8_t* const bytes = BytesAt(record.place);
   const uint32_t end = begin + static_cast<uint32_t>(piece.size());
   const auto store = [&](uint32_t from, uint32_t to) {
-    if (from < to) StreamCopy(bytes + from, &piece[from - begin], to - from);
+    EachStretch(record.place, record.record_bytes, from, to,
+                [&](uint32_t at, absl::Span<uint8_t> here) {
+                  StreamCopy(here.data(), &piece[at - begin], here.size());
+                });
   };
   store(begin, std::min<uint32_t>(end, kRecordHeaderBytes));
   store(std::max(begin, record.summed), end);
@@ -173,15 +178,15 @@ void VolumeLog::StorePiece(InProgress& record, uint32_t begin, absl::Span<const 
 }
 
 VolumeLog::Result VolumeLog::FinishPieces(Seq seq, InProgress& record, RecordHeader* completed) {
-  const absl::Span<const uint8_t> bytes(BytesAt(record.place), record.record_bytes);
-  const absl::StatusOr<RecordHeader> header = DecodeRecordHeader(bytes);
+  const absl::StatusOr<RecordHeader> header = HeaderAt(record.place, record.record_bytes);
   Result result = Result::kStored;
   if (!header.ok()) {
     result = Result::kCorrupt;
   } else if (header->volume != volume_ || header->epoch != epoch_ || header->seq != seq ||
              header->total_bytes() != record.record_bytes) {
     result = Result::kForeign;
-  } else if (Crc32cExtend(record.body_crc, bytes.subspan(record.summed)) != header->body_crc) {
+  } else if (ExtendCrc(record.body_crc, record.place, record.record_bytes, record.summed) !=
+             header->body_crc) {
     result = Result::kCorrupt;
   }
   if (result != Result::kStored) {
@@ -189,7 +194,7 @@ VolumeLog::Result VolumeLog::FinishPieces(Seq seq, InProgress& record, RecordHea
     record = Unreceived(record.place, record.record_bytes);
     return result;
   }
-  Complete(record.place, record.record_bytes);
+  WriteEntry(record.place, {record.record_bytes, EntryIs::kComplete});
   Hold(seq, record.place);
   in_progress_.erase(seq);
   *completed = *header;
@@ -198,25 +203,40 @@ VolumeLog::Result VolumeLog::FinishPieces(Seq seq, InProgress& record, RecordHea
 
 // ---- space --------------------------------------------------------------------------------------
 
+bool VolumeLog::AddSegment() {
+  if (segments_.size() >= grant_) return false;
+  const std::optional<uint32_t> index = arena_.AllocateSegment(slot_);
+  if (index.has_value()) segments_.push_back(Segment{*index, 0, 0, 0});
+  return index.has_value();
+}
+
 // Room for a record, entered as reserved. Nothing when the grant is used up.
 std::optional<VolumeLog::Place> VolumeLog::Reserve(Seq seq, uint32_t record_bytes) {
-  const uint32_t span = EntrySpan(record_bytes);
   const uint64_t segment_bytes = arena_.geometry().segment_bytes;
-  if (segments_.empty() || segments_.back().used + span > segment_bytes) {
-    if (segments_.size() >= grant_) return std::nullopt;
-    const std::optional<uint32_t> index = arena_.AllocateSegment(slot_);
-    if (!index.has_value()) return std::nullopt;
-    segments_.push_back(Segment{*index, 0, 0, 0});
+  if (segments_.empty() || segments_.back().used + kLeastEntry > segment_bytes) {
+    if (!AddSegment()) return std::nullopt;
   }
-  Segment& segment = segments_.back();
-  const Place place{segment.index, segment.used};
-  WriteEntry(place, record_bytes, /*complete=*/false);
-  segment.used += span;
-  segment.max_seq = std::max(segment.max_seq, seq);
-  segment.record_bytes += record_bytes;
+  const size_t at = segments_.size() - 1;
+  const Place place{segments_[at].index, segments_[at].used};
+  const uint32_t here = BytesHere(place, record_bytes);
+  if (here < record_bytes) {
+    if (!AddSegment()) return std::nullopt;
+    const Place rest{segments_.back().index, 0};
+    WriteEntry(rest, {record_bytes - here, EntryIs::kRest});
+    Take(segments_.back(), seq, record_bytes - here);
+    arena_.SetSegmentNext(place.segment, rest.segment);
+  }
+  WriteEntry(place, {record_bytes, EntryIs::kReserved});
+  Take(segments_[at], seq, here);
   record_bytes_ += record_bytes;
-  arena_.SetSegmentUsed(segment.index, segment.used);
   return place;
+}
+
+void VolumeLog::Take(Segment& segment, Seq seq, uint32_t bytes) {
+  segment.used += EntrySpan(bytes);
+  segment.max_seq = std::max(segment.max_seq, seq);
+  segment.record_bytes += bytes;
+  arena_.SetSegmentUsed(segment.index, segment.used);
 }
 
 void VolumeLog::FetchNext() const {
@@ -229,31 +249,31 @@ void VolumeLog::FetchNext() const {
   __builtin_prefetch(next + kCacheLine, 1);
 }
 
-void VolumeLog::Complete(Place place, uint32_t record_bytes) {
-  WriteEntry(place, record_bytes, /*complete=*/true);
-}
-
-void VolumeLog::WriteEntry(Place place, uint32_t record_bytes, bool complete) {
+void VolumeLog::WriteEntry(Place place, Entry entry) {
   uint8_t* const at = arena_.segment_data(place.segment) + place.offset;
   const uint64_t tag = arena_.segment_tag(place.segment);
-  const uint32_t word = record_bytes << 1 | (complete ? 1 : 0);
+  const uint32_t word = entry.bytes << 1 | (entry.is == EntryIs::kComplete ? 1 : 0) |
+                        (entry.is == EntryIs::kRest ? kEntryGoesOn : 0);
   StoreU64(at, tag);
   const uint64_t second = uint64_t{EntryCheck(tag, place.offset, word)} << 32 | word;
   // After the record, and after the tag: a killed process leaves an entry whole or not at all.
   __atomic_store_n(reinterpret_cast<uint64_t*>(at + 8), second, __ATOMIC_RELEASE);
 }
 
-std::optional<std::pair<uint32_t, bool>> VolumeLog::ReadEntry(Place place, uint32_t limit) const {
+std::optional<VolumeLog::Entry> VolumeLog::ReadEntry(Place place, uint32_t limit) const {
   const uint8_t* const at = arena_.segment_data(place.segment) + place.offset;
   const uint64_t tag = arena_.segment_tag(place.segment);
   if (LoadU64(at) != tag) return std::nullopt;
   const uint32_t word = LoadU32(at + 8);
   if (LoadU32(at + 12) != EntryCheck(tag, place.offset, word)) return std::nullopt;
-  const uint32_t bytes = word >> 1;
-  if (bytes > kRecordHeaderBytes + kMaxRecordBody || EntrySpan(bytes) > limit - place.offset) {
-    return std::nullopt;
-  }
-  return std::make_pair(bytes, (word & 1) != 0);
+  Entry entry{(word & ~kEntryGoesOn) >> 1, EntryIs::kReserved};
+  if ((word & 1) != 0) entry.is = EntryIs::kComplete;
+  if ((word & kEntryGoesOn) != 0) entry.is = EntryIs::kRest;
+  if (entry.bytes > kRecordHeaderBytes + kMaxRecordBody) return std::nullopt;
+  const uint32_t here = BytesHere(place, entry.bytes);
+  if (here < entry.bytes && here < kRecordHeaderBytes) return std::nullopt;
+  if (EntrySpan(here) > limit - place.offset) return std::nullopt;
+  return entry;
 }
 
 void VolumeLog::Hold(Seq seq, Place place) {
@@ -303,10 +323,60 @@ void VolumeLog::DropAll() {
 
 // ---- reading ------------------------------------------------------------------------------------
 
-absl::Span<const uint8_t> VolumeLog::RecordAt(uint64_t location) const {
-  const uint32_t segment = static_cast<uint32_t>(location >> 32) - 1;
-  const uint8_t* const at = arena_.segment_data(segment) + static_cast<uint32_t>(location);
-  return {at + kLogEntryBytes, LoadU32(at + 8) >> 1};
+VolumeLog::Place VolumeLog::PlaceOf(Seq seq) const {
+  const uint64_t location = IndexAt(seq);
+  return {static_cast<uint32_t>(location >> 32) - 1, static_cast<uint32_t>(location)};
+}
+
+uint32_t VolumeLog::RecordBytes(Place place) const {
+  return LoadU32(std::as_const(arena_).segment_data(place.segment) + place.offset + 8) >> 1;
+}
+
+template <typename One>
+void VolumeLog::EachStretch(Place place, uint32_t record_bytes, uint32_t from, uint32_t to,
+                            One one) const {
+  const uint32_t here = BytesHere(place, record_bytes);
+  if (from < std::min(to, here)) {
+    uint8_t* const bytes = arena_.segment_data(place.segment) + place.offset + kLogEntryBytes;
+    one(from, absl::MakeSpan(bytes + from, std::min(to, here) - from));
+  }
+  from = std::max(from, here);
+  if (from >= to) return;
+  const std::optional<uint32_t> next = arena_.segment_next(place.segment);
+  SALIUS_CHECK(next.has_value()) << "the memory of segment " << place.segment << " was changed";
+  one(from, absl::MakeSpan(arena_.segment_data(*next) + kLogEntryBytes + (from - here), to - from));
+}
+
+void VolumeLog::ReadRecord(Place place, std::string* out) const {
+  const uint32_t bytes = RecordBytes(place);
+  EachStretch(place, bytes, 0, bytes, [&](uint32_t, absl::Span<const uint8_t> here) {
+    out->append(reinterpret_cast<const char*>(here.data()), here.size());
+  });
+}
+
+bool VolumeLog::Equals(Place place, absl::Span<const uint8_t> record) const {
+  const uint32_t bytes = RecordBytes(place);
+  bool equal = record.size() == bytes;
+  if (!equal) return false;
+  EachStretch(place, bytes, 0, bytes, [&](uint32_t at, absl::Span<const uint8_t> here) {
+    equal = equal && record.subspan(at, here.size()) == here;
+  });
+  return equal;
+}
+
+// Of the record from `from` to its end.
+uint32_t VolumeLog::ExtendCrc(uint32_t crc, Place place, uint32_t record_bytes,
+                              uint32_t from) const {
+  EachStretch(place, record_bytes, from, record_bytes,
+              [&](uint32_t, absl::Span<const uint8_t> here) { crc = Crc32cExtend(crc, here); });
+  return crc;
+}
+
+// The end of a segment never cuts a header.
+absl::StatusOr<RecordHeader> VolumeLog::HeaderAt(Place place, uint32_t record_bytes) const {
+  return DecodeRecordHeader(
+      {std::as_const(arena_).segment_data(place.segment) + place.offset + kLogEntryBytes,
+       BytesHere(place, record_bytes)});
 }
 
 uint64_t VolumeLog::Read(Seq after, Seq upto, size_t max_bytes, std::string* out,
@@ -319,8 +389,7 @@ uint64_t VolumeLog::Read(Seq after, Seq upto, size_t max_bytes, std::string* out
     ++seq;
     ++looked;
     if (held_.Contains(seq)) {
-      const absl::Span<const uint8_t> record = RecordAt(IndexAt(seq));
-      out->append(reinterpret_cast<const char*>(record.data()), record.size());
+      ReadRecord(PlaceOf(seq), out);
       ++records;
     }
   }
@@ -351,6 +420,15 @@ VolumeLog::RebuildReport VolumeLog::Rebuild(const ForEach& for_each) {
   for_each(indices.size(), [&](size_t i) { scans[i] = ScanSegment(indices[i]); });
   RebuildReport report;
   std::vector<Found> found;
+  for (const Scan& scan : scans) {
+    if (!scan.next.has_value()) continue;
+    // The second part of a record that is held: its segment lives as long.
+    const auto at = std::lower_bound(indices.begin(), indices.end(), *scan.next);
+    SALIUS_CHECK(at != indices.end() && *at == *scan.next);
+    Scan& rest = scans[static_cast<size_t>(at - indices.begin())];
+    rest.live = true;
+    rest.segment.max_seq = std::max(rest.segment.max_seq, scan.next_seq);
+  }
   for (const Scan& scan : scans) {
     report.damaged += scan.report.damaged;
     report.durable_mark = std::max(report.durable_mark, scan.report.durable_mark);
@@ -387,7 +465,8 @@ VolumeLog::Scan VolumeLog::ScanSegment(uint32_t index) const {
   segment.index = index;
   bool in_gap = !published.has_value();
   for (uint32_t at = 0; at + kLogEntryBytes <= limit;) {
-    const std::optional<std::pair<uint32_t, bool>> entry = ReadEntry({index, at}, limit);
+    const Place place{index, at};
+    const std::optional<Entry> entry = ReadEntry(place, limit);
     if (!entry.has_value()) {
       if (!in_gap) ++report.damaged;
       in_gap = true;
@@ -395,28 +474,51 @@ VolumeLog::Scan VolumeLog::ScanSegment(uint32_t index) const {
       continue;
     }
     in_gap = !published.has_value();
-    const auto [bytes, complete] = *entry;
-    const uint32_t start = at;
-    at += EntrySpan(bytes);
+    const uint32_t here = BytesHere(place, entry->bytes);
+    at += EntrySpan(here);
     segment.used = at;
-    segment.record_bytes += bytes;
-    if (!complete) continue;
-    const absl::StatusOr<RecordHeader> header = DecodeRecord(
-        {arena_.segment_data(index) + start + kLogEntryBytes, static_cast<size_t>(bytes)});
-    if (header.ok() && header->volume == volume_ && header->epoch < epoch_) continue;  // dropped
-    if (!header.ok() || header->total_bytes() != bytes || header->volume != volume_ ||
-        header->epoch != epoch_) {
+    segment.record_bytes += here;
+    if (entry->is != EntryIs::kComplete) continue;
+    const absl::StatusOr<RecordHeader> header = HeaderAt(place, entry->bytes);
+    if (!header.ok() || header->total_bytes() != entry->bytes || header->volume != volume_ ||
+        header->epoch > epoch_) {
+      ++report.damaged;
+      continue;
+    }
+    if (header->epoch < epoch_) continue;  // dropped
+    const bool trimmed = header->seq <= floor_;
+    // What was trimmed may have lost its second part to another volume.
+    if (!trimmed && !BodyIsRight(place, *header)) {
       ++report.damaged;
       continue;
     }
     report.durable_mark = std::max(report.durable_mark, header->durable_mark);
     report.checkpoint_mark = std::max(report.checkpoint_mark, header->checkpoint_mark);
-    if (header->seq <= floor_) continue;
+    if (trimmed) continue;
+    if (here < entry->bytes) {
+      scan.next = arena_.segment_next(index);
+      scan.next_seq = header->seq;
+    }
     scan.live = true;
     segment.max_seq = std::max(segment.max_seq, header->seq);
-    scan.found.push_back({header->seq, {index, start}});
+    scan.found.push_back({header->seq, place});
   }
   return scan;
+}
+
+bool VolumeLog::BodyIsRight(Place place, const RecordHeader& header) const {
+  const uint32_t bytes = static_cast<uint32_t>(header.total_bytes());
+  const uint32_t here = BytesHere(place, bytes);
+  if (here < bytes) {
+    const std::optional<uint32_t> next = arena_.segment_next(place.segment);
+    if (!next.has_value()) return false;
+    const std::optional<Entry> rest =
+        ReadEntry({*next, 0}, static_cast<uint32_t>(arena_.geometry().segment_bytes));
+    if (!rest.has_value() || rest->is != EntryIs::kRest || rest->bytes != bytes - here) {
+      return false;
+    }
+  }
+  return ExtendCrc(0, place, bytes, kRecordHeaderBytes) == header.body_crc;
 }
 
 void VolumeLog::TakeFound(std::vector<Found>& found, RebuildReport& report) {
@@ -428,10 +530,11 @@ void VolumeLog::TakeFound(std::vector<Found>& found, RebuildReport& report) {
     if (!refusal.has_value()) {
       Hold(f.seq, f.place);
       ++report.records;
-    } else if (refusal != Result::kDuplicate ||
-               RecordAt(IndexAt(f.seq)) != RecordAt(Location(f.place.segment, f.place.offset))) {
-      ++report.damaged;
+      continue;
     }
+    std::string record;
+    if (refusal == Result::kDuplicate) ReadRecord(f.place, &record);
+    if (record.empty() || !Equals(PlaceOf(f.seq), AsBytes(record))) ++report.damaged;
   }
 }
 

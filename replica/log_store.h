@@ -5,9 +5,11 @@
 //   8  u32 bytes << 1 | complete
 //   12 u32 check          CRC32C of tag, position and the word at 8
 //   16 the record
+// A record that the end of the segment cuts, behind its header, goes on in another one (the arena's
+// segment_next), which begins with an entry for the rest: its word is bytes << 1 | kEntryGoesOn.
 // An entry is first written as reserved (complete = 0), its place is then counted in the segment's
 // `used`, the record is copied, and one store marks it complete: a process killed in between leaves
-// a hole that the next one skips.
+// a hole that the next one skips. Where a record goes on is in place before its entry.
 //
 // Invariants
 // - A record is held (in held()) only when its entry is complete and its checksums were right.
@@ -15,9 +17,8 @@
 // - At most `grant_segments` segments are used, kMaxInProgress records are in pieces, and the span
 //   of seqs is bounded by what the grant could hold, so memory is bounded whatever arrives.
 // - Beside header and body a record costs at most 64 bytes: 16 of entry, up to 7 of padding, 8 to
-//   16 of index, and its share of the segment table. Not in it is the end of a segment that the
-//   next record does not fit into: of 1 MiB at most an eighth, for records of 128 KiB; 4 KB a
-//   record for the 124 KiB that large writes are cut into; below 12 KiB it is within the 64 bytes.
+//   16 of index, and its share of the segment table, of ends of segments that take no header
+//   (below 128 bytes), and of the entries for the rest of a record.
 //
 // pure: works on the arena's memory; no thread, lock, socket or clock.
 #pragma once
@@ -42,6 +43,7 @@
 namespace salius {
 
 inline constexpr size_t kLogEntryBytes = 16;
+inline constexpr uint32_t kEntryGoesOn = uint32_t{1} << 31;
 // Calls the function with every number below `count`, in any order and maybe several at once, and
 // returns when all are done.
 using ForEach = std::function<void(size_t count, const std::function<void(size_t)>& one)>;
@@ -69,8 +71,8 @@ class VolumeLog {
     kForeign,  // whole now, and it belongs to another volume or epoch or has another seq or size
   };
 
-  // Segments that a session needs to keep `memory_bytes` of records, whatever their sizes: ends of
-  // segments that the next record does not fit into, and entries, included.
+  // Segments that a session needs to keep `memory_bytes` of records, whatever their sizes: entries,
+  // and the end of the last segment that the next record does not fit into, included.
   static uint32_t GrantSegments(uint64_t memory_bytes, uint64_t segment_bytes);
 
   // An empty log; `slot.epoch` != 0. Rebuild() takes over what the arena holds for `slot_index`.
@@ -122,7 +124,7 @@ class VolumeLog {
     uint64_t segments = 0;
     uint64_t record_bytes = 0;  // headers and bodies
     uint64_t entry_bytes = 0;   // entry headers and padding
-    uint64_t tail_bytes = 0;    // ends of segments, the current one's free end excepted
+    uint64_t tail_bytes = 0;    // ends of segments that took no header; not the current one's end
     uint64_t index_bytes = 0;
     uint64_t table_bytes = 0;  // segment table, in the arena and here
   };
@@ -132,8 +134,8 @@ class VolumeLog {
   struct Segment {
     uint32_t index = 0;
     uint32_t used = 0;
-    Seq max_seq = 0;  // largest seq in it, pieces included
-    uint64_t record_bytes = 0;
+    Seq max_seq = 0;            // largest seq in it, pieces included
+    uint64_t record_bytes = 0;  // of these records in this segment
   };
   struct Place {
     uint32_t segment;
@@ -153,24 +155,42 @@ class VolumeLog {
   static InProgress Unreceived(Place place, uint32_t record_bytes);
   std::optional<Result> Refusal(Seq seq) const;
   std::optional<Place> Reserve(Seq seq, uint32_t record_bytes);
+  bool AddSegment();
+  // Counts an entry with `bytes` of a record at the end of a segment.
+  void Take(Segment& segment, Seq seq, uint32_t bytes);
   // Has the CPU fetch where the next entry goes, which would be waited for otherwise.
   void FetchNext() const;
-  void Complete(Place place, uint32_t record_bytes);
   void Hold(Seq seq, Place place);
   Result FinishPieces(Seq seq, InProgress& record, RecordHeader* completed);
   static bool AddRun(InProgress& record, uint32_t begin, uint32_t end);
   void StorePiece(InProgress& record, uint32_t begin, absl::Span<const uint8_t> piece);
-  uint8_t* BytesAt(Place place) {
-    return arena_.segment_data(place.segment) + place.offset + kLogEntryBytes;
+  // How many bytes of a record are in the segment of its entry.
+  uint32_t BytesHere(Place place, uint32_t record_bytes) const {
+    const uint64_t room = arena_.geometry().segment_bytes - place.offset - kLogEntryBytes;
+    return static_cast<uint32_t>(std::min<uint64_t>(record_bytes, room));
   }
+  // Calls `one` with a place in the record, and the bytes there in the arena, for each of the one
+  // or two stretches that [from, to) of the record are in.
+  template <typename One>
+  void EachStretch(Place place, uint32_t record_bytes, uint32_t from, uint32_t to, One one) const;
+  void ReadRecord(Place place, std::string* out) const;  // appends
+  bool Equals(Place place, absl::Span<const uint8_t> record) const;
+  uint32_t ExtendCrc(uint32_t crc, Place place, uint32_t record_bytes, uint32_t from) const;
+  absl::StatusOr<RecordHeader> HeaderAt(Place place, uint32_t record_bytes) const;
   bool FitsIndex(Seq seq) const { return seq - floor_ <= window_; }
   void GrowIndex(Seq seq);
   uint64_t& IndexAt(Seq seq) { return index_[seq & (index_.size() - 1)]; }
   uint64_t IndexAt(Seq seq) const { return index_[seq & (index_.size() - 1)]; }
-  absl::Span<const uint8_t> RecordAt(uint64_t location) const;
-  void WriteEntry(Place place, uint32_t record_bytes, bool complete);
-  // Bytes of the record at `offset`, and whether it is complete; nothing when this is no entry.
-  std::optional<std::pair<uint32_t, bool>> ReadEntry(Place place, uint32_t limit) const;
+  Place PlaceOf(Seq seq) const;
+  uint32_t RecordBytes(Place place) const;
+  enum class EntryIs { kReserved, kComplete, kRest };
+  struct Entry {
+    uint32_t bytes;  // of the record, or of its rest
+    EntryIs is;
+  };
+  void WriteEntry(Place place, Entry entry);
+  // Nothing when there is none.
+  std::optional<Entry> ReadEntry(Place place, uint32_t limit) const;
 
   struct Found {
     Seq seq;
@@ -182,8 +202,13 @@ class VolumeLog {
     bool live = false;  // something in it is to be held
     RebuildReport report;
     std::vector<Found> found;
+    // Where the last one of them goes on, and its seq.
+    std::optional<uint32_t> next;
+    Seq next_seq = 0;
   };
   Scan ScanSegment(uint32_t index) const;
+  // By its checksum; and its second part, if it has one, is where it should be.
+  bool BodyIsRight(Place place, const RecordHeader& header) const;
   void TakeFound(std::vector<Found>& found, RebuildReport& report);
 
   Arena& arena_;

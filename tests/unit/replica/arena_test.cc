@@ -315,5 +315,33 @@ TEST_F(ArenaSegmentTest, DamagedUsedWordIsTold) {
   EXPECT_EQ(memory_.Attach().segment_used(segment), std::nullopt);
 }
 
+TEST_F(ArenaSegmentTest, WhereItGoesOnSurvivesUntilEitherIsGivenBack) {
+  const uint32_t one = arena_.AllocateSegment(slot_).value();
+  const uint32_t two = arena_.AllocateSegment(slot_).value();
+  EXPECT_EQ(arena_.segment_next(one), std::nullopt);
+  arena_.SetSegmentNext(one, two);
+  EXPECT_EQ(arena_.segment_next(one), two);
+  EXPECT_EQ(arena_.segment_next(two), std::nullopt);
+  EXPECT_EQ(memory_.Attach().segment_next(one), two);
+  for (const uint32_t segment : {two, one}) {
+    arena_.SetSegmentNext(one, two);
+    arena_.FreeSegment(segment);
+    EXPECT_EQ(arena_.segment_next(one), std::nullopt);
+    ASSERT_EQ(arena_.AllocateSegment(slot_), segment);
+    EXPECT_EQ(arena_.segment_next(one), std::nullopt);
+  }
+}
+
+TEST_F(ArenaSegmentTest, DamagedWordOfWhereItGoesOnIsNone) {
+  const uint32_t one = arena_.AllocateSegment(slot_).value();
+  arena_.SetSegmentNext(one, arena_.AllocateSegment(slot_).value());
+  for (int byte = 24; byte < 32; ++byte) {
+    Entry(one)[byte] ^= 1;
+    EXPECT_EQ(arena_.segment_next(one), std::nullopt) << byte;
+    Entry(one)[byte] ^= 1;
+  }
+  EXPECT_TRUE(arena_.segment_next(one).has_value());
+}
+
 }  // namespace
 }  // namespace salius

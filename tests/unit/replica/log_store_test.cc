@@ -61,6 +61,7 @@ TEST_F(LogStoreTest, TrimFreesSegmentsAndNothingElseDoes) {
   Seq seq = 0;
   while (arena_->free_segments() + 3 > all_free)
     ASSERT_EQ(Append(TestRecord(++seq, 4096)), Result::kStored);
+  ASSERT_EQ(Append(TestRecord(++seq, 4096)), Result::kStored);  // the last one goes across the end
   const uint64_t bytes = log_->bytes();
   log_->TrimTo(1);
   EXPECT_EQ(log_->bytes(), bytes);
@@ -138,8 +139,10 @@ TEST_F(LogStoreTest, FreeBytesIsAPromise) {
 }
 
 // The bound of the brief: at most 64 bytes per record beside header and body, all counted.
-TEST_F(LogStoreTest, OverheadIsAtMost64BytesPerRecord) {
-  for (const size_t body : {0, 1, 100, 512, 1000, 4096, 8192, 11 << 10}) {
+TEST_F(LogStoreTest, OverheadIsAtMost64BytesPerRecordWhateverTheSize) {
+  for (const size_t body :
+       {size_t{0}, size_t{1}, size_t{100}, size_t{512}, size_t{1000}, size_t{4096}, size_t{8192},
+        size_t{16} << 10, size_t{64} << 10, size_t{100000}, size_t{124} << 10, kMaxRecordBody}) {
     Open(uint64_t{64} << 20, 40);
     uint64_t records = 0;
     while (Append(TestRecord(records + 1, body)) == Result::kStored) ++records;
@@ -152,16 +155,72 @@ TEST_F(LogStoreTest, OverheadIsAtMost64BytesPerRecord) {
   }
 }
 
-TEST_F(LogStoreTest, EndsOfSegmentsAreAtMostAnEighthAndTheRestOfTheOverhead64BytesPerRecord) {
-  for (const size_t body :
-       {size_t{16} << 10, size_t{64} << 10, size_t{124} << 10, kMaxRecordBody}) {
-    Open(uint64_t{64} << 20, 40);
-    uint64_t records = 0;
-    while (Append(TestRecord(records + 1, body)) == Result::kStored) ++records;
-    const VolumeLog::Accounting a = log_->accounting();
-    EXPECT_LE(a.entry_bytes + a.index_bytes + a.table_bytes, 64 * records) << "body " << body;
-    EXPECT_LE(a.tail_bytes, a.segments * kSegmentBytes / 8) << "body " << body;
+// ---- records that a segment's end cuts
+
+TEST_F(LogStoreTest, RecordThatASegmentsEndCutsIsStoredAndReadWhole) {
+  for (uint32_t left = 0; left < 400; left += 8) {
+    Open();
+    const std::string first = FillUpTo(left);
+    const std::string cut = TestRecord(6, 5000, 1, TestVolume(), 'y');
+    ASSERT_EQ(Append(cut), Result::kStored);
+    EXPECT_EQ(log_->accounting().segments, 2u);
+    EXPECT_EQ(Append(cut), Result::kDuplicate);
+    EXPECT_EQ(Append(TestRecord(6, 5000)), Result::kConflict);
+    EXPECT_EQ(Append(TestRecord(6, 5001)), Result::kConflict);
+    ASSERT_EQ(Append(TestRecord(7)), Result::kStored);
+    EXPECT_EQ(ReadAll(), first + cut + TestRecord(7)) << left;
+    EXPECT_EQ(log_->bytes(), ReadAll().size());
+    // An end that takes no header is left.
+    EXPECT_EQ(log_->accounting().tail_bytes, left < 128 ? left : 0u);
   }
+}
+
+TEST_F(LogStoreTest, PiecesOfARecordThatASegmentsEndCuts) {
+  for (uint64_t seed = 1; seed <= 40; ++seed) {
+    Open();
+    Random random(seed);
+    const std::string first = FillUpTo(128 + static_cast<uint32_t>(random.Below(400)) * 8);
+    std::string body(9000 + seed, '\0');
+    for (char& byte : body) byte = static_cast<char>(random.Below(256));
+    const std::string record = EncodeRecord(TestHeader(6), body);
+    const uint32_t bytes = 700;
+    std::vector<uint32_t> offsets;
+    for (uint32_t at = 0; at < record.size(); at += bytes) offsets.push_back(at);
+    std::shuffle(offsets.begin(), offsets.end(), random);
+    std::string wrong = record;
+    wrong[random.Below(wrong.size())] ^= 1;
+    Result result = Result::kPending;
+    for (const uint32_t at : offsets) result = AddPiece(wrong, 6, at, bytes);
+    ASSERT_EQ(result, Result::kCorrupt);
+    for (const uint32_t at : offsets) result = AddPiece(record, 6, at, bytes);
+    ASSERT_EQ(result, Result::kStored);
+    EXPECT_EQ(ReadAll(), first + record);
+  }
+}
+
+// The second segment holds a part of a record that is newer than all that begin there.
+TEST_F(LogStoreTest, TrimFreesNoSegmentInWhichANewerRecordGoesOn) {
+  Open();
+  FillUpTo(1000);
+  const std::string cut = TestRecord(9, 5000);
+  ASSERT_EQ(Append(cut), Result::kStored);
+  ASSERT_EQ(Append(TestRecord(6)), Result::kStored);
+  log_->TrimTo(8);
+  EXPECT_EQ(log_->accounting().segments, 2u);
+  EXPECT_EQ(ReadAll(), cut);
+  log_->TrimTo(9);
+  EXPECT_EQ(log_->accounting().segments, 0u);
+}
+
+TEST_F(LogStoreTest, RecordThatNeedsASegmentMoreThanTheGrantIsRefused) {
+  Open(uint64_t{8} << 20, 1);
+  FillUpTo(1000);
+  EXPECT_EQ(Append(TestRecord(6, 5000)), Result::kMemoryFull);
+  EXPECT_EQ(AddPiece(TestRecord(6, 5000), 6, 0, 1000), Result::kMemoryFull);
+  // A smaller one still fits.
+  EXPECT_EQ(Append(TestRecord(6, 1000 - kLogEntryBytes - kRecordHeaderBytes)), Result::kStored);
+  EXPECT_EQ(Restart().damaged, 0u);
+  EXPECT_EQ(log_->records(), 6u);
 }
 
 // ---- pieces
@@ -310,14 +369,18 @@ TEST_F(LogStoreTest, RunsOfOneRecordAreBounded) {
 // ---- the model
 
 TEST_F(LogStoreTest, BehavesLikeAMapThroughTrimsPiecesAndRestarts) {
-  for (uint64_t seed = 1; seed <= 30; ++seed) {
+  for (uint64_t seed = 1; seed <= 40; ++seed) {
     SCOPED_TRACE(seed);
     Random random(seed);
     const Seq base = 1 + random.Below(3);
     Open(uint64_t{8} << 20, 10, base);
     std::map<Seq, std::string> model;
     Seq trimmed = 0, next = base;
-    const auto record_of = [&](Seq seq) { return TestRecord(seq, (seq * 7919) % 9000); };
+    // Many in a segment, or most of them cut by a segment's end.
+    const size_t largest = seed % 4 == 0 ? kMaxRecordBody : 9000;
+    const auto record_of = [&](Seq seq) {
+      return TestRecord(seq, (seq * 7919) % largest, 1, TestVolume(), 'a' + seq % 26);
+    };
     for (int step = 0; step < 400; ++step) {
       const uint64_t what = random.Below(100);
       const Seq seq = std::max<Seq>(1, next + random.Below(20) - std::min<Seq>(next, 10));

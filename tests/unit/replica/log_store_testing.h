@@ -57,6 +57,23 @@ class LogStoreTest : public ::testing::Test {
     while (cursor < upto) log_->Read(cursor, upto, all.size() + 1000, &all, &cursor);
     return all;
   }
+  // Into a log with little or nothing in its first segment: records 1 to 5, after which `left`
+  // bytes of that segment are left, a multiple of 8. Returns the five.
+  std::string FillUpTo(uint32_t left) {
+    std::string all;
+    size_t body = 100000;
+    for (Seq seq = 1; seq <= 5; ++seq) {
+      const std::string record = TestRecord(seq, body, 1, TestVolume(), 'a' + seq);
+      SALIUS_CHECK(Append(record) == Result::kStored);
+      all += record;
+      const uint32_t used = *arena_->segment_used(arena_->SegmentsOf(slot_index_).at(0));
+      if (seq == 5) SALIUS_CHECK(used == arena_->geometry().segment_bytes - left);
+      if (seq == 4) {
+        body = arena_->geometry().segment_bytes - used - left - kLogEntryBytes - kRecordHeaderBytes;
+      }
+    }
+    return all;
+  }
   // Where in the arena the body of a held record stands.
   uint8_t* Find(const std::string& record) {
     const auto memory = memory_->span();
