@@ -9,6 +9,7 @@
 // pure: no thread, lock, socket or clock.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -67,6 +68,10 @@ struct RecordHeader {
   size_t total_bytes() const { return kRecordHeaderBytes + body_bytes; }
   bool operator==(const RecordHeader&) const = default;
 };
+
+// A record's timestamp, ns: later than `last` even when the wall clock, which says `now`, was set
+// back.
+inline uint64_t NextTimestamp(uint64_t last, uint64_t now) { return std::max(last + 1, now); }
 
 // Writes exactly kRecordHeaderBytes to `out`, checksum included.
 void EncodeRecordHeader(const RecordHeader& header, uint8_t* out);
@@ -135,7 +140,7 @@ struct CreateBody {
   uint32_t uid = 0;
   uint32_t gid = 0;
   uint64_t rdev = 0;
-  std::string symlink_target;                              // S_IFLNK only
+  std::string symlink_target;                               // S_IFLNK only
   std::vector<std::pair<std::string, std::string>> xattrs;  // inherited ACLs, security labels
   bool operator==(const CreateBody&) const = default;
   std::string Encode() const;
@@ -147,7 +152,7 @@ struct RenameBody {
   std::string from_name;
   FileId to_dir = kNoFileId;
   std::string to_name;
-  uint32_t flags = 0;  // 0 or RENAME_NOREPLACE or RENAME_EXCHANGE
+  uint32_t flags = 0;        // 0 or RENAME_NOREPLACE or RENAME_EXCHANGE
   FileId other = kNoFileId;  // file displaced (flags 0) or exchanged; kNoFileId when none
   bool operator==(const RenameBody&) const = default;
   std::string Encode() const;

@@ -185,7 +185,7 @@ absl::StatusOr<RecordRef> Pipeline::Issue(RecordDraft draft) {
     SALIUS_RETURN_IF_ERROR(impl.AwaitWindow(ring_bytes));
     const uint64_t now_real =
         static_cast<uint64_t>(std::max<int64_t>(impl.clock.RealtimeNanos(), 0));
-    impl.last_timestamp = std::max(impl.last_timestamp + 1, now_real);
+    impl.last_timestamp = NextTimestamp(impl.last_timestamp, now_real);
     header.timestamp_ns = impl.last_timestamp;
     header.durable_mark = impl.core.durable();
     header.checkpoint_mark = impl.core.checkpoint();

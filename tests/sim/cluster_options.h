@@ -11,6 +11,7 @@ struct ClusterOptions {
   int steps = 60;       // of a session
   double issue = 0.6;   // an operation per step
   double bulky = 0.08;  // of the lifetimes: large records, so that rings go round
+  double hasty = 0.2;   // of the lifetimes: so small a tau that the deadline of I6 is met
   double huge = 0.012;  // of the lifetimes: still larger, more than a small grant holds
 
   double many_files = 0.1;  // of the lifetimes: names enough that each is used once or twice
@@ -61,24 +62,26 @@ struct ClusterOptions {
   double power_cut = 0.7;          // of the crashes: otherwise only the process dies
   double remount = 0.2;            // of these: and the file system is unmounted
   double zombie = 0.15;            // of the crashes: the primary was only frozen, and goes on later
-  double zombie_step = 0.3;        // per step of its successor: it does something
+  double zombie_step = 0.3;        // per step of its successor, or of a recovery: it does something
   // ---- what a power cut leaves of what was not synced
   double sector = 0.5;  // of the volume's own files: each sector of 512 bytes, each change of names
   double no_data = 0.3;     // of the cuts: no data of the other files
   double all_data = 0.3;    // of the other cuts: all of it; otherwise any share, write by write
   double whole_data = 0.8;  // of the writes that are left: whole, not in part
   // ---- recovery
-  double recovery_crash = 0.35;  // of the runs
-  double recovery_error = 0.05;  // of the runs: a write or a sync fails
-  double recovery_full = 0.04;   // of the runs: there is no room
-  double stream_breaks = 0.05;   // per chunk of a fetch
-  double replica_away = 0.3;     // of the replicas, per run
+  double recovery_crash = 0.35;     // of the runs
+  double recovery_error = 0.05;     // of the runs: a write or a sync fails
+  double recovery_full = 0.04;      // of the runs: there is no room
+  double stream_breaks = 0.05;      // per chunk of a fetch
+  double replica_away = 0.3;        // of the replicas, per run
+  double cut_after_recovery = 0.2;  // of the recoveries: the power is cut right after it
   // Per replica, before each run and at each step of it.
   double recovery_restart = 0.01;  // with its memory
   double recovery_amnesia = 0.01;  // without (within what f allows)
   // ---- the end: without faults everything must become durable and the mode replicated
   double heal = 0.15;        // of the sessions
   double heal_alone = 0.25;  // of these: too few replicas come back; the stable log must do
+  double heal_few = 0.4;     // of the others: as many as are needed come back, or a few more
 };
 
 }  // namespace salius::sim

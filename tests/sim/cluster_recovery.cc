@@ -201,6 +201,7 @@ bool ClusterSim::RecoverOnce(bool calm) {
   options.step_hook = [&](RecoveryStep step) -> absl::Status {
     past_pin = past_pin || step == RecoveryStep::kPinned;
     RecoveryFaults();
+    ZombieActs();
     if (steps_left-- == 0) return absl::AbortedError("cut off");
     return absl::OkStatus();
   };
@@ -262,13 +263,17 @@ std::string ClusterSim::Compare(Seq decided) {
     for (size_t i = 0; i < open.size(); ++i) {
       if ((some >> i & 1) != 0) without.push_back(open[i]);
     }
-    std::vector<FileId> unsure;
+    std::map<FileId, Unsure> unsure;
     Tree expected = Expected(decided, std::move(without), &unsure);
-    for (const FileId id : unsure) {
+    for (const auto& [id, may] : unsure) {
       const auto got = fs_.tree().files.find(id);
       const auto want = expected.files.find(id);
-      if (got != fs_.tree().files.end() && want != expected.files.end()) {
-        want->second = got->second;
+      if (got == fs_.tree().files.end() || want == expected.files.end()) continue;
+      const std::string& there = got->second;
+      if (there.size() < want->second.size() || there.size() > may.most) continue;
+      want->second.resize(there.size(), '\0');
+      for (const uint64_t at : may.bytes) {
+        if (at < there.size()) want->second[at] = there[at];
       }
     }
     difference = Difference(fs_.tree(), expected);
@@ -278,12 +283,14 @@ std::string ClusterSim::Compare(Seq decided) {
 }
 
 void ClusterSim::Judge(Seq decided) {
+  // What the frozen one acknowledged before it was fenced counts.
+  if (zombie_ != nullptr && !zombie_decided_) acked_ = std::max(acked_, zombie_->core().durable());
   if (decided < acked_) {
     Break(absl::StrCat("I1: acknowledged up to ", acked_, ", recovered up to ", decided));
   }
   const std::string difference = Compare(decided);
   if (!difference.empty()) Break(absl::StrCat("I2/I3: at ", decided, ": ", difference));
-  if (random_.Chance(0.2)) {
+  if (Fault("power cut after a recovery", options_.cut_after_recovery)) {
     const Tree before = fs_.tree();
     MachineDies(Death::kPower, true);
     const std::string lost = Difference(fs_.tree(), before);
@@ -300,6 +307,7 @@ void ClusterSim::Recover() {
   for (int run = 0; outcome_.broken.empty(); ++run) {
     RunEvents(now_ + static_cast<int64_t>(random_.Below(200 * kMs)));
     if (run < kQuietRuns) RecoveryFaults();
+    ZombieActs();
     if (RecoverOnce(run >= kQuietRuns)) break;
   }
   if (outcome_.broken.empty() && !outcome_.refused && random_.Chance(0.1)) {

@@ -166,6 +166,7 @@ ClusterSim::ClusterSim(uint64_t seed, const ClusterOptions& options,
       fs_(options_) {
   bulky_ = random_.Chance(options_.bulky);
   huge_ = random_.Chance(options_.huge);
+  if (random_.Chance(options_.hasty)) config_.tau_ms = 60 + random_.Below(300);
   if (huge_) {
     config_.log_max_bytes = 3 << 20;
     config_.stable_log_bytes = 4 << 20;
@@ -387,6 +388,39 @@ void ClusterSim::Faults() {
   }
 }
 
+void ClusterSim::ZombieActs() {
+  if (zombie_ == nullptr || !random_.Chance(options_.zombie_step)) return;
+  const bool fenced = zombie_decided_.has_value();
+  RecordHeader header;
+  header.op = Op::kWrite;
+  header.file_id = 1;
+  if (!fenced && !wanted_.files.empty()) {
+    const auto any = static_cast<long>(random_.Below(wanted_.files.size()));
+    header.file_id = std::next(wanted_.files.begin(), any)->first;
+  }
+  // The recovery that fences it may still find what it issues: no file that may not come to be.
+  const bool there = fenced || (!wanted_.files.empty() && !tight_);
+  if (there && zombie_->CanIssue(8)) {
+    CheckDeadline(*zombie_);
+    const Seq seq = zombie_->Issue(header, "zombie");
+    Say("the frozen primary issues %d", seq);
+    if (!fenced) done_.push_back({header, "zombie", 0});
+  }
+  zombie_->Tick();
+  if (!fenced) RunEvents(now_ + static_cast<int64_t>(random_.Below(2 * kMs)));
+}
+
+void ClusterSim::CheckDeadline(const Primary& primary) {
+  const Seq checkpoint = primary.core().checkpoint();
+  if (primary.issued().size() <= checkpoint) return;
+  const int64_t age = PrimaryClock() - primary.issued()[checkpoint].time;
+  const int64_t most = (config_.k * config_.tau_ms * 1000 - 2 * config_.delta_us) * kUs;
+  if (age > most) {
+    Break(absl::StrCat("I6: a record is issued while one waits for the disk since ", age / kUs,
+                       " us"));
+  }
+}
+
 void ClusterSim::CheckZombie() {
   if (zombie_ != nullptr && zombie_decided_.has_value() &&
       zombie_->core().durable() > *zombie_decided_) {
@@ -405,19 +439,11 @@ void ClusterSim::Step(bool faults) {
       host->deaf_until = host->mute_until = host->stuck_until = host->slow_until = 0;
       host->down_until = 0;
     }
-    if (heal_alone_) {  // too few are left
-      for (size_t i = config_.acks - 1; i < replicas_.size(); ++i) {
-        replicas_[i]->deaf_until = now_ + 1000 * kMs;
-      }
+    for (size_t i = 0; i < replicas_.size(); ++i) {
+      if ((stay_away_ >> i & 1) != 0) replicas_[i]->deaf_until = now_ + 1000 * kMs;
     }
   }
-  if (zombie_ != nullptr && random_.Chance(options_.zombie_step)) {
-    RecordHeader header;
-    header.op = Op::kWrite;
-    header.file_id = 1;
-    if (zombie_->CanIssue(8)) zombie_->Issue(header, "zombie");
-    zombie_->Tick();
-  }
+  ZombieActs();
   int64_t pause = static_cast<int64_t>(random_.Below(3 * kMs));
   if (random_.Chance(0.05)) pause = static_cast<int64_t>(random_.Below(400 * kMs));
   const int64_t until = now_ + pause;
@@ -441,14 +467,26 @@ bool ClusterSim::EverybodyServed(bool alone) const {
   const Replicator& core = primary_->core();
   if (alone) return core.durable() == core.issued();
   return core.counting_acks() && core.durable() + 64 > core.issued() &&
-         std::none_of(clients_.begin(), clients_.end(), [&](const Client& client) {
-           return client.durable > core.durable() || client.applied > core.applied();
-         });
+         std::none_of(clients_.begin(), clients_.end(),
+                      [&](const Client& client) { return Waits(client); });
 }
 
 void ClusterSim::Heal() {
   const bool alone = random_.Chance(options_.heal_alone);
-  Say("faults stop%s", alone ? ", but too few replicas come back" : "");
+  // As many as come back: too few, as many as are needed, or all.
+  size_t back = replicas_.size();
+  if (alone) {
+    back = config_.acks - 1;
+  } else if (random_.Chance(options_.heal_few)) {
+    back -= random_.Below(back - config_.acks + 1);
+  }
+  stay_away_ = (1u << replicas_.size()) - 1;
+  for (size_t came = 0; came < back;) {
+    const uint32_t one = 1u << random_.Below(replicas_.size());
+    came += (stay_away_ & one) != 0 ? 1 : 0;
+    stay_away_ &= ~one;
+  }
+  Say("faults stop, %d of %d replicas come back", back, replicas_.size());
   full_until_ = 0;
   heal_alone_ = alone;
   for (int i = 0; i < 4000; ++i) {
@@ -462,6 +500,7 @@ void ClusterSim::Heal() {
     }
   }
   heal_alone_ = false;
+  stay_away_ = 0;
 }
 
 // ---- the crash

@@ -10,7 +10,8 @@
 //   I3  nothing superseded comes back, bulk data included
 //   I4  a fenced primary's records never become durable again
 //   I5  a memory that was lost never counts (it shows as I1)
-//   I6  no replica dropped what the disk does not have (it shows as a refusal)
+//   I6  no replica dropped what the disk does not have (it shows as a refusal); nothing is issued
+//       while the oldest record that the disk does not have is older than k * tau - 2 * delta
 //   I7  cut off and run again, recovery comes to the same T and tree
 //   I8  nothing that failed is acknowledged
 //
@@ -70,6 +71,11 @@ class ClusterSim {
     Seq confirmed = 0;
   };
   static constexpr Seq kNever = UINT64_MAX;
+  // Data past the log that nothing has promised: it may be in its file or not, or a part of it.
+  struct Unsure {
+    std::set<uint64_t> bytes;  // positions at which anything may stand
+    uint64_t most = 0;         // the file may be as large
+  };
   struct Client {
     Seq durable = 0, applied = 0;  // it waits until these are
     // The create-write-rename it is in the middle of; 0: none.
@@ -134,8 +140,9 @@ class ClusterSim {
   bool CancelOne();
   void TakeRefused();
   // The tree when the first `decided` records are all there are, less those that they cancel and
-  // `without`. `unsure` (may be null) gets files with data past the log that nothing promised.
-  Tree Expected(Seq decided, std::vector<Seq> without, std::vector<FileId>* unsure) const;
+  // `without`. `unsure` (may be null) gets what data past the log, which nothing promised, may have
+  // made of files.
+  Tree Expected(Seq decided, std::vector<Seq> without, std::map<FileId, Unsure>* unsure) const;
 
   bool LossAllowed() const;
   void Deliver(int64_t cut_off_until, std::string bytes,
@@ -155,7 +162,11 @@ class ClusterSim {
   uint32_t LostMembers();  // noted members whose memory is not the noted one, as bits
   void Judge(Seq decided);
   std::string Compare(Seq decided);
+  // The primary that was only frozen goes on: it issues something, and its clock ticks.
+  void ZombieActs();
   void CheckZombie();
+  // I6: to be called before anything is issued.
+  void CheckDeadline(const Primary& primary);
   void Break(std::string what);
   // One line of the trace; its numbers also go into the digest.
   template <typename... Args>
@@ -184,6 +195,7 @@ class ClusterSim {
   std::vector<size_t> free_happenings_;
   uint64_t order_ = 0;
   bool faults_ = true, heal_alone_ = false;
+  uint32_t stay_away_ = 0;  // replicas that do not come back when the faults stop
   bool bulky_ = false, huge_ = false, tight_ = false;
   int names_ = 0;
   double plain_ = 1;

@@ -53,6 +53,7 @@ bool ClusterSim::Busy(FileId file, std::initializer_list<std::string_view> names
 }
 
 Seq ClusterSim::Put(RecordHeader header, std::string body, SendWhen when) {
+  CheckDeadline(*primary_);
   wanted_.Apply(header, body);
   const Seq seq = primary_->Issue(header, body, when);
   Say("record %d: %s file %d at %d, %d bytes", seq, OpName(header.op), header.file_id, header.arg0,
@@ -285,7 +286,7 @@ void ClusterSim::TakeRefused() {
 }
 
 Tree ClusterSim::Expected(Seq decided, std::vector<Seq> without,
-                          std::vector<FileId>* unsure) const {
+                          std::map<FileId, Unsure>* unsure) const {
   Seq seq = 0;
   if (tight_) {
     for (const Done& done : done_) {
@@ -295,17 +296,36 @@ Tree ClusterSim::Expected(Seq decided, std::vector<Seq> without,
   }
   Tree tree = base_;
   seq = 0;
-  for (const Done& done : done_) {
-    if (done.confirmed != 0) {
-      if (done.confirmed <= decided) {
-        tree.Apply(done.header, done.body);
-      } else if (unsure != nullptr) {
-        unsure->push_back(done.header.file_id);
-      }
-      continue;
-    }
-    if (++seq > decided || std::count(without.begin(), without.end(), seq) > 0) continue;
+  const auto apply = [&](const Done& done) {
     tree.Apply(done.header, done.body);
+    if (unsure == nullptr) return;
+    const auto at = unsure->find(done.header.file_id);
+    if (at == unsure->end()) return;
+    Unsure& file = at->second;
+    const uint64_t from = done.header.arg0;
+    if (done.header.op == Op::kTruncate) {
+      file.bytes.erase(file.bytes.lower_bound(from), file.bytes.end());
+      file.most = from;
+    } else if (done.header.op == Op::kWrite) {
+      const uint64_t to = from + done.body.size();
+      file.bytes.erase(file.bytes.lower_bound(from), file.bytes.lower_bound(to));
+      file.most = std::max(file.most, to);
+    }
+  };
+  for (const Done& done : done_) {
+    if (done.confirmed == 0) {
+      if (++seq > decided || std::count(without.begin(), without.end(), seq) > 0) continue;
+      apply(done);
+    } else if (done.confirmed <= decided) {
+      apply(done);
+    } else if (unsure != nullptr) {
+      const auto file = tree.files.find(done.header.file_id);
+      if (file == tree.files.end()) continue;
+      Unsure& more = (*unsure)[file->first];
+      const uint64_t to = done.header.arg0 + done.body.size();
+      for (uint64_t at = done.header.arg0; at < to; ++at) more.bytes.insert(at);
+      more.most = std::max({more.most, to, static_cast<uint64_t>(file->second.size())});
+    }
   }
   tree.Collect();
   return tree;

@@ -22,7 +22,7 @@ PLAN = "client/engine/replicator_plan.cc"
 ACCEPTOR = "replica/acceptor.cc"
 FRAMES = "replica/acceptor_frames.cc"
 
-# name, file, what is there, what stands there instead
+# name, file, what is there, what stands there instead; those three again for every further place
 BUGS = [
     ("one_ack_too_few", CORE, ">= options_.acks;\n}", ">= options_.acks - 1;\n}"),
     ("durable_before_contiguous", CORE, "if (!Recoverable(next, noted_, old_members)) break;",
@@ -35,6 +35,16 @@ BUGS = [
     ("members_noted_before_a_lost_copy_is_secured", PLAN,
      "  const Config config = MakeConfig(Mode::kReplicated, target);\n  if (AllDurableRecoverable(config)) {",
      "  const Config config = MakeConfig(Mode::kReplicated, target);\n  if (true) {"),
+    ("what_the_old_note_would_lose_counts", CORE, "    if (!Recoverable(next, noted_, old_members)) break;\n",
+     "    if (!pending_ && !Recoverable(next, noted_, old_members)) break;\n"),
+    ("what_the_new_note_would_lose_counts", CORE,
+     "    if (pending_ && !Recoverable(next, *pending_, new_members)) break;\n", ""),
+    ("acks_cover_what_lies_below_the_base", CORE,
+     "ack.contiguous >= replica.base) {\n    MarkHeld(index, std::max(replica.contiguous + 1, replica.base),",
+     "true) {\n    MarkHeld(index, (replica.contiguous + 1),"),
+    ("issues_past_the_deadline", CORE,
+     "  if (oldest_uncheckpointed_ns(now) > options_.k * options_.tau_ns - 2 * options_.delta_ns) {",
+     "  if (now < 0) {"),
     ("a_non_member_counts", CORE, "slot.held & effective",
      "slot.held | (effective & 0)"),
     ("stable_before_it_is_on_disk", CORE, "slot.stable_in_flight = true;", "slot.stable = true;"),
@@ -57,6 +67,11 @@ BUGS = [
      "if (replica.base > issued_ + 100) {"),
     ("fence_not_obeyed", FRAMES,
      "  if (epoch < volume->slot.fence_epoch()) return Standing::kFenced;  // B\n", ""),
+    ("replica_ignores_the_epoch", FRAMES, "  if (epoch < volume->slot.fence_epoch()) return Standing::kFenced;  // B\n", "",
+     FRAMES, "  if (epoch != volume->slot.epoch) return Standing::kForeignEpoch;  // A\n", ""),
+    ("fenced_session_opens_again", ACCEPTOR, "  if (params.epoch < slot.promise_epoch) {",
+     "  if (params.epoch < slot.promise_epoch && params.epoch != slot.epoch) {",
+     FRAMES, "  if (epoch < volume->slot.fence_epoch()) return Standing::kFenced;  // B\n", ""),
     ("promise_not_kept", ACCEPTOR, "    slot.promise_epoch = epoch;\n    slot.promise_token = token;\n    arena_",
      "    arena_"),
     ("trims_one_too_many", FRAMES, "volume.log->TrimTo(slot.trimmed);",
@@ -66,6 +81,19 @@ BUGS = [
     ("recovery_counts_a_reborn_member", "recovery/quorum.cc",
      "if (member->incarnation != answer.incarnation) return Standing::kOtherLife;",
      "if (member->incarnation != answer.incarnation) return Standing::kCounts;"),
+    ("recovery_counts_a_base_above_the_checkpoint", "recovery/quorum.cc",
+     "  if (member->base > 0 && member->base - 1 > state.checkpoint) return Standing::kBaseTooHigh;\n", "",
+     "recovery/quorum.cc", "  if (answer.inventory.base > 0 && answer.inventory.base - 1 > state.checkpoint) {",
+     "  if (state.epoch == 0) {", PLAN, "if (replica.base > synced_ + 1) {", "if (replica.base > issued_ + 100) {"),
+    ("recovery_asks_and_does_not_fence", "recovery/recovery.cc", "request.ask_only = options_.dry_run;",
+     "request.ask_only = true;"),
+    ("recovery_does_not_pin", "recovery/recovery.cc",
+     "      SALIUS_RETURN_IF_ERROR(PinDecision(stable));\n", ""),
+    ("recovery_replays_what_lies_below_the_checkpoint", "recovery/merge.cc",
+     "if (use && header.seq > input_.checkpoint) found_", "if (use) found_"),
+    ("order_by_the_clock", "recovery/merge.cc", "      return a->seq() < b->seq();",
+     "      return a->header().timestamp_ns < b->header().timestamp_ns;",
+     "log/record.h", "  return std::max(last + 1, now);", "  return now + last * 0;"),
     ("recovery_ignores_the_stable_log", "recovery/recovery.cc",
      "    input.stable = stable_records_.views();\n", ""),
     ("recovery_replays_an_old_epoch", "recovery/merge.cc",
@@ -148,16 +176,21 @@ BUGS = [
 ]
 
 
+def places(bug):
+    """(file, what is there, what stands there instead) of each."""
+    return [bug[i : i + 3] for i in range(1, len(bug), 3)]
+
+
 @contextlib.contextmanager
 def binary_with(bug):
     """The simulator with this bug in it; the code is put back. ValueError when that cannot be had."""
-    _, name, old, new = bug
-    path = ROOT / name
-    source = path.read_text()
-    if source.count(old) != 1:
-        raise ValueError("the pattern is there %d times" % source.count(old))
+    sources = {ROOT / name: (ROOT / name).read_text() for name, _, _ in places(bug)}
     try:
-        path.write_text(source.replace(old, new))
+        for name, old, new in places(bug):
+            text = (ROOT / name).read_text()
+            if text.count(old) != 1:
+                raise ValueError("the pattern is there %d times" % text.count(old))
+            (ROOT / name).write_text(text.replace(old, new))
         build = subprocess.run(["bazel", "build", "--noshow_progress", TARGET], cwd=ROOT, capture_output=True,
                                text=True, check=False)
         if build.returncode != 0:
@@ -166,7 +199,8 @@ def binary_with(bug):
                               check=True)
         yield info.stdout.strip() + "/tests/sim/cluster_sim_run"
     finally:
-        path.write_text(source)
+        for path, source in sources.items():
+            path.write_text(source)
 
 
 def run(binary, *options):
@@ -236,11 +270,12 @@ def check_replay(bugs):
 
 def check_patterns():
     wrong = 0
-    for name, path, old, new in BUGS:
-        times = (ROOT / path).read_text().count(old)
-        if times != 1 or old == new:
-            wrong += 1
-            print("%s: its pattern is in %s %d times" % (name, path, times))
+    for bug in BUGS:
+        for path, old, new in places(bug):
+            times = (ROOT / path).read_text().count(old)
+            if times != 1 or old == new:
+                wrong += 1
+                print("%s: its pattern is in %s %d times" % (bug[0], path, times))
     print("%d of %d planted bugs have their place" % (len(BUGS) - wrong, len(BUGS)))
     return 1 if wrong or not BUGS else 0
 
@@ -259,14 +294,14 @@ def main(argv):
         count = int(argv[1])
         argv = argv[2:]
     if argv == ["--list"]:
-        for name, path, _, _ in BUGS:
-            print("%-45s %s" % (name, path))
+        for bug in BUGS:
+            print("%-45s %s" % (bug[0], " ".join(path for path, _, _ in places(bug))))
         return 0
     bugs = [bug for bug in BUGS if not argv or bug[0] in argv]
     if argv and len(bugs) != len(set(argv)):
         print("unknown bug; --list shows them", file=sys.stderr)
         return 2
-    dirty = subprocess.run(["git", "status", "--porcelain", "--", *sorted({bug[1] for bug in bugs})], cwd=ROOT,
+    dirty = subprocess.run(["git", "status", "--porcelain", "--", *sorted({path for bug in bugs for path, _, _ in places(bug)})], cwd=ROOT,
                            capture_output=True, text=True, check=True).stdout
     if dirty:
         print("commit first, these have changes:\n" + dirty, file=sys.stderr)

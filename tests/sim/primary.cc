@@ -97,7 +97,7 @@ Seq Primary::Issue(RecordHeader header, std::string body, SendWhen when) {
   header.body_crc = Crc32c(Bytes(body));
   header.volume = config_.volume;
   header.epoch = epoch_;
-  last_timestamp_ = std::max(last_timestamp_ + 1, world_.Realtime());
+  last_timestamp_ = NextTimestamp(last_timestamp_, world_.Realtime());
   header.timestamp_ns = last_timestamp_;
   header.durable_mark = core_.durable();
   header.checkpoint_mark = core_.checkpoint();
@@ -106,6 +106,7 @@ Seq Primary::Issue(RecordHeader header, std::string body, SendWhen when) {
   issued.encoded = EncodeRecord(header, body);
   issued.header = header;
   issued.body = std::move(body);
+  issued.time = world_.now();
   issued_.push_back(std::move(issued));
   SALIUS_CHECK(issued_.size() == header.seq);
   Drain();

@@ -56,6 +56,7 @@ class Primary {
     RecordHeader header;
     std::string body;
     std::string encoded;
+    int64_t time = 0;  // of the primary's clock
   };
 
   // Notes the new session; the disk must be clean. INTERNAL and others when the disk fails.
