@@ -48,6 +48,7 @@ struct Outcome {
   uint64_t digest = 0;
   uint64_t faults = 0, records = 0, recoveries = 0, recovery_runs = 0, mode_changes = 0, losses = 0;
   uint64_t cancels = 0, same_lives = 0, disk_failures = 0, memories_full = 0;
+  uint64_t late = 0;  // records issued by a frozen primary beside its recovery
 };
 
 class ClusterSim {
@@ -101,7 +102,7 @@ class ClusterSim {
     }
   };
 
-  // True when this fault happens now.
+  // cluster_faults.cc. True when this fault happens now.
   bool Fault(const char* what, double chance);
   double DrawRate();
   int64_t DrawJump();

@@ -68,17 +68,19 @@ class Sum {
     sum_.same_lives += outcome.same_lives;
     sum_.disk_failures += outcome.disk_failures;
     sum_.memories_full += outcome.memories_full;
+    sum_.late += outcome.late;
   }
   uint64_t lifetimes() const { return lifetimes_; }
   void Tell() const {
     std::printf(
         "%lu lifetimes, %lu faults, %lu records, %lu recoveries in %lu runs, %lu mode changes, %lu "
         "memories lost, %lu records met a full one, %lu disks failed, %lu operations cancelled, "
-        "%lu recoveries in the same life, "
+        "%lu recoveries in the same life, %lu records by frozen primaries, "
         "%lu refused; digest %016lx; %.0f lifetimes per CPU second\n",
         lifetimes_, sum_.faults, sum_.records, sum_.recoveries, sum_.recovery_runs,
         sum_.mode_changes, sum_.losses, sum_.memories_full, sum_.disk_failures, sum_.cancels,
-        sum_.same_lives, refused_, sum_.digest, static_cast<double>(lifetimes_) / CpuSeconds());
+        sum_.same_lives, sum_.late, refused_, sum_.digest,
+        static_cast<double>(lifetimes_) / CpuSeconds());
   }
 
  private:

@@ -38,7 +38,7 @@ BUGS = [
     ("what_the_old_note_would_lose_counts", CORE, "    if (!Recoverable(next, noted_, old_members)) break;\n",
      "    if (!pending_ && !Recoverable(next, noted_, old_members)) break;\n"),
     ("what_the_new_note_would_lose_counts", CORE,
-     "    if (pending_ && !Recoverable(next, *pending_, new_members)) break;\n", ""),
+     "    if (pending_ && !Recoverable(next, *pending_, new_members)) break;\n", "    (void)new_members;\n"),
     ("acks_cover_what_lies_below_the_base", CORE,
      "ack.contiguous >= replica.base) {\n    MarkHeld(index, std::max(replica.contiguous + 1, replica.base),",
      "true) {\n    MarkHeld(index, (replica.contiguous + 1),"),
@@ -67,7 +67,8 @@ BUGS = [
      "if (replica.base > issued_ + 100) {"),
     ("fence_not_obeyed", FRAMES,
      "  if (epoch < volume->slot.fence_epoch()) return Standing::kFenced;  // B\n", ""),
-    ("replica_ignores_the_epoch", FRAMES, "  if (epoch < volume->slot.fence_epoch()) return Standing::kFenced;  // B\n", "",
+    ("replica_ignores_the_epoch",
+     FRAMES, "  if (epoch < volume->slot.fence_epoch()) return Standing::kFenced;  // B\n", "",
      FRAMES, "  if (epoch != volume->slot.epoch) return Standing::kForeignEpoch;  // A\n", ""),
     ("fenced_session_opens_again", ACCEPTOR, "  if (params.epoch < slot.promise_epoch) {",
      "  if (params.epoch < slot.promise_epoch && params.epoch != slot.epoch) {",
@@ -301,8 +302,9 @@ def main(argv):
     if argv and len(bugs) != len(set(argv)):
         print("unknown bug; --list shows them", file=sys.stderr)
         return 2
-    dirty = subprocess.run(["git", "status", "--porcelain", "--", *sorted({path for bug in bugs for path, _, _ in places(bug)})], cwd=ROOT,
-                           capture_output=True, text=True, check=True).stdout
+    files = sorted({path for bug in bugs for path, _, _ in places(bug)})
+    dirty = subprocess.run(["git", "status", "--porcelain", "--", *files], cwd=ROOT, capture_output=True, text=True,
+                           check=True).stdout
     if dirty:
         print("commit first, these have changes:\n" + dirty, file=sys.stderr)
         return 2

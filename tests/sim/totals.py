@@ -10,7 +10,7 @@ import sys
 # where there were enough of them.
 RARE, ENOUGH = "records met a full one", 20000
 KINDS = ["lifetimes", "faults", "records", "recoveries in", "mode changes", "memories lost", "records met a full one",
-         "disks failed", "operations cancelled", "recoveries in the same life"]
+         "disks failed", "operations cancelled", "recoveries in the same life", "records by frozen primaries"]
 
 
 def main(argv):

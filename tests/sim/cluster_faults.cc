@@ -1,0 +1,151 @@
+// What goes wrong in a simulated session, and the primary that was only frozen.
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "tests/sim/cluster_sim.h"
+
+namespace salius::sim {
+namespace {
+
+constexpr int64_t kUs = 1'000;
+constexpr int64_t kMs = 1'000'000;
+
+}  // namespace
+
+bool ClusterSim::Fault(const char* what, double chance) {
+  if (!faults_ || !random_.Chance(chance)) return false;
+  const uint64_t number = ++outcome_.faults;
+  if (without_ != nullptr && without_->count(number) > 0) return false;
+  Say("fault %d: %s", number, what);
+  return true;
+}
+
+// A clock's speed.
+double ClusterSim::DrawRate() {
+  const uint64_t most = options_.drift_permille;
+  return static_cast<double>(1000 - most) / 1000.0 + random_.Below(2 * most) / 1000.0;
+}
+
+int64_t ClusterSim::DrawJump() {
+  const int64_t most = options_.clock_jump_s * 1000;
+  return static_cast<int64_t>(random_.Below(static_cast<uint64_t>(2 * most))) * kMs - most * kMs;
+}
+
+// The contract of f: for no record that leans on replicas do f of them lose their memory.
+bool ClusterSim::LossAllowed() const {
+  const Replicator& core = primary_->core();
+  if (core.noted().mode == Mode::kLocal && !core.note_in_flight()) return true;
+  uint32_t lost = 1;
+  for (const Seq seq : lost_at_) lost += seq > core.checkpoint() ? 1 : 0;
+  return lost < config_.acks;
+}
+
+void ClusterSim::Restart(size_t replica) {
+  replicas_[replica]->RestartProcess(now_);
+  Say("replica %d restarts with its memory", replica);
+  TakeTimeToStart(replica);
+}
+
+void ClusterSim::LoseMemory(size_t replica) {
+  replicas_[replica]->LoseMemory(now_);
+  ++outcome_.losses;
+  Say("replica %d loses its memory", replica);
+  TakeTimeToStart(replica);
+}
+
+void ClusterSim::TakeTimeToStart(size_t replica) {
+  if (!Fault("slow restart", options_.slow_restart)) return;
+  const int64_t time = static_cast<int64_t>(random_.Below(options_.restart_ms)) * kMs;
+  ReplicaHost& host = *replicas_[replica];
+  host.down_until = now_ + time;
+  host.deaf_until = std::max(host.deaf_until, host.down_until);
+  host.mute_until = std::max(host.mute_until, host.down_until);
+  Say("replica %d is down until %d", replica, host.down_until / kUs);
+  At(time, [&host, this] { host.RestartProcess(now_); });
+}
+
+void ClusterSim::Faults() {
+  for (size_t i = 0; i < replicas_.size(); ++i) {
+    ReplicaHost& host = *replicas_[i];
+    if (Fault("partition", options_.partition)) {
+      const int64_t until = now_ + static_cast<int64_t>(random_.Below(1500)) * kMs;
+      const uint64_t way = random_.Below(3);
+      if (way != 1) host.deaf_until = until;
+      if (way != 0) host.mute_until = until;
+      Say("replica %d is cut off, way %d, until %d", i, way, until / kUs);
+    }
+    if (Fault("stuck replica", options_.stuck)) {
+      host.stuck_until = now_ + static_cast<int64_t>(random_.Below(1000)) * kMs;
+      Say("replica %d is stuck", i);
+    }
+    if (Fault("slow replica", options_.slow_replica)) {
+      host.slow_until = now_ + static_cast<int64_t>(random_.Below(1500)) * kMs;
+      host.slowness = static_cast<int64_t>(1 + random_.Below(80)) * kMs;
+      Say("replica %d is slow", i);
+    }
+    if (Fault("replica restart", options_.restart)) {
+      Restart(i);
+    }
+    if (Fault("amnesia", options_.amnesia) && LossAllowed()) {
+      const Replicator& core = primary_->core();
+      const bool counts = core.noted().mode != Mode::kLocal || core.note_in_flight();
+      if (counts) lost_at_[i] = std::max<Seq>(core.issued(), core.checkpoint() + 1);
+      LoseMemory(i);
+    }
+    if (Fault("clock jump of a replica", options_.replica_clock_jump)) {
+      host.realtime_offset += DrawJump();
+    }
+  }
+  if (tight_ && Fault("disk full", options_.full)) {
+    full_until_ = now_ + static_cast<int64_t>(random_.Below(600)) * kMs;
+  }
+  if (Fault("clock jump", options_.clock_jump)) {
+    realtime_offset_ += DrawJump();
+  }
+}
+
+void ClusterSim::ZombieActs() {
+  if (zombie_ == nullptr || !random_.Chance(options_.zombie_step)) return;
+  const bool fenced = zombie_decided_.has_value();
+  RecordHeader header;
+  header.op = Op::kWrite;
+  header.file_id = 1;
+  if (!fenced && !wanted_.files.empty()) {
+    const auto any = static_cast<long>(random_.Below(wanted_.files.size()));
+    header.file_id = std::next(wanted_.files.begin(), any)->first;
+  }
+  // The recovery that fences it may still find what it issues: no file that may not come to be.
+  const bool there = fenced || (!wanted_.files.empty() && !tight_);
+  if (there && zombie_->CanIssue(8)) {
+    CheckDeadline(*zombie_);
+    const Seq seq = zombie_->Issue(header, "zombie");
+    Say("the frozen primary issues %d", seq);
+    if (!fenced) {
+      done_.push_back({header, "zombie", 0});
+      ++outcome_.late;
+    }
+  }
+  zombie_->Tick();
+  if (!fenced) RunEvents(now_ + static_cast<int64_t>(random_.Below(2 * kMs)));
+}
+
+void ClusterSim::CheckDeadline(const Primary& primary) {
+  const Seq checkpoint = primary.core().checkpoint();
+  if (primary.issued().size() <= checkpoint) return;
+  const int64_t age = PrimaryClock() - primary.issued()[checkpoint].time;
+  const int64_t most = (config_.k * config_.tau_ms * 1000 - 2 * config_.delta_us) * kUs;
+  if (age > most) {
+    Break(absl::StrCat("I6: a record is issued while one waits for the disk since ", age / kUs,
+                       " us"));
+  }
+}
+
+void ClusterSim::CheckZombie() {
+  if (zombie_ != nullptr && zombie_decided_.has_value() &&
+      zombie_->core().durable() > *zombie_decided_) {
+    Break(absl::StrCat("I4: a fenced primary acknowledges ", zombie_->core().durable(),
+                       ", recovery had decided for ", *zombie_decided_));
+  }
+}
+
+}  // namespace salius::sim
