@@ -4,7 +4,7 @@
 #   tests/run.sh [--long] [--ci] [STAGE...]
 #
 # A stage is a file tests/stages/[NN-]name.sh; without names all run, in order, and with --ci or --long those in
-# tests/stages/ci (sanitizers) after them. An executable one is a
+# tests/stages/ci (sanitizers) after them, with --long those in tests/stages/long (every planted bug) too. An executable one is a
 # program: it gets --long if given, and its last line "N passed, N failed" is what it adds. Any other
 # is sourced in a shell of its own, with the functions below, and counts every check it makes with
 # `pass NAME` or `fail NAME`. A stage that ends with an error, or counts nothing, is one failure.
@@ -138,10 +138,11 @@ files=()
 if [ ${#stages[@]} -eq 0 ]; then
   files=(tests/stages/*.sh)
   [ $ci -eq 0 ] || files+=(tests/stages/ci/*.sh)
+  [ $SALIUS_LONG = 0 ] || files+=(tests/stages/long/*.sh)
 fi
 for name in "${stages[@]+"${stages[@]}"}"; do
   found=0
-  for file in tests/stages/"$name".sh tests/stages/[0-9]*-"$name".sh tests/stages/ci/"$name".sh; do
+  for file in tests/stages/"$name".sh tests/stages/[0-9]*-"$name".sh tests/stages/{ci,long}/"$name".sh; do
     if [ -e "$file" ]; then
       files+=("$file")
       found=1
