@@ -37,8 +37,6 @@ BUGS = [
      "  const Config config = MakeConfig(Mode::kReplicated, target);\n  if (true) {"),
     ("what_the_old_note_would_lose_counts", CORE, "    if (!Recoverable(next, noted_, old_members)) break;\n",
      "    if (!pending_ && !Recoverable(next, noted_, old_members)) break;\n"),
-    ("what_the_new_note_would_lose_counts", CORE,
-     "    if (pending_ && !Recoverable(next, *pending_, new_members)) break;\n", "    (void)new_members;\n"),
     ("issues_past_the_deadline", CORE,
      "  if (oldest_uncheckpointed_ns(now) > options_.k * options_.tau_ns - 2 * options_.delta_ns) {",
      "  if (now < 0) {"),
