@@ -84,7 +84,7 @@ BUGS = [
     ("recovery_replays_what_lies_below_the_checkpoint", "recovery/merge.cc",
      "if (use && header.seq > input_.checkpoint) found_", "if (use) found_"),
     ("order_by_the_clock", "recovery/merge.cc", "      return a->seq() < b->seq();",
-     "      return a->header().timestamp_ns < b->header().timestamp_ns;",
+     "      return a->header.timestamp_ns < b->header.timestamp_ns;",
      "log/record.h", "return std::max(last + 1, now);", "return now + last * 0;"),
     ("recovery_ignores_the_stable_log", "recovery/recovery.cc",
      "    input.stable = stable_records_.views();\n", ""),
