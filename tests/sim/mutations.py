@@ -160,6 +160,9 @@ BUGS = [
      "    if (!place.has_value()) return Result::kMemoryFull;\n    it = in_progress_",
      "    if (!place.has_value()) {\n      held_.Add(fragment.seq);\n      return Result::kMemoryFull;\n    }\n"
      "    it = in_progress_"),
+    ("rest_of_a_cut_record_freed_with_older_ones", "replica/log_store.cc",
+     "Take(segments_.back(), seq, record_bytes - here);", "Take(segments_.back(), 0, record_bytes - here);"),
+    ("rest_of_a_cut_record_freed_at_a_restart", "replica/log_store.cc", "    rest.live = true;\n", ""),
     ("mode_local_does_not_use_the_stable_log", CORE, "  if (!counting_) stable_upto_ = issued_;\n", ""),
     ("every_note_into_the_same_slot", "log/state_file.cc", "(generation % kSlots)", "(generation % 1)"),
     ("note_not_synced", "log/state_file.cc", "offset, RWF_DSYNC);", "offset, 0);"),
