@@ -21,14 +21,10 @@ constexpr uint64_t kReadSeqs = 65536;
 constexpr uint32_t EntrySpan(uint32_t record_bytes) {
   return (static_cast<uint32_t>(kLogEntryBytes) + record_bytes + 7) / 8 * 8;
 }
-constexpr uint64_t kLargestEntry = EntrySpan(kRecordHeaderBytes + kMaxRecordBody);
 
-// Record bytes that a segment takes for sure, whatever the records' sizes, also when it is the last
-// one and the next record does not fit into its end: entries take at most 23 of 136 bytes, and 7 of
-// the largest records fit into 1 MiB.
-uint64_t UsableBytes(uint64_t segment_bytes) {
-  return std::min(segment_bytes / 5 * 4, segment_bytes - kLargestEntry);
-}
+// Record bytes that so many bytes of segments take for sure, whatever the records' sizes: entries
+// take at most 23 of 136 bytes, and where one segment is followed by the next at most 143 are lost.
+uint64_t UsableBytes(uint64_t bytes) { return bytes / 5 * 4; }
 
 uint32_t EntryCheck(uint64_t tag, uint32_t offset, uint32_t word) {
   uint8_t bytes[16];
@@ -292,10 +288,8 @@ void VolumeLog::GrowIndex(Seq seq) {
 uint64_t VolumeLog::free_bytes() const {
   const uint64_t segment_bytes = arena_.geometry().segment_bytes;
   const uint64_t left = grant_ > segments_.size() ? grant_ - segments_.size() : 0;
-  // The end of the current segment counts only as far as the largest record fits.
   const uint64_t used = segments_.empty() ? segment_bytes : segments_.back().used;
-  const uint64_t rest = segment_bytes - used;
-  return left * UsableBytes(segment_bytes) + (rest > kLargestEntry ? rest - kLargestEntry : 0);
+  return UsableBytes(left * segment_bytes + segment_bytes - used);
 }
 
 // ---- dropping -----------------------------------------------------------------------------------
@@ -436,6 +430,10 @@ VolumeLog::RebuildReport VolumeLog::Rebuild(const ForEach& for_each) {
   }
   // G, before what is damaged is freed: killed in between, the process would leave no trace of it.
   if (report.damaged > 0) arena_.NewIncarnation();
+  // Once is enough for a record that is bad.
+  for (const Scan& scan : scans) {
+    for (const auto& [place, bytes] : scan.bad) WriteEntry(place, {bytes, EntryIs::kReserved});
+  }
   for (const Scan& scan : scans) {
     if (!scan.live) {
       arena_.FreeSegment(scan.segment.index);
@@ -480,16 +478,14 @@ VolumeLog::Scan VolumeLog::ScanSegment(uint32_t index) const {
     segment.record_bytes += here;
     if (entry->is != EntryIs::kComplete) continue;
     const absl::StatusOr<RecordHeader> header = HeaderAt(place, entry->bytes);
-    if (!header.ok() || header->total_bytes() != entry->bytes || header->volume != volume_ ||
-        header->epoch > epoch_) {
-      ++report.damaged;
-      continue;
-    }
-    if (header->epoch < epoch_) continue;  // dropped
-    const bool trimmed = header->seq <= floor_;
+    const bool right = header.ok() && header->total_bytes() == entry->bytes &&
+                       header->volume == volume_ && header->epoch <= epoch_;
+    if (right && header->epoch < epoch_) continue;  // dropped
+    const bool trimmed = right && header->seq <= floor_;
     // What was trimmed may have lost its second part to another volume.
-    if (!trimmed && !BodyIsRight(place, *header)) {
+    if (!right || (!trimmed && !BodyIsRight(place, *header))) {
       ++report.damaged;
+      scan.bad.emplace_back(place, entry->bytes);
       continue;
     }
     report.durable_mark = std::max(report.durable_mark, header->durable_mark);

@@ -72,7 +72,7 @@ class VolumeLog {
   };
 
   // Segments that a session needs to keep `memory_bytes` of records, whatever their sizes: entries,
-  // and the end of the last segment that the next record does not fit into, included.
+  // and a segment of which a part was trimmed, included.
   static uint32_t GrantSegments(uint64_t memory_bytes, uint64_t segment_bytes);
 
   // An empty log; `slot.epoch` != 0. Rebuild() takes over what the arena holds for `slot_index`.
@@ -86,9 +86,10 @@ class VolumeLog {
     Seq durable_mark = 0;  // largest in the records
     Seq checkpoint_mark = 0;
   };
-  // After a restart: reads every segment of the slot, as `for_each` says, verifies every record,
-  // and holds those that are right. A bad one costs itself, or what lies up to the next good entry.
-  // Segments with nothing in them are freed. Call once, before anything else.
+  // After a restart: reads every segment of the slot, as `for_each` says, verifies every record
+  // that was not trimmed, and holds those that are right. A bad one costs itself, or what lies up
+  // to the next good entry. Segments with nothing in them are freed. Call once, before anything
+  // else.
   RebuildReport Rebuild(const ForEach& for_each = InTurn);
 
   // `bytes` is the whole record, verified, `header` its header, volume and epoch the log's.
@@ -202,7 +203,8 @@ class VolumeLog {
     bool live = false;  // something in it is to be held
     RebuildReport report;
     std::vector<Found> found;
-    // Where the last one of them goes on, and its seq.
+    std::vector<std::pair<Place, uint32_t>> bad;  // complete entries, and their bytes
+    // Where the last one of those found goes on, and its seq.
     std::optional<uint32_t> next;
     Seq next_seq = 0;
   };

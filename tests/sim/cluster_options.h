@@ -36,8 +36,7 @@ struct ClusterOptions {
   double slow_replica = 0.002;  // takes its time over everything, for a while
   // ---- per control call
   double open_fails = 0.05;
-  double small_grant = 0.05;
-  double small_grant_huge = 0.5;  // in the huge lifetimes: their memory fills up
+  double small_grant = 0.5;  // in the huge lifetimes: their memory fills up
   // ---- the primary
   double slow_disk = 0.03;      // per job
   double disk_error = 0.002;    // per job: a sync fails

@@ -290,6 +290,7 @@ void ClusterSim::Judge(Seq decided) {
   }
   const std::string difference = Compare(decided);
   if (!difference.empty()) Break(absl::StrCat("I2/I3: at ", decided, ": ", difference));
+  faults_ = true;
   if (Fault("power cut after a recovery", options_.cut_after_recovery)) {
     const Tree before = fs_.tree();
     MachineDies(Death::kPower, true);

@@ -260,8 +260,8 @@ absl::StatusOr<std::pair<Incarnation, uint64_t>> ClusterSim::OpenAt(int replica,
   params.base = base;
   params.tau_ms = config_.tau_ms;
   params.k = config_.k;
-  const double small = huge_ ? options_.small_grant_huge : options_.small_grant;
-  params.memory_bytes = Fault("small grant", small) ? 4096 : 300 << 10;
+  // Two segments instead of all three.
+  params.memory_bytes = huge_ && Fault("small grant", options_.small_grant) ? 4096 : 700 << 10;
   const auto granted = host.acceptor().OpenSession(host.Clock(now_), params);
   SALIUS_RETURN_IF_ERROR(granted.status());
   return std::make_pair(host.acceptor().incarnation(), *granted);

@@ -11,6 +11,7 @@ Refuses to start when a file it would touch has uncommitted changes."""
 import contextlib
 import pathlib
 import re
+import signal
 import subprocess
 import sys
 
@@ -211,6 +212,8 @@ def first_broken(binary, count):
     broken = re.match(r"seed (\d+) BROKEN: (.*)", last)
     if broken:
         return int(broken[1]), broken[2]
+    if code == -signal.SIGKILL:
+        raise ValueError("was killed")
     if code != 0:
         return 0, "ended with %d: %s" % (code, complaint[-70:])
     return None, last
@@ -277,6 +280,8 @@ def check_patterns():
 
 def main(argv):
     count, replay = 100000, False
+    for number in signal.SIGTERM, signal.SIGHUP:  # the code is put back
+        signal.signal(number, lambda *_: sys.exit(143))
     if argv == ["--patterns"]:
         return check_patterns()
     if argv[:1] == ["--check-replay"]:

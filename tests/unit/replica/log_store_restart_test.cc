@@ -71,6 +71,11 @@ TEST_F(LogStoreTest, BadRecordCostsItselfOnlyAndIsCounted) {
   EXPECT_EQ(log_->held().contiguous(), 6u);
   EXPECT_FALSE(log_->held().Contains(7));
   EXPECT_TRUE(log_->held().Contains(8));
+  // It is found once.
+  const Incarnation after = arena_->incarnation();
+  EXPECT_EQ(Restart().damaged, 0u);
+  EXPECT_EQ(arena_->incarnation(), after);
+  EXPECT_EQ(log_->records(), 19u);
 }
 
 TEST_F(LogStoreTest, BadEntryIsSkippedUpToTheNextGoodOne) {
@@ -191,6 +196,7 @@ class CutRecordTest : public LogStoreTest {
     EXPECT_EQ(ReadAll(), first_ + last_);
     EXPECT_NE(arena_->incarnation(), before);
     EXPECT_EQ(Append(cut_), Result::kStored);
+    Restart();
     EXPECT_EQ(ReadAll(), first_ + cut_ + last_);
   }
 
