@@ -23,6 +23,9 @@ namespace salius {
 // on every file type and no user can forge it. Hidden by the mount.
 inline constexpr char kFileIdXattr[] = "trusted.salius.id";
 
+// The one whose value shows in the permission bits, and is changed by them.
+inline constexpr char kAccessAclXattr[] = "system.posix_acl_access";
+
 // `fd` may be O_PATH (then /proc/self/fd is used). kNoFileId when the file has none. DATA_LOSS when
 // the attribute has a wrong size.
 absl::StatusOr<FileId> ReadFileId(int fd);

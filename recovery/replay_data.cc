@@ -5,7 +5,6 @@
 
 #include <vector>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -17,6 +16,7 @@
 #include "log/fs_calls.h"
 #include "log/volume_config.h"
 #include "recovery/refusal.h"
+#include "recovery/replay_xattrs.h"
 
 namespace salius::recovery {
 namespace {
@@ -76,19 +76,12 @@ class WriteRun {
   uint64_t bytes_ = 0;
 };
 
-// Owner, xattrs and mode of a created object. Its name may have reached the disk without them; what
+// Owner and mode of a created object. Its name may have reached the disk without them; what
 // is right already is not touched.
 absl::Status ApplyCreated(int fd, const CreateBody& create) {
   SALIUS_ASSIGN_OR_RETURN(const struct stat st, fs::StatAt(fd, ""));
   const bool owned = st.st_uid == create.uid && st.st_gid == create.gid;
   if (!owned) SALIUS_RETURN_IF_ERROR(fs::Chown(fd, create.uid, create.gid));
-  for (const auto& [name, value] : create.xattrs) {
-    if (name == kFileIdXattr) continue;
-    bool found = false;
-    const absl::StatusOr<std::string> there = fs::GetXattr(fd, name, &found);
-    if (there.ok() && found && *there == value) continue;
-    SALIUS_RETURN_IF_ERROR(fs::SetXattr(fd, name, value));
-  }
   const mode_t mode = create.mode & 07777;
   if (S_ISLNK(create.mode) || (owned && (st.st_mode & 07777) == mode)) return absl::OkStatus();
   return fs::Chmod(fd, mode);
@@ -105,21 +98,30 @@ absl::Status SetMtime(int fd, uint64_t timestamp_ns) {
 }
 
 // What is to be done about a record of the object that failed.
-absl::Status Judge(const absl::Status& error, const ObjectPlan& object, const RecordView& record,
-                   int fd) {
-  const absl::Status told = Explain(error,
-                                    absl::StrFormat("%s: record %d (%s)", Describe(object),
-                                                    record.seq(), OpName(record.header.op)),
-                                    fd);
+absl::Status Judge(const absl::Status& error, const ObjectPlan& object, Seq seq, Op op, int fd) {
+  const absl::Status told =
+      Explain(error, absl::StrFormat("%s: record %d (%s)", Describe(object), seq, OpName(op)), fd);
   bool may_be = false;
-  if (IsDataOp(record.header.op)) {
+  if (IsDataOp(op)) {
     // Of data only an allocation may be refused, by a file system that does not know it.
-    may_be = record.header.op == Op::kFallocate && absl::IsUnimplemented(error);
+    may_be = op == Op::kFallocate && absl::IsUnimplemented(error);
   } else {
-    may_be = RefusedForGood(
-        error, fd, record.header.op == Op::kSetXattr ? Change::kXattr : Change::kAttribute);
+    may_be = RefusedForGood(error, fd, op == Op::kSetXattr ? Change::kXattr : Change::kAttribute);
   }
-  return may_be && record.seq() == object.last_seq ? LeaveOut(told, record.seq()) : told;
+  return may_be && seq == object.last_seq ? LeaveOut(told, seq) : told;
+}
+
+// An access ACL that a later record replaces or takes away leaves the permission bits that it set.
+absl::Status SetModeOfAcl(const ObjectPlan& object, const RecordView& record, int fd) {
+  if (record.header.op != Op::kSetXattr) return absl::OkStatus();
+  SALIUS_ASSIGN_OR_RETURN(const XattrBody xattr, XattrBody::Decode(record.body()));
+  if (xattr.name != kAccessAclXattr || object.xattrs.at(xattr.name).seq == record.seq()) {
+    return absl::OkStatus();
+  }
+  const std::optional<mode_t> mode = ModeOfAcl(xattr.value);
+  if (!mode.has_value()) return absl::OkStatus();
+  SALIUS_ASSIGN_OR_RETURN(const struct stat st, fs::StatAt(fd, ""));
+  return fs::Chmod(fd, (st.st_mode & 07000) | *mode);
 }
 
 absl::Status RunOps(const ReplayContext& context, const ObjectPlan& object, int fd) {
@@ -130,41 +132,14 @@ absl::Status RunOps(const ReplayContext& context, const ObjectPlan& object, int 
       continue;
     }
     SALIUS_RETURN_IF_ERROR(run.Flush());
-    const bool data = IsDataOp(record->header.op);
     const absl::Status applied = WithSpace(context, [&] {
-      return data ? ApplyData(fd, record->header, record->body())
-                  : ApplyAttr(fd, record->header, record->body());
+      if (IsDataOp(record->header.op)) return ApplyData(fd, record->header, record->body());
+      if (record->header.op != Op::kSetAttr) return SetModeOfAcl(object, *record, fd);
+      return ApplyAttr(fd, record->header, record->body());
     });
-    if (!applied.ok()) return Judge(applied, object, *record, fd);
+    if (!applied.ok()) return Judge(applied, object, record->seq(), record->header.op, fd);
   }
   return run.Flush();
-}
-
-// Takes the extended attributes away that the records set and remove. A value that a later record
-// takes back may have no room beside what the disk has already (ext4 keeps all of an inode's in one
-// block); what is there after each record did fit. ACLs go with the mode. What the very last record
-// sets may be refused, and then the value before it is the right one: it stays, unless the disk has
-// what the record sets.
-absl::Status ClearXattrs(const ObjectPlan& object, int fd) {
-  std::vector<std::string> names;
-  if (object.create.has_value()) {
-    for (const auto& [name, value] : object.create->xattrs) names.push_back(name);
-  }
-  for (const RecordView* record : object.ops) {
-    if (record->header.op != Op::kSetXattr && record->header.op != Op::kRemoveXattr) continue;
-    SALIUS_ASSIGN_OR_RETURN(XattrBody xattr, XattrBody::Decode(record->body()));
-    if (record == object.ops.back()) {
-      bool found = false;
-      const absl::StatusOr<std::string> there = fs::GetXattr(fd, xattr.name, &found);
-      if (!there.ok() || !found || *there != xattr.value) continue;
-    }
-    names.push_back(std::move(xattr.name));
-  }
-  for (const std::string& name : names) {
-    if (name == kFileIdXattr || absl::StartsWith(name, "system.")) continue;
-    SALIUS_RETURN_IF_ERROR(fs::RemoveXattr(fd, name));
-  }
-  return absl::OkStatus();
 }
 
 absl::Status ReplayObject(const ReplayContext& context, const ObjectPlan& object,
@@ -184,12 +159,15 @@ absl::Status ReplayObject(const ReplayContext& context, const ObjectPlan& object
     if (!opened.ok()) return Explain(opened.status(), Describe(object), fd.get());
     data_fd = *std::move(opened);
   }
-  absl::Status status = WithSpace(context, [&] { return ClearXattrs(object, fd.get()); });
+  absl::Status status = WithSpace(context, [&] { return RemoveXattrs(object, fd.get()); });
   if (status.ok() && object.create.has_value()) {
     status = WithSpace(context, [&] { return ApplyCreated(fd.get(), *object.create); });
   }
   if (!status.ok()) return Explain(status, Describe(object), fd.get());
   SALIUS_RETURN_IF_ERROR(RunOps(context, object, has_data ? data_fd.get() : fd.get()));
+  Seq refused = 0;
+  status = SetXattrs(context, object, fd.get(), &refused);
+  if (!status.ok()) return Judge(status, object, refused, Op::kSetXattr, fd.get());
   if (object.mtime_ns != 0) {
     status = WithSpace(context, [&] { return SetMtime(fd.get(), object.mtime_ns); });
     if (!status.ok()) return Explain(status, Describe(object), fd.get());

@@ -126,7 +126,12 @@ class Planner {
       SALIUS_ASSIGN_OR_RETURN(const AttrBody body, AttrBody::Decode(record.body()));
       if ((body.mask & kAttrMtime) != 0) object.mtime_ns = 0;
     } else {
-      SALIUS_RETURN_IF_ERROR(XattrBody::Decode(record.body()).status());
+      SALIUS_ASSIGN_OR_RETURN(XattrBody body, XattrBody::Decode(record.body()));
+      if (body.name == kFileIdXattr) return absl::InvalidArgumentError("a file id never changes");
+      XattrAtT& xattr = object.xattrs[std::move(body.name)];
+      xattr.seq = record.seq();
+      xattr.value.reset();
+      if (record.header.op == Op::kSetXattr) xattr.value = std::move(body.value);
     }
     object.ops.push_back(&record);
     return absl::OkStatus();
@@ -138,6 +143,9 @@ class Planner {
     ObjectPlan& object = Object(record.header.file_id);
     object.directory = S_ISDIR(body.mode);
     object.create_seq = record.seq();
+    for (const auto& [name, value] : body.xattrs) {
+      if (name != kFileIdXattr) object.xattrs[name] = {record.seq(), value};
+    }
     // A file that nothing is written to keeps the time of its creation, not that of its rebuilding.
     // Not directories, whose times change with every name, nor files whose data went past the log.
     if (!object.directory && on_disk_.count(object.id) == 0) {

@@ -11,6 +11,8 @@
 // it
 //   bound, which decides what it means when the disk does not have it.
 //
+// - Of extended attributes, too, only what they are at T.
+//
 // Why any disk state between the checkpoint and T converges: a byte that some record covers ends as
 // the last such record says, whatever it was; a byte that none covers was changed by nobody. The
 // same for attributes, and for names by construction.
@@ -59,18 +61,25 @@ struct Binding {
   bool remove_unknown = false;
 };
 
+// An extended attribute that a record sets or removes, as it is at T.
+struct XattrAtT {
+  Seq seq = 0;                       // the last record of it
+  std::optional<std::string> value;  // nothing: there is none
+};
+
 // All that is known about one id.
 struct ObjectPlan {
   FileId id = kNoFileId;
   Fate fate = Fate::kBound;
-  bool directory = false;              // it is known to be one
-  std::optional<CreateBody> create;    // its create record is in the log
-  std::vector<AdoptBody> adopts;       // newest first
-  std::vector<DirName> names;          // every name the records give it, newest first
-  std::vector<const RecordView*> ops;  // to run, in seq order
-  bool on_disk = false;                // an "on disk up to" record mentions it
-  uint64_t skipped = 0;                // data records covered by that
-  uint64_t data_bytes = 0;             // bodies of the writes in `ops`
+  bool directory = false;                  // it is known to be one
+  std::optional<CreateBody> create;        // its create record is in the log
+  std::vector<AdoptBody> adopts;           // newest first
+  std::vector<DirName> names;              // every name the records give it, newest first
+  std::vector<const RecordView*> ops;      // to run, in seq order
+  std::map<std::string, XattrAtT> xattrs;  // what `ops`, and the create record, make of them
+  bool on_disk = false;                    // an "on disk up to" record mentions it
+  uint64_t skipped = 0;                    // data records covered by that
+  uint64_t data_bytes = 0;                 // bodies of the writes in `ops`
   // Time to set after `ops`: the last data record's, or the create record's of what is no
   // directory, unless a later attribute record set it. 0: leave.
   uint64_t mtime_ns = 0;

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "common/check.h"
+#include "log/apply.h"
 
 namespace salius {
 namespace {

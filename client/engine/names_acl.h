@@ -17,7 +17,6 @@
 
 namespace salius {
 
-inline constexpr char kAccessAclXattr[] = "system.posix_acl_access";
 inline constexpr char kDefaultAclXattr[] = "system.posix_acl_default";
 
 // The directory that an object is made in.

@@ -10,12 +10,12 @@
 #include "client/fuse/groups.h"
 #include "common/check.h"
 #include "common/file.h"
+#include "log/apply.h"
 
 namespace salius {
 namespace {
 
 constexpr char kCapabilityXattr[] = "security.capability";
-constexpr char kAccessAclXattr[] = "system.posix_acl_access";
 
 void GetAttr(fuse_req_t req, fuse_ino_t ino, fuse_file_info*) noexcept {
   Front& front = FrontOf(req);

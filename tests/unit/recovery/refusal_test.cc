@@ -4,7 +4,9 @@
 #include <linux/fs.h>
 #include <sys/ioctl.h>
 
+#include <functional>
 #include <string>
+#include <vector>
 
 #include "tests/unit/recovery/replay_testing.h"
 
@@ -91,6 +93,124 @@ TEST_F(RefusalTest, ValueBeforeTheOneThatIsLeftOutStays) {
   ASSERT_OK(tree_->Run(s_));
   EXPECT_EQ(tree_->report.refused.size(), 1u);
   EXPECT_EQ(XattrOf("user.b"), "old");
+}
+
+// What fits depends on the order in which it came.
+class XattrOrderTest : public RefusalTest {
+ protected:
+  // The records, on a file with an attribute "user.old", if it has one, and on one that has them
+  // all: they are put to it as the session put them, so the file system has taken them.
+  void ExpectReplayed(const std::string& old, const std::vector<XattrBody>& changes) {
+    for (const bool ahead : {false, true}) {
+      SCOPED_TRACE(ahead);
+      const UniqueFd fd = MustOpen(tree_->At("f"), O_PATH);
+      for (const char* name : {"user.old", "user.a", "user.b", "user.c", kAccessAclXattr}) {
+        ASSERT_OK(fs::RemoveXattr(fd.get(), name));
+      }
+      const auto put = [&](const std::string& name, const std::string& value) {
+        ASSERT_OK(value.empty() ? fs::RemoveXattr(fd.get(), name)
+                                : fs::SetXattr(fd.get(), name, value));
+      };
+      put("user.old", old);
+      for (const XattrBody& change : changes) put(change.name, change.value);
+      const std::string there = All(fd.get());
+      if (!ahead) {
+        for (const XattrBody& change : changes) put(change.name, "");
+        put("user.old", old);
+      }
+      Stamper stamper(7);
+      for (const XattrBody& change : changes) {
+        stamper.Stamp(change.value.empty() ? Op::kRemoveXattr : Op::kSetXattr, kFile,
+                      change.Encode());
+      }
+      ASSERT_OK(tree_->Run(stamper));
+      EXPECT_EQ(All(fd.get()), there);
+      EXPECT_TRUE(tree_->report.refused.empty());
+    }
+  }
+  std::string All(int fd) {
+    std::string all;
+    for (const char* name : {"user.old", "user.a", "user.b", "user.c", kAccessAclXattr}) {
+      bool found = false;
+      const std::string value = *fs::GetXattr(fd, name, &found);
+      all += absl::StrCat(name, " ", found, value.size(), " ");
+    }
+    return all;
+  }
+  // So many users may read.
+  static std::string Acl(int users) {
+    std::string acl;
+    const auto add = [&](uint16_t tag, uint16_t bits, uint32_t whom) {
+      acl.append(reinterpret_cast<const char*>(&tag), 2);
+      acl.append(reinterpret_cast<const char*>(&bits), 2);
+      acl.append(reinterpret_cast<const char*>(&whom), 4);
+    };
+    const uint32_t version = 2;
+    acl.append(reinterpret_cast<const char*>(&version), 4);
+    add(0x01, 7, UINT32_MAX);
+    for (int i = 0; i < users; ++i) add(0x02, 4, 1000 + static_cast<uint32_t>(i));
+    add(0x04, 0, UINT32_MAX);
+    add(0x10, 5, UINT32_MAX);
+    add(0x20, 1, UINT32_MAX);
+    return acl;
+  }
+};
+
+// The inode's own room takes one small value, and the block then just the large one and another.
+TEST_F(XattrOrderTest, WhatFittedInTheOrderOfTheSessionDoes) {
+  ExpectReplayed(std::string(28, 't'), {{"user.a", "aaaa"},
+                                        {"user.old", ""},
+                                        {"user.b", std::string(28, 'b')},
+                                        {"user.c", std::string(4016, 'c')}});
+}
+
+TEST_F(XattrOrderTest, AnAclAtTheEndNeedsNoRoomBesideWhatWasTakenBack) {
+  ExpectReplayed("",
+                 {{"user.a", std::string(2500, 'a')}, {"user.a", ""}, {kAccessAclXattr, Acl(300)}});
+}
+
+TEST_F(XattrOrderTest, AnAclThatWasTakenBackNeedsNoRoom) {
+  ExpectReplayed(
+      "", {{kAccessAclXattr, Acl(300)}, {kAccessAclXattr, ""}, {"user.a", std::string(2500, 'a')}});
+}
+
+// As in the session: what sets the ACL sets the bits, and chmod changes both.
+TEST_F(XattrOrderTest, PermissionBitsFollowFromTheLastOfAclAndChmod) {
+  const auto run = [&](const std::function<void(Stamper&)>& stamp) {
+    const UniqueFd fd = MustOpen(tree_->At("f"), O_PATH);
+    EXPECT_OK(fs::RemoveXattr(fd.get(), kAccessAclXattr));
+    EXPECT_OK(fs::Chmod(fd.get(), 0644));
+    Stamper stamper(7);
+    stamp(stamper);
+    mode_t mode = 0;
+    for (int round = 0; round < 2; ++round) {  // the second time the disk is ahead
+      EXPECT_OK(tree_->Run(stamper));
+      const mode_t now = tree_->Stat("f").st_mode & 07777;
+      EXPECT_TRUE(round == 0 || now == mode) << now << " after " << mode;
+      mode = now;
+    }
+    return mode;
+  };
+  const auto set = [](Stamper& stamper, const std::string& acl) {
+    stamper.Stamp(acl.empty() ? Op::kRemoveXattr : Op::kSetXattr, kFile,
+                  XattrBody{kAccessAclXattr, acl}.Encode());
+  };
+  EXPECT_EQ(run([&](Stamper& s) { set(s, Acl(2)); }), 0751u);
+  EXPECT_EQ(run([&](Stamper& s) {
+              set(s, Acl(2));
+              s.Chmod(kFile, 02620);
+            }),
+            02620u);
+  EXPECT_EQ(run([&](Stamper& s) {
+              s.Chmod(kFile, 02620);
+              set(s, Acl(2));
+            }),
+            02751u);
+  EXPECT_EQ(run([&](Stamper& s) {
+              set(s, Acl(2));
+              set(s, "");
+            }),
+            0751u);
 }
 
 // A session that went on was not refused it, or has cancelled it.

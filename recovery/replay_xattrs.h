@@ -1,0 +1,33 @@
+// Extended attributes in replay. As with names, only what they are at T counts: what a record set
+// and a later one took back needs no room beside what the disk has already. A file system keeps an
+// inode's in little room (ext4: what the inode leaves, and one block), and what fits depends on the
+// order in which they came; so what is right already stays where it is.
+//
+// Threads: not thread safe.
+#pragma once
+
+#include <sys/types.h>
+
+#include <optional>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "recovery/replay.h"
+#include "recovery/replay_plan.h"
+
+namespace salius::recovery {
+
+// Takes away those of `object`, open as `fd`, that it does not have at T.
+absl::Status RemoveXattrs(const ObjectPlan& object, int fd);
+
+// Sets those that it has, and the permission bits that follow from an ACL. To be called behind its
+// other records: a write takes file capabilities away. When one is refused `*refused` is its seq;
+// when that is the object's last record, its value before it is still there, and the others are
+// set.
+absl::Status SetXattrs(const ReplayContext& context, const ObjectPlan& object, int fd,
+                       Seq* refused);
+
+// The permission bits of whoever gets this value as its access ACL. Nothing when `value` is none.
+std::optional<mode_t> ModeOfAcl(std::string_view value);
+
+}  // namespace salius::recovery
