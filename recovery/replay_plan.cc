@@ -21,14 +21,15 @@ namespace {
 class Planner {
  public:
   Planner(absl::Span<const RecordView* const> records, const absl::flat_hash_set<Seq>& left_out)
-      : records_(records), cancelled_(left_out) {}
+      : records_(records), left_out_(left_out), cancelled_(left_out) {}
 
   absl::StatusOr<ReplayPlan> Run() {
     SALIUS_RETURN_IF_ERROR(FindMarks());
     for (const RecordView* record : records_) {
       NoteOrder(*record);
-      if (cancelled_.contains(record->seq())) continue;
-      absl::Status status = Take(*record);
+      const bool left_out = left_out_.contains(record->seq());
+      if (!left_out && cancelled_.contains(record->seq())) continue;
+      absl::Status status = left_out ? LeaveOut(*record) : Take(*record);
       if (!status.ok()) {
         return absl::DataLossError(absl::StrFormat("record %d (%s): %s", record->seq(),
                                                    OpName(record->header.op), status.message()));
@@ -103,6 +104,18 @@ class Planner {
         return absl::OkStatus();
     }
     return absl::InvalidArgumentError("unknown operation");
+  }
+
+  // A rename that was tried before it was left out may have taken what it moves, and what was in
+  // its way, from their places: they go back.
+  absl::Status LeaveOut(const RecordView& record) {
+    if (record.header.op != Op::kRename) return absl::OkStatus();
+    SALIUS_ASSIGN_OR_RETURN(RenameBody body, RenameBody::Decode(record.body()));
+    DirName from{body.from_dir, std::move(body.from_name)};
+    DirName to{body.to_dir, std::move(body.to_name)};
+    if (!plan_.bindings.contains(from)) Bind(std::move(from), record.header.file_id);
+    if (body.other != kNoFileId && !plan_.bindings.contains(to)) Bind(std::move(to), body.other);
+    return absl::OkStatus();
   }
 
   absl::Status TakeData(const RecordView& record) {
@@ -318,6 +331,7 @@ class Planner {
   }
 
   absl::Span<const RecordView* const> records_;
+  const absl::flat_hash_set<Seq>& left_out_;
   ReplayPlan plan_;
   absl::flat_hash_set<Seq> cancelled_;
   absl::flat_hash_map<FileId, Seq> on_disk_;

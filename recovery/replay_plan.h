@@ -106,7 +106,7 @@ struct ReplayPlan {
 };
 
 // `records` are ascending by seq, of one epoch, as Merge gives them, and outlive the plan; those in
-// `left_out` count as cancelled. Errors:
+// `left_out` count as cancelled, and what they may have moved has its place again. Errors:
 // DATA_LOSS when a body does not decode (its checksum was right, so its writer was wrong), or a
 // cancel record names a seq that is not before it.
 absl::StatusOr<ReplayPlan> PlanReplay(absl::Span<const RecordView* const> records,

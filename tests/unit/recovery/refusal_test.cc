@@ -310,6 +310,30 @@ TEST_F(MostLinksTest, ARenameNeedsNoMore) {
   EXPECT_EQ(tree_->Stat("g").st_nlink, 65000u);
 }
 
+// EMLINK of a directory, which an ext4 has that was an ext3 once.
+TEST(RefusalOnExt3Test, ADirectoryThatFindsNoRoomAmongOthersStaysWhereItWas) {
+  LoopExt4 disk(160, "-b 1024 -O ^dir_nlink -N 70000");
+  if (!disk.mounted()) GTEST_SKIP() << "needs root and a loop device";
+  Tree tree(disk.path());
+  const auto make = [&](const std::string& name) { return mkdir(tree.At(name).c_str(), 0755); };
+  for (const char* name : {"from", "to", "from/moved", "from/moved/inside"}) {
+    ASSERT_EQ(make(name), 0);
+  }
+  int made = 0;
+  while (make("to/" + std::to_string(made)) == 0) ++made;
+  ASSERT_EQ(errno, EMLINK) << made;
+  tree.SetId("from", 50);
+  tree.SetId("to", 51);
+  tree.SetId("from/moved", 52);
+  Stamper stamper(7);
+  stamper.Rename(52, 50, "moved", 51, "moved");
+  ASSERT_OK(tree.Run(stamper));
+  ASSERT_EQ(tree.report.refused.size(), 1u);
+  ASSERT_OK(tree.Clean());
+  EXPECT_TRUE(Exists(tree.At("from/moved/inside")));
+  EXPECT_TRUE(tree.report.lost_and_found.empty());
+}
+
 TEST_F(RefusalTest, AttributesOfAFileThatWasMadeImmutableMeanwhile) {
   s_.Chmod(kFile, 0600);
   ExpectStoppedByMark("f");
