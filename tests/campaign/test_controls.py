@@ -4,6 +4,7 @@ import random
 import socket
 import subprocess
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 from campaign import engine, fault, fault_disk, fault_host, schedule
 from campaign.engine import Campaign, Failed
@@ -13,7 +14,8 @@ from harness.case import Case
 from harness.clock import Clock
 from harness.net import Net, inside
 from harness.relay import Relay
-from harness.run import sh
+from harness.run import current, sh
+from harness.volume import MountRefused
 
 
 def power_cut(shape, faults=(), **changes):
@@ -144,6 +146,53 @@ class BrokenPromisesAreCaught(Case):
             for episode in schedule.draw(random.Random(seed), Shape(3, 2, "ext4"), 40):
                 seen |= {f.name for f in episode.faults}
         self.assertEqual(seen, {k.name for k in schedule.KINDS if not k.missing()})
+
+
+    def test_two_mounts_race_in_every_schedule(self):
+        shapes = [(Shape(3, 2, "ext4"), 18), (Shape(3, 3, "ext4"), 18), (Shape(1, 1, "xfs"), 12), (Shape(3, 2, "ext4"), 12)]
+        for seed in range(100):
+            for shape, faults in shapes:
+                races = [e for e in schedule.draw(random.Random(seed), shape, faults)
+                         if any(isinstance(f, fault_host.MountRace) for f in e.faults)]
+                self.assertGreaterEqual(len(races), 1, (seed, shape))
+                self.assertTrue(all(e.dies() and e.recovery == "mount" and not e.try_early for e in races))
+
+    def test_a_race_is_counted_when_two_mounts_really_were_there_together(self):
+        class OneAfterTheOther(fault_host.MountRace):
+            """The second begins when the first one has the volume."""
+
+            def mount(self, campaign):
+                two, campaign.threads = campaign.threads, ThreadPoolExecutor(1)
+                self.pool = campaign.threads
+                super().mount(campaign)
+                campaign.threads = two
+        campaign = self.campaign()
+        campaign.run([power_cut(campaign.shape, [fault_host.MountRace()], recovery="mount")])
+        self.assertEqual((campaign.faults(), engine.by_kind(campaign.counts)["mounts race"]), (2, 1))  # and the power cut
+        later = OneAfterTheOther()
+        campaign.run([power_cut(campaign.shape, [later], recovery="mount")])
+        self.assertEqual((campaign.faults(), campaign.counts["mounts race: hit nothing"]), (3, 1))
+        campaign.finish()
+
+    def test_two_mounts_that_both_win_are_a_failure(self):
+        class Both(Campaign):
+            """A mount that is refused looks as if it had the volume."""
+
+            def new_mount(self, volume):
+                try:
+                    return super().new_mount(volume)
+                except MountRefused:
+                    return _Closed(volume)
+        campaign = self.campaign(kind=Both)
+        self.fails(campaign, power_cut(campaign.shape, [fault_host.MountRace()], recovery="mount"), "two mounts raced: 2 won")
+
+
+class _Closed:
+    def __init__(self, volume):
+        self.volume = volume
+
+    def close(self):
+        pass
 
 
 class FaultsAreReal(Case):
