@@ -35,8 +35,8 @@ class Unhealed(fault.CutOffAll):
 
 class BrokenPromisesAreCaught(Case):
 
-    def campaign(self, shape=Shape(2, 1, "ext4"), works=("ops",), kind=Campaign):
-        campaign = kind(shape, works, self.own, self.report)
+    def campaign(self, shape=Shape(2, 1, "ext4"), works=("ops",), kind=Campaign, **kwargs):
+        campaign = kind(shape, works, self.own, self.report, **kwargs)
         for work in campaign.works:
             work.progress(100, 60)
         return campaign
@@ -91,6 +91,37 @@ class BrokenPromisesAreCaught(Case):
         self.fails(campaign, episode, "is stuck")
         campaign.works[0].writer.proc.kill()
         self.fails(campaign, episode, "an error that no fault explains")
+
+    def test_a_volume_that_goes_on_after_its_own_files_could_not_be_written_is_a_failure(self):
+        class OnlySeeminglyWell(Campaign):
+            def new_mount(self, volume):
+                mount = super().new_mount(volume)
+                mount.mode = lambda: "replicated"
+                return mount
+        self.addCleanup(setattr, fault_disk, "FAIL_S", fault_disk.FAIL_S)
+        fault_disk.FAIL_S = 2
+        for calls in ("own", "sync", "write"):
+            campaign = self.campaign(kind=OnlySeeminglyWell, tau="2s")
+            errors = fault_disk.DiskErrors(calls=calls, when="1", error="EIO")
+            self.fails(campaign, power_cut(campaign.shape, [errors]), "the disk refused this, and the volume goes on: .*EIO")
+            self.assertTrue(errors.hit())
+
+    def test_an_error_of_the_disk_fails_the_volume_whichever_of_its_files_it_was(self):
+        for calls in ("own", "write"):
+            for error in ("EIO", "ENOSPC"):
+                campaign = self.campaign()
+                campaign.run([power_cut(campaign.shape, [fault_disk.DiskErrors(calls=calls, when="1", error=error)])])
+                self.assertEqual(campaign.counts["disk errors: volume failed"], 1, campaign.counts)
+                campaign.finish()
+
+    def test_an_error_in_two_lines_of_the_log_of_calls_is_one_call_with_its_path(self):
+        path = os.path.join(current().dir, "two-lines.calls")
+        with open(path, "w") as f:
+            f.write("7 pwritev2(8</b/.salius/state>, [{...}], 1, 0, RWF_DSYNC <unfinished ...>\n"
+                    "9 fsync(5</b/x>) = 0\n"
+                    "7 <... pwritev2 resumed>) = -1 EIO (Input/output error) (INJECTED)\n"
+                    "9 fsync(5</b/y>) = -1 EIO (Input/output error) (INJECTED)\n")
+        self.assertEqual([fault_disk.path_of(hit) for hit in fault_disk.injected(path)], ["/b/.salius/state", "/b/y"])
 
     def patch(self, name, value):
         self.addCleanup(setattr, engine, name, getattr(engine, name))
