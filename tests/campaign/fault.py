@@ -44,6 +44,10 @@ class Fault:
     def loses(self):
         return set()
 
+    def ends(self):
+        """The replicas whose process it ends."""
+        return self.loses()
+
     def inject(self, campaign):
         raise NotImplementedError
 

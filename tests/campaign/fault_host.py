@@ -38,6 +38,9 @@ class KillReplica(OnReplicas):
     def draw(cls, rng, shape):
         return cls(at=some_replicas(rng, shape))
 
+    def ends(self):
+        return set(self.params["at"])
+
     def inject(self, campaign):
         for i in self.params["at"]:
             campaign.rig.replicas[i].kill()

@@ -71,8 +71,9 @@ def count(episode):
     return len(episode.faults) + (1 if episode.dies() else 0) + len(episode.after)
 
 
-def draw(rng, shape, faults=None, kinds=None, mortal=True):
-    """Yields episodes, `faults` faults in all, or without end. `mortal`: the primary may die."""
+def draw(rng, shape, faults=None, kinds=None, mortal=True, spared=frozenset()):
+    """Yields episodes, `faults` faults in all, or without end. `mortal`: the primary may die. `spared`: replicas, not all
+    of them, whose processes live as long as the schedule."""
     kinds = [k for k in (kinds or KINDS) if not k.missing()]
     if not mortal:
         kinds = [k for k in kinds if not (k.kills or k.moves or k is fault_disk.DiskFull)]
@@ -87,6 +88,8 @@ def draw(rng, shape, faults=None, kinds=None, mortal=True):
                     break
             kind = deck.pop()
             card = kind.draw(rng, shape)
+            while card is not None and card.ends() & spared:
+                card = kind.draw(rng, shape)
             if card is None:
                 continue
             if card.uses(shape) & used or (dealt and (card.solo or dealt[0].solo)) or _too_much(dealt + [card], shape):
