@@ -15,8 +15,8 @@ from campaign.fault_disk import FILLER
 from harness.clock import Clock
 from harness.proc import Proc
 from harness.rig import SMALL_LOG, Rig
-from harness.run import HarnessError, binary
-from harness.volume import RECOVER_NOT_ENOUGH, Mount, MountRefused, Volume
+from harness.run import binary
+from harness.volume import RECOVER_NOT_ENOUGH, Mount
 
 SETTLE_S = 45  # until the volume is whole again, on a busy machine
 STUCK_S = 45  # a writer that gets no acknowledgement for so long, with nothing broken, is stuck
@@ -50,7 +50,7 @@ class Campaign:
         self.works = work.make(works, own)
         for each in self.works:
             own(_Closing(each.kill))
-        self.rig.mount_ = self._new_mount(self.rig.volume)
+        self.rig.mount_ = self.new_mount(self.rig.volume)
         self._start_works()
 
     # ---- for the faults
@@ -61,6 +61,9 @@ class Campaign:
 
     def count(self, what):
         self.counts[what] += 1
+
+    def new_mount(self, volume):
+        return Mount(volume, "recover=auto", env=self.clocks["primary"].env)
 
     # ---- running
 
@@ -179,7 +182,10 @@ class Campaign:
                 replica.start()
         if not recovered:
             self._recover(episode)
-        self._after_death(race=episode.recovery == "race")
+        for fault in episode.faults:
+            if fault.mounts:
+                fault.mount(self)
+        self._after_death()
 
     def _power_cut(self, episode, active):
         rig, self.cuts = self.rig, self.cuts + 1
@@ -226,7 +232,7 @@ class Campaign:
             self._stop_recovery(episode.kill_recovery_ms, episode.stop_recovery_ms)
         if episode.recovery == "replica killed":
             self._kill_replica_in_recovery(episode.kill_recovery_ms)
-        if episode.recovery in ("mount", "race"):
+        if episode.recovery == "mount":
             return  # the mount does it
         done = rig.volume.recover(*self.recover_options)
         if done.returncode != 0:
@@ -274,12 +280,10 @@ class Campaign:
         self.count("recovery with a replica killed: exit %d" % code)
         victim.start()
 
-    def _after_death(self, race=False):
+    def _after_death(self):
         rig = self.rig
-        if race:
-            self._race()
-        else:
-            rig.mount_ = self._new_mount(rig.volume)
+        if rig.mount_ is None:
+            rig.mount_ = self.new_mount(rig.volume)
         rig.mount_.wait_mode("replicated", SETTLE_S)
         if self.remove_filler:
             self._remove_filler()  # an application that recovers wants room
@@ -288,24 +292,6 @@ class Campaign:
             each.next_generation(rig.path)
         self._start_works()
         self._settle(False)
-
-    def _race(self):
-        """Two mounts at the same time, both ready to recover: exactly one has the volume afterwards."""
-        rig, won, lost = self.rig, [], []
-
-        def attempt(volume):
-            try:
-                won.append(self._new_mount(volume))
-            except MountRefused as refused:
-                lost.append(refused)
-        # The threads outlive the race: a child of the harness dies with the thread that started it.
-        list(self.threads.map(attempt, [rig.volume, Volume(rig.backing, rig.net.primary)]))
-        for mount in won:
-            self.own(mount)
-        if len(won) != 1 or len(lost) != 1:
-            raise Failed("two mounts raced: %d won, %d were refused %s" % (len(won), len(lost), lost))
-        self.count("mount race")
-        rig.mount_, rig.volume = won[0], won[0].volume
 
     def _umount(self, active):
         """A clean end while the faults are there; afterwards the disk alone has everything."""
@@ -321,9 +307,6 @@ class Campaign:
         self._after_death()
 
     # ---- beginnings
-
-    def _new_mount(self, volume):
-        return Mount(volume, "recover=auto", env=self.clocks["primary"].env)
 
     def _start_works(self):
         self.rig.mount_.wait_mode("replicated", SETTLE_S)

@@ -11,12 +11,16 @@ class Fault:
     below f, which is what the guarantee I1 allows; else the primary is alive, and takes the log to its disk.
     `kills`: the volume is meant to fail, or may: the episode ends with a power cut of the primary and recovery.
     `solo`: alone in its episode. `moves`: it has ended the primary's session and recovered the volume by itself.
+    `mounts`: it is how the volume comes back after the episode's end: mount() leaves it recovered and mounted.
+    `early`: among the first that are dealt, so that every campaign has it.
     `late`: cannot be healed while the primary is dead, but when its disk is mounted again.
     `refuses`: programs may get errors meanwhile. Without it an error is a failed run."""
 
     name = ""
     solo = False
     moves = False
+    mounts = False
+    early = False
     late = False
     kills = False
     refuses = False
@@ -40,11 +44,19 @@ class Fault:
     def loses(self):
         return set()
 
+    def ends(self):
+        """The replicas whose process it ends."""
+        return self.loses()
+
     def inject(self, campaign):
         raise NotImplementedError
 
     def heal(self, campaign):
         pass
+
+    def mount(self, campaign):
+        """Of one that `mounts`: everything else is healed, the primary dead, its volume not recovered yet."""
+        raise NotImplementedError
 
     def hit(self):
         """Whether it really did something to somebody, asked after it was healed; what did not is no fault that the

@@ -5,6 +5,7 @@ strace, slowness is the block layer's throttle on the loop device.
 """
 import fcntl
 import os
+import re
 import subprocess
 import sys
 
@@ -28,6 +29,7 @@ while step >= 4096:
 os.fsync(fd)  # a power cut shall find the disk full as well
 """
 FILLER = "filler"
+FAIL_S = 20  # until a volume has failed that must, on a busy machine
 
 
 class DiskFull(Fault):
@@ -136,13 +138,19 @@ class DiskStuck(Fault):
 
 
 class DiskErrors(Fault):
-    """EIO from the daemon's own calls, once or from then on. A failed sync is never tried again as if the data were
-    clean: the volume must fail, and say so, when a sync was hit."""
+    """An error from the daemon's own calls, once or from then on: syncs, writes, or writes to the volume's own files
+    (state, stable log), for which its replicas are cut off. I8: a failed sync is never tried again as if the data were
+    clean, a state or log that could not be written is relied on by nobody, and what was acknowledged and cannot be applied
+    stays in the log; so after each of these the volume must fail, and say so. It goes on only when its program could
+    still be told: data past the log, of a workload that is `direct`, or that nobody syncs (SQLite's -shm)."""
 
     name = "disk errors"
     refuses = True
     kills = True
-    CALLS = {"sync": "fsync,fdatasync,syncfs,sync_file_range", "write": "pwrite64,pwritev,pwritev2"}
+    _WRITES = "pwrite64,pwritev,pwritev2"
+    CALLS = {"sync": "fsync,fdatasync,syncfs,sync_file_range", "write": _WRITES, "own": _WRITES}
+    OWN = ("state", "stable.log")
+    _tracer = None
 
     @classmethod
     def missing(cls):
@@ -151,43 +159,96 @@ class DiskErrors(Fault):
 
     @classmethod
     def draw(cls, rng, shape):
-        return cls(calls=rng.choice(["sync", "sync", "write"]), when=rng.choice(["1", "1", "3", "1+"]),
+        return cls(calls=rng.choice(["sync", "sync", "write", "own"]), when=rng.choice(["1", "1", "3", "1+"]),
                    error=rng.choice(["EIO", "EIO", "ENOSPC"]))
 
     def uses(self, shape):
-        return {"disk", "mount"}
+        net = {"net %d" % i for i in range(shape.m)} if self.params["calls"] == "own" else set()
+        return {"disk", "mount"} | net
 
     def inject(self, campaign):
-        pid = campaign.rig.mount_.pid
-        calls = self.CALLS[self.params["calls"]]
-        self._log = os.path.join(current().dir, "strace-%d-%d.calls" % (pid, campaign.episode))
-        self._tracer = attach_strace(pid, calls, self._log, "error=%(error)s:when=%(when)s" % self.params)
+        rig = campaign.rig
+        own = self.params["calls"] == "own"
+        paths = [rig.volume.salius_file(name) for name in self.OWN] if own else ()
+        self._log = os.path.join(current().dir, "strace-%d-%d.calls" % (rig.mount_.pid, campaign.episode))
+        self._tracer = attach_strace(rig.mount_.pid, self.CALLS[self.params["calls"]], self._log,
+                                     "error=%(error)s:when=%(when)s" % self.params, paths)
+        for i in range(self._cut_off(campaign)):
+            rig.net.drop(i)
         self._watch(campaign)
+
+    def _cut_off(self, campaign):
+        """How many replicas are: in mode local state and stable log are written at once."""
+        return campaign.shape.m if self.params["calls"] == "own" else 0
 
     def hit(self):
         return bool(self._hits())
 
     def _hits(self):
-        """The calls that really got the error."""
-        with open(self._log) as f:
-            return [line.strip() for line in f if "(INJECTED)" in line]
+        return injected(self._log)
 
     def _watch(self, campaign):
-        """Until the volume has failed, or nothing was hit for a while (a `local` volume writes; a replicated one may
-        have nothing to sync for τ/2)."""
+        """Until something was hit (a replicated volume may have nothing to sync for τ/2), and then until what must come
+        of it has come."""
         mount = campaign.rig.mount_
-        try:
-            wait_until(lambda: mount.mode() == "failed", 5, "", 0.05)
-            campaign.count("disk errors: volume failed")
-        except HarnessError:
-            hits = self._hits()
-            if hits and self.params["calls"] == "sync":
-                raise AssertionError("a sync failed and the volume goes on: %s" % hits[:4]) from None
-            campaign.count("disk errors: %s" % ("volume went on" if hits else "nothing was hit"))
-            campaign.note("%s: volume did not fail; hit: %s" % (self.text(), hits[:4]))
+
+        def failed():
+            return mount.mode() == "failed"
+        within(5, self._hits)
+        if not (self._hits() and within(5, failed)):
+            self._tracer.kill()  # what would be hit from now on nobody would judge
+            for hit in self._hits():
+                self._judge(campaign, hit, failed)
+        campaign.count("disk errors: %s" % (
+            "nothing was hit" if not self._hits() else "volume failed" if failed() else "volume went on"))
+
+    def _judge(self, campaign, hit, failed):
+        """The volume goes on, or did just now."""
+        path, rig = path_of(hit), campaign.rig
+        backing = os.path.realpath(rig.backing)
+        theirs = [work for work in campaign.works if path.startswith(work.folder(backing) + "/")]
+        if self.params["calls"] == "sync" or not (any(w.direct for w in theirs) or path.endswith("-shm")):
+            if not within(FAIL_S, failed):
+                raise AssertionError("the disk refused this, and the volume goes on: " + hit)
+            return
+        campaign.note("%s: past the log: %s" % (self.text(), hit))
+        for work in theirs:
+            if work.ends and not within(10, lambda: failed() or work.ended_with(self.params["error"])):
+                raise AssertionError("the disk refused this, and %s was not told: %s" % (work.name, hit))
 
     def heal(self, campaign):
-        self._tracer.kill()  # SIGTERM: strace may wait for ever for a process that is dying
+        if self._tracer:
+            self._tracer.kill()  # SIGTERM: strace may wait for ever for a process that is dying
+        for i in range(self._cut_off(campaign)):
+            campaign.rig.net.heal(i)
+
+
+def within(seconds, condition):
+    """Whether it comes true in that time."""
+    try:
+        return wait_until(condition, seconds, "", 0.05)
+    except HarnessError:
+        return condition()  # which may have an error of its own to tell
+
+
+def injected(log):
+    """The calls in strace's log that got an error of ours, each as one line, also when it was written in two."""
+    begun, hits = {}, []
+    with open(log) as f:
+        for line in f:
+            thread, _, call = line.strip().partition(" ")
+            call = call.strip()
+            if call.endswith("<unfinished ...>"):
+                begun[thread] = call
+            elif "(INJECTED)" in call:
+                hits.append((begun.get(thread, "") + " " if call.startswith("<...") else "") + call)
+    return hits
+
+
+def path_of(call):
+    """Of the descriptor that a call in strace's log names; empty when there is none."""
+    found = re.search(r"\(\d+<([^>]*)>", call)
+    return found.group(1) if found else ""
 
 
 class DiskReadOnly(Fault):

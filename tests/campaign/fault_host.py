@@ -2,6 +2,7 @@
 import errno
 import os
 import shutil
+import time
 
 from campaign.fault import Fault, OnReplicas, some_replicas
 from harness.image import Image
@@ -36,6 +37,9 @@ class KillReplica(OnReplicas):
     @classmethod
     def draw(cls, rng, shape):
         return cls(at=some_replicas(rng, shape))
+
+    def ends(self):
+        return set(self.params["at"])
 
     def inject(self, campaign):
         for i in self.params["at"]:
@@ -215,6 +219,48 @@ class SecondMount(Fault):
         raise AssertionError("two mounts of one volume at the same time")
 
 
+class MountRace(Fault):
+    """The primary has died, and two mounts of its volume begin at the same time, both ready to recover: exactly one has
+    it afterwards."""
+
+    name = "mounts race"
+    kills = True
+    mounts = True
+    early = True
+
+    def __init__(self, **params):
+        super().__init__(**params)
+        self._raced = False
+
+    def uses(self, shape):
+        return {"recovery"}
+
+    def inject(self, campaign):
+        pass  # it comes when the primary has died
+
+    def mount(self, campaign):
+        rig, won, lost, began, ended = campaign.rig, [], [], [], []
+
+        def attempt(volume):
+            began.append(time.monotonic())
+            try:
+                won.append(campaign.new_mount(volume))
+            except MountRefused as refused:
+                lost.append(refused)
+            ended.append(time.monotonic())
+        # The threads outlive the race: a child of the harness dies with the thread that started it.
+        list(campaign.threads.map(attempt, [rig.volume, Volume(rig.backing, rig.net.primary)]))
+        for mount in won:
+            campaign.own(mount)
+        if len(won) != 1 or len(lost) != 1:
+            raise AssertionError("two mounts raced: %d won, %d were refused %s" % (len(won), len(lost), lost))
+        self._raced = max(began) < min(ended)
+        rig.mount_, rig.volume = won[0], won[0].volume
+
+    def hit(self):
+        return self._raced
+
+
 class FreezePrimary(Fault):
     """The daemon stands still for a while; a recovery tried meanwhile is refused, because it holds the lock."""
 
@@ -284,4 +330,4 @@ class FencePrimary(Fault):
 
 
 KINDS = [StopReplica, KillReplica, RebootReplica, MemoryLimit, ClockSet, KillWriters, StopWriters, SecondMount,
-         FreezePrimary, FencePrimary]
+         MountRace, FreezePrimary, FencePrimary]

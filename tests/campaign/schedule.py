@@ -2,7 +2,8 @@
 
 A campaign is a list of episodes. In an episode one to three faults begin one after the other, overlap, and then the
 episode ends: with everything healed, or with the death of the primary while the faults are still there. Kinds are
-dealt like cards: each comes once before any comes again.
+dealt like cards: each comes once before any comes again. `early` ones are among the first FIRST cards, which the shortest
+campaign deals too.
 """
 from collections import namedtuple
 
@@ -17,6 +18,7 @@ Shape = namedtuple("Shape", "m f fs")
 HEAL, UMOUNT = "healed", "umount"
 HEALING = "power cut while healing"
 DEATHS = ("power cut", HEALING, "daemon killed")
+FIRST = 4
 
 
 class Episode:
@@ -38,11 +40,13 @@ class Episode:
         spare = [i for i in range(shape.m) if i not in lost]
         room = max(0, shape.f - 1 - len(lost))
         self.after = rng.sample(spare, min(rng.randint(0, room), len(spare))) if rng.random() < 0.4 else []
-        self.recovery = rng.choice(["program", "program", "mount", "killed", "killed and cut", "race",
-                                    "replica killed", "stopped"])
+        self.recovery = rng.choice(["program", "program", "mount", "killed", "killed and cut", "replica killed",
+                                    "stopped"])
         self.kill_recovery_ms = rng.randint(1, 150)  # after which it is killed, or stopped for so long:
         self.stop_recovery_ms = rng.choice([50, 500, 2500])
         self.try_early = rng.random() < 0.5  # a recovery before anything is healed
+        if any(f.mounts for f in faults):
+            self.recovery, self.try_early = "mount", False
 
     def dies(self):
         return self.ending in DEATHS
@@ -67,12 +71,13 @@ def count(episode):
     return len(episode.faults) + (1 if episode.dies() else 0) + len(episode.after)
 
 
-def draw(rng, shape, faults=None, kinds=None, mortal=True):
-    """Yields episodes, `faults` faults in all, or without end. `mortal`: the primary may die."""
+def draw(rng, shape, faults=None, kinds=None, mortal=True, spared=frozenset()):
+    """Yields episodes, `faults` faults in all, or without end. `mortal`: the primary may die. `spared`: replicas, not all
+    of them, whose processes live as long as the schedule."""
     kinds = [k for k in (kinds or KINDS) if not k.missing()]
     if not mortal:
         kinds = [k for k in kinds if not (k.kills or k.moves or k is fault_disk.DiskFull)]
-    deck, total = [], 0
+    deck, total = _first_deck(rng, kinds), 0
     while faults is None or total < faults:
         dealt, used, size = [], set(), rng.choice([1, 1, 2, 2, 3])
         put_back = []
@@ -83,6 +88,8 @@ def draw(rng, shape, faults=None, kinds=None, mortal=True):
                     break
             kind = deck.pop()
             card = kind.draw(rng, shape)
+            while card is not None and card.ends() & spared:
+                card = kind.draw(rng, shape)
             if card is None:
                 continue
             if card.uses(shape) & used or (dealt and (card.solo or dealt[0].solo)) or _too_much(dealt + [card], shape):
@@ -104,6 +111,15 @@ def draw(rng, shape, faults=None, kinds=None, mortal=True):
             episode.after = []
         total += count(episode)
         yield episode
+
+
+def _first_deck(rng, kinds):
+    """All kinds, to be dealt from the end, where the early ones are."""
+    deck = rng.sample(kinds, len(kinds))
+    early = [k for k in deck if k.early]
+    late = [k for k in deck if not k.early]
+    top = early + [late.pop() for _ in range(min(len(late), FIRST - len(early)))]
+    return late + rng.sample(top, len(top))
 
 
 def _too_much(faults, shape):

@@ -78,6 +78,7 @@ class RandomFaults(Case):
         self.report("faults by kind: %s", ", ".join("%s %d" % kind for kind in found.items()))
         if not some:
             self.assertGreaterEqual(totals(campaign)["faults"], faults, "faults that really hit something")
+            self.assertEqual([k.name for k in kinds if k.early and not found[k.name]], [], "kinds that always come")
         for note in campaign.notes if os.environ.get("SALIUS_CAMPAIGN_NOTES") else ():
             self.report("%s", note)
         return campaign

@@ -4,6 +4,7 @@ import random
 import socket
 import subprocess
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 from campaign import engine, fault, fault_disk, fault_host, schedule
 from campaign.engine import Campaign, Failed
@@ -13,7 +14,8 @@ from harness.case import Case
 from harness.clock import Clock
 from harness.net import Net, inside
 from harness.relay import Relay
-from harness.run import sh
+from harness.run import current, sh
+from harness.volume import MountRefused
 
 
 def power_cut(shape, faults=(), **changes):
@@ -33,8 +35,8 @@ class Unhealed(fault.CutOffAll):
 
 class BrokenPromisesAreCaught(Case):
 
-    def campaign(self, shape=Shape(2, 1, "ext4"), works=("ops",), kind=Campaign):
-        campaign = kind(shape, works, self.own, self.report)
+    def campaign(self, shape=Shape(2, 1, "ext4"), works=("ops",), kind=Campaign, **kwargs):
+        campaign = kind(shape, works, self.own, self.report, **kwargs)
         for work in campaign.works:
             work.progress(100, 60)
         return campaign
@@ -90,6 +92,37 @@ class BrokenPromisesAreCaught(Case):
         campaign.works[0].writer.proc.kill()
         self.fails(campaign, episode, "an error that no fault explains")
 
+    def test_a_volume_that_goes_on_after_its_own_files_could_not_be_written_is_a_failure(self):
+        class OnlySeeminglyWell(Campaign):
+            def new_mount(self, volume):
+                mount = super().new_mount(volume)
+                mount.mode = lambda: "replicated"
+                return mount
+        self.addCleanup(setattr, fault_disk, "FAIL_S", fault_disk.FAIL_S)
+        fault_disk.FAIL_S = 2
+        for calls in ("own", "sync", "write"):
+            campaign = self.campaign(kind=OnlySeeminglyWell, tau="2s")
+            errors = fault_disk.DiskErrors(calls=calls, when="1", error="EIO")
+            self.fails(campaign, power_cut(campaign.shape, [errors]), "the disk refused this, and the volume goes on: .*EIO")
+            self.assertTrue(errors.hit())
+
+    def test_an_error_of_the_disk_fails_the_volume_whichever_of_its_files_it_was(self):
+        for calls in ("own", "write"):
+            for error in ("EIO", "ENOSPC"):
+                campaign = self.campaign()
+                campaign.run([power_cut(campaign.shape, [fault_disk.DiskErrors(calls=calls, when="1", error=error)])])
+                self.assertEqual(campaign.counts["disk errors: volume failed"], 1, campaign.counts)
+                campaign.finish()
+
+    def test_an_error_in_two_lines_of_the_log_of_calls_is_one_call_with_its_path(self):
+        path = os.path.join(current().dir, "two-lines.calls")
+        with open(path, "w") as f:
+            f.write("7 pwritev2(8</b/.salius/state>, [{...}], 1, 0, RWF_DSYNC <unfinished ...>\n"
+                    "9 fsync(5</b/x>) = 0\n"
+                    "7 <... pwritev2 resumed>) = -1 EIO (Input/output error) (INJECTED)\n"
+                    "9 fsync(5</b/y>) = -1 EIO (Input/output error) (INJECTED)\n")
+        self.assertEqual([fault_disk.path_of(hit) for hit in fault_disk.injected(path)], ["/b/.salius/state", "/b/y"])
+
     def patch(self, name, value):
         self.addCleanup(setattr, engine, name, getattr(engine, name))
         setattr(engine, name, value)
@@ -144,6 +177,53 @@ class BrokenPromisesAreCaught(Case):
             for episode in schedule.draw(random.Random(seed), Shape(3, 2, "ext4"), 40):
                 seen |= {f.name for f in episode.faults}
         self.assertEqual(seen, {k.name for k in schedule.KINDS if not k.missing()})
+
+
+    def test_two_mounts_race_in_every_schedule(self):
+        shapes = [(Shape(3, 2, "ext4"), 18), (Shape(3, 3, "ext4"), 18), (Shape(1, 1, "xfs"), 12), (Shape(3, 2, "ext4"), 12)]
+        for seed in range(100):
+            for shape, faults in shapes:
+                races = [e for e in schedule.draw(random.Random(seed), shape, faults)
+                         if any(isinstance(f, fault_host.MountRace) for f in e.faults)]
+                self.assertGreaterEqual(len(races), 1, (seed, shape))
+                self.assertTrue(all(e.dies() and e.recovery == "mount" and not e.try_early for e in races))
+
+    def test_a_race_is_counted_when_two_mounts_really_were_there_together(self):
+        class OneAfterTheOther(fault_host.MountRace):
+            """The second begins when the first one has the volume."""
+
+            def mount(self, campaign):
+                two, campaign.threads = campaign.threads, ThreadPoolExecutor(1)
+                self.pool = campaign.threads
+                super().mount(campaign)
+                campaign.threads = two
+        campaign = self.campaign()
+        campaign.run([power_cut(campaign.shape, [fault_host.MountRace()], recovery="mount")])
+        self.assertEqual((campaign.faults(), engine.by_kind(campaign.counts)["mounts race"]), (2, 1))  # and the power cut
+        later = OneAfterTheOther()
+        campaign.run([power_cut(campaign.shape, [later], recovery="mount")])
+        self.assertEqual((campaign.faults(), campaign.counts["mounts race: hit nothing"]), (3, 1))
+        campaign.finish()
+
+    def test_two_mounts_that_both_win_are_a_failure(self):
+        class Both(Campaign):
+            """A mount that is refused looks as if it had the volume."""
+
+            def new_mount(self, volume):
+                try:
+                    return super().new_mount(volume)
+                except MountRefused:
+                    return _Closed(volume)
+        campaign = self.campaign(kind=Both)
+        self.fails(campaign, power_cut(campaign.shape, [fault_host.MountRace()], recovery="mount"), "two mounts raced: 2 won")
+
+
+class _Closed:
+    def __init__(self, volume):
+        self.volume = volume
+
+    def close(self):
+        pass
 
 
 class FaultsAreReal(Case):

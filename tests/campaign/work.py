@@ -17,9 +17,12 @@ GENERATION = 4000  # acknowledgements after which a new generation begins
 
 
 class Work:
-    """`own` registers a clean-up with the test."""
+    """`own` registers a clean-up with the test. `direct`: data of it may go past the log, so that an error of the disk is
+    its own and not the volume's. `ends`: the first error that it gets ends it."""
 
     name = ""
+    direct = False
+    ends = True
 
     def __init__(self, own):
         self.own = own
@@ -36,6 +39,10 @@ class Work:
 
     def alive(self):
         return self.writer is not None and self.writer.proc.alive()
+
+    def ended_with(self, error):
+        """Whether it has got this error (an errno's name)."""
+        return not self.alive() and error in self.why()
 
     def kill(self):
         if self.writer:
@@ -103,6 +110,7 @@ class Bulk(Work):
     """Ten MiB at a time past the log, then fsync."""
 
     name = "bulk"
+    direct = True
 
     def start(self, top):
         os.makedirs(self.folder(top), exist_ok=True)
@@ -150,15 +158,20 @@ class Pg(Work):
     """A PostgreSQL server on the volume, two psql clients, pgbench beside them."""
 
     name = "pg"
+    direct = True  # what it writes without syncing it
+    ends = False
     STREAMS = 2
 
     def __init__(self, own):
         super().__init__(own)
         self.server, self.writers, self.bench, self.tails = None, [], None, {}
 
+    def folder(self, top):
+        return os.path.join(top, "pg")
+
     def start(self, top):
         if self.server is None:
-            self.server = postgres.Postgres(os.path.join(top, "pg"))
+            self.server = postgres.Postgres(self.folder(top))
             self.own(self.server)
             self.server.initdb()
             self.server.start()
@@ -171,7 +184,7 @@ class Pg(Work):
                         for s in range(self.STREAMS)]
 
     def _serve(self, top):
-        self.server.data = os.path.join(top, "pg")  # the mount point may be another one now
+        self.server.data = self.folder(top)  # the mount point may be another one now
         self.server.start()
 
     def alive(self):

@@ -86,22 +86,36 @@ def each(things, work):
     return results
 
 
-def until_hit(attempt, tries):
-    """attempt() once more, up to `tries` times, as long as the first of the list it returns, whether (or where) the
-    program was killed, is empty: the number of its calls varies, so it may end before the point. The other figures
-    of the list are added up."""
-    hit, *sums = attempt()
-    while not hit and (tries := tries - 1) > 0:
-        hit, *more = attempt()
-        sums = [a + b for a, b in zip(sums, more)]
-    return [hit, *sums]
+def until_hit(attempt, at, tries):
+    """attempt(last) until a run hit its point, number `at`, at most `tries` times: how many points a run has may vary.
+    attempt() returns [where the program was killed ("": nowhere), how many points the run had by itself, *figures]; in the
+    `last` one it may make the program go on behind the end, until it comes to its point there.
+    Returns [where, [how many points each run had that ended before], *the figures added up]."""
+    short, sums = [], None
+    for last in [False] * (tries - 1) + [True]:
+        where, points, *figures = attempt(last)
+        sums = [a + b for a, b in zip(sums, figures)] if sums else figures
+        if points < at:
+            short.append(points)
+        if where:
+            break
+    return [where, short, *sums]
 
 
-def never_reached(results, number):
-    """(numbers that some case killed its program at, those that none did), each sorted. `number`: of an item."""
-    taken = {number(item) for item in results}
-    reached = {number(item) for item, (hit, *_) in results.items() if hit}
-    return sorted(reached), sorted(taken - reached)
+def not_hit(test, results, sure):
+    """Prints how many cases hit their point and, of each that did not, how many points its runs had. `results`: of
+    until_hit(), by items that begin with (kind, number, after); `sure`: {kind: the first so many must be hit}. Returns
+    the items among these that were not, which must be none."""
+    lost = []
+    for kind, first in sure.items():
+        some = {item: result for item, result in results.items() if item[0] == kind}
+        missed = {item: short for item, (where, short, *_) in sorted(some.items()) if not where}
+        test.report("%s: %d of %d cases hit their point; must be: the first %d%s", kind, len(some) - len(missed),
+                    len(some), first, "".join("; never reached: %s %d, %d runs had %d to %d" % (
+                        "after" if item[2] else "before", item[1], len(short), min(short), max(short))
+                        for item, short in missed.items()))
+        lost += [item for item in missed if item[1] <= first]
+    return lost
 
 
 def text(failures):

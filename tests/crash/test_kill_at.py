@@ -2,6 +2,7 @@
 import os
 import sys
 
+from crash import lanes
 from crash.kill_at import KILLED, KillAt
 from harness.case import Case
 from harness.run import current, sh
@@ -63,3 +64,29 @@ class Tool(Case):
 
     def test_a_number_that_is_not_reached_lets_the_program_end(self):
         self.assertEqual(self.run_under(at=7, only="files")[:2], (0, [1, 2, 3, 4, 5]))
+
+
+class EveryPoint(Case):
+    """What repeats the cases, and judges what was hit."""
+
+    def test_a_case_is_repeated_until_it_is_hit_or_its_runs_are_used_up(self):
+        def case(runs, tries):
+            runs, lasts = iter(runs), []
+
+            def attempt(last):
+                lasts.append(last)
+                return next(runs)
+            return lanes.until_hit(attempt, 7, tries), lasts
+        self.assertEqual(case([["", 5, 1], ["", 6, 0], ["fsync", 7, 1], ["", 9, 9]], 20),
+                         (["fsync", [5, 6], 2], [False] * 3))
+        self.assertEqual(case([["", 6, 1]] * 3, 3), (["", [6, 6, 6], 3], [False, False, True]))
+        self.assertEqual(case([["", 6, 1], ["write", 5, 1]], 2), (["write", [6, 5], 2], [False, True]))  # behind the end
+
+    def test_a_point_that_every_run_has_and_that_no_run_was_killed_at_is_told(self):
+        hit, not_hit = ["fsync", [], 0], ["", [6, 6], 0]
+        results = {("files", 6, False): hit, ("files", 6, True): hit, ("files", 7, True): not_hit,
+                   ("messages", 2, False): hit}
+        sure = {"files": 6, "messages": 2}
+        self.assertEqual(lanes.not_hit(self, results, sure), [])
+        results["files", 6, True] = results["messages", 2, True] = not_hit
+        self.assertEqual(lanes.not_hit(self, results, sure), [("files", 6, True), ("messages", 2, True)])

@@ -70,10 +70,12 @@ class Proc:
         return tail(self.log, lines)
 
 
-def attach_strace(pid, calls, log, inject=""):
+def attach_strace(pid, calls, log, inject="", paths=()):
     """A Proc: strace of `calls` ("write,fsync") of process `pid`, which writes them with their paths to `log`. `inject`: what
-    is done to each, "error=EIO:when=3" for example. Every thread is traced when this returns."""
+    is done to each, "error=EIO:when=3" for example. With `paths` calls on these files only. Every thread is traced when this
+    returns."""
     options = ["-e", "inject=%s:%s" % (calls, inject)] if inject else []
+    options += [word for path in paths for word in ("-P", path)]
     tracer = Proc(["strace", "-f", "-qq", "-y", "-o", log, "-e", "trace=" + calls, *options, "--attach=%d" % pid],
                   log + ".log")
     try:
