@@ -102,7 +102,7 @@ MUTATIONS = [
              "//tests/unit/recovery:merge_test",
              "MergeTest.CutsAtTheFirstGapAboveEveryDurableMark"),
     Mutation("I2", "cancelled_operations_are_performed", "recovery/replay_plan.cc",
-             "if (cancelled_.contains(record->seq())) continue;", "", "//tests/unit/recovery:replay_plan_test",
+             "if (!left_out && cancelled_.contains(record->seq())) continue;", "", "//tests/unit/recovery:replay_plan_test",
              "ReplayPlanTest.CancelledOperationsAreNotPerformed"),
     Mutation("I3", "replay_ignores_on_disk", "recovery/replay_plan.cc",
              "if (mark != on_disk_.end() && record.seq() <= mark->second) {",
@@ -269,8 +269,10 @@ MUTATIONS = [
              ": plan_.last_names.contains(seq);", ": true;",
              "//tests/unit/recovery:refusal_test", "MostLinksTest.OneMoreBehindWhichTheDirectoryChangesIsAnError"),
     Mutation("I1", "what_is_not_performed_does_not_follow", "recovery/replay_plan.cc",
-             "      NoteOrder(*record);\n      if (cancelled_.contains(record->seq())) continue;\n",
-             "      if (cancelled_.contains(record->seq())) continue;\n      NoteOrder(*record);\n",
+             "      NoteOrder(*record);\n      const bool left_out = left_out_.contains(record->seq());\n"
+             "      if (!left_out && cancelled_.contains(record->seq())) continue;\n",
+             "      const bool left_out = left_out_.contains(record->seq());\n"
+             "      if (!left_out && cancelled_.contains(record->seq())) continue;\n      NoteOrder(*record);\n",
              "//tests/unit/recovery:refusal_test", "RefusalTest.OnlyTheVeryLastIsLeftOut"),
     Mutation("I1", "left_out_on_a_full_disk", "recovery/refusal.cc",
              "space.ok() && space->bytes_avail >= kRoomBytes", "space.ok()",
