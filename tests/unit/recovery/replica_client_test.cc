@@ -6,6 +6,7 @@
 
 #include "absl/synchronization/notification.h"
 #include "common/crc32c.h"
+#include "common/limits.h"
 #include "proto/control.grpc.pb.h"
 #include "tests/unit/recovery/test_util.h"
 
@@ -147,6 +148,15 @@ TEST_F(ReplicaClientTest, FenceCarriesEverything) {
   EXPECT_EQ(inventory.durable_mark, 10u);
   EXPECT_EQ(inventory.checkpoint_mark, 11u);
   EXPECT_EQ(inventory.promised_epoch, 9u);
+}
+
+TEST_F(ReplicaClientTest, NumbersThatNobodyCountsToAreDataLoss) {
+  service_.inventory.set_highest(kMaxCount);
+  service_.inventory.set_bytes(UINT64_MAX);
+  ASSERT_OK(client().Ask(TestVolume(), 10000).status());
+  service_.inventory.set_highest(kMaxCount + 1);
+  EXPECT_TRUE(absl::IsDataLoss(client().Ask(TestVolume(), 10000).status()));
+  EXPECT_TRUE(absl::IsDataLoss(client().Fence(TestVolume(), 8, 42, 10000).status()));
 }
 
 TEST_F(ReplicaClientTest, ARefusalIsNoError) {
