@@ -12,6 +12,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/synchronization/mutex.h"
 #include "common/check.h"
+#include "common/strings.h"
 #include "proto/control.grpc.pb.h"
 #include "proto/control.pb.h"
 #include "recovery/answers.h"
@@ -26,7 +27,8 @@ constexpr int kKeepaliveTimeoutMs = 5000;
 absl::Status FromGrpc(const std::string& address, const grpc::Status& status) {
   if (status.ok()) return absl::OkStatus();
   return absl::Status(static_cast<absl::StatusCode>(status.error_code()),
-                      absl::StrFormat("replica %s: %s", address, status.error_message()));
+                      absl::StrFormat("replica %s: %s", address,
+                                      Printable(status.error_message(), NewLines::kReplace)));
 }
 
 std::string Bytes(const VolumeId& volume) {

@@ -9,6 +9,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "common/strings.h"
 #include "proto/control.grpc.pb.h"
 
 namespace salius {
@@ -74,7 +75,8 @@ struct SessionClient::Impl {
           absl::StrCat("replica ", name, ": no answer within ", deadline_ms, " ms"));
     }
     return absl::Status(static_cast<absl::StatusCode>(status.error_code()),
-                        absl::StrCat("replica ", name, ": ", status.error_message()));
+                        absl::StrCat("replica ", name, ": ",
+                                     Printable(status.error_message(), NewLines::kReplace)));
   }
 
   std::string name;

@@ -173,6 +173,12 @@ TEST_F(ReplicaClientTest, ErrorsKeepTheirCodeAndNameTheReplica) {
   EXPECT_NE(status.message().find(address_), absl::string_view::npos);
 }
 
+TEST_F(ReplicaClientTest, WhatAReplicaSaysActsOnNoTerminal) {
+  service_.fence_status = grpc::Status(grpc::StatusCode::INTERNAL, "\x1b[2J\nrecovered");
+  const absl::Status status = client().Fence(TestVolume(), 8, 42, 10000).status();
+  EXPECT_EQ(status.message(), "replica " + address_ + ": ?[2J?recovered");
+}
+
 TEST_F(ReplicaClientTest, AskAndDrop) {
   service_.inventory.set_epoch(7);
   const auto answer = client().Ask(TestVolume(), 10000);
