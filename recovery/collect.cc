@@ -338,7 +338,9 @@ absl::Status CollectAll(const CollectRequest& request, std::vector<Peer>* peers,
     const Inventory& inventory = (*peers)[i].answer->inventory;
     const Seq before = std::max(request.checkpoint, std::max<Seq>(inventory.base, 1) - 1);
     // It has not said which ones it holds beyond its first gap; those that it holds it brought.
-    const Seq upto = mine.status.ok() ? inventory.contiguous : inventory.highest;
+    // Who names a contiguous seq above its highest contradicts itself, and is held to both.
+    const Seq highest = std::max(inventory.contiguous, inventory.highest);
+    const Seq upto = mine.status.ok() ? inventory.contiguous : highest;
     mine.complete = !coverage->FirstMissing(before, upto).has_value();
     if (mine.status.ok() && !mine.complete) {
       mine.status = absl::DataLossError(

@@ -27,6 +27,13 @@ struct Run {
   size_t running = 0;
 };
 
+absl::Status CheckEpochs(const Answer& answer, Epoch fence_epoch) {
+  const Epoch named = std::max(answer.inventory.epoch, answer.inventory.promised_epoch);
+  if (named <= fence_epoch || named - fence_epoch <= kFarthestEpoch) return absl::OkStatus();
+  return absl::DataLossError(absl::StrFormat("replica %s: names epoch %d, to which no volume comes",
+                                             answer.address, named));
+}
+
 bool WorthAnotherTry(const absl::Status& status) {
   return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status);
 }
@@ -49,6 +56,11 @@ bool AskOnce(Run* run, Peer* peer) {
       refused = !fenced->accepted;
       answer = std::move(fenced->answer);
     }
+  }
+  if (answer.has_value()) error = CheckEpochs(*answer, run->request.epoch);
+  if (!error.ok()) {
+    answer.reset();
+    refused = false;
   }
   const std::lock_guard lock(run->mutex);
   peer->error = std::move(error);

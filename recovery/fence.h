@@ -51,6 +51,11 @@ void FenceAll(const VolumeState& state, const FenceRequest& request,
 // The answers that were not refusals.
 std::vector<Answer> AnswersOf(absl::Span<const Peer> peers);
 
+// An answer that names an epoch further than this above the fence's is none: a forced recovery goes
+// above every epoch that it hears of, and this leaves room for as many sessions (kMaxCount is the
+// last that can be noted).
+inline constexpr Epoch kFarthestEpoch = Epoch{1} << 32;
+
 // OK when no peer refused; otherwise DATA_LOSS (it knows a later epoch) or FAILED_PRECONDITION
 // (another recovery holds it), with the reason.
 absl::Status CheckRefusals(absl::Span<const Peer> peers, Epoch fence_epoch);

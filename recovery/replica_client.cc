@@ -2,7 +2,6 @@
 
 #include <grpcpp/grpcpp.h>
 
-#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
@@ -12,11 +11,11 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_format.h"
 #include "absl/synchronization/mutex.h"
-#include "common/bytes.h"
-#include "common/crc32c.h"
-#include "common/limits.h"
+#include "common/check.h"
+#include "common/strings.h"
 #include "proto/control.grpc.pb.h"
 #include "proto/control.pb.h"
+#include "recovery/answers.h"
 
 namespace salius::recovery {
 namespace {
@@ -28,37 +27,12 @@ constexpr int kKeepaliveTimeoutMs = 5000;
 absl::Status FromGrpc(const std::string& address, const grpc::Status& status) {
   if (status.ok()) return absl::OkStatus();
   return absl::Status(static_cast<absl::StatusCode>(status.error_code()),
-                      absl::StrFormat("replica %s: %s", address, status.error_message()));
+                      absl::StrFormat("replica %s: %s", address,
+                                      Printable(status.error_message(), NewLines::kReplace)));
 }
 
 std::string Bytes(const VolumeId& volume) {
   return std::string(reinterpret_cast<const char*>(volume.bytes.data()), volume.bytes.size());
-}
-
-Inventory FromProto(const control::VolumeInventory& from) {
-  Inventory inventory;
-  inventory.known = from.known();
-  inventory.epoch = from.epoch();
-  inventory.base = from.base();
-  inventory.contiguous = from.contiguous();
-  inventory.highest = from.highest();
-  inventory.records = from.records();
-  inventory.bytes = from.bytes();
-  inventory.trimmed = from.trimmed();
-  inventory.durable_mark = from.durable_mark();
-  inventory.checkpoint_mark = from.checkpoint_mark();
-  inventory.promised_epoch = from.promised_epoch();
-  return inventory;
-}
-
-// Numbers that no replica can come to: their sums would wrap, so nothing is concluded from them.
-absl::Status CheckNumbers(const std::string& address, const Inventory& i) {
-  if (std::max({i.epoch, i.base, i.contiguous, i.highest, i.trimmed, i.durable_mark,
-                i.checkpoint_mark, i.promised_epoch}) <= kMaxCount) {
-    return absl::OkStatus();
-  }
-  return absl::DataLossError(
-      absl::StrFormat("replica %s: its inventory holds a number beyond %d", address, kMaxCount));
 }
 
 class GrpcClient : public ReplicaClient {
@@ -73,15 +47,9 @@ class GrpcClient : public ReplicaClient {
     request.set_token(token);
     control::FenceResponse response;
     Call call(this, timeout_ms);
-    absl::Status status = call.Result(stub_->Fence(&call.context, request, &response));
-    if (!status.ok()) return status;
-    FenceResult result;
-    result.accepted = response.accepted();
-    result.answer = {address_, response.incarnation(), FromProto(response.inventory())};
-    result.answer.inventory.promised_epoch = response.promised_epoch();
-    status = CheckNumbers(address_, result.answer.inventory);
-    if (!status.ok()) return status;
-    return result;
+    SALIUS_RETURN_IF_ERROR(call.Result(stub_->Fence(&call.context, request, &response)));
+    SALIUS_ASSIGN_OR_RETURN(Answer answer, AnswerFrom(address_, response));
+    return FenceResult{response.accepted(), std::move(answer)};
   }
 
   absl::StatusOr<Answer> Ask(const VolumeId& volume, uint64_t timeout_ms) override {
@@ -89,12 +57,8 @@ class GrpcClient : public ReplicaClient {
     request.set_volume(Bytes(volume));
     control::InventoryResponse response;
     Call call(this, timeout_ms);
-    absl::Status status = call.Result(stub_->Inventory(&call.context, request, &response));
-    if (!status.ok()) return status;
-    const Inventory inventory = FromProto(response.inventory());
-    status = CheckNumbers(address_, inventory);
-    if (!status.ok()) return status;
-    return Answer{address_, response.incarnation(), inventory};
+    SALIUS_RETURN_IF_ERROR(call.Result(stub_->Inventory(&call.context, request, &response)));
+    return AnswerFrom(address_, response);
   }
 
   absl::Status Fetch(const VolumeId& volume, Epoch epoch, Seq after, uint64_t timeout_ms,
@@ -115,12 +79,8 @@ class GrpcClient : public ReplicaClient {
         ours = on_count(response.count(), response.incarnation());
       }
       if (ours.ok() && !response.records().empty()) {
-        if (Crc32c(AsBytes(std::string_view(response.records()))) != response.crc32c()) {
-          ours = absl::DataLossError(
-              absl::StrFormat("replica %s: a chunk of records arrived damaged", address_));
-        } else {
-          ours = on_chunk(std::move(*response.mutable_records()));
-        }
+        ours = CheckChunk(address_, response);
+        if (ours.ok()) ours = on_chunk(std::move(*response.mutable_records()));
       }
     }
     if (!ours.ok()) call.context.TryCancel();

@@ -146,18 +146,26 @@ grpc::Status ControlService::Inventory(grpc::ServerContext*,
 grpc::Status ControlService::Fetch(grpc::ServerContext* context,
                                    const control::FetchRequest* request,
                                    grpc::ServerWriter<control::FetchResponse>* writer) {
-  const absl::StatusOr<VolumeId> volume = ParseVolume(request->volume());
+  const grpc::Status status = FetchTo(
+      *request, [writer](const control::FetchResponse& message) { return writer->Write(message); });
+  return context->IsCancelled() ? grpc::Status::CANCELLED : status;
+}
+
+grpc::Status ControlService::FetchTo(
+    const control::FetchRequest& request,
+    const std::function<bool(const control::FetchResponse&)>& write) {
+  const absl::StatusOr<VolumeId> volume = ParseVolume(request.volume());
   if (!volume.ok()) return ToGrpc(volume.status());
   control::FetchResponse message;
   absl::StatusOr<Acceptor::FetchStart> fetch;
   {
     absl::MutexLock lock(&acceptor_.mutex);
-    fetch = acceptor_.acceptor.StartFetch(*volume, request->epoch(), request->after());
+    fetch = acceptor_.acceptor.StartFetch(*volume, request.epoch(), request.after());
     message.set_incarnation(acceptor_.acceptor.incarnation());
   }
   if (!fetch.ok()) return ToGrpc(fetch.status());
   message.set_count(fetch->count);
-  bool connected = writer->Write(message);
+  bool connected = write(message);
   message.Clear();
 
   uint64_t sent = 0;
@@ -169,15 +177,15 @@ grpc::Status ControlService::Fetch(grpc::ServerContext* context,
     while (cursor < fetch->upto && records.size() < kChunkBytes) {
       absl::MutexLock lock(&acceptor_.mutex);
       const absl::StatusOr<uint64_t> read = acceptor_.acceptor.ReadRecords(
-          *volume, request->epoch(), *fetch, &cursor, records.size() + kFetchPieceBytes, &records);
+          *volume, request.epoch(), *fetch, &cursor, records.size() + kFetchPieceBytes, &records);
       if (!read.ok()) return ToGrpc(read.status());
       sent += *read;
     }
     if (records.empty()) continue;
     message.set_crc32c(Crc32c(AsBytes(records)));
-    connected = writer->Write(message);
+    connected = write(message);
   }
-  if (context->IsCancelled() || !connected) return grpc::Status::CANCELLED;
+  if (!connected) return grpc::Status::CANCELLED;
   if (sent != fetch->count) {
     return ToGrpc(absl::AbortedError(absl::StrFormat(
         "the log changed while it was read: %d records announced, %d sent", fetch->count, sent)));

@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -33,6 +34,9 @@ class ControlService final : public control::Replica::Service {
                          control::InventoryResponse* response) override;
   grpc::Status Fetch(grpc::ServerContext* context, const control::FetchRequest* request,
                      grpc::ServerWriter<control::FetchResponse>* writer) override;
+  // Fetch, to whoever takes the messages: CANCELLED when `write` returns that nobody does any more.
+  grpc::Status FetchTo(const control::FetchRequest& request,
+                       const std::function<bool(const control::FetchResponse&)>& write);
   grpc::Status DropVolume(grpc::ServerContext* context, const control::DropVolumeRequest* request,
                           control::DropVolumeResponse* response) override;
   grpc::Status Status(grpc::ServerContext* context, const control::ReplicaStatusRequest* request,

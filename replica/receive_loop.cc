@@ -13,6 +13,7 @@
 #include "common/log.h"
 #include "common/rseq.h"
 #include "common/strings.h"
+#include "replica/multicast_group.h"
 
 namespace salius {
 namespace {
@@ -136,20 +137,11 @@ absl::StatusOr<std::string> ReceiveLoop::Interface(const std::string& primary) c
 
 absl::StatusOr<std::string> ReceiveLoop::Join(const std::string& group,
                                               const std::string& primary) {
-  const size_t port_at = group.rfind(':');
-  const size_t mark = port_at == std::string::npos ? port_at : group.find('%', port_at);
-  const std::string place = group.substr(0, mark);
-  std::string interface = mark == std::string::npos ? "" : group.substr(mark + 1);
-  SALIUS_ASSIGN_OR_RETURN(const HostPort host_port, ParseHostPort(place, 0));
-  SALIUS_ASSIGN_OR_RETURN(const SocketAddress address, ResolveAddress(host_port));
-  if (!IsMulticast(address) || host_port.port == 0) {
-    return absl::InvalidArgumentError(
-        absl::StrFormat("\"%s\" is not a multicast address with a port", group));
+  SALIUS_ASSIGN_OR_RETURN(MulticastGroup parsed, ParseMulticastGroup(group));
+  if (parsed.interface.empty()) {
+    SALIUS_ASSIGN_OR_RETURN(parsed.interface, Interface(primary));
   }
-  if (interface.empty()) {
-    SALIUS_ASSIGN_OR_RETURN(interface, Interface(primary));
-  }
-  const std::string joined = interface.empty() ? place : place + "%" + interface;
+  const std::string joined = parsed.ToString();
   absl::MutexLock lock(&mutex_);
   for (const auto& source : sources_) {
     if (source->group == joined) return joined;
@@ -162,8 +154,8 @@ absl::StatusOr<std::string> ReceiveLoop::Join(const std::string& group,
   UdpSocket::Options shared;
   shared.reuse_port = true;
   shared.coalesce = true;
-  SALIUS_ASSIGN_OR_RETURN(UdpSocket socket, UdpSocket::Bind(address, shared));
-  SALIUS_RETURN_IF_ERROR(socket.JoinGroup(address, interface));
+  SALIUS_ASSIGN_OR_RETURN(UdpSocket socket, UdpSocket::Bind(parsed.address, shared));
+  SALIUS_RETURN_IF_ERROR(socket.JoinGroup(parsed.address, parsed.interface));
   sources_.push_back(std::make_shared<Source>(Source{joined, std::move(socket)}));
   joined_.store(true);
   Wake();

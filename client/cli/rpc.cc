@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/status/status_reader.h"
+#include "common/strings.h"
 #include "proto/control.grpc.pb.h"
 
 namespace salius::cli {
@@ -33,7 +34,8 @@ absl::StatusOr<control::ReplicaStatusResponse> CallReplicaStatus(const std::stri
   const grpc::Status status = stub->Status(&context, control::ReplicaStatusRequest(), &response);
   if (status.ok()) return response;
   return absl::Status(static_cast<absl::StatusCode>(status.error_code()),
-                      absl::StrCat("replica ", host_port, ": ", status.error_message()));
+                      absl::StrCat("replica ", host_port, ": ",
+                                   Printable(status.error_message(), NewLines::kReplace)));
 }
 
 absl::StatusOr<control::VolumeStatusResponse> CallVolumeStatus(const std::string& socket_path) {

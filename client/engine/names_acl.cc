@@ -3,8 +3,10 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstdint>
 
+#include "common/bytes.h"
 #include "common/check.h"
 #include "log/apply.h"
 
@@ -12,16 +14,44 @@ namespace salius {
 namespace {
 
 // linux/posix_acl_xattr.h: a 4-byte version, then entries of 8 bytes, little-endian.
+constexpr uint32_t kVersion = 2;
 constexpr size_t kHeaderBytes = 4;
 constexpr size_t kEntryBytes = 8;
 constexpr uint16_t kUserObj = 0x01;
+constexpr uint16_t kUser = 0x02;
 constexpr uint16_t kGroupObj = 0x04;
+constexpr uint16_t kGroup = 0x08;
 constexpr uint16_t kMask = 0x10;
 constexpr uint16_t kOther = 0x20;
 
-uint16_t Get16(const std::string& bytes, size_t at) {
-  return static_cast<uint16_t>(static_cast<uint8_t>(bytes[at]) | static_cast<uint8_t>(bytes[at + 1])
-                                                                     << 8);
+uint16_t Get16(const std::string& bytes, size_t at) { return LoadU16(bytes.data() + at); }
+
+// What the kernel looks at when an ACL is set (posix_acl_valid), but for who is named; of a damaged
+// disk it gives whatever is there. The entries in the order of their tags; one each for owner,
+// group and others, without which bits of the mode would be bounded by nothing; a mask when anybody
+// is named.
+absl::Status CheckAcl(const std::string& acl) {
+  if (acl.size() < kHeaderBytes || (acl.size() - kHeaderBytes) % kEntryBytes != 0 ||
+      LoadU32(acl.data()) != kVersion) {
+    return absl::InvalidArgumentError("a default ACL of a wrong size or version");
+  }
+  uint16_t before = 0, seen = 0;
+  for (size_t at = kHeaderBytes; at < acl.size(); at += kEntryBytes) {
+    const uint16_t tag = Get16(acl, at);
+    const bool once = tag != kUser && tag != kGroup;
+    if (!std::has_single_bit(tag) || tag > kOther || tag < before || (once && tag == before) ||
+        Get16(acl, at + 2) > 07) {
+      return absl::InvalidArgumentError("a default ACL with a wrong entry");
+    }
+    before = tag;
+    seen |= tag;
+  }
+  const uint16_t needed =
+      kUserObj | kGroupObj | kOther | ((seen & (kUser | kGroup)) != 0 ? kMask : 0);
+  if ((seen & needed) != needed) {
+    return absl::InvalidArgumentError("a default ACL that lacks an entry");
+  }
+  return absl::OkStatus();
 }
 
 // Narrows the permissions of the entry at `at` to what `mode` has at `shift`, and `mode` to them.
@@ -35,9 +65,7 @@ void Narrow(std::string& acl, size_t at, int shift, mode_t& mode) {
 // POSIX 1003.1e (withdrawn) 23.1.2: the access ACL of an object made below a default ACL. Changes
 // `acl` and `mode`; returns whether the ACL says more than the mode.
 absl::StatusOr<bool> MaskAcl(std::string& acl, mode_t& mode) {
-  if (acl.size() < kHeaderBytes || (acl.size() - kHeaderBytes) % kEntryBytes != 0) {
-    return absl::InvalidArgumentError("a default ACL of a wrong size");
-  }
+  SALIUS_RETURN_IF_ERROR(CheckAcl(acl));
   size_t group = 0;
   size_t mask = 0;
   bool extended = false;
@@ -61,9 +89,7 @@ absl::StatusOr<bool> MaskAcl(std::string& acl, mode_t& mode) {
         break;
     }
   }
-  const size_t group_class = mask != 0 ? mask : group;
-  if (group_class == 0) return absl::InvalidArgumentError("a default ACL without a group entry");
-  Narrow(acl, group_class, 3, mode);
+  Narrow(acl, mask != 0 ? mask : group, 3, mode);
   return extended;
 }
 

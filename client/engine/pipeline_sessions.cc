@@ -187,9 +187,9 @@ void Pipeline::Impl::SessionLoop(int index) {
       base = *std::exchange(peer.open_base, std::nullopt);
       if (!places.known(index)) place = places.problem(index);
     }
-    const absl::StatusOr<SessionClient::Opened> opened_session =
+    const absl::StatusOr<OpenedSession> opened_session =
         place.ok() ? peer.control->Open(config, epoch, session, base, kOpenDeadlineMs)
-                   : absl::StatusOr<SessionClient::Opened>(place);
+                   : absl::StatusOr<OpenedSession>(place);
     Work work;
     {
       absl::MutexLock lock(&mu);

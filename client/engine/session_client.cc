@@ -9,6 +9,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "common/strings.h"
 #include "proto/control.grpc.pb.h"
 
 namespace salius {
@@ -74,7 +75,8 @@ struct SessionClient::Impl {
           absl::StrCat("replica ", name, ": no answer within ", deadline_ms, " ms"));
     }
     return absl::Status(static_cast<absl::StatusCode>(status.error_code()),
-                        absl::StrCat("replica ", name, ": ", status.error_message()));
+                        absl::StrCat("replica ", name, ": ",
+                                     Printable(status.error_message(), NewLines::kReplace)));
   }
 
   std::string name;
@@ -97,9 +99,8 @@ void SessionClient::SetAddress(const std::string& address) {
   impl_->stub.reset();
 }
 
-absl::StatusOr<SessionClient::Opened> SessionClient::Open(const VolumeConfig& config, Epoch epoch,
-                                                          uint64_t session, Seq base,
-                                                          int64_t deadline_ms) {
+absl::StatusOr<OpenedSession> SessionClient::Open(const VolumeConfig& config, Epoch epoch,
+                                                  uint64_t session, Seq base, int64_t deadline_ms) {
   control::OpenSessionRequest request;
   request.set_volume(Bytes(config.volume));
   request.set_epoch(epoch);
@@ -117,12 +118,7 @@ absl::StatusOr<SessionClient::Opened> SessionClient::Open(const VolumeConfig& co
         return stub.OpenSession(&context, request, &response);
       });
   if (!status.ok()) return status;
-  if (response.incarnation() == 0 || response.udp_port() == 0 || response.udp_port() > 65535) {
-    return absl::InternalError(
-        absl::StrCat("replica ", impl_->name, " gave an answer without incarnation or UDP port"));
-  }
-  return Opened{response.incarnation(), static_cast<uint16_t>(response.udp_port()),
-                response.free_bytes()};
+  return OpenedFrom(impl_->name, response);
 }
 
 absl::Status SessionClient::Drop(const VolumeId& volume, Epoch epoch, int64_t deadline_ms) {

@@ -12,6 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "client/engine/session_answer.h"
 #include "common/ids.h"
 #include "log/volume_config.h"
 
@@ -19,11 +20,6 @@ namespace salius {
 
 class SessionClient {
  public:
-  struct Opened {
-    Incarnation incarnation = 0;
-    uint16_t udp_port = 0;
-    uint64_t free_bytes = 0;
-  };
   // `name`: of the replica, for what is said of it. It has no address yet.
   explicit SessionClient(const std::string& name);
   ~SessionClient();
@@ -36,8 +32,8 @@ class SessionClient {
   // `base` on. FAILED_PRECONDITION: a larger epoch was promised or opened (this primary is fenced);
   // UNAVAILABLE (no address, too) and DEADLINE_EXCEEDED: try again; RESOURCE_EXHAUSTED: no memory
   // there.
-  absl::StatusOr<Opened> Open(const VolumeConfig& config, Epoch epoch, uint64_t session, Seq base,
-                              int64_t deadline_ms);
+  absl::StatusOr<OpenedSession> Open(const VolumeConfig& config, Epoch epoch, uint64_t session,
+                                     Seq base, int64_t deadline_ms);
   // Forgets the volume's log of epochs up to `epoch`.
   absl::Status Drop(const VolumeId& volume, Epoch epoch, int64_t deadline_ms);
 

@@ -1,15 +1,17 @@
-// Acknowledgements of any content, from replicas that lie, lose their memory and come back, against
-// the replicator that has to believe them.
+// Acknowledgements and answers to OpenSession of any content, from replicas that lie, lose their
+// memory and come back, or are one and the same, against the replicator that has to believe them.
 //
 // The input is a little program of its inputs. After each: checkpoint <= applied <= durable <=
 // issued, none of them ever goes back, and what is durable without the stable log was named by f
-// acknowledgements of the incarnations that the note in force names (I1, I5).
+// replicas, and by f memories, of the incarnations they were opened with (I1, I5).
 #include <algorithm>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "client/engine/replicator.h"
+#include "client/engine/session_answer.h"
 #include "common/check.h"
 #include "tests/fuzz/fuzz_util.h"
 
@@ -74,18 +76,37 @@ class Session {
 
   // What the replica has named so far in this life, as an upper bound on what may count.
   void Note(int replica, const AckPayload& ack) {
-    if (replica >= replicas_ || ack.incarnation != life_[replica]) return;
+    if (replica >= replicas_ || ack.incarnation == 0) return;
+    if (ack.incarnation != core_->replica(replica, now_).incarnation) return;
     const Seq issued = core_->issued();
     // Who names what was never issued is not believed at all.
     if (ack.contiguous > issued || (!ack.ranges.empty() && ack.ranges.back().last > issued)) return;
     if (named_.size() < issued) named_.resize(issued);
     const auto mark = [&](Seq first, Seq last) {
       for (Seq seq = std::max<Seq>(first, 1); seq <= std::min(last, issued); ++seq) {
-        named_[seq - 1] |= static_cast<uint8_t>(1 << replica);
+        named_[seq - 1].replicas.insert(replica);
+        named_[seq - 1].memories.insert(ack.incarnation);
       }
     };
     mark(1, ack.contiguous);
     for (const SeqRange& range : ack.ranges) mark(range.first, range.last);
+  }
+
+  // Whatever the client takes for an answer.
+  void Open(int replica, uint8_t what) {
+    control::OpenSessionResponse message;
+    if (what % 4 == 0) ++life_[replica];
+    if (what >= 0xe0 && what % 4 == 1) life_[replica] = life_[in_.U8() % replicas_];
+    if (what >= 0xe0 && what % 4 == 2) life_[replica] = Number();
+    message.set_incarnation(life_[replica]);
+    message.set_udp_port(what == 0xff ? in_.U32() : 7400);
+    message.set_free_bytes(what >= 0xe0 ? Number() : 64 << 20);
+    const auto opened = OpenedFrom("a:1", message);
+    if (!opened.ok()) {
+      core_->OnOpenFailed(now_, replica, std::string(opened.status().message()), false);
+      return;
+    }
+    core_->OnOpened(now_, replica, opened->incarnation, base_[replica], opened->free_bytes);
   }
 
   void Step() {
@@ -103,9 +124,7 @@ class Session {
         core_->Tick(now_);
         return;
       case 6: {
-        const int replica = in_.U8() % replicas_;
-        if (in_.U8() % 4 == 0) ++life_[replica];
-        core_->OnOpened(now_, replica, life_[replica], base_[replica], 64 << 20);
+        Open(in_.U8() % replicas_, in_.U8());
         return;
       }
       case 7:
@@ -153,12 +172,21 @@ class Session {
     checkpoint_ = core_->checkpoint();
     for (Seq seq = durable_ + 1; seq <= core_->durable(); ++seq) {
       const bool stable = seq <= stable_.size() && stable_[seq - 1];
-      const int copies = seq <= named_.size() ? __builtin_popcount(named_[seq - 1]) : 0;
-      SALIUS_CHECK(stable || copies >= acks_) << seq;
+      const auto copies = seq > named_.size() ? 0
+                                              : std::min(named_[seq - 1].replicas.size(),
+                                                         named_[seq - 1].memories.size());
+      SALIUS_CHECK(stable || copies >= static_cast<size_t>(acks_)) << seq;
     }
     durable_ = core_->durable();
     core_->NextTick(now_);
     core_->ModeDetail(now_);
+    std::set<Incarnation> members;
+    for (int replica = 0; replica < replicas_; ++replica) {
+      const Replicator::ReplicaView view = core_->replica(replica, now_);
+      SALIUS_CHECK(view.contiguous <= core_->issued());
+      if (view.member)
+        SALIUS_CHECK(view.incarnation != 0 && members.insert(view.incarnation).second);
+    }
   }
 
   ByteReader& in_;
@@ -168,7 +196,11 @@ class Session {
   std::optional<Replicator> core_;
   Incarnation life_[4] = {100, 200, 300, 400};
   Seq base_[4] = {1, 1, 1, 1};
-  std::vector<uint8_t> named_;  // per seq: replicas that ever named it
+  struct Named {
+    std::set<int> replicas;
+    std::set<Incarnation> memories;
+  };
+  std::vector<Named> named_;  // per seq: who ever named it
   std::vector<bool> stable_;
   bool syncing_ = false;
   Seq durable_ = 0;

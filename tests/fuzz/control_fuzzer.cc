@@ -1,15 +1,20 @@
 // Messages of the control plane (proto/control.proto) as they arrive from a replica or from a
-// mounted volume's status socket, up to what people and scripts are shown. What parses, serializes
-// to the same message; JSON is one line of well-formed JSON; text holds no control characters but
-// line ends (a peer must not write to someone's terminal).
+// mounted volume's status socket, up to what people and scripts are shown, and to what a primary
+// and a recovery take from a replica's answer. What parses, serializes to the same message; JSON is
+// one line of well-formed JSON; text holds no control characters but line ends (a peer must not
+// write to someone's terminal); what is taken is what the message says, and no number that cannot
+// be. (control_service_fuzzer.cc has what a replica does with requests.)
 //
 // The first byte says which message.
 #include <algorithm>
 #include <string>
 
 #include "client/cli/status_text.h"
+#include "client/engine/session_answer.h"
 #include "common/check.h"
+#include "common/limits.h"
 #include "proto/control.pb.h"
+#include "recovery/answers.h"
 #include "tests/fuzz/fuzz_util.h"
 
 namespace salius {
@@ -86,16 +91,72 @@ void CheckText(const std::string& text) {
 
 void CheckJson(const std::string& json) { SALIUS_CHECK(JsonReader(json).Whole()) << json; }
 
-void Show(const control::VolumeStatusResponse& status) {
+// What is taken is what was said, whole.
+void CheckAnswer(const absl::StatusOr<recovery::Answer>& answer, uint64_t incarnation,
+                 uint64_t promised_epoch, const control::VolumeInventory& said) {
+  const bool possible =
+      std::max({said.epoch(), said.base(), said.contiguous(), said.highest(), said.trimmed(),
+                said.durable_mark(), said.checkpoint_mark(), promised_epoch}) <= kMaxCount;
+  SALIUS_CHECK(answer.ok() == possible);
+  if (!answer.ok()) {
+    SALIUS_CHECK(absl::IsDataLoss(answer.status()));
+    return;
+  }
+  const recovery::Inventory& taken = answer->inventory;
+  SALIUS_CHECK(answer->address == "a:1" && answer->incarnation == incarnation);
+  SALIUS_CHECK(taken.known == said.known() && taken.epoch == said.epoch());
+  SALIUS_CHECK(taken.base == said.base() && taken.contiguous == said.contiguous());
+  SALIUS_CHECK(taken.highest == said.highest() && taken.trimmed == said.trimmed());
+  SALIUS_CHECK(taken.records == said.records() && taken.bytes == said.bytes());
+  SALIUS_CHECK(taken.durable_mark == said.durable_mark());
+  SALIUS_CHECK(taken.checkpoint_mark == said.checkpoint_mark());
+  SALIUS_CHECK(taken.promised_epoch == promised_epoch);
+}
+
+void Use(const control::InventoryResponse& message) {
+  CheckAnswer(recovery::AnswerFrom("a:1", message), message.incarnation(),
+              message.inventory().promised_epoch(), message.inventory());
+  // One number that cannot be is enough, whichever it is.
+  using Said = control::VolumeInventory;
+  for (const auto set : {&Said::set_epoch, &Said::set_base, &Said::set_contiguous,
+                         &Said::set_highest, &Said::set_trimmed, &Said::set_durable_mark,
+                         &Said::set_checkpoint_mark, &Said::set_promised_epoch}) {
+    control::InventoryResponse beyond = message;
+    (beyond.mutable_inventory()->*set)(kMaxCount + 1);
+    SALIUS_CHECK(absl::IsDataLoss(recovery::AnswerFrom("a:1", beyond).status()));
+  }
+}
+void Use(const control::FenceResponse& message) {
+  CheckAnswer(recovery::AnswerFrom("a:1", message), message.incarnation(), message.promised_epoch(),
+              message.inventory());
+}
+void Use(const control::OpenSessionResponse& message) {
+  const auto opened = OpenedFrom("a:1", message);
+  SALIUS_CHECK(opened.ok() == (message.incarnation() != 0 && message.udp_port() - 1 < 65535));
+  if (!opened.ok()) return;
+  SALIUS_CHECK(opened->incarnation == message.incarnation());
+  SALIUS_CHECK(opened->udp_port == message.udp_port());
+  SALIUS_CHECK(opened->free_bytes == message.free_bytes());
+}
+void Use(control::FetchResponse message) {
+  const uint32_t sum = Crc32c(AsBytes(message.records()));
+  SALIUS_CHECK(recovery::CheckChunk("a:1", message).ok() == (message.crc32c() == sum));
+  message.set_crc32c(sum);
+  SALIUS_CHECK_OK(recovery::CheckChunk("a:1", message));
+  if (message.records().empty()) return;
+  message.mutable_records()->back() ^= 1;
+  SALIUS_CHECK(absl::IsDataLoss(recovery::CheckChunk("a:1", message)));
+}
+void Use(const control::VolumeStatusResponse& status) {
   CheckText(cli::MountedText(status));
   CheckJson(cli::MountedJson(status));
 }
-void Show(const control::ReplicaStatusResponse& status) {
+void Use(const control::ReplicaStatusResponse& status) {
   CheckText(cli::ReplicaText("host:7400", status));
   CheckJson(cli::ReplicaJson("host:7400", status));
 }
 template <typename Message>
-void Show(const Message&) {}
+void Use(const Message&) {}
 
 template <typename Message>
 void Fuzz(absl::Span<const uint8_t> bytes) {
@@ -105,7 +166,7 @@ void Fuzz(absl::Span<const uint8_t> bytes) {
   Message again;
   SALIUS_CHECK(again.ParseFromString(written));
   SALIUS_CHECK(again.SerializeAsString() == written);
-  Show(message);
+  Use(message);
 }
 
 }  // namespace
@@ -115,7 +176,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace salius;  // NOLINT: the function has to be outside
   if (size == 0) return 0;
   const absl::Span<const uint8_t> bytes = absl::MakeConstSpan(data, size).subspan(1);
-  switch (data[0] % 8) {
+  switch (data[0] % 12) {
     case 0:
       Fuzz<control::OpenSessionRequest>(bytes);
       break;
@@ -137,8 +198,20 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     case 6:
       Fuzz<control::ReplicaStatusResponse>(bytes);
       break;
-    default:
+    case 7:
       Fuzz<control::VolumeStatusResponse>(bytes);
+      break;
+    case 8:
+      Fuzz<control::InventoryRequest>(bytes);
+      break;
+    case 9:
+      Fuzz<control::InventoryResponse>(bytes);
+      break;
+    case 10:
+      Fuzz<control::DropVolumeRequest>(bytes);
+      break;
+    default:
+      Fuzz<control::DropVolumeResponse>(bytes);
       break;
   }
   return 0;

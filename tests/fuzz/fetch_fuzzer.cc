@@ -1,20 +1,31 @@
-// What recovery decodes: streams of records from replicas, records of the stable log, decisions.
+// What recovery decodes: answers and streams of records from replicas, records of the stable log,
+// decisions.
 //
-// The input is a little program that writes what each replica says and streams. Whatever it is,
-// collecting and merging give a Status. What is accepted is the replicas' own bytes; a merge
-// is one record for each seq from the checkpoint to T, and T is not below a durable mark; and the
-// decision made from it is found again, and none that differs.
+// The input is a little program that writes what each replica says and streams, and what the state
+// notes of its members. Whatever it is: as many members count as there are noted memories, each
+// once, that answered for the epoch from the checkpoint on and brought all that they said; never
+// are fewer than |members| - f + 1 enough. Collecting and merging give a Status. What is accepted
+// is the replicas' own bytes; a merge is one record for each seq from the checkpoint to T, and T is
+// not below a durable mark; and the decision made from it is found again, and none that differs.
 #include <algorithm>
+#include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "common/check.h"
+#include "common/limits.h"
 #include "log/record.h"
 #include "log/stable_log_format.h"
+#include "log/state_file.h"
+#include "recovery/account.h"
 #include "recovery/collect.h"
+#include "recovery/fence.h"
 #include "recovery/merge.h"
+#include "recovery/quorum.h"
 #include "recovery/record_set.h"
 #include "tests/fuzz/fuzz_util.h"
 
@@ -92,20 +103,18 @@ void CheckAdd(const std::string& chunk) {
 // A replica that streams what it was given, with a count that may be a lie.
 class Streamer : public ReplicaClient {
  public:
-  Streamer(uint64_t count, std::vector<std::string> chunks)
-      : count_(count), chunks_(std::move(chunks)) {}
+  Streamer(FenceResult says, Incarnation memory, uint64_t count, std::vector<std::string> chunks)
+      : says_(std::move(says)), memory_(memory), count_(count), chunks_(std::move(chunks)) {}
 
   absl::StatusOr<FenceResult> Fence(const VolumeId&, Epoch, uint64_t, uint64_t) override {
-    return absl::UnimplementedError("");
+    return says_;
   }
-  absl::StatusOr<Answer> Ask(const VolumeId&, uint64_t) override {
-    return absl::UnimplementedError("");
-  }
+  absl::StatusOr<Answer> Ask(const VolumeId&, uint64_t) override { return says_.answer; }
   absl::Status Fetch(const VolumeId&, Epoch, Seq, uint64_t,
                      const std::function<absl::Status(uint64_t, Incarnation)>& on_count,
                      const std::function<absl::Status(std::string)>& on_chunk) override {
     // One chunk for each call: what comes after is asked for again.
-    if (absl::Status status = on_count(count_, 1); !status.ok()) return status;
+    if (absl::Status status = on_count(count_, memory_); !status.ok()) return status;
     if (at_ < chunks_.size()) {
       const absl::Status status = on_chunk(chunks_[at_++]);
       if (!status.ok()) return absl::IsCancelled(status) ? absl::OkStatus() : status;
@@ -117,6 +126,8 @@ class Streamer : public ReplicaClient {
   void Cancel() override {}
 
  private:
+  const FenceResult says_;
+  const Incarnation memory_;  // that it has when it streams
   const uint64_t count_;
   const std::vector<std::string> chunks_;
   size_t at_ = 0;
@@ -181,6 +192,109 @@ void CheckMerge(const MergeInput& input, const std::vector<std::string_view>& kn
   }
 }
 
+// A state whose members are peers, or look like them.
+VolumeState State(ByteReader& in, const MergeInput& input, const std::vector<Peer>& peers) {
+  VolumeState state;
+  state.volume = TheVolume();
+  state.open = true;
+  state.epoch = kEpoch;
+  state.mode = input.mode;
+  state.checkpoint = input.checkpoint;
+  for (int i = in.U8() % 5; i > 0; --i) {
+    const uint8_t what = in.U8();
+    Member member{"elsewhere", what / 4u % 4, what < 0xe0 ? 0 : Number(in)};
+    if (what % 4 < peers.size()) member.address = peers[what % 4].address;
+    state.members.push_back(member);
+  }
+  state.acks = 1 + in.U8() % kMaxReplicas;
+  return state;
+}
+
+// Whether what `answer` says is what a member with this memory would.
+bool Counts(const VolumeState& state, const Member& member, const Answer& answer) {
+  const Inventory& inventory = answer.inventory;
+  return answer.incarnation == member.incarnation && inventory.known &&
+         inventory.epoch == state.epoch && member.base <= state.checkpoint + 1 &&
+         inventory.base <= state.checkpoint + 1;
+}
+
+// With what is `collected`, or before it.
+void CheckQuorum(const VolumeState& state, const std::vector<Peer>& peers,
+                 const std::vector<Collected>& collected) {
+  std::vector<Answer> answers;
+  for (size_t i = 0; i < peers.size(); ++i) {
+    const bool complete = collected.empty() || collected[i].complete;
+    if (!peers[i].refused && complete) answers.push_back(*peers[i].answer);
+  }
+  std::map<Incarnation, int> noted;
+  for (const Member& member : state.members) ++noted[member.incarnation];
+  std::set<Incarnation> memories;
+  size_t undisputed = 0;
+  for (const Member& member : state.members) {
+    const bool counts = std::any_of(answers.begin(), answers.end(), [&](const Answer& answer) {
+      return Counts(state, member, answer);
+    });
+    if (!counts) continue;
+    memories.insert(member.incarnation);
+    if (noted[member.incarnation] == 1) ++undisputed;
+  }
+  const QuorumAccount account = AccountFor(state, peers, collected, {});
+  const QuorumCount& count = account.count;
+  SALIUS_CHECK(undisputed <= count.counted && count.counted <= memories.size());
+  SALIUS_CHECK(count.counted + count.missing.size() == state.members.size());
+  SALIUS_CHECK(count.enough() == account.text.empty());
+  if (state.mode == Mode::kReplicated && count.enough()) {
+    // Of the f members that hold a record one is among them.
+    SALIUS_CHECK(count.counted > 0 && count.counted + state.acks > state.members.size());
+  }
+  SALIUS_CHECK(account.replicas.size() == peers.size());
+  for (size_t i = 0; i < peers.size(); ++i) {
+    SALIUS_CHECK(!account.replicas[i].counted || memories.contains(peers[i].answer->incarnation));
+  }
+  // In any order, and however often each is heard.
+  std::vector<Answer> again(answers.rbegin(), answers.rend());
+  again.insert(again.end(), answers.begin(), answers.end());
+  SALIUS_CHECK(CountQuorum(state, again).counted == count.counted);
+}
+
+// Whoever counts has brought what it said to hold without a gap, or others have.
+void CheckComplete(const CollectRequest& request, const Inventory& inventory,
+                   const Coverage& coverage) {
+  constexpr Seq kMost = 200;  // there are fewer records
+  if (!inventory.known || inventory.epoch != request.epoch) return;
+  const Seq before = std::max(request.checkpoint, std::max<Seq>(inventory.base, 1) - 1);
+  for (Seq i = 1; i <= kMost && before < inventory.contiguous; ++i) {
+    if (i > inventory.contiguous - before) break;
+    SALIUS_CHECK(coverage.Contains(before + i)) << before + i;
+  }
+}
+
+// The fence takes the answers, but for those after which a forced recovery, or the sessions behind
+// it, would run out of epochs.
+void CheckFence(const VolumeState& state, const std::vector<Peer>& peers) {
+  std::vector<Peer> asked(peers.size());
+  for (size_t i = 0; i < peers.size(); ++i) {
+    asked[i].address = peers[i].address;
+    asked[i].client =
+        std::make_unique<Streamer>(ReplicaClient::FenceResult{!peers[i].refused, *peers[i].answer},
+                                   0, 0, std::vector<std::string>());
+  }
+  FenceRequest request{kEpoch + 1, 1};
+  request.one_thread = true;
+  FenceAll(
+      state, request, [](uint64_t) {}, &asked);
+  bool refused = false;
+  for (size_t i = 0; i < peers.size(); ++i) {
+    const Inventory& inventory = peers[i].answer->inventory;
+    const Epoch named = std::max(inventory.epoch, inventory.promised_epoch);
+    SALIUS_CHECK(asked[i].answer.has_value() == (named <= request.epoch + kFarthestEpoch));
+    SALIUS_CHECK(asked[i].refused == (asked[i].answer.has_value() && peers[i].refused));
+    SALIUS_CHECK(asked[i].answer.has_value() || absl::IsDataLoss(asked[i].error));
+    refused = refused || asked[i].refused;
+  }
+  SALIUS_CHECK(CheckRefusals(asked, request.epoch).ok() == !refused);
+}
+
 void Fuzz(ByteReader& in) {
   const uint8_t what = in.U8();
   MergeInput input;
@@ -198,17 +312,31 @@ void Fuzz(ByteReader& in) {
   input.stable = stable.views();
 
   std::vector<Peer> peers(in.U8() % 4);
+  std::vector<std::pair<uint64_t, std::vector<std::string>>> streams;  // count and chunks
   for (Peer& peer : peers) {
-    peer.address = "replica";
-    peer.answer = Answer{peer.address, 1, Says(in)};
+    peer.address = absl::StrCat("replica", streams.size());
+    peer.answer = Answer{peer.address, 0, Says(in)};
     peer.refused = in.U8() == 0xff;
     std::vector<std::string> chunks;
     for (int i = in.U8() % 4; i > 0; --i) {
       chunks.push_back(Chunk(in));
       CheckAdd(chunks.back());
     }
-    peer.client = std::make_unique<Streamer>(in.U8() % 16, std::move(chunks));
+    streams.emplace_back(in.U8() % 16, std::move(chunks));
   }
+  for (size_t i = 0; i < peers.size(); ++i) {
+    const uint8_t life = in.U8();
+    peers[i].answer->incarnation = 1 + life % 4;
+    if (life % 16 >= 12) peers[i].answer->inventory.base = Number(in);
+    if (life % 16 == 8) peers[i].answer->inventory.known = false;
+    const Incarnation memory = life < 0xe0 ? peers[i].answer->incarnation : life % 8;
+    peers[i].client =
+        std::make_unique<Streamer>(ReplicaClient::FenceResult{!peers[i].refused, *peers[i].answer},
+                                   memory, streams[i].first, std::move(streams[i].second));
+  }
+  const VolumeState state = State(in, input, peers);
+  CheckFence(state, peers);
+  CheckQuorum(state, peers, {});
   CollectRequest request{TheVolume(), kEpoch, input.checkpoint, 100, 1};
   request.least_piece = 2;
   request.one_thread = true;
@@ -221,9 +349,12 @@ void Fuzz(ByteReader& in) {
       request, &peers, [](uint64_t, uint64_t) {}, [] { return absl::OkStatus(); }, &coverage,
       &collected));
   SALIUS_CHECK(collected.size() == peers.size());
+  CheckQuorum(state, peers, collected);
   std::vector<std::string_view> known;
   for (const RecordView& record : stable.views()) known.push_back(record.encoded());
   for (size_t i = 0; i < peers.size(); ++i) {
+    if (collected[i].complete && !peers[i].refused)
+      CheckComplete(request, peers[i].answer->inventory, coverage);
     for (const RecordView& record : collected[i].records.views()) {
       SALIUS_CHECK(record.header.epoch == kEpoch && record.seq() > input.checkpoint);
       SALIUS_CHECK(coverage.Contains(record.seq()));

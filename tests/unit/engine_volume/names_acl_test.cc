@@ -87,11 +87,31 @@ TEST(NamesAcl, SetgidBitIsKeptOnlyForMembersAndTheMightyAndNonExecutables) {
   EXPECT_NE(Made(parent, S_IFDIR | 0755, {.gid = 5}).mode & S_ISGID, 0u);
 }
 
+// Bits of the mode that no entry bounds would be given to everybody.
 TEST(NamesAcl, DamagedAclIsRefused) {
-  const CallerFacts caller{};
-  EXPECT_FALSE(Inherit({.mode = 0755, .default_acl = "abc"}, S_IFREG | 0644, caller).ok());
-  EXPECT_FALSE(
-      Inherit({.mode = 0755, .default_acl = Acl({{1, 7, kNone}})}, S_IFREG | 0644, caller).ok());
+  const auto refused = [](const std::string& acl) {
+    const auto made = Inherit({.mode = 0755, .default_acl = acl}, S_IFREG | 0666, {});
+    return absl::IsInvalidArgument(made.status());
+  };
+  const AclEntry owner{1, 7, kNone}, group{4, 5, kNone}, others{0x20, 0, kNone};
+  const AclEntry named{2, 7, 4242}, named_group{8, 7, 4242}, mask{0x10, 7, kNone};
+  const std::string sound = Acl({owner, group, others});
+  ASSERT_FALSE(refused(sound));
+  EXPECT_TRUE(refused("abc"));
+  EXPECT_TRUE(refused(sound.substr(0, 4)));
+  EXPECT_TRUE(refused(sound.substr(0, sound.size() - 1)));
+  EXPECT_TRUE(refused('\x03' + sound.substr(1)));
+  EXPECT_TRUE(refused(Acl({group, others})));
+  EXPECT_TRUE(refused(Acl({owner, others})));
+  EXPECT_TRUE(refused(Acl({owner, group})));
+  EXPECT_TRUE(refused(Acl({owner, group, others, others})));
+  EXPECT_TRUE(refused(Acl({owner, others, group})));
+  EXPECT_TRUE(refused(Acl({owner, named, group, others})));
+  EXPECT_TRUE(refused(Acl({owner, group, named_group, others})));
+  EXPECT_FALSE(refused(Acl({owner, named, named, group, named_group, mask, others})));
+  EXPECT_TRUE(refused(Acl({{1, 8, kNone}, group, others})));
+  EXPECT_TRUE(refused(Acl({{3, 7, kNone}, group, others})));
+  EXPECT_TRUE(refused(Acl({owner, group, others, {0x40, 7, kNone}})));
 }
 
 }  // namespace

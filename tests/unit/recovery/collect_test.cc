@@ -210,6 +210,15 @@ TEST_F(CollectTest, AReplicaThatBringsLessThanItSaidDoesNotCount) {
   EXPECT_TRUE(collected_[1].complete);
 }
 
+TEST_F(CollectTest, AnAnswerThatContradictsItselfDoesNotCount) {
+  request_.least_piece = kLast;                                    // one after the other
+  says_ = [](Inventory* inventory) { inventory->highest = 100; };  // contiguous up to kLast
+  after_answers_ = [this] { net_.at("a:1").incarnation = 2; };
+  Collect();
+  EXPECT_TRUE(absl::IsDataLoss(collected_[0].status));
+  for (const Collected& of : collected_) EXPECT_FALSE(of.complete);
+}
+
 TEST_F(CollectTest, WhateverAReplicaSaysOfItsSizeIsBorne) {
   for (const uint64_t records : {uint64_t{0}, uint64_t{1}, UINT64_MAX}) {
     says_ = [records](Inventory* inventory) {

@@ -3,6 +3,7 @@
 
 #include <set>
 
+#include "common/limits.h"
 #include "log/fs_calls.h"
 #include "tests/unit/recovery/recovery_testing.h"
 
@@ -199,6 +200,28 @@ TEST_F(RecoveryTest, ANewerSessionAtAReplicaIsDataLoss) {
   options_.force = true;
   ASSERT_OK(Run());
   EXPECT_GT(ReadState().epoch, kEpoch + 3);
+}
+
+// Beyond kMaxCount the state could not be noted, and beside it the next session's could not be.
+TEST_F(RecoveryTest, AnEpochThatNoVolumeComesToIsNoAnswerEvenWhenForced) {
+  NoteState();
+  s_.Write(50, 0, "abc");
+  Replicate({"a:1", "b:1", "c:1"});
+  net_.at("c:1").epoch = kMaxCount;
+  options_.force = true;
+  ASSERT_OK(Run());
+  EXPECT_EQ(ReadState().epoch, kEpoch + 1);
+  EXPECT_EQ(report_.quorum_counted, 2u);
+  EXPECT_NE(report_.replicas[2].detail.find("epoch"), std::string::npos);
+}
+
+TEST_F(RecoveryTest, APromiseThatNoVolumeComesToIsNoAnswerEvenWhenForced) {
+  NoteState();
+  net_.at("b:1").promised = kMaxCount - 1;
+  net_.at("c:1").promised = kEpoch + 1'000'000;  // the token is another's
+  options_.force = true;
+  ASSERT_OK(Run());
+  EXPECT_EQ(ReadState().epoch, kEpoch + 1'000'001);
 }
 
 TEST_F(RecoveryTest, ATrimBeyondTheCheckpointIsDataLoss) {

@@ -6,6 +6,7 @@
 
 #include "absl/synchronization/notification.h"
 #include "common/crc32c.h"
+#include "common/limits.h"
 #include "proto/control.grpc.pb.h"
 #include "tests/unit/recovery/test_util.h"
 
@@ -149,6 +150,15 @@ TEST_F(ReplicaClientTest, FenceCarriesEverything) {
   EXPECT_EQ(inventory.promised_epoch, 9u);
 }
 
+TEST_F(ReplicaClientTest, NumbersThatNobodyCountsToAreDataLoss) {
+  service_.inventory.set_highest(kMaxCount);
+  service_.inventory.set_bytes(UINT64_MAX);
+  ASSERT_OK(client().Ask(TestVolume(), 10000).status());
+  service_.inventory.set_highest(kMaxCount + 1);
+  EXPECT_TRUE(absl::IsDataLoss(client().Ask(TestVolume(), 10000).status()));
+  EXPECT_TRUE(absl::IsDataLoss(client().Fence(TestVolume(), 8, 42, 10000).status()));
+}
+
 TEST_F(ReplicaClientTest, ARefusalIsNoError) {
   service_.accept = false;
   const auto result = client().Fence(TestVolume(), 8, 42, 10000);
@@ -161,6 +171,12 @@ TEST_F(ReplicaClientTest, ErrorsKeepTheirCodeAndNameTheReplica) {
   const absl::Status status = client().Fence(TestVolume(), 8, 42, 10000).status();
   EXPECT_TRUE(absl::IsResourceExhausted(status));
   EXPECT_NE(status.message().find(address_), absl::string_view::npos);
+}
+
+TEST_F(ReplicaClientTest, WhatAReplicaSaysActsOnNoTerminal) {
+  service_.fence_status = grpc::Status(grpc::StatusCode::INTERNAL, "\x1b[2J\nrecovered");
+  const absl::Status status = client().Fence(TestVolume(), 8, 42, 10000).status();
+  EXPECT_EQ(status.message(), "replica " + address_ + ": ?[2J?recovered");
 }
 
 TEST_F(ReplicaClientTest, AskAndDrop) {

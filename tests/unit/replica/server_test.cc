@@ -252,7 +252,10 @@ TEST_F(ServerTest, GroupIsJoinedOnTheInterfaceTowardsThePrimaryWhenListeningOnAn
 
 TEST_F(ServerTest, WrongMulticastGroupRefusesTheSession) {
   Start();
-  for (const char* const group : {"127.0.0.1:7500", "239.1.2.3", "239.1.2.3:0"}) {
+  // A name, too: a resolver without an answer would keep one of the replica's threads.
+  for (const char* const group :
+       {"127.0.0.1:7500", "239.1.2.3", "239.1.2.3:0", "localhost:7500", "all-hosts:7500",
+        "[ff02::1%lo]:7500", "239.1.2.3:7500 ", "239.1.2.3\t:7500"}) {
     control::OpenSessionRequest request = ReplicaClient::SessionRequest();
     request.set_multicast(group);
     EXPECT_EQ(client_->Open(request).error_code(), grpc::StatusCode::INVALID_ARGUMENT) << group;

@@ -1,0 +1,24 @@
+// A replica's answer to OpenSession (proto/control.proto) as a value: what is believed of it.
+//
+// pure: no thread, lock, socket or clock.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "common/ids.h"
+#include "proto/control.pb.h"
+
+namespace salius {
+
+struct OpenedSession {
+  Incarnation incarnation = 0;  // never 0
+  uint16_t udp_port = 0;        // never 0
+  uint64_t free_bytes = 0;      // any number
+};
+// INTERNAL for an answer that says less. `replica`: its name, for what is said of it.
+absl::StatusOr<OpenedSession> OpenedFrom(const std::string& replica,
+                                         const control::OpenSessionResponse& message);
+
+}  // namespace salius
