@@ -108,7 +108,10 @@ absl::Status Volume::Impl::DoRename(Node& from_dir, const std::string& from, Nod
   absl::MutexLockMaybe stream(displaced != nullptr ? &displaced->stream : nullptr);
   SALIUS_ASSIGN_OR_RETURN(const RecordRef record, IssueName(std::move(draft)));
   const absl::Status renamed = NameResult(AwaitResult(record).status());
-  if (displaced != nullptr) EndBulkOfNameless(*displaced);
+  if (displaced != nullptr) {
+    displaced->stream.AssertHeld();
+    EndBulkOfNameless(*displaced);
+  }
   return renamed;
 }
 
