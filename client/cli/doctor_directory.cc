@@ -47,7 +47,10 @@ absl::Status TryHandle(int directory_fd) {
 
 void GatherVolume(const std::string& path, int directory_fd, DirectoryFacts& facts) {
   struct stat attr {};
-  if (fstatat(directory_fd, kSaliusDir, &attr, AT_SYMLINK_NOFOLLOW) != 0) return;
+  if (fstatat(directory_fd, kSaliusDir, &attr, AT_SYMLINK_NOFOLLOW) != 0) {
+    facts.config_status = VolumeDir::Open(path, /*lock=*/false).status();
+    return;
+  }
   facts.volume = true;
   const absl::StatusOr<VolumeDir> volume = VolumeDir::Open(path, /*lock=*/false);
   facts.config_status = volume.status();
@@ -144,6 +147,11 @@ const char* AdviceOn(const absl::Status& status) {
 }
 
 void JudgeVolume(const DirectoryFacts& facts, int64_t realtime_ns, Findings& findings) {
+  if (!facts.volume && absl::IsDataLoss(facts.config_status)) {
+    findings.Fail("volume", std::string(facts.config_status.message()),
+                  "put its .salius directory back; do not run salius init");
+    return;
+  }
   if (!facts.volume) {
     findings.Warn("volume", "there is none in this directory", "make one: salius init");
     return;
