@@ -206,7 +206,9 @@ std::string RecoveryReportText(const RecoveryReport& report) {
     absl::StrAppendFormat(&text, "  set aside     .salius/lost/%s\n",
                           Printable(lost, NewLines::kReplace));
   }
-  if (!report.explanation.empty()) absl::StrAppendFormat(&text, "  %s\n", report.explanation);
+  if (!report.explanation.empty()) {
+    absl::StrAppendFormat(&text, "  %s\n", Printable(report.explanation, NewLines::kReplace));
+  }
   for (const std::string& line : report.plan) {
     absl::StrAppendFormat(&text, "  %s\n", Printable(line, NewLines::kReplace));
   }
