@@ -167,6 +167,7 @@ TEST_F(RecoveryTest, CutOffAnywhereAndRunAgainItEndsTheSame) {
       if (entry.path().filename() != ".salius") std::filesystem::remove_all(entry.path());
     }
     std::filesystem::remove_all(At(".salius"));
+    SALIUS_CHECK_OK(fs::RemoveXattr(MustOpen(dir_.path()).get(), kFileIdXattr));
     SALIUS_CHECK_OK(CreateVolume(dir_.path(), config_));
     WriteFile(At("f"), "0123456789");
     SetId("f", 50);
