@@ -175,8 +175,13 @@ void JudgeVolume(const DirectoryFacts& facts, int64_t realtime_ns, Findings& fin
   }
   const uint64_t wanted = facts.config.stable_log_bytes;
   if (!facts.stable_log.ok()) {
-    findings.Fail("stable log", std::string(facts.stable_log.message()),
-                  "it is part of the volume's durability: restore it, or recover what is left");
+    findings.Fail(
+        "stable log", std::string(facts.stable_log.message()),
+        facts.state.open
+            ? "put it back: without it the volume cannot be recovered, --force or not, and "
+              "what is not in this directory yet is lost"
+            : "put it back, or make a new volume here: this one is clean and its files "
+              "are all here");
   } else if (facts.stable_log_bytes < wanted) {
     findings.Fail("stable log",
                   absl::StrFormat("%s, but volume.toml says %s",
