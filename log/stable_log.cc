@@ -233,9 +233,8 @@ absl::StatusOr<StableLog> StableLog::Open(int dirfd, const std::string& name,
   fs::DropCache(impl->fd.get());
   SALIUS_ASSIGN_OR_RETURN(impl->header, stable::ReadFileHeader(impl->fd.get()));
   if (impl->header.volume != volume) {
-    return absl::InvalidArgumentError(absl::StrFormat("%s belongs to volume %s, not %s", name,
-                                                      impl->header.volume.ToString(),
-                                                      volume.ToString()));
+    return absl::DataLossError(absl::StrFormat("%s belongs to volume %s, not %s", name,
+                                               impl->header.volume.ToString(), volume.ToString()));
   }
   if (contents != nullptr) *contents = Contents();
   SALIUS_ASSIGN_OR_RETURN(stable::ReadResult read,

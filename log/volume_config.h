@@ -53,7 +53,10 @@ std::string VolumeConfigToToml(const VolumeConfig& config);
 absl::StatusOr<VolumeConfig> VolumeConfigFromToml(std::string_view text, std::string_view source);
 
 // Makes `backing`/.salius with volume.toml, state (clean, epoch 0), stable.log, lock, ballast, open/ and
-// tmp/, all synced. ALREADY_EXISTS when there is a volume; on any failure what was made is removed.
+// tmp/, all synced; the ids of an earlier volume are taken off what is below. ALREADY_EXISTS when there
+// is a volume; FAILED_PRECONDITION when one lies above or below on the same file system, when `backing`
+// was one whose `.salius` is missing, or where the guarantees cannot be kept. On any failure what was
+// made is removed.
 absl::Status CreateVolume(const std::string& backing, const VolumeConfig& config);
 
 // The open `.salius` directory of a volume, the backing directory, and the volume's config, with the
@@ -68,7 +71,8 @@ struct VolumeDir {
 
   // `lock` false only for readers such as `salius status`. Errors: NOT_FOUND (no directory, no volume:
   // says `salius init`), UNAVAILABLE (locked: names the holder's pid), FAILED_PRECONDITION (read-only,
-  // or on FUSE/NFS, which cannot keep the guarantees), INVALID_ARGUMENT (volume.toml).
+  // or on FUSE/NFS, which cannot keep the guarantees), INVALID_ARGUMENT (volume.toml), DATA_LOSS
+  // (`.salius` or a part of it is missing where there was a volume).
   static absl::StatusOr<VolumeDir> Open(const std::string& backing, bool lock);
   VolumeDir() = default;
   VolumeDir(VolumeDir&& other) noexcept;

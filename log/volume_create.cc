@@ -1,7 +1,8 @@
 // CreateVolume (log/volume_config.h): what `salius init` puts on the disk.
 //
 // Everything is made in `.salius.new` and renamed at the end, so that `.salius` is there whole or
-// not at all; what a crash left of an earlier attempt is removed first.
+// not at all; what a crash left of an earlier attempt is removed first. Nothing is touched where
+// files of another volume, or of one that has lost its `.salius`, could lose their ids.
 #include <fcntl.h>
 #include <sys/stat.h>
 
@@ -80,6 +81,85 @@ absl::Status FillSaliusDir(int root_fd, int dirfd, const VolumeConfig& config) {
   return FsyncFd(dirfd);
 }
 
+// Whether `.salius` in `dirfd` (may be O_PATH) is a volume's, whole or not.
+absl::StatusOr<bool> HoldsVolume(int dirfd) {
+  for (const char* file : {kVolumeFileName, kStateFileName, kStableLogFileName}) {
+    const absl::Status there =
+        fs::StatAt(dirfd, absl::StrFormat("%s/%s", kSaliusDir, file)).status();
+    if (there.ok()) return true;
+    if (!absl::IsNotFound(there) && !absl::IsInvalidArgument(there)) return there;
+  }
+  return false;
+}
+
+// The path, relative to `dirfd`, of the first volume below it on the same file system; "" for none.
+absl::StatusOr<std::string> VolumeBelow(int dirfd, dev_t device, const std::string& path) {
+  SALIUS_ASSIGN_OR_RETURN(const std::vector<std::string> names, fs::ListDir(dirfd));
+  for (const std::string& name : names) {
+    SALIUS_ASSIGN_OR_RETURN(const struct stat st, fs::StatAt(dirfd, name));
+    if (!S_ISDIR(st.st_mode) || st.st_dev != device) continue;
+    const std::string below = path + name;
+    SALIUS_ASSIGN_OR_RETURN(const UniqueFd fd, OpenAt(dirfd, name, O_PATH | O_NOFOLLOW));
+    SALIUS_ASSIGN_OR_RETURN(const bool volume, HoldsVolume(fd.get()));
+    if (volume) return below;
+    SALIUS_ASSIGN_OR_RETURN(std::string found, VolumeBelow(fd.get(), device, below + "/"));
+    if (!found.empty()) return found;
+  }
+  return "";
+}
+
+// How far up, as "..", "../..", the next volume is of whose tree the directory is a part; "" for
+// none. What lies on another file system is no part of it.
+absl::StatusOr<std::string> VolumeAbove(int dirfd, struct stat at) {
+  UniqueFd fd;
+  for (std::string path = "..";; path += "/..") {
+    SALIUS_ASSIGN_OR_RETURN(fd, OpenAt(fd.get() < 0 ? dirfd : fd.get(), "..", O_PATH));
+    SALIUS_ASSIGN_OR_RETURN(const struct stat above, fs::StatAt(fd.get(), ""));
+    if (above.st_dev != at.st_dev || above.st_ino == at.st_ino) return "";
+    SALIUS_ASSIGN_OR_RETURN(const bool volume, HoldsVolume(fd.get()));
+    if (volume) return path;
+    at = above;
+  }
+}
+
+// A volume that holds this directory, or lies in it, would lose the ids of its files.
+absl::Status CheckNoOtherVolume(int root_fd, const std::string& backing) {
+  SALIUS_ASSIGN_OR_RETURN(const struct stat st, fs::StatAt(root_fd, ""));
+  SALIUS_ASSIGN_OR_RETURN(const std::string above, VolumeAbove(root_fd, st));
+  if (!above.empty()) {
+    return absl::FailedPreconditionError(
+        absl::StrFormat("%s lies in a volume, %s/%s: one volume cannot be part of another", backing,
+                        backing, above));
+  }
+  SALIUS_ASSIGN_OR_RETURN(const std::string below, VolumeBelow(root_fd, st.st_dev, ""));
+  if (!below.empty()) {
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "there is a volume in %s, %s/%s: one volume cannot be part of another; if that one is no "
+        "longer needed, remove its %s",
+        backing, backing, Printable(below, NewLines::kReplace), kSaliusDir));
+  }
+  return absl::OkStatus();
+}
+
+// Clears away what a crash left of an earlier init. The root's id goes first: without `.salius.new`
+// it tells of a volume that has lost its `.salius`.
+absl::Status RemoveEarlierAttempt(int root_fd, const std::string& backing) {
+  const absl::Status attempt = fs::StatAt(root_fd, kNewDir).status();
+  if (attempt.ok()) {
+    SALIUS_RETURN_IF_ERROR(fs::RemoveXattr(root_fd, kFileIdXattr));
+    SALIUS_RETURN_IF_ERROR(FsyncFd(root_fd));
+    return fs::RemoveTree(root_fd, kNewDir);
+  }
+  if (!absl::IsNotFound(attempt)) return attempt;
+  SALIUS_ASSIGN_OR_RETURN(const FileId id, ReadFileId(root_fd));
+  if (id != kRootFileId) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrFormat(
+      "%s was a volume, or is the copy of one: it has a root's %s, but no %s. If that is lost, put "
+      "it back. If it was taken away for a new volume here, which forgets what the old one had not "
+      "written to this disk: setfattr -x %s %s",
+      backing, kFileIdXattr, kSaliusDir, kFileIdXattr, backing));
+}
+
 // Takes the ids of an earlier volume off everything below `dirfd` that lies on the same file
 // system: they would be handed out a second time.
 absl::Status StripFileIds(int dirfd, dev_t device) {
@@ -96,7 +176,7 @@ absl::Status StripFileIds(int dirfd, dev_t device) {
     if (!removed.ok()) {
       return absl::Status(removed.code(),
                           absl::StrFormat("\"%s\" keeps the id that an earlier volume gave it: %s",
-                                          name, removed.message()));
+                                          Printable(name, NewLines::kReplace), removed.message()));
     }
     if (S_ISDIR(st.st_mode)) SALIUS_RETURN_IF_ERROR(StripFileIds(fd.get(), device));
   }
@@ -112,7 +192,6 @@ absl::Status CheckTrustedXattrs(int root_fd) {
 }
 
 absl::Status CreateInRoot(int root_fd, const VolumeConfig& config) {
-  SALIUS_RETURN_IF_ERROR(fs::RemoveTree(root_fd, kNewDir));
   SALIUS_ASSIGN_OR_RETURN(const UniqueFd dir, MakeOwnDir(root_fd, kNewDir));
   SALIUS_RETURN_IF_ERROR(FillSaliusDir(root_fd, dir.get(), config));
   SALIUS_ASSIGN_OR_RETURN(const struct stat st, fs::StatAt(root_fd, ""));
@@ -138,11 +217,13 @@ absl::Status CreateVolume(const std::string& backing, const VolumeConfig& config
   if (!absl::IsNotFound(existing.status())) return existing.status();
 
   SALIUS_RETURN_IF_ERROR(CheckTrustedXattrs(root.get()));
+  SALIUS_RETURN_IF_ERROR(CheckNoOtherVolume(root.get(), backing));
+  SALIUS_RETURN_IF_ERROR(RemoveEarlierAttempt(root.get(), backing));
   const absl::Status status = CreateInRoot(root.get(), config);
   if (!status.ok()) {
     // The first error is the one to report; whatever cannot be removed is removed by the next init.
-    fs::RemoveTree(root.get(), kNewDir).IgnoreError();
     fs::RemoveXattr(root.get(), kFileIdXattr).IgnoreError();
+    fs::RemoveTree(root.get(), kNewDir).IgnoreError();
     return status;
   }
   return FsyncFd(root.get());

@@ -13,6 +13,7 @@
 #include "common/file.h"
 #include "common/log.h"
 #include "common/strings.h"
+#include "log/apply.h"
 #include "log/fs_calls.h"
 #include "log/volume_config.h"
 #include "log/volume_fs.h"
@@ -107,6 +108,14 @@ absl::StatusOr<VolumeDir> VolumeDir::Open(const std::string& backing, bool lock)
   absl::StatusOr<UniqueFd> salius =
       OpenAt(root.get(), kSaliusDir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW);
   if (absl::IsNotFound(salius.status())) {
+    const absl::StatusOr<FileId> id = ReadFileId(root.get());
+    if (id.ok() && *id == kRootFileId) {
+      return absl::DataLossError(
+          absl::StrFormat("%s was a volume, or is the copy of one: it has a root's %s, but its %s "
+                          "directory is missing. Put that back; do not run `salius init`, which "
+                          "forgets what is not on this disk yet",
+                          dir.path, kFileIdXattr, kSaliusDir));
+    }
     return absl::NotFoundError(
         absl::StrFormat("%s is not a volume; `salius init %s` makes it one", dir.path, dir.path));
   }

@@ -11,6 +11,7 @@
 #include "common/clock.h"
 #include "common/daemon.h"
 #include "common/log.h"
+#include "common/strings.h"
 #include "log/volume_config.h"
 #include "recovery/command_line.h"
 #include "recovery/progress.h"
@@ -26,6 +27,11 @@ std::function<absl::Status(RecoveryStep)> CrashHook(const CommandLine& line) {
     if (at == step && --left == 0) kill(getpid(), SIGKILL);
     return absl::OkStatus();
   };
+}
+
+// Failures name users' files, which must not act on the terminal.
+void Complain(const std::string& why) {
+  std::fprintf(stderr, "salius-recover: %s\n", Printable(why, NewLines::kReplace).c_str());
 }
 
 int Main(const std::vector<std::string>& arguments) {
@@ -73,13 +79,13 @@ int Main(const std::vector<std::string>& arguments) {
     exit_code = ExitCodeOf(report.outcome);
     bar.Clear();
     if (!done.ok()) {
-      std::fprintf(stderr, "salius-recover: %s\n", std::string(done.status().message()).c_str());
+      Complain(std::string(done.status().message()));
     }
   }
   if (line->json) {
     std::printf("%s\n", RecoveryReportJson(report).c_str());
   } else if (!dir.ok()) {
-    std::fprintf(stderr, "salius-recover: %s\n", report.explanation.c_str());
+    Complain(report.explanation);
   } else {
     std::fputs(RecoveryReportText(report).c_str(), stdout);
   }

@@ -162,6 +162,7 @@ absl::StatusOr<MergeResult> Merge(const MergeInput& input) {
         absl::StrFormat("everything up to %d was durable, but nobody holds %s (checkpoint %d)",
                         result.durable_mark, RangesText(lost), input.checkpoint));
   }
+  result.last_there = result.last;
   if (input.until.has_value()) {
     if (*input.until < input.checkpoint) {
       return absl::InvalidArgumentError(

@@ -52,6 +52,7 @@ struct MergeInput {
 
 struct MergeResult {
   Seq last = 0;                              // T
+  Seq last_there = 0;                        // what T would be without `until`
   std::vector<const RecordView*> records;    // (checkpoint, T], one per seq, ascending
   Seq durable_mark = 0;                      // largest seen
   Seq highest = 0;                           // largest seq seen

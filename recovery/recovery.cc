@@ -54,6 +54,15 @@ class Run {
     absl::Status status = Phases();
     Enter("");
     if (status.ok()) return status;
+    if (report_.already_decided && report_.outcome != RecoveryOutcome::kBadRequest) {
+      absl::Status whole(
+          status.code(),
+          absl::StrFormat("%s (already decided: records up to %d, by an earlier run)",
+                          status.message(), decision_->last));
+      status.ForEachPayload(
+          [&](absl::string_view url, const absl::Cord& value) { whole.SetPayload(url, value); });
+      status = std::move(whole);
+    }
     report_.explanation = std::string(status.message());
     if (report_.outcome == RecoveryOutcome::kUnknown) {
       report_.outcome =
@@ -99,6 +108,7 @@ class Run {
       return absl::OkStatus();
     }
     if (!decision_.has_value()) {
+      SALIUS_RETURN_IF_ERROR(CheckCut(plan));
       Enter("pin");
       SALIUS_RETURN_IF_ERROR(PinDecision(stable));
     }
@@ -354,9 +364,22 @@ class Run {
       report_.next_epoch = run_note_.fence_epoch = merged.highest_epoch + 1;
       if (!options_.dry_run) SALIUS_RETURN_IF_ERROR(NoteRun());
     }
+    SALIUS_RETURN_IF_ERROR(CheckDropped(merged));
     decided_ = std::move(merged.records);
     TakeDecided(merged.last);
     return Step(RecoveryStep::kMerged);
+  }
+
+  // Notes what `until` leaves out. Without force nothing of it may have been acknowledged.
+  absl::Status CheckDropped(const MergeResult& merged) {
+    if (merged.last >= merged.last_there) return absl::OkStatus();
+    report_.dropped = {merged.last + 1, merged.last_there};
+    if (options_.force || merged.durable_mark <= merged.last) return absl::OkStatus();
+    report_.outcome = RecoveryOutcome::kBadRequest;
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "--until %d: the acknowledged records %s would be dropped; --dry-run --force shows what "
+        "would be left, --force does it",
+        *options_.until, RangesText({{merged.last + 1, merged.durable_mark}})));
   }
 
   void TakeDecided(Seq last) {
@@ -364,6 +387,17 @@ class Run {
     report_.highest = std::max(report_.highest, last);
     report_.records = decided_.size();
     for (const RecordView* record : decided_) report_.record_bytes += record->header.total_bytes();
+  }
+
+  // With `until` a record that removes an object may be left out, and the object be gone from the
+  // disk already: that must show while another T can still be decided. Without it T is everything,
+  // and a second look at the disk could change nothing but take its time.
+  absl::Status CheckCut(const ReplayPlan& plan) {
+    if (!options_.until.has_value()) return absl::OkStatus();
+    Enter("check");
+    SALIUS_RETURN_IF_ERROR(target().Check(context_, plan));
+    report_.missing.clear();  // the replay finds them again
+    return absl::OkStatus();
   }
 
   absl::Status PinDecision(StableLog& stable) {

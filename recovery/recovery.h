@@ -78,7 +78,9 @@ struct RecoveryOptions {
   // Go on where too few members answer, records are missing, or a file is missing; the report says
   // what is unaccounted for.
   bool force = false;
-  std::optional<Seq> until;  // T at most this; what is already on disk beyond it stays there
+  // T at most this, for good; what is already on disk beyond it stays there. Refused without force
+  // when an acknowledged record would be dropped.
+  std::optional<Seq> until;
 
   uint64_t rpc_timeout_ms = 5000;     // one answer to fence or inventory
   uint64_t fence_timeout_ms = 30000;  // replicas that cannot be reached are asked again till then
@@ -109,7 +111,7 @@ enum class RecoveryOutcome {
   kNotEnough,    // too few members answered
   kDataLoss,     // what is there contradicts itself or is incomplete
   kFenced,       // another recovery, or a newer session, holds the replicas
-  kBadRequest,   // `until` contradicts what is on the disk
+  kBadRequest,   // `until` contradicts what is on the disk, was decided, or was acknowledged
   kFailed,       // I/O and everything else
   kInterrupted,  // by the step hook
 };
@@ -144,6 +146,9 @@ struct RecoveryReport {
   // Seqs in (checkpoint, max(durable_mark, highest)] that nobody has, as ranges; filled when there
   // are any, which only --force lets pass.
   std::vector<std::pair<Seq, Seq>> unaccounted;
+  // First and last of the records that are there and that `until` leaves out; those up to
+  // durable_mark had been acknowledged, later ones may have been.
+  std::optional<std::pair<Seq, Seq>> dropped;
   uint64_t records = 0;  // decided
   uint64_t record_bytes = 0;
   uint64_t torn_bytes = 0;       // of the stable log's tail
@@ -173,9 +178,9 @@ struct RecoveryReport {
 // After OK (and not dry_run) the state is clean with an epoch larger than every session and
 // recovery before; a session may start. Errors: UNAVAILABLE when too few members answer (names
 // them), DATA_LOSS (says what and why), FAILED_PRECONDITION when another recovery holds the
-// replicas, or `until` contradicts a pinned decision; INVALID_ARGUMENT for options;
-// RESOURCE_EXHAUSTED when the disk or the stable log is full; others as the file system gives them.
-// The outcome is also in options.partial_report.
+// replicas, or `until` contradicts a pinned decision or would drop acknowledged records;
+// INVALID_ARGUMENT for options; RESOURCE_EXHAUSTED when the disk or the stable log is full; others
+// as the file system gives them. The outcome is also in options.partial_report.
 absl::StatusOr<RecoveryReport> Recover(VolumeDir& dir, const RecoveryOptions& options);
 
 // The report as lines for people, and as one JSON object (keys as the fields above).

@@ -1,5 +1,6 @@
 // How a recovery is told: the names of its steps and outcomes, and the report for people and
 // machines.
+#include <algorithm>
 #include <array>
 #include <string>
 
@@ -186,6 +187,15 @@ std::string RecoveryReportText(const RecoveryReport& report) {
     absl::StrAppendFormat(&text, "  UNACCOUNTED   seqs %s\n",
                           recovery::RangesText(report.unaccounted));
   }
+  if (report.dropped.has_value()) {
+    const auto& [first, last] = *report.dropped;
+    const Seq acknowledged = std::min(last, report.durable_mark);
+    absl::StrAppendFormat(
+        &text, "  DROPPED       seqs %s by --until, %s\n", recovery::RangesText({{first, last}}),
+        acknowledged < first
+            ? "none of them known to have been acknowledged"
+            : "acknowledged of them at least " + recovery::RangesText({{first, acknowledged}}));
+  }
   for (const std::string& missing : report.missing) {
     absl::StrAppendFormat(&text, "  MISSING       %s\n", Printable(missing, NewLines::kReplace));
   }
@@ -196,7 +206,9 @@ std::string RecoveryReportText(const RecoveryReport& report) {
     absl::StrAppendFormat(&text, "  set aside     .salius/lost/%s\n",
                           Printable(lost, NewLines::kReplace));
   }
-  if (!report.explanation.empty()) absl::StrAppendFormat(&text, "  %s\n", report.explanation);
+  if (!report.explanation.empty()) {
+    absl::StrAppendFormat(&text, "  %s\n", Printable(report.explanation, NewLines::kReplace));
+  }
   for (const std::string& line : report.plan) {
     absl::StrAppendFormat(&text, "  %s\n", Printable(line, NewLines::kReplace));
   }
@@ -224,6 +236,10 @@ std::string RecoveryReportJson(const RecoveryReport& report) {
     absl::StrAppendFormat(&ranges, "%s[%d, %d]", ranges.empty() ? "" : ", ", first, last);
   }
   json.Raw("unaccounted", "[" + ranges + "]");
+  json.Raw("dropped",
+           report.dropped.has_value()
+               ? absl::StrFormat("[[%d, %d]]", report.dropped->first, report.dropped->second)
+               : "[]");
   json.Number("records", report.records);
   json.Number("record_bytes", report.record_bytes);
   json.Number("torn_bytes", report.torn_bytes);

@@ -50,9 +50,9 @@ struct DirectoryFacts {
   uint64_t free_bytes = 0;
   uint64_t free_inodes = 0, total_inodes = 0;  // total 0: not counted
 
+  bool volume = false;         // there is a .salius
+  absl::Status config_status;  // opening it; DATA_LOSS without a .salius where there was one
   // The rest only when it is a volume.
-  bool volume = false;
-  absl::Status config_status;  // reading volume.toml
   VolumeConfig config;
   absl::Status state_status;  // reading the state
   VolumeState state;

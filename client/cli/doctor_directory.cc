@@ -47,7 +47,10 @@ absl::Status TryHandle(int directory_fd) {
 
 void GatherVolume(const std::string& path, int directory_fd, DirectoryFacts& facts) {
   struct stat attr {};
-  if (fstatat(directory_fd, kSaliusDir, &attr, AT_SYMLINK_NOFOLLOW) != 0) return;
+  if (fstatat(directory_fd, kSaliusDir, &attr, AT_SYMLINK_NOFOLLOW) != 0) {
+    facts.config_status = VolumeDir::Open(path, /*lock=*/false).status();
+    return;
+  }
   facts.volume = true;
   const absl::StatusOr<VolumeDir> volume = VolumeDir::Open(path, /*lock=*/false);
   facts.config_status = volume.status();
@@ -144,6 +147,11 @@ const char* AdviceOn(const absl::Status& status) {
 }
 
 void JudgeVolume(const DirectoryFacts& facts, int64_t realtime_ns, Findings& findings) {
+  if (!facts.volume && absl::IsDataLoss(facts.config_status)) {
+    findings.Fail("volume", std::string(facts.config_status.message()),
+                  "put its .salius directory back; do not run salius init");
+    return;
+  }
   if (!facts.volume) {
     findings.Warn("volume", "there is none in this directory", "make one: salius init");
     return;
@@ -167,8 +175,13 @@ void JudgeVolume(const DirectoryFacts& facts, int64_t realtime_ns, Findings& fin
   }
   const uint64_t wanted = facts.config.stable_log_bytes;
   if (!facts.stable_log.ok()) {
-    findings.Fail("stable log", std::string(facts.stable_log.message()),
-                  "it is part of the volume's durability: restore it, or recover what is left");
+    findings.Fail(
+        "stable log", std::string(facts.stable_log.message()),
+        facts.state.open
+            ? "put it back: without it the volume cannot be recovered, --force or not, and "
+              "what is not in this directory yet is lost"
+            : "put it back, or make a new volume here: this one is clean and its files "
+              "are all here");
   } else if (facts.stable_log_bytes < wanted) {
     findings.Fail("stable log",
                   absl::StrFormat("%s, but volume.toml says %s",

@@ -59,8 +59,9 @@ Options InitOptions(InitPlan& plan) {
   options.Note(
       "Exit codes: 0 made, 2 a value that is not allowed, 3 no such directory, 4 there is a "
       "volume\n"
-      "already, 5 read-only or a file system that cannot keep the guarantees (FUSE, NFS,\n"
-      "overlayfs), 6 not enough space, 7 a replica's name does not resolve, 9 no permission, 1 "
+      "already, 5 read-only, a file system that cannot keep the guarantees (FUSE, NFS,\n"
+      "overlayfs), a volume above or below, or one that has lost its .salius, 6 not enough\n"
+      "space, 7 a replica's name does not resolve, 9 no permission, 1 "
       "other errors.");
   return options;
 }

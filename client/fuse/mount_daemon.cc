@@ -28,6 +28,7 @@
 #include "common/host.h"
 #include "common/log.h"
 #include "common/net.h"
+#include "common/strings.h"
 #include "log/state_file.h"
 #include "recovery/recovery.h"
 
@@ -123,9 +124,11 @@ absl::Status RecoverIfOpen(VolumeDir& dir, RecoverMode mode) {
   SLOG_INFO("{} was not unmounted cleanly: recovering", dir.path);
   const absl::StatusOr<RecoveryReport> report = Recover(dir, RecoveryOptions{});
   if (!report.ok()) {
-    return absl::Status(report.status().code(), absl::StrCat("recovery of ", dir.path,
-                                                             " failed: ", report.status().message(),
-                                                             "; see salius-recover(8)"));
+    return absl::Status(
+        report.status().code(),
+        absl::StrCat("recovery of ", dir.path, " failed: ",
+                     Printable(std::string(report.status().message()), NewLines::kReplace),
+                     "; see salius-recover(8)"));
   }
   SLOG_INFO("recovered:\n{}", RecoveryReportText(*report));
   return absl::OkStatus();

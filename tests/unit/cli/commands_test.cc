@@ -260,6 +260,17 @@ TEST_F(CommandsTest, StatusOfAPlainDirectorySaysThatItIsNoVolume) {
   EXPECT_TRUE(Contains(outcome.err, "salius init")) << outcome.err;
 }
 
+TEST_F(CommandsTest, NobodyAdvisesInitWhereAVolumeLostItsDirectory) {
+  ASSERT_EQ(InitSmall().code, kExitOk);
+  std::filesystem::remove_all(directory_ + "/.salius");
+  EXPECT_EQ(Call(RunStatus, {directory_}).code, kExitDamaged);
+  const Outcome doctor = Call(RunDoctor, {directory_});
+  EXPECT_EQ(doctor.code, kExitFailed);
+  EXPECT_TRUE(Contains(doctor.out, "FAIL  volume")) << doctor.out;
+  EXPECT_FALSE(Contains(doctor.out, "make one")) << doctor.out;
+  EXPECT_EQ(InitSmall().code, kExitUnsuitable);
+}
+
 TEST_F(CommandsTest, LostStateIsAnErrorNotANewVolume) {
   ASSERT_EQ(InitSmall().code, kExitOk);
   std::filesystem::remove(directory_ + "/.salius/state");

@@ -223,6 +223,14 @@ TEST(DoctorTest, StableLogThatIsMissingCutOrSparseFails) {
   EXPECT_EQ(LevelOf(Directory(facts), "stable log"), Level::kFail) << "cut";
   facts.stable_log = absl::NotFoundError("stable.log");
   EXPECT_EQ(LevelOf(Directory(facts), "stable log"), Level::kFail) << "missing";
+  for (const bool open : {false, true}) {
+    facts.state.open = open;
+    const Findings findings = Directory(facts);
+    for (const Finding& finding : findings.all()) {
+      if (finding.name != "stable log") continue;
+      EXPECT_EQ(finding.advice.find("cannot be recovered") != std::string::npos, open);
+    }
+  }
 }
 
 TEST(DoctorTest, RecordFromTheFutureWarns) {

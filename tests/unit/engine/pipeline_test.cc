@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 
 #include <atomic>
+#include <filesystem>
 #include <thread>
 
 #include "absl/strings/str_cat.h"
@@ -105,6 +106,7 @@ TEST_F(PipelineTest, WhoeverWantsToBeToldIsToldOfAFailure) {
 }
 
 TEST_F(PipelineTest, WhoeverWantsToBeToldIsToldBeforeThePipelineIsGone) {
+  std::filesystem::remove_all(path_ + "/.salius");  // no volume may lie in another
   for (int round = 0; round < 5; ++round) {
     config_.volume = VolumeId::Random();
     const std::string path = absl::StrCat(path_, "/", round);

@@ -271,8 +271,7 @@ TEST(StableLogTest, OpenRefusesAMissingFileAndAnotherVolumes) {
   ASSERT_TRUE(StableLog::Create(dir.fd(), kLogName, TestVolume(), kMiB).ok());
   VolumeId other = TestVolume();
   other.bytes[3] ^= 1;
-  EXPECT_EQ(StableLog::Open(dir.fd(), kLogName, other, nullptr).status().code(),
-            Code::kInvalidArgument);
+  EXPECT_EQ(StableLog::Open(dir.fd(), kLogName, other, nullptr).status().code(), Code::kDataLoss);
 }
 
 TEST(StableLogTest, AppendRefusesWhatIsNoRecordOfThisVolume) {

@@ -167,6 +167,87 @@ TEST(CreateVolumeTest, IdsOfAnEarlierVolumeAreRemoved) {
   EXPECT_EQ(*ReadFileId(dir.fd()), kRootFileId);
 }
 
+// A volume in `dir`/v, with a file and a directory that have ids.
+struct Neighbour {
+  explicit Neighbour(const TestDir& dir) {
+    SALIUS_CHECK_OK(MkdirAt(dir.fd(), "v", 0755));
+    SALIUS_CHECK_OK(MkdirAt(dir.fd(), "v/d", 0755));
+    SALIUS_CHECK_OK(MkdirAt(dir.fd(), "v/d/e", 0755));
+    SALIUS_CHECK_OK(CreateVolume(dir.path() + "/v", SmallConfig()));
+    file = dir.Open("v/d/e/f", O_RDWR | O_CREAT);
+    SALIUS_CHECK_OK(WriteFileId(file.get(), 77));
+    SALIUS_CHECK_OK(WriteFileId(dir.Open("v/d", O_RDONLY).get(), 78));
+  }
+  void ExpectWhole(const TestDir& dir) const {
+    EXPECT_EQ(*ReadFileId(file.get()), 77u);
+    EXPECT_EQ(*ReadFileIdAt(dir.fd(), "v/d"), 78u);
+    EXPECT_EQ(*ReadFileIdAt(dir.fd(), "v"), kRootFileId);
+    EXPECT_TRUE(VolumeDir::Open(dir.path() + "/v", true).ok());
+  }
+  UniqueFd file;
+};
+
+TEST(CreateVolumeTest, ADirectoryWithAVolumeInItIsRefusedAndNoIdIsTaken) {
+  TestDir dir;
+  ASSERT_TRUE(MkdirAt(dir.fd(), "a", 0755).ok());
+  const UniqueFd own = dir.Open("a/f", O_RDWR | O_CREAT);
+  ASSERT_TRUE(WriteFileId(own.get(), 5).ok());
+  const Neighbour volume(dir);
+  for (const bool damaged : {false, true}) {
+    if (damaged) SALIUS_CHECK_OK(fs::Unlink(dir.fd(), "v/.salius/volume.toml", 0));
+    const absl::Status refused = CreateVolume(dir.path(), SmallConfig());
+    EXPECT_EQ(refused.code(), Code::kFailedPrecondition) << refused;
+    EXPECT_NE(refused.message().find(dir.path() + "/v"), absl::string_view::npos) << refused;
+    if (!damaged) volume.ExpectWhole(dir);
+    EXPECT_EQ(*ReadFileId(volume.file.get()), 77u);
+    EXPECT_EQ(*ReadFileId(own.get()), 5u);
+    EXPECT_FALSE(Exists(dir, ".salius.new"));
+    EXPECT_EQ(*ReadFileId(dir.fd()), kNoFileId);
+  }
+}
+
+TEST(CreateVolumeTest, ADirectoryOfAVolumeIsRefusedAndNoIdIsTaken) {
+  TestDir dir;
+  const Neighbour volume(dir);
+  for (const char* inner : {"/v/d", "/v/d/e", "/v/.salius/tmp"}) {
+    const absl::Status refused = CreateVolume(dir.path() + inner, SmallConfig());
+    EXPECT_EQ(refused.code(), Code::kFailedPrecondition) << refused;
+    EXPECT_NE(refused.message().find("lies in a volume"), absl::string_view::npos) << refused;
+    EXPECT_FALSE(Exists(dir, std::string(inner + 1) + "/.salius.new"));
+  }
+  volume.ExpectWhole(dir);
+}
+
+TEST(CreateVolumeTest, AVolumeBesideOrOnAnotherFileSystemDoesNotMatter) {
+  TestDir dir;
+  const Neighbour volume(dir);
+  ASSERT_TRUE(MkdirAt(dir.fd(), "beside", 0755).ok());
+  EXPECT_TRUE(CreateVolume(dir.path() + "/beside", SmallConfig()).ok());
+  const Mount mount("tmpfs", dir.path() + "/v/d/e", 0, "size=8m");
+  ASSERT_TRUE(mount.ok()) << "needs root";
+  EXPECT_TRUE(CreateVolume(dir.path() + "/v/d/e", SmallConfig()).ok());
+  volume.ExpectWhole(dir);
+}
+
+TEST(CreateVolumeTest, AVolumeThatLostItsSaliusDirectoryIsRefusedAndKeepsItsIds) {
+  TestDir dir;
+  ASSERT_TRUE(CreateVolume(dir.path(), SmallConfig()).ok());
+  const UniqueFd file = dir.Open("f", O_RDWR | O_CREAT);
+  ASSERT_TRUE(WriteFileId(file.get(), 77).ok());
+  ASSERT_TRUE(fs::RemoveTree(dir.fd(), ".salius").ok());
+  const absl::Status refused = CreateVolume(dir.path(), SmallConfig());
+  EXPECT_EQ(refused.code(), Code::kFailedPrecondition) << refused;
+  EXPECT_NE(refused.message().find("setfattr -x trusted.salius.id " + dir.path()),
+            absl::string_view::npos)
+      << refused;
+  EXPECT_EQ(*ReadFileId(file.get()), 77u);
+  EXPECT_EQ(*ReadFileId(dir.fd()), kRootFileId);
+  // Cut off before its last rename, an init leaves such a root too.
+  ASSERT_TRUE(MkdirAt(dir.fd(), ".salius.new", 0700).ok());
+  EXPECT_TRUE(CreateVolume(dir.path(), SmallConfig()).ok());
+  EXPECT_EQ(*ReadFileId(file.get()), kNoFileId);
+}
+
 TEST(CreateVolumeTest, ImmutableFilesMatterOnlyWithAnId) {
   TestDir dir;
   const UniqueFd file = dir.Open("f", O_RDWR | O_CREAT);
@@ -213,6 +294,15 @@ TEST(VolumeDirTest, NoDirectoryOrNoVolumeIsNotFound) {
   const absl::Status status = VolumeDir::Open(dir.path(), true).status();
   EXPECT_EQ(status.code(), Code::kNotFound);
   EXPECT_NE(status.message().find("salius init"), absl::string_view::npos) << status;
+}
+
+TEST(VolumeDirTest, AVolumeThatLostItsSaliusDirectoryIsNoPlainDirectory) {
+  TestDir dir;
+  ASSERT_TRUE(CreateVolume(dir.path(), SmallConfig()).ok());
+  ASSERT_TRUE(fs::RemoveTree(dir.fd(), ".salius").ok());
+  const absl::Status status = VolumeDir::Open(dir.path(), true).status();
+  EXPECT_EQ(status.code(), Code::kDataLoss) << status;
+  EXPECT_NE(status.message().find("do not run `salius init`"), absl::string_view::npos) << status;
 }
 
 TEST(VolumeDirTest, LockNamesItsHolderAndReadersNeedNone) {

@@ -93,6 +93,14 @@ TEST(ReportTest, TextSaysWhatIsUnaccountedFor) {
   }
 }
 
+TEST(ReportTest, NamesOfFilesDoNotActOnTheTerminal) {
+  RecoveryReport report;
+  report.outcome = RecoveryOutcome::kFailed;
+  report.explanation = "\"a\x1b[2Jb\nvolume x: clean\": is immutable";
+  const std::string text = RecoveryReportText(report);
+  EXPECT_NE(text.find("\"a?[2Jb?volume x: clean\": is immutable"), std::string::npos) << text;
+}
+
 TEST(ProgressTest, LinesSayHowFar) {
   EXPECT_EQ(ProgressLine({"sync", 0, 0, ""}), "sync    ");
   EXPECT_EQ(ProgressLine({"locate", 7, 0, "objects"}), "locate   7 objects");

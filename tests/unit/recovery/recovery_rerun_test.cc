@@ -18,6 +18,84 @@ TEST_F(RecoveryTest, UntilStopsEarlierAndComesTooLateAfterADecision) {
   EXPECT_EQ(ReadFile(At("f")), "a123456789");
 }
 
+// The disk is ahead of the log: the file that record 2 unlinks is gone already.
+TEST_F(RecoveryTest, UntilDecidesNothingWhenSomethingWouldBeMissing) {
+  NoteState();
+  s_.Write(51, 0, "abc");
+  s_.Unlink(51, kRoot, "x");
+  s_.CreateFile(60, kRoot, "y");
+  s_.Write(60, 0, "hello");
+  Replicate({"a:1", "b:1", "c:1"});
+  options_.until = 1;
+  EXPECT_TRUE(absl::IsDataLoss(Run()));
+  EXPECT_EQ(report_.outcome, RecoveryOutcome::kDataLoss);
+  options_.until.reset();
+  ASSERT_OK(Run());
+  EXPECT_FALSE(report_.already_decided);
+  EXPECT_EQ(report_.decided, 4u);
+  EXPECT_EQ(ReadFile(At("y")), "hello");
+}
+
+TEST_F(RecoveryTest, ForcedUntilTellsOnceWhatIsMissing) {
+  NoteState();
+  s_.Write(51, 0, "abc");
+  s_.Unlink(51, kRoot, "x");
+  Replicate({"a:1", "b:1", "c:1"});
+  options_.until = 1;
+  options_.force = true;
+  ASSERT_OK(Run());
+  EXPECT_EQ(report_.missing.size(), 1u);
+  EXPECT_EQ(report_.dropped, std::make_pair(Seq{2}, Seq{2}));
+}
+
+TEST_F(RecoveryTest, UntilDropsWhatWasAcknowledgedOnlyWhenForced) {
+  NoteState();
+  s_.Write(50, 0, "a");
+  s_.Write(50, 1, "b");
+  s_.Write(50, 2, "c");
+  s_.durable = 3;
+  s_.Write(50, 3, "d");
+  Replicate({"a:1", "b:1", "c:1"});
+  for (const bool dry_run : {true, false}) {
+    options_.dry_run = dry_run;
+    options_.until = 1;
+    const absl::Status refused = Run();
+    EXPECT_TRUE(absl::IsFailedPrecondition(refused)) << refused;
+    EXPECT_NE(refused.message().find("acknowledged records 2-3 "), absl::string_view::npos)
+        << refused;
+    EXPECT_EQ(report_.outcome, RecoveryOutcome::kBadRequest);
+    EXPECT_EQ(ReadFile(At("f")), "0123456789");
+  }
+  options_.force = true;
+  options_.dry_run = true;
+  ASSERT_OK(Run());
+  const std::string text = RecoveryReportText(report_);
+  EXPECT_NE(text.find("seqs 2-4 by --until, acknowledged of them at least 2-3"), std::string::npos)
+      << text;
+  EXPECT_NE(RecoveryReportJson(report_).find("\"dropped\": [[2, 4]]"), std::string::npos);
+  options_.force = false;
+  options_.dry_run = false;
+  options_.until = 3;  // nothing that is known to have been acknowledged
+  ASSERT_OK(Run());
+  EXPECT_EQ(report_.dropped, std::make_pair(Seq{4}, Seq{4}));
+  EXPECT_EQ(ReadFile(At("f")), "abc3456789");
+}
+
+TEST_F(RecoveryTest, AFailureAfterAnEarlierRunsDecisionSaysSo) {
+  NoteState();
+  s_.Write(51, 0, "abc");
+  Replicate({"a:1", "b:1", "c:1"});
+  const absl::Status undecided = Run();  // decides, as there is no other T
+  EXPECT_TRUE(absl::IsDataLoss(undecided));
+  EXPECT_EQ(undecided.message().find("already decided"), absl::string_view::npos) << undecided;
+  const absl::Status decided = Run();
+  EXPECT_TRUE(absl::IsDataLoss(decided));
+  EXPECT_NE(decided.message().find("already decided: records up to 1, by an earlier run"),
+            absl::string_view::npos)
+      << decided;
+  EXPECT_EQ(report_.explanation, decided.message());
+}
+
 TEST_F(RecoveryTest, UntilAgainstTheDiskIsABadRequest) {
   state_.checkpoint = 1;
   NoteState();
@@ -89,6 +167,7 @@ TEST_F(RecoveryTest, CutOffAnywhereAndRunAgainItEndsTheSame) {
       if (entry.path().filename() != ".salius") std::filesystem::remove_all(entry.path());
     }
     std::filesystem::remove_all(At(".salius"));
+    SALIUS_CHECK_OK(fs::RemoveXattr(MustOpen(dir_.path()).get(), kFileIdXattr));
     SALIUS_CHECK_OK(CreateVolume(dir_.path(), config_));
     WriteFile(At("f"), "0123456789");
     SetId("f", 50);

@@ -388,6 +388,21 @@ TEST_F(RecoveryTest, AStateOfAnotherVolumeIsDataLoss) {
   EXPECT_TRUE(absl::IsDataLoss(Run()));
 }
 
+TEST_F(RecoveryTest, AStableLogOfAnotherVolumeIsDataLossAlsoWithForce) {
+  NoteState();
+  VolumeId other = config_.volume;
+  other.bytes[0] ^= 1;
+  unlink(At(".salius/stable.log").c_str());
+  const UniqueFd fd = SaliusFd();
+  ASSERT_OK(
+      StableLog::Create(fd.get(), kStableLogFileName, other, config_.stable_log_bytes).status());
+  for (const bool force : {false, true}) {
+    options_.force = force;
+    EXPECT_TRUE(absl::IsDataLoss(Run()));
+    EXPECT_EQ(report_.outcome, RecoveryOutcome::kDataLoss);
+  }
+}
+
 TEST_F(RecoveryTest, AFailedDropDoesNotFailTheRecovery) {
   NoteState();
   s_.Write(50, 0, "a");
