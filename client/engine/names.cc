@@ -205,7 +205,9 @@ absl::StatusOr<Entry> Volume::Impl::Link(Node& node, Node& parent, std::string_v
     SALIUS_RETURN_IF_ERROR(CheckNewName(parent, body.name));
     SALIUS_RETURN_IF_ERROR(CheckChangeable(node));
     SALIUS_RETURN_IF_ERROR(EnsureId(parent));
-    SALIUS_RETURN_IF_ERROR(EnsureId(node));
+    // Held over the wait: until the name is there, no other name may go as the last one.
+    absl::MutexLock stream(&node.stream);
+    SALIUS_RETURN_IF_ERROR(EnsureIdLocked(node));
     {
       absl::MutexLock lock(&node.state);
       if (node.orphan) return ErrnoStatus(ENOENT, "link of a file without a name");

@@ -97,6 +97,18 @@ MUTATIONS = [
              "absl::MutexLockMaybe stream(nullptr);",
              "//tests/unit/engine_volume:volume_records_test",
              "RecordsTest.NothingIsStampedForAFileBehindTheRecordThatTakesItsLastName"),
+    Mutation("I2", "hidden_link_dropped_while_a_change_is_stamped", "client/engine/volume_files.cc",
+             "    if (!link.node->stream.TryLock()) {\n      NoteHiddenLink(*link.node, link.after);\n"
+             "      continue;\n    }\n    DropCoveredLink(*link.node, checkpoint);\n"
+             "    link.node->stream.Unlock();\n",
+             "    DropCoveredLink(*link.node, checkpoint);\n",
+             "//tests/unit/engine_volume:volume_records_test",
+             "RecordsTest.HiddenLinkStaysWhileAChangeOfTheClosedFileIsBeingStamped"),
+    Mutation("I2", "name_given_while_the_last_one_goes", "client/engine/names.cc",
+             "    absl::MutexLock stream(&node.stream);\n    SALIUS_RETURN_IF_ERROR(EnsureIdLocked(node));\n",
+             "    SALIUS_RETURN_IF_ERROR(EnsureId(node));\n",
+             "//tests/unit/engine_volume:volume_records_test",
+             "RecordsTest.HiddenLinkStaysWhileTheFileIsBeingNamed"),
     Mutation("I2", "replay_past_a_gap", "recovery/merge.cc",
              ": result.missing.front().first - 1;", ": result.records.back()->seq();",
              "//tests/unit/recovery:merge_test",
