@@ -81,8 +81,9 @@ class Node {
 
   // Writes go to the backing file at once and are not logged until the next sync.
   bool bulk ABSL_GUARDED_BY(stream) = false;
-  uint64_t unsynced_bytes ABSL_GUARDED_BY(stream) = 0;       // plain writes since the last sync
-  uint64_t plain_writes ABSL_GUARDED_BY(stream) = 0;         // how many
+  uint64_t synced_writes ABSL_GUARDED_BY(stream) = 0;   // of `bulk_writes`: a sync covered them
+  uint64_t unsynced_bytes ABSL_GUARDED_BY(stream) = 0;  // plain writes since the last sync
+  uint64_t plain_writes ABSL_GUARDED_BY(stream) = 0;    // how many
   uint64_t plain_writes_before ABSL_GUARDED_BY(stream) = 0;  // that many before the last fsync
   uint64_t checked_size ABSL_GUARDED_BY(stream) = 0;         // the file system can hold so much
 
@@ -104,6 +105,7 @@ class Node {
   // Records up to it were applied before rw_fd was opened: when their data could not be written
   // back, an fsync of rw_fd may not say so.
   Seq unwatched_seq ABSL_GUARDED_BY(state) = 0;
+  uint64_t unwatched_writes ABSL_GUARDED_BY(state) = 0;  // the same of `bulk_writes`
 
  private:
   friend class NodeTable;

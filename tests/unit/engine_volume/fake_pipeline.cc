@@ -158,6 +158,7 @@ absl::Status Pipeline::Checkpoint() {
 absl::Status Pipeline::SyncNow() {
   const absl::Status synced = impl_->sink.SyncApplied();
   absl::MutexLock lock(&impl_->mu);
+  ++impl_->syncs;
   if (!synced.ok()) impl_->failure = synced;
   return synced;
 }
