@@ -203,6 +203,8 @@ struct Volume::Impl final : public ApplySink {
                                const Caller& caller);
   // Issues a complete body, waits, and returns the new node.
   absl::StatusOr<PinnedNode> MakeNew(CreateBody body);
+  // Opens what was made or found; the node's pin becomes the caller's lookup.
+  absl::StatusOr<Volume::Created> OpenMade(PinnedNode node, int flags);
   absl::StatusOr<Volume::Created> CreateFile(Node& parent, std::string_view name, int flags,
                                              mode_t mode, const Caller& caller);
   absl::StatusOr<Volume::Created> CreateTmpFile(Node& parent, int flags, mode_t mode,

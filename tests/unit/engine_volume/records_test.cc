@@ -333,6 +333,19 @@ TEST_F(RecordsTest, HiddenLinkGoesAlsoWhenARecordWasOnItsWayAtTheCheckpoint) {
   EXPECT_NE(access(hidden.c_str(), F_OK), 0);
 }
 
+// XFS then answers even fstat with an error.
+TEST_F(RecordsTest, FileWhoseAttributesCannotBeToldIsNotLeftOpen) {
+  Make(400 * kMiB, "mkfs.xfs -q");
+  volume->Release(Create("a"));
+  Node& node = Find("a");
+  fake().before_issue = [this](Op op) {
+    if (op == Op::kTruncate) scratch->Shutdown();
+  };
+  EXPECT_NE(Errno(volume->CreateFile(root(), "a", O_RDWR | O_TRUNC, 0644, caller)), 0);
+  absl::MutexLock lock(&node.state);
+  EXPECT_EQ(node.handles, 0u);
+}
+
 // Its link goes only when nothing of the file can be stamped any more: behind it recovery would
 // look for a file that is rightly gone.
 TEST_F(RecordsTest, HiddenLinkStaysWhileAChangeOfTheClosedFileIsBeingStamped) {
