@@ -31,6 +31,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "client/engine/patches.h"
@@ -158,8 +159,9 @@ class NodeTable {
   ~NodeTable();
 
   // The node of the object that `path_fd` (O_PATH) is open on, made when there is none.
-  // `issued`: the pipeline's watermark, read before.
-  absl::StatusOr<PinnedNode> Intern(UniqueFd path_fd, Seq issued);
+  // `issued`: the pipeline's watermark; asked for under the table's lock, since an earlier node of
+  // the file may go until it is taken.
+  absl::StatusOr<PinnedNode> Intern(UniqueFd path_fd, absl::FunctionRef<Seq()> issued);
   // The node with this id; empty when none is in use.
   PinnedNode Find(FileId id);
   // Enters the id of a node. False when another node in use has it (a copied xattr): nothing

@@ -121,6 +121,12 @@ MUTATIONS = [
              "if (mark != on_disk_.end() && record.seq() < 1) {",
              "//tests/unit/recovery:replay_plan_test",
              "ReplayPlanTest.OnDiskSkipsDataUpToItsSeqAndNoAttributes"),
+    Mutation("I3", "born_before_the_table_is_locked", "client/engine/node.cc",
+             "    node = new Node(std::move(path_fd), st, issued(),",
+             "    mu_.Unlock();\n    const Seq before = issued();\n    mu_.Lock();\n"
+             "    node = new Node(std::move(path_fd), st, before,",
+             "//tests/unit/engine_volume:volume_records_test",
+             "NodeTableTest.NoNodeComesOrGoesBetweenWhatWasIssuedAndTheNewNode"),
     Mutation("I3", "bulk_sync_without_on_disk_record", "client/engine/bulk.cc",
              "} else if (last > checkpoint) {", "} else if (last > checkpoint && false) {",
              "//tests/unit/engine_volume:volume_records_test",
