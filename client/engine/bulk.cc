@@ -79,10 +79,17 @@ absl::StatusOr<Seq> Volume::Impl::SyncBulk(Node& node) {
     return AsDataError(pipe.load()->SyncNow());  // fails now, and the pipeline learns of it
   }
   Seq last = 0, unwatched = 0;
+  uint64_t unwatched_writes = 0;
   {
     absl::MutexLock lock(&node.state);
     last = std::max(node.last_seq, node.born_seq);
     unwatched = node.unwatched_seq;
+    unwatched_writes = node.unwatched_writes;
+  }
+  if (unwatched_writes > node.synced_writes) {
+    // Direct writes through a descriptor that is closed: `fd` may not hear what befell them, and no
+    // checkpoint need come, since they are in no record.
+    SALIUS_RETURN_IF_ERROR(AsDataError(pipe.load()->SyncNow()));
   }
   const Seq checkpoint = pipe.load()->watermarks().checkpoint;
   Seq wait_for = 0;
@@ -113,6 +120,7 @@ void Volume::Impl::EndBulkOfNameless(Node& node) {
 
 void Volume::Impl::EndBulk(Node& node) {
   node.bulk = false;
+  node.synced_writes = node.bulk_writes.load();
   node.unsynced_bytes = 0;
   bulk_synced.Increment();
   {

@@ -153,6 +153,19 @@ absl::StatusOr<Entry> Volume::Impl::Create(Node& parent, std::string_view name, 
   return entry;
 }
 
+absl::StatusOr<Volume::Created> Volume::Impl::OpenMade(PinnedNode node, int flags) {
+  Created created;
+  SALIUS_ASSIGN_OR_RETURN(created.handle, OpenNode(*node, flags));
+  const absl::StatusOr<struct stat> attr = GetAttr(*node);
+  if (!attr.ok()) {
+    Release(created.handle);
+    return attr.status();
+  }
+  created.entry.attr = *attr;
+  created.entry.node = node.Release();
+  return created;
+}
+
 absl::StatusOr<Volume::Created> Volume::Impl::CreateFile(Node& parent, std::string_view name,
                                                          int flags, mode_t mode,
                                                          const Caller& caller) {
@@ -169,12 +182,7 @@ absl::StatusOr<Volume::Created> Volume::Impl::CreateFile(Node& parent, std::stri
       if (StatusErrno(entry.status()) == ENOENT) continue;
     }
     if (!entry.ok()) return entry.status();
-    PinnedNode lookup(table, entry->node);
-    SALIUS_ASSIGN_OR_RETURN(Handle* const handle,
-                            OpenNode(*lookup, made ? flags & ~O_TRUNC : flags));
-    SALIUS_ASSIGN_OR_RETURN(entry->attr, GetAttr(*lookup));
-    lookup.Release();
-    return Created{*entry, handle};
+    return OpenMade(PinnedNode(table, entry->node), made ? flags & ~O_TRUNC : flags);
   }
   return ErrnoStatus(EBUSY, "create");
 }
@@ -188,11 +196,7 @@ absl::StatusOr<Volume::Created> Volume::Impl::CreateTmpFile(Node& parent, int fl
   body.mode = (mode & 07777) | S_IFREG;
   SALIUS_RETURN_IF_ERROR(FillInherited(parent, caller, body));
   SALIUS_ASSIGN_OR_RETURN(PinnedNode node, MakeNew(std::move(body)));
-  Created created;
-  SALIUS_ASSIGN_OR_RETURN(created.handle, OpenNode(*node, flags & ~(O_TRUNC | O_CREAT)));
-  SALIUS_ASSIGN_OR_RETURN(created.entry.attr, GetAttr(*node));
-  created.entry.node = node.Release();
-  return created;
+  return OpenMade(std::move(node), flags & ~(O_TRUNC | O_CREAT));
 }
 
 absl::StatusOr<Entry> Volume::Impl::Link(Node& node, Node& parent, std::string_view name) {
@@ -205,7 +209,9 @@ absl::StatusOr<Entry> Volume::Impl::Link(Node& node, Node& parent, std::string_v
     SALIUS_RETURN_IF_ERROR(CheckNewName(parent, body.name));
     SALIUS_RETURN_IF_ERROR(CheckChangeable(node));
     SALIUS_RETURN_IF_ERROR(EnsureId(parent));
-    SALIUS_RETURN_IF_ERROR(EnsureId(node));
+    // Held over the wait: until the name is there, no other name may go as the last one.
+    absl::MutexLock stream(&node.stream);
+    SALIUS_RETURN_IF_ERROR(EnsureIdLocked(node));
     {
       absl::MutexLock lock(&node.state);
       if (node.orphan) return ErrnoStatus(ENOENT, "link of a file without a name");

@@ -36,7 +36,7 @@ NodeTable::~NodeTable() {
   for (const auto& [key, node] : by_inode_) delete node;
 }
 
-absl::StatusOr<PinnedNode> NodeTable::Intern(UniqueFd path_fd, Seq issued) {
+absl::StatusOr<PinnedNode> NodeTable::Intern(UniqueFd path_fd, absl::FunctionRef<Seq()> issued) {
   SALIUS_ASSIGN_OR_RETURN(const struct stat st, fs::Stat(path_fd.get()));
   absl::MutexLock lock(&mu_);
   // A subvolume of btrfs: nothing is renamed or linked across its border, and recovery would not
@@ -45,7 +45,7 @@ absl::StatusOr<PinnedNode> NodeTable::Intern(UniqueFd path_fd, Seq issued) {
   dev_ = st.st_dev;
   Node*& node = by_inode_[{st.st_dev, st.st_ino}];
   if (node == nullptr) {
-    node = new Node(std::move(path_fd), st, issued, made_++, path_fds_);
+    node = new Node(std::move(path_fd), st, issued(), made_++, path_fds_);
   } else {
     node->path_fd.Offer(std::move(path_fd));
   }

@@ -31,6 +31,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "client/engine/patches.h"
@@ -81,8 +82,9 @@ class Node {
 
   // Writes go to the backing file at once and are not logged until the next sync.
   bool bulk ABSL_GUARDED_BY(stream) = false;
-  uint64_t unsynced_bytes ABSL_GUARDED_BY(stream) = 0;       // plain writes since the last sync
-  uint64_t plain_writes ABSL_GUARDED_BY(stream) = 0;         // how many
+  uint64_t synced_writes ABSL_GUARDED_BY(stream) = 0;   // of `bulk_writes`: a sync covered them
+  uint64_t unsynced_bytes ABSL_GUARDED_BY(stream) = 0;  // plain writes since the last sync
+  uint64_t plain_writes ABSL_GUARDED_BY(stream) = 0;    // how many
   uint64_t plain_writes_before ABSL_GUARDED_BY(stream) = 0;  // that many before the last fsync
   uint64_t checked_size ABSL_GUARDED_BY(stream) = 0;         // the file system can hold so much
 
@@ -104,6 +106,7 @@ class Node {
   // Records up to it were applied before rw_fd was opened: when their data could not be written
   // back, an fsync of rw_fd may not say so.
   Seq unwatched_seq ABSL_GUARDED_BY(state) = 0;
+  uint64_t unwatched_writes ABSL_GUARDED_BY(state) = 0;  // the same of `bulk_writes`
 
  private:
   friend class NodeTable;
@@ -156,8 +159,9 @@ class NodeTable {
   ~NodeTable();
 
   // The node of the object that `path_fd` (O_PATH) is open on, made when there is none.
-  // `issued`: the pipeline's watermark, read before.
-  absl::StatusOr<PinnedNode> Intern(UniqueFd path_fd, Seq issued);
+  // `issued`: the pipeline's watermark; asked for under the table's lock, since an earlier node of
+  // the file may go until it is taken.
+  absl::StatusOr<PinnedNode> Intern(UniqueFd path_fd, absl::FunctionRef<Seq()> issued);
   // The node with this id; empty when none is in use.
   PinnedNode Find(FileId id);
   // Enters the id of a node. False when another node in use has it (a copied xattr): nothing

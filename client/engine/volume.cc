@@ -60,7 +60,7 @@ absl::Status Volume::Impl::Prepare(uint64_t descriptors) {
     for (const std::string& name : names) RemoveLeftover(leftovers->get(), name);
   }
   SALIUS_ASSIGN_OR_RETURN(UniqueFd root_fd, OpenAt(dir.root_fd, ".", O_PATH | O_DIRECTORY));
-  SALIUS_ASSIGN_OR_RETURN(root, table.Intern(std::move(root_fd), 0));
+  SALIUS_ASSIGN_OR_RETURN(root, table.Intern(std::move(root_fd), [] { return Seq{0}; }));
   SALIUS_CHECK(table.SetId(*root, kRootFileId));
   root->identified.store(true);
   root->path_fd.Keep();
@@ -165,7 +165,7 @@ absl::StatusOr<Entry> Volume::Impl::Lookup(Node& node, std::string_view name) {
 }
 
 absl::StatusOr<PinnedNode> Volume::Impl::Intern(UniqueFd fd) {
-  return table.Intern(std::move(fd), pipe.load()->watermarks().issued);
+  return table.Intern(std::move(fd), [this] { return pipe.load()->watermarks().issued; });
 }
 
 absl::StatusOr<struct statvfs> Volume::Impl::StatFs() {

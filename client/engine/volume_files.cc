@@ -147,61 +147,74 @@ void Volume::Impl::DropHiddenLink(Node& node) {
     absl::MutexLock content(&node.content);
     if (!node.hidden_link) return;
   }
-  const Seq after = pipe.load()->watermarks().issued;
-  {
-    absl::MutexLock lock(&bulk_mu);
-    table.Pin(node);
-    hidden_links.emplace_back(PinnedNode(table, &node), after);
-  }
+  NoteHiddenLink(node, pipe.load()->watermarks().issued);
   DropCoveredLinks();
+}
+
+void Volume::Impl::NoteHiddenLink(Node& node, Seq after) {
+  absl::MutexLock lock(&bulk_mu);
+  const auto [place, fresh] = hidden_links.try_emplace(&node);
+  if (fresh) {
+    table.Pin(node);
+    place->second.node = PinnedNode(table, &node);
+  }
+  place->second.after = std::max(place->second.after, after);
+  next_hidden_link = std::min(next_hidden_link, after);
 }
 
 void Volume::Impl::DropCoveredLinks() {
   Pipeline* const pipe_or_null = pipe.load();
   if (pipe_or_null == nullptr) return;
   const Seq checkpoint = pipe_or_null->watermarks().checkpoint;
-  std::vector<PinnedNode> covered;  // their pins go after the lock
+  std::vector<HiddenLink> covered;  // their pins go after the lock
   {
     absl::MutexLock lock(&bulk_mu);
-    auto keep = hidden_links.begin();
-    for (auto& link : hidden_links) {
-      if (link.second <= checkpoint) {
-        covered.push_back(std::move(link.first));
-      } else {
-        *keep++ = std::move(link);
+    if (next_hidden_link > checkpoint) return;  // files may be many, and every close comes here
+    next_hidden_link = UINT64_MAX;
+    absl::erase_if(hidden_links, [&](auto& entry) {
+      bulk_mu.AssertHeld();
+      HiddenLink& link = entry.second;
+      if (link.after <= checkpoint) {
+        covered.push_back(std::move(link));
+        return true;
       }
-    }
-    hidden_links.erase(keep, hidden_links.end());
+      next_hidden_link = std::min(next_hidden_link, link.after);
+      return false;
+    });
   }
-  for (PinnedNode& node : covered) {
-    absl::MutexLock content(&node->content);
-    bool opened = false;
-    Seq last = 0;
-    {
-      absl::MutexLock state(&node->state);
-      opened = node->handles > 0;  // its next last close comes back here
-      last = std::max(node->last_seq, node->born_seq);
-    }
-    if (opened || !node->hidden_link) continue;
-    if (last > checkpoint) {  // it was changed since, without being open
-      table.Pin(*node);
-      absl::MutexLock lock(&bulk_mu);
-      hidden_links.emplace_back(PinnedNode(table, node.get()), last);
+  for (HiddenLink& link : covered) {
+    // While it is held no record of the file is on its way that `last_seq` does not tell of. Only
+    // tried: its holder may itself be waiting for a checkpoint.
+    if (!link.node->stream.TryLock()) {
+      NoteHiddenLink(*link.node, link.after);
       continue;
     }
-    const PathFd::Use held = node->path_fd.get();
-    if (held < 0) continue;
-    const absl::Status removed = fs::Unlink(open_dir.get(), IdName(node->id.load()), 0);
-    if (!removed.ok()) {
-      SLOG_WARN("a nameless file stays in .salius/open: {}", removed.ToString());
-      continue;
-    }
-    node->hidden_link = false;
-    UpdateOrphan(*node);
-    if (!node->stream.TryLock()) continue;  // only tried: out of order
-    EndBulkOfNameless(*node);
-    node->stream.Unlock();
+    DropCoveredLink(*link.node, checkpoint);
+    link.node->stream.Unlock();
   }
+}
+
+void Volume::Impl::DropCoveredLink(Node& node, Seq checkpoint) {
+  absl::MutexLock content(&node.content);
+  bool opened = false;
+  Seq last = 0;
+  {
+    absl::MutexLock state(&node.state);
+    opened = node.handles > 0;  // its next last close comes back here
+    last = std::max(node.last_seq, node.born_seq);
+  }
+  if (opened || !node.hidden_link) return;
+  if (last > checkpoint) return NoteHiddenLink(node, last);  // changed since, without being open
+  const PathFd::Use held = node.path_fd.get();
+  if (held < 0) return;
+  const absl::Status removed = fs::Unlink(open_dir.get(), IdName(node.id.load()), 0);
+  if (!removed.ok()) {
+    SLOG_WARN("a nameless file stays in .salius/open: {}", removed.ToString());
+    return;
+  }
+  node.hidden_link = false;
+  UpdateOrphan(node);
+  EndBulkOfNameless(node);
 }
 
 absl::Status Volume::Impl::Read(Handle& handle, uint64_t offset, size_t size, std::string* out) {

@@ -120,7 +120,12 @@ struct Volume::Impl final : public ApplySink {
   absl::Status OpenBacking(Handle& handle);
   void Release(Handle* handle);
   void DropHiddenLink(Node& node);  // at the last close of an O_TMPFILE
-  void DropCoveredLinks();          // of those, what the noted checkpoint covers by now
+  // The link is to be dropped when a checkpoint covers `after`.
+  void NoteHiddenLink(Node& node, Seq after);
+  // Of those, drops what the noted checkpoint covers by now.
+  void DropCoveredLinks();
+  // The same for one file, unless it is open; comes back for records that are not covered.
+  void DropCoveredLink(Node& node, Seq checkpoint) ABSL_EXCLUSIVE_LOCKS_REQUIRED(node.stream);
   absl::Status Read(Handle& handle, uint64_t offset, size_t size, std::string* out);
   absl::StatusOr<size_t> Write(Handle& handle, uint64_t offset, std::string_view data, bool append,
                                bool sync);
@@ -198,6 +203,8 @@ struct Volume::Impl final : public ApplySink {
                                const Caller& caller);
   // Issues a complete body, waits, and returns the new node.
   absl::StatusOr<PinnedNode> MakeNew(CreateBody body);
+  // Opens what was made or found; the node's pin becomes the caller's lookup.
+  absl::StatusOr<Volume::Created> OpenMade(PinnedNode node, int flags);
   absl::StatusOr<Volume::Created> CreateFile(Node& parent, std::string_view name, int flags,
                                              mode_t mode, const Caller& caller);
   absl::StatusOr<Volume::Created> CreateTmpFile(Node& parent, int flags, mode_t mode,
@@ -239,8 +246,12 @@ struct Volume::Impl final : public ApplySink {
   };
   absl::flat_hash_map<Node*, BulkState> bulk_nodes ABSL_GUARDED_BY(bulk_mu);  // each pinned once
   absl::flat_hash_map<FileId, Seq> created ABSL_GUARDED_BY(bulk_mu);
-  // Closed O_TMPFILEs, each with what was issued by then.
-  std::vector<std::pair<PinnedNode, Seq>> hidden_links ABSL_GUARDED_BY(bulk_mu);
+  struct HiddenLink {
+    PinnedNode node;
+    Seq after = 0;  // issued when it was last closed
+  };
+  absl::flat_hash_map<Node*, HiddenLink> hidden_links ABSL_GUARDED_BY(bulk_mu);  // of O_TMPFILEs
+  Seq next_hidden_link ABSL_GUARDED_BY(bulk_mu) = UINT64_MAX;  // none is after less than this
 
   Counter& bulk_bytes;
   Counter& bulk_entered;

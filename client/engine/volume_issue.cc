@@ -195,6 +195,7 @@ absl::StatusOr<SharedFd> Volume::Impl::WriteFd(Node& node) {
   if (node.rw_fd == nullptr) {
     node.rw_fd = std::move(shared);
     node.unwatched_seq = std::max(node.last_seq, node.born_seq);
+    node.unwatched_writes = node.bulk_writes.load();
   }
   return node.rw_fd;
 }

@@ -102,6 +102,7 @@ absl::StatusOr<std::unique_ptr<Pipeline>> Pipeline::Start(const VolumeDir&, Stat
 absl::StatusOr<RecordRef> Pipeline::Issue(RecordDraft draft) {
   SALIUS_RETURN_IF_ERROR(health());
   SALIUS_CHECK(draft.body.size() <= kMaxRecordBody);
+  if (impl_->before_issue) impl_->before_issue(draft.op);
   auto record = std::make_shared<Record>();
   record->body_ = std::move(draft.body);
   record->context_ = std::move(draft.context);
@@ -157,6 +158,7 @@ absl::Status Pipeline::Checkpoint() {
 absl::Status Pipeline::SyncNow() {
   const absl::Status synced = impl_->sink.SyncApplied();
   absl::MutexLock lock(&impl_->mu);
+  ++impl_->syncs;
   if (!synced.ok()) impl_->failure = synced;
   return synced;
 }

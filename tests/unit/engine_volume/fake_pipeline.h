@@ -32,6 +32,8 @@ class FakeControl {
   int applies = 0;             // calls of ApplySink::Apply that succeeded
   // Called (without mu) before a record is applied, one by one then.
   std::function<void(const RecordRef&)> before_apply;
+  // Called (without mu) when somebody issues, before the record has its seq.
+  std::function<void(Op)> before_issue;
   // Called (without mu) when somebody waits for durability.
   std::function<void(Seq)> on_wait_durable;
   int syncs = 0;

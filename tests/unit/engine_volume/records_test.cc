@@ -333,6 +333,82 @@ TEST_F(RecordsTest, HiddenLinkGoesAlsoWhenARecordWasOnItsWayAtTheCheckpoint) {
   EXPECT_NE(access(hidden.c_str(), F_OK), 0);
 }
 
+// XFS then answers even fstat with an error.
+TEST_F(RecordsTest, FileWhoseAttributesCannotBeToldIsNotLeftOpen) {
+  Make(400 * kMiB, "mkfs.xfs -q");
+  volume->Release(Create("a"));
+  Node& node = Find("a");
+  fake().before_issue = [this](Op op) {
+    if (op == Op::kTruncate) scratch->Shutdown();
+  };
+  EXPECT_NE(Errno(volume->CreateFile(root(), "a", O_RDWR | O_TRUNC, 0644, caller)), 0);
+  absl::MutexLock lock(&node.state);
+  EXPECT_EQ(node.handles, 0u);
+}
+
+// Its link goes only when nothing of the file can be stamped any more: behind it recovery would
+// look for a file that is rightly gone.
+TEST_F(RecordsTest, HiddenLinkStaysWhileAChangeOfTheClosedFileIsBeingStamped) {
+  Make();
+  std::string hidden;
+  const Volume::Created created = NamelessFile(&hidden);
+  Node& node = *created.entry.node;
+  std::string other_hidden;
+  Handle* const other = NamelessFile(&other_hidden).handle;
+  volume->Release(created.handle);
+  ASSERT_TRUE(volume->pipeline().Checkpoint().ok());
+  fake().before_issue = [&](Op) {
+    fake().before_issue = nullptr;
+    volume->Release(other);  // looks through all hidden links
+  };
+  struct stat want {};
+  want.st_mode = 0640;
+  ASSERT_TRUE(volume->SetAttr(node, kSetMode, want).ok());
+  EXPECT_EQ(access(hidden.c_str(), F_OK), 0);
+  ASSERT_TRUE(volume->pipeline().Checkpoint().ok());
+  ASSERT_TRUE(volume->StatFs().ok());
+  EXPECT_NE(access(hidden.c_str(), F_OK), 0);
+}
+
+TEST_F(RecordsTest, HiddenLinkStaysWhileTheFileIsBeingNamed) {
+  Make();
+  std::string hidden;
+  const Volume::Created created = NamelessFile(&hidden);
+  std::string other_hidden;
+  Handle* const other = NamelessFile(&other_hidden).handle;
+  volume->Release(created.handle);
+  ASSERT_TRUE(volume->pipeline().Checkpoint().ok());
+  fake().before_issue = [&](Op) {
+    fake().before_issue = nullptr;
+    volume->Release(other);  // looks through all hidden links
+  };
+  EXPECT_EQ(Errno(volume->Link(*created.entry.node, root(), "named")), 0);
+  // Also when no further checkpoint is needed: what was passed over is looked at again.
+  std::string third_hidden;
+  volume->Release(NamelessFile(&third_hidden).handle);
+  EXPECT_NE(access(hidden.c_str(), F_OK), 0);
+  EXPECT_EQ(Stat(*created.entry.node).st_nlink, 1u);
+}
+
+TEST_F(RecordsTest, HiddenLinkOfAFileThatIsOpenedAgainGoesAtTheCloseThatACheckpointCovers) {
+  Make();
+  std::string hidden;
+  const Volume::Created created = NamelessFile(&hidden);
+  volume->Release(created.handle);
+  for (int i = 0; i < 3; ++i) {
+    Handle* const again = OpenFile(*created.entry.node);
+    Write(again, 0, "x", /*sync=*/true);
+    volume->Release(again);
+    EXPECT_EQ(access(hidden.c_str(), F_OK), 0);
+  }
+  Handle* const again = OpenFile(*created.entry.node);
+  ASSERT_TRUE(volume->pipeline().Checkpoint().ok());
+  ASSERT_TRUE(volume->StatFs().ok());
+  EXPECT_EQ(access(hidden.c_str(), F_OK), 0);
+  volume->Release(again);
+  EXPECT_NE(access(hidden.c_str(), F_OK), 0) << "nothing is left that it could wait for";
+}
+
 TEST_F(RecordsTest, UnappliedRecordsKeepAForgottenFileAlive) {
   Make();
   Handle* const file = Create("a");
