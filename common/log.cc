@@ -5,11 +5,16 @@
 #include <sys/stat.h>
 
 #include <array>
+#include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
+#include <deque>
 #include <iterator>
 #include <memory>
+#include <mutex>
 #include <string>
+#include <thread>
+#include <utility>
 
 #include "absl/strings/str_format.h"
 
@@ -61,10 +66,81 @@ struct Sink {
     }
   }
 
+  void Put(spdlog::log_clock::time_point when, LogLevel level, std::string_view line) {
+    logger.log(when, spdlog::source_loc{}, SpdlogLevel(level),
+               spdlog::string_view_t(line.data(), line.size()));
+  }
+
   const bool journal;
   spdlog::logger logger;
   Sink* previous = nullptr;
 };
+
+// The lines that wait for stderr. Never destroyed: its thread may hang in a write for ever.
+class Background {
+ public:
+  Background() {
+    std::thread([this] { Run(); }).detach();
+  }
+
+  void Add(Sink& sink, LogLevel level, std::string line) {
+    const std::lock_guard<std::mutex> lock(mu_);
+    if (lines_.size() >= kLogQueueLines) {
+      ++lost_;
+      return;
+    }
+    TellLost(sink);
+    lines_.push_back({&sink, spdlog::log_clock::now(), level, std::move(line)});
+    more_.notify_one();
+  }
+
+  bool Flush(std::chrono::milliseconds bound) {
+    std::unique_lock<std::mutex> lock(mu_);
+    return written_.wait_until(lock, std::chrono::steady_clock::now() + bound,
+                               [this] { return lines_.empty() && !writing_; });
+  }
+
+ private:
+  struct Line {
+    Sink* sink;
+    spdlog::log_clock::time_point when;
+    LogLevel level;
+    std::string text;
+  };
+
+  // Where they are missing. Under mu_.
+  void TellLost(Sink& sink) {
+    if (lost_ == 0) return;
+    std::string told = sink.journal ? std::string(JournalPrefix(LogLevel::kWarn)) : "";
+    told += absl::StrFormat("%d lines of the log are lost: it could not be written", lost_);
+    lines_.push_back({&sink, spdlog::log_clock::now(), LogLevel::kWarn, std::move(told)});
+    lost_ = 0;
+  }
+
+  void Run() {
+    std::unique_lock<std::mutex> lock(mu_);
+    while (true) {
+      more_.wait(lock, [this] { return !lines_.empty(); });
+      const Line line = std::move(lines_.front());
+      lines_.pop_front();
+      writing_ = true;
+      lock.unlock();
+      line.sink->Put(line.when, line.level, line.text);
+      lock.lock();
+      writing_ = false;
+      if (lines_.empty()) TellLost(*line.sink);
+      if (lines_.empty()) written_.notify_all();
+    }
+  }
+
+  std::mutex mu_;  // innermost; never held over a write
+  std::condition_variable more_, written_;
+  std::deque<Line> lines_;
+  bool writing_ = false;
+  uint64_t lost_ = 0;
+};
+
+std::atomic<Background*> g_background{nullptr};
 
 // Replaced by InitLogging(). Old ones stay, chained, since another thread may be writing through
 // them.
@@ -87,10 +163,24 @@ void Write(LogLevel level, fmt::string_view format, fmt::format_args args) {
   std::string line;
   if (sink.journal) line = JournalPrefix(level);
   fmt::vformat_to(std::back_inserter(line), format, args);
-  sink.logger.log(SpdlogLevel(level), spdlog::string_view_t(line));
+  if (Background* background = g_background.load(std::memory_order_acquire)) {
+    background->Add(sink, level, std::move(line));
+    return;
+  }
+  sink.Put(spdlog::log_clock::now(), level, line);
 }
 
 }  // namespace log_internal
+
+void LogInBackground() {
+  static Background* const background = new Background();
+  g_background.store(background, std::memory_order_release);
+}
+
+bool FlushLog(std::chrono::milliseconds bound) {
+  Background* background = g_background.load(std::memory_order_acquire);
+  return background == nullptr || background->Flush(bound);
+}
 
 // systemd sets JOURNAL_STREAM to "device:inode" of the stream that it gave as stderr; children
 // inherit the variable even when their stderr is another.

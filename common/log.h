@@ -5,12 +5,17 @@
 // fmt format strings, checked by the compiler. Under systemd (stderr is the journal) a line begins
 // with its syslog priority and the journal adds the time; elsewhere it begins with UTC time, name
 // and level. Thread-safe. Until InitLogging() the level is info.
+//
+// Whoever logs waits for stderr: a pipe that nobody reads, a journal that is stuck, a disk that
+// hangs. After LogInBackground() a thread of the log's own does, and nobody else.
 #ifndef SALIUS_COMMON_LOG_H_
 #define SALIUS_COMMON_LOG_H_
 
 #include <fmt/core.h>
 
 #include <atomic>
+#include <chrono>
+#include <cstddef>
 #include <string_view>
 #include <utility>
 
@@ -23,6 +28,16 @@ enum class LogLevel : int { kDebug = 0, kInfo = 1, kWarn = 2, kError = 3, kOff =
 // Sets the program's name and the lowest level shown: "debug", "info", "warn", "error" or "off".
 // INVALID_ARGUMENT for another level, and then nothing has changed. Call it first in main().
 absl::Status InitLogging(std::string_view name, std::string_view level);
+
+// From here on lines only join a queue, in memory, which a thread writes. Lines that find it full
+// (kLogQueueLines) are lost, and their number is logged once there is room. For the rest of the
+// process: call it after the last fork, and FlushLog before the end. A second call does nothing.
+void LogInBackground();
+inline constexpr size_t kLogQueueLines = 1000;
+
+// Waits until what was logged before is written, for `bound` at most (of the monotonic clock);
+// whether it is. After false the end of the process must be _exit: stderr's lock is taken.
+bool FlushLog(std::chrono::milliseconds bound = std::chrono::seconds(1));
 
 // Whether stderr is the stream to the journal that systemd gave.
 bool StderrIsJournal();

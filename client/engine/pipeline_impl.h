@@ -1,7 +1,8 @@
 // Inside of Pipeline: the threads and I/O around the replicator. Included by pipeline*.cc only.
 //
 // Locks, in order: apply_mu (held while records are applied), mu (the core and the records;
-// never held over a system call other than a futex), stable_mu (the stable log's file),
+// never held over a system call other than a futex, nor over a write to stderr once the
+// program logs in the background), stable_mu (the stable log's file),
 // note_mu (the state file). stable_mu and note_mu are held over disk writes by the one thread that
 // writes.
 //

@@ -5,6 +5,7 @@
 //   umount.fuse.salius    what `umount` calls
 #include <sys/mount.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstdio>
@@ -39,6 +40,35 @@ int Report(const std::string& program, const absl::Status& status) {
   return ExitCodeOf(status);
 }
 
+// Whether `path` is `dir` or lies in it; both are absolute.
+bool LiesIn(const std::string& path, const std::string& dir) {
+  return path == dir || absl::StartsWith(path, dir == "/" ? dir : dir + "/");
+}
+
+// The daemon would wait for itself: its log must not lie in its own mount, by whatever way the name
+// leads there.
+absl::Status CheckLog(const MountCommand& command) {
+  namespace fs = std::filesystem;
+  constexpr int kMostLinks = 40;
+  fs::path path = command.options.log_file;
+  for (int links = 0; !path.empty() && links <= kMostLinks; ++links) {
+    std::error_code error;
+    const fs::path parent = fs::weakly_canonical(path.parent_path(), error);
+    if (error) return ErrnoStatus(error.value(), path.string());
+    const fs::path resolved = parent / path.filename();
+    for (const fs::path& place : {path.lexically_normal(), resolved}) {
+      if (LiesIn(place, command.mountpoint)) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("log: ", command.options.log_file, " would lie in the mount itself, ",
+                         command.mountpoint, "; the log must lie outside of it"));
+      }
+    }
+    const fs::path target = fs::read_symlink(resolved, error);
+    path = error ? fs::path() : parent / target;  // an absolute target stands alone
+  }
+  return absl::OkStatus();
+}
+
 // Absolute, without links: the daemon leaves this directory, and the mount table shows them.
 absl::Status Canonical(std::string* path) {
   std::error_code error;
@@ -71,7 +101,7 @@ absl::Status CheckPlaces(MountCommand* command) {
     return absl::InvalidArgumentError(absl::StrCat(
         command->mountpoint, " lies in the backing directory; mount the volume outside of it"));
   }
-  return absl::OkStatus();
+  return command->foreground ? absl::OkStatus() : CheckLog(*command);
 }
 
 int RunMount(const std::string& program, absl::StatusOr<MountCommand> command) {
@@ -96,12 +126,15 @@ int RunMount(const std::string& program, absl::StatusOr<MountCommand> command) {
   Launcher launcher(program, command->foreground);
   if (const std::optional<int> code = launcher.Start(); code.has_value()) return *code;
   status = Serve(*command, launcher);
-  if (status.ok()) return kExitOk;
-  if (launcher.told()) {
+  int code = kExitOk;
+  if (!status.ok() && launcher.told()) {
     SLOG_ERROR("{}", status.ToString());
-    return kExitFailure;
+    code = kExitFailure;
+  } else if (!status.ok()) {
+    code = launcher.Fail(status);
   }
-  return launcher.Fail(status);
+  if (!FlushLog()) ::_exit(code);
+  return code;
 }
 
 int Main(int argc, char** argv) {

@@ -9,6 +9,7 @@
 
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -43,7 +44,8 @@ constexpr std::chrono::seconds kFirstHealBound{2};
 constexpr std::chrono::milliseconds kPollInterval{10};
 using SteadyClock = std::chrono::steady_clock;
 
-// Ends the process when draining takes too long: the volume then stays open and will be recovered.
+// Ends the process when draining, or what follows it until the volume is gone, takes too long: the
+// volume then stays open and will be recovered.
 class DrainWatchdog {
  public:
   DrainWatchdog()
@@ -52,6 +54,7 @@ class DrainWatchdog {
           SLOG_ERROR(
               "not drained after {} s: giving up; the volume stays open and must be recovered",
               kDrainBound.count());
+          FlushLog();
           ::_exit(kExitFailure);
         }) {}
   ~DrainWatchdog() {
@@ -164,9 +167,10 @@ int64_t SpinNanos(const MountOptions& options) {
   return AvailableCpus() > 1 ? static_cast<int64_t>(options.spin_us) * 1000 : 0;
 }
 
-// Everything between a mounted session and its end.
+// Everything between a mounted session and its end. `*watchdog` runs from when that begins.
 absl::Status ServeSession(const MountCommand& command, const VolumeConfig& config, Volume& volume,
-                          SignalWaiter& signals, Launcher& launcher) {
+                          SignalWaiter& signals, Launcher& launcher,
+                          std::optional<DrainWatchdog>* watchdog) {
   Front front(volume);
   SALIUS_ASSIGN_OR_RETURN(
       const std::unique_ptr<StatusServer> status_server,
@@ -195,6 +199,9 @@ absl::Status ServeSession(const MountCommand& command, const VolumeConfig& confi
                             absl::StrCat("/var/log/salius/", config.volume.ToString(), ".log"));
     // Lines for a file have a time.
     if (status.ok()) status = InitLogging("salius-mount", command.options.log_level);
+    // The pipeline logs with its lock held, and its timers must go on: no thread but the log's
+    // waits for who reads it.
+    if (status.ok()) LogInBackground();
   }
   bool unmounted = false;
   if (status.ok()) {
@@ -207,12 +214,11 @@ absl::Status ServeSession(const MountCommand& command, const VolumeConfig& confi
     SLOG_INFO("{}: draining", unmounted ? "unmounted" : "told to end");
     NotifyStopping();
   }
-  const DrainWatchdog watchdog;
+  watchdog->emplace();
   if (!unmounted) session->Unmount();
   session->Join();
   front.ReleaseAll();
   SALIUS_RETURN_IF_ERROR(status);
-  // Also here: the watchdog covers it.
   return volume.Close();
 }
 
@@ -263,12 +269,15 @@ absl::Status Serve(const MountCommand& command, Launcher& launcher) {
 
   KeepFreedMemory();
   const VolumeConfig config = dir.config;
+  // Outlives the volume: what fails at once may leave a thread behind that hangs on the disk, and
+  // the volume's end waits for it.
+  std::optional<DrainWatchdog> watchdog;
   SALIUS_ASSIGN_OR_RETURN(const std::unique_ptr<Volume> volume,
                           Volume::Open(std::move(dir), {.config = config,
                                                         .mountpoint = command.mountpoint,
                                                         .spin_ns = SpinNanos(command.options),
                                                         .insecure = command.options.insecure}));
-  const absl::Status served = ServeSession(command, config, *volume, signals, launcher);
+  const absl::Status served = ServeSession(command, config, *volume, signals, launcher, &watchdog);
   if (!served.ok()) {
     // A session that never served has nothing to drain, and is closed all the same; after a failed
     // Close this only says so again.

@@ -1,6 +1,7 @@
 #include "client/fuse/mount_table.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
@@ -38,7 +39,8 @@ std::vector<MountEntry> ParseMountInfo(std::string_view text) {
     if (words.size() < kFixed) continue;
     const auto dash = std::find(words.begin() + kFixed, words.end(), "-");
     if (words.end() - dash < 3) continue;
-    entries.push_back({Unescape(words[4]), Unescape(dash[1]), Unescape(dash[2])});
+    entries.push_back(
+        {std::string(words[2]), Unescape(words[4]), Unescape(dash[1]), Unescape(dash[2])});
   }
   return entries;
 }
@@ -49,17 +51,26 @@ absl::StatusOr<std::vector<MountEntry>> ReadMountTable() {
   return ParseMountInfo(*text);
 }
 
-absl::StatusOr<std::string> BackingOf(std::string_view mountpoint) {
+absl::StatusOr<MountEntry> MountAt(std::string_view mountpoint) {
   const absl::StatusOr<std::vector<MountEntry>> table = ReadMountTable();
   if (!table.ok()) return table.status();
   // Later lines lie on top of earlier ones.
   const auto found = std::find_if(table->rbegin(), table->rend(), [&](const MountEntry& entry) {
     return entry.mountpoint == mountpoint;
   });
-  if (found == table->rend() || found->type != kMountType) {
+  if (found == table->rend()) {
+    return absl::NotFoundError(absl::StrCat("nothing is mounted at ", Av(mountpoint)));
+  }
+  return *found;
+}
+
+absl::StatusOr<std::string> BackingOf(std::string_view mountpoint) {
+  absl::StatusOr<MountEntry> top = MountAt(mountpoint);
+  if (absl::IsNotFound(top.status()) || (top.ok() && top->type != kMountType)) {
     return absl::NotFoundError(absl::StrCat(Av(mountpoint), " is not a mounted Salius volume"));
   }
-  return found->source;
+  if (!top.ok()) return top.status();
+  return std::move(top->source);
 }
 
 bool IsSaliusMount(std::string_view mountpoint, std::string_view source) {

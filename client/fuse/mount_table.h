@@ -15,6 +15,7 @@ namespace salius {
 inline constexpr char kMountType[] = "fuse.salius";
 
 struct MountEntry {
+  std::string device;  // "major:minor": no two file systems have the same while both exist
   std::string mountpoint;
   std::string type;
   std::string source;
@@ -24,6 +25,9 @@ struct MountEntry {
 std::vector<MountEntry> ParseMountInfo(std::string_view text);
 
 absl::StatusOr<std::vector<MountEntry>> ReadMountTable();
+
+// The topmost mount at `mountpoint`. NOT_FOUND when there is none.
+absl::StatusOr<MountEntry> MountAt(std::string_view mountpoint);
 
 // True when the topmost mount at `mountpoint` is Salius' for `source` (an empty source: any).
 bool IsSaliusMount(std::string_view mountpoint, std::string_view source);

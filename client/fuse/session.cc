@@ -13,6 +13,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <utility>
 
 #include "absl/strings/str_format.h"
 #include "client/fuse/kernel_order.h"
@@ -169,6 +170,9 @@ Session::Session(Front& front, SessionOptions options, UniqueFd fd, fuse_session
       session_(session),
       spinner_(options_.spin_ns, SystemClock()) {
   front_.SetSession(session_);
+  if (absl::StatusOr<MountEntry> made = MountAt(options_.mountpoint); made.ok()) {
+    device_ = std::move(made->device);
+  }
 }
 
 Session::~Session() {
@@ -254,7 +258,10 @@ void Session::AwaitNoRequests() const {
 }
 
 void Session::Unmount() {
-  const absl::Status unmounted = UnmountPath(options_.mountpoint, 0);
+  const bool ours = IsOurs();
+  const absl::Status unmounted =
+      ours ? UnmountPath(options_.mountpoint, 0)
+           : absl::NotFoundError(options_.mountpoint + " is not our mount any more");
   if (unmounted.ok()) {
     mounted_ = false;
     KickUntilLeft();
@@ -262,15 +269,23 @@ void Session::Unmount() {
   }
   SLOG_WARN("{}: open files will fail from here on", unmounted.ToString());
   // Shared maps may hold dirty pages; the workers are there to take them.
-  SyncPages();
+  if (ours) SyncPages();
   AwaitNoRequests();
   Detach();
   stop_.store(true, std::memory_order_release);
   KickUntilLeft();
 }
 
+// The device is not given to another while our connection lives.
+bool Session::IsOurs() const {
+  const absl::StatusOr<MountEntry> top = MountAt(options_.mountpoint);
+  return top.ok() && top->type == kMountType && top->source == options_.source &&
+         top->device == device_;
+}
+
 void Session::Detach() {
   mounted_ = false;
+  if (!IsOurs()) return;
   const absl::Status status = UnmountPath(options_.mountpoint, MNT_DETACH);
   if (!status.ok()) SLOG_WARN("{}", status.ToString());
 }
@@ -287,7 +302,7 @@ void Session::Join() {
   workers_.clear();
   front_.AwaitAnswers();
   // A connection that was aborted (umount -f, fusectl) leaves a mount behind that answers nothing.
-  if (mounted_ && IsSaliusMount(options_.mountpoint, options_.source)) Detach();
+  if (mounted_) Detach();
   mounted_ = false;
 }
 

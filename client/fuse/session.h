@@ -10,6 +10,8 @@
 // cache is
 //   written, the mount is detached from the tree, the workers finish the request they are at, and
 //   whoever still has a file open gets ENOTCONN.
+// - Unmount() when the mount is no longer at its place (`umount -l`, or another lies on top): the
+//   same without the mount table, in which somebody else's may be by now.
 //
 // Threads: Mount, Start, Unmount and Join belong to the thread that owns the session; workers are
 // inside.
@@ -70,6 +72,8 @@ class Session {
   void SyncPages() const;
   // Returns when no request waits to be read, or after a few seconds.
   void AwaitNoRequests() const;
+  // Whether the topmost mount at our mount point is the one that we made.
+  bool IsOurs() const;
   void Detach();
 
   Front& front_;
@@ -80,6 +84,7 @@ class Session {
   std::vector<std::thread> workers_;
   std::function<void()> on_end_;
   bool mounted_ = true;
+  std::string device_;  // of our mount, in the mount table
 
   std::atomic<int> working_{0};
   Event left_;  // every worker has left

@@ -127,6 +127,47 @@ sys.stdin.readline()
             self.assertEqual(f.read().count(b"\1"), 256)
 
 
+class Log(Case):
+
+    def test_a_log_that_nobody_reads_stops_nothing(self):
+        rig = self.rig(m=1, acks=1)
+        fifo = os.path.join(current().dir, "stderr")
+        os.mkfifo(fifo)
+        ends = os.open(fifo, os.O_RDWR | os.O_NONBLOCK)
+        self.addCleanup(os.close, ends)
+        mount = rig.mount(mode="replicated", wrapper=["sh", "-c", 'exec "$@" 2>"$0"', fifo])
+        for size in (4096, 1):
+            try:
+                while True:
+                    os.write(ends, b"." * size)
+            except BlockingIOError:
+                pass
+
+        def write(name):
+            sh("dd", "if=/dev/zero", "of=" + rig.file(name), "bs=4k", "count=1", "oflag=sync", timeout=30)
+        rig.replicas[0].kill()  # a member is lost, the mode changes: what is logged with the pipeline's lock held
+        write("local")
+        mount.wait_mode("local")
+        rig.replicas[0].start()
+        mount.wait_mode("replicated")
+        write("replicated")
+        mount.umount()
+        rig.mount_ = None
+        self.assertEqual(rig.volume.recover_json()[1]["outcome"], "clean")
+
+    def test_a_log_in_the_mount_itself_is_refused(self):
+        rig = self.rig(m=1, acks=1)
+        link, loose = os.path.join(current().dir, "link"), os.path.join(current().dir, "loose")
+        os.symlink(rig.path, link)
+        os.symlink(os.path.join(link, "not", "yet"), loose)
+        for log in (rig.file("log"), rig.path + "/new/log", os.path.join(link, "log"), loose):
+            done = sh(*in_netns(rig.net.primary), binary("salius-mount"), rig.backing, rig.path, "-o",
+                      "insecure,log=" + log, check=False)
+            self.assertEqual(done.returncode, 1, log)
+            self.assertIn("would lie in the mount itself", done.stderr)
+            self.assertNotIn(rig.path, mounts())
+
+
 class Umount(Case):
 
     def test_after_umount_every_replica_may_be_destroyed_and_the_power_cut(self):
@@ -183,6 +224,28 @@ class Umount(Case):
         with open(rig.file("busy"), "w"):
             self.assertNotEqual(sh("umount", rig.path, check=False).returncode, 0)
         self.assertEqual(mount.mode(), "replicated")
+
+    def test_told_to_end_after_umount_l_it_leaves_alone_what_is_mounted_there_now(self):
+        rig = self.rig(m=2, acks=1)
+        mount = rig.mount(mode="replicated")
+        fd = os.open(rig.file("open"), os.O_RDWR | os.O_CREAT | os.O_SYNC)
+        try:
+            sh("umount", "-l", rig.path)
+            sh("mount", "-t", "tmpfs", "another", rig.path)
+            self.addCleanup(lambda: rig.path in mounts() and sh("umount", rig.path))
+            os.pwrite(fd, b"still ours", 0)
+            self.assertEqual(mount.proc.terminate(60), 0, rig.volume.tail())
+            self.assertEqual(mounts().get(rig.path, ("", ""))[:2], ("tmpfs", "another"))
+            with self.assertRaises(OSError):
+                os.pwrite(fd, b"nobody's", 0)
+        finally:
+            try:
+                os.close(fd)
+            except OSError:
+                pass  # ENOTCONN
+        with open(rig.backing_file("open"), "rb") as f:
+            self.assertEqual(f.read(), b"still ours")
+        self.assertEqual(rig.volume.recover_json()[1]["outcome"], "clean")
 
 
 class MountProgram(Case):

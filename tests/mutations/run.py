@@ -338,6 +338,13 @@ MUTATIONS = [
              'core.counting_acks() ? "replicated" : "local"',
              'impl.peers.empty() ? "local" : "replicated"',
              PIPE, "PipelineTest.ReplicasThatNobodyRunsLeaveItLocalAndSayWhy"),
+    Mutation("I10", "who_logs_waits_for_who_reads", "common/log.cc",
+             "if (lines_.size() >= kLogQueueLines) {",
+             "while (lines_.size() >= kLogQueueLines) {\n"
+             "      mu_.unlock();\n      std::this_thread::yield();\n      mu_.lock();\n    }\n"
+             "    if (lines_.size() >= kLogQueueLines) {",
+             "//tests/unit:common_log_test",
+             "LogTest.InTheBackgroundNobodyWaitsForWhoReadsStderr"),
 ]
 
 

@@ -1,9 +1,12 @@
 #include "common/log.h"
 
+#include <fcntl.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <chrono>
+#include <cstdio>
 #include <string>
 
 #include "gmock/gmock.h"
@@ -12,6 +15,7 @@
 namespace salius {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::internal::CaptureStderr;
 using ::testing::internal::GetCapturedStderr;
@@ -65,6 +69,61 @@ TEST(LogTest, JournalGetsPrioritiesAndNoTime) {
   SLOG_WARN("w");
   SLOG_ERROR("e");
   EXPECT_EQ(GetCapturedStderr(), "<7>d\n<6>i 1\n<4>w\n<3>e\n");
+}
+
+// A pipe that nobody reads instead of stderr, full but for nothing.
+class FullPipe {
+ public:
+  FullPipe() : stderr_(dup(STDERR_FILENO)) {
+    EXPECT_EQ(pipe(ends_), 0);
+    EXPECT_EQ(fcntl(ends_[1], F_SETFL, O_NONBLOCK), 0);
+    for (const size_t bytes : {size_t{4096}, size_t{1}}) {
+      const std::string some(bytes, '.');
+      while (write(ends_[1], some.data(), bytes) > 0) {
+      }
+    }
+    EXPECT_EQ(fcntl(ends_[1], F_SETFL, 0), 0);
+    fflush(stderr);
+    dup2(ends_[1], STDERR_FILENO);
+    close(ends_[1]);
+  }
+  // Reads until `last` has come; what came before it, without what the pipe was filled with.
+  std::string ReadUntil(const std::string& last) {
+    std::string text;
+    char buffer[65536];
+    while (text.find(last) == std::string::npos) {
+      const ssize_t n = read(ends_[0], buffer, sizeof(buffer));
+      if (n <= 0) break;
+      text.append(buffer, static_cast<size_t>(n));
+    }
+    return text.substr(text.find_first_not_of('.'));
+  }
+  ~FullPipe() {
+    dup2(stderr_, STDERR_FILENO);
+    close(stderr_);
+    close(ends_[0]);
+  }
+
+ private:
+  const int stderr_;
+  int ends_[2];
+};
+
+// The last test: from here on the process logs in the background.
+TEST(LogTest, InTheBackgroundNobodyWaitsForWhoReadsStderr) {
+  ASSERT_TRUE(InitLogging("salius-test", "info").ok());
+  EXPECT_TRUE(FlushLog(std::chrono::milliseconds(0))) << "nothing waits";
+  FullPipe pipe;
+  alarm(60);  // who waits waits for ever
+  LogInBackground();
+  constexpr int kMore = 5;
+  for (size_t i = 0; i < kLogQueueLines + 1 + kMore; ++i) SLOG_INFO("line {} of many", i);
+  EXPECT_FALSE(FlushLog(std::chrono::milliseconds(1)));
+  // The last of them are missing, and that is said without another line.
+  EXPECT_THAT(pipe.ReadUntil(" lines of the log are lost: it could not be written\n"),
+              AllOf(HasSubstr(" I line 0 of many\n"), HasSubstr(" I line 999 of many\n")));
+  EXPECT_TRUE(FlushLog(std::chrono::seconds(30)));
+  alarm(0);
 }
 
 }  // namespace

@@ -12,6 +12,7 @@ TEST(MountTableTest, DecodesPlacesTypesAndSources) {
       "60 22 0:44 / /mnt/my\\040volume rw,nosuid - fuse.salius /srv/back\\134slash rw,user_id=0\n");
   ASSERT_EQ(entries.size(), 2u);
   EXPECT_EQ(entries[0].type, "ext4");
+  EXPECT_EQ(entries[1].device, "0:44");
   EXPECT_EQ(entries[1].mountpoint, "/mnt/my volume");
   EXPECT_EQ(entries[1].type, "fuse.salius");
   EXPECT_EQ(entries[1].source, "/srv/back\\slash");
@@ -25,6 +26,7 @@ TEST(MountTableTest, LinesThatDoNotParseAreLeftOut) {
 TEST(MountTableTest, NothingOfOursAtTheRoot) {
   EXPECT_FALSE(IsSaliusMount("/", ""));
   EXPECT_EQ(BackingOf("/").status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(MountAt("/no/such/place").status().code(), absl::StatusCode::kNotFound);
   EXPECT_FALSE(IsMountedAnywhere("/no/such/backing"));
 }
 
