@@ -60,11 +60,12 @@ absl::StatusOr<UniqueFd> TakeLock(int salius_fd, const std::string& path) {
         absl::StrFormat("%s is in use by process %s", path, HolderOf(salius_fd)));
   }
   SALIUS_RETURN_IF_ERROR(locked);
-  // The pid is for people. On a full disk it may find no room, and recovery must begin all the
-  // same: it is what frees the ballast.
-  SALIUS_RETURN_IF_ERROR(fs::Truncate(fd->get(), 0));
-  const absl::Status named = PwriteFull(fd->get(), AsBytes(absl::StrFormat("%d\n", getpid())), 0);
+  // The pid is for people. Over the one before, as long as that, so that a full disk has room for
+  // it; where it has none all the same, recovery must begin: it is what frees the ballast.
+  const std::string line = absl::StrFormat("%-15d\n", getpid());
+  const absl::Status named = PwriteFull(fd->get(), AsBytes(line), 0);
   if (!named.ok() && !absl::IsResourceExhausted(named)) return named;
+  SALIUS_RETURN_IF_ERROR(fs::Truncate(fd->get(), named.ok() ? line.size() : 0));
   return std::move(*fd);
 }
 

@@ -116,8 +116,8 @@ Brings a volume whose primary died to the state after its last acknowledged oper
   --json              print the report as JSON
   --force             go on with too few replicas, with records or files missing; the report says
                       what is unaccounted for
-  --until SEQ         recover no further than record SEQ, for good; needs --force where it drops
-                      acknowledged records
+  --until SEQ         recover no further than record SEQ, for good; needs --force where it leaves
+                      records out
   --timeout SECONDS   how long to ask replicas that do not answer (default 30)
   --progress WHEN     auto (on a terminal), always or never
   --log-level LEVEL   debug, info, warn, error or off

@@ -108,7 +108,6 @@ class Run {
       return absl::OkStatus();
     }
     if (!decision_.has_value()) {
-      SALIUS_RETURN_IF_ERROR(CheckCut(plan));
       Enter("pin");
       SALIUS_RETURN_IF_ERROR(PinDecision(stable));
     }
@@ -370,16 +369,17 @@ class Run {
     return Step(RecoveryStep::kMerged);
   }
 
-  // Notes what `until` leaves out. Without force nothing of it may have been acknowledged.
+  // Notes what `until` leaves out, and does so only by force: any of it may have been acknowledged,
+  // also above the largest durable mark, which records carry a little late.
   absl::Status CheckDropped(const MergeResult& merged) {
     if (merged.last >= merged.last_there) return absl::OkStatus();
     report_.dropped = {merged.last + 1, merged.last_there};
-    if (options_.force || merged.durable_mark <= merged.last) return absl::OkStatus();
+    if (options_.force) return absl::OkStatus();
     report_.outcome = RecoveryOutcome::kBadRequest;
     return absl::FailedPreconditionError(absl::StrFormat(
-        "--until %d: the acknowledged records %s would be dropped; --dry-run --force shows what "
-        "would be left, --force does it",
-        *options_.until, RangesText({{merged.last + 1, merged.durable_mark}})));
+        "--until %d: the records %s would be dropped, which may have been acknowledged; --dry-run "
+        "--force shows what would be left, --force does it",
+        *options_.until, RangesText({report_.dropped.value()})));
   }
 
   void TakeDecided(Seq last) {
@@ -387,17 +387,6 @@ class Run {
     report_.highest = std::max(report_.highest, last);
     report_.records = decided_.size();
     for (const RecordView* record : decided_) report_.record_bytes += record->header.total_bytes();
-  }
-
-  // With `until` a record that removes an object may be left out, and the object be gone from the
-  // disk already: that must show while another T can still be decided. Without it T is everything,
-  // and a second look at the disk could change nothing but take its time.
-  absl::Status CheckCut(const ReplayPlan& plan) {
-    if (!options_.until.has_value()) return absl::OkStatus();
-    Enter("check");
-    SALIUS_RETURN_IF_ERROR(target().Check(context_, plan));
-    report_.missing.clear();  // the replay finds them again
-    return absl::OkStatus();
   }
 
   absl::Status PinDecision(StableLog& stable) {

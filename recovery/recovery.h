@@ -111,7 +111,7 @@ enum class RecoveryOutcome {
   kNotEnough,    // too few members answered
   kDataLoss,     // what is there contradicts itself or is incomplete
   kFenced,       // another recovery, or a newer session, holds the replicas
-  kBadRequest,   // `until` contradicts what is on the disk, was decided, or was acknowledged
+  kBadRequest,   // `until` contradicts what is on the disk or was decided, or drops records
   kFailed,       // I/O and everything else
   kInterrupted,  // by the step hook
 };
@@ -178,7 +178,7 @@ struct RecoveryReport {
 // After OK (and not dry_run) the state is clean with an epoch larger than every session and
 // recovery before; a session may start. Errors: UNAVAILABLE when too few members answer (names
 // them), DATA_LOSS (says what and why), FAILED_PRECONDITION when another recovery holds the
-// replicas, or `until` contradicts a pinned decision or would drop acknowledged records;
+// replicas, or `until` contradicts a pinned decision or would leave records out;
 // INVALID_ARGUMENT for options; RESOURCE_EXHAUSTED when the disk or the stable log is full; others
 // as the file system gives them. The outcome is also in options.partial_report.
 absl::StatusOr<RecoveryReport> Recover(VolumeDir& dir, const RecoveryOptions& options);

@@ -49,8 +49,8 @@ absl::Status SetAll(const ReplayContext& context, const std::vector<Wanted>& ord
   return absl::OkStatus();
 }
 
-// All of `order` in whatever order they fit, and then `last`, before which the session had them
-// too. The first error if that is none.
+// All of `order` in whatever order they fit, and behind them `last`. The first error if that is
+// none.
 absl::Status TryOrders(const ReplayContext& context, std::vector<Wanted> order,
                        const std::optional<Wanted>& last, int fd, Seq* refused) {
   const auto set_all = [&](Seq* failed) {
@@ -65,7 +65,7 @@ absl::Status TryOrders(const ReplayContext& context, std::vector<Wanted> order,
     return a.value->size() > b.value->size();
   });
   std::minstd_rand random;
-  for (int i = 0; i < kOrders && order.size() > 1; ++i) {
+  for (int i = 0; i < kOrders; ++i) {
     for (const Wanted& wanted : order) {
       SALIUS_RETURN_IF_ERROR(fs::RemoveXattr(fd, *wanted.name));
     }
@@ -74,6 +74,23 @@ absl::Status TryOrders(const ReplayContext& context, std::vector<Wanted> order,
     std::shuffle(order.begin(), order.end(), random);
   }
   return first;
+}
+
+// Whether the value that `last` replaces can be had again: there is none, or the records say it.
+// Not when `last` is there already: where it stands it fitted with all others.
+absl::StatusOr<bool> MayBeRemoved(const ObjectPlan& object, const Wanted& last, int fd) {
+  bool found = false;
+  SALIUS_ASSIGN_OR_RETURN(const std::string there, fs::GetXattr(fd, *last.name, &found));
+  if (!found) return true;
+  if (there == *last.value) return false;
+  if (object.create.has_value()) return true;
+  for (const RecordView* record : object.ops) {
+    const Op op = record->header.op;
+    if (record->seq() == last.seq || (op != Op::kSetXattr && op != Op::kRemoveXattr)) continue;
+    SALIUS_ASSIGN_OR_RETURN(const XattrBody body, XattrBody::Decode(record->body()));
+    if (body.name == *last.name) return true;
+  }
+  return false;
 }
 
 // What a record said of the permission bits behind the one that set the ACL.
@@ -132,12 +149,19 @@ absl::Status SetXattrs(const ReplayContext& context, const ObjectPlan& object, i
   }
   std::sort(wanted.begin(), wanted.end(),
             [](const Wanted& a, const Wanted& b) { return a.seq < b.seq; });
-  absl::Status status = TryOrders(context, wanted, last, fd, refused);
-  if (!status.ok() && last.has_value() && *refused == last->seq) {
-    // Without it they were accepted.
+  bool removable = false;
+  if (last.has_value()) {
+    SALIUS_ASSIGN_OR_RETURN(removable, MayBeRemoved(object, *last, fd));
+  }
+  std::vector<Wanted> order = wanted;
+  if (removable) order.push_back(*last);
+  absl::Status status = TryOrders(context, order, removable ? std::nullopt : last, fd, refused);
+  if (last.has_value() && RefusedForGood(status, fd, Change::kXattr)) {
+    // The session set the others without it.
     Seq other = 0;
+    if (removable) SALIUS_RETURN_IF_ERROR(fs::RemoveXattr(fd, *last->name));
     const absl::Status without = TryOrders(context, wanted, std::nullopt, fd, &other);
-    if (!without.ok()) *refused = other;
+    *refused = without.ok() ? last->seq : other;
     if (!without.ok()) status = without;
   }
   if (!status.ok() || !acl.has_value()) return status;

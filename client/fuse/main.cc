@@ -50,7 +50,10 @@ bool LiesIn(const std::string& path, const std::string& dir) {
 absl::Status CheckLog(const MountCommand& command) {
   namespace fs = std::filesystem;
   constexpr int kMostLinks = 40;
-  fs::path path = command.options.log_file;
+  if (command.options.log_file.empty() && StderrIsJournal()) return absl::OkStatus();
+  const std::string named = command.options.log_file.empty() ? absl::StrCat(kLogDir, "/any")
+                                                             : command.options.log_file;
+  fs::path path = named;
   for (int links = 0; !path.empty() && links <= kMostLinks; ++links) {
     std::error_code error;
     const fs::path parent = fs::weakly_canonical(path.parent_path(), error);
@@ -59,8 +62,8 @@ absl::Status CheckLog(const MountCommand& command) {
     for (const fs::path& place : {path.lexically_normal(), resolved}) {
       if (LiesIn(place, command.mountpoint)) {
         return absl::InvalidArgumentError(
-            absl::StrCat("log: ", command.options.log_file, " would lie in the mount itself, ",
-                         command.mountpoint, "; the log must lie outside of it"));
+            absl::StrCat("log: ", named, " would lie in the mount itself, ", command.mountpoint,
+                         "; the log must lie outside of it (option log=FILE)"));
       }
     }
     const fs::path target = fs::read_symlink(resolved, error);

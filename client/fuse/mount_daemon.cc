@@ -196,7 +196,7 @@ absl::Status ServeSession(const MountCommand& command, const VolumeConfig& confi
   if (status.ok()) {
     status = launcher.Ready(FirstMode(volume.pipeline(), !config.replicas.empty()),
                             command.options.log_file,
-                            absl::StrCat("/var/log/salius/", config.volume.ToString(), ".log"));
+                            absl::StrCat(kLogDir, "/", config.volume.ToString(), ".log"));
     // Lines for a file have a time.
     if (status.ok()) status = InitLogging("salius-mount", command.options.log_level);
     // The pipeline logs with its lock held, and its timers must go on: no thread but the log's

@@ -17,6 +17,9 @@
 
 namespace salius {
 
+// Where the log of a volume is unless an option says otherwise: UUID.log.
+inline constexpr char kLogDir[] = "/var/log/salius";
+
 // Serves until the volume is unmounted or a signal comes. `launcher` is told once the mount
 // answers. An error before that has not been told to it.
 absl::Status Serve(const MountCommand& command, Launcher& launcher);

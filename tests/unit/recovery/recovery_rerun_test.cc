@@ -14,12 +14,13 @@ TEST_F(RecoveryTest, UntilStopsEarlierAndComesTooLateAfterADecision) {
   s_.Write(50, 1, "b");
   Replicate({"a:1", "b:1", "c:1"});
   options_.until = 1;
+  options_.force = true;
   ASSERT_OK(Run());
   EXPECT_EQ(ReadFile(At("f")), "a123456789");
 }
 
 // The disk is ahead of the log: the file that record 2 unlinks is gone already.
-TEST_F(RecoveryTest, UntilDecidesNothingWhenSomethingWouldBeMissing) {
+TEST_F(RecoveryTest, UntilDecidesNothingWithoutForce) {
   NoteState();
   s_.Write(51, 0, "abc");
   s_.Unlink(51, kRoot, "x");
@@ -27,8 +28,8 @@ TEST_F(RecoveryTest, UntilDecidesNothingWhenSomethingWouldBeMissing) {
   s_.Write(60, 0, "hello");
   Replicate({"a:1", "b:1", "c:1"});
   options_.until = 1;
-  EXPECT_TRUE(absl::IsDataLoss(Run()));
-  EXPECT_EQ(report_.outcome, RecoveryOutcome::kDataLoss);
+  EXPECT_TRUE(absl::IsFailedPrecondition(Run()));
+  EXPECT_EQ(report_.outcome, RecoveryOutcome::kBadRequest);
   options_.until.reset();
   ASSERT_OK(Run());
   EXPECT_FALSE(report_.already_decided);
@@ -48,7 +49,7 @@ TEST_F(RecoveryTest, ForcedUntilTellsOnceWhatIsMissing) {
   EXPECT_EQ(report_.dropped, std::make_pair(Seq{2}, Seq{2}));
 }
 
-TEST_F(RecoveryTest, UntilDropsWhatWasAcknowledgedOnlyWhenForced) {
+TEST_F(RecoveryTest, UntilDropsOnlyWhenForced) {
   NoteState();
   s_.Write(50, 0, "a");
   s_.Write(50, 1, "b");
@@ -61,7 +62,7 @@ TEST_F(RecoveryTest, UntilDropsWhatWasAcknowledgedOnlyWhenForced) {
     options_.until = 1;
     const absl::Status refused = Run();
     EXPECT_TRUE(absl::IsFailedPrecondition(refused)) << refused;
-    EXPECT_NE(refused.message().find("acknowledged records 2-3 "), absl::string_view::npos)
+    EXPECT_NE(refused.message().find("the records 2-4 would be dropped"), absl::string_view::npos)
         << refused;
     EXPECT_EQ(report_.outcome, RecoveryOutcome::kBadRequest);
     EXPECT_EQ(ReadFile(At("f")), "0123456789");
@@ -75,10 +76,12 @@ TEST_F(RecoveryTest, UntilDropsWhatWasAcknowledgedOnlyWhenForced) {
   EXPECT_NE(RecoveryReportJson(report_).find("\"dropped\": [[2, 4]]"), std::string::npos);
   options_.force = false;
   options_.dry_run = false;
-  options_.until = 3;  // nothing that is known to have been acknowledged
+  options_.until = 3;  // the last one is not known to have been acknowledged, and may have been
+  EXPECT_TRUE(absl::IsFailedPrecondition(Run()));
+  options_.until = 4;
   ASSERT_OK(Run());
-  EXPECT_EQ(report_.dropped, std::make_pair(Seq{4}, Seq{4}));
-  EXPECT_EQ(ReadFile(At("f")), "abc3456789");
+  EXPECT_EQ(report_.dropped, std::nullopt);
+  EXPECT_EQ(ReadFile(At("f")), "abcd456789");
 }
 
 TEST_F(RecoveryTest, AFailureAfterAnEarlierRunsDecisionSaysSo) {

@@ -4,6 +4,7 @@
 #include <linux/fs.h>
 #include <sys/ioctl.h>
 
+#include <array>
 #include <functional>
 #include <string>
 #include <vector>
@@ -98,42 +99,46 @@ TEST_F(RefusalTest, ValueBeforeTheOneThatIsLeftOutStays) {
 // What fits depends on the order in which it came.
 class XattrOrderTest : public RefusalTest {
  protected:
-  // The records, on a file with an attribute "user.old", if it has one, and on one that has them
-  // all: they are put to it as the session put them, so the file system has taken them.
-  void ExpectReplayed(const std::string& old, const std::vector<XattrBody>& changes) {
-    for (const bool ahead : {false, true}) {
-      SCOPED_TRACE(ahead);
-      const UniqueFd fd = MustOpen(tree_->At("f"), O_PATH);
-      for (const char* name : {"user.old", "user.a", "user.b", "user.c", kAccessAclXattr}) {
-        ASSERT_OK(fs::RemoveXattr(fd.get(), name));
+  static constexpr std::array kNames = {"user.old", "user.other", "user.a",
+                                        "user.b",   "user.c",     kAccessAclXattr};
+
+  // The records, on a file with the attributes `before`, and on one that has all of it: both are
+  // given theirs in the session's order. False when the file system does not take them in that.
+  bool ExpectReplayed(const std::vector<XattrBody>& before, const std::vector<XattrBody>& changes) {
+    const UniqueFd fd = MustOpen(tree_->At("f"), O_PATH);
+    const auto taken = [&](const std::vector<XattrBody>& some) {
+      for (const auto& [name, value] : some) {
+        const absl::Status put =
+            value.empty() ? fs::RemoveXattr(fd.get(), name) : fs::SetXattr(fd.get(), name, value);
+        if (!put.ok()) return false;
       }
-      const auto put = [&](const std::string& name, const std::string& value) {
-        ASSERT_OK(value.empty() ? fs::RemoveXattr(fd.get(), name)
-                                : fs::SetXattr(fd.get(), name, value));
-      };
-      put("user.old", old);
-      for (const XattrBody& change : changes) put(change.name, change.value);
+      return true;
+    };
+    for (const bool ahead : {false, true}) {
+      for (const char* name : kNames) EXPECT_OK(fs::RemoveXattr(fd.get(), name));
+      if (!taken(before) || !taken(changes)) return false;
       const std::string there = All(fd.get());
       if (!ahead) {
-        for (const XattrBody& change : changes) put(change.name, "");
-        put("user.old", old);
+        for (const char* name : kNames) EXPECT_OK(fs::RemoveXattr(fd.get(), name));
+        EXPECT_TRUE(taken(before));
       }
       Stamper stamper(7);
       for (const XattrBody& change : changes) {
         stamper.Stamp(change.value.empty() ? Op::kRemoveXattr : Op::kSetXattr, kFile,
                       change.Encode());
       }
-      ASSERT_OK(tree_->Run(stamper));
-      EXPECT_EQ(All(fd.get()), there);
-      EXPECT_TRUE(tree_->report.refused.empty());
+      EXPECT_OK(tree_->Run(stamper)) << ahead;
+      EXPECT_EQ(All(fd.get()), there) << ahead;
+      EXPECT_TRUE(tree_->report.refused.empty()) << ahead;
     }
+    return true;
   }
   std::string All(int fd) {
     std::string all;
-    for (const char* name : {"user.old", "user.a", "user.b", "user.c", kAccessAclXattr}) {
+    for (const char* name : kNames) {
       bool found = false;
       const std::string value = *fs::GetXattr(fd, name, &found);
-      all += absl::StrCat(name, " ", found, value.size(), " ");
+      absl::StrAppend(&all, name, " ", found, " ", value.size(), " ");
     }
     return all;
   }
@@ -158,20 +163,49 @@ class XattrOrderTest : public RefusalTest {
 
 // The inode's own room takes one small value, and the block then just the large one and another.
 TEST_F(XattrOrderTest, WhatFittedInTheOrderOfTheSessionDoes) {
-  ExpectReplayed(std::string(28, 't'), {{"user.a", "aaaa"},
-                                        {"user.old", ""},
-                                        {"user.b", std::string(28, 'b')},
-                                        {"user.c", std::string(4016, 'c')}});
+  EXPECT_TRUE(
+      ExpectReplayed({{"user.old", std::string(28, 't')}}, {{"user.a", "aaaa"},
+                                                            {"user.old", ""},
+                                                            {"user.b", std::string(28, 'b')},
+                                                            {"user.c", std::string(4016, 'c')}}));
+}
+
+// What was removed meanwhile had been in the way of those that stayed.
+TEST_F(XattrOrderTest, WhatFittedBesideWhatWasRemovedDoes) {
+  int taken = 0;
+  for (size_t small = 4; small <= 32; small += 4) {
+    for (size_t large = 3988; large <= 4036; large += 4) {
+      SCOPED_TRACE(absl::StrCat(small, " and ", large));
+      taken += ExpectReplayed(
+          {{"user.old", std::string(small, 'o')}, {"user.other", std::string(large, 'p')}},
+          {{"user.a", "aaaa"}, {"user.old", ""}, {"user.b", std::string(small, 'b')}});
+    }
+  }
+  EXPECT_GT(taken, 20);
+}
+
+// What it had when the records begin needs no room beside what they say of it first.
+TEST_F(XattrOrderTest, WhatIsReplacedTwiceNeedsNoRoom) {
+  const std::vector<XattrBody> before = {{"user.old", std::string(3000, 'o')}};
+  for (const std::string& first : {std::string(), std::string("short")}) {
+    EXPECT_TRUE(ExpectReplayed(
+        before, {{"user.old", first}, {"user.a", std::string(3000, 'a')}, {"user.old", "last"}}));
+    EXPECT_TRUE(ExpectReplayed(before, {{"user.old", first},
+                                        {"user.b", "b"},
+                                        {"user.a", std::string(3000, 'a')},
+                                        {"user.old", "last"}}));
+  }
 }
 
 TEST_F(XattrOrderTest, AnAclAtTheEndNeedsNoRoomBesideWhatWasTakenBack) {
-  ExpectReplayed("",
-                 {{"user.a", std::string(2500, 'a')}, {"user.a", ""}, {kAccessAclXattr, Acl(300)}});
+  EXPECT_TRUE(ExpectReplayed(
+      {}, {{"user.a", std::string(2500, 'a')}, {"user.a", ""}, {kAccessAclXattr, Acl(300)}}));
 }
 
 TEST_F(XattrOrderTest, AnAclThatWasTakenBackNeedsNoRoom) {
-  ExpectReplayed(
-      "", {{kAccessAclXattr, Acl(300)}, {kAccessAclXattr, ""}, {"user.a", std::string(2500, 'a')}});
+  EXPECT_TRUE(ExpectReplayed(
+      {},
+      {{kAccessAclXattr, Acl(300)}, {kAccessAclXattr, ""}, {"user.a", std::string(2500, 'a')}}));
 }
 
 // As in the session: what sets the ACL sets the bits, and chmod changes both.
