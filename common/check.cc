@@ -1,9 +1,21 @@
 #include "common/check.h"
 
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <sstream>
 #include <string>
+
+namespace salius {
+namespace {
+
+std::atomic<bool (*)()> g_ready{nullptr};
+
+}  // namespace
+
+void BeforeCheckFails(bool (*ready)()) { g_ready.store(ready); }
+
+}  // namespace salius
 
 namespace salius::check_internal {
 
@@ -19,9 +31,12 @@ CheckFailure::CheckFailure(const char* file, int line, const char* condition,
 }
 
 CheckFailure::~CheckFailure() {
-  const std::string text = message_->text.str();
-  std::fprintf(stderr, "%s\n", text.c_str());
-  std::fflush(stderr);
+  bool (*const ready)() = g_ready.load();
+  if (ready == nullptr || ready()) {
+    const std::string text = message_->text.str();
+    std::fprintf(stderr, "%s\n", text.c_str());
+    std::fflush(stderr);
+  }
   std::abort();
 }
 

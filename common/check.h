@@ -13,6 +13,14 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
+namespace salius {
+
+// `ready` is called before a failed check is printed; when it returns false stderr takes nothing,
+// and the process ends without a word. For who writes its log in the background.
+void BeforeCheckFails(bool (*ready)());
+
+}  // namespace salius
+
 namespace salius::check_internal {
 
 // Collects the message of a failed check; its destructor prints it to stderr and aborts.

@@ -175,6 +175,29 @@ absl::Status MkdirAt(int dirfd, std::string_view path, mode_t mode) {
   return absl::OkStatus();
 }
 
+absl::Status MakeDirs(const std::string& path) {
+  for (size_t end = path.find('/', 1);; end = path.find('/', end + 1)) {
+    const absl::Status made = MkdirAt(AT_FDCWD, path.substr(0, end), 0755);
+    if (!made.ok() && !absl::IsAlreadyExists(made)) return made;
+    if (end == std::string::npos) return absl::OkStatus();
+  }
+}
+
+absl::Status MakeOwnDirs(const std::string& path) {
+  SALIUS_RETURN_IF_ERROR(MakeDirs(path));
+  SALIUS_ASSIGN_OR_RETURN(const UniqueFd dir, OpenAt(AT_FDCWD, path, O_RDONLY | O_DIRECTORY));
+  struct stat st;
+  if (fstat(dir.get(), &st) != 0) return ErrnoStatus(errno, path);
+  if (st.st_uid != geteuid()) {
+    return absl::PermissionDeniedError(
+        absl::StrFormat("%s belongs to user %d; remove it", path, st.st_uid));
+  }
+  constexpr mode_t kOthersWrite = S_IWGRP | S_IWOTH;
+  if ((st.st_mode & kOthersWrite) == 0) return absl::OkStatus();
+  return fchmod(dir.get(), st.st_mode & 07777 & ~kOthersWrite) == 0 ? absl::OkStatus()
+                                                                    : ErrnoStatus(errno, path);
+}
+
 absl::StatusOr<size_t> PreadFull(int fd, void* buf, size_t n, int64_t off) {
   size_t done = 0;
   while (done < n) {

@@ -61,6 +61,14 @@ absl::StatusOr<UniqueFd> OpenAt(int dirfd, std::string_view path, int flags, mod
 // mkdirat(2). ALREADY_EXISTS when the name is taken.
 absl::Status MkdirAt(int dirfd, std::string_view path, mode_t mode);
 
+// Makes directory `path`, and what is missing above it; only their owner may write to them,
+// whatever the umask. Errors: mkdir(2)'s.
+absl::Status MakeDirs(const std::string& path);
+
+// The same for a directory of this user's own: afterwards nobody else may write to it, also when it
+// was there before. PERMISSION_DENIED when it belongs to another.
+absl::Status MakeOwnDirs(const std::string& path);
+
 // --- Reading and writing -----------------------------------------------------------------------
 
 // Reads `n` bytes at offset `off`, however many calls it takes. Returns how many there were: fewer

@@ -17,6 +17,7 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "common/check.h"
 
 namespace salius {
 namespace {
@@ -175,6 +176,7 @@ void Write(LogLevel level, fmt::string_view format, fmt::format_args args) {
 void LogInBackground() {
   static Background* const background = new Background();
   g_background.store(background, std::memory_order_release);
+  BeforeCheckFails([] { return FlushLog(); });
 }
 
 bool FlushLog(std::chrono::milliseconds bound) {

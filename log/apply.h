@@ -19,12 +19,12 @@
 
 namespace salius {
 
-// The xattr that holds a file's id: 8 bytes little-endian, in the trusted namespace so that it works
-// on every file type and no user can forge it. Hidden by the mount.
+// The xattr that holds a file's id: 8 bytes little-endian, in the trusted namespace so that it
+// works on every file type and no user can forge it. Hidden by the mount.
 inline constexpr char kFileIdXattr[] = "trusted.salius.id";
 
-// The one whose value shows in the permission bits, and is changed by them.
-inline constexpr char kAccessAclXattr[] = "system.posix_acl_access";
+// The file system takes it away whenever a file's data change.
+inline constexpr char kCapabilityXattr[] = "security.capability";
 
 // `fd` may be O_PATH (then /proc/self/fd is used). kNoFileId when the file has none. DATA_LOSS when
 // the attribute has a wrong size.
@@ -43,13 +43,13 @@ bool IsNameOp(Op op);
 
 // Applies a data op to `fd`, which must be open for writing.
 absl::Status ApplyData(int fd, const RecordHeader& header, std::string_view body);
-// Applies kSetAttr, kSetXattr, kRemoveXattr to `fd` (O_PATH allowed, also symlinks and special files).
-// Removing an xattr that is not there is OK. Order inside one kSetAttr: owner, mode, times.
+// Applies kSetAttr, kSetXattr, kRemoveXattr to `fd` (O_PATH allowed, also symlinks and special
+// files). Removing an xattr that is not there is OK. Order inside one kSetAttr: owner, mode, times.
 absl::Status ApplyAttr(int fd, const RecordHeader& header, std::string_view body);
 
-// Makes the object that `create` describes as `name` in directory `tmp_dirfd` (.salius/tmp), complete
-// with id, owner, mode and xattrs. An older object of that name is removed first. Returns it open
-// O_PATH.
+// Makes the object that `create` describes as `name` in directory `tmp_dirfd` (.salius/tmp),
+// complete with id, owner, mode and xattrs. An older object of that name is removed first. Returns
+// it open O_PATH.
 absl::StatusOr<UniqueFd> MakeObject(int tmp_dirfd, const std::string& name, FileId id,
                                     const CreateBody& create);
 // Name under which `id` stands in .salius/tmp and .salius/open: 16 hex digits.

@@ -16,6 +16,7 @@
 #include "common/strings.h"
 #include "log/apply.h"
 #include "log/fs_calls.h"
+#include "log/posix_acl.h"
 #include "log/stable_log.h"
 #include "log/state_file.h"
 #include "log/volume_config.h"
@@ -31,7 +32,7 @@ constexpr char kNewDir[] = ".salius.new";
 absl::StatusOr<UniqueFd> MakeOwnDir(int dirfd, const std::string& name) {
   SALIUS_RETURN_IF_ERROR(MkdirAt(dirfd, name, 0700));
   SALIUS_ASSIGN_OR_RETURN(UniqueFd fd, OpenAt(dirfd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW));
-  for (const char* acl : {"system.posix_acl_default", "system.posix_acl_access"}) {
+  for (const char* acl : {kDefaultAclXattr, kAccessAclXattr}) {
     const absl::Status status = fs::RemoveXattr(fd.get(), acl);
     if (!status.ok() && !absl::IsUnimplemented(status)) return status;
   }

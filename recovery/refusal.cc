@@ -43,8 +43,9 @@ bool RefusedForGood(const absl::Status& error, int fd, Change change) {
   const bool attributes = change == Change::kXattr || change == Change::kObject;
   switch (StatusErrno(error)) {
     case EMLINK:
-    case ENAMETOOLONG:
       return change == Change::kName || change == Change::kNewName;
+    case ENAMETOOLONG:  // of a name, or of a symbolic link's target
+      return change != Change::kAttribute && change != Change::kXattr;
     case EXDEV:  // another project's directory, or one that is encrypted
       return change == Change::kNewName;
     case ERANGE:
@@ -85,6 +86,11 @@ absl::Status Explain(const absl::Status& error, const std::string& what, int fd)
       break;
     case ETXTBSY:
       text += "; nothing is lost: end the program that runs from it and run this again";
+      break;
+    case EXDEV:
+      text +=
+          "; nothing is lost: if it belongs to another project than .salius, which passes its own "
+          "on, take that away (chattr -R -P .salius) and run this again";
       break;
     case EDQUOT:
       text += "; nothing is lost: raise the quota of its owner and run this again";

@@ -14,6 +14,7 @@
 #include "common/file.h"
 #include "log/apply.h"
 #include "log/fs_calls.h"
+#include "log/posix_acl.h"
 #include "log/volume_config.h"
 #include "recovery/refusal.h"
 #include "recovery/replay_xattrs.h"

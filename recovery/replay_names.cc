@@ -26,7 +26,9 @@ class NameReplay {
  public:
   NameReplay(const ReplayContext& context, const ReplayPlan& plan, const Objects& objects,
              UniqueFd tmp)
-      : context_(context), plan_(plan), objects_(objects), tmp_(std::move(tmp)) {}
+      : context_(context), plan_(plan), objects_(objects), tmp_(std::move(tmp)) {
+    for (const auto& [name, binding] : plan.bindings) targets_.insert(binding.target);
+  }
 
   absl::Status Run() {
     SALIUS_RETURN_IF_ERROR(
@@ -87,6 +89,13 @@ class NameReplay {
   }
   bool IsDirectory(FileId id) const { return objects_.TypeOf(id) == S_IFDIR; }
 
+  // T keeps it, under a name that no record touched; here it came by hand, or by what T leaves out.
+  bool IsAstray(FileId id) const {
+    const auto object = plan_.objects.find(id);
+    return object != plan_.objects.end() && object->second.fate == Fate::kBound &&
+           !targets_.contains(id);
+  }
+
   static std::string Label(const DirName& name) {
     return absl::StrFormat("%s-%s", IdName(name.dir), name.name);
   }
@@ -99,13 +108,20 @@ class NameReplay {
       return absl::OkStatus();
     }
     const bool known = there.id != kNoFileId && objects_.Has(there.id);
-    if (known && !there.directory) return absl::OkStatus();  // a link: replaced or removed later
-    if (known) {
+    const bool astray = known && IsAstray(there.id);
+    if (known && !there.directory && !astray) {
+      return absl::OkStatus();  // a link: replaced or removed later
+    }
+    if (astray && !there.directory) {
+      SALIUS_ASSIGN_OR_RETURN(const struct stat st, fs::StatAt(dirfd, name.name));
+      if (st.st_nlink > 1) return fs::Unlink(dirfd, name.name, 0);
+    }
+    if (known && !astray) {
       SALIUS_RETURN_IF_ERROR(WithSpace(
           context_, [&] { return Rename(dirfd, entry.first.name, tmp_.get(), IdName(there.id)); }));
       return context_.step(RecoveryStep::kReplayDisplaced);
     }
-    if (binding.remove_unknown) {
+    if (binding.remove_unknown && !astray) {
       const absl::Status removed = fs::Unlink(dirfd, name.name, there.directory ? AT_REMOVEDIR : 0);
       if (removed.ok() || !IsNotEmpty(removed)) return removed;
     }
@@ -323,6 +339,7 @@ class NameReplay {
   const ReplayPlan& plan_;
   const Objects& objects_;
   const UniqueFd tmp_;
+  absl::flat_hash_set<FileId> targets_;  // those that T gives a touched name
   absl::flat_hash_set<FileId> hidden_;
 };
 

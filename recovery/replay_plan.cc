@@ -129,6 +129,12 @@ class Planner {
     object.ops.push_back(&record);
     if (record.header.op == Op::kWrite) object.data_bytes += record.header.body_bytes;
     object.mtime_ns = record.header.timestamp_ns;
+    // The file system itself takes it away then; of what a program stores into a map no record says
+    // so.
+    if (const auto capability = object.xattrs.find(kCapabilityXattr);
+        capability != object.xattrs.end()) {
+      capability->second.value.reset();
+    }
     return absl::OkStatus();
   }
 

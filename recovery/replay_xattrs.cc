@@ -8,11 +8,10 @@
 #include <string>
 #include <vector>
 
-#include "common/bytes.h"
 #include "common/check.h"
-#include "common/strings.h"
 #include "log/apply.h"
 #include "log/fs_calls.h"
+#include "log/posix_acl.h"
 #include "recovery/refusal.h"
 
 namespace salius::recovery {
@@ -49,10 +48,34 @@ absl::Status SetAll(const ReplayContext& context, const std::vector<Wanted>& ord
   return absl::OkStatus();
 }
 
-// All of `order` in whatever order they fit, and behind them `last`. The first error if that is
-// none.
-absl::Status TryOrders(const ReplayContext& context, std::vector<Wanted> order,
-                       const std::optional<Wanted>& last, int fd, Seq* refused) {
+// The session's changes one by one, but for that of record `without`. Not those of an ACL that did
+// not stay, which would change the permission bits.
+absl::Status RunRecords(const ObjectPlan& object, Seq without, int fd) {
+  const auto skip = [&](const std::string& name, Seq seq) {
+    return seq == without || (name == kAccessAclXattr && object.xattrs.at(name).seq != seq);
+  };
+  if (object.create.has_value()) {
+    for (const auto& [name, value] : object.create->xattrs) {
+      if (!object.xattrs.contains(name) || skip(name, object.create_seq)) continue;
+      SALIUS_RETURN_IF_ERROR(fs::SetXattr(fd, name, value));
+    }
+  }
+  for (const RecordView* record : object.ops) {
+    const Op op = record->header.op;
+    if (op != Op::kSetXattr && op != Op::kRemoveXattr) continue;
+    SALIUS_ASSIGN_OR_RETURN(const XattrBody body, XattrBody::Decode(record->body()));
+    if (skip(body.name, record->seq())) continue;
+    SALIUS_RETURN_IF_ERROR(op == Op::kSetXattr ? fs::SetXattr(fd, body.name, body.value)
+                                               : fs::RemoveXattr(fd, body.name));
+  }
+  return absl::OkStatus();
+}
+
+// All of `order` in whatever order they fit, and behind them `last`: the one given, the session's,
+// any. The first error if that is none. Record `without` is no part of it.
+absl::Status TryOrders(const ReplayContext& context, const ObjectPlan& object,
+                       std::vector<Wanted> order, const std::optional<Wanted>& last, Seq without,
+                       int fd, Seq* refused) {
   const auto set_all = [&](Seq* failed) {
     const absl::Status status = SetAll(context, order, fd, failed);
     if (!status.ok() || !last.has_value()) return status;
@@ -61,14 +84,22 @@ absl::Status TryOrders(const ReplayContext& context, std::vector<Wanted> order,
   };
   const absl::Status first = set_all(refused);
   if (first.ok() || !RefusedForGood(first, fd, Change::kXattr)) return first;
+  const auto clear = [&]() -> absl::Status {
+    for (const Wanted& wanted : order) {
+      SALIUS_RETURN_IF_ERROR(fs::RemoveXattr(fd, *wanted.name));
+    }
+    return absl::OkStatus();
+  };
+  SALIUS_RETURN_IF_ERROR(clear());
+  const bool taken = RunRecords(object, without, fd).ok();
+  SALIUS_RETURN_IF_ERROR(RemoveXattrs(object, fd));
+  if (taken) return absl::OkStatus();
   std::stable_sort(order.begin(), order.end(), [](const Wanted& a, const Wanted& b) {
     return a.value->size() > b.value->size();
   });
   std::minstd_rand random;
   for (int i = 0; i < kOrders; ++i) {
-    for (const Wanted& wanted : order) {
-      SALIUS_RETURN_IF_ERROR(fs::RemoveXattr(fd, *wanted.name));
-    }
+    SALIUS_RETURN_IF_ERROR(clear());
     Seq other = 0;
     if (set_all(&other).ok()) return absl::OkStatus();
     std::shuffle(order.begin(), order.end(), random);
@@ -76,14 +107,15 @@ absl::Status TryOrders(const ReplayContext& context, std::vector<Wanted> order,
   return first;
 }
 
-// Whether the value that `last` replaces can be had again: there is none, or the records say it.
-// Not when `last` is there already: where it stands it fitted with all others.
+// Whether the value that `last` replaces can be had again: there is none, it is `last` itself (an
+// earlier run may have been cut off with it), or the records say it. What an ACL made of the
+// permission bits only the create record says.
 absl::StatusOr<bool> MayBeRemoved(const ObjectPlan& object, const Wanted& last, int fd) {
+  if (object.create.has_value()) return true;
+  if (*last.name == kAccessAclXattr) return false;
   bool found = false;
   SALIUS_ASSIGN_OR_RETURN(const std::string there, fs::GetXattr(fd, *last.name, &found));
-  if (!found) return true;
-  if (there == *last.value) return false;
-  if (object.create.has_value()) return true;
+  if (!found || there == *last.value) return true;
   for (const RecordView* record : object.ops) {
     const Op op = record->header.op;
     if (record->seq() == last.seq || (op != Op::kSetXattr && op != Op::kRemoveXattr)) continue;
@@ -105,25 +137,6 @@ std::optional<mode_t> ModeBehind(const ObjectPlan& object, Seq acl) {
 }
 
 }  // namespace
-
-std::optional<mode_t> ModeOfAcl(std::string_view value) {
-  constexpr uint32_t kVersion = 2;
-  constexpr uint16_t kUser = 0x01, kGroup = 0x04, kMask = 0x10, kOther = 0x20;
-  ByteReader reader(AsBytes(value));
-  if (reader.U32() != kVersion) return std::nullopt;
-  std::optional<mode_t> user, group, mask, other;
-  while (reader.ok() && reader.remaining() > 0) {
-    const uint16_t tag = reader.U16();
-    const mode_t bits = reader.U16() & 7;
-    reader.U32();  // of whom
-    if (tag == kUser) user = bits;
-    if (tag == kGroup) group = bits;
-    if (tag == kMask) mask = bits;
-    if (tag == kOther) other = bits;
-  }
-  if (!reader.ok() || !user || !group || !other) return std::nullopt;
-  return *user << 6 | mask.value_or(*group) << 3 | *other;
-}
 
 absl::Status RemoveXattrs(const ObjectPlan& object, int fd) {
   for (const auto& [name, xattr] : object.xattrs) {
@@ -155,12 +168,14 @@ absl::Status SetXattrs(const ReplayContext& context, const ObjectPlan& object, i
   }
   std::vector<Wanted> order = wanted;
   if (removable) order.push_back(*last);
-  absl::Status status = TryOrders(context, order, removable ? std::nullopt : last, fd, refused);
+  absl::Status status =
+      TryOrders(context, object, order, removable ? std::nullopt : last, 0, fd, refused);
   if (last.has_value() && RefusedForGood(status, fd, Change::kXattr)) {
     // The session set the others without it.
     Seq other = 0;
     if (removable) SALIUS_RETURN_IF_ERROR(fs::RemoveXattr(fd, *last->name));
-    const absl::Status without = TryOrders(context, wanted, std::nullopt, fd, &other);
+    const absl::Status without =
+        TryOrders(context, object, wanted, std::nullopt, last->seq, fd, &other);
     *refused = without.ok() ? last->seq : other;
     if (!without.ok()) status = without;
   }

@@ -6,11 +6,6 @@
 // Threads: not thread safe.
 #pragma once
 
-#include <sys/types.h>
-
-#include <optional>
-#include <string_view>
-
 #include "absl/status/status.h"
 #include "recovery/replay.h"
 #include "recovery/replay_plan.h"
@@ -26,8 +21,5 @@ absl::Status RemoveXattrs(const ObjectPlan& object, int fd);
 // set.
 absl::Status SetXattrs(const ReplayContext& context, const ObjectPlan& object, int fd,
                        Seq* refused);
-
-// The permission bits of whoever gets this value as its access ACL. Nothing when `value` is none.
-std::optional<mode_t> ModeOfAcl(std::string_view value);
 
 }  // namespace salius::recovery

@@ -112,8 +112,9 @@ absl::Status Acceptor::CheckOpen(const Volume* volume, const SessionParams& para
     return absl::FailedPreconditionError(
         absl::StrFormat("epoch %d is open with another session", params.epoch));
   }
+  // Overtaken by a later call of the same primary, under another of this replica's names: no fence.
   if (params.base < slot.base) {
-    return absl::FailedPreconditionError(absl::StrFormat(
+    return absl::AbortedError(absl::StrFormat(
         "the session is open with base %d, it cannot become %d", slot.base, params.base));
   }
   return absl::OkStatus();
@@ -139,7 +140,7 @@ absl::StatusOr<uint64_t> Acceptor::OpenSession(int64_t now_ns, const SessionPara
   Volume* volume = Find(params.volume);
   SALIUS_RETURN_IF_ERROR(CheckOpen(volume, params));
   if (volume != nullptr && volume->slot.epoch == params.epoch) {
-    volume->last_frame_ns = now_ns;
+    volume->last_life_ns = now_ns;
     return volume->log->free_bytes();
   }
   const uint64_t memory = params.memory_bytes != 0 ? params.memory_bytes : kDefaultLogMaxBytes;
@@ -179,13 +180,17 @@ absl::StatusOr<uint64_t> Acceptor::OpenSession(int64_t now_ns, const SessionPara
 void Acceptor::StartLog(Volume& volume, int64_t now_ns) {
   volume.log = std::make_unique<VolumeLog>(arena_, volume.slot_index, volume.slot);
   volume.age = AgeTracker(OverdueAfterNs(volume.slot) / 32);
-  volume.last_frame_ns = now_ns;
+  volume.last_life_ns = now_ns;
   volume.overdue_reported = false;
 }
 
 void Acceptor::DropLog(Volume& volume) {
   if (volume.log != nullptr) volume.log->DropAll();
   volume.log.reset();
+}
+
+void Acceptor::NoteLife(Volume& volume) const {
+  volume.last_life_ns = std::max(volume.last_life_ns, tick_ns_);
 }
 
 absl::StatusOr<Acceptor::FenceResult> Acceptor::Fence(const VolumeId& volume_id, Epoch epoch,
@@ -203,6 +208,7 @@ absl::StatusOr<Acceptor::FenceResult> Acceptor::Fence(const VolumeId& volume_id,
     slot.promise_epoch = epoch;
     slot.promise_token = token;
     SALIUS_ASSIGN_OR_RETURN(const uint32_t index, arena_.NewSlot(slot));
+    arena_.WriteSlot(index, slot);  // the other copy, as below
     auto added = std::make_unique<Volume>();
     added->slot_index = index;
     added->slot = std::move(slot);
@@ -213,10 +219,15 @@ absl::StatusOr<Acceptor::FenceResult> Acceptor::Fence(const VolumeId& volume_id,
   // C
   const bool newer = epoch > slot.promise_epoch && epoch > slot.epoch;
   const bool again = epoch == slot.promise_epoch && token == slot.promise_token;
-  if (newer) {
+  if (newer || again) {
     slot.promise_epoch = epoch;
     slot.promise_token = token;
+    // Into both copies: one of them damaged later passes for an update that was cut off, and must
+    // not bring back the time before the promise (I4). Again as well: the process that promised may
+    // have been killed between the two.
     arena_.WriteSlot(volume->slot_index, slot);
+    arena_.WriteSlot(volume->slot_index, slot);
+    NoteLife(*volume);
   }
   return FenceResult{newer || again, slot.promise_epoch};
 }
@@ -278,26 +289,28 @@ Inventory Acceptor::GetInventory(int64_t now_ns, const VolumeId& volume_id) cons
 }
 
 absl::StatusOr<Acceptor::FetchStart> Acceptor::StartFetch(const VolumeId& volume_id, Epoch epoch,
-                                                          Seq after) const {
-  const Volume* const volume = Find(volume_id);
+                                                          Seq after) {
+  Volume* const volume = Find(volume_id);
   if (volume == nullptr || volume->log == nullptr || volume->slot.epoch != epoch) {
     return absl::NotFoundError(
         absl::StrFormat("no log of epoch %d of volume %s here", epoch, volume_id.ToString()));
   }
+  NoteLife(*volume);
   const VolumeLog& log = *volume->log;
   return FetchStart{log.records_above(after), log.held().highest(), std::max(after, log.floor())};
 }
 
 absl::StatusOr<uint64_t> Acceptor::ReadRecords(const VolumeId& volume_id, Epoch epoch,
                                                const FetchStart& fetch, Seq* cursor,
-                                               size_t max_bytes, std::string* out) const {
-  const Volume* const volume = Find(volume_id);
+                                               size_t max_bytes, std::string* out) {
+  Volume* const volume = Find(volume_id);
   if (volume == nullptr || volume->log == nullptr || volume->slot.epoch != epoch) {
     return absl::AbortedError("the log was dropped while it was read");
   }
   if (volume->log->floor() > std::max(*cursor, fetch.start)) {
     return absl::AbortedError("the log was trimmed while it was read");
   }
+  NoteLife(*volume);
   return volume->log->Read(*cursor, fetch.upto, max_bytes, out, cursor);
 }
 
@@ -314,10 +327,10 @@ Acceptor::TickReport Acceptor::Tick(int64_t now_ns) {
     const bool overdue = Overdue(*volume, now_ns);
     if (overdue && !volume->overdue_reported) report.became_overdue.push_back(id);
     volume->overdue_reported = overdue;
-    if (stopped) volume->last_frame_ns = now_ns;
+    if (stopped) volume->last_life_ns = now_ns;
     // E: only by the administrator's wish.
     if (options_.abandon_after_ns > 0 &&
-        now_ns - volume->last_frame_ns > options_.abandon_after_ns) {
+        now_ns - volume->last_life_ns > options_.abandon_after_ns) {
       report.abandoned.push_back(id);
     }
   }

@@ -109,8 +109,9 @@ struct Inventory {
 class Acceptor {
  public:
   struct Options {
-    int64_t abandon_after_ns = 0;  // 0: never
-    ForEach for_each = InTurn;     // for the segments of a log that is taken over
+    // Since the last frame of its session, fence or fetch. 0: never.
+    int64_t abandon_after_ns = 0;
+    ForEach for_each = InTurn;  // for the segments of a log that is taken over
   };
   struct AttachReport {
     uint64_t volumes = 0;
@@ -144,12 +145,12 @@ class Acceptor {
     Seq start = 0;  // `after`, or the trim mark when that is larger
   };
   // NOT_FOUND when no session of that epoch is here.
-  absl::StatusOr<FetchStart> StartFetch(const VolumeId& volume, Epoch epoch, Seq after) const;
+  absl::StatusOr<FetchStart> StartFetch(const VolumeId& volume, Epoch epoch, Seq after);
   // Appends the next records to `out`, as VolumeLog::Read, and moves `*cursor` (which begins as
   // fetch.start) on; at fetch.upto that was all. Returns how many. ABORTED when the log was dropped
   // or trimmed beyond the cursor meanwhile.
   absl::StatusOr<uint64_t> ReadRecords(const VolumeId& volume, Epoch epoch, const FetchStart& fetch,
-                                       Seq* cursor, size_t max_bytes, std::string* out) const;
+                                       Seq* cursor, size_t max_bytes, std::string* out);
 
   // ---- data plane
   // How the sender of a frame stands.
@@ -195,7 +196,7 @@ class Acceptor {
     VolumeSlot slot;
     std::unique_ptr<VolumeLog> log;  // present exactly when slot.epoch != 0
     AgeTracker age{0};
-    int64_t last_frame_ns = 0;
+    int64_t last_life_ns = 0;  // from when --abandon-after counts
     bool overdue_reported = false;
   };
 
@@ -206,6 +207,8 @@ class Acceptor {
   absl::StatusOr<uint32_t> Grant(const Volume* volume, uint64_t memory_bytes) const;
   void StartLog(Volume& volume, int64_t now_ns);
   void DropLog(Volume& volume);
+  // A recovery wants what is here; as of the last Tick, which is now for what this is for.
+  void NoteLife(Volume& volume) const;
   void TakeMarks(Volume& volume, const FrameHeader& header);
   // Writes the marks down when they are not.
   void WriteMarks(const Volume& volume);

@@ -41,7 +41,7 @@ Acceptor::FrameResult Acceptor::OnFrame(int64_t now_ns, const FrameHeader& heade
     case Standing::kCurrent:
       break;
   }
-  volume->last_frame_ns = now_ns;
+  volume->last_life_ns = now_ns;
   TakeMarks(*volume, header);
   // Before the records, for it would wait until what they store has left the CPU.
   WriteMarks(*volume);

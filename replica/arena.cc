@@ -258,11 +258,10 @@ void Arena::LoadSlots() {
     }
     // The very first write of a slot may be cut off too: then the other copy is still all zero.
     const bool first = AllZero(at, kSlotCopyBytes) || AllZero(at + kSlotCopyBytes, kSlotCopyBytes);
-    if (!any && !first) ++damaged_;
-    if (copies.slot.has_value() && !Plausible(*copies.slot, geometry_)) {
-      copies.slot.reset();
-      ++damaged_;
-    }
+    copies.damaged = any ? copies.slot.has_value() && !Plausible(*copies.slot, geometry_) : !first;
+    if (!copies.damaged) continue;
+    copies.slot.reset();
+    ++damaged_;
   }
 }
 
@@ -283,6 +282,10 @@ void Arena::LoadSegments() {
   }
   // G, and first: killed behind it, the process leaves nothing by which the next would know.
   if (damaged_ > 0) NewIncarnation();
+  // Or every later process would find the same damage, and be another incarnation.
+  for (uint32_t i = 0; i < geometry_.slot_count; ++i) {
+    if (slots_[i].damaged) FreeSlot(i);
+  }
   for (uint32_t i = geometry_.segment_count; i-- > 0;) {
     if (owner_[i] != 0) continue;
     Publish(entry(i) + kOwnerAt, 0);

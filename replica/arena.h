@@ -133,6 +133,7 @@ class Arena {
     std::optional<VolumeSlot> slot;
     uint64_t generation = 0;
     int current = 0;  // copy that holds `generation`
+    bool damaged = false;
   };
 
   Arena(absl::Span<uint8_t> memory, const ArenaGeometry& geometry, RandomSource random);

@@ -165,6 +165,10 @@ class VolumeLog {
   Result FinishPieces(Seq seq, InProgress& record, RecordHeader* completed);
   static bool AddRun(InProgress& record, uint32_t begin, uint32_t end);
   void StorePiece(InProgress& record, uint32_t begin, absl::Span<const uint8_t> piece);
+  // What an entry with so many bytes of a record takes.
+  static constexpr uint32_t EntrySpan(uint32_t bytes) {
+    return (static_cast<uint32_t>(kLogEntryBytes) + bytes + 7) / 8 * 8;
+  }
   // How many bytes of a record are in the segment of its entry.
   uint32_t BytesHere(Place place, uint32_t record_bytes) const {
     const uint64_t room = arena_.geometry().segment_bytes - place.offset - kLogEntryBytes;

@@ -1,6 +1,7 @@
 // salius-replica: keeps the logs of volumes in this host's memory (docs/replica.md,
 // salius-replica(8)).
 #include <signal.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <memory>
@@ -21,7 +22,9 @@ constexpr int kExitFailure = 1;
 constexpr int kExitUsage = 2;
 
 int Fail(const absl::Status& status, int code) {
-  // Beside the log, whose level may hide it.
+  // Beside the log, whose level may hide it, and behind its lines: while those wait for stderr, so
+  // would this.
+  if (!FlushLog()) ::_exit(code);
   std::fprintf(stderr, "salius-replica: %s\n", std::string(Sv(status.message())).c_str());
   return code;
 }
@@ -42,6 +45,9 @@ int Main(const std::vector<std::string>& arguments) {
   }
   // Before any thread: they inherit the blocked signals.
   SignalWaiter signals;
+  // The thread that receives logs, and so does who answers a fence: neither may wait for who reads
+  // it. Nothing forks from here on.
+  LogInBackground();
   if (const absl::StatusOr<uint64_t> limit = RaiseFdLimit(); !limit.ok()) {
     SLOG_WARN("limit of open files: {}", Sv(limit.status().message()));
   }
@@ -70,5 +76,7 @@ int Main(const std::vector<std::string>& arguments) {
 
 int main(int argc, char** argv) {
   salius::UsePlainMutexes();
-  return salius::Main(std::vector<std::string>(argv + 1, argv + argc));
+  const int code = salius::Main(std::vector<std::string>(argv + 1, argv + argc));
+  if (!salius::FlushLog()) ::_exit(code);
+  return code;
 }

@@ -142,23 +142,25 @@ absl::StatusOr<std::string> ReceiveLoop::Join(const std::string& group,
     SALIUS_ASSIGN_OR_RETURN(parsed.interface, Interface(primary));
   }
   const std::string joined = parsed.ToString();
-  absl::MutexLock lock(&mutex_);
-  for (const auto& source : sources_) {
-    if (source->group == joined) return joined;
+  {
+    absl::MutexLock lock(&mutex_);
+    for (const auto& source : sources_) {
+      if (source->group == joined) return joined;
+    }
+    if (sources_.size() > kMaxGroups) {
+      return absl::ResourceExhaustedError(
+          absl::StrFormat("this replica has joined %d multicast groups already", kMaxGroups));
+    }
+    // Bound to the group, so that nothing else arrives; shared, for other replicas on this host.
+    UdpSocket::Options shared;
+    shared.reuse_port = true;
+    shared.coalesce = true;
+    SALIUS_ASSIGN_OR_RETURN(UdpSocket socket, UdpSocket::Bind(parsed.address, shared));
+    SALIUS_RETURN_IF_ERROR(socket.JoinGroup(parsed.address, parsed.interface));
+    sources_.push_back(std::make_shared<Source>(Source{joined, std::move(socket)}));
+    joined_.store(true);
+    Wake();
   }
-  if (sources_.size() > kMaxGroups) {
-    return absl::ResourceExhaustedError(
-        absl::StrFormat("this replica has joined %d multicast groups already", kMaxGroups));
-  }
-  // Bound to the group, so that nothing else arrives; shared, for other replicas on this host.
-  UdpSocket::Options shared;
-  shared.reuse_port = true;
-  shared.coalesce = true;
-  SALIUS_ASSIGN_OR_RETURN(UdpSocket socket, UdpSocket::Bind(parsed.address, shared));
-  SALIUS_RETURN_IF_ERROR(socket.JoinGroup(parsed.address, parsed.interface));
-  sources_.push_back(std::make_shared<Source>(Source{joined, std::move(socket)}));
-  joined_.store(true);
-  Wake();
   SLOG_INFO("multicast group {} joined", joined);
   return joined;
 }
@@ -335,7 +337,8 @@ void ReceiveLoop::Tick() {
         volume.ToString());
   }
   for (const VolumeId& volume : report.abandoned) {
-    SLOG_WARN("volume {} had no frame for --abandon-after: its log is dropped", volume.ToString());
+    SLOG_WARN("volume {} had no frame, fence or fetch for --abandon-after: its log is dropped",
+              volume.ToString());
   }
 }
 

@@ -23,15 +23,15 @@
 namespace salius {
 namespace {
 
-AttrBody BodyFor(uint32_t mask, const struct stat& want) {
+// `now` for what is to be set to the current time: that is decided here, since the log holds what
+// an operation produced, not what it depends on.
+AttrBody BodyFor(uint32_t mask, const struct stat& want, const timespec& now) {
   AttrBody body;
   if ((mask & kSetMode) != 0) body.mask |= kAttrMode;
   if ((mask & kSetUid) != 0) body.mask |= kAttrUid;
   if ((mask & kSetGid) != 0) body.mask |= kAttrGid;
   if ((mask & (kSetAtime | kSetAtimeNow)) != 0) body.mask |= kAttrAtime;
   if ((mask & (kSetMtime | kSetMtimeNow)) != 0) body.mask |= kAttrMtime;
-  // "Now" is decided here: the log holds what an operation produced, not what it depends on.
-  const timespec now = fs::FileTimeNow();
   const timespec& atime = (mask & kSetAtimeNow) != 0 ? now : want.st_atim;
   const timespec& mtime = (mask & kSetMtimeNow) != 0 ? now : want.st_mtim;
   if ((body.mask & kAttrMode) != 0) body.mode = want.st_mode & 07777;
@@ -122,7 +122,9 @@ absl::StatusOr<struct stat> Volume::Impl::SetAttr(Node& node, uint32_t mask,
     if (want.st_size < 0) return ErrnoStatus(EINVAL, "truncate");
     SALIUS_RETURN_IF_ERROR(Truncate(node, static_cast<uint64_t>(want.st_size)));
   }
-  const AttrBody body = BodyFor(mask, want);
+  timespec now{};
+  if ((mask & (kSetAtimeNow | kSetMtimeNow)) != 0) now = fs::FileTimeNow(clock_file.get());
+  const AttrBody body = BodyFor(mask, want, now);
   if (body.mask != 0) {
     SALIUS_RETURN_IF_ERROR(NameHealth());
     RecordDraft draft;
@@ -168,7 +170,7 @@ absl::Status Volume::Impl::SetXattr(Node& node, const std::string& name, std::st
   st.st_mode &= ~static_cast<mode_t>(S_ISGID);
   RecordDraft mode;
   mode.op = Op::kSetAttr;
-  mode.body = BodyFor(kSetMode, st).Encode();
+  mode.body = BodyFor(kSetMode, st, {}).Encode();
   return ChangeAttr(node, std::move(mode));
 }
 

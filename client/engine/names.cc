@@ -17,6 +17,7 @@
 #include "common/limits.h"
 #include "log/apply.h"
 #include "log/fs_calls.h"
+#include "log/posix_acl.h"
 
 namespace salius {
 namespace {

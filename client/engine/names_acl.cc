@@ -8,21 +8,10 @@
 
 #include "common/bytes.h"
 #include "common/check.h"
-#include "log/apply.h"
+#include "log/posix_acl.h"
 
 namespace salius {
 namespace {
-
-// linux/posix_acl_xattr.h: a 4-byte version, then entries of 8 bytes, little-endian.
-constexpr uint32_t kVersion = 2;
-constexpr size_t kHeaderBytes = 4;
-constexpr size_t kEntryBytes = 8;
-constexpr uint16_t kUserObj = 0x01;
-constexpr uint16_t kUser = 0x02;
-constexpr uint16_t kGroupObj = 0x04;
-constexpr uint16_t kGroup = 0x08;
-constexpr uint16_t kMask = 0x10;
-constexpr uint16_t kOther = 0x20;
 
 uint16_t Get16(const std::string& bytes, size_t at) { return LoadU16(bytes.data() + at); }
 
@@ -31,23 +20,23 @@ uint16_t Get16(const std::string& bytes, size_t at) { return LoadU16(bytes.data(
 // group and others, without which bits of the mode would be bounded by nothing; a mask when anybody
 // is named.
 absl::Status CheckAcl(const std::string& acl) {
-  if (acl.size() < kHeaderBytes || (acl.size() - kHeaderBytes) % kEntryBytes != 0 ||
-      LoadU32(acl.data()) != kVersion) {
+  if (acl.size() < kAclHeaderBytes || (acl.size() - kAclHeaderBytes) % kAclEntryBytes != 0 ||
+      LoadU32(acl.data()) != kAclVersion) {
     return absl::InvalidArgumentError("a default ACL of a wrong size or version");
   }
   uint16_t before = 0, seen = 0;
-  for (size_t at = kHeaderBytes; at < acl.size(); at += kEntryBytes) {
+  for (size_t at = kAclHeaderBytes; at < acl.size(); at += kAclEntryBytes) {
     const uint16_t tag = Get16(acl, at);
-    const bool once = tag != kUser && tag != kGroup;
-    if (!std::has_single_bit(tag) || tag > kOther || tag < before || (once && tag == before) ||
+    const bool once = tag != kAclUser && tag != kAclGroup;
+    if (!std::has_single_bit(tag) || tag > kAclOther || tag < before || (once && tag == before) ||
         Get16(acl, at + 2) > 07) {
       return absl::InvalidArgumentError("a default ACL with a wrong entry");
     }
     before = tag;
     seen |= tag;
   }
-  const uint16_t needed =
-      kUserObj | kGroupObj | kOther | ((seen & (kUser | kGroup)) != 0 ? kMask : 0);
+  const uint16_t needed = kAclUserObj | kAclGroupObj | kAclOther |
+                          ((seen & (kAclUser | kAclGroup)) != 0 ? kAclMask : 0);
   if ((seen & needed) != needed) {
     return absl::InvalidArgumentError("a default ACL that lacks an entry");
   }
@@ -69,18 +58,18 @@ absl::StatusOr<bool> MaskAcl(std::string& acl, mode_t& mode) {
   size_t group = 0;
   size_t mask = 0;
   bool extended = false;
-  for (size_t at = kHeaderBytes; at < acl.size(); at += kEntryBytes) {
+  for (size_t at = kAclHeaderBytes; at < acl.size(); at += kAclEntryBytes) {
     switch (Get16(acl, at)) {
-      case kUserObj:
+      case kAclUserObj:
         Narrow(acl, at, 6, mode);
         break;
-      case kOther:
+      case kAclOther:
         Narrow(acl, at, 0, mode);
         break;
-      case kGroupObj:
+      case kAclGroupObj:
         group = at;
         break;
-      case kMask:
+      case kAclMask:
         mask = at;
         extended = true;
         break;

@@ -17,8 +17,6 @@
 
 namespace salius {
 
-inline constexpr char kDefaultAclXattr[] = "system.posix_acl_default";
-
 // The directory that an object is made in.
 struct ParentFacts {
   mode_t mode = 0;

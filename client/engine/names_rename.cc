@@ -13,13 +13,26 @@
 namespace salius {
 namespace {
 
-// True when `below` is `node` or lies in the directory `node`.
-absl::StatusOr<bool> Contains(const Node& node, const Node& below) {
+bool Is(const struct stat& st, const Node& node) {
+  return st.st_dev == node.dev && st.st_ino == node.ino;
+}
+
+// True when the directory `below` is `node` or lies in it. Goes up from there to the volume's root,
+// since the kernel gives no path that is longer than 4095 bytes.
+absl::StatusOr<bool> Contains(const Node& root, const Node& node, const Node& below) {
   if (&node == &below) return true;
   if (!node.is_dir()) return false;
-  SALIUS_ASSIGN_OR_RETURN(const std::string path, fs::PathOf(node.path_fd.get()));
-  SALIUS_ASSIGN_OR_RETURN(const std::string inner, fs::PathOf(below.path_fd.get()));
-  return inner.compare(0, path.size() + 1, path + "/") == 0;
+  SALIUS_ASSIGN_OR_RETURN(UniqueFd at, OpenAt(below.path_fd.get(), ".", O_PATH | O_DIRECTORY));
+  SALIUS_ASSIGN_OR_RETURN(struct stat st, fs::Stat(at.get()));
+  while (!Is(st, root)) {
+    if (Is(st, node)) return true;
+    SALIUS_ASSIGN_OR_RETURN(at, OpenAt(at.get(), "..", O_PATH | O_DIRECTORY));
+    const struct stat inner = st;
+    SALIUS_ASSIGN_OR_RETURN(st, fs::Stat(at.get()));
+    // Somebody moved it out of the volume.
+    if (st.st_dev == inner.st_dev && st.st_ino == inner.st_ino) return ErrnoStatus(ESTALE, "..");
+  }
+  return false;
 }
 
 }  // namespace
@@ -63,8 +76,12 @@ absl::Status Volume::Impl::CheckRename(Node& from_dir, Node& to_dir, Node& moved
                                        uint32_t flags) {
   SALIUS_ASSIGN_OR_RETURN(const struct stat st, fs::Stat(to_dir.path_fd.get()));
   if (st.st_nlink == 0) return ErrnoStatus(ENOENT, "the directory was removed");
-  SALIUS_ASSIGN_OR_RETURN(const bool into_itself, Contains(moved, to_dir));
-  if (into_itself) return ErrnoStatus(EINVAL, "rename of a directory into itself");
+  // Within one directory nothing contains it.
+  const bool across = &from_dir != &to_dir;
+  if (across) {
+    SALIUS_ASSIGN_OR_RETURN(const bool into_itself, Contains(*root, moved, to_dir));
+    if (into_itself) return ErrnoStatus(EINVAL, "rename of a directory into itself");
+  }
   SALIUS_RETURN_IF_ERROR(CheckRemovable(from_dir, moved));
   SALIUS_ASSIGN_OR_RETURN(const fs::ChangeMarks marks, fs::ChangeMarksOf(to_dir.path_fd.get()));
   if (marks.immutable) return ErrnoStatus(EPERM, "an immutable directory");
@@ -73,7 +90,10 @@ absl::Status Volume::Impl::CheckRename(Node& from_dir, Node& to_dir, Node& moved
   }
   if (flags == RENAME_NOREPLACE) return ErrnoStatus(EEXIST, "rename");
   SALIUS_RETURN_IF_ERROR(CheckRemovable(to_dir, *other));
-  SALIUS_ASSIGN_OR_RETURN(const bool onto_parent, Contains(*other, from_dir));
+  bool onto_parent = false;
+  if (across) {
+    SALIUS_ASSIGN_OR_RETURN(onto_parent, Contains(*root, *other, from_dir));
+  }
   if (flags == RENAME_EXCHANGE) {
     return onto_parent ? ErrnoStatus(EINVAL, "exchange with a parent") : absl::OkStatus();
   }
@@ -103,8 +123,16 @@ absl::Status Volume::Impl::DoRename(Node& from_dir, const std::string& from, Nod
   draft.op = Op::kRename;
   draft.file_id = moved.id.load();
   draft.body = body.Encode();
-  // As in Remove(): nothing of the file that is displaced may be stamped after this.
   Node* const displaced = flags == 0 ? other : nullptr;
+  if (displaced != nullptr) {
+    // Data past the log must not be overtaken: a power cut would leave holes in place of what was
+    // there. What is on the disk comes before the rename in the log, so nobody waits for it here.
+    absl::MutexLock lock(&moved.stream);
+    const absl::Status synced = SyncBulk(moved).status();
+    CloseIdle(moved);
+    SALIUS_RETURN_IF_ERROR(synced);
+  }
+  // As in Remove(): nothing of the file that is displaced may be stamped after this.
   absl::MutexLockMaybe stream(displaced != nullptr ? &displaced->stream : nullptr);
   SALIUS_ASSIGN_OR_RETURN(const RecordRef record, IssueName(std::move(draft)));
   const absl::Status renamed = NameResult(AwaitResult(record).status());

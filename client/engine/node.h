@@ -113,6 +113,8 @@ class Node {
   std::atomic<uint64_t> pins_{0};  // 0 -> 1 and 1 -> 0 only under the table's lock
 };
 
+struct DirBatch;  // volume_dirs.cc
+
 // An open file or directory. The front gives it back with Volume::Release.
 class Handle {
  public:
@@ -122,6 +124,8 @@ class Handle {
   const int flags;           // open(2)'s
   SharedFd fd;               // open for reading, or for reading and writing
   absl::Mutex dir_position;  // held over a seek and the read that follows it (directories)
+  // What was read last; the position of `fd` is where it ends. Empty: anywhere.
+  std::shared_ptr<const DirBatch> dir_batch ABSL_GUARDED_BY(dir_position);
 
   bool sync() const;    // every write waits until it is durable
   bool direct() const;  // synchronous or O_DIRECT

@@ -133,17 +133,17 @@ void Pipeline::Impl::StableLoop() {
 }
 
 absl::Status Pipeline::Impl::SyncLocked(Seq* before) {
+  // A store into the mark may wait for the disk, as long as that hangs: not with `mu` held.
+  applied_mark.SyncBegins();
   {
     absl::MutexLock lock(&mu);
     *before = core.applied();
-    applied_mark.SyncBegins();
   }
   const int64_t start = clock.MonotonicNanos();
   const absl::Status status = sink.SyncApplied();
   static Histogram& seconds = GetHistogram("salius_checkpoint_sync_seconds",
                                            "Time to sync the backing file system", LatencyBounds());
   seconds.Observe(static_cast<double>(clock.MonotonicNanos() - start) * 1e-9);
-  absl::MutexLock lock(&mu);
   applied_mark.SyncEnds(status.ok());
   return status;
 }

@@ -108,6 +108,9 @@ absl::StatusOr<std::unique_ptr<Volume>> Volume::Open(VolumeDir dir, VolumeOption
                           Pipeline::Start(impl->dir, std::move(state), std::move(stable), *impl,
                                           std::move(pipeline_options)));
   impl->pipe.store(impl->pipeline.get());
+  // Last, because there may be no inode left; the kernel's clock will do then.
+  absl::StatusOr<UniqueFd> clock = OpenAt(impl->tmp_dir.get(), ".", O_TMPFILE | O_RDWR, 0600);
+  if (clock.ok()) impl->clock_file = *std::move(clock);
   return std::unique_ptr<Volume>(new Volume(std::move(impl)));
 }
 

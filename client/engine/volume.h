@@ -20,7 +20,7 @@
 // - Bulk: past `bulk_limit_bytes` of plain writes since the file's last sync, the file is bulk: its
 // writes go
 //   to the backing file at once (after its patches are applied) and are not logged. Its next Fsync:
-//   apply the file's records <= s, fdatasync the backing file, issue kOnDisk(file, s), wait until
+//   apply the file's records <= s, fsync the backing file, issue kOnDisk(file, s), wait until
 //   that is durable, return; then the file is no longer bulk (I3).
 // - Space: a write that extends or fills holes is refused with ENOSPC before it is stamped when
 // free blocks

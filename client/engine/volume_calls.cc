@@ -95,8 +95,7 @@ absl::StatusOr<std::vector<std::string>> XattrNames(int fd) {
   return names;
 }
 
-absl::StatusOr<std::vector<RawDirEntry>> ReadDirents(int fd, uint64_t offset) {
-  if (lseek(fd, static_cast<off_t>(offset), SEEK_SET) < 0) return ErrnoStatus(errno, "seekdir");
+absl::StatusOr<std::vector<RawDirEntry>> ReadDirents(int fd) {
   alignas(dirent64) std::array<char, 32768> buffer;
   const ssize_t size = getdents64(fd, buffer.data(), buffer.size());
   if (size < 0) return ErrnoStatus(errno, "readdir");
@@ -110,14 +109,18 @@ absl::StatusOr<std::vector<RawDirEntry>> ReadDirents(int fd, uint64_t offset) {
   return entries;
 }
 
+absl::Status SeekDir(int fd, uint64_t offset) {
+  if (lseek(fd, static_cast<off_t>(offset), SEEK_SET) < 0) return ErrnoStatus(errno, "seekdir");
+  return absl::OkStatus();
+}
+
 absl::StatusOr<bool> IsEmptyDir(int dirfd) {
   SALIUS_ASSIGN_OR_RETURN(const UniqueFd fd, OpenAt(dirfd, ".", O_RDONLY | O_DIRECTORY));
-  for (uint64_t offset = 0;;) {
-    SALIUS_ASSIGN_OR_RETURN(const std::vector<RawDirEntry> entries, ReadDirents(fd.get(), offset));
+  while (true) {
+    SALIUS_ASSIGN_OR_RETURN(const std::vector<RawDirEntry> entries, ReadDirents(fd.get()));
     if (entries.empty()) return true;
     for (const RawDirEntry& entry : entries) {
       if (entry.name != "." && entry.name != "..") return false;
-      offset = entry.next_offset;
     }
   }
 }
@@ -190,7 +193,10 @@ std::optional<QuotaUse> QuotaOf(int fd, QuotaType type, uint32_t id) {
   return use;
 }
 
-timespec FileTimeNow() {
+timespec FileTimeNow(int scratch) {
+  const timespec stamp[2] = {{0, UTIME_OMIT}, {0, UTIME_NOW}};
+  struct stat st;
+  if (futimens(scratch, stamp) == 0 && fstat(scratch, &st) == 0) return st.st_mtim;
   timespec now{};
   SALIUS_CHECK(clock_gettime(CLOCK_REALTIME_COARSE, &now) == 0);
   return now;

@@ -43,9 +43,10 @@ struct RawDirEntry {
   ino_t ino = 0;
   uint32_t type = 0;  // S_IFMT bits; 0 when the file system does not say
 };
-// The entries from `offset` on, as many as getdents64(2) gives at a time; empty at the end. `fd`
-// must be open for reading; its position is changed.
-absl::StatusOr<std::vector<RawDirEntry>> ReadDirents(int fd, uint64_t offset);
+// The entries from the position of `fd` on, as many as getdents64(2) gives at a time; empty at the
+// end. `fd` must be open for reading; its position is then the last one's `next_offset`.
+absl::StatusOr<std::vector<RawDirEntry>> ReadDirents(int fd);
+absl::Status SeekDir(int fd, uint64_t offset);
 
 // lseek(2) with SEEK_DATA or SEEK_HOLE; `fd` open for reading.
 absl::StatusOr<uint64_t> Seek(int fd, uint64_t offset, int whence);
@@ -73,7 +74,8 @@ struct QuotaUse {
 enum class QuotaType { kUser, kGroup };
 std::optional<QuotaUse> QuotaOf(int fd, QuotaType type, uint32_t id);
 
-// The kernel's own coarse time, the one that files are stamped with.
-timespec FileTimeNow();
+// The time that the file system would stamp a change with, now. `scratch` is a file of ours there,
+// or -1: then it is the kernel's coarse time, which a stamp of a moment ago may be ahead of.
+timespec FileTimeNow(int scratch);
 
 }  // namespace salius::fs

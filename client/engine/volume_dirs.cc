@@ -1,8 +1,14 @@
 // Reading directories: straight from the backing directory, since names are applied before they are
 // acknowledged.
+//
+// Callers take a few entries at a time and say where they go on. That is answered from what was
+// read last or by reading on: btrfs lists up to the last name that there was at the open or at the
+// last seek, and with a seek each time would never be done while somebody renames what it lists.
 #include <errno.h>
 
+#include <memory>
 #include <utility>
+#include <vector>
 
 #include "client/engine/volume_calls.h"
 #include "client/engine/volume_impl.h"
@@ -11,6 +17,46 @@
 
 namespace salius {
 
+// What one getdents64(2) gave.
+struct DirBatch {
+  uint64_t from = 0;  // the offset it was read at
+  std::vector<fs::RawDirEntry> entries;
+
+  uint64_t end() const { return entries.empty() ? from : entries.back().next_offset; }
+  // The index of the entry at `offset`; that of none when it is not in here.
+  size_t Find(uint64_t offset) const {
+    if (offset == end()) return entries.size();
+    if (offset == from) return 0;
+    for (size_t i = 0; i < entries.size(); ++i) {
+      if (entries[i].next_offset == offset) return i + 1;
+    }
+    return entries.size();
+  }
+};
+
+namespace {
+
+// A batch with entries from `offset` on; at the end one without.
+absl::StatusOr<std::shared_ptr<const DirBatch>> BatchAt(Handle& handle, uint64_t offset) {
+  absl::MutexLock lock(&handle.dir_position);
+  const std::shared_ptr<const DirBatch> last = std::exchange(handle.dir_batch, nullptr);
+  // From the start everything is read anew: rewinddir(3).
+  if (last != nullptr && offset != 0 && last->Find(offset) < last->entries.size()) {
+    handle.dir_batch = last;
+    return last;
+  }
+  if (last == nullptr || offset == 0 || offset != last->end()) {
+    SALIUS_RETURN_IF_ERROR(fs::SeekDir(handle.fd->get(), offset));
+  }
+  auto next = std::make_shared<DirBatch>();
+  next->from = offset;
+  SALIUS_ASSIGN_OR_RETURN(next->entries, fs::ReadDirents(handle.fd->get()));
+  handle.dir_batch = next;
+  return std::shared_ptr<const DirBatch>(std::move(next));
+}
+
+}  // namespace
+
 absl::StatusOr<Handle*> Volume::OpenDir(Node& node) { return impl_->OpenDir(node); }
 
 absl::Status Volume::ReadDir(Handle& handle, uint64_t offset,
@@ -18,23 +64,19 @@ absl::Status Volume::ReadDir(Handle& handle, uint64_t offset,
   Node& node = handle.node;
   if (!node.is_dir()) return ErrnoStatus(ENOTDIR, "readdir");
   while (true) {
-    std::vector<fs::RawDirEntry> batch;
-    {
-      absl::MutexLock lock(&handle.dir_position);
-      SALIUS_ASSIGN_OR_RETURN(batch, fs::ReadDirents(handle.fd->get(), offset));
-    }
-    if (batch.empty()) return absl::OkStatus();
-    for (fs::RawDirEntry& raw : batch) {
+    SALIUS_ASSIGN_OR_RETURN(const std::shared_ptr<const DirBatch> batch, BatchAt(handle, offset));
+    if (batch->entries.empty()) return absl::OkStatus();
+    for (size_t i = batch->Find(offset); i < batch->entries.size(); ++i) {
+      const fs::RawDirEntry& raw = batch->entries[i];
       offset = raw.next_offset;
       if (impl_->IsHidden(node, raw.name)) continue;
-      if (raw.type == 0) {
+      uint32_t type = raw.type;
+      if (type == 0) {
         const absl::StatusOr<struct stat> st = fs::StatAt(node.path_fd.get(), raw.name);
         if (!st.ok()) continue;  // removed since
-        raw.type = st->st_mode & S_IFMT;
+        type = st->st_mode & S_IFMT;
       }
-      if (!emit({std::move(raw.name), raw.next_offset, raw.ino, raw.type})) {
-        return absl::OkStatus();
-      }
+      if (!emit({raw.name, raw.next_offset, raw.ino, type})) return absl::OkStatus();
     }
   }
 }

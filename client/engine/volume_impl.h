@@ -159,7 +159,7 @@ struct Volume::Impl final : public ApplySink {
   absl::Status DirectWrite(Node& node, int fd, uint64_t offset, std::string_view data)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(node.stream);
   void NoteDirect(Node& node, uint64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(node.stream);
-  // fdatasync and "on disk up to"; returns the seq to wait for. Afterwards the file is not bulk.
+  // fsync and "on disk up to"; returns the seq to wait for. Afterwards the file is not bulk.
   absl::StatusOr<Seq> SyncBulk(Node& node) ABSL_EXCLUSIVE_LOCKS_REQUIRED(node.stream);
   // Remembers uncheckpointed creates: such a file's name may not be on disk.
   void NoteCreated(FileId id, Seq seq);
@@ -222,8 +222,9 @@ struct Volume::Impl final : public ApplySink {
   VolumeDir dir;
   VolumeOptions options;
   UniqueFd tmp_dir, open_dir;
-  UniqueFd sync_fd;  // opened first, so that syncfs on it reports every write-back error since;
-                     // only SyncApplied() does: each is reported once
+  UniqueFd clock_file;  // without a name; stamped to learn the file system's time. May be missing
+  UniqueFd sync_fd;     // opened first, so that syncfs on it reports every write-back error since;
+                        // only SyncApplied() does: each is reported once
   FileFds file_fds;
   std::atomic<bool> told_no_room{false};  // in the log, once
   NodeTable table;

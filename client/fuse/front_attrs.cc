@@ -11,11 +11,10 @@
 #include "common/check.h"
 #include "common/file.h"
 #include "log/apply.h"
+#include "log/posix_acl.h"
 
 namespace salius {
 namespace {
-
-constexpr char kCapabilityXattr[] = "security.capability";
 
 void GetAttr(fuse_req_t req, fuse_ino_t ino, fuse_file_info*) noexcept {
   Front& front = FrontOf(req);
@@ -148,7 +147,9 @@ absl::Status Front::KillPrivileges(Node& node, const fuse_in_header& who, bool m
   if (changed && session_ != nullptr) {
     fuse_lowlevel_notify_inval_inode(session_, NodeId(node), -1, 0);
   }
-  if (lost == 0 || mode_bits) state.NoteUnprivileged();
+  // What this caller may keep, another one's write takes away.
+  const mode_t left = attr->st_mode & ~(mode_bits ? lost : mode_t{0});
+  if ((left & (S_ISUID | S_ISGID)) == 0) state.NoteUnprivileged();
   return absl::OkStatus();
 }
 

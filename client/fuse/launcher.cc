@@ -12,6 +12,7 @@
 #include <system_error>
 
 #include "absl/strings/str_cat.h"
+#include "common/check.h"
 #include "common/log.h"
 
 namespace salius {
@@ -51,10 +52,12 @@ absl::Status LeaveTerminal(const std::string& given_log, const std::string& defa
   ::dup2(null->get(), STDOUT_FILENO);
   if (given_log.empty() && StderrIsJournal()) return absl::OkStatus();
   const std::string& log_file = given_log.empty() ? default_log : given_log;
-  std::error_code error;
-  std::filesystem::create_directories(std::filesystem::path(log_file).parent_path(), error);
-  if (error) return ErrnoStatus(error.value(), log_file);
-  absl::StatusOr<UniqueFd> log = OpenAt(AT_FDCWD, log_file, O_WRONLY | O_CREAT | O_APPEND, 0640);
+  const std::string directory = std::filesystem::path(log_file).parent_path();
+  // Ours alone, and no link: else whoever can write there says what root appends to.
+  SALIUS_RETURN_IF_ERROR(given_log.empty() ? MakeOwnDirs(directory) : MakeDirs(directory));
+  absl::StatusOr<UniqueFd> log =
+      OpenAt(AT_FDCWD, log_file,
+             O_WRONLY | O_CREAT | O_APPEND | (given_log.empty() ? O_NOFOLLOW : 0), 0640);
   if (!log.ok()) return log.status();
   ::dup2(log->get(), STDERR_FILENO);
   return absl::OkStatus();

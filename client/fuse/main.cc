@@ -104,6 +104,10 @@ absl::Status CheckPlaces(MountCommand* command) {
     return absl::InvalidArgumentError(absl::StrCat(
         command->mountpoint, " lies in the backing directory; mount the volume outside of it"));
   }
+  if (absl::StartsWith(command->backing, command->mountpoint + "/")) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        command->mountpoint, " would cover the backing directory; mount the volume beside it"));
+  }
   return command->foreground ? absl::OkStatus() : CheckLog(*command);
 }
 

@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <spawn.h>
 #include <sys/mount.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -67,6 +68,21 @@ absl::Status UnmountPath(const std::string& mountpoint, int flags) {
   // Once more, without umount(8), for the reason, or for want of it.
   if (::umount2(mountpoint.c_str(), flags | UMOUNT_NOFOLLOW) == 0) return absl::OkStatus();
   return ErrnoStatus(errno, "umount " + mountpoint);
+}
+
+void ClearDeadMounts(const std::string& source, const std::string& mountpoint) {
+  while (IsSaliusMount(mountpoint, source)) {
+    // The kernel would answer for a dead daemon from its cache.
+    struct statx st;
+    if (::statx(AT_FDCWD, mountpoint.c_str(), AT_STATX_FORCE_SYNC, STATX_BASIC_STATS, &st) == 0 ||
+        errno != ENOTCONN) {
+      return;
+    }
+    const absl::Status status = UnmountPath(mountpoint, MNT_DETACH);
+    if (status.ok()) continue;
+    SLOG_WARN("{}", status.ToString());
+    return;
+  }
 }
 
 }  // namespace salius

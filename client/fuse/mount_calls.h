@@ -22,4 +22,9 @@ void NoteUmountHelper(const std::string& source, const std::string& mountpoint);
 // Unmounts; `flags` 0, MNT_DETACH, MNT_FORCE or both. Errors: umount(2)'s own.
 absl::Status UnmountPath(const std::string& mountpoint, int flags);
 
+// Takes away mounts of `source` at `mountpoint` that answer nothing any more: what a killed daemon
+// leaves, on top of one another. Only for who holds the volume's lock: a daemon that is stopped
+// answers nothing for as long, and would be waited for.
+void ClearDeadMounts(const std::string& source, const std::string& mountpoint);
+
 }  // namespace salius

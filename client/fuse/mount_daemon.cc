@@ -19,6 +19,7 @@
 #include "client/engine/volume.h"
 #include "client/fuse/event.h"
 #include "client/fuse/front.h"
+#include "client/fuse/mount_calls.h"
 #include "client/fuse/mount_table.h"
 #include "client/fuse/session.h"
 #include "client/fuse/volume_metrics.h"
@@ -262,6 +263,7 @@ absl::Status Serve(const MountCommand& command, Launcher& launcher) {
   SignalWaiter signals;
   SALIUS_RETURN_IF_ERROR(PrepareProcess());
   SALIUS_ASSIGN_OR_RETURN(VolumeDir dir, LockVolume(command.backing));
+  ClearDeadMounts(command.backing, command.mountpoint);
   SALIUS_RETURN_IF_ERROR(OverrideConfig(command.options, &dir.config));
   SALIUS_RETURN_IF_ERROR(CheckReplicas(dir.config.replicas, command.options.insecure));
   SALIUS_RETURN_IF_ERROR(CheckMetrics(command.options.metrics, command.options.insecure));

@@ -99,10 +99,8 @@ struct StatusServer::Impl {
 absl::StatusOr<std::unique_ptr<StatusServer>> StatusServer::Start(StatusServerOptions options) {
   auto impl = std::make_unique<Impl>(std::move(options));
   const std::string& directory = impl->options.run_directory;
-  std::error_code error;
-  std::filesystem::create_directories(directory, error);
-  if (error) return ErrnoStatus(error.value(), "mkdir " + directory);
-
+  // Who can write there can put another's socket in place of this one.
+  SALIUS_RETURN_IF_ERROR(MakeOwnDirs(directory));
   impl->path = absl::StrCat(directory, "/", impl->options.volume.ToString(), ".sock");
   if (SomeoneAnswers(impl->path)) {
     return absl::AlreadyExistsError(absl::StrCat("a mounted volume with the same UUID answers at ",

@@ -7,7 +7,8 @@ from harness import ops
 from harness.case import Case
 from harness.image import mounts
 from harness.proc import Proc, attach_strace
-from harness.run import binary, current, sh
+from harness.rig import SMALL_LOG
+from harness.run import binary, current, sh, wait_until
 from harness.volume import DaemonMount, MountRefused, in_netns
 
 
@@ -25,9 +26,10 @@ class OnlyTheDaemonDies(Case):
             self.addCleanup(writer.kill)
             writer.more(self.rng.randint(5, 80))
             rig.mount_.proc.kill()
-            writer.kill()
-            rig.mount_._detach()
+            writer.kill()  # the next mount clears the dead one away, of whose root the kernel may know the attributes
         mount = rig.mount("recover=auto")
+        with open("/proc/self/mountinfo") as f:
+            self.assertEqual(sum(line.split()[4] == rig.path for line in f), 1)
         ops.check(rig.path, ledger)
         mount.umount()
         self.report("%d kills of the daemon, %d operations acknowledged", rounds, ledger.total())
@@ -129,19 +131,27 @@ sys.stdin.readline()
 
 class Log(Case):
 
-    def test_a_log_that_nobody_reads_stops_nothing(self):
-        rig = self.rig(m=1, acks=1)
-        fifo = os.path.join(current().dir, "stderr")
+    def unread(self):
+        """What runs a program whose stderr is a FIFO that nobody reads, and what fills that."""
+        fifo = os.path.join(current().dir, "stderr-" + self._testMethodName)
         os.mkfifo(fifo)
         ends = os.open(fifo, os.O_RDWR | os.O_NONBLOCK)
         self.addCleanup(os.close, ends)
-        mount = rig.mount(mode="replicated", wrapper=["sh", "-c", 'exec "$@" 2>"$0"', fifo])
-        for size in (4096, 1):
-            try:
-                while True:
-                    os.write(ends, b"." * size)
-            except BlockingIOError:
-                pass
+
+        def fill():
+            for size in (4096, 1):
+                try:
+                    while True:
+                        os.write(ends, b"." * size)
+                except BlockingIOError:
+                    pass
+        return ["sh", "-c", 'exec "$@" 2>"$0"', fifo], fill
+
+    def test_a_log_that_nobody_reads_stops_nothing(self):
+        rig = self.rig(m=1, acks=1)
+        wrapper, fill = self.unread()
+        mount = rig.mount(mode="replicated", wrapper=wrapper)
+        fill()
 
         def write(name):
             sh("dd", "if=/dev/zero", "of=" + rig.file(name), "bs=4k", "count=1", "oflag=sync", timeout=30)
@@ -155,6 +165,32 @@ class Log(Case):
         rig.mount_ = None
         self.assertEqual(rig.volume.recover_json()[1]["outcome"], "clean")
 
+    def test_a_replicas_log_that_nobody_reads_stops_nothing(self):
+        rig = self.rig(m=1, acks=1, init_options=(*SMALL_LOG, "--tau", "1s"))
+        replica = rig.replicas[0]
+        replica.wrapper, fill = self.unread()
+        replica.restart()
+        mount = rig.mount(mode="replicated")
+        writer = ops.OpWriter(rig.path)
+        self.addCleanup(writer.kill)
+        writer.more(20)
+        fill()
+        mount.stop()  # its records grow too old: what the thread that receives logs
+        wait_until(lambda: replica.metrics()["salius_replica_overdue_volumes"] == 1, 30, "nothing is overdue")
+        received = replica.metrics()["salius_replica_records_total"]
+        mount.cont()
+        wait_until(lambda: replica.metrics()["salius_replica_records_total"] > received, 30, "nothing is received")
+        mount.wait_mode("replicated")
+        writer.more(20)
+        rig.power_cut(also=writer.kill)
+        code, report = rig.volume.recover_json()  # who answers its fence logs
+        self.assertEqual((code, report["outcome"]), (0, "recovered"), report)
+        ops.check(rig.backing, writer.ledger)
+        self.assertEqual(replica.terminate(), 0)
+        replica.start()
+        rig.mount(mode="replicated").umount()
+        rig.mount_ = None
+
     def test_a_log_in_the_mount_itself_is_refused(self):
         rig = self.rig(m=1, acks=1)
         link, loose = os.path.join(current().dir, "link"), os.path.join(current().dir, "loose")
@@ -166,6 +202,11 @@ class Log(Case):
             self.assertEqual(done.returncode, 1, log)
             self.assertIn("would lie in the mount itself", done.stderr)
             self.assertNotIn(rig.path, mounts())
+        # Nor where the log goes when no option says so. Nobody else sees what a mount namespace of its own would cover.
+        done = sh(*in_netns(rig.net.primary), "unshare", "--mount", binary("salius-mount"), rig.backing, "/var/log",
+                  "-o", "insecure", check=False)
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertIn("would lie in the mount itself", done.stderr)
 
 
 class Umount(Case):

@@ -6,12 +6,13 @@ succeed, so that a volume which tries again, or goes on with what it does not ha
 import errno
 import os
 import time
+from types import SimpleNamespace
 
-from campaign.fault_disk import DiskErrors, injected, path_of
+from campaign.fault_disk import DiskErrors, DiskStuck, injected, path_of
 from harness import ops
 from harness.case import Case
 from harness.proc import attach_strace
-from harness.run import HarnessError, current
+from harness.run import HarnessError, current, wait_until
 
 WRITES, SYNCS = DiskErrors.CALLS["write"], DiskErrors.CALLS["sync"]
 ERRORS = ("EIO", "ENOSPC")
@@ -125,3 +126,25 @@ class OneCall(Case):
             self.recovered()
             with open(self.rig_.backing_file("big"), "rb") as f:
                 self.assertEqual(f.read(), b"1" * (128 << 10) + b"3" * 4096)
+
+
+class Hang(Case):
+
+    def test_a_disk_that_hangs_when_a_checkpoint_begins_keeps_no_answer_back(self):
+        rig = self.rig(m=1, acks=1, init_options=("--log-max", "16MiB", "--tau", "2s"))
+        mount = rig.mount(mode="replicated")
+        writer = ops.OpWriter(rig.path, gated=True)
+        self.addCleanup(writer.kill)
+        writer.do(20)
+        mount.wait_status(lambda s: s["applied"] == s["issued"] > s["checkpoint"], 20, "applied, not checkpointed")
+        stuck = DiskStuck()
+        stuck.inject(SimpleNamespace(rig=rig, own=lambda fault: self.addCleanup(fault.close)))
+        # Due after half of tau: the sync has begun, and waits.
+        wait_until(lambda: mount.status()["oldest_uncheckpointed_ms"] > 3000, 30, "a checkpoint with the disk stuck")
+        stuck.close()
+        mount.wait_status(lambda s: s["checkpoint"] == s["issued"], 20, "a checkpoint")
+        writer.do(20)
+        writer.kill()
+        mount.umount()
+        rig.mount_ = None
+        ops.check(rig.backing, writer.ledger)

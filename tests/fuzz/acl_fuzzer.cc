@@ -17,7 +17,7 @@
 #include "client/engine/names_acl.h"
 #include "common/bytes.h"
 #include "common/check.h"
-#include "log/apply.h"
+#include "log/posix_acl.h"
 #include "tests/fuzz/fuzz_scratch.h"
 
 namespace salius {

@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "common/bytes.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -125,6 +126,30 @@ TEST_F(FileTest, OpenSetsCloexecAndKeepsErrno) {
 TEST_F(FileTest, MkdirRefusesATakenName) {
   EXPECT_EQ(MkdirAt(dir(), "d", 0700), absl::OkStatus());
   EXPECT_EQ(MkdirAt(dir(), "d", 0700).code(), absl::StatusCode::kAlreadyExists);
+}
+
+TEST_F(FileTest, DirectoriesAreMadeForTheirOwnerToWriteWhateverTheUmask) {
+  const std::string top = absl::StrCat("/proc/self/fd/", dir());
+  const mode_t umask_before = umask(0);
+  EXPECT_TRUE(MakeOwnDirs(top + "/a/b").ok());
+  EXPECT_TRUE(MakeDirs(top + "/c").ok());
+  umask(umask_before);
+  const auto mode = [&](const char* name) {
+    struct stat st {};
+    EXPECT_EQ(fstatat(dir(), name, &st, 0), 0) << name;
+    return st.st_mode & 07777;
+  };
+  for (const char* name : {"a", "a/b", "c"}) EXPECT_EQ(mode(name), 0755u) << name;
+  // One that others could write to is closed to them; one that only has to be there is let be.
+  ASSERT_EQ(fchmodat(dir(), "a/b", 01777, 0), 0);
+  EXPECT_TRUE(MakeDirs(top + "/a/b").ok());
+  EXPECT_EQ(mode("a/b"), 01777u);
+  EXPECT_TRUE(MakeOwnDirs(top + "/a/b").ok());
+  EXPECT_EQ(mode("a/b"), 01755u);
+  if (geteuid() == 0) {
+    ASSERT_EQ(fchownat(dir(), "a/b", 1, 1, 0), 0);
+    EXPECT_TRUE(absl::IsPermissionDenied(MakeOwnDirs(top + "/a/b")));
+  }
 }
 
 TEST_F(FileTest, ReadStopsAtTheEndOfTheFile) {

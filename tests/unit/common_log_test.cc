@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <string>
 
+#include "common/check.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -108,6 +109,19 @@ class FullPipe {
   const int stderr_;
   int ends_[2];
 };
+
+TEST(LogDeathTest, AFailedCheckComesBehindTheLinesThatWait) {
+  const auto fail = [](bool read) {
+    alarm(60);  // who waits waits for ever
+    if (!InitLogging("salius-test", "info").ok()) _exit(1);
+    if (!read) new FullPipe;
+    LogInBackground();
+    for (int i = 0; i < 900; ++i) SLOG_INFO("line {} of many", i);
+    SALIUS_CHECK(read && !read);
+  };
+  EXPECT_EXIT(fail(true), ::testing::KilledBySignal(SIGABRT), "line 899 of many\n.*check failed");
+  EXPECT_EXIT(fail(false), ::testing::KilledBySignal(SIGABRT), "");
+}
 
 // The last test: from here on the process logs in the background.
 TEST(LogTest, InTheBackgroundNobodyWaitsForWhoReadsStderr) {

@@ -43,5 +43,5 @@ sanitized_programs() {
   rm -rf "$reports"
   return $status
 }
-check "programs: addresses, undefined behaviour" sanitized_programs asan fault.test_partition posix_files posix_names
-check "programs: data races" sanitized_programs tsan fault.test_partition fault.test_replicas posix_files posix_names
+check "programs: addresses, undefined behaviour" sanitized_programs asan fault.test_partition posix_files posix_access posix_names
+check "programs: data races" sanitized_programs tsan fault.test_partition fault.test_replicas posix_files posix_access posix_names

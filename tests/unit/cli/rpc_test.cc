@@ -31,6 +31,13 @@ class FakeReplica final : public control::Replica::Service {
   }
 };
 
+class HostileReplica final : public control::Replica::Service {
+  grpc::Status Status(grpc::ServerContext*, const control::ReplicaStatusRequest*,
+                      control::ReplicaStatusResponse*) override {
+    return grpc::Status(grpc::StatusCode::UNAVAILABLE, "later\x1b[2J\nall is well");
+  }
+};
+
 std::string TempDir() {
   std::string pattern = "/tmp/salius-rpc-XXXXXX";  // short: a unix socket's path is limited
   return mkdtemp(pattern.data());
@@ -80,6 +87,18 @@ TEST(RpcTest, SocketOfADeadMountIsUnavailable) {
 TEST(RpcTest, ReplicaThatIsNotThereIsUnavailable) {
   // Port 1 of loopback: refused at once.
   EXPECT_TRUE(absl::IsUnavailable(CallReplicaStatus("127.0.0.1:1").status()));
+}
+
+TEST(RpcTest, WhatAReplicaSaysDoesNotActOnATerminal) {
+  HostileReplica service;
+  int port = 0;
+  grpc::ServerBuilder builder;
+  builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+  builder.RegisterService(&service);
+  const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
+  const std::string place = "127.0.0.1:" + std::to_string(port);
+  EXPECT_EQ(CallReplicaStatus(place).status(),
+            absl::UnavailableError("replica " + place + ": later?[2J?all is well"));
 }
 
 TEST(RpcTest, SocketIsNamedByTheVolume) {

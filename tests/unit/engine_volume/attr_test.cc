@@ -3,9 +3,11 @@
 #include <fcntl.h>
 #include <sys/xattr.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
 #include "log/apply.h"
 #include "tests/unit/engine_volume/volume_fixture.h"
@@ -44,6 +46,42 @@ TEST_F(AttrTest, EachPartOfSetAttrIsSetAndNothingElse) {
   st = volume->SetAttr(node, 0, none);
   ASSERT_TRUE(st.ok());
   EXPECT_EQ(st->st_size, 5);
+}
+
+// A file system may stamp with a finer clock once somebody has looked at a time.
+TEST_F(AttrTest, NowIsNeverBeforeTheLastWrite) {
+  for (const char* const mkfs : {"mkfs.ext4 -q -b 4096 -m 0", "mkfs.xfs -q", "mkfs.btrfs -q"}) {
+    if (!ScratchFs::Supported(mkfs, "rw")) continue;
+    Make(320 * kMiB, mkfs);
+    Handle* const file = Create("f");
+    struct stat none {};
+    int back = 0;
+    for (int i = 0; i < 200; ++i) {
+      Write(file, 0, "one");
+      Stat(file->node);
+      Write(file, 0, "two");
+      const timespec before = Stat(file->node).st_mtim;
+      const auto st = volume->SetAttr(file->node, kSetMtimeNow, none);
+      ASSERT_TRUE(st.ok()) << st.status();
+      const timespec after = st->st_mtim;
+      back += std::pair(after.tv_sec, after.tv_nsec) < std::pair(before.tv_sec, before.tv_nsec);
+    }
+    EXPECT_EQ(back, 0) << mkfs;
+    volume->Release(file);
+    TearDown();
+  }
+}
+
+TEST_F(AttrTest, NowIsKnownWithoutAnInodeLeftToAskTheFileSystem) {
+  MakeClosed(256 * kMiB, "mkfs.ext4 -q -b 4096 -m 0 -N 64");
+  int made = 0;
+  while (OpenAt(AT_FDCWD, Backing(std::to_string(made)), O_CREAT | O_RDWR, 0644).ok()) ++made;
+  ASSERT_EQ(unlink(Backing(std::to_string(made - 1)).c_str()), 0);  // the session's own
+  Open();
+  struct stat none {};
+  const auto st = volume->SetAttr(Find("0"), kSetMtimeNow, none);
+  ASSERT_TRUE(st.ok()) << st.status();
+  EXPECT_NEAR(static_cast<double>(st->st_mtim.tv_sec), static_cast<double>(time(nullptr)), 60);
 }
 
 TEST_F(AttrTest, TruncateRefusesWhatHasNoSize) {

@@ -87,6 +87,27 @@ TEST_F(BulkTest, FsyncMakesOnDiskDurableAndTheFileIsLoggedAgain) {
   volume->Release(file);
 }
 
+// An fdatasync of blocks that are there already leaves the times behind.
+TEST_F(BulkTest, FsyncPutsTheTimesOnTheDiskToo) {
+  Make(64 * kMiB, "mkfs.ext4 -q -b 4096 -m 0", "commit=1000");  // no time comes there by itself
+  Handle* const file = OldFile("a");
+  MakeBulk(file);
+  struct stat want {};
+  want.st_mtim = {1000, 0};
+  ASSERT_TRUE(volume->SetAttr(file->node, kSetMtime, want).ok());
+  ASSERT_TRUE(volume->pipeline().Checkpoint().ok());
+  ASSERT_TRUE(volume->pipeline().Checkpoint().ok());  // not bulk any more
+  MakeBulk(file);
+  ASSERT_TRUE(volume->Fsync(*file, true).ok());
+  ASSERT_EQ(fake().Issued(Op::kOnDisk).size(), 1u);
+  const timespec mtime = Stat(file->node).st_mtim;
+  EXPECT_NE(mtime.tv_sec, 1000);
+  const timespec found = scratch->StatAfterPowerCut("a").st_mtim;
+  EXPECT_EQ(found.tv_sec, mtime.tv_sec);
+  EXPECT_EQ(found.tv_nsec, mtime.tv_nsec);
+  volume->Release(file);
+}
+
 TEST_F(BulkTest, SynchronousWriteToABulkFileSyncsAllOfIt) {
   Make();
   Handle* const file = OldFile("a");
@@ -277,11 +298,52 @@ TEST_F(BulkTest, SpaceOfARemovedFileIsFreeWhenItIsClosed) {
   EXPECT_EQ(free_blocks(), before);
 }
 
+// Nothing but the page cache has the new data, and the rename is durable at once.
+TEST_F(BulkTest, RenameOverAnotherFileSyncsBulkDataFirst) {
+  Make();
+  volume->Release(Create("target"));
+  Handle* const old = OldFile("old");
+  MakeBulk(old);
+  ASSERT_TRUE(volume->Rename(root(), "old", root(), "target", 0).ok());
+  const auto on_disk = fake().Issued(Op::kOnDisk);
+  ASSERT_EQ(on_disk.size(), 1u);
+  EXPECT_LT(on_disk[0]->seq(), fake().Issued(Op::kRename).back()->seq());
+  volume->Release(old);
+
+  // The disk may not have the name of a new file: its data is synced by a checkpoint.
+  Handle* const young = Create("young");
+  Node& node = young->node;
+  MakeBulk(young);
+  volume->Release(young);
+  const int before = fake().syncs;
+  int syncs = before;
+  fake().before_issue = [&](Op op) {
+    if (op == Op::kRename) syncs = fake().syncs;
+  };
+  ASSERT_TRUE(volume->Rename(root(), "young", root(), "target", 0).ok());
+  EXPECT_GT(syncs, before);
+  fake().before_issue = nullptr;
+  absl::MutexLock lock(&node.state);
+  EXPECT_EQ(node.rw_fd, nullptr);
+}
+
+TEST_F(BulkTest, RenameOverAnotherFileFailsWhenBulkDataCannotBeSynced) {
+  Make();
+  volume->Release(Create("target"));
+  Handle* const file = OldFile("a");
+  MakeBulk(file);
+  scratch->Shutdown();
+  EXPECT_EQ(Errno(volume->Rename(root(), "a", root(), "target", 0)), EIO);
+  EXPECT_TRUE(fake().Issued(Op::kRename).empty());
+  volume->Release(file);
+}
+
 TEST_F(BulkTest, RenameAndUnlinkOfABulkFile) {
   Make();
   Handle* const file = OldFile("a");
   const uint64_t end = MakeBulk(file);
   ASSERT_TRUE(volume->Rename(root(), "a", root(), "b", 0).ok());
+  EXPECT_TRUE(fake().Issued(Op::kOnDisk).empty());  // nothing was lost by it
   Write(file, end, "more");
   ASSERT_TRUE(volume->Unlink(root(), "b").ok());
   EXPECT_TRUE(volume->Fsync(*file, true).ok());

@@ -7,6 +7,7 @@
 
 #include "common/check.h"
 #include "gtest/gtest.h"
+#include "log/posix_acl.h"
 
 namespace salius {
 namespace {

@@ -182,6 +182,24 @@ TEST_F(NamesTest, RenameRefusesWhatTheKernelRefuses) {
   EXPECT_EQ(&Find("empty"), &d);
 }
 
+// No path leads there: the kernel knows none that is longer than 4095 bytes.
+TEST_F(NamesTest, RenameDeeperThanAnyPath) {
+  Make();
+  Node* deep = &root();
+  for (int i = 0; i < 20; ++i) deep = &Dir(*deep, std::string(250, 'd'));
+  Dir(*deep, "a");
+  EXPECT_EQ(Errno(volume->Rename(*deep, "a", *deep, "b", 0)), 0);
+  Node& outer = Dir(*deep, "outer");
+  ASSERT_EQ(Errno(volume->Rename(*deep, "b", outer, "inner", 0)), 0);
+  Node& inner = Find(outer, "inner");
+  EXPECT_EQ(Errno(volume->Rename(*deep, "outer", outer, "x", 0)), EINVAL);
+  EXPECT_EQ(Errno(volume->Rename(*deep, "outer", inner, "x", 0)), EINVAL);
+  Dir(inner, "x");
+  EXPECT_EQ(Errno(volume->Rename(inner, "x", *deep, "outer", 0)), ENOTEMPTY);
+  EXPECT_EQ(Errno(volume->Rename(inner, "x", *deep, "outer", RENAME_EXCHANGE)), EINVAL);
+  EXPECT_EQ(Errno(volume->Rename(*deep, "outer", root(), "outer", 0)), 0);
+}
+
 TEST_F(NamesTest, RenameOfOneFileOntoItsOtherNameDoesNothing) {
   Make();
   volume->Release(Create("a"));
@@ -345,6 +363,57 @@ TEST_F(NamesTest, ReadDirGoesOnFromAnyOffset) {
     if (count == 0) break;
   }
   EXPECT_EQ(names, expected);
+  volume->Release(*handle);
+}
+
+// btrfs lists up to the last name that there was at the last seek.
+TEST_F(NamesTest, ReadDirEndsWhileWhatItListsIsRenamed) {
+  constexpr char kMkfs[] = "mkfs.btrfs -q -f";
+  if (!ScratchFs::Supported(kMkfs, "rw")) GTEST_SKIP() << "needs btrfs";
+  Make(320 * kMiB, kMkfs);
+  Node& dir = Dir(root(), "d");
+  const std::string filler(200, 'x');  // so that they are not read at once
+  for (int i = 0; i < 300; ++i) volume->Release(Create(dir, filler + std::to_string(i)));
+  auto handle = volume->OpenDir(dir);
+  ASSERT_TRUE(handle.ok());
+  uint64_t offset = 0;
+  int listed = 0;
+  for (bool more = true; more && listed < 2000;) {
+    std::string name;
+    more = false;
+    ASSERT_TRUE(volume
+                    ->ReadDir(**handle, offset,
+                              [&](const DirEntry& entry) {
+                                if (more) return false;
+                                name = entry.name;
+                                offset = entry.next_offset;
+                                return more = true;
+                              })
+                    .ok());
+    if (name.empty() || name == "." || name == "..") continue;
+    ++listed;
+    ASSERT_EQ(Errno(volume->Rename(dir, name, dir, name + "'", 0)), 0);
+  }
+  EXPECT_EQ(listed, 300);
+  volume->Release(*handle);
+}
+
+TEST_F(NamesTest, ReadDirFromTheStartShowsWhatIsNew) {
+  Make();
+  auto handle = volume->OpenDir(root());
+  ASSERT_TRUE(handle.ok());
+  const auto list = [&](size_t most) {
+    std::set<std::string> names;
+    SALIUS_CHECK_OK(volume->ReadDir(**handle, 0, [&](const DirEntry& entry) {
+      names.insert(entry.name);
+      return names.size() < most;
+    }));
+    return names;
+  };
+  EXPECT_EQ(list(1).size(), 1u);  // and the others are in memory
+  volume->Release(Create("new"));
+  EXPECT_EQ(list(100).count("new"), 1u);
+  EXPECT_EQ(list(100).count("new"), 1u);
   volume->Release(*handle);
 }
 

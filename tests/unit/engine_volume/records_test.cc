@@ -30,6 +30,20 @@ class RecordsTest : public VolumeFixture {
         Backing(".salius/open/" + IdName(fake().Issued(Op::kCreate).back()->header().file_id));
     return *created;
   }
+  // One that is closed, and that a checkpoint covers: its link may go from now on. Where the next
+  // record is issued all hidden links are looked through.
+  Volume::Created ClosedNamelessFile(std::string* hidden) {
+    const Volume::Created created = NamelessFile(hidden);
+    std::string other_hidden;
+    Handle* const other = NamelessFile(&other_hidden).handle;
+    volume->Release(created.handle);
+    SALIUS_CHECK_OK(volume->pipeline().Checkpoint());
+    fake().before_issue = [this, other](Op) {
+      fake().before_issue = nullptr;
+      volume->Release(other);
+    };
+    return created;
+  }
 };
 
 TEST_F(RecordsTest, AppendIsLoggedWithItsAbsoluteOffset) {
@@ -351,19 +365,10 @@ TEST_F(RecordsTest, FileWhoseAttributesCannotBeToldIsNotLeftOpen) {
 TEST_F(RecordsTest, HiddenLinkStaysWhileAChangeOfTheClosedFileIsBeingStamped) {
   Make();
   std::string hidden;
-  const Volume::Created created = NamelessFile(&hidden);
-  Node& node = *created.entry.node;
-  std::string other_hidden;
-  Handle* const other = NamelessFile(&other_hidden).handle;
-  volume->Release(created.handle);
-  ASSERT_TRUE(volume->pipeline().Checkpoint().ok());
-  fake().before_issue = [&](Op) {
-    fake().before_issue = nullptr;
-    volume->Release(other);  // looks through all hidden links
-  };
+  const Volume::Created created = ClosedNamelessFile(&hidden);
   struct stat want {};
   want.st_mode = 0640;
-  ASSERT_TRUE(volume->SetAttr(node, kSetMode, want).ok());
+  ASSERT_TRUE(volume->SetAttr(*created.entry.node, kSetMode, want).ok());
   EXPECT_EQ(access(hidden.c_str(), F_OK), 0);
   ASSERT_TRUE(volume->pipeline().Checkpoint().ok());
   ASSERT_TRUE(volume->StatFs().ok());
@@ -373,15 +378,7 @@ TEST_F(RecordsTest, HiddenLinkStaysWhileAChangeOfTheClosedFileIsBeingStamped) {
 TEST_F(RecordsTest, HiddenLinkStaysWhileTheFileIsBeingNamed) {
   Make();
   std::string hidden;
-  const Volume::Created created = NamelessFile(&hidden);
-  std::string other_hidden;
-  Handle* const other = NamelessFile(&other_hidden).handle;
-  volume->Release(created.handle);
-  ASSERT_TRUE(volume->pipeline().Checkpoint().ok());
-  fake().before_issue = [&](Op) {
-    fake().before_issue = nullptr;
-    volume->Release(other);  // looks through all hidden links
-  };
+  const Volume::Created created = ClosedNamelessFile(&hidden);
   EXPECT_EQ(Errno(volume->Link(*created.entry.node, root(), "named")), 0);
   // Also when no further checkpoint is needed: what was passed over is looked at again.
   std::string third_hidden;

@@ -47,6 +47,17 @@ ScratchFs::~ScratchFs() {
   MustRun("rm -rf --one-file-system " + base_);
 }
 
+struct stat ScratchFs::StatAfterPowerCut(const std::string& name) const {
+  const std::string copy = base_ + "/copy", mounted = base_ + "/copied";
+  MustRun("mkdir -p " + mounted + " && cp --sparse=always " + base_ + "/image " + copy +
+          " && mount -o loop " + copy + " " + mounted);
+  struct stat st {};
+  const int found = stat((mounted + "/" + name).c_str(), &st);
+  SALIUS_CHECK(umount2(mounted.c_str(), 0) == 0);
+  SALIUS_CHECK(found == 0) << name;
+  return st;
+}
+
 void ScratchFs::Shutdown() {
   const int fd = open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   SALIUS_CHECK(fd >= 0);

@@ -2,6 +2,8 @@
 // directory. Needs root.
 #pragma once
 
+#include <sys/stat.h>
+
 #include <cstdint>
 #include <string>
 
@@ -19,6 +21,8 @@ class ScratchFs {
   static bool Supported(const std::string& mkfs, const std::string& mount_options);
 
   const std::string& path() const { return path_; }
+  // The file as it would be found after a power cut now: mounts a copy of the image.
+  struct stat StatAfterPowerCut(const std::string& name) const;
   // EXT4_IOC_SHUTDOWN without flushing the journal: from now on every write-back fails.
   void Shutdown();
 

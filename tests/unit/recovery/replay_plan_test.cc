@@ -3,6 +3,7 @@
 #include <linux/fs.h>
 
 #include "common/limits.h"
+#include "log/apply.h"
 #include "tests/unit/recovery/test_util.h"
 
 namespace salius::recovery {
@@ -198,6 +199,20 @@ TEST(ReplayPlanTest, AdoptedAloneNeedsNothing) {
   EXPECT_FALSE(p.Object(50).needed);
   ASSERT_EQ(p.Object(50).adopts.size(), 1u);
   EXPECT_EQ(p.Object(50).adopts[0].path, "a/b");
+}
+
+TEST(ReplayPlanTest, DataTakeAFilesCapabilityAway) {
+  const auto stamp = [](Stamper& s) {
+    s.Stamp(Op::kSetXattr, 50, XattrBody{kCapabilityXattr, "cap"}.Encode());
+  };
+  Stamper before(1);
+  stamp(before);
+  before.Write(50, 0, "a");
+  EXPECT_EQ(Planned(before).Object(50).xattrs.at(kCapabilityXattr).value, std::nullopt);
+  Stamper behind(1);
+  behind.Write(50, 0, "a");
+  stamp(behind);
+  EXPECT_EQ(Planned(behind).Object(50).xattrs.at(kCapabilityXattr).value, "cap");
 }
 
 TEST(ReplayPlanTest, LargestIdAndTimeAreKept) {

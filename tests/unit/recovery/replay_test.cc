@@ -120,6 +120,33 @@ TEST_F(ReplayTest, ForceKeepsWhatBelongsIntoAMissingDirectory) {
   EXPECT_EQ(tree_.report.lost_and_found.size(), 3u);
 }
 
+// The disk is ahead of what is kept: what stands under a name that goes has no other one any more.
+TEST_F(ReplayTest, AFileThatIsKeptDoesNotGoWithTheNameItStandsUnderByNow) {
+  WriteFile(tree_.At("log.2"), "older");
+  tree_.SetId("log.2", 51);
+  WriteFile(tree_.At("log.1"), "kept");  // was "log" until a record that is left out
+  tree_.SetId("log.1", 52);
+  ASSERT_EQ(link(tree_.At("log.1").c_str(), tree_.At("twice").c_str()), 0);
+  s_.Write(52, 0, "K");
+  s_.Rename(51, kRoot, "log.1", kRoot, "log.2");
+  s_.Unlink(53, kRoot, "twice");
+  for (int at = 1; at < 100; ++at) {  // cut off at each step, then run to its end
+    tree_.crash_at = at;
+    if (tree_.Run(s_).ok()) break;
+  }
+  tree_.crash_at = 0;
+  ASSERT_OK(tree_.Run(s_));
+  ASSERT_OK(tree_.Clean());
+  EXPECT_FALSE(Exists(tree_.At("log.1")));
+  EXPECT_FALSE(Exists(tree_.At("twice")));
+  EXPECT_EQ(ReadFile(tree_.At("log.2")), "older");
+  std::string found;
+  for (const auto& lost : std::filesystem::directory_iterator(tree_.At(".salius/lost"))) {
+    found += ReadFile(lost.path());
+  }
+  EXPECT_EQ(found, "Kept");
+}
+
 // A dead server's mount answers nothing; what is mounted somewhere is no part of the volume anyway.
 TEST_F(ReplayTest, TheScanDoesNotLookIntoWhatIsMountedBelow) {
   if (!OwnMountNamespace()) GTEST_SKIP() << "needs root";

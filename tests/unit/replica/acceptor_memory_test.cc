@@ -110,6 +110,37 @@ TEST_F(AcceptorTest, AbandonAfterCountsFromTheLastFrame) {
   EXPECT_EQ(Held().promised_epoch, 9u);
 }
 
+// Nor what a recovery has fenced, and fetches, however long that takes.
+TEST_F(AcceptorTest, AbandonAfterCountsFromTheLastFenceOrFetchToo) {
+  options_.abandon_after_ns = 100 * kSecond;
+  Format();
+  ASSERT_EQ(Open(), StatusCode::kOk);
+  Send({TestRecord(1), TestRecord(2)});
+  const auto ticks = [this](int seconds) {
+    for (; seconds > 0; --seconds) {
+      now_ += kSecond;
+      if (!acceptor_->Tick(now_).abandoned.empty()) return false;
+    }
+    return true;
+  };
+  ASSERT_TRUE(ticks(99));
+  ASSERT_TRUE(Fence(2, 5));
+  EXPECT_TRUE(ticks(99)) << "fenced";
+  ASSERT_TRUE(Fence(2, 5));
+  EXPECT_TRUE(ticks(99)) << "fenced again";
+  const auto fetch = acceptor_->StartFetch(TestVolume(), 1, 0);
+  ASSERT_TRUE(fetch.ok());
+  EXPECT_TRUE(ticks(99)) << "fetched";
+  Seq cursor = fetch->start;
+  std::string records;
+  ASSERT_TRUE(acceptor_->ReadRecords(TestVolume(), 1, *fetch, &cursor, 1, &records).ok());
+  EXPECT_TRUE(ticks(99)) << "read";
+  EXPECT_FALSE(Fence(2, 6));
+  EXPECT_FALSE(acceptor_->StartFetch(TestVolume(), 2, 0).ok());
+  EXPECT_TRUE(ticks(1));
+  EXPECT_FALSE(ticks(1)) << "refused";
+}
+
 // What came meanwhile may lie unread.
 TEST_F(AcceptorTest, TimeInWhichTheReplicaStoodStillAbandonsNothing) {
   options_.abandon_after_ns = 100 * kSecond;
@@ -207,6 +238,40 @@ TEST_F(AcceptorTest, LostSlotChangesTheIncarnation) {
   EXPECT_EQ(Restart().volumes, 0u);
   EXPECT_NE(arena_->incarnation(), before);
   EXPECT_FALSE(Held().known);
+}
+
+// One bad copy of a slot passes for an update that was cut off.
+TEST_F(AcceptorTest, DamageToEitherCopyOfItsSlotTakesNoPromiseBack) {
+  for (const bool known : {true, false}) {
+    for (const bool again : {false, true}) {
+      for (size_t copy = 0; copy < 2; ++copy) {
+        SCOPED_TRACE(::testing::Message()
+                     << known << " known, " << again << " again, copy " << copy);
+        Format();
+        if (known) {
+          ASSERT_EQ(Open(), StatusCode::kOk);
+          Send({TestRecord(1)});
+        }
+        ASSERT_TRUE(Fence(2, 5));
+        if (again) {
+          // The process was killed between the copies: one of them is as it was before.
+          VolumeSlot before = *arena_->slot(0);
+          const VolumeSlot promise = before;
+          before.promise_epoch = before.promise_token = 0;
+          arena_->WriteSlot(0, before);
+          arena_->WriteSlot(0, promise);
+          ASSERT_TRUE(Fence(2, 5));
+        }
+        memory_->span()[kArenaPageBytes + copy * kSlotCopyBytes + 50] ^= 1;
+        const Incarnation before = arena_->incarnation();
+        Restart();
+        EXPECT_EQ(arena_->incarnation(), before);
+        EXPECT_EQ(Held().promised_epoch, 2u);
+        EXPECT_EQ(Send({TestRecord(2)}).standing, Standing::kFenced);
+        EXPECT_FALSE(Fence(2, 6));
+      }
+    }
+  }
 }
 
 TEST_F(AcceptorTest, SecondSlotOfAVolumeIsDamageAndIsFreed) {

@@ -106,7 +106,7 @@ TEST_F(AcceptorTest, SessionIsOpenedByTheseRulesOnly) {
       {"older epoch", 0, 4, 77, 10, StatusCode::kFailedPrecondition},
       {"the same session again", 0, 5, 77, 10, StatusCode::kOk},
       {"the same session with a higher base", 0, 5, 77, 30, StatusCode::kOk},
-      {"the same session with a lower base", 0, 5, 77, 9, StatusCode::kFailedPrecondition},
+      {"the same session with a lower base", 0, 5, 77, 9, StatusCode::kAborted},
       {"another session of the same epoch", 0, 5, 78, 10, StatusCode::kFailedPrecondition},
       {"below a promise", 7, 6, 78, 1, StatusCode::kFailedPrecondition},
       {"the fenced session itself", 7, 5, 77, 10, StatusCode::kFailedPrecondition},

@@ -218,6 +218,33 @@ TEST(ArenaSlotTest, BothCopiesBadIsDamage) {
   const Arena again = memory.Attach();
   EXPECT_EQ(again.slot(index), nullptr);
   EXPECT_EQ(again.damaged(), 1u);
+  EXPECT_NE(again.incarnation(), arena.incarnation());
+}
+
+// Not by every later process too: the memory of all volumes would be lost with each.
+TEST(ArenaSlotTest, DamagedSlotIsFoundOnce) {
+  const auto found_once = [](const std::function<void(TestMemory&, Arena&, uint32_t)>& damage) {
+    TestMemory memory;
+    Arena arena = memory.FormatAndAttach();
+    const uint32_t index = arena.NewSlot(FullSlot()).value();
+    arena.WriteSlot(index, FullSlot());
+    damage(memory, arena, index);
+    const Arena first = memory.Attach();
+    EXPECT_EQ(first.damaged(), 1u);
+    EXPECT_NE(first.incarnation(), arena.incarnation());
+    const Arena second = memory.Attach();
+    EXPECT_EQ(second.damaged(), 0u);
+    EXPECT_EQ(second.incarnation(), first.incarnation());
+    EXPECT_EQ(second.slot(index), nullptr);
+  };
+  found_once([](TestMemory& memory, Arena&, uint32_t index) {
+    for (int copy = 0; copy < 2; ++copy) SlotAt(memory, index, copy)[40] ^= 1;
+  });
+  found_once([](TestMemory&, Arena& arena, uint32_t index) {
+    VolumeSlot implausible = FullSlot();
+    implausible.base = 0;
+    arena.WriteSlot(index, implausible);
+  });
 }
 
 TEST(ArenaSlotTest, ContentThatNoProcessWritesIsDamage) {

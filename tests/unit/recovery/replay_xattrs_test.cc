@@ -1,0 +1,335 @@
+// Extended attributes in replay: what fits depends on what is there, and on the order in which it
+// came.
+#include "recovery/replay_xattrs.h"
+
+#include <array>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "log/posix_acl.h"
+#include "tests/unit/recovery/refusal_testing.h"
+
+namespace salius::recovery {
+namespace {
+
+class RefusedXattrTest : public RefusalTest {
+ protected:
+  // So many users may read.
+  static std::string Acl(int users) {
+    std::string acl;
+    const auto add = [&](uint16_t tag, uint16_t bits, uint32_t whom) {
+      acl.append(reinterpret_cast<const char*>(&tag), 2);
+      acl.append(reinterpret_cast<const char*>(&bits), 2);
+      acl.append(reinterpret_cast<const char*>(&whom), 4);
+    };
+    const uint32_t version = 2;
+    acl.append(reinterpret_cast<const char*>(&version), 4);
+    add(0x01, 7, UINT32_MAX);
+    for (int i = 0; i < users; ++i) add(0x02, 4, 1000 + static_cast<uint32_t>(i));
+    add(0x04, 0, UINT32_MAX);
+    add(0x10, 5, UINT32_MAX);
+    add(0x20, 1, UINT32_MAX);
+    return acl;
+  }
+};
+
+// ext4 keeps all attributes of an inode in one block.
+TEST_F(RefusedXattrTest, AttributesThatWereTakenBackNeedNoRoomBesideTheLatest) {
+  SetXattr("user.a", std::string(2100, 'a'));
+  s_.Stamp(Op::kRemoveXattr, kFile, XattrBody{"user.a", ""}.Encode());
+  SetXattr("user.b", std::string(3000, 'b'));
+  for (int round = 0; round < 2; ++round) {  // the second time the disk is ahead
+    ASSERT_OK(tree_->Run(s_)) << round;
+    EXPECT_TRUE(tree_->report.refused.empty());
+    EXPECT_EQ(XattrOf("user.b").size(), 3000u);
+    EXPECT_EQ(XattrOf("user.a"), "");
+  }
+}
+
+TEST_F(RefusedXattrTest, AttributeWithoutRoomIsLeftOutWhenItIsTheLastChange) {
+  SetXattr("user.a", std::string(2100, 'a'));
+  SetXattr("user.b", std::string(3000, 'b'));
+  for (int round = 0; round < 2; ++round) {  // the second time the disk is ahead
+    ASSERT_OK(tree_->Run(s_)) << round;
+    ASSERT_EQ(tree_->report.refused.size(), 1u);
+    EXPECT_NE(tree_->report.refused[0].find("record 2"), std::string::npos);
+    EXPECT_EQ(XattrOf("user.a").size(), 2100u);
+    EXPECT_EQ(XattrOf("user.b"), "");
+  }
+}
+
+TEST_F(RefusedXattrTest, ValueBeforeTheOneThatIsLeftOutStays) {
+  {
+    const UniqueFd fd = MustOpen(tree_->At("f"), O_PATH);
+    ASSERT_OK(fs::SetXattr(fd.get(), "user.b", "old"));
+  }
+  SetXattr("user.a", std::string(2100, 'a'));
+  SetXattr("user.b", std::string(3000, 'b'));
+  ASSERT_OK(tree_->Run(s_));
+  EXPECT_EQ(tree_->report.refused.size(), 1u);
+  EXPECT_EQ(XattrOf("user.b"), "old");
+}
+
+// A session that went on was not refused it, or has cancelled it.
+TEST_F(RefusedXattrTest, AttributeWithoutRoomBehindWhichAnotherChangeFollowsIsAnError) {
+  SetXattr("user.a", std::string(2100, 'a'));
+  SetXattr("user.b", std::string(3000, 'b'));
+  s_.Chmod(kFile, 0600);
+  const absl::Status status = tree_->Run(s_);
+  EXPECT_EQ(StatusErrno(status), ENOSPC) << status;
+  EXPECT_NE(status.message().find(tree_->At("f")), absl::string_view::npos) << status;
+}
+
+// One that was cancelled, or is left out itself, follows as well.
+TEST_F(RefusedXattrTest, OnlyTheVeryLastIsLeftOut) {
+  SetXattr("user.a", std::string(2100, 'a'));
+  SetXattr("user.b", std::string(3000, 'b'));
+  SetXattr("user.c", std::string(3000, 'c'));
+  EXPECT_EQ(StatusErrno(tree_->Run(s_)), ENOSPC);
+  EXPECT_LE(tree_->report.refused.size(), 1u);
+  Stamper cancelled(7);
+  for (const char* name : {"user.a", "user.b", "user.c"}) {
+    cancelled.Stamp(Op::kSetXattr, kFile, XattrBody{name, std::string(2100, 'x')}.Encode());
+  }
+  cancelled.Cancel(3);
+  EXPECT_EQ(StatusErrno(tree_->Run(cancelled)), ENOSPC);
+}
+
+TEST_F(RefusedXattrTest, AttributeIsNotLeftOutOnAFullDisk) {
+  SetXattr("user.a", std::string(3000, 'a'));
+  {
+    const UniqueFd fd = MustOpen(tree_->At("filler"), O_RDWR | O_CREAT);
+    const std::string block(4096, 'x');
+    for (int64_t at = 0; PwriteFull(fd.get(), AsBytes(block), at).ok(); at += 4096) {
+    }
+  }
+  EXPECT_TRUE(absl::IsResourceExhausted(tree_->Run(s_)));
+  ASSERT_EQ(unlink(tree_->At("filler").c_str()), 0);
+  ASSERT_OK(tree_->Run(s_));
+  EXPECT_EQ(XattrOf("user.a").size(), 3000u);
+}
+
+// Cut off while it looked for an order, it may have left the last one alone on the disk.
+TEST_F(RefusedXattrTest, WhereAnEarlierRunWasCutOffItIsLeftOutAllTheSame) {
+  SetXattr("user.a", std::string(2100, 'a'));
+  SetXattr("user.b", std::string(3000, 'b'));
+  {
+    const UniqueFd fd = MustOpen(tree_->At("f"), O_PATH);
+    ASSERT_OK(fs::SetXattr(fd.get(), "user.b", std::string(3000, 'b')));
+  }
+  ASSERT_OK(tree_->Run(s_));
+  ASSERT_EQ(tree_->report.refused.size(), 1u);
+  EXPECT_NE(tree_->report.refused[0].find("record 2"), std::string::npos);
+  EXPECT_EQ(XattrOf("user.a").size(), 2100u);
+  EXPECT_EQ(XattrOf("user.b"), "");
+}
+
+TEST_F(RefusedXattrTest, AnAclThatIsLeftOutChangesNoPermissionBits) {
+  ASSERT_EQ(chmod(tree_->At("f").c_str(), 0600), 0);
+  SetXattr("user.a", std::string(2100, 'a'));
+  SetXattr(kAccessAclXattr, Acl(300));
+  for (int round = 0; round < 2; ++round) {
+    ASSERT_OK(tree_->Run(s_)) << round;
+    EXPECT_EQ(tree_->report.refused.size(), 1u);
+    EXPECT_EQ(XattrOf("user.a").size(), 2100u);
+    EXPECT_EQ(tree_->Stat("f").st_mode & 07777u, 0600u);
+  }
+}
+
+// What fits depends on the order in which it came.
+class XattrOrderTest : public RefusedXattrTest {
+ protected:
+  static constexpr std::array kNames = {"user.old", "user.other", "user.a",
+                                        "user.b",   "user.c",     kAccessAclXattr};
+
+  // The records, on a file with the attributes `before`, and on one that has all of it: both
+  // are given theirs in the session's order. False when the file system does not take them in
+  // that.
+  bool ExpectReplayed(const std::vector<XattrBody>& before, const std::vector<XattrBody>& changes) {
+    const UniqueFd fd = MustOpen(tree_->At("f"), O_PATH);
+    const auto taken = [&](const std::vector<XattrBody>& some) {
+      for (const auto& [name, value] : some) {
+        const absl::Status put =
+            value.empty() ? fs::RemoveXattr(fd.get(), name) : fs::SetXattr(fd.get(), name, value);
+        if (!put.ok()) return false;
+      }
+      return true;
+    };
+    for (const bool ahead : {false, true}) {
+      for (const char* name : kNames) EXPECT_OK(fs::RemoveXattr(fd.get(), name));
+      if (!taken(before) || !taken(changes)) return false;
+      const std::string there = All(fd.get());
+      if (!ahead) {
+        for (const char* name : kNames) EXPECT_OK(fs::RemoveXattr(fd.get(), name));
+        EXPECT_TRUE(taken(before));
+      }
+      Stamper stamper(7);
+      for (const XattrBody& change : changes) {
+        stamper.Stamp(change.value.empty() ? Op::kRemoveXattr : Op::kSetXattr, kFile,
+                      change.Encode());
+      }
+      EXPECT_OK(tree_->Run(stamper)) << ahead;
+      EXPECT_EQ(All(fd.get()), there) << ahead;
+      EXPECT_TRUE(tree_->report.refused.empty()) << ahead;
+    }
+    return true;
+  }
+  std::string All(int fd) {
+    std::string all;
+    for (const char* name : kNames) {
+      bool found = false;
+      const std::string value = *fs::GetXattr(fd, name, &found);
+      absl::StrAppend(&all, name, " ", found, " ", value.size(), " ");
+    }
+    return all;
+  }
+};
+
+// The inode's own room takes one small value, and the block then just the large one and another.
+TEST_F(XattrOrderTest, WhatFittedInTheOrderOfTheSessionDoes) {
+  EXPECT_TRUE(
+      ExpectReplayed({{"user.old", std::string(28, 't')}}, {{"user.a", "aaaa"},
+                                                            {"user.old", ""},
+                                                            {"user.b", std::string(28, 'b')},
+                                                            {"user.c", std::string(4016, 'c')}}));
+}
+
+// What was removed meanwhile had been in the way of those that stayed.
+TEST_F(XattrOrderTest, WhatFittedBesideWhatWasRemovedDoes) {
+  int taken = 0;
+  for (size_t small = 4; small <= 32; small += 4) {
+    for (size_t large = 3988; large <= 4036; large += 4) {
+      SCOPED_TRACE(absl::StrCat(small, " and ", large));
+      taken += ExpectReplayed(
+          {{"user.old", std::string(small, 'o')}, {"user.other", std::string(large, 'p')}},
+          {{"user.a", "aaaa"}, {"user.old", ""}, {"user.b", std::string(small, 'b')}});
+    }
+  }
+  EXPECT_GT(taken, 20);
+}
+
+// What it had when the records begin needs no room beside what they say of it first.
+TEST_F(XattrOrderTest, WhatIsReplacedTwiceNeedsNoRoom) {
+  const std::vector<XattrBody> before = {{"user.old", std::string(3000, 'o')}};
+  for (const std::string& first : {std::string(), std::string("short")}) {
+    EXPECT_TRUE(ExpectReplayed(
+        before, {{"user.old", first}, {"user.a", std::string(3000, 'a')}, {"user.old", "last"}}));
+    EXPECT_TRUE(ExpectReplayed(before, {{"user.old", first},
+                                        {"user.b", "b"},
+                                        {"user.a", std::string(3000, 'a')},
+                                        {"user.old", "last"}}));
+  }
+}
+
+TEST_F(XattrOrderTest, AnAclAtTheEndNeedsNoRoomBesideWhatWasTakenBack) {
+  EXPECT_TRUE(ExpectReplayed(
+      {}, {{"user.a", std::string(2500, 'a')}, {"user.a", ""}, {kAccessAclXattr, Acl(300)}}));
+}
+
+TEST_F(XattrOrderTest, AnAclThatWasTakenBackNeedsNoRoom) {
+  EXPECT_TRUE(ExpectReplayed(
+      {},
+      {{kAccessAclXattr, Acl(300)}, {kAccessAclXattr, ""}, {"user.a", std::string(2500, 'a')}}));
+}
+
+// As in the session: what sets the ACL sets the bits, and chmod changes both.
+TEST_F(XattrOrderTest, PermissionBitsFollowFromTheLastOfAclAndChmod) {
+  const auto run = [&](const std::function<void(Stamper&)>& stamp) {
+    const UniqueFd fd = MustOpen(tree_->At("f"), O_PATH);
+    EXPECT_OK(fs::RemoveXattr(fd.get(), kAccessAclXattr));
+    EXPECT_OK(fs::Chmod(fd.get(), 0644));
+    Stamper stamper(7);
+    stamp(stamper);
+    mode_t mode = 0;
+    for (int round = 0; round < 2; ++round) {  // the second time the disk is ahead
+      EXPECT_OK(tree_->Run(stamper));
+      const mode_t now = tree_->Stat("f").st_mode & 07777;
+      EXPECT_TRUE(round == 0 || now == mode) << now << " after " << mode;
+      mode = now;
+    }
+    return mode;
+  };
+  const auto set = [](Stamper& stamper, const std::string& acl) {
+    stamper.Stamp(acl.empty() ? Op::kRemoveXattr : Op::kSetXattr, kFile,
+                  XattrBody{kAccessAclXattr, acl}.Encode());
+  };
+  EXPECT_EQ(run([&](Stamper& s) { set(s, Acl(2)); }), 0751u);
+  EXPECT_EQ(run([&](Stamper& s) {
+              set(s, Acl(2));
+              s.Chmod(kFile, 02620);
+            }),
+            02620u);
+  EXPECT_EQ(run([&](Stamper& s) {
+              s.Chmod(kFile, 02620);
+              set(s, Acl(2));
+            }),
+            02751u);
+  EXPECT_EQ(run([&](Stamper& s) {
+              set(s, Acl(2));
+              set(s, "");
+            }),
+            0751u);
+}
+
+// Two fill the inode's own room, and the others the block: one of these in the inode, and not all
+// fit.
+class FullInodeTest : public RefusedXattrTest {
+ protected:
+  void SetUp() override {
+    RefusedXattrTest::SetUp();
+    if (!IsSkipped()) fd_ = MustOpen(tree_->At("f"), O_PATH);
+  }
+  void TearDown() override {
+    fd_.Reset();
+    RefusedXattrTest::TearDown();
+  }
+  // As the session does it, and logs it.
+  bool Put(const std::string& name, const std::string& value) {
+    if (!fs::SetXattr(fd_.get(), name, value).ok()) return false;
+    s_.Stamp(Op::kSetXattr, kFile, XattrBody{name, value}.Encode());
+    values_[name] = value;
+    return true;
+  }
+  void Remove(const std::string& name) {
+    ASSERT_OK(fs::RemoveXattr(fd_.get(), name));
+    s_.Stamp(Op::kRemoveXattr, kFile, XattrBody{name, ""}.Encode());
+    values_.erase(name);
+  }
+  // To the last byte but a few.
+  void Fill() {
+    for (size_t bytes = 16; bytes > 0; bytes -= 4) {
+      for (int i = 0; Put(absl::StrFormat("user.y%d.%d", bytes, i), std::string(bytes, 'x')); ++i) {
+      }
+    }
+    Put("user.z", "");
+  }
+  // From an inode that the disk has without them.
+  void ExpectReplayed() {
+    for (const auto& [name, value] : values_) ASSERT_OK(fs::RemoveXattr(fd_.get(), name));
+    ASSERT_OK(tree_->Run(s_));
+    EXPECT_TRUE(tree_->report.refused.empty());
+    for (const auto& [name, value] : values_) EXPECT_EQ(XattrOf(name.c_str()), value) << name;
+  }
+
+  UniqueFd fd_;
+  std::map<std::string, std::string> values_;
+};
+
+// In the inode only since something else left it.
+TEST_F(FullInodeTest, WhatFollowsFromNoOrderOfTheLastValuesDoes) {
+  ASSERT_TRUE(Put("user.first", std::string(28, 'f')));
+  for (int i = 0; i < 60; ++i)
+    ASSERT_TRUE(Put(absl::StrFormat("user.x%d", i), std::string(16, 'x')));
+  ASSERT_TRUE(Put("user.p", std::string(4, 'p')));
+  ASSERT_TRUE(Put("user.q", std::string(4, 'q')));
+  Remove("user.first");
+  ASSERT_TRUE(Put("user.p", std::string(4, 'P')));
+  ASSERT_TRUE(Put("user.q", std::string(4, 'Q')));
+  Fill();
+  ExpectReplayed();
+}
+
+}  // namespace
+}  // namespace salius::recovery
