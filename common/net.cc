@@ -177,6 +177,11 @@ absl::StatusOr<std::vector<SocketAddress>> ResolveReplicas(const std::vector<std
     }
     hosts.push_back(*std::move(host_port));
   }
+  // A name may have another address later.
+  const auto clash = [&](size_t a, size_t b, const std::string& message) {
+    const bool stays = IsNumeric(hosts[a].host) && IsNumeric(hosts[b].host);
+    return stays ? absl::InvalidArgumentError(message) : absl::FailedPreconditionError(message);
+  };
   const std::vector<absl::StatusOr<SocketAddress>> found = ResolveEach(hosts);
   for (size_t i = 0; i < replicas.size(); ++i) {
     const std::string& name = replicas[i];
@@ -193,17 +198,20 @@ absl::StatusOr<std::vector<SocketAddress>> ResolveReplicas(const std::vector<std
     }
     const auto same = std::find(addresses.begin(), addresses.end(), *address);
     if (same != addresses.end()) {
-      return absl::InvalidArgumentError(absl::StrFormat(
-          "replicas %s and %s are the same: %s",
-          replicas[static_cast<size_t>(same - addresses.begin())], name, FormatSockaddr(*address)));
+      const auto other = static_cast<size_t>(same - addresses.begin());
+      return clash(other, i,
+                   absl::StrFormat("replicas %s and %s are the same: %s", replicas[other], name,
+                                   FormatSockaddr(*address)));
     }
     first = std::min(first, addresses.size());
     addresses.push_back(*address);
     if (address->storage.ss_family != addresses[first].storage.ss_family) {
-      return absl::InvalidArgumentError(absl::StrFormat(
-          "replica %s is at %s and replica %s at %s: give all of them addresses of IPv4, or all of "
-          "IPv6",
-          replicas[first], FormatSockaddr(addresses[first]), name, FormatSockaddr(*address)));
+      return clash(
+          first, i,
+          absl::StrFormat("replica %s is at %s and replica %s at %s: give all of them addresses of "
+                          "IPv4, or all of IPv6",
+                          replicas[first], FormatSockaddr(addresses[first]), name,
+                          FormatSockaddr(*address)));
     }
   }
   if (first == replicas.size() && !first_error.ok()) return first_error;

@@ -60,8 +60,9 @@ enum class Unresolved { kIsAnError, kIsLeftEmpty };
 
 // The addresses of a volume's replicas, each "host:port", in their order. INVALID_ARGUMENT when one
 // has no port, two are the same, or they are not all of one family: one socket sends to all of
-// them. Else what Resolve says of the first name that has no address, or, with kIsLeftEmpty, only
-// when none has one: then the others' length is 0. Every error names the replica.
+// them; FAILED_PRECONDITION when that is so by what a name leads to now. Else what Resolve says of
+// the first name that has no address, or, with kIsLeftEmpty, only when none has one: then the
+// others' length is 0. Every error names the replica.
 absl::StatusOr<std::vector<SocketAddress>> ResolveReplicas(
     const std::vector<std::string>& replicas, Unresolved unresolved = Unresolved::kIsAnError);
 

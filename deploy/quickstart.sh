@@ -98,13 +98,13 @@ mount "$loop" "$work/disk"
 mkdir "$work/disk/data" "$work/disk/bare"
 
 subnet=''
-for x in $(seq 200 250); do
-  if ! ip -4 -o addr | grep -q " 10\.$x\."; then
-    subnet=10.$x.0
+for x in $(seq 0 255); do # of the addresses that are set aside for tests of networks (RFC 2544)
+  if ! ip -4 route show table all | grep -qF "198.18.$x."; then
+    subnet=198.18.$x
     break
   fi
 done
-[ -n "$subnet" ] || die "no free 10.x network for the replicas"
+[ -n "$subnet" ] || die "no free network in 198.18.0.0/16 for the replicas"
 
 start_replica() { # start_replica I
   # setpriv: a replica never outlives this script. nsenter: only the network is another (ip netns exec would
@@ -138,13 +138,16 @@ say "salius init: durable with two of the three"
 "$salius" init "$work/disk/data" --acks 2 \
   --replicas "$subnet.11:7400,$subnet.12:7400,$subnet.13:7400"
 
-say "mount -t salius"
+mount_salius=(mount -t salius)
 if [ ! -e "$helper" ]; then
   ln -s "$bin/client/fuse/salius-mount" "$helper"
   made_helper=1
+elif ! cmp -s "$bin/client/fuse/salius-mount" "$helper"; then # another version is installed
+  mount_salius=("$bin/client/fuse/salius-mount")
 fi
+say "${mount_salius[*]}"
 mount_volume() {
-  mount -t salius "$work/disk/data" "$work/mnt" -o "insecure,log=$work/mount.log"
+  "${mount_salius[@]}" "$work/disk/data" "$work/mnt" -o "insecure,log=$work/mount.log"
   uuid=$(grep -oE '[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}' "$work/disk/data/.salius/volume.toml")
   daemon=$(ss -xlpH "src = /run/salius/$uuid.sock" | grep -oE 'pid=[0-9]+' | head -n 1 | cut -d= -f2)
   [ -n "$daemon" ] || die "the mount's process was not found"

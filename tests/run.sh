@@ -35,7 +35,10 @@ done
 export SALIUS_LONG
 if [ $SALIUS_LONG = 1 ]; then
   tested=$(git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)
-  [ -z "$(git status --porcelain 2>/dev/null)" ] || tested+=-changed
+  # What passed with other changes says nothing of these.
+  [ -z "$(git status --porcelain 2>/dev/null)" ] || tested+=-$(
+    { git diff HEAD && git ls-files -z --others --exclude-standard | xargs -0r sha256sum; } | sha256sum | head -c 12
+  )
   export SALIUS_LONG_DIR=${SALIUS_LONG_DIR:-$PWD/.long/$tested}
   mkdir -p "$SALIUS_LONG_DIR"
   echo "long run: $SALIUS_LONG_DIR keeps what is done; remove it to start anew"

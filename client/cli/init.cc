@@ -90,8 +90,10 @@ absl::Status CompletePlan(const Options& options, InitPlan& plan) {
   }
   SALIUS_RETURN_IF_ERROR(ValidateVolumeConfig(config));
   const absl::Status resolved = ResolveReplicas(config.replicas).status();
-  if (!absl::IsNotFound(resolved)) return resolved;
-  return absl::UnavailableError(resolved.message());  // NOT_FOUND is a missing directory's
+  // These codes are a directory's, missing or unsuitable.
+  if (absl::IsNotFound(resolved)) return absl::UnavailableError(resolved.message());
+  if (absl::IsFailedPrecondition(resolved)) return absl::InvalidArgumentError(resolved.message());
+  return resolved;
 }
 
 absl::Status Init(const Options& options, InitPlan& plan) {

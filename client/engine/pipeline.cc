@@ -284,8 +284,7 @@ absl::Status Pipeline::Checkpoint() {
       SALIUS_RETURN_IF_ERROR(impl.HealthLocked());
       if (impl.core.checkpoint() >= target) return absl::OkStatus();
       if (impl.stopping) return Impl::Stopped();
-      impl.core.RequestCheckpoint();
-      impl.core.Tick(impl.clock.MonotonicNanos());
+      impl.core.RequestCheckpoint(impl.clock.MonotonicNanos());
       impl.Collect(&work);
     }
     impl.Perform(work);
@@ -309,8 +308,7 @@ absl::StatusOr<FileId> Pipeline::NewFileId() {
       // Ask for the next block when half of this one is used up.
       if (impl.next_file_id + kFileIdBlock / 2 > impl.file_id_limit_wanted) {
         impl.file_id_limit_wanted += kFileIdBlock;
-        impl.core.RequestNote();
-        impl.core.Tick(impl.clock.MonotonicNanos());
+        impl.core.RequestNote(impl.clock.MonotonicNanos());
         impl.Collect(&work);
       }
     }

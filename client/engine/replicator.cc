@@ -121,7 +121,7 @@ void Replicator::OnAck(int64_t now, int index, int64_t rtt_ns, const AckPayload&
   if (ack.flags & kAckMemoryFull) {
     if (!replica.memory_full) Lose(now, index, "out of memory", false);
     replica.memory_full = true;
-    RequestCheckpoint();  // a trim is what frees its memory
+    checkpoint_requested_ = true;  // a trim is what frees its memory
   } else if (replica.memory_full && ack.free_bytes > kMinWindowBytes) {
     replica.memory_full = false;
     replica.problem.clear();
@@ -227,7 +227,7 @@ void Replicator::Lose(int64_t now, int index, const std::string& why, bool memor
   if (counted) {
     // DESIGN.md §5: secure what leaned on its copies, by disk, whichever way is quicker.
     stable_upto_ = issued_;
-    RequestCheckpoint();
+    checkpoint_requested_ = true;
   }
 }
 
@@ -308,7 +308,7 @@ void Replicator::OnStable(int64_t now, const std::vector<Seq>& seqs, const absl:
     } else {
       // No room until the log is cut: a checkpoint makes it, and then these are wanted again.
       stable_scan_ = std::min(stable_scan_, seq - 1);
-      RequestCheckpoint();
+      checkpoint_requested_ = true;
     }
   }
   AdvanceDurable();

@@ -109,10 +109,11 @@ class Replicator {
   void OnNoteWritten(int64_t now, const absl::Status& status);
   void OnApplyFailed(const absl::Status& status) { Fail(status); }
   void Tick(int64_t now);
-  // Asks for a checkpoint of everything applied, now.
-  void RequestCheckpoint() { checkpoint_requested_ = true; }
+  // Asks for a checkpoint of everything applied, now. Like RequestNote it lets no time pass: the
+  // caller may not have read the acknowledgements by which Tick judges.
+  void RequestCheckpoint(int64_t now);
   // Asks for a note although nothing else changed (a new file id limit).
-  void RequestNote() { note_requested_ = true; }
+  void RequestNote(int64_t now);
 
   Outputs TakeOutputs();
   // Latest time at which Tick must run (ns); INT64_MAX: only after another input.

@@ -35,6 +35,16 @@ void Replicator::Plan(int64_t now) {
   MaybeCheckpoint(now);
 }
 
+void Replicator::RequestCheckpoint(int64_t now) {
+  checkpoint_requested_ = true;
+  Plan(now);
+}
+
+void Replicator::RequestNote(int64_t now) {
+  note_requested_ = true;
+  Plan(now);
+}
+
 // First step of the way to local: acks stop counting, everything uncheckpointed is wanted on the
 // disk.
 void Replicator::BeginLocal(int64_t now, const std::string& why) {
@@ -44,7 +54,7 @@ void Replicator::BeginLocal(int64_t now, const std::string& why) {
   stable_upto_ = issued_;
   local_spells_ = std::min(local_spells_ + 1, 6);
   heal_after_ns_ = now + (2 * options_.delta_ns << local_spells_);
-  RequestCheckpoint();
+  checkpoint_requested_ = true;
   Event(absl::StrCat("going to mode local: ", why));
 }
 
@@ -70,7 +80,7 @@ void Replicator::PlanLocal(int64_t now) {
       return;
     }
   } else if (base_too_new) {
-    RequestCheckpoint();
+    checkpoint_requested_ = true;
   }
   if (synced_ > noted_.checkpoint || note_requested_) StartNote(MakeConfig(Mode::kLocal, 0));
 }
@@ -79,7 +89,7 @@ void Replicator::PlanReplicated(int64_t now) {
   bool base_too_new = false;
   const ReplicaMask kept = Effective(noted_);
   const ReplicaMask target = kept | Candidates(now, &base_too_new);
-  if (base_too_new) RequestCheckpoint();
+  if (base_too_new) checkpoint_requested_ = true;
   const bool members_change = target != kept || kept != noted_.members;
   if (!members_change && synced_ <= noted_.checkpoint && !note_requested_) return;
   const Config config = MakeConfig(Mode::kReplicated, target);
@@ -92,7 +102,7 @@ void Replicator::PlanReplicated(int64_t now) {
   } else {
     // Some durable record leaned on a lost replica: the disk must hold it first.
     stable_upto_ = issued_;
-    RequestCheckpoint();
+    checkpoint_requested_ = true;
   }
 }
 

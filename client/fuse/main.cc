@@ -51,8 +51,8 @@ absl::Status CheckLog(const MountCommand& command) {
   namespace fs = std::filesystem;
   constexpr int kMostLinks = 40;
   if (command.options.log_file.empty() && StderrIsJournal()) return absl::OkStatus();
-  const std::string named = command.options.log_file.empty() ? absl::StrCat(kLogDir, "/any")
-                                                             : command.options.log_file;
+  const std::string named =
+      command.options.log_file.empty() ? absl::StrCat(kLogDir, "/any") : command.options.log_file;
   fs::path path = named;
   for (int links = 0; !path.empty() && links <= kMostLinks; ++links) {
     std::error_code error;
@@ -96,6 +96,7 @@ absl::Status CheckPlaces(MountCommand* command) {
   if (command->action == MountCommand::Action::kMount) ClearDeadMount(*command);
   std::error_code error;
   if (!std::filesystem::is_directory(command->mountpoint, error)) {
+    if (error) return ErrnoStatus(error.value(), command->mountpoint);
     return absl::InvalidArgumentError(absl::StrCat(command->mountpoint, " is not a directory"));
   }
   // Recovery and status must be able to reach the backing directory beside the mount.

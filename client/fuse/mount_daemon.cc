@@ -228,8 +228,8 @@ absl::Status ServeSession(const MountCommand& command, const VolumeConfig& confi
 absl::Status CheckReplicas(const std::vector<std::string>& replicas, bool insecure) {
   const absl::StatusOr<std::vector<SocketAddress>> addresses =
       ResolveReplicas(replicas, Unresolved::kIsLeftEmpty);
-  if (absl::IsNotFound(addresses.status())) {
-    return absl::UnavailableError(addresses.status().message());  // it may be known later
+  if (absl::IsNotFound(addresses.status()) || absl::IsFailedPrecondition(addresses.status())) {
+    return absl::UnavailableError(addresses.status().message());  // names may lead elsewhere later
   }
   SALIUS_RETURN_IF_ERROR(addresses.status());
   for (size_t i = 0; i < replicas.size() && !insecure; ++i) {

@@ -149,7 +149,7 @@ class Session {
         syncing_ = false;
         return;
       default:
-        core_->RequestCheckpoint();
+        core_->RequestCheckpoint(now_);
         core_->Tick(now_);
         return;
     }

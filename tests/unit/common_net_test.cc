@@ -89,6 +89,8 @@ TEST(ResolveReplicasTest, RefusesWhatDoesNotGoTogetherAndNamesIt) {
       {{"a"}, absl::StatusCode::kInvalidArgument, "\"a\""},
       {{"127.0.0.1:7400", "127.0.0.1:07400"}, absl::StatusCode::kInvalidArgument, "are the same"},
       {{"127.0.0.1:7400", "[::1]:7400"}, absl::StatusCode::kInvalidArgument, "IPv6"},
+      // The name may lead elsewhere later.
+      {{"localhost:7400", "127.0.0.1:7400"}, absl::StatusCode::kFailedPrecondition, "localhost"},
   };
   for (const auto& c : cases) {
     const absl::Status status = ResolveReplicas(c.replicas).status();

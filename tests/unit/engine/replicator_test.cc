@@ -160,6 +160,22 @@ TEST_F(ReplicatorTest, WhatWasSentLateIsNotAwaitedBeforeItWasSent) {
   EXPECT_TRUE(out_.stable_wanted);
 }
 
+// Who asks may not have read the acknowledgements that came meanwhile.
+TEST_F(ReplicatorTest, RequestsLetNoTimePass) {
+  Make(1, 1);
+  Heal(1);
+  Issue();
+  out_.sends.clear();
+  now_ += 1'000'000'000;  // a re-send, a hedge and a partition, were it a tick
+  core_->RequestCheckpoint(now_);
+  core_->RequestNote(now_);
+  Take();
+  EXPECT_TRUE(out_.sends.empty());
+  EXPECT_FALSE(out_.stable_wanted);
+  EXPECT_TRUE(core_->counting_acks());
+  EXPECT_TRUE(out_.note.has_value());
+}
+
 TEST_F(ReplicatorTest, WithoutAcksTheDiskHedgesThenTheModeBecomesLocal) {
   Make(1, 1);
   Heal(1);
@@ -192,8 +208,8 @@ TEST_F(ReplicatorTest, TrimAndCutFollowTheNoteNotTheSync) {
   Issue();
   Ack(0, 1);
   core_->OnApplied(1);
-  core_->RequestCheckpoint();
-  Tick(1);
+  core_->RequestCheckpoint(now_);
+  Take();
   ASSERT_TRUE(out_.start_sync);
   core_->OnSynced(now_, 1, absl::OkStatus());
   Take();

@@ -384,13 +384,7 @@ TEST(ReplaySpaceTest, TheBallastIsFreedWhenTheDiskIsFull) {
   }
   WriteFile(tree.At("f"), "");
   tree.SetId("f", 50);
-  {
-    // Fill what is left.
-    const UniqueFd fd = MustOpen(tree.At("filler"), O_RDWR | O_CREAT);
-    uint64_t at = 0;
-    const std::string block(4096, 'x');
-    while (PwriteFull(fd.get(), AsBytes(block), static_cast<int64_t>(at)).ok()) at += block.size();
-  }
+  FillDisk(tree.At("filler"));
   Stamper s(1);
   const std::string data(100'000, 'd');
   std::string expected;

@@ -99,12 +99,7 @@ TEST_F(RefusedXattrTest, OnlyTheVeryLastIsLeftOut) {
 
 TEST_F(RefusedXattrTest, AttributeIsNotLeftOutOnAFullDisk) {
   SetXattr("user.a", std::string(3000, 'a'));
-  {
-    const UniqueFd fd = MustOpen(tree_->At("filler"), O_RDWR | O_CREAT);
-    const std::string block(4096, 'x');
-    for (int64_t at = 0; PwriteFull(fd.get(), AsBytes(block), at).ok(); at += 4096) {
-    }
-  }
+  FillDisk(tree_->At("filler"));
   EXPECT_TRUE(absl::IsResourceExhausted(tree_->Run(s_)));
   ASSERT_EQ(unlink(tree_->At("filler").c_str()), 0);
   ASSERT_OK(tree_->Run(s_));

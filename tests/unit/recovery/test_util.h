@@ -154,6 +154,19 @@ inline UniqueFd MustOpen(const std::string& path, int flags = O_RDONLY | O_DIREC
   return *std::move(fd);
 }
 
+// Into a new file: until the file system has no block left, also when all of it is written back.
+// What waits for that has more set aside than it takes.
+inline void FillDisk(const std::string& path) {
+  const UniqueFd fd = MustOpen(path, O_RDWR | O_CREAT);
+  const std::string block(4096, 'x');
+  int64_t at = 0;
+  for (int64_t before = -1; at != before;) {
+    before = at;
+    while (PwriteFull(fd.get(), AsBytes(block), at).ok()) at += 4096;
+    SALIUS_CHECK_OK(SyncFs(fd.get()));
+  }
+}
+
 inline void WriteFile(const std::string& path, std::string_view content) {
   const UniqueFd fd = MustOpen(path, O_WRONLY | O_CREAT | O_TRUNC);
   SALIUS_CHECK_OK(PwriteFull(fd.get(), AsBytes(content), 0));
