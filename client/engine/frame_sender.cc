@@ -138,7 +138,7 @@ void FrameSender::Send(const Job& job, uint8_t everyone) {
   size_t datagram = datagram_bytes_.load(std::memory_order_relaxed);
   // Somewhere on the way there may be less room than on the first cable, without a word.
   if (!job.first_time && datagram != kDatagramPayloadLoopback) {
-    datagram = std::min(datagram, size_t{kDatagramPayloadDefault});
+    datagram = std::min(datagram, size_t{kDatagramPayloadAnyPath});
   }
   const size_t room = datagram - kFrameHeaderBytes;
   if (job.records.empty()) {

@@ -29,10 +29,10 @@ class Failed(AssertionError):
 
 
 class Campaign:
-    """`own`: registers a clean-up; `say`: prints a line; `tau`: the volume's, a short one makes many checkpoints.
-    Mounted and at work when the constructor is done."""
+    """`own`: registers a clean-up; `say`: prints a line; `tau`: the volume's, a short one makes many checkpoints;
+    `init`: further options of `salius init`. Mounted and at work when the constructor is done."""
 
-    def __init__(self, shape, works, own, say, size_mb=512, tau="30s"):
+    def __init__(self, shape, works, own, say, size_mb=512, tau="30s", init=SMALL_LOG):
         self.shape, self.own, self.say = shape, own, say
         self.counts, self.notes = Counter(), []
         self.cuts = self.episode = 0
@@ -40,7 +40,7 @@ class Campaign:
         self.recover_options = ()  # for the controls
         self.began = time.monotonic()
         self.threads = ThreadPoolExecutor(2)
-        self.rig = Rig(shape.m, shape.f, shape.fs, size_mb, SMALL_LOG + ("--tau", tau), start=False)
+        self.rig = Rig(shape.m, shape.f, shape.fs, size_mb, (*init, "--tau", tau), start=False)
         own(self.rig)
         self.clocks = {i: Clock() for i in range(shape.m)}
         self.clocks["primary"] = Clock()

@@ -116,6 +116,10 @@ class Net:
         sh("ip", "-n", self.primary, "link", "set", "eth0", "mtu", size)
         sh("ip", "-n", self.switch, "link", "set", "p", "mtu", size)
 
+    def narrow(self, i, size):
+        """Larger packets to replica i vanish on the way from now on, and no cable at either end says so."""
+        self._iptables(i, "-A", "INPUT", "-m", "length", "--length", "%d:" % (size + 1), "-j", "DROP")
+
     def link(self, i, up):
         """The replica's cable, at the switch."""
         sh("ip", "-n", self.prefix + "-sw", "link", "set", "r%d" % i, "up" if up else "down")
