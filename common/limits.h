@@ -42,8 +42,8 @@ inline constexpr size_t kDatagramPayloadMin = 512;
 // UDP payload that fits one packet: MTU 1500 (or 9000, jumbo) less 20 bytes of IPv4 and 8 of UDP.
 inline constexpr size_t kDatagramPayloadDefault = 1472;
 inline constexpr size_t kDatagramPayloadJumbo = 8972;
-// What every way carries: the least MTU of IPv6, 1280, less 40 bytes of IPv6 and 8 of UDP. Tunnels
-// over Ethernet leave more.
+// What every way of IPv6 carries: the least MTU, 1280, less 40 bytes of IPv6 and 8 of UDP. Tunnels
+// over Ethernet leave more, so it does for IPv4 too.
 inline constexpr size_t kDatagramPayloadAnyPath = 1232;
 // Largest UDP payload there is: 65535 less the same headers. Loopback's MTU is 65536.
 inline constexpr size_t kDatagramPayloadLoopback = 65507;

@@ -98,8 +98,9 @@ mount "$loop" "$work/disk"
 mkdir "$work/disk/data" "$work/disk/bare"
 
 subnet=''
+routes=$(ip -4 route show table all)
 for x in $(seq 0 255); do # of the addresses that are set aside for tests of networks (RFC 2544)
-  if ! ip -4 route show table all | grep -qF "198.18.$x."; then
+  if ! grep -qF -e "198.18.0.0/15" -e "198.18.0.0/16" -e "198.18.$x." <<<"$routes"; then
     subnet=198.18.$x
     break
   fi

@@ -125,6 +125,15 @@ absl::Status SetModeOfAcl(const ObjectPlan& object, const RecordView& record, in
   return fs::Chmod(fd, (st.st_mode & 07000) | *mode);
 }
 
+absl::Status RunAttr(const ObjectPlan& object, const RecordView& record, int fd) {
+  if (record.header.op != Op::kSetAttr) return SetModeOfAcl(object, record, fd);
+  if (record.seq() > object.on_disk_upto) return ApplyAttr(fd, record.header, record.body());
+  // The times are on the disk, and newer ones where data went past the log.
+  SALIUS_ASSIGN_OR_RETURN(AttrBody attr, AttrBody::Decode(record.body()));
+  attr.mask &= ~(kAttrAtime | kAttrMtime);
+  return ApplyAttr(fd, record.header, attr.Encode());
+}
+
 absl::Status RunOps(const ReplayContext& context, const ObjectPlan& object, int fd) {
   WriteRun run(context, fd);
   for (const RecordView* record : object.ops) {
@@ -135,8 +144,7 @@ absl::Status RunOps(const ReplayContext& context, const ObjectPlan& object, int 
     SALIUS_RETURN_IF_ERROR(run.Flush());
     const absl::Status applied = WithSpace(context, [&] {
       if (IsDataOp(record->header.op)) return ApplyData(fd, record->header, record->body());
-      if (record->header.op != Op::kSetAttr) return SetModeOfAcl(object, *record, fd);
-      return ApplyAttr(fd, record->header, record->body());
+      return RunAttr(object, *record, fd);
     });
     if (!applied.ok()) return Judge(applied, object, record->seq(), record->header.op, fd);
   }

@@ -100,6 +100,18 @@ class NameReplay {
     return absl::StrFormat("%s-%s", IdName(name.dir), name.name);
   }
 
+  // How many names the file has that go at the end of the recovery.
+  absl::StatusOr<nlink_t> HiddenLinks(FileId id, ino_t inode) const {
+    nlink_t links = 0;
+    for (const char* place : {kTmpDirName, kOpenDirName}) {
+      SALIUS_ASSIGN_OR_RETURN(const UniqueFd dir, OpenSaliusDir(context_.salius_fd, place));
+      const absl::StatusOr<struct stat> there = fs::StatAt(dir.get(), IdName(id));
+      if (!there.ok() && !absl::IsNotFound(there.status())) return there.status();
+      links += there.ok() && there->st_ino == inode;
+    }
+    return links;
+  }
+
   absl::Status Displace(int dirfd, const Entry& entry) {
     const auto& [name, binding] = entry;
     if (!Enforceable(binding)) return absl::OkStatus();
@@ -114,7 +126,8 @@ class NameReplay {
     }
     if (astray && !there.directory) {
       SALIUS_ASSIGN_OR_RETURN(const struct stat st, fs::StatAt(dirfd, name.name));
-      if (st.st_nlink > 1) return fs::Unlink(dirfd, name.name, 0);
+      SALIUS_ASSIGN_OR_RETURN(const nlink_t hidden, HiddenLinks(there.id, st.st_ino));
+      if (st.st_nlink > 1 + hidden) return fs::Unlink(dirfd, name.name, 0);
     }
     if (known && !astray) {
       SALIUS_RETURN_IF_ERROR(WithSpace(

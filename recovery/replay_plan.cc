@@ -67,6 +67,9 @@ class Planner {
   ObjectPlan& Object(FileId id) {
     ObjectPlan& object = plan_.objects[id];
     object.id = id;
+    if (const auto mark = on_disk_.find(id); mark != on_disk_.end()) {
+      object.on_disk_upto = mark->second;
+    }
     return object;
   }
 
@@ -121,8 +124,7 @@ class Planner {
   absl::Status TakeData(const RecordView& record) {
     if (record.header.file_id == kNoFileId) return absl::InvalidArgumentError("no file id");
     ObjectPlan& object = Object(record.header.file_id);
-    const auto mark = on_disk_.find(object.id);
-    if (mark != on_disk_.end() && record.seq() <= mark->second) {
+    if (record.seq() <= object.on_disk_upto) {
       ++object.skipped;
       return absl::OkStatus();
     }
@@ -147,6 +149,11 @@ class Planner {
     } else {
       SALIUS_ASSIGN_OR_RETURN(XattrBody body, XattrBody::Decode(record.body()));
       if (body.name == kFileIdXattr) return absl::InvalidArgumentError("a file id never changes");
+      // What went past the log may have taken a capability away; the disk has what became of it.
+      if (body.name == kCapabilityXattr && record.seq() <= object.on_disk_upto) {
+        object.xattrs.erase(body.name);
+        return absl::OkStatus();
+      }
       XattrAtT& xattr = object.xattrs[std::move(body.name)];
       xattr.seq = record.seq();
       xattr.value.reset();

@@ -78,6 +78,9 @@ struct ObjectPlan {
   std::vector<const RecordView*> ops;      // to run, in seq order
   std::map<std::string, XattrAtT> xattrs;  // what `ops`, and the create record, make of them
   bool on_disk = false;                    // an "on disk up to" record mentions it
+  // Up to there its data, times and file capabilities are on the disk, or newer ones that went past
+  // the log.
+  Seq on_disk_upto = 0;
   uint64_t skipped = 0;                    // data records covered by that
   uint64_t data_bytes = 0;                 // bodies of the writes in `ops`
   // Time to set after `ops`: the last data record's, or the create record's of what is no

@@ -48,15 +48,17 @@ absl::Status SetAll(const ReplayContext& context, const std::vector<Wanted>& ord
   return absl::OkStatus();
 }
 
-// The session's changes one by one, but for that of record `without`. Not those of an ACL that did
-// not stay, which would change the permission bits.
+// The session's changes one by one, but for that of record `without`. No ACL is set where none
+// stays: that would change the permission bits, which the last ACL sets, and a removal does not.
 absl::Status RunRecords(const ObjectPlan& object, Seq without, int fd) {
-  const auto skip = [&](const std::string& name, Seq seq) {
-    return seq == without || (name == kAccessAclXattr && object.xattrs.at(name).seq != seq);
+  const auto skip = [&](const std::string& name, Seq seq, bool set) {
+    const auto at_t = object.xattrs.find(name);
+    return seq == without || at_t == object.xattrs.end() ||
+           (set && name == kAccessAclXattr && !at_t->second.value.has_value());
   };
   if (object.create.has_value()) {
     for (const auto& [name, value] : object.create->xattrs) {
-      if (!object.xattrs.contains(name) || skip(name, object.create_seq)) continue;
+      if (skip(name, object.create_seq, true)) continue;
       SALIUS_RETURN_IF_ERROR(fs::SetXattr(fd, name, value));
     }
   }
@@ -64,7 +66,7 @@ absl::Status RunRecords(const ObjectPlan& object, Seq without, int fd) {
     const Op op = record->header.op;
     if (op != Op::kSetXattr && op != Op::kRemoveXattr) continue;
     SALIUS_ASSIGN_OR_RETURN(const XattrBody body, XattrBody::Decode(record->body()));
-    if (skip(body.name, record->seq())) continue;
+    if (skip(body.name, record->seq(), op == Op::kSetXattr)) continue;
     SALIUS_RETURN_IF_ERROR(op == Op::kSetXattr ? fs::SetXattr(fd, body.name, body.value)
                                                : fs::RemoveXattr(fd, body.name));
   }

@@ -3,7 +3,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/dqblk_xfs.h>
 #include <linux/fiemap.h>
 #include <linux/fs.h>
 #include <linux/magic.h>
@@ -177,32 +176,20 @@ uint64_t UnallocatedBytes(int fd, uint64_t offset, uint64_t length) {
   return missing;
 }
 
-namespace {
-
-// When a quota's grace ends, in seconds since 1970.
-uint64_t GraceEnd(int32_t low, int8_t high) {
-  return static_cast<uint64_t>(static_cast<uint8_t>(high)) << 32 | static_cast<uint32_t>(low);
-}
-
-}  // namespace
-
 std::optional<QuotaUse> QuotaOf(int fd, QuotaType type, uint32_t id) {
-  // Of the two calls that tell it, this one does not wait while the file system is frozen. Every
-  // file system with quotas answers it, not only XFS.
-  struct fs_disk_quota block {};
+  struct dqblk block {};
   const int kind = type == QuotaType::kUser ? USRQUOTA : GRPQUOTA;
-  if (syscall(SYS_quotactl_fd, fd, QCMD(Q_XGETQUOTA, kind), id, &block) != 0) return std::nullopt;
+  if (syscall(SYS_quotactl_fd, fd, QCMD(Q_GETQUOTA, kind), id, &block) != 0) return std::nullopt;
   const uint64_t now = static_cast<uint64_t>(time(nullptr));
   QuotaUse use;
-  constexpr uint64_t kUnit = 512;
-  use.bytes_used = block.d_bcount * kUnit;
-  use.bytes_hard = block.d_blk_hardlimit * kUnit;
-  use.bytes_soft = block.d_blk_softlimit * kUnit;
-  use.inodes_used = block.d_icount;
-  use.inodes_hard = block.d_ino_hardlimit;
-  use.inodes_soft = block.d_ino_softlimit;
-  use.bytes_grace_over = block.d_btimer != 0 && GraceEnd(block.d_btimer, block.d_btimer_hi) < now;
-  use.inodes_grace_over = block.d_itimer != 0 && GraceEnd(block.d_itimer, block.d_itimer_hi) < now;
+  use.bytes_used = block.dqb_curspace;
+  use.bytes_hard = block.dqb_bhardlimit * 1024;  // the ABI counts limits in KiB
+  use.bytes_soft = block.dqb_bsoftlimit * 1024;
+  use.inodes_used = block.dqb_curinodes;
+  use.inodes_hard = block.dqb_ihardlimit;
+  use.inodes_soft = block.dqb_isoftlimit;
+  use.bytes_grace_over = block.dqb_btime != 0 && block.dqb_btime < now;
+  use.inodes_grace_over = block.dqb_itime != 0 && block.dqb_itime < now;
   return use;
 }
 

@@ -6,6 +6,7 @@
 // last seek, and with a seek each time would never be done while somebody renames what it lists.
 #include <errno.h>
 
+#include <atomic>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -19,6 +20,15 @@ namespace salius {
 
 // What one getdents64(2) gave.
 struct DirBatch {
+  // So many are kept, some 100 KB each: whoever may open directories could take all memory else.
+  static constexpr int kMostKept = 500;
+  static inline std::atomic<int> made{0};
+
+  DirBatch() { made.fetch_add(1); }
+  ~DirBatch() { made.fetch_sub(1); }
+  DirBatch(const DirBatch&) = delete;
+  DirBatch& operator=(const DirBatch&) = delete;
+
   uint64_t from = 0;  // the offset it was read at
   std::vector<fs::RawDirEntry> entries;
 
@@ -51,7 +61,7 @@ absl::StatusOr<std::shared_ptr<const DirBatch>> BatchAt(Handle& handle, uint64_t
   auto next = std::make_shared<DirBatch>();
   next->from = offset;
   SALIUS_ASSIGN_OR_RETURN(next->entries, fs::ReadDirents(handle.fd->get()));
-  handle.dir_batch = next;
+  if (DirBatch::made.load() <= DirBatch::kMostKept) handle.dir_batch = next;
   return std::shared_ptr<const DirBatch>(std::move(next));
 }
 

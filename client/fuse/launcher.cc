@@ -1,6 +1,7 @@
 #include "client/fuse/launcher.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -55,10 +56,15 @@ absl::Status LeaveTerminal(const std::string& given_log, const std::string& defa
   const std::string directory = std::filesystem::path(log_file).parent_path();
   // Ours alone, and no link: else whoever can write there says what root appends to.
   SALIUS_RETURN_IF_ERROR(given_log.empty() ? MakeOwnDirs(directory) : MakeDirs(directory));
-  absl::StatusOr<UniqueFd> log =
-      OpenAt(AT_FDCWD, log_file,
-             O_WRONLY | O_CREAT | O_APPEND | (given_log.empty() ? O_NOFOLLOW : 0), 0640);
+  absl::StatusOr<UniqueFd> log = OpenAt(
+      AT_FDCWD, log_file,
+      O_WRONLY | O_CREAT | O_APPEND | (given_log.empty() ? O_NOFOLLOW | O_NONBLOCK : 0), 0640);
   if (!log.ok()) return log.status();
+  if (struct stat st; given_log.empty() && (::fstat(log->get(), &st) != 0 || !S_ISREG(st.st_mode) ||
+                                            st.st_uid != ::geteuid() || st.st_nlink != 1)) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        log_file, " is no file of ours alone; remove it, or give the option log=FILE"));
+  }
   ::dup2(log->get(), STDERR_FILENO);
   return absl::OkStatus();
 }

@@ -35,7 +35,7 @@ def matrix():
         # How cost grows.
         "many-replicas": [Scenario(m=m) for m in (2, 4, 6, 8)],
         "idle-volumes": [Scenario(other_volumes=n) for n in (0, 10, 100, 1000)],
-        "busy-volumes": [Scenario(other_volumes=n, busy=True, packed=False) for n in (1, 10, 100)],
+        "busy-volumes": [Scenario(other_volumes=n, busy=True, packed=False) for n in (1, 10, 100, 1000)],
         "open-files": [Scenario(open_files=n) for n in (0, 1000, 9000, 100000)],
         "log": [Scenario(log_mib=n) for n in (16, 256, 2048)],
     }

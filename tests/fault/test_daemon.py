@@ -208,6 +208,17 @@ class Log(Case):
         self.assertEqual(done.returncode, 1, done.stderr)
         self.assertIn("would lie in the mount itself", done.stderr)
 
+    def test_what_somebody_put_in_the_place_of_the_log_is_refused(self):
+        rig = self.rig(m=1, acks=1)
+        log = "/var/log/salius/%s.log" % rig.volume.uuid()
+        for plant in ("mkfifo %s", "touch /var/log/a; ln /var/log/a %s", "touch %s; chown 1 %s", "ln -s /var/log/a %s"):
+            # In a mount namespace of its own; without daemon it also ends.
+            done = sh(*in_netns(rig.net.primary), "unshare", "--mount", "sh", "-c",
+                      "mount -t tmpfs none /var/log && mkdir /var/log/salius && %s && exec \"$@\"" % plant.replace("%s", log),
+                      "sh", binary("salius-mount"), rig.backing, rig.path, "-o", "insecure", check=False)
+            self.assertEqual(done.returncode, 32, plant + done.stderr)
+            self.assertIn(log, done.stderr)
+
 
 class Umount(Case):
 

@@ -213,6 +213,11 @@ TEST(ReplayPlanTest, DataTakeAFilesCapabilityAway) {
   behind.Write(50, 0, "a");
   stamp(behind);
   EXPECT_EQ(Planned(behind).Object(50).xattrs.at(kCapabilityXattr).value, "cap");
+  // Past the log; the disk has what became of it.
+  Stamper past(1);
+  stamp(past);
+  past.OnDisk(50, 1);
+  EXPECT_FALSE(Planned(past).Object(50).xattrs.contains(kCapabilityXattr));
 }
 
 TEST(ReplayPlanTest, LargestIdAndTimeAreKept) {

@@ -147,6 +147,25 @@ TEST_F(ReplayTest, AFileThatIsKeptDoesNotGoWithTheNameItStandsUnderByNow) {
   EXPECT_EQ(found, "Kept");
 }
 
+// Also when it has another name that goes: it was born without one, and is open.
+TEST_F(ReplayTest, AFileThatIsKeptDoesNotGoWithItsHiddenLink) {
+  mkdir(tree_.At(".salius/open").c_str(), 0700);
+  WriteFile(tree_.At("log.2"), "older");
+  tree_.SetId("log.2", 51);
+  WriteFile(tree_.At("log.1"), "kept");
+  tree_.SetId("log.1", 52);
+  ASSERT_EQ(link(tree_.At("log.1").c_str(), tree_.At(".salius/open/" + IdName(52)).c_str()), 0);
+  s_.Write(52, 0, "K");
+  s_.Rename(51, kRoot, "log.1", kRoot, "log.2");
+  ASSERT_OK(tree_.Run(s_));
+  ASSERT_OK(tree_.Clean());
+  std::string found;
+  for (const auto& lost : std::filesystem::directory_iterator(tree_.At(".salius/lost"))) {
+    found += ReadFile(lost.path());
+  }
+  EXPECT_EQ(found, "Kept");
+}
+
 // A dead server's mount answers nothing; what is mounted somewhere is no part of the volume anyway.
 TEST_F(ReplayTest, TheScanDoesNotLookIntoWhatIsMountedBelow) {
   if (!OwnMountNamespace()) GTEST_SKIP() << "needs root";
@@ -195,6 +214,20 @@ TEST_F(ReplayTest, OnDiskDataIsNotOverwritten) {
   ASSERT_OK(tree_.Run(s_));
   EXPECT_EQ(ReadFile(tree_.At("f")), "newer");
   EXPECT_EQ(tree_.report.records_skipped, 1u);
+}
+
+TEST_F(ReplayTest, TimesThatAreOnTheDiskAreNotPutBack) {
+  WriteFile(tree_.At("f"), "");
+  tree_.SetId("f", 50);
+  const timespec past_the_log[2] = {{7000, 0}, {7000, 0}};
+  ASSERT_EQ(utimensat(AT_FDCWD, tree_.At("f").c_str(), past_the_log, 0), 0);
+  s_.SetMtime(50, 1000);
+  s_.OnDisk(50, 1);
+  ASSERT_OK(tree_.Run(s_));
+  EXPECT_EQ(tree_.Stat("f").st_mtime, 7000);
+  s_.SetMtime(50, 2000);
+  ASSERT_OK(tree_.Run(s_));
+  EXPECT_EQ(tree_.Stat("f").st_mtime, 2000);
 }
 
 TEST_F(ReplayTest, AMissingFileThatTLeavesUnboundIsSkipped) {

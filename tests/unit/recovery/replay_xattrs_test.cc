@@ -223,6 +223,20 @@ TEST_F(XattrOrderTest, AnAclAtTheEndNeedsNoRoomBesideWhatWasTakenBack) {
       {}, {{"user.a", std::string(2500, 'a')}, {"user.a", ""}, {kAccessAclXattr, Acl(300)}}));
 }
 
+// Small, in the inode's own room, which only what came before the others gets; and a large one,
+// which was in their way until it went.
+TEST_F(XattrOrderTest, AnAclThatIsReplacedAtTheEndNeedsNoOtherRoom) {
+  EXPECT_TRUE(ExpectReplayed({}, {{kAccessAclXattr, Acl(1)},
+                                  {"user.a", "aaaa"},
+                                  {"user.b", std::string(4016, 'b')},
+                                  {kAccessAclXattr, Acl(1)}}));
+  for (const std::string& first : {std::string(), Acl(1)}) {
+    EXPECT_TRUE(ExpectReplayed(
+        {{kAccessAclXattr, Acl(300)}},
+        {{kAccessAclXattr, first}, {"user.a", std::string(2500, 'a')}, {kAccessAclXattr, Acl(2)}}));
+  }
+}
+
 TEST_F(XattrOrderTest, AnAclThatWasTakenBackNeedsNoRoom) {
   EXPECT_TRUE(ExpectReplayed(
       {},
