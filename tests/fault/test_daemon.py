@@ -212,12 +212,11 @@ class Log(Case):
         rig = self.rig(m=1, acks=1)
         log = "/var/log/salius/%s.log" % rig.volume.uuid()
         for plant in ("mkfifo %s", "touch /var/log/a; ln /var/log/a %s", "touch %s; chown 1 %s", "ln -s /var/log/a %s"):
-            # In a mount namespace of its own; without daemon it also ends.
             done = sh(*in_netns(rig.net.primary), "unshare", "--mount", "sh", "-c",
                       "mount -t tmpfs none /var/log && mkdir /var/log/salius && %s && exec \"$@\"" % plant.replace("%s", log),
                       "sh", binary("salius-mount"), rig.backing, rig.path, "-o", "insecure", check=False)
-            self.assertEqual(done.returncode, 32, plant + done.stderr)
-            self.assertIn(log, done.stderr)
+            self.assertNotEqual(done.returncode, 0, plant + done.stderr)
+            self.assertIn(log, done.stderr.splitlines()[-1])
 
 
 class Umount(Case):
