@@ -114,10 +114,9 @@ BUGS = [
     ("an_epoch_is_used_twice", "recovery/commit.cc", "next.epoch = next_epoch;",
      "next.epoch = next_epoch - 2;"),
     ("older_bytes_put_back_over_bulk_data", "recovery/replay_plan.cc",
-     "if (mark != on_disk_.end() && record.seq() <= mark->second) {",
-     "if (mark != on_disk_.end() && record.seq() == 0) {"),
-    ("newer_bytes_taken_for_those_on_disk", "recovery/replay_plan.cc", "record.seq() <= mark->second) {",
-     "record.seq() <= mark->second + 2) {"),
+     "if (record.seq() <= object.on_disk_upto) {", "if (record.seq() == 0) {"),
+    ("newer_bytes_taken_for_those_on_disk", "recovery/replay_plan.cc", "if (record.seq() <= object.on_disk_upto) {",
+     "if (record.seq() <= object.on_disk_upto + 2) {"),
     ("renamed_file_keeps_its_old_name", "recovery/replay_plan.cc",
      "    plan_.bindings[from].target = kNoFileId;\n", ""),
     # a full disk
