@@ -101,7 +101,7 @@ class Mount:
             if error.errno != errno.ENOTCONN:
                 raise
             return False  # it died just now: the next look says how
-        return True
+        return os.path.ismount(self.path)  # else the table named a dead mount, which was just cleared away
 
     @property
     def pid(self):
