@@ -59,11 +59,12 @@ def run(args):
     for name in SIZES:
         if getattr(args, name) is not None:
             setattr(sizes, name, getattr(args, name))
+    sizes.wait = not args.smoke and not args.no_wait
     results = []
     file = figures.File(args.json, "bars")
     steps = plan(args.names or CASES, sizes, args.cpu)
     for step in steps:
-        if not args.smoke and not args.no_wait:
+        if sizes.wait:
             wait_quiet(QUIET_BOUND_S)
         results.append(step())
         show(results[-1], args.smoke)

@@ -1,7 +1,7 @@
 """Runs every benchmark and writes its figures into a directory, then judges the bars from them.
 
 usage: python3 -m bench.all [--smoke] [--no-wait] [--cpu N] DIR
-Run with tests/ as working directory or in PYTHONPATH, as root. About two and a half hours on a quiet machine; a run that
+Run with tests/ as working directory or in PYTHONPATH, as root. Two and a half to three hours on a quiet machine; a run that
 was ended goes on after the files that are complete (and in the matrix after the points that it has), with the same options
 and programs. Peers and applications that are not installed are named, with their packages, and left out. Exit status: as
 bench.bars, but 2 too when a benchmark failed; 3 when the machine is not quiet.

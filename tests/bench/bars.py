@@ -61,8 +61,11 @@ class Figures:
 
     def point(self, name, **fields):
         """Of the matrix: the point of that slice."""
-        return self._one("the matrix has no %s" % name, (p for results in self.results("matrix") for p in results
-                                                         if p["slice"] == name), fields)
+        return self._one("the matrix has no %s" % name, self.points(name), fields)
+
+    def points(self, name):
+        """Of the matrix: those of that slice that were measured."""
+        return [p for results in self.results("matrix") for p in results if p["slice"] == name and p["subjects"]]
 
     def peers(self, writers, placement):
         return self._one("no peers", (r for results in self.results("peers") for r in results),
@@ -88,10 +91,11 @@ class Figures:
         raise Absent("%s with %s" % (absent, ", ".join("%s %s" % f for f in fields.items())) if fields else absent)
 
 
-def _ratio(subjects, over, under, figure):
+def _ratio(run, over, under, figure):
+    subjects = run["subjects"]
     for name in (over, under):
         if name not in subjects:
-            raise Absent("%s was not measured there" % name)
+            raise Absent(run.get("skipped", {}).get(name) or "%s was not measured there" % name)
     return subjects[over]["median"][figure] / subjects[under]["median"][figure]
 
 
@@ -124,11 +128,34 @@ def _floor(figure, m, packed):
 def _peer(name, figure, writers, placement):
     """How many times Salius's latency its own is, or its operations/s are Salius's."""
     over, under = (name, "salius") if figure == "p50_us" else ("salius", name)
-    return lambda f: _ratio(f.peers(writers, placement)["subjects"], over, under, figure)
+    return lambda f: _ratio(f.peers(writers, placement), over, under, figure)
 
 
 def _point(slice_, over, under, figure, **fields):
-    return lambda f: _ratio(f.point(slice_, **fields)["subjects"], over, under, figure)
+    return lambda f: _ratio(f.point(slice_, **fields), over, under, figure)
+
+
+# Per slice: what grows from point to point.
+GROWS = {
+    "writers": lambda p: p["writers"], "many-replicas": lambda p: p["m"], "size": lambda p: BYTES[p["size"]],
+    "idle-volumes": lambda p: 1 + p["other_volumes"], "busy-volumes": lambda p: 1 + p["other_volumes"],
+    "open-files": lambda p: 1 + p["open_files"], "log": lambda p: p["log_mib"],
+}
+BYTES = {"512B": 512, "4KiB": 4096, "16KiB": 16384, "64KiB": 65536, "256KiB": 262144, "1MiB": 1 << 20}
+
+
+def _growth(name, figure):
+    """The most that the figure grew from a point to the next, as a multiple of what grew: 1 is linear."""
+    def value(f):
+        steps = []
+        for packed in (True, False):
+            points = sorted((p for p in f.points(name) if p["packed"] == packed), key=GROWS[name])
+            steps += [p["subjects"]["salius"]["median"][figure] / q["subjects"]["salius"]["median"][figure]
+                      / (GROWS[name](p) / GROWS[name](q)) for q, p in zip(points, points[1:])]
+        if not steps:
+            raise Absent("the matrix has no two points of %s" % name)
+        return max(steps)
+    return value
 
 
 def _local(f):
@@ -178,6 +205,8 @@ BARS = [
           lambda f, name=name: f.application(name)["salius_to_disk"])
       for name, words, bar in (("sqlite-wal", "SQLite WAL `FULL`", 3), ("rocksdb", "RocksDB `fillsync`", 6),
                                ("pgbench", "`pgbench -N -c1`", 2))),
+    *(Bar("%s: the most that it grows with %s (1: linearly)" % (words, name), "at most", 1, _growth(name, figure))
+      for name in GROWS for figure, words in (("p50_us", "p50"), ("cpu_us_system", "CPU of a write"))),
 ]
 
 WORDS = {True: "met", False: "**missed**", None: "?"}

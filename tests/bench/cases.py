@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from bench import rounds
 from bench.driver import Driver
-from bench.quiet import cpu_times, shares
+from bench.quiet import cpu_times, shares, wait_quiet
 from bench.scenario import Ground, Scenario
 from bench.setup import MountedVolume, Replicas, Serving, SlowDisk, place, salius_bench, tool
 from harness.image import Image
@@ -54,6 +54,7 @@ class Sizes:
     flush_ms: int = 8
     repeats: int = 3
     log_mib: int = 8192
+    wait: bool = False  # for a quiet machine, before each start or round
 
     @staticmethod
     def smoke():
@@ -80,6 +81,8 @@ def _floor_start(sizes, m, acks, cpu, tag):
         bare = own(contextlib.closing(Serving(
             "floor-" + tag, [tool("mount_floor"), "--replicas", str(m), "--acks", str(acks),
                              place("floor-backing-" + tag)], cpu)))
+        if sizes.wait:
+            wait_quiet(rounds.QUIET_BOUND_S)
         targets = salius_bench(volume.path, "--floor-mount", bare.path, "--replicas", m, "--acks", acks,
                                "--floor-dir", place("plain-" + tag), "--seconds", sizes.seconds,
                                "--rounds", sizes.rounds, cpu=cpu)
@@ -130,7 +133,7 @@ def _in_turn(sizes, scenario, cpu, choose):
     for _ in range(sizes.starts):
         with contextlib.closing(Ground(scenario, cpu)) as ground:
             subjects = choose(ground)
-            rounds.measure(subjects, sizes.rounds, min(sizes.seconds, 1), wait=False, count_calls=False)
+            rounds.measure(subjects, sizes.rounds, min(sizes.seconds, 1), wait=sizes.wait, count_calls=False)
             ground.check()
             runs.append({s.name: {"label": s.name, "median": s.median()} for s in subjects})
     return {name: target["median"] for name, target in _medians(runs).items()}

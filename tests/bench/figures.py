@@ -41,12 +41,21 @@ def commit():
     return head.strip() + ("-changed-" + hashlib.sha256(changes.encode()).hexdigest()[:7] if changes else "")
 
 
+def cpu(text):
+    """The CPU that /proc/cpuinfo tells of, with what a hypervisor may leave out of its name."""
+    found = dict(reversed(re.findall(r"^(.*?)\s*: (.*)$", text, re.M)))  # of the first one
+    if "model name" not in found:
+        return os.uname().machine
+    vectors = "AVX-512" if " avx512f " in " %s " % found.get("flags", "") else "no AVX-512"
+    return "%s (family %s, model %s, %s)" % (found["model name"], found.get("cpu family"), found.get("model"), vectors)
+
+
 def made():
     """What a run that begins now measures, and on what."""
     with open("/proc/cpuinfo") as f:
-        cpu = re.search(r"^model name\s*: (.*)$", f.read(), re.M)
+        about = f.read()
     words = [w for i, w in enumerate(sys.argv[1:]) if "--json" not in (w, sys.argv[i]) and not w.startswith("--json=")]
-    return {"commit": os.environ.get(COMMIT) or commit(), "cpu": cpu.group(1) if cpu else os.uname().machine,
+    return {"commit": os.environ.get(COMMIT) or commit(), "cpu": cpu(about),
             "cpus": os.cpu_count(), "kernel": os.uname().release, "day": time.strftime("%Y-%m-%d"),
             "command": " ".join(words)}
 

@@ -22,10 +22,11 @@ def matrix():
     both = (True, False)
     return {
         "size": [Scenario(size=size, m=3, packed=packed) for size in SIZES for packed in both],
-        "writers": [Scenario(writers=n, packed=False) for n in (1, 2, 4, 8, 16, 32, 64)],
+        "writers": [Scenario(writers=n, packed=packed) for n in (1, 2, 4, 8, 16, 32, 64) for packed in both],
         "replicas": [Scenario(m=m, acks=f, packed=packed) for m in (1, 2, 3, 4) for f in range(1, min(m, 3) + 1)
                      for packed in both],
-        "multicast": [Scenario(m=m, acks=2, multicast=True, packed=packed) for m in (2, 3, 4) for packed in both],
+        "multicast": [Scenario(m=m, acks=2, multicast=True, network=network, packed=packed)
+                      for network in ("loopback", "veth1500") for m in (2, 3, 4) for packed in both],
         "pattern": [Scenario(pattern=pattern, packed=packed) for pattern in ("overwrite", "append", "fsync:1", "fsync:8")
                     for packed in both],
         "network": [Scenario(network=network, size=size, packed=packed)
@@ -57,9 +58,9 @@ def measure(scenario, args):
 
 
 def run(args):
-    failed = False
+    failed, missed = False, []
     file = figures.File(args.json, "matrix")
-    done = file.earlier()
+    done = [point for point in file.earlier() if "failed" not in point]
     for name, scenarios in matrix().items():
         if args.names and name not in args.names:
             continue
@@ -75,10 +76,11 @@ def run(args):
             except (HarnessError, OSError) as error:
                 print("NOT MEASURED: %s" % error, flush=True)
                 failed = True
+                missed.append({**what, "label": scenario.label(), "subjects": {}, "failed": str(error)})
                 continue
             done.append({**what, "label": scenario.label(), "subjects": subjects})
             file.save(done)
-    file.save(done, complete=True)
+    file.save(done + missed, complete=True)
     return 1 if failed else 0
 
 

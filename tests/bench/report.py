@@ -19,7 +19,6 @@ from harness.run import HarnessError
 HERE = os.path.dirname(os.path.abspath(__file__))
 DOCS = os.path.join(HERE, "..", "..", "docs")
 FLOORS = ("mount floor", "in-process floor", "udp floor", "fuse floor", "passthrough", "local disk")
-BYTES = {"512B": 512, "4KiB": 4096, "16KiB": 16384, "64KiB": 65536, "256KiB": 262144, "1MiB": 1 << 20}
 
 
 def figure(point, subject, name):
@@ -37,9 +36,38 @@ def _cell(value, form="%.1f"):
     return "" if value is None else form % value
 
 
-def slice_table(points):
-    """Markdown: Salius at each point, and its multiples of the floors."""
-    base = "passthrough" if "passthrough" in points[0]["subjects"] else "mount floor"
+def slice_tables(points):
+    """Markdown: Salius at each point beside its nearest floor; what it cost whom, and the other floors."""
+    measured = [p for p in points if p["subjects"]]
+    lines = []
+    if measured:
+        base = "passthrough" if "passthrough" in measured[0]["subjects"] else "mount floor"
+        lines = slice_table(measured, base) + [""] + cost_table(measured, base)
+    for p in points:
+        if not p["subjects"]:
+            lines += ["", "Not measured, %s: %s" % (p["label"], p["failed"].partition("\n")[0])]
+    return lines
+
+
+def cost_table(points, base):
+    """Markdown: per operation, of Salius: CPU time of each side, context switches, system calls; and the other floors."""
+    others = [name for name in FLOORS if name != base and name in points[0]["subjects"]]
+    rows = [("", "CPU µs: writers", "primary", "replicas", "switches: primary", "replicas", "calls: primary", "replicas",
+             base + ": p99.9 µs", "CPU µs",
+             *(name + title for name in others for title in (": p50 µs", ": operations/s")))]
+    for p in points:
+        rows.append((p["label"],
+                     *(_cell(figure(p, "salius", n)) for n in (
+                         "cpu_us_writer", "cpu_us_primary", "cpu_us_replica", "switches_primary", "switches_replica",
+                         "calls_primary", "calls_replica")),
+                     *(_cell(figure(p, base, n)) for n in ("p999_us", "cpu_us_system")),
+                     *(_cell(figure(p, name, n), form) for name in others
+                       for n, form in (("p50_us", "%.1f"), ("ops_per_second", "%.0f")))))
+    return _markdown(rows)
+
+
+def slice_table(points, base):
+    """Markdown: Salius at each point, and its multiples of the nearest floor."""
     rows = [("", "p50 µs", "p99 µs", "p99.9 µs", "operations/s", "CPU µs", "calls", base + ": p50 µs", "p99 µs",
              "operations/s", "p50 ratio", "p99 ratio", "operations/s ratio")]
     for p in points:
@@ -70,6 +98,8 @@ def peers_table(runs):
                          _cell(figure(run, name, "ops_per_second"), "%.0f"),
                          _cell(figure(run, name, "p50_us") / figure(run, "salius", "p50_us"), "%.2f"),
                          _cell(figure(run, "salius", "ops_per_second") / figure(run, name, "ops_per_second"), "%.2f")))
+        for name, why in {**run["skipped"], **run["failed"]}.items():
+            rows.append((name, str(run["writers"]), run["placement"], why.partition("\n")[0].replace("|", "/"), "", "", "", ""))
     return _markdown(rows)
 
 
@@ -151,7 +181,7 @@ def replace_tables(text, tables):
 
 # Per slice: what stands on the x axis, its title, and the figures on the y axes; CPU time stands beside them.
 PLOTS = {
-    "size": (lambda p: BYTES[p["size"]], "bytes per write", ("p50_us",)),
+    "size": (bars.GROWS["size"], "bytes per write", ("p50_us",)),
     "writers": (lambda p: p["writers"], "writers", ("p50_us", "ops_per_second")),
     "replicas": (lambda p: p["m"] + 0.15 * (p["acks"] - 1), "replicas (and a little right for every answer awaited)",
                  ("p50_us",)),
@@ -183,7 +213,7 @@ def plot(pyplot, name, points, directory):
     y_names += ("cpu_us_system",)
     files = []
     for packed in (True, False):
-        chosen = sorted((p for p in points if p["packed"] == packed), key=x_of)
+        chosen = sorted((p for p in points if p["packed"] == packed and p["subjects"]), key=x_of)
         if not chosen:
             continue
         shape, panels = pyplot.subplots(1, len(y_names), figsize=(5.5 * len(y_names), 4))
@@ -213,7 +243,7 @@ def tables_of(of):
     for points in of.results("matrix"):
         for point in points:
             slices.setdefault(point["slice"], []).append(point)
-    tables = {name: slice_table(points) for name, points in slices.items()}
+    tables = {name: slice_tables(points) for name, points in slices.items()}
     cases = {}
     for results in of.results("bars"):
         for result in results:

@@ -72,6 +72,23 @@ class Bars(Directory):
         self.assertRegex(self.line("etcd, 8 writers"), r" 5\.00 +missed$")
         self.assertRegex(self.line("GlusterFS: its"), r"glusterfs was not measured there +\?$")
 
+    def test_a_peer_that_is_not_installed_is_named_with_its_package(self):
+        self.write("a", "peers", [{"writers": 8, "placement": "free", "size": 4096, "subjects": {"salius": {}},
+                                   "skipped": {"redis": "skipped: redis is not installed"}, "failed": {}}])
+        self.assertRegex(self.line("8 writers, free: of Redis"), r"not measured: skipped: redis is not installed +\?$")
+
+    def test_what_grows_faster_than_linearly_is_missed(self):
+        def point(writers, us, packed=True):
+            return {"slice": "writers", "writers": writers, "packed": packed,
+                    "subjects": {"salius": {"median": {"p50_us": us, "cpu_us_system": 1}}}}
+        few = [point(1, 10), point(2, 20), point(8, 40)]
+        self.write("a", "matrix", few)
+        self.assertRegex(self.line("p50: the most that it grows with writers"), r" 1\.000 +met$")
+        self.write("a", "matrix", few + [point(64, 400), {**point(9, 0), "subjects": {}, "failed": "no room"}])
+        self.assertRegex(self.line("p50: the most that it grows with writers"), r" 1\.25 +missed$")
+        self.write("a", "matrix", [point(1, 10), point(2, 30, packed=False)])
+        self.assertRegex(self.line("p50: the most that it grows with writers"), r"no two points of writers +\?$")
+
     def test_a_bar_without_figures_is_not_met(self):
         self.write("a", "bars", [])
         status, lines = self.judge()
@@ -120,7 +137,21 @@ class File(Directory):
                 figures.File(path, "matrix").earlier()
 
 
+class Machine(unittest.TestCase):
+
+    def test_cpus_of_one_name_are_told_apart(self):
+        text = "processor\t: 0\nmodel name\t: AMD EPYC\ncpu family\t: 25\nmodel\t\t: 17\nflags\t\t: fpu %s sse\n\n"
+        self.assertEqual(figures.cpu(text % "avx512f" + "model name\t: other"), "AMD EPYC (family 25, model 17, AVX-512)")
+        self.assertEqual(figures.cpu(text % "avx512fx"), "AMD EPYC (family 25, model 17, no AVX-512)")
+
+
 class Report(Directory):
+
+    def test_a_point_that_could_not_be_measured_is_named(self):
+        lines = report.slice_tables([{"label": "here", "subjects": {"salius": {"median": {"p50_us": 7}}}},
+                                     {"label": "there", "subjects": {}, "failed": "no room\nat all"}])
+        self.assertTrue(any(line.startswith("| here | 7.0 |") for line in lines), lines)
+        self.assertEqual(lines[-1], "Not measured, there: no room")
 
     def test_tables_go_where_the_page_has_their_place(self):
         page = "a\n<!-- x -->\nold\n<!-- end -->\nb\n<!-- y -->\nkept\n<!-- end -->\n"
