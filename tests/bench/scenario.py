@@ -70,13 +70,21 @@ class Busy:
     ROUND_S = 1.0
 
     def __init__(self, driver):
-        self._driver, self._end = driver, threading.Event()
+        self._driver, self._end, self._error = driver, threading.Event(), None
         self._thread = threading.Thread(target=self._work)
         self._thread.start()
 
     def _work(self):
-        while not self._end.is_set():
-            self._driver.round(self.ROUND_S)
+        try:
+            while not self._end.is_set():
+                self._driver.round(self.ROUND_S)
+        except HarnessError as error:
+            self._error = error
+
+    def check(self):
+        """It is still at work."""
+        if self._error is not None:
+            raise self._error
 
     def close(self):
         self._end.set()
@@ -96,7 +104,7 @@ class Ground:
         self._tag = str(Ground._serial)
         self.scenario = scenario
         self.cpu = cpu if scenario.packed else None
-        self.subjects = []
+        self.subjects, self._busy = [], []
         self._stack = contextlib.ExitStack()
         try:
             self._build()
@@ -180,7 +188,7 @@ class Ground:
             others = self._own(Driver(["volumes", folder, address, "--writers", str(self.scenario.other_volumes)],
                                       cpu=self.cpu, netns=self.network.primary))
             if self.scenario.busy:
-                self._own(Busy(others))
+                self._busy.append(self._own(Busy(others)))
 
     def _fill(self, path):
         """Writes until the log has what it shall have."""
@@ -212,7 +220,9 @@ class Ground:
                       {"replica": self.echo.pids()}, self.network.primary)
 
     def check(self):
-        """What was measured was replication."""
+        """What was measured was replication, and beside all that there was to be."""
+        for busy in self._busy:
+            busy.check()
         status = self.mount.status()
         if status["mode"] != "replicated":
             raise HarnessError("%s: the volume ended in mode %s (%s)" % (
