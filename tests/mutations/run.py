@@ -314,7 +314,7 @@ MUTATIONS = [
              "(set && name == kAccessAclXattr && at_t->second.seq != seq)",
              "//tests/unit/recovery:replay_xattrs_test", "XattrOrderTest.AnAclThatIsReplacedAtTheEndNeedsNoOtherRoom"),
     Mutation("I1", "hidden_link_taken_for_a_name", "recovery/replay_names.cc",
-             "st.st_nlink > 1 + hidden", "st.st_nlink > 1",
+             "st.st_nlink > 1 + hidden", "st.st_nlink > 1 + 0 * hidden",
              "//tests/unit/recovery:replay_test", "ReplayTest.AFileThatIsKeptDoesNotGoWithItsHiddenLink"),
     Mutation("I2", "times_on_the_disk_put_back", "recovery/replay_data.cc",
              "  attr.mask &= ~(kAttrAtime | kAttrMtime);\n", "",
