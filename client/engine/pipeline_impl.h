@@ -85,6 +85,7 @@ struct Pipeline::Impl {
     std::vector<Waiter> done;    // their seq is durable
     std::vector<Waiter> failed;  // their wait ends with `why`
     absl::Status why;
+    std::vector<RecordRef> dropped;  // that a checkpoint covers: freeing them takes a while
   };
   void Collect(Work* work) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   void Perform(Work& work) ABSL_LOCKS_EXCLUDED(mu);

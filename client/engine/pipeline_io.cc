@@ -104,7 +104,9 @@ void Pipeline::Impl::Collect(Work* work) {
   if (out.cut) {
     cut_wanted = *out.cut;
     checkpoint_cv.SignalAll();
-    while (!records.empty() && records_first <= std::min(core.checkpoint(), core.applied())) {
+    const Seq covered = std::min(core.checkpoint(), core.applied());
+    while (!records.empty() && records_first <= covered) {
+      work->dropped.push_back(std::move(records.front()));
       records.pop_front();
       ++records_first;
     }

@@ -1,7 +1,9 @@
 """The mount daemon's own life: killed alone, ended in order, unmounted, started by mount(8)."""
+import itertools
 import os
 import signal
 import sys
+import threading
 
 from harness import ops
 from harness.case import Case
@@ -48,6 +50,31 @@ class OnlyTheDaemonDies(Case):
         code, report = rig.volume.recover_json()
         self.assertEqual((code, report["outcome"], report["same_life"]), (0, "recovered", True), report)
         ops.check(rig.backing, writer.ledger)
+
+    def test_malloc_keeps_no_more_arenas_than_there_are_cpus(self):
+        """Each keeps as much as the fullest log took of it."""
+        rig = self.rig(m=2, acks=1)
+        pid = rig.mount(mode="replicated").pid
+
+        def write(name):
+            fd = os.open(rig.file(name), os.O_WRONLY | os.O_CREAT | os.O_SYNC, 0o600)
+            for block in range(50):
+                os.pwrite(fd, b"x" * 4096, block * 4096)
+            os.close(fd)
+        writers = [threading.Thread(target=write, args=("w%d" % n,)) for n in range(16)]
+        for writer in writers:
+            writer.start()
+        for writer in writers:
+            writer.join()
+        reserved = 64 << 20  # by each but the first, which is the heap; a part of it can be used, at its beginning
+        with open("/proc/%d/maps" % pid) as f:
+            maps = [line.split() for line in f]
+        spans = [[int(at, 16) for at in line[0].split("-")] for line in maps]
+        arenas = sum(
+            first[1] == rest[0] and first[0] % reserved == 0 and rest[1] == first[0] + reserved and
+            (line[1], below[1]) == ("rw-p", "---p")
+            for (first, line), (rest, below) in itertools.pairwise(zip(spans, maps)))
+        self.assertLess(arenas, len(os.sched_getaffinity(0)), "\n".join(map(" ".join, maps)))
 
     def test_limit_of_a_files_size_where_the_daemon_was_started_is_none_for_its_callers(self):
         rig = self.rig(m=2, acks=1)
