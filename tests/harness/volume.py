@@ -98,7 +98,7 @@ class Mount:
         try:
             os.statvfs(self.path)
         except OSError as error:
-            if error.errno != errno.ENOTCONN:
+            if error.errno not in (errno.ENOTCONN, errno.ECONNABORTED):
                 raise
             return False  # it died just now: the next look says how
         return os.path.ismount(self.path)  # else the table named a dead mount, which was just cleared away
