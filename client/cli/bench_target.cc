@@ -89,6 +89,7 @@ absl::StatusOr<std::unique_ptr<FileTarget>> FileTarget::Make(const std::string& 
     file.path = path;
     file.data.assign(plan.size, 'x');
     if (!plan.append) SALIUS_RETURN_IF_ERROR(target->Fill(file));
+    if (plan.read) SALIUS_RETURN_IF_ERROR(target->ReadIn(file));
   }
   return target;
 }
@@ -107,6 +108,17 @@ absl::Status FileTarget::Fill(File& file) const {
   }
   // Without O_SYNC: what waits for write-back is no part of a round.
   if (fdatasync(file.fd.get()) != 0) return ErrnoStatus(errno, "fdatasync");
+  return absl::OkStatus();
+}
+
+absl::Status FileTarget::ReadIn(File& file) const {
+  const int error = posix_fadvise(file.fd.get(), 0, 0, POSIX_FADV_DONTNEED);
+  if (error != 0) return ErrnoStatus(error, "fadvise");
+  std::vector<uint8_t> data(plan_.size);
+  for (uint64_t at = 0; at < plan_.span; at += plan_.size) {
+    SALIUS_RETURN_IF_ERROR(
+        PreadFull(file.fd.get(), data.data(), data.size(), static_cast<int64_t>(at)).status());
+  }
   return absl::OkStatus();
 }
 

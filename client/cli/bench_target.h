@@ -84,6 +84,9 @@ class FileTarget : public ClosedLoop {
   };
   explicit FileTarget(Plan plan) : ClosedLoop(plan.writers), plan_(plan), files_(plan.writers) {}
   absl::Status Fill(File& file) const;
+  // The page cache then has the file as reads put it there; what writes put there may lie in pages
+  // of another size, according to the file system, and is read at another speed.
+  absl::Status ReadIn(File& file) const;
 
   const Plan plan_;
   std::vector<File> files_;

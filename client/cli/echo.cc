@@ -63,7 +63,7 @@ absl::StatusOr<std::vector<sockaddr_in>> ResolveEcho(absl::Span<const std::strin
   return addresses;
 }
 
-absl::Status ServeEcho(int fd) {
+absl::Status ServeEcho(int fd, absl::FunctionRef<void(absl::Span<const uint8_t>)> keep) {
   std::vector<uint8_t> buffer(kDatagramPayloadLoopback);
   for (;;) {
     sockaddr_in from{};
@@ -74,6 +74,7 @@ absl::Status ServeEcho(int fd) {
       if (errno == EINTR) continue;
       return ErrnoStatus(errno, "recvfrom");
     }
+    keep(absl::MakeConstSpan(buffer).first(static_cast<size_t>(received)));
     // An answer that cannot be sent is a lost datagram: the sender asks again.
     if (sendto(fd, buffer.data(), kEchoAnswerBytes, 0, raw, length) < 0 && errno == EBADF) {
       return ErrnoStatus(errno, "sendto");

@@ -19,6 +19,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
@@ -42,8 +43,10 @@ inline absl::StatusOr<UniqueFd> BindLoopback(sockaddr_in* address) {
 // else the system's error of its look-up.
 absl::StatusOr<std::vector<sockaddr_in>> ResolveEcho(absl::Span<const std::string> places);
 
-// Answers every datagram with its first bytes, kEchoAnswerBytes in all. Returns on an error only.
-absl::Status ServeEcho(int fd);
+// Answers every datagram with its first bytes, kEchoAnswerBytes in all, after `keep` has had it.
+// Returns on an error only.
+absl::Status ServeEcho(
+    int fd, absl::FunctionRef<void(absl::Span<const uint8_t>)> keep = [](auto) {});
 
 class EchoServers {
  public:

@@ -1,7 +1,8 @@
-"""Measures applications with the sync they really do, each on four grounds in turn: a plain directory of the local disk, a
-Salius volume, the plain directory without any sync (eatmydata), which is the most that a faster sync can bring, and a FUSE
+"""Measures applications with the sync they really do, each on five grounds in turn: a plain directory of the local disk, a
+Salius volume, the plain directory without any sync (eatmydata), which is the most that a faster sync can bring, a FUSE
 file system that passes everything through and syncs nothing (passthrough_fs), which is the most that one can bring through
-a mount.
+a mount, and the same with what is synced sent to as many echo servers as there are replicas and awaited, which is the most
+that replication can bring through a mount.
 
 usage: python3 -m bench.applications [--smoke] [--seconds S] [--rounds N] [--size BYTES] [--cpu N] [--placement packed|free]
                                      [--json FILE] [--no-wait] [--control] [NAME...]
@@ -27,7 +28,10 @@ from harness.run import HarnessError
 
 PACKAGES = ("eatmydata", "mariadb-server", "postgresql", "redis-server", "rocksdb-tools")
 REPLICAS = ACKS = 2
-WORDS = {"disk": "local disk", "salius": "Salius", "no-sync": "local disk, no sync", "fuse": "FUSE, no sync"}
+GROUNDS = {"disk": "local disk", "salius": "Salius", "no-sync": "local disk, no sync", "fuse": "FUSE, no sync",
+           "fuse-replicated": "FUSE, replicated"}
+TIMES = {"salius_to_disk": "salius", "no_sync_to_disk": "no-sync", "fuse_to_disk": "fuse",
+         "fuse_replicated_to_disk": "fuse-replicated"}
 
 
 def directory(kind):
@@ -46,11 +50,13 @@ class Grounds:
             own = self._own
             replicas = own(Replicas(REPLICAS, "192MiB", cpu))
             self.volume = own(MountedVolume(directory("volume"), replicas, ACKS, cpu=cpu))
-            passthrough = own(Serving("passthrough-" + application.name, [tool("passthrough_fs"), directory("fuse")], cpu))
-            for ground, path, wrapper in (("disk", directory("disk"), ()), ("salius", self._below(self.volume.path), ()),
-                                          ("no-sync", directory("no-sync"), (program("eatmydata"),)),
-                                          ("fuse", self._below(passthrough.path), ())):
-                self.instances[ground] = own(application(path, size, pinned(cpu), wrapper))
+            paths = {"disk": directory("disk"), "salius": self._below(self.volume.path), "no-sync": directory("no-sync"),
+                     "fuse": self._passthrough("fuse", cpu),
+                     "fuse-replicated": self._passthrough("fuse-replicated", cpu, "--replicas", str(REPLICAS), "--acks",
+                                                          str(ACKS))}
+            for ground in GROUNDS:
+                wrapper = (program("eatmydata"),) if ground == "no-sync" else ()
+                self.instances[ground] = own(application(paths[ground], size, pinned(cpu), wrapper))
         except BaseException:
             self.close()
             raise
@@ -60,6 +66,11 @@ class Grounds:
         path = os.path.join(mountpoint, "application")
         os.mkdir(path)
         return path
+
+    def _passthrough(self, name, cpu, *options):
+        serving = self._own(Serving(os.path.basename(free_name(name)), [tool("passthrough_fs"), *options, directory(name)],
+                                    cpu))
+        return self._below(serving.path)
 
     def _own(self, thing):
         return self._stack.enter_context(contextlib.closing(thing))
@@ -95,15 +106,14 @@ def measure(application, args, cpu):
                 instance.pretend()
         unreadable = grounds.check()
     rates = {ground: statistics.median(r["ops_per_second"] for r in of) for ground, of in rounds.items()}
-    return {"name": application.name, "ops_per_second": rates, "salius_to_disk": rates["salius"] / rates["disk"],
-            "no_sync_to_disk": rates["no-sync"] / rates["disk"], "fuse_to_disk": rates["fuse"] / rates["disk"],
-            "rounds": rounds,
+    return {"name": application.name, "ops_per_second": rates, "rounds": rounds,
+            **{name: rates[ground] / rates["disk"] for name, ground in TIMES.items()},
             "unreadable": {ground: text for ground, text in unreadable.items() if text}}
 
 
 def as_wanted(result, control):
     """Measured, and everything readable; for a control, nothing."""
-    return "failed" not in result and len(result["unreadable"]) == (len(WORDS) if control else 0)
+    return "failed" not in result and len(result["unreadable"]) == (len(GROUNDS) if control else 0)
 
 
 def run(args):
@@ -111,8 +121,9 @@ def run(args):
         raise HarnessError("no eatmydata (apt-get install eatmydata)")
     cpu = args.cpu if args.placement == "packed" else None
     print("applications, %d bytes, %s" % (args.size, "free" if cpu is None else "packed on CPU %d" % cpu))
-    print("%-15s %12s %12s %12s %12s %9s %9s %9s  %s" % ("", "disk ops/s", "Salius", "no sync", "FUSE", "Salius/d",
-                                                        "no sync/d", "FUSE/d", "read back"), flush=True)
+    line = "%-15s" + " %12s" * len(GROUNDS) + " %9s" * len(TIMES) + "  %s"
+    print(line % ("", "disk ops/s", "Salius", "no sync", "FUSE", "replicated", "Salius/d", "no sync/d", "FUSE/d", "repl./d",
+                  "read back"), flush=True)
     results, failed = [], False
     file = figures.File(args.json, "applications")
     for name in args.names or list(APPLICATIONS):
@@ -129,10 +140,10 @@ def run(args):
             result = {"name": name, "failed": str(error)}
             print("%-15s FAILED: %s" % (name, error), flush=True)
         else:
-            print("%-15s %12.0f %12.0f %12.0f %12.0f %9.2f %9.2f %9.2f  %s" % (
-                name, *(result["ops_per_second"][g] for g in WORDS), result["salius_to_disk"],
-                result["no_sync_to_disk"], result["fuse_to_disk"], "; ".join("%s: %s" % (WORDS[g], text) for g, text in
-                                                     result["unreadable"].items()) or "everything"), flush=True)
+            print(line % (
+                name, *("%.0f" % result["ops_per_second"][g] for g in GROUNDS), *("%.2f" % result[t] for t in TIMES),
+                "; ".join("%s: %s" % (GROUNDS[g], text) for g, text in result["unreadable"].items()) or "everything"),
+                  flush=True)
         failed = failed or not as_wanted(result, args.control)
         results.append(result)
         file.save({"placement": args.placement, "size": args.size, "applications": results})

@@ -34,25 +34,23 @@
 #include <utility>
 #include <vector>
 
-#include "client/cli/echo.h"
 #include "client/cli/options.h"
 #include "common/check.h"
 #include "common/clock.h"
 #include "common/file.h"
+#include "tests/bench/replication.h"
 
 namespace {
 
-using salius::cli::EchoServers;
+using salius::bench::Replication;
 using salius::cli::Options;
-using salius::cli::QuorumPing;
 
 struct Floor {
   int backing_fd = -1;
   std::mutex mutex;                           // of the two:
   std::map<std::string, fuse_ino_t> numbers;  // of the names ever seen; never reused
   std::map<fuse_ino_t, std::string> names;
-  std::vector<sockaddr_in> servers;  // none: no replication
-  size_t acks = 0;
+  Replication replication;
   bool empty = false;
   bool cached = false;
   int64_t delay_ns = 0;
@@ -68,14 +66,6 @@ struct OpenFile {
 };
 
 OpenFile& FileOf(const fuse_file_info* info) { return *reinterpret_cast<OpenFile*>(info->fh); }
-
-// The calling thread's way to the servers; it does not come back when it has none.
-QuorumPing& Ping() {
-  thread_local absl::StatusOr<QuorumPing> ping =
-      QuorumPing::Connect(g_floor->servers, g_floor->acks);
-  SALIUS_CHECK_OK(ping);
-  return *ping;
-}
 
 fuse_ino_t NumberOf(const std::string& name) {
   const std::lock_guard<std::mutex> lock(g_floor->mutex);
@@ -201,9 +191,10 @@ void FloorWrite(fuse_req_t req, fuse_ino_t, const char* data, size_t size, off_t
   OpenFile& file = FileOf(info);
   const absl::Span<const uint8_t> bytes(reinterpret_cast<const uint8_t*>(data), size);
   const auto write_backing = [&] { return salius::PwriteFull(file.fd, bytes, offset); };
-  const bool alone = g_floor->servers.empty() || !file.synchronous;
+  const bool alone = !g_floor->replication.on() || !file.synchronous;
   if (!file.synchronous) file.waiting += size;
-  const absl::Status status = alone ? write_backing() : Ping().ExchangeAll(bytes, write_backing);
+  const absl::Status status =
+      alone ? write_backing() : g_floor->replication.Write(bytes, write_backing);
   Spin(g_floor->delay_ns);
   if (!status.ok()) {
     const int code = salius::StatusErrno(status);
@@ -216,15 +207,11 @@ void FloorWrite(fuse_req_t req, fuse_ino_t, const char* data, size_t size, off_t
 // As much as was written since the last one goes to the servers together.
 void FloorFsync(fuse_req_t req, fuse_ino_t, int, fuse_file_info* info) {
   OpenFile& file = FileOf(info);
-  if (g_floor->servers.empty() || file.waiting == 0) {
+  if (!g_floor->replication.on() || file.waiting == 0) {
     fuse_reply_err(req, 0);
     return;
   }
-  thread_local std::vector<uint8_t> bytes;  // only grows: no memory is touched for the first time
-  if (bytes.size() < file.waiting) bytes.resize(file.waiting);
-  const absl::Status status =
-      Ping().ExchangeAll(absl::MakeConstSpan(bytes).first(std::exchange(file.waiting, 0)),
-                         [] { return absl::OkStatus(); });
+  const absl::Status status = g_floor->replication.Sync(std::exchange(file.waiting, 0));
   fuse_reply_err(req, status.ok() ? 0 : EIO);
 }
 
@@ -232,36 +219,22 @@ void FloorFsync(fuse_req_t req, fuse_ino_t, int, fuse_file_info* info) {
 void FloorInit(void*, fuse_conn_info* conn) { conn->max_write = 1 << 20; }
 
 struct Arguments {
-  uint64_t replicas = 0;
-  std::vector<std::string> servers;
-  uint64_t acks = 2;
   uint64_t threads = 1;
   uint64_t delay_us = 0;
   bool empty = false;
   bool cached = false;
 };
 
-absl::StatusOr<Arguments> ParseArguments(Options& options, absl::Span<const std::string> words) {
+absl::StatusOr<Arguments> ParseArguments(Options& options, Replication* replication,
+                                         absl::Span<const std::string> words) {
   Arguments arguments;
-  options.Number("replicas", "M", &arguments.replicas, 0, 64, "echo servers to spawn");
-  options.List("servers", "HOST:PORT,...", &arguments.servers, "echo servers that there are");
-  options.Number("acks", "F", &arguments.acks, 1, 64, "answers that are awaited (2)");
+  replication->Declare(options);
   options.Number("threads", "N", &arguments.threads, 1, 64, "that serve requests (1)");
   options.Number("delay-us", "N", &arguments.delay_us, 0, 1000000, "so much more work per write");
   options.Switch("empty", &arguments.empty, "no work at all");
   options.Switch("cached", &arguments.cached, "through the kernel's page cache");
   SALIUS_RETURN_IF_ERROR(options.Parse(words, 2, 2));
   return arguments;
-}
-
-// Where the pings go; nowhere when there is no replication. An error when they cannot.
-absl::Status SetServers(const Arguments& arguments, absl::Span<const sockaddr_in> spawned,
-                        Floor* floor) {
-  SALIUS_ASSIGN_OR_RETURN(floor->servers, salius::cli::ResolveEcho(arguments.servers));
-  floor->servers.insert(floor->servers.end(), spawned.begin(), spawned.end());
-  floor->acks = arguments.acks;
-  if (floor->servers.empty()) return absl::OkStatus();
-  return QuorumPing::Connect(floor->servers, floor->acks).status();
 }
 
 fuse_lowlevel_ops Operations() {
@@ -317,13 +290,14 @@ int Serve(const std::string& mountpoint, unsigned threads) {
 int main(int argc, char** argv) {
   Options options("mount_floor", "BACKING_DIR MOUNTPOINT",
                   "The floor under a write through a mount.");
-  const auto arguments = ParseArguments(options, std::vector<std::string>(argv + 1, argv + argc));
+  Floor floor;
+  g_floor = &floor;
+  const auto arguments =
+      ParseArguments(options, &floor.replication, std::vector<std::string>(argv + 1, argv + argc));
   if (!arguments.ok()) {
     std::fprintf(stderr, "mount_floor: %s\n", arguments.status().ToString().c_str());
     return 2;
   }
-  Floor floor;
-  g_floor = &floor;
   floor.empty = arguments->empty;
   floor.cached = arguments->cached;
   floor.delay_ns = static_cast<int64_t>(arguments->delay_us) * 1000;
@@ -333,11 +307,7 @@ int main(int argc, char** argv) {
     std::perror(backing.c_str());
     return EXIT_FAILURE;
   }
-  const absl::StatusOr<EchoServers> servers = EchoServers::Spawn(arguments->replicas);
-  absl::Status status = servers.status();
-  if (servers.ok()) {
-    status = SetServers(*arguments, servers->addresses(), &floor);
-  }
+  const absl::Status status = floor.replication.Start();
   if (!status.ok()) {
     std::fprintf(stderr, "mount_floor: %s\n", status.ToString().c_str());
     return EXIT_FAILURE;

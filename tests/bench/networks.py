@@ -84,17 +84,18 @@ def answers(network, i):
 
 
 class EchoServers:
-    """An echo server on every host of the network; `addresses` are theirs. `words`: put before the command."""
+    """An echo server on every host of the network; `addresses` are theirs. `words`: put before the command; `options`:
+    behind it."""
 
     _serial = 0
 
-    def __init__(self, network, program, words=()):
+    def __init__(self, network, program, words=(), options=()):
         EchoServers._serial += 1
         self.procs, self.addresses = [], []
         try:
             for i in range(network.count):
                 log = "%s/echo-%d-%d.log" % (current().dir, EchoServers._serial, i)
-                self.procs.append(Proc([*words, program, network.host(i)], log, netns=network.namespace(i)))
+                self.procs.append(Proc([*words, program, *options, network.host(i)], log, netns=network.namespace(i)))
                 self.addresses.append(self._address(self.procs[-1], network.host(i), log))
         except BaseException:
             self.close()

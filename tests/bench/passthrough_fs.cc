@@ -1,10 +1,12 @@
 // What a FUSE file system costs that does nothing of its own: every call goes to the same file
 // below BACKING_DIR, through the kernel's page cache, and fsync returns at once. No file system
 // that is mounted through FUSE can be faster for an application, however it makes writes durable.
-// (`mount_floor --cached` is the floor under one file's reads and writes: one thread, no
-// directories.)
+// With --replicas (or --servers) every fsync, and every write to a file that is open for
+// synchronous ones, sends what was written to echo servers and waits for --acks answers: no file
+// system that is mounted through FUSE and replicates can be faster. (`mount_floor` is the floor
+// under one file's reads and writes: one thread, no directories.)
 //
-//   passthrough_fs BACKING_DIR MOUNTPOINT
+//   passthrough_fs [--replicas M | --servers HOST:PORT,...] [--acks F] BACKING_DIR MOUNTPOINT
 //
 // Stays in the foreground; ends when unmounted or on SIGTERM. Files opened for synchronous writes
 // are opened direct, as Salius does, so that a write is one crossing. Run as root: files belong to
@@ -17,21 +19,41 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <cstdio>
 #include <memory>
 #include <string>
+#include <vector>
+
+#include "client/cli/options.h"
+#include "common/file.h"
+#include "tests/bench/replication.h"
 
 namespace {
 
 constexpr double kForEver = 86400;  // seconds; nobody else uses the backing directory
 
 int g_root = -1;
+salius::bench::Replication* g_replication = nullptr;
+
+struct OpenFile {
+  int fd;
+  bool synchronous;                // every write; else they wait for the fsync
+  std::atomic<size_t> waiting{0};  // bytes of them
+};
 
 // Relative to g_root.
 const char* Below(const char* path) { return path[1] == '\0' ? "." : path + 1; }
 int Result(int returned) { return returned < 0 ? -errno : 0; }
-int Fd(const fuse_file_info* fi) { return static_cast<int>(fi->fh); }
+int Answer(const absl::Status& status, size_t done) {
+  if (status.ok()) return static_cast<int>(done);
+  const int code = salius::StatusErrno(status);
+  return code != 0 ? -code : -EIO;
+}
+OpenFile& FileOf(const fuse_file_info* fi) { return *reinterpret_cast<OpenFile*>(fi->fh); }
+int Fd(const fuse_file_info* fi) { return FileOf(fi).fd; }
+int DirFd(const fuse_file_info* fi) { return static_cast<int>(fi->fh); }
 
 void* Init(fuse_conn_info*, fuse_config* config) {
   config->kernel_cache = 1;
@@ -98,7 +120,7 @@ int SetTimes(const char* path, const timespec times[2], fuse_file_info* fi) {
 int OpenFlags(const fuse_file_info* fi) { return fi->flags & ~(O_SYNC | O_DSYNC | O_DIRECT); }
 
 void Opened(int fd, fuse_file_info* fi) {
-  fi->fh = static_cast<uint64_t>(fd);
+  fi->fh = reinterpret_cast<uint64_t>(new OpenFile{fd, (fi->flags & O_DSYNC) != 0});
   fi->direct_io = (fi->flags & (O_DSYNC | O_DIRECT)) != 0;
 }
 
@@ -135,19 +157,27 @@ int Read(const char*, char* to, size_t size, off_t at, fuse_file_info* fi) {
 }
 
 int Write(const char*, const char* from, size_t size, off_t at, fuse_file_info* fi) {
-  const ssize_t put = pwrite(Fd(fi), from, size, at);
-  return put < 0 ? -errno : static_cast<int>(put);
+  OpenFile& file = FileOf(fi);
+  const absl::Span<const uint8_t> data(reinterpret_cast<const uint8_t*>(from), size);
+  const auto write = [&] { return salius::PwriteFull(file.fd, data, at); };
+  if (!file.synchronous) file.waiting += size;
+  return Answer(
+      g_replication->on() && file.synchronous ? g_replication->Write(data, write) : write(), size);
 }
 
 int Allocate(const char*, int mode, off_t at, off_t size, fuse_file_info* fi) {
   return Result(fallocate(Fd(fi), mode, at, size));
 }
 
-int Sync(const char*, int, fuse_file_info*) { return 0; }
+int Sync(const char*, int, fuse_file_info* fi) {
+  const size_t waiting = FileOf(fi).waiting.exchange(0);
+  if (!g_replication->on() || waiting == 0) return 0;
+  return Answer(g_replication->Sync(waiting), 0);
+}
 
 int Release(const char*, fuse_file_info* fi) {
-  close(Fd(fi));
-  return 0;
+  const std::unique_ptr<OpenFile> file(&FileOf(fi));
+  return Result(close(file->fd));
 }
 
 int StatFs(const char*, struct statvfs* st) { return Result(fstatvfs(g_root, st)); }
@@ -162,7 +192,7 @@ int OpenDir(const char* path, fuse_file_info* fi) {
 // All of it at once, each time: libfuse keeps the answer for the rest of the calls.
 int ReadDir(const char*, void* to, fuse_fill_dir_t fill, off_t, fuse_file_info* fi,
             fuse_readdir_flags) {
-  const int fd = openat(Fd(fi), ".", O_RDONLY | O_DIRECTORY);
+  const int fd = openat(DirFd(fi), ".", O_RDONLY | O_DIRECTORY);
   if (fd < 0) return -errno;
   const std::unique_ptr<DIR, int (*)(DIR*)> dir(fdopendir(fd), closedir);
   while (const dirent* entry = readdir(dir.get())) {
@@ -174,16 +204,29 @@ int ReadDir(const char*, void* to, fuse_fill_dir_t fill, off_t, fuse_file_info* 
   return 0;
 }
 
+// Names are left out: a floor may do less than what stands on it.
+int SyncDir(const char*, int, fuse_file_info*) { return 0; }
+
+int ReleaseDir(const char*, fuse_file_info* fi) { return Result(close(DirFd(fi))); }
+
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 3) {
-    std::fprintf(stderr, "usage: passthrough_fs BACKING_DIR MOUNTPOINT\n");
+  salius::cli::Options options("passthrough_fs", "BACKING_DIR MOUNTPOINT",
+                               "A FUSE file system that does nothing of its own.");
+  salius::bench::Replication replication;
+  g_replication = &replication;
+  replication.Declare(options);
+  absl::Status status = options.Parse(std::vector<std::string>(argv + 1, argv + argc), 2, 2);
+  if (status.ok()) status = replication.Start();
+  if (!status.ok()) {
+    std::fprintf(stderr, "passthrough_fs: %s\n", status.ToString().c_str());
     return 2;
   }
-  g_root = open(argv[1], O_RDONLY | O_DIRECTORY);
+  const std::string& backing = options.places()[0];
+  g_root = open(backing.c_str(), O_RDONLY | O_DIRECTORY);
   if (g_root < 0) {
-    std::perror(argv[1]);
+    std::perror(backing.c_str());
     return 1;
   }
   umask(0);  // the kernel has applied the caller's
@@ -207,15 +250,15 @@ int main(int argc, char** argv) {
   ops.write = Write;
   ops.fallocate = Allocate;
   ops.fsync = Sync;
-  ops.fsyncdir = Sync;
+  ops.fsyncdir = SyncDir;
   ops.release = Release;
   ops.statfs = StatFs;
   ops.opendir = OpenDir;
   ops.readdir = ReadDir;
-  ops.releasedir = Release;
+  ops.releasedir = ReleaseDir;
   std::string program = argv[0], foreground = "-f", option = "-o",
-              options = "default_permissions,allow_other", mountpoint = argv[2];
-  char* words[] = {program.data(), foreground.data(), option.data(), options.data(),
+              value = "default_permissions,allow_other", mountpoint = options.places()[1];
+  char* words[] = {program.data(), foreground.data(), option.data(), value.data(),
                    mountpoint.data()};
   return fuse_main(5, words, &ops, nullptr);
 }

@@ -14,11 +14,12 @@ import statistics
 import sys
 
 from bench import bars
+from bench.applications import GROUNDS, TIMES
 from harness.run import HarnessError
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 DOCS = os.path.join(HERE, "..", "..", "docs")
-FLOORS = ("mount floor", "in-process floor", "udp floor", "fuse floor", "passthrough", "local disk")
+FLOORS = ("mount floor", "in-process floor", "kept floor", "udp floor", "fuse floor", "passthrough", "local disk")
 
 
 def figure(point, subject, name):
@@ -51,7 +52,7 @@ def slice_tables(points):
 
 def cost_table(points, base):
     """Markdown: per operation, of Salius: CPU time of each side, context switches, system calls; and the other floors."""
-    others = [name for name in FLOORS if name != base and name in points[0]["subjects"]]
+    others = [name for name in FLOORS if name != base and any(name in p["subjects"] for p in points)]
     rows = [("", "CPU µs: writers", "primary", "replicas", "switches: primary", "replicas", "calls: primary", "replicas",
              base + ": p99.9 µs", "CPU µs",
              *(name + title for name in others for title in (": p50 µs", ": operations/s")))]
@@ -105,17 +106,16 @@ def peers_table(runs):
 
 def applications_table(run):
     """Markdown: operations a second of each application on its grounds."""
-    rows = [("", "local disk", "Salius", "local disk, no sync", "FUSE, no sync", "Salius / local disk",
-             "no sync / local disk", "FUSE, no sync / local disk")]
+    rows = [("", *GROUNDS.values(), *("%s / local disk" % GROUNDS[ground] for ground in TIMES.values()))]
     for result in run["applications"]:
         if "ops_per_second" not in result:
-            rows.append((result["name"], result.get("skipped") or "failed", "", "", "", "", "", ""))
+            rows.append((result["name"], result.get("skipped") or "failed", *[""] * (len(rows[0]) - 2)))
             continue
         if result["unreadable"]:
-            rows.append((result["name"], "not everything could be read back", "", "", "", "", "", ""))
+            rows.append((result["name"], "not everything could be read back", *[""] * (len(rows[0]) - 2)))
             continue
-        rows.append((result["name"], *(_cell(result["ops_per_second"][g], "%.0f") for g in ("disk", "salius", "no-sync", "fuse")),
-                     *(_cell(result[n], "%.2f") for n in ("salius_to_disk", "no_sync_to_disk", "fuse_to_disk"))))
+        rows.append((result["name"], *(_cell(result["ops_per_second"][g], "%.0f") for g in GROUNDS),
+                     *(_cell(result[name], "%.2f") for name in TIMES)))
     return _markdown(rows)
 
 

@@ -18,6 +18,7 @@ LOG_GROWTH_MIB = 512   # for what a measurement itself writes
 OTHER_MIB = 4          # of a replica's memory for each other volume
 FILL_S = 300
 FLOOR_THREADS = 4  # more do no better, on two CPUs
+KEPT_SIZES = ("64KiB", "256KiB", "1MiB")  # where copies and checksums are what a write costs
 SIZES = ("512B", "4KiB", "16KiB", "64KiB", "256KiB", "1MiB")
 
 
@@ -127,8 +128,12 @@ class Ground:
         self.echo = self._own(EchoServers(self.network, tool("echo_server"), pinned(self.cpu)))
         self._mount_floor("mount floor", ["--servers", ",".join(self.echo.addresses), "--acks", str(s.acks)], self.echo.pids())
         self._mount_floor("fuse floor", ["--empty"], [])
-        self._floor("in-process floor", True)
-        self._floor("udp floor", False)
+        self._floor("in-process floor", self.echo, True)
+        self._floor("udp floor", self.echo, False)
+        if s.size in KEPT_SIZES:
+            keep = ["--keep", "64MiB"]  # as much as a log has
+            keepers = self._own(EchoServers(self.network, tool("echo_server"), pinned(self.cpu), keep))
+            self._floor("kept floor", keepers, True, keep)
         self._subject("local disk", self._files(place("plain-" + self._tag)), {})
 
     def own_driver(self, args, netns=None):
@@ -212,12 +217,13 @@ class Ground:
         self._subject("passthrough", self._files(serving.path), {"primary": [serving.proc.pid]})
         self._subject("local disk", self._files(place("plain-" + self._tag)), {})
 
-    def _floor(self, name, backing):
+    def _floor(self, name, echo, backing, options=()):
         s = self.scenario
-        options = ["--backing", place("floor-" + self._tag)] if backing else []
-        self._subject(name, ["floor", *self.echo.addresses, "--acks", str(s.acks), "--size", s.size,
+        if backing:
+            options = [*options, "--backing", place("%s-%s" % (name.replace(" ", "-"), self._tag))]
+        self._subject(name, ["floor", *echo.addresses, "--acks", str(s.acks), "--size", s.size,
                              "--writers", str(s.writers), *options],
-                      {"replica": self.echo.pids()}, self.network.primary)
+                      {"replica": echo.pids()}, self.network.primary)
 
     def check(self):
         """What was measured was replication, and beside all that there was to be."""

@@ -17,7 +17,7 @@ absl::StatusOr<std::unique_ptr<FloorTarget>> FloorTarget::Make(Plan plan) {
   for (uint64_t i = 0; i < made.writers; ++i) {
     SALIUS_ASSIGN_OR_RETURN(cli::QuorumPing ping,
                             cli::QuorumPing::Connect(made.servers, made.acks));
-    Writer& writer = target->writers_.emplace_back(std::move(ping));
+    Writer& writer = target->writers_.emplace_back(std::move(ping), made.keep);
     if (made.backing.empty()) continue;
     const std::string path = absl::StrCat(made.backing, "/floor.", i);
     SALIUS_ASSIGN_OR_RETURN(writer.fd, OpenAt(AT_FDCWD, path, O_RDWR | O_CREAT | O_EXCL, 0600));
@@ -39,6 +39,7 @@ FloorTarget::~FloorTarget() {
 
 absl::Status FloorTarget::Operate(size_t index) {
   Writer& writer = writers_[index];
+  writer.ring.Keep(data_);
   SALIUS_RETURN_IF_ERROR(writer.ping.ExchangeAll(data_, [&] {
     if (!writer.fd.valid()) return absl::OkStatus();
     return PwriteFull(writer.fd.get(), data_, static_cast<int64_t>(writer.position));

@@ -10,6 +10,7 @@
 
 #include "absl/status/statusor.h"
 #include "client/cli/bench_target.h"
+#include "tests/bench/ring.h"
 
 namespace salius::bench {
 
@@ -23,6 +24,7 @@ class FloorTarget : public cli::ClosedLoop {
     // A directory: every operation is also a buffered overwrite of a file there; "": none.
     std::string backing;
     uint64_t span = 16 << 20;  // bytes of each file that are overwritten in a circle
+    uint64_t keep = 0;  // each writer keeps what it sends in a ring of so many bytes (ring.h)
   };
   // INVALID_ARGUMENT when there are fewer servers than acks.
   static absl::StatusOr<std::unique_ptr<FloorTarget>> Make(Plan plan);
@@ -33,8 +35,9 @@ class FloorTarget : public cli::ClosedLoop {
 
  private:
   struct Writer {
-    explicit Writer(cli::QuorumPing p) : ping(std::move(p)) {}
+    Writer(cli::QuorumPing p, uint64_t keep) : ping(std::move(p)), ring(keep) {}
     cli::QuorumPing ping;
+    Ring ring;
     std::string path;
     UniqueFd fd;
     uint64_t position = 0;
