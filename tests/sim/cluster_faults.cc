@@ -13,9 +13,13 @@ constexpr int64_t kMs = 1'000'000;
 }  // namespace
 
 bool ClusterSim::Fault(const char* what, double chance) {
-  if (!faults_ || !random_.Chance(chance)) return false;
+  return faults_ && random_.Chance(chance) && Happens(what);
+}
+
+bool ClusterSim::Happens(const char* what) {
   const uint64_t number = ++outcome_.faults;
   if (without_ != nullptr && without_->count(number) > 0) return false;
+  Count(what);
   Say("fault %d: %s", number, what);
   return true;
 }
@@ -101,6 +105,44 @@ void ClusterSim::Faults() {
   }
   if (Fault("clock jump", options_.clock_jump)) {
     realtime_offset_ += DrawJump();
+  }
+}
+
+void ClusterSim::TickReplicas() {
+  for (size_t i = 0; i < replicas_.size(); ++i) {
+    ReplicaHost& host = *replicas_[i];
+    const bool before = host.abandoned();
+    const std::string wrong = host.Tick(now_);
+    if (!wrong.empty()) Break(absl::StrCat("I6: replica ", i, ": ", wrong));
+    if (host.abandoned() == before) continue;
+    Say("replica %d gives up its log", i);
+    Count("log given up");
+    if (primary_ != nullptr) lost_at_[i] = std::max<Seq>(primary_->core().issued(), 1);
+  }
+}
+
+void ClusterSim::NobodyComes(int64_t ns) {
+  RunEvents(now_ + 2000 * kMs);  // what was under way arrives
+  const auto held = [this](size_t i) {
+    return replicas_[i]->acceptor().GetInventory(replicas_[i]->Clock(now_), config_.volume);
+  };
+  std::vector<Inventory> before;
+  for (size_t i = 0; i < replicas_.size(); ++i) before.push_back(held(i));
+  const int64_t until = now_ + ns;
+  while (now_ < until && outcome_.broken.empty()) {
+    RunEvents(now_ + 250 * kMs);
+    TickReplicas();
+  }
+  for (size_t i = 0; i < replicas_.size(); ++i) {
+    if (replicas_[i]->abandoned()) continue;
+    const Inventory after = held(i);
+    if (after.known != before[i].known || after.records < before[i].records) {
+      Break(absl::StrCat("I6: replica ", i, " held ", before[i].records, " records, and after ",
+                         ns / kMs, " ms ", after.records));
+    }
+    if (after.records > 0 && !after.overdue) {
+      Break(absl::StrCat("I6: replica ", i, " keeps old records without a word"));
+    }
   }
 }
 

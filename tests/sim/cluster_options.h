@@ -37,6 +37,11 @@ struct ClusterOptions {
   // ---- per control call
   double open_fails = 0.05;
   double small_grant = 0.5;  // in the huge lifetimes: their memory fills up
+  // ---- what replicas keep (I6)
+  double late_recovery = 0.03;  // of the recoveries: nobody comes for as long as these seconds
+  uint64_t late_least_s = 12, late_most_s = 40;
+  double abandon = 0.1;  // of the lifetimes: replicas have --abandon-after
+  uint64_t abandon_least_s = 8, abandon_most_s = 20;  // longer than any replica is cut off
   // ---- the primary
   double slow_disk = 0.03;      // per job
   double disk_error = 0.002;    // per job: a sync fails

@@ -4,7 +4,9 @@
 #include <bit>
 
 #include "absl/strings/str_cat.h"
+#include "common/bytes.h"
 #include "common/check.h"
+#include "common/crc32c.h"
 #include "recovery/recovery.h"
 #include "recovery/replica_client.h"
 #include "tests/sim/cluster_sim.h"
@@ -38,6 +40,7 @@ class ClusterSim::Connector : public recovery::ReplicaConnector {
       SALIUS_RETURN_IF_ERROR(Reach());
       const auto fenced = acceptor().Fence(volume, epoch, token);
       SALIUS_RETURN_IF_ERROR(fenced.status());
+      if (fenced->accepted) NoteLife();
       FenceResult result;
       result.accepted = fenced->accepted;
       result.answer = Answer(volume);
@@ -54,6 +57,7 @@ class ClusterSim::Connector : public recovery::ReplicaConnector {
       SALIUS_RETURN_IF_ERROR(Reach());
       SALIUS_ASSIGN_OR_RETURN(const Acceptor::FetchStart start,
                               acceptor().StartFetch(volume, epoch, after));
+      NoteLife();
       SALIUS_RETURN_IF_ERROR(on_count(start.count, acceptor().incarnation()));
       Seq cursor = start.start;
       while (cursor < start.upto) {
@@ -86,6 +90,7 @@ class ClusterSim::Connector : public recovery::ReplicaConnector {
                  : absl::UnavailableError("unreachable");
     }
     Acceptor& acceptor() { return owner_.sim_.replicas_[index_]->acceptor(); }
+    void NoteLife() { owner_.sim_.replicas_[index_]->NoteLife(owner_.sim_.now_); }
     recovery::Answer Answer(const VolumeId& volume) {
       const Inventory from =
           acceptor().GetInventory(owner_.sim_.replicas_[index_]->Clock(owner_.sim_.now_), volume);
@@ -113,7 +118,8 @@ uint32_t ClusterSim::LostMembers() {
   for (const Member& member : state->state().members) {
     for (size_t i = 0; i < replicas_.size(); ++i) {
       if (config_.replicas[i] == member.address &&
-          replicas_[i]->acceptor().incarnation() != member.incarnation) {
+          (replicas_[i]->given_up() > state->state().checkpoint + 1 ||
+           replicas_[i]->acceptor().incarnation() != member.incarnation)) {
         lost |= 1u << i;
       }
     }
@@ -288,6 +294,11 @@ void ClusterSim::Judge(Seq decided) {
   if (decided < acked_) {
     Break(absl::StrCat("I1: acknowledged up to ", acked_, ", recovered up to ", decided));
   }
+  for (const auto& [id, content] : fs_.tree().files) {
+    Mix(id);
+    Mix(Crc32c(AsBytes(content)));
+  }
+  for (const auto& [name, id] : fs_.tree().names) Mix(Crc32c(AsBytes(name.name)) + id);
   const std::string difference = Compare(decided);
   if (!difference.empty()) Break(absl::StrCat("I2/I3: at ", decided, ": ", difference));
   faults_ = true;
@@ -304,9 +315,15 @@ void ClusterSim::Judge(Seq decided) {
 
 void ClusterSim::Recover() {
   ++outcome_.recoveries;
+  if (later_random_.Chance(options_.late_recovery) && Happens("nobody comes for long")) {
+    NobodyComes(later_random_.Between(static_cast<int64_t>(options_.late_least_s),
+                                      static_cast<int64_t>(options_.late_most_s)) *
+                1000 * kMs);
+  }
   lost_members_ = LostMembers();
   for (int run = 0; outcome_.broken.empty(); ++run) {
     RunEvents(now_ + static_cast<int64_t>(random_.Below(200 * kMs)));
+    TickReplicas();
     if (run < kQuietRuns) RecoveryFaults();
     ZombieActs();
     if (RecoverOnce(run >= kQuietRuns)) break;

@@ -159,6 +159,7 @@ ClusterSim::ClusterSim(uint64_t seed, const ClusterOptions& options,
                        std::function<void(std::string)> trace, const std::set<uint64_t>* without)
     : options_(options),
       random_(seed),
+      later_random_(~seed),
       trace_(std::move(trace)),
       without_(without),
       config_(MakeConfig(random_)),
@@ -166,19 +167,33 @@ ClusterSim::ClusterSim(uint64_t seed, const ClusterOptions& options,
       fs_(options_) {
   bulky_ = random_.Chance(options_.bulky);
   huge_ = random_.Chance(options_.huge);
-  if (random_.Chance(options_.hasty)) config_.tau_ms = 60 + random_.Below(300);
+  if (random_.Chance(options_.hasty)) {
+    config_.tau_ms = 60 + random_.Below(300);
+    Count("small tau");
+  }
   if (huge_) {
     config_.log_max_bytes = 3 << 20;
     config_.stable_log_bytes = 4 << 20;
   }
   disk_.SetImage(*NewVolume(disk_, config_));
   const bool drift = random_.Chance(options_.drift);
+  if (drift) Count("drift of the replicas' clocks");
+  int64_t abandon_after_ns = 0;
+  if (later_random_.Chance(options_.abandon)) {
+    abandon_after_ns = later_random_.Between(static_cast<int64_t>(options_.abandon_least_s),
+                                             static_cast<int64_t>(options_.abandon_most_s)) *
+                       1000 * kMs;
+    Count("abandon-after");
+  }
   for (size_t i = 0; i < config_.replicas.size(); ++i) {
-    replicas_.push_back(std::make_unique<ReplicaHost>(random_.Next()));
+    replicas_.push_back(std::make_unique<ReplicaHost>(random_.Next(), abandon_after_ns));
     replicas_.back()->offset = static_cast<int64_t>(random_.Below(1000 * kMs));
     if (drift) replicas_.back()->rate = DrawRate();
   }
-  if (random_.Chance(options_.primary_drift)) primary_rate_ = DrawRate();
+  if (random_.Chance(options_.primary_drift)) {
+    primary_rate_ = DrawRate();
+    Count("drift of the primary's clock");
+  }
   lost_at_.resize(replicas_.size());
   DrawClients();
   disk_.OnSyncFs([this](bool fails) {
@@ -264,6 +279,7 @@ absl::StatusOr<std::pair<Incarnation, uint64_t>> ClusterSim::OpenAt(int replica,
   params.memory_bytes = huge_ && Fault("small grant", options_.small_grant) ? 4096 : 700 << 10;
   const auto granted = host.acceptor().OpenSession(host.Clock(now_), params);
   SALIUS_RETURN_IF_ERROR(granted.status());
+  host.Opened(now_, epoch, base);
   return std::make_pair(host.acceptor().incarnation(), *granted);
 }
 
@@ -298,7 +314,12 @@ bool ClusterSim::StartSession() {
 
 void ClusterSim::Step(bool faults) {
   faults_ = faults;
-  if (!heal_alone_ && random_.Chance(options_.issue)) IssueOne();
+  if (heal_alone_) {
+    // No more work, but who found no room is told so, by a record of its own.
+    if (primary_->CanIssue(0) && primary_->core().failure().ok()) CancelOne();
+  } else if (random_.Chance(options_.issue)) {
+    IssueOne();
+  }
   if (faults) {
     Faults();
   } else {
@@ -322,6 +343,7 @@ void ClusterSim::Step(bool faults) {
     const auto tick = now_ + static_cast<int64_t>(std::min(wait, most));
     RunEvents(std::min(until, std::max(tick, now_ + kMs / 2)));
     primary_->Tick();
+    TickReplicas();
   }
   if (primary_->apply_failed() && primary_->core().failure().ok()) {
     Break("I8: a record could not be applied, and the volume goes on");
@@ -332,10 +354,12 @@ void ClusterSim::Step(bool faults) {
 
 bool ClusterSim::EverybodyServed(bool alone) const {
   const Replicator& core = primary_->core();
+  if (std::any_of(clients_.begin(), clients_.end(),
+                  [&](const Client& client) { return Waits(client); })) {
+    return false;
+  }
   if (alone) return core.durable() == core.issued();
-  return core.counting_acks() && core.durable() + 64 > core.issued() &&
-         std::none_of(clients_.begin(), clients_.end(),
-                      [&](const Client& client) { return Waits(client); });
+  return core.counting_acks() && core.durable() + 64 > core.issued();
 }
 
 void ClusterSim::Heal() {
@@ -353,6 +377,9 @@ void ClusterSim::Heal() {
     came += (stay_away_ & one) != 0 ? 1 : 0;
     stay_away_ &= ~one;
   }
+  Count(alone                      ? "faults stop with too few replicas"
+        : back == replicas_.size() ? "faults stop with all replicas"
+                                   : "faults stop with fewer replicas");
   Say("faults stop, %d of %d replicas come back", back, replicas_.size());
   full_until_ = 0;
   heal_alone_ = alone;

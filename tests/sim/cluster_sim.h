@@ -10,8 +10,9 @@
 //   I3  nothing superseded comes back, bulk data included
 //   I4  a fenced primary's records never become durable again
 //   I5  a memory that was lost never counts (it shows as I1)
-//   I6  no replica dropped what the disk does not have (it shows as a refusal); nothing is issued
-//       while the oldest record that the disk does not have is older than k * tau - 2 * delta
+//   I6  no replica dropped what the disk does not have (it shows as a refusal), also when nobody
+//       comes for long; nothing is issued while the oldest record that the disk does not have is
+//       older than k * tau - 2 * delta
 //   I7  cut off and run again, recovery comes to the same T and tree
 //   I8  nothing that failed is acknowledged
 //
@@ -49,6 +50,7 @@ struct Outcome {
   uint64_t faults = 0, records = 0, recoveries = 0, recovery_runs = 0, mode_changes = 0, losses = 0;
   uint64_t cancels = 0, same_lives = 0, disk_failures = 0, memories_full = 0;
   uint64_t late = 0;  // records issued by a frozen primary beside its recovery
+  std::map<std::string_view, uint64_t> of_each;  // faults, and what else was drawn, by their names
 };
 
 class ClusterSim {
@@ -104,6 +106,8 @@ class ClusterSim {
 
   // cluster_faults.cc. True when this fault happens now.
   bool Fault(const char* what, double chance);
+  bool Happens(const char* what);  // a fault that was drawn
+  void Count(const char* what) { ++outcome_.of_each[what]; }
   double DrawRate();
   int64_t DrawJump();
   void At(int64_t delay, std::function<void()> what);
@@ -111,6 +115,10 @@ class ClusterSim {
   void Step(bool faults);
   void Faults();
   void RecoveryFaults();
+  void TickReplicas();
+  // Neither a primary nor a recovery is there for `ns`. I6: all that replicas hold is kept, with an
+  // alarm, but for what the administrator had them give up.
+  void NobodyComes(int64_t ns);
   void Restart(size_t replica);
   void LoseMemory(size_t replica);
   void TakeTimeToStart(size_t replica);
@@ -186,6 +194,7 @@ class ClusterSim {
 
   const ClusterOptions options_;
   Random random_;
+  Random later_random_;  // of faults that came later: seeds keep what random_ draws for them
   std::function<void(std::string)> trace_;
   const std::set<uint64_t>* const without_;
   int64_t now_ = 1'000'000'000;

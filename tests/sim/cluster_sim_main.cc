@@ -10,13 +10,22 @@
 //       those of a file, one a line; an error if there is none
 //
 // A broken one's digest is in the line before the one that says how it broke, which is the last.
+// One that ends the process (a failed check, a bad pointer, a sanitizer), or takes a minute of the
+// CPU's time, is broken too; it has no digest.
+#include <signal.h>
+#include <sys/time.h>
 #include <time.h>
+#include <unistd.h>
 
+#include <array>
+#include <atomic>
+#include <charconv>
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -25,8 +34,48 @@
 #include "common/log.h"
 #include "tests/sim/cluster_sim.h"
 
+// Of the sanitizers' runtime, where there is one.
+extern "C" __attribute__((weak)) void __sanitizer_set_death_callback(void (*)());
+
 namespace salius::sim {
 namespace {
+
+constexpr time_t kMostCpuSeconds = 60;  // of a lifetime; it takes one or two milliseconds
+
+std::atomic<uint64_t> g_seed{0};  // lives now
+
+// The last words of a process that a seed ends. Async-signal-safe.
+void TellSeed(std::string_view why) {
+  std::array<char, 100> line;
+  char* at = line.data();
+  const auto add = [&](std::string_view text) { at = std::copy(text.begin(), text.end(), at); };
+  add("seed ");
+  at = std::to_chars(at, line.data() + line.size(), g_seed.load()).ptr;
+  add(" BROKEN: ");
+  add(why);
+  add("\n");
+  static_cast<void>(!write(STDOUT_FILENO, line.data(), static_cast<size_t>(at - line.data())));
+}
+
+void OnSignal(int number) {
+  TellSeed(number == SIGPROF ? "takes more than a minute" : "ends the process");
+  signal(number, SIG_DFL);
+  raise(number);
+}
+
+void TellSeedsThatEndUs() {
+  std::vector<int> signals = {SIGABRT, SIGPROF};
+  if (__sanitizer_set_death_callback != nullptr) {
+    __sanitizer_set_death_callback([] { TellSeed("a sanitizer ends the process"); });
+  } else {
+    signals.insert(signals.end(), {SIGSEGV, SIGBUS, SIGFPE, SIGILL});
+  }
+  for (const int number : signals) {
+    struct sigaction action {};
+    action.sa_handler = OnSignal;
+    SALIUS_CHECK(sigaction(number, &action, nullptr) == 0);
+  }
+}
 
 struct Arguments {
   uint64_t first = 1, count = 1000, seed = 0, shrink = 0;
@@ -69,6 +118,7 @@ class Sum {
     sum_.disk_failures += outcome.disk_failures;
     sum_.memories_full += outcome.memories_full;
     sum_.late += outcome.late;
+    for (const auto& [what, times] : outcome.of_each) sum_.of_each[what] += times;
   }
   uint64_t lifetimes() const { return lifetimes_; }
   void Tell() const {
@@ -82,6 +132,14 @@ class Sum {
         sum_.same_lives, sum_.late, refused_, sum_.digest,
         static_cast<double>(lifetimes_) / CpuSeconds());
   }
+  // How often each kind of fault happened.
+  void TellOfEach() const {
+    std::printf("of each:");
+    for (const auto& [what, times] : sum_.of_each) {
+      std::printf(" %.*s=%lu;", static_cast<int>(what.size()), what.data(), times);
+    }
+    std::printf("\n");
+  }
 
  private:
   Outcome sum_;
@@ -90,6 +148,9 @@ class Sum {
 
 // False when the seed is broken.
 bool RunSeed(uint64_t seed, bool trace, Sum* sum) {
+  g_seed = seed;
+  const itimerval most{{0, 0}, {kMostCpuSeconds, 0}};
+  SALIUS_CHECK(setitimer(ITIMER_PROF, &most, nullptr) == 0);
   const Outcome outcome =
       ClusterSim(seed, ClusterOptions(), trace ? Print : std::function<void(std::string)>()).Run();
   sum->Add(outcome);
@@ -190,6 +251,7 @@ int Main(int argc, char** argv) {
     const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - begin;
     if (arguments.seconds > 0 && passed.count() >= arguments.seconds) break;
   }
+  sum.TellOfEach();
   std::printf("seeds %lu to %lu: ", arguments.first, arguments.first + sum.lifetimes() - 1);
   sum.Tell();
   return 0;
@@ -199,6 +261,8 @@ int Main(int argc, char** argv) {
 }  // namespace salius::sim
 
 int main(int argc, char** argv) {
+  setvbuf(stdout, nullptr, _IOLBF, 0);  // nothing is lost of the trace of one that ends us
+  salius::sim::TellSeedsThatEndUs();
   SALIUS_CHECK_OK(
       salius::InitLogging("cluster_sim_run", "off"));  // what is worth telling is in the trace
   return salius::sim::Main(argc, argv);

@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "common/bytes.h"
+#include "common/crc32c.h"
 #include "tests/sim/cluster_sim.h"
 
 namespace salius::sim {
@@ -58,6 +60,7 @@ Seq ClusterSim::Put(RecordHeader header, std::string body, SendWhen when) {
   const Seq seq = primary_->Issue(header, body, when);
   Say("record %d: %s file %d at %d, %d bytes", seq, OpName(header.op), header.file_id, header.arg0,
       body.size());
+  Mix(Crc32c(AsBytes(body)));
   if (header.op == Op::kWrite || header.op == Op::kTruncate) last_data_[header.file_id] = seq;
   done_.push_back({header, std::move(body), 0});
   ++outcome_.records;

@@ -71,6 +71,15 @@ BUGS = [
      FRAMES, "  if (epoch < volume->slot.fence_epoch()) return Standing::kFenced;  // B\n", ""),
     ("promise_not_kept", ACCEPTOR, "    slot.promise_epoch = epoch;\n    slot.promise_token = token;\n    // Into",
      "    // Into"),
+    ("log_given_up_although_never_told", ACCEPTOR,
+     "    if (options_.abandon_after_ns > 0 &&\n        now_ns", "    if (now_ns"),
+    ("overdue_records_are_dropped", ACCEPTOR,
+     "    if (overdue && !volume->overdue_reported) report.became_overdue.push_back(id);",
+     "    if (overdue && options_.abandon_after_ns == 0) report.abandoned.push_back(id);"),
+    ("no_alarm_when_overdue", ACCEPTOR, "volume.age.AgeNs(now_ns) > limit;", "volume.age.AgeNs(now_ns) > limit * 100;"),
+    ("given_up_log_answers_empty", ACCEPTOR, "  if (volume.log == nullptr) return i;  // G\n  i.known = true;\n",
+     "  i.known = true;\n  i.epoch = volume.slot.promise_epoch - 1;\n  i.base = 1;\n"
+     "  if (volume.log == nullptr) return i;  // G\n"),
     ("trims_one_too_many", FRAMES, "volume.log->TrimTo(slot.trimmed);",
      "volume.log->TrimTo(slot.trimmed + 1);"),
     ("recovery_with_one_answer_too_few", "recovery/quorum.cc", "members - state.acks + 1 : 1;",
@@ -208,13 +217,11 @@ def first_broken(binary, count):
     """(seed, how), or (None, its last line)."""
     code, text, complaint = run(binary, "--count", str(count))
     last = (text.strip().splitlines() or [""])[-1]
-    broken = re.match(r"seed (\d+) BROKEN: (.*)", last)
+    broken = re.match(r"seed ([1-9]\d*) BROKEN: (.*)", last)
     if broken:
-        return int(broken[1]), broken[2]
-    if code == -signal.SIGKILL:
-        raise ValueError("was killed")
+        return int(broken[1]), broken[2] + (": " + complaint[-50:] if code < 0 else "")
     if code != 0:
-        return 0, "ended with %d: %s" % (code, complaint[-70:])
+        raise ValueError("ended with %d and named no seed: %s" % (code, complaint[-70:]))
     return None, last
 
 

@@ -1,14 +1,17 @@
 #include "tests/sim/replica_host.h"
 
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/bytes.h"
 #include "common/check.h"
-#include "common/strings.h"
 
 namespace salius::sim {
 namespace {
 
-absl::Span<const uint8_t> Bytes(std::string_view text) {
-  return {reinterpret_cast<const uint8_t*>(text.data()), text.size()};
-}
+constexpr int64_t kTickNs = 250'000'000;  // as replica/receive_loop.cc
+// The acceptor knows the time of a fence or a fetch as that of the last Tick only.
+constexpr int64_t kVague = 1'000'000'000;
 
 std::vector<std::unique_ptr<uint8_t[]>>& FreeBlocks() {
   static auto* const blocks = new std::vector<std::unique_ptr<uint8_t[]>>;
@@ -28,12 +31,16 @@ ReplicaHost::Block::Block() {
 
 ReplicaHost::Block::~Block() { FreeBlocks().push_back(std::move(bytes)); }
 
-ReplicaHost::ReplicaHost(uint64_t seed) : random_(seed) { LoseMemory(0); }
+ReplicaHost::ReplicaHost(uint64_t seed, int64_t abandon_after_ns)
+    : abandon_after_(abandon_after_ns), random_(seed) {
+  LoseMemory(0);
+}
 
 void ReplicaHost::LoseMemory(int64_t now) {
   acceptor_.reset();
   arena_.reset();
   SALIUS_CHECK_OK(Arena::Format(memory(), [this] { return random_.Next(); }));
+  given_up_ = 0;  // its incarnation says it now
   RestartProcess(now);
 }
 
@@ -43,17 +50,42 @@ void ReplicaHost::RestartProcess(int64_t now) {
   auto arena = Arena::Attach(memory(), [this] { return random_.Next(); });
   SALIUS_CHECK_OK(arena);
   arena_.emplace(*std::move(arena));
-  acceptor_ = std::make_unique<Acceptor>(*arena_, Acceptor::Options(), Clock(now), nullptr);
+  Acceptor::Options options;
+  options.abandon_after_ns = abandon_after_;
+  acceptor_ = std::make_unique<Acceptor>(*arena_, options, Clock(now), nullptr);
+  NoteLife(now);
+}
+
+void ReplicaHost::Opened(int64_t now, Epoch epoch, Seq base) {
+  if (std::exchange(epoch_, epoch) != epoch) {
+    given_up_ = 0;
+  } else if (abandoned()) {
+    given_up_ = base;
+  }
+  NoteLife(now);
+}
+
+std::string ReplicaHost::Tick(int64_t now) {
+  const int64_t clock = Clock(now);
+  if (clock < next_tick_ || now < stuck_until || now < down_until) return "";
+  next_tick_ = clock + kTickNs;
+  if (acceptor_->Tick(clock).abandoned.empty()) return "";
+  given_up_ = kAll;
+  if (abandon_after_ > 0 && clock - life_ > abandon_after_ - kVague) return "";
+  return absl::StrCat("its log is given up ", (clock - life_) / 1'000'000,
+                      " ms after somebody was there, where it may be after ",
+                      abandon_after_ / 1'000'000, " (0: never)");
 }
 
 std::string ReplicaHost::OnDatagram(int64_t now, std::string_view datagram) {
-  const auto header = DecodeFrameHeader(Bytes(datagram));
+  const auto header = DecodeFrameHeader(AsBytes(datagram));
   if (!header.ok()) {
     acceptor_->CountDrop(Drop::kCorruptFrame);
     return "";
   }
   const Acceptor::FrameResult result =
-      acceptor_->OnFrame(Clock(now), *header, Bytes(datagram).subspan(kFrameHeaderBytes));
+      acceptor_->OnFrame(Clock(now), *header, AsBytes(datagram).subspan(kFrameHeaderBytes));
+  if (result.standing == Acceptor::Standing::kCurrent) NoteLife(now);
   if (!result.reply) return "";
   const AckPayload ack =
       acceptor_->MakeAck(Clock(now), header->volume, header->epoch, header->session, result.flags);

@@ -18,13 +18,24 @@ namespace salius::sim {
 
 class ReplicaHost {
  public:
-  explicit ReplicaHost(uint64_t seed);
+  // `abandon_after_ns`: the administrator's --abandon-after; 0: never.
+  ReplicaHost(uint64_t seed, int64_t abandon_after_ns);
 
   void LoseMemory(int64_t now);
   void RestartProcess(int64_t now);
   // Handles a datagram; returns the answer, empty when there is none.
   std::string OnDatagram(int64_t now, std::string_view datagram);
   Acceptor& acceptor() { return *acceptor_; }
+  // To be called often: what its process does four times a second. What is wrong with that: it
+  // gave up a log which somebody had asked for not long ago. Empty: nothing.
+  std::string Tick(int64_t now);
+  // Who has a right to the log was there, at `now`.
+  void NoteLife(int64_t now) { life_ = Clock(now); }
+  void Opened(int64_t now, Epoch epoch, Seq base);  // a session
+  // What lies below it was given up with the log; 0: nothing.
+  Seq given_up() const { return given_up_; }
+  // It gave up its log, and no session was opened since.
+  bool abandoned() const { return given_up_ == kAll; }
   // Records that this process had no room for.
   uint64_t times_full() const {
     return acceptor_->counters().drops[static_cast<size_t>(Drop::kMemoryFull)];
@@ -54,9 +65,14 @@ class ReplicaHost {
   };
   absl::Span<uint8_t> memory() { return {block_.bytes.get(), kMinArenaBytes}; }
 
+  const int64_t abandon_after_;
   Block block_;
   Random random_;
   std::optional<Arena> arena_;
   std::unique_ptr<Acceptor> acceptor_;
+  int64_t life_ = 0, next_tick_ = 0;  // of its own clock
+  static constexpr Seq kAll = UINT64_MAX;
+  Epoch epoch_ = 0;  // of the last session
+  Seq given_up_ = 0;
 };
 }  // namespace salius::sim

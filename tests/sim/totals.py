@@ -1,16 +1,38 @@
 #!/usr/bin/env python3
 """Adds up the totals that cluster_sim_run printed, from standard input, and fails when they show that too little
-happened: fewer lifetimes than the argument says, or nothing of some kind.
+happened: fewer lifetimes than the argument says, or nothing of some kind; of faults, of any that the simulator has.
 
     cat LOG... | tests/sim/totals.py LEAST"""
+import collections
+import pathlib
 import re
 import sys
 
-# In the words of Sum::Tell (cluster_sim_main.cc); RARE happens in one lifetime of some hundreds, and is only asked for
-# where there were enough of them.
+# In the words of Sum::Tell (cluster_sim_main.cc); RARE, and some faults, happen in one lifetime of some hundreds, and are only
+# asked for where there were enough of them.
 RARE, ENOUGH = "records met a full one", 20000
 KINDS = ["lifetimes", "faults", "records", "recoveries in", "mode changes", "memories lost", "records met a full one",
          "disks failed", "operations cancelled", "recoveries in the same life", "records by frozen primaries"]
+
+
+def faults():
+    """The names of all kinds, as the simulator's sources have them."""
+    sources = pathlib.Path(__file__).parent.glob("*.cc")
+    return {name for source in sources
+            for call in re.findall(r"\b(?:Fault|Happens|Count)\(([^;{]*)", source.read_text())
+            for name in re.findall(r'"([^"]+)"', call.partition("options_")[0])}
+
+
+def missing_faults(text, lifetimes):
+    """Those that never happened; of too few lifetimes it is not asked."""
+    happened = collections.Counter()
+    for name, times in re.findall(r"(?<=[:;] )([^=;:]+)=(\d+);", text):
+        happened[name] += int(times)
+    print("of each kind of fault: " + ", ".join("%d %s" % (times, name) for name, times in sorted(happened.items())))
+    if lifetimes < ENOUGH:
+        print("%d lifetimes are too few to ask for each kind of fault" % lifetimes)
+        return set()
+    return faults() - set(happened)
 
 
 def main(argv):
@@ -33,6 +55,9 @@ def main(argv):
             wrong += 1
         said.append("%d %s" % (total, kind.removesuffix(" in")))
     print("in all: " + ", ".join(said))
+    for name in sorted(missing_faults(text, lifetimes)):
+        print("TOO FEW: never: %s" % name)
+        wrong += 1
     return 1 if wrong else 0
 
 

@@ -17,8 +17,13 @@ sim=$sim_dir/cluster_sim_run
 
 # How to see a broken seed again, with a trace of what it needs.
 sim_tell() {
-  echo "commit $(git rev-parse HEAD 2>/dev/null): $sim_target --seed $1 --trace replays it; what it needs:"
-  "$sim" --shrink "$1" | tail -n 80
+  local shrunk=$sim_dir/shrunk changed=
+  [ -z "$(git status --porcelain 2>/dev/null)" ] || changed=", with changes"
+  echo "commit $(git rev-parse HEAD 2>/dev/null)$changed: $sim_target --seed $1 --trace replays it; what it needs:"
+  "$sim" --shrink "$1" >"$shrunk" 2>&1
+  # One that ends the process does not shrink: all of it then.
+  grep -q "^seed $1 with .* faults BROKEN" "$shrunk" || "$sim" --seed "$1" --trace >"$shrunk" 2>&1
+  tail -n 80 "$shrunk"
 }
 sim_seeds() {
   local seed
@@ -50,7 +55,7 @@ sim_round() {
   for core in "${!pids[@]}"; do
     wait "${pids[$core]}" || failed=1
     log=$sim_dir/log.$core
-    tail -n 1 "$log" | tee "$sim_dir/total.$core"
+    tail -n 2 "$log" | tee "$sim_dir/total.$core"
     seed=$(sed -n 's/^seed \([0-9]*\) BROKEN.*/\1/p' "$log")
     [ -z "$seed" ] || sim_tell "$seed"
   done
