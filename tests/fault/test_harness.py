@@ -1,5 +1,6 @@
 """The harness itself: a power cut loses what was not synced and nothing else, and the same harness
 catches a program that only pretends to sync. Without these, every other test here proves nothing."""
+import contextlib
 import errno
 import os
 import shutil
@@ -11,6 +12,8 @@ from harness.case import Case
 from harness.image import Image, missing
 from harness.ledger import Ledger
 from harness.net import PRIMARY_IP, Net, inside
+
+SO_RCVBUFFORCE = 33
 
 
 class PowerCut(Case):
@@ -115,31 +118,77 @@ class Controls(Case):
 
 class Network(Case):
 
-    def test_dropped_packets_do_not_arrive_and_healing_brings_them_back(self):
-        net = self.own(Net(1))
-        with inside(net.replica(0)):
-            server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-            server.bind((net.ip(0), 7))
-            server.settimeout(0.3)
-        self.addCleanup(server.close)
-        with inside(net.primary):
-            client = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-            client.bind((PRIMARY_IP, 0))
-        self.addCleanup(client.close)
+    def setUp(self):
+        super().setUp()
+        self.net = self.own(Net(1))
+        self.primary = self.bound(self.net.primary, PRIMARY_IP)
+        self.replica = self.bound(self.net.replica(0), self.net.ip(0))
 
-        def arrives():
-            client.sendto(b"x", (net.ip(0), 7))
+    def bound(self, namespace, ip):
+        with inside(namespace):
+            end = self.own(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+        end.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 16 << 20)
+        end.bind((ip, 0))
+        end.settimeout(0.5)
+        return end
+
+    def arrived(self, count, sender, receiver):
+        """How many of so many datagrams came. The sender is told of those that are dropped at its own end."""
+        for _ in range(count):
+            with contextlib.suppress(PermissionError):
+                sender.sendto(b"x", receiver.getsockname())
+        for came in range(count):
             try:
-                return server.recv(10) == b"x"
+                receiver.recv(10)
             except TimeoutError:
-                return False
-        self.assertTrue(arrives())
-        net.drop(0)
-        self.assertFalse(arrives())
-        net.heal(0)
-        self.assertTrue(arrives())
-        net.link(0, up=False)
-        self.assertFalse(arrives())
+                return came
+        return count
+
+    def ways(self):
+        """How many of one there and one back."""
+        return self.arrived(1, self.primary, self.replica), self.arrived(1, self.replica, self.primary)
+
+    def test_dropped_packets_do_not_arrive_and_healing_brings_them_back(self):
+        self.assertEqual(self.ways(), (1, 1))
+        self.net.drop(0)
+        self.assertEqual(self.ways(), (0, 0))
+        self.assertEqual(self.net.heal(0), 2)
+        self.assertEqual(self.ways(), (1, 1))
+        self.net.link(0, up=False)
+        self.assertEqual(self.ways()[0], 0)
+        self.assertEqual(self.net.link(0, up=True), 1)
+
+    def test_packets_that_are_dropped_one_way_go_the_other(self):
+        self.net.drop(0, incoming=False)
+        self.assertEqual(self.ways(), (1, 0))
+        self.assertEqual(self.net.heal(0), 1)
+        self.net.drop(0, outgoing=False)
+        self.assertEqual(self.ways(), (0, 1))
+        self.assertEqual(self.net.heal(0), 1)
+        self.assertEqual(self.ways(), (1, 1))
+
+    def test_where_datagrams_alone_are_dropped_tcp_goes_through(self):
+        with inside(self.net.replica(0)):
+            listener = self.own(socket.create_server((self.net.ip(0), 0)))
+        with inside(self.net.primary):
+            client = self.own(socket.socket(socket.AF_INET, socket.SOCK_STREAM))
+        self.net.drop(0, udp_only=True)
+        client.settimeout(10)
+        client.connect(listener.getsockname())
+        self.assertEqual(self.ways(), (0, 0))
+        self.assertEqual(self.net.heal(0), 2)
+
+    def test_a_share_of_the_datagrams_is_lost_each_way(self):
+        """Of 1,000 with the share p some 1,000 p, give or take six standard deviations, which is no chance any more."""
+        for share in (0.1, 0.2):
+            self.net.lose(0, share)
+            lost = [1000 - self.arrived(1000, *pair)
+                    for pair in ((self.primary, self.replica), (self.replica, self.primary))]
+            self.assertEqual(self.net.heal(0), sum(lost))
+            for number in lost:
+                self.assertAlmostEqual(number, 1000 * share, delta=6 * (1000 * share * (1 - share)) ** 0.5)
+            self.report("%d and %d of 1000 lost, %d %% asked for", *lost, 100 * share)
+            self.assertEqual(self.ways(), (1, 1))
 
 
 if __name__ == "__main__":

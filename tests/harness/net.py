@@ -6,6 +6,7 @@ run's id. Packets are dropped by iptables inside a replica's namespace (netem is
 import contextlib
 import ctypes
 import os
+import re
 import socket
 
 from harness.run import HarnessError, current, sh
@@ -28,6 +29,7 @@ class Net:
         self.count = count
         self._joined = joined
         self._made = []
+        self._pulled = set()  # whose cables are out
         try:
             self._build()
         except BaseException:
@@ -82,15 +84,26 @@ class Net:
         return "10.77.0.%d" % (10 + i)
 
     def _iptables(self, i, *rule):
-        sh("nsenter", "--net=/run/netns/" + self.replica(i), "iptables", "-w", *rule)
+        self._rule(self.replica(i), *rule)
+
+    @staticmethod
+    def _rule(namespace, *rule):
+        return sh("nsenter", "--net=/run/netns/" + namespace, "iptables", "-w", *rule).stdout
+
+    def _packets(self, namespace, of=""):
+        """How many packets the rules there have met, or those of them that contain `of`."""
+        rules = self._rule(namespace, "-v", "-S")
+        return sum(int(count) for rule, count in re.findall(r"^-A (.*) -c (\d+) \d+", rules, re.MULTILINE) if of in rule)
+
+    # What a host says to itself is neither dropped nor counted: a replica that is cut off can be asked whether it is up.
+    _CABLE = {"INPUT": ("-i", "eth0"), "OUTPUT": ("-o", "eth0")}
 
     def drop(self, i, udp_only=False, incoming=True, outgoing=True):
         """Drops packets to and from replica i from now on; `udp_only` leaves the gRPC control alone."""
         match = ["-p", "udp"] if udp_only else []
-        if incoming:
-            self._iptables(i, "-A", "INPUT", *match, "-j", "DROP")
-        if outgoing:
-            self._iptables(i, "-A", "OUTPUT", *match, "-j", "DROP")
+        for chain, wanted in (("INPUT", incoming), ("OUTPUT", outgoing)):
+            if wanted:
+                self._iptables(i, "-A", chain, *self._CABLE[chain], *match, "-j", "DROP")
 
     def drop_control(self, i):
         """Drops what others send to replica i by TCP: its control port. Its own look-ups are answered."""
@@ -99,7 +112,7 @@ class Net:
     def lose(self, i, probability):
         """Drops that share of the datagrams, in both directions."""
         for chain in ("INPUT", "OUTPUT"):
-            self._iptables(i, "-A", chain, "-p", "udp", "-m", "statistic", "--mode", "random",
+            self._iptables(i, "-A", chain, *self._CABLE[chain], "-p", "udp", "-m", "statistic", "--mode", "random",
                            "--probability", str(probability), "-j", "DROP")
 
     def slow(self, i, megabits):
@@ -108,7 +121,10 @@ class Net:
            "%dmbit" % megabits, "burst", "64kb", "latency", "50ms")
 
     def heal(self, i):
+        """Nothing is dropped any more. Returns how many packets were."""
+        dropped = self._packets(self.replica(i))
         self._iptables(i, "-F")
+        return dropped
 
     def primary_mtu(self, size):
         """Of the primary's cable, at both ends. Frames that are larger than the replicas' (1500) vanish at the
@@ -121,8 +137,17 @@ class Net:
         self._iptables(i, "-A", "INPUT", "-m", "length", "--length", "%d:" % (size + 1), "-j", "DROP")
 
     def link(self, i, up):
-        """The replica's cable, at the switch."""
+        """The replica's cable, at the switch. Returns how many packets the primary has sent it while the cable was out."""
+        sent, lost = ("OUTPUT", "-d", self.ip(i) + "/32"), 0
+        if up and i in self._pulled:
+            lost = self._packets(self.primary, " ".join(sent))
+            self._rule(self.primary, "-D", *sent)
+            self._pulled.remove(i)
         sh("ip", "-n", self.prefix + "-sw", "link", "set", "r%d" % i, "up" if up else "down")
+        if not up and i not in self._pulled:
+            self._rule(self.primary, "-A", *sent)  # no target: it only counts
+            self._pulled.add(i)
+        return lost
 
     def close(self):
         for name in reversed(self._made):
