@@ -1,4 +1,5 @@
 """A child process: logged, bound to the life of the harness, ended only by its own pid."""
+import glob
 import os
 import signal
 import subprocess
@@ -46,7 +47,7 @@ class Proc:
     def stop(self):
         """SIGSTOP; returns when the process really stands still."""
         self.signal(signal.SIGSTOP)
-        wait_until(lambda: self._state() in "TZX", 10, "pid %d does not stop" % self.pid)
+        wait_until(lambda: _state("/proc/%d/stat" % self.pid) in "TZX", 10, "pid %d does not stop" % self.pid)
 
     def cont(self):
         self.signal(signal.SIGCONT)
@@ -58,16 +59,22 @@ class Proc:
             raise HarnessError("pid %d (%s) did not end in %d s; log:\n%s" % (
                 self.pid, self.argv[0], timeout_s, self.tail())) from None
 
-    def _state(self):
-        try:
-            with open("/proc/%d/stat" % self.pid) as f:
-                return f.read().rpartition(")")[2].split()[0]
-        except FileNotFoundError:
-            return "X"
+    def threads(self, state):
+        """How many of its threads are in that state (a letter, proc_pid_stat(5))."""
+        return [_state(path) for path in glob.glob("/proc/%d/task/*/stat" % self.pid)].count(state)
 
     def tail(self, lines=40):
         """The last lines of the log, for error messages."""
         return tail(self.log, lines)
+
+
+def _state(path):
+    """Of the process or thread whose proc_pid_stat(5) that is; X when it is gone."""
+    try:
+        with open(path) as f:
+            return f.read().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return "X"
 
 
 def attach_strace(pid, calls, log, inject="", paths=()):

@@ -1,4 +1,5 @@
 """A relay in a replica's cable that delays, reorders and duplicates everything, gRPC included."""
+import json
 import os
 import sys
 
@@ -8,12 +9,16 @@ from harness.run import current, sh
 
 
 class Relay:
-    """In the cable of replica `i` from the constructor to close(). Times in milliseconds."""
+    """In the cable of replica `i` from the constructor to close(). Times in milliseconds.
+
+    `counts`, after close(): how many datagrams (UDP) it has delayed, how many came behind one that was sent later, and how
+    many came a second time."""
 
     def __init__(self, net, i, delay_ms, jitter_ms, duplicate, seed):
         self.switch, self.port = net.prefix + "-sw", "r%d" % i
         self._in, self._out = "x%d" % i, "y%d" % i
         self.proc = None
+        self.counts = {"delayed": 0, "reordered": 0, "duplicated": 0}
         # The replica's port leaves the bridge; the relay is the only way between the two from now on.
         self._ip("link", "add", self._in, "type", "veth", "peer", "name", self._out)
         try:
@@ -22,7 +27,7 @@ class Relay:
             self._ip("link", "set", self._out, "up")
             self.proc = Proc([sys.executable, relay_process.__file__, self.port, self._out, delay_ms, jitter_ms,
                               duplicate, seed], os.path.join(current().dir, "%s-relay%d.log" % (net.prefix, i)),
-                             netns=self.switch, pipe_out=True)
+                             netns=self.switch, pipe_in=True, pipe_out=True)
             if self.proc.popen.stdout.readline() != "ready\n":
                 raise RuntimeError("the relay does not start:\n" + self.proc.tail())
         except BaseException:
@@ -34,8 +39,18 @@ class Relay:
 
     def close(self):
         """The cable is plain again."""
-        if self.proc:
+        try:
+            if self.proc:
+                self._end()
+        finally:
+            self._ip("link", "del", self._in)
+            self._ip("link", "set", self.port, "master", "br0")
+
+    def _end(self):
+        try:
+            self.proc.popen.stdin.close()
+            self.proc.wait(30)
+            self.counts.update(json.loads(self.proc.popen.stdout.readline() or "{}"))  # nothing: it never was ready
+        finally:
             self.proc.kill()
             self.proc.popen.stdout.close()
-        self._ip("link", "del", self._in)
-        self._ip("link", "set", self.port, "master", "br0")
