@@ -1,5 +1,6 @@
 """What every fault of the campaign has in common, and the faults of the network."""
 from harness.relay import Relay
+from harness.run import HarnessError, wait_until
 
 
 class Fault:
@@ -14,7 +15,11 @@ class Fault:
     `mounts`: it is how the volume comes back after the episode's end: mount() leaves it recovered and mounted.
     `early`: among the first that are dealt, so that every campaign has it.
     `late`: cannot be healed while the primary is dead, but when its disk is mounted again.
-    `refuses`: programs may get errors meanwhile. Without it an error is a failed run."""
+    `refuses`: programs may get errors meanwhile. Without it an error is a failed run.
+    `did`: how much it is known to have done to somebody, complete when it was healed, of a kind where that may be
+    nothing. None of the others, whose inject() waits for the effect or fails: a process stands still or is dead, a
+    host's memory is gone, a clock that living processes read is set, a mount or a recovery beside another was refused,
+    a frozen primary was fenced."""
 
     name = ""
     solo = False
@@ -24,6 +29,7 @@ class Fault:
     late = False
     kills = False
     refuses = False
+    did = None
 
     def __init__(self, **params):
         self.params = params
@@ -61,7 +67,7 @@ class Fault:
     def hit(self):
         """Whether it really did something to somebody, asked after it was healed; what did not is no fault that the
         campaign counts."""
-        return True
+        return self.did is None or self.did > 0
 
     def text(self):
         return "%s(%s)" % (self.name, ", ".join("%s=%s" % p for p in sorted(self.params.items())))
@@ -72,10 +78,18 @@ def some_replicas(rng, shape, all_share=0.25):
     return list(range(shape.m)) if rng.random() < all_share else [rng.randrange(shape.m)]
 
 
+def within(seconds, condition):
+    """Whether it comes true in that time."""
+    try:
+        return wait_until(condition, seconds, "", 0.05)
+    except HarnessError:
+        return condition()  # which may have an error of its own to tell
+
+
 class OnReplicas(Fault):
     """A fault of params["at"], a list of replicas, which occupies `what` of each."""
 
-    what = "net"
+    what = ""
 
     def uses(self, shape):
         return {"%s %d" % (self.what, i) for i in self.params["at"]}
@@ -84,11 +98,23 @@ class OnReplicas(Fault):
         for i in self.params["at"]:
             self.heal_one(campaign, i)
 
+
+class OnTheWay(OnReplicas):
+    """A fault of packets to and from replicas: it did something when it met one."""
+
+    what = "net"
+    did = 0
+    of_all = sum  # what it did, from what it did at each of its replicas
+
+    def heal(self, campaign):
+        self.did += self.of_all([self.heal_one(campaign, i) for i in self.params["at"]])
+
     def heal_one(self, campaign, i):
-        campaign.rig.net.heal(i)
+        """Returns how many packets it met there."""
+        return campaign.rig.net.heal(i)
 
 
-class CutOffOne(OnReplicas):
+class CutOffOne(OnTheWay):
     name = "cut off one"
 
     @classmethod
@@ -102,13 +128,14 @@ class CutOffOne(OnReplicas):
 
 class CutOffAll(CutOffOne):
     name = "cut off all"
+    of_all = min  # when one lost nothing, not all were cut off
 
     @classmethod
     def draw(cls, rng, shape):
         return cls(at=list(range(shape.m)), udp_only=rng.random() < 0.5)
 
 
-class OneWay(OnReplicas):
+class OneWay(OnTheWay):
     """Records arrive and acknowledgements do not, or the other way round."""
 
     name = "one-way loss"
@@ -123,7 +150,7 @@ class OneWay(OnReplicas):
             campaign.rig.net.drop(i, self.params["udp_only"], incoming=incoming, outgoing=not incoming)
 
 
-class Loss(OnReplicas):
+class Loss(OnTheWay):
     name = "packet loss"
 
     @classmethod
@@ -135,7 +162,9 @@ class Loss(OnReplicas):
             campaign.rig.net.lose(i, self.params["share"])
 
 
-class Cable(OnReplicas):
+class Cable(OnTheWay):
+    """Counted are the packets that the primary sends meanwhile; what the replica sends nobody sees."""
+
     name = "cable pulled"
     what = "cable"
 
@@ -148,11 +177,11 @@ class Cable(OnReplicas):
             campaign.rig.net.link(i, up=False)
 
     def heal_one(self, campaign, i):
-        campaign.rig.net.link(i, up=True)
+        return campaign.rig.net.link(i, up=True)
 
 
-class Relayed(OnReplicas):
-    """Everything through a relay that delays, reorders and duplicates."""
+class Relayed(OnTheWay):
+    """Everything through a relay that delays, reorders and duplicates; all that comes through it is late."""
 
     name = "duplicated and delayed"
     what = "cable"
@@ -165,14 +194,16 @@ class Relayed(OnReplicas):
 
     def inject(self, campaign):
         p = self.params
-        self._relays = []
+        self._relays = {}
         for i in p["at"]:
-            self._relays.append(Relay(campaign.rig.net, i, p["delay_ms"], p["jitter_ms"], p["duplicate"],
-                                      p["seed"] + i))
+            self._relays[i] = Relay(campaign.rig.net, i, p["delay_ms"], p["jitter_ms"], p["duplicate"], p["seed"] + i)
 
-    def heal(self, campaign):
-        for relay in self._relays:
-            relay.close()
+    def heal_one(self, campaign, i):
+        relay = self._relays.pop(i, None)  # None: it did not start
+        if relay is None:
+            return 0
+        relay.close()
+        return relay.counts["delayed"]
 
 
 KINDS = [CutOffOne, CutOffAll, OneWay, Loss, Cable, Relayed]

@@ -9,9 +9,9 @@ import re
 import subprocess
 import sys
 
-from campaign.fault import Fault
+from campaign.fault import Fault, within
 from harness.proc import attach_strace
-from harness.run import HarnessError, current, sh, wait_until
+from harness.run import current, sh
 
 # Takes all the space there is with fallocate, at last 4 KiB at a time; prints the errno that ended it.
 _FILL = """
@@ -38,6 +38,7 @@ class DiskFull(Fault):
     name = "disk full"
     refuses = True
     late = True
+    did = 0
 
     @classmethod
     def draw(cls, rng, shape):
@@ -45,7 +46,6 @@ class DiskFull(Fault):
 
     def __init__(self, **params):
         super().__init__(**params)
-        self._filled = False
         self.kills = not self.params["inside"]  # space that vanishes after it was checked may fail the volume
 
     def uses(self, shape):
@@ -56,12 +56,9 @@ class DiskFull(Fault):
         path = rig.file(FILLER) if self.params["inside"] else os.path.join(rig.image.path, FILLER)
         done = subprocess.run([sys.executable, "-c", _FILL, path], stderr=subprocess.PIPE, text=True, timeout=120,
                               check=False)
-        self._filled = done.returncode == 0
-        if not self._filled:
+        self.did = int(done.returncode == 0)
+        if not self.did:
             campaign.note("filling the disk ended with %s" % done.stderr.strip()[-60:])
-
-    def hit(self):
-        return self._filled
 
     def heal(self, campaign):
         if self.params["inside"]:
@@ -74,9 +71,12 @@ class DiskFull(Fault):
 
 
 class DiskSlow(Fault):
-    """The block layer's throttle: some write operations a second, for everybody who writes to this device."""
+    """The block layer's throttle: some write operations a second, for everybody who writes to this device. Counted are
+    the writes that came through it; whether one has waited there nothing tells."""
 
     name = "disk slow"
+    did = 0
+    _device = None
     _FILE = "/sys/fs/cgroup/blkio/blkio.throttle.write_iops_device"
 
     @classmethod
@@ -95,14 +95,21 @@ class DiskSlow(Fault):
             self._device = f.read().strip()
         campaign.own(self)
         self._set(self.params["iops"])
+        self._before = self._writes()
 
     def heal(self, campaign):
         self.close()
 
     def close(self):
         if self._device:
+            self.did += self._writes() - self._before
             self._set(0)
             self._device = None
+
+    def _writes(self):
+        """How many the device has ended, Documentation/block/stat.rst."""
+        with open("/sys/dev/block/%s/stat" % self._device) as f:
+            return int(f.read().split()[4])
 
     def _set(self, iops):
         with open(self._FILE, "w") as f:
@@ -110,9 +117,11 @@ class DiskSlow(Fault):
 
 
 class DiskStuck(Fault):
-    """The file system is frozen: whoever writes to it hangs until it is thawed."""
+    """The file system is frozen: whoever writes to it hangs until it is thawed. Counted are the daemon's threads that
+    hang then, in a wait that nothing interrupts."""
 
     name = "disk hangs"
+    did = 0
     _FREEZE, _THAW = 0xC0045877, 0xC0045878  # FIFREEZE, FITHAW: _IOWR('X', 119 and 120, int)
     _fd = -1
 
@@ -126,6 +135,9 @@ class DiskStuck(Fault):
         fcntl.ioctl(self._fd, self._FREEZE, 0)
 
     def heal(self, campaign):
+        mount = campaign.rig.mount_
+        if self._fd >= 0 and mount:
+            self.did += mount.proc.threads("D")
         self.close()
 
     def close(self):
@@ -147,6 +159,7 @@ class DiskErrors(Fault):
     name = "disk errors"
     refuses = True
     kills = True
+    did = 0
     _WRITES = "pwrite64,pwritev,pwritev2"
     CALLS = {"sync": "fsync,fdatasync,syncfs,sync_file_range", "write": _WRITES, "own": _WRITES}
     OWN = ("state", "stable.log")
@@ -180,9 +193,6 @@ class DiskErrors(Fault):
     def _cut_off(self, campaign):
         """How many replicas are: in mode local state and stable log are written at once."""
         return campaign.shape.m if self.params["calls"] == "own" else 0
-
-    def hit(self):
-        return bool(self._hits())
 
     def _hits(self):
         return injected(self._log)
@@ -219,16 +229,9 @@ class DiskErrors(Fault):
     def heal(self, campaign):
         if self._tracer:
             self._tracer.kill()  # SIGTERM: strace may wait for ever for a process that is dying
+            self.did = len(self._hits())
         for i in range(self._cut_off(campaign)):
             campaign.rig.net.heal(i)
-
-
-def within(seconds, condition):
-    """Whether it comes true in that time."""
-    try:
-        return wait_until(condition, seconds, "", 0.05)
-    except HarnessError:
-        return condition()  # which may have an error of its own to tell
 
 
 def injected(log):
@@ -251,36 +254,44 @@ def path_of(call):
     return found.group(1) if found else ""
 
 
-class DiskReadOnly(Fault):
+class DiskGone(Fault):
+    """Nothing reaches the disk any more, every call gives EIO; the daemon lives, and says when it has met that."""
+
+    name = "disk gone"
+    refuses = True
+    kills = True
+    did = 0
+    _log = None
+
+    def uses(self, shape):
+        return {"disk", "mount"}
+
+    def inject(self, campaign):
+        self._log = open(campaign.rig.volume.log, encoding="utf-8")
+        self._log.seek(0, os.SEEK_END)
+        self.end(campaign.rig.image)
+
+    def end(self, image):
+        image.shutdown()
+
+    def heal(self, campaign):
+        if self._log:
+            with self._log:
+                self.did = self._log.read().count("volume failed: ")
+            self._log = None
+
+
+class DiskReadOnly(DiskGone):
     """The file system turns itself read-only, as ext4 does after an error of its journal."""
 
     name = "disk read-only"
-    refuses = True
-    kills = True
 
     @classmethod
     def draw(cls, rng, shape):
         return cls() if shape.fs == "ext4" else None
 
-    def uses(self, shape):
-        return {"disk", "mount"}
-
-    def inject(self, campaign):
-        campaign.rig.image.abort()
-
-
-class DiskGone(Fault):
-    """Nothing reaches the disk any more, every call gives EIO; the daemon lives."""
-
-    name = "disk gone"
-    refuses = True
-    kills = True
-
-    def uses(self, shape):
-        return {"disk", "mount"}
-
-    def inject(self, campaign):
-        campaign.rig.image.shutdown()
+    def end(self, image):
+        image.abort()
 
 
 KINDS = [DiskFull, DiskSlow, DiskStuck, DiskErrors, DiskReadOnly, DiskGone]

@@ -227,10 +227,7 @@ class MountRace(Fault):
     kills = True
     mounts = True
     early = True
-
-    def __init__(self, **params):
-        super().__init__(**params)
-        self._raced = False
+    did = 0
 
     def uses(self, shape):
         return {"recovery"}
@@ -254,11 +251,8 @@ class MountRace(Fault):
             campaign.own(mount)
         if len(won) != 1 or len(lost) != 1:
             raise AssertionError("two mounts raced: %d won, %d were refused %s" % (len(won), len(lost), lost))
-        self._raced = max(began) < min(ended)
+        self.did = int(max(began) < min(ended))  # both were there at the same time
         rig.mount_, rig.volume = won[0], won[0].volume
-
-    def hit(self):
-        return self._raced
 
 
 class FreezePrimary(Fault):

@@ -1,4 +1,5 @@
 """Controls: a campaign in which a promise is broken must fail, and each tool that makes faults must really make them."""
+import contextlib
 import os
 import random
 import socket
@@ -12,9 +13,9 @@ from campaign.fault_host import MemoryGroup
 from campaign.schedule import Episode, Shape
 from harness.case import Case
 from harness.clock import Clock
-from harness.net import Net, inside
+from harness.net import PRIMARY_IP, Net, inside
 from harness.relay import Relay
-from harness.run import current, sh
+from harness.run import current, sh, wait_until
 from harness.volume import MountRefused
 
 
@@ -171,13 +172,76 @@ class BrokenPromisesAreCaught(Case):
         unfilled.inject(campaign)
         self.assertFalse(unfilled.hit())
 
+    def test_a_fault_on_the_way_to_replicas_is_counted_when_it_met_a_packet(self):
+        class OnlyNet:
+            rig = self
+        net = self.net = self.own(Net(2))
+        with inside(net.primary):
+            primary = self.own(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+        replicas = []
+        for i in range(2):
+            with inside(net.replica(i)):
+                replicas.append(self.own(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)))
+            replicas[i].bind((net.ip(i), 7777))
+            replicas[i].settimeout(10)
+        primary.bind((PRIMARY_IP, 7777))
+
+        def to(*wanted, back=False):
+            for i in wanted:
+                for _ in range(100):
+                    with contextlib.suppress(OSError):  # the replica is told of what is dropped at its own end
+                        if back:
+                            replicas[i].sendto(b"x", primary.getsockname())
+                        else:
+                            primary.sendto(b"x", replicas[i].getsockname())
+
+        def through_the_relay():
+            primary.sendto(b"through", replicas[0].getsockname())
+            while replicas[0].recv(10) != b"through":
+                pass
+        relayed = {"at": [0], "delay_ms": 1, "jitter_ms": 0.5, "duplicate": 1, "seed": 1}
+        one, both, incoming = {"udp_only": True, "at": [0]}, {"udp_only": False, "at": [0, 1]}, {"incoming": True}
+        for kind, params, hits, misses in (
+                (fault.CutOffOne, one, lambda: to(0), lambda: to(1)),
+                (fault.CutOffAll, both, lambda: to(0, 1), lambda: to(1)),
+                (fault.OneWay, {**one, **incoming}, lambda: to(0), lambda: to(0, back=True)),
+                (fault.OneWay, {**both, "incoming": False}, lambda: to(1, back=True), lambda: to(0, 1)),
+                (fault.Loss, {"at": [0, 1], "share": 0.2}, lambda: to(1), lambda: None),
+                (fault.Cable, {"at": [0]}, lambda: to(0), lambda: to(1)),
+                (fault.Relayed, relayed, through_the_relay, lambda: to(1))):
+            for act, does in ((hits, True), (misses, False)):
+                card = kind(**params)
+                card.inject(OnlyNet)
+                act()
+                card.heal(OnlyNet)
+                self.assertEqual(card.hit(), does, card.text())
+
+    def test_a_disk_that_hangs_or_is_gone_is_counted_when_the_daemon_met_that(self):
+        for kind, met in ((fault_disk.DiskStuck, lambda mount: mount.proc.threads("D")),
+                          (fault_disk.DiskGone, lambda mount: mount.mode() == "failed"),
+                          (fault_disk.DiskReadOnly, lambda mount: mount.mode() == "failed")):
+            campaign = self.campaign()
+            card = kind()
+            card.inject(campaign)
+            wait_until(lambda: met(campaign.rig.mount_), 20, "the daemon has written")
+            card.heal(campaign)
+            self.assertTrue(card.hit(), card.name)
+        rig = self.rig(m=1, acks=1, start=False)  # a disk that nobody uses
+        nobody = type("Nobody", (), {"rig": rig, "own": self.own})
+        rig.mount_ = None
+        for card in (fault_disk.DiskStuck(), fault_disk.DiskReadOnly(), fault_disk.DiskGone()):
+            with open(rig.volume.log, "a"):
+                pass
+            card.inject(nobody)
+            card.heal(nobody)
+            self.assertFalse(card.hit(), card.name)
+
     def test_every_kind_of_fault_comes_within_a_few_seeds(self):
         seen = set()
         for seed in range(3):
             for episode in schedule.draw(random.Random(seed), Shape(3, 2, "ext4"), 40):
                 seen |= {f.name for f in episode.faults}
         self.assertEqual(seen, {k.name for k in schedule.KINDS if not k.missing()})
-
 
     def test_two_mounts_race_in_every_schedule(self):
         shapes = [(Shape(3, 2, "ext4"), 18), (Shape(3, 3, "ext4"), 18), (Shape(1, 1, "xfs"), 12), (Shape(3, 2, "ext4"), 12)]
@@ -255,12 +319,22 @@ class FaultsAreReal(Case):
             for _ in range(copies):
                 self.assertEqual(receiver.recv(2000), b"x" * 1000)
             return (time.monotonic() - began) * 1e3
+
+        def send_many():
+            """What arrives of 50 that are numbered."""
+            for number in range(50):
+                sender.sendto(bytes([number]), (net.ip(0), 7777))
+            return [receiver.recv(10)[0] for _ in range(100)]
         relay = Relay(net, 0, delay_ms=40, jitter_ms=1, duplicate=1, seed=1)
         try:
-            times = [send(2) for _ in range(5)]
+            times, numbers = [send(2) for _ in range(5)], send_many()
         finally:
             relay.close()
         self.assertGreaterEqual(min(times), 40)
+        self.assertEqual(sorted(numbers), sorted(2 * list(range(50))))
+        late = sum(number < max(numbers[:n], default=0) for n, number in enumerate(numbers))
+        self.assertGreater(late, 0)
+        self.assertEqual(relay.counts, {"delayed": 55, "duplicated": 55, "reordered": late})
         self.assertLess(min(send(1) for _ in range(5)), 40)
         receiver.settimeout(0.2)
         with self.assertRaises(TimeoutError):
@@ -310,7 +384,14 @@ class FaultsAreReal(Case):
         slowly = two_syncs()
         slow.heal(campaign)
         self.assertGreater(slowly, 0.5)
+        self.assertTrue(slow.hit())
         self.assertLess(two_syncs(), slowly / 2)
+        rig.image.umount()  # nobody can write
+        unused = fault_disk.DiskSlow(iops=5)
+        unused.inject(campaign)
+        unused.heal(campaign)
+        self.assertFalse(unused.hit())
+        rig.image.mount()
 
     def test_a_memory_limit_ends_what_exceeds_it(self):
         group = MemoryGroup(16)

@@ -93,9 +93,10 @@ class Net:
     def _packets(self, namespace, of=""):
         """How many packets the rules there have met, or those of them that contain `of`."""
         rules = self._rule(namespace, "-v", "-S")
-        return sum(int(count) for rule, count in re.findall(r"^-A (.*) -c (\d+) \d+", rules, re.MULTILINE) if of in rule)
+        counts = re.findall(r"^-A (.*) -c (\d+) \d+", rules, re.MULTILINE)
+        return sum(int(count) for rule, count in counts if of in rule)
 
-    # What a host says to itself is neither dropped nor counted: a replica that is cut off can be asked whether it is up.
+    # What a host says to itself is neither dropped nor counted: one that is cut off can be asked whether it is up.
     _CABLE = {"INPUT": ("-i", "eth0"), "OUTPUT": ("-o", "eth0")}
 
     def drop(self, i, udp_only=False, incoming=True, outgoing=True):
@@ -137,7 +138,7 @@ class Net:
         self._iptables(i, "-A", "INPUT", "-m", "length", "--length", "%d:" % (size + 1), "-j", "DROP")
 
     def link(self, i, up):
-        """The replica's cable, at the switch. Returns how many packets the primary has sent it while the cable was out."""
+        """The replica's cable, at the switch. Returns how many packets the primary has sent while it was out."""
         sent, lost = ("OUTPUT", "-d", self.ip(i) + "/32"), 0
         if up and i in self._pulled:
             lost = self._packets(self.primary, " ".join(sent))

@@ -11,8 +11,8 @@ from harness.run import current, sh
 class Relay:
     """In the cable of replica `i` from the constructor to close(). Times in milliseconds.
 
-    `counts`, after close(): how many datagrams (UDP) it has delayed, how many came behind one that was sent later, and how
-    many came a second time."""
+    `counts`, after close(): how many datagrams (UDP) it has delayed, how many came behind one that was sent later, and
+    how many came a second time."""
 
     def __init__(self, net, i, delay_ms, jitter_ms, duplicate, seed):
         self.switch, self.port = net.prefix + "-sw", "r%d" % i
