@@ -1,12 +1,17 @@
 """Faults of processes and hosts: stopped, killed, rebooted, short of memory, a clock that is set, two mounts."""
+import contextlib
 import errno
 import os
+import re
 import shutil
+import socket
 import time
 
-from campaign.fault import Fault, OnReplicas, some_replicas
+from campaign.fault import Fault, OnReplicas, some_replicas, within
 from harness.image import Image
-from harness.run import HarnessError, current
+from harness.net import inside
+from harness.replica import PORT
+from harness.run import HarnessError, current, wait_until
 from harness.volume import Mount, MountRefused, Volume
 
 RECOVER_IN_USE = 3
@@ -71,11 +76,23 @@ class RebootReplica(OnReplicas):
 
 
 class MemoryLimit(OnReplicas):
-    """The replica's host comes back after a reboot with a memory limit that its log does not fit in: the process is
-    refused its memory or killed for it, and must never count as a holder of anything."""
+    """The replica's host comes back after a reboot with a memory limit. `limit_mb`: its log does not fit in, so that
+    the process is refused its memory or killed for it, and must never count as a holder of anything. `spare_kb`: it is
+    up, and gets so much more than it has by then, which is its arena of 64 MiB and some 7. So much serving takes: 0.3
+    MiB when a session opens (`serving`: that comes first, if it can), 15 KiB for each of the `clients` that connect to
+    its control port, 1 MiB when a recovery fetches; records take none. When it is too much the kernel kills it. Its
+    arena outlives it, so that the host has lost its memory once, at the beginning. Counted is how often the limit was
+    met; what became of the replica is counted apart."""
 
     name = "replica memory limit"
     what = "process"
+    did = 0
+    SESSION_S = 5
+    _started = False
+
+    def __init__(self, **params):
+        super().__init__(**params)
+        self._clients = []
 
     @classmethod
     def missing(cls):
@@ -87,7 +104,11 @@ class MemoryLimit(OnReplicas):
 
     @classmethod
     def draw(cls, rng, shape):
-        return cls(at=[rng.randrange(shape.m)], limit_mb=rng.choice([8, 24, 48]))
+        at = [rng.randrange(shape.m)]
+        if rng.random() < 0.3:
+            return cls(at=at, limit_mb=rng.choice([8, 24, 48]))
+        return cls(at=at, spare_kb=rng.choice([0, 64, 256, 1024]), serving=rng.random() < 0.7,
+                   clients=rng.choice([0, 30, 200]))
 
     def loses(self):
         return set(self.params["at"])
@@ -95,33 +116,74 @@ class MemoryLimit(OnReplicas):
     def inject(self, campaign):
         replica = campaign.rig.replicas[self.params["at"][0]]
         replica.lose_memory()
-        self._group = MemoryGroup(self.params["limit_mb"])
+        self._group = MemoryGroup(self.params.get("limit_mb", UNLIMITED_MB))
         replica.wrapper = self._group.wrapper
         try:
             replica.start()
+            self._started = True
         except HarnessError as refused:
-            campaign.note("limit %d MB: the replica did not start" % self.params["limit_mb"])
-            if replica.proc is None or replica.proc.alive():
+            if "limit_mb" not in self.params or replica.proc is None or replica.proc.alive():
                 raise HarnessError("under a memory limit the replica neither serves nor ends: %s" % refused) from None
+        if "spare_kb" in self.params:
+            if self.params["serving"]:
+                within(self.SESSION_S, lambda: self._served(replica))
+            self._group.leave(self.params["spare_kb"])
+            self._connect(campaign, replica)
+
+    def _connect(self, campaign, replica):
+        with contextlib.suppress(OSError), inside(campaign.rig.net.replica(replica.index)):  # it may be killed for it
+            for _ in range(self.params["clients"]):
+                self._clients.append(socket.create_connection((replica.ip, PORT), 1))
+                self._clients[-1].sendall(_HTTP2)
 
     def heal_one(self, campaign, i):
         replica = campaign.rig.replicas[i]
         replica.wrapper = ()
-        replica.lose_memory()
+        for client in self._clients:
+            client.close()
+        lives = replica.alive()
+        replica.kill()
+        self.did = self._group.met()
         self._group.close()
+        campaign.count("memory limit: " + self._outcome(replica, lives))
+        if not lives and not self.did:
+            raise AssertionError("a replica has ended, and its memory limit was never met:\n" + replica.tail())
         replica.start()
+
+    def _outcome(self, replica, lives):
+        if not self._started:
+            return "did not start"
+        if lives:
+            return "served under it" if self._served(replica) else "came up, no session came"
+        return "killed in service" if self._served(replica) else "killed before it served"
+
+    @staticmethod
+    def _served(replica):
+        """Whether a session was opened there since its start."""
+        with open(replica.log, encoding="utf-8") as f:
+            return "session of volume" in f.read().rpartition("\n# ")[2]
+
+
+UNLIMITED_MB = 1 << 20
+# With which a client of gRPC begins: the connection's preface and empty settings, RFC 9113.
+_HTTP2 = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
 
 
 class MemoryGroup:
     """A control group with a memory limit, v1 or v2. HarnessError when this machine has neither."""
 
+    # Where; the files with its limit, with what is in use, and with how often the limit was met.
+    _KINDS = (("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "memory.failcnt"),
+              ("/sys/fs/cgroup", "memory.max", "memory.current", "memory.events"))
+    _serial = 0
+
     def __init__(self, limit_mb):
-        for top, name in (("/sys/fs/cgroup/memory", "memory.limit_in_bytes"), ("/sys/fs/cgroup", "memory.max")):
-            self.path = os.path.join(top, current().id)
+        MemoryGroup._serial += 1
+        for top, *self._files in self._KINDS:
+            self.path = os.path.join(top, "%s-%d" % (current().id, MemoryGroup._serial))
             try:
-                os.makedirs(self.path, exist_ok=True)
-                with open(os.path.join(self.path, name), "w") as f:
-                    f.write(str(limit_mb << 20))
+                os.mkdir(self.path)
+                self._limit(limit_mb << 20)
                 break
             except OSError:
                 if os.path.isdir(self.path):
@@ -129,6 +191,30 @@ class MemoryGroup:
         else:
             raise HarnessError("no memory control group can be made here")
         self.wrapper = ("sh", "-c", 'echo $$ >"$0/cgroup.procs" && exec "$@"', self.path)
+
+    def _limit(self, size):
+        with open(os.path.join(self.path, self._files[0]), "w") as f:
+            f.write(str(size))
+
+    def _read(self, which):
+        with open(os.path.join(self.path, self._files[which])) as f:
+            return f.read()
+
+    def leave(self, kb):
+        """From now on its processes get so much more than they have."""
+        def limited():
+            try:
+                self._limit(int(self._read(1)) + (kb << 10))
+                return True
+            except OSError as error:  # v1 refuses a limit below what they have taken since it was read
+                if error.errno != errno.EBUSY:
+                    raise
+                return False
+        wait_until(limited, 10, "no limit can be set where memory is taken all the time")
+
+    def met(self):
+        """How often its processes were refused memory, or had to give some back for it."""
+        return int(re.search(r"(?:^|max )(\d+)", self._read(2)).group(1))  # v1: a number; v2: "max 3" among others
 
     def close(self):
         os.rmdir(self.path)

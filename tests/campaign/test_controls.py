@@ -236,6 +236,27 @@ class BrokenPromisesAreCaught(Case):
             card.heal(nobody)
             self.assertFalse(card.hit(), card.name)
 
+    def test_a_replica_that_serves_under_a_memory_limit_is_killed_for_it_and_comes_back_with_its_memory(self):
+        shape = Shape(3, 2, "ext4")
+        campaign = self.campaign(shape)
+        replica = campaign.rig.replicas[0]
+        limit = fault_host.MemoryLimit(at=[0], spare_kb=0, serving=True, clients=200)
+        limit.SESSION_S = 60
+        limit.inject(campaign)
+        wait_until(lambda: not replica.alive(), 30, "the replica lives on")
+        limit.heal(campaign)
+        self.assertTrue(limit.hit())
+        self.assertIn("attached to arena", replica.tail())
+        small = fault_host.MemoryLimit(at=[0], limit_mb=24)
+        wide = fault_host.MemoryLimit(at=[0], spare_kb=64 << 10, serving=True, clients=20)
+        wide.SESSION_S = 60
+        campaign.run([power_cut(shape, [small], ending=schedule.HEAL), power_cut(shape, [wide], try_early=True)])
+        self.assertEqual((small.hit(), wide.hit()), (True, False))
+        outcomes = {what: n for what, n in campaign.counts.items() if what.startswith("memory limit: ")}
+        self.assertEqual(outcomes, {"memory limit: killed in service": 1, "memory limit: did not start": 1,
+                                    "memory limit: served under it": 1})
+        campaign.finish()
+
     def test_every_kind_of_fault_comes_within_a_few_seeds(self):
         seen = set()
         for seed in range(3):
