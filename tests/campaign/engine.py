@@ -5,6 +5,7 @@ anything else), and no workload misses anything that was acknowledged to it. Aft
 `replicated` again with every replica a member, within a bound, and every workload gets further acknowledgements.
 """
 import os
+import random
 import subprocess
 import time
 from collections import Counter
@@ -351,6 +352,11 @@ def by_kind(counts):
     """How many faults of each kind `counts` has, 0 for those that never came."""
     kinds = [k.name for k in schedule.KINDS] + [*schedule.DEATHS, LOST]
     return {name: counts.get(name, 0) for name in kinds}
+
+
+def never_hit(counts, kinds, shape):
+    """The names of those kinds that can be there, on this machine and for such an installation, and have hit nothing."""
+    return [k.name for k in kinds if not counts.get(k.name) and not k.missing() and k.draw(random.Random(0), shape)]
 
 
 class _Closing:

@@ -10,7 +10,7 @@ import random
 from collections import Counter
 
 from campaign import schedule
-from campaign.engine import Campaign, by_kind
+from campaign.engine import Campaign, by_kind, never_hit
 from campaign.schedule import Shape
 from harness.case import Case
 
@@ -58,13 +58,18 @@ class RandomFaults(Case):
             if self.long_run and c.episode % 10 == 0:
                 self.report("episode %d of %d; %s", c.episode, len(episodes), c.summary())
 
+        def lacking():
+            """The kinds that the full count lacks; an ordinary run is too short for all of them."""
+            return never_hit(totals(campaign)["counts"], kinds, shape) if self.long_run else []
+
         def to_the_end():
-            """The episodes drawn, and after them as many more as it takes to make up for faults that hit nothing."""
+            """The episodes drawn, and after them as many more as it takes to make up for faults that hit nothing, at
+            most as many again."""
             more = [] if some else schedule.draw(random.Random(seed), shape, kinds=kinds)
             every = itertools.chain(episodes, itertools.islice(more, len(episodes), 2 * len(episodes)))
             for n, episode in enumerate(every):
                 if n >= before["episodes"]:
-                    if n >= len(episodes) and totals(campaign)["faults"] >= faults:
+                    if n >= len(episodes) and totals(campaign)["faults"] >= faults and not lacking():
                         return
                     yield episode
         campaign.run(to_the_end(), progress)
@@ -79,6 +84,7 @@ class RandomFaults(Case):
         if not some:
             self.assertGreaterEqual(totals(campaign)["faults"], faults, "faults that really hit something")
             self.assertEqual([k.name for k in kinds if k.early and not found[k.name]], [], "kinds that always come")
+            self.assertEqual(lacking(), [], "kinds that never hit anything")
         for note in campaign.notes if os.environ.get("SALIUS_CAMPAIGN_NOTES") else ():
             self.report("%s", note)
         return campaign

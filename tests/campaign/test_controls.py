@@ -257,6 +257,19 @@ class BrokenPromisesAreCaught(Case):
                                     "memory limit: served under it": 1})
         campaign.finish()
 
+    def test_a_kind_that_can_come_and_hit_nothing_is_named(self):
+        class Impossible(fault.CutOffOne):
+            name = "impossible"
+
+            @classmethod
+            def missing(cls):
+                return "not here"
+        kinds = [fault.Loss, fault_disk.DiskReadOnly, Impossible]
+        counts = {"packet loss: hit nothing": 3, "disk read-only": 1}
+        self.assertEqual(engine.never_hit(counts, kinds, Shape(3, 2, "ext4")), ["packet loss"])
+        self.assertEqual(engine.never_hit({"packet loss": 1}, kinds, Shape(3, 2, "ext4")), ["disk read-only"])
+        self.assertEqual(engine.never_hit({"packet loss": 1}, kinds, Shape(2, 1, "xfs")), [])  # ext4 alone does that
+
     def test_every_kind_of_fault_comes_within_a_few_seeds(self):
         seen = set()
         for seed in range(3):
