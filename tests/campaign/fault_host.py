@@ -108,7 +108,7 @@ class MemoryLimit(OnReplicas):
         if rng.random() < 0.3:
             return cls(at=at, limit_mb=rng.choice([8, 24, 48]))
         return cls(at=at, spare_kb=rng.choice([0, 64, 256, 1024]), serving=rng.random() < 0.7,
-                   clients=rng.choice([0, 30, 200]))
+                   clients=rng.choice([30, 100, 200]))
 
     def loses(self):
         return set(self.params["at"])
