@@ -33,6 +33,15 @@ absl::Status LocateAll(const ReplayContext& context, const ReplayPlan& plan, boo
   return located;
 }
 
+absl::Status ReplayAll(const ReplayContext& context, const ReplayPlan& plan, Objects* objects) {
+  SALIUS_RETURN_IF_ERROR(
+      WithSpace(context, [&] { return LocateAll(context, plan, /*give_ids=*/true, objects); }));
+  SALIUS_RETURN_IF_ERROR(CheckMissing(context, plan, *objects));
+  SALIUS_RETURN_IF_ERROR(RebuildMissing(context, plan, objects));
+  SALIUS_RETURN_IF_ERROR(ReplayData(context, plan, *objects));
+  return ReplayNames(context, plan, *objects);
+}
+
 }  // namespace
 
 absl::Status WithSpace(const ReplayContext& context, const std::function<absl::Status()>& work) {
@@ -90,13 +99,22 @@ absl::Status CheckReplay(const ReplayContext& context, const ReplayPlan& plan) {
 }
 
 absl::Status Replay(const ReplayContext& context, const ReplayPlan& plan) {
+  const RecoveryReport before = *context.report;
   Objects objects(context.root_fd, context.salius_fd);
-  SALIUS_RETURN_IF_ERROR(
-      WithSpace(context, [&] { return LocateAll(context, plan, /*give_ids=*/true, &objects); }));
-  SALIUS_RETURN_IF_ERROR(CheckMissing(context, plan, objects));
-  SALIUS_RETURN_IF_ERROR(RebuildMissing(context, plan, &objects));
-  SALIUS_RETURN_IF_ERROR(ReplayData(context, plan, objects));
-  return ReplayNames(context, plan, objects);
+  const absl::Status replayed = ReplayAll(context, plan, &objects);
+  if (!absl::IsResourceExhausted(replayed)) return replayed;
+  // The session may have counted on what it had removed, and here it is again.
+  SALIUS_ASSIGN_OR_RETURN(const uint64_t removed, RemoveWhatGoes(context, plan, objects));
+  if (removed == 0) return replayed;
+  SALIUS_RETURN_IF_ERROR(FsyncFd(context.salius_fd));  // as FreeBallast
+  // What was done is done again, and counts once.
+  RecoveryReport again = before;
+  again.lost_and_found = std::move(context.report->lost_and_found);
+  again.ballast_used = context.report->ballast_used;
+  again.names_removed += removed;
+  *context.report = std::move(again);
+  Objects left(context.root_fd, context.salius_fd);
+  return ReplayAll(context, plan, &left);
 }
 
 }  // namespace salius::recovery

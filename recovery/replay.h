@@ -1,6 +1,7 @@
 // Replay: makes the backing directory what a plan says (DESIGN.md §6). Order: locate everything,
 // refuse if something is missing for good, rebuild what the disk lost, run the records of every
-// file, then the names. Nothing is synced here; the caller does that.
+// file, then the names. Where there is no room for that, names that T does not have go first.
+// Nothing is synced here; the caller does that.
 //
 // Invariants
 // - No object that T leaves bound ever loses its last name: files get a hidden link in .salius/tmp
@@ -38,7 +39,8 @@ struct ReplayContext {
 
 // Errors: DATA_LOSS when the disk lacks something that T needs and the log cannot rebuild (nothing
 // was changed then but adopted ids); RESOURCE_EXHAUSTED when the disk is full even without the
-// ballast; INTERNAL when the names do not end as planned; the file system's own.
+// ballast and the files that T removed; INTERNAL when the names do not end as planned; the file
+// system's own.
 absl::Status Replay(const ReplayContext& context, const ReplayPlan& plan);
 
 // The part of Replay that finds out whether it can be done at all; changes nothing. Errors:

@@ -128,7 +128,10 @@ absl::Status SetModeOfAcl(const ObjectPlan& object, const RecordView& record, in
 absl::Status RunAttr(const ObjectPlan& object, const RecordView& record, int fd) {
   if (record.header.op != Op::kSetAttr) return SetModeOfAcl(object, record, fd);
   if (record.seq() > object.on_disk_upto) return ApplyAttr(fd, record.header, record.body());
-  // The times are on the disk, and newer ones where data went past the log.
+  // An fsync put it on the disk, with newer times where data went past the log; and a change of
+  // owner would take away the capability that was set behind it.
+  if (!object.create.has_value()) return absl::OkStatus();
+  // ApplyCreated has just put back what it was made with.
   SALIUS_ASSIGN_OR_RETURN(AttrBody attr, AttrBody::Decode(record.body()));
   attr.mask &= ~(kAttrAtime | kAttrMtime);
   return ApplyAttr(fd, record.header, attr.Encode());

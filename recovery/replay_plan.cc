@@ -131,13 +131,14 @@ class Planner {
     object.ops.push_back(&record);
     if (record.header.op == Op::kWrite) object.data_bytes += record.header.body_bytes;
     object.mtime_ns = record.header.timestamp_ns;
-    // The file system itself takes it away then; of what a program stores into a map no record says
-    // so.
-    if (const auto capability = object.xattrs.find(kCapabilityXattr);
-        capability != object.xattrs.end()) {
-      capability->second.value.reset();
-    }
+    TakeCapabilityAway(object);  // of what a program stores into a map no record says so
     return absl::OkStatus();
+  }
+
+  // As the file system itself does.
+  static void TakeCapabilityAway(ObjectPlan& object) {
+    const auto capability = object.xattrs.find(kCapabilityXattr);
+    if (capability != object.xattrs.end()) capability->second.value.reset();
   }
 
   absl::Status TakeAttr(const RecordView& record) {
@@ -146,6 +147,7 @@ class Planner {
     if (record.header.op == Op::kSetAttr) {
       SALIUS_ASSIGN_OR_RETURN(const AttrBody body, AttrBody::Decode(record.body()));
       if ((body.mask & kAttrMtime) != 0) object.mtime_ns = 0;
+      if ((body.mask & (kAttrUid | kAttrGid)) != 0) TakeCapabilityAway(object);
     } else {
       SALIUS_ASSIGN_OR_RETURN(XattrBody body, XattrBody::Decode(record.body()));
       if (body.name == kFileIdXattr) return absl::InvalidArgumentError("a file id never changes");

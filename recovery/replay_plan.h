@@ -81,8 +81,8 @@ struct ObjectPlan {
   // Up to there its data, times and file capabilities are on the disk, or newer ones that went past
   // the log.
   Seq on_disk_upto = 0;
-  uint64_t skipped = 0;                    // data records covered by that
-  uint64_t data_bytes = 0;                 // bodies of the writes in `ops`
+  uint64_t skipped = 0;     // data records covered by that
+  uint64_t data_bytes = 0;  // bodies of the writes in `ops`
   // Time to set after `ops`: the last data record's, or the create record's of what is no
   // directory, unless a later attribute record set it. 0: leave.
   uint64_t mtime_ns = 0;

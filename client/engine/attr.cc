@@ -23,6 +23,8 @@
 namespace salius {
 namespace {
 
+bool IsNanos(long nanos) { return nanos >= 0 && nanos < 1'000'000'000; }
+
 // `now` for what is to be set to the current time: that is decided here, since the log holds what
 // an operation produced, not what it depends on.
 AttrBody BodyFor(uint32_t mask, const struct stat& want, const timespec& now) {
@@ -80,6 +82,7 @@ absl::Status Volume::Impl::Truncate(Node& node, uint64_t size) {
     status = fs::Truncate(fd->get(), size);
     NoteDirect(node, 0);
   } else {
+    SALIUS_ASSIGN_OR_RETURN(const SpaceGuard::Hold end, ReserveEnd(node, fd->get(), size));
     status = EnsureIdLocked(node);
     if (status.ok()) {
       RecordDraft draft;
@@ -118,6 +121,11 @@ absl::Status Volume::Impl::ChangeAttr(Node& node, RecordDraft draft) {
 
 absl::StatusOr<struct stat> Volume::Impl::SetAttr(Node& node, uint32_t mask,
                                                   const struct stat& want) {
+  // The kernel checks what its own callers give, not what its NFS server hears.
+  if (((mask & kSetAtime) != 0 && !IsNanos(want.st_atim.tv_nsec)) ||
+      ((mask & kSetMtime) != 0 && !IsNanos(want.st_mtim.tv_nsec))) {
+    return ErrnoStatus(EINVAL, "nanoseconds of a time");
+  }
   if ((mask & kSetSize) != 0) {
     if (want.st_size < 0) return ErrnoStatus(EINVAL, "truncate");
     SALIUS_RETURN_IF_ERROR(Truncate(node, static_cast<uint64_t>(want.st_size)));

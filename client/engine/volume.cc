@@ -71,6 +71,7 @@ absl::Status Volume::Impl::Prepare(uint64_t descriptors) {
   file_fds.Configure(shared);
   space = std::make_unique<SpaceGuard>(
       dir.root_fd, [this] { return AsDataError(AwaitApplied(pipe.load()->watermarks().issued)); });
+  shared_block_bytes = fs::SharedBlockBytes(dir.root_fd);
   space->set_reclaim([this] {
     SALIUS_RETURN_IF_ERROR(AsDataError(pipe.load()->Checkpoint()));
     DropCoveredLinks();

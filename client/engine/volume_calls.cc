@@ -149,6 +149,22 @@ bool MayTakeBlocksBack(int fd) {
   return ioctl(fd, FS_IOC_FSGETXATTR, &flags) != 0 || (flags.fsx_xflags & FS_XFLAG_PREALLOC) == 0;
 }
 
+uint64_t SharedBlockBytes(int root) {
+  struct statfs kind;
+  if (fstatfs(root, &kind) != 0 || kind.f_type != XFS_SUPER_MAGIC) return 0;
+  return static_cast<uint64_t>(kind.f_bsize);
+}
+
+bool IsShared(int fd, uint64_t at) {
+  alignas(struct fiemap) char room[sizeof(struct fiemap) + sizeof(struct fiemap_extent)]{};
+  auto* const map = reinterpret_cast<struct fiemap*>(room);
+  map->fm_start = at;
+  map->fm_length = 1;
+  map->fm_extent_count = 1;
+  if (ioctl(fd, FS_IOC_FIEMAP, map) != 0) return true;
+  return map->fm_mapped_extents > 0 && (map->fm_extents[0].fe_flags & FIEMAP_EXTENT_SHARED) != 0;
+}
+
 uint64_t UnallocatedBytes(int fd, uint64_t offset, uint64_t length) {
   constexpr uint32_t kExtents = 128;
   const bool cow = CopiesOnWrite(fd);

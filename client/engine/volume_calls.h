@@ -61,6 +61,12 @@ bool CopiesOnWrite(int fd);
 // itself, and take them back: not once somebody has asked for such blocks with fallocate.
 bool MayTakeBlocksBack(int fd);
 
+// The size of the blocks that two files on the file system of `root` (XFS) may have in common; 0
+// where none may, or where CopiesOnWrite leaves room for them.
+uint64_t SharedBlockBytes(int root);
+// Whether the byte at `at` of the file `fd` lies in such a block; true where nobody says.
+bool IsShared(int fd, uint64_t at);
+
 // How many bytes of the range have no block of their own yet, so that writing them needs space. A
 // conservative bound: everything where the file system does not say.
 uint64_t UnallocatedBytes(int fd, uint64_t offset, uint64_t length);

@@ -139,6 +139,11 @@ struct Volume::Impl final : public ApplySink {
   absl::StatusOr<SpaceGuard::Hold> ReserveSpace(Node& node, int fd, uint64_t offset,
                                                 uint64_t length)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(node.stream);
+  // Room for what the file system does by itself when the file comes to end at `size`, or to go on
+  // behind its present end: it zeroes the rest of the block where it ends, which needs another one
+  // if the block is another file's too.
+  absl::StatusOr<SpaceGuard::Hold> ReserveEnd(Node& node, int fd, uint64_t size)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(node.stream);
   // Durable; the waiting thread then helps to apply.
   absl::Status AwaitDurable(Seq seq);
   absl::Status Fsync(Node& node);
@@ -230,6 +235,7 @@ struct Volume::Impl final : public ApplySink {
   NodeTable table;
   PinnedNode root;
   std::unique_ptr<SpaceGuard> space;
+  uint64_t shared_block_bytes = 0;  // fs::SharedBlockBytes
   // Ids at or above this that we did not hand out come from another volume (copied xattrs).
   std::atomic<FileId> id_ceiling{0};
   // Set once; atomic because the sink may be called while Pipeline::Start still runs.

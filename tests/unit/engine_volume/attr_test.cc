@@ -17,6 +17,19 @@ namespace {
 
 class AttrTest : public VolumeFixture {};
 
+TEST_F(AttrTest, NanosecondsThatNoRecordTakesAreRefused) {
+  Make();
+  Handle* const file = Create("f");
+  struct stat want {};
+  want.st_atim = want.st_mtim = {1000, 1'000'000'000};
+  EXPECT_EQ(Errno(volume->SetAttr(file->node, kSetAtime, want)), EINVAL);
+  EXPECT_EQ(Errno(volume->SetAttr(file->node, kSetMtime, want)), EINVAL);
+  want.st_atim.tv_nsec = want.st_mtim.tv_nsec = 999'999'999;
+  EXPECT_EQ(Errno(volume->SetAttr(file->node, kSetAtime | kSetMtime, want)), 0);
+  volume->Release(file);
+  Close();
+}
+
 TEST_F(AttrTest, EachPartOfSetAttrIsSetAndNothingElse) {
   Make();
   volume->Release(Create("f"));

@@ -106,6 +106,42 @@ TEST_F(SpaceTest, FullBtrfsRefusesBeforeTheAck) {
   Close();
 }
 
+// XFS zeroes the rest of the block where a file ends; when that is another file's too, it needs
+// one.
+TEST_F(SpaceTest, EndWithinASharedBlockIsRefusedOnAFullDisk) {
+  constexpr char kMkfs[] = "mkfs.xfs -q -f -m reflink=1";
+  if (!ScratchFs::Supported(kMkfs, "rw")) GTEST_SKIP() << "needs XFS";
+  Make(320 * kMiB, kMkfs);
+  constexpr uint64_t kSize = 8192 + 100;
+  Handle* const file = Create("f");
+  Write(file, 0, std::string(kSize, 'f'), /*sync=*/true);
+  ASSERT_TRUE(volume->Fallocate(*file, FALLOC_FL_KEEP_SIZE, 40960, 4096).ok());
+  ASSERT_TRUE(volume->pipeline().Checkpoint().ok());
+  MustRun("cp --reflink=always " + Backing("f") + " " + scratch->path() + "/copy");
+  const auto rest = OpenAt(AT_FDCWD, scratch->path() + "/rest", O_RDWR | O_CREAT, 0644);
+  SALIUS_CHECK_OK(rest);
+  Handle* const fill = Create("fill");
+  AllocateAll(fill);
+  TakeAll([&](uint64_t at, uint64_t bytes) {
+    return fs::Fallocate(rest->get(), 0, static_cast<int64_t>(at), bytes);
+  });
+  const auto truncate = [&](uint64_t size) {
+    struct stat want {};
+    want.st_size = static_cast<off_t>(size);
+    const int error = Errno(volume->SetAttr(file->node, kSetSize, want));
+    EXPECT_TRUE(volume->pipeline().Checkpoint().ok());
+    return error;
+  };
+  EXPECT_EQ(truncate(5000), ENOSPC);
+  EXPECT_EQ(truncate(100000), ENOSPC);
+  EXPECT_EQ(Errno(volume->Write(*file, 40960, std::string(4096, 'g'), false, true)), ENOSPC);
+  EXPECT_EQ(Stat(file->node).st_size, static_cast<off_t>(kSize));
+  EXPECT_EQ(truncate(4096), 0);
+  volume->Release(file);
+  volume->Release(fill);
+  Close();
+}
+
 TEST_F(SpaceTest, PreallocatedFileIsWrittenOnAFullDisk) {
   config.bulk_limit_bytes = uint64_t{1} << 40;
   Make(48 * kMiB);

@@ -201,6 +201,15 @@ TEST(ReplayPlanTest, AdoptedAloneNeedsNothing) {
   EXPECT_EQ(p.Object(50).adopts[0].path, "a/b");
 }
 
+TEST(ReplayPlanTest, AChangeOfOwnerTakesAFilesCapabilityAway) {
+  Stamper s(1);
+  s.Stamp(Op::kSetXattr, 50, XattrBody{kCapabilityXattr, "cap"}.Encode());
+  AttrBody owner;
+  owner.mask = kAttrGid;
+  s.Stamp(Op::kSetAttr, 50, owner.Encode());
+  EXPECT_EQ(Planned(s).Object(50).xattrs.at(kCapabilityXattr).value, std::nullopt);
+}
+
 TEST(ReplayPlanTest, DataTakeAFilesCapabilityAway) {
   const auto stamp = [](Stamper& s) {
     s.Stamp(Op::kSetXattr, 50, XattrBody{kCapabilityXattr, "cap"}.Encode());

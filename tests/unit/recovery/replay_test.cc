@@ -1,6 +1,8 @@
 // Replay, case by case: how files are found, what is written, what is kept and what is refused.
 #include "recovery/replay.h"
 
+#include <sys/xattr.h>
+
 #include "tests/unit/recovery/replay_testing.h"
 
 namespace salius::recovery {
@@ -230,6 +232,25 @@ TEST_F(ReplayTest, TimesThatAreOnTheDiskAreNotPutBack) {
   EXPECT_EQ(tree_.Stat("f").st_mtime, 2000);
 }
 
+TEST_F(ReplayTest, AnOwnerThatIsOnTheDiskTakesNoCapabilityAway) {
+  WriteFile(tree_.At("f"), "");
+  tree_.SetId("f", 50);
+  constexpr char kAttribute[] = "security.capability";
+  // Version 2, cap_net_raw.
+  const std::string capability("\x01\0\0\x02\0\x20\0\0\0\0\0\0\0\0\0\0\0\0\0\0", 20);
+  if (setxattr(tree_.At("f").c_str(), kAttribute, capability.data(), capability.size(), 0) != 0) {
+    GTEST_SKIP() << "needs root and a file system with capabilities";
+  }
+  AttrBody owner;
+  owner.mask = kAttrUid;
+  s_.Stamp(Op::kSetAttr, 50, owner.Encode());
+  s_.Stamp(Op::kSetXattr, 50, XattrBody{kAttribute, capability}.Encode());
+  s_.OnDisk(50, 2);
+  ASSERT_OK(tree_.Run(s_));
+  char there[64];
+  EXPECT_EQ(getxattr(tree_.At("f").c_str(), kAttribute, there, sizeof(there)), 20);
+}
+
 TEST_F(ReplayTest, AMissingFileThatTLeavesUnboundIsSkipped) {
   s_.Write(50, 0, "x");
   s_.Unlink(50, kRoot, "f");
@@ -434,6 +455,40 @@ TEST(ReplaySpaceTest, TheBallastIsFreedWhenTheDiskIsFull) {
   for (int i = 0; i < 60; ++i)
     more.Write(50, expected.size() + static_cast<uint64_t>(i) * data.size(), data);
   EXPECT_TRUE(absl::IsResourceExhausted(tree.Run(more)));
+}
+
+TEST(ReplaySpaceTest, WhatTRemovedMakesRoomForWhatItHas) {
+  LoopExt4 disk(64);
+  if (!disk.mounted()) GTEST_SKIP() << "needs root and a loop device";
+  Tree tree(disk.path());
+  const std::string old(24 << 20, 'o');
+  for (const auto& [name, id] : {std::pair{"old", 50}, {"moved", 51}, {"one", 52}}) {
+    WriteFile(tree.At(name), id == 50 ? old : name);
+    tree.SetId(name, static_cast<FileId>(id));
+  }
+  ASSERT_EQ(link(tree.At("one").c_str(), tree.At("two").c_str()), 0);
+  FillDisk(tree.At("filler"));
+  Stamper s(1);
+  s.Unlink(50, kRoot, "old");
+  s.Unlink(52, kRoot, "one");
+  s.Rename(51, kRoot, "moved", kRoot, "here");
+  s.CreateFile(60, kRoot, "new");
+  const std::string data(100'000, 'd');
+  std::string expected;
+  for (int i = 0; i < 200; ++i) {
+    s.Write(60, expected.size(), data);
+    expected += data;
+  }
+  ASSERT_OK(tree.Run(s));
+  EXPECT_EQ(ReadFile(tree.At("new")), expected);
+  EXPECT_EQ(ReadFile(tree.At("here")), "moved");
+  EXPECT_EQ(ReadFile(tree.At("two")), "one");
+  for (const char* gone : {"old", "one", "moved"}) EXPECT_FALSE(Exists(tree.At(gone))) << gone;
+  EXPECT_EQ(tree.report.names_removed, 3u);
+
+  // Where that is not enough it is an error.
+  for (int i = 0; i < 100; ++i) s.Write(60, expected.size() + i * data.size(), data);
+  EXPECT_TRUE(absl::IsResourceExhausted(tree.Run(s)));
 }
 
 TEST(ReplayOverlayTest, AFileSystemWithoutHandlesWorksToo) {
