@@ -307,7 +307,7 @@ MUTATIONS = [
              "  if (*last.name == kAccessAclXattr) return false;\n", "",
              "//tests/unit/recovery:replay_xattrs_test", "RefusedXattrTest.AnAclThatIsLeftOutChangesNoPermissionBits"),
     Mutation("I2", "capability_stays_behind_a_write", "recovery/replay_plan.cc",
-             "      capability->second.value.reset();\n", "",
+             "    TakeCapabilityAway(object);  // of what a program stores into a map no record says so\n", "",
              "//tests/unit/recovery:replay_plan_test", "ReplayPlanTest.DataTakeAFilesCapabilityAway"),
     Mutation("I1", "earlier_acl_of_the_session_not_set_again", "recovery/replay_xattrs.cc",
              "(set && name == kAccessAclXattr && !at_t->second.value.has_value())",
