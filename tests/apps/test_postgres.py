@@ -96,11 +96,11 @@ class Controls(Case):
         load = Load(server, ledger, {})
         self.addCleanup(load.kill)
         ledger.wait_total(200, 60, load.alive)
-        image.shutdown()
-        server.kill()
-        load.kill()
-        image.umount()
-        image.mount()
+
+        def kill():
+            server.kill()
+            load.kill()
+        image.power_cut(kill)
         try:
             server.start()
         except HarnessError as error:
@@ -112,4 +112,4 @@ class Controls(Case):
 
     def test_postgres_under_eatmydata_loses_transactions_and_the_check_sees_it(self):
         with self.assertRaises(postgres.Damage):
-            self.after_one_cut(("eatmydata",))
+            self.after_one_cut(self.eatmydata())

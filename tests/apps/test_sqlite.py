@@ -99,12 +99,9 @@ class TheTestWouldSeeALoss(Case):
         image = self.own(Image("control", "ext4", 256))
         for journal in ("wal", "delete"):
             ledger = Ledger()
-            writer = sqlite.SqliteWriter(image.path + "/" + journal, journal, ledger, 1, ("eatmydata",))
+            writer = sqlite.SqliteWriter(image.path + "/" + journal, journal, ledger, 1, self.eatmydata())
             self.addCleanup(writer.kill)
             writer.wait(100)
-            image.shutdown()
-            writer.kill()
-            image.umount()
-            image.mount()
+            image.power_cut(writer.kill)
             with self.assertRaises(sqlite.Damage):
                 sqlite.check(image.path + "/" + journal, ledger)

@@ -3,7 +3,6 @@ catches a program that only pretends to sync. Without these, every other test he
 import contextlib
 import errno
 import os
-import shutil
 import socket
 import unittest
 
@@ -85,10 +84,7 @@ class Controls(Case):
             writer.wait(self.rng.randint(50, 150))
             if fs == "btrfs":  # whose cut is the disk's bytes: what is acknowledged after it would be lost with it
                 writer.kill()
-            image.shutdown()
-            writer.kill()
-            image.umount()
-            image.mount()
+            image.power_cut(writer.kill)
             try:
                 sqlite.check(db, ledger)
             except sqlite.Damage:
@@ -101,19 +97,17 @@ class Controls(Case):
                 self.assertEqual(self.run_bare(journal, (), self.count(2, 10)), 0)
 
     def test_sqlite_under_eatmydata_loses_rows_and_the_check_sees_it(self):
-        self.assertTrue(shutil.which("eatmydata"), "eatmydata is not installed: deploy/packages.sh")
         for journal in ("wal", "delete"):
             with self.subTest(journal=journal):
                 cuts = self.count(2, 10)
-                self.assertEqual(self.run_bare(journal, ("eatmydata",), cuts), cuts)
+                self.assertEqual(self.run_bare(journal, self.eatmydata(), cuts), cuts)
 
     def test_on_btrfs_real_syncs_lose_nothing_and_pretended_ones_are_seen(self):
         if missing("btrfs"):
             self.skipTest(missing("btrfs"))
-        self.assertTrue(shutil.which("eatmydata"), "eatmydata is not installed: deploy/packages.sh")
         cuts = self.count(2, 10)
         self.assertEqual(self.run_bare("wal", (), cuts, "btrfs"), 0)
-        self.assertEqual(self.run_bare("wal", ("eatmydata",), cuts, "btrfs"), cuts)
+        self.assertEqual(self.run_bare("wal", self.eatmydata(), cuts, "btrfs"), cuts)
 
 
 class Network(Case):

@@ -2,6 +2,7 @@
 import hashlib
 import os
 import random
+import shutil
 import sys
 import unittest
 
@@ -69,6 +70,11 @@ class Case(unittest.TestCase):
     def report(self, text, *args):
         """One line about what really happened, in the run's output."""
         print("    %s: %s" % (self._testMethodName, text % args if args else text), flush=True)
+
+    def eatmydata(self):
+        """For the controls: the words before a program's own under which its syncs do nothing."""
+        self.assertTrue(shutil.which("eatmydata"), "eatmydata is not installed: deploy/packages.sh")
+        return ("eatmydata",)
 
     def count(self, short, long):
         """How often: `short` in the ordinary run, `long` with --long."""

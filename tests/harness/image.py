@@ -167,10 +167,11 @@ class Image:
         sh("mount", "-o", "remount,abort", self.path)
         self.aborted = True
 
-    def power_cut(self):
-        """shutdown(), then the machine starts again: umount and mount, which replays the journal.
-        Whoever uses the file system must have been killed before."""
+    def power_cut(self, also=lambda: None):
+        """shutdown(), `also` (kill the programs), then the machine starts again: umount and mount, which replays the
+        journal. Whoever uses the file system must be dead by then."""
         self.shutdown()
+        also()
         self.umount()
         self.mount()
 

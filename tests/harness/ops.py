@@ -16,17 +16,17 @@ class Damage(AssertionError):
 
 class OpWriter:
     """Runs operations `first`, … in `directory` until killed or until one fails; with `gated` only as many as
-    do() was asked for."""
+    do() was asked for. `wrapper`: eatmydata, for the controls."""
 
     _serial = 0
     program = op_writer.__file__
 
-    def __init__(self, directory, ledger=None, first=1, style="mixed", gated=False):
+    def __init__(self, directory, ledger=None, first=1, style="mixed", gated=False, wrapper=()):
         OpWriter._serial += 1
         self.ledger = ledger or Ledger()
         self.log = os.path.join(current().dir, "ops%d.log" % OpWriter._serial)
-        self.proc = Proc([sys.executable, self.program, directory, str(first), style] + ["gated"] * gated, self.log,
-                         pipe_in=gated, pipe_out=True)
+        self.proc = Proc([*wrapper, sys.executable, self.program, directory, str(first), style] + ["gated"] * gated,
+                         self.log, pipe_in=gated, pipe_out=True)
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
