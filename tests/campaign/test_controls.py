@@ -11,8 +11,11 @@ from campaign import engine, fault, fault_disk, fault_host, schedule
 from campaign.engine import Campaign, Failed
 from campaign.fault_host import MemoryGroup
 from campaign.schedule import Episode, Shape
+from campaign.work import make
+from harness import ops, sqlite
 from harness.case import Case
 from harness.clock import Clock
+from harness.image import Image
 from harness.net import PRIMARY_IP, Net, inside
 from harness.relay import Relay
 from harness.run import current, sh, wait_until
@@ -322,6 +325,49 @@ class _Closed:
 
     def close(self):
         pass
+
+
+class PretendedSyncsAreCaught(Case):
+    """The campaign's own workloads and checks on bare ext4, without Salius, where the outcome is known."""
+
+    def cut(self, wrapper=()):
+        """One power cut, of workloads that began with real syncs; what is damaged: {workload: what its check says}."""
+        image = self.own(Image("bare"))
+        works = make(["ops", "wal"], self.own)
+
+        def kill():
+            for each in works:
+                each.kill()
+
+        def run(count):
+            for each in works:
+                each.start(image.path)
+            for each in works:
+                each.progress(count, 60)
+        self.addCleanup(kill)
+        run(20)
+        kill()
+        for each in works:
+            each.check(image.path, True)
+            each.wrapper = wrapper
+        run(100)
+        image.power_cut(kill)
+        damage = {}
+        for each in works:
+            try:
+                each.check(image.path, True)
+            except (ops.Damage, sqlite.Damage) as error:
+                damage[each.name] = str(error)
+        self.report("%s acknowledged; damaged: %s", [each.acked() for each in works], damage or "nothing")
+        return damage
+
+    def test_real_syncs_lose_nothing_on_the_bare_image(self):
+        for _ in range(self.count(2, 10)):
+            self.assertEqual(self.cut(), {})
+
+    def test_eatmydata_is_caught_losing_what_each_workload_was_acknowledged(self):
+        for _ in range(self.count(2, 10)):
+            self.assertEqual(sorted(self.cut(self.eatmydata())), ["ops", "sqlite-wal-"])
 
 
 class FaultsAreReal(Case):

@@ -23,6 +23,7 @@ class Work:
     name = ""
     direct = False
     ends = True
+    wrapper = ()  # words before its program's own, for the controls
 
     def __init__(self, own):
         self.own = own
@@ -92,7 +93,7 @@ class Ops(Work):
 
     def start(self, top):
         os.makedirs(self.folder(top), exist_ok=True)
-        self.writer = ops.OpWriter(self.folder(top), self.ledger, self.last + 1)
+        self.writer = ops.OpWriter(self.folder(top), self.ledger, self.last + 1, wrapper=self.wrapper)
 
     def check(self, top, mounted):
         try:
@@ -114,7 +115,7 @@ class Bulk(Work):
 
     def start(self, top):
         os.makedirs(self.folder(top), exist_ok=True)
-        self.writer = bulk.BulkWriter(self.folder(top), self.ledger, self.last + 1)
+        self.writer = bulk.BulkWriter(self.folder(top), self.ledger, self.last + 1, wrapper=self.wrapper)
 
     def check(self, top, mounted):
         self.last = bulk.check(self.folder(top), self.ledger)
@@ -131,7 +132,7 @@ class Sqlite(Work):
     def start(self, top):
         os.makedirs(self.folder(top), exist_ok=True)
         self.writer = sqlite.SqliteWriter(os.path.join(self.folder(top), "db"), self.journal, self.ledger,
-                                          self.last + 1)
+                                          self.last + 1, self.wrapper)
 
     def check(self, top, mounted):
         """On the mounted volume only: opening the database is SQLite's own recovery, which writes."""
@@ -171,7 +172,7 @@ class Pg(Work):
 
     def start(self, top):
         if self.server is None:
-            self.server = postgres.Postgres(self.folder(top))
+            self.server = postgres.Postgres(self.folder(top), self.wrapper)
             self.own(self.server)
             self.server.initdb()
             self.server.start()
