@@ -10,12 +10,17 @@ acknowledged, and nothing of it is trimmed:
 A disk that is older than the memory, within a window, is one whose cache was slow. In mode local every operation is a
 window of its own, in which it may be done, not done or done in part: no replica is needed there.
 """
+import contextlib
 import ctypes
 import os
+import random
+import shutil
 
+from crash import workload_process
 from crash.block_log import BlockLog, Player
-from crash.site import Site
-from harness.run import HarnessError
+from crash.site import Site, small_image
+from harness.ops import OpWriter
+from harness.run import HarnessError, current
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _SYNC_FILE_RANGE_WRITE = 2
@@ -124,12 +129,71 @@ class Recording:
                  if ".salius" not in folder for name in names]
         if not files:
             return
-        fd = os.open(self._rng.choice(files), os.O_RDWR)
-        try:
-            if choice < 0.85:
-                if _libc.sync_file_range(fd, ctypes.c_int64(0), ctypes.c_int64(0), _SYNC_FILE_RANGE_WRITE) != 0:
-                    raise HarnessError("sync_file_range: " + os.strerror(ctypes.get_errno()))
-            else:
-                os.fsync(fd)
-        finally:
-            os.close(fd)
+        _write_back(self._rng.choice(files), flush=choice >= 0.85)
+
+
+def _write_back(path, flush):
+    """The file's pages are written; without a flush only begun."""
+    fd = os.open(path, os.O_RDWR)
+    try:
+        if flush:
+            os.fsync(fd)
+        elif _libc.sync_file_range(fd, ctypes.c_int64(0), ctypes.c_int64(0), _SYNC_FILE_RANGE_WRITE) != 0:
+            raise HarnessError("sync_file_range: " + os.strerror(ctypes.get_errno()))
+    finally:
+        os.close(fd)
+
+
+class _Process(OpWriter):
+    """A workload of class `kind` that runs in a process of its own, each step when do() asks for it."""
+
+    program = workload_process.__file__
+
+    def __init__(self, kind, top, seed, wrapper):
+        super().__init__(top, first=seed, style=kind.__name__.lower(), gated=True, wrapper=wrapper)
+
+
+class Bare:
+    """The same disk without Salius: a workload on plain ext4, in a process run by `wrapper` (eatmydata, for the
+    control). self.acked: the moment of each acknowledgement; self.windows: from each to the next one, whose step may be
+    done by then or not. Between the steps, in turn, the kernel begins to write the file back, another program syncs a
+    file of its own, nothing happens. self.player as above."""
+
+    TOP = "data"
+
+    def __init__(self, kind, seed, steps, wrapper=()):
+        self.acked, self.windows = [], []
+        with contextlib.ExitStack() as stack:
+            image = small_image("bare")
+            stack.callback(image.close)
+            log = BlockLog(image)
+            stack.callback(log.close)
+            top, other = os.path.join(image.path, self.TOP), os.path.join(image.path, "other")
+            os.mkdir(top)
+            twin = self._twin(stack, kind, seed)
+            process = _Process(kind, top, seed, wrapper)
+            stack.callback(process.kill)
+            for number in range(1, steps + 1):
+                process.do(1)
+                twin.step()
+                position = log.position()
+                if self.acked:
+                    self.windows.append(Window("step %d" % number, self.acked[-1].end, position, None, twin.passed))
+                self.acked.append(Window("step %d acknowledged" % number, position, position, None, [twin.model()]))
+                if number % 3 == 1:
+                    _write_back(os.path.join(top, "file"), flush=False)
+                elif number % 3 == 2:
+                    with open(other, "ab") as f:
+                        f.write(b"x")
+                    _write_back(other, flush=True)
+            self.player = Player(log.base, log.requests())
+
+    @staticmethod
+    def _twin(stack, kind, seed):
+        """Does the same elsewhere, and knows what must be there."""
+        top = "/dev/shm/%s-twin" % current().id
+        os.mkdir(top)
+        stack.callback(shutil.rmtree, top)
+        twin = kind(top, random.Random(seed))
+        stack.callback(twin.close)
+        return twin

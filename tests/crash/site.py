@@ -45,12 +45,17 @@ class Sparse:
             os.close(fd)
 
 
+def small_image(name):
+    """An ext4 on such a file."""
+    return Image(name, "ext4", DISK_MB, ("-b", "4096"), directory="/dev/shm")
+
+
 class Site(Rig):
     """A Rig on such an image. `tau` as salius init takes it."""
 
     def __init__(self, m=3, acks=2, tau="30s"):
         super().__init__(m, acks, init_options=SMALL + ("--tau", tau), memory="4MiB",
-                         image=Image("crash", "ext4", DISK_MB, ("-b", "4096"), directory="/dev/shm"))
+                         image=small_image("crash"))
 
     def keep_disk(self):
         """Of the unmounted image."""

@@ -2,14 +2,13 @@
 
 OptFS, section 6.1 and Table 1: a trace of the writes of append and overwrite workloads, some delayed or dropped, an
 image made of the rest up to a crash point, recovered, compared with what must be there."""
+import os
 import random
 
 from crash import lanes, workload
-from crash.block_log import BlockLog, Player
-from crash.recording import Recording
-from crash.site import DISK_MB, Site
+from crash.recording import Bare, Recording
+from crash.site import Site, small_image
 from harness.case import Case
-from harness.image import Image
 
 # Made of subsets, in the ordinary run and with --long. The first two are the paper's 400.
 STATES = {"append": (200, 4000), "overwrite": (200, 4000), "names": (60, 2000)}
@@ -135,35 +134,43 @@ class Disks(Case):
     def test_names_disks_made_of_subsets_of_the_unsynced_writes_and_of_every_flush_are_recovered(self):
         self.states_of(workload.Names)
 
-    def bare(self, sync):
-        """Append on the recorded disk without Salius; of how many crashes right after an acknowledgement the disk
-        lacks something acknowledged, and of how many."""
-        image = Image("bare", "ext4", DISK_MB, ("-b", "4096"), directory="/dev/shm")
-        log = self.own(BlockLog(image))
-        work = workload.Append(image.path, self.rng, sync)
-        acked = []
-        for _ in range(30):
-            work.step()
-            acked.append((log.position(), work.model()))
-        work.close()
-        image.umount()
-        player = Player(log.base, log.requests())
-        log.close()
-        copy = self.own(Image("copy", "ext4", DISK_MB, ("-b", "4096"), directory="/dev/shm"))
-        lost = 0
-        for position, model in acked:
-            copy.umount()
-            player.disk(position).write(copy.file)
-            copy.mount()
-            found = workload.content(copy.path)
-            found.pop("lost+found", None)
-            lost += found != model
-        return lost, len(acked)
+    def bare(self, kind, wrapper):
+        """This workload recorded on the bare disk."""
+        return Bare(kind, self.rng.getrandbits(32), self.count(30, 120), wrapper)
 
-    def test_control_on_the_bare_disk_real_syncs_lose_nothing_and_pretended_ones_are_seen(self):
-        lost, crashes = self.bare(sync=True)
-        self.report("O_SYNC on bare ext4: %d of %d crashes lost acknowledged data", lost, crashes)
-        self.assertEqual(lost, 0)
-        lost, crashes = self.bare(sync=False)
-        self.report("without: %d of %d", lost, crashes)
-        self.assertEqual(lost, crashes)
+    def damaged(self, bare, states, what):
+        """On how many of these disks something acknowledged is missing, and how many there are; none is an error."""
+        copy = self.own(small_image("copy"))
+        damaged = 0
+        for state in states:
+            copy.umount()
+            bare.player.disk(state.flush, state.later).write(copy.file)
+            copy.mount()
+            damaged += workload.content(os.path.join(copy.path, bare.TOP)) not in state.window.allowed
+        self.report("%s: %d of %d lack acknowledged data", what, damaged, len(states))
+        self.assertTrue(states, "no states to try")
+        return damaged, len(states)
+
+    def at_acknowledgements(self, bare, what):
+        """damaged(), of the disks right after each acknowledgement."""
+        return self.damaged(bare, [State(moment, moment.what, moment.end) for moment in bare.acked],
+                            what + ", right after an acknowledgement")
+
+    def test_control_bare_appends_are_lost_at_each_acknowledgement_under_eatmydata_and_never_with_real_syncs(self):
+        damaged, _ = self.at_acknowledgements(self.bare(workload.Append, ()), "real syncs")
+        self.assertEqual(damaged, 0)
+        damaged, crashes = self.at_acknowledgements(self.bare(workload.Append, self.eatmydata()), "eatmydata")
+        self.assertEqual(damaged, crashes)
+
+    def test_control_bare_overwrites_are_lost_in_each_kind_of_state_under_eatmydata_and_never_with_real_syncs(self):
+        for wrapper, what in ((), "real syncs"), (self.eatmydata(), "eatmydata"):
+            bare = self.bare(workload.Overwrite, wrapper)
+            damaged, crashes = self.at_acknowledgements(bare, what)
+            self.assertEqual(damaged, crashes if wrapper else 0)
+            for kind, states in ("flush points", self.at_flushes(bare)), (
+                    "disk states of unsynced writes", self.subsets(bare, self.count(40, 400))):
+                damaged, _ = self.damaged(bare, states, "%s, %s" % (what, kind))
+                if wrapper:
+                    self.assertGreater(damaged, 0, "pretended syncs are not seen at " + kind)
+                else:
+                    self.assertEqual(damaged, 0)

@@ -35,12 +35,12 @@ class Workload:
 
 
 class _OneFile(Workload):
-    """All on one file, opened O_SYNC; `sync` False only pretends, for a control."""
+    """All on one file, opened O_SYNC."""
 
-    def __init__(self, top, rng, sync=True):
+    def __init__(self, top, rng):
         super().__init__(top, rng)
         self.files["file"] = bytearray()
-        self._fd = os.open(self._path("file"), os.O_CREAT | os.O_RDWR | (os.O_SYNC if sync else 0), 0o644)
+        self._fd = os.open(self._path("file"), os.O_CREAT | os.O_RDWR | os.O_SYNC, 0o644)
 
     def close(self):
         if self._fd >= 0:
