@@ -51,10 +51,10 @@ def small_image(name):
 
 
 class Site(Rig):
-    """A Rig on such an image. `tau` as salius init takes it."""
+    """A Rig on such an image. `tau` and `more` options as salius init takes them."""
 
-    def __init__(self, m=3, acks=2, tau="30s"):
-        super().__init__(m, acks, init_options=SMALL + ("--tau", tau), memory="4MiB",
+    def __init__(self, m=3, acks=2, tau="30s", more=()):
+        super().__init__(m, acks, init_options=(*SMALL, "--tau", tau, *more), memory="4MiB",
                          image=small_image("crash"))
 
     def keep_disk(self):

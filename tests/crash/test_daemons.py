@@ -17,7 +17,7 @@ from harness import ops
 from harness.case import Case
 from harness.ledger import Ledger
 from harness.run import HarnessError, binary, sh, wait_until
-from harness.volume import in_netns
+from harness.volume import RECOVER_NOT_ENOUGH, in_netns
 
 TAU = "600ms"  # a checkpoint 0.3 s after the first record
 TRIES = 4  # runs for one case
@@ -76,6 +76,16 @@ class Story:
             self.writer = ops.OpWriter(self.site.path, self.ledger, first, gated=True)
         self.writer.do(count)
 
+    def write_to_replicas_alone(self):
+        """Acknowledged operations, until the last 8 are neither checkpointed nor in the stable log. (On a busy machine
+        the volume is in mode local now and then.)"""
+        def done():
+            before = self.site.mount_.status()
+            self.write(8)
+            after = self.site.mount_.status()
+            return all(before[what] == after[what] for what in ("checkpoint", "stable_log_used_bytes"))
+        wait_until(done, 60, "there is always a checkpoint or the stable log")
+
     def checkpoint(self):
         self.site.mount_.wait_status(lambda s: s["checkpoint"] == s["issued"], 20, "a checkpoint of everything")
 
@@ -124,8 +134,9 @@ class Story:
         except (ops.Damage, FileNotFoundError):
             return True
 
-    def check(self):
-        done = self.site.volume.recover()
+    def check(self, *options):
+        """Recovery with these options, and everything is there."""
+        done = self.site.volume.recover(*options)
         if done.returncode != 0:
             raise AssertionError("recovery: exit %d\n%s%s" % (done.returncode, done.stdout, done.stderr))
         ops.check(self.site.backing, self.ledger)
@@ -334,3 +345,30 @@ class DaemonsKilled(Case):
 
     def test_salius_recover_after_only_the_mount_died(self):
         self.every_point(same_life, False, 10, self.after_the_primary)
+
+    def test_control_memory_of_f_replicas_lost_with_the_primary_is_a_loss_that_is_refused_and_seen_when_forced(self):
+        """The check of all these cases sees what is really lost; with f - 1 memories lost nothing is. The third replica
+        is cut off, so that only f hold the records; no checkpoint comes by itself, and mode local not soon."""
+        site = self.own(Site(tau="600s", more=("--delta", "2s")))
+        base = Base(site)
+        for lost in range(1, site.acks + 1):
+            story = Story(site, base, tool=None)
+            try:
+                story.mount()
+                story.mode("replicated")
+                site.net.drop(0)
+                story.write_to_replicas_alone()
+            finally:
+                story.power_cut()
+            for replica in site.replicas[1:1 + lost]:
+                replica.reboot()
+            self.assertTrue(story.lacks(), "the disk alone has everything: the replicas were not needed")
+            if lost < site.acks:
+                story.check()
+                continue
+            with self.assertRaisesRegex(AssertionError, "recovery: exit %d" % RECOVER_NOT_ENOUGH):
+                story.check("--timeout", "1")
+            with self.assertRaises(ops.Damage) as caught:
+                story.check("--timeout", "1", "--force")
+            self.report("%d acknowledged; memory of %d replicas lost, recovery forced: %s", story.ledger.total(), lost,
+                        caught.exception)
