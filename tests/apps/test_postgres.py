@@ -53,8 +53,9 @@ class PostgresSurvivesPowerCuts(Case):
         rig.mount(mode="replicated")
         server, ledger, last = self.server(rig.path), Ledger(), {}
         prepare(server)
-        cuts, began = self.count(20, 60), time.monotonic()
-        for cut in range(cuts):
+        began = time.monotonic()
+        for cut in self.rounds("power cuts", self.count(20, 60),
+                               lambda: "%d transactions acknowledged, all there" % ledger.total()):
             load = self.load(server, ledger, last)
             ledger.wait_total(ledger.total() + self.rng.randint(20, 300), 60, load.alive)
             if self.rng.random() < 0.3:
@@ -78,8 +79,8 @@ class PostgresSurvivesPowerCuts(Case):
         postgres.amcheck(server)
         server.shutdown()
         rig.mount_.umount()
-        self.report("%d power cuts, %d transactions acknowledged, all there; %.1f s a cut", cuts, ledger.total(),
-                    took / cuts)
+        self.report("%d power cuts, %d transactions acknowledged, all there; %.1f s a cut", rig.image.cuts,
+                    ledger.total(), took / rig.image.cuts)
 
 
 class Controls(Case):

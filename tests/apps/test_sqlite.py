@@ -21,10 +21,8 @@ class SqliteSurvivesPowerCuts(Case):
         ledger = Ledger()
         began, modes = time.monotonic(), {"replicated": 0, "local": 0}
         last = 0
-        for cut in range(cuts):
-            mount = rig.mount("recover=auto", mode="replicated")
-            if cut:
-                last = sqlite.check(rig.file("db"), ledger)
+        mount = rig.mount(mode="replicated")
+        for cut in self.rounds("power cuts", cuts, lambda: "%d rows acknowledged, all there" % ledger.total()):
             writer = sqlite.SqliteWriter(rig.file("db"), journal, ledger, last + 1)
             self.addCleanup(writer.kill)
             writer.wait(ledger.total() + self.rng.randint(5, 120))
@@ -45,13 +43,13 @@ class SqliteSurvivesPowerCuts(Case):
                 done = rig.volume.recover()
                 self.assertEqual(done.returncode, 0, "cut %d (disk ahead: %s, replicas: %s)\n%s%s" % (
                     cut, disk, fate, done.stdout, done.stderr))
-        rig.mount("recover=auto")
-        sqlite.check(rig.file("db"), ledger)
-        rig.mount_.umount()
+            mount = rig.mount("recover=auto", mode="replicated")
+            last = sqlite.check(rig.file("db"), ledger)
+        mount.umount()
         sqlite.check(rig.backing_file("db"), ledger)
         rig.image.check()
-        self.report("%d power cuts, %d rows acknowledged, all there; cut in mode %s; %.1f s a cut", cuts,
-                    ledger.total(), modes, (time.monotonic() - began) / cuts)
+        self.report("%d power cuts, %d rows acknowledged, all there; cut in mode %s; %.1f s a cut",
+                    rig.image.cuts, ledger.total(), modes, (time.monotonic() - began) / rig.image.cuts)
 
     def replica_fate(self, rig, lose_one):
         """What happens to a replica in the same night."""

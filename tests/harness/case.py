@@ -16,12 +16,14 @@ class Case(unittest.TestCase):
 
     def setUp(self):
         run = harness_run.current()
-        name = self.id()
-        self.rng = random.Random(int.from_bytes(hashlib.sha256(
-            ("%d %s" % (run.seed, name)).encode()).digest()[:8], "little"))
+        self._seed_rng(self.id())
         self.long_run = run.long_run
         self._logs_before = set(os.listdir(run.dir))
         self.addCleanup(self._show_logs)
+
+    def _seed_rng(self, what):
+        seed = "%d %s" % (harness_run.current().seed, what)
+        self.rng = random.Random(int.from_bytes(hashlib.sha256(seed.encode()).digest()[:8], "little"))
 
     def run(self, result=None):
         if not harness_run.current().journal.get(self.id()):
@@ -37,6 +39,23 @@ class Case(unittest.TestCase):
     def keep(self, what, value):
         """Progress of a long run."""
         harness_run.current().journal.put("%s %s" % (self.id(), what), value)
+
+    def rounds(self, what, total, so_far):
+        """The numbers of the rounds that are left of `total`, for a loop that a long run may be ended in and goes on
+        with, on whatever the test has made anew. A round is kept when the loop asks for the next one; the last one only
+        with the test, which still has something to do after it. --long prints every tenth, with so_far()."""
+        first = self.done_before(what, 0)
+        if first:
+            self.report("goes on after %d of %d %s, on new disks", first, total, what)
+            self._seed_rng("%s %s %d" % (self.id(), what, first))  # other choices than those of the first rounds
+        for number in range(first, total):
+            yield number
+            done = number + 1
+            if done == total:
+                return
+            self.keep(what, done)
+            if self.long_run and done % 10 == 0:
+                self.report("%d of %d %s; %s", done, total, what, so_far())
 
     def _show_logs(self):
         """When the test failed: the ends of the logs that it made."""

@@ -25,23 +25,17 @@ class WholeMachines(Case):
         self.machines = self.own(Machines(m=3, acks=2))
         self.writers = [Writer("sqlite", "ledger0"), Writer("ops", "ledger1")]
         self.tally = collections.Counter()
-        cuts, before = self.count(3, 100), self.done_before("cuts", 0)
-        if before:
-            self.report("goes on after %d of %d cuts, on new disks", before, cuts)
-        began, cpu = time.monotonic(), _cpu_seconds()
+        began, cpu, here = time.monotonic(), _cpu_seconds(), 0
         self.machines.mount(mode="replicated")
-        for cut in range(before, cuts):
+        for cut in self.rounds("cuts", self.count(3, 100), lambda: "%s acknowledged, all there; %s" % (
+                [writer.ledger.total() for writer in self.writers], dict(self.tally))):
             self.cut(cut)
-            self.keep("cuts", cut + 1)
-            if (cut + 1) % 10 == 0 and cut + 1 < cuts:
-                self.report("%d cuts, %s acknowledged, all there; %s", cut + 1,
-                            [writer.ledger.total() for writer in self.writers], dict(self.tally))
+            here += 1
         seconds, cpu = time.monotonic() - began, _cpu_seconds() - cpu
         rows = [writer.ledger.total() for writer in self.writers]
         disk = self.machines.disk
-        here = max(cuts - before, 1)
         self.report("%d cuts, %d rows and %d operations acknowledged, all there; %s; the disk flushed %d times, "
-                    "dropped %d unflushed writes and tore %d; %.1f s and %.1f CPU s a cut", cuts - before, rows[0],
+                    "dropped %d unflushed writes and tore %d; %.1f s and %.1f CPU s a cut", here, rows[0],
                     rows[1], dict(self.tally), disk.flushes, disk.dropped, disk.torn, seconds / here, cpu / here)
         self.would_see_a_loss()
         self.machines.primary.power_cut(self.rng)
