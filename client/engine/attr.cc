@@ -82,7 +82,8 @@ absl::Status Volume::Impl::Truncate(Node& node, uint64_t size) {
     status = fs::Truncate(fd->get(), size);
     NoteDirect(node, 0);
   } else {
-    SALIUS_ASSIGN_OR_RETURN(const SpaceGuard::Hold end, ReserveEnd(node, fd->get(), size));
+    SALIUS_ASSIGN_OR_RETURN(const SpaceGuard::Hold end,
+                            ReserveEnd(node, fd->get(), size, End::kMoves));
     status = EnsureIdLocked(node);
     if (status.ok()) {
       RecordDraft draft;

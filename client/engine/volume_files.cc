@@ -269,7 +269,7 @@ absl::StatusOr<Volume::Started> Volume::Impl::StartWrite(Handle& handle, uint64_
     }
     SALIUS_ASSIGN_OR_RETURN(written, FitLength(node, fd->get(), offset, data.size()));
     data = data.substr(0, written);
-    SALIUS_ASSIGN_OR_RETURN(SpaceGuard::Hold end, ReserveEnd(node, fd->get(), offset));
+    SALIUS_ASSIGN_OR_RETURN(SpaceGuard::Hold end, ReserveEnd(node, fd->get(), offset, End::kStays));
     SALIUS_ASSIGN_OR_RETURN(SpaceGuard::Hold room, ReserveSpace(node, fd->get(), offset, written));
     if (sync) {
       node.unsynced_bytes = 0;  // this write waits for all before it
@@ -322,12 +322,14 @@ absl::StatusOr<SpaceGuard::Hold> Volume::Impl::ReserveSpace(Node& node, int fd, 
   });
 }
 
-absl::StatusOr<SpaceGuard::Hold> Volume::Impl::ReserveEnd(Node& node, int fd, uint64_t size) {
+absl::StatusOr<SpaceGuard::Hold> Volume::Impl::ReserveEnd(Node& node, int fd, uint64_t upto,
+                                                          End end) {
   if (shared_block_bytes == 0) return SpaceGuard::Hold();
-  SALIUS_ASSIGN_OR_RETURN(const uint64_t now, LogicalSize(node));
-  const uint64_t end = std::min(now, size);
-  if (end % shared_block_bytes == 0 || !fs::IsShared(fd, end)) return SpaceGuard::Hold();
-  return ReserveSpace(node, fd, end, 1);
+  SALIUS_ASSIGN_OR_RETURN(const uint64_t size, LogicalSize(node));
+  if (end == End::kStays && upto <= size) return SpaceGuard::Hold();
+  const uint64_t at = std::min(size, upto);
+  if (at % shared_block_bytes == 0 || !fs::IsShared(fd, at)) return SpaceGuard::Hold();
+  return ReserveSpace(node, fd, at, 1);
 }
 
 absl::StatusOr<Seq> Volume::Impl::IssueWrite(Node& node, uint64_t offset, std::string_view data,

@@ -139,10 +139,11 @@ struct Volume::Impl final : public ApplySink {
   absl::StatusOr<SpaceGuard::Hold> ReserveSpace(Node& node, int fd, uint64_t offset,
                                                 uint64_t length)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(node.stream);
-  // Room for what the file system does by itself when the file comes to end at `size`, or to go on
-  // behind its present end: it zeroes the rest of the block where it ends, which needs another one
-  // if the block is another file's too.
-  absl::StatusOr<SpaceGuard::Hold> ReserveEnd(Node& node, int fd, uint64_t size)
+  // Room for what the file system does by itself when the file comes to end at `upto`, or (kStays)
+  // when something is written there, behind its end: it zeroes the rest of the block where the file
+  // ends, which needs another one if that block is another file's too.
+  enum class End { kMoves, kStays };
+  absl::StatusOr<SpaceGuard::Hold> ReserveEnd(Node& node, int fd, uint64_t upto, End end)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(node.stream);
   // Durable; the waiting thread then helps to apply.
   absl::Status AwaitDurable(Seq seq);

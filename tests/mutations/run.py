@@ -334,7 +334,7 @@ MUTATIONS = [
              "//tests/unit/recovery:replay_test", "ReplaySpaceTest.WhatTRemovedMakesRoomForWhatItHas"),
     Mutation("I8", "end_within_a_shared_block_takes_no_room", "client/engine/volume_files.cc",
              "  if (shared_block_bytes == 0) return SpaceGuard::Hold();",
-             "  if (size < UINT64_MAX) return SpaceGuard::Hold();",
+             "  if (upto < UINT64_MAX) return SpaceGuard::Hold();",
              "//tests/unit/engine_volume:volume_test", "SpaceTest.EndWithinASharedBlockIsRefusedOnAFullDisk"),
     Mutation("I7", "times_that_no_record_takes", "client/engine/attr.cc",
              "return nanos >= 0 && nanos < 1'000'000'000;", "return nanos >= 0;",
