@@ -146,13 +146,18 @@ class Sum {
   uint64_t lifetimes_ = 0, refused_ = 0;
 };
 
-// False when the seed is broken.
-bool RunSeed(uint64_t seed, bool trace, Sum* sum) {
+Outcome Live(uint64_t seed, bool trace, const std::set<uint64_t>* without = nullptr) {
   g_seed = seed;
   const itimerval most{{0, 0}, {kMostCpuSeconds, 0}};
   SALIUS_CHECK(setitimer(ITIMER_PROF, &most, nullptr) == 0);
-  const Outcome outcome =
-      ClusterSim(seed, ClusterOptions(), trace ? Print : std::function<void(std::string)>()).Run();
+  return ClusterSim(seed, ClusterOptions(), trace ? Print : std::function<void(std::string)>(),
+                    without)
+      .Run();
+}
+
+// False when the seed is broken.
+bool RunSeed(uint64_t seed, bool trace, Sum* sum) {
+  const Outcome outcome = Live(seed, trace);
   sum->Add(outcome);
   if (outcome.broken.empty()) return true;
   std::printf("seed %lu digest %016lx\nseed %lu BROKEN: %s\n", seed, outcome.digest, seed,
@@ -165,9 +170,7 @@ bool RunSeed(uint64_t seed, bool trace, Sum* sum) {
 int Shrink(uint64_t seed) {
   std::set<uint64_t> without;
   const auto run = [&](const std::set<uint64_t>& left_out, bool trace) {
-    return ClusterSim(seed, ClusterOptions(), trace ? Print : std::function<void(std::string)>(),
-                      &left_out)
-        .Run();
+    return Live(seed, trace, &left_out);
   };
   Outcome outcome = run(without, false);
   if (outcome.broken.empty()) {

@@ -22,8 +22,11 @@ sim_tell() {
   echo "commit $(git rev-parse HEAD 2>/dev/null)$changed: $sim_target --seed $1 --trace replays it; what it needs:"
   "$sim" --shrink "$1" >"$shrunk" 2>&1
   # One that ends the process does not shrink: all of it then.
-  grep -q "^seed $1 with .* faults BROKEN" "$shrunk" || "$sim" --seed "$1" --trace >"$shrunk" 2>&1
-  tail -n 80 "$shrunk"
+  if grep -q "^seed $1 with .* faults BROKEN" "$shrunk"; then
+    tail -n 80 "$shrunk"
+  else
+    "$sim" --seed "$1" --trace 2>&1 | tail -n 80
+  fi
 }
 sim_seeds() {
   local seed
