@@ -101,12 +101,15 @@ class Story:
         self.site.mount_.wait_status(keeps_up, 20, "replica %d keeps up again" % index)
 
     def end(self):
-        """With `goes_on`, when its point was not reached: the writing goes on until it is."""
+        """With `goes_on`, when its point was not reached: the writing goes on until it is. A call that it came to has its
+        time to return."""
         self.points = len(self.tool.points())
         for _ in range(200 if self.goes_on else 0):
             if self.tool.killed():
                 break
             self.write(1)
+        if self.tool.at is not None and len(self.tool.points()) >= self.tool.at:
+            wait_until(self.tool.killed, 60, "it came to its point, and is not killed there")
 
     def power_cut(self, cut=True):
         """The primary's programs die; with `cut` the disk loses what was not synced."""
@@ -268,10 +271,11 @@ class DaemonsKilled(Case):
                 self.play(story, script)
                 lacking = then(story)
                 points = tool.points()
-                if not tool.killed() and len(points) >= at:
+                # What it came to behind the end of the story, while it was ended, is not the story's.
+                had = len(points) if story.points is None else story.points
+                if not tool.killed() and had >= at:
                     raise AssertionError("it was not killed at its point, %s" % points[at - 1])
-                return [points[-1].split()[1] if tool.killed() else "",
-                        len(points) if story.points is None else story.points, lacking]
+                return [points[-1].split()[1] if tool.killed() else "", had, lacking]
             finally:
                 story.power_cut(cut=False)
                 tool.close()
