@@ -6,11 +6,12 @@ import os
 import socket
 import unittest
 
-from harness import sqlite
+from harness import op_writer, ops, sqlite
 from harness.case import Case
 from harness.image import Image, missing
 from harness.ledger import Ledger
 from harness.net import PRIMARY_IP, Net, inside
+from harness.run import current
 
 SO_RCVBUFFORCE = 33
 
@@ -108,6 +109,34 @@ class Controls(Case):
         cuts = self.count(2, 10)
         self.assertEqual(self.run_bare("wal", (), cuts, "btrfs"), 0)
         self.assertEqual(self.run_bare("wal", self.eatmydata(), cuts, "btrfs"), cuts)
+
+
+class TornOperations(Case):
+
+    def damage(self, slot_of_9, torn):
+        """What the check says of 8 acknowledged overwrites and of `slot_of_9` in the next one's place; "": nothing."""
+        root = os.path.join(current().dir, "torn")
+        for folder in ("new", "kept"):
+            os.makedirs(os.path.join(root, folder), exist_ok=True)
+        with open(os.path.join(root, "slots"), "wb") as f:
+            f.write(bytes(op_writer.SLOT) + b"".join(op_writer.body(n) for n in range(1, 9)) + slot_of_9)
+        ledger = Ledger()
+        for number in range(1, 9):
+            ledger.ack(number)
+        try:
+            ops.check(root, ledger, "slots", torn)
+            return ""
+        except ops.Damage as damage:
+            return str(damage)
+
+    def test_only_the_operation_under_way_may_be_torn_and_only_where_that_is_said(self):
+        whole = op_writer.body(9)
+        half = whole[:1024] + bytes(3072)
+        self.assertEqual([self.damage(s, False) for s in (b"", whole)], ["", ""])
+        self.assertIn("slot 9", self.damage(half, False))
+        self.assertEqual(self.damage(half, True), "")
+        self.assertIn("slot 9", self.damage(whole[:1024] + op_writer.body(8)[:3072], True))
+        self.assertIn("slot 10", self.damage(whole + half, True))
 
 
 class Network(Case):

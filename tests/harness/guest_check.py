@@ -1,9 +1,11 @@
 """The checks of ops.py and sqlite.py as a program, for use inside a guest.
 
-usage: guest_check.py {ops DIRECTORY | sqlite DATABASE} LAST       LAST: the last acknowledged number, from 1 on
+usage: guest_check.py {ops DIRECTORY | torn-ops DIRECTORY | sqlite DATABASE} LAST
+LAST: the last acknowledged number, from 1 on; torn-ops: the one behind it may be torn
 Prints the number of the last operation (row) that is there; exit status 1 and what is wrong when that is not
 what it must be.
 """
+import functools
 import os
 import sys
 
@@ -18,7 +20,7 @@ def main():
     ledger = Ledger()
     for number in range(1, last + 1):
         ledger.ack(number)
-    check = {"ops": ops.check, "sqlite": sqlite.check}[what]
+    check = {"ops": ops.check, "torn-ops": functools.partial(ops.check, torn=True), "sqlite": sqlite.check}[what]
     try:
         print(check(path, ledger))
     except (ops.Damage, sqlite.Damage, OSError) as error:
