@@ -24,6 +24,7 @@ struct Wanted {
   const std::string* name;
   const std::string* value;
   Seq seq;
+  bool removable = false;  // of the last change: what it replaces can be had again
 };
 
 absl::Status SetOne(const ReplayContext& context, const Wanted& wanted, int fd) {
@@ -74,7 +75,8 @@ absl::Status RunRecords(const ObjectPlan& object, Seq without, int fd) {
 }
 
 // All of `order` in whatever order they fit, and behind them `last`: the one given, the session's,
-// any. The first error if that is none. Record `without` is no part of it.
+// any. The first error if that is none. Record `without` is no part of it. What `last` replaces is
+// in nobody's way when it can be had again.
 absl::Status TryOrders(const ReplayContext& context, const ObjectPlan& object,
                        std::vector<Wanted> order, const std::optional<Wanted>& last, Seq without,
                        int fd, Seq* refused) {
@@ -90,7 +92,8 @@ absl::Status TryOrders(const ReplayContext& context, const ObjectPlan& object,
     for (const Wanted& wanted : order) {
       SALIUS_RETURN_IF_ERROR(fs::RemoveXattr(fd, *wanted.name));
     }
-    return absl::OkStatus();
+    if (!last.has_value() || !last->removable) return absl::OkStatus();
+    return fs::RemoveXattr(fd, *last->name);
   };
   SALIUS_RETURN_IF_ERROR(clear());
   const bool taken = RunRecords(object, without, fd).ok();
@@ -110,14 +113,15 @@ absl::Status TryOrders(const ReplayContext& context, const ObjectPlan& object,
 }
 
 // Whether the value that `last` replaces can be had again: there is none, it is `last` itself (an
-// earlier run may have been cut off with it), or the records say it. What an ACL made of the
-// permission bits only the create record says.
+// earlier run may have been cut off with it), or the records say it. The bits that an ACL of before
+// them set nothing says.
 absl::StatusOr<bool> MayBeRemoved(const ObjectPlan& object, const Wanted& last, int fd) {
   if (object.create.has_value()) return true;
-  if (*last.name == kAccessAclXattr) return false;
-  bool found = false;
-  SALIUS_ASSIGN_OR_RETURN(const std::string there, fs::GetXattr(fd, *last.name, &found));
-  if (!found || there == *last.value) return true;
+  if (*last.name != kAccessAclXattr) {
+    bool found = false;
+    SALIUS_ASSIGN_OR_RETURN(const std::string there, fs::GetXattr(fd, *last.name, &found));
+    if (!found || there == *last.value) return true;
+  }
   for (const RecordView* record : object.ops) {
     const Op op = record->header.op;
     if (record->seq() == last.seq || (op != Op::kSetXattr && op != Op::kRemoveXattr)) continue;
@@ -164,18 +168,19 @@ absl::Status SetXattrs(const ReplayContext& context, const ObjectPlan& object, i
   }
   std::sort(wanted.begin(), wanted.end(),
             [](const Wanted& a, const Wanted& b) { return a.seq < b.seq; });
-  bool removable = false;
+  bool anywhere = false;  // may `last` be set; not an ACL, which may have to go again
   if (last.has_value()) {
-    SALIUS_ASSIGN_OR_RETURN(removable, MayBeRemoved(object, *last, fd));
+    SALIUS_ASSIGN_OR_RETURN(last->removable, MayBeRemoved(object, *last, fd));
+    anywhere = last->removable && (object.create.has_value() || *last->name != kAccessAclXattr);
   }
   std::vector<Wanted> order = wanted;
-  if (removable) order.push_back(*last);
+  if (anywhere) order.push_back(*last);
   absl::Status status =
-      TryOrders(context, object, order, removable ? std::nullopt : last, 0, fd, refused);
+      TryOrders(context, object, order, anywhere ? std::nullopt : last, 0, fd, refused);
   if (last.has_value() && RefusedForGood(status, fd, Change::kXattr)) {
     // The session set the others without it.
     Seq other = 0;
-    if (removable) SALIUS_RETURN_IF_ERROR(fs::RemoveXattr(fd, *last->name));
+    if (last->removable) SALIUS_RETURN_IF_ERROR(fs::RemoveXattr(fd, *last->name));
     const absl::Status without =
         TryOrders(context, object, wanted, std::nullopt, last->seq, fd, &other);
     *refused = without.ok() ? last->seq : other;

@@ -139,9 +139,8 @@ class XattrOrderTest : public RefusedXattrTest {
   static constexpr std::array kNames = {"user.old", "user.other", "user.a",
                                         "user.b",   "user.c",     kAccessAclXattr};
 
-  // The records, on a file with the attributes `before`, and on one that has all of it: both
-  // are given theirs in the session's order. False when the file system does not take them in
-  // that.
+  // The records, on a file with the attributes `before` and as many of their changes as a disk may
+  // hold, from none to all. False when the file system does not take them in the session's order.
   bool ExpectReplayed(const std::vector<XattrBody>& before, const std::vector<XattrBody>& changes) {
     const UniqueFd fd = MustOpen(tree_->At("f"), O_PATH);
     const auto taken = [&](const std::vector<XattrBody>& some) {
@@ -152,14 +151,14 @@ class XattrOrderTest : public RefusedXattrTest {
       }
       return true;
     };
-    for (const bool ahead : {false, true}) {
+    const auto start_with = [&](size_t some) {
       for (const char* name : kNames) EXPECT_OK(fs::RemoveXattr(fd.get(), name));
-      if (!taken(before) || !taken(changes)) return false;
-      const std::string there = All(fd.get());
-      if (!ahead) {
-        for (const char* name : kNames) EXPECT_OK(fs::RemoveXattr(fd.get(), name));
-        EXPECT_TRUE(taken(before));
-      }
+      return taken(before) && taken({changes.begin(), changes.begin() + static_cast<long>(some)});
+    };
+    if (!start_with(changes.size())) return false;
+    const std::string there = All(fd.get());
+    for (size_t ahead = 0; ahead <= changes.size(); ++ahead) {
+      EXPECT_TRUE(start_with(ahead));
       Stamper stamper(7);
       for (const XattrBody& change : changes) {
         stamper.Stamp(change.value.empty() ? Op::kRemoveXattr : Op::kSetXattr, kFile,
@@ -216,6 +215,13 @@ TEST_F(XattrOrderTest, WhatIsReplacedTwiceNeedsNoRoom) {
                                         {"user.a", std::string(3000, 'a')},
                                         {"user.old", "last"}}));
   }
+  // With its middle value on the disk nothing fits, in the session's order neither, until it goes.
+  EXPECT_TRUE(ExpectReplayed({}, {{"user.a", std::string(3500, 'a')},
+                                  {"user.a", ""},
+                                  {"user.old", std::string(3000, 'o')},
+                                  {"user.old", "short"},
+                                  {"user.a", std::string(3000, 'a')},
+                                  {"user.old", "last"}}));
 }
 
 TEST_F(XattrOrderTest, AnAclAtTheEndNeedsNoRoomBesideWhatWasTakenBack) {
@@ -235,6 +241,12 @@ TEST_F(XattrOrderTest, AnAclThatIsReplacedAtTheEndNeedsNoOtherRoom) {
         {{kAccessAclXattr, Acl(300)}},
         {{kAccessAclXattr, first}, {"user.a", std::string(2500, 'a')}, {kAccessAclXattr, Acl(2)}}));
   }
+  EXPECT_TRUE(ExpectReplayed({}, {{"user.a", std::string(3500, 'a')},
+                                  {"user.a", ""},
+                                  {kAccessAclXattr, Acl(300)},
+                                  {kAccessAclXattr, Acl(1)},
+                                  {"user.a", std::string(3000, 'a')},
+                                  {kAccessAclXattr, Acl(2)}}));
 }
 
 TEST_F(XattrOrderTest, AnAclThatWasTakenBackNeedsNoRoom) {
