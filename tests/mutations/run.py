@@ -307,7 +307,7 @@ MUTATIONS = [
              "//tests/unit/recovery:replay_xattrs_test",
              "RefusedXattrTest.WhereAnEarlierRunWasCutOffItIsLeftOutAllTheSame"),
     Mutation("I2", "permission_bits_of_an_acl_that_is_left_out", "recovery/replay_xattrs.cc",
-             "  if (*last.name == kAccessAclXattr) return false;\n", "",
+             "last->removable && (object.create.has_value() || *last->name != kAccessAclXattr);", "last->removable;",
              "//tests/unit/recovery:replay_xattrs_test", "RefusedXattrTest.AnAclThatIsLeftOutChangesNoPermissionBits"),
     Mutation("I2", "capability_stays_behind_a_write", "recovery/replay_plan.cc",
              "    TakeCapabilityAway(object);  // of what a program stores into a map no record says so\n", "",

@@ -122,14 +122,23 @@ TEST_F(RefusedXattrTest, WhereAnEarlierRunWasCutOffItIsLeftOutAllTheSame) {
 }
 
 TEST_F(RefusedXattrTest, AnAclThatIsLeftOutChangesNoPermissionBits) {
-  ASSERT_EQ(chmod(tree_->At("f").c_str(), 0600), 0);
-  SetXattr("user.a", std::string(2100, 'a'));
-  SetXattr(kAccessAclXattr, Acl(300));
-  for (int round = 0; round < 2; ++round) {
-    ASSERT_OK(tree_->Run(s_)) << round;
-    EXPECT_EQ(tree_->report.refused.size(), 1u);
-    EXPECT_EQ(XattrOf("user.a").size(), 2100u);
-    EXPECT_EQ(tree_->Stat("f").st_mode & 07777u, 0600u);
+  for (const bool had_one : {false, true}) {
+    Stamper s(7);
+    if (had_one) {  // and the session took it away
+      const UniqueFd fd = MustOpen(tree_->At("f"), O_PATH);
+      ASSERT_OK(fs::SetXattr(fd.get(), kAccessAclXattr, Acl(1)));
+      s.Stamp(Op::kRemoveXattr, kFile, XattrBody{kAccessAclXattr, ""}.Encode());
+    }
+    ASSERT_EQ(chmod(tree_->At("f").c_str(), 0600), 0);
+    s.Stamp(Op::kSetXattr, kFile, XattrBody{"user.a", std::string(2100, 'a')}.Encode());
+    s.Stamp(Op::kSetXattr, kFile, XattrBody{kAccessAclXattr, Acl(300)}.Encode());
+    for (int round = 0; round < 2; ++round) {
+      ASSERT_OK(tree_->Run(s)) << round;
+      EXPECT_EQ(tree_->report.refused.size(), 1u);
+      EXPECT_EQ(XattrOf("user.a").size(), 2100u);
+      EXPECT_EQ(XattrOf(kAccessAclXattr), "");
+      EXPECT_EQ(tree_->Stat("f").st_mode & 07777u, 0600u);
+    }
   }
 }
 
