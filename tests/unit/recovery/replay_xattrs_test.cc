@@ -9,31 +9,10 @@
 #include <vector>
 
 #include "log/posix_acl.h"
-#include "tests/unit/recovery/refusal_testing.h"
+#include "tests/unit/recovery/xattr_testing.h"
 
 namespace salius::recovery {
 namespace {
-
-class RefusedXattrTest : public RefusalTest {
- protected:
-  // So many users may read.
-  static std::string Acl(int users) {
-    std::string acl;
-    const auto add = [&](uint16_t tag, uint16_t bits, uint32_t whom) {
-      acl.append(reinterpret_cast<const char*>(&tag), 2);
-      acl.append(reinterpret_cast<const char*>(&bits), 2);
-      acl.append(reinterpret_cast<const char*>(&whom), 4);
-    };
-    const uint32_t version = 2;
-    acl.append(reinterpret_cast<const char*>(&version), 4);
-    add(0x01, 7, UINT32_MAX);
-    for (int i = 0; i < users; ++i) add(0x02, 4, 1000 + static_cast<uint32_t>(i));
-    add(0x04, 0, UINT32_MAX);
-    add(0x10, 5, UINT32_MAX);
-    add(0x20, 1, UINT32_MAX);
-    return acl;
-  }
-};
 
 // ext4 keeps all attributes of an inode in one block.
 TEST_F(RefusedXattrTest, AttributesThatWereTakenBackNeedNoRoomBesideTheLatest) {

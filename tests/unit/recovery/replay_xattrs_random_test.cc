@@ -1,0 +1,140 @@
+// Extended attributes at random, on an ext4 inode that has little room for them, replayed onto
+// disks that hold any part of them: always what the session had.
+#include <array>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "common/random.h"
+#include "log/posix_acl.h"
+#include "tests/unit/recovery/xattr_testing.h"
+
+namespace salius::recovery {
+namespace {
+
+// An attribute that is set, or, without a value, taken away; without a name a change of mode.
+struct Change {
+  std::string name, value;
+  mode_t mode = 0;
+};
+
+class RandomXattrTest : public RefusedXattrTest {
+ protected:
+  using State = std::map<std::string, std::string>;
+
+  void SetUp() override {
+    RefusedXattrTest::SetUp();
+    if (!IsSkipped()) fd_ = MustOpen(tree_->At("f"), O_PATH);
+  }
+  void TearDown() override {
+    fd_.Reset();
+    RefusedXattrTest::TearDown();
+  }
+
+  static Change RandomChange(Random* random) {
+    constexpr std::array kNames = {kAccessAclXattr, "user.a", "user.b", "user.c"};
+    constexpr std::array<size_t, 8> kBytes = {28, 1000, 2000, 2100, 2500, 3000, 3500, 4016};
+    constexpr std::array kUsers = {1, 2, 100, 300, 400};
+    constexpr std::array<mode_t, 3> kModes = {0600, 02620, 0755};
+    if (random->Below(8) == 0) return {"", "", kModes.at(random->Below(kModes.size()))};
+    const std::string name = kNames.at(random->Below(kNames.size()));
+    if (random->Below(4) == 0) return {name, "", 0};
+    if (name == kAccessAclXattr) return {name, Acl(kUsers.at(random->Below(kUsers.size()))), 0};
+    const size_t bytes =
+        random->Chance(0.4) ? 1 + random->Below(40) : kBytes.at(random->Below(kBytes.size()));
+    return {name, std::string(bytes, static_cast<char>('a' + random->Below(26))), 0};
+  }
+  // Whether the file system takes it.
+  bool Perform(const Change& change) {
+    if (change.name.empty()) return fs::Chmod(fd_.get(), change.mode).ok();
+    return (change.value.empty() ? fs::RemoveXattr(fd_.get(), change.name)
+                                 : fs::SetXattr(fd_.get(), change.name, change.value))
+        .ok();
+  }
+  State Now() {
+    State state;
+    for (const char* name : {kAccessAclXattr, "user.a", "user.b", "user.c"}) {
+      bool found = false;
+      std::string value = *fs::GetXattr(fd_.get(), name, &found);
+      if (found) state[name] = std::move(value);
+    }
+    state["mode"] = absl::StrFormat("%o", tree_->Stat("f").st_mode & 07777);
+    return state;
+  }
+  static State With(State state, const Change& set) {
+    state[set.name] = set.value;
+    if (set.name == kAccessAclXattr) {
+      const auto special = strtoul(state["mode"].c_str(), nullptr, 8) & 07000;
+      state["mode"] = absl::StrFormat("%o", special | *ModeOfAcl(set.value));
+    }
+    return state;
+  }
+  // The file as it was before the session, with the first `some` changes of that.
+  void StartWith(const std::vector<Change>& before, const std::vector<Change>& changes,
+                 size_t some) {
+    for (const auto& [name, value] : Now()) {
+      if (name == "mode") continue;
+      ASSERT_OK(fs::RemoveXattr(fd_.get(), name));
+    }
+    ASSERT_OK(fs::Chmod(fd_.get(), 0644));
+    for (const Change& change : before) Perform(change);
+    for (size_t i = 0; i < some; ++i) Perform(changes[i]);
+  }
+  void Stamp(Stamper* stamper, const Change& change) {
+    if (change.name.empty()) {
+      stamper->Chmod(kFile, change.mode);
+    } else {
+      stamper->Stamp(change.value.empty() ? Op::kRemoveXattr : Op::kSetXattr, kFile,
+                     XattrBody{change.name, change.value}.Encode());
+    }
+  }
+
+  void RunSeed(uint64_t seed) {
+    SCOPED_TRACE(absl::StrCat("seed ", seed));
+    Random random(seed);
+    std::vector<Change> before(random.Below(4)), changes(1 + random.Below(7));
+    for (Change& change : before) change = RandomChange(&random);
+    for (Change& change : changes) change = RandomChange(&random);
+    StartWith(before, {}, 0);
+    // What is refused in the session is cancelled before it goes on, or anybody hears of it. The
+    // last one's cancel was lost, so that it may be refused again or taken.
+    Stamper stamper(7);
+    bool last_refused = false;
+    std::string story;
+    for (size_t i = 0; i < changes.size(); ++i) {
+      Stamp(&stamper, changes[i]);
+      last_refused = !Perform(changes[i]);
+      if (last_refused && i + 1 < changes.size()) stamper.Cancel(stamper.last());
+      absl::StrAppend(&story, changes[i].name, " ", changes[i].value.size(), " ", changes[i].mode,
+                      last_refused ? " refused" : "", "; ");
+    }
+    SCOPED_TRACE(story);
+    const State expected = Now();
+    for (size_t ahead = 0; ahead <= changes.size(); ++ahead) {
+      StartWith(before, changes, ahead);
+      for (int round = 0; round < 2; ++round) {
+        SCOPED_TRACE(absl::StrCat(ahead, " on the disk, round ", round));
+        ASSERT_OK(tree_->Run(stamper));
+        const bool took_refused = last_refused && tree_->report.refused.empty();
+        ASSERT_EQ(Now(), took_refused ? With(expected, changes.back()) : expected);
+        ASSERT_EQ(tree_->report.refused.size(), last_refused && !took_refused ? 1u : 0u);
+      }
+    }
+  }
+
+  UniqueFd fd_;
+};
+
+TEST_F(RandomXattrTest, AnyDiskStateConvergesToT) {
+  const char* first = getenv("SALIUS_REPLAY_FIRST_SEED");
+  const char* seeds = getenv("SALIUS_REPLAY_SEEDS");
+  const uint64_t from = first == nullptr ? 1 : strtoull(first, nullptr, 10);
+  const uint64_t count = seeds == nullptr ? 60 : strtoull(seeds, nullptr, 10);
+  for (uint64_t seed = from; seed < from + count; ++seed) {
+    RunSeed(seed);
+    if (HasFatalFailure()) return;
+  }
+}
+
+}  // namespace
+}  // namespace salius::recovery
