@@ -31,17 +31,18 @@ class RandomXattrTest : public RefusedXattrTest {
     RefusedXattrTest::TearDown();
   }
 
-  static Change RandomChange(Random* random) {
+  // Of an ACL and `others` attributes.
+  static Change RandomChange(Random* random, size_t others) {
     constexpr std::array kNames = {kAccessAclXattr, "user.a", "user.b", "user.c"};
     constexpr std::array<size_t, 8> kBytes = {28, 1000, 2000, 2100, 2500, 3000, 3500, 4016};
     constexpr std::array kUsers = {1, 2, 100, 300, 400};
     constexpr std::array<mode_t, 3> kModes = {0600, 02620, 0755};
     if (random->Below(8) == 0) return {"", "", kModes.at(random->Below(kModes.size()))};
-    const std::string name = kNames.at(random->Below(kNames.size()));
+    const std::string name = kNames.at(random->Below(1 + others));
     if (random->Below(4) == 0) return {name, "", 0};
     if (name == kAccessAclXattr) return {name, Acl(kUsers.at(random->Below(kUsers.size()))), 0};
     const size_t bytes =
-        random->Chance(0.4) ? 1 + random->Below(40) : kBytes.at(random->Below(kBytes.size()));
+        random->Chance(0.3) ? 1 + random->Below(40) : kBytes.at(random->Below(kBytes.size()));
     return {name, std::string(bytes, static_cast<char>('a' + random->Below(26))), 0};
   }
   // Whether the file system takes it.
@@ -92,9 +93,10 @@ class RandomXattrTest : public RefusedXattrTest {
   void RunSeed(uint64_t seed) {
     SCOPED_TRACE(absl::StrCat("seed ", seed));
     Random random(seed);
-    std::vector<Change> before(random.Below(4)), changes(1 + random.Below(7));
-    for (Change& change : before) change = RandomChange(&random);
-    for (Change& change : changes) change = RandomChange(&random);
+    std::vector<Change> before(random.Below(4)), changes(1 + random.Below(9));
+    const size_t others = 1 + random.Below(3);
+    for (Change& change : before) change = RandomChange(&random, others);
+    for (Change& change : changes) change = RandomChange(&random, others);
     StartWith(before, {}, 0);
     // What is refused in the session is cancelled before it goes on, or anybody hears of it. The
     // last one's cancel was lost, so that it may be refused again or taken.
