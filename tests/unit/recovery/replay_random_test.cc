@@ -50,12 +50,6 @@ void RunSeed(uint64_t seed, const std::string& path) {
   ASSERT_FALSE(Exists(path + "/.salius/lost"));
 }
 
-// The number in an environment variable, or `otherwise`.
-uint64_t FromEnvironment(const char* name, uint64_t otherwise) {
-  const char* value = getenv(name);
-  return value != nullptr ? strtoull(value, nullptr, 10) : otherwise;
-}
-
 TEST(ReplayRandomTest, AnyDiskStateConvergesToT) {
   const uint64_t from = FromEnvironment("SALIUS_REPLAY_FIRST_SEED", 1);
   const uint64_t seeds = FromEnvironment("SALIUS_REPLAY_SEEDS", 400);

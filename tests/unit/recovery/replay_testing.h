@@ -11,6 +11,12 @@
 
 namespace salius::recovery {
 
+// The number in an environment variable, or `otherwise`.
+inline uint64_t FromEnvironment(const char* name, uint64_t otherwise) {
+  const char* value = getenv(name);
+  return value != nullptr ? strtoull(value, nullptr, 10) : otherwise;
+}
+
 // A volume's tree, without a state or a log: what replay works on.
 class Tree {
  public:

@@ -22,15 +22,6 @@ class RandomXattrTest : public RefusedXattrTest {
  protected:
   using State = std::map<std::string, std::string>;
 
-  void SetUp() override {
-    RefusedXattrTest::SetUp();
-    if (!IsSkipped()) fd_ = MustOpen(tree_->At("f"), O_PATH);
-  }
-  void TearDown() override {
-    fd_.Reset();
-    RefusedXattrTest::TearDown();
-  }
-
   // Of an ACL and `others` attributes.
   static Change RandomChange(Random* random, size_t others) {
     constexpr std::array kNames = {kAccessAclXattr, "user.a", "user.b", "user.c"};
@@ -123,16 +114,12 @@ class RandomXattrTest : public RefusedXattrTest {
       }
     }
   }
-
-  UniqueFd fd_;
 };
 
 TEST_F(RandomXattrTest, AnyDiskStateConvergesToT) {
-  const char* first = getenv("SALIUS_REPLAY_FIRST_SEED");
-  const char* seeds = getenv("SALIUS_REPLAY_SEEDS");
-  const uint64_t from = first == nullptr ? 1 : strtoull(first, nullptr, 10);
-  const uint64_t count = seeds == nullptr ? 60 : strtoull(seeds, nullptr, 10);
-  for (uint64_t seed = from; seed < from + count; ++seed) {
+  const uint64_t from = FromEnvironment("SALIUS_REPLAY_FIRST_SEED", 1);
+  const uint64_t seeds = FromEnvironment("SALIUS_REPLAY_SEEDS", 60);
+  for (uint64_t seed = from; seed < from + seeds; ++seed) {
     RunSeed(seed);
     if (HasFatalFailure()) return;
   }

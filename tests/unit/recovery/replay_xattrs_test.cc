@@ -286,14 +286,6 @@ TEST_F(XattrOrderTest, PermissionBitsFollowFromTheLastOfAclAndChmod) {
 // fit.
 class FullInodeTest : public RefusedXattrTest {
  protected:
-  void SetUp() override {
-    RefusedXattrTest::SetUp();
-    if (!IsSkipped()) fd_ = MustOpen(tree_->At("f"), O_PATH);
-  }
-  void TearDown() override {
-    fd_.Reset();
-    RefusedXattrTest::TearDown();
-  }
   // As the session does it, and logs it.
   bool Put(const std::string& name, const std::string& value) {
     if (!fs::SetXattr(fd_.get(), name, value).ok()) return false;
@@ -322,7 +314,6 @@ class FullInodeTest : public RefusedXattrTest {
     for (const auto& [name, value] : values_) EXPECT_EQ(XattrOf(name.c_str()), value) << name;
   }
 
-  UniqueFd fd_;
   std::map<std::string, std::string> values_;
 };
 

@@ -9,6 +9,14 @@ namespace salius::recovery {
 
 class RefusedXattrTest : public RefusalTest {
  protected:
+  void SetUp() override {
+    RefusalTest::SetUp();
+    if (!IsSkipped()) fd_ = MustOpen(tree_->At("f"), O_PATH);
+  }
+  void TearDown() override {
+    fd_.Reset();
+    RefusalTest::TearDown();
+  }
   // So many users may read.
   static std::string Acl(int users) {
     std::string acl;
@@ -26,6 +34,8 @@ class RefusedXattrTest : public RefusalTest {
     add(0x20, 1, UINT32_MAX);
     return acl;
   }
+
+  UniqueFd fd_;  // of the file, O_PATH
 };
 
 }  // namespace salius::recovery
