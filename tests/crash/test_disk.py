@@ -151,22 +151,25 @@ class Disks(Case):
         self.assertTrue(states, "no states to try")
         return damaged, len(states)
 
-    def at_acknowledgements(self, bare, what):
-        """damaged(), of the disks right after each acknowledgement."""
-        return self.damaged(bare, [State(moment, moment.what, moment.end) for moment in bare.acked],
-                            what + ", right after an acknowledgement")
+    def at_acknowledgements(self, bare, wrapper, what):
+        """Of the disks right after each acknowledgement: with real syncs none lacks anything, under eatmydata nearly all
+        do. Not each: the kernel writes pages when it likes, by itself or late what it was told to begin, and now and
+        then does so between a pretended sync and the look at the log."""
+        damaged, crashes = self.damaged(bare, [State(moment, moment.what, moment.end) for moment in bare.acked],
+                                        what + ", right after an acknowledgement")
+        if wrapper:
+            self.assertGreaterEqual(damaged, 0.8 * crashes, "pretended syncs are not seen")
+        else:
+            self.assertEqual(damaged, 0)
 
-    def test_control_bare_appends_are_lost_at_each_acknowledgement_under_eatmydata_and_never_with_real_syncs(self):
-        damaged, _ = self.at_acknowledgements(self.bare(workload.Append, ()), "real syncs")
-        self.assertEqual(damaged, 0)
-        damaged, crashes = self.at_acknowledgements(self.bare(workload.Append, self.eatmydata()), "eatmydata")
-        self.assertEqual(damaged, crashes)
+    def test_control_bare_appends_are_lost_at_acknowledgements_under_eatmydata_and_never_with_real_syncs(self):
+        for wrapper, what in ((), "real syncs"), (self.eatmydata(), "eatmydata"):
+            self.at_acknowledgements(self.bare(workload.Append, wrapper), wrapper, what)
 
     def test_control_bare_overwrites_are_lost_in_each_kind_of_state_under_eatmydata_and_never_with_real_syncs(self):
         for wrapper, what in ((), "real syncs"), (self.eatmydata(), "eatmydata"):
             bare = self.bare(workload.Overwrite, wrapper)
-            damaged, crashes = self.at_acknowledgements(bare, what)
-            self.assertEqual(damaged, crashes if wrapper else 0)
+            self.at_acknowledgements(bare, wrapper, what)
             for kind, states in ("flush points", self.at_flushes(bare)), (
                     "disk states of unsynced writes", self.subsets(bare, self.count(40, 400))):
                 damaged, _ = self.damaged(bare, states, "%s, %s" % (what, kind))
