@@ -75,6 +75,7 @@ Seq Replicator::Issue(int64_t now, uint64_t ring_bytes, SendWhen when) {
   slot.issued_ns = slot.sendable_ns = now;
   slots_.push_back(slot);
   ++issued_;
+  NoteCrowd();
   if (!counting_) stable_upto_ = issued_;
   if (sendable_ + 1 == issued_) gathered_since_ns_ = now;
   const bool full = CumulativeAt(issued_) - CumulativeAt(sendable_) >= kGatherBytes;

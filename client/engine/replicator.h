@@ -43,8 +43,9 @@ struct ReplicatorOptions {
   int k = 2;                   // slack factor
   uint64_t log_max_bytes = 0;  // uncheckpointed bytes the session may hold (ring bytes)
   // Up to so many records that are not durable yet none waits for those before it to be so
-  // (SendWhen::kSoon). That hides the time that CPUs take to wake up; where there is one CPU, or
-  // where writers are many, what goes together costs less.
+  // (SendWhen::kSoon), unless lately more were under way at once. That hides the time that CPUs
+  // take to wake up; where there is one CPU, or where writers are many, what goes together costs
+  // less.
   Seq few = 0;
 };
 
@@ -213,6 +214,7 @@ class Replicator {
   void SendNew(int64_t now, int replica);
   void Resend(int64_t now, int replica, const AckPayload* gaps);
   void EndGathering(int64_t now);
+  void NoteCrowd();  // after each Issue
 
   // replicator_plan.cc: modes, members, notes.
   void Plan(int64_t now);
@@ -242,6 +244,8 @@ class Replicator {
   bool send_soon_ = false;         // as soon as what is sent is durable
   Seq sendable_ = 0;               // what may be sent; what was issued after it is gathered
   int64_t gathered_since_ns_ = 0;  // when the first of those was issued
+  // The most that were under way at once, among the last kCrowdRecords and among those since.
+  Seq crowd_before_ = 0, crowd_ = 0;
   Config noted_;
   std::optional<Config> pending_;
   bool counting_ = false;     // acks count (mode replicated, and not on the way to local)

@@ -2,6 +2,7 @@
 // the gathering of those that nobody waits for (docs/protocol.md). pure, as replicator.h says.
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "client/engine/replicator.h"
 
@@ -14,6 +15,8 @@ constexpr uint64_t kInFlightBytes = 2u << 20;
 // A re-send repeats at most this much at a time: the acknowledgement tells what is still missing.
 constexpr int kResendRecords = 64;
 constexpr uint64_t kResendBytes = 256u << 10;
+// That records were many is remembered while so many are issued, up to twice as many.
+constexpr Seq kCrowdRecords = 64;
 
 constexpr ReplicaMask Bit(int replica) { return static_cast<ReplicaMask>(1u << replica); }
 
@@ -44,7 +47,13 @@ void Replicator::EndGathering(int64_t now) {
 void Replicator::SendSoon(int64_t now) {
   if (sendable_ == issued_) return;
   send_soon_ = true;
-  if (durable_ >= sendable_ || issued_ - durable_ <= options_.few) SendGathered(now);
+  const bool few = std::max(crowd_before_, crowd_) <= options_.few;
+  if (durable_ >= sendable_ || few) SendGathered(now);
+}
+
+void Replicator::NoteCrowd() {
+  crowd_ = std::max(crowd_, issued_ - durable_);
+  if (issued_ % kCrowdRecords == 0) crowd_before_ = std::exchange(crowd_, 0);
 }
 
 void Replicator::SendGathered(int64_t now) {

@@ -4,7 +4,7 @@ does falls on all.
 usage: python3 -m bench.compare [--rounds N] [--seconds S] [--FIELD VALUE]... [--floors] [--json FILE] NAME=BINDIR...
 BINDIR is a directory like bazel-bin, or NAME=BINDIR,OPTION,... with mount options for that build. A field is one of
 bench.scenario.Scenario: --size 64KiB, --writers 8, --m 3, --acks 2, --pattern fsync:8, --network veth1500, ...; --free
-instead of packed. Prints the table of medians, and for each build its p50 and rate as multiples of the first one's of
+instead of packed. Prints the table of medians, and for each build its p50, p99 and rate as multiples of the first one's of
 the same round: median, and the quarters in brackets. Run with tests/ as working directory, as root.
 """
 import argparse
@@ -86,7 +86,7 @@ def run(args):
     print("\n".join(rounds.table(subjects, base.name)))
     for subject in subjects[1:]:
         told = []
-        for figure in ("p50_us", "ops_per_second"):
+        for figure in ("p50_us", "p99_us", "ops_per_second"):
             told.append("%s x %.3f [%.3f %.3f]" % (figure, *_quarters(
                 mine[figure] / its[figure] for mine, its in zip(subject.rounds, base.rounds))))
         print("%-22s %s" % (subject.name, ", ".join(told)))

@@ -28,12 +28,13 @@ class Subject:
 
 
 def measure(subjects, rounds, seconds, wait=True, count_calls=True):
-    """Fills in the subjects' rounds: one of each, and again. A round in which a hypervisor took CPU time away is made again, twice at most,
-    and then said to be disturbed (figure "stolen")."""
-    for _ in range(rounds):
+    """Fills in the subjects' rounds: one of each, and again, each time beginning with another. A round in which a
+    hypervisor took CPU time away is made again, twice at most, and then said to be disturbed (figure "stolen")."""
+    for first in range(rounds):
         if wait:
             wait_quiet(QUIET_BOUND_S)
-        for subject in subjects:
+        first %= len(subjects)
+        for subject in (*subjects[first:], *subjects[:first]):
             for _ in range(3):
                 figures = _round(subject, seconds)
                 if not wait or figures["stolen"] <= MAX_STOLEN:

@@ -138,10 +138,30 @@ TEST_F(GatherTest, WhileRecordsAreFewNoneWaitsForThoseBeforeIt) {
   }
   for (int i = 0; i < 2; ++i) Issue(SendWhen::kSoon);
   EXPECT_EQ(Sent(), Ranges()) << "now they are many";
-  for (int i = 0; i < 2; ++i) Ack(i, 1);
-  EXPECT_EQ(Sent(), Ranges());
   for (int i = 0; i < 2; ++i) Ack(i, 2);
+  EXPECT_EQ(Sent(), Ranges()) << "and were so just now";
+  for (int i = 0; i < 2; ++i) Ack(i, 3);
   EXPECT_EQ(Sent(), Ranges({{4, 5}, {4, 5}}));
+}
+
+TEST_F(GatherTest, ThatRecordsWereManyIsForgottenWhenTheyStayFew) {
+  Make(2, 2, /*few=*/2);
+  Heal(2);
+  const auto issue_and_ack = [this](int count) {
+    Seq last = 0;
+    for (int i = 0; i < count; ++i) last = Issue(SendWhen::kSoon);
+    const size_t sent = Sent().size();
+    for (int i = 0; i < 2; ++i) Ack(i, core_->sendable());
+    for (int i = 0; i < 2; ++i) Ack(i, last);
+    Sent();
+    EXPECT_EQ(core_->durable(), last);
+    return sent;
+  };
+  EXPECT_EQ(issue_and_ack(2), 4u) << "each to two replicas";
+  EXPECT_EQ(issue_and_ack(3), 4u) << "the third waited";
+  EXPECT_EQ(issue_and_ack(2), 2u) << "the second waited: there were three";
+  for (int i = 0; i < 128; ++i) EXPECT_EQ(issue_and_ack(1), 2u);
+  EXPECT_EQ(issue_and_ack(2), 4u);
 }
 
 TEST_F(ReplicatorTest, WhatWasSentLateIsNotAwaitedBeforeItWasSent) {
