@@ -86,11 +86,6 @@ absl::Status Volume::Impl::CheckOldNameSyntax(const Node& node, std::string_view
   return NameHealth();
 }
 
-absl::Status Volume::Impl::NameResult(absl::Status status) {
-  if (status.ok() || DataHealth().ok()) return status;
-  return AsNameError(status);
-}
-
 absl::Status Volume::Impl::FillInherited(Node& parent, const Caller& caller, CreateBody& body) {
   ParentFacts facts;
   SALIUS_ASSIGN_OR_RETURN(const struct stat st, fs::Stat(parent.path_fd.get()));
@@ -120,7 +115,7 @@ absl::StatusOr<PinnedNode> Volume::Impl::MakeNew(CreateBody body) {
   draft.body = body.Encode();
   SALIUS_ASSIGN_OR_RETURN(const RecordRef record, IssueName(std::move(draft)));
   absl::StatusOr<UniqueFd> fd = AwaitResult(record);
-  if (!fd.ok()) return NameResult(fd.status());
+  if (!fd.ok()) return fd.status();
   NoteCreated(id, record->seq());
   SALIUS_ASSIGN_OR_RETURN(PinnedNode node, Intern(*std::move(fd)));
   // A copy of another volume's file may have the very id, and be looked at just now.
@@ -223,7 +218,7 @@ absl::StatusOr<Entry> Volume::Impl::Link(Node& node, Node& parent, std::string_v
     draft.file_id = node.id.load();
     draft.body = body.Encode();
     SALIUS_ASSIGN_OR_RETURN(const RecordRef record, IssueName(std::move(draft)));
-    SALIUS_RETURN_IF_ERROR(NameResult(AwaitResult(record).status()));
+    SALIUS_RETURN_IF_ERROR(AwaitResult(record).status());
   }
   table.Pin(node);
   PinnedNode lookup(table, &node);
@@ -249,7 +244,7 @@ absl::Status Volume::Impl::Remove(Node& parent, const std::string& name, Node& v
   // checkpoint could cover that one alone, and recovery would look for a file that is rightly gone.
   absl::MutexLock stream(&victim.stream);
   SALIUS_ASSIGN_OR_RETURN(const RecordRef record, IssueName(std::move(draft)));
-  const absl::Status removed = NameResult(AwaitResult(record).status());
+  const absl::Status removed = AwaitResult(record).status();
   EndBulkOfNameless(victim);
   return removed;
 }

@@ -135,7 +135,7 @@ absl::Status Volume::Impl::DoRename(Node& from_dir, const std::string& from, Nod
   // As in Remove(): nothing of the file that is displaced may be stamped after this.
   absl::MutexLockMaybe stream(displaced != nullptr ? &displaced->stream : nullptr);
   SALIUS_ASSIGN_OR_RETURN(const RecordRef record, IssueName(std::move(draft)));
-  const absl::Status renamed = NameResult(AwaitResult(record).status());
+  const absl::Status renamed = AwaitResult(record).status();
   if (displaced != nullptr) {
     displaced->stream.AssertHeld();
     EndBulkOfNameless(*displaced);

@@ -94,10 +94,17 @@ void PathFd::Offer(UniqueFd fd) const {
   if (closed) cache_.Enter(const_cast<PathFd&>(*this));
 }
 
-void PathFd::Keep() const {
-  absl::MutexLock lock(&mutex_);
-  SALIUS_CHECK(fd_ != nullptr);
-  keep_ = true;
+void PathFd::Keep(const Use& use) const {
+  SALIUS_CHECK(use.fd_ != nullptr);
+  bool closed = false;
+  {
+    absl::MutexLock lock(&mutex_);
+    keep_ = true;
+    // An offered one, which `use` is no share of, may have been closed.
+    closed = fd_ == nullptr;
+    if (closed) fd_ = use.fd_;
+  }
+  if (closed) cache_.Enter(const_cast<PathFd&>(*this));
 }
 
 bool PathFd::TryClose(bool* keep) const {

@@ -66,6 +66,7 @@ class PathFd {
     operator int() const { return fd_ == nullptr ? -1 : fd_->get(); }  // NOLINT: is a descriptor
 
    private:
+    friend class PathFd;
     SharedFd fd_;
   };
 
@@ -79,8 +80,9 @@ class PathFd {
   // Another descriptor of the same file, opened by its name just now: better than one by handle,
   // because the kernel knows the file's path by it.
   void Offer(UniqueFd fd) const;
-  // From here on the descriptor stays open. The caller has a share of it.
-  void Keep() const;
+  // From here on a descriptor stays open: its own, or `use`, a share that get() has given out, when
+  // it has none.
+  void Keep(const Use& use) const;
 
  private:
   friend class PathFdCache;

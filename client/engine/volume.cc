@@ -63,7 +63,7 @@ absl::Status Volume::Impl::Prepare(uint64_t descriptors) {
   SALIUS_ASSIGN_OR_RETURN(root, table.Intern(std::move(root_fd), [] { return Seq{0}; }));
   SALIUS_CHECK(table.SetId(*root, kRootFileId));
   root->identified.store(true);
-  root->path_fd.Keep();
+  root->path_fd.Keep(root->path_fd.get());
   // A part for everything else. Of the rest nodes may have as many as open files: one that is open
   // needs two when its last name goes.
   const size_t shared = (descriptors - std::min(kOtherFds, descriptors / 4)) / 2;

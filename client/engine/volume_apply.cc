@@ -153,7 +153,7 @@ absl::Status Volume::Impl::ApplyLinkOrUnlink(const RecordHeader& header, std::st
   if (held < 0) return ErrnoStatus(EBADF, "unlink");
   const int flags = header.arg0 != 0 ? AT_REMOVEDIR : 0;
   const absl::Status removed = fs::Unlink(parent->path_fd.get(), name->name, flags);
-  UpdateOrphan(*file);
+  UpdateOrphan(*file, held);
   return removed;
 }
 
@@ -187,14 +187,14 @@ absl::Status Volume::Impl::ApplyRename(std::string_view body) {
   if (other && held < 0) return ErrnoStatus(EBADF, "rename");
   const absl::Status renamed = fs::Rename(from->path_fd.get(), rename->from_name, to->path_fd.get(),
                                           rename->to_name, rename->flags);
-  if (other) UpdateOrphan(*other);
+  if (other) UpdateOrphan(*other, held);
   return renamed;
 }
 
-void Volume::Impl::UpdateOrphan(Node& node) {
-  const absl::StatusOr<struct stat> st = fs::Stat(node.path_fd.get());
-  if (!st.ok()) return Fail(st.status());      // XFS says EIO once it has shut down
-  if (st->st_nlink == 0) node.path_fd.Keep();  // nothing else leads to it
+void Volume::Impl::UpdateOrphan(Node& node, const PathFd::Use& held) {
+  const absl::StatusOr<struct stat> st = fs::Stat(held);
+  if (!st.ok()) return Fail(st.status());          // XFS says EIO once it has shut down
+  if (st->st_nlink == 0) node.path_fd.Keep(held);  // nothing else leads to it
   absl::MutexLock lock(&node.state);
   node.orphan = st->st_nlink == 0;
 }

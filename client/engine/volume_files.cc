@@ -213,7 +213,7 @@ void Volume::Impl::DropCoveredLink(Node& node, Seq checkpoint) {
     return;
   }
   node.hidden_link = false;
-  UpdateOrphan(node);
+  UpdateOrphan(node, held);
   EndBulkOfNameless(node);
 }
 

@@ -79,9 +79,8 @@ struct Volume::Impl final : public ApplySink {
   absl::Status ApplyRename(std::string_view body);
   // Notes that the last `records` records of a node, the last of which is `last`, were applied.
   void Finish(Node& node, Seq last, size_t records, size_t data_records);
-  // Notes that the last name of a node may be gone. The caller has held its descriptor since
-  // before.
-  void UpdateOrphan(Node& node);
+  // Notes that the last name of a node may be gone. `held`: its descriptor, since before.
+  void UpdateOrphan(Node& node, const PathFd::Use& held);
 
   // ---- volume_issue.cc
   // Gives the node an id when it has none (adopting it) and enters it in the table.
@@ -96,7 +95,8 @@ struct Volume::Impl final : public ApplySink {
   // Stamps a name record.
   absl::StatusOr<RecordRef> IssueName(RecordDraft draft);
   // Waits until a record with a Result is durable and applied and takes it. When it is an error a
-  // cancel record is made durable before it is returned.
+  // cancel record is made durable before it is returned. EIO when the volume fails meanwhile: a
+  // recovery may find the change made or not.
   absl::StatusOr<UniqueFd> AwaitResult(const RecordRef& record);
   // Durable and applied; the waiting thread helps.
   absl::Status AwaitApplied(Seq seq);
@@ -203,8 +203,6 @@ struct Volume::Impl final : public ApplySink {
   absl::Status CheckRename(Node& from_dir, Node& to_dir, Node& moved, Node* other, uint32_t flags);
   // Mode, owner and ACLs of a new object.
   absl::Status FillInherited(Node& parent, const Caller& caller, CreateBody& body);
-  // EROFS for whatever a failed volume answers.
-  absl::Status NameResult(absl::Status status);
   absl::StatusOr<Entry> Create(Node& parent, std::string_view name, CreateBody body,
                                const Caller& caller);
   // Issues a complete body, waits, and returns the new node.
@@ -280,7 +278,8 @@ class NameLocks {
   std::vector<Node*> dirs_;
 };
 
-// An error of the pipeline as a name operation (EROFS) or a data operation (EIO) reports it.
+// An error of the pipeline as it is reported: EROFS for a name operation of which no record was
+// issued, so that nothing has happened; EIO for everything else.
 absl::Status AsNameError(const absl::Status& status);
 absl::Status AsDataError(const absl::Status& status);
 

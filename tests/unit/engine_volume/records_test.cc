@@ -238,7 +238,14 @@ TEST_F(RecordsTest, CancelThatCannotBeMadeDurableIsAnErrorOfTheVolume) {
       fake().on_wait_durable = [&](Seq) { fake().Fail(absl::InternalError("test")); };
     }
   };
-  EXPECT_EQ(Errno(volume->MakeDir(root(), "taken", 0755, caller)), EROFS);
+  EXPECT_EQ(Errno(volume->MakeDir(root(), "taken", 0755, caller)), EIO);
+}
+
+TEST_F(RecordsTest, NameUnderWayWhenTheVolumeFailsIsAnIoError) {
+  Make();
+  fake().on_wait_durable = [&](Seq) { fake().Fail(absl::InternalError("test")); };
+  EXPECT_EQ(Errno(volume->MakeDir(root(), "d", 0755, caller)), EIO) << "recovery may make it";
+  EXPECT_EQ(Errno(volume->MakeDir(root(), "e", 0755, caller)), EROFS) << "nothing was issued";
 }
 
 TEST_F(RecordsTest, NothingIsStampedForWhatIsRefused) {

@@ -89,9 +89,25 @@ TEST_F(PathFdTest, KeptOneOutlivesItsLastName) {
   {
     const PathFd::Use held = first->get();
     ASSERT_EQ(::unlinkat(root_.get(), "f7", 0), 0);
-    first->Keep();
+    first->Keep(held);
   }
   for (int i = 20; i < 30; ++i) fds.push_back(Make(i));
+  EXPECT_EQ(SizeOf(*first), 7);
+}
+
+TEST_F(PathFdTest, KeptOneOutlivesItsLastNameWhenAnotherWasOfferedAndClosedMeanwhile) {
+  cache_.Configure(root_.get(), dev_, 1);
+  const auto first = Make(7);
+  std::vector<std::unique_ptr<PathFd>> fds;
+  for (int i = 10; i < 20; ++i) fds.push_back(Make(i));
+  {
+    const PathFd::Use held = first->get();  // by handle
+    first->Offer(Path("f7"));
+    ASSERT_EQ(::unlinkat(root_.get(), "f7", 0), 0);
+    for (int i = 20; i < 30; ++i) fds.push_back(Make(i));
+    first->Keep(held);
+  }
+  for (int i = 30; i < 40; ++i) fds.push_back(Make(i));
   EXPECT_EQ(SizeOf(*first), 7);
 }
 
@@ -100,7 +116,7 @@ TEST_F(PathFdTest, ThoseThatMustBeOpenLeaveFewerForOthers) {
   std::vector<std::unique_ptr<PathFd>> kept;
   for (int i = 0; i < 4; ++i) {
     kept.push_back(Make(i));
-    kept.back()->Keep();
+    kept.back()->Keep(kept.back()->get());
   }
   std::vector<std::unique_ptr<PathFd>> fds;
   for (int i = 10; i < 20; ++i) fds.push_back(Make(i));
