@@ -1,4 +1,4 @@
-// The numbers that name things (DESIGN.md, "Words").
+// The numbers that name things (docs/protocol.md).
 #ifndef SALIUS_COMMON_IDS_H_
 #define SALIUS_COMMON_IDS_H_
 

@@ -48,7 +48,7 @@ inline constexpr size_t kDatagramPayloadAnyPath = 1232;
 // Largest UDP payload there is: 65535 less the same headers. Loopback's MTU is 65536.
 inline constexpr size_t kDatagramPayloadLoopback = 65507;
 
-// --- Time (DESIGN.md: delta, tau, k) -----------------------------------------------------------
+// --- Time (docs/protocol.md, "Time-outs": delta, tau, k) ---------------------------------------
 
 // Link delay bound in microseconds: well above the delay of a busy LAN, and 2*delta is still a
 // pause that nobody notices before the volume goes to mode local.

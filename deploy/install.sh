@@ -31,7 +31,7 @@ done
 programs=(
   replica/salius-replica recovery/salius-recover client/cli/salius client/fuse/salius-mount
 )
-helpers=(mount.salius umount.fuse.salius umount.salius)
+helpers=(mount.salius umount.fuse.salius)
 units=(deploy/*.service)
 pages=(docs/man/*.[1-8])
 samples=(deploy/*.sample)

@@ -1,7 +1,7 @@
 // Applying records to the backing file system: the one set of primitives that the engine's applier
 // and recovery's replay share, so that both end with the same bytes, owners, modes and names.
 //
-// All are idempotent ("records converge", DESIGN.md §2): doing one twice leaves what doing it once
+// All are idempotent (docs/log-format.md, "Bodies"): doing one twice leaves what doing it once
 // leaves. All run with root's rights; owners and modes come from the record, never from the caller.
 // Errors carry the exact errno (common/file.h).
 #pragma once

@@ -41,7 +41,7 @@
 
 namespace salius {
 
-// Recovery's decision record (DESIGN.md §6, pin): with it on disk a rerun asks nobody.
+// Recovery's decision record (docs/recovery.md): with it on disk a rerun asks nobody.
 struct Decision {
   Epoch epoch = 0;  // the epoch that was recovered
   Seq last = 0;     // T: records 1..T of `epoch` are the volume's state

@@ -5,8 +5,8 @@
 // and one O_DSYNC write; a torn write destroys only the slot that was being written, and the older
 // slot is then the state. (Two torn writes of one generation, one after the other, could make the
 // first one's note if both began with the same sector. That note was a possible outcome of its own
-// Write(), and sessions and boots differ in the first sector.) This is the reason for "the one rule
-// of state notes" (DESIGN.md §5): until Write() has returned, a crash may leave either note.
+// Write(), and sessions and boots differ in the first sector.) This is the reason for the one rule
+// of notes (docs/protocol.md, "Notes"): until Write() has returned, a crash may leave either note.
 //
 // Threads: one writer at a time; the caller holds the volume lock.
 #pragma once
@@ -29,7 +29,7 @@ enum class Mode : uint8_t {
 };
 std::string_view ModeName(Mode mode);
 
-// A replica whose acknowledgements count (DESIGN.md §1).
+// A replica whose acknowledgements count (docs/protocol.md, "A record").
 struct Member {
   std::string address;          // "host:port" as configured, at most 200 bytes
   Incarnation incarnation = 0;  // one life of the replica's memory

@@ -60,7 +60,7 @@ absl::StatusOr<VolumeConfig> VolumeConfigFromToml(std::string_view text, std::st
 absl::Status CreateVolume(const std::string& backing, const VolumeConfig& config);
 
 // The open `.salius` directory of a volume, the backing directory, and the volume's config, with the
-// exclusive lock held for the life of the object (DESIGN.md §6, lock).
+// exclusive lock held for the life of the object (docs/recovery.md).
 struct VolumeDir {
   std::string path;      // absolute path of the backing directory
   int root_fd = -1;      // O_DIRECTORY | O_RDONLY

@@ -1,6 +1,6 @@
-// Collect: brings the records of the unrecovered epoch here (DESIGN.md §6). What is missing is cut
-// into pieces; the replicas that hold most are asked at once, each for the next piece when it has
-// brought one, so that the fast ones bring more. Then one after the other is asked for what is
+// Collect: brings the records of the unrecovered epoch here (docs/recovery.md). What is missing is
+// cut into pieces; the replicas that hold most are asked at once, each for the next piece when it
+// has brought one, so that the fast ones bring more. Then one after the other is asked for what is
 // still missing of what it says it holds: all of it when there is little. So each record crosses
 // the network about once. Count first, then chunks with checksums; a stream that breaks goes on
 // where it stopped. Who stands still while the others are done with their pieces is not waited for;

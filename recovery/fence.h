@@ -1,5 +1,5 @@
 // Fence: makes the replicas promise not to take records of the old epoch any more, and hears what
-// they hold (DESIGN.md §6, I4). In a dry run it only asks.
+// they hold (docs/recovery.md, I4). In a dry run it only asks.
 //
 // Threads: one per replica while FenceAll runs; all have ended when it returns.
 #pragma once

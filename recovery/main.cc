@@ -1,5 +1,5 @@
 // salius-recover: brings a volume whose primary died to the state after its last acknowledged
-// operation (DESIGN.md §6, docs/recovery.md). The work is recovery/recovery.h; this is its command.
+// operation (docs/recovery.md). The work is recovery/recovery.h; this is its command.
 #include <malloc.h>
 #include <signal.h>
 #include <unistd.h>

@@ -1,5 +1,5 @@
-// Merge: from what the stable log and the replicas hold to T and the list of records (DESIGN.md
-// §6).
+// Merge: from what the stable log and the replicas hold to T and the list of records
+// (docs/recovery.md).
 //
 // Rules, each with a test named for it:
 // - Only records of the state's epoch above its checkpoint count; older epochs are leftovers.

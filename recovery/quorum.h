@@ -1,4 +1,4 @@
-// Whose answer counts, and how many are needed (DESIGN.md §6, fence).
+// Whose answer counts, and how many are needed (docs/recovery.md).
 //
 // Why |members| - f + 1: a durable record is held by f noted members, so any such number of members
 // has at least one of those f among it. Why the incarnation and the base: a member that lost its

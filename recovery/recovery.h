@@ -1,4 +1,4 @@
-// Recovery of a volume after its primary died (DESIGN.md §6):
+// Recovery of a volume after its primary died (docs/recovery.md):
 //
 //     lock -> fence -> collect -> merge -> pin -> replay -> sync -> commit
 //

@@ -1,7 +1,7 @@
-// Replay: makes the backing directory what a plan says (DESIGN.md §6). Order: locate everything,
-// refuse if something is missing for good, rebuild what the disk lost, run the records of every
-// file, then the names. Where there is no room for that, names that T does not have go first.
-// Nothing is synced here; the caller does that.
+// Replay: makes the backing directory what a plan says (docs/recovery.md). Order: locate
+// everything, refuse if something is missing for good, rebuild what the disk lost, run the records
+// of every file, then the names. Where there is no room for that, names that T does not have go
+// first. Nothing is synced here; the caller does that.
 //
 // Invariants
 // - No object that T leaves bound ever loses its last name: files get a hidden link in .salius/tmp

@@ -1,5 +1,5 @@
-// From the decided records to what the disk must look like (DESIGN.md §6, replay): "it converges,
-// it does not step".
+// From the decided records to what the disk must look like (docs/recovery.md): it converges, it
+// does not step.
 //
 // - Of one file: its data and attribute records in order, less the data records at or below an "on
 // disk

@@ -1,4 +1,4 @@
-// What a replica accepts, refuses and answers (DESIGN.md §3 I4-I6, §5, §6; paper §4): sessions,
+// What a replica accepts, refuses and answers (docs/replica.md; I4 to I6; paper §4): sessions,
 // fences, records, trims. Each rule stands in one place in acceptor.cc, marked with its letter:
 //
 //   A  a record is stored only for a known volume, the open session's epoch and session id

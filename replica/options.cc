@@ -102,7 +102,8 @@ const std::vector<Option>& Options() {
          return absl::OkStatus();
        }},
       {"abandon-after", Kind::kText, "TIME",
-       "drop the log of a volume that sent nothing for this long (\"72h\"); default never",
+       "drop the log of a volume that nobody sent to, fenced or fetched for this long (\"72h\"); "
+       "default never",
        SetAbandon},
       {"log-level", Kind::kText, "LEVEL", "debug, info (default), warn, error or off", SetLogLevel},
   };

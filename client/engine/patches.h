@@ -1,5 +1,5 @@
 // The patches of one file: data records that were issued but not yet applied, in seq order
-// (DESIGN.md §1, §2; the "patch" of papers/non-blocking-writes.txt). What a reader sees is the
+// (the "patch" of the paper on non-blocking writes). What a reader sees is the
 // backing file with the patches laid over it in order.
 //
 // pure: no thread, lock, socket or clock. The owner (Node) locks.

@@ -90,7 +90,8 @@ absl::Status Pipeline::Impl::Begin() {
   SALIUS_RETURN_IF_ERROR(BeginPeers());
 
   {
-    // Before anything else: this session, durably, in mode local with no members (DESIGN.md §5).
+    // Before anything else: this session, durably, in mode local with no members
+    // (docs/protocol.md).
     absl::MutexLock note_lock(&note_mu);
     VolumeState next = state.state();
     epoch = next.epoch + 1;

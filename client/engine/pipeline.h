@@ -1,5 +1,5 @@
 // The pipeline of one session: stamp -> replicate -> DURABLE -> apply -> checkpoint -> trim
-// (DESIGN.md §2). It knows records and watermarks, not files: what a record does to the backing
+// (docs/protocol.md). It knows records and watermarks, not files: what a record does to the backing
 // files is the ApplySink's business (client/engine/volume.h implements it).
 //
 // All decisions are taken by a pure core (client/engine/replicator.h, a state machine without

@@ -1,5 +1,5 @@
 // Disk quotas of file owners. The volume applies records as root, whom the kernel lets past every
-// limit, so the owner's limits are checked here, before a record is stamped (DESIGN.md §2, stamp).
+// limit, so the owner's limits are checked here, before a record is stamped.
 //
 // User and group quotas; project quotas are not looked at. Root's own files are exempt, as in the
 // kernel. Threads: all methods from any thread.

@@ -226,7 +226,8 @@ void Replicator::Lose(int64_t now, int index, const std::string& why, bool memor
   }
   Event(absl::StrCat("replica ", index, " lost: ", why));
   if (counted) {
-    // DESIGN.md §5: secure what leaned on its copies, by disk, whichever way is quicker.
+    // docs/protocol.md, "Notes": secure what leaned on its copies, by disk, whichever way is
+    // quicker.
     stable_upto_ = issued_;
     checkpoint_requested_ = true;
   }

@@ -1,6 +1,5 @@
 // The replicator: every decision of a session about records, acknowledgements, modes, members,
-// notes and checkpoints, as a state machine. DESIGN.md §2, §3 (I1, I5, I6, I8), §5; model/ maps to
-// it as docs/protocol.md says.
+// notes and checkpoints, as a state machine. docs/protocol.md; I1, I5, I6, I8.
 //
 // pure: no thread, lock, socket or clock. Every input carries `now` (monotonic ns); what must be
 // done is left in Outputs, which the caller takes with TakeOutputs() after every input.
@@ -10,9 +9,9 @@
 // effective members. A member is effective while no loss of it was detected since the note that
 // named it was started.
 //
-// The one rule (DESIGN.md §5): `durable` moves over a record only when it is recoverable under the
-// noted configuration and, while a note is being written, under that note's configuration too; a
-// note starts only when every durable record is recoverable under it.
+// The one rule (docs/protocol.md): `durable` moves over a record only when it is recoverable under
+// the noted configuration and, while a note is being written, under that note's configuration too;
+// a note starts only when every durable record is recoverable under it.
 #pragma once
 
 #include <array>

@@ -1,6 +1,5 @@
-// The replicator's plans: which mode, which members, which note, when a checkpoint (DESIGN.md §5,
-// "the one rule of state notes", "to mode local", "a replica lost or reborn"). pure, as
-// replicator.h says.
+// The replicator's plans: which mode, which members, which note, when a checkpoint
+// (docs/protocol.md, "Notes"). pure, as replicator.h says.
 #include <algorithm>
 #include <bit>
 

@@ -117,7 +117,7 @@ int64_t Replicator::PartitionTimeout() const {
   for (size_t i = 0; i < replicas_.size(); ++i) {
     if (members & Bit(i)) base = std::max(base, replicas_[i].rtt.base_ns());
   }
-  // Adaptive, but never above the paper's 2*delta (§4.3), nor so short that one late scheduling
+  // Adaptive, but never above the paper's 2*delta (§4.1), nor so short that one late scheduling
   // slice on a healthy network looks like a partition.
   return std::clamp(16 * base, options_.delta_ns, 2 * options_.delta_ns);
 }

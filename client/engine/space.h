@@ -1,5 +1,5 @@
 // Space on the backing file system: what can fail for want of room or quota must fail before a
-// record is stamped (DESIGN.md §2 stamp, I8), because after the acknowledgement it has to be
+// record is stamped (I8), because after the acknowledgement it has to be
 // applied.
 //
 // Two regimes. With more than kSpaceMargin free beyond all that unapplied records may need, a write

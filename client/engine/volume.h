@@ -13,7 +13,7 @@
 // - Every change is a record. Data and attribute records are issued under the node's lock, which is
 // why seq
 //   order is the order of the file's stream. A name operation (create, link, unlink, rename) holds
-//   the locks of its directories from check to apply (DESIGN.md §2, plain way): it checks that it
+//   the locks of its directories from check to apply (docs/mount.md): it checks that it
 //   can succeed, issues its record, waits until that is durable and applied in its turn, and
 //   returns the result; a failed apply issues a cancel record, waits for it to be durable, then
 //   returns the error.
@@ -156,7 +156,7 @@ class Volume {
   absl::StatusOr<Created> CreateTmpFile(Node& dir, int flags, mode_t mode,
                                         const Caller&);  // O_TMPFILE
   // True when every handle of the node now open is synchronous or O_DIRECT, so that a front may let
-  // this open bypass its cache (decided per inode and never mixed, DESIGN.md §8).
+  // this open bypass its cache (decided per inode and never mixed).
   bool DirectAllowed(Node& node) const;
   void Release(Handle* handle);
 

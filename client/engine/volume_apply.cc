@@ -1,5 +1,5 @@
-// The pipeline's sink: what a durable record does to the backing files, and the checkpoint's sync
-// (DESIGN.md §2 apply and checkpoint). Records come in seq order, a few at a time.
+// The pipeline's sink: what a durable record does to the backing files, and the checkpoint's sync.
+// Records come in seq order, a few at a time.
 //
 // A failed write or truncation means that acknowledged data cannot reach the disk, and is returned:
 // the volume turns read-only (I8). Every other record has a caller who waits for its result, and a

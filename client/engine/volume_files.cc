@@ -1,4 +1,4 @@
-// Open files: reads with patches laid over, writes, fsync, space, copies (DESIGN.md §2, §8).
+// Open files: reads with patches laid over, writes, fsync, space, copies.
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>

@@ -1,5 +1,4 @@
-// Stamping: how a change becomes a record, and how its caller learns what became of it (DESIGN.md
-// §2).
+// Stamping: how a change becomes a record, and how its caller learns what became of it.
 #include <errno.h>
 #include <fcntl.h>
 

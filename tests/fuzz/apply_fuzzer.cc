@@ -1,5 +1,5 @@
 // Records applied to files: what a record says is decoded and done, or refused. Doing it twice
-// leaves what doing it once leaves ("records converge", DESIGN.md §2), and a file's id is never
+// leaves what doing it once leaves (log/apply.h), and a file's id is never
 // changed by a record. Then the id itself: any bytes in its xattr are an id or DATA_LOSS.
 //
 // The first byte says what is tried. Offsets and lengths are kept small, because the files lie in

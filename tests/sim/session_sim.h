@@ -1,7 +1,7 @@
 // A deterministic simulation of one session: the shipping replicator against simulated replicas,
 // network and disk, from a seed, until the primary crashes. Then what recovery would find is judged
-// by the rules of DESIGN.md §6 (quorum of noted members, stable log, cut at the first gap): every
-// acknowledged record must be in it (I1), no replica may have dropped more than the noted
+// by the rules of docs/recovery.md (quorum of noted members, stable log, cut at the first gap):
+// every acknowledged record must be in it (I1), no replica may have dropped more than the noted
 // checkpoint (I6), and a lost memory must never have been counted (I5).
 #pragma once
 
