@@ -170,7 +170,6 @@ absl::StatusOr<UniqueFd> MakeObject(int tmp_dirfd, const std::string& name, File
   SALIUS_RETURN_IF_ERROR(RemoveOld(tmp_dirfd, name));
   SALIUS_RETURN_IF_ERROR(MakeNode(tmp_dirfd, name, create));
   SALIUS_ASSIGN_OR_RETURN(UniqueFd fd, OpenAt(tmp_dirfd, name, O_PATH | O_NOFOLLOW));
-  SALIUS_RETURN_IF_ERROR(WriteFileId(fd.get(), id));
   SALIUS_RETURN_IF_ERROR(fs::Chown(fd.get(), create.uid, create.gid));
   for (const auto& [xattr_name, value] : create.xattrs) {
     if (xattr_name == kFileIdXattr) return Malformed("create with a file id among its xattrs");
@@ -178,6 +177,8 @@ absl::StatusOr<UniqueFd> MakeObject(int tmp_dirfd, const std::string& name, File
   }
   // After the ACL, which shows in the group bits too: the mode in the record is how it ended up.
   if (!S_ISLNK(create.mode)) SALIUS_RETURN_IF_ERROR(fs::Chmod(fd.get(), create.mode & 07777));
+  // Last: what has its id is whole. Recovery makes anew what has none.
+  SALIUS_RETURN_IF_ERROR(WriteFileId(fd.get(), id));
   return fd;
 }
 

@@ -48,8 +48,8 @@ absl::Status ApplyData(int fd, const RecordHeader& header, std::string_view body
 absl::Status ApplyAttr(int fd, const RecordHeader& header, std::string_view body);
 
 // Makes the object that `create` describes as `name` in directory `tmp_dirfd` (.salius/tmp),
-// complete with id, owner, mode and xattrs. An older object of that name is removed first. Returns
-// it open O_PATH.
+// complete with owner, mode, xattrs and, when it has all these, the id. An older object of that
+// name is removed first. Returns it open O_PATH.
 absl::StatusOr<UniqueFd> MakeObject(int tmp_dirfd, const std::string& name, FileId id,
                                     const CreateBody& create);
 // Name under which `id` stands in .salius/tmp and .salius/open: 16 hex digits.

@@ -69,6 +69,8 @@ absl::Status LeaveOut(const absl::Status& error, Seq seq) {
   return result;
 }
 
+bool SaysLeaveOut(const absl::Status& error) { return SeqToLeaveOut(error).has_value(); }
+
 absl::Status Explain(const absl::Status& error, const std::string& what, int fd) {
   if (error.ok()) return error;
   const absl::StatusOr<std::string> path = fs::PathOf(fd);

@@ -34,8 +34,9 @@ enum class Change {
 };
 bool RefusedForGood(const absl::Status& error, int fd, Change change);
 
-// The error, saying that record `seq` is to be left out.
+// The error, saying that record `seq` is to be left out; and whether one says so.
 absl::Status LeaveOut(const absl::Status& error, Seq seq);
+bool SaysLeaveOut(const absl::Status& error);
 
 // The error with `what` in front of it, the path of `fd` (negative: none), and what to do about it.
 absl::Status Explain(const absl::Status& error, const std::string& what, int fd);

@@ -10,6 +10,7 @@
 #include "log/fs_calls.h"
 #include "log/volume_config.h"
 #include "recovery/name_calls.h"
+#include "recovery/refusal.h"
 #include "recovery/replay_data.h"
 #include "recovery/replay_names.h"
 
@@ -102,7 +103,7 @@ absl::Status Replay(const ReplayContext& context, const ReplayPlan& plan) {
   const RecoveryReport before = *context.report;
   Objects objects(context.root_fd, context.salius_fd);
   const absl::Status replayed = ReplayAll(context, plan, &objects);
-  if (!absl::IsResourceExhausted(replayed)) return replayed;
+  if (!absl::IsResourceExhausted(replayed) || SaysLeaveOut(replayed)) return replayed;
   // The session may have counted on what it had removed, and here it is again.
   SALIUS_ASSIGN_OR_RETURN(const uint64_t removed, RemoveWhatGoes(context, plan, objects));
   if (removed == 0) return replayed;

@@ -14,7 +14,6 @@
 #include "common/file.h"
 #include "log/apply.h"
 #include "log/fs_calls.h"
-#include "log/posix_acl.h"
 #include "log/volume_config.h"
 #include "recovery/refusal.h"
 #include "recovery/replay_xattrs.h"
@@ -109,24 +108,11 @@ absl::Status Judge(const absl::Status& error, const ObjectPlan& object, Seq seq,
   } else {
     may_be = RefusedForGood(error, fd, op == Op::kSetXattr ? Change::kXattr : Change::kAttribute);
   }
-  return may_be && seq == object.last_seq ? LeaveOut(told, seq) : told;
-}
-
-// An access ACL that a later record replaces or takes away leaves the permission bits that it set.
-absl::Status SetModeOfAcl(const ObjectPlan& object, const RecordView& record, int fd) {
-  if (record.header.op != Op::kSetXattr) return absl::OkStatus();
-  SALIUS_ASSIGN_OR_RETURN(const XattrBody xattr, XattrBody::Decode(record.body()));
-  if (xattr.name != kAccessAclXattr || object.xattrs.at(xattr.name).seq == record.seq()) {
-    return absl::OkStatus();
-  }
-  const std::optional<mode_t> mode = ModeOfAcl(xattr.value);
-  if (!mode.has_value()) return absl::OkStatus();
-  SALIUS_ASSIGN_OR_RETURN(const struct stat st, fs::StatAt(fd, ""));
-  return fs::Chmod(fd, (st.st_mode & 07000) | *mode);
+  return may_be && seq != 0 && seq == object.last_seq ? LeaveOut(told, seq) : told;
 }
 
 absl::Status RunAttr(const ObjectPlan& object, const RecordView& record, int fd) {
-  if (record.header.op != Op::kSetAttr) return SetModeOfAcl(object, record, fd);
+  if (record.header.op != Op::kSetAttr) return absl::OkStatus();  // SetXattrs does it
   if (record.seq() > object.on_disk_upto) return ApplyAttr(fd, record.header, record.body());
   // An fsync put it on the disk, with newer times where data went past the log; and a change of
   // owner would take away the capability that was set behind it.
@@ -140,18 +126,16 @@ absl::Status RunAttr(const ObjectPlan& object, const RecordView& record, int fd)
 absl::Status RunOps(const ReplayContext& context, const ObjectPlan& object, int fd) {
   WriteRun run(context, fd);
   for (const RecordView* record : object.ops) {
-    if (record->header.op == Op::kWrite) {
-      SALIUS_RETURN_IF_ERROR(run.Add(*record));
-      continue;
-    }
-    SALIUS_RETURN_IF_ERROR(run.Flush());
+    absl::Status written = record->header.op == Op::kWrite ? run.Add(*record) : run.Flush();
+    if (!written.ok()) return Explain(written, Describe(object), fd);
+    if (record->header.op == Op::kWrite) continue;
     const absl::Status applied = WithSpace(context, [&] {
       if (IsDataOp(record->header.op)) return ApplyData(fd, record->header, record->body());
       return RunAttr(object, *record, fd);
     });
     if (!applied.ok()) return Judge(applied, object, record->seq(), record->header.op, fd);
   }
-  return run.Flush();
+  return Explain(run.Flush(), Describe(object), fd);
 }
 
 absl::Status ReplayObject(const ReplayContext& context, const ObjectPlan& object,

@@ -259,9 +259,8 @@ class Planner {
         }
         break;
       case Op::kUnlink:
-        last_seq_[header.file_id] = header.seq;
-        [[fallthrough]];
       case Op::kLink:
+        last_seq_[header.file_id] = header.seq;
         if (const auto body = NameBody::Decode(record.body()); body.ok()) {
           last_name_[body->dir] = header.seq;
         }

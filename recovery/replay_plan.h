@@ -87,7 +87,8 @@ struct ObjectPlan {
   // directory, unless a later attribute record set it. 0: leave.
   uint64_t mtime_ns = 0;
   Seq create_seq = 0;
-  // The last of its records that a session issues one at a time: data, attributes, its removal.
+  // The last of its records that a session issues one at a time: data, attributes, its links and
+  // their removal.
   Seq last_seq = 0;
   // T cannot be reached without the object: it has operations to run, a touched name binds it, or
   // it is a directory with touched names; and it is not kUnbound.

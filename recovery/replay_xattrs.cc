@@ -131,15 +131,29 @@ absl::StatusOr<bool> MayBeRemoved(const ObjectPlan& object, const Wanted& last, 
   return false;
 }
 
-// What a record said of the permission bits behind the one that set the ACL.
-std::optional<mode_t> ModeBehind(const ObjectPlan& object, Seq acl) {
-  for (auto at = object.ops.rbegin(); at != object.ops.rend() && (*at)->seq() > acl; ++at) {
-    if ((*at)->header.op != Op::kSetAttr) continue;
-    const auto body = AttrBody::Decode((*at)->body());
-    if (body.ok() && (body->mask & kAttrMode) != 0) return body->mode;
+// The permission bits at T, where an access ACL had a part in them: setting one sets them, taking
+// it away leaves them, and chmod changes both. Other records say nothing of them. Also those of
+// before an fsync count, which put what came of them on the disk: here they may have been lost
+// again.
+absl::StatusOr<std::optional<mode_t>> BitsOfAclAndChmod(const ObjectPlan& object) {
+  std::optional<mode_t> bits;
+  bool acl = false;
+  if (object.create.has_value()) {
+    bits = object.create->mode;
+    for (const auto& [name, value] : object.create->xattrs) acl = acl || name == kAccessAclXattr;
   }
-  if (acl == object.create_seq && object.create.has_value()) return object.create->mode;
-  return std::nullopt;
+  for (const RecordView* record : object.ops) {
+    if (record->header.op == Op::kSetAttr) {
+      SALIUS_ASSIGN_OR_RETURN(const AttrBody attr, AttrBody::Decode(record->body()));
+      if ((attr.mask & kAttrMode) != 0) bits = attr.mode;
+    } else if (record->header.op == Op::kSetXattr) {
+      SALIUS_ASSIGN_OR_RETURN(const XattrBody xattr, XattrBody::Decode(record->body()));
+      if (xattr.name != kAccessAclXattr) continue;
+      acl = true;
+      bits = ModeOfAcl(xattr.value);
+    }
+  }
+  return acl ? bits : std::nullopt;
 }
 
 }  // namespace
@@ -155,11 +169,9 @@ absl::Status SetXattrs(const ReplayContext& context, const ObjectPlan& object, i
                        Seq* refused) {
   std::vector<Wanted> wanted;
   std::optional<Wanted> last;  // may be refused
-  std::optional<Seq> acl;
   for (const auto& [name, xattr] : object.xattrs) {
     if (!xattr.value.has_value()) continue;
     const Wanted one{&name, &*xattr.value, xattr.seq};
-    if (name == kAccessAclXattr) acl = xattr.seq;
     if (xattr.seq == object.last_seq) {
       last = one;
     } else {
@@ -186,8 +198,9 @@ absl::Status SetXattrs(const ReplayContext& context, const ObjectPlan& object, i
     *refused = without.ok() ? last->seq : other;
     if (!without.ok()) status = without;
   }
-  if (!status.ok() || !acl.has_value()) return status;
-  const std::optional<mode_t> mode = ModeBehind(object, *acl);
+  SALIUS_RETURN_IF_ERROR(status);
+  *refused = 0;
+  SALIUS_ASSIGN_OR_RETURN(const std::optional<mode_t> mode, BitsOfAclAndChmod(object));
   if (!mode.has_value()) return absl::OkStatus();
   SALIUS_ASSIGN_OR_RETURN(const struct stat st, fs::StatAt(fd, ""));
   if (((st.st_mode ^ *mode) & 0777) == 0) return absl::OkStatus();

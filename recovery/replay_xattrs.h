@@ -16,8 +16,8 @@ namespace salius::recovery {
 absl::Status RemoveXattrs(const ObjectPlan& object, int fd);
 
 // Sets those that it has, and the permission bits that follow from an ACL. To be called behind its
-// other records: a write takes file capabilities away. When one is refused `*refused` is its seq;
-// when that is the object's last record, the value before it is still there or in the records, and
+// other records: a write takes file capabilities away. When one is refused `*refused` is its seq,
+// else 0; when that is the object's last record, the value before it is still there or in the records, and
 // the others are set.
 absl::Status SetXattrs(const ReplayContext& context, const ObjectPlan& object, int fd,
                        Seq* refused);

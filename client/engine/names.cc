@@ -91,7 +91,11 @@ absl::Status Volume::Impl::FillInherited(Node& parent, const Caller& caller, Cre
   facts.mode = st.st_mode;
   facts.gid = st.st_gid;
   absl::StatusOr<std::string> acl = fs::XattrValue(parent.path_fd.get(), kDefaultAclXattr);
-  if (acl.ok()) facts.default_acl = *std::move(acl);
+  if (acl.ok()) {
+    facts.default_acl = *std::move(acl);
+  } else if (const int why = StatusErrno(acl.status()); why != ENODATA && why != EOPNOTSUPP) {
+    return acl.status();  // without what it hands on, the new object might be open to more users
+  }
   CallerFacts who;
   who.gid = caller.gid;
   who.umask = caller.umask;

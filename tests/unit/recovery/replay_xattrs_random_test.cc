@@ -1,5 +1,6 @@
 // Extended attributes at random, on an ext4 inode that has little room for them, replayed onto
-// disks that hold any part of them: always what the session had.
+// disks that hold any part of them, all at least that an fsync put there: always what the session
+// had.
 #include <array>
 #include <map>
 #include <string>
@@ -88,6 +89,9 @@ class RandomXattrTest : public RefusedXattrTest {
     const size_t others = 1 + random.Below(3);
     for (Change& change : before) change = RandomChange(&random, others);
     for (Change& change : changes) change = RandomChange(&random, others);
+    // So many may have been on the disk when an fsync put all that was there on it.
+    const size_t synced =
+        changes.size() > 1 && random.Chance(0.5) ? 1 + random.Below(changes.size() - 1) : 0;
     StartWith(before, {}, 0);
     // What is refused in the session is cancelled before it goes on, or anybody hears of it. The
     // last one's cancel was lost, so that it may be refused again or taken.
@@ -98,12 +102,13 @@ class RandomXattrTest : public RefusedXattrTest {
       Stamp(&stamper, changes[i]);
       last_refused = !Perform(changes[i]);
       if (last_refused && i + 1 < changes.size()) stamper.Cancel(stamper.last());
+      if (i + 1 == synced) stamper.OnDisk(kFile, stamper.last());
       absl::StrAppend(&story, changes[i].name, " ", changes[i].value.size(), " ", changes[i].mode,
-                      last_refused ? " refused" : "", "; ");
+                      last_refused ? " refused" : "", i + 1 == synced ? " on disk; " : "; ");
     }
     SCOPED_TRACE(story);
     const State expected = Now();
-    for (size_t ahead = 0; ahead <= changes.size(); ++ahead) {
+    for (size_t ahead = synced; ahead <= changes.size(); ++ahead) {
       StartWith(before, changes, ahead);
       for (int round = 0; round < 2; ++round) {
         SCOPED_TRACE(absl::StrCat(ahead, " on the disk, round ", round));

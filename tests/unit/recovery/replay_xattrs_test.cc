@@ -53,12 +53,15 @@ TEST_F(RefusedXattrTest, ValueBeforeTheOneThatIsLeftOutStays) {
 
 // A session that went on was not refused it, or has cancelled it.
 TEST_F(RefusedXattrTest, AttributeWithoutRoomBehindWhichAnotherChangeFollowsIsAnError) {
-  SetXattr("user.a", std::string(2100, 'a'));
-  SetXattr("user.b", std::string(3000, 'b'));
-  s_.Chmod(kFile, 0600);
-  const absl::Status status = tree_->Run(s_);
-  EXPECT_EQ(StatusErrno(status), ENOSPC) << status;
-  EXPECT_NE(status.message().find(tree_->At("f")), absl::string_view::npos) << status;
+  for (const bool link : {false, true}) {
+    Stamper s(7);
+    s.Stamp(Op::kSetXattr, kFile, XattrBody{"user.a", std::string(2100, 'a')}.Encode());
+    s.Stamp(Op::kSetXattr, kFile, XattrBody{"user.b", std::string(3000, 'b')}.Encode());
+    link ? s.Link(kFile, kRoot, "more") : s.Chmod(kFile, 0600);
+    const absl::Status status = tree_->Run(s);
+    EXPECT_EQ(StatusErrno(status), ENOSPC) << status;
+    EXPECT_NE(status.message().find(tree_->At("f")), absl::string_view::npos) << status;
+  }
 }
 
 // One that was cancelled, or is left out itself, follows as well.
@@ -117,6 +120,52 @@ TEST_F(RefusedXattrTest, AnAclThatIsLeftOutChangesNoPermissionBits) {
       EXPECT_EQ(XattrOf("user.a").size(), 2100u);
       EXPECT_EQ(XattrOf(kAccessAclXattr), "");
       EXPECT_EQ(tree_->Stat("f").st_mode & 07777u, 0600u);
+    }
+  }
+}
+
+// Of a directory: its own ACL and the one it hands on have no room together.
+TEST_F(RefusedXattrTest, ADirectoryWhoseAclsHaveNoRoomIsLeftOutInEveryRun) {
+  CreateBody body;
+  body.dir = kRoot;
+  body.name = "d";
+  body.mode = S_IFDIR | 0751;
+  body.xattrs = {{kAccessAclXattr, Acl(300)}, {kDefaultAclXattr, Acl(300)}};
+  s_.Unlink(kFile, kRoot, "f");  // there is something to make room with
+  s_.Stamp(Op::kCreate, 60, body.Encode());
+  for (int round = 0; round < 2; ++round) {  // the first was cut off before it cleaned up
+    ASSERT_OK(tree_->Run(s_)) << round;
+    EXPECT_EQ(tree_->report.refused.size(), 1u);
+    EXPECT_FALSE(Exists(tree_->At("d")));
+  }
+}
+
+// Also where the disk had them before an fsync, which the records after it need not repeat.
+TEST_F(RefusedXattrTest, PermissionBitsThatAreOnTheDiskStay) {
+  using Stamp = std::function<void(Stamper&)>;
+  const auto xattr = [](Stamper& s, const char* name, const std::string& value) {
+    s.Stamp(value.empty() ? Op::kRemoveXattr : Op::kSetXattr, kFile,
+            XattrBody{name, value}.Encode());
+  };
+  const Stamp acl = [&](Stamper& s) { xattr(s, kAccessAclXattr, Acl(2)); };
+  const Stamp none = [&](Stamper& s) { xattr(s, kAccessAclXattr, ""); };
+  const Stamp mode = [&](Stamper& s) { s.Chmod(kFile, 0600); };
+  const Stamp nothing = [](Stamper&) {};
+  const Stamp left_out = [&](Stamper& s) {
+    xattr(s, "user.a", std::string(2100, 'a'));
+    xattr(s, kAccessAclXattr, Acl(300));
+  };
+  for (const Stamp& behind : {nothing, left_out}) {
+    for (const auto& order : {std::array{acl, none, mode}, std::array{acl, mode, none}}) {
+      Stamper s(7);
+      for (const Stamp& stamp : order) stamp(s);
+      s.OnDisk(kFile, s.last());
+      behind(s);
+      ASSERT_EQ(chmod(tree_->At("f").c_str(), 0600), 0);
+      for (int round = 0; round < 2; ++round) {
+        ASSERT_OK(tree_->Run(s));
+        EXPECT_EQ(tree_->Stat("f").st_mode & 07777u, 0600u);
+      }
     }
   }
 }
