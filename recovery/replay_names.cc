@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <deque>
 #include <string>
 #include <utility>
@@ -34,7 +35,8 @@ class NameReplay {
     SALIUS_RETURN_IF_ERROR(
         ForEachName([this](int dirfd, const Entry& entry) { return Displace(dirfd, entry); }));
     SALIUS_RETURN_IF_ERROR(
-        ForEachName([this](int dirfd, const Entry& entry) { return Hide(dirfd, entry); }));
+        ForEachName([this](int dirfd, const Entry& entry) { return Hide(dirfd, entry); },
+                    /*as_session=*/true));
     SALIUS_RETURN_IF_ERROR(HideHomeless());
     SALIUS_RETURN_IF_ERROR(AttachAll());
     SALIUS_RETURN_IF_ERROR(
@@ -65,22 +67,25 @@ class NameReplay {
   using Entry = std::pair<const DirName, Binding>;
 
   // Calls `work` for every touched name whose directory is there, with the directory open.
+  // `as_session`: what it does can be refused for what the session was refused.
   template <typename Work>
-  absl::Status ForEachName(const Work& work) {
+  absl::Status ForEachName(const Work& work, bool as_session = false) {
     auto at = plan_.bindings.begin();
     while (at != plan_.bindings.end()) {
       const FileId dir = at->first.dir;
       absl::StatusOr<UniqueFd> fd = OpenDirectory(dir);
       if (!fd.ok() && !absl::IsNotFound(fd.status())) return fd.status();
       for (; at != plan_.bindings.end() && at->first.dir == dir; ++at) {
-        if (fd.ok()) SALIUS_RETURN_IF_ERROR(Judge(work(fd->get(), *at), fd->get(), *at));
+        if (fd.ok())
+          SALIUS_RETURN_IF_ERROR(Judge(work(fd->get(), *at), fd->get(), *at, as_session));
       }
     }
     return absl::OkStatus();
   }
 
   // What is to be done about work on a name that failed.
-  absl::Status Judge(const absl::Status& error, int dirfd, const Entry& entry) const {
+  absl::Status Judge(const absl::Status& error, int dirfd, const Entry& entry,
+                     bool as_session) const {
     if (error.ok()) return error;
     const absl::Status told = Explain(
         error, absl::StrFormat("name \"%s\" in directory %d", entry.first.name, entry.first.dir),
@@ -89,9 +94,14 @@ class NameReplay {
     const auto object = plan_.objects.find(entry.second.target);
     const bool made = object != plan_.objects.end() && object->second.create.has_value() &&
                       object->second.create_seq == seq;
-    const bool last =
-        made ? plan_.MayLeaveOutCreate(object->second) : plan_.last_names.contains(seq);
-    return last && RefusedForGood(error, dirfd, made ? Change::kNewName : Change::kName)
+    bool last = made ? plan_.MayLeaveOutCreate(object->second) : plan_.last_names.contains(seq);
+    // A file may have no more links: only a link can have been refused for that, and it was not
+    // when the session went on to another change of the file.
+    if (!made && StatusErrno(error) == EMLINK && !IsDirectory(entry.second.target)) {
+      last = last && object != plan_.objects.end() && object->second.last_seq == seq;
+    }
+    return as_session && last &&
+                   RefusedForGood(error, dirfd, made ? Change::kNewName : Change::kName)
                ? LeaveOut(told, seq)
                : told;
   }
@@ -266,24 +276,52 @@ class NameReplay {
       const FileId dir = ready.front();
       ready.pop_front();
       if (attached.contains(dir)) --waiting;
-      SALIUS_RETURN_IF_ERROR(AttachIn(dir, &ready));
+      SALIUS_RETURN_IF_ERROR(AttachDirectoriesIn(dir, &ready));
     }
     if (waiting != 0) {
       return absl::InternalError("replay: directories that are inside each other");
     }
-    return absl::OkStatus();
+    return AttachFiles();
   }
 
-  absl::Status AttachIn(FileId dir, std::deque<FileId>* ready) {
-    SALIUS_ASSIGN_OR_RETURN(const UniqueFd dirfd, OpenDirectory(dir));
+  // In the order of their records, here and below: where not all have room, the last one was
+  // refused.
+  absl::Status AttachDirectoriesIn(FileId dir, std::deque<FileId>* ready) {
+    std::vector<const Entry*> entries;
     for (auto at = plan_.bindings.lower_bound({dir, ""});
          at != plan_.bindings.end() && at->first.dir == dir; ++at) {
       const FileId target = at->second.target;
-      if (target == kNoFileId || !Enforceable(at->second)) continue;
-      SALIUS_RETURN_IF_ERROR(Judge(Attach(dirfd.get(), at->first.name, target), dirfd.get(), *at));
-      if (!IsDirectory(target)) continue;
+      if (target == kNoFileId || !Enforceable(at->second) || !IsDirectory(target)) continue;
+      entries.push_back(&*at);
       const auto names = plan_.bindings.lower_bound({target, ""});
       if (names != plan_.bindings.end() && names->first.dir == target) ready->push_back(target);
+    }
+    return AttachInOrder(std::move(entries));
+  }
+
+  absl::Status AttachFiles() {
+    std::vector<const Entry*> entries;
+    for (const Entry& entry : plan_.bindings) {
+      const FileId target = entry.second.target;
+      if (target == kNoFileId || !Enforceable(entry.second) || IsDirectory(target)) continue;
+      if (objects_.Has(entry.first.dir)) entries.push_back(&entry);
+    }
+    return AttachInOrder(std::move(entries));
+  }
+
+  absl::Status AttachInOrder(std::vector<const Entry*> entries) {
+    std::stable_sort(entries.begin(), entries.end(),
+                     [](const Entry* a, const Entry* b) { return a->second.seq < b->second.seq; });
+    FileId dir = kNoFileId;
+    UniqueFd dirfd;
+    for (const Entry* entry : entries) {
+      const auto& [name, binding] = *entry;
+      if (name.dir != dir) {
+        SALIUS_ASSIGN_OR_RETURN(dirfd, OpenDirectory(name.dir));
+        dir = name.dir;
+      }
+      SALIUS_RETURN_IF_ERROR(Judge(Attach(dirfd.get(), name.name, binding.target), dirfd.get(),
+                                   *entry, /*as_session=*/true));
     }
     return absl::OkStatus();
   }

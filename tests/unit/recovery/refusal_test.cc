@@ -62,10 +62,52 @@ TEST_F(MostLinksTest, OneMoreIsLeftOut) {
   EXPECT_EQ(tree_->Stat("f").st_mode & 07777u, 0600u);
 }
 
+// Whatever the order of names and directories: the last link was refused, not the one before it.
+TEST_F(MostLinksTest, OneMoreIsLeftOutAndNotTheOneThatWasAcknowledgedBeforeIt) {
+  for (const FileId id : {FileId{60}, FileId{61}}) {
+    const std::string name = "d" + std::to_string(id);
+    mkdir(tree_->At(name).c_str(), 0755);
+    tree_->SetId(name, id);
+  }
+  for (const bool renamed : {false, true}) {
+    for (const FileId other : {kRoot, FileId{60}}) {
+      SCOPED_TRACE(absl::StrCat(renamed, " ", other));
+      const std::string c = other == kRoot ? "c" : "d61/c", b = other == kRoot ? "b" : "d60/b";
+      const FileId c_dir = other == kRoot ? kRoot : FileId{61};
+      Stamper s(7);
+      if (renamed) {
+        s.Rename(kFile, kRoot, "f", c_dir, "c");
+      } else {
+        ASSERT_EQ(unlink(tree_->At("links/1").c_str()), 0);
+        s.Link(kFile, c_dir, "c");
+      }
+      s.Link(kFile, other, "b");
+      for (int round = 0; round < 2; ++round) {
+        ASSERT_OK(tree_->Run(s));
+        EXPECT_EQ(tree_->report.refused.size(), 1u);
+        EXPECT_TRUE(Exists(tree_->At(c)));
+        EXPECT_FALSE(Exists(tree_->At(b)));
+      }
+      if (renamed) {
+        ASSERT_EQ(rename(tree_->At(c).c_str(), tree_->At("f").c_str()), 0);
+      } else {
+        ASSERT_EQ(rename(tree_->At(c).c_str(), tree_->At("links/1").c_str()), 0);
+      }
+    }
+  }
+}
+
 TEST_F(MostLinksTest, OneMoreBehindWhichTheDirectoryChangesIsAnError) {
   s_.Link(kFile, kRoot, "more");
   s_.CreateFile(60, kRoot, "later");
   EXPECT_EQ(StatusErrno(tree_->Run(s_)), EMLINK);
+}
+
+TEST_F(MostLinksTest, OneMoreBehindWhichTheFileChangesIsAnError) {
+  s_.Link(kFile, kRoot, "more");
+  s_.Chmod(kFile, 0600);
+  EXPECT_EQ(StatusErrno(tree_->Run(s_)), EMLINK);
+  EXPECT_TRUE(tree_->report.refused.empty());
 }
 
 TEST_F(MostLinksTest, OneMoreBehindWhichACancelledOneFollowsIsAnError) {
@@ -84,6 +126,26 @@ TEST_F(MostLinksTest, ARenameNeedsNoMore) {
 }
 
 // EMLINK of a directory, which an ext4 has that was an ext3 once.
+// What replay does on its way is nothing that the session was refused.
+TEST(RefusalOnExt3Test, ADirectoryThatReplayHasNoRoomForOnItsWayIsNotLeftOut) {
+  LoopExt4 disk(160, "-b 1024 -O ^dir_nlink -N 70000");
+  if (!disk.mounted()) GTEST_SKIP() << "needs root and a loop device";
+  Tree tree(disk.path());
+  const auto make = [&](const std::string& name) { return mkdir(tree.At(name).c_str(), 0755); };
+  ASSERT_EQ(make("d"), 0);
+  tree.SetId("d", 50);
+  int made = 0;
+  while (make(".salius/tmp/" + std::to_string(made)) == 0) ++made;
+  ASSERT_EQ(errno, EMLINK) << made;
+  Stamper stamper(7);
+  stamper.Unlink(50, kRoot, "d", /*directory=*/true);
+  EXPECT_EQ(StatusErrno(tree.Run(stamper)), EMLINK);
+  EXPECT_TRUE(tree.report.refused.empty());
+  ASSERT_OK(tree.Clean());
+  ASSERT_OK(tree.Run(stamper));
+  EXPECT_FALSE(Exists(tree.At("d")));
+}
+
 TEST(RefusalOnExt3Test, ADirectoryThatFindsNoRoomAmongOthersStaysWhereItWas) {
   LoopExt4 disk(160, "-b 1024 -O ^dir_nlink -N 70000");
   if (!disk.mounted()) GTEST_SKIP() << "needs root and a loop device";
