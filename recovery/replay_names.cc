@@ -97,7 +97,8 @@ class NameReplay {
     bool last = made ? plan_.MayLeaveOutCreate(object->second) : plan_.last_names.contains(seq);
     // A file may have no more links: only a link can have been refused for that, and it was not
     // when the session went on to another change of the file.
-    if (!made && StatusErrno(error) == EMLINK && !IsDirectory(entry.second.target)) {
+    if (!made && StatusErrno(error) == EMLINK && objects_.Has(entry.second.target) &&
+        !IsDirectory(entry.second.target)) {
       last = last && object != plan_.objects.end() && object->second.last_seq == seq;
     }
     return as_session && last &&
