@@ -1,5 +1,6 @@
 // Names: under the locks of its directories an operation checks that it can succeed, stamps its
-// record, waits until that is durable and applied, and returns the result. What slips through the checks fails in Apply and is cancelled.
+// record, waits until that is durable and applied, and returns the result. What slips through the
+// checks fails in Apply and is cancelled.
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>

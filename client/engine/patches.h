@@ -1,6 +1,6 @@
-// The patches of one file: data records that were issued but not yet applied, in seq order
-// (the "patch" of the paper on non-blocking writes). What a reader sees is the
-// backing file with the patches laid over it in order.
+// The patches of one file: data records that were issued but not yet applied, in seq order (the
+// "patch" of the paper on non-blocking writes). What a reader sees is the backing file with the
+// patches laid over it in order.
 //
 // pure: no thread, lock, socket or clock. The owner (Node) locks.
 #pragma once
