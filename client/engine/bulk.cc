@@ -149,6 +149,7 @@ std::vector<std::pair<PinnedNode, uint64_t>> Volume::Impl::BulkBeforeSync() {
   Pipeline* const pipe_or_null = pipe.load();
   if (pipe_or_null == nullptr) return files;  // the session is just starting: no file is in use
   const Seq checkpoint = pipe_or_null->watermarks().checkpoint;
+  table.DropCoveredIds(checkpoint);
   {
     absl::MutexLock lock(&bulk_mu);
     absl::erase_if(created, [&](const auto& entry) { return entry.second <= checkpoint; });

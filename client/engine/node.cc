@@ -63,6 +63,8 @@ PinnedNode NodeTable::Find(FileId id) {
 
 bool NodeTable::SetId(Node& node, FileId id) {
   absl::MutexLock lock(&mu_);
+  const auto left = left_.find(id);
+  if (left != left_.end() && left->second.file != std::pair{node.dev, node.ino}) return false;
   const auto [place, fresh] = by_id_.try_emplace(id, &node);
   if (!fresh && place->second != &node) return false;
   node.id.store(id);
@@ -85,12 +87,20 @@ void NodeTable::Unpin(Node& node, uint64_t count) {
     SALIUS_CHECK(before >= count, "a node lost more pins than it had");
     if (before > count) return;
     by_inode_.erase({node.dev, node.ino});
-    if (const FileId id = node.id.load(); id != kNoFileId) by_id_.erase(id);
+    if (const FileId id = node.id.load(); id != kNoFileId) {
+      by_id_.erase(id);
+      if (issued_) left_[id] = {{node.dev, node.ino}, issued_()};
+    }
     ++deleting_;
   }
   delete &node;  // the last descriptor of a removed file: the file system frees its blocks in here
   absl::MutexLock lock(&mu_);
   --deleting_;
+}
+
+void NodeTable::DropCoveredIds(Seq checkpoint) {
+  absl::MutexLock lock(&mu_);
+  absl::erase_if(left_, [&](const auto& entry) { return entry.second.seq <= checkpoint; });
 }
 
 void NodeTable::AwaitDeleted() {

@@ -25,6 +25,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -168,8 +169,8 @@ class NodeTable {
   absl::StatusOr<PinnedNode> Intern(UniqueFd path_fd, absl::FunctionRef<Seq()> issued);
   // The node with this id; empty when none is in use.
   PinnedNode Find(FileId id);
-  // Enters the id of a node. False when another node in use has it (a copied xattr): nothing
-  // changed.
+  // Enters the id of a node. False when another file has it (a copied xattr), whose node is in use
+  // or was, and may have records under it that no checkpoint covers: nothing changed.
   bool SetId(Node& node, FileId id);
   // Takes the id back: the adoption failed.
   void ClearId(Node& node);
@@ -177,6 +178,11 @@ class NodeTable {
   void Pin(Node& node) { node.pins_.fetch_add(1, std::memory_order_relaxed); }
   // Takes `count` pins off; the last one destroys the node.
   void Unpin(Node& node, uint64_t count = 1);
+  // What tells the last seq issued: no record of a destroyed node is behind it. Not while nodes are
+  // in use by others.
+  void SetIssued(std::function<Seq()> issued) { issued_ = std::move(issued); }
+  // A checkpoint covers the records up to `checkpoint`.
+  void DropCoveredIds(Seq checkpoint);
   // Returns when the nodes whose last pin is gone are destroyed, and with them what removed files
   // took on the disk; after a while in any case.
   void AwaitDeleted();
@@ -193,6 +199,12 @@ class NodeTable {
   dev_t dev_ ABSL_GUARDED_BY(mu_) = 0;      // of all of them
   absl::flat_hash_map<std::pair<dev_t, ino_t>, Node*> by_inode_ ABSL_GUARDED_BY(mu_);
   absl::flat_hash_map<FileId, Node*> by_id_ ABSL_GUARDED_BY(mu_);
+  struct Left {  // the file that had an id, and the last seq that may name it
+    std::pair<dev_t, ino_t> file;
+    Seq seq = 0;
+  };
+  absl::flat_hash_map<FileId, Left> left_ ABSL_GUARDED_BY(mu_);  // of nodes that were destroyed
+  std::function<Seq()> issued_;
   uint64_t deleting_ ABSL_GUARDED_BY(mu_) = 0;
 };
 

@@ -48,7 +48,10 @@ Volume::Impl::Impl(VolumeDir volume_dir, VolumeOptions volume_options)
                            "Operations that failed when they were applied")) {}
 
 // The pipeline goes first: its threads call Apply.
-Volume::Impl::~Impl() { pipeline.reset(); }
+Volume::Impl::~Impl() {
+  pipeline.reset();
+  table.SetIssued(nullptr);
+}
 
 absl::Status Volume::Impl::Prepare(uint64_t descriptors) {
   SALIUS_ASSIGN_OR_RETURN(sync_fd, OpenAt(dir.root_fd, ".", O_RDONLY | O_DIRECTORY));
@@ -68,6 +71,10 @@ absl::Status Volume::Impl::Prepare(uint64_t descriptors) {
   // needs two when its last name goes.
   const size_t shared = (descriptors - std::min(kOtherFds, descriptors / 4)) / 2;
   table.path_fds().Configure(dir.root_fd, root->dev, shared);
+  table.SetIssued([this] {
+    const Pipeline* const session = pipe.load();
+    return session != nullptr ? session->watermarks().issued : Seq{0};
+  });
   file_fds.Configure(shared);
   space = std::make_unique<SpaceGuard>(
       dir.root_fd, [this] { return AsDataError(AwaitApplied(pipe.load()->watermarks().issued)); });

@@ -104,6 +104,7 @@ absl::Status Volume::Impl::ApplyToFile(Node& node, const RecordRef& record) {
       result->status = ApplyAttr(node.path_fd.get(), header, record->body());
       break;
     case Op::kAdopt:
+      if (result == nullptr) break;  // it has its id
       result->status = WriteFileId(node.path_fd.get(), header.file_id);
       break;
     default:  // kOnDisk: only recovery acts on it

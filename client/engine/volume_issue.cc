@@ -40,27 +40,38 @@ absl::Status Volume::Impl::EnsureIdLocked(Node& node) {
   SALIUS_ASSIGN_OR_RETURN(const FileId old, ReadFileId(node.path_fd.get()));
   // An id that another node in use has, or that this volume never gave, was copied together with
   // the file.
-  if (old != kNoFileId && old < id_ceiling.load() && table.SetId(node, old)) {
-    node.identified.store(true);
-    return absl::OkStatus();
-  }
-  SALIUS_RETURN_IF_ERROR(CheckChangeable(node));
-  AdoptBody body;
-  body.path = PathBelow(*root, node);
   const absl::StatusOr<FileHandle> handle = HandleOf(node.path_fd.get(), "", AT_EMPTY_PATH);
+  RecordDraft draft;
+  draft.op = Op::kAdopt;
+  AdoptBody body;
   if (handle.ok()) {
     body.handle_type = handle->type;
     body.handle = handle->bytes;
-  } else if (body.path.empty()) {
-    return handle.status();
   }
+  if (old != kNoFileId && old < id_ceiling.load() && table.SetId(node, old)) {
+    absl::Status told;
+    if (handle.ok()) {
+      // Which of its copies this is, should there be any. Nothing changes on the disk, and nobody
+      // waits: it goes with the change that follows.
+      draft.body = body.Encode();
+      draft.when = SendWhen::kLater;
+      told = IssueOn(node, std::move(draft)).status();
+    }
+    if (told.ok()) {
+      node.identified.store(true);
+    } else {
+      table.ClearId(node);
+    }
+    return told;
+  }
+  SALIUS_RETURN_IF_ERROR(CheckChangeable(node));
+  body.path = PathBelow(*root, node);
+  if (!handle.ok() && body.path.empty()) return handle.status();
+  draft.body = body.Encode();
   SALIUS_ASSIGN_OR_RETURN(const FileId id, NewId());
   if (!table.SetId(node, id)) {
     return absl::InternalError(absl::StrCat("file id ", id, " is another file's already"));
   }
-  RecordDraft draft;
-  draft.op = Op::kAdopt;
-  draft.body = body.Encode();
   draft.context = std::make_shared<Result>();
   const absl::StatusOr<RecordRef> record = IssueOn(node, std::move(draft));
   absl::Status status = record.status();

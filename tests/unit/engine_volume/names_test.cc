@@ -262,6 +262,28 @@ TEST_F(NamesTest, CopiedIdIsReplaced) {
   EXPECT_LT(*ReadFileIdAt(AT_FDCWD, Backing("c")), uint64_t{1} << 60);
 }
 
+// Its node is gone, but records of it are in the log.
+TEST_F(NamesTest, CopiedIdIsReplacedWhereTheFirstFileWasRemovedBefore) {
+  Make();
+  volume->Release(Create("a"));
+  volume->Release(Create("b"));
+  Close();
+  const FileId id = *ReadFileIdAt(AT_FDCWD, Backing("a"));
+  auto copy = OpenAt(AT_FDCWD, Backing("b"), O_RDWR);
+  ASSERT_TRUE(WriteFileId(copy->get(), id).ok());
+  Open();
+  Node& removed = Find("b");
+  Handle* file = OpenFile(removed);
+  Write(file, 0, "b", true);
+  volume->Release(file);
+  ASSERT_EQ(Errno(volume->Unlink(root(), "b")), 0);
+  volume->Forget(removed, 1);
+  file = OpenFile(Find("a"));
+  Write(file, 0, "a", true);
+  volume->Release(file);
+  EXPECT_NE(*ReadFileIdAt(AT_FDCWD, Backing("a")), id);
+}
+
 TEST_F(NamesTest, AdoptionOfAnImmutableFileFailsTheCallAndNotTheVolume) {
   MakeClosed();
   if (IsSkipped()) return;

@@ -13,6 +13,7 @@
 #include "common/limits.h"
 #include "log/apply.h"
 #include "log/record.h"
+#include "log/state_file.h"
 #include "tests/unit/engine_volume/fake_pipeline.h"
 #include "tests/unit/engine_volume/volume_fixture.h"
 
@@ -167,6 +168,35 @@ TEST_F(RecordsTest, AdoptComesBeforeTheFirstChangeWithPathAndHandle) {
   const auto adopts = fake().Issued(Op::kAdopt);
   ASSERT_EQ(adopts.size(), 2u);  // the file's directory too, but not the directories above
   EXPECT_EQ(AdoptBody::Decode(adopts[1]->body())->path, "x/y");
+}
+
+// Which of the files that have its id the session means, should it have been copied.
+TEST_F(RecordsTest, AdoptOfAFileThatHasItsIdTellsItsHandle) {
+  MakeClosed();
+  if (IsSkipped()) return;
+  MustRun("touch " + Backing("f"));
+  ASSERT_TRUE(WriteFileId(OpenAt(AT_FDCWD, Backing("f"), O_RDWR)->get(), 5).ok());
+  {  // an earlier session gave it
+    const auto dir = OpenAt(AT_FDCWD, Backing(".salius"), O_RDONLY | O_DIRECTORY);
+    auto state = StateFile::Open(dir->get(), kStateFileName);
+    ASSERT_TRUE(state.ok());
+    VolumeState next = state->state();
+    next.file_id_limit = 100;
+    ASSERT_TRUE(state->Write(next).ok());
+  }
+  Open();
+  Handle* const file = OpenFile(Find("f"));
+  Write(file, 0, "1");
+  Write(file, 1, "2");
+  volume->Release(file);
+  const auto records = fake().Issued();
+  ASSERT_EQ(records.size(), 3u);
+  EXPECT_EQ(records[0]->header().op, Op::kAdopt);
+  for (const auto& record : records) EXPECT_EQ(record->header().file_id, 5u);
+  auto body = AdoptBody::Decode(records[0]->body());
+  ASSERT_TRUE(body.ok());
+  EXPECT_EQ(body->handle, HandleOf(AT_FDCWD, Backing("f"), 0)->bytes);
+  EXPECT_EQ(body->path, "");
 }
 
 // Recovery reads what it cannot decode as damage.

@@ -40,6 +40,26 @@ TEST_F(ReplayTest, AnAdoptedFileIsFoundByItsHandleAfterItMoved) {
   EXPECT_FALSE(tree_.report.tree_scanned);
 }
 
+// Copied along with its attributes while no session ran: the session says which one it used.
+TEST_F(ReplayTest, OfTwoFilesWithOneIdTheOneOfTheSessionIsChanged) {
+  for (const char* name : {"a", "b"}) {
+    WriteFile(tree_.At(name), "old");
+    tree_.SetId(name, 50);
+  }
+  for (const std::string name : {"a", "b"}) {
+    Stamper s(7);
+    const FileHandle handle = tree_.HandleAt(name);
+    AdoptBody body;
+    body.handle_type = handle.type;
+    body.handle = handle.bytes;
+    s.Stamp(Op::kAdopt, 50, body.Encode());
+    s.Write(50, 0, "new");
+    ASSERT_OK(tree_.Run(s));
+    EXPECT_EQ(ReadFile(tree_.At(name)), "new");
+    EXPECT_EQ(ReadFile(tree_.At(name == "a" ? "b" : "a")), name == "a" ? "old" : "new");
+  }
+}
+
 TEST_F(ReplayTest, AnAdoptedFileWithAStaleHandleIsFoundByItsPath) {
   mkdir(tree_.At("d").c_str(), 0755);
   WriteFile(tree_.At("gone"), "");
