@@ -152,9 +152,9 @@ absl::Status Objects::LocateAdopted(const ReplayPlan& plan, bool give_ids) {
       const absl::StatusOr<UniqueFd> fd = OpenAdopted(object, adopt);
       if (Absent(fd)) continue;
       SALIUS_RETURN_IF_ERROR(fd.status());
-      SALIUS_ASSIGN_OR_RETURN(const FileId has, ReadFileId(fd->get()));
-      const absl::Status written =
-          give_ids && has != id ? WriteFileId(fd->get(), id) : absl::OkStatus();
+      const absl::StatusOr<FileId> has = ReadFileId(fd->get());  // a damaged one is mended
+      const bool give = give_ids && !(has.ok() && *has == id);
+      const absl::Status written = give ? WriteFileId(fd->get(), id) : absl::OkStatus();
       // What was refused to the session as well: it died before it had cancelled the record, and
       // none depends on it.
       if (!written.ok() && !object.needed) break;

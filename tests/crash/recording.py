@@ -155,7 +155,7 @@ class _Process(OpWriter):
 
 class Bare:
     """The same disk without Salius: a workload on plain ext4, in a process run by `wrapper` (eatmydata, for the
-    control). self.acked: the moment of each acknowledgement; self.windows: from each to the next one, whose step may be
+    control). self.acked: each acknowledgement, at the end of the window that begins with its step; self.windows: from each to the next one, whose step may be
     done by then or not. Between the steps, in turn, the kernel begins to write the file back, another program syncs a
     file of its own, nothing happens. self.player as above."""
 
@@ -174,12 +174,13 @@ class Bare:
             process = _Process(kind, top, seed, wrapper)
             stack.callback(process.kill)
             for number in range(1, steps + 1):
+                before = log.position()
                 process.do(1)
                 twin.step()
                 position = log.position()
                 if self.acked:
                     self.windows.append(Window("step %d" % number, self.acked[-1].end, position, None, twin.passed))
-                self.acked.append(Window("step %d acknowledged" % number, position, position, None, [twin.model()]))
+                self.acked.append(Window("step %d acknowledged" % number, before, position, None, [twin.model()]))
                 if number % 3 == 1:
                     _write_back(os.path.join(top, "file"), flush=False)
                 elif number % 3 == 2:

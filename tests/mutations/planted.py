@@ -385,7 +385,7 @@ MUTATIONS = [
     Mutation("I1", "id_of_a_removed_copy_used_again", "client/engine/node.cc",
              "  if (left != left_.end() && left->second.file != std::pair{node.dev, node.ino}) return false;\n",
              "  static_cast<void>(left);\n",
-             "//tests/unit/engine_volume:volume_test", "NamesTest.CopiedIdIsReplacedWhereTheFirstFileWasRemovedBefore"),
+             "//tests/unit/engine_volume:volume_test", "CopiedTest.IdIsReplacedWhereTheFirstFileWasRemovedBefore"),
     Mutation("I1", "which_copy_is_meant_is_not_told", "client/engine/volume_issue.cc",
              "    if (handle.ok()) {\n      // Which", "    if (false) {\n      // Which",
              "//tests/unit/engine_volume:volume_records_test", "RecordsTest.AdoptOfAFileThatHasItsIdTellsItsHandle"),

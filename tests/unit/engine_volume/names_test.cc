@@ -240,14 +240,22 @@ TEST_F(NamesTest, FilesThatWereThereBeforeAreAdoptedAtTheirFirstChange) {
   EXPECT_EQ(BackingContent("g"), "Text!");
 }
 
-TEST_F(NamesTest, CopiedIdIsReplaced) {
-  Make();
-  volume->Release(Create("a"));
-  volume->Release(Create("b"));
-  Close();
-  const FileId id = *ReadFileIdAt(AT_FDCWD, Backing("a"));
-  auto copy = OpenAt(AT_FDCWD, Backing("b"), O_RDWR);
-  ASSERT_TRUE(WriteFileId(copy->get(), id).ok());
+class CopiedTest : public NamesTest {
+ protected:
+  // Files "a" and "b" of a session that is closed, with the id that is returned.
+  FileId MakeTwoWithOneId() {
+    Make();
+    volume->Release(Create("a"));
+    volume->Release(Create("b"));
+    Close();
+    const FileId id = *ReadFileIdAt(AT_FDCWD, Backing("a"));
+    SALIUS_CHECK_OK(WriteFileId(OpenAt(AT_FDCWD, Backing("b"), O_RDWR)->get(), id));
+    return id;
+  }
+};
+
+TEST_F(CopiedTest, IdIsReplaced) {
+  const FileId id = MakeTwoWithOneId();
   auto foreign = OpenAt(AT_FDCWD, Backing("c"), O_RDWR | O_CREAT, 0644);
   ASSERT_TRUE(WriteFileId(foreign->get(), uint64_t{1} << 60).ok());
   Open();
@@ -263,14 +271,8 @@ TEST_F(NamesTest, CopiedIdIsReplaced) {
 }
 
 // Its node is gone, but records of it are in the log.
-TEST_F(NamesTest, CopiedIdIsReplacedWhereTheFirstFileWasRemovedBefore) {
-  Make();
-  volume->Release(Create("a"));
-  volume->Release(Create("b"));
-  Close();
-  const FileId id = *ReadFileIdAt(AT_FDCWD, Backing("a"));
-  auto copy = OpenAt(AT_FDCWD, Backing("b"), O_RDWR);
-  ASSERT_TRUE(WriteFileId(copy->get(), id).ok());
+TEST_F(CopiedTest, IdIsReplacedWhereTheFirstFileWasRemovedBefore) {
+  const FileId id = MakeTwoWithOneId();
   Open();
   Node& removed = Find("b");
   Handle* file = OpenFile(removed);

@@ -125,7 +125,6 @@ TEST_F(MostLinksTest, ARenameNeedsNoMore) {
   EXPECT_EQ(tree_->Stat("g").st_nlink, 65000u);
 }
 
-// EMLINK of a directory, which an ext4 has that was an ext3 once.
 // What replay does on its way is nothing that the session was refused.
 TEST(RefusalOnExt3Test, ADirectoryThatReplayHasNoRoomForOnItsWayIsNotLeftOut) {
   LoopExt4 disk(160, "-b 1024 -O ^dir_nlink -N 70000");
@@ -146,6 +145,7 @@ TEST(RefusalOnExt3Test, ADirectoryThatReplayHasNoRoomForOnItsWayIsNotLeftOut) {
   EXPECT_FALSE(Exists(tree.At("d")));
 }
 
+// EMLINK of a directory, which an ext4 has that was an ext3 once.
 TEST(RefusalOnExt3Test, ADirectoryThatFindsNoRoomAmongOthersStaysWhereItWas) {
   LoopExt4 disk(160, "-b 1024 -O ^dir_nlink -N 70000");
   if (!disk.mounted()) GTEST_SKIP() << "needs root and a loop device";
