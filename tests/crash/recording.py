@@ -23,7 +23,7 @@ from harness.ops import OpWriter
 from harness.run import HarnessError, current
 
 _libc = ctypes.CDLL(None, use_errno=True)
-_SYNC_FILE_RANGE_WRITE = 2
+_SYNC_FILE_RANGE_WRITE, _SYNC_FILE_RANGE_WAIT = 2, 1 | 4
 TAU = "2s"  # checkpoints come by themselves, one second after the first operation
 
 
@@ -132,13 +132,14 @@ class Recording:
         _write_back(self._rng.choice(files), flush=choice >= 0.85)
 
 
-def _write_back(path, flush):
-    """The file's pages are written; without a flush only begun."""
+def _write_back(path, flush, wait=False):
+    """The file's pages are written; without a flush only begun, unless `wait`."""
     fd = os.open(path, os.O_RDWR)
     try:
+        flags = _SYNC_FILE_RANGE_WRITE | (_SYNC_FILE_RANGE_WAIT if wait else 0)
         if flush:
             os.fsync(fd)
-        elif _libc.sync_file_range(fd, ctypes.c_int64(0), ctypes.c_int64(0), _SYNC_FILE_RANGE_WRITE) != 0:
+        elif _libc.sync_file_range(fd, ctypes.c_int64(0), ctypes.c_int64(0), flags) != 0:
             raise HarnessError("sync_file_range: " + os.strerror(ctypes.get_errno()))
     finally:
         os.close(fd)
@@ -155,9 +156,9 @@ class _Process(OpWriter):
 
 class Bare:
     """The same disk without Salius: a workload on plain ext4, in a process run by `wrapper` (eatmydata, for the
-    control). self.acked: each acknowledgement, at the end of the window that begins with its step; self.windows: from each to the next one, whose step may be
-    done by then or not. Between the steps, in turn, the kernel begins to write the file back, another program syncs a
-    file of its own, nothing happens. self.player as above."""
+    control). self.acked: each acknowledgement, at the end of the window that begins with its step; self.windows: from
+    each to the next one, whose step may be done by then or not. Between the steps, in turn, the kernel writes the file
+    back, another program syncs a file of its own, nothing happens. self.player as above."""
 
     TOP = "data"
 
@@ -182,7 +183,7 @@ class Bare:
                     self.windows.append(Window("step %d" % number, self.acked[-1].end, position, None, twin.passed))
                 self.acked.append(Window("step %d acknowledged" % number, before, position, None, [twin.model()]))
                 if number % 3 == 1:
-                    _write_back(os.path.join(top, "file"), flush=False)
+                    _write_back(os.path.join(top, "file"), flush=False, wait=True)
                 elif number % 3 == 2:
                     with open(other, "ab") as f:
                         f.write(b"x")
