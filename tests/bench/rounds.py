@@ -27,12 +27,12 @@ class Subject:
         return {**{name: statistics.median(r[name] for r in self.rounds) for name in names}, **self.calls}
 
 
-def measure(subjects, rounds, seconds, wait=True, count_calls=True):
+def measure(subjects, rounds, seconds, wait=True, count_calls=True, own=0.0):
     """Fills in the subjects' rounds: one of each, and again, each time beginning with another. A round in which a
-    hypervisor took CPU time away is made again, twice at most, and then said to be disturbed (figure "stolen")."""
+    hypervisor took CPU time away is made again, twice at most, and then said to be disturbed (figure "stolen"). `own`: as wait_quiet."""
     for first in range(rounds):
         if wait:
-            wait_quiet(QUIET_BOUND_S)
+            wait_quiet(QUIET_BOUND_S, own)
         first %= len(subjects)
         for subject in (*subjects[first:], *subjects[:first]):
             for _ in range(3):
