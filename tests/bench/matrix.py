@@ -12,7 +12,7 @@ import dataclasses
 import sys
 
 from bench import command, figures, rounds
-from bench.quiet import NotQuiet
+from bench.quiet import NotQuiet, wait_quiet
 from bench.scenario import SIZES, Ground, Scenario
 from harness.run import HarnessError
 
@@ -48,12 +48,14 @@ def parse():
     return command.parse(parser, matrix(), "SLICE", seconds=1.0, rounds=5)
 
 
-# The share of the CPUs that a thousand idle sessions take (13% of two).
+# What share of two CPUs a thousand idle sessions may take themselves between rounds (13% with all else was seen).
 IDLE_SESSIONS = 0.10
 
 
 def measure(scenario, args):
     """{subject: {median, rounds}} of one scenario, after its table was printed."""
+    if scenario.other_volumes and not args.no_wait:
+        wait_quiet(rounds.QUIET_BOUND_S)  # afterwards what they take hides what others do
     with contextlib.closing(Ground(scenario, args.cpu)) as ground:
         own = 1.0 if scenario.busy else IDLE_SESSIONS * min(1.0, scenario.other_volumes / 1000)
         rounds.measure(ground.subjects, args.rounds, args.seconds, wait=not args.no_wait, own=own)

@@ -46,8 +46,14 @@ def slice_tables(points):
         lines = slice_table(measured, base) + [""] + cost_table(measured, base)
     for p in points:
         if not p["subjects"]:
-            lines += ["", "Not measured, %s: %s" % (p["label"], p["failed"].partition("\n")[0])]
+            lines += ["", "Not measured, %s: %s" % (p["label"], reason(p["failed"]))]
     return lines
+
+
+def reason(text):
+    """One line of an error's: the first, with the last where that only introduces it."""
+    lines = text.strip().splitlines()
+    return " ".join((lines[0], lines[-1])) if lines[0].endswith(":") and len(lines) > 1 else lines[0]
 
 
 def cost_table(points, base):

@@ -152,6 +152,8 @@ class Report(Directory):
                                      {"label": "there", "subjects": {}, "failed": "no room\nat all"}])
         self.assertTrue(any(line.startswith("| here | 7.0 |") for line in lines), lines)
         self.assertEqual(lines[-1], "Not measured, there: no room")
+        self.assertEqual(report.reason("it ended with 1:\nmuch\nthe reason\n"), "it ended with 1: the reason")
+        self.assertEqual(report.reason("the reason\nmuch"), "the reason")
 
     def test_tables_go_where_the_page_has_their_place(self):
         page = "a\n<!-- x -->\nold\n<!-- end -->\nb\n<!-- y -->\nkept\n<!-- end -->\n"

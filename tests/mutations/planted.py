@@ -386,6 +386,11 @@ MUTATIONS = [
              "  if (left != left_.end() && left->second.file != std::pair{node.dev, node.ino}) return false;\n",
              "  static_cast<void>(left);\n",
              "//tests/unit/engine_volume:volume_test", "CopiedTest.IdIsReplacedWhereTheFirstFileWasRemovedBefore"),
+    Mutation("I7", "damaged_id_of_an_adopted_file_ends_recovery", "recovery/objects.cc",
+             "      const absl::StatusOr<FileId> has = ReadFileId(fd->get());  // a damaged one is mended\n",
+             "      const absl::StatusOr<FileId> has = ReadFileId(fd->get());\n"
+             "      SALIUS_RETURN_IF_ERROR(has.status());\n",
+             "//tests/unit/recovery:replay_test", "ReplayTest.ADamagedIdOfAnAdoptedFileIsMended"),
     Mutation("I1", "which_copy_is_meant_is_not_told", "client/engine/volume_issue.cc",
              "    if (handle.ok()) {\n      // Which", "    if (false) {\n      // Which",
              "//tests/unit/engine_volume:volume_records_test", "RecordsTest.AdoptOfAFileThatHasItsIdTellsItsHandle"),

@@ -403,6 +403,17 @@ TEST_F(ReplayTest, DataRecordsForADirectoryAreDataLoss) {
   EXPECT_TRUE(absl::IsDataLoss(tree_.Run(s_)));
 }
 
+// Its adopt record says which file it is, whatever became of the attribute.
+TEST_F(ReplayTest, ADamagedIdOfAnAdoptedFileIsMended) {
+  WriteFile(tree_.At("f"), "data");
+  ASSERT_EQ(setxattr(tree_.At("f").c_str(), kFileIdXattr, "bad", 3, 0), 0);
+  s_.Adopt(50, "f", tree_.HandleAt("f"));
+  s_.Write(50, 0, "DA");
+  ASSERT_OK(tree_.Run(s_));
+  EXPECT_EQ(ReadFile(tree_.At("f")), "DAta");
+  EXPECT_EQ(tree_.IdOf("f"), 50u);
+}
+
 TEST_F(ReplayTest, ADamagedIdOnTheDiskIsDataLoss) {
   WriteFile(tree_.At("a"), "x");
   {
