@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "common/check.h"
+#include "common/ext4_watch.h"
 #include "common/file.h"
 #include "log/fs_calls.h"
 
@@ -40,6 +41,11 @@ bool Valid(uint64_t* page) {
 }
 
 }  // namespace
+
+bool AppliedMark::IsReliedOn(int fd) {
+  const absl::StatusOr<fs::FsKind> kind = fs::KindOf(fd);
+  return kind.ok() && !kind->journals_data && Ext4Complaints(fd).ok();
+}
 
 absl::StatusOr<AppliedMark> AppliedMark::Open(int salius_fd) {
   SALIUS_ASSIGN_OR_RETURN(const UniqueFd fd,

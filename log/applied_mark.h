@@ -20,11 +20,15 @@ class AppliedMark {
  public:
   static constexpr uint64_t kUnknownComplaints = UINT64_MAX;
 
+  // Whether recovery relies on the file, where `fd` lies: an ext4 that counts its errors, and whose
+  // data does not go through its journal. (There each first store into a page needs the journal,
+  // and ends the process with SIGBUS when that was aborted.)
+  static bool IsReliedOn(int fd);
   // Creates or opens the file in `salius_fd` and maps it. For a new session call Reset.
   static absl::StatusOr<AppliedMark> Open(int salius_fd);
-  // For a file system whose errors nobody counts, where recovery would not rely on the file: the
-  // same in memory of this process only. A store into a mapped file may end the process there
-  // (SIGBUS), when a full btrfs has no room for the page's copy, or XFS has shut down.
+  // For where recovery would not rely on the file: the same in memory of this process only. A store
+  // into a mapped file may end the process there (SIGBUS), when a full btrfs has no room for the
+  // page's copy, or XFS has shut down.
   static AppliedMark InMemory();
   // applied = 0 of `epoch`. `complaints`: what Ext4Complaints() says now, or kUnknownComplaints.
   void Reset(Epoch epoch, uint64_t complaints);

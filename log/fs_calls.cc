@@ -218,6 +218,7 @@ absl::StatusOr<FsKind> KindOf(int fd) {
   kind.read_only = (st.f_flags & ST_RDONLY) != 0;
   for (const absl::string_view option : absl::StrSplit(SuperOptions(fd), ',')) {
     if (option == "nobarrier" || option == "barrier=0") kind.flushes_nothing = true;
+    if (option == "data=journal") kind.journals_data = true;
   }
   return kind;
 }

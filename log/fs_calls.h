@@ -68,11 +68,13 @@ absl::Status RemoveTree(int dirfd, const std::string& name);
 // The absolute path without symbolic links: realpath(3).
 absl::StatusOr<std::string> RealPath(const std::string& path);
 // What kind of file system `fd` lies on: f_type of fstatfs(2), whether it is mounted read-only, and
-// whether so that a sync leaves the drive's cache as it is (nobarrier, barrier=0).
+// whether so that a sync leaves the drive's cache as it is (nobarrier, barrier=0), or so that data
+// goes through its journal (data=journal).
 struct FsKind {
   int64_t type = 0;
   bool read_only = false;
   bool flushes_nothing = false;
+  bool journals_data = false;
 };
 absl::StatusOr<FsKind> KindOf(int fd);
 

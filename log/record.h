@@ -34,8 +34,9 @@ enum class Op : uint16_t {
   kRemoveXattr = 6,  // body: XattrBody with an empty value
   kCreate = 7,       // body: CreateBody; file_id is the new file's
   kLink = 8,         // body: NameBody
-  kUnlink = 9,       // body: NameBody; arg0 = 1 when a directory is removed
-  kRename = 10,      // body: RenameBody
+  kUnlink = 9,       // body: NameBody; arg0 = 1 when a directory is removed, arg1 = 1 when a file
+                     // has no other name
+  kRename = 10,      // body: RenameBody; arg0 = 1 when the file displaced has no other name
   kCancel = 11,      // arg0: the seq that was refused after it became durable
   kOnDisk = 12,      // arg0: "file_id's data is on disk up to this seq" (I3)
   kAdopt = 13,       // body: AdoptBody; a file that was there before gets its id

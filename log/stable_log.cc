@@ -306,6 +306,12 @@ absl::Status StableLog::Cut(Epoch epoch, Seq checkpoint) {
   return absl::OkStatus();
 }
 
+Epoch StableLog::newest_epoch() const {
+  Epoch newest = 0;
+  for (const KeptEntry& entry : impl_->entries) newest = std::max(newest, entry.epoch);
+  return newest;
+}
+
 uint64_t StableLog::capacity() const { return impl_->header.capacity; }
 
 uint64_t StableLog::used_bytes() const { return impl_->tail - impl_->start; }

@@ -71,7 +71,8 @@ class StableLog {
   static absl::StatusOr<StableLog> Create(int dirfd, const std::string& name,
                                           const VolumeId& volume, uint64_t capacity);
   // Opens for use. `contents` (may be null) gets everything readable. Errors: NOT_FOUND, DATA_LOSS
-  // (both headers bad; damage in the middle; of another volume), INVALID_ARGUMENT (unknown version).
+  // (both headers bad; damage in the middle; of another volume), INVALID_ARGUMENT (unknown
+  // version).
   static absl::StatusOr<StableLog> Open(int dirfd, const std::string& name, const VolumeId& volume,
                                         Contents* contents);
 
@@ -85,6 +86,9 @@ class StableLog {
   // must stay. Durable before the space is reused (the header may be written lazily, by the Append
   // that needs the space).
   absl::Status Cut(Epoch epoch, Seq checkpoint);
+
+  // The latest epoch of anything in the log; 0 when there is nothing.
+  Epoch newest_epoch() const;
 
   uint64_t capacity() const;
   uint64_t used_bytes() const;

@@ -5,10 +5,15 @@
 // files of another volume, or of one that has lost its `.salius`, could lose their ids.
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <string>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "common/bytes.h"
 #include "common/check.h"
 #include "common/file.h"
@@ -142,11 +147,33 @@ absl::Status CheckNoOtherVolume(int root_fd, const std::string& backing) {
   return absl::OkStatus();
 }
 
+// Whether `.salius.new` is what an init left behind, and not somebody's own.
+absl::StatusOr<bool> IsEarlierAttempt(int root_fd) {
+  const absl::string_view own[] = {kVolumeFileName, kStateFileName,   kStableLogFileName,
+                                   kLockFileName,   kBallastFileName, kOpenDirName,
+                                   kTmpDirName};
+  const absl::StatusOr<UniqueFd> dir =
+      OpenAt(root_fd, kNewDir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW);
+  if (!dir.ok()) return false;
+  SALIUS_ASSIGN_OR_RETURN(const struct stat st, fs::StatAt(dir->get(), ""));
+  SALIUS_ASSIGN_OR_RETURN(const std::vector<std::string> names, fs::ListDir(dir->get()));
+  return st.st_uid == geteuid() && (st.st_mode & 0077) == 0 &&
+         std::all_of(names.begin(), names.end(), [&](absl::string_view name) {
+           absl::ConsumeSuffix(&name, ".tmp");  // of WriteFileAtomically
+           return absl::c_linear_search(own, name);
+         });
+}
+
 // Clears away what a crash left of an earlier init. The root's id goes first: without `.salius.new`
 // it tells of a volume that has lost its `.salius`.
 absl::Status RemoveEarlierAttempt(int root_fd, const std::string& backing) {
   const absl::Status attempt = fs::StatAt(root_fd, kNewDir).status();
   if (attempt.ok()) {
+    SALIUS_ASSIGN_OR_RETURN(const bool own, IsEarlierAttempt(root_fd));
+    if (!own) {
+      return absl::FailedPreconditionError(absl::StrFormat(
+          "%s/%s is not what an earlier salius init left: move it away", backing, kNewDir));
+    }
     SALIUS_RETURN_IF_ERROR(fs::RemoveXattr(root_fd, kFileIdXattr));
     SALIUS_RETURN_IF_ERROR(FsyncFd(root_fd));
     return fs::RemoveTree(root_fd, kNewDir);

@@ -2,6 +2,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <string>
 #include <utility>
@@ -158,6 +159,29 @@ VolumeDir::~VolumeDir() {
   const UniqueFd lock(lock_fd);
   const UniqueFd salius(salius_fd);
   const UniqueFd root(root_fd);
+}
+
+absl::Status RestoreBallast(int salius_fd, uint64_t bytes) {
+  if (bytes == 0) return absl::OkStatus();
+  const auto restore = [&]() -> absl::Status {
+    SALIUS_ASSIGN_OR_RETURN(const UniqueFd fd, OpenAt(salius_fd, kBallastFileName,
+                                                      O_RDWR | O_CREAT | O_NOFOLLOW, 0600));
+    SALIUS_ASSIGN_OR_RETURN(const uint64_t size, FileSize(fd.get()));
+    if (size == bytes) return absl::OkStatus();
+    const absl::Status allocated = fs::Fallocate(fd.get(), 0, 0, bytes);
+    // What a failed fallocate left would be held back from users without being of use.
+    if (!allocated.ok()) {
+      SALIUS_RETURN_IF_ERROR(fs::Truncate(fd.get(), std::min(size, bytes)));
+      return allocated;
+    }
+    SALIUS_RETURN_IF_ERROR(fs::Truncate(fd.get(), bytes));
+    return FsyncFd(fd.get());
+  };
+  const absl::Status restored = restore();
+  if (!restored.ok()) {
+    SLOG_WARN("no room for the ballast that a recovery may need: {}", restored.ToString());
+  }
+  return restored;
 }
 
 absl::Status SyncVolume(int root_fd, int file_fd) {

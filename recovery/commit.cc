@@ -9,7 +9,6 @@
 #include "common/file.h"
 #include "common/host.h"
 #include "log/applied_mark.h"
-#include "log/fs_calls.h"
 
 namespace salius::recovery {
 
@@ -24,7 +23,7 @@ absl::StatusOr<bool> IsSameLife(const VolumeDir& dir, const VolumeState& state) 
 }
 
 absl::Status NoteSameLife(const ReplayContext& context, StateFile* state) {
-  if (!Ext4Complaints(context.root_fd).ok()) return absl::OkStatus();
+  if (!AppliedMark::IsReliedOn(context.root_fd)) return absl::OkStatus();
   absl::StatusOr<AppliedMark> mark = AppliedMark::Open(context.salius_fd);
   SALIUS_RETURN_IF_ERROR(mark.status());
   SALIUS_ASSIGN_OR_RETURN(const UniqueFd file, OpenAt(context.salius_fd, kStateFileName, O_RDONLY));
@@ -57,22 +56,6 @@ VolumeState CommittedState(const VolumeState& state, Epoch next_epoch, Seq decid
   next.file_id_limit = std::max(state.file_id_limit, max_file_id + 1);
   next.last_timestamp_ns = std::max(state.last_timestamp_ns, last_timestamp_ns);
   return next;
-}
-
-absl::Status RestoreBallast(int salius_fd, uint64_t bytes) {
-  if (bytes == 0) return absl::OkStatus();
-  SALIUS_ASSIGN_OR_RETURN(const UniqueFd fd,
-                          OpenAt(salius_fd, kBallastFileName, O_RDWR | O_CREAT | O_NOFOLLOW, 0600));
-  SALIUS_ASSIGN_OR_RETURN(const uint64_t size, FileSize(fd.get()));
-  if (size == bytes) return absl::OkStatus();
-  absl::Status status = fs::Fallocate(fd.get(), 0, 0, bytes);
-  // What a failed fallocate left would be held back from users without being of use.
-  if (!status.ok()) {
-    const absl::Status emptied = fs::Truncate(fd.get(), 0);
-    return emptied.ok() ? status : emptied;
-  }
-  SALIUS_RETURN_IF_ERROR(fs::Truncate(fd.get(), bytes));
-  return FsyncFd(fd.get());
 }
 
 }  // namespace salius::recovery

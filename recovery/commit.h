@@ -28,8 +28,4 @@ absl::Status NoteSameLife(const ReplayContext& context, StateFile* state);
 VolumeState CommittedState(const VolumeState& state, Epoch next_epoch, Seq decided,
                            FileId max_file_id, uint64_t last_timestamp_ns);
 
-// Makes the ballast as large as configured again. RESOURCE_EXHAUSTED when there is no room:
-// harmless.
-absl::Status RestoreBallast(int salius_fd, uint64_t bytes);
-
 }  // namespace salius::recovery

@@ -9,6 +9,7 @@
 #include "common/file.h"
 #include "common/log.h"
 #include "common/random.h"
+#include "log/clean_volume.h"
 #include "log/stable_log.h"
 #include "log/state_file.h"
 #include "recovery/account.h"
@@ -146,17 +147,14 @@ class Run {
     }
     SALIUS_RETURN_IF_ERROR(opened.status());
     state_.emplace(*std::move(opened));
-    if (state().volume != dir_.config.volume) {
-      return absl::DataLossError(
-          absl::StrFormat("the state belongs to volume %s, volume.toml says %s",
-                          state().volume.ToString(), dir_.config.volume.ToString()));
-    }
+    SALIUS_RETURN_IF_ERROR(CheckVolume(state(), dir_.config.volume));
     report_.volume = state().volume.ToString();
     report_.mode = std::string(ModeName(state().mode));
     report_.epoch = state().epoch;
     report_.next_epoch = state().epoch;
     report_.checkpoint = report_.decided = report_.highest = state().checkpoint;
     if (state().open) return absl::OkStatus();
+    SALIUS_RETURN_IF_ERROR(OpenCleanLog(dir_.salius_fd, state()).status());
     // The last run may have been cut off between its commit and its cleaning up.
     if (!options_.dry_run) target().CleanUp(context_, dir_.config);
     report_.outcome = RecoveryOutcome::kClean;

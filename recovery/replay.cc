@@ -13,6 +13,7 @@
 #include "recovery/refusal.h"
 #include "recovery/replay_data.h"
 #include "recovery/replay_names.h"
+#include "recovery/replay_room.h"
 
 namespace salius::recovery {
 namespace {
@@ -32,6 +33,15 @@ absl::Status LocateAll(const ReplayContext& context, const ReplayPlan& plan, boo
   });
   context.report->tree_scanned = objects->scanned();
   return located;
+}
+
+// No descriptor is kept, which would keep what goes.
+absl::StatusOr<MadeRoom> MakeRoomFor(const ReplayContext& context, const ReplayPlan& plan) {
+  // What failed may have come before all was found.
+  Objects objects(context.root_fd, context.salius_fd);
+  SALIUS_RETURN_IF_ERROR(LocateAll(context, plan, /*give_ids=*/false, &objects));
+  if (!context.force) SALIUS_RETURN_IF_ERROR(CheckMissing(context, plan, objects));
+  return MakeRoom(context, plan, objects);
 }
 
 absl::Status ReplayAll(const ReplayContext& context, const ReplayPlan& plan, Objects* objects) {
@@ -101,21 +111,23 @@ absl::Status CheckReplay(const ReplayContext& context, const ReplayPlan& plan) {
 
 absl::Status Replay(const ReplayContext& context, const ReplayPlan& plan) {
   const RecoveryReport before = *context.report;
-  Objects objects(context.root_fd, context.salius_fd);
-  const absl::Status replayed = ReplayAll(context, plan, &objects);
+  const auto replay = [&] {
+    Objects objects(context.root_fd, context.salius_fd);
+    return ReplayAll(context, plan, &objects);
+  };
+  const absl::Status replayed = replay();
   if (!absl::IsResourceExhausted(replayed) || SaysLeaveOut(replayed)) return replayed;
-  // The session may have counted on what it had removed, and here it is again.
-  SALIUS_ASSIGN_OR_RETURN(const uint64_t removed, RemoveWhatGoes(context, plan, objects));
-  if (removed == 0) return replayed;
+  // The session may have counted on what it had removed and cut off, and here it is again.
+  SALIUS_ASSIGN_OR_RETURN(const MadeRoom made, MakeRoomFor(context, plan));
+  if (made.names + made.files == 0) return replayed;
   SALIUS_RETURN_IF_ERROR(FsyncFd(context.salius_fd));  // as FreeBallast
   // What was done is done again, and counts once.
   RecoveryReport again = before;
   again.lost_and_found = std::move(context.report->lost_and_found);
   again.ballast_used = context.report->ballast_used;
-  again.names_removed += removed;
+  again.names_removed += made.names;
   *context.report = std::move(again);
-  Objects left(context.root_fd, context.salius_fd);
-  return ReplayAll(context, plan, &left);
+  return replay();
 }
 
 }  // namespace salius::recovery

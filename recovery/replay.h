@@ -1,7 +1,7 @@
 // Replay: makes the backing directory what a plan says (docs/recovery.md). Order: locate
 // everything, refuse if something is missing for good, rebuild what the disk lost, run the records
-// of every file, then the names. Where there is no room for that, names that T does not have go
-// first. Nothing is synced here; the caller does that.
+// of every file, then the names. Where there is no room for that, what T does not have goes first.
+// Nothing is synced here; the caller does that.
 //
 // Invariants
 // - No object that T leaves bound ever loses its last name: files get a hidden link in .salius/tmp
@@ -39,7 +39,7 @@ struct ReplayContext {
 
 // Errors: DATA_LOSS when the disk lacks something that T needs and the log cannot rebuild (nothing
 // was changed then but adopted ids); RESOURCE_EXHAUSTED when the disk is full even without the
-// ballast and the files that T removed; INTERNAL when the names do not end as planned; the file
+// ballast and what T removed and cut off; INTERNAL when the names do not end as planned; the file
 // system's own.
 absl::Status Replay(const ReplayContext& context, const ReplayPlan& plan);
 

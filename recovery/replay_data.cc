@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -41,9 +42,10 @@ class WriteRun {
  public:
   WriteRun(const ReplayContext& context, int fd) : context_(context), writer_(fd) {}
 
-  absl::Status Add(const RecordView& record) {
-    const std::string_view body = record.body();
+  // What lies before `end` of what the record writes.
+  absl::Status Add(const RecordView& record, uint64_t end) {
     const uint64_t offset = record.header.arg0;
+    const std::string_view body = record.body().substr(0, end - std::min(offset, end));
     if (offset > static_cast<uint64_t>(INT64_MAX) - body.size()) {
       return absl::DataLossError(absl::StrFormat("record %d writes at %d", record.seq(), offset));
     }
@@ -123,17 +125,69 @@ absl::Status RunAttr(const ObjectPlan& object, const RecordView& record, int fd)
   return ApplyAttr(fd, record.header, attr.Encode());
 }
 
+// For each operation, where the file is cut off behind it at the least: what it writes or allocates
+// from there on is not there at T, and may have no room beside what is.
+std::vector<uint64_t> EndsAfter(const ObjectPlan& object) {
+  std::vector<uint64_t> ends(object.ops.size());
+  uint64_t end = UINT64_MAX;
+  for (size_t i = ends.size(); i-- > 0;) {
+    ends[i] = end;
+    const RecordHeader& header = object.ops[i]->header;
+    if (header.op == Op::kTruncate) end = std::min(end, header.arg0);
+  }
+  return ends;
+}
+
+// Whether `end` is within what the record writes or allocates. An allocation that keeps the size
+// can be behind the file's end, where a truncate need not have taken it away.
+bool IsCutOff(const RecordView& record, uint64_t end) {
+  const RecordHeader& header = record.header;
+  if (header.op == Op::kWrite) return header.arg0 + header.body_bytes > end;
+  return header.op == Op::kFallocate && (header.arg2 & FALLOC_FL_KEEP_SIZE) == 0 &&
+         header.arg0 + header.arg1 > end;
+}
+
+// What of an allocation lies before `end`.
+absl::Status RunAllocation(const RecordView& record, uint64_t end, int fd) {
+  RecordHeader header = record.header;
+  if (IsCutOff(record, end)) {
+    if (header.arg0 >= end) return absl::OkStatus();
+    header.arg1 = end - header.arg0;
+  }
+  return ApplyData(fd, header, record.body());
+}
+
+// `cut`: something before it was left out, so that the file may be too short to lose here what was
+// allocated behind its end. A truncate to the size that it has takes that; and from then on the
+// file is as long as it was in the session.
+absl::Status RunTruncate(const RecordView& record, bool cut, int fd) {
+  SALIUS_RETURN_IF_ERROR(ApplyData(fd, record.header, record.body()));
+  return cut ? ApplyData(fd, record.header, record.body()) : absl::OkStatus();
+}
+
 absl::Status RunOps(const ReplayContext& context, const ObjectPlan& object, int fd) {
   WriteRun run(context, fd);
-  for (const RecordView* record : object.ops) {
-    absl::Status written = record->header.op == Op::kWrite ? run.Add(*record) : run.Flush();
+  const std::vector<uint64_t> ends = EndsAfter(object);
+  bool cut = false;
+  for (size_t i = 0; i < ends.size(); ++i) {
+    const RecordView* record = object.ops[i];
+    cut = cut || IsCutOff(*record, ends[i]);
+    absl::Status written =
+        record->header.op == Op::kWrite ? run.Add(*record, ends[i]) : run.Flush();
     if (!written.ok()) return Explain(written, Describe(object), fd);
     if (record->header.op == Op::kWrite) continue;
     const absl::Status applied = WithSpace(context, [&] {
-      if (IsDataOp(record->header.op)) return ApplyData(fd, record->header, record->body());
-      return RunAttr(object, *record, fd);
+      switch (record->header.op) {
+        case Op::kTruncate:
+          return RunTruncate(*record, cut, fd);
+        case Op::kFallocate:
+          return RunAllocation(*record, ends[i], fd);
+        default:
+          return RunAttr(object, *record, fd);
+      }
     });
     if (!applied.ok()) return Judge(applied, object, record->seq(), record->header.op, fd);
+    if (record->header.op == Op::kTruncate) cut = false;
   }
   return Explain(run.Flush(), Describe(object), fd);
 }
@@ -183,6 +237,14 @@ std::string WhyLost(const ObjectPlan& object) {
 }
 
 }  // namespace
+
+bool LosesItsEnd(const ObjectPlan& object) {
+  const std::vector<uint64_t> ends = EndsAfter(object);
+  for (size_t i = 0; i < ends.size(); ++i) {
+    if (IsCutOff(*object.ops[i], ends[i])) return true;
+  }
+  return false;
+}
 
 absl::Status CheckMissing(const ReplayContext& context, const ReplayPlan& plan,
                           const Objects& objects) {

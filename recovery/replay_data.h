@@ -20,6 +20,9 @@ absl::Status CheckMissing(const ReplayContext& context, const ReplayPlan& plan,
 // is in the log, and puts it into `objects`.
 absl::Status RebuildMissing(const ReplayContext& context, const ReplayPlan& plan, Objects* objects);
 
+// Whether some of what the object's records write or allocate is cut off by a later truncate.
+bool LosesItsEnd(const ObjectPlan& object);
+
 // Runs the records of every needed object that `objects` has.
 absl::Status ReplayData(const ReplayContext& context, const ReplayPlan& plan,
                         const Objects& objects);

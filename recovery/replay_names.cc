@@ -46,23 +46,6 @@ class NameReplay {
     return ForEachName([this](int dirfd, const Entry& entry) { return Verify(dirfd, entry); });
   }
 
-  absl::StatusOr<uint64_t> RemoveWhatGoes() {
-    uint64_t removed = 0;
-    SALIUS_RETURN_IF_ERROR(ForEachName([&](int dirfd, const Entry& entry) -> absl::Status {
-      const auto& [name, binding] = entry;
-      if (binding.target != kNoFileId) return absl::OkStatus();
-      SALIUS_ASSIGN_OR_RETURN(const Occupant there, OccupantAt(dirfd, name.name));
-      const bool goes = there.exists && !there.directory && there.id != kNoFileId &&
-                        objects_.Has(there.id) && !targets_.contains(there.id) &&
-                        !IsAstray(there.id);
-      if (!goes) return absl::OkStatus();
-      SALIUS_RETURN_IF_ERROR(fs::Unlink(dirfd, name.name, 0));
-      ++removed;
-      return context_.step(RecoveryStep::kReplayRemoved);
-    }));
-    return removed;
-  }
-
  private:
   using Entry = std::pair<const DirName, Binding>;
 
@@ -413,11 +396,6 @@ class NameReplay {
 };
 
 }  // namespace
-
-absl::StatusOr<uint64_t> RemoveWhatGoes(const ReplayContext& context, const ReplayPlan& plan,
-                                        const Objects& objects) {
-  return NameReplay(context, plan, objects, UniqueFd()).RemoveWhatGoes();
-}
 
 absl::Status ReplayNames(const ReplayContext& context, const ReplayPlan& plan,
                          const Objects& objects) {

@@ -26,11 +26,6 @@
 
 namespace salius::recovery {
 
-// For a disk that is full: removes files' names that ReplayNames will remove, and nothing else that
-// it does depends on. Returns how many. Errors: the file system's own.
-absl::StatusOr<uint64_t> RemoveWhatGoes(const ReplayContext& context, const ReplayPlan& plan,
-                                        const Objects& objects);
-
 // Errors: INTERNAL when a name did not end as planned; RESOURCE_EXHAUSTED; the file system's own.
 absl::Status ReplayNames(const ReplayContext& context, const ReplayPlan& plan,
                          const Objects& objects);

@@ -112,6 +112,7 @@ class Planner {
   // A rename that was tried before it was left out may have taken what it moves, and what was in
   // its way, from their places: they go back.
   absl::Status LeaveOut(const RecordView& record) {
+    plan_.left_out.insert(record.header.file_id);
     if (record.header.op != Op::kRename) return absl::OkStatus();
     SALIUS_ASSIGN_OR_RETURN(RenameBody body, RenameBody::Decode(record.body()));
     DirName from{body.from_dir, std::move(body.from_name)};
@@ -199,6 +200,7 @@ class Planner {
       ObjectPlan& object = Object(record.header.file_id);
       object.directory = object.directory || record.header.arg0 == 1;
       NoteName(object.id, {body.dir, body.name});
+      if (record.header.arg1 == 1) gone_.insert(object.id);
     }
     Unbind({body.dir, std::move(body.name)}, record.header.file_id);
     return absl::OkStatus();
@@ -228,7 +230,10 @@ class Planner {
       Bind(to, id);
       return absl::OkStatus();
     }
-    if (body.other != kNoFileId) removed_.insert(body.other);
+    if (body.other != kNoFileId) {
+      removed_.insert(body.other);
+      if (record.header.arg0 == 1) gone_.insert(body.other);
+    }
     // The file keeps a name, so losing `from` does not count as a removal.
     plan_.bindings[from].target = kNoFileId;
     plan_.bindings[from].seq = record.seq();
@@ -332,7 +337,7 @@ class Planner {
       std::reverse(object.names.begin(), object.names.end());
       if (id == kRootFileId || bound.contains(id)) {
         object.fate = Fate::kBound;
-      } else if (object.create.has_value()) {
+      } else if (object.create.has_value() || gone_.contains(id)) {
         object.fate = Fate::kUnbound;
       } else if (removed_.contains(id)) {
         object.fate = object.directory ? Fate::kUnbound : Fate::kMaybeUnbound;
@@ -349,10 +354,11 @@ class Planner {
   ReplayPlan plan_;
   absl::flat_hash_set<Seq> cancelled_;
   absl::flat_hash_map<FileId, Seq> on_disk_;
-  absl::flat_hash_set<FileId> removed_;                             // ids that lost a name
-  Seq seq_ = 0;                                                     // of the record that is taken
-  absl::flat_hash_map<FileId, Seq> last_seq_;                       // by object
-  absl::flat_hash_map<FileId, Seq> last_name_;                      // by directory
+  absl::flat_hash_set<FileId> removed_;         // ids that lost a name
+  absl::flat_hash_set<FileId> gone_;            // ... the only one that was left
+  Seq seq_ = 0;                                 // of the record that is taken
+  absl::flat_hash_map<FileId, Seq> last_seq_;   // by object
+  absl::flat_hash_map<FileId, Seq> last_name_;  // by directory
   absl::flat_hash_map<Seq, std::pair<FileId, FileId>> other_dirs_;  // of renames between two
 };
 

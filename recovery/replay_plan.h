@@ -100,6 +100,8 @@ struct ReplayPlan {
   std::map<DirName, Binding> bindings;   // every touched name
   // Records of names behind which none of the same directories follows.
   absl::flat_hash_set<Seq> last_names;
+  // Those of the records that are left out: another run begins with all of them.
+  absl::flat_hash_set<FileId> left_out;
   uint64_t cancelled = 0;
   uint64_t data_bytes = 0;
   FileId max_file_id = 0;

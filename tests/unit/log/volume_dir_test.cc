@@ -150,6 +150,18 @@ TEST(CreateVolumeTest, WhatACrashLeftOfAnEarlierInitIsReplaced) {
   EXPECT_FALSE(Exists(dir, ".salius.new"));
 }
 
+// A user may have made one, also in a volume that has lost its `.salius` since.
+TEST(CreateVolumeTest, WhatNoInitLeftIsNotRemoved) {
+  TestDir dir;
+  ASSERT_TRUE(MkdirAt(dir.fd(), ".salius.new", 0700).ok());
+  dir.Open(".salius.new/mine", O_RDWR | O_CREAT);
+  ASSERT_TRUE(WriteFileId(dir.fd(), kRootFileId).ok());
+  const absl::Status refused = CreateVolume(dir.path(), SmallConfig());
+  EXPECT_EQ(refused.code(), Code::kFailedPrecondition) << refused;
+  EXPECT_TRUE(Exists(dir, ".salius.new/mine"));
+  EXPECT_EQ(*ReadFileId(dir.fd()), kRootFileId);
+}
+
 TEST(CreateVolumeTest, IdsOfAnEarlierVolumeAreRemoved) {
   TestDir dir;
   ASSERT_TRUE(CreateVolume(dir.path(), SmallConfig()).ok());

@@ -388,6 +388,20 @@ TEST_F(RecoveryTest, AStateOfAnotherVolumeIsDataLoss) {
   EXPECT_TRUE(absl::IsDataLoss(Run()));
 }
 
+// A copy that was put back, or the latest note of two can no longer be read.
+TEST_F(RecoveryTest, ACleanNoteThatIsOlderThanTheStableLogIsDataLoss) {
+  AppendStable({s_.Write(50, 0, "acknowledged")});
+  state_.open = false;
+  state_.epoch = kEpoch - 1;
+  NoteState();
+  const absl::Status refused = Run();
+  EXPECT_TRUE(absl::IsDataLoss(refused)) << refused;
+  state_.epoch = kEpoch;
+  NoteState();
+  ASSERT_OK(Run());
+  EXPECT_EQ(report_.outcome, RecoveryOutcome::kClean);
+}
+
 TEST_F(RecoveryTest, AStableLogOfAnotherVolumeIsDataLossAlsoWithForce) {
   NoteState();
   VolumeId other = config_.volume;

@@ -1,4 +1,6 @@
 // Replay on a file system made for it: one that is full, one that hands out no file handles.
+#include <optional>
+
 #include "recovery/replay.h"
 #include "tests/unit/recovery/replay_testing.h"
 
@@ -69,6 +71,189 @@ TEST(ReplaySpaceTest, WhatTRemovedMakesRoomForWhatItHas) {
   // Where that is not enough it is an error.
   for (int i = 0; i < 100; ++i) s.Write(60, expected.size() + i * data.size(), data);
   EXPECT_TRUE(absl::IsResourceExhausted(tree.Run(s)));
+}
+
+// A full disk, on which 20 MiB are to be written. An id takes a block there.
+class FullDiskTest : public ::testing::Test {
+ protected:
+  explicit FullDiskTest(const std::string& options = "-I 128") : disk_(64, options) {}
+  void SetUp() override {
+    if (!disk_.mounted()) GTEST_SKIP() << "needs root and a loop device";
+    tree_.emplace(disk_.path());
+    File("here", kHere, "x");
+  }
+  void File(const std::string& name, FileId id, const std::string& content) {
+    WriteFile(tree_->At(name), content);
+    tree_->SetId(name, id);
+  }
+  static std::string Large() { return std::string(24 << 20, 'o'); }
+  static std::string Hidden(FileId id) { return ".salius/open/" + IdName(id); }
+  void Fill() { FillDisk(tree_->At("filler")); }
+  // Writes them, and looks for them.
+  void WriteMuch() {
+    const std::string data(100'000, 'd');
+    for (int i = 0; i < 200; ++i) {
+      s_.Write(kHere, expected_.size(), data);
+      expected_ += data;
+    }
+  }
+  void ExpectReplayed() {
+    ASSERT_OK(tree_->Run(s_));
+    EXPECT_EQ(ReadFile(tree_->At("here")), expected_);
+  }
+
+  static constexpr FileId kHere = 50;
+  LoopExt4 disk_;
+  std::optional<Tree> tree_;
+  Stamper s_{1};
+  std::string expected_;
+};
+
+TEST_F(FullDiskTest, WhatARenameReplacedMakesRoom) {
+  File("place", 51, Large());
+  File("new", 52, "new");
+  Fill();
+  WriteMuch();
+  s_.Rename(52, kRoot, "new", kRoot, "place", 51);
+  ExpectReplayed();
+  EXPECT_EQ(ReadFile(tree_->At("place")), "new");
+  EXPECT_FALSE(Exists(tree_->At("new")));
+}
+
+// Objects are replayed in the order of their ids: what is written comes first.
+TEST_F(FullDiskTest, HolesThatTheSessionMadeMakeRoom) {
+  File("holes", kHere + 1, Large());
+  Fill();
+  s_.Stamp(Op::kFallocate, kHere + 1, "", 0, 23 << 20, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE);
+  s_.Write(kHere + 1, 10, "in it");
+  WriteMuch();
+  ExpectReplayed();
+  std::string holes(23 << 20, '\0');
+  holes.replace(10, 5, "in it");
+  EXPECT_EQ(ReadFile(tree_->At("holes")), holes + std::string(1 << 20, 'o'));
+}
+
+TEST_F(FullDiskTest, WhatIsReservedBehindATruncateStays) {
+  File("file", kHere + 1, "1234");
+  s_.Write(kHere + 1, 0, std::string(10'000, 'a'));
+  s_.Truncate(kHere + 1, 5'000);
+  s_.Stamp(Op::kFallocate, kHere + 1, "", 8192, 1 << 20, FALLOC_FL_KEEP_SIZE);
+  s_.Truncate(kHere + 1, 8'000);
+  ASSERT_OK(tree_->Run(s_));
+  struct stat st {};
+  ASSERT_EQ(stat(tree_->At("file").c_str(), &st), 0);
+  EXPECT_EQ(st.st_size, 8'000);
+  EXPECT_GE(st.st_blocks * 512, 1 << 20);
+}
+
+// They were copied with their attributes; replay comes to its end before it has found them all.
+TEST_F(FullDiskTest, OfTwoFilesWithOneIdTheOneThatTRemovedMakesRoom) {
+  File("first", 51, Large());
+  File("copy", 51, "copy");
+  WriteFile(tree_->At("none"), "none");
+  Fill();
+  s_.Adopt(51, "first", tree_->HandleAt("first"));
+  s_.Unlink(51, kRoot, "first");
+  s_.Adopt(52, "none", tree_->HandleAt("none"));
+  s_.Write(52, 0, "N");
+  s_.Adopt(53, "copy", tree_->HandleAt("copy"));
+  s_.Rename(53, kRoot, "copy", kRoot, "moved");
+  s_.CreateFile(60, kRoot, "next");
+  WriteMuch();
+  ExpectReplayed();
+  EXPECT_EQ(ReadFile(tree_->At("moved")), "copy");
+  EXPECT_EQ(ReadFile(tree_->At("none")), "None");
+}
+
+// The same when the first one is gone already: the copy has no other file's id to tell it from.
+TEST_F(FullDiskTest, ACopyMakesNoRoomForItsFirstFile) {
+  File("first", 51, "first");
+  File("copy", 51, "copy");
+  File(Hidden(70), 70, Large());
+  WriteFile(tree_->At("none"), "none");
+  s_.Adopt(51, "first", tree_->HandleAt("first"));
+  s_.Unlink(51, kRoot, "first");
+  s_.Adopt(52, "none", tree_->HandleAt("none"));
+  s_.Write(52, 0, "N");
+  s_.Adopt(53, "copy", tree_->HandleAt("copy"));
+  s_.Rename(53, kRoot, "copy", kRoot, "moved");
+  s_.CreateFile(60, kRoot, "next");
+  WriteMuch();
+  ASSERT_EQ(unlink(tree_->At("first").c_str()), 0);
+  Fill();
+  ExpectReplayed();
+  EXPECT_EQ(ReadFile(tree_->At("moved")), "copy");
+}
+
+TEST_F(FullDiskTest, HiddenFilesThatNobodyNeedsMakeRoom) {
+  File(Hidden(70), 70, std::string(12 << 20, 'o'));  // no record knows it
+  File(Hidden(71), 71, std::string(12 << 20, 'o'));
+  File(Hidden(72), 72, "linked later");
+  Fill();
+  s_.Unlink(71, kRoot, "gone");
+  s_.Link(72, kRoot, "linked");
+  WriteMuch();
+  ExpectReplayed();
+  EXPECT_EQ(ReadFile(tree_->At("linked")), "linked later");
+  EXPECT_FALSE(Exists(tree_->At(Hidden(70))));
+  EXPECT_FALSE(Exists(tree_->At(Hidden(71))));
+}
+
+TEST_F(FullDiskTest, WhatATruncateCutOffMakesRoom) {
+  File("long", kHere + 1, Large());
+  Fill();
+  s_.Truncate(kHere + 1, 10);
+  WriteMuch();
+  s_.Write(kHere + 1, 20, "end");
+  ExpectReplayed();
+  EXPECT_EQ(ReadFile(tree_->At("long")), std::string(10, 'o') + std::string(10, '\0') + "end");
+}
+
+// As the session allocates them, ahead of what it writes on a disk that is nearly full.
+TEST_F(FullDiskTest, BlocksBehindTheEndThatATruncateTookMakeRoom) {
+  for (const auto& [name, id] : {std::pair{"cut", kHere + 1}, {"uncut", kHere + 2}}) {
+    File(name, id, "1234");
+    const UniqueFd fd = MustOpen(tree_->At(name), O_RDWR);
+    ASSERT_OK(fs::Fallocate(fd.get(), FALLOC_FL_KEEP_SIZE, 1 << 20, 12 << 20));
+  }
+  Fill();
+  s_.Write(kHere + 1, 2 << 20, "there");
+  s_.Truncate(kHere + 1, 1 << 20);
+  s_.Truncate(kHere + 2, 4);
+  WriteMuch();
+  ExpectReplayed();
+  EXPECT_EQ(ReadFile(tree_->At("cut")).size(), size_t{1} << 20);
+  for (const char* name : {"cut", "uncut"}) EXPECT_LE(tree_->Stat(name).st_blocks, 32) << name;
+}
+
+TEST_F(FullDiskTest, WhatIsCutOffLaterNeedsNoRoom) {
+  Fill();
+  const int64_t before = tree_->Stat("filler").st_size;
+  s_.Stamp(Op::kFallocate, kHere, "", 0, uint64_t{1} << 30);
+  WriteMuch();
+  s_.Truncate(kHere, 10);
+  s_.Write(kHere, 12, "end");
+  ASSERT_OK(tree_->Run(s_));
+  EXPECT_EQ(ReadFile(tree_->At("here")), std::string(10, 'd') + std::string(2, '\0') + "end");
+  EXPECT_EQ(tree_->Stat("filler").st_size, before);
+}
+
+class FullExt3Test : public FullDiskTest {
+ protected:
+  FullExt3Test() : FullDiskTest("-O ^extent,^64bit") {}
+};
+
+// Another run begins with the record that is left out here, and has to find its file.
+TEST_F(FullExt3Test, AHiddenFileWhoseRecordIsLeftOutStays) {
+  File(Hidden(40), 40, "nameless");
+  File(Hidden(41), 41, std::string(1 << 20, 'o'));
+  Fill();
+  s_.Stamp(Op::kFallocate, 40, "", 0, 4096);  // which it does not know
+  WriteMuch();
+  EXPECT_TRUE(absl::IsResourceExhausted(tree_->Run(s_)));
+  EXPECT_EQ(tree_->report.refused.size(), 1u);
+  EXPECT_TRUE(Exists(tree_->At(Hidden(40))));
+  EXPECT_FALSE(Exists(tree_->At(Hidden(41))));
 }
 
 TEST(ReplayOverlayTest, AFileSystemWithoutHandlesWorksToo) {

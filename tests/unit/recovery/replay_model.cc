@@ -234,6 +234,11 @@ void Model::Link() {
   Bind(dir, name, id);
 }
 
+bool Model::SaysOnly(FileId id) {
+  if (id == kNoFileId || objects_[id].type == S_IFDIR || objects_[id].links != 1) return false;
+  return random_.Chance(0.7);  // a record of an earlier version does not say so
+}
+
 void Model::Remove() {
   Place place;
   if (!RandomPlace(&place)) return;
@@ -242,7 +247,7 @@ void Model::Remove() {
   if (is_dir && !objects_[id].children.empty()) return;
   Ensure(place.dir);
   Ensure(id);
-  stamper_.Unlink(id, place.dir, place.name, is_dir);
+  stamper_.Unlink(id, place.dir, place.name, is_dir, SaysOnly(id));
   Unbind(place.dir, place.name);
 }
 
@@ -265,7 +270,7 @@ void Model::Rename() {
   Ensure(to_dir);
   Ensure(id);
   if (other != kNoFileId) Ensure(other);
-  stamper_.Rename(id, from.dir, from.name, to_dir, to_name, other);
+  stamper_.Rename(id, from.dir, from.name, to_dir, to_name, other, 0, SaysOnly(other));
   if (other != kNoFileId) Unbind(to_dir, to_name);
   Bind(to_dir, to_name, id);
   Unbind(from.dir, from.name);

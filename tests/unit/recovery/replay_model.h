@@ -68,6 +68,8 @@ class Model {
   void Create();
   void CreateNameless();
   void Link();
+  // Whether the record that takes the file a name says that it has no other.
+  bool SaysOnly(FileId id);
   void Remove();
   void Rename();
   void Exchange();

@@ -127,7 +127,15 @@ TEST(ReplayPlanTest, FatesOfFilesThatWereThereBefore) {
   s.Link(52, kRoot, "again");
   s.Unlink(53, kRoot, "dir", /*directory=*/true);
   s.Rename(54, kRoot, "x", kRoot, "y", /*other=*/55);
+  s.Write(56, 0, "gone");
+  s.Unlink(56, kRoot, "only", /*directory=*/false, /*only=*/true);
+  s.Write(58, 0, "gone");
+  s.Rename(57, kRoot, "z", kRoot, "only", /*other=*/58, /*flags=*/0, /*only=*/true);
   const Planned p(s);
+  for (const FileId gone : {56, 58}) {
+    EXPECT_EQ(p.Object(gone).fate, Fate::kUnbound) << gone;
+    EXPECT_FALSE(p.Object(gone).needed) << gone;
+  }
   EXPECT_EQ(p.Object(50).fate, Fate::kBound);
   EXPECT_EQ(p.Object(51).fate, Fate::kMaybeUnbound);
   EXPECT_EQ(p.Object(52).fate, Fate::kBound);

@@ -1,5 +1,5 @@
-// Replay of random histories onto disks that hold any part of them, cut off at random: always the
-// same end.
+// Replay of random histories onto disks that hold any part of them, cut off and out of room at
+// random: always the same end.
 #include <set>
 
 #include "tests/unit/recovery/replay_model.h"
@@ -36,10 +36,13 @@ void RunSeed(uint64_t seed, const std::string& path) {
   const int cuts = static_cast<int>(model.random().Below(4));
   for (int i = 0; i < cuts; ++i) {
     tree.crash_at = static_cast<int>(1 + model.random().Below(20));
+    tree.full_at = static_cast<int>(model.random().Below(20));
     const absl::Status status = tree.RunPlan(*plan);
-    ASSERT_TRUE(status.ok() || absl::IsAborted(status)) << status;
+    ASSERT_TRUE(status.ok() || absl::IsAborted(status) || absl::IsResourceExhausted(status))
+        << status;
   }
   tree.crash_at = 0;
+  tree.full_at = 0;
   for (int round = 0; round < 2; ++round) {
     ASSERT_OK(tree.RunPlan(*plan));
     ASSERT_EQ(ListDisk(path), model.List()) << "round " << round;
@@ -82,8 +85,10 @@ void RunPowerCutSeed(uint64_t seed, LoopExt4* disk) {
     {
       Tree tree(disk->path());
       tree.crash_at = static_cast<int>(1 + model.random().Below(30));
+      tree.full_at = static_cast<int>(model.random().Below(30));
       const absl::Status status = tree.RunPlan(*plan);
-      ASSERT_TRUE(status.ok() || absl::IsAborted(status)) << status;
+      ASSERT_TRUE(status.ok() || absl::IsAborted(status) || absl::IsResourceExhausted(status))
+          << status;
       // Sometimes the journal commits just before.
       if (model.random().Chance(0.5)) sync();
     }

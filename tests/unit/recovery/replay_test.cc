@@ -60,6 +60,16 @@ TEST_F(ReplayTest, OfTwoFilesWithOneIdTheOneOfTheSessionIsChanged) {
   }
 }
 
+TEST_F(ReplayTest, ACopyIsNotTakenForTheFileThatIsGone) {
+  WriteFile(tree_.At("copy"), "old");
+  tree_.SetId("copy", 50);
+  s_.Write(50, 0, "new");
+  s_.Unlink(50, kRoot, "gone", /*directory=*/false, /*only=*/true);
+  ASSERT_OK(tree_.Run(s_));
+  EXPECT_EQ(ReadFile(tree_.At("copy")), "old");
+  EXPECT_FALSE(tree_.report.tree_scanned);
+}
+
 TEST_F(ReplayTest, AnAdoptedFileWithAStaleHandleIsFoundByItsPath) {
   mkdir(tree_.At("d").c_str(), 0755);
   WriteFile(tree_.At("gone"), "");

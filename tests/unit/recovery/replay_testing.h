@@ -60,8 +60,11 @@ class Tree {
     context.root_fd = root_.get();
     context.salius_fd = salius_.get();
     context.force = force;
-    context.step = [this](RecoveryStep) {
-      return ++steps_ == crash_at ? absl::AbortedError("crash") : absl::OkStatus();
+    context.step = [this](RecoveryStep) -> absl::Status {
+      ++steps_;
+      if (steps_ == crash_at) return absl::AbortedError("crash");
+      if (steps_ == full_at) return ErrnoStatus(ENOSPC, "step");
+      return absl::OkStatus();
     };
     context.progress = [](const RecoveryProgress&) {};
     std::vector<std::string> refused = std::move(report.refused);
@@ -81,6 +84,7 @@ class Tree {
 
   bool force = false;
   int crash_at = 0;
+  int full_at = 0;  // the step at which the disk says that it is full
   RecoveryReport report;
 
  private:

@@ -85,12 +85,16 @@ class Stamper {
   std::string Link(FileId id, FileId dir, const std::string& name) {
     return Stamp(Op::kLink, id, NameBody{dir, name}.Encode());
   }
-  std::string Unlink(FileId id, FileId dir, const std::string& name, bool directory = false) {
-    return Stamp(Op::kUnlink, id, NameBody{dir, name}.Encode(), directory ? 1 : 0);
+  // `only`: the file has no other name.
+  std::string Unlink(FileId id, FileId dir, const std::string& name, bool directory = false,
+                     bool only = false) {
+    return Stamp(Op::kUnlink, id, NameBody{dir, name}.Encode(), directory ? 1 : 0, only ? 1 : 0);
   }
   std::string Rename(FileId id, FileId from_dir, const std::string& from, FileId to_dir,
-                     const std::string& to, FileId other = kNoFileId, uint32_t flags = 0) {
-    return Stamp(Op::kRename, id, RenameBody{from_dir, from, to_dir, to, flags, other}.Encode());
+                     const std::string& to, FileId other = kNoFileId, uint32_t flags = 0,
+                     bool only = false) {
+    return Stamp(Op::kRename, id, RenameBody{from_dir, from, to_dir, to, flags, other}.Encode(),
+                 only ? 1 : 0);
   }
   std::string Cancel(Seq seq) { return Stamp(Op::kCancel, kNoFileId, "", seq); }
   std::string OnDisk(FileId id, Seq seq) { return Stamp(Op::kOnDisk, id, "", seq); }

@@ -1,0 +1,21 @@
+// What must be true of a volume whose note says that it is clean, beside the note.
+#pragma once
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/ids.h"
+#include "log/stable_log.h"
+#include "log/state_file.h"
+
+namespace salius {
+
+// DATA_LOSS when the note is not that of volume `volume`: somebody put another one's there.
+absl::Status CheckVolume(const VolumeState& state, const VolumeId& volume);
+
+// Opens the stable log of the volume whose clean note is `state`. Errors: as StableLog::Open;
+// DATA_LOSS when there is none, or when it has something of a later session than the note: the note
+// is an older one (a copy, or the latest has become unreadable), and what that session acknowledged
+// would be lost.
+absl::StatusOr<StableLog> OpenCleanLog(int salius_fd, const VolumeState& state);
+
+}  // namespace salius
