@@ -232,12 +232,17 @@ absl::StatusOr<Acceptor::FenceResult> Acceptor::Fence(const VolumeId& volume_id,
   return FenceResult{newer || again, slot.promise_epoch};
 }
 
-absl::StatusOr<uint64_t> Acceptor::DropVolume(const VolumeId& volume_id, Epoch epoch) {
+absl::StatusOr<uint64_t> Acceptor::DropVolume(const VolumeId& volume_id, Epoch epoch,
+                                              uint64_t session) {
   Volume* const volume = Find(volume_id);
   if (volume == nullptr) return uint64_t{0};
   if (volume->slot.epoch > epoch) {
     return absl::FailedPreconditionError(absl::StrFormat(
         "a session of epoch %d is open, asked to drop epochs up to %d", volume->slot.epoch, epoch));
+  }
+  if (session != 0 && volume->slot.epoch == epoch && volume->slot.session != session) {
+    return absl::FailedPreconditionError(
+        absl::StrFormat("the log of epoch %d is another session's", epoch));
   }
   const uint64_t bytes = volume->log != nullptr ? volume->log->bytes() : 0;
   VolumeSlot promise;  // F

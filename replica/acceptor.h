@@ -136,8 +136,9 @@ class Acceptor {
   absl::StatusOr<FenceResult> Fence(const VolumeId& volume, Epoch epoch, uint64_t token);
   Inventory GetInventory(int64_t now_ns, const VolumeId& volume) const;
   // Drops the log when its epoch is <= `epoch`; returns the bytes of records that were in it.
-  // FAILED_PRECONDITION when a newer session is open.
-  absl::StatusOr<uint64_t> DropVolume(const VolumeId& volume, Epoch epoch);
+  // FAILED_PRECONDITION when a newer session is open, or, with a `session` that is not 0, when the
+  // log of `epoch` is another one's.
+  absl::StatusOr<uint64_t> DropVolume(const VolumeId& volume, Epoch epoch, uint64_t session = 0);
 
   struct FetchStart {
     uint64_t count = 0;  // records in (start, upto]

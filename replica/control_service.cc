@@ -85,7 +85,9 @@ grpc::Status ControlService::OpenSession(grpc::ServerContext* context,
   params.tau_ms = request->tau_ms();
   params.k = request->k();
   params.memory_bytes = request->memory_bytes();
-  if (!request->multicast().empty()) {
+  const bool multicast = !request->multicast().empty();
+  absl::MutexLockMaybe joining(multicast ? &joining_ : nullptr);
+  if (multicast) {
     const absl::StatusOr<std::string> joined =
         loop_.Join(request->multicast(), PeerAddress(*context));
     if (!joined.ok()) return ToGrpc(joined.status());
@@ -201,7 +203,7 @@ grpc::Status ControlService::DropVolume(grpc::ServerContext*,
   absl::StatusOr<uint64_t> freed;
   {
     absl::MutexLock lock(&acceptor_.mutex);
-    freed = acceptor_.acceptor.DropVolume(*volume, request->epoch());
+    freed = acceptor_.acceptor.DropVolume(*volume, request->epoch(), request->session());
   }
   if (!freed.ok()) return ToGrpc(freed.status());
   SLOG_INFO("volume {}: epochs up to {} dropped, {} bytes", volume->ToString(), request->epoch(),

@@ -11,6 +11,7 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
 #include "common/clock.h"
 #include "proto/control.grpc.pb.h"
 #include "replica/receive_loop.h"
@@ -49,6 +50,7 @@ class ControlService final : public control::Replica::Service {
   const std::string version_;
   const int64_t start_ns_;
   std::atomic<bool> stopping_{false};
+  absl::Mutex joining_;  // from a group's being joined until a session names it
 };
 
 }  // namespace salius

@@ -54,6 +54,9 @@ int Main(const std::vector<std::string>& arguments) {
   if (const absl::Status lifted = LiftFileSizeLimit(); !lifted.ok()) {
     return Fail(lifted, kExitFailure);
   }
+  if (const absl::Status wrong = ReplicaServer::CheckOptions(*options); !wrong.ok()) {
+    return Fail(wrong, kExitUsage);
+  }
   absl::StatusOr<std::unique_ptr<ReplicaServer>> server =
       ReplicaServer::Start(*options, SystemClock());
   if (!server.ok()) return Fail(server.status(), kExitFailure);

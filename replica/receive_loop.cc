@@ -142,27 +142,47 @@ absl::StatusOr<std::string> ReceiveLoop::Join(const std::string& group,
     SALIUS_ASSIGN_OR_RETURN(parsed.interface, Interface(primary));
   }
   const std::string joined = parsed.ToString();
+  std::vector<std::string> named;
+  {
+    absl::MutexLock lock(&acceptor_.mutex);
+    named = acceptor_.acceptor.MulticastGroups();
+  }
   {
     absl::MutexLock lock(&mutex_);
     for (const auto& source : sources_) {
       if (source->group == joined) return joined;
     }
+    if (sources_.size() > kMaxGroups) LeaveAllBut(named);
     if (sources_.size() > kMaxGroups) {
       return absl::ResourceExhaustedError(
-          absl::StrFormat("this replica has joined %d multicast groups already", kMaxGroups));
+          absl::StrFormat("sessions use %d multicast groups of this replica already", kMaxGroups));
     }
     // Bound to the group, so that nothing else arrives; shared, for other replicas on this host.
     UdpSocket::Options shared;
     shared.reuse_port = true;
     shared.coalesce = true;
+    SALIUS_RETURN_IF_ERROR(ScopeTo(parsed.interface, &parsed.address));
     SALIUS_ASSIGN_OR_RETURN(UdpSocket socket, UdpSocket::Bind(parsed.address, shared));
     SALIUS_RETURN_IF_ERROR(socket.JoinGroup(parsed.address, parsed.interface));
     sources_.push_back(std::make_shared<Source>(Source{joined, std::move(socket)}));
-    joined_.store(true);
+    sources_changed_.store(true);
     Wake();
   }
   SLOG_INFO("multicast group {} joined", joined);
   return joined;
+}
+
+// The loop's thread closes them when it sees that.
+void ReceiveLoop::LeaveAllBut(const std::vector<std::string>& groups) {
+  const auto unused = [&](const std::shared_ptr<Source>& source) {
+    return !source->group.empty() &&
+           std::find(groups.begin(), groups.end(), source->group) == groups.end();
+  };
+  for (const auto& source : sources_) {
+    if (unused(source)) SLOG_INFO("multicast group {} left: no session uses it", source->group);
+  }
+  sources_.erase(std::remove_if(sources_.begin(), sources_.end(), unused), sources_.end());
+  sources_changed_.store(true);
 }
 
 std::vector<std::shared_ptr<ReceiveLoop::Source>> ReceiveLoop::Sources() const {
@@ -181,7 +201,7 @@ void ReceiveLoop::Run() {
       WaitReadable(sources);
     }
     if (clock_.MonotonicNanos() >= next_tick_ns_) Tick();
-    if (joined_.exchange(false)) sources = Sources();
+    if (sources_changed_.exchange(false)) sources = Sources();
   }
   for (const auto& source : Sources()) Drain(source->socket);
   Tick();

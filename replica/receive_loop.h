@@ -3,8 +3,8 @@
 //
 // Sockets: one unicast socket on the listen address, and one for every multicast group that a
 // session asked for. Acknowledgements always leave from the unicast socket to the datagram's
-// source. A group once joined is kept until the process ends (there are few, and another session
-// may use it).
+// source. A group once joined is kept until its place is needed for another one and no session
+// names it: sessions come again.
 //
 // Threads: the loop owns its buffers. Join() comes from gRPC threads; `mutex_` guards the list of
 // sockets only and is never held together with the acceptor's lock or over a receive.
@@ -51,12 +51,12 @@ class ReceiveLoop {
   void Stop();
 
   // Receives from the group "address:port" too; OK when it does already. The interface: what
-  // follows a
-  // "%" after the port, else Options::multicast_interface, else that of the listen address, else
-  // the one towards `primary` ("address:port"), else the route's. Returns the group with the
-  // interface that was chosen, to be given again after a restart. Errors: INVALID_ARGUMENT for what
-  // is not a multicast address with a port, RESOURCE_EXHAUSTED for too many groups, the system's
-  // own.
+  // follows a "%" after the port, else Options::multicast_interface, else that of the listen
+  // address, else the one towards `primary` ("address:port"), else the route's. Returns the group
+  // with the interface that was chosen, to be given again after a restart. Whoever joins for a
+  // session keeps other calls away until it is open: a group that no session names may be left for
+  // another one. Errors: INVALID_ARGUMENT for what is not a multicast address with a port,
+  // RESOURCE_EXHAUSTED when sessions name too many, the system's own.
   absl::StatusOr<std::string> Join(const std::string& group, const std::string& primary = "");
 
   uint16_t port() const { return port_; }
@@ -74,6 +74,7 @@ class ReceiveLoop {
   absl::StatusOr<std::string> Interface(const std::string& primary) const;
   void Run();
   std::vector<std::shared_ptr<Source>> Sources() const;
+  void LeaveAllBut(const std::vector<std::string>& groups) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void WaitReadable(const std::vector<std::shared_ptr<Source>>& sources);
   void Drain(UdpSocket& socket);
   // Receives, handles and answers one batch. Returns whether there may be more.
@@ -96,7 +97,7 @@ class ReceiveLoop {
   std::vector<std::shared_ptr<Source>> sources_ ABSL_GUARDED_BY(mutex_);
 
   std::atomic<bool> stop_{false};
-  std::atomic<bool> joined_{false};  // sources_ grew
+  std::atomic<bool> sources_changed_{false};
   std::thread thread_;
   // Only the loop's thread uses what follows.
   std::unique_ptr<Buffers> buffers_;

@@ -38,6 +38,15 @@ absl::Status CheckAddress(std::string_view option, const SocketAddress& listen,
 
 }  // namespace
 
+absl::Status ReplicaServer::CheckOptions(const ReplicaOptions& options) {
+  const absl::StatusOr<SocketAddress> listen = Resolve(options.listen);
+  if (listen.ok()) SALIUS_RETURN_IF_ERROR(CheckAddress("listen", *listen, options));
+  if (options.metrics.empty()) return absl::OkStatus();
+  SALIUS_ASSIGN_OR_RETURN(const HostPort metrics, ParseHostPort(options.metrics, 0));
+  const absl::StatusOr<SocketAddress> address = Resolve(metrics);
+  return address.ok() ? CheckAddress("metrics", *address, options) : absl::OkStatus();
+}
+
 absl::StatusOr<std::unique_ptr<ReplicaServer>> ReplicaServer::Start(const ReplicaOptions& options,
                                                                     Clock& clock) {
   SALIUS_ASSIGN_OR_RETURN(const SocketAddress listen, Resolve(options.listen));
@@ -115,6 +124,11 @@ absl::Status ReplicaServer::Serve(const ReplicaOptions& options, const SocketAdd
   int bound = 0;
   // Off: gRPC would share the port with another replica and split the calls between them.
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  // A host that lost its power closes no connection.
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 60'000);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 20'000);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
   builder.AddListeningPort(FormatSockaddr(tcp), grpc::InsecureServerCredentials(), &bound);
   builder.RegisterService(service_.get());
   grpc_ = builder.BuildAndStart();

@@ -26,6 +26,9 @@ class ReplicaServer {
   // ALREADY_EXISTS for a port in use, those of ArenaFile::Open, Resolve and MetricsServer.
   static absl::StatusOr<std::unique_ptr<ReplicaServer>> Start(const ReplicaOptions& options,
                                                               Clock& clock);
+  // What is wrong with the options for good, as far as it can be seen: the first error of Start. OK
+  // when a name does not resolve now.
+  static absl::Status CheckOptions(const ReplicaOptions& options);
   ~ReplicaServer();
   ReplicaServer(const ReplicaServer&) = delete;
   ReplicaServer& operator=(const ReplicaServer&) = delete;

@@ -92,6 +92,16 @@ absl::StatusOr<UdpSocket> UdpSocket::Bind(const SocketAddress& local, const Opti
   return socket;
 }
 
+absl::Status ScopeTo(const std::string& interface, SocketAddress* address) {
+  if (interface.empty() || address->storage.ss_family != AF_INET6) return absl::OkStatus();
+  auto* const v6 = reinterpret_cast<sockaddr_in6*>(&address->storage);
+  if (!IN6_IS_ADDR_LINKLOCAL(&v6->sin6_addr) && !IN6_IS_ADDR_MC_LINKLOCAL(&v6->sin6_addr)) {
+    return absl::OkStatus();
+  }
+  SALIUS_ASSIGN_OR_RETURN(v6->sin6_scope_id, InterfaceIndex(interface));
+  return absl::OkStatus();
+}
+
 absl::Status UdpSocket::JoinGroup(const SocketAddress& group, std::string_view interface) {
   SALIUS_RETURN_IF_ERROR(CheckMulticast(group));
   unsigned index = 0;

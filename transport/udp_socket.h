@@ -152,6 +152,10 @@ inline absl::StatusOr<SocketAddress> ResolveAddress(const HostPort& host_port) {
   return Resolve(host_port);
 }
 
+// Completes a link-local IPv6 address with the interface that it is of: nothing can be bound to one
+// without. Others stay as they are. NOT_FOUND for the interface.
+absl::Status ScopeTo(const std::string& interface, SocketAddress* address);
+
 // Name of the interface that has the address `local` ("lo" for 127.0.0.1). NOT_FOUND when none has.
 absl::StatusOr<std::string> InterfaceOf(const SocketAddress& local);
 

@@ -85,6 +85,15 @@ TEST_F(AcceptorTest, DropVolumeWithoutPromiseForgetsTheVolume) {
   EXPECT_EQ(Restart().volumes, 0u);
 }
 
+TEST_F(AcceptorTest, ASessionDropsNoOtherOnesLogOfItsEpoch) {
+  ASSERT_EQ(Open(3), StatusCode::kOk);
+  EXPECT_EQ(acceptor_->DropVolume(TestVolume(), 3, kSession + 1).status().code(),
+            StatusCode::kFailedPrecondition);
+  EXPECT_EQ(acceptor_->volume_count(), 1u);
+  EXPECT_TRUE(acceptor_->DropVolume(TestVolume(), 3, kSession).ok());
+  EXPECT_EQ(acceptor_->volume_count(), 0u);
+}
+
 TEST_F(AcceptorTest, NothingIsAbandonedByDefault) {
   ASSERT_EQ(Open(), StatusCode::kOk);
   Send({TestRecord(1)});

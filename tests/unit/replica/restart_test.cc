@@ -229,13 +229,13 @@ TEST_F(RestartTest, PortInUseIsExitCodeOneAndNamesThePort) {
   EXPECT_THAT(second.text(), HasSubstr(std::to_string(process_->port())));
 }
 
-TEST_F(RestartTest, PublicAddressWithoutInsecureIsExitCodeOneAndSaysWhy) {
+TEST_F(RestartTest, PublicAddressWithoutInsecureIsExitCodeTwoAndSaysWhy) {
   auto arguments = Arguments();
   arguments[1] = "0.0.0.0:0";
   Process process(arguments);
   EXPECT_FALSE(process.WaitServing());
   const int status = process.Kill(0);
-  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 1) << status;
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 2) << status;
   EXPECT_THAT(process.text(), HasSubstr("no authentication is configured"));
 }
 

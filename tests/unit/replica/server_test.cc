@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "common/random.h"
 #include "tests/unit/replica/server_testing.h"
 
@@ -261,6 +262,29 @@ TEST_F(ServerTest, WrongMulticastGroupRefusesTheSession) {
     EXPECT_EQ(client_->Open(request).error_code(), grpc::StatusCode::INVALID_ARGUMENT) << group;
   }
   EXPECT_FALSE(client_->Inventory().inventory().known());
+}
+
+TEST_F(ServerTest, AGroupOfALinkIsJoinedOnIt) {
+  ReplicaOptions options = Options();
+  options.multicast_interface = "lo";
+  Start(options);
+  control::OpenSessionRequest request = ReplicaClient::SessionRequest();
+  request.set_multicast("[ff02::5a4c]:7500");
+  const grpc::Status opened = client_->Open(request);
+  EXPECT_TRUE(opened.ok()) << opened.error_message();
+}
+
+TEST_F(ServerTest, GroupsThatNoSessionUsesGiveWayToOthersAndThatOfASessionStays) {
+  ReplicaOptions options = Options();
+  options.multicast_interface = "lo";
+  ExpectMulticastByLoopback(options);
+  control::OpenSessionRequest refused = ReplicaClient::SessionRequest();
+  refused.set_base(0);
+  for (int i = 0; i < 70; ++i) {
+    refused.set_multicast(absl::StrCat("239.255.75.", i, ":7500"));
+    EXPECT_EQ(client_->Open(refused).error_code(), grpc::StatusCode::INVALID_ARGUMENT) << i;
+  }
+  ExpectFromTheGroup(3);
 }
 
 // How fast one stream is, for the log of the run; no bound, so that a busy machine fails nothing.
