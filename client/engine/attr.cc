@@ -19,9 +19,12 @@
 #include "common/limits.h"
 #include "log/apply.h"
 #include "log/fs_calls.h"
+#include "log/posix_acl.h"
 
 namespace salius {
 namespace {
+
+bool IsAcl(const std::string& name) { return name == kAccessAclXattr || name == kDefaultAclXattr; }
 
 bool IsNanos(long nanos) { return nanos >= 0 && nanos < 1'000'000'000; }
 
@@ -76,9 +79,9 @@ absl::Status Volume::Impl::Truncate(Node& node, uint64_t size) {
   if (size > node.checked_size && !fs::SizeFits(fd->get(), size)) {
     return ErrnoStatus(EFBIG, "truncate");
   }
-  SALIUS_ASSIGN_OR_RETURN(const bool direct, PrepareDirect(node));
+  SALIUS_ASSIGN_OR_RETURN(const bool nameless, PrepareNameless(node));
   absl::Status status;
-  if (direct) {
+  if (nameless) {
     status = fs::Truncate(fd->get(), size);
     NoteDirect(node, 0);
   } else {
@@ -145,9 +148,21 @@ absl::StatusOr<struct stat> Volume::Impl::SetAttr(Node& node, uint32_t mask,
   return GetAttr(node);
 }
 
+absl::Status Volume::Impl::CheckNewGroup(Node& node, gid_t gid) {
+  if (!space->needs_owner()) return absl::OkStatus();
+  SALIUS_RETURN_IF_ERROR(AwaitNode(node));
+  SALIUS_ASSIGN_OR_RETURN(const struct stat st, fs::Stat(node.path_fd.get()));
+  if (st.st_gid == gid) return absl::OkStatus();
+  return space->CheckGroup(gid, static_cast<uint64_t>(st.st_blocks) * 512);
+}
+
 absl::StatusOr<std::string> Volume::Impl::GetXattr(Node& node, const std::string& name) {
   if (name == kFileIdXattr) return ErrnoStatus(ENODATA, name);
-  return fs::XattrValue(node.path_fd.get(), name);
+  absl::StatusOr<std::string> value = fs::XattrValue(node.path_fd.get(), name);
+  // A file system without ACLs. The kernel asks for one before it judges by the mode, and takes
+  // nothing else for "there is none".
+  if (IsAcl(name) && StatusErrno(value.status()) == EOPNOTSUPP) return ErrnoStatus(ENODATA, name);
+  return value;
 }
 
 absl::StatusOr<std::vector<std::string>> Volume::Impl::ListXattr(Node& node) {
@@ -187,7 +202,10 @@ absl::Status Volume::Impl::RemoveXattr(Node& node, const std::string& name) {
   if (name == kFileIdXattr) return ErrnoStatus(ENODATA, name);
   SALIUS_RETURN_IF_ERROR(NameHealth());
   absl::MutexLock lock(&node.stream);
-  SALIUS_RETURN_IF_ERROR(fs::XattrValue(node.path_fd.get(), name).status());
+  const absl::Status there = fs::XattrValue(node.path_fd.get(), name).status();
+  // As the file systems have it.
+  if (IsAcl(name) && StatusErrno(there) == ENODATA) return absl::OkStatus();
+  SALIUS_RETURN_IF_ERROR(there);
   RecordDraft draft;
   draft.op = Op::kRemoveXattr;
   draft.body = XattrBody{name, ""}.Encode();

@@ -2,6 +2,9 @@
 // the backing file at once and is not logged, because one sequential disk sync is then cheaper than
 // copies over the network. The same path serves files without a name.
 //
+// A bulk file's truncates and allocations are logged as any file's: what recovery repeats of it
+// from before must not need the room that they gave back, nor bring back what they cut off.
+//
 // I3 is what the end of bulk is about. Records of the file from before it became bulk may still be
 // replayed; they must not overwrite bulk data that an fsync has acknowledged. So a sync first has
 // every record <= s of the file applied, syncs the data, and makes "on disk up to s" durable before
@@ -20,14 +23,19 @@
 
 namespace salius {
 
-absl::StatusOr<bool> Volume::Impl::PrepareDirect(Node& node) {
-  bool direct = node.bulk;
-  if (!direct) {
+absl::StatusOr<bool> Volume::Impl::PrepareNameless(Node& node) {
+  {
     absl::MutexLock lock(&node.state);
-    direct = node.orphan;
+    if (!node.orphan) return false;
   }
-  if (direct) SALIUS_RETURN_IF_ERROR(AwaitNode(node));
-  return direct;
+  SALIUS_RETURN_IF_ERROR(AwaitNode(node));
+  return true;
+}
+
+absl::StatusOr<bool> Volume::Impl::PrepareDirect(Node& node) {
+  if (!node.bulk) return PrepareNameless(node);
+  SALIUS_RETURN_IF_ERROR(AwaitNode(node));
+  return true;
 }
 
 absl::Status Volume::Impl::CountUnsynced(Node& node, uint64_t bytes) {

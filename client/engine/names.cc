@@ -117,6 +117,7 @@ absl::StatusOr<PinnedNode> Volume::Impl::MakeNew(CreateBody body) {
   draft.op = Op::kCreate;
   draft.file_id = id;
   draft.body = body.Encode();
+  if (draft.body.size() > kMaxRecordBody) return ErrnoStatus(ENOSPC, "ACLs of a new object");
   SALIUS_ASSIGN_OR_RETURN(const RecordRef record, IssueName(std::move(draft)));
   absl::StatusOr<UniqueFd> fd = AwaitResult(record);
   if (!fd.ok()) return fd.status();
@@ -232,6 +233,12 @@ absl::StatusOr<Entry> Volume::Impl::Link(Node& node, Node& parent, std::string_v
   return entry;
 }
 
+absl::StatusOr<bool> Volume::Impl::HasOneName(const Node& node) {
+  if (node.is_dir()) return false;
+  SALIUS_ASSIGN_OR_RETURN(const struct stat st, fs::Stat(node.path_fd.get()));
+  return st.st_nlink == 1;
+}
+
 absl::Status Volume::Impl::Remove(Node& parent, const std::string& name, Node& victim) {
   SALIUS_RETURN_IF_ERROR(CheckRemovable(parent, victim));
   SALIUS_RETURN_IF_ERROR(EnsureId(parent));
@@ -247,6 +254,8 @@ absl::Status Volume::Impl::Remove(Node& parent, const std::string& name, Node& v
   // Held over the wait: no record of the victim may come after the one that takes its last name. A
   // checkpoint could cover that one alone, and recovery would look for a file that is rightly gone.
   absl::MutexLock stream(&victim.stream);
+  SALIUS_ASSIGN_OR_RETURN(const bool only, HasOneName(victim));
+  draft.arg1 = only ? 1 : 0;
   SALIUS_ASSIGN_OR_RETURN(const RecordRef record, IssueName(std::move(draft)));
   const absl::Status removed = AwaitResult(record).status();
   EndBulkOfNameless(victim);

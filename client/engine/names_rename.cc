@@ -134,6 +134,10 @@ absl::Status Volume::Impl::DoRename(Node& from_dir, const std::string& from, Nod
   }
   // As in Remove(): nothing of the file that is displaced may be stamped after this.
   absl::MutexLockMaybe stream(displaced != nullptr ? &displaced->stream : nullptr);
+  if (displaced != nullptr) {
+    SALIUS_ASSIGN_OR_RETURN(const bool only, HasOneName(*displaced));
+    draft.arg0 = only ? 1 : 0;
+  }
   SALIUS_ASSIGN_OR_RETURN(const RecordRef record, IssueName(std::move(draft)));
   const absl::Status renamed = AwaitResult(record).status();
   if (displaced != nullptr) {

@@ -68,7 +68,7 @@ absl::StatusOr<std::unique_ptr<Pipeline>> Pipeline::Start(const VolumeDir& dir, 
         "the volume was not closed cleanly: recover it first (salius-recover)");
   }
   SALIUS_ASSIGN_OR_RETURN(AppliedMark mark,
-                          Ext4Complaints(dir.root_fd).ok()
+                          AppliedMark::IsReliedOn(dir.root_fd)
                               ? AppliedMark::Open(dir.salius_fd)
                               : absl::StatusOr<AppliedMark>(AppliedMark::InMemory()));
   auto impl = std::make_unique<Impl>(dir, std::move(state), std::move(stable), std::move(mark),
@@ -384,6 +384,7 @@ absl::Status Pipeline::Stop() {
     if (impl.core.checkpoint() != impl.core.issued()) {
       return absl::FailedPreconditionError("records were issued while the volume was being closed");
     }
+    impl.stopping = true;  // none is issued behind that
   }
   impl.StopThreads();
   {
@@ -398,11 +399,13 @@ absl::Status Pipeline::Stop() {
     next.file_id_limit = impl.next_file_id;
     SALIUS_RETURN_IF_ERROR(impl.state.Write(next));
   }
-  // From here on nothing depends on a replica; that they free their memory now is only courtesy.
+  // From here on nothing depends on a replica; that they free their memory now is only courtesy. By
+  // the session's name: one may hold what another copy of the volume, which nobody has recovered
+  // yet, had acknowledged under the same epoch.
   std::vector<std::future<absl::Status>> drops;
   for (Impl::Peer& peer : impl.peers) {
     drops.push_back(std::async(std::launch::async, [&impl, &peer] {
-      return peer.control->Drop(impl.config.volume, impl.epoch, kDropDeadlineMs);
+      return peer.control->Drop(impl.config.volume, impl.epoch, impl.session, kDropDeadlineMs);
     }));
   }
   for (size_t i = 0; i < drops.size(); ++i) {

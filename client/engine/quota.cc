@@ -48,4 +48,10 @@ bool QuotaGuard::HasInode(uid_t uid, gid_t gid) const {
          (!group_.load() || within(fs::QuotaType::kGroup, gid));
 }
 
+bool QuotaGuard::GroupHas(gid_t gid, uint64_t bytes) const {
+  if (!group_.load()) return true;
+  const std::optional<fs::QuotaUse> use = lookup_(fs::QuotaType::kGroup, gid);
+  return !use || (BytesWithin(*use, bytes) && InodeWithin(*use));
+}
+
 }  // namespace salius

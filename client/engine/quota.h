@@ -33,6 +33,8 @@ class QuotaGuard {
   // True when files of (uid, gid) may take `bytes` more, or one more inode.
   bool HasBytes(uid_t uid, gid_t gid, uint64_t bytes) const;
   bool HasInode(uid_t uid, gid_t gid) const;
+  // True when the group may take over a file that has so many bytes.
+  bool GroupHas(gid_t gid, uint64_t bytes) const;
 
  private:
   const QuotaLookup lookup_;

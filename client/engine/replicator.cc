@@ -244,6 +244,14 @@ ReplicaMask Replicator::Effective(const Config& config) const {
   return mask;
 }
 
+bool Replicator::NamesALostOne(const Config& config) const {
+  return config.mode == Mode::kReplicated && Effective(config) != config.members;
+}
+
+bool Replicator::AwaitsNoteOfLoss() const {
+  return NamesALostOne(noted_) || (pending_ && NamesALostOne(*pending_));
+}
+
 bool Replicator::Recoverable(Seq seq, const Config& config, ReplicaMask effective) const {
   if (seq <= config.checkpoint) return true;
   const Slot& slot = At(seq);
@@ -261,8 +269,9 @@ bool Replicator::AllDurableRecoverable(const Config& config) const {
 }
 
 void Replicator::AdvanceDurable() {
-  const ReplicaMask old_members = counting_ ? Effective(noted_) : ReplicaMask{0};
-  const ReplicaMask new_members = pending_ ? Effective(*pending_) : ReplicaMask{0};
+  if (AwaitsNoteOfLoss()) return;
+  const ReplicaMask old_members = counting_ ? noted_.members : ReplicaMask{0};
+  const ReplicaMask new_members = pending_ ? pending_->members : ReplicaMask{0};
   const Seq before = durable_;
   while (durable_ < issued_) {
     const Seq next = durable_ + 1;

@@ -11,7 +11,10 @@
 //
 // The one rule (docs/protocol.md): `durable` moves over a record only when it is recoverable under
 // the noted configuration and, while a note is being written, under that note's configuration too;
-// a note starts only when every durable record is recoverable under it.
+// a note starts only when every durable record is recoverable under it. While one of the two names
+// a member that was lost nothing becomes durable, by the disk neither: a recovery would go by that
+// note, want |members| - f + 1 of those that it names, and find one too few when another f - 1 were
+// lost from the record's issue on.
 #pragma once
 
 #include <array>
@@ -192,6 +195,9 @@ class Replicator {
   uint64_t CumulativeAt(Seq seq) const;
 
   ReplicaMask Effective(const Config& config) const;
+  bool NamesALostOne(const Config& config) const;
+  // Until the note without the lost one has returned nothing becomes durable.
+  bool AwaitsNoteOfLoss() const;
   bool Recoverable(Seq seq, const Config& config, ReplicaMask effective) const;
   bool AllDurableRecoverable(const Config& config) const;
   void AdvanceDurable();

@@ -226,6 +226,7 @@ std::string Replicator::ModeDetail(int64_t now) const {
     }
     return detail;
   }
+  if (AwaitsNoteOfLoss()) return "a replica was lost: nothing is acknowledged until that is noted";
   return pending_ ? "a note is being written" : "";
 }
 

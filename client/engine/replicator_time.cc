@@ -18,6 +18,8 @@ constexpr int64_t kGatherNs = kMillisecond;
 constexpr int64_t kMinHedge = 5 * kMillisecond;
 constexpr int64_t kIdleProbe = 1000 * kMillisecond;
 constexpr int64_t kIdleTick = 100 * kMillisecond;
+// A replica is not lost for one or two datagrams that were, however small delta is.
+constexpr int64_t kMinSilence = 250 * kMillisecond;
 // Later than this, or delta: this process was stopped.
 constexpr int64_t kLateTick = 20 * kMillisecond;
 constexpr int kMaxResumes = 4;
@@ -39,9 +41,11 @@ void Replicator::CheckReplica(int64_t now, int index) {
 bool Replicator::KeepsUp(int64_t now, int index) const {
   const Replica& replica = replicas_[index];
   if (replica.link != Link::kOpen || replica.memory_full) return false;
-  if (replica.waiting_ns >= 0 && now - replica.waiting_ns > options_.delta_ns) return false;
+  // There and back, on a link as slow as it may be.
+  const int64_t bound = 2 * options_.delta_ns;
+  if (replica.waiting_ns >= 0 && now - replica.waiting_ns > bound) return false;
   const Seq missing = std::max(replica.contiguous, noted_.checkpoint) + 1;
-  return missing > issued_ || now - At(missing).sendable_ns < options_.delta_ns;
+  return missing > issued_ || now - At(missing).sendable_ns < bound;
 }
 
 // A process that was stopped could not hear answers either, one that says "you are fenced" among
@@ -58,7 +62,7 @@ void Replicator::Tick(int64_t now) {
   if (!failure_.ok()) return;
   NoteLateTick(now);
   if (sendable_ < issued_ && now - gathered_since_ns_ >= kGatherNs) EndGathering(now);
-  const int64_t silence = 10 * options_.delta_ns;
+  const int64_t silence = std::max(10 * options_.delta_ns, kMinSilence);
   for (size_t i = 0; i < replicas_.size(); ++i) {
     const int index = static_cast<int>(i);
     Replica& replica = replicas_[i];
@@ -70,9 +74,12 @@ void Replicator::Tick(int64_t now) {
     if (replica.link != Link::kOpen) continue;
     const Seq acked = std::max(replica.contiguous, noted_.checkpoint);
     const bool outstanding = acked < replica.sent;
+    const bool silent =
+        replica.waiting_ns >= 0 && now - std::max(replica.waiting_ns, resumed_ns_) > silence;
     if (outstanding && now - replica.progress_ns > replica.rtt.timeout_ns()) {
       replica.rtt.BackOff();
-      Resend(now, index, nullptr);
+      // Who is silent gets probes; what it lacks comes when it has answered one.
+      if (!silent) Resend(now, index, nullptr);
       replica.progress_ns = now;
     }
     const int64_t quiet = now - replica.heard_ns;
@@ -85,8 +92,7 @@ void Replicator::Tick(int64_t now) {
       out_.probes |= Bit(index);
     }
     const bool counted = (Effective(noted_) & Bit(index)) != 0;
-    if (counted && replica.waiting_ns >= 0 &&
-        now - std::max(replica.waiting_ns, resumed_ns_) > silence) {
+    if (counted && silent) {
       Lose(now, index, absl::StrCat("silent for ", quiet / kMillisecond, " ms"), false);
     }
     CheckReplica(now, index);
@@ -140,8 +146,9 @@ int64_t Replicator::NextTick(int64_t now) const {
   if (counting_ && durable_ < issued_) {
     const int64_t since = AwaitedSince(durable_ + 1);
     const int64_t hedge = since + HedgeDelay();
-    next = std::min(next,
-                    now < hedge && stable_upto_ <= durable_ ? hedge : since + PartitionTimeout());
+    const int64_t due =
+        now < hedge && stable_upto_ <= durable_ ? hedge : since + PartitionTimeout();
+    if (due >= now) next = std::min(next, due);
   }
   if (sendable_ < issued_) next = std::min(next, gathered_since_ns_ + kGatherNs);
   return std::max(next, now + kMillisecond / 2);

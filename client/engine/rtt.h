@@ -11,7 +11,9 @@ namespace salius {
 
 class RttEstimator {
  public:
-  // Bounds of the time-out in ns. `initial_ns` is used until the first sample.
+  // Bounds of the time-out in ns: nothing is shorter than `min_ns`, and back-off ends at `max_ns`.
+  // A link that takes longer has the time that it takes, up to four times `max_ns`: otherwise
+  // everything would be sent twice. `initial_ns` is used until the first sample.
   RttEstimator(int64_t min_ns, int64_t max_ns, int64_t initial_ns)
       : min_ns_(min_ns), max_ns_(max_ns), initial_ns_(initial_ns) {}
 
@@ -31,11 +33,13 @@ class RttEstimator {
   void ResetBackOff() { backoff_ = 0; }
 
   // Time-out of one transmission in ns, back-off included.
-  int64_t timeout_ns() const { return std::min(max_ns_, base_ns() << backoff_); }
+  int64_t timeout_ns() const {
+    return std::min(std::max(max_ns_, base_ns()), base_ns() << backoff_);
+  }
   // The same without back-off: what a healthy answer needs at most.
   int64_t base_ns() const {
     if (srtt_ns_ == 0) return initial_ns_;
-    return std::clamp(srtt_ns_ + 4 * var_ns_, min_ns_, max_ns_);
+    return std::clamp(srtt_ns_ + 4 * var_ns_, min_ns_, 4 * max_ns_);
   }
   int64_t srtt_ns() const { return srtt_ns_; }
 

@@ -121,10 +121,12 @@ absl::StatusOr<OpenedSession> SessionClient::Open(const VolumeConfig& config, Ep
   return OpenedFrom(impl_->name, response);
 }
 
-absl::Status SessionClient::Drop(const VolumeId& volume, Epoch epoch, int64_t deadline_ms) {
+absl::Status SessionClient::Drop(const VolumeId& volume, Epoch epoch, uint64_t session,
+                                 int64_t deadline_ms) {
   control::DropVolumeRequest request;
   request.set_volume(Bytes(volume));
   request.set_epoch(epoch);
+  request.set_session(session);
   control::DropVolumeResponse response;
   return impl_->Run(false, deadline_ms,
                     [&](control::Replica::Stub& stub, grpc::ClientContext& context) {

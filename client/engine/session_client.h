@@ -35,7 +35,7 @@ class SessionClient {
   absl::StatusOr<OpenedSession> Open(const VolumeConfig& config, Epoch epoch, uint64_t session,
                                      Seq base, int64_t deadline_ms);
   // Forgets the volume's log of epochs up to `epoch`.
-  absl::Status Drop(const VolumeId& volume, Epoch epoch, int64_t deadline_ms);
+  absl::Status Drop(const VolumeId& volume, Epoch epoch, uint64_t session, int64_t deadline_ms);
 
   // Ends the calls that are past their deadline by the monotonic clock.
   void EndOverdueCalls();

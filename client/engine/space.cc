@@ -181,4 +181,9 @@ absl::Status SpaceGuard::CheckInode(uid_t uid, gid_t gid) {
   return ErrnoStatus(EDQUOT, "create");
 }
 
+absl::Status SpaceGuard::CheckGroup(gid_t gid, uint64_t bytes) {
+  if (!quota_.on() || quota_.GroupHas(gid, bytes)) return absl::OkStatus();
+  return ErrnoStatus(EDQUOT, "change of group");
+}
+
 }  // namespace salius

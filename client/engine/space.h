@@ -94,6 +94,8 @@ class SpaceGuard {
   absl::Status Allocate(int fd, uid_t uid, gid_t gid, uint64_t offset, uint64_t length);
   // EDQUOT when the owner may not have one more inode.
   absl::Status CheckInode(uid_t uid, gid_t gid);
+  // EDQUOT when the group may not take over a file that has so many bytes.
+  absl::Status CheckGroup(gid_t gid, uint64_t bytes);
 
   // False: Reserve and Allocate do not look at the owner.
   bool needs_owner() const { return quota_.on(); }

@@ -14,6 +14,7 @@
 #include "common/limits.h"
 #include "common/log.h"
 #include "common/strings.h"
+#include "log/clean_volume.h"
 #include "log/fs_calls.h"
 #include "log/stable_log.h"
 #include "log/state_file.h"
@@ -94,8 +95,8 @@ absl::StatusOr<std::unique_ptr<Volume>> Volume::Open(VolumeDir dir, VolumeOption
   if (state.state().open) {
     return absl::FailedPreconditionError("the volume was not closed: it must be recovered first");
   }
-  SALIUS_ASSIGN_OR_RETURN(StableLog stable, StableLog::Open(dir.salius_fd, kStableLogFileName,
-                                                            dir.config.volume, nullptr));
+  SALIUS_RETURN_IF_ERROR(CheckVolume(state.state(), dir.config.volume));
+  SALIUS_ASSIGN_OR_RETURN(StableLog stable, OpenCleanLog(dir.salius_fd, state.state()));
   if (stable.capacity() < dir.config.stable_log_bytes) {
     // Recovery could not pin what this session may acknowledge.
     return absl::InvalidArgumentError(
@@ -107,6 +108,11 @@ absl::StatusOr<std::unique_ptr<Volume>> Volume::Open(VolumeDir dir, VolumeOption
   auto impl = std::make_unique<Impl>(std::move(dir), std::move(options));
   SALIUS_RETURN_IF_ERROR(impl->Prepare(descriptors));
   impl->id_ceiling.store(state.state().file_id_limit);
+  // What it says it has logged.
+  static_cast<void>(RestoreBallast(impl->dir.salius_fd, impl->dir.config.ballast_bytes));
+  // The session's first note says that all there is is on the disk; files may have been put into
+  // the plain directory just before.
+  SALIUS_RETURN_IF_ERROR(impl->SyncBacking());
   PipelineOptions pipeline_options;
   pipeline_options.config = impl->options.config;
   pipeline_options.session_name = impl->dir.path;
@@ -267,6 +273,9 @@ absl::StatusOr<std::string> Volume::ReadLink(Node& node) {
 absl::StatusOr<struct stat> Volume::GetAttr(Node& node) { return impl_->GetAttr(node); }
 absl::StatusOr<struct stat> Volume::SetAttr(Node& node, uint32_t mask, const struct stat& want) {
   return impl_->SetAttr(node, mask, want);
+}
+absl::Status Volume::CheckNewGroup(Node& node, gid_t gid) {
+  return impl_->CheckNewGroup(node, gid);
 }
 absl::StatusOr<std::string> Volume::GetXattr(Node& node, const std::string& name) {
   return impl_->GetXattr(node, name);

@@ -95,6 +95,9 @@ struct VolumeOptions {
   std::string mountpoint;  // for status
   int64_t spin_ns = 0;     // PipelineOptions
   bool insecure = false;   // PipelineOptions
+  // Reading a file, or a directory, leaves its access time.
+  bool noatime = false;
+  bool nodiratime = false;
 };
 
 class Volume {
@@ -138,6 +141,9 @@ class Volume {
   absl::StatusOr<struct stat> GetAttr(Node& node);
   // Truncation waits like a write does (not at all, unless `sync`).
   absl::StatusOr<struct stat> SetAttr(Node& node, uint32_t mask, const struct stat& want);
+  // EDQUOT when the group's quota leaves no room for the file. For callers who are not privileged,
+  // before they give it to the group.
+  absl::Status CheckNewGroup(Node& node, gid_t gid);
   absl::StatusOr<std::string> GetXattr(Node& node, const std::string& name);
   absl::StatusOr<std::vector<std::string>> ListXattr(Node& node);  // without salius' own
   // flags: 0, XATTR_CREATE, XATTR_REPLACE. `kill_sgid`: FUSE_SETXATTR_ACL_KILL_SGID.

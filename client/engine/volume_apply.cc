@@ -200,6 +200,11 @@ void Volume::Impl::UpdateOrphan(Node& node, const PathFd::Use& held) {
   node.orphan = st->st_nlink == 0;
 }
 
+absl::Status Volume::Impl::SyncBacking() {
+  SALIUS_RETURN_IF_ERROR(SyncVolume(sync_fd.get(), dir.lock_fd));
+  return dir.CheckSynced();
+}
+
 absl::Status Volume::Impl::SyncApplied() {
   const auto no_failure = [this] {
     absl::MutexLock lock(&failure_mu);
@@ -208,8 +213,7 @@ absl::Status Volume::Impl::SyncApplied() {
   SALIUS_RETURN_IF_ERROR(no_failure());
   DropCoveredLinks();
   const std::vector<std::pair<PinnedNode, uint64_t>> bulk = BulkBeforeSync();
-  SALIUS_RETURN_IF_ERROR(SyncVolume(sync_fd.get(), dir.lock_fd));
-  SALIUS_RETURN_IF_ERROR(dir.CheckSynced());
+  SALIUS_RETURN_IF_ERROR(SyncBacking());
   SALIUS_RETURN_IF_ERROR(no_failure());  // an fdatasync meanwhile may have heard what this did not
   BulkAfterSync(bulk);
   return absl::OkStatus();

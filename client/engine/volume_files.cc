@@ -94,7 +94,9 @@ absl::StatusOr<Handle*> Volume::Impl::OpenNode(Node& node, int flags) {
 absl::StatusOr<Handle*> Volume::Impl::OpenDir(Node& node) {
   if (!node.is_dir()) return ErrnoStatus(ENOTDIR, "opendir");
   SALIUS_RETURN_IF_ERROR(RoomForFile());
-  SALIUS_ASSIGN_OR_RETURN(UniqueFd fd, OpenAt(node.path_fd.get(), ".", O_RDONLY | O_DIRECTORY));
+  const int atime = options.noatime || options.nodiratime ? O_NOATIME : 0;
+  SALIUS_ASSIGN_OR_RETURN(UniqueFd fd,
+                          OpenAt(node.path_fd.get(), ".", O_RDONLY | O_DIRECTORY | atime));
   auto handle = std::make_unique<Handle>(node, O_RDONLY | O_DIRECTORY);
   handle->fd = file_fds.Share(std::move(fd));
   AddHandle(*handle);
@@ -113,12 +115,13 @@ absl::Status Volume::Impl::OpenBacking(Handle& handle) {
     SALIUS_ASSIGN_OR_RETURN(handle.fd, WriteFd(handle.node));
     return absl::OkStatus();
   }
-  {
+  const int atime = options.noatime ? O_NOATIME : handle.flags & O_NOATIME;
+  if (atime == 0 || options.noatime) {  // who asks for it alone has a descriptor of its own
     absl::MutexLock lock(&handle.node.state);
     handle.fd = handle.node.rw_fd;
   }
   if (handle.fd != nullptr) return absl::OkStatus();
-  SALIUS_ASSIGN_OR_RETURN(UniqueFd fd, Reopen(handle.node.path_fd.get(), O_RDONLY));
+  SALIUS_ASSIGN_OR_RETURN(UniqueFd fd, Reopen(handle.node.path_fd.get(), O_RDONLY | atime));
   handle.fd = file_fds.Share(std::move(fd));
   return absl::OkStatus();
 }
@@ -416,8 +419,8 @@ absl::Status Volume::Impl::Fallocate(Handle& handle, int mode, uint64_t offset, 
     SALIUS_ASSIGN_OR_RETURN(const struct stat st, fs::Stat(fd->get()));
     SALIUS_RETURN_IF_ERROR(space->Allocate(fd->get(), st.st_uid, st.st_gid, offset, length));
   }
-  SALIUS_ASSIGN_OR_RETURN(const bool direct, PrepareDirect(node));
-  if (direct) {
+  SALIUS_ASSIGN_OR_RETURN(const bool nameless, PrepareNameless(node));
+  if (nameless) {
     const absl::Status done = fs::Fallocate(fd->get(), mode, offset, length);
     NoteDirect(node, 0);  // after an error a part may have been allocated
     return done;

@@ -70,6 +70,7 @@ struct Volume::Impl final : public ApplySink {
   // ---- volume_apply.cc
   absl::StatusOr<size_t> Apply(absl::Span<const RecordRef> records) override;
   absl::Status SyncApplied() override;
+  absl::Status SyncBacking();
   absl::Status ApplyToFile(Node& node, const RecordRef& record);
   // Writes that follow one another in the file, with one call.
   absl::Status ApplyWrites(Node& node, absl::Span<const RecordRef> records);
@@ -157,8 +158,10 @@ struct Volume::Impl final : public ApplySink {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(node.stream);
 
   // ---- bulk.cc
-  // True when changes of the node's data go straight to the backing file (no name left, or bulk);
-  // then every record of the node is applied.
+  // True when no name is left, so that all changes go straight to the backing file; then every
+  // record of the node is applied.
+  absl::StatusOr<bool> PrepareNameless(Node& node) ABSL_EXCLUSIVE_LOCKS_REQUIRED(node.stream);
+  // The same where what is written goes there: when no name is left, and of a bulk file.
   absl::StatusOr<bool> PrepareDirect(Node& node) ABSL_EXCLUSIVE_LOCKS_REQUIRED(node.stream);
   // Counts a plain write; past the limit the file becomes bulk.
   absl::Status CountUnsynced(Node& node, uint64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(node.stream);
@@ -181,6 +184,7 @@ struct Volume::Impl final : public ApplySink {
   // ---- attr.cc
   absl::StatusOr<struct stat> GetAttr(Node& node);
   absl::StatusOr<struct stat> SetAttr(Node& node, uint32_t mask, const struct stat& want);
+  absl::Status CheckNewGroup(Node& node, gid_t gid);
   absl::Status Truncate(Node& node, uint64_t size);
   // Issues an attribute record and waits for its result.
   absl::Status ChangeAttr(Node& node, RecordDraft draft) ABSL_EXCLUSIVE_LOCKS_REQUIRED(node.stream);
@@ -221,6 +225,8 @@ struct Volume::Impl final : public ApplySink {
   absl::Status DoRename(Node& from_dir, const std::string& from, Node& to_dir,
                         const std::string& to, uint32_t flags, Node& moved, Node* other);
   absl::Status Remove(Node& parent, const std::string& name, Node& victim);
+  // Whether nothing is left of the file when it loses a name. While its stream is held, none comes.
+  static absl::StatusOr<bool> HasOneName(const Node& node);
   bool IsHidden(const Node& node, std::string_view name) const;
 
   VolumeDir dir;

@@ -199,7 +199,8 @@ absl::StatusOr<SharedFd> Volume::Impl::WriteFd(Node& node) {
     absl::MutexLock lock(&node.state);
     if (node.rw_fd != nullptr) return node.rw_fd;
   }
-  SALIUS_ASSIGN_OR_RETURN(UniqueFd fd, Reopen(node.path_fd.get(), O_RDWR));
+  const int atime = options.noatime ? O_NOATIME : 0;
+  SALIUS_ASSIGN_OR_RETURN(UniqueFd fd, Reopen(node.path_fd.get(), O_RDWR | atime));
   SharedFd shared = file_fds.Share(std::move(fd));
   absl::MutexLock lock(&node.state);
   if (node.rw_fd == nullptr) {

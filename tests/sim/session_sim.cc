@@ -231,7 +231,12 @@ void SessionSim::Step(bool faults_on) {
   frozen_faults_ = !faults_on;
   const uint64_t roll = random_.Below(100);
   if (roll < 40 && core_.CanIssue(now_, kRecordBytes)) {
-    core_.Issue(now_, kRecordBytes);
+    const Seq seq = core_.Issue(now_, kRecordBytes);
+    // A loss that is not noticed yet counts as one after it.
+    for (int i = 0; i < options_.replicas; ++i) {
+      const Incarnation known = core_.replica(i, now_).incarnation;
+      if (known != 0 && known != replicas_[i].incarnation) loss_[seq] |= Bit(i);
+    }
     Drain();
   }
   if (faults_on) {
@@ -275,19 +280,24 @@ std::string SessionSim::Judge() {
     const int quorum = members - options_.acks + 1;
     if (members < options_.acks) return "I1: a replicated note names fewer than f members";
     std::vector<int> intact;
-    int lost = 0;
     for (int i = 0; i < options_.replicas; ++i) {
       if (!(state.members & Bit(i))) continue;
-      if (replicas_[i].incarnation != state.incarnation[i]) {
-        ++lost;
-      } else if (state.base[i] <= state.checkpoint + 1) {
+      if (replicas_[i].incarnation == state.incarnation[i] &&
+          state.base[i] <= state.checkpoint + 1) {
         intact.push_back(i);
       }
     }
     if (static_cast<int>(intact.size()) < quorum) {
-      if (lost <= options_.acks - 1)
-        return "I1: fewer than f members lost, yet recovery would refuse";
-      return "";  // more was lost than f allows: recovery refuses loudly
+      // Recovery refuses loudly. It may when of every acknowledged record f members were lost.
+      for (Seq seq = state.checkpoint + 1; seq <= acked_; ++seq) {
+        const auto found = loss_.find(seq);
+        const ReplicaMask lost = found == loss_.end() ? 0 : found->second & state.members;
+        if (std::popcount(lost) <= options_.acks - 1) {
+          return absl::StrCat("I1: fewer than f members were lost since ", seq,
+                              " was issued, yet recovery would refuse");
+        }
+      }
+      return "";
     }
     // The worst case: exactly a quorum answers, whichever it is.
     while (static_cast<int>(intact.size()) > quorum) {

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/clock.h"
 #include "common/limits.h"
+#include "recovery/replica_client.h"
 #include "replica/server.h"
 #include "tests/unit/engine/pipeline_testing.h"
 
@@ -148,6 +149,22 @@ TEST_P(ReplicatedTest, WhoWaitsWithoutAThreadHearsWhenTheReplicasAreGone) {
   const std::vector<absl::Status> all = outcomes.WaitFor(1);
   ASSERT_EQ(all.size(), 1u);
   EXPECT_TRUE(all[0].ok()) << all[0];  // by the stable log
+}
+
+TEST_P(ReplicatedTest, ClosingFreesTheLogAtTheReplicas) {
+  StartReplicated();
+  const auto seq = IssueOne("a");
+  ASSERT_TRUE(seq.ok() && pipeline_->WaitDurable(*seq).ok());
+  const auto held = [&](const ReplicaServer& server) {
+    const auto client =
+        recovery::MakeGrpcConnector()->Connect(absl::StrCat("127.0.0.1:", server.port()));
+    const auto answer = client->Ask(config_.volume, 10'000);
+    SALIUS_CHECK_OK(answer);
+    return answer->inventory.contiguous;
+  };
+  for (const auto& server : servers_) EXPECT_EQ(held(*server), *seq);
+  ASSERT_TRUE(pipeline_->Stop().ok());
+  for (const auto& server : servers_) EXPECT_EQ(held(*server), 0u);
 }
 
 }  // namespace

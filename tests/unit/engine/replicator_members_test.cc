@@ -2,6 +2,10 @@
 // step.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <deque>
+#include <utility>
+
 #include "tests/unit/engine/replicator_testing.h"
 
 namespace salius {
@@ -30,6 +34,34 @@ TEST_F(ReplicatorTest, LosingAMemberSecuresWhatLeanedOnItBeforeTheNote) {
   WriteStable();
   ASSERT_TRUE(out_.note.has_value());
   EXPECT_EQ(out_.note->members, 0b101);
+}
+
+// A recovery would go by the note that names the lost one.
+TEST_F(ReplicatorTest, NothingIsDurableUntilTheNoteWithoutALostMemberReturns) {
+  Make(2, 1);
+  Heal(2);
+  Ack(1, 0, 0, 777);  // reborn
+  ASSERT_TRUE(out_.note.has_value());
+  Issue();
+  Ack(0, 1);
+  WriteStable();
+  EXPECT_EQ(core_->durable(), 0u);
+  EXPECT_NE(core_->ModeDetail(now_), "");
+  core_->OnNoteWritten(now_, absl::OkStatus());
+  EXPECT_EQ(core_->durable(), 1u);
+}
+
+TEST_F(ReplicatorTest, NothingIsDurableBetweenTheLossOfTooManyAndTheNoteOfModeLocal) {
+  Make(1, 1);
+  Heal(1);
+  Ack(0, 0, 0, 777);
+  ASSERT_TRUE(out_.note.has_value());
+  EXPECT_EQ(out_.note->mode, Mode::kLocal);
+  Issue();
+  WriteStable();
+  EXPECT_EQ(core_->durable(), 0u);
+  core_->OnNoteWritten(now_, absl::OkStatus());
+  EXPECT_EQ(core_->durable(), 1u);
 }
 
 TEST_F(ReplicatorTest, HowLongAReplicaHasBeenSilentIsSaidAsOfNow) {
@@ -172,6 +204,118 @@ TEST_F(ReplicatorTest, AReplicaThatIsLostAsSoonAsItIsOpenIsOpenedLessAndLessOfte
   }
   EXPECT_GE(opens, 4);
   EXPECT_LE(opens, 10);
+}
+
+TEST_F(ReplicatorTest, ASilentReplicaGetsNothingAgainUntilItAnswers) {
+  Make(2, 1);
+  Heal(2);
+  Issue();
+  Ack(0, 1);
+  const auto sent_again = [&](int ms) {
+    out_.sends.clear();
+    for (int i = 0; i < ms / 10; ++i) Tick(10);
+    return std::count_if(out_.sends.begin(), out_.sends.end(),
+                         [](const auto& send) { return send.again && send.replica == 1; });
+  };
+  EXPECT_GT(sent_again(400), 0);
+  sent_again(200);
+  EXPECT_EQ(sent_again(5000), 0);
+  Ack(1, 0);  // of a probe
+  EXPECT_GT(sent_again(100), 0);
+}
+
+TEST_F(ReplicatorTest, ASilentReplicaIsNotLookedAtAllTheTime) {
+  Make(2, 1);
+  Heal(2);
+  Issue();
+  Ack(0, 1);
+  for (int i = 0; i < 500; ++i) Tick(10);  // that is silence
+  const int64_t end = now_ + 2000 * kMs;
+  int ticks = 0;
+  for (; now_ < end; ++ticks) {
+    now_ = core_->NextTick(now_);
+    core_->Tick(now_);
+    Take();
+  }
+  EXPECT_LT(ticks, 200);
+}
+
+TEST_F(ReplicatorTest, ASlowLinkIsNotSentEverythingTwice) {
+  Make(2, 1);
+  Heal(2);
+  int again = 0;
+  for (int i = 0; i < 50; ++i) {
+    const Seq seq = Issue();
+    Ack(0, seq);
+    for (int j = 0; j < 18; ++j) Tick(5);
+    AckPayload ack;
+    ack.incarnation = 101;
+    ack.base = 1;
+    ack.contiguous = seq;
+    ack.free_bytes = 64 << 20;
+    core_->OnAck(now_, 1, 90 * kMs, ack);
+    Take();
+    if (i < 10) out_.sends.clear();  // how long it takes must be learnt
+    again +=
+        static_cast<int>(std::count_if(out_.sends.begin(), out_.sends.end(), [](const auto& send) {
+          return send.again && send.replica == 1;
+        }));
+    out_.sends.clear();
+  }
+  EXPECT_EQ(again, 0);
+}
+
+// Half of the round trip is what delta says a link may take.
+TEST_F(ReplicatorTest, ALinkThatTakesNearlyDeltaEachWayIsGoodEnough) {
+  Make(1, 1);
+  Tick(1);
+  core_->OnOpened(now_, 0, 100, 1, 64 << 20);
+  Take();
+  std::deque<std::pair<int64_t, Seq>> under_way;
+  for (int i = 0; i < 400 && !core_->counting_acks(); ++i) {
+    under_way.emplace_back(now_ + 90 * kMs, Issue());
+    WriteStable();
+    Tick(5);
+    for (; !under_way.empty() && under_way.front().first <= now_; under_way.pop_front()) {
+      AckPayload ack;
+      ack.incarnation = 100;
+      ack.base = 1;
+      ack.contiguous = under_way.front().second;
+      ack.free_bytes = 64 << 20;
+      core_->OnAck(now_, 0, 90 * kMs, ack);
+      Take();
+    }
+    if (out_.note) {
+      out_.note.reset();
+      core_->OnNoteWritten(now_, absl::OkStatus());
+      Take();
+    }
+  }
+  EXPECT_TRUE(core_->counting_acks());
+}
+
+TEST_F(ReplicatorTest, OneLostProbeLosesNoMemberHoweverSmallDeltaIs) {
+  ReplicatorOptions options;
+  options.replicas = options.acks = 1;
+  options.delta_ns = 5 * kMs;
+  options.tau_ns = 1000 * kMs;
+  options.log_max_bytes = 1 << 20;
+  core_.emplace(options, now_);
+  out_ = {};
+  Heal(1);
+  const auto until_a_probe = [&] {
+    for (int i = 0; i < 1000; ++i) {
+      now_ = core_->NextTick(now_);
+      core_->Tick(now_);
+      if (core_->TakeOutputs().probes != 0) return true;
+    }
+    return false;
+  };
+  ASSERT_TRUE(until_a_probe());  // it is lost
+  ASSERT_TRUE(until_a_probe());
+  EXPECT_TRUE(core_->replica(0, now_).member);
+  Ack(0, 0);
+  EXPECT_TRUE(core_->replica(0, now_).member);
 }
 
 }  // namespace

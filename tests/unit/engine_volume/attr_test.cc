@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "log/apply.h"
+#include "log/posix_acl.h"
 #include "tests/unit/engine_volume/volume_fixture.h"
 
 namespace salius {
@@ -145,6 +146,28 @@ TEST_F(AttrTest, XattrsAreSetReplacedListedAndRemoved) {
   EXPECT_EQ(*names, (std::vector<std::string>{"user.a", "user.b"}));
   EXPECT_EQ(Errno(volume->RemoveXattr(node, "user.a")), 0);
   EXPECT_EQ(Errno(volume->RemoveXattr(node, "user.a")), ENODATA);
+}
+
+TEST_F(AttrTest, AnAclThatIsNotThereCanBeRemoved) {
+  Make();
+  Node& dir = Dir(root(), "d");
+  for (const char* acl : {kAccessAclXattr, kDefaultAclXattr}) {
+    EXPECT_EQ(Errno(volume->RemoveXattr(dir, acl)), 0) << acl;
+  }
+}
+
+// The kernel asks for an ACL before it judges by the mode; only "there is none" lets it go on.
+TEST_F(AttrTest, AFileSystemWithoutAclsHasNone) {
+  const std::string mkfs = "mkfs.btrfs -q";  // ext4 has no such option any more
+  if (!ScratchFs::Supported(mkfs, "noacl")) GTEST_SKIP() << "no btrfs without ACLs in this kernel";
+  Make(256 * kMiB, mkfs, "noacl");
+  if (IsSkipped()) return;
+  Node& dir = Dir(root(), "d");
+  for (const char* acl : {kAccessAclXattr, kDefaultAclXattr}) {
+    EXPECT_EQ(getxattr(Backing("d").c_str(), acl, nullptr, 0), -1);
+    EXPECT_EQ(errno, EOPNOTSUPP);
+    EXPECT_EQ(Errno(volume->GetXattr(dir, acl)), ENODATA) << acl;
+  }
 }
 
 TEST_F(AttrTest, SaliusOwnXattrIsHiddenAndCannotBeChanged) {

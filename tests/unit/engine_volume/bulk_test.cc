@@ -253,17 +253,32 @@ TEST_F(BulkTest, DirectWriteAfterTheSyncKeepsTheFileBulk) {
   volume->Release(file);
 }
 
-TEST_F(BulkTest, TruncateAndFallocateOfABulkFileAreDirect) {
+// Recovery may repeat what is before them in the log, for which there is no room beside what took
+// theirs.
+TEST_F(BulkTest, TruncateAndFallocateOfABulkFileAreLoggedAndComeBetweenItsWrites) {
   Make();
   Handle* const file = OldFile("a");
-  MakeBulk(file);
+  const uint64_t end = MakeBulk(file);
   struct stat want {};
   want.st_size = 1000;
   ASSERT_TRUE(volume->SetAttr(file->node, kSetSize, want).ok());
+  ASSERT_EQ(fake().Issued(Op::kTruncate).size(), 1u);
+  EXPECT_EQ(fake().Issued(Op::kTruncate)[0]->header().arg0, 1000u);
+  Write(file, end, "x");
+  EXPECT_EQ(Read(file, 900, end), std::string(100, 'b') + std::string(end - 1000, '\0') + "x");
+  want.st_size = 2000;
+  ASSERT_TRUE(volume->SetAttr(file->node, kSetSize, want).ok());
   ASSERT_TRUE(volume->Fallocate(*file, 0, 0, 5000).ok());
-  EXPECT_TRUE(fake().Issued(Op::kTruncate).empty());
-  EXPECT_TRUE(fake().Issued(Op::kFallocate).empty());
+  ASSERT_EQ(fake().Issued(Op::kFallocate).size(), 1u);
   EXPECT_EQ(Stat(file->node).st_size, 5000);
+  EXPECT_EQ(*volume->Write(*file, 0, "end", /*append=*/true, false), 3u);
+  EXPECT_EQ(Stat(file->node).st_size, 5003);
+  EXPECT_EQ(fake().Issued(Op::kWrite).size(), 4u) << "the file is bulk still";
+  // None of them may be repeated over what an fsync put on the disk.
+  ASSERT_TRUE(volume->Fsync(*file, true).ok());
+  ASSERT_EQ(fake().Issued(Op::kOnDisk).size(), 1u);
+  EXPECT_EQ(fake().Issued(Op::kOnDisk)[0]->header().arg0, fake().Issued(Op::kFallocate)[0]->seq());
+  EXPECT_EQ(BackingContent("a").size(), 5003u);
   volume->Release(file);
 }
 

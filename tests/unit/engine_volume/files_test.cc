@@ -57,6 +57,31 @@ TEST_F(FilesTest, WriteBeyondTheEndLeavesZeros) {
   volume->Release(file);
 }
 
+// The kernel leaves times to who serves the file.
+TEST_F(FilesTest, ReadingLeavesTheAccessTimeWhereThatIsAskedFor) {
+  Make(64 * kMiB);
+  if (IsSkipped()) return;
+  Handle* const file = Create("f");
+  Write(file, 0, "data");
+  volume->Release(file);
+  const auto stays = [&](int flags) {
+    const timespec times[2] = {{1000, 0}, {0, UTIME_OMIT}};
+    SALIUS_CHECK(utimensat(AT_FDCWD, Backing("f").c_str(), times, 0) == 0);
+    Handle* const reader = OpenFile(Find("f"), O_RDONLY | flags);
+    EXPECT_EQ(Read(reader, 0, 10), "data");
+    volume->Release(reader);
+    struct stat st {};
+    SALIUS_CHECK(stat(Backing("f").c_str(), &st) == 0);
+    return st.st_atim.tv_sec == 1000;
+  };
+  EXPECT_FALSE(stays(0));
+  EXPECT_TRUE(stays(O_NOATIME));
+  Close();
+  noatime = true;
+  Open();
+  EXPECT_TRUE(stays(0));
+}
+
 TEST_F(FilesTest, WriteThroughAReadOnlyHandleIsRefused) {
   Make();
   volume->Release(Create("a"));

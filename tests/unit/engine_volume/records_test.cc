@@ -147,6 +147,23 @@ TEST_F(RecordsTest, RenameNamesDirectoriesAndFilesById) {
   EXPECT_EQ(body->to_name, "b");
 }
 
+TEST_F(RecordsTest, WhatTakesAFilesOnlyNameSaysSo) {
+  Make();
+  for (const char* name : {"one", "two", "other"}) volume->Release(Create(name));
+  ASSERT_TRUE(volume->Link(Find("two"), root(), "second").ok());
+  for (const char* name : {"one", "two"}) ASSERT_TRUE(volume->Unlink(root(), name).ok()) << name;
+  const auto unlinks = fake().Issued(Op::kUnlink);
+  ASSERT_EQ(unlinks.size(), 2u);
+  EXPECT_EQ(unlinks[0]->header().arg1, 1u);
+  EXPECT_EQ(unlinks[1]->header().arg1, 0u);
+  ASSERT_TRUE(volume->Rename(root(), "other", root(), "second", 0).ok());
+  ASSERT_TRUE(volume->Rename(root(), "second", root(), "third", 0).ok());
+  const auto renames = fake().Issued(Op::kRename);
+  ASSERT_EQ(renames.size(), 2u);
+  EXPECT_EQ(renames[0]->header().arg0, 1u);
+  EXPECT_EQ(renames[1]->header().arg0, 0u);
+}
+
 TEST_F(RecordsTest, AdoptComesBeforeTheFirstChangeWithPathAndHandle) {
   MakeClosed();
   if (IsSkipped()) return;

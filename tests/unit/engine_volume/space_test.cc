@@ -382,6 +382,18 @@ TEST_F(QuotaTest, HardLimitIsCheckedExactlyOnceNothingIsUnapplied) {
   EXPECT_EQ(drains, 2);
 }
 
+TEST_F(QuotaTest, AGroupTakesOverWhatItHasRoomFor) {
+  fs::QuotaUse use;
+  const QuotaGuard quota([&](fs::QuotaType, uint32_t) { return std::optional<fs::QuotaUse>(use); });
+  use.bytes_hard = kMiB;
+  use.bytes_used = kMiB / 2;
+  EXPECT_TRUE(quota.GroupHas(2000, kMiB / 2));
+  EXPECT_FALSE(quota.GroupHas(2000, kMiB));
+  use = fs::QuotaUse();
+  use.inodes_hard = use.inodes_used = 4;
+  EXPECT_FALSE(quota.GroupHas(2000, 0));
+}
+
 TEST_F(QuotaTest, OverwritingNeedsNoQuota) {
   user.bytes_hard = kMiB;
   user.bytes_used = kMiB;

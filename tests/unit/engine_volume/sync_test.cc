@@ -4,6 +4,7 @@
 #include <sys/sysmacros.h>
 
 #include <string>
+#include <tuple>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_format.h"
@@ -12,6 +13,7 @@
 #include "common/check.h"
 #include "common/file.h"
 #include "gtest/gtest.h"
+#include "log/applied_mark.h"
 #include "log/fs_calls.h"
 #include "log/volume_config.h"
 #include "tests/unit/engine_volume/scratch_fs.h"
@@ -61,6 +63,17 @@ TEST(FsKindTest, MountedWithoutBarriersIsSeen) {
     const auto root = OpenAt(AT_FDCWD, scratch.path(), O_RDONLY | O_DIRECTORY);
     ASSERT_TRUE(root.ok()) << root.status();
     EXPECT_EQ(fs::KindOf(root->get())->flushes_nothing, off);
+  }
+}
+
+TEST(AppliedMarkTest, ItIsReliedOnWhereAStoreNeedsNoJournal) {
+  for (const auto& [mkfs, options, relied] : {std::tuple{"mkfs.ext4 -q", "", true},
+                                              {"mkfs.ext4 -q", "data=journal", false},
+                                              {"mkfs.xfs -q", "", false}}) {
+    ScratchFs scratch(uint64_t{400} << 20, mkfs, options);
+    const auto root = OpenAt(AT_FDCWD, scratch.path(), O_RDONLY | O_DIRECTORY);
+    ASSERT_TRUE(root.ok()) << root.status();
+    EXPECT_EQ(AppliedMark::IsReliedOn(root->get()), relied) << mkfs << " " << options;
   }
 }
 

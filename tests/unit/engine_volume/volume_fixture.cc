@@ -27,7 +27,8 @@ void VolumeFixture::Make(uint64_t bytes, const std::string& mkfs,
 void VolumeFixture::Open() {
   auto dir = VolumeDir::Open(scratch->path(), /*lock=*/true);
   SALIUS_CHECK_OK(dir);
-  auto opened = Volume::Open(std::move(*dir), {.config = config, .mountpoint = ""});
+  auto opened =
+      Volume::Open(std::move(*dir), {.config = config, .mountpoint = "", .noatime = noatime});
   SALIUS_CHECK_OK(opened);
   volume = std::move(*opened);
 }

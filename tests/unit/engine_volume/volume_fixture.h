@@ -48,6 +48,7 @@ class VolumeFixture : public ::testing::Test {
 
   std::unique_ptr<ScratchFs> scratch;
   VolumeConfig config;
+  bool noatime = false;  // of Open()
   std::unique_ptr<Volume> volume;
   Caller caller{.uid = 1000, .gid = 1000, .umask = 022};
 };
