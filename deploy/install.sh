@@ -43,6 +43,10 @@ config_dir=$destdir/etc/salius
 if [ $uninstall -eq 1 ]; then
   for program in "${programs[@]}"; do rm -f "$destdir$prefix/sbin/${program##*/}"; done
   for helper in "${helpers[@]}"; do rm -f "$sbin/$helper"; done
+  # Links to units that are gone would stay. What runs goes on: unmount, or stop it, before.
+  if [ -z "$destdir" ] && [ -d /run/systemd/system ]; then
+    for unit in "${units[@]}"; do systemctl disable "${unit##*/}" || true; done
+  fi
   for unit in "${units[@]}"; do rm -f "$unit_dir/${unit##*/}"; done
   for page in "${pages[@]}"; do rm -f "$destdir$prefix/share/man/man${page##*.}/${page##*/}"; done
   for sample in "${samples[@]}"; do rm -f "$sample_dir/${sample##*/}"; done

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "client/fuse/front.h"
 #include "client/fuse/groups.h"
 #include "common/check.h"
@@ -54,8 +55,15 @@ void ListXattr(fuse_req_t req, fuse_ino_t ino, size_t size) noexcept {
     fuse_reply_err(req, front.Errno(names.status()));
     return;
   }
+  // As xattr(7) has it. Who has CAP_SYS_ADMIN is not told; root nearly always does, and others
+  // hardly.
+  const bool privileged = fuse_req_ctx(req)->uid == 0;
   std::string list;
-  for (const std::string& name : *names) list.append(name.c_str(), name.size() + 1);
+  for (const std::string& name : *names) {
+    if (privileged || !absl::StartsWith(name, "trusted.")) {
+      list.append(name.c_str(), name.size() + 1);
+    }
+  }
   ReplyXattr(req, list, size);
 }
 
@@ -172,6 +180,13 @@ void Front::RawSetAttr(const RawRequest& request) {
       return;
     }
   }
+  if ((mask & kSetGid) != 0 && request.header().uid != 0) {
+    const absl::Status allowed = volume_.CheckNewGroup(target, want.st_gid);
+    if (!allowed.ok()) {
+      request.ReplyError(Errno(allowed));
+      return;
+    }
+  }
   const absl::StatusOr<struct stat> attr =
       mask == 0 ? volume_.GetAttr(target) : volume_.SetAttr(target, mask, want);
   if ((mask & kSetMode) != 0) state.ForgetPrivileges();
@@ -202,9 +217,12 @@ void Front::RawSetXattr(const RawRequest& request) {
   }
   Node& target = node(request.header().nodeid);
   const std::string key(*name);
-  const absl::Status status = volume_.SetXattr(
-      target, key, {reinterpret_cast<const char*>(value.data()), in.size},
-      static_cast<int>(in.flags), (in.setxattr_flags & FUSE_SETXATTR_ACL_KILL_SGID) != 0);
+  // The kernel asks for it with a default ACL, too, which says nothing about this directory.
+  const bool kill_sgid =
+      (in.setxattr_flags & FUSE_SETXATTR_ACL_KILL_SGID) != 0 && key == kAccessAclXattr;
+  const absl::Status status =
+      volume_.SetXattr(target, key, {reinterpret_cast<const char*>(value.data()), in.size},
+                       static_cast<int>(in.flags), kill_sgid);
   if (key == kCapabilityXattr || key == kAccessAclXattr) {
     OpenState(Volume::FrontWord(target)).ForgetPrivileges();
   }

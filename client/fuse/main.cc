@@ -3,7 +3,6 @@
 //   salius-mount          BACKING MOUNTPOINT [-o OPTIONS] [-f]
 //   mount.salius          what `mount -t salius` and fstab call
 //   umount.fuse.salius    what `umount` calls
-#include <sys/mount.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -18,7 +17,6 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "client/fuse/launcher.h"
-#include "client/fuse/mount_calls.h"
 #include "client/fuse/mount_command.h"
 #include "client/fuse/mount_daemon.h"
 #include "client/fuse/mount_table.h"
@@ -81,21 +79,19 @@ absl::Status Canonical(std::string* path) {
   return absl::OkStatus();
 }
 
-// A daemon that was killed leaves a mount that answers nothing; it is in the way of the next one.
-void ClearDeadMount(const MountCommand& command) {
-  struct stat st;
-  if (::stat(command.mountpoint.c_str(), &st) == 0 || errno != ENOTCONN) return;
-  if (!IsSaliusMount(command.mountpoint, command.backing)) return;
-  const absl::Status status = UnmountPath(command.mountpoint, MNT_DETACH);
-  if (!status.ok()) SLOG_WARN("{}", status.ToString());
+// A daemon that was killed leaves a mount that answers nothing. It goes when the next one comes, so
+// that until then nobody writes below it.
+bool IsOurDeadMount(const MountCommand& command, const std::error_code& error) {
+  return error.value() == ENOTCONN && command.action == MountCommand::Action::kMount &&
+         IsSaliusMount(command.mountpoint, command.backing);
 }
 
 absl::Status CheckPlaces(MountCommand* command) {
   SALIUS_RETURN_IF_ERROR(Canonical(&command->backing));
   SALIUS_RETURN_IF_ERROR(Canonical(&command->mountpoint));
-  if (command->action == MountCommand::Action::kMount) ClearDeadMount(*command);
   std::error_code error;
-  if (!std::filesystem::is_directory(command->mountpoint, error)) {
+  if (!std::filesystem::is_directory(command->mountpoint, error) &&
+      !IsOurDeadMount(*command, error)) {
     if (error) return ErrnoStatus(error.value(), command->mountpoint);
     return absl::InvalidArgumentError(absl::StrCat(command->mountpoint, " is not a directory"));
   }

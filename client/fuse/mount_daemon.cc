@@ -2,6 +2,7 @@
 
 #include <malloc.h>
 #include <signal.h>
+#include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -17,7 +18,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "client/engine/volume.h"
-#include "client/fuse/event.h"
+#include "client/fuse/drain_watchdog.h"
 #include "client/fuse/front.h"
 #include "client/fuse/mount_calls.h"
 #include "client/fuse/mount_table.h"
@@ -31,42 +32,37 @@
 #include "common/log.h"
 #include "common/net.h"
 #include "common/strings.h"
+#include "log/fs_calls.h"
 #include "log/state_file.h"
 #include "recovery/recovery.h"
 
 namespace salius {
 namespace {
 
-// A predecessor that was unmounted a moment ago may still drain; a drain that takes longer hangs on
-// something that will not come back, and a recovery is the better way.
-constexpr std::chrono::seconds kDrainBound{60};
+// A predecessor that was unmounted a moment ago may still drain.
+constexpr std::chrono::seconds kPredecessorBound{60};
+// A drain for which the disk does nothing for so long hangs on something that will not come back,
+// and a recovery is the better way. One that goes on has kDrainMost: umount_helper.cc, the unit and
+// the documents know.
+constexpr std::chrono::seconds kDrainIdle{60};
+constexpr std::chrono::minutes kDrainMost{15};
 // How long a mount waits for its replicas before it says that it began without them.
 constexpr std::chrono::seconds kFirstHealBound{2};
 constexpr std::chrono::milliseconds kPollInterval{10};
 using SteadyClock = std::chrono::steady_clock;
 
-// Ends the process when draining, or what follows it until the volume is gone, takes too long: the
-// volume then stays open and will be recovered.
-class DrainWatchdog {
- public:
-  DrainWatchdog()
-      : thread_([this] {
-          if (done_.WaitFor(kDrainBound)) return;
-          SLOG_ERROR(
-              "not drained after {} s: giving up; the volume stays open and must be recovered",
-              kDrainBound.count());
-          FlushLog();
-          ::_exit(kExitFailure);
-        }) {}
-  ~DrainWatchdog() {
-    done_.Set();
-    thread_.join();
-  }
-
- private:
-  Event done_;
-  std::thread thread_;
-};
+// Of draining, and what follows it until the volume is gone.
+DrainWatchdog::Options WatchOver(dev_t device) {
+  return {.idle = kDrainIdle,
+          .most = kDrainMost,
+          .progress = [device] { return WrittenSoFar(device); },
+          .give_up =
+              [](const std::string& why) {
+                SLOG_ERROR("{}: giving up; the volume stays open and must be recovered", why);
+                FlushLog();
+                ::_exit(kExitFailure);
+              }};
+}
 
 // An open file holds a descriptor here, one in the kernel's cache another while there are enough.
 void RaiseLimits() {
@@ -105,7 +101,7 @@ void KeepFreedMemory() {
 }
 
 absl::StatusOr<VolumeDir> LockVolume(const std::string& backing) {
-  const SteadyClock::time_point bound = SteadyClock::now() + kDrainBound;
+  const SteadyClock::time_point bound = SteadyClock::now() + kPredecessorBound;
   for (;;) {
     absl::StatusOr<VolumeDir> dir = VolumeDir::Open(backing, /*lock=*/true);
     if (!absl::IsUnavailable(dir.status()) || IsMountedAnywhere(backing) ||
@@ -132,7 +128,10 @@ absl::Status RecoverIfOpen(VolumeDir& dir, RecoverMode mode) {
   const absl::StatusOr<RecoveryReport> report = Recover(dir, RecoveryOptions{});
   if (!report.ok()) {
     return absl::Status(
-        report.status().code(),
+        // What its file system calls invalid is no wrong option.
+        absl::IsInvalidArgument(report.status()) || absl::IsUnimplemented(report.status())
+            ? absl::StatusCode::kFailedPrecondition
+            : report.status().code(),
         absl::StrCat("recovery of ", dir.path, " failed: ",
                      Printable(std::string(report.status().message()), NewLines::kReplace),
                      "; see salius-recover(8)"));
@@ -171,9 +170,10 @@ int64_t SpinNanos(const MountOptions& options) {
   return AvailableCpus() > 1 ? static_cast<int64_t>(options.spin_us) * 1000 : 0;
 }
 
-// Everything between a mounted session and its end. `*watchdog` runs from when that begins.
+// Everything between a mounted session and its end. `*watchdog` runs from when that begins, and
+// looks at the disk `device`.
 absl::Status ServeSession(const MountCommand& command, const VolumeConfig& config, Volume& volume,
-                          SignalWaiter& signals, Launcher& launcher,
+                          SignalWaiter& signals, Launcher& launcher, dev_t device,
                           std::optional<DrainWatchdog>* watchdog) {
   Front front(volume);
   SALIUS_ASSIGN_OR_RETURN(
@@ -188,6 +188,8 @@ absl::Status ServeSession(const MountCommand& command, const VolumeConfig& confi
     SALIUS_ASSIGN_OR_RETURN(
         metrics, VolumeMetrics::Start(command.options.metrics, volume.pipeline(), config.acks));
   }
+  // Not before: until then nobody writes below it.
+  ClearDeadMounts(command.backing, command.mountpoint);
   SALIUS_ASSIGN_OR_RETURN(const std::unique_ptr<Session> session,
                           Session::Mount(front, {.source = command.backing,
                                                  .mountpoint = command.mountpoint,
@@ -218,7 +220,7 @@ absl::Status ServeSession(const MountCommand& command, const VolumeConfig& confi
     SLOG_INFO("{}: draining", unmounted ? "unmounted" : "told to end");
     NotifyStopping();
   }
-  watchdog->emplace();
+  watchdog->emplace(WatchOver(device));
   if (!unmounted) session->Unmount();
   session->Join();
   front.ReleaseAll();
@@ -266,7 +268,6 @@ absl::Status Serve(const MountCommand& command, Launcher& launcher) {
   SignalWaiter signals;
   SALIUS_RETURN_IF_ERROR(PrepareProcess());
   SALIUS_ASSIGN_OR_RETURN(VolumeDir dir, LockVolume(command.backing));
-  ClearDeadMounts(command.backing, command.mountpoint);
   SALIUS_RETURN_IF_ERROR(OverrideConfig(command.options, &dir.config));
   SALIUS_RETURN_IF_ERROR(CheckReplicas(dir.config.replicas, command.options.insecure));
   SALIUS_RETURN_IF_ERROR(CheckMetrics(command.options.metrics, command.options.insecure));
@@ -274,6 +275,8 @@ absl::Status Serve(const MountCommand& command, Launcher& launcher) {
 
   KeepFreedMemory();
   const VolumeConfig config = dir.config;
+  SALIUS_ASSIGN_OR_RETURN(const struct stat backing, fs::StatAt(dir.root_fd, ""));
+  const auto has = [&](unsigned long flags) { return (command.options.mount_flags & flags) != 0; };
   // Outlives the volume: what fails at once may leave a thread behind that hangs on the disk, and
   // the volume's end waits for it.
   std::optional<DrainWatchdog> watchdog;
@@ -281,8 +284,11 @@ absl::Status Serve(const MountCommand& command, Launcher& launcher) {
                           Volume::Open(std::move(dir), {.config = config,
                                                         .mountpoint = command.mountpoint,
                                                         .spin_ns = SpinNanos(command.options),
-                                                        .insecure = command.options.insecure}));
-  const absl::Status served = ServeSession(command, config, *volume, signals, launcher, &watchdog);
+                                                        .insecure = command.options.insecure,
+                                                        .noatime = has(MS_NOATIME | MS_RDONLY),
+                                                        .nodiratime = has(MS_NODIRATIME)}));
+  const absl::Status served =
+      ServeSession(command, config, *volume, signals, launcher, backing.st_dev, &watchdog);
   if (!served.ok()) {
     // A session that never served has nothing to drain, and is closed all the same; after a failed
     // Close this only says so again.

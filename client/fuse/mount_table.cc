@@ -78,6 +78,18 @@ bool IsSaliusMount(std::string_view mountpoint, std::string_view source) {
   return backing.ok() && (source.empty() || *backing == source);
 }
 
+std::vector<std::string> OtherMountsOf(std::string_view device, std::string_view mountpoint) {
+  std::vector<std::string> others;
+  const absl::StatusOr<std::vector<MountEntry>> table = ReadMountTable();
+  if (!table.ok()) return others;
+  for (const MountEntry& entry : *table) {
+    if (entry.device == device && entry.mountpoint != mountpoint) {
+      others.push_back(entry.mountpoint);
+    }
+  }
+  return others;
+}
+
 bool IsMountedAnywhere(std::string_view source) {
   const absl::StatusOr<std::vector<MountEntry>> table = ReadMountTable();
   return table.ok() && std::any_of(table->begin(), table->end(), [&](const MountEntry& entry) {

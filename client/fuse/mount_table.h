@@ -36,6 +36,10 @@ bool IsSaliusMount(std::string_view mountpoint, std::string_view source);
 // none.
 absl::StatusOr<std::string> BackingOf(std::string_view mountpoint);
 
+// Where else the file system `device` is mounted in this mount namespace (bind mounts): all but
+// `mountpoint`. Empty too when the table cannot be read.
+std::vector<std::string> OtherMountsOf(std::string_view device, std::string_view mountpoint);
+
 // True when `source` is mounted somewhere in this mount namespace.
 bool IsMountedAnywhere(std::string_view source);
 

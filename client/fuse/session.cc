@@ -36,6 +36,8 @@ constexpr unsigned kMaxBackground = 64;
 // Interrupts a worker's read(2); does nothing.
 constexpr int kKickSignal = SIGUSR1;
 constexpr std::chrono::milliseconds kKickInterval{20};
+// After an unmount, for the last request; longer only when it is mounted elsewhere, too.
+constexpr std::chrono::milliseconds kLeaveBound{2000};
 // Of waiting for requests that others may go on making.
 constexpr std::chrono::seconds kWriteBackBound{5};
 
@@ -240,11 +242,11 @@ absl::Status Session::Probe() const {
   return code == 0 ? absl::OkStatus() : ErrnoStatus(code, options_.mountpoint);
 }
 
-void Session::SyncPages() const {
+void Session::SyncPages(const std::string& mountpoint) const {
   const absl::StatusOr<int> code =
-      RunApart(options_.mountpoint, [](int root) { return ::syncfs(root) == 0 ? 0 : errno; });
+      RunApart(mountpoint, [](int root) { return ::syncfs(root) == 0 ? 0 : errno; });
   absl::Status status = code.status();
-  if (code.ok() && *code != 0) status = ErrnoStatus(*code, "syncfs " + options_.mountpoint);
+  if (code.ok() && *code != 0) status = ErrnoStatus(*code, "syncfs " + mountpoint);
   if (!status.ok()) SLOG_WARN("{}", status.ToString());
 }
 
@@ -264,14 +266,22 @@ void Session::Unmount() {
            : absl::NotFoundError(options_.mountpoint + " is not our mount any more");
   if (unmounted.ok()) {
     mounted_ = false;
-    KickUntilLeft();
-    return;
+    if (KickFor(kLeaveBound)) return;
+    SLOG_WARN("{} is still mounted elsewhere, or a file is open there: that fails from here on",
+              options_.source);
+  } else {
+    SLOG_WARN("{}: open files will fail from here on", unmounted.ToString());
+    // Shared maps may hold dirty pages; the workers are there to take them.
+    if (ours) SyncPages(options_.mountpoint);
   }
-  SLOG_WARN("{}: open files will fail from here on", unmounted.ToString());
-  // Shared maps may hold dirty pages; the workers are there to take them.
-  if (ours) SyncPages();
+  const std::vector<std::string> others = OtherMountsOf(device_, options_.mountpoint);
+  for (const std::string& other : others) SyncPages(other);
   AwaitNoRequests();
   Detach();
+  for (const std::string& other : others) {
+    const absl::Status detached = UnmountPath(other, MNT_DETACH);
+    if (!detached.ok()) SLOG_WARN("{}", detached.ToString());
+  }
   stop_.store(true, std::memory_order_release);
   KickUntilLeft();
 }
@@ -291,10 +301,18 @@ void Session::Detach() {
 }
 
 void Session::KickUntilLeft() {
+  while (!KickFor(kLeaveBound)) {
+  }
+}
+
+bool Session::KickFor(std::chrono::milliseconds bound) {
+  const auto end = std::chrono::steady_clock::now() + bound;
   // A signal that comes just before read(2) is lost, hence the repetition.
   while (!left_.WaitFor(kKickInterval)) {
+    if (std::chrono::steady_clock::now() > end) return false;
     for (std::thread& worker : workers_) ::pthread_kill(worker.native_handle(), kKickSignal);
   }
+  return true;
 }
 
 void Session::Join() {

@@ -18,6 +18,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <string>
@@ -68,8 +69,10 @@ class Session {
   void Work();
   void Leave();
   void KickUntilLeft();
+  // The same for a while; whether they have left.
+  bool KickFor(std::chrono::milliseconds bound);
   // Has the kernel write what is dirty in its page cache; the workers must run. Errors are logged.
-  void SyncPages() const;
+  void SyncPages(const std::string& mountpoint) const;
   // Returns when no request waits to be read, or after a few seconds.
   void AwaitNoRequests() const;
   // Whether the topmost mount at our mount point is the one that we made.

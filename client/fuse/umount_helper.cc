@@ -11,9 +11,11 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "client/fuse/mount_calls.h"
 #include "client/fuse/mount_table.h"
 #include "client/status/status_reader.h"
@@ -26,7 +28,7 @@ namespace salius {
 namespace {
 
 // Longer than the daemon gives itself to drain.
-constexpr int kGoneBoundMs = 75'000;
+constexpr int kGoneBoundMs = 16 * 60 * 1000;
 constexpr std::chrono::seconds kAnswerBound{2};
 constexpr char kRunDirectory[] = "/run/salius";
 
@@ -90,6 +92,13 @@ UniqueFd DaemonOf(const std::string& mountpoint, const absl::StatusOr<VolumeDir>
   return UniqueFd();
 }
 
+// Whether the volume's daemon mounted it elsewhere, and this is a bind mount of that.
+bool IsBindMount(const std::string& mountpoint, const VolumeDir& dir) {
+  const auto status = ReadVolumeStatus(
+      absl::StrCat(kRunDirectory, "/", dir.config.volume.ToString(), ".sock"), kAnswerBound);
+  return status.ok() && status->mountpoint() != mountpoint;
+}
+
 absl::Status AwaitGone(const UniqueFd& daemon) {
   if (!daemon.valid()) return absl::OkStatus();
   pollfd wait{.fd = daemon.get(), .events = POLLIN, .revents = 0};
@@ -121,8 +130,19 @@ absl::Status RunUmount(const std::vector<std::string>& words) {
   // Whatever the disk does, the mount must go. The daemon is found first: later it may be gone.
   const absl::StatusOr<VolumeDir> dir = VolumeDir::Open(backing, /*lock=*/false);
   const UniqueFd daemon = DaemonOf(command.mountpoint, dir);
+  const absl::StatusOr<MountEntry> mounted = MountAt(command.mountpoint);
+  const bool bind = mounted.ok() && dir.ok() && IsBindMount(command.mountpoint, *dir);
   SALIUS_RETURN_IF_ERROR(UnmountPath(command.mountpoint, command.flags));
   if ((command.flags & MNT_DETACH) != 0) return absl::OkStatus();
+  if (mounted.ok()) {
+    const std::vector<std::string> others = OtherMountsOf(mounted->device, "");
+    if (!others.empty() && bind) return absl::OkStatus();
+    if (!others.empty()) {
+      return absl::UnavailableError(absl::StrCat(
+          "unmounted, but ", backing, " is still mounted at ", absl::StrJoin(others, ", "),
+          ", and is drained when it no longer is: unmount that, too"));
+    }
+  }
   SALIUS_RETURN_IF_ERROR(AwaitGone(daemon));
   return CheckClean(backing, dir);
 }

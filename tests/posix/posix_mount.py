@@ -164,6 +164,64 @@ class Helpers(Case):
         sh("umount", rig.path)
 
 
+    def test_a_dead_mount_stays_until_the_next_one_succeeds(self):
+        """So that nobody writes below it."""
+        rig = self.rig(m=2, acks=1)
+        mount = self.mounted(rig)
+        with open(rig.file("file"), "wb") as f:
+            f.write(b"data")
+        os.kill(mount.pid, signal.SIGKILL)
+        wait_until(mount.gone, 30, "the daemon does not die")
+        done = sh("mount", "-t", "salius", rig.backing, rig.path, "-o", "insecure,recover=refuse,log=" + rig.volume.log,
+                  check=False)
+        self.assertEqual(done.returncode, 32, done.stderr)
+        self.assertIn(rig.path, mounts())
+        with self.assertRaises(OSError) as dead:
+            os.statvfs(rig.path)
+        self.assertEqual(dead.exception.errno, errno.ENOTCONN)
+        self.mounted(rig)
+        sh("umount", rig.path)
+
+    def bound(self, rig):
+        """A bind mount of a directory of the volume."""
+        os.mkdir(rig.file("sub"))
+        bind = os.path.join(current().dir, "bind-" + self._testMethodName)
+        os.mkdir(bind)
+        sh("mount", "--bind", rig.file("sub"), bind)
+        self.addCleanup(lambda: bind in mounts() and sh("umount", "-l", bind))
+        return bind
+
+    def test_told_to_end_it_takes_bind_mounts_along_and_drains(self):
+        rig = self.rig(m=2, acks=1)
+        mount = self.mounted(rig)
+        bind = self.bound(rig)
+        with open(os.path.join(bind, "file"), "wb") as f:
+            f.write(b"data")
+        os.kill(mount.pid, signal.SIGTERM)
+        wait_until(mount.gone, 30, "the daemon does not end")
+        self.assertNotIn(rig.path, mounts())
+        self.assertNotIn(bind, mounts())
+        self.assertIn('"state":"clean"', rig.volume.run("salius", "status", rig.backing, "--json").stdout)
+        with open(rig.backing_file("sub/file"), "rb") as f:
+            self.assertEqual(f.read(), b"data")
+
+    def test_umount_beside_a_bind_mount_says_where_the_volume_is_still_mounted(self):
+        rig = self.rig(m=2, acks=1)
+        mount = self.mounted(rig)
+        bind = self.bound(rig)
+        sh("umount", bind)
+        self.assertFalse(mount.gone())
+        sh("mount", "--bind", rig.file("sub"), bind)
+        done = sh("umount", rig.path, check=False)
+        self.assertEqual(done.returncode, 32, done.stderr)
+        self.assertIn(bind, done.stderr)
+        with open(os.path.join(bind, "file"), "wb") as f:
+            f.write(b"still there")
+        sh("umount", bind)
+        wait_until(mount.gone, 30, "the daemon does not end")
+        self.assertIn('"state":"clean"', rig.volume.run("salius", "status", rig.backing, "--json").stdout)
+
+
 class Options(Case):
 
     def refused(self, rig, options, *words, code=1):

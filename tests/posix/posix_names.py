@@ -262,6 +262,39 @@ class Permissions(MountCase):
         self.assertEqual(self.as_nobody(lambda: os.setxattr(name, "system.posix_acl_access", value)), 0)
         self.assertEqual(stat.S_IMODE(os.stat(name).st_mode), 0o755)
 
+    def mounted_and_bare(self, name):
+        """A new directory of that name through the mount, and one beside the volume on the same file system."""
+        for top in (self.dir, os.path.join(self.rig.image.path, "bare")):
+            os.makedirs(top, exist_ok=True)
+            os.chmod(top, 0o777)
+            path = os.path.join(top, name)
+            os.mkdir(path, 0o777)
+            yield path
+
+    def test_default_acl_leaves_the_directorys_own_sgid(self):
+        value = acl((USER_OBJ, 7, None), (USER, 7, 1234), (GROUP_OBJ, 5, None), (MASK, 7, None), (OTHER, 5, None))
+        for path in self.mounted_and_bare("sgid"):
+            os.chown(path, 65534, 4321)
+            os.chmod(path, 0o2770)
+            self.assertEqual(self.as_nobody(lambda path=path: os.setxattr(path, "system.posix_acl_default", value)), 0)
+            self.assertEqual(stat.S_IMODE(os.stat(path).st_mode), 0o2770, path)
+
+    def test_an_acl_that_is_not_there_can_be_removed(self):
+        for path in self.mounted_and_bare("plain"):
+            for name in ("system.posix_acl_access", "system.posix_acl_default"):
+                os.removexattr(path, name)
+
+    def test_trusted_attributes_are_listed_for_root_only(self):
+        for path in self.mounted_and_bare("trusted"):
+            for name in ("trusted.x", "user.x"):
+                os.setxattr(path, name, b"1")
+
+            def look(path=path):
+                if os.listxattr(path) != ["user.x"]:
+                    raise OSError(errno.EEXIST, "trusted")
+            self.assertEqual(sorted(os.listxattr(path)), ["trusted.x", "user.x"], path)
+            self.assertEqual(self.as_nobody(look), 0, path)
+
 
 class SaliusDir(MountCase):
 
