@@ -15,20 +15,31 @@ namespace {
 
 using Function = unsigned int (*)(unsigned char* bytes, int size, unsigned int state);
 
-// crc32_iscsi() itself takes AVX-512 where the CPU has it. That is faster in a loop, and slower
-// here, where little of it runs between two system calls: a 4 KiB write takes 1.25 times as long
-// (docs/performance.md).
-Function Fastest() {
+// crc32_iscsi() itself takes AVX-512 where the CPU has it: twice as fast in a loop, but a little of
+// it between two system calls costs more than it saves, and on Intel's CPUs more of it does, too
+// (docs/performance-work.md).
+constexpr size_t kWideBytes = 16 << 10;
+
+Function FastestForFew() {
 #ifdef __x86_64__
   if (__builtin_cpu_supports("sse4.2") && __builtin_cpu_supports("pclmul")) return crc32_iscsi_01;
 #endif
   return crc32_iscsi;
 }
 
+Function FastestForMany() {
+#ifdef __x86_64__
+  if (__builtin_cpu_is("amd")) return crc32_iscsi;
+#endif
+  return FastestForFew();
+}
+
 }  // namespace
 
 uint32_t Crc32cExtend(uint32_t crc, absl::Span<const uint8_t> bytes) {
-  static const Function function = Fastest();
+  static const Function for_few = FastestForFew();
+  static const Function for_many = FastestForMany();
+  const Function function = bytes.size() < kWideBytes ? for_few : for_many;
   // ISA-L takes the register as it stands inside (complemented) and the length as an int.
   constexpr size_t kMaxChunk = size_t{1} << 30;
   uint32_t state = ~crc;

@@ -27,12 +27,16 @@ TEST(Crc32cTest, ExtendingInPartsIsTheSameAsOneRun) {
 
 // Bit by bit, at every length and alignment that a variant may treat in its own way.
 TEST(Crc32cTest, AgreesWithTheDefinitionAtEveryLengthAndAlignment) {
-  std::vector<uint8_t> bytes(4200);
+  constexpr size_t kSmall = 4200;
+  constexpr size_t kLarge = 16 << 10;  // others take over there
+  std::vector<uint8_t> bytes(kLarge + 300);
   for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<uint8_t>(i * i + i / 251);
   for (const size_t begin : {0, 1, 5, 8, 63}) {
     uint32_t state = ~0u;
     for (size_t size = 0; begin + size < bytes.size(); ++size) {
-      ASSERT_EQ(Crc32c(absl::MakeConstSpan(&bytes[begin], size)), ~state) << begin << " " << size;
+      if (size < kSmall || size + 300 > kLarge) {
+        ASSERT_EQ(Crc32c(absl::MakeConstSpan(&bytes[begin], size)), ~state) << begin << " " << size;
+      }
       state ^= bytes[begin + size];
       for (int bit = 0; bit < 8; ++bit) state = state >> 1 ^ ((state & 1) != 0 ? 0x82F63B78u : 0);
     }
