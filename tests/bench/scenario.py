@@ -155,7 +155,7 @@ class Ground:
                                       self.cpu, ["--multicast-interface", "lo"] if loopback_group else []))
         options = ["--multicast", GROUP] if s.multicast else []
         if s.busy:
-            options += ["--delta", "1s"]  # with hundreds of busy volumes a CPU's turn takes longer than a healthy network
+            options += ["--delta", "10s"]  # with hundreds of busy volumes a CPU's turn takes longer than a healthy network
         if log_mib:
             options += ["--log-max", "%dMiB" % log_mib, "--stable-log", "%dMiB" % (log_mib * 5 // 4 + 2), "--tau", "600s"]
         backing = place("volume-" + self._tag)

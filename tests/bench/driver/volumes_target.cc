@@ -59,7 +59,7 @@ absl::Status VolumesTarget::Start(const std::string& path, Volume& volume) const
   config.tau_ms = 600'000;
   config.ballast_bytes = 0;
   // Hundreds of writers share a few CPUs here: a late answer is no partition.
-  config.delta_us = 1'000'000;
+  config.delta_us = 10'000'000;
   if (::mkdir(path.c_str(), 0700) != 0) return ErrnoStatus(errno, "mkdir " + path);
   SALIUS_RETURN_IF_ERROR(CreateVolume(path, config));
   SALIUS_ASSIGN_OR_RETURN(volume.dir, VolumeDir::Open(path, true));
