@@ -172,18 +172,18 @@ void Front::RawSetAttr(const RawRequest& request) {
   const uint32_t mask = WantedAttrs(*in, &want);
   OpenState state(Volume::FrontWord(target));
   if ((mask & kSetMode) != 0) state.ForgetPrivileges();
+  if ((mask & kSetGid) != 0 && request.header().uid != 0) {
+    const absl::Status allowed = volume_.CheckNewGroup(target, want.st_gid);
+    if (!allowed.ok()) {
+      request.ReplyError(Errno(allowed));
+      return;
+    }
+  }
   if ((mask & (kSetUid | kSetGid | kSetSize)) != 0) {
     const absl::Status killed =
         KillPrivileges(target, request.header(), (in->valid & FATTR_KILL_SUIDGID) != 0);
     if (!killed.ok()) {
       request.ReplyError(Errno(killed));
-      return;
-    }
-  }
-  if ((mask & kSetGid) != 0 && request.header().uid != 0) {
-    const absl::Status allowed = volume_.CheckNewGroup(target, want.st_gid);
-    if (!allowed.ok()) {
-      request.ReplyError(Errno(allowed));
       return;
     }
   }

@@ -275,10 +275,13 @@ void Session::Unmount() {
     if (ours) SyncPages(options_.mountpoint);
   }
   const std::vector<std::string> others = OtherMountsOf(device_, options_.mountpoint);
-  for (const std::string& other : others) SyncPages(other);
+  for (const std::string& other : others) {
+    if (IsOursAt(other)) SyncPages(other);
+  }
   AwaitNoRequests();
   Detach();
   for (const std::string& other : others) {
+    if (!IsOursAt(other)) continue;  // gone with ours, or below somebody else's
     const absl::Status detached = UnmountPath(other, MNT_DETACH);
     if (!detached.ok()) SLOG_WARN("{}", detached.ToString());
   }
@@ -287,10 +290,9 @@ void Session::Unmount() {
 }
 
 // The device is not given to another while our connection lives.
-bool Session::IsOurs() const {
-  const absl::StatusOr<MountEntry> top = MountAt(options_.mountpoint);
-  return top.ok() && top->type == kMountType && top->source == options_.source &&
-         top->device == device_;
+bool Session::IsOursAt(const std::string& mountpoint) const {
+  const absl::StatusOr<MountEntry> top = MountAt(mountpoint);
+  return top.ok() && top->type == kMountType && top->device == device_;
 }
 
 void Session::Detach() {

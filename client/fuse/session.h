@@ -75,8 +75,9 @@ class Session {
   void SyncPages(const std::string& mountpoint) const;
   // Returns when no request waits to be read, or after a few seconds.
   void AwaitNoRequests() const;
-  // Whether the topmost mount at our mount point is the one that we made.
-  bool IsOurs() const;
+  // Whether the topmost mount there is of our connection.
+  bool IsOursAt(const std::string& mountpoint) const;
+  bool IsOurs() const { return IsOursAt(options_.mountpoint); }
   void Detach();
 
   Front& front_;

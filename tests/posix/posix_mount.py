@@ -205,6 +205,19 @@ class Helpers(Case):
         with open(rig.backing_file("sub/file"), "rb") as f:
             self.assertEqual(f.read(), b"data")
 
+    def test_what_others_mounted_over_a_bind_mount_stays(self):
+        rig = self.rig(m=2, acks=1)
+        mount = self.mounted(rig)
+        bind = self.bound(rig)
+        sh("mount", "-t", "tmpfs", "others", bind)
+        self.addCleanup(lambda: sh("umount", "-l", bind))
+        with open(os.path.join(bind, "theirs"), "wb") as f:
+            f.write(b"data")
+        os.kill(mount.pid, signal.SIGTERM)
+        wait_until(mount.gone, 30, "the daemon does not end")
+        self.assertTrue(os.path.exists(os.path.join(bind, "theirs")))
+        self.assertIn('"state":"clean"', rig.volume.run("salius", "status", rig.backing, "--json").stdout)
+
     def test_umount_beside_a_bind_mount_says_where_the_volume_is_still_mounted(self):
         rig = self.rig(m=2, acks=1)
         mount = self.mounted(rig)
