@@ -125,32 +125,62 @@ absl::Status RunAttr(const ObjectPlan& object, const RecordView& record, int fd)
   return ApplyAttr(fd, record.header, attr.Encode());
 }
 
-// For each operation, where the file is cut off behind it at the least: what it writes or allocates
-// from there on is not there at T, and may have no room beside what is.
-std::vector<uint64_t> EndsAfter(const ObjectPlan& object) {
-  std::vector<uint64_t> ends(object.ops.size());
-  uint64_t end = UINT64_MAX;
+// Where the file is cut off behind an operation at the least: what that writes or allocates from
+// there on is not there at T, and may have no room beside what is.
+struct Ends {
+  uint64_t data = UINT64_MAX;
+  // Of an allocation that keeps the size: a truncate that makes the file longer leaves what lies
+  // behind its end.
+  uint64_t reserved = UINT64_MAX;
+};
+
+// For each of the object's operations.
+std::vector<Ends> EndsAfter(const ObjectPlan& object) {
+  std::vector<Ends> ends(object.ops.size());
+  std::vector<bool> takes_all(ends.size());  // of truncates
+  uint64_t size = 0;                         // at least
+  for (size_t i = 0; i < ends.size(); ++i) {
+    const RecordHeader& header = object.ops[i]->header;
+    if (header.op == Op::kWrite) size = std::max(size, header.arg0 + header.body_bytes);
+    if (header.op == Op::kFallocate && (header.arg2 & FALLOC_FL_KEEP_SIZE) == 0) {
+      size = std::max(size, header.arg0 + header.arg1);
+    }
+    if (header.op == Op::kTruncate) {
+      takes_all[i] = header.arg0 <= size;
+      size = header.arg0;
+    }
+  }
+  Ends end;
   for (size_t i = ends.size(); i-- > 0;) {
     ends[i] = end;
     const RecordHeader& header = object.ops[i]->header;
-    if (header.op == Op::kTruncate) end = std::min(end, header.arg0);
+    if (header.op != Op::kTruncate) continue;
+    end.data = std::min(end.data, header.arg0);
+    if (takes_all[i]) end.reserved = std::min(end.reserved, header.arg0);
   }
   return ends;
 }
 
-// Whether `end` is within what the record writes or allocates. An allocation that keeps the size
-// can be behind the file's end, where a truncate need not have taken it away.
-bool IsCutOff(const RecordView& record, uint64_t end) {
+uint64_t EndOf(const RecordView& record, const Ends& ends) {
+  const bool reserves =
+      record.header.op == Op::kFallocate && (record.header.arg2 & FALLOC_FL_KEEP_SIZE) != 0;
+  return reserves ? ends.reserved : ends.data;
+}
+
+// Whether such an end is within what the record writes or allocates.
+bool IsCutOff(const RecordView& record, const Ends& ends) {
   const RecordHeader& header = record.header;
+  const uint64_t end = EndOf(record, ends);
   if (header.op == Op::kWrite) return header.arg0 + header.body_bytes > end;
-  return header.op == Op::kFallocate && (header.arg2 & FALLOC_FL_KEEP_SIZE) == 0 &&
+  return header.op == Op::kFallocate && (header.arg2 & FALLOC_FL_PUNCH_HOLE) == 0 &&
          header.arg0 + header.arg1 > end;
 }
 
-// What of an allocation lies before `end`.
-absl::Status RunAllocation(const RecordView& record, uint64_t end, int fd) {
+// What of an allocation lies before its end.
+absl::Status RunAllocation(const RecordView& record, const Ends& ends, int fd) {
   RecordHeader header = record.header;
-  if (IsCutOff(record, end)) {
+  if (IsCutOff(record, ends)) {
+    const uint64_t end = EndOf(record, ends);
     if (header.arg0 >= end) return absl::OkStatus();
     header.arg1 = end - header.arg0;
   }
@@ -167,13 +197,13 @@ absl::Status RunTruncate(const RecordView& record, bool cut, int fd) {
 
 absl::Status RunOps(const ReplayContext& context, const ObjectPlan& object, int fd) {
   WriteRun run(context, fd);
-  const std::vector<uint64_t> ends = EndsAfter(object);
+  const std::vector<Ends> ends = EndsAfter(object);
   bool cut = false;
   for (size_t i = 0; i < ends.size(); ++i) {
     const RecordView* record = object.ops[i];
     cut = cut || IsCutOff(*record, ends[i]);
     absl::Status written =
-        record->header.op == Op::kWrite ? run.Add(*record, ends[i]) : run.Flush();
+        record->header.op == Op::kWrite ? run.Add(*record, ends[i].data) : run.Flush();
     if (!written.ok()) return Explain(written, Describe(object), fd);
     if (record->header.op == Op::kWrite) continue;
     const absl::Status applied = WithSpace(context, [&] {
@@ -239,7 +269,7 @@ std::string WhyLost(const ObjectPlan& object) {
 }  // namespace
 
 bool LosesItsEnd(const ObjectPlan& object) {
-  const std::vector<uint64_t> ends = EndsAfter(object);
+  const std::vector<Ends> ends = EndsAfter(object);
   for (size_t i = 0; i < ends.size(); ++i) {
     if (IsCutOff(*object.ops[i], ends[i])) return true;
   }

@@ -133,6 +133,21 @@ TEST_F(FullDiskTest, HolesThatTheSessionMadeMakeRoom) {
   EXPECT_EQ(ReadFile(tree_->At("holes")), holes + std::string(1 << 20, 'o'));
 }
 
+// As programs do that allocate ahead, and give back what is left when they close a file.
+TEST_F(FullDiskTest, WhatATruncateGaveBackNeedsNoRoom) {
+  File("ahead", kHere + 1, "");
+  WriteMuch();
+  s_.Stamp(Op::kFallocate, kHere + 1, "", 0, uint64_t{1} << 30, FALLOC_FL_KEEP_SIZE);
+  s_.Write(kHere + 1, 0, std::string(10'000, 'a'));
+  s_.Truncate(kHere + 1, 9'000);
+  ExpectReplayed();
+  EXPECT_EQ(ReadFile(tree_->At("ahead")), std::string(9'000, 'a'));
+  // One that makes the file longer gives back nothing.
+  s_.Stamp(Op::kFallocate, kHere + 1, "", 0, uint64_t{1} << 30, FALLOC_FL_KEEP_SIZE);
+  s_.Truncate(kHere + 1, 9'001);
+  EXPECT_TRUE(absl::IsResourceExhausted(tree_->Run(s_)));
+}
+
 TEST_F(FullDiskTest, WhatIsReservedBehindATruncateStays) {
   File("file", kHere + 1, "1234");
   s_.Write(kHere + 1, 0, std::string(10'000, 'a'));
