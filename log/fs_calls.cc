@@ -194,8 +194,9 @@ namespace {
 std::string SuperOptions(int fd) {
   const absl::StatusOr<std::string> info =
       ReadWholeFile(absl::StrFormat("/proc/self/fdinfo/%d", fd));
+  if (!info.ok()) return "";
   const absl::StatusOr<std::string> mounts = ReadWholeFile("/proc/self/mountinfo");
-  if (!info.ok() || !mounts.ok()) return "";
+  if (!mounts.ok()) return "";
   std::string mount_id;
   for (const absl::string_view line : absl::StrSplit(*info, '\n')) {
     if (absl::StartsWith(line, "mnt_id:"))

@@ -1,8 +1,10 @@
 // The C library's calls that tests/sim/disk.h takes over.
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <stdarg.h>
 #include <sys/mman.h>
+#include <sys/statfs.h>
 
 #include <cstring>
 
@@ -25,6 +27,7 @@ ssize_t __real_pwritev2(int, const iovec*, int, off_t, int);
 int __real_fsync(int);
 int __real_fdatasync(int);
 int __real_fstat(int, struct stat*);
+int __real_fstatfs(int, struct statfs*);
 int __real_renameat(int, const char*, int, const char*);
 int __real_posix_fadvise(int, off_t, off_t, int);
 int __real_unlinkat(int, const char*, int);
@@ -68,6 +71,12 @@ int __wrap_fsync(int fd) { return Ours(fd) ? Disk::current()->Sync(fd) : __real_
 int __wrap_fdatasync(int fd) { return Ours(fd) ? Disk::current()->Sync(fd) : __real_fdatasync(fd); }
 int __wrap_fstat(int fd, struct stat* st) {
   return Ours(fd) ? Disk::current()->Stat(fd, st) : __real_fstat(fd, st);
+}
+int __wrap_fstatfs(int fd, struct statfs* st) {
+  if (!Ours(fd)) return __real_fstatfs(fd, st);
+  std::memset(st, 0, sizeof(*st));
+  st->f_type = EXT4_SUPER_MAGIC;
+  return 0;
 }
 int __wrap_renameat(int fromfd, const char* from, int tofd, const char* to) {
   return Ours(fromfd) ? Disk::current()->Rename(from, to) : __real_renameat(fromfd, from, tofd, to);

@@ -101,6 +101,6 @@ if [ -n "$(git status --porcelain 2>&1)" ]; then
   echo "skipped: sim: replay of planted bugs: the tree has uncommitted changes, and nothing is planted among them"
 else
   check "sim: planted bugs replay and shrink" \
-    tests/sim/mutations.py --check-replay one_ack_too_few fence_not_obeyed
+    tests/sim/mutations.py --check-replay one_ack_too_few fence_not_obeyed applied_mark_kept_until_a_sync_has_failed
 fi
 rm -rf "$sim_dir"
