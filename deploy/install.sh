@@ -45,7 +45,9 @@ if [ $uninstall -eq 1 ]; then
   for helper in "${helpers[@]}"; do rm -f "$sbin/$helper"; done
   # Links to units that are gone would stay. What runs goes on: unmount, or stop it, before.
   if [ -z "$destdir" ] && [ -d /run/systemd/system ]; then
-    for unit in "${units[@]}"; do systemctl disable "${unit##*/}" || true; done
+    for unit in "${units[@]}"; do
+      [ ! -e "$unit_dir/${unit##*/}" ] || systemctl disable "${unit##*/}"
+    done
   fi
   for unit in "${units[@]}"; do rm -f "$unit_dir/${unit##*/}"; done
   for page in "${pages[@]}"; do rm -f "$destdir$prefix/share/man/man${page##*.}/${page##*/}"; done

@@ -71,8 +71,7 @@ class StableLog {
   static absl::StatusOr<StableLog> Create(int dirfd, const std::string& name,
                                           const VolumeId& volume, uint64_t capacity);
   // Opens for use. `contents` (may be null) gets everything readable. Errors: NOT_FOUND, DATA_LOSS
-  // (both headers bad; damage in the middle; of another volume), INVALID_ARGUMENT (unknown
-  // version).
+  // (both headers bad; damage in the middle; of another volume), INVALID_ARGUMENT (unknown version).
   static absl::StatusOr<StableLog> Open(int dirfd, const std::string& name, const VolumeId& volume,
                                         Contents* contents);
 

@@ -34,46 +34,44 @@ struct VolumeConfig {
   uint32_t k = 2;
   uint64_t log_max_bytes = 0;     // uncheckpointed bytes a session may hold
   uint64_t stable_log_bytes = 0;  // capacity of stable.log; at least 1.25 * log_max_bytes + 1 MiB
-  uint64_t bulk_limit_bytes =
-      0;                        // unsynced bytes per file that are logged before the file goes bulk
-  uint64_t ballast_bytes = 0;   // space held back for recovery
-  uint32_t datagram_bytes = 0;  // 0: from the route's MTU
-  std::string multicast;        // "group:port", empty: unicast
+  uint64_t bulk_limit_bytes = 0;  // unsynced bytes per file that are logged before the file goes bulk
+  uint64_t ballast_bytes = 0;     // space held back for recovery
+  uint32_t datagram_bytes = 0;    // 0: from the route's MTU
+  std::string multicast;          // "group:port", empty: unicast
 };
 
 // A config with every default of common/limits.h, a random UUID and no replicas.
 VolumeConfig DefaultVolumeConfig();
 
-// Checks ranges and relations: acks against the number of replicas, duplicate replicas,
-// unresolvable syntax, times > 0, stable_log_bytes large enough. INVALID_ARGUMENT says which value
-// and what is allowed.
+// Checks ranges and relations: acks against the number of replicas, duplicate replicas, unresolvable
+// syntax, times > 0, stable_log_bytes large enough. INVALID_ARGUMENT says which value and what is
+// allowed.
 absl::Status ValidateVolumeConfig(const VolumeConfig& config);
 
 std::string VolumeConfigToToml(const VolumeConfig& config);
 // Unknown keys are an error that names them. `source` is used in messages.
 absl::StatusOr<VolumeConfig> VolumeConfigFromToml(std::string_view text, std::string_view source);
 
-// Makes `backing`/.salius with volume.toml, state (clean, epoch 0), stable.log, lock, ballast,
-// open/ and tmp/, all synced; the ids of an earlier volume are taken off what is below.
-// ALREADY_EXISTS when there is a volume; FAILED_PRECONDITION when one lies above or below on the
-// same file system, when `backing` was one whose `.salius` is missing, or where the guarantees
-// cannot be kept. On any failure what was made is removed.
+// Makes `backing`/.salius with volume.toml, state (clean, epoch 0), stable.log, lock, ballast, open/ and
+// tmp/, all synced; the ids of an earlier volume are taken off what is below. ALREADY_EXISTS when there
+// is a volume; FAILED_PRECONDITION when one lies above or below on the same file system, when `backing`
+// was one whose `.salius` is missing, or where the guarantees cannot be kept. On any failure what was
+// made is removed.
 absl::Status CreateVolume(const std::string& backing, const VolumeConfig& config);
 
-// The open `.salius` directory of a volume, the backing directory, and the volume's config, with
-// the exclusive lock held for the life of the object (docs/recovery.md).
+// The open `.salius` directory of a volume, the backing directory, and the volume's config, with the
+// exclusive lock held for the life of the object (docs/recovery.md).
 struct VolumeDir {
-  std::string path;    // absolute path of the backing directory
-  int root_fd = -1;    // O_DIRECTORY | O_RDONLY
-  int salius_fd = -1;  // O_DIRECTORY | O_RDONLY
-  int lock_fd = -1;    // holds flock(LOCK_EX); -1 when opened without the lock
+  std::string path;      // absolute path of the backing directory
+  int root_fd = -1;      // O_DIRECTORY | O_RDONLY
+  int salius_fd = -1;    // O_DIRECTORY | O_RDONLY
+  int lock_fd = -1;      // holds flock(LOCK_EX); -1 when opened without the lock
   VolumeConfig config;
   std::unique_ptr<Ext4Watch> ext4;  // since the lock was taken; null without it
 
-  // `lock` false only for readers such as `salius status`. Errors: NOT_FOUND (no directory, no
-  // volume: says `salius init`), UNAVAILABLE (locked: names the holder's pid), FAILED_PRECONDITION
-  // (read-only, or on FUSE/NFS, which cannot keep the guarantees), INVALID_ARGUMENT (volume.toml),
-  // DATA_LOSS
+  // `lock` false only for readers such as `salius status`. Errors: NOT_FOUND (no directory, no volume:
+  // says `salius init`), UNAVAILABLE (locked: names the holder's pid), FAILED_PRECONDITION (read-only,
+  // or on FUSE/NFS, which cannot keep the guarantees), INVALID_ARGUMENT (volume.toml), DATA_LOSS
   // (`.salius` or a part of it is missing where there was a volume).
   static absl::StatusOr<VolumeDir> Open(const std::string& backing, bool lock);
   VolumeDir() = default;
@@ -91,10 +89,9 @@ struct VolumeDir {
 // full disk.
 absl::Status RestoreBallast(int salius_fd, uint64_t bytes);
 
-// Puts everything on the disk that was written to the volume's file system: syncfs(2) of `root_fd`,
-// a directory of it, and fdatasync(2) of `file_fd`, any regular file of it. XFS has the former
-// flush the drive's cache only when its own log has something new. An error is final: the kernel
-// tells it once.
+// Puts everything on the disk that was written to the volume's file system: syncfs(2) of `root_fd`, a
+// directory of it, and fdatasync(2) of `file_fd`, any regular file of it. XFS has the former flush the
+// drive's cache only when its own log has something new. An error is final: the kernel tells it once.
 absl::Status SyncVolume(int root_fd, int file_fd);
 
 }  // namespace salius

@@ -97,6 +97,17 @@ class FullDiskTest : public ::testing::Test {
       expected_ += data;
     }
   }
+  // Of two files with one id; and writes much.
+  void RemoveTheFirstAndMoveItsCopy() {
+    s_.Adopt(51, "first", tree_->HandleAt("first"));
+    s_.Unlink(51, kRoot, "first");
+    s_.Adopt(52, "none", tree_->HandleAt("none"));
+    s_.Write(52, 0, "N");
+    s_.Adopt(53, "copy", tree_->HandleAt("copy"));
+    s_.Rename(53, kRoot, "copy", kRoot, "moved");
+    s_.CreateFile(60, kRoot, "next");
+    WriteMuch();
+  }
   void ExpectReplayed() {
     ASSERT_OK(tree_->Run(s_));
     EXPECT_EQ(ReadFile(tree_->At("here")), expected_);
@@ -167,14 +178,7 @@ TEST_F(FullDiskTest, OfTwoFilesWithOneIdTheOneThatTRemovedMakesRoom) {
   File("copy", 51, "copy");
   WriteFile(tree_->At("none"), "none");
   Fill();
-  s_.Adopt(51, "first", tree_->HandleAt("first"));
-  s_.Unlink(51, kRoot, "first");
-  s_.Adopt(52, "none", tree_->HandleAt("none"));
-  s_.Write(52, 0, "N");
-  s_.Adopt(53, "copy", tree_->HandleAt("copy"));
-  s_.Rename(53, kRoot, "copy", kRoot, "moved");
-  s_.CreateFile(60, kRoot, "next");
-  WriteMuch();
+  RemoveTheFirstAndMoveItsCopy();
   ExpectReplayed();
   EXPECT_EQ(ReadFile(tree_->At("moved")), "copy");
   EXPECT_EQ(ReadFile(tree_->At("none")), "None");
@@ -186,14 +190,7 @@ TEST_F(FullDiskTest, ACopyMakesNoRoomForItsFirstFile) {
   File("copy", 51, "copy");
   File(Hidden(70), 70, Large());
   WriteFile(tree_->At("none"), "none");
-  s_.Adopt(51, "first", tree_->HandleAt("first"));
-  s_.Unlink(51, kRoot, "first");
-  s_.Adopt(52, "none", tree_->HandleAt("none"));
-  s_.Write(52, 0, "N");
-  s_.Adopt(53, "copy", tree_->HandleAt("copy"));
-  s_.Rename(53, kRoot, "copy", kRoot, "moved");
-  s_.CreateFile(60, kRoot, "next");
-  WriteMuch();
+  RemoveTheFirstAndMoveItsCopy();
   ASSERT_EQ(unlink(tree_->At("first").c_str()), 0);
   Fill();
   ExpectReplayed();
