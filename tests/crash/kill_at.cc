@@ -14,8 +14,9 @@
 // How often a program sends may differ between two runs of the same work, what it does to files
 // hardly: --only counts one of the two kinds. A reply on /dev/fuse is a message.
 //
-// SIGUSR1 begins the counting when --armed was given. SIGTERM and SIGINT are passed on. Dies with
-// its tracees (PTRACE_O_EXITKILL). Single-threaded.
+// SIGUSR1 begins the counting when --armed was given. SIGTERM and SIGINT are passed on. Its tracees
+// die with it (PTRACE_O_EXITKILL), but some time later: who must know that the program is gone
+// kills the program, and waits for "ended". Single-threaded.
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
@@ -177,7 +178,8 @@ Options Parse(int argc, char** argv) {
         stderr,
         "usage: kill_at [--at N [--after]] [--only files|messages] [--armed] --report FILE -- "
         "PROGRAM [ARGUMENT]...\n"
-        "FILE gets a line for each point: number, system call, file; and \"killed\"\n");
+        "FILE gets \"program PID\", a line for each point (number, system call, file), \"killed\"\n"
+        "when it was, and \"ended\" when the program has ended\n");
     std::exit(kExitUsage);
   }
   options.program = argv + optind;
@@ -238,6 +240,7 @@ class Tracer {
     report_ =
         open(options.report.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0644);
     if (report_ < 0) Die(options.report.c_str());
+    Report("program " + std::to_string(child));
   }
 
   // Until the program has ended; its exit status.
@@ -249,6 +252,7 @@ class Tracer {
       if (tid < 0) Die("waitpid");
       if (WIFEXITED(status) || WIFSIGNALED(status)) {
         if (tid != child_) continue;
+        Report("ended");
         return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
       }
       if (!killed_) Stopped(tid, status);

@@ -3,7 +3,7 @@ import collections
 import os
 import signal
 
-from harness.run import binary, current
+from harness.run import binary, current, wait_until
 
 # Exit status of the tool when it killed the program.
 KILLED = 128 + signal.SIGKILL
@@ -30,15 +30,24 @@ class KillAt:
 
     def points(self):
         """What was reached so far: a line "number call file" for each point."""
-        return [line for line in self._lines() if line != "killed"]
+        return [line for line in self._lines() if line[0].isdigit()]
 
     def killed(self):
         return "killed" in self._lines()
 
+    def kill(self):
+        """The program dies (SIGKILL) wherever it is. After it its descriptors, locks and listening sockets are gone,
+        which they are not yet when only the tool is killed and reaped."""
+        lines = self._lines()
+        if not lines or "ended" in lines:
+            return
+        os.kill(int(lines[0].split()[1]), signal.SIGKILL)
+        wait_until(lambda: "ended" in self._lines(), 30, "the program under kill_at does not end")
+
     def _lines(self):
         try:
             with open(self.report) as f:
-                return f.read().splitlines()
+                return [line for line in f.read().splitlines() if line]
         except FileNotFoundError:
             return []  # not started yet
 

@@ -112,8 +112,10 @@ class Story:
             wait_until(self.tool.killed, 60, "it came to its point, and is not killed there")
 
     def power_cut(self, cut=True):
-        """The primary's programs die; with `cut` the disk loses what was not synced."""
+        """The primary's programs die, and what is under the tool; with `cut` the disk loses what was not synced."""
         site = self.site
+        if self.tool:
+            self.tool.kill()
         if site.mount_:
             site.mount_.proc.kill()
         if self.writer:

@@ -1,11 +1,13 @@
 """The tool itself: it counts what it must, and what is done before the N-th call is done, and nothing after it."""
+import fcntl
 import os
 import sys
 
 from crash import lanes
 from crash.kill_at import KILLED, KillAt
 from harness.case import Case
-from harness.run import current, sh
+from harness.proc import Proc
+from harness.run import current, sh, wait_until
 
 # Five directories by two threads and a child, in order; a message between the third and the fourth. Output is no point.
 PROGRAM = """
@@ -26,6 +28,17 @@ a, b = socket.socketpair()
 a.send(b"message")
 make(4)
 make(5)
+"""
+
+
+# Holds a lock for ever, and memory that takes a while to give back.
+HOLDER = """
+import fcntl, os, signal, sys
+memory = bytearray(64 << 20)
+fd = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT)
+fcntl.flock(fd, fcntl.LOCK_EX)
+os.mkdir(sys.argv[1] + ".held")
+signal.pause()
 """
 
 
@@ -64,6 +77,22 @@ class Tool(Case):
 
     def test_a_number_that_is_not_reached_lets_the_program_end(self):
         self.assertEqual(self.run_under(at=7, only="files")[:2], (0, [1, 2, 3, 4, 5]))
+
+
+    def test_after_kill_nothing_is_held_by_the_program_any_more(self):
+        for number in range(10):
+            tool = KillAt(only="files")
+            path = os.path.join(current().dir, "held%d" % number)
+            holder = Proc([*tool.argv, sys.executable, "-S", "-B", "-c", HOLDER, path], path + ".log")
+            try:
+                wait_until(lambda: os.path.exists(path + ".held"), 30, holder.tail)
+                tool.kill()
+                with open(path) as lock:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                self.assertEqual((holder.wait(30), tool.killed()), (KILLED, False))
+            finally:
+                holder.kill()
+                tool.close()
 
 
 class EveryPoint(Case):
