@@ -18,10 +18,6 @@ constexpr std::chrono::seconds kCallTimeout{5};
 
 }  // namespace
 
-std::string SocketPathOf(const VolumeId& volume) {
-  return absl::StrCat(kRunDirectory, "/", volume.ToString(), ".sock");
-}
-
 absl::StatusOr<control::ReplicaStatusResponse> CallReplicaStatus(const std::string& host_port) {
   grpc::ChannelArguments arguments;
   // A proxy of the environment has no business between an administrator and a replica.

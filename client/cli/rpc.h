@@ -7,16 +7,9 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "common/ids.h"
 #include "proto/control.pb.h"
 
 namespace salius::cli {
-
-// Where mounted volumes answer: one socket each, <uuid>.sock.
-inline constexpr char kRunDirectory[] = "/run/salius";
-
-// "/run/salius/<uuid>.sock".
-std::string SocketPathOf(const VolumeId& volume);
 
 // Replica.Status at "host:port". UNAVAILABLE or DEADLINE_EXCEEDED when it does not answer.
 absl::StatusOr<control::ReplicaStatusResponse> CallReplicaStatus(const std::string& host_port);

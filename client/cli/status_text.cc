@@ -81,7 +81,8 @@ std::string MountedText(const control::VolumeStatusResponse& status) {
   std::string text;
   Line(text, "volume", VolumeText(status.volume()));
   Line(text, "backing", status.backing());
-  Line(text, "mounted on", status.mountpoint());
+  Line(text, "mounted on",
+       status.serving() ? status.mountpoint() : "nothing any more: it is being drained");
   const std::string detail =
       status.mode_detail().empty() ? "" : absl::StrCat(" (", status.mode_detail(), ")");
   Line(text, "mode", absl::StrCat(status.mode(), detail));
@@ -128,6 +129,7 @@ std::string MountedJson(const control::VolumeStatusResponse& status) {
       .Text("volume", VolumeText(status.volume()))
       .Text("backing", status.backing())
       .Text("mountpoint", status.mountpoint())
+      .Bool("serving", status.serving())
       .Text("mode", status.mode())
       .Text("mode_detail", status.mode_detail())
       .Text("failure", status.failure())

@@ -24,6 +24,8 @@
 #include "client/fuse/mount_table.h"
 #include "client/fuse/session.h"
 #include "client/fuse/volume_metrics.h"
+#include "client/status/socket_path.h"
+#include "client/status/status_reader.h"
 #include "client/status/status_server.h"
 #include "common/check.h"
 #include "common/daemon.h"
@@ -49,6 +51,9 @@ constexpr std::chrono::minutes kDrainMost{15};
 // How long a mount waits for its replicas before it says that it began without them.
 constexpr std::chrono::seconds kFirstHealBound{2};
 constexpr std::chrono::milliseconds kPollInterval{10};
+constexpr std::chrono::milliseconds kLockInterval{50};
+// How long a mounted volume may take to answer.
+constexpr std::chrono::seconds kAnswerBound{2};
 using SteadyClock = std::chrono::steady_clock;
 
 // Of draining, and what follows it until the volume is gone.
@@ -100,15 +105,26 @@ void KeepFreedMemory() {
   static_cast<void>(::mallopt(M_MMAP_THRESHOLD, kMapBytes));
 }
 
+// Whether who holds the lock of the volume serves it, and does not let go of it soon. Not so when
+// it drains, or when nobody listens: then it begins, or is about to end, or recovers. A mount whose
+// daemon listens and does not answer is taken for one that serves.
+bool HolderServes(const std::string& backing) {
+  const absl::StatusOr<VolumeDir> dir = VolumeDir::Open(backing, /*lock=*/false);
+  if (!dir.ok()) return false;
+  const auto status = ReadVolumeStatus(SocketPathOf(dir->config.volume), kAnswerBound);
+  if (status.ok()) return status->serving();
+  return !absl::IsUnavailable(status.status()) && IsMountedAnywhere(backing);
+}
+
 absl::StatusOr<VolumeDir> LockVolume(const std::string& backing) {
   const SteadyClock::time_point bound = SteadyClock::now() + kPredecessorBound;
-  for (;;) {
+  for (bool said = false;; said = true) {
     absl::StatusOr<VolumeDir> dir = VolumeDir::Open(backing, /*lock=*/true);
-    if (!absl::IsUnavailable(dir.status()) || IsMountedAnywhere(backing) ||
-        SteadyClock::now() > bound) {
+    if (!absl::IsUnavailable(dir.status()) || SteadyClock::now() > bound || HolderServes(backing)) {
       return dir;
     }
-    std::this_thread::sleep_for(kPollInterval);
+    if (!said) SLOG_INFO("waiting: {}", dir.status().message());
+    std::this_thread::sleep_for(kLockInterval);
   }
 }
 
@@ -220,6 +236,7 @@ absl::Status ServeSession(const MountCommand& command, const VolumeConfig& confi
     SLOG_INFO("{}: draining", unmounted ? "unmounted" : "told to end");
     NotifyStopping();
   }
+  status_server->SayDraining();
   watchdog->emplace(WatchOver(device));
   if (!unmounted) session->Unmount();
   session->Join();

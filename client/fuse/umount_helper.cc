@@ -18,6 +18,7 @@
 #include "absl/strings/str_join.h"
 #include "client/fuse/mount_calls.h"
 #include "client/fuse/mount_table.h"
+#include "client/status/socket_path.h"
 #include "client/status/status_reader.h"
 #include "common/check.h"
 #include "common/file.h"
@@ -28,9 +29,13 @@ namespace salius {
 namespace {
 
 // Longer than the daemon gives itself to drain.
-constexpr int kGoneBoundMs = 16 * 60 * 1000;
+constexpr std::chrono::minutes kGoneBound{16};
 constexpr std::chrono::seconds kAnswerBound{2};
-constexpr char kRunDirectory[] = "/run/salius";
+// A daemon hears of its last umount at once. One that has served for so long after it has a mount
+// that is not seen from here.
+constexpr std::chrono::seconds kServesOnBound{10};
+constexpr int kLookMs = 500;
+using SteadyClock = std::chrono::steady_clock;
 
 struct UmountCommand {
   std::string mountpoint;
@@ -64,7 +69,7 @@ absl::StatusOr<UmountCommand> Parse(const std::vector<std::string>& words) {
 UniqueFd ListenerAt(const std::string& path) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
-  if (path.size() >= sizeof(address.sun_path)) return UniqueFd();
+  if (path.empty() || path.size() >= sizeof(address.sun_path)) return UniqueFd();
   std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
   const UniqueFd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (!socket.valid() ||
@@ -79,33 +84,40 @@ UniqueFd ListenerAt(const std::string& path) {
   return UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, peer.pid, 0)));
 }
 
-// The daemon of the mount: by the volume's UUID, or, when the backing directory cannot be read, by
-// asking every daemon what it mounts. Invalid when it is dead.
-UniqueFd DaemonOf(const std::string& mountpoint, const absl::StatusOr<VolumeDir>& dir) {
-  if (dir.ok()) {
-    return ListenerAt(absl::StrCat(kRunDirectory, "/", dir->config.volume.ToString(), ".sock"));
-  }
+// Where the daemon of the mount answers: by the volume's UUID, or, when the backing directory
+// cannot be read, by asking every daemon what it mounts. Empty when none says so.
+std::string SocketOf(const std::string& mountpoint, const absl::StatusOr<VolumeDir>& dir) {
+  if (dir.ok()) return SocketPathOf(dir->config.volume);
   for (const std::string& socket : VolumeSocketsIn(kRunDirectory)) {
     const auto status = ReadVolumeStatus(socket, kAnswerBound);
-    if (status.ok() && status->mountpoint() == mountpoint) return ListenerAt(socket);
+    if (status.ok() && status->mountpoint() == mountpoint) return socket;
   }
-  return UniqueFd();
+  return "";
 }
 
 // Whether the volume's daemon mounted it elsewhere, and this is a bind mount of that.
-bool IsBindMount(const std::string& mountpoint, const VolumeDir& dir) {
-  const auto status = ReadVolumeStatus(
-      absl::StrCat(kRunDirectory, "/", dir.config.volume.ToString(), ".sock"), kAnswerBound);
+bool IsBindMount(const std::string& mountpoint, const std::string& socket) {
+  const auto status = ReadVolumeStatus(socket, kAnswerBound);
   return status.ok() && status->mountpoint() != mountpoint;
 }
 
-absl::Status AwaitGone(const UniqueFd& daemon) {
+// Until the daemon has ended, which answers at the socket.
+absl::Status AwaitGone(const UniqueFd& daemon, const std::string& socket,
+                       const std::string& backing) {
   if (!daemon.valid()) return absl::OkStatus();
-  pollfd wait{.fd = daemon.get(), .events = POLLIN, .revents = 0};
-  int ready = 0;
-  while ((ready = ::poll(&wait, 1, kGoneBoundMs)) < 0 && errno == EINTR) {
+  const SteadyClock::time_point bound = SteadyClock::now() + kGoneBound;
+  SteadyClock::time_point not_served = SteadyClock::now();
+  while (SteadyClock::now() < bound) {
+    pollfd wait{.fd = daemon.get(), .events = POLLIN, .revents = 0};
+    if (::poll(&wait, 1, kLookMs) > 0) return absl::OkStatus();
+    const auto status = ReadVolumeStatus(socket, kAnswerBound);
+    if (!status.ok() || !status->serving()) not_served = SteadyClock::now();
+    if (SteadyClock::now() - not_served < kServesOnBound) continue;
+    return absl::UnavailableError(
+        absl::StrCat("unmounted, but ", backing,
+                     " is still mounted where it is not seen from here, in another mount namespace "
+                     "(of a container or a service), and is drained when it no longer is"));
   }
-  if (ready > 0) return absl::OkStatus();
   return absl::DeadlineExceededError("unmounted, but the daemon still drains the volume");
 }
 
@@ -129,9 +141,10 @@ absl::Status RunUmount(const std::vector<std::string>& words) {
   SALIUS_ASSIGN_OR_RETURN(const std::string backing, BackingOf(command.mountpoint));
   // Whatever the disk does, the mount must go. The daemon is found first: later it may be gone.
   const absl::StatusOr<VolumeDir> dir = VolumeDir::Open(backing, /*lock=*/false);
-  const UniqueFd daemon = DaemonOf(command.mountpoint, dir);
+  const std::string socket = SocketOf(command.mountpoint, dir);
+  const UniqueFd daemon = ListenerAt(socket);
   const absl::StatusOr<MountEntry> mounted = MountAt(command.mountpoint);
-  const bool bind = mounted.ok() && dir.ok() && IsBindMount(command.mountpoint, *dir);
+  const bool bind = mounted.ok() && dir.ok() && IsBindMount(command.mountpoint, socket);
   SALIUS_RETURN_IF_ERROR(UnmountPath(command.mountpoint, command.flags));
   if ((command.flags & MNT_DETACH) != 0) return absl::OkStatus();
   if (mounted.ok()) {
@@ -143,7 +156,7 @@ absl::Status RunUmount(const std::vector<std::string>& words) {
           ", and is drained when it no longer is: unmount that, too"));
     }
   }
-  SALIUS_RETURN_IF_ERROR(AwaitGone(daemon));
+  SALIUS_RETURN_IF_ERROR(AwaitGone(daemon, socket, backing));
   return CheckClean(backing, dir);
 }
 

@@ -6,6 +6,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstring>
 #include <filesystem>
@@ -38,14 +39,18 @@ class PrimaryService final : public control::Primary::Service {
  public:
   explicit PrimaryService(const StatusServerOptions& options) : options_(options) {}
 
+  void SayDraining() { draining_.store(true); }
+
   grpc::Status VolumeStatus(grpc::ServerContext*, const control::VolumeStatusRequest*,
                             control::VolumeStatusResponse* response) override {
     *response = ToStatusResponse(options_, options_.source());
+    response->set_serving(!draining_.load());
     return grpc::Status::OK;
   }
 
  private:
   const StatusServerOptions& options_;
+  std::atomic<bool> draining_{false};
 };
 
 }  // namespace
@@ -85,6 +90,7 @@ control::VolumeStatusResponse ToStatusResponse(const StatusServerOptions& option
   }
   out.set_version(kSaliusVersion);
   out.set_failure(status.failure);
+  out.set_serving(true);
   return out;
 }
 
@@ -101,7 +107,7 @@ absl::StatusOr<std::unique_ptr<StatusServer>> StatusServer::Start(StatusServerOp
   const std::string& directory = impl->options.run_directory;
   // Who can write there can put another's socket in place of this one.
   SALIUS_RETURN_IF_ERROR(MakeOwnDirs(directory));
-  impl->path = absl::StrCat(directory, "/", impl->options.volume.ToString(), ".sock");
+  impl->path = SocketPathOf(impl->options.volume, directory);
   if (SomeoneAnswers(impl->path)) {
     return absl::AlreadyExistsError(absl::StrCat("a mounted volume with the same UUID answers at ",
                                                  impl->path, "; is this directory a copy of it?"));
@@ -127,6 +133,8 @@ StatusServer::~StatusServer() {
   std::error_code ignored;  // gRPC may have removed it
   std::filesystem::remove(impl_->path, ignored);
 }
+
+void StatusServer::SayDraining() { impl_->service.SayDraining(); }
 
 const std::string& StatusServer::socket_path() const { return impl_->path; }
 

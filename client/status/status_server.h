@@ -1,8 +1,9 @@
 // What a mounted volume says about itself: the gRPC service `Primary` (proto/control.proto) on a
 // unix socket, /run/salius/<uuid>.sock, which only root may connect to. `salius status` and the
-// umount helper read it (client/cli/rpc.h).
+// umount helper read it, and a mount that finds the volume locked.
 //
-// I10: the answer comes from the pipeline at the moment of the call; nothing is kept here.
+// I10: the answer comes from the pipeline at the moment of the call; nothing is kept here but that
+// the mount is gone and the volume drains.
 //
 // Threads: gRPC's own call the source; Stop and the destructor wait for them.
 #pragma once
@@ -14,6 +15,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "client/engine/pipeline.h"
+#include "client/status/socket_path.h"
 #include "common/ids.h"
 #include "proto/control.pb.h"
 
@@ -24,14 +26,14 @@ struct StatusServerOptions {
   std::string backing;
   std::string mountpoint;
   uint32_t acks = 1;
-  std::string run_directory = "/run/salius";
+  std::string run_directory = kRunDirectory;
   std::function<PipelineStatus()> source;  // from any thread
 };
 
 // Version of this program, in answers and in --version.
 inline constexpr char kSaliusVersion[] = "0.1.0";
 
-// The answer for one moment. Pure.
+// The answer for one moment, of a volume that serves. Pure.
 control::VolumeStatusResponse ToStatusResponse(const StatusServerOptions& options,
                                                const PipelineStatus& status);
 
@@ -44,6 +46,10 @@ class StatusServer {
   ~StatusServer();
   StatusServer(const StatusServer&) = delete;
   StatusServer& operator=(const StatusServer&) = delete;
+
+  // From now on answers say that it serves no more: nothing new comes, and the lock of the volume
+  // is let go of when it is drained. Any thread.
+  void SayDraining();
 
   const std::string& socket_path() const;
 

@@ -8,6 +8,7 @@ import subprocess
 
 from harness.case import Case
 from harness.image import mounts
+from harness.proc import Proc, attach_strace
 from harness.run import binary, current, sh, wait_until
 from harness.volume import DaemonMount, MountRefused, in_netns
 
@@ -104,6 +105,34 @@ class Helpers(Case):
         wait_until(mount.gone, 60, "the first daemon does not end")
         sh("umount", rig.path)
         self.assertTrue(again.gone())
+
+    def test_mount_after_a_forced_umount_of_a_busy_mount_waits_for_its_drain(self):
+        """The mount is dead, and stays in the mount table."""
+        rig = self.rig(m=2, acks=1)
+        mount = self.mounted(rig)
+        mount.wait_mode("replicated")
+        busy = os.open(rig.file("busy"), os.O_CREAT | os.O_WRONLY)
+        os.write(busy, b"data")
+        os.fsync(busy)
+        # A disk that takes its time.
+        strace = attach_strace(mount.pid, "syncfs,fsync,fdatasync", os.path.join(current().dir, "slow"),
+                               inject="delay_enter=3s")
+        try:
+            self.assertIn("busy", sh("umount", "-f", rig.path, check=False).stderr)
+            self.assertIn(rig.path, mounts())
+            self.assertFalse(mount.gone())
+            done = sh(*in_netns(rig.net.primary), "mount", "-t", "salius", rig.backing, rig.path, "-o",
+                      "insecure,log=" + rig.volume.log, check=False)
+        finally:
+            strace.kill()
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("waiting: ", done.stderr)
+        self.assertTrue(mount.gone())
+        with contextlib.suppress(OSError):
+            os.close(busy)
+        with open(rig.file("busy"), "rb") as f:
+            self.assertEqual(f.read(), b"data")
+        sh("umount", rig.path)
 
     def test_umount_of_a_volume_whose_disk_failed_says_that_it_is_not_drained(self):
         rig = self.rig(m=2, acks=1)
@@ -234,6 +263,25 @@ class Helpers(Case):
         wait_until(mount.gone, 30, "the daemon does not end")
         self.assertIn('"state":"clean"', rig.volume.run("salius", "status", rig.backing, "--json").stdout)
 
+    def test_umount_beside_a_mount_in_another_namespace_says_so(self):
+        rig = self.rig(m=2, acks=1)
+        mount = self.mounted(rig)
+        with open(rig.file("file"), "wb") as f:
+            f.write(b"data")
+        other = Proc(["unshare", "--mount", "--propagation", "private", "sh", "-c", "echo && exec sleep infinity"],
+                     os.path.join(current().dir, "unshare.log"), pipe_out=True)
+        try:
+            other.popen.stdout.readline()
+            done = sh("umount", rig.path, check=False)
+            self.assertEqual(done.returncode, 32, done.stderr)
+            self.assertIn("another mount namespace", done.stderr)
+            self.assertNotIn(rig.path, mounts())
+            self.assertFalse(mount.gone())
+        finally:
+            other.kill()
+        wait_until(mount.gone, 30, "the daemon does not end")
+        self.assertIn('"state":"clean"', rig.volume.run("salius", "status", rig.backing, "--json").stdout)
+
 
 class Options(Case):
 
@@ -293,10 +341,15 @@ class Options(Case):
         rig.mount()
         other = os.path.join(current().dir, "other")
         os.mkdir(other)
-        done = sh(*in_netns(rig.net.primary), binary("salius-mount"), rig.backing, other, "-o", "insecure",
-                  check=False, timeout=30)
-        self.assertEqual(done.returncode, 32, done.stderr)
-        self.assertNotIn(other, mounts())
+        for stopped in (False, True):
+            if stopped:
+                rig.mount_.proc.stop()
+            done = sh(*in_netns(rig.net.primary), binary("salius-mount"), rig.backing, other, "-o", "insecure",
+                      check=False, timeout=30)
+            self.assertEqual(done.returncode, 32, done.stderr)
+            self.assertIn("in use by process %d" % rig.mount_.proc.pid, done.stderr)
+            self.assertNotIn(other, mounts())
+        rig.mount_.proc.cont()
 
     def test_mount_with_unreachable_replicas_starts_local_and_says_so(self):
         rig = self.rig(m=2, acks=1, start=False)

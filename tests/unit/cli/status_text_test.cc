@@ -18,6 +18,7 @@ control::VolumeStatusResponse Mounted() {
   status.set_volume(std::string(16, '\x11'));
   status.set_backing("/srv/data");
   status.set_mountpoint("/mnt/data");
+  status.set_serving(true);
   status.set_epoch(3);
   status.set_mode("local");
   status.set_mode_detail("replica b:7400 does not answer");
@@ -43,6 +44,16 @@ TEST(StatusTextTest, MountedVolumeShowsModeMarksAndReplicas) {
     EXPECT_TRUE(Contains(text, part)) << part << "\n" << text;
   }
   EXPECT_FALSE(Contains(text, "FAILED"));
+}
+
+TEST(StatusTextTest, DrainingVolumeSaysSo) {
+  control::VolumeStatusResponse status = Mounted();
+  EXPECT_TRUE(Contains(MountedText(status), "/mnt/data"));
+  EXPECT_TRUE(Contains(MountedJson(status), "\"serving\":true"));
+  status.set_serving(false);
+  EXPECT_FALSE(Contains(MountedText(status), "/mnt/data"));
+  EXPECT_TRUE(Contains(MountedText(status), "drained"));
+  EXPECT_TRUE(Contains(MountedJson(status), "\"serving\":false"));
 }
 
 TEST(StatusTextTest, FailedVolumeSaysSo) {

@@ -82,6 +82,18 @@ TEST_F(StatusServerTest, EveryFieldIsInTheAnswer) {
   EXPECT_EQ(response.replicas(0).problem(), "none");
   EXPECT_EQ(response.version(), kSaliusVersion);
   EXPECT_EQ(response.failure(), "disk");
+  EXPECT_TRUE(response.serving());
+}
+
+TEST_F(StatusServerTest, ADrainingVolumeServesNoMore) {
+  const auto server = StatusServer::Start(options_);
+  ASSERT_TRUE(server.ok()) << server.status();
+  const auto serving = [&] {
+    return ReadVolumeStatus((*server)->socket_path(), std::chrono::seconds(5))->serving();
+  };
+  EXPECT_TRUE(serving());
+  (*server)->SayDraining();
+  EXPECT_FALSE(serving());
 }
 
 TEST_F(StatusServerTest, AnswersAtASocketOfItsOwnerOnly) {

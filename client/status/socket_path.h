@@ -1,0 +1,19 @@
+// Where a mounted volume answers.
+#pragma once
+
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "common/ids.h"
+
+namespace salius {
+
+inline constexpr char kRunDirectory[] = "/run/salius";
+
+// "<directory>/<uuid>.sock".
+inline std::string SocketPathOf(const VolumeId& volume,
+                                const std::string& directory = kRunDirectory) {
+  return absl::StrCat(directory, "/", volume.ToString(), ".sock");
+}
+
+}  // namespace salius
