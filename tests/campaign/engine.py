@@ -141,6 +141,9 @@ class Campaign:
                           "everything is healed: mode replicated with %d members" % self.shape.m)
         if self.remove_filler:
             self._remove_filler()
+        if refused:  # a writer that was refused may be about to end
+            for each in self.works:
+                each.acknowledges_or_ends(STUCK_S)
         for each in self.works:
             if self.restart_works or refused and not each.alive():
                 each.kill()

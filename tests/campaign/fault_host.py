@@ -161,7 +161,7 @@ class MemoryLimit(OnReplicas):
     def _served(replica):
         """Whether a session was opened there since its start."""
         with open(replica.log, encoding="utf-8") as f:
-            return "session of volume" in f.read().rpartition("\n# ")[2]
+            return re.search(r"session of volume \S+ open: ", f.read().rpartition("\n# ")[2]) is not None
 
 
 UNLIMITED_MB = 1 << 20
@@ -193,8 +193,15 @@ class MemoryGroup:
         self.wrapper = ("sh", "-c", 'echo $$ >"$0/cgroup.procs" && exec "$@"', self.path)
 
     def _limit(self, size):
-        with open(os.path.join(self.path, self._files[0]), "w") as f:
-            f.write(str(size))
+        # Who may swap is not limited.
+        for name in "memory.swap.max", "memory.swappiness":
+            if os.path.exists(os.path.join(self.path, name)):
+                self._write(name, 0)
+        self._write(self._files[0], size)
+
+    def _write(self, name, value):
+        with open(os.path.join(self.path, name), "w") as f:
+            f.write(str(value))
 
     def _read(self, which):
         with open(os.path.join(self.path, self._files[which])) as f:
@@ -298,7 +305,7 @@ class SecondMount(Fault):
         try:
             Mount(second).close()
         except MountRefused as refused:
-            if str(rig.mount_.pid) not in refused.log:
+            if not re.search(r"in use by process %d\b" % rig.mount_.pid, refused.log):
                 raise AssertionError("the refused mount does not name the holder: " + refused.log) from None
             os.rmdir(second.mountpoint)
             return
@@ -372,6 +379,7 @@ class FencePrimary(Fault):
 
     def inject(self, campaign):
         rig = campaign.rig
+        rig.mount_.wait_mode("replicated")  # in mode local it needs no replica to acknowledge, nor the copy to recover
         rig.mount_.stop()
         copy = Image(rig.image.name.partition("-standby")[0] + "-standby", rig.image.fs, mount_options=rig.image.mount_options,
                      source=rig.image.file)

@@ -67,10 +67,16 @@ class Work:
     def progress(self, count, timeout_s):
         """`count` more acknowledgements, or an error: a stuck or dead writer."""
         want = self.acked() + count
-        wait_until(lambda: self.acked() >= want or not self.alive(), timeout_s,
-                   lambda: "%s is stuck at %d acknowledgements" % (self.name, self.acked()), 0.02)
+        self._wait_acked(want, timeout_s)
         if not self.alive() and self.acked() < want:
             raise HarnessError("%s got an error that no fault explains: %s" % (self.name, self.why()))
+
+    def acknowledges_or_ends(self, timeout_s):
+        self._wait_acked(self.acked() + 1, timeout_s)
+
+    def _wait_acked(self, want, timeout_s):
+        wait_until(lambda: self.acked() >= want or not self.alive(), timeout_s,
+                   lambda: "%s is stuck at %d acknowledgements" % (self.name, self.acked()), 0.02)
 
     def why(self):
         return tail(self.writer.log, 4) if self.writer else "not started"

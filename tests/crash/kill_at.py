@@ -1,5 +1,7 @@
 """The tool kill_at (kill_at.cc) as tests use it: points counted, and programs killed at one of them."""
 import collections
+import contextlib
+import itertools
 import os
 import signal
 
@@ -13,12 +15,11 @@ class KillAt:
     """One run of a program under the tool: `argv` goes before the program's own. `at` None only counts. `only`
     "files" or "messages" counts these points and no others."""
 
-    _serial = 0
+    _serial = itertools.count(1)
 
     def __init__(self, at=None, after=False, armed=False, only=None):
-        KillAt._serial += 1
         self.at = at
-        self.report = os.path.join(current().dir, "points%d" % KillAt._serial)
+        self.report = os.path.join(current().dir, "points%d" % next(KillAt._serial))
         self.argv = [binary("kill_at"), "--report", self.report]
         if at is not None:
             self.argv += ["--at", str(at)] + (["--after"] if after else [])
@@ -32,6 +33,10 @@ class KillAt:
         """What was reached so far: a line "number call file" for each point."""
         return [line for line in self._lines() if line[0].isdigit()]
 
+    def reached(self):
+        """Whether it came to its point. The kill may be a moment later, for one after the call as late as that returns."""
+        return self.at is not None and len(self.points()) >= self.at
+
     def killed(self):
         return "killed" in self._lines()
 
@@ -41,7 +46,8 @@ class KillAt:
         lines = self._lines()
         if not lines or "ended" in lines:
             return
-        os.kill(int(lines[0].split()[1]), signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):  # it ends by itself just now
+            os.kill(int(lines[0].split()[1]), signal.SIGKILL)
         wait_until(lambda: "ended" in self._lines(), 30, "the program under kill_at does not end")
 
     def _lines(self):

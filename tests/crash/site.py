@@ -7,6 +7,7 @@ import os
 
 from harness.image import Image
 from harness.rig import Rig
+from harness.run import wait_until
 
 _CHUNK = 1 << 20
 DISK_MB = 32
@@ -56,6 +57,17 @@ class Site(Rig):
     def __init__(self, m=3, acks=2, tau="30s", more=()):
         super().__init__(m, acks, init_options=(*SMALL, "--tau", tau, *more), memory="4MiB",
                          image=small_image("crash"))
+
+    def write_to_replicas_alone(self, write):
+        """write() until what it wrote is neither checkpointed nor in the stable log. (On a busy machine the volume is in
+        mode local now and then.)"""
+        def done():
+            before = self.mount_.status()
+            write()
+            after = self.mount_.status()
+            return after["mode"] == "replicated" and all(
+                before[what] == after[what] for what in ("checkpoint", "stable_log_used_bytes"))
+        wait_until(done, 60, "there is always a checkpoint or the stable log")
 
     def keep_disk(self):
         """Of the unmounted image."""

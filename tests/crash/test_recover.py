@@ -36,7 +36,10 @@ class RecoverKilled(Case):
                 site.net.drop(i)
             site.mount_.wait_mode("local")
         scene.name_changes(site)
-        writer.do(8)
+        if mode == "local":
+            writer.do(8)
+        else:
+            site.write_to_replicas_alone(lambda: writer.do(8))
         site.power_cut(also=writer.kill)
         for i in range(site.m):
             site.net.heal(i)

@@ -53,7 +53,7 @@ class Quota(Case):
         self.assertLessEqual(size, QUOTA_KIB << 10)
         # The control: another owner is not refused, so it was the quota; and the volume is whole.
         self.assertEqual(self.fill(primary, VOLUME + "/other"), (LIMIT, "none"))
-        self.assertEqual(machines.mode(), "replicated")
+        machines.wait_mode("replicated")
         primary.power_cut(self.rng)
         machines.boot()
         code, text = machines.recover()

@@ -28,7 +28,8 @@ found = [(0, write(5 * writes))]
 for i in range(count):
     os.open("%s/open%d" % (path, i), os.O_RDWR)
     if i + 1 in (count // 100, count // 10, count // 2, count):
-        found.append((i + 1, write(5 * writes if i + 1 == count else writes)))
+        # At the end the best of three: a busy host must not look like a cost of open files.
+        found.append((i + 1, min(write(5 * writes) for _ in range(3)) if i + 1 == count else write(writes)))
 print(json.dumps(found))
 """
 _MAKE = "import sys; [open('%s/open%d' % (sys.argv[1], i), 'x').close() for i in range(int(sys.argv[2]))]"
