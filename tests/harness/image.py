@@ -41,6 +41,14 @@ def missing(fs):
         return "" if fs in f.read().split() else "this kernel has no " + fs
 
 
+def _copy_at_rest(file, to):
+    """What `file` holds at one moment, though somebody may write to it."""
+    def unchanged():
+        sh("cp", "--sparse=always", file, to)
+        return sh("cmp", "-s", file, to, check=False).returncode == 0
+    wait_until(unchanged, 60, "the disk does not come to rest", 0.02)
+
+
 class Image:
     """`fs` is ext4, xfs or btrfs; `size_mb` is sparse. Mounted at self.path after construction.
 
@@ -78,7 +86,7 @@ class Image:
             else:
                 raise HarnessError("no such file system here: " + fs)
         else:
-            sh("cp", "--sparse=always", source, self.file)
+            _copy_at_rest(source, self.file)
         os.mkdir(self.path)
         try:
             direct = ["--direct-io=on"] if as_disk else []
@@ -158,11 +166,7 @@ class Image:
 
     def _keep_bytes(self):
         self.cut_file = self.file + ".cut"
-
-        def unchanged():
-            sh("cp", "--sparse=always", self.file, self.cut_file)
-            return sh("cmp", "-s", self.file, self.cut_file, check=False).returncode == 0
-        wait_until(unchanged, 60, "the disk does not come to rest", 0.02)
+        _copy_at_rest(self.file, self.cut_file)
         self.cuts += 1
 
     def abort(self):
@@ -180,7 +184,8 @@ class Image:
 
     def copy(self, name):
         """A second Image from the bytes on this one's device now, mounted beside it: the disk as a
-        power cut at this moment would leave it. May be called while this one is mounted and in use."""
+        power cut at this moment would leave it. May be called while this one is mounted and in use, when nobody writes
+        to it all the time."""
         return Image(name, self.fs, mount_options=self.mount_options, source=self.file)
 
     def check(self):
