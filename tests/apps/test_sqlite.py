@@ -11,6 +11,7 @@ from harness import sqlite
 from harness.case import Case
 from harness.image import Image
 from harness.ledger import Ledger
+from harness.rig import PATIENT
 from harness.volume import RECOVER_NOT_ENOUGH
 
 
@@ -78,7 +79,7 @@ class TheTestWouldSeeALoss(Case):
     """Controls: the same cut with the records taken away must fail, or the test above shows nothing."""
 
     def test_rows_are_missing_when_every_replica_loses_its_memory_and_recovery_is_forced(self):
-        rig = self.rig(m=2, acks=1)
+        rig = self.rig(m=2, acks=1, init_options=PATIENT)
         rig.mount(mode="replicated")
         ledger = Ledger()
         writer = sqlite.SqliteWriter(rig.file("db"), "wal", ledger, 1)

@@ -136,9 +136,7 @@ class Campaign:
     # ---- the volume is well again
 
     def _settle(self, refused):
-        mount = self.rig.mount_
-        mount.wait_status(lambda s: s["mode"] == "replicated" and all(r["member"] for r in s["replicas"]), SETTLE_S,
-                          "everything is healed: mode replicated with %d members" % self.shape.m)
+        self.rig.mount_.wait_whole(SETTLE_S, "everything is healed: ")
         if self.remove_filler:
             self._remove_filler()
         if refused:  # a writer that was refused may be about to end

@@ -5,6 +5,7 @@ import os
 from fault.test_space import fill
 from harness.case import Case
 from harness.image import missing
+from harness.rig import PATIENT
 from harness.run import sh
 
 BLOCK = 4096
@@ -16,7 +17,7 @@ class Btrfs(Case):
         super().setUp()
         if missing("btrfs"):
             self.skipTest(missing("btrfs"))
-        self.rig_ = self.rig(m=2, acks=1, fs="btrfs", size_mb=400)
+        self.rig_ = self.rig(m=2, acks=1, fs="btrfs", size_mb=400, init_options=PATIENT)
         self.blocks = {}
 
     def mounted(self):

@@ -9,7 +9,7 @@ from harness import ops
 from harness.case import Case
 from harness.image import mounts
 from harness.proc import Proc, attach_strace
-from harness.rig import SMALL_LOG
+from harness.rig import PATIENT, SMALL_LOG
 from harness.run import binary, current, sh, wait_until
 from harness.volume import DaemonMount, MountRefused, in_netns
 
@@ -297,7 +297,7 @@ class Umount(Case):
         ops.check(rig.backing, writer.ledger)
 
     def test_umount_of_a_busy_mount_is_refused_and_nothing_breaks(self):
-        rig = self.rig(m=2, acks=1)
+        rig = self.rig(m=2, acks=1, init_options=PATIENT)
         mount = rig.mount(mode="replicated")
         with open(rig.file("busy"), "w"):
             self.assertNotEqual(sh("umount", rig.path, check=False).returncode, 0)
@@ -388,7 +388,7 @@ class Clock(Case):
             "/usr/lib/x86_64-linux-gnu/faketime", "/usr/lib/aarch64-linux-gnu/faketime")
             if os.path.exists(os.path.join(d, "libfaketime.so.1"))), None)
         self.assertTrue(library, "libfaketime is not installed: deploy/packages.sh")
-        rig = self.rig(m=2, acks=1)
+        rig = self.rig(m=2, acks=1, init_options=PATIENT)
         clock = os.path.join(current().dir, "clock")
 
         def set_clock(text):

@@ -3,6 +3,8 @@ import os
 
 from harness import frames, ops
 from harness.case import Case
+from harness.rig import PATIENT
+from harness.run import wait_until
 
 
 class HostileDatagrams(Case):
@@ -10,8 +12,9 @@ class HostileDatagrams(Case):
     def bombard(self, kind):
         """Sends every mutation of real frames of `kind` while the volume works, then cuts the power with one
         replica lost: whatever was believed wrongly is missing then."""
-        rig = self.rig(m=3, acks=2)
-        mount = rig.mount(mode="replicated")
+        rig = self.rig(m=3, acks=2, init_options=PATIENT)
+        mount = rig.mount()
+        mount.wait_whole()
         wire = self.own(frames.Wire(rig.net, 0))
         writer = ops.OpWriter(rig.path)
         self.addCleanup(writer.kill)
@@ -20,6 +23,7 @@ class HostileDatagrams(Case):
         sent = {}
         for _ in range(self.count(30, 300)):
             datagram = wire.capture(kind, 1)[0]
+            self.assertEqual(frames.sealed(datagram.payload), datagram.payload, "checksums are not those of the product")
             for what, data in frames.mutations(self.rng, datagram, os.urandom(16)):
                 wire.send(datagram.source, datagram.target, data)
                 sent[what] = sent.get(what, 0) + 1
@@ -41,6 +45,33 @@ class HostileDatagrams(Case):
 
     def test_damaged_replayed_and_foreign_records_move_nothing_at_a_replica(self):
         self.bombard(frames.RECORDS)
+
+    def test_a_forged_ack_of_another_incarnation_counts_for_nothing_and_the_replica_is_taken_back(self):
+        """It says that the replica has lost its memory, and the primary believes that much: it begins a session there anew."""
+        rig = self.rig(m=3, acks=2, init_options=PATIENT)
+        mount = rig.mount()
+        mount.wait_whole()
+        wire = self.own(frames.Wire(rig.net, 0))
+        writer = ops.OpWriter(rig.path)
+        self.addCleanup(writer.kill)
+        writer.more(30)
+
+        def sessions():
+            with open(rig.replicas[0].log, encoding="utf-8") as f:
+                return f.read().count(" open: epoch ")
+        wait_until(lambda: sessions() == 1, 20, rig.replicas[0].tail)
+        ack = wire.capture(frames.ACK, 1)[0]
+        wire.send(ack.source, ack.target, frames.of_another_incarnation(frames.far_ahead(ack.payload)))
+        wait_until(lambda: sessions() == 2, 20, rig.replicas[0].tail)
+        status = mount.wait_whole()
+        self.assertLess(status["replicas"][0]["contiguous"], 1 << 40)
+        self.assertLessEqual(status["durable"], status["issued"])
+        writer.more(30)
+        rig.power_cut(also=writer.kill)
+        rig.replicas[1].lose_memory()
+        done = rig.volume.recover()
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        ops.check(rig.backing, writer.ledger)
 
     def test_a_forged_trim_of_another_session_drops_nothing(self):
         """A replica that believed it would have nothing to give at recovery."""

@@ -6,7 +6,7 @@ import sys
 
 from harness.case import Case
 from harness.proc import Proc, attach_strace
-from harness.rig import SMALL_LOG
+from harness.rig import LESS_PATIENT
 from harness.run import current, wait_until
 
 
@@ -16,7 +16,7 @@ class ManyOpenFiles(Case):
 
     def setUp(self):
         super().setUp()
-        self.rig_ = self.rig(m=2, acks=1, init_options=(*SMALL_LOG, "--tau", "4s"))  # checkpoints come soon
+        self.rig_ = self.rig(m=2, acks=1, init_options=(*LESS_PATIENT, "--tau", "4s"))  # checkpoints come soon
         self.mount = self.rig_.mount(mode="replicated", wrapper=self.limited())
         self.held = []
         self.addCleanup(self.release)
@@ -166,10 +166,10 @@ sys.stdin.read()
             self.release()
 
     def test_files_that_were_closed_take_nothing_from_others(self):
-        """They keep their descriptors until what was written to them is applied; here that takes 50 ms each."""
+        """They keep their descriptors until what was written to them is applied; here that takes 100 ms each."""
         files = [self.rig_.file("f%d" % i) for i in range(self.LIMIT // 2)]
         self.make(files)
-        slow = attach_strace(self.mount.pid, "pwritev2", os.path.join(current().dir, "slow"), "delay_enter=50000")
+        slow = attach_strace(self.mount.pid, "pwritev2", os.path.join(current().dir, "slow"), "delay_enter=100000")
         self.addCleanup(slow.kill)
         behind = 0
         for i, path in enumerate(files):

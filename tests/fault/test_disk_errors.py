@@ -20,8 +20,9 @@ ERRORS = ("EIO", "ENOSPC")
 
 class OneCall(Case):
 
-    def make(self, tau="60s"):
-        self.rig_ = self.rig(m=2, acks=1, init_options=("--log-max", "16MiB", "--tau", tau, "--bulk-limit", "64KiB"))
+    def make(self, tau="60s", delta="50ms"):
+        self.rig_ = self.rig(m=2, acks=1, init_options=("--log-max", "16MiB", "--tau", tau, "--delta", delta,
+                                                        "--bulk-limit", "64KiB"))
         self.mount = self.rig_.mount(mode="replicated")
         self.writer = ops.OpWriter(self.rig_.path, gated=True)
         self.addCleanup(self.writer.kill)
@@ -109,7 +110,7 @@ class OneCall(Case):
     def test_data_past_the_log_is_refused_and_the_volume_goes_on(self):
         """Its program is told, and nothing that others were told hangs on it."""
         for error in ERRORS:
-            self.make()
+            self.make(delta="2s")
             with open(self.rig_.file("big"), "wb", buffering=0) as f:
                 f.write(b"1" * (128 << 10))
                 self.refuse(WRITES, error, "big")
@@ -131,7 +132,7 @@ class OneCall(Case):
 class Hang(Case):
 
     def test_a_disk_that_hangs_when_a_checkpoint_begins_keeps_no_answer_back(self):
-        rig = self.rig(m=1, acks=1, init_options=("--log-max", "16MiB", "--tau", "2s"))
+        rig = self.rig(m=1, acks=1, init_options=("--log-max", "16MiB", "--tau", "20s"))
         mount = rig.mount(mode="replicated")
         writer = ops.OpWriter(rig.path, gated=True)
         self.addCleanup(writer.kill)
@@ -140,7 +141,7 @@ class Hang(Case):
         stuck = DiskStuck()
         stuck.inject(SimpleNamespace(rig=rig, own=lambda fault: self.addCleanup(fault.close)))
         # Due after half of tau: the sync has begun, and waits.
-        wait_until(lambda: mount.status()["oldest_uncheckpointed_ms"] > 3000, 30, "a checkpoint with the disk stuck")
+        wait_until(lambda: mount.status()["oldest_uncheckpointed_ms"] > 11000, 30, "a checkpoint with the disk stuck")
         stuck.close()
         mount.wait_status(lambda s: s["checkpoint"] == s["issued"], 20, "a checkpoint")
         writer.do(20)

@@ -10,7 +10,7 @@ from harness.image import Image
 from harness.net import Net
 from harness.proc import Proc
 from harness.replica import PORT, Replica
-from harness.rig import SMALL_LOG
+from harness.rig import PATIENT
 from harness.run import binary, current, sh
 from harness.volume import Mount, MountRefused, Volume
 
@@ -90,7 +90,7 @@ class BadConfiguration(Case):
 
     def test_smallest_datagram_that_is_allowed_mounts(self):
         self.refused(self.volume.init(["127.0.0.1:7400"], 1, "--datagram", "511", check=False), "512")
-        rig = self.rig(m=1, acks=1, init_options=SMALL_LOG + ("--datagram", "512"))
+        rig = self.rig(m=1, acks=1, init_options=PATIENT + ("--datagram", "512"))
         mount = rig.mount(mode="replicated")
         with open(rig.file("f"), "wb") as f:
             f.write(os.urandom(300000))

@@ -1,7 +1,7 @@
 """Records by UDP multicast: one datagram for all replicas, acknowledgements and re-sends by unicast."""
 from harness import ops
 from harness.case import Case
-from harness.rig import SMALL_LOG
+from harness.rig import PATIENT
 from harness.run import sh
 
 GROUP = "239.77.0.1"
@@ -27,7 +27,7 @@ class Multicast(Case):
         self.check_group(rig)
 
     def make(self):
-        return self.rig(m=3, acks=3, init_options=SMALL_LOG + ("--multicast", GROUP + ":7401"))
+        return self.rig(m=3, acks=3, init_options=PATIENT + ("--multicast", GROUP + ":7401"))
 
     def check_group(self, rig):
         """Unicast datagrams to replicas are dropped (sessions are TCP): what is acknowledged came by the group."""

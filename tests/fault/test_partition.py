@@ -5,6 +5,7 @@ from harness import ops
 from harness.case import Case
 from harness.ledger import Ledger
 from harness.op_writer import SLOT, body
+from harness.rig import LESS_PATIENT
 
 
 class Partition(Case):
@@ -91,7 +92,7 @@ class Partition(Case):
             self.assertEqual(f.read(SLOT)[:16], body(2)[:16])
 
     def test_one_replica_of_three_cut_off_leaves_the_volume_replicated(self):
-        rig = self.rig(m=3, acks=2)
+        rig = self.rig(m=3, acks=2, init_options=LESS_PATIENT)
         mount = rig.mount(mode="replicated")
         writer = self.writer(rig)
         writer.more(30)
@@ -155,14 +156,14 @@ class Partition(Case):
         self.assertEqual(status["mode"], "replicated")
 
     def test_a_way_that_carries_less_than_the_primarys_cable_costs_time_only(self):
-        rig = self.rig(m=2, acks=2)
+        rig = self.rig(m=2, acks=2, init_options=LESS_PATIENT)
         rig.net.primary_mtu(9000)
         mount = rig.mount(mode="replicated")
         self.write_pieces(rig.file("f"))
         self.whole(mount)
 
     def test_a_way_that_carries_less_than_ethernet_costs_time_only(self):
-        rig = self.rig(m=2, acks=2)
+        rig = self.rig(m=2, acks=2, init_options=LESS_PATIENT)
         mount = rig.mount(mode="replicated")
         rig.net.narrow(0, 1280)
         rig.net.narrow(1, 1280)

@@ -5,6 +5,7 @@ import signal
 
 from harness import ops
 from harness.case import Case
+from harness.rig import PATIENT
 from harness.volume import RECOVER_NOT_ENOUGH, Mount, MountRefused, Volume
 
 
@@ -31,9 +32,10 @@ def fingerprint(top, salius=True):
 class RecoveryCase(Case):
 
     def loaded(self, m=3, acks=2, operations=120, **kwargs):
-        """A mounted, replicated volume with acknowledged operations that are not all on its disk."""
-        rig = self.rig(m=m, acks=acks, **kwargs)
-        rig.mount(mode="replicated")
+        """A mounted, replicated volume with acknowledged operations that are not all on its disk, every replica a
+        member."""
+        rig = self.rig(m=m, acks=acks, init_options=PATIENT, **kwargs)
+        rig.mount().wait_whole()
         writer = ops.OpWriter(rig.path)
         self.addCleanup(writer.kill)
         writer.more(operations)
@@ -92,12 +94,13 @@ class OldFiles(RecoveryCase):
 class LargeLog(RecoveryCase):
 
     RECORDS = 10240  # of 4 KiB; in a log of which they are less than the half that begins a checkpoint
-    MEGABITS = 200
+    MEGABITS = 50
 
     def test_all_replicas_bring_it_at_once(self):
         """Faster than the cable of any one of them could."""
-        rig = self.rig(m=3, acks=2, memory="192MiB", size_mb=1024, init_options=("--log-max", "128MiB", "--tau", "600s"))
-        rig.mount(mode="replicated")
+        rig = self.rig(m=3, acks=2, memory="192MiB", size_mb=1024, init_options=("--log-max", "128MiB", "--tau", "600s",
+                                                                                 "--delta", "2s"))
+        rig.mount().wait_whole()
         fd = os.open(rig.file("file"), os.O_RDWR | os.O_CREAT | os.O_SYNC, 0o600)
         for i in range(self.RECORDS):
             os.pwrite(fd, b"%04d" % (i % 10000) * 1024, i * 4096)

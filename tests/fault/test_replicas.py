@@ -126,9 +126,9 @@ class ReplicaDies(Case):
         rig.replicas[0].memory = "8MiB"
         for replica in rig.replicas:
             replica.start()
-        status = rig.mount(mode="replicated").status()
+        status = rig.mount(mode="replicated").wait_status(
+            lambda s: "segments" in report_of(s, rig.replicas[0])["problem"], 30, "it is not said why")
         self.assertFalse(report_of(status, rig.replicas[0])["member"], status)
-        self.assertIn("segments", report_of(status, rig.replicas[0])["problem"])
         writer = ops.OpWriter(rig.path)
         self.addCleanup(writer.kill)
         writer.more(50)

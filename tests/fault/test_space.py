@@ -7,6 +7,7 @@ import time
 
 from harness.case import Case
 from harness.image import Image
+from harness.rig import PATIENT
 from harness.run import HarnessError
 
 # Writes 64 KiB pieces with O_SYNC until one fails; prints how many bytes were acknowledged and the errno.
@@ -40,7 +41,7 @@ class Space(Case):
             self.assertEqual(data[at:at + 65536], bytes([at // 65536 % 251 + 1]) * 65536, "at %d" % at)
 
     def test_disk_full_is_enospc_before_the_acknowledgement_and_what_was_acknowledged_survives(self):
-        rig = self.rig(m=2, acks=1, size_mb=300)
+        rig = self.rig(m=2, acks=1, size_mb=300, init_options=PATIENT)
         rig.mount(mode="replicated")
         size, why = fill(rig.file("big"), 400 << 20)
         self.assertEqual(why, "ENOSPC")
@@ -60,7 +61,8 @@ class Space(Case):
     def full_by_another(self, fs, allocate):
         """A disk that is filled bit by bit while a file grows, by `allocate(rig)`, which gives a function that takes so
         many bytes: the file's writer hears of it, and what it was told is there after a power cut."""
-        rig = self.rig(m=2, acks=1, fs=fs, size_mb=400, mkfs_options=["-m", "0"] if fs == "ext4" else [])
+        rig = self.rig(m=2, acks=1, fs=fs, size_mb=400, init_options=PATIENT,
+                       mkfs_options=["-m", "0"] if fs == "ext4" else [])
         rig.mount(mode="replicated")
         fd = os.open(rig.file("growing"), os.O_CREAT | os.O_WRONLY | os.O_SYNC, 0o600)
         self.addCleanup(os.close, fd)
@@ -141,7 +143,7 @@ class Space(Case):
             image = self.own(Image("quota", "ext4", 400, ("-O", "quota"), "usrquota"))
         except HarnessError as error:
             self.skipTest("this kernel has no ext4 quotas (CONFIG_QFMT_V2): %s" % str(error).splitlines()[-1])
-        rig = self.rig(m=2, acks=1, image=image)
+        rig = self.rig(m=2, acks=1, image=image, init_options=PATIENT)
         subprocess.run(["setquota", "-u", "65534", "0", "4096", "0", "0", image.path], check=True)
         rig.mount(mode="replicated")
         os.mkdir(rig.file("theirs"))

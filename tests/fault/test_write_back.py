@@ -7,7 +7,7 @@ import struct
 
 from harness.case import Case
 from harness.image import Image
-from harness.rig import SMALL_LOG
+from harness.rig import PATIENT
 from harness.run import HarnessError, current, sh
 
 FS_IOC_FIEMAP = 0xC020660B
@@ -76,7 +76,7 @@ class LostWriteBack(Case):
         super().setUp()
         self.disk = self.own(ThinDisk())
         self.rig_ = self.rig(m=2, acks=1, image=self.disk.image,
-                             init_options=(*SMALL_LOG, "--stable-log", "21MiB", "--ballast", "1MiB"))
+                             init_options=(*PATIENT, "--stable-log", "21MiB", "--ballast", "1MiB"))
         self.rig_.mount(mode="replicated")
         with open(self.rig_.file("f"), "wb") as f:
             f.write(self.OLD)

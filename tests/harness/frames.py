@@ -107,7 +107,7 @@ def sealed(payload):
     """`payload` with right checksums of header and, for an ack, its body."""
     out = bytearray(payload)
     if out[TYPE_AT] == ACK:
-        body = bytes(out[HEADER:ACK_CRC_AT]) + bytes(out[ACK_CRC_AT + 4:])
+        body = bytes(out[HEADER:ACK_CRC_AT]) + bytes(4) + bytes(out[ACK_CRC_AT + 4:])
         struct.pack_into("<I", out, ACK_CRC_AT, crc32c(body))
     struct.pack_into("<I", out, CRC_AT, crc32c(bytes(out[:CRC_AT])))
     return bytes(out)
@@ -140,7 +140,14 @@ def mutations(rng, datagram, stranger):
     yield "newer epoch", patched(data, EPOCH_AT, epoch + 1)
     yield "foreign session", patched(data, SESSION_AT, session ^ 0x1234)
     if datagram.type() == ACK:
-        incarnation, = struct.unpack_from("<Q", data, ACK_INCARNATION_AT)
-        far = patched(data, ACK_CONTIGUOUS_AT, 1 << 40)
-        yield "ack of another incarnation", patched(far, ACK_INCARNATION_AT, incarnation ^ 1)
-        yield "ack of what was never sent", far
+        yield "ack of what was never sent", far_ahead(data)
+
+
+def far_ahead(ack):
+    """An ack of what was never sent."""
+    return patched(ack, ACK_CONTIGUOUS_AT, 1 << 40)
+
+
+def of_another_incarnation(ack):
+    incarnation, = struct.unpack_from("<Q", ack, ACK_INCARNATION_AT)
+    return patched(ack, ACK_INCARNATION_AT, incarnation ^ 1)

@@ -11,6 +11,10 @@ from harness.volume import Mount, Volume
 
 # A quarter of the default: what is preallocated and locked is most of the time that a test takes.
 SMALL_LOG = ("--log-max", "16MiB")
+# For tests that a change of mode of its own, or a checkpoint, would spoil: a pause of a busy machine is no partition
+# then. Who waits until a replica is missed waits ten times as long as this.
+PATIENT = (*SMALL_LOG, "--delta", "2s")
+LESS_PATIENT = (*SMALL_LOG, "--delta", "500ms")
 
 _libc = ctypes.CDLL(None, use_errno=True)
 

@@ -124,6 +124,11 @@ class Mount:
         """Until the volume is really in `mode`; the status is returned."""
         return self.wait_status(lambda s: s["mode"] == mode, timeout_s, "mode " + mode)
 
+    def wait_whole(self, timeout_s=30, why=""):
+        """Until it is in mode replicated and every replica is a member; the status is returned."""
+        return self.wait_status(lambda s: s["mode"] == "replicated" and all(r["member"] for r in s["replicas"]), timeout_s,
+                                why + "mode replicated, every replica a member")
+
     def wait_status(self, condition, timeout_s, what):
         last = {}
 

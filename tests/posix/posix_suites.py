@@ -5,6 +5,7 @@ import re
 import subprocess
 
 from harness.case import Case
+from harness.rig import PATIENT
 from harness.run import current, sh
 import posix_crates as crates
 
@@ -73,7 +74,7 @@ class Pjdfstest(Suite):
         return results, done.stdout
 
     def test_mount_fails_no_test_that_ext4_passes(self):
-        rig = self.rig(m=2, acks=1, size_mb=1024)
+        rig = self.rig(m=2, acks=1, size_mb=1024, init_options=PATIENT)
         bare = os.path.join(rig.image.path, "bare")
         second = os.path.join(current().dir, "second")
         for path in (bare, second):

@@ -115,6 +115,7 @@ TEST_P(ReplicatedTest, RecordsOfManyDatagramsAreHeldByAll) {
 }
 
 TEST_P(ReplicatedTest, ManyWaitIsSaidWhileManyDoAndNotOfOne) {
+  config_.delta_us = 1'000'000;  // all come before the volume is in mode local
   StartReplicated();
   EXPECT_FALSE(pipeline_->ManyWait());
   servers_.clear();  // nobody answers: all wait until the stable log has what they wait for
@@ -152,6 +153,7 @@ TEST_P(ReplicatedTest, WhoWaitsWithoutAThreadHearsWhenTheReplicasAreGone) {
 }
 
 TEST_P(ReplicatedTest, ClosingFreesTheLogAtTheReplicas) {
+  config_.delta_us = 5'000'000;  // the stable log must not be faster
   StartReplicated();
   const auto seq = IssueOne("a");
   ASSERT_TRUE(seq.ok() && pipeline_->WaitDurable(*seq).ok());
