@@ -3,6 +3,7 @@ import errno
 import fcntl
 import os
 
+from harness.run import wait_until
 from posix_case import FALLOC_KEEP_SIZE, FALLOC_PUNCH_HOLE, MountCase, fallocate
 
 CREATE = os.O_CREAT | os.O_RDWR
@@ -133,6 +134,12 @@ class Locks(MountCase):
         os.close(write_end)
         return pid, read_end
 
+    @staticmethod
+    def waiting_for_locks():
+        """The processes that do, as the kernel says (proc_locks(5))."""
+        with open("/proc/locks") as f:
+            return {int(words[5]) for words in map(str.split, f) if words[1] == "->"}
+
     def blocking(self, lock, unlock):
         fd = self.open("file", CREATE)
         lock(fd)
@@ -145,6 +152,7 @@ class Locks(MountCase):
         pids = [self.in_child(child) for _ in range(12)]  # more than there are workers
         for _, pipe in pids:
             self.assertEqual(os.read(pipe, 1), b"w")
+        wait_until(lambda: {pid for pid, _ in pids} <= self.waiting_for_locks(), 30, "they do not wait for the lock")
         # Blocked locks hold no worker: the mount answers.
         for i in range(20):
             self.write("other%d" % i, b"x" * 10000)
