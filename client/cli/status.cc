@@ -21,6 +21,7 @@
 #include "client/cli/options.h"
 #include "client/cli/rpc.h"
 #include "client/fuse/mount_table.h"
+#include "client/status/socket_path.h"
 #include "client/status/status_reader.h"
 #include "common/check.h"
 #include "common/daemon.h"

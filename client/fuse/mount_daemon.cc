@@ -123,7 +123,7 @@ absl::StatusOr<VolumeDir> LockVolume(const std::string& backing) {
     if (!absl::IsUnavailable(dir.status()) || SteadyClock::now() > bound || HolderServes(backing)) {
       return dir;
     }
-    if (!said) SLOG_INFO("waiting: {}", dir.status().message());
+    if (!said) SLOG_INFO("waiting: {}", Sv(dir.status().message()));
     std::this_thread::sleep_for(kLockInterval);
   }
 }

@@ -101,11 +101,5 @@ TEST(RpcTest, WhatAReplicaSaysDoesNotActOnATerminal) {
             absl::UnavailableError("replica " + place + ": later?[2J?all is well"));
 }
 
-TEST(RpcTest, SocketIsNamedByTheVolume) {
-  const absl::StatusOr<VolumeId> id = VolumeId::Parse("00112233-4455-6677-8899-aabbccddeeff");
-  ASSERT_TRUE(id.ok());
-  EXPECT_EQ(SocketPathOf(*id), "/run/salius/00112233-4455-6677-8899-aabbccddeeff.sock");
-}
-
 }  // namespace
 }  // namespace salius::cli

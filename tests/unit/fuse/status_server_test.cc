@@ -85,6 +85,12 @@ TEST_F(StatusServerTest, EveryFieldIsInTheAnswer) {
   EXPECT_TRUE(response.serving());
 }
 
+TEST(SocketPathTest, SocketIsNamedByTheVolume) {
+  const absl::StatusOr<VolumeId> id = VolumeId::Parse("00112233-4455-6677-8899-aabbccddeeff");
+  ASSERT_TRUE(id.ok());
+  EXPECT_EQ(SocketPathOf(*id), "/run/salius/00112233-4455-6677-8899-aabbccddeeff.sock");
+}
+
 TEST_F(StatusServerTest, ADrainingVolumeServesNoMore) {
   const auto server = StatusServer::Start(options_);
   ASSERT_TRUE(server.ok()) << server.status();
