@@ -323,7 +323,6 @@ class DamagedFiles(Case):
             f.write(whole)
         self.damage(state, newer + 100)
         done = rig.volume.recover("--timeout", "1")
-        print("NEWER", done)
         self.assertEqual(done.returncode, RECOVER_NOT_ENOUGH, done.stdout + done.stderr)
         with open(state, "r+b") as f:
             f.write(whole)
