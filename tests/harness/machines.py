@@ -1,5 +1,4 @@
 """An installation of whole machines: a primary with a disk and m replicas, each a guest, on one bridge."""
-import json
 import os
 import sys
 import urllib.request
@@ -154,10 +153,6 @@ class Machines:
         wait_until(self._mounted, 120, lambda: "no mount; console:\n" + self.primary.console_tail(), 0.3)
         if mode:
             self.wait_mode(mode)
-
-    def status(self):
-        """What `salius status` says at this moment."""
-        return json.loads(self.primary.run(binary("salius"), "status", VOLUME, "--json")[1])
 
     def wait_mode(self, mode):
         wait_until(lambda: self.mode() == mode, 120, lambda: "mode is %s; console:\n%s" % (
