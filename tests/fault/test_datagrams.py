@@ -9,16 +9,30 @@ from harness.run import wait_until
 
 class HostileDatagrams(Case):
 
-    def bombard(self, kind):
-        """Sends every mutation of real frames of `kind` while the volume works, then cuts the power with one
-        replica lost: whatever was believed wrongly is missing then."""
-        rig = self.rig(m=3, acks=2, init_options=PATIENT)
-        mount = rig.mount()
-        mount.wait_whole()
+    def at_work(self, m, acks):
+        """A volume with every replica a member, the wire to replica 0, and a writer with some acknowledgements."""
+        rig = self.rig(m=m, acks=acks, init_options=PATIENT)
+        rig.mount().wait_whole()
         wire = self.own(frames.Wire(rig.net, 0))
         writer = ops.OpWriter(rig.path)
         self.addCleanup(writer.kill)
-        writer.more(30)
+        writer.more(50)
+        return rig, wire, writer
+
+    def recovered(self, rig, writer, lost=None):
+        """After a power cut, with replica `lost` gone."""
+        rig.power_cut(also=writer.kill)
+        if lost is not None:
+            rig.replicas[lost].lose_memory()
+        done = rig.volume.recover()
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        ops.check(rig.backing, writer.ledger)
+
+    def bombard(self, kind):
+        """Sends every mutation of real frames of `kind` while the volume works, then cuts the power with one
+        replica lost: whatever was believed wrongly is missing then."""
+        rig, wire, writer = self.at_work(m=3, acks=2)
+        mount = rig.mount_
         epoch = mount.status()["epoch"]
         sent = {}
         for _ in range(self.count(30, 300)):
@@ -34,11 +48,7 @@ class HostileDatagrams(Case):
         self.assertTrue(all(r["member"] for r in status["replicas"]), status)
         self.assertLessEqual(status["durable"], status["issued"])
         self.report("sent %s", sent)
-        rig.power_cut(also=writer.kill)
-        rig.replicas[1].lose_memory()
-        done = rig.volume.recover()
-        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-        ops.check(rig.backing, writer.ledger)
+        self.recovered(rig, writer, lost=1)
 
     def test_damaged_replayed_and_foreign_acks_move_nothing_at_the_primary(self):
         self.bombard(frames.ACK)
@@ -48,13 +58,7 @@ class HostileDatagrams(Case):
 
     def test_a_forged_ack_of_another_incarnation_counts_for_nothing_and_the_replica_is_taken_back(self):
         """It says that the replica has lost its memory, and the primary believes that much: it begins a session there anew."""
-        rig = self.rig(m=3, acks=2, init_options=PATIENT)
-        mount = rig.mount()
-        mount.wait_whole()
-        wire = self.own(frames.Wire(rig.net, 0))
-        writer = ops.OpWriter(rig.path)
-        self.addCleanup(writer.kill)
-        writer.more(30)
+        rig, wire, writer = self.at_work(m=3, acks=2)
 
         def sessions():
             with open(rig.replicas[0].log, encoding="utf-8") as f:
@@ -63,30 +67,18 @@ class HostileDatagrams(Case):
         ack = wire.capture(frames.ACK, 1)[0]
         wire.send(ack.source, ack.target, frames.of_another_incarnation(frames.far_ahead(ack.payload)))
         wait_until(lambda: sessions() == 2, 20, rig.replicas[0].tail)
-        status = mount.wait_whole()
+        status = rig.mount_.wait_whole()
         self.assertLess(status["replicas"][0]["contiguous"], 1 << 40)
         self.assertLessEqual(status["durable"], status["issued"])
         writer.more(30)
-        rig.power_cut(also=writer.kill)
-        rig.replicas[1].lose_memory()
-        done = rig.volume.recover()
-        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-        ops.check(rig.backing, writer.ledger)
+        self.recovered(rig, writer, lost=1)
 
     def test_a_forged_trim_of_another_session_drops_nothing(self):
         """A replica that believed it would have nothing to give at recovery."""
-        rig = self.rig(m=1, acks=1)
-        rig.mount(mode="replicated")
-        wire = self.own(frames.Wire(rig.net, 0))
-        writer = ops.OpWriter(rig.path)
-        self.addCleanup(writer.kill)
-        writer.more(50)
+        rig, wire, writer = self.at_work(m=1, acks=1)
         frame = wire.capture(frames.RECORDS, 1)[0]
         for session in (1, 2, 3):
             forged = frames.patched(frame.payload, frames.TRIM_AT, 1 << 40)
             wire.send(frame.source, frame.target, frames.patched(forged, frames.SESSION_AT, session))
         writer.more(20)
-        rig.power_cut(also=writer.kill)
-        done = rig.volume.recover()
-        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-        ops.check(rig.backing, writer.ledger)
+        self.recovered(rig, writer)

@@ -9,7 +9,7 @@ import os
 import re
 import socket
 
-from harness.run import HarnessError, current, sh
+from harness.run import HarnessError, current, sh, wait_until
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _CLONE_NEWNET = 0x40000000
@@ -44,6 +44,14 @@ class Net:
         self._cable(self.primary, PRIMARY_IP, "p")
         for i in range(self.count):
             self._cable(self._add("r%d" % i), self.ip(i), "r%d" % i)
+        # A port learns of its cable a moment after that is up.
+        wait_until(self._forwards, 20, lambda: "ports do not forward:\n" + self._ports())
+
+    def _ports(self):
+        return sh("bridge", "-n", self.switch, "link", "show").stdout
+
+    def _forwards(self):
+        return self._ports().count("state forwarding") == 1 + self.count
 
     def _add(self, name):
         full = "%s-%s" % (self.prefix, name)
