@@ -147,6 +147,11 @@ absl::Status RenameNoReplace(int dirfd, const std::string& from, const std::stri
                 "rename " + from + " to " + to);
 }
 
+absl::Status RenameExchange(int dirfd, const std::string& one, const std::string& other) {
+  return Result(renameat2(dirfd, one.c_str(), dirfd, other.c_str(), RENAME_EXCHANGE),
+                "exchange " + one + " and " + other);
+}
+
 absl::StatusOr<std::vector<std::string>> ListDir(int dirfd) {
   SALIUS_ASSIGN_OR_RETURN(UniqueFd fd, OpenAt(dirfd, ".", O_RDONLY | O_DIRECTORY));
   const auto close_dir = [](DIR* dir) { closedir(dir); };

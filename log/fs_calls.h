@@ -58,6 +58,8 @@ absl::Status MakeNode(int dirfd, const std::string& name, mode_t mode, dev_t dev
 absl::Status Symlink(const std::string& target, int dirfd, const std::string& name);
 absl::Status Unlink(int dirfd, const std::string& name, int flags);
 absl::Status RenameNoReplace(int dirfd, const std::string& from, const std::string& to);
+// Each takes the other's place, in one step.
+absl::Status RenameExchange(int dirfd, const std::string& one, const std::string& other);
 
 // The names in a directory but "." and "..". `dirfd` may be O_PATH.
 absl::StatusOr<std::vector<std::string>> ListDir(int dirfd);

@@ -24,6 +24,7 @@ inline constexpr char kAppliedFileName[] = "applied";  // see log/applied_mark.h
 inline constexpr char kBallastFileName[] = "ballast";  // freed when recovery runs out of space
 inline constexpr char kOpenDirName[] = "open";         // hidden links of nameless files, by id
 inline constexpr char kTmpDirName[] = "tmp";           // objects being made, by id
+inline constexpr char kLostDirName[] = "lost";         // what a recovery set aside, for people
 
 struct VolumeConfig {
   VolumeId volume{};
@@ -66,6 +67,7 @@ struct VolumeDir {
   int root_fd = -1;      // O_DIRECTORY | O_RDONLY
   int salius_fd = -1;    // O_DIRECTORY | O_RDONLY
   int lock_fd = -1;      // holds flock(LOCK_EX); -1 when opened without the lock
+  int claim_fd = -1;     // of ClaimOnThisHost (log/host_claim.h); closed before lock_fd
   VolumeConfig config;
   std::unique_ptr<Ext4Watch> ext4;  // since the lock was taken; null without it
 
@@ -83,6 +85,12 @@ struct VolumeDir {
   // watch.
   absl::Status CheckSynced() const { return ext4 == nullptr ? absl::OkStatus() : ext4->Check(); }
 };
+
+// Makes the copy of a volume that is in `dir` (with its lock) a volume of its own, as `config` says, whose volume
+// must be a new one: a new `.salius` takes the place of the old one, of which only lost/ is kept, and files lose
+// their ids. Records that are not in the copy are given up for it. Cut off at any point it is a copy still, which
+// can be made a volume, or is one already. Errors: as CreateVolume.
+absl::Status MakeCopyItsOwn(const VolumeDir& dir, const VolumeConfig& config);
 
 // Makes the ballast as large as configured again, which a recovery may have used up. When it
 // cannot, for want of room above all, that is logged: it harms nothing but the next recovery on a

@@ -164,16 +164,19 @@ absl::StatusOr<bool> IsEarlierAttempt(int root_fd) {
          });
 }
 
+absl::Status CheckLeftover(int root_fd, const std::string& backing) {
+  SALIUS_ASSIGN_OR_RETURN(const bool own, IsEarlierAttempt(root_fd));
+  if (own) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrFormat(
+      "%s/%s is not what an earlier salius init left: move it away", backing, kNewDir));
+}
+
 // Clears away what a crash left of an earlier init. The root's id goes first: without `.salius.new`
 // it tells of a volume that has lost its `.salius`.
 absl::Status RemoveEarlierAttempt(int root_fd, const std::string& backing) {
   const absl::Status attempt = fs::StatAt(root_fd, kNewDir).status();
   if (attempt.ok()) {
-    SALIUS_ASSIGN_OR_RETURN(const bool own, IsEarlierAttempt(root_fd));
-    if (!own) {
-      return absl::FailedPreconditionError(absl::StrFormat(
-          "%s/%s is not what an earlier salius init left: move it away", backing, kNewDir));
-    }
+    SALIUS_RETURN_IF_ERROR(CheckLeftover(root_fd, backing));
     SALIUS_RETURN_IF_ERROR(fs::RemoveXattr(root_fd, kFileIdXattr));
     SALIUS_RETURN_IF_ERROR(FsyncFd(root_fd));
     return fs::RemoveTree(root_fd, kNewDir);
@@ -219,15 +222,35 @@ absl::Status CheckTrustedXattrs(int root_fd) {
       "the file system has no trusted extended attributes, which hold the files' ids");
 }
 
-absl::Status CreateInRoot(int root_fd, const VolumeConfig& config) {
+// `.salius.new`, whole, in a tree without ids but the root's.
+absl::Status PrepareRoot(int root_fd, const VolumeConfig& config) {
   SALIUS_ASSIGN_OR_RETURN(const UniqueFd dir, MakeOwnDir(root_fd, kNewDir));
   SALIUS_RETURN_IF_ERROR(FillSaliusDir(root_fd, dir.get(), config));
   SALIUS_ASSIGN_OR_RETURN(const struct stat st, fs::StatAt(root_fd, ""));
   SALIUS_RETURN_IF_ERROR(StripFileIds(root_fd, st.st_dev));
   SALIUS_RETURN_IF_ERROR(SyncFs(root_fd));
   SALIUS_RETURN_IF_ERROR(WriteFileId(root_fd, kRootFileId));
-  SALIUS_RETURN_IF_ERROR(FsyncFd(root_fd));
+  return FsyncFd(root_fd);
+}
+
+absl::Status CreateInRoot(int root_fd, const VolumeConfig& config) {
+  SALIUS_RETURN_IF_ERROR(PrepareRoot(root_fd, config));
   return fs::RenameNoReplace(root_fd, kNewDir, kSaliusDir);
+}
+
+// The new `.salius` takes the old one's place, and what a recovery set aside in the old one for people.
+absl::Status ReplaceSalius(int root_fd) {
+  SALIUS_RETURN_IF_ERROR(fs::RenameExchange(root_fd, kNewDir, kSaliusDir));
+  const std::string lost = absl::StrFormat("%s/%s", kNewDir, kLostDirName);
+  const absl::Status there = fs::StatAt(root_fd, lost).status();
+  if (there.ok()) {
+    const std::string place = absl::StrFormat("%s/%s", kSaliusDir, kLostDirName);
+    SALIUS_RETURN_IF_ERROR(fs::RenameNoReplace(root_fd, lost, place));
+  } else if (!absl::IsNotFound(there)) {
+    return there;
+  }
+  SALIUS_RETURN_IF_ERROR(FsyncFd(root_fd));
+  return fs::RemoveTree(root_fd, kNewDir);
 }
 
 }  // namespace
@@ -255,6 +278,21 @@ absl::Status CreateVolume(const std::string& backing, const VolumeConfig& config
     return status;
   }
   return FsyncFd(root.get());
+}
+
+absl::Status MakeCopyItsOwn(const VolumeDir& dir, const VolumeConfig& config) {
+  SALIUS_CHECK(dir.lock_fd >= 0 && config.volume != dir.config.volume, "a volume in use, or the same one");
+  SALIUS_RETURN_IF_ERROR(ValidateVolumeConfig(config));
+  SALIUS_RETURN_IF_ERROR(CheckTrustedXattrs(dir.root_fd));
+  SALIUS_RETURN_IF_ERROR(CheckNoOtherVolume(dir.root_fd, dir.path));
+  if (fs::StatAt(dir.root_fd, kNewDir).ok()) {
+    SALIUS_RETURN_IF_ERROR(CheckLeftover(dir.root_fd, dir.path));
+    SALIUS_RETURN_IF_ERROR(fs::RemoveTree(dir.root_fd, kNewDir));
+  }
+  const absl::Status prepared = PrepareRoot(dir.root_fd, config);
+  if (prepared.ok()) return ReplaceSalius(dir.root_fd);
+  fs::RemoveTree(dir.root_fd, kNewDir).IgnoreError();  // or the next init does
+  return prepared;
 }
 
 }  // namespace salius

@@ -150,6 +150,7 @@ VolumeDir& VolumeDir::operator=(VolumeDir&& other) noexcept {
   ext4 = std::move(other.ext4);
   // Each UniqueFd closes what stood here before; the lock last.
   const UniqueFd old_lock(std::exchange(lock_fd, std::exchange(other.lock_fd, -1)));
+  const UniqueFd old_claim(std::exchange(claim_fd, std::exchange(other.claim_fd, -1)));
   const UniqueFd old_salius(std::exchange(salius_fd, std::exchange(other.salius_fd, -1)));
   const UniqueFd old_root(std::exchange(root_fd, std::exchange(other.root_fd, -1)));
   return *this;
@@ -157,6 +158,7 @@ VolumeDir& VolumeDir::operator=(VolumeDir&& other) noexcept {
 
 VolumeDir::~VolumeDir() {
   const UniqueFd lock(lock_fd);
+  const UniqueFd claim(claim_fd);
   const UniqueFd salius(salius_fd);
   const UniqueFd root(root_fd);
 }

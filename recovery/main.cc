@@ -12,6 +12,7 @@
 #include "common/daemon.h"
 #include "common/log.h"
 #include "common/strings.h"
+#include "log/host_claim.h"
 #include "log/volume_config.h"
 #include "recovery/command_line.h"
 #include "recovery/progress.h"
@@ -69,6 +70,10 @@ int Main(const std::vector<std::string>& arguments) {
   const absl::Status lifted = LiftFileSizeLimit();
   absl::StatusOr<VolumeDir> dir = lifted.ok() ? VolumeDir::Open(line->backing, /*lock=*/true)
                                               : absl::StatusOr<VolumeDir>(lifted);
+  // Before any replica is asked: the directory may be the copy of a volume that is mounted here.
+  if (dir.ok()) {
+    if (const absl::Status claimed = ClaimOnThisHost(*dir); !claimed.ok()) dir = claimed;
+  }
   int exit_code = kExitOk;
   if (!dir.ok()) {
     report.explanation = std::string(dir.status().message());

@@ -61,6 +61,4 @@ absl::Status MoveToLost(const ReplayContext& context, int dirfd, const std::stri
 // Directories that are not empty go to .salius/lost/.
 absl::Status CleanSaliusDir(const ReplayContext& context);
 
-inline constexpr char kLostDirName[] = "lost";
-
 }  // namespace salius::recovery

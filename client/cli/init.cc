@@ -11,6 +11,8 @@
 #include "common/check.h"
 #include "common/limits.h"
 #include "common/net.h"
+#include "log/host_claim.h"
+#include "log/state_file.h"
 #include "log/volume_config.h"
 
 namespace salius::cli {
@@ -23,6 +25,8 @@ struct InitPlan {
   uint64_t k = 0;
   uint64_t datagram = 0;
   bool local = false;
+  bool copy = false;
+  bool force = false;
 };
 
 Options InitOptions(InitPlan& plan) {
@@ -56,11 +60,18 @@ Options InitOptions(InitPlan& plan) {
   options.Number("datagram", "BYTES", &plan.datagram, 0, kDatagramPayloadLoopback,
                  "UDP payload, 512 to 65507 (default: what the route's MTU carries)");
   options.Bytes("ballast", "BYTES", &config.ballast_bytes, "space held back for recovery (16MiB)");
+  options.Switch("copy", &plan.copy,
+                 "DIR is the copy of a volume: make it a volume of its own, with the\n"
+                 "copy's values and a new UUID; takes no option but --force");
+  options.Switch("force", &plan.force,
+                 "with --copy: also when DIR was not unmounted cleanly and no volume with\n"
+                 "its UUID is in use here, so that it may be no copy, and is to be recovered");
   options.Note(
       "Exit codes: 0 made, 2 a value that is not allowed, 3 no such directory, 4 there is a "
       "volume\n"
       "already, 5 read-only, a file system that cannot keep the guarantees (FUSE, NFS,\n"
-      "overlayfs), a volume above or below, or one that has lost its .salius, 6 not enough\n"
+      "overlayfs), a volume above or below, one that has lost its .salius, or (--copy) one that is\n"
+      "in use or may be no copy, 6 not enough\n"
       "space, 7 a replica's name does not resolve, 9 no permission, 1 "
       "other errors.");
   return options;
@@ -96,7 +107,41 @@ absl::Status CompletePlan(const Options& options, InitPlan& plan) {
   return resolved;
 }
 
+// A directory that is the only one of a volume with unrecovered records must not lose them by mistake.
+absl::Status CheckIsCopy(VolumeDir& dir, bool force) {
+  if (absl::IsUnavailable(ClaimOnThisHost(dir)) || force) return absl::OkStatus();
+  const absl::StatusOr<StateFile> state = StateFile::Open(dir.salius_fd, kStateFileName);
+  if (state.ok() && !state->state().open) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      dir.path,
+      " was not unmounted cleanly, and no volume with its UUID is in use on this host: it may be no copy. "
+      "If it is the volume itself, recover it with salius-recover; if it is a copy, and what it lacks may be "
+      "given up, add --force"));
+}
+
+absl::Status InitCopy(const Options& options, const InitPlan& plan) {
+  for (const char* other : {"replicas", "acks", "local", "delta", "tau", "k", "log-max", "stable-log", "bulk-limit",
+                            "multicast", "datagram", "ballast"}) {
+    if (!options.Given(other)) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--copy takes the values of the copy's volume.toml, and no --", other,
+        "; options of the mount change most of them for a session"));
+  }
+  absl::StatusOr<VolumeDir> dir = VolumeDir::Open(plan.directory, /*lock=*/true);
+  if (absl::IsUnavailable(dir.status())) return absl::FailedPreconditionError(dir.status().message());
+  SALIUS_RETURN_IF_ERROR(dir.status());
+  SALIUS_RETURN_IF_ERROR(CheckIsCopy(*dir, plan.force));
+  VolumeConfig config = dir->config;
+  config.volume = VolumeId::Random();
+  SALIUS_RETURN_IF_ERROR(MakeCopyItsOwn(*dir, config));
+  std::printf("%s, a copy of volume %s, is volume %s now, with the files that are there\n", dir->path.c_str(),
+              dir->config.volume.ToString().c_str(), config.volume.ToString().c_str());
+  return absl::OkStatus();
+}
+
 absl::Status Init(const Options& options, InitPlan& plan) {
+  if (plan.copy) return InitCopy(options, plan);
+  if (plan.force) return absl::InvalidArgumentError("--force goes with --copy only");
   SALIUS_RETURN_IF_ERROR(CompletePlan(options, plan));
   SALIUS_RETURN_IF_ERROR(CreateVolume(plan.directory, plan.config));
   const VolumeConfig& config = plan.config;

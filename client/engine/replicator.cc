@@ -20,6 +20,11 @@ constexpr uint64_t kGatherBytes = 56u << 10;
 // Shortest re-send time-out: below this a busy host's scheduling looks like loss.
 constexpr int64_t kMinTimeout = 2 * kMillisecond;
 
+constexpr char kWhenFenced[] =
+    "this primary may no longer write. The volume is used from another copy of its directory: unmount this one and go "
+    "on there; or, to go on here, end the other, unmount, and run \"salius-recover --force\" on this backing directory, "
+    "which gives up what only the other has";
+
 constexpr ReplicaMask Bit(int replica) { return static_cast<ReplicaMask>(1u << replica); }
 
 }  // namespace
@@ -99,7 +104,7 @@ void Replicator::OnAck(int64_t now, int index, int64_t rtt_ns, const AckPayload&
   if (ack.flags & kAckFenced) {
     Fail(absl::FailedPreconditionError(
         absl::StrCat("fenced: a recovery with epoch ", ack.promise_epoch,
-                     " has begun; this primary may no longer write. Unmount, then mount again")));
+                     " has begun; ", kWhenFenced)));
     return;
   }
   if (replica.link != Link::kOpen) return;
@@ -187,7 +192,7 @@ void Replicator::OnOpenFailed(int64_t now, int index, const std::string& why, bo
   if (fenced) {
     Fail(absl::FailedPreconditionError(
         absl::StrCat("fenced: a recovery or a newer session owns this volume (", why,
-                     "); this primary may no longer write. Unmount, then mount again")));
+                     "); ", kWhenFenced)));
     return;
   }
   if (replica.link != Link::kOpening) return;

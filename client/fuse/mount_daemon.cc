@@ -35,6 +35,7 @@
 #include "common/net.h"
 #include "common/strings.h"
 #include "log/fs_calls.h"
+#include "log/host_claim.h"
 #include "log/state_file.h"
 #include "recovery/recovery.h"
 
@@ -285,6 +286,7 @@ absl::Status Serve(const MountCommand& command, Launcher& launcher) {
   SignalWaiter signals;
   SALIUS_RETURN_IF_ERROR(PrepareProcess());
   SALIUS_ASSIGN_OR_RETURN(VolumeDir dir, LockVolume(command.backing));
+  SALIUS_RETURN_IF_ERROR(ClaimOnThisHost(dir));
   SALIUS_RETURN_IF_ERROR(OverrideConfig(command.options, &dir.config));
   SALIUS_RETURN_IF_ERROR(CheckReplicas(dir.config.replicas, command.options.insecure));
   SALIUS_RETURN_IF_ERROR(CheckMetrics(command.options.metrics, command.options.insecure));

@@ -12,7 +12,7 @@ from harness.image import Image
 from harness.net import inside
 from harness.replica import PORT
 from harness.run import HarnessError, current, wait_until
-from harness.volume import Mount, MountRefused, Volume
+from harness.volume import ON_ANOTHER_HOST, Mount, MountRefused, Volume
 
 RECOVER_IN_USE = 3
 
@@ -385,7 +385,7 @@ class FencePrimary(Fault):
                      source=rig.image.file)
         try:
             standby = Volume(os.path.join(copy.path, "data"), rig.net.primary)
-            done = standby.recover()
+            done = standby.recover(wrapper=ON_ANOTHER_HOST)
             if done.returncode != 0:
                 raise AssertionError("recovery from the copy: exit %d\n%s%s" % (
                     done.returncode, done.stdout, done.stderr))

@@ -6,7 +6,7 @@ import signal
 from harness import ops
 from harness.case import Case
 from harness.rig import PATIENT
-from harness.volume import RECOVER_NOT_ENOUGH, Mount, MountRefused, Volume
+from harness.volume import ON_ANOTHER_HOST, RECOVER_NOT_ENOUGH, Mount, MountRefused, Volume
 
 
 def fingerprint(top, salius=True):
@@ -343,7 +343,7 @@ class TwoPrimaries(RecoveryCase):
         rig.mount_.stop()
         copy = self.own(rig.image.copy("standby"))
         standby = Volume(os.path.join(copy.path, "data"), rig.net.primary)
-        done = standby.recover()
+        done = standby.recover(wrapper=ON_ANOTHER_HOST)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         rig.mount_.cont()
         self.assertIn(writer.wait_failed(60), ("EIO", "ENOTCONN", "EROFS"))
@@ -367,6 +367,6 @@ class TwoPrimaries(RecoveryCase):
         mount.wait_mode("replicated")
         ops.check(mount.path, writer.ledger)
         # The old disk, brought back: the replicas know a larger epoch than its state.
-        done = rig.volume.recover("--timeout", "1")
+        done = rig.volume.recover("--timeout", "1", wrapper=ON_ANOTHER_HOST)
         self.assertNotEqual(done.returncode, 0, done.stdout + done.stderr)
         self.assertEqual(mount.mode(), "replicated")

@@ -18,6 +18,10 @@ RECOVER_NOT_ENOUGH = 4
 STATUS_FAILED_VOLUME = 1
 
 
+# For a program on a standby host: one that does not see which volumes are in use on this one.
+ON_ANOTHER_HOST = ("unshare", "--mount", "sh", "-c", 'mount -t tmpfs run /run/salius && exec "$@"', "sh")
+
+
 def in_netns(namespace):
     return ["nsenter", "--net=/run/netns/" + namespace] if namespace else []
 
@@ -45,17 +49,17 @@ class Volume:
 
     # ---- one-shot programs
 
-    def run(self, program, *args, check=False, timeout=120, env=None):
-        return sh(*in_netns(self.netns), binary(program), *args, check=check, timeout=timeout, env=env)
+    def run(self, program, *args, check=False, timeout=120, env=None, wrapper=()):
+        return sh(*in_netns(self.netns), *wrapper, binary(program), *args, check=check, timeout=timeout, env=env)
 
     def init(self, replicas, acks, *options, check=True):
         """salius init; `replicas` are addresses."""
         return self.run("salius", "init", self.backing, "--replicas", ",".join(replicas), "--acks", str(acks),
                         *options, check=check)
 
-    def recover(self, *options, timeout=120):
+    def recover(self, *options, timeout=120, wrapper=()):
         """salius-recover on the unmounted volume; CompletedProcess."""
-        return self.run("salius-recover", self.backing, *options, timeout=timeout)
+        return self.run("salius-recover", self.backing, *options, timeout=timeout, wrapper=wrapper)
 
     def recover_json(self, *options):
         done = self.recover("--json", *options)

@@ -300,6 +300,62 @@ TEST(CreateVolumeTest, DefaultAclAndSetgidOfTheBackingAreNotInherited) {
   }
 }
 
+// A volume with a file that has an id, and something that a recovery set aside; as a copy has it.
+VolumeDir MakeCopy(const TestDir& dir, const VolumeConfig& config) {
+  SALIUS_CHECK_OK(CreateVolume(dir.path(), config));
+  SALIUS_CHECK_OK(WriteFileId(dir.Open("f", O_RDWR | O_CREAT).get(), 77));
+  SALIUS_CHECK_OK(MkdirAt(dir.fd(), ".salius/lost", 0700));
+  dir.Open(".salius/lost/found", O_RDWR | O_CREAT);
+  dir.Open(".salius/recovery", O_RDWR | O_CREAT);
+  absl::StatusOr<VolumeDir> opened = VolumeDir::Open(dir.path(), /*lock=*/true);
+  SALIUS_CHECK_OK(opened);
+  return *std::move(opened);
+}
+
+TEST(MakeCopyItsOwnTest, FilesStayAndOnlyWhatWasSetAsideIsKeptOfTheOldVolume) {
+  TestDir dir;
+  VolumeConfig config = SmallConfig();
+  {
+    const VolumeDir copy = MakeCopy(dir, config);
+    config.volume = VolumeId::Random();
+    const absl::Status made = MakeCopyItsOwn(copy, config);
+    ASSERT_TRUE(made.ok()) << made;
+  }
+  const auto opened = VolumeDir::Open(dir.path(), /*lock=*/true);
+  ASSERT_TRUE(opened.ok()) << opened.status();
+  EXPECT_EQ(opened->config.volume, config.volume);
+  const auto state = StateFile::Open(opened->salius_fd, kStateFileName);
+  ASSERT_TRUE(state.ok()) << state.status();
+  EXPECT_EQ(state->state().volume, config.volume);
+  EXPECT_FALSE(state->state().open);
+  EXPECT_EQ(*ReadFileId(dir.Open("f", O_RDONLY).get()), kNoFileId);
+  EXPECT_EQ(*ReadFileId(dir.fd()), kRootFileId);
+  EXPECT_TRUE(Exists(dir, ".salius/lost/found"));
+  EXPECT_FALSE(Exists(dir, ".salius/recovery"));
+  EXPECT_FALSE(Exists(dir, ".salius.new"));
+}
+
+TEST(MakeCopyItsOwnTest, WhatCannotBeMadeLeavesTheCopyAsItWas) {
+  TestDir dir;
+  VolumeConfig config = SmallConfig();
+  const VolumeDir copy = MakeCopy(dir, config);
+  const VolumeId old = config.volume;
+  config.volume = VolumeId::Random();
+  config.ballast_bytes = uint64_t{1} << 40;
+  EXPECT_FALSE(MakeCopyItsOwn(copy, config).ok());
+  EXPECT_FALSE(Exists(dir, ".salius.new"));
+  EXPECT_TRUE(Exists(dir, ".salius/lost/found"));
+  const auto opened = VolumeDir::Open(dir.path(), /*lock=*/false);
+  ASSERT_TRUE(opened.ok()) << opened.status();
+  EXPECT_EQ(opened->config.volume, old);
+  // Nor is what somebody else put there removed.
+  config.ballast_bytes = 0;
+  ASSERT_TRUE(MkdirAt(dir.fd(), ".salius.new", 0700).ok());
+  dir.Open(".salius.new/mine", O_RDWR | O_CREAT);
+  EXPECT_EQ(MakeCopyItsOwn(copy, config).code(), Code::kFailedPrecondition);
+  EXPECT_TRUE(Exists(dir, ".salius.new/mine"));
+}
+
 TEST(VolumeDirTest, NoDirectoryOrNoVolumeIsNotFound) {
   TestDir dir;
   EXPECT_EQ(VolumeDir::Open(dir.path() + "/none", true).status().code(), Code::kNotFound);
