@@ -29,14 +29,15 @@ constexpr ReplicaMask Bit(int replica) { return static_cast<ReplicaMask>(1u << r
 
 }  // namespace
 
-Replicator::Replicator(const ReplicatorOptions& options, int64_t now) : options_(options) {
+Replicator::Replicator(const ReplicatorOptions& options, int64_t now)
+    : options_(options), spells_(2 * options.delta_ns, kMostSpells) {
   SALIUS_CHECK(options.replicas >= 0 && options.replicas <= static_cast<int>(kMaxReplicas));
   SALIUS_CHECK(options.acks >= 1);
   SALIUS_CHECK(options.delta_ns > 0 && options.tau_ns > 0 && options.k >= 1);
   const int64_t delta = options_.delta_ns;
   const int64_t floor = std::min(kMinTimeout, delta / 4);
   const RttEstimator estimator(floor, std::max(delta / 2, floor), std::max(delta / 4, floor));
-  replicas_.assign(options.replicas, Replica(estimator));
+  replicas_.assign(options.replicas, Replica(estimator, delta));
   for (Replica& replica : replicas_) replica.open_after_ns = now;
   tick_due_ns_ = now;
   noted_.mode = Mode::kLocal;
@@ -108,6 +109,8 @@ void Replicator::OnAck(int64_t now, int index, int64_t rtt_ns, const AckPayload&
     return;
   }
   if (replica.link != Link::kOpen) return;
+  const int64_t sent = rtt_ns < 0 ? -1 : now - rtt_ns;
+  if (ack.incarnation == replica.incarnation && sent < replica.counts_from_ns) return;
   // I5: an ack counts only for the life of the memory that the session was opened with.
   if (ack.incarnation != replica.incarnation || (ack.flags & kAckUnknownSession)) {
     Lose(now, index, "lost its memory (new incarnation or unknown session)", true);
@@ -116,6 +119,12 @@ void Replicator::OnAck(int64_t now, int index, int64_t rtt_ns, const AckPayload&
   }
   if (ack.contiguous > issued_ || (!ack.ranges.empty() && ack.ranges.back().last > issued_)) {
     replica.problem = "acknowledges records that were never issued";
+    return;
+  }
+  // I5: nor does it count for a memory that went back under the same incarnation.
+  if (const std::string lost = replica.heard.Take(now, sent, ack); !lost.empty()) {
+    Lose(now, index, absl::StrCat("its memory went back: ", lost), true);
+    Plan(now);
     return;
   }
   replica.heard_ns = now;
@@ -169,6 +178,8 @@ void Replicator::OnOpened(int64_t now, int index, Incarnation incarnation, Seq b
   if (replica.link != Link::kOpening || !failure_.ok()) return;
   replica.link = Link::kOpen;
   replica.incarnation = incarnation;
+  replica.counts_from_ns = std::exchange(replica.life, incarnation) == incarnation ? now : kAnyTime;
+  replica.heard.Reset();
   replica.base = base;
   replica.contiguous = base - 1;
   replica.sent = base - 1;
@@ -219,6 +230,8 @@ void Replicator::Lose(int64_t now, int index, const std::string& why, bool memor
   const bool counted =
       (Effective(noted_) & Bit(index)) || (pending_ && (Effective(*pending_) & Bit(index)));
   ++replica.losses;
+  const int64_t well_since = std::exchange(replica.well_since_ns, -1);
+  replica.setbacks.Add(well_since < 0 ? 0 : now - well_since);
   replica.keepup_since_ns = -1;
   replica.problem = why;
   if (memory_lost) {

@@ -20,13 +20,16 @@
 #include <array>
 #include <cstdint>
 #include <deque>
+#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "client/engine/heard_set.h"
 #include "client/engine/rtt.h"
 #include "client/engine/send_when.h"
+#include "client/engine/setbacks.h"
 #include "common/ids.h"
 #include "common/limits.h"
 #include "log/state_file.h"
@@ -155,8 +158,12 @@ class Replicator {
 
  private:
   enum class Link : uint8_t { kClosed, kOpening, kOpen };
+  static constexpr int64_t kAnyTime = std::numeric_limits<int64_t>::min();
+  static constexpr int kMostSetbacks = 5;  // of a replica
+  static constexpr int kMostSpells = 6;
   struct Replica {
-    explicit Replica(const RttEstimator& estimator) : rtt(estimator) {}
+    Replica(const RttEstimator& estimator, int64_t hold_off_ns)
+        : setbacks(hold_off_ns, kMostSetbacks), rtt(estimator) {}
     Link link = Link::kClosed;
     Incarnation incarnation = 0;
     Seq base = 0;             // first seq it holds (ours: never older than the replica's)
@@ -170,9 +177,16 @@ class Replicator {
     int64_t open_after_ns = 0;
     int open_failures = 0;
     bool heard_since_open = false;
+    Incarnation life = 0;     // the incarnation that was opened last; stays when it is lost
+    // Opened again under the same incarnation: an acknowledgement of a frame sent before that may
+    // name what the replica has lost since. The least number: this life was opened once.
+    int64_t counts_from_ns = kAnyTime;
+    HeardSet heard;
     uint64_t free_bytes = 0;
     bool memory_full = false;
-    uint32_t losses = 0;  // grows with every detected loss
+    uint32_t losses = 0;  // grows with every detected loss: a note made before counts it no more
+    Setbacks setbacks;    // recent losses: how long it must keep up before it is a candidate
+    int64_t well_since_ns = -1;  // since when it has been a member without a loss; -1: it is none
     uint64_t resent = 0;
     std::string problem;
     RttEstimator rtt;
@@ -265,7 +279,8 @@ class Replicator {
   int64_t resumed_ns_ = 0;     // the last Tick that came much too late
   Seq resumed_at_ = 0;         // durable then
   int resumes_ = 0;            // such Ticks at that durable
-  int local_spells_ = 0;
+  Setbacks spells_;            // of mode local: how long the next return waits
+  int64_t well_since_ns_ = 0;  // since when the mode has been replicated
   std::string local_reason_ = "session start";
   absl::Status failure_;
   Outputs out_;

@@ -51,8 +51,8 @@ void Replicator::BeginLocal(int64_t now, const std::string& why) {
   going_local_ = true;
   local_reason_ = why;
   stable_upto_ = issued_;
-  local_spells_ = std::min(local_spells_ + 1, 6);
-  heal_after_ns_ = now + (2 * options_.delta_ns << local_spells_);
+  spells_.Add(now - well_since_ns_);
+  heal_after_ns_ = now + spells_.pause_ns();
   checkpoint_requested_ = true;
   Event(absl::StrCat("going to mode local: ", why));
 }
@@ -129,9 +129,7 @@ ReplicaMask Replicator::Candidates(int64_t now, bool* base_too_new) const {
     const Replica& replica = replicas_[i];
     if (replica.keepup_since_ns < 0 || !KeepsUp(now, static_cast<int>(i))) continue;
     if (SameMemoryAs(static_cast<int>(i)) >= 0) continue;
-    const int64_t hold_off =
-        replica.losses == 0 ? 0 : options_.delta_ns << std::min<uint32_t>(replica.losses, 5);
-    if (now - replica.keepup_since_ns < hold_off) continue;
+    if (now - replica.keepup_since_ns < replica.setbacks.pause_ns()) continue;
     if (replica.base > synced_ + 1) {
       *base_too_new = true;
       continue;
@@ -182,7 +180,14 @@ void Replicator::OnNoteWritten(int64_t now, const absl::Status& status) {
     if (before == Mode::kReplicated) Event(absl::StrCat("mode local: ", local_reason_));
   } else {
     counting_ = !going_local_;
-    if (before == Mode::kLocal) Event("mode replicated");
+    if (before == Mode::kLocal) {
+      well_since_ns_ = now;
+      Event("mode replicated");
+    }
+    for (size_t i = 0; i < replicas_.size(); ++i) {
+      const bool member = (Effective(noted_) & Bit(static_cast<int>(i))) != 0;
+      if (member && replicas_[i].well_since_ns < 0) replicas_[i].well_since_ns = now;
+    }
   }
   if (moved) {
     while (!slots_.empty() && first_ <= noted_.checkpoint) {

@@ -23,6 +23,8 @@ constexpr int64_t kMinSilence = 250 * kMillisecond;
 // Later than this, or delta: this process was stopped.
 constexpr int64_t kLateTick = 20 * kMillisecond;
 constexpr int kMaxResumes = 4;
+// A process that was on time for so long is not always late.
+constexpr int64_t kOnTime = 10'000 * kMillisecond;
 
 constexpr ReplicaMask Bit(int replica) { return static_cast<ReplicaMask>(1u << replica); }
 
@@ -53,7 +55,8 @@ bool Replicator::KeepsUp(int64_t now, int index) const {
 // always late goes to local all the same.
 void Replicator::NoteLateTick(int64_t now) {
   if (now - tick_due_ns_ > std::max(options_.delta_ns, kLateTick)) {
-    if (std::exchange(resumed_at_, durable_) != durable_) resumes_ = 0;
+    const bool on_time = tick_due_ns_ - resumed_ns_ > kOnTime;
+    if (std::exchange(resumed_at_, durable_) != durable_ || on_time) resumes_ = 0;
     if (resumes_++ < kMaxResumes) resumed_ns_ = now;
   }
 }

@@ -20,6 +20,7 @@ class Replica:
         self.ip = net.ip(index)
         self.address = "%s:%d" % (self.ip, PORT)  # by which volumes know it; may be a name's
         self.shm = "/dev/shm/%s-r%d" % (net.prefix, index)
+        self._copy = self.shm + "-earlier"
         self.log = os.path.join(current().dir, "%s-r%d.log" % (net.prefix, index))
         self.proc = None
         self.env, self.wrapper = None, ()  # of the next start: its environment, and what runs it
@@ -72,6 +73,20 @@ class Replica:
         self.kill()
         shutil.rmtree(self.shm, ignore_errors=True)
 
+    def keep_memory(self):
+        """The process dies; a copy of its memory as it is now is kept, and it comes back."""
+        self.kill()
+        shutil.rmtree(self._copy, ignore_errors=True)
+        shutil.copytree(self.shm, self._copy)
+        return self.start()
+
+    def put_memory_back(self):
+        """As a virtual machine that is reverted: the process dies and comes back with the copy that was kept."""
+        self.kill()
+        shutil.rmtree(self.shm)
+        shutil.copytree(self._copy, self.shm)
+        return self.start()
+
     def reboot(self):
         """The host restarts: a new process with empty memory."""
         self.lose_memory()
@@ -106,3 +121,4 @@ class Replica:
 
     def close(self):
         self.lose_memory()
+        shutil.rmtree(self._copy, ignore_errors=True)

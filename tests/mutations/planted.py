@@ -19,6 +19,7 @@ MEMBERS = "//tests/unit/engine:replicator_members_test"
 PIPE = "//tests/unit/engine:pipeline_test"
 CC = "client/engine/replicator.cc"
 PLAN = "client/engine/replicator_plan.cc"
+HEARD = "client/engine/heard_set.cc"
 
 MUTATIONS = [
     Mutation("I1", "acknowledged_under_a_note_that_names_a_lost_member", CC,
@@ -56,6 +57,19 @@ MUTATIONS = [
     Mutation("I8", "applied_mark_kept_through_a_journal_of_data", "log/applied_mark.cc",
              "!kind->journals_data && ", "",
              "//tests/unit/engine_volume:sync_test", "AppliedMarkTest.ItIsReliedOnWhereAStoreNeedsNoJournal"),
+    Mutation("I5", "less_than_was_heard_counts", HEARD,
+             "  if (sent_ns > contiguous_ns_ && ack.contiguous < contiguous_) {", "  if (sent_ns < kNever) {",
+             "//tests/unit/engine:replicator_memory_test", "MemoryTest.AnAckThatNamesLessThanOneBeforeItIsALoss"),
+    Mutation("I5", "range_that_is_named_no_more_counts", HEARD,
+             "      if (holds == ack.ranges.end() || holds->first > seq) return seq;", "      if (holds == ack.ranges.end() || holds->first > seq) return 0;",
+             "//tests/unit/engine:replicator_memory_test", "MemoryTest.ARangeThatIsNamedNoMoreIsALoss"),
+    Mutation("I5", "acks_from_before_it_was_opened_again_count", CC,
+             "sent < replica.counts_from_ns) return;", "sent < kAnyTime) return;",
+             "//tests/unit/engine:replicator_memory_test",
+             "MemoryTest.WhatItHeldBeforeDoesNotCountWhenItIsOpenedAgain"),
+    Mutation("I5", "memory_that_went_back_counts", HEARD,
+             "  if (sent_ns > contiguous_ns_ && ack.contiguous < contiguous_) {", "  if (sent_ns < kNever) {",
+             SIM, "SessionSimTest.NothingAcknowledgedIsLostWhateverHappensBeforeTheCrash"),
     Mutation("I1", "one_ack_too_few", CC, ">= options_.acks;\n}", ">= options_.acks - 1;\n}",
              CORE, "ReplicatorTest.FAcksMakeARecordDurableAndFMinusOneDoNot"),
     Mutation("I1", "durable_before_contiguous", CC,

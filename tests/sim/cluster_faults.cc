@@ -2,6 +2,10 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "common/bytes.h"
+#include "common/check.h"
+#include "log/state_file.h"
+#include "proto/frame.h"
 #include "tests/sim/cluster_sim.h"
 
 namespace salius::sim {
@@ -57,6 +61,62 @@ void ClusterSim::LoseMemory(size_t replica) {
   TakeTimeToStart(replica);
 }
 
+void ClusterSim::PutBackFaults(size_t replica) {
+  if (!put_backs_) return;
+  ReplicaHost& host = *replicas_[replica];
+  const Inventory held = host.acceptor().GetInventory(host.Clock(now_), config_.volume);
+  // Of this session: an older memory would forget a fence too.
+  if (held.known && held.epoch == primary_->epoch() && put_back_random_.Chance(options_.remember)) {
+    host.Remember();
+  }
+  if (!host.remembers() || !put_back_random_.Chance(options_.put_back) || !LossAllowed() ||
+      !Happens("memory put back")) {
+    return;
+  }
+  const Replicator& core = primary_->core();
+  const bool counts = core.noted().mode != Mode::kLocal || core.note_in_flight();
+  if (counts) lost_at_[replica] = std::max<Seq>(core.issued(), core.checkpoint() + 1);
+  put_back_at_[replica] = core.issued();
+  host.PutBack(now_);
+  ++outcome_.losses;
+  Say("replica %d has an earlier memory", replica);
+  TakeTimeToStart(replica);
+}
+
+bool ClusterSim::ContradictsWhatWasTold(size_t replica, std::string_view datagram) {
+  const auto header = DecodeFrameHeader(AsBytes(datagram));
+  if (!header.ok() || header->epoch != primary_->epoch() ||
+      header->session != primary_->session()) {
+    return false;
+  }
+  const auto ack = DecodeAckPayload(AsBytes(datagram).subspan(kFrameHeaderBytes));
+  Told& told = told_[replica];
+  const auto sent = static_cast<int64_t>(header->send_time_ns);
+  if (!ack.ok() || (ack->flags & (kAckFenced | kAckUnknownSession)) != 0 ||
+      ack->incarnation != told.incarnation || sent < told.opened_ns) {
+    return false;
+  }
+  if (ack->contiguous < told.contiguous) return sent > told.ns;
+  if (ack->contiguous > told.contiguous) told.ns = PrimaryClock();
+  told.contiguous = ack->contiguous;
+  return false;
+}
+
+bool ClusterSim::NotesAMemoryPutBack() const {
+  const auto state = StateFile::Open(disk_.dirfd(), kStateFileName);
+  SALIUS_CHECK_OK(state);
+  for (const Member& member : state->state().members) {
+    for (size_t i = 0; i < replicas_.size(); ++i) {
+      if (config_.replicas[i] == member.address && put_back_at_[i].has_value() &&
+          replicas_[i]->acceptor().incarnation() == member.incarnation &&
+          member.base <= *put_back_at_[i]) {
+        return true;
+      }
+    }
+  }
+  return false;
+}
+
 void ClusterSim::TakeTimeToStart(size_t replica) {
   if (!Fault("slow restart", options_.slow_restart)) return;
   const int64_t time = static_cast<int64_t>(random_.Below(options_.restart_ms)) * kMs;
@@ -96,6 +156,7 @@ void ClusterSim::Faults() {
       if (counts) lost_at_[i] = std::max<Seq>(core.issued(), core.checkpoint() + 1);
       LoseMemory(i);
     }
+    PutBackFaults(i);
     if (Fault("clock jump of a replica", options_.replica_clock_jump)) {
       host.realtime_offset += DrawJump();
     }

@@ -32,6 +32,10 @@ struct ClusterOptions {
   // reads the wall clock once, for the deadline of gRPC's end.)
   double replica_clock_jump = 0.005;
   double amnesia = 0.003;       // the host: memory gone (within what f allows)
+  // Memories of earlier moments come back under the same incarnation (as much as f allows lost).
+  double put_back_lives = 0.06;  // of the lifetimes in which no log is given up
+  double remember = 0.04;        // in these, per step: a copy is kept
+  double put_back = 0.008;       // in these, per step: the copy is put back
   double stuck = 0.002;         // takes nothing for a while, then everything
   double slow_replica = 0.002;  // takes its time over everything, for a while
   // ---- per control call

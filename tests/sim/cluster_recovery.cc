@@ -320,6 +320,11 @@ void ClusterSim::Recover() {
                                       static_cast<int64_t>(options_.late_most_s)) *
                 1000 * kMs);
   }
+  if (NotesAMemoryPutBack()) {
+    Count("cut before a memory put back was noted as lost");
+    unknowable_ = true;
+    return;
+  }
   lost_members_ = LostMembers();
   for (int run = 0; outcome_.broken.empty(); ++run) {
     RunEvents(now_ + static_cast<int64_t>(random_.Below(200 * kMs)));

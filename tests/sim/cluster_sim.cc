@@ -114,6 +114,9 @@ class ClusterSim::Seat : public World, public std::enable_shared_from_this<Seat>
         sim_.Say("replica %d opened: %s", replica,
                  opened.ok() ? "yes" : std::string(opened.status().message()).c_str());
         primary_->OnOpened(replica, base, opened);
+        if (opened.ok() && primary_ == sim_.primary_.get()) {
+          sim_.told_[replica] = {.incarnation = opened->first, .opened_ns = sim_.PrimaryClock()};
+        }
       });
     });
   }
@@ -140,8 +143,19 @@ class ClusterSim::Seat : public World, public std::enable_shared_from_this<Seat>
     if (answer.empty()) return;
     sim_.Deliver(host.mute_until, std::move(answer),
                  [self = shared_from_this(), replica](const std::string& bytes) {
-                   if (self->taken_) self->primary_->OnDatagram(replica, bytes);
+                   if (self->taken_) self->Hears(replica, bytes);
                  });
+  }
+
+  void Hears(int replica, const std::string& datagram) {
+    const bool session = primary_ == sim_.primary_.get();
+    const bool must_notice = session && sim_.ContradictsWhatWasTold(replica, datagram);
+    primary_->OnDatagram(replica, datagram);
+    const Replicator& core = primary_->core();
+    if (must_notice && core.failure().ok() &&
+        core.replica(replica, now()).incarnation == sim_.told_[replica].incarnation) {
+      sim_.Break(absl::StrCat("I5: replica ", replica, " names less than it did, and counts"));
+    }
   }
 
   ClusterSim& sim_;
@@ -159,6 +173,7 @@ ClusterSim::ClusterSim(uint64_t seed, const ClusterOptions& options,
                        std::function<void(std::string)> trace, const std::set<uint64_t>* without)
     : options_(options),
       random_(seed),
+      put_back_random_(seed * 0x9E3779B97F4A7C15ull + 1),
       later_random_(~seed),
       trace_(std::move(trace)),
       without_(without),
@@ -195,6 +210,9 @@ ClusterSim::ClusterSim(uint64_t seed, const ClusterOptions& options,
     Count("drift of the primary's clock");
   }
   lost_at_.resize(replicas_.size());
+  told_.resize(replicas_.size());
+  put_back_at_.resize(replicas_.size());
+  put_backs_ = abandon_after_ns == 0 && put_back_random_.Chance(options_.put_back_lives);
   DrawClients();
   disk_.OnSyncFs([this](bool fails) {
     if (fails) {
@@ -297,6 +315,9 @@ bool ClusterSim::StartSession() {
   pinned_at_ = 0;
   full_until_ = 0;
   std::fill(lost_at_.begin(), lost_at_.end(), 0);
+  std::fill(told_.begin(), told_.end(), Told());
+  std::fill(put_back_at_.begin(), put_back_at_.end(), std::nullopt);
+  for (auto& host : replicas_) host->Forget();
   const bool dies = Fault("the session's start is cut off", options_.start_dies);
   if (dies) disk_.DieAfter(1 + random_.Below(4), false);
   seat_ = std::make_shared<Seat>(*this);
@@ -451,7 +472,7 @@ void ClusterSim::Crash() {
 }
 
 Outcome ClusterSim::Run() {
-  for (int life = 0; life < options_.lives && outcome_.broken.empty() && !outcome_.refused;
+  for (int life = 0; life < options_.lives && outcome_.broken.empty() && !outcome_.refused && !unknowable_;
        ++life) {
     if (StartSession()) {
       const int steps =

@@ -122,6 +122,13 @@ class ClusterSim {
   void Restart(size_t replica);
   void LoseMemory(size_t replica);
   void TakeTimeToStart(size_t replica);
+  void PutBackFaults(size_t replica);
+  // Takes an acknowledgement that arrives at the primary. True when it names less than one that
+  // arrived before the frame that it answers was sent: the memory went back.
+  bool ContradictsWhatWasTold(size_t replica, std::string_view datagram);
+  // The state names a member whose memory was put back since, as if that had not happened. What a
+  // recovery finds then cannot be known.
+  bool NotesAMemoryPutBack() const;
   // The primary's monotonic clock.
   int64_t PrimaryClock() const {
     return static_cast<int64_t>(static_cast<double>(now_) * primary_rate_);
@@ -194,6 +201,7 @@ class ClusterSim {
 
   const ClusterOptions options_;
   Random random_;
+  Random put_back_random_;
   Random later_random_;  // of faults that came later: seeds keep what random_ draws for them
   std::function<void(std::string)> trace_;
   const std::set<uint64_t>* const without_;
@@ -215,6 +223,18 @@ class ClusterSim {
   Disk disk_;
   FsModel fs_;
   std::vector<std::unique_ptr<ReplicaHost>> replicas_;
+  // Per replica: what its acknowledgements told this session since it was opened.
+  struct Told {
+    Incarnation incarnation = 0;
+    int64_t opened_ns = 0;
+    Seq contiguous = 0;
+    int64_t ns = 0;  // when that was told
+  };
+  bool put_backs_ = false;
+  std::vector<Told> told_;
+  // Per replica: highest seq issued when an earlier memory was put back in this session.
+  std::vector<std::optional<Seq>> put_back_at_;
+  bool unknowable_ = false;    // the lifetime ended before a memory put back was noted as lost
   std::vector<Seq> lost_at_;   // per replica: highest seq issued when it last lost its memory
   Seq checkpoint_ = 0;         // the dead primary's
   uint32_t lost_members_ = 0;  // when recovery began

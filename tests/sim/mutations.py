@@ -128,6 +128,9 @@ BUGS = [
      "if (record.seq() <= object.on_disk_upto + 2) {"),
     ("renamed_file_keeps_its_old_name", "recovery/replay_plan.cc",
      "    plan_.bindings[from].target = kNoFileId;\n", ""),
+    # a memory of an earlier moment under the same incarnation
+    ("memory_that_went_back_counts", "client/engine/heard_set.cc",
+     "  if (sent_ns > contiguous_ns_ && ack.contiguous < contiguous_) {", "  if (sent_ns < kNever) {"),
     # a full disk
     ("note_without_room_is_ignored", PLAN,
      "  SALIUS_CHECK(pending_.has_value());\n  if (!failure_.ok()) return;\n  if (!status.ok()) {",

@@ -1,5 +1,6 @@
 #include "tests/sim/replica_host.h"
 
+#include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -41,6 +42,19 @@ void ReplicaHost::LoseMemory(int64_t now) {
   arena_.reset();
   SALIUS_CHECK_OK(Arena::Format(memory(), [this] { return random_.Next(); }));
   given_up_ = 0;  // its incarnation says it now
+  Forget();
+  RestartProcess(now);
+}
+
+void ReplicaHost::Remember() {
+  if (copy_ == nullptr) copy_ = std::make_unique<Block>();
+  std::memcpy(copy_->bytes.get(), block_.bytes.get(), kMinArenaBytes);
+}
+
+void ReplicaHost::PutBack(int64_t now) {
+  acceptor_.reset();
+  arena_.reset();
+  std::memcpy(block_.bytes.get(), copy_->bytes.get(), kMinArenaBytes);
   RestartProcess(now);
 }
 

@@ -23,6 +23,12 @@ class ReplicaHost {
 
   void LoseMemory(int64_t now);
   void RestartProcess(int64_t now);
+  // Keeps a copy of the memory as it is now; puts the last copy back, under the incarnation that
+  // it had, as the revert of a virtual machine does. A lost memory's copy is gone.
+  void Remember();
+  bool remembers() const { return copy_ != nullptr; }
+  void Forget() { copy_.reset(); }
+  void PutBack(int64_t now);
   // Handles a datagram; returns the answer, empty when there is none.
   std::string OnDatagram(int64_t now, std::string_view datagram);
   Acceptor& acceptor() { return *acceptor_; }
@@ -67,6 +73,7 @@ class ReplicaHost {
 
   const int64_t abandon_after_;
   Block block_;
+  std::unique_ptr<Block> copy_;
   Random random_;
   std::optional<Arena> arena_;
   std::unique_ptr<Acceptor> acceptor_;

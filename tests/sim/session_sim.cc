@@ -27,7 +27,13 @@ ReplicatorOptions MakeOptions(Random& random) {
 }  // namespace
 
 SessionSim::SessionSim(uint64_t seed, const SessionFaults& faults)
-    : random_(seed), faults_(faults), options_(MakeOptions(random_)), core_(options_, now_) {
+    : random_(seed),
+      put_back_random_(~seed),
+      put_backs_(put_back_random_.Chance(faults.put_back_runs)),
+      faults_(faults),
+      options_(MakeOptions(random_)),
+      core_(options_, now_) {
+  told_.resize(options_.replicas);
   replicas_.resize(options_.replicas);
   for (SimReplica& replica : replicas_) replica.incarnation = next_incarnation_++;
 }
@@ -59,6 +65,47 @@ void SessionSim::Amnesia(int index) {
   replica = SimReplica();
   replica.incarnation = next_incarnation_++;
   Mix(replica.incarnation);
+}
+
+void SessionSim::PutBackFaults(int index) {
+  if (!put_backs_) return;
+  SimReplica& replica = replicas_[index];
+  if (replica.session && put_back_random_.Chance(faults_.remember)) {
+    auto earlier = std::make_shared<SimReplica>(replica);
+    earlier->earlier.reset();
+    replica.earlier = std::move(earlier);
+  }
+  if (replica.earlier == nullptr || !put_back_random_.Chance(faults_.put_back) ||
+      !LossAllowed(index)) {
+    return;
+  }
+  for (Seq seq = state_on_disk_.checkpoint + 1; seq <= core_.issued(); ++seq)
+    loss_[seq] |= Bit(index);
+  const std::shared_ptr<const SimReplica> earlier = replica.earlier;
+  replica = *earlier;
+  replica.earlier = earlier;
+  replica.put_back_at = core_.issued();
+  replica.unnoticed = true;
+  Mix(core_.issued());
+}
+
+// By the rule itself: an acknowledgement that answers a frame sent after more was heard.
+void SessionSim::TakeAck(const Event& event) {
+  Told& told = told_[event.replica];
+  const AckPayload& ack = event.ack;
+  const Incarnation known = core_.replica(event.replica, now_).incarnation;
+  const bool counts = known == ack.incarnation && (ack.flags & kAckUnknownSession) == 0 &&
+                      event.sent >= told.opened_ns;
+  const bool must_notice = counts && ack.contiguous < told.contiguous && event.sent > told.ns;
+  if (counts && ack.contiguous > told.contiguous) {
+    told.contiguous = ack.contiguous;
+    told.ns = now_;
+  }
+  core_.OnAck(now_, event.replica, now_ - event.sent, ack);
+  if (must_notice && core_.replica(event.replica, now_).incarnation == known) {
+    broken_ = absl::StrCat("I5: replica ", event.replica, " named ", told.contiguous, " and now ",
+                           ack.contiguous, ", and counts");
+  }
 }
 
 void SessionSim::SendAck(int index, int64_t echo, uint16_t flags) {
@@ -124,7 +171,7 @@ void SessionSim::Handle(const Event& event) {
       Deliver(event);
       break;
     case Event::kAck:
-      core_.OnAck(now_, event.replica, now_ - event.sent, event.ack);
+      TakeAck(event);
       break;
     case Event::kOpen: {
       SimReplica& replica = replicas_[event.replica];
@@ -145,6 +192,7 @@ void SessionSim::Handle(const Event& event) {
     case Event::kOpened:
       if (event.incarnation != 0) {
         core_.OnOpened(now_, event.replica, event.incarnation, event.first, 64u << 20);
+        told_[event.replica] = {.opened_ns = now_};
       } else {
         core_.OnOpenFailed(now_, event.replica, "unreachable", false);
       }
@@ -235,7 +283,10 @@ void SessionSim::Step(bool faults_on) {
     // A loss that is not noticed yet counts as one after it.
     for (int i = 0; i < options_.replicas; ++i) {
       const Incarnation known = core_.replica(i, now_).incarnation;
-      if (known != 0 && known != replicas_[i].incarnation) loss_[seq] |= Bit(i);
+      if (known == 0) replicas_[i].unnoticed = false;
+      if (known != 0 && (known != replicas_[i].incarnation || replicas_[i].unnoticed)) {
+        loss_[seq] |= Bit(i);
+      }
     }
     Drain();
   }
@@ -250,6 +301,7 @@ void SessionSim::Step(bool faults_on) {
         replica.full_until = now_ + static_cast<int64_t>(random_.Below(500)) * kMs;
       }
       if (random_.Chance(faults_.amnesia) && LossAllowed(i)) Amnesia(i);
+      PutBackFaults(i);
     }
   }
   for (SimReplica& replica : replicas_) {
@@ -279,6 +331,14 @@ std::string SessionSim::Judge() {
     const int members = std::popcount(state.members);
     const int quorum = members - options_.acks + 1;
     if (members < options_.acks) return "I1: a replicated note names fewer than f members";
+    // A recovery cannot tell a memory that was put back and is noted as if it were not.
+    for (int i = 0; i < options_.replicas; ++i) {
+      const SimReplica& replica = replicas_[i];
+      if ((state.members & Bit(i)) && replica.put_back_at.has_value() &&
+          replica.incarnation == state.incarnation[i] && state.base[i] <= *replica.put_back_at) {
+        return "";
+      }
+    }
     std::vector<int> intact;
     for (int i = 0; i < options_.replicas; ++i) {
       if (!(state.members & Bit(i))) continue;
@@ -323,6 +383,7 @@ std::string SessionSim::Judge() {
 
 std::string SessionSim::RunAndCrash(int steps) {
   for (int i = 0; i < steps; ++i) Step(true);
+  if (!broken_.empty()) return broken_;
   if (!core_.failure().ok()) return absl::StrCat("failed: ", core_.failure().ToString());
   Mix(acked_);
   return Judge();

@@ -2,12 +2,15 @@
 // network and disk, from a seed, until the primary crashes. Then what recovery would find is judged
 // by the rules of docs/recovery.md (quorum of noted members, stable log, cut at the first gap):
 // every acknowledged record must be in it (I1), no replica may have dropped more than the noted
-// checkpoint (I6), and a lost memory must never have been counted (I5).
+// checkpoint (I6), and a lost memory must never have been counted (I5), nor one that went back to
+// an earlier moment once an acknowledgement has shown that.
 #pragma once
 
 #include <array>
 #include <cstdint>
 #include <map>
+#include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -22,6 +25,9 @@ struct SessionFaults {
   double duplicate = 0.05;
   double partition = 0.002;    // per step: a replica is cut off for a while
   double amnesia = 0.003;      // per step: a replica loses its memory (within what f allows)
+  double put_back_runs = 0.3;  // of the runs: memories of earlier moments come back ...
+  double put_back = 0.002;     // ... per step, under the same incarnation (within what f allows)
+  double remember = 0.02;      // ... as they were then
   double memory_full = 0.001;  // per step: a replica refuses records for a while
   double slow_disk = 0.02;     // per disk job: takes very long
 };
@@ -48,6 +54,14 @@ class SessionSim {
     std::set<Seq> held;
     bool full = false;
     int64_t full_until = 0, cut_off_until = 0;
+    std::shared_ptr<const SimReplica> earlier;  // its memory at some moment of this session
+    std::optional<Seq> put_back_at;             // highest seq issued when that was put back
+    bool unnoticed = false;                     // ... and the primary has not seen it yet
+  };
+  // What a replica's acknowledgements told since it was opened.
+  struct Told {
+    int64_t opened_ns = 0, ns = 0;
+    Seq contiguous = 0;
   };
   struct Event {
     enum Kind { kFrame, kAck, kOpen, kOpened, kStable, kSync, kNoteHits, kNoteReturns } kind;
@@ -70,18 +84,24 @@ class SessionSim {
   int64_t DiskTime();
   bool LossAllowed(int replica) const;
   void Amnesia(int replica);
+  void PutBackFaults(int replica);
+  void TakeAck(const Event& event);
   std::string Judge();
   void Mix(uint64_t value) {
     digest_ = (digest_ ^ value) * 0x9E3779B97F4A7C15ull + (digest_ >> 29);
   }
 
   Random random_;
+  Random put_back_random_;
+  bool put_backs_;
+  std::string broken_;
   SessionFaults faults_;
   ReplicatorOptions options_;
   int64_t now_ = 1'000'000'000;
   std::multimap<int64_t, Event> queue_;
   Replicator core_;
   std::vector<SimReplica> replicas_;
+  std::vector<Told> told_;
   std::set<Seq> stable_on_disk_;
   std::map<Seq, ReplicaMask> loss_;  // replicas that lost memory since the record was issued
   Note state_on_disk_;

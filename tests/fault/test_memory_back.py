@@ -1,0 +1,63 @@
+"""A replica's memory of an earlier moment is put back while its process is down, as the revert of a virtual machine does:
+it has the same incarnation and holds less than it acknowledged."""
+from fault.test_replicas import report_of
+from harness import ops
+from harness.case import Case
+from harness.rig import PATIENT
+
+
+class MemoryPutBack(Case):
+
+    def put_back(self, m, acks):
+        """A rig of m replicas, of which the first one has an earlier memory, as the primary knows; and the writer."""
+        # With so large a delta the pause of the process is no silence: it stays a member all the time.
+        rig = self.rig(m=m, acks=acks, init_options=PATIENT)
+        rig.mount(mode="replicated").wait_whole()
+        writer = ops.OpWriter(rig.path)
+        self.addCleanup(writer.kill)
+        writer.more(50)
+        victim = rig.replicas[0]
+        victim.keep_memory()
+        rig.mount_.wait_whole()
+        writer.more(100)
+        before = report_of(rig.mount_.status(), victim)
+        victim.put_memory_back()
+        # It is opened again, with a base behind all that it had acknowledged.
+        after = rig.mount_.wait_status(
+            lambda s: s["mode"] == "replicated" and report_of(s, victim)["member"] and
+            report_of(s, victim)["base"] > before["contiguous"], 120, "the earlier memory goes on counting")
+        self.assertEqual(report_of(after, victim)["incarnation"], before["incarnation"])
+        self.assertIn("its memory went back", rig.volume.tail())
+        rig.mount_.wait_whole(120)
+        writer.more(50)
+        return rig, writer
+
+    def check_recovery(self, rig, writer):
+        done = rig.volume.recover()
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        ops.check(rig.backing, writer.ledger)
+
+    def test_power_cut_with_another_replica_lost_loses_nothing_with_two_acks(self):
+        rig, writer = self.put_back(3, 2)
+        rig.power_cut(also=writer.kill)
+        rig.replicas[1].lose_memory()
+        self.check_recovery(rig, writer)
+
+    def test_power_cut_without_a_loss_loses_nothing_with_one_replica(self):
+        rig, writer = self.put_back(1, 1)
+        rig.power_cut(also=writer.kill)
+        self.check_recovery(rig, writer)
+
+    def test_idle_volume_notices_it_too(self):
+        rig = self.rig(m=2, acks=1, init_options=PATIENT)
+        rig.mount(mode="replicated").wait_whole()
+        writer = ops.OpWriter(rig.path)
+        self.addCleanup(writer.kill)
+        writer.more(20)
+        victim = rig.replicas[1]
+        victim.keep_memory()
+        writer.more(20)
+        rig.mount_.wait_whole()
+        held = report_of(rig.mount_.status(), victim)["contiguous"]
+        victim.put_memory_back()
+        rig.mount_.wait_status(lambda s: report_of(s, victim)["base"] > held, 120, "nobody asks an idle volume's replica")
