@@ -38,6 +38,18 @@ void AppendReplica(std::string& text, const control::VolumeStatusResponse::Repli
                         FormatBytes(replica.free_bytes()), replica.resent());
   absl::StrAppendFormat(&text, "  %-24s incarnation %s, base %u, contiguous %u\n", "",
                         Incarnation16(replica.incarnation()), replica.base(), replica.contiguous());
+  if (replica.datagram_bytes() < replica.route_bytes()) {
+    absl::StrAppendFormat(&text,
+                          "  %-24s datagrams of more than %u bytes are lost on the way, though the "
+                          "route takes %u: check the MTUs and that ICMP passes\n",
+                          "", replica.datagram_bytes(), replica.route_bytes());
+  }
+  if (replica.group_unheard()) {
+    absl::StrAppendFormat(&text,
+                          "  %-24s the multicast group does not reach it, it is sent to by unicast: "
+                          "check IGMP snooping and that there is a querier\n",
+                          "");
+  }
   if (!replica.problem().empty()) {
     absl::StrAppendFormat(&text, "  %-24s %s\n", "", replica.problem());
   }
@@ -122,6 +134,10 @@ std::string MountedJson(const control::VolumeStatusResponse& status) {
                            .Number("free_bytes", replica.free_bytes())
                            .Number("resent", replica.resent())
                            .Text("problem", replica.problem())
+                           .Number("datagram_bytes", replica.datagram_bytes())
+                           .Number("route_bytes", replica.route_bytes())
+                           .Bool("group_unheard", replica.group_unheard())
+                           .Text("control_problem", replica.control_problem())
                            .ToString());
   }
   return JsonObject()

@@ -108,38 +108,56 @@ void AddRun(size_t first, size_t last, const SocketAddress& to, Scratch& scratch
 
 FrameSender::FrameSender(UdpSocket& socket, uint32_t datagram_bytes,
                          std::optional<SocketAddress> group)
-    : socket_(socket), most_(datagram_bytes), datagram_bytes_(datagram_bytes), group_(group) {
+    : socket_(socket), most_(datagram_bytes), group_(group) {
   SALIUS_CHECK(most_ >= kDatagramPayloadMin && most_ <= kDatagramPayloadLoopback);
-  fits_.fill(most_);
 }
 
-void FrameSender::SetPeer(size_t index, const SocketAddress& address, uint32_t datagram_bytes,
-                          bool in_group) {
+void FrameSender::SetPeer(size_t index, const SocketAddress& address) {
   auto known = std::find(known_.begin(), known_.end(), address);
   if (known == known_.end()) known = known_.insert(known_.end(), address);
-  fits_[index] = std::clamp<uint32_t>(datagram_bytes, kDatagramPayloadMin, most_);
-  datagram_bytes_ = *std::min_element(fits_.begin(), fits_.end());
-  const auto bit = static_cast<uint8_t>(1u << index);
-  in_group ? in_group_ |= bit : in_group_ &= static_cast<uint8_t>(~bit);
   peers_[index].store(&*known, std::memory_order_release);
 }
 
 void FrameSender::ClearPeer(size_t index) {
   peers_[index].store(nullptr, std::memory_order_release);
-  fits_[index] = most_;
-  datagram_bytes_ = *std::min_element(fits_.begin(), fits_.end());
 }
 
-void FrameSender::Send(const Job& job, uint8_t everyone) {
+size_t FrameSender::DatagramBytes(const Job& job, uint8_t targets) const {
+  uint32_t least = most_;
+  for (size_t peer = 0; peer < peers_.size(); ++peer) {
+    if ((targets & (1u << peer)) != 0) least = std::min(least, job.datagram_bytes[peer]);
+  }
+  size_t bytes = std::max<size_t>(least, kDatagramPayloadMin);
+  // Somewhere on the way there may be less room than on the first cable, without a word.
+  if (!job.first_time && bytes != kDatagramPayloadLoopback) {
+    bytes = std::min(bytes, size_t{kDatagramPayloadAnyPath});
+  }
+  return bytes;
+}
+
+void FrameSender::Send(const Job& job) {
+  const uint8_t grouped = group_.has_value() ? job.grouped & job.targets : uint8_t{0};
+  if (grouped != 0) SendTo(job, grouped, true);
+  auto left = static_cast<uint8_t>(job.targets & ~grouped);
+  while (left != 0) {
+    // Those to whom datagrams may be equally large: they are packed once.
+    const size_t bytes = DatagramBytes(job, left & static_cast<uint8_t>(-left));
+    uint8_t alike = 0;
+    for (uint8_t rest = left; rest != 0; rest &= static_cast<uint8_t>(rest - 1)) {
+      const auto bit = static_cast<uint8_t>(rest & -rest);
+      if (DatagramBytes(job, bit) == bytes) alike |= bit;
+    }
+    SendTo(job, alike, false);
+    left &= static_cast<uint8_t>(~alike);
+  }
+}
+
+void FrameSender::SendTo(const Job& job, uint8_t targets, bool by_group) {
   Scratch& scratch = ThreadScratch();
   scratch.packed.clear();
   scratch.parts.clear();
   scratch.out.clear();
-  size_t datagram = datagram_bytes_.load(std::memory_order_relaxed);
-  // Somewhere on the way there may be less room than on the first cable, without a word.
-  if (!job.first_time && datagram != kDatagramPayloadLoopback) {
-    datagram = std::min(datagram, size_t{kDatagramPayloadAnyPath});
-  }
+  const size_t datagram = DatagramBytes(job, targets);
   const size_t room = datagram - kFrameHeaderBytes;
   if (job.records.empty()) {
     Packed packed;
@@ -162,19 +180,16 @@ void FrameSender::Send(const Job& job, uint8_t everyone) {
   for (Packed& packed : scratch.packed) {
     scratch.parts[packed.first_part] = Part(packed.head.data(), packed.head_bytes);
   }
-  const bool grouped = group_.has_value() && job.first_time && job.targets == everyone &&
-                       (everyone & (everyone - 1)) != 0 &&
-                       (everyone & ~in_group_.load(std::memory_order_relaxed)) == 0;
   // As many at a time to each as the socket can pass on as one message.
   const size_t run = std::max<size_t>(1, std::min(kMaxSegments, kMaxSegmentedBytes / datagram));
   for (size_t first = 0; first < scratch.packed.size(); first += run) {
     const size_t last = std::min(first + run, scratch.packed.size());
-    if (grouped) {
+    if (by_group) {
       AddRun(first, last, *group_, scratch);
       continue;
     }
     for (size_t peer = 0; peer < peers_.size(); ++peer) {
-      if ((job.targets & (1u << peer)) == 0) continue;
+      if ((targets & (1u << peer)) == 0) continue;
       const SocketAddress* const to = peers_[peer].load(std::memory_order_acquire);
       if (to != nullptr) AddRun(first, last, *to, scratch);
     }

@@ -24,32 +24,34 @@ class FrameSender {
   struct Job {
     uint8_t targets = 0;  // bit per peer
     std::vector<RecordRef> records;
-    FrameHeader header;       // everything but type, count, payload_bytes
-    bool first_time = false;  // may go to the multicast group
+    FrameHeader header;  // everything but type, count, payload_bytes
+    bool first_time = false;
+    // Targets that get it by the multicast group, all with one datagram; the others get their own.
+    uint8_t grouped = 0;
+    // How large a datagram to each may be.
+    std::array<uint32_t, kMaxReplicas> datagram_bytes{};
   };
 
-  // Nobody is anywhere yet. `datagram_bytes`: largest payload of one datagram. `group`: multicast
+  // Nobody is anywhere yet. `datagram_bytes`: largest payload of any datagram. `group`: multicast
   // address, or none.
   FrameSender(UdpSocket& socket, uint32_t datagram_bytes, std::optional<SocketAddress> group);
 
-  // From now on peer `index` is at `address`, to which a datagram may have `datagram_bytes`; what
-  // is sent to the group comes there too, or not. Calls of these two must not overlap.
-  void SetPeer(size_t index, const SocketAddress& address, uint32_t datagram_bytes, bool in_group);
+  // From now on peer `index` is at `address`. Calls of these two must not overlap.
+  void SetPeer(size_t index, const SocketAddress& address);
   // It is nowhere, and gets nothing.
   void ClearPeer(size_t index);
 
-  // `everyone`: mask of all peers with an open session; a first transmission to all of them goes to
-  // the group once.
-  void Send(const Job& job, uint8_t everyone);
+  void Send(const Job& job);
 
  private:
+  size_t DatagramBytes(const Job& job, uint8_t targets) const;
+  // To `targets` in datagrams of one size: by the group, or to each.
+  void SendTo(const Job& job, uint8_t targets, bool by_group);
+
   UdpSocket& socket_;
   std::list<SocketAddress> known_;  // every address that a peer ever had: some Send may use it
   std::array<std::atomic<const SocketAddress*>, kMaxReplicas> peers_{};  // null: none yet
-  std::array<uint32_t, kMaxReplicas> fits_;                              // each peer's way
   const uint32_t most_;
-  std::atomic<uint32_t> datagram_bytes_;  // the smallest of these
-  std::atomic<uint8_t> in_group_ = 0;
   const std::optional<SocketAddress> group_;
 };
 

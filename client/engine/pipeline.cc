@@ -353,6 +353,7 @@ PipelineStatus Pipeline::status() const {
   out.stable_log_used_bytes = impl.stable_used;
   out.stable_log_capacity_bytes = impl.stable_capacity;
   out.failure = core.failure().ok() ? "" : std::string(core.failure().message());
+  uint64_t members = 0, recoverable = 0;
   for (size_t i = 0; i < impl.peers.size(); ++i) {
     const Replicator::ReplicaView view = core.replica(static_cast<int>(i), now);
     ReplicaReport report;
@@ -370,7 +371,21 @@ PipelineStatus Pipeline::status() const {
     report.resent = view.resent;
     const absl::Status& place = impl.places.problem(static_cast<int>(i));
     report.problem = place.ok() || view.connected ? view.problem : std::string(place.message());
+    const Impl::Peer& peer = impl.peers[i];
+    if (view.connected) report.control_problem = peer.control_check.problem(now);
+    if (report.problem.empty()) report.problem = report.control_problem;
+    report.datagram_bytes = peer.path.datagram_bytes();
+    report.route_bytes = peer.path.route_bytes();
+    report.group_unheard = peer.path.group_unheard();
+    members += report.member ? 1 : 0;
+    recoverable += report.member && report.control_problem.empty() ? 1 : 0;
     out.replicas.push_back(std::move(report));
+  }
+  const uint64_t needed = members + 1 - std::min<uint64_t>(members, impl.config.acks);
+  if (out.mode == "replicated" && recoverable < needed) {
+    absl::StrAppend(&out.mode_detail, out.mode_detail.empty() ? "" : "; ",
+                    "a recovery would need answers from ", needed, " members and could ask ",
+                    recoverable, ": the replicas' problems say why");
   }
   return out;
 }

@@ -70,6 +70,12 @@ struct ReplicaReport {
   Seq base = 0, contiguous = 0;
   uint64_t lag_records = 0, lag_bytes = 0, rtt_us = 0, free_bytes = 0, resent = 0;
   std::string problem;
+  // Largest datagram of first transmissions, and what its route would carry; smaller where larger
+  // ones are lost on the way.
+  uint32_t datagram_bytes = 0, route_bytes = 0;
+  // There is a multicast group, which does not reach it: first transmissions go by unicast.
+  bool group_unheard = false;
+  std::string control_problem;  // why nothing could be recovered from it; empty: it could
 };
 struct PipelineStatus {
   Epoch epoch = 0;

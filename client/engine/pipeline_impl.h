@@ -24,7 +24,9 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
+#include "client/engine/control_check.h"
 #include "client/engine/frame_sender.h"
+#include "client/engine/peer_path.h"
 #include "client/engine/pipeline.h"
 #include "client/engine/places.h"
 #include "client/engine/replicator.h"
@@ -46,7 +48,12 @@ struct Pipeline::Impl {
     std::string address;  // as configured
     HostPort host;        // the same
     std::unique_ptr<SessionClient> control;
-    std::optional<Seq> open_base;  // guarded by mu: a session is to be opened with this base
+    // Guarded by mu: a session is to be opened with this base; what was learnt of the way to it;
+    // whether its control port answers, and that it is to be asked.
+    std::optional<Seq> open_base;
+    PeerPath path;
+    ControlCheck control_check;
+    bool check_wanted = false;
     // Of the io thread: the resolver is being asked, when it was and may be again, and when it may
     // be told again what is wrong with its answer.
     std::shared_ptr<Lookup> lookup;
@@ -80,7 +87,6 @@ struct Pipeline::Impl {
   static bool Later(const Waiter& a, const Waiter& b) { return a.seq > b.seq; }
   struct Work {  // what must be done without mu
     std::vector<FrameSender::Job> jobs;
-    uint8_t everyone = 0;  // replicas with an open session
     absl::Status failure;
     std::vector<Waiter> done;    // their seq is durable
     std::vector<Waiter> failed;  // their wait ends with `why`
@@ -88,6 +94,8 @@ struct Pipeline::Impl {
     std::vector<RecordRef> dropped;  // that a checkpoint covers: freeing them takes a while
   };
   void Collect(Work* work) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  // How each job from `begin` on goes to each of its targets.
+  void ChooseWays(size_t begin, Work* work) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   void Perform(Work& work) ABSL_LOCKS_EXCLUDED(mu);
   enum class Wait { kNo, kSleep, kLookThenSleep };
   // Receives what is there (waiting up to the socket's time-out, if at all), feeds the core.
@@ -129,6 +137,10 @@ struct Pipeline::Impl {
   uint32_t DatagramBytesTo(const SocketAddress& address) const;
   // Replica `index` is at `address` now: it is sent to that, and called there.
   void Settle(int index, const SocketAddress& address) ABSL_LOCKS_EXCLUDED(mu);
+  // Has each replica that answers asked by its control port now and then. Of the io thread.
+  void TendControl() ABSL_LOCKS_EXCLUDED(mu);
+  // Asks replica `index` what it holds, over a new connection.
+  void CheckControl(int index) ABSL_LOCKS_EXCLUDED(mu);
   // Asks the resolver for those that are silent, and takes its answers. Of the io thread.
   void TendPlaces() ABSL_LOCKS_EXCLUDED(mu);
   void TakeAnswer(int index, const Lookup::Answer& answer) ABSL_LOCKS_EXCLUDED(mu);
@@ -154,6 +166,7 @@ struct Pipeline::Impl {
   UniqueFd io_wake;  // an eventfd that ends the io thread's sleep
   std::vector<Peer> peers;
   std::optional<FrameSender> sender;
+  uint32_t most_datagram = 0;   // to any replica
   std::string group_interface;  // by which multicast leaves; empty: by the default route, or none
 
   absl::Mutex apply_mu ABSL_ACQUIRED_BEFORE(mu);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cerrno>
 #include <iterator>
 
@@ -48,6 +49,7 @@ void Pipeline::Impl::Collect(Work* work) {
   for (const std::string& event : out.events) {
     SLOG_INFO("{}: {}", options.session_name, event);
   }
+  const size_t begin = work->jobs.size();
   FrameHeader header;
   if (!out.sends.empty() || out.probes != 0) {
     header.volume = config.volume;
@@ -61,6 +63,10 @@ void Pipeline::Impl::Collect(Work* work) {
   for (const Replicator::SendRange& range : out.sends) {
     // The same records to several replicas: one job, packed once.
     const uint8_t bit = static_cast<uint8_t>(1u << range.replica);
+    if (range.again) {
+      peers[range.replica].path.Resent(static_cast<int64_t>(header.send_time_ns), range.first,
+                                       range.last);
+    }
     if (!work->jobs.empty() && !range.again && work->jobs.back().first_time &&
         !work->jobs.back().records.empty() &&
         work->jobs.back().records.front()->seq() == range.first &&
@@ -84,6 +90,7 @@ void Pipeline::Impl::Collect(Work* work) {
     probe.header = header;
     work->jobs.push_back(std::move(probe));
   }
+  ChooseWays(begin, work);
   for (const Replicator::OpenRequest& open : out.opens) {
     peers[open.replica].open_base = open.base;
     session_cv.SignalAll();
@@ -111,7 +118,6 @@ void Pipeline::Impl::Collect(Work* work) {
       ++records_first;
     }
   }
-  work->everyone = core.connected();
   Publish();
   if (out.durable_advanced) {  // or never will be
     if (durable_waiters > 0) durable_cv.SignalAll();
@@ -124,6 +130,38 @@ void Pipeline::Impl::Collect(Work* work) {
     work->failure = core.failure();
     for (absl::CondVar* cv : {&durable_cv, &applied_cv, &window_cv, &checkpoint_cv})
       cv->SignalAll();
+  }
+}
+
+void Pipeline::Impl::ChooseWays(size_t begin, Work* work) {
+  uint8_t in_group = 0;  // whom each first transmission to the group reaches
+  const ReplicaMask connected = core.connected();
+  for (size_t i = 0; i < peers.size(); ++i) {
+    if ((connected >> i & 1) != 0 && peers[i].path.group()) in_group |= static_cast<uint8_t>(1u << i);
+  }
+  for (size_t j = begin; j < work->jobs.size(); ++j) {
+    FrameSender::Job& job = work->jobs[j];
+    const auto now = static_cast<int64_t>(job.header.send_time_ns);
+    const bool first = job.first_time && !job.records.empty();
+    uint64_t bytes = kFrameHeaderBytes;
+    uint8_t wants = 0;
+    if (first) {
+      for (const RecordRef& record : job.records) bytes += record->header().total_bytes();
+      for (size_t i = 0; i < peers.size(); ++i) {
+        const auto bit = static_cast<uint8_t>(1u << i);
+        if ((job.targets & bit) != 0 && peers[i].path.WantsGroup(now)) wants |= bit;
+      }
+      // Once for all that are in the group; else each gets its own.
+      if (std::popcount(wants) > 1 && (in_group & ~wants) == 0) job.grouped = wants;
+    }
+    for (size_t i = 0; i < peers.size(); ++i) {
+      if ((job.targets >> i & 1) == 0) continue;
+      PeerPath& path = peers[i].path;
+      job.datagram_bytes[i] = first ? path.Send(now, job.records.front()->seq(),
+                                                job.records.back()->seq(), bytes,
+                                                (job.grouped >> i & 1) != 0)
+                                    : path.datagram_bytes();
+    }
   }
 }
 
@@ -210,7 +248,7 @@ void Pipeline::Impl::Publish() {
 }
 
 void Pipeline::Impl::Perform(Work& work) {
-  for (const FrameSender::Job& job : work.jobs) sender->Send(job, work.everyone);
+  for (const FrameSender::Job& job : work.jobs) sender->Send(job);
   for (Waiter& waiter : work.done) std::move(waiter.done)(absl::OkStatus());
   for (Waiter& waiter : work.failed) std::move(waiter.done)(work.why);
   if (!work.failure.ok()) {
@@ -238,6 +276,12 @@ void Pipeline::Impl::HandleDatagram(int64_t now, const InDatagram& datagram) {
   const int64_t sent = static_cast<int64_t>(header->send_time_ns);
   const int64_t rtt = sent > 0 && sent <= now ? now - sent : -1;
   core.OnAck(now, index, rtt, *ack);
+  if ((ack->flags & (kAckUnknownSession | kAckFenced)) != 0) return;
+  PeerPath& path = peers[index].path;
+  if (!path.Acked(now, ack->contiguous)) return;
+  SLOG_WARN("{}: replica {}: first transmissions go in datagrams of up to {} bytes (its route: {}){}",
+            options.session_name, peers[index].address, path.datagram_bytes(), path.route_bytes(),
+            path.group_unheard() ? ", by unicast: the multicast group does not reach it" : "");
 }
 
 // Time passes for the core only when there is nothing left to be heard, as of the moment before
@@ -343,6 +387,7 @@ void Pipeline::Impl::IoLoop() {
     if (wake) {
       for (Peer& peer : peers) peer.control->EndOverdueCalls();
       TendPlaces();
+      TendControl();
       if (dir.ext4 != nullptr && wake_at >= kernel_log_at) {
         kernel_log_at = wake_at + kKernelLogNs;
         dir.ext4->KeepUp();

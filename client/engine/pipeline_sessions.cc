@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "client/engine/pipeline_impl.h"
 #include "common/limits.h"
 #include "common/log.h"
@@ -81,7 +82,8 @@ absl::Status Pipeline::Impl::BeginPeers() {
       datagram = std::min(datagram, kDatagramPayloadDefault);
     }
   }
-  sender.emplace(*socket, static_cast<uint32_t>(datagram), group);
+  most_datagram = static_cast<uint32_t>(datagram);
+  sender.emplace(*socket, most_datagram, group);
   for (size_t i = 0; i < peers.size(); ++i) {
     if (addresses[i].length != 0) Settle(static_cast<int>(i), addresses[i]);
   }
@@ -101,7 +103,13 @@ void Pipeline::Impl::Settle(int index, const SocketAddress& address) {
     const absl::StatusOr<std::string> interface = InterfaceTowards(address);
     in_group = !interface.ok() || *interface == group_interface;
   }
-  sender->SetPeer(static_cast<size_t>(index), address, DatagramBytesTo(address), in_group);
+  const uint32_t bytes = DatagramBytesTo(address);
+  sender->SetPeer(static_cast<size_t>(index), address);
+  {
+    absl::MutexLock lock(&mu);
+    peers[index].path.SetRoute(std::clamp<uint32_t>(bytes, kDatagramPayloadMin, most_datagram),
+                               !config.multicast.empty() && in_group);
+  }
   peers[index].control->SetAddress(ControlAddress(address, peers[index].host));
 }
 
@@ -175,17 +183,60 @@ void Pipeline::Impl::TendPlaces() {
   }
 }
 
+void Pipeline::Impl::TendControl() {
+  const int64_t now = clock.MonotonicNanos();
+  absl::MutexLock lock(&mu);
+  for (size_t i = 0; i < peers.size(); ++i) {
+    Peer& peer = peers[i];
+    // One that does not answer by UDP either is reported as silent.
+    if (!core.replica(static_cast<int>(i), now).connected || !peer.control_check.Due(now)) continue;
+    peer.check_wanted = true;
+    session_cv.SignalAll();
+  }
+}
+
+void Pipeline::Impl::CheckControl(int index) {
+  Peer& peer = peers[index];
+  const absl::StatusOr<HeldSession> held = peer.control->Ask(config.volume, kOpenDeadlineMs);
+  absl::MutexLock lock(&mu);
+  const int64_t now = clock.MonotonicNanos();
+  const Replicator::ReplicaView view = core.replica(index, now);
+  absl::Status outcome = held.status();
+  if (held.ok() && view.connected && held->incarnation != view.incarnation) {
+    outcome = absl::UnavailableError(absl::StrFormat(
+        "at %s another replica answers by TCP (incarnation %016x) than by UDP (%016x)",
+        FormatSockaddr(places.at(index)), held->incarnation, view.incarnation));
+  } else if (held.ok() && view.connected && !(held->epoch == epoch && held->session == session)) {
+    outcome = absl::UnavailableError("it does not know this session");
+  }
+  if (!peer.control_check.Took(now, outcome)) return;
+  if (peer.control_check.failing()) {
+    SLOG_WARN("{}: replica {}: {}", options.session_name, peer.address,
+              peer.control_check.problem(now));
+  } else {
+    SLOG_INFO("{}: replica {}: its control port answers again", options.session_name,
+              peer.address);
+  }
+}
+
 void Pipeline::Impl::SessionLoop(int index) {
   Peer& peer = peers[index];
   while (true) {
     Seq base = 0;
+    bool check = false;
     absl::Status place;
     {
       absl::MutexLock lock(&mu);
-      while (!stopping && !peer.open_base) session_cv.Wait(&mu);
+      while (!stopping && !peer.open_base && !peer.check_wanted) session_cv.Wait(&mu);
       if (stopping) return;
-      base = *std::exchange(peer.open_base, std::nullopt);
+      check = !peer.open_base;
+      if (check) peer.check_wanted = false;
+      if (!check) base = *std::exchange(peer.open_base, std::nullopt);
       if (!places.known(index)) place = places.problem(index);
+    }
+    if (check) {
+      CheckControl(index);
+      continue;
     }
     const absl::StatusOr<OpenedSession> opened_session =
         place.ok() ? peer.control->Open(config, epoch, session, base, kOpenDeadlineMs)
@@ -195,6 +246,7 @@ void Pipeline::Impl::SessionLoop(int index) {
       absl::MutexLock lock(&mu);
       const int64_t now = clock.MonotonicNanos();
       if (opened_session.ok()) {
+        peer.control_check.Start(now);
         core.OnOpened(now, index, opened_session->incarnation, base, opened_session->free_bytes);
       } else {
         core.OnOpenFailed(now, index, std::string(opened_session.status().message()),

@@ -17,6 +17,16 @@ struct OpenedSession {
   uint16_t udp_port = 0;        // never 0
   uint64_t free_bytes = 0;      // any number
 };
+// What a replica holds of a volume: zeros when it does not know the volume.
+struct HeldSession {
+  Incarnation incarnation = 0;  // never 0
+  Epoch epoch = 0;
+  uint64_t session = 0;
+};
+// INTERNAL for an answer without an incarnation.
+absl::StatusOr<HeldSession> HeldFrom(const std::string& replica,
+                                     const control::InventoryResponse& message);
+
 // INTERNAL for an answer that says less. `replica`: its name, for what is said of it.
 absl::StatusOr<OpenedSession> OpenedFrom(const std::string& replica,
                                          const control::OpenSessionResponse& message);

@@ -44,10 +44,11 @@ struct SessionClient::Impl {
     bool opens = false, overdue = false;
   };
 
-  // Makes one call with `call(stub, context)`. A channel that failed is not used again: its pause
+  // Makes one call with `call(stub, context)`; `opens`: StopOpening ends it; `anew`: over a new
+  // connection. A channel that failed is not used again: its pause
   // until it tries anew is one of gRPC's timers.
   template <typename F>
-  absl::Status Run(bool opens, int64_t deadline_ms, F call) {
+  absl::Status Run(bool opens, int64_t deadline_ms, F call, bool anew = false) {
     std::list<Call>::iterator mine;
     std::shared_ptr<control::Replica::Stub> used;
     {
@@ -56,8 +57,12 @@ struct SessionClient::Impl {
       if (address.empty()) {
         return absl::UnavailableError(absl::StrCat("replica ", name, " has no address"));
       }
-      if (stub == nullptr) stub = Connect(address);
-      used = stub;
+      if (anew) {
+        used = Connect(address);
+      } else {
+        if (stub == nullptr) stub = Connect(address);
+        used = stub;
+      }
       mine = running.emplace(running.end());
       mine->opens = opens;
       mine->deadline = SteadyClock::now() + std::chrono::milliseconds(deadline_ms);
@@ -119,6 +124,20 @@ absl::StatusOr<OpenedSession> SessionClient::Open(const VolumeConfig& config, Ep
       });
   if (!status.ok()) return status;
   return OpenedFrom(impl_->name, response);
+}
+
+absl::StatusOr<HeldSession> SessionClient::Ask(const VolumeId& volume, int64_t deadline_ms) {
+  control::InventoryRequest request;
+  request.set_volume(Bytes(volume));
+  control::InventoryResponse response;
+  const absl::Status status = impl_->Run(
+      true, deadline_ms,
+      [&](control::Replica::Stub& stub, grpc::ClientContext& context) {
+        return stub.Inventory(&context, request, &response);
+      },
+      /*anew=*/true);
+  if (!status.ok()) return status;
+  return HeldFrom(impl_->name, response);
 }
 
 absl::Status SessionClient::Drop(const VolumeId& volume, Epoch epoch, uint64_t session,

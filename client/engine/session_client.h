@@ -34,12 +34,15 @@ class SessionClient {
   // there.
   absl::StatusOr<OpenedSession> Open(const VolumeConfig& config, Epoch epoch, uint64_t session,
                                      Seq base, int64_t deadline_ms);
+  // Asks what the replica holds of the volume, as a recovery would: over a connection of its own,
+  // which a firewall must let through now. Errors as of Open.
+  absl::StatusOr<HeldSession> Ask(const VolumeId& volume, int64_t deadline_ms);
   // Forgets the volume's log of epochs up to `epoch`.
   absl::Status Drop(const VolumeId& volume, Epoch epoch, uint64_t session, int64_t deadline_ms);
 
   // Ends the calls that are past their deadline by the monotonic clock.
   void EndOverdueCalls();
-  // Ends a call to Open that is under way; from now on Open returns CANCELLED at once.
+  // Ends calls to Open and Ask that are under way; from now on they return CANCELLED at once.
   void StopOpening();
 
  private:

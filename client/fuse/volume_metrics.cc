@@ -41,6 +41,15 @@ void ExportStatus(const PipelineStatus& status) {
     Set("salius_replica_rtt_us", "Smoothed round trip time.", replica.rtt_us, labels);
     Set("salius_replica_free_bytes", "Memory it says it has left.", replica.free_bytes, labels);
     Set("salius_replica_resent", "Records sent to it again.", replica.resent, labels);
+    Set("salius_replica_datagram_bytes", "Largest datagram of first transmissions to it.",
+        replica.datagram_bytes, labels);
+    Set("salius_replica_route_bytes", "Largest datagram that its route carries by the kernel's word.",
+        replica.route_bytes, labels);
+    Set("salius_replica_group_unheard", "1 when the multicast group does not reach it.",
+        replica.group_unheard, labels);
+    Set("salius_replica_control_failing",
+        "1 when its control port does not answer: nothing could be recovered from it.",
+        !replica.control_problem.empty(), labels);
   }
 }
 

@@ -87,6 +87,10 @@ control::VolumeStatusResponse ToStatusResponse(const StatusServerOptions& option
     to->set_free_bytes(from.free_bytes);
     to->set_resent(from.resent);
     to->set_problem(from.problem);
+    to->set_datagram_bytes(from.datagram_bytes);
+    to->set_route_bytes(from.route_bytes);
+    to->set_group_unheard(from.group_unheard);
+    to->set_control_problem(from.control_problem);
   }
   out.set_version(kSaliusVersion);
   out.set_failure(status.failure);

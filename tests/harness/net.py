@@ -145,6 +145,17 @@ class Net:
         """Larger packets to replica i vanish on the way from now on, and no cable at either end says so."""
         self._iptables(i, "-A", "INPUT", "-m", "length", "--length", "%d:" % (size + 1), "-j", "DROP")
 
+    def jumbo(self, size):
+        """Every cable carries frames of that size from now on."""
+        self.primary_mtu(size)
+        for i in range(self.count):
+            sh("ip", "-n", self.replica(i), "link", "set", "eth0", "mtu", size)
+            sh("ip", "-n", self.switch, "link", "set", "r%d" % i, "mtu", size)
+
+    def deafen(self, i, group):
+        """What is sent to the multicast group does not reach replica i from now on."""
+        self._iptables(i, "-A", "INPUT", "-d", group + "/32", "-j", "DROP")
+
     def link(self, i, up):
         """The replica's cable, at the switch. Returns how many packets the primary has sent while it was out."""
         sent, lost = ("OUTPUT", "-d", self.ip(i) + "/32"), 0
