@@ -146,27 +146,72 @@ absl::StatusOr<SocketAddress> Resolve(const HostPort& host_port) {
 
 namespace {
 
-// The first address of each, in order. All names at once: each takes 10 to 20 seconds where the
-// name server is gone.
-std::vector<absl::StatusOr<SocketAddress>> ResolveEach(const std::vector<HostPort>& hosts) {
-  std::vector<absl::StatusOr<SocketAddress>> found(hosts.size(), absl::UnknownError("not asked"));
+using Found = absl::StatusOr<std::vector<SocketAddress>>;
+
+// The addresses of each, in order. All names at once: each takes 10 to 20 seconds where the name
+// server is gone.
+std::vector<Found> ResolveEach(const std::vector<HostPort>& hosts, int family) {
+  std::vector<Found> found(hosts.size(), absl::UnknownError("not asked"));
   std::vector<std::thread> threads;
   for (size_t i = 0; i < hosts.size(); ++i) {
     if (IsNumeric(hosts[i].host)) {
-      found[i] = Resolve(hosts[i]);
+      found[i] = ResolveAll(hosts[i], family);
     } else {
-      threads.emplace_back([&, i] { found[i] = Resolve(hosts[i]); });
+      threads.emplace_back([&, i] { found[i] = ResolveAll(hosts[i], family); });
     }
   }
   for (std::thread& thread : threads) thread.join();
   return found;
 }
 
+bool Has(const std::vector<SocketAddress>& addresses, int family) {
+  return std::any_of(addresses.begin(), addresses.end(), [family](const SocketAddress& address) {
+    return address.storage.ss_family == family;
+  });
+}
+
+// Puts the addresses of one family first everywhere: that of the first address there is, unless
+// another is the only one of which all that have an address have one.
+void OrderByCommonFamily(std::vector<Found>& found) {
+  int family = AF_UNSPEC;
+  for (const Found& addresses : found) {
+    if (addresses.ok() && family == AF_UNSPEC) family = addresses->front().storage.ss_family;
+  }
+  const auto all_have = [&found](int wanted) {
+    return std::all_of(found.begin(), found.end(), [wanted](const Found& addresses) {
+      return !addresses.ok() || Has(*addresses, wanted);
+    });
+  };
+  const int other = family == AF_INET ? AF_INET6 : AF_INET;
+  if (!all_have(family) && all_have(other)) family = other;
+  for (Found& addresses : found) {
+    if (!addresses.ok()) continue;
+    std::stable_partition(
+        addresses->begin(), addresses->end(),
+        [family](const SocketAddress& address) { return address.storage.ss_family == family; });
+  }
+}
+
+// Puts the first of `addresses` that is of the first one's family and not the first of any of
+// `before` at the front. When there is none they stay.
+void PutFreeOneFirst(const std::vector<std::vector<SocketAddress>>& before,
+                     std::vector<SocketAddress>& addresses) {
+  for (auto it = addresses.begin(); it != addresses.end(); ++it) {
+    if (it->storage.ss_family != addresses.front().storage.ss_family) continue;
+    const bool taken = std::any_of(before.begin(), before.end(), [&it](const auto& others) {
+      return !others.empty() && others.front() == *it;
+    });
+    if (taken) continue;
+    std::rotate(addresses.begin(), it, it + 1);
+    return;
+  }
+}
+
 }  // namespace
 
-absl::StatusOr<std::vector<SocketAddress>> ResolveReplicas(const std::vector<std::string>& replicas,
-                                                           Unresolved unresolved) {
-  std::vector<SocketAddress> addresses;
+absl::StatusOr<std::vector<std::vector<SocketAddress>>> ResolveAllOfReplicas(
+    const std::vector<std::string>& replicas, Unresolved unresolved, int family) {
+  std::vector<std::vector<SocketAddress>> result;
   absl::Status first_error;
   size_t first = replicas.size();  // that has an address
   std::vector<HostPort> hosts;
@@ -182,40 +227,79 @@ absl::StatusOr<std::vector<SocketAddress>> ResolveReplicas(const std::vector<std
     const bool stays = IsNumeric(hosts[a].host) && IsNumeric(hosts[b].host);
     return stays ? absl::InvalidArgumentError(message) : absl::FailedPreconditionError(message);
   };
-  const std::vector<absl::StatusOr<SocketAddress>> found = ResolveEach(hosts);
+  std::vector<Found> found = ResolveEach(hosts, family);
+  OrderByCommonFamily(found);
   for (size_t i = 0; i < replicas.size(); ++i) {
     const std::string& name = replicas[i];
-    const absl::StatusOr<SocketAddress>& address = found[i];
-    if (!address.ok()) {
+    Found& addresses = found[i];
+    if (!addresses.ok()) {
       if (first_error.ok()) {
         first_error =
-            absl::Status(address.status().code(),
-                         absl::StrFormat("replica %s: %s", name, address.status().message()));
+            absl::Status(addresses.status().code(),
+                         absl::StrFormat("replica %s: %s", name, addresses.status().message()));
       }
       if (unresolved == Unresolved::kIsAnError) return first_error;
-      addresses.emplace_back();
+      result.emplace_back();
       continue;
     }
-    const auto same = std::find(addresses.begin(), addresses.end(), *address);
-    if (same != addresses.end()) {
-      const auto other = static_cast<size_t>(same - addresses.begin());
+    PutFreeOneFirst(result, *addresses);
+    const SocketAddress& address = addresses->front();
+    for (size_t other = 0; other < result.size(); ++other) {
+      if (result[other].empty() || !(result[other].front() == address)) continue;
       return clash(other, i,
                    absl::StrFormat("replicas %s and %s are the same: %s", replicas[other], name,
-                                   FormatSockaddr(*address)));
+                                   FormatSockaddr(address)));
     }
-    first = std::min(first, addresses.size());
-    addresses.push_back(*address);
-    if (address->storage.ss_family != addresses[first].storage.ss_family) {
+    first = std::min(first, result.size());
+    result.push_back(*std::move(addresses));
+    const SocketAddress& one = result[first].front();
+    if (result.back().front().storage.ss_family != one.storage.ss_family) {
       return clash(
           first, i,
           absl::StrFormat("replica %s is at %s and replica %s at %s: give all of them addresses of "
                           "IPv4, or all of IPv6",
-                          replicas[first], FormatSockaddr(addresses[first]), name,
-                          FormatSockaddr(*address)));
+                          replicas[first], FormatSockaddr(one), name,
+                          FormatSockaddr(result.back().front())));
     }
   }
   if (first == replicas.size() && !first_error.ok()) return first_error;
-  return addresses;
+  return result;
+}
+
+absl::StatusOr<std::vector<SocketAddress>> ResolveReplicas(const std::vector<std::string>& replicas,
+                                                           Unresolved unresolved) {
+  const auto all = ResolveAllOfReplicas(replicas, unresolved);
+  if (!all.ok()) return all.status();
+  std::vector<SocketAddress> firsts;
+  for (const auto& addresses : *all) {
+    firsts.push_back(addresses.empty() ? SocketAddress() : addresses.front());
+  }
+  return firsts;
+}
+
+SocketAddress MapToIpv6(const SocketAddress& address) {
+  if (address.storage.ss_family != AF_INET) return address;
+  SocketAddress mapped;
+  mapped.length = sizeof(sockaddr_in6);
+  auto& to = *reinterpret_cast<sockaddr_in6*>(&mapped.storage);
+  to.sin6_family = AF_INET6;
+  to.sin6_port = AsV4(address).sin_port;
+  to.sin6_addr.s6_addr[10] = to.sin6_addr.s6_addr[11] = 0xff;
+  std::memcpy(&to.sin6_addr.s6_addr[12], &AsV4(address).sin_addr, sizeof(in_addr));
+  return mapped;
+}
+
+SocketAddress UnmapFromIpv6(const SocketAddress& address) {
+  if (address.storage.ss_family != AF_INET6 || !IN6_IS_ADDR_V4MAPPED(&AsV6(address).sin6_addr)) {
+    return address;
+  }
+  SocketAddress plain;
+  plain.length = sizeof(sockaddr_in);
+  auto& to = *reinterpret_cast<sockaddr_in*>(&plain.storage);
+  to.sin_family = AF_INET;
+  to.sin_port = AsV6(address).sin6_port;
+  std::memcpy(&to.sin_addr, &AsV6(address).sin6_addr.s6_addr[12], sizeof(in_addr));
+  return plain;
 }
 
 std::string FormatSockaddr(const sockaddr* address, socklen_t length) {

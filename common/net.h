@@ -58,13 +58,23 @@ absl::StatusOr<SocketAddress> Resolve(const HostPort& host_port);
 // What becomes of a name that has no address now.
 enum class Unresolved { kIsAnError, kIsLeftEmpty };
 
-// The addresses of a volume's replicas, each "host:port", in their order. INVALID_ARGUMENT when one
+// The addresses of a volume's replicas, each "host:port", in their order: the first of each that is
+// of a family of which all have one, and not another's before. INVALID_ARGUMENT when one
 // has no port, two are the same, or they are not all of one family: one socket sends to all of
 // them; FAILED_PRECONDITION when that is so by what a name leads to now. Else what Resolve says of
 // the first name that has no address, or, with kIsLeftEmpty, only when none has one: then the
 // others' length is 0. Every error names the replica.
 absl::StatusOr<std::vector<SocketAddress>> ResolveReplicas(
     const std::vector<std::string>& replicas, Unresolved unresolved = Unresolved::kIsAnError);
+
+// The same, with every address of each: first the one that ResolveReplicas gives, then the others,
+// those of its family first. `family`: AF_INET or AF_INET6 for those alone.
+absl::StatusOr<std::vector<std::vector<SocketAddress>>> ResolveAllOfReplicas(
+    const std::vector<std::string>& replicas, Unresolved unresolved, int family = AF_UNSPEC);
+
+// An IPv4 address as an IPv6 socket of both families names it, and back; others stay.
+SocketAddress MapToIpv6(const SocketAddress& address);
+SocketAddress UnmapFromIpv6(const SocketAddress& address);
 
 // "1.2.3.4:7400", "[::1]:7400", or "family N" for anything else.
 std::string FormatSockaddr(const sockaddr* address, socklen_t length);

@@ -75,6 +75,9 @@ absl::StatusOr<UdpSocket> UdpSocket::Bind(const SocketAddress& local, const Opti
   if (options.reuse_port) {
     SALIUS_RETURN_IF_ERROR(SetOption(fd.get(), SOL_SOCKET, SO_REUSEPORT, int{1}, "SO_REUSEPORT"));
   }
+  if (options.both_families) {
+    SALIUS_RETURN_IF_ERROR(SetOption(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, int{0}, "IPV6_V6ONLY"));
+  }
   if (options.coalesce) {
     // An older kernel cannot, and hands over one datagram at a time.
     const int on = 1;

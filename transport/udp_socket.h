@@ -83,6 +83,7 @@ class UdpSocket {
     int receive_buffer_bytes = 8 << 20;  // SO_RCVBUFFORCE first, then SO_RCVBUF
     int send_buffer_bytes = 8 << 20;
     bool reuse_port = false;
+    bool both_families = false;  // an IPv6 socket that carries IPv4 too (MapToIpv6)
     bool coalesce = false;  // datagrams may arrive joined: batches need buffers of 64 KiB
   };
   // Binds to `local` (port 0: any). Errors: ALREADY_EXISTS when the port is in use (names the

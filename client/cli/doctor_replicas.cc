@@ -145,12 +145,17 @@ ReplicaFacts GatherReplicaFacts(const std::string& address) {
   const absl::StatusOr<HostPort> host_port = ParseHostPort(address, 0);
   facts.resolved = host_port.status();
   if (!host_port.ok()) return facts;
-  const absl::StatusOr<SocketAddress> to = Resolve(*host_port);
-  facts.resolved = to.status();
-  if (!to.ok()) return facts;
-  facts.datagram_bytes = PathDatagramBytes(*to);
+  const absl::StatusOr<std::vector<SocketAddress>> all = ResolveAll(*host_port);
+  facts.resolved = all.status();
+  if (!all.ok()) return facts;
   facts.status = CallReplicaStatus(address);
-  facts.udp_rtt_us = ProbeUdp(*to);
+  // As a mount does: its name's next address when it does not answer.
+  for (size_t i = 0; i < all->size() && (i == 0 || !facts.udp_rtt_us.ok()); ++i) {
+    const absl::StatusOr<int64_t> rtt = ProbeUdp((*all)[i]);
+    if (i > 0 && !rtt.ok()) continue;
+    facts.udp_rtt_us = rtt;
+    facts.datagram_bytes = PathDatagramBytes((*all)[i]);
+  }
   return facts;
 }
 

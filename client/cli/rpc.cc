@@ -22,6 +22,9 @@ absl::StatusOr<control::ReplicaStatusResponse> CallReplicaStatus(const std::stri
   grpc::ChannelArguments arguments;
   // A proxy of the environment has no business between an administrator and a replica.
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  // How long one address of a name is waited for before its next is tried.
+  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 1000);
   const auto stub = control::Replica::NewStub(
       grpc::CreateCustomChannel(host_port, grpc::InsecureChannelCredentials(), arguments));
   grpc::ClientContext context;

@@ -54,6 +54,7 @@ struct Pipeline::Impl {
     PeerPath path;
     ControlCheck control_check;
     bool check_wanted = false;
+    int64_t silent_since_ns = -1;  // of the io thread: it has a session and does not answer
     // Of the io thread: the resolver is being asked, when it was and may be again, and when it may
     // be told again what is wrong with its answer.
     std::shared_ptr<Lookup> lookup;
@@ -135,8 +136,14 @@ struct Pipeline::Impl {
   void SessionLoop(int index);
   // What a datagram to `address` may have, as far as can be told.
   uint32_t DatagramBytesTo(const SocketAddress& address) const;
-  // Replica `index` is at `address` now: it is sent to that, and called there.
-  void Settle(int index, const SocketAddress& address) ABSL_LOCKS_EXCLUDED(mu);
+  // Replica `index` is sent to where it is now, and called there.
+  void Settle(int index) ABSL_LOCKS_EXCLUDED(mu, settle_mu);
+  // It does not answer there: goes to its name's next address, if there is one.
+  void TryNextAddress(int index) ABSL_LOCKS_EXCLUDED(mu, settle_mu);
+  // The socket that sends to all of them, of both families where some names have both.
+  absl::Status BindSocket(std::vector<std::vector<SocketAddress>>& addresses);
+  // Tries the next address of each replica that has a session and is silent. Of the io thread.
+  void TendSilence() ABSL_LOCKS_EXCLUDED(mu);
   // Has each replica that answers asked by its control port now and then. Of the io thread.
   void TendControl() ABSL_LOCKS_EXCLUDED(mu);
   // Asks replica `index` what it holds, over a new connection.
@@ -174,6 +181,9 @@ struct Pipeline::Impl {
   // succeeds.
   absl::Mutex sync_mu ABSL_ACQUIRED_BEFORE(mu);
   AppliedMark applied_mark;
+
+  absl::Mutex settle_mu ABSL_ACQUIRED_BEFORE(mu);  // one address at a time is told to the sender
+  bool both_families = false;                      // of the socket; constant after BeginPeers
 
   mutable absl::Mutex mu;
   Replicator core ABSL_GUARDED_BY(mu);

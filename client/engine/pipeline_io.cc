@@ -134,6 +134,7 @@ void Pipeline::Impl::Collect(Work* work) {
 }
 
 void Pipeline::Impl::ChooseWays(size_t begin, Work* work) {
+  if (begin == work->jobs.size()) return;
   uint8_t in_group = 0;  // whom each first transmission to the group reaches
   const ReplicaMask connected = core.connected();
   for (size_t i = 0; i < peers.size(); ++i) {
@@ -271,7 +272,8 @@ void Pipeline::Impl::HandleDatagram(int64_t now, const InDatagram& datagram) {
   }
   const absl::StatusOr<AckPayload> ack = DecodeAckPayload(bytes.subspan(kFrameHeaderBytes));
   if (!ack.ok()) return malformed.Increment();
-  const int index = places.Find(*datagram.from);
+  const int index =
+      places.Find(both_families ? UnmapFromIpv6(*datagram.from) : *datagram.from);
   if (index < 0) return unknown.Increment();
   const int64_t sent = static_cast<int64_t>(header->send_time_ns);
   const int64_t rtt = sent > 0 && sent <= now ? now - sent : -1;
@@ -387,6 +389,7 @@ void Pipeline::Impl::IoLoop() {
     if (wake) {
       for (Peer& peer : peers) peer.control->EndOverdueCalls();
       TendPlaces();
+      TendSilence();
       TendControl();
       if (dir.ext4 != nullptr && wake_at >= kernel_log_at) {
         kernel_log_at = wake_at + kKernelLogNs;

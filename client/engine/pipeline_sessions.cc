@@ -1,4 +1,6 @@
 // The pipeline's replicas: where they are, and sessions with them.
+#include <netinet/in.h>
+
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
@@ -19,6 +21,8 @@ constexpr int64_t kLookUpSilentNs = 5'000'000'000;
 constexpr int64_t kLookUpUnknownNs = 1'000'000'000;
 // ... and for one that answers, whose address another's name may lead to by now.
 constexpr int64_t kLookUpHeardNs = 60'000'000'000;
+// How long a replica that has a session may be silent before its name's next address is tried.
+constexpr int64_t kNextAddressNs = 3'000'000'000;
 constexpr int64_t kTellAgainNs = 60'000'000'000;
 
 // For gRPC. It resolves names by itself, maybe to another of a name's addresses, and our text has
@@ -31,13 +35,26 @@ std::string ControlAddress(const SocketAddress& address, const HostPort& host) {
 
 absl::Status Pipeline::Impl::BeginPeers() {
   if (config.replicas.empty()) return absl::OkStatus();
-  SALIUS_ASSIGN_OR_RETURN(const std::vector<SocketAddress> addresses,
-                          ResolveReplicas(config.replicas, Unresolved::kIsLeftEmpty));
+  std::optional<SocketAddress> group;
+  if (!config.multicast.empty()) {
+    SALIUS_ASSIGN_OR_RETURN(const HostPort host_port, ParseHostPort(config.multicast, 7401));
+    SALIUS_ASSIGN_OR_RETURN(group, ResolveAddress(host_port));
+  }
+  SALIUS_ASSIGN_OR_RETURN(
+      std::vector<std::vector<SocketAddress>> all,
+      ResolveAllOfReplicas(config.replicas, Unresolved::kIsLeftEmpty,
+                           group.has_value() ? group->storage.ss_family : AF_UNSPEC));
+  SALIUS_RETURN_IF_ERROR(BindSocket(all));
+  std::vector<SocketAddress> addresses;
+  for (const auto& of_one : all) {
+    addresses.push_back(of_one.empty() ? SocketAddress() : of_one.front());
+  }
   {
     absl::MutexLock lock(&mu);
     SALIUS_RETURN_IF_ERROR(places.Begin(addresses));
+    for (size_t i = 0; i < all.size(); ++i) places.Know(static_cast<int>(i), all[i]);
+    if (both_families) places.AllowBothFamilies();
   }
-  SocketAddress local;
   for (size_t i = 0; i < addresses.size(); ++i) {
     Peer peer;
     peer.address = config.replicas[i];
@@ -48,22 +65,14 @@ absl::Status Pipeline::Impl::BeginPeers() {
       peer.look_up_at_ns = peer.looked_up_ns + kLookUpSilentNs;
     }
     peers.push_back(std::move(peer));
-    if (addresses[i].length != 0) {
-      local.storage.ss_family = addresses[i].storage.ss_family;
-      local.length = addresses[i].length;
-    } else {
+    if (addresses[i].length == 0) {
       SLOG_WARN("{}: replica {} has no address yet", options.session_name, config.replicas[i]);
     }
   }
-  SALIUS_ASSIGN_OR_RETURN(UdpSocket bound, UdpSocket::Bind(local, UdpSocket::Options()));
-  socket.emplace(std::move(bound));
   // A waiter that receives acknowledgements itself must also notice time: never sleep longer.
   SALIUS_RETURN_IF_ERROR(socket->SetReceiveTimeout(kLeadMicros));
   size_t datagram = config.datagram_bytes != 0 ? config.datagram_bytes : kDatagramPayloadLoopback;
-  std::optional<SocketAddress> group;
-  if (!config.multicast.empty()) {
-    SALIUS_ASSIGN_OR_RETURN(const HostPort host_port, ParseHostPort(config.multicast, 7401));
-    SALIUS_ASSIGN_OR_RETURN(group, ResolveAddress(host_port));
+  if (group.has_value()) {
     // By the way that leads to the replicas; the route to the group itself may be another, or
     // none.
     const auto known =
@@ -85,8 +94,48 @@ absl::Status Pipeline::Impl::BeginPeers() {
   most_datagram = static_cast<uint32_t>(datagram);
   sender.emplace(*socket, most_datagram, group);
   for (size_t i = 0; i < peers.size(); ++i) {
-    if (addresses[i].length != 0) Settle(static_cast<int>(i), addresses[i]);
+    if (addresses[i].length != 0) Settle(static_cast<int>(i));
   }
+  return absl::OkStatus();
+}
+
+absl::Status Pipeline::Impl::BindSocket(std::vector<std::vector<SocketAddress>>& addresses) {
+  SocketAddress local;
+  bool v4 = false, v6 = false;
+  for (const auto& of_one : addresses) {
+    for (const SocketAddress& address : of_one) {
+      (address.storage.ss_family == AF_INET ? v4 : v6) = true;
+      if (local.length != 0) continue;
+      local.storage.ss_family = address.storage.ss_family;
+      local.length = address.length;
+    }
+  }
+  UdpSocket::Options options;
+  if (v4 && v6) {
+    SocketAddress both;
+    both.storage.ss_family = AF_INET6;
+    both.length = sizeof(sockaddr_in6);
+    options.both_families = true;
+    absl::StatusOr<UdpSocket> bound = UdpSocket::Bind(both, options);
+    if (bound.ok()) {
+      both_families = true;
+      socket.emplace(*std::move(bound));
+      return absl::OkStatus();
+    }
+    // This host has no IPv6.
+    SLOG_WARN("{}: replicas are sent to by IPv4 only: {}", this->options.session_name,
+              Sv(bound.status().message()));
+    for (auto& of_one : addresses) {
+      std::erase_if(of_one, [](const SocketAddress& address) {
+        return address.storage.ss_family != AF_INET;
+      });
+    }
+    local.storage.ss_family = AF_INET;
+    local.length = sizeof(sockaddr_in);
+    options.both_families = false;
+  }
+  SALIUS_ASSIGN_OR_RETURN(UdpSocket bound, UdpSocket::Bind(local, options));
+  socket.emplace(std::move(bound));
   return absl::OkStatus();
 }
 
@@ -97,20 +146,40 @@ uint32_t Pipeline::Impl::DatagramBytesTo(const SocketAddress& address) const {
   return path.ok() ? *path : kDatagramPayloadDefault;
 }
 
-void Pipeline::Impl::Settle(int index, const SocketAddress& address) {
+void Pipeline::Impl::Settle(int index) {
+  absl::MutexLock one(&settle_mu);
+  SocketAddress address;
+  {
+    absl::MutexLock lock(&mu);
+    if (!places.known(index)) return;
+    address = places.at(index);
+  }
   bool in_group = true;
   if (!group_interface.empty()) {
     const absl::StatusOr<std::string> interface = InterfaceTowards(address);
     in_group = !interface.ok() || *interface == group_interface;
   }
   const uint32_t bytes = DatagramBytesTo(address);
-  sender->SetPeer(static_cast<size_t>(index), address);
+  sender->SetPeer(static_cast<size_t>(index), both_families ? MapToIpv6(address) : address);
   {
     absl::MutexLock lock(&mu);
     peers[index].path.SetRoute(std::clamp<uint32_t>(bytes, kDatagramPayloadMin, most_datagram),
                                !config.multicast.empty() && in_group);
   }
   peers[index].control->SetAddress(ControlAddress(address, peers[index].host));
+}
+
+void Pipeline::Impl::TryNextAddress(int index) {
+  SocketAddress from, to;
+  {
+    absl::MutexLock lock(&mu);
+    from = places.at(index);
+    if (!places.TryNext(index)) return;
+    to = places.at(index);
+  }
+  Settle(index);
+  SLOG_INFO("{}: replica {} does not answer at {}: {} is tried", options.session_name,
+            peers[index].address, FormatSockaddr(from), FormatSockaddr(to));
 }
 
 void Pipeline::Impl::TakeAnswer(int index, const Lookup::Answer& answer) {
@@ -133,13 +202,16 @@ void Pipeline::Impl::TakeAnswer(int index, const Lookup::Answer& answer) {
   }
   Perform(work);
   if (change.gave_up >= 0) {
-    sender->ClearPeer(static_cast<size_t>(change.gave_up));
+    {
+      absl::MutexLock one(&settle_mu);
+      sender->ClearPeer(static_cast<size_t>(change.gave_up));
+    }
     peers[change.gave_up].control->SetAddress("");
     peers[change.gave_up].look_up_at_ns = now;
   }
   Peer& peer = peers[index];
   if (change.moved) {
-    Settle(index, at);
+    Settle(index);
     SLOG_INFO("{}: replica {} is at {} now{}", options.session_name, peer.address,
               FormatSockaddr(at),
               change.gave_up >= 0
@@ -180,6 +252,27 @@ void Pipeline::Impl::TendPlaces() {
     peer.looked_up_ns = now;
     peer.look_up_at_ns = now + (known ? kLookUpSilentNs : kLookUpUnknownNs);
     peer.lookup = Lookup::Start(peer.host, family);
+  }
+}
+
+void Pipeline::Impl::TendSilence() {
+  const int64_t now = clock.MonotonicNanos();
+  for (size_t i = 0; i < peers.size(); ++i) {
+    const int index = static_cast<int>(i);
+    bool silent = false;
+    {
+      absl::MutexLock lock(&mu);
+      silent = (core.connected() >> i & 1) != 0 && !core.replica(index, now).connected;
+    }
+    int64_t& since = peers[i].silent_since_ns;
+    if (!silent) {
+      since = -1;
+    } else if (since < 0) {
+      since = now;
+    } else if (now - since >= kNextAddressNs) {
+      since = now;
+      TryNextAddress(index);
+    }
   }
 }
 
@@ -255,6 +348,11 @@ void Pipeline::Impl::SessionLoop(int index) {
       Collect(&work);
     }
     Perform(work);
+    // A name's other address may be the one where it listens.
+    if (absl::IsUnavailable(opened_session.status()) ||
+        absl::IsDeadlineExceeded(opened_session.status())) {
+      TryNextAddress(index);
+    }
   }
 }
 

@@ -52,6 +52,20 @@ absl::Status Places::CheckFree(int index, const SocketAddress& address, uint8_t 
                                              names_[other], " is"));
 }
 
+bool Places::TryNext(int index) {
+  Place& place = places_[index];
+  const auto now = std::find(place.all.begin(), place.all.end(), place.address);
+  if (now == place.all.end()) return false;  // the name leads elsewhere: that is OnAnswer's
+  const auto at = static_cast<size_t>(now - place.all.begin());
+  for (size_t step = 1; step < place.all.size(); ++step) {
+    const SocketAddress& next = place.all[(at + step) % place.all.size()];
+    if (Find(next) >= 0 || !CheckHost(index, next).ok()) continue;
+    place.address = next;
+    return true;
+  }
+  return false;
+}
+
 Places::Change Places::OnAnswer(int index, const absl::StatusOr<std::vector<SocketAddress>>& answer,
                                 uint8_t connected) {
   Place& place = places_[index];
@@ -66,6 +80,7 @@ Places::Change Places::OnAnswer(int index, const absl::StatusOr<std::vector<Sock
     return {};
   }
   place.problem = absl::OkStatus();
+  place.all = *answer;
   place.name = Place::kElsewhere;
   if (known(index) && std::find(answer->begin(), answer->end(), place.address) != answer->end()) {
     place.name = Place::kHere;

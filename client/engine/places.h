@@ -38,6 +38,17 @@ class Places {
   Change OnAnswer(int index, const absl::StatusOr<std::vector<SocketAddress>>& answer,
                   uint8_t connected);
 
+  // Names may have several addresses, and a replica may answer at some of them only. Those of
+  // replica `index`, as of now; OnAnswer brings later ones.
+  void Know(int index, std::vector<SocketAddress> addresses) {
+    places_[index].all = std::move(addresses);
+  }
+  // They may be of any family, whatever the first were.
+  void AllowBothFamilies() { family_ = 0; }
+  // It does not answer where it is: moves it to its name's next address that is neither another
+  // replica's nor on another host although it may not. Returns whether there is one.
+  bool TryNext(int index);
+
   // Length 0: not known yet.
   const SocketAddress& at(int index) const { return places_[index].address; }
   bool known(int index) const { return at(index).length != 0; }
@@ -45,12 +56,13 @@ class Places {
   int Find(const SocketAddress& address) const;
   // Why the last answer was of no use, if it was not.
   const absl::Status& problem(int index) const { return places_[index].problem; }
-  // AF_INET or AF_INET6: that of the first addresses.
+  // AF_INET or AF_INET6: that of the first addresses; AF_UNSPEC for both.
   int family() const { return family_; }
 
  private:
   struct Place {
     SocketAddress address;
+    std::vector<SocketAddress> all;  // of its name, when that was last asked for
     enum { kUnknown, kHere, kElsewhere } name = kUnknown;  // where the last answer led
     absl::Status problem;
   };

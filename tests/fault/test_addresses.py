@@ -182,3 +182,36 @@ class Addresses(Case):
         rig.replicas[1].start()
         self.told(two=rig.replicas[1].ip)
         mount.wait_mode("replicated")
+
+    def test_each_address_of_a_name_is_tried(self):
+        """Nobody is at the address that the resolver puts first, the one closer to the primary's."""
+        rig = self.named(2, 2)
+        self.told(one=["10.77.0.2", rig.replicas[0].ip], two=["10.77.0.3", rig.replicas[1].ip])
+        self.check_all_addresses(rig)
+
+    def test_name_with_addresses_of_both_families_is_found_at_the_one_where_it_listens(self):
+        rig = self.named(2, 2)
+        rig.net.add_ipv6()
+        self.told(one=[rig.net.ipv6(0), rig.replicas[0].ip], two=[rig.net.ipv6(1), rig.replicas[1].ip])
+        self.check_all_addresses(rig)
+
+    def test_name_whose_datagrams_pass_by_one_family_alone(self):
+        """Its control port answers at both addresses (TCP), its datagrams are dropped at the first."""
+        rig = self.named(1, 1)
+        rig.net.add_ipv6()
+        replica = rig.replicas[0]
+        replica.kill()
+        replica.listen = "[::]"
+        replica.start()
+        sh("nsenter", "--net=/run/netns/" + rig.net.replica(0), "ip6tables", "-w", "-A", "INPUT", "-p", "udp", "-j", "DROP")
+        self.told(one=[rig.net.ipv6(0), replica.ip])
+        self.check_all_addresses(rig)
+
+    def check_all_addresses(self, rig):
+        """The volume comes to mode replicated, the doctor and a recovery find its replicas too."""
+        rig.mount().wait_status(
+            lambda s: "does not answer at" in rig.volume.tail() and s["mode"] == "replicated" and
+            all(r["member"] and r["connected"] for r in s["replicas"]), 60, "the second address is not tried")
+        writer = ops.OpWriter(rig.path)
+        self.addCleanup(writer.kill)
+        self.check_after_a_cut(rig, writer)

@@ -145,6 +145,15 @@ class Net:
         """Larger packets to replica i vanish on the way from now on, and no cable at either end says so."""
         self._iptables(i, "-A", "INPUT", "-m", "length", "--length", "%d:" % (size + 1), "-j", "DROP")
 
+    def add_ipv6(self):
+        """Every host has an IPv6 address too, ipv6(i) and the primary's."""
+        for namespace, ip in [(self.primary, "fd77::1")] + [(self.replica(i), self.ipv6(i)) for i in range(self.count)]:
+            sh("ip", "-n", namespace, "addr", "add", ip + "/64", "dev", "eth0", "nodad")
+
+    @staticmethod
+    def ipv6(i):
+        return "fd77::%x" % (16 + i)
+
     def jumbo(self, size):
         """Every cable carries frames of that size from now on."""
         self.primary_mtu(size)
@@ -186,8 +195,9 @@ class Hosts:
         sh("mount", "--bind", self._file, "/etc/hosts")
 
     def set(self, addresses):
-        """{name: address}: all there is but localhost. Who looks meanwhile sees those before or these."""
-        text = "127.0.0.1 localhost\n" + "".join("%s %s\n" % (ip, name) for name, ip in addresses.items())
+        """{name: address, or a list of them}: all there is but localhost. Who looks meanwhile sees those before or these."""
+        text = "127.0.0.1 localhost\n" + "".join(
+            "%s %s\n" % (ip, name) for name, ips in addresses.items() for ip in ([ips] if isinstance(ips, str) else ips))
         with open(self._file, "rb+", buffering=0) as f:
             f.write(text.encode().ljust(4096, b"\n"))
 

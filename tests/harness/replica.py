@@ -23,6 +23,7 @@ class Replica:
         self._copy = self.shm + "-earlier"
         self.log = os.path.join(current().dir, "%s-r%d.log" % (net.prefix, index))
         self.proc = None
+        self.listen = None  # where else than at self.ip
         self.env, self.wrapper = None, ()  # of the next start: its environment, and what runs it
 
     def start(self):
@@ -33,7 +34,8 @@ class Replica:
     def launch(self):
         """The process; several replicas may start at the same time."""
         os.makedirs(self.shm, exist_ok=True)
-        self.proc = Proc([*self.wrapper, binary("salius-replica"), "--listen", "%s:%d" % (self.ip, PORT), "--memory",
+        self.proc = Proc([*self.wrapper, binary("salius-replica"), "--listen",
+                          "%s:%d" % (self.listen or self.ip, PORT), "--memory",
                           self.memory, "--shm-dir", self.shm, "--insecure", "--metrics",
                           "%s:%d" % (self.ip, METRICS_PORT)] + self.extra,
                          self.log, netns=self.net.replica(self.index), env=self.env)

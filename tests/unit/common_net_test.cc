@@ -80,6 +80,35 @@ TEST(ResolveReplicasTest, GivesEachItsAddressInOrder) {
   EXPECT_TRUE(ResolveReplicas({}).ok());
 }
 
+TEST(ResolveReplicasTest, AllOfThemBeginWithTheOneThatIsUsed) {
+  const std::vector<std::string> replicas = {"127.0.0.1:7400", "localhost:7401"};
+  const auto all = ResolveAllOfReplicas(replicas, Unresolved::kIsAnError);
+  ASSERT_TRUE(all.ok()) << all.status();
+  const auto firsts = ResolveReplicas(replicas);
+  ASSERT_TRUE(firsts.ok()) << firsts.status();
+  for (size_t i = 0; i < replicas.size(); ++i) EXPECT_EQ((*all)[i].front(), (*firsts)[i]);
+  // Whatever the resolver says first, the family is one that both have.
+  EXPECT_EQ(FormatSockaddr((*firsts)[1]), "127.0.0.1:7401");
+}
+
+TEST(ResolveReplicasTest, AFamilyThatIsAskedForIsTheOnlyOne) {
+  EXPECT_FALSE(
+      ResolveAllOfReplicas({"127.0.0.1:7400"}, Unresolved::kIsAnError, AF_INET6).ok());
+  EXPECT_TRUE(ResolveAllOfReplicas({"127.0.0.1:7400"}, Unresolved::kIsAnError, AF_INET).ok());
+}
+
+TEST(MapToIpv6Test, AddressComesBack) {
+  const SocketAddress v4 = Resolve({"10.1.2.3", 7400}).value();
+  const SocketAddress mapped = MapToIpv6(v4);
+  EXPECT_EQ(mapped.storage.ss_family, AF_INET6);
+  EXPECT_EQ(FormatSockaddr(mapped), "[::ffff:10.1.2.3]:7400");
+  EXPECT_EQ(UnmapFromIpv6(mapped), v4);
+  const SocketAddress v6 = Resolve({"fd00::1", 7400}).value();
+  EXPECT_EQ(MapToIpv6(v6), v6);
+  EXPECT_EQ(UnmapFromIpv6(v6), v6);
+  EXPECT_EQ(UnmapFromIpv6(v4), v4);
+}
+
 TEST(ResolveReplicasTest, RefusesWhatDoesNotGoTogetherAndNamesIt) {
   const struct {
     std::vector<std::string> replicas;

@@ -131,6 +131,40 @@ TEST_F(PlacesTest, TwoThatHaveExchangedTheirAddressesAreFound) {
   EXPECT_TRUE(places_.problem(1).ok());
 }
 
+TEST_F(PlacesTest, TriesEachAddressOfItsNameInTurn) {
+  places_.Know(0, *Answer({"10.0.0.1", "10.0.0.2", "10.0.0.7", "::1"}));
+  EXPECT_TRUE(places_.TryNext(0));
+  ExpectAt(0, "10.0.0.7");  // 10.0.0.2 is another's
+  EXPECT_TRUE(places_.TryNext(0));
+  ExpectAt(0, "::1");
+  EXPECT_TRUE(places_.TryNext(0));
+  ExpectAt(0, "10.0.0.1");
+}
+
+TEST_F(PlacesTest, TriesWhatTheLastAnswerBrought) {
+  EXPECT_FALSE(places_.TryNext(0));
+  EXPECT_FALSE(places_.OnAnswer(0, Answer({"10.0.0.5", "10.0.0.1"}), 0).moved);
+  EXPECT_TRUE(places_.TryNext(0));
+  ExpectAt(0, "10.0.0.5");
+  EXPECT_FALSE(places_.OnAnswer(0, Answer({"10.0.0.5", "10.0.0.1"}), 0).moved);
+  ExpectAt(0, "10.0.0.5");
+}
+
+TEST_F(PlacesTest, OneAddressIsNotLeft) {
+  places_.Know(0, *Answer({"10.0.0.1"}));
+  EXPECT_FALSE(places_.TryNext(0));
+  ExpectAt(0, "10.0.0.1");
+  EXPECT_FALSE(places_.TryNext(2)) << "it has none";
+}
+
+TEST(PlacesOnThisHostTest, TriesNoAddressOfAnotherHostWithoutTheWord) {
+  Places places({"a:7400"}, /*insecure=*/false);
+  ASSERT_TRUE(places.Begin({At("127.0.0.1")}).ok());
+  places.Know(0, *Answer({"127.0.0.1", "10.0.0.1", "127.0.0.2"}));
+  EXPECT_TRUE(places.TryNext(0));
+  EXPECT_EQ(FormatSockaddr(places.at(0)), "127.0.0.2:7400");
+}
+
 TEST(PlacesOnThisHostTest, OtherHostsNeedTheWordThatTheNetworkIsTrusted) {
   Places places({"a:7400"}, /*insecure=*/false);
   EXPECT_THAT(std::string(places.Begin({At("10.0.0.1")}).message()), HasSubstr("insecure"));
