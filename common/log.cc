@@ -3,6 +3,7 @@
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <array>
 #include <condition_variable>
@@ -164,6 +165,11 @@ void Write(LogLevel level, fmt::string_view format, fmt::format_args args) {
   std::string line;
   if (sink.journal) line = JournalPrefix(level);
   fmt::vformat_to(std::back_inserter(line), format, args);
+  // Each line has a priority of its own there.
+  for (size_t end = line.find('\n'); sink.journal && end != std::string::npos;) {
+    line.insert(end + 1, JournalPrefix(level));
+    end = line.find('\n', end + 1);
+  }
   if (Background* background = g_background.load(std::memory_order_acquire)) {
     background->Add(sink, level, std::move(line));
     return;
@@ -191,6 +197,17 @@ bool StderrIsJournal() {
   struct stat st;
   if (stream == nullptr || fstat(fileno(stderr), &st) != 0) return false;
   return absl::StrFormat("%d:%d", st.st_dev, st.st_ino) == stream;
+}
+
+std::string_view LinePrefix(LogLevel level) {
+  return StderrIsJournal() ? JournalPrefix(level) : std::string_view();
+}
+
+std::string LogPlace() {
+  if (StderrIsJournal()) return "journal";
+  char path[4096];
+  const ssize_t size = readlink("/proc/self/fd/2", path, sizeof(path));
+  return size > 0 ? std::string(path, static_cast<size_t>(size)) : "closed";
 }
 
 absl::Status InitLogging(std::string_view name, std::string_view level) {

@@ -16,6 +16,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstddef>
+#include <string>
 #include <string_view>
 #include <utility>
 
@@ -41,6 +42,13 @@ bool FlushLog(std::chrono::milliseconds bound = std::chrono::seconds(1));
 
 // Whether stderr is the stream to the journal that systemd gave.
 bool StderrIsJournal();
+
+// Before a line that is written to stderr beside the log: its priority, "<3>" for an error, when
+// stderr is the journal, and else nothing.
+std::string_view LinePrefix(LogLevel level);
+
+// Where stderr leads: "journal", the path of a file, or what else /proc/self/fd/2 says.
+std::string LogPlace();
 
 namespace log_internal {
 extern std::atomic<int> g_level;

@@ -2,6 +2,7 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <ifaddrs.h>
 #include <netdb.h>
 #include <netinet/in.h>
 
@@ -321,6 +322,41 @@ std::string FormatSockaddr(const SocketAddress& address) {
     return absl::StrFormat("[%s]:%d", text, address.port());
   }
   return absl::StrFormat("family %d", address.storage.ss_family);
+}
+
+std::string FormatHost(const SocketAddress& address) {
+  char text[INET6_ADDRSTRLEN] = {};
+  if (address.storage.ss_family == AF_INET) {
+    inet_ntop(AF_INET, &AsV4(address).sin_addr, text, sizeof(text));
+  } else if (address.storage.ss_family == AF_INET6) {
+    const in6_addr& ip = AsV6(address).sin6_addr;
+    // One host has one text, whichever socket its address is for.
+    const bool mapped = IN6_IS_ADDR_V4MAPPED(&ip);
+    inet_ntop(mapped ? AF_INET : AF_INET6, ip.s6_addr + (mapped ? 12 : 0), text, sizeof(text));
+  }
+  return text;
+}
+
+std::vector<std::string> InterfaceHosts() {
+  std::vector<std::string> hosts;
+  ifaddrs* list = nullptr;
+  if (getifaddrs(&list) != 0) return hosts;
+  for (const ifaddrs* at = list; at != nullptr; at = at->ifa_next) {
+    if (at->ifa_addr == nullptr) continue;
+    SocketAddress address;
+    const int family = at->ifa_addr->sa_family;
+    if (family == AF_INET) {
+      address.length = sizeof(sockaddr_in);
+    } else if (family == AF_INET6) {
+      address.length = sizeof(sockaddr_in6);
+    } else {
+      continue;
+    }
+    std::memcpy(&address.storage, at->ifa_addr, address.length);
+    hosts.push_back(FormatHost(address));
+  }
+  freeifaddrs(list);
+  return hosts;
 }
 
 bool IsLoopback(const SocketAddress& address) {

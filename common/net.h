@@ -13,6 +13,9 @@
 
 namespace salius {
 
+// Of a replica, where no other is given: TCP and UDP.
+inline constexpr uint16_t kDefaultPort = 7400;
+
 struct HostPort {
   std::string host;
   uint16_t port = 0;
@@ -79,6 +82,12 @@ SocketAddress UnmapFromIpv6(const SocketAddress& address);
 // "1.2.3.4:7400", "[::1]:7400", or "family N" for anything else.
 std::string FormatSockaddr(const sockaddr* address, socklen_t length);
 std::string FormatSockaddr(const SocketAddress& address);
+
+// "1.2.3.4", also for one mapped into IPv6, or "::1"; without a port. "" for other families.
+std::string FormatHost(const SocketAddress& address);
+
+// The addresses of this host's interfaces, as FormatHost() writes them.
+std::vector<std::string> InterfaceHosts();
 
 // 127.0.0.0/8, ::1, or either mapped into IPv6.
 bool IsLoopback(const SocketAddress& address);

@@ -30,6 +30,21 @@ inline std::string Printable(std::string text, NewLines new_lines) {
   return text;
 }
 
+// The text as one word of a shell command: as it is, or between single quotes. For commands that a
+// message proposes.
+inline std::string ShellQuote(std::string_view text) {
+  const auto plain = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+           std::string_view("%+,-./:=@_").find(c) != std::string_view::npos;
+  };
+  bool safe = !text.empty();
+  for (const char c : text) safe = safe && plain(c);
+  if (safe) return std::string(text);
+  std::string quoted = "'";
+  for (const char c : text) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return quoted + "'";
+}
+
 }  // namespace salius
 
 #endif  // SALIUS_COMMON_STRINGS_H_

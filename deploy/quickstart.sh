@@ -136,7 +136,7 @@ done
 # ---- A volume
 
 say "salius init: durable with two of the three"
-"$salius" init "$work/disk/data" --acks 2 \
+"$salius" init "$work/disk/data" --acks 2 --allow-same-host \
   --replicas "$subnet.11:7400,$subnet.12:7400,$subnet.13:7400"
 
 mount_salius=(mount -t salius)
@@ -154,9 +154,9 @@ mount_volume() {
   [ -n "$daemon" ] || die "the mount's process was not found"
 }
 mount_volume
-is_replicated() { "$salius" status "$work/mnt" --json | grep -q '"mode": *"replicated"'; }
+is_replicated() { { "$salius" status "$work/mnt" --json || true; } | grep -q '"mode": *"replicated"'; }
 wait_for 30 "mode replicated" is_replicated
-"$salius" status "$work/mnt"
+"$salius" status "$work/mnt" || true  # its exit code says how the volume is
 
 # ---- Latency beside the bare disk
 
@@ -220,7 +220,7 @@ echo "acknowledged rows: $(wc -l <"$work/acked"); missing: $missing"
 
 say "And on it goes: mount, status, umount"
 mount_volume
-"$salius" status "$work/mnt" | head -n 6
+{ "$salius" status "$work/mnt" || true; } | head -n 7
 umount "$work/mnt"
 daemon=''
 

@@ -176,6 +176,13 @@ absl::Status ValidateVolumeConfig(const VolumeConfig& config) {
   return CheckMulticast(config.multicast);
 }
 
+void NormalizeReplicas(VolumeConfig* config) {
+  for (std::string& replica : config->replicas) {
+    const absl::StatusOr<HostPort> address = ParseHostPort(replica, kDefaultPort);
+    if (address.ok()) replica = address->ToString();
+  }
+}
+
 std::string VolumeConfigToToml(const VolumeConfig& config) {
   std::string replicas;
   for (const std::string& replica : config.replicas) {
@@ -194,6 +201,7 @@ std::string VolumeConfigToToml(const VolumeConfig& config) {
   text += absl::StrFormat("ballast_bytes = %d\n", config.ballast_bytes);
   text += absl::StrFormat("datagram_bytes = %d\n", config.datagram_bytes);
   text += absl::StrFormat("multicast = %s\n", Quote(config.multicast));
+  text += absl::StrFormat("allow_same_host = %s\n", config.allow_same_host ? "true" : "false");
   return text;
 }
 
@@ -227,7 +235,9 @@ absl::StatusOr<VolumeConfig> VolumeConfigFromToml(std::string_view text, std::st
   config.datagram_bytes = static_cast<uint32_t>(
       std::min<uint64_t>(bytes("datagram_bytes", config.datagram_bytes), UINT32_MAX));
   config.multicast = reader.String("multicast", "");
+  config.allow_same_host = reader.Bool("allow_same_host", false);
   SALIUS_RETURN_IF_ERROR(reader.Finish());
+  NormalizeReplicas(&config);
   if (absl::Status status = ValidateVolumeConfig(config); !status.ok()) {
     return absl::InvalidArgumentError(
         absl::StrFormat("%s: %s", source, std::string(status.message())));

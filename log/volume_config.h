@@ -28,7 +28,7 @@ inline constexpr char kLostDirName[] = "lost";         // what a recovery set as
 
 struct VolumeConfig {
   VolumeId volume{};
-  std::vector<std::string> replicas;  // "host:port", m of them, may be empty (mode local only)
+  std::vector<std::string> replicas;  // "host:port" (NormalizeReplicas), m of them, may be empty (mode local only)
   uint32_t acks = 1;                  // f: 1 <= f <= m (1 when m == 0)
   uint64_t delta_us = 0;              // link delay bound
   uint64_t tau_ms = 0;                // longest time a record may wait for the primary's disk
@@ -39,6 +39,7 @@ struct VolumeConfig {
   uint64_t ballast_bytes = 0;     // space held back for recovery
   uint32_t datagram_bytes = 0;    // 0: from the route's MTU
   std::string multicast;          // "group:port", empty: unicast
+  bool allow_same_host = false;   // nobody is warned of replicas on the primary, or two on one host
 };
 
 // A config with every default of common/limits.h, a random UUID and no replicas.
@@ -48,6 +49,10 @@ VolumeConfig DefaultVolumeConfig();
 // syntax, times > 0, stable_log_bytes large enough. INVALID_ARGUMENT says which value and what is
 // allowed.
 absl::Status ValidateVolumeConfig(const VolumeConfig& config);
+
+// Writes each replica as "host:port", with the default port where it has none. What is no address
+// stays as it is: ValidateVolumeConfig refuses it.
+void NormalizeReplicas(VolumeConfig* config);
 
 std::string VolumeConfigToToml(const VolumeConfig& config);
 // Unknown keys are an error that names them. `source` is used in messages.

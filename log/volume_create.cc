@@ -259,6 +259,8 @@ absl::Status CreateVolume(const std::string& backing, const VolumeConfig& config
   SALIUS_RETURN_IF_ERROR(ValidateVolumeConfig(config));
   SALIUS_ASSIGN_OR_RETURN(const UniqueFd root, OpenAt(AT_FDCWD, backing, O_RDONLY | O_DIRECTORY));
   SALIUS_RETURN_IF_ERROR(CheckBackingFileSystem(root.get(), backing));
+  SALIUS_ASSIGN_OR_RETURN(const std::string real, fs::RealPath(backing));
+  SALIUS_RETURN_IF_ERROR(CheckNoSystemDirectory(real));
   // Two inits of one directory take turns, or rather the second gives up.
   SALIUS_RETURN_IF_ERROR(LockExclusive(root.get(), backing));
   const absl::StatusOr<struct stat> existing = fs::StatAt(root.get(), kSaliusDir);

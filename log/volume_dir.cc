@@ -8,6 +8,8 @@
 #include <utility>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/bytes.h"
 #include "common/check.h"
@@ -82,6 +84,26 @@ absl::StatusOr<VolumeConfig> ReadConfig(int salius_fd, const std::string& path) 
 
 }  // namespace
 
+absl::Status CheckNoSystemDirectory(const std::string& path) {
+  static constexpr std::array<absl::string_view, 11> kTrees = {
+      "/bin",  "/boot", "/etc", "/lib", "/lib32", "/lib64",
+      "/libx32", "/proc", "/sbin", "/sys", "/usr"};
+  // What is below these may be anybody's.
+  static constexpr std::array<absl::string_view, 12> kAlone = {
+      "/",    "/dev", "/dev/shm", "/home",    "/root",    "/run",
+      "/tmp", "/var", "/var/lib", "/var/log", "/var/run", "/var/tmp"};
+  const bool in_tree = std::any_of(kTrees.begin(), kTrees.end(), [&](absl::string_view tree) {
+    return path == tree || absl::StartsWith(path, absl::StrCat(tree, "/"));
+  });
+  if (!in_tree && std::find(kAlone.begin(), kAlone.end(), path) == kAlone.end()) {
+    return absl::OkStatus();
+  }
+  return absl::FailedPreconditionError(absl::StrFormat(
+      "%s belongs to the system: as a volume it could only be changed through a mount elsewhere. "
+      "Make a directory for the volume",
+      path));
+}
+
 absl::Status CheckBackingFileSystem(int fd, const std::string& path) {
   SALIUS_ASSIGN_OR_RETURN(const fs::FsKind kind, fs::KindOf(fd));
   return CheckBackingKind(kind, path);
@@ -118,8 +140,11 @@ absl::StatusOr<VolumeDir> VolumeDir::Open(const std::string& backing, bool lock)
                           "forgets what is not on this disk yet",
                           dir.path, kFileIdXattr, kSaliusDir));
     }
-    return absl::NotFoundError(
-        absl::StrFormat("%s is not a volume; `salius init %s` makes it one", dir.path, dir.path));
+    return absl::NotFoundError(absl::StrFormat(
+        "%s is not a volume%s", dir.path,
+        CheckNoSystemDirectory(dir.path).ok()
+            ? absl::StrFormat("; `salius init %s` makes it one", ShellQuote(dir.path))
+            : ""));
   }
   SALIUS_RETURN_IF_ERROR(salius.status());
   UniqueFd lock_fd;

@@ -15,6 +15,10 @@ namespace salius {
 absl::Status CheckBackingFileSystem(int fd, const std::string& path);
 absl::Status CheckBackingKind(const fs::FsKind& kind, const std::string& path);
 
+// FAILED_PRECONDITION for the root directory and others that the system itself uses: none may become
+// a volume. `path` is absolute, without links.
+absl::Status CheckNoSystemDirectory(const std::string& path);
+
 }  // namespace salius
 
 #endif  // SALIUS_LOG_VOLUME_FS_H_

@@ -30,7 +30,7 @@ class Parser {
         SALIUS_RETURN_IF_ERROR(Option(word));
       }
     }
-    if (out_.backing.empty() && !out_.help) return Bad("which directory?");
+    if (out_.backing.empty() && !out_.help && !out_.version) return Bad("which directory?");
     return out_;
   }
 
@@ -41,7 +41,8 @@ class Parser {
     for (const auto& [flag, target] :
          {std::pair("--dry-run", &out_.dry_run), std::pair("--json", &out_.json),
           std::pair("--force", &out_.force), std::pair("--help", &out_.help),
-          std::pair("-h", &out_.help)}) {
+          std::pair("-h", &out_.help), std::pair("--version", &out_.version),
+          std::pair("-V", &out_.version)}) {
       if (name != flag) continue;
       if (equals != std::string::npos) return Bad(name + " takes no value");
       *target = true;
@@ -122,6 +123,7 @@ Brings a volume whose primary died to the state after its last acknowledged oper
   --progress WHEN     auto (on a terminal), always or never
   --log-level LEVEL   debug, info, warn, error or off
   --crash-at STEP[:N] for tests: kill this process at the N-th STEP
+  -V, --version       print the version
   -h, --help
 
 exit: 0 recovered or clean, 1 internal error, 2 usage, 3 the volume is in use, 4 not enough

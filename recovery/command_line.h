@@ -33,6 +33,7 @@ struct CommandLine {
   bool json = false;
   bool force = false;
   bool help = false;
+  bool version = false;
   std::optional<Seq> until;
   std::optional<uint64_t> timeout_ms;
   std::string progress = "auto";  // auto, always, never

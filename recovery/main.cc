@@ -12,6 +12,7 @@
 #include "common/daemon.h"
 #include "common/log.h"
 #include "common/strings.h"
+#include "common/version.h"
 #include "log/host_claim.h"
 #include "log/volume_config.h"
 #include "recovery/command_line.h"
@@ -32,7 +33,8 @@ std::function<absl::Status(RecoveryStep)> CrashHook(const CommandLine& line) {
 
 // Failures name users' files, which must not act on the terminal.
 void Complain(const std::string& why) {
-  std::fprintf(stderr, "salius-recover: %s\n", Printable(why, NewLines::kReplace).c_str());
+  std::fprintf(stderr, "%ssalius-recover: %s\n", std::string(LinePrefix(LogLevel::kError)).c_str(),
+               Printable(why, NewLines::kReplace).c_str());
 }
 
 int Main(const std::vector<std::string>& arguments) {
@@ -49,6 +51,10 @@ int Main(const std::vector<std::string>& arguments) {
   }
   if (line->help) {
     std::fputs(std::string(Usage()).c_str(), stdout);
+    return kExitOk;
+  }
+  if (line->version) {
+    std::printf("salius-recover %s\n", kSaliusVersion);
     return kExitOk;
   }
 
@@ -93,6 +99,11 @@ int Main(const std::vector<std::string>& arguments) {
     Complain(report.explanation);
   } else {
     std::fputs(RecoveryReportText(report).c_str(), stdout);
+    if (!report.given_up.empty() && report.outcome == RecoveryOutcome::kRecovered) {
+      std::printf(
+          "  `salius status` and each mount say so until \"salius acknowledge %s\"\n",
+          ShellQuote(dir->path).c_str());
+    }
   }
   return exit_code;
 }

@@ -10,6 +10,7 @@
 #include "common/log.h"
 #include "common/random.h"
 #include "log/clean_volume.h"
+#include "log/recovery_notes.h"
 #include "log/stable_log.h"
 #include "log/state_file.h"
 #include "recovery/account.h"
@@ -110,6 +111,7 @@ class Run {
     }
     if (!decision_.has_value()) {
       Enter("pin");
+      SALIUS_RETURN_IF_ERROR(NoteGivenUp());
       SALIUS_RETURN_IF_ERROR(PinDecision(stable));
     }
     Enter("replay");
@@ -236,6 +238,7 @@ class Run {
         if (!absl::IsDataLoss(refusals)) report_.outcome = RecoveryOutcome::kFenced;
         return refusals;
       }
+      report_.overridden.emplace_back(refusals.message());
       for (const Peer& peer : peers_) {
         if (!peer.answer.has_value()) continue;
         const Inventory& inventory = peer.answer->inventory;
@@ -276,13 +279,15 @@ class Run {
 
   // Before anything is fetched; Merge checks again what counts.
   absl::Status CheckInventories() {
-    if (options_.force) return absl::OkStatus();
     for (const Peer& peer : peers_) {
       if (!peer.answer.has_value()) continue;
       Inventory inventory = peer.answer->inventory;
       // Our own promise, when an earlier forced run went higher than one above the state.
       if (inventory.promised_epoch == run_note_.fence_epoch) inventory.promised_epoch = 0;
-      SALIUS_RETURN_IF_ERROR(CheckInventory(state().epoch, Checkpoint(), peer.address, inventory));
+      const absl::Status checked =
+          CheckInventory(state().epoch, Checkpoint(), peer.address, inventory);
+      if (!checked.ok() && !options_.force) return checked;
+      if (!checked.ok()) report_.overridden.emplace_back(checked.message());
     }
     return absl::OkStatus();
   }
@@ -297,6 +302,7 @@ class Run {
     report_.quorum_needed = account.count.needed;
     report_.quorum_counted = account.count.counted;
     report_.replicas = account.replicas;
+    quorum_text_ = account.count.enough() ? "" : account.text;
     if (account.count.enough()) return absl::OkStatus();
     if (options_.force) {
       report_.explanation = "forced: " + account.text;
@@ -362,9 +368,65 @@ class Run {
       if (!options_.dry_run) SALIUS_RETURN_IF_ERROR(NoteRun());
     }
     SALIUS_RETURN_IF_ERROR(CheckDropped(merged));
+    TakeGivenUp(merged);
     decided_ = std::move(merged.records);
     TakeDecided(merged.last);
     return Step(RecoveryStep::kMerged);
+  }
+
+  // Keeps what this decision leaves out although it was, or may have been, acknowledged.
+  void TakeGivenUp(const MergeResult& merged) {
+    if (!quorum_text_.empty()) report_.overridden.push_back(quorum_text_);
+    Seq last = merged.durable_mark;
+    if (!quorum_text_.empty()) last = std::max(last, merged.highest);
+    if (report_.dropped.has_value()) last = std::max(last, report_.dropped->second);
+    if (last > merged.last) note_.given_up = {{merged.last + 1, last}};
+    note_.overridden = report_.overridden;
+    report_.given_up = GivenUpText(note_);
+  }
+
+  // Before the decision is pinned: no crash behind it hides what it gives up.
+  absl::Status NoteGivenUp() {
+    return note_.GaveUp() ? WithSpace(context_, [this] { return WriteNote(); }) : absl::OkStatus();
+  }
+
+  // Before the commit. Of a recovery that gave nothing up the note is only of interest.
+  absl::Status NoteRecovered() {
+    if (report_.already_decided) {
+      const absl::StatusOr<RecoveryNotes> notes = ReadRecoveryNotes(dir_.salius_fd);
+      const RecoveryNote* const begun = notes.ok() ? notes->Find(state().epoch) : nullptr;
+      if (begun != nullptr) note_ = *begun;
+    }
+    if (!report_.missing.empty()) {
+      note_.overridden.push_back(absl::StrFormat("%d files or directories were missing: %s%s",
+                                                 report_.missing.size(), report_.missing.front(),
+                                                 report_.missing.size() > 1 ? ", ..." : ""));
+      note_.acknowledged = false;
+    }
+    note_.next_epoch = report_.next_epoch;
+    report_.given_up = GivenUpText(note_);
+    const absl::Status noted = WithSpace(context_, [this] { return WriteNote(); });
+    if (noted.ok() || note_.GaveUp()) return noted;
+    SLOG_WARN("{}: the recovery is not noted for `salius status`: {}", dir_.path, noted.ToString());
+    return absl::OkStatus();
+  }
+
+  absl::Status WriteNote() {
+    note_.at_unix_ms = static_cast<uint64_t>(SystemClock().RealtimeNanos() / kNanosPerMs);
+    note_.epoch = state().epoch;
+    note_.decided = report_.decided;
+    note_.records = report_.records;
+    absl::StatusOr<RecoveryNotes> notes = ReadRecoveryNotes(dir_.salius_fd);
+    if (absl::IsDataLoss(notes.status()) || absl::IsInvalidArgument(notes.status())) {
+      // They may have named what earlier recoveries gave up.
+      note_.overridden.push_back(
+          absl::StrFormat("the notes of earlier recoveries cannot be read (%s/%s/%s)", dir_.path,
+                          kSaliusDir, kRecoveriesFileName));
+      notes = RecoveryNotes();
+    }
+    SALIUS_RETURN_IF_ERROR(notes.status());
+    notes->Put(note_);
+    return WriteRecoveryNotes(dir_.salius_fd, *notes);
   }
 
   // Notes what `until` leaves out, and does so only by force: any of it may have been acknowledged,
@@ -403,6 +465,7 @@ class Run {
 
   absl::Status Commit(const ReplayPlan& plan, StableLog& stable) {
     const Epoch epoch = state().epoch;
+    SALIUS_RETURN_IF_ERROR(NoteRecovered());
     SALIUS_RETURN_IF_ERROR(state_->Write(CommittedState(
         state(), report_.next_epoch, report_.decided, plan.max_file_id, plan.last_timestamp_ns)));
     SALIUS_RETURN_IF_ERROR(Step(RecoveryStep::kCommitted));
@@ -444,6 +507,8 @@ class Run {
   std::vector<Collected> collected_;
   Coverage in_stable_;
   std::vector<const RecordView*> decided_;
+  std::string quorum_text_;  // why too few members count; empty: enough do
+  RecoveryNote note_;
 };
 
 }  // namespace

@@ -165,6 +165,10 @@ struct RecoveryReport {
   std::vector<std::string> missing;         // objects skipped by --force
   // Changes that the file system refuses, as it refused them to their callers (recovery/refusal.h).
   std::vector<std::string> refused;
+  // What --force went past, a sentence each, and the records that the decision leaves out although
+  // they were, or may have been, acknowledged (GivenUpText). Noted in .salius/recoveries.
+  std::vector<std::string> overridden;
+  std::string given_up;
   std::vector<std::string> plan;  // dry run: one line per file and name
   // How long each phase took, in milliseconds, in the order they ran.
   std::vector<std::pair<std::string, uint64_t>> phase_ms;

@@ -196,6 +196,9 @@ std::string RecoveryReportText(const RecoveryReport& report) {
             ? "none of them known to have been acknowledged"
             : "acknowledged of them at least " + recovery::RangesText({{first, acknowledged}}));
   }
+  if (!report.given_up.empty()) {
+    absl::StrAppendFormat(&text, "  GIVEN UP      %s\n", report.given_up);
+  }
   for (const std::string& missing : report.missing) {
     absl::StrAppendFormat(&text, "  MISSING       %s\n", Printable(missing, NewLines::kReplace));
   }
@@ -240,6 +243,8 @@ std::string RecoveryReportJson(const RecoveryReport& report) {
            report.dropped.has_value()
                ? absl::StrFormat("[[%d, %d]]", report.dropped->first, report.dropped->second)
                : "[]");
+  json.Text("given_up", report.given_up);
+  json.Texts("overridden", report.overridden);
   json.Number("records", report.records);
   json.Number("record_bytes", report.record_bytes);
   json.Number("torn_bytes", report.torn_bytes);

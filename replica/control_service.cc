@@ -10,6 +10,7 @@
 #include "common/bytes.h"
 #include "common/check.h"
 #include "common/crc32c.h"
+#include "common/host.h"
 #include "common/log.h"
 #include "common/strings.h"
 
@@ -69,6 +70,7 @@ ControlService::ControlService(SharedAcceptor& acceptor, ReceiveLoop& loop, Cloc
       loop_(loop),
       clock_(clock),
       version_(std::move(version)),
+      host_(BootId().value_or("")),
       start_ns_(clock.MonotonicNanos()) {}
 
 grpc::Status ControlService::OpenSession(grpc::ServerContext* context,
@@ -109,6 +111,7 @@ grpc::Status ControlService::OpenSession(grpc::ServerContext* context,
   response->set_udp_port(loop_.port());
   response->set_free_bytes(*free_bytes);
   response->set_version(version_);
+  response->set_host(host_);
   return grpc::Status::OK;
 }
 
@@ -218,6 +221,7 @@ grpc::Status ControlService::Status(grpc::ServerContext*, const control::Replica
   absl::MutexLock lock(&acceptor_.mutex);
   response->set_incarnation(acceptor_.acceptor.incarnation());
   response->set_version(version_);
+  response->set_host(host_);
   response->set_memory_bytes(acceptor_.acceptor.memory_bytes());
   response->set_free_bytes(acceptor_.acceptor.free_bytes());
   response->set_uptime_s(static_cast<uint64_t>((now_ns - start_ns_) / 1'000'000'000));

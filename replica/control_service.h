@@ -48,6 +48,7 @@ class ControlService final : public control::Replica::Service {
   ReceiveLoop& loop_;
   Clock& clock_;
   const std::string version_;
+  const std::string host_;  // boot id of this host, empty: not known
   const int64_t start_ns_;
   std::atomic<bool> stopping_{false};
   absl::Mutex joining_;  // from a group's being joined until a session names it

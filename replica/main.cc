@@ -25,7 +25,8 @@ int Fail(const absl::Status& status, int code) {
   // Beside the log, whose level may hide it, and behind its lines: while those wait for stderr, so
   // would this.
   if (!FlushLog()) ::_exit(code);
-  std::fprintf(stderr, "salius-replica: %s\n", std::string(Sv(status.message())).c_str());
+  std::fprintf(stderr, "%ssalius-replica: %s\n", std::string(LinePrefix(LogLevel::kError)).c_str(),
+               std::string(Sv(status.message())).c_str());
   return code;
 }
 

@@ -66,7 +66,7 @@ const std::vector<Option>& Options() {
       {"listen", Kind::kText, "HOST:PORT",
        "address for sessions (TCP) and records (UDP, same port); default 127.0.0.1:7400",
        [](const std::string& value, ReplicaOptions& o) {
-         SALIUS_ASSIGN_OR_RETURN(o.listen, ParseHostPort(value, 7400));
+         SALIUS_ASSIGN_OR_RETURN(o.listen, ParseHostPort(value, kDefaultPort));
          return absl::OkStatus();
        }},
       {"memory", Kind::kText, "SIZE",
@@ -157,7 +157,7 @@ absl::StatusOr<Given> ReadArguments(const std::vector<std::string>& arguments,
       options.help = true;
       continue;
     }
-    if (argument == "--version") {
+    if (argument == "--version" || argument == "-V") {
       options.version = true;
       continue;
     }

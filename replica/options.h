@@ -10,10 +10,11 @@
 
 #include "absl/status/statusor.h"
 #include "common/net.h"
+#include "common/version.h"
 
 namespace salius {
 
-inline constexpr char kReplicaVersion[] = "0.1.0";
+inline constexpr const char* kReplicaVersion = kSaliusVersion;
 
 struct ReplicaOptions {
   HostPort listen{"127.0.0.1", 7400};

@@ -26,6 +26,7 @@ absl::StatusOr<Findings> Examine(const std::string& directory) {
     replicas.push_back(GatherReplicaFacts(address));
   }
   JudgeReplicas(facts.config, replicas, findings);
+  JudgePlacement(facts.config, replicas, ThisHost(), findings);
   return findings;
 }
 

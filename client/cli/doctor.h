@@ -12,6 +12,8 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "client/cli/findings.h"
+#include "client/status/placement.h"
+#include "log/recovery_notes.h"
 #include "log/state_file.h"
 #include "log/volume_config.h"
 #include "proto/control.pb.h"
@@ -56,6 +58,7 @@ struct DirectoryFacts {
   VolumeConfig config;
   absl::Status state_status;  // reading the state
   VolumeState state;
+  RecoveryNotes recoveries;
   absl::Status stable_log;  // presence
   uint64_t stable_log_bytes = 0, stable_log_allocated = 0;
 };
@@ -67,6 +70,7 @@ void JudgeDirectory(const DirectoryFacts& facts, int64_t realtime_ns, Findings& 
 
 struct ReplicaFacts {
   std::string address;
+  std::string ip;  // numeric; empty: not known
   absl::Status resolved;
   absl::StatusOr<uint32_t> datagram_bytes = uint32_t{0};  // what the route carries
   absl::StatusOr<control::ReplicaStatusResponse> status;
@@ -75,5 +79,9 @@ struct ReplicaFacts {
 ReplicaFacts GatherReplicaFacts(const std::string& address);
 void JudgeReplicas(const VolumeConfig& config, absl::Span<const ReplicaFacts> replicas,
                    Findings& findings);
+
+// Warns of replicas on the primary itself, and of two on one host.
+void JudgePlacement(const VolumeConfig& config, absl::Span<const ReplicaFacts> replicas,
+                    const PrimaryHost& host, Findings& findings);
 
 }  // namespace salius::cli

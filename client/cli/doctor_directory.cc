@@ -16,7 +16,9 @@
 #include "common/check.h"
 #include "common/ext4_watch.h"
 #include "common/file.h"
+#include "common/strings.h"
 #include "log/fs_calls.h"
+#include "log/volume_fs.h"
 
 namespace salius::cli {
 namespace {
@@ -59,6 +61,7 @@ void GatherVolume(const std::string& path, int directory_fd, DirectoryFacts& fac
   const absl::StatusOr<OfflineStatus> offline = ReadOfflineStatus(path);
   facts.state_status = offline.status();
   if (offline.ok()) facts.state = offline->state;
+  if (offline.ok()) facts.recoveries = offline->recoveries;
   struct stat log {};
   if (fstatat(volume->salius_fd, kStableLogFileName, &log, AT_SYMLINK_NOFOLLOW) != 0) {
     facts.stable_log = ErrnoStatus(errno, kStableLogFileName);
@@ -153,7 +156,10 @@ void JudgeVolume(const DirectoryFacts& facts, int64_t realtime_ns, Findings& fin
     return;
   }
   if (!facts.volume) {
-    findings.Warn("volume", "there is none in this directory", "make one: salius init");
+    const absl::Status system = CheckNoSystemDirectory(facts.path);
+    findings.Warn("volume", "there is none in this directory",
+                  system.ok() ? absl::StrCat("make one: salius init ", ShellQuote(facts.path))
+                              : std::string(system.message()));
     return;
   }
   if (!facts.config_status.ok()) {
@@ -169,6 +175,11 @@ void JudgeVolume(const DirectoryFacts& facts, int64_t realtime_ns, Findings& fin
   }
   findings.Ok("state", absl::StrFormat("%s, epoch %u", facts.state.open ? "open" : "clean",
                                        facts.state.epoch));
+  for (const RecoveryNote& note : facts.recoveries.Unacknowledged()) {
+    findings.Warn("recovery",
+                  absl::StrFormat("that of epoch %u gave up: %s", note.epoch, GivenUpText(note)),
+                  absl::StrCat("when you know of it: salius acknowledge ", ShellQuote(facts.path)));
+  }
   if (facts.state.last_timestamp_ns > static_cast<uint64_t>(realtime_ns + kClockSlackNs)) {
     findings.Warn("clock against volume", "the volume's last record is from the future",
                   "the clock went back; order does not depend on it, but look at NTP");

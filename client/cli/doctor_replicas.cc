@@ -148,6 +148,7 @@ ReplicaFacts GatherReplicaFacts(const std::string& address) {
   const absl::StatusOr<std::vector<SocketAddress>> all = ResolveAll(*host_port);
   facts.resolved = all.status();
   if (!all.ok()) return facts;
+  facts.ip = FormatHost(all->front());
   facts.status = CallReplicaStatus(address);
   // As a mount does: its name's next address when it does not answer.
   for (size_t i = 0; i < all->size() && (i == 0 || !facts.udp_rtt_us.ok()); ++i) {
@@ -155,8 +156,29 @@ ReplicaFacts GatherReplicaFacts(const std::string& address) {
     if (i > 0 && !rtt.ok()) continue;
     facts.udp_rtt_us = rtt;
     facts.datagram_bytes = PathDatagramBytes((*all)[i]);
+    facts.ip = FormatHost((*all)[i]);
   }
   return facts;
+}
+
+void JudgePlacement(const VolumeConfig& config, absl::Span<const ReplicaFacts> replicas,
+                    const PrimaryHost& host, Findings& findings) {
+  std::vector<PlacedReplica> placed;
+  for (const ReplicaFacts& replica : replicas) {
+    placed.push_back(
+        {replica.address, replica.ip, replica.status.ok() ? replica.status->host() : ""});
+  }
+  const std::vector<std::string> warnings = SharedHostWarnings(placed, host);
+  for (const std::string& warning : warnings) {
+    if (config.allow_same_host) {
+      findings.Ok("hosts", absl::StrCat(warning, " (allow_same_host)"));
+    } else {
+      findings.Warn("hosts", warning, kSharedHostAdvice);
+    }
+  }
+  if (warnings.empty() && !replicas.empty()) {
+    findings.Ok("hosts", "no replica is known to share a host with another, or with the primary");
+  }
 }
 
 void JudgeReplicas(const VolumeConfig& config, absl::Span<const ReplicaFacts> replicas,

@@ -14,9 +14,16 @@ enum ExitCode : int {
   kExitExists = 4,       // there is a volume already
   kExitUnsuitable = 5,   // read-only, or a file system that cannot keep the guarantees
   kExitNoSpace = 6,      // not enough space, or over a quota
-  kExitUnreachable = 7,  // a host does not resolve, a replica or a mount does not answer
+  kExitUnreachable = 7,  // a host does not resolve, a replica or a mount does not answer (hung)
   kExitDamaged = 8,      // what is on disk cannot be trusted
   kExitPermission = 9,   // needs root
+  // Of status only: how the volume is (client/cli/health.h).
+  kExitDegraded = 10,
+  kExitLocal = 11,
+  kExitNeedsRecovery = 12,
+  kExitNotMounted = 13,
+  kExitBusy = 14,
+  kExitGivenUp = 15,
 };
 
 // The exit code for an error; kExitOk for OK.

@@ -8,9 +8,11 @@
 #include "absl/strings/str_format.h"
 #include "client/cli/exit_code.h"
 #include "client/cli/options.h"
+#include "client/status/placement.h"
 #include "common/check.h"
 #include "common/limits.h"
 #include "common/net.h"
+#include "common/strings.h"
 #include "log/host_claim.h"
 #include "log/state_file.h"
 #include "log/volume_config.h"
@@ -27,6 +29,7 @@ struct InitPlan {
   bool local = false;
   bool copy = false;
   bool force = false;
+  std::vector<PlacedReplica> placed;
 };
 
 Options InitOptions(InitPlan& plan) {
@@ -37,12 +40,15 @@ Options InitOptions(InitPlan& plan) {
       "Makes the directory DIR, which must exist, a volume: its files stay where they are,\n"
       "Salius's own go to DIR/.salius. Mount it with salius-mount afterwards, and change its\n"
       "files through the mount only.");
-  options.List("replicas", "HOST:PORT,...", &config.replicas,
-               "the replicas; they need not run yet, but must resolve");
+  options.List("replicas", "HOST[:PORT],...", &config.replicas,
+               "the replicas; they need not run yet, but must resolve (port\n7400)");
   options.Number("acks", "F", &plan.acks, 1, UINT32_MAX,
                  "how many of them must hold a record before it is durable\n"
                  "(default: all of them)");
   options.Switch("local", &plan.local, "no replicas: mode local only");
+  options.Switch("allow-same-host", &config.allow_same_host,
+                 "replicas on this host, or two on one host, are meant: do not\n"
+                 "warn of them");
   options.Micros("delta", "TIME", &config.delta_us, "link delay bound (50ms)");
   options.Millis("tau", "TIME", &config.tau_ms,
                  "longest time until a record is on this host's disk (30s)");
@@ -99,8 +105,13 @@ absl::Status CompletePlan(const Options& options, InitPlan& plan) {
     config.stable_log_bytes = config.log_max_bytes / 2 * 3 + (1 << 20);
     config.stable_log_bytes = (config.stable_log_bytes + 4095) / 4096 * 4096;
   }
+  NormalizeReplicas(&config);
   SALIUS_RETURN_IF_ERROR(ValidateVolumeConfig(config));
-  const absl::Status resolved = ResolveReplicas(config.replicas).status();
+  const absl::StatusOr<std::vector<SocketAddress>> addresses = ResolveReplicas(config.replicas);
+  for (size_t i = 0; addresses.ok() && i < addresses->size(); ++i) {
+    plan.placed.push_back({config.replicas[i], FormatHost((*addresses)[i]), ""});
+  }
+  const absl::Status resolved = addresses.status();
   // These codes are a directory's, missing or unsuitable.
   if (absl::IsNotFound(resolved)) return absl::UnavailableError(resolved.message());
   if (absl::IsFailedPrecondition(resolved)) return absl::InvalidArgumentError(resolved.message());
@@ -154,8 +165,13 @@ absl::Status Init(const Options& options, InitPlan& plan) {
     std::printf("durable with %u of %zu replicas; each reserves about %llu MiB of memory for it\n",
                 config.acks, config.replicas.size(), reserved >> 20);
   }
-  std::printf("next: salius doctor %s; salius-mount %s MOUNTPOINT\n", plan.directory.c_str(),
-              plan.directory.c_str());
+  const std::string directory = ShellQuote(plan.directory);
+  std::printf("next: salius doctor %s; salius-mount %s MOUNTPOINT\n", directory.c_str(),
+              directory.c_str());
+  if (config.allow_same_host) return absl::OkStatus();
+  for (const std::string& warning : SharedHostWarnings(plan.placed, ThisHost())) {
+    std::fprintf(stderr, "salius init: warning: %s; %s\n", warning.c_str(), kSharedHostAdvice);
+  }
   return absl::OkStatus();
 }
 

@@ -5,12 +5,14 @@
 #include <vector>
 
 #include "absl/types/span.h"
+#include "client/cli/acknowledge.h"
 #include "client/cli/bench.h"
 #include "client/cli/doctor.h"
 #include "client/cli/exit_code.h"
 #include "client/cli/init.h"
 #include "client/cli/status.h"
 #include "common/daemon.h"
+#include "common/version.h"
 
 namespace {
 
@@ -23,6 +25,7 @@ struct Command {
 constexpr Command kCommands[] = {
     {"init", salius::cli::RunInit, "make a directory a volume"},
     {"status", salius::cli::RunStatus, "what a volume or a replica is doing"},
+    {"acknowledge", salius::cli::RunAcknowledge, "note that you know what a recovery gave up"},
     {"doctor", salius::cli::RunDoctor, "check host, directory and replicas"},
     {"bench", salius::cli::RunBench, "measure synchronous writes beside their floors"},
 };
@@ -30,10 +33,11 @@ constexpr Command kCommands[] = {
 void PrintUsage(std::FILE* out) {
   std::fprintf(out, "usage: salius COMMAND [OPTION]... [ARGUMENT]...\n\n");
   for (const Command& command : kCommands) {
-    std::fprintf(out, "  %-10s %s\n", std::string(command.name).c_str(),
+    std::fprintf(out, "  %-12s %s\n", std::string(command.name).c_str(),
                  std::string(command.about).c_str());
   }
-  std::fprintf(out, "\n`salius COMMAND --help` explains each, with its exit codes.\n");
+  std::fprintf(out, "\n`salius COMMAND --help` explains each, with its exit codes;\n"
+               "`salius --version` prints the version.\n");
 }
 
 }  // namespace
@@ -47,6 +51,10 @@ int main(int argc, char** argv) {
   }
   if (words[0] == "--help" || words[0] == "-h" || words[0] == "help") {
     PrintUsage(stdout);
+    return salius::cli::kExitOk;
+  }
+  if (words[0] == "--version" || words[0] == "-V") {
+    std::printf("salius %s\n", salius::kSaliusVersion);
     return salius::cli::kExitOk;
   }
   for (const Command& command : kCommands) {

@@ -3,8 +3,6 @@
 #include <grpcpp/grpcpp.h>
 
 #include <chrono>
-#include <filesystem>
-#include <system_error>
 
 #include "absl/strings/str_cat.h"
 #include "client/status/status_reader.h"
@@ -12,13 +10,9 @@
 #include "proto/control.grpc.pb.h"
 
 namespace salius::cli {
-namespace {
 
-constexpr std::chrono::seconds kCallTimeout{5};
-
-}  // namespace
-
-absl::StatusOr<control::ReplicaStatusResponse> CallReplicaStatus(const std::string& host_port) {
+absl::StatusOr<control::ReplicaStatusResponse> CallReplicaStatus(
+    const std::string& host_port, std::chrono::milliseconds timeout) {
   grpc::ChannelArguments arguments;
   // A proxy of the environment has no business between an administrator and a replica.
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
@@ -28,7 +22,7 @@ absl::StatusOr<control::ReplicaStatusResponse> CallReplicaStatus(const std::stri
   const auto stub = control::Replica::NewStub(
       grpc::CreateCustomChannel(host_port, grpc::InsecureChannelCredentials(), arguments));
   grpc::ClientContext context;
-  context.set_deadline(std::chrono::system_clock::now() + kCallTimeout);
+  context.set_deadline(std::chrono::system_clock::now() + timeout);
   control::ReplicaStatusResponse response;
   const grpc::Status status = stub->Status(&context, control::ReplicaStatusRequest(), &response);
   if (status.ok()) return response;
@@ -37,16 +31,29 @@ absl::StatusOr<control::ReplicaStatusResponse> CallReplicaStatus(const std::stri
                                    Printable(status.error_message(), NewLines::kReplace)));
 }
 
-absl::StatusOr<control::VolumeStatusResponse> CallVolumeStatus(const std::string& socket_path) {
-  std::error_code error;
-  if (!std::filesystem::exists(socket_path, error)) {
-    return absl::NotFoundError(absl::StrCat("no volume answers at ", socket_path));
+absl::StatusOr<control::VolumeStatusResponse> CallVolumeStatus(const std::string& socket_path,
+                                                               std::chrono::milliseconds timeout) {
+  const Listening listening = WhoListens(socket_path);
+  const std::string at = absl::StrCat("the volume's daemon at ", socket_path);
+  const std::string hung =
+      absl::StrCat(at, listening.pid > 0 ? absl::StrCat(" (pid ", listening.pid, ")") : "",
+                   " does not answer within ", timeout.count(), " ms");
+  switch (listening.state) {
+    case Listener::kNone:
+      return absl::NotFoundError(absl::StrCat("no volume answers at ", socket_path));
+    case Listener::kDead:
+      return absl::UnavailableError(absl::StrCat(at, " has died; mount the volume again"));
+    case Listener::kNoPermission:
+      return absl::PermissionDeniedError(absl::StrCat(at, " may be asked by root only"));
+    case Listener::kBusy:
+      return absl::DeadlineExceededError(hung);
+    case Listener::kListens:
+      break;
   }
-  absl::StatusOr<control::VolumeStatusResponse> status =
-      ReadVolumeStatus(socket_path, kCallTimeout);
+  absl::StatusOr<control::VolumeStatusResponse> status = ReadVolumeStatus(socket_path, timeout);
   if (status.ok()) return status;
-  return absl::Status(status.status().code(),
-                      absl::StrCat("the mount at ", socket_path, ": ", status.status().message()));
+  if (absl::IsDeadlineExceeded(status.status())) return absl::DeadlineExceededError(hung);
+  return absl::Status(status.status().code(), absl::StrCat(at, ": ", status.status().message()));
 }
 
 }  // namespace salius::cli

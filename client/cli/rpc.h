@@ -4,6 +4,7 @@
 // Threads: any; nothing is kept between calls.
 #pragma once
 
+#include <chrono>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -11,11 +12,19 @@
 
 namespace salius::cli {
 
-// Replica.Status at "host:port". UNAVAILABLE or DEADLINE_EXCEEDED when it does not answer.
-absl::StatusOr<control::ReplicaStatusResponse> CallReplicaStatus(const std::string& host_port);
+// How long a call waits for its answer.
+inline constexpr std::chrono::milliseconds kCallTimeout{5000};
 
-// Primary.VolumeStatus at a socket. NOT_FOUND when there is none, UNAVAILABLE or DEADLINE_EXCEEDED
-// when nobody answers at it (the mount died).
-absl::StatusOr<control::VolumeStatusResponse> CallVolumeStatus(const std::string& socket_path);
+// Replica.Status at "host:port". UNAVAILABLE or DEADLINE_EXCEEDED when it does not answer.
+absl::StatusOr<control::ReplicaStatusResponse> CallReplicaStatus(
+    const std::string& host_port, std::chrono::milliseconds timeout = kCallTimeout);
+
+// Primary.VolumeStatus at a socket. Errors:
+//   NOT_FOUND          there is no socket
+//   UNAVAILABLE        the process of the mount has died
+//   DEADLINE_EXCEEDED  it is there and does not answer; its pid is named
+//   PERMISSION_DENIED  only root may ask
+absl::StatusOr<control::VolumeStatusResponse> CallVolumeStatus(
+    const std::string& socket_path, std::chrono::milliseconds timeout = kCallTimeout);
 
 }  // namespace salius::cli

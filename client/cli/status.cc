@@ -4,20 +4,25 @@
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstdio>
 #include <filesystem>
+#include <future>
 #include <optional>
 #include <system_error>
+#include <utility>
 #include <vector>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "client/cli/exit_code.h"
+#include "client/cli/health.h"
 #include "client/cli/options.h"
 #include "client/cli/rpc.h"
 #include "client/fuse/mount_table.h"
@@ -26,6 +31,9 @@
 #include "common/check.h"
 #include "common/daemon.h"
 #include "common/file.h"
+#include "common/net.h"
+#include "common/strings.h"
+#include "log/recovery_notes.h"
 
 namespace salius::cli {
 namespace {
@@ -35,12 +43,16 @@ constexpr int64_t kWatchIntervalUs = 1'000'000;
 struct StatusPlan {
   std::string place, replica;
   bool json = false, watch = false;
+  uint64_t timeout_ms = static_cast<uint64_t>(kCallTimeout.count());
+
+  std::chrono::milliseconds timeout() const { return std::chrono::milliseconds(timeout_ms); }
 };
 
 // What was found out, and as what it is shown.
 struct Shown {
   std::string text;
-  ExitCode code = kExitOk;
+  int code = kExitOk;
+  Health health = Health::kHealthy;  // of a volume
 };
 
 Options StatusOptions(StatusPlan& plan) {
@@ -48,14 +60,21 @@ Options StatusOptions(StatusPlan& plan) {
       "status", "[DIR|MOUNTPOINT|UUID]",
       "Shows the mode a volume is really in, its watermarks and its replicas. Without an\n"
       "argument: every volume mounted on this host. A volume that is not mounted is read\n"
-      "from its state file, given its directory.");
-  options.Text("replica", "HOST:PORT", &plan.replica, "show this replica instead of a volume");
-  options.Switch("json", &plan.json, "print JSON, one object to a line");
+      "from its state file, given its directory. The exit code says how the volume is.");
+  options.Text("replica", "HOST[:PORT]", &plan.replica, "show this replica instead of a volume");
+  options.Switch("json", &plan.json,
+                 "print JSON, one object to a line (docs/status-json.md)");
   options.Switch("watch", &plan.watch, "show it again every second, until interrupted");
+  options.Millis("timeout", "TIME", &plan.timeout_ms,
+                 "how long to wait for a daemon's answer (5s)");
   options.Note(
-      "Exit codes: 0 shown, 1 shown: the volume has failed (read-only), 2 usage, 3 no such volume "
-      "or\n"
-      "directory, 7 the replica or the mount does not answer, 8 the state file cannot be trusted.");
+      "Exit codes: 0 healthy: replicated, every replica counts (or none is configured),\n"
+      "1 failed: read-only, 2 usage, 3 no such volume or directory, 5 its file system cannot\n"
+      "hold a volume, 7 hung: its process is there and does not answer, or a replica does not,\n"
+      "8 what is on the disk cannot be trusted, 9 no permission, 10 degraded: fewer members\n"
+      "than replicas, 11 local: no replica counts, 12 needs recovery: its process has died,\n"
+      "13 not mounted (clean), 14 busy: it starts, recovers or drains, 15 a recovery gave\n"
+      "records up (salius acknowledge). Of several volumes the worst.");
   return options;
 }
 
@@ -77,75 +96,136 @@ std::string LockHolder(int fd) {
   return "";
 }
 
+// Whether the process "pid N" is stopped, by a signal or a debugger.
+bool IsStopped(const std::string& holder) {
+  absl::string_view pid = holder;
+  if (!absl::ConsumePrefix(&pid, "pid ")) return false;
+  const absl::StatusOr<std::string> stat = ReadWholeFile(absl::StrCat("/proc/", pid, "/stat"));
+  if (!stat.ok()) return false;
+  // "12 (name) T ...": the name may have any character.
+  const size_t name_ends = stat->rfind(") ");
+  const char state = name_ends == std::string::npos ? '?' : (*stat)[name_ends + 2];
+  return state == 'T' || state == 't';
+}
+
 Shown ShowMounted(const control::VolumeStatusResponse& status, bool json) {
-  return {json ? MountedJson(status) + "\n" : MountedText(status),
-          status.failure().empty() ? kExitOk : kExitFailed};
+  const Health health = JudgeMounted(status).health;
+  return {json ? MountedJson(status) + "\n" : MountedText(status), ExitCodeOf(health), health};
 }
 
-// What the mount of a directory or mount point says that cannot be looked into: its disk may have
-// failed.
-std::optional<control::VolumeStatusResponse> MountedAt(const std::string& given) {
+// A volume of which no more is known than that its daemon does not answer.
+Shown ShowUnanswered(Health health, const absl::Status& why, bool json) {
+  const std::string text(why.message());
+  return {json ? ErrorJson(HealthName(health), ExitCodeOf(health), text) + "\n"
+               : VerdictText({health, text}) + "\n",
+          ExitCodeOf(health), health};
+}
+
+// How a volume is whose daemon gave no answer at its socket.
+Health HealthOfSilence(const absl::Status& status) {
+  if (absl::IsDeadlineExceeded(status)) return Health::kHung;
+  return absl::IsPermissionDenied(status) ? Health::kNoPermission : Health::kNeedsRecovery;
+}
+
+struct Asked {
+  std::string socket;
+  absl::StatusOr<control::VolumeStatusResponse> status;
+};
+
+// Every mounted volume at once: one that hangs keeps no answer of another back.
+std::vector<Asked> AskEveryVolume(std::chrono::milliseconds timeout) {
+  std::vector<std::pair<std::string, std::future<absl::StatusOr<control::VolumeStatusResponse>>>>
+      calls;
+  for (const std::string& socket : VolumeSocketsIn(kRunDirectory)) {
+    calls.emplace_back(socket, std::async(std::launch::async, [socket, timeout] {
+                         return CallVolumeStatus(socket, timeout);
+                       }));
+  }
+  std::vector<Asked> asked;
+  for (auto& [socket, call] : calls) asked.push_back({socket, call.get()});
+  return asked;
+}
+
+absl::StatusOr<Shown> ShowPath(const StatusPlan& plan) {
+  const absl::StatusOr<std::string> backing = BackingDirectoryOf(plan.place);
   std::error_code error;
-  std::string path = std::filesystem::absolute(given, error).lexically_normal();
+  std::string path = std::filesystem::absolute(plan.place, error).lexically_normal();
   if (path.size() > 1 && path.back() == '/') path.pop_back();
-  for (const std::string& socket : VolumeSocketsIn(kRunDirectory)) {
-    const absl::StatusOr<control::VolumeStatusResponse> status = CallVolumeStatus(socket);
-    if (status.ok() && (status->mountpoint() == path || status->backing() == path)) return *status;
-  }
-  return std::nullopt;
-}
-
-absl::StatusOr<Shown> ShowPath(const std::string& given, bool json) {
-  const absl::StatusOr<std::string> backing = BackingDirectoryOf(given);
-  const absl::StatusOr<OfflineStatus> read =
-      backing.ok() ? ReadOfflineStatus(*backing) : backing.status();
-  if (!read.ok()) {
-    const std::optional<control::VolumeStatusResponse> mounted = MountedAt(given);
-    return mounted.has_value() ? absl::StatusOr<Shown>(ShowMounted(*mounted, json)) : read.status();
-  }
-  const OfflineStatus& offline = *read;
-  const auto mounted = CallVolumeStatus(SocketPathOf(offline.config.volume));
-  if (mounted.ok()) return ShowMounted(*mounted, json);
-  return Shown{json ? OfflineJson(offline) + "\n" : OfflineText(offline), kExitOk};
-}
-
-absl::StatusOr<Shown> ShowEveryVolume(bool json) {
-  Shown all;
-  for (const std::string& socket : VolumeSocketsIn(kRunDirectory)) {
-    const absl::StatusOr<control::VolumeStatusResponse> status = CallVolumeStatus(socket);
-    if (!all.text.empty() && !json) all.text += "\n";
-    if (!status.ok()) {
-      // Left behind by a process that died; the volume's directory is not known from here.
-      if (!json) absl::StrAppend(&all.text, socket, ": nobody answers (its mount has died)\n");
-      continue;
+  // The daemons first: that needs no look at a disk, which may have failed, or hang.
+  const std::vector<Asked> asked = AskEveryVolume(plan.timeout());
+  for (const Asked& one : asked) {
+    if (!one.status.ok()) continue;
+    if (one.status->mountpoint() == path || one.status->backing() == path ||
+        (backing.ok() && one.status->backing() == *backing)) {
+      return ShowMounted(*one.status, plan.json);
     }
-    const Shown one = ShowMounted(*status, json);
-    all.text += one.text;
-    if (one.code != kExitOk) all.code = one.code;
   }
-  if (all.text.empty() && !json) all.text = "no volume is mounted on this host\n";
+  SALIUS_RETURN_IF_ERROR(backing.status());
+  SALIUS_ASSIGN_OR_RETURN(OfflineStatus offline, ReadOfflineStatus(*backing));
+  const std::string socket = SocketPathOf(offline.config.volume);
+  for (const Asked& one : asked) {
+    offline.stuck = offline.stuck ||
+                    (one.socket == socket && absl::IsDeadlineExceeded(one.status.status()));
+  }
+  const Health health = JudgeOffline(offline).health;
+  return Shown{plan.json ? OfflineJson(offline) + "\n" : OfflineText(offline), ExitCodeOf(health),
+               health};
+}
+
+Shown ShowEveryVolume(const StatusPlan& plan) {
+  Shown all;
+  bool any = false;
+  for (const Asked& asked : AskEveryVolume(plan.timeout())) {
+    if (any && !plan.json) all.text += "\n";
+    const Shown one =
+        asked.status.ok()
+            ? ShowMounted(*asked.status, plan.json)
+            : ShowUnanswered(HealthOfSilence(asked.status.status()), asked.status.status(), plan.json);
+    all.text += one.text;
+    all.health = any ? std::max(all.health, one.health) : one.health;
+    any = true;
+  }
+  if (!any) {
+    all.health = Health::kNotMounted;
+    if (!plan.json) all.text = "no volume is mounted on this host\n";
+  }
+  all.code = ExitCodeOf(all.health);
   return all;
 }
 
+absl::StatusOr<Shown> ShowReplica(const StatusPlan& plan) {
+  SALIUS_ASSIGN_OR_RETURN(const HostPort address, ParseHostPort(plan.replica, kDefaultPort));
+  const std::string name = address.ToString();
+  SALIUS_ASSIGN_OR_RETURN(const auto status, CallReplicaStatus(name, plan.timeout()));
+  return Shown{plan.json ? ReplicaJson(name, status) + "\n" : ReplicaText(name, status), kExitOk};
+}
+
 absl::StatusOr<Shown> Show(const StatusPlan& plan) {
-  if (!plan.replica.empty()) {
-    SALIUS_ASSIGN_OR_RETURN(const auto status, CallReplicaStatus(plan.replica));
-    return Shown{
-        plan.json ? ReplicaJson(plan.replica, status) + "\n" : ReplicaText(plan.replica, status),
-        kExitOk};
-  }
-  if (plan.place.empty()) return ShowEveryVolume(plan.json);
+  if (!plan.replica.empty()) return ShowReplica(plan);
+  if (plan.place.empty()) return ShowEveryVolume(plan);
   if (const absl::StatusOr<VolumeId> volume = VolumeId::Parse(plan.place); volume.ok()) {
-    absl::StatusOr<control::VolumeStatusResponse> status = CallVolumeStatus(SocketPathOf(*volume));
+    const absl::StatusOr<control::VolumeStatusResponse> status =
+        CallVolumeStatus(SocketPathOf(*volume), plan.timeout());
     if (absl::IsNotFound(status.status())) {
       return absl::NotFoundError(absl::StrCat("volume ", plan.place,
                                               " is not mounted here; to read its state file, give "
                                               "its directory"));
     }
-    if (!status.ok()) return status.status();
+    if (!status.ok()) {
+      return ShowUnanswered(HealthOfSilence(status.status()), status.status(), plan.json);
+    }
     return ShowMounted(*status, plan.json);
   }
-  return ShowPath(plan.place, plan.json);
+  return ShowPath(plan);
+}
+
+// Tells why there is nothing to show; returns the exit code.
+int ReportNone(const StatusPlan& plan, const absl::Status& status) {
+  const ExitCode code = ExitCodeOf(status);
+  if (plan.json && code != kExitUsage) {
+    std::printf("%s\n", ErrorJson(ErrorName(code), code, Sv(status.message())).c_str());
+  }
+  return Report("status", status);
 }
 
 int Watch(const StatusPlan& plan) {
@@ -158,7 +238,7 @@ int Watch(const StatusPlan& plan) {
     if (!plan.json) std::printf("\033[H\033[2J%s\n\n", time.c_str());
     if (shown.ok()) {
       std::fputs(shown->text.c_str(), stdout);
-    } else if (Report("status", shown.status()) == kExitUsage) {
+    } else if (ReportNone(plan, shown.status()) == kExitUsage) {
       return kExitUsage;
     }
     if (std::fflush(stdout) != 0) return kExitFailed;
@@ -190,6 +270,9 @@ absl::StatusOr<OfflineStatus> ReadOfflineStatus(const std::string& backing) {
   status.state = state.state();
   const absl::StatusOr<UniqueFd> lock = OpenAt(directory.salius_fd, kLockFileName, O_RDONLY);
   if (lock.ok()) status.in_use_by = LockHolder(lock->get());
+  status.stuck = IsStopped(status.in_use_by);
+  // Nothing depends on them: those that cannot be read are none.
+  status.recoveries = ReadRecoveryNotes(directory.salius_fd).value_or(RecoveryNotes());
   return status;
 }
 
@@ -209,7 +292,7 @@ int RunStatus(absl::Span<const std::string> words) {
   }
   if (plan.watch) return Watch(plan);
   const absl::StatusOr<Shown> shown = Show(plan);
-  if (!shown.ok()) return Report("status", shown.status());
+  if (!shown.ok()) return ReportNone(plan, shown.status());
   std::fputs(shown->text.c_str(), stdout);
   return shown->code;
 }

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/time/time.h"
 #include "client/cli/json.h"
 #include "common/strings.h"
 
@@ -55,6 +56,51 @@ void AppendReplica(std::string& text, const control::VolumeStatusResponse::Repli
   }
 }
 
+// "2026-01-31T12:00:00Z"; "unknown" for 0.
+std::string TimeText(uint64_t unix_ms) {
+  if (unix_ms == 0) return "unknown";
+  return absl::FormatTime("%Y-%m-%dT%H:%M:%SZ",
+                          absl::FromUnixMillis(static_cast<int64_t>(unix_ms)), absl::UTCTimeZone());
+}
+
+using Recovery = control::VolumeStatusResponse::Recovery;
+
+Recovery RecoveryOf(const RecoveryNote& note) {
+  Recovery recovery;
+  recovery.set_at_unix_ms(note.at_unix_ms);
+  recovery.set_epoch(note.epoch);
+  recovery.set_next_epoch(note.next_epoch);
+  recovery.set_decided(note.decided);
+  recovery.set_records(note.records);
+  recovery.set_forced(note.GaveUp());
+  recovery.set_acknowledged(note.acknowledged);
+  recovery.set_given_up(GivenUpText(note));
+  return recovery;
+}
+
+void AppendRecovery(std::string& text, const Recovery& recovery) {
+  Line(text, "recovered",
+       absl::StrFormat("%s: epoch %u up to record %u, %u records replayed%s",
+                       TimeText(recovery.at_unix_ms()), recovery.epoch(), recovery.decided(),
+                       recovery.records(), recovery.next_epoch() == 0 ? ", not ended yet" : ""));
+  if (!recovery.forced()) return;
+  Line(text, "GIVEN UP",
+       absl::StrCat(recovery.given_up(), recovery.acknowledged() ? " (acknowledged)" : ""));
+}
+
+std::string RecoveryJson(const Recovery& recovery) {
+  return JsonObject()
+      .Number("at_unix_ms", recovery.at_unix_ms())
+      .Number("epoch", recovery.epoch())
+      .Number("next_epoch", recovery.next_epoch())
+      .Number("decided", recovery.decided())
+      .Number("records", recovery.records())
+      .Bool("forced", recovery.forced())
+      .Bool("acknowledged", recovery.acknowledged())
+      .Text("given_up", recovery.given_up())
+      .ToString();
+}
+
 std::string InventoryJson(const control::ReplicaStatusResponse::Volume& volume) {
   const control::VolumeInventory& held = volume.inventory();
   return JsonObject()
@@ -91,6 +137,7 @@ std::string FormatBytes(uint64_t bytes) {
 
 std::string MountedText(const control::VolumeStatusResponse& status) {
   std::string text;
+  Line(text, "health", VerdictText(JudgeMounted(status)));
   Line(text, "volume", VolumeText(status.volume()));
   Line(text, "backing", status.backing());
   Line(text, "mounted on",
@@ -98,6 +145,9 @@ std::string MountedText(const control::VolumeStatusResponse& status) {
   const std::string detail =
       status.mode_detail().empty() ? "" : absl::StrCat(" (", status.mode_detail(), ")");
   Line(text, "mode", absl::StrCat(status.mode(), detail));
+  Line(text, "since",
+       absl::StrFormat("%s, for %s", TimeText(status.mode_since_unix_ms()),
+                       absl::FormatDuration(absl::Seconds(status.mode_for_ms() / 1000))));
   if (!status.failure().empty()) Line(text, "FAILED", status.failure());
   Line(text, "epoch", absl::StrCat(status.epoch()));
   Line(text, "durable with",
@@ -112,7 +162,11 @@ std::string MountedText(const control::VolumeStatusResponse& status) {
   Line(text, "stable log",
        absl::StrFormat("%s of %s used", FormatBytes(status.stable_log_used_bytes()),
                        FormatBytes(status.stable_log_capacity_bytes())));
-  Line(text, "version", status.version());
+  Line(text, "daemon", absl::StrFormat("pid %u, serving since %s, version %s", status.pid(),
+                                       TimeText(status.started_unix_ms()), status.version()));
+  Line(text, "log", status.log_file());
+  for (const Recovery& recovery : status.recoveries()) AppendRecovery(text, recovery);
+  for (const std::string& warning : status.warnings()) Line(text, "WARNING", warning);
   if (status.replicas_size() > 0) absl::StrAppend(&text, "replicas:\n");
   for (const auto& replica : status.replicas()) AppendReplica(text, replica);
   return Printable(std::move(text), NewLines::kKeep);  // texts come from a peer
@@ -138,19 +192,33 @@ std::string MountedJson(const control::VolumeStatusResponse& status) {
                            .Number("route_bytes", replica.route_bytes())
                            .Bool("group_unheard", replica.group_unheard())
                            .Text("control_problem", replica.control_problem())
+                           .Text("host", replica.host())
                            .ToString());
   }
+  std::vector<std::string> recoveries, warnings;
+  for (const Recovery& recovery : status.recoveries()) {
+    recoveries.push_back(RecoveryJson(recovery));
+  }
+  for (const std::string& warning : status.warnings()) warnings.push_back(JsonQuote(warning));
+  const Verdict verdict = JudgeMounted(status);
   return JsonObject()
       .Bool("mounted", true)
+      .Text("health", HealthName(verdict.health))
+      .Text("health_detail", verdict.why)
+      .Number("exit_code", ExitCodeOf(verdict.health))
       .Text("volume", VolumeText(status.volume()))
       .Text("backing", status.backing())
       .Text("mountpoint", status.mountpoint())
       .Bool("serving", status.serving())
       .Text("mode", status.mode())
       .Text("mode_detail", status.mode_detail())
+      .Number("mode_since_unix_ms", status.mode_since_unix_ms())
+      .Number("mode_for_ms", status.mode_for_ms())
       .Text("failure", status.failure())
       .Number("epoch", status.epoch())
       .Number("acks", status.acks())
+      .Number("members", status.members())
+      .Number("configured", status.replicas_size())
       .Number("checkpoint", status.checkpoint())
       .Number("applied", status.applied())
       .Number("durable", status.durable())
@@ -160,13 +228,23 @@ std::string MountedJson(const control::VolumeStatusResponse& status) {
       .Number("stable_log_used_bytes", status.stable_log_used_bytes())
       .Number("stable_log_capacity_bytes", status.stable_log_capacity_bytes())
       .Text("version", status.version())
+      .Number("pid", status.pid())
+      .Number("started_unix_ms", status.started_unix_ms())
+      .Text("log_file", status.log_file())
+      .Raw("recoveries", JsonArray(recoveries))
+      .Raw("warnings", JsonArray(warnings))
       .Raw("replicas", JsonArray(replicas))
       .ToString();
+}
+
+Verdict JudgeOffline(const OfflineStatus& status) {
+  return JudgeUnmounted(status.state, status.recoveries, status.in_use_by, status.stuck);
 }
 
 std::string OfflineText(const OfflineStatus& status) {
   const VolumeState& state = status.state;
   std::string text;
+  Line(text, "health", VerdictText(JudgeOffline(status)));
   Line(text, "volume", status.config.volume.ToString());
   Line(text, "backing", status.backing);
   if (status.in_use_by.empty()) {
@@ -183,10 +261,11 @@ std::string OfflineText(const OfflineStatus& status) {
   Line(text, "mode", ModeName(state.mode));
   Line(text, "epoch", absl::StrCat(state.epoch));
   Line(text, "checkpoint", absl::StrCat(state.checkpoint));
-  if (state.recovered_epoch > 0) {
+  if (state.recovered_epoch > 0 && status.recoveries.Find(state.recovered_epoch) == nullptr) {
     Line(text, "recovered",
          absl::StrFormat("epoch %u up to record %u", state.recovered_epoch, state.recovered_seq));
   }
+  for (const RecoveryNote& note : status.recoveries.all()) AppendRecovery(text, RecoveryOf(note));
   Line(text, "durable with",
        absl::StrFormat("%u of %u replicas", status.config.acks, status.config.replicas.size()));
   if (!state.boot_id.empty()) Line(text, "boot id", state.boot_id);
@@ -215,8 +294,16 @@ std::string OfflineJson(const OfflineStatus& status) {
                           .ToString());
   }
   for (const std::string& address : status.config.replicas) replicas.push_back(JsonQuote(address));
+  std::vector<std::string> recoveries;
+  for (const RecoveryNote& note : status.recoveries.all()) {
+    recoveries.push_back(RecoveryJson(RecoveryOf(note)));
+  }
+  const Verdict verdict = JudgeOffline(status);
   return JsonObject()
       .Bool("mounted", false)
+      .Text("health", HealthName(verdict.health))
+      .Text("health_detail", verdict.why)
+      .Number("exit_code", ExitCodeOf(verdict.health))
       .Text("in_use_by", status.in_use_by)
       .Text("volume", status.config.volume.ToString())
       .Text("backing", status.backing)
@@ -228,8 +315,18 @@ std::string OfflineJson(const OfflineStatus& status) {
       .Number("recovered_epoch", state.recovered_epoch)
       .Number("recovered_seq", state.recovered_seq)
       .Text("boot_id", state.boot_id)
+      .Raw("recoveries", JsonArray(recoveries))
       .Raw("members", JsonArray(members))
       .Raw("replicas", JsonArray(replicas))
+      .ToString();
+}
+
+std::string ErrorJson(std::string_view health, int exit_code, std::string_view error) {
+  return JsonObject()
+      .Bool("mounted", false)
+      .Text("health", health)
+      .Number("exit_code", static_cast<uint64_t>(exit_code))
+      .Text("error", error)
       .ToString();
 }
 
@@ -265,6 +362,7 @@ std::string ReplicaJson(const std::string& address, const control::ReplicaStatus
       .Text("address", address)
       .Text("incarnation", Incarnation16(status.incarnation()))
       .Text("version", status.version())
+      .Text("host", status.host())
       .Number("uptime_s", status.uptime_s())
       .Number("memory_bytes", status.memory_bytes())
       .Number("free_bytes", status.free_bytes())

@@ -6,7 +6,10 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
+#include "client/cli/health.h"
+#include "log/recovery_notes.h"
 #include "log/state_file.h"
 #include "log/volume_config.h"
 #include "proto/control.pb.h"
@@ -19,15 +22,21 @@ struct OfflineStatus {
   VolumeConfig config;
   VolumeState state;
   std::string in_use_by;  // "pid N" when a process holds the volume's lock without answering
+  bool stuck = false;     // it is stopped, or listens at the socket and does not answer
+  RecoveryNotes recoveries;
 };
 
 // "1.5 MiB"; whole numbers below 1 KiB.
 std::string FormatBytes(uint64_t bytes);
 
+Verdict JudgeOffline(const OfflineStatus& status);
+
 std::string MountedText(const control::VolumeStatusResponse& status);
 std::string MountedJson(const control::VolumeStatusResponse& status);
 std::string OfflineText(const OfflineStatus& status);
 std::string OfflineJson(const OfflineStatus& status);
+// In place of a status: why there is none. `json` has the same fields for every error.
+std::string ErrorJson(std::string_view health, int exit_code, std::string_view error);
 std::string ReplicaText(const std::string& address, const control::ReplicaStatusResponse& status);
 std::string ReplicaJson(const std::string& address, const control::ReplicaStatusResponse& status);
 

@@ -110,6 +110,7 @@ absl::Status Pipeline::Impl::Begin() {
     SALIUS_RETURN_IF_ERROR(state.Write(next));
     opened = next;
     absl::MutexLock lock(&mu);
+    NoteMode();
     next_file_id = next.file_id_limit - kFileIdBlock;
     file_id_limit = file_id_limit_wanted = next.file_id_limit;
     last_timestamp = next.last_timestamp_ns;
@@ -343,9 +344,9 @@ PipelineStatus Pipeline::status() const {
   const int64_t now = impl.clock.MonotonicNanos();
   out.epoch = impl.epoch;
   out.marks = Watermarks{core.checkpoint(), core.applied(), core.durable(), core.issued()};
-  // I10: what is true now. Acks count only in mode replicated; on the way to local they no longer
-  // do.
-  out.mode = !core.failure().ok() ? "failed" : core.counting_acks() ? "replicated" : "local";
+  out.mode = impl.ModeLocked();
+  out.mode_since_unix_ms = impl.mode_since_unix_ms;
+  out.mode_for_ms = static_cast<uint64_t>(now - impl.mode_since_ns) / 1'000'000;
   out.mode_detail = core.ModeDetail(now);
   out.uncheckpointed_bytes = core.uncheckpointed_bytes();
   out.oldest_uncheckpointed_ms =
@@ -379,6 +380,14 @@ PipelineStatus Pipeline::status() const {
     report.group_unheard = peer.path.group_unheard();
     members += report.member ? 1 : 0;
     recoverable += report.member && report.control_problem.empty() ? 1 : 0;
+    if (view.same_as >= 0) {
+      report.problem = absl::StrCat("it is replica ", impl.peers[view.same_as].address,
+                                    " under another address, and counts once");
+    }
+    report.host = impl.peers[i].host_id;
+    if (impl.places.known(static_cast<int>(i))) {
+      report.ip = FormatHost(impl.places.at(static_cast<int>(i)));
+    }
     out.replicas.push_back(std::move(report));
   }
   const uint64_t needed = members + 1 - std::min<uint64_t>(members, impl.config.acks);

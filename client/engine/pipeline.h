@@ -76,11 +76,15 @@ struct ReplicaReport {
   // There is a multicast group, which does not reach it: first transmissions go by unicast.
   bool group_unheard = false;
   std::string control_problem;  // why nothing could be recovered from it; empty: it could
+  std::string host;  // boot id of its host, as it says; empty: not known
+  std::string ip;    // numeric, without a port; empty: not known
 };
 struct PipelineStatus {
   Epoch epoch = 0;
   std::string mode;         // replicated, local, failed
   std::string mode_detail;  // why, and what is under way
+  uint64_t mode_since_unix_ms = 0;  // when it entered the mode, by the wall clock then
+  uint64_t mode_for_ms = 0;         // the same by the monotonic clock, until now
   Watermarks marks;
   uint64_t uncheckpointed_bytes = 0;
   uint64_t oldest_uncheckpointed_ms = 0;

@@ -55,6 +55,8 @@ struct Pipeline::Impl {
     ControlCheck control_check;
     bool check_wanted = false;
     int64_t silent_since_ns = -1;  // of the io thread: it has a session and does not answer
+    // Guarded by mu: the boot id of its host, as it says; empty: not known.
+    std::string host_id;
     // Of the io thread: the resolver is being asked, when it was and may be again, and when it may
     // be told again what is wrong with its answer.
     std::shared_ptr<Lookup> lookup;
@@ -97,6 +99,12 @@ struct Pipeline::Impl {
   void Collect(Work* work) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   // How each job from `begin` on goes to each of its targets.
   void ChooseWays(size_t begin, Work* work) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  // Logs what the core tells, with the replicas' addresses.
+  void TellEvents(absl::Span<const ReplicatorEvent> events) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  // The mode the volume is really in (I10): replicated, local or failed.
+  std::string_view ModeLocked() const ABSL_SHARED_LOCKS_REQUIRED(mu);
+  // Keeps since when the volume has been in its mode, where that has changed.
+  void NoteMode() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   void Perform(Work& work) ABSL_LOCKS_EXCLUDED(mu);
   enum class Wait { kNo, kSleep, kLookThenSleep };
   // Receives what is there (waiting up to the socket's time-out, if at all), feeds the core.
@@ -206,6 +214,9 @@ struct Pipeline::Impl {
   std::optional<VolumeState> note_wanted ABSL_GUARDED_BY(mu);
   std::optional<Seq> cut_wanted ABSL_GUARDED_BY(mu);
   bool failure_reported ABSL_GUARDED_BY(mu) = false;
+  std::string_view noted_mode ABSL_GUARDED_BY(mu);  // as ModeLocked(), and since when
+  int64_t mode_since_ns ABSL_GUARDED_BY(mu) = 0;
+  uint64_t mode_since_unix_ms ABSL_GUARDED_BY(mu) = 0;
   FileId next_file_id ABSL_GUARDED_BY(mu) = 0;
   FileId file_id_limit ABSL_GUARDED_BY(mu) = 0;  // noted
   FileId file_id_limit_wanted ABSL_GUARDED_BY(mu) = 0;

@@ -8,6 +8,8 @@
 #include <cerrno>
 #include <iterator>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "client/engine/pipeline_impl.h"
 #include "common/check.h"
 #include "common/limits.h"
@@ -19,6 +21,7 @@
 namespace salius {
 namespace {
 
+constexpr int64_t kMs = 1'000'000;
 constexpr size_t kBatch = 16;
 constexpr int kMostRounds = 64;  // a flood must not stop time
 constexpr size_t kAckBufferBytes = kFrameHeaderBytes + kMaxAckBytes + 64;
@@ -43,12 +46,50 @@ Counter& BadAcks(const char* reason) {
 
 }  // namespace
 
+void Pipeline::Impl::TellEvents(absl::Span<const ReplicatorEvent> events) {
+  for (const ReplicatorEvent& event : events) {
+    std::string line = options.session_name + ": ";
+    if (event.replica >= 0) {
+      // Some reasons begin with the replica's name, others do not.
+      const std::string name = absl::StrCat("replica ", peers[event.replica].address);
+      absl::StrAppend(&line, name, ": ", absl::StrReplaceAll(event.text, {{name + ": ", ""}}));
+    } else {
+      line += event.text;
+    }
+    switch (event.level) {
+      case ReplicatorEvent::Level::kInfo:
+        SLOG_INFO("{}", line);
+        break;
+      case ReplicatorEvent::Level::kWarning:
+        SLOG_WARN("{}", line);
+        break;
+      case ReplicatorEvent::Level::kError:
+        SLOG_ERROR("{}", line);
+        break;
+    }
+  }
+  NoteMode();  // no mode changes without an event
+}
+
+std::string_view Pipeline::Impl::ModeLocked() const {
+  // I10: what is true now. Acks count only in mode replicated; on the way to local they no longer
+  // do.
+  if (!core.failure().ok()) return "failed";
+  return ModeName(core.counting_acks() ? Mode::kReplicated : Mode::kLocal);
+}
+
+void Pipeline::Impl::NoteMode() {
+  const std::string_view mode = ModeLocked();
+  if (mode == noted_mode) return;
+  noted_mode = mode;
+  mode_since_ns = clock.MonotonicNanos();
+  mode_since_unix_ms = static_cast<uint64_t>(std::max<int64_t>(clock.RealtimeNanos(), 0)) / kMs;
+}
+
 // Turns what the core wants into work; wakes the threads that do the blocking parts.
 void Pipeline::Impl::Collect(Work* work) {
   Replicator::Outputs out = core.TakeOutputs();
-  for (const std::string& event : out.events) {
-    SLOG_INFO("{}: {}", options.session_name, event);
-  }
+  if (!out.events.empty()) TellEvents(out.events);
   const size_t begin = work->jobs.size();
   FrameHeader header;
   if (!out.sends.empty() || out.probes != 0) {

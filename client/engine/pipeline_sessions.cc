@@ -340,6 +340,7 @@ void Pipeline::Impl::SessionLoop(int index) {
       const int64_t now = clock.MonotonicNanos();
       if (opened_session.ok()) {
         peer.control_check.Start(now);
+        peer.host_id = opened_session->host;
         core.OnOpened(now, index, opened_session->incarnation, base, opened_session->free_bytes);
       } else {
         core.OnOpenFailed(now, index, std::string(opened_session.status().message()),

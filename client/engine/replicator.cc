@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <bit>
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "common/check.h"
 
 namespace salius {
@@ -118,7 +120,7 @@ void Replicator::OnAck(int64_t now, int index, int64_t rtt_ns, const AckPayload&
     return;
   }
   if (ack.contiguous > issued_ || (!ack.ranges.empty() && ack.ranges.back().last > issued_)) {
-    replica.problem = "acknowledges records that were never issued";
+    Problem(index, "acknowledges records that were never issued");
     return;
   }
   // I5: nor does it count for a memory that went back under the same incarnation.
@@ -192,7 +194,9 @@ void Replicator::OnOpened(int64_t now, int index, Incarnation incarnation, Seq b
   replica.problem.clear();
   replica.rtt.ResetBackOff();
   out_.probes |= Bit(index);
-  Event(absl::StrCat("replica ", index, " opened: incarnation ", incarnation, ", base ", base));
+  replica.told_problem.clear();
+  Event(Level::kInfo, absl::StrFormat("opened: incarnation %016x, base %u", incarnation, base),
+        index);
   SendNew(now, index);
   CheckReplica(now, index);
   Plan(now);
@@ -208,8 +212,19 @@ void Replicator::OnOpenFailed(int64_t now, int index, const std::string& why, bo
   }
   if (replica.link != Link::kOpening) return;
   replica.link = Link::kClosed;
-  replica.problem = why;
+  Problem(index, why);
   BackOffOpening(now, replica);
+}
+
+void Replicator::Problem(int index, const std::string& why) {
+  Replica& replica = replicas_[index];
+  replica.problem = why;
+  // Times and sizes in it differ from one attempt to the next.
+  std::string reason;
+  std::copy_if(why.begin(), why.end(), std::back_inserter(reason),
+               [](char c) { return c < '0' || c > '9'; });
+  if (std::exchange(replica.told_problem, reason) == reason) return;
+  Event(Level::kWarning, absl::StrCat("of no use now: ", why), index);
 }
 
 void Replicator::OnNowhere(int64_t now, int index) {
@@ -242,7 +257,7 @@ void Replicator::Lose(int64_t now, int index, const std::string& why, bool memor
     // Nothing good was heard since it was opened: another host may answer at its address.
     if (!replica.heard_since_open) BackOffOpening(now, replica);
   }
-  Event(absl::StrCat("replica ", index, " lost: ", why));
+  Event(Level::kWarning, absl::StrCat(counted ? "member lost: " : "lost: ", why), index);
   if (counted) {
     // docs/protocol.md, "Notes": secure what leaned on its copies, by disk, whichever way is
     // quicker.
@@ -395,6 +410,7 @@ Replicator::ReplicaView Replicator::replica(int index, int64_t now) const {
   view.srtt_ns = replica.rtt.srtt_ns();
   view.problem = replica.problem;
   if (const int same = SameMemoryAs(index); replica.link == Link::kOpen && same >= 0) {
+    view.same_as = same;
     view.problem = absl::StrCat("it is replica ", same, " under another address, and counts once");
   }
   if (replica.link == Link::kOpen && !view.connected) {
@@ -410,7 +426,7 @@ void Replicator::Fail(const absl::Status& status) {
   out_.failed = true;
   out_.window_opened = true;
   out_.durable_advanced = true;
-  Event(absl::StrCat("volume failed: ", status.message()));
+  Event(Level::kError, absl::StrCat("volume failed: ", status.message()));
 }
 
 }  // namespace salius

@@ -63,6 +63,14 @@ struct Note {
   std::array<Seq, kMaxReplicas> base{};
 };
 
+// Something for the log. The replica is an index: the caller, which knows its address, names it.
+struct ReplicatorEvent {
+  enum class Level : uint8_t { kInfo, kWarning, kError };
+  Level level = Level::kInfo;
+  int replica = -1;  // -1: none
+  std::string text;
+};
+
 class Replicator {
  public:
   struct SendRange {
@@ -84,7 +92,8 @@ class Replicator {
     bool window_opened = false;
     bool stable_wanted = false;       // TakeStableBatch has something
     std::optional<Seq> cut;           // the noted checkpoint moved: cut the stable log, trim, free
-    std::vector<std::string> events;  // for the log: mode changes, losses
+    // For the log: losses, refusals, and every change of mode.
+    std::vector<ReplicatorEvent> events;
     bool failed = false;
   };
 
@@ -147,6 +156,7 @@ class Replicator {
     Seq base = 0, contiguous = 0;
     uint64_t lag_bytes = 0, free_bytes = 0, resent = 0;
     int64_t srtt_ns = 0;
+    int same_as = -1;  // the replica that has the same memory and counts instead
     std::string problem;
   };
   ReplicaView replica(int index, int64_t now) const;
@@ -189,6 +199,7 @@ class Replicator {
     int64_t well_since_ns = -1;  // since when it has been a member without a loss; -1: it is none
     uint64_t resent = 0;
     std::string problem;
+    std::string told_problem;  // the last one that is in the log, without its numbers
     RttEstimator rtt;
   };
   struct Slot {
@@ -249,7 +260,12 @@ class Replicator {
   int SameMemoryAs(int replica) const;
   void MaybeCheckpoint(int64_t now);
   void Fail(const absl::Status& status);
-  void Event(std::string text) { out_.events.push_back(std::move(text)); }
+  using Level = ReplicatorEvent::Level;
+  void Event(Level level, std::string text, int replica = -1) {
+    out_.events.push_back({level, replica, std::move(text)});
+  }
+  // Keeps why the replica is of no use now, and logs it unless that was the last reason logged.
+  void Problem(int replica, const std::string& why);
 
   ReplicatorOptions options_;
   std::vector<Replica> replicas_;

@@ -54,7 +54,7 @@ void Replicator::BeginLocal(int64_t now, const std::string& why) {
   spells_.Add(now - well_since_ns_);
   heal_after_ns_ = now + spells_.pause_ns();
   checkpoint_requested_ = true;
-  Event(absl::StrCat("going to mode local: ", why));
+  Event(Level::kWarning, absl::StrCat("going to mode local: ", why));
 }
 
 // Second step: note `local` once every record issued by then is in the stable log (or synced).
@@ -73,8 +73,8 @@ void Replicator::PlanLocal(int64_t now) {
   if (std::popcount(candidates) >= options_.acks) {
     const Config config = MakeConfig(Mode::kReplicated, candidates);
     if (AllDurableRecoverable(config)) {
-      Event(absl::StrCat("healing: noting mode replicated with ", std::popcount(candidates),
-                         " members"));
+      Event(Level::kInfo, absl::StrCat("healing: noting mode replicated with ",
+                                       std::popcount(candidates), " members"));
       StartNote(config);
       return;
     }
@@ -94,8 +94,10 @@ void Replicator::PlanReplicated(int64_t now) {
   const Config config = MakeConfig(Mode::kReplicated, target);
   if (AllDurableRecoverable(config)) {
     if (members_change) {
-      Event(absl::StrCat("noting members: ", std::popcount(target), " (were ",
-                         std::popcount(noted_.members), ")"));
+      const int members = std::popcount(target), before = std::popcount(noted_.members);
+      Event(members < before ? Level::kWarning : Level::kInfo,
+            absl::StrCat("noting members: ", members, " (were ", before, ") of ",
+                         options_.replicas, " replicas"));
     }
     StartNote(config);
   } else {
@@ -177,12 +179,16 @@ void Replicator::OnNoteWritten(int64_t now, const absl::Status& status) {
   if (noted_.mode == Mode::kLocal) {
     going_local_ = false;
     counting_ = false;
-    if (before == Mode::kReplicated) Event(absl::StrCat("mode local: ", local_reason_));
+    if (before == Mode::kReplicated) {
+      Event(Level::kWarning, absl::StrCat("mode local: ", local_reason_));
+    }
   } else {
     counting_ = !going_local_;
     if (before == Mode::kLocal) {
       well_since_ns_ = now;
-      Event("mode replicated");
+      Event(Level::kInfo,
+            absl::StrCat("mode replicated, with ", std::popcount(noted_.members), " members of ",
+                         options_.replicas, " replicas"));
     }
     for (size_t i = 0; i < replicas_.size(); ++i) {
       const bool member = (Effective(noted_) & Bit(static_cast<int>(i))) != 0;

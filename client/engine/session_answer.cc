@@ -1,6 +1,7 @@
 #include "client/engine/session_answer.h"
 
 #include "absl/strings/str_cat.h"
+#include "common/strings.h"
 
 namespace salius {
 
@@ -26,7 +27,7 @@ absl::StatusOr<OpenedSession> OpenedFrom(const std::string& replica,
         absl::StrCat("replica ", replica, " gave an answer without incarnation or UDP port"));
   }
   return OpenedSession{message.incarnation(), static_cast<uint16_t>(message.udp_port()),
-                       message.free_bytes()};
+                       message.free_bytes(), Printable(message.host(), NewLines::kReplace)};
 }
 
 }  // namespace salius

@@ -13,6 +13,7 @@
 #include <system_error>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "common/check.h"
 #include "common/log.h"
 
@@ -44,29 +45,22 @@ std::string HowItEnded(int pid) {
 }
 
 // Leaves terminal, session and directory.
-absl::Status LeaveTerminal(const std::string& given_log, const std::string& default_log) {
+absl::Status LeaveTerminal() {
   ::setsid();
   if (::chdir("/") != 0) return ErrnoStatus(errno, "chdir /");
   absl::StatusOr<UniqueFd> null = OpenAt(AT_FDCWD, "/dev/null", O_RDWR);
   if (!null.ok()) return null.status();
   ::dup2(null->get(), STDIN_FILENO);
   ::dup2(null->get(), STDOUT_FILENO);
-  if (given_log.empty() && StderrIsJournal()) return absl::OkStatus();
-  const std::string& log_file = given_log.empty() ? default_log : given_log;
-  const std::string directory = std::filesystem::path(log_file).parent_path();
-  // Ours alone, and no link: else whoever can write there says what root appends to.
-  SALIUS_RETURN_IF_ERROR(given_log.empty() ? MakeOwnDirs(directory) : MakeDirs(directory));
-  absl::StatusOr<UniqueFd> log = OpenAt(
-      AT_FDCWD, log_file,
-      O_WRONLY | O_CREAT | O_APPEND | (given_log.empty() ? O_NOFOLLOW | O_NONBLOCK : 0), 0640);
-  if (!log.ok()) return log.status();
-  if (struct stat st; given_log.empty() && (::fstat(log->get(), &st) != 0 || !S_ISREG(st.st_mode) ||
-                                            st.st_uid != ::geteuid() || st.st_nlink != 1)) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        log_file, " is no file of ours alone; remove it, or give the option log=FILE"));
-  }
-  ::dup2(log->get(), STDERR_FILENO);
   return absl::OkStatus();
+}
+
+// Text for people on stderr, each line after the program's name.
+void Print(const std::string& program, const std::string& text, LogLevel level) {
+  for (const absl::string_view line : absl::StrSplit(text, '\n', absl::SkipEmpty())) {
+    std::fprintf(stderr, "%s%s: %s\n", std::string(LinePrefix(level)).c_str(), program.c_str(),
+                 std::string(line).c_str());
+  }
 }
 
 }  // namespace
@@ -101,7 +95,8 @@ std::optional<int> Launcher::Start() {
 int Launcher::AwaitDaemon(int pid, int read_fd) {
   const std::string word = ReadAll(read_fd);
   const std::string text = word.empty() ? HowItEnded(pid) : word.substr(1);
-  if (!text.empty()) std::fprintf(stderr, "%s: %s\n", program_.c_str(), text.c_str());
+  const bool ready = !word.empty() && word[0] == kReady;
+  Print(program_, text, ready ? LogLevel::kWarn : LogLevel::kError);
   if (word.empty()) return kExitFailure;
   return word[0] == kReady ? kExitOk : word[0] == kUsage ? kExitUsage : kExitFailure;
 }
@@ -109,7 +104,7 @@ int Launcher::AwaitDaemon(int pid, int read_fd) {
 void Launcher::Tell(char kind, const std::string& text) {
   told_ = true;
   if (!to_parent_.valid()) {
-    if (!text.empty()) std::fprintf(stderr, "%s: %s\n", program_.c_str(), text.c_str());
+    Print(program_, text, kind == kReady ? LogLevel::kWarn : LogLevel::kError);
     return;
   }
   const std::string word = kind + text;
@@ -123,11 +118,32 @@ void Launcher::Tell(char kind, const std::string& text) {
   to_parent_.Reset();
 }
 
+absl::Status Launcher::TakeLog(const std::string& given_log, const std::string& default_log) {
+  if (foreground_ || log_taken_ || (given_log.empty() && StderrIsJournal())) {
+    return absl::OkStatus();
+  }
+  const std::string& log_file = given_log.empty() ? default_log : given_log;
+  const std::string directory = std::filesystem::path(log_file).parent_path();
+  // Ours alone, and no link: else whoever can write there says what root appends to.
+  SALIUS_RETURN_IF_ERROR(given_log.empty() ? MakeOwnDirs(directory) : MakeDirs(directory));
+  absl::StatusOr<UniqueFd> log = OpenAt(
+      AT_FDCWD, log_file,
+      O_WRONLY | O_CREAT | O_APPEND | (given_log.empty() ? O_NOFOLLOW | O_NONBLOCK : 0), 0640);
+  if (!log.ok()) return log.status();
+  if (struct stat st; given_log.empty() && (::fstat(log->get(), &st) != 0 || !S_ISREG(st.st_mode) ||
+                                            st.st_uid != ::geteuid() || st.st_nlink != 1)) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        log_file, " is no file of ours alone; remove it, or give the option log=FILE"));
+  }
+  ::dup2(log->get(), STDERR_FILENO);
+  log_taken_ = true;
+  return absl::OkStatus();
+}
+
 absl::Status Launcher::Ready(const std::string& notice, const std::string& given_log,
                              const std::string& default_log) {
-  if (!foreground_) {
-    if (absl::Status status = LeaveTerminal(given_log, default_log); !status.ok()) return status;
-  }
+  SALIUS_RETURN_IF_ERROR(TakeLog(given_log, default_log));
+  if (!foreground_) SALIUS_RETURN_IF_ERROR(LeaveTerminal());
   Tell(kReady, notice);
   return absl::OkStatus();
 }

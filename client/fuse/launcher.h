@@ -30,9 +30,13 @@ class Launcher {
   // daemon said on stderr. In the daemon: nothing.
   std::optional<int> Start();
 
+  // In the daemon, in the background: stderr becomes the file `given_log`, or, if that is empty and
+  // stderr is not the journal, `default_log`. What the person who mounts must know goes to Ready and
+  // Fail from then on. A second call does nothing. Errors: the file cannot be opened.
+  absl::Status TakeLog(const std::string& given_log, const std::string& default_log);
+
   // In the daemon: it serves. `notice` (may be empty) is for the person who mounts. In the
-  // background it leaves the terminal; stderr becomes the file `given_log`, or, if that is
-  // empty and stderr is not the journal, `default_log`. Errors: the file cannot be opened; then the
+  // background it leaves the terminal, and takes the log as TakeLog does. Errors: as there; then the
   // parent has been told nothing.
   absl::Status Ready(const std::string& notice, const std::string& given_log,
                      const std::string& default_log);
@@ -49,6 +53,7 @@ class Launcher {
   const std::string program_;
   const bool foreground_;
   bool told_ = false;
+  bool log_taken_ = false;
   UniqueFd to_parent_;
 };
 

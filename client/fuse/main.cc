@@ -21,19 +21,19 @@
 #include "client/fuse/mount_daemon.h"
 #include "client/fuse/mount_table.h"
 #include "client/fuse/umount_helper.h"
-#include "client/status/status_server.h"
 #include "common/check.h"
 #include "common/daemon.h"
 #include "common/file.h"
 #include "common/log.h"
+#include "common/version.h"
 
 namespace salius {
 namespace {
 
 int Report(const std::string& program, const absl::Status& status) {
   if (!status.ok()) {
-    std::fprintf(stderr, "%s: %s\n", program.c_str(),
-                 std::string(status.message().data(), status.message().size()).c_str());
+    std::fprintf(stderr, "%s%s: %s\n", std::string(LinePrefix(LogLevel::kError)).c_str(),
+                 program.c_str(), std::string(status.message().data(), status.message().size()).c_str());
   }
   return ExitCodeOf(status);
 }
@@ -115,7 +115,7 @@ int RunMount(const std::string& program, absl::StatusOr<MountCommand> command) {
     return kExitOk;
   }
   if (command->action == MountCommand::Action::kVersion) {
-    std::printf("salius-mount %s\n", kSaliusVersion);
+    std::printf("%s %s\n", program.c_str(), kSaliusVersion);
     return kExitOk;
   }
   absl::Status status = CheckPlaces(&*command);
@@ -145,6 +145,10 @@ int Main(int argc, char** argv) {
   UsePlainMutexes();
   const std::string program = std::filesystem::path(argv[0]).filename();
   const std::vector<std::string> words(argv + 1, argv + argc);
+  if (absl::StartsWith(program, "umount.") && words == std::vector<std::string>{"--version"}) {
+    std::printf("%s %s\n", program.c_str(), kSaliusVersion);
+    return kExitOk;
+  }
   if (absl::StartsWith(program, "umount.")) return Report(program, RunUmount(words));
   if (absl::StartsWith(program, "mount.")) return RunMount(program, ParseMountHelper(words));
   return RunMount("salius-mount", ParseSaliusMount(words));

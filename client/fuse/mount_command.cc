@@ -102,6 +102,8 @@ absl::StatusOr<MountCommand> ParseMountHelper(const std::vector<std::string>& ar
     const std::string& word = words.Next();
     if (!absl::StartsWith(word, "-")) {
       places.push_back(word);
+    } else if (word == "-V" || word == "--version") {
+      command.action = MountCommand::Action::kVersion;
     } else if (absl::StartsWith(word, "-o")) {
       SALIUS_ASSIGN_OR_RETURN(lists.emplace_back(), words.ValueOf(word));
     } else if (absl::StartsWith(word, "-t")) {

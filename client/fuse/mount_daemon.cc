@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <memory>
 #include <optional>
@@ -17,6 +18,9 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "client/engine/volume.h"
 #include "client/fuse/drain_watchdog.h"
 #include "client/fuse/front.h"
@@ -24,10 +28,13 @@
 #include "client/fuse/mount_table.h"
 #include "client/fuse/session.h"
 #include "client/fuse/volume_metrics.h"
+#include "client/status/placement.h"
+#include "client/status/recovery_history.h"
 #include "client/status/socket_path.h"
 #include "client/status/status_reader.h"
 #include "client/status/status_server.h"
 #include "common/check.h"
+#include "common/clock.h"
 #include "common/daemon.h"
 #include "common/file.h"
 #include "common/host.h"
@@ -85,7 +92,6 @@ void RaiseLimits() {
 absl::Status PrepareProcess() {
   SALIUS_RETURN_IF_ERROR(LiftFileSizeLimit());
   ::umask(0);  // modes are the callers' business
-  RaiseLimits();
   // Memory reclaim must not wait for a file system whose daemon waits for memory.
   if (::prctl(PR_SET_IO_FLUSHER, 1, 0, 0, 0) != 0) {
     SLOG_DEBUG("PR_SET_IO_FLUSHER: not available");
@@ -129,7 +135,10 @@ absl::StatusOr<VolumeDir> LockVolume(const std::string& backing) {
   }
 }
 
-absl::Status RecoverIfOpen(VolumeDir& dir, RecoverMode mode) {
+// What there is to say to the person who mounts, a sentence each. It goes to the log too.
+using Notices = std::vector<std::string>;
+
+absl::Status RecoverIfOpen(VolumeDir& dir, RecoverMode mode, Notices* notices) {
   {
     SALIUS_ASSIGN_OR_RETURN(const StateFile state, StateFile::Open(dir.salius_fd, kStateFileName));
     if (!state.state().open) return absl::OkStatus();
@@ -139,7 +148,7 @@ absl::Status RecoverIfOpen(VolumeDir& dir, RecoverMode mode) {
         absl::StrCat(dir.path,
                      " was not unmounted cleanly and recover=refuse was given; run "
                      "\"salius-recover ",
-                     dir.path, "\" first"));
+                     ShellQuote(dir.path), "\" first"));
   }
   SLOG_INFO("{} was not unmounted cleanly: recovering", dir.path);
   const absl::StatusOr<RecoveryReport> report = Recover(dir, RecoveryOptions{});
@@ -154,28 +163,67 @@ absl::Status RecoverIfOpen(VolumeDir& dir, RecoverMode mode) {
                      "; see salius-recover(8)"));
   }
   SLOG_INFO("recovered:\n{}", RecoveryReportText(*report));
+  notices->push_back(absl::StrFormat(
+      "recovered %s: epoch %u up to record %u, %u records replayed in %.1f s; %s has the report",
+      dir.path, report->epoch, report->decided, report->records,
+      static_cast<double>(report->elapsed_ms) / 1000, LogPlace()));
   return absl::OkStatus();
 }
 
-// Waits a little for the first healing. What there is to say to who mounts; empty: all is well.
-std::string FirstMode(Pipeline& pipeline, bool has_replicas) {
-  if (!has_replicas) return "";
+// Waits a little for the first healing.
+void AwaitFirstMode(Pipeline& pipeline, bool has_replicas, Notices* notices) {
+  if (!has_replicas) return;
   const SteadyClock::time_point bound = SteadyClock::now() + kFirstHealBound;
   PipelineStatus status = pipeline.status();
   while (status.mode != ModeName(Mode::kReplicated) && SteadyClock::now() < bound) {
     std::this_thread::sleep_for(kPollInterval);
     status = pipeline.status();
   }
-  if (status.mode == ModeName(Mode::kReplicated)) return "";
+  if (status.mode == ModeName(Mode::kReplicated)) return;
   std::string notice = absl::StrCat("mounted, but in mode ", status.mode,
                                     ": synchronous writes wait for the local disk");
   for (const ReplicaReport& replica : status.replicas) {
     if (!replica.connected) {
-      absl::StrAppend(&notice, "; replica ", replica.address, ": ",
-                      replica.problem.empty() ? "does not answer" : replica.problem);
+      // Some reasons begin with the replica's name.
+      const std::string name = absl::StrCat("replica ", replica.address, ": ");
+      absl::StrAppend(&notice, "; ", name,
+                      replica.problem.empty()
+                          ? "does not answer"
+                          : absl::StrReplaceAll(replica.problem, {{name, ""}}));
     }
   }
-  return notice;
+  SLOG_WARN("{}", notice);
+  notices->push_back(std::move(notice));
+}
+
+// Replicas that fail with this host, or with each other, as far as is known by now.
+void WarnOfSharedHosts(const VolumeConfig& config, const Pipeline& pipeline,
+                       const PrimaryHost& host, Notices* notices) {
+  if (config.allow_same_host) return;
+  for (const std::string& warning : SharedHostWarnings(PlacedOf(pipeline.status()), host)) {
+    const std::string notice = absl::StrCat(warning, "; ", kSharedHostAdvice);
+    SLOG_WARN("{}", notice);
+    notices->push_back(notice);
+  }
+}
+
+// What forced recoveries gave up, and nobody has acknowledged.
+void WarnOfLosses(const RecoveryHistory& history, const std::string& backing, Notices* notices) {
+  history.LogUnacknowledged();
+  const size_t count = history.notes().Unacknowledged().size();
+  if (count == 0) return;
+  notices->push_back(absl::StrFormat(
+      "%d forced recoveries of this volume gave records up: see \"salius status %s\", and then run "
+      "\"salius acknowledge %s\"",
+      count, ShellQuote(backing), ShellQuote(backing)));
+}
+
+uint64_t UnixMillis() {
+  return static_cast<uint64_t>(std::max<int64_t>(SystemClock().RealtimeNanos(), 0)) / 1'000'000;
+}
+
+std::string DefaultLog(const VolumeConfig& config) {
+  return absl::StrCat(kLogDir, "/", config.volume.ToString(), ".log");
 }
 
 int Threads(const MountOptions& options) {
@@ -191,15 +239,21 @@ int64_t SpinNanos(const MountOptions& options) {
 // looks at the disk `device`.
 absl::Status ServeSession(const MountCommand& command, const VolumeConfig& config, Volume& volume,
                           SignalWaiter& signals, Launcher& launcher, dev_t device,
+                          RecoveryHistory& history, Notices notices,
                           std::optional<DrainWatchdog>* watchdog) {
   Front front(volume);
+  const PrimaryHost host = ThisHost();
   SALIUS_ASSIGN_OR_RETURN(
       const std::unique_ptr<StatusServer> status_server,
       StatusServer::Start({.volume = config.volume,
                            .backing = command.backing,
                            .mountpoint = command.mountpoint,
                            .acks = config.acks,
-                           .source = [&volume] { return volume.pipeline().status(); }}));
+                           .source = [&volume] { return volume.pipeline().status(); },
+                           .started_unix_ms = UnixMillis(),
+                           .log_file = LogPlace(),
+                           .host = config.allow_same_host ? std::nullopt : std::optional(host),
+                           .history = &history}));
   std::unique_ptr<VolumeMetrics> metrics;
   if (!command.options.metrics.empty()) {
     SALIUS_ASSIGN_OR_RETURN(
@@ -217,11 +271,12 @@ absl::Status ServeSession(const MountCommand& command, const VolumeConfig& confi
 
   absl::Status status = session->Probe();
   if (status.ok()) {
-    status = launcher.Ready(FirstMode(volume.pipeline(), !config.replicas.empty()),
-                            command.options.log_file,
-                            absl::StrCat(kLogDir, "/", config.volume.ToString(), ".log"));
-    // Lines for a file have a time.
-    if (status.ok()) status = InitLogging("salius-mount", command.options.log_level);
+    AwaitFirstMode(volume.pipeline(), !config.replicas.empty(), &notices);
+    WarnOfSharedHosts(config, volume.pipeline(), host, &notices);
+    WarnOfLosses(history, command.backing, &notices);
+    // In the foreground the log says it.
+    status = launcher.Ready(command.foreground ? "" : absl::StrJoin(notices, "\n"),
+                            command.options.log_file, DefaultLog(config));
     // The pipeline logs with its lock held, and its timers must go on: no thread but the log's
     // waits for who reads it.
     if (status.ok()) LogInBackground();
@@ -290,10 +345,17 @@ absl::Status Serve(const MountCommand& command, Launcher& launcher) {
   SALIUS_RETURN_IF_ERROR(OverrideConfig(command.options, &dir.config));
   SALIUS_RETURN_IF_ERROR(CheckReplicas(dir.config.replicas, command.options.insecure));
   SALIUS_RETURN_IF_ERROR(CheckMetrics(command.options.metrics, command.options.insecure));
-  SALIUS_RETURN_IF_ERROR(RecoverIfOpen(dir, command.options.recover));
+  // From here on the terminal hears what it must know, and the log the rest, a recovery too.
+  SALIUS_RETURN_IF_ERROR(launcher.TakeLog(command.options.log_file, DefaultLog(dir.config)));
+  SALIUS_RETURN_IF_ERROR(InitLogging("salius-mount", command.options.log_level));
+  RaiseLimits();
+  Notices notices;
+  SALIUS_RETURN_IF_ERROR(RecoverIfOpen(dir, command.options.recover, &notices));
 
   KeepFreedMemory();
   const VolumeConfig config = dir.config;
+  SALIUS_ASSIGN_OR_RETURN(const std::unique_ptr<RecoveryHistory> history,
+                          RecoveryHistory::Load(dir.salius_fd, dir.path));
   SALIUS_ASSIGN_OR_RETURN(const struct stat backing, fs::StatAt(dir.root_fd, ""));
   const auto has = [&](unsigned long flags) { return (command.options.mount_flags & flags) != 0; };
   // Outlives the volume: what fails at once may leave a thread behind that hangs on the disk, and
@@ -306,8 +368,8 @@ absl::Status Serve(const MountCommand& command, Launcher& launcher) {
                                                         .insecure = command.options.insecure,
                                                         .noatime = has(MS_NOATIME | MS_RDONLY),
                                                         .nodiratime = has(MS_NODIRATIME)}));
-  const absl::Status served =
-      ServeSession(command, config, *volume, signals, launcher, backing.st_dev, &watchdog);
+  const absl::Status served = ServeSession(command, config, *volume, signals, launcher,
+                                           backing.st_dev, *history, std::move(notices), &watchdog);
   if (!served.ok()) {
     // A session that never served has nothing to drain, and is closed all the same; after a failed
     // Close this only says so again.

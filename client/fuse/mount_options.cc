@@ -62,7 +62,7 @@ constexpr const char* kIgnoredPrefixes[] = {
 constexpr int64_t kMaxSpinUs = 1000;
 
 constexpr const char* kOwn[] = {
-    "replicas=HOST:PORT[;HOST:PORT...]",
+    "replicas=HOST[:PORT][;HOST[:PORT]...]",
     "acks=N",
     "delta=TIME",
     "tau=TIME",
@@ -259,6 +259,7 @@ absl::StatusOr<MountOptions> ParseMountOptions(const std::vector<std::string>& o
 absl::Status OverrideConfig(const MountOptions& options, VolumeConfig* config) {
   if (options.replicas.has_value()) {
     config->replicas = *options.replicas;
+    NormalizeReplicas(config);
     // Without replicas there is nothing that acks could say; with too few of them it is an error.
     if (config->replicas.empty() && !options.acks.has_value()) config->acks = 1;
   }

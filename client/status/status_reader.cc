@@ -2,11 +2,17 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include <sys/socket.h>
+#include <sys/un.h>
+
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
 #include <system_error>
 
 #include "absl/strings/str_cat.h"
+#include "common/file.h"
 #include "proto/control.grpc.pb.h"
 
 namespace salius {
@@ -20,6 +26,45 @@ std::vector<std::string> VolumeSocketsIn(const std::string& run_directory) {
   }
   std::sort(sockets.begin(), sockets.end());
   return sockets;
+}
+
+Listening WhoListens(const std::string& socket_path) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (socket_path.size() >= sizeof(address.sun_path)) return {};
+  std::memcpy(address.sun_path, socket_path.c_str(), socket_path.size() + 1);
+  const UniqueFd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!socket.valid()) return {};
+  if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) {
+    switch (errno) {
+      case EACCES:
+      case EPERM:
+        return {Listener::kNoPermission, 0};
+      case EAGAIN:
+        return {Listener::kBusy, 0};
+      case ECONNREFUSED:
+        return {Listener::kDead, 0};
+      default:
+        return {Listener::kNone, 0};
+    }
+  }
+  ucred peer{};
+  socklen_t size = sizeof(peer);
+  if (::getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) peer.pid = 0;
+  return {Listener::kListens, peer.pid};
+}
+
+absl::StatusOr<uint32_t> SendAcknowledge(const std::string& socket_path,
+                                         std::chrono::milliseconds timeout) {
+  const auto stub = control::Primary::NewStub(
+      grpc::CreateChannel("unix:" + socket_path, grpc::InsecureChannelCredentials()));
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + timeout);
+  control::AcknowledgeResponse response;
+  const grpc::Status status = stub->Acknowledge(&context, control::AcknowledgeRequest(), &response);
+  if (status.ok()) return response.acknowledged();
+  return absl::Status(static_cast<absl::StatusCode>(status.error_code()),
+                      absl::StrCat(socket_path, ": ", status.error_message()));
 }
 
 absl::StatusOr<control::VolumeStatusResponse> ReadVolumeStatus(const std::string& socket_path,

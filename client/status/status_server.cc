@@ -35,6 +35,20 @@ bool SomeoneAnswers(const std::string& path) {
          ::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0;
 }
 
+void AddRecoveries(const RecoveryNotes& notes, control::VolumeStatusResponse* out) {
+  for (const RecoveryNote& from : notes.all()) {
+    control::VolumeStatusResponse::Recovery* const to = out->add_recoveries();
+    to->set_at_unix_ms(from.at_unix_ms);
+    to->set_epoch(from.epoch);
+    to->set_next_epoch(from.next_epoch);
+    to->set_decided(from.decided);
+    to->set_records(from.records);
+    to->set_forced(from.GaveUp());
+    to->set_acknowledged(from.acknowledged);
+    to->set_given_up(GivenUpText(from));
+  }
+}
+
 class PrimaryService final : public control::Primary::Service {
  public:
   explicit PrimaryService(const StatusServerOptions& options) : options_(options) {}
@@ -48,12 +62,32 @@ class PrimaryService final : public control::Primary::Service {
     return grpc::Status::OK;
   }
 
+  grpc::Status Acknowledge(grpc::ServerContext*, const control::AcknowledgeRequest*,
+                           control::AcknowledgeResponse* response) override {
+    const absl::StatusOr<uint32_t> count =
+        options_.history == nullptr ? uint32_t{0} : options_.history->Acknowledge();
+    if (!count.ok()) {
+      return grpc::Status(static_cast<grpc::StatusCode>(count.status().code()),
+                          std::string(count.status().message()));
+    }
+    response->set_acknowledged(*count);
+    return grpc::Status::OK;
+  }
+
  private:
   const StatusServerOptions& options_;
   std::atomic<bool> draining_{false};
 };
 
 }  // namespace
+
+std::vector<PlacedReplica> PlacedOf(const PipelineStatus& status) {
+  std::vector<PlacedReplica> replicas;
+  for (const ReplicaReport& replica : status.replicas) {
+    replicas.push_back({replica.address, replica.ip, replica.host});
+  }
+  return replicas;
+}
 
 control::VolumeStatusResponse ToStatusResponse(const StatusServerOptions& options,
                                                const PipelineStatus& status) {
@@ -91,7 +125,20 @@ control::VolumeStatusResponse ToStatusResponse(const StatusServerOptions& option
     to->set_route_bytes(from.route_bytes);
     to->set_group_unheard(from.group_unheard);
     to->set_control_problem(from.control_problem);
+    to->set_host(from.host);
+    if (from.member) out.set_members(out.members() + 1);
   }
+  out.set_pid(static_cast<uint32_t>(::getpid()));
+  out.set_mode_since_unix_ms(status.mode_since_unix_ms);
+  out.set_mode_for_ms(status.mode_for_ms);
+  out.set_started_unix_ms(options.started_unix_ms);
+  out.set_log_file(options.log_file);
+  if (options.host.has_value()) {
+    for (std::string& warning : SharedHostWarnings(PlacedOf(status), *options.host)) {
+      out.add_warnings(std::move(warning));
+    }
+  }
+  if (options.history != nullptr) AddRecoveries(options.history->notes(), &out);
   out.set_version(kSaliusVersion);
   out.set_failure(status.failure);
   out.set_serving(true);

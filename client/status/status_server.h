@@ -10,13 +10,18 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "client/engine/pipeline.h"
+#include "client/status/placement.h"
+#include "client/status/recovery_history.h"
 #include "client/status/socket_path.h"
 #include "common/ids.h"
+#include "common/version.h"
 #include "proto/control.pb.h"
 
 namespace salius {
@@ -28,10 +33,15 @@ struct StatusServerOptions {
   uint32_t acks = 1;
   std::string run_directory = kRunDirectory;
   std::function<PipelineStatus()> source;  // from any thread
+  uint64_t started_unix_ms = 0;
+  std::string log_file;  // as VolumeStatusResponse.log_file
+  // Where this host is, to warn of replicas that share one; null: do not warn.
+  std::optional<PrimaryHost> host;
+  RecoveryHistory* history = nullptr;  // null: nothing is known
 };
 
-// Version of this program, in answers and in --version.
-inline constexpr char kSaliusVersion[] = "0.1.0";
+// Where the replicas are, as far as the session knows. Pure.
+std::vector<PlacedReplica> PlacedOf(const PipelineStatus& status);
 
 // The answer for one moment, of a volume that serves. Pure.
 control::VolumeStatusResponse ToStatusResponse(const StatusServerOptions& options,

@@ -14,8 +14,9 @@ from harness.run import HarnessError, binary, current, sh, wait_until
 # Exit codes of salius-recover (docs/recovery.md).
 RECOVER_OK = 0
 RECOVER_NOT_ENOUGH = 4
-# Of salius status: shown, and the volume has failed.
-STATUS_FAILED_VOLUME = 1
+# Exit codes of salius status (docs/status-json.md): a mounted volume was shown, and how it is.
+HEALTHY, FAILED, HUNG, NO_PERMISSION, DEGRADED, LOCAL, NEEDS_RECOVERY, NOT_MOUNTED, BUSY, GIVEN_UP = (
+    0, 1, 7, 9, 10, 11, 12, 13, 14, 15)
 
 
 # For a program on a standby host: one that does not see which volumes are in use on this one.
@@ -117,7 +118,7 @@ class Mount:
         """What the mounted volume says of itself. Asked by its UUID, so that neither a mount point that hangs
         nor a disk that is gone can keep the answer back."""
         done = self.volume.run("salius", "status", self.volume.uuid(), "--json", timeout=20)
-        if done.returncode not in (0, STATUS_FAILED_VOLUME):
+        if done.returncode not in (HEALTHY, FAILED, DEGRADED, LOCAL, BUSY, GIVEN_UP):
             raise HarnessError("salius status: exit %d\n%s%s" % (done.returncode, done.stdout, done.stderr))
         return json.loads(done.stdout)
 

@@ -69,7 +69,21 @@ TEST(LogTest, JournalGetsPrioritiesAndNoTime) {
   SLOG_INFO("i {}", 1);
   SLOG_WARN("w");
   SLOG_ERROR("e");
-  EXPECT_EQ(GetCapturedStderr(), "<7>d\n<6>i 1\n<4>w\n<3>e\n");
+  SLOG_WARN("first\nsecond\n");
+  EXPECT_EQ(GetCapturedStderr(), "<7>d\n<6>i 1\n<4>w\n<3>e\n<4>first\n<4>second\n<4>\n");
+}
+
+TEST(LogTest, PlaceAndPrefixFollowStderr) {
+  CaptureStderr();
+  struct stat st;
+  ASSERT_EQ(fstat(STDERR_FILENO, &st), 0);
+  EXPECT_EQ(LinePrefix(LogLevel::kError), "");
+  EXPECT_EQ(LogPlace().front(), '/');
+  setenv("JOURNAL_STREAM", (std::to_string(st.st_dev) + ":" + std::to_string(st.st_ino)).c_str(), 1);
+  EXPECT_EQ(LinePrefix(LogLevel::kError), "<3>");
+  EXPECT_EQ(LogPlace(), "journal");
+  unsetenv("JOURNAL_STREAM");
+  GetCapturedStderr();
 }
 
 // A pipe that nobody reads instead of stderr, full but for nothing.

@@ -16,12 +16,14 @@
 #include <string>
 #include <vector>
 
+#include "client/cli/acknowledge.h"
 #include "client/cli/bench.h"
 #include "client/cli/doctor.h"
 #include "client/cli/exit_code.h"
 #include "client/cli/init.h"
 #include "client/cli/status.h"
 #include "common/file.h"
+#include "log/recovery_notes.h"
 
 namespace salius::cli {
 namespace {
@@ -68,13 +70,16 @@ class CommandsTest : public testing::Test {
     }
     return Init(more);
   }
+  Outcome InitOf(const std::string& replicas) {
+    return Init({"--replicas", replicas, "--log-max", "4MiB", "--ballast", "0"});
+  }
   bool HasVolume() const { return std::filesystem::exists(directory_ + "/.salius"); }
 
   std::string directory_;
 };
 
 TEST_F(CommandsTest, EveryCommandExplainsItself) {
-  for (const auto command : {RunInit, RunStatus, RunDoctor, RunBench}) {
+  for (const auto command : {RunInit, RunStatus, RunAcknowledge, RunDoctor, RunBench}) {
     const Outcome outcome = Call(command, {"--help"});
     EXPECT_EQ(outcome.code, kExitOk);
     EXPECT_TRUE(Contains(outcome.out, "usage: salius "));
@@ -98,11 +103,12 @@ TEST_F(CommandsTest, InitMakesAVolumeThatStatusAndDoctorKnow) {
   EXPECT_EQ(status->in_use_by, "");
 
   const Outcome text = Call(RunStatus, {directory_});
-  EXPECT_EQ(text.code, kExitOk);
+  EXPECT_EQ(text.code, kExitNotMounted);
   EXPECT_TRUE(Contains(text.out, "clean")) << text.out;
   EXPECT_TRUE(Contains(text.out, "nothing: this is what the state file says")) << text.out;
   const Outcome json = Call(RunStatus, {directory_, "--json"});
   EXPECT_TRUE(Contains(json.out, "\"mounted\":false")) << json.out;
+  EXPECT_TRUE(Contains(json.out, "\"health\":\"not-mounted\"")) << json.out;
 
   // The replicas do not run: that is a FAIL, of them and nothing else.
   const Outcome doctor = Call(RunDoctor, {directory_});
@@ -144,8 +150,8 @@ TEST_F(CommandsTest, ReplicaThatDoesNotResolveIsRefused) {
   EXPECT_FALSE(HasVolume());
 }
 
-TEST_F(CommandsTest, ReplicaWithoutPortAndTheSameReplicaTwiceAreRefused) {
-  EXPECT_EQ(Init({"--replicas", "127.0.0.1"}).code, kExitUsage);
+TEST_F(CommandsTest, BadPortAndTheSameReplicaTwiceAreRefused) {
+  EXPECT_EQ(Init({"--replicas", "127.0.0.1:"}).code, kExitUsage);
   const Outcome twice = Init({"--replicas", "127.0.0.1:7400,localhost:7400"});
   EXPECT_EQ(twice.code, kExitUsage);
   EXPECT_TRUE(Contains(twice.err, "are the same")) << twice.err;
@@ -163,6 +169,109 @@ TEST_F(CommandsTest, MissingDirectoryIsRefused) {
   EXPECT_TRUE(Contains(outcome.err, "none")) << outcome.err;
   EXPECT_EQ(Call(RunStatus, {directory_ + "/none"}).code, kExitNotFound);
   EXPECT_EQ(Call(RunDoctor, {directory_ + "/none"}).code, kExitNotFound);
+}
+
+TEST_F(CommandsTest, ReplicaWithoutAPortHasTheOneThatSaliusReplicaTakes) {
+  const Outcome outcome = InitOf("127.0.0.1,127.0.0.3:7411");
+  ASSERT_EQ(outcome.code, kExitOk) << outcome.err;
+  EXPECT_EQ(ReadOfflineStatus(directory_)->config.replicas,
+            (Words{"127.0.0.1:7400", "127.0.0.3:7411"}));
+}
+
+TEST_F(CommandsTest, InitWarnsOfReplicasOnThisHostUnlessTheyAreMeant) {
+  const Outcome warned = InitSmall();
+  ASSERT_EQ(warned.code, kExitOk);
+  EXPECT_TRUE(Contains(warned.err, "replicas 127.0.0.1:7411, 127.0.0.1:7412 are on this host"))
+      << warned.err;
+  EXPECT_TRUE(Contains(warned.err, "allow_same_host")) << warned.err;
+  EXPECT_TRUE(Contains(Call(RunDoctor, {directory_}).out, "WARN  hosts: replicas 127.0.0.1:7411"));
+  std::filesystem::remove_all(directory_);
+  std::filesystem::create_directory(directory_);
+  const Outcome meant = InitSmall({"--allow-same-host"});
+  ASSERT_EQ(meant.code, kExitOk);
+  EXPECT_EQ(meant.err, "");
+  EXPECT_TRUE(ReadOfflineStatus(directory_)->config.allow_same_host);
+  EXPECT_TRUE(Contains(Call(RunDoctor, {directory_}).out, "OK    hosts: replicas 127.0.0.1:7411"));
+}
+
+TEST_F(CommandsTest, ProposedCommandsHaveQuotedPaths) {
+  const std::string spaced = directory_ + "/a b'c";
+  std::filesystem::create_directory(spaced);
+  const std::string quoted = "'" + directory_ + "/a b'\\''c'";
+  const Outcome none = Call(RunStatus, {spaced});
+  EXPECT_TRUE(Contains(none.err, "salius init " + quoted + "`")) << none.err;
+  EXPECT_TRUE(Contains(Call(RunDoctor, {spaced}).out, "salius init " + quoted));
+  const Outcome init = Call(RunInit, {spaced, "--local", "--log-max", "4MiB", "--ballast", "0"});
+  EXPECT_TRUE(Contains(init.out, "salius doctor " + quoted + "; salius-mount " + quoted))
+      << init.out;
+}
+
+TEST_F(CommandsTest, DirectoriesOfTheSystemBecomeNoVolume) {
+  for (const char* const place : {"/", "/etc", "/usr/lib", "/var"}) {
+    const Outcome status = Call(RunStatus, {place});
+    EXPECT_EQ(status.code, kExitNotFound) << place;
+    EXPECT_FALSE(Contains(status.err, "salius init")) << status.err;
+    EXPECT_FALSE(Contains(Call(RunDoctor, {place}).out, "salius init")) << place;
+    const Outcome init = Call(RunInit, {place, "--local"});
+    EXPECT_EQ(init.code, kExitUnsuitable) << init.err;
+    EXPECT_FALSE(std::filesystem::exists(std::string(place) + "/.salius"));
+  }
+}
+
+TEST_F(CommandsTest, AnotherUserIsToldThatOnlyRootMayAsk) {
+  ASSERT_EQ(InitSmall().code, kExitOk);
+  std::filesystem::permissions(directory_, std::filesystem::perms::all);
+  std::fflush(nullptr);
+  const pid_t child = fork();
+  if (child == 0) {
+    if (setgid(65534) != 0 || setuid(65534) != 0) _exit(100);
+    _exit(RunStatus(Words{directory_}));
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(WEXITSTATUS(status), kExitPermission);
+}
+
+TEST_F(CommandsTest, StatusSaysWhatARecoveryGaveUpUntilItIsAcknowledged) {
+  ASSERT_EQ(InitSmall().code, kExitOk);
+  EXPECT_TRUE(Contains(Call(RunAcknowledge, {directory_}).out, "no recovery gave anything up"));
+  RecoveryNotes notes;
+  RecoveryNote note;
+  note.epoch = 4;
+  note.given_up = {{17, 19}};
+  notes.Put(note);
+  const auto salius = OpenAt(AT_FDCWD, directory_ + "/.salius", O_RDONLY | O_DIRECTORY);
+  ASSERT_TRUE(salius.ok());
+  ASSERT_TRUE(WriteRecoveryNotes(salius->get(), notes).ok());
+  const Outcome before = Call(RunStatus, {directory_});
+  EXPECT_EQ(before.code, kExitGivenUp);
+  EXPECT_TRUE(Contains(before.out, "GIVEN UP:     records 17-19")) << before.out;
+  EXPECT_TRUE(Contains(Call(RunDoctor, {directory_}).out, "WARN  recovery"));
+  EXPECT_EQ(Call(RunAcknowledge, {directory_}).code, kExitOk);
+  const Outcome after = Call(RunStatus, {directory_});
+  EXPECT_EQ(after.code, kExitNotMounted);
+  EXPECT_TRUE(Contains(after.out, "records 17-19 (acknowledged)")) << after.out;
+}
+
+TEST_F(CommandsTest, StatusTellsABusyHolderFromOneThatIsStopped) {
+  ASSERT_EQ(InitSmall().code, kExitOk);
+  const pid_t holder = fork();
+  if (holder == 0) {
+    const int fd = open((directory_ + "/.salius/lock").c_str(), O_RDWR);
+    if (flock(fd, LOCK_EX) != 0) _exit(1);
+    for (;;) pause();
+  }
+  const auto code = [&] { return Call(RunStatus, {directory_, "--json"}); };
+  while (code().code == kExitNotMounted) {
+  }
+  EXPECT_EQ(code().code, kExitBusy);
+  ASSERT_EQ(kill(holder, SIGSTOP), 0);
+  int status = 0;
+  ASSERT_EQ(waitpid(holder, &status, WUNTRACED), holder);
+  EXPECT_EQ(code().code, kExitUnreachable);
+  EXPECT_TRUE(Contains(code().out, "\"health\":\"hung\"")) << code().out;
+  ASSERT_EQ(kill(holder, SIGKILL), 0);
+  ASSERT_EQ(waitpid(holder, &status, 0), holder);
 }
 
 TEST_F(CommandsTest, SecondInitIsRefusedAndChangesNothing) {
@@ -252,6 +361,7 @@ TEST_F(CommandsTest, ProgramWithoutAKnownCommandExplainsItself) {
   EXPECT_EQ(WEXITSTATUS(system("client/cli/salius >/dev/null 2>&1")), kExitUsage);
   EXPECT_EQ(WEXITSTATUS(system("client/cli/salius no-such-thing >/dev/null 2>&1")), kExitUsage);
   EXPECT_EQ(system("client/cli/salius --help >/dev/null"), 0);
+  EXPECT_EQ(system("client/cli/salius --version | grep -qx 'salius [0-9.]*'"), 0);
 }
 
 TEST_F(CommandsTest, StatusOfAPlainDirectorySaysThatItIsNoVolume) {

@@ -2,8 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <string>
 
+#include "client/cli/health.h"
 #include "client/cli/json.h"
 
 namespace salius::cli {
@@ -44,6 +46,93 @@ TEST(StatusTextTest, MountedVolumeShowsModeMarksAndReplicas) {
     EXPECT_TRUE(Contains(text, part)) << part << "\n" << text;
   }
   EXPECT_FALSE(Contains(text, "FAILED"));
+}
+
+control::VolumeStatusResponse Healthy() {
+  control::VolumeStatusResponse status;
+  status.set_serving(true);
+  status.set_mode("replicated");
+  status.set_members(2);
+  status.add_replicas();
+  status.add_replicas();
+  return status;
+}
+
+control::VolumeStatusResponse Changed(
+    const std::function<void(control::VolumeStatusResponse&)>& change) {
+  control::VolumeStatusResponse status = Healthy();
+  change(status);
+  return status;
+}
+
+TEST(HealthTest, EachStateHasAWordAndACodeOfItsOwn) {
+  using Status = control::VolumeStatusResponse;
+  const auto judge = [](const std::function<void(Status&)>& change) {
+    const Health health = JudgeMounted(Changed(change)).health;
+    return std::string(HealthName(health)) + " " + std::to_string(ExitCodeOf(health));
+  };
+  EXPECT_EQ(judge([](Status&) {}), "healthy 0");
+  EXPECT_EQ(judge([](Status& s) { s.set_members(1); }), "degraded 10");
+  EXPECT_EQ(judge([](Status& s) { s.set_mode("local"); }), "local 11");
+  EXPECT_EQ(judge([](Status& s) { s.set_failure("disk"); }), "failed 1");
+  EXPECT_EQ(judge([](Status& s) { s.set_serving(false); }), "busy 14");
+  EXPECT_EQ(judge([](Status& s) { s.add_recoveries()->set_forced(true); }), "given-up 15");
+  EXPECT_EQ(judge([](Status& s) {
+              s.add_recoveries()->set_forced(true);
+              s.mutable_recoveries(0)->set_acknowledged(true);
+            }),
+            "healthy 0");
+  EXPECT_EQ(judge([](Status& s) {
+              s.set_mode("local");
+              s.clear_replicas();
+            }),
+            "healthy 0")
+      << "as configured";
+}
+
+TEST(HealthTest, OfSeveralVolumesTheWorstCounts) {
+  EXPECT_LT(Health::kHealthy, Health::kDegraded);
+  EXPECT_LT(Health::kDegraded, Health::kLocal);
+  EXPECT_LT(Health::kLocal, Health::kHung);
+  EXPECT_LT(Health::kHung, Health::kNeedsRecovery);
+  EXPECT_LT(Health::kNeedsRecovery, Health::kFailed);
+}
+
+TEST(HealthTest, AVolumeWithoutAnAnswerIsToldByItsLockAndItsState) {
+  VolumeState state;
+  RecoveryNotes notes;
+  EXPECT_EQ(JudgeUnmounted(state, notes, "", false).health, Health::kNotMounted);
+  EXPECT_EQ(JudgeUnmounted(state, notes, "pid 5", false).health, Health::kBusy);
+  EXPECT_EQ(JudgeUnmounted(state, notes, "pid 5", true).health, Health::kHung);
+  state.open = true;
+  EXPECT_EQ(JudgeUnmounted(state, notes, "", false).health, Health::kNeedsRecovery);
+  EXPECT_EQ(JudgeUnmounted(state, notes, "pid 5", false).health, Health::kBusy);
+  state.open = false;
+  RecoveryNote note;
+  note.given_up = {{1, 2}};
+  notes.Put(note);
+  EXPECT_EQ(JudgeUnmounted(state, notes, "", false).health, Health::kGivenUp);
+}
+
+TEST(StatusTextTest, MountedVolumeShowsDaemonTimesAndWhatWasGivenUp) {
+  control::VolumeStatusResponse status = Healthy();
+  status.set_pid(77);
+  status.set_log_file("/var/log/x.log");
+  status.set_mode_since_unix_ms(1'700'000'000'000);
+  status.set_mode_for_ms(61'000);
+  status.add_warnings("replica a is on this host");
+  auto* const recovery = status.add_recoveries();
+  recovery->set_epoch(6);
+  recovery->set_decided(228);
+  recovery->set_forced(true);
+  recovery->set_given_up("records 229-240");
+  const std::string text = MountedText(status);
+  for (const char* const part :
+       {"health:       given-up", "pid 77", "/var/log/x.log", "2023-11-14T22:13:20Z, for 1m1s",
+        "WARNING:      replica a is on this host", "epoch 6 up to record 228",
+        "GIVEN UP:     records 229-240"}) {
+    EXPECT_TRUE(Contains(text, part)) << part << "\n" << text;
+  }
 }
 
 TEST(StatusTextTest, DrainingVolumeSaysSo) {

@@ -29,6 +29,7 @@ class ReplicatorTest : public testing::Test {
     Replicator::Outputs out = core_->TakeOutputs();
     for (const auto& open : out.opens) out_.opens.push_back(open);
     for (const auto& send : out.sends) out_.sends.push_back(send);
+    for (const auto& event : out.events) out_.events.push_back(event);
     if (out.note) out_.note = out.note;
     if (out.start_sync) out_.start_sync = true;
     if (out.cut) out_.cut = out.cut;

@@ -3,13 +3,20 @@
 
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
+#include <fcntl.h>
 #include <stdlib.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <string>
 
+#include "client/status/recovery_history.h"
 #include "client/status/status_reader.h"
+#include "common/file.h"
 #include "proto/control.grpc.pb.h"
 
 namespace salius {
@@ -31,6 +38,10 @@ PipelineStatus SomeStatus() {
   replica.incarnation = 10;
   replica.lag_records = 11;
   replica.problem = "none";
+  replica.host = "boot";
+  replica.ip = "10.0.0.1";
+  status.mode_since_unix_ms = 12;
+  status.mode_for_ms = 13;
   status.replicas = {replica};
   status.failure = "disk";
   return status;
@@ -83,6 +94,78 @@ TEST_F(StatusServerTest, EveryFieldIsInTheAnswer) {
   EXPECT_EQ(response.version(), kSaliusVersion);
   EXPECT_EQ(response.failure(), "disk");
   EXPECT_TRUE(response.serving());
+  EXPECT_EQ(response.pid(), static_cast<uint32_t>(::getpid()));
+  EXPECT_EQ(response.mode_since_unix_ms(), 12u);
+  EXPECT_EQ(response.mode_for_ms(), 13u);
+  EXPECT_EQ(response.members(), 1u);
+  EXPECT_EQ(response.replicas(0).host(), "boot");
+  EXPECT_EQ(response.warnings_size(), 0);
+}
+
+TEST_F(StatusServerTest, ReplicasOnThisHostAreWarnedOf) {
+  options_.host = PrimaryHost{{"10.0.0.1"}, "other boot"};
+  options_.started_unix_ms = 5;
+  options_.log_file = "/log";
+  const control::VolumeStatusResponse response = ToStatusResponse(options_, SomeStatus());
+  ASSERT_EQ(response.warnings_size(), 1);
+  EXPECT_NE(response.warnings(0).find("r:1"), std::string::npos);
+  EXPECT_EQ(response.started_unix_ms(), 5u);
+  EXPECT_EQ(response.log_file(), "/log");
+}
+
+TEST_F(StatusServerTest, WhatARecoveryGaveUpIsShownUntilItIsAcknowledged) {
+  std::filesystem::create_directories(base_);
+  const auto dir = OpenAt(AT_FDCWD, base_, O_RDONLY | O_DIRECTORY);
+  ASSERT_TRUE(dir.ok());
+  RecoveryNotes notes;
+  RecoveryNote note;
+  note.epoch = 6;
+  note.given_up = {{5, 9}};
+  notes.Put(note);
+  ASSERT_TRUE(WriteRecoveryNotes(dir->get(), notes).ok());
+  const auto history = RecoveryHistory::Load(dir->get(), base_);
+  ASSERT_TRUE(history.ok()) << history.status();
+  options_.history = history->get();
+  const auto server = StatusServer::Start(options_);
+  ASSERT_TRUE(server.ok()) << server.status();
+  const std::string& socket = (*server)->socket_path();
+  const auto acknowledged = [&] {
+    return ReadVolumeStatus(socket, std::chrono::seconds(5))->recoveries(0).acknowledged();
+  };
+  EXPECT_FALSE(acknowledged());
+  EXPECT_EQ(*SendAcknowledge(socket, std::chrono::seconds(5)), 1u);
+  EXPECT_TRUE(acknowledged());
+  EXPECT_EQ(*SendAcknowledge(socket, std::chrono::seconds(5)), 0u);
+  EXPECT_TRUE(ReadRecoveryNotes(dir->get())->Unacknowledged().empty()) << "it outlives the daemon";
+}
+
+TEST_F(StatusServerTest, ListenersAreToldFromDeadOnesAndThoseThatMayNotBeAsked) {
+  EXPECT_EQ(WhoListens(base_ + "/none.sock").state, Listener::kNone);
+  std::string path;
+  {
+    const auto server = StatusServer::Start(options_);
+    ASSERT_TRUE(server.ok()) << server.status();
+    path = (*server)->socket_path();
+    const Listening here = WhoListens(path);
+    EXPECT_EQ(here.state, Listener::kListens);
+    EXPECT_EQ(here.pid, ::getpid());
+    const pid_t child = ::fork();
+    if (child == 0) {
+      const bool gave_up_root = ::setgid(65534) == 0 && ::setuid(65534) == 0;
+      ::_exit(gave_up_root && WhoListens(path).state == Listener::kNoPermission ? 0 : 1);
+    }
+    int status = 0;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0);
+  }
+  // As a process leaves it that is killed.
+  const int left = ::socket(AF_UNIX, SOCK_STREAM, 0);
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  path.copy(address.sun_path, sizeof(address.sun_path) - 1);
+  ASSERT_EQ(::bind(left, reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0);
+  ::close(left);
+  EXPECT_EQ(WhoListens(path).state, Listener::kDead);
 }
 
 TEST(SocketPathTest, SocketIsNamedByTheVolume) {

@@ -99,6 +99,14 @@ TEST(VolumeConfigTest, SizesMustMakeSense) {
   EXPECT_EQ(Refusal([](VolumeConfig& c) { c.datagram_bytes = 1472; }), "");
 }
 
+TEST(VolumeConfigTest, AReplicaWithoutAPortHasTheDefaultOne) {
+  VolumeConfig config;
+  config.replicas = {"10.0.0.9", "a:7411", "::1", "10.0.0.9:x"};
+  NormalizeReplicas(&config);
+  EXPECT_EQ(config.replicas,
+            (std::vector<std::string>{"10.0.0.9:7400", "a:7411", "[::1]:7400", "10.0.0.9:x"}));
+}
+
 TEST(VolumeConfigTest, MulticastMustBeAGroupWithAPort) {
   const auto group = [](const std::string& text) {
     return Refusal([&](VolumeConfig& c) { c.multicast = text; });

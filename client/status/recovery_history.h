@@ -1,0 +1,43 @@
+// The recovery notes of a mounted volume (log/recovery_notes.h): read once, at the mount, so that
+// a status waits for no disk; written when somebody acknowledges what recoveries gave up.
+//
+// Threads: any.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "common/file.h"
+#include "log/recovery_notes.h"
+
+namespace salius {
+
+class RecoveryHistory {
+ public:
+  // `salius_fd` is the volume's .salius, whose lock this process holds; `path` the backing
+  // directory, for messages. Notes that cannot be read are logged and
+  // taken for none.
+  static absl::StatusOr<std::unique_ptr<RecoveryHistory>> Load(int salius_fd, std::string path);
+
+  RecoveryNotes notes() const;
+  // Notes durably that what was given up is known. Returns of how many recoveries. Errors: the file
+  // system's.
+  absl::StatusOr<uint32_t> Acknowledge();
+  // Logs a warning for each recovery that gave something up and was not acknowledged.
+  void LogUnacknowledged() const;
+
+ private:
+  RecoveryHistory(UniqueFd salius_fd, std::string path, RecoveryNotes notes);
+
+  const UniqueFd salius_fd_;
+  const std::string path_;
+  absl::Mutex writing_;     // taken first; held over the write by the one thread that writes
+  mutable absl::Mutex mu_;  // guards notes_; never held over a system call
+  RecoveryNotes notes_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace salius

@@ -1,0 +1,74 @@
+// What recoveries did to a volume: `.salius/recoveries`, a text file with one line for the last
+// recovery, and one for each earlier recovery that gave records up and was not acknowledged since.
+// docs/log-format.md gives the format. `salius status` shows the file; nothing depends on it.
+//
+// What a crash leaves: the file before the change or the file after it (WriteFileAtomically). A
+// recovery that gives records up notes this before it pins its decision, so that no crash hides it.
+//
+// pure, but for the two functions that read and write the file. Its writer holds the volume lock.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/ids.h"
+
+namespace salius {
+
+inline constexpr char kRecoveriesFileName[] = "recoveries";
+
+struct RecoveryNote {
+  uint64_t at_unix_ms = 0;
+  Epoch epoch = 0;       // that was recovered
+  Epoch next_epoch = 0;  // noted by the commit; 0: the recovery has not ended yet
+  Seq decided = 0;       // T
+  uint64_t records = 0;  // replayed
+  // Records that were left out although they had been acknowledged, or may have been.
+  std::vector<std::pair<Seq, Seq>> given_up;
+  // What else --force overrode, a sentence each.
+  std::vector<std::string> overridden;
+  bool acknowledged = false;
+
+  bool GaveUp() const { return !given_up.empty() || !overridden.empty(); }
+  bool operator==(const RecoveryNote&) const = default;
+};
+
+// "records 5-9 and 11; 2 of 3 members must answer, 1 did".
+std::string GivenUpText(const RecoveryNote& note);
+
+class RecoveryNotes {
+ public:
+  static constexpr size_t kMost = 64;
+
+  const std::vector<RecoveryNote>& all() const { return notes_; }  // oldest first
+  // The note of a recovery of `epoch`, which another run of it may have begun; null: there is none.
+  const RecoveryNote* Find(Epoch epoch) const;
+  // Puts the note in the place of one of the same epoch, or last. Earlier notes that gave nothing
+  // up, or were acknowledged, go; of more than kMost the oldest go.
+  void Put(RecoveryNote note);
+  // Returns how many were not acknowledged before.
+  uint32_t AcknowledgeAll();
+  // Those that gave something up and were not acknowledged.
+  std::vector<RecoveryNote> Unacknowledged() const;
+
+  std::string Encode() const;
+  // DATA_LOSS for a bad checksum, INVALID_ARGUMENT for what this program never writes.
+  static absl::StatusOr<RecoveryNotes> Decode(std::string_view text);
+
+  bool operator==(const RecoveryNotes&) const = default;
+
+ private:
+  std::vector<RecoveryNote> notes_;
+};
+
+// No notes when there is no file. Errors: as Decode, and the file system's own.
+absl::StatusOr<RecoveryNotes> ReadRecoveryNotes(int salius_fd);
+// On OK it is on the disk.
+absl::Status WriteRecoveryNotes(int salius_fd, const RecoveryNotes& notes);
+
+}  // namespace salius
