@@ -62,7 +62,7 @@ class Health(Case):
         self.assertEqual(self.code(rig, rig.backing), codes.HUNG)
         self.assertEqual(self.code(rig, rig.volume.uuid()), codes.HUNG)
         mount.cont()
-        mount.kill()
+        mount.proc.kill()  # its dead mount point stays
         self.assertEqual(self.code(rig, rig.volume.uuid()), codes.NEEDS_RECOVERY)
         self.expect(rig, codes.NEEDS_RECOVERY, "needs-recovery")
         rig.mount(mode="replicated").umount()
