@@ -103,7 +103,8 @@ TEST_F(PatienceTest, PausesFarFromEachOtherLoseNoMember) {
   Heal(1);
   for (int i = 0; i < 8; ++i) {
     Spend(20'000, 100);
-    now_ += 5000 * kMs;  // stopped, with a probe under way or not
+    for (int idle = 0; idle < 11; ++idle) Tick(100);  // the last one has sent a probe
+    now_ += 5000 * kMs;                               // stopped
     core_->Tick(now_);
     Take();
     EXPECT_TRUE(core_->replica(0, now_).member) << "pause " << i + 1;
