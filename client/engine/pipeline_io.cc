@@ -322,6 +322,11 @@ void Pipeline::Impl::HandleDatagram(int64_t now, const InDatagram& datagram) {
   if ((ack->flags & (kAckUnknownSession | kAckFenced)) != 0) return;
   PeerPath& path = peers[index].path;
   if (!path.Acked(now, ack->contiguous)) return;
+  if (path.datagram_bytes() == path.route_bytes() && !path.group_unheard()) {
+    SLOG_INFO("{}: replica {}: large datagrams and the group get through again",
+              options.session_name, peers[index].address);
+    return;
+  }
   SLOG_WARN("{}: replica {}: first transmissions go in datagrams of up to {} bytes (its route: {}){}",
             options.session_name, peers[index].address, path.datagram_bytes(), path.route_bytes(),
             path.group_unheard() ? ", by unicast: the multicast group does not reach it" : "");
