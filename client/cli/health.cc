@@ -87,6 +87,14 @@ Verdict JudgeMounted(const control::VolumeStatusResponse& status) {
   if (given_up > 0) return {Health::kGivenUp, GivenUpHint(given_up)};
   const std::string members = absl::StrFormat("%u of %d replicas count", status.members(), replicas);
   if (status.members() < static_cast<uint32_t>(replicas)) return {Health::kDegraded, members};
+  int closed = 0;
+  for (const auto& replica : status.replicas()) closed += replica.control_problem().empty() ? 0 : 1;
+  if (closed > 0) {
+    return {Health::kDegraded,
+            absl::StrFormat("nothing could be recovered from %d of %d replicas, whose control port "
+                            "(TCP) does not answer",
+                            closed, replicas)};
+  }
   return {Health::kHealthy, replicas > 0 ? members : "without replicas, as configured"};
 }
 

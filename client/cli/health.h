@@ -19,7 +19,7 @@ enum class Health {
   kHealthy,        // as configured: replicated with every replica, or local without any
   kBusy,           // it starts, recovers or drains
   kNotMounted,     // clean
-  kDegraded,       // replicated, with fewer members than replicas
+  kDegraded,       // replicated, with fewer members than replicas, or one that gives nothing back
   kGivenUp,        // a recovery gave records up, and this was not acknowledged
   kLocal,          // replicas are configured, and none counts
   kNoPermission,   // only root may ask

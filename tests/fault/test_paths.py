@@ -80,7 +80,7 @@ class Paths(Case):
             self.assertTrue(report["member"], status)
             self.assertIn("nothing could be recovered from it", report["problem"])
         self.assertEqual(report_of(status, rig.replicas[0])["problem"], "")
-        self.assertEqual(status["mode"], "replicated")
+        self.assertEqual((status["mode"], status["health"]), ("replicated", "degraded"))
         self.assertIn("could ask 1", status["mode_detail"])
         self.assertIn("nothing could be recovered from it", rig.volume.tail())
         writer.more(20)

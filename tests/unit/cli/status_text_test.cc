@@ -73,6 +73,8 @@ TEST(HealthTest, EachStateHasAWordAndACodeOfItsOwn) {
   };
   EXPECT_EQ(judge([](Status&) {}), "healthy 0");
   EXPECT_EQ(judge([](Status& s) { s.set_members(1); }), "degraded 10");
+  EXPECT_EQ(judge([](Status& s) { s.mutable_replicas(1)->set_control_problem("blocked"); }),
+            "degraded 10");
   EXPECT_EQ(judge([](Status& s) { s.set_mode("local"); }), "local 11");
   EXPECT_EQ(judge([](Status& s) { s.set_failure("disk"); }), "failed 1");
   EXPECT_EQ(judge([](Status& s) { s.set_serving(false); }), "busy 14");
