@@ -60,12 +60,33 @@ uint64_t Front::NodeId(const Node& node) const {
   return nodeid;
 }
 
+void Front::SetSession(fuse_session* session) {
+  session_ = session;
+  invalidator_.SetNotify([session](uint64_t nodeid, uint64_t offset, uint64_t length) {
+    fuse_lowlevel_notify_inval_inode(session, nodeid, static_cast<off_t>(offset),
+                                     static_cast<off_t>(length));
+  });
+}
+
+Front::ToldAttr Front::Told(const Node& node, struct stat attr) const {
+  constexpr int64_t kBlock = 512;  // of st_blocks
+  if (!S_ISREG(attr.st_mode) || attr.st_blocks * kBlock >= attr.st_size) {
+    return {attr, kCacheSeconds};
+  }
+  OpenState state = StateOf(node);
+  state.NoteSparse();
+  if (!state.MayHaveDirtyPages()) return {attr, kCacheSeconds};
+  if (state.stored()) attr.st_blocks = (attr.st_size + kBlock - 1) / kBlock;
+  return {attr, 0};
+}
+
 fuse_entry_param Front::ToEntry(const Entry& entry) const {
   fuse_entry_param param{};
   param.ino = NodeId(*entry.node);
   param.generation = Volume::Generation(*entry.node);
-  param.attr = entry.attr;
-  param.attr_timeout = kCacheSeconds;
+  const ToldAttr told = Told(*entry.node, entry.attr);
+  param.attr = told.attr;
+  param.attr_timeout = told.seconds;
   param.entry_timeout = kCacheSeconds;
   return param;
 }
@@ -75,8 +96,9 @@ fuse_entry_out Front::ToEntryOut(const Entry& entry) const {
   out.nodeid = NodeId(*entry.node);
   out.generation = Volume::Generation(*entry.node);
   out.entry_valid = static_cast<uint64_t>(kCacheSeconds);
-  out.attr_valid = static_cast<uint64_t>(kCacheSeconds);
-  out.attr = ToFuseAttr(entry.attr);
+  const ToldAttr told = Told(*entry.node, entry.attr);
+  out.attr_valid = static_cast<uint64_t>(told.seconds);
+  out.attr = ToFuseAttr(told.attr);
   return out;
 }
 
@@ -96,9 +118,13 @@ void Front::DropHandle(uint64_t fh) {
 }
 
 void Front::AwaitAnswers() {
-  absl::MutexLock lock(&waiting_mutex_);
-  waiting_mutex_.Await(absl::Condition(
-      +[](uint64_t* waiting) { return *waiting == 0; }, &waiting_));
+  {
+    absl::MutexLock lock(&waiting_mutex_);
+    waiting_mutex_.Await(absl::Condition(
+        +[](uint64_t* waiting) { return *waiting == 0; }, &waiting_));
+  }
+  // What has become durable may wait for pages; nothing here waits to be durable afterwards.
+  invalidator_.AwaitIdle();
 }
 
 void Front::ReleaseAll() {

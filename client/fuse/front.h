@@ -9,6 +9,9 @@
 // - Appends. The kernel computes the offset under the inode's lock, for O_APPEND and RWF_APPEND
 // alike, and
 //   honours RWF_NOAPPEND, which we cannot see; so its offset is taken as it is.
+// - Pages. The kernel's cache is newer than the file while a shared map is stored into, and may be
+//   older after a direct write. What depends on it has the kernel write back or drop its pages first
+//   (AfterPages).
 // - Privileges. We negotiate HANDLE_KILLPRIV_V2, because without it the kernel asks for
 //   security.capability before every single write. So suid, sgid and capabilities are taken away
 //   here.
@@ -29,13 +32,16 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <string>
+#include <utility>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/synchronization/mutex.h"
 #include "client/engine/volume.h"
 #include "client/fuse/open_state.h"
+#include "client/fuse/page_invalidator.h"
 #include "client/fuse/raw_request.h"
 #include "common/metrics.h"
 
@@ -60,9 +66,9 @@ class Front {
   // Tells what was negotiated with the kernel; called once, before the first request.
   void SetNegotiated(uint64_t init_flags);
   // Where attribute invalidations go; called once, before the first request.
-  void SetSession(fuse_session* session) { session_ = session; }
+  void SetSession(fuse_session* session);
 
-  // Returns when every answer that waited for durability has been sent; no request may come any
+  // Returns when every answer that waited for durability or for pages has been sent; no request may come any
   // more.
   void AwaitAnswers();
   // Releases what the kernel did not (it drops RELEASE messages when a connection ends). After it
@@ -76,6 +82,14 @@ class Front {
   uint64_t NodeId(const Node& node) const;
   static Handle& handle(uint64_t fh) { return *reinterpret_cast<Handle*>(fh); }
 
+  // Attributes as they are told to the kernel, and for how many seconds it may keep them. A file
+  // that a shared map may be stored into must not look sparse by what the kernel remembers, nor at
+  // all once it has been stored into: what seems to be a hole may hold data in the kernel's pages.
+  struct ToldAttr {
+    struct stat attr {};
+    double seconds = 0;
+  };
+  ToldAttr Told(const Node& node, struct stat attr) const;
   fuse_entry_param ToEntry(const Entry& entry) const;
   // Keeps `handle` in the set of open ones; DropHandle releases it.
   uint64_t KeepHandle(Handle* handle);
@@ -105,6 +119,15 @@ class Front {
       --waiting_;
     });
   }
+  static OpenState StateOf(const Node& node) {
+    return OpenState(Volume::FrontWord(const_cast<Node&>(node)));
+  }
+  // Calls `then` after the kernel has written back and dropped its pages of the node from `offset`
+  // on (to the end when `length` is 0): from another thread, so that this worker can answer what
+  // that waits for.
+  void AfterPages(uint64_t nodeid, uint64_t offset, uint64_t length, std::function<void()> then) {
+    invalidator_.Run(nodeid, offset, length, std::move(then));
+  }
   // Takes suid, sgid and file capabilities away, as the VFS does when the file is written,
   // truncated or given away by `who`. `mode_bits` false: capabilities only (the kernel says that
   // `who` keeps the bits).
@@ -116,7 +139,12 @@ class Front {
   void RawOpen(const RawRequest& request);
   void RawCreate(const RawRequest& request);  // CREATE and TMPFILE
   void RawWrite(const RawRequest& request);
+  // Calls `reply` when the write is durable (at once when `durable_at` is 0) and the kernel has
+  // dropped its pages of the range.
+  void AnswerAfterPages(uint64_t nodeid, const fuse_write_in& in, Seq durable_at,
+                        std::function<void(const absl::Status&)> reply);
   void RawSetAttr(const RawRequest& request);
+  void DoSetAttr(const fuse_setattr_in& in, const fuse_in_header& who, const RawAnswer& answer);
   void RawSetXattr(const RawRequest& request);
 
   fuse_entry_out ToEntryOut(const Entry& entry) const;
@@ -124,6 +152,7 @@ class Front {
 
   Volume& volume_;
   fuse_session* session_ = nullptr;
+  PageInvalidator invalidator_;
   std::atomic<bool> map_direct_{false};    // FUSE_DIRECT_IO_ALLOW_MMAP was negotiated
   std::atomic<bool> setxattr_ext_{false};  // SETXATTR has its long form
   FrontMetrics metrics_;

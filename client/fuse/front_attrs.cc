@@ -17,14 +17,31 @@
 namespace salius {
 namespace {
 
+void ReplyAttr(fuse_req_t req, Front& front, const Node& node,
+               const absl::StatusOr<struct stat>& attr) {
+  if (!attr.ok()) {
+    fuse_reply_err(req, front.Errno(attr.status()));
+    return;
+  }
+  const Front::ToldAttr told = front.Told(node, *attr);
+  fuse_reply_attr(req, &told.attr, told.seconds);
+}
+
 void GetAttr(fuse_req_t req, fuse_ino_t ino, fuse_file_info*) noexcept {
   Front& front = FrontOf(req);
-  const absl::StatusOr<struct stat> attr = front.volume().GetAttr(front.node(ino));
-  if (attr.ok()) {
-    fuse_reply_attr(req, &*attr, kCacheSeconds);
-  } else {
-    fuse_reply_err(req, front.Errno(attr.status()));
+  Node& node = front.node(ino);
+  const absl::StatusOr<struct stat> attr = front.volume().GetAttr(node);
+  const OpenState state = Front::StateOf(node);
+  if (!attr.ok() || !S_ISREG(attr->st_mode) || attr->st_blocks > 0 || attr->st_size == 0 ||
+      state.stored() || !state.MayHaveDirtyPages()) {
+    ReplyAttr(req, front, node, attr);
+    return;
   }
+  // A file without any block is taken for empty by programs that copy (tar -S). The kernel's pages
+  // of it are zeros, or dirty: to drop them costs nothing, and tells which.
+  front.AfterPages(ino, 0, 0, [req, &front, &node] {
+    ReplyAttr(req, front, node, front.volume().GetAttr(node));
+  });
 }
 
 // Answers a request for `value` into `size` bytes; size 0 asks how long it is.
@@ -124,7 +141,7 @@ bool InGroup(const fuse_in_header& who, gid_t group) {
 }  // namespace
 
 absl::Status Front::KillPrivileges(Node& node, const fuse_in_header& who, bool mode_bits) {
-  OpenState state(Volume::FrontWord(node));
+  OpenState state = StateOf(node);
   if (state.known_unprivileged()) return absl::OkStatus();
   const absl::StatusOr<struct stat> attr = volume_.GetAttr(node);
   if (!attr.ok()) return attr.status();
@@ -167,23 +184,38 @@ void Front::RawSetAttr(const RawRequest& request) {
     request.ReplyError(EIO);
     return;
   }
-  Node& target = node(request.header().nodeid);
+  const fuse_in_header& who = request.header();
+  // What was stored through a map before a time is set must not move that time when it is written
+  // back. (Not with a size: the kernel holds writes back until a truncation is answered.)
+  if ((in->valid & FATTR_MTIME) != 0 && (in->valid & FATTR_SIZE) == 0 &&
+      StateOf(node(who.nodeid)).MayHaveDirtyPages()) {
+    AfterPages(who.nodeid, 0, 0, [this, in = *in, who, answer = request.answer()] {
+      DoSetAttr(in, who, answer);
+    });
+    return;
+  }
+  DoSetAttr(*in, who, request.answer());
+}
+
+void Front::DoSetAttr(const fuse_setattr_in& in, const fuse_in_header& who,
+                      const RawAnswer& answer) {
+  Node& target = node(who.nodeid);
   struct stat want {};
-  const uint32_t mask = WantedAttrs(*in, &want);
-  OpenState state(Volume::FrontWord(target));
+  const uint32_t mask = WantedAttrs(in, &want);
+  OpenState state = StateOf(target);
   if ((mask & kSetMode) != 0) state.ForgetPrivileges();
-  if ((mask & kSetGid) != 0 && request.header().uid != 0) {
+  if ((mask & kSetGid) != 0 && who.uid != 0) {
     const absl::Status allowed = volume_.CheckNewGroup(target, want.st_gid);
     if (!allowed.ok()) {
-      request.ReplyError(Errno(allowed));
+      answer.Error(Errno(allowed));
       return;
     }
   }
   if ((mask & (kSetUid | kSetGid | kSetSize)) != 0) {
     const absl::Status killed =
-        KillPrivileges(target, request.header(), (in->valid & FATTR_KILL_SUIDGID) != 0);
+        KillPrivileges(target, who, (in.valid & FATTR_KILL_SUIDGID) != 0);
     if (!killed.ok()) {
-      request.ReplyError(Errno(killed));
+      answer.Error(Errno(killed));
       return;
     }
   }
@@ -191,13 +223,14 @@ void Front::RawSetAttr(const RawRequest& request) {
       mask == 0 ? volume_.GetAttr(target) : volume_.SetAttr(target, mask, want);
   if ((mask & kSetMode) != 0) state.ForgetPrivileges();
   if (!attr.ok()) {
-    request.ReplyError(Errno(attr.status()));
+    answer.Error(Errno(attr.status()));
     return;
   }
+  const ToldAttr told = Told(target, *attr);
   fuse_attr_out out{};
-  out.attr_valid = static_cast<uint64_t>(kCacheSeconds);
-  out.attr = ToFuseAttr(*attr);
-  request.ReplyStruct(out);
+  out.attr_valid = static_cast<uint64_t>(told.seconds);
+  out.attr = ToFuseAttr(told.attr);
+  answer.Struct(out);
 }
 
 void Front::RawSetXattr(const RawRequest& request) {
@@ -224,7 +257,7 @@ void Front::RawSetXattr(const RawRequest& request) {
       volume_.SetXattr(target, key, {reinterpret_cast<const char*>(value.data()), in.size},
                        static_cast<int>(in.flags), kill_sgid);
   if (key == kCapabilityXattr || key == kAccessAclXattr) {
-    OpenState(Volume::FrontWord(target)).ForgetPrivileges();
+    StateOf(target).ForgetPrivileges();
   }
   request.ReplyError(status.ok() ? 0 : Errno(status));
 }

@@ -3,9 +3,12 @@
 
 #include <cerrno>
 #include <chrono>
+#include <utility>
 
 #include "client/fuse/front.h"
 #include "client/fuse/kernel_order.h"
+#include "common/check.h"
+#include "common/file.h"
 
 namespace salius {
 namespace {
@@ -24,14 +27,19 @@ class Stopwatch {
 // O_SYNC contains O_DSYNC's bit.
 bool IsSync(uint32_t flags) { return (flags & O_DSYNC) != 0; }
 
+// Opened O_RDWR, which a shared map that is stored into needs.
+bool ReadsAndWrites(uint32_t flags) { return (flags & O_ACCMODE) == O_RDWR; }
+
 // What open(2) did and the volume must not do again.
 int VolumeFlags(uint32_t flags) {
   return static_cast<int>(flags) & ~(O_CREAT | O_EXCL | O_NOCTTY | O_TRUNC);
 }
 
-void Read(fuse_req_t req, fuse_ino_t, size_t size, off_t offset, fuse_file_info* fi) noexcept {
+void Read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset, fuse_file_info* fi) noexcept {
   thread_local std::string buffer;
   Front& front = FrontOf(req);
+  // The kernel names the owner of locks when it reads past its cache, and not when it fills pages.
+  if (fi->lock_owner == 0) Front::StateOf(front.node(ino)).NoteFill();
   const absl::Status status =
       front.volume().Read(Front::handle(fi->fh), static_cast<uint64_t>(offset), size, &buffer);
   if (!status.ok()) {
@@ -44,7 +52,7 @@ void Read(fuse_req_t req, fuse_ino_t, size_t size, off_t offset, fuse_file_info*
 
 void Release(fuse_req_t req, fuse_ino_t ino, fuse_file_info* fi) noexcept {
   Front& front = FrontOf(req);
-  OpenState(Volume::FrontWord(front.node(ino))).Close();
+  Front::StateOf(front.node(ino)).Close(ReadsAndWrites(static_cast<uint32_t>(fi->flags)));
   front.DropHandle(fi->fh);
   fuse_reply_err(req, 0);
 }
@@ -83,15 +91,43 @@ void Fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t offset, off_t len
   fuse_reply_err(req, status.ok() ? 0 : front.Errno(status));
 }
 
-void Lseek(fuse_req_t req, fuse_ino_t, off_t offset, int whence, fuse_file_info* fi) noexcept {
+// All is data where a shared map is stored into: the kernel's pages are newer than the file, and a
+// hole of it may be one no more.
+absl::StatusOr<uint64_t> SeekInData(Front& front, Node& node, uint64_t offset, int whence) {
+  SALIUS_ASSIGN_OR_RETURN(const struct stat attr, front.volume().GetAttr(node));
+  const uint64_t size = static_cast<uint64_t>(attr.st_size);
+  if (offset >= size) return ErrnoStatus(ENXIO, "lseek");
+  return whence == SEEK_DATA ? offset : size;
+}
+
+void DoLseek(fuse_req_t req, Node& node, uint64_t fh, uint64_t offset, int whence) {
   Front& front = FrontOf(req);
+  const OpenState state = Front::StateOf(node);
   const absl::StatusOr<uint64_t> found =
-      front.volume().Lseek(Front::handle(fi->fh), static_cast<uint64_t>(offset), whence);
+      state.stored() && state.MayHaveDirtyPages()
+          ? SeekInData(front, node, offset, whence)
+          : front.volume().Lseek(Front::handle(fh), offset, whence);
   if (found.ok()) {
     fuse_reply_lseek(req, static_cast<off_t>(*found));
   } else {
     fuse_reply_err(req, front.Errno(found.status()));
   }
+}
+
+void Lseek(fuse_req_t req, fuse_ino_t ino, off_t offset, int whence, fuse_file_info* fi) noexcept {
+  Front& front = FrontOf(req);
+  Node& node = front.node(ino);
+  const auto seek = [req, &node, fh = fi->fh, offset, whence] {
+    DoLseek(req, node, fh, static_cast<uint64_t>(offset), whence);
+  };
+  const OpenState state = Front::StateOf(node);
+  if ((whence != SEEK_DATA && whence != SEEK_HOLE) || offset < 0 || state.stored() ||
+      !state.MayHaveDirtyPages()) {
+    seek();
+    return;
+  }
+  // Whether a map is stored into is not known before its first page comes.
+  front.AfterPages(ino, static_cast<uint64_t>(offset), 0, seek);
 }
 
 void CopyFileRange(fuse_req_t req, fuse_ino_t, off_t in_offset, fuse_file_info* in,
@@ -125,9 +161,15 @@ void Ioctl(fuse_req_t req, fuse_ino_t, unsigned int, void*, fuse_file_info*, uns
 }  // namespace
 
 uint32_t Front::GrantOpen(Node& node, int flags) {
-  const bool wants_direct = map_direct_.load(std::memory_order_relaxed) &&
-                            (IsSync(static_cast<uint32_t>(flags)) || (flags & O_DIRECT) != 0);
-  const OpenState::Grant grant = OpenState(Volume::FrontWord(node)).Open(wants_direct);
+  const uint32_t bits = static_cast<uint32_t>(flags);
+  const bool wants_direct =
+      map_direct_.load(std::memory_order_relaxed) && (IsSync(bits) || (flags & O_DIRECT) != 0);
+  OpenState state = StateOf(node);
+  const OpenState::Grant grant = state.Open(wants_direct, ReadsAndWrites(bits));
+  // From now on a map may be stored into, so the kernel asks for the blocks again.
+  if (ReadsAndWrites(bits) && state.looked_sparse() && session_ != nullptr) {
+    fuse_lowlevel_notify_inval_inode(session_, NodeId(node), -1, 0);
+  }
   // Writes of one file may come in parallel: the volume orders them under the node's lock.
   if (grant.direct) return FOPEN_DIRECT_IO | FOPEN_PARALLEL_DIRECT_WRITES;
   return grant.keep_cache ? uint32_t{FOPEN_KEEP_CACHE} : 0;
@@ -159,7 +201,7 @@ void Front::RawOpen(const RawRequest& request) {
   out.fh = KeepHandle(*opened);
   out.open_flags = GrantOpen(target, static_cast<int>(in->flags));
   if (request.ReplyStruct(out) == ENOENT) {
-    OpenState(Volume::FrontWord(target)).Close();
+    StateOf(target).Close(ReadsAndWrites(in->flags));
     DropHandle(out.fh);
   }
 }
@@ -187,11 +229,11 @@ void Front::RawCreate(const RawRequest& request) {
     fuse_open_out open;
   } out{};
   static_assert(sizeof(out) == sizeof(fuse_entry_out) + sizeof(fuse_open_out));
-  out.entry = ToEntryOut(created->entry);
   out.open.fh = KeepHandle(created->handle);
   out.open.open_flags = GrantOpen(*created->entry.node, flags);
+  out.entry = ToEntryOut(created->entry);  // of a file that is open
   if (request.ReplyStruct(out) == ENOENT) {
-    OpenState(Volume::FrontWord(*created->entry.node)).Close();
+    StateOf(*created->entry.node).Close(ReadsAndWrites(in->flags));
     DropHandle(out.open.fh);
     volume_.Forget(*created->entry.node, 1);
   }
@@ -204,9 +246,13 @@ void Front::RawWrite(const RawRequest& request) {
     request.ReplyError(EIO);
     return;
   }
-  // From the page cache (a shared map): whose it was is not known, so it takes no privileges away;
-  // the kernel did that when the map was made. msync sends an FSYNC of its own.
+  // From the page cache (a shared map): whose it was is not known. It takes no privileges away, as a
+  // store through a map takes none on other file systems. msync sends an FSYNC of its own.
   const bool from_cache = (in->write_flags & FUSE_WRITE_CACHE) != 0;
+  // The kernel names the owner of locks when it writes past its cache.
+  const bool past_cache = (in->write_flags & FUSE_WRITE_LOCKOWNER) != 0;
+  OpenState state = StateOf(node(request.header().nodeid));
+  if (from_cache) state.NoteStore();
   if (!from_cache) {
     const absl::Status killed = KillPrivileges(node(request.header().nodeid), request.header(),
                                                (in->write_flags & FUSE_WRITE_KILL_SUIDGID) != 0);
@@ -241,10 +287,26 @@ void Front::RawWrite(const RawRequest& request) {
     out.size = static_cast<uint32_t>(bytes);
     answer.Struct(out);
   };
-  if (started->durable_at > 0) {
+  if (past_cache && state.filled()) {
+    // A page that the kernel read just before is old now: it goes before the writer has its answer.
+    AnswerAfterPages(request.header().nodeid, *in, started->durable_at, reply);
+  } else if (started->durable_at > 0) {
     AnswerWhenDurable(started->durable_at, reply);
   } else {
     reply(absl::OkStatus());
+  }
+}
+
+void Front::AnswerAfterPages(uint64_t nodeid, const fuse_write_in& in, Seq durable_at,
+                             std::function<void(const absl::Status&)> reply) {
+  const auto answer = [this, nodeid, offset = in.offset, length = in.size,
+                       reply = std::move(reply)](const absl::Status& status) {
+    AfterPages(nodeid, offset, length, [reply, status] { reply(status); });
+  };
+  if (durable_at > 0) {
+    AnswerWhenDurable(durable_at, answer);
+  } else {
+    answer(absl::OkStatus());
   }
 }
 

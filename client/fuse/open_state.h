@@ -1,10 +1,16 @@
-// How an inode is cached, and what is known about its privileges: the front's word of a node
-// (Volume::FrontWord).
+// How an inode is cached, and what is known about its pages and privileges: the front's word of a
+// node (Volume::FrontWord).
 //
 // Direct or cached is decided for a whole phase, from the first open to the last close, and never
 // mixed (docs/mount.md, "Requests"): a direct write beside cached readers would race with the page
 // cache. A phase is direct when its first open asks for it (O_SYNC, O_DSYNC, O_DIRECT): then a
 // synchronous write is one crossing, not a WRITE and an FSYNC.
+//
+// The kernel mixes them all the same. An O_DIRECT handle of a cached phase writes past the page
+// cache: there the kernel drops the pages of the range before and after the write, as long as it
+// does not do it asynchronously (session.cc). A map of a direct phase fills the page cache: there
+// the kernel drops pages only before it sends the WRITE, and what a map reads between that and the
+// write is old.
 //
 //   bits 0..31  open files of this phase
 //   bit 32      the phase is direct
@@ -14,6 +20,11 @@
 //               ends
 //   bit 34      checked: neither suid, sgid nor file capability, so a write has nothing to take
 //   away
+//   bit 35      filled: the phase is direct, and the kernel has read pages into its cache
+//   bit 36      stored: the kernel has written pages back in this phase, so a shared map is stored
+//   into
+//   bit 37      looked sparse: attributes with fewer blocks than the size were sent for this node
+//   bits 40..63 open files of this phase that read and write, and so may have such a map
 //
 // pure: no lock, socket or clock; atomic, from any thread.
 #pragma once
@@ -33,13 +44,14 @@ class OpenState {
   explicit OpenState(std::atomic<uint64_t>& word) : word_(word) {}
 
   // Counts one open. `wants_direct`: opened synchronous or O_DIRECT, and the kernel can map such
-  // files.
-  Grant Open(bool wants_direct) {
+  // files. `reads_and_writes`: opened O_RDWR.
+  Grant Open(bool wants_direct, bool reads_and_writes) {
     uint64_t old = word_.load(std::memory_order_relaxed);
     uint64_t next;
     do {
-      next = old + 1;
+      next = old + 1 + (reads_and_writes ? kOneReadWrite : 0);
       if ((old & kCount) == 0) {
+        next &= ~(kFilled | kStored);
         next = wants_direct ? next | kDirect | kSuspect : next & ~kDirect;
       }
     } while (!word_.compare_exchange_weak(old, next, std::memory_order_acq_rel));
@@ -47,12 +59,12 @@ class OpenState {
     return {.direct = direct, .keep_cache = !direct && (next & kSuspect) == 0};
   }
 
-  // Counts one close.
-  void Close() {
+  // Counts one close, of what was opened with the same `reads_and_writes`.
+  void Close(bool reads_and_writes) {
     uint64_t old = word_.load(std::memory_order_relaxed);
     uint64_t next;
     do {
-      next = old - 1;
+      next = old - 1 - (reads_and_writes ? kOneReadWrite : 0);
       if ((next & kCount) == 0 && (old & kDirect) == 0) next &= ~kSuspect;
     } while (!word_.compare_exchange_weak(old, next, std::memory_order_acq_rel));
   }
@@ -61,11 +73,30 @@ class OpenState {
     return static_cast<uint32_t>(word_.load(std::memory_order_acquire) & kCount);
   }
 
+  // The kernel fills pages by this request. To be noted before the file is read.
+  void NoteFill() {
+    if (Has(kDirect)) Set(kFilled);
+  }
+  // Whether the page cache may hold what a write past it has replaced, and the kernel does not drop
+  // that alone. To be asked after the write.
+  bool filled() const { return Has(kFilled); }
+
+  // The kernel has written a page back.
+  void NoteStore() { Set(kStored); }
+  bool stored() const { return Has(kStored); }
+  // Whether the kernel may hold pages that are newer than the file: a shared map needs a handle
+  // that reads and writes. A cached phase may have kept pages of the one before.
+  bool MayHaveDirtyPages() const {
+    const uint64_t word = word_.load(std::memory_order_acquire);
+    return word >= kOneReadWrite && ((word & kDirect) == 0 || (word & kFilled) != 0);
+  }
+
+  void NoteSparse() { Set(kSparse); }
+  bool looked_sparse() const { return Has(kSparse); }
+
   // The kernel holds the inode's lock around writes and around what grants privileges, so these
   // need no more than an atomic bit.
-  bool known_unprivileged() const {
-    return (word_.load(std::memory_order_acquire) & kUnprivileged) != 0;
-  }
+  bool known_unprivileged() const { return Has(kUnprivileged); }
   void NoteUnprivileged() { word_.fetch_or(kUnprivileged, std::memory_order_acq_rel); }
   void ForgetPrivileges() { word_.fetch_and(~kUnprivileged, std::memory_order_acq_rel); }
 
@@ -74,6 +105,16 @@ class OpenState {
   static constexpr uint64_t kDirect = uint64_t{1} << 32;
   static constexpr uint64_t kSuspect = uint64_t{1} << 33;
   static constexpr uint64_t kUnprivileged = uint64_t{1} << 34;
+  static constexpr uint64_t kFilled = uint64_t{1} << 35;
+  static constexpr uint64_t kStored = uint64_t{1} << 36;
+  static constexpr uint64_t kSparse = uint64_t{1} << 37;
+  static constexpr uint64_t kOneReadWrite = uint64_t{1} << 40;
+
+  bool Has(uint64_t bit) const { return (word_.load(std::memory_order_acquire) & bit) != 0; }
+  // A look is cheaper than a change, and nearly always enough.
+  void Set(uint64_t bit) {
+    if (!Has(bit)) word_.fetch_or(bit, std::memory_order_acq_rel);
+  }
 
   std::atomic<uint64_t>& word_;
 };

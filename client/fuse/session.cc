@@ -30,7 +30,7 @@ namespace {
 // Largest write in one request; the kernel's own limit (256 pages) unless an administrator raised
 // it.
 constexpr unsigned kMaxWriteBytes = 1u << 20;
-// Read-ahead and asynchronous direct requests that the kernel may have under way.
+// Read-ahead and write-back requests that the kernel may have under way.
 constexpr unsigned kMaxBackground = 64;
 
 // Interrupts a worker's read(2); does nothing.
@@ -50,14 +50,7 @@ void Init(void*, fuse_conn_info* conn) noexcept {
   conn->max_background = kMaxBackground;
   conn->congestion_threshold = kMaxBackground * 3 / 4;
   conn->time_gran = 1;
-  const unsigned wanted = FUSE_CAP_ASYNC_READ | FUSE_CAP_DONT_MASK | FUSE_CAP_READDIRPLUS |
-                          FUSE_CAP_READDIRPLUS_AUTO | FUSE_CAP_ASYNC_DIO |
-                          FUSE_CAP_PARALLEL_DIROPS | FUSE_CAP_POSIX_ACL | FUSE_CAP_CACHE_SYMLINKS |
-                          FUSE_CAP_EXPLICIT_INVAL_DATA;
-  // Everything else is off, above all WRITEBACK_CACHE and the first HANDLE_KILLPRIV. ATOMIC_O_TRUNC
-  // too: with it a program that is being executed is truncated first and ETXTBSY checked
-  // afterwards.
-  conn->want = conn->capable & wanted;
+  conn->want = WantedCapabilities(conn->capable);
 }
 
 ssize_t DeviceRead(int fd, void* buf, size_t size, void*) noexcept { return ::read(fd, buf, size); }
@@ -125,6 +118,17 @@ void InstallKickHandler() {
 }
 
 }  // namespace
+
+uint32_t WantedCapabilities(uint32_t offered) {
+  // Everything else is off, above all WRITEBACK_CACHE and the first HANDLE_KILLPRIV. ATOMIC_O_TRUNC
+  // too: with it a program that is being executed is truncated first and ETXTBSY checked
+  // afterwards. ASYNC_DIO: after an asynchronous direct write of a cached file the kernel keeps the
+  // pages that were read meanwhile, which are old, and a store through a map would write them back
+  // over what was acknowledged.
+  return offered & (FUSE_CAP_ASYNC_READ | FUSE_CAP_DONT_MASK | FUSE_CAP_READDIRPLUS |
+                    FUSE_CAP_READDIRPLUS_AUTO | FUSE_CAP_PARALLEL_DIROPS | FUSE_CAP_POSIX_ACL |
+                    FUSE_CAP_CACHE_SYMLINKS | FUSE_CAP_EXPLICIT_INVAL_DATA);
+}
 
 uint64_t ExtraInitFlags(uint64_t offered) {
   if ((offered & FUSE_INIT_EXT) == 0) return 0;

@@ -95,7 +95,10 @@ class Session {
   Spinner spinner_;
 };
 
-// The flags a connection is opened with, and those it needs beyond what libfuse can ask for.
+// The capabilities that libfuse is to ask for, of those that the kernel offers. Pure.
+uint32_t WantedCapabilities(uint32_t offered);
+
+// The flags that a connection needs beyond what libfuse can ask for.
 // Pure: from what the kernel offers to what we add to the reply.
 uint64_t ExtraInitFlags(uint64_t offered);
 

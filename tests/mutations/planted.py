@@ -525,4 +525,10 @@ MUTATIONS = [
              "    if (lines_.size() >= kLogQueueLines) {",
              "//tests/unit:common_log_test",
              "LogTest.InTheBackgroundNobodyWaitsForWhoReadsStderr"),
+    Mutation("I1", "direct_io_may_be_asynchronous", "client/fuse/session.cc",
+             "FUSE_CAP_PARALLEL_DIROPS |", "FUSE_CAP_PARALLEL_DIROPS | FUSE_CAP_ASYNC_DIO |",
+             "//tests/unit/fuse:raw_request_test", "WantedCapabilitiesTest.NoAsynchronousDirectIoAndNoWriteBackCache"),
+    Mutation("I1", "pages_read_by_a_map_of_a_direct_file_are_not_noted", "client/fuse/open_state.h",
+             "    if (Has(kDirect)) Set(kFilled);\n", "",
+             "//tests/unit/fuse:open_state_test", "OpenStateTest.FilledUntilThePhaseEnds"),
 ]

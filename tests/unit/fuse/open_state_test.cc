@@ -6,6 +6,9 @@
 namespace salius {
 namespace {
 
+constexpr bool kReadsOnly = false;
+constexpr bool kReadsAndWrites = true;
+
 class OpenStateTest : public testing::Test {
  protected:
   std::atomic<uint64_t> word_{0};
@@ -13,47 +16,108 @@ class OpenStateTest : public testing::Test {
 };
 
 TEST_F(OpenStateTest, FirstOpenDecidesForThePhase) {
-  EXPECT_TRUE(state_.Open(true).direct);
-  EXPECT_TRUE(state_.Open(false).direct);  // a plain open joins the direct phase
-  state_.Close();
-  EXPECT_TRUE(state_.Open(false).direct);
-  state_.Close();
-  state_.Close();
+  EXPECT_TRUE(state_.Open(true, kReadsOnly).direct);
+  EXPECT_TRUE(state_.Open(false, kReadsOnly).direct);  // a plain open joins the direct phase
+  state_.Close(kReadsOnly);
+  EXPECT_TRUE(state_.Open(false, kReadsOnly).direct);
+  state_.Close(kReadsOnly);
+  state_.Close(kReadsOnly);
   EXPECT_EQ(state_.open_files(), 0u);
-  EXPECT_FALSE(state_.Open(false).direct);
+  EXPECT_FALSE(state_.Open(false, kReadsOnly).direct);
 }
 
 TEST_F(OpenStateTest, SynchronousOpenJoinsACachedPhase) {
-  EXPECT_FALSE(state_.Open(false).direct);
-  EXPECT_FALSE(state_.Open(true).direct);
-  state_.Close();
-  EXPECT_FALSE(state_.Open(true).direct);
+  EXPECT_FALSE(state_.Open(false, kReadsOnly).direct);
+  EXPECT_FALSE(state_.Open(true, kReadsOnly).direct);
+  state_.Close(kReadsOnly);
+  EXPECT_FALSE(state_.Open(true, kReadsOnly).direct);
 }
 
 TEST_F(OpenStateTest, CacheIsKeptWhileNobodyWroteBesideIt) {
-  EXPECT_TRUE(state_.Open(false).keep_cache);
-  state_.Close();
-  EXPECT_TRUE(state_.Open(false).keep_cache);
+  EXPECT_TRUE(state_.Open(false, kReadsOnly).keep_cache);
+  state_.Close(kReadsOnly);
+  EXPECT_TRUE(state_.Open(false, kReadsOnly).keep_cache);
 }
 
 TEST_F(OpenStateTest, CacheIsDroppedInTheWholePhaseAfterADirectOne) {
-  EXPECT_FALSE(state_.Open(true).keep_cache);
-  state_.Close();
-  EXPECT_FALSE(state_.Open(false).keep_cache);
-  EXPECT_FALSE(state_.Open(false).keep_cache);  // the first one's drop may still be under way
-  state_.Close();
-  state_.Close();
-  EXPECT_TRUE(state_.Open(false).keep_cache);
+  EXPECT_FALSE(state_.Open(true, kReadsOnly).keep_cache);
+  state_.Close(kReadsOnly);
+  EXPECT_FALSE(state_.Open(false, kReadsOnly).keep_cache);
+  EXPECT_FALSE(state_.Open(false, kReadsOnly).keep_cache);  // the first one's drop may still be under way
+  state_.Close(kReadsOnly);
+  state_.Close(kReadsOnly);
+  EXPECT_TRUE(state_.Open(false, kReadsOnly).keep_cache);
 }
 
 TEST_F(OpenStateTest, KnownUnprivilegedUntilForgotten) {
   EXPECT_FALSE(state_.known_unprivileged());
   state_.NoteUnprivileged();
-  state_.Open(true);
-  state_.Close();
+  state_.Open(true, kReadsOnly);
+  state_.Close(kReadsOnly);
   EXPECT_TRUE(state_.known_unprivileged());
   state_.ForgetPrivileges();
   EXPECT_FALSE(state_.known_unprivileged());
+}
+
+TEST_F(OpenStateTest, FilledUntilThePhaseEnds) {
+  state_.Open(true, kReadsOnly);
+  EXPECT_FALSE(state_.filled());
+  state_.NoteFill();
+  state_.Open(false, kReadsOnly);
+  state_.Close(kReadsOnly);
+  EXPECT_TRUE(state_.filled());
+  state_.Close(kReadsOnly);
+  state_.Open(false, kReadsOnly);
+  EXPECT_FALSE(state_.filled());
+}
+
+TEST_F(OpenStateTest, CachedPhaseIsNotFilled) {
+  state_.Open(false, kReadsOnly);
+  state_.NoteFill();  // here the kernel itself drops what a direct write replaces
+  EXPECT_FALSE(state_.filled());
+}
+
+TEST_F(OpenStateTest, DirtyPagesNeedAHandleThatReadsAndWrites) {
+  state_.Open(false, kReadsOnly);
+  state_.NoteFill();
+  EXPECT_FALSE(state_.MayHaveDirtyPages());
+  state_.Open(false, kReadsAndWrites);
+  EXPECT_TRUE(state_.MayHaveDirtyPages());
+  state_.Close(kReadsAndWrites);
+  EXPECT_FALSE(state_.MayHaveDirtyPages());
+  EXPECT_EQ(state_.open_files(), 1u);
+}
+
+TEST_F(OpenStateTest, DirtyPagesOfADirectPhaseNeedAFill) {
+  state_.Open(true, kReadsAndWrites);
+  EXPECT_FALSE(state_.MayHaveDirtyPages());
+  state_.NoteFill();
+  EXPECT_TRUE(state_.MayHaveDirtyPages());
+}
+
+TEST_F(OpenStateTest, CachedPhaseMayStoreIntoPagesKeptFromBefore) {
+  state_.Open(false, kReadsAndWrites);
+  EXPECT_FALSE(state_.filled());
+  EXPECT_TRUE(state_.MayHaveDirtyPages());
+}
+
+TEST_F(OpenStateTest, StoredUntilThePhaseEnds) {
+  state_.Open(false, kReadsAndWrites);
+  EXPECT_FALSE(state_.stored());
+  state_.NoteStore();
+  state_.Open(false, kReadsOnly);
+  state_.Close(kReadsAndWrites);
+  EXPECT_TRUE(state_.stored());
+  state_.Close(kReadsOnly);
+  state_.Open(false, kReadsAndWrites);
+  EXPECT_FALSE(state_.stored());
+}
+
+TEST_F(OpenStateTest, LookedSparseOutlivesThePhase) {
+  state_.NoteSparse();
+  state_.Open(false, kReadsAndWrites);
+  state_.Close(kReadsAndWrites);
+  EXPECT_TRUE(state_.looked_sparse());
 }
 
 }  // namespace

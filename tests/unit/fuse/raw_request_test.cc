@@ -88,6 +88,15 @@ TEST_F(RawReplyTest, FailedWriteGivesItsErrno) {
   EXPECT_EQ(RawRequest::Parse(-1, bytes)->ReplyError(0), EBADF);
 }
 
+TEST(WantedCapabilitiesTest, NoAsynchronousDirectIoAndNoWriteBackCache) {
+  const uint32_t wanted = WantedCapabilities(~uint32_t{0});
+  EXPECT_EQ(wanted & FUSE_CAP_ASYNC_DIO, 0u);
+  EXPECT_EQ(wanted & FUSE_CAP_WRITEBACK_CACHE, 0u);
+  EXPECT_EQ(wanted & FUSE_CAP_ATOMIC_O_TRUNC, 0u);
+  EXPECT_NE(wanted & FUSE_CAP_READDIRPLUS, 0u);
+  EXPECT_EQ(WantedCapabilities(0), 0u);
+}
+
 TEST(ExtraInitFlagsTest, OnlyWhatTheKernelOffersIsTaken) {
   const uint64_t all = kInitDirectIoAllowMmap | FUSE_HANDLE_KILLPRIV_V2 | FUSE_SETXATTR_EXT;
   EXPECT_EQ(ExtraInitFlags(0), 0u);
