@@ -33,6 +33,8 @@ struct HostFacts {
   uint64_t open_files_limit = 0;    // hard limit
   uint64_t memlock_limit = 0;       // hard limit in bytes, UINT64_MAX: none
   uint64_t receive_buffer_max = 0;  // net.core.rmem_max
+  // fs.fuse.default_request_timeout and max_request_timeout in seconds; 0: none, or an older kernel
+  uint64_t fuse_default_timeout_s = 0, fuse_max_timeout_s = 0;
   int64_t monotonic_step_ns = 0;    // between two readings of the monotonic clock
   int64_t realtime_s = 0;           // since 1970
 };

@@ -36,6 +36,9 @@ constexpr int64_t kLatestTime = 4'102'444'800;
 // More than a second between two readings that follow each other is no clock to measure delta with.
 constexpr int64_t kMonotonicStepMaxNs = 1'000'000'000;
 
+// A drain may take that long (client/fuse/mount_daemon.cc), and a request waits for the same disk.
+constexpr uint64_t kDrainSeconds = 15 * 60;
+
 uint64_t HardLimit(int resource) {
   rlimit limit{};
   if (getrlimit(static_cast<__rlimit_resource>(resource), &limit) != 0) return 0;
@@ -79,6 +82,30 @@ void JudgeFuse(const HostFacts& facts, Findings& findings) {
     findings.Fail("user", "not root",
                   "run it as root: owners, trusted xattrs and file handles need it");
   }
+}
+
+// The kernel ends a mount whose daemon leaves one request unanswered for so long.
+void JudgeRequestTimeout(const HostFacts& facts, Findings& findings) {
+  uint64_t seconds = facts.fuse_default_timeout_s;
+  if (seconds == 0 || (facts.fuse_max_timeout_s > 0 && facts.fuse_max_timeout_s < seconds)) {
+    seconds = facts.fuse_max_timeout_s;
+  }
+  if (seconds == 0) {
+    findings.Ok("FUSE request time-out", "none");
+  } else if (seconds >= kDrainSeconds) {
+    findings.Ok("FUSE request time-out", absl::StrCat(seconds, " s"));
+  } else {
+    findings.Warn("FUSE request time-out", absl::StrCat(seconds, " s"),
+                  "a disk that stalls for longer ends the mount, which may drain for 15 min: sysctl "
+                  "-w fs.fuse.default_request_timeout=0 fs.fuse.max_request_timeout=0");
+  }
+}
+
+// Of a sysctl; 0 when this kernel does not have it.
+uint64_t SysctlOf(const std::string& name) {
+  const absl::StatusOr<std::string> text = ReadWholeFile("/proc/sys/" + name);
+  uint64_t value = 0;
+  return text.ok() && absl::SimpleAtoi(absl::StripAsciiWhitespace(*text), &value) ? value : 0;
 }
 
 void JudgeLimits(const HostFacts& facts, Findings& findings) {
@@ -135,11 +162,9 @@ HostFacts GatherHostFacts() {
   facts.root = geteuid() == 0;
   facts.open_files_limit = HardLimit(RLIMIT_NOFILE);
   facts.memlock_limit = HardLimit(RLIMIT_MEMLOCK);
-  const absl::StatusOr<std::string> rmem = ReadWholeFile("/proc/sys/net/core/rmem_max");
-  if (rmem.ok() &&
-      !absl::SimpleAtoi(absl::StripAsciiWhitespace(*rmem), &facts.receive_buffer_max)) {
-    facts.receive_buffer_max = 0;
-  }
+  facts.receive_buffer_max = SysctlOf("net/core/rmem_max");
+  facts.fuse_default_timeout_s = SysctlOf("fs/fuse/default_request_timeout");
+  facts.fuse_max_timeout_s = SysctlOf("fs/fuse/max_request_timeout");
   const int64_t before = SystemClock().MonotonicNanos();
   facts.monotonic_step_ns = SystemClock().MonotonicNanos() - before;
   facts.realtime_s = SystemClock().RealtimeNanos() / 1'000'000'000;
@@ -149,6 +174,7 @@ HostFacts GatherHostFacts() {
 void JudgeHost(const HostFacts& facts, Findings& findings) {
   JudgeKernel(facts.kernel, findings);
   JudgeFuse(facts, findings);
+  JudgeRequestTimeout(facts, findings);
   JudgeLimits(facts, findings);
   JudgeClock(facts, findings);
 }

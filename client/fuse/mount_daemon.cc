@@ -235,12 +235,36 @@ int64_t SpinNanos(const MountOptions& options) {
   return AvailableCpus() > 1 ? static_cast<int64_t>(options.spin_us) * 1000 : 0;
 }
 
+// What the kernel's time-outs are, for the log: "" when there are none.
+std::string RequestTimeouts() {
+  std::string text;
+  for (const char* const name : {"default_request_timeout", "max_request_timeout"}) {
+    const absl::StatusOr<std::string> value =
+        ReadWholeFile(absl::StrCat("/proc/sys/fs/fuse/", name));
+    uint64_t seconds = 0;
+    if (!value.ok() || !absl::SimpleAtoi(*value, &seconds) || seconds == 0) continue;
+    absl::StrAppend(&text, text.empty() ? " (" : ", ", "fs.fuse.", name, " = ", seconds, " s");
+  }
+  return text.empty() ? text : text + ")";
+}
+
+// The connection ended, and nobody asked for that.
+absl::Status CutOffError(const MountCommand& command) {
+  return absl::UnavailableError(absl::StrCat(
+      "the kernel ended the connection of ", command.mountpoint,
+      ", which nobody unmounted: by a request time-out", RequestTimeouts(),
+      ", by abort in /sys/fs/fuse/connections, or by umount -f of a busy mount. Programs get "
+      "ENOTCONN there until ",
+      command.backing, " is mounted again"));
+}
+
 // Everything between a mounted session and its end. `*watchdog` runs from when that begins, and
-// looks at the disk `device`.
+// looks at the disk `device`. `*cut_off`: the kernel ended the session unasked; what it took is
+// drained all the same.
 absl::Status ServeSession(const MountCommand& command, const VolumeConfig& config, Volume& volume,
                           SignalWaiter& signals, Launcher& launcher, dev_t device,
                           RecoveryHistory& history, Notices notices,
-                          std::optional<DrainWatchdog>* watchdog) {
+                          std::optional<DrainWatchdog>* watchdog, bool* cut_off) {
   Front front(volume);
   const PrimaryHost host = ThisHost();
   SALIUS_ASSIGN_OR_RETURN(
@@ -289,12 +313,18 @@ absl::Status ServeSession(const MountCommand& command, const VolumeConfig& confi
     while (signal == SIGHUP)
       signal = signals.Wait();  // there is no terminal to lose, nor a file to read
     unmounted = signal == 0;
-    SLOG_INFO("{}: draining", unmounted ? "unmounted" : "told to end");
+    if (!unmounted) SLOG_INFO("told to end: draining");
     NotifyStopping();
   }
   status_server->SayDraining();
   watchdog->emplace(WatchOver(device));
   if (!unmounted) session->Unmount();
+  *cut_off = unmounted && session->CutOff();
+  if (*cut_off) {
+    SLOG_ERROR("{}; draining", Sv(CutOffError(command).message()));
+  } else if (unmounted) {
+    SLOG_INFO("unmounted: draining");
+  }
   session->Join();
   front.ReleaseAll();
   SALIUS_RETURN_IF_ERROR(status);
@@ -368,8 +398,10 @@ absl::Status Serve(const MountCommand& command, Launcher& launcher) {
                                                         .insecure = command.options.insecure,
                                                         .noatime = has(MS_NOATIME | MS_RDONLY),
                                                         .nodiratime = has(MS_NODIRATIME)}));
-  const absl::Status served = ServeSession(command, config, *volume, signals, launcher,
-                                           backing.st_dev, *history, std::move(notices), &watchdog);
+  bool cut_off = false;
+  const absl::Status served =
+      ServeSession(command, config, *volume, signals, launcher, backing.st_dev, *history,
+                   std::move(notices), &watchdog, &cut_off);
   if (!served.ok()) {
     // A session that never served has nothing to drain, and is closed all the same; after a failed
     // Close this only says so again.
@@ -378,7 +410,7 @@ absl::Status Serve(const MountCommand& command, Launcher& launcher) {
     return served;
   }
   SLOG_INFO("{} is clean", command.backing);
-  return absl::OkStatus();
+  return cut_off ? CutOffError(command) : absl::OkStatus();
 }
 
 }  // namespace salius

@@ -10,6 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
@@ -38,6 +39,8 @@ constexpr int kKickSignal = SIGUSR1;
 constexpr std::chrono::milliseconds kKickInterval{20};
 // After an unmount, for the last request; longer only when it is mounted elsewhere, too.
 constexpr std::chrono::milliseconds kLeaveBound{2000};
+// Between the end of the connection and that of the mount, when it is unmounted by force.
+constexpr std::chrono::seconds kForcedBound{2};
 // Of waiting for requests that others may go on making.
 constexpr std::chrono::seconds kWriteBackBound{5};
 
@@ -325,9 +328,24 @@ void Session::Join() {
   for (std::thread& worker : workers_) worker.join();
   workers_.clear();
   front_.AwaitAnswers();
-  // A connection that was aborted (umount -f, fusectl) leaves a mount behind that answers nothing.
-  if (mounted_) Detach();
   mounted_ = false;
+}
+
+bool Session::InMountTable() const {
+  const absl::StatusOr<std::vector<MountEntry>> table = ReadMountTable();
+  return table.ok() && std::any_of(table->begin(), table->end(), [this](const MountEntry& entry) {
+           return entry.device == device_ && entry.type == kMountType &&
+                  entry.source == options_.source;
+         });
+}
+
+bool Session::CutOff() {
+  const auto bound = std::chrono::steady_clock::now() + kForcedBound;
+  while (InMountTable()) {
+    if (std::chrono::steady_clock::now() > bound) return true;
+    std::this_thread::sleep_for(kKickInterval);
+  }
+  return false;
 }
 
 }  // namespace salius

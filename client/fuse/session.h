@@ -10,6 +10,10 @@
 // cache is
 //   written, the mount is detached from the tree, the workers finish the request they are at, and
 //   whoever still has a file open gets ENOTCONN.
+// - The kernel ends the connection (a request time-out, `abort` in fusectl, umount -f of a busy mount):
+// the
+//   workers read ENODEV too, but the mount stays in the table, dead. It is left there (CutOff), so
+//   that programs get ENOTCONN and do not write into the directory below.
 // - Unmount() when the mount is no longer at its place (`umount -l`, or another lies on top): the
 //   same without the mount table, in which somebody else's may be by now.
 //
@@ -60,8 +64,11 @@ class Session {
 
   // Ends the connection as the file comment says. Waits for requests being worked on.
   void Unmount();
-  // Waits until every worker has left, and clears the mount away if it is still in the table (its
-  // connection was aborted). Afterwards no request is being or will be answered.
+  // To be asked when the workers have left and Unmount was not called: whether the connection ended
+  // although the mount was not unmounted. Waits a moment for a forced umount(8), which ends the
+  // connection before it takes the mount away. If true the dead mount stays.
+  bool CutOff();
+  // Waits until every worker has left. Afterwards no request is being or will be answered.
   void Join();
 
  private:
@@ -77,6 +84,8 @@ class Session {
   void AwaitNoRequests() const;
   // Whether the topmost mount there is of our connection.
   bool IsOursAt(const std::string& mountpoint) const;
+  // Whether our file system is mounted anywhere in this mount namespace.
+  bool InMountTable() const;
   bool IsOurs() const { return IsOursAt(options_.mountpoint); }
   void Detach();
 

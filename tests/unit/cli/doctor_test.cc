@@ -117,6 +117,19 @@ TEST(DoctorTest, MissingFuseFails) {
   EXPECT_EQ(LevelOf(Host(facts), "fusermount3"), Level::kWarn);
 }
 
+TEST(DoctorTest, RequestTimeoutShorterThanADrainWarns) {
+  HostFacts facts = GoodHost();
+  facts.fuse_default_timeout_s = 60;
+  EXPECT_EQ(LevelOf(Host(facts), "FUSE request time-out"), Level::kWarn);
+  facts.fuse_default_timeout_s = 0;
+  facts.fuse_max_timeout_s = 899;
+  EXPECT_EQ(LevelOf(Host(facts), "FUSE request time-out"), Level::kWarn);
+  facts.fuse_default_timeout_s = 7200;
+  EXPECT_EQ(LevelOf(Host(facts), "FUSE request time-out"), Level::kWarn);
+  facts.fuse_max_timeout_s = 900;
+  EXPECT_EQ(LevelOf(Host(facts), "FUSE request time-out"), Level::kOk);
+}
+
 TEST(DoctorTest, UserWithoutRightsAndLowLimitsAreFound) {
   HostFacts facts = GoodHost();
   facts.root = false;
