@@ -62,6 +62,13 @@ absl::StatusOr<ChangeMarks> ChangeMarksOf(int fd) {
                      (st.stx_attributes & STATX_ATTR_APPEND) != 0};
 }
 
+absl::StatusOr<std::optional<timespec>> BirthTimeOf(int fd) {
+  struct statx st;
+  if (statx(fd, "", AT_EMPTY_PATH, STATX_BTIME, &st) != 0) return ErrnoStatus(errno, "statx");
+  if ((st.stx_mask & STATX_BTIME) == 0) return std::optional<timespec>();
+  return std::optional<timespec>(timespec{st.stx_btime.tv_sec, st.stx_btime.tv_nsec});
+}
+
 absl::StatusOr<struct stat> StatAt(int dirfd, const std::string& name) {
   struct stat st;
   if (fstatat(dirfd, name.c_str(), &st, AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW) != 0) {

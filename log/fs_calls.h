@@ -12,6 +12,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -35,6 +36,8 @@ struct ChangeMarks {
   bool append_only = false;
 };
 absl::StatusOr<ChangeMarks> ChangeMarksOf(int fd);
+// When the object was made; nothing where its file system does not keep that. `fd` may be O_PATH.
+absl::StatusOr<std::optional<timespec>> BirthTimeOf(int fd);
 
 // fstatat(2) with AT_EMPTY_PATH, not following symbolic links; `name` "" is `dirfd` itself.
 absl::StatusOr<struct stat> StatAt(int dirfd, const std::string& name);

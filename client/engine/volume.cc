@@ -271,6 +271,9 @@ absl::StatusOr<std::string> Volume::ReadLink(Node& node) {
 }
 
 absl::StatusOr<struct stat> Volume::GetAttr(Node& node) { return impl_->GetAttr(node); }
+absl::StatusOr<std::optional<timespec>> Volume::BirthTime(Node& node) {
+  return fs::BirthTimeOf(node.path_fd.get());
+}
 absl::StatusOr<struct stat> Volume::SetAttr(Node& node, uint32_t mask, const struct stat& want) {
   return impl_->SetAttr(node, mask, want);
 }

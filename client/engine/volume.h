@@ -40,6 +40,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -139,6 +140,9 @@ class Volume {
 
   // ---- attributes
   absl::StatusOr<struct stat> GetAttr(Node& node);
+  // When the backing file was made; nothing where its file system does not keep that. (Recovery makes
+  // files again.)
+  absl::StatusOr<std::optional<timespec>> BirthTime(Node& node);
   // Truncation waits like a write does (not at all, unless `sync`).
   absl::StatusOr<struct stat> SetAttr(Node& node, uint32_t mask, const struct stat& want);
   // EDQUOT when the group's quota leaves no room for the file. For callers who are not privileged,

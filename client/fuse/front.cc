@@ -113,8 +113,16 @@ void Front::DropHandle(uint64_t fh) {
   {
     absl::MutexLock lock(&mutex_);
     SALIUS_CHECK(handles_.erase(fh) == 1, "released twice");
+    listings_.erase(fh);
   }
   volume_.Release(&handle(fh));
+}
+
+std::shared_ptr<Front::DirListing> Front::ListingOf(uint64_t fh) {
+  absl::MutexLock lock(&mutex_);
+  std::shared_ptr<DirListing>& listing = listings_[fh];
+  if (listing == nullptr) listing = std::make_shared<DirListing>();
+  return listing;
 }
 
 void Front::AwaitAnswers() {
@@ -133,6 +141,7 @@ void Front::ReleaseAll() {
     absl::MutexLock lock(&mutex_);
     left.assign(handles_.begin(), handles_.end());
     handles_.clear();
+    listings_.clear();
   }
   for (const uint64_t fh : left) volume_.Release(&handle(fh));
 }

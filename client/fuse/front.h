@@ -33,13 +33,16 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/synchronization/mutex.h"
 #include "client/engine/volume.h"
+#include "client/fuse/dir_offsets.h"
 #include "client/fuse/open_state.h"
 #include "client/fuse/page_invalidator.h"
 #include "client/fuse/raw_request.h"
@@ -95,6 +98,20 @@ class Front {
   uint64_t KeepHandle(Handle* handle);
   void DropHandle(uint64_t fh);
 
+  // The offsets of an open directory's entries.
+  struct DirListing {
+    DirListing() : offsets(kept, DirOffsets::kMostKept) {}
+    absl::Mutex mutex;
+    DirOffsets offsets ABSL_GUARDED_BY(mutex);
+    static inline std::atomic<uint64_t> kept{0};
+  };
+  // That of a handle of OpenDir, made when it is asked for first.
+  std::shared_ptr<DirListing> ListingOf(uint64_t fh);
+
+  // Calls `reply` with the node's attributes, from this thread or another (AfterPages).
+  void WithAttr(uint64_t nodeid,
+                const std::function<void(Node&, const absl::StatusOr<struct stat>&)>& reply);
+
   struct FrontMetrics {
     FrontMetrics();
     Counter& read_bytes;
@@ -143,6 +160,7 @@ class Front {
   // dropped its pages of the range.
   void AnswerAfterPages(uint64_t nodeid, const fuse_write_in& in, Seq durable_at,
                         std::function<void(const absl::Status&)> reply);
+  void RawStatx(const RawRequest& request);
   void RawSetAttr(const RawRequest& request);
   void DoSetAttr(const fuse_setattr_in& in, const fuse_in_header& who, const RawAnswer& answer);
   void RawSetXattr(const RawRequest& request);
@@ -162,6 +180,7 @@ class Front {
 
   absl::Mutex mutex_;
   absl::flat_hash_set<uint64_t> handles_ ABSL_GUARDED_BY(mutex_);
+  absl::flat_hash_map<uint64_t, std::shared_ptr<DirListing>> listings_ ABSL_GUARDED_BY(mutex_);
 };
 
 // Time-outs of names and attributes in the kernel's cache, in seconds: a day stands for "for ever",

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <optional>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -17,30 +18,15 @@
 namespace salius {
 namespace {
 
-void ReplyAttr(fuse_req_t req, Front& front, const Node& node,
-               const absl::StatusOr<struct stat>& attr) {
-  if (!attr.ok()) {
-    fuse_reply_err(req, front.Errno(attr.status()));
-    return;
-  }
-  const Front::ToldAttr told = front.Told(node, *attr);
-  fuse_reply_attr(req, &told.attr, told.seconds);
-}
-
 void GetAttr(fuse_req_t req, fuse_ino_t ino, fuse_file_info*) noexcept {
   Front& front = FrontOf(req);
-  Node& node = front.node(ino);
-  const absl::StatusOr<struct stat> attr = front.volume().GetAttr(node);
-  const OpenState state = Front::StateOf(node);
-  if (!attr.ok() || !S_ISREG(attr->st_mode) || attr->st_blocks > 0 || attr->st_size == 0 ||
-      state.stored() || !state.MayHaveDirtyPages()) {
-    ReplyAttr(req, front, node, attr);
-    return;
-  }
-  // A file without any block is taken for empty by programs that copy (tar -S). The kernel's pages
-  // of it are zeros, or dirty: to drop them costs nothing, and tells which.
-  front.AfterPages(ino, 0, 0, [req, &front, &node] {
-    ReplyAttr(req, front, node, front.volume().GetAttr(node));
+  front.WithAttr(ino, [req, &front](Node& node, const absl::StatusOr<struct stat>& attr) {
+    if (!attr.ok()) {
+      fuse_reply_err(req, front.Errno(attr.status()));
+      return;
+    }
+    const Front::ToldAttr told = front.Told(node, *attr);
+    fuse_reply_attr(req, &told.attr, told.seconds);
   });
 }
 
@@ -176,6 +162,49 @@ absl::Status Front::KillPrivileges(Node& node, const fuse_in_header& who, bool m
   const mode_t left = attr->st_mode & ~(mode_bits ? lost : mode_t{0});
   if ((left & (S_ISUID | S_ISGID)) == 0) state.NoteUnprivileged();
   return absl::OkStatus();
+}
+
+void Front::WithAttr(
+    uint64_t nodeid,
+    const std::function<void(Node&, const absl::StatusOr<struct stat>&)>& reply) {
+  Node& target = node(nodeid);
+  const absl::StatusOr<struct stat> attr = volume_.GetAttr(target);
+  const OpenState state = StateOf(target);
+  if (!attr.ok() || !S_ISREG(attr->st_mode) || attr->st_blocks > 0 || attr->st_size == 0 ||
+      state.stored() || !state.MayHaveDirtyPages()) {
+    reply(target, attr);
+    return;
+  }
+  // A file without any block is taken for empty by programs that copy (tar -S). The kernel's pages
+  // of it are zeros, or dirty: to drop them costs nothing, and tells which.
+  AfterPages(nodeid, 0, 0, [this, &target, reply] { reply(target, volume_.GetAttr(target)); });
+}
+
+// Asked for instead of GETATTR when the caller of statx(2) wants the birth time.
+void Front::RawStatx(const RawRequest& request) {
+  if (request.args<FuseStatxIn>() == nullptr) {
+    request.ReplyError(EIO);
+    return;
+  }
+  WithAttr(request.header().nodeid, [this, answer = request.answer()](
+                                        Node& node, const absl::StatusOr<struct stat>& attr) {
+    absl::Status status = attr.status();
+    std::optional<timespec> birth;
+    if (status.ok()) {
+      absl::StatusOr<std::optional<timespec>> known = volume_.BirthTime(node);
+      status = known.status();
+      if (known.ok()) birth = *known;
+    }
+    if (!status.ok()) {
+      answer.Error(Errno(status));
+      return;
+    }
+    const ToldAttr told = Told(node, *attr);
+    FuseStatxOut out{};
+    out.attr_valid = static_cast<uint64_t>(told.seconds);
+    out.stat = ToFuseStatx(told.attr, birth);
+    answer.Struct(out);
+  });
 }
 
 void Front::RawSetAttr(const RawRequest& request) {

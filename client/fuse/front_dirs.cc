@@ -1,8 +1,12 @@
 // Directories: open, read (plain and with attributes), sync.
 #include <cerrno>
+#include <memory>
+#include <optional>
 #include <vector>
 
 #include "client/fuse/front.h"
+#include "common/check.h"
+#include "common/file.h"
 
 namespace salius {
 namespace {
@@ -73,20 +77,46 @@ struct Listing {
   }
 };
 
+// Reads as many entries behind `offset` as fit into `size` bytes; `next_offset` of each is ours.
+absl::Status ReadEntries(Front& front, uint64_t fh, uint64_t offset, size_t size, bool plus,
+                         std::vector<DirEntry>* entries) {
+  const std::shared_ptr<Front::DirListing> listing = front.ListingOf(fh);
+  DirOffsets::Place place;
+  {
+    absl::MutexLock lock(&listing->mutex);
+    if (offset == 0) listing->offsets.Rewind();
+    place = listing->offsets.Find(offset);
+  }
+  size_t bytes = 0;
+  SALIUS_RETURN_IF_ERROR(
+      front.volume().ReadDir(Front::handle(fh), place.cookie, [&](const DirEntry& entry) {
+        if (place.skip > 0) {
+          --place.skip;
+          return true;
+        }
+        bytes += plus
+                     ? fuse_add_direntry_plus(nullptr, nullptr, 0, entry.name.c_str(), nullptr, 0)
+                     : fuse_add_direntry(nullptr, nullptr, 0, entry.name.c_str(), nullptr, 0);
+        if (bytes > size) return false;
+        entries->push_back(entry);
+        return true;
+      }));
+  absl::MutexLock lock(&listing->mutex);
+  for (DirEntry& entry : *entries) {
+    const std::optional<uint64_t> number = listing->offsets.Number(offset, entry.next_offset);
+    if (!number.has_value()) return ErrnoStatus(EOVERFLOW, "too many entries in one listing");
+    entry.next_offset = offset = *number;
+  }
+  return absl::OkStatus();
+}
+
 void List(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset, uint64_t fh, bool plus) {
   Front& front = FrontOf(req);
   Listing listing(req, front, front.node(ino), size, plus);
   // Names first, look-ups after: the volume may hold the directory while it lists.
   std::vector<DirEntry> entries;
-  size_t bytes = 0;
-  const absl::Status status = front.volume().ReadDir(
-      Front::handle(fh), static_cast<uint64_t>(offset), [&](const DirEntry& entry) {
-        bytes += plus ? fuse_add_direntry_plus(req, nullptr, 0, entry.name.c_str(), nullptr, 0)
-                      : fuse_add_direntry(req, nullptr, 0, entry.name.c_str(), nullptr, 0);
-        if (bytes > size) return false;
-        entries.push_back(entry);
-        return true;
-      });
+  const absl::Status status =
+      ReadEntries(front, fh, static_cast<uint64_t>(offset), size, plus, &entries);
   if (!status.ok()) {
     fuse_reply_err(req, front.Errno(status));
     return;

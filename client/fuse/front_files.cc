@@ -322,6 +322,9 @@ bool Front::HandleRaw(const RawRequest& request) {
     case FUSE_WRITE:
       RawWrite(request);
       return true;
+    case kFuseStatx:
+      RawStatx(request);
+      return true;
     case FUSE_SETATTR:
       RawSetAttr(request);
       return true;
