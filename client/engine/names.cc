@@ -100,7 +100,7 @@ absl::Status Volume::Impl::FillInherited(Node& parent, const Caller& caller, Cre
   CallerFacts who;
   who.gid = caller.gid;
   who.umask = caller.umask;
-  who.privileged = caller.uid == 0;
+  who.privileged = caller.uid == 0 || caller.sgid_checked;
   who.groups = caller.groups;
   SALIUS_ASSIGN_OR_RETURN(Inherited inherited, Inherit(facts, body.mode, who));
   body.mode = inherited.mode;

@@ -62,6 +62,7 @@ struct Caller {
   mode_t umask = 0;  // applied by the volume unless the directory has a default ACL
   std::vector<gid_t>
       groups;  // supplementary; only for keeping S_ISGID on a file in a setgid directory
+  bool sgid_checked = false;  // it may keep S_ISGID there: who asks has looked at its groups
 };
 
 class Node;    // an inode in use; owned by the volume, alive while its lookup count is above zero

@@ -46,6 +46,7 @@ const fuse_lowlevel_ops& Front::Ops() {
 void Front::SetNegotiated(uint64_t init_flags) {
   map_direct_.store((init_flags & kInitDirectIoAllowMmap) != 0);
   setxattr_ext_.store((init_flags & FUSE_SETXATTR_EXT) != 0);
+  idmap_.store((init_flags & kInitAllowIdmap) != 0);
 }
 
 Node& Front::node(uint64_t nodeid) {
@@ -164,10 +165,20 @@ fuse_in_header WhoAsks(fuse_req_t req) {
   return who;
 }
 
-Caller CallerOf(const fuse_in_header& who, mode_t umask, mode_t mode) {
+bool RootAsks(const fuse_in_header& who) {
+  return who.uid == kNoId ? IdsOf(who.pid).uid == 0 : who.uid == 0;
+}
+
+Caller Front::CallerOf(const fuse_in_header& who, mode_t umask, mode_t mode) const {
   Caller caller{.uid = who.uid, .gid = who.gid, .umask = umask};
   constexpr mode_t kBoth = S_ISGID | S_IXGRP;  // the groups matter for nothing else
-  if ((mode & kBoth) == kBoth) caller.groups = SupplementaryGroups(who.pid);
+  if ((mode & kBoth) != kBoth) return caller;
+  if (idmap_.load(std::memory_order_relaxed)) {
+    // Kernels that map ids have looked at the groups, through the mapping; /proc knows none.
+    caller.sgid_checked = true;
+  } else {
+    caller.groups = SupplementaryGroups(who.pid);
+  }
   return caller;
 }
 

@@ -145,6 +145,8 @@ class Front {
   void AfterPages(uint64_t nodeid, uint64_t offset, uint64_t length, std::function<void()> then) {
     invalidator_.Run(nodeid, offset, length, std::move(then));
   }
+  // Who may make something of this mode.
+  Caller CallerOf(const fuse_in_header& who, mode_t umask, mode_t mode) const;
   // Takes suid, sgid and file capabilities away, as the VFS does when the file is written,
   // truncated or given away by `who`. `mode_bits` false: capabilities only (the kernel says that
   // `who` keeps the bits).
@@ -173,6 +175,7 @@ class Front {
   PageInvalidator invalidator_;
   std::atomic<bool> map_direct_{false};    // FUSE_DIRECT_IO_ALLOW_MMAP was negotiated
   std::atomic<bool> setxattr_ext_{false};  // SETXATTR has its long form
+  std::atomic<bool> idmap_{false};         // FUSE_ALLOW_IDMAP was negotiated
   FrontMetrics metrics_;
 
   absl::Mutex waiting_mutex_;
@@ -197,7 +200,7 @@ void AddDirOps(fuse_lowlevel_ops* ops);
 inline Front& FrontOf(fuse_req_t req) { return *static_cast<Front*>(fuse_req_userdata(req)); }
 // Who asks, as libfuse says: user, group and process.
 fuse_in_header WhoAsks(fuse_req_t req);
-// Who makes something of this mode.
-Caller CallerOf(const fuse_in_header& who, mode_t umask, mode_t mode);
+// Whether root asks. Where a mount may be idmapped the kernel does not say, and /proc is asked.
+bool RootAsks(const fuse_in_header& who);
 
 }  // namespace salius

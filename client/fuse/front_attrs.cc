@@ -60,7 +60,7 @@ void ListXattr(fuse_req_t req, fuse_ino_t ino, size_t size) noexcept {
   }
   // As xattr(7) has it. Who has CAP_SYS_ADMIN is not told; root nearly always does, and others
   // hardly.
-  const bool privileged = fuse_req_ctx(req)->uid == 0;
+  const bool privileged = RootAsks(WhoAsks(req));
   std::string list;
   for (const std::string& name : *names) {
     if (privileged || !absl::StartsWith(name, "trusted.")) {
@@ -117,11 +117,13 @@ uint32_t WantedAttrs(const fuse_setattr_in& in, struct stat* want) {
 }
 
 // Whether the caller may keep sgid on a file of this group that is not group executable: root, or a
-// member of the group, by its main group or by those that /proc shows.
+// member of the group, by its main group or by those that /proc shows. Through an idmapped mount
+// these are not the file system's ids: sgid then goes where the numbers differ.
 bool InGroup(const fuse_in_header& who, gid_t group) {
   if (who.uid == 0 || who.gid == group) return true;
-  const std::vector<gid_t> groups = SupplementaryGroups(who.pid);
-  return std::find(groups.begin(), groups.end(), group) != groups.end();
+  const ProcessIds ids = IdsOf(who.pid);
+  if (who.uid == kNoId && (ids.uid == 0 || ids.gid == group)) return true;
+  return std::find(ids.groups.begin(), ids.groups.end(), group) != ids.groups.end();
 }
 
 }  // namespace
@@ -233,7 +235,7 @@ void Front::DoSetAttr(const fuse_setattr_in& in, const fuse_in_header& who,
   const uint32_t mask = WantedAttrs(in, &want);
   OpenState state = StateOf(target);
   if ((mask & kSetMode) != 0) state.ForgetPrivileges();
-  if ((mask & kSetGid) != 0 && who.uid != 0) {
+  if ((mask & kSetGid) != 0 && !RootAsks(who)) {
     const absl::Status allowed = volume_.CheckNewGroup(target, want.st_gid);
     if (!allowed.ok()) {
       answer.Error(Errno(allowed));

@@ -77,7 +77,9 @@ void Fsync(fuse_req_t req, fuse_ino_t ino, int, fuse_file_info* fi) noexcept {
 absl::Status KillPrivileges(fuse_req_t req, fuse_ino_t ino) {
   const fuse_in_header who = WhoAsks(req);
   Front& front = FrontOf(req);
-  return front.KillPrivileges(front.node(ino), who, /*mode_bits=*/who.uid != 0);
+  Node& node = front.node(ino);
+  if (Front::StateOf(node).known_unprivileged()) return absl::OkStatus();
+  return front.KillPrivileges(node, who, /*mode_bits=*/!RootAsks(who));
 }
 
 void Fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t offset, off_t length,

@@ -23,10 +23,28 @@ std::vector<gid_t> ParseGroups(std::string_view status) {
   return groups;
 }
 
-std::vector<gid_t> SupplementaryGroups(uint32_t pid) {
+ProcessIds ParseProcessIds(std::string_view status) {
+  constexpr size_t kFilesystemId = 4;  // behind the real, the effective and the saved one
+  ProcessIds ids;
+  ids.groups = ParseGroups(status);
+  for (const absl::string_view line : absl::StrSplit(Av(status), '\n')) {
+    const std::vector<absl::string_view> words =
+        absl::StrSplit(line, absl::ByAnyChar(" \t"), absl::SkipEmpty());
+    uint32_t id = 0;
+    if (words.size() > kFilesystemId && absl::SimpleAtoi(words[kFilesystemId], &id)) {
+      if (words[0] == "Uid:") ids.uid = id;
+      if (words[0] == "Gid:") ids.gid = id;
+    }
+  }
+  return ids;
+}
+
+ProcessIds IdsOf(uint32_t pid) {
   if (pid == 0) return {};
   const absl::StatusOr<std::string> status = ReadWholeFile(absl::StrCat("/proc/", pid, "/status"));
-  return status.ok() ? ParseGroups(*status) : std::vector<gid_t>();
+  return status.ok() ? ParseProcessIds(*status) : ProcessIds();
 }
+
+std::vector<gid_t> SupplementaryGroups(uint32_t pid) { return IdsOf(pid).groups; }
 
 }  // namespace salius

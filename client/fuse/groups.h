@@ -15,6 +15,17 @@ namespace salius {
 // Pure.
 std::vector<gid_t> ParseGroups(std::string_view status);
 
+// What /proc/PID/status says of a process: the ids that it uses files with.
+struct ProcessIds {
+  uid_t uid = static_cast<uid_t>(-1);
+  gid_t gid = static_cast<gid_t>(-1);
+  std::vector<gid_t> groups;
+};
+// Pure.
+ProcessIds ParseProcessIds(std::string_view status);
+// Those of one that cannot be seen, or 0, are the ones of nobody.
+ProcessIds IdsOf(uint32_t pid);
+
 // Of a process, supplementary; none of one that cannot be seen, or 0.
 std::vector<gid_t> SupplementaryGroups(uint32_t pid);
 

@@ -17,6 +17,10 @@ namespace salius {
 // INIT flags newer than the distribution's header.
 // A file opened direct may be mapped shared (Linux 6.6).
 inline constexpr uint64_t kInitDirectIoAllowMmap = uint64_t{1} << 36;
+// The mount may be idmapped (Linux 6.12). From then on only requests that make an object say who
+// asks, in the ids of the file system; all others have kNoId.
+inline constexpr uint64_t kInitAllowIdmap = uint64_t{1} << 40;
+inline constexpr uint32_t kNoId = 0xffffffff;
 
 // STATX (Linux 6.6): attributes with the birth time. Of all else that statx(2) tells, such as what
 // direct I/O must be aligned to, the kernel takes nothing from a FUSE daemon.

@@ -135,7 +135,8 @@ uint32_t WantedCapabilities(uint32_t offered) {
 
 uint64_t ExtraInitFlags(uint64_t offered) {
   if ((offered & FUSE_INIT_EXT) == 0) return 0;
-  return offered & (kInitDirectIoAllowMmap | FUSE_HANDLE_KILLPRIV_V2 | FUSE_SETXATTR_EXT);
+  return offered & (kInitDirectIoAllowMmap | kInitAllowIdmap | FUSE_HANDLE_KILLPRIV_V2 |
+                    FUSE_SETXATTR_EXT);
 }
 
 absl::StatusOr<std::unique_ptr<Session>> Session::Mount(Front& front, SessionOptions options) {
