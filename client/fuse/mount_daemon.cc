@@ -258,6 +258,17 @@ absl::Status CutOffError(const MountCommand& command) {
       command.backing, " is mounted again"));
 }
 
+// Of a session that ended alone: whether nobody unmounted it. Logs which.
+bool WasCutOff(const MountCommand& command, Session& session) {
+  const bool cut_off = session.CutOff();
+  if (cut_off) {
+    SLOG_ERROR("{}; draining", Sv(CutOffError(command).message()));
+  } else {
+    SLOG_INFO("unmounted: draining");
+  }
+  return cut_off;
+}
+
 // Everything between a mounted session and its end. `*watchdog` runs from when that begins, and
 // looks at the disk `device`. `*cut_off`: the kernel ended the session unasked; what it took is
 // drained all the same.
@@ -319,12 +330,7 @@ absl::Status ServeSession(const MountCommand& command, const VolumeConfig& confi
   status_server->SayDraining();
   watchdog->emplace(WatchOver(device));
   if (!unmounted) session->Unmount();
-  *cut_off = unmounted && session->CutOff();
-  if (*cut_off) {
-    SLOG_ERROR("{}; draining", Sv(CutOffError(command).message()));
-  } else if (unmounted) {
-    SLOG_INFO("unmounted: draining");
-  }
+  *cut_off = unmounted && WasCutOff(command, *session);
   session->Join();
   front.ReleaseAll();
   SALIUS_RETURN_IF_ERROR(status);
