@@ -5,7 +5,7 @@ import signal
 import sys
 import threading
 
-from harness import ops
+from harness import ops, sbin
 from harness.case import Case
 from harness.image import mounts
 from harness.proc import Proc, attach_strace
@@ -327,25 +327,12 @@ class Umount(Case):
 
 
 class MountProgram(Case):
-    """mount -t salius, as in fstab. mount(8) looks for helpers in /sbin only, so the tests' own mount
-    namespace gets an overlay with the link."""
+    """mount -t salius, as in fstab."""
 
     def setUp(self):
         super().setUp()
-        base = os.path.join(current().dir, "sbin-" + self._testMethodName)
-        os.mkdir(base)
-        sbin = os.path.realpath("/sbin")
-        sh("mount", "-t", "tmpfs", "sbin", base)
-        for name in ("upper", "work"):
-            os.makedirs(os.path.join(base, name))
-        sh("mount", "-t", "overlay", "-o", "lowerdir=%s,upperdir=%s/upper,workdir=%s/work" % (sbin, base, base),
-           "sbin", sbin)
-        self.addCleanup(sh, "umount", base)
-        self.addCleanup(sh, "umount", "-l", sbin)
-        helper = os.path.join(sbin, "mount.salius")
-        if os.path.lexists(helper):
-            os.unlink(helper)
-        os.symlink(binary("salius-mount"), helper)
+        sbin.put("mount.salius", binary("salius-mount"))
+        self.addCleanup(sbin.remove, "mount.salius")
 
     def test_mount_t_salius_returns_when_the_mount_answers(self):
         rig = self.rig(m=2, acks=1)

@@ -6,7 +6,7 @@ import os
 import socket
 import unittest
 
-from harness import op_writer, ops, sqlite
+from harness import op_writer, ops, sbin, sqlite
 from harness.case import Case
 from harness.image import Image, missing
 from harness.ledger import Ledger
@@ -56,6 +56,13 @@ class PowerCut(Case):
         image.umount()
         image.mount()
         self.assertFalse(os.path.exists(os.path.join(image.path, "f")))
+
+    def test_helpers_that_the_machine_has_are_not_found(self):
+        for name in sbin.HELPERS:
+            self.assertFalse(os.path.lexists("/sbin/" + name), name)
+        sbin.put("mount.salius", "/installed")
+        sbin.hide_installed()
+        self.assertFalse(os.path.lexists("/sbin/mount.salius"))
 
     def test_copy_of_a_mounted_image_is_a_disk_of_its_own(self):
         image = self.own(Image("origin", "ext4", 64))

@@ -90,7 +90,8 @@ class Run:
         os.mkdir(self.dir, 0o755)
         self._lock = os.open(os.path.join(self.dir, "lock"), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC)
         fcntl.flock(self._lock, fcntl.LOCK_EX)
-        for path in ("/run/netns", "/run/salius", "/dev/shm"):
+        # /run/mount is umount(8)'s: what it notes of the run's mounts is the run's, too.
+        for path in ("/run/netns", "/run/salius", "/run/mount", "/dev/shm"):
             os.makedirs(path, exist_ok=True)
             sh("mount", "-t", "tmpfs", "-o", "mode=1777", self.id, path)
 
@@ -142,6 +143,8 @@ def start(seed, long_run, journal):
     """Makes the process's run; once."""
     global _current
     _current = Run(seed, long_run, journal)
+    from harness import sbin  # which needs the run
+    sbin.hide_installed()
     return _current
 
 
