@@ -8,8 +8,8 @@
 # --from     where the built programs are (default bazel-bin)
 #
 # mount(8) and umount(8) look for helpers in /sbin only, so these go there whatever the prefix:
-# /sbin/mount.salius (mount -t salius, fstab) and /sbin/umount.fuse.salius (umount waits until the volume is
-# drained). What is in /etc/salius is the administrator's: the directory is made, and nothing in it is touched.
+# /sbin/mount.salius (mount -t salius, fstab), /sbin/mount.fuse.salius (the type that /proc/mounts shows, and mount -o
+# remount) and /sbin/umount.fuse.salius (umount waits until the volume is drained). What is in /etc/salius is the administrator's: the directory is made, and nothing in it is touched.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -31,7 +31,7 @@ done
 programs=(
   replica/salius-replica recovery/salius-recover client/cli/salius client/fuse/salius-mount
 )
-helpers=(mount.salius umount.fuse.salius)
+helpers=(mount.salius mount.fuse.salius umount.fuse.salius)
 units=(deploy/*.service)
 pages=(docs/man/*.[1-8])
 samples=(deploy/*.sample)

@@ -132,7 +132,7 @@ absl::Status CheckIsCopy(VolumeDir& dir, bool force) {
 
 absl::Status InitCopy(const Options& options, const InitPlan& plan) {
   for (const char* other : {"replicas", "acks", "local", "delta", "tau", "k", "log-max", "stable-log", "bulk-limit",
-                            "multicast", "datagram", "ballast"}) {
+                            "multicast", "datagram", "ballast", "allow-same-host"}) {
     if (!options.Given(other)) continue;
     return absl::InvalidArgumentError(absl::StrCat(
         "--copy takes the values of the copy's volume.toml, and no --", other,

@@ -2,12 +2,20 @@
 // they like, and a process has only so many descriptors. What they may not take is left for names,
 // replicas and the control socket.
 //
+// It also knows whether reading through them leaves times of access, which a remount changes for those that are open,
+// too.
+//
 // Threads: any.
 #pragma once
 
+#include <fcntl.h>
+
 #include <atomic>
 #include <cstddef>
+#include <unordered_map>
 
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
 #include "client/engine/path_fd.h"
 #include "common/file.h"
 
@@ -15,6 +23,12 @@ namespace salius {
 
 class FileFds {
  public:
+  enum class Kind {
+    kFile,
+    kDir,
+    kNoAtime,  // opened with O_NOATIME by its caller, and stays so
+  };
+
   // Open files may have `limit` descriptors; before it is called, any number.
   void Configure(size_t limit) { limit_.store(limit); }
 
@@ -23,11 +37,27 @@ class FileFds {
   size_t limit() const { return limit_.load(); }
 
   // `fd`, counted until its last share is gone. This outlives the shares.
-  SharedFd Share(UniqueFd fd);
+  SharedFd Share(UniqueFd fd, Kind kind);
+
+  // Whether reading leaves the times of access of files, and of directories; of descriptors that are open and those
+  // to come.
+  void SetNoAtime(bool files, bool directories);
+  // O_NOATIME or 0: what a descriptor of that kind is to be opened with.
+  int AtimeFlag(Kind kind) const {
+    return kind == Kind::kNoAtime || (kind == Kind::kDir ? no_dir_atime_ : no_atime_).load() ? O_NOATIME : 0;
+  }
 
  private:
+  // Gives `fd` the flag that it is to have.
+  void Follow(int fd, Kind kind) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Close(const UniqueFd* shared);
+
   std::atomic<size_t> limit_{SIZE_MAX};
   std::atomic<size_t> open_{0};
+  std::atomic<bool> no_atime_{false};
+  std::atomic<bool> no_dir_atime_{false};
+  absl::Mutex mu_;  // held over fcntl(2), so that no descriptor is closed and another has its number
+  std::unordered_map<int, Kind> shared_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace salius

@@ -77,6 +77,7 @@ absl::Status Volume::Impl::Prepare(uint64_t descriptors) {
     return session != nullptr ? session->watermarks().issued : Seq{0};
   });
   file_fds.Configure(shared);
+  file_fds.SetNoAtime(options.noatime, options.noatime || options.nodiratime);
   space = std::make_unique<SpaceGuard>(
       dir.root_fd, [this] { return AsDataError(AwaitApplied(pipe.load()->watermarks().issued)); });
   shared_block_bytes = fs::SharedBlockBytes(dir.root_fd);
@@ -208,6 +209,9 @@ Volume::Volume(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Volume::~Volume() = default;
 
 Node* Volume::root() { return impl_->root.get(); }
+void Volume::SetNoAtime(bool noatime, bool nodiratime) {
+  impl_->file_fds.SetNoAtime(noatime, noatime || nodiratime);
+}
 bool Volume::ManyWait() const { return impl_->pipe.load()->ManyWait(); }
 ino_t Volume::InoOf(const Node& node) { return node.ino; }
 uint64_t Volume::Generation(const Node& node) { return node.generation; }

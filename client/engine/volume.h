@@ -111,6 +111,8 @@ class Volume {
   ~Volume();
 
   Node* root();
+  // Changes the options of the same names, for open files and directories, too. Any thread.
+  void SetNoAtime(bool noatime, bool nodiratime);
   // Pipeline::ManyWait.
   bool ManyWait() const;
   // Stable number for the front (FUSE nodeid may simply be the pointer); `ino` is the backing inode

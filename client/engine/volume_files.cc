@@ -94,11 +94,11 @@ absl::StatusOr<Handle*> Volume::Impl::OpenNode(Node& node, int flags) {
 absl::StatusOr<Handle*> Volume::Impl::OpenDir(Node& node) {
   if (!node.is_dir()) return ErrnoStatus(ENOTDIR, "opendir");
   SALIUS_RETURN_IF_ERROR(RoomForFile());
-  const int atime = options.noatime || options.nodiratime ? O_NOATIME : 0;
+  const int atime = file_fds.AtimeFlag(FileFds::Kind::kDir);
   SALIUS_ASSIGN_OR_RETURN(UniqueFd fd,
                           OpenAt(node.path_fd.get(), ".", O_RDONLY | O_DIRECTORY | atime));
   auto handle = std::make_unique<Handle>(node, O_RDONLY | O_DIRECTORY);
-  handle->fd = file_fds.Share(std::move(fd));
+  handle->fd = file_fds.Share(std::move(fd), FileFds::Kind::kDir);
   AddHandle(*handle);
   return handle.release();
 }
@@ -115,14 +115,16 @@ absl::Status Volume::Impl::OpenBacking(Handle& handle) {
     SALIUS_ASSIGN_OR_RETURN(handle.fd, WriteFd(handle.node));
     return absl::OkStatus();
   }
-  const int atime = options.noatime ? O_NOATIME : handle.flags & O_NOATIME;
-  if (atime == 0 || options.noatime) {  // who asks for it alone has a descriptor of its own
+  const bool asked = (handle.flags & O_NOATIME) != 0;  // has a descriptor of its own
+  const FileFds::Kind kind = asked ? FileFds::Kind::kNoAtime : FileFds::Kind::kFile;
+  if (!asked) {
     absl::MutexLock lock(&handle.node.state);
     handle.fd = handle.node.rw_fd;
   }
   if (handle.fd != nullptr) return absl::OkStatus();
-  SALIUS_ASSIGN_OR_RETURN(UniqueFd fd, Reopen(handle.node.path_fd.get(), O_RDONLY | atime));
-  handle.fd = file_fds.Share(std::move(fd));
+  SALIUS_ASSIGN_OR_RETURN(UniqueFd fd, Reopen(handle.node.path_fd.get(),
+                                              O_RDONLY | file_fds.AtimeFlag(kind)));
+  handle.fd = file_fds.Share(std::move(fd), kind);
   return absl::OkStatus();
 }
 

@@ -199,9 +199,9 @@ absl::StatusOr<SharedFd> Volume::Impl::WriteFd(Node& node) {
     absl::MutexLock lock(&node.state);
     if (node.rw_fd != nullptr) return node.rw_fd;
   }
-  const int atime = options.noatime ? O_NOATIME : 0;
+  const int atime = file_fds.AtimeFlag(FileFds::Kind::kFile);
   SALIUS_ASSIGN_OR_RETURN(UniqueFd fd, Reopen(node.path_fd.get(), O_RDWR | atime));
-  SharedFd shared = file_fds.Share(std::move(fd));
+  SharedFd shared = file_fds.Share(std::move(fd), FileFds::Kind::kFile);
   absl::MutexLock lock(&node.state);
   if (node.rw_fd == nullptr) {
     node.rw_fd = std::move(shared);

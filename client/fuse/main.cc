@@ -2,7 +2,9 @@
 //
 //   salius-mount          BACKING MOUNTPOINT [-o OPTIONS] [-f]
 //   mount.salius          what `mount -t salius` and fstab call
+//   mount.fuse.salius     the same by the type that the kernel shows, and `mount -o remount`
 //   umount.fuse.salius    what `umount` calls
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -20,6 +22,7 @@
 #include "client/fuse/mount_command.h"
 #include "client/fuse/mount_daemon.h"
 #include "client/fuse/mount_table.h"
+#include "client/fuse/remount.h"
 #include "client/fuse/umount_helper.h"
 #include "common/check.h"
 #include "common/daemon.h"
@@ -29,6 +32,8 @@
 
 namespace salius {
 namespace {
+
+constexpr char kProgram[] = "salius-mount";
 
 int Report(const std::string& program, const absl::Status& status) {
   if (!status.ok()) {
@@ -108,6 +113,19 @@ absl::Status CheckPlaces(MountCommand* command) {
   return command->foreground ? absl::OkStatus() : CheckLog(*command);
 }
 
+// Goes on as "salius-mount BACKING MOUNTPOINT -o OPTIONS", so that the daemon is called what it is in ps(1). Returns
+// when that cannot be.
+void BecomeSaliusMount(const MountCommand& command) {
+  std::vector<std::string> words{"salius-mount", command.backing, command.mountpoint};
+  for (const std::string& list : command.option_lists) words.insert(words.end(), {"-o", list});
+  std::vector<char*> argv;
+  for (std::string& word : words) argv.push_back(word.data());
+  argv.push_back(nullptr);
+  std::error_code error;
+  const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", error);
+  if (!error) ::execv(self.c_str(), argv.data());
+}
+
 int RunMount(const std::string& program, absl::StatusOr<MountCommand> command) {
   if (!command.ok()) return Report(program, command.status());
   if (command->action == MountCommand::Action::kHelp) {
@@ -118,6 +136,11 @@ int RunMount(const std::string& program, absl::StatusOr<MountCommand> command) {
     std::printf("%s %s\n", program.c_str(), kSaliusVersion);
     return kExitOk;
   }
+  if (command->options.remount) {
+    absl::Status canonical = Canonical(&command->backing);
+    if (canonical.ok()) canonical = Canonical(&command->mountpoint);
+    return Report(program, canonical.ok() ? RunRemount(*command) : canonical);
+  }
   absl::Status status = CheckPlaces(&*command);
   if (status.ok()) status = InitLogging("salius-mount", command->options.log_level);
   if (!status.ok()) return Report(program, status);
@@ -127,6 +150,8 @@ int RunMount(const std::string& program, absl::StatusOr<MountCommand> command) {
                 command->mountpoint.c_str());
     std::fflush(stdout);
   }
+  if (program != kProgram) BecomeSaliusMount(*command);
+  static_cast<void>(::prctl(PR_SET_NAME, kProgram, 0, 0, 0));
   Launcher launcher(program, command->foreground);
   if (const std::optional<int> code = launcher.Start(); code.has_value()) return *code;
   status = Serve(*command, launcher);
@@ -151,7 +176,7 @@ int Main(int argc, char** argv) {
   }
   if (absl::StartsWith(program, "umount.")) return Report(program, RunUmount(words));
   if (absl::StartsWith(program, "mount.")) return RunMount(program, ParseMountHelper(words));
-  return RunMount("salius-mount", ParseSaliusMount(words));
+  return RunMount(kProgram, ParseSaliusMount(words));
 }
 
 }  // namespace

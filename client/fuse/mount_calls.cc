@@ -49,14 +49,21 @@ bool RunQuietly(const std::vector<std::string>& words) {
 
 }  // namespace
 
-void NoteUmountHelper(const std::string& source, const std::string& mountpoint) {
-  if (!RunQuietly({"/bin/mount", "--no-canonicalize", "-i", "-f", "-t", kMountType, "-o",
-                   "uhelper=salius", source, mountpoint})) {
-    SLOG_WARN(
-        "mount(8) could not note the umount helper: umount of {} will return before the volume "
-        "is drained",
-        mountpoint);
+bool NoteUmountHelper(const std::string& source, const std::string& mountpoint) {
+  if (RunQuietly({"/bin/mount", "--no-canonicalize", "-i", "-f", "-t", kMountType, "-o",
+                  "uhelper=salius", source, mountpoint})) {
+    return true;
   }
+  SLOG_WARN(
+      "mount(8) could not note the umount helper: umount of {} will return before the volume "
+      "is drained",
+      mountpoint);
+  return false;
+}
+
+void ForgetUmountHelper(const std::string& mountpoint) {
+  // It fails where there is nothing to forget.
+  static_cast<void>(RunQuietly({"/bin/umount", "--no-canonicalize", "-i", "--fake", mountpoint}));
 }
 
 absl::Status UnmountPath(const std::string& mountpoint, int flags) {

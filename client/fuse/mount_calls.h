@@ -16,8 +16,11 @@
 namespace salius {
 
 // Notes that `mountpoint` (mounted already, from `source`) is to be unmounted by
-// /sbin/umount.fuse.salius. A failure is logged: umount then returns before the volume is drained.
-void NoteUmountHelper(const std::string& source, const std::string& mountpoint);
+// /sbin/umount.fuse.salius. False, and logged: umount then returns before the volume is drained.
+bool NoteUmountHelper(const std::string& source, const std::string& mountpoint);
+
+// Takes away what NoteUmountHelper noted, if it is there. Nothing is unmounted.
+void ForgetUmountHelper(const std::string& mountpoint);
 
 // Unmounts; `flags` 0, MNT_DETACH, MNT_FORCE or both. Errors: umount(2)'s own.
 absl::Status UnmountPath(const std::string& mountpoint, int flags);

@@ -42,6 +42,7 @@ absl::Status Finish(const std::vector<std::string>& places, const std::vector<st
   command->backing = places[0];
   command->mountpoint = places[1];
   SALIUS_ASSIGN_OR_RETURN(command->options, ParseMountOptions(lists));
+  command->option_lists = lists;
   return absl::OkStatus();
 }
 

@@ -19,6 +19,7 @@ struct MountCommand {
   std::string backing;
   std::string mountpoint;
   MountOptions options;
+  std::vector<std::string> option_lists;  // as they were given, in order
 };
 
 // salius-mount [-f] [-o OPTIONS]... BACKING MOUNTPOINT. `words` are the arguments without the

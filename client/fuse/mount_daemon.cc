@@ -27,6 +27,7 @@
 #include "client/fuse/mount_calls.h"
 #include "client/fuse/mount_table.h"
 #include "client/fuse/session.h"
+#include "client/fuse/umount_note.h"
 #include "client/fuse/volume_metrics.h"
 #include "client/status/placement.h"
 #include "client/status/recovery_history.h"
@@ -269,6 +270,30 @@ bool WasCutOff(const MountCommand& command, Session& session) {
   return cut_off;
 }
 
+// Times of access are the volume's part of a mount's flags.
+bool LeavesAtime(const MountOptions& options) {
+  return (options.mount_flags & (MS_NOATIME | MS_RDONLY)) != 0;
+}
+bool LeavesDirAtime(const MountOptions& options) {
+  return (options.mount_flags & MS_NODIRATIME) != 0;
+}
+
+// StatusServerOptions::remount.
+absl::Status Remount(const MountOptions& now, const VolumeConfig& config, Volume& volume,
+                     const std::string& options, bool check_only) {
+  SALIUS_ASSIGN_OR_RETURN(const MountOptions wanted, ParseMountOptions({options}));
+  SALIUS_RETURN_IF_ERROR(CheckRemount(now, config, wanted));
+  const std::string failure = volume.pipeline().status().failure;
+  if (check_only && !failure.empty() && (wanted.mount_flags & MS_RDONLY) == 0) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "the volume has failed, and stays read-only: ", failure, ". Unmount, and mount again, which recovers"));
+  }
+  if (check_only) return absl::OkStatus();
+  volume.SetNoAtime(LeavesAtime(wanted), LeavesDirAtime(wanted));
+  SLOG_INFO("remounted: {}", options.empty() ? "rw" : options);
+  return absl::OkStatus();
+}
+
 // Everything between a mounted session and its end. `*watchdog` runs from when that begins, and
 // looks at the disk `device`. `*cut_off`: the kernel ended the session unasked; what it took is
 // drained all the same.
@@ -288,7 +313,11 @@ absl::Status ServeSession(const MountCommand& command, const VolumeConfig& confi
                            .started_unix_ms = UnixMillis(),
                            .log_file = LogPlace(),
                            .host = config.allow_same_host ? std::nullopt : std::optional(host),
-                           .history = &history}));
+                           .history = &history,
+                           .remount =
+                               [&](const std::string& options, bool check_only) {
+                                 return Remount(command.options, config, volume, options, check_only);
+                               }}));
   std::unique_ptr<VolumeMetrics> metrics;
   if (!command.options.metrics.empty()) {
     SALIUS_ASSIGN_OR_RETURN(
@@ -302,6 +331,8 @@ absl::Status ServeSession(const MountCommand& command, const VolumeConfig& confi
                                                  .mount_flags = command.options.mount_flags,
                                                  .threads = Threads(command.options),
                                                  .spin_ns = SpinNanos(command.options)}));
+  std::optional<UmountNote> umount_note;
+  umount_note.emplace(command.backing, command.mountpoint);
   session->Start([&signals] { signals.Wake(); });
 
   absl::Status status = session->Probe();
@@ -332,6 +363,7 @@ absl::Status ServeSession(const MountCommand& command, const VolumeConfig& confi
   if (!unmounted) session->Unmount();
   *cut_off = unmounted && WasCutOff(command, *session);
   session->Join();
+  umount_note.reset();
   front.ReleaseAll();
   SALIUS_RETURN_IF_ERROR(status);
   return volume.Close();
@@ -393,7 +425,6 @@ absl::Status Serve(const MountCommand& command, Launcher& launcher) {
   SALIUS_ASSIGN_OR_RETURN(const std::unique_ptr<RecoveryHistory> history,
                           RecoveryHistory::Load(dir.salius_fd, dir.path));
   SALIUS_ASSIGN_OR_RETURN(const struct stat backing, fs::StatAt(dir.root_fd, ""));
-  const auto has = [&](unsigned long flags) { return (command.options.mount_flags & flags) != 0; };
   // Outlives the volume: what fails at once may leave a thread behind that hangs on the disk, and
   // the volume's end waits for it.
   std::optional<DrainWatchdog> watchdog;
@@ -402,8 +433,8 @@ absl::Status Serve(const MountCommand& command, Launcher& launcher) {
                                                         .mountpoint = command.mountpoint,
                                                         .spin_ns = SpinNanos(command.options),
                                                         .insecure = command.options.insecure,
-                                                        .noatime = has(MS_NOATIME | MS_RDONLY),
-                                                        .nodiratime = has(MS_NODIRATIME)}));
+                                                        .noatime = LeavesAtime(command.options),
+                                                        .nodiratime = LeavesDirAtime(command.options)}));
   bool cut_off = false;
   const absl::Status served =
       ServeSession(command, config, *volume, signals, launcher, backing.st_dev, *history,

@@ -58,6 +58,8 @@ constexpr const char* kIgnored[] = {
 };
 constexpr const char* kIgnoredPrefixes[] = {
     "x-", "X-", "comment=", "fsname=", "subtype=", "uhelper="};
+// What the kernel shows of a mount in /proc/mounts, from where people copy it into fstab.
+constexpr const char* kShown[] = {"user_id=0", "group_id=0"};
 
 constexpr int64_t kMaxSpinUs = 1000;
 
@@ -92,7 +94,7 @@ absl::Status Unknown(absl::string_view word) {
   return absl::InvalidArgumentError(
       absl::StrCat("unknown option \"", word, "\"; Salius knows ", absl::StrJoin(kOwn, ", "),
                    "; of mount(8) ", absl::StrJoin(standard, ", "), "; and takes without effect ",
-                   absl::StrJoin(kIgnored, ", "), ", x-..."));
+                   absl::StrJoin(kIgnored, ", "), ", ", absl::StrJoin(kShown, ", "), ", x-..."));
 }
 
 template <typename T>
@@ -224,6 +226,7 @@ bool SetStandard(absl::string_view word, MountOptions* options) {
     return true;
   }
   return std::find(std::begin(kIgnored), std::end(kIgnored), word) != std::end(kIgnored) ||
+         std::find(std::begin(kShown), std::end(kShown), word) != std::end(kShown) ||
          std::any_of(std::begin(kIgnoredPrefixes), std::end(kIgnoredPrefixes),
                      [&](const char* prefix) { return absl::StartsWith(word, prefix); });
 }
@@ -231,6 +234,11 @@ bool SetStandard(absl::string_view word, MountOptions* options) {
 absl::Status SetWord(absl::string_view word, MountOptions* options) {
   if (word == "insecure") {
     options->insecure = true;
+    options->given.emplace_back(word);
+    return absl::OkStatus();
+  }
+  if (word == "remount" || word == "bind") {
+    (word == "bind" ? options->bind : options->remount) = true;
     return absl::OkStatus();
   }
   if (SetStandard(word, options)) return absl::OkStatus();
@@ -239,7 +247,10 @@ absl::Status SetWord(absl::string_view word, MountOptions* options) {
   if (absl::StrContains(word, '=')) {
     const absl::StatusOr<bool> known = SetValue(parts.first, parts.second, options);
     if (!known.ok()) return known.status();
-    if (*known) return absl::OkStatus();
+    if (*known) {
+      options->given.push_back(parts.first);
+      return absl::OkStatus();
+    }
   }
   return Unknown(word);
 }
@@ -252,6 +263,9 @@ absl::StatusOr<MountOptions> ParseMountOptions(const std::vector<std::string>& o
     for (absl::string_view word : absl::StrSplit(list, ',', absl::SkipEmpty())) {
       SALIUS_RETURN_IF_ERROR(SetWord(word, &options));
     }
+  }
+  if (options.bind && !options.remount) {
+    return absl::InvalidArgumentError("option bind: only with remount; `mount --bind` binds a mounted volume elsewhere");
   }
   return options;
 }
@@ -272,6 +286,39 @@ absl::Status OverrideConfig(const MountOptions& options, VolumeConfig* config) {
   config->datagram_bytes = options.datagram_bytes.value_or(config->datagram_bytes);
   config->multicast = options.multicast.value_or(config->multicast);
   return ValidateVolumeConfig(*config);
+}
+
+absl::Status CheckRemount(const MountOptions& now, const VolumeConfig& config,
+                          const MountOptions& wanted) {
+  const std::map<std::string, bool> same = {
+      {"replicas", wanted.replicas.value_or(config.replicas) == config.replicas},
+      {"acks", wanted.acks.value_or(config.acks) == config.acks},
+      {"delta", wanted.delta_us.value_or(config.delta_us) == config.delta_us},
+      {"tau", wanted.tau_ms.value_or(config.tau_ms) == config.tau_ms},
+      {"k", wanted.k.value_or(config.k) == config.k},
+      {"log_max", wanted.log_max_bytes.value_or(config.log_max_bytes) == config.log_max_bytes},
+      {"bulk_limit", wanted.bulk_limit_bytes.value_or(config.bulk_limit_bytes) == config.bulk_limit_bytes},
+      {"multicast", wanted.multicast.value_or(config.multicast) == config.multicast},
+      {"datagram", wanted.datagram_bytes.value_or(config.datagram_bytes) == config.datagram_bytes},
+      {"insecure", now.insecure},
+      {"metrics", wanted.metrics == now.metrics},
+      {"log_level", wanted.log_level == now.log_level},
+      {"log", wanted.log_file == now.log_file},
+      {"threads", wanted.threads == now.threads},
+      {"spin", wanted.spin_us == now.spin_us},
+  };
+  for (const std::string& name : wanted.given) {
+    const auto found = same.find(name);
+    // The others (commit, recover) have one value, or none while it is mounted.
+    if (found == same.end() || found->second) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        "option ", name, " cannot change while the volume is mounted: unmount, and mount with it"));
+  }
+  if ((wanted.mount_flags & ~now.mount_flags & MS_DIRSYNC) != 0) {
+    return absl::InvalidArgumentError(
+        "option dirsync cannot change while the volume is mounted: unmount, and mount with it");
+  }
+  return absl::OkStatus();
 }
 
 int DefaultThreads(unsigned cpus) { return static_cast<int>(std::clamp(2 * cpus, 2u, 8u)); }

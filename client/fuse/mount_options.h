@@ -38,6 +38,10 @@ struct MountOptions {
   int threads = 0;        // workers; 0: min(8, 2 * cpus)
   uint64_t spin_us = 80;  // how long a thread looks for what it waits for before it sleeps
   unsigned long mount_flags = 0;  // MS_* of mount(2)
+
+  bool remount = false;            // change what is mounted there already
+  bool bind = false;               // with remount: the flags of that one mount only
+  std::vector<std::string> given;  // names of Salius' own options, as they came
 };
 
 // Takes the words of one or more -o arguments, in order; a later one wins. INVALID_ARGUMENT names
@@ -46,6 +50,12 @@ absl::StatusOr<MountOptions> ParseMountOptions(const std::vector<std::string>& o
 
 // Puts the session's values over the volume's. INVALID_ARGUMENT as ValidateVolumeConfig.
 absl::Status OverrideConfig(const MountOptions& options, VolumeConfig* config);
+
+// Whether a mounted volume can be given `wanted`, which names what is to change and may repeat the rest. `now`:
+// what it was mounted with, and `config` as it is used. Flags of the kernel change; an option of Salius' own that has
+// another value is named in INVALID_ARGUMENT.
+absl::Status CheckRemount(const MountOptions& now, const VolumeConfig& config,
+                          const MountOptions& wanted);
 
 // Workers when the user names no number.
 int DefaultThreads(unsigned cpus);

@@ -39,10 +39,25 @@ std::vector<MountEntry> ParseMountInfo(std::string_view text) {
     if (words.size() < kFixed) continue;
     const auto dash = std::find(words.begin() + kFixed, words.end(), "-");
     if (words.end() - dash < 3) continue;
-    entries.push_back(
-        {std::string(words[2]), Unescape(words[4]), Unescape(dash[1]), Unescape(dash[2])});
+    entries.push_back({std::string(words[2]), Unescape(words[4]), Unescape(dash[1]),
+                       Unescape(dash[2]), std::string(words[5]),
+                       words.end() - dash > 3 ? std::string(dash[3]) : ""});
   }
   return entries;
+}
+
+bool UserTableHas(std::string_view text, std::string_view source, std::string_view mountpoint) {
+  const std::vector<absl::string_view> lines = absl::StrSplit(Av(text), '\n', absl::SkipEmpty());
+  return std::any_of(lines.begin(), lines.end(), [&](absl::string_view line) {
+    bool of_source = false;
+    bool at_mountpoint = false;
+    for (const absl::string_view word : absl::StrSplit(line, ' ', absl::SkipEmpty())) {
+      const std::pair<absl::string_view, absl::string_view> parts = absl::StrSplit(word, absl::MaxSplits('=', 1));
+      if (parts.first == "SRC") of_source = Unescape(parts.second) == source;
+      if (parts.first == "TARGET") at_mountpoint = Unescape(parts.second) == mountpoint;
+    }
+    return of_source && at_mountpoint;
+  });
 }
 
 absl::StatusOr<std::vector<MountEntry>> ReadMountTable() {

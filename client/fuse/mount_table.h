@@ -19,12 +19,18 @@ struct MountEntry {
   std::string mountpoint;
   std::string type;
   std::string source;
+  // As they stand there, comma separated: of this mount, and of the file system.
+  std::string options;
+  std::string super_options;
 };
 
 // Decodes the table's text; lines that do not parse are left out. Pure.
 std::vector<MountEntry> ParseMountInfo(std::string_view text);
 
 absl::StatusOr<std::vector<MountEntry>> ReadMountTable();
+
+// Whether the text of mount(8)'s own table, /run/mount/utab, has an entry for `source` at `mountpoint`. Pure.
+bool UserTableHas(std::string_view text, std::string_view source, std::string_view mountpoint);
 
 // The topmost mount at `mountpoint`. NOT_FOUND when there is none.
 absl::StatusOr<MountEntry> MountAt(std::string_view mountpoint);

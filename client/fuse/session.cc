@@ -169,7 +169,6 @@ absl::StatusOr<std::unique_ptr<Session>> Session::Mount(Front& front, SessionOpt
     fuse_session_destroy(session);
     return ErrnoStatus(err, "mount " + options.mountpoint);
   }
-  NoteUmountHelper(options.source, options.mountpoint);
   return std::unique_ptr<Session>(new Session(front, std::move(options), *std::move(fd), session));
 }
 

@@ -1,24 +1,21 @@
 #include "client/fuse/umount_helper.h"
 
-#include <fcntl.h>
 #include <poll.h>
 #include <sys/mount.h>
-#include <sys/socket.h>
-#include <sys/syscall.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <chrono>
-#include <cstring>
+#include <filesystem>
+#include <system_error>
 #include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "client/fuse/find_daemon.h"
 #include "client/fuse/mount_calls.h"
 #include "client/fuse/mount_table.h"
-#include "client/status/socket_path.h"
 #include "client/status/status_reader.h"
 #include "common/check.h"
 #include "common/file.h"
@@ -30,7 +27,6 @@ namespace {
 
 // Longer than the daemon gives itself to drain.
 constexpr std::chrono::minutes kGoneBound{16};
-constexpr std::chrono::seconds kAnswerBound{2};
 // A daemon hears of its last umount at once. One that has served for so long after it has a mount
 // that is not seen from here.
 constexpr std::chrono::seconds kServesOnBound{10};
@@ -65,39 +61,26 @@ absl::StatusOr<UmountCommand> Parse(const std::vector<std::string>& words) {
   return command;
 }
 
-// A pidfd of the process that listens at the socket; invalid when none does.
-UniqueFd ListenerAt(const std::string& path) {
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  if (path.empty() || path.size() >= sizeof(address.sun_path)) return UniqueFd();
-  std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
-  const UniqueFd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  if (!socket.valid() ||
-      ::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) {
-    return UniqueFd();
-  }
-  ucred peer{};
-  socklen_t size = sizeof(peer);
-  if (::getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0 || peer.pid <= 0) {
-    return UniqueFd();
-  }
-  return UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, peer.pid, 0)));
+// Whether the process is in another mount namespace than this one; also when that cannot be seen.
+bool IsInAnotherNamespace(pid_t pid) {
+  std::error_code error;
+  const std::filesystem::path own = std::filesystem::read_symlink("/proc/self/ns/mnt", error);
+  if (error) return true;
+  const std::filesystem::path its = std::filesystem::read_symlink(absl::StrCat("/proc/", pid, "/ns/mnt"), error);
+  return error || own != its;
 }
 
-// Where the daemon of the mount answers: by the volume's UUID, or, when the backing directory
-// cannot be read, by asking every daemon what it mounts. Empty when none says so.
-std::string SocketOf(const std::string& mountpoint, const absl::StatusOr<VolumeDir>& dir) {
-  if (dir.ok()) return SocketPathOf(dir->config.volume);
-  for (const std::string& socket : VolumeSocketsIn(kRunDirectory)) {
-    const auto status = ReadVolumeStatus(socket, kAnswerBound);
-    if (status.ok() && status->mountpoint() == mountpoint) return socket;
-  }
-  return "";
+// umount(8) takes the note for itself out of /run/mount/utab, which other namespaces share: where the daemon is in
+// another one, its own mount may need the note.
+absl::Status UnmountHere(const UmountCommand& command, const DaemonProcess& daemon) {
+  if (!daemon.pidfd.valid() || !IsInAnotherNamespace(daemon.pid)) return UnmountPath(command.mountpoint, command.flags);
+  if (::umount2(command.mountpoint.c_str(), command.flags | UMOUNT_NOFOLLOW) == 0) return absl::OkStatus();
+  return ErrnoStatus(errno, "umount " + command.mountpoint);
 }
 
 // Whether the volume's daemon mounted it elsewhere, and this is a bind mount of that.
 bool IsBindMount(const std::string& mountpoint, const std::string& socket) {
-  const auto status = ReadVolumeStatus(socket, kAnswerBound);
+  const auto status = ReadVolumeStatus(socket, kDaemonAnswerBound);
   return status.ok() && status->mountpoint() != mountpoint;
 }
 
@@ -110,7 +93,7 @@ absl::Status AwaitGone(const UniqueFd& daemon, const std::string& socket,
   while (SteadyClock::now() < bound) {
     pollfd wait{.fd = daemon.get(), .events = POLLIN, .revents = 0};
     if (::poll(&wait, 1, kLookMs) > 0) return absl::OkStatus();
-    const auto status = ReadVolumeStatus(socket, kAnswerBound);
+    const auto status = ReadVolumeStatus(socket, kDaemonAnswerBound);
     if (!status.ok() || !status->serving()) not_served = SteadyClock::now();
     if (SteadyClock::now() - not_served < kServesOnBound) continue;
     return absl::UnavailableError(
@@ -142,10 +125,10 @@ absl::Status RunUmount(const std::vector<std::string>& words) {
   // Whatever the disk does, the mount must go. The daemon is found first: later it may be gone.
   const absl::StatusOr<VolumeDir> dir = VolumeDir::Open(backing, /*lock=*/false);
   const std::string socket = SocketOf(command.mountpoint, dir);
-  const UniqueFd daemon = ListenerAt(socket);
+  const DaemonProcess daemon = ListenerAt(socket);
   const absl::StatusOr<MountEntry> mounted = MountAt(command.mountpoint);
   const bool bind = mounted.ok() && dir.ok() && IsBindMount(command.mountpoint, socket);
-  SALIUS_RETURN_IF_ERROR(UnmountPath(command.mountpoint, command.flags));
+  SALIUS_RETURN_IF_ERROR(UnmountHere(command, daemon));
   if ((command.flags & MNT_DETACH) != 0) return absl::OkStatus();
   if (mounted.ok()) {
     const std::vector<std::string> others = OtherMountsOf(mounted->device, "");
@@ -156,7 +139,7 @@ absl::Status RunUmount(const std::vector<std::string>& words) {
           ", and is drained when it no longer is: unmount that, too"));
     }
   }
-  SALIUS_RETURN_IF_ERROR(AwaitGone(daemon, socket, backing));
+  SALIUS_RETURN_IF_ERROR(AwaitGone(daemon.pidfd, socket, backing));
   return CheckClean(backing, dir);
 }
 

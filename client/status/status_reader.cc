@@ -81,4 +81,18 @@ absl::StatusOr<control::VolumeStatusResponse> ReadVolumeStatus(const std::string
                       absl::StrCat(socket_path, ": ", status.error_message()));
 }
 
+absl::Status AskForRemount(const std::string& socket_path, const std::string& options, bool check_only,
+                           std::chrono::milliseconds timeout) {
+  const auto stub = control::Primary::NewStub(
+      grpc::CreateChannel("unix:" + socket_path, grpc::InsecureChannelCredentials()));
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + timeout);
+  control::RemountRequest request;
+  request.set_options(options);
+  request.set_check_only(check_only);
+  control::RemountResponse response;
+  const grpc::Status status = stub->Remount(&context, request, &response);
+  return absl::Status(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
+}
+
 }  // namespace salius

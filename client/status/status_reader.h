@@ -39,4 +39,8 @@ absl::StatusOr<control::VolumeStatusResponse> ReadVolumeStatus(const std::string
 absl::StatusOr<uint32_t> SendAcknowledge(const std::string& socket_path,
                                          std::chrono::milliseconds timeout);
 
+// Primary.Remount of the volume that answers at a socket. Its own errors, and those of ReadVolumeStatus.
+absl::Status AskForRemount(const std::string& socket_path, const std::string& options, bool check_only,
+                           std::chrono::milliseconds timeout);
+
 }  // namespace salius

@@ -10,6 +10,7 @@
 #include <chrono>
 #include <cstring>
 #include <filesystem>
+#include <mutex>
 #include <system_error>
 #include <utility>
 
@@ -74,9 +75,18 @@ class PrimaryService final : public control::Primary::Service {
     return grpc::Status::OK;
   }
 
+  grpc::Status Remount(grpc::ServerContext*, const control::RemountRequest* request,
+                       control::RemountResponse*) override {
+    if (!options_.remount) return {grpc::StatusCode::UNIMPLEMENTED, "no remount here"};
+    const std::lock_guard<std::mutex> one_at_a_time(remount_mu_);
+    const absl::Status done = options_.remount(request->options(), request->check_only());
+    return {static_cast<grpc::StatusCode>(done.code()), std::string(done.message())};
+  }
+
  private:
   const StatusServerOptions& options_;
   std::atomic<bool> draining_{false};
+  std::mutex remount_mu_;
 };
 
 }  // namespace

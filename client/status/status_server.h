@@ -38,6 +38,8 @@ struct StatusServerOptions {
   // Where this host is, to warn of replicas that share one; null: do not warn.
   std::optional<PrimaryHost> host;
   RecoveryHistory* history = nullptr;  // null: nothing is known
+  // Primary.Remount; may be empty. One call at a time.
+  std::function<absl::Status(const std::string& options, bool check_only)> remount;
 };
 
 // Where the replicas are, as far as the session knows. Pure.

@@ -18,6 +18,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     SALIUS_CHECK(entry.mountpoint.size() + entry.type.size() + entry.source.size() < size);
     SALIUS_CHECK(entry.type.find(' ') == std::string::npos || absl::StrContains(text, "\\040"));
   }
+  if (UserTableHas(text, "/srv/data", "/mnt/data")) {
+    SALIUS_CHECK(absl::StrContains(text, "SRC=") && absl::StrContains(text, "TARGET="));
+  }
   if (const auto message = ParseExt4Message(text, "vda1"); message.has_value()) {
     SALIUS_CHECK(absl::StrContains(text, Av(message->text)));
     SALIUS_CHECK(absl::StartsWith(message->text, "EXT4-fs (vda1):"));

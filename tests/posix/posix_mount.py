@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 
+from harness import sbin
 from harness.case import Case
 from harness.image import mounts
 from harness.proc import Proc, attach_strace
@@ -20,25 +21,13 @@ def salius_mount(rig, options, *flags):
 
 
 class Helpers(Case):
-    """mount(8) and umount(8) look for helpers in /sbin only, so this mount namespace gets an overlay there."""
+    """mount(8) and umount(8) with the helpers that deploy/install.sh installs."""
 
     def setUp(self):
         super().setUp()
-        base = os.path.join(current().dir, "sbin-" + self._testMethodName)
-        os.mkdir(base)
-        sbin = os.path.realpath("/sbin")
-        sh("mount", "-t", "tmpfs", "sbin", base)
-        for name in ("upper", "work"):
-            os.makedirs(os.path.join(base, name))
-        sh("mount", "-t", "overlay", "-o", "lowerdir=%s,upperdir=%s/upper,workdir=%s/work" % (sbin, base, base),
-           "sbin", sbin)
-        self.addCleanup(sh, "umount", base)
-        self.addCleanup(sh, "umount", "-l", sbin)
-        for helper in ("mount.salius", "umount.fuse.salius"):
-            path = os.path.join(sbin, helper)
-            if os.path.lexists(path):
-                os.unlink(path)
-            os.symlink(binary("salius-mount"), path)
+        for helper in sbin.HELPERS:
+            sbin.put(helper, binary("salius-mount"))
+            self.addCleanup(sbin.remove, helper)
 
     def mounted(self, rig, *flags):
         options = "insecure,log=" + rig.volume.log
@@ -262,6 +251,67 @@ class Helpers(Case):
         sh("umount", bind)
         wait_until(mount.gone, 30, "the daemon does not end")
         self.assertIn('"state":"clean"', rig.volume.run("salius", "status", rig.backing, "--json").stdout)
+
+    def umount_in_another_namespace(self, rig, *flags):
+        return sh("unshare", "--mount", "--propagation", "private", "umount", *flags, rig.path, check=False)
+
+    def drained_by_umount(self, rig, mount):
+        """With a disk that takes its time, so that an umount that does not wait is seen."""
+        with open(rig.file("more"), "wb") as f:
+            f.write(b"data")
+        strace = attach_strace(mount.pid, "syncfs,fsync,fdatasync", os.path.join(current().dir, "slow"),
+                               inject="delay_enter=2s")
+        self.addCleanup(strace.kill)
+        sh("umount", rig.path)
+        self.assertTrue(mount.gone())
+        self.assertIn('"state":"clean"', rig.volume.run("salius", "status", rig.backing, "--json").stdout)
+
+    def noted(self, rig):
+        with open("/run/mount/utab") as f:
+            return "TARGET=%s " % rig.path in f.read()
+
+    def test_umount_in_another_namespace_leaves_the_note_for_ours(self):
+        """Both namespaces share /run/mount."""
+        rig = self.rig(m=2, acks=1)
+        mount = self.mounted(rig)
+        mount.wait_mode("replicated")
+        done = self.umount_in_another_namespace(rig)
+        self.assertEqual(done.returncode, 32, done.stderr)
+        self.assertIn("another mount namespace", done.stderr)
+        self.assertTrue(self.noted(rig))
+        self.drained_by_umount(rig, mount)
+        self.assertFalse(self.noted(rig))
+
+    def test_note_that_is_taken_away_is_put_back(self):
+        rig = self.rig(m=2, acks=1)
+        mount = self.mounted(rig)
+        mount.wait_mode("replicated")
+        for flags in (("-i",), ("-i", "-l")):  # umount(8) itself, without our helper
+            self.assertEqual(self.umount_in_another_namespace(rig, *flags).returncode, 0)
+            wait_until(lambda: self.noted(rig), 30, "the note stays away")
+        os.unlink("/run/mount/utab")
+        wait_until(lambda: os.path.exists("/run/mount/utab") and self.noted(rig), 30, "the note stays away")
+        self.drained_by_umount(rig, mount)
+        self.assertFalse(self.noted(rig))
+
+    def test_last_umount_in_another_namespace_drains(self):
+        """Umount here says that it is still mounted there; the one there waits for the drain."""
+        rig = self.rig(m=2, acks=1)
+        mount = self.mounted(rig)
+        mount.wait_mode("replicated")
+        other = Proc(["unshare", "--mount", "--propagation", "private", "sh", "-c", 'echo && read go && umount "$0"; echo $?',
+                      rig.path], os.path.join(current().dir, "other.log"), pipe_in=True, pipe_out=True)
+        self.addCleanup(other.kill)
+        other.popen.stdout.readline()
+        self.assertEqual(sh("umount", rig.path, check=False).returncode, 32)
+        wait_until(lambda: self.noted(rig), 30, "the note stays away")
+        strace = attach_strace(mount.pid, "syncfs,fsync,fdatasync", os.path.join(current().dir, "slow2"),
+                               inject="delay_enter=2s")
+        self.addCleanup(strace.kill)
+        other.popen.stdin.write("\n")
+        other.popen.stdin.close()
+        self.assertEqual(other.popen.stdout.readline(), "0\n", other.tail())
+        self.assertTrue(mount.gone())
 
     def test_umount_beside_a_mount_in_another_namespace_says_so(self):
         rig = self.rig(m=2, acks=1)

@@ -21,4 +21,4 @@ fi
 python3 posix/posix_crates.py || echo "posix: pjdfstest and fsx cannot be built; their tests are skipped" >&2
 # Python has a module "posix" of its own, so the tests are modules, not a package of that name.
 export PYTHONPATH=$PWD/posix
-exec /usr/bin/python3 -m harness posix_files posix_cache posix_cut_off posix_access posix_idmap posix_names posix_mount posix_suites "$@"
+exec /usr/bin/python3 -m harness posix_files posix_cache posix_cut_off posix_access posix_idmap posix_names posix_mount posix_remount posix_suites "$@"

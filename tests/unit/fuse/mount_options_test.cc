@@ -137,6 +137,45 @@ TEST(OverrideConfigTest, LogLargerThanTheStableLogIsAnError) {
             absl::StatusCode::kInvalidArgument);
 }
 
+TEST(MountOptionsTest, WhatTheKernelShowsOfAMountIsTaken) {
+  EXPECT_EQ(Parsed("rw,relatime,user_id=0,group_id=0,default_permissions,allow_other").mount_flags,
+            static_cast<unsigned long>(MS_RELATIME));
+  EXPECT_THAT(Refusal("user_id=5"), HasSubstr("user_id=5"));
+}
+
+TEST(MountOptionsTest, BindGoesWithRemountOnly) {
+  EXPECT_TRUE(Parsed("remount,ro").remount);
+  EXPECT_TRUE(Parsed("remount,bind,ro").bind);
+  EXPECT_THAT(Refusal("bind,ro"), HasSubstr("only with remount"));
+}
+
+TEST(CheckRemountTest, FlagsOfTheKernelAndValuesThatAreThereAlreadyAreTaken) {
+  VolumeConfig config = TwoReplicas();
+  const MountOptions now = Parsed("acks=2,insecure,threads=3,log=/l");
+  ASSERT_TRUE(OverrideConfig(now, &config).ok());
+  for (const char* wanted :
+       {"remount,ro", "remount,rw,noatime,nosuid", "remount,acks=2,insecure,threads=3,log=/l",
+        "remount,commit=sync,recover=refuse,defaults,x-y"}) {
+    EXPECT_TRUE(CheckRemount(now, config, Parsed(wanted)).ok()) << wanted;
+  }
+}
+
+TEST(CheckRemountTest, EachOptionOfItsOwnIsRefusedByNameWhenItWouldChange) {
+  const VolumeConfig config = TwoReplicas();
+  for (const char* wanted :
+       {"replicas=x:1", "acks=1", "delta=1s", "tau=1s", "k=9", "log_max=1M", "bulk_limit=1K",
+        "multicast=239.1.1.1:1", "datagram=600", "insecure", "metrics=127.0.0.1:1",
+        "log_level=debug", "log=/l", "threads=7", "spin=1us", "dirsync"}) {
+    VolumeConfig used = config;
+    used.acks = 2;
+    const absl::Status refused =
+        CheckRemount(MountOptions{}, used, Parsed(std::string("remount,") + wanted));
+    const std::string name = std::string(wanted).substr(0, std::string(wanted).find('='));
+    EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument) << wanted;
+    EXPECT_THAT(std::string(refused.message()), HasSubstr("option " + name + " cannot change"));
+  }
+}
+
 TEST(DefaultThreadsTest, TwoToACpuAndEightAtMost) {
   EXPECT_EQ(DefaultThreads(0), 2);
   EXPECT_EQ(DefaultThreads(1), 2);

@@ -13,6 +13,8 @@ TEST(MountTableTest, DecodesPlacesTypesAndSources) {
   ASSERT_EQ(entries.size(), 2u);
   EXPECT_EQ(entries[0].type, "ext4");
   EXPECT_EQ(entries[1].device, "0:44");
+  EXPECT_EQ(entries[1].options, "rw,nosuid");
+  EXPECT_EQ(entries[1].super_options, "rw,user_id=0");
   EXPECT_EQ(entries[1].mountpoint, "/mnt/my volume");
   EXPECT_EQ(entries[1].type, "fuse.salius");
   EXPECT_EQ(entries[1].source, "/srv/back\\slash");
@@ -21,6 +23,21 @@ TEST(MountTableTest, DecodesPlacesTypesAndSources) {
 TEST(MountTableTest, LinesThatDoNotParseAreLeftOut) {
   EXPECT_TRUE(ParseMountInfo("").empty());
   EXPECT_TRUE(ParseMountInfo("nonsense\n22 1 254:0 / /x rw\n1 2 3 4 5 6 - ext4\n").empty());
+}
+
+TEST(UserTableTest, FindsAnEntryByBothPlaces) {
+  const std::string table =
+      "SRC=/dev/sda TARGET=/mnt/data ROOT=/ OPTS=_netdev\n"
+      "ID=7 SRC=/srv/my\\040data TARGET=/mnt/back\\134slash ROOT=/ OPTS=uhelper=salius\n";
+  EXPECT_TRUE(UserTableHas(table, "/srv/my data", "/mnt/back\\slash"));
+  EXPECT_TRUE(UserTableHas(table, "/dev/sda", "/mnt/data"));
+  EXPECT_FALSE(UserTableHas(table, "/dev/sda", "/mnt/back\\slash"));
+  EXPECT_FALSE(UserTableHas(table, "/srv/my data", "/mnt"));
+}
+
+TEST(UserTableTest, WhatDoesNotParseHasNothing) {
+  EXPECT_FALSE(UserTableHas("", "", ""));
+  EXPECT_FALSE(UserTableHas("SRC TARGET\n\n=\nSRC=/a\nTARGET=/b\n", "/a", "/b"));
 }
 
 TEST(MountTableTest, NothingOfOursAtTheRoot) {

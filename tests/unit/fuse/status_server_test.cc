@@ -224,6 +224,27 @@ TEST_F(StatusServerTest, SocketIsGoneAfterwardsAndADeadOneIsReplaced) {
   EXPECT_TRUE(StatusServer::Start(options_).ok());
 }
 
+TEST_F(StatusServerTest, ARemountIsAskedForWithItsOptionsAndItsErrorComesBack) {
+  std::string asked;
+  options_.remount = [&asked](const std::string& options, bool check_only) -> absl::Status {
+    asked = options + (check_only ? "?" : "!");
+    if (options == "acks=9") return absl::InvalidArgumentError("option acks cannot change");
+    return absl::OkStatus();
+  };
+  const auto server = StatusServer::Start(options_);
+  ASSERT_TRUE(server.ok()) << server.status();
+  const std::string path = (*server)->socket_path();
+  constexpr std::chrono::seconds kBound{30};
+  EXPECT_TRUE(AskForRemount(path, "ro", true, kBound).ok());
+  EXPECT_EQ(asked, "ro?");
+  EXPECT_TRUE(AskForRemount(path, "ro", false, kBound).ok());
+  EXPECT_EQ(asked, "ro!");
+  const absl::Status refused = AskForRemount(path, "acks=9", true, kBound);
+  EXPECT_TRUE(absl::IsInvalidArgument(refused)) << refused;
+  EXPECT_EQ(refused.message(), "option acks cannot change");
+  EXPECT_TRUE(absl::IsUnavailable(AskForRemount("/no/such.sock", "ro", true, kBound)));
+}
+
 TEST_F(StatusServerTest, DirectoryThatCannotBeMadeIsAnError) {
   options_.run_directory = "/proc/salius";
   EXPECT_FALSE(StatusServer::Start(options_).ok());

@@ -1,0 +1,19 @@
+// `mount -o remount,...` of a volume, as /sbin/mount.salius and /sbin/mount.fuse.salius get it.
+//
+// ro, rw, noatime, nosuid and the like are the kernel's, and mount(2) changes them; the daemon follows where it has a
+// part in them (times of access). Everything else is decided when a volume is mounted: another value is refused.
+//
+// Threads: one.
+#pragma once
+
+#include "absl/status/status.h"
+#include "client/fuse/mount_command.h"
+
+namespace salius {
+
+// Errors: NOT_FOUND when no volume is mounted there; INVALID_ARGUMENT names an option that cannot change;
+// FAILED_PRECONDITION when the volume has failed; the daemon's silence; mount(2)'s own, such as UNAVAILABLE (EBUSY) while
+// files are open for writing.
+absl::Status RunRemount(const MountCommand& command);
+
+}  // namespace salius
