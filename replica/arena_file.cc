@@ -8,6 +8,7 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <utility>
 
@@ -18,6 +19,7 @@
 #include "common/host.h"
 #include "common/parallel.h"
 #include "common/strings.h"
+#include "replica/memory_room.h"
 
 namespace salius {
 namespace {
@@ -44,7 +46,7 @@ absl::StatusOr<std::unique_ptr<ArenaFile>> ArenaFile::Open(const Options& option
   SALIUS_RETURN_IF_ERROR(ArenaGeometry::For(bytes).status());
   std::unique_ptr<ArenaFile> file(new ArenaFile());
   SALIUS_RETURN_IF_ERROR(file->OpenFile(options));
-  SALIUS_RETURN_IF_ERROR(file->Prepare(bytes));
+  SALIUS_RETURN_IF_ERROR(file->Prepare(bytes, options));
   SALIUS_RETURN_IF_ERROR(file->Map(bytes, options.lock_memory));
   SALIUS_RETURN_IF_ERROR(file->AttachOrFormat(random));
   return file;
@@ -70,8 +72,10 @@ absl::Status ArenaFile::OpenFile(const Options& options) {
 
 // Gives the file its size, with all its memory reserved, so that no later store can fail for want
 // of it (that would be a SIGBUS).
-absl::Status ArenaFile::Prepare(uint64_t bytes) {
+absl::Status ArenaFile::Prepare(uint64_t bytes, const Options& options) {
   SALIUS_ASSIGN_OR_RETURN(const uint64_t size, FileSize(fd_.get()));
+  struct stat st;
+  if (fstat(fd_.get(), &st) != 0) return ErrnoStatus(errno, "stat " + path_);
   const auto too_small = [&](const absl::Status& status) {
     return absl::ResourceExhaustedError(absl::StrFormat(
         "reserve %d bytes for %s: %s (--memory is more than the tmpfs has left; enlarge it with "
@@ -85,6 +89,12 @@ absl::Status ArenaFile::Prepare(uint64_t bytes) {
       return too_small(absl::ResourceExhaustedError(
           absl::StrFormat("%d bytes are available", space.bytes_avail)));
     }
+  }
+  // What the file has already is counted as used, or will be given back.
+  const uint64_t had = on_tmpfs_ ? static_cast<uint64_t>(st.st_blocks) * 512 : 0;
+  SALIUS_RETURN_IF_ERROR(CheckMemoryRoom(ReadMemoryRoom(options.system_root, !options.lock_memory),
+                                         bytes - std::min(bytes, had), "the arena " + path_));
+  if (size != bytes) {
     created_because_ = size == 0 ? "there was none"
                                  : absl::StrFormat("its size was %d bytes, not %d", size, bytes);
     if (ftruncate(fd_.get(), 0) != 0) return ErrnoStatus(errno, "truncate " + path_);
