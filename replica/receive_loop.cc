@@ -32,8 +32,11 @@ constexpr size_t kMaxGroups = 64;
 // a flood of strays from being doubled.
 constexpr int64_t kUnknownAnswerNs = 10'000'000;
 constexpr size_t kUnknownSources = 1024;
+constexpr size_t kMaxAskers = 4096;
 
-bool IsAnyAddress(const SocketAddress& address) {
+}  // namespace
+
+bool ReceiveLoop::IsAnyAddress(const SocketAddress& address) {
   if (address.storage.ss_family == AF_INET) {
     return reinterpret_cast<const sockaddr_in*>(&address.storage)->sin_addr.s_addr == INADDR_ANY;
   }
@@ -41,12 +44,11 @@ bool IsAnyAddress(const SocketAddress& address) {
       &reinterpret_cast<const sockaddr_in6*>(&address.storage)->sin6_addr);
 }
 
-}  // namespace
-
 struct ReceiveLoop::Buffers {
   // The answer that a (source, volume, epoch, session) of the batch gets.
   struct Answer {
     const SocketAddress* to;
+    const SocketAddress* from;  // may be null
     VolumeId volume;
     Epoch epoch;
     uint64_t session;
@@ -84,7 +86,8 @@ absl::StatusOr<std::unique_ptr<ReceiveLoop>> ReceiveLoop::Create(UdpSocket socke
       new ReceiveLoop(std::move(socket), options, acceptor, metrics, clock));
   loop->port_ = local.port();
   loop->self_ = local;
-  if (IsAnyAddress(local)) {
+  loop->any_address_ = IsAnyAddress(local);
+  if (loop->any_address_) {
     SALIUS_ASSIGN_OR_RETURN(
         loop->self_, ResolveAddress(HostPort{
                          local.storage.ss_family == AF_INET ? "127.0.0.1" : "::1", local.port()}));
@@ -194,6 +197,7 @@ void ReceiveLoop::Run() {
   static_cast<void>(LeaveRestartableSequences());
   std::vector<std::shared_ptr<Source>> sources = Sources();
   while (!stop_.load()) {
+    grouped_ = sources.size() > 1;
     if (sources.size() == 1) {
       // The receive itself waits: no second system call for every batch.
       if (ReceiveBatch(unicast_->socket, /*wait=*/true)) Drain(unicast_->socket);
@@ -245,6 +249,7 @@ void ReceiveLoop::HandleBatch(size_t first, size_t last) {
   Buffers& b = *buffers_;
   b.frames.clear();
   b.answers.clear();
+  if (asked_at_.size() > kMaxAskers) asked_at_.clear();
   uint64_t truncated = 0;
   uint64_t corrupt = 0;
   for (size_t i = first; i < last; ++i) {
@@ -277,6 +282,7 @@ void ReceiveLoop::HandleBatch(size_t first, size_t last) {
     auto it = std::find_if(b.answers.begin(), b.answers.end(), same);
     if (it == b.answers.end()) {
       b.answers.push_back({frame.datagram->from,
+                           AnswersFrom(*frame.datagram),
                            h.volume,
                            h.epoch,
                            h.session,
@@ -302,6 +308,20 @@ void ReceiveLoop::HandleBatch(size_t first, size_t last) {
     ++kept;
   }
   b.answers.resize(kept);
+}
+
+const SocketAddress* ReceiveLoop::AnswersFrom(const InDatagram& datagram) {
+  if (!any_address_ || (datagram.at != nullptr && !grouped_)) return datagram.at;
+  const std::string_view source(reinterpret_cast<const char*>(&datagram.from->storage),
+                                datagram.from->length);
+  const auto known = asked_at_.find(source);
+  if (datagram.at == nullptr) return known == asked_at_.end() ? nullptr : &known->second;
+  if (known == asked_at_.end()) {
+    asked_at_.emplace(std::string(source), *datagram.at);
+  } else if (!(known->second == *datagram.at)) {
+    known->second = *datagram.at;
+  }
+  return datagram.at;
 }
 
 // Strays get few answers; who is known, or is to be told that it is fenced, gets all.
@@ -332,7 +352,7 @@ void ReceiveLoop::SendAcks() {
     header.send_time_ns = answer.send_time_ns;
     EncodeFrameHeader(header, bytes);
     b.parts[i] = {bytes, kFrameHeaderBytes + payload};
-    b.out[i] = {answer.to, absl::MakeConstSpan(&b.parts[i], 1)};
+    b.out[i] = {answer.to, absl::MakeConstSpan(&b.parts[i], 1), answer.from};
   }
   // What does not fit the socket's buffer is lost like any datagram: the primary asks again.
   metrics_.CountAcks(unicast_->socket.Send(absl::MakeConstSpan(b.out).first(n)));

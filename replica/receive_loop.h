@@ -3,7 +3,8 @@
 //
 // Sockets: one unicast socket on the listen address, and one for every multicast group that a
 // session asked for. Acknowledgements always leave from the unicast socket to the datagram's
-// source. A group once joined is kept until its place is needed for another one and no session
+// source, and from the address that was asked: a primary knows this replica by that one alone. What
+// came to a group is answered from the address that its source asked last. A group once joined is kept until its place is needed for another one and no session
 // names it: sessions come again.
 //
 // Threads: the loop owns its buffers. Join() comes from gRPC threads; `mutex_` guards the list of
@@ -12,6 +13,8 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <thread>
@@ -40,6 +43,9 @@ class ReceiveLoop {
                                                              const Options& options,
                                                              SharedAcceptor& acceptor,
                                                              ReplicaMetrics& metrics, Clock& clock);
+  // An address that stands for all of the host's: a socket bound to it must be told which one was
+  // asked (UdpSocket::Options::local_address).
+  static bool IsAnyAddress(const SocketAddress& address);
   // Stops when it is running.
   ~ReceiveLoop();
   ReceiveLoop(const ReceiveLoop&) = delete;
@@ -80,6 +86,8 @@ class ReceiveLoop {
   // Receives, handles and answers one batch. Returns whether there may be more.
   bool ReceiveBatch(UdpSocket& socket, bool wait);
   void HandleBatch(size_t first, size_t last);  // of the batch's datagrams
+  // The address from which `datagram` is answered; null: the socket's own.
+  const SocketAddress* AnswersFrom(const InDatagram& datagram);
   bool MayAnswer(int64_t now_ns, Acceptor::Standing standing, const SocketAddress& to);
   void SendAcks();
   void Tick();
@@ -102,6 +110,10 @@ class ReceiveLoop {
   // Only the loop's thread uses what follows.
   std::unique_ptr<Buffers> buffers_;
   RateLimiter unknown_answers_;
+  // By source, when the socket has any address and groups were joined.
+  std::map<std::string, SocketAddress, std::less<>> asked_at_;
+  bool any_address_ = false;  // the unicast socket is bound to no address of its own
+  bool grouped_ = false;      // groups are received from
   int64_t next_tick_ns_ = 0;
 };
 

@@ -32,12 +32,16 @@ size_t BytesOf(const OutDatagram& datagram) {
 
 // How many of the first datagrams can be one message that is cut into them on its way.
 size_t RunLength(absl::Span<const OutDatagram> batch) {
-  if (batch.size() < 2 || batch[1].to != batch[0].to) return 1;
+  const auto together = [](const OutDatagram& a, const OutDatagram& b) {
+    return a.to == b.to && a.from == b.from;
+  };
+  if (batch.size() < 2 || !together(batch[1], batch[0])) return 1;
   const size_t each = BytesOf(batch[0]);
   size_t bytes = each;
   size_t parts = batch[0].parts.size();
   size_t run = 1;
-  while (each > 0 && run < std::min(batch.size(), kMaxSegments) && batch[run].to == batch[0].to) {
+  while (each > 0 && run < std::min(batch.size(), kMaxSegments) &&
+         together(batch[run], batch[0])) {
     const size_t next = BytesOf(batch[run]);
     bytes += next;
     parts += batch[run].parts.size();
@@ -51,7 +55,7 @@ size_t RunLength(absl::Span<const OutDatagram> batch) {
 // Messages of one system call, each of one or more datagrams.
 struct OutMessages {
   union Control {
-    char bytes[CMSG_SPACE(sizeof(uint16_t))];
+    char bytes[CMSG_SPACE(sizeof(uint16_t)) + CMSG_SPACE(sizeof(in6_pktinfo))];
     cmsghdr align;
   };
 
@@ -68,6 +72,7 @@ struct OutMessages {
       header.msg_iov = const_cast<iovec*>(batch[0].parts.data());
       header.msg_iovlen = batch[0].parts.size();
       if (run > 1) Join(batch.first(run), header);
+      if (batch[0].from != nullptr) LeaveFrom(*batch[0].from, header);
       datagrams[count++] = run;
       batch.remove_prefix(run);
     }
@@ -91,15 +96,33 @@ struct OutMessages {
       joined.insert(joined.end(), one.parts.begin(), one.parts.end());
     }
     header.msg_iovlen = joined.size() - before;
+    AddControl(header, SOL_UDP, UDP_SEGMENT, static_cast<uint16_t>(BytesOf(run[0])));
+  }
+
+  // The route decides about the interface, but for an address that is one link's only.
+  void LeaveFrom(const SocketAddress& from, msghdr& header) {
+    if (from.storage.ss_family == AF_INET) {
+      in_pktinfo info{};
+      info.ipi_spec_dst = reinterpret_cast<const sockaddr_in*>(&from.storage)->sin_addr;
+      return AddControl(header, IPPROTO_IP, IP_PKTINFO, info);
+    }
+    const auto* const v6 = reinterpret_cast<const sockaddr_in6*>(&from.storage);
+    in6_pktinfo info{};
+    info.ipi6_addr = v6->sin6_addr;
+    info.ipi6_ifindex = v6->sin6_scope_id;
+    AddControl(header, IPPROTO_IPV6, IPV6_PKTINFO, info);
+  }
+
+  template <typename T>
+  void AddControl(msghdr& header, int level, int type, const T& value) {
     Control& control = controls[count];
     header.msg_control = control.bytes;
-    header.msg_controllen = sizeof(control.bytes);
-    cmsghdr* const c = CMSG_FIRSTHDR(&header);
-    c->cmsg_level = SOL_UDP;
-    c->cmsg_type = UDP_SEGMENT;
-    c->cmsg_len = CMSG_LEN(sizeof(uint16_t));
-    const auto each = static_cast<uint16_t>(BytesOf(run[0]));
-    std::memcpy(CMSG_DATA(c), &each, sizeof(each));
+    auto* const c = reinterpret_cast<cmsghdr*>(control.bytes + header.msg_controllen);
+    c->cmsg_level = level;
+    c->cmsg_type = type;
+    c->cmsg_len = CMSG_LEN(sizeof(value));
+    std::memcpy(CMSG_DATA(c), &value, sizeof(value));
+    header.msg_controllen += CMSG_SPACE(sizeof(value));
   }
 
   std::array<Control, kBatch> controls;
@@ -111,16 +134,40 @@ OutMessages& ThreadMessages() {
   return messages;
 }
 
-// Length of the datagrams that the kernel joined into one message; 0: it is one datagram.
-size_t JoinedLength(const msghdr& message) {
+// What the kernel says about a message beside its bytes.
+struct About {
+  size_t joined = 0;  // length of the datagrams that it joined into this one; 0: it is one
+  bool at = false;    // the address it was sent to is known
+};
+
+About ReadControl(const msghdr& message, SocketAddress* at) {
+  About about;
   for (cmsghdr* c = CMSG_FIRSTHDR(&message); c != nullptr;
        c = CMSG_NXTHDR(const_cast<msghdr*>(&message), c)) {
-    int each = 0;
-    if (c->cmsg_level != SOL_UDP || c->cmsg_type != UDP_GRO) continue;
-    std::memcpy(&each, CMSG_DATA(c), sizeof(each));
-    return static_cast<size_t>(std::max(each, 0));
+    if (c->cmsg_level == SOL_UDP && c->cmsg_type == UDP_GRO) {
+      int each = 0;
+      std::memcpy(&each, CMSG_DATA(c), sizeof(each));
+      about.joined = static_cast<size_t>(std::max(each, 0));
+    } else if (c->cmsg_level == IPPROTO_IP && c->cmsg_type == IP_PKTINFO) {
+      in_pktinfo info;
+      std::memcpy(&info, CMSG_DATA(c), sizeof(info));
+      auto* const v4 = reinterpret_cast<sockaddr_in*>(&at->storage);
+      v4->sin_family = AF_INET;
+      v4->sin_addr = info.ipi_spec_dst;  // one of ours, also for a broadcast
+      at->length = sizeof(*v4);
+      about.at = true;
+    } else if (c->cmsg_level == IPPROTO_IPV6 && c->cmsg_type == IPV6_PKTINFO) {
+      in6_pktinfo info;
+      std::memcpy(&info, CMSG_DATA(c), sizeof(info));
+      auto* const v6 = reinterpret_cast<sockaddr_in6*>(&at->storage);
+      v6->sin6_family = AF_INET6;
+      v6->sin6_addr = info.ipi6_addr;
+      v6->sin6_scope_id = IN6_IS_ADDR_LINKLOCAL(&info.ipi6_addr) ? info.ipi6_ifindex : 0;
+      at->length = sizeof(*v6);
+      about.at = !IN6_IS_ADDR_MULTICAST(&info.ipi6_addr);
+    }
   }
-  return 0;
+  return about;
 }
 
 }  // namespace
@@ -158,6 +205,7 @@ InBatch::InBatch(size_t messages, size_t buffer_bytes)
     : buffer_bytes_(buffer_bytes),
       storage_(messages * buffer_bytes),
       from_(messages),
+      at_(messages),
       parts_(messages),
       controls_(messages),
       messages_(messages) {
@@ -184,11 +232,13 @@ void InBatch::Take(size_t i) {
   absl::Span<const uint8_t> bytes(static_cast<const uint8_t*>(parts_[i].iov_base),
                                   std::min<size_t>(message.msg_len, buffer_bytes_));
   const bool truncated = (message.msg_hdr.msg_flags & MSG_TRUNC) != 0;
-  const size_t each = truncated ? 0 : JoinedLength(message.msg_hdr);
+  const About about = ReadControl(message.msg_hdr, &at_[i]);
+  const SocketAddress* const at = about.at ? &at_[i] : nullptr;
+  const size_t each = truncated ? 0 : about.joined;
   for (; each > 0 && bytes.size() > each; bytes.remove_prefix(each)) {
-    in_.push_back({bytes.first(each), false, &from_[i]});
+    in_.push_back({bytes.first(each), false, &from_[i], at});
   }
-  in_.push_back({bytes, truncated, &from_[i]});
+  in_.push_back({bytes, truncated, &from_[i], at});
   Reset(i);
 }
 

@@ -83,6 +83,11 @@ absl::StatusOr<UdpSocket> UdpSocket::Bind(const SocketAddress& local, const Opti
     const int on = 1;
     (void)setsockopt(fd.get(), SOL_UDP, UDP_GRO, &on, sizeof(on));
   }
+  if (options.local_address) {
+    const bool v4 = local.storage.ss_family == AF_INET;
+    SALIUS_RETURN_IF_ERROR(SetOption(fd.get(), v4 ? IPPROTO_IP : IPPROTO_IPV6,
+                                     v4 ? IP_PKTINFO : IPV6_RECVPKTINFO, int{1}, "IP_PKTINFO"));
+  }
   if (bind(fd.get(), local.get(), local.length) != 0) {
     if (errno == EADDRINUSE) {
       return absl::AlreadyExistsError(

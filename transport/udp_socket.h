@@ -7,6 +7,7 @@
 // only shared state.
 #pragma once
 
+#include <netinet/in.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 
@@ -28,12 +29,18 @@ namespace salius {
 struct OutDatagram {
   const SocketAddress* to = nullptr;
   absl::Span<const iovec> parts;  // gathered into one datagram
+  // The address of this host that it leaves from; its port does not matter. Null: as the socket is
+  // bound, or by the route.
+  const SocketAddress* from = nullptr;
 };
 
 struct InDatagram {
   absl::Span<const uint8_t> bytes;
   bool truncated = false;  // larger than the buffer; must be counted and dropped
   const SocketAddress* from = nullptr;
+  // The address of this host that it was sent to; null when Options::local_address was not asked
+  // for.
+  const SocketAddress* at = nullptr;
 };
 
 // What Send can pass on as one message at most.
@@ -60,7 +67,7 @@ class InBatch {
  private:
   friend class UdpSocket;
   union Control {
-    char bytes[CMSG_SPACE(sizeof(int))];
+    char bytes[CMSG_SPACE(sizeof(int)) + CMSG_SPACE(sizeof(in6_pktinfo))];
     cmsghdr align;
   };
   void Reset(size_t i);  // ready to receive again
@@ -71,7 +78,7 @@ class InBatch {
   std::vector<InDatagram> in_;
   bool full_ = false;
   int lone_ = 0;  // so many receives that wait take one message: the last batch was no more
-  std::vector<SocketAddress> from_;
+  std::vector<SocketAddress> from_, at_;
   std::vector<iovec> parts_;
   std::vector<Control> controls_;
   std::vector<mmsghdr> messages_;
@@ -84,6 +91,7 @@ class UdpSocket {
     int send_buffer_bytes = 8 << 20;
     bool reuse_port = false;
     bool both_families = false;  // an IPv6 socket that carries IPv4 too (MapToIpv6)
+    bool local_address = false;  // say which of this host's addresses each datagram was sent to
     bool coalesce = false;  // datagrams may arrive joined: batches need buffers of 64 KiB
   };
   // Binds to `local` (port 0: any). Errors: ALREADY_EXISTS when the port is in use (names the

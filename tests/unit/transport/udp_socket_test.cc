@@ -49,6 +49,58 @@ size_t SendOne(UdpSocket& socket, const SocketAddress& to, const std::string& te
   return socket.Send(absl::MakeConstSpan(&out, 1));
 }
 
+// What a socket bound to any address hears was sent to one of them, and answers from there.
+void ExpectAnswerFromTheAddressThatWasAsked(const std::string& any, const std::string& asked) {
+  SCOPED_TRACE(any + " asked at " + asked);
+  UdpSocket::Options options;
+  options.local_address = true;
+  options.coalesce = true;
+  UdpSocket socket =
+      UdpSocket::Bind(ResolveAddress(HostPort{any, 0}).value(), options).value();
+  const SocketAddress to =
+      ResolveAddress(HostPort{asked, socket.local().value().port()}).value();
+  SocketAddress client_address = to;
+  client_address.set_port(0);
+  if (to.storage.ss_family == AF_INET) client_address = Loopback();
+  UdpSocket client = UdpSocket::Bind(client_address, {}).value();
+  for (int i = 0; i < 3; ++i) SendOne(client, to, "question");
+  InBatch batch(10, 65536);
+  pollfd ready{socket.fd(), POLLIN, 0};
+  ASSERT_EQ(poll(&ready, 1, 10000), 1);
+  ASSERT_GE(socket.Receive(batch, /*wait=*/false).value(), 1u);
+  ASSERT_NE(batch[0].at, nullptr);
+  // Two of one length make a run where the kernel cuts; both control messages go together.
+  std::string text = "answer";
+  const iovec part{text.data(), text.size()};
+  const OutDatagram out{batch[0].from, absl::MakeConstSpan(&part, 1), batch[0].at};
+  const std::vector<OutDatagram> answers(2, out);
+  ASSERT_EQ(socket.Send(answers), 2u);
+  EXPECT_EQ(socket.send_errors(), 0u);
+  InBatch received(10, 2048);
+  pollfd answered{client.fd(), POLLIN, 0};
+  ASSERT_EQ(poll(&answered, 1, 10000), 1);
+  ASSERT_GE(client.Receive(received, /*wait=*/false).value(), 1u);
+  EXPECT_EQ(FormatSockaddr(*received[0].from), FormatSockaddr(to));
+}
+
+TEST(UdpSocketTest, AnswersLeaveFromTheAddressThatWasAsked) {
+  ExpectAnswerFromTheAddressThatWasAsked("0.0.0.0", "127.0.0.1");
+  ExpectAnswerFromTheAddressThatWasAsked("0.0.0.0", "127.0.0.2");
+  ExpectAnswerFromTheAddressThatWasAsked("::", "::1");
+  ExpectAnswerFromTheAddressThatWasAsked("::", "127.0.0.3");
+}
+
+TEST(UdpSocketTest, WithoutTheOptionNothingIsSaidOfLocalAddresses) {
+  UdpSocket receiver = BindLoopback();
+  UdpSocket sender = BindLoopback();
+  SendOne(sender, receiver.local().value(), "x");
+  InBatch batch(1, 2048);
+  pollfd ready{receiver.fd(), POLLIN, 0};
+  ASSERT_EQ(poll(&ready, 1, 10000), 1);
+  ASSERT_EQ(receiver.Receive(batch, /*wait=*/false).value(), 1u);
+  EXPECT_EQ(batch[0].at, nullptr);
+}
+
 TEST(UdpSocketTest, BatchLargerThanOneSystemCallArrivesWholeAndInOrder) {
   UdpSocket sender = BindLoopback();
   UdpSocket receiver = BindLoopback();
