@@ -1,5 +1,6 @@
 #include <poll.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <map>
@@ -25,6 +26,8 @@ namespace {
 // A probe may be lost once or twice; a replica on the same continent answers within the time.
 constexpr int kProbes = 3;
 constexpr int kProbeWaitMs = 300;
+// Of its places or its memory: the next volume or two may find none.
+constexpr uint64_t kFullPercent = 80;
 
 // What a replica reserves for a session: log-max and a quarter (and a little) more, for headers and
 // for segments that cannot be filled to the last byte, and a segment that is being filled.
@@ -33,7 +36,8 @@ uint64_t ReservedBytes(const VolumeConfig& config) {
 }
 
 // Sends a probe of a session that nobody has: a replica answers that it does not know it, which
-// shows that datagrams pass both ways. Returns the round trip in microseconds.
+// shows that datagrams pass both ways. As a mount does, it takes an answer from the address that was
+// asked only. Returns the round trip in microseconds.
 absl::StatusOr<int64_t> ProbeUdp(const SocketAddress& to) {
   SocketAddress local;
   local.storage.ss_family = to.storage.ss_family;
@@ -46,6 +50,7 @@ absl::StatusOr<int64_t> ProbeUdp(const SocketAddress& to) {
   probe.session = SecureRandom64();
   std::array<uint8_t, kFrameHeaderBytes> bytes{};
   InBatch in(1, kDatagramPayloadLoopback);
+  std::string other;
   for (int attempt = 0; attempt < kProbes; ++attempt) {
     const int64_t sent_ns = SystemClock().MonotonicNanos();
     probe.send_time_ns = static_cast<uint64_t>(sent_ns);
@@ -60,9 +65,17 @@ absl::StatusOr<int64_t> ProbeUdp(const SocketAddress& to) {
     SALIUS_ASSIGN_OR_RETURN(const size_t count, socket.Receive(in, false));
     if (count == 0) continue;
     const auto answer = DecodeFrameHeader(in[0].bytes);
-    if (answer.ok() && answer->type == FrameType::kAck && answer->session == probe.session) {
-      return (SystemClock().MonotonicNanos() - sent_ns) / 1000;
+    if (!answer.ok() || answer->type != FrameType::kAck || answer->session != probe.session) {
+      continue;
     }
+    if (*in[0].from == to) return (SystemClock().MonotonicNanos() - sent_ns) / 1000;
+    other = FormatSockaddr(*in[0].from);
+  }
+  if (!other.empty()) {
+    return absl::FailedPreconditionError(
+        absl::StrFormat("answers come from %s, not from the address that was asked, %s: a mount "
+                        "takes them for a stranger's",
+                        other, FormatSockaddr(to)));
   }
   return absl::DeadlineExceededError(
       absl::StrFormat("no answer to %d datagrams within %d ms each", kProbes, kProbeWaitMs));
@@ -89,6 +102,40 @@ void JudgeDatagrams(const VolumeConfig& config, const ReplicaFacts& replica, Fin
   }
 }
 
+// How full the replica is, and which volumes that nobody uses any more make it so.
+void JudgeFill(const std::string& name, const control::ReplicaStatusResponse& status,
+               bool holds_it, Findings& findings) {
+  constexpr uint64_t kSilentS = 24 * 3600;
+  uint64_t silent = 0, silent_bytes = 0;
+  for (const auto& volume : status.volumes()) {
+    if (volume.silent_s() < kSilentS) continue;
+    ++silent;
+    silent_bytes += volume.memory_bytes();
+  }
+  const uint64_t memory = status.granted_bytes() + status.free_bytes();
+  const auto percent = [](uint64_t used, uint64_t of) { return of == 0 ? 0 : used * 100 / of; };
+  const uint64_t full = std::max({percent(status.slots_used(), status.slots()),
+                                  percent(status.granted_bytes(), memory),
+                                  percent(status.promises(), status.promises_most())});
+  const std::string detail = absl::StrFormat(
+      "%u of %u places, %s of %s granted, %u of %u promises; %u volumes with %s silent for a day",
+      status.slots_used(), status.slots(), FormatBytes(status.granted_bytes()),
+      FormatBytes(memory), status.promises(), status.promises_most(), silent,
+      FormatBytes(silent_bytes));
+  const std::string fill = absl::StrCat(name, " fill");
+  const char* const advice =
+      "`salius forget` volumes that are used no more (salius status --replica shows them)";
+  const bool no_place = status.slots_used() >= status.slots() ||
+                        status.promises() >= status.promises_most();
+  if (no_place && !holds_it && status.slots() > 0) {
+    findings.Fail(fill, detail, advice);
+  } else if (full >= kFullPercent || silent > 0) {
+    findings.Warn(fill, detail, advice);
+  } else {
+    findings.Ok(fill, detail);
+  }
+}
+
 // Returns whether the replica can serve the volume.
 bool JudgeReplica(const VolumeConfig& config, const ReplicaFacts& replica, Findings& findings) {
   const std::string name = absl::StrCat("replica ", replica.address);
@@ -106,13 +153,14 @@ bool JudgeReplica(const VolumeConfig& config, const ReplicaFacts& replica, Findi
     bool held = false;
     for (const auto& volume : replica.status->volumes()) {
       const std::string own(config.volume.bytes.begin(), config.volume.bytes.end());
-      held = held || volume.volume() == own;
+      held = held || (volume.volume() == own && volume.memory_bytes() > 0);
     }
+    JudgeFill(name, *replica.status, held, findings);
     if (!held && replica.status->free_bytes() < ReservedBytes(config)) {
       findings.Fail(
           absl::StrCat(name, " memory"),
           absl::StrCat("less than the volume reserves, ", FormatBytes(ReservedBytes(config))),
-          "give salius-replica more memory, or move a volume away from it");
+          "give salius-replica more memory, or `salius forget` volumes that are used no more");
       good = false;
     }
   } else {
@@ -130,8 +178,11 @@ bool JudgeReplica(const VolumeConfig& config, const ReplicaFacts& replica, Findi
       findings.Ok(udp, detail);
     }
   } else {
+    const bool stranger = absl::IsFailedPrecondition(replica.udp_rtt_us.status());
     findings.Fail(udp, std::string(replica.udp_rtt_us.status().message()),
-                  "open the UDP port of the same number, in both directions");
+                  stranger ? "name the replica by that address, or look at what rewrites addresses "
+                             "on the way (NAT, a load balancer)"
+                           : "open the UDP port of the same number, in both directions");
     good = false;
   }
   return good;

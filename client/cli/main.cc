@@ -9,6 +9,7 @@
 #include "client/cli/bench.h"
 #include "client/cli/doctor.h"
 #include "client/cli/exit_code.h"
+#include "client/cli/forget.h"
 #include "client/cli/init.h"
 #include "client/cli/status.h"
 #include "common/daemon.h"
@@ -27,6 +28,7 @@ constexpr Command kCommands[] = {
     {"status", salius::cli::RunStatus, "what a volume or a replica is doing"},
     {"acknowledge", salius::cli::RunAcknowledge, "note that you know what a recovery gave up"},
     {"doctor", salius::cli::RunDoctor, "check host, directory and replicas"},
+    {"forget", salius::cli::RunForget, "have replicas forget a volume that is used no more"},
     {"bench", salius::cli::RunBench, "measure synchronous writes beside their floors"},
 };
 

@@ -11,8 +11,14 @@
 
 namespace salius::cli {
 
-absl::StatusOr<control::ReplicaStatusResponse> CallReplicaStatus(
-    const std::string& host_port, std::chrono::milliseconds timeout) {
+namespace {
+
+using Stub = control::Replica::Stub;
+
+// `call(stub, context, response)`: one call of the service.
+template <typename Response, typename Call>
+absl::StatusOr<Response> CallReplica(const std::string& host_port,
+                                     std::chrono::milliseconds timeout, Call call) {
   grpc::ChannelArguments arguments;
   // A proxy of the environment has no business between an administrator and a replica.
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
@@ -23,12 +29,33 @@ absl::StatusOr<control::ReplicaStatusResponse> CallReplicaStatus(
       grpc::CreateCustomChannel(host_port, grpc::InsecureChannelCredentials(), arguments));
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + timeout);
-  control::ReplicaStatusResponse response;
-  const grpc::Status status = stub->Status(&context, control::ReplicaStatusRequest(), &response);
+  Response response;
+  const grpc::Status status = call(*stub, &context, &response);
   if (status.ok()) return response;
   return absl::Status(static_cast<absl::StatusCode>(status.error_code()),
                       absl::StrCat("replica ", host_port, ": ",
                                    Printable(status.error_message(), NewLines::kReplace)));
+}
+
+}  // namespace
+
+absl::StatusOr<control::ReplicaStatusResponse> CallReplicaStatus(
+    const std::string& host_port, std::chrono::milliseconds timeout) {
+  return CallReplica<control::ReplicaStatusResponse>(
+      host_port, timeout, [](Stub& stub, grpc::ClientContext* context, auto* response) {
+        return stub.Status(context, control::ReplicaStatusRequest(), response);
+      });
+}
+
+absl::StatusOr<control::ForgetVolumeResponse> CallForgetVolume(const std::string& host_port,
+                                                               const VolumeId& volume, bool force) {
+  control::ForgetVolumeRequest request;
+  request.set_volume(std::string(volume.bytes.begin(), volume.bytes.end()));
+  request.set_force(force);
+  return CallReplica<control::ForgetVolumeResponse>(
+      host_port, kCallTimeout, [&](Stub& stub, grpc::ClientContext* context, auto* response) {
+        return stub.ForgetVolume(context, request, response);
+      });
 }
 
 absl::StatusOr<control::VolumeStatusResponse> CallVolumeStatus(const std::string& socket_path,

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "common/ids.h"
 #include "proto/control.pb.h"
 
 namespace salius::cli {
@@ -18,6 +19,10 @@ inline constexpr std::chrono::milliseconds kCallTimeout{5000};
 // Replica.Status at "host:port". UNAVAILABLE or DEADLINE_EXCEEDED when it does not answer.
 absl::StatusOr<control::ReplicaStatusResponse> CallReplicaStatus(
     const std::string& host_port, std::chrono::milliseconds timeout = kCallTimeout);
+
+// Replica.ForgetVolume there. FAILED_PRECONDITION with the reason when it refuses.
+absl::StatusOr<control::ForgetVolumeResponse> CallForgetVolume(const std::string& host_port,
+                                                               const VolumeId& volume, bool force);
 
 // Primary.VolumeStatus at a socket. Errors:
 //   NOT_FOUND          there is no socket

@@ -106,6 +106,8 @@ std::string InventoryJson(const control::ReplicaStatusResponse::Volume& volume) 
   return JsonObject()
       .Text("volume", VolumeText(volume.volume()))
       .Number("memory_bytes", volume.memory_bytes())
+      .Number("silent_s", volume.silent_s())
+      .Text("peer", volume.peer())
       .Bool("known", held.known())
       .Number("epoch", held.epoch())
       .Number("base", held.base())
@@ -339,14 +341,21 @@ std::string ReplicaText(const std::string& address, const control::ReplicaStatus
   Line(text, "memory",
        absl::StrFormat("%s, %s free", FormatBytes(status.memory_bytes()),
                        FormatBytes(status.free_bytes())));
+  Line(text, "places",
+       absl::StrFormat("%u of %u volumes, %u of %u promises", status.slots_used(), status.slots(),
+                       status.promises(), status.promises_most()));
+  Line(text, "store", Incarnation16(status.store()));
   absl::StrAppendFormat(&text, "volumes: %d\n", status.volumes_size());
   for (const auto& volume : status.volumes()) {
     const control::VolumeInventory& held = volume.inventory();
     absl::StrAppendFormat(
-        &text, "  %s  epoch %u, %u records, %s (%s reserved), seqs %u to %u of %u, trimmed %u%s\n",
+        &text,
+        "  %s  epoch %u, %u records, %s (%s reserved), seqs %u to %u of %u, trimmed %u; silent for "
+        "%u s, %s%s\n",
         VolumeText(volume.volume()), held.epoch(), held.records(), FormatBytes(held.bytes()),
         FormatBytes(volume.memory_bytes()), held.base(), held.contiguous(), held.highest(),
-        held.trimmed(), held.overdue() ? "; OVERDUE: no trim for longer than k*tau" : "");
+        held.trimmed(), volume.silent_s(), volume.peer().empty() ? "-" : volume.peer(),
+        held.overdue() ? "; OVERDUE: no trim for longer than k*tau" : "");
     if (held.promised_epoch() > 0) {
       absl::StrAppendFormat(&text, "  %36s  promised to a recovery: epoch %u\n", "",
                             held.promised_epoch());
@@ -366,6 +375,12 @@ std::string ReplicaJson(const std::string& address, const control::ReplicaStatus
       .Number("uptime_s", status.uptime_s())
       .Number("memory_bytes", status.memory_bytes())
       .Number("free_bytes", status.free_bytes())
+      .Number("granted_bytes", status.granted_bytes())
+      .Number("slots", status.slots())
+      .Number("slots_used", status.slots_used())
+      .Number("promises", status.promises())
+      .Number("promises_most", status.promises_most())
+      .Text("store", Incarnation16(status.store()))
       .Raw("volumes", JsonArray(volumes))
       .ToString();
 }

@@ -278,10 +278,42 @@ TEST(DoctorTest, ReplicaWithoutMemoryFailsUnlessItHoldsTheVolumeAlready) {
   Findings findings;
   JudgeReplicas(config, {full}, findings);
   EXPECT_EQ(LevelOf(findings, "replica a:7400 memory"), Level::kFail);
-  full.status->add_volumes()->set_volume(config.volume.bytes.data(), config.volume.bytes.size());
+  auto* const held = full.status->add_volumes();
+  held->set_volume(config.volume.bytes.data(), config.volume.bytes.size());
+  held->set_memory_bytes(kGiB);
   Findings again;
   JudgeReplicas(config, {full, GoodReplica("b:7400", 2)}, again);
   EXPECT_TRUE(AllOk(again)) << again.ToText();
+}
+
+TEST(DoctorTest, FillOfAReplicaWarnsAndFailsWhenThereIsNoPlace) {
+  const auto with = [](uint32_t used, uint64_t granted, uint32_t promises, uint64_t silent_s) {
+    ReplicaFacts facts = GoodReplica("a:7400", 1);
+    facts.status->set_slots(32);
+    facts.status->set_slots_used(used);
+    facts.status->set_granted_bytes(granted);
+    facts.status->set_promises(promises);
+    facts.status->set_promises_most(100);
+    auto* const volume = facts.status->add_volumes();
+    volume->set_volume(std::string(16, 'v'));
+    volume->set_silent_s(silent_s);
+    return LevelOf(Replicas({facts, GoodReplica("b:7400", 2)}), "replica a:7400 fill");
+  };
+  EXPECT_EQ(with(1, 0, 1, 0), Level::kOk);
+  EXPECT_EQ(with(26, 0, 1, 0), Level::kWarn);
+  EXPECT_EQ(with(1, 5 * kGiB, 1, 0), Level::kWarn);
+  EXPECT_EQ(with(1, 0, 80, 0), Level::kWarn);
+  EXPECT_EQ(with(1, 0, 1, 100'000), Level::kWarn);
+  EXPECT_EQ(with(32, 0, 1, 0), Level::kFail);
+  EXPECT_EQ(with(1, 0, 100, 0), Level::kFail);
+}
+
+TEST(DoctorTest, AnswersOfAStrangerFailWithAdviceOfTheirOwn) {
+  ReplicaFacts stranger = GoodReplica("a:7400", 1);
+  stranger.udp_rtt_us = absl::FailedPreconditionError("answers come from another address");
+  const Findings findings = Replicas({stranger, GoodReplica("b:7400", 2)});
+  EXPECT_EQ(LevelOf(findings, "replica a:7400 UDP"), Level::kFail);
+  EXPECT_NE(findings.ToText().find("name the replica by that address"), std::string::npos);
 }
 
 TEST(DoctorTest, TwoNamesOfOneReplicaFail) {
