@@ -21,6 +21,9 @@ using Seq = uint64_t;
 using FileId = uint64_t;
 // One life of a replica's memory; random, changes whenever memory was lost.
 using Incarnation = uint64_t;
+// One life of the file in which a replica keeps its promises; random, changes whenever that was
+// lost. 0: it keeps none.
+using StoreId = uint64_t;
 
 inline constexpr FileId kNoFileId = 0;
 inline constexpr FileId kRootFileId = 1;

@@ -11,6 +11,10 @@ namespace salius {
 namespace {
 
 constexpr int64_t kNanosPerMilli = 1'000'000;
+constexpr int64_t kNanosPerSecond = 1'000'000'000;
+// A primary sends something every second, also when it is idle; a recovery works for minutes at
+// most between two of its calls.
+constexpr int64_t kFreshNs = 60 * kNanosPerSecond;
 // Between two Ticks: longer than any that is only late.
 constexpr int64_t kStoppedNs = int64_t{5} * 1'000'000'000;
 
@@ -37,6 +41,7 @@ Acceptor::Acceptor(Arena& arena, const Options& options, int64_t now_ns, AttachR
     : arena_(arena), options_(options), tick_ns_(now_ns) {
   AttachReport result;
   result.damaged = arena_.damaged();
+  LoadPromises(now_ns);
   for (uint32_t i = 0; i < arena_.geometry().slot_count; ++i) {
     const VolumeSlot* const slot = arena_.slot(i);
     if (slot == nullptr) continue;
@@ -52,6 +57,20 @@ Acceptor::Acceptor(Arena& arena, const Options& options, int64_t now_ns, AttachR
     volume->slot_index = i;
     volume->slot = *slot;
     ++result.volumes;
+    // Each may know of more than the other: a process that was killed before the file was written,
+    // a file that is newer than an arena on a disk.
+    Promise& promise = promises_[slot->volume].promise;
+    promise.volume = slot->volume;
+    promise.opened = std::max(promise.opened, slot->epoch);
+    if (slot->promise_epoch > promise.promised) {
+      promise.promised = slot->promise_epoch;
+      promise.token = slot->promise_token;
+    } else if (slot->promise_epoch < promise.promised) {
+      volume->slot.promise_epoch = promise.promised;
+      volume->slot.promise_token = promise.token;
+      arena_.WriteSlot(i, volume->slot);
+      arena_.WriteSlot(i, volume->slot);
+    }
     if (slot->epoch != 0) {
       StartLog(*volume, now_ns);
       const VolumeLog::RebuildReport rebuilt = volume->log->Rebuild(options_.for_each);
@@ -80,6 +99,56 @@ Acceptor::Volume* Acceptor::Find(const VolumeId& volume) {
   return it == volumes_.end() ? nullptr : it->second.get();
 }
 
+// ---- promises -----------------------------------------------------------------------------------
+
+void Acceptor::LoadPromises(int64_t now_ns) {
+  for (const Promise& promise : options_.promises) promises_[promise.volume] = {promise, now_ns};
+}
+
+Promise Acceptor::PromiseOf(const VolumeId& volume) const {
+  const auto it = promises_.find(volume);
+  return it == promises_.end() ? Promise{} : it->second.promise;
+}
+
+PromiseSnapshot Acceptor::Promises(uint64_t known) const {
+  PromiseSnapshot snapshot{promises_version_, {}};
+  if (known == promises_version_) return snapshot;
+  snapshot.promises.reserve(promises_.size());
+  for (const auto& [id, kept] : promises_) {
+    // A slot in which there is neither a session nor a promise, or no volume: a damaged one.
+    if (kept.promise.fence_epoch() == 0 || id == VolumeId{}) continue;
+    snapshot.promises.push_back(kept.promise);
+  }
+  return snapshot;
+}
+
+absl::Status Acceptor::RoomForPromise(const PeerId& peer) {
+  const size_t share = options_.most_promises * options_.peer_share_percent / 100;
+  if (peer != PeerId{} && promises_.size() >= share) {
+    size_t of_peer = 0;
+    for (const auto& [id, kept] : promises_) {
+      of_peer += kept.promise.peer == peer && kept.promise.promised != 0 ? 1 : 0;
+    }
+    if (of_peer >= share) {  // J
+      return absl::ResourceExhaustedError(absl::StrFormat(
+          "%s has %d promises here, all that one host may have: `salius forget` those of volumes "
+          "that are used no more",
+          PeerText(peer), of_peer));
+    }
+  }
+  if (promises_.size() < options_.most_promises) return absl::OkStatus();
+  for (auto it = promises_.begin(); it != promises_.end(); ++it) {
+    // A volume whose last session was closed in order, and of which no recovery ever asked.
+    if (it->second.promise.promised != 0 || Find(it->first) != nullptr) continue;
+    promises_.erase(it);
+    return absl::OkStatus();
+  }
+  return absl::ResourceExhaustedError(
+      absl::StrFormat("this replica keeps %d promises already, all that it can: `salius forget` "
+                      "those of volumes that are used no more",
+                      promises_.size()));
+}
+
 // ---- sessions -----------------------------------------------------------------------------------
 
 absl::Status Acceptor::CheckOpen(const Volume* volume, const SessionParams& params) const {
@@ -95,19 +164,20 @@ absl::Status Acceptor::CheckOpen(const Volume* volume, const SessionParams& para
         absl::StrFormat("multicast address of %d bytes: at most %d are allowed",
                         params.multicast.size(), kMaxMulticastBytes));
   }
-  if (volume == nullptr) return absl::OkStatus();
-  const VolumeSlot& slot = volume->slot;
+  const Promise promise = PromiseOf(params.volume);
   // D
-  if (params.epoch < slot.promise_epoch) {
+  if (params.epoch < promise.promised) {
     return absl::FailedPreconditionError(
         absl::StrFormat("fenced: epoch %d was promised to a recovery, the session has epoch %d",
-                        slot.promise_epoch, params.epoch));
+                        promise.promised, params.epoch));
   }
-  if (params.epoch < slot.epoch) {
-    return absl::FailedPreconditionError(absl::StrFormat(
-        "a session of epoch %d is open, this one has epoch %d", slot.epoch, params.epoch));
+  if (params.epoch < promise.opened) {
+    return absl::FailedPreconditionError(
+        absl::StrFormat("fenced: a session of epoch %d was opened here, this one has epoch %d",
+                        promise.opened, params.epoch));
   }
-  if (params.epoch > slot.epoch) return absl::OkStatus();
+  if (volume == nullptr || params.epoch > volume->slot.epoch) return absl::OkStatus();
+  const VolumeSlot& slot = volume->slot;
   if (params.session != slot.session) {
     return absl::FailedPreconditionError(
         absl::StrFormat("epoch %d is open with another session", params.epoch));
@@ -120,8 +190,38 @@ absl::Status Acceptor::CheckOpen(const Volume* volume, const SessionParams& para
   return absl::OkStatus();
 }
 
+// `wanted`: segments of a session of `volume` (null: it has no slot yet). J
+absl::Status Acceptor::CheckShare(const Volume* volume, const PeerId& peer, uint32_t wanted) const {
+  if (peer == PeerId{}) return absl::OkStatus();
+  uint64_t slots = 0, segments = 0;
+  for (const auto& [id, other] : volumes_) {
+    if (other.get() == volume || PromiseOf(id).peer != peer) continue;
+    ++slots;
+    segments += other->slot.grant_segments;
+  }
+  if (slots == 0) return absl::OkStatus();
+  const ArenaGeometry& g = arena_.geometry();
+  const uint64_t share = options_.peer_share_percent;
+  const char* const advice =
+      "`salius forget` volumes of it that are used no more, or raise --peer-share";
+  if ((slots + 1) * 100 > share * g.slot_count) {
+    return absl::ResourceExhaustedError(
+        absl::StrFormat("%s has %d of the %d volume slots of this replica, all that one host may "
+                        "have: %s",
+                        PeerText(peer), slots, g.slot_count, advice));
+  }
+  if ((segments + wanted) * 100 > share * g.segment_count) {
+    return absl::ResourceExhaustedError(absl::StrFormat(
+        "%s has %d of the %d segments of this replica, and this session needs %d: one host may "
+        "have %d percent; %s",
+        PeerText(peer), segments, g.segment_count, wanted, share, advice));
+  }
+  return absl::OkStatus();
+}
+
 // Segments for a session of `volume`, whose present grant (if any) is given back first.
-absl::StatusOr<uint32_t> Acceptor::Grant(const Volume* volume, uint64_t memory_bytes) const {
+absl::StatusOr<uint32_t> Acceptor::Grant(const Volume* volume, const SessionParams& params,
+                                         uint64_t memory_bytes) const {
   uint64_t granted = 0;
   for (const auto& [id, other] : volumes_) {
     if (other.get() != volume) granted += other->slot.grant_segments;
@@ -130,9 +230,11 @@ absl::StatusOr<uint32_t> Acceptor::Grant(const Volume* volume, uint64_t memory_b
   const uint32_t wanted = VolumeLog::GrantSegments(memory_bytes, g.segment_bytes);
   if (granted + wanted > g.segment_count) {
     return absl::ResourceExhaustedError(absl::StrFormat(
-        "a session of %d bytes needs %d segments of %d bytes; %d of %d are granted to others",
+        "a session of %d bytes needs %d segments of %d bytes; %d of %d are granted to others "
+        "(`salius forget` volumes that are used no more, or give this replica more --memory)",
         memory_bytes, wanted, g.segment_bytes, granted, g.segment_count));
   }
+  SALIUS_RETURN_IF_ERROR(CheckShare(volume, params.peer, wanted));
   return wanted;
 }
 
@@ -144,17 +246,17 @@ absl::StatusOr<uint64_t> Acceptor::OpenSession(int64_t now_ns, const SessionPara
     return volume->log->free_bytes();
   }
   const uint64_t memory = params.memory_bytes != 0 ? params.memory_bytes : kDefaultLogMaxBytes;
-  SALIUS_ASSIGN_OR_RETURN(const uint32_t grant, Grant(volume, memory));
+  SALIUS_ASSIGN_OR_RETURN(const uint32_t grant, Grant(volume, params, memory));
+  Promise promise = PromiseOf(params.volume);
+  if (promise.fence_epoch() == 0) SALIUS_RETURN_IF_ERROR(RoomForPromise(params.peer));
 
   VolumeSlot slot;
-  if (volume != nullptr) slot = volume->slot;  // F: the promise stays
   slot.volume = params.volume;
+  slot.promise_epoch = promise.promised;  // F: the promise stays
+  slot.promise_token = promise.token;
   slot.epoch = params.epoch;
   slot.session = params.session;
   slot.base = params.base;
-  slot.trimmed = 0;
-  slot.durable_mark = 0;
-  slot.checkpoint_mark = 0;
   slot.tau_ms = params.tau_ms;
   slot.k = params.k;
   slot.memory_bytes = memory;
@@ -173,6 +275,11 @@ absl::StatusOr<uint64_t> Acceptor::OpenSession(int64_t now_ns, const SessionPara
     DropLog(*volume);  // E
   }
   volume->slot = std::move(slot);
+  promise.volume = params.volume;
+  promise.opened = params.epoch;
+  promise.peer = params.peer;
+  promises_[params.volume] = {promise, now_ns};
+  ++promises_version_;
   StartLog(*volume, now_ns);
   return volume->log->free_bytes();
 }
@@ -194,32 +301,29 @@ void Acceptor::NoteLife(Volume& volume) const {
 }
 
 absl::StatusOr<Acceptor::FenceResult> Acceptor::Fence(const VolumeId& volume_id, Epoch epoch,
-                                                      uint64_t token) {
+                                                      uint64_t token, const PeerId& peer) {
   if (volume_id == VolumeId{} || epoch == 0 || token == 0) {
     return absl::InvalidArgumentError("volume, epoch and token must not be zero");
   }
   if (epoch > kMaxCount) {
     return absl::InvalidArgumentError(absl::StrFormat("epoch %d: at most %d", epoch, kMaxCount));
   }
-  Volume* volume = Find(volume_id);
-  if (volume == nullptr) {
-    VolumeSlot slot;
-    slot.volume = volume_id;
-    slot.promise_epoch = epoch;
-    slot.promise_token = token;
-    SALIUS_ASSIGN_OR_RETURN(const uint32_t index, arena_.NewSlot(slot));
-    arena_.WriteSlot(index, slot);  // the other copy, as below
-    auto added = std::make_unique<Volume>();
-    added->slot_index = index;
-    added->slot = std::move(slot);
-    volumes_[volume_id] = std::move(added);
-    return FenceResult{true, epoch};
-  }
-  VolumeSlot& slot = volume->slot;
+  Promise promise = PromiseOf(volume_id);
   // C
-  const bool newer = epoch > slot.promise_epoch && epoch > slot.epoch;
-  const bool again = epoch == slot.promise_epoch && token == slot.promise_token;
-  if (newer || again) {
+  const bool newer = epoch > promise.fence_epoch();
+  const bool again = epoch == promise.promised && token == promise.token;
+  if (!newer && !again) return FenceResult{false, promise.promised};
+  if (promise.fence_epoch() == 0) {
+    SALIUS_RETURN_IF_ERROR(RoomForPromise(peer));
+    promise.volume = volume_id;
+    promise.peer = peer;
+  }
+  promise.promised = epoch;
+  promise.token = token;
+  promises_[volume_id] = {promise, tick_ns_};
+  if (newer) ++promises_version_;
+  if (Volume* const volume = Find(volume_id); volume != nullptr) {
+    VolumeSlot& slot = volume->slot;
     slot.promise_epoch = epoch;
     slot.promise_token = token;
     // Into both copies: one of them damaged later passes for an update that was cut off, and must
@@ -229,7 +333,7 @@ absl::StatusOr<Acceptor::FenceResult> Acceptor::Fence(const VolumeId& volume_id,
     arena_.WriteSlot(volume->slot_index, slot);
     NoteLife(*volume);
   }
-  return FenceResult{newer || again, slot.promise_epoch};
+  return FenceResult{true, epoch};
 }
 
 absl::StatusOr<uint64_t> Acceptor::DropVolume(const VolumeId& volume_id, Epoch epoch,
@@ -245,21 +349,60 @@ absl::StatusOr<uint64_t> Acceptor::DropVolume(const VolumeId& volume_id, Epoch e
         absl::StrFormat("the log of epoch %d is another session's", epoch));
   }
   const uint64_t bytes = volume->log != nullptr ? volume->log->bytes() : 0;
-  VolumeSlot promise;  // F
-  promise.volume = volume_id;
-  promise.promise_epoch = volume->slot.promise_epoch;
-  promise.promise_token = volume->slot.promise_token;
-  if (promise.promise_epoch == 0) {
+  // F: what was promised is in promises_, and on a disk since before it was answered. That a
+  // session was open is forgotten with its log.
+  Kept& kept = promises_[volume_id];
+  kept.life_ns = LifeOf(volume_id);
+  kept.promise.opened = 0;
+  if (kept.promise.promised == 0) promises_.erase(volume_id);
+  ++promises_version_;
+  arena_.FreeSlot(volume->slot_index);
+  DropLog(*volume);
+  volumes_.erase(volume_id);
+  return bytes;
+}
+
+int64_t Acceptor::LifeOf(const VolumeId& volume_id) const {
+  const auto kept = promises_.find(volume_id);
+  const int64_t life = kept == promises_.end() ? 0 : kept->second.life_ns;
+  const Volume* const volume = Find(volume_id);
+  return volume == nullptr ? life : std::max(life, volume->last_life_ns);
+}
+
+absl::StatusOr<Acceptor::Forgotten> Acceptor::Forget(int64_t now_ns, const VolumeId& volume_id,
+                                                     bool force) {
+  Volume* const volume = Find(volume_id);
+  const Promise promise = PromiseOf(volume_id);
+  Forgotten result;
+  if (volume == nullptr && promise.fence_epoch() == 0) return result;
+  result.known = true;
+  result.promised = promise.promised;
+  const VolumeLog* const log = volume != nullptr ? volume->log.get() : nullptr;
+  result.bytes = log != nullptr ? log->bytes() : 0;
+  const int64_t silent_ns = std::max<int64_t>(now_ns - LifeOf(volume_id), 0);
+  if (!force && silent_ns < kFreshNs) {
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "%s %d s ago%s: unmount the volume, or let its recovery end, and try again after %d s",
+        log != nullptr ? absl::StrFormat("its session of epoch %d was in use", volume->slot.epoch)
+                       : absl::StrFormat("a recovery with epoch %d was here", promise.promised),
+        silent_ns / kNanosPerSecond, PeerText(promise.peer).empty() ? ""
+        : absl::StrFormat(" (%s)", PeerText(promise.peer)),
+        kFreshNs / kNanosPerSecond));
+  }
+  if (!force && log != nullptr && log->records() > 0) {
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "%d records of epoch %d are held that its primary has not reported to be on its disk: "
+        "recover the volume, or if it is gone for good, use --force",
+        log->records(), volume->slot.epoch));
+  }
+  if (volume != nullptr) {
     arena_.FreeSlot(volume->slot_index);
     DropLog(*volume);
     volumes_.erase(volume_id);
-    return bytes;
   }
-  arena_.WriteSlot(volume->slot_index, promise);
-  DropLog(*volume);
-  volume->slot = std::move(promise);
-  volume->age = AgeTracker(0);
-  return bytes;
+  promises_.erase(volume_id);
+  ++promises_version_;
+  return result;
 }
 
 // ---- reading ------------------------------------------------------------------------------------
@@ -290,7 +433,10 @@ Inventory Acceptor::InventoryOf(const Volume& volume, int64_t now_ns) const {
 
 Inventory Acceptor::GetInventory(int64_t now_ns, const VolumeId& volume_id) const {
   const Volume* const volume = Find(volume_id);
-  return volume == nullptr ? Inventory{} : InventoryOf(*volume, now_ns);
+  if (volume != nullptr) return InventoryOf(*volume, now_ns);
+  Inventory promised;
+  promised.promised_epoch = PromiseOf(volume_id).promised;
+  return promised;
 }
 
 absl::StatusOr<Acceptor::FetchStart> Acceptor::StartFetch(const VolumeId& volume_id, Epoch epoch,
@@ -348,9 +494,12 @@ Acceptor::TickReport Acceptor::Tick(int64_t now_ns) {
 std::vector<Acceptor::VolumeStatus> Acceptor::Status(int64_t now_ns) const {
   std::vector<VolumeStatus> status;
   status.reserve(volumes_.size());
-  for (const auto& [id, volume] : volumes_) {
-    const uint64_t memory = volume->slot.grant_segments * arena_.geometry().segment_bytes;
-    status.push_back({id, InventoryOf(*volume, now_ns), memory});
+  for (const auto& [id, kept] : promises_) {
+    const Volume* const volume = Find(id);
+    if (volume == nullptr && kept.promise.promised == 0) continue;
+    const uint64_t segments = volume != nullptr ? volume->slot.grant_segments : 0;
+    status.push_back({id, GetInventory(now_ns, id), segments * arena_.geometry().segment_bytes,
+                      std::max<int64_t>(now_ns - LifeOf(id), 0), kept.promise.peer});
   }
   std::sort(status.begin(), status.end(),
             [](const VolumeStatus& a, const VolumeStatus& b) { return a.volume < b.volume; });
@@ -367,11 +516,16 @@ std::vector<std::string> Acceptor::MulticastGroups() const {
   return groups;
 }
 
-uint64_t Acceptor::free_bytes() const {
+uint64_t Acceptor::granted_bytes() const {
   uint64_t granted = 0;
   for (const auto& [id, volume] : volumes_) granted += volume->slot.grant_segments;
+  return granted * arena_.geometry().segment_bytes;
+}
+
+uint64_t Acceptor::free_bytes() const {
   const ArenaGeometry& g = arena_.geometry();
-  return granted >= g.segment_count ? 0 : (g.segment_count - granted) * g.segment_bytes;
+  const uint64_t all = g.segment_count * g.segment_bytes;
+  return all - std::min(all, granted_bytes());
 }
 
 uint64_t Acceptor::used_bytes() const {

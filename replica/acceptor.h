@@ -9,10 +9,15 @@
 //   D  a session is opened at or above the promise and above every session before; the same session
 //      again is the same session; another session id for the same epoch is refused
 //   E  only these drop records: a trim mark of the current session, the opening of a newer epoch,
-//      DropVolume, and (if the administrator asked for it) abandonment
-//   F  a promise outlives the log it was made for
+//      DropVolume, Forget, and (if the administrator asked for it) abandonment
+//   F  a promise outlives the log it was made for, and needs no slot of the arena
 //   G  what is not known is answered "unknown", never "empty"; after damage the incarnation changes
 //   H  a record older than k*tau without a trim is kept and reported
+//   J  no host that asks takes all slots, memory or promises
+//
+// Promises come in by the constructor and are kept by whoever calls: after OpenSession, Fence and
+// Forget what Promises() returns must be on a disk before the call is answered
+// (replica/promise_keeper.h).
 //
 // Why another session id for the same epoch is refused: a primary notes its epoch durably before it
 // opens a session, so no two runs share an epoch. The same run opens again only because this
@@ -42,6 +47,7 @@
 #include "replica/age_tracker.h"
 #include "replica/arena.h"
 #include "replica/log_store.h"
+#include "replica/promise.h"
 
 namespace salius {
 
@@ -86,6 +92,7 @@ struct SessionParams {
   uint32_t k = 0;
   uint64_t memory_bytes = 0;  // 0: kDefaultLogMaxBytes
   std::string multicast;
+  PeerId peer{};  // the host that asks; zero: unknown, and without a bound
 };
 
 // What is held for a volume. `known` is false when there is no session here: nothing is held, and
@@ -112,6 +119,11 @@ class Acceptor {
     // Since the last frame of its session, fence or fetch. 0: never.
     int64_t abandon_after_ns = 0;
     ForEach for_each = InTurn;  // for the segments of a log that is taken over
+    std::vector<Promise> promises;  // what the promise file holds
+    size_t most_promises = kMaxPromises;
+    // What one host may have of the slots, of the memory and of the promises, in percent (J). Its
+    // first session takes what it needs.
+    uint32_t peer_share_percent = 75;
   };
   struct AttachReport {
     uint64_t volumes = 0;
@@ -132,13 +144,24 @@ class Acceptor {
     bool accepted = false;
     Epoch promised_epoch = 0;  // in force after the call
   };
-  // Errors: INVALID_ARGUMENT (zero volume, epoch, token), RESOURCE_EXHAUSTED (slots).
-  absl::StatusOr<FenceResult> Fence(const VolumeId& volume, Epoch epoch, uint64_t token);
+  // Errors: INVALID_ARGUMENT (zero volume, epoch, token), RESOURCE_EXHAUSTED (too many promises).
+  absl::StatusOr<FenceResult> Fence(const VolumeId& volume, Epoch epoch, uint64_t token,
+                                    const PeerId& peer = {});
   Inventory GetInventory(int64_t now_ns, const VolumeId& volume) const;
   // Drops the log when its epoch is <= `epoch`; returns the bytes of records that were in it.
   // FAILED_PRECONDITION when a newer session is open, or, with a `session` that is not 0, when the
   // log of `epoch` is another one's.
   absl::StatusOr<uint64_t> DropVolume(const VolumeId& volume, Epoch epoch, uint64_t session = 0);
+
+  struct Forgotten {
+    bool known = false;  // there was a log or a promise
+    uint64_t bytes = 0;  // of the records that were dropped
+    Epoch promised = 0;
+  };
+  // Drops log, slot and promise of a volume that is used no more. FAILED_PRECONDITION says why not:
+  // somebody was here for it lately, or records are held that may be nowhere else. `force`: all the
+  // same.
+  absl::StatusOr<Forgotten> Forget(int64_t now_ns, const VolumeId& volume, bool force);
 
   struct FetchStart {
     uint64_t count = 0;  // records in (start, upto]
@@ -179,8 +202,17 @@ class Acceptor {
     VolumeId volume{};
     Inventory inventory;
     uint64_t memory_bytes = 0;
+    int64_t silent_ns = 0;  // since a frame, a fence or a fetch
+    PeerId peer{};
   };
+  // Volumes with a slot or a promise to a recovery.
   std::vector<VolumeStatus> Status(int64_t now_ns) const;
+  // The promises as of now; left out when `known` is their version.
+  PromiseSnapshot Promises(uint64_t known) const;
+  size_t promise_count() const { return promises_.size(); }
+  size_t most_promises() const { return options_.most_promises; }
+  uint32_t slot_count() const { return arena_.geometry().slot_count; }
+  uint64_t granted_bytes() const;
   // Multicast groups of the open sessions, each once.
   std::vector<std::string> MulticastGroups() const;
   Incarnation incarnation() const { return arena_.incarnation(); }
@@ -194,18 +226,32 @@ class Acceptor {
  private:
   struct Volume {
     uint32_t slot_index = 0;
-    VolumeSlot slot;
+    VolumeSlot slot;  // its promise is also in promises_, and the same
     std::unique_ptr<VolumeLog> log;  // present exactly when slot.epoch != 0
     AgeTracker age{0};
     int64_t last_life_ns = 0;  // from when --abandon-after counts
     bool overdue_reported = false;
   };
 
+  struct Kept {
+    Promise promise;
+    int64_t life_ns = 0;  // when somebody was here for it last; the start for what was loaded
+  };
+
   const Volume* Find(const VolumeId& volume) const;
   Volume* Find(const VolumeId& volume);
-  Standing StandingOf(const Volume* volume, Epoch epoch, uint64_t session) const;
+  // All zero when nothing is promised.
+  Promise PromiseOf(const VolumeId& volume) const;
+  void LoadPromises(int64_t now_ns);
+  // One more entry fits, for `peer`; may drop one that promises nothing to a recovery.
+  absl::Status RoomForPromise(const PeerId& peer);
+  absl::Status CheckShare(const Volume* volume, const PeerId& peer, uint32_t wanted) const;
+  int64_t LifeOf(const VolumeId& volume) const;
+  Standing StandingOf(const Volume* volume, const VolumeId& id, Epoch epoch,
+                      uint64_t session) const;
   absl::Status CheckOpen(const Volume* volume, const SessionParams& params) const;
-  absl::StatusOr<uint32_t> Grant(const Volume* volume, uint64_t memory_bytes) const;
+  absl::StatusOr<uint32_t> Grant(const Volume* volume, const SessionParams& params,
+                                 uint64_t memory_bytes) const;
   void StartLog(Volume& volume, int64_t now_ns);
   void DropLog(Volume& volume);
   // A recovery wants what is here; as of the last Tick, which is now for what this is for.
@@ -224,6 +270,8 @@ class Acceptor {
   const Options options_;
   int64_t tick_ns_;  // the last Tick
   absl::flat_hash_map<VolumeId, std::unique_ptr<Volume>> volumes_;
+  absl::flat_hash_map<VolumeId, Kept> promises_;
+  uint64_t promises_version_ = 1;
   AcceptorCounters counters_;
 };
 

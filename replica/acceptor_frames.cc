@@ -5,8 +5,11 @@
 
 namespace salius {
 
-Acceptor::Standing Acceptor::StandingOf(const Volume* volume, Epoch epoch, uint64_t session) const {
-  if (volume == nullptr) return Standing::kUnknownVolume;
+Acceptor::Standing Acceptor::StandingOf(const Volume* volume, const VolumeId& id, Epoch epoch,
+                                        uint64_t session) const {
+  if (volume == nullptr) {
+    return epoch < PromiseOf(id).fence_epoch() ? Standing::kFenced : Standing::kUnknownVolume;  // B
+  }
   if (epoch < volume->slot.fence_epoch()) return Standing::kFenced;  // B
   if (volume->log == nullptr) return Standing::kUnknownVolume;
   if (epoch != volume->slot.epoch) return Standing::kForeignEpoch;  // A
@@ -24,7 +27,7 @@ Acceptor::FrameResult Acceptor::OnFrame(int64_t now_ns, const FrameHeader& heade
   Volume* const volume = Find(header.volume);
   FrameResult result;
   result.reply = true;
-  result.standing = StandingOf(volume, header.epoch, header.session);
+  result.standing = StandingOf(volume, header.volume, header.epoch, header.session);
   switch (result.standing) {
     case Standing::kFenced:
       CountDrop(Drop::kFenced);
@@ -156,12 +159,14 @@ AckPayload Acceptor::MakeAck(int64_t now_ns, const VolumeId& volume_id, Epoch ep
   AckPayload ack;
   ack.incarnation = arena_.incarnation();
   const Volume* const volume = Find(volume_id);
-  if (volume != nullptr) ack.promise_epoch = volume->slot.promise_epoch;
-  switch (StandingOf(volume, epoch, session)) {
+  ack.promise_epoch =
+      volume != nullptr ? volume->slot.promise_epoch : PromiseOf(volume_id).promised;
+  switch (StandingOf(volume, volume_id, epoch, session)) {
     case Standing::kFenced:
       // B: nothing is named as held, not even what was stored before the fence.
       ack.flags = kAckFenced;
-      ack.promise_epoch = volume->slot.fence_epoch();
+      ack.promise_epoch =
+          volume != nullptr ? volume->slot.fence_epoch() : PromiseOf(volume_id).fence_epoch();
       return ack;
     case Standing::kUnknownVolume:
     case Standing::kForeignEpoch:

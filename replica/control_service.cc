@@ -53,25 +53,42 @@ void FillInventory(const Inventory& from, control::VolumeInventory* to) {
 }
 
 // "ipv4:10.0.0.1:2345" and "ipv6:%5B::1%5D:2345", as gRPC names a peer, without the family; "" for
-// others.
-std::string PeerAddress(const grpc::ServerContext& context) {
-  std::string peer = context.peer();
+// others, and for calls that come without gRPC.
+std::string PeerAddress(const grpc::ServerContext* context) {
+  if (context == nullptr) return "";
+  std::string peer = context->peer();
   const size_t family = peer.find(':');
   if (family == std::string::npos || !absl::StartsWith(peer, "ipv")) return "";
   peer.erase(0, family + 1);
   return absl::StrReplaceAll(peer, {{"%5B", "["}, {"%5D", "]"}});
 }
 
+// For the log: who asked.
+std::string Asked(const grpc::ServerContext* context) {
+  const std::string peer = PeerAddress(context);
+  return peer.empty() ? "an unknown peer" : peer;
+}
+
 }  // namespace
 
-ControlService::ControlService(SharedAcceptor& acceptor, ReceiveLoop& loop, Clock& clock,
-                               std::string version)
+ControlService::ControlService(SharedAcceptor& acceptor, PromiseKeeper& promises, ReceiveLoop& loop,
+                               Clock& clock, std::string version)
     : acceptor_(acceptor),
+      promises_(promises),
       loop_(loop),
       clock_(clock),
       version_(std::move(version)),
       host_(BootId().value_or("")),
       start_ns_(clock.MonotonicNanos()) {}
+
+absl::Status ControlService::KeepPromises(const VolumeId& volume) {
+  const absl::Status kept = promises_.Keep();
+  if (kept.ok()) return kept;
+  SLOG_ERROR("volume {}: not answered, since a promise cannot be kept: {}", volume.ToString(),
+             Sv(kept.message()));
+  return absl::UnavailableError(
+      absl::StrFormat("this replica cannot keep a promise: %s", Sv(kept.message())));
+}
 
 grpc::Status ControlService::OpenSession(grpc::ServerContext* context,
                                          const control::OpenSessionRequest* request,
@@ -87,11 +104,13 @@ grpc::Status ControlService::OpenSession(grpc::ServerContext* context,
   params.tau_ms = request->tau_ms();
   params.k = request->k();
   params.memory_bytes = request->memory_bytes();
+  const std::string peer = PeerAddress(context);
+  params.peer = PeerIdOf(peer);
   const bool multicast = !request->multicast().empty();
   absl::MutexLockMaybe joining(multicast ? &joining_ : nullptr);
   if (multicast) {
     const absl::StatusOr<std::string> joined =
-        loop_.Join(request->multicast(), PeerAddress(*context));
+        loop_.Join(request->multicast(), peer);
     if (!joined.ok()) return ToGrpc(joined.status());
     params.multicast = *joined;
   }
@@ -102,12 +121,14 @@ grpc::Status ControlService::OpenSession(grpc::ServerContext* context,
     response->set_incarnation(acceptor_.acceptor.incarnation());
   }
   if (!free_bytes.ok()) {
-    SLOG_WARN("session of volume {} epoch {} refused: {}", volume->ToString(), params.epoch,
-              Sv(free_bytes.status().message()));
+    SLOG_WARN("session of volume {} epoch {} refused to {}: {}", volume->ToString(), params.epoch,
+              Asked(context), Sv(free_bytes.status().message()));
     return ToGrpc(free_bytes.status());
   }
-  SLOG_INFO("session of volume {} open: epoch {}, base {}", volume->ToString(), params.epoch,
-            params.base);
+  if (const absl::Status kept = KeepPromises(*volume); !kept.ok()) return ToGrpc(kept);
+  SLOG_INFO("session of volume {} open: epoch {}, base {}, for {}", volume->ToString(),
+            params.epoch, params.base, Asked(context));
+  response->set_store(promises_.id());
   response->set_udp_port(loop_.port());
   response->set_free_bytes(*free_bytes);
   response->set_version(version_);
@@ -115,22 +136,34 @@ grpc::Status ControlService::OpenSession(grpc::ServerContext* context,
   return grpc::Status::OK;
 }
 
-grpc::Status ControlService::Fence(grpc::ServerContext*, const control::FenceRequest* request,
+grpc::Status ControlService::Fence(grpc::ServerContext* context,
+                                   const control::FenceRequest* request,
                                    control::FenceResponse* response) {
   const absl::StatusOr<VolumeId> volume = ParseVolume(request->volume());
   if (!volume.ok()) return ToGrpc(volume.status());
   absl::StatusOr<Acceptor::FenceResult> fence;
   {
     absl::MutexLock lock(&acceptor_.mutex);
-    fence = acceptor_.acceptor.Fence(*volume, request->epoch(), request->token());
+    fence = acceptor_.acceptor.Fence(*volume, request->epoch(), request->token(),
+                                     PeerIdOf(PeerAddress(context)));
     // Under the same lock: what the inventory names is what is held behind the fence.
     FillInventory(acceptor_.acceptor.GetInventory(clock_.MonotonicNanos(), *volume),
                   response->mutable_inventory());
     response->set_incarnation(acceptor_.acceptor.incarnation());
   }
-  if (!fence.ok()) return ToGrpc(fence.status());
-  SLOG_INFO("fence of volume {} with epoch {}: {}, promised is {}", volume->ToString(),
-            request->epoch(), fence->accepted ? "accepted" : "refused", fence->promised_epoch);
+  if (!fence.ok()) {
+    SLOG_WARN("fence of volume {} with epoch {} by {} refused: {}", volume->ToString(),
+              request->epoch(), Asked(context), Sv(fence.status().message()));
+    return ToGrpc(fence.status());
+  }
+  if (fence->accepted) {
+    if (const absl::Status kept = KeepPromises(*volume); !kept.ok()) return ToGrpc(kept);
+  }
+  SLOG_WARN("fence of volume {} with epoch {} by {}: {}, promised is {}, the session's epoch is {}",
+            volume->ToString(), request->epoch(), Asked(context),
+            fence->accepted ? "accepted" : "refused", fence->promised_epoch,
+            response->inventory().epoch());
+  response->set_store(promises_.id());
   response->set_accepted(fence->accepted);
   response->set_promised_epoch(fence->promised_epoch);
   return grpc::Status::OK;
@@ -141,6 +174,7 @@ grpc::Status ControlService::Inventory(grpc::ServerContext*,
                                        control::InventoryResponse* response) {
   const absl::StatusOr<VolumeId> volume = ParseVolume(request->volume());
   if (!volume.ok()) return ToGrpc(volume.status());
+  response->set_store(promises_.id());
   absl::MutexLock lock(&acceptor_.mutex);
   FillInventory(acceptor_.acceptor.GetInventory(clock_.MonotonicNanos(), *volume),
                 response->mutable_inventory());
@@ -198,7 +232,7 @@ grpc::Status ControlService::FetchTo(
   return grpc::Status::OK;
 }
 
-grpc::Status ControlService::DropVolume(grpc::ServerContext*,
+grpc::Status ControlService::DropVolume(grpc::ServerContext* context,
                                         const control::DropVolumeRequest* request,
                                         control::DropVolumeResponse* response) {
   const absl::StatusOr<VolumeId> volume = ParseVolume(request->volume());
@@ -208,20 +242,57 @@ grpc::Status ControlService::DropVolume(grpc::ServerContext*,
     absl::MutexLock lock(&acceptor_.mutex);
     freed = acceptor_.acceptor.DropVolume(*volume, request->epoch(), request->session());
   }
-  if (!freed.ok()) return ToGrpc(freed.status());
-  SLOG_INFO("volume {}: epochs up to {} dropped, {} bytes", volume->ToString(), request->epoch(),
-            *freed);
+  if (!freed.ok()) {
+    SLOG_WARN("volume {}: drop of epochs up to {} refused to {}: {}", volume->ToString(),
+              request->epoch(), Asked(context), Sv(freed.status().message()));
+    return ToGrpc(freed.status());
+  }
+  SLOG_INFO("volume {}: epochs up to {} dropped for {}, {} bytes", volume->ToString(),
+            request->epoch(), Asked(context), *freed);
+  // A session more than there is does no harm in the file: not a reason to fail.
+  static_cast<void>(KeepPromises(*volume));
   response->set_bytes_freed(*freed);
+  return grpc::Status::OK;
+}
+
+grpc::Status ControlService::ForgetVolume(grpc::ServerContext* context,
+                                          const control::ForgetVolumeRequest* request,
+                                          control::ForgetVolumeResponse* response) {
+  const absl::StatusOr<VolumeId> volume = ParseVolume(request->volume());
+  if (!volume.ok()) return ToGrpc(volume.status());
+  absl::StatusOr<Acceptor::Forgotten> forgotten;
+  {
+    absl::MutexLock lock(&acceptor_.mutex);
+    forgotten = acceptor_.acceptor.Forget(clock_.MonotonicNanos(), *volume, request->force());
+  }
+  if (!forgotten.ok()) {
+    SLOG_WARN("volume {}: not forgotten for {}: {}", volume->ToString(), Asked(context),
+              Sv(forgotten.status().message()));
+    return ToGrpc(forgotten.status());
+  }
+  if (const absl::Status kept = KeepPromises(*volume); !kept.ok()) return ToGrpc(kept);
+  SLOG_WARN("volume {}: forgotten for {}{}, {} bytes, promised was {}", volume->ToString(),
+            Asked(context), request->force() ? " by force" : "", forgotten->bytes,
+            forgotten->promised);
+  response->set_known(forgotten->known);
+  response->set_bytes_freed(forgotten->bytes);
+  response->set_promised_epoch(forgotten->promised);
   return grpc::Status::OK;
 }
 
 grpc::Status ControlService::Status(grpc::ServerContext*, const control::ReplicaStatusRequest*,
                                     control::ReplicaStatusResponse* response) {
   const int64_t now_ns = clock_.MonotonicNanos();
+  response->set_store(promises_.id());
   absl::MutexLock lock(&acceptor_.mutex);
   response->set_incarnation(acceptor_.acceptor.incarnation());
   response->set_version(version_);
   response->set_host(host_);
+  response->set_slots(acceptor_.acceptor.slot_count());
+  response->set_slots_used(static_cast<uint32_t>(acceptor_.acceptor.volume_count()));
+  response->set_granted_bytes(acceptor_.acceptor.granted_bytes());
+  response->set_promises(static_cast<uint32_t>(acceptor_.acceptor.promise_count()));
+  response->set_promises_most(static_cast<uint32_t>(acceptor_.acceptor.most_promises()));
   response->set_memory_bytes(acceptor_.acceptor.memory_bytes());
   response->set_free_bytes(acceptor_.acceptor.free_bytes());
   response->set_uptime_s(static_cast<uint64_t>((now_ns - start_ns_) / 1'000'000'000));
@@ -231,6 +302,8 @@ grpc::Status ControlService::Status(grpc::ServerContext*, const control::Replica
                                    status.volume.bytes.size()));
     FillInventory(status.inventory, volume->mutable_inventory());
     volume->set_memory_bytes(status.memory_bytes);
+    volume->set_silent_s(static_cast<uint64_t>(status.silent_ns / 1'000'000'000));
+    volume->set_peer(PeerText(status.peer));
   }
   return grpc::Status::OK;
 }

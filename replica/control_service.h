@@ -2,7 +2,7 @@
 //
 // Threads: gRPC's. Each call holds the acceptor's lock briefly (replica/shared_acceptor.h); Fetch
 // takes it for one piece at a time, so that a recovery does not stop other volumes'
-// acknowledgements.
+// acknowledgements. The disk with the promise file is waited for without that lock.
 #pragma once
 
 #include <atomic>
@@ -14,6 +14,7 @@
 #include "absl/synchronization/mutex.h"
 #include "common/clock.h"
 #include "proto/control.grpc.pb.h"
+#include "replica/promise_keeper.h"
 #include "replica/receive_loop.h"
 #include "replica/shared_acceptor.h"
 
@@ -22,7 +23,8 @@ namespace salius {
 class ControlService final : public control::Replica::Service {
  public:
   // All must outlive the service. `version` is what OpenSession and Status report.
-  ControlService(SharedAcceptor& acceptor, ReceiveLoop& loop, Clock& clock, std::string version);
+  ControlService(SharedAcceptor& acceptor, PromiseKeeper& promises, ReceiveLoop& loop, Clock& clock,
+                 std::string version);
 
   // From now on OpenSession answers UNAVAILABLE; everything else goes on.
   void StopSessions() { stopping_.store(true); }
@@ -40,11 +42,19 @@ class ControlService final : public control::Replica::Service {
                        const std::function<bool(const control::FetchResponse&)>& write);
   grpc::Status DropVolume(grpc::ServerContext* context, const control::DropVolumeRequest* request,
                           control::DropVolumeResponse* response) override;
+  grpc::Status ForgetVolume(grpc::ServerContext* context,
+                            const control::ForgetVolumeRequest* request,
+                            control::ForgetVolumeResponse* response) override;
   grpc::Status Status(grpc::ServerContext* context, const control::ReplicaStatusRequest* request,
                       control::ReplicaStatusResponse* response) override;
 
  private:
+  // To be called before an answer that promises something: UNAVAILABLE when that is not on the
+  // disk.
+  absl::Status KeepPromises(const VolumeId& volume);
+
   SharedAcceptor& acceptor_;
+  PromiseKeeper& promises_;
   ReceiveLoop& loop_;
   Clock& clock_;
   const std::string version_;

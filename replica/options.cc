@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/status/status.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/check.h"
@@ -17,7 +18,7 @@
 namespace salius {
 namespace {
 
-enum class Kind { kText, kFlag };
+enum class Kind { kText, kNumber, kFlag };
 
 struct Option {
   std::string_view name;
@@ -51,6 +52,15 @@ absl::Status SetAbandon(const std::string& value, ReplicaOptions& options) {
   return absl::OkStatus();
 }
 
+absl::Status SetPeerShare(const std::string& value, ReplicaOptions& options) {
+  uint32_t percent = 0;
+  if (!absl::SimpleAtoi(value, &percent) || percent < 1 || percent > 100) {
+    return absl::InvalidArgumentError("allowed are 1 to 100");
+  }
+  options.peer_share_percent = percent;
+  return absl::OkStatus();
+}
+
 absl::Status SetLogLevel(const std::string& value, ReplicaOptions& options) {
   for (const char* const level : {"debug", "info", "warn", "error", "off"}) {
     if (value == level) {
@@ -76,6 +86,14 @@ const std::vector<Option>& Options() {
        "/dev/shm/salius-PORT",
        [](const std::string& value, ReplicaOptions& o) {
          o.shm_dir = value;
+         return value.empty() ? absl::InvalidArgumentError("a directory is required")
+                              : absl::OkStatus();
+       }},
+      {"state-dir", Kind::kText, "DIR",
+       "directory on a disk for what must outlive a reboot: promises to recoveries; one for each "
+       "replica; default /var/lib/salius/replica-PORT",
+       [](const std::string& value, ReplicaOptions& o) {
+         o.state_dir = value;
          return value.empty() ? absl::InvalidArgumentError("a directory is required")
                               : absl::OkStatus();
        }},
@@ -105,6 +123,10 @@ const std::vector<Option>& Options() {
        "drop the log of a volume that nobody sent to, fenced or fetched for this long (\"72h\"); "
        "default never",
        SetAbandon},
+      {"peer-share", Kind::kNumber, "PERCENT",
+       "what the volumes of one host may take of the memory, when they are more than one, and of "
+       "the places for volumes; default 75",
+       SetPeerShare},
       {"log-level", Kind::kText, "LEVEL", "debug, info (default), warn, error or off", SetLogLevel},
   };
   return *options;
@@ -133,6 +155,8 @@ absl::Status ReadConfig(const std::string& path, ReplicaOptions& options) {
     std::string value;
     if (option.kind == Kind::kFlag) {
       value = config.Bool(option.name, false) ? "true" : "false";
+    } else if (option.kind == Kind::kNumber) {
+      value = absl::StrCat(config.Int(option.name, 0, 0, INT32_MAX));
     } else if (option.name == "memory") {
       value = absl::StrCat(config.Bytes(option.name, options.memory_bytes, 0, UINT64_MAX));
     } else {
@@ -206,6 +230,9 @@ absl::StatusOr<ReplicaOptions> ParseReplicaOptions(const std::vector<std::string
   if (options.shm_dir.empty()) {
     options.shm_dir = absl::StrFormat("/dev/shm/salius-%d", options.listen.port);
   }
+  if (options.state_dir.empty()) {
+    options.state_dir = absl::StrFormat("/var/lib/salius/replica-%d", options.listen.port);
+  }
   return options;
 }
 
@@ -218,7 +245,7 @@ std::string ReplicaUsage() {
   };
   for (const Option& option : Options()) {
     std::string left = absl::StrFormat("--%s", option.name);
-    if (option.kind == Kind::kText) absl::StrAppend(&left, " ", Av(option.value_name));
+    if (option.kind != Kind::kFlag) absl::StrAppend(&left, " ", Av(option.value_name));
     line(left, option.help);
   }
   line("--config FILE", "read options from a TOML file, same names; the command line wins");

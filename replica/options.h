@@ -19,12 +19,14 @@ inline constexpr const char* kReplicaVersion = kSaliusVersion;
 struct ReplicaOptions {
   HostPort listen{"127.0.0.1", 7400};
   uint64_t memory_bytes = uint64_t{1} << 30;
-  std::string shm_dir;  // never empty after parsing
+  std::string shm_dir;    // never empty after parsing
+  std::string state_dir;  // likewise
   std::string metrics;  // "host:port", empty: none
   std::string multicast_interface;
   bool insecure = false;
   bool no_mlock = false;
   int64_t abandon_after_us = 0;  // 0: never
+  uint32_t peer_share_percent = 75;
   std::string log_level = "info";
 
   bool help = false;

@@ -12,7 +12,11 @@ ReplicaSnapshot TakeSnapshot(const Acceptor& acceptor, int64_t now_ns) {
   s.memory_bytes = acceptor.memory_bytes();
   s.used_bytes = acceptor.used_bytes();
   s.free_bytes = acceptor.free_bytes();
+  s.granted_bytes = acceptor.granted_bytes();
   s.volumes = acceptor.volume_count();
+  s.slots = acceptor.slot_count();
+  s.promises = acceptor.promise_count();
+  s.most_promises = acceptor.most_promises();
   s.overdue = acceptor.overdue_count(now_ns);
   return s;
 }
@@ -30,9 +34,14 @@ ReplicaMetrics::ReplicaMetrics(Incarnation incarnation, uint64_t process_starts)
       memory_(GetGauge("salius_replica_memory_bytes", "Size of the arena")),
       used_(GetGauge("salius_replica_memory_used_bytes", "Segments in use")),
       free_(GetGauge("salius_replica_memory_free_bytes", "Memory not granted to any session")),
-      volumes_(GetGauge("salius_replica_volumes", "Volumes with a log or a promise")),
+      granted_(GetGauge("salius_replica_memory_granted_bytes", "Memory granted to sessions")),
+      volumes_(GetGauge("salius_replica_volumes", "Volumes with a log; each takes a slot")),
       overdue_(GetGauge("salius_replica_overdue_volumes",
-                        "Volumes with a record older than k*tau that no trim covered")) {
+                        "Volumes with a record older than k*tau that no trim covered")),
+      slots_(GetGauge("salius_replica_slots", "Volumes that can have a log here")),
+      promises_(GetGauge("salius_replica_promises",
+                         "Volumes of which something is promised, to a recovery or a session")),
+      most_promises_(GetGauge("salius_replica_promises_most", "Promises that can be kept")) {
   for (size_t i = 0; i < kDropReasons; ++i) {
     drops_.push_back(&GetCounter("salius_replica_drops_total",
                                  "Datagrams and records that had no effect, by reason",
@@ -57,6 +66,10 @@ void ReplicaMetrics::Export(const ReplicaSnapshot& s) {
   memory_.Set(static_cast<int64_t>(s.memory_bytes));
   used_.Set(static_cast<int64_t>(s.used_bytes));
   free_.Set(static_cast<int64_t>(s.free_bytes));
+  granted_.Set(static_cast<int64_t>(s.granted_bytes));
+  slots_.Set(static_cast<int64_t>(s.slots));
+  promises_.Set(static_cast<int64_t>(s.promises));
+  most_promises_.Set(static_cast<int64_t>(s.most_promises));
   volumes_.Set(static_cast<int64_t>(s.volumes));
   overdue_.Set(static_cast<int64_t>(s.overdue));
 }

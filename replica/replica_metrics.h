@@ -19,8 +19,12 @@ struct ReplicaSnapshot {
   uint64_t memory_bytes = 0;
   uint64_t used_bytes = 0;
   uint64_t free_bytes = 0;
+  uint64_t granted_bytes = 0;
   size_t volumes = 0;
   size_t overdue = 0;
+  size_t slots = 0;
+  size_t promises = 0;
+  size_t most_promises = 0;
 };
 ReplicaSnapshot TakeSnapshot(const Acceptor& acceptor, int64_t now_ns);
 
@@ -47,8 +51,12 @@ class ReplicaMetrics {
   Gauge& memory_;
   Gauge& used_;
   Gauge& free_;
+  Gauge& granted_;
   Gauge& volumes_;
   Gauge& overdue_;
+  Gauge& slots_;
+  Gauge& promises_;
+  Gauge& most_promises_;
 };
 
 }  // namespace salius

@@ -58,6 +58,7 @@ absl::StatusOr<std::unique_ptr<ReplicaServer>> ReplicaServer::Start(const Replic
   }
   UdpSocket::Options socket_options;
   socket_options.coalesce = true;
+  socket_options.local_address = ReceiveLoop::IsAnyAddress(listen);
   SALIUS_ASSIGN_OR_RETURN(UdpSocket socket, UdpSocket::Bind(listen, socket_options));
   std::unique_ptr<ReplicaServer> server(new ReplicaServer());
   SALIUS_RETURN_IF_ERROR(server->AttachArena(options, clock));
@@ -70,14 +71,66 @@ absl::Status ReplicaServer::AttachArena(const ReplicaOptions& options, Clock& cl
   file.dir = options.shm_dir;
   file.memory_bytes = options.memory_bytes;
   file.lock_memory = !options.no_mlock;
+  SALIUS_ASSIGN_OR_RETURN(promise_dir_, PromiseDir::Open(options.state_dir));
+  SALIUS_ASSIGN_OR_RETURN(PromiseKeeper::Loaded loaded,
+                          PromiseKeeper::Load(*promise_dir_, SecureRandom64));
   SALIUS_ASSIGN_OR_RETURN(arena_, ArenaFile::Open(file, SecureRandom64));
   Arena& arena = arena_->arena();
+  if (PromiseKeeper::WentBack(loaded.file, arena.incarnation(), arena.process_starts())) {
+    const Incarnation old = arena.incarnation();
+    arena.NewIncarnation();
+    SLOG_ERROR(
+        "arena {} is one of an earlier moment that was put back (process start {}, {} knows {}): "
+        "incarnation was {:016x}, is {:016x}",
+        arena_->path(), arena.process_starts(), promise_dir_->name(), loaded.file.process_starts,
+        old, arena.incarnation());
+  }
+  ReportPromises(loaded);
   Acceptor::Options rules;
   rules.abandon_after_ns = options.abandon_after_us * 1000;
   rules.for_each = OnAllCpus;
+  rules.promises = std::move(loaded.file.promises);
+  rules.peer_share_percent = options.peer_share_percent;
   Acceptor::AttachReport report;
   const Incarnation before = arena.incarnation();
   acceptor_ = std::make_unique<SharedAcceptor>(arena, rules, clock.MonotonicNanos(), &report);
+  promises_ = std::make_unique<PromiseKeeper>(
+      *promise_dir_, loaded.file.store, [acceptor = acceptor_.get()](uint64_t known) {
+        absl::MutexLock lock(&acceptor->mutex);
+        return acceptor->acceptor.Promises(known);
+      });
+  SALIUS_RETURN_IF_ERROR(promises_->Begin(arena.incarnation(), arena.process_starts()));
+  ReportArena(report, before);
+  metrics_ = std::make_unique<ReplicaMetrics>(arena.incarnation(), arena.process_starts());
+  return absl::OkStatus();
+}
+
+void ReplicaServer::ReportPromises(const PromiseKeeper::Loaded& loaded) const {
+  if (loaded.problem.empty()) {
+    SLOG_INFO("{} promises in {} (store {:016x})", loaded.file.promises.size(),
+              promise_dir_->name(), loaded.file.store);
+  } else if (loaded.damaged) {
+    SLOG_ERROR(
+        "{}: it was put aside. What this replica promised to recoveries may be forgotten, so it "
+        "has a new store identity ({:016x}) and is no witness for sessions that knew the old one",
+        loaded.problem, loaded.file.store);
+  } else if (arena_->created_because().empty()) {
+    SLOG_ERROR(
+        "{}, though the memory was used before: promises to recoveries of volumes without a log "
+        "may be forgotten, so there is a new store identity ({:016x})",
+        loaded.problem, loaded.file.store);
+  } else {
+    SLOG_WARN("{}: it begins with store identity {:016x} and without promises", loaded.problem,
+              loaded.file.store);
+  }
+  if (promise_dir_->on_tmpfs()) {
+    SLOG_WARN("{} is on tmpfs: promises to recoveries will not outlive a reboot",
+              promise_dir_->name());
+  }
+}
+
+void ReplicaServer::ReportArena(const Acceptor::AttachReport& report, Incarnation before) const {
+  const Arena& arena = arena_->arena();
   if (!arena_->created_because().empty()) {
     SLOG_WARN("new arena {} (incarnation {:016x}): {}", arena_->path(), arena.incarnation(),
               arena_->created_because());
@@ -105,8 +158,6 @@ absl::Status ReplicaServer::AttachArena(const ReplicaOptions& options, Clock& cl
         "so it has a new incarnation ({:016x})",
         arena_->path(), arena.incarnation());
   }
-  metrics_ = std::make_unique<ReplicaMetrics>(arena.incarnation(), arena.process_starts());
-  return absl::OkStatus();
 }
 
 absl::Status ReplicaServer::Serve(const ReplicaOptions& options, const SocketAddress& listen,
@@ -116,7 +167,7 @@ absl::Status ReplicaServer::Serve(const ReplicaOptions& options, const SocketAdd
   loop_options.multicast_interface = options.multicast_interface;
   SALIUS_ASSIGN_OR_RETURN(
       loop_, ReceiveLoop::Create(std::move(socket), loop_options, *acceptor_, *metrics_, clock));
-  service_ = std::make_unique<ControlService>(*acceptor_, *loop_, clock, kReplicaVersion);
+  service_ = std::make_unique<ControlService>(*acceptor_, *promises_, *loop_, clock, kReplicaVersion);
 
   SocketAddress tcp = listen;
   tcp.set_port(loop_->port());  // the same port, also when any was asked for

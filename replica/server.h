@@ -1,7 +1,7 @@
 // One replica, wired together: arena, acceptor, receive loop, control service, metrics. The only
 // place that knows all of them.
 //
-// Order of life: UDP port bound (a port in use must not leave an arena behind), arena attached,
+// Order of life: UDP port bound (a port in use must not leave an arena behind), promises read, arena attached,
 // logs rebuilt, TCP port bound, then served; at the end sessions are refused, calls and datagrams
 // under way are finished, the arena is detached and left in place.
 #pragma once
@@ -15,6 +15,8 @@
 #include "replica/arena_file.h"
 #include "replica/control_service.h"
 #include "replica/options.h"
+#include "replica/promise_keeper.h"
+#include "replica/promise_store.h"
 #include "replica/receive_loop.h"
 #include "replica/shared_acceptor.h"
 
@@ -23,7 +25,8 @@ namespace salius {
 class ReplicaServer {
  public:
   // Serves when it returns. Errors: FAILED_PRECONDITION for a public address without --insecure,
-  // ALREADY_EXISTS for a port in use, those of ArenaFile::Open, Resolve and MetricsServer.
+  // ALREADY_EXISTS for a port in use, those of PromiseDir, ArenaFile::Open, Resolve and
+  // MetricsServer.
   static absl::StatusOr<std::unique_ptr<ReplicaServer>> Start(const ReplicaOptions& options,
                                                               Clock& clock);
   // What is wrong with the options for good, as far as it can be seen: the first error of Start. OK
@@ -41,13 +44,19 @@ class ReplicaServer {
 
  private:
   ReplicaServer() = default;
+  // Reads the promises, attaches the arena, builds the acceptor from both, and writes the promises
+  // down.
   absl::Status AttachArena(const ReplicaOptions& options, Clock& clock);
+  void ReportArena(const Acceptor::AttachReport& report, Incarnation before) const;
+  void ReportPromises(const PromiseKeeper::Loaded& loaded) const;
   absl::Status Serve(const ReplicaOptions& options, const SocketAddress& listen, UdpSocket socket,
                      Clock& clock);
   void JoinGroups();
 
+  std::unique_ptr<PromiseDir> promise_dir_;
   std::unique_ptr<ArenaFile> arena_;
   std::unique_ptr<SharedAcceptor> acceptor_;
+  std::unique_ptr<PromiseKeeper> promises_;
   std::unique_ptr<ReplicaMetrics> metrics_;
   std::unique_ptr<ReceiveLoop> loop_;
   std::unique_ptr<ControlService> service_;

@@ -341,7 +341,8 @@ void Pipeline::Impl::SessionLoop(int index) {
       if (opened_session.ok()) {
         peer.control_check.Start(now);
         peer.host_id = opened_session->host;
-        core.OnOpened(now, index, opened_session->incarnation, base, opened_session->free_bytes);
+        core.OnOpened(now, index, opened_session->incarnation, opened_session->store, base,
+                      opened_session->free_bytes);
       } else {
         core.OnOpenFailed(now, index, std::string(opened_session.status().message()),
                           place.ok() && absl::IsFailedPrecondition(opened_session.status()));

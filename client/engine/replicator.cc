@@ -29,6 +29,10 @@ constexpr char kWhenFenced[] =
 
 constexpr ReplicaMask Bit(int replica) { return static_cast<ReplicaMask>(1u << replica); }
 
+constexpr char kForgot[] =
+    "a recovery may have fenced it, so it counts only when as many members as must hold a record "
+    "remember that none did. If those are gone for good: unmount, then mount again";
+
 }  // namespace
 
 Replicator::Replicator(const ReplicatorOptions& options, int64_t now)
@@ -134,6 +138,8 @@ void Replicator::OnAck(int64_t now, int index, int64_t rtt_ns, const AckPayload&
   replica.heard_since_open = true;
   replica.open_failures = 0;
   replica.rtt.Sample(rtt_ns);
+  if (rtt_ns >= 0) replica.asked_ns = std::max(replica.asked_ns, now - rtt_ns);
+  if (in_doubt_ != 0) EndDoubts();
   replica.free_bytes = ack.free_bytes;
   if (ack.flags & kAckMemoryFull) {
     if (!replica.memory_full) Lose(now, index, "out of memory", false);
@@ -174,10 +180,24 @@ void Replicator::OnAck(int64_t now, int index, int64_t rtt_ns, const AckPayload&
   Plan(now);
 }
 
-void Replicator::OnOpened(int64_t now, int index, Incarnation incarnation, Seq base,
+void Replicator::OnOpened(int64_t now, int index, Incarnation incarnation, StoreId store, Seq base,
                           uint64_t free_bytes) {
   Replica& replica = replicas_[index];
   if (replica.link != Link::kOpening || !failure_.ok()) return;
+  // Opened before in this session, so its memory of that is gone; and its promises with it.
+  const bool counted_before =
+      replicated_.has_value() || (pending_.has_value() && pending_->mode == Mode::kReplicated);
+  if (replica.store_known && (store == 0 || store != replica.store) && counted_before &&
+      !IsStoreOfMember(store)) {
+    replica.forgot_ns = now;
+    in_doubt_ |= Bit(index);
+    Event(Level::kWarning,
+          absl::StrCat("came back without its memory and its promises: ", kForgot), index);
+  }
+  // What its predecessor under this name has answered is no word of this one.
+  if (replica.store != store) replica.asked_ns = -1;
+  replica.store = store;
+  replica.store_known = true;
   replica.link = Link::kOpen;
   replica.incarnation = incarnation;
   replica.counts_from_ns = std::exchange(replica.life, incarnation) == incarnation ? now : kAnyTime;
@@ -200,6 +220,47 @@ void Replicator::OnOpened(int64_t now, int index, Incarnation incarnation, Seq b
   SendNew(now, index);
   CheckReplica(now, index);
   Plan(now);
+}
+
+// Two hosts may have exchanged their addresses: then it is here under another number.
+bool Replicator::IsStoreOfMember(StoreId store) const {
+  const auto names = [store](const std::optional<Config>& config) {
+    return config.has_value() && store != 0 &&
+           std::find(config->store.begin(), config->store.end(), store) != config->store.end();
+  };
+  return names(replicated_) || names(pending_);
+}
+
+// f members of `config` that remember what they promised have answered what was sent at `since` or
+// later, and were not fenced.
+bool Replicator::Witnessed(const Config& config, int64_t since) const {
+  int witnesses = 0;
+  for (size_t i = 0; i < replicas_.size(); ++i) {
+    if ((config.members & Bit(static_cast<int>(i))) == 0 || config.store[i] == 0) continue;
+    const auto answered = [&](const Replica& replica) {
+      return replica.store == config.store[i] && replica.asked_ns >= since;
+    };
+    witnesses += std::any_of(replicas_.begin(), replicas_.end(), answered) ? 1 : 0;
+  }
+  return options_.acks <= witnesses;
+}
+
+// A fence that such a replica forgot had its quorum, |members| - f + 1, before it forgot; then one
+// of any f members would have said "fenced".
+void Replicator::EndDoubts() {
+  for (size_t i = 0; i < replicas_.size(); ++i) {
+    Replica& replica = replicas_[i];
+    if ((in_doubt_ & Bit(static_cast<int>(i))) == 0) continue;
+    // A note that is being written may be on the disk that a recovery found.
+    if (replicated_.has_value() && !Witnessed(*replicated_, replica.forgot_ns)) continue;
+    if (pending_.has_value() && pending_->mode == Mode::kReplicated &&
+        !Witnessed(*pending_, replica.forgot_ns)) {
+      continue;
+    }
+    in_doubt_ &= static_cast<ReplicaMask>(~Bit(static_cast<int>(i)));
+    replica.forgot_ns = -1;
+    Event(Level::kInfo, "may count again: no recovery had fenced it", static_cast<int>(i));
+  }
 }
 
 void Replicator::OnOpenFailed(int64_t now, int index, const std::string& why, bool fenced) {
@@ -412,6 +473,9 @@ Replicator::ReplicaView Replicator::replica(int index, int64_t now) const {
   if (const int same = SameMemoryAs(index); replica.link == Link::kOpen && same >= 0) {
     view.same_as = same;
     view.problem = absl::StrCat("it is replica ", same, " under another address, and counts once");
+  }
+  if (in_doubt_ & Bit(index)) {
+    view.problem = absl::StrCat("it came back without its memory and its promises: ", kForgot);
   }
   if (replica.link == Link::kOpen && !view.connected) {
     view.problem = absl::StrCat("silent for ", (now - replica.heard_ns) / kMillisecond, " ms");

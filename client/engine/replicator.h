@@ -111,7 +111,9 @@ class Replicator {
 
   // ---- inputs
   void OnAck(int64_t now, int replica, int64_t rtt_ns, const AckPayload& ack);
-  void OnOpened(int64_t now, int replica, Incarnation incarnation, Seq base, uint64_t free_bytes);
+  // `store`: names the life of its promises; 0: it keeps none over a reboot.
+  void OnOpened(int64_t now, int replica, Incarnation incarnation, StoreId store, Seq base,
+                uint64_t free_bytes);
   void OnOpenFailed(int64_t now, int replica, const std::string& why, bool fenced);
   // It can be heard no more where it was: another replica is there.
   void OnNowhere(int64_t now, int replica);
@@ -163,6 +165,8 @@ class Replicator {
   // How long it takes lately until as many members have answered as must (ns); INT64_MAX when there
   // are too few of them.
   int64_t AnswersNs() const;
+  // Replicas that came back without their memory and their promises, and do not count yet.
+  ReplicaMask in_doubt() const { return in_doubt_; }
   // Bytes of [first, last] as registered (ring bytes).
   ReplicaMask connected() const;
 
@@ -197,6 +201,10 @@ class Replicator {
     uint32_t losses = 0;  // grows with every detected loss: a note made before counts it no more
     Setbacks setbacks;    // recent losses: how long it must keep up before it is a candidate
     int64_t well_since_ns = -1;  // since when it has been a member without a loss; -1: it is none
+    StoreId store = 0;        // of the last opening
+    bool store_known = false;
+    int64_t asked_ns = -1;    // a good answer spoke of what was sent then, or later
+    int64_t forgot_ns = -1;   // it was opened then without its promises; -1: nothing is in doubt
     uint64_t resent = 0;
     std::string problem;
     std::string told_problem;  // the last one that is in the log, without its numbers
@@ -213,6 +221,7 @@ class Replicator {
   // A configuration with the loss counters at the time its note was started.
   struct Config : Note {
     std::array<uint32_t, kMaxReplicas> losses{};
+    std::array<StoreId, kMaxReplicas> store{};
   };
 
   Slot& At(Seq seq) { return slots_[seq - first_]; }
@@ -228,6 +237,10 @@ class Replicator {
   void AdvanceDurable();
 
   void Lose(int64_t now, int replica, const std::string& why, bool memory_lost);
+  // docs/protocol.md, "A promise that was forgotten".
+  bool IsStoreOfMember(StoreId store) const;
+  bool Witnessed(const Config& config, int64_t since) const;
+  void EndDoubts();
   static void BackOffOpening(int64_t now, Replica& replica);
   void MarkHeld(int replica, Seq first, Seq last);
 
@@ -283,6 +296,8 @@ class Replicator {
   Seq crowd_before_ = 0, crowd_ = 0;
   Config noted_;
   std::optional<Config> pending_;
+  std::optional<Config> replicated_;  // the last one of that mode that was noted
+  ReplicaMask in_doubt_ = 0;          // may have forgotten a promise to a recovery
   bool counting_ = false;     // acks count (mode replicated, and not on the way to local)
   bool going_local_ = false;  // first step of the way to local was taken, its note is not back yet
   Seq stable_upto_ = 0;       // records up to here are wanted in the stable log

@@ -132,6 +132,7 @@ ReplicaMask Replicator::Candidates(int64_t now, bool* base_too_new) const {
     if (replica.keepup_since_ns < 0 || !KeepsUp(now, static_cast<int>(i))) continue;
     if (SameMemoryAs(static_cast<int>(i)) >= 0) continue;
     if (now - replica.keepup_since_ns < replica.setbacks.pause_ns()) continue;
+    if (in_doubt_ & Bit(static_cast<int>(i))) continue;
     if (replica.base > synced_ + 1) {
       *base_too_new = true;
       continue;
@@ -151,6 +152,7 @@ Replicator::Config Replicator::MakeConfig(Mode mode, ReplicaMask members) const 
     config.incarnation[i] = replicas_[i].incarnation;
     config.base[i] = replicas_[i].base;
     config.losses[i] = replicas_[i].losses;
+    config.store[i] = replicas_[i].store;
   }
   return config;
 }
@@ -176,6 +178,7 @@ void Replicator::OnNoteWritten(int64_t now, const absl::Status& status) {
   const bool moved = pending_->checkpoint > noted_.checkpoint;
   noted_ = *pending_;
   pending_.reset();
+  if (noted_.mode == Mode::kReplicated) replicated_ = noted_;
   if (noted_.mode == Mode::kLocal) {
     going_local_ = false;
     counting_ = false;
@@ -232,6 +235,12 @@ std::string Replicator::ModeDetail(int64_t now) const {
     std::string detail =
         absl::StrCat(local_reason_, "; ", ready, " of ", options_.acks, " needed replicas keep up");
     if (base_too_new) detail += "; waiting for a checkpoint";
+    if (in_doubt_ != 0) {
+      detail += absl::StrCat("; ", std::popcount(in_doubt_),
+                             " came back without their memory and their promises, and a recovery "
+                             "may have fenced them: if too few others are left, unmount, then "
+                             "mount again");
+    }
     if (now < heal_after_ns_) {
       detail += absl::StrCat("; not back before ", (heal_after_ns_ - now) / kMillisecond, " ms");
     }

@@ -27,7 +27,8 @@ absl::StatusOr<OpenedSession> OpenedFrom(const std::string& replica,
         absl::StrCat("replica ", replica, " gave an answer without incarnation or UDP port"));
   }
   return OpenedSession{message.incarnation(), static_cast<uint16_t>(message.udp_port()),
-                       message.free_bytes(), Printable(message.host(), NewLines::kReplace)};
+                       message.free_bytes(), Printable(message.host(), NewLines::kReplace),
+                       message.store()};
 }
 
 }  // namespace salius

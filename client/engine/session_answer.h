@@ -17,6 +17,7 @@ struct OpenedSession {
   uint16_t udp_port = 0;        // never 0
   uint64_t free_bytes = 0;      // any number
   std::string host;             // boot id of its host, printable; empty: it says none
+  StoreId store = 0;            // of its promise file; 0: it has none
 };
 // What a replica holds of a volume: zeros when it does not know the volume.
 struct HeldSession {

@@ -69,7 +69,7 @@ class Replicas:
         """Returns when it answers. With the memory that it left when it was killed, if it was."""
         log = os.path.join(current().dir, "replica%d.log" % i)
         self.procs[i] = Proc(self._wrapper + [binary("salius-replica"), "--listen", self.addresses[i], "--shm-dir",
-                                              self.shms[i], *self._options], log, netns=self.network.namespace(i))
+                                              self.shms[i], "--state-dir", self.shms[i] + "-state", *self._options], log, netns=self.network.namespace(i))
         wait_until(lambda: self._up(self.procs[i], i), 60, lambda: "replica is not up:\n" + tail(log))
 
     def _up(self, proc, i):
@@ -86,6 +86,7 @@ class Replicas:
                 proc.kill()
         for shm in self.shms:
             shutil.rmtree(shm, ignore_errors=True)
+            shutil.rmtree(shm + "-state", ignore_errors=True)
 
 
 class Serving:

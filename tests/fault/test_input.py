@@ -199,7 +199,8 @@ class ReplicaInput(Case):
 
     def refused(self, *arguments):
         log = os.path.join(current().dir, "refused-replica.log")
-        proc = Proc([binary("salius-replica"), *arguments], log, netns=self.net.replica(0))
+        state = os.path.join(current().dir, "refused-replica.state")
+        proc = Proc([binary("salius-replica"), "--state-dir", state, *arguments], log, netns=self.net.replica(0))
         self.addCleanup(proc.kill)
         code = proc.wait(20)
         self.assertNotIn(code, (0, -6, -11), proc.tail())

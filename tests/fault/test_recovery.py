@@ -358,6 +358,45 @@ class TwoPrimaries(RecoveryCase):
             finally:
                 os.close(fd)
 
+    def frozen_and_recovered_elsewhere(self, promises):
+        """The primary stands still; its copy is recovered; then one replica's host after the other starts again, on
+        its old disk or on a new one; and the primary goes on. Returns rig, writer and the standby's volume."""
+        rig, writer = self.loaded(m=3, acks=2)
+        rig.mount_.stop()
+        copy = self.own(rig.image.copy("standby"))
+        standby = Volume(os.path.join(copy.path, "data"), rig.net.primary)
+        done = standby.recover()
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        for replica in rig.replicas:
+            replica.reboot(promises)
+        rig.mount_.cont()
+        return rig, writer, standby
+
+    def test_fence_outlives_reboots_of_all_replicas(self):
+        """I4: what was promised is on the replicas' disks."""
+        rig, writer, standby = self.frozen_and_recovered_elsewhere(promises=True)
+        self.assertIn(writer.wait_failed(60), ("EIO", "ENOTCONN", "EROFS"))
+        status = rig.mount_.status()
+        self.assertEqual(status["mode"], "failed", status)
+        self.assertIn("fenced", status["failure"], status)
+        ops.check(standby.backing, writer.ledger)
+
+    def test_replicas_that_lost_their_promises_too_are_no_witnesses(self):
+        """I4: nobody is left who knows of the fence. The primary acknowledges from its own disk only, and says why."""
+        rig, writer, _ = self.frozen_and_recovered_elsewhere(promises=False)
+        status = rig.mount_.wait_status(
+            lambda s: s["mode"] == "local" and all("promises" in r["problem"] for r in s["replicas"]), 60,
+            "it is not said that the replicas are no witnesses")
+        self.assertIn("mount again", status["mode_detail"], status)
+        writer.more(200)
+        status = rig.mount_.status()
+        self.assertEqual(status["mode"], "local", status)
+        self.assertFalse(any(r["member"] for r in status["replicas"]), status)
+        writer.kill()
+        rig.mount_.umount()
+        rig.mount(mode="replicated")
+        ops.check(rig.path, writer.ledger)
+
     def test_the_standby_mounts_and_the_old_primary_cannot_come_back_with_the_old_disk(self):
         rig, writer = self.loaded(m=3, acks=2)
         rig.power_cut(also=writer.kill)

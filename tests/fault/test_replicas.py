@@ -2,6 +2,7 @@
 from harness import ops
 from harness.case import Case
 from harness.ledger import Ledger
+from harness.run import wait_until
 
 
 def report_of(status, replica):
@@ -58,6 +59,41 @@ class ReplicaDies(Case):
 
     def test_rebooted_replica_is_a_new_incarnation_with_three_replicas_and_two_acks(self):
         self.rebooted(3, 2)
+
+    def test_replica_on_a_new_disk_is_taken_in_when_the_others_know_of_no_fence(self):
+        rig, writer = self.start(3, 2)
+        victim = rig.replicas[0]
+        before = report_of(rig.mount_.status(), victim)["incarnation"]
+        victim.reboot(promises=False)
+        rig.mount_.wait_status(
+            lambda s: report_of(s, victim)["incarnation"] != before and report_of(s, victim)["member"] and
+            s["mode"] == "replicated", 30, "the replica on a new disk is not taken in")
+        writer.more(50)
+        self.cut_and_check(rig, writer)
+
+    def test_forgotten_volume_gives_its_memory_back(self):
+        rig, writer = self.start(2, 1)
+        replica = rig.replicas[0]
+
+        def forget(*options):
+            return rig.volume.run("salius", "forget", rig.backing, "--replica", replica.address, *options)
+
+        done = forget()
+        self.assertEqual(done.returncode, 5, done.stdout + done.stderr)
+        self.assertIn("mounted", done.stderr)
+        granted = "salius_replica_memory_granted_bytes"
+        self.assertGreater(replica.metrics()[granted], 0)
+        rig.power_cut(also=writer.kill)
+        done = forget()
+        self.assertEqual(done.returncode, 5, done.stdout + done.stderr)
+        self.assertIn("in use", done.stderr)  # a moment ago
+        done = forget("--force")
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertIn("forgot it", done.stdout)
+        wait_until(lambda: replica.metrics()[granted] == 0, 20, "its memory is still granted")
+        done = forget()
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertIn("did not know it", done.stdout)
 
     def test_power_cut_right_after_a_replica_lost_its_memory_loses_nothing_with_two_acks(self):
         """f = 2: the primary and any one replica may go together, at any moment, noticed or not."""

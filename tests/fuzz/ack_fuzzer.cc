@@ -106,7 +106,8 @@ class Session {
       core_->OnOpenFailed(now_, replica, std::string(opened.status().message()), false);
       return;
     }
-    core_->OnOpened(now_, replica, opened->incarnation, base_[replica], opened->free_bytes);
+    core_->OnOpened(now_, replica, opened->incarnation, opened->store, base_[replica],
+                    opened->free_bytes);
   }
 
   void Step() {

@@ -99,7 +99,9 @@ class Replica {
     auto arena = Arena::Attach(Memory(), Chance());
     SALIUS_CHECK_OK(arena);
     arena_.emplace(*std::move(arena));
-    acceptor_ = std::make_unique<Acceptor>(*arena_, Acceptor::Options(), now_ns_, &report_);
+    Acceptor::Options options;
+    options.promises = promises_;
+    acceptor_ = std::make_unique<Acceptor>(*arena_, options, now_ns_, &report_);
   }
 
   Held Read(const VolumeId& volume) {
@@ -180,6 +182,12 @@ class Replica {
     const Incarnation incarnation = arena_->incarnation();
     if (damaged_entries) DamageEntries();
     if (forged) Forge();
+    PromiseFile file;
+    file.store = 1;
+    file.promises = acceptor_->Promises(0).promises;
+    const auto read = DecodePromiseFile(AsBytes(EncodePromiseFile(file)));
+    SALIUS_CHECK_OK(read);
+    promises_ = read->promises;
     Attach();
     const std::vector<Held> after = ReadAll();
     if (forged) return;
@@ -381,6 +389,7 @@ class Replica {
   std::map<size_t, Hurt> hurt_at_;
   std::optional<Arena> arena_;
   std::unique_ptr<Acceptor> acceptor_;
+  std::vector<Promise> promises_;  // on the disk
   Acceptor::AttachReport report_;
 };
 

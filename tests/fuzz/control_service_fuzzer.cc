@@ -30,6 +30,7 @@
 #include "replica/control_service.h"
 #include "replica/multicast_group.h"
 #include "tests/fuzz/fuzz_util.h"
+#include "tests/unit/replica/memory_promises.h"
 
 namespace salius {
 namespace {
@@ -109,6 +110,9 @@ class Replica {
     }
     status.clear_volumes();
     status.clear_free_bytes();
+    status.clear_granted_bytes();
+    status.clear_slots_used();
+    status.clear_promises();
     state[""] = status.SerializeAsString();
     return state;
   }
@@ -195,6 +199,7 @@ class Replica {
     SALIUS_CHECK(after.session() == request.session());
     SALIUS_CHECK(after.promised_epoch() == before.promised_epoch());
     SALIUS_CHECK(request.epoch() >= before.promised_epoch());  // I4
+    SALIUS_CHECK(Written(request.volume()).opened == request.epoch());
     if (before.known() && before.epoch() == request.epoch()) {
       SALIUS_CHECK(before.SerializeAsString() == after.SerializeAsString());
     } else {
@@ -231,7 +236,41 @@ class Replica {
     if (before.promised_epoch() != request.epoch()) {
       SALIUS_CHECK(request.epoch() > std::max(before.promised_epoch(), before.epoch()));
     }
+    SALIUS_CHECK(Written(request.volume()).promised == request.epoch());  // I4
     SALIUS_CHECK(before.records() == after.records() && before.epoch() == after.epoch());
+  }
+
+  // What the promise file says of a volume.
+  Promise Written(const std::string& volume) {
+    const auto file = DecodePromiseFile(AsBytes(store_.content.value()));
+    SALIUS_CHECK_OK(file);
+    for (const Promise& promise : file->promises) {
+      if (AsText(promise.volume) == volume) return promise;
+    }
+    return {};
+  }
+  static std::string AsText(const VolumeId& volume) {
+    return std::string(volume.bytes.begin(), volume.bytes.end());
+  }
+
+  void Forget() {
+    control::ForgetVolumeRequest request;
+    request.set_volume(Volume());
+    request.set_force(in_.U8() % 2 == 0);
+    const State state = Now();
+    const control::VolumeInventory before = Ask(request.volume());
+    control::ForgetVolumeResponse response;
+    const grpc::Status status = service_.ForgetVolume(nullptr, &request, &response);
+    if (!Check(status, request.volume(), state)) {
+      SALIUS_CHECK(!request.force() || request.volume().size() != sizeof(VolumeId{}.bytes));
+      return;
+    }
+    const control::VolumeInventory after = Ask(request.volume());
+    SALIUS_CHECK(!after.known() && after.promised_epoch() == 0);
+    SALIUS_CHECK(response.bytes_freed() == before.bytes());
+    SALIUS_CHECK(response.promised_epoch() == before.promised_epoch());
+    if (before.known()) SALIUS_CHECK(response.known() && (request.force() || before.records() == 0));
+    if (response.known()) SALIUS_CHECK(Written(request.volume()).fence_epoch() == 0);
   }
 
   void Drop() {
@@ -338,7 +377,10 @@ class Replica {
       case 4:
         return Fetch();
       case 5:
-        if (in_.U8() < 0xf0) return;
+        if (const uint8_t what = in_.U8(); what < 0xf0) {
+          if (what >= 0x80) Forget();
+          return;
+        }
         service_.StopSessions();
         stopped_ = true;
         return;
@@ -352,7 +394,12 @@ class Replica {
   Arena arena_ = NewArena();
   ManualClock clock_;
   SharedAcceptor acceptor_{arena_, {}, clock_.MonotonicNanos(), nullptr};
-  ControlService service_{acceptor_, loop_, clock_, "1"};
+  MemoryPromises store_;
+  PromiseKeeper promises_{store_, 9, [this](uint64_t known) {
+                            absl::MutexLock lock(&acceptor_.mutex);
+                            return acceptor_.acceptor.Promises(known);
+                          }};
+  ControlService service_{acceptor_, promises_, loop_, clock_, "1"};
   bool stopped_ = false;
 };
 

@@ -106,8 +106,9 @@ class Machines:
 
     @staticmethod
     def _start_replica(guest):
+        # It has no disk: what it promised is gone with its memory, and it says so.
         guest.start(binary("salius-replica"), "--listen", "%s:%d" % (guest.ip, PORT), "--memory", "32MiB",
-                    "--insecure", log="/dev/ttyS0")
+                    "--state-dir", "/dev/shm/state", "--insecure", log="/dev/ttyS0")
 
     def boot(self, primary=True, replicas=()):
         """The machines that are off come back, at the same time: the primary with its disk mounted, replicas with

@@ -78,6 +78,21 @@ class Net:
         sh("ip", "-n", namespace, "addr", "add", ip + "/24", "dev", "eth0")
         sh("ip", "-n", self.primary, "neigh", "flush", "all")
 
+    def second_address(self, i, ip):
+        """Replica i's host has this one beside its own, which stays the one that it prefers."""
+        self._address(self.replica(i), ip)
+
+    def ipv6(self):
+        """Every host has an IPv6 address too: fd77::1 the primary, fd77::10 and so on the replicas."""
+        self._address(self.primary, "fd77::1")
+        for i in range(self.count):
+            self._address(self.replica(i), "fd77::%d" % (10 + i))
+
+    @staticmethod
+    def _address(namespace, ip):
+        size, options = (64, ["nodad"]) if ":" in ip else (24, [])
+        sh("ip", "-n", namespace, "addr", "add", "%s/%d" % (ip, size), "dev", "eth0", *options)
+
     def tap(self, port):
         """A port of the switch for a machine (QEMU in the namespace self.switch); its name there."""
         sh("ip", "-n", self.switch, "tuntap", "add", "dev", port, "mode", "tap")

@@ -21,6 +21,7 @@ class Replica:
         self.address = "%s:%d" % (self.ip, PORT)  # by which volumes know it; may be a name's
         self.shm = "/dev/shm/%s-r%d" % (net.prefix, index)
         self._copy = self.shm + "-earlier"
+        self.state = os.path.join(current().dir, "%s-r%d.state" % (net.prefix, index))  # its promises; on a disk
         self.log = os.path.join(current().dir, "%s-r%d.log" % (net.prefix, index))
         self.proc = None
         self.listen = None  # where else than at self.ip
@@ -36,7 +37,7 @@ class Replica:
         os.makedirs(self.shm, exist_ok=True)
         self.proc = Proc([*self.wrapper, binary("salius-replica"), "--listen",
                           "%s:%d" % (self.listen or self.ip, PORT), "--memory",
-                          self.memory, "--shm-dir", self.shm, "--insecure", "--metrics",
+                          self.memory, "--shm-dir", self.shm, "--state-dir", self.state, "--insecure", "--metrics",
                           "%s:%d" % (self.ip, METRICS_PORT)] + self.extra,
                          self.log, netns=self.net.replica(self.index), env=self.env)
 
@@ -80,6 +81,8 @@ class Replica:
         self.kill()
         shutil.rmtree(self._copy, ignore_errors=True)
         shutil.copytree(self.shm, self._copy)
+        shutil.rmtree(self._copy + "-state", ignore_errors=True)
+        shutil.copytree(self.state, self._copy + "-state")
         return self.start()
 
     def put_memory_back(self):
@@ -87,11 +90,21 @@ class Replica:
         self.kill()
         shutil.rmtree(self.shm)
         shutil.copytree(self._copy, self.shm)
+        shutil.rmtree(self.state)
+        shutil.copytree(self._copy + "-state", self.state)
         return self.start()
 
-    def reboot(self):
-        """The host restarts: a new process with empty memory."""
+    def lose_promises(self):
+        """The host's disk is gone too, after its memory. It stays down."""
         self.lose_memory()
+        shutil.rmtree(self.state, ignore_errors=True)
+
+    def reboot(self, promises=True):
+        """The host restarts: a new process with empty memory; and on a new disk without `promises`."""
+        if promises:
+            self.lose_memory()
+        else:
+            self.lose_promises()
         return self.start()
 
     def move(self, ip):
@@ -122,5 +135,6 @@ class Replica:
         return tail(self.log)
 
     def close(self):
-        self.lose_memory()
+        self.lose_promises()
         shutil.rmtree(self._copy, ignore_errors=True)
+        shutil.rmtree(self._copy + "-state", ignore_errors=True)

@@ -48,7 +48,7 @@ class OpenFiles(Case):
         ports = (7400, 7401)
         for port in ports:
             guest.start(binary("salius-replica"), "--listen", "127.0.0.1:%d" % port, "--memory", "128MiB", "--shm-dir",
-                        "/dev/shm/%d" % port, log="/dev/ttyS0")
+                        "/dev/shm/%d" % port, "--state-dir", "/dev/shm/state-%d" % port, log="/dev/ttyS0")
         guest.run(*PYTHON, "-c", _MAKE, BACKING, count, timeout=1200)
         guest.run(binary("salius"), "init", BACKING, "--replicas", ",".join("127.0.0.1:%d" % p for p in ports), "--acks",
                   len(ports), "--delta", "2s")

@@ -55,7 +55,9 @@ void ClusterSim::Restart(size_t replica) {
 }
 
 void ClusterSim::LoseMemory(size_t replica) {
-  replicas_[replica]->LoseMemory(now_);
+  const bool promises_too =
+      later_random_.Chance(options_.lost_promises) && Happens("promises lost with the memory");
+  replicas_[replica]->LoseMemory(now_, promises_too);
   ++outcome_.losses;
   Say("replica %d loses its memory", replica);
   TakeTimeToStart(replica);

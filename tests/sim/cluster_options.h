@@ -36,6 +36,7 @@ struct ClusterOptions {
   double put_back_lives = 0.06;  // of the lifetimes in which no log is given up
   double remember = 0.04;        // in these, per step: a copy is kept
   double put_back = 0.008;       // in these, per step: the copy is put back
+  double lost_promises = 0.3;   // of these: the disk with its promises too
   double stuck = 0.002;         // takes nothing for a while, then everything
   double slow_replica = 0.002;  // takes its time over everything, for a while
   // ---- per control call

@@ -38,7 +38,7 @@ class ClusterSim::Connector : public recovery::ReplicaConnector {
     absl::StatusOr<FenceResult> Fence(const VolumeId& volume, Epoch epoch, uint64_t token,
                                       uint64_t) override {
       SALIUS_RETURN_IF_ERROR(Reach());
-      const auto fenced = acceptor().Fence(volume, epoch, token);
+      const auto fenced = owner_.sim_.replicas_[index_]->Fence(volume, epoch, token);
       SALIUS_RETURN_IF_ERROR(fenced.status());
       if (fenced->accepted) NoteLife();
       FenceResult result;

@@ -163,8 +163,7 @@ class ClusterSim {
   bool LossAllowed() const;
   void Deliver(int64_t cut_off_until, std::string bytes,
                std::function<void(const std::string&)> arrives);
-  absl::StatusOr<std::pair<Incarnation, uint64_t>> OpenAt(int replica, Epoch epoch,
-                                                          uint64_t session, Seq base);
+  absl::StatusOr<Opening> OpenAt(int replica, Epoch epoch, uint64_t session, Seq base);
   bool StartSession();
   void Heal();
   // No client waits any more; and the mode is replicated, or with `alone` everything is durable.

@@ -127,10 +127,10 @@ void Primary::OnDatagram(int replica, std::string_view datagram) {
   Drain();
 }
 
-void Primary::OnOpened(int replica, Seq base,
-                       const absl::StatusOr<std::pair<Incarnation, uint64_t>>& opened) {
+void Primary::OnOpened(int replica, Seq base, const absl::StatusOr<Opening>& opened) {
   if (opened.ok()) {
-    core_.OnOpened(world_.now(), replica, opened->first, base, opened->second);
+    core_.OnOpened(world_.now(), replica, opened->incarnation, opened->store, base,
+                   opened->free_bytes);
   } else {
     core_.OnOpenFailed(world_.now(), replica, std::string(opened.status().message()),
                        absl::IsFailedPrecondition(opened.status()));

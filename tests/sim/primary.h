@@ -49,6 +49,13 @@ class World {
   virtual Random& random() = 0;
 };
 
+// A replica's answer to a session that it opened.
+struct Opening {
+  Incarnation incarnation = 0;
+  StoreId store = 0;
+  uint64_t free_bytes = 0;
+};
+
 class Primary {
  public:
   // `encoded[i]` is the record of seq i + 1: what this session issued, kept for the judge.
@@ -68,8 +75,7 @@ class Primary {
   // Stamps one record and starts to replicate it; returns its seq.
   Seq Issue(RecordHeader draft, std::string body, SendWhen when = SendWhen::kNow);
   void OnDatagram(int replica, std::string_view datagram);
-  void OnOpened(int replica, Seq base,
-                const absl::StatusOr<std::pair<Incarnation, uint64_t>>& opened);
+  void OnOpened(int replica, Seq base, const absl::StatusOr<Opening>& opened);
   void Tick();
   // The process dies: between applying records and noting it; in a sync that is under way, whose
   // failure it does not hear any more; or after the kernel told somebody else what it could not

@@ -1,5 +1,6 @@
 #include "tests/sim/replica_host.h"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -34,10 +35,14 @@ ReplicaHost::Block::~Block() { FreeBlocks().push_back(std::move(bytes)); }
 
 ReplicaHost::ReplicaHost(uint64_t seed, int64_t abandon_after_ns)
     : abandon_after_(abandon_after_ns), random_(seed) {
-  LoseMemory(0);
+  LoseMemory(0, false);
 }
 
-void ReplicaHost::LoseMemory(int64_t now) {
+void ReplicaHost::LoseMemory(int64_t now, bool promises_too) {
+  if (promises_too) {
+    promises_.content.reset();
+    promised_ = 0;
+  }
   acceptor_.reset();
   arena_.reset();
   SALIUS_CHECK_OK(Arena::Format(memory(), [this] { return random_.Next(); }));
@@ -64,10 +69,40 @@ void ReplicaHost::RestartProcess(int64_t now) {
   auto arena = Arena::Attach(memory(), [this] { return random_.Next(); });
   SALIUS_CHECK_OK(arena);
   arena_.emplace(*std::move(arena));
+  auto loaded = PromiseKeeper::Load(promises_, [this] { return random_.Next(); });
+  SALIUS_CHECK_OK(loaded);
+  // Found when a process has started since the memory was what it is now.
+  if (PromiseKeeper::WentBack(loaded->file, arena_->incarnation(), arena_->process_starts())) {
+    arena_->NewIncarnation();
+  }
   Acceptor::Options options;
   options.abandon_after_ns = abandon_after_;
+  options.promises = loaded->file.promises;
   acceptor_ = std::make_unique<Acceptor>(*arena_, options, Clock(now), nullptr);
+  keeper_ = std::make_unique<PromiseKeeper>(
+      promises_, loaded->file.store, [this](uint64_t known) { return acceptor_->Promises(known); });
+  SALIUS_CHECK_OK(keeper_->Begin(arena_->incarnation(), arena_->process_starts()));
   NoteLife(now);
+}
+
+absl::StatusOr<Opening> ReplicaHost::Open(int64_t now, const SessionParams& params) {
+  SALIUS_ASSIGN_OR_RETURN(const uint64_t granted, acceptor_->OpenSession(Clock(now), params));
+  SALIUS_RETURN_IF_ERROR(keeper_->Keep());
+  if (params.epoch < promised_) {
+    broken_promise_ = absl::StrCat("opens a session of epoch ", params.epoch,
+                                   " though it had promised ", promised_, " to a recovery");
+  }
+  Opened(now, params.epoch, params.base);
+  return Opening{acceptor_->incarnation(), keeper_->id(), granted};
+}
+
+absl::StatusOr<Acceptor::FenceResult> ReplicaHost::Fence(const VolumeId& volume, Epoch epoch,
+                                                         uint64_t token) {
+  const auto fenced = acceptor_->Fence(volume, epoch, token);
+  if (!fenced.ok() || !fenced->accepted) return fenced;
+  SALIUS_RETURN_IF_ERROR(keeper_->Keep());
+  promised_ = std::max(promised_, epoch);
+  return fenced;
 }
 
 void ReplicaHost::Opened(int64_t now, Epoch epoch, Seq base) {

@@ -1,5 +1,5 @@
 // One simulated replica: the shipping arena and acceptor over a block of memory that survives its
-// process.
+// process, and promises on a disk that survives its host.
 //
 // Threads: one.
 #pragma once
@@ -13,6 +13,9 @@
 
 #include "common/random.h"
 #include "replica/acceptor.h"
+#include "replica/promise_keeper.h"
+#include "tests/sim/primary.h"
+#include "tests/unit/replica/memory_promises.h"
 
 namespace salius::sim {
 
@@ -21,7 +24,8 @@ class ReplicaHost {
   // `abandon_after_ns`: the administrator's --abandon-after; 0: never.
   ReplicaHost(uint64_t seed, int64_t abandon_after_ns);
 
-  void LoseMemory(int64_t now);
+  // The host starts again; `promises_too`: on a new disk.
+  void LoseMemory(int64_t now, bool promises_too);
   void RestartProcess(int64_t now);
   // Keeps a copy of the memory as it is now; puts the last copy back, under the incarnation that
   // it had, as the revert of a virtual machine does. A lost memory's copy is gone.
@@ -32,12 +36,16 @@ class ReplicaHost {
   // Handles a datagram; returns the answer, empty when there is none.
   std::string OnDatagram(int64_t now, std::string_view datagram);
   Acceptor& acceptor() { return *acceptor_; }
+  // As replica/control_service.cc: nothing is answered before it is kept.
+  absl::StatusOr<Opening> Open(int64_t now, const SessionParams& params);
+  absl::StatusOr<Acceptor::FenceResult> Fence(const VolumeId& volume, Epoch epoch, uint64_t token);
+  // I4: what it did although it had promised not to; empty: nothing.
+  const std::string& broken_promise() const { return broken_promise_; }
   // To be called often: what its process does four times a second. What is wrong with that: it
   // gave up a log which somebody had asked for not long ago. Empty: nothing.
   std::string Tick(int64_t now);
   // Who has a right to the log was there, at `now`.
   void NoteLife(int64_t now) { life_ = Clock(now); }
-  void Opened(int64_t now, Epoch epoch, Seq base);  // a session
   // What lies below it was given up with the log; 0: nothing.
   Seq given_up() const { return given_up_; }
   // It gave up its log, and no session was opened since.
@@ -63,6 +71,7 @@ class ReplicaHost {
   bool Reachable(int64_t now) const { return now >= deaf_until && now >= mute_until; }
 
  private:
+  void Opened(int64_t now, Epoch epoch, Seq base);  // a session
   // Blocks go round between lifetimes: what a former one left must not matter.
   struct Block {
     Block();
@@ -75,8 +84,12 @@ class ReplicaHost {
   Block block_;
   std::unique_ptr<Block> copy_;
   Random random_;
+  MemoryPromises promises_;
+  Epoch promised_ = 0;  // to a recovery, and answered, since the promises were last lost
+  std::string broken_promise_;
   std::optional<Arena> arena_;
   std::unique_ptr<Acceptor> acceptor_;
+  std::unique_ptr<PromiseKeeper> keeper_;
   int64_t life_ = 0, next_tick_ = 0;  // of its own clock
   static constexpr Seq kAll = UINT64_MAX;
   Epoch epoch_ = 0;  // of the last session

@@ -191,7 +191,9 @@ void SessionSim::Handle(const Event& event) {
     }
     case Event::kOpened:
       if (event.incarnation != 0) {
-        core_.OnOpened(now_, event.replica, event.incarnation, event.first, 64u << 20);
+        // Its promises outlive its memory.
+        core_.OnOpened(now_, event.replica, event.incarnation, 1 + event.replica, event.first,
+                       64u << 20);
         told_[event.replica] = {.opened_ns = now_};
       } else {
         core_.OnOpenFailed(now_, event.replica, "unreachable", false);

@@ -27,6 +27,7 @@ class ReplicatedTest : public PipelineTest, public testing::WithParamInterface<i
       options.no_mlock = true;
       options.log_level = "off";
       options.shm_dir = absl::StrCat(path_, "/replica", i);
+      options.state_dir = absl::StrCat(path_, "/state", i);
       ASSERT_EQ(mkdir(options.shm_dir.c_str(), 0700), 0);
       auto server = ReplicaServer::Start(options, SystemClock());
       ASSERT_TRUE(server.ok()) << server.status();

@@ -77,6 +77,73 @@ TEST_F(ReplicatorTest, HowLongAReplicaHasBeenSilentIsSaidAsOfNow) {
   EXPECT_GE(std::stoll(problem.substr(11)), 60'000) << problem;
 }
 
+TEST_F(ReplicatorTest, ALostStoreIsNoWitnessAndCountsWhenAnotherMemberIsOne) {
+  Make(2, 1);
+  Heal(2);
+  Reborn(1, 777, 8001);  // another store: it may have been fenced
+  EXPECT_EQ(core_->in_doubt(), 0b10);
+  EXPECT_NE(core_->replica(1, now_).problem.find("promises"), std::string::npos);
+  for (int i = 0; i < 20; ++i) {
+    Ack(1, 0, 0, 777);
+    Tick(20);
+    Settle();
+  }
+  EXPECT_EQ(core_->noted().members & 0b10, 0);
+  Ack(0, 0);  // it remembers, and knows of no fence
+  EXPECT_EQ(core_->in_doubt(), 0);
+  for (int i = 0; i < 40 && core_->noted().members != 0b11; ++i) {
+    Ack(0, 0);
+    Ack(1, 0, 0, 777);
+    Tick(20);
+    Settle();
+  }
+  EXPECT_EQ(core_->noted().members, 0b11);
+}
+
+TEST_F(ReplicatorTest, AnAnswerToWhatWasSentBeforeTheDoubtIsNoWitness) {
+  Make(2, 1);
+  Heal(2);
+  Reborn(1, 777, 8001);
+  AckPayload ack;
+  ack.incarnation = 100;
+  ack.base = 1;
+  ack.free_bytes = 64 << 20;
+  core_->OnAck(now_, 0, 5 * kMs, ack);
+  EXPECT_EQ(core_->in_doubt(), 0b10);
+  core_->OnAck(now_ + 10 * kMs, 0, 5 * kMs, ack);
+  EXPECT_EQ(core_->in_doubt(), 0);
+}
+
+TEST_F(ReplicatorTest, WhenAllForgotTheVolumeStaysLocalAndSaysWhy) {
+  Make(3, 2);
+  Heal(3);
+  for (int i = 0; i < 3; ++i) Reborn(i, 777 + i, 8000 + i);
+  for (int round = 0; round < 200; ++round) {
+    WriteStable();
+    for (int i = 0; i < 3; ++i) Ack(i, 0, 0, 777 + i);
+    Tick(50);
+    Settle();
+  }
+  EXPECT_EQ(core_->noted().mode, Mode::kLocal);
+  EXPECT_FALSE(core_->counting_acks());
+  EXPECT_TRUE(core_->failure().ok());
+  EXPECT_NE(core_->ModeDetail(now_).find("promises"), std::string::npos);
+}
+
+TEST_F(ReplicatorTest, RebootedReplicasThatKeptTheirPromisesAreTakenBack) {
+  Make(3, 2);
+  Heal(3);
+  for (int i = 0; i < 3; ++i) Reborn(i, 777 + i, 7000 + i);
+  EXPECT_EQ(core_->in_doubt(), 0);
+  for (int round = 0; round < 200 && !core_->counting_acks(); ++round) {
+    WriteStable();
+    for (int i = 0; i < 3; ++i) Ack(i, 0, 0, 777 + i);
+    Tick(50);
+    Settle();
+  }
+  EXPECT_TRUE(core_->counting_acks());
+}
+
 TEST_F(ReplicatorTest, AMemberComesBackOnlyWithABaseAtTheCheckpoint) {
   Make(2, 1);
   Heal(2);
@@ -90,7 +157,7 @@ TEST_F(ReplicatorTest, AMemberComesBackOnlyWithABaseAtTheCheckpoint) {
   }
   EXPECT_EQ(core_->noted().members, 0b01);
   Tick(1);
-  core_->OnOpened(now_, 1, 777, 2, 64 << 20);
+  core_->OnOpened(now_, 1, 777, 7000 + 1, 2, 64 << 20);
   Take();
   for (int i = 0; i < 20; ++i) {
     Ack(1, 1, 0, 777);
@@ -125,7 +192,7 @@ TEST_F(ReplicatorTest, AReplicaOutOfMemoryIsTreatedAsLost) {
 TEST_F(ReplicatorTest, TheSameMemoryUnderTwoAddressesCountsOnce) {
   Make(2, 2);
   Tick(1);
-  for (int i = 0; i < 2; ++i) core_->OnOpened(now_, i, 100, 1, 64 << 20);
+  for (int i = 0; i < 2; ++i) core_->OnOpened(now_, i, 100, 7000 + i, 1, 64 << 20);
   Take();
   for (int round = 0; round < 20; ++round) {
     for (int i = 0; i < 2; ++i) Ack(i, 0, 0, 100);
@@ -139,8 +206,8 @@ TEST_F(ReplicatorTest, TheSameMemoryUnderTwoAddressesCountsOnce) {
 TEST_F(ReplicatorTest, WhoIsNowhereLeavesItsMemoryToWhoIsThereNow) {
   Make(2, 1);
   Tick(1);
-  core_->OnOpened(now_, 0, 100, 1, 64 << 20);
-  core_->OnOpened(now_, 1, 100, 1, 64 << 20);
+  core_->OnOpened(now_, 0, 100, 7000 + 0, 1, 64 << 20);
+  core_->OnOpened(now_, 1, 100, 7000 + 1, 1, 64 << 20);
   Take();
   EXPECT_NE(core_->replica(1, now_).problem, "") << "it is replica 0";
   core_->OnNowhere(now_, 0);
@@ -153,7 +220,7 @@ TEST_F(ReplicatorTest, WhoIsNowhereLeavesItsMemoryToWhoIsThereNow) {
 TEST_F(ReplicatorTest, TheSameMemoryUnderALowerNumberThatComesLaterDoesNotCountToo) {
   Make(3, 2);
   Tick(1);
-  for (int i = 1; i < 3; ++i) core_->OnOpened(now_, i, 100 + i, 1, 64 << 20);
+  for (int i = 1; i < 3; ++i) core_->OnOpened(now_, i, 100 + i, 7000 + i, 1, 64 << 20);
   Take();
   const auto settle = [&](int first) {
     for (int round = 0; round < 20; ++round) {
@@ -167,7 +234,7 @@ TEST_F(ReplicatorTest, TheSameMemoryUnderALowerNumberThatComesLaterDoesNotCountT
   };
   settle(1);
   EXPECT_EQ(core_->noted().members, 0b110);
-  core_->OnOpened(now_, 0, 101, 1, 64 << 20);  // replica 1's
+  core_->OnOpened(now_, 0, 101, 7000 + 0, 1, 64 << 20);  // replica 1's
   settle(0);
   EXPECT_EQ(core_->noted().members, 0b110);
   EXPECT_NE(core_->replica(0, now_).problem.find("replica 1"), std::string::npos);
@@ -179,7 +246,7 @@ TEST_F(ReplicatorTest, WhatLiesBelowTheBaseIsNotAwaited) {
   for (int i = 0; i < 10; ++i) core_->Issue(now_, 100);
   Tick(1);
   ASSERT_EQ(out_.opens.back().base, 11u);
-  core_->OnOpened(now_, 0, 100, 11, 64 << 20);
+  core_->OnOpened(now_, 0, 100, 7000 + 0, 11, 64 << 20);
   for (int i = 0; i < 10; ++i) core_->Issue(now_, 100);
   AckPayload ack;
   ack.incarnation = 100;
@@ -199,7 +266,7 @@ TEST_F(ReplicatorTest, AReplicaThatIsLostAsSoonAsItIsOpenIsOpenedLessAndLessOfte
     Tick(1);
     if (out_.opens.empty()) continue;
     ++opens;
-    core_->OnOpened(now_, 0, 100, out_.opens.back().base, 64 << 20);
+    core_->OnOpened(now_, 0, 100, 7000 + 0, out_.opens.back().base, 64 << 20);
     Ack(0, 0, 0, 999);  // another incarnation
   }
   EXPECT_GE(opens, 4);
@@ -269,7 +336,7 @@ TEST_F(ReplicatorTest, ASlowLinkIsNotSentEverythingTwice) {
 TEST_F(ReplicatorTest, ALinkThatTakesNearlyDeltaEachWayIsGoodEnough) {
   Make(1, 1);
   Tick(1);
-  core_->OnOpened(now_, 0, 100, 1, 64 << 20);
+  core_->OnOpened(now_, 0, 100, 7000 + 0, 1, 64 << 20);
   Take();
   std::deque<std::pair<int64_t, Seq>> under_way;
   for (int i = 0; i < 400 && !core_->counting_acks(); ++i) {
@@ -364,7 +431,7 @@ TEST_F(ReplicatorTest, AReasonOfARefusalIsToldOnceUntilItChanges) {
   EXPECT_EQ(told[1], "W0 of no use now: no memory: 5 of 6 segments are granted to others");
   EXPECT_EQ(told[2], told[0]);
   Tick(10'000);
-  core_->OnOpened(now_, 0, 100, 1, 64 << 20);
+  core_->OnOpened(now_, 0, 100, 7000, 1, 64 << 20);
   Take();
   EXPECT_EQ(core_->replica(0, now_).problem, "");
 }

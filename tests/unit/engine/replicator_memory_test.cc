@@ -86,7 +86,7 @@ TEST_F(MemoryTest, WhatItHeldBeforeDoesNotCountWhenItIsOpenedAgain) {
   ASSERT_EQ(out_.opens.size(), 1u);
   EXPECT_EQ(out_.opens[0].base, 11u);
   Tick(5);
-  core_->OnOpened(now_, 0, 100, 11, 64 << 20);
+  core_->OnOpened(now_, 0, 100, 7000, 11, 64 << 20);
   Take();
   AckAs(Names(10), 20 * kMs);  // of a frame from before it was opened again
   EXPECT_EQ(core_->replica(0, now_).contiguous, 10u) << "base - 1: nothing";

@@ -49,7 +49,7 @@ class PatienceTest : public ReplicatorTest {
       Take();
     }
     for (const auto& open : out_.opens) {
-      core_->OnOpened(now_, open.replica, 100, open.base, 64 << 20);
+      core_->OnOpened(now_, open.replica, 100, 7000 + open.replica, open.base, 64 << 20);
     }
     out_.opens.clear();
     Take();

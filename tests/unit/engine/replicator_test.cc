@@ -14,7 +14,7 @@ namespace {
 TEST_F(ReplicatorTest, AcksDoNotCountBeforeTheReplicatedNoteHasReturned) {
   Make(2, 1);
   Tick(1);
-  core_->OnOpened(now_, 0, 100, 1, 64 << 20);
+  core_->OnOpened(now_, 0, 100, 7000 + 0, 1, 64 << 20);
   Take();
   ASSERT_TRUE(out_.note.has_value());
   EXPECT_EQ(out_.note->mode, Mode::kReplicated);

@@ -53,7 +53,7 @@ class ReplicatorTest : public testing::Test {
   // Opens all replicas and notes replicated.
   void Heal(int replicas) {
     Tick(1);
-    for (int i = 0; i < replicas; ++i) core_->OnOpened(now_, i, 100 + i, 1, 64 << 20);
+    for (int i = 0; i < replicas; ++i) core_->OnOpened(now_, i, 100 + i, 7000 + i, 1, 64 << 20);
     Take();
     for (int i = 0; i < replicas; ++i) Ack(i, 0);
     while (out_.note) {
@@ -71,6 +71,23 @@ class ReplicatorTest : public testing::Test {
     const Seq seq = core_->Issue(now_, 1000);
     Take();
     return seq;
+  }
+
+  // The disk takes every note that is asked for.
+  void Settle() {
+    while (out_.note) {
+      out_.note.reset();
+      core_->OnNoteWritten(now_, absl::OkStatus());
+      Take();
+    }
+  }
+  // A replica that lost its memory is opened again, with the promises of `store`.
+  void Reborn(int replica, Incarnation life, StoreId store) {
+    Ack(replica, 0, 0, life);
+    Settle();
+    Tick(1);
+    core_->OnOpened(now_, replica, life, store, 1, 64 << 20);
+    Take();
   }
 
   int64_t now_ = 1'000'000'000;

@@ -79,15 +79,207 @@ TEST_F(AcceptorTest, FenceWithZerosIsInvalid) {
   EXPECT_EQ(acceptor_->Fence(TestVolume(), 1, 0).status().code(), StatusCode::kInvalidArgument);
 }
 
+VolumeId NumberedVolume(uint32_t i) {
+  VolumeId id = TestVolume();
+  id.bytes[0] = static_cast<uint8_t>(i);
+  id.bytes[1] = static_cast<uint8_t>(i >> 8);
+  id.bytes[15] = 0xee;
+  return id;
+}
+
 TEST_F(AcceptorTest, FenceOfTooManyVolumesIsRefused) {
-  for (uint32_t i = 0; i < arena_->geometry().slot_count; ++i) {
-    VolumeId id = TestVolume();
-    id.bytes[0] = static_cast<uint8_t>(i);
-    id.bytes[1] = static_cast<uint8_t>(i >> 8);
-    ASSERT_TRUE(acceptor_->Fence(id, 1, 1).ok());
+  for (uint32_t i = 0; i < kMaxPromises; ++i) {
+    ASSERT_TRUE(acceptor_->Fence(NumberedVolume(i), 1, 1).ok());
   }
   EXPECT_EQ(acceptor_->Fence(TestVolume(99), 1, 1).status().code(), StatusCode::kResourceExhausted);
   EXPECT_EQ(Open(), StatusCode::kResourceExhausted);
+  ASSERT_TRUE(acceptor_->Forget(now_ + 61 * kSecond, NumberedVolume(7), false).ok());
+  EXPECT_EQ(Open(), StatusCode::kOk);
+}
+
+TEST_F(AcceptorTest, PromisesTakeNoSlotFromSessions) {
+  Format(uint64_t{8} << 20);
+  SessionParams params = Params();
+  params.memory_bytes = 1;
+  for (uint32_t i = 0; i < 3 * arena_->geometry().slot_count; ++i) {
+    params.volume = NumberedVolume(i);
+    ASSERT_TRUE(acceptor_->OpenSession(now_, params).ok()) << i;
+    ASSERT_TRUE(acceptor_->Fence(params.volume, 2, 5).value().accepted);
+    ASSERT_TRUE(acceptor_->DropVolume(params.volume, 1).ok());
+  }
+  EXPECT_EQ(acceptor_->volume_count(), 0u);
+  EXPECT_EQ(acceptor_->granted_bytes(), 0u);
+  EXPECT_EQ(Open(), StatusCode::kOk);
+}
+
+// ---- promises outlive the host
+
+TEST_F(AcceptorTest, AfterARebootAFencedSessionIsStillFenced) {
+  ASSERT_EQ(Open(), StatusCode::kOk);
+  ASSERT_TRUE(Fence(2, 5));
+  LoseMemory();
+  EXPECT_EQ(Send({TestRecord(1)}).standing, Standing::kFenced);
+  EXPECT_EQ(Ack().flags, kAckFenced);
+  EXPECT_EQ(Ack().promise_epoch, 2u);
+  EXPECT_EQ(Open(1), StatusCode::kFailedPrecondition);
+  EXPECT_EQ(Held().promised_epoch, 2u);
+  EXPECT_FALSE(Held().known);  // G
+  EXPECT_FALSE(Fence(2, 6));
+  EXPECT_TRUE(Fence(2, 5));
+  EXPECT_EQ(Open(2), StatusCode::kOk);
+}
+
+TEST_F(AcceptorTest, AfterARebootAnOlderSessionIsFencedByTheNewerOne) {
+  ASSERT_EQ(Open(5), StatusCode::kOk);
+  LoseMemory();
+  EXPECT_EQ(Open(4), StatusCode::kFailedPrecondition);
+  EXPECT_EQ(Send({TestRecord(1, 10, 4)}, 4).standing, Standing::kFenced);
+  EXPECT_EQ(Send({TestRecord(1, 10, 5)}, 5).standing, Standing::kUnknownVolume);
+  EXPECT_FALSE(Fence(5, 9));
+  EXPECT_EQ(Open(5), StatusCode::kOk);
+  LoseMemory(/*with_promises=*/false);
+  EXPECT_EQ(Open(4), StatusCode::kOk);
+}
+
+TEST_F(AcceptorTest, APromiseThatTheFileLacksComesFromTheMemoryAndTheOtherWayRound) {
+  ASSERT_EQ(Open(1), StatusCode::kOk);
+  ASSERT_TRUE(Fence(2, 5));
+  Restart(/*with_promises=*/false);
+  ASSERT_EQ(acceptor_->Promises(0).promises.size(), 1u);
+  EXPECT_EQ(acceptor_->Promises(0).promises[0].promised, 2u);
+  EXPECT_EQ(acceptor_->Promises(0).promises[0].opened, 1u);
+  options_.promises = acceptor_->Promises(0).promises;
+  options_.promises[0].promised = 7;
+  acceptor_ = std::make_unique<Acceptor>(*arena_, options_, now_, nullptr);
+  EXPECT_EQ(Held().promised_epoch, 7u);
+  EXPECT_EQ(arena_->slot(0)->promise_epoch, 7u);
+  EXPECT_EQ(Ack().flags, kAckFenced);
+}
+
+TEST_F(AcceptorTest, EachChangeOfAPromiseHasANewVersion) {
+  uint64_t version = acceptor_->Promises(0).version;
+  const auto changed = [&] {
+    return std::exchange(version, acceptor_->Promises(version).version) != version;
+  };
+  ASSERT_EQ(Open(1), StatusCode::kOk);
+  EXPECT_TRUE(changed());
+  ASSERT_EQ(Open(1), StatusCode::kOk);
+  EXPECT_FALSE(changed());
+  ASSERT_TRUE(Fence(3, 5));
+  EXPECT_TRUE(changed());
+  ASSERT_TRUE(Fence(3, 5));
+  EXPECT_FALSE(changed());
+  ASSERT_FALSE(Fence(3, 6));
+  EXPECT_FALSE(changed());
+  ASSERT_TRUE(acceptor_->DropVolume(TestVolume(), 1).ok());
+  EXPECT_TRUE(changed());
+  ASSERT_TRUE(acceptor_->Forget(now_, TestVolume(), true).ok());
+  EXPECT_TRUE(changed());
+  EXPECT_TRUE(acceptor_->Promises(0).promises.empty());
+}
+
+// ---- forgetting a volume
+
+TEST_F(AcceptorTest, AVolumeInUseIsForgottenByForceOnly) {
+  ASSERT_EQ(Open(), StatusCode::kOk);
+  EXPECT_EQ(acceptor_->Forget(now_, TestVolume(), false).status().code(),
+            StatusCode::kFailedPrecondition);
+  Send({TestRecord(1)});
+  now_ += 61 * kSecond;
+  // Silent, but what it holds may be nowhere else.
+  EXPECT_EQ(acceptor_->Forget(now_, TestVolume(), false).status().code(),
+            StatusCode::kFailedPrecondition);
+  EXPECT_EQ(Held().records, 1u);
+  const auto forgotten = acceptor_->Forget(now_, TestVolume(), true);
+  ASSERT_TRUE(forgotten.ok());
+  EXPECT_TRUE(forgotten->known);
+  EXPECT_EQ(forgotten->bytes, TestRecord(1).size());
+  EXPECT_EQ(acceptor_->volume_count(), 0u);
+  EXPECT_EQ(acceptor_->granted_bytes(), 0u);
+  EXPECT_FALSE(acceptor_->Forget(now_, TestVolume(), false)->known);
+}
+
+TEST_F(AcceptorTest, ASilentVolumeWhoseRecordsAreOnItsDiskIsForgotten) {
+  ASSERT_EQ(Open(), StatusCode::kOk);
+  Send({TestRecord(1)});
+  Trim(1);
+  now_ += 59 * kSecond;
+  EXPECT_FALSE(acceptor_->Forget(now_, TestVolume(), false).ok());
+  now_ += 2 * kSecond;
+  EXPECT_TRUE(acceptor_->Forget(now_, TestVolume(), false).ok());
+  EXPECT_EQ(acceptor_->Promises(0).promises.size(), 0u);
+}
+
+TEST_F(AcceptorTest, APromiseIsForgottenWhenItsRecoveryIsLongOver) {
+  acceptor_->Tick(now_);
+  ASSERT_TRUE(Fence(2, 5));
+  EXPECT_FALSE(acceptor_->Forget(now_, TestVolume(), false).ok());
+  const auto forgotten = acceptor_->Forget(now_ + 61 * kSecond, TestVolume(), false);
+  ASSERT_TRUE(forgotten.ok());
+  EXPECT_EQ(forgotten->promised, 2u);
+  EXPECT_EQ(Open(1), StatusCode::kOk);
+}
+
+// ---- J: no host takes everything
+
+TEST_F(AcceptorTest, OneHostLeavesMemoryForOthers) {
+  SessionParams params = Params();
+  params.peer = PeerIdOf("10.0.0.1");
+  params.memory_bytes = uint64_t{4} << 20;
+  uint32_t opened = 0;
+  absl::Status refused;
+  while (refused.ok() && opened < 100) {
+    params.volume = NumberedVolume(opened++);
+    refused = acceptor_->OpenSession(now_, params).status();
+  }
+  EXPECT_EQ(refused.code(), StatusCode::kResourceExhausted);
+  EXPECT_NE(refused.message().find("salius forget"), absl::string_view::npos) << refused;
+  EXPECT_NE(refused.message().find("10.0.0.1"), absl::string_view::npos) << refused;
+  params.peer = PeerIdOf("10.0.0.2");
+  EXPECT_TRUE(acceptor_->OpenSession(now_, params).ok());
+  // Its own volumes go on.
+  params.peer = PeerIdOf("10.0.0.1");
+  params.volume = NumberedVolume(0);
+  params.epoch = 2;
+  EXPECT_TRUE(acceptor_->OpenSession(now_, params).ok());
+}
+
+TEST_F(AcceptorTest, OneHostLeavesSlotsForOthers) {
+  Format(uint64_t{64} << 20);
+  options_.peer_share_percent = 10;
+  Restart();
+  SessionParams params = Params();
+  params.peer = PeerIdOf("10.0.0.1");
+  params.memory_bytes = 1;
+  const uint32_t share = arena_->geometry().slot_count / 10;
+  absl::Status status;
+  uint32_t opened = 0;
+  for (; status.ok() && opened < 2 * share; ++opened) {
+    params.volume = NumberedVolume(opened);
+    status = acceptor_->OpenSession(now_, params).status();
+  }
+  EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);
+  EXPECT_LE(opened, share + 1);
+}
+
+TEST_F(AcceptorTest, TheFirstVolumeOfAHostTakesWhatItNeeds) {
+  SessionParams params = Params();
+  params.peer = PeerIdOf("10.0.0.1");
+  params.memory_bytes = uint64_t{22} << 20;  // of 32, with its quarter more
+  EXPECT_TRUE(acceptor_->OpenSession(now_, params).ok());
+}
+
+TEST_F(AcceptorTest, OneHostLeavesPromisesForOthers) {
+  options_.most_promises = 8;
+  Restart();
+  const PeerId one = PeerIdOf("10.0.0.1");
+  for (uint32_t i = 0; i < 6; ++i) {
+    ASSERT_TRUE(acceptor_->Fence(NumberedVolume(i), 1, 1, one).ok());
+  }
+  EXPECT_EQ(acceptor_->Fence(NumberedVolume(7), 1, 1, one).status().code(),
+            StatusCode::kResourceExhausted);
+  EXPECT_TRUE(acceptor_->Fence(NumberedVolume(3), 2, 1, one).ok());
+  EXPECT_TRUE(acceptor_->Fence(NumberedVolume(7), 1, 1, PeerIdOf("10.0.0.2")).ok());
 }
 
 // ---- D: opening sessions

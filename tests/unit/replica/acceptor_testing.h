@@ -27,13 +27,23 @@ class AcceptorTest : public ::testing::Test {
     arena_ = std::make_unique<Arena>(memory_->FormatAndAttach());
     acceptor_ = std::make_unique<Acceptor>(*arena_, options_, now_, nullptr);
   }
-  // A new process on the same memory.
-  Acceptor::AttachReport Restart() {
+  // A new process on the same memory, with the promises on the disk or with those that the memory
+  // holds alone.
+  Acceptor::AttachReport Restart(bool with_promises = true) {
+    options_.promises.clear();
+    if (with_promises) options_.promises = acceptor_->Promises(0).promises;
     acceptor_.reset();
     arena_ = std::make_unique<Arena>(memory_->Attach());
     Acceptor::AttachReport report;
     acceptor_ = std::make_unique<Acceptor>(*arena_, options_, now_, &report);
     return report;
+  }
+
+  // A reboot of the host.
+  void LoseMemory(bool with_promises = true) {
+    options_.promises.clear();
+    if (with_promises) options_.promises = acceptor_->Promises(0).promises;
+    Format();
   }
 
   SessionParams Params(Epoch epoch = 1, uint64_t session = kSession, Seq base = 1) {

@@ -88,7 +88,8 @@ class Process {
 class RestartTest : public ::testing::Test {
  protected:
   std::vector<std::string> Arguments() {
-    return {"--listen", "127.0.0.1:0", "--memory", "16MiB", "--shm-dir", dir(), "--no-mlock"};
+    return {"--listen", "127.0.0.1:0", "--memory", "16MiB", "--shm-dir", dir(), "--no-mlock",
+            "--state-dir", state_.path()};
   }
   void Start() {
     client_.reset();
@@ -97,6 +98,7 @@ class RestartTest : public ::testing::Test {
     client_ = std::make_unique<ReplicaClient>(process_->port());
   }
   std::string dir() const { return shm_.path() + "/replica"; }
+  ShmDir state_;
 
   ShmDir shm_;
   std::unique_ptr<Process> process_;

@@ -48,9 +48,113 @@ TEST_F(ServerTest, TcpPortInUseIsNamed) {
 
 TEST_F(ServerTest, ArenaInUseIsRefused) {
   Start();
-  const absl::Status status = ReplicaServer::Start(Options(), SystemClock()).status();
+  ReplicaOptions second = Options();
+  const ShmDir other;
+  second.state_dir = other.path();
+  absl::Status status = ReplicaServer::Start(second, SystemClock()).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(std::string(status.message()), HasSubstr(shm_.path()));
+  second = Options();
+  second.shm_dir = other.path();
+  status = ReplicaServer::Start(second, SystemClock()).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(status.message()), HasSubstr(state_.path()));
+}
+
+bool FenceVolume(ReplicaClient& client, control::FenceResponse* response) {
+  control::FenceRequest request;
+  request.set_volume(ReplicaClient::Bytes(TestVolume()));
+  request.set_epoch(2);
+  request.set_token(5);
+  grpc::ClientContext context;
+  return client.stub().Fence(&context, request, response).ok();
+}
+
+TEST_F(ServerTest, AFenceOutlivesTheMemory) {
+  StartWithSession();
+  control::FenceResponse fenced;
+  ASSERT_TRUE(FenceVolume(*client_, &fenced));
+  EXPECT_NE(fenced.store(), 0u);
+  server_.reset();
+  std::filesystem::remove_all(shm_.path());
+  Start();
+  EXPECT_NE(client_->Inventory().incarnation(), fenced.incarnation());
+  EXPECT_EQ(client_->Inventory().store(), fenced.store());
+  EXPECT_EQ(client_->Inventory().inventory().promised_epoch(), 2u);
+  EXPECT_EQ(client_->Open().error_code(), grpc::StatusCode::FAILED_PRECONDITION);
+  client_->SendRecords({TestRecord(1)});
+  const auto acked = client_->Receive();
+  ASSERT_TRUE(acked.has_value());
+  EXPECT_EQ(acked->ack.flags, kAckFenced);
+}
+
+TEST_F(ServerTest, LostOrDamagedPromisesAreANewStore) {
+  StartWithSession();
+  control::FenceResponse fenced;
+  ASSERT_TRUE(FenceVolume(*client_, &fenced));
+  uint64_t store = fenced.store();
+  for (const bool damaged : {true, false}) {
+    server_.reset();
+    const std::string file = state_.path() + "/promises";
+    if (damaged) {
+      std::filesystem::resize_file(file, 70);
+    } else {
+      std::filesystem::remove(file);
+    }
+    Start();
+    const auto inventory = client_->Inventory();
+    EXPECT_NE(inventory.store(), store);
+    store = inventory.store();
+    // The memory still has the promise of a volume with a log.
+    EXPECT_EQ(inventory.inventory().promised_epoch(), 2u);
+  }
+}
+
+TEST_F(ServerTest, NothingIsPromisedThatCannotBeKept) {
+  StartWithSession();
+  // As a disk that gives errors: the file cannot be replaced by any more.
+  std::filesystem::create_directory(state_.path() + "/promises.tmp");
+  control::FenceResponse fenced;
+  EXPECT_FALSE(FenceVolume(*client_, &fenced));
+  EXPECT_EQ(client_->Open(ReplicaClient::SessionRequest(3, 79)).error_code(),
+            grpc::StatusCode::UNAVAILABLE);
+  // What could not be written is in force all the same.
+  client_->SendRecords({TestRecord(1)});
+  const auto acked = client_->Receive();
+  ASSERT_TRUE(acked.has_value());
+  EXPECT_EQ(acked->ack.flags, kAckFenced);
+  std::filesystem::remove(state_.path() + "/promises.tmp");
+  EXPECT_TRUE(client_->Open(ReplicaClient::SessionRequest(3, 79)).ok());
+}
+
+TEST_F(ServerTest, AnArenaThatWasPutBackIsAnotherIncarnation) {
+  StartWithSession();
+  const Incarnation incarnation = client_->Inventory().incarnation();
+  server_.reset();
+  const ShmDir kept;
+  std::filesystem::copy_file(shm_.path() + "/arena", kept.path() + "/arena");
+  Start();
+  EXPECT_EQ(client_->Inventory().incarnation(), incarnation);
+  server_.reset();
+  std::filesystem::copy_file(kept.path() + "/arena", shm_.path() + "/arena",
+                             std::filesystem::copy_options::overwrite_existing);
+  Start();
+  EXPECT_NE(client_->Inventory().incarnation(), incarnation);
+}
+
+TEST_F(ServerTest, AVolumeIsForgottenOverGrpc) {
+  StartWithSession();
+  control::ForgetVolumeRequest request;
+  request.set_volume(ReplicaClient::Bytes(TestVolume()));
+  control::ForgetVolumeResponse response;
+  grpc::ClientContext refused, forced;
+  const grpc::Status status = client_->stub().ForgetVolume(&refused, request, &response);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
+  EXPECT_THAT(status.error_message(), HasSubstr("127.0.0.1"));
+  request.set_force(true);
+  EXPECT_TRUE(client_->stub().ForgetVolume(&forced, request, &response).ok());
+  EXPECT_TRUE(response.known());
+  EXPECT_FALSE(client_->Inventory().inventory().known());
 }
 
 TEST_F(ServerTest, PublicAddressNeedsInsecure) {

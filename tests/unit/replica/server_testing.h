@@ -21,6 +21,7 @@ class ServerTest : public ::testing::Test {
     options.listen = HostPort{"127.0.0.1", 0};
     options.memory_bytes = uint64_t{16} << 20;
     options.shm_dir = shm_.path();
+    options.state_dir = state_.path();
     options.no_mlock = true;  // tests run with any limit of locked memory
     options.log_level = "off";
     return options;
@@ -79,7 +80,7 @@ class ServerTest : public ::testing::Test {
     EXPECT_EQ(acked->ack.contiguous, seq);
   }
 
-  ShmDir shm_;
+  ShmDir shm_, state_;
   std::unique_ptr<ReplicaServer> server_;
   std::unique_ptr<ReplicaClient> client_;
   SocketAddress group_;

@@ -67,10 +67,13 @@ TEST(OptionsTest, DefaultsAreThoseOfTheHelp) {
   EXPECT_EQ(options.listen, (HostPort{"127.0.0.1", 7400}));
   EXPECT_EQ(options.memory_bytes, uint64_t{1} << 30);
   EXPECT_EQ(options.shm_dir, "/dev/shm/salius-7400");
+  EXPECT_EQ(options.state_dir, "/var/lib/salius/replica-7400");
+  EXPECT_EQ(options.peer_share_percent, 75u);
   EXPECT_EQ(options.abandon_after_us, 0);
   EXPECT_FALSE(options.insecure);
   EXPECT_FALSE(options.no_mlock);
-  for (const char* const text : {"127.0.0.1:7400", "1GiB", "/dev/shm/salius-PORT", "never"}) {
+  for (const char* const text : {"127.0.0.1:7400", "1GiB", "/dev/shm/salius-PORT", "never",
+                                "/var/lib/salius/replica-PORT", "default 75"}) {
     EXPECT_THAT(ReplicaUsage(), HasSubstr(text));
   }
 }
@@ -79,11 +82,13 @@ TEST(OptionsTest, ValuesFollowAnEqualsSignOrStandAlone) {
   const ReplicaOptions options =
       Parse({"--listen=[::1]:1", "--memory", "64MiB", "--shm-dir", "/x", "--metrics=127.0.0.1:9400",
              "--multicast-interface", "eth1", "--insecure", "--no-mlock", "--abandon-after=72h",
-             "--log-level", "debug"})
+             "--log-level", "debug", "--state-dir", "/y", "--peer-share=100"})
           .value();
   EXPECT_EQ(options.listen, (HostPort{"::1", 1}));
   EXPECT_EQ(options.memory_bytes, uint64_t{64} << 20);
   EXPECT_EQ(options.shm_dir, "/x");
+  EXPECT_EQ(options.state_dir, "/y");
+  EXPECT_EQ(options.peer_share_percent, 100u);
   EXPECT_EQ(options.metrics, "127.0.0.1:9400");
   EXPECT_EQ(options.multicast_interface, "eth1");
   EXPECT_TRUE(options.insecure);
@@ -108,6 +113,9 @@ TEST(OptionsTest, WrongArgumentsAreNamed) {
                                                        {"--log-level", "x"},
                                                        {"--listen", ":x"},
                                                        {"--shm-dir", ""},
+                                                       {"--state-dir", ""},
+                                                       {"--peer-share", "0"},
+                                                       {"--peer-share", "101"},
                                                        {"--metrics", "a:b"},
                                                        {"-x"},
                                                        {"--config", "/no"}};
