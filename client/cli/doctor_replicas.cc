@@ -108,7 +108,7 @@ void JudgeFill(const std::string& name, const control::ReplicaStatusResponse& st
   constexpr uint64_t kSilentS = 24 * 3600;
   uint64_t silent = 0, silent_bytes = 0;
   for (const auto& volume : status.volumes()) {
-    if (volume.silent_s() < kSilentS) continue;
+    if (volume.silent_s() < kSilentS || volume.memory_bytes() == 0) continue;  // a promise alone
     ++silent;
     silent_bytes += volume.memory_bytes();
   }

@@ -56,7 +56,7 @@ class Replicas:
         Replicas._serial += 1
         self.shms = ["/dev/shm/%s-bench%d-%s" % (current().id, Replicas._serial, address) for address in self.addresses]
         self.procs = [None] * network.count
-        self._wrapper, self._options = pinned(cpu), ["--memory", memory, "--insecure", *options]
+        self._wrapper, self._options = pinned(cpu), ["--memory", memory, "--insecure", "--peer-share", "100", *options]
         try:
             for i, shm in enumerate(self.shms):
                 os.makedirs(shm, exist_ok=True)

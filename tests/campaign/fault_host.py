@@ -144,6 +144,8 @@ class MemoryLimit(OnReplicas):
         lives = replica.alive()
         replica.kill()
         self.did = self._group.met()
+        if not self._started and "would kill this process" in replica.tail():
+            self.did += 1  # it saw the limit before it met it
         self._group.close()
         campaign.count("memory limit: " + self._outcome(replica, lives))
         if not lives and not self.did:

@@ -297,6 +297,7 @@ TEST(DoctorTest, FillOfAReplicaWarnsAndFailsWhenThereIsNoPlace) {
     auto* const volume = facts.status->add_volumes();
     volume->set_volume(std::string(16, 'v'));
     volume->set_silent_s(silent_s);
+    volume->set_memory_bytes(1);
     return LevelOf(Replicas({facts, GoodReplica("b:7400", 2)}), "replica a:7400 fill");
   };
   EXPECT_EQ(with(1, 0, 1, 0), Level::kOk);
