@@ -115,7 +115,7 @@ class ClusterSim::Seat : public World, public std::enable_shared_from_this<Seat>
                  opened.ok() ? "yes" : std::string(opened.status().message()).c_str());
         primary_->OnOpened(replica, base, opened);
         if (opened.ok() && primary_ == sim_.primary_.get()) {
-          sim_.told_[replica] = {.incarnation = opened->first, .opened_ns = sim_.PrimaryClock()};
+          sim_.told_[replica] = {.incarnation = opened->incarnation, .opened_ns = sim_.PrimaryClock()};
         }
       });
     });
