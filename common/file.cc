@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "absl/strings/cord.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
@@ -93,6 +94,12 @@ absl::Status WriteNewFile(int dirfd, const std::string& name, absl::Span<const u
   return fd.Close();
 }
 
+// The error in errno of a call with this descriptor, whose path it names.
+absl::Status FdError(std::string_view what, int fd) {
+  const int error = errno;
+  return AtPath(ErrnoStatus(error, what), PathOfFd(fd));
+}
+
 // What name_to_handle_at() and open_by_handle_at() pass: the kernel's struct with room for bytes.
 struct HandleBuffer {
   alignas(file_handle) char memory[sizeof(file_handle) + MAX_HANDLE_SZ] = {};
@@ -109,6 +116,29 @@ absl::Status ErrnoStatus(int err, std::string_view what) {
   absl::Status status(CodeOf(err), absl::StrFormat("%s: %s", what, text));
   status.SetPayload(kErrnoPayload, absl::Cord(absl::StrFormat("%d", err)));
   return status;
+}
+
+std::string PathOfFd(int fd) {
+  char path[PATH_MAX + 1];
+  const ssize_t size =
+      readlink(absl::StrFormat("/proc/self/fd/%d", fd).c_str(), path, sizeof(path));
+  return size > 0 ? std::string(path, static_cast<size_t>(size)) : "";
+}
+
+std::string PathAt(int dirfd, std::string_view name) {
+  if (dirfd == AT_FDCWD || (!name.empty() && name[0] == '/')) return std::string(name);
+  std::string path = PathOfFd(dirfd);
+  if (path.empty()) return std::string(name);
+  if (!name.empty() && name != ".") absl::StrAppendFormat(&path, "/%s", name);
+  return path;
+}
+
+absl::Status AtPath(const absl::Status& status, std::string_view path) {
+  if (status.ok() || path.empty() || absl::StrContains(status.message(), Av(path))) return status;
+  absl::Status named(status.code(), absl::StrFormat("%s: %s", path, status.message()));
+  status.ForEachPayload(
+      [&](absl::string_view url, const absl::Cord& value) { named.SetPayload(url, value); });
+  return named;
 }
 
 int StatusErrno(const absl::Status& status) {
@@ -163,14 +193,18 @@ absl::Status UniqueFd::Close() {
 absl::StatusOr<UniqueFd> OpenAt(int dirfd, std::string_view path, int flags, mode_t mode) {
   const std::string name(path);
   const int fd = RetryEintr([&] { return openat(dirfd, name.c_str(), flags | O_CLOEXEC, mode); });
-  if (fd < 0) return ErrnoStatus(errno, absl::StrFormat("open %s", name));
+  if (fd < 0) {
+    const int error = errno;
+    return ErrnoStatus(error, absl::StrFormat("open %s", PathAt(dirfd, path)));
+  }
   return UniqueFd(fd);
 }
 
 absl::Status MkdirAt(int dirfd, std::string_view path, mode_t mode) {
   const std::string name(path);
   if (mkdirat(dirfd, name.c_str(), mode) != 0) {
-    return ErrnoStatus(errno, absl::StrFormat("mkdir %s", name));
+    const int error = errno;
+    return ErrnoStatus(error, absl::StrFormat("mkdir %s", PathAt(dirfd, path)));
   }
   return absl::OkStatus();
 }
@@ -204,7 +238,7 @@ absl::StatusOr<size_t> PreadFull(int fd, void* buf, size_t n, int64_t off) {
     const ssize_t got = RetryEintr([&] {
       return pread(fd, static_cast<char*>(buf) + done, n - done, off + static_cast<off_t>(done));
     });
-    if (got < 0) return ErrnoStatus(errno, absl::StrFormat("pread %d bytes at %d", n, off));
+    if (got < 0) return FdError(absl::StrFormat("pread %d bytes at %d", n, off), fd);
     if (got == 0) break;
     done += static_cast<size_t>(got);
   }
@@ -225,7 +259,7 @@ absl::Status PwritevFull(int fd, absl::Span<const iovec> parts, int64_t off, int
     const int count = static_cast<int>(std::min<size_t>(rest.size() - first, IOV_MAX));
     const ssize_t put =
         RetryEintr([&] { return pwritev2(fd, rest.data() + first, count, off, flags); });
-    if (put < 0) return ErrnoStatus(errno, absl::StrFormat("pwrite at %d", off));
+    if (put < 0) return FdError(absl::StrFormat("pwrite at %d", off), fd);
     // A write of something that writes nothing and says no error would loop for ever.
     if (put == 0) return ErrnoStatus(EIO, absl::StrFormat("pwrite at %d wrote nothing", off));
     off += put;
@@ -241,23 +275,24 @@ absl::Status PwritevFull(int fd, absl::Span<const iovec> parts, int64_t off, int
 }
 
 absl::Status FsyncFd(int fd) {
-  if (RetryEintr([&] { return fsync(fd); }) != 0) return ErrnoStatus(errno, "fsync");
+  if (RetryEintr([&] { return fsync(fd); }) != 0) return FdError("fsync", fd);
   return absl::OkStatus();
 }
 
 absl::Status FdatasyncFd(int fd) {
-  if (RetryEintr([&] { return fdatasync(fd); }) != 0) return ErrnoStatus(errno, "fdatasync");
+  if (RetryEintr([&] { return fdatasync(fd); }) != 0) return FdError("fdatasync", fd);
   return absl::OkStatus();
 }
 
 absl::Status SyncFs(int fd) {
-  if (RetryEintr([&] { return syncfs(fd); }) != 0) return ErrnoStatus(errno, "syncfs");
+  if (RetryEintr([&] { return syncfs(fd); }) != 0) return FdError("syncfs", fd);
   return absl::OkStatus();
 }
 
 absl::StatusOr<std::string> ReadWholeFile(int dirfd, std::string_view path, size_t max_bytes) {
   SALIUS_ASSIGN_OR_RETURN(const UniqueFd fd, OpenAt(dirfd, path, O_RDONLY));
-  return ReadToEnd(fd.get(), path, max_bytes);
+  const absl::StatusOr<std::string> content = ReadToEnd(fd.get(), path, max_bytes);
+  return content.ok() ? content : AtPath(content.status(), PathAt(dirfd, path));
 }
 
 absl::StatusOr<std::string> ReadWholeFile(std::string_view path) {
@@ -277,7 +312,7 @@ absl::Status WriteFileAtomically(int dirfd, std::string_view name, absl::Span<co
   }
   if (!status.ok()) {
     unlinkat(dirfd, temporary.c_str(), 0);
-    return status;
+    return AtPath(status, PathAt(dirfd, final_name));
   }
   // `dirfd` may be O_PATH or AT_FDCWD, which fsync refuses.
   SALIUS_ASSIGN_OR_RETURN(const UniqueFd dir, OpenAt(dirfd, ".", O_RDONLY | O_DIRECTORY));
@@ -286,13 +321,13 @@ absl::Status WriteFileAtomically(int dirfd, std::string_view name, absl::Span<co
 
 absl::StatusOr<uint64_t> FileSize(int fd) {
   struct stat st;
-  if (fstat(fd, &st) != 0) return ErrnoStatus(errno, "fstat");
+  if (fstat(fd, &st) != 0) return FdError("fstat", fd);
   return static_cast<uint64_t>(st.st_size);
 }
 
 absl::StatusOr<FsSpace> StatfsFree(int fd) {
   struct statvfs st;
-  if (RetryEintr([&] { return fstatvfs(fd, &st); }) != 0) return ErrnoStatus(errno, "fstatvfs");
+  if (RetryEintr([&] { return fstatvfs(fd, &st); }) != 0) return FdError("fstatvfs", fd);
   FsSpace space;
   space.bytes_total = uint64_t{st.f_blocks} * st.f_frsize;
   space.bytes_free = uint64_t{st.f_bfree} * st.f_frsize;

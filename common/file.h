@@ -28,6 +28,14 @@ absl::Status ErrnoStatus(int err, std::string_view what);
 // nearest to the code (EIO for whatever a caller cannot act on).
 int StatusErrno(const absl::Status& status);
 
+// The path that `name` in `dirfd` has, for messages: as given when it is absolute or `dirfd` is
+// AT_FDCWD. PathOfFd: of a descriptor; "" when it is not known.
+std::string PathAt(int dirfd, std::string_view name);
+std::string PathOfFd(int fd);
+
+// The error with "<path>: " in front, unless it names the path already. OK stays OK.
+absl::Status AtPath(const absl::Status& status, std::string_view path);
+
 // --- Descriptors -------------------------------------------------------------------------------
 
 // Owns a file descriptor; -1 is none.

@@ -5,8 +5,10 @@
 #include <prometheus/exposer.h>
 #include <prometheus/metric_family.h>
 #include <prometheus/text_serializer.h>
+#include <sys/socket.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <exception>
 #include <utility>
 #include <variant>
@@ -16,6 +18,8 @@
 #include "absl/strings/str_format.h"
 #include "absl/synchronization/mutex.h"
 #include "common/check.h"
+#include "common/file.h"
+#include "common/net.h"
 
 namespace salius {
 namespace {
@@ -155,14 +159,40 @@ struct MetricsServer::Impl {
 MetricsServer::MetricsServer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 MetricsServer::~MetricsServer() = default;
 
+namespace {
+
+// Whether a server can listen there: the library says only that it cannot.
+absl::Status TryToListen(const SocketAddress& address) {
+  const UniqueFd socket(::socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (!socket.valid()) return ErrnoStatus(errno, "socket");
+  const int on = 1;
+  ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+  if (::bind(socket.get(), address.get(), address.length) != 0 || ::listen(socket.get(), 1) != 0) {
+    return ErrnoStatus(errno, FormatSockaddr(address));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
 absl::StatusOr<std::unique_ptr<MetricsServer>> MetricsServer::Start(std::string_view address) {
+  absl::StatusOr<HostPort> host_port = ParseHostPort(address, 0);
+  if (!host_port.ok()) return host_port.status();
+  const absl::StatusOr<SocketAddress> resolved = Resolve(*host_port);
+  const absl::Status free = resolved.ok() ? TryToListen(*resolved) : resolved.status();
+  if (!free.ok()) {
+    return absl::UnavailableError(absl::StrFormat(
+        "cannot serve metrics at %s: %s. Give an address of this host that no other process "
+        "serves at, or end that process (ss -ltnp shows it)",
+        address, free.message()));
+  }
   try {
-    auto impl = std::make_unique<Impl>(std::string(address));
+    auto impl = std::make_unique<Impl>(FormatSockaddr(*resolved));
     impl->exposer.RegisterCollectable(TheRegistry());
     return std::unique_ptr<MetricsServer>(new MetricsServer(std::move(impl)));
   } catch (const std::exception& error) {
     return absl::UnavailableError(
-        absl::StrFormat("cannot serve metrics at \"%s\": %s", address, error.what()));
+        absl::StrFormat("cannot serve metrics at %s: %s", address, error.what()));
   }
 }
 

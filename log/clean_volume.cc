@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_format.h"
 #include "common/check.h"
+#include "common/file.h"
 #include "log/volume_config.h"
 
 namespace salius {
@@ -17,14 +18,15 @@ absl::StatusOr<StableLog> OpenCleanLog(int salius_fd, const VolumeState& state) 
   absl::StatusOr<StableLog> stable =
       StableLog::Open(salius_fd, kStableLogFileName, state.volume, nullptr);
   if (absl::IsNotFound(stable.status())) {
-    return absl::DataLossError(absl::StrFormat("%s/%s is missing", kSaliusDir, kStableLogFileName));
+    return absl::DataLossError(
+        absl::StrFormat("%s is missing", PathAt(salius_fd, kStableLogFileName)));
   }
   if (!stable.ok() || stable->newest_epoch() <= state.epoch) return stable;
   return absl::DataLossError(absl::StrFormat(
-      "%s/%s says that the volume was closed by session %d, but %s has records of session %d: an "
+      "%s says that the volume was closed by session %d, but %s has records of session %d: an "
       "older note was put there, or the latest one can no longer be read. Put the latest back; "
       "without it what that session acknowledged and had not written to this disk is lost",
-      kSaliusDir, kStateFileName, state.epoch, kStableLogFileName, stable->newest_epoch()));
+      PathAt(salius_fd, kStateFileName), state.epoch, kStableLogFileName, stable->newest_epoch()));
 }
 
 }  // namespace salius

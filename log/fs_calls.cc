@@ -25,9 +25,15 @@
 namespace salius::fs {
 namespace {
 
-// OK for 0, otherwise errno with the call's name.
-absl::Status Result(int result, std::string_view what) {
-  return result == 0 ? absl::OkStatus() : ErrnoStatus(errno, what);
+// The error in errno of a call on `name` in `fd`, or on `fd` itself: what was done, and to which path.
+absl::Status Error(std::string_view what, int fd, std::string_view name = "") {
+  const int error = errno;
+  return AtPath(ErrnoStatus(error, what), PathAt(fd, name));
+}
+
+// OK for 0, otherwise that error.
+absl::Status Result(int result, std::string_view what, int fd, std::string_view name = "") {
+  return result == 0 ? absl::OkStatus() : Error(what, fd, name);
 }
 
 }  // namespace
@@ -72,7 +78,7 @@ absl::StatusOr<std::optional<timespec>> BirthTimeOf(int fd) {
 absl::StatusOr<struct stat> StatAt(int dirfd, const std::string& name) {
   struct stat st;
   if (fstatat(dirfd, name.c_str(), &st, AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW) != 0) {
-    return ErrnoStatus(errno, "stat \"" + name + "\"");
+    return Error("stat \"" + name + "\"", dirfd, name);
   }
   return st;
 }
@@ -88,7 +94,7 @@ absl::StatusOr<std::string> GetXattr(int fd, const std::string& name, bool* foun
   *found = size >= 0;
   if (size < 0) {
     if (errno == ENODATA) return std::string();
-    return ErrnoStatus(errno, "getxattr " + name);
+    return Error("getxattr " + name, fd);
   }
   value.resize(static_cast<size_t>(size));
   return value;
@@ -97,7 +103,7 @@ absl::StatusOr<std::string> GetXattr(int fd, const std::string& name, bool* foun
 absl::Status SetXattr(int fd, const std::string& name, std::string_view value) {
   SALIUS_ASSIGN_OR_RETURN(const std::string path, ProcPath(fd));
   return Result(setxattr(path.c_str(), name.c_str(), value.data(), value.size(), 0),
-                "setxattr " + name);
+                "setxattr " + name, fd);
 }
 
 absl::Status RemoveXattr(int fd, const std::string& name) {
@@ -105,25 +111,26 @@ absl::Status RemoveXattr(int fd, const std::string& name) {
   if (removexattr(path.c_str(), name.c_str()) == 0 || errno == ENODATA) {
     return absl::OkStatus();
   }
-  return ErrnoStatus(errno, "removexattr " + name);
+  return Error("removexattr " + name, fd);
 }
 
 absl::Status Chown(int fd, uid_t uid, gid_t gid) {
-  return Result(fchownat(fd, "", uid, gid, AT_EMPTY_PATH), "chown");
+  return Result(fchownat(fd, "", uid, gid, AT_EMPTY_PATH), "chown", fd);
 }
 
 absl::Status Chmod(int fd, mode_t mode) {
   SALIUS_ASSIGN_OR_RETURN(const std::string path, ProcPath(fd));
-  return Result(chmod(path.c_str(), mode), absl::StrFormat("chmod %o", mode));
+  return Result(chmod(path.c_str(), mode), absl::StrFormat("chmod %o", mode), fd);
 }
 
 absl::Status SetTimes(int fd, const timespec times[2]) {
-  return Result(utimensat(fd, "", times, AT_EMPTY_PATH), "utimensat");
+  return Result(utimensat(fd, "", times, AT_EMPTY_PATH), "utimensat", fd);
 }
 
 absl::Status Truncate(int fd, uint64_t size) {
   if (size > static_cast<uint64_t>(INT64_MAX)) return ErrnoStatus(EFBIG, "ftruncate");
-  return Result(ftruncate(fd, static_cast<off_t>(size)), absl::StrFormat("ftruncate to %d", size));
+  return Result(ftruncate(fd, static_cast<off_t>(size)), absl::StrFormat("ftruncate to %d", size),
+                fd);
 }
 
 absl::Status Fallocate(int fd, int mode, uint64_t offset, uint64_t length) {
@@ -134,29 +141,30 @@ absl::Status Fallocate(int fd, int mode, uint64_t offset, uint64_t length) {
   do {
     result = fallocate(fd, mode, static_cast<off_t>(offset), static_cast<off_t>(length));
   } while (result != 0 && errno == EINTR);
-  return Result(result, absl::StrFormat("fallocate mode %d, %d bytes at %d", mode, length, offset));
+  return Result(result, absl::StrFormat("fallocate mode %d, %d bytes at %d", mode, length, offset),
+                fd);
 }
 
 absl::Status MakeNode(int dirfd, const std::string& name, mode_t mode, dev_t device) {
-  return Result(mknodat(dirfd, name.c_str(), mode, device), "mknod " + name);
+  return Result(mknodat(dirfd, name.c_str(), mode, device), "mknod " + name, dirfd, name);
 }
 
 absl::Status Symlink(const std::string& target, int dirfd, const std::string& name) {
-  return Result(symlinkat(target.c_str(), dirfd, name.c_str()), "symlink " + name);
+  return Result(symlinkat(target.c_str(), dirfd, name.c_str()), "symlink " + name, dirfd, name);
 }
 
 absl::Status Unlink(int dirfd, const std::string& name, int flags) {
-  return Result(unlinkat(dirfd, name.c_str(), flags), "unlink " + name);
+  return Result(unlinkat(dirfd, name.c_str(), flags), "unlink " + name, dirfd, name);
 }
 
 absl::Status RenameNoReplace(int dirfd, const std::string& from, const std::string& to) {
   return Result(renameat2(dirfd, from.c_str(), dirfd, to.c_str(), RENAME_NOREPLACE),
-                "rename " + from + " to " + to);
+                "rename " + from + " to " + to, dirfd, from);
 }
 
 absl::Status RenameExchange(int dirfd, const std::string& one, const std::string& other) {
   return Result(renameat2(dirfd, one.c_str(), dirfd, other.c_str(), RENAME_EXCHANGE),
-                "exchange " + one + " and " + other);
+                "exchange " + one + " and " + other, dirfd, one);
 }
 
 absl::StatusOr<std::vector<std::string>> ListDir(int dirfd) {
@@ -179,9 +187,9 @@ absl::StatusOr<std::vector<std::string>> ListDir(int dirfd) {
 
 absl::Status RemoveTree(int dirfd, const std::string& name) {
   if (unlinkat(dirfd, name.c_str(), 0) == 0 || errno == ENOENT) return absl::OkStatus();
-  if (errno != EISDIR && errno != EPERM) return ErrnoStatus(errno, "unlink " + name);
+  if (errno != EISDIR && errno != EPERM) return Error("unlink " + name, dirfd, name);
   if (unlinkat(dirfd, name.c_str(), AT_REMOVEDIR) == 0) return absl::OkStatus();
-  if (errno != ENOTEMPTY && errno != EEXIST) return ErrnoStatus(errno, "rmdir " + name);
+  if (errno != ENOTEMPTY && errno != EEXIST) return Error("rmdir " + name, dirfd, name);
   {
     SALIUS_ASSIGN_OR_RETURN(const UniqueFd dir,
                             OpenAt(dirfd, name, O_PATH | O_DIRECTORY | O_NOFOLLOW));
@@ -190,7 +198,7 @@ absl::Status RemoveTree(int dirfd, const std::string& name) {
       SALIUS_RETURN_IF_ERROR(RemoveTree(dir.get(), inner));
     }
   }
-  return Result(unlinkat(dirfd, name.c_str(), AT_REMOVEDIR), "rmdir " + name);
+  return Result(unlinkat(dirfd, name.c_str(), AT_REMOVEDIR), "rmdir " + name, dirfd, name);
 }
 
 absl::StatusOr<std::string> RealPath(const std::string& path) {
@@ -225,7 +233,7 @@ std::string SuperOptions(int fd) {
 
 absl::StatusOr<FsKind> KindOf(int fd) {
   struct statfs st;
-  if (fstatfs(fd, &st) != 0) return ErrnoStatus(errno, "fstatfs");
+  if (fstatfs(fd, &st) != 0) return Error("fstatfs", fd);
   FsKind kind;
   kind.type = static_cast<int64_t>(st.f_type);
   kind.read_only = (st.f_flags & ST_RDONLY) != 0;

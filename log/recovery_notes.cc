@@ -207,7 +207,9 @@ absl::StatusOr<RecoveryNotes> ReadRecoveryNotes(int salius_fd) {
       ReadWholeFile(salius_fd, kRecoveriesFileName, kMaxFileBytes);
   if (absl::IsNotFound(text.status())) return RecoveryNotes();
   SALIUS_RETURN_IF_ERROR(text.status());
-  return RecoveryNotes::Decode(*text);
+  absl::StatusOr<RecoveryNotes> notes = RecoveryNotes::Decode(*text);
+  if (!notes.ok()) return AtPath(notes.status(), PathAt(salius_fd, kRecoveriesFileName));
+  return notes;
 }
 
 absl::Status WriteRecoveryNotes(int salius_fd, const RecoveryNotes& notes) {

@@ -224,6 +224,13 @@ absl::StatusOr<StableLog> StableLog::Create(int dirfd, const std::string& name,
 
 absl::StatusOr<StableLog> StableLog::Open(int dirfd, const std::string& name,
                                           const VolumeId& volume, Contents* contents) {
+  absl::StatusOr<StableLog> log = OpenWhole(dirfd, name, volume, contents);
+  if (!log.ok()) return AtPath(log.status(), PathAt(dirfd, name));
+  return log;
+}
+
+absl::StatusOr<StableLog> StableLog::OpenWhole(int dirfd, const std::string& name,
+                                               const VolumeId& volume, Contents* contents) {
   SALIUS_ASSIGN_OR_RETURN(UniqueFd fd, OpenAt(dirfd, name, O_RDWR | O_NOFOLLOW));
   auto impl = std::make_unique<Impl>(std::move(fd));
   // A process that died inside an append may have left entries in the page cache only. What is read

@@ -102,6 +102,9 @@ class StableLog {
  private:
   struct Impl;
   explicit StableLog(std::unique_ptr<Impl> impl);
+  // Open, whose errors may lack the path.
+  static absl::StatusOr<StableLog> OpenWhole(int dirfd, const std::string& name,
+                                             const VolumeId& volume, Contents* contents);
   std::unique_ptr<Impl> impl_;
 };
 

@@ -252,22 +252,23 @@ absl::StatusOr<StateFile> StateFile::Open(int dirfd, const std::string& name) {
       if (slot->generation > newest.generation) newest = *std::move(slot);
     } else if (absl::IsInvalidArgument(slot.status())) {
       // Whole, but not ours to understand. It may be the newest note: the older one is no answer.
-      return slot.status();
+      return AtPath(slot.status(), PathAt(dirfd, name));
     } else {
       reasons += absl::StrFormat("%sslot %d: %s", reasons.empty() ? "" : "; ", i,
                                  Sv(slot.status().message()));
     }
   }
   if (newest.generation == 0) {
-    return absl::DataLossError(absl::StrFormat("%s: no valid note (%s)", name, reasons));
+    return absl::DataLossError(
+        absl::StrFormat("%s: no valid note (%s)", PathAt(dirfd, name), reasons));
   }
   return StateFile(std::move(fd), std::move(newest.state), newest.generation);
 }
 
 absl::Status StateFile::Write(const VolumeState& next) {
   if (failed_) {
-    return absl::FailedPreconditionError(
-        "state: an earlier write failed, so what is on disk is not known");
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "%s: an earlier write failed, so what is on disk is not known", PathOfFd(fd_.get())));
   }
   SALIUS_RETURN_IF_ERROR(CheckState(next));
   if (next.volume != state_.volume) return Malformed("note of another volume");

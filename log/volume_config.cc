@@ -23,6 +23,9 @@ constexpr uint64_t kPageBytes = 4096;
 constexpr uint64_t kDefaultBallastBytes = 16 * kMiB;
 // Two records of the largest size: less could block a single write for ever.
 constexpr uint64_t kMinLogMaxBytes = 256 * 1024;
+// Below it a process that waits a little for its CPU looks like a partition, and a healthy volume
+// changes its mode all the time.
+constexpr uint64_t kMinDeltaUs = 1000;
 constexpr uint64_t kMaxDeltaUs = 60'000'000;
 constexpr uint64_t kMaxTauMs = 24 * 3'600'000;
 constexpr uint32_t kMaxK = 1000;
@@ -92,7 +95,13 @@ absl::Status CheckMulticast(const std::string& text) {
 }
 
 absl::Status CheckTimes(const VolumeConfig& config) {
-  SALIUS_RETURN_IF_ERROR(CheckRange("delta_us", config.delta_us, 1, kMaxDeltaUs));
+  const absl::Status delta = CheckRange("delta_us", config.delta_us, kMinDeltaUs, kMaxDeltaUs);
+  if (!delta.ok()) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "%s: shorter than a busy host's scheduling, a healthy replica would be taken for a lost "
+        "one; it bounds the link's delay, and synchronous calls do not wait for it",
+        delta.message()));
+  }
   SALIUS_RETURN_IF_ERROR(CheckRange("tau_ms", config.tau_ms, 1, kMaxTauMs));
   SALIUS_RETURN_IF_ERROR(CheckRange("k", config.k, 1, kMaxK));
   // I6: nothing is issued while the oldest record is older than k*tau - 2*delta.

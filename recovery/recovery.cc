@@ -104,8 +104,13 @@ class Run {
     }
     SALIUS_ASSIGN_OR_RETURN(ReplayPlan plan, PlanReplay(decided_));
     if (options_.dry_run) {
-      report_.plan = DescribePlan(plan);
-      SALIUS_RETURN_IF_ERROR(target().Check(context_, plan));
+      ObjectPaths paths;
+      context_.paths = &paths;
+      const absl::Status checked = target().Check(context_, plan);
+      context_.paths = nullptr;
+      report_.plan = DescribePlan(plan, paths);
+      CountPlan(plan);
+      SALIUS_RETURN_IF_ERROR(checked);
       report_.outcome = RecoveryOutcome::kDryRun;
       return absl::OkStatus();
     }
@@ -125,6 +130,18 @@ class Run {
     SALIUS_RETURN_IF_ERROR(Step(RecoveryStep::kSynced));
     Enter("commit");
     return Commit(plan, stable);
+  }
+
+  // What would be changed.
+  void CountPlan(const ReplayPlan& plan) {
+    report_.bytes_written = plan.data_bytes;
+    for (const auto& [id, object] : plan.objects) {
+      if (!object.ops.empty() && object.fate != Fate::kUnbound) ++report_.files_changed;
+      report_.records_skipped += object.skipped;
+    }
+    for (const auto& [name, binding] : plan.bindings) {
+      ++(binding.target == kNoFileId ? report_.names_removed : report_.names_bound);
+    }
   }
 
   const VolumeState& state() const { return state_->state(); }

@@ -5,6 +5,8 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/check.h"
 #include "log/fs_calls.h"
@@ -51,6 +53,41 @@ absl::Status ReplayAll(const ReplayContext& context, const ReplayPlan& plan, Obj
   SALIUS_RETURN_IF_ERROR(RebuildMissing(context, plan, objects));
   SALIUS_RETURN_IF_ERROR(ReplayData(context, plan, *objects));
   return ReplayNames(context, plan, *objects);
+}
+
+// Where an object is on the disk; "" when it is nowhere that a name leads to.
+std::string PathNow(const Objects& objects, FileId id, const std::string& root) {
+  const absl::StatusOr<UniqueFd> fd = objects.Open(id, O_PATH | O_NOFOLLOW);
+  const absl::StatusOr<std::string> path =
+      fd.ok() ? fs::PathOf(fd->get()) : absl::StatusOr<std::string>(fd.status());
+  if (!path.ok() || !absl::StartsWith(*path, root + "/")) return "";
+  std::string below = path->substr(root.size() + 1);
+  // A hidden link, or one that the kernel marks "(deleted)".
+  const bool hidden = absl::StartsWith(below, absl::StrCat(kSaliusDir, "/"));
+  return hidden || absl::EndsWith(below, " (deleted)") ? "" : below;
+}
+
+// Fills context.paths: what is there by where it is, what is not by the name that it gets.
+void FindPaths(const ReplayContext& context, const ReplayPlan& plan, const Objects& objects) {
+  const absl::StatusOr<std::string> root = fs::PathOf(context.root_fd);
+  if (!root.ok()) return;
+  ObjectPaths& paths = *context.paths;
+  for (const auto& [id, object] : plan.objects) {
+    if (id == kRootFileId || !objects.Has(id)) continue;
+    if (std::string path = PathNow(objects, id, *root); !path.empty()) paths[id] = std::move(path);
+  }
+  // What is made in a directory that is made comes after it.
+  for (bool found = true; found;) {
+    found = false;
+    for (const auto& [id, object] : plan.objects) {
+      if (paths.contains(id) || object.names.empty()) continue;
+      const DirName& name = object.names.front();
+      const auto dir = paths.find(name.dir);
+      if (name.dir != kRootFileId && dir == paths.end()) continue;
+      paths[id] = name.dir == kRootFileId ? name.name : absl::StrCat(dir->second, "/", name.name);
+      found = true;
+    }
+  }
 }
 
 }  // namespace
@@ -106,6 +143,7 @@ absl::Status CleanSaliusDir(const ReplayContext& context) {
 absl::Status CheckReplay(const ReplayContext& context, const ReplayPlan& plan) {
   Objects objects(context.root_fd, context.salius_fd);
   SALIUS_RETURN_IF_ERROR(LocateAll(context, plan, /*give_ids=*/false, &objects));
+  if (context.paths != nullptr) FindPaths(context, plan, objects);
   return CheckMissing(context, plan, objects);
 }
 

@@ -34,6 +34,8 @@ struct ReplayContext {
   std::function<absl::Status(RecoveryStep)> step;         // never null
   std::function<void(const RecoveryProgress&)> progress;  // never null
   RecoveryReport* report = nullptr;
+  // When not null, CheckReplay() puts there where each object of the plan is, or will be.
+  ObjectPaths* paths = nullptr;
   Ext4Watch* ext4 = nullptr;  // of the backing file system; null: it is not watched
 };
 

@@ -390,28 +390,51 @@ bool ReplayPlan::MayLeaveOutCreate(const ObjectPlan& object) const {
   return object.names.size() <= 1 && last_names.contains(object.create_seq);
 }
 
-std::vector<std::string> DescribePlan(const ReplayPlan& plan) {
+namespace {
+
+// The name as people know it, or with its directory's id.
+std::string NameText(const DirName& name, const ObjectPaths& paths) {
+  if (name.dir == kRootFileId && !paths.empty()) return absl::StrFormat("\"%s\"", name.name);
+  const auto dir = paths.find(name.dir);
+  if (dir != paths.end()) return absl::StrFormat("\"%s/%s\"", dir->second, name.name);
+  return absl::StrFormat("\"%s\" in directory %d", name.name, name.dir);
+}
+
+std::string ObjectText(const ObjectPlan& object, const ObjectPaths& paths) {
+  const auto path = paths.find(object.id);
+  if (path != paths.end()) return absl::StrFormat("file \"%s\"", path->second);
+  std::string where;
+  if (!object.names.empty()) {
+    where = " " + NameText(object.names[0], paths);
+  } else if (!object.adopts.empty()) {
+    where = absl::StrFormat(" \"%s\"", object.adopts[0].path);
+  }
+  return absl::StrFormat("file %d%s", object.id, where);
+}
+
+}  // namespace
+
+std::vector<std::string> DescribePlan(const ReplayPlan& plan, const ObjectPaths& paths) {
   std::vector<std::string> lines;
   for (const auto& [id, object] : plan.objects) {
     if (object.ops.empty() && !object.create.has_value()) continue;
-    std::string where;
-    if (!object.names.empty()) {
-      where = absl::StrFormat(" \"%s\" in %d", object.names[0].name, object.names[0].dir);
-    } else if (!object.adopts.empty()) {
-      where = absl::StrFormat(" \"%s\"", object.adopts[0].path);
-    }
-    lines.push_back(absl::StrFormat("file %d%s: %s%s, %d operations, %d bytes, %d already on disk",
-                                    id, where, object.create.has_value() ? "created, " : "",
+    lines.push_back(absl::StrFormat("%s: %s%s, %d operations, %d bytes, %d already on disk",
+                                    ObjectText(object, paths), object.create.has_value() ? "created, " : "",
                                     FateText(object.fate), object.ops.size(), object.data_bytes,
                                     object.skipped));
   }
   for (const auto& [name, binding] : plan.bindings) {
     if (binding.target == kNoFileId) {
-      lines.push_back(absl::StrFormat("name \"%s\" in directory %d: removed", name.name, name.dir));
-    } else {
-      lines.push_back(absl::StrFormat("name \"%s\" in directory %d: file %d", name.name, name.dir,
-                                      binding.target));
+      lines.push_back(absl::StrFormat("name %s: removed", NameText(name, paths)));
+      continue;
     }
+    // Where the file itself goes by another name, that one tells which it is.
+    const auto target = paths.find(binding.target);
+    const std::string own = target == paths.end() ? absl::StrFormat("file %d", binding.target)
+                            : NameText(name, paths) == absl::StrFormat("\"%s\"", target->second)
+                                ? "stays or is made"
+                                : absl::StrFormat("file \"%s\"", target->second);
+    lines.push_back(absl::StrFormat("name %s: %s", NameText(name, paths), own));
   }
   return lines;
 }

@@ -118,7 +118,10 @@ struct ReplayPlan {
 absl::StatusOr<ReplayPlan> PlanReplay(absl::Span<const RecordView* const> records,
                                       const absl::flat_hash_set<Seq>& left_out = {});
 
-// One line per object and name, for --dry-run.
-std::vector<std::string> DescribePlan(const ReplayPlan& plan);
+// Paths of objects from the volume's root, without a slash in front.
+using ObjectPaths = std::map<FileId, std::string>;
+
+// One line per object and name, for --dry-run; by id where `paths` has none.
+std::vector<std::string> DescribePlan(const ReplayPlan& plan, const ObjectPaths& paths = {});
 
 }  // namespace salius::recovery

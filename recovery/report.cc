@@ -106,16 +106,19 @@ void AppendReplay(const RecoveryReport& report, std::string* text) {
   absl::StrAppendFormat(text, "  records       %d (%d bytes) above checkpoint %d%s\n",
                         report.records, report.record_bytes, report.checkpoint,
                         report.already_decided ? ", decided by an earlier run" : "");
-  absl::StrAppendFormat(text, "  files         %d changed, %d bytes written, %d rebuilt\n",
-                        report.files_changed, report.bytes_written, report.objects_rebuilt);
+  const bool dry = report.outcome == RecoveryOutcome::kDryRun;
+  absl::StrAppendFormat(text, "  files         %d %s, %d bytes written", report.files_changed,
+                        dry ? "would be changed" : "changed", report.bytes_written);
+  absl::StrAppend(text, dry ? "" : absl::StrFormat(", %d rebuilt", report.objects_rebuilt), "\n");
   absl::StrAppend(text, "  time          ");
   for (const auto& [phase, ms] : report.phase_ms) {
     absl::StrAppendFormat(text, "%s%s %.1f s", phase == report.phase_ms.front().first ? "" : ", ",
                           phase, static_cast<double>(ms) / 1000);
   }
   *text += "\n";
-  absl::StrAppendFormat(text, "  names         %d bound, %d removed\n", report.names_bound,
-                        report.names_removed);
+  absl::StrAppendFormat(text, "  names         %d %s, %d removed%s\n", report.names_bound,
+                        dry ? "would be bound" : "bound", report.names_removed,
+                        dry ? ", where they are not so already" : "");
   if (report.records_skipped > 0) {
     absl::StrAppendFormat(text,
                           "  skipped       %d records (on disk already, or of files now gone)\n",

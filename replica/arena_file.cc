@@ -1,5 +1,6 @@
 #include "replica/arena_file.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/magic.h>
@@ -10,6 +11,8 @@
 
 #include <algorithm>
 #include <atomic>
+#include <memory>
+#include <string>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -26,16 +29,77 @@ namespace {
 
 // Which boot the memory was last used in; not on tmpfs.
 constexpr char kBootFile[] = "boot";
+constexpr char kArenaFile[] = "arena";
 // Mapped by one thread at a time.
 constexpr size_t kPopulateBytes = 64 << 20;
 
-// A directory that another user made, say in /dev/shm, is not ours to trust.
-absl::Status CheckOwner(int fd, const std::string& path) {
+// What another user made, say in /dev/shm, or may change, is not ours to trust.
+absl::Status CheckOwn(int fd, const std::string& path) {
   struct stat st;
   if (fstat(fd, &st) != 0) return ErrnoStatus(errno, "stat " + path);
-  if (st.st_uid == geteuid()) return absl::OkStatus();
+  if (st.st_uid != geteuid()) {
+    return absl::FailedPreconditionError(
+        absl::StrFormat("%s belongs to user %d, this process runs as user %d: remove it, or give "
+                        "another --shm-dir",
+                        path, st.st_uid, geteuid()));
+  }
+  if (!S_ISDIR(st.st_mode) && (!S_ISREG(st.st_mode) || st.st_nlink != 1)) {
+    return absl::FailedPreconditionError(
+        absl::StrFormat("%s is no plain file with one name: remove it", path));
+  }
+  if ((st.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
+    return absl::FailedPreconditionError(
+        absl::StrFormat("others may write to %s (mode %04o), and so forge what a recovery gets from "
+                        "here: chmod go-w it, if nobody has",
+                        path, st.st_mode & 07777));
+  }
+  return absl::OkStatus();
+}
+
+bool IsOurs(const std::string& name) {
+  return name == kArenaFile || name == kBootFile || name == std::string(kBootFile) + ".tmp" ||
+         name == "lost+found";
+}
+
+// A directory that serves another purpose, such as /etc or /dev/shm itself, is a mistake.
+absl::Status CheckItsOwnPurpose(int dir_fd, const std::string& path) {
+  SALIUS_ASSIGN_OR_RETURN(UniqueFd list, OpenAt(dir_fd, ".", O_RDONLY | O_DIRECTORY));
+  const std::unique_ptr<DIR, int (*)(DIR*)> dir(fdopendir(list.get()), closedir);
+  if (dir == nullptr) return ErrnoStatus(errno, "list " + path);
+  list.Release();
+  std::string foreign;
+  for (const dirent* entry = readdir(dir.get()); entry != nullptr; entry = readdir(dir.get())) {
+    const std::string name = entry->d_name;
+    if (name == kArenaFile) return absl::OkStatus();
+    if (name != "." && name != ".." && !IsOurs(name)) foreign = name;
+  }
+  if (foreign.empty()) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrFormat(
-      "%s belongs to user %d, this process runs as user %d", path, st.st_uid, geteuid()));
+      "%s is used for something else (%s is in it): give --shm-dir a directory of its own", path,
+      Printable(foreign, NewLines::kReplace)));
+}
+
+// `name`, or the neighbour of it that an earlier start took, or a new one, all in `parent`.
+absl::StatusOr<std::string> PlaceOf(const std::string& path, const Arena::RandomSource& random) {
+  const size_t slash = path.rfind('/');
+  const std::string parent = slash == 0 ? "/" : path.substr(0, slash);
+  const std::string stem = path.substr(slash + 1) + ".";
+  const auto own = [](const std::string& place) {
+    const absl::StatusOr<UniqueFd> dir =
+        OpenAt(AT_FDCWD, place, O_RDONLY | O_DIRECTORY | O_NOFOLLOW);
+    if (absl::IsNotFound(dir.status())) return true;
+    return dir.ok() && CheckOwn(dir->get(), place).ok();
+  };
+  if (own(path)) return path;
+  const std::unique_ptr<DIR, int (*)(DIR*)> dir(opendir(parent.c_str()), closedir);
+  if (dir == nullptr) return ErrnoStatus(errno, "list " + parent);
+  std::string found;
+  for (const dirent* entry = readdir(dir.get()); entry != nullptr; entry = readdir(dir.get())) {
+    const std::string name = entry->d_name;
+    if (name.compare(0, stem.size(), stem) != 0 || !own(parent + "/" + name)) continue;
+    if (found.empty() || name < found) found = name;
+  }
+  return found.empty() ? absl::StrFormat("%s.%016x", path, random()) : parent + "/" + found;
 }
 
 }  // namespace
@@ -45,7 +109,7 @@ absl::StatusOr<std::unique_ptr<ArenaFile>> ArenaFile::Open(const Options& option
   const uint64_t bytes = options.memory_bytes / kArenaPageBytes * kArenaPageBytes;
   SALIUS_RETURN_IF_ERROR(ArenaGeometry::For(bytes).status());
   std::unique_ptr<ArenaFile> file(new ArenaFile());
-  SALIUS_RETURN_IF_ERROR(file->OpenFile(options));
+  SALIUS_RETURN_IF_ERROR(file->OpenFile(options, random));
   SALIUS_RETURN_IF_ERROR(file->Prepare(bytes, options));
   SALIUS_RETURN_IF_ERROR(file->Map(bytes, options.lock_memory));
   SALIUS_RETURN_IF_ERROR(file->AttachOrFormat(random));
@@ -57,14 +121,26 @@ ArenaFile::~ArenaFile() {
   if (!memory_.empty()) munmap(memory_.data(), memory_.size());
 }
 
-absl::Status ArenaFile::OpenFile(const Options& options) {
-  path_ = options.dir + "/arena";
-  const absl::Status made = MkdirAt(AT_FDCWD, options.dir, 0700);
+absl::Status ArenaFile::OpenFile(const Options& options, const Arena::RandomSource& random) {
+  std::string place = options.dir;
+  if (options.take_neighbour) {
+    SALIUS_ASSIGN_OR_RETURN(place, PlaceOf(options.dir, random));
+  }
+  path_ = place + "/" + kArenaFile;
+  const absl::Status made = MkdirAt(AT_FDCWD, place, 0700);
   if (!made.ok() && !absl::IsAlreadyExists(made)) return made;
-  SALIUS_ASSIGN_OR_RETURN(dir_, OpenAt(AT_FDCWD, options.dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW));
-  SALIUS_RETURN_IF_ERROR(CheckOwner(dir_.get(), options.dir));
-  SALIUS_ASSIGN_OR_RETURN(fd_, OpenAt(dir_.get(), "arena", O_RDWR | O_CREAT | O_NOFOLLOW, 0600));
-  SALIUS_RETURN_IF_ERROR(CheckOwner(fd_.get(), path_));
+  absl::StatusOr<UniqueFd> dir = OpenAt(AT_FDCWD, place, O_RDONLY | O_DIRECTORY | O_NOFOLLOW);
+  if (absl::IsInvalidArgument(dir.status())) {
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "%s is a link or no directory: remove it, or give another --shm-dir", place));
+  }
+  SALIUS_RETURN_IF_ERROR(dir.status());
+  dir_ = *std::move(dir);
+  SALIUS_RETURN_IF_ERROR(CheckOwn(dir_.get(), place));
+  SALIUS_RETURN_IF_ERROR(CheckItsOwnPurpose(dir_.get(), place));
+  SALIUS_ASSIGN_OR_RETURN(fd_, OpenAt(dir_.get(), kArenaFile,
+                                      O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK, 0600));
+  SALIUS_RETURN_IF_ERROR(CheckOwn(fd_.get(), path_));
   struct statfs fs;
   on_tmpfs_ = fstatfs(fd_.get(), &fs) == 0 && fs.f_type == TMPFS_MAGIC;
   return LockExclusive(fd_.get(), "the arena " + path_);

@@ -20,6 +20,9 @@ class ArenaFile {
  public:
   struct Options {
     std::string dir;            // made when missing (its parent must exist), mode 0700
+    // Any user can make the directory first where all may write, as in /dev/shm. Then, and when this
+    // is set, "<dir>.<16 hex digits>" is taken, and found again at the next start.
+    bool take_neighbour = false;
     uint64_t memory_bytes = 0;  // rounded down to a multiple of the page
     bool lock_memory = true;    // mlock(2)
     std::string system_root;    // before /proc and /sys; for tests
@@ -28,8 +31,9 @@ class ArenaFile {
   // Attaches to the arena in `options.dir`, or makes a new one (with a new incarnation) when there
   // is none, or when the one there is of another size or version or is damaged. Errors: UNAVAILABLE
   // when another process holds the arena; FAILED_PRECONDITION when directory or file belong to
-  // another user; RESOURCE_EXHAUSTED when tmpfs, the limit of locked memory, a memory cgroup or the
-  // host's memory is too small (says what to do); INVALID_ARGUMENT for the size.
+  // another user, others may write to them, one is a link or another kind of file, or the directory
+  // has other things in it; RESOURCE_EXHAUSTED when tmpfs, the limit of locked memory, a memory
+  // cgroup or the host's memory is too small (says what to do); INVALID_ARGUMENT for the size.
   static absl::StatusOr<std::unique_ptr<ArenaFile>> Open(const Options& options,
                                                          Arena::RandomSource random);
   // Detaches; the file stays.
@@ -49,7 +53,7 @@ class ArenaFile {
 
  private:
   ArenaFile() = default;
-  absl::Status OpenFile(const Options& options);
+  absl::Status OpenFile(const Options& options, const Arena::RandomSource& random);
   absl::Status Prepare(uint64_t bytes, const Options& options);
   absl::Status Map(uint64_t bytes, bool lock_memory);
   absl::Status AttachOrFormat(const Arena::RandomSource& random);

@@ -82,10 +82,11 @@ const std::vector<Option>& Options() {
       {"memory", Kind::kText, "SIZE",
        "memory to keep logs in, reserved and locked at the start; default 1GiB", SetMemory},
       {"shm-dir", Kind::kText, "DIR",
-       "directory on tmpfs for the memory, which outlives the process; default "
-       "/dev/shm/salius-PORT",
+       "directory of its own on tmpfs for the memory, which outlives the process; others must not "
+       "be able to write to it; default /dev/shm/salius-PORT",
        [](const std::string& value, ReplicaOptions& o) {
          o.shm_dir = value;
+         o.shm_dir_given = true;
          return value.empty() ? absl::InvalidArgumentError("a directory is required")
                               : absl::OkStatus();
        }},

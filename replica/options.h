@@ -19,8 +19,9 @@ inline constexpr const char* kReplicaVersion = kSaliusVersion;
 struct ReplicaOptions {
   HostPort listen{"127.0.0.1", 7400};
   uint64_t memory_bytes = uint64_t{1} << 30;
-  std::string shm_dir;    // never empty after parsing
-  std::string state_dir;  // likewise
+  std::string shm_dir;         // never empty after parsing
+  bool shm_dir_given = false;  // else a neighbour of it is taken when another user has its name
+  std::string state_dir;       // never empty after parsing
   std::string metrics;  // "host:port", empty: none
   std::string multicast_interface;
   bool insecure = false;

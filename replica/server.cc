@@ -69,6 +69,7 @@ absl::StatusOr<std::unique_ptr<ReplicaServer>> ReplicaServer::Start(const Replic
 absl::Status ReplicaServer::AttachArena(const ReplicaOptions& options, Clock& clock) {
   ArenaFile::Options file;
   file.dir = options.shm_dir;
+  file.take_neighbour = !options.shm_dir_given;
   file.memory_bytes = options.memory_bytes;
   file.lock_memory = !options.no_mlock;
   SALIUS_ASSIGN_OR_RETURN(promise_dir_, PromiseDir::Open(options.state_dir));

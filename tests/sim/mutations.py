@@ -149,7 +149,7 @@ BUGS = [
      "if (cancelled_.insert(header.arg0).second) ++plan_.cancelled;", "++plan_.cancelled;"),
     # a disk that fails
     ("failed_write_is_ignored", "common/file.cc",
-     "if (put < 0) return ErrnoStatus(errno, absl::StrFormat(\"pwrite at %d\", off));",
+     "if (put < 0) return FdError(absl::StrFormat(\"pwrite at %d\", off), fd);",
      "if (put < 0) return errno == EIO ? absl::OkStatus() : ErrnoStatus(errno, \"pwrite\");"),
     ("note_read_from_the_cache_of_a_failed_sync", "log/state_file.cc", "  fs::DropCache(fd.get());\n", ""),
     ("log_read_from_the_cache_of_a_failed_sync", "log/stable_log.cc", "  fs::DropCache(impl->fd.get());\n", ""),

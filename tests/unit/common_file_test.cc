@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <filesystem>
 #include <string>
 #include <thread>
 #include <vector>
@@ -301,6 +302,30 @@ TEST_F(FileTest, HandleOfAGoneFileIsStaleWhileItsInodeIsTakenAgain) {
 TEST_F(FileTest, OverlongHandleIsRefused) {
   const FileHandle handle{1, std::string(129, 'x')};
   EXPECT_EQ(StatusErrno(OpenByHandle(dir(), handle, O_RDONLY).status()), EINVAL);
+}
+
+TEST(FilePathTest, ErrorsNameTheWholePath) {
+  const std::string dir = ::testing::TempDir() + "named";
+  std::filesystem::create_directory(dir);
+  const auto fd = OpenAt(AT_FDCWD, dir, O_RDONLY | O_DIRECTORY);
+  ASSERT_TRUE(fd.ok());
+  const std::string real = PathOfFd(fd->get());
+  const auto says = [](const absl::Status& status) { return std::string(status.message()); };
+  EXPECT_THAT(says(OpenAt(fd->get(), "state", O_RDONLY).status()), HasSubstr(real + "/state: "));
+  EXPECT_THAT(says(ReadWholeFile(fd->get(), "state").status()), HasSubstr(real + "/state: "));
+  EXPECT_THAT(says(MkdirAt(fd->get(), "a/b", 0700)), HasSubstr(real + "/a/b: "));
+  const uint8_t byte = 1;
+  EXPECT_THAT(says(PwriteFull(fd->get(), {&byte, 1}, 0)), HasSubstr(real + ": "));
+  EXPECT_THAT(says(OpenAt(AT_FDCWD, "/no/such", O_RDONLY).status()), HasSubstr("open /no/such: "));
+  EXPECT_EQ(PathOfFd(-1), "");
+}
+
+TEST(FilePathTest, AtPathKeepsCodeAndErrnoAndNamesThePathOnce) {
+  const absl::Status named = AtPath(ErrnoStatus(ENOSPC, "pwrite"), "/a/b");
+  EXPECT_TRUE(absl::IsResourceExhausted(named));
+  EXPECT_EQ(StatusErrno(named), ENOSPC);
+  EXPECT_EQ(AtPath(named, "/a/b"), named);
+  EXPECT_TRUE(AtPath(absl::OkStatus(), "/a/b").ok());
 }
 
 }  // namespace

@@ -116,6 +116,8 @@ TEST(MetricsServerTest, TakenOrBadAddressIsAnErrorThatNamesIt) {
     EXPECT_EQ(second.status().code(), absl::StatusCode::kUnavailable);
     EXPECT_THAT(std::string(second.status().message()), HasSubstr(address));
   }
+  EXPECT_THAT(std::string(MetricsServer::Start(taken).status().message()),
+              HasSubstr("Address already in use"));
 }
 
 }  // namespace

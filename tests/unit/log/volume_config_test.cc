@@ -74,6 +74,8 @@ TEST(VolumeConfigTest, ReplicasMustBeDifferentAddressesWithPorts) {
 
 TEST(VolumeConfigTest, TimesMustMakeSense) {
   EXPECT_TRUE(Says(Refusal([](VolumeConfig& c) { c.delta_us = 0; }), "delta_us = 0"));
+  EXPECT_TRUE(Says(Refusal([](VolumeConfig& c) { c.delta_us = 5; }), "a busy host's scheduling"));
+  EXPECT_EQ(Refusal([](VolumeConfig& c) { c.delta_us = 1000; }), "");
   EXPECT_TRUE(Says(Refusal([](VolumeConfig& c) { c.delta_us = 60'000'001; }), "delta_us"));
   EXPECT_TRUE(Says(Refusal([](VolumeConfig& c) { c.tau_ms = 0; }), "tau_ms = 0"));
   EXPECT_TRUE(Says(Refusal([](VolumeConfig& c) { c.tau_ms = 86'400'001; }), "tau_ms"));

@@ -1,4 +1,6 @@
 // Whole recoveries: what is asked of whom, what comes back, and what is refused.
+#include <filesystem>
+
 #include "recovery/recovery.h"
 
 #include <set>
@@ -320,6 +322,24 @@ TEST_F(RecoveryTest, AnAppliedMarkOfAnotherEpochOrBootIsIgnored) {
   EXPECT_EQ(ReadFile(At("f")), "abc3456789");
 }
 
+TEST_F(RecoveryTest, ADryRunNamesPathsAndCountsWhatWouldChange) {
+  NoteState();
+  std::filesystem::create_directory(At("dir"));
+  SetId("dir", 51);
+  s_.Write(50, 0, "abc");
+  s_.CreateFile(60, 51, "new");
+  s_.Write(60, 0, "hello");
+  Replicate({"a:1", "b:1", "c:1"});
+  options_.dry_run = true;
+  ASSERT_OK(Run());
+  EXPECT_EQ(report_.files_changed, 2u);
+  EXPECT_EQ(report_.bytes_written, 8u);
+  const std::string text = RecoveryReportText(report_);
+  for (const char* const part : {"2 would be changed, 8 bytes", "file \"f\": ", "file \"dir/new\": "}) {
+    EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
+  }
+}
+
 TEST_F(RecoveryTest, ADryRunChangesNothingHereOrThere) {
   NoteState();
   s_.Write(50, 0, "abc");
@@ -331,7 +351,8 @@ TEST_F(RecoveryTest, ADryRunChangesNothingHereOrThere) {
   ASSERT_OK(Run());
   EXPECT_EQ(report_.outcome, RecoveryOutcome::kDryRun);
   EXPECT_EQ(report_.decided, 2u);
-  EXPECT_EQ(report_.plan.size(), 2u);
+  ASSERT_EQ(report_.plan.size(), 2u);
+  EXPECT_EQ(report_.plan[1], "name \"f\": removed");
   EXPECT_EQ(ReadFile(At(".salius/state")), state_before);
   EXPECT_EQ(ReadFile(At(".salius/stable.log")), log_before);
   EXPECT_FALSE(Exists(At(".salius/recovery")));

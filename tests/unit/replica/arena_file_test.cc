@@ -122,6 +122,67 @@ TEST_F(ArenaFileTest, DirectoryOfAnotherUserIsRefused) {
 }
 
 // On a disk the memory may be as it was long before the host died.
+TEST_F(ArenaFileTest, DirectoryThatOthersMayWriteToIsRefused) {
+  const std::string dir = shm_.path() + "/replica";
+  ASSERT_TRUE(Open().ok());
+  for (const mode_t mode : {0777, 0770, 0702}) {
+    ASSERT_EQ(chmod(dir.c_str(), mode), 0);
+    const auto refused = Open();
+    EXPECT_TRUE(absl::IsFailedPrecondition(refused.status())) << refused.status();
+    EXPECT_THAT(std::string(refused.status().message()), HasSubstr("others may write to " + dir));
+  }
+  ASSERT_EQ(chmod(dir.c_str(), 0755), 0);
+  EXPECT_TRUE(Open().ok());
+}
+
+TEST_F(ArenaFileTest, ArenaThatOthersMayWriteToOrHaveANameOfIsRefused) {
+  const std::string arena = shm_.path() + "/replica/arena";
+  ASSERT_TRUE(Open().ok());
+  ASSERT_EQ(chmod(arena.c_str(), 0666), 0);
+  EXPECT_TRUE(absl::IsFailedPrecondition(Open().status()));
+  ASSERT_EQ(chmod(arena.c_str(), 0600), 0);
+  ASSERT_EQ(link(arena.c_str(), (shm_.path() + "/other").c_str()), 0);
+  EXPECT_TRUE(absl::IsFailedPrecondition(Open().status()));
+  ASSERT_EQ(unlink((shm_.path() + "/other").c_str()), 0);
+  EXPECT_TRUE(Open().ok());
+  ASSERT_EQ(unlink(arena.c_str()), 0);
+  ASSERT_EQ(mkfifo(arena.c_str(), 0600), 0);
+  EXPECT_TRUE(absl::IsFailedPrecondition(Open().status()));
+}
+
+TEST_F(ArenaFileTest, DirectoryWithAnotherPurposeIsRefused) {
+  ArenaFile::Options options = Options();
+  options.dir = "/etc";
+  const auto etc = ArenaFile::Open(options, SecureRandom64);
+  EXPECT_TRUE(absl::IsFailedPrecondition(etc.status())) << etc.status();
+  EXPECT_THAT(std::string(etc.status().message()), HasSubstr("a directory of its own"));
+  EXPECT_FALSE(std::filesystem::exists("/etc/arena"));
+  std::filesystem::create_directory(shm_.path() + "/replica");
+  EXPECT_TRUE(Open().ok()) << "an empty one is its own";
+}
+
+TEST_F(ArenaFileTest, NameThatAnotherUserHasTakenIsGoneRoundAndTheSamePlaceIsFoundAgain) {
+  if (geteuid() != 0) GTEST_SKIP() << "needs root to give a directory away";
+  ArenaFile::Options options = Options();
+  options.take_neighbour = true;
+  ASSERT_EQ(mkdir(options.dir.c_str(), 0700), 0);
+  ASSERT_EQ(chown(options.dir.c_str(), 65534, 65534), 0);
+  // Another one that somebody has guessed.
+  ASSERT_EQ(mkdir((options.dir + ".0").c_str(), 0777), 0);
+  ASSERT_EQ(chown((options.dir + ".0").c_str(), 65534, 65534), 0);
+  std::string path;
+  Incarnation incarnation = 0;
+  {
+    const auto file = ArenaFile::Open(options, SecureRandom64).value();
+    path = file->path();
+    incarnation = file->arena().incarnation();
+  }
+  EXPECT_EQ(path.rfind(options.dir + ".", 0), 0u) << path;
+  const auto again = ArenaFile::Open(options, SecureRandom64).value();
+  EXPECT_EQ(again->path(), path);
+  EXPECT_EQ(again->arena().incarnation(), incarnation);
+}
+
 TEST(ArenaFileOnDiskTest, AnotherBootIsANewIncarnation) {
   const std::string dir = testing::TempDir() + "arena-on-disk";
   ArenaFile::Options options{.dir = dir, .memory_bytes = 4 << 20, .lock_memory = false};
