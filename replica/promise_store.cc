@@ -58,6 +58,14 @@ absl::StatusOr<std::unique_ptr<PromiseDir>> PromiseDir::Open(const std::string& 
   if (const absl::Status made = MakeSynced(dir); !made.ok()) return Unusable(dir, made);
   std::unique_ptr<PromiseDir> store(new PromiseDir(dir));
   SALIUS_ASSIGN_OR_RETURN(store->dir_, OpenAt(AT_FDCWD, dir, O_RDONLY | O_DIRECTORY));
+  struct stat st;
+  if (fstat(store->dir_.get(), &st) != 0) return Unusable(dir, ErrnoStatus(errno, "stat"));
+  if (st.st_uid != geteuid() || (st.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
+    // A promise that another took back would let two primaries write.
+    return Unusable(dir, absl::FailedPreconditionError(absl::StrFormat(
+                             "it belongs to user %d and has mode %04o, so that others may change it",
+                             st.st_uid, st.st_mode & 07777)));
+  }
   absl::StatusOr<UniqueFd> lock =
       OpenAt(store->dir_.get(), "lock", O_RDWR | O_CREAT | O_NOFOLLOW, 0600);
   if (!lock.ok()) return Unusable(dir, lock.status());

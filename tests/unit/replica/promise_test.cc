@@ -179,6 +179,18 @@ TEST(PromiseDirTest, ItIsMadeAndHeldByOneProcess) {
   EXPECT_TRUE(std::filesystem::exists(path + "/promises.damaged"));
 }
 
+TEST(PromiseDirTest, WhatOthersMayChangeIsRefused) {
+  const std::string dir = ::testing::TempDir() + "open-promises";
+  std::filesystem::create_directory(dir);
+  std::filesystem::permissions(dir, std::filesystem::perms::all);
+  const auto refused = PromiseDir::Open(dir);
+  EXPECT_EQ(refused.status().code(), absl::StatusCode::kFailedPrecondition) << refused.status();
+  EXPECT_THAT(std::string(refused.status().message()), HasSubstr("mode 0777"));
+  std::filesystem::permissions(dir, std::filesystem::perms::owner_all);
+  EXPECT_TRUE(PromiseDir::Open(dir).ok());
+  std::filesystem::remove_all(dir);
+}
+
 TEST(PromiseDirTest, WhatCannotBeADirectoryIsRefusedWithAdvice) {
   const absl::Status refused = PromiseDir::Open("/proc/none/here").status();
   EXPECT_FALSE(refused.ok());
