@@ -2,9 +2,10 @@
 //
 // Times are exact because nothing is predicted: while a node has unapplied records its attributes
 // are answered after they were applied (one round trip), so that a time once shown never changes by
-// itself. Attribute records are rare and are waited for like names: the caller has the result of
-// the apply. Only when the volume has failed are size and content answered from the patches, so
-// that reading goes on.
+// itself. Only when the disk takes longer than kBriefNs are size and times those of the records,
+// and the answer is provisional. Attribute records are rare and are waited for like names: the
+// caller has the result of the apply. Only when the volume has failed are size and content answered
+// from the patches, so that reading goes on.
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/xattr.h>
@@ -27,6 +28,11 @@ namespace {
 bool IsAcl(const std::string& name) { return name == kAccessAclXattr || name == kDefaultAclXattr; }
 
 bool IsNanos(long nanos) { return nanos >= 0 && nanos < 1'000'000'000; }
+
+timespec TimeOf(uint64_t nanos) {
+  constexpr uint64_t kSecond = 1'000'000'000;
+  return {static_cast<time_t>(nanos / kSecond), static_cast<long>(nanos % kSecond)};
+}
 
 // `now` for what is to be set to the current time: that is decided here, since the log holds what
 // an operation produced, not what it depends on.
@@ -55,16 +61,39 @@ AttrBody BodyFor(uint32_t mask, const struct stat& want, const timespec& now) {
 
 }  // namespace
 
-absl::StatusOr<struct stat> Volume::Impl::GetAttr(Node& node) {
-  const absl::Status current = AwaitNode(node);
-  absl::ReaderMutexLock content(&node.content);
-  SALIUS_ASSIGN_OR_RETURN(struct stat st, fs::Stat(node.path_fd.get()));
-  if (node.hidden_link) --st.st_nlink;
-  if (!current.ok()) {
-    absl::MutexLock lock(&node.state);
-    if (node.unapplied_data > 0) st.st_size = static_cast<off_t>(node.size);
+absl::StatusOr<struct stat> Volume::Impl::GetAttr(Node& node, bool* provisional) {
+  const absl::Status current = AwaitNodeBriefly(node);
+  SALIUS_ASSIGN_OR_RETURN(struct stat st, StatOf(node));
+  if (current.ok()) return st;
+  const bool slow = absl::IsDeadlineExceeded(current);
+  if (provisional != nullptr) *provisional = slow;
+  absl::MutexLock lock(&node.state);
+  if (node.unapplied_data == 0) return st;
+  st.st_size = static_cast<off_t>(node.size);
+  if (!slow || node.patches.empty()) return st;
+  const timespec written = TimeOf(node.patches.back()->header().timestamp_ns);
+  if (std::pair(written.tv_sec, written.tv_nsec) >
+      std::pair(st.st_mtim.tv_sec, st.st_mtim.tv_nsec)) {
+    st.st_mtim = st.st_ctim = written;
   }
   return st;
+}
+
+absl::StatusOr<struct stat> Volume::Impl::StatOf(Node& node) {
+  while (true) {
+    {
+      absl::MutexLock lock(&node.state);
+      if (!node.hidden_link) break;
+    }
+    // It may be removed just now, by a thread that waits for the disk.
+    const std::string link = IdName(node.id.load());
+    const bool before = fs::StatAt(open_dir.get(), link).ok();
+    SALIUS_ASSIGN_OR_RETURN(struct stat st, fs::Stat(node.path_fd.get()));
+    if (before != fs::StatAt(open_dir.get(), link).ok()) continue;
+    if (before && st.st_nlink > 0) --st.st_nlink;
+    return st;
+  }
+  return fs::Stat(node.path_fd.get());
 }
 
 absl::Status Volume::Impl::Truncate(Node& node, uint64_t size) {
@@ -124,7 +153,7 @@ absl::Status Volume::Impl::ChangeAttr(Node& node, RecordDraft draft) {
 }
 
 absl::StatusOr<struct stat> Volume::Impl::SetAttr(Node& node, uint32_t mask,
-                                                  const struct stat& want) {
+                                                  const struct stat& want, bool* provisional) {
   // The kernel checks what its own callers give, not what its NFS server hears.
   if (((mask & kSetAtime) != 0 && !IsNanos(want.st_atim.tv_nsec)) ||
       ((mask & kSetMtime) != 0 && !IsNanos(want.st_mtim.tv_nsec))) {
@@ -145,7 +174,7 @@ absl::StatusOr<struct stat> Volume::Impl::SetAttr(Node& node, uint32_t mask,
     absl::MutexLock lock(&node.stream);
     SALIUS_RETURN_IF_ERROR(ChangeAttr(node, std::move(draft)));
   }
-  return GetAttr(node);
+  return GetAttr(node, provisional);
 }
 
 absl::Status Volume::Impl::CheckNewGroup(Node& node, gid_t gid) {

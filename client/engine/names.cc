@@ -129,7 +129,7 @@ absl::StatusOr<PinnedNode> Volume::Impl::MakeNew(CreateBody body) {
   }
   node->identified.store(true);
   if (nameless) {
-    absl::MutexLock lock(&node->content);
+    absl::MutexLock lock(&node->state);
     node->hidden_link = true;
   }
   return node;
@@ -149,7 +149,7 @@ absl::StatusOr<Entry> Volume::Impl::Create(Node& parent, std::string_view name, 
     SALIUS_ASSIGN_OR_RETURN(node, MakeNew(std::move(body)));
   }
   Entry entry;
-  SALIUS_ASSIGN_OR_RETURN(entry.attr, GetAttr(*node));
+  SALIUS_ASSIGN_OR_RETURN(entry.attr, GetAttr(*node, &entry.provisional));
   entry.node = node.Release();
   return entry;
 }
@@ -157,7 +157,7 @@ absl::StatusOr<Entry> Volume::Impl::Create(Node& parent, std::string_view name, 
 absl::StatusOr<Volume::Created> Volume::Impl::OpenMade(PinnedNode node, int flags) {
   Created created;
   SALIUS_ASSIGN_OR_RETURN(created.handle, OpenNode(*node, flags));
-  const absl::StatusOr<struct stat> attr = GetAttr(*node);
+  const absl::StatusOr<struct stat> attr = GetAttr(*node, &created.entry.provisional);
   if (!attr.ok()) {
     Release(created.handle);
     return attr.status();
@@ -228,7 +228,7 @@ absl::StatusOr<Entry> Volume::Impl::Link(Node& node, Node& parent, std::string_v
   table.Pin(node);
   PinnedNode lookup(table, &node);
   Entry entry;
-  SALIUS_ASSIGN_OR_RETURN(entry.attr, GetAttr(node));
+  SALIUS_ASSIGN_OR_RETURN(entry.attr, GetAttr(node, &entry.provisional));
   entry.node = lookup.Release();
   return entry;
 }

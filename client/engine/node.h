@@ -13,10 +13,11 @@
 // - `stream`: gives the file's records their order. Held while a record is stamped, which may wait
 // for
 //   room in the window, and by a bulk file's sync over its waits; Apply() never takes it.
-// - `content`: a reader holds it shared over "read the backing file, lay the patches over", Apply()
-// holds
-//   it exclusively over "write the backing file, drop the patch", so that a reader never sees half
-//   of a record or an old patch over newer bytes. That is why it is held over those system calls.
+// - `content`: Apply() holds it exclusively over "write the backing file, drop the patch", which
+// may
+//   wait for the disk. A reader does not wait for it: it reads the backing file, lays the patches
+//   over that it knew before, and reads again when a later record began to be applied meanwhile.
+//   Only when that goes on and on does it take the lock, shared, as soon as it is free.
 // - `state`: guards the fields below; never held over a system call.
 #pragma once
 
@@ -89,8 +90,9 @@ class Node {
   uint64_t plain_writes_before ABSL_GUARDED_BY(stream) = 0;  // that many before the last fsync
   uint64_t checked_size ABSL_GUARDED_BY(stream) = 0;         // the file system can hold so much
 
-  // `.salius/open/<id>` exists (O_TMPFILE). Callers' st_nlink does not count it.
-  bool hidden_link ABSL_GUARDED_BY(content) = false;
+  // `.salius/open/<id>` exists, or is just being removed (O_TMPFILE). Callers' st_nlink does not
+  // count it.
+  bool hidden_link ABSL_GUARDED_BY(state) = false;
   // No name is left: changes go straight through, nothing is logged.
   bool orphan ABSL_GUARDED_BY(state) = false;
 
@@ -99,8 +101,9 @@ class Node {
   uint64_t unapplied_data ABSL_GUARDED_BY(state) = 0;  // data records among them
   uint64_t size ABSL_GUARDED_BY(state) = 0;  // true while unapplied_data > 0 or size_known
   bool size_known ABSL_GUARDED_BY(state) = false;
-  Seq last_seq ABSL_GUARDED_BY(state) = 0;     // last record that touched the file
-  Seq applied_seq ABSL_GUARDED_BY(state) = 0;  // last of them that was applied
+  Seq last_seq ABSL_GUARDED_BY(state) = 0;      // last record that touched the file
+  Seq applied_seq ABSL_GUARDED_BY(state) = 0;   // last of them that was applied
+  Seq applying_seq ABSL_GUARDED_BY(state) = 0;  // last data record whose apply has begun
   uint64_t handles ABSL_GUARDED_BY(state) = 0;
   uint64_t direct_handles ABSL_GUARDED_BY(state) = 0;  // synchronous or O_DIRECT
   SharedFd rw_fd ABSL_GUARDED_BY(state);  // O_RDWR; kept while records or handles need it

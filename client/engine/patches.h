@@ -23,6 +23,8 @@ class PatchList {
   void RemoveThrough(Seq seq);
   bool empty() const { return patches_.empty(); }
   size_t size() const { return patches_.size(); }
+  // The latest one; there is one.
+  const RecordRef& back() const { return patches_.back(); }
   // The patches, in order, that change some byte of [offset, offset + length).
   std::vector<RecordRef> Touching(uint64_t offset, uint64_t length) const;
 

@@ -270,6 +270,44 @@ absl::Status Pipeline::WaitApplied(Seq seq) {
   return absl::OkStatus();
 }
 
+absl::Status Pipeline::WaitAppliedFor(Seq seq, int64_t bound_ns) {
+  Impl& impl = *impl_;
+  const int64_t end = impl.clock.MonotonicNanos() + bound_ns;
+  impl.SendGathered(seq, SendWhen::kNow);
+  while (impl.applied.load(std::memory_order_acquire) < seq) {
+    Impl::Wait lead = Impl::Wait::kNo;
+    bool wake_io = false;
+    {
+      absl::MutexLock lock(&impl.mu);
+      if (impl.core.applied() >= seq) break;
+      SALIUS_RETURN_IF_ERROR(impl.WaitableLocked(seq));
+      const int64_t now = impl.clock.MonotonicNanos();
+      if (now >= end || impl.ApplyHangs(now, bound_ns)) {
+        return absl::DeadlineExceededError("the disk is slow");
+      }
+      if (impl.core.durable() < seq) {
+        lead = impl.BecomeLeader();
+        if (lead == Impl::Wait::kNo) {
+          ++impl.durable_waiters;
+          impl.durable_cv.WaitWithTimeout(&impl.mu, absl::Milliseconds(1));
+          --impl.durable_waiters;
+          // As in WaitDurable.
+          wake_io = !impl.leader && impl.durable_waiters == 0 && !impl.waiters.empty() &&
+                    (impl.core.durable() >= seq || impl.clock.MonotonicNanos() >= end);
+        }
+      } else {
+        impl.applier_cv.Signal();
+        ++impl.applied_waiters;
+        impl.applied_cv.WaitWithTimeout(&impl.mu, absl::Nanoseconds(end - now));
+        --impl.applied_waiters;
+      }
+    }
+    if (lead != Impl::Wait::kNo) impl.Lead(seq, lead, end);
+    if (wake_io) impl.WakeIo();
+  }
+  return absl::OkStatus();
+}
+
 bool Pipeline::ManyWait() const { return impl_->many_wait.load(std::memory_order_relaxed); }
 
 void Pipeline::TryApply() { impl_->ApplySome(Impl::kApplyBurst); }

@@ -156,6 +156,10 @@ class Pipeline {
   bool ManyWait() const;
   // Returns when `seq` has been applied (which implies durable).
   absl::Status WaitApplied(Seq seq);
+  // The same for a caller that must not wait for the disk: DEADLINE_EXCEEDED when `seq` is not
+  // applied within `bound_ns`, or at once while an apply has been under way for longer than that.
+  // The calling thread applies nothing.
+  absl::Status WaitAppliedFor(Seq seq, int64_t bound_ns);
   // Applies what is durable on the calling thread when nobody else is at it. Never blocks. For a
   // caller that has just waited: saves a wake-up of the applier.
   void TryApply();

@@ -119,7 +119,8 @@ struct Pipeline::Impl {
   Wait BecomeLeader() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   // Receives them for all who wait, until `mine` is durable or its wait fails; for 0, until nobody
   // is left of WhenDurable's. Whoever still waits then takes over.
-  void Lead(Seq mine, Wait wait) ABSL_LOCKS_EXCLUDED(mu);
+  // Not beyond `until_ns` (monotonic), if it is given.
+  void Lead(Seq mine, Wait wait, int64_t until_ns = INT64_MAX) ABSL_LOCKS_EXCLUDED(mu);
   // Sends what was gathered when `seq` is among it: somebody waits for it.
   void SendGathered(Seq seq, SendWhen when) ABSL_LOCKS_EXCLUDED(mu);
   void WakeIo();
@@ -137,6 +138,11 @@ struct Pipeline::Impl {
   // ends with the batch (kApplyTogether) that reaches it.
   void ApplySome(size_t limit);
   void ApplyLocked(size_t limit) ABSL_EXCLUSIVE_LOCKS_REQUIRED(apply_mu);
+  // Whether an apply has been under way for longer than `bound_ns`.
+  bool ApplyHangs(int64_t now, int64_t bound_ns) const {
+    const int64_t since = apply_since_ns.load(std::memory_order_relaxed);
+    return since != 0 && now - since > bound_ns;
+  }
   void Publish() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);  // mirrors of the watermarks
 
   // pipeline_sessions.cc
@@ -224,6 +230,7 @@ struct Pipeline::Impl {
   std::atomic<Seq> issued{0}, sendable{0}, durable{0}, applied{0}, checkpoint{0};
   std::atomic<uint64_t> stable_used{0}, stable_capacity{0};
   std::atomic<bool> failed{false};
+  std::atomic<int64_t> apply_since_ns{0};  // when the apply under way began; 0: none is
   // How many wait, smoothed, in 64ths; many: more than there are CPUs.
   int64_t waiting_64ths ABSL_GUARDED_BY(mu) = 0;
   std::atomic<bool> many_wait{false};

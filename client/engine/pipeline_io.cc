@@ -235,13 +235,14 @@ Pipeline::Impl::Wait Pipeline::Impl::HowToWait() const {
   return core.AnswersNs() <= 2 * options.spin_ns ? Wait::kLookThenSleep : Wait::kSleep;
 }
 
-void Pipeline::Impl::Lead(Seq mine, Wait wait) {
+void Pipeline::Impl::Lead(Seq mine, Wait wait, int64_t until_ns) {
   while (true) {
     ReceiveSome(wait);
     bool wake_io = false;
     {
       absl::MutexLock lock(&mu);
-      const bool wanted = mine == 0 ? !waiters.empty() : core.durable() < mine;
+      bool wanted = mine == 0 ? !waiters.empty() : core.durable() < mine;
+      if (until_ns != INT64_MAX) wanted = wanted && clock.MonotonicNanos() < until_ns;
       if (wanted && core.counting_acks() && !stopping && HealthLocked().ok()) {
         // Not by this thread: an apply may wait for the disk, and nobody else receives meanwhile.
         if (core.applied() + kApplyBurst < core.durable()) applier_cv.Signal();

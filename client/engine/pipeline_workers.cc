@@ -34,6 +34,7 @@ void Pipeline::Impl::ApplyLocked(size_t limit) {
     size_t count = 0;
     absl::Status status;
     bool awaited = false;  // by somebody who must not wait for those that follow
+    apply_since_ns.store(clock.MonotonicNanos(), std::memory_order_relaxed);
     while (count < batch.size() && status.ok() && !awaited && !failed.load()) {
       const absl::StatusOr<size_t> together = sink.Apply(absl::MakeConstSpan(batch).subspan(count));
       status = together.status();
@@ -42,6 +43,7 @@ void Pipeline::Impl::ApplyLocked(size_t limit) {
       applied_mark.Store(batch[count - 1]->seq());
       awaited = batch[count - 1]->context() != nullptr;
     }
+    apply_since_ns.store(0, std::memory_order_relaxed);
     Work work;
     {
       absl::MutexLock lock(&mu);

@@ -2,15 +2,32 @@
 // limit, so the owner's limits are checked here, before a record is stamped.
 //
 // User and group quotas; project quotas are not looked at. Root's own files are exempt, as in the
-// kernel. Threads: all methods from any thread.
+// kernel.
+//
+// quotactl(2) may wait for the disk, and for a thaw while the file system is frozen. So a thread of
+// its own makes every look, and a caller waits for it kLookWaitMs at most:
+//
+//   figures                                    | answer
+//   -------------------------------------------+---------------------------------------------------
+//   fresh, and plainly below both limits       | from them, without a look
+//   old, or near a limit                       | after a new look
+//   old, and the look does not end in time     | from the last ones, less what was let through
+//   since none, and the look does not end in time    | yes
+//
+// Threads: all methods from any thread.
 #pragma once
 
 #include <sys/types.h>
 
 #include <atomic>
+#include <condition_variable>
 #include <cstdint>
+#include <deque>
 #include <functional>
+#include <map>
+#include <mutex>
 #include <optional>
+#include <thread>
 #include <utility>
 
 #include "client/engine/volume_calls.h"
@@ -24,22 +41,56 @@ QuotaLookup KernelQuota(int fd);
 
 class QuotaGuard {
  public:
-  explicit QuotaGuard(QuotaLookup lookup) : lookup_(std::move(lookup)) { Refresh(); }
+  // How long a caller waits for a look.
+  static constexpr int64_t kLookWaitMs = 30;
+  // How old figures may be that are far from a limit.
+  static constexpr int64_t kFreshMs = 100;
 
-  // Looks up again whether quotas are on at all (they may be switched on under us).
+  // Looks whether quotas are on at all.
+  explicit QuotaGuard(QuotaLookup lookup);
+  // Waits for a look under way.
+  ~QuotaGuard();
+  QuotaGuard(const QuotaGuard&) = delete;
+  QuotaGuard& operator=(const QuotaGuard&) = delete;
+
+  // Has it looked up again whether quotas are on (they may be switched on under us). Does not wait.
   void Refresh();
   bool on() const { return user_.load() || group_.load(); }
 
-  // True when files of (uid, gid) may take `bytes` more, or one more inode.
-  bool HasBytes(uid_t uid, gid_t gid, uint64_t bytes) const;
+  // True when files of (uid, gid) may take `bytes` more besides what is `unapplied`, or one more
+  // inode. What was let through counts until a later look.
+  bool HasBytes(uid_t uid, gid_t gid, uint64_t unapplied, uint64_t bytes) const;
   bool HasInode(uid_t uid, gid_t gid) const;
   // True when the group may take over a file that has so many bytes.
   bool GroupHas(gid_t gid, uint64_t bytes) const;
 
  private:
+  using Owner = std::pair<fs::QuotaType, uint32_t>;
+  struct Figures {
+    std::optional<fs::QuotaUse> use;
+    int64_t looked_ms = 0;
+    uint64_t claimed = 0;          // let through since the last look began
+    uint64_t begun = 0, done = 0;  // looks
+    bool queued = false;
+  };
+
+  bool OwnerHasBytes(const Owner& owner, uint64_t unapplied, uint64_t bytes) const;
+  // The figures after a new look, or the last ones.
+  Figures LookAt(const Owner& owner) const;
+  void Queue(const Owner& owner, Figures& figures) const;  // mutex_ is held
+  void Work();
+
   const QuotaLookup lookup_;
   std::atomic<bool> user_{false};
   std::atomic<bool> group_{false};
+
+  mutable std::mutex mutex_;  // guards what follows; never held over a look
+  mutable std::condition_variable asked_, answered_;
+  mutable std::map<Owner, Figures> owners_;
+  mutable std::deque<Owner> queue_;
+  int64_t busy_since_ms_ = 0;  // the look under way; 0: none
+  bool stopping_ = false;
+  std::thread thread_;
 };
 
 }  // namespace salius

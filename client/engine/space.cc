@@ -113,7 +113,7 @@ absl::Status SpaceGuard::Allocate(int fd, uid_t uid, gid_t gid, uint64_t offset,
 }
 
 absl::StatusOr<SpaceGuard::Hold> SpaceGuard::MakeRoom(int fd, uint64_t offset, uint64_t length) {
-  absl::MutexLock lock(&tight_);
+  // Before the lock, whose holder may wait for the disk.
   const uint64_t missing = fs::UnallocatedBytes(fd, offset, length);
   if (missing == 0) {
     SALIUS_ASSIGN_OR_RETURN(const uint64_t size, FileSize(fd));
@@ -121,6 +121,7 @@ absl::StatusOr<SpaceGuard::Hold> SpaceGuard::MakeRoom(int fd, uint64_t offset, u
     SALIUS_RETURN_IF_ERROR(fs::Fallocate(fd, FALLOC_FL_KEEP_SIZE, offset, length));
     return Hold();
   }
+  absl::MutexLock lock(&tight_);
   SALIUS_ASSIGN_OR_RETURN(const FsSpace all, StatfsFree(root_fd_));
   if (missing > all.bytes_total) return ErrnoStatus(ENOSPC, "write");
   const uint64_t charge = SpaceCharge(Op::kWrite, missing);
@@ -168,11 +169,14 @@ absl::StatusOr<SpaceGuard::Hold> SpaceGuard::Claim(int fd, uint64_t offset, uint
 absl::Status SpaceGuard::CheckQuota(int fd, uid_t uid, gid_t gid, uint64_t offset,
                                     uint64_t length) {
   if (!quota_.on()) return absl::OkStatus();
-  if (quota_.HasBytes(uid, gid, unapplied_.load() + length)) return absl::OkStatus();
+  if (quota_.HasBytes(uid, gid, unapplied_.load(), length)) return absl::OkStatus();
+  // What is overwritten needs nothing, and does not wait for the disk.
+  if (fs::UnallocatedBytes(fd, offset, length) == 0) return absl::OkStatus();
   // Near the limit: let what is unapplied become visible to the quota, then count exactly.
   absl::MutexLock lock(&tight_);
   SALIUS_RETURN_IF_ERROR(drain_());
-  if (quota_.HasBytes(uid, gid, fs::UnallocatedBytes(fd, offset, length))) return absl::OkStatus();
+  const uint64_t missing = fs::UnallocatedBytes(fd, offset, length);
+  if (quota_.HasBytes(uid, gid, /*unapplied=*/0, missing)) return absl::OkStatus();
   return ErrnoStatus(EDQUOT, "write");
 }
 

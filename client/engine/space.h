@@ -139,7 +139,7 @@ class SpaceGuard {
   std::atomic<uint64_t> held_{0};  // by writes on their way from Reserve to their records
   absl::Mutex refresh_;            // one look-up at a time
   // Held over the near-full path's system calls and its drain, so that two writers cannot count on
-  // the same blocks. Nothing that applies records takes it.
+  // the same blocks. Nothing that applies records takes it, nor a write of blocks that are there.
   absl::Mutex tight_ ABSL_ACQUIRED_BEFORE(refresh_);
 };
 

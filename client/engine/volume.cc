@@ -51,6 +51,7 @@ Volume::Impl::Impl(VolumeDir volume_dir, VolumeOptions volume_options)
 // The pipeline goes first: its threads call Apply.
 Volume::Impl::~Impl() {
   pipeline.reset();
+  chores.reset();
   table.SetIssued(nullptr);
 }
 
@@ -177,7 +178,7 @@ absl::StatusOr<Entry> Volume::Impl::Lookup(Node& node, std::string_view name) {
   SALIUS_ASSIGN_OR_RETURN(UniqueFd fd, fs::OpenChild(node.path_fd.get(), std::string(name)));
   SALIUS_ASSIGN_OR_RETURN(PinnedNode child, Intern(std::move(fd)));
   Entry entry;
-  SALIUS_ASSIGN_OR_RETURN(entry.attr, GetAttr(*child));
+  SALIUS_ASSIGN_OR_RETURN(entry.attr, GetAttr(*child, &entry.provisional));
   entry.node = child.Release();
   return entry;
 }
@@ -187,16 +188,19 @@ absl::StatusOr<PinnedNode> Volume::Impl::Intern(UniqueFd fd) {
 }
 
 absl::StatusOr<struct statvfs> Volume::Impl::StatFs() {
-  bool closed_files = false;
-  {
-    absl::MutexLock lock(&bulk_mu);
-    closed_files = !hidden_links.empty();
-  }
-  // What closed O_TMPFILEs hold counts as free, so it is freed before it is told. A volume that has
-  // failed cannot, and tells what there is.
-  if (closed_files && pipe.load()->Checkpoint().ok()) DropCoveredLinks();
   SALIUS_ASSIGN_OR_RETURN(struct statvfs st, fs::StatVfs(dir.root_fd));
   const uint64_t block = std::max<uint64_t>(st.f_frsize, 1);
+  // What closed O_TMPFILEs hold counts as free: checkpoints take their links away, or whoever needs
+  // the room.
+  for (const PinnedNode& node : ClosedNamelessFiles()) {
+    const absl::StatusOr<struct stat> file = fs::Stat(node->path_fd.get());
+    if (!file.ok() || file->st_nlink > 1) continue;
+    const uint64_t blocks = static_cast<uint64_t>(file->st_blocks) * 512 / block;
+    st.f_bfree += blocks;
+    st.f_bavail += blocks;
+    ++st.f_ffree;
+    ++st.f_favail;
+  }
   const uint64_t pending = space->unapplied() / block;
   st.f_bfree -= std::min<uint64_t>(pending, st.f_bfree);
   st.f_bavail -= std::min<uint64_t>(pending + space->held_back() / block, st.f_bavail);
@@ -274,12 +278,15 @@ absl::StatusOr<std::string> Volume::ReadLink(Node& node) {
   return fs::ReadLinkOf(node.path_fd.get());
 }
 
-absl::StatusOr<struct stat> Volume::GetAttr(Node& node) { return impl_->GetAttr(node); }
+absl::StatusOr<struct stat> Volume::GetAttr(Node& node, bool* provisional) {
+  return impl_->GetAttr(node, provisional);
+}
 absl::StatusOr<std::optional<timespec>> Volume::BirthTime(Node& node) {
   return fs::BirthTimeOf(node.path_fd.get());
 }
-absl::StatusOr<struct stat> Volume::SetAttr(Node& node, uint32_t mask, const struct stat& want) {
-  return impl_->SetAttr(node, mask, want);
+absl::StatusOr<struct stat> Volume::SetAttr(Node& node, uint32_t mask, const struct stat& want,
+                                            bool* provisional) {
+  return impl_->SetAttr(node, mask, want, provisional);
 }
 absl::Status Volume::CheckNewGroup(Node& node, gid_t gid) {
   return impl_->CheckNewGroup(node, gid);

@@ -71,6 +71,7 @@ class Handle;  // an open file or directory
 struct Entry {
   Node* node = nullptr;  // lookup count was raised by one
   struct stat attr {};
+  bool provisional = false;  // of `attr`: see GetAttr
 };
 
 struct DirEntry {
@@ -142,12 +143,16 @@ class Volume {
   absl::StatusOr<std::string> ReadLink(Node& node);
 
   // ---- attributes
-  absl::StatusOr<struct stat> GetAttr(Node& node);
-  // When the backing file was made; nothing where its file system does not keep that. (Recovery makes
-  // files again.)
+  // Waits a moment until what was written is applied, so that the times are the file's own. When
+  // the disk is slower: size and times as far as known, `*provisional` becomes true, and they may
+  // change by themselves when the records are applied.
+  absl::StatusOr<struct stat> GetAttr(Node& node, bool* provisional = nullptr);
+  // When the backing file was made; nothing where its file system does not keep that. (Recovery
+  // makes files again.)
   absl::StatusOr<std::optional<timespec>> BirthTime(Node& node);
   // Truncation waits like a write does (not at all, unless `sync`).
-  absl::StatusOr<struct stat> SetAttr(Node& node, uint32_t mask, const struct stat& want);
+  absl::StatusOr<struct stat> SetAttr(Node& node, uint32_t mask, const struct stat& want,
+                                      bool* provisional = nullptr);
   // EDQUOT when the group's quota leaves no room for the file. For callers who are not privileged,
   // before they give it to the group.
   absl::Status CheckNewGroup(Node& node, gid_t gid);
@@ -191,7 +196,7 @@ class Volume {
   absl::StatusOr<Started> StartFsync(Handle& handle);
   // As the pipeline's: the outcome is an EIO error when the volume fails first.
   void WhenDurable(Seq seq, DurableCallback done);
-  absl::Status FsyncDir(Handle& handle);
+  absl::Status FsyncDir(Handle& handle);  // as StartFsync and WhenDurable
   absl::Status Fallocate(Handle& handle, int mode, uint64_t offset, uint64_t length);
   absl::StatusOr<uint64_t> Lseek(Handle& handle, uint64_t offset,
                                  int whence);  // SEEK_DATA, SEEK_HOLE

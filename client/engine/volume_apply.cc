@@ -73,6 +73,7 @@ absl::Status Volume::Impl::ApplyWrites(Node& node, absl::Span<const RecordRef> r
   }
   SALIUS_ASSIGN_OR_RETURN(const SharedFd fd, WriteFd(node));
   absl::MutexLock lock(&node.content);
+  NoteApplying(node, records.back()->seq());
   SALIUS_RETURN_IF_ERROR(
       PwritevFull(fd->get(), parts, static_cast<int64_t>(records[0]->header().arg0)));
   Finish(node, records.back()->seq(), records.size(), records.size());
@@ -88,6 +89,7 @@ absl::Status Volume::Impl::ApplyToFile(Node& node, const RecordRef& record) {
     case Op::kFallocate: {
       SALIUS_ASSIGN_OR_RETURN(const SharedFd fd, WriteFd(node));
       absl::MutexLock lock(&node.content);
+      NoteApplying(node, header.seq);
       const absl::Status applied = ApplyData(fd->get(), header, record->body());
       if (result == nullptr) SALIUS_RETURN_IF_ERROR(applied);
       if (result != nullptr) result->status = applied;
@@ -112,6 +114,11 @@ absl::Status Volume::Impl::ApplyToFile(Node& node, const RecordRef& record) {
   }
   Finish(node, header.seq, 1, 0);
   return absl::OkStatus();
+}
+
+void Volume::Impl::NoteApplying(Node& node, Seq last) {
+  absl::MutexLock lock(&node.state);
+  node.applying_seq = last;
 }
 
 void Volume::Impl::Finish(Node& node, Seq last, size_t records, size_t data_records) {

@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/dqblk_xfs.h>
 #include <linux/fiemap.h>
 #include <linux/fs.h>
 #include <linux/magic.h>
@@ -193,19 +194,27 @@ uint64_t UnallocatedBytes(int fd, uint64_t offset, uint64_t length) {
 }
 
 std::optional<QuotaUse> QuotaOf(int fd, QuotaType type, uint32_t id) {
-  struct dqblk block {};
+  constexpr uint64_t kUnit = 512;  // the ABI's "basic block"
+  struct fs_disk_quota quota {};
   const int kind = type == QuotaType::kUser ? USRQUOTA : GRPQUOTA;
-  if (syscall(SYS_quotactl_fd, fd, QCMD(Q_GETQUOTA, kind), id, &block) != 0) return std::nullopt;
-  const uint64_t now = static_cast<uint64_t>(time(nullptr));
+  // Not Q_GETQUOTA: the kernel takes that for a write, which waits while the file system is frozen.
+  if (syscall(SYS_quotactl_fd, fd, QCMD(Q_XGETQUOTA, kind), id, &quota) != 0) return std::nullopt;
+  const int64_t now = time(nullptr);
+  const bool big = (quota.d_fieldmask & FS_DQ_BIGTIME) != 0;
+  const auto over = [&](int32_t low, int8_t high) {
+    const int64_t ends =
+        big ? int64_t{high} * (int64_t{1} << 32) + static_cast<uint32_t>(low) : int64_t{low};
+    return ends != 0 && ends < now;
+  };
   QuotaUse use;
-  use.bytes_used = block.dqb_curspace;
-  use.bytes_hard = block.dqb_bhardlimit * 1024;  // the ABI counts limits in KiB
-  use.bytes_soft = block.dqb_bsoftlimit * 1024;
-  use.inodes_used = block.dqb_curinodes;
-  use.inodes_hard = block.dqb_ihardlimit;
-  use.inodes_soft = block.dqb_isoftlimit;
-  use.bytes_grace_over = block.dqb_btime != 0 && block.dqb_btime < now;
-  use.inodes_grace_over = block.dqb_itime != 0 && block.dqb_itime < now;
+  use.bytes_used = quota.d_bcount * kUnit;
+  use.bytes_hard = quota.d_blk_hardlimit * kUnit;
+  use.bytes_soft = quota.d_blk_softlimit * kUnit;
+  use.inodes_used = quota.d_icount;
+  use.inodes_hard = quota.d_ino_hardlimit;
+  use.inodes_soft = quota.d_ino_softlimit;
+  use.bytes_grace_over = over(quota.d_btimer, quota.d_btimer_hi);
+  use.inodes_grace_over = over(quota.d_itimer, quota.d_itimer_hi);
   return use;
 }
 

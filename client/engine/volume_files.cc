@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <thread>
 #include <utility>
 
 #include "client/engine/volume_calls.h"
@@ -21,6 +22,9 @@ namespace {
 // One call copies at most this much, so that it answers in reasonable time; callers loop.
 constexpr size_t kMaxCopyBytes = size_t{8} << 20;
 constexpr size_t kCopyPieceBytes = size_t{1} << 20;
+
+// How often a reader tries beside an apply before it wants to be alone.
+constexpr int kReadsBeside = 3;
 
 // A body of 128 KiB takes three of the largest datagrams, the third for its last 400 bytes; one of
 // 124 KiB takes two. For a large write that saves more than the additional record costs.
@@ -59,7 +63,8 @@ class NextBody {
 absl::Status Volume::Impl::RoomForFile() {
   if (file_fds.HasRoom()) return absl::OkStatus();
   // Files that were closed keep theirs until what was written to them is applied.
-  AwaitApplied(pipe.load()->watermarks().issued).IgnoreError();  // a volume that failed can be read
+  // A volume that failed can be read, and so can one whose disk hangs.
+  pipe.load()->WaitAppliedFor(pipe.load()->watermarks().issued, kBriefNs).IgnoreError();
   if (file_fds.HasRoom()) return absl::OkStatus();
   if (!told_no_room.exchange(true)) {
     SLOG_WARN(
@@ -149,11 +154,25 @@ void Volume::Impl::Release(Handle* handle) {
 // when a checkpoint covers all that was issued by the last close.
 void Volume::Impl::DropHiddenLink(Node& node) {
   {
-    absl::MutexLock content(&node.content);
+    absl::MutexLock lock(&node.state);
     if (!node.hidden_link) return;
   }
   NoteHiddenLink(node, pipe.load()->watermarks().issued);
-  DropCoveredLinks();
+  chores->Do([this] { DropCoveredLinks(); });
+}
+
+std::vector<PinnedNode> Volume::Impl::ClosedNamelessFiles() {
+  constexpr size_t kMost = 1000;
+  std::vector<PinnedNode> files;
+  absl::MutexLock lock(&bulk_mu);
+  for (auto& [node, link] : hidden_links) {
+    if (files.size() == kMost) break;
+    absl::MutexLock state(&node->state);
+    if (node->handles > 0 || !node->hidden_link) continue;
+    table.Pin(*node);
+    files.emplace_back(table, node);
+  }
+  return files;
 }
 
 void Volume::Impl::NoteHiddenLink(Node& node, Seq after) {
@@ -200,15 +219,13 @@ void Volume::Impl::DropCoveredLinks() {
 }
 
 void Volume::Impl::DropCoveredLink(Node& node, Seq checkpoint) {
-  absl::MutexLock content(&node.content);
-  bool opened = false;
   Seq last = 0;
   {
     absl::MutexLock state(&node.state);
-    opened = node.handles > 0;  // its next last close comes back here
+    // When it is open, its next last close comes back here.
+    if (node.handles > 0 || !node.hidden_link) return;
     last = std::max(node.last_seq, node.born_seq);
   }
-  if (opened || !node.hidden_link) return;
   if (last > checkpoint) return NoteHiddenLink(node, last);  // changed since, without being open
   const PathFd::Use held = node.path_fd.get();
   if (held < 0) return;
@@ -217,7 +234,10 @@ void Volume::Impl::DropCoveredLink(Node& node, Seq checkpoint) {
     SLOG_WARN("a nameless file stays in .salius/open: {}", removed.ToString());
     return;
   }
-  node.hidden_link = false;
+  {
+    absl::MutexLock state(&node.state);
+    node.hidden_link = false;
+  }
   UpdateOrphan(node, held);
   EndBulkOfNameless(node);
 }
@@ -225,28 +245,49 @@ void Volume::Impl::DropCoveredLink(Node& node, Seq checkpoint) {
 absl::Status Volume::Impl::Read(Handle& handle, uint64_t offset, size_t size, std::string* out) {
   out->clear();
   if (offset > static_cast<uint64_t>(INT64_MAX) - size) return ErrnoStatus(EINVAL, "read");
+  absl::Mutex& content = handle.node.content;
+  for (int attempt = 1;; ++attempt) {
+    SALIUS_ASSIGN_OR_RETURN(bool whole, ReadOnce(handle, offset, size, out));
+    if (!whole && attempt > kReadsBeside) {
+      if (!content.ReaderTryLock()) {
+        std::this_thread::yield();
+        continue;
+      }
+      const absl::StatusOr<bool> quiet = ReadOnce(handle, offset, size, out);
+      content.ReaderUnlock();
+      SALIUS_ASSIGN_OR_RETURN(whole, quiet);
+    }
+    if (whole) return absl::OkStatus();
+  }
+}
+
+absl::StatusOr<bool> Volume::Impl::ReadOnce(Handle& handle, uint64_t offset, size_t size,
+                                            std::string* out) {
   Node& node = handle.node;
-  absl::ReaderMutexLock content(&node.content);
   std::vector<RecordRef> patches;
   bool patched = false;
   uint64_t end = 0;
+  Seq known = 0;
   {
     absl::MutexLock lock(&node.state);
     patched = node.unapplied_data > 0;
     end = node.size;
+    known = std::max(node.last_seq, node.applied_seq);
     if (patched) patches = node.patches.Touching(offset, size);
   }
   if (patched) size = offset >= end ? 0 : std::min<uint64_t>(size, end - offset);
   out->resize(size);
   SALIUS_ASSIGN_OR_RETURN(const size_t count, PreadFull(handle.fd->get(), out->data(), size,
                                                         static_cast<int64_t>(offset)));
-  if (!patched) {
+  if (patched) {
+    // Whether some of the patches were applied meanwhile, or one of them half, is all the same.
+    memset(out->data() + count, 0, size - count);
+    Overlay(patches, offset, absl::MakeSpan(out->data(), size));
+  } else {
     out->resize(count);
-    return absl::OkStatus();
   }
-  memset(out->data() + count, 0, size - count);
-  Overlay(patches, offset, absl::MakeSpan(out->data(), size));
-  return absl::OkStatus();
+  absl::MutexLock lock(&node.state);
+  return node.applying_seq <= known;
 }
 
 absl::StatusOr<size_t> Volume::Impl::Write(Handle& handle, uint64_t offset, std::string_view data,
@@ -303,9 +344,7 @@ absl::StatusOr<Volume::Started> Volume::Impl::StartWrite(Handle& handle, uint64_
 }
 
 absl::Status Volume::Impl::AwaitDurable(Seq seq) {
-  SALIUS_RETURN_IF_ERROR(AsDataError(pipe.load()->WaitDurable(seq)));
-  pipe.load()->TryApply();
-  return absl::OkStatus();
+  return AsDataError(pipe.load()->WaitDurable(seq));
 }
 
 absl::StatusOr<SpaceGuard::Hold> Volume::Impl::ReserveSpace(Node& node, int fd, uint64_t offset,
@@ -441,7 +480,17 @@ absl::Status Volume::Impl::Fallocate(Handle& handle, int mode, uint64_t offset, 
 
 absl::StatusOr<uint64_t> Volume::Impl::Lseek(Handle& handle, uint64_t offset, int whence) {
   if (whence != SEEK_DATA && whence != SEEK_HOLE) return ErrnoStatus(EINVAL, "lseek");
-  SALIUS_RETURN_IF_ERROR(AwaitNode(handle.node));
+  const absl::Status current = AwaitNodeBriefly(handle.node);
+  if (absl::IsDeadlineExceeded(current)) {
+    // Nothing is a hole, as far as can be told while the disk hangs.
+    absl::MutexLock lock(&handle.node.state);
+    if (handle.node.unapplied_data > 0) {
+      if (offset >= handle.node.size) return ErrnoStatus(ENXIO, "lseek");
+      return whence == SEEK_DATA ? offset : handle.node.size;
+    }
+  } else {
+    SALIUS_RETURN_IF_ERROR(current);
+  }
   return fs::Seek(handle.fd->get(), offset, whence);
 }
 

@@ -25,6 +25,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "client/engine/chores.h"
 #include "client/engine/file_fds.h"
 #include "client/engine/node.h"
 #include "client/engine/space.h"
@@ -78,6 +79,8 @@ struct Volume::Impl final : public ApplySink {
   absl::Status ApplyLinkOrUnlink(const RecordHeader& header, std::string_view body);
   absl::StatusOr<UniqueFd> ApplyCreate(const RecordHeader& header, std::string_view body);
   absl::Status ApplyRename(std::string_view body);
+  // Notes that data records up to `last` are about to change the backing file: for readers.
+  static void NoteApplying(Node& node, Seq last);
   // Notes that the last `records` records of a node, the last of which is `last`, were applied.
   void Finish(Node& node, Seq last, size_t records, size_t data_records);
   // Notes that the last name of a node may be gone. `held`: its descriptor, since before.
@@ -103,6 +106,10 @@ struct Volume::Impl final : public ApplySink {
   absl::Status AwaitApplied(Seq seq);
   // Waits until no record of the node is unapplied.
   absl::Status AwaitNode(Node& node);
+  // The same for at most kBriefNs, without applying anything: DEADLINE_EXCEEDED after that. What
+  // answers from memory must not wait for a disk that hangs.
+  static constexpr int64_t kBriefNs = 40'000'000;
+  absl::Status AwaitNodeBriefly(Node& node);
   // Size with patches.
   absl::StatusOr<uint64_t> LogicalSize(Node& node) ABSL_EXCLUSIVE_LOCKS_REQUIRED(node.stream);
   // The descriptor for writing, opened when there is none. Needs a pin that outlives the use.
@@ -123,11 +130,15 @@ struct Volume::Impl final : public ApplySink {
   void DropHiddenLink(Node& node);  // at the last close of an O_TMPFILE
   // The link is to be dropped when a checkpoint covers `after`.
   void NoteHiddenLink(Node& node, Seq after);
-  // Of those, drops what the noted checkpoint covers by now.
+  // The files of those, which nobody has open; not all where they are very many.
+  std::vector<PinnedNode> ClosedNamelessFiles();
+  // Of those, drops what the noted checkpoint covers by now. May wait for the disk.
   void DropCoveredLinks();
   // The same for one file, unless it is open; comes back for records that are not covered.
   void DropCoveredLink(Node& node, Seq checkpoint) ABSL_EXCLUSIVE_LOCKS_REQUIRED(node.stream);
   absl::Status Read(Handle& handle, uint64_t offset, size_t size, std::string* out);
+  // The same once; false when a record that it did not know began to be applied meanwhile.
+  absl::StatusOr<bool> ReadOnce(Handle& handle, uint64_t offset, size_t size, std::string* out);
   absl::StatusOr<size_t> Write(Handle& handle, uint64_t offset, std::string_view data, bool append,
                                bool sync);
   absl::StatusOr<Started> StartWrite(Handle& handle, uint64_t offset, std::string_view data,
@@ -146,7 +157,7 @@ struct Volume::Impl final : public ApplySink {
   enum class End { kMoves, kStays };
   absl::StatusOr<SpaceGuard::Hold> ReserveEnd(Node& node, int fd, uint64_t upto, End end)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(node.stream);
-  // Durable; the waiting thread then helps to apply.
+  // Durable; what it is applied by may hang.
   absl::Status AwaitDurable(Seq seq);
   absl::Status Fsync(Node& node);
   absl::Status Fallocate(Handle& handle, int mode, uint64_t offset, uint64_t length);
@@ -182,8 +193,11 @@ struct Volume::Impl final : public ApplySink {
   void BulkAfterSync(const std::vector<std::pair<PinnedNode, uint64_t>>& before);
 
   // ---- attr.cc
-  absl::StatusOr<struct stat> GetAttr(Node& node);
-  absl::StatusOr<struct stat> SetAttr(Node& node, uint32_t mask, const struct stat& want);
+  absl::StatusOr<struct stat> GetAttr(Node& node, bool* provisional);
+  // fstat(2) of the backing file without the link that callers do not see.
+  absl::StatusOr<struct stat> StatOf(Node& node);
+  absl::StatusOr<struct stat> SetAttr(Node& node, uint32_t mask, const struct stat& want,
+                                      bool* provisional);
   absl::Status CheckNewGroup(Node& node, gid_t gid);
   absl::Status Truncate(Node& node, uint64_t size);
   // Issues an attribute record and waits for its result.
@@ -238,6 +252,7 @@ struct Volume::Impl final : public ApplySink {
   FileFds file_fds;
   std::atomic<bool> told_no_room{false};  // in the log, once
   NodeTable table;
+  std::unique_ptr<Chores> chores = std::make_unique<Chores>();
   PinnedNode root;
   std::unique_ptr<SpaceGuard> space;
   uint64_t shared_block_bytes = 0;  // fs::SharedBlockBytes

@@ -181,6 +181,17 @@ absl::Status Volume::Impl::AwaitNode(Node& node) {
   return AsDataError(AwaitApplied(last));
 }
 
+absl::Status Volume::Impl::AwaitNodeBriefly(Node& node) {
+  Seq last = 0;
+  {
+    absl::MutexLock lock(&node.state);
+    if (node.unapplied == 0) return absl::OkStatus();
+    last = node.last_seq;
+  }
+  const absl::Status applied = pipe.load()->WaitAppliedFor(last, kBriefNs);
+  return absl::IsDeadlineExceeded(applied) ? applied : AsDataError(applied);
+}
+
 absl::StatusOr<uint64_t> Volume::Impl::LogicalSize(Node& node) {
   {
     absl::MutexLock lock(&node.state);

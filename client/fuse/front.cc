@@ -69,14 +69,15 @@ void Front::SetSession(fuse_session* session) {
   });
 }
 
-Front::ToldAttr Front::Told(const Node& node, struct stat attr) const {
+Front::ToldAttr Front::Told(const Node& node, struct stat attr, bool provisional) const {
+  const double seconds = provisional ? 0 : kCacheSeconds;
   constexpr int64_t kBlock = 512;  // of st_blocks
   if (!S_ISREG(attr.st_mode) || attr.st_blocks * kBlock >= attr.st_size) {
-    return {attr, kCacheSeconds};
+    return {attr, seconds};
   }
   OpenState state = StateOf(node);
   state.NoteSparse();
-  if (!state.MayHaveDirtyPages()) return {attr, kCacheSeconds};
+  if (!state.MayHaveDirtyPages()) return {attr, seconds};
   if (state.stored()) attr.st_blocks = (attr.st_size + kBlock - 1) / kBlock;
   return {attr, 0};
 }
@@ -85,7 +86,7 @@ fuse_entry_param Front::ToEntry(const Entry& entry) const {
   fuse_entry_param param{};
   param.ino = NodeId(*entry.node);
   param.generation = Volume::Generation(*entry.node);
-  const ToldAttr told = Told(*entry.node, entry.attr);
+  const ToldAttr told = Told(*entry.node, entry.attr, entry.provisional);
   param.attr = told.attr;
   param.attr_timeout = told.seconds;
   param.entry_timeout = kCacheSeconds;
@@ -97,7 +98,7 @@ fuse_entry_out Front::ToEntryOut(const Entry& entry) const {
   out.nodeid = NodeId(*entry.node);
   out.generation = Volume::Generation(*entry.node);
   out.entry_valid = static_cast<uint64_t>(kCacheSeconds);
-  const ToldAttr told = Told(*entry.node, entry.attr);
+  const ToldAttr told = Told(*entry.node, entry.attr, entry.provisional);
   out.attr_valid = static_cast<uint64_t>(told.seconds);
   out.attr = ToFuseAttr(told.attr);
   return out;

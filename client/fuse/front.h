@@ -10,8 +10,8 @@
 // alike, and
 //   honours RWF_NOAPPEND, which we cannot see; so its offset is taken as it is.
 // - Pages. The kernel's cache is newer than the file while a shared map is stored into, and may be
-//   older after a direct write. What depends on it has the kernel write back or drop its pages first
-//   (AfterPages).
+//   older after a direct write. What depends on it has the kernel write back or drop its pages
+//   first (AfterPages).
 // - Privileges. We negotiate HANDLE_KILLPRIV_V2, because without it the kernel asks for
 //   security.capability before every single write. So suid, sgid and capabilities are taken away
 //   here.
@@ -71,8 +71,8 @@ class Front {
   // Where attribute invalidations go; called once, before the first request.
   void SetSession(fuse_session* session);
 
-  // Returns when every answer that waited for durability or for pages has been sent; no request may come any
-  // more.
+  // Returns when every answer that waited for durability or for pages has been sent; no request may
+  // come any more.
   void AwaitAnswers();
   // Releases what the kernel did not (it drops RELEASE messages when a connection ends). After it
   // no request may come any more.
@@ -92,7 +92,7 @@ class Front {
     struct stat attr {};
     double seconds = 0;
   };
-  ToldAttr Told(const Node& node, struct stat attr) const;
+  ToldAttr Told(const Node& node, struct stat attr, bool provisional) const;
   fuse_entry_param ToEntry(const Entry& entry) const;
   // Keeps `handle` in the set of open ones; DropHandle releases it.
   uint64_t KeepHandle(Handle* handle);
@@ -109,8 +109,8 @@ class Front {
   std::shared_ptr<DirListing> ListingOf(uint64_t fh);
 
   // Calls `reply` with the node's attributes, from this thread or another (AfterPages).
-  void WithAttr(uint64_t nodeid,
-                const std::function<void(Node&, const absl::StatusOr<struct stat>&)>& reply);
+  void WithAttr(uint64_t nodeid, const std::function<void(Node&, const absl::StatusOr<struct stat>&,
+                                                          bool provisional)>& reply);
 
   struct FrontMetrics {
     FrontMetrics();

@@ -20,14 +20,15 @@ namespace {
 
 void GetAttr(fuse_req_t req, fuse_ino_t ino, fuse_file_info*) noexcept {
   Front& front = FrontOf(req);
-  front.WithAttr(ino, [req, &front](Node& node, const absl::StatusOr<struct stat>& attr) {
-    if (!attr.ok()) {
-      fuse_reply_err(req, front.Errno(attr.status()));
-      return;
-    }
-    const Front::ToldAttr told = front.Told(node, *attr);
-    fuse_reply_attr(req, &told.attr, told.seconds);
-  });
+  front.WithAttr(
+      ino, [req, &front](Node& node, const absl::StatusOr<struct stat>& attr, bool provisional) {
+        if (!attr.ok()) {
+          fuse_reply_err(req, front.Errno(attr.status()));
+          return;
+        }
+        const Front::ToldAttr told = front.Told(node, *attr, provisional);
+        fuse_reply_attr(req, &told.attr, told.seconds);
+      });
 }
 
 // Answers a request for `value` into `size` bytes; size 0 asks how long it is.
@@ -168,18 +169,23 @@ absl::Status Front::KillPrivileges(Node& node, const fuse_in_header& who, bool m
 
 void Front::WithAttr(
     uint64_t nodeid,
-    const std::function<void(Node&, const absl::StatusOr<struct stat>&)>& reply) {
+    const std::function<void(Node&, const absl::StatusOr<struct stat>&, bool)>& reply) {
   Node& target = node(nodeid);
-  const absl::StatusOr<struct stat> attr = volume_.GetAttr(target);
+  bool provisional = false;
+  const absl::StatusOr<struct stat> attr = volume_.GetAttr(target, &provisional);
   const OpenState state = StateOf(target);
   if (!attr.ok() || !S_ISREG(attr->st_mode) || attr->st_blocks > 0 || attr->st_size == 0 ||
       state.stored() || !state.MayHaveDirtyPages()) {
-    reply(target, attr);
+    reply(target, attr, provisional);
     return;
   }
   // A file without any block is taken for empty by programs that copy (tar -S). The kernel's pages
   // of it are zeros, or dirty: to drop them costs nothing, and tells which.
-  AfterPages(nodeid, 0, 0, [this, &target, reply] { reply(target, volume_.GetAttr(target)); });
+  AfterPages(nodeid, 0, 0, [this, &target, reply] {
+    bool provisional = false;
+    const absl::StatusOr<struct stat> attr = volume_.GetAttr(target, &provisional);
+    reply(target, attr, provisional);
+  });
 }
 
 // Asked for instead of GETATTR when the caller of statx(2) wants the birth time.
@@ -188,25 +194,26 @@ void Front::RawStatx(const RawRequest& request) {
     request.ReplyError(EIO);
     return;
   }
-  WithAttr(request.header().nodeid, [this, answer = request.answer()](
-                                        Node& node, const absl::StatusOr<struct stat>& attr) {
-    absl::Status status = attr.status();
-    std::optional<timespec> birth;
-    if (status.ok()) {
-      absl::StatusOr<std::optional<timespec>> known = volume_.BirthTime(node);
-      status = known.status();
-      if (known.ok()) birth = *known;
-    }
-    if (!status.ok()) {
-      answer.Error(Errno(status));
-      return;
-    }
-    const ToldAttr told = Told(node, *attr);
-    FuseStatxOut out{};
-    out.attr_valid = static_cast<uint64_t>(told.seconds);
-    out.stat = ToFuseStatx(told.attr, birth);
-    answer.Struct(out);
-  });
+  WithAttr(request.header().nodeid,
+           [this, answer = request.answer()](Node& node, const absl::StatusOr<struct stat>& attr,
+                                             bool provisional) {
+             absl::Status status = attr.status();
+             std::optional<timespec> birth;
+             if (status.ok()) {
+               absl::StatusOr<std::optional<timespec>> known = volume_.BirthTime(node);
+               status = known.status();
+               if (known.ok()) birth = *known;
+             }
+             if (!status.ok()) {
+               answer.Error(Errno(status));
+               return;
+             }
+             const ToldAttr told = Told(node, *attr, provisional);
+             FuseStatxOut out{};
+             out.attr_valid = static_cast<uint64_t>(told.seconds);
+             out.stat = ToFuseStatx(told.attr, birth);
+             answer.Struct(out);
+           });
 }
 
 void Front::RawSetAttr(const RawRequest& request) {
@@ -220,9 +227,8 @@ void Front::RawSetAttr(const RawRequest& request) {
   // back. (Not with a size: the kernel holds writes back until a truncation is answered.)
   if ((in->valid & FATTR_MTIME) != 0 && (in->valid & FATTR_SIZE) == 0 &&
       StateOf(node(who.nodeid)).MayHaveDirtyPages()) {
-    AfterPages(who.nodeid, 0, 0, [this, in = *in, who, answer = request.answer()] {
-      DoSetAttr(in, who, answer);
-    });
+    AfterPages(who.nodeid, 0, 0,
+               [this, in = *in, who, answer = request.answer()] { DoSetAttr(in, who, answer); });
     return;
   }
   DoSetAttr(*in, who, request.answer());
@@ -243,21 +249,22 @@ void Front::DoSetAttr(const fuse_setattr_in& in, const fuse_in_header& who,
     }
   }
   if ((mask & (kSetUid | kSetGid | kSetSize)) != 0) {
-    const absl::Status killed =
-        KillPrivileges(target, who, (in.valid & FATTR_KILL_SUIDGID) != 0);
+    const absl::Status killed = KillPrivileges(target, who, (in.valid & FATTR_KILL_SUIDGID) != 0);
     if (!killed.ok()) {
       answer.Error(Errno(killed));
       return;
     }
   }
-  const absl::StatusOr<struct stat> attr =
-      mask == 0 ? volume_.GetAttr(target) : volume_.SetAttr(target, mask, want);
+  bool provisional = false;
+  const absl::StatusOr<struct stat> attr = mask == 0
+                                               ? volume_.GetAttr(target, &provisional)
+                                               : volume_.SetAttr(target, mask, want, &provisional);
   if ((mask & kSetMode) != 0) state.ForgetPrivileges();
   if (!attr.ok()) {
     answer.Error(Errno(attr.status()));
     return;
   }
-  const ToldAttr told = Told(target, *attr);
+  const ToldAttr told = Told(target, *attr, provisional);
   fuse_attr_out out{};
   out.attr_valid = static_cast<uint64_t>(told.seconds);
   out.attr = ToFuseAttr(told.attr);

@@ -141,8 +141,15 @@ void ReadDirPlus(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset,
 
 void FsyncDir(fuse_req_t req, fuse_ino_t, int, fuse_file_info* fi) noexcept {
   Front& front = FrontOf(req);
-  const absl::Status status = front.volume().FsyncDir(Front::handle(fi->fh));
-  fuse_reply_err(req, status.ok() ? 0 : front.Errno(status));
+  const auto answer = [&front, req](const absl::Status& status) {
+    fuse_reply_err(req, status.ok() ? 0 : front.Errno(status));
+  };
+  const absl::StatusOr<Volume::Started> started = front.volume().StartFsync(Front::handle(fi->fh));
+  if (started.ok() && started->durable_at > 0) {
+    front.AnswerWhenDurable(started->durable_at, answer);
+  } else {
+    answer(started.status());
+  }
 }
 
 }  // namespace

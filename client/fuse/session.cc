@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <poll.h>
-#include <pthread.h>
 #include <signal.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
@@ -190,16 +189,44 @@ Session::~Session() {
   fuse_session_destroy(session_);
 }
 
-void Session::Start(std::function<void()> on_end) {
-  InstallKickHandler();
-  on_end_ = std::move(on_end);
-  working_.store(options_.threads);
-  for (int i = 0; i < options_.threads; ++i) workers_.emplace_back([this] { Work(); });
+bool MayWait(uint32_t opcode) {
+  switch (opcode) {
+    case FUSE_LOOKUP:
+    case FUSE_GETATTR:
+    case kFuseStatx:
+    case FUSE_READLINK:
+    case FUSE_OPEN:
+    case FUSE_READ:
+    case FUSE_RELEASE:
+    case FUSE_FLUSH:
+    case FUSE_STATFS:
+    case FUSE_GETXATTR:
+    case FUSE_LISTXATTR:
+    case FUSE_OPENDIR:
+    case FUSE_READDIR:
+    case FUSE_READDIRPLUS:
+    case FUSE_RELEASEDIR:
+    case FUSE_LSEEK:
+    case FUSE_IOCTL:
+    case FUSE_INTERRUPT:
+    case FUSE_INIT:
+    case FUSE_DESTROY:
+      return false;
+    default:
+      return true;
+  }
 }
 
-void Session::Work() {
+void Session::Start(std::function<void()> on_end) {
+  InstallKickHandler();
+  workers_.Start(
+      options_.threads, [this](Workers::Worker& worker) { Work(worker); }, std::move(on_end));
+}
+
+void Session::Work(Workers::Worker& worker) {
   static_cast<void>(LeaveRestartableSequences());
   fuse_buf buffer{};
+  worker.Reads();
   while (!stop_.load(std::memory_order_acquire)) {
     if (!front_.volume().ManyWait()) {
       spinner_.Spin([this] {
@@ -210,30 +237,41 @@ void Session::Work() {
     const int bytes = fuse_session_receive_buf(session_, &buffer);
     if (bytes == -EINTR || bytes == -EAGAIN) continue;
     if (bytes <= 0) break;  // ENODEV: unmounted, or the connection was aborted
-    const std::optional<RawRequest> request = RawRequest::Parse(
-        fd_, {static_cast<const uint8_t*>(buffer.mem), static_cast<size_t>(bytes)});
-    if (!request.has_value()) {
-      SLOG_ERROR("the kernel sent a message of {} bytes that is no request", bytes);
-      break;
+    worker.Works();
+    if (!Handle(buffer, worker)) break;
+    for (std::string parked; workers_.TakeParked(worker, &parked);) {
+      fuse_buf message{};
+      message.mem = parked.data();
+      message.size = parked.size();
+      static_cast<void>(Handle(message, worker));
     }
-    KernelOrder::Begin(request->header().nodeid);
-    if (front_.HandleRaw(*request)) continue;
-    if (request->opcode() == FUSE_INIT) {
-      t_init_unique = request->header().unique;
-      t_init_extra = ExtraInitFlags(OfferedFlags(*request));
-      front_.SetNegotiated(t_init_extra);
-    }
-    fuse_session_process_buf(session_, &buffer);
-    t_init_unique = 0;
+    worker.Reads();
+    if (workers_.MayLeave(worker)) break;
   }
   std::free(buffer.mem);
-  Leave();
 }
 
-void Session::Leave() {
-  if (working_.fetch_sub(1) != 1) return;
-  left_.Set();
-  on_end_();
+bool Session::Handle(const fuse_buf& message, Workers::Worker& worker) {
+  const auto* const bytes = static_cast<const uint8_t*>(message.mem);
+  const std::optional<RawRequest> request = RawRequest::Parse(fd_, {bytes, message.size});
+  if (!request.has_value()) {
+    SLOG_ERROR("the kernel sent a message of {} bytes that is no request", message.size);
+    return false;
+  }
+  if (MayWait(request->opcode()) && workers_.MustPark(worker)) {
+    workers_.Park(std::string(static_cast<const char*>(message.mem), message.size));
+    return true;
+  }
+  KernelOrder::Begin(request->header().nodeid);
+  if (front_.HandleRaw(*request)) return true;
+  if (request->opcode() == FUSE_INIT) {
+    t_init_unique = request->header().unique;
+    t_init_extra = ExtraInitFlags(OfferedFlags(*request));
+    front_.SetNegotiated(t_init_extra);
+  }
+  fuse_session_process_buf(session_, &message);
+  t_init_unique = 0;
+  return true;
 }
 
 absl::Status Session::Probe() const {
@@ -317,16 +355,15 @@ void Session::KickUntilLeft() {
 bool Session::KickFor(std::chrono::milliseconds bound) {
   const auto end = std::chrono::steady_clock::now() + bound;
   // A signal that comes just before read(2) is lost, hence the repetition.
-  while (!left_.WaitFor(kKickInterval)) {
+  while (!workers_.WaitFor(kKickInterval)) {
     if (std::chrono::steady_clock::now() > end) return false;
-    for (std::thread& worker : workers_) ::pthread_kill(worker.native_handle(), kKickSignal);
+    workers_.Kick(kKickSignal);
   }
   return true;
 }
 
 void Session::Join() {
-  for (std::thread& worker : workers_) worker.join();
-  workers_.clear();
+  workers_.Join();
   front_.AwaitAnswers();
   mounted_ = false;
 }

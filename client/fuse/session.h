@@ -26,13 +26,11 @@
 #include <functional>
 #include <memory>
 #include <string>
-#include <thread>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "client/fuse/event.h"
 #include "client/fuse/front.h"
+#include "client/fuse/workers.h"
 #include "common/file.h"
 #include "common/spinner.h"
 
@@ -73,8 +71,9 @@ class Session {
 
  private:
   Session(Front& front, SessionOptions options, UniqueFd fd, fuse_session* session);
-  void Work();
-  void Leave();
+  void Work(Workers::Worker& worker);
+  // Answers one message, or puts it aside; false when it is no request.
+  bool Handle(const fuse_buf& message, Workers::Worker& worker);
   void KickUntilLeft();
   // The same for a while; whether they have left.
   bool KickFor(std::chrono::milliseconds bound);
@@ -94,13 +93,10 @@ class Session {
   const int fd_;           // owned by session_
   fuse_session* session_;  // null after Close
   std::atomic<bool> stop_{false};
-  std::vector<std::thread> workers_;
-  std::function<void()> on_end_;
+  Workers workers_;
   bool mounted_ = true;
   std::string device_;  // of our mount, in the mount table
 
-  std::atomic<int> working_{0};
-  Event left_;  // every worker has left
   Spinner spinner_;
 };
 
@@ -110,5 +106,9 @@ uint32_t WantedCapabilities(uint32_t offered);
 // The flags that a connection needs beyond what libfuse can ask for.
 // Pure: from what the kernel offers to what we add to the reply.
 uint64_t ExtraInitFlags(uint64_t offered);
+
+// Pure: whether a request of this kind may wait for the disk, or for room in the window. FORGET
+// may: the space of a removed file is freed in there.
+bool MayWait(uint32_t opcode);
 
 }  // namespace salius

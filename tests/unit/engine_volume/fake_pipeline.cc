@@ -140,6 +140,14 @@ absl::Status Pipeline::WaitApplied(Seq seq) {
   return impl_->ApplyTo(seq);
 }
 
+absl::Status Pipeline::WaitAppliedFor(Seq seq, int64_t) {
+  {
+    absl::MutexLock lock(&impl_->mu);
+    if (impl_->disk_hangs && impl_->applied < seq) return absl::DeadlineExceededError("test");
+  }
+  return WaitApplied(seq);
+}
+
 // Only those who need it applied apply: patches stay as long as possible.
 void Pipeline::TryApply() {}
 bool Pipeline::ManyWait() const { return false; }

@@ -29,6 +29,7 @@ class FakeControl {
   Seq durable = 0, applied = 0, checkpoint = 0;
   absl::Status failure;
   bool apply_at_once = false;  // a record is applied before Issue returns, as by a faster thread
+  bool disk_hangs = false;     // WaitAppliedFor gives up at once
   int applies = 0;             // calls of ApplySink::Apply that succeeded
   // Called (without mu) before a record is applied, one by one then.
   std::function<void(const RecordRef&)> before_apply;

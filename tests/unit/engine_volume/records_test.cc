@@ -351,7 +351,7 @@ TEST_F(RecordsTest, NamelessFileIsLoggedAndKeepsAHiddenLink) {
   volume->Release(created.handle);
   EXPECT_EQ(access(hidden.c_str(), F_OK), 0) << "no checkpoint covers the link's record yet";
   ASSERT_TRUE(volume->pipeline().Checkpoint().ok());
-  ASSERT_TRUE(volume->StatFs().ok());
+  ASSERT_TRUE(volume->pipeline().SyncNow().ok());
   EXPECT_NE(access(hidden.c_str(), F_OK), 0);
 }
 
@@ -374,7 +374,7 @@ TEST_F(RecordsTest, HiddenLinkStaysWhileAChangeOfTheClosedFileIsInNoCheckpoint) 
     EXPECT_EQ(access(hidden.c_str(), F_OK), 0);
   }
   ASSERT_TRUE(volume->pipeline().Checkpoint().ok());
-  ASSERT_TRUE(volume->StatFs().ok());
+  ASSERT_TRUE(volume->pipeline().SyncNow().ok());
   EXPECT_NE(access(hidden.c_str(), F_OK), 0);
 }
 
@@ -397,7 +397,7 @@ TEST_F(RecordsTest, HiddenLinkGoesAlsoWhenARecordWasOnItsWayAtTheCheckpoint) {
   ASSERT_TRUE(volume->SetAttr(node, kSetMode, want).ok());
   EXPECT_EQ(access(hidden.c_str(), F_OK), 0) << "it was not looked at while a record was unapplied";
   ASSERT_TRUE(volume->pipeline().Checkpoint().ok());
-  ASSERT_TRUE(volume->StatFs().ok());
+  ASSERT_TRUE(volume->pipeline().SyncNow().ok());
   EXPECT_NE(access(hidden.c_str(), F_OK), 0);
 }
 
@@ -425,7 +425,7 @@ TEST_F(RecordsTest, HiddenLinkStaysWhileAChangeOfTheClosedFileIsBeingStamped) {
   ASSERT_TRUE(volume->SetAttr(*created.entry.node, kSetMode, want).ok());
   EXPECT_EQ(access(hidden.c_str(), F_OK), 0);
   ASSERT_TRUE(volume->pipeline().Checkpoint().ok());
-  ASSERT_TRUE(volume->StatFs().ok());
+  ASSERT_TRUE(volume->pipeline().SyncNow().ok());
   EXPECT_NE(access(hidden.c_str(), F_OK), 0);
 }
 
@@ -454,7 +454,7 @@ TEST_F(RecordsTest, HiddenLinkOfAFileThatIsOpenedAgainGoesAtTheCloseThatACheckpo
   }
   Handle* const again = OpenFile(*created.entry.node);
   ASSERT_TRUE(volume->pipeline().Checkpoint().ok());
-  ASSERT_TRUE(volume->StatFs().ok());
+  ASSERT_TRUE(volume->pipeline().SyncNow().ok());
   EXPECT_EQ(access(hidden.c_str(), F_OK), 0);
   volume->Release(again);
   EXPECT_NE(access(hidden.c_str(), F_OK), 0) << "nothing is left that it could wait for";

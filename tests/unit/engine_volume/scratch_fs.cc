@@ -58,6 +58,10 @@ struct stat ScratchFs::StatAfterPowerCut(const std::string& name) const {
   return st;
 }
 
+void ScratchFs::Freeze() const { MustRun("fsfreeze -f " + path_); }
+
+void ScratchFs::Thaw() const { MustRun("fsfreeze -u " + path_); }
+
 void ScratchFs::Shutdown() {
   const int fd = open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   SALIUS_CHECK(fd >= 0);

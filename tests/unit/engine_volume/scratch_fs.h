@@ -26,6 +26,10 @@ class ScratchFs {
   // EXT4_IOC_SHUTDOWN without flushing the journal: from now on every write-back fails.
   void Shutdown();
 
+  // fsfreeze(8): from then on whoever changes something waits, until it is thawed.
+  void Freeze() const;
+  void Thaw() const;
+
  private:
   std::string base_, path_;
 };

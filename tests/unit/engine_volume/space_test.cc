@@ -3,10 +3,14 @@
 #include <fcntl.h>
 #include <stdio.h>
 
+#include <atomic>
 #include <functional>
 #include <optional>
 #include <string>
 
+#include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
+#include "client/engine/quota.h"
 #include "client/engine/space.h"
 #include "log/fs_calls.h"
 #include "tests/unit/engine_volume/volume_fixture.h"
@@ -429,6 +433,31 @@ TEST_F(QuotaTest, GroupQuotaCountsAsWell) {
   group->bytes_hard = 4096;
   EXPECT_EQ(Errno(guard->CheckInode(1000, 1000)), EDQUOT);
   EXPECT_EQ(Reserve(8192), EDQUOT);
+}
+
+// As quotactl(2) does while the file system is frozen.
+TEST(QuotaLookTest, LookThatHangsHoldsUpNoWrite) {
+  constexpr uint64_t kMiB = uint64_t{1} << 20;
+  std::atomic<bool> hangs{false};
+  absl::Notification thawed;
+  fs::QuotaUse use;
+  use.bytes_hard = 10 * kMiB;
+  QuotaGuard quota([&](fs::QuotaType, uint32_t) {
+    if (hangs.load()) thawed.WaitForNotification();
+    return std::optional<fs::QuotaUse>(use);
+  });
+  ASSERT_TRUE(quota.HasBytes(1000, 1000, 0, kMiB));
+  hangs.store(true);
+  absl::SleepFor(absl::Milliseconds(2 * QuotaGuard::kFreshMs));  // the figures become old
+  const absl::Time began = absl::Now();
+  quota.Refresh();
+  int taken = 0;
+  while (taken < 20 && quota.HasBytes(1000, 1000, 0, kMiB)) ++taken;
+  EXPECT_LT(absl::Now() - began, absl::Seconds(10));
+  // The last figures count, less what was let through.
+  EXPECT_EQ(taken, 9);
+  EXPECT_TRUE(quota.HasInode(2000, 2000)) << "an owner of whom nothing is known";
+  thawed.Notify();
 }
 
 TEST_F(QuotaTest, DrainThatFailsIsTheErrorOfTheWrite) {

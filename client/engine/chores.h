@@ -1,0 +1,36 @@
+// A thread for work that may wait for the disk and whose result no caller awaits: taking the hidden
+// links of closed files away.
+//
+// Threads: any.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <thread>
+
+namespace salius {
+
+class Chores {
+ public:
+  Chores();
+  // Does what is left.
+  ~Chores();
+  Chores(const Chores&) = delete;
+  Chores& operator=(const Chores&) = delete;
+
+  // Has `chore` done, after those before it. It must add none.
+  void Do(std::function<void()> chore);
+
+ private:
+  void Work();
+
+  std::mutex mutex_;  // guards what follows; never held over a chore
+  std::condition_variable added_;
+  std::deque<std::function<void()>> chores_;
+  bool stopping_ = false;
+  std::thread thread_;
+};
+
+}  // namespace salius

@@ -1,0 +1,98 @@
+// The threads that read requests from /dev/fuse, and more of them while all are held up: there is
+// always one that reads, so that a request which needs no disk is answered although others wait for
+// one that hangs.
+//
+// - `threads` workers stay for the life of the session.
+// - A watcher looks every kLookEvery. When each worker has been at one request since the look
+//   before, it starts as many again and more (kGrowth). An extra worker leaves when enough others
+//   read.
+// - At kMost workers one is kept free: when all others are at requests that may wait for the disk,
+//   it puts the next such request aside (Park). A worker that has answered its own takes that over.
+//
+// Threads: Start, Join and Kick belong to the thread that owns the session; the methods of Worker
+// to the worker.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <list>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include "client/fuse/event.h"
+
+namespace salius {
+
+class Workers {
+ public:
+  static constexpr int kMost = 256;
+  static constexpr std::chrono::milliseconds kLookEvery{20};
+
+  class Worker {
+   public:
+    // To be called around the read of a request.
+    void Reads() {
+      may_wait_.store(false, std::memory_order_relaxed);
+      Next();
+    }
+    void Works() { Next(); }
+
+   private:
+    friend class Workers;
+    void Next() {
+      state_.store(state_.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+    }
+    bool reading() const { return state_.load(std::memory_order_acquire) % 2 == 1; }
+    // Odd while it reads; grows with every request.
+    alignas(64) std::atomic<uint64_t> state_{0};
+    std::atomic<bool> may_wait_{false};  // it is at a request that may wait for the disk
+    std::atomic<bool> gone_{false};
+    bool extra_ = false;
+    std::thread thread_;
+  };
+
+  // `work` is what a worker does until it leaves, `on_end` is called by the last one to leave.
+  void Start(int threads, std::function<void(Worker&)> work, std::function<void()> on_end);
+  // Waits until every worker has left.
+  void Join();
+  // Sends a signal to every worker.
+  void Kick(int signal);
+  // True when the last one left before `bound` had passed.
+  bool WaitFor(std::chrono::milliseconds bound) { return left_.WaitFor(bound); }
+  // Before the first Start: nothing.
+  bool empty() const { return all_.empty(); }
+
+  // Whether the worker, which has answered its request, is not needed any more.
+  bool MayLeave(const Worker& worker) const;
+  // For a worker with a request that may wait for the disk: true when it must put that aside.
+  bool MustPark(Worker& worker) const;
+  void Park(std::string request);
+  // For a worker that has answered its own: a request that was put aside, unless it must read on.
+  bool TakeParked(Worker& worker, std::string* request);
+
+ private:
+  void StartOne(bool extra);
+  void Watch();
+  int Reading(const Worker* but) const;  // mutex_ is held
+  int AtSlowOnes() const;                // mutex_ is held
+  void Leave(Worker& worker);
+
+  int threads_ = 0;
+  std::function<void(Worker&)> work_;
+  std::function<void()> on_end_;
+  Event left_;  // every worker has left
+  std::atomic<int> working_{0};
+  std::atomic<int> parked_count_{0};
+
+  mutable std::mutex mutex_;  // guards what follows
+  std::list<Worker> all_;
+  std::deque<std::string> parked_;
+  bool told_ = false;  // that no thread can be made
+  std::thread watcher_;
+};
+
+}  // namespace salius
