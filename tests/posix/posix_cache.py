@@ -9,7 +9,7 @@ import time
 
 from aio import Aio, Uring, aligned
 from harness.run import sh
-from posix_case import MountCase
+from posix_case import FALLOC_KEEP_SIZE, FALLOC_PUNCH_HOLE, FALLOC_ZERO_RANGE, MountCase, fallocate
 
 CREATE = os.O_CREAT | os.O_RDWR
 PAGE = 4096
@@ -268,6 +268,26 @@ class StoredMaps(MountCase):
         os.ftruncate(out, self.SIZE)
         self.assertEqual(os.copy_file_range(fd, out, PAGE, self.PLACE, 0), PAGE)
         self.assertEqual(os.pread(out, 8, 0), b"precious")
+
+    def test_holes_punched_and_ranges_zeroed_beside_a_stored_map_show_in_it(self):
+        """What is dropped with the range is gone, and what was stored beside it stays."""
+        for flags in (CREATE, CREATE | os.O_SYNC):
+            name = "file%d" % flags
+            fd = self.open(name, flags)
+            os.write(fd, b"x" * 4 * PAGE)
+            with mmap.mmap(fd, 4 * PAGE) as view:
+                for page in range(4):
+                    view[page * PAGE + 5] = ord("s")
+                fallocate(fd, FALLOC_PUNCH_HOLE | FALLOC_KEEP_SIZE, PAGE, PAGE)
+                fallocate(fd, FALLOC_ZERO_RANGE, 2 * PAGE, PAGE)
+                stored = b"x" * 5 + b"s" + b"x" * (PAGE - 6)
+                self.assertEqual(view[:], stored + bytes(2 * PAGE) + stored)
+                os.ftruncate(fd, 3 * PAGE + 6)
+                os.ftruncate(fd, 4 * PAGE)
+                self.assertEqual(view[3 * PAGE:], b"x" * 5 + b"s" + bytes(PAGE - 6))
+            os.close(fd)
+            self.settle()
+            self.assertEqual(self.read(name), stored + bytes(2 * PAGE) + b"x" * 5 + b"s" + bytes(PAGE - 6))
 
     def until(self, condition, what):
         end = time.monotonic() + 20
