@@ -115,20 +115,22 @@ void KeepFreedMemory() {
 
 // Whether who holds the lock of the volume serves it, and does not let go of it soon. Not so when
 // it drains, or when nobody listens: then it begins, or is about to end, or recovers. A mount whose
-// daemon listens and does not answer is taken for one that serves.
-bool HolderServes(const std::string& backing) {
+// daemon listens and does not answer is taken for one that serves; not so after it was found not to
+// serve (`awaited`): then it drains, may be slow, and a dead mount of it may be there.
+bool HolderServes(const std::string& backing, bool awaited) {
   const absl::StatusOr<VolumeDir> dir = VolumeDir::Open(backing, /*lock=*/false);
   if (!dir.ok()) return false;
   const auto status = ReadVolumeStatus(SocketPathOf(dir->config.volume), kAnswerBound);
   if (status.ok()) return status->serving();
-  return !absl::IsUnavailable(status.status()) && IsMountedAnywhere(backing);
+  return !awaited && !absl::IsUnavailable(status.status()) && IsMountedAnywhere(backing);
 }
 
 absl::StatusOr<VolumeDir> LockVolume(const std::string& backing) {
   const SteadyClock::time_point bound = SteadyClock::now() + kPredecessorBound;
   for (bool said = false;; said = true) {
     absl::StatusOr<VolumeDir> dir = VolumeDir::Open(backing, /*lock=*/true);
-    if (!absl::IsUnavailable(dir.status()) || SteadyClock::now() > bound || HolderServes(backing)) {
+    if (!absl::IsUnavailable(dir.status()) || SteadyClock::now() > bound ||
+        HolderServes(backing, said)) {
       return dir;
     }
     if (!said) SLOG_INFO("waiting: {}", Sv(dir.status().message()));
