@@ -37,7 +37,7 @@ absl::Status MakeSynced(const std::string& dir) {
        path = ParentOf(path)) {
     parents.push_back(ParentOf(path));
   }
-  SALIUS_RETURN_IF_ERROR(MakeOwnDirs(dir));
+  SALIUS_RETURN_IF_ERROR(MakeDirs(dir));
   for (const std::string& parent : parents) {
     SALIUS_ASSIGN_OR_RETURN(const UniqueFd fd, OpenAt(AT_FDCWD, parent, O_RDONLY | O_DIRECTORY));
     SALIUS_RETURN_IF_ERROR(FsyncFd(fd.get()));

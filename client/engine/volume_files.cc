@@ -23,6 +23,9 @@ namespace {
 constexpr size_t kMaxCopyBytes = size_t{8} << 20;
 constexpr size_t kCopyPieceBytes = size_t{1} << 20;
 
+// A disk that applies nothing for so long hangs.
+constexpr int64_t kHangingNs = 1'000'000'000;
+
 // How often a reader tries beside an apply before it wants to be alone.
 constexpr int kReadsBeside = 3;
 
@@ -62,9 +65,14 @@ class NextBody {
 
 absl::Status Volume::Impl::RoomForFile() {
   if (file_fds.HasRoom()) return absl::OkStatus();
-  // Files that were closed keep theirs until what was written to them is applied.
-  // A volume that failed can be read, and so can one whose disk hangs.
-  pipe.load()->WaitAppliedFor(pipe.load()->watermarks().issued, kBriefNs).IgnoreError();
+  // Files that were closed keep theirs until what was written to them is applied. So the caller
+  // waits as long as records are being applied; a volume that failed, or whose disk hangs, gives
+  // no descriptor back.
+  const Seq issued = pipe.load()->watermarks().issued;
+  for (Seq applied = 0; (applied = pipe.load()->watermarks().applied) < issued;) {
+    if (!pipe.load()->WaitAppliedFor(applied + 1, kHangingNs).ok()) break;
+    if (file_fds.HasRoom()) return absl::OkStatus();
+  }
   if (file_fds.HasRoom()) return absl::OkStatus();
   if (!told_no_room.exchange(true)) {
     SLOG_WARN(

@@ -375,7 +375,8 @@ TEST_F(FilesTest, ConcurrentAppendsAreWholeAndNoneIsLost) {
   volume->Release(file);
 }
 
-// A reader does not wait for an apply, and sees no half of one.
+// A reader does not wait for an apply, and sees no half of one. The writes are synchronous: many
+// plain ones would make the file bulk, and bulk writes are not applied.
 TEST_F(FilesTest, ConcurrentOverwritesAreReadWhole) {
   Make();
   constexpr size_t kBytes = 65536;
@@ -385,7 +386,7 @@ TEST_F(FilesTest, ConcurrentOverwritesAreReadWhole) {
   std::thread writer([&] {
     for (int round = 0; !done; ++round) {
       const std::string data(kBytes, "abcdefgh"[round % 8]);
-      ASSERT_TRUE(volume->Write(*file, 0, data, false, false).ok());
+      ASSERT_TRUE(volume->Write(*file, 0, data, false, /*sync=*/true).ok());
       ASSERT_TRUE(volume->pipeline().WaitApplied(volume->pipeline().watermarks().issued).ok());
     }
   });

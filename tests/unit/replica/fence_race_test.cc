@@ -52,12 +52,12 @@ class Sender {
 };
 
 TEST(FenceRaceTest, NothingIsAcknowledgedThatTheFenceDoesNotName) {
-  ShmDir shm;
+  ShmDir shm, state;
   ReplicaOptions options;
   options.listen = HostPort{"127.0.0.1", 0};
   options.memory_bytes = uint64_t{32} << 20;
   options.shm_dir = shm.path();
-  options.state_dir = shm.path() + "/state";
+  options.state_dir = state.path();
   options.no_mlock = true;
   options.log_level = "off";
   auto server = ReplicaServer::Start(options, SystemClock());
