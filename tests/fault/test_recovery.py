@@ -365,7 +365,7 @@ class TwoPrimaries(RecoveryCase):
         rig.mount_.stop()
         copy = self.own(rig.image.copy("standby"))
         standby = Volume(os.path.join(copy.path, "data"), rig.net.primary)
-        done = standby.recover()
+        done = standby.recover(wrapper=ON_ANOTHER_HOST)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         for replica in rig.replicas:
             replica.reboot(promises)

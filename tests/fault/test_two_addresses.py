@@ -14,7 +14,7 @@ class TwoAddresses(Case):
     def known_by_its_second(self, second, listen, name):
         rig = self.rig(m=1, acks=1, start=False, names=[name])
         if ":" in second:
-            rig.net.ipv6()
+            rig.net.add_ipv6()
         rig.net.second_address(0, second)
         rig.replicas[0].listen = listen
         rig.replicas[0].start()

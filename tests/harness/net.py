@@ -82,12 +82,6 @@ class Net:
         """Replica i's host has this one beside its own, which stays the one that it prefers."""
         self._address(self.replica(i), ip)
 
-    def ipv6(self):
-        """Every host has an IPv6 address too: fd77::1 the primary, fd77::10 and so on the replicas."""
-        self._address(self.primary, "fd77::1")
-        for i in range(self.count):
-            self._address(self.replica(i), "fd77::%d" % (10 + i))
-
     @staticmethod
     def _address(namespace, ip):
         size, options = (64, ["nodad"]) if ":" in ip else (24, [])
@@ -163,7 +157,7 @@ class Net:
     def add_ipv6(self):
         """Every host has an IPv6 address too, ipv6(i) and the primary's."""
         for namespace, ip in [(self.primary, "fd77::1")] + [(self.replica(i), self.ipv6(i)) for i in range(self.count)]:
-            sh("ip", "-n", namespace, "addr", "add", ip + "/64", "dev", "eth0", "nodad")
+            self._address(namespace, ip)
 
     @staticmethod
     def ipv6(i):
