@@ -24,7 +24,14 @@ void FileFds::Close(const UniqueFd* shared) {
     shared_.erase(shared->get());
   }
   delete shared;
+  absl::MutexLock lock(&mu_);  // wakes WaitForRoom
   open_.fetch_sub(1);
+}
+
+bool FileFds::WaitForRoom(absl::Duration bound) {
+  const auto room = [this] { return HasRoom(); };
+  absl::MutexLock lock(&mu_);
+  return mu_.AwaitWithTimeout(absl::Condition(&room), bound);
 }
 
 void FileFds::SetNoAtime(bool files, bool directories) {

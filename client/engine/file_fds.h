@@ -16,6 +16,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
 #include "client/engine/path_fd.h"
 #include "common/file.h"
 
@@ -35,6 +36,8 @@ class FileFds {
   // False when they have them all. Threads that ask at the same time may all be told true.
   bool HasRoom() const { return open_.load() < limit_.load(); }
   size_t limit() const { return limit_.load(); }
+  // Waits until a descriptor is given back, for `bound` at most; returns HasRoom().
+  bool WaitForRoom(absl::Duration bound) ABSL_LOCKS_EXCLUDED(mu_);
 
   // `fd`, counted until its last share is gone. This outlives the shares.
   SharedFd Share(UniqueFd fd, Kind kind);

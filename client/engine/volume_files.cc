@@ -8,6 +8,7 @@
 #include <thread>
 #include <utility>
 
+#include "absl/time/time.h"
 #include "client/engine/volume_calls.h"
 #include "client/engine/volume_impl.h"
 #include "common/check.h"
@@ -23,8 +24,8 @@ namespace {
 constexpr size_t kMaxCopyBytes = size_t{8} << 20;
 constexpr size_t kCopyPieceBytes = size_t{1} << 20;
 
-// A disk that applies nothing for so long hangs.
-constexpr int64_t kHangingNs = 1'000'000'000;
+// A disk on which no file's writes are applied for so long hangs.
+constexpr absl::Duration kHanging = absl::Seconds(1);
 
 // How often a reader tries beside an apply before it wants to be alone.
 constexpr int kReadsBeside = 3;
@@ -65,15 +66,12 @@ class NextBody {
 
 absl::Status Volume::Impl::RoomForFile() {
   if (file_fds.HasRoom()) return absl::OkStatus();
-  // Files that were closed keep theirs until what was written to them is applied. So the caller
-  // waits as long as records are being applied; a volume that failed, or whose disk hangs, gives
-  // no descriptor back.
+  // A file that was closed keeps its descriptor until its writes are applied. So the caller waits
+  // for that; a volume that failed, or whose disk hangs, gives none back.
   const Seq issued = pipe.load()->watermarks().issued;
-  for (Seq applied = 0; (applied = pipe.load()->watermarks().applied) < issued;) {
-    if (!pipe.load()->WaitAppliedFor(applied + 1, kHangingNs).ok()) break;
-    if (file_fds.HasRoom()) return absl::OkStatus();
-  }
+  const absl::Status applied = pipe.load()->WaitAppliedFor(issued, kBriefNs);
   if (file_fds.HasRoom()) return absl::OkStatus();
+  if (absl::IsDeadlineExceeded(applied) && file_fds.WaitForRoom(kHanging)) return absl::OkStatus();
   if (!told_no_room.exchange(true)) {
     SLOG_WARN(
         "no more files can be opened: those that are open have all {} descriptors that they may "
