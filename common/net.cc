@@ -97,6 +97,11 @@ absl::StatusOr<HostPort> ParseHostPort(std::string_view text, uint16_t default_p
     if (has_port) port = rest.substr(1);
   } else if (std::count(text.begin(), text.end(), ':') > 1) {
     result.host = text;  // An IPv6 address without brackets has no port.
+    in6_addr address;
+    const std::string number = result.host.substr(0, result.host.find('%'));  // without its scope
+    if (inet_pton(AF_INET6, number.c_str(), &address) != 1) {
+      return invalid("more than one colon, and no IPv6 address");
+    }
   } else {
     const size_t colon = text.find(':');
     result.host = text.substr(0, colon);

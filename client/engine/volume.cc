@@ -48,10 +48,10 @@ Volume::Impl::Impl(VolumeDir volume_dir, VolumeOptions volume_options)
       cancelled(GetCounter("salius_cancelled_records_total",
                            "Operations that failed when they were applied")) {}
 
-// The pipeline goes first: its threads call Apply.
+// The chores go first: they ask the pipeline. Then the pipeline, whose threads call Apply.
 Volume::Impl::~Impl() {
-  pipeline.reset();
   chores.reset();
+  pipeline.reset();
   table.SetIssued(nullptr);
 }
 

@@ -35,7 +35,7 @@ TEST(ParseHostPortTest, AcceptsEveryUsualForm) {
 
 TEST(ParseHostPortTest, RefusesWhatIsNotAnAddressAndNamesIt) {
   for (const char* text : {"", ":7400", "a:", "a:x", "a:-1", "a:+1", "a:65536", "a:999999", "a: 1",
-                           "[::1", "[::1]7400", "[]:1", "[::1]:"}) {
+                           "[::1", "[::1]7400", "[]:1", "[::1]:", "a:b:c"}) {
     const auto status = ParseHostPort(text, 99).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << text;
     EXPECT_THAT(std::string(status.message()), HasSubstr(std::string("\"") + text + "\""));
