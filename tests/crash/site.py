@@ -74,8 +74,9 @@ class Site(Rig):
         return Sparse(self.image.file)
 
     def keep_memory(self):
-        """Of all replicas, which must stand still: [{file: bytes}]."""
-        return [{name: Sparse(os.path.join(r.shm, name)) for name in os.listdir(r.shm)} for r in self.replicas]
+        """Of all replicas, which must stand still, with the promises on their disks: [{path: bytes}]."""
+        return [{os.path.join(place, name): Sparse(os.path.join(place, name))
+                 for place in (r.shm, r.state) for name in os.listdir(place)} for r in self.replicas]
 
     def put_disk(self, disk, mount=True):
         self.image.umount()
@@ -87,9 +88,11 @@ class Site(Rig):
         """Every replica's host as it was, its process started again."""
         for replica, files in zip(self.replicas, memory):
             replica.lose_memory()
+            replica.lose_promises()
             os.makedirs(replica.shm)
-            for name, data in files.items():
-                data.write(os.path.join(replica.shm, name))
+            os.makedirs(replica.state, mode=0o700)
+            for path, data in files.items():
+                data.write(path)
             replica.launch()
         for replica in self.replicas:
             replica.wait_ready()
