@@ -15,6 +15,11 @@ DISK_MB = 32
 SMALL = ("--log-max", "1MiB", "--ballast", "1MiB")
 
 
+def places(replica):
+    """Where a replica keeps what it holds and what it promised."""
+    return {"memory": replica.shm, "promises": replica.state}
+
+
 class Sparse:
     """The bytes of a file, holes left out."""
 
@@ -74,9 +79,10 @@ class Site(Rig):
         return Sparse(self.image.file)
 
     def keep_memory(self):
-        """Of all replicas, which must stand still, with the promises on their disks: [{path: bytes}]."""
-        return [{os.path.join(place, name): Sparse(os.path.join(place, name))
-                 for place in (r.shm, r.state) for name in os.listdir(place)} for r in self.replicas]
+        """Of all replicas, which must stand still, with the promises on their disks: [{(place, file): bytes}].
+        They may be put back at another site, whose paths differ."""
+        return [{(place, name): Sparse(os.path.join(path, name))
+                 for place, path in places(r).items() for name in os.listdir(path)} for r in self.replicas]
 
     def put_disk(self, disk, mount=True):
         self.image.umount()
@@ -91,8 +97,8 @@ class Site(Rig):
             replica.lose_promises()
             os.makedirs(replica.shm)
             os.makedirs(replica.state, mode=0o700)
-            for path, data in files.items():
-                data.write(path)
+            for (place, name), data in files.items():
+                data.write(os.path.join(places(replica)[place], name))
             replica.launch()
         for replica in self.replicas:
             replica.wait_ready()
