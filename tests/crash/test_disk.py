@@ -9,6 +9,7 @@ from crash import lanes, workload
 from crash.recording import Bare, Recording
 from crash.site import Site, small_image
 from harness.case import Case
+from harness.volume import ON_ANOTHER_HOST
 
 # Made of subsets, in the ordinary run and with --long. The first two are the paper's 400.
 STATES = {"append": (200, 4000), "overwrite": (200, 4000), "names": (60, 2000)}
@@ -93,7 +94,8 @@ class Disks(Case):
             site.put_disk(player.disk(state.flush, state.later))
             site.put_memory(window.memory)
             lacking = workload.content(site.backing) not in window.allowed
-            done = site.volume.recover()
+            # The sites have one volume's disk at the same time, each as a host of its own.
+            done = site.volume.recover(wrapper=ON_ANOTHER_HOST)
             if done.returncode != 0:
                 raise AssertionError("%s: exit %d\n%s%s" % (state.name, done.returncode, done.stdout, done.stderr))
             found = workload.content(site.backing)

@@ -11,7 +11,7 @@ from crash.site import Site
 from harness import ops
 from harness.case import Case
 from harness.run import HarnessError, binary, sh
-from harness.volume import RECOVER_NOT_ENOUGH, in_netns
+from harness.volume import ON_ANOTHER_HOST, RECOVER_NOT_ENOUGH, in_netns
 
 # Runs for one message: one must come to it when all that were counted had so many. Beyond, the ordinary run tries fewer.
 TRIES, TRIES_SHORT = 20, 4
@@ -71,7 +71,7 @@ class RecoverKilled(Case):
 
     @staticmethod
     def recover(site, tool):
-        return sh(*in_netns(site.volume.netns), *tool, binary("salius-recover"), site.backing, check=False)
+        return sh(*in_netns(site.volume.netns), *ON_ANOTHER_HOST, *tool, binary("salius-recover"), site.backing, check=False)
 
     def killed(self, site, only, at, after, power_cut):
         """From the start, up to the kill: whether it came to that point, and how many points the run had."""
@@ -111,7 +111,7 @@ class RecoverKilled(Case):
             """Whether it was killed, how many points the run had, and whether the tree was not yet right then."""
             killed, points = self.killed(site, *item)
             unfinished = scene.tree(site.backing) != self.want
-            done = site.volume.recover()
+            done = site.volume.recover(wrapper=ON_ANOTHER_HOST)
             if done.returncode != 0:
                 raise AssertionError("the second run: exit %d\n%s%s" % (done.returncode, done.stdout, done.stderr))
             different = scene.difference(self.want, scene.tree(site.backing))
