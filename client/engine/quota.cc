@@ -38,7 +38,8 @@ QuotaLookup KernelQuota(int fd) {
   return [fd](fs::QuotaType type, uint32_t id) { return fs::QuotaOf(fd, type, id); };
 }
 
-QuotaGuard::QuotaGuard(QuotaLookup lookup) : lookup_(std::move(lookup)) {
+QuotaGuard::QuotaGuard(QuotaLookup lookup, std::function<uint64_t()> unapplied)
+    : lookup_(std::move(lookup)), unapplied_(std::move(unapplied)) {
   user_.store(lookup_(fs::QuotaType::kUser, 0).has_value());
   group_.store(lookup_(fs::QuotaType::kGroup, 0).has_value());
   thread_ = std::thread([this] { Work(); });
@@ -62,7 +63,7 @@ void QuotaGuard::Work() {
     queue_.pop_front();
     Figures& figures = owners_[owner];  // stays there while it is queued or looked at
     const uint64_t look = ++figures.begun;
-    figures.claimed = 0;
+    figures.next_beside = unapplied_();  // before the look: what is applied during it counts twice
     busy_since_ms_ = SteadyMillis();
     lock.unlock();
     std::optional<fs::QuotaUse> use = lookup_(owner.first, owner.second);
@@ -73,6 +74,7 @@ void QuotaGuard::Work() {
       (owner.first == fs::QuotaType::kUser ? user_ : group_).store(use.has_value());
     }
     figures.use = use;
+    figures.beside = figures.next_beside;
     figures.looked_ms = SteadyMillis();
     figures.done = look;
     figures.queued = false;
@@ -114,29 +116,32 @@ QuotaGuard::Figures QuotaGuard::LookAt(const Owner& owner) const {
   }
 }
 
-bool QuotaGuard::OwnerHasBytes(const Owner& owner, uint64_t unapplied, uint64_t bytes) const {
-  const auto claim = [&] { owners_[owner].claimed += bytes; };
+bool QuotaGuard::OwnerHasBytes(const Owner& owner, uint64_t bytes) const {
+  const auto claim = [&] {
+    Figures& figures = owners_[owner];
+    figures.beside += bytes;
+    figures.next_beside += bytes;
+  };
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     const Figures& figures = owners_[owner];
     const bool fresh = figures.done > 0 && SteadyMillis() - figures.looked_ms <= kFreshMs;
-    if (fresh &&
-        (!figures.use || PlainlyWithin(*figures.use, figures.claimed + unapplied + bytes))) {
+    if (fresh && (!figures.use || PlainlyWithin(*figures.use, figures.beside + bytes))) {
       claim();
       return true;
     }
   }
   const Figures figures = LookAt(owner);
-  if (figures.use && !BytesWithin(*figures.use, figures.claimed + unapplied + bytes)) return false;
+  if (figures.use && !BytesWithin(*figures.use, figures.beside + bytes)) return false;
   const std::lock_guard<std::mutex> lock(mutex_);
   claim();
   return true;
 }
 
-bool QuotaGuard::HasBytes(uid_t uid, gid_t gid, uint64_t unapplied, uint64_t bytes) const {
+bool QuotaGuard::HasBytes(uid_t uid, gid_t gid, uint64_t bytes) const {
   if (uid == 0 || bytes == 0) return true;
-  return (!user_.load() || OwnerHasBytes({fs::QuotaType::kUser, uid}, unapplied, bytes)) &&
-         (!group_.load() || OwnerHasBytes({fs::QuotaType::kGroup, gid}, unapplied, bytes));
+  return (!user_.load() || OwnerHasBytes({fs::QuotaType::kUser, uid}, bytes)) &&
+         (!group_.load() || OwnerHasBytes({fs::QuotaType::kGroup, gid}, bytes));
 }
 
 bool QuotaGuard::HasInode(uid_t uid, gid_t gid) const {

@@ -11,8 +11,11 @@
 //   -------------------------------------------+---------------------------------------------------
 //   fresh, and plainly below both limits       | from them, without a look
 //   old, or near a limit                       | after a new look
-//   old, and the look does not end in time     | from the last ones, less what was let through
-//   since none, and the look does not end in time    | yes
+//   old, and the look does not end in time     | from the last ones
+//   none, and the look does not end in time    | yes
+//
+// Figures of a look are those of the time when it began: what was unapplied then, and what was let
+// through since, count as used.
 //
 // Threads: all methods from any thread.
 #pragma once
@@ -46,8 +49,9 @@ class QuotaGuard {
   // How old figures may be that are far from a limit.
   static constexpr int64_t kFreshMs = 100;
 
-  // Looks whether quotas are on at all.
-  explicit QuotaGuard(QuotaLookup lookup);
+  // Looks whether quotas are on at all. `unapplied`: bytes that may still be applied, of all owners;
+  // does not wait.
+  QuotaGuard(QuotaLookup lookup, std::function<uint64_t()> unapplied);
   // Waits for a look under way.
   ~QuotaGuard();
   QuotaGuard(const QuotaGuard&) = delete;
@@ -57,9 +61,8 @@ class QuotaGuard {
   void Refresh();
   bool on() const { return user_.load() || group_.load(); }
 
-  // True when files of (uid, gid) may take `bytes` more besides what is `unapplied`, or one more
-  // inode. What was let through counts until a later look.
-  bool HasBytes(uid_t uid, gid_t gid, uint64_t unapplied, uint64_t bytes) const;
+  // True when files of (uid, gid) may take `bytes` more, or one more inode.
+  bool HasBytes(uid_t uid, gid_t gid, uint64_t bytes) const;
   bool HasInode(uid_t uid, gid_t gid) const;
   // True when the group may take over a file that has so many bytes.
   bool GroupHas(gid_t gid, uint64_t bytes) const;
@@ -69,18 +72,21 @@ class QuotaGuard {
   struct Figures {
     std::optional<fs::QuotaUse> use;
     int64_t looked_ms = 0;
-    uint64_t claimed = 0;          // let through since the last look began
+    // Bytes that `use` may not have: unapplied when the look began, and let through since.
+    uint64_t beside = 0;
+    uint64_t next_beside = 0;  // the same of the look under way
     uint64_t begun = 0, done = 0;  // looks
     bool queued = false;
   };
 
-  bool OwnerHasBytes(const Owner& owner, uint64_t unapplied, uint64_t bytes) const;
+  bool OwnerHasBytes(const Owner& owner, uint64_t bytes) const;
   // The figures after a new look, or the last ones.
   Figures LookAt(const Owner& owner) const;
   void Queue(const Owner& owner, Figures& figures) const;  // mutex_ is held
   void Work();
 
   const QuotaLookup lookup_;
+  const std::function<uint64_t()> unapplied_;
   std::atomic<bool> user_{false};
   std::atomic<bool> group_{false};
 

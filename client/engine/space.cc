@@ -49,7 +49,7 @@ SpaceGuard::SpaceGuard(int root_fd, std::function<absl::Status()> drain, QuotaLo
     : root_fd_(root_fd),
       margin_(fs::CopiesOnWrite(root_fd) ? kCowMargin : 0),
       drain_(std::move(drain)),
-      quota_(std::move(quota)) {}
+      quota_(std::move(quota), [this] { return unapplied_.load(); }) {}
 
 void SpaceGuard::Issued(uint64_t charge) {
   unapplied_.fetch_add(charge);
@@ -169,14 +169,14 @@ absl::StatusOr<SpaceGuard::Hold> SpaceGuard::Claim(int fd, uint64_t offset, uint
 absl::Status SpaceGuard::CheckQuota(int fd, uid_t uid, gid_t gid, uint64_t offset,
                                     uint64_t length) {
   if (!quota_.on()) return absl::OkStatus();
-  if (quota_.HasBytes(uid, gid, unapplied_.load(), length)) return absl::OkStatus();
+  if (quota_.HasBytes(uid, gid, length)) return absl::OkStatus();
   // What is overwritten needs nothing, and does not wait for the disk.
   if (fs::UnallocatedBytes(fd, offset, length) == 0) return absl::OkStatus();
   // Near the limit: let what is unapplied become visible to the quota, then count exactly.
   absl::MutexLock lock(&tight_);
   SALIUS_RETURN_IF_ERROR(drain_());
   const uint64_t missing = fs::UnallocatedBytes(fd, offset, length);
-  if (quota_.HasBytes(uid, gid, /*unapplied=*/0, missing)) return absl::OkStatus();
+  if (quota_.HasBytes(uid, gid, missing)) return absl::OkStatus();
   return ErrnoStatus(EDQUOT, "write");
 }
 

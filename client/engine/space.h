@@ -131,11 +131,11 @@ class SpaceGuard {
   const uint64_t margin_;  // that nobody is given
   const std::function<absl::Status()> drain_;
   std::function<absl::Status()> reclaim_;  // may be empty
-  QuotaGuard quota_;
+  std::atomic<uint64_t> unapplied_{0};
+  QuotaGuard quota_;  // reads it
   std::atomic<int64_t> budget_{
       0};  // free bytes less unapplied less kSpaceMargin, as last looked up
   std::atomic<int64_t> looked_ms_{0};  // when that was
-  std::atomic<uint64_t> unapplied_{0};
   std::atomic<uint64_t> held_{0};  // by writes on their way from Reserve to their records
   absl::Mutex refresh_;            // one look-up at a time
   // Held over the near-full path's system calls and its drain, so that two writers cannot count on

@@ -352,6 +352,8 @@ class QuotaTest : public VolumeFixture {
         fd.get(),
         [this] {
           ++drains;
+          user.bytes_used += unapplied;
+          guard->Applied(std::exchange(unapplied, 0));
           return drain_result;
         },
         [this](fs::QuotaType type, uint32_t id) -> std::optional<fs::QuotaUse> {
@@ -365,6 +367,7 @@ class QuotaTest : public VolumeFixture {
   }
 
   UniqueFd fd;
+  uint64_t unapplied = 0;  // that the next drain applies
   fs::QuotaUse user;
   std::optional<fs::QuotaUse> group;
   int drains = 0;
@@ -381,14 +384,29 @@ TEST_F(QuotaTest, HardLimitIsCheckedExactlyOnceNothingIsUnapplied) {
   EXPECT_EQ(drains, 1);
   EXPECT_EQ(Reserve(kMiB, /*uid=*/0), 0);
   // What is unapplied counts until it is in the file.
-  guard->Issued(kMiB / 2);
   EXPECT_EQ(Reserve(kMiB / 4), 0);
+  guard->Issued(unapplied = kMiB / 4);
+  EXPECT_EQ(Reserve(kMiB / 2), EDQUOT);
   EXPECT_EQ(drains, 2);
+  EXPECT_EQ(Reserve(kMiB / 4), 0);
+}
+
+// The figures from before a drain do not have what it applied.
+TEST_F(QuotaTest, WritesThatAreAppliedMeanwhileEndAtTheHardLimit) {
+  user.bytes_hard = 4 * kMiB;
+  uint64_t taken = 0;
+  while (taken < 8 * kMiB && Reserve(kMiB / 16) == 0) {
+    guard->Issued(kMiB / 16);
+    unapplied += kMiB / 16;
+    taken += kMiB / 16;
+  }
+  EXPECT_EQ(taken, user.bytes_hard);
 }
 
 TEST_F(QuotaTest, AGroupTakesOverWhatItHasRoomFor) {
   fs::QuotaUse use;
-  const QuotaGuard quota([&](fs::QuotaType, uint32_t) { return std::optional<fs::QuotaUse>(use); });
+  const QuotaGuard quota([&](fs::QuotaType, uint32_t) { return std::optional<fs::QuotaUse>(use); },
+                         [] { return 0; });
   use.bytes_hard = kMiB;
   use.bytes_used = kMiB / 2;
   EXPECT_TRUE(quota.GroupHas(2000, kMiB / 2));
@@ -442,17 +460,19 @@ TEST(QuotaLookTest, LookThatHangsHoldsUpNoWrite) {
   absl::Notification thawed;
   fs::QuotaUse use;
   use.bytes_hard = 10 * kMiB;
-  QuotaGuard quota([&](fs::QuotaType, uint32_t) {
-    if (hangs.load()) thawed.WaitForNotification();
-    return std::optional<fs::QuotaUse>(use);
-  });
-  ASSERT_TRUE(quota.HasBytes(1000, 1000, 0, kMiB));
+  QuotaGuard quota(
+      [&](fs::QuotaType, uint32_t) {
+        if (hangs.load()) thawed.WaitForNotification();
+        return std::optional<fs::QuotaUse>(use);
+      },
+      [] { return 0; });
+  ASSERT_TRUE(quota.HasBytes(1000, 1000, kMiB));
   hangs.store(true);
   absl::SleepFor(absl::Milliseconds(2 * QuotaGuard::kFreshMs));  // the figures become old
   const absl::Time began = absl::Now();
   quota.Refresh();
   int taken = 0;
-  while (taken < 20 && quota.HasBytes(1000, 1000, 0, kMiB)) ++taken;
+  while (taken < 20 && quota.HasBytes(1000, 1000, kMiB)) ++taken;
   EXPECT_LT(absl::Now() - began, absl::Seconds(10));
   // The last figures count, less what was let through.
   EXPECT_EQ(taken, 9);
