@@ -327,18 +327,23 @@ class DaemonsKilled(Case):
         return lacking
 
     def test_salius_mount_while_a_session_starts(self):
+        self.drawn(0, 3, "crash points of the daemons")
         self.every_point(session_start, False, 8, self.and_again)
 
     def test_salius_mount_while_a_checkpoint_is_made(self):
+        self.drawn(0, 3, "crash points of the daemons")
         self.every_point(checkpoint, True, 8, self.after_the_primary)
 
     def test_salius_mount_while_it_goes_to_mode_local_and_back(self):
+        self.drawn(1, 3, "crash points of the daemons")
         self.every_point(mode_changes, True, 10, self.after_the_primary)
 
     def test_salius_replica_while_it_takes_its_memory_over_again(self):
+        self.drawn(2, 3, "crash points of the daemons")
         self.every_point(reattach, False, 8, self.after_the_replica)
 
     def test_salius_recover_after_only_the_mount_died(self):
+        self.drawn(2, 3, "crash points of the daemons")
         self.every_point(same_life, False, 10, self.after_the_primary)
 
     def test_control_memory_of_f_replicas_lost_with_the_primary_is_a_loss_that_is_refused_and_seen_when_forced(self):

@@ -99,7 +99,6 @@ def p99(samples):
 
 class StalledDisk(Case):
 
-    STALL_S = 30
     ANSWER_S = 0.1
 
     def make(self, **kwargs):
@@ -108,6 +107,7 @@ class StalledDisk(Case):
         rig = self.rig(m=2, acks=1, init_options=init, memory="256MiB", **kwargs)
         rig.mount("recover=auto,metrics=127.0.0.1:9997", mode="replicated")
         self.freezer = self.own(Freezer(rig.image.path))
+        self.stall_s = self.count(10, 30)
         return rig
 
     def file(self, rig, name, mode=0o644):
@@ -148,7 +148,7 @@ class StalledDisk(Case):
             self.timed("metrics", metrics)
 
     def stalled(self, rig, paths, uid=None, makers=()):
-        """Freezes the disk for STALL_S under writers of `paths`; `makers` make files meanwhile."""
+        """Freezes the disk for stall_s under writers of `paths`; `makers` make files meanwhile."""
         self.took = {}
         self.file(rig, "quiet")
         patched = self.file(rig, "patched")
@@ -172,7 +172,7 @@ class StalledDisk(Case):
                 f.write(b"new!")
                 self.timed("fsync", lambda: os.fsync(f.fileno()))
             blocked = [Maker(os.path.join(rig.file(name), "made")) for name in makers]
-            while time.monotonic() < frozen + self.STALL_S:
+            while time.monotonic() < frozen + self.stall_s:
                 self.answers(rig, paths[0], patched)
                 time.sleep(0.5)
             thawed = time.monotonic()

@@ -95,6 +95,14 @@ class Case(unittest.TestCase):
         self.assertTrue(shutil.which("eatmydata"), "eatmydata is not installed: deploy/packages.sh")
         return ("eatmydata",)
 
+    def drawn(self, number, of, what):
+        """For `of` tests that take long: each ordinary run does one of them, by its seed, and --long all. Skips this one,
+        the one with `number`, when another was drawn."""
+        chosen = harness_run.current().seed % of
+        if not self.long_run and number != chosen:
+            self.skipTest("%s: this run's seed chose number %d of %d, this is %d; all with --long"
+                          % (what, chosen + 1, of, number + 1))
+
     def count(self, short, long):
         """How often: `short` in the ordinary run, `long` with --long."""
         return long if self.long_run else short

@@ -6,13 +6,13 @@
 #   tests/stages/fuzz.sh [--long]
 #
 # An ordinary run tries the same inputs every time, as far as it comes (SALIUS_FUZZ_SEED: others; 0 draws one); --long
-# draws new ones. SALIUS_FUZZ_SECONDS: how long each fuzzer runs; 5 by default, an hour with --long, in parts: the time that each had and
+# draws new ones. SALIUS_FUZZ_SECONDS: how long each fuzzer runs; 3 by default, an hour with --long, in parts: the time that each had and
 # what it learned are kept in SALIUS_LONG_DIR if that is set, and the next run goes on there. Ends with "N passed, N
 # failed".
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
 
-seconds=${SALIUS_FUZZ_SECONDS:-5}
+seconds=${SALIUS_FUZZ_SECONDS:-3}
 seed=${SALIUS_FUZZ_SEED:-1}
 for argument in "$@"; do
   case "$argument" in

@@ -1,7 +1,14 @@
 # shellcheck shell=bash
-# The unit tests, the simulator and the programs with sanitizers: addresses and undefined behaviour, then data races. Each is a build of
-# its own, so this is for continuous integration and --long.
-bazel_test "addresses, undefined behaviour" --config=asan --build_tests_only //tests/unit/... //tests/sim/...
+# The unit tests and the programs with sanitizers: addresses and undefined behaviour, then data races. Each is a build of
+# its own, so this is for continuous integration and --long. With --long also the simulator, and of the unit tests those
+# of code that has no threads.
+asan_targets=(//tests/unit/...)
+tsan_targets=(//tests/unit/engine/... //tests/unit/engine_volume/... //tests/unit/fuse/... //tests/unit/replica/...)
+if is_long; then
+  asan_targets+=(//tests/sim/...)
+  tsan_targets=(//tests/unit/...)
+fi
+bazel_test "addresses, undefined behaviour" --config=asan --build_tests_only "${asan_targets[@]}"
 
 # The simulator as a program: clean, with the seeds that failed once too, and a seed does the same in this build, and in
 # one for debugging, as in the ordinary one.
@@ -20,9 +27,9 @@ same_in_both_builds() {
   echo "seeds 1 to 200: $ordinary; with sanitizers: $sanitized; for debugging: $debug"
   [ -n "$ordinary" ] && [ "$ordinary" = "$sanitized" ] && [ "$ordinary" = "$debug" ]
 }
-check "sim: a seed does the same in another build" same_in_both_builds
+! is_long || check "sim: a seed does the same in another build" same_in_both_builds
 
-bazel_test "data races" --config=tsan --build_tests_only //tests/unit/...
+bazel_test "data races" --config=tsan --build_tests_only "${tsan_targets[@]}"
 
 # The programs with a sanitizer, on real mounts with real replicas: the FUSE side is in no unit test. What a sanitizer says
 # goes to files, each of which is a failure.
@@ -45,5 +52,11 @@ sanitized_programs() {
   rm -rf "$reports"
   return $status
 }
-check "programs: addresses, undefined behaviour" sanitized_programs asan fault.test_partition posix_files posix_access posix_names
-check "programs: data races" sanitized_programs tsan fault.test_partition fault.test_replicas posix_files posix_access posix_names
+asan_modules=(fault.test_partition posix_files posix_access)
+tsan_modules=(fault.test_replicas posix_files)
+if is_long; then
+  asan_modules+=(posix_names)
+  tsan_modules+=(fault.test_partition posix_access posix_names)
+fi
+check "programs: addresses, undefined behaviour" sanitized_programs asan "${asan_modules[@]}"
+check "programs: data races" sanitized_programs tsan "${tsan_modules[@]}"
