@@ -1,15 +1,18 @@
 #!/usr/bin/env bash
-# Installs what `bazel build -c opt //...` made, or takes it away again.
+# Installs the programs that `bazel build -c opt //...` built, or removes them.
 #
 #   deploy/install.sh [--prefix DIR] [--destdir DIR] [--from DIR] [--uninstall]
 #
-# --prefix   where programs, man pages go (default /usr/local)
+# --prefix   where programs and man pages go (default /usr/local)
 # --destdir  put this in front of every path (for packages)
 # --from     where the built programs are (default bazel-bin)
 #
-# mount(8) and umount(8) look for helpers in /sbin only, so these go there whatever the prefix:
-# /sbin/mount.salius (mount -t salius, fstab), /sbin/mount.fuse.salius (the type that /proc/mounts shows, and mount -o
-# remount) and /sbin/umount.fuse.salius (umount waits until the volume is drained). What is in /etc/salius is the administrator's: the directory is made, and nothing in it is touched.
+# mount(8) and umount(8) look for helpers only in /sbin, so these go there whatever the prefix:
+# - /sbin/mount.salius: mount -t salius, fstab
+# - /sbin/mount.fuse.salius: the type that /proc/mounts shows, and mount -o remount
+# - /sbin/umount.fuse.salius: makes umount wait until the volume is drained
+#
+# The administrator owns /etc/salius: the script makes the directory and touches nothing in it.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -43,7 +46,7 @@ config_dir=$destdir/etc/salius
 if [ $uninstall -eq 1 ]; then
   for program in "${programs[@]}"; do rm -f "$destdir$prefix/sbin/${program##*/}"; done
   for helper in "${helpers[@]}"; do rm -f "$sbin/$helper"; done
-  # Links to units that are gone would stay. What runs goes on: unmount, or stop it, before.
+  # Remove links to units that no longer exist. Running units continue: unmount or stop them first.
   if [ -z "$destdir" ] && [ -d /run/systemd/system ]; then
     for unit in "${units[@]}"; do
       [ ! -e "$unit_dir/${unit##*/}" ] || systemctl disable "${unit##*/}"
@@ -83,6 +86,6 @@ for sample in "${samples[@]}"; do
   install -D -m 0644 "$sample" "$sample_dir/${sample##*/}"
 done
 [ -d "$config_dir" ] || install -d "$config_dir"
-# A new daemon sees new units only after this; in a chroot or a container there is none to tell.
+# systemd sees new units only after this; a chroot or a container has no systemd to notify.
 if [ -z "$destdir" ] && [ -d /run/systemd/system ]; then systemctl daemon-reload; fi
 echo "installed below $destdir$prefix, helpers in $sbin"

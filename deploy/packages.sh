@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# The distribution's packages that Salius needs, and how they get installed. Sourced by tests/run.sh
+# The Debian packages that Salius needs, and a function that installs them. Sourced by tests/run.sh
 # and deploy/quickstart.sh.
 
 # To build and to run.
@@ -22,10 +22,10 @@ salius_check_packages=(
   btrfs-progs e2fsprogs eatmydata ethtool faketime iproute2 iptables postgresql-15 python3 qemu-system-common qemu-system-x86 quota sqlite3 strace util-linux xfsprogs
 )
 
-# For pjdfstest and fsx where no cargo >= 1.85 is there (tests/stages/posix.sh): a newer Rust than rustc.
+# For pjdfstest and fsx without cargo >= 1.85 (tests/stages/posix.sh): a newer Rust than rustc.
 salius_rust_packages=(cargo-web rustc-web)
 
-# salius_install PACKAGE...: installs what is missing. Fails, naming it, when that needs root.
+# salius_install PACKAGE...: installs missing packages. Fails, and names them, when that needs root.
 salius_install() {
   local missing=() package
   for package in "$@"; do

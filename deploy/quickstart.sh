@@ -1,17 +1,23 @@
 #!/usr/bin/env bash
-# Salius in one go, on a new Debian 12 machine, as root:
+# Shows Salius from build to recovery on a new Debian 12 machine, as root:
 #
 #   deploy/quickstart.sh [--no-install] [--no-build]
 #
-# It builds Salius, makes a disk image on a loop device, starts three replicas, each in a network
-# namespace of its own, makes a volume (durable with two of three), mounts it, and measures SQLite on it beside the
-# bare file system: on the disk of this machine, and on one whose flush takes 8 ms. Salius pays where a flush is slower
-# than the network, and the script says where it does not. Then SQLite writes one
-# transaction per row, with each acknowledged row noted outside the volume, and it cuts the power for
-# real: SIGKILL of the mount, shutdown of the image's file system (what was not on the disk is gone), and
-# one replica killed as well. It mounts the image again, runs salius-recover, and proves that the
-# database is whole and every acknowledged row is there. At the end it removes everything it made, but
-# the installed packages and the build. Exit status 0: proven.
+# The steps:
+# 1. Builds Salius and makes a disk image on a loop device.
+# 2. Starts three replicas, each in a network namespace of its own.
+# 3. Makes a volume (durable with two of three) and mounts it.
+# 4. Measures SQLite on it beside the bare file system: on the disk of this machine, and on one
+#    whose flush takes 8 ms. Salius pays where a flush is slower than the network; the script says
+#    where it does not.
+# 5. Lets SQLite write one transaction per row, and notes each acknowledged row outside the volume.
+# 6. Cuts the power: SIGKILL of the mount, shutdown of the image's file system (all data not yet on
+#    the disk is lost), and the loss of one replica.
+# 7. Mounts the image again and runs salius-recover.
+# 8. Proves that the database is whole and contains every acknowledged row.
+#
+# At the end it removes everything it made, except the installed packages and the build. Exit status
+# 0 means proven.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -33,7 +39,7 @@ die() {
   exit 1
 }
 
-# ---- What must be there
+# ---- Requirements
 
 [ "$(id -u)" -eq 0 ] || die "needs root (loop device, network namespaces, mounts): sudo $0"
 [ -e /dev/fuse ] || die "/dev/fuse is missing. Load FUSE with 'modprobe fuse'; in a container, start it" \
@@ -116,8 +122,8 @@ done
 [ -n "$subnet" ] || die "no free network in 198.18.0.0/16 for the replicas"
 
 start_replica() { # start_replica I
-  # setpriv: a replica never outlives this script. nsenter: only the network is another (ip netns exec would
-  # also copy the mounts, and keep the dead disk alive).
+  # setpriv: a replica never outlives this script. nsenter: only the network differs (ip netns exec
+  # would also copy the mounts, and keep the dead disk alive).
   setpriv --pdeathsig KILL nsenter --net="/run/netns/sq$id-r$1" "$bin/replica/salius-replica" \
     --listen "$subnet.$((10 + $1)):7400" --memory 256MiB --shm-dir "/dev/shm/sq$id-r$1" \
     --state-dir "$work/replica$1.state" --insecure \
@@ -246,7 +252,7 @@ wait_for 60 "500 acknowledged rows" enough
 
 say "POWER CUT"
 kill -KILL "$daemon"
-# EXT4_IOC_SHUTDOWN with NOLOGFLUSH: from here on nothing reaches the disk.
+# EXT4_IOC_SHUTDOWN with NOLOGFLUSH: from now on nothing reaches the disk.
 /usr/bin/python3 -c 'import fcntl, os, struct, sys
 fcntl.ioctl(os.open(sys.argv[1], os.O_RDONLY), 0x8004587D, struct.pack("I", 2))' "$work/disk"
 kill -KILL "${replica_pids[2]}"

@@ -17,7 +17,7 @@
 namespace salius::cli {
 namespace {
 
-// Of a volume that no daemon serves.
+// Acknowledges the recoveries of a volume that no daemon serves.
 absl::StatusOr<uint32_t> AcknowledgeOnDisk(const std::string& backing) {
   SALIUS_ASSIGN_OR_RETURN(const VolumeDir dir, VolumeDir::Open(backing, /*lock=*/true));
   SALIUS_ASSIGN_OR_RETURN(RecoveryNotes notes, ReadRecoveryNotes(dir.salius_fd));

@@ -1,5 +1,5 @@
-// `salius acknowledge`: notes durably that somebody knows of the records that forced recoveries
-// gave up. Until then `salius status` and the log say so.
+// `salius acknowledge`: notes durably that the administrator knows of the records that forced
+// recoveries gave up. Until then `salius status` and the log report them.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
-// `salius bench`: latency and throughput of synchronous writes on a path, beside the floors they
-// are built on, in one interleaved run.
+// `salius bench`: measures latency and throughput of synchronous writes on a path. It measures the
+// floors they are built on beside them, in one interleaved run.
 #pragma once
 
 #include <string>

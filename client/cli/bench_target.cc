@@ -106,7 +106,7 @@ absl::Status FileTarget::Fill(File& file) const {
     const size_t bytes = std::min<uint64_t>(fill.size(), plan_.span - at);
     SALIUS_RETURN_IF_ERROR(PwriteFull(file.fd.get(), absl::MakeConstSpan(fill).first(bytes), at));
   }
-  // Without O_SYNC: what waits for write-back is no part of a round.
+  // Without O_SYNC: the wait for write-back is no part of a round.
   if (fdatasync(file.fd.get()) != 0) return ErrnoStatus(errno, "fdatasync");
   return absl::OkStatus();
 }

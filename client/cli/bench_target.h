@@ -1,6 +1,6 @@
-// What `salius bench` measures: things that are done again and again for the length of a round,
-// each time by the clock. A run takes its targets in turn, round by round, so that whatever else
-// the machine does falls on all of them alike.
+// The targets that `salius bench` measures. A target repeats one operation for the length of a
+// round and times each one. A run takes its targets in turn, round by round, so that other load on
+// the machine falls on all of them alike.
 //
 // Threads: one per writer within Round(); a target is used by one thread.
 #pragma once
@@ -18,7 +18,7 @@
 
 namespace salius::cli {
 
-// A round's figures as JSON.
+// Returns a round's figures as JSON.
 std::string SummaryJson(const LatencySummary& summary);
 
 class Target {
@@ -35,9 +35,9 @@ class ClosedLoop : public Target {
 
  protected:
   size_t writers() const { return writers_; }
-  // Before a round, not measured.
+  // Runs before a round; it is not measured.
   virtual absl::Status Prepare(size_t) { return absl::OkStatus(); }
-  // Called by the writer's own thread.
+  // Runs one operation, on the writer's own thread.
   virtual absl::Status Operate(size_t writer) = 0;
 
  private:
@@ -50,7 +50,7 @@ class ClosedLoop : public Target {
   const size_t writers_;
 };
 
-// Writes (or reads) of files of its own in a directory, one file per writer, removed at the end.
+// Writes (or reads) its own files in a directory, one file per writer, and removes them at the end.
 class FileTarget : public ClosedLoop {
  public:
   struct Plan {
@@ -58,7 +58,8 @@ class FileTarget : public ClosedLoop {
     uint64_t writers = 1;
     uint64_t span = 16 << 20;  // bytes of each file that are overwritten in a circle
     bool append = false;       // grow the file instead; each round starts with an empty one
-    // 0: every write is O_SYNC. Otherwise one operation is so many plain writes and an fdatasync.
+    // 0: every write is O_SYNC. Otherwise one operation is this number of plain writes and one
+    // fdatasync.
     uint64_t fsync_every = 0;
     bool plain = false;  // writes without any sync
     bool read = false;   // reads instead of writes
@@ -66,7 +67,7 @@ class FileTarget : public ClosedLoop {
     bool o_sync() const { return fsync_every == 0 && !plain && !read; }
   };
   // Makes the files and, unless appending, writes their whole span, so that a round only
-  // overwrites. With O_SYNC the files are opened so from the start: a mount may decide by the first
+  // overwrites. With O_SYNC, opens the files so from the start: a mount may decide by the first
   // open handle.
   static absl::StatusOr<std::unique_ptr<FileTarget>> Make(const std::string& directory, Plan plan);
   ~FileTarget() override;
@@ -84,16 +85,16 @@ class FileTarget : public ClosedLoop {
   };
   explicit FileTarget(Plan plan) : ClosedLoop(plan.writers), plan_(plan), files_(plan.writers) {}
   absl::Status Fill(File& file) const;
-  // The page cache then has the file as reads put it there; what writes put there may lie in pages
-  // of another size, according to the file system, and is read at another speed.
+  // Reads the file once, so that the page cache holds it as reads leave it. Writes may leave pages
+  // of another size, according to the file system, and those are read at another speed.
   absl::Status ReadIn(File& file) const;
 
   const Plan plan_;
   std::vector<File> files_;
 };
 
-// The raw floor of replication: a datagram with the payload to every echo server, answers of
-// `acks`. One writer per ping.
+// The raw floor of replication: sends a datagram with the payload to every echo server and waits
+// for `acks` answers. One writer per ping.
 class PingTarget : public ClosedLoop {
  public:
   PingTarget(std::vector<QuorumPing> pings, uint64_t size)

@@ -1,8 +1,8 @@
-// `salius doctor`: does this host, this directory, this network have what a volume needs? Changes
-// nothing.
+// `salius doctor`: checks whether this host, this directory and this network have what a volume
+// needs. It changes nothing.
 //
-// Each part gathers facts and judges them; the judgement is pure, so that a test can put any host
-// before it.
+// Each part gathers facts and judges them. The judgement is pure, so that a test can give it any
+// host.
 #pragma once
 
 #include <cstdint>
@@ -56,7 +56,7 @@ struct DirectoryFacts {
 
   bool volume = false;         // there is a .salius
   absl::Status config_status;  // opening it; DATA_LOSS without a .salius where there was one
-  // The rest only when it is a volume.
+  // The fields below are set only when it is a volume.
   VolumeConfig config;
   absl::Status state_status;  // reading the state
   VolumeState state;
@@ -64,7 +64,8 @@ struct DirectoryFacts {
   absl::Status stable_log;  // presence
   uint64_t stable_log_bytes = 0, stable_log_allocated = 0;
 };
-// Errors: NOT_FOUND and the like, when the directory cannot be looked at at all.
+// Gathers the facts of the directory. Errors: NOT_FOUND and the like, when the directory cannot be
+// examined at all.
 absl::StatusOr<DirectoryFacts> GatherDirectoryFacts(const std::string& path);
 void JudgeDirectory(const DirectoryFacts& facts, int64_t realtime_ns, Findings& findings);
 
@@ -82,7 +83,7 @@ ReplicaFacts GatherReplicaFacts(const std::string& address);
 void JudgeReplicas(const VolumeConfig& config, absl::Span<const ReplicaFacts> replicas,
                    Findings& findings);
 
-// Warns of replicas on the primary itself, and of two on one host.
+// Warns of replicas on the primary itself and of two replicas on one host.
 void JudgePlacement(const VolumeConfig& config, absl::Span<const ReplicaFacts> replicas,
                     const PrimaryHost& host, Findings& findings);
 

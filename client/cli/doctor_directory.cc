@@ -29,7 +29,8 @@ constexpr int64_t kFuseMagic = 0x65735546;
 
 constexpr char kProbeXattr[] = "trusted.salius.doctor";
 
-// Clocks of a note and of now may differ by a reading; more means that the clock went back.
+// The clock readings of a note and of now may differ slightly. A larger difference means that the
+// clock went back.
 constexpr int64_t kClockSlackNs = 1'000'000'000;
 
 // Tries a trusted xattr on a nameless file, which leaves nothing behind.
@@ -118,7 +119,7 @@ void JudgeFileSystem(const DirectoryFacts& facts, Findings& findings) {
 }
 
 void JudgeSpace(const DirectoryFacts& facts, Findings& findings) {
-  // What may have to be applied before anything is freed again.
+  // The bytes that may have to be applied before any are freed again.
   const VolumeConfig config = facts.volume ? facts.config : DefaultVolumeConfig();
   const uint64_t needed =
       config.log_max_bytes + (facts.volume ? 0 : config.stable_log_bytes + config.ballast_bytes);
@@ -135,7 +136,7 @@ void JudgeSpace(const DirectoryFacts& facts, Findings& findings) {
   }
 }
 
-// What to do about a volume that cannot be opened.
+// Returns advice on a volume that cannot be opened.
 const char* AdviceOn(const absl::Status& status) {
   switch (status.code()) {
     case absl::StatusCode::kDataLoss:

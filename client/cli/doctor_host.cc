@@ -19,24 +19,26 @@
 namespace salius::cli {
 namespace {
 
-// First kernels with what the mount needs (FUSE's extended setxattr) and with unique mount ids.
+// The first kernels with FUSE's extended setxattr, which the mount needs, and with unique mount
+// ids.
 constexpr int kKernelNeeded = 5'013;
 constexpr int kKernelWanted = 6'008;
 
 // A mount keeps a descriptor per inode in use and per file open until a checkpoint.
 constexpr uint64_t kOpenFilesWanted = 65536;
 
-// Socket buffer that takes the default window of records in flight (transport/udp_socket.h).
+// A socket buffer of this size holds the default window of records in flight
+// (transport/udp_socket.h).
 constexpr uint64_t kReceiveBufferWanted = 8 << 20;
 
-// 2024-01-01 and 2100-01-01: outside, the clock was never set.
+// 2024-01-01 and 2100-01-01: outside this range the clock was never set.
 constexpr int64_t kEarliestTime = 1'704'067'200;
 constexpr int64_t kLatestTime = 4'102'444'800;
 
-// More than a second between two readings that follow each other is no clock to measure delta with.
+// A clock that steps more than a second between two successive readings cannot measure delta.
 constexpr int64_t kMonotonicStepMaxNs = 1'000'000'000;
 
-// A drain may take that long (client/fuse/mount_daemon.cc), and a request waits for the same disk.
+// A drain may take this long (client/fuse/mount_daemon.cc), and a request waits for the same disk.
 constexpr uint64_t kDrainSeconds = 15 * 60;
 
 uint64_t HardLimit(int resource) {
@@ -84,7 +86,8 @@ void JudgeFuse(const HostFacts& facts, Findings& findings) {
   }
 }
 
-// The kernel ends a mount whose daemon leaves one request unanswered for so long.
+// Judges the kernel's request time-out: the kernel ends a mount whose daemon leaves one request
+// unanswered for that long.
 void JudgeRequestTimeout(const HostFacts& facts, Findings& findings) {
   uint64_t seconds = facts.fuse_default_timeout_s;
   if (seconds == 0 || (facts.fuse_max_timeout_s > 0 && facts.fuse_max_timeout_s < seconds)) {
@@ -101,7 +104,7 @@ void JudgeRequestTimeout(const HostFacts& facts, Findings& findings) {
   }
 }
 
-// Of a sysctl; 0 when this kernel does not have it.
+// Returns the value of a sysctl; 0 when this kernel does not have it.
 uint64_t SysctlOf(const std::string& name) {
   const absl::StatusOr<std::string> text = ReadWholeFile("/proc/sys/" + name);
   uint64_t value = 0;

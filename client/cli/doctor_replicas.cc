@@ -26,18 +26,20 @@ namespace {
 // A probe may be lost once or twice; a replica on the same continent answers within the time.
 constexpr int kProbes = 3;
 constexpr int kProbeWaitMs = 300;
-// Of its places or its memory: the next volume or two may find none.
+// Share of a replica's places, memory or promises above which the next volume or two may find no
+// room.
 constexpr uint64_t kFullPercent = 80;
 
-// What a replica reserves for a session: log-max and a quarter (and a little) more, for headers and
-// for segments that cannot be filled to the last byte, and a segment that is being filled.
+// Returns the bytes that a replica reserves for a session: log-max, 26% more, and one segment. The
+// 26% hold headers and the ends of segments that cannot be filled to the last byte. The segment is
+// the one that is being filled.
 uint64_t ReservedBytes(const VolumeConfig& config) {
   return config.log_max_bytes + config.log_max_bytes / 100 * 26 + kSegmentBytes;
 }
 
-// Sends a probe of a session that nobody has: a replica answers that it does not know it, which
-// shows that datagrams pass both ways. As a mount does, it takes an answer from the address that was
-// asked only. Returns the round trip in microseconds.
+// Sends a probe of an unknown session. The replica answers that it does not know the session, which
+// shows that datagrams pass both ways. As a mount does, accepts an answer only from the address
+// that was asked. Returns the round trip in microseconds.
 absl::StatusOr<int64_t> ProbeUdp(const SocketAddress& to) {
   SocketAddress local;
   local.storage.ss_family = to.storage.ss_family;
@@ -102,7 +104,7 @@ void JudgeDatagrams(const VolumeConfig& config, const ReplicaFacts& replica, Fin
   }
 }
 
-// How full the replica is, and which volumes that nobody uses any more make it so.
+// Judges how full the replica is, and names the volumes out of use that fill it.
 void JudgeFill(const std::string& name, const control::ReplicaStatusResponse& status,
                bool holds_it, Findings& findings) {
   constexpr uint64_t kSilentS = 24 * 3600;
@@ -201,7 +203,7 @@ ReplicaFacts GatherReplicaFacts(const std::string& address) {
   if (!all.ok()) return facts;
   facts.ip = FormatHost(all->front());
   facts.status = CallReplicaStatus(address);
-  // As a mount does: its name's next address when it does not answer.
+  // As a mount does, tries the name's next address when one does not answer.
   for (size_t i = 0; i < all->size() && (i == 0 || !facts.udp_rtt_us.ok()); ++i) {
     const absl::StatusOr<int64_t> rtt = ProbeUdp((*all)[i]);
     if (i > 0 && !rtt.ok()) continue;

@@ -26,7 +26,7 @@ namespace {
 constexpr int kResendMs = 100;
 constexpr int kMaxResends = 20;
 
-// As the replicas do: a burst of writers must not overflow the socket.
+// As large as the replicas' buffers: a burst of writers must not overflow the socket.
 constexpr int kSocketBufferBytes = 4 << 20;
 
 }  // namespace

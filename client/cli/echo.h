@@ -1,6 +1,6 @@
-// The floor under replication: m processes that answer every datagram with one as long as an
-// acknowledgement, and a client that sends a payload to all of them and waits for f answers.
-// Nothing that replicates a record to f of m machines over UDP can take less. Used by `salius
+// The floor under replication: m server processes and a client. A server answers every datagram
+// with one as long as an acknowledgement; the client sends a payload to all and waits for f
+// answers. No replication of a record to f of m machines over UDP can take less. Used by `salius
 // bench` and by the FUSE floor in tests/bench.
 //
 // Each server is a process of its own, because waking a process is a part of the cost. It dies with
@@ -29,22 +29,22 @@ namespace salius::cli {
 
 // Length of an answer: an acknowledgement frame without ranges (88 bytes of header, 56 of payload).
 inline constexpr size_t kEchoAnswerBytes = 144;
-// Largest payload of one exchange: what fits one datagram on loopback beside the ping's own header.
+// Largest payload of one exchange: it fits one datagram on loopback beside the ping's own header.
 inline constexpr size_t kMaxPingBytes = 65000;
 
-// Binds a UDP socket to the IPv4 address `host`, any port; `address` gets both. INVALID_ARGUMENT
-// when it is no IPv4 address.
+// Binds a UDP socket to the IPv4 address `host` and any free port, and sets `address` to both.
+// INVALID_ARGUMENT when `host` is no IPv4 address.
 absl::StatusOr<UniqueFd> BindUdp(const std::string& host, sockaddr_in* address);
 inline absl::StatusOr<UniqueFd> BindLoopback(sockaddr_in* address) {
   return BindUdp("127.0.0.1", address);
 }
 
-// The IPv4 addresses of servers given as HOST:PORT. INVALID_ARGUMENT for a place that has none;
-// else the system's error of its look-up.
+// Returns the IPv4 addresses of servers given as HOST:PORT. Errors: INVALID_ARGUMENT for a server
+// that has none; else the system's error of the look-up.
 absl::StatusOr<std::vector<sockaddr_in>> ResolveEcho(absl::Span<const std::string> places);
 
-// Answers every datagram with its first bytes, kEchoAnswerBytes in all, after `keep` has had it.
-// Returns on an error only.
+// Answers every datagram with its first kEchoAnswerBytes bytes, after it has called `keep` with the
+// datagram. Returns only on an error.
 absl::Status ServeEcho(
     int fd, absl::FunctionRef<void(absl::Span<const uint8_t>)> keep = [](auto) {});
 
@@ -67,12 +67,12 @@ class EchoServers {
 
 class QuorumPing {
  public:
-  // `acks` answers of the servers at `addresses` end an exchange. INVALID_ARGUMENT when there are
-  // not as many.
+  // Connects to the servers at `addresses`; an exchange ends after `acks` answers. INVALID_ARGUMENT
+  // when there are fewer servers than `acks`.
   static absl::StatusOr<QuorumPing> Connect(absl::Span<const sockaddr_in> addresses, size_t acks);
 
-  // Sends `payload` (at most kMaxPingBytes) to every server; Finish waits for the answers of `acks`
-  // of them, sending again every 100 ms. DEADLINE_EXCEEDED after two seconds without.
+  // Start sends `payload` (at most kMaxPingBytes) to every server. Finish waits for `acks` answers
+  // and sends again every 100 ms. Finish returns DEADLINE_EXCEEDED after two seconds without them.
   absl::Status Start(absl::Span<const uint8_t> payload);
   absl::Status Finish();
   absl::Status Exchange(absl::Span<const uint8_t> payload);

@@ -1,4 +1,4 @@
-// What the exit code of `salius` says; one table for every subcommand, the man page and scripts.
+// The exit codes of `salius`: one table for every subcommand, the man page and scripts.
 #pragma once
 
 #include "absl/status/status.h"
@@ -15,9 +15,9 @@ enum ExitCode : int {
   kExitUnsuitable = 5,   // read-only, or a file system that cannot keep the guarantees
   kExitNoSpace = 6,      // not enough space, or over a quota
   kExitUnreachable = 7,  // a host does not resolve, a replica or a mount does not answer (hung)
-  kExitDamaged = 8,      // what is on disk cannot be trusted
+  kExitDamaged = 8,      // the data on disk cannot be trusted
   kExitPermission = 9,   // needs root
-  // Of status only: how the volume is (client/cli/health.h).
+  // Only from `salius status`: the volume's health (client/cli/health.h).
   kExitDegraded = 10,
   kExitLocal = 11,
   kExitNeedsRecovery = 12,
@@ -26,7 +26,7 @@ enum ExitCode : int {
   kExitGivenUp = 15,
 };
 
-// The exit code for an error; kExitOk for OK.
+// Returns the exit code for an error; kExitOk for OK.
 ExitCode ExitCodeOf(const absl::Status& status);
 
 // Prints "salius COMMAND: message" to stderr unless `status` is OK; returns its exit code.

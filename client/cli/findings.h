@@ -1,5 +1,5 @@
-// What `salius doctor` found, one line each: OK, WARN (works, but), or FAIL (does not work), the
-// last two with what to do about it.
+// The findings of `salius doctor`, one line each: OK, WARN (works, with a limitation) or FAIL (does
+// not work). WARN and FAIL say what to do about it.
 //
 // pure: no thread, lock, socket or clock.
 #pragma once
@@ -13,8 +13,8 @@ enum class Level { kOk, kWarn, kFail };
 
 struct Finding {
   Level level = Level::kOk;
-  std::string name;    // what was looked at
-  std::string detail;  // what it is
+  std::string name;    // the thing that was examined
+  std::string detail;  // its state
   std::string advice;  // what to do; empty when OK
 };
 
@@ -26,7 +26,7 @@ class Findings {
 
   const std::vector<Finding>& all() const { return findings_; }
   bool AnyFail() const;
-  // One line per finding, its advice below it, and a last line that counts.
+  // Returns one line per finding, its advice below it, and a last line with the counts.
   std::string ToText() const;
   std::string ToJson() const;
 

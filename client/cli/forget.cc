@@ -38,7 +38,7 @@ Options ForgetOptions(ForgetPlan& plan) {
   return options;
 }
 
-// What is to be forgotten, and by whom.
+// The volume to forget, and the replicas that shall forget it.
 struct Target {
   VolumeId volume;
   std::vector<std::string> replicas;

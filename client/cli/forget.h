@@ -1,4 +1,4 @@
-// `salius forget`: has replicas forget a volume that is used no more.
+// `salius forget`: makes replicas forget a volume that is no longer used.
 #pragma once
 
 #include <string>

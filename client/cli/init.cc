@@ -83,7 +83,7 @@ Options InitOptions(InitPlan& plan) {
   return options;
 }
 
-// Turns what was given into a config; what was not given follows from it.
+// Turns the given options into a config and derives the others from them.
 absl::Status CompletePlan(const Options& options, InitPlan& plan) {
   VolumeConfig& config = plan.config;
   if (config.replicas.empty() != plan.local) {
@@ -101,7 +101,7 @@ absl::Status CompletePlan(const Options& options, InitPlan& plan) {
   config.k = static_cast<uint32_t>(plan.k);
   config.datagram_bytes = static_cast<uint32_t>(plan.datagram);
   if (options.Given("log-max") && !options.Given("stable-log")) {
-    // As many as the defaults have for each other, and room for what the headers of entries take.
+    // The ratio of the two defaults, and room for the headers of entries.
     config.stable_log_bytes = config.log_max_bytes / 2 * 3 + (1 << 20);
     config.stable_log_bytes = (config.stable_log_bytes + 4095) / 4096 * 4096;
   }
@@ -112,13 +112,14 @@ absl::Status CompletePlan(const Options& options, InitPlan& plan) {
     plan.placed.push_back({config.replicas[i], FormatHost((*addresses)[i]), ""});
   }
   const absl::Status resolved = addresses.status();
-  // These codes are a directory's, missing or unsuitable.
+  // For a directory these codes mean "missing" and "unsuitable"; a replica gets other codes.
   if (absl::IsNotFound(resolved)) return absl::UnavailableError(resolved.message());
   if (absl::IsFailedPrecondition(resolved)) return absl::InvalidArgumentError(resolved.message());
   return resolved;
 }
 
-// A directory that is the only one of a volume with unrecovered records must not lose them by mistake.
+// Checks that the directory is a copy. If it is the only directory of a volume with unrecovered
+// records, they must not be lost by mistake.
 absl::Status CheckIsCopy(VolumeDir& dir, bool force) {
   if (absl::IsUnavailable(ClaimOnThisHost(dir)) || force) return absl::OkStatus();
   const absl::StatusOr<StateFile> state = StateFile::Open(dir.salius_fd, kStateFileName);

@@ -1,4 +1,4 @@
-// Writes JSON, the little that the subcommands print.
+// A small JSON writer for what the subcommands print.
 //
 // pure: no thread, lock, socket or clock.
 #pragma once
@@ -10,17 +10,18 @@
 
 namespace salius::cli {
 
-// The text in quotes, control characters and quotes escaped. Bytes above 127 pass unchanged.
+// Returns the text in quotes, with control characters and quotes escaped. Bytes above 127 pass
+// unchanged.
 std::string JsonQuote(std::string_view text);
 
 class JsonObject {
  public:
   JsonObject& Text(std::string_view name, std::string_view value);
   JsonObject& Number(std::string_view name, uint64_t value);
-  // With three decimals.
+  // Writes the value with three decimals.
   JsonObject& Fraction(std::string_view name, double value);
   JsonObject& Bool(std::string_view name, bool value);
-  // `json` is a value already written.
+  // Adds `json`, a value that is already written.
   JsonObject& Raw(std::string_view name, std::string_view json);
   std::string ToString() const;
 
@@ -28,7 +29,7 @@ class JsonObject {
   std::string members_;
 };
 
-// "[a,b]" of values already written.
+// Returns "[a,b]" of values that are already written.
 std::string JsonArray(const std::vector<std::string>& values);
 
 }  // namespace salius::cli

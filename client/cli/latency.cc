@@ -8,7 +8,7 @@ namespace salius::cli {
 
 double PercentileUs(absl::Span<const uint64_t> sorted_ns, double percent) {
   if (sorted_ns.empty()) return 0;
-  // Less a little: 99.9% of 1000 is 999, not the 999.0000000000001 of binary fractions.
+  // The subtraction makes 99.9% of 1000 equal 999, not the 999.0000000000001 of binary fractions.
   const double rank = std::ceil(percent / 100.0 * static_cast<double>(sorted_ns.size()) - 1e-9);
   const size_t index =
       std::clamp<size_t>(static_cast<size_t>(std::max(rank, 0.0)), 1, sorted_ns.size()) - 1;

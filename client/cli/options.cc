@@ -14,7 +14,7 @@
 namespace salius::cli {
 namespace {
 
-// Where the explanations begin in the help.
+// Column at which the explanations begin in the help.
 constexpr int kHelpColumn = 28;
 
 absl::Status SetDuration(const std::string& text, uint64_t* value, uint64_t unit_us) {

@@ -15,14 +15,14 @@ namespace {
 
 using Stub = control::Replica::Stub;
 
-// `call(stub, context, response)`: one call of the service.
+// Makes one call of the service, `call(stub, context, response)`.
 template <typename Response, typename Call>
 absl::StatusOr<Response> CallReplica(const std::string& host_port,
                                      std::chrono::milliseconds timeout, Call call) {
   grpc::ChannelArguments arguments;
-  // A proxy of the environment has no business between an administrator and a replica.
+  // A proxy of the environment must not sit between an administrator and a replica.
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-  // How long one address of a name is waited for before its next is tried.
+  // How long a call waits for one address of a name before it tries the next.
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 1000);
   const auto stub = control::Replica::NewStub(

@@ -1,5 +1,5 @@
-// The two remote calls of `salius`: the status of a replica, over TCP, and of a mounted volume,
-// over its unix socket. Each waits a few seconds at most.
+// The remote calls of `salius`: to a replica, over TCP, and to a mounted volume, over its unix
+// socket. Each waits a few seconds at most.
 //
 // Threads: any; nothing is kept between calls.
 #pragma once
@@ -16,18 +16,19 @@ namespace salius::cli {
 // How long a call waits for its answer.
 inline constexpr std::chrono::milliseconds kCallTimeout{5000};
 
-// Replica.Status at "host:port". UNAVAILABLE or DEADLINE_EXCEEDED when it does not answer.
+// Calls Replica.Status at "host:port". UNAVAILABLE or DEADLINE_EXCEEDED when it does not answer.
 absl::StatusOr<control::ReplicaStatusResponse> CallReplicaStatus(
     const std::string& host_port, std::chrono::milliseconds timeout = kCallTimeout);
 
-// Replica.ForgetVolume there. FAILED_PRECONDITION with the reason when it refuses.
+// Calls Replica.ForgetVolume at "host:port". FAILED_PRECONDITION with the reason when the replica
+// refuses.
 absl::StatusOr<control::ForgetVolumeResponse> CallForgetVolume(const std::string& host_port,
                                                                const VolumeId& volume, bool force);
 
-// Primary.VolumeStatus at a socket. Errors:
+// Calls Primary.VolumeStatus at a socket. Errors:
 //   NOT_FOUND          there is no socket
 //   UNAVAILABLE        the process of the mount has died
-//   DEADLINE_EXCEEDED  it is there and does not answer; its pid is named
+//   DEADLINE_EXCEEDED  the process exists and does not answer; the message names its pid
 //   PERMISSION_DENIED  only root may ask
 absl::StatusOr<control::VolumeStatusResponse> CallVolumeStatus(
     const std::string& socket_path, std::chrono::milliseconds timeout = kCallTimeout);

@@ -48,7 +48,7 @@ struct StatusPlan {
   std::chrono::milliseconds timeout() const { return std::chrono::milliseconds(timeout_ms); }
 };
 
-// What was found out, and as what it is shown.
+// A result, and the text and exit code that show it.
 struct Shown {
   std::string text;
   int code = kExitOk;
@@ -78,7 +78,7 @@ Options StatusOptions(StatusPlan& plan) {
   return options;
 }
 
-// Who holds a lock on the file, from /proc/locks: "pid N", or empty.
+// Returns the process that holds a lock on the file, from /proc/locks: "pid N", or empty.
 std::string LockHolder(int fd) {
   struct stat attr {};
   if (fstat(fd, &attr) != 0) return "";
@@ -96,13 +96,13 @@ std::string LockHolder(int fd) {
   return "";
 }
 
-// Whether the process "pid N" is stopped, by a signal or a debugger.
+// Returns whether the process "pid N" is stopped, by a signal or a debugger.
 bool IsStopped(const std::string& holder) {
   absl::string_view pid = holder;
   if (!absl::ConsumePrefix(&pid, "pid ")) return false;
   const absl::StatusOr<std::string> stat = ReadWholeFile(absl::StrCat("/proc/", pid, "/stat"));
   if (!stat.ok()) return false;
-  // "12 (name) T ...": the name may have any character.
+  // "12 (name) T ...": the name may contain any character.
   const size_t name_ends = stat->rfind(") ");
   const char state = name_ends == std::string::npos ? '?' : (*stat)[name_ends + 2];
   return state == 'T' || state == 't';
@@ -113,7 +113,7 @@ Shown ShowMounted(const control::VolumeStatusResponse& status, bool json) {
   return {json ? MountedJson(status) + "\n" : MountedText(status), ExitCodeOf(health), health};
 }
 
-// A volume of which no more is known than that its daemon does not answer.
+// Shows a volume whose daemon does not answer; nothing else is known of it.
 Shown ShowUnanswered(Health health, const absl::Status& why, bool json) {
   const std::string text(why.message());
   return {json ? ErrorJson(HealthName(health), ExitCodeOf(health), text) + "\n"
@@ -121,7 +121,7 @@ Shown ShowUnanswered(Health health, const absl::Status& why, bool json) {
           ExitCodeOf(health), health};
 }
 
-// How a volume is whose daemon gave no answer at its socket.
+// Returns the health of a volume whose daemon gave no answer at its socket.
 Health HealthOfSilence(const absl::Status& status) {
   if (absl::IsDeadlineExceeded(status)) return Health::kHung;
   return absl::IsPermissionDenied(status) ? Health::kNoPermission : Health::kNeedsRecovery;
@@ -132,7 +132,7 @@ struct Asked {
   absl::StatusOr<control::VolumeStatusResponse> status;
 };
 
-// Every mounted volume at once: one that hangs keeps no answer of another back.
+// Asks every mounted volume at once: a volume that hangs delays no other's answer.
 std::vector<Asked> AskEveryVolume(std::chrono::milliseconds timeout) {
   std::vector<std::pair<std::string, std::future<absl::StatusOr<control::VolumeStatusResponse>>>>
       calls;
@@ -151,7 +151,7 @@ absl::StatusOr<Shown> ShowPath(const StatusPlan& plan) {
   std::error_code error;
   std::string path = std::filesystem::absolute(plan.place, error).lexically_normal();
   if (path.size() > 1 && path.back() == '/') path.pop_back();
-  // The daemons first: that needs no look at a disk, which may have failed, or hang.
+  // Ask the daemons first: that needs no access to a disk, which may have failed or may hang.
   const std::vector<Asked> asked = AskEveryVolume(plan.timeout());
   for (const Asked& one : asked) {
     if (!one.status.ok()) continue;
@@ -219,7 +219,7 @@ absl::StatusOr<Shown> Show(const StatusPlan& plan) {
   return ShowPath(plan);
 }
 
-// Tells why there is nothing to show; returns the exit code.
+// Reports why there is nothing to show; returns the exit code.
 int ReportNone(const StatusPlan& plan, const absl::Status& status) {
   const ExitCode code = ExitCodeOf(status);
   if (plan.json && code != kExitUsage) {
@@ -234,7 +234,7 @@ int Watch(const StatusPlan& plan) {
     const absl::StatusOr<Shown> shown = Show(plan);
     const std::string time =
         absl::FormatTime("%Y-%m-%d %H:%M:%S", absl::Now(), absl::LocalTimeZone());
-    // A screen is cleared; in a pipe one picture follows the other.
+    // On a screen: clear it first. In a pipe one output follows the other.
     if (!plan.json) std::printf("\033[H\033[2J%s\n\n", time.c_str());
     if (shown.ok()) {
       std::fputs(shown->text.c_str(), stdout);
@@ -271,7 +271,7 @@ absl::StatusOr<OfflineStatus> ReadOfflineStatus(const std::string& backing) {
   const absl::StatusOr<UniqueFd> lock = OpenAt(directory.salius_fd, kLockFileName, O_RDONLY);
   if (lock.ok()) status.in_use_by = LockHolder(lock->get());
   status.stuck = IsStopped(status.in_use_by);
-  // Nothing depends on them: those that cannot be read are none.
+  // Nothing depends on the notes: notes that cannot be read count as none.
   status.recoveries = ReadRecoveryNotes(directory.salius_fd).value_or(RecoveryNotes());
   return status;
 }

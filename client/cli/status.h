@@ -1,5 +1,5 @@
-// `salius status`: what a volume or a replica is really doing (I10), from the process that knows;
-// for a volume that is not mounted, what its state file says, and that it says no more.
+// `salius status`: the real state of a volume or a replica (I10), from the process that serves it.
+// For a volume that is not mounted it shows the state file, and says that this is all it shows.
 #pragma once
 
 #include <string>
@@ -13,12 +13,12 @@ namespace salius::cli {
 // Runs the subcommand; `words` are the arguments after its name. Returns the exit code.
 int RunStatus(absl::Span<const std::string> words);
 
-// The backing directory of the volume mounted at `given`, or `given` itself, as an absolute path. A
-// mount point is looked up in the kernel's table and not touched, because a dead or stopped mount
-// would fail or hang. Errors: as realpath(3).
+// Returns the absolute path of the backing directory of the volume mounted at `given`, or of
+// `given` itself. Looks up a mount point in the kernel's table and does not touch it, because a
+// dead or stopped mount would fail or hang. Errors: as realpath(3).
 absl::StatusOr<std::string> BackingDirectoryOf(const std::string& given);
 
-// Reads the volume in the directory `backing` without locking it. Errors as VolumeDir::Open and
+// Reads the volume in the directory `backing` without locking it. Errors: as VolumeDir::Open and
 // StateFile::Open.
 absl::StatusOr<OfflineStatus> ReadOfflineStatus(const std::string& backing);
 

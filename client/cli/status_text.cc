@@ -15,7 +15,7 @@
 namespace salius::cli {
 namespace {
 
-// The 16 bytes of a volume's UUID as text; "unknown" when they are not 16.
+// Returns the 16 bytes of a volume's UUID as text; "unknown" when there are not 16.
 std::string VolumeText(std::string_view bytes) {
   VolumeId volume;
   if (bytes.size() != volume.bytes.size()) return "unknown";
@@ -25,7 +25,7 @@ std::string VolumeText(std::string_view bytes) {
 
 std::string Incarnation16(uint64_t incarnation) { return absl::StrFormat("%016x", incarnation); }
 
-// "name:   value", aligned.
+// Appends "name:   value", aligned.
 void Line(std::string& text, std::string_view name, std::string_view value) {
   absl::StrAppendFormat(&text, "%-14s%s\n", absl::StrCat(Av(name), ":"), value);
 }
@@ -56,7 +56,7 @@ void AppendReplica(std::string& text, const control::VolumeStatusResponse::Repli
   }
 }
 
-// "2026-01-31T12:00:00Z"; "unknown" for 0.
+// Returns "2026-01-31T12:00:00Z"; "unknown" for 0.
 std::string TimeText(uint64_t unix_ms) {
   if (unix_ms == 0) return "unknown";
   return absl::FormatTime("%Y-%m-%dT%H:%M:%SZ",

@@ -1,5 +1,4 @@
-// How a status is shown: as lines for people, and as JSON with the field names of
-// proto/control.proto.
+// The forms of a status: lines for people, and JSON with the field names of proto/control.proto.
 //
 // pure: no thread, lock, socket or clock.
 #pragma once
@@ -16,17 +15,17 @@
 
 namespace salius::cli {
 
-// What is known of a volume that is not mounted.
+// The facts about a volume that is not mounted.
 struct OfflineStatus {
   std::string backing;
   VolumeConfig config;
   VolumeState state;
   std::string in_use_by;  // "pid N" when a process holds the volume's lock without answering
-  bool stuck = false;     // it is stopped, or listens at the socket and does not answer
+  bool stuck = false;     // the holder is stopped, or it listens at the socket and does not answer
   RecoveryNotes recoveries;
 };
 
-// "1.5 MiB"; whole numbers below 1 KiB.
+// Returns the size as text, such as "1.5 MiB"; a whole number below 1 KiB.
 std::string FormatBytes(uint64_t bytes);
 
 Verdict JudgeOffline(const OfflineStatus& status);
@@ -35,7 +34,8 @@ std::string MountedText(const control::VolumeStatusResponse& status);
 std::string MountedJson(const control::VolumeStatusResponse& status);
 std::string OfflineText(const OfflineStatus& status);
 std::string OfflineJson(const OfflineStatus& status);
-// In place of a status: why there is none. `json` has the same fields for every error.
+// Returns the JSON that takes the place of a status: the reason why there is none. It has the same
+// fields for every error.
 std::string ErrorJson(std::string_view health, int exit_code, std::string_view error);
 std::string ReplicaText(const std::string& address, const control::ReplicaStatusResponse& status);
 std::string ReplicaJson(const std::string& address, const control::ReplicaStatusResponse& status);

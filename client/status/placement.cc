@@ -50,7 +50,7 @@ std::vector<std::string> SharedHostWarnings(absl::Span<const PlacedReplica> repl
   while (!elsewhere.empty()) {
     std::vector<const PlacedReplica*> group = {elsewhere.front()};
     elsewhere.erase(elsewhere.begin());
-    // One may share an address with the second and a boot id with the third.
+    // A replica may share an address with the second and a boot id with the third.
     for (size_t i = 0; i < group.size(); ++i) {
       for (auto at = elsewhere.begin(); at != elsewhere.end();) {
         if (ShareAHost(*group[i], **at)) {

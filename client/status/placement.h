@@ -1,10 +1,11 @@
-// Which replicas share a host with the primary or with each other: those fail together, and count
-// as one (docs/operating.md).
+// Finds replicas that share a host with the primary or with each other: those fail together, and
+// count as one (docs/operating.md).
 //
-// A host is told by addresses (loopback, an interface of this host, the same address twice) and by
-// the boot id that a replica gives of its own.
+// A host is recognised by its addresses and by the boot id that a replica reports. A replica is on
+// this host if its address is loopback or belongs to an interface here. Two replicas with one
+// address share a host.
 //
-// pure, but for ThisHost().
+// pure, except ThisHost().
 #pragma once
 
 #include <string>
@@ -26,11 +27,11 @@ struct PrimaryHost {
 };
 PrimaryHost ThisHost();
 
-// One sentence for each group of replicas on one host; empty: there is none, as far as is known.
+// Returns one sentence for each group of replicas on one host; empty when no group is known.
 std::vector<std::string> SharedHostWarnings(absl::Span<const PlacedReplica> replicas,
                                             const PrimaryHost& primary);
 
-// What to do about them, for people.
+// Advice on such a group, for people.
 inline constexpr char kSharedHostAdvice[] =
     "give each a host of its own, or set allow_same_host = true in volume.toml";
 

@@ -15,7 +15,7 @@ absl::StatusOr<std::unique_ptr<RecoveryHistory>> RecoveryHistory::Load(int saliu
   SALIUS_ASSIGN_OR_RETURN(UniqueFd own, OpenAt(salius_fd, ".", O_RDONLY | O_DIRECTORY));
   absl::StatusOr<RecoveryNotes> notes = ReadRecoveryNotes(own.get());
   if (!notes.ok()) {
-    // They say what was, and nothing depends on them.
+    // The notes describe the past, and nothing depends on them.
     SLOG_WARN("{}/.salius/{}: what earlier recoveries did is not known: {}", path,
               kRecoveriesFileName, Sv(notes.status().message()));
     notes = RecoveryNotes();

@@ -1,5 +1,6 @@
-// The recovery notes of a mounted volume (log/recovery_notes.h): read once, at the mount, so that
-// a status waits for no disk; written when somebody acknowledges what recoveries gave up.
+// The recovery notes of a mounted volume (log/recovery_notes.h). They are read once, at the mount,
+// so that a status waits for no disk. They are written when the administrator acknowledges what
+// recoveries gave up.
 //
 // Threads: any.
 #pragma once
@@ -18,16 +19,15 @@ namespace salius {
 
 class RecoveryHistory {
  public:
-  // `salius_fd` is the volume's .salius, whose lock this process holds; `path` the backing
-  // directory, for messages. Notes that cannot be read are logged and
-  // taken for none.
+  // Loads the notes. `salius_fd` is the volume's .salius, whose lock this process holds; `path` is
+  // the backing directory, for messages. Notes that cannot be read are logged and count as none.
   static absl::StatusOr<std::unique_ptr<RecoveryHistory>> Load(int salius_fd, std::string path);
 
   RecoveryNotes notes() const;
-  // Notes durably that what was given up is known. Returns of how many recoveries. Errors: the file
-  // system's.
+  // Notes durably that the administrator knows of the records given up. Returns the number of
+  // recoveries acknowledged. Errors: the file system's.
   absl::StatusOr<uint32_t> Acknowledge();
-  // Logs a warning for each recovery that gave something up and was not acknowledged.
+  // Logs a warning for each recovery that gave records up and was not acknowledged.
   void LogUnacknowledged() const;
 
  private:

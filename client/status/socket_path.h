@@ -1,4 +1,4 @@
-// Where a mounted volume answers.
+// The socket at which a mounted volume answers.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@ namespace salius {
 
 inline constexpr char kRunDirectory[] = "/run/salius";
 
-// "<directory>/<uuid>.sock".
+// Returns "<directory>/<uuid>.sock".
 inline std::string SocketPathOf(const VolumeId& volume,
                                 const std::string& directory = kRunDirectory) {
   return absl::StrCat(directory, "/", volume.ToString(), ".sock");

@@ -1,4 +1,4 @@
-// Asks mounted volumes what they are: the other end of status_server.h.
+// Asks mounted volumes for their status: the client of status_server.h.
 //
 // Threads: any; nothing is kept between calls.
 #pragma once
@@ -12,34 +12,35 @@
 
 namespace salius {
 
-// The sockets in `run_directory`, sorted; none when there is no such directory.
+// Returns the sockets in `run_directory`, sorted; none when there is no such directory.
 std::vector<std::string> VolumeSocketsIn(const std::string& run_directory);
 
-// Who listens at a socket, without waiting.
+// The state of the listener at a socket, found without waiting.
 enum class Listener {
   kNone,          // there is no socket
   kDead,          // its process has died
-  kListens,       // connections are taken
-  kBusy,          // it listens, and its queue is full: it takes no connections
+  kListens,       // it accepts connections
+  kBusy,          // it listens, and its queue is full: it accepts no connections
   kNoPermission,  // only its owner may know
 };
 struct Listening {
   Listener state = Listener::kNone;
-  int pid = 0;  // of the process that listens; 0: not known
+  int pid = 0;  // the listening process; 0: not known
 };
 Listening WhoListens(const std::string& socket_path);
 
-// The status of the volume that answers at a socket. UNAVAILABLE or DEADLINE_EXCEEDED when none
-// does.
+// Returns the status of the volume that answers at a socket. UNAVAILABLE or DEADLINE_EXCEEDED when
+// none answers.
 absl::StatusOr<control::VolumeStatusResponse> ReadVolumeStatus(const std::string& socket_path,
                                                                std::chrono::milliseconds timeout);
 
-// Tells the volume that answers at a socket that what its recoveries gave up is known; returns of how
-// many recoveries. Errors as ReadVolumeStatus, and the file system's.
+// Notifies the volume that answers at a socket that its recoveries' losses are known. Returns the
+// number of recoveries acknowledged. Errors: as ReadVolumeStatus, and the file system's.
 absl::StatusOr<uint32_t> SendAcknowledge(const std::string& socket_path,
                                          std::chrono::milliseconds timeout);
 
-// Primary.Remount of the volume that answers at a socket. Its own errors, and those of ReadVolumeStatus.
+// Calls Primary.Remount of the volume that answers at a socket. Errors: its own, and those of
+// ReadVolumeStatus.
 absl::Status AskForRemount(const std::string& socket_path, const std::string& options, bool check_only,
                            std::chrono::milliseconds timeout);
 

@@ -22,10 +22,10 @@
 namespace salius {
 namespace {
 
-// How long calls under way may take when the server stops.
+// How long calls in progress may take when the server stops.
 constexpr std::chrono::seconds kStopGrace{2};
 
-// True when a process listens at the socket.
+// Returns whether a process listens at the socket.
 bool SomeoneAnswers(const std::string& path) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
@@ -166,7 +166,7 @@ struct StatusServer::Impl {
 absl::StatusOr<std::unique_ptr<StatusServer>> StatusServer::Start(StatusServerOptions options) {
   auto impl = std::make_unique<Impl>(std::move(options));
   const std::string& directory = impl->options.run_directory;
-  // Who can write there can put another's socket in place of this one.
+  // A process that can write there can replace this socket with its own.
   SALIUS_RETURN_IF_ERROR(MakeOwnDirs(directory));
   impl->path = SocketPathOf(impl->options.volume, directory);
   if (SomeoneAnswers(impl->path)) {
@@ -176,7 +176,7 @@ absl::StatusOr<std::unique_ptr<StatusServer>> StatusServer::Start(StatusServerOp
   grpc::ServerBuilder builder;
   builder.AddListeningPort("unix:" + impl->path, grpc::InsecureServerCredentials());
   builder.RegisterService(&impl->service);
-  // The socket must not be open to others for even a moment. Nobody else creates files yet.
+  // The socket must not be open to others for even a moment. No other thread creates files yet.
   const mode_t mask = ::umask(0177);
   impl->server = builder.BuildAndStart();
   ::umask(mask);

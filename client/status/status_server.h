@@ -1,11 +1,11 @@
-// What a mounted volume says about itself: the gRPC service `Primary` (proto/control.proto) on a
-// unix socket, /run/salius/<uuid>.sock, which only root may connect to. `salius status` and the
-// umount helper read it, and a mount that finds the volume locked.
+// The status of a mounted volume: the gRPC service `Primary` (proto/control.proto) on a unix
+// socket, /run/salius/<uuid>.sock. Only root may connect to it. Its clients are `salius status`,
+// the umount helper, and a mount that finds the volume locked.
 //
-// I10: the answer comes from the pipeline at the moment of the call; nothing is kept here but that
-// the mount is gone and the volume drains.
+// I10: the answer comes from the pipeline at the moment of the call. The server itself keeps only
+// that the mount has ended and the volume drains.
 //
-// Threads: gRPC's own call the source; Stop and the destructor wait for them.
+// Threads: gRPC's threads call the source; the destructor waits for them.
 #pragma once
 
 #include <functional>
@@ -35,32 +35,32 @@ struct StatusServerOptions {
   std::function<PipelineStatus()> source;  // from any thread
   uint64_t started_unix_ms = 0;
   std::string log_file;  // as VolumeStatusResponse.log_file
-  // Where this host is, to warn of replicas that share one; null: do not warn.
+  // The addresses of this host, to warn of replicas that share one; null: do not warn.
   std::optional<PrimaryHost> host;
   RecoveryHistory* history = nullptr;  // null: nothing is known
   // Primary.Remount; may be empty. One call at a time.
   std::function<absl::Status(const std::string& options, bool check_only)> remount;
 };
 
-// Where the replicas are, as far as the session knows. Pure.
+// Returns the replicas' hosts, as far as the session knows them. Pure.
 std::vector<PlacedReplica> PlacedOf(const PipelineStatus& status);
 
-// The answer for one moment, of a volume that serves. Pure.
+// Returns the answer for one moment of a volume that serves. Pure.
 control::VolumeStatusResponse ToStatusResponse(const StatusServerOptions& options,
                                                const PipelineStatus& status);
 
 class StatusServer {
  public:
-  // Makes the directory (0755) and the socket (0600); a socket that a dead process left is
-  // replaced. ALREADY_EXISTS when a process answers at it: another copy of this volume is in use.
+  // Makes the directory (0755) and the socket (0600); replaces a socket that a dead process left.
+  // ALREADY_EXISTS when a process answers at it: another copy of this volume is in use.
   static absl::StatusOr<std::unique_ptr<StatusServer>> Start(StatusServerOptions options);
   // Stops serving and removes the socket.
   ~StatusServer();
   StatusServer(const StatusServer&) = delete;
   StatusServer& operator=(const StatusServer&) = delete;
 
-  // From now on answers say that it serves no more: nothing new comes, and the lock of the volume
-  // is let go of when it is drained. Any thread.
+  // Makes answers say from now on that the volume drains: it accepts nothing new, and releases its
+  // lock when it is drained. Any thread.
   void SayDraining();
 
   const std::string& socket_path() const;
