@@ -1,24 +1,24 @@
-"""Writes the tables of docs/performance.md, and plots beside it, from the figures that tests/bench/run.sh all left.
+"""Writes docs/results (tables and plots) from the figures of tests/bench/run.sh all.
 
-usage: python3 -m bench.report [--docs DIR] FIGURES
-FIGURES is a directory of files that were made together (bench/figures.py). A table goes between "<!-- NAME -->" and
-"<!-- end -->" of the page: a slice's name, floor, slow-disk, recovery, peers, applications-packed, applications-free, bars
-(bench/bars.py), and made, which says what all was measured with; the text around is written by people. What was not
-measured stays as it is, and is named. Exit status: 0; 2, and nothing is written, when the figures are none, not complete,
-not made together, or of a smoke run (those only with --docs). Plots need python3-matplotlib.
+usage: python3 -m bench.report [--results DIR] FIGURES
+FIGURES is a directory of files that were made together (bench/figures.py). Each table becomes a page of its own, DIR/NAME.md:
+a slice of the matrix, floor, slow-disk, recovery, peers, applications-packed, applications-free and bars (bench/bars.py).
+README.md is their index. Pages and index are generated whole; no page that people write is touched. The page of something
+that was not measured stays as it is, and its name is printed. Exit status: 0; 2, and nothing is written, when the figures are
+missing, not complete, not made together, or of a smoke run (a smoke run needs --results). Plots need python3-matplotlib.
 """
 import argparse
 import os
-import re
 import statistics
 import sys
+import textwrap
 
 from bench import bars
 from bench.applications import GROUNDS, TIMES
 from harness.run import HarnessError
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-DOCS = os.path.join(HERE, "..", "..", "docs")
+RESULTS = os.path.join(HERE, "..", "..", "docs", "results")
 FLOORS = ("mount floor", "in-process floor", "kept floor", "udp floor", "fuse floor", "passthrough", "local disk")
 
 
@@ -46,7 +46,7 @@ def slice_tables(points):
         lines = slice_table(measured, base) + [""] + cost_table(measured, base)
     for p in points:
         if not p["subjects"]:
-            lines += ["", "Not measured, %s: %s" % (p["label"], reason(p["failed"]))]
+            lines += ["", *textwrap.wrap("Not measured, %s: %s" % (p["label"], reason(p["failed"])), 100)]
     return lines
 
 
@@ -166,7 +166,7 @@ def recovery_table(case):
 
 def made_text(of):
     """One line for each file: with what it was made."""
-    return ["With %s:" % of.words(), "", *("    tests/bench/run.sh %s" % command_of(name, file) for name, file in of.files.items())]
+    return [*textwrap.wrap("With %s:" % of.words(), 100), "", *("    tests/bench/run.sh %s" % command_of(name, file) for name, file in of.files.items())]
 
 
 def command_of(name, file):
@@ -175,14 +175,64 @@ def command_of(name, file):
     return "%s%s   # %s" % (module, file["made"]["command"], name)
 
 
-def replace_tables(text, tables):
-    """The page with its tables replaced; an error when one has no place."""
+# The pages, in the order of the index: title, and what stands in the tables.
+PAGES = {
+    "bars": ("Bars", "Every bar of [performance](../performance.md#the-bars), and what was measured."),
+    "floor": ("The overwrite and its floors",
+              "`tests/bench/run.sh floor`: 4 KiB; medians over several starts of the programs."),
+    "slow-disk": ("A slow disk", "`tests/bench/run.sh slow-disk`: a file system whose fsync takes 8 ms."),
+    "recovery": ("Recovery", "`tests/bench/run.sh recovery`: 1 GiB in 262,144 records; seconds for each phase."),
+    "size": ("Matrix: sizes", "Writes of 512 B to 1 MiB, three replicas, `acks=2`."),
+    "writers": ("Matrix: writers", "One to 64 writers, two replicas, `acks=2`."),
+    "replicas": ("Matrix: replicas and acknowledgements", "m replicas, `acks=f`; two of two where a row names neither."),
+    "multicast": ("Matrix: multicast", "One datagram to a group instead of one to each replica."),
+    "pattern": ("Matrix: patterns", "`fsync:K`: K plain writes, then `fdatasync`, are one operation."),
+    "network": ("Matrix: networks", "Loopback, and veth cables behind a bridge with MTU 1500 or 9000."),
+    "cached": ("Matrix: reads and plain writes", "Beside an empty passthrough."),
+    "many-replicas": ("Growth: replicas", "Two to eight replicas, `acks=2`."),
+    "idle-volumes": ("Growth: idle volumes", "Other volumes on every replica, which write nothing."),
+    "busy-volumes": ("Growth: busy volumes", "Other volumes, whose writers never pause."),
+    "open-files": ("Growth: open files", "Other files that are held open in the mount."),
+    "log": ("Growth: log", "Records that are in the log already."),
+    "peers": ("Other systems", "`tests/bench/run.sh peers`: three copies in memory, in turn with Salius (`acks=2`)."),
+    "applications-packed": ("Applications, packed",
+                            "`tests/bench/run.sh applications`: operations a second, rows of 1 KiB."),
+    "applications-free": ("Applications, free",
+                          "`tests/bench/run.sh applications`: operations a second, rows of 1 KiB."),
+}
+GENERATED = "<!-- Generated by tests/bench/run.sh report. Do not edit. -->"
+
+
+def page(name, lines, made, plots=()):
+    """The text of NAME.md. `made` says with which commit, on what machine and when the figures were made."""
+    title, about = PAGES[name]
+    links = ["Plots: %s." % ", ".join("[%s](%s)" % (file[:-len(".png")], file) for file in plots), ""] if plots else []
+    return "\n".join([GENERATED, "", "# " + title, "", about, "", textwrap.fill("Made with %s." % made, 100), "",
+                      *links, *lines, ""])
+
+
+def index(lines, names):
+    """The text of README.md: `lines` of made_text(), and a link to each page in `names`."""
+    return "\n".join([GENERATED, "", "# Results of the benchmarks", "",
+                      "[Performance](../performance.md) says what is measured and how to read it.", "", *lines, "",
+                      *_markdown([("page", "what"), *(("[%s](%s.md)" % (PAGES[name][0], name), PAGES[name][1])
+                                                      for name in PAGES if name in names)]), ""])
+
+
+def plots_of(name, directory):
+    """Names of the plots of a page that are in the directory."""
+    return [file for file in ("%s-packed.png" % name, "%s-free.png" % name)
+            if os.path.exists(os.path.join(directory, file))]
+
+
+def write_pages(directory, tables, made, made_lines):
+    """Writes a page for each of `tables` ({name: lines}) and the index; a page that has no new table stays."""
     for name, lines in tables.items():
-        pattern = re.compile(r"(<!-- %s -->\n).*?(<!-- end -->)" % re.escape(name), re.S)
-        if not pattern.search(text):
-            raise HarnessError("the page has no place <!-- %s --> ... <!-- end -->" % name)
-        text = pattern.sub(lambda m, lines=lines: m.group(1) + "\n".join(lines) + "\n" + m.group(2), text)
-    return text
+        with open(os.path.join(directory, name + ".md"), "w") as f:
+            f.write(page(name, lines, made, plots_of(name, directory)))
+    names = [name for name in PAGES if os.path.exists(os.path.join(directory, name + ".md"))]
+    with open(os.path.join(directory, "README.md"), "w") as f:
+        f.write(index(made_lines, names))
 
 
 # Per slice: what stands on the x axis, its title, and the figures on the y axes; CPU time stands beside them.
@@ -265,7 +315,6 @@ def tables_of(of):
     for run in of.results("applications"):
         tables["applications-" + run["placement"]] = applications_table(run)
     tables["bars"] = _markdown([("work", "bar", "measured", ""), *bars.table(of)])
-    tables["made"] = made_text(of)
     return tables, slices
 
 
@@ -273,34 +322,28 @@ def main():
     parser = argparse.ArgumentParser(prog="bench.report", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("figures", metavar="FIGURES")
-    parser.add_argument("--docs", default=DOCS)
+    parser.add_argument("--results", metavar="DIR", default=RESULTS)
     args = parser.parse_args()
-    page = os.path.join(args.docs, "performance.md")
     try:
         of = bars.Figures(args.figures)
         partial = [name for name, file in of.files.items() if not file["complete"]]
-        if partial or of.smoke and args.docs == DOCS:
+        if partial or of.smoke and args.results == RESULTS:
             raise HarnessError("%s: %s" % (args.figures, "of a smoke run" if of.smoke else "not complete: " + ", ".join(partial)))
         tables, slices = tables_of(of)
-        with open(page) as f:
-            text = f.read()
-        new_text = replace_tables(text, tables)
     except HarnessError as error:
         print("bench: %s" % error, file=sys.stderr)
         return 2
-    for name in sorted(set(re.findall(r"<!-- (\S+) -->", text)) - {"end"} - set(tables)):
-        print("not measured, stays as it is: " + name)
-    with open(page, "w") as f:
-        f.write(new_text)
+    os.makedirs(args.results, exist_ok=True)
     pyplot = pyplot_or_none()
     if pyplot is None:
         print("skipped: plots: no python3-matplotlib")
-        return 0
-    plots = os.path.join(args.docs, "performance")
-    os.makedirs(plots, exist_ok=True)
-    for name in PLOTS:
-        for file in plot(pyplot, name, slices[name], plots) if name in slices else ():
-            print("wrote performance/" + file)
+    for name in PLOTS if pyplot else ():
+        for file in plot(pyplot, name, slices[name], args.results) if name in slices else ():
+            print("wrote " + file)
+    write_pages(args.results, tables, of.words(), made_text(of))
+    for name in PAGES:
+        if name not in tables:
+            print("not measured, stays as it is: " + name)
     return 0
 
 

@@ -5,7 +5,7 @@
 #   tests/bench/run.sh matrix|compare|peers|applications ...   the others (each has --help)
 #   tests/bench/run.sh all DIR     all of them but compare, their figures into DIR, and the bars judged from them
 #   tests/bench/run.sh bars DIR    judges them again
-#   tests/bench/run.sh report DIR  writes the tables and plots of docs/performance.md from them
+#   tests/bench/run.sh report DIR  writes the tables and plots of docs/results from them
 set -eu
 root=$(cd "$(dirname "$0")/../.." && pwd)
 case "${1:-}" in

@@ -155,11 +155,19 @@ class Report(Directory):
         self.assertEqual(report.reason("it ended with 1:\nmuch\nthe reason\n"), "it ended with 1: the reason")
         self.assertEqual(report.reason("the reason\nmuch"), "the reason")
 
-    def test_tables_go_where_the_page_has_their_place(self):
-        page = "a\n<!-- x -->\nold\n<!-- end -->\nb\n<!-- y -->\nkept\n<!-- end -->\n"
-        self.assertEqual(report.replace_tables(page, {"x": ["new"]}), page.replace("old", "new"))
-        with self.assertRaises(HarnessError):
-            report.replace_tables(page, {"z": ["new"]})
+    def test_a_page_is_written_whole_and_another_one_stays(self):
+        write = lambda tables: report.write_pages(self.path, tables, "commit abc", ["With commit abc:"])
+        read = lambda name: open(os.path.join(self.path, name)).read()
+        write({"size": ["| old |"], "log": ["| kept |"]})
+        open(os.path.join(self.path, "size-free.png"), "w").close()
+        write({"size": ["| new |"]})
+        self.assertNotIn("old", read("size.md"))
+        self.assertTrue(read("size.md").startswith(report.GENERATED))
+        self.assertTrue(read("size.md").endswith("\n| new |\n"))
+        self.assertIn("[size-free](size-free.png)", read("size.md"))
+        self.assertIn("| kept |", read("log.md"))
+        self.assertRegex(read("README.md"), r"(?s)With commit abc:.*\(size.md\).*\(log.md\)")
+        self.assertNotIn("peers.md", read("README.md"))
 
 
 if __name__ == "__main__":

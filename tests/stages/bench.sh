@@ -55,17 +55,21 @@ for bar in "8 writers, free: operations/s of the mount floor" "append" "slow dis
   check "\"$bar\" is judged from the figures" grep -Eq "^$bar.* (met|missed)$" "$log"
 done
 
-# The page that is written from them.
-mkdir "$figures/docs"
-sed '/^|/d' ../docs/performance.md >"$figures/docs/performance.md"
-/usr/bin/python3 -m bench.report --docs "$figures/docs" "$figures" >"$log" 2>&1
+# The pages that are written from them.
+/usr/bin/python3 -m bench.report --results "$figures/results" "$figures" >"$log" 2>&1
 status=$?
 cat "$log"
 check "the report ends with exit status 0, not $status" [ "$status" -eq 0 ]
-for line in "    tests/bench/run.sh .*--smoke.*# matrix.json" "| 2 replicas, acks=2, packed |" "| re-attach of 8 GiB |" "| median |" \
-  "| 512B, m=3, packed |" "| sqlite-wal |"; do
-  check "the page has \"$line\"" grep -q "^$line" "$figures/docs/performance.md"
-done
+# has PAGE LINE
+has() {
+  check "$1 has \"$2\"" grep -q "^$2" "$figures/results/$1"
+}
+has README.md "    tests/bench/run.sh .*--smoke.*# matrix.json"
+has floor.md "| 2 replicas, acks=2, packed |"
+has bars.md "| re-attach of 8 GiB |"
+has recovery.md "| median |"
+has size.md "| 512B, m=3, packed |"
+has applications-packed.md "| sqlite-wal |"
 /usr/bin/python3 -m bench.report "$figures" >"$log" 2>&1
 status=$?
 cat "$log"
