@@ -18,7 +18,7 @@ absl::Status Malformed(const std::string& why) {
   return absl::InvalidArgumentError("frame: " + why);
 }
 
-// What a frame of each type may carry behind its header.
+// Refuses a payload that a frame of this type may not carry.
 absl::Status CheckPayload(const FrameHeader& header) {
   const bool records = header.type == FrameType::kRecords;
   if (records != (header.count > 0)) {
@@ -154,8 +154,8 @@ absl::StatusOr<FragmentHeader> DecodeFragmentHeader(absl::Span<const uint8_t> pa
     return Malformed(absl::StrFormat("fragment [%d, %d) of a record of %d bytes", header.offset,
                                      end, header.record_bytes));
   }
-  // All pieces but the last are equally long, so a piece that is not the last stands at a multiple
-  // of its own length.
+  // All pieces but the last are equally long. So a piece that is not the last has an offset that is
+  // a multiple of its own length.
   if (end < header.record_bytes && header.offset % piece != 0) {
     return Malformed(absl::StrFormat("fragment of %d bytes at %d", piece, header.offset));
   }
@@ -219,7 +219,8 @@ absl::StatusOr<AckPayload> DecodeAckPayload(absl::Span<const uint8_t> payload) {
     SeqRange range;
     range.first = LoadU64(in + kAckFixedBytes + kAckRangeBytes * i);
     range.last = LoadU64(in + kAckFixedBytes + kAckRangeBytes * i + 8);
-    // Touching the range before would be one range; the first may follow `contiguous` directly.
+  // A range that touches the one before would be part of it; the first may follow `contiguous`
+  // directly.
     const bool above = i == 0 ? range.first > held : range.first > held && range.first - held > 1;
     if (!above || range.last < range.first) {
       return Malformed(

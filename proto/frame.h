@@ -3,11 +3,11 @@
 //
 //   kRecords   payload: `count` whole records (log/record.h), back to back
 //   kFragment  payload: FragmentHeader (24 bytes) and a piece of one record's bytes
-//   kProbe     no payload; carries the marks (a trim, a heartbeat), asks for an acknowledgement now
+//   kProbe     no payload; carries the marks (trim, heartbeat) and asks for an acknowledgement now
 //   kAck       payload: AckPayload
 //
-// The header has its own checksum; records have theirs (a fragmented record is verified when it is
-// whole). Corrupt, foreign or malformed datagrams give a Status and a counter, never an effect.
+// The header has its own checksum, and so has each record (a fragmented record is verified when it
+// is whole). Corrupt, foreign or malformed datagrams give a Status and a counter, never an effect.
 //
 // pure: no thread, lock, socket or clock.
 #pragma once
@@ -47,8 +47,8 @@ struct FrameHeader {
 
 // Writes exactly kFrameHeaderBytes, checksum included.
 void EncodeFrameHeader(const FrameHeader& header, uint8_t* out);
-// Verifies magic, version, type, checksum, reserved bytes, and that payload_bytes is what follows the
-// header in `datagram`.
+// Verifies magic, version, type, checksum and reserved bytes. Verifies also that payload_bytes is
+// the number of bytes that follow the header in `datagram`.
 absl::StatusOr<FrameHeader> DecodeFrameHeader(absl::Span<const uint8_t> datagram);
 
 struct FragmentHeader {
@@ -61,8 +61,8 @@ void EncodeFragmentHeader(const FragmentHeader& header, uint8_t* out);
 absl::StatusOr<FragmentHeader> DecodeFragmentHeader(absl::Span<const uint8_t> payload);
 
 enum AckFlags : uint16_t {
-  kAckMemoryFull = 1u << 0,      // a record was refused for want of memory
-  kAckUnknownSession = 1u << 1,  // this replica has no such session: it lost its memory, or never had one
+  kAckMemoryFull = 1u << 0,      // a record was refused because memory is full
+  kAckUnknownSession = 1u << 1,  // this replica lost the session's memory, or never had it
   kAckFenced = 1u << 2,          // a recovery with a larger epoch has begun: promise_epoch
   kAckOverdue = 1u << 3,         // holds a record older than k*tau that no trim covered (I6)
 };
@@ -77,11 +77,12 @@ struct AckPayload {
   Incarnation incarnation = 0;
   Seq base = 0;        // first seq of the session that this replica holds
   Seq contiguous = 0;  // every seq in [base, contiguous] is held or was trimmed; base-1: none
-  Seq trimmed = 0;     // dropped up to here
+  Seq trimmed = 0;     // every record up to here was dropped
   uint64_t free_bytes = 0;
   Epoch promise_epoch = 0;  // largest epoch promised to a recovery, 0: none
   uint16_t flags = 0;
-  std::vector<SeqRange> ranges;  // held above `contiguous`, ascending, disjoint, at most kMaxAckRanges
+  // The seqs held above `contiguous`: ascending, disjoint, at most kMaxAckRanges ranges.
+  std::vector<SeqRange> ranges;
   bool operator==(const AckPayload&) const = default;
 };
 inline constexpr size_t kAckFixedBytes = 56;

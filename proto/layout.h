@@ -1,4 +1,4 @@
-// Where every field of a frame stands (docs/wire-format.md). For proto/frame.cc and its tests only.
+// Offset of every field of a frame (docs/wire-format.md). For proto/frame.cc and its tests only.
 #ifndef SALIUS_PROTO_LAYOUT_H_
 #define SALIUS_PROTO_LAYOUT_H_
 

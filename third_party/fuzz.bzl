@@ -1,11 +1,11 @@
-"""salius_fuzzer: one fuzz target, run over its corpus in every build and explored under --config=fuzz."""
+"""salius_fuzzer: one fuzz target; each build runs its corpus, --config=fuzz explores."""
 
 def salius_fuzzer(name, srcs, deps = [], corpus = [], **kwargs):
-    """A decoder's fuzzer. srcs define LLVMFuzzerTestOneInput.
+    """Declares the fuzzer of a decoder. srcs define LLVMFuzzerTestOneInput.
 
     In a plain build the target is a cc_test that runs the function once over each file of the
-    corpus, so that the fuzzer compiles and old findings stay found. Under --config=fuzz it is
-    linked with libFuzzer; as a test it then also runs the corpus only, and to explore:
+    corpus. So the fuzzer compiles and old findings stay found. Under --config=fuzz it is linked
+    with libFuzzer. As a test it then also runs the corpus only. To explore:
 
         bazel build --config=fuzz //log:record_fuzzer
         bazel-bin/log/record_fuzzer -max_total_time=60 /tmp/corpus
@@ -14,7 +14,7 @@ def salius_fuzzer(name, srcs, deps = [], corpus = [], **kwargs):
       name: name of the test; ends in _fuzzer.
       srcs: the sources.
       deps: the libraries.
-      corpus: files that are run over, as labels; may be empty.
+      corpus: the files to run, as labels; may be empty.
       **kwargs: for the cc_test.
     """
     tags = kwargs.pop("tags", [])

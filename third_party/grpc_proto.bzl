@@ -1,7 +1,7 @@
 """salius_cc_proto: C++ messages and gRPC stubs from one .proto file."""
 
 def salius_cc_proto(name, src, deps = [], grpc = True, visibility = None):
-    """A cc_library with the generated code of src.
+    """Declares a cc_library with the code generated from src.
 
     Include it as "<package>/<src without .proto>.pb.h" (and ".grpc.pb.h"). Imports inside a .proto
     are written from the root of the repository ("proto/control.proto").
@@ -33,7 +33,7 @@ def salius_cc_proto(name, src, deps = [], grpc = True, visibility = None):
         command += " --grpc_out=$(GENDIR) --plugin=protoc-gen-grpc=$$(command -v grpc_cpp_plugin)"
     command += " $(location %s)" % src
 
-    # Our own warnings are not for generated headers.
+    # Our own warning options do not apply to generated headers.
     for header in headers:
         command += " && sed -i '1i #pragma GCC system_header' $(location %s)" % header
     native.genrule(

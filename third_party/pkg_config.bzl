@@ -31,7 +31,7 @@ def _impl(ctx):
             linkopts = linkopts + _run_pkg_config(ctx, target, "--libs", modules)
             cflags = _run_pkg_config(ctx, target, "--cflags", modules)
 
-            # Headers are found in /usr/include by their full name (<fuse3/fuse.h>), so -I is left out.
+            # Headers are found in /usr/include by their full name (<fuse3/fuse.h>): no -I.
             defines = defines + [f[2:] for f in cflags if f.startswith("-D")]
         build += [
             "cc_library(",
@@ -50,9 +50,9 @@ def _impl(ctx):
 pkg_config = repository_rule(
     implementation = _impl,
     attrs = {
-        # Target name to its parts: a pkg-config module, "-lname", "-DNAME=value", or a label to depend on.
+        # Target name to its parts: a pkg-config module, "-lname", "-DNAME=value", or a label.
         "targets": attr.string_list_dict(mandatory = True),
-        # What every target depends on besides, under --config=tsan.
+        # Further dependencies of every target, under --config=tsan.
         "tsan_deps": attr.string_list(),
     },
     doc = "Makes cc_library targets from pkg-config modules and plain link options.",

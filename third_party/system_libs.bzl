@@ -1,4 +1,4 @@
-"""Every system library that Salius uses, as a Bazel repository each."""
+"""The system libraries that Salius uses, each as a Bazel repository."""
 
 load("//third_party:pkg_config.bzl", "pkg_config")
 

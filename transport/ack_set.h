@@ -1,5 +1,5 @@
 // The set of seqs that one side of a session holds: a base, a contiguous prefix, and ranges above
-// it. It is what an acknowledgement says (proto/frame.h, AckPayload).
+// it. An acknowledgement carries this set (proto/frame.h, AckPayload).
 //
 // Invariants: contiguous() >= base() - 1; ranges are disjoint, do not touch, and lie above
 // contiguous() + 1. Memory is bounded by `max_ranges`: a seq that would need one range more is
@@ -32,17 +32,17 @@ class AckSet {
   explicit AckSet(Seq base = 1, size_t max_ranges = kDefaultMaxRanges);
 
   AddResult Add(Seq seq);
-  // What Add would answer, without adding.
+  // Returns the result that Add would return, without adding.
   AddResult Check(Seq seq) const;
 
-  // Everything up to `seq` counts as held from now on (it was dropped because it is checkpointed).
+  // Counts everything up to `seq` as held from now on (it was dropped because it is checkpointed).
   void TrimTo(Seq seq);
 
   Seq base() const { return base_; }
   Seq contiguous() const { return contiguous_; }
   Seq highest() const;  // largest seq held; contiguous() when there are no ranges
   bool Contains(Seq seq) const;
-  // Seqs in [base, contiguous] and in the ranges that are larger than `after`.
+  // Counts the seqs in [base, contiguous] and in the ranges that are larger than `after`.
   uint64_t CountAbove(Seq after) const;
   size_t range_count() const { return ranges_.size(); }
 

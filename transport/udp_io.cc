@@ -1,5 +1,5 @@
-// What goes through a UDP socket: batches of datagrams, joined where the kernel cuts and joins
-// them.
+// Sending and receiving on a UDP socket: batches of datagrams, joined where the kernel cuts and
+// joins them.
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/udp.h>
@@ -15,11 +15,11 @@
 namespace salius {
 namespace {
 
-// Messages per system call: more gains nothing, the call's own cost is spread thin by then.
+// Messages per system call. More gain nothing: the call's own cost is spread thin by then.
 constexpr size_t kBatch = 64;
 constexpr int64_t kOneByOneNs = 1'000'000'000;
-// Receives of a single message after a batch that was no more. The kernel's look for a second one
-// is a good part of what receiving costs.
+// Receives of a single message after a batch that had no more than one. The kernel's look for a
+// second one is a good part of the cost of receiving.
 constexpr int kLone = 7;
 
 int64_t NowNs() { return SystemClock().MonotonicNanos(); }
@@ -30,7 +30,7 @@ size_t BytesOf(const OutDatagram& datagram) {
   return bytes;
 }
 
-// How many of the first datagrams can be one message that is cut into them on its way.
+// Returns how many of the first datagrams can be one message that is cut into them on its way.
 size_t RunLength(absl::Span<const OutDatagram> batch) {
   const auto together = [](const OutDatagram& a, const OutDatagram& b) {
     return a.to == b.to && a.from == b.from;
@@ -59,7 +59,7 @@ struct OutMessages {
     cmsghdr align;
   };
 
-  // The first messages of `batch`. The object must not move until they are sent.
+  // Fills in the first messages of `batch`. The object must not move until they are sent.
   void Fill(absl::Span<const OutDatagram> batch, bool segment) {
     count = 0;
     joined.clear();
@@ -99,7 +99,7 @@ struct OutMessages {
     AddControl(header, SOL_UDP, UDP_SEGMENT, static_cast<uint16_t>(BytesOf(run[0])));
   }
 
-  // The route decides about the interface, but for an address that is one link's only.
+  // The route decides about the interface, unless the address belongs to one link only.
   void LeaveFrom(const SocketAddress& from, msghdr& header) {
     if (from.storage.ss_family == AF_INET) {
       in_pktinfo info{};
@@ -134,9 +134,9 @@ OutMessages& ThreadMessages() {
   return messages;
 }
 
-// What the kernel says about a message beside its bytes.
+// Facts that the kernel adds to a message, beside its bytes.
 struct About {
-  size_t joined = 0;  // length of the datagrams that it joined into this one; 0: it is one
+  size_t joined = 0;  // length of each datagram that it joined into this one; 0: it is one
   bool at = false;    // the address it was sent to is known
 };
 
@@ -189,12 +189,12 @@ size_t UdpSocket::Send(absl::Span<const OutDatagram> batch) {
     if (errno == EAGAIN || errno == EWOULDBLOCK || errno == ENOBUFS) break;
     const bool cannot = errno == EINVAL || errno == EIO || errno == EMSGSIZE || errno == EOPNOTSUPP;
     if (out.datagrams[0] > 1 && cannot) {
-      // No checksums in hardware, datagrams larger than a packet, a kernel that never could: one by
-      // one for a while. The cause may pass, as a wrong route does.
+      // Checksums are not made in hardware, datagrams exceed a packet, or the kernel never could
+      // segment. Send one by one for a while: the cause may pass, as a wrong route does.
       __atomic_store_n(&segments_from_ns_, NowNs() + kOneByOneNs, __ATOMIC_RELAXED);
       continue;
     }
-    // The error is that of the first message (or one that an earlier datagram left on the socket).
+    // The error belongs to the first message (or an earlier datagram left it on the socket).
     __atomic_fetch_add(&send_errors_, out.datagrams[0], __ATOMIC_RELAXED);
     done += out.datagrams[0];
   }
@@ -258,7 +258,7 @@ absl::StatusOr<size_t> UdpSocket::Receive(InBatch& batch, bool wait) {
       return batch.in_.size();
     }
     if (errno == EAGAIN || errno == EWOULDBLOCK) return size_t{0};
-    // ICMP's answers to datagrams sent earlier; each is reported once.
+    // ICMP answers to datagrams sent earlier; each is reported once.
     const bool answer = errno == ECONNREFUSED || errno == EHOSTUNREACH || errno == ENETUNREACH;
     if (errno != EINTR && !answer) return ErrnoStatus(errno, "recvmmsg");
   }

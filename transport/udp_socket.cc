@@ -28,7 +28,7 @@ absl::Status SetOption(int fd, int level, int option, const T& value, std::strin
 void SetBuffer(int fd, int force_option, int option, int bytes) {
   if (setsockopt(fd, SOL_SOCKET, force_option, &bytes, sizeof(bytes)) == 0) return;
   (void)setsockopt(fd, SOL_SOCKET, option, &bytes,
-                   sizeof(bytes));  // a hint; see receive_buffer_bytes
+                   sizeof(bytes));  // a hint; see receive_buffer_bytes()
 }
 
 bool IsAny(const SocketAddress& address) {
@@ -57,7 +57,7 @@ absl::StatusOr<UniqueFd> NewSocket(int family) {
   return fd;
 }
 
-// A socket that has chosen its route to `to`. Nothing is sent.
+// Returns a socket that has chosen its route to `to`. Nothing is sent.
 absl::StatusOr<UniqueFd> Connected(const SocketAddress& to) {
   SALIUS_ASSIGN_OR_RETURN(UniqueFd fd, NewSocket(to.storage.ss_family));
   if (connect(fd.get(), to.get(), to.length) != 0) {
@@ -79,7 +79,7 @@ absl::StatusOr<UdpSocket> UdpSocket::Bind(const SocketAddress& local, const Opti
     SALIUS_RETURN_IF_ERROR(SetOption(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, int{0}, "IPV6_V6ONLY"));
   }
   if (options.coalesce) {
-    // An older kernel cannot, and hands over one datagram at a time.
+    // An older kernel refuses, and hands over one datagram at a time.
     const int on = 1;
     (void)setsockopt(fd.get(), SOL_UDP, UDP_GRO, &on, sizeof(on));
   }
@@ -118,7 +118,7 @@ absl::Status UdpSocket::JoinGroup(const SocketAddress& group, std::string_view i
   }
   const std::string what = "join multicast group " + FormatSockaddr(group);
   if (group.storage.ss_family == AF_INET) {
-    // Linux's default hands a socket every group that anyone on the host has joined.
+    // By default Linux gives a socket every group that any process on the host has joined.
     SALIUS_RETURN_IF_ERROR(SetOption(fd(), IPPROTO_IP, IP_MULTICAST_ALL, int{0}, what));
     ip_mreqn request{};
     request.imr_multiaddr = reinterpret_cast<const sockaddr_in*>(&group.storage)->sin_addr;
@@ -208,7 +208,7 @@ absl::StatusOr<std::string> InterfaceTowards(const SocketAddress& to) {
   SALIUS_ASSIGN_OR_RETURN(UniqueFd fd, Connected(to));
   SALIUS_ASSIGN_OR_RETURN(const SocketAddress local, UdpSocket::Adopt(std::move(fd)).local());
   SALIUS_ASSIGN_OR_RETURN(std::string name, InterfaceOf(local));
-  // A host may own its address on the loopback interface and route by others.
+  // A host may have its address on the loopback interface and route by other interfaces.
   if (name == "lo" && !IsLoopback(to)) {
     return absl::NotFoundError("the way to " + FormatSockaddr(to) + " has an address of lo");
   }

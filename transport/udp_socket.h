@@ -1,7 +1,9 @@
-// Batched datagram I/O on one UDP socket (recvmmsg, sendmmsg), unicast and multicast. Datagrams of
-// a batch to one destination, one after the other and equally long but for the last, go through the
-// system's network as one and are cut by the card, or at the end (UDP_SEGMENT); a receiver that
-// wants it gets them joined (UDP_GRO). On the wire and for the callers they are always datagrams.
+// Batched datagram I/O on one UDP socket (recvmmsg, sendmmsg), unicast and multicast.
+//
+// A run is a sequence of datagrams in a batch to one destination, equally long but for the last,
+// which may be shorter. A run goes through the system's network as one message (UDP_SEGMENT), which
+// the card or the last layer cuts. A receiver that asks for it gets datagrams joined (UDP_GRO). On
+// the wire and for the callers they are always datagrams.
 //
 // Threads: Send and Receive may be called from different threads at once; the socket itself is the
 // only shared state.
@@ -29,8 +31,8 @@ namespace salius {
 struct OutDatagram {
   const SocketAddress* to = nullptr;
   absl::Span<const iovec> parts;  // gathered into one datagram
-  // The address of this host that it leaves from; its port does not matter. Null: as the socket is
-  // bound, or by the route.
+  // The address of this host that it leaves from; its port does not matter. Null: the address that
+  // the socket is bound to, or that the route gives.
   const SocketAddress* from = nullptr;
 };
 
@@ -38,20 +40,19 @@ struct InDatagram {
   absl::Span<const uint8_t> bytes;
   bool truncated = false;  // larger than the buffer; must be counted and dropped
   const SocketAddress* from = nullptr;
-  // The address of this host that it was sent to; null when Options::local_address was not asked
-  // for.
+  // The address of this host that it was sent to. Null when Options::local_address is off.
   const SocketAddress* at = nullptr;
 };
 
-// What Send can pass on as one message at most.
+// The most that Send can pass on as one message.
 inline constexpr size_t kMaxSegmentedBytes = 65000;  // with its headers an IP packet's 65535
 inline constexpr size_t kMaxSegments = 64;
-// Parts that the kernel takes in one message (UIO_MAXIOV): of a datagram, or of a run together.
+// Parts that the kernel takes in one message (UIO_MAXIOV), of one datagram or of a whole run.
 inline constexpr size_t kMaxParts = 1024;
 
-// Buffers for so many messages (a datagram, or those that the kernel joined), and the datagrams
-// that the last Receive put there. Made once: the system call's own structures are filled in
-// beforehand.
+// Buffers for `messages` messages (a datagram, or datagrams that the kernel joined), and the
+// datagrams that the last Receive put there. Made once: the system call's own structures are filled
+// in beforehand.
 class InBatch {
  public:
   InBatch(size_t messages, size_t buffer_bytes);
@@ -60,8 +61,8 @@ class InBatch {
 
   size_t size() const { return in_.size(); }  // datagrams of the last Receive
   const InDatagram& operator[](size_t i) const { return in_[i]; }
-  // It took as many messages as it can: there may be more. After a Receive that waits false says
-  // nothing.
+  // Whether Receive took as many messages as it can, so that there may be more. After a Receive
+  // that waits, false says nothing.
   bool full() const { return full_; }
 
  private:
@@ -70,14 +71,15 @@ class InBatch {
     char bytes[CMSG_SPACE(sizeof(int)) + CMSG_SPACE(sizeof(in6_pktinfo))];
     cmsghdr align;
   };
-  void Reset(size_t i);  // ready to receive again
-  void Take(size_t i);   // the datagrams of a received message
+  void Reset(size_t i);  // prepares message i to receive again
+  void Take(size_t i);   // appends the datagrams of message i, which was received
 
   const size_t buffer_bytes_;
   std::vector<uint8_t> storage_;
   std::vector<InDatagram> in_;
   bool full_ = false;
-  int lone_ = 0;  // so many receives that wait take one message: the last batch was no more
+  // Number of waiting receives that still take one message each, because the last batch had one.
+  int lone_ = 0;
   std::vector<SocketAddress> from_, at_;
   std::vector<iovec> parts_;
   std::vector<Control> controls_;
@@ -98,41 +100,43 @@ class UdpSocket {
   // port), the system's own otherwise.
   static absl::StatusOr<UdpSocket> Bind(const SocketAddress& local, const Options& options);
 
-  // Takes over a datagram socket of any family that is bound already; it passes on every datagram
-  // by itself.
+  // Takes over a datagram socket of any family that is bound already. It sends every datagram as a
+  // message of its own.
   static UdpSocket Adopt(UniqueFd fd) { return UdpSocket(std::move(fd)); }
 
-  // Joins an IPv4 or IPv6 multicast group (replicas), on the interface named `interface` ("eth0"),
-  // or when that is empty on the one that routes to the group. Afterwards the socket receives only
-  // groups it joined itself. INVALID_ARGUMENT when `group` is not multicast, NOT_FOUND for the
+  // Joins an IPv4 or IPv6 multicast group (replicas), on the interface named `interface` ("eth0").
+  // When that is empty, on the interface that routes to the group. Afterwards the socket receives
+  // only groups it joined itself. INVALID_ARGUMENT when `group` is not multicast, NOT_FOUND for the
   // interface.
   absl::Status JoinGroup(const SocketAddress& group, std::string_view interface = {});
-  // For a sender: leaves by the interface named `interface`, or when that is empty by the one of
-  // the socket's local address (when bound to one); TTL 1, no loop back to this host unless `loop`.
+  // Prepares a sender: datagrams leave by the interface named `interface`. When that is empty, by
+  // the interface of the socket's local address (when bound to one). TTL is 1, and nothing loops
+  // back to this host unless `loop`.
   // INVALID_ARGUMENT when `group` is not multicast, NOT_FOUND for the interface.
   absl::Status PrepareMulticastSend(const SocketAddress& group, bool loop,
                                     std::string_view interface = {});
 
   int fd() const { return fd_.get(); }
   absl::StatusOr<SocketAddress> local() const;
-  int receive_buffer_bytes() const;  // what the kernel really gave
+  int receive_buffer_bytes() const;  // the size that the kernel really gave
 
-  // Sends as many as it can without blocking, runs of them as one message (above); returns how many
-  // of the first datagrams were handed to the kernel: fewer than batch.size() only when the
-  // socket's buffer is full (not an error). A datagram that the kernel refuses by itself
-  // (ECONNREFUSED, EHOSTUNREACH, ENETUNREACH, EPERM from a firewall, EMSGSIZE, ...) is skipped, is
-  // among those returned, and is counted in send_errors(): a lost datagram is always possible.
+  // Sends as many datagrams as it can without blocking, a run as one message (see above). Returns
+  // how many of the first datagrams were handed to the kernel. That is fewer than batch.size() only
+  // when the socket's buffer is full (not an error). The kernel may refuse one datagram:
+  // ECONNREFUSED, EHOSTUNREACH, ENETUNREACH, EPERM from a firewall, EMSGSIZE, ... It is skipped,
+  // counts as handed over, and is counted in send_errors(): a lost datagram is always possible.
   size_t Send(absl::Span<const OutDatagram> batch);
-  // Receives what is there, up to as many messages as the batch has room for; returns how many
-  // datagrams these were. `wait`: block for the first one, at most as long as SetReceiveTimeout
-  // said, and take maybe one message only while there are more; otherwise return 0 when there is
-  // none. EINTR is retried.
+  // Receives the datagrams that are there, up to as many messages as the batch has room for.
+  // Returns how many datagrams these were.
+  // wait: block for the first one, at most as long as SetReceiveTimeout said. Such a call may take
+  //   one message while there are more.
+  // Without `wait`, returns 0 when there is none. EINTR is retried.
   absl::StatusOr<size_t> Receive(InBatch& batch, bool wait);
   // Bounds every waiting Receive, in microseconds, rounded up to the kernel's tick.
   absl::Status SetReceiveTimeout(int64_t micros);
 
   uint64_t send_errors() const;
-  // Whether runs of datagrams go as one message now: not for a second after the kernel refused one.
+  // Whether a run goes as one message now: not for a second after the kernel refused one.
   bool segments() const;
 
   // Moving is for set-up only: no other thread may use either socket meanwhile.
@@ -147,25 +151,27 @@ class UdpSocket {
   int64_t segments_from_ns_ = -1;  // 0: at all times; negative: never
 };
 
-// Largest datagram payload that the route to `to` carries unfragmented: 1472 for Ethernet, 8972 for
-// jumbo, 65507 on loopback (20 fewer over IPv6). From a connected probe socket's IP_MTU.
+// Returns the largest datagram payload that the route to `to` carries unfragmented: 1472 for
+// Ethernet, 8972 for jumbo, 65507 on loopback (20 fewer over IPv6). It comes from the IP_MTU of a
+// connected probe socket.
 absl::StatusOr<uint32_t> PathDatagramBytes(const SocketAddress& to);
 
-// Name of the interface that has the address from which datagrams to `to` are sent. The system's
-// error when there is no route; NOT_FOUND when no interface has that address, or only the loopback
-// interface and `to` is another host.
+// Returns the name of the interface that has the address from which datagrams to `to` are sent.
+// Returns the system's error when there is no route. NOT_FOUND when no interface has that address,
+// or only the loopback interface has it and `to` is another host.
 absl::StatusOr<std::string> InterfaceTowards(const SocketAddress& to);
 
-// The first address of the host (see Resolve in common/net.h).
+// Returns the first address of the host (see Resolve in common/net.h).
 inline absl::StatusOr<SocketAddress> ResolveAddress(const HostPort& host_port) {
   return Resolve(host_port);
 }
 
-// Completes a link-local IPv6 address with the interface that it is of: nothing can be bound to one
-// without. Others stay as they are. NOT_FOUND for the interface.
+// Completes a link-local IPv6 address with its interface: nothing can be bound to one without.
+// Other addresses stay as they are. NOT_FOUND for the interface.
 absl::Status ScopeTo(const std::string& interface, SocketAddress* address);
 
-// Name of the interface that has the address `local` ("lo" for 127.0.0.1). NOT_FOUND when none has.
+// Returns the name of the interface that has the address `local` ("lo" for 127.0.0.1). NOT_FOUND
+// when none has it.
 absl::StatusOr<std::string> InterfaceOf(const SocketAddress& local);
 
 }  // namespace salius

@@ -1,9 +1,9 @@
-// Tells the thread sanitizer what the distribution's Abseil synchronizes.
+// Reports the synchronization of the distribution's Abseil to the thread sanitizer.
 //
-// That library is not compiled with the sanitizer, so absl::Mutex orders nothing in its eyes, and
+// That library is not compiled with the sanitizer. To the sanitizer absl::Mutex orders nothing, and
 // every guarded variable looks like a race. An executable's own definitions come before a shared
-// library's, for the library's inner calls too: each function here marks the address and calls the
-// real one.
+// library's, for the library's inner calls too. So each function here marks the address and calls
+// the real one.
 #include <dlfcn.h>
 #include <sanitizer/tsan_interface.h>
 #include <stdio.h>
@@ -15,14 +15,15 @@
 #include "absl/time/time.h"
 
 extern "C" {
-// Of the sanitizer's run-time library, without a header.
+// From the sanitizer's run-time library, which has no header for them.
 void AnnotateIgnoreReadsBegin(const char* file, int line);
 void AnnotateIgnoreReadsEnd(const char* file, int line);
 }
 
 namespace {
 
-// The library's function of this mangled name. `Function` spells out `this` as its first argument.
+// Returns the library's function of this mangled name. `Function` spells out `this` as its first
+// argument.
 template <typename Function>
 Function* Real(const char* symbol) {
   void* const found = dlsym(RTLD_NEXT, symbol);
@@ -37,9 +38,9 @@ void* Address(const void* object) { return const_cast<void*>(object); }
 
 }  // namespace
 
-// Races inside libraries that are not compiled with the sanitizer. Handlers of ours are called from
-// libgrpc++.so, which is not named, so that their races are still seen. gRPC leaves threads of its
-// own unjoined when the process ends.
+// Suppresses races inside libraries that are not compiled with the sanitizer. Our own handlers are
+// called from libgrpc++.so, which is not named, so that their races are still seen. gRPC leaves
+// threads of its own unjoined when the process ends.
 extern "C" const char* __tsan_default_suppressions() {
   return "race:libabsl_graphcycles_internal.so\n"
          "race:libgrpc.so\n"
@@ -146,8 +147,8 @@ void Mutex::ReaderLockWhen(const Condition& condition) {
   __tsan_acquire(this);
 }
 
-// Conditions are evaluated by whoever unlocks, after its mark above: under the lock in truth, but
-// not in the sanitizer's eyes.
+// The unlocking thread evaluates conditions after its mark above. In truth it holds the lock then,
+// but the sanitizer does not see that.
 bool Condition::Eval() const {
   static auto* const real = Real<bool(const Condition*)>(ABSL_CONST_SYMBOL("9Condition4EvalEv"));
   AnnotateIgnoreReadsBegin(__FILE__, __LINE__);

@@ -1,5 +1,5 @@
-// Runs a fuzzer's function over the files named on the command line, and over a few inputs that need
-// no file: empty, and runs of one byte of lengths around powers of two.
+// Runs a fuzzer's function over the files named on the command line, and over a few inputs that
+// need no file: empty, and runs of one byte with lengths around powers of two.
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
