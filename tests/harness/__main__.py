@@ -98,7 +98,7 @@ def main():
 
 
 def _test_id(test):
-    """Of a test or of a subtest of it."""
+    """Returns the id of a test or of a subtest of it."""
     return getattr(test, "test_case", test).id()
 
 

@@ -1,4 +1,4 @@
-"""The bulk writer as a process with a ledger, and the check of what it left."""
+"""The bulk writer as a process with a ledger, and the check of the files it left."""
 import os
 
 from harness import bulk_writer
@@ -7,15 +7,16 @@ from harness.ops import Damage, OpWriter
 
 
 class BulkWriter(OpWriter):
-    """Operations `first`, … in `directory` until killed or until one fails."""
+    """Runs operations `first`, … in `directory` until it is killed or an operation fails."""
 
     program = bulk_writer.__file__
 
 
 def check(directory, ledger):
-    """Raises Damage unless every block holds what the last acknowledged operation on it wrote, or what a later one
-    wrote that was under way (its data was not synced: any subset of it may be there). Returns the number of the last
-    acknowledged operation."""
+    """Raises Damage unless every block holds allowed data. That is the data of the last
+    acknowledged operation on it, or of a later one that was not acknowledged (its data was not
+    synced: any subset of it may be there). Returns the number of the last acknowledged
+    operation."""
     acked = ledger.acked()
     last = max(acked, default=0)
     if acked != set(range(1, last + 1)):

@@ -1,8 +1,11 @@
-"""Large files rewritten without sync and then fsynced: data that goes past the log. See harness/bulk.py.
+"""Rewrites large files without sync, then fsyncs them: data that goes past the log. See
+harness/bulk.py.
 
 usage: bulk_writer.py DIR FIRST
-Operation n rewrites MIB MiB of file n % FILES from a place that n decides, then fsyncs it, and prints "n". Any error
-ends it with exit status 3 and the errno's name on stderr. Stand-alone.
+
+Operation n rewrites MIB MiB of file n % FILES, from a place that depends on n alone. Then it fsyncs
+the file and prints "n". Any error ends the program with exit status 3 and the errno's name on
+stderr. Stand-alone.
 """
 import errno
 import os
@@ -17,7 +20,7 @@ def block(number):
 
 
 def place(number):
-    """First byte that operation `number` writes."""
+    """Returns the first byte that operation `number` writes."""
     return (number * 7 % PLACES) << 20
 
 

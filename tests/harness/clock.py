@@ -1,4 +1,5 @@
-"""The wall clock of one simulated host, which can be set forwards and back while its processes run."""
+"""The wall clock of one simulated host, which a test can set forwards and back while processes
+run."""
 import os
 import struct
 
@@ -8,7 +9,7 @@ _SOURCE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "fake_clock.c
 
 
 class Clock:
-    """Give `env` to each process of the host."""
+    """A clock; give `env` to each process of the host."""
 
     _serial = 0
 
@@ -23,6 +24,6 @@ class Clock:
         self.env = dict(os.environ, LD_PRELOAD=library, FAKE_CLOCK=self.path)
 
     def set(self, seconds):
-        """From now on the host's clock is `seconds` ahead of (negative: behind) the true time."""
+        """Sets the host's clock to `seconds` ahead of (negative: behind) the true time."""
         with open(self.path, "r+b") as f:  # in place: the processes have it mapped
             f.write(struct.pack("<q", int(seconds * 10**9)))

@@ -1,9 +1,9 @@
 """A guest's disk with a volatile write cache: an NBD server on a Unix socket, one thread.
 
-What the guest flushed is on self.media. What it wrote since its last flush is at the mercy of a power cut:
-power_cut() keeps each such write whole, drops it, or tears it at a sector, by the test's dice. Later writes may so
-survive earlier ones. It is what a real disk may do, and more than SIGKILL of QEMU alone would: QEMU's host
-keeps what reached its page cache.
+self.media holds everything that the guest flushed. power_cut() decides by the test's dice about
+each write since the last flush: it keeps the write whole, drops it, or tears it at a sector. So
+later writes may survive earlier ones, as on a real disk. SIGKILL of QEMU alone would lose less:
+QEMU's host keeps the data that reached its page cache.
 """
 import os
 import socket
@@ -19,13 +19,14 @@ _REQUEST, _REPLY = 0x25609513, 0x67446698
 _OPT_EXPORT_NAME, _OPT_ABORT, _OPT_GO = 1, 2, 7
 _REP_ACK, _REP_INFO, _REP_UNSUPPORTED = 1, 3, (1 << 31) + 1
 _READ, _WRITE, _DISCONNECT, _FLUSH = 0, 1, 2, 3
-# HAS_FLAGS, SEND_FLUSH. No FUA: QEMU then asks for a flush instead.
+# HAS_FLAGS, SEND_FLUSH. Without FUA, QEMU asks for a flush instead.
 _EXPORT_FLAGS = 1 | 4
 _EINVAL = 22
 
 
 class Disk:
-    """`size_mb` sparse, with an ext4 made with `mkfs_options`. Switched off after construction."""
+    """A sparse disk of `size_mb` with an ext4 made with `mkfs_options`. Switched off after
+    construction."""
 
     _serial = 0
 
@@ -43,7 +44,7 @@ class Disk:
         self.flushes = self.dropped = self.torn = 0
 
     def power_on(self):
-        """Serves one connection from now on."""
+        """Starts to serve one connection."""
         sh("cp", "--sparse=always", self.media, self._view)
         self._unflushed = []
         listener = socket.socket(socket.AF_UNIX)
@@ -56,7 +57,8 @@ class Disk:
         self._thread.start()
 
     def power_cut(self, rng):
-        """The machine (QEMU) is dead already. Returns when self.media is what the disk holds now."""
+        """Applies a power cut; the machine (QEMU) must be dead. On return self.media is the disk's
+        content."""
         self._thread.join(90)
         if self._thread.is_alive():
             raise HarnessError("the disk is still in use: its machine must be dead before its power is cut")
@@ -74,7 +76,7 @@ class Disk:
         self._unflushed = []
 
     def check(self):
-        """fsck, read only, with the journal replayed in a copy."""
+        """Runs fsck, read only, with the journal replayed in a copy."""
         copy = self._view
         sh("cp", "--sparse=always", self.media, copy)
         sh("e2fsck", "-fp", "-E", "journal_only", copy, check=False)
@@ -117,7 +119,7 @@ class Disk:
                 return option == _OPT_GO
 
     def _answer(self, connection, requests, view, media):
-        """One request; False at the end."""
+        """Answers one request; returns False at the end."""
         _, _, kind, handle, offset, length = struct.unpack(">IHHQQI", _exactly(requests, 28))
         error, data = 0, b""
         if kind == _READ:

@@ -1,11 +1,13 @@
 // A wall clock that can be set under one process, as date(1) sets a host's: LD_PRELOAD.
 //
-// FAKE_CLOCK names a file of 8 bytes, a signed count of nanoseconds that is added to CLOCK_REALTIME. It is mapped, so
-// that whoever writes the file sets the clock at once. CLOCK_MONOTONIC stays, as it does in a kernel.
+// FAKE_CLOCK names a file of 8 bytes, a signed count of nanoseconds that is added to
+// CLOCK_REALTIME. The file is mapped, so that a write to it sets the clock at once. CLOCK_MONOTONIC
+// stays, as it does in a kernel.
 //
-// Waiting counts too: a futex wait with an absolute CLOCK_REALTIME deadline (what Abseil of 2022 does for each timed
-// wait, and what libfaketime passes on to the kernel with the wrong clock) ends when *this* clock reaches the
-// deadline, also when the clock is set while it waits. So a thread behaves as it would on a host whose clock is set.
+// Waiting follows the clock too: a futex wait with an absolute CLOCK_REALTIME deadline ends when
+// *this* clock reaches the deadline, even if the clock is set during the wait. So a thread behaves
+// as on a host whose clock is set. Abseil of 2022 makes such a wait for each timed wait;
+// libfaketime passes it to the kernel with the wrong clock.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -22,7 +24,7 @@
 #include <unistd.h>
 
 #define SECOND 1000000000ll
-#define SLICE (20 * 1000000ll)  // how late a setting of the clock is seen by a thread that waits
+#define SLICE (20 * 1000000ll)  // a waiting thread sees a new setting this late at most
 
 static long (*real_syscall)(long, ...);
 static int (*real_clock_gettime)(clockid_t, struct timespec*);
@@ -97,4 +99,5 @@ long syscall(long number, ...) {
   }
 }
 
-// pthread_cond_timedwait on the wall clock is left to the kernel's: nothing here waits that way for long.
+// pthread_cond_timedwait on the wall clock stays the kernel's: nothing here waits that way for
+// long.

@@ -1,7 +1,8 @@
-"""Hostile datagrams: captures real frames from the wire, damages them, sends them with forged sources.
+"""Hostile datagrams: captures real frames from the wire, damages them, sends them with forged
+sources.
 
-Offsets are those of docs/wire-format.md; a mutation that is not about the checksum gets a right one, so
-that it is not the checksum alone that saves the receiver.
+Offsets are those of docs/wire-format.md. A mutation that does not test the checksum gets a correct
+one, so that the receiver is not saved by the checksum alone.
 """
 import socket
 import struct
@@ -48,11 +49,11 @@ class Datagram:
 
 
 class Wire:
-    """Listens on the cable of replica `i`; capture() gives what passed."""
+    """Listens on the cable of replica `i`; capture() returns the datagrams that passed."""
 
     def __init__(self, net, i):
         self.net, self.i = net, i
-        self._own = set()  # what was sent from here, which the sniffer sees too
+        self._own = set()  # datagrams sent from here, which the sniffer sees too
         with inside(net.replica(i)):
             self._sniffer = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(3))  # ETH_P_ALL
             self._sniffer.bind(("eth0", 3))
@@ -62,7 +63,7 @@ class Wire:
             self._from_primary = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW)
 
     def capture(self, wanted, count, timeout_s=20):
-        """`count` datagrams of frame type `wanted`."""
+        """Returns `count` datagrams of frame type `wanted`."""
         found = []
 
         def look():
@@ -79,8 +80,8 @@ class Wire:
         return found
 
     def send(self, source, target, payload):
-        """Sends with a forged source address, from the side where that source lives. What a mutation made longer
-        than a packet carries is cut there."""
+        """Sends with a forged source address, from the side where that source lives. Cuts a
+        mutation that is longer than a packet."""
         payload = payload[:MAX_PAYLOAD]
         self._own.add(bytes(payload))
         sender = self._sender if source[0] == self.net.ip(self.i) else self._from_primary
@@ -104,7 +105,7 @@ def _parse(packet):
 
 
 def sealed(payload):
-    """`payload` with right checksums of header and, for an ack, its body."""
+    """Returns `payload` with correct checksums of the header and, for an ack, of its body."""
     out = bytearray(payload)
     if out[TYPE_AT] == ACK:
         body = bytes(out[HEADER:ACK_CRC_AT]) + bytes(4) + bytes(out[ACK_CRC_AT + 4:])
@@ -114,15 +115,15 @@ def sealed(payload):
 
 
 def patched(payload, at, value):
-    """`payload` with 8 bytes at `at` set to `value`, and right checksums."""
+    """Returns `payload` with the 8 bytes at `at` set to `value`, and correct checksums."""
     out = bytearray(payload)
     struct.pack_into("<Q", out, at, value)
     return sealed(out)
 
 
 def mutations(rng, datagram, stranger):
-    """(what, bytes) of every kind of datagram that must have no effect. `stranger`: 16 bytes, a foreign
-    volume."""
+    """Yields (name, bytes) of every kind of datagram that must have no effect. `stranger`: 16
+    bytes, a foreign volume."""
     data = datagram.payload
     flipped = bytearray(data)
     for _ in range(rng.randint(1, 4)):
@@ -144,7 +145,7 @@ def mutations(rng, datagram, stranger):
 
 
 def far_ahead(ack):
-    """An ack of what was never sent."""
+    """Returns an ack of records that were never sent."""
     return patched(ack, ACK_CONTIGUOUS_AT, 1 << 40)
 
 

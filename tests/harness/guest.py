@@ -1,7 +1,8 @@
-"""A whole machine: a QEMU process (TCG: no hardware virtualisation is needed) that the harness can kill.
+"""A whole machine: a QEMU process (TCG: no hardware virtualisation is needed) that the harness can
+kill.
 
-Its root is the host's, read only, through virtiofs; it has a network card on the bridge of a Net, a
-virtio-serial port for commands (guest_agent.py), ports for ledgers, and a Disk if it is given one.
+Its root is the host's, read only, through virtiofs. It has a network card on the bridge of a Net, a
+virtio-serial port for commands (guest_agent.py), ports for ledgers, and optionally a Disk.
 """
 import json
 import os
@@ -19,16 +20,16 @@ TESTS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 CONTROL = "control"
 LEDGERS = ("ledger0", "ledger1")
 BOOT_TIMEOUT_S = 180
-# What the programs use of a CPU and no more: emulating AVX makes everything slower by a third.
+# Only the CPU features that the programs use: emulation of AVX makes everything slower by a third.
 CPU = "qemu64,+ssse3,+sse4.1,+sse4.2,+popcnt,+pclmulqdq,+aes"
 
 
 class GuestDown(HarnessError):
-    """The machine ended while the harness was talking to it."""
+    """The machine ended while the harness waited for it."""
 
 
 class Guest:
-    """Switched off after construction. `ip` is its address on `net`'s bridge."""
+    """A guest, switched off after construction. `ip` is its address on `net`'s bridge."""
 
     _serial = 0
 
@@ -47,7 +48,8 @@ class Guest:
     # ---- power
 
     def power_on(self):
-        """Starts it; wait_booted() must follow. Two calls, so that several can boot at once."""
+        """Starts the machine; wait_booted() must follow. Two calls, so that several can boot at
+        once."""
         if self.disk:
             self.disk.power_on()
         path = self._base + "-fs.sock"
@@ -67,8 +69,9 @@ class Guest:
         self._ports[CONTROL].settimeout(BOOT_TIMEOUT_S)
 
     def wait_booted(self, attempts=3):
-        """Until its agent answers and its network is up. It boots again when its clock is wrong: the kernel compares
-        two emulated clocks while it boots, and on a busy host may find that seconds are 40 ms long."""
+        """Waits until its agent answers and its network is up. Boots it again when its clock is
+        wrong: the kernel compares two emulated clocks at boot, and on a busy host it may find that
+        seconds are 40 ms long."""
         hello = self._receive()
         if not self._clock_is_right():
             if attempts == 1:
@@ -94,20 +97,20 @@ class Guest:
         return self.wait_booted()
 
     def kill(self):
-        """The plug is pulled: SIGKILL of QEMU. Memory is gone; the disk waits for its power_cut()."""
+        """Pulls the plug: SIGKILL of QEMU. Memory is lost; the disk waits for its power_cut()."""
         if self.qemu:
             self.qemu.kill()
         if self._virtiofsd:
             self._virtiofsd.kill()
 
     def power_cut(self, rng):
-        """kill(), and the disk loses of its cache what the dice say."""
+        """Kills the machine; the disk then loses a part of its cache, chosen by the dice."""
         self.kill()
         if self.disk:
             self.disk.power_cut(rng)
 
     def freeze(self):
-        """The whole machine stands still, and answers nobody."""
+        """Stops the whole machine; it answers no request."""
         self.qemu.stop()
 
     def thaw(self):
@@ -184,7 +187,7 @@ class Guest:
         return self._receive()
 
     def run(self, *argv, check=True, timeout=60, env=None):
-        """A command in the guest, to its end; (exit code, output, errors)."""
+        """Runs a command in the guest to its end; returns (exit code, output, errors)."""
         answer = self._ask(timeout + 30, run=[str(a) for a in argv], timeout=timeout, env=env)
         if check and answer["code"] != 0:
             raise HarnessError("%s: %s: exit %d\n%s%s" % (
@@ -192,11 +195,12 @@ class Guest:
         return answer["code"], answer["out"], answer["err"]
 
     def start(self, *argv, log, ledger=None, env=None):
-        """A command that goes on; its pid in the guest. `ledger`: the port that is its standard output."""
+        """Starts a command and returns its pid in the guest. `ledger`: the port that is its
+        standard output."""
         return self._ask(60, start=[str(a) for a in argv], log=log, ledger=ledger, env=env)["pid"]
 
     def ended(self, pid):
-        """Exit code of a started command, or None while it runs."""
+        """Returns the exit code of a started command, or None while it runs."""
         return self._ask(60, poll=pid)["code"]
 
     def signal(self, pid, number):
@@ -209,7 +213,8 @@ class Guest:
                 self.run("/bin/busybox", "insmod", path)
 
     def read_ledger(self, port, ledger):
-        """Passes what the guest writes to `port` on to `ledger`, until the machine dies; the thread is returned."""
+        """Passes the guest's output at `port` to `ledger` until the machine dies. Returns the
+        thread that does."""
         connection = self._ports[port]
 
         def forward():

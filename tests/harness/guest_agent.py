@@ -1,11 +1,13 @@
 """The guest's first process: obeys the harness over a virtio-serial port, one command at a time.
 
 A command and its answer are one line of JSON each. The first line it sends is {"boot_id": …}.
+
   {"run": ARGV, "timeout": S, "input": TEXT, "env": {…}}  -> {"code": N, "out": TEXT, "err": TEXT}
   {"start": ARGV, "log": FILE, "ledger": PORT or null, "env": {…}}  -> {"pid": N}
-     `ledger`: standard output is that port, so that a line written there has left the machine when write returns
+     `ledger`: standard output is that port. A line has left the machine when write returns.
   {"poll": PID}  -> {"code": N or null}      {"signal": PID, "number": N}  -> {}
-Stand-alone. When it ends the kernel panics, which the harness sees.
+
+Stand-alone. When it ends the kernel panics, and the harness sees that.
 """
 import glob
 import json
@@ -16,7 +18,7 @@ CONTROL = "control"
 
 
 def port(name):
-    """The device of the virtio-serial port with this name."""
+    """Returns the device of the virtio-serial port with this name."""
     for path in glob.glob("/sys/class/virtio-ports/*/name"):
         with open(path) as f:
             if f.read().strip() == name:

@@ -1,9 +1,10 @@
-"""The checks of ops.py and sqlite.py as a program, for use inside a guest.
+"""Runs the checks of ops.py and sqlite.py as a program, for use inside a guest.
 
 usage: guest_check.py {ops DIRECTORY | torn-ops DIRECTORY | sqlite DATABASE} LAST
-LAST: the last acknowledged number, from 1 on; torn-ops: the one behind it may be torn
-Prints the number of the last operation (row) that is there; exit status 1 and what is wrong when that is not
-what it must be.
+
+LAST is the last acknowledged number, from 1 on. With torn-ops the operation after it may be torn.
+Prints the number of the last operation (row) that it found. If the state is wrong, it prints the
+difference and exits with status 1.
 """
 import functools
 import os

@@ -1,12 +1,13 @@
 """A real file system on a loop device over a sparse file, whose power can be cut.
 
-power_cut() is the file system's own shutdown ioctl with NOLOGFLUSH: from then on nothing reaches the
-device, neither data nor the journal in memory, and every open file gives EIO. After umount and mount
-the file system holds what a disk holds after the plug was pulled: what had been synced, and whatever
-write-back had happened to write. (A disk that lies about flushes is not simulated.)
+power_cut() uses the file system's own shutdown ioctl with NOLOGFLUSH. From then on nothing reaches
+the device, neither data nor the journal in memory, and every open file gives EIO. After umount and
+mount the file system holds the same as a disk after the plug was pulled: all synced data, and any
+data that write-back happened to write. (A disk that lies about flushes is not simulated.)
 
-btrfs has no such ioctl: there the bytes that the disk has at that moment are kept, and are the disk again from the
-next umount on. So whoever uses it must be dead by then, and nothing that reached the device is lost.
+btrfs has no such ioctl. There the bytes on the disk at that moment are kept, and become the disk
+again at the next umount. So every user of the disk must be dead by then, and no data that reached
+the device is lost.
 """
 import errno
 import fcntl
@@ -22,7 +23,8 @@ NOLOGFLUSH = 2  # EXT4_GOING_FLAGS_NOLOGFLUSH, XFS_FSOP_GOING_FLAGS_NOLOGFLUSH
 
 
 def mounts():
-    """{mount point: (type, source, options)} of this mount namespace; the last one on top wins."""
+    """Returns {mount point: (type, source, options)} of this mount namespace; of several on one
+    point the topmost."""
     table = {}
     with open("/proc/self/mountinfo") as f:
         for line in f:
@@ -34,7 +36,7 @@ def mounts():
 
 
 def missing(fs):
-    """Why there can be no image with this file system here; empty when there can."""
+    """Returns why this machine cannot have an image with this file system; empty when it can."""
     if shutil.which("modprobe"):
         sh("modprobe", "-q", fs, check=False)
     with open("/proc/filesystems") as f:
@@ -42,7 +44,7 @@ def missing(fs):
 
 
 def _copy_at_rest(file, to):
-    """What `file` holds at one moment, though somebody may write to it."""
+    """Copies the content of `file` at one moment, even while a program writes to it."""
     def unchanged():
         sh("cp", "--sparse=always", file, to)
         return sh("cmp", "-s", file, to, check=False).returncode == 0
@@ -50,11 +52,11 @@ def _copy_at_rest(file, to):
 
 
 class Image:
-    """`fs` is ext4, xfs or btrfs; `size_mb` is sparse. Mounted at self.path after construction.
+    """A mounted file system at self.path. `fs` is ext4, xfs or btrfs; `size_mb` is sparse.
 
-    `as_disk`: for measurements. The image's blocks are written beforehand and the loop device goes past the page
-    cache, so that a write costs what the disk below costs, and no allocation of a sparse file.
-    `directory`: where the file lies; on a tmpfs a sync costs nothing."""
+    `as_disk`: for measurements. The image's blocks are written beforehand and the loop device
+    bypasses the page cache. So a write costs as much as on the disk below, and no allocation of a
+    sparse file. `directory`: where the file lies; on a tmpfs a sync costs nothing."""
 
     _serial = 0
 
@@ -67,7 +69,7 @@ class Image:
         self.file = os.path.join(directory or run.dir, name + ".img")
         self.path = os.path.join(run.dir, name)
         self.loop = None
-        self.cut_file = None  # what the disk holds after its next umount
+        self.cut_file = None  # the disk's content after its next umount
         self.cuts = 0
         self.aborted = False  # since it was last mounted
         if source is None:
@@ -97,7 +99,7 @@ class Image:
             raise
 
     def attach(self, file, *options):
-        """A loop device on `file`; there is none at present."""
+        """Attaches a loop device to `file`; the image must have none."""
         self.loop = sh("losetup", "--find", "--show", *options, file).stdout.strip()
         current().loops.add(self.loop)
 
@@ -109,9 +111,10 @@ class Image:
 
     def mount(self, options=""):
         if self.aborted:
-            # As a boot does. Without it the kernel forgets the unlinked files of a file system that had errors.
+            # A boot does this too. Without it the kernel forgets the unlinked files of a file
+            # system with errors.
             done = sh("e2fsck", "-p", self.loop, check=False)
-            if done.returncode & 4:  # as its text asks for, and docs/recovery.md says; what is left is judged by the test
+            if done.returncode & 4:  # e2fsck's text and docs/recovery.md ask for this
                 print("e2fsck -p did not mend everything: e2fsck -fy\n" + done.stdout, flush=True)
                 done = sh("e2fsck", "-fy", self.loop, check=False)
             if done.returncode not in (0, 1):  # 1: mended
@@ -124,10 +127,10 @@ class Image:
         return self.path in mounts()
 
     def umount(self):
-        """Unmounts; not lazily, so that it fails when some process still uses the file system."""
+        """Unmounts; not lazily, so that it fails when a process still uses the file system."""
         if not self.mounted():
             return
-        # The kernel may still be dropping the descriptors of a process that was killed just now.
+        # The kernel may still be dropping the descriptors of a process that was just killed.
         errors = []
 
         def attempt():
@@ -135,7 +138,8 @@ class Image:
             errors.append(done.stderr)
             return done.returncode == 0
         wait_until(attempt, 20, lambda: "umount %s: %s" % (self.path, errors[-1]), 0.02)
-        # A mount namespace that is still dying may hold the old superblock; mounting would give that one back.
+        # A mount namespace that is still dying may hold the old superblock, which a mount would
+        # reuse.
         wait_until(self._device_free, 20, self.loop + " is still in use after umount", 0.02)
         if self.cut_file:
             self.detach()
@@ -153,7 +157,7 @@ class Image:
             return False
 
     def shutdown(self):
-        """The plug is pulled: nothing written or synced from now on reaches the device."""
+        """Pulls the plug: nothing written or synced from now on reaches the device."""
         if self.fs == "btrfs":
             self._keep_bytes()
             return
@@ -170,26 +174,27 @@ class Image:
         self.cuts += 1
 
     def abort(self):
-        """The journal has an error: ext4 turns itself read-only until it is unmounted."""
+        """Gives the journal an error: ext4 turns read-only until it is unmounted."""
         sh("mount", "-o", "remount,abort", self.path)
         self.aborted = True
 
     def power_cut(self, also=lambda: None):
-        """shutdown(), `also` (kill the programs), then the machine starts again: umount and mount, which replays the
-        journal. Whoever uses the file system must be dead by then."""
+        """Calls shutdown() and `also` (which kills the programs), then starts the machine again:
+        umount, and mount, which replays the journal. Every user of the file system must be dead
+        before the umount."""
         self.shutdown()
         also()
         self.umount()
         self.mount()
 
     def copy(self, name):
-        """A second Image from the bytes on this one's device now, mounted beside it: the disk as a
-        power cut at this moment would leave it. May be called while this one is mounted and in use, when nobody writes
-        to it all the time."""
+        """Returns a second Image made from the bytes on this one's device now, mounted beside it.
+        It is the disk as a power cut at this moment would leave it. This image may be mounted and
+        in use, but not written to all the time."""
         return Image(name, self.fs, mount_options=self.mount_options, source=self.file)
 
     def check(self):
-        """fsck, read only, of the unmounted image; raises when it is damaged."""
+        """Runs fsck, read only, on the unmounted image; raises when it is damaged."""
         self.umount()
         if self.fs == "ext4":
             sh("e2fsck", "-fn", self.loop)
@@ -200,7 +205,7 @@ class Image:
         self.mount()
 
     def close(self):
-        """Unmounts (lazily when it must) and removes everything. Idempotent."""
+        """Unmounts (lazily if it must) and removes everything. Idempotent."""
         if self.mounted() and sh("umount", self.path, check=False).returncode != 0:
             sh("umount", "-l", self.path, check=False)
         self.detach()

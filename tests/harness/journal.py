@@ -1,7 +1,7 @@
-"""What a long run has done so far, so that one that was ended goes on where it was.
+"""The progress of a long run, so that a run that was ended continues where it was.
 
-With SALIUS_LONG_DIR set (tests/run.sh --long sets it, to a directory of the commit that is tested) tests keep their
-progress there. Without it nothing is kept and nothing is found.
+With SALIUS_LONG_DIR set, tests keep their progress there. tests/run.sh --long sets it, to a
+directory of the commit under test. Without it nothing is kept and nothing is found.
 """
 import fcntl
 import json
@@ -10,7 +10,8 @@ import threading
 
 
 class Journal:
-    """Keys and JSON values, each on the disk when put() returns. Of one process at a time."""
+    """Keys and JSON values, each on the disk when put() returns. One process at a time may use
+    it."""
 
     def __init__(self, path=None):
         self._values, self._file, self._lock = {}, None, threading.Lock()
@@ -26,7 +27,7 @@ class Journal:
         for line in self._file.read().splitlines():
             try:
                 key, value = json.loads(line)
-            except ValueError:  # cut off by what ended that run
+            except ValueError:  # cut off by the end of that run
                 continue
             self._values[key] = value
 
@@ -38,13 +39,13 @@ class Journal:
             self._values[key] = value
             if self._file is None:
                 return
-            # A line of its own even after one that was cut off.
+            # Begin a new line, in case the last one was cut off.
             self._file.write("\n" + json.dumps([key, value]) + "\n")
             self._file.flush()
             os.fsync(self._file.fileno())
 
 
 def of_run(modules):
-    """The journal of a harness run of `modules`."""
+    """Returns the journal of a harness run of `modules`."""
     folder = os.environ.get("SALIUS_LONG_DIR")
     return Journal(os.path.join(folder, "-".join(modules) + ".jsonl") if folder else None)

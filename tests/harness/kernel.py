@@ -1,8 +1,8 @@
 """The guests' Linux: Debian's cloud kernel and an initramfs of busybox and a few modules.
 
-An installed kernel of that kind is used; else the package is downloaded and unpacked, not installed, because
-a kernel's installation scripts are about this machine's own boot. The unpacked copy is kept in
-SALIUS_TEST_CACHE (default /var/cache/salius-tests).
+An installed kernel of that kind is used. Otherwise the package is downloaded and unpacked, but not
+installed: a kernel's installation scripts concern this machine's own boot. The unpacked copy is
+kept in SALIUS_TEST_CACHE (default /var/cache/salius-tests).
 """
 import glob
 import os
@@ -15,10 +15,11 @@ from harness.run import HarnessError, current, sh
 
 META_PACKAGE = "linux-image-cloud-amd64"
 BUSYBOX = "/bin/busybox"
-# What a guest needs before it sees the host's files; their dependencies are added.
+# The modules that a guest needs before it sees the host's files; their dependencies are added.
 BOOT_MODULES = ("virtio_pci", "virtio_blk", "virtio_net", "virtio_console", "virtio_rng", "virtiofs", "crc32c_intel")
 
-# The host's / is the guest's, read only, through virtiofs. What a running system writes to is tmpfs.
+# The guest's / is the host's, read only, through virtiofs. Directories that a running system writes
+# to are tmpfs.
 _INIT = """#!/bin/busybox sh
 b=/bin/busybox
 $b mount -t devtmpfs devtmpfs /dev
@@ -57,7 +58,8 @@ class Kernel:
         return module in self._modules
 
     def with_dependencies(self, modules):
-        """Paths of modules in the order in which insmod takes them; the same path in the guest."""
+        """Returns paths of modules in the order in which insmod takes them; the paths in the guest
+        are equal."""
         order = []
 
         def add(name):
@@ -90,7 +92,8 @@ class Kernel:
 
 
 def _unsigned(module):
-    """Without the appended signature, whose check costs an emulated CPU a tenth of a second each."""
+    """Returns the module without its signature: to check one costs an emulated CPU a tenth of a
+    second."""
     mark = b"~Module signature appended~\n"
     if not module.endswith(mark):
         return module
@@ -105,7 +108,8 @@ def _bytes(path):
 
 
 def _cpio_entry(out, inode, name, mode, data):
-    """The "newc" format (Documentation/driver-api/early-userspace/buffer-format.rst)."""
+    """Writes an entry in the "newc" format
+    (Documentation/driver-api/early-userspace/buffer-format.rst)."""
     fields = (inode, mode, 0, 0, 1, 0, len(data), 0, 0, 0, 0, len(name) + 1, 0)
     head = ("070701" + "".join("%08x" % f for f in fields) + name).encode() + b"\0"
     out.write(head + b"\0" * (-len(head) % 4) + data + b"\0" * (-len(data) % 4))
@@ -115,7 +119,7 @@ _kernel = None
 
 
 def kernel():
-    """The run's Kernel; found, or fetched, at the first call."""
+    """Returns the run's Kernel; the first call finds it or fetches it."""
     global _kernel
     if _kernel is None:
         installed = glob.glob("/boot/vmlinuz-*-cloud-amd64") and glob.glob("/lib/modules/*-cloud-amd64/kernel")
@@ -135,7 +139,7 @@ def _fetched():
     unpacked = os.path.join(work, "root")
     sh("dpkg-deb", "-x", glob.glob(work + "/*.deb")[0], unpacked)
     os.makedirs(cache, exist_ok=True)
-    # Whole or not at all, even when another run does the same.
+    # The rename makes the copy appear whole or not at all, even when another run does the same.
     half = place + "." + current().id
     shutil.move(unpacked, half)
     try:
@@ -147,7 +151,7 @@ def _fetched():
 
 
 def _package():
-    """The package of today's kernel, which the meta package depends on."""
+    """Returns the package of the current kernel, on which the meta package depends."""
     for update in (False, True):
         if update:
             sh("apt-get", "update", "-q", timeout=300)

@@ -1,4 +1,4 @@
-"""The external ledger: what the system under test acknowledged, kept outside the volume."""
+"""The external ledger: the acknowledgements of the system under test, kept outside the volume."""
 import os
 import threading
 import time
@@ -7,8 +7,8 @@ from harness.run import HarnessError
 
 
 class Ledger:
-    """Numbers that were acknowledged, in memory and, when `path` is given, fsynced to a file on another
-    file system. Thread safe. Each stream counts 1, 2, 3, …"""
+    """Acknowledged numbers, in memory and, when `path` is given, fsynced to a file on another file
+    system. Thread safe. Each stream counts 1, 2, 3, …"""
 
     def __init__(self, path=None):
         self._changed = threading.Condition()
@@ -36,7 +36,8 @@ class Ledger:
             return sum(map(len, self._acked.values()))
 
     def wait_total(self, count, timeout_s=60, alive=lambda: True):
-        """Until `count` acknowledgements are in; an error at the bound or when `alive` turns false."""
+        """Waits until `count` acknowledgements have arrived. Raises at the bound, or when `alive`
+        turns false."""
         with self._changed:
             end = time.monotonic() + timeout_s
             while True:
@@ -50,7 +51,7 @@ class Ledger:
                 self._changed.wait(0.25)
 
     def missing(self, found, stream=0):
-        """Acknowledged numbers that are not in `found`, sorted. Empty is what every test wants."""
+        """Returns acknowledged numbers that are not in `found`, sorted. Every test expects none."""
         return sorted(self.acked(stream) - set(found))
 
     def close(self):

@@ -14,14 +14,14 @@ PRIMARY_IP = "10.77.0.100"
 PORT, METRICS_PORT = 7400, 9401
 DISK, VOLUME = "/run/disk", "/run/volume"
 BACKING = DISK + "/data"
-# An emulated machine on a busy host answers late: with the default of 50 ms it would be partitioned half of the time.
+# An emulated machine on a busy host answers late: the default of 50 ms would often partition it.
 DELTA = "2s"
 PYTHON = [sys.executable, "-S"]
 
 
 class Writer:
-    """One kind of workload in the primary: its program, what it leaves, and what was acknowledged over all cuts.
-    `where` is its directory or database, below `root`."""
+    """One kind of workload in the primary: its program, its files, and its acknowledgements over
+    all cuts. `where` is its directory or database, below `root`."""
 
     def __init__(self, kind, port, root=VOLUME):
         self.kind, self.port, self.root = kind, port, root
@@ -32,7 +32,7 @@ class Writer:
         return os.path.join(root, self.kind)
 
     def start(self, primary, wrapper=(), synchronous="full"):
-        """Goes on after the last acknowledged number; `wrapper`: eatmydata, for the controls."""
+        """Continues after the last acknowledged number; `wrapper`: eatmydata, for the controls."""
         place, first = self.where(self.root), str(self.ledger.total() + 1)
         if self.kind == "ops":
             primary.run("mkdir", "-p", place)
@@ -47,7 +47,7 @@ class Writer:
         return "/run/writer-%s.log" % self.kind
 
     def wait(self, primary, more, timeout_s=180):
-        """Until `more` operations were acknowledged beyond those of now."""
+        """Waits until `more` operations are acknowledged beyond the present ones."""
         try:
             self.ledger.wait_total(self.ledger.total() + more, timeout_s)
         except HarnessError as error:
@@ -55,14 +55,16 @@ class Writer:
                 error, primary.ended(self._pid), primary.run("tail", "-5", self._log)[1])) from None
 
     def machine_died(self):
-        """Afterwards the ledger holds every acknowledgement that left the machine."""
+        """Waits for the reader: afterwards the ledger holds every acknowledgement that left the
+        machine."""
         if self._reader:
             self._reader.join(30)
             self._reader = None
 
     def check(self, primary, root, torn=False):
-        """(True, the last one found) or (False, what is wrong): every acknowledged operation, in the guest's own eyes.
-        With `torn` a file write that was under way may be torn (SQLite sees to that by itself)."""
+        """Checks every acknowledged operation, as the guest sees it. Returns (True, the last one
+        found) or (False, the difference). With `torn` an unacknowledged file write may be torn
+        (SQLite repairs its own torn writes)."""
         if self.ledger.total() == 0:
             return True, "nothing was written"
         kind = "torn-ops" if torn and self.kind == "ops" else self.kind
@@ -71,15 +73,17 @@ class Writer:
         if code not in (0, 1) or (code == 1 and not out):
             raise HarnessError("guest_check: exit %d\n%s%s" % (code, out, errors))
         if code == 0:
-            # What was under way at the cut, and was found done, stays done: from now on it is asked for as well.
+            # An operation in progress at the cut that was found done stays done: check it too from
+            # now on.
             for number in range(self.ledger.total() + 1, int(out) + 1):
                 self.ledger.ack(number)
         return code == 0, (out + errors).strip()
 
 
 class Machines:
-    """All are booted after construction, the volume is made (f = acks) and not mounted. `disk_modules` are loaded
-    before the primary's disk is mounted with `mount_options`."""
+    """A primary and m replicas, all booted after construction. The volume is made (f = acks) and
+    not mounted. `disk_modules` are loaded before the primary's disk is mounted with
+    `mount_options`."""
 
     def __init__(self, m, acks, disk=None, disk_modules=(), mount_options=""):
         self.net, self.disk, self.replicas = None, None, []
@@ -106,13 +110,13 @@ class Machines:
 
     @staticmethod
     def _start_replica(guest):
-        # It has no disk: what it promised is gone with its memory, and it says so.
+        # It has no disk: its promises are lost with its memory, and it reports so.
         guest.start(binary("salius-replica"), "--listen", "%s:%d" % (guest.ip, PORT), "--memory", "32MiB",
                     "--state-dir", "/dev/shm/state", "--insecure", log="/dev/ttyS0")
 
     def boot(self, primary=True, replicas=()):
-        """The machines that are off come back, at the same time: the primary with its disk mounted, replicas with
-        nothing in their memory."""
+        """Boots the machines that are off, at the same time: the primary with its disk mounted,
+        replicas with empty memory."""
         guests = [self.replicas[i] for i in replicas]
         for guest in guests + ([self.primary] if primary else []):
             guest.power_on()
@@ -122,7 +126,8 @@ class Machines:
             self._mount_disk(self.primary.wait_booted())
 
     def bad_link(self, i):
-        """Replica i's datagrams are late, by up to 10 ms and out of order, and some are lost; until it reboots."""
+        """Delays replica i's datagrams by up to 10 ms, out of order, and loses some, until it
+        reboots."""
         self.replicas[i].load("sch_netem")
         self.replicas[i].run("tc", "qdisc", "replace", "dev", "eth0", "root", "netem", "delay", "5ms", "5ms", "loss",
                              "3%")
@@ -134,12 +139,13 @@ class Machines:
         mount_disk(guest, self._mount_options)
 
     def recover(self, *options):
-        """salius-recover to its end; (exit code, what it said)."""
+        """Runs salius-recover to its end; returns (exit code, output)."""
         code, out, errors = self.primary.run(binary("salius-recover"), *options, BACKING, check=False, timeout=180)
         return code, out + errors
 
     def start_recovery(self, flushes):
-        """salius-recover, until the disk was flushed so many times since its start, or it has ended."""
+        """Starts salius-recover and waits until it has flushed the disk `flushes` times, or has
+        ended."""
         before = self.disk.flushes
         pid = self.primary.start(binary("salius-recover"), BACKING, log="/dev/ttyS0")
         wait_until(lambda: self.disk.flushes - before >= flushes or self.primary.ended(pid) is not None, 180,
@@ -166,7 +172,8 @@ class Machines:
         return self.primary.run("grep", "-q", "%s fuse" % VOLUME, "/proc/mounts", check=False)[0] == 0
 
     def mode(self):
-        """As the mount's metrics show it (refreshed every second), asked from outside the machine."""
+        """Returns the mode in the mount's metrics (refreshed every second), read from outside the
+        machine."""
         try:
             with inside(self.net.primary):
                 text = urllib.request.build_opener(urllib.request.ProxyHandler({})).open(

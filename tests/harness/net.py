@@ -17,9 +17,10 @@ PRIMARY_IP = "10.77.0.1"
 
 
 class Net:
-    """`count` replicas' namespaces, addresses ip(i), all up and reachable when the constructor is done. `joined`: what a
-    program sends as one message travels as one, as with a card that cuts it (else every datagram by itself, so that each
-    can be lost, late or twice)."""
+    """Namespaces of `count` replicas with addresses ip(i), all up and reachable after construction.
+
+    `joined`: a message that a program sends travels as one packet, as with a card that splits it.
+    Otherwise every datagram travels alone, so that each can be lost, late or duplicated."""
 
     _serial = 0
 
@@ -29,7 +30,7 @@ class Net:
         self.count = count
         self._joined = joined
         self._made = []
-        self._pulled = set()  # whose cables are out
+        self._pulled = set()  # replicas whose cables are out
         try:
             self._build()
         except BaseException:
@@ -44,7 +45,7 @@ class Net:
         self._cable(self.primary, PRIMARY_IP, "p")
         for i in range(self.count):
             self._cable(self._add("r%d" % i), self.ip(i), "r%d" % i)
-        # A port learns of its cable a moment after that is up.
+        # A port detects its cable a moment after the cable is up.
         wait_until(self._forwards, 20, lambda: "ports do not forward:\n" + self._ports())
 
     def _ports(self):
@@ -71,15 +72,15 @@ class Net:
         sh("ip", "-n", namespace, "link", "set", "eth0", "up")
 
     def readdress(self, i, ip):
-        """Replica i's host has another address from now on, and the primary's has heard of it (by the ARP that a host
-        sends then)."""
+        """Gives replica i's host another address and makes the primary's host forget the old one
+        (as the ARP of a new address does)."""
         namespace = self.replica(i)
         sh("ip", "-n", namespace, "addr", "flush", "dev", "eth0")
         sh("ip", "-n", namespace, "addr", "add", ip + "/24", "dev", "eth0")
         sh("ip", "-n", self.primary, "neigh", "flush", "all")
 
     def second_address(self, i, ip):
-        """Replica i's host has this one beside its own, which stays the one that it prefers."""
+        """Adds a second address to replica i's host, which still prefers its own."""
         self._address(self.replica(i), ip)
 
     @staticmethod
@@ -88,7 +89,8 @@ class Net:
         sh("ip", "-n", namespace, "addr", "add", "%s/%d" % (ip, size), "dev", "eth0", *options)
 
     def tap(self, port):
-        """A port of the switch for a machine (QEMU in the namespace self.switch); its name there."""
+        """Adds a port of the switch for a machine (QEMU in the namespace self.switch); returns its
+        name there."""
         sh("ip", "-n", self.switch, "tuntap", "add", "dev", port, "mode", "tap")
         sh("ip", "-n", self.switch, "link", "set", port, "master", "br0", "up")
         return port
@@ -108,23 +110,27 @@ class Net:
         return sh("nsenter", "--net=/run/netns/" + namespace, "iptables", "-w", *rule).stdout
 
     def _packets(self, namespace, of=""):
-        """How many packets the rules there have met, or those of them that contain `of`."""
+        """Returns how many packets the rules there have matched; with `of`, only the rules that
+        contain it."""
         rules = self._rule(namespace, "-v", "-S")
         counts = re.findall(r"^-A (.*) -c (\d+) \d+", rules, re.MULTILINE)
         return sum(int(count) for rule, count in counts if of in rule)
 
-    # What a host says to itself is neither dropped nor counted: one that is cut off can be asked whether it is up.
+    # Local traffic of a host is neither dropped nor counted, so that a test can ask a host that is
+    # cut off.
     _CABLE = {"INPUT": ("-i", "eth0"), "OUTPUT": ("-o", "eth0")}
 
     def drop(self, i, udp_only=False, incoming=True, outgoing=True):
-        """Drops packets to and from replica i from now on; `udp_only` leaves the gRPC control alone."""
+        """Drops packets to and from replica i from now on; `udp_only` leaves the gRPC control
+        alone."""
         match = ["-p", "udp"] if udp_only else []
         for chain, wanted in (("INPUT", incoming), ("OUTPUT", outgoing)):
             if wanted:
                 self._iptables(i, "-A", chain, *self._CABLE[chain], *match, "-j", "DROP")
 
     def drop_control(self, i):
-        """Drops what others send to replica i by TCP: its control port. Its own look-ups are answered."""
+        """Drops incoming TCP traffic of replica i: its control port. Its own look-ups
+        are still answered."""
         self._iptables(i, "-A", "INPUT", "-i", "eth0", "-p", "tcp", "-j", "DROP")
 
     def lose(self, i, probability):
@@ -134,28 +140,29 @@ class Net:
                            "--probability", str(probability), "-j", "DROP")
 
     def slow(self, i, megabits):
-        """What replica i sends goes at so many Mbit/s from now on."""
+        """Limits replica i's sending rate to `megabits` Mbit/s from now on."""
         sh("ip", "netns", "exec", self.replica(i), "tc", "qdisc", "add", "dev", "eth0", "root", "tbf", "rate",
            "%dmbit" % megabits, "burst", "64kb", "latency", "50ms")
 
     def heal(self, i):
-        """Nothing is dropped any more. Returns how many packets were."""
+        """Stops all dropping. Returns how many packets were dropped."""
         dropped = self._packets(self.replica(i))
         self._iptables(i, "-F")
         return dropped
 
     def primary_mtu(self, size):
-        """Of the primary's cable, at both ends. Frames that are larger than the replicas' (1500) vanish at the
-        switch without a word."""
+        """Sets the MTU of the primary's cable, at both ends. Frames that are larger than the
+        replicas' (1500) vanish silently at the switch."""
         sh("ip", "-n", self.primary, "link", "set", "eth0", "mtu", size)
         sh("ip", "-n", self.switch, "link", "set", "p", "mtu", size)
 
     def narrow(self, i, size):
-        """Larger packets to replica i vanish on the way from now on, and no cable at either end says so."""
+        """Makes larger packets to replica i vanish on the way, while no cable at either end shows
+        it."""
         self._iptables(i, "-A", "INPUT", "-m", "length", "--length", "%d:" % (size + 1), "-j", "DROP")
 
     def add_ipv6(self):
-        """Every host has an IPv6 address too, ipv6(i) and the primary's."""
+        """Gives every host an IPv6 address too: ipv6(i), and the primary's."""
         for namespace, ip in [(self.primary, "fd77::1")] + [(self.replica(i), self.ipv6(i)) for i in range(self.count)]:
             self._address(namespace, ip)
 
@@ -164,18 +171,19 @@ class Net:
         return "fd77::%x" % (16 + i)
 
     def jumbo(self, size):
-        """Every cable carries frames of that size from now on."""
+        """Makes every cable carry frames of that size from now on."""
         self.primary_mtu(size)
         for i in range(self.count):
             sh("ip", "-n", self.replica(i), "link", "set", "eth0", "mtu", size)
             sh("ip", "-n", self.switch, "link", "set", "r%d" % i, "mtu", size)
 
     def deafen(self, i, group):
-        """What is sent to the multicast group does not reach replica i from now on."""
+        """Drops multicast to the group at replica i from now on."""
         self._iptables(i, "-A", "INPUT", "-d", group + "/32", "-j", "DROP")
 
     def link(self, i, up):
-        """The replica's cable, at the switch. Returns how many packets the primary has sent while it was out."""
+        """Plugs or pulls the replica's cable, at the switch. Returns how many packets the primary
+        sent while it was out."""
         sent, lost = ("OUTPUT", "-d", self.ip(i) + "/32"), 0
         if up and i in self._pulled:
             lost = self._packets(self.primary, " ".join(sent))
@@ -204,7 +212,8 @@ class Hosts:
         sh("mount", "--bind", self._file, "/etc/hosts")
 
     def set(self, addresses):
-        """{name: address, or a list of them}: all there is but localhost. Who looks meanwhile sees those before or these."""
+        """Sets {name: address, or a list of them}: all names except localhost. A concurrent look-up
+        sees the old names or the new ones."""
         text = "127.0.0.1 localhost\n" + "".join(
             "%s %s\n" % (ip, name) for name, ips in addresses.items() for ip in ([ips] if isinstance(ips, str) else ips))
         with open(self._file, "rb+", buffering=0) as f:
@@ -215,9 +224,10 @@ class Hosts:
 
 
 class DeadNameServer:
-    """In the primary's namespace of `net`: it hears what is asked, and never answers. Who asks waits for PATIENCE_S."""
+    """A name server in the primary's namespace of `net`. It receives queries and never answers: a
+    query waits for PATIENCE_S."""
 
-    PATIENCE_S = 30  # the most that the C library waits
+    PATIENCE_S = 30  # the longest time that the C library waits
 
     def __init__(self, net):
         self._file = os.path.join(current().dir, "resolv.conf")
@@ -230,7 +240,7 @@ class DeadNameServer:
         sh("mount", "--bind", self._file, "/etc/resolv.conf")
 
     def wait_asked(self, *names):
-        """Until somebody has asked for each of `names`, in any order."""
+        """Waits until each of `names` was queried, in any order."""
         missing = {name.encode() for name in names}
         while missing:
             asked = self._socket.recv(512)
@@ -243,7 +253,7 @@ class DeadNameServer:
 
 @contextlib.contextmanager
 def inside(namespace):
-    """The calling thread's sockets belong to `namespace` within the block."""
+    """Puts the calling thread's new sockets into `namespace` within the block."""
     home = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
     there = os.open("/run/netns/" + namespace, os.O_RDONLY | os.O_CLOEXEC)
     try:

@@ -1,12 +1,18 @@
-"""Numbered operations on a directory, in order, each acknowledged on stdout when it is durable by contract.
+"""Numbered operations on a directory, in order, each acknowledged on stdout when durable by
+contract.
 
 usage: op_writer.py DIR FIRST [STYLE [gated]]     STYLE: mixed (default) or slots (overwrites only)
-`gated`: one operation for each line of stdin; its end is the end.
-Operation n is decided by n alone (harness/ops.py holds the model and the check):
+
+`gated`: one operation for each line of stdin; the program ends with its input. Operation n depends
+on n alone (harness/ops.py holds the model and the check):
+
   slots:  O_SYNC overwrite of slot n % SLOTS of one file
-  mixed:  n % 4 == 0  O_SYNC overwrite of a slot        1  write of a slot through another open file, fsync
-          n % 4 == 2  create new/N with content, fsync  3  rename new/N-1 to kept/N-1, fsync of kept/
-Any error ends it with exit status 3 and the errno's name on stderr. Stand-alone.
+  mixed:  n % 4 == 0  O_SYNC overwrite of a slot
+          n % 4 == 1  write of a slot through another open file, fsync
+          n % 4 == 2  create new/N with content, fsync
+          n % 4 == 3  rename new/N-1 to kept/N-1, fsync of kept/
+
+Any error ends the program with exit status 3 and the errno's name on stderr. Stand-alone.
 """
 import errno
 import os
@@ -16,12 +22,12 @@ SLOTS, SLOT = 48, 4096
 
 
 def body(number):
-    """What operation `number` writes: exactly SLOT bytes that only it has."""
+    """Returns the data that operation `number` writes: exactly SLOT bytes, unique to it."""
     return (b"%016d" % number) * (SLOT // 16)
 
 
 def content(number):
-    """Content of the file that operation `number` creates: 16 to 3,200 bytes."""
+    """Returns the content of the file that operation `number` creates: 16 to 3,200 bytes."""
     return (b"%016d" % number) * (1 + number * 31 % 200)
 
 
@@ -46,7 +52,7 @@ def run(number, style, slots, plain, kept):
     else:
         try:
             os.rename("new/%d" % (number - 1), "kept/%d" % (number - 1))
-        except FileNotFoundError:  # this operation was under way before a crash, and done
+        except FileNotFoundError:  # a crash interrupted this operation after it was done
             os.stat("kept/%d" % (number - 1))
         os.fsync(kept)
 

@@ -13,12 +13,12 @@ SECTOR = 512
 
 
 class Damage(AssertionError):
-    """The directory is not what it must be."""
+    """The directory differs from its required content."""
 
 
 class OpWriter:
-    """Runs operations `first`, … in `directory` until killed or until one fails; with `gated` only as many as
-    do() was asked for. `wrapper`: eatmydata, for the controls."""
+    """Runs operations `first`, … in `directory` until it is killed or an operation fails. With
+    `gated` it runs only as many as do() asks for. `wrapper`: eatmydata, for the controls."""
 
     _serial = 0
     program = op_writer.__file__
@@ -38,23 +38,23 @@ class OpWriter:
                 self.ledger.ack(int(line))
 
     def more(self, count, timeout_s=60):
-        """Until `count` more operations were acknowledged; an error when the writer failed."""
+        """Waits until `count` more operations are acknowledged; raises when the writer failed."""
         try:
             self.ledger.wait_total(self.ledger.total() + count, timeout_s, self.proc.alive)
         except Exception as error:
             raise type(error)("%s; writer: %s" % (error, tail(self.log, 3))) from None
 
     def do(self, count, timeout_s=60):
-        """Exactly `count` more operations, of a gated writer; an error when it failed."""
+        """Makes a gated writer run exactly `count` more operations; raises when it failed."""
         want = self.ledger.total() + count
         try:
             self.proc.popen.stdin.write("\n" * count)
         except BrokenPipeError:
-            pass  # it has failed, which the wait says
+            pass  # it has failed, and the wait reports that
         self.ledger.wait_total(want, timeout_s, self.proc.alive)
 
     def wait_failed(self, timeout_s=30):
-        """Until an operation fails; the errno's name."""
+        """Waits until an operation fails; returns the errno's name."""
         wait_until(lambda: not self.proc.alive(), timeout_s, "no call failed; %d acknowledged" % self.ledger.total())
         self._reader.join(30)
         return tail(self.log, 1).rpartition("failed: ")[2].strip()
@@ -67,11 +67,11 @@ class OpWriter:
             try:
                 self.proc.popen.stdin.close()
             except BrokenPipeError:
-                pass  # operations that were still asked for
+                pass  # operations that were still requested
 
 
 class _Model:
-    """What the directory holds after operations 1…t."""
+    """The content of the directory after operations 1…t."""
 
     def __init__(self, t, style):
         self.slots, self.new, self.kept = {}, set(), set()
@@ -87,9 +87,10 @@ class _Model:
 
 
 def check(directory, ledger, style="mixed", torn=False):
-    """Raises Damage unless the directory is exactly what operations 1…T left, T the last acknowledged one,
-    the one after it done, not done or (create, write, fsync are three calls) done in part. With `torn` that one may be
-    torn, sector by sector, as a bare file system leaves it. Returns T."""
+    """Raises Damage unless the directory is exactly the result of operations 1…T, where T is the
+    last acknowledged one. Operation T+1 may be done, not done or done in part (create, write and
+    fsync are three calls). With `torn` it may also be torn, sector by sector, as a bare file system
+    leaves it. Returns T."""
     acked = ledger.acked()
     last = max(acked, default=0)
     if acked != set(range(1, last + 1)):
@@ -116,7 +117,7 @@ def check(directory, ledger, style="mixed", torn=False):
 
 
 def _is_mixed(got, wholes):
-    """Whether each sector is that of one of them."""
+    """Returns whether each sector of `got` comes from one of `wholes`."""
     return all(any(got[at:at + SECTOR] == whole.ljust(SLOT, b"\0")[at:at + SECTOR] for whole in wholes)
                for at in range(0, len(got), SECTOR))
 

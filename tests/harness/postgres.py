@@ -1,5 +1,5 @@
-"""PostgreSQL as a workload: the server in a PID namespace of its own (one kill ends all of it), psql
-clients that insert numbered rows, pgbench beside them.
+"""PostgreSQL as a workload: the server in a PID namespace of its own (one kill ends all of it),
+psql clients that insert numbered rows, pgbench beside them.
 
 The server runs as user postgres on a data directory in the volume; sockets, logs and ledger are
 outside of it.
@@ -43,8 +43,9 @@ class Postgres:
            "-E", "UTF8", "-A", "trust", timeout=300)
 
     def start(self):
-        """Returns when it answers a query, which after a crash means that its own recovery is done."""
-        # Small shared_buffers and segments: dirty pages and WAL recycling in a short run.
+        """Starts the server. Returns when it answers a query; after a crash, that is when its own
+        recovery is done."""
+        # Small shared_buffers and segments give dirty pages and WAL recycling even in a short run.
         self.proc = Proc(["unshare", "--pid", "--fork", "--kill-child", "--"] + AS_POSTGRES +
                          self.wrapper + [BIN + "/postgres", "-D", self.data, "-k", self.sockets, "-h", "",
                                          "-c", "shared_buffers=16MB", "-c", "checkpoint_timeout=30s",
@@ -72,7 +73,7 @@ class Postgres:
         sh(*AS_POSTGRES, BIN + "/pgbench", "-h", self.sockets, "-i", "-q", "-s", "1", "postgres", timeout=300)
 
     def pgbench(self):
-        """pgbench's TPC-B load until it is killed; a Proc."""
+        """Starts pgbench's TPC-B load, which runs until it is killed; returns a Proc."""
         return Proc(AS_POSTGRES + [BIN + "/pgbench", "-h", self.sockets, "-n", "-c", "2", "-T", "3600", "postgres"],
                     os.path.join(current().dir, "pgbench.log"))
 
@@ -80,11 +81,12 @@ class Postgres:
         self.query("CREATE TABLE ledger(stream int, n int, body text NOT NULL, PRIMARY KEY(stream, n))")
 
     def kill(self):
-        """Every process of the server, at once: the end of the namespace's first process is the end of all."""
+        """Kills every process of the server at once: when the namespace's first process ends, all
+        end."""
         if self.proc:
             first = self._postmaster()
             if first:
-                with contextlib.suppress(ProcessLookupError):  # it ended just now, of its disk's failure
+                with contextlib.suppress(ProcessLookupError):  # its disk just failed
                     os.kill(first, signal.SIGKILL)
                 self.proc.wait(30)
             self.proc.kill()
@@ -98,7 +100,7 @@ class Postgres:
             return 0
 
     def shutdown(self):
-        """A clean stop (SIGINT, fast mode)."""
+        """Stops it cleanly (SIGINT, fast mode)."""
         os.kill(self._postmaster(), signal.SIGINT)
         self.proc.wait(60)
         self.proc = None
@@ -107,12 +109,12 @@ class Postgres:
 
 
 class Damage(AssertionError):
-    """The database is not what it must be."""
+    """The database differs from its required content."""
 
 
 class PsqlWriter:
-    """A psql coprocess that inserts rows (stream, first), (stream, first + 1), … one transaction each. A
-    row is acknowledged when the server's answer to its INSERT has arrived."""
+    """A psql coprocess that inserts rows (stream, first), (stream, first + 1), …, one transaction
+    each. A row is acknowledged when the server's answer to its INSERT has arrived."""
 
     def __init__(self, server, ledger, stream, first):
         self.ledger, self.stream, self.first = ledger, stream, first
@@ -141,8 +143,8 @@ class PsqlWriter:
 
 
 def check(server, ledger):
-    """Raises Damage unless every acknowledged row is there with its bytes, each stream is a prefix, and
-    pgbench's books balance. Returns {stream: last number}."""
+    """Raises Damage unless every acknowledged row exists with its bytes, each stream is a prefix,
+    and pgbench's books balance. Returns {stream: last number}."""
     last = {}
     rows = server.query("SELECT stream, n, body FROM ledger ORDER BY stream, n")
     found = {}
@@ -169,6 +171,6 @@ def check(server, ledger):
 
 
 def amcheck(server):
-    """Every index against its heap, by PostgreSQL's own verifier."""
+    """Checks every index against its heap with PostgreSQL's own verifier."""
     server.query("CREATE EXTENSION IF NOT EXISTS amcheck")
     sh(*AS_POSTGRES, BIN + "/pg_amcheck", "-h", server.sockets, "--heapallindexed", "-d", "postgres", timeout=300)

@@ -8,13 +8,14 @@ from harness.run import HarnessError, wait_until
 
 
 class Proc:
-    """`argv` run with stdout and stderr in `log` (appended). `netns` is entered first when given.
-    With `pipe_out` stdout is a pipe (self.popen.stdout, text) and only stderr goes to the log."""
+    """Runs `argv` with stdout and stderr in `log` (appended). Enters `netns` first when it is
+    given. With `pipe_out` stdout is a pipe (self.popen.stdout, text) and only stderr goes to the
+    log."""
 
     def __init__(self, argv, log, netns=None, env=None, cwd=None, pipe_in=False, pipe_out=False):
         self.argv = [str(a) for a in argv]
         self.log = log
-        # exec chain, one pid from beginning to end; SIGKILL when the harness dies.
+        # A chain of execs keeps one pid from beginning to end; SIGKILL when the harness dies.
         chain = ["setpriv", "--pdeathsig", "KILL"]
         if netns:
             chain += ["nsenter", "--net=/run/netns/" + netns]
@@ -35,17 +36,18 @@ class Proc:
             self.popen.send_signal(number)
 
     def kill(self):
-        """SIGKILL and reap. After it the process's descriptors and locks are gone."""
+        """Kills and reaps the process. Afterwards its descriptors and locks are released."""
         self.signal(signal.SIGKILL)
         self.wait(30)
 
     def terminate(self, timeout_s=30):
-        """SIGTERM, then the exit status; an error when it does not end by itself."""
+        """Sends SIGTERM and returns the exit status; raises when the process does not end on its
+        own."""
         self.signal(signal.SIGTERM)
         return self.wait(timeout_s)
 
     def stop(self):
-        """SIGSTOP; returns when the process really stands still."""
+        """Sends SIGSTOP; returns when the process has really stopped."""
         self.signal(signal.SIGSTOP)
         wait_until(lambda: _state("/proc/%d/stat" % self.pid) in "TZX", 10, "pid %d does not stop" % self.pid)
 
@@ -60,16 +62,16 @@ class Proc:
                 self.pid, self.argv[0], timeout_s, self.tail())) from None
 
     def threads(self, state):
-        """How many of its threads are in that state (a letter, proc_pid_stat(5))."""
+        """Returns how many of its threads are in that state (a letter, proc_pid_stat(5))."""
         return [_state(path) for path in glob.glob("/proc/%d/task/*/stat" % self.pid)].count(state)
 
     def tail(self, lines=40):
-        """The last lines of the log, for error messages."""
+        """Returns the last lines of the log, for error messages."""
         return tail(self.log, lines)
 
 
 def _state(path):
-    """Of the process or thread whose proc_pid_stat(5) that is; X when it is gone."""
+    """Returns the state letter of /proc/PID/stat, or "X" if the process or thread has gone."""
     try:
         with open(path) as f:
             return f.read().rpartition(")")[2].split()[0]
@@ -78,8 +80,9 @@ def _state(path):
 
 
 def attach_strace(pid, calls, log, inject="", paths=()):
-    """A Proc: strace of `calls` ("write,fsync") of process `pid`, which writes them with their paths to `log`. `inject`: what
-    is done to each, "error=EIO:when=3" for example. With `paths` calls on these files only. Every thread is traced when this
+    """Starts strace of `calls` ("write,fsync") of process `pid`; returns its Proc. strace writes
+    the calls with their paths to `log`. `inject` applies to each call, "error=EIO:when=3" for
+    example. With `paths` only calls on these files count. Every thread is traced when this
     returns."""
     options = ["-e", "inject=%s:%s" % (calls, inject)] if inject else []
     options += [word for path in paths for word in ("-P", path)]

@@ -9,17 +9,19 @@ from harness.run import current, sh
 
 
 class Relay:
-    """In the cable of replica `i` from the constructor to close(). Times in milliseconds.
+    """A relay in the cable of replica `i`, from the constructor to close(). Times are in
+    milliseconds.
 
-    `counts`, after close(): how many datagrams (UDP) it has delayed, how many came behind one that was sent later, and
-    how many came a second time."""
+    `counts`, after close(): how many datagrams (UDP) it delayed, how many arrived after one that
+    was sent later, and how many arrived a second time."""
 
     def __init__(self, net, i, delay_ms, jitter_ms, duplicate, seed):
         self.switch, self.port = net.prefix + "-sw", "r%d" % i
         self._in, self._out = "x%d" % i, "y%d" % i
         self.proc = None
         self.counts = {"delayed": 0, "reordered": 0, "duplicated": 0}
-        # The replica's port leaves the bridge; the relay is the only way between the two from now on.
+        # The replica's port leaves the bridge; from now on the relay is the only way between the
+        # two.
         self._ip("link", "add", self._in, "type", "veth", "peer", "name", self._out)
         try:
             self._ip("link", "set", self.port, "nomaster")
@@ -38,7 +40,7 @@ class Relay:
         sh("ip", "-n", self.switch, *args)
 
     def close(self):
-        """The cable is plain again."""
+        """Makes the cable plain again."""
         try:
             if self.proc:
                 self._end()
@@ -50,7 +52,8 @@ class Relay:
         try:
             self.proc.popen.stdin.close()
             self.proc.wait(30)
-            self.counts.update(json.loads(self.proc.popen.stdout.readline() or "{}"))  # nothing: it never was ready
+            # There is no line if the relay never was ready.
+            self.counts.update(json.loads(self.proc.popen.stdout.readline() or "{}"))
         finally:
             self.proc.kill()
             self.proc.popen.stdout.close()

@@ -1,12 +1,14 @@
 """Copies Ethernet frames between two interfaces, late, out of order and some of them twice.
 
 usage: relay_process.py INTERFACE INTERFACE DELAY_MS JITTER_MS DUPLICATE SEED
-Each frame waits DELAY_MS plus an exponential time of mean JITTER_MS; with probability DUPLICATE there are two copies,
-each with such a wait of its own. Prints "ready", runs until its standard input ends, and prints what it has done to
-datagrams, as JSON. Stand-alone: it is run inside a namespace.
 
-Frames are read and written with the kernel's virtio header, because a veth's frames have neither their
-checksum nor, for TCP, their segmentation done: the header carries what is still to be done to the other side.
+Each frame waits DELAY_MS plus an exponential time of mean JITTER_MS. With probability DUPLICATE
+there are two copies, each with a wait of its own. The program prints "ready" and runs until its
+standard input ends. Then it prints what it did to datagrams, as JSON. Stand-alone: it runs inside a
+namespace.
+
+Frames are read and written with the kernel's virtio header. A veth's frames have neither their
+checksum nor, for TCP, their segmentation done; the header tells the other side what remains to do.
 """
 import heapq
 import itertools
@@ -20,9 +22,9 @@ import time
 
 _SOL_PACKET, _PACKET_VNET_HDR = 263, 15
 _ETH_P_ALL = 3
-_OUTGOING = 4  # the packet type of what this host sent itself: our own frames
+_OUTGOING = 4  # the packet type of packets that this host sent: our own frames
 _MOST_WAITING = 20000  # a relay that falls behind drops, like any switch
-_ETHERNET = 10  # where it begins, behind the virtio header
+_ETHERNET = 10  # where it begins, after the virtio header
 _IPV4, _UDP = b"\x08\x00", 17
 
 
@@ -40,14 +42,15 @@ def is_datagram(frame):
 
 
 class Counts:
-    """What was done to the datagrams that were passed on."""
+    """Counts of the datagrams that were passed on."""
 
     def __init__(self):
         self.delayed = self.reordered = self.duplicated = 0
-        self._last = {}  # by where it goes: the latest that came, of those that have gone on
+        self._last = {}  # by outgoing end: the latest arrival among the datagrams passed on
 
     def passed(self, end, number, copy):
-        """`number` says when it came; `copy`: it is the second one."""
+        """Counts one datagram. `number` is its position of arrival; `copy`: it is the second
+        copy."""
         self.duplicated += copy
         self.delayed += not copy
         self.reordered += number < self._last.get(end, -1)
@@ -76,7 +79,7 @@ def main():
             while True:
                 try:
                     frame, address = end.recvfrom(70000)
-                except OSError:  # nothing more, or the interface is down for now
+                except OSError:  # no more frames, or the interface is down for now
                     break
                 if address[2] == _OUTGOING or len(waiting) > _MOST_WAITING:
                     continue
@@ -89,7 +92,7 @@ def main():
             try:
                 end.send(frame)
             except OSError:
-                continue  # lost, which a network may do
+                continue  # lost, as on any network
             if is_datagram(frame):
                 counts.passed(end, number, copy)
     os.write(1, (counts.text() + "\n").encode())

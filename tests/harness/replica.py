@@ -1,4 +1,4 @@
-"""A real salius-replica process and what can happen to it and its host."""
+"""A real salius-replica process, and the events that can befall it and its host."""
 import os
 import shutil
 import socket
@@ -13,27 +13,29 @@ METRICS_PORT = 9400
 
 
 class Replica:
-    """Replica `index` in its namespace of `net`. Not started by the constructor."""
+    """Replica `index` in its namespace of `net`. The constructor does not start it."""
 
     def __init__(self, net, index, memory="256MiB", extra=()):
         self.net, self.index, self.memory, self.extra = net, index, memory, list(extra)
         self.ip = net.ip(index)
-        self.address = "%s:%d" % (self.ip, PORT)  # by which volumes know it; may be a name's
+        self.address = "%s:%d" % (self.ip, PORT)  # the address that volumes use; may be a name's
         self.shm = "/dev/shm/%s-r%d" % (net.prefix, index)
         self._copy = self.shm + "-earlier"
         self.state = os.path.join(current().dir, "%s-r%d.state" % (net.prefix, index))  # its promises; on a disk
         self.log = os.path.join(current().dir, "%s-r%d.log" % (net.prefix, index))
         self.proc = None
-        self.listen = None  # where else than at self.ip
-        self.env, self.wrapper = None, ()  # of the next start: its environment, and what runs it
+        self.listen = None  # another address to listen at than self.ip
+        # For the next start: its environment, and a program that runs it.
+        self.env, self.wrapper = None, ()
 
     def start(self):
-        """Returns when it answers on its control port, seen from the primary."""
+        """Starts the process; returns when its control port answers the primary's host."""
         self.launch()
         return self.wait_ready()
 
     def launch(self):
-        """The process; several replicas may start at the same time."""
+        """Starts the process and does not wait, so that several replicas can start at the same
+        time."""
         os.makedirs(self.shm, exist_ok=True)
         self.proc = Proc([*self.wrapper, binary("salius-replica"), "--listen",
                           "%s:%d" % (self.listen or self.ip, PORT), "--memory",
@@ -59,7 +61,7 @@ class Replica:
         return self.proc is not None and self.proc.alive()
 
     def kill(self):
-        """SIGKILL of the process only; its memory stays in the shm directory."""
+        """Kills the process only; its memory stays in the shm directory."""
         if self.proc:
             self.proc.kill()
 
@@ -67,17 +69,17 @@ class Replica:
         return self.proc.terminate()
 
     def restart(self):
-        """The process dies and comes back; the memory is still there."""
+        """Kills the process and starts it again; the memory is still there."""
         self.kill()
         return self.start()
 
     def lose_memory(self):
-        """The host goes down: process and memory are gone. It stays down."""
+        """Takes the host down: process and memory are lost. It stays down."""
         self.kill()
         shutil.rmtree(self.shm, ignore_errors=True)
 
     def keep_memory(self):
-        """The process dies; a copy of its memory as it is now is kept, and it comes back."""
+        """Kills the process, keeps a copy of its memory at that moment, and starts it again."""
         self.kill()
         shutil.rmtree(self._copy, ignore_errors=True)
         shutil.copytree(self.shm, self._copy)
@@ -86,7 +88,8 @@ class Replica:
         return self.start()
 
     def put_memory_back(self):
-        """As a virtual machine that is reverted: the process dies and comes back with the copy that was kept."""
+        """Kills the process and starts it with the copy that was kept, as when a virtual machine is
+        reverted."""
         self.kill()
         shutil.rmtree(self.shm)
         shutil.copytree(self._copy, self.shm)
@@ -95,12 +98,13 @@ class Replica:
         return self.start()
 
     def lose_promises(self):
-        """The host's disk is gone too, after its memory. It stays down."""
+        """Takes the host down and loses its disk after its memory. It stays down."""
         self.lose_memory()
         shutil.rmtree(self.state, ignore_errors=True)
 
     def reboot(self, promises=True):
-        """The host restarts: a new process with empty memory; and on a new disk without `promises`."""
+        """Restarts the host: a new process with empty memory, and without `promises` on a new
+        disk."""
         if promises:
             self.lose_memory()
         else:
@@ -108,7 +112,7 @@ class Replica:
         return self.start()
 
     def move(self, ip):
-        """The host gets another address; the process that was there is gone, its memory is not."""
+        """Gives the host another address; the process that was there ends, its memory stays."""
         self.kill()
         self.net.readdress(self.index, ip)
         self.ip = ip
@@ -120,7 +124,7 @@ class Replica:
         self.proc.cont()
 
     def metrics(self):
-        """{name{labels}: value} as Prometheus sees it."""
+        """Returns {name{labels}: value} as Prometheus sees it."""
         with inside(self.net.replica(self.index)):
             text = urllib.request.build_opener(urllib.request.ProxyHandler({})).open(
                 "http://%s:%d/metrics" % (self.ip, METRICS_PORT), timeout=5).read().decode()

@@ -9,10 +9,11 @@ from harness.replica import PORT, Replica
 from harness.run import HarnessError
 from harness.volume import Mount, Volume
 
-# A quarter of the default: what is preallocated and locked is most of the time that a test takes.
+# A quarter of the default: preallocation and locking take most of a test's time.
 SMALL_LOG = ("--log-max", "16MiB")
-# For tests that a change of mode of its own, or a checkpoint, would spoil: a pause of a busy machine is no partition
-# then. Who waits until a replica is missed waits ten times as long as this.
+# For tests that an unwanted change of mode, or a checkpoint, would spoil: with these values a pause
+# of a busy machine is no partition. A test that waits for a missed replica waits ten times as long
+# as this.
 PATIENT = (*SMALL_LOG, "--delta", "2s")
 LESS_PATIENT = (*SMALL_LOG, "--delta", "500ms")
 
@@ -20,8 +21,10 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Rig:
-    """m replicas (started), a fresh file system, a volume made by `salius init` with f = acks and
-    `init_options`, which knows the replicas by `names` or else by their addresses. The backing directory is image.path/data. Not mounted by the constructor. close() takes everything away."""
+    """m replicas (started), a fresh file system, and a volume that `salius init` made with f = acks
+    and `init_options`. The volume knows the replicas by `names`, or else by their addresses. The
+    backing directory is image.path/data. The constructor does not mount it. close() removes
+    everything."""
 
     def __init__(self, m, acks, fs="ext4", size_mb=512, init_options=SMALL_LOG, memory="64MiB", start=True,
                  mkfs_options=(), mount_options="", image=None, names=None):
@@ -64,11 +67,11 @@ class Rig:
     def backing_file(self, name):
         return os.path.join(self.backing, name)
 
-    # ---- bad days
+    # ---- faults
 
     def disk_ahead(self, rng):
-        """Lets the disk get ahead in a way that a kernel may choose by itself: nothing, the data of some
-        files, or everything is written back now."""
+        """Lets the disk get ahead in a way that a kernel may choose: writes back nothing, the data
+        of some files, or everything."""
         choice = rng.choice(["nothing", "some files", "everything"])
         if choice == "everything":
             self.sync_disk()
@@ -82,7 +85,7 @@ class Rig:
         return choice
 
     def sync_disk(self):
-        """Everything that was applied so far is on the disk, behind the volume's back."""
+        """Puts everything applied so far on the disk, without the volume's knowledge."""
         fd = os.open(self.backing, os.O_RDONLY)
         try:
             if _libc.syncfs(fd) != 0:
@@ -95,7 +98,7 @@ class Rig:
         try:
             fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         except OSError:
-            return  # gone already
+            return  # removed already
         try:
             os.fsync(fd)
         except OSError:
@@ -104,9 +107,9 @@ class Rig:
             os.close(fd)
 
     def power_cut(self, shutdown_first=False, also=lambda: None):
-        """The primary's host dies: SIGKILL of the mount daemon and shutdown of the file system (in the other
-        order when asked), `also` (kill the programs), then the host starts again with the image mounted and
-        nothing else running."""
+        """Kills the primary's host: SIGKILL of the mount daemon and shutdown of the file system (in
+        the other order with `shutdown_first`), then `also` (which kills the programs). The host
+        then starts again with the image mounted and nothing else running."""
         if shutdown_first:
             if self.image.fs == "btrfs":
                 raise HarnessError("on btrfs what comes after the shutdown would be acknowledged, and lost with it")
@@ -121,7 +124,7 @@ class Rig:
         self.image.mount()
 
     def close(self):
-        """Everything, also when a part of it does not end; the first error is raised in the end."""
+        """Closes every part, even when one does not end; raises the first error after that."""
         with contextlib.ExitStack() as stack:
             for part in [self.net, self.image, *self.replicas, self.mount_]:
                 if part:

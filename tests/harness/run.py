@@ -1,12 +1,12 @@
 """One run of the harness: its id, its work directory, its clean-up, and the waiting primitive.
 
-Invariants
-- Everything the run makes lies in its own mount and PID namespace or in its work directory, so that
-  even SIGKILL of the harness leaves nothing but that directory, which the next run removes (it takes
-  the lock that a live run holds).
-- Clean-ups run in reverse order, all of them, also when a test failed; what could not be cleaned is
+Invariants:
+- Everything the run makes lies in its own mount and PID namespace or in its work directory. So even
+  SIGKILL of the harness leaves only that directory. The next run removes it (it takes the lock that
+  a live run holds).
+- Clean-ups run in reverse order, all of them, also when a test failed. A clean-up that failed is
   reported and fails the run.
-- Nobody sleeps: `wait_until` polls a condition and gives up loudly at its bound.
+- No test sleeps: `wait_until` polls a condition and fails loudly at its bound.
 """
 import contextlib
 import fcntl
@@ -23,7 +23,7 @@ REPO = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 
 
 class HarnessError(Exception):
-    """The harness itself, or what it stands on, did not do its part."""
+    """The harness itself, or a program that it needs, failed."""
 
 
 def sh(*args, check=True, input=None, env=None, timeout=120):
@@ -38,8 +38,8 @@ def sh(*args, check=True, input=None, env=None, timeout=120):
 
 
 def wait_until(condition, timeout_s, what, interval_s=0.005):
-    """Polls `condition` until it gives a true value, which is returned. `what` is text, or a callable
-    that describes the last state for the error."""
+    """Polls `condition` until it gives a true value, and returns that. `what` is text, or a
+    callable that describes the last state for the error."""
     end = time.monotonic() + timeout_s
     while True:
         value = condition()
@@ -67,7 +67,8 @@ def enter_namespaces(argv):
 
 
 def _built():
-    """The output directory of `bazel build -c opt`; the link bazel-bin points to whatever was built last."""
+    """Returns the output directory of `bazel build -c opt`; the link bazel-bin points to the last
+    build."""
     done = subprocess.run(["bazel", "info", "-c", "opt", "bazel-bin"], cwd=REPO, stdout=subprocess.PIPE,
                           stderr=subprocess.DEVNULL, text=True)
     return done.stdout.strip() if done.returncode == 0 else os.path.join(REPO, "bazel-bin")
@@ -83,14 +84,14 @@ class Run:
         self.journal = journal
         self.tests = 0  # how many are to be run
         self._stack = contextlib.ExitStack()
-        self.loops = set()  # loop devices in use, which no namespace takes along
+        self.loops = set()  # loop devices in use, which no namespace removes at its end
         base = os.environ.get("SALIUS_TEST_DIR", "/var/tmp")
         self._sweep(base)
         self.dir = os.path.join(base, PREFIX + self.id)
         os.mkdir(self.dir, 0o755)
         self._lock = os.open(os.path.join(self.dir, "lock"), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC)
         fcntl.flock(self._lock, fcntl.LOCK_EX)
-        # /run/mount is umount(8)'s: what it notes of the run's mounts is the run's, too.
+        # umount(8) keeps notes of mounts in /run/mount; the run's notes belong to the run.
         for path in ("/run/netns", "/run/salius", "/run/mount", "/dev/shm"):
             os.makedirs(path, exist_ok=True)
             sh("mount", "-t", "tmpfs", "-o", "mode=1777", self.id, path)
@@ -116,14 +117,16 @@ class Run:
 
     def close(self):
         self._remove(self.dir)
-        for loop in self.loops:  # over images on the run's own tmpfs, whose paths tell nothing outside it
+        # Loop devices over images on the run's own tmpfs: their paths mean nothing outside it.
+        for loop in self.loops:
             sh("losetup", "-d", loop, check=False)
         os.close(self._lock)
 
     @staticmethod
     def _remove(path):
-        """A run's directory. Mounts that an interrupted test left are detached first, since a removal must not walk into
-        them, and a FUSE mount whose daemon hangs would keep it for ever; then the loop devices over its images."""
+        """Removes a run's directory. First it detaches mounts that an interrupted test left: a
+        removal must not walk into them, and a FUSE mount with a hung daemon would keep the
+        directory for ever. Then it detaches the loop devices over its images."""
         with open("/proc/self/mountinfo") as f:
             left = [line.split()[4] for line in f]
         for point in reversed(left):
@@ -140,10 +143,10 @@ _current = None
 
 
 def start(seed, long_run, journal):
-    """Makes the process's run; once."""
+    """Makes the process's run; call it once."""
     global _current
     _current = Run(seed, long_run, journal)
-    from harness import sbin  # which needs the run
+    from harness import sbin  # sbin needs the run
     sbin.hide_installed()
     return _current
 
@@ -153,7 +156,8 @@ def current():
 
 
 def binary(name):
-    """Path of a built binary, below SALIUS_BIN (which is set to Bazel's output directory when it is not given)."""
+    """Returns the path of a built binary, below SALIUS_BIN or, without it, Bazel's output
+    directory."""
     root = os.environ.get("SALIUS_BIN") or _built()
     places = {"salius-replica": "replica", "salius-mount": "client/fuse", "salius-recover": "recovery",
               "salius": "client/cli", "kill_at": "tests/crash", "slow_disk_fs": "tests/bench"}

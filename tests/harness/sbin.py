@@ -1,5 +1,7 @@
-"""The helpers that mount(8) and umount(8) find, which look in /sbin only. The machine may have Salius installed; a run
-must find its own programs, or none. So /sbin is an overlay in the run's mount namespace, from the moment that it matters."""
+"""The helpers that mount(8) and umount(8) find: they look only in /sbin.
+
+The machine may have Salius installed, but a run must find its own programs, or none. So /sbin is an
+overlay in the run's mount namespace from the first change on."""
 import os
 
 from harness.run import current, sh
@@ -10,14 +12,14 @@ _own = None  # the run that has made its overlay
 
 
 def hide_installed():
-    """Of a new run: no helper of the machine's is found."""
+    """Hides the machine's own helpers from a new run."""
     if any(os.path.lexists(os.path.join("/sbin", name)) for name in HELPERS):
         for name in HELPERS:
             remove(name)
 
 
 def put(name, program):
-    """`program` is the helper `name` until remove()."""
+    """Makes `program` the helper `name` until remove()."""
     remove(name)
     os.symlink(program, os.path.join(_sbin(), name))
 
@@ -29,7 +31,7 @@ def remove(name):
 
 
 def _sbin():
-    """The directory, which is this run's own."""
+    """Returns the directory, which is this run's own."""
     global _own
     sbin, run = os.path.realpath("/sbin"), current()
     if _own is not run:

@@ -10,10 +10,11 @@ from harness.run import current
 
 
 class SqliteWriter:
-    """Writes rows `first`, … into `db` until killed. `wrapper`: eatmydata, for the control. `synchronous`:
-    SQLite's own words; FULL in DELETE mode does not sync the directory after the journal's unlink, which
-    is the commit, so that on a bare file system only EXTRA keeps the last transaction. On a Salius mount
-    an unlink is durable when it returns, and FULL is enough."""
+    """Writes rows `first`, … into `db` until killed. `wrapper`: eatmydata, for the control.
+
+    `synchronous`: SQLite's own words. FULL in DELETE mode does not sync the directory after the
+    journal's unlink, which is the commit. So on a bare file system only EXTRA keeps the last
+    transaction. On a Salius mount an unlink is durable when it returns, and FULL is enough."""
 
     def __init__(self, db, journal, ledger, first, wrapper=(), synchronous="full"):
         self.ledger = ledger
@@ -30,7 +31,7 @@ class SqliteWriter:
                 self.ledger.ack(int(line.split()[0]))
 
     def wait(self, rows, timeout_s=60):
-        """Until the ledger holds `rows` in total."""
+        """Waits until the ledger holds `rows` in total."""
         self.ledger.wait_total(rows, timeout_s, self.proc.alive)
 
     def kill(self):
@@ -41,12 +42,12 @@ class SqliteWriter:
 
 
 class Damage(AssertionError):
-    """The database is not what it must be."""
+    """The database differs from its required content."""
 
 
 def check(db, ledger):
-    """Opens the database as SQLite does after a crash; raises Damage unless its integrity is whole, every
-    acknowledged row is there with its bytes, and nothing is there but a prefix of what was written.
+    """Opens the database as SQLite does after a crash. Raises Damage unless its integrity is whole,
+    every acknowledged row exists with its bytes, and the rows are a prefix of those written.
     Returns the number of the last row."""
     connection = sqlite3.connect(db, timeout=30)
     try:

@@ -1,8 +1,10 @@
-"""One transaction per row into an SQLite database; prints "NUMBER MICROSECONDS" when a row's COMMIT returned.
+"""Writes one transaction per row into an SQLite database; prints "NUMBER MICROSECONDS" after each
+COMMIT.
 
 usage: sqlite_writer.py DB {wal|delete} {full|extra} FIRST [COUNT]
-Rows FIRST, FIRST+1, …: COUNT of them, or until it is killed. MICROSECONDS is what the transaction took.
-Stand-alone, so that it can run under eatmydata and die like any program.
+
+It writes rows FIRST, FIRST+1, …: COUNT of them, or until it is killed. MICROSECONDS is the time of
+the transaction. Stand-alone, so that it can run under eatmydata and die like any program.
 """
 import os
 import sqlite3
@@ -11,7 +13,7 @@ import time
 
 
 def payload(number):
-    """Content that only this row has; between 20 and 3,000 bytes."""
+    """Returns the content of a row, unique to it; between 20 and 3,000 bytes."""
     return ("row %d " % number) * (3 + number * 7919 % 250)
 
 

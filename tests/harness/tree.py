@@ -1,20 +1,21 @@
-"""Processes with all that they have started, stopped and continued."""
+"""Stops and continues processes with all their descendants."""
 import os
 import signal
 
 from harness.run import HarnessError, wait_until
 
-STOP_S = 30  # a call that it is in has to end first
+STOP_S = 30  # a system call in progress has to end first
 
 
 class Stopped:
-    """SIGSTOP of `pids` and of all their descendants; each stands still when the constructor is done. Who is known by
-    a pidfd cannot be mistaken for a process that got its number later."""
+    """Stops `pids` and all their descendants (SIGSTOP); each has stopped when the constructor
+    returns. A pidfd identifies each: a later process with the same number is not mistaken for
+    it."""
 
     def __init__(self, pids):
         self._fds = {}  # pid -> pidfd
         try:
-            # Parents first, and again until nobody is new: who stands still starts nothing.
+            # Parents first, and again until there is no new one: a stopped process starts nothing.
             while new := [pid for pid in _descendants(pids) if pid not in self._fds]:
                 for pid in new:
                     self._stop(pid)
@@ -34,7 +35,7 @@ class Stopped:
             self._fds.setdefault(pid, -1)
 
     def cont(self):
-        """Idempotent."""
+        """Continues them. Idempotent."""
         fds, self._fds = self._fds, {}
         for fd in reversed([fd for fd in fds.values() if fd >= 0]):
             try:

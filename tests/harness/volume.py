@@ -14,12 +14,12 @@ from harness.run import HarnessError, binary, current, sh, wait_until
 # Exit codes of salius-recover (docs/recovery.md).
 RECOVER_OK = 0
 RECOVER_NOT_ENOUGH = 4
-# Exit codes of salius status (docs/status-json.md): a mounted volume was shown, and how it is.
+# Exit codes of salius status (docs/status-json.md): a mounted volume was shown, with its health.
 HEALTHY, FAILED, HUNG, NO_PERMISSION, DEGRADED, LOCAL, NEEDS_RECOVERY, NOT_MOUNTED, BUSY, GIVEN_UP = (
     0, 1, 7, 9, 10, 11, 12, 13, 14, 15)
 
 
-# For a program on a standby host: one that does not see which volumes are in use on this one.
+# For a program on a standby host: it does not see which volumes are in use on this host.
 ON_ANOTHER_HOST = ("unshare", "--mount", "sh", "-c", 'mount -t tmpfs run /run/salius && exec "$@"', "sh")
 
 
@@ -28,7 +28,7 @@ def in_netns(namespace):
 
 
 class Volume:
-    """`backing` is a directory; programs run in network namespace `netns`."""
+    """A volume in the directory `backing`; programs run in network namespace `netns`."""
 
     _serial = 0
 
@@ -42,7 +42,8 @@ class Volume:
         self._uuid = None
 
     def uuid(self):
-        """Of the volume, once it was made; remembered, so that it is known when the disk is gone."""
+        """Returns the volume's UUID. It is remembered, so that it is known even when the disk is
+        lost."""
         if self._uuid is None:
             with open(self.salius_file("volume.toml")) as f:
                 self._uuid = re.search(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", f.read()).group()
@@ -54,12 +55,12 @@ class Volume:
         return sh(*in_netns(self.netns), *wrapper, binary(program), *args, check=check, timeout=timeout, env=env)
 
     def init(self, replicas, acks, *options, check=True):
-        """salius init; `replicas` are addresses."""
+        """Runs salius init; `replicas` are addresses."""
         return self.run("salius", "init", self.backing, "--replicas", ",".join(replicas), "--acks", str(acks),
                         *options, check=check)
 
     def recover(self, *options, timeout=120, wrapper=()):
-        """salius-recover on the unmounted volume; CompletedProcess."""
+        """Runs salius-recover on the unmounted volume; returns CompletedProcess."""
         return self.run("salius-recover", self.backing, *options, timeout=timeout, wrapper=wrapper)
 
     def recover_json(self, *options):
@@ -78,8 +79,8 @@ class Volume:
 
 
 class Mount:
-    """salius-mount of `volume`, in the foreground as a child of the harness. The constructor returns
-    when the mount answers, as the program's own parent process does."""
+    """salius-mount of `volume`, in the foreground as a child of the harness. The constructor
+    returns when the mount answers, as the program's own parent process does."""
 
     def __init__(self, volume, options="recover=auto", env=None, wrapper=(), insecure=True):
         self.volume, self.path = volume, volume.mountpoint
@@ -105,8 +106,9 @@ class Mount:
         except OSError as error:
             if error.errno not in (errno.ENOTCONN, errno.ECONNABORTED):
                 raise
-            return False  # it died just now: the next look says how
-        return os.path.ismount(self.path)  # else the table named a dead mount, which was just cleared away
+            return False  # it died just now: the next look reports how
+        # Otherwise the table named a dead mount, which was just removed.
+        return os.path.ismount(self.path)
 
     @property
     def pid(self):
@@ -115,8 +117,8 @@ class Mount:
     # ---- status
 
     def status(self):
-        """What the mounted volume says of itself. Asked by its UUID, so that neither a mount point that hangs
-        nor a disk that is gone can keep the answer back."""
+        """Returns the mounted volume's status. Asks by UUID, so that neither a mount point that
+        hangs nor a lost disk can delay the answer."""
         done = self.volume.run("salius", "status", self.volume.uuid(), "--json", timeout=20)
         if done.returncode not in (HEALTHY, FAILED, DEGRADED, LOCAL, BUSY, GIVEN_UP):
             raise HarnessError("salius status: exit %d\n%s%s" % (done.returncode, done.stdout, done.stderr))
@@ -126,11 +128,12 @@ class Mount:
         return self.status()["mode"]
 
     def wait_mode(self, mode, timeout_s=30):
-        """Until the volume is really in `mode`; the status is returned."""
+        """Waits until the volume is really in `mode`; returns the status."""
         return self.wait_status(lambda s: s["mode"] == mode, timeout_s, "mode " + mode)
 
     def wait_whole(self, timeout_s=30, why=""):
-        """Until it is in mode replicated and every replica is a member; the status is returned."""
+        """Waits until it is in mode replicated and every replica is a member; returns the
+        status."""
         return self.wait_status(lambda s: s["mode"] == "replicated" and all(r["member"] for r in s["replicas"]), timeout_s,
                                 why + "mode replicated, every replica a member")
 
@@ -144,10 +147,10 @@ class Mount:
         return wait_until(look, timeout_s, lambda: "%s; status: %s\nlog:\n%s" % (
             what, json.dumps(last), self.volume.tail()), 0.02)
 
-    # ---- endings
+    # ---- ends
 
     def kill(self):
-        """SIGKILL of the daemon only, then the dead mount point is taken away."""
+        """Kills the daemon only, then removes the dead mount point."""
         self.proc.kill()
         self._detach()
 
@@ -156,7 +159,7 @@ class Mount:
             sh("umount", "-l", self.path)
 
     def umount(self, timeout_s=60):
-        """umount(8), then the daemon's own end; its exit status must be 0."""
+        """Unmounts with umount(8) and waits for the daemon's end; its exit status must be 0."""
         sh("umount", self.path, timeout=timeout_s)
         code = self.proc.wait(timeout_s)
         if code != 0:
@@ -169,7 +172,7 @@ class Mount:
         self.proc.cont()
 
     def close(self):
-        """Whatever state it is in: gone."""
+        """Removes the mount, whatever state it is in."""
         self.proc.kill()
         self._detach()
 
@@ -183,8 +186,8 @@ class MountRefused(HarnessError):
 
 
 class DaemonMount:
-    """A mount made by a program that returns (salius-mount without -f, mount -t salius): the daemon is
-    found as the peer of the volume's control socket."""
+    """A mount made by a program that returns (salius-mount without -f, mount -t salius). The daemon
+    is found as the peer of the volume's control socket."""
 
     def __init__(self, volume, argv):
         self.volume, self.path = volume, volume.mountpoint
@@ -209,7 +212,8 @@ class DaemonMount:
     wait_mode, wait_status = Mount.wait_mode, Mount.wait_status
 
     def gone(self):
-        """True when the daemon has ended (it was adopted by the harness, PID 1 of its namespace)."""
+        """Returns whether the daemon has ended (the harness, PID 1 of its namespace, adopted
+        it)."""
         try:
             return os.waitpid(self.pid, os.WNOHANG)[0] == self.pid
         except ChildProcessError:
