@@ -13,7 +13,7 @@
 namespace salius {
 namespace {
 
-// Whole blocks of every device there is; memory, offset and length are multiples of it.
+// A multiple of every device's block; memory, offset and length are multiples of it.
 constexpr size_t kBlock = 4096;
 constexpr size_t kBufferBytes = size_t{4} << 20;  // one write to the device
 // Below this the page cache is faster.
@@ -36,7 +36,7 @@ class Gather {
       to += n;
     });
   }
-  // The next `size` bytes as parts, not copied.
+  // Returns the next `size` bytes as parts, not copied.
   std::vector<iovec> Take(size_t size) {
     std::vector<iovec> taken;
     Each(size, [&taken](const uint8_t* from, size_t n) {
@@ -86,7 +86,7 @@ absl::Status BulkWriter::WriteBuffer(int64_t off, size_t size) {
   if (direct_.valid()) {
     absl::Status status = PwritevFull(direct_.get(), {&part, 1}, off);
     if (StatusErrno(status) != EINVAL) return status;
-    // The file system opens with O_DIRECT, and then does not take these blocks.
+    // The file system opens with O_DIRECT, but refuses these blocks.
     direct_.Reset();
     refused_ = true;
   }

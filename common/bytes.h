@@ -34,7 +34,7 @@ inline void Store(void* to, T value) {
 }
 }  // namespace bytes_internal
 
-// Little-endian value at a pointer of any alignment.
+// Load or store a little-endian value at a pointer of any alignment.
 inline uint8_t LoadU8(const void* from) { return bytes_internal::Load<uint8_t>(from); }
 inline uint16_t LoadU16(const void* from) { return bytes_internal::Load<uint16_t>(from); }
 inline uint32_t LoadU32(const void* from) { return bytes_internal::Load<uint32_t>(from); }
@@ -44,7 +44,7 @@ inline void StoreU16(void* to, uint16_t value) { bytes_internal::Store(to, value
 inline void StoreU32(void* to, uint32_t value) { bytes_internal::Store(to, value); }
 inline void StoreU64(void* to, uint64_t value) { bytes_internal::Store(to, value); }
 
-// The bytes of a text as a span, and back. The memory stays the caller's.
+// Convert a text to a span of bytes, and back. The memory stays the caller's.
 inline absl::Span<const uint8_t> AsBytes(std::string_view text) {
   return {reinterpret_cast<const uint8_t*>(text.data()), text.size()};
 }
@@ -62,7 +62,7 @@ class ByteReader {
   bool ok() const { return ok_; }
   // Bytes not yet read; 0 after a failure.
   size_t remaining() const { return rest_.size(); }
-  // True when everything was read and nothing failed: what a decoder of a whole message asks last.
+  // Whether everything was read and nothing failed. A decoder of a whole message asks this last.
   bool AtEnd() const { return ok_ && rest_.empty(); }
 
   uint8_t U8() { return Get<uint8_t>(); }
@@ -70,7 +70,7 @@ class ByteReader {
   uint32_t U32() { return Get<uint32_t>(); }
   uint64_t U64() { return Get<uint64_t>(); }
 
-  // The next n bytes, in place; empty on failure.
+  // Returns the next n bytes, in place; empty on failure.
   absl::Span<const uint8_t> Bytes(size_t n) {
     if (n > rest_.size()) {
       Fail();
@@ -81,7 +81,7 @@ class ByteReader {
     return taken;
   }
 
-  // The next n bytes as text, in place; empty on failure.
+  // Returns the next n bytes as text, in place; empty on failure.
   std::string_view String(size_t n) { return AsText(Bytes(n)); }
 
   // Takes n bytes that must all be zero (reserved fields, padding). If they are not, or are not
@@ -110,9 +110,8 @@ class ByteReader {
   bool ok_ = true;
 };
 
-// Appends to a vector, which grows, or fills a span from its front, which must be large enough:
-// what does not fit is left out whole and makes ok() false for good. The buffer must outlive the
-// writer.
+// Appends to a vector, which grows, or fills a span from its front. A value that does not fit the
+// span is left out whole and makes ok() false for good. The buffer must outlive the writer.
 class ByteWriter {
  public:
   explicit ByteWriter(std::vector<uint8_t>* out) : vector_(out) {}
@@ -137,7 +136,7 @@ class ByteWriter {
     if (uint8_t* to = Reserve(n); to != nullptr && n > 0) std::memcpy(to, from, n);
   }
 
-  // Where the next n bytes go; null, and failed, when they do not fit.
+  // Returns the place of the next n bytes; null, and failed, when they do not fit.
   uint8_t* Reserve(size_t n) {
     if (!ok_) return nullptr;
     if (vector_ != nullptr) {

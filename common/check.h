@@ -1,7 +1,7 @@
 // Checks of our own logic, and the two macros that pass a Status upwards.
 //
-// SALIUS_CHECK is for what only a bug of ours can break; it is on in every build. Bytes from the
-// network or the disk never reach a check: they give a Status.
+// SALIUS_CHECK is for conditions that only a bug of ours can break; it is on in every build. Bytes
+// from the network or the disk never reach a check: they give a Status.
 #ifndef SALIUS_COMMON_CHECK_H_
 #define SALIUS_COMMON_CHECK_H_
 
@@ -15,8 +15,9 @@
 
 namespace salius {
 
-// `ready` is called before a failed check is printed; when it returns false stderr takes nothing,
-// and the process ends without a word. For who writes its log in the background.
+// Sets `ready`, which is called before a failed check is printed. When it returns false, stderr
+// takes nothing, and the process ends without a word. For a program that writes its log in the
+// background.
 void BeforeCheckFails(bool (*ready)());
 
 }  // namespace salius
@@ -43,7 +44,7 @@ struct Voidify {
   void operator&(std::ostream&) const {}
 };
 
-// Empty when ok, otherwise the text for SALIUS_CHECK_OK.
+// Returns null when ok, otherwise the status for SALIUS_CHECK_OK.
 std::unique_ptr<absl::Status> FailedStatus(const absl::Status& status);
 
 template <typename T>

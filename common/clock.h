@@ -12,20 +12,20 @@ class Clock {
  public:
   virtual ~Clock() = default;
 
-  // Nanoseconds since some fixed instant; never goes back. For every interval and time-out.
+  // Returns nanoseconds since some fixed instant; never goes back. For every interval and time-out.
   virtual int64_t MonotonicNanos() = 0;
 
-  // Nanoseconds since 1970. May jump either way; for timestamps and for people only.
+  // Returns nanoseconds since 1970. May jump either way; for timestamps and for people only.
   virtual int64_t RealtimeNanos() = 0;
 };
 
-// CLOCK_MONOTONIC and CLOCK_REALTIME of this host. Lives for ever.
+// Returns CLOCK_MONOTONIC and CLOCK_REALTIME of this host. Lives for ever.
 Clock& SystemClock();
 
-// A clock that stands still until it is told to move.
+// A clock that moves only when a test moves it.
 class ManualClock : public Clock {
  public:
-  // Both readings start where told, in nanoseconds.
+  // Both readings start at the values given, in nanoseconds.
   explicit ManualClock(int64_t monotonic_ns = 1'000'000'000, int64_t realtime_ns = 0)
       : monotonic_ns_(monotonic_ns), realtime_ns_(realtime_ns) {}
 

@@ -1,6 +1,7 @@
 #include "common/config.h"
 
-// The library aborts on some malformed text where assertions are on; without them it gives a parse error.
+// Where assertions are on, the library aborts on some malformed text; without them it gives a parse
+// error.
 #define TOML_ASSERT(expr) static_assert(true)
 #include <toml++/toml.h>
 
@@ -44,7 +45,7 @@ constexpr Unit kUnits[] = {
     {"TB", 1'000'000'000'000},
 };
 
-// Edit distance of two keys, for the suggestion beside an unknown one.
+// Returns the edit distance of two keys, for the suggestion beside an unknown one.
 size_t Distance(std::string_view a, std::string_view b) {
   std::vector<size_t> row(b.size() + 1);
   std::iota(row.begin(), row.end(), 0);
@@ -60,7 +61,8 @@ size_t Distance(std::string_view a, std::string_view b) {
   return row[b.size()];
 }
 
-// A key whose parts would not survive in a dotted path is shown, and looked up, as it stands.
+// Joins a key to its prefix. A key whose parts would not survive in a dotted path is shown, and
+// looked up, unchanged.
 std::string Join(const std::string& prefix, std::string_view key) {
   return prefix.empty() ? std::string(key) : absl::StrFormat("%s.%s", prefix, key);
 }
@@ -121,7 +123,7 @@ struct ConfigReader::Impl {
 
   const toml::node* Find(std::string_view key) const { return toml::at_path(root, key).node(); }
 
-  // The node of a key that is now known, or null.
+  // Returns the node of a key, which now counts as known, or null.
   const toml::node* Ask(std::string_view key) {
     known.emplace(key);
     return Find(key);
@@ -131,7 +133,7 @@ struct ConfigReader::Impl {
     errors.emplace_back(node == nullptr ? 0 : node->source().begin.line, std::move(text));
   }
 
-  // The value of the key if it is there and of type T; another type is an error.
+  // Returns the value of the key if it is there and of type T; another type is an error.
   template <typename T>
   std::optional<T> Get(std::string_view key, const char* expected) {
     const toml::node* node = Ask(key);
@@ -201,7 +203,8 @@ ConfigReader::~ConfigReader() = default;
 absl::StatusOr<ConfigReader> ConfigReader::Parse(std::string_view text, std::string_view source) {
   auto impl = std::make_unique<Impl>();
   impl->source = source;
-  // Nothing we configure needs more than ASCII, and the library reads past its tables on some letters beyond.
+  // Our configuration needs only ASCII, and the library reads past its tables on some other
+  // letters.
   const auto odd = std::find_if(text.begin(), text.end(), [](char c) {
     return (c < 0x20 && c != '\t' && c != '\n' && c != '\r') || c == 0x7f ||
            static_cast<unsigned char>(c) >= 0x80;

@@ -6,7 +6,7 @@
 //   SALIUS_RETURN_IF_ERROR(config.Finish());
 //
 // Keys are dotted paths ("memory.limit"); the i-th table of an array of tables is "replica[i]". The
-// getters never fail: what is wrong is kept, the default returned, and Finish() reports all of it.
+// getters never fail: an error is kept, the default is returned, and Finish() reports all errors.
 #ifndef SALIUS_COMMON_CONFIG_H_
 #define SALIUS_COMMON_CONFIG_H_
 
@@ -21,19 +21,20 @@
 
 namespace salius {
 
-// "4096", "512B", "64KiB" (or "64K"), "96MiB", "2GiB", "1TiB"; "10kB", "10MB", "10GB" and "10TB"
-// are powers of ten. INVALID_ARGUMENT for anything else and for what 64 bits cannot hold.
+// Parses "4096", "512B", "64KiB" (or "64K"), "96MiB", "2GiB", "1TiB". "10kB", "10MB", "10GB" and
+// "10TB" are powers of ten. INVALID_ARGUMENT for anything else and for more than 64 bits can hold.
 absl::StatusOr<uint64_t> ParseBytes(std::string_view text);
 
-// "500us", "50ms", "1.5s", "2m", "1h", "1m30s"; in microseconds. A unit is required, except for
-// "0". INVALID_ARGUMENT for anything else: negative, infinite, or not a whole number of
+// Parses "500us", "50ms", "1.5s", "2m", "1h", "1m30s" into microseconds. A unit is required, except
+// for "0". INVALID_ARGUMENT for anything else: negative, infinite, or not a whole number of
 // microseconds.
 absl::StatusOr<int64_t> ParseDurationUs(std::string_view text);
 
 // Not thread-safe.
 class ConfigReader {
  public:
-  // `source` names the text in messages. INVALID_ARGUMENT with source and line for bad TOML.
+  // Parses TOML. `source` names the text in messages. INVALID_ARGUMENT with source and line for bad
+  // TOML.
   static absl::StatusOr<ConfigReader> Parse(std::string_view text, std::string_view source);
   static absl::StatusOr<ConfigReader> ParseFile(std::string_view path);
 
@@ -41,7 +42,7 @@ class ConfigReader {
   ConfigReader& operator=(ConfigReader&&) noexcept;
   ~ConfigReader();
 
-  // Whether the key is there, of whatever type. Does not count as reading it.
+  // Whether the key is there, of any type. Does not count as reading it.
   bool Has(std::string_view key) const;
 
   // Each returns the value of the key, or the default when it is missing. A value of another type
@@ -50,23 +51,23 @@ class ConfigReader {
   bool Bool(std::string_view key, bool default_value);
   int64_t Int(std::string_view key, int64_t default_value, int64_t min, int64_t max);
   double Double(std::string_view key, double default_value, double min, double max);
-  // A text for ParseBytes(), or an integer of bytes.
+  // Reads a text for ParseBytes(), or an integer of bytes.
   uint64_t Bytes(std::string_view key, uint64_t default_value, uint64_t min, uint64_t max);
-  // A text for ParseDurationUs(); in microseconds.
+  // Reads a text for ParseDurationUs(); in microseconds.
   int64_t DurationUs(std::string_view key, int64_t default_value, int64_t min, int64_t max);
   std::vector<std::string> Strings(std::string_view key, std::vector<std::string> default_value);
 
-  // A missing or empty value is an error.
+  // Reads a value that must be there and not be empty; otherwise it is an error.
   std::string RequiredString(std::string_view key);
 
-  // Number of tables in an array of tables; 0 when it is missing.
+  // Returns the number of tables in an array of tables; 0 when it is missing.
   size_t TableCount(std::string_view key);
 
   // Keeps an error found by the caller about the value of a key, with its line.
   void AddError(std::string_view key, std::string_view message);
 
-  // Ok when every value was good and every key of the text has been asked for. Otherwise
-  // INVALID_ARGUMENT with a line "source:line: ..." for each problem; an unknown key comes with the
+  // Returns OK when every value was good and every key of the text has been asked for. Otherwise
+  // INVALID_ARGUMENT with a line "source:line: ..." for each problem. An unknown key comes with the
   // nearest one that was asked for.
   absl::Status Finish();
 

@@ -5,8 +5,8 @@
 #include <algorithm>
 
 #ifdef __x86_64__
-// One of ISA-L's own variants behind crc32_iscsi(), with SSE 4.2 and PCLMULQDQ; the library exports
-// it, its header does not name it.
+// One of ISA-L's own variants behind crc32_iscsi(), with SSE 4.2 and PCLMULQDQ. The library exports
+// it, but its header does not name it.
 extern "C" unsigned int crc32_iscsi_01(unsigned char* bytes, int size, unsigned int state);
 #endif
 
@@ -15,9 +15,9 @@ namespace {
 
 using Function = unsigned int (*)(unsigned char* bytes, int size, unsigned int state);
 
-// crc32_iscsi() itself takes AVX-512 where the CPU has it: twice as fast in a loop, but a little of
-// it between two system calls costs more than it saves, and on Intel's CPUs more of it does, too
-// (docs/history/performance.md).
+// crc32_iscsi() itself takes AVX-512 where the CPU has it. That is twice as fast in a loop. But a
+// little of it between two system calls costs more than it saves, and on Intel's CPUs more of it
+// does, too (docs/performance-work.md).
 constexpr size_t kWideBytes = 16 << 10;
 
 Function FastestForFew() {
@@ -40,12 +40,12 @@ uint32_t Crc32cExtend(uint32_t crc, absl::Span<const uint8_t> bytes) {
   static const Function for_few = FastestForFew();
   static const Function for_many = FastestForMany();
   const Function function = bytes.size() < kWideBytes ? for_few : for_many;
-  // ISA-L takes the register as it stands inside (complemented) and the length as an int.
+  // ISA-L takes the register's inner value (complemented) and the length as an int.
   constexpr size_t kMaxChunk = size_t{1} << 30;
   uint32_t state = ~crc;
   while (!bytes.empty()) {
     const size_t n = std::min(bytes.size(), kMaxChunk);
-    // Its first argument is not const, yet only read.
+    // Its first argument is not const, but is only read.
     state = function(const_cast<unsigned char*>(bytes.data()), static_cast<int>(n), state);
     bytes.remove_prefix(n);
   }

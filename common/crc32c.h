@@ -8,10 +8,10 @@
 
 namespace salius {
 
-// The checksum of A followed by `bytes`, where `crc` is that of A. That of nothing is 0.
+// Returns the checksum of A followed by `bytes`, where `crc` is that of A. That of nothing is 0.
 uint32_t Crc32cExtend(uint32_t crc, absl::Span<const uint8_t> bytes);
 
-// The checksum of `bytes`; of "123456789" it is 0xE3069283.
+// Returns the checksum of `bytes`; for "123456789" it is 0xE3069283.
 inline uint32_t Crc32c(absl::Span<const uint8_t> bytes) { return Crc32cExtend(0, bytes); }
 
 }  // namespace salius

@@ -38,7 +38,7 @@ SignalWaiter::SignalWaiter() {
 int SignalWaiter::Wait() { return Poll(-1); }
 
 int SignalWaiter::WaitFor(int64_t timeout_us) {
-  // Rounded up, so that a short wait is not a busy one. A day at most: poll takes an int.
+  // Round up, so that a short wait is not a busy one. Wait a day at most: poll takes an int.
   return Poll(static_cast<int>(std::clamp<int64_t>((timeout_us + 999) / 1000, 0, 86'400'000)));
 }
 

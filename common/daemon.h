@@ -1,4 +1,4 @@
-// What every daemon needs from its surroundings: signals, readiness, limits.
+// Services that every daemon takes from its surroundings: signals, readiness, limits.
 #ifndef SALIUS_COMMON_DAEMON_H_
 #define SALIUS_COMMON_DAEMON_H_
 
@@ -11,7 +11,7 @@
 
 namespace salius {
 
-// Takes SIGTERM, SIGINT and SIGHUP out of the way of all threads and hands them to one that waits.
+// Blocks SIGTERM, SIGINT and SIGHUP in all threads and hands them to one thread that waits.
 class SignalWaiter {
  public:
   // Blocks the signals in this thread, and so in every thread started afterwards: make it first in
@@ -25,7 +25,7 @@ class SignalWaiter {
   // Waits for the next signal and returns its number, or 0 after Wake().
   int Wait();
 
-  // The same for at most `timeout_us` microseconds; -1 when nothing came.
+  // Waits like Wait(), for at most `timeout_us` microseconds; returns -1 when nothing came.
   int WaitFor(int64_t timeout_us);
 
   // Makes one Wait() return 0, now or when it is next called. From any thread.
@@ -39,29 +39,31 @@ class SignalWaiter {
   UniqueFd wake_;
 };
 
-// Tell systemd (sd_notify(3)) that the daemon serves, or that it is shutting down, or one line on
-// what it does. Without a service manager they do nothing.
+// Report to systemd (sd_notify(3)) that the daemon serves, that it is shutting down, or one line on
+// its present work. Without a service manager they do nothing.
 void NotifyReady();
 void NotifyStopping();
 void NotifyStatus(std::string_view text);
 
-// First in main() of a program: the distribution's Abseil looks for lock cycles at every lock, and
-// takes longer and longer for it as there are more locks. Builds with a sanitizer keep that check.
+// Turns off Abseil's look for lock cycles; call it first in main(). The distribution's Abseil looks
+// for cycles at every lock, and takes longer the more locks there are. Builds with a sanitizer keep
+// that check.
 void UsePlainMutexes();
 
-// Lifts the limit of a file's size (ulimit -f) that the process was started with: what it writes is
-// others' data. RESOURCE_EXHAUSTED, with what to do, when that is not allowed; a write beyond it
-// would be deadly.
+// Lifts the limit of a file's size (ulimit -f) that the process was started with: the data that it
+// writes belongs to others. A write beyond the limit would kill the process. RESOURCE_EXHAUSTED,
+// with the remedy, when lifting it is not allowed.
 absl::Status LiftFileSizeLimit();
 
-// Raises the soft limit of open descriptors to the hard one; returns what it now is.
+// Raises the soft limit of open descriptors to the hard one; returns the new limit.
 absl::StatusOr<uint64_t> RaiseFdLimit();
 
-// Ok when this process may lock `bytes` more of memory (privileged, or within RLIMIT_MEMLOCK).
-// Otherwise RESOURCE_EXHAUSTED with what to set.
+// Returns OK when this process may lock `bytes` more of memory (privileged, or within
+// RLIMIT_MEMLOCK). Otherwise RESOURCE_EXHAUSTED with the setting to change.
 absl::Status LockMemoryCheck(uint64_t bytes);
 
-// The value after "Name:" in /proc/self/status in bytes, for fields in kB ("VmLck", "VmRSS").
+// Returns the value after "Name:" in /proc/self/status in bytes, for fields in kB ("VmLck",
+// "VmRSS").
 absl::StatusOr<uint64_t> ProcStatusBytes(std::string_view field);
 
 }  // namespace salius

@@ -26,18 +26,19 @@
 namespace salius {
 namespace {
 
-// The kernel gives one record of its log at a time, at most so long.
+// The largest record of its log that the kernel gives; it gives one at a time.
 constexpr size_t kLogRecordBytes = 8192;
-// Of syslog(2): "critical", and anything below is worse. Of a failure that costs data ext4 says so
-// at this level at least; a remount, a resize, yesterday's errors counted are "notice" and the
-// like.
+// The level "critical" of syslog(2); lower numbers are worse. ext4 reports a failure that costs
+// data at this level at least. A remount, a resize and a count of yesterday's errors are "notice"
+// and the like.
 constexpr unsigned kCritical = 2;
 constexpr unsigned kLevels = 8;  // a level, plus this times the facility, which is 0 for the kernel
-// How long a message that was counted is waited for.
+// How long Check waits for a message that was counted.
 constexpr int64_t kLogLateNs = 1'000'000'000;
 constexpr int kLogPollMs = 50;
 
-// The name of the device that `fd` is on, as ext4 uses it: /sys/fs/ext4/NAME, "EXT4-fs (NAME): ".
+// Returns the name of the device that `fd` is on, as ext4 uses it: /sys/fs/ext4/NAME,
+// "EXT4-fs (NAME): ".
 absl::StatusOr<std::string> DeviceName(int fd) {
   struct stat st;
   if (fstat(fd, &st) != 0) return ErrnoStatus(errno, "fstat");
@@ -100,7 +101,7 @@ Ext4Watch::Ext4Watch(int fd) {
   if (!IsExt4(fd)) return;
   const auto begin = [&]() -> absl::Status {
     SALIUS_ASSIGN_OR_RETURN(const std::string device, DeviceName(fd));
-    // The log first: what is said meanwhile is then among its lines, if not counted.
+    // Open the log first: a message that comes meanwhile is then among its lines, if not counted.
     absl::StatusOr<UniqueFd> log = OpenAt(AT_FDCWD, "/dev/kmsg", O_RDONLY | O_NONBLOCK);
     if (log.ok() && lseek(log->get(), 0, SEEK_END) >= 0) {
       log_ = *std::move(log);
@@ -140,7 +141,7 @@ void Ext4Watch::ReadLog() {
   while (log_.valid()) {
     const ssize_t size = read(log_.get(), buffer.data(), buffer.size());
     if (size < 0 && (errno == EINTR || errno == EPIPE)) continue;  // EPIPE: some were overwritten
-    if (size == 0) log_.Reset();  // not the kernel's log: that has no end
+    if (size == 0) log_.Reset();  // not the kernel's log, which has no end
     if (size <= 0) break;
     const std::optional<Ext4Message> message =
         ParseExt4Message({buffer.data(), static_cast<size_t>(size)}, device_);
@@ -171,7 +172,7 @@ absl::Status Ext4Watch::Look() {
   } else if (lines_ < counted) {
     why = "a message that is not in the kernel's log any more, or cannot be read there";
   } else {
-    // Some lines (a daily summary) are not counted. They must not stand for others later.
+    // Some lines (a daily summary) are not counted. They must not pass for others later.
     SALIUS_ASSIGN_OR_RETURN(const uint64_t now, ReadCounter(messages_.get()));
     lines_ = std::min(lines_, now - messages_before_);
     return absl::OkStatus();

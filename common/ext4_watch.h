@@ -1,5 +1,5 @@
-// What ext4 says about data that does not reach the disk, where fsync(2) does not: its counters in
-// /sys/fs/ext4 and the kernel's log.
+// Reads the signs of data that ext4 did not bring to the disk, where fsync(2) reports nothing: its
+// counters in /sys/fs/ext4 and the kernel's log.
 #ifndef SALIUS_COMMON_EXT4_WATCH_H_
 #define SALIUS_COMMON_EXT4_WATCH_H_
 
@@ -16,49 +16,51 @@
 
 namespace salius {
 
-// How often the kernel has complained of the ext4 file system that `fd` is on: errors, warnings
-// (one for all data that could not be written back) and messages together. It does not fall while
-// the file system stays mounted. UNIMPLEMENTED for others, where /sys is missing, and before
-// Linux 5.9.
+// Returns how often the kernel has complained of the ext4 file system that `fd` is on. It counts
+// errors, warnings (one for all data that could not be written back) and messages together. It does
+// not fall while the file system stays mounted. UNIMPLEMENTED for other file systems, where /sys is
+// missing, and before Linux 5.9.
 absl::StatusOr<uint64_t> Ext4Complaints(int fd);
 
-// How many errors ext4 has found in itself since e2fsck(8) last ran, on the file system that `fd`
-// is on. UNIMPLEMENTED as above.
+// Returns how many errors ext4 has found in itself since e2fsck(8) last ran, on the file system
+// that `fd` is on. UNIMPLEMENTED as above.
 absl::StatusOr<uint64_t> Ext4Errors(int fd);
 
-// What a record of the kernel's log ("level,number,microseconds,flags;text") says of the ext4 on
-// `device`; nothing when it is not its.
+// A message of the ext4 on `device`, from a record of the kernel's log
+// ("level,number,microseconds,flags;text"). ParseExt4Message returns nothing for other records.
 struct Ext4Message {
   bool severe = false;  // "critical" or worse: it may have cost data
   std::string text;
 };
 std::optional<Ext4Message> ParseExt4Message(std::string_view record, std::string_view device);
 
-// Hears of data that ext4 has thrown away. Blocks for new data are allocated when it is written
-// back; when that fails because a block of ext4's own is damaged or cannot be read, the data is
-// dropped, and neither syncfs(2) nor fsync(2) returns an error, then or later (seen with
+// Detects data that ext4 has thrown away. ext4 allocates blocks for new data when it writes them
+// back. That fails when a block of ext4's own is damaged or cannot be read. Then the data is
+// dropped, and neither syncfs(2) nor fsync(2) returns an error, then or later. (Seen with
 // Linux 6.18: an unreadable block whatever the mount option `errors`, a damaged one with
-// errors=continue).
+// errors=continue.)
 //
-// Thread-safe. Blocks for as long as reading a few bytes from the kernel takes, and when something
-// is counted that is not in the log yet, up to a second.
+// Thread-safe. A call blocks while it reads a few bytes from the kernel. When something is counted
+// that is not in the log yet, it blocks up to a second.
 class Ext4Watch {
  public:
-  // Watches the file system that `fd` is on, from now on. Other file systems report such errors
-  // through fsync, and an ext4 whose counters are not in /sys cannot be watched (the log says so):
-  // then Check is always OK. Where /dev/kmsg cannot be read (the log says so too) every message of
-  // ext4 is taken for a failure.
+  // Watches the file system that `fd` is on, from now on. Check is always OK for other file
+  // systems, which report such errors through fsync. It is always OK too, with a line in the log,
+  // for an ext4 whose counters are not in /sys. Where /dev/kmsg cannot be read (the log says so
+  // too) every message of ext4 counts as a failure.
   explicit Ext4Watch(int fd);
 
-  // OK: what a sync that was over before this call has covered is on the disk, if the sync said so
-  // too. INTERNAL, then and from then on: ext4 found itself damaged, or said in the kernel's log
-  // that it failed, or said something that is not to be found there; says what, and what to do.
+  // OK: all that a sync covered which ended before this call is on the disk, if the sync returned
+  // success too.
+  // INTERNAL, then and from then on: ext4 found itself damaged, or said in the kernel's log that it
+  // failed, or gave a message that is not to be found there. The error names the fault and the
+  // remedy.
   absl::Status Check() ABSL_LOCKS_EXCLUDED(mutex_);
-  // To be called every few seconds: takes what is new in the kernel's log before that is full.
+  // Reads the new part of the kernel's log before that is full; call it every few seconds.
   void KeepUp() ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
-  // Takes what is new in the kernel's log.
+  // Reads the new part of the kernel's log.
   void ReadLog() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status Look() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 

@@ -66,10 +66,10 @@ absl::StatusCode CodeOf(int err) {
   }
 }
 
-// The file's bytes up to its end, at most max_bytes.
+// Returns the file's bytes up to its end, at most max_bytes.
 absl::StatusOr<std::string> ReadToEnd(int fd, std::string_view what, size_t max_bytes) {
   std::string content;
-  // Files of /proc have no size, so read until there is no more.
+  // Files of /proc have no size, so read until a read returns nothing.
   constexpr size_t kLargestChunk = 64 * 1024;
   for (size_t chunk = 1024;; chunk = std::min(2 * chunk, kLargestChunk)) {
     const size_t old_size = content.size();
@@ -94,13 +94,14 @@ absl::Status WriteNewFile(int dirfd, const std::string& name, absl::Span<const u
   return fd.Close();
 }
 
-// The error in errno of a call with this descriptor, whose path it names.
+// Returns the error in errno of a call with this descriptor, and names the descriptor's path.
 absl::Status FdError(std::string_view what, int fd) {
   const int error = errno;
   return AtPath(ErrnoStatus(error, what), PathOfFd(fd));
 }
 
-// What name_to_handle_at() and open_by_handle_at() pass: the kernel's struct with room for bytes.
+// The argument of name_to_handle_at() and open_by_handle_at(): the kernel's struct with room for
+// bytes.
 struct HandleBuffer {
   alignas(file_handle) char memory[sizeof(file_handle) + MAX_HANDLE_SZ] = {};
   file_handle* get() { return reinterpret_cast<file_handle*>(memory); }
@@ -169,7 +170,7 @@ int StatusErrno(const absl::Status& status) {
       return EAGAIN;
     default:
       // UNAVAILABLE, DEADLINE_EXCEEDED, FAILED_PRECONDITION, DATA_LOSS, INTERNAL, UNKNOWN: the
-      // outcome is bad or not known, and a retry by the caller must not look safe.
+      // outcome is bad or unknown, and a retry by the caller must not look safe.
       return EIO;
   }
 }
@@ -185,7 +186,7 @@ void UniqueFd::Reset(int fd) {
 
 absl::Status UniqueFd::Close() {
   if (fd_ < 0) return absl::OkStatus();
-  // After EINTR the descriptor is closed on Linux; closing it again could hit someone else's.
+  // After EINTR the descriptor is closed on Linux; another close could hit another owner's.
   if (close(Release()) != 0 && errno != EINTR) return ErrnoStatus(errno, "close");
   return absl::OkStatus();
 }
@@ -260,7 +261,7 @@ absl::Status PwritevFull(int fd, absl::Span<const iovec> parts, int64_t off, int
     const ssize_t put =
         RetryEintr([&] { return pwritev2(fd, rest.data() + first, count, off, flags); });
     if (put < 0) return FdError(absl::StrFormat("pwrite at %d", off), fd);
-    // A write of something that writes nothing and says no error would loop for ever.
+    // A call that writes nothing and returns no error would loop for ever.
     if (put == 0) return ErrnoStatus(EIO, absl::StrFormat("pwrite at %d wrote nothing", off));
     off += put;
     for (size_t left = static_cast<size_t>(put); left > 0;) {
@@ -369,9 +370,9 @@ absl::StatusOr<UniqueFd> OpenByHandle(int mount_fd, const FileHandle& handle, in
     return RetryEintr([&] { return open_by_handle_at(mount_fd, buffer.get(), flags | O_CLOEXEC); });
   };
   int fd = open();
-  // ext4 answers ENOMEM, where it means ESTALE, for as long as the inode's number is being given to
-  // a new file (Linux: iget_locked() of an inode with I_CREATING). That takes microseconds, or as
-  // long as its creator waits for a CPU; a memory that is full stays full.
+  // ext4 answers ENOMEM, where it means ESTALE, while the inode's number is being given to a new
+  // file (Linux: iget_locked() of an inode with I_CREATING). That takes microseconds, or as long as
+  // its creator waits for a CPU. A memory that is full stays full.
   for (int tries = 0; fd < 0 && errno == ENOMEM && tries < 1000; ++tries) {
     absl::SleepFor(absl::Milliseconds(1));
     fd = open();

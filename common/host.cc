@@ -42,7 +42,8 @@ absl::StatusOr<uint64_t> UniqueMountId(int fd) {
 
 unsigned AvailableCpus() {
   cpu_set_t cpus;
-  // Fails where there are more than it holds; hardware_concurrency() counts those that are online.
+  // This fails where there are more CPUs than `cpus` holds; hardware_concurrency() counts those
+  // that are online.
   const bool known = sched_getaffinity(0, sizeof(cpus), &cpus) == 0;
   return std::max(
       1u, known ? static_cast<unsigned>(CPU_COUNT(&cpus)) : std::thread::hardware_concurrency());

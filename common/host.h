@@ -9,17 +9,17 @@
 
 namespace salius {
 
-// The kernel's UUID of this boot, as text: the same until the host is booted again.
+// Returns the kernel's UUID of this boot, as text: the same until the host is booted again.
 absl::StatusOr<std::string> BootId();
 
-// The id of the mount that `fd` lies on, never reused within a boot. UNIMPLEMENTED before
+// Returns the id of the mount that `fd` lies on, never reused within a boot. UNIMPLEMENTED before
 // Linux 6.8.
 absl::StatusOr<uint64_t> UniqueMountId(int fd);
 
-// CPUs this process may run on (taskset(1), a cgroup's cpuset); at least 1.
+// Returns the CPUs this process may run on (taskset(1), a cgroup's cpuset); at least 1.
 unsigned AvailableCpus();
 
-// gethostname(2).
+// Returns the name of gethostname(2).
 absl::StatusOr<std::string> Hostname();
 
 }  // namespace salius

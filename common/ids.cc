@@ -11,7 +11,7 @@ constexpr size_t kTextSize = 36;
 
 constexpr bool IsDashAt(size_t i) { return i == 8 || i == 13 || i == 18 || i == 23; }
 
-// Value of a hexadecimal digit, or -1.
+// Returns the value of a hexadecimal digit, or -1.
 int HexValue(char c) {
   if (c >= '0' && c <= '9') return c - '0';
   if (c >= 'a' && c <= 'f') return c - 'a' + 10;

@@ -21,8 +21,8 @@ using Seq = uint64_t;
 using FileId = uint64_t;
 // One life of a replica's memory; random, changes whenever memory was lost.
 using Incarnation = uint64_t;
-// One life of the file in which a replica keeps its promises; random, changes whenever that was
-// lost. 0: it keeps none.
+// One life of the file in which a replica keeps its promises; random, changes whenever that file
+// was lost. 0: it keeps none.
 using StoreId = uint64_t;
 
 inline constexpr FileId kNoFileId = 0;
@@ -32,13 +32,13 @@ inline constexpr FileId kRootFileId = 1;
 struct VolumeId {
   std::array<uint8_t, 16> bytes{};
 
-  // From the 36 characters 8-4-4-4-12 in hexadecimal, either case. INVALID_ARGUMENT otherwise.
+  // Parses the 36 characters 8-4-4-4-12 in hexadecimal, either case. INVALID_ARGUMENT otherwise.
   static absl::StatusOr<VolumeId> Parse(std::string_view text);
 
-  // A new random UUID (version 4), from the kernel.
+  // Returns a new random UUID (version 4), from the kernel.
   static VolumeId Random();
 
-  // The form Parse() takes, in lower case.
+  // Returns the form that Parse() takes, in lower case.
   std::string ToString() const;
 
   friend bool operator==(const VolumeId&, const VolumeId&) = default;

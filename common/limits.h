@@ -9,20 +9,20 @@ namespace salius {
 
 // --- Numbers -----------------------------------------------------------------------------------
 
-// Epochs, seqs, marks and generations count from 1 and never come near the end of 64 bits: there
-// is only damage or a forgery, and "the next one" would be 0. Every decoder refuses what is larger.
+// Epochs, seqs, marks and generations count from 1 and never come near the end of 64 bits. A number
+// near it is damage or a forgery, and "the next one" would be 0. Every decoder refuses larger ones.
 inline constexpr uint64_t kMaxCount = uint64_t{1} << 62;
 
 // --- Members -----------------------------------------------------------------------------------
 
-// Replicas of one volume. Ack masks are one byte, and the state slot lists every member in 4 KiB.
+// Replicas of one volume. An ack mask is one byte, and the state slot lists every member in 4 KiB.
 inline constexpr size_t kMaxReplicas = 8;
 
 // --- Records -----------------------------------------------------------------------------------
 
-// Body of one record: larger writes (FUSE hands over up to 1 MiB in one request) are cut into
-// several, so that one lost record costs little to re-send. Also the largest xattr value plus names
-// fits with room.
+// Body of one record. Larger writes (FUSE hands over up to 1 MiB in one request) are cut into
+// several, so that one lost record costs little to re-send. The largest xattr value with its names
+// fits, too.
 inline constexpr size_t kMaxRecordBody = 128 * 1024;
 
 // Linux NAME_MAX and XATTR_SIZE_MAX; PATH_MAX without the terminating zero.
@@ -42,16 +42,16 @@ inline constexpr size_t kDatagramPayloadMin = 512;
 // UDP payload that fits one packet: MTU 1500 (or 9000, jumbo) less 20 bytes of IPv4 and 8 of UDP.
 inline constexpr size_t kDatagramPayloadDefault = 1472;
 inline constexpr size_t kDatagramPayloadJumbo = 8972;
-// What every way of IPv6 carries: the least MTU, 1280, less 40 bytes of IPv6 and 8 of UDP. Tunnels
-// over Ethernet leave more, so it does for IPv4 too.
+// The payload that every path of IPv6 carries: the least MTU, 1280, less 40 bytes of IPv6 and 8 of
+// UDP. Tunnels over Ethernet leave more, so it suits IPv4 too.
 inline constexpr size_t kDatagramPayloadAnyPath = 1232;
-// Largest UDP payload there is: 65535 less the same headers. Loopback's MTU is 65536.
+// Largest UDP payload: 65535 less the same headers. Loopback's MTU is 65536.
 inline constexpr size_t kDatagramPayloadLoopback = 65507;
 
 // --- Time (docs/protocol.md, "Time-outs": delta, tau, k) ---------------------------------------
 
-// Link delay bound in microseconds: well above the delay of a busy LAN, and 2*delta is still a
-// pause that nobody notices before the volume goes to mode local.
+// Link delay bound in microseconds. It is well above the delay of a busy LAN, and 2*delta is still
+// too short a pause to be noticed before the volume goes to mode local.
 inline constexpr int64_t kDefaultDeltaUs = 50000;
 // Longest time, in milliseconds, a record may wait before it is on the primary's disk: the kernel's
 // own dirty_expire interval, so Salius keeps data in memory no longer than Linux does.
@@ -66,8 +66,8 @@ inline constexpr size_t kStateSlotBytes = 4096;
 
 // Uncheckpointed bytes a session may hold. Every replica reserves as much for the volume.
 inline constexpr size_t kDefaultLogMaxBytes = size_t{64} << 20;
-// The stable log must take everything uncheckpointed (kDefaultLogMaxBytes), its headers, and what
-// arrives until the checkpoint that lets it be cut: half as much again.
+// The stable log must take everything uncheckpointed (kDefaultLogMaxBytes), its headers, and the
+// records that arrive until the checkpoint that lets it be cut: half as much again.
 inline constexpr size_t kDefaultStableLogBytes = size_t{96} << 20;
 // Unsynced data of one file above which it becomes a bulk file and goes past the log: past this
 // size one sequential disk sync is cheaper than f copies over the network.

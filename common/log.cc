@@ -41,7 +41,7 @@ spdlog::level::level_enum SpdlogLevel(LogLevel level) {
   return spdlog::level::off;
 }
 
-// The journal's priority prefix, see sd-daemon(3).
+// Returns the journal's priority prefix, see sd-daemon(3).
 std::string_view JournalPrefix(LogLevel level) {
   switch (level) {
     case LogLevel::kDebug:
@@ -110,7 +110,7 @@ class Background {
     std::string text;
   };
 
-  // Where they are missing. Under mu_.
+  // Queues, at the place of the lost lines, a line with their number. Under mu_.
   void TellLost(Sink& sink) {
     if (lost_ == 0) return;
     std::string told = sink.journal ? std::string(JournalPrefix(LogLevel::kWarn)) : "";
@@ -144,7 +144,7 @@ class Background {
 
 std::atomic<Background*> g_background{nullptr};
 
-// Replaced by InitLogging(). Old ones stay, chained, since another thread may be writing through
+// Replaced by InitLogging(). Old sinks stay, chained, since another thread may be writing through
 // them.
 std::atomic<Sink*> g_sink{nullptr};
 
@@ -165,7 +165,7 @@ void Write(LogLevel level, fmt::string_view format, fmt::format_args args) {
   std::string line;
   if (sink.journal) line = JournalPrefix(level);
   fmt::vformat_to(std::back_inserter(line), format, args);
-  // Each line has a priority of its own there.
+  // In the journal each line has a priority of its own.
   for (size_t end = line.find('\n'); sink.journal && end != std::string::npos;) {
     line.insert(end + 1, JournalPrefix(level));
     end = line.find('\n', end + 1);
@@ -190,7 +190,7 @@ bool FlushLog(std::chrono::milliseconds bound) {
   return background == nullptr || background->Flush(bound);
 }
 
-// systemd sets JOURNAL_STREAM to "device:inode" of the stream that it gave as stderr; children
+// systemd sets JOURNAL_STREAM to "device:inode" of the stream that it gave as stderr. Children
 // inherit the variable even when their stderr is another.
 bool StderrIsJournal() {
   const char* stream = std::getenv("JOURNAL_STREAM");

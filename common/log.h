@@ -2,12 +2,12 @@
 //
 //   SLOG_INFO("volume {} is {} (epoch {})", id.ToString(), mode, epoch);
 //
-// fmt format strings, checked by the compiler. Under systemd (stderr is the journal) a line begins
-// with its syslog priority and the journal adds the time; elsewhere it begins with UTC time, name
+// The compiler checks the fmt format strings. Under systemd (stderr is the journal) a line begins
+// with its syslog priority and the journal adds the time. Elsewhere it begins with UTC time, name
 // and level. Thread-safe. Until InitLogging() the level is info.
 //
-// Whoever logs waits for stderr: a pipe that nobody reads, a journal that is stuck, a disk that
-// hangs. After LogInBackground() a thread of the log's own does, and nobody else.
+// A thread that logs waits for stderr, which may be an unread pipe, a stuck journal or a hanging
+// disk. After LogInBackground() only a thread of the log's own waits.
 #ifndef SALIUS_COMMON_LOG_H_
 #define SALIUS_COMMON_LOG_H_
 
@@ -30,24 +30,25 @@ enum class LogLevel : int { kDebug = 0, kInfo = 1, kWarn = 2, kError = 3, kOff =
 // INVALID_ARGUMENT for another level, and then nothing has changed. Call it first in main().
 absl::Status InitLogging(std::string_view name, std::string_view level);
 
-// From here on lines only join a queue, in memory, which a thread writes. Lines that find it full
-// (kLogQueueLines) are lost, and their number is logged once there is room. For the rest of the
-// process: call it after the last fork, and FlushLog before the end. A second call does nothing.
+// Makes lines join a queue in memory, which a thread writes. Lines that find it full
+// (kLogQueueLines) are lost, and their number is logged once there is room. It holds for the rest
+// of the process: call it after the last fork, and FlushLog before the end. A second call does
+// nothing.
 void LogInBackground();
 inline constexpr size_t kLogQueueLines = 1000;
 
-// Waits until what was logged before is written, for `bound` at most (of the monotonic clock);
-// whether it is. After false the end of the process must be _exit: stderr's lock is taken.
+// Waits until all earlier lines are written, for `bound` at most (of the monotonic clock). Returns
+// whether they are. After false the end of the process must be _exit: stderr's lock is taken.
 bool FlushLog(std::chrono::milliseconds bound = std::chrono::seconds(1));
 
 // Whether stderr is the stream to the journal that systemd gave.
 bool StderrIsJournal();
 
-// Before a line that is written to stderr beside the log: its priority, "<3>" for an error, when
-// stderr is the journal, and else nothing.
+// Returns the prefix of a line that is written to stderr beside the log. It is the priority ("<3>"
+// for an error) when stderr is the journal, and "" otherwise.
 std::string_view LinePrefix(LogLevel level);
 
-// Where stderr leads: "journal", the path of a file, or what else /proc/self/fd/2 says.
+// Returns where stderr leads: "journal", the path of a file, or else the text of /proc/self/fd/2.
 std::string LogPlace();
 
 namespace log_internal {

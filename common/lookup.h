@@ -1,8 +1,8 @@
-// Asks the resolver for a host's addresses without waiting for it: a name server that is gone lets
-// getaddrinfo(3) take a minute, and nothing can end it.
+// Asks the resolver for a host's addresses without waiting for it. When the name server is gone,
+// getaddrinfo(3) takes up to a minute, and nothing can end it.
 //
-// Threads: thread safe. The one that asks is detached; it touches nothing but its own answer, also
-// when nobody wants that any more.
+// Threads: thread safe. The thread that asks is detached. It touches nothing but its own answer,
+// also when the answer is not wanted any more.
 #pragma once
 
 #include <memory>
@@ -20,10 +20,10 @@ class Lookup {
  public:
   using Answer = absl::StatusOr<std::vector<SocketAddress>>;
 
-  // Begins to ask: ResolveAll(host_port, family). UNAVAILABLE too when no thread can be started.
+  // Starts ResolveAll(host_port, family). UNAVAILABLE too when no thread can be started.
   static std::shared_ptr<Lookup> Start(const HostPort& host_port, int family);
 
-  // The answer, once it is there.
+  // Returns the answer, once it is there.
   std::optional<Answer> answer() const;
 
  private:

@@ -161,7 +161,7 @@ MetricsServer::~MetricsServer() = default;
 
 namespace {
 
-// Whether a server can listen there: the library says only that it cannot.
+// Finds out whether a server can listen there: the library reports only that it cannot.
 absl::Status TryToListen(const SocketAddress& address) {
   const UniqueFd socket(::socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (!socket.valid()) return ErrnoStatus(errno, "socket");

@@ -18,7 +18,7 @@
 
 namespace salius {
 
-// Only grows.
+// A number that only grows.
 class Counter {
  public:
   void Increment(uint64_t by = 1) { value_.fetch_add(by, std::memory_order_relaxed); }
@@ -38,7 +38,8 @@ class Gauge {
   std::atomic<int64_t> value_{0};
 };
 
-// Counts observations by upper bounds (each included); what is above the last has its own bucket.
+// Counts observations by upper bounds (each included). Values above the last bound have a bucket of
+// their own.
 class Histogram {
  public:
   explicit Histogram(std::vector<double> bounds);
@@ -46,7 +47,7 @@ class Histogram {
   void Observe(double value);
 
   const std::vector<double>& bounds() const { return bounds_; }
-  // Observations in bucket i alone; i up to and including bounds().size().
+  // Returns the observations in bucket i alone; i up to and including bounds().size().
   uint64_t BucketCount(size_t i) const { return counts_[i].load(std::memory_order_relaxed); }
   uint64_t Count() const;
   double Sum() const { return sum_.load(std::memory_order_relaxed); }
@@ -59,18 +60,18 @@ class Histogram {
 
 using MetricLabels = std::map<std::string, std::string>;
 
-// The metric of this name and these labels, made at the first call (whose `help` counts). Asking
-// for it as another type, or with a name that Prometheus refuses, aborts. Takes a lock: keep the
-// reference.
+// Return the metric of this name and these labels, made at the first call (whose `help` counts).
+// Asking for it as another type, or with a name that Prometheus refuses, aborts. Takes a lock: keep
+// the reference.
 Counter& GetCounter(std::string_view name, std::string_view help, const MetricLabels& labels = {});
 Gauge& GetGauge(std::string_view name, std::string_view help, const MetricLabels& labels = {});
 Histogram& GetHistogram(std::string_view name, std::string_view help, std::vector<double> bounds,
                         const MetricLabels& labels = {});
 
-// Bounds in seconds from 5 us to 10 s, for what waits on a network or a disk.
+// Returns bounds in seconds from 5 us to 10 s, for waits on a network or a disk.
 std::vector<double> LatencyBounds();
 
-// Every metric in the text format, as the server gives it.
+// Returns every metric in the text format, as the server gives it.
 std::string MetricsText();
 
 // Serves the metrics at http://host:port/metrics until it is destroyed.
@@ -80,7 +81,7 @@ class MetricsServer {
   static absl::StatusOr<std::unique_ptr<MetricsServer>> Start(std::string_view address);
   ~MetricsServer();
 
-  // The port that is listened on.
+  // Returns the port that the server listens on.
   int port() const;
 
  private:

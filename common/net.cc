@@ -18,7 +18,7 @@
 namespace salius {
 namespace {
 
-// Decimal digits only: from_chars and the like take signs or stop early.
+// Parses decimal digits only: from_chars and the like take signs or stop early.
 bool ParsePort(std::string_view text, uint16_t* port) {
   if (text.empty() || text.size() > 5) return false;
   uint32_t value = 0;
@@ -154,8 +154,8 @@ namespace {
 
 using Found = absl::StatusOr<std::vector<SocketAddress>>;
 
-// The addresses of each, in order. All names at once: each takes 10 to 20 seconds where the name
-// server is gone.
+// Returns the addresses of each host, in order. It asks for all names at once: each takes 10 to 20
+// seconds where the name server is gone.
 std::vector<Found> ResolveEach(const std::vector<HostPort>& hosts, int family) {
   std::vector<Found> found(hosts.size(), absl::UnknownError("not asked"));
   std::vector<std::thread> threads;
@@ -176,8 +176,8 @@ bool Has(const std::vector<SocketAddress>& addresses, int family) {
   });
 }
 
-// Puts the addresses of one family first everywhere: that of the first address there is, unless
-// another is the only one of which all that have an address have one.
+// Puts the addresses of one family first everywhere. It is the family of the first address there
+// is, unless only the other family has an address of every host that has any.
 void OrderByCommonFamily(std::vector<Found>& found) {
   int family = AF_UNSPEC;
   for (const Found& addresses : found) {
@@ -198,8 +198,8 @@ void OrderByCommonFamily(std::vector<Found>& found) {
   }
 }
 
-// Puts the first of `addresses` that is of the first one's family and not the first of any of
-// `before` at the front. When there is none they stay.
+// Puts one of `addresses` at the front: the first that has the family of the first one and is not
+// the first of any of `before`. When there is none they stay.
 void PutFreeOneFirst(const std::vector<std::vector<SocketAddress>>& before,
                      std::vector<SocketAddress>& addresses) {
   for (auto it = addresses.begin(); it != addresses.end(); ++it) {
@@ -219,7 +219,7 @@ absl::StatusOr<std::vector<std::vector<SocketAddress>>> ResolveAllOfReplicas(
     const std::vector<std::string>& replicas, Unresolved unresolved, int family) {
   std::vector<std::vector<SocketAddress>> result;
   absl::Status first_error;
-  size_t first = replicas.size();  // that has an address
+  size_t first = replicas.size();  // index of the first replica that has an address
   std::vector<HostPort> hosts;
   for (const std::string& name : replicas) {
     absl::StatusOr<HostPort> host_port = ParseHostPort(name, 0);

@@ -1,5 +1,5 @@
 // Randomness of two kinds: from the kernel, for identities and tokens; and from a seed, for tests,
-// simulation and jitter, always the same for the same seed.
+// simulation and jitter. The same seed always gives the same numbers.
 #ifndef SALIUS_COMMON_RANDOM_H_
 #define SALIUS_COMMON_RANDOM_H_
 
@@ -11,11 +11,11 @@ namespace salius {
 // Fills `size` bytes at `out` from getrandom(2). Cannot fail: a kernel without it aborts.
 void SecureRandomBytes(void* out, size_t size);
 
-// 64 bits from getrandom(2).
+// Returns 64 bits from getrandom(2).
 uint64_t SecureRandom64();
 
-// xoshiro256**, seeded by SplitMix64. Not for secrets, not thread-safe. Is a
-// UniformRandomBitGenerator, so that std::shuffle and the like take it; the distributions of
+// xoshiro256**, seeded by SplitMix64. Not for secrets, not thread-safe. It is a
+// UniformRandomBitGenerator, so that std::shuffle and the like take it. The distributions of
 // <random> differ between libraries, so use Below() and Chance() where a seed must repeat.
 class Random {
  public:
@@ -23,19 +23,19 @@ class Random {
 
   explicit Random(uint64_t seed);
 
-  // 64 random bits.
+  // Returns 64 random bits.
   uint64_t Next();
 
-  // Uniform in [0, n); n must not be 0.
+  // Returns a uniform number in [0, n); n must not be 0.
   uint64_t Below(uint64_t n);
 
-  // Uniform in [low, high], both included; low must not exceed high.
+  // Returns a uniform number in [low, high], both included; low must not exceed high.
   int64_t Between(int64_t low, int64_t high);
 
-  // True with the given probability; never at 0 or less, always at 1 or more.
+  // Returns true with the given probability; never at 0 or less, always at 1 or more.
   bool Chance(double probability);
 
-  // A generator of its own, seeded from this one.
+  // Returns a generator of its own, seeded from this one.
   Random Fork() { return Random(Next()); }
 
   uint64_t operator()() { return Next(); }

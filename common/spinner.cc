@@ -18,7 +18,7 @@ bool Spinner::Spin(absl::FunctionRef<bool()> ready) {
       if (found || now >= end) break;
       sched_yield();
     }
-    // What was found too late would have been there without looking.
+    // A result that came too late would have been there without spinning.
     vain_ = found && now <= end ? 0 : vain_ + 1;
     if (vain_ >= kVain) rest_ = kRest;
   }

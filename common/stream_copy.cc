@@ -13,7 +13,7 @@ namespace {
 
 constexpr size_t kLine = 64;
 
-// `to` is where a line of the cache begins.
+// Copies whole cache lines; `to` is where a line of the cache begins.
 __attribute__((target("avx"))) void CopyLines(uint8_t* to, const uint8_t* from, size_t lines) {
   for (; lines > 0; --lines, to += kLine, from += kLine) {
     const __m256i first = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));

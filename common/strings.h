@@ -1,7 +1,7 @@
-// Between std::string_view, which our interfaces take, and absl::string_view.
+// Conversions between std::string_view, which our interfaces take, and absl::string_view.
 //
 // The distribution builds Abseil with a string_view of its own, so the two do not convert into each
-// other. absl::StrFormat("%s") and fmt take a std::string_view as it is; absl::StrCat, StrSplit,
+// other. absl::StrFormat("%s") and fmt take a std::string_view directly. absl::StrCat, StrSplit,
 // heterogeneous look-up and the Status constructors need Av().
 #ifndef SALIUS_COMMON_STRINGS_H_
 #define SALIUS_COMMON_STRINGS_H_
@@ -13,14 +13,14 @@
 
 namespace salius {
 
-// The same bytes as an absl::string_view.
+// Returns the same bytes as an absl::string_view.
 inline absl::string_view Av(std::string_view text) { return {text.data(), text.size()}; }
 
-// The same bytes as a std::string_view.
+// Returns the same bytes as a std::string_view.
 inline std::string_view Sv(absl::string_view text) { return {text.data(), text.size()}; }
 
-// The text with '?' for control characters: what peers and file names contain must not act on a
-// terminal.
+// Returns the text with '?' for control characters: text from peers and file names must not act on
+// a terminal.
 enum class NewLines { kKeep, kReplace };
 inline std::string Printable(std::string text, NewLines new_lines) {
   for (char& c : text) {
@@ -30,8 +30,8 @@ inline std::string Printable(std::string text, NewLines new_lines) {
   return text;
 }
 
-// The text as one word of a shell command: as it is, or between single quotes. For commands that a
-// message proposes.
+// Returns the text as one word of a shell command: unchanged, or between single quotes. For
+// commands that a message proposes.
 inline std::string ShellQuote(std::string_view text) {
   const auto plain = [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
