@@ -1,4 +1,5 @@
-"""Replicas that are known by names, whose addresses change while the volume is mounted, or are not known yet."""
+"""Replicas known by names whose addresses change while the volume is mounted, or are not yet
+known."""
 import os
 import time
 
@@ -17,19 +18,20 @@ ELSEWHERE = "10.77.0.99"
 class Addresses(Case):
 
     def named(self, m, acks):
-        """A rig whose replicas have names; also what may be changed in self.hosts."""
+        """Returns a rig whose replicas have names; self.hosts then holds their addresses, which a
+        test may change."""
         self.hosts = dict(zip(NAMES[:m], map(Net.ip, range(m))))
         self.files = self.own(Hosts(self.hosts))
         return self.rig(m=m, acks=acks, names=NAMES[:m])
 
     def told(self, **changes):
-        """The names' addresses from now on; None: no more known."""
+        """Changes the names' addresses from now on; None removes a name."""
         for name, address in changes.items():
             self.hosts["salius-" + name] = address
         self.files.set({name: address for name, address in self.hosts.items() if address})
 
     def writing(self):
-        """A rig of two replicas, both needed, that is mounted and written to; and the writer."""
+        """Returns a mounted rig of two replicas, both needed, and a writer on it."""
         rig = self.named(2, 2)
         rig.mount(mode="replicated")
         writer = ops.OpWriter(rig.path)
@@ -66,7 +68,8 @@ class Addresses(Case):
         self.moved(loses_memory=False)
 
     def exchanged(self, told_before_the_start):
-        """Two hosts exchange their addresses; nothing acknowledged before or after is missing."""
+        """Exchanges the addresses of two hosts; nothing acknowledged before or after may be
+        missing."""
         rig, writer = self.writing()
         mount, (first, second) = rig.mount_, rig.replicas
         before = [report_of(mount.status(), r)["incarnation"] for r in rig.replicas]
@@ -92,8 +95,8 @@ class Addresses(Case):
         self.exchanged(told_before_the_start=True)
 
     def test_two_hosts_that_answer_at_each_others_addresses_keep_what_they_hold(self):
-        """Their names lead to where they are only after the volume has written to them: recovery knows them by their
-        memory."""
+        """The names lead to the new addresses only after the volume has written to the hosts.
+        Recovery identifies the hosts by their memory."""
         self.exchanged(told_before_the_start=False)
 
     def test_name_without_an_address_keeps_no_volume_from_its_host(self):
@@ -127,7 +130,8 @@ class Addresses(Case):
         self.assertIn("closed cleanly", rig.volume.tail())
 
     def test_a_mount_asks_for_all_names_at_once(self):
-        """Where nobody answers each takes its time, which the unit that mounts does not have for one after the other."""
+        """An unanswered look-up takes its full time-out. The mounting unit has no time for several
+        in a row."""
         rig = self.named(3, 2)
         server = self.own(DeadNameServer(rig.net))
         self.told(two=None, three=None)
@@ -140,7 +144,7 @@ class Addresses(Case):
     def test_name_that_comes_to_mean_another_host_needs_the_word_that_the_network_is_trusted(self):
         rig = self.named(1, 1)
         replica = rig.replicas[0]
-        self.told(one="127.0.0.1")  # where nobody is
+        self.told(one="127.0.0.1")  # no host is there
         mount = self.own(Mount(rig.volume, insecure=False))
         mount.wait_status(lambda s: "refused" in report_of(s, replica)["problem"], 30, "somebody is there")
         self.told(one=replica.ip)
@@ -151,7 +155,7 @@ class Addresses(Case):
 
     def test_datagrams_fit_the_way_to_the_host_that_a_name_comes_to_mean(self):
         rig = self.named(1, 1)
-        self.told(one="127.0.0.1")  # where nobody is, and datagrams may be large
+        self.told(one="127.0.0.1")  # no host is there, and datagrams may be large
         mount = rig.mount()
         mount.wait_status(lambda s: "refused" in report_of(s, rig.replicas[0])["problem"], 30, "somebody is there")
         self.told(one=rig.replicas[0].ip)
@@ -166,7 +170,7 @@ class Addresses(Case):
 
     @staticmethod
     def fragments(rig):
-        """Into how many the primary's host has cut what was larger than a packet."""
+        """Returns the number of fragments that the primary's host made of large packets."""
         lines = sh("nsenter", "--net=/run/netns/" + rig.net.primary, "cat", "/proc/thread-self/net/snmp").stdout
         names, values = [line.split() for line in lines.splitlines() if line.startswith("Ip:")]
         return int(values[names.index("FragCreates")])
@@ -184,7 +188,8 @@ class Addresses(Case):
         mount.wait_mode("replicated")
 
     def test_each_address_of_a_name_is_tried(self):
-        """Nobody is at the address that the resolver puts first, the one closer to the primary's."""
+        """No host answers at the address that the resolver puts first, the one closer to the
+        primary's."""
         rig = self.named(2, 2)
         self.told(one=["10.77.0.2", rig.replicas[0].ip], two=["10.77.0.3", rig.replicas[1].ip])
         self.check_all_addresses(rig)
@@ -196,7 +201,8 @@ class Addresses(Case):
         self.check_all_addresses(rig)
 
     def test_name_whose_datagrams_pass_by_one_family_alone(self):
-        """Its control port answers at both addresses (TCP), its datagrams are dropped at the first."""
+        """Its control port answers at both addresses (TCP); its datagrams to the first are
+        dropped."""
         rig = self.named(1, 1)
         rig.net.add_ipv6()
         replica = rig.replicas[0]
@@ -208,7 +214,8 @@ class Addresses(Case):
         self.check_all_addresses(rig)
 
     def check_all_addresses(self, rig):
-        """The volume comes to mode replicated, the doctor and a recovery find its replicas too."""
+        """Checks that the volume reaches mode replicated, and that the doctor and a recovery find
+        its replicas."""
         rig.mount().wait_status(
             lambda s: "does not answer at" in rig.volume.tail() and s["mode"] == "replicated" and
             all(r["member"] and r["connected"] for r in s["replicas"]), 60, "the second address is not tried")

@@ -1,4 +1,5 @@
-"""A volume on btrfs, which writes elsewhere what is overwritten: power cuts, and a disk that is full."""
+"""A volume on btrfs, which writes overwritten data elsewhere: power cuts, and a disk that is
+full."""
 import errno
 import os
 
@@ -21,13 +22,13 @@ class Btrfs(Case):
         self.blocks = {}
 
     def mounted(self):
-        """Mounts; the volume's file, open."""
+        """Mounts; returns the volume's file, open."""
         self.rig_.mount(mode="replicated")
         return os.open(self.rig_.file("f"), os.O_RDWR | os.O_CREAT | os.O_SYNC, 0o600)
 
     def overwrite(self, fd, first, count):
-        """Block i gets the number of the last write that went there. Ends at the first that is refused for want of room;
-        returns how many were acknowledged."""
+        """Writes the number of each write to its block. Stops at the first one refused for lack of
+        room; returns how many were acknowledged."""
         for i in range(first, first + count):
             try:
                 os.pwrite(fd, b"%07d\n" % i * (BLOCK // 8), i % 16 * BLOCK)
@@ -38,7 +39,8 @@ class Btrfs(Case):
         return count
 
     def lacking(self, names=None):
-        """What was acknowledged and is not in the backing directory: text of each; `names`: {name: content}."""
+        """Returns a text for each acknowledged block or file that the backing directory lacks.
+        `names`: {name: content}."""
         path = self.rig_.backing_file("f")
         data = b""
         if os.path.exists(path):
@@ -94,7 +96,7 @@ class Btrfs(Case):
                 os.close(new)
                 names["n%d" % (i % 20)] = b"%d" % number
             os.close(fd)
-            if cut:  # at the first the disk has what a checkpoint put there, and no more
+            if cut:  # at the first cut the disk has only what a checkpoint put there
                 rig.disk_ahead(self.rng)
             rig.power_cut()
             lacked += bool(self.lacking(names))
@@ -128,7 +130,8 @@ class Btrfs(Case):
         rig.image.check()
 
     def test_recovery_on_a_disk_that_others_filled(self):
-        """There is room for it in the ballast, and no page of a file is stored into that has none."""
+        """The ballast holds enough room for recovery, and recovery stores only into file pages that
+        have room."""
         rig = self.rig_
         fd = self.mounted()
         self.assertEqual(self.overwrite(fd, 0, 16), 16)

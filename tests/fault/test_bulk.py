@@ -1,4 +1,4 @@
-"""Bulk data: what nobody syncs goes past the log, an fsync then is a real one, and replay never puts older
+"""Bulk data: unsynced data goes past the log, its fsync is a real one, and replay never puts older
 bytes back over it (I3)."""
 import os
 import struct
@@ -13,8 +13,8 @@ def block(number, version):
 
 
 class File:
-    """One file of `blocks` blocks and what each may hold after a crash: its last synced version, or any that
-    was written since."""
+    """A file of `blocks` blocks, with the versions that each may hold after a crash: its last
+    synced version, or any later one."""
 
     def __init__(self, path, blocks):
         self.path, self.blocks = path, blocks
@@ -48,7 +48,7 @@ class File:
         self.allowed = [{v} for v in self.newest]
 
     def check(self, path):
-        """Returns the blocks that hold what they must not, as (block, found, allowed)."""
+        """Returns the blocks that hold a wrong version, as (block, found, allowed)."""
         with open(path, "rb") as f:
             data = f.read().ljust(self.blocks * BLOCK, b"\0")
         wrong = []
@@ -90,7 +90,7 @@ class Bulk(Case):
         self.report("%d power cuts, %d writes", rounds, file.version)
 
     def test_fsync_of_a_bulk_file_stands_when_every_replica_dies_with_the_primary(self):
-        """The fsync was a real one: nothing of it depends on a replica; only the note about it does."""
+        """The fsync was a real one: its data depends on no replica; only the note about it does."""
         rig = self.rig(m=1, acks=1, size_mb=512)
         mount = rig.mount(mode="replicated")
         file = File(rig.file("f"), 6000)

@@ -18,7 +18,8 @@ ANOTHER_NAMESPACE = ("unshare", "--mount")
 class Copies(Case):
 
     def copied(self):
-        """A mounted volume with acknowledged operations, its writer, and a copy of it made meanwhile."""
+        """Returns a mounted volume with acknowledged operations, its writer, and a copy made in
+        use."""
         rig = self.rig(m=3, acks=2, init_options=PATIENT)
         rig.mount().wait_whole()
         writer = ops.OpWriter(rig.path, gated=True)
@@ -114,13 +115,14 @@ class Copies(Case):
         ops.check(rig.backing, writer.ledger)
         done = copy.run("salius", "init", "--copy", "--force", copy.backing)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-        # Clean, it loses nothing.
+        # A clean volume loses nothing.
         done = copy.run("salius", "init", "--copy", rig.backing)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         ops.check(rig.backing, writer.ledger)
 
     def test_fenced_volume_says_what_helps(self):
-        """A copy on another host was recovered: mounting again does not help here, what the message names does."""
+        """A copy on another host was recovered. Another mount does not help here; the advice in the
+        message does."""
         rig, writer, copy = self.copied()
         done = copy.recover(wrapper=ON_ANOTHER_HOST)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)

@@ -1,4 +1,4 @@
-"""The mount daemon's own life: killed alone, ended in order, unmounted, started by mount(8)."""
+"""The life of the mount daemon: killed alone, ended in order, unmounted, started by mount(8)."""
 import itertools
 import os
 import signal
@@ -28,7 +28,8 @@ class OnlyTheDaemonDies(Case):
             self.addCleanup(writer.kill)
             writer.more(self.rng.randint(5, 80))
             rig.mount_.proc.kill()
-            writer.kill()  # the next mount clears the dead one away, of whose root the kernel may know the attributes
+            # the next mount removes the dead one, whose root's attributes the kernel may know
+            writer.kill()
         mount = rig.mount("recover=auto")
         with open("/proc/self/mountinfo") as f:
             self.assertEqual(sum(line.split()[4] == rig.path for line in f), 1)
@@ -37,8 +38,9 @@ class OnlyTheDaemonDies(Case):
         self.report("%d kills of the daemon, %d operations acknowledged", rounds, ledger.total())
 
     def test_killed_daemon_needs_no_replica_because_the_page_cache_is_intact(self):
-        """Same boot id, same mount of the backing file system: what was acknowledged is in the log or the cache;
-        replicas that keep their memory are asked only for what was not applied."""
+        """Same boot id, same mount of the backing file system: acknowledged data is in the log
+        or the cache. Replicas that keep their memory are asked only for records that were not
+        applied."""
         rig = self.rig(m=2, acks=1)
         rig.mount(mode="replicated")
         writer = ops.OpWriter(rig.path)
@@ -52,7 +54,7 @@ class OnlyTheDaemonDies(Case):
         ops.check(rig.backing, writer.ledger)
 
     def test_malloc_keeps_no_more_arenas_than_there_are_cpus(self):
-        """Each keeps as much as the fullest log took of it."""
+        """Each arena keeps as much as the fullest log took of it."""
         rig = self.rig(m=2, acks=1)
         pid = rig.mount(mode="replicated").pid
 
@@ -66,7 +68,8 @@ class OnlyTheDaemonDies(Case):
             writer.start()
         for writer in writers:
             writer.join()
-        reserved = 64 << 20  # by each but the first, which is the heap; a part of it can be used, at its beginning
+        # by each arena except the first, which is the heap; only its beginning is usable
+        reserved = 64 << 20
         with open("/proc/%d/maps" % pid) as f:
             maps = [line.split() for line in f]
         spans = [[int(at, 16) for at in line[0].split("-")] for line in maps]
@@ -92,7 +95,7 @@ class OnlyTheDaemonDies(Case):
             finally:
                 os.close(fd)
         far(rig.file("applied"), os.O_RDWR | os.O_SYNC)
-        os.stat(rig.file("applied"))  # waits for that
+        os.stat(rig.file("applied"))  # waits for the write above
         far(rig.file("replayed"), os.O_RDWR | os.O_SYNC)
         rig.power_cut()
         def recover(wrapper):
@@ -126,8 +129,9 @@ class OnlyTheDaemonDies(Case):
         ops.check(rig.backing, writer.ledger)
 
     def test_a_busy_daemon_that_is_told_to_end_never_waits_for_itself(self):
-        """It has shared maps written back through its own mount before it ends. A thread of its own that waited for
-        its own answer could not be killed, so another process asks the kernel for it."""
+        """Before it ends, the daemon has shared maps written back through its own mount. A thread
+        of its own that waited for its own answer could not be killed, so another process asks the
+        kernel for it."""
         rig = self.rig(m=1, acks=1)
         mount = rig.mount(mode="replicated")
         writer = Proc([sys.executable, "-c", """
@@ -159,7 +163,8 @@ sys.stdin.readline()
 class Log(Case):
 
     def unread(self):
-        """What runs a program whose stderr is a FIFO that nobody reads, and what fills that."""
+        """Returns a wrapper that runs a program with a FIFO without a reader as its stderr, and a
+        function that fills the FIFO."""
         fifo = os.path.join(current().dir, "stderr-" + self._testMethodName)
         os.mkfifo(fifo)
         ends = os.open(fifo, os.O_RDWR | os.O_NONBLOCK)
@@ -182,7 +187,8 @@ class Log(Case):
 
         def write(name):
             sh("dd", "if=/dev/zero", "of=" + rig.file(name), "bs=4k", "count=1", "oflag=sync", timeout=30)
-        rig.replicas[0].kill()  # a member is lost, the mode changes: what is logged with the pipeline's lock held
+        # a member is lost, the mode changes: logged with the pipeline's lock held
+        rig.replicas[0].kill()
         write("local")
         mount.wait_mode("local")
         rig.replicas[0].start()
@@ -202,7 +208,7 @@ class Log(Case):
         self.addCleanup(writer.kill)
         writer.more(20)
         fill()
-        mount.stop()  # its records grow too old: what the thread that receives logs
+        mount.stop()  # its records grow too old: logged by the receiving thread
         wait_until(lambda: replica.metrics()["salius_replica_overdue_volumes"] == 1, 30, "nothing is overdue")
         received = replica.metrics()["salius_replica_records_total"]
         mount.cont()
@@ -210,7 +216,7 @@ class Log(Case):
         mount.wait_mode("replicated")
         writer.more(20)
         rig.power_cut(also=writer.kill)
-        code, report = rig.volume.recover_json()  # who answers its fence logs
+        code, report = rig.volume.recover_json()  # a replica that answers the fence logs
         self.assertEqual((code, report["outcome"]), (0, "recovered"), report)
         ops.check(rig.backing, writer.ledger)
         self.assertEqual(replica.terminate(), 0)
@@ -229,7 +235,8 @@ class Log(Case):
             self.assertEqual(done.returncode, 1, log)
             self.assertIn("would lie in the mount itself", done.stderr)
             self.assertNotIn(rig.path, mounts())
-        # Nor where the log goes when no option says so. Nobody else sees what a mount namespace of its own would cover.
+        # The default log's directory is refused too. A mount namespace of its own hides the mount
+        # from others.
         done = sh(*in_netns(rig.net.primary), "unshare", "--mount", binary("salius-mount"), rig.backing, "/var/log",
                   "-o", "insecure", check=False)
         self.assertEqual(done.returncode, 1, done.stderr)
@@ -369,8 +376,8 @@ class MountProgram(Case):
 class Clock(Case):
 
     def test_clock_set_back_an_hour_while_mounted_changes_nothing(self):
-        """libfaketime over the daemon; the file it reads is changed under it. Order is (epoch, seq), intervals are
-        monotonic: no stall, no partition, no reordering."""
+        """libfaketime runs the daemon with a clock file that the test changes. Order is (epoch,
+        seq), intervals are monotonic: no stall, no partition, no reordering."""
         library = next((os.path.join(d, "libfaketime.so.1") for d in (
             "/usr/lib/x86_64-linux-gnu/faketime", "/usr/lib/aarch64-linux-gnu/faketime")
             if os.path.exists(os.path.join(d, "libfaketime.so.1"))), None)
@@ -396,7 +403,7 @@ class Clock(Case):
         done = rig.volume.recover()
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         last = ops.check(rig.backing, writer.ledger)
-        # And the next session begins with a clock that is still behind.
+        # The next session begins with a clock that is still behind.
         rig.mount(mode="replicated", env=env)
         again = ops.OpWriter(rig.path, writer.ledger, last + 1)
         self.addCleanup(again.kill)

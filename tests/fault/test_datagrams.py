@@ -10,7 +10,8 @@ from harness.run import wait_until
 class HostileDatagrams(Case):
 
     def at_work(self, m, acks):
-        """A volume with every replica a member, the wire to replica 0, and a writer with some acknowledgements."""
+        """Returns a volume with every replica a member, the wire to replica 0, and a writer with
+        some acknowledgements."""
         rig = self.rig(m=m, acks=acks, init_options=PATIENT)
         rig.mount().wait_whole()
         wire = self.own(frames.Wire(rig.net, 0))
@@ -20,7 +21,7 @@ class HostileDatagrams(Case):
         return rig, wire, writer
 
     def recovered(self, rig, writer, lost=None):
-        """After a power cut, with replica `lost` gone."""
+        """Recovers after a power cut, with replica `lost` lost, and checks the result."""
         rig.power_cut(also=writer.kill)
         if lost is not None:
             rig.replicas[lost].lose_memory()
@@ -29,8 +30,8 @@ class HostileDatagrams(Case):
         ops.check(rig.backing, writer.ledger)
 
     def bombard(self, kind):
-        """Sends every mutation of real frames of `kind` while the volume works, then cuts the power with one
-        replica lost: whatever was believed wrongly is missing then."""
+        """Sends every mutation of real frames of `kind` while the volume works, then cuts the power
+        with one replica lost. A mutation that was believed shows as missing data."""
         rig, wire, writer = self.at_work(m=3, acks=2)
         mount = rig.mount_
         epoch = mount.status()["epoch"]
@@ -57,7 +58,8 @@ class HostileDatagrams(Case):
         self.bombard(frames.RECORDS)
 
     def test_a_forged_ack_of_another_incarnation_counts_for_nothing_and_the_replica_is_taken_back(self):
-        """It says that the replica has lost its memory, and the primary believes that much: it begins a session there anew."""
+        """The ack says that the replica has lost its memory. The primary believes that much: it
+        opens a new session there."""
         rig, wire, writer = self.at_work(m=3, acks=2)
 
         def sessions():
@@ -74,7 +76,7 @@ class HostileDatagrams(Case):
         self.recovered(rig, writer, lost=1)
 
     def test_a_forged_trim_of_another_session_drops_nothing(self):
-        """A replica that believed it would have nothing to give at recovery."""
+        """A replica that believed it would have nothing to return at recovery."""
         rig, wire, writer = self.at_work(m=1, acks=1)
         frame = wire.capture(frames.RECORDS, 1)[0]
         for session in (1, 2, 3):

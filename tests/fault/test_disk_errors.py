@@ -1,7 +1,9 @@
-"""Single calls of the mount that the disk refuses (I8): what was not acknowledged yet is refused, after it the volume fails.
+"""Single calls of the mount that the disk refuses (I8). Before the acknowledgement the call is
+refused; after it the volume fails.
 
-The errors are injected into the daemon's own system calls by strace, one call of a thread: what comes after it would
-succeed, so that a volume which tries again, or goes on with what it does not have on the disk, is found out.
+strace injects the errors into the daemon's own system calls, one call of a thread. Later calls
+would succeed. So a volume that retries, or continues with data that it lacks on the disk, is found
+out.
 """
 import errno
 import os
@@ -30,14 +32,15 @@ class OneCall(Case):
         self.mount.wait_status(lambda s: s["applied"] == s["issued"], 20, "everything applied")
 
     def refuse(self, calls, error, *paths):
-        """Each thread's next of `calls` on one of `paths` in the backing directory fails."""
+        """Makes each thread's next call of `calls` on one of `paths` in the backing directory
+        fail."""
         self.calls = os.path.join(current().dir, "refused-%d.calls" % self.mount.pid)
         self.tracer = attach_strace(self.mount.pid, calls, self.calls, "error=%s:when=1" % error,
                                     [self.rig_.backing_file(path) for path in paths])
         self.addCleanup(self.tracer.kill)
 
     def hit(self):
-        """The file that it was; the one hit."""
+        """Returns the file of the call that failed; there must be one."""
         hits = injected(self.calls)
         self.assertEqual(len(hits), 1, hits)
         return os.path.relpath(path_of(hits[0]), self.rig_.backing)
@@ -56,7 +59,8 @@ class OneCall(Case):
             self.assertIn(self.writer.wait_failed(), ("EIO", "EROFS"))
 
     def the_volume_fails_and_nothing_is_lost(self, what, told):
-        """The call was on the file `what`, and the failure says `told`. After it nothing is acknowledged."""
+        """Checks that the call on the file `what` failed the volume, and that the failure names
+        `told`. Afterwards nothing is acknowledged."""
         self.write_until_refused()
         self.assertIn(told, self.mount.wait_mode("failed")["failure"])
         self.assertEqual(self.hit(), what)
@@ -108,7 +112,8 @@ class OneCall(Case):
             self.the_volume_fails_and_nothing_is_lost(".", "the backing file system could not be synced")
 
     def test_data_past_the_log_is_refused_and_the_volume_goes_on(self):
-        """Its program is told, and nothing that others were told hangs on it."""
+        """The writing program gets the error, and no acknowledgement to others depends on the
+        data."""
         for error in ERRORS:
             self.make(delta="2s")
             with open(self.rig_.file("big"), "wb", buffering=0) as f:
@@ -140,7 +145,7 @@ class Hang(Case):
         mount.wait_status(lambda s: s["applied"] == s["issued"] > s["checkpoint"], 20, "applied, not checkpointed")
         stuck = DiskStuck()
         stuck.inject(SimpleNamespace(rig=rig, own=lambda fault: self.addCleanup(fault.close)))
-        # Due after half of tau: the sync has begun, and waits.
+        # A checkpoint is due after half of tau: the sync has begun, and waits.
         wait_until(lambda: mount.status()["oldest_uncheckpointed_ms"] > 11000, 30, "a checkpoint with the disk stuck")
         stuck.close()
         mount.wait_status(lambda s: s["checkpoint"] == s["issued"], 20, "a checkpoint")

@@ -1,5 +1,6 @@
-"""The harness itself: a power cut loses what was not synced and nothing else, and the same harness
-catches a program that only pretends to sync. Without these, every other test here proves nothing."""
+"""The harness itself: a power cut loses unsynced data and nothing else, and the same harness
+catches a program that only pretends to sync. Without these tests every other test here proves
+nothing."""
 import contextlib
 import errno
 import os
@@ -78,10 +79,11 @@ class PowerCut(Case):
 
 
 class Controls(Case):
-    """SQLite on the bare image: with real syncs nothing is lost, with eatmydata the loss is seen."""
+    """SQLite on the bare image: real syncs lose nothing, and the loss under eatmydata is
+    detected."""
 
     def run_bare(self, journal, wrapper, cuts, fs="ext4"):
-        """After how many of the cuts something acknowledged was missing."""
+        """Returns after how many of the cuts an acknowledged row was missing."""
         image = self.own(Image("bare", fs, 256))
         damaged = 0
         for cut in range(cuts):
@@ -90,7 +92,8 @@ class Controls(Case):
             writer = sqlite.SqliteWriter(db, journal, ledger, 1, wrapper, "extra")
             self.addCleanup(writer.kill)
             writer.wait(self.rng.randint(50, 150))
-            if fs == "btrfs":  # whose cut is the disk's bytes: what is acknowledged after it would be lost with it
+            # a cut here copies the disk's bytes: later acknowledgements would be lost with it
+            if fs == "btrfs":
                 writer.kill()
             image.power_cut(writer.kill)
             try:
@@ -121,7 +124,8 @@ class Controls(Case):
 class TornOperations(Case):
 
     def damage(self, slot_of_9, torn):
-        """What the check says of 8 acknowledged overwrites and of `slot_of_9` in the next one's place; "": nothing."""
+        """Returns the check's text about 8 acknowledged overwrites with `slot_of_9` in the next
+        one's slot; "" if it accepts them."""
         root = os.path.join(current().dir, "torn")
         for folder in ("new", "kept"):
             os.makedirs(os.path.join(root, folder), exist_ok=True)
@@ -163,7 +167,8 @@ class Network(Case):
         return end
 
     def arrived(self, count, sender, receiver):
-        """How many of so many datagrams came. The sender is told of those that are dropped at its own end."""
+        """Sends `count` datagrams and returns how many arrived. The sender gets an error for
+        datagrams dropped at its own end."""
         for _ in range(count):
             with contextlib.suppress(PermissionError):
                 sender.sendto(b"x", receiver.getsockname())
@@ -175,7 +180,7 @@ class Network(Case):
         return count
 
     def ways(self):
-        """How many of one there and one back."""
+        """Returns how many of one datagram there and one back arrive."""
         return self.arrived(1, self.primary, self.replica), self.arrived(1, self.replica, self.primary)
 
     def test_dropped_packets_do_not_arrive_and_healing_brings_them_back(self):
@@ -209,7 +214,8 @@ class Network(Case):
         self.assertEqual(self.net.heal(0), 2)
 
     def test_a_share_of_the_datagrams_is_lost_each_way(self):
-        """Of 1,000 with the share p some 1,000 p, give or take six standard deviations, which is no chance any more."""
+        """About 1,000 p of 1,000 datagrams are lost, within six standard deviations: more is not
+        chance."""
         for share in (0.1, 0.2):
             self.net.lose(0, share)
             lost = [1000 - self.arrived(1000, *pair)

@@ -1,5 +1,5 @@
-"""Bad input: configuration, addresses, directories, damaged files. Each is refused, with words that say
-what to do, before anything is changed."""
+"""Bad input: configuration, addresses, directories, damaged files. Each is refused with advice,
+before anything is changed."""
 import os
 import re
 import shutil
@@ -76,7 +76,8 @@ class BadConfiguration(Case):
             self.refused(done, "acks")
 
     def test_address_in_mount_options_that_does_not_resolve_leaves_the_volume_local_or_is_refused(self):
-        """A name service that is down must not keep a volume from its host; what is never allowed is silence."""
+        """A name service that is down must not keep a volume from its host. It must never stay
+        silent."""
         self.volume.init(["127.0.0.1:7400"], 1)
         try:
             mount = self.mounted("replicas=no-such-host.invalid:7400,acks=1")
@@ -99,7 +100,7 @@ class BadConfiguration(Case):
         self.assertEqual(mount.mode(), "replicated")
 
     def test_log_larger_than_the_stable_log_was_made_for_is_refused(self):
-        """Recovery could not pin what such a session acknowledges."""
+        """Recovery could not pin the records that such a session acknowledges."""
         self.volume.init(["127.0.0.1:7400"], 1)
         path = self.volume.salius_file("volume.toml")
         with open(path) as f:
@@ -233,7 +234,8 @@ class ReplicaInput(Case):
 class DamagedFiles(Case):
 
     def crashed(self, local):
-        """A volume after a power cut with records in its stable log (`local`) or at its replicas."""
+        """Returns a volume after a power cut, with records in its stable log (`local`) or at its
+        replicas."""
         rig = self.rig(m=1, acks=1)
         mount = rig.mount(mode="replicated")
         writer = ops.OpWriter(rig.path)
@@ -257,7 +259,8 @@ class DamagedFiles(Case):
             os.fsync(f.fileno())
 
     def entries(self, rig):
-        """File offsets of the entries in the stable log, by their magic (docs/log-format.md)."""
+        """Returns the file offsets of the entries in the stable log, by their magic
+        (docs/log-format.md)."""
         with open(rig.volume.salius_file("stable.log"), "rb") as f:
             data = f.read()
         return [m.start() for m in re.finditer(b"SLE1", data) if m.start() % 8 == 0]
@@ -287,13 +290,13 @@ class DamagedFiles(Case):
 
     def test_torn_tail_of_the_stable_log_is_normal(self):
         rig, writer = self.crashed(local=True)
-        # A write that was under way when the power went: bytes after the last whole entry.
+        # A write in progress at the power cut: bytes after the last whole entry.
         path = rig.volume.salius_file("stable.log")
         last = self.entries(rig)[-1]
         with open(path, "r+b") as f:
             f.seek(last)
             head = f.read(64)
-            # behind the last entry: its size is in the header, 8 bytes in
+            # After the last entry, whose header holds its size, 8 bytes in.
             size = 40 + (int.from_bytes(head[8:12], "little") + 7) // 8 * 8
             f.seek(last + size)
             f.write(head[:37] + b"torn")
@@ -302,8 +305,8 @@ class DamagedFiles(Case):
         ops.check(rig.backing, writer.ledger)
 
     def test_one_damaged_state_slot_leaves_the_other(self):
-        """Of a clean volume. Without the older slot it is clean still; without the newer one it seems to be open, and
-        its replicas have let go of it."""
+        """The volume is clean. Without the older slot it is still clean. Without the newer one it
+        seems to be open, and its replicas have released it."""
         rig = self.rig(m=1, acks=1)
         rig.mount(mode="replicated")
         writer = ops.OpWriter(rig.path)

@@ -1,5 +1,5 @@
-"""A replica's memory of an earlier moment is put back while its process is down, as the revert of a virtual machine does:
-it has the same incarnation and holds less than it acknowledged."""
+"""An earlier state of a replica's memory is put back while its process is down, as the revert of a
+virtual machine does. It has the same incarnation and holds less than it acknowledged."""
 from fault.test_replicas import report_of
 from harness import ops
 from harness.case import Case
@@ -9,8 +9,10 @@ from harness.rig import PATIENT
 class MemoryPutBack(Case):
 
     def put_back(self, m, acks):
-        """A rig of m replicas, of which the first one has an earlier memory, as the primary knows; and the writer."""
-        # With so large a delta the pause of the process is no silence: it stays a member all the time.
+        """Returns a rig of m replicas, and the writer. The first replica has an earlier memory, and
+        the primary knows it."""
+        # With such a large delta the pause of the process is no silence: the replica stays a member
+        # throughout.
         rig = self.rig(m=m, acks=acks, init_options=PATIENT)
         rig.mount(mode="replicated").wait_whole()
         writer = ops.OpWriter(rig.path)
@@ -22,7 +24,7 @@ class MemoryPutBack(Case):
         writer.more(100)
         before = report_of(rig.mount_.status(), victim)
         victim.put_memory_back()
-        # It is opened again, with a base behind all that it had acknowledged.
+        # It is opened again, with a base after all records that it had acknowledged.
         after = rig.mount_.wait_status(
             lambda s: s["mode"] == "replicated" and report_of(s, victim)["member"] and
             report_of(s, victim)["base"] > before["contiguous"], 120, "the earlier memory goes on counting")

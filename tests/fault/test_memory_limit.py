@@ -1,4 +1,4 @@
-"""A replica in a memory cgroup that is too small says so and ends; the kernel has nothing to kill."""
+"""A replica in a memory cgroup that is too small reports it and ends; the kernel kills nothing."""
 import os
 import shutil
 
@@ -16,7 +16,7 @@ LIMIT = 64 << 20
 class MemoryLimit(Case):
 
     def group(self):
-        """A new memory cgroup of LIMIT bytes, of whichever version this host has."""
+        """Makes a memory cgroup of LIMIT bytes, of the version that this host has."""
         v1 = os.path.isdir(V1)
         path = os.path.join(V1 if v1 else V2, "salius-" + current().id)
         os.mkdir(path)
@@ -24,7 +24,7 @@ class MemoryLimit(Case):
         limit = os.path.join(path, "memory.limit_in_bytes" if v1 else "memory.max")
         with open(limit, "w") as f:
             f.write(str(LIMIT))
-        inner = os.path.join(path, "inner")  # the limit is one above the process's own group
+        inner = os.path.join(path, "inner")  # the limit is one level above the process's own group
         os.mkdir(inner)
         self.addCleanup(lambda: wait_until(lambda: self._removed(inner), 20, inner + " stays"))
         return inner, limit

@@ -5,18 +5,19 @@ from harness.rig import PATIENT
 from harness.run import sh
 
 GROUP = "239.77.0.1"
-# Of the primary, on none of its cables; of a network that no replica is in.
+# An address of the primary that is on none of its cables, of a network without a replica.
 ADDRESS_ON_LO = "10.99.0.1"
 
 
 class Multicast(Case):
 
     def test_records_reach_every_replica_through_the_group_alone(self):
-        # No namespace has a route to the group: it leaves, and is joined, by the interface between primary and replicas.
+        # No namespace has a route to the group: it leaves, and is joined, by the interface between
+        # primary and replicas.
         self.check_group(self.make())
 
     def test_a_primary_whose_address_is_on_the_loopback_interface(self):
-        # Its address does not tell by which interface the replicas are reached; the route to the group does.
+        # Its address does not determine the interface to the replicas; the route to the group does.
         rig = self.make()
         sh("ip", "-n", rig.net.primary, "addr", "add", ADDRESS_ON_LO + "/32", "dev", "lo")
         for i in range(3):
@@ -30,7 +31,8 @@ class Multicast(Case):
         return self.rig(m=3, acks=3, init_options=PATIENT + ("--multicast", GROUP + ":7401"))
 
     def check_group(self, rig):
-        """Unicast datagrams to replicas are dropped (sessions are TCP): what is acknowledged came by the group."""
+        """Drops unicast datagrams to replicas (sessions are TCP): acknowledged records came by the
+        group."""
         mount = rig.mount(mode="replicated")
         writer = ops.OpWriter(rig.path)
         self.addCleanup(writer.kill)
@@ -44,7 +46,7 @@ class Multicast(Case):
         writer.more(20)
         rig.power_cut(also=writer.kill)
         for replica in rig.replicas[:2]:
-            replica.lose_memory()  # f - 1 = 2: one replica has everything
+            replica.lose_memory()  # f - 1 = 2: one replica holds everything
         done = rig.volume.recover()
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         ops.check(rig.backing, writer.ledger)

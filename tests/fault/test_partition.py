@@ -1,4 +1,5 @@
-"""Partitions by dropping packets: what the mode becomes, what goes on, and what a power cut then leaves."""
+"""Partitions by dropped packets: the resulting mode, the calls that continue, and the state after a
+power cut."""
 import os
 
 from harness import ops
@@ -49,8 +50,8 @@ class Partition(Case):
         ops.check(rig.backing, writer.ledger)
 
     def test_power_cut_while_going_local_loses_nothing(self):
-        """The cut falls right after the packets stop, before, in or after the change of mode; the replicas
-        keep what they have and can be asked afterwards."""
+        """The cut comes right after the packets stop: before, in or after the change of mode. The
+        replicas keep their records and can be asked afterwards."""
         rig = self.rig(m=2, acks=1)
         ledger, last = Ledger(), 0
         rounds = self.count(5, 30)
@@ -72,8 +73,8 @@ class Partition(Case):
         self.report("%d power cuts around a change of mode, %d operations acknowledged", rounds, ledger.total())
 
     def test_an_old_acknowledged_write_never_comes_back_over_a_later_local_one(self):
-        """I3, the paper's hole: W1 acknowledged by replicas, partition, W2 over it in mode local, power cut;
-        recovery finds W1 at the replicas."""
+        """I3, the paper's hole: replicas acknowledge W1, partition, W2 over it in mode local, power
+        cut. Recovery finds W1 at the replicas."""
         rig = self.rig(m=2, acks=1)
         mount = rig.mount(mode="replicated")
         fd = os.open(rig.file("f"), os.O_CREAT | os.O_WRONLY | os.O_SYNC, 0o600)
@@ -110,7 +111,7 @@ class Partition(Case):
             "the healed replica is not taken back")
         writer.more(30)
         rig.power_cut(also=writer.kill)
-        rig.replicas[0].lose_memory()  # f - 1 = 1: the two others have everything
+        rig.replicas[0].lose_memory()  # f - 1 = 1: the two others hold everything
         done = rig.volume.recover()
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         ops.check(rig.backing, writer.ledger)
@@ -149,7 +150,8 @@ class Partition(Case):
                 f.write(os.urandom(8192))
 
     def whole(self, mount):
-        """Every replica has got everything, in mode replicated, although much was lost on the way."""
+        """Checks that every replica holds everything, in mode replicated, although many datagrams
+        were lost."""
         status = mount.wait_status(lambda s: all(r["lag_records"] == 0 for r in s["replicas"]), 10,
                                    "every replica holds everything")
         for report in status["replicas"]:

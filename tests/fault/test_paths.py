@@ -1,4 +1,5 @@
-"""Ways to a replica on which something always fails, quietly: large datagrams, the multicast group, TCP."""
+"""Routes to a replica on which one kind of traffic always fails silently: large datagrams, the
+multicast group, TCP."""
 from fault.test_replicas import report_of
 from harness import ops
 from harness.case import Case
@@ -10,7 +11,7 @@ GROUP = "239.77.0.1"
 class Paths(Case):
 
     def writing(self, *options, m=3, acks=2, before=lambda net: None):
-        """A rig that is mounted and written to, after before(net) has changed its network; and the writer."""
+        """Returns a mounted rig whose network before(net) has changed, and a writer on it."""
         rig = self.rig(m=m, acks=acks, init_options=PATIENT + options)
         before(rig.net)
         rig.mount(mode="replicated").wait_whole()
@@ -19,7 +20,7 @@ class Paths(Case):
         return rig, writer
 
     def write_until(self, rig, writer, condition, what):
-        """Writes until the condition on the status holds; what happens needs records, not time."""
+        """Writes until the condition on the status holds: the change needs records, not time."""
         for _ in range(60):
             writer.more(20)
             status = rig.mount_.status()
@@ -28,7 +29,7 @@ class Paths(Case):
         self.fail("%s: %s\n%s" % (what, status, rig.volume.tail()))
 
     def check_few_resent(self, rig, writer):
-        """What is written from now on arrives the first time; a pause of the machine may cost a few."""
+        """Checks that new records arrive the first time; a pause of the machine may cost a few."""
         before = sum(r["resent"] for r in rig.mount_.status()["replicas"])
         written = writer.ledger.total()
         writer.more(100)

@@ -86,7 +86,7 @@ class ReplicaDies(Case):
         rig.power_cut(also=writer.kill)
         done = forget()
         self.assertEqual(done.returncode, 5, done.stdout + done.stderr)
-        self.assertIn("in use", done.stderr)  # a moment ago
+        self.assertIn("in use", done.stderr)  # active a moment ago
         done = forget("--force")
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.assertIn("forgot it", done.stdout)
@@ -96,7 +96,8 @@ class ReplicaDies(Case):
         self.assertIn("did not know it", done.stdout)
 
     def test_power_cut_right_after_a_replica_lost_its_memory_loses_nothing_with_two_acks(self):
-        """f = 2: the primary and any one replica may go together, at any moment, noticed or not."""
+        """f = 2: the primary and any one replica may fail together, at any moment, noticed or
+        not."""
         rig = self.rig(m=3, acks=2)
         ledger, last = Ledger(), 0
         rounds = self.count(6, 30)
@@ -117,7 +118,8 @@ class ReplicaDies(Case):
         self.report("%d double losses, %d operations acknowledged", rounds, ledger.total())
 
     def test_power_cut_with_one_replica_killed_of_two_with_one_ack(self):
-        """f = 1 survives the primary alone; the killed replica has its memory and is started again."""
+        """f = 1 survives the primary alone; the killed replica has its memory and is started
+        again."""
         rig, writer = self.start(2, 1)
         rig.replicas[1].kill()
         rig.power_cut(also=writer.kill)
@@ -127,7 +129,8 @@ class ReplicaDies(Case):
         ops.check(rig.backing, writer.ledger)
 
     def test_replica_lost_after_its_loss_was_noted_may_stay_away_at_recovery(self):
-        """m = 2, f = 1: the volume checkpoints and goes on with the other; recovery needs only that one."""
+        """m = 2, f = 1: the volume checkpoints and continues with the other; recovery needs only
+        that one."""
         rig, writer = self.start(2, 1)
         victim = rig.replicas[0]
         victim.lose_memory()
@@ -157,7 +160,7 @@ class ReplicaDies(Case):
         self.cut_and_check(rig, writer)
 
     def test_replica_out_of_memory_is_treated_as_lost_and_said_so(self):
-        """One replica cannot hold what the volume may have outstanding."""
+        """One replica cannot hold all records that the volume may have outstanding."""
         rig = self.rig(m=2, acks=1, start=False)
         rig.replicas[0].memory = "8MiB"
         for replica in rig.replicas:

@@ -10,7 +10,8 @@ from harness.image import Image
 from harness.rig import PATIENT
 from harness.run import HarnessError
 
-# Writes 64 KiB pieces with O_SYNC until one fails; prints how many bytes were acknowledged and the errno.
+# Writes 64 KiB pieces with O_SYNC until one fails; prints the number of acknowledged bytes and the
+# errno.
 _FILL = """
 import errno, os, sys
 fd = os.open(sys.argv[1], os.O_CREAT | os.O_WRONLY | os.O_SYNC, 0o600)
@@ -48,7 +49,7 @@ class Space(Case):
         self.assertGreater(size, 20 << 20)
         status = rig.mount_.status()
         self.assertEqual((status["mode"], status["failure"]), ("replicated", ""), status)
-        # The volume is full, not broken: removing makes room.
+        # The volume is full, not broken: a removal makes room.
         os.unlink(rig.file("big"))
         size, why = fill(rig.file("again"), 8 << 20)
         self.assertEqual((size, why), (8 << 20, "none"))
@@ -59,8 +60,9 @@ class Space(Case):
         self.assertFalse(os.path.exists(rig.backing_file("big")))
 
     def full_by_another(self, fs, allocate):
-        """A disk that is filled bit by bit while a file grows, by `allocate(rig)`, which gives a function that takes so
-        many bytes: the file's writer hears of it, and what it was told is there after a power cut."""
+        """Fills a disk bit by bit while a file grows. `allocate(rig)` returns a function that takes
+        a number of bytes. The file's writer gets the error, and every acknowledged byte is there
+        after a power cut."""
         rig = self.rig(m=2, acks=1, fs=fs, size_mb=400, init_options=PATIENT,
                        mkfs_options=["-m", "0"] if fs == "ext4" else [])
         rig.mount(mode="replicated")
@@ -69,7 +71,7 @@ class Space(Case):
         take, size, why = allocate(rig), 0, None
         while why is None:
             take(8 << 20)
-            end = time.monotonic() + 0.15  # longer than the daemon takes a look for good
+            end = time.monotonic() + 0.15  # longer than a look of the daemon stays valid
             while time.monotonic() < end:
                 os.stat(rig.file("growing"))
             try:
@@ -85,7 +87,7 @@ class Space(Case):
         self.acknowledged_is_there(rig.backing_file("growing"), size)
 
     def by_fallocate(self, path):
-        """Takes space for a file there; less than asked for at the end."""
+        """Returns a function that takes space for a file there; less than requested at the end."""
         end = [0]
 
         def take(step):
@@ -123,7 +125,7 @@ class Space(Case):
         self.acknowledged_is_there(rig.backing_file("big"), size)
 
     def test_power_cut_with_every_inode_taken_recovers(self):
-        """Recovery's own notes need one."""
+        """Recovery's own notes need one inode."""
         rig = self.rig(m=2, acks=1, mkfs_options=("-N", "64"))
         rig.mount(mode="replicated")
         size, why = fill(rig.file("f"), 1 << 20)
@@ -132,7 +134,7 @@ class Space(Case):
             for i in range(1000):
                 os.close(os.open(rig.file("i%d" % i), os.O_CREAT | os.O_WRONLY, 0o600))
         self.assertEqual(refused.exception.errno, errno.ENOSPC)
-        rig.sync_disk()  # the disk has them all
+        rig.sync_disk()  # the disk has all of them
         rig.power_cut()
         done = rig.volume.recover()
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
@@ -157,7 +159,8 @@ class Space(Case):
         self.acknowledged_is_there(rig.backing_file("theirs/f"), size)
 
     def test_backing_disk_that_fails_turns_the_volume_read_only_and_sync_calls_fail(self):
-        """I8: the file system is shut down under a live mount. What was acknowledged before is recovered."""
+        """I8: the file system is shut down under a live mount. Data acknowledged before is
+        recovered."""
         rig = self.rig(m=2, acks=1)
         mount = rig.mount(mode="replicated")
         size, _ = fill(rig.file("before"), 1 << 20)
@@ -167,7 +170,8 @@ class Space(Case):
         self.assertIn(why, ("EIO", "EROFS", "ENOTCONN"))
         status = mount.wait_mode("failed")
         self.assertTrue(status["failure"], status)
-        # Asked by its places, too, neither of which can be looked into any more.
+        # The status by mount point and by directory works too, although neither can be examined any
+        # more.
         for place in (rig.mount_.path, rig.volume.backing):
             done = rig.volume.run("salius", "status", place)
             self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
@@ -179,8 +183,8 @@ class Space(Case):
 
 
 def fill_more(fd, start):
-    """As fill, into an open file from `start` on and without end; closes it. Bytes acknowledged beyond `start`
-    and the errno's name."""
+    """Fills an open file as fill() does, from `start` on and without end; closes it. Returns the
+    bytes acknowledged beyond `start`, and the errno's name."""
     done = 0
     try:
         while done < 256 << 20:

@@ -1,4 +1,5 @@
-"""What an operator hears: salius status as a health check, levels of the log, what a forced recovery gave up."""
+"""The operator's view: salius status as a health check, levels of the log, and the records that a
+forced recovery gave up."""
 import glob
 import json
 import os
@@ -17,7 +18,7 @@ class Health(Case):
         return rig.volume.run("salius", "status", *words, "--timeout", "2s", timeout=60).returncode
 
     def expect(self, rig, code, word, timeout_s=30):
-        """By directory, by mount point and by UUID, in the text and in JSON."""
+        """Expects that status by directory, by mount point and by UUID, in the text and in JSON."""
         wait_until(lambda: self.code(rig, rig.backing) == code, timeout_s,
                    lambda: "status does not become %d: %s" % (code, rig.volume.run("salius", "status", rig.backing).stdout))
         for place in [rig.backing] + [rig.path] * (code != codes.NOT_MOUNTED):
@@ -39,7 +40,7 @@ class Health(Case):
         self.assertEqual((status["pid"], status["log_file"]), (mount.pid, rig.volume.log))
         self.assertEqual((status["members"], status["configured"]), (3, 3))
         self.assertGreaterEqual(status["mode_since_unix_ms"], status["started_unix_ms"] - 60000)
-        # As another user: nothing is known, and nothing is called dead.
+        # Another user learns nothing, and the output calls nothing dead.
         other = sh("setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", binary("salius"), "status",
                    rig.backing, check=False)
         self.assertEqual(other.returncode, codes.NO_PERMISSION, other.stdout + other.stderr)
@@ -78,7 +79,7 @@ class Health(Case):
         rig.mount(mode="replicated")
         why = re.compile(" W .*replica %s: of no use now: " % re.escape(rig.replicas[1].address))
         wait_until(lambda: why.search(rig.volume.tail()), 30, rig.volume.tail)
-        # It is tried again and again meanwhile.
+        # The mount retries meanwhile.
         status = rig.mount_.wait_status(lambda s: s["mode_for_ms"] > 5000, 60, "five seconds")
         log = rig.mount_.proc.tail(200)
         self.assertEqual(len(why.findall(log)), 1, log)

@@ -1,5 +1,5 @@
-"""Data that ext4 throws away without an error of any sync: when it is written back, the blocks for it cannot be found, because
-a block of ext4's own is damaged or cannot be read."""
+"""Data that ext4 throws away without an error of any sync. At write-back ext4 cannot find the
+blocks, because a block of its own is damaged or cannot be read."""
 import os
 import re
 
@@ -14,7 +14,7 @@ SYS_SYNCFS = 306
 
 
 def in_syncfs(tracer):
-    """Whether a program that `tracer` (strace) runs stands before syncfs(2)."""
+    """Returns whether a program that `tracer` (strace) runs waits at the entry of syncfs(2)."""
     try:
         with open("/proc/%d/task/%d/children" % (tracer, tracer)) as f:
             children = f.read().split()
@@ -54,12 +54,13 @@ class BadDisk:
             raise
 
     def leaf_of(self, path):
-        """The block that says where the file's data is; all of its changes are in its place on the disk."""
+        """Returns the block that maps the file's data; all of its changes are in its place on the
+        disk."""
         out = sh("debugfs", "-R", "dump_extents <%d>" % os.stat(path).st_ino, self.image.loop).stdout
         found = re.search(r"^\s*0/\s*1\s+1/\s*1\s+\d+\s*-\s*\d+\s+(\d+)", out, re.MULTILINE)
         if not found:
             raise HarnessError("the file has no such block:\n" + out)
-        sh("fsfreeze", "-f", self.image.path)  # what is in the journal gets its place
+        sh("fsfreeze", "-f", self.image.path)  # writes the journal's content to its place
         sh("fsfreeze", "-u", self.image.path)
         return int(found.group(1))
 
@@ -78,13 +79,14 @@ class BadDisk:
         self._forget(block)
 
     def _forget(self, block):
-        """The kernel's copy. What it knows of the file's holes stays."""
+        """Drops the kernel's copy of the block. Its knowledge of the file's holes stays."""
         fd = os.open(self.image.loop, os.O_RDONLY)
         os.posix_fadvise(fd, block * BLOCK, BLOCK, os.POSIX_FADV_DONTNEED)
         os.close(fd)
 
     def mend(self):
-        """A new disk with the old one's bytes, or a repaired file system. It was unmounted since."""
+        """Provides a new disk with the old one's bytes, or repairs the damage; the file system is
+        unmounted."""
         if os.path.exists(self._unreadable):
             os.unlink(self._unreadable)
         if self._good:
@@ -111,7 +113,7 @@ class ThrownAway(Case):
         self.disk = self.own(BadDisk())
 
     def make(self, *init_options):
-        """A mounted volume with a file of many pieces."""
+        """Makes a mounted volume with a file of many pieces."""
         self.rig_ = self.rig(m=2, acks=1, image=self.disk.image, init_options=(*SMALL_LOG, *init_options))
         path = self.rig_.backing_file("f")
         with open(path, "wb") as f:
@@ -124,13 +126,13 @@ class ThrownAway(Case):
         self.mount = self.rig_.mount(mode="replicated")
 
     def write(self):
-        """Into a hole; acknowledged."""
+        """Writes into a hole; the write is acknowledged."""
         fd = os.open(self.rig_.file("f"), os.O_RDWR | os.O_SYNC)
         os.pwrite(fd, self.NEW, BLOCK)
         os.close(fd)
 
     def everything_is_there(self):
-        """After the repair and a recovery, and once more when the page cache is gone."""
+        """Checks the data after the repair and a recovery, and again with an empty page cache."""
         self.rig_.image.umount()
         self.disk.mend()
         self.rig_.image.mount()
@@ -163,7 +165,7 @@ class ThrownAway(Case):
         self.checkpoint(self.disk.damage)
 
     def test_recovery(self):
-        """What it replayed is thrown away by its sync."""
+        """Its sync throws away the data that it replayed."""
         self.make("--tau", "60s")
         self.write()
         self.rig_.power_cut()
@@ -182,7 +184,7 @@ class ThrownAway(Case):
         self.everything_is_there()
 
     def test_fsync_of_a_bulk_file(self):
-        """The kernel wrote it back, in vain, before the fsync."""
+        """The kernel wrote the data back, in vain, before the fsync."""
         self.make("--bulk-limit", "64KiB", "--tau", "60s")
         self.disk.make_unreadable(self.leaf)
         with open(self.rig_.file("f"), "r+b", buffering=0) as f:
@@ -194,7 +196,7 @@ class ThrownAway(Case):
         self.assertIn("thrown data away", self.mount.wait_mode("failed")["failure"])
 
     def test_stable_log(self):
-        """Nothing counts as safe in the volume's own log either once ext4 has found an error."""
+        """Once ext4 has found an error, nothing in the volume's own log counts as safe either."""
         self.make("--tau", "60s")
         for replica in self.rig_.replicas:
             replica.kill()

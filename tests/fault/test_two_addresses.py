@@ -1,4 +1,5 @@
-"""Replicas on any address of hosts that have several: they answer from the one that was asked."""
+"""Replicas on any address of hosts that have several: they answer from the address that was
+asked."""
 import re
 
 from harness import ops
@@ -40,7 +41,8 @@ class TwoAddresses(Case):
         self.known_by_its_second(SECOND, "[::]", SECOND)
 
     def test_second_address_and_a_multicast_group(self):
-        """What came to the group is answered from the address by which the primary knows the replica."""
+        """A datagram to the group is answered from the address by which the primary knows the
+        replica."""
         rig = self.rig(m=2, acks=2, start=False, names=[SECOND, Net.ip(1)],
                        init_options=("--log-max", "16MiB", "--multicast", "239.255.74.9:7401"))
         rig.net.second_address(0, SECOND)
@@ -52,5 +54,6 @@ class TwoAddresses(Case):
         self.addCleanup(writer.kill)
         writer.more(100)
         self.assertEqual(rig.mount_.mode(), "replicated")
-        # Of some hundred records: each would be sent again if its answer were a stranger's.
+        # Of some hundred records: each would be sent again if its answer came from an unknown
+        # address.
         self.assertLess(sum(r["resent"] for r in rig.mount_.status()["replicas"]), 20)

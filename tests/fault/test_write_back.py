@@ -1,5 +1,5 @@
-"""Data that the kernel cannot write back: on a disk that has run out of blocks, while its journal still works. The kernel
-tells that once for every descriptor, and calls the data clean."""
+"""Data that the kernel cannot write back, on a disk without free blocks whose journal still works.
+The kernel reports that once to every descriptor, and calls the data clean."""
 import ctypes
 import fcntl
 import os
@@ -19,7 +19,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def extents(path):
-    """[(byte on the device, bytes)] of the file."""
+    """Returns [(byte on the device, bytes)] of the file."""
     head = struct.calcsize(FIEMAP_HEAD)
     buffer = bytearray(struct.pack(FIEMAP_HEAD, 0, 2**63, 0, 0, MAX_EXTENTS, 0) + bytes(EXTENT_BYTES * MAX_EXTENTS))
     with open(path, "rb") as f:
@@ -47,7 +47,7 @@ class ThinDisk:
             os.posix_fallocate(f.fileno(), 0, self.SIZE_MB << 20)
 
     def lose_blocks_of(self, path):
-        """From now on what is written over the file reaches no block."""
+        """Makes later writes over the file reach no block."""
         with open(self.image.file, "r+b") as f:
             for at, size in extents(path):
                 if _libc.fallocate(f.fileno(), FALLOC_PUNCH_HOLE, ctypes.c_long(at), ctypes.c_long(size)) != 0:
@@ -60,7 +60,7 @@ class ThinDisk:
                 pass
 
     def mend(self):
-        """The pool has room again."""
+        """Gives the pool room again."""
         os.unlink(self.full)
 
     def close(self):
@@ -91,7 +91,7 @@ class LostWriteBack(Case):
         os.close(fd)
 
     def everything_is_there(self):
-        """After a recovery, and once more when the page cache is gone."""
+        """Checks the data after a recovery, and again with an empty page cache."""
         self.disk.mend()
         self.mount = self.rig_.mount(mode="replicated")
         with open(self.rig_.file("f"), "rb") as f:
@@ -103,20 +103,21 @@ class LostWriteBack(Case):
             self.assertTrue(f.read() == self.NEW, "what was acknowledged is not on the disk")
 
     def test_heard_of_by_the_unmount(self):
-        """The mount's last sync is told; after that nobody is."""
+        """The mount's last sync gets the error; no later sync does."""
         with self.assertRaises(HarnessError):
             self.mount.umount()
         self.everything_is_there()
 
     def test_heard_of_by_another_process(self):
-        """Somebody else syncs the file system, and the mount dies before it does."""
+        """Another process syncs the file system, and the mount dies before it does."""
         with self.assertRaises(OSError):
             self.rig_.sync_disk()
         self.mount.kill()
         self.everything_is_there()
 
     def test_heard_of_by_nobody(self):
-        """The recovery's own sync is told, and refuses; the next one must not take that for synced."""
+        """The recovery's own sync gets the error, and the recovery refuses. The next one must not
+        take the data for synced."""
         self.mount.kill()
         done = self.rig_.volume.recover()
         self.assertEqual(done.returncode, 6, done.stdout + done.stderr)
