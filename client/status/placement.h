@@ -1,5 +1,5 @@
 // Finds replicas that share a host with the primary or with each other: those fail together, and
-// count as one (docs/operating.md).
+// count as one (docs/install.md).
 //
 // A host is recognised by its addresses and by the boot id that a replica reports. A replica is on
 // this host if its address is loopback or belongs to an interface here. Two replicas with one
