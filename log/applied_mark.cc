@@ -25,8 +25,8 @@ constexpr size_t kAppliedWord = 2;
 constexpr size_t kCheckWord = 3;
 constexpr size_t kComplaintsWord = 4;
 
-// The words are read by another process after this one died at any instruction, so their order
-// counts: release and acquire keep it.
+// Another process reads the words after this one died at any instruction, so their order counts:
+// release and acquire keep it.
 void Put(uint64_t* page, size_t word, uint64_t value) {
   std::atomic_ref<uint64_t>(page[word]).store(value, std::memory_order_release);
 }
@@ -34,7 +34,7 @@ uint64_t Get(uint64_t* page, size_t word) {
   return std::atomic_ref<uint64_t>(page[word]).load(std::memory_order_acquire);
 }
 
-// A page that died half way through Reset, or was never written, says nothing.
+// Returns false for a page that died half way through Reset, or was never written: it says nothing.
 bool Valid(uint64_t* page) {
   return Get(page, kMagicWord) == kAppliedMagic &&
          Get(page, kCheckWord) == (Get(page, kEpochWord) ^ kAppliedMagic);
@@ -52,7 +52,7 @@ absl::StatusOr<AppliedMark> AppliedMark::Open(int salius_fd) {
                           OpenAt(salius_fd, kFileName, O_RDWR | O_CREAT | O_NOFOLLOW, 0600));
   SALIUS_ASSIGN_OR_RETURN(const uint64_t size, FileSize(fd.get()));
   if (size < kPageBytes) {
-    // Written, not only made longer: a store into a hole on a full disk would be a SIGBUS.
+    // Write it, rather than only make it longer: a store into a hole on a full disk is a SIGBUS.
     const std::vector<uint8_t> zeros(kPageBytes - size);
     SALIUS_RETURN_IF_ERROR(PwriteFull(fd.get(), zeros, static_cast<int64_t>(size)));
   }

@@ -1,10 +1,10 @@
 // `.salius/applied`: the applied watermark as a shared mapping, for one purpose only. When just the
 // process died (same boot, same mount of the backing file system), the page cache is intact and so
-// is this page, so recovery need only replay what was not applied. After a power cut the file is
-// meaningless and is ignored: that is why the state names boot id and unique mount id.
+// is this page. Then recovery need only replay the records that were not applied. After a power cut
+// the file is meaningless and is ignored: that is why the state names boot id and unique mount id.
 //
 // The order matters: Store(seq) is called after the records up to `seq` were applied to the page
-// cache, and before those who wait for them are told.
+// cache, and before their waiters are woken.
 #pragma once
 
 #include <cstdint>
@@ -20,30 +20,31 @@ class AppliedMark {
  public:
   static constexpr uint64_t kUnknownComplaints = UINT64_MAX;
 
-  // Whether recovery relies on the file, where `fd` lies: an ext4 that counts its errors, and whose
-  // data does not go through its journal. (There each first store into a page needs the journal,
-  // and ends the process with SIGBUS when that was aborted.)
+  // Whether recovery relies on the file, where `fd` lies: on an ext4 that counts its errors, and
+  // whose data does not go through its journal. (With data in the journal each first store into a
+  // page needs the journal, and ends the process with SIGBUS when that was aborted.)
   static bool IsReliedOn(int fd);
   // Creates or opens the file in `salius_fd` and maps it. For a new session call Reset.
   static absl::StatusOr<AppliedMark> Open(int salius_fd);
-  // For where recovery would not rely on the file: the same in memory of this process only. A store
-  // into a mapped file may end the process there (SIGBUS), when a full btrfs has no room for the
-  // page's copy, or XFS has shut down.
+  // Returns a mark in memory of this process only, for file systems where recovery would not rely
+  // on the file. There a store into a mapped file may end the process (SIGBUS): when a full btrfs
+  // has no room for the page's copy, or when XFS has shut down.
   static AppliedMark InMemory();
-  // applied = 0 of `epoch`. `complaints`: what Ext4Complaints() says now, or kUnknownComplaints.
+  // Sets applied = 0 of `epoch`.
+  // complaints: the present result of Ext4Complaints(), or kUnknownComplaints.
   void Reset(Epoch epoch, uint64_t complaints);
   void Store(Seq applied);  // monotone; one aligned 8-byte store
-  // A sync of the backing file system begins, has ended. In between, and for good after one that
-  // failed, the mark says nothing: the page cache may call clean what is on no disk, and a later
-  // sync would not say so again. A process that is killed in a sync never hears how that ended.
-  // Then recovery must replay from the checkpoint.
+  // Note that a sync of the backing file system begins, or has ended. In between, and for good
+  // after one that failed, the mark says nothing: the page cache may call clean a page that is on
+  // no disk, and a later sync would not report it again. A process that is killed in a sync never
+  // learns its result. Then recovery must replay from the checkpoint.
   void SyncBegins();
   void SyncEnds(bool ok);
   Epoch epoch() const;
   Seq applied() const;
-  // Those of Reset(), or kUnknownComplaints. Where the kernel has more to say now, some data may
-  // not have reached the disk, and whoever synced first was told so: another process, say. Then the
-  // mark must not be relied on.
+  // Returns those of Reset(), or kUnknownComplaints. Where the kernel has more complaints now, some
+  // data may not have reached the disk. The error may have gone to another process that synced
+  // first. Then the mark must not be relied on.
   uint64_t complaints() const;
 
   AppliedMark(AppliedMark&& other) noexcept;
@@ -56,7 +57,7 @@ class AppliedMark {
   // [0] magic, [1] epoch, [2] applied, [3] check = epoch ^ magic, [4] complaints
   uint64_t* page_ = nullptr;
   std::unique_ptr<uint64_t[]> memory_;  // of InMemory()
-  bool said_ = false;                   // before the sync that is under way
+  bool said_ = false;                   // whether the mark said something before the present sync
 };
 
 }  // namespace salius

@@ -18,7 +18,7 @@ absl::Status Malformed(const std::string& why) {
   return absl::InvalidArgumentError("apply: " + why);
 }
 
-// The modes of fallocate(2) that leave the same file when they are done twice.
+// Whether a mode of fallocate(2) leaves the same file when it is done twice.
 bool ConvergingFallocate(uint64_t mode) {
   switch (mode) {
     case 0:
@@ -37,8 +37,8 @@ absl::StatusOr<bool> IsSymlink(int fd) {
   return S_ISLNK(st.st_mode);
 }
 
-// Owner first: chown(2) clears suid and sgid and would undo the mode. Times last: the others change
-// them.
+// Sets the owner first: chown(2) clears suid and sgid and would undo the mode. Sets the times last:
+// the other calls change them.
 absl::Status SetAttributes(int fd, const AttrBody& attr) {
   if ((attr.mask & (kAttrUid | kAttrGid)) != 0) {
     const uid_t uid = (attr.mask & kAttrUid) != 0 ? attr.uid : static_cast<uid_t>(-1);
@@ -61,7 +61,7 @@ absl::Status SetAttributes(int fd, const AttrBody& attr) {
   return absl::OkStatus();
 }
 
-// Creates the bare object, for nobody but root as yet.
+// Creates the bare object, accessible to root only at first.
 absl::Status MakeNode(int dirfd, const std::string& name, const CreateBody& create) {
   const mode_t type = create.mode & S_IFMT;
   switch (type) {
@@ -80,8 +80,8 @@ absl::Status MakeNode(int dirfd, const std::string& name, const CreateBody& crea
   }
 }
 
-// Removes what stands under `name`. Not what is in a directory: in .salius/tmp an object has
-// nothing in it until it is complete and linked, so anything there may be someone's data.
+// Removes the object under `name`, but not the contents of a directory. In .salius/tmp an object is
+// empty until it is complete and linked, so contents may be a user's data.
 absl::Status RemoveOld(int dirfd, const std::string& name) {
   const absl::StatusOr<struct stat> st = fs::StatAt(dirfd, name);
   if (absl::IsNotFound(st.status())) return absl::OkStatus();
@@ -175,9 +175,9 @@ absl::StatusOr<UniqueFd> MakeObject(int tmp_dirfd, const std::string& name, File
     if (xattr_name == kFileIdXattr) return Malformed("create with a file id among its xattrs");
     SALIUS_RETURN_IF_ERROR(fs::SetXattr(fd.get(), xattr_name, value));
   }
-  // After the ACL, which shows in the group bits too: the mode in the record is how it ended up.
+  // Set the mode after the ACL, which shows in the group bits too: the record has the final mode.
   if (!S_ISLNK(create.mode)) SALIUS_RETURN_IF_ERROR(fs::Chmod(fd.get(), create.mode & 07777));
-  // Last: what has its id is whole. Recovery makes anew what has none.
+  // Write the id last: an object with an id is whole. Recovery makes one without an id again.
   SALIUS_RETURN_IF_ERROR(WriteFileId(fd.get(), id));
   return fd;
 }

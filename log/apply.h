@@ -1,9 +1,9 @@
 // Applying records to the backing file system: the one set of primitives that the engine's applier
 // and recovery's replay share, so that both end with the same bytes, owners, modes and names.
 //
-// All are idempotent (docs/log-format.md, "Bodies"): doing one twice leaves what doing it once
-// leaves. All run with root's rights; owners and modes come from the record, never from the caller.
-// Errors carry the exact errno (common/file.h).
+// All are idempotent (docs/log-format.md, "Bodies"): a second run leaves the same as the first. All
+// run with root's rights; owners and modes come from the record, never from the caller. Errors
+// carry the exact errno (common/file.h).
 #pragma once
 
 #include <cstdint>
@@ -23,14 +23,14 @@ namespace salius {
 // works on every file type and no user can forge it. Hidden by the mount.
 inline constexpr char kFileIdXattr[] = "trusted.salius.id";
 
-// The file system takes it away whenever a file's data change.
+// The file system removes it whenever a file's data change.
 inline constexpr char kCapabilityXattr[] = "security.capability";
 
-// `fd` may be O_PATH (then /proc/self/fd is used). kNoFileId when the file has none. DATA_LOSS when
-// the attribute has a wrong size.
+// Returns the file's id, kNoFileId when it has none. `fd` may be O_PATH (then /proc/self/fd is
+// used). DATA_LOSS when the attribute has a wrong size.
 absl::StatusOr<FileId> ReadFileId(int fd);
 absl::Status WriteFileId(int fd, FileId id);
-// As ReadFileId, for a name in a directory, not following symlinks.
+// Returns the id of a name in a directory, like ReadFileId, not following symlinks.
 absl::StatusOr<FileId> ReadFileIdAt(int dirfd, const std::string& name);
 
 // Reopens an O_PATH descriptor with `flags` through /proc/self/fd.
@@ -47,12 +47,12 @@ absl::Status ApplyData(int fd, const RecordHeader& header, std::string_view body
 // files). Removing an xattr that is not there is OK. Order inside one kSetAttr: owner, mode, times.
 absl::Status ApplyAttr(int fd, const RecordHeader& header, std::string_view body);
 
-// Makes the object that `create` describes as `name` in directory `tmp_dirfd` (.salius/tmp),
-// complete with owner, mode, xattrs and, when it has all these, the id. An older object of that
-// name is removed first. Returns it open O_PATH.
+// Makes the object that `create` describes as `name` in directory `tmp_dirfd` (.salius/tmp), with
+// owner, mode and xattrs; it gets its id last. An older object of that name is removed first.
+// Returns it open O_PATH.
 absl::StatusOr<UniqueFd> MakeObject(int tmp_dirfd, const std::string& name, FileId id,
                                     const CreateBody& create);
-// Name under which `id` stands in .salius/tmp and .salius/open: 16 hex digits.
+// Returns the name of `id` in .salius/tmp and .salius/open: 16 hex digits.
 std::string IdName(FileId id);
 
 }  // namespace salius

@@ -1,4 +1,4 @@
-// What must be true of a volume whose note says that it is clean, beside the note.
+// Conditions of a volume whose note says that it is clean, beside the note.
 #pragma once
 
 #include "absl/status/status.h"
@@ -9,13 +9,13 @@
 
 namespace salius {
 
-// DATA_LOSS when the note is not that of volume `volume`: somebody put another one's there.
+// Returns DATA_LOSS when the note is not that of volume `volume`, but was put there from another.
 absl::Status CheckVolume(const VolumeState& state, const VolumeId& volume);
 
-// Opens the stable log of the volume whose clean note is `state`. Errors: as StableLog::Open;
-// DATA_LOSS when there is none, or when it has something of a later session than the note: the note
-// is an older one (a copy, or the latest has become unreadable), and what that session acknowledged
-// would be lost.
+// Opens the stable log of the volume whose clean note is `state`. Errors: as StableLog::Open.
+// DATA_LOSS when there is none, or when it has an entry of a later session than the note. In the
+// latter case the note is an older one (a copy, or the latest has become unreadable), and the
+// records that the later session acknowledged would be lost.
 absl::StatusOr<StableLog> OpenCleanLog(int salius_fd, const VolumeState& state);
 
 }  // namespace salius

@@ -25,13 +25,14 @@
 namespace salius::fs {
 namespace {
 
-// The error in errno of a call on `name` in `fd`, or on `fd` itself: what was done, and to which path.
+// Returns the error in errno of a call on `name` in `fd`, or on `fd` itself. It names the call and
+// the path.
 absl::Status Error(std::string_view what, int fd, std::string_view name = "") {
   const int error = errno;
   return AtPath(ErrnoStatus(error, what), PathAt(fd, name));
 }
 
-// OK for 0, otherwise that error.
+// Returns OK for 0, otherwise that error.
 absl::Status Result(int result, std::string_view what, int fd, std::string_view name = "") {
   return result == 0 ? absl::OkStatus() : Error(what, fd, name);
 }
@@ -172,7 +173,7 @@ absl::StatusOr<std::vector<std::string>> ListDir(int dirfd) {
   const auto close_dir = [](DIR* dir) { closedir(dir); };
   const std::unique_ptr<DIR, decltype(close_dir)> dir(fdopendir(fd.get()), close_dir);
   if (dir == nullptr) return ErrnoStatus(errno, "fdopendir");
-  fd.Release();  // now the DIR's
+  fd.Release();  // the DIR owns it now
   std::vector<std::string> names;
   while (true) {
     errno = 0;
@@ -210,7 +211,8 @@ absl::StatusOr<std::string> RealPath(const std::string& path) {
 
 namespace {
 
-// The options of the file system that `fd` lies on, as in /proc/self/mountinfo; empty: not known.
+// Returns the options of the file system that `fd` lies on, as in /proc/self/mountinfo; empty when
+// unknown.
 std::string SuperOptions(int fd) {
   const absl::StatusOr<std::string> info =
       ReadWholeFile(absl::StrFormat("/proc/self/fdinfo/%d", fd));

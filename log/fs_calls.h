@@ -23,23 +23,24 @@
 
 namespace salius::fs {
 
-// "/proc/self/fd/<fd>". EBADF when `fd` is none: the path would say that the file does not exist.
+// Returns "/proc/self/fd/<fd>". EBADF when `fd` is not open: the path would give ENOENT.
 absl::StatusOr<std::string> ProcPath(int fd);
 
-// Opens `name` in `dirfd` O_PATH | O_NOFOLLOW, but never something that is mounted there: EXDEV.
+// Opens `name` in `dirfd` O_PATH | O_NOFOLLOW, but never a mount point there: EXDEV.
 absl::StatusOr<UniqueFd> OpenChild(int dirfd, const std::string& name);
-// The path at which the kernel knows the object ("... (deleted)" when it has none).
+// Returns the path at which the kernel knows the object ("... (deleted)" when it has none).
 absl::StatusOr<std::string> PathOf(int fd);
-// Whether the object is marked immutable, or append-only (chattr(1)). `fd` may be O_PATH.
+// The marks of an object as immutable, or append-only (chattr(1)). `fd` may be O_PATH.
 struct ChangeMarks {
   bool immutable = false;
   bool append_only = false;
 };
 absl::StatusOr<ChangeMarks> ChangeMarksOf(int fd);
-// When the object was made; nothing where its file system does not keep that. `fd` may be O_PATH.
+// Returns when the object was made; nothing where its file system does not keep that. `fd` may be
+// O_PATH.
 absl::StatusOr<std::optional<timespec>> BirthTimeOf(int fd);
 
-// fstatat(2) with AT_EMPTY_PATH, not following symbolic links; `name` "" is `dirfd` itself.
+// Calls fstatat(2) with AT_EMPTY_PATH, not following symbolic links; `name` "" is `dirfd` itself.
 absl::StatusOr<struct stat> StatAt(int dirfd, const std::string& name);
 
 // Extended attributes; `fd` may be O_PATH. Get gives an empty string and `*found` = false when
@@ -61,34 +62,32 @@ absl::Status MakeNode(int dirfd, const std::string& name, mode_t mode, dev_t dev
 absl::Status Symlink(const std::string& target, int dirfd, const std::string& name);
 absl::Status Unlink(int dirfd, const std::string& name, int flags);
 absl::Status RenameNoReplace(int dirfd, const std::string& from, const std::string& to);
-// Each takes the other's place, in one step.
+// Exchanges the two objects, in one step.
 absl::Status RenameExchange(int dirfd, const std::string& one, const std::string& other);
 
-// The names in a directory but "." and "..". `dirfd` may be O_PATH.
+// Returns the names in a directory but "." and "..". `dirfd` may be O_PATH.
 absl::StatusOr<std::vector<std::string>> ListDir(int dirfd);
-// Removes `name` in `dirfd` whatever it is, a directory with all that is in it. OK when there is
+// Removes `name` in `dirfd` whatever it is, a directory with all its contents. OK when there is
 // none. Does not follow symbolic links.
 absl::Status RemoveTree(int dirfd, const std::string& name);
 
-// The absolute path without symbolic links: realpath(3).
+// Returns the absolute path without symbolic links: realpath(3).
 absl::StatusOr<std::string> RealPath(const std::string& path);
-// What kind of file system `fd` lies on: f_type of fstatfs(2), whether it is mounted read-only, and
-// whether so that a sync leaves the drive's cache as it is (nobarrier, barrier=0), or so that data
-// goes through its journal (data=journal).
+// The kind of file system that `fd` lies on.
 struct FsKind {
-  int64_t type = 0;
-  bool read_only = false;
-  bool flushes_nothing = false;
-  bool journals_data = false;
+  int64_t type = 0;              // f_type of fstatfs(2)
+  bool read_only = false;        // mounted read-only
+  bool flushes_nothing = false;  // a sync does not flush the drive's cache (nobarrier, barrier=0)
+  bool journals_data = false;    // data goes through its journal (data=journal)
 };
 absl::StatusOr<FsKind> KindOf(int fd);
 
-// A shared, writable mapping of the first `bytes` of `fd`, and its end.
+// Make a shared, writable mapping of the first `bytes` of `fd`, and end it.
 absl::StatusOr<void*> MapShared(int fd, size_t bytes);
 void Unmap(void* address, size_t bytes);
 
-// Tells the kernel to forget its clean cached pages of the file, so that the next read comes from
-// the disk. Advice only: cannot fail in a way that matters.
+// Makes the kernel forget its clean cached pages of the file, so that the next read comes from the
+// disk. Advice only: cannot fail in a way that matters.
 void DropCache(int fd);
 
 }  // namespace salius::fs

@@ -21,7 +21,7 @@
 namespace salius {
 namespace {
 
-// A process that is killed lets go of its locks one after the other.
+// Bound for the release: a process that is killed releases its locks one after the other.
 constexpr std::chrono::seconds kReleaseBound{2};
 constexpr std::chrono::milliseconds kPollInterval{10};
 constexpr size_t kMaxNoteBytes = 8192;
@@ -33,7 +33,7 @@ struct Holder {
   std::string path;
 };
 
-// What a holder wrote; pid 0 when it has not yet.
+// Returns the holder's note; pid 0 when it has not written one yet.
 Holder ReadNote(int fd) {
   std::string text(kMaxNoteBytes, '\0');
   const absl::StatusOr<size_t> size = PreadFull(fd, text.data(), text.size(), 0);
@@ -54,7 +54,8 @@ absl::Status WriteNote(int fd, const struct stat& root, const std::string& path)
   return PwriteFull(fd, AsBytes(text), 0);
 }
 
-// NOT_FOUND: nobody has ever claimed it, and no claim can be noted here.
+// Opens the file of the claim. NOT_FOUND: no process has ever claimed it, and no claim can be noted
+// here.
 absl::StatusOr<UniqueFd> OpenClaim(const std::string& run_directory, const std::string& path) {
   const absl::Status made = MakeOwnDirs(run_directory);
   absl::StatusOr<UniqueFd> fd = OpenAt(AT_FDCWD, path, O_RDWR | O_CREAT | O_NOFOLLOW, 0600);

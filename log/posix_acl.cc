@@ -12,7 +12,7 @@ std::optional<mode_t> ModeOfAcl(std::string_view value) {
   while (reader.ok() && reader.remaining() > 0) {
     const uint16_t tag = reader.U16();
     const mode_t bits = reader.U16() & 7;
-    reader.U32();  // of whom
+    reader.U32();  // user or group id
     if (tag == kAclUserObj) user = bits;
     if (tag == kAclGroupObj) group = bits;
     if (tag == kAclMask) mask = bits;

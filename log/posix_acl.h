@@ -1,5 +1,5 @@
 // POSIX ACLs as the kernel gives and takes them in extended attributes (linux/posix_acl_xattr.h): a
-// 4-byte version, then entries of 8 bytes (tag, permissions, whom), little-endian.
+// 4-byte version, then entries of 8 bytes (tag, permissions, user or group id), little-endian.
 //
 // pure: no thread, lock, socket or clock.
 #pragma once
@@ -13,7 +13,7 @@
 
 namespace salius {
 
-// Its value shows in the permission bits, and is changed by them.
+// Its value shows in the permission bits, and changes with them.
 inline constexpr char kAccessAclXattr[] = "system.posix_acl_access";
 inline constexpr char kDefaultAclXattr[] = "system.posix_acl_default";
 
@@ -29,7 +29,8 @@ enum AclTag : uint16_t {
   kAclOther = 0x20,
 };
 
-// The permission bits of whoever gets this value as its access ACL. Nothing when `value` is none.
+// Returns the permission bits of a file that gets this value as its access ACL. Nothing when
+// `value` is not an ACL.
 std::optional<mode_t> ModeOfAcl(std::string_view value);
 
 }  // namespace salius

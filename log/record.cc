@@ -82,7 +82,7 @@ absl::StatusOr<RecordHeader> DecodeRecordHeader(absl::Span<const uint8_t> bytes)
                                                  bytes.size(), kRecordHeaderBytes));
   }
   const uint8_t* const in = bytes.data();
-  // The checksum first: a flipped bit anywhere is damage, never a malformed record.
+  // Verify the checksum first: a flipped bit anywhere is damage, never a malformed record.
   if (LoadU32(in + kHeaderCrcAt) != Crc32c({in, kHeaderCrcAt})) {
     return absl::DataLossError(absl::StrFormat(
         "record: header checksum does not match (magic %08x)", LoadU32(in + kMagicAt)));

@@ -1,6 +1,6 @@
-// The log record: one operation on a volume with its data, as it stands in a replica's memory, in
-// the stable log and inside a datagram. docs/log-format.md gives every byte; this header is the
-// only encoder and decoder.
+// The log record: one operation on a volume with its data. It has the same bytes in a replica's
+// memory, in the stable log and inside a datagram. docs/log-format.md gives every byte; this header
+// is the only encoder and decoder.
 //
 // Invariants: a record never changes after it was stamped, so it is encoded once and the same bytes
 // go everywhere. The header carries its own checksum and the body's, so that the body's CRC can be
@@ -42,7 +42,7 @@ enum class Op : uint16_t {
   kAdopt = 13,       // body: AdoptBody; a file that was there before gets its id
 };
 
-// True when `op` is a number this version knows.
+// Whether `op` is a number this version knows.
 bool KnownOp(uint16_t op);
 std::string_view OpName(Op op);
 
@@ -70,17 +70,16 @@ struct RecordHeader {
   bool operator==(const RecordHeader&) const = default;
 };
 
-// A record's timestamp, ns: later than `last` even when the wall clock, which says `now`, was set
-// back.
+// Returns a record's timestamp, ns. It is later than `last` even when the wall clock, which shows
+// `now`, was set back.
 inline uint64_t NextTimestamp(uint64_t last, uint64_t now) { return std::max(last + 1, now); }
 
 // Writes exactly kRecordHeaderBytes to `out`, checksum included.
 void EncodeRecordHeader(const RecordHeader& header, uint8_t* out);
 
-// Decodes and verifies the fixed part (magic, version, header checksum, known op, reserved bytes
-// zero, body_bytes <= kMaxRecordBody). Errors: DATA_LOSS for a bad checksum, INVALID_ARGUMENT for
-// anything that a correct encoder never writes, OUT_OF_RANGE when fewer than kRecordHeaderBytes are
-// given.
+// Decodes and verifies the fixed part: magic, version, header checksum, known op, reserved bytes
+// zero, body_bytes <= kMaxRecordBody. Errors: DATA_LOSS for a bad checksum, INVALID_ARGUMENT for
+// content that a correct encoder never writes, OUT_OF_RANGE for fewer than kRecordHeaderBytes.
 absl::StatusOr<RecordHeader> DecodeRecordHeader(absl::Span<const uint8_t> bytes);
 
 // Decodes the header and verifies the body that follows it. `bytes` may be longer than the record.
@@ -88,14 +87,14 @@ absl::StatusOr<RecordHeader> DecodeRecordHeader(absl::Span<const uint8_t> bytes)
 // cut off.
 absl::StatusOr<RecordHeader> DecodeRecord(absl::Span<const uint8_t> bytes);
 
-// The whole record (header and body) as one string; for tests and recovery.
+// Returns the whole record (header and body) as one string; for tests and recovery.
 std::string EncodeRecord(RecordHeader header, std::string_view body);
 
 // ---- bodies -------------------------------------------------------------------------------------
-// Each has Encode() and a static Decode() that refuses trailing bytes, names that are empty, "." or
-// "..", hold '/' or NUL, or are longer than kMaxNameBytes.
+// Each has Encode() and a static Decode(). Decode() refuses trailing bytes and invalid names:
+// empty, "." or "..", with '/' or NUL, or longer than kMaxNameBytes.
 
-// Which parts of AttrBody count.
+// The parts of AttrBody that count.
 enum AttrMask : uint32_t {
   kAttrMode = 1u << 0,
   kAttrUid = 1u << 1,
@@ -137,7 +136,7 @@ struct NameBody {
 struct CreateBody {
   FileId dir = kNoFileId;  // kNoFileId: nameless (O_TMPFILE), bound to .salius/open/ until linked
   std::string name;        // empty only when nameless
-  uint32_t mode = 0;       // type and permission bits as they end up (umask, ACL, setgid applied)
+  uint32_t mode = 0;       // final type and permission bits (umask, ACL, setgid applied)
   uint32_t uid = 0;
   uint32_t gid = 0;
   uint64_t rdev = 0;

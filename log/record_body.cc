@@ -1,4 +1,4 @@
-// The bodies of records (log/record.h): encoders, and decoders that refuse what no encoder writes.
+// The bodies of records (log/record.h): encoders, and decoders that refuse all else.
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -19,7 +19,7 @@ constexpr uint32_t kNanosPerSecond = 1'000'000'000;
 // RENAME_NOREPLACE | RENAME_EXCHANGE of <linux/fs.h>: the numbers are part of the format.
 constexpr uint32_t kRenameNoReplace = 1;
 constexpr uint32_t kRenameExchange = 2;
-// Extended attributes of one new object: ACLs and security labels are a handful.
+// Bound on the extended attributes of one new object: ACLs and security labels are a handful.
 constexpr size_t kMaxCreateXattrs = 64;
 
 absl::Status Malformed(const std::string& why) {
@@ -303,7 +303,7 @@ absl::StatusOr<AdoptBody> AdoptBody::Decode(std::string_view body) {
     return Malformed(absl::StrFormat("adopt: path of %d bytes", adopt.path.size()));
   }
   if (adopt.path.empty()) return adopt;
-  // Joined from components, each a name: relative, no "." or "..", no empty part.
+  // It is joined from components, each a name: relative, no "." or "..", no empty part.
   for (size_t start = 0; start <= adopt.path.size();) {
     const size_t end = std::min(adopt.path.find('/', start), adopt.path.size());
     SALIUS_RETURN_IF_ERROR(CheckName(std::string_view(adopt.path).substr(start, end - start)));

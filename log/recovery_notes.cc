@@ -18,7 +18,7 @@ namespace {
 
 constexpr absl::string_view kFirstLine = "salius-recoveries 1";
 constexpr size_t kMaxFileBytes = 1 << 20;
-constexpr size_t kMaxTextBytes = 1000;  // of a sentence
+constexpr size_t kMaxTextBytes = 1000;  // per sentence
 constexpr size_t kMaxRanges = 100;
 constexpr size_t kMaxSentences = 16;
 constexpr size_t kNumbers = 6;  // words before the lists
@@ -32,7 +32,7 @@ bool IsPlain(char c) {
          c == ':' || c == '-' || c == '/';
 }
 
-// The text as one word.
+// Returns the text as one word.
 std::string Escape(std::string_view text) {
   std::string word;
   for (const char c : text.substr(0, kMaxTextBytes)) {
@@ -126,7 +126,7 @@ std::string GivenUpText(const RecoveryNote& note) {
   }
   if (!ranges.empty()) parts.push_back("records " + ranges);
   for (const std::string& sentence : note.overridden) {
-    // It may name files, whose names are bytes.
+    // It may contain names of files, which can be any bytes.
     std::string ascii = Printable(sentence, NewLines::kReplace);
     std::replace_if(
         ascii.begin(), ascii.end(), [](char c) { return static_cast<unsigned char>(c) >= 0x80; },

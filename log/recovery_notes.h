@@ -1,9 +1,10 @@
-// What recoveries did to a volume: `.salius/recoveries`, a text file with one line for the last
-// recovery, and one for each earlier recovery that gave records up and was not acknowledged since.
-// docs/log-format.md gives the format. `salius status` shows the file; nothing depends on it.
+// Notes about the recoveries of a volume: `.salius/recoveries`, a text file. It has one line for
+// the last recovery, and one for each earlier recovery that gave records up and was not
+// acknowledged since. docs/log-format.md gives the format. `salius status` shows the file; nothing
+// depends on it.
 //
-// What a crash leaves: the file before the change or the file after it (WriteFileAtomically). A
-// recovery that gives records up notes this before it pins its decision, so that no crash hides it.
+// A crash leaves the file before the change or the file after it (WriteFileAtomically). A recovery
+// that gives records up notes this before it pins its decision, so that no crash hides it.
 //
 // pure, but for the two functions that read and write the file. Its writer holds the volume lock.
 #pragma once
@@ -24,13 +25,13 @@ inline constexpr char kRecoveriesFileName[] = "recoveries";
 
 struct RecoveryNote {
   uint64_t at_unix_ms = 0;
-  Epoch epoch = 0;       // that was recovered
+  Epoch epoch = 0;       // the epoch that was recovered
   Epoch next_epoch = 0;  // noted by the commit; 0: the recovery has not ended yet
   Seq decided = 0;       // T
   uint64_t records = 0;  // replayed
   // Records that were left out although they had been acknowledged, or may have been.
   std::vector<std::pair<Seq, Seq>> given_up;
-  // What else --force overrode, a sentence each.
+  // Other refusals that --force overrode, a sentence each.
   std::vector<std::string> overridden;
   bool acknowledged = false;
 
@@ -38,7 +39,7 @@ struct RecoveryNote {
   bool operator==(const RecoveryNote&) const = default;
 };
 
-// "records 5-9 and 11; 2 of 3 members must answer, 1 did".
+// Returns, for example, "records 5-9 and 11; 2 of 3 members must answer, 1 did".
 std::string GivenUpText(const RecoveryNote& note);
 
 class RecoveryNotes {
@@ -46,18 +47,18 @@ class RecoveryNotes {
   static constexpr size_t kMost = 64;
 
   const std::vector<RecoveryNote>& all() const { return notes_; }  // oldest first
-  // The note of a recovery of `epoch`, which another run of it may have begun; null: there is none.
+  // Returns the note of a recovery of `epoch`, which another run of it may have begun; null: none.
   const RecoveryNote* Find(Epoch epoch) const;
-  // Puts the note in the place of one of the same epoch, or last. Earlier notes that gave nothing
-  // up, or were acknowledged, go; of more than kMost the oldest go.
+  // Puts the note in the place of one of the same epoch, or last. Removes earlier notes that gave
+  // nothing up or were acknowledged, and the oldest ones above kMost.
   void Put(RecoveryNote note);
-  // Returns how many were not acknowledged before.
+  // Marks every note as acknowledged. Returns how many were not before.
   uint32_t AcknowledgeAll();
-  // Those that gave something up and were not acknowledged.
+  // Returns the notes that gave something up and were not acknowledged.
   std::vector<RecoveryNote> Unacknowledged() const;
 
   std::string Encode() const;
-  // DATA_LOSS for a bad checksum, INVALID_ARGUMENT for what this program never writes.
+  // DATA_LOSS for a bad checksum, INVALID_ARGUMENT for content that this program never writes.
   static absl::StatusOr<RecoveryNotes> Decode(std::string_view text);
 
   bool operator==(const RecoveryNotes&) const = default;
@@ -66,9 +67,9 @@ class RecoveryNotes {
   std::vector<RecoveryNote> notes_;
 };
 
-// No notes when there is no file. Errors: as Decode, and the file system's own.
+// Returns no notes when there is no file. Errors: as Decode, and the file system's own.
 absl::StatusOr<RecoveryNotes> ReadRecoveryNotes(int salius_fd);
-// On OK it is on the disk.
+// Writes the notes; on OK they are on the disk.
 absl::Status WriteRecoveryNotes(int salius_fd, const RecoveryNotes& notes);
 
 }  // namespace salius

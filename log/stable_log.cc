@@ -39,7 +39,7 @@ struct Pending {
   KeptEntry kept;
 };
 
-// A batch that is worth a way past the page cache: recovery's pin.
+// Least size of a batch that goes past the page cache: recovery's pin.
 constexpr uint64_t kBulkBytes = uint64_t{1} << 20;
 
 absl::Status WriteFileHeader(int fd, const FileHeader& header) {
@@ -49,7 +49,7 @@ absl::Status WriteFileHeader(int fd, const FileHeader& header) {
   return PwritevFull(fd, {&part, 1}, static_cast<int64_t>(at), RWF_DSYNC);
 }
 
-// Both header slots and a ring of zeros, on disk.
+// Writes both header slots and a ring of zeros; they are on disk afterwards.
 absl::Status FillNewFile(int fd, BulkWriter& bulk, const FileHeader& header) {
   std::vector<uint8_t> zeros(size_t{4} << 20);
   for (uint64_t at = 0; at < header.capacity; at += zeros.size()) {
@@ -72,19 +72,19 @@ struct StableLog::Impl {
   BulkWriter bulk;                // of `fd`
   FileHeader header;              // as on disk; `reach` perhaps larger, when a slot was damaged
   uint64_t start = 0;             // >= header.start, which follows when the space is needed
-  uint64_t tail = 0;              // where the next entry goes
+  uint64_t tail = 0;              // position of the next entry
   std::deque<KeptEntry> entries;  // in [start, tail)
   std::vector<uint64_t> remains;  // torn headers behind the tail, to wipe before the next append
   bool failed = false;
 
   uint64_t RingOffset(uint64_t position) const { return position % header.capacity; }
 
-  // Gives every entry its position, with pads where the ring ends. RESOURCE_EXHAUSTED when they do
-  // not fit between `tail` and the start one lap later.
+  // Gives every entry its position, with pads where the ring ends. RESOURCE_EXHAUSTED when the
+  // entries do not fit between `tail` and the start one lap later.
   absl::StatusOr<std::vector<Pending>> Place(std::vector<Pending> entries) const;
   absl::Status WriteEntries(const std::vector<Pending>& entries);
   absl::Status AppendEntries(std::vector<Pending> entries);
-  // Everything in Append that may leave the file in an unknown state.
+  // Performs the part of Append that may leave the file in an unknown state.
   absl::Status WriteAll(const std::vector<Pending>& placed);
 };
 
@@ -127,7 +127,7 @@ absl::Status StableLog::Impl::WriteEntries(const std::vector<Pending>& entries) 
   const auto add = [&parts](const void* data, size_t size) {
     if (size > 0) parts.push_back({const_cast<void*>(data), size});
   };
-  // One run of bytes, or two when the ring ends in between.
+  // The entries are one run of bytes, or two when the ring ends in between.
   const uint64_t first = RingOffset(entries.front().header.position);
   size_t first_run_parts = std::numeric_limits<size_t>::max();
   for (size_t i = 0; i < entries.size(); ++i) {
@@ -146,7 +146,7 @@ absl::Status StableLog::Impl::WriteEntries(const std::vector<Pending>& entries) 
   if (first_run_parts >= parts.size() && parts.size() <= IOV_MAX && bytes < kBulkBytes) {
     return PwritevFull(fd.get(), all, static_cast<int64_t>(stable::kRingAt + first), RWF_DSYNC);
   }
-  // More than one system call: one sync for all of them.
+  // The bytes take more than one system call: one sync covers all of them.
   SALIUS_RETURN_IF_ERROR(
       bulk.Write(all.subspan(0, first_run_parts), static_cast<int64_t>(stable::kRingAt + first)));
   if (first_run_parts < parts.size()) {
@@ -166,8 +166,8 @@ absl::Status StableLog::Impl::WriteAll(const std::vector<Pending>& placed) {
   }
   const uint64_t end = placed.back().kept.end;
   if (end - header.start > header.capacity || end > header.reach) {
-    // The entries overwrite what was cut, or go where nothing was written yet: the header has to
-    // say so on disk before.
+    // The entries overwrite bytes that were cut, or go where nothing was written yet. The header
+    // has to say so on disk before.
     FileHeader next = header;
     next.start = start;
     next.reach = std::min(end + stable::ReachStep(header.capacity), start + header.capacity);
@@ -233,9 +233,9 @@ absl::StatusOr<StableLog> StableLog::OpenWhole(int dirfd, const std::string& nam
                                                const VolumeId& volume, Contents* contents) {
   SALIUS_ASSIGN_OR_RETURN(UniqueFd fd, OpenAt(dirfd, name, O_RDWR | O_NOFOLLOW));
   auto impl = std::make_unique<Impl>(std::move(fd));
-  // A process that died inside an append may have left entries in the page cache only. What is read
-  // here will be relied on, so it goes to the disk first, and comes from there: after a failed
-  // write the cache holds pages that look clean and are on no disk.
+  // A process that died inside an append may have left entries in the page cache only. Recovery
+  // relies on the entries read here. So they go to the disk first, and are read from there: after a
+  // failed write the cache holds pages that look clean and are on no disk.
   SALIUS_RETURN_IF_ERROR(FdatasyncFd(impl->fd.get()));
   fs::DropCache(impl->fd.get());
   SALIUS_ASSIGN_OR_RETURN(impl->header, stable::ReadFileHeader(impl->fd.get()));

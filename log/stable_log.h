@@ -10,19 +10,17 @@
 //
 // Invariants
 // - Every entry names the position up to which the log was synced when it was written. Reading from
-//   the start position, the first bad entry is a torn tail unless a valid later entry (position
-//   above it, synced-through above it) proves that it had been synced: that is damage, DATA_LOSS,
-//   and the error names the byte offset.
+//   the start position, the first bad entry is a torn tail. It is damage instead, DATA_LOSS, if a
+//   valid later entry (position above it, synced-through above it) proves that it had been synced.
+//   The error names the byte offset.
 // - The start position moves (durably, before the space is used again) only over records at or
 // below
-//   the noted checkpoint, of older epochs, or older decisions.
-// - The header on disk names the reach: nothing was ever written at or beyond that position. It
-// moves
-//   (durably) before the log is written there, so what was written behind a torn tail is found
+//   the noted checkpoint, records of older epochs, and older decisions.
+// - The header on disk names the reach: nothing was ever written at or beyond that position. The
+//   reach moves (durably) before the log is written there. So entries behind a torn tail are found
 //   without reading the whole ring.
-// - An Append that failed makes the log refuse everything afterwards (a failed sync is never
-// retried
-//   as if the data were clean).
+// - After a failed Append the log refuses everything (a failed sync is never retried as if the data
+//   were clean).
 //
 // Threads: not thread safe; one owner.
 #pragma once
@@ -41,12 +39,12 @@
 
 namespace salius {
 
-// Recovery's decision record (docs/recovery.md): with it on disk a rerun asks nobody.
+// Recovery's decision record (docs/recovery.md). Once it is on disk, a rerun needs no replica.
 struct Decision {
   Epoch epoch = 0;  // the epoch that was recovered
   Seq last = 0;     // T: records 1..T of `epoch` are the volume's state
-  Seq checkpoint =
-      0;  // state's checkpoint when decided: records (checkpoint, T] follow from the log
+  // The state's checkpoint when decided: records (checkpoint, T] follow from the log.
+  Seq checkpoint = 0;
   uint64_t count = 0;   // how many records are in (checkpoint, T]
   uint32_t digest = 0;  // CRC32C over the header_crc+body_crc of those records in seq order
   bool operator==(const Decision&) const = default;
@@ -71,7 +69,8 @@ class StableLog {
   static absl::StatusOr<StableLog> Create(int dirfd, const std::string& name,
                                           const VolumeId& volume, uint64_t capacity);
   // Opens for use. `contents` (may be null) gets everything readable. Errors: NOT_FOUND, DATA_LOSS
-  // (both headers bad; damage in the middle; of another volume), INVALID_ARGUMENT (unknown version).
+  // (both headers bad; damage in the middle; of another volume), INVALID_ARGUMENT (unknown
+  // version).
   static absl::StatusOr<StableLog> Open(int dirfd, const std::string& name, const VolumeId& volume,
                                         Contents* contents);
 
@@ -82,17 +81,17 @@ class StableLog {
 
   // Frees the space of leading entries: records with (epoch < `epoch`) or (epoch == `epoch` and
   // seq <= `checkpoint`), pads, and decisions with epoch < `epoch`. Stops at the first entry that
-  // must stay. Durable before the space is reused (the header may be written lazily, by the Append
-  // that needs the space).
+  // must stay. The cut is durable before the space is reused (the Append that needs the space may
+  // write the header).
   absl::Status Cut(Epoch epoch, Seq checkpoint);
 
-  // The latest epoch of anything in the log; 0 when there is nothing.
+  // Returns the latest epoch of any entry in the log; 0 when it is empty.
   Epoch newest_epoch() const;
 
   uint64_t capacity() const;
   uint64_t used_bytes() const;
   uint64_t free_bytes() const;  // a conservative bound on what Append can take
-  // Bytes an appended record of `record_bytes` takes in the ring.
+  // Returns the bytes that an appended record of `record_bytes` takes in the ring.
   static uint64_t EntryBytes(uint64_t record_bytes);
 
   StableLog(StableLog&&) noexcept;
@@ -102,7 +101,7 @@ class StableLog {
  private:
   struct Impl;
   explicit StableLog(std::unique_ptr<Impl> impl);
-  // Open, whose errors may lack the path.
+  // Opens as Open does, but its errors may lack the path.
   static absl::StatusOr<StableLog> OpenWhole(int dirfd, const std::string& name,
                                              const VolumeId& volume, Contents* contents);
   std::unique_ptr<Impl> impl_;

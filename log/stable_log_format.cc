@@ -54,7 +54,7 @@ absl::Status Malformed(const std::string& why) {
   return absl::InvalidArgumentError("stable log: " + why);
 }
 
-// The checksum of an entry header covers the salt, then the header up to the checksum.
+// Returns the checksum of an entry header, over the salt and the header up to the checksum.
 uint32_t EntryCrc(const uint8_t* header, uint64_t salt) {
   uint8_t salt_bytes[8];
   StoreU64(salt_bytes, salt);
@@ -173,8 +173,8 @@ absl::StatusOr<EntryHeader> DecodeEntryHeader(absl::Span<const uint8_t> bytes, u
 }
 
 size_t FindEntryMagic(absl::Span<const uint8_t> bytes, size_t from) {
-  // Most of what is searched is none: whole blocks at a time, without a branch for each place, and
-  // where nothing was ever written, which is zeros, at the speed of memcmp.
+  // Most bytes searched are not an entry header. So look at whole blocks at a time, without a
+  // branch for each place, and pass never-written space (zeros) at the speed of memcmp.
   constexpr size_t kPlaces = 128;
   constexpr size_t kBlock = kPlaces * kEntryAlign;
   static constexpr std::array<uint8_t, kBlock> kZeros = {};

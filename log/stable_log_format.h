@@ -23,8 +23,9 @@ inline constexpr uint64_t kCapacityUnit = 4096;
 inline constexpr uint64_t kMinCapacity = uint64_t{1} << 20;
 inline constexpr uint64_t kMaxCapacity = uint64_t{1} << 40;
 
-// How far a header lets a log of `capacity` bytes be written ahead. Small, because all of it is
-// searched when the log is opened; large, because every step costs a synced write of the header.
+// Returns how far a header lets a log of `capacity` bytes be written ahead. It is small, because
+// all of it is searched when the log is opened, and large, because every step costs a synced write
+// of the header.
 constexpr uint64_t ReachStep(uint64_t capacity) {
   constexpr uint64_t kMost = uint64_t{4} << 20;
   return capacity / 4 < kMost ? capacity / 4 : kMost;
@@ -42,13 +43,13 @@ struct FileHeader {
   uint64_t start = 0;       // position of the first entry that is kept
   // Nothing was ever written at or beyond this position; from `start` to one lap after it.
   uint64_t reach = 0;
-  // Random, of this file: goes into the checksum of every entry, so that no bytes that a user
-  // stores can be taken for an entry.
+  // Random, per file. It goes into the checksum of every entry, so that no bytes that a user stores
+  // can pass for an entry.
   uint64_t salt = 0;
   bool operator==(const FileHeader&) const = default;
 };
 std::string EncodeFileHeader(const FileHeader& header);  // kHeaderSlotBytes
-// DATA_LOSS: bad checksum. INVALID_ARGUMENT: unknown version, or content no encoder writes.
+// Errors: DATA_LOSS: bad checksum. INVALID_ARGUMENT: unknown version, or content no encoder writes.
 absl::StatusOr<FileHeader> DecodeFileHeader(absl::Span<const uint8_t> slot);
 
 // Numbers are on disk and never reused.
@@ -59,7 +60,8 @@ struct EntryHeader {
   uint32_t payload_bytes = 0;
   uint64_t position = 0;
   uint64_t synced = 0;  // all before this position was on disk when this entry was written
-  // Ties the payload to this header: a record's header checksum, a decision's checksum, 0 of a pad.
+  // Ties the payload to this header: a record's header checksum, a decision's checksum, 0 for a
+  // pad.
   uint32_t payload_check = 0;
   bool operator==(const EntryHeader&) const = default;
 
@@ -70,8 +72,8 @@ struct EntryHeader {
 void EncodeEntryHeader(const EntryHeader& header, uint64_t salt, uint8_t* out);
 // Errors as DecodeFileHeader; OUT_OF_RANGE when cut off.
 absl::StatusOr<EntryHeader> DecodeEntryHeader(absl::Span<const uint8_t> bytes, uint64_t salt);
-// The smallest multiple of kEntryAlign, from `from` on, at which something in `bytes` looks like an
-// entry header; bytes.size() or more when there is none. A cheap test that comes before a decode.
+// Returns the smallest multiple of kEntryAlign, from `from` on, at which `bytes` look like an entry
+// header; bytes.size() or more when there is none. A cheap test that comes before a decode.
 size_t FindEntryMagic(absl::Span<const uint8_t> bytes, size_t from);
 
 std::string EncodeDecision(const Decision& decision);  // kDecisionBytes

@@ -21,8 +21,8 @@ class RingWindow {
  public:
   RingWindow(int fd, uint64_t capacity) : fd_(fd), capacity_(capacity) {}
 
-  // The `size` bytes at ring offset `at`, which must lie inside the ring; valid until the next
-  // call.
+  // Returns the `size` bytes at ring offset `at`, which must lie inside the ring. They are valid
+  // until the next call.
   absl::StatusOr<absl::Span<const uint8_t>> Get(uint64_t at, size_t size) {
     SALIUS_CHECK(at + size <= capacity_);
     if (at < at_ || at + size > at_ + size_) SALIUS_RETURN_IF_ERROR(Fill(at, size));
@@ -55,7 +55,7 @@ class RingWindow {
   uint64_t at_ = 0;
   uint64_t size_ = 0;
   std::unique_ptr<uint8_t[]> bytes_;  // the first size_ are the ring's, from at_ on
-  uint64_t room_ = 0;                 // of bytes_
+  uint64_t room_ = 0;                 // size of bytes_
 };
 
 class Reader {
@@ -70,7 +70,7 @@ class Reader {
   // INVALID_ARGUMENT when it is whole but unknown; other errors are those of reading the file.
   absl::Status TakeEntry();
   absl::Status TakePayload(const EntryHeader& entry, KeptEntry& kept);
-  // The tail cannot be read because of `why`: is this where the log ends, or damage?
+  // Decides whether the log ends at the tail, which cannot be read because of `why`, or is damaged.
   absl::Status JudgeTail(const absl::Status& why);
   // Looks in ring offsets [begin, end) for entries that were written behind the tail.
   absl::Status Search(uint64_t begin, uint64_t end, const absl::Status& why);
@@ -84,8 +84,8 @@ class Reader {
   uint64_t torn_end_ = 0;  // position behind the last of `result_.remains`
 };
 
-// True for errors that say "no whole entry here". Not for INVALID_ARGUMENT: an entry that is whole
-// and that this version does not understand is no torn tail, and must not be dropped as one.
+// Whether an error means "no whole entry here". INVALID_ARGUMENT does not: a whole entry that this
+// version does not understand is no torn tail, and must not be dropped as one.
 bool IsBadEntry(const absl::Status& status) {
   return absl::IsDataLoss(status) || absl::IsOutOfRange(status);
 }
@@ -151,7 +151,7 @@ absl::Status Reader::Search(uint64_t begin, uint64_t end, const absl::Status& wh
     for (size_t i = FindEntryMagic(bytes, 0); i + kEntryHeaderBytes <= size;
          i = FindEntryMagic(bytes, i + kEntryAlign)) {
       const absl::StatusOr<EntryHeader> entry = DecodeEntryHeader(bytes.subspan(i), header_.salt);
-      // What stands before the tail was read; what is older is of an earlier lap.
+      // Entries before the tail were read; older ones belong to an earlier lap.
       if (!entry.ok() || entry->position < result_.tail ||
           RingOffset(entry->position) != base + i) {
         continue;
@@ -226,7 +226,7 @@ absl::StatusOr<FileHeader> ReadFileHeader(int fd) {
     if (slot.ok()) {
       if (slot->generation > newest.generation) newest = *slot;
     } else if (absl::IsInvalidArgument(slot.status())) {
-      // Whole, but not ours to understand, and perhaps the newer one.
+      // It is whole, but of an unknown version, and perhaps the newer one.
       return slot.status();
     } else {
       reasons += absl::StrFormat("%sslot %d: %s", reasons.empty() ? "" : "; ", i,

@@ -17,12 +17,12 @@
 
 namespace salius::stable {
 
-// What the log must know of an entry that is kept, to cut it later.
+// The facts about a kept entry that the log needs to cut it later.
 struct KeptEntry {
   EntryKind kind = EntryKind::kPad;
   uint64_t end = 0;  // position behind it
   Epoch epoch = 0;
-  Seq seq = 0;  // of a record
+  Seq seq = 0;  // for a record
 };
 
 struct ReadResult {
@@ -34,9 +34,9 @@ struct ReadResult {
   uint64_t torn_bytes = 0;
 };
 
-// Both header slots of the file: the newer valid one. When only one is valid, the other may have
-// named a larger reach, so the reach returned is one lap after the start. DATA_LOSS when neither is
-// valid, INVALID_ARGUMENT when one is whole but of an unknown version.
+// Reads both header slots of the file and returns the newer valid one. When only one is valid, the
+// other may have named a larger reach, so the reach returned is one lap after the start. DATA_LOSS
+// when neither is valid, INVALID_ARGUMENT when one is whole but of an unknown version.
 absl::StatusOr<FileHeader> ReadFileHeader(int fd);
 
 // Reads and verifies every entry; `contents` may be null. DATA_LOSS names the file offset of damage
@@ -44,8 +44,8 @@ absl::StatusOr<FileHeader> ReadFileHeader(int fd);
 absl::StatusOr<ReadResult> ReadEntries(int fd, const FileHeader& header,
                                        StableLog::Contents* contents);
 
-// Position of the next entry after `position` whose header has to stand before the ring's end: when
-// less than an entry header is left there, the ring's beginning.
+// Returns the position of the next entry after `position`. It is the ring's beginning when less
+// than an entry header is left before the ring's end.
 uint64_t SkipRingEnd(uint64_t position, uint64_t capacity);
 
 }  // namespace salius::stable

@@ -57,7 +57,7 @@ absl::Status Malformed(const std::string& why) {
   return absl::InvalidArgumentError("state: " + why);
 }
 
-// What holds for every note, whether it is about to be written or was read.
+// Checks the conditions of every note, whether it is about to be written or was read.
 absl::Status CheckState(const VolumeState& state) {
   if (state.mode != Mode::kLocal && state.mode != Mode::kReplicated) {
     return Malformed(absl::StrFormat("unknown mode %d", static_cast<int>(state.mode)));
@@ -90,7 +90,7 @@ absl::Status CheckState(const VolumeState& state) {
   return absl::OkStatus();
 }
 
-// Writes one note into its slot; on disk when OK.
+// Writes one note into its slot; on OK it is on disk.
 absl::Status WriteSlot(int fd, const VolumeState& state, uint64_t generation) {
   std::string slot = EncodeStateSlot(state, generation);
   const iovec part = {slot.data(), slot.size()};
@@ -216,8 +216,8 @@ absl::StatusOr<StateFile> StateFile::Create(int dirfd, const std::string& name,
                                             const VolumeState& initial) {
   SALIUS_RETURN_IF_ERROR(CheckState(initial));
   SALIUS_ASSIGN_OR_RETURN(UniqueFd fd, OpenAt(dirfd, name, O_RDWR | O_CREAT | O_EXCL, 0600));
-  // The first note stands in both slots: from the first byte on there is an older note to fall
-  // back to.
+  // The first note is in both slots: from the first byte of the next write on there is an older
+  // note to fall back to.
   constexpr uint64_t kFirstGenerations = 2;
   for (uint64_t generation = 1; generation <= kFirstGenerations; ++generation) {
     SALIUS_RETURN_IF_ERROR(WriteSlot(fd.get(), initial, generation));
@@ -230,9 +230,9 @@ absl::StatusOr<StateFile> StateFile::Create(int dirfd, const std::string& name,
 
 absl::StatusOr<StateFile> StateFile::Open(int dirfd, const std::string& name) {
   SALIUS_ASSIGN_OR_RETURN(UniqueFd fd, OpenAt(dirfd, name, O_RDWR | O_NOFOLLOW));
-  // A process that died inside Write() may have left a note that is in the page cache only. What is
-  // read here will be relied on, so it goes to the disk first, and comes from there: after a failed
-  // write the cache holds pages that look clean and are on no disk.
+  // A process that died inside Write() may have left a note that is in the page cache only. The
+  // caller relies on the note read here. So it goes to the disk first, and is read from there:
+  // after a failed write the cache holds pages that look clean and are on no disk.
   SALIUS_RETURN_IF_ERROR(FdatasyncFd(fd.get()));
   fs::DropCache(fd.get());
   std::string bytes(kSlots * kStateSlotBytes, '\0');
@@ -251,7 +251,8 @@ absl::StatusOr<StateFile> StateFile::Open(int dirfd, const std::string& name) {
     if (slot.ok()) {
       if (slot->generation > newest.generation) newest = *std::move(slot);
     } else if (absl::IsInvalidArgument(slot.status())) {
-      // Whole, but not ours to understand. It may be the newest note: the older one is no answer.
+      // It is whole, but of an unknown version. It may be the newest note: the older one will not
+      // do.
       return AtPath(slot.status(), PathAt(dirfd, name));
     } else {
       reasons += absl::StrFormat("%sslot %d: %s", reasons.empty() ? "" : "; ", i,

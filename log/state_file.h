@@ -1,12 +1,13 @@
 // The state file `.salius/state`: the primary's durable memory of one volume, in two checksummed
 // slots of kStateSlotBytes each. docs/log-format.md gives every byte.
 //
-// What a crash leaves: slot A or B is overwritten alternately, each write with a larger generation
-// and one O_DSYNC write; a torn write destroys only the slot that was being written, and the older
-// slot is then the state. (Two torn writes of one generation, one after the other, could make the
-// first one's note if both began with the same sector. That note was a possible outcome of its own
-// Write(), and sessions and boots differ in the first sector.) This is the reason for the one rule
-// of notes (docs/protocol.md, "Notes"): until Write() has returned, a crash may leave either note.
+// A crash leaves the older note or the newer one. Slots A and B are overwritten alternately, each
+// with a larger generation and one O_DSYNC write. A torn write destroys only the slot that was
+// being written, and the older slot is then the state. (Two torn writes of one generation, one
+// after the other, could make the first one's note if both began with the same sector. That note
+// was a possible outcome of its own Write(), and sessions and boots differ in the first sector.)
+// This is the reason for the one rule of notes (docs/protocol.md, "Notes"): until Write() has
+// returned, a crash may leave either note.
 //
 // Threads: one writer at a time; the caller holds the volume lock.
 #pragma once
@@ -73,7 +74,7 @@ class StateFile {
   static absl::StatusOr<StateFile> Create(int dirfd, const std::string& name,
                                           const VolumeState& initial);
   // Opens and reads the newest valid slot. Errors: NOT_FOUND when the file is missing (a lost state
-  // file is never a new volume: the caller must refuse), DATA_LOSS when no slot is valid (says
+  // file is never a new volume: the caller must refuse), DATA_LOSS when no slot is valid (gives
   // both reasons), INVALID_ARGUMENT for an unknown version.
   static absl::StatusOr<StateFile> Open(int dirfd, const std::string& name);
 

@@ -21,10 +21,10 @@ constexpr uint64_t kPageBytes = 4096;
 
 // Enough for recovery to make inodes, directories and names on a full disk; small beside a volume.
 constexpr uint64_t kDefaultBallastBytes = 16 * kMiB;
-// Two records of the largest size: less could block a single write for ever.
+// Least log: two records of the largest size. Less could block a single write for ever.
 constexpr uint64_t kMinLogMaxBytes = 256 * 1024;
-// Below it a process that waits a little for its CPU looks like a partition, and a healthy volume
-// changes its mode all the time.
+// Least delta. Below it a process that waits a little for its CPU looks like a partition, and a
+// healthy volume changes its mode all the time.
 constexpr uint64_t kMinDeltaUs = 1000;
 constexpr uint64_t kMaxDeltaUs = 60'000'000;
 constexpr uint64_t kMaxTauMs = 24 * 3'600'000;
@@ -38,12 +38,12 @@ absl::Status CheckRange(const char* name, uint64_t value, uint64_t low, uint64_t
   return Bad(absl::StrFormat("%s = %d, allowed is %d to %d", name, value, low, high));
 }
 
-// "host:port" with a port, in one spelling.
+// Returns "host:port" with a port, in one spelling.
 absl::StatusOr<std::string> NormalAddress(const std::string& text) {
   if (text.size() > kMaxAddressBytes) {
     return Bad(absl::StrFormat("address \"%s\" is longer than %d bytes", text, kMaxAddressBytes));
   }
-  // The file that it is written to could not be read again.
+  // With other bytes the file that the address is written to could not be read again.
   if (!std::all_of(text.begin(), text.end(), [](char c) { return c > ' ' && c < 0x7f; })) {
     return Bad(absl::StrFormat("address \"%s\" has a space or a byte that is not printable ASCII",
                                absl::CHexEscape(text)));
@@ -115,7 +115,7 @@ absl::Status CheckTimes(const VolumeConfig& config) {
 absl::Status CheckSizes(const VolumeConfig& config) {
   SALIUS_RETURN_IF_ERROR(
       CheckRange("log_max_bytes", config.log_max_bytes, kMinLogMaxBytes, kTiB / 2));
-  // Entries are larger than records, and what arrives until a checkpoint lets the log be cut.
+  // Add room for entry headers, and for records that arrive until a checkpoint lets the log be cut.
   const uint64_t least = config.log_max_bytes + config.log_max_bytes / 4 + kMiB;
   SALIUS_RETURN_IF_ERROR(CheckRange("stable_log_bytes", config.stable_log_bytes, least, kTiB));
   if (config.stable_log_bytes % kPageBytes != 0) {
@@ -131,9 +131,9 @@ absl::Status CheckSizes(const VolumeConfig& config) {
   return absl::OkStatus();
 }
 
-// What the file needs of TOML is printable ASCII without tables. The library has undefined
-// behaviour or an assertion for some of the rest (found by tests/fuzz: "=" and U+03E7, "[" and a
-// control character or "$"), so it never sees it.
+// Refuses text other than printable ASCII without tables, which is all that the file needs of TOML.
+// For some other text the library has undefined behaviour or a failed assertion: "=" and U+03E7,
+// "[" and a control character or "$" (found by tests/fuzz). So the library never sees it.
 absl::Status CheckText(std::string_view text, std::string_view source) {
   int line = 1;
   bool line_begins = true;
@@ -152,7 +152,7 @@ absl::Status CheckText(std::string_view text, std::string_view source) {
   return absl::OkStatus();
 }
 
-// A TOML basic string of printable ASCII.
+// Returns a TOML basic string of printable ASCII.
 std::string Quote(const std::string& text) {
   std::string quoted = "\"";
   for (const char c : text) {
@@ -224,7 +224,7 @@ absl::StatusOr<VolumeConfig> VolumeConfigFromToml(std::string_view text, std::st
   } else if (reader.Has("volume")) {
     reader.AddError("volume", "not a UUID");
   }
-  // Only what the types can hold is checked here; ValidateVolumeConfig knows what makes sense.
+  // Check only the range of the types here; ValidateVolumeConfig checks the meaning.
   const auto number = [&](const char* key, uint64_t value) {
     return static_cast<uint64_t>(
         reader.Int(key, static_cast<int64_t>(value), 0, static_cast<int64_t>(kTiB)));

@@ -1,8 +1,8 @@
-// CreateVolume (log/volume_config.h): what `salius init` puts on the disk.
+// CreateVolume (log/volume_config.h): the work of `salius init` on the disk.
 //
 // Everything is made in `.salius.new` and renamed at the end, so that `.salius` is there whole or
-// not at all; what a crash left of an earlier attempt is removed first. Nothing is touched where
-// files of another volume, or of one that has lost its `.salius`, could lose their ids.
+// not at all. The remains of an earlier attempt that crashed are removed first. Nothing is touched
+// where files of another volume, or of one that has lost its `.salius`, could lose their ids.
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -32,8 +32,8 @@ namespace {
 
 constexpr char kNewDir[] = ".salius.new";
 
-// A directory of ours: for root only, and without the ACLs and the setgid bit that a parent passes
-// on, which every object made in it would get too.
+// Makes a directory of our own: for root only, and without the ACLs and the setgid bit that a
+// parent passes on. Every object made in it would get them too.
 absl::StatusOr<UniqueFd> MakeOwnDir(int dirfd, const std::string& name) {
   SALIUS_RETURN_IF_ERROR(MkdirAt(dirfd, name, 0700));
   SALIUS_ASSIGN_OR_RETURN(UniqueFd fd, OpenAt(dirfd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW));
@@ -67,7 +67,7 @@ absl::Status MakeBallast(int dirfd, uint64_t bytes) {
   return FsyncFd(fd.get());
 }
 
-// All of `.salius` in `dirfd`, synced.
+// Makes the contents of `.salius` in `dirfd`, synced.
 absl::Status FillSaliusDir(int root_fd, int dirfd, const VolumeConfig& config) {
   SALIUS_RETURN_IF_ERROR(
       WriteFileAtomically(dirfd, kVolumeFileName, AsBytes(VolumeConfigToToml(config)), 0600));
@@ -87,7 +87,7 @@ absl::Status FillSaliusDir(int root_fd, int dirfd, const VolumeConfig& config) {
   return FsyncFd(dirfd);
 }
 
-// Whether `.salius` in `dirfd` (may be O_PATH) is a volume's, whole or not.
+// Whether `.salius` in `dirfd` (may be O_PATH) belongs to a volume, whole or not.
 absl::StatusOr<bool> HoldsVolume(int dirfd) {
   for (const char* file : {kVolumeFileName, kStateFileName, kStableLogFileName}) {
     const absl::Status there =
@@ -98,7 +98,8 @@ absl::StatusOr<bool> HoldsVolume(int dirfd) {
   return false;
 }
 
-// The path, relative to `dirfd`, of the first volume below it on the same file system; "" for none.
+// Returns the path, relative to `dirfd`, of the first volume below it on the same file system; ""
+// for none.
 absl::StatusOr<std::string> VolumeBelow(int dirfd, dev_t device, const std::string& path) {
   SALIUS_ASSIGN_OR_RETURN(const std::vector<std::string> names, fs::ListDir(dirfd));
   for (const std::string& name : names) {
@@ -114,8 +115,8 @@ absl::StatusOr<std::string> VolumeBelow(int dirfd, dev_t device, const std::stri
   return "";
 }
 
-// How far up, as "..", "../..", the next volume is of whose tree the directory is a part; "" for
-// none. What lies on another file system is no part of it.
+// Returns the way up, as "..", "../..", to the next volume whose tree the directory is a part of;
+// "" for none. A directory on another file system is not part of it.
 absl::StatusOr<std::string> VolumeAbove(int dirfd, struct stat at) {
   UniqueFd fd;
   for (std::string path = "..";; path += "/..") {
@@ -128,7 +129,7 @@ absl::StatusOr<std::string> VolumeAbove(int dirfd, struct stat at) {
   }
 }
 
-// A volume that holds this directory, or lies in it, would lose the ids of its files.
+// Refuses a volume that holds this directory, or lies in it: its files would lose their ids.
 absl::Status CheckNoOtherVolume(int root_fd, const std::string& backing) {
   SALIUS_ASSIGN_OR_RETURN(const struct stat st, fs::StatAt(root_fd, ""));
   SALIUS_ASSIGN_OR_RETURN(const std::string above, VolumeAbove(root_fd, st));
@@ -147,7 +148,7 @@ absl::Status CheckNoOtherVolume(int root_fd, const std::string& backing) {
   return absl::OkStatus();
 }
 
-// Whether `.salius.new` is what an init left behind, and not somebody's own.
+// Whether an init left `.salius.new` behind, so that it is not a user's own.
 absl::StatusOr<bool> IsEarlierAttempt(int root_fd) {
   const absl::string_view own[] = {kVolumeFileName, kStateFileName,   kStableLogFileName,
                                    kLockFileName,   kBallastFileName, kOpenDirName,
@@ -171,8 +172,8 @@ absl::Status CheckLeftover(int root_fd, const std::string& backing) {
       "%s/%s is not what an earlier salius init left: move it away", backing, kNewDir));
 }
 
-// Clears away what a crash left of an earlier init. The root's id goes first: without `.salius.new`
-// it tells of a volume that has lost its `.salius`.
+// Removes the remains of an earlier init that crashed. Removes the root's id first: without
+// `.salius.new` it would indicate a volume that has lost its `.salius`.
 absl::Status RemoveEarlierAttempt(int root_fd, const std::string& backing) {
   const absl::Status attempt = fs::StatAt(root_fd, kNewDir).status();
   if (attempt.ok()) {
@@ -191,8 +192,8 @@ absl::Status RemoveEarlierAttempt(int root_fd, const std::string& backing) {
       backing, kFileIdXattr, kSaliusDir, kFileIdXattr, backing));
 }
 
-// Takes the ids of an earlier volume off everything below `dirfd` that lies on the same file
-// system: they would be handed out a second time.
+// Removes the ids of an earlier volume from everything below `dirfd` on the same file system: they
+// would be handed out a second time.
 absl::Status StripFileIds(int dirfd, dev_t device) {
   SALIUS_ASSIGN_OR_RETURN(const std::vector<std::string> names, fs::ListDir(dirfd));
   for (const std::string& name : names) {
@@ -201,7 +202,7 @@ absl::Status StripFileIds(int dirfd, dev_t device) {
     if (st.st_dev != device) continue;
     bool has_id = false;
     SALIUS_RETURN_IF_ERROR(fs::GetXattr(fd.get(), kFileIdXattr, &has_id).status());
-    // Of an immutable file it cannot be taken.
+    // The id of an immutable file cannot be removed.
     const absl::Status removed =
         has_id ? fs::RemoveXattr(fd.get(), kFileIdXattr) : absl::OkStatus();
     if (!removed.ok()) {
@@ -222,7 +223,7 @@ absl::Status CheckTrustedXattrs(int root_fd) {
       "the file system has no trusted extended attributes, which hold the files' ids");
 }
 
-// `.salius.new`, whole, in a tree without ids but the root's.
+// Makes a whole `.salius.new`, in a tree without ids except the root's.
 absl::Status PrepareRoot(int root_fd, const VolumeConfig& config) {
   SALIUS_ASSIGN_OR_RETURN(const UniqueFd dir, MakeOwnDir(root_fd, kNewDir));
   SALIUS_RETURN_IF_ERROR(FillSaliusDir(root_fd, dir.get(), config));
@@ -238,7 +239,8 @@ absl::Status CreateInRoot(int root_fd, const VolumeConfig& config) {
   return fs::RenameNoReplace(root_fd, kNewDir, kSaliusDir);
 }
 
-// The new `.salius` takes the old one's place, and what a recovery set aside in the old one for people.
+// Puts the new `.salius` in the old one's place, and keeps the objects that a recovery had set
+// aside.
 absl::Status ReplaceSalius(int root_fd) {
   SALIUS_RETURN_IF_ERROR(fs::RenameExchange(root_fd, kNewDir, kSaliusDir));
   const std::string lost = absl::StrFormat("%s/%s", kNewDir, kLostDirName);
@@ -261,7 +263,7 @@ absl::Status CreateVolume(const std::string& backing, const VolumeConfig& config
   SALIUS_RETURN_IF_ERROR(CheckBackingFileSystem(root.get(), backing));
   SALIUS_ASSIGN_OR_RETURN(const std::string real, fs::RealPath(backing));
   SALIUS_RETURN_IF_ERROR(CheckNoSystemDirectory(real));
-  // Two inits of one directory take turns, or rather the second gives up.
+  // If two inits of one directory run at once, the second gives up.
   SALIUS_RETURN_IF_ERROR(LockExclusive(root.get(), backing));
   const absl::StatusOr<struct stat> existing = fs::StatAt(root.get(), kSaliusDir);
   if (existing.ok()) {
@@ -274,7 +276,7 @@ absl::Status CreateVolume(const std::string& backing, const VolumeConfig& config
   SALIUS_RETURN_IF_ERROR(RemoveEarlierAttempt(root.get(), backing));
   const absl::Status status = CreateInRoot(root.get(), config);
   if (!status.ok()) {
-    // The first error is the one to report; whatever cannot be removed is removed by the next init.
+    // The first error is the one to report; the next init removes all that cannot be removed here.
     fs::RemoveXattr(root.get(), kFileIdXattr).IgnoreError();
     fs::RemoveTree(root.get(), kNewDir).IgnoreError();
     return status;
@@ -293,7 +295,7 @@ absl::Status MakeCopyItsOwn(const VolumeDir& dir, const VolumeConfig& config) {
   }
   const absl::Status prepared = PrepareRoot(dir.root_fd, config);
   if (prepared.ok()) return ReplaceSalius(dir.root_fd);
-  fs::RemoveTree(dir.root_fd, kNewDir).IgnoreError();  // or the next init does
+  fs::RemoveTree(dir.root_fd, kNewDir).IgnoreError();  // the next init removes it otherwise
   return prepared;
 }
 

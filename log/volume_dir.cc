@@ -38,10 +38,10 @@ constexpr std::array<RefusedKind, 9> kRefusedKinds = {{
     {0x00C36400, "Ceph"},
     {0x5346414F, "AFS"},
     {0x73757245, "Coda"},
-    {0x794C7630, "overlayfs"},  // its syncfs hears of no error of write-back
+    {0x794C7630, "overlayfs"},  // its syncfs reports no error of write-back
 }};
 
-// The first line of the lock file, written by its holder; only for a message.
+// Returns the first line of the lock file, written by its holder; only for a message.
 std::string HolderOf(int salius_fd) {
   const absl::StatusOr<std::string> text = ReadWholeFile(salius_fd, kLockFileName, 4096);
   if (!text.ok()) return "unknown";
@@ -52,7 +52,7 @@ std::string HolderOf(int salius_fd) {
 absl::StatusOr<UniqueFd> TakeLock(int salius_fd, const std::string& path) {
   absl::StatusOr<UniqueFd> fd = OpenAt(salius_fd, kLockFileName, O_RDWR | O_NOFOLLOW);
   if (absl::IsNotFound(fd.status())) {
-    // Made anew it would be another file than the one that a holder may have locked.
+    // A new file would not be the one that a holder may have locked.
     return absl::DataLossError(
         absl::StrFormat("%s/%s/%s is missing", path, kSaliusDir, kLockFileName));
   }
@@ -63,8 +63,9 @@ absl::StatusOr<UniqueFd> TakeLock(int salius_fd, const std::string& path) {
         absl::StrFormat("%s is in use by process %s", path, HolderOf(salius_fd)));
   }
   SALIUS_RETURN_IF_ERROR(locked);
-  // The pid is for people. Over the one before, as long as that, so that a full disk has room for
-  // it; where it has none all the same, recovery must begin: it is what frees the ballast.
+  // The pid is for messages. It overwrites the one before, at the same length, so that a full disk
+  // has room for it. Where there is no room all the same, recovery must still begin: it frees the
+  // ballast.
   const std::string line = absl::StrFormat("%-15d\n", getpid());
   const absl::Status named = PwriteFull(fd->get(), AsBytes(line), 0);
   if (!named.ok() && !absl::IsResourceExhausted(named)) return named;
@@ -88,7 +89,7 @@ absl::Status CheckNoSystemDirectory(const std::string& path) {
   static constexpr std::array<absl::string_view, 11> kTrees = {
       "/bin",  "/boot", "/etc", "/lib", "/lib32", "/lib64",
       "/libx32", "/proc", "/sbin", "/sys", "/usr"};
-  // What is below these may be anybody's.
+  // Directories below these may be a user's.
   static constexpr std::array<absl::string_view, 12> kAlone = {
       "/",    "/dev", "/dev/shm", "/home",    "/root",    "/run",
       "/tmp", "/var", "/var/lib", "/var/log", "/var/run", "/var/tmp"};
@@ -173,7 +174,7 @@ VolumeDir& VolumeDir::operator=(VolumeDir&& other) noexcept {
   path = std::move(other.path);
   config = std::move(other.config);
   ext4 = std::move(other.ext4);
-  // Each UniqueFd closes what stood here before; the lock last.
+  // Each UniqueFd closes the descriptor that was here before; the lock last.
   const UniqueFd old_lock(std::exchange(lock_fd, std::exchange(other.lock_fd, -1)));
   const UniqueFd old_claim(std::exchange(claim_fd, std::exchange(other.claim_fd, -1)));
   const UniqueFd old_salius(std::exchange(salius_fd, std::exchange(other.salius_fd, -1)));
@@ -196,7 +197,7 @@ absl::Status RestoreBallast(int salius_fd, uint64_t bytes) {
     SALIUS_ASSIGN_OR_RETURN(const uint64_t size, FileSize(fd.get()));
     if (size == bytes) return absl::OkStatus();
     const absl::Status allocated = fs::Fallocate(fd.get(), 0, 0, bytes);
-    // What a failed fallocate left would be held back from users without being of use.
+    // The remains of a failed fallocate would be held back from users without being of use.
     if (!allocated.ok()) {
       SALIUS_RETURN_IF_ERROR(fs::Truncate(fd.get(), std::min(size, bytes)));
       return allocated;
