@@ -75,7 +75,7 @@ struct ReplicaFacts {
   std::string address;
   std::string ip;  // numeric; empty: not known
   absl::Status resolved;
-  absl::StatusOr<uint32_t> datagram_bytes = uint32_t{0};  // what the route carries
+  absl::StatusOr<uint32_t> datagram_bytes = uint32_t{0};  // payload that the route carries
   absl::StatusOr<control::ReplicaStatusResponse> status;
   absl::StatusOr<int64_t> udp_rtt_us = int64_t{0};
 };

@@ -1,8 +1,13 @@
-"""Runs a schedule against a real installation: faults in, faults out, deaths and recoveries, and what must hold.
+"""Runs a schedule against a real installation: injects and heals faults, kills the primary,
+recovers, checks.
 
-After each death of the primary: recovery succeeds once everything is healed (before, it succeeds or is refused, never
-anything else), and no workload misses anything that was acknowledged to it. After each episode: the volume is in mode
-`replicated` again with every replica a member, within a bound, and every workload gets further acknowledgements.
+After each death of the primary:
+- Recovery succeeds once everything is healed. Before that it succeeds or is refused, nothing else.
+- No workload misses anything that was acknowledged to it.
+
+After each episode, within a bound:
+- The volume is in mode `replicated` again with every replica a member.
+- Every workload gets further acknowledgements.
 """
 import os
 import random
@@ -20,18 +25,20 @@ from harness.run import binary
 from harness.volume import RECOVER_NOT_ENOUGH, Mount
 
 SETTLE_S = 45  # until the volume is whole again, on a busy machine
-STUCK_S = 45  # a writer that gets no acknowledgement for so long, with nothing broken, is stuck
+STUCK_S = 45  # a writer without an acknowledgement for that long, with nothing broken, is stuck
 RECOVER_IN_USE, RECOVER_DISK = 3, 6
 LOST = "replica lost with the primary"
 
 
 class Failed(AssertionError):
-    """Something that must hold did not."""
+    """A condition that must hold did not."""
 
 
 class Campaign:
-    """`own`: registers a clean-up; `say`: prints a line; `tau`: the volume's, a short one makes many checkpoints;
-    `init`: further options of `salius init`. Mounted and at work when the constructor is done."""
+    """A campaign, mounted and at work after construction.
+
+    `own`: registers a clean-up. `say`: prints a line. `tau`: the volume's; a short one makes many
+    checkpoints. `init`: further options of `salius init`."""
 
     def __init__(self, shape, works, own, say, size_mb=512, tau="30s", init=SMALL_LOG):
         self.shape, self.own, self.say = shape, own, say
@@ -57,7 +64,8 @@ class Campaign:
     # ---- for the faults
 
     def note(self, text):
-        """Something worth knowing that is no failure; printed when the run fails, with its episode."""
+        """Notes something of interest that is no failure; it is printed with its episode when the
+        run fails."""
         self.notes.append("episode %d: %s" % (self.episode, text))
 
     def count(self, what):
@@ -69,7 +77,7 @@ class Campaign:
     # ---- running
 
     def run(self, episodes, progress=lambda campaign: None):
-        """All episodes, one after the other. Failed, Damage or HarnessError name the episode."""
+        """Runs all episodes in order. Failed, Damage or HarnessError name the episode."""
         past = []
         for self.episode, episode in enumerate(episodes, self.episode + 1):
             past.append("%4d  %s" % (self.episode, episode.text()))
@@ -105,16 +113,17 @@ class Campaign:
             self._heal(active, episode.heal_order, episode.heal_pause_ms)
             self._settle(any(f.refuses for f in episode.faults))
         finally:
-            for fault in active:  # only when something failed: leave nothing behind
+            for fault in active:  # not empty only after a failure: leave nothing behind
                 try:
                     fault.heal(self)
                 except Exception as error:
                     self.note("healing %s: %s" % (fault.text(), error))
-            for fault in injected:  # now it is known which of them did something
+            for fault in injected:  # only now does each know whether it had an effect
                 self.count(fault.name if fault.hit() else fault.name + ": hit nothing")
 
     def _heal(self, active, order=None, pause_ms=0):
-        """Network first: a replica that starts must be reachable to be seen ready."""
+        """Heals the faults, those of the network first: a replica that starts must be reachable to
+        become ready."""
         rank = {id(f): n for f, n in zip(active, order or range(len(active)))}
         todo = sorted(active, key=lambda f: (not any(u.startswith(("net", "cable")) for u in f.uses(self.shape)),
                                              rank[id(f)]))
@@ -124,7 +133,8 @@ class Campaign:
             time.sleep(pause_ms / 1e3)
 
     def _heal_disk(self, active):
-        """The faults that would keep a dead daemon from ending, or the file system from being unmounted."""
+        """Heals the faults that would keep a dead daemon from ending, or the file system from being
+        unmounted."""
         self._heal_those(active, lambda f: not f.late and f.uses(self.shape) & {"disk", "mount"})
 
     def _heal_those(self, active, which):
@@ -133,13 +143,13 @@ class Campaign:
         for fault in chosen:
             active.remove(fault)
 
-    # ---- the volume is well again
+    # ---- the volume becomes whole again
 
     def _settle(self, refused):
         self.rig.mount_.wait_whole(SETTLE_S, "everything is healed: ")
         if self.remove_filler:
             self._remove_filler()
-        if refused:  # a writer that was refused may be about to end
+        if refused:  # a writer that got an error may be about to end
             for each in self.works:
                 each.acknowledges_or_ends(STUCK_S)
         for each in self.works:
@@ -174,7 +184,8 @@ class Campaign:
         else:
             self._power_cut(episode, active)
         for i in episode.after:
-            # A process fault of this one is over with its memory; healing it later starts it again.
+            # The reboot ends a process fault of this replica; healing it later starts the replica
+            # again.
             rig.replicas[i].lose_memory()
             self.count(LOST)
         recovered = episode.try_early and self._recover_early(episode, active)
@@ -207,7 +218,7 @@ class Campaign:
     def _shutdown(self):
         try:
             self.rig.image.shutdown()
-        except OSError as error:  # it was gone already
+        except OSError as error:  # it was lost already
             self.note("shutdown of the file system: %s" % error)
 
     def _kill_works(self):
@@ -215,7 +226,8 @@ class Campaign:
             each.kill()
 
     def _recover_early(self, episode, active):
-        """With the faults still there: done, or refused for want of members (or space)."""
+        """Tries a recovery under the faults: it is done, or refused for lack of members (or
+        space)."""
         done = self.rig.volume.recover("--timeout", "1")
         allowed = {0, RECOVER_NOT_ENOUGH} | ({RECOVER_DISK} if any(f.name == "disk full" for f in active) else set())
         if done.returncode not in allowed:
@@ -235,7 +247,7 @@ class Campaign:
         if episode.recovery == "replica killed":
             self._kill_replica_in_recovery(episode.kill_recovery_ms)
         if episode.recovery == "mount":
-            return  # the mount does it
+            return  # the mount recovers
         done = rig.volume.recover(*self.recover_options)
         if done.returncode != 0:
             raise Failed("recovery with everything healed: exit %d\n%s%s" % (
@@ -255,7 +267,7 @@ class Campaign:
             self.count("recovery killed")
 
     def _stop_recovery(self, after_ms, stop_ms):
-        """It stands still for a while, beside another one that is refused, and then ends well."""
+        """Stops a recovery for a while, beside another one that is refused; it then ends well."""
         volume = self.rig.volume
         proc = Proc([binary("salius-recover"), self.rig.backing], volume.log, netns=self.rig.net.primary)
         time.sleep(after_ms / 1e3)
@@ -270,7 +282,8 @@ class Campaign:
         self.count("recovery stopped" + {None: ": too late", 0: " before it had the lock", RECOVER_IN_USE: ""}[other])
 
     def _kill_replica_in_recovery(self, after_ms):
-        """One replica's process dies while the recovery asks it, and comes back. The rerun must do."""
+        """Kills one replica's process while the recovery asks it, and starts it again. The rerun
+        must succeed."""
         proc = Proc([binary("salius-recover"), self.rig.backing, "--timeout", "1"], self.rig.volume.log,
                     netns=self.rig.net.primary)
         time.sleep(after_ms / 1e3)
@@ -288,7 +301,7 @@ class Campaign:
             rig.mount_ = self.new_mount(rig.volume)
         rig.mount_.wait_mode("replicated", SETTLE_S)
         if self.remove_filler:
-            self._remove_filler()  # an application that recovers wants room
+            self._remove_filler()  # an application that recovers needs room
         for each in self.works:
             each.check(rig.path, True)
             each.next_generation(rig.path)
@@ -296,7 +309,7 @@ class Campaign:
         self._settle(False)
 
     def _umount(self, active):
-        """A clean end while the faults are there; afterwards the disk alone has everything."""
+        """Unmounts cleanly under the faults; afterwards the disk alone has everything."""
         self.count("umount")
         self._heal_disk(active)
         self._kill_works()
@@ -308,7 +321,7 @@ class Campaign:
         self._heal(active)
         self._after_death()
 
-    # ---- beginnings
+    # ---- starts
 
     def _start_works(self):
         self.rig.mount_.wait_mode("replicated", SETTLE_S)
@@ -319,7 +332,8 @@ class Campaign:
     # ---- the end
 
     def check_alive(self):
-        """Everything acknowledged is there, seen through the mount; the workloads begin new generations."""
+        """Checks through the mount that everything acknowledged is there; the workloads begin new
+        generations."""
         self._kill_works()
         for each in self.works:
             each.check(self.rig.path, True)
@@ -327,7 +341,8 @@ class Campaign:
         self._start_works()
 
     def finish(self):
-        """A clean end and everything checked once more, on the plain directory and by the file system's own check."""
+        """Unmounts cleanly and checks everything again, on the plain directory and by the file
+        system's own check."""
         rig = self.rig
         self._kill_works()
         for each in self.works:
@@ -350,13 +365,14 @@ class Campaign:
 
 
 def by_kind(counts):
-    """How many faults of each kind `counts` has, 0 for those that never came."""
+    """Returns how many faults of each kind `counts` has, 0 for those that never came."""
     kinds = [k.name for k in schedule.KINDS] + [*schedule.DEATHS, LOST]
     return {name: counts.get(name, 0) for name in kinds}
 
 
 def never_hit(counts, kinds, shape):
-    """The names of those kinds that can be there, on this machine and for such an installation, and have hit nothing."""
+    """Returns the names of the kinds that are possible, on this machine and for such an
+    installation, and have hit nothing."""
     return [k.name for k in kinds if not counts.get(k.name) and not k.missing() and k.draw(random.Random(0), shape)]
 
 

@@ -1,25 +1,31 @@
-"""What every fault of the campaign has in common, and the faults of the network."""
+"""The common base of every fault of the campaign, and the faults of the network."""
 from harness.relay import Relay
 from harness.run import HarnessError, wait_until
 
 
 class Fault:
-    """One kind of fault. Everything random about it is in `params`, drawn from the seed by draw(), so that a
-    schedule can be printed, and drawn again.
+    """One kind of fault. Everything random about it is in `params`, drawn from the seed by draw(),
+    so that a schedule can be printed, and drawn again.
 
-    `uses`: what it occupies; two faults of one episode never use the same.
-    `loses`: the replicas whose memory it takes. An episode that ends with the primary's death keeps the number of them
-    below f, which is what the guarantee I1 allows; else the primary is alive, and takes the log to its disk.
-    `kills`: the volume is meant to fail, or may: the episode ends with a power cut of the primary and recovery.
-    `solo`: alone in its episode. `moves`: it has ended the primary's session and recovered the volume by itself.
-    `mounts`: it is how the volume comes back after the episode's end: mount() leaves it recovered and mounted.
-    `early`: among the first that are dealt, so that every campaign has it.
-    `late`: cannot be healed while the primary is dead, but when its disk is mounted again.
-    `refuses`: programs may get errors meanwhile. Without it an error is a failed run.
-    `did`: how much it is known to have done to somebody, complete when it was healed, of a kind where that may be
-    nothing. None of the others, whose inject() waits for the effect or fails: a process stands still or is dead, a
-    host's memory is gone, a clock that living processes read is set, a mount or a recovery beside another was refused,
-    a frozen primary was fenced."""
+    - `uses`: the resources it occupies; two faults of one episode never use the same.
+    - `loses`: the replicas whose memory it destroys. An episode that ends with the primary's death
+      keeps their number below f, as the guarantee I1 allows. In another the primary is alive, and
+      takes the log to its disk.
+    - `kills`: the volume is meant to fail, or may. The episode ends with a power cut of the primary
+      and recovery.
+    - `solo`: alone in its episode.
+    - `moves`: it has ended the primary's session and recovered the volume.
+    - `mounts`: it brings the volume back after the episode's end: mount() leaves it recovered and
+      mounted.
+    - `early`: dealt among the first, so that every campaign has it.
+    - `late`: cannot be healed while the primary is dead, but when its disk is mounted again.
+    - `refuses`: programs may get errors meanwhile. Without it an error is a failed run.
+    - `did`: the number of its known effects, complete when it was healed. Only kinds that may have
+      no effect set it.
+
+    The inject() of all other kinds waits for the effect or fails. A process is stopped or dead, a
+    host's memory is lost, or living processes read a clock that is set. Or a second mount or
+    recovery was refused, or a frozen primary was fenced."""
 
     name = ""
     solo = False
@@ -36,12 +42,13 @@ class Fault:
 
     @classmethod
     def missing(cls):
-        """Why this machine cannot do it; empty when it can."""
+        """Returns why this machine cannot do it; empty when it can."""
         return ""
 
     @classmethod
     def draw(cls, rng, shape):
-        """A fault for an installation of `shape` (m, f, fs), or None when it cannot be there."""
+        """Returns a fault for an installation of `shape` (m, f, fs), or None when it is impossible
+        there."""
         return cls()
 
     def uses(self, shape):
@@ -51,7 +58,7 @@ class Fault:
         return set()
 
     def ends(self):
-        """The replicas whose process it ends."""
+        """Returns the replicas whose process it ends."""
         return self.loses()
 
     def inject(self, campaign):
@@ -61,12 +68,13 @@ class Fault:
         pass
 
     def mount(self, campaign):
-        """Of one that `mounts`: everything else is healed, the primary dead, its volume not recovered yet."""
+        """Mounts the volume, if the fault `mounts`: everything else is healed, the primary is dead,
+        and its volume is not recovered yet."""
         raise NotImplementedError
 
     def hit(self):
-        """Whether it really did something to somebody, asked after it was healed; what did not is no fault that the
-        campaign counts."""
+        """Returns whether it had an effect, asked after it was healed. The campaign does not count
+        one without."""
         return self.did is None or self.did > 0
 
     def text(self):
@@ -74,16 +82,16 @@ class Fault:
 
 
 def some_replicas(rng, shape, all_share=0.25):
-    """One replica, or by chance all of them."""
+    """Returns one replica, or by chance all of them."""
     return list(range(shape.m)) if rng.random() < all_share else [rng.randrange(shape.m)]
 
 
 def within(seconds, condition):
-    """Whether it comes true in that time."""
+    """Returns whether the condition becomes true in that time."""
     try:
         return wait_until(condition, seconds, "", 0.05)
     except HarnessError:
-        return condition()  # which may have an error of its own to tell
+        return condition()  # the condition may raise an error of its own
 
 
 class OnReplicas(Fault):
@@ -100,17 +108,17 @@ class OnReplicas(Fault):
 
 
 class OnTheWay(OnReplicas):
-    """A fault of packets to and from replicas: it did something when it met one."""
+    """A fault of packets to and from replicas: it had an effect when it met one."""
 
     what = "net"
     did = 0
-    of_all = sum  # what it did, from what it did at each of its replicas
+    of_all = sum  # combines its effects at each of its replicas
 
     def heal(self, campaign):
         self.did += self.of_all([self.heal_one(campaign, i) for i in self.params["at"]])
 
     def heal_one(self, campaign, i):
-        """Returns how many packets it met there."""
+        """Heals it there; returns how many packets it met."""
         return campaign.rig.net.heal(i)
 
 
@@ -128,7 +136,7 @@ class CutOffOne(OnTheWay):
 
 class CutOffAll(CutOffOne):
     name = "cut off all"
-    of_all = min  # when one lost nothing, not all were cut off
+    of_all = min  # if one lost nothing, not all were cut off
 
     @classmethod
     def draw(cls, rng, shape):
@@ -163,7 +171,8 @@ class Loss(OnTheWay):
 
 
 class Cable(OnTheWay):
-    """Counted are the packets that the primary sends meanwhile; what the replica sends nobody sees."""
+    """Counts the packets that the primary sends meanwhile; the replica's own packets are
+    invisible."""
 
     name = "cable pulled"
     what = "cable"
@@ -181,7 +190,8 @@ class Cable(OnTheWay):
 
 
 class Relayed(OnTheWay):
-    """Everything through a relay that delays, reorders and duplicates; all that comes through it is late."""
+    """Everything passes a relay that delays, reorders and duplicates; every packet through it is
+    late."""
 
     name = "duplicated and delayed"
     what = "cable"

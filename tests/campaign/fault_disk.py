@@ -1,7 +1,7 @@
 """Faults of the primary's disk: full, slow, stuck, failing, read-only, gone.
 
-This kernel needs neither device mapper nor NBD for them: errors are injected into the daemon's own system calls by
-strace, slowness is the block layer's throttle on the loop device.
+They need neither device mapper nor NBD. strace injects errors into the daemon's own system calls;
+the block layer's throttle on the loop device makes it slow.
 """
 import fcntl
 import os
@@ -13,7 +13,7 @@ from campaign.fault import Fault, within
 from harness.proc import attach_strace
 from harness.run import current, sh
 
-# Takes all the space there is with fallocate, at last 4 KiB at a time; prints the errno that ended it.
+# Takes all free space with fallocate, finally 4 KiB at a time; prints the errno that ended it.
 _FILL = """
 import errno, os, sys
 fd = os.open(sys.argv[1], os.O_CREAT | os.O_WRONLY, 0o600)
@@ -29,11 +29,12 @@ while step >= 4096:
 os.fsync(fd)  # a power cut shall find the disk full as well
 """
 FILLER = "filler"
-FAIL_S = 20  # until a volume has failed that must, on a busy machine
+FAIL_S = 20  # until a volume that must fail has failed, on a busy machine
 
 
 class DiskFull(Fault):
-    """All space is taken: by a file in the volume, or by one beside it that the engine does not know of."""
+    """Takes all space: by a file in the volume, or by one beside it that the engine does not know
+    of."""
 
     name = "disk full"
     refuses = True
@@ -46,7 +47,8 @@ class DiskFull(Fault):
 
     def __init__(self, **params):
         super().__init__(**params)
-        self.kills = not self.params["inside"]  # space that vanishes after it was checked may fail the volume
+        # Space that vanishes after it was checked may fail the volume.
+        self.kills = not self.params["inside"]
 
     def uses(self, shape):
         return {"disk", "mount"}
@@ -71,8 +73,8 @@ class DiskFull(Fault):
 
 
 class DiskSlow(Fault):
-    """The block layer's throttle: some write operations a second, for everybody who writes to this device. Counted are
-    the writes that came through it; whether one has waited there nothing tells."""
+    """The block layer's throttle: some write operations a second, for every writer to this device.
+    Counts the writes that came through it; nothing reports whether one waited there."""
 
     name = "disk slow"
     did = 0
@@ -107,7 +109,7 @@ class DiskSlow(Fault):
             self._device = None
 
     def _writes(self):
-        """How many the device has ended, Documentation/block/stat.rst."""
+        """Returns how many the device has completed, Documentation/block/stat.rst."""
         with open("/sys/dev/block/%s/stat" % self._device) as f:
             return int(f.read().split()[4])
 
@@ -117,8 +119,8 @@ class DiskSlow(Fault):
 
 
 class DiskStuck(Fault):
-    """The file system is frozen: whoever writes to it hangs until it is thawed. Counted are the daemon's threads that
-    hang then, in a wait that nothing interrupts."""
+    """Freezes the file system: its writers hang until it is thawed. Counts the daemon's threads
+    that hang then, in an uninterruptible wait."""
 
     name = "disk hangs"
     did = 0
@@ -129,7 +131,8 @@ class DiskStuck(Fault):
         return {"disk"}
 
     def inject(self, campaign):
-        # Held open: a file system that was shut down meanwhile (XFS) opens nothing any more, and must still be thawed.
+        # Held open: a file system that was shut down meanwhile (XFS) opens nothing any more, and
+        # must still be thawed.
         self._fd = os.open(campaign.rig.image.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         campaign.own(self)
         fcntl.ioctl(self._fd, self._FREEZE, 0)
@@ -150,11 +153,17 @@ class DiskStuck(Fault):
 
 
 class DiskErrors(Fault):
-    """An error from the daemon's own calls, once or from then on: syncs, writes, or writes to the volume's own files
-    (state, stable log), for which its replicas are cut off. I8: a failed sync is never tried again as if the data were
-    clean, a state or log that could not be written is relied on by nobody, and what was acknowledged and cannot be applied
-    stays in the log; so after each of these the volume must fail, and say so. It goes on only when its program could
-    still be told: data past the log, of a workload that is `direct`, or that nobody syncs (SQLite's -shm)."""
+    """An error from the daemon's own calls, once or from then on. `calls` are syncs, writes, or
+    writes to the volume's own files (state, stable log), for which its replicas are cut off.
+
+    I8 says:
+    - A failed sync is never retried as if the data were clean.
+    - Nothing relies on a state or log that could not be written.
+    - Acknowledged data that cannot be applied stays in the log.
+
+    So after each of these the volume must fail, and report it. It continues only if the writing
+    program can still get the error: data past the log, of a workload that is `direct`, or without
+    syncs (SQLite's -shm)."""
 
     name = "disk errors"
     refuses = True
@@ -191,29 +200,30 @@ class DiskErrors(Fault):
         self._watch(campaign)
 
     def _cut_off(self, campaign):
-        """How many replicas are: in mode local state and stable log are written at once."""
+        """Returns how many replicas are cut off: in mode local the volume writes state and stable
+        log at once."""
         return campaign.shape.m if self.params["calls"] == "own" else 0
 
     def _hits(self):
         return injected(self._log)
 
     def _watch(self, campaign):
-        """Until something was hit (a replicated volume may have nothing to sync for τ/2), and then until what must come
-        of it has come."""
+        """Waits until something was hit (a replicated volume may have nothing to sync for τ/2), and
+        then until the required effect."""
         mount = campaign.rig.mount_
 
         def failed():
             return mount.mode() == "failed"
         within(5, self._hits)
         if not (self._hits() and within(5, failed)):
-            self._tracer.kill()  # what would be hit from now on nobody would judge
+            self._tracer.kill()  # nothing would judge later hits
             for hit in self._hits():
                 self._judge(campaign, hit, failed)
         campaign.count("disk errors: %s" % (
             "nothing was hit" if not self._hits() else "volume failed" if failed() else "volume went on"))
 
     def _judge(self, campaign, hit, failed):
-        """The volume goes on, or did just now."""
+        """Judges a hit after which the volume continues, or did just now."""
         path, rig = path_of(hit), campaign.rig
         backing = os.path.realpath(rig.backing)
         theirs = [work for work in campaign.works if path.startswith(work.folder(backing) + "/")]
@@ -228,14 +238,16 @@ class DiskErrors(Fault):
 
     def heal(self, campaign):
         if self._tracer:
-            self._tracer.kill()  # SIGTERM: strace may wait for ever for a process that is dying
+            # SIGTERM would not do: strace may wait for ever for a process that is dying.
+            self._tracer.kill()
             self.did = len(self._hits())
         for i in range(self._cut_off(campaign)):
             campaign.rig.net.heal(i)
 
 
 def injected(log):
-    """The calls in strace's log that got an error of ours, each as one line, also when it was written in two."""
+    """Returns the calls in strace's log that got an injected error, each as one line, even when it
+    was written in two."""
     begun, hits = {}, []
     with open(log) as f:
         for line in f:
@@ -249,13 +261,15 @@ def injected(log):
 
 
 def path_of(call):
-    """Of the descriptor that a call in strace's log names; empty when there is none."""
+    """Returns the path of the descriptor that a call in strace's log names; empty when there is
+    none."""
     found = re.search(r"\(\d+<([^>]*)>", call)
     return found.group(1) if found else ""
 
 
 class DiskGone(Fault):
-    """Nothing reaches the disk any more, every call gives EIO; the daemon lives, and says when it has met that."""
+    """Nothing reaches the disk any more, every call gives EIO. The daemon lives, and reports when
+    it has met that."""
 
     name = "disk gone"
     refuses = True
@@ -282,7 +296,7 @@ class DiskGone(Fault):
 
 
 class DiskReadOnly(DiskGone):
-    """The file system turns itself read-only, as ext4 does after an error of its journal."""
+    """The file system turns read-only, as ext4 does after an error of its journal."""
 
     name = "disk read-only"
 

@@ -1,4 +1,5 @@
-"""Faults of processes and hosts: stopped, killed, rebooted, short of memory, a clock that is set, two mounts."""
+"""Faults of processes and hosts: stopped, killed, rebooted, short of memory, a clock that is set,
+two mounts."""
 import contextlib
 import errno
 import os
@@ -55,7 +56,7 @@ class KillReplica(OnReplicas):
 
 
 class RebootReplica(OnReplicas):
-    """The replica's host goes down with its memory, and comes back at the end."""
+    """The replica's host goes down and loses its memory; it comes back at the end."""
 
     name = "replica reboot"
     what = "process"
@@ -76,13 +77,21 @@ class RebootReplica(OnReplicas):
 
 
 class MemoryLimit(OnReplicas):
-    """The replica's host comes back after a reboot with a memory limit. `limit_mb`: its log does not fit in, so that
-    the process is refused its memory or killed for it, and must never count as a holder of anything. `spare_kb`: it is
-    up, and gets so much more than it has by then, which is its arena of 64 MiB and some 7. So much serving takes: 0.3
-    MiB when a session opens (`serving`: that comes first, if it can), 15 KiB for each of the `clients` that connect to
-    its control port, 1 MiB when a recovery fetches; records take none. When it is too much the kernel kills it. Its
-    arena outlives it, so that the host has lost its memory once, at the beginning. Counted is how often the limit was
-    met; what became of the replica is counted apart."""
+    """The replica's host comes back after a reboot with a memory limit.
+
+    `limit_mb`: the log does not fit in. The process is refused its memory or killed for it, and
+    must never count as a holder of anything.
+
+    `spare_kb`: the replica is up, and gets that much more than it has by then, which is its arena
+    of 64 MiB and some 7 MiB. Serving takes:
+    - 0.3 MiB when a session opens (with `serving` the session comes first, if possible)
+    - 15 KiB for each of the `clients` that connect to its control port
+    - 1 MiB when a recovery fetches
+    - nothing for records
+
+    When it is too much the kernel kills the process. Its arena outlives it, so that the host has
+    lost its memory once, at the beginning. Counts how often the limit was met; the replica's fate
+    is counted apart."""
 
     name = "replica memory limit"
     what = "process"
@@ -131,7 +140,8 @@ class MemoryLimit(OnReplicas):
             self._connect(campaign, replica)
 
     def _connect(self, campaign, replica):
-        with contextlib.suppress(OSError), inside(campaign.rig.net.replica(replica.index)):  # it may be killed for it
+        # The replica may be killed for it.
+        with contextlib.suppress(OSError), inside(campaign.rig.net.replica(replica.index)):
             for _ in range(self.params["clients"]):
                 self._clients.append(socket.create_connection((replica.ip, PORT), 1))
                 self._clients[-1].sendall(_HTTP2)
@@ -161,20 +171,21 @@ class MemoryLimit(OnReplicas):
 
     @staticmethod
     def _served(replica):
-        """Whether a session was opened there since its start."""
+        """Returns whether a session was opened there since its start."""
         with open(replica.log, encoding="utf-8") as f:
             return re.search(r"session of volume \S+ open: ", f.read().rpartition("\n# ")[2]) is not None
 
 
 UNLIMITED_MB = 1 << 20
-# With which a client of gRPC begins: the connection's preface and empty settings, RFC 9113.
+# The first bytes of a gRPC client: the connection's preface and empty settings, RFC 9113.
 _HTTP2 = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
 
 
 class MemoryGroup:
     """A control group with a memory limit, v1 or v2. HarnessError when this machine has neither."""
 
-    # Where; the files with its limit, with what is in use, and with how often the limit was met.
+    # The folder; the files with its limit, with the memory in use, and with how often the limit was
+    # met.
     _KINDS = (("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "memory.failcnt"),
               ("/sys/fs/cgroup", "memory.max", "memory.current", "memory.events"))
     _serial = 0
@@ -195,7 +206,7 @@ class MemoryGroup:
         self.wrapper = ("sh", "-c", 'echo $$ >"$0/cgroup.procs" && exec "$@"', self.path)
 
     def _limit(self, size):
-        # Who may swap is not limited.
+        # A process that can swap is not limited.
         for name in "memory.swap.max", "memory.swappiness":
             if os.path.exists(os.path.join(self.path, name)):
                 self._write(name, 0)
@@ -210,19 +221,19 @@ class MemoryGroup:
             return f.read()
 
     def leave(self, kb):
-        """From now on its processes get so much more than they have."""
+        """Gives its processes `kb` KiB more than they have now."""
         def limited():
             try:
                 self._limit(int(self._read(1)) + (kb << 10))
                 return True
-            except OSError as error:  # v1 refuses a limit below what they have taken since it was read
+            except OSError as error:  # v1 refuses a limit below their use since it was read
                 if error.errno != errno.EBUSY:
                     raise
                 return False
         wait_until(limited, 10, "no limit can be set where memory is taken all the time")
 
     def met(self):
-        """How often its processes were refused memory, or had to give some back for it."""
+        """Returns how often its processes were refused memory, or had to give some back for it."""
         return int(re.search(r"(?:^|max )(\d+)", self._read(2)).group(1))  # v1: a number; v2: "max 3" among others
 
     def close(self):
@@ -230,7 +241,7 @@ class MemoryGroup:
 
 
 class ClockSet(Fault):
-    """One host's wall clock is set, and later set right again."""
+    """Sets one host's wall clock, and later sets it right."""
 
     name = "clock set"
 
@@ -250,12 +261,12 @@ class ClockSet(Fault):
 
 
 class KillWriters(Fault):
-    """SIGKILL of the programs: the volume goes on, and holds what they were told."""
+    """SIGKILL of the programs: the volume continues, and holds everything acknowledged to them."""
 
     name = "programs SIGKILL"
 
     def uses(self, shape):
-        # A program cannot be killed while a daemon or disk that stands still owes it an answer.
+        # A program cannot be killed while a stopped daemon or disk owes it an answer.
         return {"programs", "mount", "disk"}
 
     def inject(self, campaign):
@@ -267,13 +278,13 @@ class KillWriters(Fault):
 
 
 class StopWriters(Fault):
-    """SIGSTOP of the programs, databases' servers too, in the middle of whatever they do; then they go on. What they
-    were told meanwhile they learn late."""
+    """SIGSTOP of the programs, databases' servers too, in the middle of their work; later they
+    continue. They receive acknowledgements of that time late."""
 
     name = "programs SIGSTOP"
 
     def uses(self, shape):
-        # A program does not stop while a daemon or disk that stands still owes it an answer.
+        # A program does not stop while a stopped daemon or disk owes it an answer.
         return {"programs", "mount", "disk"}
 
     def inject(self, campaign):
@@ -294,7 +305,8 @@ class StopWriters(Fault):
 
 
 class SecondMount(Fault):
-    """Another mount of the same backing directory while the first works: refused, and the holder named."""
+    """Another mount of the same backing directory while the first works: it is refused, and names
+    the holder."""
 
     name = "second mount"
 
@@ -315,8 +327,8 @@ class SecondMount(Fault):
 
 
 class MountRace(Fault):
-    """The primary has died, and two mounts of its volume begin at the same time, both ready to recover: exactly one has
-    it afterwards."""
+    """The primary has died, and two mounts of its volume begin at the same time, both ready to
+    recover. Exactly one has it afterwards."""
 
     name = "mounts race"
     kills = True
@@ -328,7 +340,7 @@ class MountRace(Fault):
         return {"recovery"}
 
     def inject(self, campaign):
-        pass  # it comes when the primary has died
+        pass  # it starts when the primary has died
 
     def mount(self, campaign):
         rig, won, lost, began, ended = campaign.rig, [], [], [], []
@@ -346,12 +358,13 @@ class MountRace(Fault):
             campaign.own(mount)
         if len(won) != 1 or len(lost) != 1:
             raise AssertionError("two mounts raced: %d won, %d were refused %s" % (len(won), len(lost), lost))
-        self.did = int(max(began) < min(ended))  # both were there at the same time
+        self.did = int(max(began) < min(ended))  # both ran at the same time
         rig.mount_, rig.volume = won[0], won[0].volume
 
 
 class FreezePrimary(Fault):
-    """The daemon stands still for a while; a recovery tried meanwhile is refused, because it holds the lock."""
+    """Stops the daemon for a while; a recovery tried meanwhile is refused, because the daemon holds
+    the lock."""
 
     name = "primary SIGSTOP"
 
@@ -370,18 +383,19 @@ class FreezePrimary(Fault):
 
 
 class FencePrimary(Fault):
-    """The fence on its own: while the primary stands still, its volume is recovered from a copy of its disk, where no
-    lock is in the way. Thawed, it must acknowledge nothing that the copy does not have; the copy is the volume
-    from then on."""
+    """The fence alone: while the primary is stopped, its volume is recovered from a copy of its
+    disk, where no lock is in the way. Continued, it must acknowledge nothing that the copy lacks.
+    From then on the copy is the volume."""
 
     name = "primary fenced"
     solo = True
     refuses = True
-    moves = True  # ends the primary's session by itself
+    moves = True  # ends the primary's session
 
     def inject(self, campaign):
         rig = campaign.rig
-        rig.mount_.wait_mode("replicated")  # in mode local it needs no replica to acknowledge, nor the copy to recover
+        # In mode local neither acknowledgements nor the copy's recovery need a replica.
+        rig.mount_.wait_mode("replicated")
         rig.mount_.stop()
         copy = Image(rig.image.name.partition("-standby")[0] + "-standby", rig.image.fs, mount_options=rig.image.mount_options,
                      source=rig.image.file)

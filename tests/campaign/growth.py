@@ -1,7 +1,9 @@
-"""Whether processes grow: resident memory, descriptors, threads, each compared within the life of one process.
+"""Judges whether processes grow: resident memory, descriptors, threads, each within the life of one
+process.
 
-What a process had that is gone now says nothing of the one that came after it; so a life that did not last nearly as
-long as what is judged is not compared, and who must have such a life and has none fails as if it had grown.
+The figures of a process that has ended say nothing about its successor. So only a life nearly as
+long as the judged time is compared. A process that must have such a life and has none fails as if
+it had grown.
 """
 import os
 import statistics
@@ -9,10 +11,10 @@ from collections import namedtuple
 
 GROWTH = 1.05  # resident memory
 MORE = 8  # descriptors; threads
-WHOLE = 0.8  # of what is judged: so long must a life be
+WHOLE = 0.8  # of the judged time: the least length of a life
 
-# `at`: seconds since the beginning. `memory`: resident KiB that are its own, without shared memory (a replica's arena, which
-# is locked and always resident), so that what grows beside it shows.
+# `at`: seconds since the beginning. `memory`: the process's own resident KiB, without shared
+# memory. A replica's arena, which is locked and always resident, would hide growth beside it.
 Sample = namedtuple("Sample", "at memory descriptors threads")
 
 
@@ -24,7 +26,7 @@ def sample(pid, at):
 
 
 class Lives:
-    """Samples of named processes, by the life they belong to."""
+    """Samples of named processes, by the life to which they belong."""
 
     def __init__(self):
         self._lives = {}  # name: {pid: [Sample]}
@@ -36,12 +38,12 @@ class Lives:
         self._lives.setdefault(name, {}).setdefault(pid, []).append(taken)
 
     def last(self):
-        """{name: its memory}."""
+        """Returns {name: its memory}."""
         return {name: list(lives.values())[-1][-1].memory for name, lives in self._lives.items()}
 
     def judge(self, length, whole):
-        """(a line for each name, the lines of those that grew) over `length` seconds. `whole`: names that must have lived
-        through it."""
+        """Returns (a line for each name, the lines of those that grew) over `length` seconds.
+        `whole`: names that must have lived through it."""
         lines, bad = [], []
         for name, lives in self._lives.items():
             longest = max(lives.values(), key=lambda samples: samples[-1].at - samples[0].at)
@@ -59,7 +61,8 @@ class Lives:
 
 
 def _compare(samples):
-    """The second fifth of a life with its last: text, and whether it grew. In the first fifth caches and pools fill."""
+    """Compares the second fifth of a life with its last; returns text, and whether it grew. In the
+    first fifth caches and pools fill."""
     start, length = samples[0].at, samples[-1].at - samples[0].at or 1
     early = [s for s in samples if 0.2 <= (s.at - start) / length < 0.4] or samples[:1]
     late = [s for s in samples if (s.at - start) / length >= 0.8]

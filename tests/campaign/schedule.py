@@ -1,9 +1,9 @@
-"""What happens in a campaign, drawn from a seed before anything runs.
+"""The events of a campaign, drawn from a seed before anything runs.
 
-A campaign is a list of episodes. In an episode one to three faults begin one after the other, overlap, and then the
-episode ends: with everything healed, or with the death of the primary while the faults are still there. Kinds are
-dealt like cards: each comes once before any comes again. `early` ones are among the first FIRST cards, which the shortest
-campaign deals too.
+A campaign is a list of episodes. In an episode one to three faults begin one after the other and
+overlap. Then the episode ends: with everything healed, or with the death of the primary under the
+faults. Kinds are dealt like cards: each comes once before any comes again. `early` ones are among
+the first FIRST cards, which the shortest campaign deals too.
 """
 from collections import namedtuple
 
@@ -11,10 +11,11 @@ from campaign import fault, fault_disk, fault_host
 
 KINDS = fault.KINDS + fault_host.KINDS + fault_disk.KINDS
 
-# The installation that a schedule is drawn for.
+# The installation for which a schedule is drawn.
 Shape = namedtuple("Shape", "m f fs")
 
-# How an episode ends. Those below are the primary's death: at most f - 1 replicas may have lost their memory then.
+# How an episode ends. DEATHS are the primary's death: at most f - 1 replicas may have lost their
+# memory then.
 HEAL, UMOUNT = "healed", "umount"
 HEALING = "power cut while healing"
 DEATHS = ("power cut", HEALING, "daemon killed")
@@ -22,8 +23,9 @@ FIRST = 4
 
 
 class Episode:
-    """`pauses_ms`: before each fault. `hold_ms`: how long all of them are there together. `after`: replicas that lose
-    their memory between the primary's death and its recovery. `recovery`: by what, and with what mishap."""
+    """`pauses_ms`: before each fault. `hold_ms`: how long all of them overlap. `after`: replicas
+    that lose their memory between the primary's death and its recovery. `recovery`: the way of
+    recovery, with or without a mishap."""
 
     def __init__(self, rng, shape, faults, mortal):
         self.faults = faults
@@ -35,14 +37,15 @@ class Episode:
         self.shutdown_first = rng.random() < 0.3
         self.disk_ahead = rng.random() < 0.3
         self.heal_order = rng.sample(range(len(faults)), len(faults))
-        self.heal_pause_ms = rng.choice([0, 0, 20, 100, 500])  # between what is healed; before a cut while healing
+        # Between two heals; before a cut while healing.
+        self.heal_pause_ms = rng.choice([0, 0, 20, 100, 500])
         lost = set().union(*(f.loses() for f in faults))
         spare = [i for i in range(shape.m) if i not in lost]
         room = max(0, shape.f - 1 - len(lost))
         self.after = rng.sample(spare, min(rng.randint(0, room), len(spare))) if rng.random() < 0.4 else []
         self.recovery = rng.choice(["program", "program", "mount", "killed", "killed and cut", "replica killed",
                                     "stopped"])
-        self.kill_recovery_ms = rng.randint(1, 150)  # after which it is killed, or stopped for so long:
+        self.kill_recovery_ms = rng.randint(1, 150)  # until it is killed, or stopped for
         self.stop_recovery_ms = rng.choice([50, 500, 2500])
         self.try_early = rng.random() < 0.5  # a recovery before anything is healed
         if any(f.mounts for f in faults):
@@ -67,13 +70,14 @@ class Episode:
 
 
 def count(episode):
-    """How many faults an episode is: those in it, and the primary's death."""
+    """Returns how many faults an episode has: those in it, the primary's death, and the replicas
+    lost after."""
     return len(episode.faults) + (1 if episode.dies() else 0) + len(episode.after)
 
 
 def draw(rng, shape, faults=None, kinds=None, mortal=True, spared=frozenset()):
-    """Yields episodes, `faults` faults in all, or without end. `mortal`: the primary may die. `spared`: replicas, not all
-    of them, whose processes live as long as the schedule."""
+    """Yields episodes, `faults` faults in all, or without end. `mortal`: the primary may die.
+    `spared`: replicas, not all of them, whose processes live as long as the schedule."""
     kinds = [k for k in (kinds or KINDS) if not k.missing()]
     if not mortal:
         kinds = [k for k in kinds if not (k.kills or k.moves or k is fault_disk.DiskFull)]
@@ -114,7 +118,7 @@ def draw(rng, shape, faults=None, kinds=None, mortal=True, spared=frozenset()):
 
 
 def _first_deck(rng, kinds):
-    """All kinds, to be dealt from the end, where the early ones are."""
+    """Returns all kinds, to be dealt from the end, where the early ones are."""
     deck = rng.sample(kinds, len(kinds))
     early = [k for k in deck if k.early]
     late = [k for k in deck if not k.early]
@@ -123,6 +127,7 @@ def _first_deck(rng, kinds):
 
 
 def _too_much(faults, shape):
-    """True when an episode that the volume may not outlive would take the memory of f replicas as well."""
+    """Returns whether an episode that the volume may not survive would also take the memory of f
+    replicas."""
     lost = set().union(*(f.loses() for f in faults))
     return any(f.kills or f.moves for f in faults) and len(lost) > shape.f - 1

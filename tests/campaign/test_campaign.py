@@ -1,8 +1,10 @@
-"""The campaign: random schedules of overlapping real faults. `--seed N` draws the same schedules again.
+"""The campaign: random schedules of overlapping real faults. `--seed N` draws the same schedules
+again.
 
-To narrow a failure down, or to go on with a run that was ended: SALIUS_CAMPAIGN_EPISODES=4,7-9,57- runs only those
-episodes of each schedule (the last: from there on),
-SALIUS_CAMPAIGN_WITHOUT="clock set,disk full" draws (other) schedules without these kinds; both say so.
+Two variables help to narrow a failure down, or to continue a run that was ended. Both print a note.
+
+SALIUS_CAMPAIGN_EPISODES=4,7-9,57- runs only those episodes of each schedule (the last: from 57 on).
+SALIUS_CAMPAIGN_WITHOUT="clock set,disk full" draws (other) schedules without these kinds.
 """
 import itertools
 import os
@@ -16,7 +18,7 @@ from harness.case import Case
 
 
 def chosen(episodes):
-    """Those that the environment names; all by default."""
+    """Returns the episodes that the environment names; all by default."""
     text = os.environ.get("SALIUS_CAMPAIGN_EPISODES")
     if not text:
         return episodes
@@ -59,11 +61,12 @@ class RandomFaults(Case):
                 self.report("episode %d of %d; %s", c.episode, len(episodes), c.summary())
 
         def lacking():
-            """The kinds that the full count lacks; an ordinary run is too short for all of them."""
+            """Returns the kinds that the full count lacks; an ordinary run is too short for all of
+            them."""
             return never_hit(totals(campaign)["counts"], kinds, shape) if self.long_run else []
 
         def to_the_end():
-            """The episodes drawn, and after them as many more as it takes to make up for faults that hit nothing, at
+            """Yields the drawn episodes, and then more, to make up for faults that hit nothing: at
             most as many again."""
             more = [] if some else schedule.draw(random.Random(seed), shape, kinds=kinds)
             every = itertools.chain(episodes, itertools.islice(more, len(episodes), 2 * len(episodes)))

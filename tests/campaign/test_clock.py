@@ -1,7 +1,9 @@
-"""The primary's wall clock is set back while its threads wait: timed waits must not grow by the jump.
+"""The primary's wall clock is set back while its threads wait: timed waits must not grow by the
+jump.
 
-A wait with a deadline on the wall clock, begun before the clock was set back an hour, ends an hour late unless somebody
-wakes it. So the volume is left idle right after the jump, and must notice by itself what then happens.
+Take a wait with a deadline on the wall clock that begins before the clock is set back an hour. It
+ends an hour late unless another thread wakes it. So the volume is left idle right after the jump,
+and must notice later events on its own.
 """
 from harness import ops
 from harness.case import Case
@@ -34,7 +36,7 @@ class ClockSetBack(Case):
         self.report("the clock set back %d times", 2 * self.count(3, 20))
 
     def test_a_reborn_replica_is_taken_in_though_the_clock_was_set_back_while_it_could_not_be_reached(self):
-        """The time-outs and pauses of gRPC are waits of that kind too."""
+        """The time-outs and pauses of gRPC are such waits too."""
         rig = self.rig(m=2, acks=1)
         clock = Clock()
         mount = rig.mount(mode="replicated", env=clock.env)

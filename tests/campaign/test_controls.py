@@ -1,4 +1,5 @@
-"""Controls: a campaign in which a promise is broken must fail, and what counts faults must count those that were."""
+"""Controls: a campaign in which a promise is broken must fail, and only faults with an effect
+count."""
 import contextlib
 import os
 import random
@@ -19,7 +20,7 @@ from harness.volume import MountRefused
 
 
 def power_cut(shape, faults=(), **changes):
-    """An episode that ends with a power cut and an ordinary recovery."""
+    """Returns an episode that ends with a power cut and an ordinary recovery."""
     episode = Episode(random.Random(1), shape, list(faults), True)
     settings = {"ending": "power cut", "recovery": "program", "try_early": False, "disk_ahead": False, "after": [],
                 "hold_ms": 500}
@@ -34,8 +35,8 @@ class Unhealed(fault.CutOffAll):
 
 
 class OnReplicasAlone(Campaign):
-    """The power is cut when every replica is a member and some records are on no disk: a cut in mode local, or one that
-    finds them in the stable log too, may lose nothing."""
+    """Cuts the power when every replica is a member and some records are on no disk. A cut in mode
+    local, or with the records in the stable log too, may lose nothing."""
 
     def _power_cut(self, episode, active):
         self.rig.mount_.wait_status(
@@ -170,7 +171,7 @@ class BrokenPromisesAreCaught(Case):
         self.assertEqual((campaign.faults(), campaign.counts["cut off one: hit nothing"]), (0, 1))
         campaign.run([power_cut(campaign.shape, [fault.CutOffOne(**cut_off)], ending=schedule.HEAL)])
         self.assertEqual(campaign.faults(), 1)
-        os.mkdir(campaign.rig.file(fault_disk.FILLER))  # which cannot be filled
+        os.mkdir(campaign.rig.file(fault_disk.FILLER))  # a filler that cannot be filled
         unfilled = fault_disk.DiskFull(inside=True)
         unfilled.inject(campaign)
         self.assertFalse(unfilled.hit())
@@ -191,7 +192,8 @@ class BrokenPromisesAreCaught(Case):
         def to(*wanted, back=False):
             for i in wanted:
                 for _ in range(100):
-                    with contextlib.suppress(OSError):  # the replica is told of what is dropped at its own end
+                    # The replica gets an error for datagrams dropped at its own end.
+                    with contextlib.suppress(OSError):
                         if back:
                             replicas[i].sendto(b"x", primary.getsockname())
                         else:
@@ -226,7 +228,8 @@ class BrokenPromisesAreCaught(Case):
 
     def test_a_disk_that_hangs_or_is_gone_is_counted_when_the_daemon_met_that(self):
         def failed(mount):
-            """And its log, which is written in the background, says so."""
+            """Returns whether it failed and its log, which is written in the background, says
+            so."""
             return mount.mode() == "failed" and "volume failed: " in mount.proc.tail()
         for kind, met in ((fault_disk.DiskStuck, lambda mount: mount.proc.threads("D")), (fault_disk.DiskGone, failed),
                           (fault_disk.DiskReadOnly, failed)):
@@ -236,7 +239,7 @@ class BrokenPromisesAreCaught(Case):
             wait_until(lambda: met(campaign.rig.mount_), 20, "the daemon has written")
             card.heal(campaign)
             self.assertTrue(card.hit(), card.name)
-        rig = self.rig(m=1, acks=1, start=False)  # a disk that nobody uses
+        rig = self.rig(m=1, acks=1, start=False)  # a disk without users
         nobody = type("Nobody", (), {"rig": rig, "own": self.own})
         rig.mount_ = None
         for card in (fault_disk.DiskStuck(), fault_disk.DiskReadOnly(), fault_disk.DiskGone()):
@@ -279,7 +282,8 @@ class BrokenPromisesAreCaught(Case):
         counts = {"packet loss: hit nothing": 3, "disk read-only": 1}
         self.assertEqual(engine.never_hit(counts, kinds, Shape(3, 2, "ext4")), ["packet loss"])
         self.assertEqual(engine.never_hit({"packet loss": 1}, kinds, Shape(3, 2, "ext4")), ["disk read-only"])
-        self.assertEqual(engine.never_hit({"packet loss": 1}, kinds, Shape(2, 1, "xfs")), [])  # ext4 alone does that
+        # Only ext4 does that.
+        self.assertEqual(engine.never_hit({"packet loss": 1}, kinds, Shape(2, 1, "xfs")), [])
 
     def test_every_kind_of_fault_comes_within_a_few_seeds(self):
         seen = set()
@@ -299,7 +303,7 @@ class BrokenPromisesAreCaught(Case):
 
     def test_a_race_is_counted_when_two_mounts_really_were_there_together(self):
         class OneAfterTheOther(fault_host.MountRace):
-            """The second begins when the first one has the volume."""
+            """The second begins when the first has the volume."""
 
             def mount(self, campaign):
                 two, campaign.threads = campaign.threads, ThreadPoolExecutor(1)
@@ -308,7 +312,8 @@ class BrokenPromisesAreCaught(Case):
                 campaign.threads = two
         campaign = self.campaign()
         campaign.run([power_cut(campaign.shape, [fault_host.MountRace()], recovery="mount")])
-        self.assertEqual((campaign.faults(), engine.by_kind(campaign.counts)["mounts race"]), (2, 1))  # and the power cut
+        # The race and the power cut.
+        self.assertEqual((campaign.faults(), engine.by_kind(campaign.counts)["mounts race"]), (2, 1))
         later = OneAfterTheOther()
         campaign.run([power_cut(campaign.shape, [later], recovery="mount")])
         self.assertEqual((campaign.faults(), campaign.counts["mounts race: hit nothing"]), (3, 1))
@@ -316,7 +321,7 @@ class BrokenPromisesAreCaught(Case):
 
     def test_two_mounts_that_both_win_are_a_failure(self):
         class Both(Campaign):
-            """A mount that is refused looks as if it had the volume."""
+            """A refused mount looks as if it had the volume."""
 
             def new_mount(self, volume):
                 try:
@@ -336,10 +341,12 @@ class _Closed:
 
 
 class PretendedSyncsAreCaught(Case):
-    """The campaign's own workloads and checks on bare ext4, without Salius, where the outcome is known."""
+    """The campaign's own workloads and checks on bare ext4, without Salius, where the outcome is
+    known."""
 
     def cut(self, wrapper=()):
-        """One power cut, of workloads that began with real syncs; what is damaged: {workload: what its check says}."""
+        """Makes one power cut, of workloads that began with real syncs. Returns the damage:
+        {workload: the check's text}."""
         image = self.own(Image("bare"))
         works = make(["ops", "wal"], self.own)
 

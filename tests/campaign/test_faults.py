@@ -30,7 +30,7 @@ class FaultsAreReal(Case):
         self.assertAlmostEqual(now(), time.time() + 86400, delta=3)
 
     def test_the_relay_delays_and_duplicates_and_the_cable_is_plain_again(self):
-        # From two CPUs datagrams may overtake each other where nobody counts them.
+        # From two CPUs datagrams may overtake each other at a place where nothing counts them.
         cpus = os.sched_getaffinity(0)
         self.addCleanup(os.sched_setaffinity, 0, cpus)
         os.sched_setaffinity(0, {min(cpus)})
@@ -43,7 +43,7 @@ class FaultsAreReal(Case):
             receiver.settimeout(5)
 
         def send(copies):
-            """Milliseconds until the last copy is there."""
+            """Returns the milliseconds until the last copy has arrived."""
             began = time.monotonic()
             sender.sendto(b"x" * 1000, (net.ip(0), 7777))
             for _ in range(copies):
@@ -51,7 +51,7 @@ class FaultsAreReal(Case):
             return (time.monotonic() - began) * 1e3
 
         def send_many():
-            """What arrives of 50 that are numbered."""
+            """Returns the datagrams that arrive of 50 that are numbered."""
             for number in range(50):
                 sender.sendto(bytes([number]), (net.ip(0), 7777))
             return [receiver.recv(10)[0] for _ in range(100)]
@@ -80,7 +80,7 @@ class FaultsAreReal(Case):
         def acked():
             return [work.acked() for work in campaign.works]
 
-        # What was printed before they stood still is read soon; then nothing comes any more.
+        # Output printed before they stopped is read soon; after that there is none.
         wait_until(lambda: self.stays(acked, 0.2), 30, "acknowledgements go on")
         self.assertTrue(self.stays(acked, 0.5))
         stop.heal(campaign)
@@ -90,7 +90,7 @@ class FaultsAreReal(Case):
 
     @staticmethod
     def stays(value, seconds):
-        """Whether it is the same after that time."""
+        """Returns whether the value is the same after that time."""
         before = value()
         time.sleep(seconds)
         return value() == before
@@ -125,7 +125,7 @@ class FaultsAreReal(Case):
         self.assertGreater(slowly, 0.5)
         self.assertTrue(slow.hit())
         self.assertLess(two_syncs(), slowly / 2)
-        rig.image.umount()  # nobody can write
+        rig.image.umount()  # no process can write
         unused = fault_disk.DiskSlow(iops=5)
         unused.inject(campaign)
         unused.heal(campaign)

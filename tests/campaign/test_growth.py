@@ -7,7 +7,8 @@ from harness.case import Case
 
 HOUR = 3600
 
-# Leaks for each line of its input: as many KiB of memory, descriptors and threads as the line says. Answers each.
+# Leaks for each line of its input the KiB of memory, descriptors and threads that the line names.
+# Answers each line.
 LEAKING = """
 import os, sys, threading
 kept, forever = [], threading.Event()
@@ -24,7 +25,8 @@ for line in sys.stdin:
 class Judgement(Case):
 
     def lives(self, values, pids=(1,), name="replica 0"):
-        """An hour of samples; `values`: of a sample by its second. `pids` follow each other, each as long."""
+        """Returns an hour of samples; `values` gives a sample by its second. `pids` follow each
+        other, with lives of equal length."""
         lives = Lives()
         for at in range(0, HOUR + 1, 10):
             lives.put(name, pids[min(at * len(pids) // HOUR, len(pids) - 1)], Sample(at, *values(at)))
@@ -53,11 +55,11 @@ class Judgement(Case):
         lives = self.lives(leak, pids=(1, 2, 3))
         lines, bad = lives.judge(HOUR, {"replica 0"})
         self.assertIn("3 processes, one for 1200 of 3600 s", bad[0])
-        self.assertEqual(lives.judge(HOUR, set())[1], [])  # nobody was asked to live through it
+        self.assertEqual(lives.judge(HOUR, set())[1], [])  # none had to live through it
         self.report("%s", lines[0])
 
     def test_growth_of_one_process_is_not_made_of_two(self):
-        """The second one is larger from its beginning."""
+        """The second process is larger from its beginning."""
         lives = Lives()
         for at in range(0, HOUR + 1, 10):
             lives.put("replica 1", 1 if at < HOUR / 20 else 2, Sample(at, 10000 if at < HOUR / 20 else 50000, 40, 15))

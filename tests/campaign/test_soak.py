@@ -1,8 +1,10 @@
-"""The soak: hours of mixed work with a fault every few seconds. Nothing lost, no writer stuck, nothing that grows.
+"""The soak: hours of mixed work with a fault every few seconds. Nothing lost, no writer stuck, no
+growth.
 
-The primary lives all the time, and so does one of the replicas, whose process no fault ends: so that what they may leak
-has time to show, each in one process. At the end the primary's power is cut.
-SALIUS_SOAK_MINUTES sets the length (ordinarily half a minute, 100 minutes with --long).
+The primary lives all the time, and so does one of the replicas, whose process no fault ends. So a
+leak has time to show, within one process. At the end the primary's power is cut.
+
+SALIUS_SOAK_MINUTES sets the length (by default half a minute, 100 minutes with --long).
 """
 import os
 import time
@@ -15,10 +17,11 @@ from campaign.test_controls import power_cut
 from harness.case import Case
 
 CHECK_EVERY_S = 60
-JUDGED_FROM_MINUTES = 60  # shorter: printed, not judged; caches and pools (20,000 files) are still filling
+# Shorter runs are printed, not judged; caches and pools (20,000 files) are still filling.
+JUDGED_FROM_MINUTES = 60
 SPARED = 0
-# The primary keeps the memory of the fullest log that it ever had, and in which hour a fault fills the log is chance: so
-# the whole log is less than what counts as growth.
+# The primary keeps the memory of the fullest log that it ever had, and a fault fills the log in a
+# random hour. So the whole log is smaller than the least growth that counts.
 SHORT_LOG = ("--log-max", "2MiB")
 
 

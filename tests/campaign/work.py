@@ -1,8 +1,9 @@
-"""The campaign's workloads, each with its ledger: start, end, check, and go on where the check ended.
+"""The campaign's workloads, each with its ledger: start, end, check, and continue after the check.
 
-A workload writes below the volume's top in a directory of its own. A check raises that workload's Damage. Now and
-then a workload begins a new generation (another directory or an emptied table), so that a check stays short in a
-run of hours; the old generation has had its last check then and is removed through the mount.
+A workload writes below the volume's top in a directory of its own. A check raises that workload's
+Damage. Now and then a workload begins a new generation (another directory or an emptied table), so
+that a check stays short in a run of hours. By then the old generation has had its last check, and
+it is removed through the mount.
 """
 import os
 import shutil
@@ -17,8 +18,9 @@ GENERATION = 4000  # acknowledgements after which a new generation begins
 
 
 class Work:
-    """`own` registers a clean-up with the test. `direct`: data of it may go past the log, so that an error of the disk is
-    its own and not the volume's. `ends`: the first error that it gets ends it."""
+    """`own` registers a clean-up with the test. `direct`: its data may go past the log, so that
+    an error of the disk is its own and not the volume's. `ends`: the first error that it gets
+    ends it."""
 
     name = ""
     direct = False
@@ -42,7 +44,7 @@ class Work:
         return self.writer is not None and self.writer.proc.alive()
 
     def ended_with(self, error):
-        """Whether it has got this error (an errno's name)."""
+        """Returns whether it got this error (an errno's name)."""
         return not self.alive() and error in self.why()
 
     def kill(self):
@@ -51,21 +53,21 @@ class Work:
             self.writer = None
 
     def processes(self):
-        """The first ones; what they have started belongs to them."""
+        """Returns its first processes; their descendants belong to them."""
         return [self.writer.proc.pid] if self.alive() else []
 
     def stop(self):
-        """Everything of this workload stands still when it returns."""
+        """Stops all processes of this workload before it returns."""
         self._stopped = Stopped(self.processes())
 
     def cont(self):
-        """What was stopped goes on, unless it is dead by now. Idempotent."""
+        """Continues the stopped processes, unless they are dead by now. Idempotent."""
         if self._stopped:
             self._stopped.cont()
             self._stopped = None
 
     def progress(self, count, timeout_s):
-        """`count` more acknowledgements, or an error: a stuck or dead writer."""
+        """Waits for `count` more acknowledgements; raises for a stuck or dead writer."""
         want = self.acked() + count
         self._wait_acked(want, timeout_s)
         if not self.alive() and self.acked() < want:
@@ -82,7 +84,7 @@ class Work:
         return tail(self.writer.log, 4) if self.writer else "not started"
 
     def next_generation(self, top):
-        """After a check on the mounted volume, nothing running."""
+        """Begins a new generation after a check on the mounted volume; nothing may be running."""
         if self.ledger.total() < GENERATION:
             return
         old = self.folder(top)
@@ -108,7 +110,8 @@ class Ops(Work):
             raise ops.Damage("gone as a whole: %s" % error) from None
 
     def _begun(self, top):
-        """False when the cut came before the writer's own mkdirs, and nothing was acknowledged."""
+        """Returns False when the cut came before the writer's own mkdirs, and nothing was
+        acknowledged."""
         return self.ledger.total() or all(
             os.path.isdir(os.path.join(self.folder(top), d)) for d in ("new", "kept"))
 
@@ -141,7 +144,8 @@ class Sqlite(Work):
                                           self.last + 1, self.wrapper)
 
     def check(self, top, mounted):
-        """On the mounted volume only: opening the database is SQLite's own recovery, which writes."""
+        """Checks on the mounted volume only: opening the database is SQLite's own recovery, which
+        writes."""
         db = os.path.join(self.folder(top), "db")
         if self.ledger.total() and not os.path.exists(db):
             raise sqlite.Damage("the database is gone as a whole")
@@ -150,7 +154,7 @@ class Sqlite(Work):
 
     @staticmethod
     def _has_table(db):
-        """False when the cut came before CREATE TABLE was acknowledged."""
+        """Returns False when the cut came before CREATE TABLE was acknowledged."""
         connection = sqlite.sqlite3.connect(db, timeout=30)
         try:
             return connection.execute("SELECT count(*) FROM sqlite_master WHERE name = 'ledger'").fetchone()[0] == 1
@@ -165,7 +169,7 @@ class Pg(Work):
     """A PostgreSQL server on the volume, two psql clients, pgbench beside them."""
 
     name = "pg"
-    direct = True  # what it writes without syncing it
+    direct = True  # data that it writes without a sync
     ends = False
     STREAMS = 2
 
@@ -191,14 +195,14 @@ class Pg(Work):
                         for s in range(self.STREAMS)]
 
     def _serve(self, top):
-        self.server.data = self.folder(top)  # the mount point may be another one now
+        self.server.data = self.folder(top)  # the mount point may have changed
         self.server.start()
 
     def alive(self):
         return bool(self.writers) and all(w.proc.alive() for w in self.writers)
 
     def processes(self):
-        """The clients first: a client that runs on beside a server that is stopped does nothing."""
+        """Returns the clients first: a client that runs beside a stopped server does nothing."""
         procs = [w.proc for w in self.writers] + [self.bench, self.server and self.server.proc]
         return [p.pid for p in procs if p and p.alive()]
 
@@ -212,7 +216,7 @@ class Pg(Work):
         self.writers, self.bench = [], None
 
     def check(self, top, mounted):
-        """Leaves the server running; start() goes on with it."""
+        """Leaves the server running; start() continues with it."""
         if mounted and self.server:
             self._serve(top)
             self.tails = postgres.check(self.server, self.ledger)
@@ -228,7 +232,7 @@ class Pg(Work):
 
 
 def make(names, own):
-    """Workloads by name: ops, bulk, wal, delete, pg."""
+    """Returns workloads by name: ops, bulk, wal, delete, pg."""
     makers = {"ops": Ops, "bulk": Bulk, "wal": lambda o: Sqlite(o, "wal"), "delete": lambda o: Sqlite(o, "delete"),
               "pg": Pg}
     return [makers[name](own) for name in names]

@@ -1,12 +1,12 @@
-"""Every write and flush that a file system sends to its disk, recorded: qemu-storage-daemon's driver `blklogwrites`.
+"""Records every write and flush of a file system to its disk: qemu-storage-daemon's `blklogwrites`.
 
     file system -> loop device -> FUSE export of qemu-storage-daemon -> blklogwrites -> image file
                                                                             \\-> log
 
-The log is that of the kernel's dm-log-writes: a superblock, then for each request a sector (32 bytes used: first
-sector, number of sectors, flags, length) and its data. The export serves one request at a time, so the log's order is
-the order in which requests ended. The loop device has no FUA: the kernel sends write and flush instead, and a flush
-is all that orders writes.
+The log has the format of the kernel's dm-log-writes: a superblock, then for each request a sector
+and its data. The sector uses 32 bytes: first sector, number of sectors, flags, length. The export
+serves one request at a time, so the log's order is the order in which requests ended. The loop
+device has no FUA: the kernel sends write and flush instead, and only a flush orders writes.
 """
 import os
 import shutil
@@ -19,13 +19,14 @@ from harness.run import HarnessError, current, wait_until
 _MAGIC = 0x6A736677736872
 _SECTOR = 512
 _FLUSH, _FUA, _DISCARD = 1, 2, 4
-# Of the memory it takes only what is written counts.
+# The log is sparse: only written bytes take memory.
 _LOG_BYTES = 2 << 30
-BLOCK = 4096  # of the file system, and the unit in which a write may reach the disk or not
+BLOCK = 4096  # of the file system; a write reaches the disk block by block
 
 
 class BlockLog:
-    """Stands between `image` and its file from now on. self.base is the image before the first request."""
+    """Stands between `image` and its file from now on. self.base is the image before the first
+    request."""
 
     _serial = 0
 
@@ -59,7 +60,7 @@ class BlockLog:
         return os.stat(self._export).st_size == self.base.size
 
     def requests(self):
-        """[(offset, data)] of all requests so far, in order; a flush is (None, None)."""
+        """Returns [(offset, data)] of all requests so far, in order; a flush is (None, None)."""
         found = []
         with open(self._log, "rb") as f:
             magic, version = struct.unpack("<QQ", f.read(16))
@@ -78,11 +79,11 @@ class BlockLog:
                     found.append((None, None))
 
     def position(self):
-        """How many requests there were so far."""
+        """Returns the number of requests so far."""
         return len(self.requests())
 
     def close(self):
-        """Idempotent; the image is closed before."""
+        """Closes the image, then the log. Idempotent."""
         self.image.close()
         if self._daemon:
             self._daemon.terminate()
@@ -93,7 +94,8 @@ class BlockLog:
 
 
 class Disk:
-    """A state of the disk: the base and blocks written since. Made by a Player; write() as Sparse has it."""
+    """A state of the disk: the base and the blocks written since. A Player makes it; write() works
+    as in Sparse."""
 
     def __init__(self, base, blocks):
         self._base, self._blocks = base, blocks
@@ -114,11 +116,12 @@ class Player:
         self.flushes = [i for i, (offset, _) in enumerate(requests) if offset is None]
 
     def last_flush(self, position):
-        """Index behind the last flush among the first `position` requests; 0 without one."""
+        """Returns the index after the last flush among the first `position` requests; 0 without
+        one."""
         return max((i + 1 for i in self.flushes if i < position), default=0)
 
     def pieces(self, first, end):
-        """The writes of requests [first, end) block by block: [(offset, data)]."""
+        """Returns the writes of requests [first, end) block by block: [(offset, data)]."""
         found = []
         for offset, data in self.requests[first:end]:
             if offset is None:
@@ -129,7 +132,7 @@ class Player:
         return found
 
     def disk(self, position, later=()):
-        """All writes among the first `position` requests, and then `later` pieces."""
+        """Returns the disk after the first `position` requests, and then the pieces in `later`."""
         blocks = dict(self.pieces(0, position))
         blocks.update(later)
         return Disk(self.base, blocks)

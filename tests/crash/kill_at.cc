@@ -1,22 +1,25 @@
 // Runs a program and kills it (SIGKILL) at the N-th system call that changes a file or sends a
-// message, counted over all its threads and children; without N it only counts.
+// message. Calls are counted over all its threads and children; without N the tool only counts.
 //
-// How: a seccomp filter, inherited by everything the program starts, stops it at the calls of the
-// table below and at no other (PTRACE_O_TRACESECCOMP), so that the rest runs at full speed. A
-// stopped call counts when it really is a point: a write to a file, a socket or /dev/fuse, but not
-// to standard output or error, a pipe or an eventfd (nobody outside sees those); an open only when
-// it creates or truncates. What a program stores in shared memory is no system call, and no point.
+// How: a seccomp filter stops the program at the calls of the table below and at no other
+// (PTRACE_O_TRACESECCOMP), so that the rest runs at full speed. Every process that the program
+// starts inherits the filter. A stopped call is a point in these cases:
+// - a write to a file, a socket or /dev/fuse; not to standard output or error, a pipe or an
+//   eventfd, which no outside process sees
+// - an open that creates or truncates
+// - a call that changes a name or an attribute, or syncs
+// A store to shared memory is no system call, and no point.
 //
-// "Before" kills while the call has not begun: the kernel drops a call whose thread is killed in
-// its seccomp stop. "After" kills when it has returned. For a program of one thread, after N is
-// before N+1; with more threads the others stand elsewhere.
+// "Before" kills before the call has begun: the kernel drops a call whose thread is killed in its
+// seccomp stop. "After" kills when the call has returned. For a program of one thread, after N is
+// before N+1; with more threads the others are at other places.
 //
-// How often a program sends may differ between two runs of the same work, what it does to files
-// hardly: --only counts one of the two kinds. A reply on /dev/fuse is a message.
+// The number of messages may differ between two runs of the same work, the calls on files hardly.
+// --only counts one of the two kinds. A reply on /dev/fuse is a message.
 //
-// SIGUSR1 begins the counting when --armed was given. SIGTERM and SIGINT are passed on. Its tracees
-// die with it (PTRACE_O_EXITKILL), but some time later: who must know that the program is gone
-// kills the program, and waits for "ended". Single-threaded.
+// With --armed, SIGUSR1 begins the counting. The tool passes SIGTERM and SIGINT on. Its tracees die
+// with it (PTRACE_O_EXITKILL), but some time later: a test that needs the program's end must kill
+// the program and wait for "ended". Single-threaded.
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
@@ -48,13 +51,13 @@ constexpr int kExitUsage = 2;
 constexpr int kExitFailure = 125;
 constexpr int kExitKilled = 128 + SIGKILL;
 
-// When a stopped call is a point.
+// The condition under which a stopped call is a point.
 enum class Kind {
-  kAlways,   // changes a name or an attribute, or syncs
-  kFd,       // when argument `index` is a descriptor that somebody outside sees
-  kOpen,     // when the flags in argument `index` create or truncate
-  kOpenHow,  // the same, flags in the struct open_how that it points to
-  kIoctl,    // when the command in argument `index` changes a file
+  kAlways,   // always: it changes a name or an attribute, or syncs
+  kFd,       // argument `index` is a descriptor that an outside process sees
+  kOpen,     // the flags in argument `index` create or truncate
+  kOpenHow,  // the same, with the flags in the struct open_how that it points to
+  kIoctl,    // the command in argument `index` changes a file
 };
 
 struct Call {
@@ -186,7 +189,7 @@ Options Parse(int argc, char** argv) {
   return options;
 }
 
-// Lets every call through but those of kCalls, which stop for the tracer.
+// Lets every call pass except those of kCalls, which stop for the tracer.
 void InstallFilter() {
   std::vector<sock_filter> filter;
   filter.push_back(BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)));
@@ -243,7 +246,7 @@ class Tracer {
     Report("program " + std::to_string(child));
   }
 
-  // Until the program has ended; its exit status.
+  // Runs until the program has ended; returns its exit status.
   int Run() {
     for (;;) {
       int status = 0;
@@ -358,7 +361,7 @@ class Tracer {
   }
 
   void Resume(__ptrace_request request, pid_t tid, int number) {
-    // ESRCH: it was killed meanwhile, and waitpid will say so.
+    // ESRCH: the thread was killed meanwhile, and waitpid will report that.
     if (ptrace(request, tid, 0, static_cast<long>(number)) != 0 && errno != ESRCH) Die("resume");
   }
 

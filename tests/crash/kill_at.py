@@ -1,4 +1,4 @@
-"""The tool kill_at (kill_at.cc) as tests use it: points counted, and programs killed at one of them."""
+"""The tool kill_at (kill_at.cc) for tests: counts points, or kills a program at one of them."""
 import collections
 import contextlib
 import itertools
@@ -12,8 +12,8 @@ KILLED = 128 + signal.SIGKILL
 
 
 class KillAt:
-    """One run of a program under the tool: `argv` goes before the program's own. `at` None only counts. `only`
-    "files" or "messages" counts these points and no others."""
+    """One run of a program under the tool: put `argv` before the program's own. `at` None only
+    counts. `only` "files" or "messages" counts only these points."""
 
     _serial = itertools.count(1)
 
@@ -30,23 +30,25 @@ class KillAt:
         self.argv.append("--")
 
     def points(self):
-        """What was reached so far: a line "number call file" for each point."""
+        """Returns the points reached so far: a line "number call file" for each."""
         return [line for line in self._lines() if line[0].isdigit()]
 
     def reached(self):
-        """Whether it came to its point. The kill may be a moment later, for one after the call as late as that returns."""
+        """Returns whether it reached its point. The kill may come a moment later; one after the
+        call comes only when the call returns."""
         return self.at is not None and len(self.points()) >= self.at
 
     def killed(self):
         return "killed" in self._lines()
 
     def kill(self):
-        """The program dies (SIGKILL) wherever it is. After it its descriptors, locks and listening sockets are gone,
-        which they are not yet when only the tool is killed and reaped."""
+        """Kills the program (SIGKILL) wherever it is. Afterwards its descriptors, locks and
+        listening sockets are released. They may still be held when only the tool was killed and
+        reaped."""
         lines = self._lines()
         if not lines or "ended" in lines:
             return
-        with contextlib.suppress(ProcessLookupError):  # it ends by itself just now
+        with contextlib.suppress(ProcessLookupError):  # it just ended
             os.kill(int(lines[0].split()[1]), signal.SIGKILL)
         wait_until(lambda: "ended" in self._lines(), 30, "the program under kill_at does not end")
 
@@ -63,6 +65,7 @@ class KillAt:
 
 
 def kinds(points):
-    """How many points of each system call, for the report: "fchownat 56, chmod 56, …"."""
+    """Returns the number of points of each system call, for the report: "fchownat 56, chmod 56,
+    …"."""
     counted = collections.Counter(line.split()[1] for line in points)
     return ", ".join("%s %d" % pair for pair in counted.most_common())

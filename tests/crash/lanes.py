@@ -1,14 +1,16 @@
-"""Many short cases on several sites at once: most of a case is waiting for another process."""
+"""Many short cases on several sites at once: most of a case is a wait for another process."""
 import threading
 import time
 import traceback
 
 
 class Cases:
-    """Runs `case(site, item)` for every item, each site in a thread of its own; `results` is what they returned, by
-    item. With `seconds` no case begins later than that. An exception of a case is its failure. What a case starts on
-    its site ends at the latest with the last case. With `test` (a harness Case) results are kept as they come, and an
-    item that has one of an earlier part of the run (under the name `what`) is not run again."""
+    """Runs `case(site, item)` for every item, each site in a thread of its own.
+
+    `results` holds the returned values by item. With `seconds` no case begins later than that. An
+    exception of a case is its failure. A process that a case starts on its site ends at the latest
+    with the last case. With `test` (a harness Case) results are kept as they come. An item with a
+    result from an earlier part of the run (under the name `what`) does not run again."""
 
     def __init__(self, sites, items, case, seconds=None, test=None, what=""):
         self.results, self.failures = {}, []
@@ -32,7 +34,7 @@ class Cases:
         try:
             for thread in threads:
                 thread.join()
-        except BaseException:  # interrupted: the sites are about to be taken away
+        except BaseException:  # interrupted: the sites are about to be removed
             self._end = 0
             for thread in threads:
                 thread.join()
@@ -40,7 +42,7 @@ class Cases:
 
     def _next(self):
         with self._lock:
-            # A broken build fails everywhere: a few failures tell as much as hundreds.
+            # A broken build fails everywhere: a few failures say as much as hundreds.
             if len(self.failures) >= 20 or (self._end is not None and time.monotonic() > self._end):
                 return None
             return next(self._items, None)
@@ -67,8 +69,9 @@ class Cases:
 
 
 def each(things, work):
-    """{thing: work(thing)}, all at the same time. What starts processes must end them itself: they end with the
-    thread that started them (Proc). Raises the first error when all have ended."""
+    """Returns {thing: work(thing)}, all at the same time. `work` must end the processes that it
+    starts: they end with the thread that started them (Proc). Raises the first error when all have
+    ended."""
     results, errors = {}, []
 
     def run(thing):
@@ -87,10 +90,14 @@ def each(things, work):
 
 
 def until_hit(attempt, at, tries):
-    """attempt(last) until a run hit its point, number `at`, at most `tries` times: how many points a run has may vary.
-    attempt() returns [where the program was killed ("": nowhere), how many points the run had by itself, *figures]; in the
-    `last` one it may make the program go on behind the end, until it comes to its point there.
-    Returns [where, [how many points each run had that ended before], *the figures added up]."""
+    """Calls attempt(last) until a run hits its point, number `at`, at most `tries` times: the
+    number of points may vary between runs.
+
+    attempt() returns [where, points, *figures]. `where` is the place at which the program was
+    killed ("" for none), `points` how many points the run had on its own. The attempt with `last`
+    may make the program continue past its end until it reaches its point there.
+
+    Returns [where, [points of each run that ended before its point], *the sums of the figures]."""
     short, sums = [], None
     for last in [False] * (tries - 1) + [True]:
         where, points, *figures = attempt(last)
@@ -103,9 +110,12 @@ def until_hit(attempt, at, tries):
 
 
 def not_hit(test, results, sure):
-    """Prints how many cases hit their point and, of each that did not, how many points its runs had. `results`: of
-    until_hit(), by items that begin with (kind, number, after); `sure`: {kind: the first so many must be hit}. Returns
-    the items among these that were not, which must be none."""
+    """Prints how many cases hit their point and, for each of the others, how many points its runs
+    had.
+
+    `results`: of until_hit(), by items that begin with (kind, number, after). `sure`: {kind:
+    count}; cases up to that number must hit their points. Returns the items among those that did
+    not, which must be none."""
     lost = []
     for kind, first in sure.items():
         some = {item: result for item, result in results.items() if item[0] == kind}

@@ -1,14 +1,16 @@
-"""A session on a recorded disk: the log of its writes, cut into windows in which it is known what must be recovered.
+"""A session on a recorded disk: the log of its writes, cut into windows whose recovered state is
+known.
 
-A window is a range of the log with the replicas' memory and the tree that recovery must find on a disk of any
-moment in it. The writer stands still while a checkpoint is made, so that the memory taken before it holds all that was
-acknowledged, and nothing of it is trimmed:
+A window is a range of the log, with the replicas' memory and the tree that recovery must find on a
+disk of any moment in it. The writer pauses while a checkpoint is made. So the memory taken before
+it holds everything that was acknowledged, and nothing of it is trimmed:
 
     | operations, write-back now and then   | memory kept | checkpoint |   operations …
     |<------------------- one window --------------------------------->|
 
-A disk that is older than the memory, within a window, is one whose cache was slow. In mode local every operation is a
-window of its own, in which it may be done, not done or done in part: no replica is needed there.
+Within a window, a disk that is older than the memory is one with a slow cache. In mode local every
+operation is a window of its own. In it the operation may be done, not done or done in part: no
+replica is needed there.
 """
 import contextlib
 import ctypes
@@ -24,7 +26,7 @@ from harness.run import HarnessError, current
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _SYNC_FILE_RANGE_WRITE, _SYNC_FILE_RANGE_WAIT = 2, 1 | 4
-TAU = "2s"  # checkpoints come by themselves, one second after the first operation
+TAU = "2s"  # checkpoints start automatically, one second after the first operation
 _PHASE_TRIES = 5
 
 
@@ -36,7 +38,7 @@ class Window:
 
 
 class Recording:
-    """Made by record(): self.windows, self.player."""
+    """A finished recording: self.windows, self.player."""
 
     def __init__(self, make_workload, rng, phases, operations, local_operations):
         self._rng = rng
@@ -77,7 +79,8 @@ class Recording:
         for _ in range(local_operations):
             self._workload.step()
             self._window("mode local", self._end, memory, self._workload.passed)
-        # Before the replicas hear of this checkpoint: none may know more of it than a disk of the next window.
+        # Before the replicas hear of this checkpoint: none may have a later checkpoint than the
+        # next window's disks.
         self._checkpointed()
         self._window("mode local", self._end, memory, [self._workload.model()])
         for i in range(site.m):
@@ -95,8 +98,9 @@ class Recording:
                            "too slow" % _PHASE_TRIES)
 
     def _whole_phase(self, operations):
-        """False on a slow machine: a checkpoint came among the operations, and their records may be trimmed, or mode
-        local did, in which they are in the stable log alone."""
+        """Runs a phase. Returns False if a slow machine spoiled it: a checkpoint came among the
+        operations, so that their records may be trimmed; or mode local did, in which only the
+        stable log holds them."""
         if self._status()["mode"] != "replicated":
             self.site.mount_.wait_mode("replicated")
             self._end = self._log.position()
@@ -136,7 +140,8 @@ class Recording:
                 replica.cont()
 
     def _write_back(self):
-        """What a kernel may choose to do by itself: write some file's pages, with or without a flush."""
+        """Does a write-back that a kernel may choose: writes a file's pages, with or without a
+        flush."""
         choice = self._rng.random()
         if choice < 0.5:
             return
@@ -148,7 +153,7 @@ class Recording:
 
 
 def _write_back(path, flush, wait=False):
-    """The file's pages are written; without a flush only begun, unless `wait`."""
+    """Writes the file's pages. Without a flush the write is only begun, unless `wait`."""
     fd = os.open(path, os.O_RDWR)
     try:
         flags = _SYNC_FILE_RANGE_WRITE | (_SYNC_FILE_RANGE_WAIT if wait else 0)
@@ -161,7 +166,7 @@ def _write_back(path, flush, wait=False):
 
 
 class _Process(OpWriter):
-    """A workload of class `kind` that runs in a process of its own, each step when do() asks for it."""
+    """A workload of class `kind` in a process of its own; do() asks for each step."""
 
     program = workload_process.__file__
 
@@ -170,10 +175,13 @@ class _Process(OpWriter):
 
 
 class Bare:
-    """The same disk without Salius: a workload on plain ext4, in a process run by `wrapper` (eatmydata, for the
-    control). self.acked: each acknowledgement, at the end of the window that begins with its step; self.windows: from
-    each to the next one, whose step may be done by then or not. Between the steps, in turn, the kernel writes the file
-    back, another program syncs a file of its own, nothing happens. self.player as above."""
+    """The same disk without Salius: a workload on plain ext4, in a process run by `wrapper`
+    (eatmydata, for the control).
+
+    self.acked: each acknowledgement, at the end of the window that begins with its step.
+    self.windows: from each acknowledgement to the next, whose step may be done by then or not.
+    Between the steps, in turn, the kernel writes the file back, another program syncs a file of its
+    own, or nothing happens. self.player as above."""
 
     TOP = "data"
 
@@ -207,7 +215,7 @@ class Bare:
 
     @staticmethod
     def _twin(stack, kind, seed):
-        """Does the same elsewhere, and knows what must be there."""
+        """Returns a workload that does the same elsewhere, and knows the required state."""
         top = "/dev/shm/%s-twin" % current().id
         os.mkdir(top)
         stack.callback(shutil.rmtree, top)

@@ -1,11 +1,11 @@
-"""What the crash tests put on a volume, and how two trees are compared."""
+"""The changes that the crash tests make on a volume, and the comparison of two trees."""
 import hashlib
 import os
 
 
 def name_changes(site):
-    """The disk gets ahead with names that the log then changes: one to remove, a file that moves, two directories
-    that change places, one taken over by another, attributes, a file made shorter."""
+    """Puts names on the disk that the log then changes: a removed one, a file that moves, two
+    directories that exchange places, one taken over by another, attributes, a file made shorter."""
     for name in ("a", "b", "old"):
         os.mkdir(site.file(name))
         with open(site.file(name + "/in-" + name), "w"):
@@ -31,7 +31,7 @@ def name_changes(site):
 
 
 def check_name_changes(top):
-    """Raises AssertionError unless name_changes() is there as a whole."""
+    """Raises AssertionError unless the result of name_changes() is complete."""
     inside = {name: os.listdir(os.path.join(top, name)) for name in ("a", "b", "old", "moved")}
     assert inside == {"a": ["in-b"], "b": ["in-a"], "old": [], "moved": ["in-old"]}, inside
     for name in ("doomed", "swap", "left"):
@@ -47,8 +47,8 @@ def check_name_changes(top):
 
 
 def tree(top):
-    """{path: everything about it} of a backing directory without `.salius/`; of directories not the times, which
-    are those of the recovery where it put names right."""
+    """Returns {path: all facts about it} of a backing directory without `.salius/`. The times of
+    directories are left out: recovery sets them where it corrects names."""
     found = {}
     for folder, dirs, files in os.walk(top):
         if folder == top and ".salius" in dirs:
@@ -69,7 +69,7 @@ def tree(top):
 
 
 def difference(want, got):
-    """Text that names what differs; empty when nothing does."""
+    """Returns text that names the differences; empty when there are none."""
     lines = ["%s: %s, not %s" % (path, got.get(path, "missing"), want.get(path, "missing"))
              for path in sorted(set(want) | set(got)) if want.get(path) != got.get(path)]
     return "\n".join(lines[:8])

@@ -1,7 +1,8 @@
-"""A small installation whose disk and replica memory can be kept, and put back as they were, many times a minute.
+"""A small installation whose disk and replica memory can be kept and put back, many times a minute.
 
-The image lies on a tmpfs, where a sync costs nothing; a power cut is the file system's shutdown all the same, so
-what was not synced is lost. A snapshot is bytes: of the image, and of every replica's shm directory.
+The image lies on a tmpfs, where a sync costs nothing. A power cut is still the file system's
+shutdown, so unsynced data is lost. A snapshot is bytes: of the image, and of every replica's shm
+directory.
 """
 import os
 
@@ -11,17 +12,17 @@ from harness.run import wait_until
 
 _CHUNK = 1 << 20
 DISK_MB = 32
-# As small as a volume gets, so that a case is some megabytes to copy.
+# The smallest volume, so that a case copies only some megabytes.
 SMALL = ("--log-max", "1MiB", "--ballast", "1MiB")
 
 
 def places(replica):
-    """Where a replica keeps what it holds and what it promised."""
+    """Returns the places where a replica keeps its records and its promises."""
     return {"memory": replica.shm, "promises": replica.state}
 
 
 class Sparse:
-    """The bytes of a file, holes left out."""
+    """The bytes of a file, without its holes."""
 
     def __init__(self, path):
         self.parts = []
@@ -40,7 +41,7 @@ class Sparse:
             os.close(fd)
 
     def write(self, path):
-        """In place: a loop device may be on the file."""
+        """Writes them in place: a loop device may be on the file."""
         fd = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
         try:
             os.ftruncate(fd, 0)
@@ -52,20 +53,20 @@ class Sparse:
 
 
 def small_image(name):
-    """An ext4 on such a file."""
+    """Returns an ext4 on a small sparse file on a tmpfs."""
     return Image(name, "ext4", DISK_MB, ("-b", "4096"), directory="/dev/shm")
 
 
 class Site(Rig):
-    """A Rig on such an image. `tau` and `more` options as salius init takes them."""
+    """A Rig on such an image. `tau` and `more`: options as salius init takes them."""
 
     def __init__(self, m=3, acks=2, tau="30s", more=()):
         super().__init__(m, acks, init_options=(*SMALL, "--tau", tau, *more), memory="4MiB",
                          image=small_image("crash"))
 
     def write_to_replicas_alone(self, write):
-        """write() until what it wrote is neither checkpointed nor in the stable log. (On a busy machine the volume is in
-        mode local now and then.)"""
+        """Calls write() until its data is neither checkpointed nor in the stable log. (On a busy
+        machine the volume is sometimes in mode local.)"""
         def done():
             before = self.mount_.status()
             write()
@@ -75,12 +76,12 @@ class Site(Rig):
         wait_until(done, 60, "there is always a checkpoint or the stable log")
 
     def keep_disk(self):
-        """Of the unmounted image."""
+        """Returns the content of the unmounted image."""
         return Sparse(self.image.file)
 
     def keep_memory(self):
-        """Of all replicas, which must stand still, with the promises on their disks: [{(place, file): bytes}].
-        They may be put back at another site, whose paths differ."""
+        """Returns the memory of all replicas, which must be stopped, with the promises on their
+        disks: [{(place, file): bytes}]. It may be put back at another site, whose paths differ."""
         return [{(place, name): Sparse(os.path.join(path, name))
                  for place, path in places(r).items() for name in os.listdir(path)} for r in self.replicas]
 
@@ -91,7 +92,7 @@ class Site(Rig):
             self.image.mount()
 
     def put_memory(self, memory):
-        """Every replica's host as it was, its process started again."""
+        """Restores every replica's host and starts its process again."""
         for replica, files in zip(self.replicas, memory):
             replica.lose_memory()
             replica.lose_promises()

@@ -1,7 +1,9 @@
-"""Recovery on every disk that a power cut can leave: at each flush, and with any subset of the writes after it.
+"""Recovery on every disk that a power cut can leave: at each flush, and with any subset of later
+writes.
 
-OptFS, section 6.1 and Table 1: a trace of the writes of append and overwrite workloads, some delayed or dropped, an
-image made of the rest up to a crash point, recovered, compared with what must be there."""
+OptFS, section 6.1 and Table 1, does the same. It records the writes of append and overwrite
+workloads and delays or drops some. It makes an image of the rest up to a crash point, recovers it,
+and compares it with the required state."""
 import os
 import random
 
@@ -11,19 +13,21 @@ from crash.site import Site, small_image
 from harness.case import Case
 from harness.volume import ON_ANOTHER_HOST
 
-# Made of subsets, in the ordinary run and with --long. The first two are the paper's 400.
+# Numbers of states made of subsets, in the ordinary run and with --long. The first two are the
+# paper's 400.
 STATES = {"append": (200, 4000), "overwrite": (200, 4000), "names": (60, 2000)}
 
 
 class State:
-    """One disk to try: all up to the last flush before a crash, and `later` of what was written since."""
+    """One disk to try: all writes up to the last flush before a crash, and the writes `later` after
+    it."""
 
     def __init__(self, window, name, flush, later=()):
         self.window, self.name, self.flush, self.later = window, name, flush, later
 
 
 def choose_later(rng, pieces):
-    """A subset of the writes that were not flushed: one missing, one alone, or any."""
+    """Returns a subset of the unflushed writes: one missing, one alone, or any."""
     kind = rng.choice(("drop one", "keep one", "any", "any"))
     if kind == "drop one":
         gone = rng.randrange(len(pieces))
@@ -41,8 +45,9 @@ class Disks(Case):
     LANES = 2
 
     def recording(self, kind):
-        """(Recording, its seed). The seed, with the number of a state, is what a resumed run knows the state by; the
-        recording itself is another one then, since it depends on the machine's speed too."""
+        """Returns (Recording, its seed). A resumed run identifies a state by the seed and the
+        state's number. The recording itself then differs, since it depends on the machine's speed
+        too."""
         seed = self.rng.getrandbits(32)
         recording = Recording(kind, random.Random(seed), self.count(4, 18), 14, self.count(16, 60))
         self.report("%d requests, %d of them flushes, in %d windows (%d spoiled by a slow machine)",
@@ -51,7 +56,8 @@ class Disks(Case):
         return recording, seed
 
     def subsets(self, recording, wanted):
-        """`wanted` different states: a crash point, all up to the last flush before it, a subset of what came after."""
+        """Returns `wanted` different states: a crash point, all writes up to the last flush before
+        it, and a subset of the later ones."""
         player, seen, states = recording.player, set(), []
         for _ in range(wanted * 50):
             if len(states) == wanted:
@@ -74,7 +80,7 @@ class Disks(Case):
 
     @staticmethod
     def at_flushes(recording):
-        """A state for each flush after which the disk is another than after the one before it."""
+        """Returns a state for each flush that changed the disk since the flush before it."""
         player, states, last = recording.player, [], -1
         for window in recording.windows:
             for position in (i + 1 for i in player.flushes if window.begin <= i + 1 <= window.end):
@@ -84,11 +90,11 @@ class Disks(Case):
         return states
 
     def recovered(self, sites, player, states, what):
-        """Recovers every one; how many did not hold everything before. `what` and a state's number are its name in
-        the journal."""
+        """Recovers every state; returns how many lacked something before. `what` and a state's
+        number are its name in the journal."""
 
         def case(site, number):
-            """Whether it lacked something before."""
+            """Recovers one state; returns whether it lacked something before."""
             state = states[number]
             window = state.window
             site.put_disk(player.disk(state.flush, state.later))
@@ -111,7 +117,7 @@ class Disks(Case):
         return sum(cases.results.values())
 
     def states_of(self, kind):
-        """The states that a crash during this workload can leave, all recovered."""
+        """Recovers all the states that a crash during this workload can leave."""
         name = kind.__name__.lower()
         recording, seed = self.recording(kind)
         sites = [self.own(Site(m=2, acks=1)) for _ in range(self.LANES)]
@@ -137,11 +143,12 @@ class Disks(Case):
         self.states_of(workload.Names)
 
     def bare(self, kind, wrapper):
-        """This workload recorded on the bare disk."""
+        """Records this workload on the bare disk."""
         return Bare(kind, self.rng.getrandbits(32), self.count(30, 120), wrapper)
 
     def damaged(self, bare, states, what):
-        """On how many of these disks something acknowledged is missing, and how many there are; none is an error."""
+        """Returns how many of these disks lack acknowledged data, and the number of disks; none is
+        an error."""
         copy = self.own(small_image("copy"))
         damaged = 0
         for state in states:
@@ -154,9 +161,9 @@ class Disks(Case):
         return damaged, len(states)
 
     def at_acknowledgements(self, bare, wrapper, what):
-        """Of the disks right after each acknowledgement: with real syncs none lacks anything; under eatmydata each does
-        during whose step nothing was written. (The kernel writes pages when it likes, by itself or late what it was told
-        to begin.)"""
+        """Checks the disks right after each acknowledgement. With real syncs none lacks anything.
+        Under eatmydata each does if nothing was written during its step. (The kernel writes pages
+        when it likes, also without a request or long after one.)"""
         moments = [moment for moment in bare.acked if not wrapper or moment.begin == moment.end]
         self.assertGreaterEqual(len(moments), len(bare.acked) / 2, "the kernel wrote during most steps")
         damaged, crashes = self.damaged(bare, [State(moment, moment.what, moment.end) for moment in moments],

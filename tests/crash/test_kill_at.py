@@ -1,4 +1,5 @@
-"""The tool itself: it counts what it must, and what is done before the N-th call is done, and nothing after it."""
+"""Tests the tool itself: its counts are right, calls before the N-th are done, and none after
+it."""
 import fcntl
 import os
 import sys
@@ -9,7 +10,8 @@ from harness.case import Case
 from harness.proc import Proc
 from harness.run import current, sh, wait_until
 
-# Five directories by two threads and a child, in order; a message between the third and the fourth. Output is no point.
+# Five directories by two threads and a child, in order; a message between the third and the fourth.
+# Output is no point.
 PROGRAM = """
 import os, socket, sys, threading
 def make(n):
@@ -31,7 +33,7 @@ make(5)
 """
 
 
-# Holds a lock for ever, and memory that takes a while to give back.
+# Holds a lock for ever, and memory that takes a while to free.
 HOLDER = """
 import fcntl, os, signal, sys
 memory = bytearray(64 << 20)
@@ -47,7 +49,7 @@ class Tool(Case):
     _serial = 0
 
     def run_under(self, **options):
-        """(exit status, names made, points)"""
+        """Returns (exit status, names made, points)."""
         Tool._serial += 1
         top = os.path.join(current().dir, "kill-at%d" % Tool._serial)
         os.mkdir(top)
@@ -96,7 +98,7 @@ class Tool(Case):
 
 
 class EveryPoint(Case):
-    """What repeats the cases, and judges what was hit."""
+    """The loop that repeats the cases, and the judgement of the hits."""
 
     def test_a_case_is_repeated_until_it_is_hit_or_its_runs_are_used_up(self):
         def case(runs, tries):
@@ -109,7 +111,8 @@ class EveryPoint(Case):
         self.assertEqual(case([["", 5, 1], ["", 6, 0], ["fsync", 7, 1], ["", 9, 9]], 20),
                          (["fsync", [5, 6], 2], [False] * 3))
         self.assertEqual(case([["", 6, 1]] * 3, 3), (["", [6, 6, 6], 3], [False, False, True]))
-        self.assertEqual(case([["", 6, 1], ["write", 5, 1]], 2), (["write", [6, 5], 2], [False, True]))  # behind the end
+        # In the last attempt the program continues past its end.
+        self.assertEqual(case([["", 6, 1], ["write", 5, 1]], 2), (["write", [6, 5], 2], [False, True]))
 
     def test_a_point_that_every_run_has_and_that_no_run_was_killed_at_is_told(self):
         hit, not_hit = ["fsync", [], 0], ["", [6, 6], 0]

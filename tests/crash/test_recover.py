@@ -1,8 +1,9 @@
-"""salius-recover killed at every system call that changes a file or sends a message, and run again (I7).
+"""salius-recover killed at every system call that changes a file or sends a message, and run again
+(I7).
 
-The same crashed disk and the same memory of the replicas every time. After the kill half of the cases lose what
-recovery itself had not synced (a power cut). The second run must end well, and leave the tree that an undisturbed
-recovery leaves, byte for byte."""
+Every case starts with the same crashed disk and the same memory of the replicas. After the kill
+half of the cases also lose the data that recovery had not synced (a power cut). The second run must
+end well, and leave the tree that an undisturbed recovery leaves, byte for byte."""
 import collections
 
 from crash import lanes, scene
@@ -13,7 +14,8 @@ from harness.case import Case
 from harness.run import HarnessError, binary, sh
 from harness.volume import ON_ANOTHER_HOST, RECOVER_NOT_ENOUGH, in_netns
 
-# Runs for one message: one must come to it when all that were counted had so many. Beyond, the ordinary run tries fewer.
+# Runs for one message. If all the counted runs had that many messages, one run must reach it;
+# beyond that number the ordinary run tries fewer.
 TRIES, TRIES_SHORT = 20, 4
 COUNTED = {"files": 2, "messages": 8}  # runs
 
@@ -23,8 +25,8 @@ class RecoverKilled(Case):
     LANES = 2
 
     def crashed(self, mode="replicated"):
-        """Sites; self.disk and self.memory of a volume whose primary died in `mode`; self.want, what recovery makes
-        of it."""
+        """Returns sites. Sets self.disk and self.memory of a volume whose primary died in `mode`,
+        and self.want, the result of recovery."""
         sites = [self.own(Site()) for _ in range(self.LANES)]
         site = sites[0]
         site.mount(mode="replicated")
@@ -54,7 +56,7 @@ class RecoverKilled(Case):
         return sites, counted
 
     def undisturbed(self, site):
-        """The points of some runs, fewest first: {"files": […], "messages": […]}."""
+        """Returns the points of some runs, fewest first: {"files": […], "messages": […]}."""
         counted = {"files": [], "messages": []}
         for only in [only for only, runs in COUNTED.items() for _ in range(runs)]:
             self.put(site)
@@ -74,7 +76,8 @@ class RecoverKilled(Case):
         return sh(*in_netns(site.volume.netns), *ON_ANOTHER_HOST, *tool, binary("salius-recover"), site.backing, check=False)
 
     def killed(self, site, only, at, after, power_cut):
-        """From the start, up to the kill: whether it came to that point, and how many points the run had."""
+        """Runs from the start up to the kill. Returns whether it reached that point, and how many
+        points the run had."""
         self.put(site)
         tool = KillAt(at, after, only=only)
         done = self.recover(site, tool.argv)
@@ -100,7 +103,8 @@ class RecoverKilled(Case):
                         [len(run) for run in runs], kinds(runs[-1]))
         self.assertEqual(*counted["files"], "what recovery does to files is the same each time")
         sure = {only: len(runs[0]) for only, runs in counted.items()}
-        # How often gRPC sends is not the same each time: some numbers more, for the runs that send more often.
+        # gRPC does not send equally often each time: add some numbers for runs that send more
+        # often.
         numbers = {"files": range(1, sure["files"] + 1), "messages": range(1, len(counted["messages"][-1]) + 5)}
         items = [(only, at, after, (at + after) % 2 == 0)
                  for only in numbers for at in numbers[only] for after in (False, True)]
@@ -108,7 +112,8 @@ class RecoverKilled(Case):
             items += [(only, at, after, not cut) for only, at, after, cut in items]
 
         def attempt(site, item):
-            """Whether it was killed, how many points the run had, and whether the tree was not yet right then."""
+            """Returns whether it was killed, how many points the run had, and whether the tree was
+            not yet right."""
             killed, points = self.killed(site, *item)
             unfinished = scene.tree(site.backing) != self.want
             done = site.volume.recover(wrapper=ON_ANOTHER_HOST)
@@ -142,7 +147,8 @@ class RecoverKilled(Case):
         self.assertGreater(counts["unfinished"], 0, "no kill left anything to do: the cases prove nothing")
 
     def test_control_without_the_replicas_memory_the_second_run_is_refused_and_forced_it_loses_data(self):
-        """The check sees lost data: before its decision is on the disk, recovery lives off the replicas."""
+        """The check sees lost data: before its decision is on the disk, recovery depends on the
+        replicas."""
         sites, counted = self.crashed()
         site = sites[0]
         pinned = next(n for n, line in enumerate(counted["files"][0], 1) if line.endswith("/stable.log"))

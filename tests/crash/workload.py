@@ -1,7 +1,8 @@
-"""Operations through a mount that know what must be there: append, overwrite, names.
+"""Operations through a mount that know the required state: append, overwrite, names.
 
-Each step is one or more calls, durable when step() returns. A tree is {path: content, None for a directory}: model()
-after all steps so far, `passed` those that the last step went through."""
+Each step is one or more calls, durable when step() returns. A tree is {path: content, None for a
+directory}. model() is the tree after all steps so far; `passed` are the trees that the last step
+went through."""
 import os
 
 from harness.op_writer import SLOT, body
@@ -21,7 +22,7 @@ class Workload:
         self._done()
 
     def _done(self):
-        """A call has returned, and self.files knows it."""
+        """Notes that a call has returned; self.files holds its effect already."""
         self.passed.append(self.model())
 
     def model(self):
@@ -35,7 +36,7 @@ class Workload:
 
 
 class _OneFile(Workload):
-    """All on one file, opened O_SYNC."""
+    """A workload on one file, opened O_SYNC."""
 
     def __init__(self, top, rng):
         super().__init__(top, rng)
@@ -68,7 +69,7 @@ class Overwrite(_OneFile):
 
 
 class Names(Workload):
-    """Files are made, renamed, overwritten in place of others, cut off and removed, directories too."""
+    """Makes, renames, overwrites by rename, truncates and removes files, and makes directories."""
 
     def _do(self, number):
         files = sorted(p for p, data in self.files.items() if data is not None)
@@ -121,7 +122,7 @@ class Names(Workload):
 
 
 def content(top):
-    """Of a backing directory, as model() has it."""
+    """Returns the tree of a backing directory, as model() does."""
     found = {}
     for folder, dirs, files in os.walk(top):
         if folder == top and ".salius" in dirs:
@@ -136,7 +137,7 @@ def content(top):
 
 
 def difference(want, got):
-    """Text that names what differs; empty when nothing does."""
+    """Returns text that names the differences; empty when there are none."""
     def what(tree, path):
         if path not in tree:
             return "missing"

@@ -1,7 +1,9 @@
-"""A workload as a program: one step for each line of stdin, its number on stdout when it is durable.
+"""Runs a workload as a program: one step for each line of stdin, its number on stdout when it is
+durable.
 
 usage: workload_process.py DIR SEED KIND gated     KIND: append, overwrite
-What it does is decided by KIND and SEED alone. Stand-alone, so that it can run under eatmydata.
+
+Its operations depend on KIND and SEED alone. Stand-alone, so that it can run under eatmydata.
 """
 import os
 import random

@@ -28,7 +28,7 @@ class OnlyTheDaemonDies(Case):
             self.addCleanup(writer.kill)
             writer.more(self.rng.randint(5, 80))
             rig.mount_.proc.kill()
-            # the next mount removes the dead one, whose root's attributes the kernel may know
+            # The next mount removes the dead one, whose root's attributes the kernel may know.
             writer.kill()
         mount = rig.mount("recover=auto")
         with open("/proc/self/mountinfo") as f:
@@ -68,7 +68,7 @@ class OnlyTheDaemonDies(Case):
             writer.start()
         for writer in writers:
             writer.join()
-        # by each arena except the first, which is the heap; only its beginning is usable
+        # By each arena except the first, which is the heap; only its beginning is usable.
         reserved = 64 << 20
         with open("/proc/%d/maps" % pid) as f:
             maps = [line.split() for line in f]
@@ -187,7 +187,7 @@ class Log(Case):
 
         def write(name):
             sh("dd", "if=/dev/zero", "of=" + rig.file(name), "bs=4k", "count=1", "oflag=sync", timeout=30)
-        # a member is lost, the mode changes: logged with the pipeline's lock held
+        # A member is lost, the mode changes: logged with the pipeline's lock held.
         rig.replicas[0].kill()
         write("local")
         mount.wait_mode("local")

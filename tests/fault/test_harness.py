@@ -92,7 +92,7 @@ class Controls(Case):
             writer = sqlite.SqliteWriter(db, journal, ledger, 1, wrapper, "extra")
             self.addCleanup(writer.kill)
             writer.wait(self.rng.randint(50, 150))
-            # a cut here copies the disk's bytes: later acknowledgements would be lost with it
+            # A cut on btrfs copies the disk's bytes: later acknowledgements would be lost with it.
             if fs == "btrfs":
                 writer.kill()
             image.power_cut(writer.kill)

@@ -54,6 +54,6 @@ class TwoAddresses(Case):
         self.addCleanup(writer.kill)
         writer.more(100)
         self.assertEqual(rig.mount_.mode(), "replicated")
-        # Of some hundred records: each would be sent again if its answer came from an unknown
+        # A hundred operations: each record would be sent again if its answer came from an unknown
         # address.
         self.assertLess(sum(r["resent"] for r in rig.mount_.status()["replicas"]), 20)
