@@ -12,13 +12,13 @@ namespace {
 
 constexpr int64_t kNanosPerMilli = 1'000'000;
 constexpr int64_t kNanosPerSecond = 1'000'000'000;
-// A primary sends something every second, also when it is idle; a recovery works for minutes at
+// A primary sends something every second, also when it is idle. A recovery works for minutes at
 // most between two of its calls.
 constexpr int64_t kFreshNs = 60 * kNanosPerSecond;
-// Between two Ticks: longer than any that is only late.
+// A longer time between two Ticks means that the process was stopped, not only late.
 constexpr int64_t kStoppedNs = int64_t{5} * 1'000'000'000;
 
-// k*tau in nanoseconds; 0 when the session set no such limit.
+// Returns k*tau in nanoseconds; 0 when the session set no such limit.
 int64_t OverdueAfterNs(const VolumeSlot& slot) {
   constexpr uint64_t kMaxMs = uint64_t{1} << 40;
   const uint64_t tau = std::min(slot.tau_ms, kMaxMs);
@@ -57,8 +57,8 @@ Acceptor::Acceptor(Arena& arena, const Options& options, int64_t now_ns, AttachR
     volume->slot_index = i;
     volume->slot = *slot;
     ++result.volumes;
-    // Each may know of more than the other: a process that was killed before the file was written,
-    // a file that is newer than an arena on a disk.
+    // Each may know more than the other: a process was killed before it wrote the file, or the file
+    // is newer than an arena on a disk.
     Promise& promise = promises_[slot->volume].promise;
     promise.volume = slot->volume;
     promise.opened = std::max(promise.opened, slot->epoch);
@@ -78,9 +78,9 @@ Acceptor::Acceptor(Arena& arena, const Options& options, int64_t now_ns, AttachR
       result.damaged += rebuilt.damaged;
       volume->slot.durable_mark = std::max(slot->durable_mark, rebuilt.durable_mark);
       volume->slot.checkpoint_mark = std::max(slot->checkpoint_mark, rebuilt.checkpoint_mark);
-      // The records that say so may be gone at the next restart.
+      // The records that carry these marks may be gone at the next restart.
       arena_.WriteSlot(i, volume->slot);
-      // When its records came is not known any more: the alarm's time begins again.
+      // It is not known any more when the records came: the alarm's time begins again.
       volume->age.Note(now_ns, volume->log->held().highest());
       volume->age.TrimTo(volume->log->floor());
     }
@@ -115,7 +115,7 @@ PromiseSnapshot Acceptor::Promises(uint64_t known) const {
   if (known == promises_version_) return snapshot;
   snapshot.promises.reserve(promises_.size());
   for (const auto& [id, kept] : promises_) {
-    // A slot in which there is neither a session nor a promise, or no volume: a damaged one.
+    // Skip an entry without session and promise, and one without volume: a damaged slot left it.
     if (kept.promise.fence_epoch() == 0 || id == VolumeId{}) continue;
     snapshot.promises.push_back(kept.promise);
   }
@@ -138,7 +138,7 @@ absl::Status Acceptor::RoomForPromise(const PeerId& peer) {
   }
   if (promises_.size() < options_.most_promises) return absl::OkStatus();
   for (auto it = promises_.begin(); it != promises_.end(); ++it) {
-    // A volume whose last session was closed in order, and of which no recovery ever asked.
+    // Drop a volume whose last session was closed in order, and that no recovery asked about.
     if (it->second.promise.promised != 0 || Find(it->first) != nullptr) continue;
     promises_.erase(it);
     return absl::OkStatus();
@@ -182,7 +182,7 @@ absl::Status Acceptor::CheckOpen(const Volume* volume, const SessionParams& para
     return absl::FailedPreconditionError(
         absl::StrFormat("epoch %d is open with another session", params.epoch));
   }
-  // Overtaken by a later call of the same primary, under another of this replica's names: no fence.
+  // A later call of the same primary, under another of this replica's names, came first: no fence.
   if (params.base < slot.base) {
     return absl::AbortedError(absl::StrFormat(
         "the session is open with base %d, it cannot become %d", slot.base, params.base));
@@ -190,7 +190,7 @@ absl::Status Acceptor::CheckOpen(const Volume* volume, const SessionParams& para
   return absl::OkStatus();
 }
 
-// `wanted`: segments of a session of `volume` (null: it has no slot yet). J
+// Checks rule J for a session of `volume` (null: it has no slot yet) that needs `wanted` segments.
 absl::Status Acceptor::CheckShare(const Volume* volume, const PeerId& peer, uint32_t wanted) const {
   if (peer == PeerId{}) return absl::OkStatus();
   uint64_t slots = 0, segments = 0;
@@ -219,7 +219,7 @@ absl::Status Acceptor::CheckShare(const Volume* volume, const PeerId& peer, uint
   return absl::OkStatus();
 }
 
-// Segments for a session of `volume`, whose present grant (if any) is given back first.
+// Returns the segments for a session of `volume`, whose present grant (if any) is given back first.
 absl::StatusOr<uint32_t> Acceptor::Grant(const Volume* volume, const SessionParams& params,
                                          uint64_t memory_bytes) const {
   uint64_t granted = 0;
@@ -269,8 +269,8 @@ absl::StatusOr<uint64_t> Acceptor::OpenSession(int64_t now_ns, const SessionPara
     volume = added.get();
     volumes_[params.volume] = std::move(added);
   } else {
-    // The slot first: should the process be killed here, what is left of the older epoch's log is
-    // recognised by its epoch and dropped by the next process.
+    // Write the slot first. If the process is killed here, the next process recognises the rest of
+    // the older epoch's log by its epoch and drops it.
     arena_.WriteSlot(volume->slot_index, slot);
     DropLog(*volume);  // E
   }
@@ -326,9 +326,9 @@ absl::StatusOr<Acceptor::FenceResult> Acceptor::Fence(const VolumeId& volume_id,
     VolumeSlot& slot = volume->slot;
     slot.promise_epoch = epoch;
     slot.promise_token = token;
-    // Into both copies: one of them damaged later passes for an update that was cut off, and must
-    // not bring back the time before the promise (I4). Again as well: the process that promised may
-    // have been killed between the two.
+    // Write both copies. If one is damaged later, that looks like an update that was cut off, and
+    // must not bring back the time before the promise (I4). Write them also when the promise is
+    // repeated: the process that promised may have been killed between the two.
     arena_.WriteSlot(volume->slot_index, slot);
     arena_.WriteSlot(volume->slot_index, slot);
     NoteLife(*volume);
@@ -349,7 +349,7 @@ absl::StatusOr<uint64_t> Acceptor::DropVolume(const VolumeId& volume_id, Epoch e
         absl::StrFormat("the log of epoch %d is another session's", epoch));
   }
   const uint64_t bytes = volume->log != nullptr ? volume->log->bytes() : 0;
-  // F: what was promised is in promises_, and on a disk since before it was answered. That a
+  // F: the promise is in promises_, and has been on a disk since before it was answered. That a
   // session was open is forgotten with its log.
   Kept& kept = promises_[volume_id];
   kept.life_ns = LifeOf(volume_id);
@@ -465,11 +465,11 @@ absl::StatusOr<uint64_t> Acceptor::ReadRecords(const VolumeId& volume_id, Epoch 
   return volume->log->Read(*cursor, fetch.upto, max_bytes, out, cursor);
 }
 
-// ---- now and then -------------------------------------------------------------------------------
+// ---- periodic work ------------------------------------------------------------------------------
 
 Acceptor::TickReport Acceptor::Tick(int64_t now_ns) {
   TickReport report;
-  // Who was stopped has heard nobody either; what they sent meanwhile may lie unread.
+  // A process that was stopped has received nothing; frames sent meanwhile may lie unread.
   const bool stopped = now_ns - std::exchange(tick_ns_, now_ns) > kStoppedNs;
   for (const auto& [id, volume] : volumes_) {
     if (volume->log == nullptr) continue;
@@ -479,7 +479,7 @@ Acceptor::TickReport Acceptor::Tick(int64_t now_ns) {
     if (overdue && !volume->overdue_reported) report.became_overdue.push_back(id);
     volume->overdue_reported = overdue;
     if (stopped) volume->last_life_ns = now_ns;
-    // E: only by the administrator's wish.
+    // E: only if the administrator asked for it.
     if (options_.abandon_after_ns > 0 &&
         now_ns - volume->last_life_ns > options_.abandon_after_ns) {
       report.abandoned.push_back(id);

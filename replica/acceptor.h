@@ -1,27 +1,27 @@
-// What a replica accepts, refuses and answers (docs/replica.md; I4 to I6; paper §4): sessions,
-// fences, records, trims. Each rule stands in one place in acceptor.cc, marked with its letter:
+// The rules by which a replica accepts, refuses and answers (docs/replica.md; I4 to I6; paper §4):
+// sessions, fences, records, trims. Each rule has one place in acceptor.cc or acceptor_frames.cc,
+// marked with its letter:
 //
 //   A  a record is stored only for a known volume, the open session's epoch and session id
-//   B  below a promise (or below a newer session) nothing is stored, trimmed or acknowledged as
-//   held C  a fence is accepted when its epoch is above every promise and every session, or repeats
-//   the
+//   B  below a promise (or a newer session) nothing is stored, trimmed or acknowledged as held
+//   C  a fence is accepted when its epoch is above every promise and every session, or repeats the
 //      promise in force with the same token
 //   D  a session is opened at or above the promise and above every session before; the same session
 //      again is the same session; another session id for the same epoch is refused
 //   E  only these drop records: a trim mark of the current session, the opening of a newer epoch,
 //      DropVolume, Forget, and (if the administrator asked for it) abandonment
 //   F  a promise outlives the log it was made for, and needs no slot of the arena
-//   G  what is not known is answered "unknown", never "empty"; after damage the incarnation changes
+//   G  an unknown volume is answered "unknown", never "empty"; after damage the incarnation changes
 //   H  a record older than k*tau without a trim is kept and reported
-//   J  no host that asks takes all slots, memory or promises
+//   J  no single host can take all slots, memory or promises
 //
-// Promises come in by the constructor and are kept by whoever calls: after OpenSession, Fence and
-// Forget what Promises() returns must be on a disk before the call is answered
+// Promises come in by the constructor, and the caller keeps them. After OpenSession, Fence and
+// Forget the result of Promises() must be on a disk before the call is answered
 // (replica/promise_keeper.h).
 //
-// Why another session id for the same epoch is refused: a primary notes its epoch durably before it
-// opens a session, so no two runs share an epoch. The same run opens again only because this
-// replica answered "unknown", and then there is no session here to collide with.
+// Rule D refuses another session id for the same epoch for this reason: a primary notes its epoch
+// durably before it opens a session, so no two runs share an epoch. The same run opens again only
+// because this replica answered "unknown". Then there is no session here to collide with.
 //
 // pure: works on the arena's memory; no thread, lock, socket or clock. Time is monotonic
 // nanoseconds.
@@ -51,10 +51,10 @@
 
 namespace salius {
 
-// Why a datagram or a record in it had no effect. Names are label values of the metric
+// The reason why a datagram or a record in it had no effect. Names are label values of the metric
 // salius_replica_drops_total and are never reused.
 enum class Drop : uint8_t {
-  kCorruptFrame,   // bad header, or payload that is not what the header says
+  kCorruptFrame,   // bad header, or payload that does not match the header
   kTruncated,      // larger than any frame
   kNotForReplica,  // an acknowledgement
   kUnknownVolume,
@@ -62,8 +62,7 @@ enum class Drop : uint8_t {
   kBadSession,
   kFenced,
   kCorruptRecord,
-  kForeignRecord,  // of another volume or epoch than its frame, or not the record its pieces
-                   // promised
+  kForeignRecord,  // of another volume or epoch than its frame, or other than its pieces announced
   kTrimmed,
   kBelowBase,
   kDuplicate,
@@ -78,7 +77,7 @@ std::string_view DropName(Drop reason);
 struct AcceptorCounters {
   uint64_t frames = 0;
   uint64_t records = 0;  // stored
-  uint64_t bytes = 0;    // of those
+  uint64_t bytes = 0;    // of the stored records
   uint64_t trims = 0;
   std::array<uint64_t, kDropReasons> drops{};
 };
@@ -92,10 +91,10 @@ struct SessionParams {
   uint32_t k = 0;
   uint64_t memory_bytes = 0;  // 0: kDefaultLogMaxBytes
   std::string multicast;
-  PeerId peer{};  // the host that asks; zero: unknown, and without a bound
+  PeerId peer{};  // the host that opens the session; zero: unknown, and without a bound
 };
 
-// What is held for a volume. `known` is false when there is no session here: nothing is held, and
+// The log of one volume. `known` is false when there is no session here. Then nothing is held, and
 // nothing may be concluded from that (I5). `promised_epoch` counts even then.
 struct Inventory {
   bool known = false;
@@ -116,13 +115,13 @@ struct Inventory {
 class Acceptor {
  public:
   struct Options {
-    // Since the last frame of its session, fence or fetch. 0: never.
+    // Time since the last frame of its session, fence or fetch. 0: never.
     int64_t abandon_after_ns = 0;
     ForEach for_each = InTurn;  // for the segments of a log that is taken over
-    std::vector<Promise> promises;  // what the promise file holds
+    std::vector<Promise> promises;  // the contents of the promise file
     size_t most_promises = kMaxPromises;
-    // What one host may have of the slots, of the memory and of the promises, in percent (J). Its
-    // first session takes what it needs.
+    // Share of the slots, of the memory and of the promises that one host may have, in percent (J).
+    // Its first session takes as much as it needs.
     uint32_t peer_share_percent = 75;
   };
   struct AttachReport {
@@ -131,26 +130,29 @@ class Acceptor {
     uint64_t damaged = 0;  // > 0: the incarnation was changed
   };
 
-  // Takes over what the arena holds. `report` may be null. The arena must outlive the acceptor.
+  // Takes over the arena's contents. `report` may be null. The arena must outlive the acceptor.
   Acceptor(Arena& arena, const Options& options, int64_t now_ns, AttachReport* report);
   Acceptor(const Acceptor&) = delete;
   Acceptor& operator=(const Acceptor&) = delete;
 
-  // ---- control plane. What they change is in the arena when they return.
-  // Returns the bytes the session can store. Errors: INVALID_ARGUMENT (zero volume, epoch, session,
-  // base; multicast too long), FAILED_PRECONDITION (rule D), RESOURCE_EXHAUSTED (memory, slots).
+  // ---- control plane. Changes are in the arena when these functions return.
+  // Opens a session and returns the bytes that it can store. Errors: INVALID_ARGUMENT (zero volume,
+  // epoch, session, base; epoch or base too large; multicast too long), FAILED_PRECONDITION
+  // (rule D), ABORTED (the session is open with a larger base), RESOURCE_EXHAUSTED (memory, slots,
+  // promises).
   absl::StatusOr<uint64_t> OpenSession(int64_t now_ns, const SessionParams& params);
   struct FenceResult {
     bool accepted = false;
     Epoch promised_epoch = 0;  // in force after the call
   };
-  // Errors: INVALID_ARGUMENT (zero volume, epoch, token), RESOURCE_EXHAUSTED (too many promises).
+  // Errors: INVALID_ARGUMENT (zero volume, epoch, token), RESOURCE_EXHAUSTED (no room for a
+  // promise).
   absl::StatusOr<FenceResult> Fence(const VolumeId& volume, Epoch epoch, uint64_t token,
                                     const PeerId& peer = {});
   Inventory GetInventory(int64_t now_ns, const VolumeId& volume) const;
   // Drops the log when its epoch is <= `epoch`; returns the bytes of records that were in it.
-  // FAILED_PRECONDITION when a newer session is open, or, with a `session` that is not 0, when the
-  // log of `epoch` is another one's.
+  // FAILED_PRECONDITION when a newer session is open, or when `session` is not 0 and the log of
+  // `epoch` belongs to another session.
   absl::StatusOr<uint64_t> DropVolume(const VolumeId& volume, Epoch epoch, uint64_t session = 0);
 
   struct Forgotten {
@@ -158,9 +160,9 @@ class Acceptor {
     uint64_t bytes = 0;  // of the records that were dropped
     Epoch promised = 0;
   };
-  // Drops log, slot and promise of a volume that is used no more. FAILED_PRECONDITION says why not:
-  // somebody was here for it lately, or records are held that may be nowhere else. `force`: all the
-  // same.
+  // Drops log, slot and promise of a volume that is used no more. FAILED_PRECONDITION gives the
+  // reason: a primary or a recovery called lately, or records are held that may be nowhere else.
+  // `force` overrides both.
   absl::StatusOr<Forgotten> Forget(int64_t now_ns, const VolumeId& volume, bool force);
 
   struct FetchStart {
@@ -168,30 +170,30 @@ class Acceptor {
     Seq upto = 0;
     Seq start = 0;  // `after`, or the trim mark when that is larger
   };
-  // NOT_FOUND when no session of that epoch is here.
+  // Begins to read records. NOT_FOUND when no session of that epoch is here.
   absl::StatusOr<FetchStart> StartFetch(const VolumeId& volume, Epoch epoch, Seq after);
-  // Appends the next records to `out`, as VolumeLog::Read, and moves `*cursor` (which begins as
-  // fetch.start) on; at fetch.upto that was all. Returns how many. ABORTED when the log was dropped
-  // or trimmed beyond the cursor meanwhile.
+  // Appends the next records to `out`, like VolumeLog::Read, and advances `*cursor`, which begins
+  // as fetch.start. At fetch.upto all have been read. Returns how many were appended. ABORTED when
+  // the log was dropped or trimmed beyond the cursor meanwhile.
   absl::StatusOr<uint64_t> ReadRecords(const VolumeId& volume, Epoch epoch, const FetchStart& fetch,
                                        Seq* cursor, size_t max_bytes, std::string* out);
 
   // ---- data plane
-  // How the sender of a frame stands.
+  // The standing of a frame's sender.
   enum class Standing { kCurrent, kFenced, kUnknownVolume, kForeignEpoch, kBadSession };
   struct FrameResult {
     bool reply = false;  // answer with MakeAck
     Standing standing = Standing::kUnknownVolume;
-    uint16_t flags = 0;  // to be passed to MakeAck, or-ed over the frames answered together
+    uint16_t flags = 0;  // for MakeAck, or-ed over the frames answered together
   };
   FrameResult OnFrame(int64_t now_ns, const FrameHeader& header, absl::Span<const uint8_t> payload);
-  // The answer to frames of (volume, epoch, session), as things stand now.
+  // Returns the present answer to frames of (volume, epoch, session).
   AckPayload MakeAck(int64_t now_ns, const VolumeId& volume, Epoch epoch, uint64_t session,
                      uint16_t flags) const;
-  // For what never reached OnFrame.
+  // Counts a datagram that never reached OnFrame.
   void CountDrop(Drop reason) { ++counters_.drops[static_cast<size_t>(reason)]; }
 
-  // ---- now and then (about once a second)
+  // ---- periodic work (about once a second)
   struct TickReport {
     std::vector<VolumeId> became_overdue;
     std::vector<VolumeId> abandoned;
@@ -205,15 +207,15 @@ class Acceptor {
     int64_t silent_ns = 0;  // since a frame, a fence or a fetch
     PeerId peer{};
   };
-  // Volumes with a slot or a promise to a recovery.
+  // Returns the volumes with a slot or a promise to a recovery.
   std::vector<VolumeStatus> Status(int64_t now_ns) const;
-  // The promises as of now; left out when `known` is their version.
+  // Returns the present promises; leaves them out when `known` is their version.
   PromiseSnapshot Promises(uint64_t known) const;
   size_t promise_count() const { return promises_.size(); }
   size_t most_promises() const { return options_.most_promises; }
   uint32_t slot_count() const { return arena_.geometry().slot_count; }
   uint64_t granted_bytes() const;
-  // Multicast groups of the open sessions, each once.
+  // Returns the multicast groups of the open sessions, each once.
   std::vector<std::string> MulticastGroups() const;
   Incarnation incarnation() const { return arena_.incarnation(); }
   uint64_t memory_bytes() const { return arena_.geometry().total_bytes; }
@@ -229,21 +231,22 @@ class Acceptor {
     VolumeSlot slot;  // its promise is also in promises_, and the same
     std::unique_ptr<VolumeLog> log;  // present exactly when slot.epoch != 0
     AgeTracker age{0};
-    int64_t last_life_ns = 0;  // from when --abandon-after counts
+    int64_t last_life_ns = 0;  // start of the time of --abandon-after
     bool overdue_reported = false;
   };
 
   struct Kept {
     Promise promise;
-    int64_t life_ns = 0;  // when somebody was here for it last; the start for what was loaded
+    int64_t life_ns = 0;  // last call of a primary or a recovery; the start for loaded promises
   };
 
   const Volume* Find(const VolumeId& volume) const;
   Volume* Find(const VolumeId& volume);
-  // All zero when nothing is promised.
+  // Returns the promise, all zero when there is none.
   Promise PromiseOf(const VolumeId& volume) const;
   void LoadPromises(int64_t now_ns);
-  // One more entry fits, for `peer`; may drop one that promises nothing to a recovery.
+  // Returns OK when one more entry fits, for `peer`. May drop one that promises nothing to a
+  // recovery.
   absl::Status RoomForPromise(const PeerId& peer);
   absl::Status CheckShare(const Volume* volume, const PeerId& peer, uint32_t wanted) const;
   int64_t LifeOf(const VolumeId& volume) const;
@@ -254,10 +257,11 @@ class Acceptor {
                                  uint64_t memory_bytes) const;
   void StartLog(Volume& volume, int64_t now_ns);
   void DropLog(Volume& volume);
-  // A recovery wants what is here; as of the last Tick, which is now for what this is for.
+  // Notes that a recovery reads the log, at the time of the last Tick: precise enough for
+  // abandonment.
   void NoteLife(Volume& volume) const;
   void TakeMarks(Volume& volume, const FrameHeader& header);
-  // Writes the marks down when they are not.
+  // Writes the marks into the slot when they differ.
   void WriteMarks(const Volume& volume);
   uint16_t TakeRecords(Volume& volume, const FrameHeader& header,
                        absl::Span<const uint8_t> payload);

@@ -1,4 +1,4 @@
-// What the acceptor takes from datagrams, and what it answers.
+// Datagrams: what the acceptor takes from them and answers (rules A, B, E, G, H).
 #include <algorithm>
 
 #include "replica/acceptor.h"
@@ -46,11 +46,12 @@ Acceptor::FrameResult Acceptor::OnFrame(int64_t now_ns, const FrameHeader& heade
   }
   volume->last_life_ns = now_ns;
   TakeMarks(*volume, header);
-  // Before the records, for it would wait until what they store has left the CPU.
+  // Write the marks before the records: afterwards this would wait until the stores of the records
+  // have left the CPU.
   WriteMarks(*volume);
   if (header.type == FrameType::kRecords) result.flags = TakeRecords(*volume, header, payload);
   if (header.type == FrameType::kFragment) result.flags = TakePiece(*volume, payload);
-  WriteMarks(*volume);  // what the records' own headers say
+  WriteMarks(*volume);  // with the marks in the records' own headers
   volume->age.Note(now_ns, volume->log->held().highest());
   return result;
 }
@@ -60,8 +61,8 @@ void Acceptor::TakeMarks(Volume& volume, const FrameHeader& header) {
   slot.durable_mark = std::max(slot.durable_mark, header.durable_mark);
   slot.checkpoint_mark = std::max(slot.checkpoint_mark, header.trim_mark);
   if (header.trim_mark <= slot.trimmed) return;
-  // E. The slot first: a process killed in between must not find the log shorter than its trim
-  // mark.
+  // E. Write the slot first: a process killed in between must not find the log shorter than its
+  // trim mark.
   slot.trimmed = header.trim_mark;
   arena_.WriteSlot(volume.slot_index, slot);
   volume.log->TrimTo(slot.trimmed);
@@ -84,7 +85,7 @@ uint16_t Acceptor::TakeRecords(Volume& volume, const FrameHeader& header,
   for (uint16_t i = 0; i < header.count; ++i) {
     const absl::StatusOr<RecordHeader> record = DecodeRecord(payload);
     if (!record.ok()) {
-      // Where the next record would begin is not known either.
+      // It is not known either where the next record would begin.
       CountDrop(Drop::kCorruptRecord);
       return flags;
     }

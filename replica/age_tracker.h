@@ -1,6 +1,6 @@
-// How long the oldest record of a log has been waiting for a trim, known to within a sample's
-// distance and in bounded memory: a sample (t, s) says that record s was held at time t, so as long
-// as s is not trimmed something at least that old is there.
+// Measures how long the oldest record of a log has been waiting for a trim, to within a sample's
+// distance and in bounded memory. A sample (t, s) means that record s was held at time t. As long
+// as s is not trimmed, a record at least that old is there.
 //
 // pure: no thread, lock, socket or clock.
 #pragma once
@@ -33,7 +33,7 @@ class AgeTracker {
     while (!samples_.empty() && samples_.front().seq <= seq) samples_.pop_front();
   }
 
-  // Age of the oldest sample that is not trimmed; 0 when there is none.
+  // Returns the age of the oldest sample that is not trimmed; 0 when there is none.
   int64_t AgeNs(int64_t now_ns) const {
     return samples_.empty() ? 0 : now_ns - samples_.front().time_ns;
   }

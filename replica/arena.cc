@@ -55,12 +55,12 @@ constexpr uint64_t kSmallSegmentBytes = uint64_t{512} << 10;
 constexpr uint64_t kSmallArenaBytes = uint64_t{32} << 20;
 static_assert(kSmallSegmentBytes > 2 * kMaxRecordBody);
 
-// One aligned store, after everything written before it: a killed process leaves all or nothing.
+// Stores one aligned word after all earlier stores: a killed process leaves all or nothing.
 void Publish(uint8_t* at, uint64_t value) {
   __atomic_store_n(reinterpret_cast<uint64_t*>(at), value, __ATOMIC_RELEASE);
 }
 
-// A 32-bit value with a check of itself and of the segment's tag in the upper half.
+// Returns a 32-bit value with a check of itself and of the segment's tag in the upper half.
 uint64_t CheckedWord(uint32_t value, uint64_t tag, uint64_t salt) {
   uint8_t bytes[20];
   StoreU32(bytes, value);
@@ -135,8 +135,8 @@ std::optional<DecodedCopy> DecodeCopy(const uint8_t* in) {
   return copy;
 }
 
-// What holds for every slot that a process writes. Without it a log over the slot could not be
-// bounded.
+// Checks the conditions of every slot that a process writes. Without them a log over the slot could
+// not be bounded.
 bool Plausible(const VolumeSlot& slot, const ArenaGeometry& geometry) {
   return std::max({slot.epoch, slot.base, slot.trimmed, slot.promise_epoch, slot.durable_mark,
                    slot.checkpoint_mark}) <= kMaxCount &&
@@ -159,8 +159,8 @@ absl::StatusOr<ArenaGeometry> ArenaGeometry::For(uint64_t total_bytes) {
   ArenaGeometry g;
   g.total_bytes = total_bytes;
   g.segment_bytes = total_bytes < kSmallArenaBytes ? kSmallSegmentBytes : kSegmentBytes;
-  // Far more volumes than could each have a segment's worth of log; a slot also outlives its log
-  // when it holds a promise.
+  // The slots allow far more volumes than could each have a segment of log. A slot also outlives
+  // its log when it holds a promise.
   g.slot_count =
       static_cast<uint32_t>(std::clamp<uint64_t>(total_bytes / (uint64_t{256} << 10), 32, 4096));
   g.segment_table_at = kArenaPageBytes + uint64_t{g.slot_count} * kSlotBytes;
@@ -229,7 +229,7 @@ Arena::Arena(absl::Span<uint8_t> memory, const ArenaGeometry& geometry, RandomSo
 
 void Arena::LoadIncarnation() {
   incarnation_ = LoadU64(memory_.data() + kIncarnationAt);
-  // Differs only when a process was killed while it changed the incarnation: then change it again.
+  // They differ only when a process was killed while it changed the incarnation: change it again.
   if (LoadU64(memory_.data() + kIncarnationCheckAt) != ~incarnation_) ++damaged_;
 }
 
@@ -275,14 +275,14 @@ void Arena::LoadSegments() {
       owner = ReadChecked(word, segment_tag(i), kOwnerSalt);
       if (!owner.has_value() || *owner > geometry_.slot_count) ++damaged_;
     }
-    // A segment whose slot holds no session was about to be freed.
+    // A segment whose slot has no session was about to be freed.
     const bool owned = owner.has_value() && *owner != 0 && *owner <= geometry_.slot_count &&
                        slots_[*owner - 1].slot.has_value() && slots_[*owner - 1].slot->epoch != 0;
     owner_[i] = owned ? *owner : 0;
   }
-  // G, and first: killed behind it, the process leaves nothing by which the next would know.
+  // G. Do it first: a process killed after the repair would leave no trace for the next one.
   if (damaged_ > 0) NewIncarnation();
-  // Or every later process would find the same damage, and be another incarnation.
+  // Without the repair every later process would find the same damage and be another incarnation.
   for (uint32_t i = 0; i < geometry_.slot_count; ++i) {
     if (slots_[i].damaged) FreeSlot(i);
   }
@@ -329,8 +329,8 @@ void Arena::StoreCopy(uint32_t index, const VolumeSlot* slot) {
   uint8_t* const at = memory_.data() + kArenaPageBytes + size_t{index} * kSlotBytes +
                       static_cast<size_t>(copies.current) * kSlotCopyBytes;
   std::memcpy(at, encoded, kSlotCopyBytes - 8);
-  // The checksum last. Nothing that is stored into the arena later (the other copy, a segment given
-  // back) may come before it: hence an exchange, which no store passes in either direction.
+  // Store the checksum last. No later store into the arena (the other copy, a segment given back)
+  // may come before it: hence an exchange, which no store passes in either direction.
   (void)__atomic_exchange_n(reinterpret_cast<uint64_t*>(at + kSlotCopyBytes - 8),
                             LoadU64(encoded + kSlotCopyBytes - 8), __ATOMIC_ACQ_REL);
 }
@@ -383,8 +383,8 @@ void Arena::SetSegmentUsed(uint32_t segment, uint32_t used) {
   Publish(entry(segment) + kUsedAt, CheckedWord(used, segment_tag(segment), kUsedSalt));
 }
 
-// The word is of both tags: it says nothing any more when either segment has been given to somebody
-// else, or once more to the same slot.
+// The word depends on both tags. So it becomes invalid when either segment is given to another
+// slot, or once more to the same slot.
 void Arena::SetSegmentNext(uint32_t segment, uint32_t next) {
   SALIUS_CHECK(owner_[next] != 0 && owner_[next] == owner_[segment]);
   const uint64_t tags = segment_tag(segment) ^ segment_tag(next);

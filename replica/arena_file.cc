@@ -27,13 +27,13 @@
 namespace salius {
 namespace {
 
-// Which boot the memory was last used in; not on tmpfs.
+// Name of the file with the boot in which the memory was last used; not on tmpfs.
 constexpr char kBootFile[] = "boot";
 constexpr char kArenaFile[] = "arena";
-// Mapped by one thread at a time.
+// Size that one thread maps at a time.
 constexpr size_t kPopulateBytes = 64 << 20;
 
-// What another user made, say in /dev/shm, or may change, is not ours to trust.
+// Refuses a file that another user made, say in /dev/shm, or may change: it is not ours to trust.
 absl::Status CheckOwn(int fd, const std::string& path) {
   struct stat st;
   if (fstat(fd, &st) != 0) return ErrnoStatus(errno, "stat " + path);
@@ -61,7 +61,7 @@ bool IsOurs(const std::string& name) {
          name == "lost+found";
 }
 
-// A directory that serves another purpose, such as /etc or /dev/shm itself, is a mistake.
+// Refuses a directory that serves another purpose, such as /etc or /dev/shm itself.
 absl::Status CheckItsOwnPurpose(int dir_fd, const std::string& path) {
   SALIUS_ASSIGN_OR_RETURN(UniqueFd list, OpenAt(dir_fd, ".", O_RDONLY | O_DIRECTORY));
   const std::unique_ptr<DIR, int (*)(DIR*)> dir(fdopendir(list.get()), closedir);
@@ -79,7 +79,8 @@ absl::Status CheckItsOwnPurpose(int dir_fd, const std::string& path) {
       Printable(foreign, NewLines::kReplace)));
 }
 
-// `name`, or the neighbour of it that an earlier start took, or a new one, all in `parent`.
+// Returns `path`, or the neighbour of it that an earlier start took, or a new one in the same
+// parent.
 absl::StatusOr<std::string> PlaceOf(const std::string& path, const Arena::RandomSource& random) {
   const size_t slash = path.rfind('/');
   const std::string parent = slash == 0 ? "/" : path.substr(0, slash);
@@ -146,8 +147,8 @@ absl::Status ArenaFile::OpenFile(const Options& options, const Arena::RandomSour
   return LockExclusive(fd_.get(), "the arena " + path_);
 }
 
-// Gives the file its size, with all its memory reserved, so that no later store can fail for want
-// of it (that would be a SIGBUS).
+// Gives the file its size, with all its memory reserved. A later store that found no memory would
+// be a SIGBUS.
 absl::Status ArenaFile::Prepare(uint64_t bytes, const Options& options) {
   SALIUS_ASSIGN_OR_RETURN(const uint64_t size, FileSize(fd_.get()));
   struct stat st;
@@ -159,14 +160,14 @@ absl::Status ArenaFile::Prepare(uint64_t bytes, const Options& options) {
         bytes, path_, Sv(status.message())));
   };
   if (size != bytes) {
-    // Before the old arena is given up, see that there is room for the new one.
+    // Before the old arena is given up, check that there is room for the new one.
     SALIUS_ASSIGN_OR_RETURN(const FsSpace space, StatfsFree(fd_.get()));
     if (space.bytes_total != 0 && bytes > space.bytes_avail + size) {
       return too_small(absl::ResourceExhaustedError(
           absl::StrFormat("%d bytes are available", space.bytes_avail)));
     }
   }
-  // What the file has already is counted as used, or will be given back.
+  // Memory that the file has already is counted as used, or will be given back.
   const uint64_t had = on_tmpfs_ ? static_cast<uint64_t>(st.st_blocks) * 512 : 0;
   SALIUS_RETURN_IF_ERROR(CheckMemoryRoom(ReadMemoryRoom(options.system_root, !options.lock_memory),
                                          bytes - std::min(bytes, had), "the arena " + path_));
@@ -192,16 +193,16 @@ absl::Status ArenaFile::Map(uint64_t bytes, bool lock_memory) {
         Sv(ErrnoStatus(errno, absl::StrFormat("lock %d bytes of memory", bytes)).message())));
   };
   // An arena on swap would make every acknowledgement wait for a disk. Each page is locked when it
-  // is mapped: that goes on all CPUs, which mlock does not.
+  // is mapped. Mapping runs on all CPUs, while mlock runs on one.
   if (lock_memory && mlock2(at, bytes, MLOCK_ONFAULT) != 0) return lock_error();
-  // No page is mapped for the first time while a primary waits. Reading is enough: the mapping is
-  // writable.
+  // Map every page now, so that no primary waits for the first use of one. A read is enough: the
+  // mapping is writable.
   std::atomic<bool> failed{false};
   OnAllCpus((bytes + kPopulateBytes - 1) / kPopulateBytes, [&](size_t i) {
     const absl::Span<uint8_t> part = memory_.subspan(i * kPopulateBytes, kPopulateBytes);
     if (madvise(part.data(), part.size(), MADV_POPULATE_READ) != 0) failed = true;
   });
-  // A kernel before 5.14 cannot.
+  // A kernel before 5.14 cannot do that.
   if (failed && lock_memory && mlock(at, bytes) != 0) return lock_error();
   return absl::OkStatus();
 }

@@ -2,7 +2,7 @@
 // process at a time (flock). It outlives the process: a restarted replica attaches to it. A reboot
 // empties tmpfs, and then there is a new arena with a new incarnation.
 //
-// Threads: none of its own; the mapping is guarded by whoever uses the arena.
+// Threads: none of its own; the user of the arena guards the mapping.
 #pragma once
 
 #include <cstdint>
@@ -20,20 +20,24 @@ class ArenaFile {
  public:
   struct Options {
     std::string dir;            // made when missing (its parent must exist), mode 0700
-    // Any user can make the directory first where all may write, as in /dev/shm. Then, and when this
-    // is set, "<dir>.<16 hex digits>" is taken, and found again at the next start.
+    // In a directory where all users may write, as /dev/shm, another user may have made `dir`
+    // first. Then, and when this is set, "<dir>.<16 hex digits>" is taken, and found again at the
+    // next start.
     bool take_neighbour = false;
     uint64_t memory_bytes = 0;  // rounded down to a multiple of the page
     bool lock_memory = true;    // mlock(2)
-    std::string system_root;    // before /proc and /sys; for tests
+    std::string system_root;    // prefix of /proc and /sys; for tests
   };
 
-  // Attaches to the arena in `options.dir`, or makes a new one (with a new incarnation) when there
-  // is none, or when the one there is of another size or version or is damaged. Errors: UNAVAILABLE
-  // when another process holds the arena; FAILED_PRECONDITION when directory or file belong to
-  // another user, others may write to them, one is a link or another kind of file, or the directory
-  // has other things in it; RESOURCE_EXHAUSTED when tmpfs, the limit of locked memory, a memory
-  // cgroup or the host's memory is too small (says what to do); INVALID_ARGUMENT for the size.
+  // Attaches to the arena in `options.dir`. Makes a new one (with a new incarnation) when there is
+  // none, or when the one there is of another size or version or is damaged. Errors:
+  //
+  //   UNAVAILABLE           another process holds the arena
+  //   FAILED_PRECONDITION   directory or file belong to another user, others may write to them, one
+  //                         is a link or another kind of file, or the directory has other contents
+  //   RESOURCE_EXHAUSTED    tmpfs, the limit of locked memory, a memory cgroup or the host's memory
+  //                         is too small (the message gives the remedy)
+  //   INVALID_ARGUMENT      the size
   static absl::StatusOr<std::unique_ptr<ArenaFile>> Open(const Options& options,
                                                          Arena::RandomSource random);
   // Detaches; the file stays.
@@ -42,12 +46,12 @@ class ArenaFile {
   ArenaFile& operator=(const ArenaFile&) = delete;
 
   Arena& arena() { return *arena_; }
-  // Empty when an existing arena was attached to, otherwise why a new one was made.
+  // Returns "" when an existing arena was attached, otherwise the reason why a new one was made.
   const std::string& created_because() const { return created_because_; }
-  // False when the directory is not on tmpfs: memory that the kernel writes to a disk at leisure.
+  // Returns false when the directory is not on tmpfs: the kernel may write its memory to a disk.
   bool on_tmpfs() const { return on_tmpfs_; }
-  // True when the memory may be an older one than it was: it lies on a disk, and its host has been
-  // started again since. Then it has a new incarnation, and nothing in it counts.
+  // Returns true when the memory may be older than its last use: it lies on a disk, and its host
+  // has been started again since. Then it has a new incarnation, and nothing in it counts.
   bool went_back() const { return went_back_; }
   const std::string& path() const { return path_; }
 
@@ -57,8 +61,8 @@ class ArenaFile {
   absl::Status Prepare(uint64_t bytes, const Options& options);
   absl::Status Map(uint64_t bytes, bool lock_memory);
   absl::Status AttachOrFormat(const Arena::RandomSource& random);
-  // Of memory that is not on tmpfs: notes the boot it is used in, and gives it a new incarnation
-  // when that is another than before.
+  // Notes the boot in which memory that is not on tmpfs is used. Gives it a new incarnation when
+  // the boot before was another.
   absl::Status NoteBoot();
 
   std::string path_;

@@ -17,10 +17,11 @@
 namespace salius {
 namespace {
 
-// Records per Fetch message; a message may exceed it by one record, well below gRPC's 4 MiB bound.
+// Bytes of records per Fetch message. A message may exceed it by one record, well below gRPC's
+// bound of 4 MiB.
 constexpr size_t kChunkBytes = (size_t{1} << 20) - kFetchPieceBytes - (size_t{256} << 10);
 
-// The two libraries number their codes alike (both are google.rpc.Code).
+// Converts a status: the two libraries number their codes alike (both are google.rpc.Code).
 grpc::Status ToGrpc(const absl::Status& status) {
   if (status.ok()) return grpc::Status::OK;
   return grpc::Status(static_cast<grpc::StatusCode>(status.code()), std::string(status.message()));
@@ -52,8 +53,8 @@ void FillInventory(const Inventory& from, control::VolumeInventory* to) {
   to->set_overdue(from.overdue);
 }
 
-// "ipv4:10.0.0.1:2345" and "ipv6:%5B::1%5D:2345", as gRPC names a peer, without the family; "" for
-// others, and for calls that come without gRPC.
+// Returns gRPC's name of a peer without the family, from "ipv4:10.0.0.1:2345" or
+// "ipv6:%5B::1%5D:2345". Returns "" for others, and for calls that come without gRPC.
 std::string PeerAddress(const grpc::ServerContext* context) {
   if (context == nullptr) return "";
   std::string peer = context->peer();
@@ -63,7 +64,7 @@ std::string PeerAddress(const grpc::ServerContext* context) {
   return absl::StrReplaceAll(peer, {{"%5B", "["}, {"%5D", "]"}});
 }
 
-// For the log: who asked.
+// Returns the caller's address, for the log.
 std::string Asked(const grpc::ServerContext* context) {
   const std::string peer = PeerAddress(context);
   return peer.empty() ? "an unknown peer" : peer;
@@ -146,7 +147,7 @@ grpc::Status ControlService::Fence(grpc::ServerContext* context,
     absl::MutexLock lock(&acceptor_.mutex);
     fence = acceptor_.acceptor.Fence(*volume, request->epoch(), request->token(),
                                      PeerIdOf(PeerAddress(context)));
-    // Under the same lock: what the inventory names is what is held behind the fence.
+    // Under the same lock: the inventory lists the records that are held behind the fence.
     FillInventory(acceptor_.acceptor.GetInventory(clock_.MonotonicNanos(), *volume),
                   response->mutable_inventory());
     response->set_incarnation(acceptor_.acceptor.incarnation());
@@ -249,7 +250,7 @@ grpc::Status ControlService::DropVolume(grpc::ServerContext* context,
   }
   SLOG_INFO("volume {}: epochs up to {} dropped for {}, {} bytes", volume->ToString(),
             request->epoch(), Asked(context), *freed);
-  // A session more than there is does no harm in the file: not a reason to fail.
+  // A session too many in the file does no harm: not a reason to fail.
   static_cast<void>(KeepPromises(*volume));
   response->set_bytes_freed(*freed);
   return grpc::Status::OK;

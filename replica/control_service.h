@@ -1,8 +1,8 @@
 // The control plane: service Replica of proto/control.proto over the acceptor.
 //
-// Threads: gRPC's. Each call holds the acceptor's lock briefly (replica/shared_acceptor.h); Fetch
+// Threads: gRPC's. Each call holds the acceptor's lock briefly (replica/shared_acceptor.h). Fetch
 // takes it for one piece at a time, so that a recovery does not stop other volumes'
-// acknowledgements. The disk with the promise file is waited for without that lock.
+// acknowledgements. Calls wait for the disk with the promise file without that lock.
 #pragma once
 
 #include <atomic>
@@ -22,11 +22,11 @@ namespace salius {
 
 class ControlService final : public control::Replica::Service {
  public:
-  // All must outlive the service. `version` is what OpenSession and Status report.
+  // All must outlive the service. OpenSession and Status report `version`.
   ControlService(SharedAcceptor& acceptor, PromiseKeeper& promises, ReceiveLoop& loop, Clock& clock,
                  std::string version);
 
-  // From now on OpenSession answers UNAVAILABLE; everything else goes on.
+  // Makes OpenSession answer UNAVAILABLE from now on; the other calls still work.
   void StopSessions() { stopping_.store(true); }
 
   grpc::Status OpenSession(grpc::ServerContext* context, const control::OpenSessionRequest* request,
@@ -37,7 +37,7 @@ class ControlService final : public control::Replica::Service {
                          control::InventoryResponse* response) override;
   grpc::Status Fetch(grpc::ServerContext* context, const control::FetchRequest* request,
                      grpc::ServerWriter<control::FetchResponse>* writer) override;
-  // Fetch, to whoever takes the messages: CANCELLED when `write` returns that nobody does any more.
+  // Streams the records to `write`. CANCELLED when `write` returns false: the reader has gone.
   grpc::Status FetchTo(const control::FetchRequest& request,
                        const std::function<bool(const control::FetchResponse&)>& write);
   grpc::Status DropVolume(grpc::ServerContext* context, const control::DropVolumeRequest* request,
@@ -49,8 +49,8 @@ class ControlService final : public control::Replica::Service {
                       control::ReplicaStatusResponse* response) override;
 
  private:
-  // To be called before an answer that promises something: UNAVAILABLE when that is not on the
-  // disk.
+  // Writes the promises; call it before an answer that promises something. UNAVAILABLE when they
+  // are not on the disk.
   absl::Status KeepPromises(const VolumeId& volume);
 
   SharedAcceptor& acceptor_;
@@ -61,7 +61,7 @@ class ControlService final : public control::Replica::Service {
   const std::string host_;  // boot id of this host, empty: not known
   const int64_t start_ns_;
   std::atomic<bool> stopping_{false};
-  absl::Mutex joining_;  // from a group's being joined until a session names it
+  absl::Mutex joining_;  // held from the joining of a group until a session names it
 };
 
 }  // namespace salius

@@ -14,12 +14,12 @@ namespace salius {
 namespace {
 
 constexpr size_t kFirstIndex = 256;
-// An entry, a header without a body, no padding: what any record takes at least.
+// The least that a record takes: an entry, a header without a body, no padding.
 constexpr uint64_t kLeastEntry = kLogEntryBytes + kRecordHeaderBytes;
 constexpr uint64_t kReadSeqs = 65536;
 
-// Record bytes that so many bytes of segments take for sure, whatever the records' sizes: entries
-// take at most 23 of 136 bytes, and where one segment is followed by the next at most 143 are lost.
+// Returns the bytes of records that `bytes` of segments take for sure, whatever the records' sizes.
+// Entries take at most 23 of 136 bytes, and at most 143 are lost between one segment and the next.
 uint64_t UsableBytes(uint64_t bytes) { return bytes / 5 * 4; }
 
 uint32_t EntryCheck(uint64_t tag, uint32_t offset, uint32_t word) {
@@ -59,7 +59,7 @@ VolumeLog::VolumeLog(Arena& arena, uint32_t slot_index, const VolumeSlot& slot)
 
 // ---- storing ------------------------------------------------------------------------------------
 
-// Why `seq` cannot be taken now, kDuplicate when it is held; nothing when it can.
+// Returns why `seq` cannot be taken now, kDuplicate when it is held; nothing when it can.
 std::optional<VolumeLog::Result> VolumeLog::Refusal(Seq seq) const {
   if (seq < held_.base()) return Result::kBelowBase;
   if (seq <= floor_) return Result::kTrimmed;
@@ -127,7 +127,7 @@ VolumeLog::Result VolumeLog::AddPiece(const FragmentHeader& fragment,
   return FinishPieces(fragment.seq, record, completed);
 }
 
-// Marks [begin, end) as received. False when that would make too many runs.
+// Marks [begin, end) as received. Returns false when that would make too many runs.
 bool VolumeLog::AddRun(InProgress& record, uint32_t begin, uint32_t end) {
   auto& runs = record.runs;
   // The runs that touch or overlap [begin, end) become one with it.
@@ -151,8 +151,8 @@ bool VolumeLog::AddRun(InProgress& record, uint32_t begin, uint32_t end) {
   return true;
 }
 
-// The header's bytes are checked when the record is whole. Those of the body are summed up as they
-// come, in their order; what came before its turn is read again then.
+// Stores a piece. The header's bytes are checked when the record is whole. The body's checksum
+// grows with the pieces in their order; a piece that came before its turn is read again then.
 void VolumeLog::StorePiece(InProgress& record, uint32_t begin, absl::Span<const uint8_t> piece) {
   const uint32_t end = begin + static_cast<uint32_t>(piece.size());
   const auto store = [&](uint32_t from, uint32_t to) {
@@ -182,7 +182,7 @@ VolumeLog::Result VolumeLog::FinishPieces(Seq seq, InProgress& record, RecordHea
     result = Result::kCorrupt;
   }
   if (result != Result::kStored) {
-    // Keeps the place: wrong pieces that come again and again cost no memory.
+    // Keep the place: wrong pieces that come repeatedly cost no memory.
     record = Unreceived(record.place, record.record_bytes);
     return result;
   }
@@ -202,7 +202,7 @@ bool VolumeLog::AddSegment() {
   return index.has_value();
 }
 
-// Room for a record, entered as reserved. Nothing when the grant is used up.
+// Makes room for a record, entered as reserved. Returns nothing when the grant is used up.
 std::optional<VolumeLog::Place> VolumeLog::Reserve(Seq seq, uint32_t record_bytes) {
   const uint64_t segment_bytes = arena_.geometry().segment_bytes;
   if (segments_.empty() || segments_.back().used + kLeastEntry > segment_bytes) {
@@ -234,7 +234,7 @@ void VolumeLog::Take(Segment& segment, Seq seq, uint32_t bytes) {
 void VolumeLog::FetchNext() const {
   constexpr uint32_t kCacheLine = 64;
   const Segment& segment = segments_.back();
-  // The entry's own header and the record's; the body goes past the caches (StreamCopy).
+  // Fetch the entry's own header and the record's; the body goes past the caches (StreamCopy).
   if (segment.used + 2 * kCacheLine > arena_.geometry().segment_bytes) return;
   const uint8_t* const next = std::as_const(arena_).segment_data(segment.index) + segment.used;
   __builtin_prefetch(next, 1);
@@ -248,7 +248,8 @@ void VolumeLog::WriteEntry(Place place, Entry entry) {
                         (entry.is == EntryIs::kRest ? kEntryGoesOn : 0);
   StoreU64(at, tag);
   const uint64_t second = uint64_t{EntryCheck(tag, place.offset, word)} << 32 | word;
-  // After the record, and after the tag: a killed process leaves an entry whole or not at all.
+  // Store it after the record, and after the tag: a killed process leaves an entry whole or not at
+  // all.
   __atomic_store_n(reinterpret_cast<uint64_t*>(at + 8), second, __ATOMIC_RELEASE);
 }
 
@@ -354,7 +355,7 @@ bool VolumeLog::Equals(Place place, absl::Span<const uint8_t> record) const {
   return equal;
 }
 
-// Of the record from `from` to its end.
+// Extends the checksum by the record's bytes from `from` to its end.
 uint32_t VolumeLog::ExtendCrc(uint32_t crc, Place place, uint32_t record_bytes,
                               uint32_t from) const {
   EachStretch(place, record_bytes, from, record_bytes,
@@ -362,7 +363,7 @@ uint32_t VolumeLog::ExtendCrc(uint32_t crc, Place place, uint32_t record_bytes,
   return crc;
 }
 
-// The end of a segment never cuts a header.
+// Returns the record's header, which the end of a segment never cuts.
 absl::StatusOr<RecordHeader> VolumeLog::HeaderAt(Place place, uint32_t record_bytes) const {
   return DecodeRecordHeader(
       {std::as_const(arena_).segment_data(place.segment) + place.offset + kLogEntryBytes,

@@ -5,20 +5,22 @@
 //   8  u32 bytes << 1 | complete
 //   12 u32 check          CRC32C of tag, position and the word at 8
 //   16 the record
-// A record that the end of the segment cuts, behind its header, goes on in another one (the arena's
-// segment_next), which begins with an entry for the rest: its word is bytes << 1 | kEntryGoesOn.
-// An entry is first written as reserved (complete = 0), its place is then counted in the segment's
-// `used`, the record is copied, and one store marks it complete: a process killed in between leaves
-// a hole that the next one skips. Where a record goes on is in place before its entry.
+// A record may continue behind its header in another segment (the arena's segment_next), when the
+// end of its segment cuts it. The other segment then begins with an entry for the rest, whose word
+// is bytes << 1 | kEntryGoesOn.
+//
+// An entry is first written as reserved (complete = 0). Then its place is counted in the segment's
+// `used`, the record is copied, and one store marks it complete. A process killed in between leaves
+// a hole that the next one skips. The place of a record's rest is published before its entry.
 //
 // Invariants
 // - A record is held (in held()) only when its entry is complete and its checksums were right.
 // - Nothing but TrimTo() and DropAll() ever drops a record (I6).
-// - At most `grant_segments` segments are used, kMaxInProgress records are in pieces, and the span
-//   of seqs is bounded by what the grant could hold, so memory is bounded whatever arrives.
-// - Beside header and body a record costs at most 64 bytes: 16 of entry, up to 7 of padding, 8 to
-//   16 of index, and its share of the segment table, of ends of segments that take no header
-//   (below 128 bytes), and of the entries for the rest of a record.
+// - Memory is bounded whatever arrives: at most `grant_segments` segments are used, kMaxInProgress
+//   records are in pieces, and the span of seqs is bounded by the records that the grant can hold.
+// - Beside header and body a record costs at most 64 bytes: 16 for the entry, up to 7 of padding, 8
+//   to 16 for the index. The rest is its share of the segment table, of ends of segments that take
+//   no header (below 128 bytes), and of the entries for the rest of a record.
 //
 // pure: works on the arena's memory; no thread, lock, socket or clock.
 #pragma once
@@ -50,8 +52,8 @@ using ForEach = std::function<void(size_t count, const std::function<void(size_t
 inline void InTurn(size_t count, const std::function<void(size_t)>& one) {
   for (size_t i = 0; i < count; ++i) one(i);
 }
-// Records that may be in pieces at a time: more than a full window of the largest records, so that
-// loss of one piece of each does not make the rest be sent again.
+// Records that may be in pieces at a time. It is more than a full window of the largest records, so
+// that loss of one piece of each does not make the rest be sent again.
 inline constexpr size_t kMaxInProgress = 1024;
 // Separate runs of bytes of one record in pieces; 128 KiB in datagrams of 1472 bytes has 97 pieces.
 inline constexpr size_t kMaxPieces = 256;
@@ -71,30 +73,32 @@ class VolumeLog {
     kForeign,  // whole now, and it belongs to another volume or epoch or has another seq or size
   };
 
-  // Segments that a session needs to keep `memory_bytes` of records, whatever their sizes: entries,
-  // and a segment of which a part was trimmed, included.
+  // Returns the segments that a session needs to keep `memory_bytes` of records of any sizes. It
+  // includes the entries, and a segment of which a part was trimmed.
   static uint32_t GrantSegments(uint64_t memory_bytes, uint64_t segment_bytes);
 
-  // An empty log; `slot.epoch` != 0. Rebuild() takes over what the arena holds for `slot_index`.
+  // Makes an empty log; `slot.epoch` != 0. Rebuild() takes over the arena's records of
+  // `slot_index`.
   VolumeLog(Arena& arena, uint32_t slot_index, const VolumeSlot& slot);
   VolumeLog(const VolumeLog&) = delete;
   VolumeLog& operator=(const VolumeLog&) = delete;
 
   struct RebuildReport {
     uint64_t records = 0;
-    uint64_t damaged = 0;  // entries or records that are not what was written
+    uint64_t damaged = 0;  // entries or records that differ from the ones written
     Seq durable_mark = 0;  // largest in the records
     Seq checkpoint_mark = 0;
   };
-  // After a restart: reads every segment of the slot, as `for_each` says, verifies every record
-  // that was not trimmed, and holds those that are right. A bad one costs itself, or what lies up
-  // to the next good entry. Segments with nothing in them are freed. Call once, before anything
-  // else.
+  // Restores the log after a restart; call it once, before anything else. It reads every segment of
+  // the slot, as `for_each` says, verifies every record that was not trimmed, and holds the good
+  // ones. A bad record costs itself, or everything up to the next good entry. Empty segments are
+  // freed.
   RebuildReport Rebuild(const ForEach& for_each = InTurn);
 
-  // `bytes` is the whole record, verified, `header` its header, volume and epoch the log's.
+  // Stores a whole record. `bytes` is the record, verified, and `header` its header; volume and
+  // epoch are the log's.
   Result Append(const RecordHeader& header, absl::Span<const uint8_t> bytes);
-  // A piece of a record. On kStored `*completed` is the verified header.
+  // Stores a piece of a record. On kStored `*completed` is the verified header.
   Result AddPiece(const FragmentHeader& fragment, absl::Span<const uint8_t> piece,
                   RecordHeader* completed);
 
@@ -106,21 +110,21 @@ class VolumeLog {
 
   // Appends to `out` the records with after < seq <= upto in seq order, until it has max_bytes or
   // more, or 65536 seqs were looked at. `*cursor` is the last seq looked at: pass it as `after`
-  // next time; when it is `upto` that was all. Returns the number of records appended.
+  // next time. When it is `upto`, all have been read. Returns the number of records appended.
   uint64_t Read(Seq after, Seq upto, size_t max_bytes, std::string* out, Seq* cursor) const;
 
   const AckSet& held() const { return held_; }
   Seq floor() const { return floor_; }  // nothing at or below it is kept
   uint64_t records() const { return held_.CountAbove(floor_); }
   uint64_t records_above(Seq after) const { return held_.CountAbove(std::max(after, floor_)); }
-  // Bytes of records in the segments; those that were trimmed but share a segment with others
+  // Returns the bytes of records in the segments. Trimmed records that share a segment with others
   // count.
   uint64_t bytes() const { return record_bytes_; }
-  // What can still be stored for sure.
+  // Returns the bytes that can still be stored for sure.
   uint64_t free_bytes() const;
   size_t in_progress() const { return in_progress_.size(); }
 
-  // Where the memory went; for tests and metrics.
+  // The use of the memory; for tests and metrics.
   struct Accounting {
     uint64_t segments = 0;
     uint64_t record_bytes = 0;  // headers and bodies
@@ -136,7 +140,7 @@ class VolumeLog {
     uint32_t index = 0;
     uint32_t used = 0;
     Seq max_seq = 0;            // largest seq in it, pieces included
-    uint64_t record_bytes = 0;  // of these records in this segment
+    uint64_t record_bytes = 0;  // of these records, in this segment
   };
   struct Place {
     uint32_t segment;
@@ -147,8 +151,8 @@ class VolumeLog {
     uint32_t record_bytes;
     uint32_t received;                                           // bytes in `runs`
     absl::InlinedVector<std::pair<uint32_t, uint32_t>, 4> runs;  // [begin, end), ascending, apart
-    // The checksum of the body so far, taken while a piece is in the CPU's cache: of what lies
-    // before `summed`, which never changes any more.
+    // The checksum of the body's bytes before `summed`, which never change any more. It is taken
+    // while a piece is in the CPU's cache.
     uint32_t summed;
     uint32_t body_crc;
   };
@@ -159,23 +163,23 @@ class VolumeLog {
   bool AddSegment();
   // Counts an entry with `bytes` of a record at the end of a segment.
   void Take(Segment& segment, Seq seq, uint32_t bytes);
-  // Has the CPU fetch where the next entry goes, which would be waited for otherwise.
+  // Makes the CPU fetch the place of the next entry, for which the store would wait otherwise.
   void FetchNext() const;
   void Hold(Seq seq, Place place);
   Result FinishPieces(Seq seq, InProgress& record, RecordHeader* completed);
   static bool AddRun(InProgress& record, uint32_t begin, uint32_t end);
   void StorePiece(InProgress& record, uint32_t begin, absl::Span<const uint8_t> piece);
-  // What an entry with so many bytes of a record takes.
+  // Returns the bytes that an entry with `bytes` of a record takes.
   static constexpr uint32_t EntrySpan(uint32_t bytes) {
     return (static_cast<uint32_t>(kLogEntryBytes) + bytes + 7) / 8 * 8;
   }
-  // How many bytes of a record are in the segment of its entry.
+  // Returns how many bytes of a record are in the segment of its entry.
   uint32_t BytesHere(Place place, uint32_t record_bytes) const {
     const uint64_t room = arena_.geometry().segment_bytes - place.offset - kLogEntryBytes;
     return static_cast<uint32_t>(std::min<uint64_t>(record_bytes, room));
   }
-  // Calls `one` with a place in the record, and the bytes there in the arena, for each of the one
-  // or two stretches that [from, to) of the record are in.
+  // Calls `one` for each of the one or two stretches that contain [from, to) of the record. It
+  // passes the place in the record, and the bytes there in the arena.
   template <typename One>
   void EachStretch(Place place, uint32_t record_bytes, uint32_t from, uint32_t to, One one) const;
   void ReadRecord(Place place, std::string* out) const;  // appends
@@ -194,26 +198,26 @@ class VolumeLog {
     EntryIs is;
   };
   void WriteEntry(Place place, Entry entry);
-  // Nothing when there is none.
+  // Returns nothing when there is no entry.
   std::optional<Entry> ReadEntry(Place place, uint32_t limit) const;
 
   struct Found {
     Seq seq;
     Place place;
   };
-  // What one segment holds; changes nothing.
+  // The contents of one segment; ScanSegment changes nothing.
   struct Scan {
     Segment segment;
-    bool live = false;  // something in it is to be held
+    bool live = false;  // it has a record to hold
     RebuildReport report;
     std::vector<Found> found;
     std::vector<std::pair<Place, uint32_t>> bad;  // complete entries, and their bytes
-    // Where the last one of those found goes on, and its seq.
+    // The segment in which the last record found continues, and its seq.
     std::optional<uint32_t> next;
     Seq next_seq = 0;
   };
   Scan ScanSegment(uint32_t index) const;
-  // By its checksum; and its second part, if it has one, is where it should be.
+  // Whether the checksum is right, and the second part, if there is one, is at its place.
   bool BodyIsRight(Place place, const RecordHeader& header) const;
   void TakeFound(std::vector<Found>& found, RebuildReport& report);
 
@@ -227,8 +231,8 @@ class VolumeLog {
   AckSet held_;
   std::vector<Segment> segments_;  // the last one is being filled
   uint64_t record_bytes_ = 0;
-  // Ring by seq, for those that are held; what stands elsewhere says nothing: (segment + 1) << 32 |
-  // offset of the entry. A power of two.
+  // Ring by seq of the records that are held: (segment + 1) << 32 | offset of the entry. Other
+  // elements have no meaning. The size is a power of two.
   std::vector<uint64_t> index_;
   absl::btree_map<Seq, InProgress> in_progress_;
 };

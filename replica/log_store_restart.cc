@@ -1,4 +1,4 @@
-// A volume's log in a new process: what of the segments is to be held again (VolumeLog::Rebuild).
+// A volume's log in a new process: the records of the segments to hold again (VolumeLog::Rebuild).
 
 #include <algorithm>
 #include <string>
@@ -19,7 +19,7 @@ VolumeLog::RebuildReport VolumeLog::Rebuild(const ForEach& for_each) {
   std::vector<Found> found;
   for (const Scan& scan : scans) {
     if (!scan.next.has_value()) continue;
-    // The second part of a record that is held: its segment lives as long.
+    // It has the second part of a record that is held, so this segment is live as well.
     const auto at = std::lower_bound(indices.begin(), indices.end(), *scan.next);
     SALIUS_CHECK(at != indices.end() && *at == *scan.next);
     Scan& rest = scans[static_cast<size_t>(at - indices.begin())];
@@ -31,9 +31,9 @@ VolumeLog::RebuildReport VolumeLog::Rebuild(const ForEach& for_each) {
     report.durable_mark = std::max(report.durable_mark, scan.report.durable_mark);
     report.checkpoint_mark = std::max(report.checkpoint_mark, scan.report.checkpoint_mark);
   }
-  // G, before what is damaged is freed: killed in between, the process would leave no trace of it.
+  // G. Do it before anything damaged is freed: a process killed in between would leave no trace.
   if (report.damaged > 0) arena_.NewIncarnation();
-  // Once is enough for a record that is bad.
+  // Make a bad record an empty place, so that it counts once only.
   for (const Scan& scan : scans) {
     for (const auto& [place, bytes] : scan.bad) WriteEntry(place, {bytes, EntryIs::kReserved});
   }
@@ -48,7 +48,7 @@ VolumeLog::RebuildReport VolumeLog::Rebuild(const ForEach& for_each) {
     found.insert(found.end(), scan.found.begin(), scan.found.end());
   }
   TakeFound(found, report);
-  // The one with most room is filled next.
+  // The segment with most room is filled next.
   const auto roomiest =
       std::min_element(segments_.begin(), segments_.end(),
                        [](const Segment& a, const Segment& b) { return a.used < b.used; });
@@ -85,7 +85,7 @@ VolumeLog::Scan VolumeLog::ScanSegment(uint32_t index) const {
                        header->volume == volume_ && header->epoch <= epoch_;
     if (right && header->epoch < epoch_) continue;  // dropped
     const bool trimmed = right && header->seq <= floor_;
-    // What was trimmed may have lost its second part to another volume.
+    // A trimmed record may have lost its second part to another volume.
     if (!right || (!trimmed && !BodyIsRight(place, *header))) {
       ++report.damaged;
       scan.bad.emplace_back(place, entry->bytes);
@@ -121,7 +121,7 @@ bool VolumeLog::BodyIsRight(Place place, const RecordHeader& header) const {
 }
 
 void VolumeLog::TakeFound(std::vector<Found>& found, RebuildReport& report) {
-  // In seq order the ranges never outnumber those of the end, which were within their bound.
+  // In seq order the ranges never outnumber the final ones, which were within their bound.
   std::stable_sort(found.begin(), found.end(),
                    [](const Found& a, const Found& b) { return a.seq < b.seq; });
   for (const Found& f : found) {

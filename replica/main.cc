@@ -22,8 +22,8 @@ constexpr int kExitFailure = 1;
 constexpr int kExitUsage = 2;
 
 int Fail(const absl::Status& status, int code) {
-  // Beside the log, whose level may hide it, and behind its lines: while those wait for stderr, so
-  // would this.
+  // Write it beside the log, whose level may hide it, and after the log's lines. While those wait
+  // for stderr, this would wait too.
   if (!FlushLog()) ::_exit(code);
   std::fprintf(stderr, "%ssalius-replica: %s\n", std::string(LinePrefix(LogLevel::kError)).c_str(),
                std::string(Sv(status.message())).c_str());
@@ -46,8 +46,8 @@ int Main(const std::vector<std::string>& arguments) {
   }
   // Before any thread: they inherit the blocked signals.
   SignalWaiter signals;
-  // The thread that receives logs, and so does who answers a fence: neither may wait for who reads
-  // it. Nothing forks from here on.
+  // The thread that receives writes to the log, and so do calls that answer a fence. Neither may
+  // wait for a reader of stderr. Nothing forks from here on.
   LogInBackground();
   if (const absl::StatusOr<uint64_t> limit = RaiseFdLimit(); !limit.ok()) {
     SLOG_WARN("limit of open files: {}", Sv(limit.status().message()));

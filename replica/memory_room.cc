@@ -17,7 +17,7 @@
 namespace salius {
 namespace {
 
-// Threads, gRPC's buffers, the index of the records.
+// Memory of threads, gRPC's buffers and the index of the records.
 constexpr uint64_t kProcessBytes = uint64_t{24} << 20;
 // From here on a bound of version 1 says "none" (a page below 2^63).
 constexpr uint64_t kNoBound = uint64_t{1} << 62;
@@ -28,7 +28,7 @@ std::vector<std::string> Lines(const std::string& path) {
   return absl::StrSplit(*text, '\n', absl::SkipEmpty());
 }
 
-// The whole file as a number; nothing for "max" and what is none.
+// Returns the whole file as a number; nothing for "max" and other text.
 std::optional<uint64_t> NumberIn(const std::string& path) {
   uint64_t number = 0;
   const std::vector<std::string> lines = Lines(path);
@@ -36,7 +36,7 @@ std::optional<uint64_t> NumberIn(const std::string& path) {
   return number;
 }
 
-// The value behind `key` in lines "key value" or "key: value kB"; 0 when there is none.
+// Returns the value behind `key` in lines "key value" or "key: value kB"; 0 when there is none.
 uint64_t ValueOf(const std::vector<std::string>& lines, std::string_view key) {
   for (const std::string& line : lines) {
     const std::vector<std::string> words = absl::StrSplit(line, absl::ByAnyChar(" :\t"), absl::SkipEmpty());
@@ -47,7 +47,7 @@ uint64_t ValueOf(const std::vector<std::string>& lines, std::string_view key) {
   return 0;
 }
 
-// Where the memory controller's hierarchy is mounted, and which part of it is seen there.
+// A mount of the memory controller's hierarchy, and the part of it that is seen there.
 struct Mount {
   std::string point, top;
   bool v2 = false;
@@ -69,7 +69,7 @@ std::vector<Mount> MemoryMounts(const std::string& root) {
   return mounts;
 }
 
-// This process's own group in the hierarchy; nothing when it is in none.
+// Returns this process's own group in the hierarchy; nothing when it is in none.
 std::optional<std::string> OwnGroup(const std::string& root, bool v2) {
   for (const std::string& line : Lines(root + "/proc/self/cgroup")) {
     const std::vector<std::string> parts = absl::StrSplit(line, absl::MaxSplits(':', 2));
@@ -88,8 +88,8 @@ void Bound(MemoryRoom& room, uint64_t bytes, std::string because) {
   room.because = std::move(because);
 }
 
-// One group: what its bound leaves when the page cache of files, which the kernel gives back, is
-// taken for free.
+// Applies the bound of one group. The page cache of files, which the kernel gives back, counts as
+// free.
 void BoundByGroup(MemoryRoom& room, const std::string& dir, bool v2, uint64_t swap_free) {
   const std::string limit_file = dir + (v2 ? "/memory.max" : "/memory.limit_in_bytes");
   const std::optional<uint64_t> limit = NumberIn(limit_file);
@@ -118,7 +118,7 @@ MemoryRoom ReadMemoryRoom(const std::string& root, bool swap) {
   for (const Mount& mount : MemoryMounts(root)) {
     std::optional<std::string> group = OwnGroup(root, mount.v2);
     if (!group.has_value()) continue;
-    // The mount may show a part of the hierarchy only, as in a container.
+    // The mount may show only a part of the hierarchy, as in a container.
     if (mount.top != "/" && absl::StartsWith(*group, mount.top)) group->erase(0, mount.top.size());
     while (true) {
       BoundByGroup(room, absl::StrCat(root, mount.point, *group == "/" ? "" : *group), mount.v2,

@@ -11,7 +11,7 @@ namespace salius {
 absl::StatusOr<MulticastGroup> ParseMulticastGroup(const std::string& text) {
   const absl::Status invalid = absl::InvalidArgumentError(
       absl::StrFormat("\"%s\" is not a multicast address with a port", absl::CHexEscape(text)));
-  // A zero byte would end it for the system and not for us.
+  // A zero byte would end the text for the system, but not for us.
   if (!std::all_of(text.begin(), text.end(), [](char c) { return c > ' ' && c < 0x7f; })) {
     return invalid;
   }

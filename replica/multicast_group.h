@@ -1,8 +1,8 @@
 // The text by which a primary names a multicast group, and a replica notes it: "address:port", with
 // "%interface" behind it when one was chosen.
 //
-// pure: no thread, lock, socket or clock; and no resolver, which anybody could keep busy: the
-// address is a number.
+// pure: no thread, lock, socket or clock. It uses no resolver either, which any client could keep
+// busy: the address is a number.
 #pragma once
 
 #include <string>
@@ -20,7 +20,7 @@ struct MulticastGroup {
   std::string ToString() const { return interface.empty() ? place : place + "%" + interface; }
 };
 
-// INVALID_ARGUMENT for anything else.
+// Parses the text. INVALID_ARGUMENT for anything else.
 absl::StatusOr<MulticastGroup> ParseMulticastGroup(const std::string& text);
 
 }  // namespace salius

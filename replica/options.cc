@@ -151,7 +151,7 @@ absl::Status Set(const Option& option, const std::string& value, std::string_vie
 absl::Status ReadConfig(const std::string& path, ReplicaOptions& options) {
   SALIUS_ASSIGN_OR_RETURN(ConfigReader config, ConfigReader::ParseFile(path));
   for (const Option& option : Options()) {
-    // Asked for even when missing: Finish() then knows the key and can suggest it.
+    // Ask for it even when missing: Finish() then knows the key and can suggest it.
     const bool has = config.Has(option.name);
     std::string value;
     if (option.kind == Kind::kFlag) {

@@ -1,5 +1,5 @@
-// salius-replica's options: from the command line, and under the same names from a TOML file. What
-// the command line says wins.
+// salius-replica's options: from the command line, and under the same names from a TOML file. The
+// command line overrides the file.
 //
 // One table (options.cc) is the parser, the list of known keys and the text of --help.
 #pragma once
@@ -34,7 +34,8 @@ struct ReplicaOptions {
   bool version = false;
 };
 
-// `arguments` without the program's name. INVALID_ARGUMENT says which option and what is allowed.
+// Parses `arguments`, without the program's name. INVALID_ARGUMENT names the option and its allowed
+// values.
 absl::StatusOr<ReplicaOptions> ParseReplicaOptions(const std::vector<std::string>& arguments);
 
 std::string ReplicaUsage();

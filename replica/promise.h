@@ -1,4 +1,4 @@
-// What a replica has promised, and the bytes of the file that keeps it over a reboot
+// The promises of a replica, and the bytes of the file that keeps them over a reboot
 // (docs/replica.md, "The promise file", gives every byte).
 //
 // pure: no thread, lock, socket, clock or file.
@@ -17,23 +17,23 @@
 
 namespace salius {
 
-// A host that asked: its IPv6 address, or its IPv4 address mapped into one. All zero: unknown.
+// A host that called: its IPv6 address, or its IPv4 address mapped into one. All zero: unknown.
 using PeerId = std::array<uint8_t, 16>;
-// From "10.0.0.1:2345", "[::1]:2345" or such an address without a port; zero for anything else.
+// Parses "10.0.0.1:2345", "[::1]:2345" or such an address without a port; zero for anything else.
 PeerId PeerIdOf(const std::string& address);
-// The address as text, without a port; "" when it is unknown.
+// Returns the address as text, without a port; "" when it is unknown.
 std::string PeerText(const PeerId& peer);
 
-// What is promised about one volume.
+// The promise about one volume.
 struct Promise {
   VolumeId volume{};
   Epoch promised = 0;  // to a recovery; 0: nothing
   uint64_t token = 0;  // of that recovery
   Epoch opened = 0;    // the largest epoch of a session that was opened here; 0: none
-  PeerId peer{};       // the host that opened the last session, or else that asked first
+  PeerId peer{};       // the host that opened the last session, or else that called first
   bool operator==(const Promise&) const = default;
 
-  // No session of an epoch below it is served.
+  // Returns the fence: no session of a lower epoch is served.
   Epoch fence_epoch() const { return std::max(promised, opened); }
 };
 
@@ -57,10 +57,10 @@ inline constexpr size_t kPromiseBytes = 64;
 // More volumes than any host serves; a file of 1 MiB.
 inline constexpr size_t kMaxPromises = 16384;
 
-// The promises in ascending order of their volumes, whatever order they are given in.
+// Encodes the promises in ascending order of their volumes, whatever order they are given in.
 std::string EncodePromiseFile(const PromiseFile& file);
-// DATA_LOSS when the bytes are not what was written, FAILED_PRECONDITION when another version of
-// this program wrote them.
+// DATA_LOSS when the bytes differ from the ones written, FAILED_PRECONDITION when another version
+// of this program wrote them.
 absl::StatusOr<PromiseFile> DecodePromiseFile(absl::Span<const uint8_t> bytes);
 
 }  // namespace salius

@@ -1,6 +1,6 @@
-// Keeps what the acceptor has promised on a disk (I4). A promise is in force in memory first, then
-// written, then answered: what was answered outlives a reboot, and a promise more than was answered
-// costs nothing.
+// Keeps the acceptor's promises on a disk (I4). A promise is in force in memory first, then
+// written, then answered. So an answered promise outlives a reboot, and a promise that was not
+// answered costs nothing.
 //
 // A file that is missing or damaged means that promises may be forgotten. Then there is a new store
 // identity, by which a primary knows that this replica is no witness any more (docs/protocol.md,
@@ -10,7 +10,7 @@
 // that counts fewer under the same incarnation is an older one that was put back (I5).
 //
 // Threads: Keep() comes from any thread. `mutex_` is held over the write, since the newest content
-// must be what is written last; it is never taken while the acceptor's lock is held.
+// must be written last. It is never taken while the acceptor's lock is held.
 #pragma once
 
 #include <cstdint>
@@ -33,13 +33,13 @@ class PromiseKeeper {
   struct Loaded {
     PromiseFile file;     // of a new store: without promises, incarnation 0
     std::string problem;  // why the store is new; empty when it is not
-    bool damaged = false;  // there was one, and it could not be read
+    bool damaged = false;  // the file existed, and could not be read
   };
   // Reads the file, or makes the identity of a new one. Errors: the store's, and
   // FAILED_PRECONDITION for a file of another version.
   static absl::StatusOr<Loaded> Load(PromiseStore& store,
                                      const std::function<uint64_t()>& random);
-  // The arena is one of an earlier moment than `file` knows it. `process_starts` counts this
+  // Whether the arena comes from an earlier moment than `file` knows. `process_starts` counts this
   // process too.
   static bool WentBack(const PromiseFile& file, Incarnation incarnation, uint64_t process_starts);
 
@@ -48,11 +48,11 @@ class PromiseKeeper {
   // The store must outlive the keeper.
   PromiseKeeper(PromiseStore& store, StoreId id, Source source);
 
-  // Writes everything, and the arena that it belongs to: to be called once, before anything is
+  // Writes all promises, and the arena that they belong to. Call it once, before anything is
   // served.
   absl::Status Begin(Incarnation incarnation, uint64_t process_starts);
-  // When it returns OK, all that was promised before the call is on the disk. Writes nothing when
-  // it already is.
+  // Brings the promises to the disk: on OK all that were made before the call are there. Writes
+  // nothing when they already are.
   absl::Status Keep();
 
   StoreId id() const { return id_; }

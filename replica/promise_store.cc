@@ -29,7 +29,7 @@ std::string ParentOf(const std::string& path) {
   return slash == 0 ? "/" : path.substr(0, slash);
 }
 
-// Makes the directory and what is missing above it; their names are on the disk afterwards.
+// Makes the directory and the missing ones above it; their names are on the disk afterwards.
 absl::Status MakeSynced(const std::string& dir) {
   std::vector<std::string> parents;
   struct stat st;
@@ -61,7 +61,7 @@ absl::StatusOr<std::unique_ptr<PromiseDir>> PromiseDir::Open(const std::string& 
   struct stat st;
   if (fstat(store->dir_.get(), &st) != 0) return Unusable(dir, ErrnoStatus(errno, "stat"));
   if (st.st_uid != geteuid() || (st.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
-    // A promise that another took back would let two primaries write.
+    // If another user took a promise back, two primaries could write.
     return Unusable(dir, absl::FailedPreconditionError(absl::StrFormat(
                              "it belongs to user %d and has mode %04o, so that others may change it",
                              st.st_uid, st.st_mode & 07777)));
@@ -87,7 +87,7 @@ absl::Status PromiseDir::Write(const std::string& bytes) {
 }
 
 void PromiseDir::SetAside() {
-  // Only for people: when it fails, the new file simply takes the place.
+  // The old file is only for an administrator. When this fails, the new file simply replaces it.
   static_cast<void>(renameat(dir_.get(), kPromiseFile, dir_.get(), kSetAside));
 }
 

@@ -1,4 +1,4 @@
-// Where the promise file lies: a seam, so that the rules run over memory in tests.
+// The place of the promise file: a seam, so that the rules run over memory in tests.
 //
 // Threads: one call at a time.
 #pragma once
@@ -15,28 +15,29 @@ namespace salius {
 class PromiseStore {
  public:
   virtual ~PromiseStore() = default;
-  // What was written last. NOT_FOUND when nothing was ever written, or it is gone.
+  // Returns the content written last. NOT_FOUND when nothing was ever written, or it is gone.
   virtual absl::StatusOr<std::string> Read() = 0;
-  // Replaces it; on the disk when it returns. After an error it is the old content or the new.
+  // Replaces the content; it is on the disk when this returns. After an error it is the old content
+  // or the new.
   virtual absl::Status Write(const std::string& bytes) = 0;
-  // Puts what Read() gave aside, for people to look at.
+  // Puts the content that Read() returned aside, for an administrator to look at.
   virtual void SetAside() = 0;
-  // Names it, for messages.
+  // Returns the store's name, for messages.
   virtual std::string name() const = 0;
 };
 
 // `<dir>/promises`, held by one process at a time.
 class PromiseDir final : public PromiseStore {
  public:
-  // Makes the directory when it is missing, so that a power cut leaves it there. UNAVAILABLE when
-  // another process holds it, PERMISSION_DENIED when it is not this user's; each says what to do.
+  // Makes the directory when it is missing, so that it survives a power cut. UNAVAILABLE when
+  // another process holds it, PERMISSION_DENIED when it is not this user's; each gives the remedy.
   static absl::StatusOr<std::unique_ptr<PromiseDir>> Open(const std::string& dir);
 
   absl::StatusOr<std::string> Read() override;
   absl::Status Write(const std::string& bytes) override;
   void SetAside() override;
   std::string name() const override;
-  // The directory is on tmpfs, so that a reboot takes it away.
+  // Whether the directory is on tmpfs, so that a reboot removes it.
   bool on_tmpfs() const { return on_tmpfs_; }
 
  private:

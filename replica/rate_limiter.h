@@ -18,8 +18,8 @@ class RateLimiter {
   RateLimiter(int64_t interval_ns, size_t max_sources)
       : interval_ns_(interval_ns), max_sources_(max_sources) {}
 
-  // True when `source` had no event let through in the last interval; this one then counts. With
-  // too many sources all are forgotten: a flood of forged ones costs answers, not memory.
+  // Returns true when `source` had no event let through in the last interval; this one then counts.
+  // With too many sources all are forgotten: a flood of forged ones costs answers, not memory.
   bool Allow(int64_t now_ns, std::string_view source) {
     const auto it = last_.find(Av(source));
     if (it != last_.end()) {

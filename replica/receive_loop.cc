@@ -18,18 +18,18 @@
 namespace salius {
 namespace {
 
-// Messages per batch: one system call's worth (transport/udp_io.cc).
+// Messages per batch: those of one system call (transport/udp_io.cc).
 constexpr size_t kBatch = 64;
-// Datagrams, of which a message may be many, that are handled under one hold of the acceptor's lock
-// and answered together.
+// Datagrams that are processed under one hold of the acceptor's lock and answered together; one
+// message may be many.
 constexpr size_t kPiece = 512;
-// Batches from one socket before the others, and the clock, are looked at again.
+// Batches from one socket before the other sockets and the clock get their turn.
 constexpr int kDrainBatches = 16;
 constexpr int kTickMs = 250;
 constexpr int64_t kTickNs = int64_t{kTickMs} * 1'000'000;
 constexpr size_t kMaxGroups = 64;
-// An answer "unknown session" per source and this time is enough for a primary to notice, and keeps
-// a flood of strays from being doubled.
+// Interval between two answers "unknown session" to one source. It is short enough for a primary to
+// notice, and keeps a flood of strays from being doubled.
 constexpr int64_t kUnknownAnswerNs = 10'000'000;
 constexpr size_t kUnknownSources = 1024;
 constexpr size_t kMaxAskers = 4096;
@@ -70,7 +70,7 @@ struct ReceiveLoop::Buffers {
   InBatch in;
   std::vector<Frame> frames;
   std::vector<Answer> answers;
-  // The answers' bytes and how they are sent.
+  // The answers' bytes and the datagrams that carry them.
   std::vector<AckBytes> acks;
   std::vector<iovec> parts;
   std::vector<OutDatagram> out;
@@ -121,7 +121,7 @@ void ReceiveLoop::Stop() {
   thread_.join();
 }
 
-// An empty datagram to itself. Should it not arrive, the loop wakes at its next tick.
+// Sends an empty datagram to itself. If it does not arrive, the loop wakes at its next tick.
 void ReceiveLoop::Wake() {
   const OutDatagram nothing{&self_, {}};
   unicast_->socket.Send(absl::MakeConstSpan(&nothing, 1));
@@ -160,7 +160,8 @@ absl::StatusOr<std::string> ReceiveLoop::Join(const std::string& group,
       return absl::ResourceExhaustedError(
           absl::StrFormat("sessions use %d multicast groups of this replica already", kMaxGroups));
     }
-    // Bound to the group, so that nothing else arrives; shared, for other replicas on this host.
+    // It is bound to the group, so that nothing else arrives, and shared with other replicas on
+    // this host.
     UdpSocket::Options shared;
     shared.reuse_port = true;
     shared.coalesce = true;
@@ -175,7 +176,7 @@ absl::StatusOr<std::string> ReceiveLoop::Join(const std::string& group,
   return joined;
 }
 
-// The loop's thread closes them when it sees that.
+// Removes the sockets of other groups. The loop's thread closes them when it notices.
 void ReceiveLoop::LeaveAllBut(const std::vector<std::string>& groups) {
   const auto unused = [&](const std::shared_ptr<Source>& source) {
     return !source->group.empty() &&
@@ -199,7 +200,7 @@ void ReceiveLoop::Run() {
   while (!stop_.load()) {
     grouped_ = sources.size() > 1;
     if (sources.size() == 1) {
-      // The receive itself waits: no second system call for every batch.
+      // The receive itself waits, so that a batch needs no second system call.
       if (ReceiveBatch(unicast_->socket, /*wait=*/true)) Drain(unicast_->socket);
     } else {
       WaitReadable(sources);
@@ -211,11 +212,11 @@ void ReceiveLoop::Run() {
   Tick();
 }
 
-// Waits for datagrams on any socket and handles them.
+// Waits for datagrams on any socket and processes them.
 void ReceiveLoop::WaitReadable(const std::vector<std::shared_ptr<Source>>& sources) {
   std::array<pollfd, kMaxGroups + 1> fds;
   for (size_t i = 0; i < sources.size(); ++i) fds[i] = {sources[i]->socket.fd(), POLLIN, 0};
-  // Negative only when a signal came: then the next round waits again.
+  // It is negative only after a signal: then the next round waits again.
   const int ready = poll(fds.data(), sources.size(), kTickMs);
   for (size_t i = 0; ready > 0 && i < sources.size(); ++i) {
     if (fds[i].revents != 0) Drain(sources[i]->socket);
@@ -224,7 +225,7 @@ void ReceiveLoop::WaitReadable(const std::vector<std::shared_ptr<Source>>& sourc
 
 void ReceiveLoop::Drain(UdpSocket& socket) {
   for (int i = 0; i < kDrainBatches; ++i) {
-    // A batch that is not full was all there is: no further call to learn that.
+    // A batch that is not full took all there was: no further call is needed.
     if (!ReceiveBatch(socket, /*wait=*/false)) return;
   }
 }
@@ -324,7 +325,7 @@ const SocketAddress* ReceiveLoop::AnswersFrom(const InDatagram& datagram) {
   return datagram.at;
 }
 
-// Strays get few answers; who is known, or is to be told that it is fenced, gets all.
+// Whether an answer may be sent: strays get few, a known or a fenced sender gets all.
 bool ReceiveLoop::MayAnswer(int64_t now_ns, Acceptor::Standing standing, const SocketAddress& to) {
   if (standing == Acceptor::Standing::kCurrent || standing == Acceptor::Standing::kFenced) {
     return true;
@@ -354,7 +355,8 @@ void ReceiveLoop::SendAcks() {
     b.parts[i] = {bytes, kFrameHeaderBytes + payload};
     b.out[i] = {answer.to, absl::MakeConstSpan(&b.parts[i], 1), answer.from};
   }
-  // What does not fit the socket's buffer is lost like any datagram: the primary asks again.
+  // An answer that does not fit the socket's buffer is lost like any datagram: the primary asks
+  // again.
   metrics_.CountAcks(unicast_->socket.Send(absl::MakeConstSpan(b.out).first(n)));
 }
 

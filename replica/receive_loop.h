@@ -3,9 +3,12 @@
 //
 // Sockets: one unicast socket on the listen address, and one for every multicast group that a
 // session asked for. Acknowledgements always leave from the unicast socket to the datagram's
-// source, and from the address that was asked: a primary knows this replica by that one alone. What
-// came to a group is answered from the address that its source asked last. A group once joined is kept until its place is needed for another one and no session
-// names it: sessions come again.
+// source. They leave from the address that the datagram was sent to: a primary knows this replica
+// only by that one. A datagram that came to a group is answered from the address that its source
+// used last.
+//
+// A joined group is kept until its place is needed for another one and no session names it: a
+// primary may open its session again.
 //
 // Threads: the loop owns its buffers. Join() comes from gRPC threads; `mutex_` guards the list of
 // sockets only and is never held together with the acceptor's lock or over a receive.
@@ -38,31 +41,37 @@ class ReceiveLoop {
     SocketAddress listen;
     std::string multicast_interface;  // empty: that of the listen address, or the route's
   };
-  // `socket` is bound to options.listen; nothing is received from it yet.
+  // Makes a loop. `socket` is bound to options.listen; nothing is received from it yet.
   static absl::StatusOr<std::unique_ptr<ReceiveLoop>> Create(UdpSocket socket,
                                                              const Options& options,
                                                              SharedAcceptor& acceptor,
                                                              ReplicaMetrics& metrics, Clock& clock);
-  // An address that stands for all of the host's: a socket bound to it must be told which one was
-  // asked (UdpSocket::Options::local_address).
+  // Whether the address stands for all of the host's. A socket bound to it must report the address
+  // that each datagram was sent to (UdpSocket::Options::local_address).
   static bool IsAnyAddress(const SocketAddress& address);
-  // Stops when it is running.
+  // Stops the thread when it is running.
   ~ReceiveLoop();
   ReceiveLoop(const ReceiveLoop&) = delete;
   ReceiveLoop& operator=(const ReceiveLoop&) = delete;
 
   // Starts the thread.
   void Start();
-  // Answers what has arrived, then ends the thread. The sockets stay bound.
+  // Answers the datagrams that have arrived, then ends the thread. The sockets stay bound.
   void Stop();
 
-  // Receives from the group "address:port" too; OK when it does already. The interface: what
-  // follows a "%" after the port, else Options::multicast_interface, else that of the listen
-  // address, else the one towards `primary` ("address:port"), else the route's. Returns the group
-  // with the interface that was chosen, to be given again after a restart. Whoever joins for a
-  // session keeps other calls away until it is open: a group that no session names may be left for
-  // another one. Errors: INVALID_ARGUMENT for what is not a multicast address with a port,
-  // RESOURCE_EXHAUSTED when sessions name too many, the system's own.
+  // Receives from the group "address:port" too; OK when it does already. Returns the group with the
+  // interface that was chosen, to be passed again after a restart. The interface is the first of:
+  //
+  //   1. the text after a "%" behind the port
+  //   2. Options::multicast_interface
+  //   3. that of the listen address
+  //   4. the one towards `primary` ("address:port")
+  //   5. the route's
+  //
+  // A caller that joins for a session keeps other calls away until the session is open: a group
+  // that no session names may be left for another one. Errors: INVALID_ARGUMENT for text other than
+  // a multicast address with a port, RESOURCE_EXHAUSTED when sessions name too many, the system's
+  // own.
   absl::StatusOr<std::string> Join(const std::string& group, const std::string& primary = "");
 
   uint16_t port() const { return port_; }
@@ -76,17 +85,17 @@ class ReceiveLoop {
 
   ReceiveLoop(UdpSocket socket, const Options& options, SharedAcceptor& acceptor,
               ReplicaMetrics& metrics, Clock& clock);
-  // Where a group is joined that names no interface; empty: the route to the group decides.
+  // Returns the interface for a group that names none; empty: the route to the group decides.
   absl::StatusOr<std::string> Interface(const std::string& primary) const;
   void Run();
   std::vector<std::shared_ptr<Source>> Sources() const;
   void LeaveAllBut(const std::vector<std::string>& groups) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void WaitReadable(const std::vector<std::shared_ptr<Source>>& sources);
   void Drain(UdpSocket& socket);
-  // Receives, handles and answers one batch. Returns whether there may be more.
+  // Receives, processes and answers one batch. Returns whether there may be more.
   bool ReceiveBatch(UdpSocket& socket, bool wait);
   void HandleBatch(size_t first, size_t last);  // of the batch's datagrams
-  // The address from which `datagram` is answered; null: the socket's own.
+  // Returns the address from which `datagram` is answered; null: the socket's own.
   const SocketAddress* AnswersFrom(const InDatagram& datagram);
   bool MayAnswer(int64_t now_ns, Acceptor::Standing standing, const SocketAddress& to);
   void SendAcks();
@@ -99,7 +108,7 @@ class ReceiveLoop {
   Clock& clock_;
   uint16_t port_ = 0;
   const std::shared_ptr<Source> unicast_;
-  SocketAddress self_;  // where Wake() sends to
+  SocketAddress self_;  // destination of Wake()
 
   mutable absl::Mutex mutex_;
   std::vector<std::shared_ptr<Source>> sources_ ABSL_GUARDED_BY(mutex_);
@@ -107,13 +116,13 @@ class ReceiveLoop {
   std::atomic<bool> stop_{false};
   std::atomic<bool> sources_changed_{false};
   std::thread thread_;
-  // Only the loop's thread uses what follows.
+  // Only the loop's thread uses the members below.
   std::unique_ptr<Buffers> buffers_;
   RateLimiter unknown_answers_;
-  // By source, when the socket has any address and groups were joined.
+  // The address that each source used, when the socket has any address and groups were joined.
   std::map<std::string, SocketAddress, std::less<>> asked_at_;
-  bool any_address_ = false;  // the unicast socket is bound to no address of its own
-  bool grouped_ = false;      // groups are received from
+  bool any_address_ = false;  // the unicast socket is bound to all addresses of the host
+  bool grouped_ = false;      // the loop receives from groups
   int64_t next_tick_ns_ = 0;
 };
 

@@ -13,7 +13,7 @@
 
 namespace salius {
 
-// Everything to be shown, read under the acceptor's lock.
+// The values to show, read under the acceptor's lock.
 struct ReplicaSnapshot {
   AcceptorCounters counters;
   uint64_t memory_bytes = 0;

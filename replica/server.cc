@@ -18,8 +18,8 @@
 namespace salius {
 namespace {
 
-// A Fetch of everything a large arena holds takes seconds; what is not done by then is cut off and
-// resumed by the recovery at another start.
+// Time for calls at the end. A Fetch of a whole large arena takes seconds. A call that takes longer
+// is cut off, and the recovery resumes it at another start.
 constexpr auto kDrainTime = std::chrono::seconds(5);
 
 absl::Status CheckAddress(std::string_view option, const SocketAddress& listen,
@@ -174,9 +174,9 @@ absl::Status ReplicaServer::Serve(const ReplicaOptions& options, const SocketAdd
   tcp.set_port(loop_->port());  // the same port, also when any was asked for
   grpc::ServerBuilder builder;
   int bound = 0;
-  // Off: gRPC would share the port with another replica and split the calls between them.
+  // Turn it off: gRPC would share the port with another replica and split the calls between them.
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
-  // A host that lost its power closes no connection.
+  // A host that lost its power closes no connection; find that out.
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 60'000);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 20'000);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
@@ -196,7 +196,7 @@ absl::Status ReplicaServer::Serve(const ReplicaOptions& options, const SocketAdd
   return absl::OkStatus();
 }
 
-// Sessions that were open before this process go on, their groups included.
+// Joins the groups of sessions that were open before this process: they continue.
 void ReplicaServer::JoinGroups() {
   std::vector<std::string> groups;
   {

@@ -1,9 +1,13 @@
 // One replica, wired together: arena, acceptor, receive loop, control service, metrics. The only
 // place that knows all of them.
 //
-// Order of life: UDP port bound (a port in use must not leave an arena behind), promises read, arena attached,
-// logs rebuilt, TCP port bound, then served; at the end sessions are refused, calls and datagrams
-// under way are finished, the arena is detached and left in place.
+// Order of life:
+//
+//   1. the UDP port is bound (a port in use must not leave an arena behind)
+//   2. promises are read, the arena is attached, logs are rebuilt
+//   3. the TCP port is bound, and the replica serves
+//   4. at the end sessions are refused, and present calls and datagrams are finished
+//   5. the arena is detached and left in place
 #pragma once
 
 #include <cstdint>
@@ -24,13 +28,14 @@ namespace salius {
 
 class ReplicaServer {
  public:
-  // Serves when it returns. Errors: FAILED_PRECONDITION for a public address without --insecure,
+  // Starts a replica, which serves when this returns. Errors: FAILED_PRECONDITION for a public
+  // address without --insecure,
   // ALREADY_EXISTS for a port in use, those of PromiseDir, ArenaFile::Open, Resolve and
   // MetricsServer.
   static absl::StatusOr<std::unique_ptr<ReplicaServer>> Start(const ReplicaOptions& options,
                                                               Clock& clock);
-  // What is wrong with the options for good, as far as it can be seen: the first error of Start. OK
-  // when a name does not resolve now.
+  // Returns the first error of Start that comes from the options and is permanent, as far as that
+  // can be seen. OK when a name does not resolve now.
   static absl::Status CheckOptions(const ReplicaOptions& options);
   ~ReplicaServer();
   ReplicaServer(const ReplicaServer&) = delete;
@@ -44,8 +49,7 @@ class ReplicaServer {
 
  private:
   ReplicaServer() = default;
-  // Reads the promises, attaches the arena, builds the acceptor from both, and writes the promises
-  // down.
+  // Reads the promises, attaches the arena, builds the acceptor from both, and writes the promises.
   absl::Status AttachArena(const ReplicaOptions& options, Clock& clock);
   void ReportArena(const Acceptor::AttachReport& report, Incarnation before) const;
   void ReportPromises(const PromiseKeeper::Loaded& loaded) const;

@@ -1,7 +1,7 @@
 // The acceptor and the one lock around it.
 //
-// The lock is held by the receive loop for one batch of datagrams and by gRPC threads for one call,
-// or for one piece of a Fetch of at most kFetchPieceBytes. Under it there is no system call but the
+// The receive loop holds the lock for one batch of datagrams. gRPC threads hold it for one call, or
+// for one piece of a Fetch of at most kFetchPieceBytes. Under it there is no system call but the
 // page faults of the arena and of the heap, no logging, and no other lock.
 #pragma once
 
@@ -13,8 +13,7 @@
 
 namespace salius {
 
-// Copying this much takes some 20 us, which is what a reading recovery may add to a writer's
-// latency.
+// Copying this much takes some 20 us: a reading recovery may add that much to a writer's latency.
 inline constexpr size_t kFetchPieceBytes = size_t{128} << 10;
 
 struct SharedAcceptor {
