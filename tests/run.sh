@@ -1,17 +1,22 @@
 #!/usr/bin/env bash
-# Installs what is missing, builds everything, runs every test, and ends with "N passed, N failed".
+# Installs missing packages, builds everything, runs every test, and ends with "N passed, N failed".
 #
 #   tests/run.sh [--long] [--ci] [STAGE...]
 #
-# A stage is a file tests/stages/[NN-]name.sh. Without names all run, in order, but those that $only_ci below names; with
-# --ci or --long these too, and then those in tests/stages/ci (sanitizers); with --long those in tests/stages/long (every
-# planted bug) as well. An executable one is a
-# program: it gets --long if given, and its last line "N passed, N failed" is what it adds. Any other
-# is sourced in a shell of its own, with the functions below, and counts every check it makes with
-# `pass NAME` or `fail NAME`. A stage that ends with an error, or counts nothing, is one failure.
+# A stage is a file tests/stages/[NN-]name.sh. Named stages run alone. Without names these run, in
+# order:
+# - all stages except those in $only_ci below
+# - with --ci or --long those too, and then the stages in tests/stages/ci (sanitizers)
+# - with --long also those in tests/stages/long (every planted bug)
 #
-# A run with --long that was ended goes on when it is started again on the same commit: stages that passed are not run
-# again, and the others go on where they were. What it keeps is in SALIUS_LONG_DIR (default: .long/COMMIT).
+# An executable stage is a program: it gets --long if that is given. Its last line "N passed, N
+# failed" is added to the counts. Any other stage is sourced in a shell of its own, with the
+# functions below. It counts every check with `pass NAME` or `fail NAME`. A stage that ends with an
+# error, or counts nothing, is one failure.
+#
+# An interrupted run with --long continues when it is started again on the same commit. Stages that
+# passed do not run again, and the others continue where they were. The progress is kept in
+# SALIUS_LONG_DIR (default: .long/COMMIT).
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 
@@ -37,7 +42,7 @@ done
 export SALIUS_LONG
 if [ $SALIUS_LONG = 1 ]; then
   tested=$(git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)
-  # What passed with other changes says nothing of these.
+  # A result under other changes says nothing about these.
   [ -z "$(git status --porcelain 2>/dev/null)" ] || tested+=-$(
     { git diff HEAD && git ls-files -z --others --exclude-standard | xargs -0r sha256sum; } | sha256sum | head -c 12
   )
@@ -55,16 +60,16 @@ fail() {
   echo "fail $*" >>"$results"
   echo "FAILED: $*" >&2
 }
-# check NAME COMMAND...: one check that passes when the command does.
+# check NAME COMMAND...: runs one check, which passes when the command does.
 check() {
   local name=$1
   shift
   if "$@"; then pass "$name"; else fail "$name"; fi
 }
-# True for a run with --long: more seeds, longer fuzzing, the slow suites.
+# is_long: true for a run with --long: more seeds, longer fuzzing, the slow suites.
 is_long() { [ "$SALIUS_LONG" = 1 ]; }
 
-# What a test target that passed has left out, and why: Bazel keeps that in its log.
+# print_skips TARGET: prints the tests that a passed target skipped, and why, from Bazel's log.
 print_skips() {
   local path=${1#//}
   local logs=bazel-testlogs/${path/:/\/}
@@ -90,12 +95,12 @@ bazel_test() {
       "FAILED "* | "TIMEOUT "* | "(cached) FAILED"* | "NO STATUS"* | "FLAKY"*) fail "$target" ;;
     esac
   done < <(grep -E '^//[^ ]+ +(\(cached\) )?(PASSED|FAILED|TIMEOUT|NO STATUS|FLAKY)' "$log")
-  # 3: some test failed, and was counted. Anything else is a build or a usage that broke.
+  # 3: some test failed, and was counted. Any other code is a failed build or a wrong usage.
   [ "$status" -eq 0 ] || [ "$status" -eq 3 ] || fail "$name (bazel exit code $status)"
   rm -f "$log"
 }
 
-# Runs an executable stage and takes over the counts of its closing line.
+# run_program FILE NAME: runs an executable stage and adds the counts of its closing line.
 run_program() {
   local file=$1 name=$2 log status line passed failed
   local arguments=()

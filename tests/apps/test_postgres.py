@@ -1,6 +1,6 @@
 """PostgreSQL through real power cuts at random moments: psql clients insert numbered rows, one
-transaction each, with pgbench beside them. After every cut all transactions that were acknowledged to a
-client must be there, and pgbench's books must balance.
+transaction each, with pgbench beside them. After every cut all transactions that were acknowledged
+to a client must be there, and pgbench's books must balance.
 """
 import os
 import time
@@ -31,7 +31,7 @@ class Load:
 
 
 def prepare(server):
-    """A new cluster with pgbench's and our tables; left running."""
+    """Makes a new cluster with pgbench's and our tables; leaves it running."""
     server.initdb()
     server.start()
     server.pgbench_init()
@@ -84,13 +84,13 @@ class PostgresSurvivesPowerCuts(Case):
 
 
 class Controls(Case):
-    """The same harness on the bare image: nothing lost with real syncs, loss seen without."""
+    """The same harness on the bare image: no loss with real syncs, a detected loss without."""
 
     def after_one_cut(self, wrapper):
         image = self.own(Image("pg", "ext4", 1024))
         server = self.own(postgres.Postgres(os.path.join(image.path, "pg"), wrapper))
         prepare(server)
-        # What came before the load is on the disk: only the load's own syncs are at stake.
+        # Puts earlier data on the disk: only the load's own syncs are at stake.
         server.query("CHECKPOINT")
         os.sync()
         ledger = Ledger()

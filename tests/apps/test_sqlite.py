@@ -1,9 +1,10 @@
 """SQLite, one transaction per row with synchronous=FULL, through real power cuts at random moments.
 
-Each cut: the writer runs on the mount, at a random row the primary loses power (SIGKILL of the daemon
-and the file system's shutdown, in either order), and by chance a replica restarts, or loses its memory
-where f allows it, or the replicas had been cut off before. The disk may have been ahead by chance. Then the host starts, the volume is recovered
-by salius-recover or by the next mount, and every row acknowledged since the first cut must be there.
+At each cut the writer runs on the mount. At a random row the primary loses power: SIGKILL of the
+daemon and the file system's shutdown, in either order. By chance one more thing happens: a replica
+restarts, it loses its memory where f allows that, or the replicas had been cut off before. By
+chance the disk was ahead. Then the host starts, and salius-recover or the next mount recovers the
+volume. Every row acknowledged since the first cut must be there.
 """
 import time
 
@@ -18,7 +19,7 @@ from harness.volume import RECOVER_NOT_ENOUGH
 class SqliteSurvivesPowerCuts(Case):
 
     def cuts(self, rig, journal, cuts, lose_one):
-        """Returns after `cuts` power cuts with everything acknowledged still there."""
+        """Makes `cuts` power cuts, after each of which everything acknowledged must be there."""
         ledger = Ledger()
         began, modes = time.monotonic(), {"replicated": 0, "local": 0}
         last = 0
@@ -29,7 +30,7 @@ class SqliteSurvivesPowerCuts(Case):
             writer.wait(ledger.total() + self.rng.randint(5, 120))
             disk = rig.disk_ahead(self.rng) if self.rng.random() < 0.3 else "nothing"
             cut_off = self.rng.random() < 0.15
-            if cut_off:  # nobody answers any more: the cut finds the volume in mode local
+            if cut_off:  # no replica answers any more: the cut finds the volume in mode local
                 for i in range(rig.m):
                     rig.net.drop(i)
                 mount.wait_mode("local")
@@ -53,7 +54,7 @@ class SqliteSurvivesPowerCuts(Case):
                     rig.image.cuts, ledger.total(), modes, (time.monotonic() - began) / rig.image.cuts)
 
     def replica_fate(self, rig, lose_one):
-        """What happens to a replica in the same night."""
+        """Restarts or reboots a replica at the same time, or does nothing; returns which."""
         victim = self.rng.choice(rig.replicas)
         fate = self.rng.choice(["nothing", "restart", "lost" if lose_one else "restart"])
         if fate == "restart":
@@ -76,7 +77,7 @@ class SqliteSurvivesPowerCuts(Case):
 
 
 class TheTestWouldSeeALoss(Case):
-    """Controls: the same cut with the records taken away must fail, or the test above shows nothing."""
+    """Controls: the same cut without the records must fail, or the test above proves nothing."""
 
     def test_rows_are_missing_when_every_replica_loses_its_memory_and_recovery_is_forced(self):
         rig = self.rig(m=2, acks=1, init_options=PATIENT)

@@ -1,4 +1,5 @@
-"""One replica serves many volumes at full speed: memory within its budget, nothing that grows, fair."""
+"""One replica serves many volumes at full speed: memory within its budget, no growth, fair
+shares."""
 import collections
 import concurrent.futures
 import json
@@ -14,16 +15,18 @@ from harness.volume import in_netns
 
 MIB = 1 << 20
 MEMORY = 1024 * MIB
-RECORD = 4096  # the driver's, beside header and entry, which are left out: more records fit the arena so than do
-# What docs/replica.md lets the process take beside the arena: of index 16 bytes a record at most, and what one
-# system call receives, 64 messages of 64 KiB at most. (Records in pieces and ranges of seqs are bounded as well, but a
-# session here has one record under way.)
+# The driver's, without header and entry: so the arena holds fewer records than computed.
+RECORD = 4096
+# The memory beside the arena that docs/replica.md allows the process. The index takes at most 16
+# bytes a record. One system call receives at most 64 messages of 64 KiB. (Records in pieces and
+# ranges of seqs are bounded as well, but a session here has one record in progress.)
 INDEX = 16
 RECEIVED = 64 * (64 << 10)
-# Not of the replica's making and promised nowhere: gRPC's buffers and threads' heaps for one more connection.
+# Outside the replica's control and promised nowhere: gRPC's buffers and threads' heaps for one more
+# connection.
 CONNECTION = 32 << 10
 
-# In bytes; `granted` is the sum over the volumes, `free` what is granted to none.
+# In bytes; `granted` is the sum over the volumes, `free` is granted to none.
 Sample = collections.namedtuple("Sample", "descriptors threads resident used granted free")
 
 
@@ -39,7 +42,7 @@ class ManyVolumes(Case):
     def measured(self):
         try:
             return self.replica.metrics().get("salius_replica_memory_bytes")
-        except OSError:  # they are served a moment later than the control port
+        except OSError:  # the metrics start a moment later than the control port
             return 0
 
     def sample(self):
@@ -60,8 +63,8 @@ class ManyVolumes(Case):
                     s.used // MIB, s.granted // MIB, s.free // MIB)
 
     def judge(self, volumes, empty, samples):
-        """The largest of each figure while the load ran. `empty`: before the first session; `samples`: since every
-        volume was written to."""
+        """Judges the largest of each figure under the load. `empty`: before the first session.
+        `samples`: since every volume was written to."""
         first, most = samples[0], Sample(*map(max, zip(*samples)))
         self.assertLessEqual(most.descriptors, first.descriptors + 2, "descriptors grow")
         self.assertLessEqual(most.threads, first.threads + 2, "threads grow")
@@ -81,7 +84,8 @@ class ManyVolumes(Case):
         volumes, seconds = 200, self.count(20, 600)
         empty = self.sample()
         self.say(0, empty)
-        # In memory: two hundred hosts have two hundred disks, and here the notes of all would wait for one.
+        # In memory: two hundred hosts have two hundred disks; here the notes of all would wait for
+        # one.
         folder = "/dev/shm/volumes"
         os.mkdir(folder)
         load = self.own(Driver(["volumes", folder, self.replica.address, "--writers", str(volumes)],

@@ -1,4 +1,5 @@
-"""The negative controls: the same machines, disk and writers without Salius, where the outcome is known."""
+"""The negative controls: the same machines, disk and writers without Salius, with a known
+outcome."""
 from harness.case import Case
 from harness.disk import Disk
 from harness.guest import Guest
@@ -10,7 +11,8 @@ from harness.run import HarnessError
 class BareExt4(Case):
 
     def cut(self, wrapper=(), mount_options=""):
-        """One power cut of a machine whose writers work on its ext4; [what is wrong, for each writer]."""
+        """Makes one power cut of a machine whose writers work on its ext4; returns the damage that
+        each writer's check found."""
         net = self.own(Net(0))
         disk = self.own(Disk())
         guest = self.own(Guest(net, PRIMARY_IP, disk))
@@ -28,9 +30,9 @@ class BareExt4(Case):
         guest.boot()
         try:
             mount_disk(guest)
-            # What was under way may be torn by the disk: there is nobody here who would write it again.
+            # The disk may tear writes in progress: no recovery writes them again here.
             found = [writer.check(guest, DISK, torn=True) for writer in writers]
-        except HarnessError as error:  # without barriers even ext4 itself may be gone
+        except HarnessError as error:  # without barriers even ext4 itself may be lost
             found = [(False, str(error))]
         self.report("%s operations acknowledged; %d flushes, %d unflushed writes dropped, %d torn; found: %s",
                     [writer.ledger.total() for writer in writers], disk.flushes, disk.dropped, disk.torn, found)
@@ -43,5 +45,6 @@ class BareExt4(Case):
         self.assertEqual(len(self.cut(wrapper=self.eatmydata())), 2)
 
     def test_a_disk_that_is_never_told_to_flush_is_caught_losing_them(self):
-        """Real syncs, ext4 without barriers: QEMU's death alone would lose nothing, the disk's cache does."""
+        """Real syncs, ext4 without barriers: QEMU's death alone would lose nothing, the disk's
+        cache does."""
         self.assertTrue(self.cut(mount_options="nobarrier"))

@@ -1,4 +1,4 @@
-"""What needs a kernel with more than the harness's own host may have: ext4 quotas, and NFS."""
+"""Tests that need a kernel with more than the harness's own host may have: ext4 quotas, and NFS."""
 from harness.case import Case
 from harness.disk import Disk
 from harness.guest import Guest
@@ -12,7 +12,7 @@ QUOTA_KIB = 4096
 LIMIT = 6 << 20
 PIECE = 65536
 
-# Writes pieces with O_SYNC until one fails; prints how many bytes were acknowledged and the errno.
+# Writes pieces with O_SYNC until one fails; prints the number of acknowledged bytes and the errno.
 _FILL = """
 import errno, os, sys
 fd = os.open(sys.argv[1], os.O_CREAT | os.O_WRONLY | os.O_SYNC, 0o600)
@@ -24,7 +24,7 @@ try:
 except OSError as error:
     print(done, errno.errorcode[error.errno])
 """
-# Prints how many bytes from the beginning on are as _FILL wrote them.
+# Prints how many bytes from the beginning on have the content that _FILL wrote.
 _VERIFY = """
 import sys
 piece, good = int(sys.argv[2]), 0
@@ -51,7 +51,8 @@ class Quota(Case):
         self.assertEqual(why, "EDQUOT")
         self.assertGreater(size, QUOTA_KIB << 9)
         self.assertLessEqual(size, QUOTA_KIB << 10)
-        # The control: another owner is not refused, so it was the quota; and the volume is whole.
+        # The control: another owner is not refused, so the quota refused the first; and the volume
+        # is whole.
         self.assertEqual(self.fill(primary, VOLUME + "/other"), (LIMIT, "none"))
         machines.wait_mode("replicated")
         primary.power_cut(self.rng)
@@ -67,7 +68,7 @@ class Quota(Case):
                     QUOTA_KIB, good)
 
     def fill(self, guest, path, wrapper=()):
-        """Bytes acknowledged, and why it ended."""
+        """Returns the number of acknowledged bytes, and why the program ended."""
         size, why = guest.run(*wrapper, *PYTHON, "-c", _FILL, path, PIECE, LIMIT)[1].split()
         return int(size), why
 
@@ -86,7 +87,7 @@ class Nfs(Case):
         code, out, errors = guest.run(binary("salius"), "init", "/run/nfs/data", "--local", check=False)
         self.assertEqual(code, 5, out + errors)
         self.assertIn("NFS", errors)
-        # A volume that was made on the disk itself: fine there, refused by way of NFS.
+        # A volume made on the disk itself: it works there, and is refused through NFS.
         guest.run(binary("salius"), "init", DISK + "/volume", "--local")
         code, out, errors = guest.run(binary("salius-mount"), "/run/nfs/volume", VOLUME, "-o", "log=/run/mount.log",
                                       check=False)
@@ -98,8 +99,9 @@ class Nfs(Case):
 
 
 def mount_nfs(guest, path, where):
-    """The kernel's NFSv4.2 server exports `path`, its client mounts it. What exportfs, mountd and mount.nfs would tell
-    the kernel is written to its files directly, so that no NFS package is needed."""
+    """Exports `path` by the kernel's NFSv4.2 server and mounts it by its client. The lines that
+    exportfs, mountd and mount.nfs would pass to the kernel are written to its files directly. So no
+    NFS package is needed."""
     guest.load("nfsd", "nfsv4")
     never, client, fsid = 1 << 31, "127.0.0.1", 0
     options = 0x0002 | 0x0400 | 0x2000  # INSECURE_PORT, NOSUBTREECHECK, FSID (fs/nfsd: uapi/linux/nfsd/export.h)

@@ -1,4 +1,5 @@
-"""More open files than a process of the harness's own host may have: what a synchronous write costs beside them."""
+"""More open files than a process of the harness's own host may have: the cost of a synchronous
+write beside them."""
 import json
 
 from harness.case import Case
@@ -8,9 +9,9 @@ from harness.machines import BACKING, PRIMARY_IP, PYTHON, VOLUME, mount_disk
 from harness.net import Net
 from harness.run import binary, wait_until
 
-# argv: directory, files, writes. Opens open0 to openN in the directory; prints at some of the numbers between, none among
-# them, what a synchronous write of 4 KiB to another file there takes, in us: less than nine tenths of the writes, because
-# an emulated machine often stands still.
+# argv: directory, files, writes. Opens open0 to openN in the directory. At some of the numbers, 0
+# among them, measures a synchronous write of 4 KiB to another file there. Prints the 10th
+# percentile of the times, in us: an emulated machine often stops for a moment.
 _OPEN_AND_WRITE = """
 import json, os, resource, sys, time
 path, count, writes = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])

@@ -1,11 +1,16 @@
-"""The primary's plug is pulled at a random moment, again and again on one disk; everything is a whole machine.
+"""Pulls the primary's plug at a random moment, again and again on one disk; each host is a whole
+machine.
 
-Each cut: two writers run on the mount (numbered operations, and SQLite with one transaction a row), their
-acknowledgements leave the machine over a serial port before the next operation starts; then QEMU dies by
-SIGKILL, and the disk loses what was not flushed as its dice say. At every other cut a replica's machine dies in the
-same moment with all its memory, which f = 2 of 3 allows; at every third the plug is pulled once more while recovery
-runs; at every seventh all replicas' machines had stood still, so that the volume was in mode local; by chance a link
-was bad. The primary boots again, recovers, and must have everything that was acknowledged since the first cut.
+At each cut two writers run on the mount: numbered operations, and SQLite with one transaction a
+row. Their acknowledgements leave the machine over a serial port before the next operation starts.
+Then QEMU dies by SIGKILL, and the disk loses unflushed data as its dice say. In addition:
+- At every other cut a replica's machine dies at the same moment with all its memory, which f = 2 of
+  3 allows.
+- At every third the plug is pulled once more while recovery runs.
+- At every seventh all replicas' machines were stopped before, so that the volume was in mode local.
+- By chance a link was bad.
+
+The primary boots again and recovers. Everything acknowledged since the first cut must be there.
 """
 import collections
 import os
@@ -15,7 +20,7 @@ from harness.case import Case
 from harness.machines import BACKING, VOLUME, Machines, Writer
 from harness.volume import RECOVER_NOT_ENOUGH, RECOVER_OK
 
-# Flushes that a recovery makes at least, so that a cut at one of them falls into it.
+# The least number of flushes of a recovery, so that a cut at one of them falls into it.
 RECOVERY_FLUSHES = 6
 
 
@@ -42,7 +47,7 @@ class WholeMachines(Case):
         disk.check()
 
     def cut(self, number):
-        """One cut and the recovery from it; the volume is mounted before and after."""
+        """Makes one cut and recovers from it; the volume is mounted before and after."""
         machines, rng = self.machines, self.rng
         lost = rng.randrange(3) if number % 2 == 0 else None
         if rng.random() < 0.3:
@@ -82,8 +87,8 @@ class WholeMachines(Case):
         machines.wait_mode("replicated")
 
     def would_see_a_loss(self):
-        """The control: when all replicas die with the primary, recovery refuses, and forced it has lost
-        acknowledged operations, which the same checks see."""
+        """Checks the control. When all replicas die with the primary, recovery refuses. With
+        --force it loses acknowledged operations, and the same checks see that."""
         self.write()
         self.machines.wait_mode("replicated")
         self.pull_the_plug([0, 1, 2])
@@ -97,7 +102,7 @@ class WholeMachines(Case):
         self.assertFalse(all(good for good, _ in found), "nothing was lost: the cuts above show nothing")
 
     def write(self):
-        """Returns at a random moment with the writers at work."""
+        """Starts the writers; returns at a random moment while they work."""
         for writer in self.writers:
             writer.start(self.machines.primary)
             writer.wait(self.machines.primary, self.rng.randint(1, 15))
@@ -108,7 +113,7 @@ class WholeMachines(Case):
             writer.wait(self.machines.primary, self.rng.randint(1, 40))
 
     def pull_the_plug(self, replicas):
-        """Of the primary and of those replicas."""
+        """Pulls the plug of the primary and of those replicas."""
         self.tally["in mode " + self.machines.mode()] += 1
         self.machines.primary.kill()
         for i in replicas:
@@ -125,5 +130,5 @@ class WholeMachines(Case):
 
 
 def _cpu_seconds():
-    """Of this process and of those that it has ended."""
+    """Returns the CPU seconds of this process and of the children that it has waited for."""
     return sum(os.times()[:4])

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Takes the code behind each guarantee out, one piece at a time, and checks that its test then fails.
+"""Removes the code behind each guarantee, one piece at a time, and checks that its test then fails.
 
-Each mutation replaces one piece of shipping code, builds the named test with Bazel, runs it and puts the code
-back. A mutation that no test notices is an error. Refuses to start when a file it would touch has uncommitted
-changes. The table it prints is what docs/guarantees.md quotes.
+Each mutation replaces one piece of shipping code, builds the named test with Bazel, runs it and
+restores the code. A mutation that no test notices is an error. Refuses to start when a file that it
+would change has uncommitted changes. docs/guarantees.md quotes the table that it prints.
 
     tests/mutations/run.py [NAME ...]     all, or the named ones
     tests/mutations/run.py --list
-    tests/mutations/run.py --patterns     that each is still where the list looks for it; builds nothing
+    tests/mutations/run.py --patterns     whether each pattern is still in its file; builds nothing
 """
 
 import pathlib
@@ -21,7 +21,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 def run(mutation: Mutation) -> str:
-    """Returns "" when the test noticed, else what went wrong."""
+    """Returns "" when the test noticed, else the problem."""
     path = ROOT / mutation.path
     source = path.read_text()
     if source.count(mutation.old) != 1:
@@ -43,7 +43,8 @@ def run(mutation: Mutation) -> str:
 
 
 def unmount_leftovers() -> None:
-    """Unmounts what a test that a planted bug ended left mounted in Bazel's tree, where it forbids the next build."""
+    """Unmounts the mounts that a test left in Bazel's tree when a planted bug ended it. They forbid
+    the next build."""
     root = subprocess.run(["bazel", "info", "execution_root"], cwd=ROOT, capture_output=True, text=True,
                           check=True).stdout.strip()
     for line in pathlib.Path("/proc/mounts").read_text().splitlines():
@@ -53,7 +54,8 @@ def unmount_leftovers() -> None:
 
 
 def check_patterns() -> int:
-    """Every mutation is still where the list looks for it, and in the document; builds nothing."""
+    """Checks that every mutation's pattern is still in its file, and its row in the document;
+    builds nothing."""
     wrong = 0
     document = (ROOT / "docs/guarantees.md").read_text()
     for m in MUTATIONS:
@@ -70,7 +72,7 @@ def check_patterns() -> int:
 
 def main(argv: list[str]) -> int:
     wanted = list(MUTATIONS)
-    for number in signal.SIGTERM, signal.SIGHUP:  # the code is put back
+    for number in signal.SIGTERM, signal.SIGHUP:  # the code is restored
         signal.signal(number, lambda *_: sys.exit(143))
     if argv == ["--patterns"]:
         return check_patterns()

@@ -1,4 +1,5 @@
-"""Asynchronous writes by the kernel's own calls, without libaio and liburing: io_submit(2) and io_uring_enter(2)."""
+"""Asynchronous writes by the kernel's own calls io_submit(2) and io_uring_enter(2), without libaio
+and liburing."""
 import ctypes
 import mmap
 import os
@@ -16,7 +17,7 @@ IORING_OP_WRITE = 23
 
 
 def aligned(size):
-    """Memory as O_DIRECT wants it, and its address."""
+    """Returns memory aligned for O_DIRECT, and its address."""
     memory = mmap.mmap(-1, size)
     return memory, ctypes.addressof(ctypes.c_char.from_buffer(memory))
 
@@ -65,7 +66,7 @@ class Uring:
         return struct.unpack_from("<I", self._ring, at)[0]
 
     def write(self, fd, pieces):
-        """As Aio.write."""
+        """Writes as Aio.write does."""
         tail = self._word(self._tail)
         for i, (address, length, offset) in enumerate(pieces):
             slot = (tail + i) & self._mask

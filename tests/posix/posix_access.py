@@ -1,4 +1,4 @@
-"""Who may do what with a file through the mount: privileges that a write takes away, locks."""
+"""Access to a file through the mount: privileges that a write removes, and locks."""
 import errno
 import fcntl
 import os
@@ -52,7 +52,8 @@ class Privileges(MountCase):
         self.assertEqual(os.stat(name).st_mode, os.stat(bare).st_mode)
 
     def test_sgid_that_root_may_keep_goes_with_a_strangers_write(self):
-        """Without group execute it depends on the caller, so a write that leaves it must not be remembered."""
+        """Without group execute it depends on the caller, so a write that leaves it must not be
+        remembered."""
         modes = []
         bare = os.path.join(self.rig.image.path, "bare-kept-sgid")
         for name in (self.path("file"), bare):
@@ -96,7 +97,7 @@ class Privileges(MountCase):
             self.assertEqual(os.stat(name).st_mode & 0o7777, 0o6777, "root's own change")
 
     def test_chmod_after_writes_is_seen_by_the_next_write(self):
-        """What is remembered about a file (no suid) must be forgotten by chmod."""
+        """The mount remembers that a file has no suid; chmod must clear that."""
         name = self.write("file", b"x")
         os.chmod(name, 0o777)
 
@@ -136,7 +137,7 @@ class Locks(MountCase):
 
     @staticmethod
     def waiting_for_locks():
-        """The processes that do, as the kernel says (proc_locks(5))."""
+        """Returns the processes that wait for a lock, from proc_locks(5)."""
         with open("/proc/locks") as f:
             return {int(words[5]) for words in map(str.split, f) if words[1] == "->"}
 

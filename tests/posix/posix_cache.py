@@ -1,5 +1,5 @@
-"""What the kernel's page cache holds beside the backing files: direct writes beside cached readers and maps, holes,
-blocks and times of files that are stored into through a map."""
+"""The kernel's page cache beside the backing files: direct writes beside cached readers and maps.
+Also holes, blocks and times of files that are stored into through a map."""
 import mmap
 import os
 import signal
@@ -48,7 +48,8 @@ for line in sys.stdin:
 
 
 class Storer:
-    """A process with a shared map of a file: nothing that others do, forking included, writes its pages back."""
+    """A process with a shared map of a file. No other process, not even by a fork, writes its pages
+    back."""
 
     def __init__(self, path, flags, size):
         self.popen = subprocess.Popen(["/usr/bin/python3", "-c", STORER, path, str(flags), str(size)],
@@ -66,10 +67,10 @@ class Storer:
 
 
 class DirectWrites(MountCase):
-    """A direct write has replaced what the page cache holds of its range before it ends."""
+    """A direct write replaces the page cache's content of its range before it ends."""
 
     def threads_write(self, fd, pieces):
-        """pwrite(2) by four threads."""
+        """Writes with pwrite(2) by four threads."""
         def some(mine):
             for memory, at, offset in mine:
                 assert os.pwrite(fd, memoryview(memory)[at:at + PAGE], offset) == PAGE
@@ -80,8 +81,8 @@ class DirectWrites(MountCase):
             thread.join()
 
     def write_beside(self, how, writer, flags=os.O_RDWR | os.O_DIRECT, first=os.O_RDONLY, rounds=40):
-        """Rounds of direct writes of a whole file, one page each, while a process reads the file; after each round
-        nothing old is left, for whoever looks."""
+        """Writes a whole file directly, one page each, in rounds, while a process reads it. After
+        each round no reader sees old data."""
         path = self.write("file", b"\0" * PAGES * PAGE)
         keep = os.open(path, first)  # decides whether the file is cached
         fd = os.open(path, flags)
@@ -120,7 +121,8 @@ class DirectWrites(MountCase):
             self.assertEqual(old(f.read()), 0, "old pages by a new handle, round %d" % number)
         if number % 4 != 0:
             return
-        # What a store through a map writes back must not be what was there before the direct write.
+        # The write-back of a store through a map must not contain the data from before the direct
+        # write.
         fd = os.open(path, os.O_RDWR)
         with mmap.mmap(fd, PAGES * PAGE) as store:
             for at in range(100, PAGES * PAGE, PAGE):
@@ -157,7 +159,8 @@ class DirectWrites(MountCase):
         self.write_beside("map", "aio", flags=os.O_RDWR | os.O_DIRECT | os.O_DSYNC, first=os.O_RDONLY | os.O_DIRECT)
 
     def test_one_worker_answers_direct_writes_beside_a_reader(self):
-        """The worker that took the write must be free to answer the reads that the drop of pages waits for."""
+        """The worker that took the write must be free to answer the reads that the drop of pages
+        waits for."""
         rig = self.rig
         rig.mount_.umount()
         type(self).mount = rig.mount(self.mount_options + ",threads=1", mode="replicated")
@@ -176,7 +179,7 @@ class StoredMaps(MountCase):
     PLACE = 3 << 20
 
     def stored(self, name, data="precious", flags=CREATE):
-        """A sparse file, of which one page was stored into through a map that is still there."""
+        """Returns a map that is still in place; one page of its sparse file was stored into."""
         storer = Storer(self.path(name), flags, self.SIZE)
         self.addCleanup(storer.close)
         storer.store(self.PLACE, data)
@@ -191,7 +194,8 @@ class StoredMaps(MountCase):
     def test_copies_hold_what_was_stored(self):
         for number, flags in enumerate((CREATE, CREATE | os.O_SYNC, CREATE | os.O_DIRECT)):
             storer = self.stored("disk%d" % number, flags=flags)
-            for round_ in range(2):  # the second time pages may have been written back, others stored
+            # The second time pages may have been written back, others stored.
+            for round_ in range(2):
                 storer.store(self.PLACE, "round %02d" % round_)
                 source = self.path("disk%d" % number)
                 copies = {"cp": ("cp",), "always": ("cp", "--sparse=always"), "install": ("install",),
@@ -244,7 +248,7 @@ class StoredMaps(MountCase):
         self.assertEqual(os.lseek(fd, 0, os.SEEK_DATA), 1 << 20)
         self.assertEqual(os.lseek(fd, 1 << 20, os.SEEK_HOLE), (1 << 20) + PAGE)
         self.assertLess(os.fstat(fd).st_blocks * 512, 1 << 20)
-        with mmap.mmap(fd, self.SIZE) as view:  # looked into, not stored into
+        with mmap.mmap(fd, self.SIZE) as view:  # read, not stored into
             self.assertEqual(view[1 << 20], ord("x"))
             self.assertEqual(view[0], 0)
             self.assertEqual(os.lseek(fd, 0, os.SEEK_DATA), 1 << 20)
@@ -259,7 +263,8 @@ class StoredMaps(MountCase):
         with open(self.path("disk"), "rb") as f:
             def hole():
                 return os.lseek(f.fileno(), 0, os.SEEK_DATA) == self.PLACE
-            self.until(hole, "the hole before the data")  # the last close is told after it has returned
+            # The daemon hears of the last close after it has returned.
+            self.until(hole, "the hole before the data")
 
     def test_copy_file_range_copies_what_was_stored(self):
         self.stored("disk")
@@ -270,7 +275,7 @@ class StoredMaps(MountCase):
         self.assertEqual(os.pread(out, 8, 0), b"precious")
 
     def test_holes_punched_and_ranges_zeroed_beside_a_stored_map_show_in_it(self):
-        """What is dropped with the range is gone, and what was stored beside it stays."""
+        """Data dropped with the range is lost, and data stored beside it stays."""
         for flags in (CREATE, CREATE | os.O_SYNC):
             name = "file%d" % flags
             fd = self.open(name, flags)

@@ -1,5 +1,5 @@
-"""What the POSIX tests share: one mounted volume with two replicas for all tests of a class, a directory of
-its own for each test, and the system calls that Python has no name for."""
+"""The base of the POSIX tests: one mounted volume with two replicas for all tests of a class, a
+directory for each test, and the system calls that Python does not provide."""
 import ctypes
 import errno
 import os
@@ -37,7 +37,7 @@ def fallocate(fd, mode, offset, length):
 
 
 def linkat_fd(fd, path):
-    """Names an O_TMPFILE file, as open(2) shows it."""
+    """Names an O_TMPFILE file, in the way that open(2) shows."""
     check(_libc.linkat(AT_FDCWD, b"/proc/self/fd/%d" % fd, AT_FDCWD, os.fsencode(path), AT_SYMLINK_FOLLOW))
 
 
@@ -51,7 +51,8 @@ def drop_caches():
 
 
 class MountCase(unittest.TestCase):
-    """self.dir is a fresh directory in the mount; self.rig, self.mount as in the harness."""
+    """A test with a fresh directory self.dir in the mount; self.rig, self.mount as in the
+    harness."""
 
     rig_options = dict(m=2, acks=1, size_mb=1024)
     mount_options = "metrics=" + METRICS
@@ -111,7 +112,8 @@ class MountCase(unittest.TestCase):
         self.assertEqual(errno.errorcode.get(caught.exception.errno), errno.errorcode[number])
 
     def settle(self):
-        """Everything in the backing files and nothing in the kernel's cache: what is read now comes from disk."""
+        """Puts everything into the backing files and empties the kernel's cache: later reads come
+        from disk."""
         os.sync()
         fd = os.open(self.dir, os.O_RDONLY)
         os.fsync(fd)
@@ -119,7 +121,8 @@ class MountCase(unittest.TestCase):
         drop_caches()
 
     def as_nobody(self, function, groups=()):
-        """Runs `function` in a child as nobody, also in `groups`; its exception's errno, or 0, is returned."""
+        """Runs `function` in a child as user 65534, also in `groups`; returns its exception's errno, or
+        0."""
         pid = os.fork()
         if pid == 0:
             code = 255

@@ -1,8 +1,8 @@
-"""Two suites of other people, pjdfstest and fsx, built from crates.io at fixed versions, with the versions of
-their dependencies that they were released with (--locked).
+"""Two suites by others, pjdfstest and fsx, built from crates.io at fixed versions. Their
+dependencies have the versions of their release (--locked).
 
-They need a newer Rust than Debian 12's own (1.63): the stage installs Debian's rustc-web and cargo-web from
-the security archive, unless a newer cargo is there. Built once; kept in SALIUS_CARGO_DIR, or
+They need a newer Rust than Debian 12's own (1.63). Unless a newer cargo exists, the stage installs
+Debian's rustc-web and cargo-web from the security archive. Built once; kept in SALIUS_CARGO_DIR, or
 ~/.cache/salius-crates.
 """
 import os
@@ -17,7 +17,8 @@ def root():
 
 
 def program(name):
-    """Path of the built program; raises RuntimeError that says why there is none."""
+    """Returns the path of the built program; raises RuntimeError with the reason if there is
+    none."""
     version = CRATES[name]
     place = os.path.join(root(), "%s-%s" % (name, version))
     path = os.path.join(place, "bin", name)

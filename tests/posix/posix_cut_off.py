@@ -1,4 +1,5 @@
-"""The kernel ends the connection of a mount, and nobody unmounted it: that is a failure, said so, and the dead mount stays."""
+"""The kernel ends the connection of a mount without an umount. That is a failure and is reported,
+and the dead mount stays."""
 import errno
 import os
 import signal
@@ -19,7 +20,7 @@ class CutOff(Case):
         return rig, rig.mount(mode="replicated")
 
     def abort(self, rig):
-        """As an administrator does: `abort` of fusectl."""
+        """Aborts the connection as an administrator does: `abort` of fusectl."""
         if not os.path.exists(os.path.join(CONNECTIONS, str(os.minor(os.stat(rig.path).st_dev)))):
             sh("mount", "-t", "fusectl", "fusectl", CONNECTIONS)
             self.addCleanup(sh, "umount", CONNECTIONS)
@@ -27,7 +28,8 @@ class CutOff(Case):
             f.write("1")
 
     def assertDead(self, rig, mount):
-        """Said, exit code 32, and nobody can write below the mount point; the next mount clears it away."""
+        """Checks the message, exit code 32, and that no program can write below the mount point.
+        The next mount removes it."""
         self.assertEqual(mount.proc.wait(60), 32, rig.volume.tail())
         self.assertIn("nobody unmounted", rig.volume.tail())
         self.assertIn(rig.path, mounts())
@@ -46,7 +48,7 @@ class CutOff(Case):
             os.fsync(f.fileno())
         self.abort(rig)
         self.assertDead(rig, mount)
-        self.assertIn('"state":"clean"', self.state(rig))  # what came was drained
+        self.assertIn('"state":"clean"', self.state(rig))  # all received requests were drained
         rig.mount(mode="replicated")
         with open(rig.file("file"), "rb") as f:
             self.assertEqual(f.read(), b"data")
@@ -114,7 +116,7 @@ except OSError:
         mount.proc.stop()
         asking = subprocess.Popen(["stat", rig.file("nothing")], stderr=subprocess.PIPE, text=True)
         try:
-            # The kernel looks every 15 s.
+            # The kernel checks every 15 s.
             wait_until(lambda: asking.poll() is not None, 90, "the kernel does not end the connection")
             self.assertIn(os.strerror(errno.ECONNABORTED), asking.stderr.read())
         finally:

@@ -1,4 +1,4 @@
-"""Files through the mount, beyond what pjdfstest asks: writes with flags, space, holes, maps, sizes."""
+"""Files through the mount, beyond pjdfstest: writes with flags, space, holes, maps, sizes."""
 import ctypes
 import errno
 import mmap
@@ -320,7 +320,8 @@ class FileHandle(ctypes.Structure):
 class FileHandles(MountCase):
 
     def test_handle_of_a_forgotten_file_never_opens_another(self):
-        """An NFS server keeps handles; a node that the kernel has forgotten leaves its memory to the next one."""
+        """An NFS server keeps handles; a node that the kernel has forgotten leaves its memory to
+        the next one."""
         count = 300
         for i in range(count):
             self.write("a%d" % i, b"a%d" % i)
@@ -334,7 +335,7 @@ class FileHandles(MountCase):
             self.assertEqual(libc.name_to_handle_at(-100, name, ctypes.byref(handle), ctypes.byref(mount_id), 0), 0,
                              os.strerror(ctypes.get_errno()))
             handles.append(handle)
-        self.settle()  # all are forgotten
+        self.settle()  # the kernel forgets all of them
         others = [open(self.path("b%d" % i), "rb") for i in range(count)]
         root = os.open(self.dir, os.O_RDONLY)
         for i, handle in enumerate(handles):

@@ -1,4 +1,5 @@
-"""A volume through an idmapped mount (mount_setattr(2), Linux 6.12): who owns what, and what a mapping must not give away."""
+"""A volume through an idmapped mount (mount_setattr(2), Linux 6.12): owners, and privileges that a
+mapping must not give away."""
 import ctypes
 import errno
 import os
@@ -13,7 +14,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 SYS_OPEN_TREE, SYS_MOVE_MOUNT, SYS_MOUNT_SETATTR = 428, 429, 442
 OPEN_TREE_CLONE, MOVE_MOUNT_F_EMPTY_PATH, AT_EMPTY_PATH = 1, 4, 0x1000
 MOUNT_ATTR_IDMAP = 0x100000
-FIRST = 10000  # what the file system calls 0 is this one's through the mapping
+FIRST = 10000  # the mapping shows the file system's id 0 as this one
 
 
 def idmapped(source, target, first=FIRST, count=50000):
@@ -39,7 +40,7 @@ def idmapped(source, target, first=FIRST, count=50000):
 
 
 class Idmapped(MountCase):
-    """self.mapped shows self.dir through the mapping."""
+    """A test in which self.mapped shows self.dir through the mapping."""
 
     def setUp(self):
         super().setUp()
@@ -55,7 +56,7 @@ class Idmapped(MountCase):
         self.addCleanup(lambda: self.mapped in mounts() and sh("umount", "-l", self.mapped))
 
     def as_user(self, function, uid=FIRST + 5, gid=FIRST + 6, groups=()):
-        """Runs it in a child; its errno, or 0."""
+        """Runs the function in a child; returns its errno, or 0."""
         pid = os.fork()
         if pid == 0:
             code = 255
@@ -114,7 +115,7 @@ class Idmapped(MountCase):
         with self.assertRaises(OSError):
             os.chown(self.there("file"), 7, -1)
         self.assertOwner("file", 7, 8)
-        # Its owner by the mapping gives it to a group of its own, and to no other.
+        # The owner by the mapping may give it to a group of its own, and to no other.
         self.assertEqual(self.as_user(lambda: os.chown(self.there("file"), -1, FIRST + 9), uid=FIRST + 7,
                                       groups=[FIRST + 9]), 0)
         self.assertOwner("file", 7, 9)

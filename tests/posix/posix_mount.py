@@ -1,4 +1,5 @@
-"""The life of a mount: options, helpers of mount(8) and umount(8), signals, and what is left afterwards."""
+"""The life of a mount: options, helpers of mount(8) and umount(8), signals, and the state
+afterwards."""
 import contextlib
 import errno
 import mmap
@@ -15,7 +16,7 @@ from harness.volume import DaemonMount, MountRefused, in_netns
 
 
 def salius_mount(rig, options, *flags):
-    """salius-mount as a user runs it: into the background."""
+    """Runs salius-mount as a user does: into the background."""
     return sh(*in_netns(rig.net.primary), binary("salius-mount"), rig.backing, rig.path, *flags, "-o", options,
               check=False)
 
@@ -103,7 +104,7 @@ class Helpers(Case):
         busy = os.open(rig.file("busy"), os.O_CREAT | os.O_WRONLY)
         os.write(busy, b"data")
         os.fsync(busy)
-        # A disk that takes its time.
+        # A slow disk.
         strace = attach_strace(mount.pid, "syncfs,fsync,fdatasync", os.path.join(current().dir, "slow"),
                                inject="delay_enter=3s")
         try:
@@ -154,7 +155,7 @@ class Helpers(Case):
 
     def test_fake_mount_checks_the_options_and_mounts_nothing(self):
         rig = self.rig(m=1, acks=1)
-        # mount -f alone does not call the helper; a program that knows it does.
+        # mount -f alone does not call the helper; a program that knows the helper does.
         done = sh("/sbin/mount.salius", rig.backing, rig.path, "-f", "-n", "-v", "-o", "insecure,rw", check=False)
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertNotIn(rig.path, mounts())
@@ -183,7 +184,7 @@ class Helpers(Case):
 
 
     def test_a_dead_mount_stays_until_the_next_one_succeeds(self):
-        """So that nobody writes below it."""
+        """The dead mount keeps programs from writing below it."""
         rig = self.rig(m=2, acks=1)
         mount = self.mounted(rig)
         with open(rig.file("file"), "wb") as f:
@@ -201,7 +202,7 @@ class Helpers(Case):
         sh("umount", rig.path)
 
     def bound(self, rig):
-        """A bind mount of a directory of the volume."""
+        """Makes a bind mount of a directory of the volume."""
         os.mkdir(rig.file("sub"))
         bind = os.path.join(current().dir, "bind-" + self._testMethodName)
         os.mkdir(bind)
@@ -256,7 +257,7 @@ class Helpers(Case):
         return sh("unshare", "--mount", "--propagation", "private", "umount", *flags, rig.path, check=False)
 
     def drained_by_umount(self, rig, mount):
-        """With a disk that takes its time, so that an umount that does not wait is seen."""
+        """Unmounts with a slow disk, so that an umount that does not wait is detected."""
         with open(rig.file("more"), "wb") as f:
             f.write(b"data")
         strace = attach_strace(mount.pid, "syncfs,fsync,fdatasync", os.path.join(current().dir, "slow"),
@@ -295,7 +296,8 @@ class Helpers(Case):
         self.assertFalse(self.noted(rig))
 
     def test_last_umount_in_another_namespace_drains(self):
-        """Umount here says that it is still mounted there; the one there waits for the drain."""
+        """umount here reports that the volume is still mounted there; the one there waits for the
+        drain."""
         rig = self.rig(m=2, acks=1)
         mount = self.mounted(rig)
         mount.wait_mode("replicated")

@@ -1,4 +1,4 @@
-"""Names through the mount, beyond what pjdfstest asks."""
+"""Names through the mount, beyond pjdfstest."""
 import ctypes
 import errno
 import os
@@ -189,7 +189,7 @@ class Attributes(MountCase):
 
 
 def acl(*entries):
-    """A POSIX ACL as its xattr: (tag, permissions, id)."""
+    """Returns a POSIX ACL as its xattr: (tag, permissions, id)."""
     undefined = 0xffffffff
     return struct.pack("<I", 2) + b"".join(
         struct.pack("<HHI", tag, perm, undefined if who is None else who) for tag, perm, who in entries)
@@ -269,7 +269,8 @@ class Permissions(MountCase):
         self.assertEqual(stat.S_IMODE(os.stat(name).st_mode), 0o755)
 
     def mounted_and_bare(self, name):
-        """A new directory of that name through the mount, and one beside the volume on the same file system."""
+        """Makes a directory of that name through the mount, and one beside the volume on the same
+        file system."""
         for top in (self.dir, os.path.join(self.rig.image.path, "bare")):
             os.makedirs(top, exist_ok=True)
             os.chmod(top, 0o777)
@@ -327,7 +328,8 @@ class LargeDirectory(MountCase):
 
     def test_hundred_thousand_entries_are_listed_once_each(self):
         base = os.path.join(self.rig.backing, os.path.basename(self.dir))
-        # Made beside the mount, which has seen only the empty directory: what is tested is reading.
+        # Made outside the mount, which has seen only the empty directory: the test is about
+        # reading.
         os.mkdir(os.path.join(base, "big"))
         for i in range(self.count):
             os.close(os.open(os.path.join(base, "big", "entry-%06d" % i), os.O_CREAT | os.O_WRONLY, 0o644))
@@ -339,7 +341,7 @@ class LargeDirectory(MountCase):
         with os.scandir(big) as entries:
             sizes = [entry.stat(follow_symlinks=False).st_size for entry in entries]
         self.assertEqual(sizes, [0] * self.count)
-        # Names removed while it is read: none of the others is missed or doubled.
+        # Names removed during the listing: none of the others is missed or doubled.
         seen = []
         with os.scandir(big) as entries:
             for number, entry in enumerate(entries):
@@ -389,7 +391,7 @@ class Listings(MountCase):
     """Offsets of a directory's entries, which 32-bit programs must be able to hold."""
 
     def offsets(self, fd, size=32768):
-        """(offset, name) of what one getdents64(2) gives."""
+        """Returns (offset, name) of the entries from one getdents64(2)."""
         buffer = ctypes.create_string_buffer(size)
         got = check(_libc.syscall(217, fd, buffer, size))
         entries, at = [], 0
@@ -472,7 +474,7 @@ class Listings(MountCase):
 class BirthTimes(MountCase):
 
     def birth(self, path):
-        """(mask, seconds) by statx(2), through stat(1)."""
+        """Returns the seconds of birth by statx(2), through stat(1)."""
         return int(sh("stat", "-c", "%W", path).stdout)
 
     def test_birth_time_is_that_of_the_backing_file(self):

@@ -1,4 +1,4 @@
-"""mount -o remount, the type that /proc/mounts shows, and what ps(1) calls the daemon."""
+"""mount -o remount, the type that /proc/mounts shows, and the daemon's name in ps(1)."""
 import errno
 import os
 
@@ -40,7 +40,8 @@ class Remount(Case):
             os.fsync(f.fileno())
 
     def read_changes_atime(self, name, fd=None):
-        """Whether reading the file, perhaps through an open descriptor, changes its time of access on the disk."""
+        """Returns whether a read of the file, perhaps through an open descriptor, changes its
+        access time on the disk."""
         path = self.rig_.backing_file(name)
         os.utime(path, (1, 1))  # older than its change, so that relatime follows each read
         with open(self.rig_.file(name), "rb") if fd is None else os.fdopen(os.dup(fd), "rb") as f:

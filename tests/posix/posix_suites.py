@@ -1,5 +1,5 @@
-"""pjdfstest and fsx on a bare ext4 image and on the mount with two replicas on the same image: the mount must
-fail nothing that ext4 passes."""
+"""pjdfstest and fsx on a bare ext4 image and on the mount with two replicas on the same image. The
+mount must pass everything that ext4 passes."""
 import os
 import re
 import subprocess
@@ -22,8 +22,8 @@ naptime = 0.02
 entries = [["nobody", "nogroup"], ["daemon", "daemon"]]
 """
 
-# The C library knows LINK_MAX by the type of the file system only, and for FUSE it says "unknown", so that
-# the test cannot ask. (posix_names has a test of its own, with --long.)
+# The C library derives LINK_MAX from the type of the file system alone. For FUSE it reports
+# "unknown", so that the test cannot ask. (posix_names has a test of its own, with --long.)
 NOT_ASKED = ("link::link_count_max", "skipped")
 
 FSX_WEIGHTS = """
@@ -114,8 +114,9 @@ class Fsx(Suite):
             done = subprocess.run([program, "-q", "-f", config, "-S", str(self.rng.randrange(1 << 31)),
                                    "-N", str(count), "-P", current().dir, path],
                                   text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=1800)
-            # fsx now and then asks for posix_fallocate of no bytes, takes the EINVAL for "not supported" and ends
-            # there, on bare ext4 too (--seed 1495150410 shows it): go on with the next seed.
+            # fsx sometimes asks for posix_fallocate of no bytes, takes the EINVAL for "not
+            # supported" and ends. It does so on bare ext4 too (--seed 1495150410 shows it):
+            # continue with the next seed.
             lines = done.stdout.strip().splitlines() or [""]
             if done.returncode == 0 or "does not support posix_fallocate" not in lines[0] or not re.search(
                     r"POSIX_FALLOCATE .*\( +0x0 bytes\)", lines[-1]):

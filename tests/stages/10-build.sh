@@ -1,3 +1,3 @@
 # shellcheck shell=bash
-# Everything compiles, in the mode that tests and releases use; the fuzzers have a stage of their own.
+# Everything compiles in the mode of tests and releases; the fuzzers have a stage of their own.
 check "build //..." bazel build -c opt --color=no --noshow_progress -- //... -//tests/fuzz/...

@@ -1,14 +1,14 @@
 #!/bin/sh
-# The benchmarks at their smallest size: they run with the real programs and print every table and bar. No
-# time is judged here; tests/bench/run.sh judges them on a quiet machine. Needs root and the built
-# binaries (SALIUS_BIN or bazel-bin).
+# The benchmarks at their smallest size: they run with the real programs and print every table and
+# bar. Nothing is timed here; tests/bench/run.sh judges times on a quiet machine. Needs root and the
+# built binaries (SALIUS_BIN or bazel-bin).
 set -u
 cd "$(dirname "$0")/.." || exit 1
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 passed=0
 failed=0
-# check WHAT COMMAND...
+# check WHAT COMMAND...: runs one check, which passes when the command does.
 check() {
   what=$1
   shift
@@ -22,7 +22,8 @@ check() {
 
 check "bars are judged" /usr/bin/python3 -m unittest bench.test_bars
 
-# Everything once, at a size that says nothing of the bars: they are judged all the same, and some have no figures.
+# Everything once, at a size too small for the bars. They are judged all the same, and some have no
+# figures.
 figures=$(mktemp -d)
 /usr/bin/python3 -m bench.all --smoke "$figures" >"$log" 2>&1
 status=$?
@@ -55,12 +56,12 @@ for bar in "8 writers, free: operations/s of the mount floor" "append" "slow dis
   check "\"$bar\" is judged from the figures" grep -Eq "^$bar.* (met|missed)$" "$log"
 done
 
-# The pages that are written from them.
+# The pages written from the figures.
 /usr/bin/python3 -m bench.report --results "$figures/results" "$figures" >"$log" 2>&1
 status=$?
 cat "$log"
 check "the report ends with exit status 0, not $status" [ "$status" -eq 0 ]
-# has PAGE LINE
+# has PAGE LINE: checks that a page has a line that begins so.
 has() {
   check "$1 has \"$2\"" grep -q "^$2" "$figures/results/$1"
 }

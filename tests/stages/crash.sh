@@ -1,6 +1,7 @@
 #!/bin/sh
-# Crash points, counted: every system call of recovery, disk states made of subsets of writes, every flush. Arguments
-# go to the harness (--long, --seed N, -k NAME). Needs root and the built binaries (SALIUS_BIN or bazel-bin).
+# Crash points, counted: every system call of recovery, disk states made of subsets of writes, every
+# flush. Arguments go to the harness (--long, --seed N, -k NAME). Needs root and the built binaries
+# (SALIUS_BIN or bazel-bin).
 set -eu
 cd "$(dirname "$0")/.."
 exec /usr/bin/python3 -m harness crash "$@"

@@ -1,14 +1,17 @@
 #!/usr/bin/env bash
-# Fuzzes every decoder of bytes from the network or the disk (tests/fuzz): builds them with clang and
-# libFuzzer and lets each explore, starting from its corpus. A crash, a hang or a broken property fails
-# and leaves the input in SALIUS_FUZZ_ARTIFACTS (default: a new directory, which is named).
+# Fuzzes every decoder of bytes from the network or the disk (tests/fuzz). Builds the fuzzers with
+# clang and libFuzzer and lets each explore, starting from its corpus. A crash, a hang or a broken
+# property fails and leaves the input in SALIUS_FUZZ_ARTIFACTS (default: a new directory, which is
+# named).
 #
 #   tests/stages/fuzz.sh [--long]
 #
-# An ordinary run tries the same inputs every time, as far as it comes (SALIUS_FUZZ_SEED: others; 0 draws one); --long
-# draws new ones. SALIUS_FUZZ_SECONDS: how long each fuzzer runs; 3 by default, an hour with --long, in parts: the time that each had and
-# what it learned are kept in SALIUS_LONG_DIR if that is set, and the next run goes on there. Ends with "N passed, N
-# failed".
+# An ordinary run tries the same inputs every time, as many as its time allows. SALIUS_FUZZ_SEED
+# chooses others; 0 draws a seed, and --long draws a new one.
+#
+# SALIUS_FUZZ_SECONDS: how long each fuzzer runs; 3 by default, an hour with --long, in parts. With
+# SALIUS_LONG_DIR set, each fuzzer's time and findings are kept there, and the next run continues.
+# Ends with "N passed, N failed".
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
 
@@ -39,13 +42,14 @@ if ! bazel build --config=fuzz --color=no --noshow_progress //tests/fuzz/...; th
 fi
 bin=$(bazel info --config=fuzz bazel-bin 2>/dev/null)/tests/fuzz
 
-# Copies: another build may take the binaries away under a running fuzzer.
+# Copies: another build may remove the binaries under a running fuzzer.
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 artifacts=${SALIUS_FUZZ_ARTIFACTS:-$(mktemp -d)}
 mkdir -p "$artifacts"
 
-# run_part NAME SECONDS CORPUS: sets `runs` to the inputs tried; false when it found something.
+# run_part NAME SECONDS CORPUS: sets `runs` to the number of inputs tried; false when one of them
+# failed.
 run_part() {
   local name=$1 log=$work/$1.log status
   "$work/$name" -seed="$seed" -max_total_time="$2" -timeout=20 -rss_limit_mb=3000 -max_len=20000 \

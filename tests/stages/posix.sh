@@ -4,8 +4,8 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-# pjdfstest and fsx ask for Rust 1.85; Debian 12's own cargo is 0.66. Debian keeps a newer one for its
-# browsers, in packages of another name.
+# new_enough: true if cargo is at least 1.85, which pjdfstest and fsx need. Debian 12's own is 0.66;
+# Debian keeps a newer one for its browsers, in packages of another name.
 new_enough() {
   local version
   version=$(cargo --version 2>/dev/null | cut -d' ' -f2) || return 1
@@ -19,6 +19,6 @@ if ! { [ -x "$crates/pjdfstest-0.2.2/bin/pjdfstest" ] && [ -x "$crates/fsx-0.3.2
   salius_install "${salius_rust_packages[@]}" || echo "posix: no Rust: pjdfstest and fsx will be skipped" >&2
 fi
 python3 posix/posix_crates.py || echo "posix: pjdfstest and fsx cannot be built; their tests are skipped" >&2
-# Python has a module "posix" of its own, so the tests are modules, not a package of that name.
+# Python has a module "posix", so the tests are modules, not a package of that name.
 export PYTHONPATH=$PWD/posix
 exec /usr/bin/python3 -m harness posix_files posix_cache posix_cut_off posix_access posix_idmap posix_names posix_mount posix_remount posix_suites "$@"

@@ -1,27 +1,32 @@
 # shellcheck shell=bash
-# Simulated cluster lifetimes (tests/sim/cluster_sim.h): the seeds that ever failed, whether a seed repeats, and new
-# seeds on every core: for half a minute (SALIUS_SIM_SECONDS), or with --long ten million of them (SALIUS_SIM_LIFETIMES; 0: it
-# goes on until somebody ends it or a seed breaks), in parts, of which SALIUS_LONG_DIR keeps what is done.
-# SALIUS_SIM_FIRST: the first seed; drawn and printed by default. Afterwards the totals must show that enough lifetimes
-# were lived and that something of each kind happened in them; the list of planted bugs (tests/sim/mutations.py) must fit
-# the code; and where nothing is uncommitted, two of them are planted, and what they break must replay and shrink.
+# Simulated cluster lifetimes (tests/sim/cluster_sim.h): the seeds that ever failed, whether a seed
+# repeats, and new seeds on every core.
+#
+# An ordinary run lasts half a minute (SALIUS_SIM_SECONDS). With --long it runs ten million
+# lifetimes (SALIUS_SIM_LIFETIMES; 0: until it is interrupted or a seed breaks), in parts.
+# SALIUS_LONG_DIR keeps the finished ones. SALIUS_SIM_FIRST: the first seed; drawn and printed by
+# default.
+#
+# Afterwards three things are checked. The totals must show enough lifetimes, with events of each
+# kind. The list of planted bugs (tests/sim/mutations.py) must fit the code. And if nothing is
+# uncommitted, two of them are planted, and the seeds that they break must replay and shrink.
 sim_target=//tests/sim:cluster_sim_run
 if ! bazel build --color=no --noshow_progress "$sim_target"; then
   fail "cluster_sim_run does not build"
   return 0
 fi
-# A copy: another build may take the binary away while it runs.
+# A copy: another build may remove the binary while it runs.
 sim_dir=$(mktemp -d)
 cp -L "$(bazel info -c opt bazel-bin 2>/dev/null)/tests/sim/cluster_sim_run" "$sim_dir/"
 sim=$sim_dir/cluster_sim_run
 
-# How to see a broken seed again, with a trace of what it needs.
+# sim_tell SEED: prints how to replay a broken seed, with a trace of the faults that it needs.
 sim_tell() {
   local shrunk=$sim_dir/shrunk changed=
   [ -z "$(git status --porcelain 2>/dev/null)" ] || changed=", with changes"
   echo "commit $(git rev-parse HEAD 2>/dev/null)$changed: $sim_target --seed $1 --trace replays it; what it needs:"
   "$sim" --shrink "$1" >"$shrunk" 2>&1
-  # One that ends the process does not shrink: all of it then.
+  # A seed that ends the process does not shrink: print all of it.
   if grep -q "^seed $1 with .* faults BROKEN" "$shrunk"; then
     tail -n 80 "$shrunk"
   else
@@ -48,7 +53,8 @@ sim_repeats() {
 }
 check "sim: a seed repeats" sim_repeats
 
-# sim_round FIRST COUNT SECONDS: one process per core, each with COUNT seeds of its own; SECONDS 0: all of them.
+# sim_round FIRST COUNT SECONDS: runs one process per core, each with COUNT seeds of its own;
+# SECONDS 0: all of them.
 sim_round() {
   local core log seed failed=0 pids=()
   for ((core = 0; core < $(nproc); core++)); do
@@ -83,8 +89,8 @@ else
   check "sim: new lifetimes" sim_for_a_while
 fi
 
-# The (last) round's totals, summed over its processes: a simulator in which nothing happens finds nothing. No demand on
-# the number of lifetimes in less than 20 s.
+# sim_totals: checks the (last) round's totals, summed over its processes: a simulator without
+# events finds nothing. It demands no number of lifetimes in less than 20 s.
 sim_totals() {
   local least=2000
   is_long || [ "${SALIUS_SIM_SECONDS:-30}" -ge 20 ] || least=1

@@ -1,7 +1,7 @@
 # shellcheck shell=bash
-# The unit tests and the programs with sanitizers: addresses and undefined behaviour, then data races. Each is a build of
-# its own, so this is for continuous integration and --long. With --long also the simulator, and of the unit tests those
-# of code that has no threads.
+# The unit tests and the programs with sanitizers: addresses and undefined behaviour, then data
+# races. Each is a build of its own, so this is for continuous integration and --long. With --long
+# also the simulator, and the unit tests of code without threads.
 asan_targets=(//tests/unit/...)
 tsan_targets=(//tests/unit/engine/... //tests/unit/engine_volume/... //tests/unit/fuse/... //tests/unit/replica/...)
 if is_long; then
@@ -10,8 +10,9 @@ if is_long; then
 fi
 bazel_test "addresses, undefined behaviour" --config=asan --build_tests_only "${asan_targets[@]}"
 
-# The simulator as a program: clean, with the seeds that failed once too, and a seed does the same in this build, and in
-# one for debugging, as in the ordinary one.
+# sanitized_digest OPTION...: builds the simulator with these options, runs it on the seeds that
+# once failed, and prints the digest of 200 seeds. The run must be clean. The digest must be the
+# same in this build, in one for debugging, and in the ordinary one.
 sanitized_digest() {
   local sim said
   bazel build --color=no --noshow_progress "$@" //tests/sim:cluster_sim_run >&2 || return
@@ -31,8 +32,9 @@ same_in_both_builds() {
 
 bazel_test "data races" --config=tsan --build_tests_only "${tsan_targets[@]}"
 
-# The programs with a sanitizer, on real mounts with real replicas: the FUSE side is in no unit test. What a sanitizer says
-# goes to files, each of which is a failure.
+# sanitized_programs CONFIG MODULE...: runs the programs with a sanitizer, on real mounts with real
+# replicas: the FUSE side is in no unit test. A sanitizer's reports go to files, each of which is a
+# failure.
 sanitized_programs() {
   local config=$1 reports status=0
   shift

@@ -1,9 +1,10 @@
 # shellcheck shell=bash
-# Every planted bug, one at a time: those that the simulator must find (tests/sim/mutations.py) and those that a test must
-# notice (tests/mutations/run.py); about an hour. They are planted in this tree, so nothing in it may be uncommitted. In a
-# run with --long, SALIUS_LONG_DIR keeps which were found.
+# Every planted bug, one at a time; about an hour. The simulator must find some
+# (tests/sim/mutations.py), and a test must notice the others (tests/mutations/run.py). They are
+# planted in this tree, so nothing in it may be uncommitted. In a run with --long, SALIUS_LONG_DIR
+# keeps which were found.
 
-# planted_each SCRIPT COLUMN: COLUMN of what it lists has the names.
+# planted_each SCRIPT COLUMN: runs the bugs that SCRIPT lists; COLUMN of the list has the names.
 planted_each() {
   local script=$1 column=$2 kept=${SALIUS_LONG_DIR:+$SALIUS_LONG_DIR/planted} name names number=0
   mapfile -t names < <("$script" --list | awk -v column="$column" '{ print $column }')
