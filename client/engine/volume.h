@@ -13,7 +13,7 @@
 // - Every change is a record. Data and attribute records are issued under the node's lock, which is
 // why seq
 //   order is the order of the file's stream. A name operation (create, link, unlink, rename) holds
-//   the locks of its directories from check to apply (docs/mount.md): it checks that it
+//   the locks of its directories from check to apply (docs/mount-internals.md): it checks that it
 //   can succeed, issues its record, waits until that is durable and applied in its turn, and
 //   returns the result; a failed apply issues a cancel record, waits for it to be durable, then
 //   returns the error.

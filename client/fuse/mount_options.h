@@ -1,5 +1,5 @@
 // The options of a mount (`-o a,b=c`): Salius' own, those of mount(2), and those of mount(8) and
-// systemd that mean nothing to a daemon. docs/mount.md lists them for users.
+// systemd that mean nothing to a daemon. salius-mount(8) lists them for users.
 //
 // pure: no thread, lock, socket or clock.
 #pragma once

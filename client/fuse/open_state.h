@@ -2,7 +2,7 @@
 // node (Volume::FrontWord).
 //
 // Direct or cached is decided for a whole phase, from the first open to the last close, and never
-// mixed (docs/mount.md, "Requests"): a direct write beside cached readers would race with the page
+// mixed (docs/mount-internals.md): a direct write beside cached readers would race with the page
 // cache. A phase is direct when its first open asks for it (O_SYNC, O_DSYNC, O_DIRECT): then a
 // synchronous write is one crossing, not a WRITE and an FSYNC.
 //
