@@ -177,7 +177,7 @@ def command_of(name, file):
 
 # The pages, in the order of the index: title, and what stands in the tables.
 PAGES = {
-    "bars": ("Bars", "Every bar of [performance](../performance.md#the-bars), and what was measured."),
+    "bars": ("Bars", "Every bar of [performance](../performance.md#the-bars), with the measured value."),
     "floor": ("The overwrite and its floors",
               "`tests/bench/run.sh floor`: 4 KiB; medians over several starts of the programs."),
     "slow-disk": ("A slow disk", "`tests/bench/run.sh slow-disk`: a file system whose fsync takes 8 ms."),
@@ -235,7 +235,7 @@ def write_pages(directory, tables, made, made_lines):
         f.write(index(made_lines, names))
 
 
-# Per slice: what stands on the x axis, its title, and the figures on the y axes; CPU time stands beside them.
+# Per slice: the value and title of the x axis, and the figures on the y axes; CPU time stands beside them.
 PLOTS = {
     "size": (bars.GROWS["size"], "bytes per write", ("p50_us",)),
     "writers": (lambda p: p["writers"], "writers", ("p50_us", "ops_per_second")),
