@@ -1,9 +1,12 @@
 """Runs the benchmarks and prints their tables and bars.
 
-usage: python3 -m bench [--smoke] [--seconds S] [--rounds N] [--starts N] [--slow-seconds S] [--sqlite-seconds S]
-                        [--repeats N] [--records N] [--cpu N] [--json FILE] [--no-wait] [floor|patterns|writers|slow-disk|recovery|reattach]...
-Run with tests/ as working directory or in PYTHONPATH, as root. Exit status: 0 all ran and every bar is met (with
---smoke: all ran), 1 a bar is missed or something failed, 2 usage, 3 the machine is not quiet.
+usage: python3 -m bench [--smoke] [--seconds S] [--rounds N] [--starts N] [--slow-seconds S]
+                        [--sqlite-seconds S] [--repeats N] [--records N] [--cpu N] [--json FILE]
+                        [--no-wait] [floor|patterns|writers|slow-disk|recovery|reattach]...
+
+Run with tests/ as working directory or in PYTHONPATH, as root. Exit status: 0 all ran and every bar
+is met (with --smoke: all ran), 1 a bar is missed or something failed, 2 usage, 3 the machine is not
+quiet.
 """
 import argparse
 import sys
@@ -17,7 +20,7 @@ SIZES = ("seconds", "rounds", "starts", "slow_seconds", "sqlite_seconds", "repea
 
 
 def plan(names, sizes, cpu):
-    """[(what, function)] in the order they run."""
+    """Returns [(name, function)] in the order in which they run."""
     steps = []
     if "floor" in names:
         for m, acks in ((2, 2), (3, 2)):

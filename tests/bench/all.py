@@ -1,10 +1,12 @@
 """Runs every benchmark and writes its figures into a directory, then judges the bars from them.
 
 usage: python3 -m bench.all [--smoke] [--no-wait] [--cpu N] DIR
-Run with tests/ as working directory or in PYTHONPATH, as root. Two and a half to three hours on a quiet machine; a run that
-was ended goes on after the files that are complete (and in the matrix after the points that it has), with the same options
-and programs. Peers and applications that are not installed are named, with their packages, and left out. Exit status: as
-bench.bars, but 2 too when a benchmark failed; 3 when the machine is not quiet.
+
+Run with tests/ as working directory or in PYTHONPATH, as root. It takes two and a half to three
+hours on a quiet machine. An interrupted run continues after the files that are complete, and in the
+matrix after its finished points, if options and programs are the same. Peers and applications that
+are not installed are named, with their packages, and left out. Exit status: as bench.bars, but 2
+too when a benchmark failed; 3 when the machine is not quiet.
 """
 import argparse
 import os
@@ -14,7 +16,7 @@ import sys
 from bench import bars, figures
 from harness.run import HarnessError
 
-# File, module, arguments; and what is asked of it in a smoke run.
+# File, module, arguments, and the arguments of a smoke run.
 STEPS = (
     ("floor", "bench", ["floor"], ["floor"]),
     ("patterns", "bench", ["patterns"], ["patterns"]),
@@ -41,8 +43,8 @@ def parse():
 
 
 def complete(path, words, made):
-    """Whether the file has everything that `words` measure; HarnessError when it is of other programs, another machine or
-    other words."""
+    """Returns whether the file has everything that `words` measure. HarnessError when its programs,
+    machine or words differ."""
     if not os.path.exists(path):
         return False
     file = figures.read(path)

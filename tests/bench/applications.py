@@ -1,16 +1,30 @@
-"""Measures applications with the sync they really do, each on five grounds in turn: a plain directory of the local disk, a
-Salius volume, the plain directory without any sync (eatmydata), which is the most that a faster sync can bring, a FUSE
-file system that passes everything through and syncs nothing (passthrough_fs), which is the most that one can bring through
-a mount, and the same with what is synced sent to as many echo servers as there are replicas and awaited, which is the most
-that replication can bring through a mount.
+"""Measures applications with the sync they really do, each on five grounds in turn.
 
-usage: python3 -m bench.applications [--smoke] [--seconds S] [--rounds N] [--size BYTES] [--cpu N] [--placement packed|free]
-                                     [--json FILE] [--no-wait] [--control] [NAME...]
-Run with tests/ as working directory, as root, after `bazel build -c opt //...`. The names are those of APPLICATIONS in
-bench/programs.py. One that is not installed is named with the package that has it; PACKAGES lists them all, nothing is
-installed. Placed freely by default: an application is measured as it runs. Exit status: 0, or 1 when one could not be
-measured or did not give back what it had acknowledged, 3 when the machine is not quiet. With --control one operation more
-than there were counts as acknowledged, which every check must notice: exit status 0 when all did.
+The grounds:
+1. a plain directory of the local disk
+2. a Salius volume
+3. the plain directory without any sync (eatmydata): the limit of a faster sync
+4. a FUSE file system that passes everything through and syncs nothing (passthrough_fs): the limit
+   of a mount
+5. the same, with synced data sent to as many echo servers as there are replicas, and their answers
+   awaited: the limit of replication through a mount
+
+usage: python3 -m bench.applications [--smoke] [--seconds S] [--rounds N] [--size BYTES] [--cpu N]
+                                     [--placement packed|free] [--json FILE] [--no-wait]
+                                     [--control] [NAME...]
+
+Run with tests/ as working directory, as root, after `bazel build -c opt //...`. The names are those
+of APPLICATIONS in bench/programs.py. An application that is not installed is named with its
+package; PACKAGES lists them all, nothing is installed. The placement is free by default: an
+application is measured as it runs.
+
+Exit status:
+- 0: all were measured
+- 1: one could not be measured, or lost acknowledged data
+- 3: the machine is not quiet
+
+With --control each check expects one operation more than were acknowledged, and must notice. Exit
+status 0 then means that all did.
 """
 import argparse
 import contextlib
@@ -41,7 +55,8 @@ def directory(kind):
 
 
 class Grounds:
-    """The application's four instances, ready for rounds: `instances` {ground: Application}."""
+    """The application's instances, one per ground, ready for rounds: `instances` {ground:
+    Application}."""
 
     def __init__(self, application, size, cpu):
         self._stack = contextlib.ExitStack()
@@ -76,7 +91,7 @@ class Grounds:
         return self._stack.enter_context(contextlib.closing(thing))
 
     def check(self):
-        """{ground: None, or what cannot be read back}."""
+        """Returns {ground: None, or the data that cannot be read back}."""
         found = {}
         for ground, instance in self.instances.items():
             try:
@@ -93,7 +108,7 @@ class Grounds:
 
 
 def measure(application, args, cpu):
-    """The figures of one application, for a program to read."""
+    """Returns the figures of one application, for a program to read."""
     rounds = {}
     with contextlib.closing(Grounds(application, args.size, cpu)) as grounds:
         for _ in range(args.rounds):
@@ -112,7 +127,7 @@ def measure(application, args, cpu):
 
 
 def as_wanted(result, control):
-    """Measured, and everything readable; for a control, nothing."""
+    """Returns whether it was measured and everything is readable; for a control, nothing."""
     return "failed" not in result and len(result["unreadable"]) == (len(GROUNDS) if control else 0)
 
 

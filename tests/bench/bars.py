@@ -1,8 +1,10 @@
-"""Judges the bars from the figures of one machine and one commit, as tests/bench/run.sh all writes them.
+"""Judges the bars from the figures of one machine and one commit, as tests/bench/run.sh all writes
+them.
 
 usage: python3 -m bench.bars DIR
-Prints a line for every bar. Exit status: 0 when all are met, 1 when one is missed, 2 when none is missed but there are no
-figures for one, or they were not made together.
+
+Prints a line for every bar. Exit status: 0 when all are met, 1 when one is missed. 2 when none is
+missed but one has no figures, or the figures were not made together.
 """
 import argparse
 import glob
@@ -19,11 +21,12 @@ SENSES = {"at most": operator.le, "at least": operator.ge, "less than": operator
 
 
 class Absent(Exception):
-    """Nobody measured it; why is the text."""
+    """A figure was not measured; the text says why."""
 
 
 class Figures:
-    """What the files in a directory hold; HarnessError when they were not all made with the same commit on the same machine."""
+    """The figures of the files in a directory. HarnessError when they were not all made with the
+    same commit on the same machine."""
 
     def __init__(self, directory):
         self.files = {}
@@ -40,31 +43,32 @@ class Figures:
         self.smoke = any("--smoke" in file["made"]["command"].split() for file in self.files.values())
 
     def words(self):
-        """With what all was made."""
+        """Returns the commit and the machine of the figures, in words."""
         return "%scommit %s, %d times %s, Linux %s, %s" % ("smoke run, " if self.smoke else "", *(
             self.made[name] for name in ("commit", "cpus", "cpu", "kernel", "day")))
 
     def results(self, kind):
-        """Those of every file of that kind."""
+        """Returns the results of every file of that kind."""
         return [file["results"] for file in self.files.values() if file["kind"] == kind]
 
     def whole(self, figure, least, what):
-        """`figure`, when what it was made from was at least as large as the bar wants; a smoke run may be smaller."""
+        """Returns `figure` if it was made from at least as much as the bar requires; a smoke run
+        may use less."""
         if what < least and not self.smoke:
             raise Absent("measured with %d instead of %d" % (what, least))
         return figure
 
     def case(self, name, **fields):
-        """Of the bars' own benchmarks (bench/cases.py)."""
+        """Returns a result of the bars' own benchmarks (bench/cases.py)."""
         return self._one("no figures of %s" % name, (r for results in self.results("bars") for r in results
                                                      if r["case"] == name), fields)
 
     def point(self, name, **fields):
-        """Of the matrix: the point of that slice."""
+        """Returns the point of that slice of the matrix."""
         return self._one("the matrix has no %s" % name, self.points(name), fields)
 
     def points(self, name):
-        """Of the matrix: those of that slice that were measured."""
+        """Returns the measured points of that slice of the matrix."""
         return [p for results in self.results("matrix") for p in results if p["slice"] == name and p["subjects"]]
 
     def peers(self, writers, placement):
@@ -72,7 +76,7 @@ class Figures:
                          {"writers": writers, "placement": placement, "size": 4096})
 
     def application(self, name):
-        """Packed, rows of 1 KiB."""
+        """Returns the figures of an application, packed, rows of 1 KiB."""
         runs = (run for run in self.results("applications") if run["placement"] == "packed" and run["size"] == 1024)
         result = self._one("no applications", (a for run in runs for a in run["applications"]), {"name": name})
         if "ops_per_second" not in result:
@@ -101,14 +105,14 @@ def _ratio(run, over, under, figure):
 
 @dataclass
 class Bar:
-    work: str        # what, in words
-    sense: str       # of SENSES
+    work: str        # the work, in words
+    sense: str       # one of SENSES
     bar: float
     value: object    # function of Figures; may raise Absent
     unit: str = ""
 
     def judge(self, of):
-        """(value or None, True, False or None, text)."""
+        """Returns (value or None, True, False or None, text)."""
         try:
             value = self.value(of)
         except Absent as error:
@@ -126,7 +130,8 @@ def _floor(figure, m, packed):
 
 
 def _peer(name, figure, writers, placement):
-    """How many times Salius's latency its own is, or its operations/s are Salius's."""
+    """Returns a function of the peer's figure relative to Salius: its latency divided by Salius's,
+    or Salius's operations/s divided by its own."""
     over, under = (name, "salius") if figure == "p50_us" else ("salius", name)
     return lambda f: _ratio(f.peers(writers, placement), over, under, figure)
 
@@ -135,7 +140,7 @@ def _point(slice_, over, under, figure, **fields):
     return lambda f: _ratio(f.point(slice_, **fields), over, under, figure)
 
 
-# Per slice: what grows from point to point.
+# Per slice: the quantity that grows from point to point.
 GROWS = {
     "writers": lambda p: p["writers"], "many-replicas": lambda p: p["m"], "size": lambda p: BYTES[p["size"]],
     "idle-volumes": lambda p: 1 + p["other_volumes"], "busy-volumes": lambda p: 1 + p["other_volumes"],
@@ -145,7 +150,8 @@ BYTES = {"512B": 512, "4KiB": 4096, "16KiB": 16384, "64KiB": 65536, "256KiB": 26
 
 
 def _growth(name, figure):
-    """The most that the figure grew from a point to the next, as a multiple of what grew: 1 is linear."""
+    """Returns the largest growth of the figure from a point to the next, relative to that of the
+    quantity: 1 is linear."""
     def value(f):
         steps = []
         for packed in (True, False):
@@ -213,7 +219,7 @@ WORDS = {True: "met", False: "**missed**", None: "?"}
 
 
 def table(of):
-    """[(work, bar, measured, met)] in words."""
+    """Returns [(work, bar, measured, met)] in words."""
     rows = []
     for bar in BARS:
         _, met, text = bar.judge(of)
@@ -222,7 +228,7 @@ def table(of):
 
 
 def judge_all(directory):
-    """Prints the table; the exit status. HarnessError as Figures."""
+    """Prints the table; returns the exit status. HarnessError as in Figures."""
     of = Figures(directory)
     print(of.words())
     for row in table(of):

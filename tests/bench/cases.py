@@ -23,8 +23,8 @@ MIB = 1 << 20
 @dataclass
 class Result:
     name: str
-    lines: list = field(default_factory=list)   # what people read
-    figures: dict = field(default_factory=dict)  # what a program reads
+    lines: list = field(default_factory=list)   # for people
+    figures: dict = field(default_factory=dict)  # for a program
     bars: list = field(default_factory=list)    # (text, met)
 
     def bar(self, text, met):
@@ -44,7 +44,7 @@ class Result:
 
 @dataclass
 class Sizes:
-    """How long and how large: the real run, or one that only shows that everything works."""
+    """Lengths and sizes: of the real run, or of one that only shows that everything works."""
     seconds: int = 4
     rounds: int = 4
     starts: int = 5
@@ -63,7 +63,7 @@ class Sizes:
 
 @contextlib.contextmanager
 def watch_steal(result):
-    """Says so when a hypervisor took the CPUs away meanwhile."""
+    """Adds a line to the result when a hypervisor took the CPUs away meanwhile."""
     before = cpu_times()
     yield
     stolen = shares(before, cpu_times())[1]
@@ -73,7 +73,7 @@ def watch_steal(result):
 
 
 def _floor_start(sizes, m, acks, cpu, tag):
-    """One start of everything, measured: {target: {label, median, rounds}}."""
+    """Starts everything once and measures it; returns {target: {label, median, rounds}}."""
     with contextlib.ExitStack() as stack:
         own = stack.enter_context
         replicas = own(contextlib.closing(Replicas(m, "128MiB", cpu)))
@@ -93,7 +93,7 @@ def _floor_start(sizes, m, acks, cpu, tag):
 
 
 def _medians(runs):
-    """{target: {label, median}} over the medians of every run."""
+    """Returns {target: {label, median}} over the medians of every run."""
     return {name: {"label": target["label"],
                    "median": {figure: statistics.median(run[name]["median"][figure] for run in runs)
                               for figure in target["median"]}}
@@ -101,8 +101,9 @@ def _medians(runs):
 
 
 def floor(sizes, m, acks, cpu):
-    """(a) Overwrites of 4 KiB through the mount beside the bare FUSE floor. `cpu`: everything on it; None: free. The
-    programs are started several times: each time they have another speed, which they keep."""
+    """(a) Measures overwrites of 4 KiB through the mount beside the bare FUSE floor. `cpu`:
+    everything on it; None: free. The programs are started several times: each start has its own
+    speed throughout."""
     where = "free" if cpu is None else "packed on CPU %d" % cpu
     result = Result("floor: %d replicas, acks=%d, %s" % (m, acks, where))
     result.figures.update(case="floor", m=m, acks=acks, packed=cpu is not None)
@@ -128,7 +129,8 @@ def floor(sizes, m, acks, cpu):
 
 
 def _in_turn(sizes, scenario, cpu, choose):
-    """{subject: {figure: median over the starts of the medians over the rounds}} of what `choose(ground)` names."""
+    """Returns {subject: {figure: median over the starts of the medians over the rounds}} for the
+    subjects that `choose(ground)` returns."""
     runs = []
     for _ in range(sizes.starts):
         with contextlib.closing(Ground(scenario, cpu)) as ground:
@@ -140,7 +142,8 @@ def _in_turn(sizes, scenario, cpu, choose):
 
 
 def patterns(sizes, cpu):
-    """(e) Appends, and writes with an `fdatasync` each, in turn with overwrites in one mount. `cpu`: everything on it."""
+    """(e) Measures appends, and writes with an `fdatasync` each, in turn with overwrites in one
+    mount. `cpu`: everything on it."""
     result = Result("patterns: 2 replicas, acks=2, packed on CPU %d" % cpu)
 
     def choose(ground):
@@ -164,7 +167,7 @@ def patterns(sizes, cpu):
 
 
 def writers(sizes):
-    """(f) Eight writers, free, in turn with the mount floor and the local disk."""
+    """(f) Measures eight writers, free, in turn with the mount floor and the local disk."""
     result = Result("8 writers: 2 replicas, acks=2, free")
     names = ("salius", "mount floor", "local disk")
     with watch_steal(result):
@@ -181,8 +184,8 @@ def writers(sizes):
 
 
 def slow_disk(sizes, cpu):
-    """(b) Synchronous writes, and SQLite, on a disk whose flush takes long, with and without Salius. `cpu`: everything but the disk
-    on it."""
+    """(b) Measures synchronous writes, and SQLite, on a disk with slow flushes, with and without
+    Salius. `cpu`: everything except the disk on it."""
     result = Result("slow disk: flush %d ms, 2 replicas, acks=2, packed on CPU %d, %d s" % (
         sizes.flush_ms, cpu, sizes.slow_seconds))
     result.figures.update(case="slow-disk", seconds=sizes.slow_seconds)
@@ -215,17 +218,18 @@ def slow_disk(sizes, cpu):
 
 
 def _sqlite(directory, seconds, cpu):
-    """Transactions a second, each a row of 1 KiB, synchronous=FULL."""
+    """Returns transactions a second, each a row of 1 KiB, synchronous=FULL."""
     with contextlib.closing(Driver(["sqlite", os.path.join(directory, "db"), "--journal", "wal", "--size", "1024"],
                                    cpu=cpu)) as driver:
         return driver.round(seconds)["ops_per_second"]
 
 
 def recovery(sizes):
-    """(c) A power cut of the primary with a full log, and salius-recover from three replicas."""
+    """(c) Measures salius-recover from three replicas after a power cut of the primary with a full
+    log."""
     body = 4096
     total = sizes.records * body
-    # A checkpoint begins when half of log-max is in use: twice the log that shall be there, with headers.
+    # A checkpoint begins when half of log-max is in use: twice the wanted log, with headers.
     log_max = 2 * (total + sizes.records * 256) // MIB + 16
     result = Result("recovery: %d records of 4 KiB (%d MiB) from 3 replicas" % (sizes.records, total // MIB))
     result.figures.update(case="recovery", records=sizes.records, runs=[])
@@ -269,14 +273,16 @@ def recovery(sizes):
 
 
 def reattach(sizes):
-    """(d) A replica that is killed and started again takes over the log that is still in its memory."""
+    """(d) Measures how long a replica that is killed and restarted needs for the log still in its
+    memory."""
     result = Result("re-attach: a replica with %d MiB of log" % sizes.log_mib)
     result.figures["case"] = "reattach"
     seconds = []
     with contextlib.ExitStack() as stack:
         own = stack.enter_context
         writers = 2
-        log_max = sizes.log_mib // writers + 256  # a full log would wait for ever: more than a round can write
+        # A full log would wait for ever: more than a round can write.
+        log_max = sizes.log_mib // writers + 256
         replicas = own(contextlib.closing(Replicas(1, "%dMiB" % (writers * log_max * 5 // 4 + 64))))
         driver = own(contextlib.closing(Driver(["volumes", place("volumes"), replicas.addresses[0], "--writers",
                                                 str(writers), "--size", "64KiB", "--log-max", "%dMiB" % log_max,
@@ -308,7 +314,7 @@ def _record(number, body):
 
 
 def _write_records(path, count, body):
-    """Each record is a synchronous write of its own; the content says which."""
+    """Writes each record with a synchronous write of its own; the content has its number."""
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_SYNC, 0o600)
     try:
         for i in range(count):
@@ -318,7 +324,8 @@ def _write_records(path, count, body):
 
 
 def _plain_writes(path, count, body):
-    """Seconds that writing the same records takes when they lie in memory: a pwrite each, and one fsync."""
+    """Returns the seconds for writing the same records from memory: a pwrite each, and one
+    fsync."""
     with mmap.mmap(-1, count * body) as memory:
         for i in range(count):
             memory[i * body:(i + 1) * body] = _record(i + 1, body)
@@ -336,7 +343,7 @@ def _plain_writes(path, count, body):
 
 
 def _check_records(path, count, body):
-    """Every acknowledged record is there."""
+    """Checks that every acknowledged record is there."""
     with open(path, "rb") as f:
         for i in range(count):
             if f.read(body) != _record(i + 1, body):

@@ -1,4 +1,5 @@
-"""What the benchmarks' command lines share: options, the namespaces and the work directory they run in, exit codes."""
+"""The common part of the benchmarks' command lines: options, namespaces, work directory, exit
+codes."""
 import os
 import signal
 import sys
@@ -17,7 +18,7 @@ def add_options(parser):
 
 
 def parse(parser, known, metavar, seconds, rounds, smoke_seconds=0.2):
-    """The arguments: `names`, each of `known`, and how long to measure."""
+    """Returns the arguments: `names`, each of `known`, and the length of the measurement."""
     parser.add_argument("names", nargs="*", metavar=metavar, help="of: " + ", ".join(known))
     parser.add_argument("--seconds", type=float, default=seconds, help="of a round")
     parser.add_argument("--rounds", type=int, default=rounds)
@@ -32,15 +33,16 @@ def parse(parser, known, metavar, seconds, rounds, smoke_seconds=0.2):
 
 
 def main(module, args, run):
-    """Runs run(args) in namespaces of its own. Exit status: 0, or what run returned; 1 when something failed, 3 when the
-    machine is not quiet."""
+    """Runs run(args) in namespaces of its own. Exit status: 0, or the result of run; 1 when
+    something failed, 3 when the machine is not quiet."""
     harness_run.enter_namespaces([sys.executable, "-m", module] + sys.argv[1:])
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
         signal.signal(number, signal.default_int_handler)
     work = harness_run.start(0, not args.smoke, Journal())
     try:
         enter_network()
-        harness_run.sh("mount", "-o", "remount,size=90%", "/dev/shm")  # a log of gigabytes lies there once for every replica
+        # For every replica a log of gigabytes may lie there.
+        harness_run.sh("mount", "-o", "remount,size=90%", "/dev/shm")
         return run(args) or 0
     except NotQuiet as error:
         print(error, file=sys.stderr)

@@ -1,11 +1,14 @@
-"""Measures builds beside each other: all of them alive at once, a round of each in turn, so that what else the machine
-does falls on all.
+"""Measures builds beside each other: all of them alive at once, a round of each in turn, so that
+other load on the machine falls on all.
 
-usage: python3 -m bench.compare [--rounds N] [--seconds S] [--FIELD VALUE]... [--floors] [--json FILE] NAME=BINDIR...
-BINDIR is a directory like bazel-bin, or NAME=BINDIR,OPTION,... with mount options for that build. A field is one of
-bench.scenario.Scenario: --size 64KiB, --writers 8, --m 3, --acks 2, --pattern fsync:8, --network veth1500, ...; --free
-instead of packed. Prints the table of medians, and for each build its p50, p99 and rate as multiples of the first one's of
-the same round: median, and the quarters in brackets. Run with tests/ as working directory, as root.
+usage: python3 -m bench.compare [--rounds N] [--seconds S] [--FIELD VALUE]... [--floors]
+                                [--json FILE] NAME=BINDIR...
+
+BINDIR is a directory like bazel-bin; NAME=BINDIR,OPTION,... adds mount options for that build. A
+field is one of bench.scenario.Scenario: --size 64KiB, --writers 8, --m 3, --acks 2, --pattern
+fsync:8, --network veth1500, ...; --free instead of packed. Prints the table of medians. For each
+build it prints p50, p99 and rate as multiples of the first build's in the same round: median, and
+the quartiles in brackets. Run with tests/ as working directory, as root.
 """
 import argparse
 import contextlib
@@ -45,7 +48,7 @@ def parse():
 
 @contextlib.contextmanager
 def _binaries(directory):
-    """SALIUS_BIN within the block."""
+    """Sets SALIUS_BIN within the block."""
     before = os.environ.get("SALIUS_BIN")
     os.environ["SALIUS_BIN"] = os.path.abspath(directory)
     try:

@@ -1,4 +1,5 @@
-"""What a round cost beside time: CPU time and context switches of groups of processes, and system calls."""
+"""The cost of a round beside time: CPU time and context switches of groups of processes, and system
+calls."""
 import os
 import signal
 import subprocess
@@ -32,8 +33,9 @@ def _switches(pid, task):
 
 
 class Counters:
-    """`groups`: {name: [pid, ...]}. start() before a round, stop(operations) after it: {figure: value}, each per
-    operation: cpu_us and switches of every group, and the whole system's CPU time."""
+    """Counters of `groups`: {name: [pid, ...]}. start() before a round; stop(operations) after it
+    returns {figure: value}, each per operation: cpu_us and switches of every group, and the whole
+    system's CPU time."""
 
     def __init__(self, groups):
         self.groups = groups
@@ -61,9 +63,9 @@ class Counters:
 
 
 class SystemCalls:
-    """Counts the system calls of the groups during a round of its own (counting costs time), with perf.
-    stop(operations): {"calls_<group>": per operation}; nothing where perf cannot count, with the reason in
-    `problem`."""
+    """Counts the system calls of the groups during a round of its own (counting costs time), with
+    perf. stop(operations) returns {"calls_<group>": per operation}. If perf cannot count, it
+    returns nothing, and `problem` has the reason."""
 
     def __init__(self, groups):
         self.groups = {name: pids for name, pids in groups.items() if pids}
@@ -94,7 +96,7 @@ class SystemCalls:
 
 
 class _Perf:
-    """One `perf stat` that counts when told to."""
+    """One `perf stat` that counts on command."""
 
     def __init__(self, pids):
         control_out, self._control = os.pipe()
@@ -109,7 +111,7 @@ class _Perf:
             os.close(ack_in)
 
     def command(self, word):
-        """Sends it and awaits the answer; what went wrong, or ""."""
+        """Sends a command and waits for the answer; returns an error text, or ""."""
         try:
             os.write(self._control, word.encode() + b"\n")
         except BrokenPipeError:
@@ -117,7 +119,7 @@ class _Perf:
         return "" if os.read(self._ack, 16) else "perf ended"
 
     def end(self):
-        """(count, "") or (None, what perf said)."""
+        """Ends perf; returns (count, "") or (None, perf's output)."""
         self._popen.send_signal(signal.SIGINT)
         said = self._popen.communicate(timeout=30)[1]
         os.close(self._control)

@@ -1,4 +1,5 @@
-"""The program tests/bench/driver/main.cc: one thing to be measured, a process that runs rounds on demand."""
+"""The program tests/bench/driver/main.cc: one subject of measurement, a process that runs rounds on
+demand."""
 import json
 import os
 import select
@@ -8,13 +9,13 @@ from bench.setup import pinned, tool
 from harness.proc import Proc
 from harness.run import HarnessError, current
 
-READY_S = 120      # filling files on a slow disk takes its time
+READY_S = 120      # filling files on a slow disk takes long
 ROUND_SLACK_S = 60  # beyond a round's length: an operation that hangs is an error, not a long wait
 
 
 class Driver:
-    """`driver ARGS`, ready for its first round when the constructor is done. `cpu`: it runs on that one;
-    `netns`: in that network namespace; `wrapper`: words before the command."""
+    """Runs `driver ARGS`; it is ready for its first round after construction. `cpu`: it runs on
+    that one. `netns`: it runs in that network namespace. `wrapper`: words before the command."""
 
     _serial = 0
 
@@ -37,7 +38,8 @@ class Driver:
         return self.proc.pid
 
     def round(self, seconds):
-        """One round of that length; its figures (operations, ops_per_second, p50_us, p99_us, p999_us, max_us)."""
+        """Runs one round of that length; returns its figures (operations, ops_per_second, p50_us,
+        p99_us, p999_us, max_us)."""
         try:
             self.proc.popen.stdin.write("%s\n" % seconds)
             self.proc.popen.stdin.flush()
@@ -46,7 +48,7 @@ class Driver:
         return json.loads(self._line(seconds + ROUND_SLACK_S))
 
     def _line(self, timeout_s):
-        """The next line of its output."""
+        """Returns the next line of its output."""
         fd = self.proc.popen.stdout.fileno()
         output = select.poll()  # select(2) knows no descriptor above 1023
         output.register(fd, select.POLLIN)
@@ -66,16 +68,16 @@ class Driver:
         return HarnessError("the driver ended with %d:\n%s" % (code, self.proc.tail()))
 
     def kill(self):
-        """SIGKILL: nothing is tidied."""
+        """Kills it; it leaves its files."""
         self.proc.kill()
         self.close()
 
     def close(self):
-        """Its input ends, so that it removes its files and ends; SIGKILL when it does not."""
+        """Ends its input, so that it removes its files and ends; kills it if it does not."""
         try:
             self.proc.popen.stdin.close()
         except BrokenPipeError:
-            pass  # it is gone already
+            pass  # it has ended already
         try:
             self.proc.wait(30)
         except HarnessError:

@@ -1,9 +1,9 @@
 // One echo server of the replication floor (client/cli/echo.h) as a program, for floors that are
-// put together by hand: prints "HOST:PORT" when it can receive, and answers until it is killed.
+// assembled by hand. It prints "HOST:PORT" when it can receive, and answers until it is killed.
 //
 //   echo_server [--keep BYTES] [HOST]
 //
-// --keep: before it answers it does what a replica must, in a ring of so many bytes (ring.h).
+// --keep: before it answers it does a replica's work, in a ring of that many bytes (ring.h).
 #include <arpa/inet.h>
 #include <netinet/in.h>
 

@@ -1,8 +1,8 @@
-"""Files of figures: results, and what they were measured with, so that nothing is set beside what was measured on another
-machine or with other programs.
+"""Files of figures: results, with their origin, so that figures of different machines or programs
+are never compared.
 
-A file is one JSON object: `kind` (the benchmark that wrote it), `made` (commit, cpu, cpus, kernel, day, command),
-`complete` (false: the run was ended) and `results`, as that benchmark says.
+A file is one JSON object: `kind` (the benchmark that wrote it), `made` (commit, cpu, cpus, kernel,
+day, command), `complete` (false: the run was interrupted) and `results`, in that benchmark's form.
 """
 import hashlib
 import json
@@ -14,10 +14,11 @@ import time
 
 from harness.run import REPO, HarnessError
 
-SAME = ("commit", "cpu", "cpus", "kernel")  # of `made`, in figures that may stand beside each other
+# Fields of `made` that must be equal in figures that are compared.
+SAME = ("commit", "cpu", "cpus", "kernel")
 
 
-COMMIT = "SALIUS_BENCH_COMMIT"  # in the environment: what `bench.all` found when it began
+COMMIT = "SALIUS_BENCH_COMMIT"  # in the environment: the commit when `bench.all` began
 
 
 def _git(*words):
@@ -29,7 +30,8 @@ def _git(*words):
 
 
 def commit():
-    """Of the programs that are measured; None when it is not known. Documents do not count as changes."""
+    """Returns the commit of the measured programs; None when it is unknown. Documents do not count
+    as changes."""
     built = os.path.realpath(os.path.join(REPO, "bazel-out"))
     programs = os.path.realpath(os.environ.get("SALIUS_BIN") or built)
     if not programs.startswith(built):
@@ -42,8 +44,9 @@ def commit():
 
 
 def cpu(text):
-    """The CPU that /proc/cpuinfo tells of, with what a hypervisor may leave out of its name."""
-    found = dict(reversed(re.findall(r"^(.*?)\s*: (.*)$", text, re.M)))  # of the first one
+    """Returns the CPU that /proc/cpuinfo describes, with facts that a hypervisor may leave out of
+    its name."""
+    found = dict(reversed(re.findall(r"^(.*?)\s*: (.*)$", text, re.M)))  # of the first CPU
     if "model name" not in found:
         return os.uname().machine
     vectors = "AVX-512" if " avx512f " in " %s " % found.get("flags", "") else "no AVX-512"
@@ -51,7 +54,7 @@ def cpu(text):
 
 
 def made():
-    """What a run that begins now measures, and on what."""
+    """Returns the programs, machine and command of a run that begins now."""
     with open("/proc/cpuinfo") as f:
         about = f.read()
     words = [w for i, w in enumerate(sys.argv[1:]) if "--json" not in (w, sys.argv[i]) and not w.startswith("--json=")]
@@ -61,7 +64,7 @@ def made():
 
 
 def difference(one, other):
-    """What forbids to set them beside each other, in words; None when nothing does."""
+    """Returns why two sets of figures must not be compared, in words; None when they may."""
     for name in SAME:
         if one.get(name) != other.get(name) or one.get(name) is None:
             return "%s %s and %s" % (name, one.get(name), other.get(name))
@@ -69,7 +72,7 @@ def difference(one, other):
 
 
 def read(path):
-    """The object in a file. HarnessError when it is none of figures."""
+    """Returns the object in a file. HarnessError when it holds no figures."""
     try:
         with open(path) as f:
             read_ = json.load(f)
@@ -81,13 +84,14 @@ def read(path):
 
 
 class File:
-    """Where a run writes its results as it gets them; nowhere when `path` is None."""
+    """The file to which a run writes its results one by one; none when `path` is None."""
 
     def __init__(self, path, kind):
         self._path, self._kind, self._made = path, kind, made()
 
     def earlier(self):
-        """The results of a run like this one that was ended; [] when there was none. HarnessError when the file is another's."""
+        """Returns the results of an interrupted run like this one; [] when there is none.
+        HarnessError when the file belongs to another run."""
         if self._path is None or not os.path.exists(self._path):
             return []
         found = read(self._path)

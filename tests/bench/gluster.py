@@ -1,6 +1,7 @@
-"""GlusterFS: one volume `replica 3` with its bricks on tmpfs, and its FUSE mount. The daemons live in PID and mount
-namespaces of their own with their state on a tmpfs there, so that the host's GlusterFS, if it has one, is not touched and
-one kill ends all of them."""
+"""GlusterFS: one volume `replica 3` with its bricks on tmpfs, and its FUSE mount.
+
+The daemons live in PID and mount namespaces of their own with their state on a tmpfs there. So the
+host's GlusterFS, if it has one, is not touched, and one kill ends all of them."""
 import os
 import xml.etree.ElementTree
 
@@ -42,7 +43,7 @@ class Gluster:
                     "    option transport.socket.bind-address %s\n"
                     "    option glusterd-sockfile %s\n"
                     "end-volume\n" % (HOST, self._socket))
-        # Where it keeps its state and logs, whatever its options say.
+        # The places of its state and logs, whatever its options say.
         own = " && ".join("mkdir -p %s && mount -t tmpfs none %s" % (d, d)
                           for d in ("/var/lib/glusterd", "/var/run/gluster", "/var/log/glusterfs"))
         run = " ".join(["exec", *self._pin, program("glusterd"), "-N", "-f", volfile, "-l", self._log,
@@ -66,7 +67,7 @@ class Gluster:
                    lambda: "%d bricks are online:\n%s" % (self._online(), tail(self._log)), 0.2)
 
     def _online(self):
-        """How many bricks are."""
+        """Returns how many bricks are online."""
         done = self._gluster("volume", "status", "bench", "--xml", check=False)
         if done.returncode != 0:
             return 0
@@ -85,7 +86,8 @@ class Gluster:
         wait_until(ready, READY_S, lambda: "the volume is not mounted, or does not replicate:\n" + tail(log), 0.1)
 
     def _replicates(self, bricks):
-        """Whether a file gets to every brick. It takes a moment until the client is connected to all of them."""
+        """Returns whether a file reaches every brick. The client needs a moment to connect to all
+        of them."""
         content = b"to every brick"
         try:
             with open(os.path.join(self.path, "ready"), "wb") as f:

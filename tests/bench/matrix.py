@@ -1,10 +1,13 @@
-"""Measures Salius beside its floors over the whole matrix, one dimension at a time around 4 KiB, one writer, two of two.
+"""Measures Salius beside its floors over the whole matrix, one dimension at a time around 4 KiB,
+one writer, two of two.
 
-usage: python3 -m bench.matrix [--smoke] [--seconds S] [--rounds N] [--cpu N] [--json FILE] [--no-wait] [SLICE...]
-Run with tests/ as working directory, as root. With --json every figure of every round is written, after each
-scenario, and a run that was ended goes on after the scenarios that the file has. What this machine cannot hold (memory,
-descriptors) is said, and the rest goes on. Exit status: 0, 1 when something could not be measured, 3 when the machine
-is not quiet.
+usage: python3 -m bench.matrix [--smoke] [--seconds S] [--rounds N] [--cpu N] [--json FILE]
+                               [--no-wait] [SLICE...]
+
+Run with tests/ as working directory, as root. With --json every figure of every round is written,
+after each scenario. An interrupted run continues after the scenarios in the file. A scenario that
+this machine cannot hold (memory, descriptors) is reported, and the rest continues. Exit status: 0,
+1 when something could not be measured, 3 when the machine is not quiet.
 """
 import argparse
 import contextlib
@@ -18,7 +21,7 @@ from harness.run import HarnessError
 
 
 def matrix():
-    """{slice: [Scenario]}: one dimension at a time around 4 KiB, one writer, two of two."""
+    """Returns {slice: [Scenario]}: one dimension at a time around 4 KiB, one writer, two of two."""
     both = (True, False)
     return {
         "size": [Scenario(size=size, m=3, packed=packed) for size in SIZES for packed in both],
@@ -33,7 +36,7 @@ def matrix():
                     for network in ("loopback", "veth1500", "veth9000") for size in ("4KiB", "64KiB") for packed in both],
         "cached": [Scenario(pattern=pattern, size=size, packed=packed)
                    for pattern in ("plain", "read") for size in ("4KiB", "64KiB") for packed in both],
-        # How cost grows.
+        # How the cost grows.
         "many-replicas": [Scenario(m=m) for m in (2, 4, 6, 8)],
         "idle-volumes": [Scenario(other_volumes=n) for n in (0, 10, 100, 1000)],
         "busy-volumes": [Scenario(other_volumes=n, busy=True, packed=False) for n in (1, 10, 100, 1000)],
@@ -48,14 +51,15 @@ def parse():
     return command.parse(parser, matrix(), "SLICE", seconds=1.0, rounds=5)
 
 
-# What share of two CPUs a thousand idle sessions may take themselves between rounds (13% with all else was seen).
+# The share of two CPUs that a thousand idle sessions may take between rounds (13% with all else was
+# seen).
 IDLE_SESSIONS = 0.10
 
 
 def measure(scenario, args):
-    """{subject: {median, rounds}} of one scenario, after its table was printed."""
+    """Measures one scenario and prints its table; returns {subject: {median, rounds}}."""
     if scenario.other_volumes and not args.no_wait:
-        wait_quiet(rounds.QUIET_BOUND_S)  # afterwards what they take hides what others do
+        wait_quiet(rounds.QUIET_BOUND_S)  # afterwards their own load would hide the load of others
     with contextlib.closing(Ground(scenario, args.cpu)) as ground:
         own = 1.0 if scenario.busy else IDLE_SESSIONS * min(1.0, scenario.other_volumes / 1000)
         rounds.measure(ground.subjects, args.rounds, args.seconds, wait=not args.no_wait, own=own)

@@ -1,23 +1,25 @@
-// The floor under a synchronous write through a mount: a bare low-level FUSE handler that does for
-// every write what no file system with this job can leave out, and nothing else. One request from
-// the kernel (FOPEN_DIRECT_IO, so that O_SYNC costs one crossing), the data sent to m echo servers,
-// a pwrite of the buffered backing file while they work, f answers, the reply. What is not written
-// with O_SYNC or O_DSYNC is sent by the fsync, all of it together.
+// The floor under a synchronous write through a mount: a bare low-level FUSE handler. For every
+// write it does the work that no file system with this job can leave out, and nothing else:
+// - one request from the kernel (FOPEN_DIRECT_IO, so that O_SYNC costs one crossing)
+// - the data sent to m echo servers
+// - a pwrite of the buffered backing file while they work
+// - f answers, then the reply
+//
+// Data written without O_SYNC or O_DSYNC is sent by the fsync, all of it together.
 //
 //   mount_floor [--replicas M | --servers HOST:PORT,...] [--acks F] [--empty] [--cached]
 //               [--threads N] [--delay-us N] BACKING_DIR MOUNTPOINT
 //
-// --replicas spawns the echo servers on loopback, --servers uses those that there are. --empty
-// leaves all of the work out, and shows what the crossing alone costs. --cached lets the kernel
-// cache what is read and written: without servers that is an empty passthrough file system.
-// --delay-us puts so much more work into every write: it shows that the comparison built on this
-// floor would notice it.
+// --replicas spawns the echo servers on loopback; --servers uses existing ones. --empty leaves out
+// all of the work, and shows the cost of the crossing alone. --cached lets the kernel cache reads
+// and writes: without servers that is an empty passthrough file system. --delay-us puts that much
+// more work into every write: it shows that the comparison built on this floor would notice it.
 //
 // A flat directory: files can be created, written, read, truncated and removed. Prints "ready" when
 // mounted; ends when unmounted or on SIGTERM.
 //
-// Threads: --threads; one by default, so that a lone writer never pays for a hand-over. For more
-// writers each serves one request after the other, from its own socket.
+// Threads: --threads; one by default, so that a lone writer never pays for a hand-over. With more
+// writers each thread serves one request after the other, from its own socket.
 #define FUSE_USE_VERSION 312
 #include <fcntl.h>
 #include <fuse3/fuse_lowlevel.h>
@@ -47,8 +49,8 @@ using salius::cli::Options;
 
 struct Floor {
   int backing_fd = -1;
-  std::mutex mutex;                           // of the two:
-  std::map<std::string, fuse_ino_t> numbers;  // of the names ever seen; never reused
+  std::mutex mutex;                           // guards the two maps
+  std::map<std::string, fuse_ino_t> numbers;  // of every name ever seen; never reused
   std::map<fuse_ino_t, std::string> names;
   Replication replication;
   bool empty = false;
@@ -61,8 +63,8 @@ Floor* g_floor = nullptr;
 
 struct OpenFile {
   int fd;
-  bool synchronous;    // every write; else they wait for the fsync
-  size_t waiting = 0;  // bytes of them. A file is used by one writer
+  bool synchronous;    // every write is; otherwise writes wait for the fsync
+  size_t waiting = 0;  // bytes of those writes. A file has one writer
 };
 
 OpenFile& FileOf(const fuse_file_info* info) { return *reinterpret_cast<OpenFile*>(info->fh); }
@@ -79,7 +81,8 @@ std::string NameOf(fuse_ino_t number) {
   return g_floor->names.at(number);
 }
 
-// Attributes of the root or of a file, by its number; false (errno set) when it is gone.
+// Fills in the attributes of the root or of a file, by its number; false (errno set) when it was
+// removed.
 bool StatOf(fuse_ino_t number, struct stat* attr) {
   const std::string path = number == FUSE_ROOT_ID ? "." : NameOf(number);
   if (fstatat(g_floor->backing_fd, path.c_str(), attr, AT_SYMLINK_NOFOLLOW) != 0) return false;
@@ -87,7 +90,7 @@ bool StatOf(fuse_ino_t number, struct stat* attr) {
   return true;
 }
 
-// False, errno set, when there is no such file.
+// Returns false (errno set) when there is no such file.
 bool FillEntry(const char* name, fuse_entry_param* entry) {
   *entry = {};
   entry->ino = NumberOf(name);
@@ -124,7 +127,7 @@ void FloorSetattr(fuse_req_t req, fuse_ino_t number, struct stat* want, int mask
   FloorGetattr(req, number, info);
 }
 
-// Opens the backing file buffered: what makes it durable here are the echo servers' answers.
+// Opens the backing file buffered: here the echo servers' answers make data durable.
 bool OpenBacking(const char* name, int flags, mode_t mode, fuse_file_info* info) {
   const int own_flags = (flags & O_TRUNC) | O_RDWR | O_CLOEXEC;
   const int fd = openat(g_floor->backing_fd, name, own_flags | (flags & O_CREAT), mode);
@@ -173,7 +176,7 @@ void FloorRead(fuse_req_t req, fuse_ino_t, size_t size, off_t offset, fuse_file_
   fuse_reply_buf(req, data.data(), static_cast<size_t>(got));
 }
 
-// Works for so long; a sleep would add the timer's slack and a wake-up.
+// Works for that long; a sleep would add the timer's slack and a wake-up.
 void Spin(int64_t ns) {
   if (ns == 0) return;
   salius::Clock& clock = salius::SystemClock();
@@ -204,7 +207,7 @@ void FloorWrite(fuse_req_t req, fuse_ino_t, const char* data, size_t size, off_t
   fuse_reply_write(req, size);
 }
 
-// As much as was written since the last one goes to the servers together.
+// Sends everything written since the last fsync together.
 void FloorFsync(fuse_req_t req, fuse_ino_t, int, fuse_file_info* info) {
   OpenFile& file = FileOf(info);
   if (!g_floor->replication.on() || file.waiting == 0) {

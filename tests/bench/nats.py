@@ -29,7 +29,7 @@ class NatsServer(Server):
 
 
 def ask(port, subject, request):
-    """The answer to one request, as JSON; None when there is none within two seconds."""
+    """Returns the answer to one request, as JSON; None when there is none within two seconds."""
     with socket.create_connection(("127.0.0.1", port), 2) as s:
         lines = s.makefile("rb")
         lines.readline()  # INFO
@@ -50,7 +50,8 @@ def ask(port, subject, request):
 
 
 class JetStream:
-    """`count` servers and a stream with as many copies; `address` is that of the stream's leader."""
+    """A server for each of `stores` and a stream with as many copies; `address` is that of the
+    stream's leader."""
 
     def __init__(self, stores, wrapper=()):
         self.servers = []
@@ -66,7 +67,7 @@ class JetStream:
         answers = []
 
         def made():
-            # Until the servers have elected a leader they refuse or say nothing.
+            # Until the servers have elected a leader they refuse or do not answer.
             answers.append(ask(FIRST_PORT, "$JS.API.STREAM.CREATE.bench", {
                 "name": "bench", "subjects": ["bench"], "storage": "memory", "num_replicas": count,
                 "retention": "limits", "discard": "old", "max_bytes": 256 << 20}))

@@ -1,5 +1,5 @@
-"""Where replicas and echo servers stand: all on this host's loopback, or each in a network namespace of its own
-behind a veth cable, with the frame size of a real network."""
+"""The places of replicas and echo servers: all on this host's loopback, or each in a network
+namespace of its own behind a veth cable, with the frame size of a real network."""
 import socket
 
 from harness.net import Net, inside
@@ -15,7 +15,7 @@ class Loopback:
 
     name = "loopback"
     primary = None  # namespace of the primary: this one
-    _next_port = FIRST_PORT  # several may be there at a time
+    _next_port = FIRST_PORT  # several may exist at a time
 
     def __init__(self, count, mtu=None):
         del mtu
@@ -70,7 +70,7 @@ class Veth:
 
 
 def answers(network, i):
-    """Whether the TCP port of host i takes connections."""
+    """Returns whether the TCP port of host i accepts connections."""
     host, port = network.address(i).rsplit(":", 1)
     try:
         if network.primary is None:
@@ -84,8 +84,8 @@ def answers(network, i):
 
 
 class EchoServers:
-    """An echo server on every host of the network; `addresses` are theirs. `words`: put before the command; `options`:
-    behind it."""
+    """An echo server on every host of the network; `addresses` are theirs. `words`: put before the
+    command; `options`: put after it."""
 
     _serial = 0
 

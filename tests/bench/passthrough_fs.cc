@@ -1,16 +1,17 @@
-// What a FUSE file system costs that does nothing of its own: every call goes to the same file
+// The cost of a FUSE file system that does nothing of its own: every call goes to the same file
 // below BACKING_DIR, through the kernel's page cache, and fsync returns at once. No file system
 // that is mounted through FUSE can be faster for an application, however it makes writes durable.
-// With --replicas (or --servers) every fsync, and every write to a file that is open for
-// synchronous ones, sends what was written to echo servers and waits for --acks answers: no file
-// system that is mounted through FUSE and replicates can be faster. (`mount_floor` is the floor
-// under one file's reads and writes: one thread, no directories.)
+//
+// With --replicas (or --servers) data is sent to echo servers, and --acks answers are awaited: at
+// every fsync, and at every write to a file that is open for synchronous writes. No file system
+// that is mounted through FUSE and replicates can be faster. (`mount_floor` is the floor under one
+// file's reads and writes: one thread, no directories.)
 //
 //   passthrough_fs [--replicas M | --servers HOST:PORT,...] [--acks F] BACKING_DIR MOUNTPOINT
 //
 // Stays in the foreground; ends when unmounted or on SIGTERM. Files opened for synchronous writes
-// are opened direct, as Salius does, so that a write is one crossing. Run as root: files belong to
-// who made them.
+// are opened direct, as Salius does, so that a write is one crossing. Run it as root: a file
+// belongs to its creator.
 #define FUSE_USE_VERSION 312
 #include <dirent.h>
 #include <fcntl.h>
@@ -32,18 +33,18 @@
 
 namespace {
 
-constexpr double kForEver = 86400;  // seconds; nobody else uses the backing directory
+constexpr double kForEver = 86400;  // seconds; no other program uses the backing directory
 
 int g_root = -1;
 salius::bench::Replication* g_replication = nullptr;
 
 struct OpenFile {
   int fd;
-  bool synchronous;                // every write; else they wait for the fsync
-  std::atomic<size_t> waiting{0};  // bytes of them
+  bool synchronous;                // every write is; otherwise writes wait for the fsync
+  std::atomic<size_t> waiting{0};  // bytes of those writes
 };
 
-// Relative to g_root.
+// Returns the path relative to g_root.
 const char* Below(const char* path) { return path[1] == '\0' ? "." : path + 1; }
 int Result(int returned) { return returned < 0 ? -errno : 0; }
 int Answer(const absl::Status& status, size_t done) {
@@ -68,7 +69,7 @@ int GetAttr(const char* path, struct stat* st, fuse_file_info* fi) {
   return Result(fstatat(g_root, Below(path), st, AT_SYMLINK_NOFOLLOW));
 }
 
-// Gives what was just made to the caller.
+// Gives a new file to the caller.
 int GiveAway(const char* path, int made) {
   if (made < 0) return -errno;
   const fuse_context* who = fuse_get_context();
@@ -116,7 +117,7 @@ int SetTimes(const char* path, const timespec times[2], fuse_file_info* fi) {
   return Result(utimensat(g_root, Below(path), times, AT_SYMLINK_NOFOLLOW));
 }
 
-// The backing file is opened without what makes its writes synchronous.
+// Returns the flags without those that make the backing file's writes synchronous.
 int OpenFlags(const fuse_file_info* fi) { return fi->flags & ~(O_SYNC | O_DSYNC | O_DIRECT); }
 
 void Opened(int fd, fuse_file_info* fi) {
@@ -189,7 +190,7 @@ int OpenDir(const char* path, fuse_file_info* fi) {
   return 0;
 }
 
-// All of it at once, each time: libfuse keeps the answer for the rest of the calls.
+// Lists everything at once, each time: libfuse keeps the answer for the rest of the calls.
 int ReadDir(const char*, void* to, fuse_fill_dir_t fill, off_t, fuse_file_info* fi,
             fuse_readdir_flags) {
   const int fd = openat(DirFd(fi), ".", O_RDONLY | O_DIRECTORY);
@@ -204,7 +205,7 @@ int ReadDir(const char*, void* to, fuse_fill_dir_t fill, off_t, fuse_file_info* 
   return 0;
 }
 
-// Names are left out: a floor may do less than what stands on it.
+// Names are left out: a floor may do less than the systems compared with it.
 int SyncDir(const char*, int, fuse_file_info*) { return 0; }
 
 int ReleaseDir(const char*, fuse_file_info* fi) { return Result(close(DirFd(fi))); }

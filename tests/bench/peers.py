@@ -1,13 +1,17 @@
-"""Measures other systems that keep copies in the memory of other machines, in turn with Salius, the FUSE floor and the
-local disk: the same data, the same driver, everything on this host's loopback.
+"""Measures other systems that keep copies in the memory of other machines.
 
-usage: python3 -m bench.peers [--smoke] [--seconds S] [--rounds N] [--writers N] [--size BYTES] [--cpu N]
-                              [--placement packed|free] [--json FILE] [--no-wait] [NAME...]
-Run with tests/ as working directory, as root, after `bazel build -c opt //...`. The names are those of PEERS. A peer
-whose program is not there is named with the package that has it; PACKAGES lists them all, nothing is installed. Exit
-status: 0, or 1 when a peer could not be set up or measured (the others are all the same), 3 when the machine is not quiet.
+They take turns with Salius, the FUSE floor and the local disk: the same data, the same driver,
+everything on this host's loopback.
 
-What an acknowledged operation means differs; `copies` says it for each. Salius here: two replicas, acks=2.
+usage: python3 -m bench.peers [--smoke] [--seconds S] [--rounds N] [--writers N] [--size BYTES]
+                              [--cpu N] [--placement packed|free] [--json FILE] [--no-wait]
+                              [NAME...]
+
+Run with tests/ as working directory, as root, after `bazel build -c opt //...`. The names are those
+of PEERS. A peer whose program is missing is named with its package; PACKAGES lists them all,
+nothing is installed. Exit status: 0, or 1 when a peer could not be set up or measured (the others
+still are), 3 when the machine is not quiet. The meaning of an acknowledged operation differs;
+`copies` gives it for each. Salius here: two replicas, acks=2.
 """
 import argparse
 import contextlib
@@ -33,7 +37,8 @@ READY_S = 120
 
 
 class Peer:
-    """A system with three copies on this host, ready when the constructor is done. `cpu`: all of it on that one."""
+    """A system with three copies on this host, ready after construction. `cpu`: all of it on that
+    one."""
 
     name = copies = package = ""
     programs = ()
@@ -50,7 +55,7 @@ class Peer:
 
     @classmethod
     def missing(cls):
-        """Why it cannot be measured here, in words; None when it can."""
+        """Returns why it cannot be measured here, in words; None when it can."""
         absent = [p for p in cls.programs if program(p) is None]
         if not absent:
             return None
@@ -106,12 +111,12 @@ class EtcdPeer(Peer):
                          "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer,
                          "--initial-cluster", ",".join("e%d=%s" % p for p in enumerate(peers)),
                          "--initial-cluster-state", "new", "--heartbeat-interval", "500", "--election-timeout", "5000",
-                         # What it keeps in memory and on tmpfs stays bounded.
+                         # Its data in memory and on tmpfs stays bounded.
                          "--snapshot-count", "10000", "--quota-backend-bytes", str(8 << 30)],
                         free_name("etcd") + ".log", lambda: True)
 
         def says(self, line):
-            """Whether its metrics have that line."""
+            """Returns whether its metrics have that line."""
             try:
                 connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=2)
                 with contextlib.closing(connection):
@@ -128,7 +133,7 @@ class EtcdPeer(Peer):
             if all(m.says("etcd_server_has_leader 1") for m in members):
                 return next((m for m in members if m.says("etcd_server_is_leader 1")), None)
             return None
-        # A follower would pass the request on: one hop more.
+        # A follower would forward the request: one more hop.
         self.leader = wait_until(leader, READY_S, lambda: "etcd has no leader:\n" + members[0].proc.tail(), 0.2)
 
     def _target(self):
@@ -158,11 +163,12 @@ class GlusterPeer(Peer):
 
 
 class PostgresPeer(Peer):
-    """The standbys lie on tmpfs, so that one disk does not have to serve three machines."""
+    """PostgreSQL with two standbys on tmpfs, so that one disk does not have to serve three
+    machines."""
     name, package, programs = "postgres", "postgresql", ("postgres", "initdb", "pg_basebackup", "psql")
     copies = "the primary's local disk (fsync) and 2 standbys' memory: remote_write, FIRST 2"
     FIRST_PORT = 5500
-    SETTINGS = {"max_wal_size": "1GB"}  # of each copy, some of them on tmpfs
+    SETTINGS = {"max_wal_size": "1GB"}  # of each copy; some are on tmpfs
 
     def _primary_data(self):
         return free_name("postgres-primary")
@@ -200,7 +206,8 @@ PEERS = {peer.name: peer for peer in (RedisPeer, EtcdPeer, NatsPeer, GlusterPeer
 
 
 def measure(names, args, cpu):
-    """One interleaved run of Salius, the floors and the named peers; ([Subject], {name: what went wrong})."""
+    """Measures Salius, the floors and the named peers in one interleaved run; returns ([Subject],
+    {name: problem})."""
     problems = {}
     with contextlib.ExitStack() as stack:
         own = stack.enter_context
@@ -211,7 +218,8 @@ def measure(names, args, cpu):
             try:
                 peer = own(contextlib.closing(PEERS[name](cpu)))
                 driver = own(contextlib.closing(Driver(peer.driver_args(args.size, args.writers), cpu=cpu)))
-                driver.round(min(args.seconds, 0.2))  # what cannot work at all is left out here
+                # A peer that cannot work at all is left out here.
+                driver.round(min(args.seconds, 0.2))
                 subjects.append(rounds.Subject(name, driver))
             except HarnessError as error:
                 problems[name] = "FAILED: %s" % error

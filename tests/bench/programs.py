@@ -1,9 +1,10 @@
-"""Applications with the sync they really do, each on one directory: what bench.applications measures there.
+"""Applications with the sync they really do, each on one directory: the subjects of
+bench.applications.
 
-Every class is made on a directory (`pin`: words before every command, taskset; `wrapper`: words before the one that
-writes the files too, eatmydata). round(seconds) gives {"operations", "ops_per_second", ...}. check() looks, after a
-SIGKILL of what wrote, whether everything that was acknowledged can be read, and raises Unreadable. close() ends its
-processes.
+Every class is made on a directory. `pin`: words before every command (taskset). `wrapper`: words
+before the command that writes the files too (eatmydata). round(seconds) returns {"operations",
+"ops_per_second", ...}. check() looks, after a SIGKILL of the writer, whether every acknowledged
+operation can be read, and raises Unreadable. close() ends its processes.
 """
 import os
 import re
@@ -14,7 +15,7 @@ from bench.driver import Driver
 from bench.servers import MariaDb, Postgres, Redis, program
 from harness.run import HarnessError, sh
 
-PROBE_OPERATIONS = 50  # to learn how many make a round
+PROBE_OPERATIONS = 50  # to find the number of operations in a round
 SLACK_S = 600          # a round that was sized by a faster probe may take longer
 
 
@@ -35,12 +36,12 @@ class Application:
         self.directory, self.size = directory, size
         self.pin, self.wrapper = list(pin), list(pin) + list(wrapper)
         self.done = 0  # operations acknowledged, over all rounds
-        self.rate = 0  # of the last round, where a round must be counted beforehand
+        self.rate = 0  # of the last round, for programs that take a number of operations
         self.set_up()
 
     @classmethod
     def missing(cls):
-        """Why it cannot be run here, in words; None when it can."""
+        """Returns why it cannot be run here, in words; None when it can."""
         absent = [p for p in cls.programs if program(p) is None]
         return "skipped: no %s (apt-get install %s)" % (", ".join(absent), cls.package) if absent else None
 
@@ -50,12 +51,12 @@ class Application:
         return figures
 
     def counted(self, seconds, run):
-        """For programs that take a number of operations: run(n) gives the seconds they took. Before the first round some
-        that tell how many make a round."""
+        """Runs a round of a program that takes a number of operations: run(n) returns its seconds.
+        Before the first round some probes find how many make a round."""
         if not self.rate:
             count, took = PROBE_OPERATIONS, run(PROBE_OPERATIONS)
             self.done += count
-            while took < seconds / 4:  # what it takes to start must not count for much
+            while took < seconds / 4:  # the start must not count for much
                 count *= 4
                 took = run(count)
                 self.done += count
@@ -65,7 +66,7 @@ class Application:
         return {"operations": count, "ops_per_second": self.rate}
 
     def pretend(self):
-        """Takes one more operation for acknowledged than there were: check() must find it missing."""
+        """Pretends that one more operation was acknowledged: check() must find it missing."""
         self.done += 1
 
     def close(self):
@@ -73,7 +74,7 @@ class Application:
 
 
 class Sqlite(Application):
-    """A transaction per row, synchronous=FULL."""
+    """SQLite: a transaction per row, synchronous=FULL."""
     journal = ""
 
     def set_up(self):
@@ -142,7 +143,7 @@ class RocksDb(Application):
 
 
 class RedisAof(Application):
-    """SET with appendonly and appendfsync always. The value says which SET it was."""
+    """SET with appendonly and appendfsync always. The value holds the number of the SET."""
     name, package, programs = "redis-aof", "redis-server", ("redis-server", "redis-cli")
     _port = 6500
 
@@ -193,7 +194,7 @@ class Pgbench(Application):
                   "postgres", timeout=timeout_s).stdout
 
     def write(self, seconds):
-        seconds = max(1, round(seconds))  # it takes whole ones
+        seconds = max(1, round(seconds))  # pgbench takes whole seconds
         out = self._pgbench("-n", "-N", "-c", "1", "-T", str(seconds), timeout_s=SLACK_S + seconds)
         count = re.search(r"transactions actually processed: (\d+)", out)
         rate = re.search(r"tps = ([\d.]+)", out)

@@ -1,21 +1,22 @@
-"""Is the machine quiet enough to measure on? From /proc/stat: what others use, and what a hypervisor takes."""
+"""Decides whether the machine is quiet enough to measure on. From /proc/stat: the load of other
+programs, and the time that a hypervisor takes."""
 import time
 
 from harness.run import HarnessError
 
-# Shares of all CPU time. Above them a percentile says more about the neighbours than about the program.
+# Shares of all CPU time. Above them a percentile reflects the neighbours more than the program.
 MAX_BUSY = 0.10
 MAX_STEAL = 0.02
 WINDOW_S = 1.0
-QUIET_WINDOWS = 3  # one after the other
+QUIET_WINDOWS = 3  # in a row
 
 
 class NotQuiet(HarnessError):
-    """The machine did not come to rest within the bound."""
+    """The machine did not become quiet within the bound."""
 
 
 def cpu_times():
-    """(busy, stolen, all) of all CPUs, in clock ticks since boot."""
+    """Returns (busy, stolen, all) of all CPUs, in clock ticks since boot."""
     with open("/proc/stat") as f:
         fields = [int(x) for x in f.readline().split()[1:9]]
     user, nice, system, idle, iowait, irq, softirq, steal = fields
@@ -23,14 +24,15 @@ def cpu_times():
 
 
 def shares(before, after):
-    """(busy, stolen) as shares of the time between two readings."""
+    """Returns (busy, stolen) as shares of the time between two readings."""
     passed = max(1, after[2] - before[2])
     return (after[0] - before[0]) / passed, (after[1] - before[1]) / passed
 
 
 def wait_quiet(timeout_s, own=0.0):
-    """Returns when the machine was quiet for some seconds; NotQuiet, with what was seen, when it was not
-    within `timeout_s`. `own`: what share of the CPUs the programs that are measured may take while they idle."""
+    """Returns when the machine was quiet for some seconds. Raises NotQuiet, with the shares, when
+    it was not within `timeout_s`. `own`: the share of the CPUs that the measured programs may take
+    while they idle."""
     end = time.monotonic() + timeout_s
     quiet = 0
     while quiet < QUIET_WINDOWS:

@@ -22,7 +22,7 @@ absl::Status Replication::Start() {
   return cli::QuorumPing::Connect(addresses_, acks_).status();
 }
 
-// The calling thread's; a process that has none does not go on.
+// Returns the calling thread's ping; a process that cannot make one ends.
 cli::QuorumPing& Replication::Ping() const {
   thread_local absl::StatusOr<cli::QuorumPing> ping = cli::QuorumPing::Connect(addresses_, acks_);
   SALIUS_CHECK_OK(ping);

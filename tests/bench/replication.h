@@ -1,7 +1,7 @@
-// How the floors' file systems make writes durable: each goes to echo servers (client/cli/echo.h),
-// and as many answers as there are to be are awaited. Shared by mount_floor and passthrough_fs.
+// How the floors' file systems make writes durable: each write goes to echo servers
+// (client/cli/echo.h), and --acks answers are awaited. Shared by mount_floor and passthrough_fs.
 //
-// Threads: any may call Write and Sync; each has a way of its own to the servers.
+// Threads: any may call Write and Sync; each has its own connection to the servers.
 #pragma once
 
 #include <cstddef>
@@ -22,17 +22,17 @@ class Replication {
  public:
   // Declares --replicas, --servers and --acks; this must live until they are parsed.
   void Declare(cli::Options& options);
-  // Starts the servers, or finds those that there are. It forks: call it before any thread is
-  // started. INVALID_ARGUMENT when there are fewer of them than --acks.
+  // Starts the servers, or finds the existing ones. It forks: call it before any thread is started.
+  // INVALID_ARGUMENT when there are fewer of them than --acks.
   absl::Status Start();
-  // Without servers nothing is replicated.
+  // Returns whether writes are replicated: they are not without servers.
   bool on() const { return !addresses_.empty(); }
 
-  // Sends `data` and returns with enough answers; `meanwhile` is called once while they are under
-  // way. Its error, or DEADLINE_EXCEEDED when the servers do not answer.
+  // Sends `data` and returns with enough answers; calls `meanwhile` once while it waits. Errors:
+  // those of `meanwhile`, or DEADLINE_EXCEEDED when the servers do not answer.
   absl::Status Write(absl::Span<const uint8_t> data,
                      const std::function<absl::Status()>& meanwhile) const;
-  // The same for `bytes` that were written before, all together.
+  // Sends `bytes` that were written before, all together.
   absl::Status Sync(size_t bytes) const;
 
  private:

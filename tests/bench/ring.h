@@ -1,4 +1,4 @@
-// What replication into memory cannot leave out at any of its ends: a record's checksum, and its
+// The work that replication into memory needs at each of its ends: a record's checksum, and its
 // copy into a log that is larger than the CPU's caches.
 #pragma once
 
@@ -14,10 +14,11 @@ namespace salius::bench {
 
 class Ring {
  public:
-  // 0 bytes: Keep does nothing.
-  explicit Ring(size_t bytes) : ring_(bytes, 1) {}  // written: no memory is touched the first time
+  // Makes a ring of `bytes`; with 0 bytes Keep does nothing. The ring is filled here, so that Keep
+  // touches no page for the first time.
+  explicit Ring(size_t bytes) : ring_(bytes, 1) {}
 
-  // `data`: at most as much as the ring has, or nothing is done.
+  // Copies `data` and sums it; does nothing if it is larger than the ring.
   void Keep(absl::Span<const uint8_t> data) {
     if (data.empty() || data.size() > ring_.size()) return;
     if (data.size() > ring_.size() - at_) at_ = 0;

@@ -12,7 +12,7 @@ QUIET_BOUND_S = 180
 
 @dataclass
 class Subject:
-    """Something measured: a driver, and the processes that work for it, by group."""
+    """A subject of measurement: a driver, and the processes that work for it, by group."""
     name: str
     driver: object
     groups: dict = field(default_factory=dict)
@@ -28,8 +28,9 @@ class Subject:
 
 
 def measure(subjects, rounds, seconds, wait=True, count_calls=True, own=0.0):
-    """Fills in the subjects' rounds: one of each, and again, each time beginning with another. A round in which a
-    hypervisor took CPU time away is made again, twice at most, and then said to be disturbed (figure "stolen"). `own`: as wait_quiet."""
+    """Fills in the subjects' rounds: one of each in turn, each time beginning with another. Repeats
+    a round in which a hypervisor took CPU time, twice at most, and then marks it as disturbed
+    (figure "stolen"). `own`: as in wait_quiet."""
     for first in range(rounds):
         if wait:
             wait_quiet(QUIET_BOUND_S, own)
@@ -66,7 +67,8 @@ COLUMNS = (("ops_per_second", "ops/s", "%9.0f"), ("p50_us", "p50 us", "%9.1f"), 
 
 
 def table(subjects, base):
-    """Lines of text: the medians, and each latency as a multiple of the subject named `base`."""
+    """Returns lines of text: the medians, and each latency as a multiple of the subject named
+    `base`."""
     head = "%-22s" % "" + " ".join("%9s" % title for _, title, _ in COLUMNS) + "   ratio"
     lines = [head]
     medians = {s.name: s.median() for s in subjects}

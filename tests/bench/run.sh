@@ -1,9 +1,12 @@
 #!/bin/sh
 # Builds the programs and runs the benchmarks; docs/performance.md explains them. Needs root.
 #
-#   tests/bench/run.sh [--smoke] [floor|patterns|writers|slow-disk|recovery|reattach]...   the bars (--help for the rest)
-#   tests/bench/run.sh matrix|compare|peers|applications ...   the others (each has --help)
-#   tests/bench/run.sh all DIR     all of them but compare, their figures into DIR, and the bars judged from them
+#   tests/bench/run.sh [--smoke] [floor|patterns|writers|slow-disk|recovery|reattach]...
+#                                  the bars (--help for the rest)
+#   tests/bench/run.sh matrix|compare|peers|applications ...
+#                                  the others (each has --help)
+#   tests/bench/run.sh all DIR     all of them except compare, their figures into DIR, and the bars
+#                                  judged from them
 #   tests/bench/run.sh bars DIR    judges them again
 #   tests/bench/run.sh report DIR  writes the tables and plots of docs/results from them
 set -eu

@@ -1,5 +1,5 @@
-"""One point of the matrix: what is written, by how many, to how many replicas over what; and everything that is measured
-there in one interleaved run: Salius, and every floor that it stands on."""
+"""One point of the matrix: the writes, the writers, the replicas and the network. All its subjects
+are measured in one interleaved run: Salius, and every floor below it."""
 import contextlib
 import dataclasses
 import os
@@ -14,11 +14,11 @@ from bench.setup import MountedVolume, Replicas, Serving, pinned, place, tool
 from harness.run import HarnessError, wait_until
 
 NETWORKS = {"loopback": Loopback, "veth1500": lambda n: Veth(n, 1500), "veth9000": lambda n: Veth(n, 9000)}
-LOG_GROWTH_MIB = 512   # for what a measurement itself writes
+LOG_GROWTH_MIB = 512   # for the records that a measurement itself writes
 OTHER_MIB = 4          # of a replica's memory for each other volume
 FILL_S = 300
-FLOOR_THREADS = 4  # more do no better, on two CPUs
-KEPT_SIZES = ("64KiB", "256KiB", "1MiB")  # where copies and checksums are what a write costs
+FLOOR_THREADS = 4  # more give no gain on two CPUs
+KEPT_SIZES = ("64KiB", "256KiB", "1MiB")  # where copies and checksums dominate the cost of a write
 SIZES = ("512B", "4KiB", "16KiB", "64KiB", "256KiB", "1MiB")
 
 
@@ -32,13 +32,13 @@ class Scenario:
     pattern: str = "overwrite"  # append; fsync:K; plain; read
     network: str = "loopback"
     packed: bool = True
-    other_volumes: int = 0  # of others on every replica
+    other_volumes: int = 0  # volumes of others on every replica
     busy: bool = False      # they write all the time
-    open_files: int = 0     # beside those that are written
-    log_mib: int = 0        # of records that are in the log already
+    open_files: int = 0     # beside the written ones
+    log_mib: int = 0        # of records already in the log
 
     def label(self):
-        """What differs from the plain case."""
+        """Returns the differences from the plain case."""
         plain = Scenario()
         said = {"writers": "%d writers" % self.writers, "m": "m=%d" % self.m, "acks": "f=%d" % self.acks,
                 "multicast": "multicast", "packed": "packed" if self.packed else "free", "busy": "busy",
@@ -55,7 +55,7 @@ class Scenario:
 
 
 class MemoryDirectory:
-    """On tmpfs."""
+    """A directory on tmpfs."""
 
     def __init__(self, name):
         self.path = os.path.join("/dev/shm", name)
@@ -66,7 +66,7 @@ class MemoryDirectory:
 
 
 class Busy:
-    """A driver that is kept at work until the end."""
+    """A driver that works until the end."""
 
     ROUND_S = 1.0
 
@@ -83,7 +83,7 @@ class Busy:
             self._error = error
 
     def check(self):
-        """It is still at work."""
+        """Raises if it has stopped working."""
         if self._error is not None:
             raise self._error
 
@@ -93,8 +93,8 @@ class Busy:
 
 
 class Ground:
-    """The scenario's processes, up when the constructor is done, and `subjects`: Salius, mounted with
-    `mount_options`, and then its floors if there are to be any."""
+    """The scenario's processes, up after construction, and `subjects`: Salius, mounted with
+    `mount_options`, and then its floors if they are wanted."""
 
     _serial = 0
 
@@ -137,7 +137,7 @@ class Ground:
         self._subject("local disk", self._files(place("plain-" + self._tag)), {})
 
     def own_driver(self, args, netns=None):
-        """A driver placed as the scenario says, until the end."""
+        """Returns a driver placed as the scenario says, until the end."""
         return self._own(Driver(args, cpu=self.cpu, netns=netns))
 
     def _subject(self, name, args, groups, netns=None):
@@ -155,7 +155,8 @@ class Ground:
                                       self.cpu, ["--multicast-interface", "lo"] if loopback_group else []))
         options = ["--multicast", GROUP] if s.multicast else []
         if s.busy:
-            options += ["--delta", "10s"]  # with hundreds of busy volumes a CPU's turn takes longer than a healthy network
+            # With hundreds of busy volumes a wait for the CPU takes longer than a healthy network.
+            options += ["--delta", "10s"]
         if log_mib:
             options += ["--log-max", "%dMiB" % log_mib, "--stable-log", "%dMiB" % (log_mib * 5 // 4 + 2), "--tau", "600s"]
         backing = place("volume-" + self._tag)
@@ -173,7 +174,7 @@ class Ground:
         self._subject("salius", self._files(volume.path), {"primary": [volume.mount.pid], "replica": replicas.pids()})
 
     def _open(self, paths):
-        """Opens them all, until the end."""
+        """Opens all of them, until the end."""
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         enough = len(paths) + 4096
         if soft < enough:
@@ -186,9 +187,9 @@ class Ground:
             self._stack.callback(os.close, os.open(path, os.O_RDWR))
 
     def _others(self, replicas):
-        """Sessions of other volumes with every replica."""
+        """Opens sessions of other volumes with every replica."""
         for i, address in enumerate(replicas.addresses):
-            # In memory: many hosts have many disks, and here the notes of all would wait for one.
+            # In memory: many hosts have many disks; here the notes of all would wait for one.
             folder = self._own(MemoryDirectory("others-%s-%d" % (self._tag, i))).path
             others = self._own(Driver(["volumes", folder, address, "--writers", str(self.scenario.other_volumes)],
                                       cpu=self.cpu, netns=self.network.primary))
@@ -196,7 +197,7 @@ class Ground:
                 self._busy.append(self._own(Busy(others)))
 
     def _fill(self, path):
-        """Writes until the log has what it shall have."""
+        """Writes until the log has its wanted size."""
         with contextlib.closing(Driver(["files", path, "--size", "64KiB"], netns=self.network.primary)) as writer:
             def full():
                 writer.round(0.1)
@@ -226,7 +227,7 @@ class Ground:
                       {"replica": echo.pids()}, self.network.primary)
 
     def check(self):
-        """What was measured was replication, and beside all that there was to be."""
+        """Checks that replication was measured, and that every other load was at work."""
         for busy in self._busy:
             busy.check()
         status = self.mount.status()

@@ -1,5 +1,6 @@
-"""Other people's servers, started for a benchmark: Redis, PostgreSQL, MariaDB. Each on 127.0.0.1 or a socket in the run's
-own directory, in the benchmark's network namespace. `wrapper`: words before the server's command (taskset, eatmydata)."""
+"""Servers by others, started for a benchmark: Redis, PostgreSQL, MariaDB. Each on 127.0.0.1 or a
+socket in the run's own directory, in the benchmark's network namespace. `wrapper`: words before the
+server's command (taskset, eatmydata)."""
 import glob
 import os
 import shutil
@@ -14,14 +15,14 @@ AS_MYSQL = ["setpriv", "--reuid", "mysql", "--regid", "mysql", "--init-groups"]
 
 
 def program(name):
-    """Path of a program, or None. Servers of distributions are not always in PATH."""
+    """Returns the path of a program, or None. Servers of distributions are not always in PATH."""
     places = [os.environ.get("PATH", ""), "/usr/local/sbin:/usr/sbin:/sbin"]
     places += sorted(glob.glob("/usr/lib/postgresql/*/bin"), reverse=True)
     return shutil.which(name, path=":".join(places))
 
 
 def free_name(kind):
-    """A path in the run's directory that nothing has yet."""
+    """Returns an unused path in the run's directory."""
     free_name.count += 1
     return os.path.join(current().dir, "%s%d" % (kind, free_name.count))
 
@@ -29,12 +30,13 @@ def free_name(kind):
 free_name.count = 0
 
 
-# Words before a command whose processes end with its first one; end() is the way to do that.
+# Words before a command whose processes end with its first one; end() does that.
 OWN_PIDS = ["unshare", "--pid", "--fork", "--kill-child"]
 
 
 def end(proc):
-    """SIGKILL for every process of a Proc that was started with OWN_PIDS; they are gone afterwards."""
+    """Kills every process of a Proc that was started with OWN_PIDS, and waits until they have
+    ended."""
     try:
         with open("/proc/%d/task/%d/children" % (proc.pid, proc.pid)) as f:
             first = f.read().split()
@@ -42,7 +44,8 @@ def end(proc):
         first = []
     if proc.alive() and first:
         os.kill(int(first[0]), signal.SIGKILL)
-        proc.wait(60)  # unshare ends after the namespace's first process, and that after all others
+        # Unshare ends after the namespace's first process, which ends after all others.
+        proc.wait(60)
     proc.kill()
 
 
@@ -52,7 +55,7 @@ class Server:
     proc = None
 
     def launch(self, argv, log, ready):
-        """Returns when ready() is true."""
+        """Starts the server and returns when ready() is true."""
         self.log = log
         self.proc = Proc(argv, log)
         try:
@@ -69,7 +72,7 @@ class Server:
         return True
 
     def kill(self):
-        """SIGKILL, as a crash of the server would be."""
+        """Kills the server, as a crash would."""
         if self.proc:
             self.proc.kill()
             self.proc = None
@@ -91,20 +94,22 @@ class Redis(Server):
         return self.launch(self._argv, free_name("redis") + ".log", self._ready)
 
     def _ready(self):
-        """The process itself answers, none that had the port before, and has loaded its data."""
+        """Returns whether the process itself, not an earlier user of the port, answers and has
+        loaded its data."""
         info = self.ask("info", check=False).splitlines()
         return "process_id:%d" % self.proc.pid in info and "loading:0" in info
 
     def ask(self, *words, check=True):
-        """redis-cli's output."""
+        """Returns redis-cli's output."""
         return sh(program("redis-cli"), "-p", str(self.port), *words, check=check).stdout
 
 
 class Postgres(Server):
-    """A cluster in `data` (new), on TCP port `port`; start() after make() or copy(). In a PID namespace of its own, so
-    that one kill ends every process of it. `settings`: {name: value}."""
+    """A cluster in `data` (new), on TCP port `port`; start() after make() or copy(). It runs in
+    a PID namespace of its own, so that one kill ends every process of it. `settings`: {name:
+    value}."""
 
-    # No checkpoint and no clean-up in the middle of a round; the log holds what a run writes.
+    # No checkpoint and no clean-up in the middle of a round; the log holds a whole run.
     SETTINGS = {"listen_addresses": "127.0.0.1", "unix_socket_directories": "", "fsync": "on",
                 "checkpoint_timeout": "1h", "max_wal_size": "16GB", "autovacuum": "off", "shared_buffers": "128MB"}
 
@@ -122,7 +127,7 @@ class Postgres(Server):
         return self
 
     def copy(self, primary, name):
-        """A standby of `primary`, known there as `name`."""
+        """Makes a standby of `primary`, known there as `name`."""
         sh(*AS_POSTGRES, program("pg_basebackup"), "-D", self.data, "-R", "-c", "fast",
            "-d", "host=127.0.0.1 port=%d user=postgres application_name=%s" % (primary.port, name), timeout=300)
         return self
@@ -131,7 +136,7 @@ class Postgres(Server):
         words = [w for name, value in self.settings.items() for w in ("-c", "%s=%s" % (name, value))]
         return self.launch(OWN_PIDS + ["--"] + AS_POSTGRES + self.wrapper +
                            [program("postgres"), "-D", self.data, *words], free_name("postgres") + ".log",
-                           # This server answers, and none that had the port before.
+                           # This server answers, not an earlier user of the port.
                            lambda: self.query("SHOW data_directory", check=False) == self.data)
 
     def kill(self):
@@ -151,7 +156,8 @@ class MariaDb(Server):
 
     def __init__(self, data, options=(), wrapper=()):
         os.mkdir(data, 0o700)
-        sockets = free_name("mariadb")  # the run's directory is root's; the server's socket needs another
+        # The run's directory is root's; the server's socket needs another.
+        sockets = free_name("mariadb")
         os.mkdir(sockets)
         for path in (data, sockets):
             shutil.chown(path, "mysql", "mysql")
@@ -167,7 +173,7 @@ class MariaDb(Server):
         return self.launch(self._argv, free_name("mariadb") + ".log", lambda: self.query("SELECT 1", check=False) == "1")
 
     def client(self, name):
-        """The first words of a client's command."""
+        """Returns the first words of a client's command."""
         return [program(name), "--no-defaults", "--socket=" + self.socket, "--user=root"]
 
     def query(self, sql, check=True):

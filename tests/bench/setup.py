@@ -1,5 +1,6 @@
-"""What a benchmark stands on: replicas, a volume, its mount, FUSE programs beside it, and a slow disk. In a network
-namespace of its own, so that ports are always free; loopback costs the same there."""
+"""The basis of a benchmark: replicas, a volume, its mount, FUSE programs beside it, and a slow
+disk. It runs in a network namespace of its own, so that ports are always free; loopback costs the
+same there."""
 import ctypes
 import json
 import os
@@ -15,7 +16,8 @@ _CLONE_NEWNET = 0x40000000
 
 
 def tool(name):
-    """Path of a program of //tests/bench: the same ones whatever build is measured (SALIUS_TOOLS)."""
+    """Returns the path of a program of //tests/bench: the same one whatever build is measured
+    (SALIUS_TOOLS)."""
     root = os.environ.get("SALIUS_TOOLS") or os.environ.get("SALIUS_BIN") or os.path.join(REPO, "bazel-bin")
     for path in (os.path.join(root, "tests/bench", name), os.path.join(root, name)):
         if os.access(path, os.X_OK):
@@ -24,7 +26,7 @@ def tool(name):
 
 
 def enter_network():
-    """This process and its children get a network of their own, with loopback only."""
+    """Gives this process and its children a network of their own, with loopback only."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.unshare(_CLONE_NEWNET) != 0:
         raise HarnessError("unshare: " + os.strerror(ctypes.get_errno()))
@@ -32,19 +34,19 @@ def enter_network():
 
 
 def place(name):
-    """A new directory in the run's work directory."""
+    """Makes a directory in the run's work directory."""
     path = os.path.join(current().dir, name)
     os.mkdir(path)
     return path
 
 
 def pinned(cpu):
-    """Words before a command that keep it on one CPU; none for None."""
+    """Returns words before a command that keep it on one CPU; none for None."""
     return [] if cpu is None else ["taskset", "-c", str(cpu)]
 
 
 class Replicas:
-    """A salius-replica process on every host of `network`, up when the constructor is done."""
+    """A salius-replica process on every host of `network`, up after construction."""
 
     _serial = 0
 
@@ -66,7 +68,8 @@ class Replicas:
             raise
 
     def start(self, i):
-        """Returns when it answers. With the memory that it left when it was killed, if it was."""
+        """Starts replica i and returns when it answers. It finds the memory that a killed
+        predecessor left."""
         log = os.path.join(current().dir, "replica%d.log" % i)
         self.procs[i] = Proc(self._wrapper + [binary("salius-replica"), "--listen", self.addresses[i], "--shm-dir",
                                               self.shms[i], "--state-dir", self.shms[i] + "-state", *self._options], log, netns=self.network.namespace(i))
@@ -90,7 +93,8 @@ class Replicas:
 
 
 class Serving:
-    """A FUSE program of //tests/bench, `argv` without its mount point, mounted when the constructor is done."""
+    """A FUSE program of //tests/bench, `argv` without its mount point, mounted after
+    construction."""
 
     def __init__(self, name, argv, cpu=None, netns=None):
         self.path = place(name)
@@ -161,7 +165,7 @@ class SlowDisk:
 
 
 def salius_bench(path, *options, cpu=None, timeout_s=600):
-    """{target: {label, median, rounds}} of `salius bench`."""
+    """Runs `salius bench`; returns {target: {label, median, rounds}}."""
     pin = [] if cpu is None else ["--pin", cpu]
     done = sh(binary("salius"), "bench", path, "--json", *pin, *options, timeout=timeout_s)
     return {target["name"]: target for target in json.loads(done.stdout)["targets"]}

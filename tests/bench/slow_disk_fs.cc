@@ -1,19 +1,19 @@
 // A slow or a failing disk for benchmarks and tests: a file system with one file, `disk`, kept in a
-// backing file, whose fsync takes as long as a rotating disk needs to empty its cache (8 ms unless
-// told otherwise). A loop device over `disk` then is a block device whose flush takes that long,
-// and ext4 on it reaches about 60 synchronous writes a second: two flushes each, one before the
-// commit block and one for it.
+// backing file. Its fsync takes as long as a rotating disk needs to empty its cache (8 ms by
+// default). A loop device over `disk` is then a block device whose flush takes that long. ext4 on
+// it reaches about 60 synchronous writes a second: two flushes each, one before the commit block
+// and one for it.
 //
 //   slow_disk_fs [--flush-ms N] [--unreadable FILE] BACKING_FILE MOUNTPOINT
 //
-// While there is a FILE with two numbers in it, an offset and a length in bytes, nothing of that
-// part of the disk can be read (EIO), as with a bad sector.
+// While FILE exists with two numbers in it, an offset and a length in bytes, that part of the disk
+// cannot be read (EIO), as with a bad sector.
 //
 // Prints "ready" when mounted; ends when unmounted or on SIGTERM. Data is only in the page cache of
 // the backing file: this disk is slow, it is not made to survive anything.
 //
 // Threads: libfuse's pool. g_flush is held through a flush, because a disk does one at a time;
-// reads and writes go on meanwhile.
+// reads and writes continue meanwhile.
 #define FUSE_USE_VERSION 312
 #include <fcntl.h>
 #include <fuse3/fuse_lowlevel.h>
@@ -74,7 +74,7 @@ void DiskGetattr(fuse_req_t req, fuse_ino_t number, fuse_file_info*) {
 }
 
 void DiskSetattr(fuse_req_t req, fuse_ino_t number, struct stat*, int mask, fuse_file_info* info) {
-  // A disk does not change its size; times are nobody's concern.
+  // A disk does not change its size; times do not matter.
   if ((mask & FUSE_SET_ATTR_SIZE) != 0) {
     fuse_reply_err(req, EPERM);
     return;

@@ -1,4 +1,4 @@
-"""Judging bars from files of figures, without measuring anything."""
+"""Tests the judgement of bars from files of figures, without measuring anything."""
 import contextlib
 import io
 import json
@@ -24,7 +24,7 @@ class Directory(unittest.TestCase):
             json.dump({"kind": kind, "made": {**MADE, **made}, "complete": True, "results": results}, f)
 
     def judge(self):
-        """(exit status, the lines that it prints)."""
+        """Returns (exit status, the lines that it prints)."""
         with contextlib.redirect_stdout(io.StringIO()) as out:
             status = bars.judge_all(self.path)
         return status, out.getvalue().splitlines()

@@ -1,5 +1,5 @@
-// The floors without FUSE: what is sent to echo servers and awaited, and what is written to a
-// backing file meanwhile. Nothing that replicates to f of m machines over UDP can take less.
+// The floors without FUSE: data sent to echo servers, their answers, and a write to a backing file
+// meanwhile. No replication to f of m machines over UDP can take less.
 #pragma once
 
 #include <netinet/in.h>
@@ -24,7 +24,7 @@ class FloorTarget : public cli::ClosedLoop {
     // A directory: every operation is also a buffered overwrite of a file there; "": none.
     std::string backing;
     uint64_t span = 16 << 20;  // bytes of each file that are overwritten in a circle
-    uint64_t keep = 0;  // each writer keeps what it sends in a ring of so many bytes (ring.h)
+    uint64_t keep = 0;  // each writer keeps its data in a ring of this many bytes (ring.h)
   };
   // INVALID_ARGUMENT when there are fewer servers than acks.
   static absl::StatusOr<std::unique_ptr<FloorTarget>> Make(Plan plan);

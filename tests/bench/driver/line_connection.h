@@ -13,12 +13,12 @@ namespace salius::bench {
 
 class LineConnection {
  public:
-  // To "host:port", without Nagle's delay.
+  // Connects to "host:port", without Nagle's delay.
   static absl::StatusOr<LineConnection> Connect(const std::string& address);
 
-  // Everything, in one call where the kernel takes it.
+  // Sends everything, in one call if the kernel accepts it.
   absl::Status Send(std::string_view bytes);
-  // The next line, without its end. Waits as long as it takes; UNAVAILABLE when the server hangs
+  // Returns the next line, without its end. Waits without bound; UNAVAILABLE when the server hangs
   // up.
   absl::StatusOr<std::string> ReadLine();
 

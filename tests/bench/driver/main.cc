@@ -1,6 +1,6 @@
-// One thing to be measured, as a process: prints "ready", then for every line of standard input, a
-// number of seconds, runs one round and prints it as a line of JSON. Ends with its input. So
-// whoever measures several things takes them in turn, and looks at the machine between two rounds.
+// One subject of measurement as a process. It prints "ready". For every line of standard input, a
+// number of seconds, it runs one round and prints it as a line of JSON. It ends with its input. So
+// a benchmark can measure several subjects in turn, and look at the machine between two rounds.
 //
 //   driver files DIR [options]            writes or reads of files (client/cli/bench_target.h)
 //   driver floor HOST:PORT... [options]   datagrams to echo servers (floor_target.h)
@@ -68,7 +68,7 @@ TargetOr MakeFloor(Words words) {
   return FloorTarget::Make(std::move(plan));
 }
 
-// What plans of servers have in common.
+// Declares the options that plans of servers share.
 template <typename Plan>
 void CommonOptions(Options& options, Plan& plan) {
   options.Bytes("size", "BYTES", &plan.size, "bytes of the value");
@@ -160,7 +160,7 @@ int Fail(const absl::Status& status) {
   return EXIT_FAILURE;
 }
 
-// What this process has used so far, threads that have ended included.
+// Returns the resources that this process has used so far, including threads that have ended.
 rusage Used() {
   rusage used{};
   SALIUS_CHECK(getrusage(RUSAGE_SELF, &used) == 0, "getrusage");
@@ -174,7 +174,7 @@ double Micros(const rusage& used) {
   return micros(used.ru_utime) + micros(used.ru_stime);
 }
 
-// The round's figures, and what the writers themselves took for an operation.
+// Returns the round's figures, and the writers' own cost of an operation.
 std::string RoundJson(const cli::LatencySummary& round, const rusage& before, const rusage& after) {
   const double operations = std::max<double>(1, static_cast<double>(round.operations));
   const auto switches = static_cast<double>((after.ru_nvcsw - before.ru_nvcsw) +

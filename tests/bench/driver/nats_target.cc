@@ -25,14 +25,15 @@ absl::StatusOr<std::unique_ptr<NatsTarget>> NatsTarget::Make(Plan plan) {
   return target;
 }
 
-// The next message's payload, which has no line ends: acknowledgements are one line of JSON.
+// Returns the next message's payload, which has no line ends: acknowledgements are one line of
+// JSON.
 absl::StatusOr<std::string> NatsTarget::ReadMessage(LineConnection& connection) {
   for (;;) {
     SALIUS_ASSIGN_OR_RETURN(const std::string line, connection.ReadLine());
     if (absl::StartsWith(line, "MSG ")) return connection.ReadLine();
     if (line == "PING") {
       SALIUS_RETURN_IF_ERROR(connection.Send("PONG\r\n"));
-    } else if (!absl::StartsWith(line, "INFO ")) {  // which it may send at any time
+    } else if (!absl::StartsWith(line, "INFO ")) {  // the server may send it at any time
       return absl::InternalError("NATS: " + line);
     }
   }

@@ -6,14 +6,14 @@
 namespace salius::bench {
 namespace {
 
-// A value stays in its row uncompressed while it fits a page: what is written is what was asked
-// for.
+// A value stays in its row uncompressed while it fits a page: exactly the requested bytes are
+// written.
 constexpr char kTable[] =
     "CREATE TABLE IF NOT EXISTS bench(body bytea) WITH (toast_tuple_target = 8160);"
     "ALTER TABLE bench ALTER body SET STORAGE EXTERNAL";
 constexpr Oid kBytea = 17;
 
-// Takes the result.
+// Consumes the result.
 absl::Status Check(PGconn* connection, PGresult* result) {
   const ExecStatusType status = PQresultStatus(result);
   PQclear(result);

@@ -11,7 +11,7 @@ namespace salius::bench {
 namespace {
 
 constexpr size_t kDigits = 16;
-// WAIT gives up after this and says how many replicas there were: an error instead of a hang.
+// WAIT returns after this time with the number of replicas: an error instead of a hang.
 constexpr int kWaitMs = 10000;
 
 std::string Bulk(const std::string& word) {

@@ -21,7 +21,7 @@ absl::Status SqliteTarget::Open() {
   database_.reset(database);
   if (opened != SQLITE_OK) return Error(plan_.file.c_str());
 
-  // The pragma answers with the mode that is in force, in a row.
+  // The pragma answers with the mode in force, in a row.
   std::string mode;
   const auto note = [](void* into, int, char** values, char**) {
     *static_cast<std::string*>(into) = values[0];

@@ -19,7 +19,7 @@ class SqliteTarget : public cli::ClosedLoop {
     std::string journal = "wal";  // journal_mode
     uint64_t size = 4096;
   };
-  // Makes the table bench(n, body) when there is none. INVALID_ARGUMENT when SQLite does not take
+  // Makes the table bench(n, body) when there is none. INVALID_ARGUMENT when SQLite does not accept
   // the journal mode.
   static absl::StatusOr<std::unique_ptr<SqliteTarget>> Make(Plan plan);
 

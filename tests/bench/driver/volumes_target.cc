@@ -42,7 +42,7 @@ absl::StatusOr<std::unique_ptr<VolumesTarget>> VolumesTarget::Make(Plan plan) {
 }
 
 VolumesTarget::~VolumesTarget() {
-  std::vector<std::thread> threads;  // each has to wait for its own
+  std::vector<std::thread> threads;  // each waits for its own volume
   for (auto& volume : volumes_) {
     volume->sink.end.Notify();
     threads.emplace_back([&volume] { volume->pipeline.reset(); });

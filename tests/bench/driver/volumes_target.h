@@ -1,6 +1,6 @@
-// Many sessions with one replica, each of a volume of its own with the engine that the mount uses;
-// one operation is one durable record of a volume. What is applied goes nowhere: the replica is
-// what is loaded here.
+// Many sessions with one replica, each of a volume of its own with the engine that the mount uses.
+// One operation is one durable record of a volume. Applied records go nowhere: the load is on the
+// replica.
 #pragma once
 
 #include <memory>
@@ -28,10 +28,10 @@ class VolumesTarget : public cli::ClosedLoop {
   // Returns when all volumes are in mode replicated. DEADLINE_EXCEEDED when they are not within two
   // minutes.
   static absl::StatusOr<std::unique_ptr<VolumesTarget>> Make(Plan plan);
-  ~VolumesTarget() override;  // the volumes are thrown away, not closed
+  ~VolumesTarget() override;  // the volumes are discarded, not closed
 
  protected:
-  // FAILED_PRECONDITION when the volume is not in mode replicated.
+  // Returns FAILED_PRECONDITION when the volume is not in mode replicated.
   absl::Status Prepare(size_t writer) override;
   absl::Status Operate(size_t writer) override;
 
