@@ -14,8 +14,8 @@ absl::Status CheckVolume(const VolumeState& state, const VolumeId& volume);
 
 // Opens the stable log of the volume whose clean note is `state`. Errors: as StableLog::Open.
 // DATA_LOSS when there is none, or when it has an entry of a later session than the note. In the
-// latter case the note is an older one (a copy, or the latest has become unreadable), and the
-// records that the later session acknowledged would be lost.
+// latter case the note is an older one: a copy, or the latest has become unreadable. The records
+// that the later session acknowledged would be lost.
 absl::StatusOr<StableLog> OpenCleanLog(int salius_fd, const VolumeState& state);
 
 }  // namespace salius

@@ -13,9 +13,8 @@
 //   the start position, the first bad entry is a torn tail. It is damage instead, DATA_LOSS, if a
 //   valid later entry (position above it, synced-through above it) proves that it had been synced.
 //   The error names the byte offset.
-// - The start position moves (durably, before the space is used again) only over records at or
-// below
-//   the noted checkpoint, records of older epochs, and older decisions.
+// - The start position moves (durably, before the space is used again) only over records of older
+//   epochs, records at or below the noted checkpoint, and older decisions.
 // - The header on disk names the reach: nothing was ever written at or beyond that position. The
 //   reach moves (durably) before the log is written there. So entries behind a torn tail are found
 //   without reading the whole ring.

@@ -24,8 +24,8 @@ inline constexpr uint64_t kMinCapacity = uint64_t{1} << 20;
 inline constexpr uint64_t kMaxCapacity = uint64_t{1} << 40;
 
 // Returns how far a header lets a log of `capacity` bytes be written ahead. It is small, because
-// all of it is searched when the log is opened, and large, because every step costs a synced write
-// of the header.
+// all of it is searched when the log is opened. It is not too small, because every step costs a
+// synced write of the header.
 constexpr uint64_t ReachStep(uint64_t capacity) {
   constexpr uint64_t kMost = uint64_t{4} << 20;
   return capacity / 4 < kMost ? capacity / 4 : kMost;

@@ -10,7 +10,7 @@
 namespace salius::recovery {
 namespace {
 
-// The message, less the address that stands beside it anyway.
+// Returns the message without the address, which the text has already.
 std::string WithoutPrefix(const absl::Status& status, const std::string& prefix) {
   const std::string message(status.message());
   return message.compare(0, prefix.size(), prefix) == 0 ? message.substr(prefix.size()) : message;
@@ -47,7 +47,8 @@ RecoveryReplica Describe(const VolumeState& state, const Peer& peer, const Colle
   return replica;
 }
 
-// How far the records go that are at hand, or that an answering replica holds without a gap.
+// Returns how far the records go that are at hand, or that an answering replica holds without a
+// gap.
 Seq Reach(const VolumeState& state, absl::Span<const Peer> peers,
           absl::Span<const RecordView> stable) {
   Seq reach = state.checkpoint;

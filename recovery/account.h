@@ -1,5 +1,5 @@
-// Accounts for the replicas of a run: who answered, who counts and why not, and what to tell people
-// when too few do.
+// Accounts for the replicas of a run: which answered, which count and why not. Explains the case
+// that too few count.
 //
 // pure: no thread, lock, socket or clock.
 #pragma once
@@ -20,12 +20,13 @@ namespace salius::recovery {
 struct QuorumAccount {
   QuorumCount count;
   std::vector<RecoveryReplica> replicas;  // one per peer
-  // When too few count: how many are needed, who is missing and why, and how far the rest reaches.
+  // When too few count: how many are needed, which are missing and why, how far the rest reaches.
   std::string text;
 };
 
-// `collected` is parallel to `peers`, or empty before the collection; a peer whose collection is
-// not complete does not count. `stable` are the stable log's records, for the text only.
+// Makes the account. `collected` is parallel to `peers`, or empty before the collection. A peer
+// whose collection is not complete does not count. `stable` are the stable log's records, for the
+// text only.
 QuorumAccount AccountFor(const VolumeState& state, absl::Span<const Peer> peers,
                          absl::Span<const Collected> collected,
                          absl::Span<const RecordView> stable);

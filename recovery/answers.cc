@@ -27,7 +27,7 @@ Inventory FromProto(const control::VolumeInventory& from) {
   return inventory;
 }
 
-// Numbers that no replica can come to: their sums would wrap, so nothing is concluded from them.
+// Refuses numbers that no replica can reach: their sums would wrap.
 absl::Status CheckNumbers(const std::string& address, const Inventory& i) {
   if (std::max({i.epoch, i.base, i.contiguous, i.highest, i.trimmed, i.durable_mark,
                 i.checkpoint_mark, i.promised_epoch}) <= kMaxCount) {

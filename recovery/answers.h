@@ -1,4 +1,4 @@
-// A replica's messages (proto/control.proto) as recovery's values: what is believed of them.
+// Converts a replica's messages (proto/control.proto) to recovery's values, and checks them.
 //
 // pure: no thread, lock, socket or clock.
 #pragma once
@@ -12,8 +12,8 @@
 
 namespace salius::recovery {
 
-// DATA_LOSS for a number that no replica can come to. `address`: for what is said of it. Of a fence
-// the promise is the one in force after it.
+// Return the answer in a message. DATA_LOSS for a number that no replica can reach. `address` names
+// the replica in errors. The promise in a fence's answer is the one in force after the fence.
 absl::StatusOr<Answer> AnswerFrom(const std::string& address,
                                   const control::InventoryResponse& message);
 absl::StatusOr<Answer> AnswerFrom(const std::string& address,

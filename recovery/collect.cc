@@ -19,13 +19,14 @@
 namespace salius::recovery {
 namespace {
 
-constexpr absl::Duration kPause = absl::Milliseconds(200);  // after a stream that brought nothing
+constexpr absl::Duration kPause = absl::Milliseconds(200);  // after a stream without a record
 constexpr uint64_t kBytesPerSecond = uint64_t{4} << 20;  // the slowest replica that is waited for
-constexpr uint64_t kMostSeconds = 24 * 3600;             // whatever it says it holds
+constexpr uint64_t kMostSeconds = 24 * 3600;             // for any number of bytes
 constexpr auto kTellEvery = std::chrono::milliseconds(100);
 constexpr uint64_t kLeastPieceBytes = uint64_t{16} << 20;  // of few large records
-constexpr size_t kPiecesPerReplica = 4;           // so that a slow one holds up the others little
-constexpr auto kGrace = std::chrono::seconds(1);  // for the last pieces, and as long as all took
+constexpr size_t kPiecesPerReplica = 4;  // so that a slow replica delays the others little
+// Wait for the last pieces, beside the time that all pieces took.
+constexpr auto kGrace = std::chrono::seconds(1);
 const std::atomic<bool> kGoOn = false;
 
 bool Holds(const CollectRequest& request, const Peer& peer) {
@@ -42,14 +43,14 @@ struct Piece {
 // Fetches from one replica.
 class PeerFetch {
  public:
-  // `arrived` counts the records that came. Once `enough` is true nothing more is wanted.
+  // `arrived` counts the records that came. Once `enough` is true no more are wanted.
   PeerFetch(const CollectRequest& request, Peer* peer, Collected* out,
             const std::function<void(uint64_t)>& arrived, const std::atomic<bool>& enough)
       : request_(request), peer_(peer), out_(out), arrived_(arrived), enough_(enough) {}
 
-  // Fetches until nothing of `piece` is missing in `coverage` that the peer may hold, it is given
-  // up, or there is enough. When nothing is missing nothing changes, else out->status says how it
-  // ended.
+  // Fetches the records of `piece` that `coverage` lacks and the peer may hold. It ends when none
+  // is missing, when the peer is given up, or when `enough` is true. When none was missing nothing
+  // changes, else out->status gives the result.
   void Run(const Piece& piece, Coverage* coverage) {
     const Inventory& inventory = peer_->answer->inventory;
     const Seq last = std::min(piece.last, inventory.highest);
@@ -120,7 +121,7 @@ class PeerFetch {
     }
     const uint64_t count = set.views().size();
     *received += count;
-    // What is known already is dropped, so that memory is bounded by the log.
+    // Records that are already known are dropped, so that memory is bounded by the log.
     if (news) out_->records.Append(std::move(set));
     arrived_(count);
     return absl::OkStatus();
@@ -164,13 +165,13 @@ class Collection {
 
   // Asks several replicas at once, each for other pieces, when there is enough to share.
   void Share() {
-    // Who holds less than half of what the fullest does would leave most pieces to the others.
+    // A replica that holds less than half of the fullest would leave most pieces to the others.
     std::vector<size_t> sharers;
     Seq upto = 0;
     for (const size_t i : holders_) {
       const Inventory& inventory = InventoryOf(i);
       const Seq contiguous = inventory.contiguous;
-      // Below its base it holds nothing.
+      // A replica holds nothing below its base.
       if (contiguous <= request_.checkpoint || inventory.base > request_.checkpoint + 1) continue;
       if (!sharers.empty() && contiguous - request_.checkpoint <
                                   (InventoryOf(sharers[0]).contiguous - request_.checkpoint) / 2) {
@@ -193,8 +194,8 @@ class Collection {
     }
   }
 
-  // Asks one replica after the other for what is still missing of what it holds: the fullest first,
-  // and those that failed or were too slow at last.
+  // Asks one replica after the other for missing records that it holds: the fullest first, and
+  // those that failed or were too slow last.
   absl::Status FillIn(const std::function<absl::Status()>& on_peer) {
     std::stable_partition(holders_.begin(), holders_.end(),
                           [this](size_t i) { return collected_[i].status.ok(); });
@@ -213,7 +214,7 @@ class Collection {
             },
             kGoOn);
         failed.Update(collected_[i].status);
-        // What is damaged in one place may be right in another.
+        // A replica with damage in one range may be right in another.
         if (!collected_[i].status.ok() && !absl::IsDataLoss(collected_[i].status)) break;
       }
       collected_[i].status = failed;
@@ -230,7 +231,7 @@ class Collection {
     PeerFetch(request_, &peers_[peer], &collected_[peer], arrived, enough).Run(piece, coverage);
   }
 
-  // What is missing up to `upto`, in pieces.
+  // Returns the missing records up to `upto`, in pieces.
   std::vector<Piece> Pieces(Seq upto, size_t sharers) const {
     std::vector<Piece> pieces;
     const auto first = coverage_.FirstMissing(request_.checkpoint, upto);
@@ -290,7 +291,7 @@ class Collection {
       {
         std::unique_lock lock(mutex);
         finished = changed.wait_for(lock, kTellEvery, [&] { return left == 0; });
-        // Who stands still is not waited for: the others have what it was asked for.
+        // A replica that stalls is not waited for: the others hold its records too.
         if (!until.has_value() && left < sharers.size() && next_ >= pieces_.size()) {
           until = Clock::now() + (Clock::now() - began) + kGrace;
         }
@@ -337,8 +338,9 @@ absl::Status CollectAll(const CollectRequest& request, std::vector<Peer>* peers,
     }
     const Inventory& inventory = (*peers)[i].answer->inventory;
     const Seq before = std::max(request.checkpoint, std::max<Seq>(inventory.base, 1) - 1);
-    // It has not said which ones it holds beyond its first gap; those that it holds it brought.
-    // Who names a contiguous seq above its highest contradicts itself, and is held to both.
+    // Beyond its first gap it has not named the seqs that it holds; it brought those that it holds.
+    // A replica that names a contiguous seq above its highest contradicts itself: both must be
+    // here.
     const Seq highest = std::max(inventory.contiguous, inventory.highest);
     const Seq upto = mine.status.ok() ? inventory.contiguous : highest;
     mine.complete = !coverage->FirstMissing(before, upto).has_value();

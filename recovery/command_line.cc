@@ -12,7 +12,7 @@ namespace {
 
 absl::Status Bad(const std::string& what) { return absl::InvalidArgumentError(what); }
 
-// Walks over the arguments; an option's value follows it or stands behind '='.
+// Walks over the arguments; an option's value follows it or comes after '='.
 class Parser {
  public:
   explicit Parser(const std::vector<std::string>& arguments) : arguments_(arguments) {}

@@ -17,11 +17,11 @@ namespace salius::recovery {
 
 enum ExitCode : int {
   kExitOk = 0,         // recovered, or there was nothing to recover
-  kExitInternal = 1,   // a bug, or interrupted by --crash-at's machinery
-  kExitUsage = 2,      // the command line, or --until against what is decided or on disk
+  kExitInternal = 1,   // a bug, or the end by --crash-at
+  kExitUsage = 2,      // the command line, or an --until that the decision or the disk forbids
   kExitLocked = 3,     // a process (also a stopped one) holds the volume
   kExitNotEnough = 4,  // too few members answer
-  kExitDataLoss = 5,   // what is there contradicts itself or is incomplete
+  kExitDataLoss = 5,   // the records or the disk contradict each other or are incomplete
   kExitIo = 6,         // the disk: errors, full, missing rights
   kExitFenced = 7,     // another recovery or a newer session holds the replicas
   kExitNoVolume = 8,   // the directory is no volume, or cannot be one
@@ -38,15 +38,15 @@ struct CommandLine {
   std::optional<uint64_t> timeout_ms;
   std::string progress = "auto";  // auto, always, never
   std::string log_level = "warn";
-  std::optional<RecoveryStep> crash_at;  // for tests: SIGKILL to itself there
-  uint64_t crash_count = 1;              // the how-many-th time
+  std::optional<RecoveryStep> crash_at;  // for tests: the process kills itself (SIGKILL) there
+  uint64_t crash_count = 1;              // at this occurrence of the step
 };
 
-// `arguments` without the program's name. INVALID_ARGUMENT says what is wrong.
+// Parses `arguments`, without the program's name. INVALID_ARGUMENT gives the reason.
 absl::StatusOr<CommandLine> ParseCommandLine(const std::vector<std::string>& arguments);
 std::string_view Usage();
 
-// For what VolumeDir::Open says, and for how Recover ended.
+// Return the exit code for a result of VolumeDir::Open, and for an outcome of Recover.
 int ExitCodeOfOpen(const absl::Status& status);
 int ExitCodeOf(RecoveryOutcome outcome);
 

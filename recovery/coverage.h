@@ -1,4 +1,4 @@
-// Which seqs are in hand, as disjoint ranges: what collect asks a further replica for.
+// The set of seqs in hand, as disjoint ranges. Collect asks further replicas for the others.
 //
 // pure: no thread, lock, socket or clock.
 #pragma once
@@ -12,11 +12,11 @@ namespace salius::recovery {
 
 class Coverage {
  public:
-  // True when `seq` was not covered yet.
+  // Adds `seq`; returns true when it was not covered yet.
   bool Add(Seq seq);
-  // The smallest uncovered seq in (after, last]; nullopt when there is none.
+  // Returns the smallest uncovered seq in (after, last]; nullopt when there is none.
   std::optional<Seq> FirstMissing(Seq after, Seq last) const;
-  // The largest uncovered seq in (after, last].
+  // Returns the largest uncovered seq in (after, last]; nullopt when there is none.
   std::optional<Seq> LastMissing(Seq after, Seq last) const;
   bool Contains(Seq seq) const;
 

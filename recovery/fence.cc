@@ -17,7 +17,7 @@ using SteadyClock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kPause{100};  // between two attempts
 
 // One FenceAll. `mutex` guards `stop`, `running` and the peers' results. It is no absl::Mutex
-// because the timed waits of the distribution's go by the wall clock, which may be set back.
+// because timed waits of the distribution's Abseil use the wall clock, which may be set back.
 struct Run {
   const VolumeState& state;
   const FenceRequest& request;
@@ -38,7 +38,7 @@ bool WorthAnotherTry(const absl::Status& status) {
   return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status);
 }
 
-// Writes the result into `peer`; true when it answered.
+// Writes the result into `peer`; returns true when it answered.
 bool AskOnce(Run* run, Peer* peer) {
   const VolumeId& volume = run->state.volume;
   absl::Status error;

@@ -1,5 +1,5 @@
-// Fence: makes the replicas promise not to take records of the old epoch any more, and hears what
-// they hold (docs/recovery.md, I4). In a dry run it only asks.
+// Fence: makes the replicas promise to take no records of the old epoch any more, and receives
+// their inventories (docs/recovery.md, I4). In a dry run it only asks.
 //
 // Threads: one per replica while FenceAll runs; all have ended when it returns.
 #pragma once
@@ -23,12 +23,12 @@ namespace salius::recovery {
 struct Peer {
   std::string address;
   std::unique_ptr<ReplicaClient> client;
-  std::optional<Answer> answer;  // what it said; with `refused` it does not count
+  std::optional<Answer> answer;  // with `refused` it does not count
   bool refused = false;
   absl::Status error;  // when there is no answer
 };
 
-// Peers for every member of `state` and every other address of `configured`.
+// Makes peers for every member of `state` and every other address of `configured`.
 std::vector<Peer> MakePeers(const VolumeState& state, absl::Span<const std::string> configured,
                             ReplicaConnector& connector);
 
@@ -38,26 +38,26 @@ struct FenceRequest {
   bool ask_only = false;
   uint64_t rpc_timeout_ms = 0;
   uint64_t total_timeout_ms = 0;
-  uint64_t grace_ms = 0;    // waited for the rest when a quorum has answered
-  bool one_thread = false;  // one replica after the other, each once
+  uint64_t grace_ms = 0;    // wait for the rest once a quorum has answered
+  bool one_thread = false;  // ask one replica after the other, each once
 };
 
-// Asks every peer at once; one that cannot be reached is asked again until enough members count and
-// the grace is over, or the total time is. When no quorum is needed, each is asked once.
-// `on_answers` is told on the calling thread how many have answered.
+// Asks every peer at once. A peer that cannot be reached is asked again, until enough members count
+// and the grace is over, or the total time is over. When no quorum is needed, each is asked once.
+// `on_answers` receives the number of answers, on the calling thread.
 void FenceAll(const VolumeState& state, const FenceRequest& request,
               const std::function<void(uint64_t)>& on_answers, std::vector<Peer>* peers);
 
-// The answers that were not refusals.
+// Returns the answers that were not refusals.
 std::vector<Answer> AnswersOf(absl::Span<const Peer> peers);
 
-// An answer that names an epoch further than this above the fence's is none: a forced recovery goes
-// above every epoch that it hears of, and this leaves room for as many sessions (kMaxCount is the
-// last that can be noted).
+// Largest distance above the fence's epoch of an epoch in an answer that counts. A forced recovery
+// takes an epoch above every epoch in the answers. This bound leaves room for as many sessions
+// (kMaxCount is the last epoch that can be noted).
 inline constexpr Epoch kFarthestEpoch = Epoch{1} << 32;
 
-// OK when no peer refused; otherwise DATA_LOSS (it knows a later epoch) or FAILED_PRECONDITION
-// (another recovery holds it), with the reason.
+// Returns OK when no peer refused. Otherwise DATA_LOSS (the peer knows a later epoch) or
+// FAILED_PRECONDITION (another recovery holds it), with the reason.
 absl::Status CheckRefusals(absl::Span<const Peer> peers, Epoch fence_epoch);
 
 }  // namespace salius::recovery

@@ -1,4 +1,4 @@
-// What a replica says about one volume, as a value (proto/control.proto, VolumeInventory).
+// A replica's report on one volume, as a value (proto/control.proto, VolumeInventory).
 //
 // pure: no thread, lock, socket or clock.
 #pragma once

@@ -22,7 +22,7 @@
 namespace salius::recovery {
 namespace {
 
-// The hook of --crash-at: dies, as from a power cut of the process, at the step's n-th time.
+// Returns the hook of --crash-at: it kills the process at the step's n-th occurrence.
 std::function<absl::Status(RecoveryStep)> CrashHook(const CommandLine& line) {
   if (!line.crash_at.has_value()) return nullptr;
   return [step = *line.crash_at, left = line.crash_count](RecoveryStep at) mutable {
@@ -31,7 +31,7 @@ std::function<absl::Status(RecoveryStep)> CrashHook(const CommandLine& line) {
   };
 }
 
-// Failures name users' files, which must not act on the terminal.
+// Prints a failure. It may name users' files, whose names must not act on the terminal.
 void Complain(const std::string& why) {
   std::fprintf(stderr, "%ssalius-recover: %s\n", std::string(LinePrefix(LogLevel::kError)).c_str(),
                Printable(why, NewLines::kReplace).c_str());
@@ -76,7 +76,8 @@ int Main(const std::vector<std::string>& arguments) {
   const absl::Status lifted = LiftFileSizeLimit();
   absl::StatusOr<VolumeDir> dir = lifted.ok() ? VolumeDir::Open(line->backing, /*lock=*/true)
                                               : absl::StatusOr<VolumeDir>(lifted);
-  // Before any replica is asked: the directory may be the copy of a volume that is mounted here.
+  // Claim before any replica is asked: the directory may be a copy of a volume that is mounted
+  // here.
   if (dir.ok()) {
     if (const absl::Status claimed = ClaimOnThisHost(*dir); !claimed.ok()) dir = claimed;
   }
@@ -112,8 +113,8 @@ int Main(const std::vector<std::string>& arguments) {
 }  // namespace salius::recovery
 
 int main(int argc, char** argv) {
-  // Several threads bring the records and one replays them: out of one arena that takes three
-  // quarters of the time.
+  // Several threads bring the records and one replays them. With one arena of malloc that takes
+  // three quarters of the time.
   mallopt(M_ARENA_MAX, 1);
   salius::UsePlainMutexes();
   return salius::recovery::Main(std::vector<std::string>(argv + 1, argv + argc));

@@ -46,7 +46,7 @@ class Collector {
     return absl::OkStatus();
   }
 
-  // Sorts and drops duplicates. DATA_LOSS when two differ.
+  // Sorts and drops duplicates. DATA_LOSS when two records of one seq differ.
   absl::Status Unique() {
     const auto by_seq = [](const RecordView* a, const RecordView* b) {
       return a->seq() < b->seq();
@@ -75,7 +75,7 @@ class Collector {
   std::vector<const RecordView*> found_;
 };
 
-// The gaps of `records` (unique, ascending) in (checkpoint, end].
+// Returns the gaps of `records` (unique, ascending) in (checkpoint, end].
 std::vector<std::pair<Seq, Seq>> GapsOf(const std::vector<const RecordView*>& records,
                                         Seq checkpoint, Seq end) {
   std::vector<std::pair<Seq, Seq>> gaps;

@@ -8,7 +8,7 @@
 namespace salius::recovery {
 namespace {
 
-// OK for 0, otherwise the error in errno, with the path of `name` in `dirfd`.
+// Returns OK for 0, otherwise the error in errno, with the path of `name` in `dirfd`.
 absl::Status Result(int result, const std::string& what, int dirfd, const std::string& name) {
   if (result == 0) return absl::OkStatus();
   const int error = errno;

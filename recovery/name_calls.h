@@ -10,20 +10,20 @@
 
 namespace salius::recovery {
 
-// renameat(2): replaces what `to` names.
+// Calls renameat(2): replaces the object that `to` names.
 absl::Status Rename(int from_dir, const std::string& from, int to_dir, const std::string& to);
 
-// renameat2(2) with RENAME_NOREPLACE. ALREADY_EXISTS when `to` is taken.
+// Calls renameat2(2) with RENAME_NOREPLACE. ALREADY_EXISTS when `to` is taken.
 absl::Status RenameNoReplace(int from_dir, const std::string& from, int to_dir,
                              const std::string& to);
 
-// linkat(2) of the object that `fd` (O_PATH allowed) stands for. ALREADY_EXISTS when `to` is taken.
+// Calls linkat(2) for the object of `fd` (O_PATH allowed). ALREADY_EXISTS when `to` is taken.
 absl::Status LinkFd(int fd, int to_dir, const std::string& to);
 
-// fcntl(2), F_DUPFD_CLOEXEC.
+// Calls fcntl(2) with F_DUPFD_CLOEXEC.
 absl::StatusOr<UniqueFd> DuplicateFd(int fd);
 
-// True when `status` says that a directory is not empty (ENOTEMPTY or EEXIST).
+// Whether `status` says that a directory is not empty (ENOTEMPTY or EEXIST).
 bool IsNotEmpty(const absl::Status& status);
 
 }  // namespace salius::recovery

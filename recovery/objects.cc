@@ -21,7 +21,7 @@ namespace {
 
 constexpr int kLook = O_PATH | O_NOFOLLOW;
 
-// NOT_FOUND is an answer here, everything else an error.
+// Whether the object is absent: NOT_FOUND is an answer here, everything else an error.
 template <typename T>
 bool Absent(const absl::StatusOr<T>& status_or) {
   return absl::IsNotFound(status_or.status());
@@ -103,7 +103,7 @@ absl::Status Objects::Put(FileId id, int fd) {
 absl::flat_hash_set<FileId> Objects::Missing(const ReplayPlan& plan) const {
   absl::flat_hash_set<FileId> missing;
   for (const auto& [id, object] : plan.objects) {
-    // A created object has no name but touched ones, so a scan could not find it.
+    // A created object has only touched names, so a scan could not find it.
     if (object.needed && !object.create.has_value() && !Has(id)) missing.insert(id);
   }
   return missing;
@@ -114,7 +114,8 @@ absl::Status Objects::Locate(const ReplayPlan& plan, bool give_ids,
   new_dirs_.push_back(kRootFileId);
   SALIUS_RETURN_IF_ERROR(LocateAdopted(plan, give_ids));
   SALIUS_RETURN_IF_ERROR(LocateByNames(plan));
-  // After the names: a name in the tree is the object itself, a hidden one may be a leftover.
+  // Look there after the names: a name in the tree is the object itself, a hidden one may be a
+  // leftover.
   SALIUS_RETURN_IF_ERROR(LocateHidden(plan));
   SALIUS_RETURN_IF_ERROR(LocateByNames(plan));
   if (Missing(plan).empty()) return absl::OkStatus();
@@ -126,7 +127,8 @@ absl::Status Objects::Locate(const ReplayPlan& plan, bool give_ids,
 absl::StatusOr<UniqueFd> Objects::OpenAdopted(const ObjectPlan& object,
                                               const AdoptBody& adopt) const {
   if (!adopt.handle.empty()) {
-    // The very file, whatever id it has: one that was copied along with another file's gives way.
+    // It is the very file, whatever its id: an id that was copied along with another file's gives
+    // way.
     absl::StatusOr<UniqueFd> fd =
         OpenByHandle(root_fd_, FileHandle{adopt.handle_type, adopt.handle}, O_PATH);
     // An unusable handle (another file system's, after a restore) is no better than a stale one.
@@ -135,7 +137,7 @@ absl::StatusOr<UniqueFd> Objects::OpenAdopted(const ObjectPlan& object,
       return fd;
     }
   }
-  // What T removed may be gone already, and its old path may be someone else's by now.
+  // An object that T removed may be gone already, and its old path may belong to another by now.
   if (object.fate != Fate::kBound || adopt.path.empty()) {
     return absl::NotFoundError("adopted object");
   }
@@ -152,11 +154,11 @@ absl::Status Objects::LocateAdopted(const ReplayPlan& plan, bool give_ids) {
       const absl::StatusOr<UniqueFd> fd = OpenAdopted(object, adopt);
       if (Absent(fd)) continue;
       SALIUS_RETURN_IF_ERROR(fd.status());
-      const absl::StatusOr<FileId> has = ReadFileId(fd->get());  // a damaged one is mended
+      const absl::StatusOr<FileId> has = ReadFileId(fd->get());  // a damaged id is replaced
       const bool give = give_ids && !(has.ok() && *has == id);
       const absl::Status written = give ? WriteFileId(fd->get(), id) : absl::OkStatus();
-      // What was refused to the session as well: it died before it had cancelled the record, and
-      // none depends on it.
+      // The session was refused this as well: it died before it had cancelled the record, and no
+      // other record depends on it.
       if (!written.ok() && !object.needed) break;
       if (!written.ok()) {
         return Explain(written, absl::StrFormat("file %d: it cannot be given its id", id),
@@ -216,7 +218,7 @@ absl::Status Objects::Scan(const ReplayPlan& plan,
   absl::flat_hash_set<FileId> missing = Missing(plan);
   std::vector<ObjectRef> todo;
   SALIUS_ASSIGN_OR_RETURN(ObjectRef root, RefOf(root_fd_));
-  // Displaced directories of an earlier run stand in .salius, so it is part of the tree here.
+  // Displaced directories of an earlier run are in .salius, so it is part of the tree here.
   todo.push_back(std::move(root));
   uint64_t seen = 0;
   uint64_t told = 0;

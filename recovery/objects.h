@@ -1,11 +1,14 @@
-// Where the objects of a replay plan are on the backing file system. An object is kept as a file
-// handle, so that it is found again wherever it is moved meanwhile and no descriptor is held.
-// (Where the file system has no handles, a descriptor is held after all.)
+// The objects of a replay plan on the backing file system. An object is kept as a file handle, so
+// that it is found again wherever it is moved meanwhile and no descriptor is held. (Where the file
+// system has no handles, a descriptor is held.)
 //
-// How an id is found, in this order: an adopt record's handle, then its path (the object is given
-// the id there, nowhere else); the touched names of directories that are found; .salius/open and
-// .salius/tmp; and if something needed is still missing, one scan of the tree that reads every id
-// and stops when all are found. Nothing but an adopted object's id is ever written here.
+// An id is searched in this order:
+//   1. an adopt record's handle, then its path (only there the object is given the id)
+//   2. the touched names of directories that are found
+//   3. .salius/open and .salius/tmp
+//   4. if a needed object is still missing, one scan of the tree, which reads every id and stops
+//      when all are found
+// The only thing ever written here is an adopted object's id.
 //
 // Threads: not thread safe.
 #pragma once
@@ -26,7 +29,7 @@
 
 namespace salius::recovery {
 
-// One object: its handle, or where the file system has no handles (overlayfs) a descriptor of it.
+// One object: its handle, or a descriptor where the file system has no handles (overlayfs).
 struct ObjectRef {
   FileHandle handle;
   UniqueFd fd;        // O_PATH; only without a handle
@@ -38,17 +41,17 @@ class Objects {
   // `root_fd` and `salius_fd` are the volume's directories (not O_PATH) and are borrowed.
   Objects(int root_fd, int salius_fd) : root_fd_(root_fd), salius_fd_(salius_fd) {}
 
-  // Finds what can be found of `plan`. `on_scanned` is told, now and then, how many objects the
-  // scan has seen. An object that is not there is no error: Has() says so. With `give_ids` false
-  // adopted objects are found but not written to.
+  // Finds the objects of `plan`. An object that is not there is no error: Has() returns false.
+  // `on_scanned` receives from time to time the number of objects that the scan has seen. With
+  // `give_ids` false adopted objects are found but not written to.
   absl::Status Locate(const ReplayPlan& plan, bool give_ids,
                       const std::function<void(uint64_t)>& on_scanned);
-  // The tree had to be scanned.
+  // Whether the tree had to be scanned.
   bool scanned() const { return scanned_; }
 
-  // True for the root and everything located or put.
+  // Whether the object is the root, or was located or put.
   bool Has(FileId id) const { return id == kRootFileId || found_.contains(id); }
-  // File type bits (S_IFMT). The object must be there.
+  // Returns the file type bits (S_IFMT). The object must be there.
   uint32_t TypeOf(FileId id) const;
   // Opens the object with open(2) flags (O_PATH allowed). NOT_FOUND when it is not there (any
   // more).
@@ -58,8 +61,8 @@ class Objects {
 
  private:
   absl::Status LocateAdopted(const ReplayPlan& plan, bool give_ids);
-  // The adopted object: what the handle names, else what the path names when that has its id or
-  // none. NOT_FOUND otherwise.
+  // Opens the adopted object: the one of the handle, else the one at the path when that has its id
+  // or none. NOT_FOUND otherwise.
   absl::StatusOr<UniqueFd> OpenAdopted(const ObjectPlan& object, const AdoptBody& adopt) const;
   absl::Status LocateHidden(const ReplayPlan& plan);
   absl::Status LocateByNames(const ReplayPlan& plan);
@@ -74,12 +77,11 @@ class Objects {
   const int root_fd_;
   const int salius_fd_;
   absl::flat_hash_map<FileId, ObjectRef> found_;
-  std::vector<FileId> new_dirs_;  // located, their touched names not yet looked at
+  std::vector<FileId> new_dirs_;  // located; their touched names are not read yet
   bool scanned_ = false;
 };
 
-// The object's id at `name` in `dirfd`: nullopt when the name does not exist, kNoFileId when the
-// object has no id.
+// The object at a name. Without an id it has kNoFileId.
 struct Occupant {
   bool exists = false;
   FileId id = kNoFileId;

@@ -9,7 +9,8 @@
 namespace salius::recovery {
 namespace {
 
-// Large enough that the disk's sync is paid rarely, small enough for a progress bar.
+// Size of a batch: large enough that the disk's sync is paid rarely, small enough for a progress
+// bar.
 constexpr uint64_t kBatchBytes = uint64_t{64} << 20;
 
 }  // namespace

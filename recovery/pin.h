@@ -20,13 +20,13 @@ struct PinRequest {
   Seq checkpoint = 0;
   Seq last = 0;                                 // T
   absl::Span<const RecordView* const> records;  // (checkpoint, last], ascending
-  // True for a seq that the stable log already has on disk.
+  // Whether the stable log already has a seq on disk.
   std::function<bool(Seq)> in_stable;
 };
 
-// Appends what is not there yet, in batches with one sync each (`on_batch` after each; its error
-// ends the pinning), then the decision. RESOURCE_EXHAUSTED when the log is too small for the
-// decided records, before anything is appended.
+// Appends the records that are not there yet, in batches with one sync each, then the decision.
+// `on_batch` is called after each batch; its error ends the pinning. RESOURCE_EXHAUSTED when the
+// log is too small for the decided records, before anything is appended.
 absl::Status Pin(
     const PinRequest& request, StableLog& stable,
     const std::function<absl::Status(uint64_t done_bytes, uint64_t total_bytes)>& on_batch);

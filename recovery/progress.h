@@ -11,8 +11,8 @@
 
 namespace salius::recovery {
 
-// The line for one state of progress, without control characters: "collect [####....] 50% 10 of 20
-// MiB".
+// Returns the line for one state of progress, without control characters, for example
+// "collect [####....] 50% 10 of 20 MiB".
 std::string ProgressLine(const RecoveryProgress& progress);
 
 class ProgressBar {
@@ -20,7 +20,7 @@ class ProgressBar {
   // `enabled` false: draws nothing.
   ProgressBar(bool enabled, Clock& clock) : enabled_(enabled), clock_(clock) {}
   void Show(const RecoveryProgress& progress);
-  // Takes the line away, before anything else is printed.
+  // Removes the line, before anything else is printed.
   void Clear();
 
  private:

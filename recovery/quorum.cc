@@ -29,7 +29,7 @@ Standing StandingOf(const VolumeState& state, const Answer& answer) {
   if (!answer.inventory.known || answer.inventory.epoch != state.epoch) {
     return Standing::kUnknownVolume;
   }
-  // base <= checkpoint + 1, written so that nothing overflows; by the note and by its own word.
+  // Check base <= checkpoint + 1, without overflow, for the note and for the answer.
   if (member->base > 0 && member->base - 1 > state.checkpoint) return Standing::kBaseTooHigh;
   if (answer.inventory.base > 0 && answer.inventory.base - 1 > state.checkpoint) {
     return Standing::kBaseTooHigh;

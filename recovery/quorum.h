@@ -1,9 +1,11 @@
-// Whose answer counts, and how many are needed (docs/recovery.md).
+// Decides which answers count, and how many are needed (docs/recovery.md).
 //
-// Why |members| - f + 1: a durable record is held by f noted members, so any such number of members
-// has at least one of those f among it. Why the incarnation and the base: a member that lost its
-// memory, or that joined above the checkpoint, holds less than it would be counted for (I5). Both
-// rules are in the model (`noinc`, `basecheck`): each, taken out, loses acknowledged records.
+// Needed are |members| - f + 1. A durable record is held by f noted members, so any such number of
+// members includes at least one of those f.
+//
+// The incarnation and the base decide which count. A member that lost its memory, or that joined
+// above the checkpoint, holds less than it would be counted for (I5). Both rules are in the model
+// (`noinc`, `basecheck`): without either, acknowledged records are lost.
 //
 // pure: no thread, lock, socket or clock.
 #pragma once
@@ -34,16 +36,16 @@ enum class Standing {
   kBaseTooHigh,    // does not hold the first record above the checkpoint
 };
 
-// The member whose memory answered, by whatever name it is called now (two hosts may have exchanged
-// their addresses); else the one of that name; null when there is neither.
+// Returns the member whose memory answered, under whatever address (two hosts may have exchanged
+// their addresses). Else returns the member of that address; null when there is neither.
 const Member* MemberOf(const VolumeState& state, const Answer& answer);
-// How `answer` stands towards the noted state.
+// Returns how `answer` stands towards the noted state.
 Standing StandingOf(const VolumeState& state, const Answer& answer);
-// For people: why it does not count.
+// Explains to the user why it does not count.
 std::string StandingText(const VolumeState& state, const Answer& answer, Standing standing);
 
-// How many members must answer: |members| - f + 1 in mode replicated, 0 in mode local. In mode
-// replicated it is at least 1.
+// Returns how many members must answer: 0 in mode local, |members| - f + 1 in mode replicated,
+// there at least 1.
 uint64_t QuorumNeeded(const VolumeState& state);
 
 struct QuorumCount {

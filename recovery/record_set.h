@@ -1,6 +1,6 @@
-// The records that recovery has in hand: views into buffers that are taken over whole (a chunk of a
-// replica's stream, a record of the stable log), never copied. Memory is that of the log itself
-// plus one view per record.
+// The records that recovery has in hand: views into buffers (a chunk of a replica's stream, a
+// record of the stable log). Buffers are taken over whole, never copied. Memory is that of the log
+// itself plus one view per record.
 //
 // pure: no thread, lock, socket or clock.
 #pragma once
@@ -54,9 +54,9 @@ class RecordSet {
   uint64_t bytes_ = 0;
 };
 
-// CRC32C over the header checksum and the body checksum of each of `records`, in the order given:
-// Decision::digest. (Not over the headers themselves: a CRC over bytes that end with their own CRC
-// is the same whatever the bytes are.)
+// Returns Decision::digest: the CRC32C over the header checksum and the body checksum of each of
+// `records`, in the order given. (Not over the headers themselves: a CRC over bytes that end with
+// their own CRC is the same for all bytes.)
 uint32_t DigestOf(absl::Span<const RecordView* const> records);
 
 }  // namespace salius::recovery

@@ -30,8 +30,8 @@ namespace salius {
 namespace recovery {
 namespace {
 
-// A forced recovery goes above every epoch it hears of; each round can only hear of another
-// replica's.
+// A forced recovery takes an epoch above every epoch in the answers. Each round can only find the
+// epoch of a further replica.
 constexpr int kFenceRounds = 4;
 constexpr uint64_t kDropTimeoutMs = 2000;
 constexpr int64_t kNanosPerMs = 1'000'000;
@@ -74,7 +74,7 @@ class Run {
   }
 
  private:
-  // Ends the phase that runs and starts `phase`.
+  // Ends the present phase and starts `phase`.
   void Enter(std::string phase) {
     const int64_t now = SystemClock().MonotonicNanos();
     if (!phase_.empty()) {
@@ -132,7 +132,7 @@ class Run {
     return Commit(plan, stable);
   }
 
-  // What would be changed.
+  // Counts the changes of the plan.
   void CountPlan(const ReplayPlan& plan) {
     report_.bytes_written = plan.data_bytes;
     for (const auto& [id, object] : plan.objects) {
@@ -174,7 +174,7 @@ class Run {
     report_.checkpoint = report_.decided = report_.highest = state().checkpoint;
     if (state().open) return absl::OkStatus();
     SALIUS_RETURN_IF_ERROR(OpenCleanLog(dir_.salius_fd, state()).status());
-    // The last run may have been cut off between its commit and its cleaning up.
+    // The last run may have been cut off between its commit and its clean-up.
     if (!options_.dry_run) target().CleanUp(context_, dir_.config);
     report_.outcome = RecoveryOutcome::kClean;
     return absl::OkStatus();
@@ -294,12 +294,12 @@ class Run {
         &peers_);
   }
 
-  // Before anything is fetched; Merge checks again what counts.
+  // Checks the inventories before any record is fetched; Merge checks again those that count.
   absl::Status CheckInventories() {
     for (const Peer& peer : peers_) {
       if (!peer.answer.has_value()) continue;
       Inventory inventory = peer.answer->inventory;
-      // Our own promise, when an earlier forced run went higher than one above the state.
+      // It is our own promise, when an earlier forced run went higher than one above the state.
       if (inventory.promised_epoch == run_note_.fence_epoch) inventory.promised_epoch = 0;
       const absl::Status checked =
           CheckInventory(state().epoch, Checkpoint(), peer.address, inventory);
@@ -369,7 +369,7 @@ class Run {
     for (size_t i = 0; i < peers_.size(); ++i) {
       if (!peers_[i].answer.has_value()) continue;
       ReplicaEvidence evidence{peers_[i].address, peers_[i].answer->inventory, {}};
-      // The promise that this recovery asked for.
+      // Ignore the promise that this recovery asked for.
       if (evidence.inventory.promised_epoch == report_.next_epoch) {
         evidence.inventory.promised_epoch = 0;
       }
@@ -380,7 +380,7 @@ class Run {
     report_.durable_mark = merged.durable_mark;
     report_.highest = merged.highest;
     if (options_.force) report_.unaccounted = merged.missing;
-    if (merged.highest_epoch >= report_.next_epoch) {  // forced past it
+    if (merged.highest_epoch >= report_.next_epoch) {  // overridden by --force
       report_.next_epoch = run_note_.fence_epoch = merged.highest_epoch + 1;
       if (!options_.dry_run) SALIUS_RETURN_IF_ERROR(NoteRun());
     }
@@ -391,7 +391,8 @@ class Run {
     return Step(RecoveryStep::kMerged);
   }
 
-  // Keeps what this decision leaves out although it was, or may have been, acknowledged.
+  // Keeps the records that this decision leaves out although they were, or may have been,
+  // acknowledged.
   void TakeGivenUp(const MergeResult& merged) {
     if (!quorum_text_.empty()) report_.overridden.push_back(quorum_text_);
     Seq last = merged.durable_mark;
@@ -402,12 +403,13 @@ class Run {
     report_.given_up = GivenUpText(note_);
   }
 
-  // Before the decision is pinned: no crash behind it hides what it gives up.
+  // Writes the note before the decision is pinned, so that no later crash hides the records given
+  // up.
   absl::Status NoteGivenUp() {
     return note_.GaveUp() ? WithSpace(context_, [this] { return WriteNote(); }) : absl::OkStatus();
   }
 
-  // Before the commit. Of a recovery that gave nothing up the note is only of interest.
+  // Writes the note before the commit. After a recovery that gave nothing up it only informs.
   absl::Status NoteRecovered() {
     if (report_.already_decided) {
       const absl::StatusOr<RecoveryNotes> notes = ReadRecoveryNotes(dir_.salius_fd);
@@ -435,7 +437,7 @@ class Run {
     note_.records = report_.records;
     absl::StatusOr<RecoveryNotes> notes = ReadRecoveryNotes(dir_.salius_fd);
     if (absl::IsDataLoss(notes.status()) || absl::IsInvalidArgument(notes.status())) {
-      // They may have named what earlier recoveries gave up.
+      // They may have named records that earlier recoveries gave up.
       note_.overridden.push_back(
           absl::StrFormat("the notes of earlier recoveries cannot be read (%s/%s/%s)", dir_.path,
                           kSaliusDir, kRecoveriesFileName));
@@ -446,8 +448,8 @@ class Run {
     return WriteRecoveryNotes(dir_.salius_fd, *notes);
   }
 
-  // Notes what `until` leaves out, and does so only by force: any of it may have been acknowledged,
-  // also above the largest durable mark, which records carry a little late.
+  // Notes the records that `until` leaves out, which only --force allows. Any of them may have been
+  // acknowledged, also above the largest durable mark: records carry that mark a little late.
   absl::Status CheckDropped(const MergeResult& merged) {
     if (merged.last >= merged.last_there) return absl::OkStatus();
     report_.dropped = {merged.last + 1, merged.last_there};
@@ -486,7 +488,7 @@ class Run {
     SALIUS_RETURN_IF_ERROR(state_->Write(CommittedState(
         state(), report_.next_epoch, report_.decided, plan.max_file_id, plan.last_timestamp_ns)));
     SALIUS_RETURN_IF_ERROR(Step(RecoveryStep::kCommitted));
-    // From here on nothing can fail the recovery: what is left undone, the next session does.
+    // From here on nothing can fail the recovery: the next session does any work left undone.
     if (const absl::Status cut = stable.Cut(report_.next_epoch, 0); !cut.ok()) {
       SLOG_WARN("stable log not cut: {}", cut.ToString());
     }

@@ -18,11 +18,11 @@ namespace salius::recovery {
 namespace {
 
 constexpr char kLeaveOut[] = "salius.leave-out";
-// With so much free it is not the disk that is full.
+// With this much free space the disk is not full.
 constexpr uint64_t kRoomBytes = uint64_t{1} << 20;
 constexpr uint64_t kRoomInodes = 16;
 
-// The same error with another text.
+// Returns the same error with another text.
 absl::Status WithText(const absl::Status& error, const std::string& text) {
   absl::Status result(error.code(), text);
   error.ForEachPayload(
@@ -46,7 +46,7 @@ bool RefusedForGood(const absl::Status& error, int fd, Change change) {
       return change == Change::kName || change == Change::kNewName;
     case ENAMETOOLONG:  // of a name, or of a symbolic link's target
       return change != Change::kAttribute && change != Change::kXattr;
-    case EXDEV:  // another project's directory, or one that is encrypted
+    case EXDEV:  // a directory of another project, or an encrypted one
       return change == Change::kNewName;
     case ERANGE:
     case E2BIG:
@@ -116,7 +116,7 @@ absl::StatusOr<ReplayPlan> ReplayWhatIsAccepted(
       SALIUS_RETURN_IF_ERROR(replayed);
       return plan;
     }
-    // What is counted and listed counts once; what was moved and used up stays so.
+    // Count each change once, in the last attempt; objects moved and ballast used stay so.
     RecoveryReport again = before;
     again.lost_and_found = std::move(report->lost_and_found);
     again.ballast_used = report->ballast_used;

@@ -20,8 +20,8 @@
 namespace salius::recovery {
 namespace {
 
-// Gives the ballast's blocks and its inode back. The sync makes them usable at once: a journaling
-// file system frees blocks with the commit of the transaction.
+// Frees the ballast's blocks and its inode. The sync makes them usable at once: a journaling file
+// system frees blocks with the commit of the transaction.
 absl::Status FreeBallast(int salius_fd) {
   SALIUS_RETURN_IF_ERROR(fs::Unlink(salius_fd, kBallastFileName, 0));
   return FsyncFd(salius_fd);
@@ -37,9 +37,9 @@ absl::Status LocateAll(const ReplayContext& context, const ReplayPlan& plan, boo
   return located;
 }
 
-// No descriptor is kept, which would keep what goes.
+// Makes room. It keeps no descriptor, which would keep the removed files' blocks.
 absl::StatusOr<MadeRoom> MakeRoomFor(const ReplayContext& context, const ReplayPlan& plan) {
-  // What failed may have come before all was found.
+  // The failure may have come before all objects were found.
   Objects objects(context.root_fd, context.salius_fd);
   SALIUS_RETURN_IF_ERROR(LocateAll(context, plan, /*give_ids=*/false, &objects));
   if (!context.force) SALIUS_RETURN_IF_ERROR(CheckMissing(context, plan, objects));
@@ -55,19 +55,19 @@ absl::Status ReplayAll(const ReplayContext& context, const ReplayPlan& plan, Obj
   return ReplayNames(context, plan, *objects);
 }
 
-// Where an object is on the disk; "" when it is nowhere that a name leads to.
+// Returns the path of an object on the disk; "" when no name leads to it.
 std::string PathNow(const Objects& objects, FileId id, const std::string& root) {
   const absl::StatusOr<UniqueFd> fd = objects.Open(id, O_PATH | O_NOFOLLOW);
   const absl::StatusOr<std::string> path =
       fd.ok() ? fs::PathOf(fd->get()) : absl::StatusOr<std::string>(fd.status());
   if (!path.ok() || !absl::StartsWith(*path, root + "/")) return "";
   std::string below = path->substr(root.size() + 1);
-  // A hidden link, or one that the kernel marks "(deleted)".
+  // Ignore a hidden link, or one that the kernel marks "(deleted)".
   const bool hidden = absl::StartsWith(below, absl::StrCat(kSaliusDir, "/"));
   return hidden || absl::EndsWith(below, " (deleted)") ? "" : below;
 }
 
-// Fills context.paths: what is there by where it is, what is not by the name that it gets.
+// Fills context.paths: a present object's present path, the future path of a missing one.
 void FindPaths(const ReplayContext& context, const ReplayPlan& plan, const Objects& objects) {
   const absl::StatusOr<std::string> root = fs::PathOf(context.root_fd);
   if (!root.ok()) return;
@@ -76,7 +76,7 @@ void FindPaths(const ReplayContext& context, const ReplayPlan& plan, const Objec
     if (id == kRootFileId || !objects.Has(id)) continue;
     if (std::string path = PathNow(objects, id, *root); !path.empty()) paths[id] = std::move(path);
   }
-  // What is made in a directory that is made comes after it.
+  // An object may be made in a directory that is itself made: repeat until no path is added.
   for (bool found = true; found;) {
     found = false;
     for (const auto& [id, object] : plan.objects) {
@@ -111,7 +111,7 @@ absl::StatusOr<UniqueFd> OpenSaliusDir(int salius_fd, const std::string& name) {
 absl::Status MoveToLost(const ReplayContext& context, int dirfd, const std::string& name,
                         const std::string& label) {
   SALIUS_ASSIGN_OR_RETURN(const UniqueFd lost, OpenSaliusDir(context.salius_fd, kLostDirName));
-  // Room for the number within NAME_MAX.
+  // Leave room for the number within NAME_MAX.
   const std::string stem = label.substr(0, 240);
   for (int number = 0; number < 1'000'000; ++number) {
     const std::string free_name = number == 0 ? stem : absl::StrFormat("%s.%d", stem, number);
@@ -155,11 +155,12 @@ absl::Status Replay(const ReplayContext& context, const ReplayPlan& plan) {
   };
   const absl::Status replayed = replay();
   if (!absl::IsResourceExhausted(replayed) || SaysLeaveOut(replayed)) return replayed;
-  // The session may have counted on what it had removed and cut off, and here it is again.
+  // The session may have counted on the room of files that it had removed and cut off, which this
+  // disk still has.
   SALIUS_ASSIGN_OR_RETURN(const MadeRoom made, MakeRoomFor(context, plan));
   if (made.names + made.files == 0) return replayed;
   SALIUS_RETURN_IF_ERROR(FsyncFd(context.salius_fd));  // as FreeBallast
-  // What was done is done again, and counts once.
+  // Count each change once, in the second attempt.
   RecoveryReport again = before;
   again.lost_and_found = std::move(context.report->lost_and_found);
   again.ballast_used = context.report->ballast_used;

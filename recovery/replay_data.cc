@@ -22,7 +22,7 @@
 namespace salius::recovery {
 namespace {
 
-// One write: small enough that a full disk is noticed early.
+// Size of one write: small enough that a full disk is noticed early.
 constexpr size_t kRunBytes = size_t{8} << 20;
 constexpr size_t kRunParts = 8192;
 
@@ -42,7 +42,7 @@ class WriteRun {
  public:
   WriteRun(const ReplayContext& context, int fd) : context_(context), writer_(fd) {}
 
-  // What lies before `end` of what the record writes.
+  // Adds the bytes that the record writes before `end`.
   absl::Status Add(const RecordView& record, uint64_t end) {
     const uint64_t offset = record.header.arg0;
     const std::string_view body = record.body().substr(0, end - std::min(offset, end));
@@ -78,8 +78,8 @@ class WriteRun {
   uint64_t bytes_ = 0;
 };
 
-// Owner and mode of a created object. Its name may have reached the disk without them; what
-// is right already is not touched.
+// Sets owner and mode of a created object. Its name may have reached the disk without them; correct
+// attributes are not touched.
 absl::Status ApplyCreated(int fd, const CreateBody& create) {
   SALIUS_ASSIGN_OR_RETURN(const struct stat st, fs::StatAt(fd, ""));
   const bool owned = st.st_uid == create.uid && st.st_gid == create.gid;
@@ -99,13 +99,13 @@ absl::Status SetMtime(int fd, uint64_t timestamp_ns) {
   return fs::SetTimes(fd, times);
 }
 
-// What is to be done about a record of the object that failed.
+// Decides about a record of the object that failed: returns the error, or asks to leave it out.
 absl::Status Judge(const absl::Status& error, const ObjectPlan& object, Seq seq, Op op, int fd) {
   const absl::Status told =
       Explain(error, absl::StrFormat("%s: record %d (%s)", Describe(object), seq, OpName(op)), fd);
   bool may_be = false;
   if (IsDataOp(op)) {
-    // Of data only an allocation may be refused, by a file system that does not know it.
+    // A data record may only be refused if it is an allocation that the file system does not know.
     may_be = op == Op::kFallocate && absl::IsUnimplemented(error);
   } else {
     may_be = RefusedForGood(error, fd, op == Op::kSetXattr ? Change::kXattr : Change::kAttribute);
@@ -116,29 +116,29 @@ absl::Status Judge(const absl::Status& error, const ObjectPlan& object, Seq seq,
 absl::Status RunAttr(const ObjectPlan& object, const RecordView& record, int fd) {
   if (record.header.op != Op::kSetAttr) return absl::OkStatus();  // SetXattrs does it
   if (record.seq() > object.on_disk_upto) return ApplyAttr(fd, record.header, record.body());
-  // An fsync put it on the disk, with newer times where data went past the log; and a change of
-  // owner would take away the capability that was set behind it.
+  // An fsync put it on the disk, with newer times where data went past the log. A change of owner
+  // would also remove the capability that was set later.
   if (!object.create.has_value()) return absl::OkStatus();
-  // ApplyCreated has just put back what it was made with.
+  // ApplyCreated has just restored the attributes of the creation.
   SALIUS_ASSIGN_OR_RETURN(AttrBody attr, AttrBody::Decode(record.body()));
   attr.mask &= ~(kAttrAtime | kAttrMtime);
   return ApplyAttr(fd, record.header, attr.Encode());
 }
 
-// Where the file is cut off behind an operation at the least: what that writes or allocates from
-// there on is not there at T, and may have no room beside what is.
+// The smallest size to which a later truncate cuts the file. Bytes that an operation writes or
+// allocates beyond it are not there at T, and may have no room beside the bytes that are.
 struct Ends {
   uint64_t data = UINT64_MAX;
-  // Of an allocation that keeps the size: a truncate that makes the file longer leaves what lies
+  // For an allocation that keeps the size: a truncate that makes the file longer leaves the blocks
   // behind its end.
   uint64_t reserved = UINT64_MAX;
 };
 
-// For each of the object's operations.
+// Returns the ends for each of the object's operations.
 std::vector<Ends> EndsAfter(const ObjectPlan& object) {
   std::vector<Ends> ends(object.ops.size());
-  std::vector<bool> takes_all(ends.size());  // of truncates
-  uint64_t size = 0;                         // at least
+  std::vector<bool> takes_all(ends.size());  // whether a truncate frees all blocks behind it
+  uint64_t size = 0;                         // least size of the file
   for (size_t i = 0; i < ends.size(); ++i) {
     const RecordHeader& header = object.ops[i]->header;
     if (header.op == Op::kWrite) size = std::max(size, header.arg0 + header.body_bytes);
@@ -167,7 +167,7 @@ uint64_t EndOf(const RecordView& record, const Ends& ends) {
   return reserves ? ends.reserved : ends.data;
 }
 
-// Whether such an end is within what the record writes or allocates.
+// Whether such an end lies within the bytes that the record writes or allocates.
 bool IsCutOff(const RecordView& record, const Ends& ends) {
   const RecordHeader& header = record.header;
   const uint64_t end = EndOf(record, ends);
@@ -176,7 +176,7 @@ bool IsCutOff(const RecordView& record, const Ends& ends) {
          header.arg0 + header.arg1 > end;
 }
 
-// What of an allocation lies before its end.
+// Makes the part of an allocation that lies before its end.
 absl::Status RunAllocation(const RecordView& record, const Ends& ends, int fd) {
   RecordHeader header = record.header;
   if (IsCutOff(record, ends)) {
@@ -187,9 +187,9 @@ absl::Status RunAllocation(const RecordView& record, const Ends& ends, int fd) {
   return ApplyData(fd, header, record.body());
 }
 
-// `cut`: something before it was left out, so that the file may be too short to lose here what was
-// allocated behind its end. A truncate to the size that it has takes that; and from then on the
-// file is as long as it was in the session.
+// Runs a truncate. `cut`: an earlier part was left out, so that the file may be too short to lose
+// here the blocks that were allocated behind its end. A second truncate to the present size frees
+// them. From then on the file is as long as it was in the session.
 absl::Status RunTruncate(const RecordView& record, bool cut, int fd) {
   SALIUS_RETURN_IF_ERROR(ApplyData(fd, record.header, record.body()));
   return cut ? ApplyData(fd, record.header, record.body()) : absl::OkStatus();
@@ -256,7 +256,7 @@ absl::Status ReplayObject(const ReplayContext& context, const ObjectPlan& object
   return context.step(RecoveryStep::kReplayData);
 }
 
-// What to say when `object` is needed and not there; empty when it can be rebuilt or may be gone.
+// Explains why `object`, needed and not there, is lost; "" when it can be rebuilt or may be gone.
 std::string WhyLost(const ObjectPlan& object) {
   if (object.fate == Fate::kMaybeUnbound) return "";
   if (!object.create.has_value()) return Describe(object) + " is not on the disk";

@@ -1,5 +1,5 @@
 // The data half of replay: rebuilds lost objects and runs every file's records in order. Adjacent
-// writes go down as one pwritev; one file is open at a time.
+// writes become one pwritev; one file is open at a time.
 //
 // Threads: not thread safe.
 #pragma once
@@ -11,8 +11,8 @@
 
 namespace salius::recovery {
 
-// OK when `objects` has every object that T needs but those that can be rebuilt; otherwise
-// DATA_LOSS naming them. With force they are put into the report instead.
+// Returns OK when `objects` has every object that T needs, except those that can be rebuilt.
+// Otherwise returns DATA_LOSS with their names. With force they are put into the report instead.
 absl::Status CheckMissing(const ReplayContext& context, const ReplayPlan& plan,
                           const Objects& objects);
 
@@ -20,7 +20,7 @@ absl::Status CheckMissing(const ReplayContext& context, const ReplayPlan& plan,
 // is in the log, and puts it into `objects`.
 absl::Status RebuildMissing(const ReplayContext& context, const ReplayPlan& plan, Objects* objects);
 
-// Whether some of what the object's records write or allocate is cut off by a later truncate.
+// Whether a later truncate cuts off bytes that the object's records write or allocate.
 bool LosesItsEnd(const ObjectPlan& object);
 
 // Runs the records of every needed object that `objects` has.

@@ -50,7 +50,8 @@ class NameReplay {
   using Entry = std::pair<const DirName, Binding>;
 
   // Calls `work` for every touched name whose directory is there, with the directory open.
-  // `as_session`: what it does can be refused for what the session was refused.
+  // `as_session`: the file system can refuse this work for the reasons for which it refused the
+  // session's.
   template <typename Work>
   absl::Status ForEachName(const Work& work, bool as_session = false) {
     auto at = plan_.bindings.begin();
@@ -66,7 +67,7 @@ class NameReplay {
     return absl::OkStatus();
   }
 
-  // What is to be done about work on a name that failed.
+  // Decides about work on a name that failed: returns the error, or asks to leave the record out.
   absl::Status Judge(const absl::Status& error, int dirfd, const Entry& entry,
                      bool as_session) const {
     if (error.ok()) return error;
@@ -78,8 +79,8 @@ class NameReplay {
     const bool made = object != plan_.objects.end() && object->second.create.has_value() &&
                       object->second.create_seq == seq;
     bool last = made ? plan_.MayLeaveOutCreate(object->second) : plan_.last_names.contains(seq);
-    // A file may have no more links: only a link can have been refused for that, and it was not
-    // when the session went on to another change of the file.
+    // The file may have too many links. Only a link can have been refused for that, and it was not
+    // if the session made another change of the file afterwards.
     if (!made && StatusErrno(error) == EMLINK && objects_.Has(entry.second.target) &&
         !IsDirectory(entry.second.target)) {
       last = last && object != plan_.objects.end() && object->second.last_seq == seq;
@@ -94,13 +95,14 @@ class NameReplay {
     return objects_.Open(dir, O_RDONLY | O_DIRECTORY);
   }
 
-  // A target that is not there (forced past) leaves its name as it is.
+  // Whether the name can be enforced: a missing target (overridden by --force) leaves it unchanged.
   bool Enforceable(const Binding& binding) const {
     return binding.target == kNoFileId || objects_.Has(binding.target);
   }
   bool IsDirectory(FileId id) const { return objects_.TypeOf(id) == S_IFDIR; }
 
-  // T keeps it, under a name that no record touched; here it came by hand, or by what T leaves out.
+  // Whether T keeps the object under a name that no record touched. It came to the present name by
+  // hand, or by a record that T leaves out.
   bool IsAstray(FileId id) const {
     const auto object = plan_.objects.find(id);
     return object != plan_.objects.end() && object->second.fate == Fate::kBound &&
@@ -111,7 +113,7 @@ class NameReplay {
     return absl::StrFormat("%s-%s", IdName(name.dir), name.name);
   }
 
-  // How many names the file has that go at the end of the recovery.
+  // Counts the names of the file that are removed at the end of the recovery.
   absl::StatusOr<nlink_t> HiddenLinks(FileId id, ino_t inode) const {
     nlink_t links = 0;
     for (const char* place : {kTmpDirName, kOpenDirName}) {
@@ -133,7 +135,7 @@ class NameReplay {
     const bool known = there.id != kNoFileId && objects_.Has(there.id);
     const bool astray = known && IsAstray(there.id);
     if (known && !there.directory && !astray) {
-      return absl::OkStatus();  // a link: replaced or removed later
+      return absl::OkStatus();  // a file's link: replaced or removed later
     }
     if (astray && !there.directory) {
       SALIUS_ASSIGN_OR_RETURN(const struct stat st, fs::StatAt(dirfd, name.name));
@@ -172,8 +174,8 @@ class NameReplay {
     return StatusErrno(linked) == EMLINK ? TakeSpareName(id, linked) : linked;
   }
 
-  // Makes .salius/tmp/<id> of a name that T does not give the file, which has as many as it may
-  // have.
+  // Makes .salius/tmp/<id> from a name that T does not give the file, which has the most links
+  // possible.
   absl::Status TakeSpareName(FileId id, const absl::Status& otherwise) {
     for (const auto& [name, binding] : plan_.bindings) {
       if (binding.target == id || !Enforceable(binding) || !objects_.Has(name.dir)) continue;
@@ -198,8 +200,8 @@ class NameReplay {
     return context_.step(RecoveryStep::kReplayHiddenLink);
   }
 
-  // Calls `work` for every name in a directory that is not there (forced past) whose file or
-  // directory is.
+  // Calls `work` for every name whose directory is missing (overridden by --force) and whose file
+  // or directory is there.
   template <typename Work>
   absl::Status ForEachHomeless(const Work& work) {
     for (const auto& entry : plan_.bindings) {
@@ -219,7 +221,7 @@ class NameReplay {
     });
   }
 
-  // What has no other name that T gives it is kept in .salius/lost/.
+  // Moves objects to .salius/lost/ that have no other name at T.
   absl::Status KeepHomeless() {
     absl::flat_hash_set<FileId> placed;
     for (const auto& [name, binding] : plan_.bindings) {
@@ -236,7 +238,7 @@ class NameReplay {
     });
   }
 
-  // Directories in an order in which each comes after the one that T has it in.
+  // Attaches directories, each after its parent at T, and then files.
   absl::Status AttachAll() {
     absl::flat_hash_set<FileId> attached;  // by a touched name
     for (const auto& [name, binding] : plan_.bindings) {
@@ -268,8 +270,8 @@ class NameReplay {
     return AttachFiles();
   }
 
-  // In the order of their records, here and below: where not all have room, the last one was
-  // refused.
+  // Attaches the directories in `dir`, in the order of their records. AttachFiles uses that order
+  // too: where not all have room, the last one was refused.
   absl::Status AttachDirectoriesIn(FileId dir, std::deque<FileId>* ready) {
     std::vector<const Entry*> entries;
     for (auto at = plan_.bindings.lower_bound({dir, ""});
@@ -330,7 +332,7 @@ class NameReplay {
     if (in_tmp.exists && in_tmp.id == target) {
       return WithSpace(context_, [&] { return Rename(tmp_.get(), IdName(target), dirfd, name); });
     }
-    // Under a name that no record touched: someone moved it by hand, or T was forced back.
+    // It is under a name that no record touched: a user moved it, or T was forced back.
     SALIUS_ASSIGN_OR_RETURN(const UniqueFd self, OpenDirectory(target));
     SALIUS_ASSIGN_OR_RETURN(const struct stat self_stat, fs::StatAt(self.get(), ""));
     SALIUS_ASSIGN_OR_RETURN(const UniqueFd parent,
@@ -354,7 +356,7 @@ class NameReplay {
     return context_.step(RecoveryStep::kReplayRemoved);
   }
 
-  // Those that T removed stand in .salius/tmp now, without any of their touched names.
+  // Removes the directories that T removed. They are in .salius/tmp now, without any touched name.
   absl::Status RemoveDeadDirectories() {
     for (const auto& [id, object] : plan_.objects) {
       if (object.fate != Fate::kUnbound || !objects_.Has(id) || !IsDirectory(id)) continue;
@@ -377,7 +379,7 @@ class NameReplay {
   absl::Status Verify(int dirfd, const Entry& entry) {
     const auto& [name, binding] = entry;
     if (!Enforceable(binding)) return absl::OkStatus();
-    // A directory that T removed is itself removed by now; its descriptor still lists nothing.
+    // A directory that T removed has been removed by now; its descriptor still lists nothing.
     SALIUS_ASSIGN_OR_RETURN(const Occupant there, OccupantAt(dirfd, name.name));
     const bool right =
         binding.target == kNoFileId ? !there.exists : there.exists && there.id == binding.target;
@@ -391,7 +393,7 @@ class NameReplay {
   const ReplayPlan& plan_;
   const Objects& objects_;
   const UniqueFd tmp_;
-  absl::flat_hash_set<FileId> targets_;  // those that T gives a touched name
+  absl::flat_hash_set<FileId> targets_;  // ids that T gives a touched name
   absl::flat_hash_set<FileId> hidden_;
 };
 

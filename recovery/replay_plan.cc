@@ -40,7 +40,7 @@ class Planner {
   }
 
  private:
-  // Cancels and "on disk" marks act on records before them, so they are gathered first.
+  // Gathers cancels and "on disk" marks first: they act on records before them.
   absl::Status FindMarks() {
     for (const RecordView* record : records_) {
       const RecordHeader& header = record->header;
@@ -109,8 +109,8 @@ class Planner {
     return absl::InvalidArgumentError("unknown operation");
   }
 
-  // A rename that was tried before it was left out may have taken what it moves, and what was in
-  // its way, from their places: they go back.
+  // Leaves a record out. A rename that was tried before may have moved its object, and the object
+  // in its way, from their places: they go back.
   absl::Status LeaveOut(const RecordView& record) {
     plan_.left_out.insert(record.header.file_id);
     if (record.header.op != Op::kRename) return absl::OkStatus();
@@ -132,11 +132,11 @@ class Planner {
     object.ops.push_back(&record);
     if (record.header.op == Op::kWrite) object.data_bytes += record.header.body_bytes;
     object.mtime_ns = record.header.timestamp_ns;
-    TakeCapabilityAway(object);  // of what a program stores into a map no record says so
+    TakeCapabilityAway(object);  // without a record, as for a store into a memory map
     return absl::OkStatus();
   }
 
-  // As the file system itself does.
+  // Removes the capability, as the file system itself does.
   static void TakeCapabilityAway(ObjectPlan& object) {
     const auto capability = object.xattrs.find(kCapabilityXattr);
     if (capability != object.xattrs.end()) capability->second.value.reset();
@@ -152,7 +152,7 @@ class Planner {
     } else {
       SALIUS_ASSIGN_OR_RETURN(XattrBody body, XattrBody::Decode(record.body()));
       if (body.name == kFileIdXattr) return absl::InvalidArgumentError("a file id never changes");
-      // What went past the log may have taken a capability away; the disk has what became of it.
+      // Data past the log may have removed a capability; the disk has the result.
       if (body.name == kCapabilityXattr && record.seq() <= object.on_disk_upto) {
         object.xattrs.erase(body.name);
         return absl::OkStatus();
@@ -175,8 +175,8 @@ class Planner {
     for (const auto& [name, value] : body.xattrs) {
       if (name != kFileIdXattr) object.xattrs[name] = {record.seq(), value};
     }
-    // A file that nothing is written to keeps the time of its creation, not that of its rebuilding.
-    // Not directories, whose times change with every name, nor files whose data went past the log.
+    // A file without writes keeps the time of its creation, not that of its rebuilding. This is not
+    // for directories, whose times change with every name, nor for files with data past the log.
     if (!object.directory && on_disk_.count(object.id) == 0) {
       object.mtime_ns = record.header.timestamp_ns;
     }
@@ -220,7 +220,7 @@ class Planner {
       Bind(from, body.other);
       return absl::OkStatus();
     }
-    // rename(2) between two names of one file does nothing.
+    // A rename(2) between two names of one file does nothing.
     if (body.other == id) {
       Bind(from, id);
       Bind(to, id);
@@ -234,7 +234,7 @@ class Planner {
       removed_.insert(body.other);
       if (record.header.arg0 == 1) gone_.insert(body.other);
     }
-    // The file keeps a name, so losing `from` does not count as a removal.
+    // The file keeps a name, so the loss of `from` does not count as a removal.
     plan_.bindings[from].target = kNoFileId;
     plan_.bindings[from].seq = record.seq();
     Touch(from.dir);
@@ -242,9 +242,9 @@ class Planner {
     return absl::OkStatus();
   }
 
-  // Which record is the last of its object and of its directories, also of those that are not
-  // performed: the session went on to a cancelled one only when it knew what became of those
-  // before. Bodies that do not decode are Take's business.
+  // Notes which record is the last of its object and of its directories, also among those that are
+  // not performed. The session issued a cancelled one only when it knew the outcome of those
+  // before. Take() reports bodies that do not decode.
   void NoteOrder(const RecordView& record) {
     const RecordHeader& header = record.header;
     seq_ = header.seq;
@@ -292,7 +292,7 @@ class Planner {
 
   void NoteName(FileId id, DirName name) {
     plan_.max_file_id = std::max(plan_.max_file_id, id);
-    Object(id).names.push_back(std::move(name));  // turned round by Finish()
+    Object(id).names.push_back(std::move(name));  // reversed by Finish()
   }
 
   void Bind(DirName name, FileId id) {
@@ -355,8 +355,8 @@ class Planner {
   absl::flat_hash_set<Seq> cancelled_;
   absl::flat_hash_map<FileId, Seq> on_disk_;
   absl::flat_hash_set<FileId> removed_;         // ids that lost a name
-  absl::flat_hash_set<FileId> gone_;            // ... the only one that was left
-  Seq seq_ = 0;                                 // of the record that is taken
+  absl::flat_hash_set<FileId> gone_;            // ids that lost the only name left
+  Seq seq_ = 0;                                 // the present record's
   absl::flat_hash_map<FileId, Seq> last_seq_;   // by object
   absl::flat_hash_map<FileId, Seq> last_name_;  // by directory
   absl::flat_hash_map<Seq, std::pair<FileId, FileId>> other_dirs_;  // of renames between two
@@ -392,7 +392,7 @@ bool ReplayPlan::MayLeaveOutCreate(const ObjectPlan& object) const {
 
 namespace {
 
-// The name as people know it, or with its directory's id.
+// Returns the name's path, or the name with its directory's id.
 std::string NameText(const DirName& name, const ObjectPaths& paths) {
   if (name.dir == kRootFileId && !paths.empty()) return absl::StrFormat("\"%s\"", name.name);
   const auto dir = paths.find(name.dir);
@@ -428,7 +428,7 @@ std::vector<std::string> DescribePlan(const ReplayPlan& plan, const ObjectPaths&
       lines.push_back(absl::StrFormat("name %s: removed", NameText(name, paths)));
       continue;
     }
-    // Where the file itself goes by another name, that one tells which it is.
+    // Where the file itself has another path, add it to identify the file.
     const auto target = paths.find(binding.target);
     const std::string own = target == paths.end() ? absl::StrFormat("file %d", binding.target)
                             : NameText(name, paths) == absl::StrFormat("\"%s\"", target->second)

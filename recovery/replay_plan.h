@@ -1,21 +1,17 @@
-// From the decided records to what the disk must look like (docs/recovery.md): it converges, it
-// does not step.
+// Makes from the decided records a plan of the disk's final state (docs/recovery.md): it converges,
+// it does not step.
 //
-// - Of one file: its data and attribute records in order, less the data records at or below an "on
-// disk
-//   up to" mark (I3) and less what was cancelled.
-// - Of names: only the final binding of every touched (directory id, name): a file id or nothing.
-// How
-//   the history got there does not matter, so it does not matter either how far the disk was ahead.
-// - Every id that a record mentions gets hints where to look for it, and a fate: whether T leaves
-// it
-//   bound, which decides what it means when the disk does not have it.
+// - For one file: its data and attribute records in order, without cancelled ones, and without the
+//   data records at or below an "on disk up to" mark (I3).
+// - For names: only the final binding of every touched (directory id, name): a file id or nothing.
+//   The history does not matter, so it does not matter either how far the disk was ahead.
+// - For every id that a record mentions: hints where to look for it, and a fate. The fate tells
+//   whether T leaves it bound, which decides the meaning of its absence from the disk.
+// - For extended attributes: only their values at T.
 //
-// - Of extended attributes, too, only what they are at T.
-//
-// Why any disk state between the checkpoint and T converges: a byte that some record covers ends as
-// the last such record says, whatever it was; a byte that none covers was changed by nobody. The
-// same for attributes, and for names by construction.
+// Any disk state between the checkpoint and T converges. A byte that some record covers ends as the
+// last such record says, whatever it was; a byte that none covers never changed. The same holds for
+// attributes, and for names by construction.
 //
 // pure: no thread, lock, socket or clock.
 #pragma once
@@ -37,7 +33,7 @@
 
 namespace salius::recovery {
 
-// What T says about an object, as far as the records tell.
+// The state of an object at T, as far as the records tell.
 enum class Fate {
   kBound,  // a touched name binds it, or it was there before and no name of it was removed:
            // if the disk does not have it and no create record is in the log, that is DATA_LOSS
@@ -55,73 +51,73 @@ struct DirName {
 struct Binding {
   FileId target = kNoFileId;  // kNoFileId: the name does not exist
   Seq seq = 0;                // the last record that touched it
-  // A record removed from this name something whose id it does not give: an object that no record
-  // knows, found there, goes. Otherwise such an object came from outside and is kept in
-  // .salius/lost/.
+  // Whether a record removed from this name an object whose id it does not give. Then an object at
+  // this name that no record knows is removed. Otherwise such an object came from outside and is
+  // kept in .salius/lost/.
   bool remove_unknown = false;
 };
 
-// An extended attribute that a record sets or removes, as it is at T.
+// The value at T of an extended attribute that a record sets or removes.
 struct XattrAtT {
   Seq seq = 0;                       // the last record of it
   std::optional<std::string> value;  // nothing: there is none
 };
 
-// All that is known about one id.
+// All facts about one id.
 struct ObjectPlan {
   FileId id = kNoFileId;
   Fate fate = Fate::kBound;
-  bool directory = false;                  // it is known to be one
+  bool directory = false;                  // known to be a directory
   std::optional<CreateBody> create;        // its create record is in the log
   std::vector<AdoptBody> adopts;           // newest first
   std::vector<DirName> names;              // every name the records give it, newest first
   std::vector<const RecordView*> ops;      // to run, in seq order
-  std::map<std::string, XattrAtT> xattrs;  // what `ops`, and the create record, make of them
+  std::map<std::string, XattrAtT> xattrs;  // the result of `ops` and the create record
   bool on_disk = false;                    // an "on disk up to" record mentions it
-  // Up to there its data, times and file capabilities are on the disk, or newer ones that went past
-  // the log.
+  // Up to this seq its data, times and file capabilities are on the disk, or newer ones that went
+  // past the log.
   Seq on_disk_upto = 0;
-  uint64_t skipped = 0;     // data records covered by that
+  uint64_t skipped = 0;     // data records up to on_disk_upto
   uint64_t data_bytes = 0;  // bodies of the writes in `ops`
-  // Time to set after `ops`: the last data record's, or the create record's of what is no
-  // directory, unless a later attribute record set it. 0: leave.
+  // The time to set after `ops`: that of the last data record, or of the create record unless it is
+  // a directory. 0 leaves the time, also when a later attribute record set it.
   uint64_t mtime_ns = 0;
   Seq create_seq = 0;
-  // The last of its records that a session issues one at a time: data, attributes, its links and
-  // their removal.
+  // The last of those of its records that a session issues one at a time: data, attributes, its
+  // links and their removal.
   Seq last_seq = 0;
-  // T cannot be reached without the object: it has operations to run, a touched name binds it, or
-  // it is a directory with touched names; and it is not kUnbound.
+  // Whether T cannot be reached without the object. It is not kUnbound, and has operations to run,
+  // a touched name, or is a directory with touched names.
   bool needed = false;
 };
 
 struct ReplayPlan {
   std::map<FileId, ObjectPlan> objects;  // every id mentioned but the root's, unless it has ops
   std::map<DirName, Binding> bindings;   // every touched name
-  // Records of names behind which none of the same directories follows.
+  // Records of names that no record of one of the same directories follows.
   absl::flat_hash_set<Seq> last_names;
-  // Those of the records that are left out: another run begins with all of them.
+  // Objects of records that are left out: another run begins with all of them.
   absl::flat_hash_set<FileId> left_out;
   uint64_t cancelled = 0;
   uint64_t data_bytes = 0;
   FileId max_file_id = 0;
   uint64_t last_timestamp_ns = 0;
 
-  // Whether nobody can have been told yet that the object was made (recovery/refusal.h).
+  // Whether no caller can have received success for the object's creation (recovery/refusal.h).
   bool MayLeaveOutCreate(const ObjectPlan& object) const;
 };
 
-// `records` are ascending by seq, of one epoch, as Merge gives them, and outlive the plan; those in
-// `left_out` count as cancelled, and what they may have moved has its place again. Errors:
-// DATA_LOSS when a body does not decode (its checksum was right, so its writer was wrong), or a
-// cancel record names a seq that is not before it.
+// Makes the plan. `records` are ascending by seq, of one epoch, as Merge returns them, and outlive
+// the plan. Those in `left_out` count as cancelled, and objects that they may have moved get their
+// places back. Errors: DATA_LOSS when a body does not decode (its checksum was right: its writer
+// was wrong), or a cancel record names a seq that is not before it.
 absl::StatusOr<ReplayPlan> PlanReplay(absl::Span<const RecordView* const> records,
                                       const absl::flat_hash_set<Seq>& left_out = {});
 
 // Paths of objects from the volume's root, without a slash in front.
 using ObjectPaths = std::map<FileId, std::string>;
 
-// One line per object and name, for --dry-run; by id where `paths` has none.
+// Returns one line per object and name, for --dry-run; by id where `paths` has none.
 std::vector<std::string> DescribePlan(const ReplayPlan& plan, const ObjectPaths& paths = {});
 
 }  // namespace salius::recovery

@@ -34,8 +34,8 @@ class RoomMaker {
   }
 
  private:
-  // By inodes, and only of those that no other id leads to: a copy may have the id of its first
-  // file until it is given its own.
+  // Finds the files to remove, by inode. Leaves out inodes that two ids lead to: a copy may have
+  // the id of its first file until it is given its own.
   absl::Status FindWhatGoes() {
     for (const auto& [id, object] : plan_.objects) {
       if (!objects_.Has(id) || objects_.TypeOf(id) == S_IFDIR) continue;
@@ -50,8 +50,8 @@ class RoomMaker {
     return absl::OkStatus();
   }
 
-  // Whether the file has lost every name that a record gave it or took from it, for good: what may
-  // still be left out (a new object, a link, a directory's rename) takes no file from its name.
+  // Whether the file has lost, for good, every name that a record gave it or took from it. A record
+  // that may still be left out (a new object, a link, a directory's rename) removes no file's name.
   bool LostItsNames(const ObjectPlan& object) const {
     return object.fate != Fate::kBound && !plan_.left_out.contains(object.id) &&
            std::all_of(object.names.begin(), object.names.end(),
@@ -68,7 +68,7 @@ class RoomMaker {
       }
       if (absl::IsNotFound(dirfd.status())) continue;
       SALIUS_RETURN_IF_ERROR(dirfd.status());
-      // Forced past, a target that is not there leaves its name as it is.
+      // A missing target (overridden by --force) leaves its name unchanged.
       const bool lost = binding.target != kNoFileId && !objects_.Has(binding.target);
       if (lost && context_.force) continue;
       const absl::StatusOr<struct stat> there = fs::StatAt(dirfd->get(), name.name);
@@ -83,7 +83,7 @@ class RoomMaker {
     return absl::OkStatus();
   }
 
-  // Of files that no record knows, or that are certainly gone at T.
+  // Removes hidden links of files that no record knows, or that are certainly gone at T.
   absl::Status RemoveHidden() {
     for (const char* place : {kTmpDirName, kOpenDirName}) {
       SALIUS_ASSIGN_OR_RETURN(const UniqueFd dir, OpenSaliusDir(context_.salius_fd, place));
@@ -105,7 +105,7 @@ class RoomMaker {
   absl::Status CutOff() {
     for (const auto& [id, object] : plan_.objects) {
       if (!object.needed || !objects_.Has(id)) continue;
-      if (objects_.TypeOf(id) != S_IFREG) continue;  // replay says so
+      if (objects_.TypeOf(id) != S_IFREG) continue;  // replay reports it
       uint64_t end = UINT64_MAX;
       std::vector<const RecordView*> holes;
       for (const RecordView* record : object.ops) {
@@ -120,7 +120,7 @@ class RoomMaker {
     return absl::OkStatus();
   }
 
-  // What the object has behind `end`, and in holes that the session made. Replay does that again.
+  // Cuts off the object behind `end`, and in holes that the session made. Replay does that again.
   absl::Status CutOff(const ObjectPlan& object, uint64_t end,
                       const std::vector<const RecordView*>& holes) {
     const absl::StatusOr<UniqueFd> fd = objects_.Open(object.id, O_RDWR | O_NONBLOCK);
@@ -129,7 +129,7 @@ class RoomMaker {
     SALIUS_ASSIGN_OR_RETURN(const struct stat before, fs::StatAt(fd->get(), ""));
     if (ambiguous_.contains(before.st_ino)) return absl::OkStatus();
     const uint64_t size = static_cast<uint64_t>(before.st_size);
-    // Blocks that were allocated behind its end go with a truncate to the size that it has.
+    // Blocks that were allocated behind its end are freed by a truncate to the present size.
     const bool behind = size == end || LosesItsEnd(object);
     absl::Status cut;
     if (size > end || (behind && end != UINT64_MAX)) {
@@ -137,7 +137,7 @@ class RoomMaker {
       if (cut.ok() && behind) cut = fs::Truncate(fd->get(), end);
     }
     for (const RecordView* hole : holes) {
-      // What is wrong with one is for replay to say.
+      // Replay reports an error of a hole.
       static_cast<void>(ApplyData(fd->get(), hole->header, hole->body()));
     }
     SALIUS_ASSIGN_OR_RETURN(const struct stat after, fs::StatAt(fd->get(), ""));
@@ -145,7 +145,7 @@ class RoomMaker {
     return Done(cut, &made_.files, fd->get(), absl::StrFormat("file %d", object.id));
   }
 
-  // What finds no room itself may have it when the rest is done.
+  // Judges a removal. One that finds no room itself may have it when the rest is done.
   absl::Status Done(const absl::Status& status, uint64_t* count, int fd, const std::string& what) {
     if (absl::IsResourceExhausted(status)) return absl::OkStatus();
     if (!status.ok()) return Explain(status, what, fd);
@@ -158,7 +158,7 @@ class RoomMaker {
   const Objects& objects_;
   absl::flat_hash_set<ino_t> found_;
   absl::flat_hash_set<ino_t> ambiguous_;  // found by two ids
-  absl::flat_hash_set<ino_t> going_;      // files that are there and not at T
+  absl::flat_hash_set<ino_t> going_;      // files that are there now and not at T
   MadeRoom made_;
 };
 

@@ -1,5 +1,6 @@
-// Room on a full disk: the session may have counted on the room of what it removed and cut off, and
-// a disk that is behind has that again. Only what is certainly not there at T goes.
+// Makes room on a full disk. The session may have counted on the room of files that it removed and
+// cut off, and a disk that is behind still has them. Only bytes that are certainly not there at T
+// are removed.
 //
 // Threads: not thread safe.
 #pragma once
@@ -14,14 +15,15 @@
 namespace salius::recovery {
 
 struct MadeRoom {
-  uint64_t names = 0;  // of files, removed from the tree
-  uint64_t files = 0;  // cut off, or removed from .salius/open and .salius/tmp
+  uint64_t names = 0;  // names of files, removed from the tree
+  uint64_t files = 0;  // files cut off, or removed from .salius/open and .salius/tmp
 };
 
-// Removes files' names that T does not have, or has of another file, and hidden links of files that
-// T does not know or does not have; cuts off, and makes holes, as records of the log do. Replay,
-// begun again behind it, ends as it would have. `objects`: all of the plan's were looked for, and
-// none is missing (or was forced past). Errors: the file system's own, but for want of room.
+// Removes names of files that T does not have, or that T gives to another file. Removes hidden
+// links of files that T does not know or does not have. Cuts off, and makes holes, as records of
+// the log do. A later replay ends as it would have ended without this. `objects`: all of the plan's
+// were looked for, and none is missing (or --force overrode that). Errors: the file system's own,
+// except that there is no room.
 absl::StatusOr<MadeRoom> MakeRoom(const ReplayContext& context, const ReplayPlan& plan,
                                   const Objects& objects);
 

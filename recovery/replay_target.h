@@ -1,4 +1,4 @@
-// Where recovery puts what it has decided: the backing file system, or a simulator's model of one.
+// The target of recovery's replay: the backing file system, or a simulator's model of one.
 //
 // Threads: used by recovery's own thread.
 #pragma once
@@ -13,17 +13,17 @@ namespace salius::recovery {
 class ReplayTarget {
  public:
   virtual ~ReplayTarget() = default;
-  // As CheckReplay() and Replay() in recovery/replay.h.
+  // Do the same as CheckReplay() and Replay() in recovery/replay.h.
   virtual absl::Status Check(const ReplayContext& context, const ReplayPlan& plan) = 0;
   virtual absl::Status Replay(const ReplayContext& context, const ReplayPlan& plan) = 0;
-  // When it has returned OK, everything that was replayed is on disk.
+  // Brings everything that was replayed to the disk; on OK it is there.
   virtual absl::Status Sync(const ReplayContext& context) = 0;
-  // Removes what is not needed once the volume is clean and makes room for the next recovery.
+  // Removes the files that a clean volume does not need and makes room for the next recovery.
   // Failures are logged: they harm nothing.
   virtual void CleanUp(const ReplayContext& context, const VolumeConfig& config) = 0;
 };
 
-// The backing file system that the context's descriptors name. Lives for ever.
+// Returns the backing file system that the context's descriptors name. Lives for ever.
 ReplayTarget& BackingFileSystem();
 
 }  // namespace salius::recovery

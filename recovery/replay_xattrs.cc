@@ -17,14 +17,14 @@
 namespace salius::recovery {
 namespace {
 
-// Orders to try when not all fit in the one of the records.
+// Orders to try when not all fit in the order of the records.
 constexpr int kOrders = 200;
 
 struct Wanted {
   const std::string* name;
   const std::string* value;
   Seq seq;
-  bool removable = false;  // of the last change: what it replaces can be had again
+  bool removable = false;  // for the last change: the value that it replaces can be restored
 };
 
 absl::Status SetOne(const ReplayContext& context, const Wanted& wanted, int fd) {
@@ -33,7 +33,7 @@ absl::Status SetOne(const ReplayContext& context, const Wanted& wanted, int fd) 
   if (there.ok() && found && *there == *wanted.value) return absl::OkStatus();
   const auto set = [&] { return fs::SetXattr(fd, *wanted.name, *wanted.value); };
   const absl::Status status = set();
-  // The ballast is for a full disk.
+  // The ballast is for a full disk only.
   return status.ok() || RefusedForGood(status, fd, Change::kXattr) ? status
                                                                    : WithSpace(context, set);
 }
@@ -49,8 +49,8 @@ absl::Status SetAll(const ReplayContext& context, const std::vector<Wanted>& ord
   return absl::OkStatus();
 }
 
-// The session's changes one by one, but for that of record `without`. No ACL is set where none
-// stays: that would change the permission bits, which the last ACL sets, and a removal does not.
+// Makes the session's changes one by one, without that of record `without`. Sets no ACL where none
+// stays: it would change the permission bits. The last ACL sets those, and a removal does not.
 absl::Status RunRecords(const ObjectPlan& object, Seq without, int fd) {
   const auto skip = [&](const std::string& name, Seq seq, bool set) {
     const auto at_t = object.xattrs.find(name);
@@ -74,9 +74,9 @@ absl::Status RunRecords(const ObjectPlan& object, Seq without, int fd) {
   return absl::OkStatus();
 }
 
-// All of `order` in whatever order they fit, and behind them `last`: the one given, the session's,
-// any. The first error if that is none. Record `without` is no part of it. What `last` replaces is
-// in nobody's way when it can be had again.
+// Sets all of `order`, and then `last`, in the first order in which they fit: the given one, the
+// session's, or any. Returns the first error if none fits. Leaves out record `without`. Removes the
+// value that `last` replaces first, when it can be restored.
 absl::Status TryOrders(const ReplayContext& context, const ObjectPlan& object,
                        std::vector<Wanted> order, const std::optional<Wanted>& last, Seq without,
                        int fd, Seq* refused) {
@@ -112,9 +112,9 @@ absl::Status TryOrders(const ReplayContext& context, const ObjectPlan& object,
   return first;
 }
 
-// Whether the value that `last` replaces can be had again: there is none, it is `last` itself (an
-// earlier run may have been cut off with it), or the records say it. The bits that an ACL of before
-// them set nothing says.
+// Whether the value that `last` replaces can be restored: there is none, it is `last` itself (an
+// earlier run may have been cut off after it), or the records have it. No record has the permission
+// bits that an earlier ACL set.
 absl::StatusOr<bool> MayBeRemoved(const ObjectPlan& object, const Wanted& last, int fd) {
   if (object.create.has_value()) return true;
   if (*last.name != kAccessAclXattr) {
@@ -131,10 +131,9 @@ absl::StatusOr<bool> MayBeRemoved(const ObjectPlan& object, const Wanted& last, 
   return false;
 }
 
-// The permission bits at T, where an access ACL had a part in them: setting one sets them, taking
-// it away leaves them, and chmod changes both. Other records say nothing of them. Also those of
-// before an fsync count, which put what came of them on the disk: here they may have been lost
-// again.
+// Returns the permission bits at T, where an access ACL had a part in them. Setting one sets them,
+// removing it leaves them, and chmod changes both. No other record has them. Records from before an
+// fsync count too: the fsync put their result on the disk, but here it may have been lost again.
 absl::StatusOr<std::optional<mode_t>> BitsOfAclAndChmod(const ObjectPlan& object) {
   std::optional<mode_t> bits;
   bool acl = false;
@@ -168,7 +167,7 @@ absl::Status RemoveXattrs(const ObjectPlan& object, int fd) {
 absl::Status SetXattrs(const ReplayContext& context, const ObjectPlan& object, int fd,
                        Seq* refused) {
   std::vector<Wanted> wanted;
-  std::optional<Wanted> last;  // may be refused
+  std::optional<Wanted> last;  // the change that may be refused
   for (const auto& [name, xattr] : object.xattrs) {
     if (!xattr.value.has_value()) continue;
     const Wanted one{&name, &*xattr.value, xattr.seq};
@@ -180,7 +179,7 @@ absl::Status SetXattrs(const ReplayContext& context, const ObjectPlan& object, i
   }
   std::sort(wanted.begin(), wanted.end(),
             [](const Wanted& a, const Wanted& b) { return a.seq < b.seq; });
-  bool anywhere = false;  // may `last` be set; not an ACL, which may have to go again
+  bool anywhere = false;  // whether `last` may come in any order; not an ACL, which may be removed
   if (last.has_value()) {
     SALIUS_ASSIGN_OR_RETURN(last->removable, MayBeRemoved(object, *last, fd));
     anywhere = last->removable && (object.create.has_value() || *last->name != kAccessAclXattr);
@@ -190,7 +189,7 @@ absl::Status SetXattrs(const ReplayContext& context, const ObjectPlan& object, i
   absl::Status status =
       TryOrders(context, object, order, anywhere ? std::nullopt : last, 0, fd, refused);
   if (last.has_value() && RefusedForGood(status, fd, Change::kXattr)) {
-    // The session set the others without it.
+    // The session set the others without that one.
     Seq other = 0;
     if (last->removable) SALIUS_RETURN_IF_ERROR(fs::RemoveXattr(fd, *last->name));
     const absl::Status without =

@@ -1,7 +1,7 @@
-// Extended attributes in replay. As with names, only what they are at T counts: what a record set
-// and a later one took back needs no room beside what the disk has already. A file system keeps an
-// inode's in little room (ext4: what the inode leaves, and one block), and what fits depends on the
-// order in which they came; so what is right already stays where it is.
+// Extended attributes in replay. As with names, only their values at T count: a value that a later
+// record replaced needs no room beside the disk's present ones. A file system keeps an inode's
+// attributes in little room (ext4: the rest of the inode, and one block). Whether they fit depends
+// on the order in which they came. So correct attributes stay where they are.
 //
 // Threads: not thread safe.
 #pragma once
@@ -12,13 +12,13 @@
 
 namespace salius::recovery {
 
-// Takes away those of `object`, open as `fd`, that it does not have at T.
+// Removes the attributes of `object`, open as `fd`, that it does not have at T.
 absl::Status RemoveXattrs(const ObjectPlan& object, int fd);
 
-// Sets those that it has, and the permission bits that follow from an ACL. To be called behind its
-// other records: a write takes file capabilities away. When one is refused `*refused` is its seq,
-// else 0; when that is the object's last record, the value before it is still there or in the records, and
-// the others are set.
+// Sets the attributes that it has, and the permission bits that follow from an ACL. Call it after
+// the object's other records: a write removes file capabilities. `*refused` is the seq of a refused
+// attribute, else 0. When that is the object's last record, the others are set, and the value
+// before it is still there or in the records.
 absl::Status SetXattrs(const ReplayContext& context, const ObjectPlan& object, int fd,
                        Seq* refused);
 

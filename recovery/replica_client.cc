@@ -20,7 +20,7 @@
 namespace salius::recovery {
 namespace {
 
-// A dead host shows after this long, also in the middle of a stream.
+// A dead host is detected after this time, also in the middle of a stream.
 constexpr int kKeepaliveMs = 10000;
 constexpr int kKeepaliveTimeoutMs = 5000;
 
@@ -121,9 +121,9 @@ class GrpcClient : public ReplicaClient {
     arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
     arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
     arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
-    // Also how long one address of a name is waited for before its next is tried.
+    // This bounds also the wait for one address of a name before its next is tried.
     arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 2000);
-    // Each client its own connection: an earlier one's back-off is not ours.
+    // Each client has its own connection: an earlier one's back-off does not apply to it.
     arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
     arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
     stub_ = control::Replica::NewStub(
@@ -131,7 +131,7 @@ class GrpcClient : public ReplicaClient {
   }
 
   // One call: its context, known to Cancel() while it lives, and its end when it takes too long.
-  // gRPC's own deadlines go by the wall clock, which somebody may set back meanwhile.
+  // gRPC's own deadlines use the wall clock, which may be set back meanwhile.
   class Call {
    public:
     Call(GrpcClient* owner, uint64_t timeout_ms) : client_(owner), timeout_ms_(timeout_ms) {
@@ -154,8 +154,8 @@ class GrpcClient : public ReplicaClient {
       client_->current_ = nullptr;
     }
 
-    // What became of the call. After a connection that failed the next call makes a new one, and is
-    // not refused because this one's pause is not over.
+    // Returns the result of the call. After a failed connection the next call makes a new one, and
+    // is not refused because the pause of the failed one is not over.
     absl::Status Result(const grpc::Status& status) {
       End();
       if (overdue_ && !status.ok()) {

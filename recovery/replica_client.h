@@ -1,5 +1,5 @@
-// Recovery's way to one replica: an interface, so that tests bring replicas of their own, and the
-// gRPC client that recovery uses.
+// Recovery's connection to one replica: an interface, so that tests use replicas of their own, and
+// the gRPC client that recovery uses.
 //
 // Threads: one client is used by one thread at a time, but Cancel() and CancelCall() may come from
 // any.
@@ -25,8 +25,8 @@ class ReplicaClient {
     bool accepted = false;
     Answer answer;  // inventory.promised_epoch: the promise in force
   };
-  // Errors: UNAVAILABLE, DEADLINE_EXCEEDED (outcome unknown; asking again is harmless), others as
-  // the replica gives them. A refusal is not an error.
+  // Asks for the promise. Errors: UNAVAILABLE, DEADLINE_EXCEEDED (outcome unknown; asking again is
+  // harmless), others as the replica gives them. A refusal is not an error.
   virtual absl::StatusOr<FenceResult> Fence(const VolumeId& volume, Epoch epoch, uint64_t token,
                                             uint64_t timeout_ms) = 0;
   virtual absl::StatusOr<Answer> Ask(const VolumeId& volume, uint64_t timeout_ms) = 0;
@@ -41,20 +41,20 @@ class ReplicaClient {
 
   virtual absl::Status Drop(const VolumeId& volume, Epoch epoch, uint64_t timeout_ms) = 0;
 
-  // Makes a call that is under way fail soon with CANCELLED. From any thread.
+  // Makes the present call fail soon with CANCELLED. From any thread.
   virtual void CancelCall() = 0;
-  // The same for every later one, too.
+  // Does the same for every later call, too.
   virtual void Cancel() = 0;
 };
 
 class ReplicaConnector {
  public:
   virtual ~ReplicaConnector() = default;
-  // Never fails: an address that leads nowhere shows in the first call.
+  // Makes a client. Never fails: an address that leads nowhere fails in the first call.
   virtual std::unique_ptr<ReplicaClient> Connect(const std::string& address) = 0;
 };
 
-// gRPC without transport security.
+// Returns a connector for gRPC without transport security.
 std::unique_ptr<ReplicaConnector> MakeGrpcConnector();
 
 }  // namespace salius::recovery

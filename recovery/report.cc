@@ -1,5 +1,4 @@
-// How a recovery is told: the names of its steps and outcomes, and the report for people and
-// machines.
+// The names of recovery's steps and outcomes, and the report for users and programs.
 #include <algorithm>
 #include <array>
 #include <string>
@@ -40,7 +39,7 @@ std::string Quote(std::string_view text) {
       out += '\\';
       out += c;
     } else if (byte < 0x20 || byte >= 0x7F) {
-      // Names are bytes, not UTF-8: anything else would not be JSON.
+      // File names are bytes, not UTF-8: any other form would not be JSON.
       absl::StrAppendFormat(&out, "\\u%04x", byte);
     } else {
       out += c;

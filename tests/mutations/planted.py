@@ -348,7 +348,7 @@ MUTATIONS = [
              "last->removable && (object.create.has_value() || *last->name != kAccessAclXattr);", "last->removable;",
              "//tests/unit/recovery:replay_xattrs_test", "RefusedXattrTest.AnAclThatIsLeftOutChangesNoPermissionBits"),
     Mutation("I2", "capability_stays_behind_a_write", "recovery/replay_plan.cc",
-             "    TakeCapabilityAway(object);  // of what a program stores into a map no record says so\n", "",
+             "    TakeCapabilityAway(object);  // without a record, as for a store into a memory map\n", "",
              "//tests/unit/recovery:replay_plan_test", "ReplayPlanTest.DataTakeAFilesCapabilityAway"),
     Mutation("I1", "earlier_acl_of_the_session_not_set_again", "recovery/replay_xattrs.cc",
              "(set && name == kAccessAclXattr && !at_t->second.value.has_value())",
@@ -491,7 +491,7 @@ MUTATIONS = [
              "  static_cast<void>(left);\n",
              "//tests/unit/engine_volume:volume_test", "CopiedTest.IdIsReplacedWhereTheFirstFileWasRemovedBefore"),
     Mutation("I7", "damaged_id_of_an_adopted_file_ends_recovery", "recovery/objects.cc",
-             "      const absl::StatusOr<FileId> has = ReadFileId(fd->get());  // a damaged one is mended\n",
+             "      const absl::StatusOr<FileId> has = ReadFileId(fd->get());  // a damaged id is replaced\n",
              "      const absl::StatusOr<FileId> has = ReadFileId(fd->get());\n"
              "      SALIUS_RETURN_IF_ERROR(has.status());\n",
              "//tests/unit/recovery:replay_test", "ReplayTest.ADamagedIdOfAnAdoptedFileIsMended"),
