@@ -1,4 +1,4 @@
-// What goes wrong in a simulated session, and the primary that was only frozen.
+// The faults of a simulated session, and the primary that was only frozen.
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
@@ -28,7 +28,7 @@ bool ClusterSim::Happens(const char* what) {
   return true;
 }
 
-// A clock's speed.
+// Draws a clock's speed.
 double ClusterSim::DrawRate() {
   const uint64_t most = options_.drift_permille;
   return static_cast<double>(1000 - most) / 1000.0 + random_.Below(2 * most) / 1000.0;
@@ -39,7 +39,8 @@ int64_t ClusterSim::DrawJump() {
   return static_cast<int64_t>(random_.Below(static_cast<uint64_t>(2 * most))) * kMs - most * kMs;
 }
 
-// The contract of f: for no record that leans on replicas do f of them lose their memory.
+// Returns whether another loss keeps the contract of f: a record that depends on replicas survives
+// if fewer than f of them lose their memory.
 bool ClusterSim::LossAllowed() const {
   const Replicator& core = primary_->core();
   if (core.noted().mode == Mode::kLocal && !core.note_in_flight()) return true;
@@ -67,7 +68,7 @@ void ClusterSim::PutBackFaults(size_t replica) {
   if (!put_backs_) return;
   ReplicaHost& host = *replicas_[replica];
   const Inventory held = host.acceptor().GetInventory(host.Clock(now_), config_.volume);
-  // Of this session: an older memory would forget a fence too.
+  // Only a memory of this session: an older one would forget a fence too.
   if (held.known && held.epoch == primary_->epoch() && put_back_random_.Chance(options_.remember)) {
     host.Remember();
   }
@@ -185,7 +186,7 @@ void ClusterSim::TickReplicas() {
 }
 
 void ClusterSim::NobodyComes(int64_t ns) {
-  RunEvents(now_ + 2000 * kMs);  // what was under way arrives
+  RunEvents(now_ + 2000 * kMs);  // datagrams in flight arrive
   const auto held = [this](size_t i) {
     return replicas_[i]->acceptor().GetInventory(replicas_[i]->Clock(now_), config_.volume);
   };
@@ -219,7 +220,8 @@ void ClusterSim::ZombieActs() {
     const auto any = static_cast<long>(random_.Below(wanted_.files.size()));
     header.file_id = std::next(wanted_.files.begin(), any)->first;
   }
-  // The recovery that fences it may still find what it issues: no file that may not come to be.
+  // The recovery that fences it may still find its record: so it must not be for a file that may
+  // not exist.
   const bool there = fenced || (!wanted_.files.empty() && !tight_);
   if (there && zombie_->CanIssue(8)) {
     CheckDeadline(*zombie_);

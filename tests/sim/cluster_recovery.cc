@@ -1,5 +1,4 @@
-// The second half of a lifetime: recovery, cut off and run again, and the judgement of what it
-// made.
+// The second half of a lifetime: recovery, cut off and run again, and the judgement of its result.
 #include <algorithm>
 #include <bit>
 
@@ -15,11 +14,11 @@ namespace salius::sim {
 namespace {
 
 constexpr int64_t kMs = 1'000'000;
-constexpr int kQuietRuns = 5;  // after so many runs of one recovery nothing disturbs it any more
+constexpr int kQuietRuns = 5;  // after this number of runs nothing disturbs a recovery any more
 
 }  // namespace
 
-// Recovery's way to the replicas, those that it reaches in this run.
+// Connects recovery to the replicas that it can reach in this run.
 class ClusterSim::Connector : public recovery::ReplicaConnector {
  public:
   Connector(ClusterSim& sim, uint32_t reachable) : sim_(sim), reachable_(reachable) {}
@@ -127,7 +126,7 @@ uint32_t ClusterSim::LostMembers() {
   return lost;
 }
 
-// Replicas restart while there is no primary.
+// Restarts replicas while there is no primary.
 void ClusterSim::RecoveryFaults() {
   if (!faults_) return;
   for (size_t i = 0; i < replicas_.size(); ++i) {
@@ -143,7 +142,7 @@ void ClusterSim::RecoveryFaults() {
   }
 }
 
-// The disk fails in this run, or is full. True when it does.
+// Draws a failing or full disk for this run. Returns whether there is one.
 bool ClusterSim::DrawRecoveryTrouble() {
   if (Fault("recovery meets a disk error", options_.recovery_error)) {
     switch (random_.Below(4)) {
@@ -213,7 +212,7 @@ bool ClusterSim::RecoverOnce(bool calm) {
   };
   ++outcome_.recovery_runs;
   const absl::Status status = salius::Recover(dir, options).status();
-  dir.root_fd = dir.salius_fd = dir.lock_fd = -1;  // the descriptor is not its own
+  dir.root_fd = dir.salius_fd = dir.lock_fd = -1;  // the descriptor belongs to the disk
   Say("recovery with replicas %x: %s up to %d %s", reachable, RecoveryOutcomeName(report.outcome),
       report.decided, std::string(status.message()));
   if (pinned_ && report.decided != pinned_at_ && (status.ok() || report.already_decided) &&
@@ -227,7 +226,7 @@ bool ClusterSim::RecoverOnce(bool calm) {
   outcome_.same_lives += report.same_life ? 1 : 0;
   const bool died = disk_.dead() || fs_.dead() || report.outcome == RecoveryOutcome::kInterrupted;
   if (died || (trouble && !status.ok() && !absl::IsUnavailable(status))) {
-    // The disk's errors may end it, but never make it say that something is lost.
+    // The disk's errors may end it, but must never make it report a loss.
     if (!died && !absl::IsInternal(status) && !absl::IsResourceExhausted(status)) {
       Break(absl::StrCat("recovery on a bad disk: ", status.ToString()));
     }
@@ -243,20 +242,22 @@ bool ClusterSim::RecoverOnce(bool calm) {
     if (static_cast<uint32_t>(std::popcount(LostMembers())) < config_.acks) {
       Break(absl::StrCat("I1: everybody is there, yet recovery refuses: ", status.ToString()));
     }
-    // A member lost its memory before the note that names it, and f of them are lost: it says so.
+    // A member lost its memory before the note that names it, and f of them are lost: recovery
+    // reports that.
     outcome_.refused = true;
     return true;
   }
-  // Cut off right after its commit: the run that finds it clean has nothing to say of T.
+  // Cut off right after its commit: a run that finds the volume clean reports no T.
   if (report.outcome == RecoveryOutcome::kClean) report.decided = pinned_at_;
   Judge(report.decided);
   return true;
 }
 
-// How the tree differs from what the first `decided` records make; empty when it does not.
+// Returns how the tree differs from the result of the first `decided` records; empty when it does
+// not.
 std::string ClusterSim::Compare(Seq decided) {
-  // Operations that found no room, whose cancel is lost: their callers heard nothing, so they may
-  // have been performed (by the replay) or not (when the checkpoint had passed them).
+  // Operations that found no room, whose cancel is lost: their callers got no answer. So the replay
+  // may have performed them, or not (when the checkpoint had passed them).
   std::vector<Seq> open;
   for (const Held& held : held_) {
     if (held.refused && held.seq <= decided && (held.cancel == 0 || held.cancel > decided)) {
@@ -289,7 +290,7 @@ std::string ClusterSim::Compare(Seq decided) {
 }
 
 void ClusterSim::Judge(Seq decided) {
-  // What the frozen one acknowledged before it was fenced counts.
+  // Records that the frozen primary acknowledged before it was fenced count.
   if (zombie_ != nullptr && !zombie_decided_) acked_ = std::max(acked_, zombie_->core().durable());
   if (decided < acked_) {
     Break(absl::StrCat("I1: acknowledged up to ", acked_, ", recovered up to ", decided));
@@ -334,7 +335,7 @@ void ClusterSim::Recover() {
     if (RecoverOnce(run >= kQuietRuns)) break;
   }
   if (outcome_.broken.empty() && !outcome_.refused && random_.Chance(0.1)) {
-    // Once more: there is nothing left to do.
+    // Run it again: there is nothing left to do.
     const Tree before = fs_.tree();
     pinned_at_ = decided_;
     RecoverOnce(true);

@@ -26,7 +26,7 @@ VolumeConfig MakeConfig(Random& random) {
   return config;
 }
 
-// A clean volume: made once, and put into every lifetime's disk.
+// Returns a clean volume: made once, and copied to every lifetime's disk.
 std::shared_ptr<const Disk::Image> NewVolume(Disk& disk, const VolumeConfig& config) {
   using Kind = std::pair<uint32_t, uint64_t>;
   static auto* const images = new std::map<Kind, std::shared_ptr<const Disk::Image>>;
@@ -46,8 +46,8 @@ std::shared_ptr<const Disk::Image> NewVolume(Disk& disk, const VolumeConfig& con
 
 }  // namespace
 
-// A primary's place in the cluster; when it is cleared, nothing that the primary left behind
-// happens any more.
+// A primary's place in the cluster. Once it is cleared, none of that primary's events happens any
+// more.
 class ClusterSim::Seat : public World, public std::enable_shared_from_this<Seat> {
  public:
   explicit Seat(ClusterSim& sim) : sim_(sim) {}
@@ -125,7 +125,7 @@ class ClusterSim::Seat : public World, public std::enable_shared_from_this<Seat>
   void Arrives(int replica, const std::string& datagram, bool late = false) {
     ReplicaHost& host = *sim_.replicas_[replica];
     if (sim_.now_ < host.stuck_until) {
-      // It lies in the socket's buffer.
+      // The datagram waits in the socket's buffer.
       sim_.At(host.stuck_until - sim_.now_,
               [self = shared_from_this(), replica, datagram] { self->Arrives(replica, datagram); });
       return;
@@ -336,7 +336,7 @@ bool ClusterSim::StartSession() {
 void ClusterSim::Step(bool faults) {
   faults_ = faults;
   if (heal_alone_) {
-    // No more work, but who found no room is told so, by a record of its own.
+    // No more work; but an operation without room gets its answer, through a record of its own.
     if (primary_->CanIssue(0) && primary_->core().failure().ok()) CancelOne();
   } else if (random_.Chance(options_.issue)) {
     IssueOne();
@@ -356,7 +356,7 @@ void ClusterSim::Step(bool faults) {
   int64_t pause = static_cast<int64_t>(random_.Below(3 * kMs));
   if (random_.Chance(0.05)) pause = static_cast<int64_t>(random_.Below(400 * kMs));
   const int64_t until = now_ + pause;
-  // The session's own clock ticks are what the core asks for, as the pipeline's thread gives them.
+  // The core names the times of the session's clock ticks, as it does for the pipeline's thread.
   while (now_ < until) {
     const int64_t clock = PrimaryClock();
     const auto wait = static_cast<double>(primary_->core().NextTick(clock) - clock) / primary_rate_;
@@ -380,14 +380,14 @@ bool ClusterSim::EverybodyServed(bool alone) const {
     return false;
   }
   if (alone) return core.durable() == core.issued();
-  // Nobody is left who would know of a fence: it stays local, and says so.
+  // No replica is left that would know of a fence: it stays local, and reports so.
   if (core.in_doubt() != 0 && !core.counting_acks()) return core.durable() + 64 > core.issued();
   return core.counting_acks() && core.durable() + 64 > core.issued();
 }
 
 void ClusterSim::Heal() {
   const bool alone = random_.Chance(options_.heal_alone);
-  // As many as come back: too few, as many as are needed, or all.
+  // How many come back: too few, as many as are needed, or all.
   size_t back = replicas_.size();
   if (alone) {
     back = config_.acks - 1;
@@ -431,8 +431,8 @@ void ClusterSim::MachineDies(Death death, bool session) {
   Say("%s", death == Death::kPower     ? "power cut"
             : death == Death::kRemount ? "the process dies, the file system is mounted anew"
                                        : "the process dies");
-  // Bulk data that no fsync has promised may be in the page cache and never get to the disk. It
-  // must not be taken for a part of the tree that the next session begins with.
+  // Unpromised bulk data may be in the page cache and never reach the disk. It must not become a
+  // part of the tree with which the next session begins.
   if (std::any_of(done_.begin(), done_.end(),
                   [](const Done& done) { return done.confirmed == kNever; })) {
     fs_.DropLost();
@@ -459,7 +459,7 @@ void ClusterSim::Crash() {
   Say("end: issued %d, acknowledged %d, applied %d, checkpoint %d", primary_->core().issued(),
       acked_, primary_->core().applied(), primary_->core().checkpoint());
   if (Fault("zombie", options_.zombie)) {
-    // Another machine takes its disk over; what was in its page cache may be there or not.
+    // Another machine takes its disk over; data in its page cache may be there or not.
     Say("the primary is frozen");
     if (zombie_seat_ != nullptr) zombie_seat_->Clear();
     zombie_seat_ = std::move(seat_);

@@ -1,19 +1,22 @@
-// A deterministic simulation of a whole cluster, from a 64-bit seed: a primary with the shipping
-// replicator, stable log and state file over a simulated disk (tests/sim/disk.h), replicas with the
-// shipping arena and acceptor, a network that loses, repeats, delays and damages datagrams, and the
-// shipping recovery, which is cut off and run again with other replicas missing. A lifetime is a
-// few sessions, each ended by a crash. After every recovery the tree is compared with what was
-// issued and acknowledged:
+// A deterministic simulation of a whole cluster, from a 64-bit seed:
+// - a primary with the shipping replicator, stable log and state file over a simulated disk
+//   (tests/sim/disk.h)
+// - replicas with the shipping arena and acceptor
+// - a network that loses, repeats, delays and damages datagrams
+// - the shipping recovery, which is cut off and run again with other replicas missing
 //
-//   I1  everything acknowledged is there; it refuses only when more was lost than f allows
-//   I2  the tree is what the first T records make, for some T
+// A lifetime is a few sessions, each ended by a crash. After every recovery the tree is compared
+// with the issued and the acknowledged records:
+//
+//   I1  every acknowledged record is there; recovery refuses only when more was lost than f allows
+//   I2  the tree is the result of the first T records, for some T
 //   I3  nothing superseded comes back, bulk data included
 //   I4  a fenced primary's records never become durable again
-//   I5  a memory that was lost never counts (it shows as I1)
-//   I6  no replica dropped what the disk does not have (it shows as a refusal), also when nobody
-//       comes for long; nothing is issued while the oldest record that the disk does not have is
-//       older than k * tau - 2 * delta
-//   I7  cut off and run again, recovery comes to the same T and tree
+//   I5  a lost memory never counts (a violation shows as I1)
+//   I6  no replica dropped a record that the disk lacks (a violation shows as a refusal), even when
+//       no recovery comes for long; nothing is issued while the oldest record that the disk lacks
+//       is older than k * tau - 2 * delta
+//   I7  cut off and run again, recovery reaches the same T and tree
 //   I8  nothing that failed is acknowledged
 //
 // Threads: one.
@@ -42,15 +45,16 @@
 
 namespace salius::sim {
 
-// What happened, for people and for the digest that shows that a seed repeats.
+// The events of a lifetime, for people and for the digest that shows that a seed repeats.
 struct Outcome {
   std::string broken;    // empty: every guarantee held
-  bool refused = false;  // more was lost than f allows, and recovery said so
+  bool refused = false;  // more was lost than f allows, and recovery reported that
   uint64_t digest = 0;
   uint64_t faults = 0, records = 0, recoveries = 0, recovery_runs = 0, mode_changes = 0, losses = 0;
   uint64_t cancels = 0, same_lives = 0, disk_failures = 0, memories_full = 0;
   uint64_t late = 0;  // records issued by a frozen primary beside its recovery
-  std::map<std::string_view, uint64_t> of_each;  // faults, and what else was drawn, by their names
+  // Number of faults and of other drawn events, by name.
+  std::map<std::string_view, uint64_t> of_each;
 };
 
 class ClusterSim {
@@ -66,27 +70,27 @@ class ClusterSim {
   class Seat;
   class Connector;
   friend class Connector;
-  // What a session did to the tree, in order.
+  // The changes that a session made to the tree, in order.
   struct Done {
     RecordHeader header;
     std::string body;
-    // Bulk data: the "on disk" record that promises it, or kNever; 0: a record of the log.
+    // Bulk data: the "on disk" record that promises it, or kNever. 0: a record of the log.
     Seq confirmed = 0;
   };
   static constexpr Seq kNever = UINT64_MAX;
-  // Data past the log that nothing has promised: it may be in its file or not, or a part of it.
+  // Data past the log that nothing has promised: all, a part or none of it may be in its file.
   struct Unsure {
-    std::set<uint64_t> bytes;  // positions at which anything may stand
-    uint64_t most = 0;         // the file may be as large
+    std::set<uint64_t> bytes;  // positions whose bytes may be anything
+    uint64_t most = 0;         // the largest size that the file may have
   };
   struct Client {
-    Seq durable = 0, applied = 0;  // it waits until these are
-    // The create-write-rename it is in the middle of; 0: none.
+    Seq durable = 0, applied = 0;  // it waits until these seqs are durable and applied
+    // The current step of its create-write-rename; 0: none.
     int save_step = 0;
     std::string temporary;
     FileId file = kNoFileId;
   };
-  // What an operation on names keeps others from, until its caller has the result.
+  // The files and names that an operation on names locks until its caller has the result.
   struct Held {
     Seq seq = 0, cancel = 0;
     bool refused = false;
@@ -94,7 +98,7 @@ class ClusterSim {
     std::vector<FileId> files;
     std::vector<std::string> names;
   };
-  // What happens lies apart, so that the queue moves little.
+  // The function of an event is stored apart, so that the queue moves little data.
   struct Event {
     int64_t time;
     uint64_t order;
@@ -104,9 +108,9 @@ class ClusterSim {
     }
   };
 
-  // cluster_faults.cc. True when this fault happens now.
+  // cluster_faults.cc. Returns whether this fault happens now.
   bool Fault(const char* what, double chance);
-  bool Happens(const char* what);  // a fault that was drawn
+  bool Happens(const char* what);  // notes a fault that was drawn; false when it is left out
   void Count(const char* what) { ++outcome_.of_each[what]; }
   double DrawRate();
   int64_t DrawJump();
@@ -116,20 +120,20 @@ class ClusterSim {
   void Faults();
   void RecoveryFaults();
   void TickReplicas();
-  // Neither a primary nor a recovery is there for `ns`. I6: all that replicas hold is kept, with an
-  // alarm, but for what the administrator had them give up.
+  // Lets `ns` pass without a primary or a recovery. I6: replicas keep everything that they hold,
+  // with an alarm, except logs that the administrator had them give up.
   void NobodyComes(int64_t ns);
   void Restart(size_t replica);
   void LoseMemory(size_t replica);
   void TakeTimeToStart(size_t replica);
   void PutBackFaults(size_t replica);
-  // Takes an acknowledgement that arrives at the primary. True when it names less than one that
-  // arrived before the frame that it answers was sent: the memory went back.
+  // Takes an acknowledgement that arrives at the primary. Returns whether the memory went back: the
+  // acknowledgement names less than one that arrived before the frame that it answers was sent.
   bool ContradictsWhatWasTold(size_t replica, std::string_view datagram);
-  // The state names a member whose memory was put back since, as if that had not happened. What a
-  // recovery finds then cannot be known.
+  // Returns whether the state names, unchanged, a member whose memory was put back since. The
+  // result of a recovery is then undefined.
   bool NotesAMemoryPutBack() const;
-  // The primary's monotonic clock.
+  // Returns the primary's monotonic clock.
   int64_t PrimaryClock() const {
     return static_cast<int64_t>(static_cast<double>(now_) * primary_rate_);
   }
@@ -145,19 +149,18 @@ class ClusterSim {
   void Rename(Client& client, const std::string& from, FileId id, const std::string& to);
   void Write(Client& client, FileId id, bool sync);
   void WriteBulk(Client& client, FileId id);
-  // The fsync of bulk data comes back: done_[index], the first `changes` of the file system.
+  // Ends an fsync of bulk data: done_[index], the first `changes` of the file system.
   void BulkSynced(size_t index, uint64_t changes);
   void LoseBulk(uint64_t changes);
   void ConfirmBulk(size_t index);
-  // Unless the session has ended by then.
+  // Calls `what` after a disk's time, unless the session has ended by then.
   void AfterDiskTime(std::function<void()> what);
   void SaveStep(Client& client);
   void IssueOne();
   bool CancelOne();
   void TakeRefused();
-  // The tree when the first `decided` records are all there are, less those that they cancel and
-  // `without`. `unsure` (may be null) gets what data past the log, which nothing promised, may have
-  // made of files.
+  // Returns the tree of the first `decided` records, less those that they cancel and those in
+  // `without`. `unsure` (may be null) gets the possible effects of unpromised data past the log.
   Tree Expected(Seq decided, std::vector<Seq> without, std::map<FileId, Unsure>* unsure) const;
 
   bool LossAllowed() const;
@@ -166,7 +169,8 @@ class ClusterSim {
   absl::StatusOr<Opening> OpenAt(int replica, Epoch epoch, uint64_t session, Seq base);
   bool StartSession();
   void Heal();
-  // No client waits any more; and the mode is replicated, or with `alone` everything is durable.
+  // Returns whether no client waits any more and the mode is replicated; with `alone`, whether
+  // everything is durable.
   bool EverybodyServed(bool alone) const;
   void Crash();
   Death DrawDeath();
@@ -177,13 +181,13 @@ class ClusterSim {
   uint32_t LostMembers();  // noted members whose memory is not the noted one, as bits
   void Judge(Seq decided);
   std::string Compare(Seq decided);
-  // The primary that was only frozen goes on: it issues something, and its clock ticks.
+  // Lets the frozen primary continue: it issues a record, and its clock ticks.
   void ZombieActs();
   void CheckZombie();
-  // I6: to be called before anything is issued.
+  // Checks I6; call it before anything is issued.
   void CheckDeadline(const Primary& primary);
   void Break(std::string what);
-  // One line of the trace; its numbers also go into the digest.
+  // Adds one line to the trace; its numbers also go into the digest.
   template <typename... Args>
   void Say(const absl::FormatSpec<Args...>& format, const Args&... args) {
     (Mix(args), ...);
@@ -201,7 +205,7 @@ class ClusterSim {
   const ClusterOptions options_;
   Random random_;
   Random put_back_random_;
-  Random later_random_;  // of faults that came later: seeds keep what random_ draws for them
+  Random later_random_;  // for faults that were added later: random_ draws the same for old seeds
   std::function<void(std::string)> trace_;
   const std::set<uint64_t>* const without_;
   int64_t now_ = 1'000'000'000;
@@ -216,18 +220,18 @@ class ClusterSim {
   bool bulky_ = false, huge_ = false, tight_ = false;
   int names_ = 0;
   double plain_ = 1;
-  int64_t full_until_ = 0;  // the disk
+  int64_t full_until_ = 0;  // until then the disk is full
 
   VolumeConfig config_;
   Disk disk_;
   FsModel fs_;
   std::vector<std::unique_ptr<ReplicaHost>> replicas_;
-  // Per replica: what its acknowledgements told this session since it was opened.
+  // Per replica: its latest acknowledgement in this session since it was opened.
   struct Told {
     Incarnation incarnation = 0;
     int64_t opened_ns = 0;
     Seq contiguous = 0;
-    int64_t ns = 0;  // when that was told
+    int64_t ns = 0;  // when that acknowledgement arrived
   };
   bool put_backs_ = false;
   std::vector<Told> told_;
@@ -235,25 +239,26 @@ class ClusterSim {
   std::vector<std::optional<Seq>> put_back_at_;
   bool unknowable_ = false;    // the lifetime ended before a memory put back was noted as lost
   std::vector<Seq> lost_at_;   // per replica: highest seq issued when it last lost its memory
-  Seq checkpoint_ = 0;         // the dead primary's
+  Seq checkpoint_ = 0;         // of the dead primary
   uint32_t lost_members_ = 0;  // when recovery began
-  std::optional<uint64_t> bulk_syncing_;  // an fsync of bulk data is to cover these changes
+  // The changes that a running fsync of bulk data will cover.
+  std::optional<uint64_t> bulk_syncing_;
   std::shared_ptr<Seat> seat_;
   std::unique_ptr<Primary> primary_;
   std::shared_ptr<Seat> zombie_seat_;
   std::unique_ptr<Primary> zombie_;
-  std::optional<Seq> zombie_decided_;  // by the recovery that fenced it
+  std::optional<Seq> zombie_decided_;  // T of the recovery that fenced it
 
-  Tree base_;    // when the session began
-  Tree wanted_;  // with everything issued
+  Tree base_;    // at the start of the session
+  Tree wanted_;  // with every issued record
   std::vector<Done> done_;
   std::vector<Client> clients_;
   std::vector<Held> held_;
   std::map<FileId, Seq> last_data_;  // highest data record of each file
   Seq acked_ = 0;
-  bool pinned_ = false;  // a run of this recovery came past its decision
+  bool pinned_ = false;  // a run of this recovery passed its decision
   Seq pinned_at_ = 0;
-  Seq decided_ = 0;  // by the last recovery
+  Seq decided_ = 0;  // T of the last recovery
   Outcome outcome_;
 };
 

@@ -3,15 +3,15 @@
 //   cluster_sim_run [--first N] [--count N] [--seconds S]
 //       seeds from N on; stops at the first broken one
 //   cluster_sim_run --seed N [--trace]
-//       one, with what happened in it
+//       one seed, with its events
 //   cluster_sim_run --shrink N
-//       a broken one, without the faults that it does not need
+//       a broken seed, without the faults that it does not need
 //   cluster_sim_run --seeds FILE
-//       those of a file, one a line; an error if there is none
+//       the seeds of a file, one a line; an error if there is none
 //
-// A broken one's digest is in the line before the one that says how it broke, which is the last.
-// One that ends the process (a failed check, a bad pointer, a sanitizer), or takes a minute of the
-// CPU's time, is broken too; it has no digest.
+// The last line says how a seed broke; the line before it has the seed's digest. A seed is also
+// broken if it ends the process (a failed check, a bad pointer, a sanitizer), or takes a minute of
+// CPU time. Then it has no digest.
 #include <signal.h>
 #include <sys/time.h>
 #include <time.h>
@@ -34,17 +34,17 @@
 #include "common/log.h"
 #include "tests/sim/cluster_sim.h"
 
-// Of the sanitizers' runtime, where there is one.
+// A function of the sanitizers' runtime, in builds that have one.
 extern "C" __attribute__((weak)) void __sanitizer_set_death_callback(void (*)());
 
 namespace salius::sim {
 namespace {
 
-constexpr time_t kMostCpuSeconds = 60;  // of a lifetime; it takes one or two milliseconds
+constexpr time_t kMostCpuSeconds = 60;  // for a lifetime; it takes one or two milliseconds
 
-std::atomic<uint64_t> g_seed{0};  // lives now
+std::atomic<uint64_t> g_seed{0};  // the running seed
 
-// The last words of a process that a seed ends. Async-signal-safe.
+// Prints the seed that ends the process. Async-signal-safe.
 void TellSeed(std::string_view why) {
   std::array<char, 100> line;
   char* at = line.data();
@@ -100,7 +100,7 @@ double CpuSeconds() {
   return static_cast<double>(used.tv_sec) + static_cast<double>(used.tv_nsec) * 1e-9;
 }
 
-// Adds up what lifetimes did.
+// Adds up the outcomes of lifetimes.
 class Sum {
  public:
   void Add(const Outcome& outcome) {
@@ -132,7 +132,7 @@ class Sum {
         sum_.same_lives, sum_.late, refused_, sum_.digest,
         static_cast<double>(lifetimes_) / CpuSeconds());
   }
-  // How often each kind of fault happened.
+  // Prints how often each kind of fault happened.
   void TellOfEach() const {
     std::printf("of each:");
     for (const auto& [what, times] : sum_.of_each) {
@@ -155,7 +155,7 @@ Outcome Live(uint64_t seed, bool trace, const std::set<uint64_t>* without = null
       .Run();
 }
 
-// False when the seed is broken.
+// Runs a seed; returns false when it is broken.
 bool RunSeed(uint64_t seed, bool trace, Sum* sum) {
   const Outcome outcome = Live(seed, trace);
   sum->Add(outcome);
@@ -165,7 +165,7 @@ bool RunSeed(uint64_t seed, bool trace, Sum* sum) {
   return false;
 }
 
-// Leaves out every fault, in ever smaller groups, without which the seed is still broken (delta
+// Leaves out the faults, in ever smaller groups, without which the seed is still broken (delta
 // debugging).
 int Shrink(uint64_t seed) {
   std::set<uint64_t> without;
@@ -264,9 +264,10 @@ int Main(int argc, char** argv) {
 }  // namespace salius::sim
 
 int main(int argc, char** argv) {
-  setvbuf(stdout, nullptr, _IOLBF, 0);  // nothing is lost of the trace of one that ends us
+  // Line by line: the trace of a seed that ends the process is complete.
+  setvbuf(stdout, nullptr, _IOLBF, 0);
   salius::sim::TellSeedsThatEndUs();
   SALIUS_CHECK_OK(
-      salius::InitLogging("cluster_sim_run", "off"));  // what is worth telling is in the trace
+      salius::InitLogging("cluster_sim_run", "off"));  // the trace holds everything of interest
   return salius::sim::Main(argc, argv);
 }

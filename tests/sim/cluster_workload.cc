@@ -1,5 +1,5 @@
-// What the clients of a simulated cluster do: each has one operation under way at a time. After a
-// write it waits until that is durable (a sync write) or goes on at once (a plain one).
+// The operations of the clients of a simulated cluster: each has one in progress at a time. After a
+// write a client waits until it is durable (a sync write) or continues at once (a plain one).
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
@@ -15,7 +15,7 @@ constexpr uint64_t kFileSpan = 64;
 constexpr size_t kLargest = 90 << 10;
 constexpr uint64_t kExchange = 2;  // RENAME_EXCHANGE
 
-// What large records hold behind their first bytes.
+// Returns the content of large records after their first bytes.
 const std::string& Pattern() {
   static const std::string* const pattern = [] {
     auto* const bytes = new std::string(kLargest, '\0');
@@ -67,8 +67,8 @@ Seq ClusterSim::Put(RecordHeader header, std::string body, SendWhen when) {
   return seq;
 }
 
-// An operation on names. Where there may be no room for it, everything it touches is held until its
-// caller has the result, as the mount's locks do it: it may be cancelled.
+// Issues an operation on names. It may be cancelled if there may be no room for it. Then everything
+// it touches is held until its caller has the result, as by the mount's locks.
 void ClusterSim::PutName(Client& client, RecordHeader header, std::string body,
                          std::vector<FileId> files, std::vector<std::string> names) {
   const Seq seq = Put(header, std::move(body));
@@ -126,9 +126,9 @@ void ClusterSim::Write(Client& client, FileId id, bool sync) {
 void ClusterSim::WriteBulk(Client& client, FileId id) {
   // The engine lets a file's logged data reach the file first; its fsync waits for the disk.
   const Replicator& core = primary_->core();
-  if (fs_.tree().files.count(id) == 0 || Busy(id, {})) return;  // its creation is not back yet
+  if (fs_.tree().files.count(id) == 0 || Busy(id, {})) return;  // its creation has not returned yet
   if (last_data_.count(id) > 0 && last_data_[id] > core.applied()) return;
-  if (now_ < full_until_) return;  // its write fails, and that is all
+  if (now_ < full_until_) return;  // the write fails, with no other effect
   if (bulk_syncing_) return;
   Done done;
   done.header.op = Op::kWrite;
@@ -137,7 +137,7 @@ void ClusterSim::WriteBulk(Client& client, FileId id) {
   done.body = std::string(1 + random_.Below(32), static_cast<char>(random_.Below(256)));
   done.confirmed = kNever;
   if (Fault("EIO of a bulk write",
-            options_.bulk_write_error)) {  // its caller hears it: that is all
+            options_.bulk_write_error)) {  // its caller gets the error, with no other effect
     fs_.ApplyPart(done.header, done.body, random_);
     done_.push_back(std::move(done));
     return;
@@ -185,11 +185,11 @@ void ClusterSim::ConfirmBulk(size_t index) {
   Put(mark, "");
 }
 
-// Create under another name, write, sync, rename over the old one.
+// Saves a file: creates it under another name, writes, syncs, renames it over the old one.
 void ClusterSim::SaveStep(Client& client) {
   const auto made = wanted_.names.find({kRootFileId, client.temporary});
   if (client.save_step > 1 && (made == wanted_.names.end() || made->second != client.file)) {
-    client.save_step = 0;  // somebody took it away, or there was no room for it
+    client.save_step = 0;  // another client removed it, or there was no room for it
     return;
   }
   switch (client.save_step++) {
@@ -258,8 +258,8 @@ void ClusterSim::IssueOne() {
   }
 }
 
-// Releases what is held by operations whose callers have their result, and issues at most one
-// record that cancels an operation for which there was no room. True when it did.
+// Releases the locks of operations whose callers have their result. Issues at most one record that
+// cancels an operation without room; returns whether it did.
 bool ClusterSim::CancelOne() {
   if (held_.empty()) return false;
   TakeRefused();

@@ -46,7 +46,7 @@ void Disk::Bytes::Write(uint64_t off, const char* data, uint64_t n) {
         pages.emplace(off / kPage, std::move(page));
       }
     } else {
-      // Pages are shared between states and images; never change one that somebody else sees.
+      // Pages are shared between states and images: copy a shared page before a change.
       if (found->second.use_count() > 1) found->second = std::make_shared<Page>(*found->second);
       std::memcpy(found->second->data() + at, data, part);
     }
@@ -57,7 +57,7 @@ void Disk::Bytes::Write(uint64_t off, const char* data, uint64_t n) {
 }
 
 void Disk::Bytes::Read(uint64_t off, char* out, uint64_t n) const {
-  uint64_t zeros = off;  // what no page has
+  uint64_t zeros = off;  // positions without a page
   for (auto at = pages.lower_bound(off / kPage); at != pages.end() && at->first * kPage < off + n;
        ++at) {
     const uint64_t begin = std::max(off, at->first * kPage);
@@ -195,11 +195,11 @@ void Disk::Lose(Inode inode) {
 }
 
 void Disk::PowerCut() {
-  // Each job got as far as one of its syncs, and a part of the way to the next.
+  // Each job reached one of its syncs, and a part of the way to the next.
   std::map<Job, uint64_t> syncs, done;
   for (const Op& op : log_) syncs[op.job] += op.kind == Op::kBarrier ? 1 : 0;
   for (const auto& [job, count] : syncs) done[job] = random_.Below(count + 1);
-  std::vector<uint64_t> behind(log_.size());  // how many syncs of its job came before
+  std::vector<uint64_t> behind(log_.size());  // number of syncs of its job before it
   std::map<Job, uint64_t> passed;
   for (size_t i = 0; i < log_.size(); ++i) {
     behind[i] = passed[log_[i].job];
@@ -253,7 +253,7 @@ void Disk::Crash(Death death) {
 
 void Disk::NewBoot() {
   ++boot_;
-  mount_ = 1;  // ids begin again
+  mount_ = 1;  // ids start again
   std::string id = "boot 00000000000000000000000000000000\n";
   for (uint64_t n = boot_, at = id.size() - 2; n > 0; n /= 10, --at) {
     id[at] = static_cast<char>('0' + n % 10);
@@ -338,7 +338,7 @@ ssize_t Disk::Pwritev(int fd, const iovec* parts, int count, off_t off, int flag
   const auto found = fds_.find(fd);
   if (found == fds_.end()) return Fail(EBADF);
   if (dead_) return Fail(EIO);
-  const bool goes = Change(true);  // when it dies in the middle, any part of it may still arrive
+  const bool goes = Change(true);  // if it dies during the call, any part may still arrive
   const bool full = !goes && errno == ENOSPC;
   const bool breaks = goes && fail_write_ > 0 && --fail_write_ == 0;
   std::string data;
@@ -353,7 +353,7 @@ ssize_t Disk::Pwritev(int fd, const iovec* parts, int count, off_t off, int flag
   }
   if (breaks || (!goes && !full)) return Fail(EIO);
   if (size == 0 && whole > 0) return Fail(ENOSPC);
-  // A full disk takes a part and says so; the next call gets the error.
+  // A full disk takes a part and returns its size; the next call gets the error.
   if ((flags & (RWF_DSYNC | RWF_SYNC)) != 0 && Sync(fd) != 0) return -1;
   return static_cast<ssize_t>(size);
 }
@@ -390,7 +390,7 @@ int Disk::SyncFs() {
 void Disk::DropCache(int fd) {
   const auto found = fds_.find(fd);
   if (found == fds_.end() || std::erase(lost_, found->second) == 0) return;
-  // What is clean goes; what was not synced yet stays.
+  // Clean data goes; unsynced data stays.
   now_.files[found->second] = disk_.files[found->second];
   for (const Op& op : log_) {
     if (op.inode == found->second && (op.kind == Op::kWrite || op.kind == Op::kTruncate)) {
@@ -417,13 +417,13 @@ bool Disk::Unmap(void* address) {
   return true;
 }
 
-// What was stored into a mapping is in the page cache, like a write.
+// Notes that a store into a mapping is in the page cache, like a write.
 void Disk::NoteMapped(const std::shared_ptr<Page>& page, Inode inode) {
   if (inode == kEverything) return;
   Note({Op::kWrite, 0, inode, 0, std::string(page->data(), kPage), ""});
 }
 
-// Of a process that dies: what it goes on to store reaches nobody.
+// Ends the mappings of a process that dies: its later stores have no effect.
 void Disk::EndMappings() {
   for (auto& [address, mapping] : mapped_) {
     NoteMapped(mapping.second, mapping.first);

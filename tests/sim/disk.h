@@ -1,17 +1,19 @@
 // A simulated disk below the shipping code's own files (state, stable log, applied mark, recovery's
-// note): the C library's calls on its descriptors come here, because the simulator's binary is
+// note). The C library's calls on its descriptors come here, because the simulator's binary is
 // linked with --wrap for them (tests/sim/disk_calls.cc). No shipping code knows of it.
 //
-// What a power cut leaves. Writes reach the disk when a sync of their file says so (names: a sync
-// of any file, as a journal commits them), and until then in any order, each sector of 512 bytes on
-// its own. A *job* is a run of calls that in the real program blocks a thread for a while: its
-// syncs count only once Commit() says that the thread has come back. A cut before that leaves
-// everything before one of its syncs, and any part of what it wrote after that one.
+// The effect of a power cut: writes reach the disk at the latest with a sync of their file. Changes
+// of names reach it with a sync of any file, as a journal commits them. Until then they reach it in
+// any order, each sector of 512 bytes alone. A *job* is a run of calls that in the real program
+// blocks a thread for a while: its syncs count only once Commit() marks the thread's return. A cut
+// before that leaves everything before one of its syncs, and any part of the writes after that
+// sync.
 //
-// What the death of a process leaves: the page cache, with all that was written, synced or not.
+// The death of a process leaves the page cache, with all writes, synced or not.
 //
-// What a failed sync leaves: the cache holds what was written and calls it clean. Any part of it is
-// on the disk, the rest never will be, whoever syncs again; until it is dropped, reads show it.
+// A failed sync leaves the written data in the cache and marks it clean. Any part of the data is on
+// the disk; the rest never will be, whichever process syncs again. Until the cache is dropped,
+// reads show the data.
 //
 // Threads: one. At most one Disk exists at a time.
 #pragma once
@@ -32,10 +34,10 @@
 
 namespace salius::sim {
 
-// How a machine, or only its process, came to its end.
+// How a machine, or only its process, ended.
 enum class Death {
-  kProcess,  // the page cache and the boot go on
-  kRemount,  // and the file system was unmounted and mounted again, which writes everything
+  kProcess,  // the page cache and the boot survive
+  kRemount,  // the file system was also unmounted and mounted again, which writes everything
   kPower,
 };
 
@@ -44,45 +46,46 @@ class Disk {
   using Job = uint64_t;
   static constexpr int kFirstFd = 1 << 20;
 
-  // `sector`: the chance of each sector that was not synced to survive a power cut.
+  // `sector`: the chance of each unsynced sector to survive a power cut.
   Disk(uint64_t seed, double sector);
   ~Disk();
   Disk(const Disk&) = delete;
   Disk& operator=(const Disk&) = delete;
 
-  // A descriptor of the only directory there is. Never closed.
+  // Returns a descriptor of the only directory. It is never closed.
   int dirfd() const { return kFirstFd; }
 
   Job BeginJob();
   void EndJob() { job_ = 0; }
   void Commit(Job job) { Persist(job); }
 
-  // Afterwards the disk works again, and nobody has a descriptor or a mapping of it.
+  // Ends the machine or process. Afterwards the disk works again, without any descriptor or
+  // mapping.
   void Crash(Death death);
-  // The calls that change something fail from the `calls`-th on (1: the next), and nothing reaches
-  // the disk any more.
-  // A syncfs() in which it dies fails as well if `sync_fails`.
+  // Makes the changing calls fail from the `calls`-th on (1: the next); nothing reaches the disk
+  // any more. A syncfs() in which it dies fails too if `sync_fails`.
   void DieAfter(uint64_t calls, bool sync_fails) {
     dies_at_ = changes_ + calls;
     last_sync_fails_ = sync_fails;
   }
   bool dead() const { return dead_; }
-  // The n-th sync from now on (1: the next; a write that syncs is one) fails once with EIO.
+  // Makes the n-th sync from now on (1: the next; a write that syncs counts) fail once with EIO.
   void FailSync(uint64_t n) { fail_sync_ = n; }
-  // The n-th write from now on fails once with EIO; a part of it may have been written.
+  // Makes the n-th write from now on fail once with EIO; a part of it may have been written.
   void FailWrite(uint64_t n) { fail_write_ = n; }
-  // From the n-th change on there is no room: also for what was allocated before, as on a file
-  // system that writes nothing in place. Until HasRoom().
+  // Leaves no room from the n-th change on, until HasRoom(). Not even allocated space can be
+  // written, as on a file system that writes nothing in place.
   void FullAfter(uint64_t n) { full_at_ = changes_ + n; }
-  // Everything fails no more.
+  // HasRoom ends FullAfter(); Mend ends every failure.
   void HasRoom() { full_at_ = UINT64_MAX; }
   void Mend();
-  // The kernel could not write some data back and said so in its log.
+  // Notes that the kernel could not write some data back and logged that.
   void Complain() { ++complaints_; }
-  // Called by syncfs(), for the rest of the file system; its argument: whether the call fails.
+  // Sets the function that syncfs() calls for the rest of the file system. Its argument: whether
+  // the call fails.
   void OnSyncFs(std::function<void(bool)> sync) { on_syncfs_ = std::move(sync); }
 
-  // Copies of what is there now, to begin many lives with.
+  // Copies of the present content, from which many lives can start.
   struct Image;
   std::shared_ptr<const Image> TakeImage() const;
   void SetImage(const Image& image);
@@ -100,7 +103,7 @@ class Disk {
   int SyncFs();
   void DropCache(int fd);
   void* Map(int fd, size_t size);
-  bool Unmap(void* address);  // false: not ours
+  bool Unmap(void* address);  // false: the mapping is not ours
   uint64_t mount_id() const { return mount_; }
   int OpenBootId();
   int OpenKernelFile(const std::string& path);
@@ -110,7 +113,7 @@ class Disk {
   static constexpr uint64_t kPage = 4096;
   static constexpr uint64_t kSector = 512;
   using Page = std::array<char, kPage>;
-  // Pages that were never written are zeros.
+  // The content of a file. Pages that were never written are zeros.
   struct Bytes {
     uint64_t size = 0;
     std::map<uint64_t, std::shared_ptr<Page>> pages;
@@ -122,26 +125,26 @@ class Disk {
     std::map<std::string, Inode> names;
     std::map<Inode, Bytes> files;
   };
-  // Inodes that are none.
+  // Numbers for things without an inode.
   static constexpr Inode kDirectory = 0, kEverything = -1, kBootIdFile = -2, kKernelFile = -3;
   struct Op {
     enum Kind { kWrite, kCreate, kTruncate, kRename, kUnlink, kBarrier } kind;
     Job job = 0;
-    Inode inode = 0;  // kBarrier: what was synced
+    Inode inode = 0;  // kBarrier: the synced file
     uint64_t off = 0;
     std::string data;  // kWrite; kCreate, kRename, kUnlink: the name
     std::string to;    // kRename
     bool names() const { return kind == kCreate || kind == kRename || kind == kUnlink; }
   };
-  // Which changes some syncs cover; asked from the last one backwards.
+  // The changes that some syncs cover; queried from the last one backwards.
   class Synced;
 
-  // Counts one; false with errno when the disk is dead, or full and this needs room.
+  // Counts a change. Returns false with errno when the disk is dead, or full and this needs room.
   bool Change(bool needs_room);
   void Do(State& state, const Op& op) const;
   void DoPart(State& state, const Op& op);
   void Note(Op op);
-  void Persist(Job job);  // what `job` wrote before its syncs is on the disk
+  void Persist(Job job);  // puts on the disk the writes of `job` before its syncs
   void PowerCut();
   void Lose(Inode inode);  // a sync of it failed
   void NoteMapped(const std::shared_ptr<Page>& page, Inode inode);
@@ -152,7 +155,7 @@ class Disk {
   const double sector_;
   State now_, disk_;
   std::vector<Op> log_;      // not yet on the disk, in order
-  std::vector<Inode> lost_;  // the cache has what the disk will never have
+  std::vector<Inode> lost_;  // the cache has data that the disk will never have
   std::map<int, Inode> fds_;
   std::map<int, off_t> positions_;
   std::map<void*, std::pair<Inode, std::shared_ptr<Page>>> mapped_;

@@ -1,4 +1,4 @@
-// The C library's calls that tests/sim/disk.h takes over.
+// The C library's calls that tests/sim/disk.h replaces.
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/magic.h>

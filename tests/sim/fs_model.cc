@@ -13,7 +13,7 @@ namespace {
 
 using recovery::DirName;
 
-constexpr uint64_t kMaxFile = 1 << 20;  // a record that writes beyond is none of ours
+constexpr uint64_t kMaxFile = 1 << 20;  // a record that writes beyond is not from this simulator
 
 void WriteTo(std::string& file, uint64_t offset, std::string_view data) {
   if (offset + data.size() > kMaxFile) return;
@@ -117,7 +117,7 @@ void FsModel::Change::Do(Tree& tree) const {
   }
 }
 
-// Part of a write; other changes of data are there or not.
+// Does a part of a write; other changes of data are whole or absent.
 bool FsModel::Change::DoPart(Tree& tree, Random& random) const {
   if (header.op != Op::kWrite || body.size() < 2) return false;
   const size_t begin = random.Below(body.size());

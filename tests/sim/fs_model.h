@@ -1,10 +1,10 @@
-// A model of the backing directory: what records do to it, what a power cut leaves of it, and
-// replay of a recovery's plan on it. Small contents, no permissions: the simulator is after lost,
-// reordered and revived operations.
+// A model of the backing directory: the effect of records, of a power cut, and of the replay of a
+// recovery's plan. Small contents, no permissions: the simulator looks for lost, reordered and
+// revived operations.
 //
-// Power cuts. Changes of names reach the disk in order, as a journal commits them; data of files
-// reaches it in any order, or in part, until a sync. A sync that fails leaves data that the page
-// cache has and calls clean, and that no later sync will write.
+// Power cuts: changes of names reach the disk in order, as a journal commits them. Data of files
+// reaches it in any order, or in part, until a sync. A sync that fails leaves data in the page
+// cache that is marked clean, and that no later sync will write.
 #pragma once
 
 #include <cstdint>
@@ -29,14 +29,14 @@ struct Tree {
   std::map<recovery::DirName, FileId> names;
   bool operator==(const Tree&) const = default;
 
-  // Does what the record says. What names a file that is not there does nothing.
+  // Performs the record. A record for a file that does not exist does nothing.
   void Apply(const RecordHeader& header, std::string_view body);
   // Forgets files without a name.
   void Collect();
 };
 bool ChangesNames(Op op);
 
-// Where the trees first differ, for people; empty when they do not.
+// Returns the first difference of the trees, for people; empty when there is none.
 std::string Difference(const Tree& got, const Tree& expected);
 
 // The backing directory of one machine.
@@ -45,29 +45,29 @@ class FsModel : public recovery::ReplayTarget {
   explicit FsModel(const ClusterOptions& options) : options_(options) {}
   const Tree& tree() const { return now_; }
 
-  // A record is applied by the session. Errors: RESOURCE_EXHAUSTED (nothing was changed).
+  // Applies a record for the session. Errors: RESOURCE_EXHAUSTED (nothing was changed).
   absl::Status Apply(const RecordHeader& header, std::string_view body);
-  // EIO: of a write any part may have been done, of anything else nothing.
+  // Applies a record that meets EIO: any part of a write, nothing of another operation.
   void ApplyPart(const RecordHeader& header, std::string_view body, Random& random);
-  // A write past the log (bulk data); an fsync of it is SyncUpTo(changes()).
+  // Writes past the log (bulk data); an fsync of it is SyncUpTo(changes()).
   absl::Status WriteBulk(FileId id, uint64_t offset, std::string_view data);
-  // How many changes there were so far; and: all of the first `changes` are on the disk, or the
-  // sync of them failed.
+  // changes() returns the number of changes so far. SyncUpTo puts the first `changes` on the disk;
+  // FailSync makes that sync fail.
   uint64_t changes() const { return done_ + log_.size(); }
   void SyncUpTo(uint64_t changes);
   void FailSync(uint64_t changes, Random& random);
-  // The page cache forgets what is clean: what was lost is read from the disk again.
+  // Drops clean data from the page cache: lost data is read from the disk again.
   void DropLost();
 
-  // `session`: files without a name vanish.
+  // Ends the machine or process. `session`: files without a name vanish.
   void Crash(Random& random, Death death, bool session);
-  // The n-th change from now on (1: the next) fails: once, with INTERNAL.
+  // Makes the n-th change from now on (1: the next) fail: once, with INTERNAL.
   void DieAfter(uint64_t n) { trouble_ = {n, kDeath}; }
   void BreakAfter(uint64_t n) { trouble_ = {n, kEio}; }
-  // And this one, with RESOURCE_EXHAUSTED, until HasRoom().
+  // Makes that change and later ones fail with RESOURCE_EXHAUSTED, until HasRoom().
   void FullAfter(uint64_t n) { trouble_ = {n, kNoSpace}; }
   void HasRoom() { trouble_ = {}; }
-  // The next sync of a recovery fails, once.
+  // Makes the next sync of a recovery fail, once.
   void FailNextSync(Random* random) { fail_sync_ = random; }
   bool dead() const { return dead_; }
 
@@ -101,7 +101,7 @@ class FsModel : public recovery::ReplayTarget {
   const ClusterOptions& options_;
   Tree now_, disk_;
   std::vector<Change> log_;  // not yet on the disk, in order
-  uint64_t done_ = 0;        // changes that are
+  uint64_t done_ = 0;        // number of changes that are
   Trouble trouble_;
   Random* fail_sync_ = nullptr;
   bool dead_ = false;

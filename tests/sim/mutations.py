@@ -1,13 +1,17 @@
 #!/usr/bin/env python3
-"""Plants one bug at a time into the shipping code and counts the simulated lifetimes until one breaks.
+"""Plants one bug at a time into the shipping code and counts the simulated lifetimes until one
+breaks.
 
-    tests/sim/mutations.py [--count N] [NAME ...]     all, or the named ones; at most N lifetimes each (100000)
+    tests/sim/mutations.py [--count N] [NAME ...]     all, or the named ones; at most N lifetimes
+                                                      each (100000)
     tests/sim/mutations.py --list
-    tests/sim/mutations.py --patterns                 that each is still where the list looks for it; builds nothing
-    tests/sim/mutations.py --check-replay NAME ...    that what each breaks is replayed to the byte, and shrinks
+    tests/sim/mutations.py --patterns                 whether each pattern is still in its file;
+                                                      builds nothing
+    tests/sim/mutations.py --check-replay NAME ...    whether the seed that each breaks replays to
+                                                      the byte, and shrinks
 
-Builds and runs tests/sim:cluster_sim_run for each and puts the code back. A bug that no lifetime shows is an error.
-Refuses to start when a file it would touch has uncommitted changes."""
+Builds and runs tests/sim:cluster_sim_run for each and restores the code. A bug that no lifetime
+shows is an error. Refuses to start when a file that it would change has uncommitted changes."""
 import contextlib
 import pathlib
 import re
@@ -23,7 +27,7 @@ PLAN = "client/engine/replicator_plan.cc"
 ACCEPTOR = "replica/acceptor.cc"
 FRAMES = "replica/acceptor_frames.cc"
 
-# name, file, what is there, what stands there instead; those three again for every further place
+# name, file, old text, new text; file and texts again for every further place
 BUGS = [
     ("one_ack_too_few", CORE, ">= options_.acks;\n}", ">= options_.acks - 1;\n}"),
     ("durable_before_contiguous", CORE, "if (!Recoverable(next, noted_, old_members)) break;",
@@ -71,8 +75,7 @@ BUGS = [
      FRAMES, "  if (epoch < volume->slot.fence_epoch()) return Standing::kFenced;  // B\n", ""),
     ("promise_forgotten_by_a_reboot", ACCEPTOR, "  LoadPromises(now_ns);\n", ""),
     ("promise_answered_before_it_is_written", ACCEPTOR, "  if (newer) ++promises_version_;\n", ""),
-    ("promise_not_kept", ACCEPTOR, "    slot.promise_epoch = epoch;\n    slot.promise_token = token;\n    // Into",
-     "    // Into"),
+    ("promise_not_kept", ACCEPTOR, "    slot.promise_epoch = epoch;\n    slot.promise_token = token;\n", ""),
     ("log_given_up_although_never_told", ACCEPTOR,
      "    if (options_.abandon_after_ns > 0 &&\n        now_ns", "    if (now_ns"),
     ("overdue_records_are_dropped", ACCEPTOR,
@@ -186,13 +189,14 @@ BUGS = [
 
 
 def places(bug):
-    """(file, what is there, what stands there instead) of each."""
+    """Returns (file, old text, new text) of each place."""
     return [bug[i : i + 3] for i in range(1, len(bug), 3)]
 
 
 @contextlib.contextmanager
 def binary_with(bug):
-    """The simulator with this bug in it; the code is put back. ValueError when that cannot be had."""
+    """Provides the simulator with this bug in it; restores the code. ValueError when it cannot be
+    built."""
     sources = {ROOT / name: (ROOT / name).read_text() for name, _, _ in places(bug)}
     try:
         for name, old, new in places(bug):
@@ -213,13 +217,13 @@ def binary_with(bug):
 
 
 def run(binary, *options):
-    """(exit code, what it printed, the last line of its complaints)."""
+    """Returns (exit code, output, the last line of its errors)."""
     ended = subprocess.run([binary, *options], capture_output=True, text=True, check=False, timeout=900)
     return ended.returncode, ended.stdout, (ended.stderr.strip().splitlines() or [""])[-1]
 
 
 def first_broken(binary, count):
-    """(seed, how), or (None, its last line)."""
+    """Returns (seed, how), or (None, its last line)."""
     code, text, complaint = run(binary, "--count", str(count))
     last = (text.strip().splitlines() or [""])[-1]
     broken = re.match(r"seed ([1-9]\d*) BROKEN: (.*)", last)
@@ -231,7 +235,7 @@ def first_broken(binary, count):
 
 
 def planted(bug, count):
-    """("found", seeds, how) or (problem, 0, "")."""
+    """Returns ("found", seeds, how) or (problem, 0, "")."""
     try:
         with binary_with(bug) as binary:
             seed, how = first_broken(binary, count)
@@ -243,7 +247,8 @@ def planted(bug, count):
 
 
 def replay_problem(binary):
-    """What is wrong with the replay of the first broken seed (None: nothing), and a line that says what was seen."""
+    """Returns the problem of the replay of the first broken seed (None: it has none), and a line
+    about the run."""
     seed, how = first_broken(binary, 20000)
     if not seed:
         return "no seed of 20000 is broken", how
@@ -291,7 +296,7 @@ def check_patterns():
 
 def main(argv):
     count, replay = 100000, False
-    for number in signal.SIGTERM, signal.SIGHUP:  # the code is put back
+    for number in signal.SIGTERM, signal.SIGHUP:  # the code is restored
         signal.signal(number, lambda *_: sys.exit(143))
     if argv == ["--patterns"]:
         return check_patterns()

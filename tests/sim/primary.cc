@@ -140,7 +140,7 @@ void Primary::OnOpened(int replica, Seq base, const absl::StatusOr<Opening>& ope
 
 void Primary::Tick() {
   core_.Tick(world_.now());
-  // The io thread may come to it sooner or later.
+  // The io thread may reach this sooner or later.
   ApplyDurable(/*few_too=*/world_.random().Chance(0.5));
   Drain();
 }
@@ -273,7 +273,7 @@ void Primary::ApplyDurable(bool few_too) {
     const Issued& record = issued_[seq - 1];
     if (world_.NoRoomFor(record.header)) {
       if (!ChangesNames(record.header.op)) {
-        // Nobody waits for it any more: what was acknowledged stays in the log.
+        // No caller waits for it any more: acknowledged data stays in the log.
         return core_.OnApplyFailed(absl::ResourceExhaustedError("no room to apply a record"));
       }
       refused_.push_back(seq);

@@ -1,7 +1,7 @@
-// One simulated session: the shipping replicator, stable log and state file, driven as
-// client/engine/pipeline drives them, but by events on simulated time instead of threads. Every
-// blocking call of the pipeline (an append, a note, a sync) is a job here that takes effect when it
-// starts and comes back later, so that a crash can come in between.
+// One simulated session: the shipping replicator, stable log and state file. Events on simulated
+// time drive them as the threads of client/engine/pipeline do. Every blocking call of the pipeline
+// (an append, a note, a sync) is a job here. It takes effect when it starts and comes back later,
+// so that a crash can come in between.
 //
 // Threads: one.
 #pragma once
@@ -28,20 +28,21 @@ namespace salius::sim {
 
 enum class DiskTrouble { kNone, kSyncFails, kWriteFails, kFull };
 
-// What the session needs from the world around it.
+// The session's environment.
 class World {
  public:
   virtual ~World() = default;
   virtual int64_t now() const = 0;  // of the primary's clock
   virtual void At(int64_t delay, std::function<void()> what) = 0;
   virtual int64_t DiskTime() = 0;
-  // What befalls the next job on the volume's own files, and the next sync of the file system.
+  // Returns the trouble of the next job on the volume's own files, or of the next sync of the file
+  // system.
   virtual DiskTrouble JobTrouble() = 0;
   virtual bool SyncFails() = 0;
   virtual bool ApplyFails() = 0;      // the next record: EIO
-  virtual bool LastSyncFails() = 0;   // the one in which the process dies
-  virtual bool WriteBackFails() = 0;  // before it dies, and somebody else hears of it
-  // There is no room to apply this record.
+  virtual bool LastSyncFails() = 0;   // the sync in which the process dies
+  virtual bool WriteBackFails() = 0;  // before it dies, and another process gets the error
+  // Returns whether there is no room to apply this record.
   virtual bool NoRoomFor(const RecordHeader& header) = 0;
   virtual void SendToReplica(int replica, std::string datagram) = 0;
   virtual void OpenSession(int replica, Epoch epoch, uint64_t session, Seq base) = 0;
@@ -58,7 +59,7 @@ struct Opening {
 
 class Primary {
  public:
-  // `encoded[i]` is the record of seq i + 1: what this session issued, kept for the judge.
+  // A record that this session issued, kept for the judge. `encoded[i]` is the record of seq i + 1.
   struct Issued {
     RecordHeader header;
     std::string body;
@@ -66,7 +67,7 @@ class Primary {
     int64_t time = 0;  // of the primary's clock
   };
 
-  // Notes the new session; the disk must be clean. INTERNAL and others when the disk fails.
+  // Notes the new session; the disk must be clean. INTERNAL and other errors when the disk fails.
   static absl::StatusOr<std::unique_ptr<Primary>> Start(World& world, Disk& disk, FsModel& fs,
                                                         const VolumeConfig& config,
                                                         uint64_t session);
@@ -77,13 +78,14 @@ class Primary {
   void OnDatagram(int replica, std::string_view datagram);
   void OnOpened(int replica, Seq base, const absl::StatusOr<Opening>& opened);
   void Tick();
-  // The process dies: between applying records and noting it; in a sync that is under way, whose
-  // failure it does not hear any more; or after the kernel told somebody else what it could not
-  // write back.
+  // Ends the process at one of these moments: between applying records and noting it; in a running
+  // sync, whose failure it does not learn; or after the kernel reported a failed write-back to
+  // another process.
   void Die();
-  // Its disk is taken away: whatever it wants to write never comes back.
+  // Takes its disk away: its later writes never come back.
   void LoseDisk() { disk_ = nullptr; }
-  // The fsync of a bulk file failed: the volume fails, and with it the sync that it asks for.
+  // Notes that the fsync of a bulk file failed: the volume fails, and with it the sync that it
+  // requests.
   void OnBulkSyncFailed();
 
   const Replicator& core() const { return core_; }
@@ -92,9 +94,10 @@ class Primary {
   const std::deque<Issued>& issued() const { return issued_; }
   FileId NewFileId() { return next_file_id_++; }
   int mode_changes() const { return mode_changes_; }
-  // A record met EIO when it was applied.
+  // Returns whether a record met EIO when it was applied.
   bool apply_failed() const { return apply_failed_; }
-  // Operations on names that found no room: their callers get an error once a record cancels them.
+  // Returns the operations on names that found no room. Their callers get an error once a record
+  // cancels them.
   std::vector<Seq> TakeRefused() { return std::exchange(refused_, {}); }
 
  private:
@@ -105,8 +108,8 @@ class Primary {
   void StartStable();
   void Send(const Replicator::SendRange& range);
   FrameHeader Frame() const;
-  // As the pipeline does: leaves a few writes for those to come, but nothing that somebody awaits,
-  // unless `few_too`.
+  // Applies durable records as the pipeline does. It leaves a few writes for later ones, but no
+  // record that a caller awaits, unless `few_too`.
   void ApplyDurable(bool few_too);
   // Runs `work` now as a job on the disk and `done` when it comes back.
   void Job(std::function<absl::Status()> work, std::function<void(absl::Status)> done);
@@ -119,7 +122,8 @@ class Primary {
   StateFile state_;
   StableLog stable_;
   AppliedMark mark_;
-  std::optional<uint64_t> syncing_;  // the changes of the file system that a sync is to cover
+  // The changes of the file system that a running sync will cover.
+  std::optional<uint64_t> syncing_;
   Epoch epoch_ = 0;
   VolumeState opened_;
   FileId next_file_id_ = 0;

@@ -12,7 +12,7 @@ namespace salius::sim {
 namespace {
 
 constexpr int64_t kTickNs = 250'000'000;  // as replica/receive_loop.cc
-// The acceptor knows the time of a fence or a fetch as that of the last Tick only.
+// The acceptor dates a fence or a fetch by the last Tick, so its time is this vague.
 constexpr int64_t kVague = 1'000'000'000;
 
 std::vector<std::unique_ptr<uint8_t[]>>& FreeBlocks() {
@@ -46,7 +46,7 @@ void ReplicaHost::LoseMemory(int64_t now, bool promises_too) {
   acceptor_.reset();
   arena_.reset();
   SALIUS_CHECK_OK(Arena::Format(memory(), [this] { return random_.Next(); }));
-  given_up_ = 0;  // its incarnation says it now
+  given_up_ = 0;  // its new incarnation shows the loss
   Forget();
   RestartProcess(now);
 }
@@ -71,7 +71,7 @@ void ReplicaHost::RestartProcess(int64_t now) {
   arena_.emplace(*std::move(arena));
   auto loaded = PromiseKeeper::Load(promises_, [this] { return random_.Next(); });
   SALIUS_CHECK_OK(loaded);
-  // Found when a process has started since the memory was what it is now.
+  // It is detected if a process has started since the memory had its present content.
   if (PromiseKeeper::WentBack(loaded->file, arena_->incarnation(), arena_->process_starts())) {
     arena_->NewIncarnation();
   }

@@ -24,11 +24,12 @@ class ReplicaHost {
   // `abandon_after_ns`: the administrator's --abandon-after; 0: never.
   ReplicaHost(uint64_t seed, int64_t abandon_after_ns);
 
-  // The host starts again; `promises_too`: on a new disk.
+  // Starts the host again, without its memory; `promises_too`: on a new disk.
   void LoseMemory(int64_t now, bool promises_too);
   void RestartProcess(int64_t now);
-  // Keeps a copy of the memory as it is now; puts the last copy back, under the incarnation that
-  // it had, as the revert of a virtual machine does. A lost memory's copy is gone.
+  // Remember keeps a copy of the present memory. PutBack restores the last copy, under its
+  // incarnation, as the revert of a virtual machine does. When the memory is lost, its copy is lost
+  // too.
   void Remember();
   bool remembers() const { return copy_ != nullptr; }
   void Forget() { copy_.reset(); }
@@ -36,33 +37,34 @@ class ReplicaHost {
   // Handles a datagram; returns the answer, empty when there is none.
   std::string OnDatagram(int64_t now, std::string_view datagram);
   Acceptor& acceptor() { return *acceptor_; }
-  // As replica/control_service.cc: nothing is answered before it is kept.
+  // Open a session or fence, as replica/control_service.cc does: nothing is answered before it is
+  // kept.
   absl::StatusOr<Opening> Open(int64_t now, const SessionParams& params);
   absl::StatusOr<Acceptor::FenceResult> Fence(const VolumeId& volume, Epoch epoch, uint64_t token);
-  // I4: what it did although it had promised not to; empty: nothing.
+  // Returns the act by which it broke a promise (I4); empty when there is none.
   const std::string& broken_promise() const { return broken_promise_; }
-  // To be called often: what its process does four times a second. What is wrong with that: it
-  // gave up a log which somebody had asked for not long ago. Empty: nothing.
+  // Does the work that its process does four times a second; call it often. Returns an error text
+  // when it gave up a log that was requested not long ago; else empty.
   std::string Tick(int64_t now);
-  // Who has a right to the log was there, at `now`.
+  // Notes that a primary or a recovery with a right to the log was there at `now`.
   void NoteLife(int64_t now) { life_ = Clock(now); }
-  // What lies below it was given up with the log; 0: nothing.
+  // Returns the seq below which records were given up with the log; 0: none.
   Seq given_up() const { return given_up_; }
-  // It gave up its log, and no session was opened since.
+  // Returns whether it gave up its log, and no session was opened since.
   bool abandoned() const { return given_up_ == kAll; }
-  // Records that this process had no room for.
+  // Returns the number of records for which this process had no room.
   uint64_t times_full() const {
     return acceptor_->counters().drops[static_cast<size_t>(Drop::kMemoryFull)];
   }
 
-  // The host's own monotonic clock.
+  // Returns the host's own monotonic clock.
   int64_t Clock(int64_t now) const {
     return offset + static_cast<int64_t>(static_cast<double>(now) * rate);
   }
   int64_t offset = 0;
   double rate = 1;
 
-  // Until when datagrams to it, or from it, are dropped; until when it takes nothing, or takes up
+  // Until when datagrams to it, or from it, are dropped. Until when it takes nothing, or takes up
   // to `slowness` for each datagram.
   int64_t deaf_until = 0, mute_until = 0, stuck_until = 0, slow_until = 0;
   int64_t slowness = 0;
@@ -71,8 +73,8 @@ class ReplicaHost {
   bool Reachable(int64_t now) const { return now >= deaf_until && now >= mute_until; }
 
  private:
-  void Opened(int64_t now, Epoch epoch, Seq base);  // a session
-  // Blocks go round between lifetimes: what a former one left must not matter.
+  void Opened(int64_t now, Epoch epoch, Seq base);  // notes a new session
+  // Blocks are reused between lifetimes: the content from an earlier one must not matter.
   struct Block {
     Block();
     ~Block();

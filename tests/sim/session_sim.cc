@@ -45,8 +45,8 @@ int64_t SessionSim::DiskTime() {
   return static_cast<int64_t>(1 + random_.Below(8)) * kMs;
 }
 
-// The contract of f: for no record that may still lean on replicas do f of them lose their memory,
-// counted from its issue on.
+// Returns whether this loss keeps the contract of f. For no record that may still depend on
+// replicas may f of them lose their memory, counted from its issue on.
 bool SessionSim::LossAllowed(int replica) const {
   for (Seq seq = state_on_disk_.checkpoint + 1; seq <= core_.issued(); ++seq) {
     if (stable_on_disk_.count(seq)) continue;
@@ -89,7 +89,8 @@ void SessionSim::PutBackFaults(int index) {
   Mix(core_.issued());
 }
 
-// By the rule itself: an acknowledgement that answers a frame sent after more was heard.
+// Applies the rule itself: it compares with acknowledgements that had arrived before the answered
+// frame was sent.
 void SessionSim::TakeAck(const Event& event) {
   Told& told = told_[event.replica];
   const AckPayload& ack = event.ack;
@@ -191,7 +192,7 @@ void SessionSim::Handle(const Event& event) {
     }
     case Event::kOpened:
       if (event.incarnation != 0) {
-        // Its promises outlive its memory.
+        // Its promises survive its memory.
         core_.OnOpened(now_, event.replica, event.incarnation, 1 + event.replica, event.first,
                        64u << 20);
         told_[event.replica] = {.opened_ns = now_};
@@ -250,7 +251,7 @@ void SessionSim::Drain() {
       After(static_cast<int64_t>(random_.Below(5 * kMs)), event);
     }
     if (out.note) {
-      // The note hits the disk some time before the write returns: a crash in between leaves it.
+      // The note reaches the disk some time before the write returns: a crash in between leaves it.
       Event hits{Event::kNoteHits};
       hits.note = *out.note;
       Event returns{Event::kNoteReturns};
@@ -310,7 +311,7 @@ void SessionSim::Step(bool faults_on) {
     if (!faults_on) replica.cut_off_until = 0;
     if (replica.full && (now_ >= replica.full_until || !faults_on)) replica.full = false;
   }
-  // Time goes on: sometimes to the next event, sometimes a little, sometimes a long pause.
+  // Advance the time: to the next event, a little, or by a long pause.
   int64_t target = now_ + static_cast<int64_t>(random_.Below(3 * kMs));
   if (random_.Chance(0.01)) target = now_ + static_cast<int64_t>(random_.Below(300 * kMs));
   while (!queue_.empty() && queue_.begin()->first <= target) {
@@ -325,7 +326,7 @@ void SessionSim::Step(bool faults_on) {
   Drain();
 }
 
-// What recovery would find now.
+// Judges the state that recovery would find now.
 std::string SessionSim::Judge() {
   const Note& state = state_on_disk_;
   std::set<Seq> available = stable_on_disk_;
@@ -333,7 +334,7 @@ std::string SessionSim::Judge() {
     const int members = std::popcount(state.members);
     const int quorum = members - options_.acks + 1;
     if (members < options_.acks) return "I1: a replicated note names fewer than f members";
-    // A recovery cannot tell a memory that was put back and is noted as if it were not.
+    // A recovery cannot detect a memory that was put back and is noted as if it had not been.
     for (int i = 0; i < options_.replicas; ++i) {
       const SimReplica& replica = replicas_[i];
       if ((state.members & Bit(i)) && replica.put_back_at.has_value() &&
@@ -350,7 +351,7 @@ std::string SessionSim::Judge() {
       }
     }
     if (static_cast<int>(intact.size()) < quorum) {
-      // Recovery refuses loudly. It may when of every acknowledged record f members were lost.
+      // Recovery refuses loudly. It may if f members were lost for every acknowledged record.
       for (Seq seq = state.checkpoint + 1; seq <= acked_; ++seq) {
         const auto found = loss_.find(seq);
         const ReplicaMask lost = found == loss_.end() ? 0 : found->second & state.members;
@@ -361,7 +362,7 @@ std::string SessionSim::Judge() {
       }
       return "";
     }
-    // The worst case: exactly a quorum answers, whichever it is.
+    // The worst case: only a quorum answers, whichever it is.
     while (static_cast<int>(intact.size()) > quorum) {
       intact.erase(intact.begin() + static_cast<long>(random_.Below(intact.size())));
     }

@@ -1,9 +1,10 @@
-// A deterministic simulation of one session: the shipping replicator against simulated replicas,
-// network and disk, from a seed, until the primary crashes. Then what recovery would find is judged
-// by the rules of docs/recovery.md (quorum of noted members, stable log, cut at the first gap):
-// every acknowledged record must be in it (I1), no replica may have dropped more than the noted
-// checkpoint (I6), and a lost memory must never have been counted (I5), nor one that went back to
-// an earlier moment once an acknowledgement has shown that.
+// A deterministic simulation of one session from a seed: the shipping replicator against simulated
+// replicas, network and disk, until the primary crashes. The rules of docs/recovery.md (quorum of
+// noted members, stable log, cut at the first gap) then judge the state that recovery would find:
+// - I1: it must contain every acknowledged record.
+// - I6: no replica may have dropped more than the noted checkpoint.
+// - I5: a lost memory must never have counted. Nor may one that went back to an earlier moment,
+//   once an acknowledgement has shown that.
 #pragma once
 
 #include <array>
@@ -21,13 +22,13 @@
 namespace salius::sim {
 
 struct SessionFaults {
-  double loss = 0.05;  // of a datagram
+  double loss = 0.05;  // per datagram
   double duplicate = 0.05;
   double partition = 0.002;    // per step: a replica is cut off for a while
-  double amnesia = 0.003;      // per step: a replica loses its memory (within what f allows)
-  double put_back_runs = 0.3;  // of the runs: memories of earlier moments come back ...
-  double put_back = 0.002;     // ... per step, under the same incarnation (within what f allows)
-  double remember = 0.02;      // ... as they were then
+  double amnesia = 0.003;      // per step: a replica loses its memory (within the limit of f)
+  double put_back_runs = 0.3;  // per run: memories of earlier moments come back ...
+  double put_back = 0.002;     // ... per step, under the same incarnation (within the limit of f)
+  double remember = 0.02;      // ... as they were when they were remembered
   double memory_full = 0.001;  // per step: a replica refuses records for a while
   double slow_disk = 0.02;     // per disk job: takes very long
 };
@@ -36,13 +37,14 @@ class SessionSim {
  public:
   SessionSim(uint64_t seed, const SessionFaults& faults);
 
-  // Runs `steps` steps and crashes the primary. Returns "" or what guarantee was broken and how.
+  // Runs `steps` steps and crashes the primary. Returns "", or the broken guarantee and how it
+  // broke.
   std::string RunAndCrash(int steps);
-  // Runs `steps` steps with faults, then without, and returns "" when every issued record became
-  // durable and the mode came back to replicated within the bound.
+  // Runs `steps` steps with faults, then without. Returns "" when every issued record became
+  // durable and the mode returned to replicated within the bound.
   std::string RunAndHeal(int steps);
 
-  // Order-sensitive digest of everything that happened; the same seed gives the same.
+  // Returns an order-sensitive digest of all events; the same seed gives the same digest.
   uint64_t digest() const { return digest_; }
   int mode_changes() const { return mode_changes_; }
 
@@ -56,9 +58,9 @@ class SessionSim {
     int64_t full_until = 0, cut_off_until = 0;
     std::shared_ptr<const SimReplica> earlier;  // its memory at some moment of this session
     std::optional<Seq> put_back_at;             // highest seq issued when that was put back
-    bool unnoticed = false;                     // ... and the primary has not seen it yet
+    bool unnoticed = false;                     // the primary has not noticed that yet
   };
-  // What a replica's acknowledgements told since it was opened.
+  // A replica's acknowledgements since it was opened.
   struct Told {
     int64_t opened_ns = 0, ns = 0;
     Seq contiguous = 0;

@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
-"""Adds up the totals that cluster_sim_run printed, from standard input, and fails when they show that too little
-happened: fewer lifetimes than the argument says, or nothing of some kind; of faults, of any that the simulator has.
+"""Adds up the totals that cluster_sim_run printed, from standard input, and checks them.
+
+Fails when they show fewer lifetimes than the argument says, or no event of some kind. For faults,
+every kind in the simulator's sources must have happened.
 
     cat LOG... | tests/sim/totals.py LEAST"""
 import collections
@@ -8,15 +10,15 @@ import pathlib
 import re
 import sys
 
-# In the words of Sum::Tell (cluster_sim_main.cc); RARE, and some faults, happen in one lifetime of some hundreds, and are only
-# asked for where there were enough of them.
+# The words of Sum::Tell (cluster_sim_main.cc). RARE, and some faults, happen in one lifetime of
+# some hundreds, and are only required after ENOUGH lifetimes.
 RARE, ENOUGH = "records met a full one", 20000
 KINDS = ["lifetimes", "faults", "records", "recoveries in", "mode changes", "memories lost", "records met a full one",
          "disks failed", "operations cancelled", "recoveries in the same life", "records by frozen primaries"]
 
 
 def faults():
-    """The names of all kinds, as the simulator's sources have them."""
+    """Returns the names of all kinds of faults in the simulator's sources."""
     sources = pathlib.Path(__file__).parent.glob("*.cc")
     return {name for source in sources
             for call in re.findall(r"\b(?:Fault|Happens|Count)\(([^;{]*)", source.read_text())
@@ -24,7 +26,7 @@ def faults():
 
 
 def missing_faults(text, lifetimes):
-    """Those that never happened; of too few lifetimes it is not asked."""
+    """Returns the kinds of faults that never happened; none for too few lifetimes."""
     happened = collections.Counter()
     for name, times in re.findall(r"(?<=[:;] )([^=;:]+)=(\d+);", text):
         happened[name] += int(times)
