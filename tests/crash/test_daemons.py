@@ -1,13 +1,16 @@
-"""salius-mount and salius-replica killed at a system call while a session starts, a checkpoint is made, the mode
-changes there and back, and a replica takes its memory over again. Then the power is cut, and recovery must find
-everything that was acknowledged (I1, I2).
+"""Kills salius-mount and salius-replica at a system call during one of these: a session starts, a
+checkpoint is made, the mode changes there and back, a replica re-attaches to its memory. Then the
+power is cut, and recovery must find everything that was acknowledged (I1, I2).
 
-The points are counted in some runs of the story, calls that change a file and messages apart. How many there are varies:
-records are applied one by one or together, a checkpoint is due or not yet, gRPC sends as it likes, and the story's own
-questions for the status are answered. So a case whose run ended before its point is repeated, and at last the writing
-goes on behind the story's end until the point is reached: each number that was counted must be hit. (A recovery ends by
-itself: there the numbers that all counted runs had.) Both runs take every call that changes a file; of the messages the
-ordinary run takes as many as fit its time, in an order from the seed, --long each."""
+The points are counted in some runs of the story, calls that change a file and messages apart. Their
+number varies: records are applied one by one or together, a checkpoint may be due, gRPC sends at
+varying times, and the story's own status queries are answered. So a case whose run ended before its
+point is repeated. In the last attempt the writing continues past the story's end until the point is
+reached: each counted number must be hit. (A recovery ends on its own: there the numbers that all
+counted runs reached must be hit.)
+
+Both kinds of run take every call that changes a file. Of the messages the ordinary run takes as
+many as fit its time, in an order from the seed; --long takes each."""
 import signal
 
 from crash import lanes
@@ -21,11 +24,11 @@ from harness.volume import RECOVER_NOT_ENOUGH, in_netns
 
 TAU = "600ms"  # a checkpoint 0.3 s after the first record
 TRIES = 4  # runs for one case
-TRIES_ENDING = 20  # when the program ends by itself
+TRIES_ENDING = 20  # when the program ends on its own
 
 
 class Base:
-    """A clean volume with some acknowledged operations, of one site."""
+    """A clean volume of one site with some acknowledged operations."""
 
     def __init__(self, site):
         site.mount(mode="replicated")
@@ -42,11 +45,11 @@ class Base:
 
 
 class Story:
-    """One run from the base on, the program in question under `tool`."""
+    """One run from the base on, with one program under `tool`."""
 
     def __init__(self, site, base, tool, goes_on=False):
         self.site, self.tool, self.goes_on = site, tool, goes_on
-        self.points = None  # its own, when it came to its end
+        self.points = None  # the number of its own points, once it has ended
         self.ledger = Ledger()
         for number in sorted(base.acked):
             self.ledger.ack(number)
@@ -58,19 +61,19 @@ class Story:
         self.site.mount(wrapper=wrapper)
 
     def start(self):
-        """The mount under the tool, from its first instruction."""
+        """Starts the mount under the tool, from its first instruction."""
         self.mount(self.tool.argv)
         self.mode("replicated")
 
     def arm(self):
-        """From here on points count."""
+        """Makes points count from here on."""
         self.site.mount_.proc.signal(signal.SIGUSR1)
 
     def mode(self, mode):
         self.site.mount_.wait_mode(mode)
 
     def write(self, count):
-        """`count` acknowledged operations; then the writer stands still."""
+        """Writes `count` acknowledged operations; then the writer pauses."""
         if self.writer is None:
             first = max(self.ledger.acked(), default=0) + 1
             self.writer = ops.OpWriter(self.site.path, self.ledger, first, gated=True)
@@ -80,19 +83,20 @@ class Story:
         self.site.mount_.wait_status(lambda s: s["checkpoint"] == s["issued"], 20, "a checkpoint of everything")
 
     def applied(self):
-        """Everything written so far: what the applier does for it is part of the story."""
+        """Waits until everything written so far is applied: the applier's work for it is part of
+        the story."""
         self.site.mount_.wait_status(lambda s: s["applied"] == s["issued"], 20, "everything applied")
 
     def back(self, index):
-        """Until replica `index` is a member and keeps up."""
+        """Waits until replica `index` is a member and keeps up."""
         def keeps_up(status):
             replica = status["replicas"][index]
             return replica["member"] and replica["connected"] and replica["lag_records"] == 0
         self.site.mount_.wait_status(keeps_up, 20, "replica %d keeps up again" % index)
 
     def end(self):
-        """With `goes_on`, when its point was not reached: the writing goes on until it is. A call that it came to has its
-        time to return."""
+        """Ends the story. With `goes_on` it writes until the point is reached, if it was not. A
+        call at that point has time to return."""
         self.points = len(self.tool.points())
         for _ in range(200 if self.goes_on else 0):
             if self.tool.killed():
@@ -102,7 +106,8 @@ class Story:
             wait_until(self.tool.killed, 60, "it came to its point, and is not killed there")
 
     def power_cut(self, cut=True):
-        """The primary's programs die, and what is under the tool; with `cut` the disk loses what was not synced."""
+        """Kills the primary's programs and the program under the tool; with `cut` the disk loses
+        unsynced data."""
         site = self.site
         if self.tool:
             self.tool.kill()
@@ -122,7 +127,7 @@ class Story:
             site.net.heal(i)
 
     def lacks(self):
-        """Whether the disk alone, before recovery, lacks something acknowledged."""
+        """Returns whether the disk alone, before recovery, lacks something acknowledged."""
         try:
             ops.check(self.site.backing, self.ledger)
             return False
@@ -130,7 +135,7 @@ class Story:
             return True
 
     def check(self, *options):
-        """Recovery with these options, and everything is there."""
+        """Recovers with these options and checks that everything is there."""
         done = self.site.volume.recover(*options)
         if done.returncode != 0:
             raise AssertionError("recovery: exit %d\n%s%s" % (done.returncode, done.stdout, done.stderr))
@@ -173,8 +178,8 @@ def mode_changes(story):
 
 
 def reattach(story):
-    """Replica 0 dies and comes back with its memory, under the tool; the mount runs free. Nearly all points are
-    acknowledgements, one of which may answer many records."""
+    """Kills replica 0 and starts it with its memory, under the tool; the mount runs without the tool.
+    Nearly all points are acknowledgements, one of which may answer many records."""
     site = story.site
     replica = site.replicas[0]
     story.mount()
@@ -194,7 +199,7 @@ def reattach(story):
 
 
 def same_life(story):
-    """Only the mount died; salius-recover under the tool has all of the page cache."""
+    """Kills only the mount; salius-recover under the tool finds the whole page cache."""
     site = story.site
     story.mount()
     story.mode("replicated")
@@ -211,11 +216,12 @@ class DaemonsKilled(Case):
     LANES = 4
 
     def play(self, story, script):
-        """The story up to its end or to the kill. True when it was killed."""
+        """Plays the story up to its end or to the kill. Returns whether it was killed."""
         try:
             script(story)
         except Exception:
-            # A call failed: because of the kill, for which the program has come to its point by now, or this is an error.
+            # A call failed. Either the kill caused that, and the program has reached its point by
+            # now; or it is an error.
             if not story.tool.reached():
                 raise
             wait_until(story.tool.killed, 60, "it came to its point, and is not killed there")
@@ -232,11 +238,13 @@ class DaemonsKilled(Case):
         return points
 
     def counted(self, sites, script, only):
-        """The points of some runs, fewest first. Kept: what a long run was begun with, it goes on with."""
+        """Returns the points of some runs, fewest first. They are kept: a resumed long run uses the
+        same ones."""
         what = "%s %s counted" % (script.__name__, only)
         counted = self.done_before(what, None)
         if counted is None:
-            # As crowded as the cases will be; acknowledgements that answer one record each only a quiet machine has.
+            # As busy as the cases will be; only a quiet machine has acknowledgements that answer
+            # one record each.
             rounds, at_once = {same_life: (3, sites), reattach: (4, sites[:1])}.get(script, (1, sites))
             counted = []
             for _ in range(rounds):
@@ -248,13 +256,15 @@ class DaemonsKilled(Case):
         return counted
 
     def every_point(self, script, armed, seconds, then):
-        """Kills before and after each point of `script` (each message for which there is time), and checks after each."""
+        """Kills before and after each point of `script` (each message for which there is time), and
+        checks after each."""
         self.armed = armed
         sites = [self.own(Site(tau=TAU)) for _ in range(self.LANES)]
         self.bases = lanes.each(sites, Base)
 
         def attempt(site, item, last):
-            """Where it was killed, how many points the story had, and how often the disk alone lacked something."""
+            """Returns where it was killed, how many points the story had, and how often the disk
+            alone lacked something."""
             only, at, after = item
             tool = KillAt(at, after, armed, only)
             story = Story(site, self.bases[site], tool, goes_on=last)
@@ -262,7 +272,7 @@ class DaemonsKilled(Case):
                 self.play(story, script)
                 lacking = then(story)
                 points = tool.points()
-                # What it came to behind the end of the story, while it was ended, is not the story's.
+                # Points after the end of the story, while it was being ended, do not belong to it.
                 had = len(points) if story.points is None else story.points
                 if not tool.killed() and had >= at:
                     raise AssertionError("it was not killed at its point, %s" % points[at - 1])
@@ -307,7 +317,8 @@ class DaemonsKilled(Case):
         return lacking
 
     def and_again(self, story):
-        """A session on the recovered volume starts, and its work is there after it."""
+        """Checks that a session on the recovered volume starts, and that its work is there after
+        it."""
         lacking = self.after_the_primary(story)
         story.writer = None
         story.mount()
@@ -316,7 +327,8 @@ class DaemonsKilled(Case):
         return lacking + self.after_the_primary(story)
 
     def after_the_replica(self, story):
-        """The volume goes on without it; then the primary dies, and one other replica loses its memory (f - 1)."""
+        """Lets the volume continue without the replica. Then the primary dies, and one other
+        replica loses its memory (f - 1)."""
         site = story.site
         story.write(4)
         story.power_cut()
@@ -347,8 +359,9 @@ class DaemonsKilled(Case):
         self.every_point(same_life, False, 10, self.after_the_primary)
 
     def test_control_memory_of_f_replicas_lost_with_the_primary_is_a_loss_that_is_refused_and_seen_when_forced(self):
-        """The check of all these cases sees what is really lost; with f - 1 memories lost nothing is. The third replica
-        is cut off, so that only f hold the records; no checkpoint comes by itself, and mode local not soon."""
+        """The check of all these cases sees a real loss; with f - 1 memories lost there is none.
+        The third replica is cut off, so that only f hold the records. No checkpoint starts on its
+        own, and mode local not soon."""
         site = self.own(Site(tau="600s", more=("--delta", "2s")))
         base = Base(site)
         for lost in range(1, site.acks + 1):

@@ -1,4 +1,4 @@
-"""Callers hold open more files than the mount has descriptors."""
+"""Callers hold more files open than the mount has descriptors."""
 import errno
 import itertools
 import os
@@ -16,13 +16,14 @@ class ManyOpenFiles(Case):
 
     def setUp(self):
         super().setUp()
-        self.rig_ = self.rig(m=2, acks=1, init_options=(*LESS_PATIENT, "--tau", "4s"))  # checkpoints come soon
+        # Checkpoints follow soon.
+        self.rig_ = self.rig(m=2, acks=1, init_options=(*LESS_PATIENT, "--tau", "4s"))
         self.mount = self.rig_.mount(mode="replicated", wrapper=self.limited())
         self.held = []
         self.addCleanup(self.release)
 
     def limited(self):
-        """Words before the mount's command: it may not raise its limit either."""
+        """Returns words before the mount's command, which also keep it from raising its limit."""
         return ["prlimit", "--nofile=%d:%d" % (self.LIMIT, self.LIMIT), "setpriv", "--bounding-set=-sys_resource"]
 
     def release(self):
@@ -30,7 +31,7 @@ class ManyOpenFiles(Case):
             os.close(self.held.pop())
 
     def fill(self, flags, path):
-        """Opens path(0), path(1), ... until that is refused."""
+        """Opens path(0), path(1), ... until an open is refused."""
         for i in range(self.LIMIT):
             try:
                 self.held.append(os.open(path(i), flags, 0o600))
@@ -42,7 +43,8 @@ class ManyOpenFiles(Case):
     @staticmethod
     def make(paths):
         for path in paths:
-            os.mknod(path, 0o600)  # never open: an answer to close(2) does not wait for the mount
+            # Never opened: the answer to close(2) does not wait for the mount.
+            os.mknod(path, 0o600)
 
     def everything_else_works(self):
         rig = self.rig_
@@ -76,7 +78,7 @@ class ManyOpenFiles(Case):
             f.write(b"now")
 
     def test_files_without_a_name_that_stay_open_leave_enough_too(self):
-        """Such a file needs a second descriptor, because nothing else leads to it."""
+        """Such a file needs a second descriptor, because no name leads to it."""
         known = [self.rig_.file("known%d" % i) for i in range(self.LIMIT)]
         self.make(known)
         self.fill(os.O_RDWR | os.O_CREAT, lambda i: self.rig_.file("f%d" % i))
@@ -91,7 +93,8 @@ class ManyOpenFiles(Case):
             self.assertEqual(os.pread(fd, 100, 0), b"%d" % i)
 
     def test_what_has_no_name_and_is_not_open_is_there_for_who_holds_it(self):
-        """The kernel knows the file and the directory by descriptors that the mount never hears of (O_PATH)."""
+        """The kernel knows the file and the directory by descriptors of which the mount never hears
+        (O_PATH)."""
         for make, remove in ((os.mkdir, os.rmdir), (os.mknod, os.unlink)):
             path = self.rig_.file("gone")
             make(path, 0o700)
@@ -104,7 +107,8 @@ class ManyOpenFiles(Case):
             self.assertEqual(os.fstat(fd).st_mode & 0o777, 0o750)
 
     def test_who_is_refused_has_made_nothing_also_when_many_come_at_once(self):
-        """Each has found room before it makes its file, in a directory of its own: the kernel has one at a time in a directory."""
+        """Each has found room before it makes its file, in a directory of its own: in one directory
+        the kernel makes one at a time."""
         code = """
 import os, sys
 held = []
@@ -131,7 +135,8 @@ sys.stdin.read()
         for n, maker in enumerate(makers):
             made, refusal = maker.popen.stdout.readline().split()
             self.assertEqual(int(refusal), errno.ENFILE)
-            # Asked below the mount: through it the kernel may still know that there was no such name.
+            # Listed below the mount: through it the kernel may still remember that there was no
+            # such name.
             self.assertEqual(len(os.listdir(self.rig_.backing_file("d%d" % n))), int(made))
 
     def test_files_that_have_another_name_left_need_no_descriptor(self):
@@ -145,7 +150,8 @@ sys.stdin.read()
         self.everything_else_works()
 
     def test_file_that_never_had_a_name_goes_although_its_descriptor_is_closed(self):
-        """It goes when a checkpoint covers it, long after its last close; meanwhile many others were used."""
+        """It is removed when a checkpoint covers it, long after its last close; meanwhile many
+        others were used."""
         os.close(os.open(self.rig_.path, os.O_TMPFILE | os.O_WRONLY, 0o600))
         kept = self.rig_.backing_file(".salius/open")
         self.assertEqual(len(os.listdir(kept)), 1)
@@ -166,7 +172,8 @@ sys.stdin.read()
             self.release()
 
     def test_files_that_were_closed_take_nothing_from_others(self):
-        """They keep their descriptors until what was written to them is applied; here that takes 100 ms each."""
+        """Such files keep their descriptors until their written data is applied; here that takes
+        100 ms each."""
         files = [self.rig_.file("f%d" % i) for i in range(self.LIMIT // 2)]
         self.make(files)
         slow = attach_strace(self.mount.pid, "pwritev2", os.path.join(current().dir, "slow"), "delay_enter=100000")

@@ -1,4 +1,4 @@
-"""Recovery on bad days: replicas missing, recovery cut off at each step, two primaries."""
+"""Recovery in bad conditions: replicas missing, recovery cut off at each step, two primaries."""
 import hashlib
 import os
 import signal
@@ -10,8 +10,8 @@ from harness.volume import ON_ANOTHER_HOST, RECOVER_NOT_ENOUGH, Mount, MountRefu
 
 
 def fingerprint(top, salius=True):
-    """{path: mode, owner, size, mtime, digest} of everything below `top`; with or without `.salius/`. The lock
-    file is left out: it names its last holder."""
+    """Returns {path: mode, owner, size, mtime, digest} of everything below `top`; with or without
+    `.salius/`. The lock file is left out: it names its last holder."""
     found = {}
     for folder, dirs, files in os.walk(top):
         dirs.sort()
@@ -32,8 +32,8 @@ def fingerprint(top, salius=True):
 class RecoveryCase(Case):
 
     def loaded(self, m=3, acks=2, operations=120, **kwargs):
-        """A mounted, replicated volume with acknowledged operations that are not all on its disk, every replica a
-        member."""
+        """Returns a mounted, replicated volume and its writer, with every replica a member. Some
+        acknowledged operations are not yet on its disk."""
         rig = self.rig(m=m, acks=acks, init_options=PATIENT, **kwargs)
         rig.mount().wait_whole()
         writer = ops.OpWriter(rig.path)
@@ -50,7 +50,8 @@ class RecoveryCase(Case):
 class OldFiles(RecoveryCase):
 
     def test_file_whose_path_is_too_long_to_be_told(self):
-        """It was there before the volume: the first write to it logs where it is, by its handle alone."""
+        """The file is older than the volume: the first write to it logs its place, by its handle
+        alone."""
         rig = self.rig(m=2, acks=1)
         name, depth = "d" * 250, 20
 
@@ -93,11 +94,11 @@ class OldFiles(RecoveryCase):
 
 class LargeLog(RecoveryCase):
 
-    RECORDS = 10240  # of 4 KiB; in a log of which they are less than the half that begins a checkpoint
+    RECORDS = 10240  # of 4 KiB; a checkpoint begins at half of the log, which is more
     MEGABITS = 50
 
     def test_all_replicas_bring_it_at_once(self):
-        """Faster than the cable of any one of them could."""
+        """Recovery is faster than the cable of any one replica allows."""
         rig = self.rig(m=3, acks=2, memory="192MiB", size_mb=1024, init_options=("--log-max", "128MiB", "--tau", "600s",
                                                                                  "--delta", "2s"))
         rig.mount().wait_whole()
@@ -140,7 +141,8 @@ class ReplicasMissing(RecoveryCase):
         self.recovered(rig, writer)
 
     def test_replicas_that_lost_their_memory_do_not_count_as_empty(self):
-        """I5: they answer, and say "unknown"; f of them gone is a refusal, never a clean volume."""
+        """I5: they answer, and report "unknown". f of them lost is a refusal, never a clean
+        volume."""
         rig, writer = self.loaded()
         rig.power_cut(also=writer.kill)
         rig.replicas[0].reboot()
@@ -216,13 +218,13 @@ class ReplicasMissing(RecoveryCase):
 
 class RecoveryCutOff(RecoveryCase):
 
-    # In the order of recovery/recovery.h; those of "same life" have a test of their own.
+    # In the order of recovery/recovery.h; the steps of "same life" have a test of their own.
     STEPS = ("locked", "run-noted", "fenced", "collected", "merged", "pin-appended", "pinned", "replay-rebuilt",
              "replay-data", "replay-displaced", "replay-hidden-link", "replay-attached", "replay-removed", "synced", "committed", "dropped")
 
     def name_changes(self, rig):
-        """The disk gets ahead with names that the log then changes: one to remove, a file that moves, two directories
-        that change places, a name taken over by another directory."""
+        """Puts names on the disk that the log then changes: a removed one, a file that moves, two
+        directories that exchange places, a name taken over by another directory."""
         for name in ("a", "b", "old"):
             os.mkdir(rig.file(name))
             with open(rig.file(name + "/in-" + name), "w"):
@@ -259,7 +261,7 @@ class RecoveryCutOff(RecoveryCase):
         self.assertEqual(missed, [], "steps that no run came to")
 
     def cut_off_at(self, step, first_missing, then_missing):
-        """True when the run really ended at `step`."""
+        """Returns whether the run really ended at `step`."""
         rig, writer = self.loaded(operations=60, size_mb=256)
         try:
             self.name_changes(rig)
@@ -269,7 +271,7 @@ class RecoveryCutOff(RecoveryCase):
             hit = done.returncode in (-signal.SIGKILL, 128 + signal.SIGKILL)
             if not hit:
                 self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-            rig.image.power_cut()  # recovery's own writes that were not synced are lost too
+            rig.image.power_cut()  # recovery's own unsynced writes are lost too
             rig.replicas[first_missing].start()
             rig.replicas[then_missing].kill()
             self.recovered(rig, writer)
@@ -280,7 +282,8 @@ class RecoveryCutOff(RecoveryCase):
             rig.close()
 
     def test_killed_at_each_step_of_the_same_life(self):
-        """Only the mount daemon died, so the page cache is intact; recovery dies too, or the whole machine with it."""
+        """Only the mount daemon died, so the page cache is intact. Then recovery dies too, alone or
+        with the whole machine."""
         for step in ("same-life-synced", "same-life-noted"):
             for power in (False, True):
                 with self.subTest(step=step, power_cut=power):
@@ -338,8 +341,9 @@ class TwoPrimaries(RecoveryCase):
         ops.check(rig.backing, writer.ledger)
 
     def test_a_primary_thawed_after_its_copy_was_recovered_elsewhere_is_refused(self):
-        """I4: the standby host recovered from a copy of the disk while the primary stood still. What the old
-        primary acknowledges afterwards must be what the recovered copy has; then its callers get errors."""
+        """I4: the standby host recovered from a copy of the disk while the primary was stopped.
+        Everything that the old primary acknowledges afterwards must be in the recovered copy; then
+        its callers get errors."""
         rig, writer = self.loaded(m=3, acks=2)
         rig.mount_.stop()
         copy = self.own(rig.image.copy("standby"))
@@ -360,8 +364,9 @@ class TwoPrimaries(RecoveryCase):
                 os.close(fd)
 
     def frozen_and_recovered_elsewhere(self, promises):
-        """The primary stands still; its copy is recovered; then one replica's host after the other starts again, on
-        its old disk or on a new one; and the primary goes on. Returns rig, writer and the standby's volume."""
+        """Stops the primary and recovers its copy. Then restarts one replica's host after the
+        other, on its old disk or on a new one, and continues the primary. Returns rig, writer and
+        the standby's volume."""
         rig, writer = self.loaded(m=3, acks=2)
         rig.mount_.stop()
         copy = self.own(rig.image.copy("standby"))
@@ -374,7 +379,7 @@ class TwoPrimaries(RecoveryCase):
         return rig, writer, standby
 
     def test_fence_outlives_reboots_of_all_replicas(self):
-        """I4: what was promised is on the replicas' disks."""
+        """I4: the promises are on the replicas' disks."""
         rig, writer, standby = self.frozen_and_recovered_elsewhere(promises=True)
         self.assertIn(writer.wait_failed(60), ("EIO", "ENOTCONN", "EROFS"))
         status = rig.mount_.status()
@@ -383,7 +388,8 @@ class TwoPrimaries(RecoveryCase):
         ops.check(standby.backing, writer.ledger)
 
     def test_replicas_that_lost_their_promises_too_are_no_witnesses(self):
-        """I4: nobody is left who knows of the fence. The primary acknowledges from its own disk only, and says why."""
+        """I4: no replica is left that knows of the fence. The primary acknowledges only from its
+        own disk, and reports why."""
         rig, writer, _ = self.frozen_and_recovered_elsewhere(promises=False)
         status = rig.mount_.wait_status(
             lambda s: s["mode"] == "local" and all("promises" in r["problem"] for r in s["replicas"]), 60,

@@ -1,4 +1,5 @@
-"""The disk stalls: the backing file system is frozen for a while, replicas are healthy. Whatever needs no disk goes on."""
+"""The disk stalls: the backing file system is frozen for a while, replicas are healthy. Calls that
+need no disk continue."""
 import contextlib
 import fcntl
 import os
@@ -13,7 +14,8 @@ from harness.run import HarnessError, sh, wait_until
 
 _FREEZE, _THAW = 0xC0045877, 0xC0045878  # FIFREEZE, FITHAW: _IOWR('X', 119 and 120, int)
 
-# Overwrites blocks of a file with O_SYNC, one every 10 ms; prints the start and the length of each in seconds.
+# Overwrites blocks of a file with O_SYNC, one every 10 ms; prints the start and the length of each
+# in seconds.
 _OVERWRITE = """
 import os, sys, time
 fd = os.open(sys.argv[1], os.O_WRONLY | os.O_SYNC)
@@ -28,7 +30,7 @@ while True:
 
 
 class Maker(threading.Thread):
-    """Makes a file, which hangs as long as the disk does."""
+    """A thread that makes a file, and hangs as long as the disk does."""
 
     def __init__(self, path):
         super().__init__(daemon=True)
@@ -43,7 +45,8 @@ class Maker(threading.Thread):
 
 
 class Freezer:
-    """Freezes the file system at `path`, at most for MOST_S: a test that waits for the disk against its will ends."""
+    """Freezes the file system at `path`, at most for MOST_S: a test that waits for the disk by
+    mistake ends."""
 
     MOST_S = 60
 
@@ -70,7 +73,7 @@ class Freezer:
 
 
 class Writer:
-    """The overwriter as a process, and what it measured."""
+    """The overwriter as a process, and its measurements."""
 
     def __init__(self, path, uid=None):
         argv = ["setpriv", "--reuid", str(uid), "--regid", str(uid), "--clear-groups"] if uid else []
@@ -102,7 +105,7 @@ class StalledDisk(Case):
     ANSWER_S = 0.1
 
     def make(self, **kwargs):
-        """A volume whose window and tau have room for the stall."""
+        """Mounts a volume whose window and tau have room for the stall."""
         init = ("--log-max", "64MiB", "--delta", "1s", "--tau", "60s")
         rig = self.rig(m=2, acks=1, init_options=init, memory="256MiB", **kwargs)
         rig.mount("recover=auto,metrics=127.0.0.1:9997", mode="replicated")
@@ -125,7 +128,7 @@ class StalledDisk(Case):
         self.took.setdefault(what, []).append(took)
 
     def answers(self, rig, path, patched):
-        """Everything that needs no disk, each once."""
+        """Times everything that needs no disk, each once."""
         def cat(name):
             with open(name, "rb") as f:
                 return f.read()
@@ -168,7 +171,8 @@ class StalledDisk(Case):
             self.took.clear()
             frozen = time.monotonic()
             self.freezer.freeze()
-            with open(patched, "r+b", buffering=0) as f:  # plain, and an fsync that the replicas answer
+            # Plain, and an fsync that the replicas answer.
+            with open(patched, "r+b", buffering=0) as f:
                 f.write(b"new!")
                 self.timed("fsync", lambda: os.fsync(f.fileno()))
             blocked = [Maker(os.path.join(rig.file(name), "made")) for name in makers]
@@ -187,13 +191,14 @@ class StalledDisk(Case):
                 self.report("%d overwrites before, p99 %.2f ms; %d while stalled, p99 %.2f ms, longest %.1f ms", len(before),
                             p99(before) * 1e3, len(during), p99(during) * 1e3, during[-1] * 1e3)
                 self.assertGreater(len(during), 100, "overwrites stopped")
-                # Other programs run meanwhile, on few CPUs: their time slices are no wait for the disk.
+                # Other programs run meanwhile, on few CPUs: their time slices are no wait for the
+                # disk.
                 self.assertLess(p99(during), max(2 * p99(before), 0.02))
                 self.assertLess(during[-1], 1.0)
         for what, times in sorted(self.took.items()):
             self.report("%-36s median %6.1f ms, longest %6.1f ms", what, statistics.median(times) * 1e3, max(times) * 1e3)
         for what, times in self.took.items():
-            # `status` and metrics are programs that are started first.
+            # For `status` and metrics a program has to start first.
             bound = self.ANSWER_S + (0.4 if what in ("status", "metrics") else 0)
             self.assertLess(statistics.median(times), bound, what)
             self.assertLess(max(times), bound + 0.4, what)

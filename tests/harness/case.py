@@ -1,4 +1,4 @@
-"""Base class of the tests: seeds, clean-up, and what is printed when one fails."""
+"""Base class of the tests: seeds, clean-up, and the output when a test fails."""
 import hashlib
 import os
 import random
@@ -12,7 +12,7 @@ from harness.rig import Rig
 
 
 class Case(unittest.TestCase):
-    """Every test gets self.rng, seeded by the run's seed and its own name."""
+    """A test with self.rng, seeded by the run's seed and the test's own name."""
 
     def setUp(self):
         run = harness_run.current()
@@ -33,21 +33,24 @@ class Case(unittest.TestCase):
         return result
 
     def done_before(self, what, default):
-        """What keep() kept in an earlier part of this run (harness/journal.py)."""
+        """Returns what keep() kept in an earlier part of this run (harness/journal.py)."""
         return harness_run.current().journal.get("%s %s" % (self.id(), what), default)
 
     def keep(self, what, value):
-        """Progress of a long run."""
+        """Keeps progress of a long run."""
         harness_run.current().journal.put("%s %s" % (self.id(), what), value)
 
     def rounds(self, what, total, so_far):
-        """The numbers of the rounds that are left of `total`, for a loop that a long run may be ended in and goes on
-        with, on whatever the test has made anew. A round is kept when the loop asks for the next one; the last one only
-        with the test, which still has something to do after it. --long prints every tenth, with so_far()."""
+        """Yields the numbers of the rounds that are left of `total`. A long run may end within the
+        loop and continue it later, on disks and processes that the test has made again.
+
+        A round is kept when the loop asks for the next one. The last one is kept only with the
+        test, which still has work to do after it. --long prints every tenth, with so_far()."""
         first = self.done_before(what, 0)
         if first:
             self.report("goes on after %d of %d %s, on new disks", first, total, what)
-            self._seed_rng("%s %s %d" % (self.id(), what, first))  # other choices than those of the first rounds
+            # Other choices than those of the first rounds.
+            self._seed_rng("%s %s %d" % (self.id(), what, first))
         for number in range(first, total):
             yield number
             done = number + 1
@@ -58,7 +61,7 @@ class Case(unittest.TestCase):
                 self.report("%d of %d %s; %s", done, total, what, so_far())
 
     def _show_logs(self):
-        """When the test failed: the ends of the logs that it made."""
+        """Shows the ends of the test's logs if the test failed."""
         run = harness_run.current()
         result = self._outcome.result
         if not any(getattr(test, "test_case", test) is self for test, _ in result.failures + result.errors):
@@ -76,7 +79,7 @@ class Case(unittest.TestCase):
                     dst.write(src.read())
 
     def rig(self, *args, **kwargs):
-        """A Rig that is closed after the test, whatever happens."""
+        """Returns a Rig that is closed after the test, whatever happens."""
         rig = Rig(*args, **kwargs)
         self.addCleanup(rig.close)
         return rig
@@ -87,22 +90,23 @@ class Case(unittest.TestCase):
         return thing
 
     def report(self, text, *args):
-        """One line about what really happened, in the run's output."""
+        """Prints one line about the observed facts in the run's output."""
         print("    %s: %s" % (self._testMethodName, text % args if args else text), flush=True)
 
     def eatmydata(self):
-        """For the controls: the words before a program's own under which its syncs do nothing."""
+        """Returns the words before a program's own under which its syncs do nothing: for the
+        controls."""
         self.assertTrue(shutil.which("eatmydata"), "eatmydata is not installed: deploy/packages.sh")
         return ("eatmydata",)
 
     def drawn(self, number, of, what):
-        """For `of` tests that take long: each ordinary run does one of them, by its seed, and --long all. Skips this one,
-        the one with `number`, when another was drawn."""
+        """Draws one of `of` slow tests: an ordinary run does one of them, by its seed, and --long
+        all. Skips this one, number `number`, if another was drawn."""
         chosen = harness_run.current().seed % of
         if not self.long_run and number != chosen:
             self.skipTest("%s: this run's seed chose number %d of %d, this is %d; all with --long"
                           % (what, chosen + 1, of, number + 1))
 
     def count(self, short, long):
-        """How often: `short` in the ordinary run, `long` with --long."""
+        """Returns how often to do something: `short` in the ordinary run, `long` with --long."""
         return long if self.long_run else short
