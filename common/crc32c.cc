@@ -17,7 +17,7 @@ using Function = unsigned int (*)(unsigned char* bytes, int size, unsigned int s
 
 // crc32_iscsi() itself takes AVX-512 where the CPU has it. That is twice as fast in a loop. But a
 // little of it between two system calls costs more than it saves, and on Intel's CPUs more of it
-// does, too (docs/performance-work.md).
+// does, too (docs/history/performance.md).
 constexpr size_t kWideBytes = 16 << 10;
 
 Function FastestForFew() {
