@@ -112,7 +112,7 @@ TEST_P(BulkWriterTest, AFailedWriteSaysWhy) {
 
 INSTANTIATE_TEST_SUITE_P(FileSystems, BulkWriterTest, testing::Values("", "/dev/shm"));
 
-// How many bytes of the file are in the page cache.
+// Returns how many bytes of the file are in the page cache.
 size_t Cached(int fd) {
   const size_t pages = *FileSize(fd) / 4096;
   void* const map = mmap(nullptr, pages * 4096, PROT_READ, MAP_SHARED, fd, 0);

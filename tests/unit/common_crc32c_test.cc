@@ -25,10 +25,10 @@ TEST(Crc32cTest, ExtendingInPartsIsTheSameAsOneRun) {
   }
 }
 
-// Bit by bit, at every length and alignment that a variant may treat in its own way.
+// Compares bit by bit, at every length and alignment that a variant may treat in its own way.
 TEST(Crc32cTest, AgreesWithTheDefinitionAtEveryLengthAndAlignment) {
   constexpr size_t kSmall = 4200;
-  constexpr size_t kLarge = 16 << 10;  // others take over there
+  constexpr size_t kLarge = 16 << 10;  // other variants take over there
   std::vector<uint8_t> bytes(kLarge + 300);
   for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<uint8_t>(i * i + i / 251);
   for (const size_t begin : {0, 1, 5, 8, 63}) {

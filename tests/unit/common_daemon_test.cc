@@ -19,7 +19,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// Before any thread of the test process exists, as in a daemon's main().
+// Made before any thread of the test process exists, as in a daemon's main().
 SignalWaiter& Waiter() {
   static auto* const waiter = new SignalWaiter;
   return *waiter;
@@ -65,9 +65,9 @@ TEST(SignalWaiterTest, BrokenPipeIsAnErrorNotADeath) {
 }
 
 TEST(NotifyTest, TellsTheServiceManager) {
-  NotifyReady();  // Nobody listens: nothing happens.
-  // A socket in the abstract name space, which systemd writes with "@" for the leading zero: paths
-  // of a test directory are too long for a socket.
+  NotifyReady();  // Without a listener nothing happens.
+  // The socket is in the abstract name space, which systemd writes with "@" for the leading zero.
+  // Paths of a test directory are too long for a socket.
   const std::string name = "@salius-notify-test-" + std::to_string(getpid());
   const int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
   sockaddr_un address = {};

@@ -141,7 +141,7 @@ TEST_F(FileTest, DirectoriesAreMadeForTheirOwnerToWriteWhateverTheUmask) {
     return st.st_mode & 07777;
   };
   for (const char* name : {"a", "a/b", "c"}) EXPECT_EQ(mode(name), 0755u) << name;
-  // One that others could write to is closed to them; one that only has to be there is let be.
+  // MakeOwnDirs closes a directory to other writers; MakeDirs leaves an existing one unchanged.
   ASSERT_EQ(fchmodat(dir(), "a/b", 01777, 0), 0);
   EXPECT_TRUE(MakeDirs(top + "/a/b").ok());
   EXPECT_EQ(mode("a/b"), 01777u);
@@ -277,7 +277,7 @@ TEST_F(FileTest, HandleOpensTheFileUntilItIsGone) {
   EXPECT_EQ(StatusErrno(OpenByHandle(dir(), handle, O_RDONLY).status()), ESTALE);
 }
 
-// ext4 has an answer of its own while a new file gets the number of the one that is gone.
+// ext4 has an answer of its own while a new file gets the inode number of the removed one.
 TEST_F(FileTest, HandleOfAGoneFileIsStaleWhileItsInodeIsTakenAgain) {
   if (geteuid() != 0) GTEST_SKIP() << "open_by_handle_at needs CAP_DAC_READ_SEARCH";
   Create("a");

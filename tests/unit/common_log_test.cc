@@ -86,7 +86,7 @@ TEST(LogTest, PlaceAndPrefixFollowStderr) {
   GetCapturedStderr();
 }
 
-// A pipe that nobody reads instead of stderr, full but for nothing.
+// A full pipe that is not read, in place of stderr.
 class FullPipe {
  public:
   FullPipe() : stderr_(dup(STDERR_FILENO)) {
@@ -102,7 +102,8 @@ class FullPipe {
     dup2(ends_[1], STDERR_FILENO);
     close(ends_[1]);
   }
-  // Reads until `last` has come; what came before it, without what the pipe was filled with.
+  // Reads until `last` has come. Returns the text before it, without the bytes that filled the
+  // pipe.
   std::string ReadUntil(const std::string& last) {
     std::string text;
     char buffer[65536];
@@ -125,7 +126,7 @@ class FullPipe {
 };
 
 void FailCheckBehindManyLines() {
-  alarm(60);  // who waits waits for ever
+  alarm(60);  // a thread that waits would wait for ever
   if (!InitLogging("salius-test", "info").ok()) _exit(1);
   LogInBackground();
   for (int i = 0; i < 900; ++i) SLOG_INFO("line {} of many", i);
@@ -151,17 +152,17 @@ TEST(LogDeathTest, AFailedCheckEndsTheProcessAlsoWhenNobodyReadsTheLog) {
   EXPECT_EXIT(fail(), ::testing::KilledBySignal(SIGABRT), "");
 }
 
-// The last test: from here on the process logs in the background.
+// This test comes last: from here on the process logs in the background.
 TEST(LogTest, InTheBackgroundNobodyWaitsForWhoReadsStderr) {
   ASSERT_TRUE(InitLogging("salius-test", "info").ok());
   EXPECT_TRUE(FlushLog(std::chrono::milliseconds(0))) << "nothing waits";
   FullPipe pipe;
-  alarm(60);  // who waits waits for ever
+  alarm(60);  // a thread that waits would wait for ever
   LogInBackground();
   constexpr int kMore = 5;
   for (size_t i = 0; i < kLogQueueLines + 1 + kMore; ++i) SLOG_INFO("line {} of many", i);
   EXPECT_FALSE(FlushLog(std::chrono::milliseconds(1)));
-  // The last of them are missing, and that is said without another line.
+  // The last lines are missing, and their number is logged without another line.
   EXPECT_THAT(pipe.ReadUntil(" lines of the log are lost: it could not be written\n"),
               AllOf(HasSubstr(" I line 0 of many\n"), HasSubstr(" I line 999 of many\n")));
   EXPECT_TRUE(FlushLog(std::chrono::seconds(30)));

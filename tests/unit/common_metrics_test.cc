@@ -15,7 +15,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// What a plain HTTP client gets from localhost.
+// Returns the answer that a plain HTTP client gets from localhost.
 std::string HttpGet(int port) {
   const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in address = {};

@@ -87,7 +87,7 @@ TEST(ResolveReplicasTest, AllOfThemBeginWithTheOneThatIsUsed) {
   const auto firsts = ResolveReplicas(replicas);
   ASSERT_TRUE(firsts.ok()) << firsts.status();
   for (size_t i = 0; i < replicas.size(); ++i) EXPECT_EQ((*all)[i].front(), (*firsts)[i]);
-  // Whatever the resolver says first, the family is one that both have.
+  // The family is one that both have, whatever the resolver returns first.
   EXPECT_EQ(FormatSockaddr((*firsts)[1]), "127.0.0.1:7401");
 }
 
@@ -143,7 +143,7 @@ TEST(ResolveReplicasTest, NameWithoutAddressIsLeftEmptyUnlessNoneHasOne) {
                               .status()
                               .message()),
               HasSubstr("no-such-host.invalid:1"));
-  // What goes with what is asked of those that have one.
+  // Only the names that have an address are checked together.
   EXPECT_THAT(
       std::string(ResolveReplicas({"no-such-host.invalid:1", "127.0.0.1:7400", "[::1]:7400"},
                                   Unresolved::kIsLeftEmpty)

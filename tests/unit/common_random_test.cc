@@ -9,7 +9,7 @@ namespace {
 
 TEST(RandomTest, SameSeedGivesTheSameNumbersForEver) {
   Random random(42);
-  // Frozen: seeds in bug reports and the simulator rely on them.
+  // These values are frozen: seeds in bug reports and the simulator rely on them.
   EXPECT_EQ(random.Next(), 0x15780b2e0c2ec716u);
   EXPECT_EQ(random.Next(), 0x6104d9866d113a7eu);
 }

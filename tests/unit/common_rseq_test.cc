@@ -10,7 +10,7 @@
 namespace salius {
 namespace {
 
-// What the kernel last wrote; negative while the thread is not registered.
+// Returns the value that the kernel last wrote; negative while the thread is not registered.
 int RegisteredCpu() {
   const auto* const area = reinterpret_cast<const struct rseq*>(
       static_cast<const char*>(__builtin_thread_pointer()) + __rseq_offset);

@@ -9,7 +9,7 @@
 namespace salius {
 namespace {
 
-// Every byte, and none beside them, whatever the sizes and the alignments.
+// Checks that every byte is copied, and none beside them, at all sizes and alignments.
 TEST(StreamCopyTest, CopiesExactlyTheBytes) {
   constexpr size_t kAlignments = 65;
   constexpr size_t kAround = 64;

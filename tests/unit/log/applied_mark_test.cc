@@ -1,4 +1,4 @@
-// The applied watermark: what another process finds after this one died.
+// The applied watermark: its state for another process after this one died.
 #include "log/applied_mark.h"
 
 #include <signal.h>
@@ -96,7 +96,7 @@ TEST(AppliedMarkTest, AfterAFailedSyncItSaysNothingUntilTheNextSession) {
   EXPECT_EQ(mark->epoch(), 0u);
   EXPECT_EQ(mark->applied(), 0u);
   mark->SyncBegins();
-  mark->SyncEnds(true);  // does not say again what the failed one lost
+  mark->SyncEnds(true);  // does not bring back the data that the failed one lost
   EXPECT_EQ(mark->epoch(), 0u);
   mark->Reset(8, 5);
   EXPECT_EQ(mark->epoch(), 8u);
@@ -108,7 +108,7 @@ TEST(AppliedMarkTest, PageCutOffInsideResetSaysNothing) {
   ASSERT_TRUE(mark.ok());
   mark->Reset(7, 5);
   mark->Store(10);
-  // As if the process had died before the last store of Reset(8): the check still is epoch 7's.
+  // The process died before the last store of Reset(8): the check still is epoch 7's.
   const uint64_t epoch = 8;
   const UniqueFd raw = dir.Open("applied", O_RDWR);
   ASSERT_TRUE(

@@ -311,7 +311,7 @@ TEST_F(ApplyTest, EveryTypeOfObjectIsMadeComplete) {
     ++id;
     SCOPED_TRACE(absl::StrFormat("type %o", type));
     const uint32_t mode = type | (type == S_IFLNK ? 0777 : 06775);
-    // Twice: the second replaces the first.
+    // Make it twice: the second replaces the first.
     for (int round = 0; round < 2; ++round) {
       auto fd = MakeObject(dir_.fd(), IdName(id), id, Create(mode));
       ASSERT_TRUE(fd.ok()) << fd.status();

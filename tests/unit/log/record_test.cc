@@ -209,7 +209,7 @@ TEST(RecordTest, OperationsHaveNames) {
   EXPECT_EQ(OpName(static_cast<Op>(99)), "unknown");
 }
 
-// Every body refuses to be cut anywhere and to be followed by anything.
+// Checks that a body refuses to be cut anywhere and to be followed by anything.
 template <typename Body>
 void ExpectExactSize(const Body& body) {
   const std::string bytes = body.Encode();

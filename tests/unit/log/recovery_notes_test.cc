@@ -29,7 +29,7 @@ TEST(RecoveryNotesTest, WhatIsEncodedDecodes) {
   notes.Put(GaveUp(7));
   notes.Put(Note(9));
   const std::string text = notes.Encode();
-  // Golden: docs/log-format.md.
+  // The golden text of docs/log-format.md.
   EXPECT_EQ(text,
             "salius-recoveries 1\n"
             "1700000000000 7 8 228 12 new lost=229-240 lost=242-242 "

@@ -1,5 +1,5 @@
-// What a crash or damage leaves of a stable log, and what is made of it: a torn tail is cut off,
-// damage in the middle is DATA_LOSS, and nothing torn ever comes back.
+// A stable log after a crash or damage: a torn tail is cut off, damage in the middle is DATA_LOSS,
+// and a torn entry never comes back.
 #include <algorithm>
 #include <optional>
 #include <string>
@@ -49,7 +49,7 @@ class StableLogCrashTest : public testing::Test {
   absl::Status OpenStatus() {
     return StableLog::Open(dir_.fd(), kLogName, TestVolume(), nullptr).status();
   }
-  // Appends with a log opened anew.
+  // Opens the log again and appends.
   void AppendAnew(const Records& records) {
     auto log = StableLog::Open(dir_.fd(), kLogName, TestVolume(), nullptr);
     SALIUS_CHECK_OK(log);
@@ -79,7 +79,7 @@ TEST_F(StableLogCrashTest, BatchTornAtAnyByteIsCutThereAndNothingElse) {
     Put(after.substr(begin, cut - begin) + before.substr(cut, end - cut), begin);
     Records expected = base;
     for (size_t i = 0; i < batch.size(); ++i) {
-      // Zero padding at an entry's end cannot be told from bytes that were not written.
+      // Zero padding at an entry's end looks the same as bytes that were not written.
       const std::string mixed = after.substr(begin, cut - begin) + before.substr(cut, end - cut);
       if (mixed.substr(0, ends[i] - begin) == after.substr(begin, ends[i] - begin)) {
         expected.push_back(batch[i]);
@@ -87,7 +87,7 @@ TEST_F(StableLogCrashTest, BatchTornAtAnyByteIsCutThereAndNothingElse) {
     }
     const StableLog::Contents contents = ReadLog(dir_);
     ASSERT_EQ(contents.records, expected) << "cut at " << cut;
-    // The log goes on from there.
+    // The log can be appended to.
     AppendAnew({TestRecord(1, 9, 50)});
     expected.push_back(TestRecord(1, 9, 50));
     ASSERT_EQ(ReadLog(dir_).records, expected) << "appended after a cut at " << cut;
@@ -130,7 +130,7 @@ TEST_F(StableLogCrashTest, SectorsOfABatchInAnyOrderGiveAPrefixOfIt) {
     EXPECT_EQ(got[0], base[0]);
     ASSERT_LE(got.size(), 1 + batch.size());
     EXPECT_TRUE(std::equal(got.begin() + 1, got.end(), batch.begin()));
-    // A new, short tail; nothing of the torn batch may follow it.
+    // Append a new, short tail: no entry of the torn batch may follow it.
     AppendAnew({TestRecord(2, 1, 0)});
     const Records then = ReadLog(dir_).records;
     ASSERT_EQ(then.size(), got.size() + 1);
@@ -145,7 +145,7 @@ TEST_F(StableLogCrashTest, DamageInTheMiddleIsDataLossThatNamesTheOffset) {
     ASSERT_TRUE(AppendAll(*log_, {TestRecord(1, seq, 200)}).ok());
   }
   ASSERT_TRUE(OpenStatus().ok());
-  // Every byte of the first five entries (the sixth is the last batch: see the next test).
+  // Flip every byte of the first five entries (the sixth is the last batch: see the next test).
   for (size_t entry = 0; entry < 5; ++entry) {
     for (uint64_t at = begins[entry]; at < begins[entry + 1]; at += 3) {
       Flip(at);
@@ -185,7 +185,7 @@ TEST_F(StableLogCrashTest, NonZeroPaddingIsDamage) {
 }
 
 TEST_F(StableLogCrashTest, PayloadOfAnotherEntryIsNotTaken) {
-  // As when the header's sector was written and the payload's was not, with an older record there.
+  // The header's sector was written and the payload's was not, with an older record there.
   ASSERT_TRUE(AppendAll(*log_, {TestRecord(1, 1, 200)}).ok());
   Put(TestRecord(1, 7, 200), stable::kRingAt + stable::kEntryHeaderBytes);
   EXPECT_TRUE(ReadLog(dir_).records.empty());
@@ -203,7 +203,7 @@ TEST_F(StableLogCrashTest, RecordOfALaterVersionIsRefusedNotTakenForATornTail) {
 }
 
 TEST_F(StableLogCrashTest, BytesThatAUserStoredAreNeverTakenForAnEntry) {
-  // The image of a whole log with later positions, as the body of a record: the salt differs.
+  // Use the image of a whole log with later positions as the body of a record: the salt differs.
   TestDir other(kInMemory);
   auto log = StableLog::Create(other.fd(), kLogName, TestVolume(), kMiB);
   ASSERT_TRUE(log.ok());
@@ -262,7 +262,7 @@ TEST_F(StableLogCrashTest, FileThatIsTooShortIsDataLoss) {
   EXPECT_EQ(OpenStatus().code(), Code::kDataLoss);
 }
 
-// Logs that are larger than the part of them that was ever written.
+// Logs that are much larger than the part that was ever written.
 class StableLogReachTest : public testing::Test {
  protected:
   static constexpr uint64_t kCapacity = 16 * kMiB;
@@ -296,8 +296,8 @@ class StableLogReachTest : public testing::Test {
   void Put(const std::string& bytes, uint64_t at) {
     SALIUS_CHECK_OK(PwriteFull(raw_.get(), AsBytes(bytes), static_cast<int64_t>(at)));
   }
-  // A valid entry header at `position`, as of a later batch: it proves that all before it was
-  // synced.
+  // Writes a valid entry header at `position`, as of a later batch. It proves that everything
+  // before it was synced.
   void PutWitness(uint64_t position) {
     stable::EntryHeader entry;
     entry.kind = stable::EntryKind::kPad;
@@ -361,7 +361,7 @@ TEST_F(StableLogReachTest, TornBatchThatGoesFartherThanTheLogEverDidNeverComesBa
   Put("damage", stable::kRingAt + begin + 100);
   auto log = StableLog::Open(dir_.fd(), kLogName, TestVolume(), nullptr);
   ASSERT_TRUE(log.ok()) << log.status();
-  // New entries of the same size, each of which ends where one of the torn batch begins.
+  // Append entries of the same size: each ends where one of the torn batch begins.
   for (Seq i = 1; i <= 20; ++i) {
     ASSERT_TRUE(AppendAll(*log, {TestRecord(2, i, kBody)}).ok());
     ASSERT_EQ(ReadLog(dir_).records.size(), kept + i) << "the torn batch came back";
@@ -387,7 +387,7 @@ TEST_F(StableLogReachTest, WithADamagedHeaderSlotTheWholeRingIsSearched) {
 TEST_F(StableLogReachTest, EntriesBeyondTheReachMeanAnOldHeaderSoAllIsSearched) {
   const stable::FileHeader first = HeaderOf(0);
   Fill(2 * kStep);
-  // Both slots as they were at first: the newer headers never reached the disk.
+  // Restore both slots as they were at first: the newer headers never reached the disk.
   for (uint64_t generation : {first.generation, first.generation + 1}) {
     stable::FileHeader header = first;
     header.generation = generation;
@@ -432,7 +432,7 @@ TEST_F(StableLogLapTest, HeadersOfTheLapBeforeAreDamageNotAnEmptyLog) {
   const std::string before = Image();
   GoRoundOnce();
   ASSERT_TRUE(OpenStatus().ok());
-  // The newer headers are destroyed by more than a torn write could: they had long been synced.
+  // Destroy the newer headers, by more than a torn write could: they had long been synced.
   Put(before.substr(0, stable::kRingAt), 0);
   EXPECT_EQ(OpenStatus().code(), Code::kDataLoss);
   Flip(100);  // and with one slot damaged
@@ -461,12 +461,12 @@ TEST_F(StableLogLapTest, BatchThatWrapsTornBetweenItsTwoWritesIsCut) {
   const uint64_t offset = log_->capacity() - 5000;
   ASSERT_TRUE(AppendAll(*log_, batch).ok());
   const std::string after = Image();
-  // Only what went to the ring's beginning reached the disk.
+  // Only the part at the ring's beginning reached the disk.
   const uint64_t ring_end = stable::kRingAt + kMiB;
   Put(before.substr(stable::kRingAt + offset, ring_end - stable::kRingAt - offset),
       stable::kRingAt + offset);
   EXPECT_EQ(ReadLog(dir_).records.back(), TestRecord(1, last, 2000));
-  // Only what went to its end did.
+  // Only the part at its end reached the disk.
   Put(after.substr(stable::kRingAt + offset, ring_end - stable::kRingAt - offset),
       stable::kRingAt + offset);
   Put(before.substr(stable::kRingAt, 20000), stable::kRingAt);

@@ -1,5 +1,5 @@
-// The stable log of docs/log-format.md: golden bytes, appends and cuts, refusals. What crashes and
-// damage leave is in stable_log_crash_test.cc.
+// The stable log of docs/log-format.md: golden bytes, appends and cuts, refusals. Crashes and
+// damage are in stable_log_crash_test.cc.
 #include "log/stable_log.h"
 
 #include <algorithm>
@@ -351,8 +351,9 @@ TEST(StableLogTest, AfterAFailedAppendItRefusesEverything) {
   EXPECT_EQ(ReadLog(dir).records.size(), 1u);
 }
 
-// Random appends, cuts and re-opens against a list in memory. What was cut may come back when the
-// log is opened again (its start is written when the space is needed), what was kept must.
+// Compares random appends, cuts and re-opens with a list in memory. Records that were cut may come
+// back when the log is opened again (its start is written when the space is needed). Records that
+// were kept must come back.
 class StableLogModelTest : public testing::TestWithParam<uint64_t> {};
 
 TEST_P(StableLogModelTest, KeepsEverythingThatWasNotCut) {
@@ -387,7 +388,7 @@ TEST_P(StableLogModelTest, KeepsEverythingThatWasNotCut) {
       } else {
         ASSERT_EQ(status.code(), Code::kResourceExhausted);
         seq -= batch.size();
-        // Room again, as after a checkpoint.
+        // Make room, as a checkpoint does.
         checkpoint = seq;
       }
     } else if (dice < 90) {

@@ -1,4 +1,4 @@
-// What the tests of the stable log share.
+// Shared by the tests of the stable log.
 #ifndef SALIUS_TESTS_UNIT_LOG_STABLE_LOG_UTIL_H_
 #define SALIUS_TESTS_UNIT_LOG_STABLE_LOG_UTIL_H_
 
@@ -23,7 +23,7 @@ inline VolumeId TestVolume() {
   return volume;
 }
 
-// A write record with a body that tells it from every other.
+// Returns a write record with a body that differs from every other.
 inline std::string TestRecord(Epoch epoch, Seq seq, size_t body_bytes) {
   RecordHeader header;
   header.volume = TestVolume();
@@ -41,7 +41,7 @@ inline absl::Status AppendAll(StableLog& log, const std::vector<std::string>& re
   return log.Append(items);
 }
 
-// Everything in the log of `dir`, which must be readable.
+// Returns everything in the log of `dir`, which must be readable.
 inline StableLog::Contents ReadLog(const TestDir& dir) {
   StableLog::Contents contents;
   SALIUS_CHECK_OK(StableLog::Open(dir.fd(), kLogName, TestVolume(), &contents));

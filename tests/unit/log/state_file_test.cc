@@ -173,12 +173,12 @@ TEST(StateFileTest, TornWriteLeavesTheOlderNoteAndCanBeWrittenOver) {
     ASSERT_TRUE(PwriteFull(raw.get(), AsBytes(mixed), 0).ok());
     auto reopened = StateFile::Open(dir.fd(), kName);
     ASSERT_TRUE(reopened.ok()) << torn << ": " << reopened.status();
-    // The last bytes of both slots could be equal, but the checksum is there.
+    // The last bytes of both slots could be equal, but the checksum lies there.
     EXPECT_EQ(reopened->state().checkpoint, mixed == next ? 3u : 2u) << torn;
     if (torn % 512 == 100) {
       ASSERT_TRUE(reopened->Write(WithCheckpoint(9)).ok());
       EXPECT_EQ(StateFile::Open(dir.fd(), kName)->state().checkpoint, 9u);
-      // As before for the next round: slot 1 holds checkpoint 2.
+      // Restore the start of the next round: slot 1 holds checkpoint 2.
       ASSERT_TRUE(
           PwriteFull(raw.get(), AsBytes(EncodeStateSlot(WithCheckpoint(2), 3)), kStateSlotBytes)
               .ok());

@@ -1,4 +1,4 @@
-// A directory of its own for one test, removed at its end.
+// A directory for one test, removed at its end.
 #ifndef SALIUS_TESTS_UNIT_LOG_TEST_DIR_H_
 #define SALIUS_TESTS_UNIT_LOG_TEST_DIR_H_
 

@@ -1,4 +1,4 @@
-// volume.toml: what it may say, and that every refusal names the value.
+// volume.toml: its contents, and that every refusal names the value.
 #include "log/volume_config.h"
 
 #include <functional>
@@ -19,7 +19,7 @@ VolumeConfig GoodConfig() {
   return config;
 }
 
-// The message of the refusal; empty when accepted.
+// Returns the message of the refusal; "" when the change is accepted.
 std::string Refusal(const std::function<void(VolumeConfig&)>& change) {
   VolumeConfig config = GoodConfig();
   change(config);
@@ -60,7 +60,7 @@ TEST(VolumeConfigTest, ReplicasMustBeDifferentAddressesWithPorts) {
   EXPECT_TRUE(Says(with("10.0.0.9:70000"), "not \"host:port\""));
   EXPECT_TRUE(Says(with(""), "not \"host:port\""));
   EXPECT_TRUE(Says(with(std::string(201, 'h') + ":1"), "longer than 200"));
-  // The file would be refused when it is read again.
+  // A file with these addresses would be refused when it is read again.
   for (const char* address : {"h\xc3\xb6st:7400", "[\t::1]:7400", "a b:7400", "h\x7f:7400"}) {
     EXPECT_TRUE(Says(with(address), "not printable ASCII")) << address;
   }

@@ -150,7 +150,7 @@ TEST(CreateVolumeTest, WhatACrashLeftOfAnEarlierInitIsReplaced) {
   EXPECT_FALSE(Exists(dir, ".salius.new"));
 }
 
-// A user may have made one, also in a volume that has lost its `.salius` since.
+// A user may have made a `.salius.new`, also in a volume that has lost its `.salius` since.
 TEST(CreateVolumeTest, WhatNoInitLeftIsNotRemoved) {
   TestDir dir;
   ASSERT_TRUE(MkdirAt(dir.fd(), ".salius.new", 0700).ok());
@@ -171,7 +171,7 @@ TEST(CreateVolumeTest, IdsOfAnEarlierVolumeAreRemoved) {
   ASSERT_TRUE(WriteFileId(file.get(), 77).ok());
   ASSERT_TRUE(WriteFileId(dir.Open("d", O_RDONLY).get(), 78).ok());
   ASSERT_TRUE(fs::RemoveTree(dir.fd(), ".salius").ok());
-  // As where files of a volume were copied to, without their root.
+  // Files of a volume were copied there, without their root.
   ASSERT_TRUE(fs::RemoveXattr(dir.fd(), kFileIdXattr).ok());
   ASSERT_TRUE(CreateVolume(dir.path(), SmallConfig()).ok());
   EXPECT_EQ(*ReadFileId(file.get()), kNoFileId);
@@ -254,7 +254,7 @@ TEST(CreateVolumeTest, AVolumeThatLostItsSaliusDirectoryIsRefusedAndKeepsItsIds)
       << refused;
   EXPECT_EQ(*ReadFileId(file.get()), 77u);
   EXPECT_EQ(*ReadFileId(dir.fd()), kRootFileId);
-  // Cut off before its last rename, an init leaves such a root too.
+  // An init that is cut off before its last rename leaves such a root too.
   ASSERT_TRUE(MkdirAt(dir.fd(), ".salius.new", 0700).ok());
   EXPECT_TRUE(CreateVolume(dir.path(), SmallConfig()).ok());
   EXPECT_EQ(*ReadFileId(file.get()), kNoFileId);
@@ -300,7 +300,7 @@ TEST(CreateVolumeTest, DefaultAclAndSetgidOfTheBackingAreNotInherited) {
   }
 }
 
-// A volume with a file that has an id, and something that a recovery set aside; as a copy has it.
+// Makes the copy of a volume with a file that has an id, and an object that a recovery set aside.
 VolumeDir MakeCopy(const TestDir& dir, const VolumeConfig& config) {
   SALIUS_CHECK_OK(CreateVolume(dir.path(), config));
   SALIUS_CHECK_OK(WriteFileId(dir.Open("f", O_RDWR | O_CREAT).get(), 77));
@@ -348,7 +348,7 @@ TEST(MakeCopyItsOwnTest, WhatCannotBeMadeLeavesTheCopyAsItWas) {
   const auto opened = VolumeDir::Open(dir.path(), /*lock=*/false);
   ASSERT_TRUE(opened.ok()) << opened.status();
   EXPECT_EQ(opened->config.volume, old);
-  // Nor is what somebody else put there removed.
+  // Objects that a user put there are not removed either.
   config.ballast_bytes = 0;
   ASSERT_TRUE(MkdirAt(dir.fd(), ".salius.new", 0700).ok());
   dir.Open(".salius.new/mine", O_RDWR | O_CREAT);

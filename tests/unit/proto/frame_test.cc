@@ -1,4 +1,4 @@
-// Frames of docs/wire-format.md: golden bytes, and every way in which a decoder refuses.
+// Frames of docs/wire-format.md: golden bytes, and every reason for which a decoder refuses.
 #include "proto/frame.h"
 
 #include <functional>
@@ -17,7 +17,7 @@
 namespace salius {
 namespace {
 
-using namespace frame_layout;  // NOLINT: the offsets are what is tested
+using namespace frame_layout;  // NOLINT: the tests are about the offsets
 
 std::string Hex(const char* hex) { return absl::HexStringToBytes(hex); }
 uint8_t* Data(std::string& bytes) { return reinterpret_cast<uint8_t*>(bytes.data()); }
@@ -78,7 +78,7 @@ absl::StatusCode FrameCode(const std::string& bytes) {
   return DecodeFrameHeader(AsBytes(bytes)).status().code();
 }
 
-// A probe with one field changed and the checksum made good again.
+// Returns a probe with one field changed and the right checksum.
 std::string ChangedProbe(const std::function<void(uint8_t*)>& change) {
   std::string frame = Encode(GoldenHeader(FrameType::kProbe, 0, 0), "");
   change(Data(frame));
@@ -283,7 +283,7 @@ TEST(AckTest, RefusesUnknownFlagsCountsAndContradictions) {
             absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(AckCode(ChangedAck(GoldenAck(), [](uint8_t* b) { b[kAckRangeCountAt] = 33; })),
             absl::StatusCode::kInvalidArgument);
-  // Holding nothing is base - 1.
+  // An acknowledgement of nothing has base - 1.
   AckPayload ack = GoldenAck();
   ack.base = 10;
   EXPECT_EQ(AckCode(Encode(ack)), absl::StatusCode::kOk);

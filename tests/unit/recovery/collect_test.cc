@@ -1,4 +1,4 @@
-// Which replica is asked for which records, when there are enough for several.
+// The choice of replicas for the records, when there are enough for several.
 #include "recovery/collect.h"
 
 #include <functional>
@@ -15,7 +15,7 @@ namespace {
 
 constexpr Epoch kEpoch = 7;
 constexpr Seq kLast = 120;
-constexpr absl::Duration kLong = absl::Seconds(20);  // that only a failure takes
+constexpr absl::Duration kLong = absl::Seconds(20);  // only a failure takes this long
 
 // Three replicas that hold records 1 to kLast.
 class CollectTest : public ::testing::Test {
@@ -59,7 +59,7 @@ class CollectTest : public ::testing::Test {
         },
         &coverage_, &collected_));
   }
-  // Every seq up to kLast is in hand, and its record is what was stamped.
+  // Checks that every seq up to kLast is in hand, with the record that was stamped.
   void ExpectAll() {
     EXPECT_FALSE(coverage_.FirstMissing(0, kLast).has_value());
     std::set<Seq> seen;
@@ -79,8 +79,8 @@ class CollectTest : public ::testing::Test {
   std::vector<Peer> peers_;
   Coverage coverage_;
   std::vector<Collected> collected_;
-  std::function<void(Inventory*)> says_;  // changes what each answers
-  std::function<void()> after_answers_;   // called after each
+  std::function<void(Inventory*)> says_;  // changes each answer
+  std::function<void()> after_answers_;   // called after each answer
   uint64_t done_ = 0, total_ = 0;
   int asked_ = 0;
 };
@@ -109,7 +109,7 @@ TEST_F(CollectTest, ManyRecordsAreBroughtByAllReplicasAtOnce) {
 
 TEST_F(CollectTest, ASlowReplicaLeavesTheRestToTheOthers) {
   absl::Mutex mutex;
-  int others = 0;  // streams that they were asked for
+  int others = 0;  // streams requested from the other replicas
   for (const char* address : {"a:1", "c:1"}) {
     net_.at(address).on_fetch = [&] {
       const absl::MutexLock lock(&mutex);
@@ -137,7 +137,8 @@ TEST_F(CollectTest, WhatAReplicaThatBreaksOffLeavesIsBroughtByOthers) {
     Collect();
     ExpectAll();
     EXPECT_EQ(Brought(1), 0u);
-    // What it holds is in hand, so it counts. (At once the others may leave it nothing to fail at.)
+    // All that it holds is in hand, so it counts. (At once the others may leave it no piece to
+    // fail.)
     EXPECT_TRUE(collected_[1].complete);
     if (one_thread) {
       EXPECT_GE(net_.at("b:1").fetches, 1);
@@ -148,7 +149,7 @@ TEST_F(CollectTest, WhatAReplicaThatBreaksOffLeavesIsBroughtByOthers) {
 TEST_F(CollectTest, AReplicaThatStandsStillIsNotWaitedForAndIsAskedAgainOnlyForWhatOthersLack) {
   request_.timeout_ms = 600'000;
   net_.at("b:1").fetch_hangs = true;
-  // Until b has begun nobody else does, so that it has a piece.
+  // No other replica begins before b, so that b has a piece.
   absl::Mutex mutex;
   bool begun = false;
   net_.at("b:1").on_fetch = [&] {
@@ -170,7 +171,7 @@ TEST_F(CollectTest, AReplicaThatStandsStillIsNotWaitedForAndIsAskedAgainOnlyForW
 TEST_F(CollectTest, WhoFailedAtOnePlaceIsAskedForWhatOnlyItHolds) {
   Hold("a:1", 1, 100);
   Hold("b:1", 1, kLast);
-  net_.at("b:1").records[15][kRecordHeaderBytes] ^= 1;  // in its first pieces, whoever takes them
+  net_.at("b:1").records[15][kRecordHeaderBytes] ^= 1;  // in the first pieces, of any replica
   Hold("c:1", 1, 100);
   request_.one_thread = true;
   net_.records_per_chunk = 1;
@@ -179,8 +180,8 @@ TEST_F(CollectTest, WhoFailedAtOnePlaceIsAskedForWhatOnlyItHolds) {
   EXPECT_GE(Brought(1), kLast - 100);
 }
 
-// Between the fence, at which it said what it holds, and now. What it had beyond a gap may be a
-// record that it acknowledged.
+// The memory changed after the fence, at which the replica gave its inventory. A record beyond a
+// gap of the lost memory may have been acknowledged.
 TEST_F(CollectTest, AReplicaWhoseMemoryIsAnotherOneNowDoesNotCount) {
   for (const uint64_t least_piece : {uint64_t{10}, kLast}) {
     request_.least_piece = least_piece;

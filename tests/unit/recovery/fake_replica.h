@@ -16,7 +16,7 @@
 
 namespace salius::recovery {
 
-// What one replica holds of one volume. Written by the test before, read after, a recovery.
+// A replica's records of one volume. The test writes it before a recovery and reads it after one.
 struct FakeReplica {
   Incarnation incarnation = 1;
   bool known = true;
@@ -29,11 +29,11 @@ struct FakeReplica {
   Epoch promised = 0;
   uint64_t token = 0;
 
-  // Faults.
+  // Faults that a test switches on.
   bool unreachable = false;
   int unreachable_times = 0;    // the next calls fail
   bool hangs = false;           // answers nothing until cancelled
-  int break_after_chunks = -1;  // each stream ends with an error after so many
+  int break_after_chunks = -1;  // each stream ends with an error after this many
   bool damage_chunks = false;
   bool short_stream = false;  // ends early without an error
   bool fetch_fails = false;
@@ -41,7 +41,7 @@ struct FakeReplica {
   bool drop_fails = false;
   std::function<void()> on_fetch;  // called in each, in recovery's thread, before it streams
 
-  // What happened.
+  // Counts of the calls.
   int fences = 0, asks = 0, fetches = 0, drops = 0;
   uint64_t chunks_sent = 0;
 

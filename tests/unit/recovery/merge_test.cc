@@ -248,8 +248,8 @@ TEST(MergeTest, UntilCutsEarlierAndNeverBelowTheCheckpoint) {
   EXPECT_TRUE(absl::IsInvalidArgument(Merge(c.input).status()));
 }
 
-// Random holdings: T is the longest run above the checkpoint, unless a mark says that something is
-// lost.
+// Compares random holdings: T is the longest run above the checkpoint, unless a mark shows that a
+// record is lost.
 TEST(MergeTest, RandomHoldingsGiveTheLongestPrefix) {
   for (uint64_t seed = 1; seed <= 400; ++seed) {
     Random random(seed);

@@ -58,7 +58,7 @@ TEST(QuorumTest, AStrangerDoesNotCount) {
   EXPECT_EQ(StandingOf(State(2, 3), AnswerOf("x", 999)), Standing::kNotMember);
 }
 
-// Hosts may have exchanged their addresses, or be called otherwise now: what counts is the memory.
+// Hosts may have exchanged their addresses, or have new names: only the memory counts.
 TEST(QuorumTest, AMembersMemoryCountsUnderAnyNameButOnce) {
   VolumeState state = State(2, 3);
   state.members[1].incarnation = 101;

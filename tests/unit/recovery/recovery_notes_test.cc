@@ -1,4 +1,4 @@
-// What a recovery leaves behind about itself: .salius/recoveries.
+// A recovery's note about itself: .salius/recoveries.
 #include "log/recovery_notes.h"
 
 #include "tests/unit/recovery/recovery_testing.h"
@@ -14,7 +14,7 @@ class RecoveryNotesTest : public RecoveryTest {
     SALIUS_CHECK_OK(notes);
     return *notes;
   }
-  // Three records were acknowledged; the third is nowhere any more.
+  // Makes a volume with three acknowledged records, of which the third is lost.
   void LoseTheThird() {
     NoteState();
     s_.Write(50, 0, "a");
@@ -29,7 +29,7 @@ TEST_F(RecoveryNotesTest, AnOrdinaryRecoveryIsNotedAndGaveNothingUp) {
   NoteState();
   s_.Write(50, 0, "abc");
   Replicate({"a:1", "b:1", "c:1"});
-  options_.force = true;  // which had nothing to do
+  options_.force = true;  // without effect
   ASSERT_OK(Run());
   const RecoveryNotes notes = Notes();
   ASSERT_EQ(notes.all().size(), 1u);
@@ -98,7 +98,7 @@ TEST_F(RecoveryNotesTest, WhatForceGaveUpOutlivesACrashBehindTheDecision) {
   EXPECT_FALSE(Run().ok());
   ASSERT_EQ(Notes().Unacknowledged().size(), 1u);
   EXPECT_EQ(Notes().all()[0].next_epoch, 0u) << "it has not ended";
-  // The second run has nothing to force: all is decided.
+  // The second run overrides nothing: all is decided.
   options_.step_hook = nullptr;
   options_.force = false;
   ASSERT_OK(Run());

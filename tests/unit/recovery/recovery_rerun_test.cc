@@ -1,4 +1,4 @@
-// Whole recoveries that were cut off and run again: what is decided stays decided.
+// Whole recoveries that were cut off and run again: a decision stays.
 #include <set>
 
 #include "log/fs_calls.h"
@@ -76,7 +76,7 @@ TEST_F(RecoveryTest, UntilDropsOnlyWhenForced) {
   EXPECT_NE(RecoveryReportJson(report_).find("\"dropped\": [[2, 4]]"), std::string::npos);
   options_.force = false;
   options_.dry_run = false;
-  options_.until = 3;  // the last one is not known to have been acknowledged, and may have been
+  options_.until = 3;  // the last one may have been acknowledged
   EXPECT_TRUE(absl::IsFailedPrecondition(Run()));
   options_.until = 4;
   ASSERT_OK(Run());
@@ -88,7 +88,7 @@ TEST_F(RecoveryTest, AFailureAfterAnEarlierRunsDecisionSaysSo) {
   NoteState();
   s_.Write(51, 0, "abc");
   Replicate({"a:1", "b:1", "c:1"});
-  const absl::Status undecided = Run();  // decides, as there is no other T
+  const absl::Status undecided = Run();  // it decides, as there is no other T
   EXPECT_TRUE(absl::IsDataLoss(undecided));
   EXPECT_EQ(undecided.message().find("already decided"), absl::string_view::npos) << undecided;
   const absl::Status decided = Run();
@@ -162,8 +162,8 @@ TEST_F(RecoveryTest, AStableLogTooSmallForTheDecidedRecordsSaysSo) {
   EXPECT_TRUE(ReadState().open);
 }
 
-// Cut off at every step, once and twice, with other quorums answering the rerun: always the same
-// end.
+// The recovery is cut off at every step, once and twice, and another quorum answers the rerun. The
+// end is always the same.
 TEST_F(RecoveryTest, CutOffAnywhereAndRunAgainItEndsTheSame) {
   const auto setup = [this] {
     for (const auto& entry : std::filesystem::directory_iterator(dir_.path())) {
@@ -229,7 +229,7 @@ TEST_F(RecoveryTest, CutOffAnywhereAndRunAgainItEndsTheSame) {
       };
       const absl::Status status = Run();
       ASSERT_TRUE(status.ok() || absl::IsAborted(status)) << status;
-      // Another member is away each time; two are enough.
+      // Another member is away each time; two suffice.
       net_.at("a:1").unreachable = !net_.at("a:1").unreachable;
       net_.at("b:1").unreachable = !net_.at("a:1").unreachable;
     }

@@ -1,4 +1,4 @@
-// Whole recoveries: what is asked of whom, what comes back, and what is refused.
+// Whole recoveries: the requests to replicas, the result on the disk, and the refusals.
 #include <filesystem>
 
 #include "recovery/recovery.h"
@@ -204,7 +204,7 @@ TEST_F(RecoveryTest, ANewerSessionAtAReplicaIsDataLoss) {
   EXPECT_GT(ReadState().epoch, kEpoch + 3);
 }
 
-// Beyond kMaxCount the state could not be noted, and beside it the next session's could not be.
+// An epoch beyond kMaxCount cannot be noted, and above kMaxCount there is none for the next session.
 TEST_F(RecoveryTest, AnEpochThatNoVolumeComesToIsNoAnswerEvenWhenForced) {
   NoteState();
   s_.Write(50, 0, "abc");
@@ -240,7 +240,7 @@ TEST_F(RecoveryTest, ABrokenStreamGoesOnWhereItStopped) {
   for (const char* address : {"a:1", "b:1", "c:1"}) net_.at(address).break_after_chunks = 2;
   ASSERT_OK(Run());
   EXPECT_EQ(report_.decided, 20u);
-  // 20 records in chunks of 3, two to a stream: nothing is sent twice.
+  // There are 20 records in chunks of 3, two to a stream: nothing is sent twice.
   EXPECT_EQ(net_.at("a:1").chunks_sent + net_.at("b:1").chunks_sent + net_.at("c:1").chunks_sent,
             7u);
 }
@@ -301,13 +301,13 @@ TEST_F(RecoveryTest, SameLifeKeepsWhatWasAppliedAndReplaysTheRest) {
   EXPECT_EQ(ReadFile(At("f")), "editeXY...");
 }
 
-// An error of write-back, say, that another process has heard of: this one's sync succeeds.
+// Another process may have received an error of write-back: this one's sync succeeds.
 TEST_F(RecoveryTest, ReplaysEverythingWhenTheKernelHasComplainedSinceTheSessionBegan) {
   if (!NoteSameLife(kEpoch, 1, 1)) GTEST_SKIP() << kNoLife;
   s_.Write(50, 0, "abc");
   s_.Write(50, 5, "XY");
   Replicate({"a:1", "b:1", "c:1"});
-  WriteFile(At("f"), "012.......");  // what the disk has of it
+  WriteFile(At("f"), "012.......");  // the part that the disk has
   ASSERT_OK(Run());
   EXPECT_EQ(report_.checkpoint, 0u);
   EXPECT_EQ(ReadFile(At("f")), "abc..XY...");
@@ -409,7 +409,7 @@ TEST_F(RecoveryTest, AStateOfAnotherVolumeIsDataLoss) {
   EXPECT_TRUE(absl::IsDataLoss(Run()));
 }
 
-// A copy that was put back, or the latest note of two can no longer be read.
+// The note was put back from a copy, or the latest of the two can no longer be read.
 TEST_F(RecoveryTest, ACleanNoteThatIsOlderThanTheStableLogIsDataLoss) {
   AppendStable({s_.Write(50, 0, "acknowledged")});
   state_.open = false;

@@ -1,5 +1,5 @@
-// What the tests of whole recoveries share: a real volume on the test's file system, replicas
-// inside the process.
+// Shared by the tests of whole recoveries: a real volume on the test's file system, replicas inside
+// the process.
 #pragma once
 
 #include <string>
@@ -69,8 +69,8 @@ class RecoveryTest : public ::testing::Test {
     SALIUS_CHECK_OK(file);
     SALIUS_CHECK_OK(file->Write(state_));
   }
-  // As a session of this boot and mount would have left it, with `applied` of `epoch`; `more`
-  // complaints of the kernel before it than there are. False where a life cannot be told.
+  // Leaves the state of a session of this boot and mount, with `applied` of `epoch`. Before it the
+  // kernel had `more` complaints than there are. Returns false where a life cannot be identified.
   bool NoteSameLife(Epoch epoch, Seq applied, uint64_t more) {
     const UniqueFd root = MustOpen(dir_.path());
     const auto mount_id = UniqueMountId(root.get());

@@ -1,4 +1,5 @@
-// Replay when the file system refuses what the log says: what is left out, and what stops it.
+// Replay when the file system refuses a change of the log: changes that are left out, and changes
+// that stop it.
 #include "recovery/refusal.h"
 
 #include <string>
@@ -8,7 +9,7 @@
 namespace salius::recovery {
 namespace {
 
-// As it refused the session that died before it had cancelled it.
+// The file system refused it to the session too, which died before it had cancelled it.
 TEST(RefusalOnExt3Test, AnAllocationThatTheFileSystemDoesNotKnowIsRefusedNotFatal) {
   LoopExt4 disk(16, "-O ^extent,^64bit");
   if (!disk.mounted()) GTEST_SKIP() << "needs root and a loop device";
@@ -39,7 +40,7 @@ TEST(RefusalOnSmallBlocksTest, ALinkToATargetThatIsTooLongIsLeftOut) {
   EXPECT_FALSE(Exists(tree.At("link")));
 }
 
-// EMLINK of ext4.
+// Tests with EMLINK of ext4.
 class MostLinksTest : public RefusalTest {
  protected:
   void SetUp() override {
@@ -62,7 +63,7 @@ TEST_F(MostLinksTest, OneMoreIsLeftOut) {
   EXPECT_EQ(tree_->Stat("f").st_mode & 07777u, 0600u);
 }
 
-// Whatever the order of names and directories: the last link was refused, not the one before it.
+// In any order of names and directories the last link was refused, not the one before it.
 TEST_F(MostLinksTest, OneMoreIsLeftOutAndNotTheOneThatWasAcknowledgedBeforeIt) {
   for (const FileId id : {FileId{60}, FileId{61}}) {
     const std::string name = "d" + std::to_string(id);
@@ -125,7 +126,7 @@ TEST_F(MostLinksTest, ARenameNeedsNoMore) {
   EXPECT_EQ(tree_->Stat("g").st_nlink, 65000u);
 }
 
-// What replay does on its way is nothing that the session was refused.
+// The session was not refused the steps that only replay makes.
 TEST(RefusalOnExt3Test, ADirectoryThatReplayHasNoRoomForOnItsWayIsNotLeftOut) {
   LoopExt4 disk(160, "-b 1024 -O ^dir_nlink -N 70000");
   if (!disk.mounted()) GTEST_SKIP() << "needs root and a loop device";
@@ -145,7 +146,7 @@ TEST(RefusalOnExt3Test, ADirectoryThatReplayHasNoRoomForOnItsWayIsNotLeftOut) {
   EXPECT_FALSE(Exists(tree.At("d")));
 }
 
-// EMLINK of a directory, which an ext4 has that was an ext3 once.
+// An ext4 that was an ext3 has EMLINK for directories.
 TEST(RefusalOnExt3Test, ADirectoryThatFindsNoRoomAmongOthersStaysWhereItWas) {
   LoopExt4 disk(160, "-b 1024 -O ^dir_nlink -N 70000");
   if (!disk.mounted()) GTEST_SKIP() << "needs root and a loop device";

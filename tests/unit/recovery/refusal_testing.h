@@ -1,4 +1,4 @@
-// What the tests of refused changes share: a file on an ext4 of its own, and records for it.
+// Shared by the tests of refused changes: a file on an ext4 of its own, and records for it.
 #pragma once
 
 #include <linux/fs.h>
@@ -28,7 +28,7 @@ class RefusalTest : public ::testing::Test {
   void SetXattr(const char* name, const std::string& value) {
     s_.Stamp(Op::kSetXattr, kFile, XattrBody{name, value}.Encode());
   }
-  // Empty when there is none.
+  // Returns "" when there is none.
   std::string XattrOf(const char* name) {
     const UniqueFd fd = MustOpen(tree_->At("f"), O_PATH);
     bool found = false;
@@ -38,7 +38,7 @@ class RefusalTest : public ::testing::Test {
     const UniqueFd fd = MustOpen(tree_->At(name), O_RDONLY);
     ASSERT_EQ(ioctl(fd.get(), FS_IOC_SETFLAGS, &flag), 0) << strerror(errno);
   }
-  // It must stop and say where and what to do, and go on when that was done.
+  // Checks that recovery stops with the place and the remedy, and continues after the remedy.
   void ExpectStoppedByMark(const std::string& name) {
     Mark(name, FS_IMMUTABLE_FL);
     const absl::Status stopped = tree_->Run(s_);

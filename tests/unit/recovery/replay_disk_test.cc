@@ -1,4 +1,4 @@
-// Replay on a file system made for it: one that is full, one that hands out no file handles.
+// Replay on a file system made for it: a full one, and one without file handles.
 #include <optional>
 
 #include "recovery/replay.h"
@@ -32,7 +32,7 @@ TEST(ReplaySpaceTest, TheBallastIsFreedWhenTheDiskIsFull) {
   EXPECT_TRUE(tree.report.ballast_used);
   EXPECT_EQ(ReadFile(tree.At("f")), expected);
 
-  // Without a ballast left it is an error, not a wrong file.
+  // Without a ballast the result is an error, not a wrong file.
   Stamper more(1);
   for (int i = 0; i < 60; ++i)
     more.Write(50, expected.size() + static_cast<uint64_t>(i) * data.size(), data);
@@ -68,7 +68,7 @@ TEST(ReplaySpaceTest, WhatTRemovedMakesRoomForWhatItHas) {
   for (const char* gone : {"old", "one", "moved"}) EXPECT_FALSE(Exists(tree.At(gone))) << gone;
   EXPECT_EQ(tree.report.names_removed, 3u);
 
-  // Where that is not enough it is an error.
+  // Where that does not suffice the result is an error.
   for (int i = 0; i < 100; ++i) s.Write(60, expected.size() + i * data.size(), data);
   EXPECT_TRUE(absl::IsResourceExhausted(tree.Run(s)));
 }
@@ -89,7 +89,7 @@ class FullDiskTest : public ::testing::Test {
   static std::string Large() { return std::string(24 << 20, 'o'); }
   static std::string Hidden(FileId id) { return ".salius/open/" + IdName(id); }
   void Fill() { FillDisk(tree_->At("filler")); }
-  // Writes them, and looks for them.
+  // Writes 20 MiB, and checks them.
   void WriteMuch() {
     const std::string data(100'000, 'd');
     for (int i = 0; i < 200; ++i) {
@@ -97,7 +97,7 @@ class FullDiskTest : public ::testing::Test {
       expected_ += data;
     }
   }
-  // Of two files with one id; and writes much.
+  // Removes the first of two files with one id and moves the other, its copy; then writes much.
   void RemoveTheFirstAndMoveItsCopy() {
     s_.Adopt(51, "first", tree_->HandleAt("first"));
     s_.Unlink(51, kRoot, "first");
@@ -131,7 +131,7 @@ TEST_F(FullDiskTest, WhatARenameReplacedMakesRoom) {
   EXPECT_FALSE(Exists(tree_->At("new")));
 }
 
-// Objects are replayed in the order of their ids: what is written comes first.
+// Replay goes in the order of the objects' ids: the writes come first.
 TEST_F(FullDiskTest, HolesThatTheSessionMadeMakeRoom) {
   File("holes", kHere + 1, Large());
   Fill();
@@ -144,7 +144,7 @@ TEST_F(FullDiskTest, HolesThatTheSessionMadeMakeRoom) {
   EXPECT_EQ(ReadFile(tree_->At("holes")), holes + std::string(1 << 20, 'o'));
 }
 
-// As programs do that allocate ahead, and give back what is left when they close a file.
+// Programs do this that allocate ahead, and free the rest when they close a file.
 TEST_F(FullDiskTest, WhatATruncateGaveBackNeedsNoRoom) {
   File("ahead", kHere + 1, "");
   WriteMuch();
@@ -153,7 +153,7 @@ TEST_F(FullDiskTest, WhatATruncateGaveBackNeedsNoRoom) {
   s_.Truncate(kHere + 1, 9'000);
   ExpectReplayed();
   EXPECT_EQ(ReadFile(tree_->At("ahead")), std::string(9'000, 'a'));
-  // One that makes the file longer gives back nothing.
+  // A truncate that makes the file longer frees nothing.
   s_.Stamp(Op::kFallocate, kHere + 1, "", 0, uint64_t{1} << 30, FALLOC_FL_KEEP_SIZE);
   s_.Truncate(kHere + 1, 9'001);
   EXPECT_TRUE(absl::IsResourceExhausted(tree_->Run(s_)));
@@ -172,7 +172,7 @@ TEST_F(FullDiskTest, WhatIsReservedBehindATruncateStays) {
   EXPECT_GE(st.st_blocks * 512, 1 << 20);
 }
 
-// They were copied with their attributes; replay comes to its end before it has found them all.
+// They were copied with their attributes. Replay ends before it has found them all.
 TEST_F(FullDiskTest, OfTwoFilesWithOneIdTheOneThatTRemovedMakesRoom) {
   File("first", 51, Large());
   File("copy", 51, "copy");
@@ -184,7 +184,7 @@ TEST_F(FullDiskTest, OfTwoFilesWithOneIdTheOneThatTRemovedMakesRoom) {
   EXPECT_EQ(ReadFile(tree_->At("none")), "None");
 }
 
-// The same when the first one is gone already: the copy has no other file's id to tell it from.
+// The first file is gone already: no other file has the copy's id.
 TEST_F(FullDiskTest, ACopyMakesNoRoomForItsFirstFile) {
   File("first", 51, "first");
   File("copy", 51, "copy");
@@ -221,7 +221,7 @@ TEST_F(FullDiskTest, WhatATruncateCutOffMakesRoom) {
   EXPECT_EQ(ReadFile(tree_->At("long")), std::string(10, 'o') + std::string(10, '\0') + "end");
 }
 
-// As the session allocates them, ahead of what it writes on a disk that is nearly full.
+// A session allocates them ahead of its writes on a disk that is nearly full.
 TEST_F(FullDiskTest, BlocksBehindTheEndThatATruncateTookMakeRoom) {
   for (const auto& [name, id] : {std::pair{"cut", kHere + 1}, {"uncut", kHere + 2}}) {
     File(name, id, "1234");
@@ -255,12 +255,12 @@ class FullExt3Test : public FullDiskTest {
   FullExt3Test() : FullDiskTest("-O ^extent,^64bit") {}
 };
 
-// Another run begins with the record that is left out here, and has to find its file.
+// Another run begins with the record that is left out here, and needs its file.
 TEST_F(FullExt3Test, AHiddenFileWhoseRecordIsLeftOutStays) {
   File(Hidden(40), 40, "nameless");
   File(Hidden(41), 41, std::string(1 << 20, 'o'));
   Fill();
-  s_.Stamp(Op::kFallocate, 40, "", 0, 4096);  // which it does not know
+  s_.Stamp(Op::kFallocate, 40, "", 0, 4096);  // an operation that ext3 does not know
   WriteMuch();
   EXPECT_TRUE(absl::IsResourceExhausted(tree_->Run(s_)));
   EXPECT_EQ(tree_->report.refused.size(), 1u);

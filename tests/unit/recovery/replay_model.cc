@@ -236,7 +236,7 @@ void Model::Link() {
 
 bool Model::SaysOnly(FileId id) {
   if (id == kNoFileId || objects_[id].type == S_IFDIR || objects_[id].links != 1) return false;
-  return random_.Chance(0.7);  // a record of an earlier version does not say so
+  return random_.Chance(0.7);  // records of earlier versions lack it
 }
 
 void Model::Remove() {

@@ -1,5 +1,5 @@
-// A model file tree with random histories, and a disk that performs any subset of them: what the
-// replay tests compare with.
+// A model file tree with random histories, and a disk that performs any subset of them. The replay
+// tests compare with it.
 #pragma once
 
 #include <map>
@@ -23,10 +23,10 @@ struct ModelObject {
   int links = 0;
 };
 
-// The tree as `path -> description`, for comparing.
+// The tree as `path -> description`, for comparison.
 using Listing = std::map<std::string, std::string>;
 
-// What is below `root_path` but .salius.
+// Lists everything below `root_path` except .salius.
 Listing ListDisk(const std::string& root_path);
 
 class Model {
@@ -34,7 +34,7 @@ class Model {
   // Starts with the root alone.
   explicit Model(uint64_t seed);
 
-  // A random tree, made on the disk below `root_path` as well.
+  // Makes a random tree, on the disk below `root_path` as well.
   void MakeOldTree(const std::string& root_path);
   // Stamps `count` random operations, applying each to the model.
   void Run(int count);
@@ -44,7 +44,7 @@ class Model {
   Listing List() const;
   const std::map<FileId, ModelObject>& objects() const { return objects_; }
   const std::map<FileId, FileHandle>& handles() const { return handles_; }
-  // True when T leaves a name to the object.
+  // Whether T leaves a name to the object.
   bool Alive(FileId id) const { return objects_.at(id).links > 0 || id == kRootFileId; }
 
  private:
@@ -59,7 +59,7 @@ class Model {
   void Ensure(FileId id);
   FileId RandomDir();
   FileId RandomFile();
-  // A random bound name; false when there is none.
+  // Chooses a random bound name; returns false when there is none.
   bool RandomPlace(Place* place);
   std::string RandomName();
   std::string FreeName(FileId dir);
@@ -68,7 +68,7 @@ class Model {
   void Create();
   void CreateNameless();
   void Link();
-  // Whether the record that takes the file a name says that it has no other.
+  // Whether the record that takes the file's name says that it has no other.
   bool SaysOnly(FileId id);
   void Remove();
   void Rename();
@@ -85,7 +85,7 @@ class Model {
   FileId next_id_ = 100;
 };
 
-// The disk: performs records one by one, whichever it is given, and leaves out what cannot be done.
+// The disk: performs single records, and leaves out those that cannot be done.
 class Disk {
  public:
   Disk(const std::string& root_path, const Model& model);
@@ -94,7 +94,7 @@ class Disk {
   void Perform(const RecordView& record);
 
  private:
-  // -1 when the object is not on the disk.
+  // Returns -1 when the object is not on the disk.
   int FdOf(FileId id) const;
   FileId IdAt(int dirfd, const std::string& name) const;
   bool MayLoseName(FileId id) const;

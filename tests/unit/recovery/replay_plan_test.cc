@@ -11,7 +11,7 @@ namespace {
 
 constexpr FileId kRoot = kRootFileId;
 
-// Plans what `stamper` stamped; keeps the records alive.
+// Plans the records of `stamper`; keeps the records alive.
 struct Planned {
   explicit Planned(const Stamper& stamper) : set(SetOf(stamper.all())) {
     absl::StatusOr<ReplayPlan> made = PlanReplay(PointersTo(set));
@@ -55,7 +55,7 @@ TEST(ReplayPlanTest, OnDiskSkipsDataUpToItsSeqAndNoAttributes) {
   s.Write(50, 2, "c");      // 4
   s.Write(51, 0, "other");  // 5
   s.OnDisk(50, 3);          // 6
-  s.OnDisk(50, 1);          // 7: an older mark takes nothing back
+  s.OnDisk(50, 1);          // 7: an older mark changes nothing
   const Planned p(s);
   ASSERT_EQ(p.Object(50).ops.size(), 2u);
   EXPECT_EQ(p.Object(50).ops[0]->seq(), 2u);
@@ -230,7 +230,7 @@ TEST(ReplayPlanTest, DataTakeAFilesCapabilityAway) {
   behind.Write(50, 0, "a");
   stamp(behind);
   EXPECT_EQ(Planned(behind).Object(50).xattrs.at(kCapabilityXattr).value, "cap");
-  // Past the log; the disk has what became of it.
+  // Data went past the log; the disk has the result.
   Stamper past(1);
   stamp(past);
   past.OnDisk(50, 1);

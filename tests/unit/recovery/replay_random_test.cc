@@ -1,5 +1,5 @@
-// Replay of random histories onto disks that hold any part of them, cut off and out of room at
-// random: always the same end.
+// Replays random histories onto disks that hold any part of them, cut off and out of room at
+// random. The end is always the same.
 #include <set>
 
 #include "tests/unit/recovery/replay_model.h"
@@ -8,7 +8,7 @@
 namespace salius::recovery {
 namespace {
 
-// Lets the disk perform a random part of the records, as a session's applier and the kernel would.
+// Makes the disk perform a random part of the records, as a session's applier and the kernel would.
 void PerformSome(const RecordSet& set, const std::string& path, Model* model) {
   std::set<Seq> cancelled;
   for (const RecordView& record : set.views()) {
@@ -21,8 +21,8 @@ void PerformSome(const RecordSet& set, const std::string& path, Model* model) {
   }
 }
 
-// Random histories, random subsets of them on the disk, runs cut off at random steps: always the
-// model.
+// Runs random histories, random subsets of them on the disk, and runs cut off at random steps. The
+// end is always the model.
 void RunSeed(uint64_t seed, const std::string& path) {
   SCOPED_TRACE("seed " + std::to_string(seed));
   Tree tree(path);
@@ -63,7 +63,7 @@ TEST(ReplayRandomTest, AnyDiskStateConvergesToT) {
   }
 }
 
-// The same on a real ext4 whose plug is pulled: in the session, and in the middle of every
+// Does the same on a real ext4 whose power is cut: in the session, and in the middle of every
 // recovery.
 void RunPowerCutSeed(uint64_t seed, LoopExt4* disk) {
   SCOPED_TRACE("seed " + std::to_string(seed));

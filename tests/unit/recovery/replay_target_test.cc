@@ -9,7 +9,7 @@
 namespace salius::recovery {
 namespace {
 
-// Its syncs succeed all the same; see common/ext4_watch.h.
+// The syncs of ext4 succeed all the same; see common/ext4_watch.h.
 TEST(BackingFileSystemTest, NothingCountsAsSyncedOnceExt4HasFoundAnError) {
   const ScratchFs scratch(64 << 20, "mkfs.ext4 -q", "errors=continue");
   VolumeConfig config = DefaultVolumeConfig();

@@ -1,4 +1,4 @@
-// Replay, case by case: how files are found, what is written, what is kept and what is refused.
+// Replay, case by case: how files are found, and which are written, kept and refused.
 #include "recovery/replay.h"
 
 #include <sys/xattr.h>
@@ -40,7 +40,8 @@ TEST_F(ReplayTest, AnAdoptedFileIsFoundByItsHandleAfterItMoved) {
   EXPECT_FALSE(tree_.report.tree_scanned);
 }
 
-// Copied along with its attributes while no session ran: the session says which one it used.
+// A file was copied with its attributes while no session ran. The session names the one that it
+// used.
 TEST_F(ReplayTest, OfTwoFilesWithOneIdTheOneOfTheSessionIsChanged) {
   for (const char* name : {"a", "b"}) {
     WriteFile(tree_.At(name), "old");
@@ -152,11 +153,11 @@ TEST_F(ReplayTest, ForceKeepsWhatBelongsIntoAMissingDirectory) {
   EXPECT_EQ(tree_.report.lost_and_found.size(), 3u);
 }
 
-// The disk is ahead of what is kept: what stands under a name that goes has no other one any more.
+// The disk is ahead of the records that are kept: a file under a name that goes has no other one.
 TEST_F(ReplayTest, AFileThatIsKeptDoesNotGoWithTheNameItStandsUnderByNow) {
   WriteFile(tree_.At("log.2"), "older");
   tree_.SetId("log.2", 51);
-  WriteFile(tree_.At("log.1"), "kept");  // was "log" until a record that is left out
+  WriteFile(tree_.At("log.1"), "kept");  // "log" before a record that is left out
   tree_.SetId("log.1", 52);
   ASSERT_EQ(link(tree_.At("log.1").c_str(), tree_.At("twice").c_str()), 0);
   s_.Write(52, 0, "K");
@@ -179,7 +180,7 @@ TEST_F(ReplayTest, AFileThatIsKeptDoesNotGoWithTheNameItStandsUnderByNow) {
   EXPECT_EQ(found, "Kept");
 }
 
-// Also when it has another name that goes: it was born without one, and is open.
+// The file has another name that goes as well: it was created without one, and is open.
 TEST_F(ReplayTest, AFileThatIsKeptDoesNotGoWithItsHiddenLink) {
   mkdir(tree_.At(".salius/open").c_str(), 0700);
   WriteFile(tree_.At("log.2"), "older");
@@ -198,7 +199,7 @@ TEST_F(ReplayTest, AFileThatIsKeptDoesNotGoWithItsHiddenLink) {
   EXPECT_EQ(found, "Kept");
 }
 
-// A dead server's mount answers nothing; what is mounted somewhere is no part of the volume anyway.
+// A mount of a dead server does not answer, and a mount below is no part of the volume.
 TEST_F(ReplayTest, TheScanDoesNotLookIntoWhatIsMountedBelow) {
   if (!OwnMountNamespace()) GTEST_SKIP() << "needs root";
   for (const char* dir : {"a", "m", "z"}) mkdir(tree_.At(dir).c_str(), 0755);
@@ -360,7 +361,7 @@ TEST_F(ReplayTest, ADirectoryAheadOfItsChildrensRemovalIsEmptiedAndRemoved) {
 }
 
 TEST_F(ReplayTest, WhatNoRecordKnowsIsKeptInLost) {
-  // A name that T gives to another file, and a directory that T removed.
+  // One name belongs to another file at T, and one to a directory that T removed.
   WriteFile(tree_.At("a"), "from outside");
   mkdir(tree_.At("d").c_str(), 0755);
   tree_.SetId("d", 50);
@@ -413,7 +414,7 @@ TEST_F(ReplayTest, DataRecordsForADirectoryAreDataLoss) {
   EXPECT_TRUE(absl::IsDataLoss(tree_.Run(s_)));
 }
 
-// Its adopt record says which file it is, whatever became of the attribute.
+// Its adopt record identifies the file, whatever its attribute.
 TEST_F(ReplayTest, ADamagedIdOfAnAdoptedFileIsMended) {
   WriteFile(tree_.At("f"), "data");
   ASSERT_EQ(setxattr(tree_.At("f").c_str(), kFileIdXattr, "bad", 3, 0), 0);

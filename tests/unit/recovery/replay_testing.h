@@ -1,4 +1,4 @@
-// What the tests of replay share: the tree that it works on.
+// Shared by the tests of replay: the tree that it works on.
 #pragma once
 
 #include <string>
@@ -11,13 +11,13 @@
 
 namespace salius::recovery {
 
-// The number in an environment variable, or `otherwise`.
+// Returns the number in an environment variable, or `otherwise`.
 inline uint64_t FromEnvironment(const char* name, uint64_t otherwise) {
   const char* value = getenv(name);
   return value != nullptr ? strtoull(value, nullptr, 10) : otherwise;
 }
 
-// A volume's tree, without a state or a log: what replay works on.
+// A volume's tree, without a state or a log, for replay.
 class Tree {
  public:
   explicit Tree(const std::string& path) : path_(path) {
@@ -30,7 +30,7 @@ class Tree {
   const std::string& path() const { return path_; }
   std::string At(const std::string& name) const { return path_ + "/" + name; }
 
-  // Gives the object an id as if a session had.
+  // Gives the object an id, as a session does.
   void SetId(const std::string& name, FileId id) {
     const UniqueFd fd = MustOpen(At(name), O_PATH | O_NOFOLLOW);
     SALIUS_CHECK_OK(WriteFileId(fd.get(), id));
@@ -84,7 +84,7 @@ class Tree {
 
   bool force = false;
   int crash_at = 0;
-  int full_at = 0;  // the step at which the disk says that it is full
+  int full_at = 0;  // the step at which the disk reports that it is full
   RecoveryReport report;
 
  private:

@@ -1,6 +1,6 @@
-// Extended attributes at random, on an ext4 inode that has little room for them, replayed onto
-// disks that hold any part of them, all at least that an fsync put there: always what the session
-// had.
+// Random extended attributes on an ext4 inode that has little room for them. They are replayed onto
+// disks that hold any part of them, at least the part that an fsync put there. The result is always
+// that of the session.
 #include <array>
 #include <map>
 #include <string>
@@ -13,7 +13,7 @@
 namespace salius::recovery {
 namespace {
 
-// An attribute that is set, or, without a value, taken away; without a name a change of mode.
+// A change of an attribute: set, or, without a value, removed; without a name a change of mode.
 struct Change {
   std::string name, value;
   mode_t mode = 0;
@@ -23,7 +23,7 @@ class RandomXattrTest : public RefusedXattrTest {
  protected:
   using State = std::map<std::string, std::string>;
 
-  // Of an ACL and `others` attributes.
+  // Returns a change of an ACL or of one of `others` attributes.
   static Change RandomChange(Random* random, size_t others) {
     constexpr std::array kNames = {kAccessAclXattr, "user.a", "user.b", "user.c"};
     constexpr std::array<size_t, 8> kBytes = {28, 1000, 2000, 2100, 2500, 3000, 3500, 4016};
@@ -37,7 +37,7 @@ class RandomXattrTest : public RefusedXattrTest {
         random->Chance(0.3) ? 1 + random->Below(40) : kBytes.at(random->Below(kBytes.size()));
     return {name, std::string(bytes, static_cast<char>('a' + random->Below(26))), 0};
   }
-  // Whether the file system takes it.
+  // Performs the change. Returns whether the file system accepts it.
   bool Perform(const Change& change) {
     if (change.name.empty()) return fs::Chmod(fd_.get(), change.mode).ok();
     return (change.value.empty() ? fs::RemoveXattr(fd_.get(), change.name)
@@ -62,7 +62,7 @@ class RandomXattrTest : public RefusedXattrTest {
     }
     return state;
   }
-  // The file as it was before the session, with the first `some` changes of that.
+  // Makes the file as before the session, with the first `some` changes of the session.
   void StartWith(const std::vector<Change>& before, const std::vector<Change>& changes,
                  size_t some) {
     for (const auto& [name, value] : Now()) {
@@ -89,12 +89,12 @@ class RandomXattrTest : public RefusedXattrTest {
     const size_t others = 1 + random.Below(3);
     for (Change& change : before) change = RandomChange(&random, others);
     for (Change& change : changes) change = RandomChange(&random, others);
-    // So many may have been on the disk when an fsync put all that was there on it.
+    // Number of changes that were made when an fsync brought them to the disk.
     const size_t synced =
         changes.size() > 1 && random.Chance(0.5) ? 1 + random.Below(changes.size() - 1) : 0;
     StartWith(before, {}, 0);
-    // What is refused in the session is cancelled before it goes on, or anybody hears of it. The
-    // last one's cancel was lost, so that it may be refused again or taken.
+    // A change that the session is refused is cancelled before the session continues or returns an
+    // error. The last one's cancel was lost, so that it may be refused again or accepted.
     Stamper stamper(7);
     bool last_refused = false;
     std::string story;

@@ -1,5 +1,5 @@
-// Extended attributes in replay: what fits depends on what is there, and on the order in which it
-// came.
+// Extended attributes in replay: whether they fit depends on the present ones, and on the order in
+// which they came.
 #include "recovery/replay_xattrs.h"
 
 #include <array>
@@ -51,7 +51,7 @@ TEST_F(RefusedXattrTest, ValueBeforeTheOneThatIsLeftOutStays) {
   EXPECT_EQ(XattrOf("user.b"), "old");
 }
 
-// A session that went on was not refused it, or has cancelled it.
+// A session that continued was not refused it, or has cancelled it.
 TEST_F(RefusedXattrTest, AttributeWithoutRoomBehindWhichAnotherChangeFollowsIsAnError) {
   for (const bool link : {false, true}) {
     Stamper s(7);
@@ -64,7 +64,7 @@ TEST_F(RefusedXattrTest, AttributeWithoutRoomBehindWhichAnotherChangeFollowsIsAn
   }
 }
 
-// One that was cancelled, or is left out itself, follows as well.
+// A later record that was cancelled, or is left out itself, counts as well.
 TEST_F(RefusedXattrTest, OnlyTheVeryLastIsLeftOut) {
   SetXattr("user.a", std::string(2100, 'a'));
   SetXattr("user.b", std::string(3000, 'b'));
@@ -88,7 +88,7 @@ TEST_F(RefusedXattrTest, AttributeIsNotLeftOutOnAFullDisk) {
   EXPECT_EQ(XattrOf("user.a").size(), 3000u);
 }
 
-// Cut off while it looked for an order, it may have left the last one alone on the disk.
+// A run that was cut off while it looked for an order may have left the last one alone on the disk.
 TEST_F(RefusedXattrTest, WhereAnEarlierRunWasCutOffItIsLeftOutAllTheSame) {
   SetXattr("user.a", std::string(2100, 'a'));
   SetXattr("user.b", std::string(3000, 'b'));
@@ -106,7 +106,7 @@ TEST_F(RefusedXattrTest, WhereAnEarlierRunWasCutOffItIsLeftOutAllTheSame) {
 TEST_F(RefusedXattrTest, AnAclThatIsLeftOutChangesNoPermissionBits) {
   for (const bool had_one : {false, true}) {
     Stamper s(7);
-    if (had_one) {  // and the session took it away
+    if (had_one) {  // and the session removed it
       const UniqueFd fd = MustOpen(tree_->At("f"), O_PATH);
       ASSERT_OK(fs::SetXattr(fd.get(), kAccessAclXattr, Acl(1)));
       s.Stamp(Op::kRemoveXattr, kFile, XattrBody{kAccessAclXattr, ""}.Encode());
@@ -124,23 +124,23 @@ TEST_F(RefusedXattrTest, AnAclThatIsLeftOutChangesNoPermissionBits) {
   }
 }
 
-// Of a directory: its own ACL and the one it hands on have no room together.
+// A directory's own ACL and the one it hands on do not both fit.
 TEST_F(RefusedXattrTest, ADirectoryWhoseAclsHaveNoRoomIsLeftOutInEveryRun) {
   CreateBody body;
   body.dir = kRoot;
   body.name = "d";
   body.mode = S_IFDIR | 0751;
   body.xattrs = {{kAccessAclXattr, Acl(300)}, {kDefaultAclXattr, Acl(300)}};
-  s_.Unlink(kFile, kRoot, "f");  // there is something to make room with
+  s_.Unlink(kFile, kRoot, "f");  // so that MakeRoom has work
   s_.Stamp(Op::kCreate, 60, body.Encode());
-  for (int round = 0; round < 2; ++round) {  // the first was cut off before it cleaned up
+  for (int round = 0; round < 2; ++round) {  // the first was cut off before its clean-up
     ASSERT_OK(tree_->Run(s_)) << round;
     EXPECT_EQ(tree_->report.refused.size(), 1u);
     EXPECT_FALSE(Exists(tree_->At("d")));
   }
 }
 
-// Also where the disk had them before an fsync, which the records after it need not repeat.
+// The disk had them before an fsync, and the records after it need not repeat them.
 TEST_F(RefusedXattrTest, PermissionBitsThatAreOnTheDiskStay) {
   using Stamp = std::function<void(Stamper&)>;
   const auto xattr = [](Stamper& s, const char* name, const std::string& value) {
@@ -170,14 +170,14 @@ TEST_F(RefusedXattrTest, PermissionBitsThatAreOnTheDiskStay) {
   }
 }
 
-// What fits depends on the order in which it came.
+// Whether attributes fit depends on the order in which they came.
 class XattrOrderTest : public RefusedXattrTest {
  protected:
   static constexpr std::array kNames = {"user.old", "user.other", "user.a",
                                         "user.b",   "user.c",     kAccessAclXattr};
 
-  // The records, on a file with the attributes `before` and as many of their changes as a disk may
-  // hold, from none to all. False when the file system does not take them in the session's order.
+  // Replays the records onto a file with the attributes `before` and any number of their changes,
+  // from none to all. Returns false when the file system does not take them in the session's order.
   bool ExpectReplayed(const std::vector<XattrBody>& before, const std::vector<XattrBody>& changes) {
     const UniqueFd fd = MustOpen(tree_->At("f"), O_PATH);
     const auto taken = [&](const std::vector<XattrBody>& some) {
@@ -227,7 +227,7 @@ TEST_F(XattrOrderTest, WhatFittedInTheOrderOfTheSessionDoes) {
                                                             {"user.c", std::string(4016, 'c')}}));
 }
 
-// What was removed meanwhile had been in the way of those that stayed.
+// Attributes that were removed meanwhile had displaced those that stayed.
 TEST_F(XattrOrderTest, WhatFittedBesideWhatWasRemovedDoes) {
   int taken = 0;
   for (size_t small = 4; small <= 32; small += 4) {
@@ -241,7 +241,7 @@ TEST_F(XattrOrderTest, WhatFittedBesideWhatWasRemovedDoes) {
   EXPECT_GT(taken, 20);
 }
 
-// What it had when the records begin needs no room beside what they say of it first.
+// Its values from before the records need no room beside the first values that the records give.
 TEST_F(XattrOrderTest, WhatIsReplacedTwiceNeedsNoRoom) {
   const std::vector<XattrBody> before = {{"user.old", std::string(3000, 'o')}};
   for (const std::string& first : {std::string(), std::string("short")}) {
@@ -252,7 +252,8 @@ TEST_F(XattrOrderTest, WhatIsReplacedTwiceNeedsNoRoom) {
                                         {"user.a", std::string(3000, 'a')},
                                         {"user.old", "last"}}));
   }
-  // With its middle value on the disk nothing fits, in the session's order neither, until it goes.
+  // With its middle value on the disk none fits until it is removed, not even in the session's
+  // order.
   EXPECT_TRUE(ExpectReplayed({}, {{"user.a", std::string(3500, 'a')},
                                   {"user.a", ""},
                                   {"user.old", std::string(3000, 'o')},
@@ -266,8 +267,8 @@ TEST_F(XattrOrderTest, AnAclAtTheEndNeedsNoRoomBesideWhatWasTakenBack) {
       {}, {{"user.a", std::string(2500, 'a')}, {"user.a", ""}, {kAccessAclXattr, Acl(300)}}));
 }
 
-// Small, in the inode's own room, which only what came before the others gets; and a large one,
-// which was in their way until it went.
+// One ACL is small and lies in the inode's own room, which only the first attributes get. The other
+// is large and displaced them until it was removed.
 TEST_F(XattrOrderTest, AnAclThatIsReplacedAtTheEndNeedsNoOtherRoom) {
   EXPECT_TRUE(ExpectReplayed({}, {{kAccessAclXattr, Acl(1)},
                                   {"user.a", "aaaa"},
@@ -292,7 +293,7 @@ TEST_F(XattrOrderTest, AnAclThatWasTakenBackNeedsNoRoom) {
       {{kAccessAclXattr, Acl(300)}, {kAccessAclXattr, ""}, {"user.a", std::string(2500, 'a')}}));
 }
 
-// As in the session: what sets the ACL sets the bits, and chmod changes both.
+// As in the session, setting the ACL sets the bits, and chmod changes both.
 TEST_F(XattrOrderTest, PermissionBitsFollowFromTheLastOfAclAndChmod) {
   const auto run = [&](const std::function<void(Stamper&)>& stamp) {
     const UniqueFd fd = MustOpen(tree_->At("f"), O_PATH);
@@ -331,11 +332,11 @@ TEST_F(XattrOrderTest, PermissionBitsFollowFromTheLastOfAclAndChmod) {
             0751u);
 }
 
-// Two fill the inode's own room, and the others the block: one of these in the inode, and not all
-// fit.
+// Two fill the inode's own room, and the others the block. With one of the others in the inode not
+// all fit.
 class FullInodeTest : public RefusedXattrTest {
  protected:
-  // As the session does it, and logs it.
+  // Sets and logs an attribute, as the session does.
   bool Put(const std::string& name, const std::string& value) {
     if (!fs::SetXattr(fd_.get(), name, value).ok()) return false;
     s_.Stamp(Op::kSetXattr, kFile, XattrBody{name, value}.Encode());
@@ -347,7 +348,7 @@ class FullInodeTest : public RefusedXattrTest {
     s_.Stamp(Op::kRemoveXattr, kFile, XattrBody{name, ""}.Encode());
     values_.erase(name);
   }
-  // To the last byte but a few.
+  // Fills the room to the last byte but a few.
   void Fill() {
     for (size_t bytes = 16; bytes > 0; bytes -= 4) {
       for (int i = 0; Put(absl::StrFormat("user.y%d.%d", bytes, i), std::string(bytes, 'x')); ++i) {
@@ -355,7 +356,7 @@ class FullInodeTest : public RefusedXattrTest {
     }
     Put("user.z", "");
   }
-  // From an inode that the disk has without them.
+  // Replays from an inode that the disk has without them.
   void ExpectReplayed() {
     for (const auto& [name, value] : values_) ASSERT_OK(fs::RemoveXattr(fd_.get(), name));
     ASSERT_OK(tree_->Run(s_));
@@ -366,7 +367,7 @@ class FullInodeTest : public RefusedXattrTest {
   std::map<std::string, std::string> values_;
 };
 
-// In the inode only since something else left it.
+// One is in the inode only because another left it.
 TEST_F(FullInodeTest, WhatFollowsFromNoOrderOfTheLastValuesDoes) {
   ASSERT_TRUE(Put("user.first", std::string(28, 'f')));
   for (int i = 0; i < 60; ++i)

@@ -13,7 +13,7 @@
 namespace salius::recovery {
 namespace {
 
-// Says what the test tells it to.
+// A service that answers as the test sets it.
 class Service : public control::Replica::Service {
  public:
   grpc::Status Fence(grpc::ServerContext* context, const control::FenceRequest* request,
@@ -77,8 +77,8 @@ class ReplicaClientTest : public ::testing::Test {
     if (server_ != nullptr) server_->Shutdown();
   }
 
-  // Of service_, which serves from the first call on: what a test sets before is seen by its
-  // threads.
+  // Returns a client of service_, which serves from the first call on. Its threads see all that a
+  // test sets before.
   ReplicaClient& client() {
     if (server_ == nullptr) {
       grpc::ServerBuilder builder;

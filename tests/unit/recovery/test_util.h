@@ -85,7 +85,7 @@ class Stamper {
   std::string Link(FileId id, FileId dir, const std::string& name) {
     return Stamp(Op::kLink, id, NameBody{dir, name}.Encode());
   }
-  // `only`: the file has no other name.
+  // Stamps an unlink. `only`: the file has no other name.
   std::string Unlink(FileId id, FileId dir, const std::string& name, bool directory = false,
                      bool only = false) {
     return Stamp(Op::kUnlink, id, NameBody{dir, name}.Encode(), directory ? 1 : 0, only ? 1 : 0);
@@ -121,7 +121,7 @@ class Stamper {
   std::vector<std::string> all_;
 };
 
-// A set of the given records.
+// Returns a set of the given records.
 inline RecordSet SetOf(const std::vector<std::string>& records) {
   RecordSet set;
   for (const std::string& record : records) SALIUS_CHECK_OK(set.Add(record));
@@ -134,7 +134,7 @@ inline std::vector<const RecordView*> PointersTo(const RecordSet& set) {
   return pointers;
 }
 
-// A directory that is removed with all in it.
+// A directory that is removed with all its contents.
 class TempDir {
  public:
   TempDir() {
@@ -158,8 +158,8 @@ inline UniqueFd MustOpen(const std::string& path, int flags = O_RDONLY | O_DIREC
   return *std::move(fd);
 }
 
-// Into a new file: until the file system has no block left, also when all of it is written back.
-// What waits for that has more set aside than it takes.
+// Writes into a new file until the file system has no block left, also when all of it is written
+// back. Data that waits for write-back has more blocks set aside than it takes.
 inline void FillDisk(const std::string& path) {
   const UniqueFd fd = MustOpen(path, O_RDWR | O_CREAT);
   const std::string block(4096, 'x');
@@ -186,8 +186,8 @@ inline bool Exists(const std::string& path) {
   return lstat(path.c_str(), &st) == 0;
 }
 
-// A mount namespace of this process's own: what another process copies into its namespace stays
-// mounted there, and a file system whose plug was pulled would come back as it is.
+// Gives this process a mount namespace of its own. A mount that another process copied into its
+// namespace stays there, and a file system after a simulated power cut would come back unchanged.
 inline bool OwnMountNamespace() {
   static const bool own =
       unshare(CLONE_NEWNS) == 0 && mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0;
@@ -210,8 +210,8 @@ class LoopExt4 {
   bool mounted() const { return mounted_; }
   const std::string& path() const { return path_; }
 
-  // Pulls the plug: what was not on the disk is gone. No descriptor may be open on it. Mounted
-  // again.
+  // Cuts the power and mounts again: data that was not on the disk is gone. No descriptor may be
+  // open on it.
   void PowerCut() {
     {
       const UniqueFd fd = MustOpen(path_);

@@ -1,4 +1,4 @@
-// A large log comes back fast and within bounded memory. By default a smoke-size run;
+// A large log comes back fast and within bounded memory. By default a smoke-size run.
 // SALIUS_RECOVERY_MIB=1024 is the size of the target (256 Ki records of 4 KiB, 200 MiB/s on 2
 // cores).
 #include <grpcpp/grpcpp.h>
@@ -115,7 +115,7 @@ class Service : public control::Replica::Service {
   const Incarnation incarnation_;
 };
 
-// Serves from a process of its own, so that its memory is not counted; killed at the end.
+// Serves from a separate process, so that its memory is not counted; killed at the end.
 class ServerProcess {
  public:
   explicit ServerProcess(uint64_t records) {
@@ -152,8 +152,8 @@ class ServerProcess {
   pid_t pid_ = -1;
 };
 
-// Largest resident size of this process so far, less file mappings: VmHWM counts the page cache not
-// at all.
+// Returns the largest resident size of this process so far, without file mappings: VmHWM does not
+// count the page cache at all.
 uint64_t PeakMemoryBytes() {
   std::ifstream status("/proc/self/status");
   for (std::string line; std::getline(status, line);) {

@@ -1,4 +1,4 @@
-// What the tests of extended attributes in replay share.
+// Shared by the tests of extended attributes in replay.
 #pragma once
 
 #include <string>
@@ -17,7 +17,7 @@ class RefusedXattrTest : public RefusalTest {
     fd_.Reset();
     RefusalTest::TearDown();
   }
-  // So many users may read.
+  // Returns an ACL that lets this many users read.
   static std::string Acl(int users) {
     std::string acl;
     const auto add = [&](uint16_t tag, uint16_t bits, uint32_t whom) {

@@ -1,5 +1,5 @@
-// What drops records (E), what a restart finds (G), what grew too old (H), marks, reading, one test
-// or table for each rule. The letters are those of replica/acceptor.h.
+// Dropping of records (E), restarts and damage (G), old records (H), marks, reading: one test or
+// table for each rule. The letters are those of replica/acceptor.h.
 #include <algorithm>
 #include <string>
 #include <vector>
@@ -10,7 +10,7 @@
 namespace salius {
 namespace {
 
-// ---- E: what drops records
+// ---- E: dropping of records
 
 TEST_F(AcceptorTest, TrimOfTheSessionDropsAndVanishingGapsCount) {
   ASSERT_EQ(Open(), StatusCode::kOk);
@@ -60,7 +60,7 @@ TEST_F(AcceptorTest, DropVolumeDropsOlderEpochsAndKeepsThePromise) {
   Restart();
   EXPECT_EQ(Open(3), StatusCode::kFailedPrecondition);
   EXPECT_EQ(Held().promised_epoch, 4u);
-  // With its token: the recovery that holds it may run again.
+  // The recovery that holds the token may run again.
   EXPECT_TRUE(Fence(4, 1));
 }
 
@@ -119,7 +119,7 @@ TEST_F(AcceptorTest, AbandonAfterCountsFromTheLastFrame) {
   EXPECT_EQ(Held().promised_epoch, 9u);
 }
 
-// Nor what a recovery has fenced, and fetches, however long that takes.
+// A volume that a recovery has fenced, and fetches from, stays too, however long that takes.
 TEST_F(AcceptorTest, AbandonAfterCountsFromTheLastFenceOrFetchToo) {
   options_.abandon_after_ns = 100 * kSecond;
   Format();
@@ -150,7 +150,7 @@ TEST_F(AcceptorTest, AbandonAfterCountsFromTheLastFenceOrFetchToo) {
   EXPECT_FALSE(ticks(1)) << "refused";
 }
 
-// What came meanwhile may lie unread.
+// Frames that came meanwhile may lie unread.
 TEST_F(AcceptorTest, TimeInWhichTheReplicaStoodStillAbandonsNothing) {
   options_.abandon_after_ns = 100 * kSecond;
   Format();
@@ -249,7 +249,7 @@ TEST_F(AcceptorTest, LostSlotChangesTheIncarnation) {
   EXPECT_FALSE(Held().known);
 }
 
-// One bad copy of a slot passes for an update that was cut off.
+// One bad copy of a slot looks like an update that was cut off.
 TEST_F(AcceptorTest, DamageToEitherCopyOfItsSlotTakesNoPromiseBack) {
   for (const bool again : {false, true}) {
     for (size_t copy = 0; copy < 2; ++copy) {
@@ -260,7 +260,7 @@ TEST_F(AcceptorTest, DamageToEitherCopyOfItsSlotTakesNoPromiseBack) {
       Send({TestRecord(1)});
       ASSERT_TRUE(Fence(2, 5));
       if (again) {
-        // The process was killed between the copies: one of them is as it was before.
+        // The process was killed between the copies: one has its old content.
         VolumeSlot before = *arena_->slot(0);
         const VolumeSlot promise = before;
         before.promise_epoch = before.promise_token = 0;
@@ -370,7 +370,7 @@ TEST_F(AcceptorTest, LargestMarksOfFramesAndRecordsAreKept) {
   EXPECT_EQ(Held().durable_mark, 9u);
 }
 
-// Killed after the record was stored and before its marks were noted in the slot.
+// The process was killed after the record was stored and before its marks were in the slot.
 TEST_F(AcceptorTest, MarksOfRecordsAreFoundAgainAtARestart) {
   ASSERT_EQ(Open(), StatusCode::kOk);
   const auto slots = memory_->span().subspan(kArenaPageBytes, kSlotBytes);
@@ -405,7 +405,7 @@ TEST_F(AcceptorTest, FetchIsAbortedWhenTheLogChangesUnderIt) {
   Seq cursor = fetch.start;
   std::string out;
   ASSERT_EQ(acceptor_->ReadRecords(TestVolume(), 1, fetch, &cursor, 1, &out).value(), 1u);
-  Trim(1);  // what was read already
+  Trim(1);  // a record that was read already
   ASSERT_TRUE(acceptor_->ReadRecords(TestVolume(), 1, fetch, &cursor, out.size() + 1, &out).ok());
   Trim(5);
   EXPECT_EQ(acceptor_->ReadRecords(TestVolume(), 1, fetch, &cursor, 1, &out).status().code(),

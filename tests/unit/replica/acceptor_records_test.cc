@@ -1,5 +1,5 @@
-// Which records the acceptor stores and acknowledges (A), one test or table for each rule. The
-// letters are those of replica/acceptor.h.
+// Storing and acknowledging of records (A), one test or table for each rule. The letters are those
+// of replica/acceptor.h.
 #include <string>
 #include <vector>
 

@@ -186,7 +186,7 @@ TEST_F(AcceptorTest, AVolumeInUseIsForgottenByForceOnly) {
             StatusCode::kFailedPrecondition);
   Send({TestRecord(1)});
   now_ += 61 * kSecond;
-  // Silent, but what it holds may be nowhere else.
+  // It is silent, but its records may be nowhere else.
   EXPECT_EQ(acceptor_->Forget(now_, TestVolume(), false).status().code(),
             StatusCode::kFailedPrecondition);
   EXPECT_EQ(Held().records, 1u);
@@ -220,7 +220,7 @@ TEST_F(AcceptorTest, APromiseIsForgottenWhenItsRecoveryIsLongOver) {
   EXPECT_EQ(Open(1), StatusCode::kOk);
 }
 
-// ---- J: no host takes everything
+// ---- J: no host takes all slots, memory or promises
 
 TEST_F(AcceptorTest, OneHostLeavesMemoryForOthers) {
   SessionParams params = Params();
@@ -237,7 +237,7 @@ TEST_F(AcceptorTest, OneHostLeavesMemoryForOthers) {
   EXPECT_NE(refused.message().find("10.0.0.1"), absl::string_view::npos) << refused;
   params.peer = PeerIdOf("10.0.0.2");
   EXPECT_TRUE(acceptor_->OpenSession(now_, params).ok());
-  // Its own volumes go on.
+  // Its own volumes still work.
   params.peer = PeerIdOf("10.0.0.1");
   params.volume = NumberedVolume(0);
   params.epoch = 2;
@@ -265,7 +265,7 @@ TEST_F(AcceptorTest, OneHostLeavesSlotsForOthers) {
 TEST_F(AcceptorTest, TheFirstVolumeOfAHostTakesWhatItNeeds) {
   SessionParams params = Params();
   params.peer = PeerIdOf("10.0.0.1");
-  params.memory_bytes = uint64_t{22} << 20;  // of 32, with its quarter more
+  params.memory_bytes = uint64_t{22} << 20;  // of 32, plus a quarter of it
   EXPECT_TRUE(acceptor_->OpenSession(now_, params).ok());
 }
 
@@ -357,7 +357,7 @@ TEST_F(AcceptorTest, NumbersNearTheEndOf64BitsAreInvalid) {
   EXPECT_EQ(Open(1, kSession, kMaxCount + 1), StatusCode::kInvalidArgument);
   EXPECT_EQ(acceptor_->Fence(TestVolume(), kMaxCount + 1, 1).status().code(),
             StatusCode::kInvalidArgument);
-  // At the very end there is still room for what a trim looks at.
+  // At the very end there is still room for the seqs that a trim looks at.
   ASSERT_EQ(Open(1, kSession, kMaxCount - 1), StatusCode::kOk);
   Send({TestRecord(kMaxCount - 1), TestRecord(kMaxCount)});
   EXPECT_EQ(Held().contiguous, kMaxCount);

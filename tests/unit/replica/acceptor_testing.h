@@ -1,4 +1,4 @@
-// What the tests of the acceptor's rules share.
+// Shared by the tests of the acceptor's rules.
 #pragma once
 
 #include <memory>
@@ -27,8 +27,8 @@ class AcceptorTest : public ::testing::Test {
     arena_ = std::make_unique<Arena>(memory_->FormatAndAttach());
     acceptor_ = std::make_unique<Acceptor>(*arena_, options_, now_, nullptr);
   }
-  // A new process on the same memory, with the promises on the disk or with those that the memory
-  // holds alone.
+  // Starts a new process on the same memory. It has the promises of the disk, or only those that
+  // the memory holds.
   Acceptor::AttachReport Restart(bool with_promises = true) {
     options_.promises.clear();
     if (with_promises) options_.promises = acceptor_->Promises(0).promises;
@@ -39,7 +39,7 @@ class AcceptorTest : public ::testing::Test {
     return report;
   }
 
-  // A reboot of the host.
+  // Reboots the host.
   void LoseMemory(bool with_promises = true) {
     options_.promises.clear();
     if (with_promises) options_.promises = acceptor_->Promises(0).promises;

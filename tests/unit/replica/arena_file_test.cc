@@ -121,7 +121,7 @@ TEST_F(ArenaFileTest, DirectoryOfAnotherUserIsRefused) {
   EXPECT_EQ(Open().status().code(), absl::StatusCode::kFailedPrecondition);
 }
 
-// On a disk the memory may be as it was long before the host died.
+// On a disk the memory may have a state from long before the host died.
 TEST_F(ArenaFileTest, DirectoryThatOthersMayWriteToIsRefused) {
   const std::string dir = shm_.path() + "/replica";
   ASSERT_TRUE(Open().ok());
@@ -167,7 +167,7 @@ TEST_F(ArenaFileTest, NameThatAnotherUserHasTakenIsGoneRoundAndTheSamePlaceIsFou
   options.take_neighbour = true;
   ASSERT_EQ(mkdir(options.dir.c_str(), 0700), 0);
   ASSERT_EQ(chown(options.dir.c_str(), 65534, 65534), 0);
-  // Another one that somebody has guessed.
+  // Another user has guessed this name.
   ASSERT_EQ(mkdir((options.dir + ".0").c_str(), 0777), 0);
   ASSERT_EQ(chown((options.dir + ".0").c_str(), 65534, 65534), 0);
   std::string path;
@@ -201,7 +201,7 @@ TEST(ArenaFileOnDiskTest, AnotherBootIsANewIncarnation) {
   EXPECT_EQ(incarnation(false), second);
 }
 
-// In a child without the privilege to lock memory and with a limit of 64 KiB.
+// Runs in a child without the privilege to lock memory and with a limit of 64 KiB.
 TEST_F(ArenaFileTest, LimitOfLockedMemoryIsNamed) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "the sanitizers make mlock(2) do nothing";

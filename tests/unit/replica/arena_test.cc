@@ -1,4 +1,4 @@
-// The arena's layout: what a killed process leaves, what damage does.
+// The arena's layout: after a killed process, and after damage.
 #include "replica/arena.h"
 
 #include <cstring>
@@ -53,7 +53,7 @@ TEST(ArenaGeometryTest, PartsFollowEachOtherAndFit) {
     EXPECT_GE(g.segments_at, g.segment_table_at + g.segment_count * kSegmentEntryBytes);
     EXPECT_LE(g.segments_at + g.segment_count * g.segment_bytes, g.total_bytes);
     EXPECT_GE(g.segment_count, 1u);
-    // Less than 2 % and one segment are not segments.
+    // At most 2 % and one segment are not used for segments.
     EXPECT_GT(g.segment_count * g.segment_bytes + g.segment_bytes + g.total_bytes / 50,
               g.total_bytes);
   }
@@ -159,8 +159,8 @@ TEST(ArenaSlotTest, TableCanBeFull) {
   EXPECT_EQ(arena.NewSlot(FullSlot()).status().code(), absl::StatusCode::kResourceExhausted);
 }
 
-// A killed process leaves any prefix of the copy it was writing: the slot is then the old or the
-// new one, never anything else, and nothing is called damaged.
+// A killed process leaves any prefix of the copy that it was writing. Then the slot is the old or
+// the new one, never anything else, and nothing counts as damaged.
 TEST(ArenaSlotTest, UpdateCutOffAtAnyByteLeavesTheOldOrTheNewSlot) {
   for (int updates = 0; updates < 3; ++updates) {
     TestMemory memory;
@@ -221,7 +221,7 @@ TEST(ArenaSlotTest, BothCopiesBadIsDamage) {
   EXPECT_NE(again.incarnation(), arena.incarnation());
 }
 
-// Not by every later process too: the memory of all volumes would be lost with each.
+// If every later process found the damage too, each would lose the memory of all volumes.
 TEST(ArenaSlotTest, DamagedSlotIsFoundOnce) {
   const auto found_once = [](const std::function<void(TestMemory&, Arena&, uint32_t)>& damage) {
     TestMemory memory;
@@ -325,7 +325,7 @@ TEST_F(ArenaSegmentTest, DamagedOwnerIsDamageAndTheSegmentIsFree) {
   const Arena again = memory_.Attach();
   EXPECT_EQ(again.damaged(), 1u);
   EXPECT_TRUE(again.SegmentsOf(slot_).empty());
-  // A process killed right now has freed it: the next must not take the memory for complete.
+  // A process killed now has freed it: the next one must not take the memory for complete.
   EXPECT_EQ(memory_.Attach().damaged(), 0u);
   EXPECT_NE(memory_.Attach().incarnation(), arena_.incarnation());
 }

@@ -1,4 +1,4 @@
-// A fence that comes while frames arrive: what it names is all that was ever acknowledged.
+// A fence that comes while frames arrive: its inventory has all that was ever acknowledged.
 #include <atomic>
 #include <memory>
 #include <thread>
@@ -10,20 +10,20 @@
 namespace salius {
 namespace {
 
-// A primary that keeps sending until it hears that it was fenced.
+// A primary that sends until it learns that it was fenced.
 class Sender {
  public:
   Sender(uint16_t port, Epoch epoch, uint64_t session)
       : client_(port), epoch_(epoch), session_(session), thread_([this] { Send(); }) {}
 
-  // True when records are held; false when none came to be in ten seconds.
+  // Returns true when records are held; false when none was held after ten seconds.
   bool AwaitAcked(Seq seq) {
     const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
     while (acked_.load() < seq && std::chrono::steady_clock::now() < end) std::this_thread::yield();
     return acked_.load() >= seq;
   }
-  // Waits for the answer that says fenced; 0 when it did not come. Otherwise the last seq that was
-  // acknowledged, to be asked once.
+  // Waits for the answer "fenced". Returns the last seq that was acknowledged, or 0 when no such
+  // answer came. Call it once.
   Seq Finish() {
     thread_.join();
     return fenced_ ? acked_.load() : 0;

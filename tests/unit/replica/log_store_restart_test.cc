@@ -1,5 +1,5 @@
-// The log of one volume in a new process: what it finds again, after damage too, and when the one
-// before was killed at any store.
+// The log of one volume in a new process: the records it finds, after damage too, and after the
+// process before was killed at any store.
 #include <algorithm>
 #include <cstring>
 #include <string>
@@ -26,7 +26,7 @@ TEST_F(LogStoreTest, RestartFindsEveryRecord) {
   EXPECT_EQ(log_->held().contiguous(), 300u);
   EXPECT_EQ(log_->bytes(), bytes);
   EXPECT_EQ(ReadAll(), all);
-  // And it goes on behind them.
+  // It appends after them.
   ASSERT_EQ(Append(TestRecord(301)), Result::kStored);
   EXPECT_EQ(Restart().records, 301u);
 }
@@ -71,7 +71,7 @@ TEST_F(LogStoreTest, BadRecordCostsItselfOnlyAndIsCounted) {
   EXPECT_EQ(log_->held().contiguous(), 6u);
   EXPECT_FALSE(log_->held().Contains(7));
   EXPECT_TRUE(log_->held().Contains(8));
-  // It is found once.
+  // The damage is found once.
   const Incarnation after = arena_->incarnation();
   EXPECT_EQ(Restart().damaged, 0u);
   EXPECT_EQ(arena_->incarnation(), after);
@@ -164,18 +164,18 @@ TEST_F(LogStoreTest, TrimmedRecordsDoNotComeBack) {
 
 class CutRecordTest : public LogStoreTest {
  protected:
-  // Records 1 to 5 fill a segment but for 1000 bytes, 6 goes on in the second, 7 follows there.
+  // Records 1 to 5 fill a segment but for 1000 bytes. Record 6 continues in the second, 7 follows.
   void SetUp() override {
     Open();
     first_ = FillUpTo(1000);
     ASSERT_EQ(Append(cut_), Result::kStored);
     ASSERT_EQ(Append(last_), Result::kStored);
-    // In a fresh arena they are taken in this order.
+    // A fresh arena hands them out in this order.
     segments_ = arena_->SegmentsOf(slot_index_);
     ASSERT_EQ(segments_.size(), 2u);
     ASSERT_EQ(arena_->segment_next(segments_[0]), segments_[1]);
   }
-  // Every free segment to another volume, all bytes of them overwritten.
+  // Gives every free segment to another volume and overwrites all bytes of them.
   void LetOthersTakeTheRest() {
     VolumeSlot other = slot_;
     other.volume = TestVolume(9);
@@ -188,7 +188,7 @@ class CutRecordTest : public LogStoreTest {
     return memory_->span().data() + arena_->geometry().segment_table_at +
            segments_[0] * kSegmentEntryBytes + 24;
   }
-  // After damage that costs record 6 alone.
+  // Checks the log after damage that costs record 6 alone.
   void ExpectTheCutOneIsLost() {
     const Incarnation before = arena_->incarnation();
     const VolumeLog::RebuildReport report = Restart();
@@ -280,15 +280,15 @@ TEST_F(CutRecordTest, GoesWithTheSegmentOfItsRest) {
   EXPECT_EQ(ReadAll(), first_);
 }
 
-// A process killed at any store: every arena image between two whole states must rebuild to records
-// that were appended, and to all that Append() had returned for.
+// A process killed at any store. Every arena image between two whole states must rebuild to records
+// that were appended, and to all for which Append() had returned.
 class KilledInAppendTest : public LogStoreTest {
  protected:
   std::string Image() const {
     return std::string(reinterpret_cast<const char*>(memory_->span().data()),
                        memory_->span().size());
   }
-  // Stores what `image` has at `at`.
+  // A store of the bytes that `image` has at `at`.
   struct Store {
     const std::string& image;
     size_t at, bytes;
@@ -329,7 +329,7 @@ TEST_F(KilledInAppendTest, LosesAtMostTheRecordThatWasNotAcknowledged) {
   const std::string before = Image();
   const std::string record = TestRecord(2, 40);
   ASSERT_EQ(AddPiece(record, 2, 0, 8), Result::kPending);
-  const std::string reserved = Image();  // what Append, too, leaves between its two entry words
+  const std::string reserved = Image();  // Append, too, leaves this between its two entry words
   ASSERT_EQ(Append(record), Result::kStored);
   const std::string after = Image();
   const uint32_t segment = arena_->SegmentsOf(slot_index_).at(0);
@@ -347,7 +347,7 @@ TEST_F(KilledInAppendTest, OfARecordThatASegmentsEndCuts) {
   const std::string before = Image();
   const uint32_t second = arena_->AllocateSegment(slot_index_).value();
   const std::string taken = Image();
-  Open();  // the same again, tags included
+  Open();  // the same arena again, tags included
   FillUpTo(256);
   const uint32_t first = arena_->SegmentsOf(slot_index_).at(0);
   const std::string record = TestRecord(6, 300);

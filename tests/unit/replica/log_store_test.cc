@@ -85,7 +85,7 @@ TEST_F(LogStoreTest, TrimBeyondEverythingHeldMovesOn) {
   EXPECT_EQ(ReadAll(), TestRecord(1000001));
 }
 
-// Trimming leaves the index as it is.
+// Trimming leaves the index unchanged.
 TEST_F(LogStoreTest, WhatWasTrimmedIsNotReadInPlaceOfWhatIsMissing) {
   Open();
   Seq seq = 0;
@@ -127,7 +127,7 @@ TEST_F(LogStoreTest, FreeBytesIsAPromise) {
   for (const size_t largest : {kMaxRecordBody, size_t{9000}, size_t{1}}) {
     Random random(5);
     Open(uint64_t{8} << 20, 6);
-    uint64_t promised = log_->free_bytes();  // of all that comes
+    uint64_t promised = log_->free_bytes();  // for all later records
     for (Seq seq = 1;; ++seq) {
       const std::string record = TestRecord(seq, random.Below(largest) + 1);
       const Result result = Append(record);
@@ -140,7 +140,7 @@ TEST_F(LogStoreTest, FreeBytesIsAPromise) {
   }
 }
 
-// The bound of the brief: at most 64 bytes per record beside header and body, all counted.
+// The bound is at most 64 bytes per record beside header and body, all counted.
 TEST_F(LogStoreTest, OverheadIsAtMost64BytesPerRecordWhateverTheSize) {
   for (const size_t body :
        {size_t{0}, size_t{1}, size_t{100}, size_t{512}, size_t{1000}, size_t{4096}, size_t{8192},
@@ -152,7 +152,7 @@ TEST_F(LogStoreTest, OverheadIsAtMost64BytesPerRecordWhateverTheSize) {
     EXPECT_EQ(a.record_bytes, records * (kRecordHeaderBytes + body));
     const uint64_t overhead = a.entry_bytes + a.tail_bytes + a.index_bytes + a.table_bytes;
     EXPECT_LE(overhead, 64 * records) << "body " << body << ": " << overhead << " for " << records;
-    // Nothing was left out of the account.
+    // The account leaves nothing out.
     EXPECT_LE(a.record_bytes + a.entry_bytes + a.tail_bytes, a.segments * kSegmentBytes);
   }
 }
@@ -172,7 +172,7 @@ TEST_F(LogStoreTest, RecordThatASegmentsEndCutsIsStoredAndReadWhole) {
     ASSERT_EQ(Append(TestRecord(7)), Result::kStored);
     EXPECT_EQ(ReadAll(), first + cut + TestRecord(7)) << left;
     EXPECT_EQ(log_->bytes(), ReadAll().size());
-    // An end that takes no header is left.
+    // The end that takes no header stays unused.
     EXPECT_EQ(log_->accounting().tail_bytes, left < 128 ? left : 0u);
   }
 }
@@ -275,8 +275,8 @@ TEST_F(LogStoreTest, WrongPieceIsFoundWhenTheRecordIsWholeAndCostsNoMemory) {
   EXPECT_EQ(ReadAll(), good);
 }
 
-// Whole or not at all, in whatever order good pieces and damaged ones come, over and beside each
-// other; and damage is seen only where there was some.
+// Good pieces and damaged ones come in any order, over and beside each other. A record is held
+// whole or not at all, and damage is found only where there was some.
 TEST_F(LogStoreTest, OnlyTheRightBytesAreEverHeld) {
   int corrupt = 0;
   for (uint64_t seed = 1; seed <= 300; ++seed) {
@@ -290,7 +290,7 @@ TEST_F(LogStoreTest, OnlyTheRightBytesAreEverHeld) {
     bool damaged = false;
     for (int i = 0; i < 10000 && result != Result::kStored; ++i) {
       std::string record = good;
-      // Several ways of cutting it, as when a route's packets become smaller.
+      // Cut it in several ways, as when a route's packets become smaller.
       const auto bytes = static_cast<uint32_t>(60 + random.Below(5) * 500);
       const auto from = static_cast<uint32_t>(random.Below(size / bytes + 1)) * bytes;
       if (random.Below(10) == 0) {
@@ -378,7 +378,7 @@ TEST_F(LogStoreTest, BehavesLikeAMapThroughTrimsPiecesAndRestarts) {
     Open(uint64_t{8} << 20, 10, base);
     std::map<Seq, std::string> model;
     Seq trimmed = 0, next = base;
-    // Many in a segment, or most of them cut by a segment's end.
+    // Have many records in a segment, or most of them cut by a segment's end.
     const size_t largest = seed % 4 == 0 ? kMaxRecordBody : 9000;
     const auto record_of = [&](Seq seq) {
       return TestRecord(seq, (seq * 7919) % largest, 1, TestVolume(), 'a' + seq % 26);

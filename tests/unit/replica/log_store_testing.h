@@ -1,4 +1,4 @@
-// What the tests of a volume's log share: a log in an arena of its own, and another process on it.
+// Shared by the tests of a volume's log: a log in an arena, and another process on that arena.
 #pragma once
 
 #include <algorithm>
@@ -16,7 +16,7 @@ using Result = VolumeLog::Result;
 
 class LogStoreTest : public ::testing::Test {
  protected:
-  // A new arena with one volume in it.
+  // Makes a new arena with one volume in it.
   void Open(uint64_t arena_bytes = uint64_t{8} << 20, uint32_t grant = 8, Seq base = 1) {
     memory_ = std::make_unique<TestMemory>(arena_bytes);
     arena_ = std::make_unique<Arena>(memory_->FormatAndAttach());
@@ -30,12 +30,12 @@ class LogStoreTest : public ::testing::Test {
     log_ = std::make_unique<VolumeLog>(*arena_, slot_index_, slot_);
   }
 
-  // A new process: nothing but the arena's bytes is left.
+  // Starts a new process: only the arena's bytes are left.
   VolumeLog::RebuildReport Restart() {
     log_.reset();
     arena_ = std::make_unique<Arena>(memory_->Attach());
     log_ = std::make_unique<VolumeLog>(*arena_, slot_index_, *arena_->slot(slot_index_));
-    // The segments in any order.
+    // The segments may come in any order.
     return log_->Rebuild([](size_t count, const std::function<void(size_t)>& one) {
       while (count > 0) one(--count);
     });
@@ -57,8 +57,8 @@ class LogStoreTest : public ::testing::Test {
     while (cursor < upto) log_->Read(cursor, upto, all.size() + 1000, &all, &cursor);
     return all;
   }
-  // Into a log with little or nothing in its first segment: records 1 to 5, after which `left`
-  // bytes of that segment are left, a multiple of 8. Returns the five.
+  // Fills a log whose first segment is (almost) empty with records 1 to 5. Afterwards `left` bytes
+  // of that segment are left, a multiple of 8. Returns the five.
   std::string FillUpTo(uint32_t left) {
     std::string all;
     size_t body = 100000;
@@ -74,7 +74,7 @@ class LogStoreTest : public ::testing::Test {
     }
     return all;
   }
-  // Where in the arena the body of a held record stands.
+  // Returns the place in the arena of a held record's body.
   uint8_t* Find(const std::string& record) {
     const auto memory = memory_->span();
     const auto bytes = AsBytes(record);

@@ -1,4 +1,4 @@
-// A promise file in memory: what outlives a process, and a host that keeps its disk.
+// A promise file in memory: it outlives a process, and a host that keeps its disk.
 #pragma once
 
 #include <optional>

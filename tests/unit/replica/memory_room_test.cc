@@ -111,7 +111,7 @@ TEST_F(MemoryRoomTest, AnArenaThatDoesNotFitIsRefusedAndAnOlderOneStays) {
   Group("/sys/fs/cgroup", std::to_string(32 * kMiB), 0, 0);
   options.memory_bytes = 16 * kMiB;
   EXPECT_TRUE(absl::IsResourceExhausted(ArenaFile::Open(options, SecureRandom64).status()));
-  // What is taken already needs no more.
+  // Memory that is taken already needs no more room.
   Group("/sys/fs/cgroup", std::to_string(1 * kMiB), 0, 0);
   options.memory_bytes = 4 * kMiB;
   const auto again = ArenaFile::Open(options, SecureRandom64);

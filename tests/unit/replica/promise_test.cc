@@ -1,4 +1,4 @@
-// The promise file: its bytes, and who keeps it.
+// The promise file: its bytes, and its keeper.
 #include "replica/promise.h"
 
 #include <filesystem>

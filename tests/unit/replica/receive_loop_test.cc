@@ -1,4 +1,4 @@
-// The loop by itself: what has arrived before it starts is one batch.
+// The loop alone: datagrams that arrive before it starts are one batch.
 #include "replica/receive_loop.h"
 
 #include <memory>

@@ -1,4 +1,4 @@
-// A primary as small as it can be: one UDP socket and one gRPC stub. For tests against a served
+// The smallest primary possible: one UDP socket and one gRPC stub. For tests against a served
 // replica.
 #pragma once
 
@@ -136,7 +136,7 @@ class ReplicaClient {
     SendRaw(Datagram(header, Join(records)));
   }
 
-  // The next acknowledgement within the time; nothing when none comes.
+  // Returns the next acknowledgement within the time; nothing when none comes.
   std::optional<Acked> Receive(int timeout_ms = 10000) {
     pollfd ready{socket_.fd(), POLLIN, 0};
     if (poll(&ready, 1, timeout_ms) <= 0) return std::nullopt;
@@ -149,8 +149,8 @@ class ReplicaClient {
     acked.ack = DecodeAckPayload(bytes.subspan(kFrameHeaderBytes)).value();
     return acked;
   }
-  // Sends a probe and returns its own acknowledgement, which comes after those of everything sent
-  // before: what had no answer by then has none.
+  // Sends a probe and returns its own acknowledgement, which comes after those of all earlier
+  // frames: a frame without an answer by then has none.
   std::optional<Acked> Probe(Epoch epoch = 1, uint64_t session = 77,
                              const VolumeId& volume = TestVolume()) {
     FrameHeader header = TestFrame({}, epoch, session, volume);

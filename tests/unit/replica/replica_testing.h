@@ -1,4 +1,4 @@
-// What the replica's tests share: arenas in plain memory, records and frames.
+// Shared by the replica's tests: arenas in plain memory, records and frames.
 #pragma once
 
 #include <cstdint>
@@ -77,7 +77,7 @@ inline RecordHeader Decoded(const std::string& record) {
   return *header;
 }
 
-// A frame of type kRecords (or kProbe when there are none) with consistent counts.
+// Returns a frame of type kRecords (or kProbe when there are none) with consistent counts.
 inline FrameHeader TestFrame(const std::vector<std::string>& records, Epoch epoch = 1,
                              uint64_t session = 77, const VolumeId& volume = TestVolume()) {
   FrameHeader header;
@@ -106,7 +106,7 @@ inline std::string Datagram(FrameHeader header, std::string_view payload) {
   return bytes;
 }
 
-// Payload of a kFragment frame: the piece [offset, offset + bytes) of `record`.
+// Returns the payload of a kFragment frame: the piece [offset, offset + bytes) of `record`.
 inline std::string Piece(const std::string& record, Seq seq, uint32_t offset, uint32_t bytes) {
   FragmentHeader fragment;
   fragment.seq = seq;

@@ -25,7 +25,7 @@ using ::testing::HasSubstr;
 
 constexpr char kProgram[] = "replica/salius-replica";
 
-// salius-replica as a child; what it says on stderr is read until it serves or ends.
+// salius-replica as a child; its stderr is read until it serves or ends.
 class Process {
  public:
   explicit Process(std::vector<std::string> arguments) {
@@ -50,7 +50,7 @@ class Process {
     if (pid_ > 0) Kill(SIGKILL);
   }
 
-  // True once it serves; false when it ended first. Its log is in text().
+  // Returns true once it serves; false when it ended first. Its log is in text().
   bool WaitServing() {
     char buffer[4096];
     while (text_.find("port ") == std::string::npos ||
@@ -125,7 +125,7 @@ TEST_F(RestartTest, KilledProcessComesBackWithTheSameBytesAndIncarnation) {
   const auto fetched = client_->Fetch();
   EXPECT_EQ(fetched.count, 50u);
   EXPECT_EQ(fetched.records, all);
-  // And the session goes on as if nothing had been.
+  // The session continues without a gap.
   client_->SendRecords({TestRecord(51)});
   const auto acked = client_->Receive();
   ASSERT_TRUE(acked.has_value());
@@ -133,7 +133,7 @@ TEST_F(RestartTest, KilledProcessComesBackWithTheSameBytesAndIncarnation) {
   EXPECT_EQ(acked->ack.incarnation, before.incarnation());
 }
 
-// Killed while records pour in: whatever was acknowledged is there, byte for byte.
+// It is killed while records pour in: every acknowledged one is there, byte for byte.
 TEST_F(RestartTest, KilledInTheMiddleKeepsEverythingAcknowledged) {
   for (int round = 0; round < 5; ++round) {
     std::filesystem::remove_all(dir());

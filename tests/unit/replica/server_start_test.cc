@@ -1,4 +1,4 @@
-// A replica's start and stop: what is refused, and what the next process finds.
+// A replica's start and stop: refusals, and the state that the next process finds.
 #include <sys/socket.h>
 
 #include <filesystem>
@@ -112,13 +112,13 @@ TEST_F(ServerTest, LostOrDamagedPromisesAreANewStore) {
 
 TEST_F(ServerTest, NothingIsPromisedThatCannotBeKept) {
   StartWithSession();
-  // As a disk that gives errors: the file cannot be replaced by any more.
+  // The file cannot be replaced any more, as on a disk that gives errors.
   std::filesystem::create_directory(state_.path() + "/promises.tmp");
   control::FenceResponse fenced;
   EXPECT_FALSE(FenceVolume(*client_, &fenced));
   EXPECT_EQ(client_->Open(ReplicaClient::SessionRequest(3, 79)).error_code(),
             grpc::StatusCode::UNAVAILABLE);
-  // What could not be written is in force all the same.
+  // A promise that could not be written is in force all the same.
   client_->SendRecords({TestRecord(1)});
   const auto acked = client_->Receive();
   ASSERT_TRUE(acked.has_value());

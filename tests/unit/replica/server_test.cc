@@ -253,7 +253,7 @@ TEST_F(ServerTest, GroupIsJoinedOnTheInterfaceTowardsThePrimaryWhenListeningOnAn
 
 TEST_F(ServerTest, WrongMulticastGroupRefusesTheSession) {
   Start();
-  // A name, too: a resolver without an answer would keep one of the replica's threads.
+  // A name is refused too: a resolver without an answer would keep one of the replica's threads.
   for (const char* const group :
        {"127.0.0.1:7500", "239.1.2.3", "239.1.2.3:0", "localhost:7500", "all-hosts:7500",
         "[ff02::1%lo]:7500", "239.1.2.3:7500 ", "239.1.2.3\t:7500"}) {
@@ -287,7 +287,7 @@ TEST_F(ServerTest, GroupsThatNoSessionUsesGiveWayToOthersAndThatOfASessionStays)
   ExpectFromTheGroup(3);
 }
 
-// How fast one stream is, for the log of the run; no bound, so that a busy machine fails nothing.
+// Logs how fast one stream is. There is no bound, so that a busy machine fails nothing.
 TEST_F(ServerTest, FetchOfALargeLog) {
   ReplicaOptions options = Options();
   options.memory_bytes = uint64_t{160} << 20;

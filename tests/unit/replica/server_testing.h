@@ -1,4 +1,4 @@
-// A served replica, in this process, over real sockets: what its tests share.
+// A served replica, in this process, over real sockets: shared by its tests.
 #pragma once
 
 #include <chrono>
@@ -37,7 +37,7 @@ class ServerTest : public ::testing::Test {
     Start();
     ASSERT_TRUE(client_->Open().ok());
   }
-  // The counters reach the metrics at the loop's next tick.
+  // Waits for the counters, which reach the metrics at the loop's next tick.
   void ExpectDrops(const std::string& reason, uint64_t more_than) {
     Counter& counter = GetCounter("salius_replica_drops_total", "", {{"reason", reason}});
     const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
@@ -66,7 +66,7 @@ class ServerTest : public ::testing::Test {
     ASSERT_TRUE(client_->Open(request).ok());
     ASSERT_TRUE(client_->Open(request).ok());
     ExpectFromTheGroup(1);
-    // A restarted process goes on receiving from the group.
+    // A restarted process receives from the group again.
     server_.reset();
     Start(options);
     ExpectFromTheGroup(2);

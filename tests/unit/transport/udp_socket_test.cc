@@ -49,7 +49,8 @@ size_t SendOne(UdpSocket& socket, const SocketAddress& to, const std::string& te
   return socket.Send(absl::MakeConstSpan(&out, 1));
 }
 
-// What a socket bound to any address hears was sent to one of them, and answers from there.
+// Checks that a socket bound to all addresses reports the one that a datagram was sent to, and that
+// it can answer from there.
 void ExpectAnswerFromTheAddressThatWasAsked(const std::string& any, const std::string& asked) {
   SCOPED_TRACE(any + " asked at " + asked);
   UdpSocket::Options options;
@@ -69,7 +70,8 @@ void ExpectAnswerFromTheAddressThatWasAsked(const std::string& any, const std::s
   ASSERT_EQ(poll(&ready, 1, 10000), 1);
   ASSERT_GE(socket.Receive(batch, /*wait=*/false).value(), 1u);
   ASSERT_NE(batch[0].at, nullptr);
-  // Two of one length make a run where the kernel cuts; both control messages go together.
+  // Two datagrams of one length make a run where the kernel cuts; both control messages go
+  // together.
   std::string text = "answer";
   const iovec part{text.data(), text.size()};
   const OutDatagram out{batch[0].from, absl::MakeConstSpan(&part, 1), batch[0].at};
@@ -119,7 +121,7 @@ TEST(UdpSocketTest, BatchLargerThanOneSystemCallArrivesWholeAndInOrder) {
   EXPECT_EQ(sender.send_errors(), 0u);
 }
 
-// Datagrams of these lengths, each with bytes of its own.
+// Returns datagrams of these lengths, each with bytes of its own.
 std::vector<std::string> Texts(const std::vector<size_t>& lengths) {
   std::vector<std::string> texts;
   for (size_t i = 0; i < lengths.size(); ++i) {
@@ -200,7 +202,7 @@ TEST_P(UdpSegmentsTest, RunsOfEveryShapeArriveWholeAndInOrder) {
 TEST(UdpSocketTest, WhereTheKernelDoesNotCutThemTheyAreSentOneByOne) {
   UdpSocket sender = BindLoopback();
   UdpSocket receiver = BindLoopback();
-  // It refuses to cut what has no checksum.
+  // The kernel refuses to cut datagrams without a checksum.
   const int on = 1;
   ASSERT_EQ(setsockopt(sender.fd(), SOL_SOCKET, SO_NO_CHECK, &on, sizeof(on)), 0);
   const std::vector<std::string> texts = Texts(Lengths(44, 1472, 100));
@@ -286,10 +288,10 @@ TEST(UdpSocketTest, AfterALoneDatagramSevenMoreAreTakenOneByOneWhenItWaits) {
     EXPECT_EQ(std::string(in[0].bytes.begin(), in[0].bytes.end()), std::to_string(i));
   }
   EXPECT_EQ(receiver.Receive(in, /*wait=*/true).value(), 13u);
-  // That was no lone one.
+  // The last batch had more than one datagram.
   for (int i = 0; i < 2; ++i) ASSERT_EQ(SendOne(sender, to, std::to_string(i)), 1u);
   EXPECT_EQ(receiver.Receive(in, /*wait=*/true).value(), 2u);
-  // Who does not wait takes all.
+  // A receive that does not wait takes all.
   ASSERT_EQ(SendOne(sender, to, "lone"), 1u);
   ASSERT_EQ(receiver.Receive(in, /*wait=*/true).value(), 1u);
   for (int i = 0; i < 3; ++i) ASSERT_EQ(SendOne(sender, to, std::to_string(i)), 1u);
