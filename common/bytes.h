@@ -58,7 +58,7 @@ class ByteReader {
   explicit ByteReader(absl::Span<const uint8_t> bytes) : rest_(bytes) {}
   explicit ByteReader(std::string_view bytes) : rest_(AsBytes(bytes)) {}
 
-  // False once a read went past the end; then every read gives zero or nothing.
+  // Returns false once a read went past the end; then every read gives zero or nothing.
   bool ok() const { return ok_; }
   // Bytes not yet read; 0 after a failure.
   size_t remaining() const { return rest_.size(); }

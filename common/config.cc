@@ -67,7 +67,7 @@ std::string Join(const std::string& prefix, std::string_view key) {
   return prefix.empty() ? std::string(key) : absl::StrFormat("%s.%s", prefix, key);
 }
 
-// True for [[name]] and for name = [{...}, ...].
+// Returns true for [[name]] and for name = [{...}, ...].
 bool IsArrayOfTables(const toml::node& node) {
   const toml::array* array = node.as_array();
   return array != nullptr && !array->empty() && array->is_homogeneous(toml::node_type::table);

@@ -50,10 +50,10 @@ class Ext4Watch {
   // too) every message of ext4 counts as a failure.
   explicit Ext4Watch(int fd);
 
-  // OK: all that a sync covered which ended before this call is on the disk, if the sync returned
-  // success too.
+  // Checks the syncs that ended before this call. On OK the data that they covered are on the disk,
+  // if they returned success too.
   // INTERNAL, then and from then on: ext4 found itself damaged, or said in the kernel's log that it
-  // failed, or gave a message that is not to be found there. The error names the fault and the
+  // failed, or counted a message that the log does not have. The error names the fault and the
   // remedy.
   absl::Status Check() ABSL_LOCKS_EXCLUDED(mutex_);
   // Reads the new part of the kernel's log before that is full; call it every few seconds.

@@ -190,8 +190,8 @@ bool FlushLog(std::chrono::milliseconds bound) {
   return background == nullptr || background->Flush(bound);
 }
 
-// systemd sets JOURNAL_STREAM to "device:inode" of the stream that it gave as stderr. Children
-// inherit the variable even when their stderr is another.
+// Compares stderr with JOURNAL_STREAM, which systemd sets to "device:inode" of the stream that it
+// gave as stderr. Children inherit the variable even when their stderr is another.
 bool StderrIsJournal() {
   const char* stream = std::getenv("JOURNAL_STREAM");
   struct stat st;

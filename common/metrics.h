@@ -77,7 +77,8 @@ std::string MetricsText();
 // Serves the metrics at http://host:port/metrics until it is destroyed.
 class MetricsServer {
  public:
-  // `address` is "host:port"; port 0 takes a free one. UNAVAILABLE when it cannot be bound.
+  // Starts a server at `address`, "host:port"; port 0 takes a free one. UNAVAILABLE when it cannot
+  // be bound.
   static absl::StatusOr<std::unique_ptr<MetricsServer>> Start(std::string_view address);
   ~MetricsServer();
 

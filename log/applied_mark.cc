@@ -25,8 +25,8 @@ constexpr size_t kAppliedWord = 2;
 constexpr size_t kCheckWord = 3;
 constexpr size_t kComplaintsWord = 4;
 
-// Another process reads the words after this one died at any instruction, so their order counts:
-// release and acquire keep it.
+// Stores a word. Another process reads the words after this one died at any instruction, so their
+// order counts: release and acquire keep it.
 void Put(uint64_t* page, size_t word, uint64_t value) {
   std::atomic_ref<uint64_t>(page[word]).store(value, std::memory_order_release);
 }

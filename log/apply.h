@@ -36,9 +36,10 @@ absl::StatusOr<FileId> ReadFileIdAt(int dirfd, const std::string& name);
 // Reopens an O_PATH descriptor with `flags` through /proc/self/fd.
 absl::StatusOr<UniqueFd> Reopen(int path_fd, int flags);
 
-// True for kWrite, kTruncate, kFallocate: the ops that "on disk up to" (kOnDisk) lets replay skip.
+// Returns true for kWrite, kTruncate, kFallocate: the ops that "on disk up to" (kOnDisk) lets
+// replay skip.
 bool IsDataOp(Op op);
-// True for kCreate, kLink, kUnlink, kRename: the ops that change names.
+// Returns true for kCreate, kLink, kUnlink, kRename: the ops that change names.
 bool IsNameOp(Op op);
 
 // Applies a data op to `fd`, which must be open for writing.

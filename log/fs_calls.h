@@ -43,13 +43,13 @@ absl::StatusOr<std::optional<timespec>> BirthTimeOf(int fd);
 // Calls fstatat(2) with AT_EMPTY_PATH, not following symbolic links; `name` "" is `dirfd` itself.
 absl::StatusOr<struct stat> StatAt(int dirfd, const std::string& name);
 
-// Extended attributes; `fd` may be O_PATH. Get gives an empty string and `*found` = false when
-// there is no such attribute; Remove of one that is not there is OK.
+// Read and change extended attributes; `fd` may be O_PATH. GetXattr returns "" and `*found` = false
+// when there is no such attribute. RemoveXattr of one that is not there is OK.
 absl::StatusOr<std::string> GetXattr(int fd, const std::string& name, bool* found);
 absl::Status SetXattr(int fd, const std::string& name, std::string_view value);
 absl::Status RemoveXattr(int fd, const std::string& name);
 
-// Owner, permission bits and times; `fd` may be O_PATH, and a symbolic link except for Chmod.
+// Set owner, permission bits and times; `fd` may be O_PATH, and a symbolic link except for Chmod.
 absl::Status Chown(int fd, uid_t uid, gid_t gid);
 absl::Status Chmod(int fd, mode_t mode);
 absl::Status SetTimes(int fd, const timespec times[2]);
@@ -57,7 +57,7 @@ absl::Status SetTimes(int fd, const timespec times[2]);
 absl::Status Truncate(int fd, uint64_t size);
 absl::Status Fallocate(int fd, int mode, uint64_t offset, uint64_t length);
 
-// Making and removing names. MakeNode is mknodat(2): regular files, FIFOs, sockets, devices.
+// Make and remove names. MakeNode is mknodat(2): regular files, FIFOs, sockets, devices.
 absl::Status MakeNode(int dirfd, const std::string& name, mode_t mode, dev_t device);
 absl::Status Symlink(const std::string& target, int dirfd, const std::string& name);
 absl::Status Unlink(int dirfd, const std::string& name, int flags);

@@ -58,7 +58,8 @@ class RecoveryNotes {
   std::vector<RecoveryNote> Unacknowledged() const;
 
   std::string Encode() const;
-  // DATA_LOSS for a bad checksum, INVALID_ARGUMENT for content that this program never writes.
+  // Parses the file. DATA_LOSS for a bad checksum, INVALID_ARGUMENT for content that this program
+  // never writes.
   static absl::StatusOr<RecoveryNotes> Decode(std::string_view text);
 
   bool operator==(const RecoveryNotes&) const = default;

@@ -49,7 +49,8 @@ struct FileHeader {
   bool operator==(const FileHeader&) const = default;
 };
 std::string EncodeFileHeader(const FileHeader& header);  // kHeaderSlotBytes
-// Errors: DATA_LOSS: bad checksum. INVALID_ARGUMENT: unknown version, or content no encoder writes.
+// Decodes a slot. DATA_LOSS: bad checksum. INVALID_ARGUMENT: unknown version, or content that no
+// encoder writes.
 absl::StatusOr<FileHeader> DecodeFileHeader(absl::Span<const uint8_t> slot);
 
 // Numbers are on disk and never reused.
@@ -70,7 +71,7 @@ struct EntryHeader {
   }
 };
 void EncodeEntryHeader(const EntryHeader& header, uint64_t salt, uint8_t* out);
-// Errors as DecodeFileHeader; OUT_OF_RANGE when cut off.
+// Decodes an entry header. Errors as DecodeFileHeader; OUT_OF_RANGE when cut off.
 absl::StatusOr<EntryHeader> DecodeEntryHeader(absl::Span<const uint8_t> bytes, uint64_t salt);
 // Returns the smallest multiple of kEntryAlign, from `from` on, at which `bytes` look like an entry
 // header; bytes.size() or more when there is none. A cheap test that comes before a decode.

@@ -63,8 +63,8 @@ struct DecodedStateSlot {
   VolumeState state;
   uint64_t generation = 0;
 };
-// Errors: DATA_LOSS for a bad checksum or torn slot, INVALID_ARGUMENT for a version or content this
-// program never writes.
+// Decodes one slot. Errors: DATA_LOSS for a bad checksum or torn slot, INVALID_ARGUMENT for a
+// version or content that this program never writes.
 absl::StatusOr<DecodedStateSlot> DecodeStateSlot(absl::Span<const uint8_t> slot);
 
 class StateFile {

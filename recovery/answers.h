@@ -19,7 +19,7 @@ absl::StatusOr<Answer> AnswerFrom(const std::string& address,
 absl::StatusOr<Answer> AnswerFrom(const std::string& address,
                                   const control::FenceResponse& message);
 
-// DATA_LOSS when the records arrived damaged.
+// Checks a message with records. DATA_LOSS when they arrived damaged.
 absl::Status CheckChunk(const std::string& address, const control::FetchResponse& message);
 
 }  // namespace salius::recovery

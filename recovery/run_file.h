@@ -36,8 +36,8 @@ struct RunNote {
 };
 
 std::string EncodeRunNote(const RunNote& note);
-// DATA_LOSS for a bad checksum or size, INVALID_ARGUMENT for content that this program never
-// writes.
+// Decodes the note. DATA_LOSS for a bad checksum or size, INVALID_ARGUMENT for content that this
+// program never writes.
 absl::StatusOr<RunNote> DecodeRunNote(absl::Span<const uint8_t> bytes);
 
 // Returns the note for exactly (`volume`, `epoch`). Returns nullopt when there is none, when it is

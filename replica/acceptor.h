@@ -145,8 +145,8 @@ class Acceptor {
     bool accepted = false;
     Epoch promised_epoch = 0;  // in force after the call
   };
-  // Errors: INVALID_ARGUMENT (zero volume, epoch, token), RESOURCE_EXHAUSTED (no room for a
-  // promise).
+  // Promises to accept no record of an epoch below `epoch`. Errors: INVALID_ARGUMENT (zero volume,
+  // epoch, token; epoch too large), RESOURCE_EXHAUSTED (no room for a promise).
   absl::StatusOr<FenceResult> Fence(const VolumeId& volume, Epoch epoch, uint64_t token,
                                     const PeerId& peer = {});
   Inventory GetInventory(int64_t now_ns, const VolumeId& volume) const;

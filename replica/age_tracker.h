@@ -20,7 +20,7 @@ class AgeTracker {
   // Samples are at least `distance_ns` apart.
   explicit AgeTracker(int64_t distance_ns) : distance_ns_(distance_ns) {}
 
-  // `highest` is the largest seq held at `now_ns` (monotonic).
+  // Notes that `highest` is the largest seq held at `now_ns` (monotonic).
   void Note(int64_t now_ns, Seq highest) {
     if (highest <= newest_) return;
     if (!samples_.empty() && now_ns - samples_.back().time_ns < distance_ns_) return;

@@ -383,8 +383,8 @@ void Arena::SetSegmentUsed(uint32_t segment, uint32_t used) {
   Publish(entry(segment) + kUsedAt, CheckedWord(used, segment_tag(segment), kUsedSalt));
 }
 
-// The word depends on both tags. So it becomes invalid when either segment is given to another
-// slot, or once more to the same slot.
+// Stores a word that depends on both tags. So it becomes invalid when either segment is given to
+// another slot, or once more to the same slot.
 void Arena::SetSegmentNext(uint32_t segment, uint32_t next) {
   SALIUS_CHECK(owner_[next] != 0 && owner_[next] == owner_[segment]);
   const uint64_t tags = segment_tag(segment) ^ segment_tag(next);

@@ -50,8 +50,8 @@ struct ArenaGeometry {
   uint64_t segment_table_at = 0;
   uint64_t segments_at = 0;
 
-  // INVALID_ARGUMENT when `total_bytes` is below kMinArenaBytes, above kMaxArenaBytes or not a
-  // multiple of the page.
+  // Lays out an arena. INVALID_ARGUMENT when `total_bytes` is below kMinArenaBytes, above
+  // kMaxArenaBytes or not a multiple of the page.
   static absl::StatusOr<ArenaGeometry> For(uint64_t total_bytes);
 };
 

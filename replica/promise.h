@@ -59,8 +59,8 @@ inline constexpr size_t kMaxPromises = 16384;
 
 // Encodes the promises in ascending order of their volumes, whatever order they are given in.
 std::string EncodePromiseFile(const PromiseFile& file);
-// DATA_LOSS when the bytes differ from the ones written, FAILED_PRECONDITION when another version
-// of this program wrote them.
+// Decodes the file. DATA_LOSS when the bytes differ from the ones written, FAILED_PRECONDITION when
+// another version of this program wrote them.
 absl::StatusOr<PromiseFile> DecodePromiseFile(absl::Span<const uint8_t> bytes);
 
 }  // namespace salius

@@ -99,7 +99,8 @@ struct OutMessages {
     AddControl(header, SOL_UDP, UDP_SEGMENT, static_cast<uint16_t>(BytesOf(run[0])));
   }
 
-  // The route decides about the interface, unless the address belongs to one link only.
+  // Sets the source address. The route decides about the interface, unless the address belongs to
+  // one link only.
   void LeaveFrom(const SocketAddress& from, msghdr& header) {
     if (from.storage.ss_family == AF_INET) {
       in_pktinfo info{};

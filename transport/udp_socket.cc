@@ -24,7 +24,7 @@ absl::Status SetOption(int fd, int level, int option, const T& value, std::strin
   return absl::OkStatus();
 }
 
-// The force variant goes beyond net.core.[rw]mem_max but needs CAP_NET_ADMIN.
+// Sets a buffer's size. The force variant goes beyond net.core.[rw]mem_max but needs CAP_NET_ADMIN.
 void SetBuffer(int fd, int force_option, int option, int bytes) {
   if (setsockopt(fd, SOL_SOCKET, force_option, &bytes, sizeof(bytes)) == 0) return;
   (void)setsockopt(fd, SOL_SOCKET, option, &bytes,
