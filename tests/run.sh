@@ -124,7 +124,7 @@ run_stage() {
   stage_number=$((stage_number + 1))
   echo "=== $name (stage $stage_number of $stage_count, $((SECONDS / 60)) min)"
   if is_long && [ -e "$kept" ]; then
-    echo "$(wc -l <"$kept") passed before, in the run that this one goes on with"
+    echo "$(wc -l <"$kept") passed in an earlier part of this run"
     cat "$kept" >>"$results"
     return
   fi

@@ -77,7 +77,7 @@ class QuorumPing {
   absl::Status Finish();
   absl::Status Exchange(absl::Span<const uint8_t> payload);
   // Exchanges a payload of any size, piece by piece, and calls `meanwhile` once, while the first
-  // piece is under way. Returns the first error.
+  // piece is in flight. Returns the first error.
   absl::Status ExchangeAll(absl::Span<const uint8_t> payload,
                            const std::function<absl::Status()>& meanwhile);
 

@@ -17,7 +17,7 @@ READY_S = 60
 
 class Gluster:
     def __init__(self, bricks, cpu=None):
-        """`bricks`: a new directory on tmpfs for each copy."""
+        """Starts the volume. `bricks`: a new directory on tmpfs for each copy."""
         self.daemon = self.mount = None
         self.path = free_name("gluster")
         os.mkdir(self.path)

@@ -218,7 +218,7 @@ void FloorFsync(fuse_req_t req, fuse_ino_t, int, fuse_file_info* info) {
   fuse_reply_err(req, status.ok() ? 0 : EIO);
 }
 
-// The largest write comes as one request, as it does to a Salius mount.
+// Accepts the largest write as one request, as a Salius mount does.
 void FloorInit(void*, fuse_conn_info* conn) { conn->max_write = 1 << 20; }
 
 struct Arguments {

@@ -1,4 +1,4 @@
-"""The places of replicas and echo servers: all on this host's loopback, or each in a network
+"""The places of replicas and echo servers. All are on this host's loopback, or each is in a network
 namespace of its own behind a veth cable, with the frame size of a real network."""
 import socket
 

@@ -68,7 +68,7 @@ class Peer:
         return self._stack.enter_context(contextlib.closing(thing))
 
     def _memory(self):
-        """A new directory on tmpfs, removed at the end."""
+        """Makes a directory on tmpfs, which is removed at the end."""
         path = os.path.join("/dev/shm", os.path.basename(free_name("%s-%s" % (current().id, self.name))))
         os.mkdir(path)
         self._stack.callback(shutil.rmtree, path, ignore_errors=True)

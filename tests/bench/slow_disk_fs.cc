@@ -6,8 +6,8 @@
 //
 //   slow_disk_fs [--flush-ms N] [--unreadable FILE] BACKING_FILE MOUNTPOINT
 //
-// While FILE exists with two numbers in it, an offset and a length in bytes, that part of the disk
-// cannot be read (EIO), as with a bad sector.
+// FILE may hold two numbers, an offset and a length in bytes. While it exists, that part of the
+// disk cannot be read (EIO), as with a bad sector.
 //
 // Prints "ready" when mounted; ends when unmounted or on SIGTERM. Data is only in the page cache of
 // the backing file: this disk is slow, it is not made to survive anything.

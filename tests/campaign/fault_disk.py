@@ -220,7 +220,7 @@ class DiskErrors(Fault):
             for hit in self._hits():
                 self._judge(campaign, hit, failed)
         campaign.count("disk errors: %s" % (
-            "nothing was hit" if not self._hits() else "volume failed" if failed() else "volume went on"))
+            "nothing was hit" if not self._hits() else "volume failed" if failed() else "volume continued"))
 
     def _judge(self, campaign, hit, failed):
         """Judges a hit after which the volume continues, or did just now."""
@@ -234,7 +234,7 @@ class DiskErrors(Fault):
         campaign.note("%s: past the log: %s" % (self.text(), hit))
         for work in theirs:
             if work.ends and not within(10, lambda: failed() or work.ended_with(self.params["error"])):
-                raise AssertionError("the disk refused this, and %s was not told: %s" % (work.name, hit))
+                raise AssertionError("the disk refused this, and %s got no error: %s" % (work.name, hit))
 
     def heal(self, campaign):
         if self._tracer:

@@ -47,7 +47,7 @@ class RandomFaults(Case):
         episodes = chosen(episodes)
         before = self.done_before("episodes", {"episodes": 0, "faults": 0, "cuts": 0, "counts": {}})
         if before["episodes"]:
-            self.report("goes on after episode %d of %d", before["episodes"], len(episodes))
+            self.report("continues after episode %d of %d", before["episodes"], len(episodes))
         campaign = Campaign(shape, works, self.own, self.report, tau=tau, **kwargs)
         campaign.episode = before["episodes"]
 

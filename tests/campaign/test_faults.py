@@ -81,7 +81,7 @@ class FaultsAreReal(Case):
             return [work.acked() for work in campaign.works]
 
         # Output printed before they stopped is read soon; after that there is none.
-        wait_until(lambda: self.stays(acked, 0.2), 30, "acknowledgements go on")
+        wait_until(lambda: self.stays(acked, 0.2), 30, "acknowledgements still arrive")
         self.assertTrue(self.stays(acked, 0.5))
         stop.heal(campaign)
         for work in campaign.works:

@@ -1,9 +1,9 @@
 """The campaign's workloads, each with its ledger: start, end, check, and continue after the check.
 
 A workload writes below the volume's top in a directory of its own. A check raises that workload's
-Damage. Now and then a workload begins a new generation (another directory or an emptied table), so
-that a check stays short in a run of hours. By then the old generation has had its last check, and
-it is removed through the mount.
+Damage. Now and then a workload begins a new generation: another directory or an emptied table. So
+a check stays short in a run of hours. By then the old generation has had its last check, and it is
+removed through the mount.
 """
 import os
 import shutil

@@ -1,9 +1,9 @@
 // Runs a program and kills it (SIGKILL) at the N-th system call that changes a file or sends a
 // message. Calls are counted over all its threads and children; without N the tool only counts.
 //
-// How: a seccomp filter stops the program at the calls of the table below and at no other
-// (PTRACE_O_TRACESECCOMP), so that the rest runs at full speed. Every process that the program
-// starts inherits the filter. A stopped call is a point in these cases:
+// How: a seccomp filter stops the program at the calls of the table below (PTRACE_O_TRACESECCOMP).
+// All other calls run at full speed. Every process that the program starts inherits the filter. A
+// stopped call is a point in these cases:
 // - a write to a file, a socket or /dev/fuse; not to standard output or error, a pipe or an
 //   eventfd, which no outside process sees
 // - an open that creates or truncates

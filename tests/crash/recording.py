@@ -1,9 +1,9 @@
 """A session on a recorded disk: the log of its writes, cut into windows whose recovered state is
 known.
 
-A window is a range of the log, with the replicas' memory and the tree that recovery must find on a
-disk of any moment in it. The writer pauses while a checkpoint is made. So the memory taken before
-it holds everything that was acknowledged, and nothing of it is trimmed:
+A window is a range of the log. It has the replicas' memory and the tree that recovery must find on
+a disk of any moment in the range. The writer pauses while a checkpoint is made. So the memory taken
+before it holds everything that was acknowledged, and nothing of it is trimmed:
 
     | operations, write-back now and then   | memory kept | checkpoint |   operations …
     |<------------------- one window --------------------------------->|

@@ -3,11 +3,11 @@ checkpoint is made, the mode changes there and back, a replica re-attaches to it
 power is cut, and recovery must find everything that was acknowledged (I1, I2).
 
 The points are counted in some runs of the story, calls that change a file and messages apart. Their
-number varies: records are applied one by one or together, a checkpoint may be due, gRPC sends at
-varying times, and the story's own status queries are answered. So a case whose run ended before its
-point is repeated. In the last attempt the writing continues past the story's end until the point is
-reached: each counted number must be hit. (A recovery ends on its own: there the numbers that all
-counted runs reached must be hit.)
+number varies: records are applied one by one or together, and a checkpoint may be due. gRPC sends
+at varying times, and the story's own status queries are answered. So a case whose run ended before
+its point is repeated. In the last attempt the writing continues past the story's end until the
+point is reached: each counted number must be hit. (A recovery ends on its own: there the numbers
+that all counted runs reached must be hit.)
 
 Both kinds of run take every call that changes a file. Of the messages the ordinary run takes as
 many as fit its time, in an order from the seed; --long takes each."""

@@ -146,18 +146,18 @@ class Addresses(Case):
         replica = rig.replicas[0]
         self.told(one="127.0.0.1")  # no host is there
         mount = self.own(Mount(rig.volume, insecure=False))
-        mount.wait_status(lambda s: "refused" in report_of(s, replica)["problem"], 30, "somebody is there")
+        mount.wait_status(lambda s: "refused" in report_of(s, replica)["problem"], 30, "a host answers at the address")
         self.told(one=replica.ip)
         mount.wait_status(lambda s: "insecure" in report_of(s, replica)["problem"], 30,
-                          "nobody says why the replica is not used")
+                          "the status does not say why the replica is not used")
         self.assertEqual(mount.mode(), "local")
-        self.assertEqual(replica.metrics()["salius_replica_volumes"], 0, "it was called all the same")
+        self.assertEqual(replica.metrics()["salius_replica_volumes"], 0, "it was called nevertheless")
 
     def test_datagrams_fit_the_way_to_the_host_that_a_name_comes_to_mean(self):
         rig = self.named(1, 1)
         self.told(one="127.0.0.1")  # no host is there, and datagrams may be large
         mount = rig.mount()
-        mount.wait_status(lambda s: "refused" in report_of(s, rig.replicas[0])["problem"], 30, "somebody is there")
+        mount.wait_status(lambda s: "refused" in report_of(s, rig.replicas[0])["problem"], 30, "a host answers at the address")
         self.told(one=rig.replicas[0].ip)
         mount.wait_mode("replicated")
         before = self.fragments(rig)
@@ -181,7 +181,7 @@ class Addresses(Case):
         rig.replicas[1].lose_memory()
         self.told(two=rig.replicas[0].ip)
         mount.wait_status(lambda s: "salius-one" in report_of(s, rig.replicas[1])["problem"], 30,
-                          "nobody says that the two are the same")
+                          "the status does not say that the two are one host")
         self.assertEqual(mount.mode(), "local")
         rig.replicas[1].start()
         self.told(two=rig.replicas[1].ip)

@@ -114,5 +114,5 @@ class Bulk(Case):
         for first in range(0, 24000, 4000):
             file.write(first, 4000)
         issued = mount.status()["issued"] - before
-        self.assertLess(issued, 1000, "95 MiB that nobody synced became %d records" % issued)
+        self.assertLess(issued, 1000, "95 MiB without a sync became %d records" % issued)
         file.fsync()

@@ -54,7 +54,7 @@ class OneCall(Case):
         try:
             while time.monotonic() < end:
                 self.writer.do(1)
-            self.fail("the volume goes on; hit: %s" % injected(self.calls))
+            self.fail("the volume continues; hit: %s" % injected(self.calls))
         except HarnessError:
             self.assertIn(self.writer.wait_failed(), ("EIO", "EROFS"))
 

@@ -27,7 +27,7 @@ class MemoryPutBack(Case):
         # It is opened again, with a base after all records that it had acknowledged.
         after = rig.mount_.wait_status(
             lambda s: s["mode"] == "replicated" and report_of(s, victim)["member"] and
-            report_of(s, victim)["base"] > before["contiguous"], 120, "the earlier memory goes on counting")
+            report_of(s, victim)["base"] > before["contiguous"], 120, "the earlier memory still counts")
         self.assertEqual(report_of(after, victim)["incarnation"], before["incarnation"])
         self.assertIn("its memory went back", rig.volume.tail())
         rig.mount_.wait_whole(120)
@@ -62,4 +62,4 @@ class MemoryPutBack(Case):
         rig.mount_.wait_whole()
         held = report_of(rig.mount_.status(), victim)["contiguous"]
         victim.put_memory_back()
-        rig.mount_.wait_status(lambda s: report_of(s, victim)["base"] > held, 120, "nobody asks an idle volume's replica")
+        rig.mount_.wait_status(lambda s: report_of(s, victim)["base"] > held, 120, "an idle volume does not ask its replica")

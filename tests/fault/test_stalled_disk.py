@@ -143,7 +143,7 @@ class StalledDisk(Case):
         self.timed("ls", lambda: list(os.scandir(rig.file("shelf"))))
         self.timed("cat", lambda: cat(rig.file("quiet")))
         if patched:
-            self.timed("cat of what is not applied", lambda: self.assertEqual(cat(patched)[:4], b"new!"))
+            self.timed("cat of unapplied data", lambda: self.assertEqual(cat(patched)[:4], b"new!"))
         self.timed("statfs", lambda: os.statvfs(rig.path))
         self.timed("xattr", lambda: os.listxattr(path))
         self.timed("status", rig.mount_.status)

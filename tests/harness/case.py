@@ -28,7 +28,7 @@ class Case(unittest.TestCase):
     def run(self, result=None):
         if not harness_run.current().journal.get(self.id()):
             return super().run(result)
-        print("passed before, in the run that this one goes on with: %s" % self.id(), flush=True)
+        print("passed in an earlier part of this run: %s" % self.id(), flush=True)
         result.testsRun += 1
         return result
 
@@ -48,7 +48,7 @@ class Case(unittest.TestCase):
         test, which still has work to do after it. --long prints every tenth, with so_far()."""
         first = self.done_before(what, 0)
         if first:
-            self.report("goes on after %d of %d %s, on new disks", first, total, what)
+            self.report("continues after %d of %d %s, on new disks", first, total, what)
             # Other choices than those of the first rounds.
             self._seed_rng("%s %s %d" % (self.id(), what, first))
         for number in range(first, total):

@@ -1,5 +1,5 @@
-"""The base of the POSIX tests: one mounted volume with two replicas for all tests of a class, a
-directory for each test, and the system calls that Python does not provide."""
+"""The base of the POSIX tests: one mounted volume with two replicas for all tests of a class, and a
+directory for each test. Also the system calls that Python does not provide."""
 import ctypes
 import errno
 import os

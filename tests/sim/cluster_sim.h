@@ -59,8 +59,8 @@ struct Outcome {
 
 class ClusterSim {
  public:
-  // `trace` (may be null) gets one line per event. Faults are numbered from 1; those in `without`
-  // (may be null) do not happen.
+  // Draws a lifetime from `seed`. `trace` (may be null) gets one line per event. Faults are
+  // numbered from 1; those in `without` (may be null) do not happen.
   ClusterSim(uint64_t seed, const ClusterOptions& options, std::function<void(std::string)> trace,
              const std::set<uint64_t>* without = nullptr);
   ~ClusterSim();

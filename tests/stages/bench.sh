@@ -22,7 +22,7 @@ check() {
 
 check "bars are judged" /usr/bin/python3 -m unittest bench.test_bars
 
-# Everything once, at a size too small for the bars. They are judged all the same, and some have no
+# Everything once, at a size too small for the bars. They are judged anyway, and some have no
 # figures.
 figures=$(mktemp -d)
 /usr/bin/python3 -m bench.all --smoke "$figures" >"$log" 2>&1

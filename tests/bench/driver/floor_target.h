@@ -26,7 +26,7 @@ class FloorTarget : public cli::ClosedLoop {
     uint64_t span = 16 << 20;  // bytes of each file that are overwritten in a circle
     uint64_t keep = 0;  // each writer keeps its data in a ring of this many bytes (ring.h)
   };
-  // INVALID_ARGUMENT when there are fewer servers than acks.
+  // Connects every writer. INVALID_ARGUMENT when there are fewer servers than acks.
   static absl::StatusOr<std::unique_ptr<FloorTarget>> Make(Plan plan);
   ~FloorTarget() override;
 
