@@ -50,8 +50,8 @@ inline constexpr size_t kDatagramPayloadLoopback = 65507;
 
 // --- Time (docs/protocol.md, "Time-outs": delta, tau, k) ---------------------------------------
 
-// Link delay bound in microseconds. It is well above the delay of a busy LAN, and 2*delta is still
-// too short a pause to be noticed before the volume goes to mode local.
+// Link delay bound in microseconds. It is well above the delay of a busy LAN. A pause of 2*delta,
+// before the volume goes to mode local, is still too short to be noticed.
 inline constexpr int64_t kDefaultDeltaUs = 50000;
 // Longest time, in milliseconds, a record may wait before it is on the primary's disk: the kernel's
 // own dirty_expire interval, so Salius keeps data in memory no longer than Linux does.

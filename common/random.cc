@@ -68,7 +68,7 @@ int64_t Random::Between(int64_t low, int64_t high) {
 
 bool Random::Chance(double probability) {
   if (probability <= 0) return false;
-  // 53 bits: what a double holds exactly.
+  // A double holds 53 bits exactly.
   return static_cast<double>(Next() >> 11) * 0x1.0p-53 < probability;
 }
 

@@ -39,7 +39,7 @@ enum class Standing {
 // Returns the member whose memory answered, under whatever address (two hosts may have exchanged
 // their addresses). Else returns the member of that address; null when there is neither.
 const Member* MemberOf(const VolumeState& state, const Answer& answer);
-// Returns how `answer` stands towards the noted state.
+// Returns the standing of `answer` against the noted state.
 Standing StandingOf(const VolumeState& state, const Answer& answer);
 // Explains to the user why it does not count.
 std::string StandingText(const VolumeState& state, const Answer& answer, Standing standing);

@@ -1,7 +1,7 @@
 // Extended attributes in replay. As with names, only their values at T count: a value that a later
-// record replaced needs no room beside the disk's present ones. A file system keeps an inode's
-// attributes in little room (ext4: the rest of the inode, and one block). Whether they fit depends
-// on the order in which they came. So correct attributes stay where they are.
+// record replaced or removed needs no room beside the disk's present ones. A file system keeps an
+// inode's attributes in little room (ext4: the rest of the inode, and one block). Whether they fit
+// depends on the order in which they came. So correct attributes stay where they are.
 //
 // Threads: not thread safe.
 #pragma once

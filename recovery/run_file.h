@@ -1,7 +1,7 @@
 // `.salius/recovery`: the epoch with which this volume's recovery fences, and its token.
 //
 // The file is needed for two reasons. A replica accepts the same epoch again only with the same
-// token, so a run that was cut off after fencing must come back with that token. And the next
+// token. So a run that was cut off after fencing must come back with that token. And the next
 // session's epoch must lie above the fence's, even when the deciding run never committed.
 //
 // It is written and synced before the first replica is asked, and replaced atomically. It stays in

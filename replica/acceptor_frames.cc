@@ -1,4 +1,4 @@
-// Datagrams: what the acceptor takes from them and answers (rules A, B, E, G, H).
+// The acceptor's side of datagrams: storing and answering (rules A, B, E, G, H).
 #include <algorithm>
 
 #include "replica/acceptor.h"
@@ -164,7 +164,7 @@ AckPayload Acceptor::MakeAck(int64_t now_ns, const VolumeId& volume_id, Epoch ep
       volume != nullptr ? volume->slot.promise_epoch : PromiseOf(volume_id).promised;
   switch (StandingOf(volume, volume_id, epoch, session)) {
     case Standing::kFenced:
-      // B: nothing is named as held, not even what was stored before the fence.
+      // B: no record is named as held, not even one that was stored before the fence.
       ack.flags = kAckFenced;
       ack.promise_epoch =
           volume != nullptr ? volume->slot.fence_epoch() : PromiseOf(volume_id).fence_epoch();

@@ -46,8 +46,8 @@ int Main(const std::vector<std::string>& arguments) {
   }
   // Before any thread: they inherit the blocked signals.
   SignalWaiter signals;
-  // The thread that receives writes to the log, and so do calls that answer a fence. Neither may
-  // wait for a reader of stderr. Nothing forks from here on.
+  // The receiving thread writes to the log, and so do calls that answer a fence. Neither may wait
+  // for a reader of stderr. Nothing forks after this.
   LogInBackground();
   if (const absl::StatusOr<uint64_t> limit = RaiseFdLimit(); !limit.ok()) {
     SLOG_WARN("limit of open files: {}", Sv(limit.status().message()));

@@ -1,6 +1,6 @@
 // Reads how much memory this process may still take, before it takes it: the kernel kills a process
-// that takes more. The bounds are the free memory of the host, and those of the memory cgroups
-// (versions 1 and 2) from this process's own up to the root that it can see.
+// that takes more. The bounds are the free memory of the host, and the limits of memory cgroups.
+// It reads the cgroups (versions 1 and 2) from this process's own up to the root that it can see.
 //
 // pure but for reading files below /proc and where cgroups are mounted.
 #pragma once

@@ -46,7 +46,7 @@ class ReceiveLoop {
                                                              const Options& options,
                                                              SharedAcceptor& acceptor,
                                                              ReplicaMetrics& metrics, Clock& clock);
-  // Whether the address stands for all of the host's. A socket bound to it must report the address
+  // Whether the address means all of the host's. A socket bound to it must report the address
   // that each datagram was sent to (UdpSocket::Options::local_address).
   static bool IsAnyAddress(const SocketAddress& address);
   // Stops the thread when it is running.
