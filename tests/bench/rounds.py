@@ -1,4 +1,4 @@
-"""Rounds of several subjects in turn, begun only on a quiet machine, and the medians of their figures."""
+"""Rounds of several subjects in turn, begun only on a quiet machine, and the medians of figures."""
 import statistics
 import sys
 from dataclasses import dataclass, field

@@ -150,7 +150,8 @@ class Ground:
     def _salius(self):
         s = self.scenario
         loopback_group = s.multicast and self.network.primary is None
-        log_mib = 2 * (s.log_mib + LOG_GROWTH_MIB) if s.log_mib else 0  # a checkpoint begins at half of it
+        # A checkpoint begins at half of it.
+        log_mib = 2 * (s.log_mib + LOG_GROWTH_MIB) if s.log_mib else 0
         replicas = self._own(Replicas(self.network, "%dMiB" % (192 + log_mib * 5 // 4 + s.other_volumes * OTHER_MIB),
                                       self.cpu, ["--multicast-interface", "lo"] if loopback_group else []))
         options = ["--multicast", GROUP] if s.multicast else []

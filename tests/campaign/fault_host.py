@@ -234,7 +234,8 @@ class MemoryGroup:
 
     def met(self):
         """Returns how often its processes were refused memory, or had to give some back for it."""
-        return int(re.search(r"(?:^|max )(\d+)", self._read(2)).group(1))  # v1: a number; v2: "max 3" among others
+        # The file of v1 holds a number, that of v2 "max 3" among others.
+        return int(re.search(r"(?:^|max )(\d+)", self._read(2)).group(1))
 
     def close(self):
         os.rmdir(self.path)

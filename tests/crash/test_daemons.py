@@ -178,7 +178,7 @@ def mode_changes(story):
 
 
 def reattach(story):
-    """Kills replica 0 and starts it with its memory, under the tool; the mount runs without the tool.
+    """Kills replica 0 and starts it with its memory, under the tool; the mount runs without it.
     Nearly all points are acknowledgements, one of which may answer many records."""
     site = story.site
     replica = site.replicas[0]

@@ -1,4 +1,4 @@
-"""Records by UDP multicast: one datagram for all replicas, acknowledgements and re-sends by unicast."""
+"""Records by UDP multicast: one datagram for all replicas, acks and re-sends by unicast."""
 from harness import ops
 from harness.case import Case
 from harness.rig import PATIENT

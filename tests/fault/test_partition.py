@@ -62,7 +62,8 @@ class Partition(Case):
             for i in range(2):
                 rig.net.drop(i, udp_only=self.rng.random() < 0.5)
             if self.rng.random() < 0.7:
-                # At least one acknowledgement after the partition: the local way has begun to count.
+                # At least one acknowledgement after the partition: the stable log has begun to
+                # count.
                 writer.more(self.rng.randint(1, 40))
             rig.power_cut(also=writer.kill)
             for i in range(2):

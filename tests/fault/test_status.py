@@ -29,7 +29,7 @@ class Health(Case):
         return status
 
     def test_each_state_of_a_volume_has_an_exit_code_of_its_own(self):
-        # Daemons that earlier tests killed left their sockets; "every volume of the host" counts them.
+        # Killed daemons of earlier tests left sockets; "every volume of the host" counts them.
         for left in glob.glob("/run/salius/*.sock"):
             os.unlink(left)
         rig = self.rig(m=3, acks=2)

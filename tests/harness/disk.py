@@ -102,7 +102,8 @@ class Disk:
             os.close(media)
 
     def _negotiate(self, connection, requests):
-        connection.sendall(struct.pack(">8sQH", b"NBDMAGIC", _OPTION_MAGIC, 3))  # fixed newstyle, no zeroes
+        # Fixed newstyle, no zeroes.
+        connection.sendall(struct.pack(">8sQH", b"NBDMAGIC", _OPTION_MAGIC, 3))
         _exactly(requests, 4)
         while True:
             _, option, length = struct.unpack(">QII", _exactly(requests, 16))

@@ -55,7 +55,8 @@ class Wire:
         self.net, self.i = net, i
         self._own = set()  # datagrams sent from here, which the sniffer sees too
         with inside(net.replica(i)):
-            self._sniffer = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(3))  # ETH_P_ALL
+            # 3 is ETH_P_ALL.
+            self._sniffer = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(3))
             self._sniffer.bind(("eth0", 3))
             self._sniffer.setblocking(False)
             self._sender = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW)
@@ -85,7 +86,8 @@ class Wire:
         payload = payload[:MAX_PAYLOAD]
         self._own.add(bytes(payload))
         sender = self._sender if source[0] == self.net.ip(self.i) else self._from_primary
-        udp = struct.pack("!HHHH", source[1], target[1], 8 + len(payload), 0) + payload  # checksum 0: none
+        # The checksum 0 means none.
+        udp = struct.pack("!HHHH", source[1], target[1], 8 + len(payload), 0) + payload
         header = struct.pack("!BBHHHBBH4s4s", 0x45, 0, 20 + len(udp), 0, 0, 64, socket.IPPROTO_UDP, 0,
                              socket.inet_aton(source[0]), socket.inet_aton(target[0]))
         sender.sendto(header + udp, (target[0], 0))

@@ -39,7 +39,8 @@ class Guest:
         self.net, self.ip, self.disk, self.memory_mb, self.cpus = net, ip, disk, memory_mb, cpus
         self.name = "guest%d" % self.number
         self._base = os.path.join(current().dir, self.name)
-        self.console = self._base + "-console.log"  # the only one of its logs that a failed test shows
+        # The only one of its logs that a failed test shows.
+        self.console = self._base + "-console.log"
         self.tap = net.tap("t%d" % self.number)
         self.qemu = self._virtiofsd = None
         self.boot_id = None

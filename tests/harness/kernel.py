@@ -98,7 +98,8 @@ def _unsigned(module):
     if not module.endswith(mark):
         return module
     end = len(module) - len(mark)
-    signature, = struct.unpack(">I", module[end - 4:end])  # the last field of struct module_signature
+    # The last field of struct module_signature.
+    signature, = struct.unpack(">I", module[end - 4:end])
     return module[:end - 12 - signature]
 
 

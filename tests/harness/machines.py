@@ -1,4 +1,4 @@
-"""An installation of whole machines: a primary with a disk and m replicas, each a guest, on one bridge."""
+"""An installation of whole machines: a primary with a disk, and m replicas, as guests."""
 import os
 import sys
 import urllib.request

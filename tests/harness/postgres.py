@@ -23,7 +23,7 @@ def payload(stream, number):
 
 
 class Postgres:
-    """A cluster in `data` (which must not exist yet for initdb). `wrapper`: eatmydata, for the control."""
+    """A cluster in `data`, which initdb must create. `wrapper`: eatmydata, for the control."""
 
     _serial = 0
 

@@ -21,7 +21,8 @@ class Replica:
         self.address = "%s:%d" % (self.ip, PORT)  # the address that volumes use; may be a name's
         self.shm = "/dev/shm/%s-r%d" % (net.prefix, index)
         self._copy = self.shm + "-earlier"
-        self.state = os.path.join(current().dir, "%s-r%d.state" % (net.prefix, index))  # its promises; on a disk
+        # The replica's promises, on a disk.
+        self.state = os.path.join(current().dir, "%s-r%d.state" % (net.prefix, index))
         self.log = os.path.join(current().dir, "%s-r%d.log" % (net.prefix, index))
         self.proc = None
         self.listen = None  # another address to listen at than self.ip

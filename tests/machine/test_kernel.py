@@ -104,7 +104,8 @@ def mount_nfs(guest, path, where):
     NFS package is needed."""
     guest.load("nfsd", "nfsv4")
     never, client, fsid = 1 << 31, "127.0.0.1", 0
-    options = 0x0002 | 0x0400 | 0x2000  # INSECURE_PORT, NOSUBTREECHECK, FSID (fs/nfsd: uapi/linux/nfsd/export.h)
+    # INSECURE_PORT, NOSUBTREECHECK, FSID (fs/nfsd: uapi/linux/nfsd/export.h).
+    options = 0x0002 | 0x0400 | 0x2000
     guest.run("sh", "-ec", "\n".join([
         "mount -t nfsd nfsd /proc/fs/nfsd",
         "echo -3 +4 +4.1 +4.2 > /proc/fs/nfsd/versions",

@@ -1,4 +1,4 @@
-"""The bugs that run.py plants: which guarantee each breaks, where, and the test that must notice."""
+"""The bugs that run.py plants: the guarantee that each breaks, its place, and its test."""
 import dataclasses
 
 

@@ -31,7 +31,7 @@ class Aio:
         self._events = ctypes.create_string_buffer(32 * depth)
 
     def write(self, fd, pieces):
-        """Writes `pieces`, each (address, bytes, offset), all at once; returns when every one has ended."""
+        """Writes `pieces`, each (address, bytes, offset), at once; returns when all have ended."""
         blocks = [ctypes.create_string_buffer(
             struct.pack("<QIIHhIQQqQII", 0, 0, 0, IOCB_CMD_PWRITE, 0, fd, address, length, offset, 0, 0, 0), 64)
             for address, length, offset in pieces]
@@ -55,7 +55,8 @@ class Uring:
         self._fd = check(_libc.syscall(SYS_IO_URING_SETUP, depth, parameters))
         raw = struct.unpack("<10I", parameters.raw[:40])
         self._depth = raw[0]
-        sq = struct.unpack("<8I", parameters.raw[40:72])  # head tail mask entries flags dropped array
+        # In order: head, tail, mask, entries, flags, dropped, array.
+        sq = struct.unpack("<8I", parameters.raw[40:72])
         cq = struct.unpack("<8I", parameters.raw[80:112])  # head tail mask entries overflow cqes
         self._tail, self._mask, self._array = sq[1], self._depth - 1, sq[6]
         self._cq_head, self._cq_tail, self._cq_entries, self._cqes = cq[0], cq[1], raw[1], cq[5]

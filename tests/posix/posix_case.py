@@ -121,8 +121,8 @@ class MountCase(unittest.TestCase):
         drop_caches()
 
     def as_nobody(self, function, groups=()):
-        """Runs `function` in a child as user 65534, also in `groups`; returns its exception's errno, or
-        0."""
+        """Runs `function` in a child as user 65534, also in `groups`. Returns its exception's
+        errno, or 0."""
         pid = os.fork()
         if pid == 0:
             code = 255

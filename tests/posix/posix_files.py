@@ -51,7 +51,8 @@ class SynchronousWrites(MountCase):
         self.assertEqual(self.read("file"), b"old" * 5000)  # now in the page cache
         fd = os.open(self.path("file"), os.O_RDWR | os.O_SYNC)
         with mmap.mmap(fd, 15000, mmap.MAP_PRIVATE, mmap.PROT_READ) as view:
-            self.assertEqual(view[:3], b"old")  # a map in the direct phase fills the page cache again
+            # A map in the direct phase fills the page cache again.
+            self.assertEqual(view[:3], b"old")
             os.pwrite(fd, b"new" * 5000, 0)
             self.assertEqual(os.pread(fd, 15000, 0), b"new" * 5000)
         os.close(fd)

@@ -1,4 +1,5 @@
 # shellcheck shell=bash
-# The unit tests, and simulated sessions; and that the bugs that are planted in the guarantees' code have their place.
+# The unit tests and simulated sessions. Checks also that each planted bug still finds its place in
+# the code.
 bazel_test "unit tests" //tests/unit/... //tests/sim/...
 check "planted bugs have their place" tests/mutations/run.py --patterns

@@ -1,6 +1,7 @@
 #!/bin/sh
-# Fault tests with real binaries: partitions, lost replicas, recovery cut off, bad input. Arguments go to
-# the harness (--long, --seed N, -k NAME). Needs root and the built binaries (SALIUS_BIN or bazel-bin).
+# Fault tests with real binaries: partitions, lost replicas, recovery cut off, bad input. Arguments
+# go to the harness (--long, --seed N, -k NAME). Needs root and the built binaries (SALIUS_BIN or
+# bazel-bin).
 set -eu
 cd "$(dirname "$0")/.."
 exec /usr/bin/python3 -m harness fault "$@"

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# POSIX behaviour of the mount: pjdfstest and fsx beside bare ext4, and our own tests. Arguments go to the
-# harness (--long, --seed N, -k NAME). Needs root and the built binaries (SALIUS_BIN or bazel-bin).
+# POSIX behaviour of the mount: pjdfstest and fsx beside bare ext4, and our own tests. Arguments go
+# to the harness (--long, --seed N, -k NAME). Needs root and the built binaries (SALIUS_BIN or
+# bazel-bin).
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
