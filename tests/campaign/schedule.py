@@ -45,8 +45,8 @@ class Episode:
         self.after = rng.sample(spare, min(rng.randint(0, room), len(spare))) if rng.random() < 0.4 else []
         self.recovery = rng.choice(["program", "program", "mount", "killed", "killed and cut", "replica killed",
                                     "stopped"])
-        self.kill_recovery_ms = rng.randint(1, 150)  # until it is killed, or stopped for
-        self.stop_recovery_ms = rng.choice([50, 500, 2500])
+        self.kill_recovery_ms = rng.randint(1, 150)  # until it is killed or stopped
+        self.stop_recovery_ms = rng.choice([50, 500, 2500])  # how long it is stopped
         self.try_early = rng.random() < 0.5  # a recovery before anything is healed
         if any(f.mounts for f in faults):
             self.recovery, self.try_early = "mount", False

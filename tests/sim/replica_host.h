@@ -44,7 +44,7 @@ class ReplicaHost {
   // Returns the act by which it broke a promise (I4); empty when there is none.
   const std::string& broken_promise() const { return broken_promise_; }
   // Does the work that its process does four times a second; call it often. Returns an error text
-  // when it gave up a log that was requested not long ago; else empty.
+  // when it gave up its log too early after a life that NoteLife() noted; else empty.
   std::string Tick(int64_t now);
   // Notes that a primary or a recovery with a right to the log was there at `now`.
   void NoteLife(int64_t now) { life_ = Clock(now); }
