@@ -36,8 +36,8 @@ ReplicatorOptions CoreOptions(const VolumeConfig& config) {
   options.tau_ns = static_cast<int64_t>(config.tau_ms) * 1'000'000;
   options.k = static_cast<int>(config.k);
   options.log_max_bytes = config.log_max_bytes;
-  // On two CPUs five (docs/performance.md); replicas have one thread that receives, however many
-  // CPUs there are.
+  // On two CPUs five (docs/history/performance.md); replicas have one thread that receives, however
+  // many CPUs there are.
   const auto cpus = static_cast<Seq>(AvailableCpus());
   options.few = cpus > 1 ? std::min<Seq>(2 * cpus + 1, kMostAtOnce) : 0;
   return options;
