@@ -152,8 +152,15 @@ struct RenameBody {
   std::string from_name;
   FileId to_dir = kNoFileId;
   std::string to_name;
-  uint32_t flags = 0;        // 0 or RENAME_NOREPLACE or RENAME_EXCHANGE
-  FileId other = kNoFileId;  // file displaced (flags 0) or exchanged; kNoFileId when none
+  uint32_t flags = 0;        // RENAME_NOREPLACE or RENAME_EXCHANGE; RENAME_WHITEOUT, which the first allows beside it
+  FileId other = kNoFileId;  // file displaced or exchanged; kNoFileId when none
+  // With RENAME_WHITEOUT: what is left at `from_name`, a character device 0:0 that nobody may open, and whose it is.
+  // The mark of overlayfs for a name that is gone.
+  FileId whiteout = kNoFileId;
+  uint32_t whiteout_uid = 0;
+  uint32_t whiteout_gid = 0;
+  // The object that the record makes so. Only with RENAME_WHITEOUT.
+  CreateBody Whiteout() const;
   bool operator==(const RenameBody&) const = default;
   std::string Encode() const;
   static absl::StatusOr<RenameBody> Decode(std::string_view body);

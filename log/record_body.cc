@@ -16,9 +16,11 @@ namespace {
 constexpr uint32_t kAllAttrs = kAttrMode | kAttrUid | kAttrGid | kAttrAtime | kAttrMtime;
 constexpr uint32_t kPermissionBits = 07777;
 constexpr uint32_t kNanosPerSecond = 1'000'000'000;
-// RENAME_NOREPLACE | RENAME_EXCHANGE of <linux/fs.h>: the numbers are part of the format.
+// RENAME_NOREPLACE, RENAME_EXCHANGE and RENAME_WHITEOUT of <linux/fs.h>; the numbers are part of the
+// format.
 constexpr uint32_t kRenameNoReplace = 1;
 constexpr uint32_t kRenameExchange = 2;
+constexpr uint32_t kRenameWhiteout = 4;
 // Bound on the extended attributes of one new object: ACLs and security labels are a handful.
 constexpr size_t kMaxCreateXattrs = 64;
 
@@ -251,6 +253,11 @@ std::string RenameBody::Encode() const {
   out.U32(flags);
   out.Text16(from_name);
   out.Text16(to_name);
+  if ((flags & kRenameWhiteout) != 0) {
+    out.U64(whiteout);
+    out.U32(whiteout_uid);
+    out.U32(whiteout_gid);
+  }
   return out.Take();
 }
 
@@ -263,22 +270,42 @@ absl::StatusOr<RenameBody> RenameBody::Decode(std::string_view body) {
   rename.flags = in.U32();
   rename.from_name = Text16(in);
   rename.to_name = Text16(in);
+  const bool whiteout = (rename.flags & kRenameWhiteout) != 0;
+  if (whiteout) {
+    rename.whiteout = in.U64();
+    rename.whiteout_uid = in.U32();
+    rename.whiteout_gid = in.U32();
+  }
   if (!in.AtEnd()) return CutOff("rename");
   if (rename.from_dir == kNoFileId || rename.to_dir == kNoFileId) {
     return Malformed("rename: a name in no directory");
   }
   SALIUS_RETURN_IF_ERROR(CheckName(rename.from_name));
   SALIUS_RETURN_IF_ERROR(CheckName(rename.to_name));
-  if (rename.flags != 0 && rename.flags != kRenameNoReplace && rename.flags != kRenameExchange) {
+  const uint32_t how = rename.flags & ~kRenameWhiteout;
+  if (how != 0 && how != kRenameNoReplace && (how != kRenameExchange || whiteout)) {
     return Malformed(absl::StrFormat("rename: flags %08x", rename.flags));
   }
-  if (rename.flags == kRenameNoReplace && rename.other != kNoFileId) {
+  if (whiteout && rename.whiteout == kNoFileId) {
+    return Malformed("rename: leaves a whiteout without an id");
+  }
+  if (how == kRenameNoReplace && rename.other != kNoFileId) {
     return Malformed("rename: displaces a file though it may not");
   }
   if (rename.flags == kRenameExchange && rename.other == kNoFileId) {
     return Malformed("rename: exchanges with no file");
   }
   return rename;
+}
+
+CreateBody RenameBody::Whiteout() const {
+  CreateBody made;
+  made.dir = from_dir;
+  made.name = from_name;
+  made.mode = S_IFCHR;
+  made.uid = whiteout_uid;
+  made.gid = whiteout_gid;
+  return made;
 }
 
 std::string AdoptBody::Encode() const {

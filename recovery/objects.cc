@@ -52,6 +52,7 @@ absl::StatusOr<Occupant> OccupantAt(int dirfd, const std::string& name) {
   occupant.exists = true;
   SALIUS_ASSIGN_OR_RETURN(const struct stat st, fs::StatAt(fd->get(), ""));
   occupant.directory = S_ISDIR(st.st_mode);
+  occupant.whiteout = S_ISCHR(st.st_mode) && st.st_rdev == 0;
   SALIUS_ASSIGN_OR_RETURN(occupant.id, ReadFileId(fd->get()));
   return occupant;
 }

@@ -86,6 +86,7 @@ struct Occupant {
   bool exists = false;
   FileId id = kNoFileId;
   bool directory = false;
+  bool whiteout = false;  // a character device 0:0
 };
 absl::StatusOr<Occupant> OccupantAt(int dirfd, const std::string& name);
 

@@ -147,7 +147,8 @@ class NameReplay {
           context_, [&] { return Rename(dirfd, entry.first.name, tmp_.get(), IdName(there.id)); }));
       return context_.step(RecoveryStep::kReplayDisplaced);
     }
-    if (binding.remove_unknown && !astray) {
+    const bool cut_off = binding.whiteout && there.whiteout && there.id == kNoFileId;
+    if ((binding.remove_unknown || cut_off) && !astray) {
       const absl::Status removed = fs::Unlink(dirfd, name.name, there.directory ? AT_REMOVEDIR : 0);
       if (removed.ok() || !IsNotEmpty(removed)) return removed;
     }

@@ -115,11 +115,27 @@ class Planner {
     plan_.left_out.insert(record.header.file_id);
     if (record.header.op != Op::kRename) return absl::OkStatus();
     SALIUS_ASSIGN_OR_RETURN(RenameBody body, RenameBody::Decode(record.body()));
-    DirName from{body.from_dir, std::move(body.from_name)};
+    const DirName from{body.from_dir, body.from_name};
     DirName to{body.to_dir, std::move(body.to_name)};
-    if (!plan_.bindings.contains(from)) Bind(std::move(from), record.header.file_id);
+    if (!plan_.bindings.contains(from)) Bind(from, record.header.file_id);
+    if (body.whiteout != kNoFileId) MakeWhiteout(body, /*bound=*/false);
     if (body.other != kNoFileId && !plan_.bindings.contains(to)) Bind(std::move(to), body.other);
     return absl::OkStatus();
+  }
+
+  // What a rename leaves at its old name: there, or tried and left out.
+  void MakeWhiteout(const RenameBody& body, bool bound) {
+    const DirName from{body.from_dir, body.from_name};
+    ObjectPlan& object = Object(body.whiteout);
+    object.create = body.Whiteout();
+    object.create_seq = seq_;
+    plan_.bindings[from].whiteout = true;
+    NoteName(object.id, from);
+    if (!bound) return;
+    // Not Bind: what stood there keeps its new name.
+    plan_.bindings[from].target = object.id;
+    plan_.bindings[from].seq = seq_;
+    Touch(from.dir);
   }
 
   absl::Status TakeData(const RecordView& record) {
@@ -210,7 +226,7 @@ class Planner {
     const FileId id = record.header.file_id;
     if (id == kNoFileId) return absl::InvalidArgumentError("no file id");
     SALIUS_ASSIGN_OR_RETURN(RenameBody body, RenameBody::Decode(record.body()));
-    DirName from{body.from_dir, std::move(body.from_name)};
+    const DirName from{body.from_dir, body.from_name};
     DirName to{body.to_dir, std::move(body.to_name)};
     NoteName(id, from);
     if (body.other != kNoFileId) NoteName(body.other, to);
@@ -238,6 +254,7 @@ class Planner {
     plan_.bindings[from].target = kNoFileId;
     plan_.bindings[from].seq = record.seq();
     Touch(from.dir);
+    if (body.whiteout != kNoFileId) MakeWhiteout(body, /*bound=*/true);
     Bind(to, id);
     return absl::OkStatus();
   }
@@ -276,7 +293,9 @@ class Planner {
           if (body->from_dir != body->to_dir) {
             other_dirs_[header.seq] = {body->from_dir, body->to_dir};
           }
-          if (body->flags == 0 && body->other != kNoFileId) last_seq_[body->other] = header.seq;
+          if ((body->flags & RENAME_EXCHANGE) == 0 && body->other != kNoFileId) {
+            last_seq_[body->other] = header.seq;
+          }
         }
         break;
       case Op::kAdopt:

@@ -55,6 +55,8 @@ struct Binding {
   // this name that no record knows is removed. Otherwise such an object came from outside and is
   // kept in .salius/lost/.
   bool remove_unknown = false;
+  // A record left a whiteout here (RENAME_WHITEOUT): one that has no id is that record's, cut off before it gave it one.
+  bool whiteout = false;
 };
 
 // The value at T of an extended attribute that a record sets or removes.

@@ -2,6 +2,9 @@
 // they like, and a process has only so many descriptors. What they may not take is left for names,
 // replicas and the control socket.
 //
+// No user but root is given more than are left: one alone gets half, and there are some for every other user. The
+// limit of a user begins to count at a quarter of all (Crowded); before, a caller need not find out who opens.
+//
 // It also knows whether reading through them leaves times of access, which a remount changes for those that are open,
 // too.
 //
@@ -9,6 +12,7 @@
 #pragma once
 
 #include <fcntl.h>
+#include <sys/types.h>
 
 #include <atomic>
 #include <cstddef>
@@ -33,14 +37,19 @@ class FileFds {
   // Open files may have `limit` descriptors; before it is called, any number.
   void Configure(size_t limit) { limit_.store(limit); }
 
-  // False when they have them all. Threads that ask at the same time may all be told true.
-  bool HasRoom() const { return open_.load() < limit_.load(); }
+  static constexpr uid_t kRoot = 0;  // also: nobody asked who opens
+
+  bool Crowded() const { return open_.load() >= limit_.load() / 4; }
+  // False when they have them all, or `user` as many as are left. Threads that ask at the same time may all be told
+  // true.
+  bool HasRoom(uid_t user) const ABSL_LOCKS_EXCLUDED(mu_);
+  bool AllTaken() const { return open_.load() >= limit_.load(); }
   size_t limit() const { return limit_.load(); }
   // Waits until a descriptor is given back, for `bound` at most; returns HasRoom().
-  bool WaitForRoom(absl::Duration bound) ABSL_LOCKS_EXCLUDED(mu_);
+  bool WaitForRoom(uid_t user, absl::Duration bound) ABSL_LOCKS_EXCLUDED(mu_);
 
-  // `fd`, counted until its last share is gone. This outlives the shares.
-  SharedFd Share(UniqueFd fd, Kind kind);
+  // `fd`, counted as one of `user`'s until its last share is gone. This outlives the shares.
+  SharedFd Share(UniqueFd fd, Kind kind, uid_t user);
 
   // Whether reading leaves the times of access of files, and of directories; of descriptors that are open and those
   // to come.
@@ -54,13 +63,19 @@ class FileFds {
   // Gives `fd` the flag that it is to have.
   void Follow(int fd, Kind kind) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Close(const UniqueFd* shared);
+  bool RoomFor(uid_t user) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   std::atomic<size_t> limit_{SIZE_MAX};
   std::atomic<size_t> open_{0};
   std::atomic<bool> no_atime_{false};
   std::atomic<bool> no_dir_atime_{false};
-  absl::Mutex mu_;  // held over fcntl(2), so that no descriptor is closed and another has its number
-  std::unordered_map<int, Kind> shared_ ABSL_GUARDED_BY(mu_);
+  mutable absl::Mutex mu_;  // held over fcntl(2), so that no descriptor is closed and another has its number
+  struct Shared {
+    Kind kind;
+    uid_t user;
+  };
+  std::unordered_map<int, Shared> shared_ ABSL_GUARDED_BY(mu_);
+  std::unordered_map<uid_t, size_t> of_user_ ABSL_GUARDED_BY(mu_);  // but root's
 };
 
 }  // namespace salius

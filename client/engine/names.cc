@@ -154,9 +154,10 @@ absl::StatusOr<Entry> Volume::Impl::Create(Node& parent, std::string_view name, 
   return entry;
 }
 
-absl::StatusOr<Volume::Created> Volume::Impl::OpenMade(PinnedNode node, int flags) {
+absl::StatusOr<Volume::Created> Volume::Impl::OpenMade(PinnedNode node, int flags,
+                                                      uid_t opener) {
   Created created;
-  SALIUS_ASSIGN_OR_RETURN(created.handle, OpenNode(*node, flags));
+  SALIUS_ASSIGN_OR_RETURN(created.handle, OpenNode(*node, flags, opener));
   const absl::StatusOr<struct stat> attr = GetAttr(*node, &created.entry.provisional);
   if (!attr.ok()) {
     Release(created.handle);
@@ -170,7 +171,7 @@ absl::StatusOr<Volume::Created> Volume::Impl::OpenMade(PinnedNode node, int flag
 absl::StatusOr<Volume::Created> Volume::Impl::CreateFile(Node& parent, std::string_view name,
                                                          int flags, mode_t mode,
                                                          const Caller& caller) {
-  SALIUS_RETURN_IF_ERROR(RoomForFile());
+  SALIUS_RETURN_IF_ERROR(RoomForFile(caller.uid));
   // Between our "it exists" and the look-up it may be removed again; then make it after all.
   for (int attempt = 0; attempt < 100; ++attempt) {
     bool made = true;
@@ -183,7 +184,8 @@ absl::StatusOr<Volume::Created> Volume::Impl::CreateFile(Node& parent, std::stri
       if (StatusErrno(entry.status()) == ENOENT) continue;
     }
     if (!entry.ok()) return entry.status();
-    return OpenMade(PinnedNode(table, entry->node), made ? flags & ~O_TRUNC : flags);
+    return OpenMade(PinnedNode(table, entry->node), made ? flags & ~O_TRUNC : flags,
+                    caller.uid);
   }
   return ErrnoStatus(EBUSY, "create");
 }
@@ -192,12 +194,12 @@ absl::StatusOr<Volume::Created> Volume::Impl::CreateTmpFile(Node& parent, int fl
                                                             const Caller& caller) {
   if (!parent.is_dir()) return ErrnoStatus(ENOTDIR, "O_TMPFILE");
   SALIUS_RETURN_IF_ERROR(NameHealth());
-  SALIUS_RETURN_IF_ERROR(RoomForFile());
+  SALIUS_RETURN_IF_ERROR(RoomForFile(caller.uid));
   CreateBody body;
   body.mode = (mode & 07777) | S_IFREG;
   SALIUS_RETURN_IF_ERROR(FillInherited(parent, caller, body));
   SALIUS_ASSIGN_OR_RETURN(PinnedNode node, MakeNew(std::move(body)));
-  return OpenMade(std::move(node), flags & ~(O_TRUNC | O_CREAT));
+  return OpenMade(std::move(node), flags & ~(O_TRUNC | O_CREAT), caller.uid);
 }
 
 absl::StatusOr<Entry> Volume::Impl::Link(Node& node, Node& parent, std::string_view name) {

@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <sys/stat.h>
 
 #include <utility>
 
@@ -38,8 +39,10 @@ absl::StatusOr<bool> Contains(const Node& root, const Node& node, const Node& be
 }  // namespace
 
 absl::Status Volume::Impl::Rename(Node& from_dir, std::string_view from, Node& to_dir,
-                                  std::string_view to, uint32_t flags) {
-  if (flags != 0 && flags != RENAME_NOREPLACE && flags != RENAME_EXCHANGE) {
+                                  std::string_view to, uint32_t flags, const Caller& caller) {
+  const bool whiteout = (flags & RENAME_WHITEOUT) != 0;
+  const uint32_t how = flags & ~RENAME_WHITEOUT;
+  if (how != 0 && how != RENAME_NOREPLACE && (how != RENAME_EXCHANGE || whiteout)) {
     return ErrnoStatus(EINVAL, "rename flags");
   }
   SALIUS_RETURN_IF_ERROR(CheckOldNameSyntax(from_dir, from, EBUSY));
@@ -57,7 +60,7 @@ absl::Status Volume::Impl::Rename(Node& from_dir, std::string_view from, Node& t
     SALIUS_ASSIGN_OR_RETURN(const Child moved, ChildOf(from_dir, from_name));
     absl::StatusOr<Child> other = ChildOf(to_dir, to_name);
     if (!other.ok() && StatusErrno(other.status()) != ENOENT) return other.status();
-    const bool locks_other = other.ok() && other->node->is_dir() && flags == 0 &&
+    const bool locks_other = other.ok() && other->node->is_dir() && how == 0 &&
                              other->node.get() != &from_dir && other->node.get() != &to_dir;
     if (locks_other && other->node.get() != expected.get()) {
       previous = std::move(expected);
@@ -65,15 +68,20 @@ absl::Status Volume::Impl::Rename(Node& from_dir, std::string_view from, Node& t
       continue;
     }
     Node* const target = other.ok() ? other->node.get() : nullptr;
-    SALIUS_RETURN_IF_ERROR(CheckRename(from_dir, to_dir, *moved.node, target, flags));
+    SALIUS_RETURN_IF_ERROR(CheckRename(from_dir, to_dir, *moved.node, target, how));
     if (target == moved.node.get())
       return absl::OkStatus();  // two names of one file: nothing to do
-    return DoRename(from_dir, from_name, to_dir, to_name, flags, *moved.node, target);
+    RenameBody body;
+    body.from_name = from_name;
+    body.to_name = to_name;
+    body.flags = flags;
+    if (whiteout) SALIUS_RETURN_IF_ERROR(FillWhiteout(from_dir, caller, body));
+    return DoRename(from_dir, to_dir, std::move(body), *moved.node, target);
   }
 }
 
 absl::Status Volume::Impl::CheckRename(Node& from_dir, Node& to_dir, Node& moved, Node* other,
-                                       uint32_t flags) {
+                                       uint32_t how) {
   SALIUS_ASSIGN_OR_RETURN(const struct stat st, fs::Stat(to_dir.path_fd.get()));
   if (st.st_nlink == 0) return ErrnoStatus(ENOENT, "the directory was removed");
   // Within one directory nothing contains it.
@@ -86,15 +94,15 @@ absl::Status Volume::Impl::CheckRename(Node& from_dir, Node& to_dir, Node& moved
   SALIUS_ASSIGN_OR_RETURN(const fs::ChangeMarks marks, fs::ChangeMarksOf(to_dir.path_fd.get()));
   if (marks.immutable) return ErrnoStatus(EPERM, "an immutable directory");
   if (other == nullptr) {
-    return flags == RENAME_EXCHANGE ? ErrnoStatus(ENOENT, "rename") : absl::OkStatus();
+    return how == RENAME_EXCHANGE ? ErrnoStatus(ENOENT, "rename") : absl::OkStatus();
   }
-  if (flags == RENAME_NOREPLACE) return ErrnoStatus(EEXIST, "rename");
+  if (how == RENAME_NOREPLACE) return ErrnoStatus(EEXIST, "rename");
   SALIUS_RETURN_IF_ERROR(CheckRemovable(to_dir, *other));
   bool onto_parent = false;
   if (across) {
     SALIUS_ASSIGN_OR_RETURN(onto_parent, Contains(*root, *other, from_dir));
   }
-  if (flags == RENAME_EXCHANGE) {
+  if (how == RENAME_EXCHANGE) {
     return onto_parent ? ErrnoStatus(EINVAL, "exchange with a parent") : absl::OkStatus();
   }
   if (onto_parent) return ErrnoStatus(ENOTEMPTY, "rename");
@@ -106,24 +114,29 @@ absl::Status Volume::Impl::CheckRename(Node& from_dir, Node& to_dir, Node& moved
   return empty ? absl::OkStatus() : ErrnoStatus(ENOTEMPTY, "rename");
 }
 
-absl::Status Volume::Impl::DoRename(Node& from_dir, const std::string& from, Node& to_dir,
-                                    const std::string& to, uint32_t flags, Node& moved,
+absl::Status Volume::Impl::FillWhiteout(Node& from_dir, const Caller& caller, RenameBody& body) {
+  CreateBody made;
+  made.mode = S_IFCHR;
+  SALIUS_RETURN_IF_ERROR(FillInherited(from_dir, caller, made));
+  body.whiteout_uid = made.uid;
+  body.whiteout_gid = made.gid;
+  SALIUS_ASSIGN_OR_RETURN(body.whiteout, NewId());
+  return absl::OkStatus();
+}
+
+absl::Status Volume::Impl::DoRename(Node& from_dir, Node& to_dir, RenameBody body, Node& moved,
                                     Node* other) {
   for (Node* const node : {&from_dir, &to_dir, &moved, other}) {
     if (node != nullptr) SALIUS_RETURN_IF_ERROR(EnsureId(*node));
   }
-  RenameBody body;
   body.from_dir = from_dir.id.load();
-  body.from_name = from;
   body.to_dir = to_dir.id.load();
-  body.to_name = to;
-  body.flags = flags;
   if (other != nullptr) body.other = other->id.load();
   RecordDraft draft;
   draft.op = Op::kRename;
   draft.file_id = moved.id.load();
   draft.body = body.Encode();
-  Node* const displaced = flags == 0 ? other : nullptr;
+  Node* const displaced = (body.flags & RENAME_EXCHANGE) == 0 ? other : nullptr;
   if (displaced != nullptr) {
     // Data past the log must not be overtaken: a power cut would leave holes in place of what was
     // there. What is on the disk comes before the rename in the log, so nobody waits for it here.
@@ -140,6 +153,7 @@ absl::Status Volume::Impl::DoRename(Node& from_dir, const std::string& from, Nod
   }
   SALIUS_ASSIGN_OR_RETURN(const RecordRef record, IssueName(std::move(draft)));
   const absl::Status renamed = AwaitResult(record).status();
+  if (renamed.ok() && body.whiteout != kNoFileId) NoteCreated(body.whiteout, record->seq());
   if (displaced != nullptr) {
     displaced->stream.AssertHeld();
     EndBulkOfNameless(*displaced);

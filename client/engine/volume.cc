@@ -269,8 +269,9 @@ absl::Status Volume::RemoveDir(Node& dir, std::string_view name) {
   return impl_->RemoveDir(dir, name);
 }
 absl::Status Volume::Rename(Node& from_dir, std::string_view from, Node& to_dir,
-                            std::string_view to, uint32_t flags) {
-  return impl_->Rename(from_dir, from, to_dir, to, flags);
+                            std::string_view to, uint32_t flags,
+                            const Caller& caller) {
+  return impl_->Rename(from_dir, from, to_dir, to, flags, caller);
 }
 
 absl::StatusOr<std::string> Volume::ReadLink(Node& node) {
@@ -305,8 +306,9 @@ absl::Status Volume::RemoveXattr(Node& node, const std::string& name) {
   return impl_->RemoveXattr(node, name);
 }
 
-absl::StatusOr<Handle*> Volume::OpenFile(Node& node, int flags) {
-  return impl_->OpenFile(node, flags);
+bool Volume::ManyOpen() const { return impl_->file_fds.Crowded(); }
+absl::StatusOr<Handle*> Volume::OpenFile(Node& node, int flags, uid_t opener) {
+  return impl_->OpenFile(node, flags, opener);
 }
 absl::StatusOr<Volume::Created> Volume::CreateFile(Node& dir, std::string_view name, int flags,
                                                    mode_t mode, const Caller& caller) {

@@ -137,9 +137,9 @@ class Volume {
   absl::StatusOr<Entry> Link(Node& node, Node& dir, std::string_view name);
   absl::Status Unlink(Node& dir, std::string_view name);
   absl::Status RemoveDir(Node& dir, std::string_view name);
-  // flags: 0, RENAME_NOREPLACE or RENAME_EXCHANGE; RENAME_WHITEOUT is EINVAL.
+  // flags: those of renameat2(2). With RENAME_WHITEOUT the caller owns what is left at `from`.
   absl::Status Rename(Node& from_dir, std::string_view from, Node& to_dir, std::string_view to,
-                      uint32_t flags);
+                      uint32_t flags, const Caller& = Caller());
   absl::StatusOr<std::string> ReadLink(Node& node);
 
   // ---- attributes
@@ -164,7 +164,10 @@ class Volume {
   absl::Status RemoveXattr(Node& node, const std::string& name);
 
   // ---- open files. `flags` are open(2)'s; O_SYNC/O_DSYNC make every write of the handle wait.
-  absl::StatusOr<Handle*> OpenFile(Node& node, int flags);
+  // `opener`: the user whose descriptor it is. ManyOpen(): so many are open that a user's share counts; root will do
+  // before.
+  bool ManyOpen() const;
+  absl::StatusOr<Handle*> OpenFile(Node& node, int flags, uid_t opener = 0);
   struct Created {
     Entry entry;
     Handle* handle = nullptr;
@@ -204,7 +207,7 @@ class Volume {
                                        uint64_t out_offset, size_t length);
 
   // ---- directories
-  absl::StatusOr<Handle*> OpenDir(Node& node);
+  absl::StatusOr<Handle*> OpenDir(Node& node, uid_t opener = 0);
   // Appends entries from `offset` on until `emit` returns false. `.salius` is left out of the root.
   absl::Status ReadDir(Handle& handle, uint64_t offset,
                        const std::function<bool(const DirEntry&)>& emit);

@@ -184,6 +184,14 @@ absl::StatusOr<UniqueFd> Volume::Impl::ApplyCreate(const RecordHeader& header,
   return status;
 }
 
+// What renameat2(2) left belongs to this process. Recovery makes anew what has no id.
+absl::Status Volume::Impl::LabelWhiteout(int dirfd, const RenameBody& rename) {
+  SALIUS_ASSIGN_OR_RETURN(const UniqueFd made,
+                          OpenAt(dirfd, rename.from_name, O_PATH | O_NOFOLLOW));
+  SALIUS_RETURN_IF_ERROR(fs::Chown(made.get(), rename.whiteout_uid, rename.whiteout_gid));
+  return WriteFileId(made.get(), rename.whiteout);
+}
+
 absl::Status Volume::Impl::ApplyRename(std::string_view body) {
   const absl::StatusOr<RenameBody> rename = RenameBody::Decode(body);
   SALIUS_CHECK_OK(rename) << "our own record";
@@ -196,6 +204,11 @@ absl::Status Volume::Impl::ApplyRename(std::string_view body) {
   const absl::Status renamed = fs::Rename(from->path_fd.get(), rename->from_name, to->path_fd.get(),
                                           rename->to_name, rename->flags);
   if (other) UpdateOrphan(*other, held);
+  if (renamed.ok() && rename->whiteout != kNoFileId) {
+    // The names are what they should be, so the record cannot be cancelled any more.
+    const absl::Status labelled = LabelWhiteout(from->path_fd.get(), *rename);
+    if (!labelled.ok()) Fail(labelled);
+  }
   return renamed;
 }
 

@@ -67,7 +67,9 @@ absl::StatusOr<std::shared_ptr<const DirBatch>> BatchAt(Handle& handle, uint64_t
 
 }  // namespace
 
-absl::StatusOr<Handle*> Volume::OpenDir(Node& node) { return impl_->OpenDir(node); }
+absl::StatusOr<Handle*> Volume::OpenDir(Node& node, uid_t opener) {
+  return impl_->OpenDir(node, opener);
+}
 
 absl::Status Volume::ReadDir(Handle& handle, uint64_t offset,
                              const std::function<bool(const DirEntry&)>& emit) {

@@ -64,36 +64,49 @@ class NextBody {
 
 }  // namespace
 
-absl::Status Volume::Impl::RoomForFile() {
-  if (file_fds.HasRoom()) return absl::OkStatus();
+absl::Status Volume::Impl::RoomForFile(uid_t user) {
+  if (file_fds.HasRoom(user)) return absl::OkStatus();
   // A file that was closed keeps its descriptor until its writes are applied. So the caller waits
   // for that; a volume that failed, or whose disk hangs, gives none back.
   const Seq issued = pipe.load()->watermarks().issued;
   const absl::Status applied = pipe.load()->WaitAppliedFor(issued, kBriefNs);
-  if (file_fds.HasRoom()) return absl::OkStatus();
-  if (absl::IsDeadlineExceeded(applied) && file_fds.WaitForRoom(kHanging)) return absl::OkStatus();
-  if (!told_no_room.exchange(true)) {
+  if (file_fds.HasRoom(user)) return absl::OkStatus();
+  const bool hangs = absl::IsDeadlineExceeded(applied);
+  if (hangs && file_fds.WaitForRoom(user, kHanging)) return absl::OkStatus();
+  return NoRoom(user);
+}
+
+absl::Status Volume::Impl::NoRoom(uid_t user) {
+  if (file_fds.AllTaken()) {
+    if (!told_no_room.exchange(true)) {
+      SLOG_WARN(
+          "no more files can be opened: those that are open have all {} descriptors that they may "
+          "have. Close some, or mount again with a higher limit (ulimit -n, LimitNOFILE=)",
+          file_fds.limit());
+    }
+  } else if (!told_share.exchange(true)) {
     SLOG_WARN(
-        "no more files can be opened: those that are open have all {} descriptors that they may "
-        "have. Close some, or mount again with a higher limit (ulimit -n, LimitNOFILE=)",
-        file_fds.limit());
+        "user {} can open no more files: it has as many of the {} descriptors for open files as "
+        "are left for others. Close some, or mount again with a higher limit (ulimit -n, "
+        "LimitNOFILE=)",
+        user, file_fds.limit());
   }
   return ErrnoStatus(ENFILE, "open");
 }
 
-absl::StatusOr<Handle*> Volume::Impl::OpenFile(Node& node, int flags) {
-  SALIUS_RETURN_IF_ERROR(RoomForFile());
-  return OpenNode(node, flags);
+absl::StatusOr<Handle*> Volume::Impl::OpenFile(Node& node, int flags, uid_t opener) {
+  SALIUS_RETURN_IF_ERROR(RoomForFile(opener));
+  return OpenNode(node, flags, opener);
 }
 
-absl::StatusOr<Handle*> Volume::Impl::OpenNode(Node& node, int flags) {
+absl::StatusOr<Handle*> Volume::Impl::OpenNode(Node& node, int flags, uid_t opener) {
   if (node.is_dir()) return ErrnoStatus(EISDIR, "open");
   if (S_ISLNK(node.type)) return ErrnoStatus(ELOOP, "open");
   if (!node.is_regular()) return ErrnoStatus(ENXIO, "open");
   auto handle = std::make_unique<Handle>(node, flags);
   if (handle->writable()) SALIUS_RETURN_IF_ERROR(NameHealth());
   AddHandle(*handle);
-  absl::Status opened = OpenBacking(*handle);
+  absl::Status opened = OpenBacking(*handle, opener);
   if (opened.ok() && (flags & O_TRUNC) != 0 && handle->writable()) opened = Truncate(node, 0);
   if (!opened.ok()) {
     Release(handle.release());
@@ -102,14 +115,14 @@ absl::StatusOr<Handle*> Volume::Impl::OpenNode(Node& node, int flags) {
   return handle.release();
 }
 
-absl::StatusOr<Handle*> Volume::Impl::OpenDir(Node& node) {
+absl::StatusOr<Handle*> Volume::Impl::OpenDir(Node& node, uid_t opener) {
   if (!node.is_dir()) return ErrnoStatus(ENOTDIR, "opendir");
-  SALIUS_RETURN_IF_ERROR(RoomForFile());
+  SALIUS_RETURN_IF_ERROR(RoomForFile(opener));
   const int atime = file_fds.AtimeFlag(FileFds::Kind::kDir);
   SALIUS_ASSIGN_OR_RETURN(UniqueFd fd,
                           OpenAt(node.path_fd.get(), ".", O_RDONLY | O_DIRECTORY | atime));
   auto handle = std::make_unique<Handle>(node, O_RDONLY | O_DIRECTORY);
-  handle->fd = file_fds.Share(std::move(fd), FileFds::Kind::kDir);
+  handle->fd = file_fds.Share(std::move(fd), FileFds::Kind::kDir, opener);
   AddHandle(*handle);
   return handle.release();
 }
@@ -121,9 +134,9 @@ void Volume::Impl::AddHandle(Handle& handle) {
   if (handle.direct()) ++handle.node.direct_handles;
 }
 
-absl::Status Volume::Impl::OpenBacking(Handle& handle) {
+absl::Status Volume::Impl::OpenBacking(Handle& handle, uid_t opener) {
   if (handle.writable()) {
-    SALIUS_ASSIGN_OR_RETURN(handle.fd, WriteFd(handle.node));
+    SALIUS_ASSIGN_OR_RETURN(handle.fd, WriteFd(handle.node, opener));
     return absl::OkStatus();
   }
   const bool asked = (handle.flags & O_NOATIME) != 0;  // has a descriptor of its own
@@ -135,7 +148,7 @@ absl::Status Volume::Impl::OpenBacking(Handle& handle) {
   if (handle.fd != nullptr) return absl::OkStatus();
   SALIUS_ASSIGN_OR_RETURN(UniqueFd fd, Reopen(handle.node.path_fd.get(),
                                               O_RDONLY | file_fds.AtimeFlag(kind)));
-  handle.fd = file_fds.Share(std::move(fd), kind);
+  handle.fd = file_fds.Share(std::move(fd), kind, opener);
   return absl::OkStatus();
 }
 

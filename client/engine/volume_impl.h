@@ -79,6 +79,7 @@ struct Volume::Impl final : public ApplySink {
   absl::Status ApplyLinkOrUnlink(const RecordHeader& header, std::string_view body);
   absl::StatusOr<UniqueFd> ApplyCreate(const RecordHeader& header, std::string_view body);
   absl::Status ApplyRename(std::string_view body);
+  absl::Status LabelWhiteout(int dirfd, const RenameBody& rename);
   // Notes that data records up to `last` are about to change the backing file: for readers.
   static void NoteApplying(Node& node, Seq last);
   // Notes that the last `records` records of a node, the last of which is `last`, were applied.
@@ -113,19 +114,20 @@ struct Volume::Impl final : public ApplySink {
   // Size with patches.
   absl::StatusOr<uint64_t> LogicalSize(Node& node) ABSL_EXCLUSIVE_LOCKS_REQUIRED(node.stream);
   // The descriptor for writing, opened when there is none. Needs a pin that outlives the use.
-  absl::StatusOr<SharedFd> WriteFd(Node& node);
+  absl::StatusOr<SharedFd> WriteFd(Node& node, uid_t opener = FileFds::kRoot);
   void CloseIdle(Node& node);  // closes rw_fd when nobody needs it
 
   // ---- volume_files.cc
   // ENFILE when open files have as many descriptors as they may. To be asked before one is opened
   // for a caller, and before it is made.
-  absl::Status RoomForFile();
-  absl::StatusOr<Handle*> OpenFile(Node& node, int flags);
+  absl::Status RoomForFile(uid_t user);
+  absl::Status NoRoom(uid_t user);
+  absl::StatusOr<Handle*> OpenFile(Node& node, int flags, uid_t opener);
   // The same for who has asked for room.
-  absl::StatusOr<Handle*> OpenNode(Node& node, int flags);
-  absl::StatusOr<Handle*> OpenDir(Node& node);
+  absl::StatusOr<Handle*> OpenNode(Node& node, int flags, uid_t opener);
+  absl::StatusOr<Handle*> OpenDir(Node& node, uid_t opener);
   void AddHandle(Handle& handle);
-  absl::Status OpenBacking(Handle& handle);
+  absl::Status OpenBacking(Handle& handle, uid_t opener);
   void Release(Handle* handle);
   void DropHiddenLink(Node& node);  // at the last close of an O_TMPFILE
   // The link is to be dropped when a checkpoint covers `after`.
@@ -218,7 +220,7 @@ struct Volume::Impl final : public ApplySink {
   // meet it again. EPERM of what is immutable or append-only.
   absl::Status CheckChangeable(const Node& node);
   absl::Status CheckRemovable(const Node& dir, const Node& victim);
-  absl::Status CheckRename(Node& from_dir, Node& to_dir, Node& moved, Node* other, uint32_t flags);
+  absl::Status CheckRename(Node& from_dir, Node& to_dir, Node& moved, Node* other, uint32_t how);
   // Mode, owner and ACLs of a new object.
   absl::Status FillInherited(Node& parent, const Caller& caller, CreateBody& body);
   absl::StatusOr<Entry> Create(Node& parent, std::string_view name, CreateBody body,
@@ -226,7 +228,7 @@ struct Volume::Impl final : public ApplySink {
   // Issues a complete body, waits, and returns the new node.
   absl::StatusOr<PinnedNode> MakeNew(CreateBody body);
   // Opens what was made or found; the node's pin becomes the caller's lookup.
-  absl::StatusOr<Volume::Created> OpenMade(PinnedNode node, int flags);
+  absl::StatusOr<Volume::Created> OpenMade(PinnedNode node, int flags, uid_t opener);
   absl::StatusOr<Volume::Created> CreateFile(Node& parent, std::string_view name, int flags,
                                              mode_t mode, const Caller& caller);
   absl::StatusOr<Volume::Created> CreateTmpFile(Node& parent, int flags, mode_t mode,
@@ -235,9 +237,9 @@ struct Volume::Impl final : public ApplySink {
   absl::Status Unlink(Node& parent, std::string_view name);
   absl::Status RemoveDir(Node& parent, std::string_view name);
   absl::Status Rename(Node& from_dir, std::string_view from, Node& to_dir, std::string_view to,
-                      uint32_t flags);
-  absl::Status DoRename(Node& from_dir, const std::string& from, Node& to_dir,
-                        const std::string& to, uint32_t flags, Node& moved, Node* other);
+                      uint32_t flags, const Caller& caller);
+  absl::Status FillWhiteout(Node& from_dir, const Caller&, RenameBody& body);
+  absl::Status DoRename(Node& from_dir, Node& to_dir, RenameBody body, Node& moved, Node* other);
   absl::Status Remove(Node& parent, const std::string& name, Node& victim);
   // Whether nothing is left of the file when it loses a name. While its stream is held, none comes.
   static absl::StatusOr<bool> HasOneName(const Node& node);
@@ -251,6 +253,7 @@ struct Volume::Impl final : public ApplySink {
                         // only SyncApplied() does: each is reported once
   FileFds file_fds;
   std::atomic<bool> told_no_room{false};  // in the log, once
+  std::atomic<bool> told_share{false};    // the same
   NodeTable table;
   std::unique_ptr<Chores> chores = std::make_unique<Chores>();
   PinnedNode root;

@@ -205,14 +205,14 @@ absl::StatusOr<uint64_t> Volume::Impl::LogicalSize(Node& node) {
   return node.size;
 }
 
-absl::StatusOr<SharedFd> Volume::Impl::WriteFd(Node& node) {
+absl::StatusOr<SharedFd> Volume::Impl::WriteFd(Node& node, uid_t opener) {
   {
     absl::MutexLock lock(&node.state);
     if (node.rw_fd != nullptr) return node.rw_fd;
   }
   const int atime = file_fds.AtimeFlag(FileFds::Kind::kFile);
   SALIUS_ASSIGN_OR_RETURN(UniqueFd fd, Reopen(node.path_fd.get(), O_RDWR | atime));
-  SharedFd shared = file_fds.Share(std::move(fd), FileFds::Kind::kFile);
+  SharedFd shared = file_fds.Share(std::move(fd), FileFds::Kind::kFile, opener);
   absl::MutexLock lock(&node.state);
   if (node.rw_fd == nullptr) {
     node.rw_fd = std::move(shared);

@@ -157,6 +157,11 @@ int Front::Errno(const absl::Status& status) {
   return err;
 }
 
+uid_t Front::OpenerOf(const fuse_in_header& who) const {
+  if (!volume_.ManyOpen()) return 0;
+  return who.uid == kNoId ? IdsOf(who.pid).uid : who.uid;
+}
+
 fuse_in_header WhoAsks(fuse_req_t req) {
   const fuse_ctx* const context = fuse_req_ctx(req);
   fuse_in_header who{};

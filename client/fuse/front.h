@@ -105,6 +105,8 @@ class Front {
     DirOffsets offsets ABSL_GUARDED_BY(mutex);
     static inline std::atomic<uint64_t> kept{0};
   };
+  // Whose descriptor an open is; root's while that does not matter.
+  uid_t OpenerOf(const fuse_in_header& who) const;
   // That of a handle of OpenDir, made when it is asked for first.
   std::shared_ptr<DirListing> ListingOf(uint64_t fh);
 

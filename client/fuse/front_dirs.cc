@@ -13,7 +13,7 @@ namespace {
 
 void OpenDir(fuse_req_t req, fuse_ino_t ino, fuse_file_info* fi) noexcept {
   Front& front = FrontOf(req);
-  const absl::StatusOr<Handle*> handle = front.volume().OpenDir(front.node(ino));
+  const absl::StatusOr<Handle*> handle = front.volume().OpenDir(front.node(ino), front.OpenerOf(WhoAsks(req)));
   if (!handle.ok()) {
     fuse_reply_err(req, front.Errno(handle.status()));
     return;

@@ -184,7 +184,7 @@ void Front::RawOpen(const RawRequest& request) {
     return;
   }
   Node& target = node(request.header().nodeid);
-  const absl::StatusOr<Handle*> opened = volume_.OpenFile(target, VolumeFlags(in->flags));
+  const absl::StatusOr<Handle*> opened = volume_.OpenFile(target, VolumeFlags(in->flags), OpenerOf(request.header()));
   if (!opened.ok()) {
     request.ReplyError(Errno(opened.status()));
     return;

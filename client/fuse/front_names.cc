@@ -89,8 +89,9 @@ void RemoveDir(fuse_req_t req, fuse_ino_t parent, const char* name) noexcept {
 void Rename(fuse_req_t req, fuse_ino_t parent, const char* name, fuse_ino_t newparent,
             const char* newname, unsigned int flags) noexcept {
   Front& front = FrontOf(req);
-  ReplyStatus(
-      req, front.volume().Rename(front.node(parent), name, front.node(newparent), newname, flags));
+  const Caller caller = (flags & RENAME_WHITEOUT) != 0 ? CallerOf(req, S_IFCHR) : Caller();
+  ReplyStatus(req, front.volume().Rename(front.node(parent), name, front.node(newparent), newname,
+                                         flags, caller));
 }
 
 void ReadLink(fuse_req_t req, fuse_ino_t ino) noexcept {

@@ -17,6 +17,9 @@ namespace salius {
 // INIT flags newer than the distribution's header.
 // A file opened direct may be mapped shared (Linux 6.6).
 inline constexpr uint64_t kInitDirectIoAllowMmap = uint64_t{1} << 36;
+// No file handles (Linux 6.9): name_to_handle_at(2) is EOPNOTSUPP, and the kernel's NFS server does
+// not export the mount.
+inline constexpr uint64_t kInitNoExportSupport = uint64_t{1} << 38;
 // The mount may be idmapped (Linux 6.12). From then on only requests that make an object say who
 // asks, in the ids of the file system; all others have kNoId.
 inline constexpr uint64_t kInitAllowIdmap = uint64_t{1} << 40;

@@ -134,7 +134,7 @@ uint32_t WantedCapabilities(uint32_t offered) {
 
 uint64_t ExtraInitFlags(uint64_t offered) {
   if ((offered & FUSE_INIT_EXT) == 0) return 0;
-  return offered & (kInitDirectIoAllowMmap | kInitAllowIdmap | FUSE_HANDLE_KILLPRIV_V2 |
+  return offered & (kInitDirectIoAllowMmap | kInitNoExportSupport | kInitAllowIdmap | FUSE_HANDLE_KILLPRIV_V2 |
                     FUSE_SETXATTR_EXT);
 }
 

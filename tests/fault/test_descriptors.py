@@ -139,6 +139,36 @@ sys.stdin.read()
             # such name.
             self.assertEqual(len(os.listdir(self.rig_.backing_file("d%d" % n))), int(made))
 
+    def test_one_user_leaves_descriptors_to_others(self):
+        code = """
+import errno, os, sys
+held = []
+try:
+    for i in range(%d):
+        held.append(os.open("%%s%%d" %% (sys.argv[1], i), os.O_RDWR))
+    print(len(held), 0, flush=True)
+except OSError as error:
+    print(len(held), error.errno, flush=True)
+sys.stdin.read()
+""" % self.LIMIT
+        files = [self.rig_.file("f%d" % i) for i in range(self.LIMIT)]
+        self.make(files)
+        for path in files:
+            os.chmod(path, 0o666)
+        opened = {}
+        for user in (1000, 1001):
+            program = Proc(["setpriv", "--reuid", user, "--regid", user, "--clear-groups", sys.executable, "-c", code,
+                            self.rig_.file("f")], self.rig_.volume.log, pipe_in=True, pipe_out=True)
+            self.addCleanup(program.kill)
+            opened[user], refusal = map(int, program.popen.stdout.readline().split())
+            self.assertEqual(refusal, errno.ENFILE)
+        self.report("opened: %s", opened)
+        self.assertGreater(opened[1001], 10)
+        self.assertEqual(self.rig_.volume.tail().count("user 1000 can open no more files"), 1)
+        for path in files[-10:]:
+            self.held.append(os.open(path, os.O_RDONLY))  # root's
+        self.everything_else_works()
+
     def test_files_that_have_another_name_left_need_no_descriptor(self):
         files = [self.rig_.file("f%d" % i) for i in range(2 * self.LIMIT)]
         self.make(files)

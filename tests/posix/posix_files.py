@@ -333,8 +333,11 @@ class FileHandles(MountCase):
         for i in range(count):
             handle, mount_id = FileHandle(bytes=128), ctypes.c_int()
             name = self.path("a%d" % i).encode()
-            self.assertEqual(libc.name_to_handle_at(-100, name, ctypes.byref(handle), ctypes.byref(mount_id), 0), 0,
-                             os.strerror(ctypes.get_errno()))
+            if libc.name_to_handle_at(-100, name, ctypes.byref(handle), ctypes.byref(mount_id), 0) != 0:
+                # Linux 6.9: the mount says that it has none.
+                self.assertEqual(ctypes.get_errno(), errno.EOPNOTSUPP)
+                self.assertEqual(handles, [])
+                return
             handles.append(handle)
         self.settle()  # the kernel forgets all of them
         others = [open(self.path("b%d" % i), "rb") for i in range(count)]

@@ -122,6 +122,29 @@ TEST_F(NamesTest, UnlinkAndRmdirRefuseTheWrongKind) {
   EXPECT_EQ(LookupErrno("d"), ENOENT);
 }
 
+TEST_F(NamesTest, RenameLeavesAWhiteout) {
+  Make();
+  Handle* const a = Create("a");
+  Write(a, 0, "A");
+  volume->Release(Create("b"));
+  EXPECT_EQ(Errno(volume->Rename(root(), "a", root(), "b", RENAME_WHITEOUT | RENAME_NOREPLACE,
+                                 caller)),
+            EEXIST);
+  ASSERT_EQ(Errno(volume->Rename(root(), "a", root(), "b", RENAME_WHITEOUT, caller)), 0);
+  EXPECT_EQ(&Find("b"), &a->node);
+  struct stat st = Stat(Find("a"));
+  EXPECT_EQ(st.st_mode, static_cast<mode_t>(S_IFCHR));
+  EXPECT_EQ(st.st_rdev, 0u);
+  EXPECT_EQ(st.st_uid, caller.uid);
+  const auto id = ReadFileIdAt(AT_FDCWD, Backing("a"));
+  ASSERT_TRUE(id.ok()) << id.status();
+  EXPECT_NE(*id, kNoFileId);
+  // It is an object like others.
+  EXPECT_EQ(Rename("a", "c"), 0);
+  EXPECT_EQ(Errno(volume->Unlink(root(), "c")), 0);
+  EXPECT_EQ(LookupErrno("a"), ENOENT);
+}
+
 TEST_F(NamesTest, RenameMovesReplacesAndExchanges) {
   Make();
   Handle* const a = Create("a");
@@ -166,7 +189,7 @@ TEST_F(NamesTest, RenameRefusesWhatTheKernelRefuses) {
   volume->Release(Create("f"));
   EXPECT_EQ(Rename("nothing", "x"), ENOENT);
   EXPECT_EQ(Rename("f", "x", RENAME_EXCHANGE), ENOENT);
-  EXPECT_EQ(Rename("f", "x", 4 /* RENAME_WHITEOUT */), EINVAL);
+  EXPECT_EQ(Rename("f", "x", RENAME_WHITEOUT | RENAME_EXCHANGE), EINVAL);
   EXPECT_EQ(Rename("f", "x", RENAME_NOREPLACE | RENAME_EXCHANGE), EINVAL);
   EXPECT_EQ(Rename(".", "x"), EBUSY);
   EXPECT_EQ(Rename("f", ".."), EBUSY);

@@ -4,6 +4,8 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 
+#include <vector>
+
 namespace salius {
 namespace {
 
@@ -11,24 +13,24 @@ UniqueFd Open() { return UniqueFd(::open("/dev/null", O_RDONLY | O_CLOEXEC)); }
 
 TEST(FileFdsTest, AnyNumberBeforeItIsConfigured) {
   FileFds fds;
-  const SharedFd one = fds.Share(Open(), FileFds::Kind::kFile);
-  EXPECT_TRUE(fds.HasRoom());
+  const SharedFd one = fds.Share(Open(), FileFds::Kind::kFile, FileFds::kRoot);
+  EXPECT_TRUE(fds.HasRoom(FileFds::kRoot));
 }
 
 TEST(FileFdsTest, OneCountsUntilItsLastShareIsGone) {
   FileFds fds;
   fds.Configure(2);
-  SharedFd first = fds.Share(Open(), FileFds::Kind::kFile);
-  EXPECT_TRUE(fds.HasRoom());
-  SharedFd second = fds.Share(Open(), FileFds::Kind::kFile);
+  SharedFd first = fds.Share(Open(), FileFds::Kind::kFile, FileFds::kRoot);
+  EXPECT_TRUE(fds.HasRoom(FileFds::kRoot));
+  SharedFd second = fds.Share(Open(), FileFds::Kind::kFile, FileFds::kRoot);
   SharedFd again = second;
-  EXPECT_FALSE(fds.HasRoom());
+  EXPECT_FALSE(fds.HasRoom(FileFds::kRoot));
   const int number = second->get();
   second.reset();
-  EXPECT_FALSE(fds.HasRoom());
+  EXPECT_FALSE(fds.HasRoom(FileFds::kRoot));
   EXPECT_NE(::fcntl(number, F_GETFD), -1);
   again.reset();
-  EXPECT_TRUE(fds.HasRoom());
+  EXPECT_TRUE(fds.HasRoom(FileFds::kRoot));
   EXPECT_EQ(::fcntl(number, F_GETFD), -1);
 }
 
@@ -37,11 +39,11 @@ bool LeavesAtime(const SharedFd& fd) { return (::fcntl(fd->get(), F_GETFL) & O_N
 TEST(FileFdsTest, TimesOfAccessFollowForOpenDescriptorsAndForNewOnes) {
   using Kind = FileFds::Kind;
   FileFds fds;
-  const SharedFd file = fds.Share(Open(), Kind::kFile);
-  const SharedFd dir = fds.Share(Open(), Kind::kDir);
+  const SharedFd file = fds.Share(Open(), Kind::kFile, FileFds::kRoot);
+  const SharedFd dir = fds.Share(Open(), Kind::kDir, FileFds::kRoot);
   UniqueFd asked_for = Open();
   ASSERT_EQ(::fcntl(asked_for.get(), F_SETFL, O_NOATIME), 0);
-  const SharedFd asked = fds.Share(std::move(asked_for), Kind::kNoAtime);
+  const SharedFd asked = fds.Share(std::move(asked_for), Kind::kNoAtime, FileFds::kRoot);
   EXPECT_FALSE(LeavesAtime(file));
   EXPECT_EQ(fds.AtimeFlag(Kind::kFile), 0);
 
@@ -50,7 +52,7 @@ TEST(FileFdsTest, TimesOfAccessFollowForOpenDescriptorsAndForNewOnes) {
   EXPECT_TRUE(LeavesAtime(dir));
   EXPECT_EQ(fds.AtimeFlag(Kind::kFile), O_NOATIME);
   // Opened before the change, shared after it.
-  EXPECT_TRUE(LeavesAtime(fds.Share(Open(), Kind::kFile)));
+  EXPECT_TRUE(LeavesAtime(fds.Share(Open(), Kind::kFile, FileFds::kRoot)));
 
   fds.SetNoAtime(false, true);
   EXPECT_FALSE(LeavesAtime(file));
@@ -59,6 +61,29 @@ TEST(FileFdsTest, TimesOfAccessFollowForOpenDescriptorsAndForNewOnes) {
   fds.SetNoAtime(false, false);
   EXPECT_FALSE(LeavesAtime(dir));
   EXPECT_TRUE(LeavesAtime(asked));
+}
+
+TEST(FileFdsTest, NoUserIsGivenMoreThanAreLeft) {
+  constexpr size_t kLimit = 100;
+  FileFds fds;
+  fds.Configure(kLimit);
+  std::vector<SharedFd> held;
+  const auto fill = [&](uid_t user) {
+    size_t count = 0;
+    for (; fds.HasRoom(user); ++count) held.push_back(fds.Share(Open(), FileFds::Kind::kFile, user));
+    return count;
+  };
+  EXPECT_FALSE(fds.Crowded());
+  EXPECT_EQ(fill(1000), kLimit / 2);
+  EXPECT_TRUE(fds.Crowded());
+  EXPECT_EQ(fill(1001), kLimit / 4);
+  EXPECT_GT(fill(1002), 0u);
+  EXPECT_FALSE(fds.AllTaken());
+  EXPECT_GT(fill(FileFds::kRoot), 0u);
+  EXPECT_TRUE(fds.AllTaken());
+  EXPECT_FALSE(fds.HasRoom(1003));
+  held.clear();
+  EXPECT_EQ(fill(1000), kLimit / 2);
 }
 
 }  // namespace

@@ -98,7 +98,7 @@ TEST(WantedCapabilitiesTest, NoAsynchronousDirectIoAndNoWriteBackCache) {
 }
 
 TEST(ExtraInitFlagsTest, OnlyWhatTheKernelOffersIsTaken) {
-  const uint64_t all = kInitDirectIoAllowMmap | kInitAllowIdmap | FUSE_HANDLE_KILLPRIV_V2 |
+  const uint64_t all = kInitDirectIoAllowMmap | kInitNoExportSupport | kInitAllowIdmap | FUSE_HANDLE_KILLPRIV_V2 |
                        FUSE_SETXATTR_EXT;
   EXPECT_EQ(ExtraInitFlags(0), 0u);
   EXPECT_EQ(ExtraInitFlags(all), 0u);  // an old kernel has no second word of flags

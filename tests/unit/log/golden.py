@@ -26,10 +26,11 @@ def create(d,mode,uid,gid,rdev,nm,target,xs):
 c1=create(5,0o100640,1000,100,0,b'new',b'',[(b'user.a',b'b')])
 c2=create(1,0o120777,0,0,0,b'ln',b'/t',[])
 ren=struct.pack('<QQQI',5,6,9,0)+t16(b'a')+t16(b'bc')
+renw=struct.pack('<QQQI',5,6,9,4)+t16(b'a')+t16(b'bc')+struct.pack('<QII',46,1000,100)
 adopt=struct.pack('<I',0x81)+t16(b'\x01\x02\x03')+t16(b'd/f')
 recs=[('Write',1,b'hello',42,(4096,0,0)),('Truncate',2,b'',42,(100,0,0)),('Fallocate',3,b'',42,(8,16,3)),
 ('SetAttr',4,attr,42,(0,0,0)),('SetXattr',5,setx,42,(0,0,0)),('RemoveXattr',6,remx,42,(0,0,0)),('Create',7,c1,43,(0,0,0)),('CreateSymlink',7,c2,44,(0,0,0)),
-('Link',8,name,42,(0,0,0)),('Unlink',9,name,42,(1,0,0)),('Rename',10,ren,42,(0,0,0)),('Cancel',11,b'',0,(6,0,0)),('OnDisk',12,b'',42,(5,0,0)),('Adopt',13,adopt,45,(0,0,0))]
+('Link',8,name,42,(0,0,0)),('Unlink',9,name,42,(1,0,0)),('Rename',10,ren,42,(0,0,0)),('RenameWhiteout',10,renw,42,(0,0,0)),('Cancel',11,b'',0,(6,0,0)),('OnDisk',12,b'',42,(5,0,0)),('Adopt',13,adopt,45,(0,0,0))]
 def frame(t,count,payload):
     h=struct.pack('<IBBHII',0x31464C53,1,t,count,len(payload),0)+VOL+struct.pack('<QQQQQQI',3,0xABCDEF0123456789,111,4,6,7,0)
     return h+struct.pack('<I',crc32c(h))+payload

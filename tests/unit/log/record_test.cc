@@ -85,6 +85,15 @@ RenameBody GoldenRename() {
   return rename;
 }
 
+RenameBody GoldenWhiteout() {
+  RenameBody rename = GoldenRename();
+  rename.flags = 4;
+  rename.whiteout = 46;
+  rename.whiteout_uid = 1000;
+  rename.whiteout_gid = 100;
+  return rename;
+}
+
 AdoptBody GoldenAdopt() {
   AdoptBody adopt;
   adopt.path = "d/f";
@@ -115,6 +124,7 @@ std::vector<GoldenRecord> GoldenRecords() {
       {golden::kRecordLink, GoldenHeader(Op::kLink, 42), NameBody{5, "f"}.Encode()},
       {golden::kRecordUnlink, GoldenHeader(Op::kUnlink, 42, 1), NameBody{5, "f"}.Encode()},
       {golden::kRecordRename, GoldenHeader(Op::kRename, 42), GoldenRename().Encode()},
+      {golden::kRecordRenameWhiteout, GoldenHeader(Op::kRename, 42), GoldenWhiteout().Encode()},
       {golden::kRecordCancel, GoldenHeader(Op::kCancel, 0, 6), ""},
       {golden::kRecordOnDisk, GoldenHeader(Op::kOnDisk, 42, 5), ""},
       {golden::kRecordAdopt, GoldenHeader(Op::kAdopt, 45), GoldenAdopt().Encode()},
@@ -140,6 +150,7 @@ TEST(RecordTest, GoldenBodiesDecode) {
   EXPECT_EQ(*CreateBody::Decode(GoldenCreate().Encode()), GoldenCreate());
   EXPECT_EQ(*CreateBody::Decode(GoldenSymlink().Encode()), GoldenSymlink());
   EXPECT_EQ(*RenameBody::Decode(GoldenRename().Encode()), GoldenRename());
+  EXPECT_EQ(*RenameBody::Decode(GoldenWhiteout().Encode()), GoldenWhiteout());
   EXPECT_EQ(*AdoptBody::Decode(GoldenAdopt().Encode()), GoldenAdopt());
   EXPECT_EQ(*NameBody::Decode(NameBody{5, "f"}.Encode()), (NameBody{5, "f"}));
   EXPECT_EQ(*XattrBody::Decode(XattrBody{"user.k", "v"}.Encode()), (XattrBody{"user.k", "v"}));
@@ -226,6 +237,7 @@ TEST(RecordBodyTest, CutOffOrFollowedByAnythingIsRefused) {
   ExpectExactSize(NameBody{5, "f"});
   ExpectExactSize(GoldenCreate());
   ExpectExactSize(GoldenRename());
+  ExpectExactSize(GoldenWhiteout());
   ExpectExactSize(GoldenAdopt());
 }
 
@@ -336,6 +348,10 @@ TEST(RecordBodyTest, ImpossibleRenamesAreRefused) {
   EXPECT_EQ(code([](RenameBody& r) { r.flags = 1; }), Code::kInvalidArgument);
   EXPECT_EQ(code([](RenameBody& r) { r.flags = 1, r.other = kNoFileId; }), Code::kOk);
   EXPECT_EQ(code([](RenameBody& r) { r.flags = 2, r.other = kNoFileId; }), Code::kInvalidArgument);
+  EXPECT_EQ(code([](RenameBody& r) { r.flags = 4, r.whiteout = 12; }), Code::kOk);
+  EXPECT_EQ(code([](RenameBody& r) { r.flags = 5, r.whiteout = 12; }), Code::kInvalidArgument);
+  EXPECT_EQ(code([](RenameBody& r) { r.flags = 5, r.whiteout = 12, r.other = kNoFileId; }), Code::kOk);
+  EXPECT_EQ(code([](RenameBody& r) { r.flags = 6, r.whiteout = 12; }), Code::kInvalidArgument);
 }
 
 TEST(RecordBodyTest, ImpossibleAdoptsAreRefused) {

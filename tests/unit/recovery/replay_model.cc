@@ -270,6 +270,18 @@ void Model::Rename() {
   Ensure(to_dir);
   Ensure(id);
   if (other != kNoFileId) Ensure(other);
+  if (random_.Chance(0.3)) {
+    ModelObject& whiteout = Add(S_IFCHR, 0);
+    whiteout.identified = true;
+    const FileId left = whiteout.id;
+    stamper_.RenameWithWhiteout(id, from.dir, from.name, to_dir, to_name, other, left,
+                                SaysOnly(other));
+    if (other != kNoFileId) Unbind(to_dir, to_name);
+    Bind(to_dir, to_name, id);
+    Unbind(from.dir, from.name);
+    Bind(from.dir, from.name, left);
+    return;
+  }
   stamper_.Rename(id, from.dir, from.name, to_dir, to_name, other, 0, SaysOnly(other));
   if (other != kNoFileId) Unbind(to_dir, to_name);
   Bind(to_dir, to_name, id);
@@ -414,7 +426,17 @@ void Disk::Perform(const RecordView& record) {
       if (there != body.other) return;
       const bool exchange = (body.flags & RENAME_EXCHANGE) != 0;
       if (there != kNoFileId && !exchange && !MayLoseName(there)) return;
-      (void)!renameat2(from, body.from_name.c_str(), to, body.to_name.c_str(), body.flags);
+      if (renameat2(from, body.from_name.c_str(), to, body.to_name.c_str(), body.flags) != 0 ||
+          body.whiteout == kNoFileId) {
+        return;
+      }
+      // Or it was cut off here.
+      if (header.seq % 3 == 0) return;
+      UniqueFd made = MustOpen(
+          absl::StrFormat("/proc/self/fd/%d/%s", from, body.from_name), O_PATH | O_NOFOLLOW);
+      SALIUS_CHECK_OK(fs::Chown(made.get(), body.whiteout_uid, body.whiteout_gid));
+      SALIUS_CHECK_OK(WriteFileId(made.get(), body.whiteout));
+      fds_[body.whiteout] = std::move(made);
       return;
     }
     case Op::kAdopt:

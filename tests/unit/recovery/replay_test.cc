@@ -414,6 +414,33 @@ TEST_F(ReplayTest, DataRecordsForADirectoryAreDataLoss) {
   EXPECT_TRUE(absl::IsDataLoss(tree_.Run(s_)));
 }
 
+// The power went between the rename and the id of its whiteout. Another file then took the place of
+// the second one.
+TEST_F(ReplayTest, AWhiteoutThatWasCutOffIsMadeAnew) {
+  for (const char* name : {"a", "b"}) {
+    WriteFile(tree_.At(name), name);
+    tree_.SetId(name, name[0] == 'a' ? 50 : 51);
+  }
+  s_.RenameWithWhiteout(50, kRootFileId, "a", kRootFileId, "x", kNoFileId, 60);
+  s_.RenameWithWhiteout(51, kRootFileId, "b", kRootFileId, "y", kNoFileId, 61);
+  s_.Create(62, kRootFileId, "new", S_IFREG | 0600);
+  s_.Rename(62, kRootFileId, "new", kRootFileId, "b", 61, 0, /*only=*/true);
+  for (const auto& [from, to] : {std::pair("a", "x"), std::pair("b", "y")}) {
+    ASSERT_EQ(renameat2(AT_FDCWD, tree_.At(from).c_str(), AT_FDCWD, tree_.At(to).c_str(),
+                        RENAME_WHITEOUT),
+              0);
+  }
+  ASSERT_OK(tree_.Run(s_));
+  EXPECT_EQ(tree_.IdOf("a"), 60u);
+  EXPECT_EQ(tree_.Stat("a").st_mode, static_cast<mode_t>(S_IFCHR));
+  EXPECT_EQ(tree_.Stat("a").st_rdev, 0u);
+  EXPECT_EQ(tree_.Stat("a").st_uid, 7u);
+  EXPECT_EQ(tree_.IdOf("x"), 50u);
+  EXPECT_EQ(tree_.IdOf("b"), 62u);
+  EXPECT_EQ(tree_.IdOf("y"), 51u);
+  EXPECT_TRUE(tree_.report.lost_and_found.empty());
+}
+
 // Its adopt record identifies the file, whatever its attribute.
 TEST_F(ReplayTest, ADamagedIdOfAnAdoptedFileIsMended) {
   WriteFile(tree_.At("f"), "data");

@@ -93,8 +93,28 @@ class Stamper {
   std::string Rename(FileId id, FileId from_dir, const std::string& from, FileId to_dir,
                      const std::string& to, FileId other = kNoFileId, uint32_t flags = 0,
                      bool only = false) {
-    return Stamp(Op::kRename, id, RenameBody{from_dir, from, to_dir, to, flags, other}.Encode(),
-                 only ? 1 : 0);
+    RenameBody body;
+    body.from_dir = from_dir;
+    body.from_name = from;
+    body.to_dir = to_dir;
+    body.to_name = to;
+    body.flags = flags;
+    body.other = other;
+    return Stamp(Op::kRename, id, body.Encode(), only ? 1 : 0);
+  }
+  std::string RenameWithWhiteout(FileId id, FileId from_dir, const std::string& from,
+                                 FileId to_dir, const std::string& to, FileId other,
+                                 FileId whiteout, bool only = false) {
+    RenameBody body;
+    body.from_dir = from_dir;
+    body.from_name = from;
+    body.to_dir = to_dir;
+    body.to_name = to;
+    body.flags = RENAME_WHITEOUT;
+    body.other = other;
+    body.whiteout = whiteout;
+    body.whiteout_uid = body.whiteout_gid = 7;
+    return Stamp(Op::kRename, id, body.Encode(), only ? 1 : 0);
   }
   std::string Cancel(Seq seq) { return Stamp(Op::kCancel, kNoFileId, "", seq); }
   std::string OnDisk(FileId id, Seq seq) { return Stamp(Op::kOnDisk, id, "", seq); }
