@@ -147,7 +147,7 @@ absl::Status Volume::Impl::ChangeAttr(Node& node, RecordDraft draft) {
     return ApplyAttr(node.path_fd.get(), header, draft.body);
   }
   SALIUS_RETURN_IF_ERROR(EnsureIdLocked(node));
-  draft.context = std::make_shared<Result>();
+  draft.result = std::make_shared<ApplyResult>();
   SALIUS_ASSIGN_OR_RETURN(const RecordRef record, IssueOn(node, std::move(draft)));
   return AwaitResult(record).status();
 }

@@ -86,7 +86,7 @@ absl::StatusOr<Seq> Volume::Impl::SyncBulk(Node& node) {
   if (synced.ok()) synced = dir.CheckSynced();
   if (!synced.ok()) {
     Fail(synced);                                // never retried as if the data were clean
-    return AsDataError(pipe.load()->SyncNow());  // fails now, and the pipeline learns of it
+    return AsDataError(pipe.load()->SyncNow());  // fails now, and the stream learns of it
   }
   Seq last = 0, unwatched = 0;
   uint64_t unwatched_writes = 0;
@@ -154,7 +154,7 @@ bool Volume::Impl::CreatedAfter(const Node& node, Seq checkpoint) {
 std::vector<std::pair<PinnedNode, uint64_t>> Volume::Impl::BulkBeforeSync() {
   std::vector<std::pair<PinnedNode, uint64_t>> files;
   std::vector<std::pair<PinnedNode, uint64_t>> covered;
-  Pipeline* const pipe_or_null = pipe.load();
+  RecordStream* const pipe_or_null = pipe.load();
   if (pipe_or_null == nullptr) return files;  // the session is just starting: no file is in use
   const Seq checkpoint = pipe_or_null->watermarks().checkpoint;
   table.DropCoveredIds(checkpoint);

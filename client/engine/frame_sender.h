@@ -11,7 +11,7 @@
 #include <optional>
 #include <vector>
 
-#include "client/engine/pipeline.h"
+#include "client/engine/record_stream.h"
 #include "common/limits.h"
 #include "proto/frame.h"
 #include "transport/udp_socket.h"

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "absl/types/span.h"
-#include "client/engine/pipeline.h"
+#include "client/engine/record_stream.h"
 
 namespace salius {
 

@@ -43,7 +43,7 @@
 
 namespace salius {
 
-struct Pipeline::Impl {
+struct Pipeline final : public RecordStream {
   struct Peer {
     std::string address;  // as configured
     HostPort host;        // the same
@@ -63,9 +63,24 @@ struct Pipeline::Impl {
     int64_t looked_up_ns = 0, look_up_at_ns = 0, tell_at_ns = 0;
   };
 
-  Impl(const VolumeDir& dir, StateFile state, StableLog stable, AppliedMark mark, ApplySink& sink,
-       PipelineOptions options);
-  ~Impl();
+  Pipeline(const VolumeDir& dir, StateFile state, StableLog stable, AppliedMark mark,
+           ApplySink& sink, StreamOptions options);
+  ~Pipeline() override;
+
+  absl::StatusOr<RecordRef> Issue(RecordDraft draft) override;
+  absl::Status WaitDurable(Seq seq) override;
+  void WhenDurable(Seq seq, DurableCallback done) override;
+  bool ManyWait() const override;
+  absl::Status WaitApplied(Seq seq) override;
+  absl::Status WaitAppliedFor(Seq seq, int64_t bound_ns) override;
+  void TryApply() override;
+  absl::Status Checkpoint() override;
+  absl::Status SyncNow() override;
+  absl::StatusOr<FileId> NewFileId() override;
+  Watermarks watermarks() const override;
+  absl::Status health() const override;
+  SessionStatus status() const override;
+  absl::Status Stop() override;
 
   absl::Status Begin();  // the first note, socket, peers, threads
   void StopThreads();
@@ -178,7 +193,7 @@ struct Pipeline::Impl {
 
   const VolumeDir& dir;
   ApplySink& sink;
-  PipelineOptions options;
+  StreamOptions options;
   const VolumeConfig& config;
   Clock& clock;
   Epoch epoch = 0;

@@ -46,7 +46,7 @@ Counter& BadAcks(const char* reason) {
 
 }  // namespace
 
-void Pipeline::Impl::TellEvents(absl::Span<const ReplicatorEvent> events) {
+void Pipeline::TellEvents(absl::Span<const ReplicatorEvent> events) {
   for (const ReplicatorEvent& event : events) {
     std::string line = options.session_name + ": ";
     if (event.replica >= 0) {
@@ -71,14 +71,14 @@ void Pipeline::Impl::TellEvents(absl::Span<const ReplicatorEvent> events) {
   NoteMode();  // no mode changes without an event
 }
 
-std::string_view Pipeline::Impl::ModeLocked() const {
+std::string_view Pipeline::ModeLocked() const {
   // I10: what is true now. Acks count only in mode replicated; on the way to local they no longer
   // do.
   if (!core.failure().ok()) return "failed";
   return ModeName(core.counting_acks() ? Mode::kReplicated : Mode::kLocal);
 }
 
-void Pipeline::Impl::NoteMode() {
+void Pipeline::NoteMode() {
   const std::string_view mode = ModeLocked();
   if (mode == noted_mode) return;
   noted_mode = mode;
@@ -87,7 +87,7 @@ void Pipeline::Impl::NoteMode() {
 }
 
 // Turns what the core wants into work; wakes the threads that do the blocking parts.
-void Pipeline::Impl::Collect(Work* work) {
+void Pipeline::Collect(Work* work) {
   Replicator::Outputs out = core.TakeOutputs();
   if (!out.events.empty()) TellEvents(out.events);
   const size_t begin = work->jobs.size();
@@ -174,7 +174,7 @@ void Pipeline::Impl::Collect(Work* work) {
   }
 }
 
-void Pipeline::Impl::ChooseWays(size_t begin, Work* work) {
+void Pipeline::ChooseWays(size_t begin, Work* work) {
   if (begin == work->jobs.size()) return;
   uint8_t in_group = 0;  // whom each first transmission to the group reaches
   const ReplicaMask connected = core.connected();
@@ -207,7 +207,7 @@ void Pipeline::Impl::ChooseWays(size_t begin, Work* work) {
   }
 }
 
-void Pipeline::Impl::CollectWaiters(Work* work) {
+void Pipeline::CollectWaiters(Work* work) {
   const auto take = [this](std::vector<Waiter>& to) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
     std::pop_heap(waiters.begin(), waiters.end(), Later);
     to.push_back(std::move(waiters.back()));
@@ -220,7 +220,7 @@ void Pipeline::Impl::CollectWaiters(Work* work) {
   while (!waiters.empty()) take(work->failed);
 }
 
-Pipeline::Impl::Wait Pipeline::Impl::BecomeLeader() {
+Pipeline::Wait Pipeline::BecomeLeader() {
   const auto waiting = static_cast<int64_t>(waiters.size()) + durable_waiters;
   waiting_64ths += (waiting * 64 - waiting_64ths) / 8;
   many_wait.store(waiting_64ths > cpus * 64, std::memory_order_relaxed);
@@ -229,13 +229,13 @@ Pipeline::Impl::Wait Pipeline::Impl::BecomeLeader() {
   return HowToWait();
 }
 
-Pipeline::Impl::Wait Pipeline::Impl::HowToWait() const {
+Pipeline::Wait Pipeline::HowToWait() const {
   if (options.spin_ns == 0 || many_wait.load(std::memory_order_relaxed)) return Wait::kSleep;
   // Measured round trips contain wake-ups that looking spares.
   return core.AnswersNs() <= 2 * options.spin_ns ? Wait::kLookThenSleep : Wait::kSleep;
 }
 
-void Pipeline::Impl::Lead(Seq mine, Wait wait, int64_t until_ns) {
+void Pipeline::Lead(Seq mine, Wait wait, int64_t until_ns) {
   while (true) {
     ReceiveSome(wait);
     bool wake_io = false;
@@ -263,7 +263,7 @@ void Pipeline::Impl::Lead(Seq mine, Wait wait, int64_t until_ns) {
   }
 }
 
-void Pipeline::Impl::SendGathered(Seq seq, SendWhen when) {
+void Pipeline::SendGathered(Seq seq, SendWhen when) {
   if (sendable.load(std::memory_order_acquire) >= seq) return;
   Work work;
   {
@@ -276,13 +276,13 @@ void Pipeline::Impl::SendGathered(Seq seq, SendWhen when) {
   Perform(work);
 }
 
-void Pipeline::Impl::WakeIo() {
+void Pipeline::WakeIo() {
   const uint64_t one = 1;
   // EAGAIN: the counter is full, so it is awake.
   if (write(io_wake.get(), &one, sizeof(one)) < 0) SALIUS_CHECK(errno == EAGAIN, "eventfd");
 }
 
-void Pipeline::Impl::Publish() {
+void Pipeline::Publish() {
   issued.store(core.issued(), std::memory_order_release);
   sendable.store(core.sendable(), std::memory_order_release);
   durable.store(core.durable(), std::memory_order_release);
@@ -290,7 +290,7 @@ void Pipeline::Impl::Publish() {
   checkpoint.store(core.checkpoint(), std::memory_order_release);
 }
 
-void Pipeline::Impl::Perform(Work& work) {
+void Pipeline::Perform(Work& work) {
   for (const FrameSender::Job& job : work.jobs) sender->Send(job);
   for (Waiter& waiter : work.done) std::move(waiter.done)(absl::OkStatus());
   for (Waiter& waiter : work.failed) std::move(waiter.done)(work.why);
@@ -300,7 +300,7 @@ void Pipeline::Impl::Perform(Work& work) {
   }
 }
 
-void Pipeline::Impl::HandleDatagram(int64_t now, const InDatagram& datagram) {
+void Pipeline::HandleDatagram(int64_t now, const InDatagram& datagram) {
   static Counter& truncated = BadAcks("truncated");
   static Counter& malformed = BadAcks("malformed");
   static Counter& foreign = BadAcks("foreign");
@@ -335,7 +335,7 @@ void Pipeline::Impl::HandleDatagram(int64_t now, const InDatagram& datagram) {
 
 // Time passes for the core only when there is nothing left to be heard, as of the moment before
 // that was seen: what lies unread is not late.
-void Pipeline::Impl::ReceiveSome(Wait wait) {
+void Pipeline::ReceiveSome(Wait wait) {
   InBatch& batch = ThreadBatch();
   absl::StatusOr<size_t> got = size_t{0};
   if (wait == Wait::kLookThenSleep) {
@@ -378,7 +378,7 @@ void Pipeline::Impl::ReceiveSome(Wait wait) {
 // clock: one that is set back an hour while they wait makes them an hour longer. So nothing that
 // must go on may depend on their bound, and this thread wakes every waiter from time to time, and
 // ends calls to replicas that take too long.
-void Pipeline::Impl::IoLoop() {
+void Pipeline::IoLoop() {
   int64_t busy_until = 0;
   int64_t wake_at = 0;
   int64_t kernel_log_at = 0;

@@ -33,7 +33,7 @@ std::string ControlAddress(const SocketAddress& address, const HostPort& host) {
 
 }  // namespace
 
-absl::Status Pipeline::Impl::BeginPeers() {
+absl::Status Pipeline::BeginPeers() {
   if (config.replicas.empty()) return absl::OkStatus();
   std::optional<SocketAddress> group;
   if (!config.multicast.empty()) {
@@ -99,7 +99,7 @@ absl::Status Pipeline::Impl::BeginPeers() {
   return absl::OkStatus();
 }
 
-absl::Status Pipeline::Impl::BindSocket(std::vector<std::vector<SocketAddress>>& addresses) {
+absl::Status Pipeline::BindSocket(std::vector<std::vector<SocketAddress>>& addresses) {
   SocketAddress local;
   bool v4 = false, v6 = false;
   for (const auto& of_one : addresses) {
@@ -139,14 +139,14 @@ absl::Status Pipeline::Impl::BindSocket(std::vector<std::vector<SocketAddress>>&
   return absl::OkStatus();
 }
 
-uint32_t Pipeline::Impl::DatagramBytesTo(const SocketAddress& address) const {
+uint32_t Pipeline::DatagramBytesTo(const SocketAddress& address) const {
   if (config.datagram_bytes != 0) return config.datagram_bytes;
   // No route now (the replica's network is down) is no reason not to start.
   const absl::StatusOr<uint32_t> path = PathDatagramBytes(address);
   return path.ok() ? *path : kDatagramPayloadDefault;
 }
 
-void Pipeline::Impl::Settle(int index) {
+void Pipeline::Settle(int index) {
   absl::MutexLock one(&settle_mu);
   SocketAddress address;
   {
@@ -169,7 +169,7 @@ void Pipeline::Impl::Settle(int index) {
   peers[index].control->SetAddress(ControlAddress(address, peers[index].host));
 }
 
-void Pipeline::Impl::TryNextAddress(int index) {
+void Pipeline::TryNextAddress(int index) {
   SocketAddress from, to;
   {
     absl::MutexLock lock(&mu);
@@ -182,7 +182,7 @@ void Pipeline::Impl::TryNextAddress(int index) {
             peers[index].address, FormatSockaddr(from), FormatSockaddr(to));
 }
 
-void Pipeline::Impl::TakeAnswer(int index, const Lookup::Answer& answer) {
+void Pipeline::TakeAnswer(int index, const Lookup::Answer& answer) {
   Places::Change change;
   absl::Status problem;
   SocketAddress at;
@@ -224,7 +224,7 @@ void Pipeline::Impl::TakeAnswer(int index, const Lookup::Answer& answer) {
   }
 }
 
-void Pipeline::Impl::TendPlaces() {
+void Pipeline::TendPlaces() {
   const int64_t now = clock.MonotonicNanos();
   for (size_t i = 0; i < peers.size(); ++i) {
     const int index = static_cast<int>(i);
@@ -255,7 +255,7 @@ void Pipeline::Impl::TendPlaces() {
   }
 }
 
-void Pipeline::Impl::TendSilence() {
+void Pipeline::TendSilence() {
   const int64_t now = clock.MonotonicNanos();
   for (size_t i = 0; i < peers.size(); ++i) {
     const int index = static_cast<int>(i);
@@ -276,7 +276,7 @@ void Pipeline::Impl::TendSilence() {
   }
 }
 
-void Pipeline::Impl::TendControl() {
+void Pipeline::TendControl() {
   const int64_t now = clock.MonotonicNanos();
   absl::MutexLock lock(&mu);
   for (size_t i = 0; i < peers.size(); ++i) {
@@ -288,7 +288,7 @@ void Pipeline::Impl::TendControl() {
   }
 }
 
-void Pipeline::Impl::CheckControl(int index) {
+void Pipeline::CheckControl(int index) {
   Peer& peer = peers[index];
   const absl::StatusOr<HeldSession> held = peer.control->Ask(config.volume, kOpenDeadlineMs);
   absl::MutexLock lock(&mu);
@@ -312,7 +312,7 @@ void Pipeline::Impl::CheckControl(int index) {
   }
 }
 
-void Pipeline::Impl::SessionLoop(int index) {
+void Pipeline::SessionLoop(int index) {
   Peer& peer = peers[index];
   while (true) {
     Seq base = 0;

@@ -20,7 +20,7 @@ absl::Span<const uint8_t> AsBytes(std::string_view text) {
 
 }  // namespace
 
-void Pipeline::Impl::ApplyLocked(size_t limit) {
+void Pipeline::ApplyLocked(size_t limit) {
   std::vector<RecordRef> batch;
   batch.reserve(kApplyTogether);
   for (size_t done = 0; limit == 0 || done < limit; done += batch.size()) {
@@ -41,7 +41,7 @@ void Pipeline::Impl::ApplyLocked(size_t limit) {
       if (!status.ok()) break;
       count += *together;
       applied_mark.Store(batch[count - 1]->seq());
-      awaited = batch[count - 1]->context() != nullptr;
+      awaited = batch[count - 1]->result() != nullptr;
     }
     apply_since_ns.store(0, std::memory_order_relaxed);
     Work work;
@@ -62,7 +62,7 @@ void Pipeline::Impl::ApplyLocked(size_t limit) {
   }
 }
 
-void Pipeline::Impl::ApplySome(size_t limit) {
+void Pipeline::ApplySome(size_t limit) {
   // Whoever fails to get the lock leaves its records to the holder, who looks again after letting
   // go.
   while (applied.load(std::memory_order_acquire) < durable.load(std::memory_order_acquire) &&
@@ -74,7 +74,7 @@ void Pipeline::Impl::ApplySome(size_t limit) {
   }
 }
 
-void Pipeline::Impl::ApplierLoop() {
+void Pipeline::ApplierLoop() {
   while (true) {
     {
       absl::MutexLock lock(&mu);
@@ -88,7 +88,7 @@ void Pipeline::Impl::ApplierLoop() {
   }
 }
 
-void Pipeline::Impl::StableLoop() {
+void Pipeline::StableLoop() {
   while (true) {
     std::vector<Seq> seqs;
     std::vector<RecordRef> batch;
@@ -134,7 +134,7 @@ void Pipeline::Impl::StableLoop() {
   }
 }
 
-absl::Status Pipeline::Impl::SyncLocked(Seq* before) {
+absl::Status Pipeline::SyncLocked(Seq* before) {
   // A store into the mark may wait for the disk, as long as that hangs: not with `mu` held.
   applied_mark.SyncBegins();
   {
@@ -150,7 +150,7 @@ absl::Status Pipeline::Impl::SyncLocked(Seq* before) {
   return status;
 }
 
-void Pipeline::Impl::SyncLoop() {
+void Pipeline::SyncLoop() {
   while (true) {
     {
       absl::MutexLock lock(&mu);
@@ -172,25 +172,24 @@ void Pipeline::Impl::SyncLoop() {
 }
 
 absl::Status Pipeline::SyncNow() {
-  Impl& impl = *impl_;
-  Impl::Work work;
+  Work work;
   absl::Status status;
   {
-    absl::MutexLock one(&impl.sync_mu);
+    absl::MutexLock one(&sync_mu);
     SALIUS_RETURN_IF_ERROR(health());
     Seq before = 0;
-    status = impl.SyncLocked(&before);
+    status = SyncLocked(&before);
     if (status.ok()) return status;
-    absl::MutexLock lock(&impl.mu);
-    impl.core.OnSynced(impl.clock.MonotonicNanos(), before, status);
-    impl.Collect(&work);
-    status = impl.HealthLocked();
+    absl::MutexLock lock(&mu);
+    core.OnSynced(clock.MonotonicNanos(), before, status);
+    Collect(&work);
+    status = HealthLocked();
   }
-  impl.Perform(work);
+  Perform(work);
   return status;
 }
 
-VolumeState Pipeline::Impl::ComposeState(const Note& note) {
+VolumeState Pipeline::ComposeState(const Note& note) {
   VolumeState next = opened;
   next.open = true;
   next.mode = note.mode;
@@ -206,7 +205,7 @@ VolumeState Pipeline::Impl::ComposeState(const Note& note) {
   return next;
 }
 
-void Pipeline::Impl::NoteLoop() {
+void Pipeline::NoteLoop() {
   while (true) {
     VolumeState next;
     {

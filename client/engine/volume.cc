@@ -48,10 +48,10 @@ Volume::Impl::Impl(VolumeDir volume_dir, VolumeOptions volume_options)
       cancelled(GetCounter("salius_cancelled_records_total",
                            "Operations that failed when they were applied")) {}
 
-// The chores go first: they ask the pipeline. Then the pipeline, whose threads call Apply.
+// The chores go first: they ask the stream. Then the stream, whose threads call Apply.
 Volume::Impl::~Impl() {
   chores.reset();
-  pipeline.reset();
+  stream.reset();
   table.SetIssued(nullptr);
 }
 
@@ -74,7 +74,7 @@ absl::Status Volume::Impl::Prepare(uint64_t descriptors) {
   const size_t shared = (descriptors - std::min(kOtherFds, descriptors / 4)) / 2;
   table.path_fds().Configure(dir.root_fd, root->dev, shared);
   table.SetIssued([this] {
-    const Pipeline* const session = pipe.load();
+    const RecordStream* const session = pipe.load();
     return session != nullptr ? session->watermarks().issued : Seq{0};
   });
   file_fds.Configure(shared);
@@ -91,7 +91,8 @@ absl::Status Volume::Impl::Prepare(uint64_t descriptors) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::unique_ptr<Volume>> Volume::Open(VolumeDir dir, VolumeOptions options) {
+absl::StatusOr<std::unique_ptr<Volume>> Volume::Open(VolumeDir dir, VolumeOptions options,
+                                                     StartRecordStream start) {
   SALIUS_ASSIGN_OR_RETURN(const uint64_t descriptors, RaiseFdLimit());
   SALIUS_ASSIGN_OR_RETURN(StateFile state, StateFile::Open(dir.salius_fd, kStateFileName));
   if (state.state().open) {
@@ -115,15 +116,15 @@ absl::StatusOr<std::unique_ptr<Volume>> Volume::Open(VolumeDir dir, VolumeOption
   // The session's first note says that all there is is on the disk; files may have been put into
   // the plain directory just before.
   SALIUS_RETURN_IF_ERROR(impl->SyncBacking());
-  PipelineOptions pipeline_options;
-  pipeline_options.config = impl->options.config;
-  pipeline_options.session_name = impl->dir.path;
-  pipeline_options.spin_ns = impl->options.spin_ns;
-  pipeline_options.insecure = impl->options.insecure;
-  SALIUS_ASSIGN_OR_RETURN(impl->pipeline,
-                          Pipeline::Start(impl->dir, std::move(state), std::move(stable), *impl,
-                                          std::move(pipeline_options)));
-  impl->pipe.store(impl->pipeline.get());
+  StreamOptions session_options;
+  session_options.config = impl->options.config;
+  session_options.session_name = impl->dir.path;
+  session_options.spin_ns = impl->options.spin_ns;
+  session_options.insecure = impl->options.insecure;
+  SALIUS_ASSIGN_OR_RETURN(impl->stream,
+                          start(impl->dir, std::move(state), std::move(stable), *impl,
+                                std::move(session_options)));
+  impl->pipe.store(impl->stream.get());
   // Last, because there may be no inode left; the kernel's clock will do then.
   absl::StatusOr<UniqueFd> clock = OpenAt(impl->tmp_dir.get(), ".", O_TMPFILE | O_RDWR, 0600);
   if (clock.ok()) impl->clock_file = *std::move(clock);
@@ -133,10 +134,10 @@ absl::StatusOr<std::unique_ptr<Volume>> Volume::Open(VolumeDir dir, VolumeOption
 absl::Status Volume::Impl::Close() {
   SALIUS_RETURN_IF_ERROR(DataHealth());
   // Bulk data is in no record; put it on the disk before the note says "clean".
-  SALIUS_RETURN_IF_ERROR(AsDataError(pipeline->SyncNow()));
-  SALIUS_RETURN_IF_ERROR(AsDataError(pipeline->Checkpoint()));
+  SALIUS_RETURN_IF_ERROR(AsDataError(stream->SyncNow()));
+  SALIUS_RETURN_IF_ERROR(AsDataError(stream->Checkpoint()));
   DropCoveredLinks();
-  return pipeline->Stop();
+  return stream->Stop();
 }
 
 absl::Status Volume::Impl::DataHealth() const {
@@ -220,7 +221,7 @@ bool Volume::ManyWait() const { return impl_->pipe.load()->ManyWait(); }
 ino_t Volume::InoOf(const Node& node) { return node.ino; }
 uint64_t Volume::Generation(const Node& node) { return node.generation; }
 std::atomic<uint64_t>& Volume::FrontWord(Node& node) { return node.front_word; }
-Pipeline& Volume::pipeline() { return *impl_->pipeline; }
+RecordStream& Volume::stream() { return *impl_->stream; }
 absl::Status Volume::health() const { return impl_->DataHealth(); }
 absl::Status Volume::Close() { return impl_->Close(); }
 absl::StatusOr<struct statvfs> Volume::StatFs() { return impl_->StatFs(); }

@@ -1,4 +1,4 @@
-// A volume in use: files, directories and their patches on top of the pipeline. The fronts (FUSE
+// A volume in use: files, directories and their patches on top of a record stream. The fronts (FUSE
 // now; the preload library and the C API later) are thin: they translate requests to these calls
 // and results back.
 //
@@ -48,7 +48,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "client/engine/pipeline.h"
+#include "client/engine/record_stream.h"
 #include "common/ids.h"
 #include "log/volume_config.h"
 
@@ -96,8 +96,8 @@ enum SetAttrMask : uint32_t {
 struct VolumeOptions {
   VolumeConfig config;     // after mount options were applied
   std::string mountpoint;  // for status
-  int64_t spin_ns = 0;     // PipelineOptions
-  bool insecure = false;   // PipelineOptions
+  int64_t spin_ns = 0;     // StreamOptions
+  bool insecure = false;   // StreamOptions
   // Reading a file, or a directory, leaves its access time.
   bool noatime = false;
   bool nodiratime = false;
@@ -107,14 +107,16 @@ class Volume {
  public:
   // Takes a clean volume (recovery, when needed, has been done by the caller: client/fuse/main.cc
   // calls recovery/) and starts a session. `dir` holds the lock.
-  static absl::StatusOr<std::unique_ptr<Volume>> Open(VolumeDir dir, VolumeOptions options);
+  // `start` starts the session's record stream.
+  static absl::StatusOr<std::unique_ptr<Volume>> Open(VolumeDir dir, VolumeOptions options,
+                                                      StartRecordStream start);
   // Without Close() it is like a crash of the process.
   ~Volume();
 
   Node* root();
   // Changes the options of the same names, for open files and directories, too. Any thread.
   void SetNoAtime(bool noatime, bool nodiratime);
-  // Pipeline::ManyWait.
+  // RecordStream::ManyWait.
   bool ManyWait() const;
   // Stable number for the front (FUSE nodeid may simply be the pointer); `ino` is the backing inode
   // number.
@@ -197,7 +199,7 @@ class Volume {
   absl::StatusOr<Started> StartWrite(Handle& handle, uint64_t offset, std::string_view data,
                                      bool append, bool sync);
   absl::StatusOr<Started> StartFsync(Handle& handle);
-  // As the pipeline's: the outcome is an EIO error when the volume fails first.
+  // As the stream's: the outcome is an EIO error when the volume fails first.
   void WhenDurable(Seq seq, DurableCallback done);
   absl::Status FsyncDir(Handle& handle);  // as StartFsync and WhenDurable
   absl::Status Fallocate(Handle& handle, int mode, uint64_t offset, uint64_t length);
@@ -215,11 +217,11 @@ class Volume {
   absl::StatusOr<struct statvfs> StatFs();
   // ioctl FS_IOC_GETFLAGS and the like are not offered: ENOTTY at the front.
 
-  Pipeline& pipeline();
-  // OK while changes are accepted: the pipeline's health and the volume's own (a bulk file that
+  RecordStream& stream();
+  // OK while changes are accepted: the stream's health and the volume's own (a bulk file that
   // could not be synced makes it read-only, too). The error is what data calls return.
   absl::Status health() const;
-  // Drains and notes clean (Pipeline::Stop). Open handles must be gone.
+  // Drains and notes clean (RecordStream::Stop). Open handles must be gone.
   absl::Status Close();
 
   struct Impl;

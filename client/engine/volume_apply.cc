@@ -1,4 +1,4 @@
-// The pipeline's sink: what a durable record does to the backing files, and the checkpoint's sync.
+// The stream's sink: what a durable record does to the backing files, and the checkpoint's sync.
 // Records come in seq order, a few at a time.
 //
 // A failed write or truncation means that acknowledged data cannot reach the disk, and is returned:
@@ -82,7 +82,7 @@ absl::Status Volume::Impl::ApplyWrites(Node& node, absl::Span<const RecordRef> r
 
 absl::Status Volume::Impl::ApplyToFile(Node& node, const RecordRef& record) {
   const RecordHeader& header = record->header();
-  Result* const result = static_cast<Result*>(record->context());
+  ApplyResult* const result = record->result();
   switch (header.op) {
     case Op::kWrite:
     case Op::kTruncate:
@@ -136,11 +136,11 @@ void Volume::Impl::Finish(Node& node, Seq last, size_t records, size_t data_reco
 
 void Volume::Impl::ApplyName(const RecordRef& record) {
   const RecordHeader& header = record->header();
-  Result& result = *static_cast<Result*>(record->context());
+  ApplyResult& result = *record->result();
   if (header.op == Op::kCreate) {
     absl::StatusOr<UniqueFd> made = ApplyCreate(header, record->body());
     result.status = made.status();
-    if (made.ok()) result.fd = *std::move(made);
+    if (made.ok()) result.made = *std::move(made);
   } else if (header.op == Op::kRename) {
     result.status = ApplyRename(record->body());
   } else {

@@ -206,7 +206,7 @@ void Volume::Impl::NoteHiddenLink(Node& node, Seq after) {
 }
 
 void Volume::Impl::DropCoveredLinks() {
-  Pipeline* const pipe_or_null = pipe.load();
+  RecordStream* const pipe_or_null = pipe.load();
   if (pipe_or_null == nullptr) return;
   const Seq checkpoint = pipe_or_null->watermarks().checkpoint;
   std::vector<HiddenLink> covered;  // their pins go after the lock
@@ -491,7 +491,7 @@ absl::Status Volume::Impl::Fallocate(Handle& handle, int mode, uint64_t offset, 
   draft.arg0 = offset;
   draft.arg1 = length;
   draft.arg2 = static_cast<uint64_t>(mode);
-  draft.context = std::make_shared<Result>();
+  draft.result = std::make_shared<ApplyResult>();
   SALIUS_ASSIGN_OR_RETURN(const RecordRef record, IssueOn(node, std::move(draft)));
   // Waited for over the lock: no record may build on it before it is known to have worked.
   return AwaitResult(record).status();

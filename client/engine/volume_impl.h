@@ -1,7 +1,7 @@
 // The inside of Volume: what its source files share.
 //
 //   volume.cc        open, close, lookups; Volume's methods that only pass on
-//   volume_apply.cc  the pipeline's sink: Apply, SyncApplied
+//   volume_apply.cc  the stream's sink: Apply, SyncApplied
 //   volume_issue.cc  stamping: ids and adoption, patches, results, cancelling
 //   volume_files.cc  open files: read, write, fsync, fallocate, copy
 //   bulk.cc          writes that go past the log, and their sync (I3)
@@ -37,12 +37,6 @@
 namespace salius {
 
 struct Volume::Impl final : public ApplySink {
-  // What a record that somebody waits for did. Travels with the record; written by Apply, read
-  // after it.
-  struct Result {
-    absl::Status status;
-    UniqueFd fd;  // the new object, O_PATH (kCreate)
-  };
   // The backing object under a name, while its directory's `names` is held.
   struct Child {
     PinnedNode node;
@@ -63,7 +57,7 @@ struct Volume::Impl final : public ApplySink {
   // OK while changes are allowed. EIO for data, EROFS for names (I8).
   absl::Status DataHealth() const;
   absl::Status NameHealth() const;
-  // Turns the volume read-only: a sync outside the pipeline failed.
+  // Turns the volume read-only: a sync outside the stream failed.
   void Fail(const absl::Status& why);
   absl::Status Close();
   absl::StatusOr<struct statvfs> StatFs();
@@ -261,13 +255,13 @@ struct Volume::Impl final : public ApplySink {
   uint64_t shared_block_bytes = 0;  // fs::SharedBlockBytes
   // Ids at or above this that we did not hand out come from another volume (copied xattrs).
   std::atomic<FileId> id_ceiling{0};
-  // Set once; atomic because the sink may be called while Pipeline::Start still runs.
-  std::atomic<Pipeline*> pipe{nullptr};
-  std::unique_ptr<Pipeline> pipeline;
+  // Set once; atomic because the sink may be called while the stream is being started.
+  std::atomic<RecordStream*> pipe{nullptr};
+  std::unique_ptr<RecordStream> stream;
 
   std::atomic<bool> failed{false};  // `failure` is set
   mutable absl::Mutex failure_mu;
-  absl::Status failure ABSL_GUARDED_BY(failure_mu);  // of a sync outside the pipeline
+  absl::Status failure ABSL_GUARDED_BY(failure_mu);  // of a sync outside the stream
 
   absl::Mutex bulk_mu;
   struct BulkState {
@@ -302,7 +296,7 @@ class NameLocks {
   std::vector<Node*> dirs_;
 };
 
-// An error of the pipeline as it is reported: EROFS for a name operation of which no record was
+// An error of the stream as it is reported: EROFS for a name operation of which no record was
 // issued, so that nothing has happened; EIO for everything else.
 absl::Status AsNameError(const absl::Status& status);
 absl::Status AsDataError(const absl::Status& status);

@@ -72,7 +72,7 @@ absl::Status Volume::Impl::EnsureIdLocked(Node& node) {
   if (!table.SetId(node, id)) {
     return absl::InternalError(absl::StrCat("file id ", id, " is another file's already"));
   }
-  draft.context = std::make_shared<Result>();
+  draft.result = std::make_shared<ApplyResult>();
   const absl::StatusOr<RecordRef> record = IssueOn(node, std::move(draft));
   absl::Status status = record.status();
   // Waited for here, over the node's lock, so that an immutable file or a full disk is an error of
@@ -143,13 +143,13 @@ absl::StatusOr<RecordRef> Volume::Impl::IssueOn(Node& node, RecordDraft draft) {
 }
 
 absl::StatusOr<RecordRef> Volume::Impl::IssueName(RecordDraft draft) {
-  draft.context = std::make_shared<Result>();
+  draft.result = std::make_shared<ApplyResult>();
   absl::StatusOr<RecordRef> record = Issue(std::move(draft));
   return record.ok() ? std::move(record) : AsNameError(record.status());
 }
 
 absl::Status Volume::Impl::AwaitApplied(Seq seq) {
-  Pipeline& pipe_ref = *pipe.load();
+  RecordStream& pipe_ref = *pipe.load();
   SALIUS_RETURN_IF_ERROR(pipe_ref.WaitDurable(seq));
   pipe_ref.TryApply();
   return pipe_ref.WaitApplied(seq);
@@ -157,8 +157,8 @@ absl::Status Volume::Impl::AwaitApplied(Seq seq) {
 
 absl::StatusOr<UniqueFd> Volume::Impl::AwaitResult(const RecordRef& record) {
   SALIUS_RETURN_IF_ERROR(AsDataError(AwaitApplied(record->seq())));
-  Result& result = *static_cast<Result*>(record->context());
-  if (result.status.ok()) return std::move(result.fd);
+  ApplyResult& result = *record->result();
+  if (result.status.ok()) return std::move(result.made);
   // Recovery must not perform what is refused now.
   cancelled.Increment();
   RecordDraft draft;

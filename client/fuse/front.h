@@ -125,7 +125,7 @@ class Front {
   };
   FrontMetrics& metrics() { return metrics_; }
   // Calls `answer` with the outcome of the wait, from this thread or another; the worker goes on
-  // meanwhile, unless it is the one that receives acknowledgements (Pipeline::WhenDurable).
+  // meanwhile, unless it is the one that receives acknowledgements (RecordStream::WhenDurable).
   template <typename Answer>
   void AnswerWhenDurable(Seq seq, Answer answer) {
     {

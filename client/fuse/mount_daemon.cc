@@ -21,6 +21,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
+#include "client/engine/pipeline.h"
 #include "client/engine/volume.h"
 #include "client/fuse/drain_watchdog.h"
 #include "client/fuse/front.h"
@@ -174,13 +175,13 @@ absl::Status RecoverIfOpen(VolumeDir& dir, RecoverMode mode, Notices* notices) {
 }
 
 // Waits a little for the first healing.
-void AwaitFirstMode(Pipeline& pipeline, bool has_replicas, Notices* notices) {
+void AwaitFirstMode(RecordStream& stream, bool has_replicas, Notices* notices) {
   if (!has_replicas) return;
   const SteadyClock::time_point bound = SteadyClock::now() + kFirstHealBound;
-  PipelineStatus status = pipeline.status();
+  SessionStatus status = stream.status();
   while (status.mode != ModeName(Mode::kReplicated) && SteadyClock::now() < bound) {
     std::this_thread::sleep_for(kPollInterval);
-    status = pipeline.status();
+    status = stream.status();
   }
   if (status.mode == ModeName(Mode::kReplicated)) return;
   std::string notice = absl::StrCat("mounted, but in mode ", status.mode,
@@ -200,10 +201,10 @@ void AwaitFirstMode(Pipeline& pipeline, bool has_replicas, Notices* notices) {
 }
 
 // Replicas that fail with this host, or with each other, as far as is known by now.
-void WarnOfSharedHosts(const VolumeConfig& config, const Pipeline& pipeline,
+void WarnOfSharedHosts(const VolumeConfig& config, const RecordStream& stream,
                        const PrimaryHost& host, Notices* notices) {
   if (config.allow_same_host) return;
-  for (const std::string& warning : SharedHostWarnings(PlacedOf(pipeline.status()), host)) {
+  for (const std::string& warning : SharedHostWarnings(PlacedOf(stream.status()), host)) {
     const std::string notice = absl::StrCat(warning, "; ", kSharedHostAdvice);
     SLOG_WARN("{}", notice);
     notices->push_back(notice);
@@ -285,7 +286,7 @@ absl::Status Remount(const MountOptions& now, const VolumeConfig& config, Volume
                      const std::string& options, bool check_only) {
   SALIUS_ASSIGN_OR_RETURN(const MountOptions wanted, ParseMountOptions({options}));
   SALIUS_RETURN_IF_ERROR(CheckRemount(now, config, wanted));
-  const std::string failure = volume.pipeline().status().failure;
+  const std::string failure = volume.stream().status().failure;
   if (check_only && !failure.empty() && (wanted.mount_flags & MS_RDONLY) == 0) {
     return absl::FailedPreconditionError(absl::StrCat(
         "the volume has failed, and stays read-only: ", failure, ". Unmount, and mount again, which recovers"));
@@ -311,7 +312,7 @@ absl::Status ServeSession(const MountCommand& command, const VolumeConfig& confi
                            .backing = command.backing,
                            .mountpoint = command.mountpoint,
                            .acks = config.acks,
-                           .source = [&volume] { return volume.pipeline().status(); },
+                           .source = [&volume] { return volume.stream().status(); },
                            .started_unix_ms = UnixMillis(),
                            .log_file = LogPlace(),
                            .host = config.allow_same_host ? std::nullopt : std::optional(host),
@@ -323,7 +324,7 @@ absl::Status ServeSession(const MountCommand& command, const VolumeConfig& confi
   std::unique_ptr<VolumeMetrics> metrics;
   if (!command.options.metrics.empty()) {
     SALIUS_ASSIGN_OR_RETURN(
-        metrics, VolumeMetrics::Start(command.options.metrics, volume.pipeline(), config.acks));
+        metrics, VolumeMetrics::Start(command.options.metrics, volume.stream(), config.acks));
   }
   // Not before: until then nobody writes below it.
   ClearDeadMounts(command.backing, command.mountpoint);
@@ -339,8 +340,8 @@ absl::Status ServeSession(const MountCommand& command, const VolumeConfig& confi
 
   absl::Status status = session->Probe();
   if (status.ok()) {
-    AwaitFirstMode(volume.pipeline(), !config.replicas.empty(), &notices);
-    WarnOfSharedHosts(config, volume.pipeline(), host, &notices);
+    AwaitFirstMode(volume.stream(), !config.replicas.empty(), &notices);
+    WarnOfSharedHosts(config, volume.stream(), host, &notices);
     WarnOfLosses(history, command.backing, &notices);
     // In the foreground the log says it.
     status = launcher.Ready(command.foreground ? "" : absl::StrJoin(notices, "\n"),
@@ -436,7 +437,8 @@ absl::Status Serve(const MountCommand& command, Launcher& launcher) {
                                                         .spin_ns = SpinNanos(command.options),
                                                         .insecure = command.options.insecure,
                                                         .noatime = LeavesAtime(command.options),
-                                                        .nodiratime = LeavesDirAtime(command.options)}));
+                                                        .nodiratime = LeavesDirAtime(command.options)},
+                                       StartPipeline));
   bool cut_off = false;
   const absl::Status served =
       ServeSession(command, config, *volume, signals, launcher, backing.st_dev, *history,

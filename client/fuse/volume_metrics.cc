@@ -13,7 +13,7 @@ void Set(const char* name, const char* help, uint64_t value, const MetricLabels&
 
 }  // namespace
 
-void ExportStatus(const PipelineStatus& status) {
+void ExportStatus(const SessionStatus& status) {
   Set("salius_volume_epoch", "Epoch of the session.", status.epoch);
   for (const char* mode : {"replicated", "local", "failed"}) {
     Set("salius_volume_mode", "1 for the mode the volume is really in.", status.mode == mode,
@@ -54,19 +54,19 @@ void ExportStatus(const PipelineStatus& status) {
 }
 
 absl::StatusOr<std::unique_ptr<VolumeMetrics>> VolumeMetrics::Start(const std::string& address,
-                                                                    const Pipeline& pipeline,
+                                                                    const RecordStream& stream,
                                                                     uint32_t acks) {
   absl::StatusOr<std::unique_ptr<MetricsServer>> server = MetricsServer::Start(address);
   if (!server.ok()) return server.status();
-  return std::unique_ptr<VolumeMetrics>(new VolumeMetrics(*std::move(server), pipeline, acks));
+  return std::unique_ptr<VolumeMetrics>(new VolumeMetrics(*std::move(server), stream, acks));
 }
 
-VolumeMetrics::VolumeMetrics(std::unique_ptr<MetricsServer> server, const Pipeline& pipeline,
+VolumeMetrics::VolumeMetrics(std::unique_ptr<MetricsServer> server, const RecordStream& stream,
                              uint32_t acks)
-    : server_(std::move(server)), thread_([this, &pipeline, acks] {
+    : server_(std::move(server)), thread_([this, &stream, acks] {
         Set("salius_volume_acks", "Acknowledgements that make a record durable (f).", acks);
         do {
-          ExportStatus(pipeline.status());
+          ExportStatus(stream.status());
         } while (!stop_.WaitFor(kRefreshInterval));
       }) {}
 

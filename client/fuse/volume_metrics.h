@@ -1,7 +1,7 @@
 // The watermarks and the mode of the volume as Prometheus metrics, refreshed once a second while
 // someone may look (option metrics=host:port).
 //
-// Threads: one of its own; the pipeline's status is thread-safe.
+// Threads: one of its own; the stream's status is thread-safe.
 #pragma once
 
 #include <memory>
@@ -9,28 +9,28 @@
 #include <thread>
 
 #include "absl/status/statusor.h"
-#include "client/engine/pipeline.h"
+#include "client/engine/record_stream.h"
 #include "client/fuse/event.h"
 #include "common/metrics.h"
 
 namespace salius {
 
 // Sets every metric of the volume from one status.
-void ExportStatus(const PipelineStatus& status);
+void ExportStatus(const SessionStatus& status);
 
 class VolumeMetrics {
  public:
-  // Serves all metrics of the process at `address`, `acks` (f) among them. `pipeline` must outlive
+  // Serves all metrics of the process at `address`, `acks` (f) among them. `stream` must outlive
   // it. UNAVAILABLE when the address cannot be bound.
   static absl::StatusOr<std::unique_ptr<VolumeMetrics>> Start(const std::string& address,
-                                                              const Pipeline& pipeline,
+                                                              const RecordStream& stream,
                                                               uint32_t acks);
   ~VolumeMetrics();
 
   int port() const { return server_->port(); }
 
  private:
-  VolumeMetrics(std::unique_ptr<MetricsServer> server, const Pipeline& pipeline, uint32_t acks);
+  VolumeMetrics(std::unique_ptr<MetricsServer> server, const RecordStream& stream, uint32_t acks);
 
   std::unique_ptr<MetricsServer> server_;
   Event stop_;

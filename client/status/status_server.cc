@@ -91,7 +91,7 @@ class PrimaryService final : public control::Primary::Service {
 
 }  // namespace
 
-std::vector<PlacedReplica> PlacedOf(const PipelineStatus& status) {
+std::vector<PlacedReplica> PlacedOf(const SessionStatus& status) {
   std::vector<PlacedReplica> replicas;
   for (const ReplicaReport& replica : status.replicas) {
     replicas.push_back({replica.address, replica.ip, replica.host});
@@ -100,7 +100,7 @@ std::vector<PlacedReplica> PlacedOf(const PipelineStatus& status) {
 }
 
 control::VolumeStatusResponse ToStatusResponse(const StatusServerOptions& options,
-                                               const PipelineStatus& status) {
+                                               const SessionStatus& status) {
   control::VolumeStatusResponse out;
   out.set_volume(options.volume.bytes.data(), options.volume.bytes.size());
   out.set_backing(options.backing);

@@ -16,7 +16,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "client/engine/pipeline.h"
+#include "client/engine/session_status.h"
 #include "client/status/placement.h"
 #include "client/status/recovery_history.h"
 #include "client/status/socket_path.h"
@@ -32,7 +32,7 @@ struct StatusServerOptions {
   std::string mountpoint;
   uint32_t acks = 1;
   std::string run_directory = kRunDirectory;
-  std::function<PipelineStatus()> source;  // from any thread
+  std::function<SessionStatus()> source;  // from any thread
   uint64_t started_unix_ms = 0;
   std::string log_file;  // as VolumeStatusResponse.log_file
   // The addresses of this host, to warn of replicas that share one; null: do not warn.
@@ -43,11 +43,11 @@ struct StatusServerOptions {
 };
 
 // Returns the replicas' hosts, as far as the session knows them. Pure.
-std::vector<PlacedReplica> PlacedOf(const PipelineStatus& status);
+std::vector<PlacedReplica> PlacedOf(const SessionStatus& status);
 
 // Returns the answer for one moment of a volume that serves. Pure.
 control::VolumeStatusResponse ToStatusResponse(const StatusServerOptions& options,
-                                               const PipelineStatus& status);
+                                               const SessionStatus& status);
 
 class StatusServer {
  public:

@@ -45,7 +45,7 @@ VolumesTarget::~VolumesTarget() {
   std::vector<std::thread> threads;  // each waits for its own volume
   for (auto& volume : volumes_) {
     volume->sink.end.Notify();
-    threads.emplace_back([&volume] { volume->pipeline.reset(); });
+    threads.emplace_back([&volume] { volume->stream.reset(); });
   }
   for (std::thread& thread : threads) thread.join();
 }
@@ -68,30 +68,30 @@ absl::Status VolumesTarget::Start(const std::string& path, Volume& volume) const
       StableLog stable,
       StableLog::Open(volume.dir.salius_fd, kStableLogFileName, config.volume, nullptr));
   volume.sink.keep = plan_.keep;
-  PipelineOptions options;
+  StreamOptions options;
   options.config = config;
   options.session_name = path;
   options.insecure = true;
   SALIUS_ASSIGN_OR_RETURN(
-      volume.pipeline, Pipeline::Start(volume.dir, std::move(state), std::move(stable), volume.sink,
+      volume.stream, StartPipeline(volume.dir, std::move(state), std::move(stable), volume.sink,
                                        std::move(options)));
   return absl::OkStatus();
 }
 
 absl::Status VolumesTarget::Prepare(size_t writer) {
-  const PipelineStatus status = volumes_[writer]->pipeline->status();
+  const SessionStatus status = volumes_[writer]->stream->status();
   if (status.mode == "replicated") return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat("volume ", writer, " is in mode ", status.mode,
                                                     ": ", status.mode_detail, status.failure));
 }
 
 absl::Status VolumesTarget::Operate(size_t writer) {
-  Pipeline& pipeline = *volumes_[writer]->pipeline;
+  RecordStream& stream = *volumes_[writer]->stream;
   RecordDraft draft;
   draft.file_id = 100;
   draft.body = std::string(plan_.size, 'x');
-  SALIUS_ASSIGN_OR_RETURN(const RecordRef record, pipeline.Issue(std::move(draft)));
-  return pipeline.WaitDurable(record->seq());
+  SALIUS_ASSIGN_OR_RETURN(const RecordRef record, stream.Issue(std::move(draft)));
+  return stream.WaitDurable(record->seq());
 }
 
 }  // namespace salius::bench

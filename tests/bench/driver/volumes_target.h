@@ -51,7 +51,7 @@ class VolumesTarget : public cli::ClosedLoop {
   struct Volume {
     VolumeDir dir;
     NullSink sink;
-    std::unique_ptr<Pipeline> pipeline;
+    std::unique_ptr<RecordStream> stream;
   };
   explicit VolumesTarget(Plan plan) : ClosedLoop(plan.writers), plan_(std::move(plan)) {}
   absl::Status Start(const std::string& path, Volume& volume) const;

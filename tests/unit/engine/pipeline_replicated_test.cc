@@ -107,7 +107,7 @@ TEST_P(ReplicatedTest, RecordsOfManyDatagramsAreHeldByAll) {
   }
   // The stable log may have been faster.
   const auto held = [this] {
-    const PipelineStatus status = pipeline_->status();
+    const SessionStatus status = pipeline_->status();
     EXPECT_EQ(status.mode, "replicated") << status.mode_detail;
     return std::all_of(status.replicas.begin(), status.replicas.end(),
                        [](const ReplicaReport& replica) { return replica.contiguous == 20; });

@@ -185,7 +185,7 @@ TEST_F(PipelineTest, WhatSomebodyAwaitsDoesNotWaitForWhatFollows) {
   ASSERT_TRUE(Start().ok());
   sink_.block_at = 1;
   ASSERT_TRUE(IssueOne("x").ok());
-  ASSERT_TRUE(IssueOne("awaited", std::make_shared<int>()).ok());
+  ASSERT_TRUE(IssueOne("awaited", std::make_shared<ApplyResult>()).ok());
   for (int i = 2; i < 10; ++i) ASSERT_TRUE(IssueOne("x").ok());
   ASSERT_TRUE(pipeline_->WaitDurable(10).ok());
   std::thread all([&] { EXPECT_TRUE(pipeline_->WaitApplied(10).ok()); });
@@ -379,7 +379,7 @@ TEST_F(PipelineTest, ReplicasThatNobodyRunsLeaveItLocalAndSayWhy) {
   auto seq = IssueOne("a");
   ASSERT_TRUE(seq.ok());
   ASSERT_TRUE(pipeline_->WaitDurable(*seq).ok());
-  const PipelineStatus status = pipeline_->status();
+  const SessionStatus status = pipeline_->status();
   EXPECT_EQ(status.mode, "local");
   EXPECT_NE(status.mode_detail, "");
   ASSERT_EQ(status.replicas.size(), 2u);

@@ -102,19 +102,19 @@ class PipelineTest : public testing::Test {
     SALIUS_ASSIGN_OR_RETURN(StateFile state, StateFile::Open(dir_.salius_fd, kStateFileName));
     SALIUS_ASSIGN_OR_RETURN(StableLog stable, StableLog::Open(dir_.salius_fd, kStableLogFileName,
                                                               config_.volume, nullptr));
-    PipelineOptions options;
+    StreamOptions options;
     options.config = config_;
     options.session_name = "test";
     options.spin_ns = spin_ns_;
-    SALIUS_ASSIGN_OR_RETURN(pipeline_, Pipeline::Start(dir_, std::move(state), std::move(stable),
+    SALIUS_ASSIGN_OR_RETURN(pipeline_, StartPipeline(dir_, std::move(state), std::move(stable),
                                                        sink_, std::move(options)));
     return absl::OkStatus();
   }
-  absl::StatusOr<Seq> IssueOne(std::string body, std::shared_ptr<void> context = nullptr) {
+  absl::StatusOr<Seq> IssueOne(std::string body, std::shared_ptr<ApplyResult> result = nullptr) {
     RecordDraft draft;
     draft.file_id = 7;
     draft.body = std::move(body);
-    draft.context = std::move(context);
+    draft.result = std::move(result);
     SALIUS_ASSIGN_OR_RETURN(RecordRef record, pipeline_->Issue(std::move(draft)));
     return record->seq();
   }
@@ -130,7 +130,7 @@ class PipelineTest : public testing::Test {
   int64_t spin_ns_ = 0;
   VolumeDir dir_;
   FakeSink sink_;
-  std::unique_ptr<Pipeline> pipeline_;
+  std::unique_ptr<RecordStream> pipeline_;
 };
 
 // Outcomes of WhenDurable, and a wait for them.

@@ -23,10 +23,10 @@ TEST_F(AttrTest, NanosecondsThatNoRecordTakesAreRefused) {
   Handle* const file = Create("f");
   struct stat want {};
   want.st_atim = want.st_mtim = {1000, 1'000'000'000};
-  const Seq issued = volume->pipeline().watermarks().issued;
+  const Seq issued = volume->stream().watermarks().issued;
   EXPECT_EQ(Errno(volume->SetAttr(file->node, kSetAtime, want)), EINVAL);
   EXPECT_EQ(Errno(volume->SetAttr(file->node, kSetMtime, want)), EINVAL);
-  EXPECT_EQ(volume->pipeline().watermarks().issued, issued);
+  EXPECT_EQ(volume->stream().watermarks().issued, issued);
   want.st_atim.tv_nsec = want.st_mtim.tv_nsec = 999'999'999;
   EXPECT_EQ(Errno(volume->SetAttr(file->node, kSetAtime | kSetMtime, want)), 0);
   volume->Release(file);

@@ -9,7 +9,7 @@
 
 #include "common/metrics.h"
 #include "log/record.h"
-#include "tests/unit/engine_volume/fake_pipeline.h"
+#include "tests/unit/engine_volume/fake_stream.h"
 #include "tests/unit/engine_volume/volume_fixture.h"
 
 namespace salius {
@@ -18,11 +18,11 @@ namespace {
 class BulkTest : public VolumeFixture {
  protected:
   BulkTest() { config.bulk_limit_bytes = 64 * 1024; }
-  FakeControl& fake() { return FakeOf(volume->pipeline()); }
+  FakeStream& fake() { return FakeOf(volume->stream()); }
   // A file of an earlier checkpoint, so that its name needs no sync.
   Handle* OldFile(const std::string& name) {
     Handle* const file = Create(name);
-    SALIUS_CHECK_OK(volume->pipeline().Checkpoint());
+    SALIUS_CHECK_OK(volume->stream().Checkpoint());
     return file;
   }
   // Writes until the file is bulk; returns where the next byte goes.
@@ -95,8 +95,8 @@ TEST_F(BulkTest, FsyncPutsTheTimesOnTheDiskToo) {
   struct stat want {};
   want.st_mtim = {1000, 0};
   ASSERT_TRUE(volume->SetAttr(file->node, kSetMtime, want).ok());
-  ASSERT_TRUE(volume->pipeline().Checkpoint().ok());
-  ASSERT_TRUE(volume->pipeline().Checkpoint().ok());  // not bulk any more
+  ASSERT_TRUE(volume->stream().Checkpoint().ok());
+  ASSERT_TRUE(volume->stream().Checkpoint().ok());  // not bulk any more
   MakeBulk(file);
   ASSERT_TRUE(volume->Fsync(*file, true).ok());
   ASSERT_EQ(fake().Issued(Op::kOnDisk).size(), 1u);
@@ -165,7 +165,7 @@ TEST_F(BulkTest, BulkDataOfAClosedDescriptorIsSyncedWithTheFileSystem) {
   Make();
   Handle* file = OldFile("a");
   uint64_t end = MakeBulk(file);
-  ASSERT_TRUE(volume->pipeline().Checkpoint().ok());
+  ASSERT_TRUE(volume->stream().Checkpoint().ok());
   Write(file, end++, "x");
   Node& node = file->node;
   volume->Release(file);
@@ -232,9 +232,9 @@ TEST_F(BulkTest, CheckpointsThatCoverAFileEndBulk) {
   const uint64_t end = MakeBulk(file);
   const uint64_t left = Transitions("logged");
   // The first sync covers its bytes, and notes its records; the second one finds that out.
-  ASSERT_TRUE(volume->pipeline().Checkpoint().ok());
+  ASSERT_TRUE(volume->stream().Checkpoint().ok());
   EXPECT_EQ(Transitions("logged"), left);
-  ASSERT_TRUE(volume->pipeline().Checkpoint().ok());
+  ASSERT_TRUE(volume->stream().Checkpoint().ok());
   EXPECT_EQ(Transitions("logged"), left + 1);
   Write(file, end, "logged");
   EXPECT_EQ(fake().Issued(Op::kWrite).back()->header().arg0, end);
@@ -246,7 +246,7 @@ TEST_F(BulkTest, DirectWriteAfterTheSyncKeepsTheFileBulk) {
   Handle* const file = OldFile("a");
   uint64_t end = MakeBulk(file);
   for (int i = 0; i < 3; ++i) {
-    ASSERT_TRUE(volume->pipeline().Checkpoint().ok());
+    ASSERT_TRUE(volume->stream().Checkpoint().ok());
     Write(file, end++, "x");
   }
   EXPECT_EQ(fake().Issued(Op::kWrite).size(), 4u);
@@ -364,8 +364,8 @@ TEST_F(BulkTest, RenameAndUnlinkOfABulkFile) {
   EXPECT_TRUE(volume->Fsync(*file, true).ok());
   EXPECT_EQ(Read(file, end, 10), "more");
   volume->Release(file);
-  ASSERT_TRUE(volume->pipeline().Checkpoint().ok());
-  ASSERT_TRUE(volume->pipeline().Checkpoint().ok());
+  ASSERT_TRUE(volume->stream().Checkpoint().ok());
+  ASSERT_TRUE(volume->stream().Checkpoint().ok());
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "log/state_file.h"
+#include "client/engine/pipeline.h"
 #include "tests/unit/engine_volume/scratch_fs.h"
 #include "tests/unit/engine_volume/volume_fixture.h"
 
@@ -14,7 +15,7 @@ namespace {
 class FailureTest : public VolumeFixture {
  protected:
   void ExpectReadOnly(Handle* file) {
-    EXPECT_FALSE(volume->pipeline().health().ok());
+    EXPECT_FALSE(volume->stream().health().ok());
     EXPECT_EQ(Errno(volume->Write(*file, 0, "x", false, false)), EIO);
     EXPECT_EQ(Errno(volume->Fsync(*file, false)), EIO);
     EXPECT_EQ(Errno(volume->Fsync(*file, false)), EIO) << "a failed sync was forgotten";
@@ -29,7 +30,7 @@ TEST_F(FailureTest, FailedSyncOfACheckpointTurnsTheVolumeReadOnly) {
   Handle* const file = Create("a");
   Write(file, 0, "data", true);
   scratch->Shutdown();
-  EXPECT_FALSE(volume->pipeline().Checkpoint().ok());
+  EXPECT_FALSE(volume->stream().Checkpoint().ok());
   ExpectReadOnly(file);
   volume->Release(file);
 }
@@ -38,7 +39,7 @@ TEST_F(FailureTest, FailedFsyncOfABulkFileTurnsTheVolumeReadOnly) {
   config.bulk_limit_bytes = 4096;
   Make();
   Handle* const file = Create("a");
-  ASSERT_TRUE(volume->pipeline().Checkpoint().ok());
+  ASSERT_TRUE(volume->stream().Checkpoint().ok());
   Write(file, 0, std::string(65536, 'b'));
   scratch->Shutdown();
   EXPECT_EQ(Errno(volume->Fsync(*file, true)), EIO);
@@ -56,7 +57,7 @@ TEST_F(FailureTest, NoCheckpointIsMadeOnceExt4HasFoundAnError) {
   Handle* const file = Create("a");
   Write(file, 0, "data", true);
   FindAnErrorIn(scratch->path());
-  EXPECT_FALSE(volume->pipeline().Checkpoint().ok());
+  EXPECT_FALSE(volume->stream().Checkpoint().ok());
   ExpectReadOnly(file);
   volume->Release(file);
 }
@@ -65,7 +66,7 @@ TEST_F(FailureTest, FsyncOfABulkFileFailsOnceExt4HasFoundAnError) {
   config.bulk_limit_bytes = 4096;
   Make();
   Handle* const file = Create("a");
-  ASSERT_TRUE(volume->pipeline().Checkpoint().ok());
+  ASSERT_TRUE(volume->stream().Checkpoint().ok());
   Write(file, 0, std::string(65536, 'b'));
   FindAnErrorIn(scratch->path());
   EXPECT_EQ(Errno(volume->Fsync(*file, true)), EIO);
@@ -91,7 +92,8 @@ TEST_F(FailureTest, VolumeThatWasNotClosedIsNotOpenedWithoutRecovery) {
   volume.reset();  // like a crash of the process
   auto dir = VolumeDir::Open(scratch->path(), true);
   ASSERT_TRUE(dir.ok()) << dir.status();
-  auto opened = Volume::Open(std::move(*dir), {.config = config, .mountpoint = ""});
+  auto opened = Volume::Open(std::move(*dir), {.config = config, .mountpoint = ""},
+                                StartPipeline);
   EXPECT_TRUE(absl::IsFailedPrecondition(opened.status())) << opened.status();
 }
 

@@ -8,6 +8,7 @@
 #include <thread>
 #include <vector>
 
+#include "client/engine/pipeline.h"
 #include "tests/unit/engine_volume/volume_fixture.h"
 
 namespace salius {
@@ -145,7 +146,7 @@ TEST_F(FilesTest, FsyncWithNothingPendingReturns) {
   EXPECT_EQ(Errno(volume->Fsync(*file, true)), 0);
   Write(file, 0, "x");
   EXPECT_EQ(Errno(volume->Fsync(*file, false)), 0);
-  const Watermarks marks = volume->pipeline().watermarks();
+  const Watermarks marks = volume->stream().watermarks();
   EXPECT_EQ(marks.durable, marks.issued);
   volume->Release(file);
   auto dir = volume->OpenDir(root());
@@ -175,7 +176,7 @@ TEST_F(FilesTest, WriteAfterUnlinkIsReadThroughTheOpenHandle) {
   Write(file, 0, "before");
   ASSERT_TRUE(volume->Unlink(root(), "a").ok());
   EXPECT_EQ(Stat(file->node).st_nlink, 0u);
-  const Seq issued = volume->pipeline().watermarks().issued;
+  const Seq issued = volume->stream().watermarks().issued;
   Write(file, 6, " after", /*sync=*/true);
   EXPECT_EQ(Read(file, 0, 100), "before after");
   struct stat want {};
@@ -186,7 +187,7 @@ TEST_F(FilesTest, WriteAfterUnlinkIsReadThroughTheOpenHandle) {
   EXPECT_EQ(Stat(file->node).st_mode & 07777, 0600u);
   EXPECT_EQ(Errno(volume->Fsync(*file, false)), 0);
   // Nothing brings the file back, so nothing of it is logged.
-  EXPECT_EQ(volume->pipeline().watermarks().issued, issued);
+  EXPECT_EQ(volume->stream().watermarks().issued, issued);
   volume->Release(file);
 }
 
@@ -216,10 +217,10 @@ TEST_F(FilesTest, NamelessFileKeepsItsHiddenLinkUntilACheckpointCoversItsRecords
   volume->Release(created->handle);
   // Should the power fail now, recovery finds records of the file, and must find the file.
   EXPECT_NE(rmdir(Backing(".salius/open").c_str()), 0);
-  ASSERT_TRUE(volume->pipeline().Checkpoint().ok());
+  ASSERT_TRUE(volume->stream().Checkpoint().ok());
   // The next one gives back what closed files hold that the one before covers.
   ASSERT_TRUE(volume->MakeDir(root(), "d", 0755, caller).ok());
-  ASSERT_TRUE(volume->pipeline().Checkpoint().ok());
+  ASSERT_TRUE(volume->stream().Checkpoint().ok());
   EXPECT_EQ(Errno(volume->Link(*created->entry.node, root(), "late")), ENOENT);
   EXPECT_EQ(rmdir(Backing(".salius/open").c_str()), 0) << "the hidden link is still there";
   ASSERT_EQ(mkdir(Backing(".salius/open").c_str(), 0700), 0);
@@ -275,7 +276,7 @@ TEST_F(FilesTest, FileTooLargeIsRefusedBeforeItIsStamped) {
   struct stat want {};
   want.st_size = static_cast<off_t>(largest) + 1;
   EXPECT_EQ(Errno(volume->SetAttr(file->node, kSetSize, want)), EFBIG);
-  EXPECT_TRUE(volume->pipeline().health().ok());
+  EXPECT_TRUE(volume->stream().health().ok());
   volume->Release(file);
 }
 
@@ -318,7 +319,8 @@ TEST_F(FilesTest, AConfigThatNamesALargerStableLogIsRefused) {
   ASSERT_TRUE(dir.ok()) << dir.status();
   dir->config.stable_log_bytes += 4096;
   const absl::Status refused =
-      Volume::Open(std::move(*dir), {.config = config, .mountpoint = ""}).status();
+      Volume::Open(std::move(*dir), {.config = config, .mountpoint = ""},
+                                StartPipeline).status();
   EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument) << refused;
   EXPECT_NE(refused.message().find("stable_log_bytes"), absl::string_view::npos);
 }
@@ -329,7 +331,7 @@ TEST_F(FilesTest, StatAfterWriteIsWhatStatSaysLater) {
   Write(file, 0, "x");
   const struct stat first = Stat(file->node);
   ASSERT_TRUE(volume->Fsync(*file, false).ok());
-  ASSERT_TRUE(volume->pipeline().Checkpoint().ok());
+  ASSERT_TRUE(volume->stream().Checkpoint().ok());
   const struct stat later = Stat(file->node);
   EXPECT_EQ(first.st_size, 1);
   EXPECT_EQ(first.st_mtim.tv_sec, later.st_mtim.tv_sec);
@@ -388,7 +390,7 @@ TEST_F(FilesTest, ConcurrentOverwritesAreReadWhole) {
     for (int round = 0; !done; ++round) {
       const std::string data(kBytes, "abcdefgh"[round % 8]);
       ASSERT_TRUE(volume->Write(*file, 0, data, false, false).ok());
-      ASSERT_TRUE(volume->pipeline().WaitApplied(volume->pipeline().watermarks().issued).ok());
+      ASSERT_TRUE(volume->stream().WaitApplied(volume->stream().watermarks().issued).ok());
     }
   });
   for (int i = 0; i < 5000; ++i) {
@@ -429,7 +431,7 @@ TEST_F(FilesTest, ChangesOfManyKindsFromManyThreads) {
           EXPECT_EQ(Errno(volume->Fallocate(*file, 0, at, 8192)), 0);
         }
         if (round % 19 == 2) {
-          EXPECT_EQ(Errno(volume->pipeline().Checkpoint()), 0);
+          EXPECT_EQ(Errno(volume->stream().Checkpoint()), 0);
         }
         Handle* const other = OpenFile(file->node, O_RDONLY);
         volume->Release(other);

@@ -6,7 +6,7 @@
 #include <thread>
 
 #include "absl/time/clock.h"
-#include "tests/unit/engine_volume/fake_pipeline.h"
+#include "tests/unit/engine_volume/fake_stream.h"
 #include "tests/unit/engine_volume/volume_fixture.h"
 
 namespace salius {
@@ -14,7 +14,7 @@ namespace {
 
 class HangingDiskTest : public VolumeFixture {
  protected:
-  FakeControl& fake() { return FakeOf(volume->pipeline()); }
+  FakeStream& fake() { return FakeOf(volume->stream()); }
 
   // Freezes the disk and has a thread apply the next record, which hangs.
   void Hang(Node& node) {
@@ -44,7 +44,7 @@ TEST_F(HangingDiskTest, UnappliedDataIsReadAndToldWithoutTheDisk) {
   Make();
   Handle* const file = Create("f");
   Write(file, 0, std::string(8192, 'a'));
-  ASSERT_TRUE(volume->pipeline().Checkpoint().ok());
+  ASSERT_TRUE(volume->stream().Checkpoint().ok());
   Write(file, 4096, std::string(8192, 'b'));
   Hang(file->node);
   EXPECT_EQ(Read(file, 0, 100000), std::string(4096, 'a') + std::string(8192, 'b'));
@@ -85,7 +85,7 @@ TEST_F(HangingDiskTest, ClosedNamelessFileCountsAsFreeAndItsCloseDoesNotWait) {
   auto made = volume->CreateTmpFile(root(), O_RDWR, 0600, caller);
   ASSERT_TRUE(made.ok());
   Write(made->handle, 0, std::string(kMiB, 't'));
-  ASSERT_TRUE(volume->pipeline().Checkpoint().ok());
+  ASSERT_TRUE(volume->stream().Checkpoint().ok());
   Write(file, 0, "g");
   Hang(file->node);
   volume->Release(made->handle);

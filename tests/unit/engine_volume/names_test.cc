@@ -227,11 +227,11 @@ TEST_F(NamesTest, RenameOfOneFileOntoItsOtherNameDoesNothing) {
   Make();
   volume->Release(Create("a"));
   ASSERT_TRUE(volume->Link(Find("a"), root(), "b").ok());
-  const Seq issued = volume->pipeline().watermarks().issued;
+  const Seq issued = volume->stream().watermarks().issued;
   EXPECT_EQ(Rename("a", "b"), 0);
   EXPECT_EQ(Rename("a", "a"), 0);
   EXPECT_EQ(LookupErrno("a"), 0);
-  EXPECT_EQ(volume->pipeline().watermarks().issued, issued);
+  EXPECT_EQ(volume->stream().watermarks().issued, issued);
 }
 
 TEST_F(NamesTest, FilesThatWereThereBeforeAreAdoptedAtTheirFirstChange) {
@@ -244,7 +244,7 @@ TEST_F(NamesTest, FilesThatWereThereBeforeAreAdoptedAtTheirFirstChange) {
   EXPECT_EQ(Read(file, 0, 10), "text");
   EXPECT_EQ(*ReadFileIdAt(AT_FDCWD, Backing("old/deep/f")), kNoFileId);
   Write(file, 4, "!", true);
-  ASSERT_TRUE(volume->pipeline().Checkpoint().ok());
+  ASSERT_TRUE(volume->stream().Checkpoint().ok());
   const FileId id = *ReadFileIdAt(AT_FDCWD, Backing("old/deep/f"));
   EXPECT_NE(id, kNoFileId);
   EXPECT_EQ(*ReadFileIdAt(AT_FDCWD, Backing("old/deep")), kNoFileId);
@@ -287,7 +287,7 @@ TEST_F(CopiedTest, IdIsReplaced) {
     Write(file, 0, name, true);
     volume->Release(file);
   }
-  ASSERT_TRUE(volume->pipeline().Checkpoint().ok());
+  ASSERT_TRUE(volume->stream().Checkpoint().ok());
   EXPECT_EQ(*ReadFileIdAt(AT_FDCWD, Backing("a")), id);
   EXPECT_NE(*ReadFileIdAt(AT_FDCWD, Backing("b")), id);
   EXPECT_LT(*ReadFileIdAt(AT_FDCWD, Backing("c")), uint64_t{1} << 60);
@@ -333,7 +333,7 @@ TEST_F(NamesTest, FailedApplyIsReportedAndCancelled) {
   }
   EXPECT_EQ(error, ENOSPC);
   EXPECT_GT(made, 2);
-  EXPECT_TRUE(volume->pipeline().health().ok());
+  EXPECT_TRUE(volume->stream().health().ok());
   EXPECT_EQ(LookupErrno("d" + std::to_string(made - 1)), ENOENT);
   // What was being made is not left behind, and there is room again after a removal.
   EXPECT_EQ(Errno(volume->RemoveDir(root(), "d0")), 0);

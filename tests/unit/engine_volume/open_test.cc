@@ -9,6 +9,7 @@
 #include "log/record.h"
 #include "log/stable_log.h"
 #include "log/state_file.h"
+#include "client/engine/pipeline.h"
 #include "tests/unit/engine_volume/volume_fixture.h"
 
 namespace salius {
@@ -19,7 +20,8 @@ class OpenTest : public VolumeFixture {
   absl::Status Refusal() {
     absl::StatusOr<VolumeDir> dir = VolumeDir::Open(scratch->path(), /*lock=*/true);
     SALIUS_CHECK_OK(dir);
-    return Volume::Open(*std::move(dir), {.config = config, .mountpoint = ""}).status();
+    return Volume::Open(*std::move(dir), {.config = config, .mountpoint = ""},
+                                StartPipeline).status();
   }
   void ChangeState(const std::function<void(VolumeState&)>& change) {
     const UniqueFd salius = *OpenAt(AT_FDCWD, Backing(kSaliusDir), O_RDONLY | O_DIRECTORY);

@@ -13,7 +13,7 @@
 
 #include "client/engine/patches.h"
 #include "common/random.h"
-#include "tests/unit/engine_volume/fake_pipeline.h"
+#include "tests/unit/engine_volume/fake_stream.h"
 #include "tests/unit/engine_volume/volume_fixture.h"
 
 namespace salius {
@@ -40,7 +40,7 @@ class OverlayTest : public VolumeFixture {
     draft.arg1 = arg1;
     draft.arg2 = arg2;
     draft.body = std::move(body);
-    auto record = volume->pipeline().Issue(std::move(draft));
+    auto record = volume->stream().Issue(std::move(draft));
     SALIUS_CHECK_OK(record);
     return *record;
   }
@@ -100,7 +100,7 @@ TEST_F(OverlayTest, RandomOperationsReadLikeAPlainFileHoweverLateTheyAreApplied)
     Shadow shadow;
     const std::string name = "f" + std::to_string(seed);
     Handle* const file = Create(name);
-    FakeControl& fake = FakeOf(volume->pipeline());
+    FakeStream& fake = FakeOf(volume->stream());
     for (int step = 0; step < 300; ++step) {
       const uint64_t at = random.Below(20000);
       const uint64_t length = 1 + random.Below(6000);
@@ -150,7 +150,7 @@ TEST_F(OverlayTest, UnappliedTruncationAndExtensionAreRead) {
   Make();
   Handle* const file = Create("a");
   Write(file, 0, "0123456789");
-  FakeControl& fake = FakeOf(volume->pipeline());
+  FakeStream& fake = FakeOf(volume->stream());
   fake.ApplySome(SIZE_MAX);
   // Truncate without asking for attributes: open with O_TRUNC, then write beyond.
   Handle* const again = OpenFile(file->node, O_RDWR | O_TRUNC);
@@ -172,7 +172,7 @@ TEST_F(OverlayTest, FailedVolumeStillAnswersReadsAndSizesFromPatches) {
   Make();
   Handle* const file = Create("a");
   Write(file, 0, "patched");
-  FakeOf(volume->pipeline()).Fail(absl::InternalError("test"));
+  FakeOf(volume->stream()).Fail(absl::InternalError("test"));
   EXPECT_EQ(Read(file, 0, 100), "patched");
   EXPECT_EQ(Stat(file->node).st_size, 7);
   EXPECT_EQ(Errno(volume->Write(*file, 0, "x", false, false)), EIO);
@@ -188,7 +188,7 @@ TEST_F(OverlayTest, SizeIsRightWhenARecordIsAppliedBeforeItsIssuerGoesOn) {
   Make();
   Handle* const file = Create("a");
   ASSERT_EQ(*volume->Write(*file, 0, "one", /*append=*/true, false), 3u);
-  FakeControl& fake = FakeOf(volume->pipeline());
+  FakeStream& fake = FakeOf(volume->stream());
   fake.apply_at_once = true;
   ASSERT_EQ(*volume->Write(*file, 0, "two", /*append=*/true, false), 3u);
   ASSERT_EQ(*volume->Write(*file, 0, "three", /*append=*/true, false), 5u);
@@ -204,7 +204,7 @@ TEST_F(OverlayTest, SizeIsRightWhenARecordIsAppliedBeforeItsIssuerGoesOn) {
 
 TEST_F(OverlayTest, WritesThatFollowOneAnotherAreAppliedWithOneCall) {
   Make();
-  FakeControl& fake = FakeOf(volume->pipeline());
+  FakeStream& fake = FakeOf(volume->stream());
   Handle* const a = Create("a");
   Handle* const b = Create("b");
   const int before = fake.applies;
@@ -249,7 +249,7 @@ TEST_F(OverlayTest, WritesThatWereAppliedTogetherHoldNothingAnyMore) {
   Handle* file = Create("a");
   Node& node = file->node;
   Write(file, 0, std::string(16384, 'x'), /*sync=*/true);
-  ASSERT_TRUE(volume->pipeline().Checkpoint().ok());
+  ASSERT_TRUE(volume->stream().Checkpoint().ok());
   const auto free_before = volume->StatFs();
   ASSERT_TRUE(free_before.ok());
   for (uint64_t at = 0; at < 16384; at += 4096) Write(file, at, std::string(4096, 'y'));
@@ -278,7 +278,7 @@ TEST_F(OverlayTest, WhatOneCallCouldNotApplyIsStillThereToRead) {
   ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
   EXPECT_EQ(Stat(file->node).st_size, 12288);
   ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
-  EXPECT_EQ(Errno(volume->pipeline().health()), EFBIG);
+  EXPECT_EQ(Errno(volume->stream().health()), EFBIG);
   EXPECT_EQ(Read(file, 0, 12288),
             std::string(4096, 'a') + std::string(4096, 'b') + std::string(4096, 'c'));
   volume->Release(file);
@@ -294,7 +294,7 @@ TEST_F(OverlayTest, SizeIsRightAfterAnOperationThatCouldNotBeApplied) {
   signal(SIGXFSZ, SIG_IGN);
   rlimit before{};
   ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
-  FakeControl& fake = FakeOf(volume->pipeline());
+  FakeStream& fake = FakeOf(volume->stream());
   fake.before_apply = [&](const RecordRef& record) {
     if (record->header().op != Op::kFallocate) return;
     const rlimit small{4096, before.rlim_max};

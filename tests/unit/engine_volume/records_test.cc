@@ -14,7 +14,7 @@
 #include "log/apply.h"
 #include "log/record.h"
 #include "log/state_file.h"
-#include "tests/unit/engine_volume/fake_pipeline.h"
+#include "tests/unit/engine_volume/fake_stream.h"
 #include "tests/unit/engine_volume/volume_fixture.h"
 
 namespace salius {
@@ -32,7 +32,7 @@ bool GoesSoon(const std::string& path) {
 
 class RecordsTest : public VolumeFixture {
  protected:
-  FakeControl& fake() { return FakeOf(volume->pipeline()); }
+  FakeStream& fake() { return FakeOf(volume->stream()); }
   // An O_TMPFILE; `hidden` becomes the path of its hidden link.
   Volume::Created NamelessFile(std::string* hidden) {
     auto created = volume->CreateTmpFile(root(), O_RDWR, 0600, caller);
@@ -48,7 +48,7 @@ class RecordsTest : public VolumeFixture {
     std::string other_hidden;
     Handle* const other = NamelessFile(&other_hidden).handle;
     volume->Release(created.handle);
-    SALIUS_CHECK_OK(volume->pipeline().Checkpoint());
+    SALIUS_CHECK_OK(volume->stream().Checkpoint());
     fake().before_issue = [this, other](Op) {
       fake().before_issue = nullptr;
       volume->Release(other);
@@ -328,7 +328,7 @@ TEST_F(RecordsTest, NothingIsStampedForWhatIsImmutable) {
   volume->Release(Create("g"));
   Node& dir = Dir(root(), "d");
   volume->Release(Create(dir, "inner"));
-  ASSERT_TRUE(volume->pipeline().Checkpoint().ok());
+  ASSERT_TRUE(volume->stream().Checkpoint().ok());
   MustRun("chattr +i " + Backing("f") + " && chattr +i " + Backing("d"));
   Node& file = Find("f");
   const size_t before = fake().Issued().size();
@@ -360,8 +360,8 @@ TEST_F(RecordsTest, NamelessFileIsLoggedAndKeepsAHiddenLink) {
   EXPECT_EQ(access(hidden.c_str(), F_OK), 0);
   volume->Release(created.handle);
   EXPECT_EQ(access(hidden.c_str(), F_OK), 0) << "no checkpoint covers the link's record yet";
-  ASSERT_TRUE(volume->pipeline().Checkpoint().ok());
-  ASSERT_TRUE(volume->pipeline().SyncNow().ok());
+  ASSERT_TRUE(volume->stream().Checkpoint().ok());
+  ASSERT_TRUE(volume->stream().SyncNow().ok());
   EXPECT_NE(access(hidden.c_str(), F_OK), 0);
 }
 
@@ -377,14 +377,14 @@ TEST_F(RecordsTest, HiddenLinkStaysWhileAChangeOfTheClosedFileIsInNoCheckpoint) 
   want.st_mode = 0640;
   for (const mode_t mode : {0640, 0600}) {
     want.st_mode = mode;
-    ASSERT_TRUE(volume->pipeline().Checkpoint().ok());
+    ASSERT_TRUE(volume->stream().Checkpoint().ok());
     ASSERT_TRUE(volume->SetAttr(node, kSetMode, want).ok());
     std::string other_hidden;
     volume->Release(NamelessFile(&other_hidden).handle);  // looks through all hidden links
     EXPECT_EQ(access(hidden.c_str(), F_OK), 0);
   }
-  ASSERT_TRUE(volume->pipeline().Checkpoint().ok());
-  ASSERT_TRUE(volume->pipeline().SyncNow().ok());
+  ASSERT_TRUE(volume->stream().Checkpoint().ok());
+  ASSERT_TRUE(volume->stream().SyncNow().ok());
   EXPECT_NE(access(hidden.c_str(), F_OK), 0);
 }
 
@@ -395,7 +395,7 @@ TEST_F(RecordsTest, HiddenLinkGoesAlsoWhenARecordWasOnItsWayAtTheCheckpoint) {
   Node& node = *created.entry.node;
   ASSERT_TRUE(volume->Link(node, root(), "named").ok());
   volume->Release(created.handle);
-  ASSERT_TRUE(volume->pipeline().Checkpoint().ok());
+  ASSERT_TRUE(volume->stream().Checkpoint().ok());
   std::string other_hidden;
   Handle* const other = NamelessFile(&other_hidden).handle;
   fake().on_wait_durable = [&](Seq) {  // the change of the mode is on its way
@@ -406,8 +406,8 @@ TEST_F(RecordsTest, HiddenLinkGoesAlsoWhenARecordWasOnItsWayAtTheCheckpoint) {
   want.st_mode = 0640;
   ASSERT_TRUE(volume->SetAttr(node, kSetMode, want).ok());
   EXPECT_EQ(access(hidden.c_str(), F_OK), 0) << "it was not looked at while a record was unapplied";
-  ASSERT_TRUE(volume->pipeline().Checkpoint().ok());
-  ASSERT_TRUE(volume->pipeline().SyncNow().ok());
+  ASSERT_TRUE(volume->stream().Checkpoint().ok());
+  ASSERT_TRUE(volume->stream().SyncNow().ok());
   EXPECT_NE(access(hidden.c_str(), F_OK), 0);
 }
 
@@ -434,8 +434,8 @@ TEST_F(RecordsTest, HiddenLinkStaysWhileAChangeOfTheClosedFileIsBeingStamped) {
   want.st_mode = 0640;
   ASSERT_TRUE(volume->SetAttr(*created.entry.node, kSetMode, want).ok());
   EXPECT_EQ(access(hidden.c_str(), F_OK), 0);
-  ASSERT_TRUE(volume->pipeline().Checkpoint().ok());
-  ASSERT_TRUE(volume->pipeline().SyncNow().ok());
+  ASSERT_TRUE(volume->stream().Checkpoint().ok());
+  ASSERT_TRUE(volume->stream().SyncNow().ok());
   EXPECT_NE(access(hidden.c_str(), F_OK), 0);
 }
 
@@ -463,8 +463,8 @@ TEST_F(RecordsTest, HiddenLinkOfAFileThatIsOpenedAgainGoesAtTheCloseThatACheckpo
     EXPECT_EQ(access(hidden.c_str(), F_OK), 0);
   }
   Handle* const again = OpenFile(*created.entry.node);
-  ASSERT_TRUE(volume->pipeline().Checkpoint().ok());
-  ASSERT_TRUE(volume->pipeline().SyncNow().ok());
+  ASSERT_TRUE(volume->stream().Checkpoint().ok());
+  ASSERT_TRUE(volume->stream().SyncNow().ok());
   EXPECT_EQ(access(hidden.c_str(), F_OK), 0);
   volume->Release(again);
   EXPECT_TRUE(GoesSoon(hidden)) << "nothing is left that it could wait for";

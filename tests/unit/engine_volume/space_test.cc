@@ -67,7 +67,7 @@ TEST_F(SpaceTest, FullDiskRefusesBeforeTheAckAndLosesNothing) {
   // Overwriting needs no space.
   Write(file, 4096, std::string(8192, 'o'), /*sync=*/true);
   // Neither do bytes in a block that is there.
-  EXPECT_TRUE(volume->pipeline().health().ok());
+  EXPECT_TRUE(volume->stream().health().ok());
   ASSERT_TRUE(volume->Fsync(*file, false).ok());
   EXPECT_EQ(Stat(file->node).st_size, static_cast<off_t>(taken));
   EXPECT_EQ(Read(file, 4096, 8192), std::string(8192, 'o'));
@@ -77,7 +77,7 @@ TEST_F(SpaceTest, FullDiskRefusesBeforeTheAckAndLosesNothing) {
   struct stat want {};
   want.st_size = static_cast<off_t>(taken - 2 * kMiB);
   ASSERT_TRUE(volume->SetAttr(file->node, kSetSize, want).ok());
-  ASSERT_TRUE(volume->pipeline().Checkpoint().ok());
+  ASSERT_TRUE(volume->stream().Checkpoint().ok());
   Handle* const other = Create("other");
   Write(other, 0, std::string(kMiB, 'n'));
   volume->Release(other);
@@ -102,9 +102,9 @@ TEST_F(SpaceTest, FullBtrfsRefusesBeforeTheAck) {
     if (!written.ok()) {
       ASSERT_EQ(Errno(written), ENOSPC) << i;
     }
-    ASSERT_TRUE(volume->pipeline().health().ok()) << i;
+    ASSERT_TRUE(volume->stream().health().ok()) << i;
   }
-  EXPECT_TRUE(volume->pipeline().Checkpoint().ok());
+  EXPECT_TRUE(volume->stream().Checkpoint().ok());
   volume->Release(db);
   volume->Release(fill);
   Close();
@@ -120,7 +120,7 @@ TEST_F(SpaceTest, EndWithinASharedBlockIsRefusedOnAFullDisk) {
   Handle* const file = Create("f");
   Write(file, 0, std::string(kSize, 'f'), /*sync=*/true);
   ASSERT_TRUE(volume->Fallocate(*file, FALLOC_FL_KEEP_SIZE, 40960, 4096).ok());
-  ASSERT_TRUE(volume->pipeline().Checkpoint().ok());
+  ASSERT_TRUE(volume->stream().Checkpoint().ok());
   MustRun("cp --reflink=always " + Backing("f") + " " + scratch->path() + "/copy");
   const auto rest = OpenAt(AT_FDCWD, scratch->path() + "/rest", O_RDWR | O_CREAT, 0644);
   SALIUS_CHECK_OK(rest);
@@ -133,7 +133,7 @@ TEST_F(SpaceTest, EndWithinASharedBlockIsRefusedOnAFullDisk) {
     struct stat want {};
     want.st_size = static_cast<off_t>(size);
     const int error = Errno(volume->SetAttr(file->node, kSetSize, want));
-    EXPECT_TRUE(volume->pipeline().Checkpoint().ok());
+    EXPECT_TRUE(volume->stream().Checkpoint().ok());
     return error;
   };
   EXPECT_EQ(truncate(5000), ENOSPC);
@@ -158,8 +158,8 @@ TEST_F(SpaceTest, PreallocatedFileIsWrittenOnAFullDisk) {
   for (uint64_t at = 0; at < 2 * kMiB; at += 128 * 1024) {
     Write(db, at, std::string(8192, 'd'), /*sync=*/true);
   }
-  EXPECT_TRUE(volume->pipeline().health().ok());
-  EXPECT_TRUE(volume->pipeline().Checkpoint().ok());
+  EXPECT_TRUE(volume->stream().health().ok());
+  EXPECT_TRUE(volume->stream().Checkpoint().ok());
   volume->Release(db);
   volume->Release(fill);
 }
@@ -175,8 +175,8 @@ TEST_F(SpaceTest, NobodyCountsOnWhatAFileWasAllocated) {
   const uint64_t taken = Fill(other, 64 * 1024, &error);
   EXPECT_EQ(error, ENOSPC);
   EXPECT_LT(taken, kMiB);
-  EXPECT_TRUE(volume->pipeline().Checkpoint().ok());
-  EXPECT_TRUE(volume->pipeline().health().ok()) << volume->pipeline().health();
+  EXPECT_TRUE(volume->stream().Checkpoint().ok());
+  EXPECT_TRUE(volume->stream().health().ok()) << volume->stream().health();
   volume->Release(other);
   volume->Release(fill);
 }
@@ -199,7 +199,7 @@ TEST_F(SpaceTest, AWriteCountsOnNoBlocksThatAnUnappliedTruncateFrees) {
     }
     volume->Release(emptied);
   }
-  EXPECT_TRUE(volume->pipeline().Checkpoint().ok());
+  EXPECT_TRUE(volume->stream().Checkpoint().ok());
   EXPECT_EQ(BackingContent("file"), std::string(4096, 'g'));
   volume->Release(file);
   volume->Release(fill);

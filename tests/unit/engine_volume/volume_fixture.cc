@@ -2,7 +2,15 @@
 
 #include <unistd.h>
 
+#include "client/engine/pipeline.h"
+#include "tests/unit/engine_volume/fake_stream.h"
+
 namespace salius {
+
+bool& FakeStreamByDefault() {
+  static bool fake = false;
+  return fake;
+}
 
 void VolumeFixture::MakeClosed(uint64_t bytes, const std::string& mkfs,
                                const std::string& mount_options) {
@@ -27,8 +35,9 @@ void VolumeFixture::Make(uint64_t bytes, const std::string& mkfs,
 void VolumeFixture::Open() {
   auto dir = VolumeDir::Open(scratch->path(), /*lock=*/true);
   SALIUS_CHECK_OK(dir);
-  auto opened =
-      Volume::Open(std::move(*dir), {.config = config, .mountpoint = "", .noatime = noatime});
+  VolumeOptions options{.config = config, .mountpoint = "", .noatime = noatime};
+  auto opened = fake_stream ? Volume::Open(std::move(*dir), options, FakeStream::Start)
+                            : Volume::Open(std::move(*dir), options, StartPipeline);
   SALIUS_CHECK_OK(opened);
   volume = std::move(*opened);
 }

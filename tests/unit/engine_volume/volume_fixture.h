@@ -16,6 +16,9 @@
 
 namespace salius {
 
+// Whether the test program was started with --fake (main.cc).
+bool& FakeStreamByDefault();
+
 class VolumeFixture : public ::testing::Test {
  protected:
   static constexpr uint64_t kMiB = uint64_t{1} << 20;
@@ -49,6 +52,8 @@ class VolumeFixture : public ::testing::Test {
   std::unique_ptr<ScratchFs> scratch;
   VolumeConfig config;
   bool noatime = false;  // of Open()
+  // Of Open(): a FakeStream, else the real pipeline in mode local. Given by --fake.
+  bool fake_stream = FakeStreamByDefault();
   std::unique_ptr<Volume> volume;
   Caller caller{.uid = 1000, .gid = 1000, .umask = 022};
 };

@@ -22,8 +22,8 @@
 namespace salius {
 namespace {
 
-PipelineStatus SomeStatus() {
-  PipelineStatus status;
+SessionStatus SomeStatus() {
+  SessionStatus status;
   status.epoch = 7;
   status.mode = "replicated";
   status.mode_detail = "detail";
