@@ -9,12 +9,12 @@
 #include "common/check.h"
 #include "common/ext4_watch.h"
 #include "common/file.h"
-#include "log/fs_calls.h"
+#include "common/file_system.h"
 
 namespace salius {
 namespace {
 
-// kAppliedFileName of log/volume_config.h; that library is above this one.
+// kAppliedFileName of storage/volume_config.h; that library is above this one.
 constexpr char kFileName[] = "applied";
 constexpr uint64_t kAppliedMagic = 0x314B52414D4C5341;  // "ASLMARK1"
 constexpr size_t kPageBytes = 4096;

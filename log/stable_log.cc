@@ -15,10 +15,10 @@
 #include "common/bytes.h"
 #include "common/check.h"
 #include "common/crc32c.h"
+#include "common/file_system.h"
 #include "common/limits.h"
 #include "common/random.h"
 #include "common/strings.h"
-#include "log/fs_calls.h"
 #include "log/stable_log_format.h"
 #include "log/stable_log_reader.h"
 

@@ -11,9 +11,9 @@
 #include "common/bytes.h"
 #include "common/check.h"
 #include "common/crc32c.h"
+#include "common/file_system.h"
 #include "common/limits.h"
 #include "common/strings.h"
-#include "log/fs_calls.h"
 
 namespace salius {
 namespace {

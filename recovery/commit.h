@@ -8,8 +8,8 @@
 #include "absl/status/statusor.h"
 #include "common/ids.h"
 #include "log/state_file.h"
-#include "log/volume_config.h"
 #include "recovery/replay.h"
+#include "storage/volume_config.h"
 
 namespace salius::recovery {
 

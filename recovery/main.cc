@@ -13,11 +13,11 @@
 #include "common/log.h"
 #include "common/strings.h"
 #include "common/version.h"
-#include "log/host_claim.h"
-#include "log/volume_config.h"
 #include "recovery/command_line.h"
 #include "recovery/progress.h"
 #include "recovery/recovery.h"
+#include "storage/host_claim.h"
+#include "storage/volume_config.h"
 
 namespace salius::recovery {
 namespace {

@@ -9,12 +9,12 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "common/check.h"
+#include "common/file_system.h"
 #include "common/strings.h"
-#include "log/apply.h"
-#include "log/fs_calls.h"
-#include "log/volume_config.h"
-#include "recovery/name_calls.h"
 #include "recovery/refusal.h"
+#include "storage/apply.h"
+#include "storage/fs_calls.h"
+#include "storage/volume_config.h"
 
 namespace salius::recovery {
 namespace {
@@ -79,7 +79,7 @@ absl::StatusOr<ObjectRef> Objects::RefOf(int fd) const {
   if (handle.ok()) {
     ref.handle = *std::move(handle);
   } else if (absl::IsUnimplemented(handle.status())) {
-    SALIUS_ASSIGN_OR_RETURN(ref.fd, DuplicateFd(fd));
+    SALIUS_ASSIGN_OR_RETURN(ref.fd, fs::DuplicateFd(fd));
   } else {
     return handle.status();
   }
@@ -88,7 +88,7 @@ absl::StatusOr<ObjectRef> Objects::RefOf(int fd) const {
 
 absl::StatusOr<UniqueFd> Objects::OpenRef(const ObjectRef& ref, int flags) const {
   if (!ref.fd.valid()) return OpenByHandle(root_fd_, ref.handle, flags);
-  if ((flags & O_PATH) != 0) return DuplicateFd(ref.fd.get());
+  if ((flags & O_PATH) != 0) return fs::DuplicateFd(ref.fd.get());
   SALIUS_ASSIGN_OR_RETURN(const struct stat st, fs::StatAt(ref.fd.get(), ""));
   if (st.st_nlink == 0) return absl::NotFoundError("object removed");
   return Reopen(ref.fd.get(), flags);

@@ -9,7 +9,6 @@
 #include "common/file.h"
 #include "common/log.h"
 #include "common/random.h"
-#include "log/clean_volume.h"
 #include "log/recovery_notes.h"
 #include "log/stable_log.h"
 #include "log/state_file.h"
@@ -25,6 +24,7 @@
 #include "recovery/replay_plan.h"
 #include "recovery/replay_target.h"
 #include "recovery/run_file.h"
+#include "storage/clean_volume.h"
 
 namespace salius {
 namespace recovery {

@@ -29,7 +29,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/ids.h"
-#include "log/volume_config.h"
+#include "storage/volume_config.h"
 
 namespace salius {
 

@@ -12,7 +12,7 @@
 #include "common/check.h"
 #include "common/file.h"
 #include "common/log.h"
-#include "log/fs_calls.h"
+#include "storage/fs_calls.h"
 
 namespace salius::recovery {
 namespace {

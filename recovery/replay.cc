@@ -1,5 +1,6 @@
 #include "recovery/replay.h"
 
+#include <stdio.h>
 #include <fcntl.h>
 
 #include <utility>
@@ -9,13 +10,13 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/check.h"
-#include "log/fs_calls.h"
-#include "log/volume_config.h"
-#include "recovery/name_calls.h"
+#include "common/file_system.h"
 #include "recovery/refusal.h"
 #include "recovery/replay_data.h"
 #include "recovery/replay_names.h"
 #include "recovery/replay_room.h"
+#include "storage/fs_calls.h"
+#include "storage/volume_config.h"
 
 namespace salius::recovery {
 namespace {
@@ -115,7 +116,7 @@ absl::Status MoveToLost(const ReplayContext& context, int dirfd, const std::stri
   const std::string stem = label.substr(0, 240);
   for (int number = 0; number < 1'000'000; ++number) {
     const std::string free_name = number == 0 ? stem : absl::StrFormat("%s.%d", stem, number);
-    const absl::Status moved = RenameNoReplace(dirfd, name, lost.get(), free_name);
+    const absl::Status moved = fs::Rename(dirfd, name, lost.get(), free_name, RENAME_NOREPLACE);
     if (absl::IsAlreadyExists(moved)) continue;
     SALIUS_RETURN_IF_ERROR(moved);
     context.report->lost_and_found.push_back(free_name);
@@ -131,7 +132,7 @@ absl::Status CleanSaliusDir(const ReplayContext& context) {
     for (const std::string& name : names) {
       SALIUS_ASSIGN_OR_RETURN(const Occupant there, OccupantAt(dir.get(), name));
       absl::Status removed = fs::Unlink(dir.get(), name, there.directory ? AT_REMOVEDIR : 0);
-      if (there.directory && IsNotEmpty(removed)) {
+      if (there.directory && fs::IsNotEmpty(removed)) {
         removed = MoveToLost(context, dir.get(), name, absl::StrFormat("%s-%s", place, name));
       }
       SALIUS_RETURN_IF_ERROR(removed);

@@ -13,11 +13,11 @@
 #include "common/bytes.h"
 #include "common/check.h"
 #include "common/file.h"
-#include "log/apply.h"
-#include "log/fs_calls.h"
-#include "log/volume_config.h"
 #include "recovery/refusal.h"
 #include "recovery/replay_xattrs.h"
+#include "storage/apply.h"
+#include "storage/fs_calls.h"
+#include "storage/volume_config.h"
 
 namespace salius::recovery {
 namespace {

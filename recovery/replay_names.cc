@@ -14,11 +14,11 @@
 #include "absl/strings/str_format.h"
 #include "common/check.h"
 #include "common/file.h"
-#include "log/apply.h"
-#include "log/fs_calls.h"
-#include "log/volume_config.h"
-#include "recovery/name_calls.h"
+#include "common/file_system.h"
 #include "recovery/refusal.h"
+#include "storage/apply.h"
+#include "storage/fs_calls.h"
+#include "storage/volume_config.h"
 
 namespace salius::recovery {
 namespace {
@@ -144,13 +144,13 @@ class NameReplay {
     }
     if (known && !astray) {
       SALIUS_RETURN_IF_ERROR(WithSpace(
-          context_, [&] { return Rename(dirfd, entry.first.name, tmp_.get(), IdName(there.id)); }));
+          context_, [&] { return fs::Rename(dirfd, entry.first.name, tmp_.get(), IdName(there.id)); }));
       return context_.step(RecoveryStep::kReplayDisplaced);
     }
     const bool cut_off = binding.whiteout && there.whiteout && there.id == kNoFileId;
     if ((binding.remove_unknown || cut_off) && !astray) {
       const absl::Status removed = fs::Unlink(dirfd, name.name, there.directory ? AT_REMOVEDIR : 0);
-      if (removed.ok() || !IsNotEmpty(removed)) return removed;
+      if (removed.ok() || !fs::IsNotEmpty(removed)) return removed;
     }
     SALIUS_RETURN_IF_ERROR(WithSpace(context_, [&] {
       return MoveToLost(context_, dirfd, entry.first.name, Label(entry.first));
@@ -171,7 +171,7 @@ class NameReplay {
       return there.status();
     }
     const absl::Status linked =
-        WithSpace(context_, [&] { return LinkFd(fd.get(), tmp_.get(), IdName(id)); });
+        WithSpace(context_, [&] { return fs::LinkFd(fd.get(), tmp_.get(), IdName(id)); });
     return StatusErrno(linked) == EMLINK ? TakeSpareName(id, linked) : linked;
   }
 
@@ -183,7 +183,7 @@ class NameReplay {
       SALIUS_ASSIGN_OR_RETURN(const UniqueFd dirfd, OpenDirectory(name.dir));
       SALIUS_ASSIGN_OR_RETURN(const Occupant there, OccupantAt(dirfd.get(), name.name));
       if (there.exists && there.id == id) {
-        return Rename(dirfd.get(), name.name, tmp_.get(), IdName(id));
+        return fs::Rename(dirfd.get(), name.name, tmp_.get(), IdName(id));
       }
     }
     return otherwise;
@@ -322,7 +322,7 @@ class NameReplay {
     } else {
       SALIUS_RETURN_IF_ERROR(MakeHiddenLink(target));
       SALIUS_RETURN_IF_ERROR(
-          WithSpace(context_, [&] { return Rename(tmp_.get(), IdName(target), dirfd, name); }));
+          WithSpace(context_, [&] { return fs::Rename(tmp_.get(), IdName(target), dirfd, name); }));
     }
     ++context_.report->names_bound;
     return context_.step(RecoveryStep::kReplayAttached);
@@ -331,7 +331,7 @@ class NameReplay {
   absl::Status AttachDirectory(int dirfd, const std::string& name, FileId target) {
     SALIUS_ASSIGN_OR_RETURN(const Occupant in_tmp, OccupantAt(tmp_.get(), IdName(target)));
     if (in_tmp.exists && in_tmp.id == target) {
-      return WithSpace(context_, [&] { return Rename(tmp_.get(), IdName(target), dirfd, name); });
+      return WithSpace(context_, [&] { return fs::Rename(tmp_.get(), IdName(target), dirfd, name); });
     }
     // It is under a name that no record touched: a user moved it, or T was forced back.
     SALIUS_ASSIGN_OR_RETURN(const UniqueFd self, OpenDirectory(target));
@@ -342,7 +342,7 @@ class NameReplay {
     for (const std::string& candidate : names) {
       SALIUS_ASSIGN_OR_RETURN(const struct stat st, fs::StatAt(parent.get(), candidate));
       if (st.st_ino != self_stat.st_ino || st.st_dev != self_stat.st_dev) continue;
-      return WithSpace(context_, [&] { return Rename(parent.get(), candidate, dirfd, name); });
+      return WithSpace(context_, [&] { return fs::Rename(parent.get(), candidate, dirfd, name); });
     }
     return absl::InternalError(absl::StrFormat("replay: directory %d has no name", target));
   }

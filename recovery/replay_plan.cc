@@ -12,7 +12,7 @@
 #include "absl/strings/str_format.h"
 #include "common/check.h"
 #include "common/limits.h"
-#include "log/apply.h"
+#include "storage/apply.h"
 
 namespace salius::recovery {
 namespace {

@@ -11,11 +11,12 @@
 #include "absl/strings/str_format.h"
 #include "common/check.h"
 #include "common/file.h"
-#include "log/apply.h"
-#include "log/fs_calls.h"
-#include "log/volume_config.h"
+#include "common/file_system.h"
 #include "recovery/refusal.h"
 #include "recovery/replay_data.h"
+#include "storage/apply.h"
+#include "storage/fs_calls.h"
+#include "storage/volume_config.h"
 
 namespace salius::recovery {
 namespace {

@@ -5,8 +5,8 @@
 #include "common/check.h"
 #include "common/file.h"
 #include "common/log.h"
-#include "log/volume_config.h"
 #include "recovery/commit.h"
+#include "storage/volume_config.h"
 
 namespace salius::recovery {
 namespace {

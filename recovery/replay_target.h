@@ -4,9 +4,9 @@
 #pragma once
 
 #include "absl/status/status.h"
-#include "log/volume_config.h"
 #include "recovery/replay.h"
 #include "recovery/replay_plan.h"
+#include "storage/volume_config.h"
 
 namespace salius::recovery {
 

@@ -9,10 +9,10 @@
 #include <vector>
 
 #include "common/check.h"
-#include "log/apply.h"
-#include "log/fs_calls.h"
-#include "log/posix_acl.h"
 #include "recovery/refusal.h"
+#include "storage/apply.h"
+#include "storage/fs_calls.h"
+#include "storage/posix_acl.h"
 
 namespace salius::recovery {
 namespace {

@@ -12,7 +12,7 @@
 #include "client/status/status_reader.h"
 #include "common/check.h"
 #include "log/recovery_notes.h"
-#include "log/volume_config.h"
+#include "storage/volume_config.h"
 
 namespace salius::cli {
 namespace {

@@ -16,9 +16,9 @@
 #include "common/check.h"
 #include "common/ext4_watch.h"
 #include "common/file.h"
+#include "common/file_system.h"
 #include "common/strings.h"
-#include "log/fs_calls.h"
-#include "log/volume_fs.h"
+#include "storage/volume_fs.h"
 
 namespace salius::cli {
 namespace {

@@ -13,9 +13,9 @@
 #include "common/limits.h"
 #include "common/net.h"
 #include "common/strings.h"
-#include "log/host_claim.h"
 #include "log/state_file.h"
-#include "log/volume_config.h"
+#include "storage/host_claim.h"
+#include "storage/volume_config.h"
 
 namespace salius::cli {
 namespace {

@@ -10,8 +10,8 @@
 #include "client/cli/health.h"
 #include "log/recovery_notes.h"
 #include "log/state_file.h"
-#include "log/volume_config.h"
 #include "proto/control.pb.h"
+#include "storage/volume_config.h"
 
 namespace salius::cli {
 

@@ -10,7 +10,7 @@
 
 #include "absl/status/statusor.h"
 #include "common/file.h"
-#include "log/volume_config.h"
+#include "storage/volume_config.h"
 
 namespace salius {
 

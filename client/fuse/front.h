@@ -1,4 +1,4 @@
-// The FUSE front: every kernel request becomes one call of client/engine/volume.h, its result one
+// The FUSE front: every kernel request becomes one call of client/volume/volume.h, its result one
 // answer. There is no logic of files here; what is here is the kernel's side of things:
 //
 // - Coherency. One kernel is the only user, so names and attributes are cached for as long as the
@@ -41,11 +41,11 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/synchronization/mutex.h"
-#include "client/engine/volume.h"
 #include "client/fuse/dir_offsets.h"
 #include "client/fuse/open_state.h"
 #include "client/fuse/page_invalidator.h"
 #include "client/fuse/raw_request.h"
+#include "client/volume/volume.h"
 #include "common/metrics.h"
 
 namespace salius {

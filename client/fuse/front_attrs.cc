@@ -12,8 +12,8 @@
 #include "client/fuse/groups.h"
 #include "common/check.h"
 #include "common/file.h"
-#include "log/apply.h"
-#include "log/posix_acl.h"
+#include "storage/apply.h"
+#include "storage/posix_acl.h"
 
 namespace salius {
 namespace {

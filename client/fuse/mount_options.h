@@ -12,7 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "log/volume_config.h"
+#include "storage/volume_config.h"
 
 namespace salius {
 

@@ -14,7 +14,7 @@
 #include "client/status/status_reader.h"
 #include "common/check.h"
 #include "common/file.h"
-#include "log/volume_config.h"
+#include "storage/volume_config.h"
 
 namespace salius {
 namespace {

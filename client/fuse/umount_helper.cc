@@ -20,7 +20,7 @@
 #include "common/check.h"
 #include "common/file.h"
 #include "log/state_file.h"
-#include "log/volume_config.h"
+#include "storage/volume_config.h"
 
 namespace salius {
 namespace {

@@ -9,8 +9,8 @@
 #include <thread>
 
 #include "absl/status/statusor.h"
-#include "client/engine/record_stream.h"
 #include "client/fuse/event.h"
+#include "client/session/record_stream.h"
 #include "common/metrics.h"
 
 namespace salius {

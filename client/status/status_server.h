@@ -16,7 +16,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "client/engine/session_status.h"
+#include "client/session/session_status.h"
 #include "client/status/placement.h"
 #include "client/status/recovery_history.h"
 #include "client/status/socket_path.h"

@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "client/engine/replicator.h"
-#include "client/engine/session_answer.h"
+#include "client/session/replicator.h"
+#include "client/session/session_answer.h"
 #include "common/check.h"
 #include "tests/fuzz/fuzz_util.h"
 

@@ -14,10 +14,10 @@
 #include <string>
 #include <vector>
 
-#include "client/engine/names_acl.h"
 #include "common/bytes.h"
 #include "common/check.h"
-#include "log/posix_acl.h"
+#include "storage/names_acl.h"
+#include "storage/posix_acl.h"
 #include "tests/fuzz/fuzz_scratch.h"
 
 namespace salius {

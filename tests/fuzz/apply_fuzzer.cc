@@ -1,5 +1,5 @@
 // Records applied to files: what a record says is decoded and done, or refused. Doing it twice
-// leaves what doing it once leaves (log/apply.h), and a file's id is never
+// leaves what doing it once leaves (storage/apply.h), and a file's id is never
 // changed by a record. Then the id itself: any bytes in its xattr are an id or DATA_LOSS.
 //
 // The first byte says what is tried. Offsets and lengths are kept small, because the files lie in
@@ -10,8 +10,8 @@
 #include <string>
 
 #include "common/check.h"
-#include "log/apply.h"
 #include "log/record.h"
+#include "storage/apply.h"
 #include "tests/fuzz/fuzz_scratch.h"
 #include "tests/fuzz/fuzz_util.h"
 

@@ -8,10 +8,10 @@
 #include "client/fuse/mount_command.h"
 #include "client/fuse/mount_options.h"
 #include "common/check.h"
-#include "log/volume_config.h"
 #include "recovery/command_line.h"
 #include "replica/arena.h"
 #include "replica/options.h"
+#include "storage/volume_config.h"
 
 namespace salius {
 namespace {

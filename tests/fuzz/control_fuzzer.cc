@@ -10,7 +10,7 @@
 #include <string>
 
 #include "client/cli/status_text.h"
-#include "client/engine/session_answer.h"
+#include "client/session/session_answer.h"
 #include "common/check.h"
 #include "common/limits.h"
 #include "proto/control.pb.h"

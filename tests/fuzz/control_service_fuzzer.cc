@@ -17,7 +17,7 @@
 #include <string>
 #include <vector>
 
-#include "client/engine/session_answer.h"
+#include "client/session/session_answer.h"
 #include "common/check.h"
 #include "common/clock.h"
 #include "common/limits.h"

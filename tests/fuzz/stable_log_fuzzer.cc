@@ -10,10 +10,10 @@
 
 #include "common/check.h"
 #include "common/file.h"
-#include "log/fs_calls.h"
 #include "log/record.h"
 #include "log/stable_log.h"
 #include "log/stable_log_format.h"
+#include "storage/fs_calls.h"
 #include "tests/fuzz/fuzz_scratch.h"
 #include "tests/fuzz/fuzz_util.h"
 

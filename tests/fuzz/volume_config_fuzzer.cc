@@ -2,7 +2,7 @@
 #include <string_view>
 
 #include "common/check.h"
-#include "log/volume_config.h"
+#include "storage/volume_config.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace salius;  // NOLINT: the function has to be outside

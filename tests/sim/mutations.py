@@ -22,8 +22,8 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 TARGET = "//tests/sim:cluster_sim_run"
 
-CORE = "client/engine/replicator.cc"
-PLAN = "client/engine/replicator_plan.cc"
+CORE = "client/session/replicator.cc"
+PLAN = "client/session/replicator_plan.cc"
 ACCEPTOR = "replica/acceptor.cc"
 FRAMES = "replica/acceptor_frames.cc"
 
@@ -58,7 +58,7 @@ BUGS = [
      "config.checkpoint = applied_;"),
     ("sync_covers_what_came_after_it", CORE, "synced_ = std::max(synced_, applied_before);",
      "synced_ = std::max({synced_, applied_before, applied_});"),
-    ("trim_before_the_note_returned", "client/engine/replicator.h",
+    ("trim_before_the_note_returned", "client/session/replicator.h",
      "Seq checkpoint() const { return noted_.checkpoint; }",
      "Seq checkpoint() const { return synced_ > noted_.checkpoint ? synced_ : noted_.checkpoint; }"),
     ("stable_log_cut_before_its_note", CORE, "synced_ = std::max(synced_, applied_before);",
@@ -134,7 +134,7 @@ BUGS = [
     ("renamed_file_keeps_its_old_name", "recovery/replay_plan.cc",
      "    plan_.bindings[from].target = kNoFileId;\n", ""),
     # a memory of an earlier moment under the same incarnation
-    ("memory_that_went_back_counts", "client/engine/heard_set.cc",
+    ("memory_that_went_back_counts", "client/session/heard_set.cc",
      "  if (sent_ns > contiguous_ns_ && ack.contiguous < contiguous_) {", "  if (sent_ns < kNever) {"),
     # a full disk
     ("note_without_room_is_ignored", PLAN,
@@ -143,7 +143,7 @@ BUGS = [
      "  if (!status.ok() && !absl::IsResourceExhausted(status)) {"),
     ("append_without_room_counts", CORE, "    if (status.ok()) {\n      At(seq).stable = true;",
      "    if (true) {\n      At(seq).stable = true;"),
-    ("record_without_room_counts_as_applied", "client/engine/replicator.h",
+    ("record_without_room_counts_as_applied", "client/session/replicator.h",
      "void OnApplyFailed(const absl::Status& status) { Fail(status); }",
      "void OnApplyFailed(const absl::Status&) { OnApplied(applied_ + 1); }"),
     ("short_write_taken_for_a_whole_one", "common/file.cc", "    off += put;\n",

@@ -7,7 +7,7 @@
 #include "common/ext4_watch.h"
 #include "common/host.h"
 #include "common/strings.h"
-#include "log/apply.h"
+#include "storage/apply.h"
 
 namespace salius::sim {
 namespace {

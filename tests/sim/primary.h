@@ -1,5 +1,5 @@
 // One simulated session: the shipping replicator, stable log and state file. Events on simulated
-// time drive them as the threads of client/engine/pipeline do. Every blocking call of the pipeline
+// time drive them as the threads of client/session/pipeline do. Every blocking call of the pipeline
 // (an append, a note, a sync) is a job here. It takes effect when it starts and comes back later,
 // so that a crash can come in between.
 //
@@ -14,13 +14,13 @@
 #include <utility>
 #include <vector>
 
-#include "client/engine/replicator.h"
+#include "client/session/replicator.h"
 #include "common/random.h"
 #include "log/applied_mark.h"
 #include "log/record.h"
 #include "log/stable_log.h"
 #include "log/state_file.h"
-#include "log/volume_config.h"
+#include "storage/volume_config.h"
 #include "tests/sim/disk.h"
 #include "tests/sim/fs_model.h"
 

@@ -16,7 +16,7 @@
 #include <string>
 #include <vector>
 
-#include "client/engine/replicator.h"
+#include "client/session/replicator.h"
 #include "common/random.h"
 
 namespace salius::sim {

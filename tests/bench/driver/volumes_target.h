@@ -10,8 +10,8 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/notification.h"
 #include "client/cli/bench_target.h"
-#include "client/engine/pipeline.h"
-#include "log/volume_config.h"
+#include "client/session/pipeline.h"
+#include "storage/volume_config.h"
 
 namespace salius::bench {
 

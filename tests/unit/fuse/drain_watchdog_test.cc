@@ -12,7 +12,7 @@
 #include "common/bytes.h"
 #include "common/check.h"
 #include "common/file.h"
-#include "tests/unit/engine_volume/scratch_fs.h"
+#include "tests/unit/volume/scratch_fs.h"
 
 namespace salius {
 namespace {

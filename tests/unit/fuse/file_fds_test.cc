@@ -1,5 +1,5 @@
 // Descriptors of open files are counted until they are closed.
-#include "client/engine/file_fds.h"
+#include "storage/file_fds.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // Descriptors of nodes: few are open, and every file is found again.
-#include "client/engine/path_fd.h"
+#include "storage/path_fd.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

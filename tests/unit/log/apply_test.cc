@@ -1,5 +1,5 @@
 // Applying records to a real file system. Needs root, and trusted xattrs under TEST_TMPDIR.
-#include "log/apply.h"
+#include "storage/apply.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -15,8 +15,9 @@
 #include "absl/strings/str_format.h"
 #include "common/bytes.h"
 #include "common/file.h"
+#include "common/file_system.h"
 #include "gtest/gtest.h"
-#include "log/fs_calls.h"
+#include "storage/fs_calls.h"
 #include "tests/unit/log/test_dir.h"
 
 namespace salius {

@@ -1,5 +1,5 @@
 // ClaimOnThisHost: two directories with one UUID. Needs root (trusted xattrs).
-#include "log/host_claim.h"
+#include "storage/host_claim.h"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -12,7 +12,7 @@
 #include "common/bytes.h"
 #include "common/file.h"
 #include "gtest/gtest.h"
-#include "log/fs_calls.h"
+#include "storage/fs_calls.h"
 #include "tests/unit/log/test_dir.h"
 
 namespace salius {

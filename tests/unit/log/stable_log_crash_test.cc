@@ -12,6 +12,7 @@
 #include "gtest/gtest.h"
 #include "log/stable_log.h"
 #include "log/stable_log_format.h"
+#include "storage/fs_calls.h"
 #include "tests/unit/log/fail_writes.h"
 #include "tests/unit/log/stable_log_util.h"
 #include "tests/unit/log/test_dir.h"

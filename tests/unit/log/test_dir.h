@@ -9,7 +9,7 @@
 
 #include "common/check.h"
 #include "common/file.h"
-#include "log/fs_calls.h"
+#include "common/file_system.h"
 
 namespace salius {
 

@@ -1,5 +1,5 @@
 // volume.toml: its contents, and that every refusal names the value.
-#include "log/volume_config.h"
+#include "storage/volume_config.h"
 
 #include <functional>
 #include <string>

@@ -1,8 +1,8 @@
 // Whole recoveries that were cut off and run again: a decision stays.
 #include <set>
 
-#include "log/fs_calls.h"
 #include "recovery/run_file.h"
+#include "storage/fs_calls.h"
 #include "tests/unit/recovery/recovery_testing.h"
 
 namespace salius::recovery {

@@ -6,7 +6,7 @@
 #include <set>
 
 #include "common/limits.h"
-#include "log/fs_calls.h"
+#include "storage/fs_calls.h"
 #include "tests/unit/recovery/recovery_testing.h"
 
 namespace salius::recovery {

@@ -8,11 +8,11 @@
 #include "common/ext4_watch.h"
 #include "common/host.h"
 #include "log/applied_mark.h"
-#include "log/apply.h"
 #include "log/stable_log.h"
 #include "log/state_file.h"
-#include "log/volume_config.h"
 #include "recovery/recovery.h"
+#include "storage/apply.h"
+#include "storage/volume_config.h"
 #include "tests/unit/recovery/fake_replica.h"
 
 namespace salius::recovery {

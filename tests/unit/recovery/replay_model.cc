@@ -6,8 +6,9 @@
 
 #include <algorithm>
 
-#include "log/apply.h"
-#include "log/fs_calls.h"
+#include "common/file_system.h"
+#include "storage/apply.h"
+#include "storage/fs_calls.h"
 
 namespace salius::recovery {
 namespace {

@@ -3,7 +3,7 @@
 #include <linux/fs.h>
 
 #include "common/limits.h"
-#include "log/apply.h"
+#include "storage/apply.h"
 #include "tests/unit/recovery/test_util.h"
 
 namespace salius::recovery {

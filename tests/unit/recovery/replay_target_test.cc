@@ -3,8 +3,8 @@
 
 #include "common/check.h"
 #include "gtest/gtest.h"
-#include "log/volume_config.h"
-#include "tests/unit/engine_volume/scratch_fs.h"
+#include "storage/volume_config.h"
+#include "tests/unit/volume/scratch_fs.h"
 
 namespace salius::recovery {
 namespace {

@@ -3,10 +3,10 @@
 
 #include <string>
 
-#include "log/apply.h"
-#include "log/fs_calls.h"
 #include "recovery/refusal.h"
 #include "recovery/replay.h"
+#include "storage/apply.h"
+#include "storage/fs_calls.h"
 #include "tests/unit/recovery/test_util.h"
 
 namespace salius::recovery {

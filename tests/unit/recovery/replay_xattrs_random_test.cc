@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "common/random.h"
-#include "log/posix_acl.h"
+#include "storage/posix_acl.h"
 #include "tests/unit/recovery/xattr_testing.h"
 
 namespace salius::recovery {

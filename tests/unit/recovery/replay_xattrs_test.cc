@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "log/posix_acl.h"
+#include "storage/posix_acl.h"
 #include "tests/unit/recovery/xattr_testing.h"
 
 namespace salius::recovery {

@@ -15,11 +15,11 @@
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "common/crc32c.h"
-#include "log/apply.h"
 #include "log/state_file.h"
-#include "log/volume_config.h"
 #include "proto/control.grpc.pb.h"
 #include "recovery/recovery.h"
+#include "storage/apply.h"
+#include "storage/volume_config.h"
 #include "tests/unit/recovery/test_util.h"
 
 namespace salius::recovery {

@@ -1,0 +1,496 @@
+#include "client/session/replicator.h"
+
+#include <algorithm>
+#include <bit>
+#include <iterator>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "common/check.h"
+
+namespace salius {
+namespace {
+
+constexpr int64_t kMillisecond = 1'000'000;
+
+// Bytes issued and not yet durable before issuers block.
+constexpr uint64_t kWindowBytes = 8u << 20;
+constexpr uint64_t kMinWindowBytes = 512u << 10;
+// What nobody waits for is sent when it fills a large datagram.
+constexpr uint64_t kGatherBytes = 56u << 10;
+// Shortest re-send time-out: below this a busy host's scheduling looks like loss.
+constexpr int64_t kMinTimeout = 2 * kMillisecond;
+
+constexpr char kWhenFenced[] =
+    "this primary may no longer write. The volume is used from another copy of its directory: unmount this one and go "
+    "on there; or, to go on here, end the other, unmount, and run \"salius-recover --force\" on this backing directory, "
+    "which gives up what only the other has";
+
+constexpr ReplicaMask Bit(int replica) { return static_cast<ReplicaMask>(1u << replica); }
+
+constexpr char kForgot[] =
+    "a recovery may have fenced it, so it counts only when as many members as must hold a record "
+    "remember that none did. If those are gone for good: unmount, then mount again";
+
+}  // namespace
+
+Replicator::Replicator(const ReplicatorOptions& options, int64_t now)
+    : options_(options), spells_(2 * options.delta_ns, kMostSpells) {
+  SALIUS_CHECK(options.replicas >= 0 && options.replicas <= static_cast<int>(kMaxReplicas));
+  SALIUS_CHECK(options.acks >= 1);
+  SALIUS_CHECK(options.delta_ns > 0 && options.tau_ns > 0 && options.k >= 1);
+  const int64_t delta = options_.delta_ns;
+  const int64_t floor = std::min(kMinTimeout, delta / 4);
+  const RttEstimator estimator(floor, std::max(delta / 2, floor), std::max(delta / 4, floor));
+  replicas_.assign(options.replicas, Replica(estimator, delta));
+  for (Replica& replica : replicas_) replica.open_after_ns = now;
+  tick_due_ns_ = now;
+  noted_.mode = Mode::kLocal;
+}
+
+uint64_t Replicator::CumulativeAt(Seq seq) const {
+  if (seq < first_) return cumulative_before_;
+  if (slots_.empty()) return cumulative_before_;
+  return At(std::min<Seq>(seq, issued_)).cumulative;
+}
+
+uint64_t Replicator::uncheckpointed_bytes() const {
+  return CumulativeAt(issued_) - cumulative_before_;
+}
+
+int64_t Replicator::oldest_uncheckpointed_ns(int64_t now) const {
+  return slots_.empty() ? 0 : now - slots_.front().issued_ns;
+}
+
+bool Replicator::CanIssue(int64_t now, uint64_t ring_bytes) const {
+  if (uncheckpointed_bytes() + ring_bytes > options_.log_max_bytes) return false;
+  // I6: the primary's own deadline. Nothing new while an old record still waits for the disk.
+  if (oldest_uncheckpointed_ns(now) > options_.k * options_.tau_ns - 2 * options_.delta_ns) {
+    return false;
+  }
+  uint64_t window = kWindowBytes;
+  if (counting_) {
+    const ReplicaMask members = Effective(noted_);
+    for (size_t i = 0; i < replicas_.size(); ++i) {
+      if (members & Bit(i)) window = std::min(window, replicas_[i].free_bytes);
+    }
+    window = std::max(window, kMinWindowBytes);
+  }
+  const uint64_t in_flight = CumulativeAt(issued_) - CumulativeAt(durable_);
+  return in_flight == 0 || in_flight + ring_bytes <= window;
+}
+
+Seq Replicator::Issue(int64_t now, uint64_t ring_bytes, SendWhen when) {
+  Slot slot;
+  slot.cumulative = CumulativeAt(issued_) + ring_bytes;
+  slot.issued_ns = slot.sendable_ns = now;
+  slots_.push_back(slot);
+  ++issued_;
+  NoteCrowd();
+  if (!counting_) stable_upto_ = issued_;
+  if (sendable_ + 1 == issued_) gathered_since_ns_ = now;
+  const bool full = CumulativeAt(issued_) - CumulativeAt(sendable_) >= kGatherBytes;
+  if (when == SendWhen::kNow || full) {
+    SendGathered(now);
+  } else if (when == SendWhen::kSoon) {
+    SendSoon(now);
+  }
+  return issued_;
+}
+
+void Replicator::MarkHeld(int replica, Seq first, Seq last) {
+  first = std::max(first, first_);
+  last = std::min(last, issued_);
+  for (Seq seq = first; seq <= last; ++seq) At(seq).held |= Bit(replica);
+}
+
+void Replicator::OnAck(int64_t now, int index, int64_t rtt_ns, const AckPayload& ack) {
+  if (!failure_.ok() || index < 0 || index >= static_cast<int>(replicas_.size())) return;
+  Replica& replica = replicas_[index];
+  if (ack.flags & kAckFenced) {
+    Fail(absl::FailedPreconditionError(
+        absl::StrCat("fenced: a recovery with epoch ", ack.promise_epoch,
+                     " has begun; ", kWhenFenced)));
+    return;
+  }
+  if (replica.link != Link::kOpen) return;
+  const int64_t sent = rtt_ns < 0 ? -1 : now - rtt_ns;
+  if (ack.incarnation == replica.incarnation && sent < replica.counts_from_ns) return;
+  // I5: an ack counts only for the life of the memory that the session was opened with.
+  if (ack.incarnation != replica.incarnation || (ack.flags & kAckUnknownSession)) {
+    Lose(now, index, "lost its memory (new incarnation or unknown session)", true);
+    Plan(now);
+    return;
+  }
+  if (ack.contiguous > issued_ || (!ack.ranges.empty() && ack.ranges.back().last > issued_)) {
+    Problem(index, "acknowledges records that were never issued");
+    return;
+  }
+  // I5: nor does it count for a memory that went back under the same incarnation.
+  if (const std::string lost = replica.heard.Take(now, sent, ack); !lost.empty()) {
+    Lose(now, index, absl::StrCat("its memory went back: ", lost), true);
+    Plan(now);
+    return;
+  }
+  replica.heard_ns = now;
+  replica.waiting_ns = -1;
+  replica.heard_since_open = true;
+  replica.open_failures = 0;
+  replica.rtt.Sample(rtt_ns);
+  if (rtt_ns >= 0) replica.asked_ns = std::max(replica.asked_ns, now - rtt_ns);
+  if (in_doubt_ != 0) EndDoubts();
+  replica.free_bytes = ack.free_bytes;
+  if (ack.flags & kAckMemoryFull) {
+    if (!replica.memory_full) Lose(now, index, "out of memory", false);
+    replica.memory_full = true;
+    checkpoint_requested_ = true;  // a trim is what frees its memory
+  } else if (replica.memory_full && ack.free_bytes > kMinWindowBytes) {
+    replica.memory_full = false;
+    replica.problem.clear();
+  }
+  bool grew = false;
+  if (ack.contiguous > replica.contiguous && ack.contiguous >= replica.base) {
+    MarkHeld(index, std::max(replica.contiguous + 1, replica.base), ack.contiguous);
+    replica.contiguous = ack.contiguous;
+    grew = true;
+  }
+  for (const SeqRange& range : ack.ranges) {
+    if (range.last >= replica.base)
+      MarkHeld(index, std::max(range.first, replica.base), range.last);
+  }
+  // A session that the replica has from earlier begins lower than this one needs it: what it lacks
+  // down there is not awaited.
+  if (!ack.ranges.empty() && ack.contiguous < replica.base - 1) {
+    while (replica.contiguous < issued_ && (replica.contiguous < noted_.checkpoint ||
+                                            (At(replica.contiguous + 1).held & Bit(index)) != 0)) {
+      ++replica.contiguous;
+      grew = true;
+    }
+  }
+  replica.sent = std::max(replica.sent, replica.contiguous);
+  if (grew) {
+    replica.progress_ns = now;
+  } else if (!ack.ranges.empty() && now - replica.progress_ns > replica.rtt.base_ns()) {
+    Resend(now, index, &ack);  // a hole: do not wait for the time-out
+  }
+  SendNew(now, index);
+  CheckReplica(now, index);
+  AdvanceDurable();
+  Plan(now);
+}
+
+void Replicator::OnOpened(int64_t now, int index, Incarnation incarnation, StoreId store, Seq base,
+                          uint64_t free_bytes) {
+  Replica& replica = replicas_[index];
+  if (replica.link != Link::kOpening || !failure_.ok()) return;
+  // Opened before in this session, so its memory of that is gone; and its promises with it.
+  const bool counted_before =
+      replicated_.has_value() || (pending_.has_value() && pending_->mode == Mode::kReplicated);
+  if (replica.store_known && (store == 0 || store != replica.store) && counted_before &&
+      !IsStoreOfMember(store)) {
+    replica.forgot_ns = now;
+    in_doubt_ |= Bit(index);
+    Event(Level::kWarning,
+          absl::StrCat("came back without its memory and its promises: ", kForgot), index);
+  }
+  // What its predecessor under this name has answered is no word of this one.
+  if (replica.store != store) replica.asked_ns = -1;
+  replica.store = store;
+  replica.store_known = true;
+  replica.link = Link::kOpen;
+  replica.incarnation = incarnation;
+  replica.counts_from_ns = std::exchange(replica.life, incarnation) == incarnation ? now : kAnyTime;
+  replica.heard.Reset();
+  replica.base = base;
+  replica.contiguous = base - 1;
+  replica.sent = base - 1;
+  replica.heard_ns = replica.progress_ns = replica.probe_ns = now;
+  replica.waiting_ns = now;
+  replica.keepup_since_ns = -1;
+  replica.free_bytes = free_bytes;
+  replica.heard_since_open = false;
+  replica.memory_full = false;
+  replica.problem.clear();
+  replica.rtt.ResetBackOff();
+  out_.probes |= Bit(index);
+  replica.told_problem.clear();
+  Event(Level::kInfo, absl::StrFormat("opened: incarnation %016x, base %u", incarnation, base),
+        index);
+  SendNew(now, index);
+  CheckReplica(now, index);
+  Plan(now);
+}
+
+// Two hosts may have exchanged their addresses: then it is here under another number.
+bool Replicator::IsStoreOfMember(StoreId store) const {
+  const auto names = [store](const std::optional<Config>& config) {
+    return config.has_value() && store != 0 &&
+           std::find(config->store.begin(), config->store.end(), store) != config->store.end();
+  };
+  return names(replicated_) || names(pending_);
+}
+
+// f members of `config` that remember what they promised have answered what was sent at `since` or
+// later, and were not fenced.
+bool Replicator::Witnessed(const Config& config, int64_t since) const {
+  int witnesses = 0;
+  for (size_t i = 0; i < replicas_.size(); ++i) {
+    if ((config.members & Bit(static_cast<int>(i))) == 0 || config.store[i] == 0) continue;
+    const auto answered = [&](const Replica& replica) {
+      return replica.store == config.store[i] && replica.asked_ns >= since;
+    };
+    witnesses += std::any_of(replicas_.begin(), replicas_.end(), answered) ? 1 : 0;
+  }
+  return options_.acks <= witnesses;
+}
+
+// A fence that such a replica forgot had its quorum, |members| - f + 1, before it forgot; then one
+// of any f members would have said "fenced".
+void Replicator::EndDoubts() {
+  for (size_t i = 0; i < replicas_.size(); ++i) {
+    Replica& replica = replicas_[i];
+    if ((in_doubt_ & Bit(static_cast<int>(i))) == 0) continue;
+    // A note that is being written may be on the disk that a recovery found.
+    if (replicated_.has_value() && !Witnessed(*replicated_, replica.forgot_ns)) continue;
+    if (pending_.has_value() && pending_->mode == Mode::kReplicated &&
+        !Witnessed(*pending_, replica.forgot_ns)) {
+      continue;
+    }
+    in_doubt_ &= static_cast<ReplicaMask>(~Bit(static_cast<int>(i)));
+    replica.forgot_ns = -1;
+    Event(Level::kInfo, "may count again: no recovery had fenced it", static_cast<int>(i));
+  }
+}
+
+void Replicator::OnOpenFailed(int64_t now, int index, const std::string& why, bool fenced) {
+  Replica& replica = replicas_[index];
+  if (fenced) {
+    Fail(absl::FailedPreconditionError(
+        absl::StrCat("fenced: a recovery or a newer session owns this volume (", why,
+                     "); ", kWhenFenced)));
+    return;
+  }
+  if (replica.link != Link::kOpening) return;
+  replica.link = Link::kClosed;
+  Problem(index, why);
+  BackOffOpening(now, replica);
+}
+
+void Replicator::Problem(int index, const std::string& why) {
+  Replica& replica = replicas_[index];
+  replica.problem = why;
+  // Times and sizes in it differ from one attempt to the next.
+  std::string reason;
+  std::copy_if(why.begin(), why.end(), std::back_inserter(reason),
+               [](char c) { return c < '0' || c > '9'; });
+  if (std::exchange(replica.told_problem, reason) == reason) return;
+  Event(Level::kWarning, absl::StrCat("of no use now: ", why), index);
+}
+
+void Replicator::OnNowhere(int64_t now, int index) {
+  if (replicas_[index].link != Link::kOpen || !failure_.ok()) return;
+  Lose(now, index, "another replica has its address", true);
+  Plan(now);
+}
+
+void Replicator::BackOffOpening(int64_t now, Replica& replica) {
+  const int shift = std::min(replica.open_failures++, 5);
+  replica.open_after_ns = now + ((100 * kMillisecond) << shift);
+}
+
+// Stops counting a replica's copies. `memory_lost`: what it held is gone, so it needs a new
+// session.
+void Replicator::Lose(int64_t now, int index, const std::string& why, bool memory_lost) {
+  Replica& replica = replicas_[index];
+  const bool counted =
+      (Effective(noted_) & Bit(index)) || (pending_ && (Effective(*pending_) & Bit(index)));
+  ++replica.losses;
+  const int64_t well_since = std::exchange(replica.well_since_ns, -1);
+  replica.setbacks.Add(well_since < 0 ? 0 : now - well_since);
+  replica.keepup_since_ns = -1;
+  replica.problem = why;
+  if (memory_lost) {
+    for (Slot& slot : slots_) slot.held &= static_cast<ReplicaMask>(~Bit(index));
+    replica.link = Link::kClosed;
+    replica.incarnation = 0;
+    replica.open_after_ns = now;
+    // Nothing good was heard since it was opened: another host may answer at its address.
+    if (!replica.heard_since_open) BackOffOpening(now, replica);
+  }
+  Event(Level::kWarning, absl::StrCat(counted ? "member lost: " : "lost: ", why), index);
+  if (counted) {
+    // docs/protocol.md, "Notes": secure what leaned on its copies, by disk, whichever way is
+    // quicker.
+    stable_upto_ = issued_;
+    checkpoint_requested_ = true;
+  }
+}
+
+ReplicaMask Replicator::Effective(const Config& config) const {
+  ReplicaMask mask = 0;
+  for (size_t i = 0; i < replicas_.size(); ++i) {
+    if ((config.members & Bit(i)) && config.losses[i] == replicas_[i].losses &&
+        config.incarnation[i] == replicas_[i].incarnation) {
+      mask |= Bit(i);
+    }
+  }
+  return mask;
+}
+
+bool Replicator::NamesALostOne(const Config& config) const {
+  return config.mode == Mode::kReplicated && Effective(config) != config.members;
+}
+
+bool Replicator::AwaitsNoteOfLoss() const {
+  return NamesALostOne(noted_) || (pending_ && NamesALostOne(*pending_));
+}
+
+bool Replicator::Recoverable(Seq seq, const Config& config, ReplicaMask effective) const {
+  if (seq <= config.checkpoint) return true;
+  const Slot& slot = At(seq);
+  if (slot.stable) return true;
+  if (config.mode != Mode::kReplicated) return false;
+  return std::popcount(static_cast<ReplicaMask>(slot.held & effective)) >= options_.acks;
+}
+
+bool Replicator::AllDurableRecoverable(const Config& config) const {
+  const ReplicaMask effective = Effective(config);
+  for (Seq seq = std::max(config.checkpoint, noted_.checkpoint) + 1; seq <= durable_; ++seq) {
+    if (!Recoverable(seq, config, effective)) return false;
+  }
+  return true;
+}
+
+void Replicator::AdvanceDurable() {
+  if (AwaitsNoteOfLoss()) return;
+  const ReplicaMask old_members = counting_ ? noted_.members : ReplicaMask{0};
+  const ReplicaMask new_members = pending_ ? pending_->members : ReplicaMask{0};
+  const Seq before = durable_;
+  while (durable_ < issued_) {
+    const Seq next = durable_ + 1;
+    if (!Recoverable(next, noted_, old_members)) break;
+    if (pending_ && !Recoverable(next, *pending_, new_members)) break;
+    ++durable_;
+  }
+  if (durable_ != before) {
+    out_.durable_advanced = true;
+    out_.window_opened = true;
+  }
+}
+
+std::vector<Seq> Replicator::TakeStableBatch(uint64_t max_bytes) {
+  std::vector<Seq> batch;
+  if (!failure_.ok()) return batch;
+  uint64_t bytes = 0;
+  stable_scan_ = std::max(stable_scan_, noted_.checkpoint);
+  while (stable_scan_ < stable_upto_) {
+    const Seq seq = stable_scan_ + 1;
+    Slot& slot = At(seq);
+    if (!slot.stable && !slot.stable_in_flight) {
+      const uint64_t size = CumulativeAt(seq) - CumulativeAt(seq - 1);
+      if (!batch.empty() && bytes + size > max_bytes) break;
+      bytes += size;
+      slot.stable_in_flight = true;
+      batch.push_back(seq);
+    }
+    stable_scan_ = seq;
+  }
+  return batch;
+}
+
+void Replicator::OnStable(int64_t now, const std::vector<Seq>& seqs, const absl::Status& status) {
+  if (!failure_.ok()) return;
+  if (!status.ok() && !absl::IsResourceExhausted(status)) {
+    Fail(absl::Status(status.code(), absl::StrCat("stable log: ", status.message())));
+    return;
+  }
+  for (Seq seq : seqs) {
+    if (seq < first_) continue;  // checkpointed meanwhile
+    At(seq).stable_in_flight = false;
+    if (status.ok()) {
+      At(seq).stable = true;
+    } else {
+      // No room until the log is cut: a checkpoint makes it, and then these are wanted again.
+      stable_scan_ = std::min(stable_scan_, seq - 1);
+      checkpoint_requested_ = true;
+    }
+  }
+  AdvanceDurable();
+  Plan(now);
+}
+
+void Replicator::OnApplied(Seq applied) {
+  SALIUS_CHECK(applied <= durable_);
+  applied_ = std::max(applied_, applied);
+}
+
+void Replicator::OnSynced(int64_t now, Seq applied_before, const absl::Status& status) {
+  sync_in_flight_ = false;
+  if (!failure_.ok()) return;
+  if (!status.ok()) {
+    Fail(absl::Status(status.code(), absl::StrCat("the backing file system could not be synced: ",
+                                                  status.message(),
+                                                  ". The volume is read-only and keeps its log")));
+    return;
+  }
+  synced_ = std::max(synced_, applied_before);
+  Plan(now);
+}
+
+Replicator::Outputs Replicator::TakeOutputs() {
+  out_.stable_wanted = stable_scan_ < stable_upto_ && failure_.ok();
+  Outputs out = std::move(out_);
+  out_ = Outputs();
+  return out;
+}
+
+ReplicaMask Replicator::connected() const {
+  ReplicaMask mask = 0;
+  for (size_t i = 0; i < replicas_.size(); ++i) {
+    if (replicas_[i].link == Link::kOpen) mask |= Bit(i);
+  }
+  return mask;
+}
+
+Replicator::ReplicaView Replicator::replica(int index, int64_t now) const {
+  const Replica& replica = replicas_[index];
+  ReplicaView view;
+  view.member = (Effective(noted_) & Bit(index)) != 0;
+  view.connected = replica.link == Link::kOpen &&
+                   (replica.waiting_ns < 0 || now - replica.waiting_ns < 10 * options_.delta_ns);
+  view.incarnation = replica.incarnation;
+  view.base = replica.base;
+  view.contiguous = replica.contiguous;
+  view.lag_bytes =
+      replica.link == Link::kOpen
+          ? CumulativeAt(issued_) - CumulativeAt(std::max(replica.contiguous, noted_.checkpoint))
+          : 0;
+  view.free_bytes = replica.free_bytes;
+  view.resent = replica.resent;
+  view.srtt_ns = replica.rtt.srtt_ns();
+  view.problem = replica.problem;
+  if (const int same = SameMemoryAs(index); replica.link == Link::kOpen && same >= 0) {
+    view.same_as = same;
+    view.problem = absl::StrCat("it is replica ", same, " under another address, and counts once");
+  }
+  if (in_doubt_ & Bit(index)) {
+    view.problem = absl::StrCat("it came back without its memory and its promises: ", kForgot);
+  }
+  if (replica.link == Link::kOpen && !view.connected) {
+    view.problem = absl::StrCat("silent for ", (now - replica.heard_ns) / kMillisecond, " ms");
+  }
+  return view;
+}
+
+void Replicator::Fail(const absl::Status& status) {
+  if (!failure_.ok()) return;
+  failure_ = status;
+  counting_ = false;
+  out_.failed = true;
+  out_.window_opened = true;
+  out_.durable_advanced = true;
+  Event(Level::kError, absl::StrCat("volume failed: ", status.message()));
+}
+
+}  // namespace salius

@@ -1,0 +1,253 @@
+// The replicator's plans: which mode, which members, which note, when a checkpoint
+// (docs/protocol.md, "Notes"). pure, as replicator.h says.
+#include <algorithm>
+#include <bit>
+
+#include "absl/strings/str_cat.h"
+#include "client/session/replicator.h"
+#include "common/check.h"
+
+namespace salius {
+namespace {
+
+constexpr int64_t kMillisecond = 1'000'000;
+constexpr ReplicaMask Bit(int replica) { return static_cast<ReplicaMask>(1u << replica); }
+
+}  // namespace
+
+// Called after every input: starts at most one note, and a sync when one is due.
+void Replicator::Plan(int64_t now) {
+  if (!failure_.ok()) return;
+  if (send_soon_) SendSoon(now);
+  if (counting_ && std::popcount(Effective(noted_)) < options_.acks) {
+    BeginLocal(now, absl::StrCat("fewer than ", options_.acks, " members left"));
+  }
+  if (!pending_) {
+    if (going_local_) {
+      PlanGoingLocal();
+    } else if (noted_.mode == Mode::kLocal) {
+      PlanLocal(now);
+    } else {
+      PlanReplicated(now);
+    }
+  }
+  MaybeCheckpoint(now);
+}
+
+void Replicator::RequestCheckpoint(int64_t now) {
+  checkpoint_requested_ = true;
+  Plan(now);
+}
+
+void Replicator::RequestNote(int64_t now) {
+  note_requested_ = true;
+  Plan(now);
+}
+
+// First step of the way to local: acks stop counting, everything uncheckpointed is wanted on the
+// disk.
+void Replicator::BeginLocal(int64_t now, const std::string& why) {
+  counting_ = false;
+  going_local_ = true;
+  local_reason_ = why;
+  stable_upto_ = issued_;
+  spells_.Add(now - well_since_ns_);
+  heal_after_ns_ = now + spells_.pause_ns();
+  checkpoint_requested_ = true;
+  Event(Level::kWarning, absl::StrCat("going to mode local: ", why));
+}
+
+// Second step: note `local` once every record issued by then is in the stable log (or synced).
+void Replicator::PlanGoingLocal() {
+  const Config config = MakeConfig(Mode::kLocal, 0);
+  if (!AllDurableRecoverable(config)) {
+    stable_upto_ = issued_;
+    return;
+  }
+  StartNote(config);
+}
+
+void Replicator::PlanLocal(int64_t now) {
+  bool base_too_new = false;
+  const ReplicaMask candidates = now >= heal_after_ns_ ? Candidates(now, &base_too_new) : 0;
+  if (std::popcount(candidates) >= options_.acks) {
+    const Config config = MakeConfig(Mode::kReplicated, candidates);
+    if (AllDurableRecoverable(config)) {
+      Event(Level::kInfo, absl::StrCat("healing: noting mode replicated with ",
+                                       std::popcount(candidates), " members"));
+      StartNote(config);
+      return;
+    }
+  } else if (base_too_new) {
+    checkpoint_requested_ = true;
+  }
+  if (synced_ > noted_.checkpoint || note_requested_) StartNote(MakeConfig(Mode::kLocal, 0));
+}
+
+void Replicator::PlanReplicated(int64_t now) {
+  bool base_too_new = false;
+  const ReplicaMask kept = Effective(noted_);
+  const ReplicaMask target = kept | Candidates(now, &base_too_new);
+  if (base_too_new) checkpoint_requested_ = true;
+  const bool members_change = target != kept || kept != noted_.members;
+  if (!members_change && synced_ <= noted_.checkpoint && !note_requested_) return;
+  const Config config = MakeConfig(Mode::kReplicated, target);
+  if (AllDurableRecoverable(config)) {
+    if (members_change) {
+      const int members = std::popcount(target), before = std::popcount(noted_.members);
+      Event(members < before ? Level::kWarning : Level::kInfo,
+            absl::StrCat("noting members: ", members, " (were ", before, ") of ",
+                         options_.replicas, " replicas"));
+    }
+    StartNote(config);
+  } else {
+    // Some durable record leaned on a lost replica: the disk must hold it first.
+    stable_upto_ = issued_;
+    checkpoint_requested_ = true;
+  }
+}
+
+int Replicator::SameMemoryAs(int index) const {
+  const ReplicaMask members =
+      Effective(noted_) | (pending_.has_value() ? Effective(*pending_) : ReplicaMask{0});
+  const bool member = (members & Bit(index)) != 0;
+  for (int i = 0; i < static_cast<int>(replicas_.size()); ++i) {
+    if (i == index || replicas_[i].link != Link::kOpen ||
+        replicas_[i].incarnation != replicas_[index].incarnation) {
+      continue;
+    }
+    // Who is a member already stays the one that counts.
+    const bool other_member = (members & Bit(i)) != 0;
+    if (other_member != member ? other_member : i < index) return i;
+  }
+  return -1;
+}
+
+// Replicas whose acks may be counted from a note on: they keep up, have done so for a while if they
+// were ever lost, and hold everything above the checkpoint that the note will name.
+ReplicaMask Replicator::Candidates(int64_t now, bool* base_too_new) const {
+  ReplicaMask mask = 0;
+  for (size_t i = 0; i < replicas_.size(); ++i) {
+    const Replica& replica = replicas_[i];
+    if (replica.keepup_since_ns < 0 || !KeepsUp(now, static_cast<int>(i))) continue;
+    if (SameMemoryAs(static_cast<int>(i)) >= 0) continue;
+    if (now - replica.keepup_since_ns < replica.setbacks.pause_ns()) continue;
+    if (in_doubt_ & Bit(static_cast<int>(i))) continue;
+    if (replica.base > synced_ + 1) {
+      *base_too_new = true;
+      continue;
+    }
+    mask |= Bit(static_cast<int>(i));
+  }
+  return mask;
+}
+
+Replicator::Config Replicator::MakeConfig(Mode mode, ReplicaMask members) const {
+  Config config;
+  config.mode = mode;
+  config.checkpoint = synced_;
+  config.members = members;
+  for (size_t i = 0; i < replicas_.size(); ++i) {
+    if (!(members & Bit(static_cast<int>(i)))) continue;
+    config.incarnation[i] = replicas_[i].incarnation;
+    config.base[i] = replicas_[i].base;
+    config.losses[i] = replicas_[i].losses;
+    config.store[i] = replicas_[i].store;
+  }
+  return config;
+}
+
+void Replicator::StartNote(const Config& config) {
+  SALIUS_CHECK(!pending_.has_value());
+  SALIUS_CHECK(config.mode == Mode::kLocal || std::popcount(config.members) >= options_.acks);
+  pending_ = config;
+  note_requested_ = false;
+  out_.note = static_cast<const Note&>(config);
+}
+
+void Replicator::OnNoteWritten(int64_t now, const absl::Status& status) {
+  SALIUS_CHECK(pending_.has_value());
+  if (!failure_.ok()) return;
+  if (!status.ok()) {
+    Fail(absl::Status(status.code(),
+                      absl::StrCat("the state file could not be written: ", status.message(),
+                                   ". The volume is read-only and keeps its log")));
+    return;
+  }
+  const Mode before = noted_.mode;
+  const bool moved = pending_->checkpoint > noted_.checkpoint;
+  noted_ = *pending_;
+  pending_.reset();
+  if (noted_.mode == Mode::kReplicated) replicated_ = noted_;
+  if (noted_.mode == Mode::kLocal) {
+    going_local_ = false;
+    counting_ = false;
+    if (before == Mode::kReplicated) {
+      Event(Level::kWarning, absl::StrCat("mode local: ", local_reason_));
+    }
+  } else {
+    counting_ = !going_local_;
+    if (before == Mode::kLocal) {
+      well_since_ns_ = now;
+      Event(Level::kInfo,
+            absl::StrCat("mode replicated, with ", std::popcount(noted_.members), " members of ",
+                         options_.replicas, " replicas"));
+    }
+    for (size_t i = 0; i < replicas_.size(); ++i) {
+      const bool member = (Effective(noted_) & Bit(static_cast<int>(i))) != 0;
+      if (member && replicas_[i].well_since_ns < 0) replicas_[i].well_since_ns = now;
+    }
+  }
+  if (moved) {
+    while (!slots_.empty() && first_ <= noted_.checkpoint) {
+      cumulative_before_ = slots_.front().cumulative;
+      slots_.pop_front();
+      ++first_;
+    }
+    out_.cut = noted_.checkpoint;
+    out_.window_opened = true;
+    for (size_t i = 0; i < replicas_.size(); ++i) {
+      if (replicas_[i].link == Link::kOpen) out_.probes |= Bit(static_cast<int>(i));  // the trim
+      SendNew(now, static_cast<int>(i));
+    }
+  }
+  AdvanceDurable();
+  Plan(now);
+}
+
+void Replicator::MaybeCheckpoint(int64_t now) {
+  if (sync_in_flight_ || applied_ <= synced_) return;
+  const bool old = oldest_uncheckpointed_ns(now) >= options_.tau_ns / 2;
+  const bool large = uncheckpointed_bytes() >= options_.log_max_bytes / 2;
+  if (!checkpoint_requested_ && !old && !large) return;
+  checkpoint_requested_ = false;
+  sync_in_flight_ = true;
+  out_.start_sync = true;
+}
+
+std::string Replicator::ModeDetail(int64_t now) const {
+  if (!failure_.ok()) return std::string(failure_.message());
+  if (going_local_) return absl::StrCat("on the way to local: ", local_reason_);
+  if (noted_.mode == Mode::kLocal) {
+    if (pending_ && pending_->mode == Mode::kReplicated) return "healing: noting replicated";
+    bool base_too_new = false;
+    const int ready = std::popcount(Candidates(now, &base_too_new));
+    std::string detail =
+        absl::StrCat(local_reason_, "; ", ready, " of ", options_.acks, " needed replicas keep up");
+    if (base_too_new) detail += "; waiting for a checkpoint";
+    if (in_doubt_ != 0) {
+      detail += absl::StrCat("; ", std::popcount(in_doubt_),
+                             " came back without their memory and their promises, and a recovery "
+                             "may have fenced them: if too few others are left, unmount, then "
+                             "mount again");
+    }
+    if (now < heal_after_ns_) {
+      detail += absl::StrCat("; not back before ", (heal_after_ns_ - now) / kMillisecond, " ms");
+    }
+    return detail;
+  }
+  if (AwaitsNoteOfLoss()) return "a replica was lost: nothing is acknowledged until that is noted";
+  return pending_ ? "a note is being written" : "";
+}
+
+}  // namespace salius

@@ -1,0 +1,107 @@
+// What the replicator sends, and when: records that are new to a replica, those that it lacks, and
+// the gathering of those that nobody waits for (docs/protocol.md). pure, as replicator.h says.
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "client/session/replicator.h"
+
+namespace salius {
+namespace {
+
+// Bytes sent to one replica and not yet acknowledged: what the receiver's socket buffer surely
+// takes.
+constexpr uint64_t kInFlightBytes = 2u << 20;
+// A re-send repeats at most this much at a time: the acknowledgement tells what is still missing.
+constexpr int kResendRecords = 64;
+constexpr uint64_t kResendBytes = 256u << 10;
+// That records were many is remembered while so many are issued, up to twice as many.
+constexpr Seq kCrowdRecords = 64;
+
+constexpr ReplicaMask Bit(int replica) { return static_cast<ReplicaMask>(1u << replica); }
+
+}  // namespace
+
+int64_t Replicator::AnswersNs() const {
+  const ReplicaMask members = Effective(noted_);
+  int64_t least = std::numeric_limits<int64_t>::max();
+  for (size_t i = 0; i < replicas_.size(); ++i) {
+    const int64_t time = replicas_[i].rtt.srtt_ns();
+    int by_then = 0;
+    for (size_t k = 0; k < replicas_.size(); ++k) {
+      const bool member = (members & Bit(static_cast<int>(k))) != 0;
+      if (member && replicas_[k].rtt.srtt_ns() <= time) ++by_then;
+    }
+    if (by_then >= options_.acks) least = std::min(least, time);
+  }
+  return least;
+}
+
+void Replicator::EndGathering(int64_t now) {
+  if (sendable_ == issued_) return;
+  for (Seq seq = std::max(sendable_ + 1, first_); seq <= issued_; ++seq) At(seq).sendable_ns = now;
+  sendable_ = issued_;
+  send_soon_ = false;
+}
+
+void Replicator::SendSoon(int64_t now) {
+  if (sendable_ == issued_) return;
+  send_soon_ = true;
+  const bool few = std::max(crowd_before_, crowd_) <= options_.few;
+  if (durable_ >= sendable_ || few) SendGathered(now);
+}
+
+void Replicator::NoteCrowd() {
+  crowd_ = std::max(crowd_, issued_ - durable_);
+  if (issued_ % kCrowdRecords == 0) crowd_before_ = std::exchange(crowd_, 0);
+}
+
+void Replicator::SendGathered(int64_t now) {
+  EndGathering(now);
+  for (size_t i = 0; i < replicas_.size(); ++i) SendNew(now, static_cast<int>(i));
+}
+
+void Replicator::SendNew(int64_t now, int index) {
+  Replica& replica = replicas_[index];
+  if (replica.link != Link::kOpen || replica.memory_full) return;
+  replica.sent = std::max({replica.sent, noted_.checkpoint, replica.base - 1});
+  const Seq acked = std::max(replica.contiguous, noted_.checkpoint);
+  if (replica.sent >= sendable_) return;
+  if (replica.sent <= acked) replica.progress_ns = now;
+  const Seq first = replica.sent + 1;
+  const uint64_t acked_bytes = CumulativeAt(acked);
+  while (replica.sent < sendable_) {
+    const bool nothing_out = replica.sent <= acked;
+    if (!nothing_out && CumulativeAt(replica.sent + 1) - acked_bytes > kInFlightBytes) break;
+    ++replica.sent;
+  }
+  if (replica.sent < first) return;
+  if (replica.waiting_ns < 0) replica.waiting_ns = now;
+  out_.sends.push_back({index, first, replica.sent, false});
+}
+
+void Replicator::Resend(int64_t now, int index, const AckPayload* gaps) {
+  Replica& replica = replicas_[index];
+  Seq seq = std::max({replica.contiguous, noted_.checkpoint, replica.base - 1}) + 1;
+  // After an ack with ranges only the holes are missing; otherwise everything sent may be.
+  const Seq end = gaps != nullptr && !gaps->ranges.empty()
+                      ? std::min(replica.sent, gaps->ranges.back().first - 1)
+                      : replica.sent;
+  int records = 0;
+  uint64_t bytes = 0;
+  for (; seq <= end && records < kResendRecords && bytes < kResendBytes; ++seq) {
+    if (At(seq).held & Bit(index)) continue;
+    ++records;
+    bytes += CumulativeAt(seq) - CumulativeAt(seq - 1);
+    if (!out_.sends.empty() && out_.sends.back().again && out_.sends.back().replica == index &&
+        out_.sends.back().last + 1 == seq) {
+      out_.sends.back().last = seq;
+    } else {
+      out_.sends.push_back({index, seq, seq, true});
+    }
+  }
+  replica.resent += records;
+  if (records > 0) replica.progress_ns = now;
+}
+
+}  // namespace salius

@@ -1,0 +1,160 @@
+// What the replicator does as time passes: re-sends, probes, who keeps up, hedges and partitions;
+// and when it has to be called next. pure, as replicator.h says.
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "client/session/replicator.h"
+
+namespace salius {
+namespace {
+
+constexpr int64_t kMillisecond = 1'000'000;
+
+// What nobody waits for is sent after so long.
+constexpr int64_t kGatherNs = kMillisecond;
+// A hedge earlier than this would put every scheduling hiccup on the disk.
+constexpr int64_t kMinHedge = 5 * kMillisecond;
+constexpr int64_t kIdleProbe = 1000 * kMillisecond;
+constexpr int64_t kIdleTick = 100 * kMillisecond;
+// A replica is not lost for one or two datagrams that were, however small delta is.
+constexpr int64_t kMinSilence = 250 * kMillisecond;
+// Later than this, or delta: this process was stopped.
+constexpr int64_t kLateTick = 20 * kMillisecond;
+constexpr int kMaxResumes = 4;
+// A process that was on time for so long is not always late.
+constexpr int64_t kOnTime = 10'000 * kMillisecond;
+
+constexpr ReplicaMask Bit(int replica) { return static_cast<ReplicaMask>(1u << replica); }
+
+}  // namespace
+
+void Replicator::CheckReplica(int64_t now, int index) {
+  Replica& replica = replicas_[index];
+  if (KeepsUp(now, index)) {
+    if (replica.keepup_since_ns < 0) replica.keepup_since_ns = now;
+    replica.problem.clear();
+  } else {
+    replica.keepup_since_ns = -1;
+  }
+}
+
+bool Replicator::KeepsUp(int64_t now, int index) const {
+  const Replica& replica = replicas_[index];
+  if (replica.link != Link::kOpen || replica.memory_full) return false;
+  // There and back, on a link as slow as it may be.
+  const int64_t bound = 2 * options_.delta_ns;
+  if (replica.waiting_ns >= 0 && now - replica.waiting_ns > bound) return false;
+  const Seq missing = std::max(replica.contiguous, noted_.checkpoint) + 1;
+  return missing > issued_ || now - At(missing).sendable_ns < bound;
+}
+
+// A process that was stopped could not hear answers either, one that says "you are fenced" among
+// them (I4). So replicas get their time to answer again; a few times, so that a process that is
+// always late goes to local all the same.
+void Replicator::NoteLateTick(int64_t now) {
+  if (now - tick_due_ns_ > std::max(options_.delta_ns, kLateTick)) {
+    const bool on_time = tick_due_ns_ - resumed_ns_ > kOnTime;
+    if (std::exchange(resumed_at_, durable_) != durable_ || on_time) resumes_ = 0;
+    if (resumes_++ < kMaxResumes) resumed_ns_ = now;
+  }
+}
+
+void Replicator::Tick(int64_t now) {
+  if (!failure_.ok()) return;
+  NoteLateTick(now);
+  if (sendable_ < issued_ && now - gathered_since_ns_ >= kGatherNs) EndGathering(now);
+  const int64_t silence = std::max(10 * options_.delta_ns, kMinSilence);
+  for (size_t i = 0; i < replicas_.size(); ++i) {
+    const int index = static_cast<int>(i);
+    Replica& replica = replicas_[i];
+    if (replica.link == Link::kClosed && now >= replica.open_after_ns) {
+      replica.link = Link::kOpening;
+      replica.base = issued_ + 1;
+      out_.opens.push_back({index, replica.base});
+    }
+    if (replica.link != Link::kOpen) continue;
+    const Seq acked = std::max(replica.contiguous, noted_.checkpoint);
+    const bool outstanding = acked < replica.sent;
+    const bool silent =
+        replica.waiting_ns >= 0 && now - std::max(replica.waiting_ns, resumed_ns_) > silence;
+    if (outstanding && now - replica.progress_ns > replica.rtt.timeout_ns()) {
+      replica.rtt.BackOff();
+      // Who is silent gets probes; what it lacks comes when it has answered one.
+      if (!silent) Resend(now, index, nullptr);
+      replica.progress_ns = now;
+    }
+    const int64_t quiet = now - replica.heard_ns;
+    const int64_t probe_every = replica.waiting_ns >= 0 || replica.memory_full
+                                    ? std::max(2 * options_.delta_ns, 50 * kMillisecond)
+                                    : kIdleProbe;
+    if (now - std::max(replica.heard_ns, replica.probe_ns) >= probe_every) {
+      replica.probe_ns = now;
+      if (replica.waiting_ns < 0) replica.waiting_ns = now;
+      out_.probes |= Bit(index);
+    }
+    const bool counted = (Effective(noted_) & Bit(index)) != 0;
+    if (counted && silent) {
+      Lose(now, index, absl::StrCat("silent for ", quiet / kMillisecond, " ms"), false);
+    }
+    CheckReplica(now, index);
+    SendNew(now, index);
+  }
+  AdvanceDurable();
+  if (counting_ && durable_ < issued_ && !Recoverable(durable_ + 1, noted_, Effective(noted_))) {
+    const int64_t waiting = now - AwaitedSince(durable_ + 1);
+    if (waiting > PartitionTimeout()) {
+      BeginLocal(now,
+                 absl::StrCat("partitioned: seq ", durable_ + 1, " has fewer than ", options_.acks,
+                              " acknowledgements after ", waiting / kMillisecond, " ms"));
+    } else if (waiting > HedgeDelay()) {
+      stable_upto_ = issued_;
+    }
+  }
+  Plan(now);
+  tick_due_ns_ = NextTick(now);
+}
+
+int64_t Replicator::AwaitedSince(Seq seq) const {
+  return std::max(At(seq).sendable_ns, resumed_ns_);
+}
+
+int64_t Replicator::PartitionTimeout() const {
+  int64_t base = 0;
+  const ReplicaMask members = Effective(noted_);
+  for (size_t i = 0; i < replicas_.size(); ++i) {
+    if (members & Bit(i)) base = std::max(base, replicas_[i].rtt.base_ns());
+  }
+  // Adaptive, but never above the paper's 2*delta (§4.1), nor so short that one late scheduling
+  // slice on a healthy network looks like a partition.
+  return std::clamp(16 * base, options_.delta_ns, 2 * options_.delta_ns);
+}
+
+int64_t Replicator::HedgeDelay() const {
+  const int64_t floor = std::min(kMinHedge, options_.delta_ns);
+  return std::clamp(PartitionTimeout() / 4, floor, options_.delta_ns);
+}
+
+int64_t Replicator::NextTick(int64_t now) const {
+  if (!failure_.ok()) return std::numeric_limits<int64_t>::max();
+  int64_t next = now + kIdleTick;
+  for (const Replica& replica : replicas_) {
+    if (replica.link == Link::kClosed) next = std::min(next, replica.open_after_ns);
+    if (replica.link != Link::kOpen) continue;
+    if (std::max(replica.contiguous, noted_.checkpoint) < replica.sent) {
+      next = std::min(next, replica.progress_ns + replica.rtt.timeout_ns());
+    }
+  }
+  if (counting_ && durable_ < issued_) {
+    const int64_t since = AwaitedSince(durable_ + 1);
+    const int64_t hedge = since + HedgeDelay();
+    const int64_t due =
+        now < hedge && stable_upto_ <= durable_ ? hedge : since + PartitionTimeout();
+    if (due >= now) next = std::min(next, due);
+  }
+  if (sendable_ < issued_) next = std::min(next, gathered_since_ns_ + kGatherNs);
+  return std::max(next, now + kMillisecond / 2);
+}
+
+}  // namespace salius

@@ -1,0 +1,173 @@
+#include "client/session/session_client.h"
+
+#include <grpcpp/grpcpp.h>
+
+#include <chrono>
+#include <list>
+#include <memory>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "common/strings.h"
+#include "proto/control.grpc.pb.h"
+
+namespace salius {
+namespace {
+
+using SteadyClock = std::chrono::steady_clock;
+
+std::string Bytes(const VolumeId& volume) {
+  return std::string(reinterpret_cast<const char*>(volume.bytes.data()), volume.bytes.size());
+}
+
+std::shared_ptr<control::Replica::Stub> Connect(const std::string& address) {
+  grpc::ChannelArguments arguments;
+  // A replica that comes back should be found soon: never try or wait for long.
+  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 1000);  // also: how long one attempt may take
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
+  // A proxy of the environment has no business between a primary and a replica.
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  // One subchannel per volume and replica, not shared behind our back.
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  return control::Replica::NewStub(
+      grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments));
+}
+
+}  // namespace
+
+struct SessionClient::Impl {
+  struct Call {
+    grpc::ClientContext context;
+    SteadyClock::time_point deadline;
+    bool opens = false, overdue = false;
+  };
+
+  // Makes one call with `call(stub, context)`; `opens`: StopOpening ends it; `anew`: over a new
+  // connection. A channel that failed is not used again: its pause
+  // until it tries anew is one of gRPC's timers.
+  template <typename F>
+  absl::Status Run(bool opens, int64_t deadline_ms, F call, bool anew = false) {
+    std::list<Call>::iterator mine;
+    std::shared_ptr<control::Replica::Stub> used;
+    {
+      absl::MutexLock lock(&mutex);
+      if (opens && opening_stopped) return absl::CancelledError("the session ends");
+      if (address.empty()) {
+        return absl::UnavailableError(absl::StrCat("replica ", name, " has no address"));
+      }
+      if (anew) {
+        used = Connect(address);
+      } else {
+        if (stub == nullptr) stub = Connect(address);
+        used = stub;
+      }
+      mine = running.emplace(running.end());
+      mine->opens = opens;
+      mine->deadline = SteadyClock::now() + std::chrono::milliseconds(deadline_ms);
+      mine->context.set_deadline(std::chrono::system_clock::now() +
+                                 std::chrono::milliseconds(deadline_ms));
+    }
+    const grpc::Status status = call(*used, mine->context);
+    absl::MutexLock lock(&mutex);
+    const bool overdue = mine->overdue;
+    running.erase(mine);
+    if (status.ok()) return absl::OkStatus();
+    if (stub == used) stub.reset();
+    if (overdue || status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) {
+      return absl::DeadlineExceededError(
+          absl::StrCat("replica ", name, ": no answer within ", deadline_ms, " ms"));
+    }
+    return absl::Status(static_cast<absl::StatusCode>(status.error_code()),
+                        absl::StrCat("replica ", name, ": ",
+                                     Printable(status.error_message(), NewLines::kReplace)));
+  }
+
+  std::string name;
+  absl::Mutex mutex;
+  std::string address ABSL_GUARDED_BY(mutex);
+  std::shared_ptr<control::Replica::Stub> stub ABSL_GUARDED_BY(mutex);
+  std::list<Call> running ABSL_GUARDED_BY(mutex);
+  bool opening_stopped ABSL_GUARDED_BY(mutex) = false;
+};
+
+SessionClient::SessionClient(const std::string& name) : impl_(std::make_unique<Impl>()) {
+  impl_->name = name;
+}
+
+SessionClient::~SessionClient() = default;
+
+void SessionClient::SetAddress(const std::string& address) {
+  absl::MutexLock lock(&impl_->mutex);
+  impl_->address = address;
+  impl_->stub.reset();
+}
+
+absl::StatusOr<OpenedSession> SessionClient::Open(const VolumeConfig& config, Epoch epoch,
+                                                  uint64_t session, Seq base, int64_t deadline_ms) {
+  control::OpenSessionRequest request;
+  request.set_volume(Bytes(config.volume));
+  request.set_epoch(epoch);
+  request.set_session(session);
+  request.set_base(base);
+  request.set_acks(config.acks);
+  request.set_delta_us(config.delta_us);
+  request.set_tau_ms(config.tau_ms);
+  request.set_k(config.k);
+  request.set_memory_bytes(config.log_max_bytes);
+  request.set_multicast(config.multicast);
+  control::OpenSessionResponse response;
+  const absl::Status status = impl_->Run(
+      true, deadline_ms, [&](control::Replica::Stub& stub, grpc::ClientContext& context) {
+        return stub.OpenSession(&context, request, &response);
+      });
+  if (!status.ok()) return status;
+  return OpenedFrom(impl_->name, response);
+}
+
+absl::StatusOr<HeldSession> SessionClient::Ask(const VolumeId& volume, int64_t deadline_ms) {
+  control::InventoryRequest request;
+  request.set_volume(Bytes(volume));
+  control::InventoryResponse response;
+  const absl::Status status = impl_->Run(
+      true, deadline_ms,
+      [&](control::Replica::Stub& stub, grpc::ClientContext& context) {
+        return stub.Inventory(&context, request, &response);
+      },
+      /*anew=*/true);
+  if (!status.ok()) return status;
+  return HeldFrom(impl_->name, response);
+}
+
+absl::Status SessionClient::Drop(const VolumeId& volume, Epoch epoch, uint64_t session,
+                                 int64_t deadline_ms) {
+  control::DropVolumeRequest request;
+  request.set_volume(Bytes(volume));
+  request.set_epoch(epoch);
+  request.set_session(session);
+  control::DropVolumeResponse response;
+  return impl_->Run(false, deadline_ms,
+                    [&](control::Replica::Stub& stub, grpc::ClientContext& context) {
+                      return stub.DropVolume(&context, request, &response);
+                    });
+}
+
+void SessionClient::EndOverdueCalls() {
+  absl::MutexLock lock(&impl_->mutex);
+  for (Impl::Call& call : impl_->running) {
+    if (call.overdue || SteadyClock::now() < call.deadline) continue;
+    call.overdue = true;
+    call.context.TryCancel();
+  }
+}
+
+void SessionClient::StopOpening() {
+  absl::MutexLock lock(&impl_->mutex);
+  impl_->opening_stopped = true;
+  for (Impl::Call& call : impl_->running) {
+    if (call.opens) call.context.TryCancel();
+  }
+}
+
+}  // namespace salius

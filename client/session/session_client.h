@@ -1,0 +1,53 @@
+// The primary's side of the control plane: opens sessions at one replica and asks it to drop logs.
+//
+// Threads: thread safe. gRPC's timers are waits on the wall clock (as those of the distribution's
+// Abseil are): a clock that is set back stops them for as long. So nothing here relies on them:
+// each call blocks for at most its deadline as long as somebody calls EndOverdueCalls() now and
+// then.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "client/session/session_answer.h"
+#include "common/ids.h"
+#include "storage/volume_config.h"
+
+namespace salius {
+
+class SessionClient {
+ public:
+  // `name`: of the replica, for what is said of it. It has no address yet.
+  explicit SessionClient(const std::string& name);
+  ~SessionClient();
+
+  // The replica's control service is at `address` from now on ("host:port"; empty: nobody knows).
+  // Calls that are under way go on; the next one connects.
+  void SetAddress(const std::string& address);
+
+  // Opens (or confirms) session `session` of `epoch`, in which the replica will hold seqs from
+  // `base` on. FAILED_PRECONDITION: a larger epoch was promised or opened (this primary is fenced);
+  // UNAVAILABLE (no address, too) and DEADLINE_EXCEEDED: try again; RESOURCE_EXHAUSTED: no memory
+  // there.
+  absl::StatusOr<OpenedSession> Open(const VolumeConfig& config, Epoch epoch, uint64_t session,
+                                     Seq base, int64_t deadline_ms);
+  // Asks what the replica holds of the volume, as a recovery would: over a connection of its own,
+  // which a firewall must let through now. Errors as of Open.
+  absl::StatusOr<HeldSession> Ask(const VolumeId& volume, int64_t deadline_ms);
+  // Forgets the volume's log of epochs up to `epoch`.
+  absl::Status Drop(const VolumeId& volume, Epoch epoch, uint64_t session, int64_t deadline_ms);
+
+  // Ends the calls that are past their deadline by the monotonic clock.
+  void EndOverdueCalls();
+  // Ends calls to Open and Ask that are under way; from now on they return CANCELLED at once.
+  void StopOpening();
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace salius

@@ -1,0 +1,244 @@
+// Attributes and extended attributes.
+//
+// Times are exact because nothing is predicted: while a node has unapplied records its attributes
+// are answered after they were applied (one round trip), so that a time once shown never changes by
+// itself. Only when the disk takes longer than kBriefNs are size and times those of the records,
+// and the answer is provisional. Attribute records are rare and are waited for like names: the
+// caller has the result of the apply. Only when the volume has failed are size and content answered
+// from the patches, so that reading goes on.
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/xattr.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/cleanup/cleanup.h"
+#include "client/volume/volume_impl.h"
+#include "common/check.h"
+#include "common/limits.h"
+#include "storage/apply.h"
+#include "storage/block_calls.h"
+#include "storage/fs_calls.h"
+#include "storage/posix_acl.h"
+
+namespace salius {
+namespace {
+
+bool IsAcl(const std::string& name) { return name == kAccessAclXattr || name == kDefaultAclXattr; }
+
+bool IsNanos(long nanos) { return nanos >= 0 && nanos < 1'000'000'000; }
+
+timespec TimeOf(uint64_t nanos) {
+  constexpr uint64_t kSecond = 1'000'000'000;
+  return {static_cast<time_t>(nanos / kSecond), static_cast<long>(nanos % kSecond)};
+}
+
+// `now` for what is to be set to the current time: that is decided here, since the log holds what
+// an operation produced, not what it depends on.
+AttrBody BodyFor(uint32_t mask, const struct stat& want, const timespec& now) {
+  AttrBody body;
+  if ((mask & kSetMode) != 0) body.mask |= kAttrMode;
+  if ((mask & kSetUid) != 0) body.mask |= kAttrUid;
+  if ((mask & kSetGid) != 0) body.mask |= kAttrGid;
+  if ((mask & (kSetAtime | kSetAtimeNow)) != 0) body.mask |= kAttrAtime;
+  if ((mask & (kSetMtime | kSetMtimeNow)) != 0) body.mask |= kAttrMtime;
+  const timespec& atime = (mask & kSetAtimeNow) != 0 ? now : want.st_atim;
+  const timespec& mtime = (mask & kSetMtimeNow) != 0 ? now : want.st_mtim;
+  if ((body.mask & kAttrMode) != 0) body.mode = want.st_mode & 07777;
+  if ((body.mask & kAttrUid) != 0) body.uid = want.st_uid;
+  if ((body.mask & kAttrGid) != 0) body.gid = want.st_gid;
+  if ((body.mask & kAttrAtime) != 0) {
+    body.atime_sec = atime.tv_sec;
+    body.atime_nsec = static_cast<uint32_t>(atime.tv_nsec);
+  }
+  if ((body.mask & kAttrMtime) != 0) {
+    body.mtime_sec = mtime.tv_sec;
+    body.mtime_nsec = static_cast<uint32_t>(mtime.tv_nsec);
+  }
+  return body;
+}
+
+}  // namespace
+
+absl::StatusOr<struct stat> Volume::Impl::GetAttr(Node& node, bool* provisional) {
+  const absl::Status current = AwaitNodeBriefly(node);
+  SALIUS_ASSIGN_OR_RETURN(struct stat st, StatOf(node));
+  if (current.ok()) return st;
+  const bool slow = absl::IsDeadlineExceeded(current);
+  if (provisional != nullptr) *provisional = slow;
+  absl::MutexLock lock(&node.state);
+  if (node.unapplied_data == 0) return st;
+  st.st_size = static_cast<off_t>(node.size);
+  if (!slow || node.patches.empty()) return st;
+  const timespec written = TimeOf(node.patches.back()->header().timestamp_ns);
+  if (std::pair(written.tv_sec, written.tv_nsec) >
+      std::pair(st.st_mtim.tv_sec, st.st_mtim.tv_nsec)) {
+    st.st_mtim = st.st_ctim = written;
+  }
+  return st;
+}
+
+absl::StatusOr<struct stat> Volume::Impl::StatOf(Node& node) {
+  while (true) {
+    {
+      absl::MutexLock lock(&node.state);
+      if (!node.hidden_link) break;
+    }
+    // It may be removed just now, by a thread that waits for the disk.
+    const std::string link = IdName(node.id.load());
+    const bool before = fs::StatAt(open_dir.get(), link).ok();
+    SALIUS_ASSIGN_OR_RETURN(struct stat st, fs::Stat(node.path_fd.get()));
+    if (before != fs::StatAt(open_dir.get(), link).ok()) continue;
+    if (before && st.st_nlink > 0) --st.st_nlink;
+    return st;
+  }
+  return fs::Stat(node.path_fd.get());
+}
+
+absl::Status Volume::Impl::Truncate(Node& node, uint64_t size) {
+  if (node.is_dir()) return ErrnoStatus(EISDIR, "truncate");
+  if (!node.is_regular() || size > static_cast<uint64_t>(INT64_MAX)) {
+    return ErrnoStatus(EINVAL, "truncate");
+  }
+  SALIUS_RETURN_IF_ERROR(DataHealth());
+  absl::MutexLock lock(&node.stream);
+  SALIUS_ASSIGN_OR_RETURN(const SharedFd fd, WriteFd(node));
+  const auto close_idle = absl::MakeCleanup([&] { CloseIdle(node); });
+  if (size > node.checked_size && !fs::SizeFits(fd->get(), size)) {
+    return ErrnoStatus(EFBIG, "truncate");
+  }
+  SALIUS_ASSIGN_OR_RETURN(const bool nameless, PrepareNameless(node));
+  absl::Status status;
+  if (nameless) {
+    status = fs::Truncate(fd->get(), size);
+    NoteDirect(node, 0);
+  } else {
+    SALIUS_ASSIGN_OR_RETURN(const SpaceGuard::Hold end,
+                            ReserveEnd(node, fd->get(), size, End::kMoves));
+    status = EnsureIdLocked(node);
+    if (status.ok()) {
+      RecordDraft draft;
+      draft.op = Op::kTruncate;
+      draft.arg0 = size;
+      status = IssueOn(node, std::move(draft)).status();
+    }
+  }
+  return status;
+}
+
+absl::Status Volume::Impl::CheckChangeable(const Node& node) {
+  SALIUS_ASSIGN_OR_RETURN(const fs::ChangeMarks marks, fs::ChangeMarksOf(node.path_fd.get()));
+  if (!marks.immutable && !marks.append_only) return absl::OkStatus();
+  return ErrnoStatus(EPERM, "immutable or append-only");
+}
+
+absl::Status Volume::Impl::ChangeAttr(Node& node, RecordDraft draft) {
+  SALIUS_RETURN_IF_ERROR(CheckChangeable(node));
+  bool orphan = false;
+  {
+    absl::MutexLock lock(&node.state);
+    orphan = node.orphan;
+  }
+  if (orphan) {
+    SALIUS_RETURN_IF_ERROR(AwaitNode(node));
+    RecordHeader header;
+    header.op = draft.op;
+    return ApplyAttr(node.path_fd.get(), header, draft.body);
+  }
+  SALIUS_RETURN_IF_ERROR(EnsureIdLocked(node));
+  draft.result = std::make_shared<ApplyResult>();
+  SALIUS_ASSIGN_OR_RETURN(const RecordRef record, IssueOn(node, std::move(draft)));
+  return AwaitResult(record).status();
+}
+
+absl::StatusOr<struct stat> Volume::Impl::SetAttr(Node& node, uint32_t mask,
+                                                  const struct stat& want, bool* provisional) {
+  // The kernel checks what its own callers give, not what its NFS server hears.
+  if (((mask & kSetAtime) != 0 && !IsNanos(want.st_atim.tv_nsec)) ||
+      ((mask & kSetMtime) != 0 && !IsNanos(want.st_mtim.tv_nsec))) {
+    return ErrnoStatus(EINVAL, "nanoseconds of a time");
+  }
+  if ((mask & kSetSize) != 0) {
+    if (want.st_size < 0) return ErrnoStatus(EINVAL, "truncate");
+    SALIUS_RETURN_IF_ERROR(Truncate(node, static_cast<uint64_t>(want.st_size)));
+  }
+  timespec now{};
+  if ((mask & (kSetAtimeNow | kSetMtimeNow)) != 0) now = fs::FileTimeNow(clock_file.get());
+  const AttrBody body = BodyFor(mask, want, now);
+  if (body.mask != 0) {
+    SALIUS_RETURN_IF_ERROR(NameHealth());
+    RecordDraft draft;
+    draft.op = Op::kSetAttr;
+    draft.body = body.Encode();
+    absl::MutexLock lock(&node.stream);
+    SALIUS_RETURN_IF_ERROR(ChangeAttr(node, std::move(draft)));
+  }
+  return GetAttr(node, provisional);
+}
+
+absl::Status Volume::Impl::CheckNewGroup(Node& node, gid_t gid) {
+  if (!space->needs_owner()) return absl::OkStatus();
+  SALIUS_RETURN_IF_ERROR(AwaitNode(node));
+  SALIUS_ASSIGN_OR_RETURN(const struct stat st, fs::Stat(node.path_fd.get()));
+  if (st.st_gid == gid) return absl::OkStatus();
+  return space->CheckGroup(gid, static_cast<uint64_t>(st.st_blocks) * 512);
+}
+
+absl::StatusOr<std::string> Volume::Impl::GetXattr(Node& node, const std::string& name) {
+  if (name == kFileIdXattr) return ErrnoStatus(ENODATA, name);
+  absl::StatusOr<std::string> value = fs::XattrValue(node.path_fd.get(), name);
+  // A file system without ACLs. The kernel asks for one before it judges by the mode, and takes
+  // nothing else for "there is none".
+  if (IsAcl(name) && StatusErrno(value.status()) == EOPNOTSUPP) return ErrnoStatus(ENODATA, name);
+  return value;
+}
+
+absl::StatusOr<std::vector<std::string>> Volume::Impl::ListXattr(Node& node) {
+  SALIUS_ASSIGN_OR_RETURN(std::vector<std::string> names, fs::XattrNames(node.path_fd.get()));
+  names.erase(std::remove(names.begin(), names.end(), kFileIdXattr), names.end());
+  return names;
+}
+
+absl::Status Volume::Impl::SetXattr(Node& node, const std::string& name, std::string_view value,
+                                    int flags, bool kill_sgid) {
+  if (name.empty() || name.size() > kMaxXattrNameBytes) return ErrnoStatus(ERANGE, "setxattr");
+  if (value.size() > kMaxXattrValue) return ErrnoStatus(E2BIG, "setxattr");
+  if ((flags & ~(XATTR_CREATE | XATTR_REPLACE)) != 0) return ErrnoStatus(EINVAL, "setxattr");
+  if (name == kFileIdXattr) return ErrnoStatus(EPERM, "setxattr");
+  SALIUS_RETURN_IF_ERROR(NameHealth());
+  absl::MutexLock lock(&node.stream);
+  const int old = StatusErrno(fs::XattrValue(node.path_fd.get(), name).status());
+  if (old != 0 && old != ENODATA) return ErrnoStatus(old, "setxattr");
+  if (old == 0 && (flags & XATTR_CREATE) != 0) return ErrnoStatus(EEXIST, "setxattr");
+  if (old != 0 && (flags & XATTR_REPLACE) != 0) return ErrnoStatus(ENODATA, "setxattr");
+  RecordDraft draft;
+  draft.op = Op::kSetXattr;
+  draft.body = XattrBody{name, std::string(value)}.Encode();
+  SALIUS_RETURN_IF_ERROR(ChangeAttr(node, std::move(draft)));
+  if (!kill_sgid) return absl::OkStatus();
+  // An access ACL changes the mode as well, so look at it only now.
+  SALIUS_ASSIGN_OR_RETURN(struct stat st, fs::Stat(node.path_fd.get()));
+  if ((st.st_mode & S_ISGID) == 0) return absl::OkStatus();
+  st.st_mode &= ~static_cast<mode_t>(S_ISGID);
+  RecordDraft mode;
+  mode.op = Op::kSetAttr;
+  mode.body = BodyFor(kSetMode, st, {}).Encode();
+  return ChangeAttr(node, std::move(mode));
+}
+
+absl::Status Volume::Impl::RemoveXattr(Node& node, const std::string& name) {
+  if (name == kFileIdXattr) return ErrnoStatus(ENODATA, name);
+  SALIUS_RETURN_IF_ERROR(NameHealth());
+  absl::MutexLock lock(&node.stream);
+  const absl::Status there = fs::XattrValue(node.path_fd.get(), name).status();
+  // As the file systems have it.
+  if (IsAcl(name) && StatusErrno(there) == ENODATA) return absl::OkStatus();
+  SALIUS_RETURN_IF_ERROR(there);
+  RecordDraft draft;
+  draft.op = Op::kRemoveXattr;
+  draft.body = XattrBody{name, ""}.Encode();
+  return ChangeAttr(node, std::move(draft));
+}
+
+}  // namespace salius

@@ -1,0 +1,122 @@
+#include "client/volume/node.h"
+
+#include <fcntl.h>
+
+#include "common/check.h"
+#include "common/log.h"
+#include "storage/fs_calls.h"
+
+namespace salius {
+namespace {
+
+// Freeing the largest file takes a file system seconds.
+constexpr absl::Duration kDeleteTimeout = absl::Seconds(10);
+
+}  // namespace
+
+bool Handle::sync() const { return (flags & (O_SYNC | O_DSYNC)) != 0; }
+bool Handle::direct() const { return (flags & (O_SYNC | O_DSYNC | O_DIRECT)) != 0; }
+bool Handle::writable() const { return (flags & O_ACCMODE) != O_RDONLY; }
+
+PinnedNode& PinnedNode::operator=(PinnedNode&& other) noexcept {
+  if (this != &other) {
+    Reset();
+    table_ = other.table_;
+    node_ = std::exchange(other.node_, nullptr);
+  }
+  return *this;
+}
+
+void PinnedNode::Reset() {
+  if (Node* const node = Release(); node != nullptr) table_->Unpin(*node);
+}
+
+NodeTable::~NodeTable() {
+  absl::MutexLock lock(&mu_);
+  for (const auto& [key, node] : by_inode_) delete node;
+}
+
+absl::StatusOr<PinnedNode> NodeTable::Intern(UniqueFd path_fd, absl::FunctionRef<Seq()> issued) {
+  SALIUS_ASSIGN_OR_RETURN(const struct stat st, fs::Stat(path_fd.get()));
+  absl::MutexLock lock(&mu_);
+  // A subvolume of btrfs: nothing is renamed or linked across its border, and recovery would not
+  // look there.
+  if (made_ > 0 && st.st_dev != dev_) return ErrnoStatus(EXDEV, "another file system or subvolume");
+  dev_ = st.st_dev;
+  Node*& node = by_inode_[{st.st_dev, st.st_ino}];
+  if (node == nullptr) {
+    node = new Node(std::move(path_fd), st, issued(), made_++, path_fds_);
+  } else {
+    node->path_fd.Offer(std::move(path_fd));
+  }
+  Pin(*node);
+  return PinnedNode(*this, node);
+}
+
+PinnedNode NodeTable::Find(FileId id) {
+  absl::MutexLock lock(&mu_);
+  const auto found = by_id_.find(id);
+  if (found == by_id_.end()) return PinnedNode();
+  Pin(*found->second);
+  return PinnedNode(*this, found->second);
+}
+
+bool NodeTable::SetId(Node& node, FileId id) {
+  absl::MutexLock lock(&mu_);
+  const auto left = left_.find(id);
+  if (left != left_.end() && left->second.file != std::pair{node.dev, node.ino}) return false;
+  const auto [place, fresh] = by_id_.try_emplace(id, &node);
+  if (!fresh && place->second != &node) return false;
+  node.id.store(id);
+  return true;
+}
+
+void NodeTable::ClearId(Node& node) {
+  absl::MutexLock lock(&mu_);
+  by_id_.erase(node.id.exchange(kNoFileId));
+}
+
+void NodeTable::Unpin(Node& node, uint64_t count) {
+  uint64_t pins = node.pins_.load();
+  while (pins > count) {
+    if (node.pins_.compare_exchange_weak(pins, pins - count)) return;
+  }
+  {
+    absl::MutexLock lock(&mu_);
+    const uint64_t before = node.pins_.fetch_sub(count);
+    SALIUS_CHECK(before >= count, "a node lost more pins than it had");
+    if (before > count) return;
+    by_inode_.erase({node.dev, node.ino});
+    if (const FileId id = node.id.load(); id != kNoFileId) {
+      by_id_.erase(id);
+      if (issued_) left_[id] = {{node.dev, node.ino}, issued_()};
+    }
+    ++deleting_;
+  }
+  delete &node;  // the last descriptor of a removed file: the file system frees its blocks in here
+  absl::MutexLock lock(&mu_);
+  --deleting_;
+}
+
+void NodeTable::DropCoveredIds(Seq checkpoint) {
+  absl::MutexLock lock(&mu_);
+  absl::erase_if(left_, [&](const auto& entry) { return entry.second.seq <= checkpoint; });
+}
+
+void NodeTable::AwaitDeleted() {
+  const auto none = [this] {
+    mu_.AssertHeld();
+    return deleting_ == 0;
+  };
+  absl::MutexLock lock(&mu_);
+  if (!mu_.AwaitWithTimeout(absl::Condition(&none), kDeleteTimeout)) {
+    SLOG_WARN("{} removed files are still being freed", deleting_);
+  }
+}
+
+size_t NodeTable::size() const {
+  absl::MutexLock lock(&mu_);
+  return by_inode_.size();
+}
+
+}  // namespace salius

@@ -1,0 +1,95 @@
+// Reading directories: straight from the backing directory, since names are applied before they are
+// acknowledged.
+//
+// Callers take a few entries at a time and say where they go on. That is answered from what was
+// read last or by reading on: btrfs lists up to the last name that there was at the open or at the
+// last seek, and with a seek each time would never be done while somebody renames what it lists.
+#include <errno.h>
+
+#include <atomic>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "client/volume/volume_impl.h"
+#include "common/check.h"
+#include "storage/fs_calls.h"
+
+namespace salius {
+
+// What one getdents64(2) gave.
+struct DirBatch {
+  // So many are kept, some 100 KB each: whoever may open directories could take all memory else.
+  static constexpr int kMostKept = 500;
+  static inline std::atomic<int> made{0};
+
+  DirBatch() { made.fetch_add(1); }
+  ~DirBatch() { made.fetch_sub(1); }
+  DirBatch(const DirBatch&) = delete;
+  DirBatch& operator=(const DirBatch&) = delete;
+
+  uint64_t from = 0;  // the offset it was read at
+  std::vector<fs::RawDirEntry> entries;
+
+  uint64_t end() const { return entries.empty() ? from : entries.back().next_offset; }
+  // The index of the entry at `offset`; that of none when it is not in here.
+  size_t Find(uint64_t offset) const {
+    if (offset == end()) return entries.size();
+    if (offset == from) return 0;
+    for (size_t i = 0; i < entries.size(); ++i) {
+      if (entries[i].next_offset == offset) return i + 1;
+    }
+    return entries.size();
+  }
+};
+
+namespace {
+
+// A batch with entries from `offset` on; at the end one without.
+absl::StatusOr<std::shared_ptr<const DirBatch>> BatchAt(Handle& handle, uint64_t offset) {
+  absl::MutexLock lock(&handle.dir_position);
+  const std::shared_ptr<const DirBatch> last = std::exchange(handle.dir_batch, nullptr);
+  // From the start everything is read anew: rewinddir(3).
+  if (last != nullptr && offset != 0 && last->Find(offset) < last->entries.size()) {
+    handle.dir_batch = last;
+    return last;
+  }
+  if (last == nullptr || offset == 0 || offset != last->end()) {
+    SALIUS_RETURN_IF_ERROR(fs::SeekDir(handle.fd->get(), offset));
+  }
+  auto next = std::make_shared<DirBatch>();
+  next->from = offset;
+  SALIUS_ASSIGN_OR_RETURN(next->entries, fs::ReadDirents(handle.fd->get()));
+  if (DirBatch::made.load() <= DirBatch::kMostKept) handle.dir_batch = next;
+  return std::shared_ptr<const DirBatch>(std::move(next));
+}
+
+}  // namespace
+
+absl::StatusOr<Handle*> Volume::OpenDir(Node& node, uid_t opener) {
+  return impl_->OpenDir(node, opener);
+}
+
+absl::Status Volume::ReadDir(Handle& handle, uint64_t offset,
+                             const std::function<bool(const DirEntry&)>& emit) {
+  Node& node = handle.node;
+  if (!node.is_dir()) return ErrnoStatus(ENOTDIR, "readdir");
+  while (true) {
+    SALIUS_ASSIGN_OR_RETURN(const std::shared_ptr<const DirBatch> batch, BatchAt(handle, offset));
+    if (batch->entries.empty()) return absl::OkStatus();
+    for (size_t i = batch->Find(offset); i < batch->entries.size(); ++i) {
+      const fs::RawDirEntry& raw = batch->entries[i];
+      offset = raw.next_offset;
+      if (impl_->IsHidden(node, raw.name)) continue;
+      uint32_t type = raw.type;
+      if (type == 0) {
+        const absl::StatusOr<struct stat> st = fs::StatAt(node.path_fd.get(), raw.name);
+        if (!st.ok()) continue;  // removed since
+        type = st->st_mode & S_IFMT;
+      }
+      if (!emit({raw.name, raw.next_offset, raw.ino, type})) return absl::OkStatus();
+    }
+  }
+}
+
+}  // namespace salius

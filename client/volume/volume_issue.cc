@@ -1,0 +1,230 @@
+// Stamping: how a change becomes a record, and how its caller learns what became of it.
+#include <errno.h>
+#include <fcntl.h>
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "client/volume/volume_impl.h"
+#include "common/check.h"
+#include "common/limits.h"
+#include "common/strings.h"
+#include "storage/apply.h"
+#include "storage/fs_calls.h"
+
+namespace salius {
+namespace {
+
+// Where the node is, relative to the volume's root; empty when that cannot be said.
+std::string PathBelow(const Node& root, const Node& node) {
+  const absl::StatusOr<std::string> top = fs::PathOf(root.path_fd.get());
+  const absl::StatusOr<std::string> path = fs::PathOf(node.path_fd.get());
+  if (!top.ok() || !path.ok()) return "";
+  const std::string prefix = *top == "/" ? "/" : *top + "/";
+  if (path->compare(0, prefix.size(), prefix) != 0) return "";
+  std::string below = path->substr(prefix.size());
+  return below.size() <= kMaxPathBytes ? below : "";
+}
+
+}  // namespace
+
+absl::Status Volume::Impl::EnsureId(Node& node) {
+  if (node.identified.load()) return absl::OkStatus();
+  absl::MutexLock lock(&node.stream);
+  return EnsureIdLocked(node);
+}
+
+absl::Status Volume::Impl::EnsureIdLocked(Node& node) {
+  if (node.identified.load()) return absl::OkStatus();
+  SALIUS_ASSIGN_OR_RETURN(const FileId old, ReadFileId(node.path_fd.get()));
+  // An id that another node in use has, or that this volume never gave, was copied together with
+  // the file.
+  const absl::StatusOr<FileHandle> handle = HandleOf(node.path_fd.get(), "", AT_EMPTY_PATH);
+  RecordDraft draft;
+  draft.op = Op::kAdopt;
+  AdoptBody body;
+  if (handle.ok()) {
+    body.handle_type = handle->type;
+    body.handle = handle->bytes;
+  }
+  if (old != kNoFileId && old < id_ceiling.load() && table.SetId(node, old)) {
+    absl::Status told;
+    if (handle.ok()) {
+      // Which of its copies this is, should there be any. Nothing changes on the disk, and nobody
+      // waits: it goes with the change that follows.
+      draft.body = body.Encode();
+      draft.when = SendWhen::kLater;
+      told = IssueOn(node, std::move(draft)).status();
+    }
+    if (told.ok()) {
+      node.identified.store(true);
+    } else {
+      table.ClearId(node);
+    }
+    return told;
+  }
+  SALIUS_RETURN_IF_ERROR(CheckChangeable(node));
+  body.path = PathBelow(*root, node);
+  if (!handle.ok() && body.path.empty()) return handle.status();
+  draft.body = body.Encode();
+  SALIUS_ASSIGN_OR_RETURN(const FileId id, NewId());
+  if (!table.SetId(node, id)) {
+    return absl::InternalError(absl::StrCat("file id ", id, " is another file's already"));
+  }
+  draft.result = std::make_shared<ApplyResult>();
+  const absl::StatusOr<RecordRef> record = IssueOn(node, std::move(draft));
+  absl::Status status = record.status();
+  // Waited for here, over the node's lock, so that an immutable file or a full disk is an error of
+  // this call and not of the volume. It happens once in a file's life.
+  if (record.ok()) status = AwaitResult(*record).status();
+  if (!status.ok()) {
+    table.ClearId(node);
+    return status;
+  }
+  node.identified.store(true);
+  adopted.Increment();
+  return absl::OkStatus();
+}
+
+absl::StatusOr<FileId> Volume::Impl::NewId() {
+  absl::StatusOr<FileId> id = pipe.load()->NewFileId();
+  // Files that were copied from another volume may have ids that come only now.
+  while (id.ok() && table.Find(*id)) id = pipe.load()->NewFileId();
+  if (!id.ok()) return AsDataError(id.status());
+  FileId ceiling = id_ceiling.load();
+  while (ceiling <= *id && !id_ceiling.compare_exchange_weak(ceiling, *id + 1)) {
+  }
+  return id;
+}
+
+absl::StatusOr<RecordRef> Volume::Impl::Issue(RecordDraft draft) {
+  // The locks held here (`stream`, `names`) are none that Apply takes, so a full window opens
+  // again.
+  const uint64_t charge = SpaceCharge(draft.op, draft.body.size());
+  space->Issued(charge);
+  absl::StatusOr<RecordRef> record = pipe.load()->Issue(std::move(draft));
+  if (!record.ok()) space->Applied(charge);
+  return record;
+}
+
+absl::StatusOr<RecordRef> Volume::Impl::IssueOn(Node& node, RecordDraft draft) {
+  const bool data = IsDataOp(draft.op);
+  uint64_t size = 0;
+  if (data) {
+    SALIUS_ASSIGN_OR_RETURN(size, LogicalSize(node));
+  }
+  {
+    absl::MutexLock lock(&node.state);
+    if (data && node.unapplied_data++ == 0) node.size = size;
+    ++node.unapplied;
+  }
+  table.Pin(node);
+  draft.file_id = node.id.load();
+  absl::StatusOr<RecordRef> record = Issue(std::move(draft));
+  if (!record.ok()) {
+    {
+      absl::MutexLock lock(&node.state);
+      if (data) --node.unapplied_data;
+      --node.unapplied;
+    }
+    table.Unpin(node);  // the caller holds a pin of its own
+    return AsDataError(record.status());
+  }
+  absl::MutexLock lock(&node.state);
+  const RecordHeader& header = (*record)->header();
+  node.last_seq = header.seq;
+  if (data) {
+    node.size = SizeAfter(node.size, header);
+    // It may have been applied already.
+    if (node.applied_seq < header.seq) node.patches.Add(*record);
+  }
+  return record;
+}
+
+absl::StatusOr<RecordRef> Volume::Impl::IssueName(RecordDraft draft) {
+  draft.result = std::make_shared<ApplyResult>();
+  absl::StatusOr<RecordRef> record = Issue(std::move(draft));
+  return record.ok() ? std::move(record) : AsNameError(record.status());
+}
+
+absl::Status Volume::Impl::AwaitApplied(Seq seq) {
+  RecordStream& pipe_ref = *pipe.load();
+  SALIUS_RETURN_IF_ERROR(pipe_ref.WaitDurable(seq));
+  pipe_ref.TryApply();
+  return pipe_ref.WaitApplied(seq);
+}
+
+absl::StatusOr<UniqueFd> Volume::Impl::AwaitResult(const RecordRef& record) {
+  SALIUS_RETURN_IF_ERROR(AsDataError(AwaitApplied(record->seq())));
+  ApplyResult& result = *record->result();
+  if (result.status.ok()) return std::move(result.made);
+  // Recovery must not perform what is refused now.
+  cancelled.Increment();
+  RecordDraft draft;
+  draft.op = Op::kCancel;
+  draft.file_id = record->header().file_id;
+  draft.arg0 = record->seq();
+  const absl::StatusOr<RecordRef> cancel = Issue(std::move(draft));
+  if (!cancel.ok()) return AsDataError(cancel.status());
+  SALIUS_RETURN_IF_ERROR(AsDataError(pipe.load()->WaitDurable((*cancel)->seq())));
+  return result.status;
+}
+
+absl::Status Volume::Impl::AwaitNode(Node& node) {
+  Seq last = 0;
+  {
+    absl::MutexLock lock(&node.state);
+    if (node.unapplied == 0) return absl::OkStatus();
+    last = node.last_seq;
+  }
+  return AsDataError(AwaitApplied(last));
+}
+
+absl::Status Volume::Impl::AwaitNodeBriefly(Node& node) {
+  Seq last = 0;
+  {
+    absl::MutexLock lock(&node.state);
+    if (node.unapplied == 0) return absl::OkStatus();
+    last = node.last_seq;
+  }
+  const absl::Status applied = pipe.load()->WaitAppliedFor(last, kBriefNs);
+  return absl::IsDeadlineExceeded(applied) ? applied : AsDataError(applied);
+}
+
+absl::StatusOr<uint64_t> Volume::Impl::LogicalSize(Node& node) {
+  {
+    absl::MutexLock lock(&node.state);
+    if (node.unapplied_data > 0 || node.size_known) return node.size;
+  }
+  // Nothing that changes the size is under way, and nothing is issued meanwhile.
+  SALIUS_ASSIGN_OR_RETURN(const struct stat st, fs::Stat(node.path_fd.get()));
+  absl::MutexLock lock(&node.state);
+  node.size = static_cast<uint64_t>(st.st_size);
+  node.size_known = true;
+  return node.size;
+}
+
+absl::StatusOr<SharedFd> Volume::Impl::WriteFd(Node& node, uid_t opener) {
+  {
+    absl::MutexLock lock(&node.state);
+    if (node.rw_fd != nullptr) return node.rw_fd;
+  }
+  const int atime = file_fds.AtimeFlag(FileFds::Kind::kFile);
+  SALIUS_ASSIGN_OR_RETURN(UniqueFd fd, Reopen(node.path_fd.get(), O_RDWR | atime));
+  SharedFd shared = file_fds.Share(std::move(fd), FileFds::Kind::kFile, opener);
+  absl::MutexLock lock(&node.state);
+  if (node.rw_fd == nullptr) {
+    node.rw_fd = std::move(shared);
+    node.unwatched_seq = std::max(node.last_seq, node.born_seq);
+    node.unwatched_writes = node.bulk_writes.load();
+  }
+  return node.rw_fd;
+}
+
+void Volume::Impl::CloseIdle(Node& node) {
+  SharedFd idle;  // closed after the lock
+  absl::MutexLock lock(&node.state);
+  if (node.unapplied == 0 && node.handles == 0) idle.swap(node.rw_fd);
+}
+
+}  // namespace salius

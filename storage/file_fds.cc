@@ -1,0 +1,68 @@
+#include "storage/file_fds.h"
+
+#include <fcntl.h>
+
+#include <memory>
+#include <utility>
+
+namespace salius {
+
+bool FileFds::RoomFor(uid_t user) const {
+  const size_t limit = limit_.load(), open = open_.load();
+  if (open >= limit) return false;
+  if (user == kRoot) return true;
+  const auto held = of_user_.find(user);
+  return held == of_user_.end() || held->second < limit - open;
+}
+
+bool FileFds::HasRoom(uid_t user) const {
+  if (!Crowded()) return true;
+  absl::MutexLock lock(&mu_);
+  return RoomFor(user);
+}
+
+SharedFd FileFds::Share(UniqueFd fd, Kind kind, uid_t user) {
+  open_.fetch_add(1);
+  const auto* const shared = new const UniqueFd(std::move(fd));
+  {
+    absl::MutexLock lock(&mu_);
+    shared_.emplace(shared->get(), Shared{kind, user});
+    if (user != kRoot) ++of_user_[user];
+    Follow(shared->get(), kind);  // it may have been opened before a change
+  }
+  return SharedFd(shared, [this](const UniqueFd* last) { Close(last); });
+}
+
+void FileFds::Close(const UniqueFd* shared) {
+  {
+    absl::MutexLock lock(&mu_);
+    const auto entry = shared_.find(shared->get());
+    const auto of_user = of_user_.find(entry->second.user);
+    if (of_user != of_user_.end() && --of_user->second == 0) of_user_.erase(of_user);
+    shared_.erase(entry);
+  }
+  delete shared;
+  absl::MutexLock lock(&mu_);  // wakes WaitForRoom
+  open_.fetch_sub(1);
+}
+
+bool FileFds::WaitForRoom(uid_t user, absl::Duration bound) {
+  const auto room = [this, user]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return RoomFor(user); };
+  absl::MutexLock lock(&mu_);
+  return mu_.AwaitWithTimeout(absl::Condition(&room), bound);
+}
+
+void FileFds::SetNoAtime(bool files, bool directories) {
+  absl::MutexLock lock(&mu_);
+  if (no_atime_.exchange(files) == files && no_dir_atime_.load() == directories) return;
+  no_dir_atime_.store(directories);
+  for (const auto& [fd, shared] : shared_) Follow(fd, shared.kind);
+}
+
+void FileFds::Follow(int fd, Kind kind) {
+  const int flags = ::fcntl(fd, F_GETFL);
+  const int wanted = (flags & ~O_NOATIME) | AtimeFlag(kind);
+  if (flags != -1 && wanted != flags) static_cast<void>(::fcntl(fd, F_SETFL, wanted));
+}
+
+}  // namespace salius

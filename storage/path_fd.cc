@@ -1,0 +1,127 @@
+#include "storage/path_fd.h"
+
+#include <fcntl.h>
+
+#include <utility>
+
+#include "common/check.h"
+#include "common/log.h"
+
+namespace salius {
+
+void PathFdCache::Configure(int mount_fd, dev_t dev, size_t limit) {
+  absl::MutexLock lock(&mutex_);
+  mount_fd_ = mount_fd;
+  dev_.store(dev);
+  limit_ = limit;
+}
+
+size_t PathFdCache::open() const {
+  absl::MutexLock lock(&mutex_);
+  return lru_.size();
+}
+
+void PathFdCache::Enter(PathFd& fd) {
+  absl::MutexLock lock(&mutex_);
+  if (fd.listed_ || fd.counted_kept_) return;
+  fd.place_ = lru_.insert(lru_.end(), &fd);
+  fd.listed_ = true;
+  Shrink();
+}
+
+void PathFdCache::Leave(PathFd& fd) {
+  absl::MutexLock lock(&mutex_);
+  if (fd.listed_) lru_.erase(fd.place_);
+  if (fd.counted_kept_) --kept_;
+  fd.listed_ = fd.counted_kept_ = false;
+}
+
+void PathFdCache::Shrink() {
+  // Every one is looked at twice at most: the first look takes its mark of use away.
+  for (size_t looks = 2 * lru_.size(); lru_.size() + kept_ > limit_ && looks > 0; --looks) {
+    PathFd& fd = *lru_.front();
+    bool keep = false;
+    if (fd.used_.exchange(false) || (!fd.TryClose(&keep) && !keep)) {
+      lru_.splice(lru_.end(), lru_, lru_.begin());
+    } else {
+      lru_.pop_front();
+      fd.listed_ = false;
+      if (keep) ++kept_;
+      fd.counted_kept_ = keep;
+    }
+  }
+}
+
+PathFd::PathFd(UniqueFd fd, dev_t dev, PathFdCache& cache)
+    : cache_(cache), dev_(dev), fd_(std::make_shared<const UniqueFd>(std::move(fd))) {
+  cache_.Enter(*this);
+}
+
+PathFd::~PathFd() { cache_.Leave(*this); }
+
+PathFd::Use PathFd::get() const {
+  used_.store(true, std::memory_order_relaxed);
+  SharedFd fd;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (fd_ != nullptr) return Use(fd_);
+    fd = fd_ = Reopen();
+  }
+  if (fd != nullptr) cache_.Enter(const_cast<PathFd&>(*this));
+  return Use(std::move(fd));
+}
+
+SharedFd PathFd::Reopen() const {
+  absl::StatusOr<UniqueFd> fd = OpenByHandle(cache_.mount_fd_, *handle_, O_PATH | O_NOFOLLOW);
+  if (!fd.ok()) {
+    SLOG_ERROR("a file in use cannot be opened again: {}", fd.status().ToString());
+    return nullptr;
+  }
+  by_handle_ = true;
+  return std::make_shared<const UniqueFd>(*std::move(fd));
+}
+
+void PathFd::Offer(UniqueFd fd) const {
+  bool closed = false;
+  {
+    absl::MutexLock lock(&mutex_);
+    closed = fd_ == nullptr;
+    if (!closed && !by_handle_) return;
+    fd_ = std::make_shared<const UniqueFd>(std::move(fd));
+    by_handle_ = false;
+  }
+  used_.store(true, std::memory_order_relaxed);
+  if (closed) cache_.Enter(const_cast<PathFd&>(*this));
+}
+
+void PathFd::Keep(const Use& use) const {
+  SALIUS_CHECK(use.fd_ != nullptr);
+  bool closed = false;
+  {
+    absl::MutexLock lock(&mutex_);
+    keep_ = true;
+    // An offered one, which `use` is no share of, may have been closed.
+    closed = fd_ == nullptr;
+    if (closed) fd_ = use.fd_;
+  }
+  if (closed) cache_.Enter(const_cast<PathFd&>(*this));
+}
+
+bool PathFd::TryClose(bool* keep) const {
+  absl::MutexLock lock(&mutex_);
+  *keep = keep_ || dev_ != cache_.dev_.load();
+  if (*keep || fd_ == nullptr) return !*keep;
+  if (fd_.use_count() > 1) return false;
+  if (!handle_.has_value()) {
+    absl::StatusOr<FileHandle> handle = HandleOf(fd_->get(), "", AT_EMPTY_PATH);
+    if (!handle.ok()) {
+      *keep = true;
+      return false;
+    }
+    handle_ = *std::move(handle);
+  }
+  fd_.reset();
+  return true;
+}
+
+}  // namespace salius

@@ -1,0 +1,102 @@
+// Disk quotas of file owners. The volume applies records as root, whom the kernel lets past every
+// limit, so the owner's limits are checked here, before a record is stamped.
+//
+// User and group quotas; project quotas are not looked at. Root's own files are exempt, as in the
+// kernel.
+//
+// quotactl(2) may wait for the disk, and for a thaw while the file system is frozen. So a thread of
+// its own makes every look, and a caller waits for it kLookWaitMs at most:
+//
+//   figures                                    | answer
+//   -------------------------------------------+---------------------------------------------------
+//   fresh, and plainly below both limits       | from them, without a look
+//   old, or near a limit                       | after a new look
+//   old, and the look does not end in time     | from the last ones
+//   none, and the look does not end in time    | yes
+//
+// Figures of a look are those of the time when it began: what was unapplied then, and what was let
+// through since, count as used.
+//
+// Threads: all methods from any thread.
+#pragma once
+
+#include "storage/block_calls.h"
+#include <sys/types.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <utility>
+
+
+namespace salius {
+
+// What the file system says about an owner; nullopt when quotas of the type are not on.
+using QuotaLookup = std::function<std::optional<fs::QuotaUse>(fs::QuotaType, uint32_t id)>;
+// Asks the kernel about the file system of `fd`, which outlives the function.
+QuotaLookup KernelQuota(int fd);
+
+class QuotaGuard {
+ public:
+  // How long a caller waits for a look.
+  static constexpr int64_t kLookWaitMs = 30;
+  // How old figures may be that are far from a limit.
+  static constexpr int64_t kFreshMs = 100;
+
+  // Looks whether quotas are on at all. `unapplied`: bytes that may still be applied, of all owners;
+  // does not wait.
+  QuotaGuard(QuotaLookup lookup, std::function<uint64_t()> unapplied);
+  // Waits for a look under way.
+  ~QuotaGuard();
+  QuotaGuard(const QuotaGuard&) = delete;
+  QuotaGuard& operator=(const QuotaGuard&) = delete;
+
+  // Has it looked up again whether quotas are on (they may be switched on under us). Does not wait.
+  void Refresh();
+  bool on() const { return user_.load() || group_.load(); }
+
+  // True when files of (uid, gid) may take `bytes` more, or one more inode.
+  bool HasBytes(uid_t uid, gid_t gid, uint64_t bytes) const;
+  bool HasInode(uid_t uid, gid_t gid) const;
+  // True when the group may take over a file that has so many bytes.
+  bool GroupHas(gid_t gid, uint64_t bytes) const;
+
+ private:
+  using Owner = std::pair<fs::QuotaType, uint32_t>;
+  struct Figures {
+    std::optional<fs::QuotaUse> use;
+    int64_t looked_ms = 0;
+    // Bytes that `use` may not have: unapplied when the look began, and let through since.
+    uint64_t beside = 0;
+    uint64_t next_beside = 0;  // the same of the look under way
+    uint64_t begun = 0, done = 0;  // looks
+    bool queued = false;
+  };
+
+  bool OwnerHasBytes(const Owner& owner, uint64_t bytes) const;
+  // The figures after a new look, or the last ones.
+  Figures LookAt(const Owner& owner) const;
+  void Queue(const Owner& owner, Figures& figures) const;  // mutex_ is held
+  void Work();
+
+  const QuotaLookup lookup_;
+  const std::function<uint64_t()> unapplied_;
+  std::atomic<bool> user_{false};
+  std::atomic<bool> group_{false};
+
+  mutable std::mutex mutex_;  // guards what follows; never held over a look
+  mutable std::condition_variable asked_, answered_;
+  mutable std::map<Owner, Figures> owners_;
+  mutable std::deque<Owner> queue_;
+  int64_t busy_since_ms_ = 0;  // the look under way; 0: none
+  bool stopping_ = false;
+  std::thread thread_;
+};
+
+}  // namespace salius

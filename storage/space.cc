@@ -1,0 +1,193 @@
+#include "storage/space.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/falloc.h>
+#include <time.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "common/check.h"
+#include "common/file.h"
+#include "storage/block_calls.h"
+#include "storage/fs_calls.h"
+
+namespace salius {
+namespace {
+
+// Of a clock that goes on by itself, in steps of a tick.
+int64_t CoarseMillis() {
+  timespec now{};
+  SALIUS_CHECK(clock_gettime(CLOCK_MONOTONIC_COARSE, &now) == 0);
+  return int64_t{now.tv_sec} * 1000 + now.tv_nsec / 1'000'000;
+}
+
+}  // namespace
+
+uint64_t SpaceCharge(Op op, uint64_t body_bytes) {
+  constexpr uint64_t kBlock = 4096;
+  switch (op) {
+    case Op::kWrite:
+      // The blocks, one more when it is not aligned, and one for the extent tree.
+      return (body_bytes + kBlock - 1) / kBlock * kBlock + 2 * kBlock;
+    case Op::kCancel:
+    case Op::kOnDisk:
+      return 0;
+    case Op::kSetXattr:
+      return (body_bytes + kBlock - 1) / kBlock * kBlock + kBlock;
+    default:  // an inode, a directory block, an xattr block or a split extent
+      return 4 * kBlock;
+  }
+}
+
+uint64_t SpaceCharge(const RecordHeader& header) {
+  return SpaceCharge(header.op, header.body_bytes);
+}
+
+SpaceGuard::SpaceGuard(int root_fd, std::function<absl::Status()> drain, QuotaLookup quota)
+    : root_fd_(root_fd),
+      margin_(fs::CopiesOnWrite(root_fd) ? kCowMargin : 0),
+      drain_(std::move(drain)),
+      quota_(std::move(quota), [this] { return unapplied_.load(); }) {}
+
+void SpaceGuard::Issued(uint64_t charge) {
+  unapplied_.fetch_add(charge);
+  budget_.fetch_sub(static_cast<int64_t>(charge));
+}
+
+absl::StatusOr<FsSpace> SpaceGuard::Free() {
+  if (margin_ > 0) SALIUS_RETURN_IF_ERROR(SyncFs(root_fd_));
+  return StatfsFree(root_fd_);
+}
+
+bool SpaceGuard::LookIsOld() const {
+  // btrfs would have to be synced for it.
+  return margin_ == 0 && CoarseMillis() - looked_ms_.load() > kLookEveryMs;
+}
+
+bool SpaceGuard::BudgetHas(uint64_t bytes) {
+  const int64_t need = static_cast<int64_t>(bytes);
+  if (budget_.load() >= need && !LookIsOld()) return true;
+  absl::MutexLock lock(&refresh_);
+  if (budget_.load() >= need && !LookIsOld()) return true;
+  return Look() && budget_.load() >= need;
+}
+
+bool SpaceGuard::Look() {
+  // In this order, and by adding the difference, what is issued or applied in between counts twice,
+  // never not at all.
+  const int64_t before = budget_.load();
+  const uint64_t unapplied = unapplied_.load();
+  const absl::StatusOr<FsSpace> space = Free();
+  if (!space.ok()) return false;  // the exact path will say why
+  quota_.Refresh();
+  const int64_t fresh =
+      static_cast<int64_t>(space->bytes_avail) - static_cast<int64_t>(unapplied) - kSpaceMargin;
+  budget_.fetch_add(fresh - before);
+  looked_ms_.store(CoarseMillis());
+  return true;
+}
+
+absl::StatusOr<SpaceGuard::Hold> SpaceGuard::Reserve(int fd, uid_t uid, gid_t gid, uint64_t offset,
+                                                     uint64_t length,
+                                                     absl::FunctionRef<absl::Status()> settle) {
+  if (length == 0) return Hold();
+  SALIUS_RETURN_IF_ERROR(CheckQuota(fd, uid, gid, offset, length));
+  // Room for several records of the largest body each.
+  const uint64_t need = SpaceCharge(Op::kWrite, length) + length / 4;
+  if (BudgetHas(need)) {
+    // Held before the look that counts: who allocates takes from the budget first and then looks at
+    // what is held.
+    Hold hold(&held_, need);
+    if (budget_.load() >= static_cast<int64_t>(need)) return hold;
+  }
+  // Blocks that an unapplied truncate frees are not there for this write.
+  SALIUS_RETURN_IF_ERROR(settle());
+  return MakeRoom(fd, offset, length);
+}
+
+absl::Status SpaceGuard::Allocate(int fd, uid_t uid, gid_t gid, uint64_t offset, uint64_t length) {
+  SALIUS_RETURN_IF_ERROR(CheckQuota(fd, uid, gid, offset, length));
+  return MakeRoom(fd, offset, length).status();
+}
+
+absl::StatusOr<SpaceGuard::Hold> SpaceGuard::MakeRoom(int fd, uint64_t offset, uint64_t length) {
+  // Before the lock, whose holder may wait for the disk.
+  const uint64_t missing = fs::UnallocatedBytes(fd, offset, length);
+  if (missing == 0) {
+    SALIUS_ASSIGN_OR_RETURN(const uint64_t size, FileSize(fd));
+    if (offset + length <= size || !fs::MayTakeBlocksBack(fd)) return Hold();
+    SALIUS_RETURN_IF_ERROR(fs::Fallocate(fd, FALLOC_FL_KEEP_SIZE, offset, length));
+    return Hold();
+  }
+  absl::MutexLock lock(&tight_);
+  SALIUS_ASSIGN_OR_RETURN(const FsSpace all, StatfsFree(root_fd_));
+  if (missing > all.bytes_total) return ErrnoStatus(ENOSPC, "write");
+  const uint64_t charge = SpaceCharge(Op::kWrite, missing);
+  Issued(charge);  // no write counts on it any more
+  absl::StatusOr<Hold> claimed = Claim(fd, offset, length, missing, charge);
+  Applied(charge);
+  return claimed;
+}
+
+absl::StatusOr<SpaceGuard::Hold> SpaceGuard::Claim(int fd, uint64_t offset, uint64_t length,
+                                                   uint64_t missing, uint64_t charge) {
+  // In this order what is issued or applied in between counts twice, never not at all.
+  uint64_t keep = held_.load() + margin_;
+  const uint64_t unapplied = unapplied_.load() - charge;
+  SALIUS_ASSIGN_OR_RETURN(FsSpace space, Free());
+  if (space.bytes_avail < unapplied + missing + keep + kTightMargin) {
+    SALIUS_RETURN_IF_ERROR(drain_());
+    SALIUS_ASSIGN_OR_RETURN(space, Free());
+    if (space.bytes_avail < missing + keep && reclaim_) {
+      // What is not held any more was issued, and is applied by the checkpoint.
+      keep = held_.load() + margin_;
+      SALIUS_RETURN_IF_ERROR(reclaim_());
+      SALIUS_ASSIGN_OR_RETURN(space, Free());
+    }
+    // bytes_avail, since we run as root and would be given root's reserve.
+    if (space.bytes_avail < missing + keep) return ErrnoStatus(ENOSPC, "write");
+  }
+  const absl::Status allocated = fs::Fallocate(fd, FALLOC_FL_KEEP_SIZE, offset, length);
+  if (!allocated.ok() && StatusErrno(allocated) != EOPNOTSUPP) return allocated;
+  uint64_t left = allocated.ok() ? fs::UnallocatedBytes(fd, offset, length) : missing;
+  if (left > 0 && allocated.ok() && margin_ == 0) {
+    // Blocks that are another file's, too, are written elsewhere.
+    const absl::Status own =
+        fs::Fallocate(fd, FALLOC_FL_UNSHARE_RANGE | FALLOC_FL_KEEP_SIZE, offset, length);
+    if (StatusErrno(own) == ENOSPC || StatusErrno(own) == EDQUOT) return own;
+    if (own.ok()) left = fs::UnallocatedBytes(fd, offset, length);
+  }
+  if (left == 0) return Hold();
+  // What cannot be allocated ahead is left a margin, and held.
+  const uint64_t beside = margin_ > 0 ? 0 : kTightMargin;
+  if (space.bytes_avail < left + keep + beside) return ErrnoStatus(ENOSPC, "write");
+  return Hold(&held_, SpaceCharge(Op::kWrite, length));
+}
+
+absl::Status SpaceGuard::CheckQuota(int fd, uid_t uid, gid_t gid, uint64_t offset,
+                                    uint64_t length) {
+  if (!quota_.on()) return absl::OkStatus();
+  if (quota_.HasBytes(uid, gid, length)) return absl::OkStatus();
+  // What is overwritten needs nothing, and does not wait for the disk.
+  if (fs::UnallocatedBytes(fd, offset, length) == 0) return absl::OkStatus();
+  // Near the limit: let what is unapplied become visible to the quota, then count exactly.
+  absl::MutexLock lock(&tight_);
+  SALIUS_RETURN_IF_ERROR(drain_());
+  const uint64_t missing = fs::UnallocatedBytes(fd, offset, length);
+  if (quota_.HasBytes(uid, gid, missing)) return absl::OkStatus();
+  return ErrnoStatus(EDQUOT, "write");
+}
+
+absl::Status SpaceGuard::CheckInode(uid_t uid, gid_t gid) {
+  if (!quota_.on() || quota_.HasInode(uid, gid)) return absl::OkStatus();
+  return ErrnoStatus(EDQUOT, "create");
+}
+
+absl::Status SpaceGuard::CheckGroup(gid_t gid, uint64_t bytes) {
+  if (!quota_.on() || quota_.GroupHas(gid, bytes)) return absl::OkStatus();
+  return ErrnoStatus(EDQUOT, "change of group");
+}
+
+}  // namespace salius

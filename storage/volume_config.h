@@ -1,0 +1,117 @@
+// `.salius/volume.toml`: the decisions of `salius init` about a volume. Written once, read by the
+// mount and by recovery. Mount options may override addresses and times for a session. Printable
+// ASCII, without tables.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/ext4_watch.h"
+#include "common/ids.h"
+
+namespace salius {
+
+inline constexpr char kSaliusDir[] = ".salius";
+inline constexpr char kVolumeFileName[] = "volume.toml";
+inline constexpr char kStateFileName[] = "state";
+inline constexpr char kStableLogFileName[] = "stable.log";
+inline constexpr char kLockFileName[] = "lock";
+inline constexpr char kAppliedFileName[] = "applied";  // see log/applied_mark.h
+inline constexpr char kBallastFileName[] = "ballast";  // freed when recovery runs out of space
+inline constexpr char kOpenDirName[] = "open";         // hidden links of nameless files, by id
+inline constexpr char kTmpDirName[] = "tmp";           // objects being made, by id
+inline constexpr char kLostDirName[] = "lost";         // objects that a recovery set aside
+
+struct VolumeConfig {
+  VolumeId volume{};
+  std::vector<std::string> replicas;  // m times "host:port" (NormalizeReplicas); empty: mode local
+  uint32_t acks = 1;                  // f: 1 <= f <= m (1 when m == 0)
+  uint64_t delta_us = 0;              // link delay bound
+  uint64_t tau_ms = 0;                // longest time a record may wait for the primary's disk
+  uint32_t k = 2;
+  uint64_t log_max_bytes = 0;     // uncheckpointed bytes a session may hold
+  uint64_t stable_log_bytes = 0;  // capacity of stable.log; at least 1.25 * log_max_bytes + 1 MiB
+  uint64_t bulk_limit_bytes = 0;  // unsynced bytes per file that are logged before it goes bulk
+  uint64_t ballast_bytes = 0;     // space held back for recovery
+  uint32_t datagram_bytes = 0;    // 0: from the route's MTU
+  std::string multicast;          // "group:port", empty: unicast
+  bool allow_same_host = false;   // no warning of replicas on the primary, or two on one host
+};
+
+// Returns a config with every default of common/limits.h, a random UUID and no replicas.
+VolumeConfig DefaultVolumeConfig();
+
+// Checks ranges and relations: acks against the number of replicas, duplicate replicas, the syntax
+// of addresses, times > 0, stable_log_bytes large enough. INVALID_ARGUMENT names the value and the
+// allowed range.
+absl::Status ValidateVolumeConfig(const VolumeConfig& config);
+
+// Writes each replica as "host:port", with the default port where it has none. Text that is no
+// address stays unchanged: ValidateVolumeConfig refuses it.
+void NormalizeReplicas(VolumeConfig* config);
+
+std::string VolumeConfigToToml(const VolumeConfig& config);
+// Parses the file. Unknown keys are an error that names them. `source` is used in messages.
+absl::StatusOr<VolumeConfig> VolumeConfigFromToml(std::string_view text, std::string_view source);
+
+// Makes `backing`/.salius with volume.toml, state (clean, epoch 0), stable.log, lock, ballast,
+// open/ and tmp/, all synced. Removes the ids of an earlier volume from the files below. On any
+// failure it removes the objects that it made.
+//
+//   ALREADY_EXISTS        there is a volume
+//   FAILED_PRECONDITION   a volume lies above or below on the same file system, `backing` was one
+//                         whose `.salius` is missing, or the guarantees cannot be kept there
+absl::Status CreateVolume(const std::string& backing, const VolumeConfig& config);
+
+// The open `.salius` directory of a volume, the backing directory, and the volume's config. The
+// exclusive lock is held for the life of the object (docs/recovery.md).
+struct VolumeDir {
+  std::string path;      // absolute path of the backing directory
+  int root_fd = -1;      // O_DIRECTORY | O_RDONLY
+  int salius_fd = -1;    // O_DIRECTORY | O_RDONLY
+  int lock_fd = -1;      // holds flock(LOCK_EX); -1 when opened without the lock
+  int claim_fd = -1;     // the claim of ClaimOnThisHost (storage/host_claim.h); closed before lock_fd
+  VolumeConfig config;
+  std::unique_ptr<Ext4Watch> ext4;  // since the lock was taken; null without it
+
+  // Opens the volume. `lock` is false only for readers such as `salius status`. Errors:
+  //
+  //   NOT_FOUND             no directory, or no volume (the message names `salius init`)
+  //   UNAVAILABLE           locked (the message names the holder's pid)
+  //   FAILED_PRECONDITION   read-only, or on FUSE/NFS, which cannot keep the guarantees
+  //   INVALID_ARGUMENT      volume.toml is bad
+  //   DATA_LOSS             `.salius` or a part of it is missing where there was a volume
+  static absl::StatusOr<VolumeDir> Open(const std::string& backing, bool lock);
+  VolumeDir() = default;
+  VolumeDir(VolumeDir&& other) noexcept;
+  VolumeDir& operator=(VolumeDir&& other) noexcept;
+  ~VolumeDir();
+
+  // Returns Ext4Watch::Check(); OK without a watch. Call it after every sync that records depend
+  // on.
+  absl::Status CheckSynced() const { return ext4 == nullptr ? absl::OkStatus() : ext4->Check(); }
+};
+
+// Turns the copy of a volume in `dir` (with its lock) into a volume of its own, as `config` says.
+// The volume of `config` must be a new one. A new `.salius` takes the place of the old one, of
+// which only lost/ is kept, and files lose their ids. Records that are not in the copy are given up
+// for it. Cut off at any point it is still a copy, which can be made a volume, or is one already.
+// Errors: as CreateVolume.
+absl::Status MakeCopyItsOwn(const VolumeDir& dir, const VolumeConfig& config);
+
+// Makes the ballast as large as configured again, since a recovery may have used it up. When it
+// cannot, above all because there is no room, that is logged. It harms only the next recovery on a
+// full disk.
+absl::Status RestoreBallast(int salius_fd, uint64_t bytes);
+
+// Brings everything to the disk that was written to the volume's file system. It calls syncfs(2) on
+// `root_fd`, a directory of it, and fdatasync(2) on `file_fd`, any regular file of it. XFS flushes
+// the drive's cache in syncfs only when its own log has something new. An error is final: the
+// kernel reports it once.
+absl::Status SyncVolume(int root_fd, int file_fd);
+
+}  // namespace salius

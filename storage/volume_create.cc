@@ -1,0 +1,304 @@
+// CreateVolume (storage/volume_config.h): the work of `salius init` on the disk.
+//
+// Everything is made in `.salius.new` and renamed at the end, so that `.salius` is there whole or
+// not at all. The remains of an earlier attempt that crashed are removed first. Nothing is touched
+// where files of another volume, or of one that has lost its `.salius`, could lose their ids.
+#include <stdio.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <string>
+
+#include "absl/algorithm/container.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
+#include "common/bytes.h"
+#include "common/check.h"
+#include "common/file.h"
+#include "common/file_system.h"
+#include "common/host.h"
+#include "common/strings.h"
+#include "log/stable_log.h"
+#include "log/state_file.h"
+#include "storage/apply.h"
+#include "storage/fs_calls.h"
+#include "storage/posix_acl.h"
+#include "storage/volume_config.h"
+#include "storage/volume_fs.h"
+
+namespace salius {
+namespace {
+
+constexpr char kNewDir[] = ".salius.new";
+
+// Makes a directory of our own: for root only, and without the ACLs and the setgid bit that a
+// parent passes on. Every object made in it would get them too.
+absl::StatusOr<UniqueFd> MakeOwnDir(int dirfd, const std::string& name) {
+  SALIUS_RETURN_IF_ERROR(MkdirAt(dirfd, name, 0700));
+  SALIUS_ASSIGN_OR_RETURN(UniqueFd fd, OpenAt(dirfd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW));
+  for (const char* acl : {kDefaultAclXattr, kAccessAclXattr}) {
+    const absl::Status status = fs::RemoveXattr(fd.get(), acl);
+    if (!status.ok() && !absl::IsUnimplemented(status)) return status;
+  }
+  SALIUS_RETURN_IF_ERROR(fs::Chmod(fd.get(), 0700));
+  return fd;
+}
+
+absl::StatusOr<VolumeState> InitialState(int root_fd, const VolumeConfig& config) {
+  VolumeState state;
+  state.volume = config.volume;
+  state.acks = config.acks;
+  state.file_id_limit = kRootFileId + 1;
+  SALIUS_ASSIGN_OR_RETURN(state.boot_id, BootId());
+  const absl::StatusOr<uint64_t> mount_id = UniqueMountId(root_fd);
+  if (mount_id.ok()) {
+    state.mount_id = *mount_id;
+  } else if (!absl::IsUnimplemented(mount_id.status())) {
+    return mount_id.status();
+  }
+  return state;
+}
+
+absl::Status MakeBallast(int dirfd, uint64_t bytes) {
+  SALIUS_ASSIGN_OR_RETURN(const UniqueFd fd,
+                          OpenAt(dirfd, kBallastFileName, O_RDWR | O_CREAT | O_EXCL, 0600));
+  if (bytes > 0) SALIUS_RETURN_IF_ERROR(fs::Fallocate(fd.get(), 0, 0, bytes));
+  return FsyncFd(fd.get());
+}
+
+// Makes the contents of `.salius` in `dirfd`, synced.
+absl::Status FillSaliusDir(int root_fd, int dirfd, const VolumeConfig& config) {
+  SALIUS_RETURN_IF_ERROR(
+      WriteFileAtomically(dirfd, kVolumeFileName, AsBytes(VolumeConfigToToml(config)), 0600));
+  SALIUS_ASSIGN_OR_RETURN(const VolumeState state, InitialState(root_fd, config));
+  SALIUS_RETURN_IF_ERROR(StateFile::Create(dirfd, kStateFileName, state).status());
+  SALIUS_RETURN_IF_ERROR(
+      StableLog::Create(dirfd, kStableLogFileName, config.volume, config.stable_log_bytes)
+          .status());
+  SALIUS_ASSIGN_OR_RETURN(const UniqueFd lock,
+                          OpenAt(dirfd, kLockFileName, O_RDWR | O_CREAT | O_EXCL, 0600));
+  SALIUS_RETURN_IF_ERROR(FsyncFd(lock.get()));
+  SALIUS_RETURN_IF_ERROR(MakeBallast(dirfd, config.ballast_bytes));
+  for (const char* name : {kOpenDirName, kTmpDirName}) {
+    SALIUS_ASSIGN_OR_RETURN(const UniqueFd dir, MakeOwnDir(dirfd, name));
+    SALIUS_RETURN_IF_ERROR(FsyncFd(dir.get()));
+  }
+  return FsyncFd(dirfd);
+}
+
+// Whether `.salius` in `dirfd` (may be O_PATH) belongs to a volume, whole or not.
+absl::StatusOr<bool> HoldsVolume(int dirfd) {
+  for (const char* file : {kVolumeFileName, kStateFileName, kStableLogFileName}) {
+    const absl::Status there =
+        fs::StatAt(dirfd, absl::StrFormat("%s/%s", kSaliusDir, file)).status();
+    if (there.ok()) return true;
+    if (!absl::IsNotFound(there) && !absl::IsInvalidArgument(there)) return there;
+  }
+  return false;
+}
+
+// Returns the path, relative to `dirfd`, of the first volume below it on the same file system; ""
+// for none.
+absl::StatusOr<std::string> VolumeBelow(int dirfd, dev_t device, const std::string& path) {
+  SALIUS_ASSIGN_OR_RETURN(const std::vector<std::string> names, fs::ListDir(dirfd));
+  for (const std::string& name : names) {
+    SALIUS_ASSIGN_OR_RETURN(const struct stat st, fs::StatAt(dirfd, name));
+    if (!S_ISDIR(st.st_mode) || st.st_dev != device) continue;
+    const std::string below = path + name;
+    SALIUS_ASSIGN_OR_RETURN(const UniqueFd fd, OpenAt(dirfd, name, O_PATH | O_NOFOLLOW));
+    SALIUS_ASSIGN_OR_RETURN(const bool volume, HoldsVolume(fd.get()));
+    if (volume) return below;
+    SALIUS_ASSIGN_OR_RETURN(std::string found, VolumeBelow(fd.get(), device, below + "/"));
+    if (!found.empty()) return found;
+  }
+  return "";
+}
+
+// Returns the way up, as "..", "../..", to the next volume whose tree the directory is a part of;
+// "" for none. A directory on another file system is not part of it.
+absl::StatusOr<std::string> VolumeAbove(int dirfd, struct stat at) {
+  UniqueFd fd;
+  for (std::string path = "..";; path += "/..") {
+    SALIUS_ASSIGN_OR_RETURN(fd, OpenAt(fd.get() < 0 ? dirfd : fd.get(), "..", O_PATH));
+    SALIUS_ASSIGN_OR_RETURN(const struct stat above, fs::StatAt(fd.get(), ""));
+    if (above.st_dev != at.st_dev || above.st_ino == at.st_ino) return "";
+    SALIUS_ASSIGN_OR_RETURN(const bool volume, HoldsVolume(fd.get()));
+    if (volume) return path;
+    at = above;
+  }
+}
+
+// Refuses a volume that holds this directory, or lies in it: its files would lose their ids.
+absl::Status CheckNoOtherVolume(int root_fd, const std::string& backing) {
+  SALIUS_ASSIGN_OR_RETURN(const struct stat st, fs::StatAt(root_fd, ""));
+  SALIUS_ASSIGN_OR_RETURN(const std::string above, VolumeAbove(root_fd, st));
+  if (!above.empty()) {
+    return absl::FailedPreconditionError(
+        absl::StrFormat("%s lies in a volume, %s/%s: one volume cannot be part of another", backing,
+                        backing, above));
+  }
+  SALIUS_ASSIGN_OR_RETURN(const std::string below, VolumeBelow(root_fd, st.st_dev, ""));
+  if (!below.empty()) {
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "there is a volume in %s, %s/%s: one volume cannot be part of another; if that one is no "
+        "longer needed, remove its %s",
+        backing, backing, Printable(below, NewLines::kReplace), kSaliusDir));
+  }
+  return absl::OkStatus();
+}
+
+// Whether an init left `.salius.new` behind, so that it is not a user's own.
+absl::StatusOr<bool> IsEarlierAttempt(int root_fd) {
+  const absl::string_view own[] = {kVolumeFileName, kStateFileName,   kStableLogFileName,
+                                   kLockFileName,   kBallastFileName, kOpenDirName,
+                                   kTmpDirName};
+  const absl::StatusOr<UniqueFd> dir =
+      OpenAt(root_fd, kNewDir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW);
+  if (!dir.ok()) return false;
+  SALIUS_ASSIGN_OR_RETURN(const struct stat st, fs::StatAt(dir->get(), ""));
+  SALIUS_ASSIGN_OR_RETURN(const std::vector<std::string> names, fs::ListDir(dir->get()));
+  return st.st_uid == geteuid() && (st.st_mode & 0077) == 0 &&
+         std::all_of(names.begin(), names.end(), [&](absl::string_view name) {
+           absl::ConsumeSuffix(&name, ".tmp");  // of WriteFileAtomically
+           return absl::c_linear_search(own, name);
+         });
+}
+
+absl::Status CheckLeftover(int root_fd, const std::string& backing) {
+  SALIUS_ASSIGN_OR_RETURN(const bool own, IsEarlierAttempt(root_fd));
+  if (own) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrFormat(
+      "%s/%s is not what an earlier salius init left: move it away", backing, kNewDir));
+}
+
+// Removes the remains of an earlier init that crashed. Removes the root's id first: without
+// `.salius.new` it would indicate a volume that has lost its `.salius`.
+absl::Status RemoveEarlierAttempt(int root_fd, const std::string& backing) {
+  const absl::Status attempt = fs::StatAt(root_fd, kNewDir).status();
+  if (attempt.ok()) {
+    SALIUS_RETURN_IF_ERROR(CheckLeftover(root_fd, backing));
+    SALIUS_RETURN_IF_ERROR(fs::RemoveXattr(root_fd, kFileIdXattr));
+    SALIUS_RETURN_IF_ERROR(FsyncFd(root_fd));
+    return fs::RemoveTree(root_fd, kNewDir);
+  }
+  if (!absl::IsNotFound(attempt)) return attempt;
+  SALIUS_ASSIGN_OR_RETURN(const FileId id, ReadFileId(root_fd));
+  if (id != kRootFileId) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrFormat(
+      "%s was a volume, or is the copy of one: it has a root's %s, but no %s. If that is lost, put "
+      "it back. If it was taken away for a new volume here, which forgets what the old one had not "
+      "written to this disk: setfattr -x %s %s",
+      backing, kFileIdXattr, kSaliusDir, kFileIdXattr, backing));
+}
+
+// Removes the ids of an earlier volume from everything below `dirfd` on the same file system: they
+// would be handed out a second time.
+absl::Status StripFileIds(int dirfd, dev_t device) {
+  SALIUS_ASSIGN_OR_RETURN(const std::vector<std::string> names, fs::ListDir(dirfd));
+  for (const std::string& name : names) {
+    SALIUS_ASSIGN_OR_RETURN(const UniqueFd fd, OpenAt(dirfd, name, O_PATH | O_NOFOLLOW));
+    SALIUS_ASSIGN_OR_RETURN(const struct stat st, fs::StatAt(fd.get(), ""));
+    if (st.st_dev != device) continue;
+    bool has_id = false;
+    SALIUS_RETURN_IF_ERROR(fs::GetXattr(fd.get(), kFileIdXattr, &has_id).status());
+    // The id of an immutable file cannot be removed.
+    const absl::Status removed =
+        has_id ? fs::RemoveXattr(fd.get(), kFileIdXattr) : absl::OkStatus();
+    if (!removed.ok()) {
+      return absl::Status(removed.code(),
+                          absl::StrFormat("\"%s\" keeps the id that an earlier volume gave it: %s",
+                                          Printable(name, NewLines::kReplace), removed.message()));
+    }
+    if (S_ISDIR(st.st_mode)) SALIUS_RETURN_IF_ERROR(StripFileIds(fd.get(), device));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckTrustedXattrs(int root_fd) {
+  bool found = false;
+  const absl::Status status = fs::GetXattr(root_fd, kFileIdXattr, &found).status();
+  if (!absl::IsUnimplemented(status)) return status;
+  return absl::FailedPreconditionError(
+      "the file system has no trusted extended attributes, which hold the files' ids");
+}
+
+// Makes a whole `.salius.new`, in a tree without ids except the root's.
+absl::Status PrepareRoot(int root_fd, const VolumeConfig& config) {
+  SALIUS_ASSIGN_OR_RETURN(const UniqueFd dir, MakeOwnDir(root_fd, kNewDir));
+  SALIUS_RETURN_IF_ERROR(FillSaliusDir(root_fd, dir.get(), config));
+  SALIUS_ASSIGN_OR_RETURN(const struct stat st, fs::StatAt(root_fd, ""));
+  SALIUS_RETURN_IF_ERROR(StripFileIds(root_fd, st.st_dev));
+  SALIUS_RETURN_IF_ERROR(SyncFs(root_fd));
+  SALIUS_RETURN_IF_ERROR(WriteFileId(root_fd, kRootFileId));
+  return FsyncFd(root_fd);
+}
+
+absl::Status CreateInRoot(int root_fd, const VolumeConfig& config) {
+  SALIUS_RETURN_IF_ERROR(PrepareRoot(root_fd, config));
+  return fs::Rename(root_fd, kNewDir, root_fd, kSaliusDir, RENAME_NOREPLACE);
+}
+
+// Puts the new `.salius` in the old one's place, and keeps the objects that a recovery had set
+// aside.
+absl::Status ReplaceSalius(int root_fd) {
+  SALIUS_RETURN_IF_ERROR(fs::Rename(root_fd, kNewDir, root_fd, kSaliusDir, RENAME_EXCHANGE));
+  const std::string lost = absl::StrFormat("%s/%s", kNewDir, kLostDirName);
+  const absl::Status there = fs::StatAt(root_fd, lost).status();
+  if (there.ok()) {
+    const std::string place = absl::StrFormat("%s/%s", kSaliusDir, kLostDirName);
+    SALIUS_RETURN_IF_ERROR(fs::Rename(root_fd, lost, root_fd, place, RENAME_NOREPLACE));
+  } else if (!absl::IsNotFound(there)) {
+    return there;
+  }
+  SALIUS_RETURN_IF_ERROR(FsyncFd(root_fd));
+  return fs::RemoveTree(root_fd, kNewDir);
+}
+
+}  // namespace
+
+absl::Status CreateVolume(const std::string& backing, const VolumeConfig& config) {
+  SALIUS_RETURN_IF_ERROR(ValidateVolumeConfig(config));
+  SALIUS_ASSIGN_OR_RETURN(const UniqueFd root, OpenAt(AT_FDCWD, backing, O_RDONLY | O_DIRECTORY));
+  SALIUS_RETURN_IF_ERROR(CheckBackingFileSystem(root.get(), backing));
+  SALIUS_ASSIGN_OR_RETURN(const std::string real, fs::RealPath(backing));
+  SALIUS_RETURN_IF_ERROR(CheckNoSystemDirectory(real));
+  // If two inits of one directory run at once, the second gives up.
+  SALIUS_RETURN_IF_ERROR(LockExclusive(root.get(), backing));
+  const absl::StatusOr<struct stat> existing = fs::StatAt(root.get(), kSaliusDir);
+  if (existing.ok()) {
+    return absl::AlreadyExistsError(absl::StrFormat("%s is a volume already", backing));
+  }
+  if (!absl::IsNotFound(existing.status())) return existing.status();
+
+  SALIUS_RETURN_IF_ERROR(CheckTrustedXattrs(root.get()));
+  SALIUS_RETURN_IF_ERROR(CheckNoOtherVolume(root.get(), backing));
+  SALIUS_RETURN_IF_ERROR(RemoveEarlierAttempt(root.get(), backing));
+  const absl::Status status = CreateInRoot(root.get(), config);
+  if (!status.ok()) {
+    // The first error is the one to report; the next init removes all that cannot be removed here.
+    fs::RemoveXattr(root.get(), kFileIdXattr).IgnoreError();
+    fs::RemoveTree(root.get(), kNewDir).IgnoreError();
+    return status;
+  }
+  return FsyncFd(root.get());
+}
+
+absl::Status MakeCopyItsOwn(const VolumeDir& dir, const VolumeConfig& config) {
+  SALIUS_CHECK(dir.lock_fd >= 0 && config.volume != dir.config.volume, "a volume in use, or the same one");
+  SALIUS_RETURN_IF_ERROR(ValidateVolumeConfig(config));
+  SALIUS_RETURN_IF_ERROR(CheckTrustedXattrs(dir.root_fd));
+  SALIUS_RETURN_IF_ERROR(CheckNoOtherVolume(dir.root_fd, dir.path));
+  if (fs::StatAt(dir.root_fd, kNewDir).ok()) {
+    SALIUS_RETURN_IF_ERROR(CheckLeftover(dir.root_fd, dir.path));
+    SALIUS_RETURN_IF_ERROR(fs::RemoveTree(dir.root_fd, kNewDir));
+  }
+  const absl::Status prepared = PrepareRoot(dir.root_fd, config);
+  if (prepared.ok()) return ReplaceSalius(dir.root_fd);
+  fs::RemoveTree(dir.root_fd, kNewDir).IgnoreError();  // the next init removes it otherwise
+  return prepared;
+}
+
+}  // namespace salius

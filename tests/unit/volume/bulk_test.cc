@@ -1,0 +1,372 @@
+// Bulk files: past the log and back, and what protects their data from older records (I3).
+#include <fcntl.h>
+#include <sys/statvfs.h>
+
+#include <atomic>
+#include <chrono>
+#include <string>
+#include <thread>
+
+#include "common/metrics.h"
+#include "log/record.h"
+#include "tests/unit/volume/fake_stream.h"
+#include "tests/unit/volume/volume_fixture.h"
+
+namespace salius {
+namespace {
+
+class BulkTest : public VolumeFixture {
+ protected:
+  BulkTest() { config.bulk_limit_bytes = 64 * 1024; }
+  FakeStream& fake() { return FakeOf(volume->stream()); }
+  // A file of an earlier checkpoint, so that its name needs no sync.
+  Handle* OldFile(const std::string& name) {
+    Handle* const file = Create(name);
+    SALIUS_CHECK_OK(volume->stream().Checkpoint());
+    return file;
+  }
+  // Writes until the file is bulk; returns where the next byte goes.
+  uint64_t MakeBulk(Handle* file) {
+    for (uint64_t at = 0; at < 80 * 1024; at += 16 * 1024) {
+      Write(file, at, std::string(16 * 1024, 'b'));
+    }
+    return 80 * 1024;
+  }
+  static uint64_t Transitions(const char* to) {
+    return GetCounter("salius_bulk_transitions_total", "", {{"to", to}}).value();
+  }
+};
+
+TEST_F(BulkTest, PastTheLimitWritesGoToTheBackingFileAndAreNotLogged) {
+  Make();
+  Handle* const file = OldFile("a");
+  const uint64_t entered = Transitions("bulk");
+  const uint64_t bytes = GetCounter("salius_bulk_bytes_total", "").value();
+  MakeBulk(file);
+  EXPECT_EQ(fake().Issued(Op::kWrite).size(), 4u);
+  EXPECT_EQ(Transitions("bulk"), entered + 1);
+  EXPECT_EQ(GetCounter("salius_bulk_bytes_total", "").value(), bytes + 16 * 1024);
+  EXPECT_EQ(BackingContent("a"), std::string(80 * 1024, 'b'));
+  EXPECT_EQ(Read(file, 0, 1 << 20), std::string(80 * 1024, 'b'));
+  // The last logged write was applied before the first direct one.
+  EXPECT_EQ(fake().applied, fake().Issued(Op::kWrite).back()->seq());
+  volume->Release(file);
+}
+
+TEST_F(BulkTest, AppendsGoOnAtTheEndInBulkAndAfterIt) {
+  Make();
+  Handle* const file = OldFile("a");
+  std::string all(MakeBulk(file), 'b');
+  for (const char* const text : {"one", "two"}) {
+    ASSERT_EQ(*volume->Write(*file, 0, text, /*append=*/true, false), 3u);
+    all += text;
+  }
+  EXPECT_EQ(BackingContent("a"), all);  // not logged
+  ASSERT_TRUE(volume->Fsync(*file, true).ok());
+  ASSERT_EQ(*volume->Write(*file, 0, "three", /*append=*/true, false), 5u);
+  EXPECT_EQ(Read(file, 0, 1 << 20), all + "three");
+  volume->Release(file);
+}
+
+TEST_F(BulkTest, FsyncMakesOnDiskDurableAndTheFileIsLoggedAgain) {
+  Make();
+  Handle* const file = OldFile("a");
+  const uint64_t end = MakeBulk(file);
+  const Seq last = fake().Issued(Op::kWrite).back()->seq();
+  const uint64_t left = Transitions("logged");
+  ASSERT_TRUE(volume->Fsync(*file, true).ok());
+  const auto on_disk = fake().Issued(Op::kOnDisk);
+  ASSERT_EQ(on_disk.size(), 1u);
+  EXPECT_EQ(on_disk[0]->header().arg0, last);
+  EXPECT_EQ(on_disk[0]->header().file_id, fake().Issued(Op::kWrite)[0]->header().file_id);
+  EXPECT_GE(fake().durable, on_disk[0]->seq());
+  EXPECT_EQ(Transitions("logged"), left + 1);
+  Write(file, end, "logged");
+  EXPECT_EQ(fake().Issued(Op::kWrite).back()->header().arg0, end);
+  EXPECT_GT(fake().Issued(Op::kWrite).back()->seq(), on_disk[0]->seq());
+  volume->Release(file);
+}
+
+// An fdatasync of blocks that are there already leaves the times behind.
+TEST_F(BulkTest, FsyncPutsTheTimesOnTheDiskToo) {
+  Make(64 * kMiB, "mkfs.ext4 -q -b 4096 -m 0", "commit=1000");  // no time comes there by itself
+  Handle* const file = OldFile("a");
+  MakeBulk(file);
+  struct stat want {};
+  want.st_mtim = {1000, 0};
+  ASSERT_TRUE(volume->SetAttr(file->node, kSetMtime, want).ok());
+  ASSERT_TRUE(volume->stream().Checkpoint().ok());
+  ASSERT_TRUE(volume->stream().Checkpoint().ok());  // not bulk any more
+  MakeBulk(file);
+  ASSERT_TRUE(volume->Fsync(*file, true).ok());
+  ASSERT_EQ(fake().Issued(Op::kOnDisk).size(), 1u);
+  const timespec mtime = Stat(file->node).st_mtim;
+  EXPECT_NE(mtime.tv_sec, 1000);
+  const timespec found = scratch->StatAfterPowerCut("a").st_mtim;
+  EXPECT_EQ(found.tv_sec, mtime.tv_sec);
+  EXPECT_EQ(found.tv_nsec, mtime.tv_nsec);
+  volume->Release(file);
+}
+
+TEST_F(BulkTest, SynchronousWriteToABulkFileSyncsAllOfIt) {
+  Make();
+  Handle* const file = OldFile("a");
+  const uint64_t end = MakeBulk(file);
+  Write(file, end, "sync", /*sync=*/true);
+  EXPECT_EQ(fake().Issued(Op::kOnDisk).size(), 1u);
+  EXPECT_GE(fake().durable, fake().Issued(Op::kOnDisk)[0]->seq());
+  EXPECT_EQ(Read(file, end, 10), "sync");
+  volume->Release(file);
+}
+
+TEST_F(BulkTest, SyncsKeepAFileFromBecomingBulk) {
+  Make();
+  Handle* const file = OldFile("a");
+  for (int i = 0; i < 20; ++i) {
+    Write(file, 0, std::string(32 * 1024, 'x'));
+    if (i % 2 == 0) {
+      ASSERT_TRUE(volume->Fsync(*file, true).ok());
+    }
+  }
+  EXPECT_EQ(fake().Issued(Op::kWrite).size(), 20u);
+  volume->Release(file);
+}
+
+TEST_F(BulkTest, FileWhoseNameIsNotOnDiskIsSyncedByACheckpoint) {
+  Make();
+  Handle* const file = Create("new");
+  MakeBulk(file);
+  const int syncs = fake().syncs;
+  ASSERT_TRUE(volume->Fsync(*file, true).ok());
+  EXPECT_EQ(fake().syncs, syncs + 1);
+  EXPECT_TRUE(fake().Issued(Op::kOnDisk).empty());
+  EXPECT_GE(fake().checkpoint, fake().Issued(Op::kWrite).back()->seq());
+  volume->Release(file);
+}
+
+TEST_F(BulkTest, FsyncThroughALaterHandleCoversBulkDataOfAClosedOne) {
+  Make();
+  Handle* file = OldFile("a");
+  MakeBulk(file);
+  Node& node = file->node;
+  volume->Release(file);
+  volume->Forget(node, 1);
+  file = OpenFile(Find("a"));
+  ASSERT_TRUE(volume->Fsync(*file, true).ok());
+  EXPECT_GE(fake().checkpoint, fake().Issued(Op::kWrite).back()->seq())
+      << "this descriptor may not hear what befell those records";
+  EXPECT_TRUE(fake().Issued(Op::kOnDisk).empty());
+  volume->Release(file);
+}
+
+// A descriptor does not hear of data that was written through another one, and that could not be
+// written back before it was opened.
+TEST_F(BulkTest, BulkDataOfAClosedDescriptorIsSyncedWithTheFileSystem) {
+  Make();
+  Handle* file = OldFile("a");
+  uint64_t end = MakeBulk(file);
+  ASSERT_TRUE(volume->stream().Checkpoint().ok());
+  Write(file, end++, "x");
+  Node& node = file->node;
+  volume->Release(file);
+  file = OpenFile(node);
+  int syncs = fake().syncs;
+  ASSERT_TRUE(volume->Fsync(*file, true).ok());
+  EXPECT_EQ(fake().syncs, syncs + 1);
+  // All of that is synced now, and what follows goes through descriptors that are still open.
+  volume->Release(file);
+  file = OpenFile(node);
+  syncs = fake().syncs;
+  MakeBulk(file);
+  Write(file, end++, "x");
+  ASSERT_TRUE(volume->Fsync(*file, true).ok());
+  EXPECT_EQ(fake().syncs, syncs);
+  volume->Release(file);
+}
+
+TEST_F(BulkTest, RecordsOfAForgottenNodeAreCoveredByACheckpoint) {
+  Make();
+  Handle* file = OldFile("a");
+  Write(file, 0, "logged before", true);
+  fake().ApplySome(SIZE_MAX);
+  const Seq logged = fake().Issued(Op::kWrite).back()->seq();
+  Node& node = file->node;
+  volume->Release(file);
+  volume->Forget(node, 1);
+  file = OpenFile(Find("a"));
+  Write(file, 0, std::string(128 * 1024, 'b'));  // bulk at once: this node has no record of its own
+  EXPECT_EQ(fake().Issued(Op::kWrite).size(), 1u);
+  ASSERT_TRUE(volume->Fsync(*file, true).ok());
+  EXPECT_TRUE(fake().Issued(Op::kOnDisk).empty());
+  EXPECT_GE(fake().checkpoint, logged) << "an older record could be replayed over synced data";
+  volume->Release(file);
+}
+
+// Until the new node is there an earlier one of the same file may have records stamped, and go.
+TEST(NodeTableTest, NoNodeComesOrGoesBetweenWhatWasIssuedAndTheNewNode) {
+  NodeTable table;
+  std::atomic<bool> looked_up = false;
+  std::thread other;
+  const auto open_here = [] { return *OpenAt(AT_FDCWD, ".", O_PATH | O_DIRECTORY); };
+  const auto node = table.Intern(open_here(), [&] {
+    other = std::thread([&] {
+      table.Find(7);
+      looked_up = true;
+    });
+    // It has to wait; one that did not would be done long before this ends.
+    const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(300);
+    while (!looked_up && std::chrono::steady_clock::now() < end) std::this_thread::yield();
+    EXPECT_FALSE(looked_up);
+    return Seq{5};
+  });
+  other.join();
+  ASSERT_TRUE(node.ok());
+  EXPECT_EQ((*node)->born_seq, 5u);
+  ASSERT_TRUE(table.Intern(open_here(), [] { return Seq{6}; }).ok());
+  EXPECT_EQ((*node)->born_seq, 5u);
+}
+
+TEST_F(BulkTest, CheckpointsThatCoverAFileEndBulk) {
+  Make();
+  Handle* const file = OldFile("a");
+  const uint64_t end = MakeBulk(file);
+  const uint64_t left = Transitions("logged");
+  // The first sync covers its bytes, and notes its records; the second one finds that out.
+  ASSERT_TRUE(volume->stream().Checkpoint().ok());
+  EXPECT_EQ(Transitions("logged"), left);
+  ASSERT_TRUE(volume->stream().Checkpoint().ok());
+  EXPECT_EQ(Transitions("logged"), left + 1);
+  Write(file, end, "logged");
+  EXPECT_EQ(fake().Issued(Op::kWrite).back()->header().arg0, end);
+  volume->Release(file);
+}
+
+TEST_F(BulkTest, DirectWriteAfterTheSyncKeepsTheFileBulk) {
+  Make();
+  Handle* const file = OldFile("a");
+  uint64_t end = MakeBulk(file);
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_TRUE(volume->stream().Checkpoint().ok());
+    Write(file, end++, "x");
+  }
+  EXPECT_EQ(fake().Issued(Op::kWrite).size(), 4u);
+  volume->Release(file);
+}
+
+// Recovery may repeat what is before them in the log, for which there is no room beside what took
+// theirs.
+TEST_F(BulkTest, TruncateAndFallocateOfABulkFileAreLoggedAndComeBetweenItsWrites) {
+  Make();
+  Handle* const file = OldFile("a");
+  const uint64_t end = MakeBulk(file);
+  struct stat want {};
+  want.st_size = 1000;
+  ASSERT_TRUE(volume->SetAttr(file->node, kSetSize, want).ok());
+  ASSERT_EQ(fake().Issued(Op::kTruncate).size(), 1u);
+  EXPECT_EQ(fake().Issued(Op::kTruncate)[0]->header().arg0, 1000u);
+  Write(file, end, "x");
+  EXPECT_EQ(Read(file, 900, end), std::string(100, 'b') + std::string(end - 1000, '\0') + "x");
+  want.st_size = 2000;
+  ASSERT_TRUE(volume->SetAttr(file->node, kSetSize, want).ok());
+  ASSERT_TRUE(volume->Fallocate(*file, 0, 0, 5000).ok());
+  ASSERT_EQ(fake().Issued(Op::kFallocate).size(), 1u);
+  EXPECT_EQ(Stat(file->node).st_size, 5000);
+  EXPECT_EQ(*volume->Write(*file, 0, "end", /*append=*/true, false), 3u);
+  EXPECT_EQ(Stat(file->node).st_size, 5003);
+  EXPECT_EQ(fake().Issued(Op::kWrite).size(), 4u) << "the file is bulk still";
+  // None of them may be repeated over what an fsync put on the disk.
+  ASSERT_TRUE(volume->Fsync(*file, true).ok());
+  ASSERT_EQ(fake().Issued(Op::kOnDisk).size(), 1u);
+  EXPECT_EQ(fake().Issued(Op::kOnDisk)[0]->header().arg0, fake().Issued(Op::kFallocate)[0]->seq());
+  EXPECT_EQ(BackingContent("a").size(), 5003u);
+  volume->Release(file);
+}
+
+TEST_F(BulkTest, SpaceOfARemovedFileIsFreeWhenItIsClosed) {
+  Make();
+  const auto free_blocks = [this] {
+    struct statvfs st {};
+    SALIUS_CHECK(::statvfs(scratch->path().c_str(), &st) == 0);
+    return st.f_bfree;
+  };
+  const auto bulk = [this](const std::string& name) {
+    Handle* const file = OldFile(name);
+    MakeBulk(file);
+    SALIUS_CHECK_OK(FsyncFd(file->fd->get()));  // delayed allocation counts as free
+    return file;
+  };
+  const uint64_t before = free_blocks();
+  Handle* file = bulk("unlinked");
+  Node* node = &file->node;
+  ASSERT_LT(free_blocks(), before);
+  ASSERT_TRUE(volume->Unlink(root(), "unlinked").ok());
+  volume->Release(file);
+  volume->Forget(*node, 1);
+  EXPECT_EQ(free_blocks(), before);
+
+  file = bulk("displaced");
+  node = &file->node;
+  volume->Release(Create("other"));
+  ASSERT_TRUE(volume->Rename(root(), "other", root(), "displaced", 0).ok());
+  volume->Release(file);
+  volume->Forget(*node, 1);
+  EXPECT_EQ(free_blocks(), before);
+}
+
+// Nothing but the page cache has the new data, and the rename is durable at once.
+TEST_F(BulkTest, RenameOverAnotherFileSyncsBulkDataFirst) {
+  Make();
+  volume->Release(Create("target"));
+  Handle* const old = OldFile("old");
+  MakeBulk(old);
+  ASSERT_TRUE(volume->Rename(root(), "old", root(), "target", 0).ok());
+  const auto on_disk = fake().Issued(Op::kOnDisk);
+  ASSERT_EQ(on_disk.size(), 1u);
+  EXPECT_LT(on_disk[0]->seq(), fake().Issued(Op::kRename).back()->seq());
+  volume->Release(old);
+
+  // The disk may not have the name of a new file: its data is synced by a checkpoint.
+  Handle* const young = Create("young");
+  Node& node = young->node;
+  MakeBulk(young);
+  volume->Release(young);
+  const int before = fake().syncs;
+  int syncs = before;
+  fake().before_issue = [&](Op op) {
+    if (op == Op::kRename) syncs = fake().syncs;
+  };
+  ASSERT_TRUE(volume->Rename(root(), "young", root(), "target", 0).ok());
+  EXPECT_GT(syncs, before);
+  fake().before_issue = nullptr;
+  absl::MutexLock lock(&node.state);
+  EXPECT_EQ(node.rw_fd, nullptr);
+}
+
+TEST_F(BulkTest, RenameOverAnotherFileFailsWhenBulkDataCannotBeSynced) {
+  Make();
+  volume->Release(Create("target"));
+  Handle* const file = OldFile("a");
+  MakeBulk(file);
+  scratch->Shutdown();
+  EXPECT_EQ(Errno(volume->Rename(root(), "a", root(), "target", 0)), EIO);
+  EXPECT_TRUE(fake().Issued(Op::kRename).empty());
+  volume->Release(file);
+}
+
+TEST_F(BulkTest, RenameAndUnlinkOfABulkFile) {
+  Make();
+  Handle* const file = OldFile("a");
+  const uint64_t end = MakeBulk(file);
+  ASSERT_TRUE(volume->Rename(root(), "a", root(), "b", 0).ok());
+  EXPECT_TRUE(fake().Issued(Op::kOnDisk).empty());  // nothing was lost by it
+  Write(file, end, "more");
+  ASSERT_TRUE(volume->Unlink(root(), "b").ok());
+  EXPECT_TRUE(volume->Fsync(*file, true).ok());
+  EXPECT_EQ(Read(file, end, 10), "more");
+  volume->Release(file);
+  ASSERT_TRUE(volume->stream().Checkpoint().ok());
+  ASSERT_TRUE(volume->stream().Checkpoint().ok());
+}
+
+}  // namespace
+}  // namespace salius

@@ -1,0 +1,111 @@
+// A backing disk that fails turns the volume read-only and keeps its log (I8). Real pipeline.
+#include <errno.h>
+#include <fcntl.h>
+
+#include <string>
+
+#include "client/session/pipeline.h"
+#include "log/state_file.h"
+#include "tests/unit/volume/scratch_fs.h"
+#include "tests/unit/volume/volume_fixture.h"
+
+namespace salius {
+namespace {
+
+class FailureTest : public VolumeFixture {
+ protected:
+  void ExpectReadOnly(Handle* file) {
+    EXPECT_FALSE(volume->stream().health().ok());
+    EXPECT_EQ(Errno(volume->Write(*file, 0, "x", false, false)), EIO);
+    EXPECT_EQ(Errno(volume->Fsync(*file, false)), EIO);
+    EXPECT_EQ(Errno(volume->Fsync(*file, false)), EIO) << "a failed sync was forgotten";
+    EXPECT_EQ(Errno(volume->MakeDir(root(), "d", 0755, caller)), EROFS);
+    EXPECT_EQ(Errno(volume->Rename(root(), "a", root(), "b", 0)), EROFS);
+    EXPECT_NE(Errno(volume->Close()), 0);
+  }
+};
+
+TEST_F(FailureTest, FailedSyncOfACheckpointTurnsTheVolumeReadOnly) {
+  Make();
+  Handle* const file = Create("a");
+  Write(file, 0, "data", true);
+  scratch->Shutdown();
+  EXPECT_FALSE(volume->stream().Checkpoint().ok());
+  ExpectReadOnly(file);
+  volume->Release(file);
+}
+
+TEST_F(FailureTest, FailedFsyncOfABulkFileTurnsTheVolumeReadOnly) {
+  config.bulk_limit_bytes = 4096;
+  Make();
+  Handle* const file = Create("a");
+  ASSERT_TRUE(volume->stream().Checkpoint().ok());
+  Write(file, 0, std::string(65536, 'b'));
+  scratch->Shutdown();
+  EXPECT_EQ(Errno(volume->Fsync(*file, true)), EIO);
+  EXPECT_EQ(Errno(volume->Fsync(*file, true)), EIO);
+  EXPECT_EQ(Errno(volume->Write(*file, 0, "x", false, false)), EIO);
+  EXPECT_EQ(Errno(volume->Unlink(root(), "a")), EROFS);
+  EXPECT_EQ(Errno(volume->health()), EIO);
+  EXPECT_NE(Errno(volume->Close()), 0);
+  volume->Release(file);
+}
+
+// Its syncs succeed all the same; see common/ext4_watch.h.
+TEST_F(FailureTest, NoCheckpointIsMadeOnceExt4HasFoundAnError) {
+  Make();
+  Handle* const file = Create("a");
+  Write(file, 0, "data", true);
+  FindAnErrorIn(scratch->path());
+  EXPECT_FALSE(volume->stream().Checkpoint().ok());
+  ExpectReadOnly(file);
+  volume->Release(file);
+}
+
+TEST_F(FailureTest, FsyncOfABulkFileFailsOnceExt4HasFoundAnError) {
+  config.bulk_limit_bytes = 4096;
+  Make();
+  Handle* const file = Create("a");
+  ASSERT_TRUE(volume->stream().Checkpoint().ok());
+  Write(file, 0, std::string(65536, 'b'));
+  FindAnErrorIn(scratch->path());
+  EXPECT_EQ(Errno(volume->Fsync(*file, true)), EIO);
+  EXPECT_EQ(Errno(volume->health()), EIO);
+  volume->Release(file);
+}
+
+TEST_F(FailureTest, NothingIsDurableInTheStableLogOnceExt4HasFoundAnError) {
+  Make();
+  Handle* const file = Create("a");
+  Write(file, 0, "data", true);
+  FindAnErrorIn(scratch->path());
+  EXPECT_EQ(Errno(volume->Write(*file, 0, "x", false, true)), EIO);
+  ExpectReadOnly(file);
+  volume->Release(file);
+}
+
+TEST_F(FailureTest, VolumeThatWasNotClosedIsNotOpenedWithoutRecovery) {
+  Make();
+  Handle* const file = Create("a");
+  Write(file, 0, "data", true);
+  volume->Release(file);
+  volume.reset();  // like a crash of the process
+  auto dir = VolumeDir::Open(scratch->path(), true);
+  ASSERT_TRUE(dir.ok()) << dir.status();
+  auto opened = Volume::Open(std::move(*dir), {.config = config, .mountpoint = ""},
+                                StartPipeline);
+  EXPECT_TRUE(absl::IsFailedPrecondition(opened.status())) << opened.status();
+}
+
+TEST_F(FailureTest, ClosedVolumeIsCleanAndReopens) {
+  Make();
+  Handle* const file = Create("a");
+  Write(file, 0, "data");
+  volume->Release(file);
+  Close();
+  Open();
+  EXPECT_EQ(BackingContent("a"), "data");
+}
+
+}  // namespace
+}  // namespace salius

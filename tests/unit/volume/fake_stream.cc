@@ -1,0 +1,147 @@
+#include "tests/unit/volume/fake_stream.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/check.h"
+#include "common/limits.h"
+
+namespace salius {
+
+absl::StatusOr<std::unique_ptr<RecordStream>> FakeStream::Start(const VolumeDir&, StateFile state,
+                                                                StableLog, ApplySink& sink,
+                                                                StreamOptions) {
+  return std::make_unique<FakeStream>(sink, state.state().file_id_limit);
+}
+
+absl::Status FakeStream::ApplyTo(Seq seq) {
+  absl::MutexLock one_at_a_time(&apply_mu_);
+  while (true) {
+    std::vector<RecordRef> next;
+    {
+      absl::MutexLock lock(&mu);
+      if (!failure.ok()) return failure;
+      if (applied >= seq || applied >= records.size()) return absl::OkStatus();
+      const Seq last = before_apply ? applied + 1 : std::min<Seq>(seq, records.size());
+      next.assign(records.begin() + applied, records.begin() + last);
+    }
+    if (before_apply) before_apply(next[0]);
+    const absl::StatusOr<size_t> together = sink_.Apply(next);
+    absl::MutexLock lock(&mu);
+    if (!together.ok()) return failure = together.status();
+    ++applies;
+    applied += *together;
+    durable = std::max(durable, applied);
+  }
+}
+
+std::vector<RecordRef> FakeStream::Issued() {
+  absl::MutexLock lock(&mu);
+  return records;
+}
+
+std::vector<RecordRef> FakeStream::Issued(Op op) {
+  std::vector<RecordRef> found;
+  for (const RecordRef& record : Issued()) {
+    if (record->header().op == op) found.push_back(record);
+  }
+  return found;
+}
+
+void FakeStream::ApplySome(size_t count) {
+  Seq to = 0;
+  {
+    absl::MutexLock lock(&mu);
+    to = applied + std::min<Seq>(count, records.size() - applied);
+  }
+  SALIUS_CHECK_OK(ApplyTo(to));
+}
+
+void FakeStream::Fail(const absl::Status& status) {
+  absl::MutexLock lock(&mu);
+  failure = status;
+}
+
+absl::StatusOr<RecordRef> FakeStream::Issue(RecordDraft draft) {
+  SALIUS_RETURN_IF_ERROR(health());
+  SALIUS_CHECK(draft.body.size() <= kMaxRecordBody);
+  if (before_issue) before_issue(draft.op);
+  auto record = std::make_shared<Record>(std::move(draft));
+  RecordHeader& header = record->stamp();
+  bool apply = false;
+  {
+    absl::MutexLock lock(&mu);
+    header.seq = records.size() + 1;
+    records.push_back(record);
+    apply = apply_at_once;
+  }
+  if (apply) SALIUS_RETURN_IF_ERROR(ApplyTo(header.seq));
+  return RecordRef(std::move(record));
+}
+
+absl::Status FakeStream::WaitDurable(Seq seq) {
+  if (on_wait_durable) on_wait_durable(seq);
+  absl::MutexLock lock(&mu);
+  if (durable >= seq) return absl::OkStatus();
+  if (!failure.ok()) return failure;
+  durable = seq;
+  return absl::OkStatus();
+}
+
+void RecordStream::WhenDurable(Seq seq, DurableCallback done) { std::move(done)(WaitDurable(seq)); }
+
+absl::Status FakeStream::WaitApplied(Seq seq) {
+  SALIUS_RETURN_IF_ERROR(WaitDurable(seq));
+  return ApplyTo(seq);
+}
+
+absl::Status FakeStream::WaitAppliedFor(Seq seq, int64_t) {
+  {
+    absl::MutexLock lock(&mu);
+    if (disk_hangs && applied < seq) return absl::DeadlineExceededError("test");
+  }
+  return WaitApplied(seq);
+}
+
+absl::Status FakeStream::Checkpoint() {
+  const Seq target = watermarks().issued;
+  SALIUS_RETURN_IF_ERROR(WaitApplied(target));
+  const absl::Status synced = sink_.SyncApplied();
+  absl::MutexLock lock(&mu);
+  ++syncs;
+  if (!synced.ok()) return failure = synced;
+  checkpoint = target;
+  return absl::OkStatus();
+}
+
+absl::Status FakeStream::SyncNow() {
+  const absl::Status synced = sink_.SyncApplied();
+  absl::MutexLock lock(&mu);
+  ++syncs;
+  if (!synced.ok()) failure = synced;
+  return synced;
+}
+
+absl::StatusOr<FileId> FakeStream::NewFileId() {
+  SALIUS_RETURN_IF_ERROR(health());
+  absl::MutexLock lock(&mu);
+  return next_id_++;
+}
+
+Watermarks FakeStream::watermarks() const {
+  absl::MutexLock lock(&mu);
+  return {checkpoint, applied, durable, records.size()};
+}
+
+absl::Status FakeStream::health() const {
+  absl::MutexLock lock(&mu);
+  return failure;
+}
+
+SessionStatus FakeStream::status() const {
+  SessionStatus status;
+  status.marks = watermarks();
+  return status;
+}
+
+}  // namespace salius

@@ -1,0 +1,75 @@
+// A record stream for tests of the volume: no threads, no network, no disk. A record is durable
+// when a caller waits for it. WaitApplied, Checkpoint and ApplySome apply records, so that tests
+// decide when patches disappear.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "client/session/record_stream.h"
+#include "log/stable_log.h"
+
+namespace salius {
+
+class FakeStream final : public RecordStream {
+ public:
+  // A StartRecordStream.
+  static absl::StatusOr<std::unique_ptr<RecordStream>> Start(const VolumeDir& dir, StateFile state,
+                                                             StableLog stable, ApplySink& sink,
+                                                             StreamOptions options);
+  FakeStream(ApplySink& sink, FileId next_id) : sink_(sink), next_id_(next_id) {}
+
+  absl::StatusOr<RecordRef> Issue(RecordDraft draft) override;
+  absl::Status WaitDurable(Seq seq) override;
+  void WhenDurable(Seq seq, DurableCallback done) override;
+  bool ManyWait() const override { return false; }
+  absl::Status WaitApplied(Seq seq) override;
+  absl::Status WaitAppliedFor(Seq seq, int64_t bound_ns) override;
+  void TryApply() override {}  // patches stay as long as possible
+  absl::Status Checkpoint() override;
+  absl::Status SyncNow() override;
+  absl::StatusOr<FileId> NewFileId() override;
+  Watermarks watermarks() const override;
+  absl::Status health() const override;
+  SessionStatus status() const override;
+  absl::Status Stop() override { return Checkpoint(); }
+
+  // Returns everything issued, in order, or the records with `op`; their body and result stay the
+  // volume's.
+  std::vector<RecordRef> Issued();
+  std::vector<RecordRef> Issued(Op op);
+  // Applies the next `count` records.
+  void ApplySome(size_t count);
+  // Every later call returns the error.
+  void Fail(const absl::Status& status);
+
+  mutable absl::Mutex mu;  // guards what follows
+  std::vector<RecordRef> records;
+  Seq durable = 0, applied = 0, checkpoint = 0;
+  absl::Status failure;
+  bool apply_at_once = false;  // a record is applied before Issue returns, as by a faster thread
+  bool disk_hangs = false;     // WaitAppliedFor gives up at once
+  int applies = 0;             // calls of ApplySink::Apply that succeeded
+  // Called (without mu) before a record is applied, one by one then.
+  std::function<void(const RecordRef&)> before_apply;
+  // Called (without mu) in Issue, before the record has its seq.
+  std::function<void(Op)> before_issue;
+  // Called (without mu) in WaitDurable.
+  std::function<void(Seq)> on_wait_durable;
+  int syncs = 0;
+
+ private:
+  absl::Status ApplyTo(Seq seq);
+
+  ApplySink& sink_;
+  absl::Mutex apply_mu_;
+  FileId next_id_;
+};
+
+// The fake under a volume that was opened with FakeStream::Start.
+inline FakeStream& FakeOf(RecordStream& stream) { return dynamic_cast<FakeStream&>(stream); }
+
+}  // namespace salius

@@ -1,0 +1,313 @@
+// Patches laid over the backing file, against a model of the file kept in memory, with the apply
+// delayed at random.
+#include <fcntl.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <string>
+#include <system_error>
+
+#include "client/volume/patches.h"
+#include "common/random.h"
+#include "tests/unit/volume/fake_stream.h"
+#include "tests/unit/volume/volume_fixture.h"
+
+namespace salius {
+namespace {
+
+class OverlayTest : public VolumeFixture {
+ protected:
+  // How many of this process's descriptors of that file are open for writing.
+  static int OpenForWriting(const std::string& path) {
+    int count = 0;
+    for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+      std::error_code gone;
+      if (std::filesystem::read_symlink(entry.path(), gone) != path) continue;
+      const int flags = fcntl(std::stoi(entry.path().filename()), F_GETFL);
+      if ((flags & O_PATH) == 0 && (flags & O_ACCMODE) != O_RDONLY) ++count;
+    }
+    return count;
+  }
+  // A record that is never applied.
+  RecordRef Record(Op op, uint64_t arg0, uint64_t arg1, uint64_t arg2, std::string body = "") {
+    RecordDraft draft;
+    draft.op = op;
+    draft.arg0 = arg0;
+    draft.arg1 = arg1;
+    draft.arg2 = arg2;
+    draft.body = std::move(body);
+    auto record = volume->stream().Issue(std::move(draft));
+    SALIUS_CHECK_OK(record);
+    return *record;
+  }
+};
+
+// What a file is after a sequence of operations.
+struct Shadow {
+  std::string content;
+
+  void Write(uint64_t at, const std::string& data) {
+    if (content.size() < at + data.size()) content.resize(at + data.size());
+    content.replace(at, data.size(), data);
+  }
+  void Zero(uint64_t at, uint64_t length) {
+    for (uint64_t i = at; i < std::min<uint64_t>(at + length, content.size()); ++i) content[i] = 0;
+  }
+  std::string Read(uint64_t at, size_t size) const {
+    return at >= content.size() ? "" : content.substr(at, size);
+  }
+};
+
+TEST_F(OverlayTest, EveryKindOfPatchIsLaidOverInOrder) {
+  Make();
+  PatchList patches;
+  patches.Add(Record(Op::kWrite, 2, 0, 0, "abcdef"));
+  patches.Add(Record(Op::kTruncate, 5, 0, 0));
+  patches.Add(Record(Op::kWrite, 7, 0, 0, "Z"));
+  patches.Add(Record(Op::kFallocate, 0, 3, FALLOC_FL_ZERO_RANGE | FALLOC_FL_KEEP_SIZE));
+  patches.Add(Record(Op::kFallocate, 0, 100, 0));
+  std::string buffer = "0123456789";
+  Overlay(patches.Touching(0, buffer.size()), 0, absl::MakeSpan(buffer.data(), buffer.size()));
+  EXPECT_EQ(buffer, std::string("\0\0\0bc\0\0Z\0\0", 10));
+  EXPECT_TRUE(patches.Touching(3, 0).empty());
+  EXPECT_EQ(patches.Touching(8, 4).size(), 1u);  // only the truncation reaches there
+  patches.RemoveThrough(2);
+  EXPECT_EQ(patches.size(), 3u);
+  patches.RemoveThrough(99);
+  EXPECT_TRUE(patches.empty());
+}
+
+TEST_F(OverlayTest, SizeFollowsEveryKindOfPatch) {
+  Make();
+  EXPECT_EQ(SizeAfter(10, Record(Op::kWrite, 8, 0, 0, "abc")->header()), 11u);
+  EXPECT_EQ(SizeAfter(10, Record(Op::kWrite, 2, 0, 0, "abc")->header()), 10u);
+  EXPECT_EQ(SizeAfter(10, Record(Op::kWrite, 99, 0, 0, "")->header()), 10u);
+  EXPECT_EQ(SizeAfter(10, Record(Op::kTruncate, 3, 0, 0)->header()), 3u);
+  EXPECT_EQ(SizeAfter(10, Record(Op::kFallocate, 5, 10, 0)->header()), 15u);
+  EXPECT_EQ(SizeAfter(10, Record(Op::kFallocate, 5, 10, FALLOC_FL_KEEP_SIZE)->header()), 10u);
+  EXPECT_EQ(SizeAfter(10, Record(Op::kSetAttr, 5, 10, 0)->header()), 10u);
+}
+
+TEST_F(OverlayTest, RandomOperationsReadLikeAPlainFileHoweverLateTheyAreApplied) {
+  Make();
+  for (uint64_t seed = 1; seed <= 20; ++seed) {
+    SCOPED_TRACE(seed);
+    Random random(seed);
+    Shadow shadow;
+    const std::string name = "f" + std::to_string(seed);
+    Handle* const file = Create(name);
+    FakeStream& fake = FakeOf(volume->stream());
+    for (int step = 0; step < 300; ++step) {
+      const uint64_t at = random.Below(20000);
+      const uint64_t length = 1 + random.Below(6000);
+      switch (random.Below(10)) {
+        case 0: {
+          struct stat want {};
+          want.st_size = static_cast<off_t>(at);
+          // Not SetAttr alone: it answers with attributes, which waits for the apply.
+          ASSERT_TRUE(volume->SetAttr(file->node, kSetSize, want).ok());
+          shadow.content.resize(at);
+          break;
+        }
+        case 1:
+          ASSERT_TRUE(
+              volume->Fallocate(*file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, at, length)
+                  .ok());
+          shadow.Zero(at, length);
+          break;
+        case 2:
+          fake.ApplySome(random.Below(8));
+          break;
+        case 3: {
+          const std::string data(length, static_cast<char>('A' + step % 26));
+          ASSERT_TRUE(volume->Write(*file, 0, data, /*append=*/true, false).ok());
+          shadow.Write(shadow.content.size(), data);
+          break;
+        }
+        default: {
+          const std::string data(length, static_cast<char>('a' + step % 26));
+          Write(file, at, data, random.Chance(0.1));
+          shadow.Write(at, data);
+          break;
+        }
+      }
+      const uint64_t from = random.Below(26000);
+      const size_t size = random.Below(9000);
+      ASSERT_EQ(Read(file, from, size), shadow.Read(from, size)) << "step " << step;
+    }
+    EXPECT_EQ(Stat(file->node).st_size, static_cast<off_t>(shadow.content.size()));
+    fake.ApplySome(SIZE_MAX);
+    EXPECT_EQ(BackingContent(name), shadow.content);
+    volume->Release(file);
+  }
+}
+
+TEST_F(OverlayTest, UnappliedTruncationAndExtensionAreRead) {
+  Make();
+  Handle* const file = Create("a");
+  Write(file, 0, "0123456789");
+  FakeStream& fake = FakeOf(volume->stream());
+  fake.ApplySome(SIZE_MAX);
+  // Truncate without asking for attributes: open with O_TRUNC, then write beyond.
+  Handle* const again = OpenFile(file->node, O_RDWR | O_TRUNC);
+  EXPECT_EQ(BackingContent("a"), "0123456789");
+  EXPECT_EQ(Read(file, 0, 100), "");
+  Write(again, 3, "x");
+  EXPECT_EQ(Read(file, 0, 100), std::string("\0\0\0x", 4));
+  EXPECT_EQ(BackingContent("a"), "0123456789");
+  fake.ApplySome(1);
+  EXPECT_EQ(Read(file, 0, 100), std::string("\0\0\0x", 4));
+  fake.ApplySome(1);
+  EXPECT_EQ(BackingContent("a"), std::string("\0\0\0x", 4));
+  EXPECT_EQ(Read(file, 0, 100), std::string("\0\0\0x", 4));
+  volume->Release(again);
+  volume->Release(file);
+}
+
+TEST_F(OverlayTest, FailedVolumeStillAnswersReadsAndSizesFromPatches) {
+  Make();
+  Handle* const file = Create("a");
+  Write(file, 0, "patched");
+  FakeOf(volume->stream()).Fail(absl::InternalError("test"));
+  EXPECT_EQ(Read(file, 0, 100), "patched");
+  EXPECT_EQ(Stat(file->node).st_size, 7);
+  EXPECT_EQ(Errno(volume->Write(*file, 0, "x", false, false)), EIO);
+  EXPECT_EQ(Errno(volume->Fsync(*file, false)), EIO);
+  EXPECT_EQ(Errno(volume->MakeDir(root(), "d", 0755, caller)), EROFS);
+  EXPECT_EQ(Errno(volume->Unlink(root(), "a")), EROFS);
+  EXPECT_EQ(Errno(volume->SetXattr(file->node, "user.a", "x", 0, false)), EROFS);
+  EXPECT_EQ(Errno(volume->OpenFile(file->node, O_WRONLY)), EROFS);
+  volume->Release(file);
+}
+
+TEST_F(OverlayTest, SizeIsRightWhenARecordIsAppliedBeforeItsIssuerGoesOn) {
+  Make();
+  Handle* const file = Create("a");
+  ASSERT_EQ(*volume->Write(*file, 0, "one", /*append=*/true, false), 3u);
+  FakeStream& fake = FakeOf(volume->stream());
+  fake.apply_at_once = true;
+  ASSERT_EQ(*volume->Write(*file, 0, "two", /*append=*/true, false), 3u);
+  ASSERT_EQ(*volume->Write(*file, 0, "three", /*append=*/true, false), 5u);
+  EXPECT_EQ(Read(file, 0, 100), "onetwothree");
+  struct stat want {};
+  want.st_size = 4;
+  ASSERT_TRUE(volume->SetAttr(file->node, kSetSize, want).ok());
+  fake.apply_at_once = false;
+  ASSERT_EQ(*volume->Write(*file, 0, "x", /*append=*/true, false), 1u);
+  EXPECT_EQ(Read(file, 0, 100), "onetx");
+  volume->Release(file);
+}
+
+TEST_F(OverlayTest, WritesThatFollowOneAnotherAreAppliedWithOneCall) {
+  Make();
+  FakeStream& fake = FakeOf(volume->stream());
+  Handle* const a = Create("a");
+  Handle* const b = Create("b");
+  const int before = fake.applies;
+  Write(a, 0, "one");
+  Write(a, 3, "two");
+  Write(a, 6, "three");
+  Write(b, 11, "another file");
+  Write(a, 11, "four");
+  Write(a, 20, "a gap");
+  Write(a, 20, "again");
+  EXPECT_EQ(Stat(b->node).st_size, 23);
+  EXPECT_EQ(fake.applies - before, 2);
+  EXPECT_EQ(Stat(a->node).st_size, 25);
+  EXPECT_EQ(fake.applies - before, 5);
+  EXPECT_EQ(BackingContent("a"), "onetwothreefour" + std::string(5, '\0') + "again");
+  EXPECT_EQ(BackingContent("b"), std::string(11, '\0') + "another file");
+  // What is written behind a truncation is.
+  volume->Release(OpenFile(a->node, O_WRONLY | O_TRUNC));
+  Write(a, 0, "new");
+  EXPECT_EQ(Stat(a->node).st_size, 3);
+  EXPECT_EQ(BackingContent("a"), "new");
+  volume->Release(a);
+  volume->Release(b);
+}
+
+TEST_F(OverlayTest, WhatWasAppliedTogetherIsReadFromTheFile) {
+  Make();
+  Handle* const file = Create("a");
+  Write(file, 0, "one");
+  Write(file, 3, "two");
+  EXPECT_EQ(Stat(file->node).st_size, 6);
+  Write(file, 6, "three");
+  const auto behind = OpenAt(AT_FDCWD, Backing("a"), O_WRONLY);
+  ASSERT_TRUE(behind.ok());
+  ASSERT_EQ(pwrite(behind->get(), "TWO", 3, 3), 3);
+  EXPECT_EQ(Read(file, 0, 100), "oneTWOthree");
+  volume->Release(file);
+}
+
+TEST_F(OverlayTest, WritesThatWereAppliedTogetherHoldNothingAnyMore) {
+  Make();
+  Handle* file = Create("a");
+  Node& node = file->node;
+  Write(file, 0, std::string(16384, 'x'), /*sync=*/true);
+  ASSERT_TRUE(volume->stream().Checkpoint().ok());
+  const auto free_before = volume->StatFs();
+  ASSERT_TRUE(free_before.ok());
+  for (uint64_t at = 0; at < 16384; at += 4096) Write(file, at, std::string(4096, 'y'));
+  EXPECT_LT(volume->StatFs()->f_bavail, free_before->f_bavail);
+  volume->Release(file);
+  EXPECT_GT(OpenForWriting(Backing("a")), 0);
+  EXPECT_EQ(Stat(node).st_size, 16384);
+  EXPECT_EQ(OpenForWriting(Backing("a")), 0);
+  EXPECT_EQ(volume->StatFs()->f_bavail, free_before->f_bavail);
+
+  // The node itself neither: else the removed file would keep its inode.
+  ASSERT_TRUE(volume->Unlink(root(), "a").ok());
+  EXPECT_EQ(volume->StatFs()->f_ffree, free_before->f_ffree);
+  volume->Forget(node, 1);
+  EXPECT_EQ(volume->StatFs()->f_ffree, free_before->f_ffree + 1);
+}
+
+TEST_F(OverlayTest, WhatOneCallCouldNotApplyIsStillThereToRead) {
+  Make();
+  Handle* const file = Create("a");
+  for (uint64_t at = 0; at < 12288; at += 4096) Write(file, at, std::string(4096, 'a' + at / 4096));
+  signal(SIGXFSZ, SIG_IGN);
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+  const rlimit small{6000, before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
+  EXPECT_EQ(Stat(file->node).st_size, 12288);
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
+  EXPECT_EQ(Errno(volume->stream().health()), EFBIG);
+  EXPECT_EQ(Read(file, 0, 12288),
+            std::string(4096, 'a') + std::string(4096, 'b') + std::string(4096, 'c'));
+  volume->Release(file);
+}
+
+TEST_F(OverlayTest, SizeIsRightAfterAnOperationThatCouldNotBeApplied) {
+  Make();
+  Handle* const file = Create("a");
+  ASSERT_EQ(*volume->Write(*file, 0, "on", /*append=*/true, false), 2u);
+  ASSERT_EQ(*volume->Write(*file, 0, "e", /*append=*/true, false), 1u);
+  EXPECT_EQ(Stat(file->node).st_size, 3);
+  // The limit on the size of files is there only while the record is applied.
+  signal(SIGXFSZ, SIG_IGN);
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+  FakeStream& fake = FakeOf(volume->stream());
+  fake.before_apply = [&](const RecordRef& record) {
+    if (record->header().op != Op::kFallocate) return;
+    const rlimit small{4096, before.rlim_max};
+    SALIUS_CHECK(setrlimit(RLIMIT_FSIZE, &small) == 0);
+  };
+  EXPECT_EQ(Errno(volume->Fallocate(*file, 0, 0, 1 << 20)), EFBIG);
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
+  fake.before_apply = nullptr;
+  EXPECT_EQ(fake.Issued(Op::kCancel).size(), 1u);
+  ASSERT_EQ(*volume->Write(*file, 0, "two", /*append=*/true, false), 3u);
+  EXPECT_EQ(Read(file, 0, 1 << 20), "onetwo");
+  volume->Release(file);
+}
+
+}  // namespace
+}  // namespace salius
