@@ -88,7 +88,7 @@ absl::Status FakeStream::WaitDurable(Seq seq) {
   return absl::OkStatus();
 }
 
-void RecordStream::WhenDurable(Seq seq, DurableCallback done) { std::move(done)(WaitDurable(seq)); }
+void FakeStream::WhenDurable(Seq seq, DurableCallback done) { std::move(done)(WaitDurable(seq)); }
 
 absl::Status FakeStream::WaitApplied(Seq seq) {
   SALIUS_RETURN_IF_ERROR(WaitDurable(seq));
