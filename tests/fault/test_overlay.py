@@ -1,6 +1,7 @@
 """A mounted volume as the upper layer of an overlay, as container storage has it."""
 import os
 import stat
+import tempfile
 
 from harness.case import Case
 from harness.run import current, sh
@@ -13,12 +14,12 @@ class UpperLayer(Case):
 
     def setUp(self):
         super().setUp()
-        self.rig_ = self.rig(m=2, acks=1, init_options=("--delta", "2s", "--tau", "600s"))
+        self.rig_ = self.rig(m=2, acks=1, init_options=("--delta", "2s", "--tau", "600s"), memory="256MiB")
         self.rig_.mount(mode="replicated")
-        self.lower = os.path.join(current().dir, "lower")
-        self.merged = os.path.join(current().dir, "merged")
-        for path in (self.lower, self.merged, self.rig_.file("upper"), self.rig_.file("work")):
-            os.mkdir(path)
+        self.lower = tempfile.mkdtemp(prefix="lower", dir=current().dir)
+        self.merged = tempfile.mkdtemp(prefix="merged", dir=current().dir)
+        os.mkdir(self.rig_.file("upper"))
+        os.mkdir(self.rig_.file("work"))
         for number in range(self.FILES):
             with open(os.path.join(self.lower, "f%d" % number), "w") as f:
                 f.write("f%d" % number)
