@@ -93,12 +93,15 @@ class RandomFaults(Case):
         return campaign
 
     def test_ledger_and_sqlite_on_ext4_some_replicas_may_be_lost(self):
+        self.drawn(1, 2, "campaigns and soak")
         shape = Shape(*self.rng.choice([(3, 2), (3, 2), (2, 2), (3, 3)]), "ext4")
         self.campaign(shape, ["ops", "wal"], self.count(18, 200))
 
     def test_ledger_sqlite_and_bulk_on_xfs_one_ack(self):
+        self.drawn(1, 2, "campaigns and soak")
         shape = Shape(*self.rng.choice([(2, 1), (1, 1), (3, 1)]), "xfs")
         self.campaign(shape, ["ops", "delete", "bulk"], self.count(12, 150))
 
     def test_postgres_and_ledger_three_replicas_two_acks(self):
+        self.drawn(1, 2, "campaigns and soak")
         self.campaign(Shape(3, 2, "ext4"), ["pg", "ops"], self.count(12, 150), size_mb=1024)

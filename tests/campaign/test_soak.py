@@ -28,6 +28,7 @@ SHORT_LOG = ("--log-max", "2MiB")
 class Soak(Case):
 
     def test_mixed_work_with_a_fault_every_few_seconds(self):
+        self.drawn(0, 2, "campaigns and soak")
         minutes = float(os.environ.get("SALIUS_SOAK_MINUTES") or self.count(0.5, 100))
         shape = Shape(3, 2, "ext4")
         campaign = Campaign(shape, ["ops", "wal", "pg"], self.own, self.report, size_mb=2048, init=SHORT_LOG)

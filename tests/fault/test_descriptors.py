@@ -79,6 +79,7 @@ class ManyOpenFiles(Case):
 
     def test_files_without_a_name_that_stay_open_leave_enough_too(self):
         """Such a file needs a second descriptor, because no name leads to it."""
+        self.drawn(0, 2, "many open files")
         known = [self.rig_.file("known%d" % i) for i in range(self.LIMIT)]
         self.make(known)
         self.fill(os.O_RDWR | os.O_CREAT, lambda i: self.rig_.file("f%d" % i))
@@ -170,6 +171,7 @@ sys.stdin.read()
         self.everything_else_works()
 
     def test_files_that_have_another_name_left_need_no_descriptor(self):
+        self.drawn(1, 2, "many open files")
         files = [self.rig_.file("f%d" % i) for i in range(2 * self.LIMIT)]
         self.make(files)
         for path in files:
@@ -182,6 +184,7 @@ sys.stdin.read()
     def test_file_that_never_had_a_name_goes_although_its_descriptor_is_closed(self):
         """It is removed when a checkpoint covers it, long after its last close; meanwhile many
         others were used."""
+        self.drawn(1, 2, "many open files")
         os.close(os.open(self.rig_.path, os.O_TMPFILE | os.O_WRONLY, 0o600))
         kept = self.rig_.backing_file(".salius/open")
         self.assertEqual(len(os.listdir(kept)), 1)
@@ -194,6 +197,7 @@ sys.stdin.read()
         self.everything_else_works()
 
     def test_one_file_and_one_directory_opened_many_times(self):
+        self.drawn(0, 2, "many open files")
         self.make([self.rig_.file("f")])
         os.mkdir(self.rig_.file("d"))
         for flags, name in ((os.O_RDONLY, "f"), (os.O_RDONLY | os.O_DIRECTORY, "d")):
