@@ -1,7 +1,7 @@
-// Whether anything could be recovered from a replica: records travel by UDP, but a recovery fences
-// and fetches by the control port (gRPC over TCP), which a running session hardly uses. A firewall
-// that drops TCP shows only when it is too late. So each replica that answers by UDP is asked now
-// and then by TCP, over a new connection, what it holds.
+// Checks whether a recovery could reach a replica. Records travel by UDP, but a recovery fences and
+// fetches by the control port (gRPC over TCP), which a running session hardly uses. A firewall that
+// drops TCP shows only when it is too late. So each replica that answers by UDP is asked from time
+// to time by TCP, over a new connection, for its inventory.
 //
 // pure: no thread, lock, socket or clock. Times are monotonic ns.
 #pragma once
@@ -23,19 +23,19 @@ class ControlCheck {
   // One failure may be a restart.
   static constexpr int kFailures = 2;
 
-  // The replica was opened or answers again: it is asked a while later.
+  // Begins: the replica was opened, and is asked a while later.
   void Start(int64_t now) {
     failures_ = 0;
     answered_ns_ = now;
     at_ns_ = now + kEveryNs;
   }
-  // True once each time that the replica is to be asked; the outcome goes to Took.
+  // Returns true once each time that the replica is to be asked; the outcome goes to Took.
   bool Due(int64_t now) {
     if (under_way_ || now < at_ns_) return false;
     under_way_ = true;
     return true;
   }
-  // Returns whether problem() has come or gone.
+  // Takes the outcome of a question. Returns whether problem() has come or gone.
   bool Took(int64_t now, const absl::Status& outcome) {
     const bool before = failing();
     under_way_ = false;
@@ -50,7 +50,7 @@ class ControlCheck {
     return failing() != before;
   }
   bool failing() const { return failures_ >= kFailures; }
-  // Empty: a recovery would get an answer.
+  // Returns the problem; empty: a recovery would get an answer.
   std::string problem(int64_t now) const {
     if (!failing()) return "";
     return absl::StrCat("nothing could be recovered from it: its control port (TCP) has not "

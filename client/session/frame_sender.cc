@@ -9,7 +9,7 @@
 namespace salius {
 namespace {
 
-// Of one datagram: a header and two parts for each record.
+// The most records in one datagram: it has a header and two parts for each record.
 constexpr size_t kMaxRecordsTogether = (kMaxParts - 1) / 2;
 
 // One datagram under construction: its header bytes and where its parts lie in `parts`.
@@ -128,7 +128,7 @@ size_t FrameSender::DatagramBytes(const Job& job, uint8_t targets) const {
     if ((targets & (1u << peer)) != 0) least = std::min(least, job.datagram_bytes[peer]);
   }
   size_t bytes = std::max<size_t>(least, kDatagramPayloadMin);
-  // Somewhere on the way there may be less room than on the first cable, without a word.
+  // Some link on the path may carry less than the first one, and no router may report it.
   if (!job.first_time && bytes != kDatagramPayloadLoopback) {
     bytes = std::min(bytes, size_t{kDatagramPayloadAnyPath});
   }
@@ -140,7 +140,7 @@ void FrameSender::Send(const Job& job) {
   if (grouped != 0) SendTo(job, grouped, true);
   auto left = static_cast<uint8_t>(job.targets & ~grouped);
   while (left != 0) {
-    // Those to whom datagrams may be equally large: they are packed once.
+    // Targets whose datagrams may be equally large: the records are packed once for them.
     const size_t bytes = DatagramBytes(job, left & static_cast<uint8_t>(-left));
     uint8_t alike = 0;
     for (uint8_t rest = left; rest != 0; rest &= static_cast<uint8_t>(rest - 1)) {
@@ -180,7 +180,7 @@ void FrameSender::SendTo(const Job& job, uint8_t targets, bool by_group) {
   for (Packed& packed : scratch.packed) {
     scratch.parts[packed.first_part] = Part(packed.head.data(), packed.head_bytes);
   }
-  // As many at a time to each as the socket can pass on as one message.
+  // A run to each target has as many datagrams as the socket can pass on as one message.
   const size_t run = std::max<size_t>(1, std::min(kMaxSegments, kMaxSegmentedBytes / datagram));
   for (size_t first = 0; first < scratch.packed.size(); first += run) {
     const size_t last = std::min(first + run, scratch.packed.size());
@@ -194,7 +194,7 @@ void FrameSender::SendTo(const Job& job, uint8_t targets, bool by_group) {
       if (to != nullptr) AddRun(first, last, *to, scratch);
     }
   }
-  // What does not fit the socket's buffer is lost like any datagram; the re-send mends it.
+  // A datagram that does not fit the socket's buffer is lost like any other; a re-send mends it.
   socket_.Send(scratch.out);
 }
 

@@ -1,5 +1,5 @@
 // Packs records into datagrams and sends them: several small records share one, large ones are
-// split (docs/wire-format.md). No copy of record bytes: the kernel gathers them.
+// split (docs/wire-format.md). It copies no record bytes: the kernel gathers them.
 //
 // Threads: Send may be called from any thread, also while SetPeer is; scratch space is per thread.
 #pragma once
@@ -28,28 +28,28 @@ class FrameSender {
     bool first_time = false;
     // Targets that get it by the multicast group, all with one datagram; the others get their own.
     uint8_t grouped = 0;
-    // How large a datagram to each may be.
+    // The largest datagram to each.
     std::array<uint32_t, kMaxReplicas> datagram_bytes{};
   };
 
-  // Nobody is anywhere yet. `datagram_bytes`: largest payload of any datagram. `group`: multicast
-  // address, or none.
+  // Makes a sender that has no peer's address yet. `datagram_bytes`: largest payload of any
+  // datagram. `group`: multicast address, or none.
   FrameSender(UdpSocket& socket, uint32_t datagram_bytes, std::optional<SocketAddress> group);
 
-  // From now on peer `index` is at `address`. Calls of these two must not overlap.
+  // Sets the address of peer `index`. Calls of SetPeer and ClearPeer must not overlap.
   void SetPeer(size_t index, const SocketAddress& address);
-  // It is nowhere, and gets nothing.
+  // Takes the address away: the peer gets nothing.
   void ClearPeer(size_t index);
 
   void Send(const Job& job);
 
  private:
   size_t DatagramBytes(const Job& job, uint8_t targets) const;
-  // To `targets` in datagrams of one size: by the group, or to each.
+  // Sends to `targets` in datagrams of one size: by the group, or to each.
   void SendTo(const Job& job, uint8_t targets, bool by_group);
 
   UdpSocket& socket_;
-  std::list<SocketAddress> known_;  // every address that a peer ever had: some Send may use it
+  std::list<SocketAddress> known_;  // every address that a peer ever had: a Send may use it
   std::array<std::atomic<const SocketAddress*>, kMaxReplicas> peers_{};  // null: none yet
   const uint32_t most_;
   const std::optional<SocketAddress> group_;

@@ -7,7 +7,7 @@
 namespace salius {
 namespace {
 
-// Merges ranges that overlap or touch; the lowest kMaxRanges stay.
+// Merges ranges that overlap or touch, and keeps the lowest kMaxRanges.
 void Normalize(std::vector<SeqRange>& ranges) {
   std::sort(ranges.begin(), ranges.end(),
             [](const SeqRange& a, const SeqRange& b) { return a.first < b.first; });
@@ -22,14 +22,14 @@ void Normalize(std::vector<SeqRange>& ranges) {
   ranges.resize(std::min(kept, HeardSet::kMaxRanges));
 }
 
-// The last seq about which `ack` says something: a full acknowledgement leaves out what lies above
-// its last range.
+// Returns the last seq about which `ack` says something: a full acknowledgement leaves out seqs
+// above its last range.
 Seq KnownUpTo(const AckPayload& ack) {
   return ack.ranges.size() >= kMaxAckRanges ? ack.ranges.back().last
                                             : std::numeric_limits<Seq>::max();
 }
 
-// The first seq of `ranges` that `ack` denies, or 0.
+// Returns the first seq of `ranges` that `ack` denies, or 0.
 Seq FirstDenied(const std::vector<SeqRange>& ranges, const AckPayload& ack) {
   const Seq known = KnownUpTo(ack);
   auto holds = ack.ranges.begin();
@@ -102,7 +102,7 @@ std::string HeardSet::TakeRanges(int64_t now, int64_t sent_ns, const AckPayload&
   }
   const Seq denied = FirstDenied(listed_, ack);
   if (denied != 0) return Denies(denied);
-  // Compared: what is above this acknowledgement's last range stays, for a later one.
+  // `listed_` was compared. Ranges above this acknowledgement's last one stay, for a later one.
   listed_.insert(listed_.end(), gathered_.begin(), gathered_.end());
   Normalize(listed_);
   gathered_.clear();

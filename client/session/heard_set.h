@@ -1,11 +1,11 @@
-// What one replica's acknowledgements named as held, and whether a later one names less. A
-// replica's memory only grows within one session (a trim counts as held), so an acknowledgement of
-// a frame that was sent after something was heard names at least that. One that names less comes
-// from a memory that went back: arena files of an earlier moment, or a virtual machine that was
-// reverted. Its incarnation does not show that (I5).
+// The set of seqs that one replica has acknowledged, and the check that no later acknowledgement
+// names less. Within one session a replica's memory only grows (a trim counts as held). So an
+// acknowledgement of a frame names at least everything that was heard before the frame was sent.
+// One that names less comes from a memory that went back: arena files of an earlier moment, or a
+// virtual machine that was reverted. Its incarnation does not show that (I5).
 //
-// Acknowledgements overtake each other, so only the echoed send time orders them: one that answers
-// a frame sent before something was heard says nothing against it.
+// Acknowledgements overtake each other, so only the echoed send time orders them. An
+// acknowledgement contradicts nothing that was heard after its frame was sent.
 //
 // pure: no thread, lock, socket or clock. Times are the primary's monotonic clock, in ns.
 #pragma once
@@ -25,12 +25,12 @@ class HeardSet {
   // Ranges remembered at most. The highest are forgotten first; they are then not compared.
   static constexpr size_t kMaxRanges = 4 * kMaxAckRanges;
 
-  // Forgets everything: the replica is opened anew.
+  // Forgets everything: the replica is opened again.
   void Reset() { *this = HeardSet(); }
 
   // Takes an acknowledgement received at `now` that answers a frame sent at `sent_ns` (negative:
-  // unknown, so it contradicts nothing). Returns what the replica has lost, or "" when nothing is
-  // contradicted; after a loss the object must be reset.
+  // unknown, so it contradicts nothing). Returns a text that says what the replica has lost, or ""
+  // when nothing is contradicted. After a loss the object must be reset.
   std::string Take(int64_t now, int64_t sent_ns, const AckPayload& ack);
 
  private:
@@ -47,7 +47,7 @@ class HeardSet {
   int64_t marks_ns_ = kNever;
   // Ranges above `contiguous`. A steady stream brings a new range with each acknowledgement, so a
   // list whose time moved with each addition would never be compared. So there are two: `listed_`
-  // is fixed at its time and replaced when it was compared; `gathered_` has what came since.
+  // is fixed at its time and replaced when it was compared; `gathered_` has the later ranges.
   std::vector<SeqRange> listed_, gathered_;
   int64_t listed_ns_ = kNever, gathered_ns_ = kNever;
 };

@@ -28,7 +28,7 @@ uint32_t PeerPath::Send(int64_t now, Seq first, Seq last, uint64_t bytes, bool b
     --level;
   }
   if (level + 1 < sizes_.size() && bytes > sizes_[level + 1]) sent.level = static_cast<int>(level);
-  if (!sent.group && sent.level < 0) return sizes_[level];  // nothing can be learnt of it
+  if (!sent.group && sent.level < 0) return sizes_[level];  // nothing can be learnt from it
   if (count_ == kSends) {
     const Sent& lost = sends_[oldest_];
     if (lost.tries_group) EndTrial(now, group_way_, false);
@@ -74,7 +74,7 @@ void PeerPath::Judge(int64_t now, const Sent& sent) {
   if (of_size) Fail(now, sent, size_);
   if (of_group && group_way_.failures >= kFailures && !group_way_.proven) {
     GiveUp(now, group_way_);
-    size_.failures = 0;  // what failed by the group may get through by unicast
+    size_.failures = 0;  // a size that failed by the group may get through by unicast
   } else if (of_size && size_.failures >= kFailures) {
     ++size_.level;
     GiveUp(now, size_);
@@ -89,7 +89,7 @@ void PeerPath::Succeed(Tried& tried) {
 }
 
 void PeerPath::Fail(int64_t now, const Sent& sent, Tried& tried) {
-  if (sent.ns < tried.failed_ns) return;  // of the same outage
+  if (sent.ns < tried.failed_ns) return;  // the same outage
   ++tried.failures;
   tried.failed_ns = now;
 }

@@ -1,20 +1,23 @@
-// What is learnt of the way to one replica: the largest datagram that gets through, and whether
-// the multicast group reaches it. A first transmission that always fails costs each record a
-// re-send time-out for ever: where the way is narrower than this host's cable and no router says so
-// (an "MTU black hole"), or where a switch passes the group on to nobody (snooping without a
-// querier). Re-sends go by unicast in small datagrams, so they hide the fault.
+// Learns the properties of the network path to one replica: the largest datagram that gets through,
+// and whether the multicast group reaches it. First transmissions can fail always, and then cost
+// each record a re-send time-out:
 //
-// A first transmission has failed when exactly one re-send of it was acknowledged; more of them
-// say that the way was down, which says nothing of its size. An outage counts as one failure,
+// - the path is narrower than this host's link, and no router reports it (an "MTU black hole")
+// - a switch does not forward the group (snooping without a querier)
+//
+// Re-sends go by unicast in small datagrams, so they hide the fault.
+//
+// A first transmission has failed when exactly one re-send of it was acknowledged. More re-sends
+// mean that the path was down, which says nothing about its size. An outage counts as one failure,
 // however many records it met. After kFailures without a success between them:
 //
-//   what failed                          what is done
+//   failure                              action
 //   sent to the group, which never got   this replica gets first transmissions by unicast
 //   through with this route
 //   larger than the next size            the next size: the route's, then 1472, then 1232
 //
 // The abandoned way is tried again with one record after a minute, then after twice as long each
-// time, up to an hour. One that gets through restores it.
+// time, up to an hour. A record that gets through restores it.
 //
 // pure: no thread, lock, socket or clock. Times are monotonic ns.
 #pragma once
@@ -34,30 +37,31 @@ class PeerPath {
   static constexpr int64_t kFirstTrialNs = 60'000'000'000;
   static constexpr int64_t kLongestTrialNs = 3'600'000'000'000;
 
-  // The replica is reached by another route: everything is learnt anew. `datagram_bytes`: what the
-  // route carries as far as the kernel knows. `group`: records are sent to a group there.
+  // Forgets everything learnt: the replica is reached by another route. `datagram_bytes`: the
+  // largest payload on the route as far as the kernel knows. `group`: records are sent to a group
+  // there.
   void SetRoute(uint32_t datagram_bytes, bool group);
 
-  // Whether the next first transmission should go to the group, if the others' do.
+  // Returns whether the next first transmission should go to the group, if the others' do.
   bool WantsGroup(int64_t now) const { return group() || TrialDue(group_way_, now); }
-  // The records [first, last], of `bytes` in all with a frame's header, go for the first time, by the group or not.
-  // Returns how large a datagram to this replica may be.
+  // Notes the first transmission of the records [first, last], of `bytes` with a frame's header, by
+  // the group or by unicast. Returns how large a datagram to this replica may be.
   uint32_t Send(int64_t now, Seq first, Seq last, uint64_t bytes, bool by_group);
   void Resent(int64_t now, Seq first, Seq last);
-  // Everything up to `contiguous` is held. Returns whether something was learnt: a size or the
-  // group given up, or restored.
+  // Notes that the replica holds everything up to `contiguous`. Returns whether a size or the group
+  // was given up or restored.
   bool Acked(int64_t now, Seq contiguous);
 
-  // Largest datagram of first transmissions now, and what the route would carry.
+  // Return the largest datagram of first transmissions now, and the largest on the route.
   uint32_t datagram_bytes() const { return sizes_[size_.level]; }
   uint32_t route_bytes() const { return sizes_.front(); }
   bool group_unheard() const { return group_ && group_way_.given_up; }
   bool group() const { return group_ && !group_way_.given_up; }
 
  private:
-  static constexpr size_t kSends = 64;  // remembered at most; the oldest make room
+  static constexpr size_t kSends = 64;  // remembered at most; the oldest are forgotten
 
-  // One thing that may fail always: the group, or the size.
+  // A property that may fail always: the group, or the size.
   struct Tried {
     bool given_up = false;
     bool proven = false;  // it got through since the route was set

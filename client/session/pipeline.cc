@@ -23,7 +23,7 @@ namespace {
 // File ids are noted in blocks of this many, so that a state note is not needed for every file.
 constexpr FileId kFileIdBlock = 65536;
 constexpr int64_t kDropDeadlineMs = 1000;
-// The io thread is woken for records that are gathered unless it wakes within this by itself.
+// The io thread is woken for gathered records unless it wakes within this anyway.
 constexpr int64_t kGatherSlackNs = 11'000'000;
 
 constexpr Seq kMostAtOnce = 16;
@@ -189,7 +189,7 @@ absl::StatusOr<RecordRef> Pipeline::Issue(RecordDraft draft) {
     record->Encode();
     records.push_back(record);
     issued.store(header.seq, std::memory_order_release);
-    // For what is only gathered there is nothing to do yet.
+    // A record that is only gathered needs no work yet.
     if (core.sendable() == header.seq || !core.counting_acks()) Collect(&work);
   }
   Perform(work);
@@ -209,10 +209,10 @@ absl::Status Pipeline::WaitDurable(Seq seq) {
       lead = BecomeLeader();
       if (lead == Wait::kNo) {
         ++durable_waiters;
-        // The bound only matters when a leader leaves without anybody to follow it.
+        // The bound only matters when a leader leaves and no thread follows it.
         durable_cv.WaitWithTimeout(&mu, absl::Milliseconds(1));
         --durable_waiters;
-        // A leader that has left counted on this thread, which has nothing to wait for any more.
+        // The last leader counted on this thread, which has nothing to wait for any more.
         wake_io = !leader && durable_waiters == 0 && !waiters.empty() &&
                   core.durable() >= seq;
       }
@@ -425,7 +425,7 @@ absl::Status Pipeline::Stop() {
     if (core.checkpoint() != core.issued()) {
       return absl::FailedPreconditionError("records were issued while the volume was being closed");
     }
-    stopping = true;  // none is issued behind that
+    stopping = true;  // no record is issued after this
   }
   StopThreads();
   {
@@ -440,9 +440,9 @@ absl::Status Pipeline::Stop() {
     next.file_id_limit = next_file_id;
     SALIUS_RETURN_IF_ERROR(state.Write(next));
   }
-  // From here on nothing depends on a replica; that they free their memory now is only courtesy. By
-  // the session's name: one may hold what another copy of the volume, which nobody has recovered
-  // yet, had acknowledged under the same epoch.
+  // From here on nothing depends on a replica; the drop only frees their memory earlier. It names
+  // the session: a replica may hold records of another copy of the volume that were acknowledged
+  // under the same epoch and are not recovered yet.
   std::vector<std::future<absl::Status>> drops;
   for (Peer& peer : peers) {
     drops.push_back(std::async(std::launch::async, [this, &peer] {

@@ -14,8 +14,8 @@
 
 namespace salius {
 
-// A StartRecordStream. Notes the session (open, epoch + 1, mode local) before anything else, then
-// opens sessions at the replicas in the background and heals to mode replicated.
+// Starts a session (a StartRecordStream). Notes it first (open, epoch + 1, mode local), then opens
+// sessions at the replicas in the background and heals to mode replicated.
 absl::StatusOr<std::unique_ptr<RecordStream>> StartPipeline(const VolumeDir& dir, StateFile state,
                                                             StableLog stable, ApplySink& sink,
                                                             StreamOptions options);

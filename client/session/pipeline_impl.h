@@ -1,14 +1,17 @@
-// Inside of Pipeline: the threads and I/O around the replicator. Included by pipeline*.cc only.
+// The inside of Pipeline: the threads and I/O around the replicator. Included by pipeline*.cc only.
 //
-// Locks, in order: apply_mu (held while records are applied), mu (the core and the records;
-// never held over a system call other than a futex, nor over a write to stderr once the
-// program logs in the background), stable_mu (the stable log's file),
-// note_mu (the state file). stable_mu and note_mu are held over disk writes by the one thread that
-// writes.
+// Locks
+//   apply_mu    held while records are applied; before mu
+//   sync_mu     held over a sync of the backing file system; before mu
+//   settle_mu   one address change at a time; before mu
+//   mu          the core and the records. Never held over a system call other than a futex, nor
+//               over a write to stderr once the program logs in the background
+//   stable_mu   the stable log's file; held over disk writes by the thread that writes
+//   note_mu     the state file; likewise. Begin and Stop take mu under it
 //
 // Threads
-//   io          acknowledgements when no waiting thread receives them, timers, where replicas are
-//   applier     records that became durable with nobody waiting
+//   io          acknowledgements when no waiting thread receives them, timers, replicas' addresses
+//   applier     records that became durable and that no waiting thread applied
 //   stable      appends to the stable log
 //   sync        SyncApplied for checkpoints
 //   note        writes the state file
@@ -48,17 +51,17 @@ struct Pipeline final : public RecordStream {
     std::string address;  // as configured
     HostPort host;        // the same
     std::unique_ptr<SessionClient> control;
-    // Guarded by mu: a session is to be opened with this base; what was learnt of the way to it;
-    // whether its control port answers, and that it is to be asked.
+    // Guarded by mu: the base with which a session is to be opened; the properties of the network
+    // path; whether the control port answers, and whether it is to be asked.
     std::optional<Seq> open_base;
     PeerPath path;
     ControlCheck control_check;
     bool check_wanted = false;
-    int64_t silent_since_ns = -1;  // of the io thread: it has a session and does not answer
+    int64_t silent_since_ns = -1;  // io thread only: it has a session and does not answer
     // Guarded by mu: the boot id of its host, as it says; empty: not known.
     std::string host_id;
-    // Of the io thread: the resolver is being asked, when it was and may be again, and when it may
-    // be told again what is wrong with its answer.
+    // The io thread alone uses these: the look-up under way, when the last one began and when the
+    // next may begin, and when a problem with its answer may be logged again.
     std::shared_ptr<Lookup> lookup;
     int64_t looked_up_ns = 0, look_up_at_ns = 0, tell_at_ns = 0;
   };
@@ -82,19 +85,19 @@ struct Pipeline final : public RecordStream {
   SessionStatus status() const override;
   absl::Status Stop() override;
 
-  absl::Status Begin();  // the first note, socket, peers, threads
+  absl::Status Begin();  // makes socket and peers, the first note, and the threads
   void StopThreads();
   // Waits until the window has room for a record of `ring_bytes`.
   absl::Status AwaitWindow(uint64_t ring_bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
 
   // pipeline_io.cc
-  // Records that one waiter applies for others before it returns to its own caller.
+  // The most records that one waiter applies for others before it returns to its own caller.
   static constexpr size_t kApplyBurst = 64;
-  // Records that are given to the sink at once.
+  // The most records that are given to the sink at once.
   static constexpr Seq kApplyTogether = 16;
-  // Who has told others that their records are durable leaves up to so many, less one, unapplied:
-  // several are applied at a fraction of the cost, and nobody waits for it. The io thread sees to
-  // what is left when no more come.
+  // A leader that completed other callers' waits may leave up to kApplyAtLeast - 1 records
+  // unapplied: several are applied together at a fraction of the cost, and no caller waits for
+  // that. The io thread has the last ones applied when no more come.
   static constexpr Seq kApplyAtLeast = 8;
   static absl::Status Stopped() { return absl::UnavailableError("the volume is being unmounted"); }
 
@@ -103,40 +106,45 @@ struct Pipeline final : public RecordStream {
     DurableCallback done;
   };
   static bool Later(const Waiter& a, const Waiter& b) { return a.seq > b.seq; }
-  struct Work {  // what must be done without mu
+  struct Work {  // to be done without mu
     std::vector<FrameSender::Job> jobs;
     absl::Status failure;
     std::vector<Waiter> done;    // their seq is durable
     std::vector<Waiter> failed;  // their wait ends with `why`
     absl::Status why;
-    std::vector<RecordRef> dropped;  // that a checkpoint covers: freeing them takes a while
+    std::vector<RecordRef> dropped;  // a checkpoint covers them; freeing them takes a while
   };
+  // Turns the core's outputs into work, and wakes the threads that do the blocking parts.
   void Collect(Work* work) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
-  // How each job from `begin` on goes to each of its targets.
+  // Chooses for each job from `begin` on how it goes to each of its targets: group or unicast, and
+  // the largest datagram.
   void ChooseWays(size_t begin, Work* work) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
-  // Logs what the core tells, with the replicas' addresses.
+  // Logs the core's events, with the replicas' addresses.
   void TellEvents(absl::Span<const ReplicatorEvent> events) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
-  // The mode the volume is really in (I10): replicated, local or failed.
+  // Returns the mode that the volume is really in (I10): replicated, local or failed.
   std::string_view ModeLocked() const ABSL_SHARED_LOCKS_REQUIRED(mu);
-  // Keeps since when the volume has been in its mode, where that has changed.
+  // Keeps the time at which the mode changed, if it has changed.
   void NoteMode() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   void Perform(Work& work) ABSL_LOCKS_EXCLUDED(mu);
   enum class Wait { kNo, kSleep, kLookThenSleep };
-  // Receives what is there (waiting up to the socket's time-out, if at all), feeds the core.
+  // Receives the datagrams that have arrived and feeds the core. Waits for them as `wait` says, at
+  // most until the socket's time-out.
   void ReceiveSome(Wait wait) ABSL_LOCKS_EXCLUDED(mu);
-  // How the leader waits now: looks for acknowledgements when they are near and few wait.
+  // Returns how the leader waits now. It polls for acknowledgements when they are near and few
+  // callers wait.
   Wait HowToWait() const ABSL_SHARED_LOCKS_REQUIRED(mu);
   void HandleDatagram(int64_t now, const InDatagram& datagram) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   // Moves the waiters whose wait is over, or all of them with an error, to `work`.
   void CollectWaiters(Work* work) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
-  // Makes the calling thread the one that receives acknowledgements when nobody is: it must call
-  // Lead then, with what this returns. kNo: another is.
+  // Makes the calling thread the leader, which receives acknowledgements, unless there is one or
+  // acknowledgements do not count now: then returns kNo. Otherwise the caller must call Lead with
+  // the value returned.
   Wait BecomeLeader() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
-  // Receives them for all who wait, until `mine` is durable or its wait fails; for 0, until nobody
-  // is left of WhenDurable's. Whoever still waits then takes over.
-  // Not beyond `until_ns` (monotonic), if it is given.
+  // Receives acknowledgements for all waiters, until `mine` is durable or its wait fails; for 0,
+  // until no waiter of WhenDurable is left. Ends at `until_ns` (monotonic) at the latest. Then a
+  // thread that still waits takes over, or the io thread.
   void Lead(Seq mine, Wait wait, int64_t until_ns = INT64_MAX) ABSL_LOCKS_EXCLUDED(mu);
-  // Sends what was gathered when `seq` is among it: somebody waits for it.
+  // Sends the gathered records if `seq` is one of them: a caller waits for it.
   void SendGathered(Seq seq, SendWhen when) ABSL_LOCKS_EXCLUDED(mu);
   void WakeIo();
   void IoLoop();
@@ -145,7 +153,7 @@ struct Pipeline final : public RecordStream {
   void ApplierLoop();
   void StableLoop();
   void SyncLoop();
-  // Has the sink sync. `*before`: what it covers.
+  // Has the sink sync. Sets `*before` to the last record that the sync covers.
   absl::Status SyncLocked(Seq* before) ABSL_EXCLUSIVE_LOCKS_REQUIRED(sync_mu);
   void NoteLoop();
   VolumeState ComposeState(const Note& note) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
@@ -153,38 +161,39 @@ struct Pipeline final : public RecordStream {
   // ends with the batch (kApplyTogether) that reaches it.
   void ApplySome(size_t limit);
   void ApplyLocked(size_t limit) ABSL_EXCLUSIVE_LOCKS_REQUIRED(apply_mu);
-  // Whether an apply has been under way for longer than `bound_ns`.
+  // Returns whether an apply has been under way for longer than `bound_ns`.
   bool ApplyHangs(int64_t now, int64_t bound_ns) const {
     const int64_t since = apply_since_ns.load(std::memory_order_relaxed);
     return since != 0 && now - since > bound_ns;
   }
-  void Publish() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);  // mirrors of the watermarks
+  void Publish() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);  // updates the watermarks' mirrors
 
   // pipeline_sessions.cc
-  absl::Status BeginPeers();  // the socket, and who is where
+  absl::Status BeginPeers();  // makes the socket, and resolves the replicas' names
   void SessionLoop(int index);
-  // What a datagram to `address` may have, as far as can be told.
+  // Returns the largest payload of a datagram to `address`, as far as the kernel knows.
   uint32_t DatagramBytesTo(const SocketAddress& address) const;
-  // Replica `index` is sent to where it is now, and called there.
+  // Makes the sender and the control client use the present address of replica `index`.
   void Settle(int index) ABSL_LOCKS_EXCLUDED(mu, settle_mu);
-  // It does not answer there: goes to its name's next address, if there is one.
+  // Moves replica `index`, which does not answer, to its name's next address, if there is one.
   void TryNextAddress(int index) ABSL_LOCKS_EXCLUDED(mu, settle_mu);
-  // The socket that sends to all of them, of both families where some names have both.
+  // Binds the socket that sends to all of `addresses`: of both families if both occur.
   absl::Status BindSocket(std::vector<std::vector<SocketAddress>>& addresses);
-  // Tries the next address of each replica that has a session and is silent. Of the io thread.
+  // Tries the next address of each replica that has a session and is silent. Runs on the io thread.
   void TendSilence() ABSL_LOCKS_EXCLUDED(mu);
-  // Has each replica that answers asked by its control port now and then. Of the io thread.
+  // Has the control port of each answering replica asked when that is due. Runs on the io thread.
   void TendControl() ABSL_LOCKS_EXCLUDED(mu);
-  // Asks replica `index` what it holds, over a new connection.
+  // Asks replica `index` over a new connection what it holds.
   void CheckControl(int index) ABSL_LOCKS_EXCLUDED(mu);
-  // Asks the resolver for those that are silent, and takes its answers. Of the io thread.
+  // Asks the resolver for replicas' addresses where that is due, and takes its answers. Runs on the
+  // io thread.
   void TendPlaces() ABSL_LOCKS_EXCLUDED(mu);
   void TakeAnswer(int index, const Lookup::Answer& answer) ABSL_LOCKS_EXCLUDED(mu);
 
   const RecordRef& RecordAt(Seq seq) const ABSL_SHARED_LOCKS_REQUIRED(mu) {
     return records[seq - records_first];
   }
-  // Whether a wait for `seq` can end well.
+  // Returns OK if a wait for `seq` can succeed.
   absl::Status WaitableLocked(Seq seq) const ABSL_SHARED_LOCKS_REQUIRED(mu) {
     SALIUS_CHECK(seq <= core.issued(), "waits for a record that was never issued");
     return stopping ? Stopped() : HealthLocked();
@@ -203,15 +212,15 @@ struct Pipeline final : public RecordStream {
   std::vector<Peer> peers;
   std::optional<FrameSender> sender;
   uint32_t most_datagram = 0;   // to any replica
-  std::string group_interface;  // by which multicast leaves; empty: by the default route, or none
+  std::string group_interface;  // by which multicast leaves; empty: the default route, or no group
 
   absl::Mutex apply_mu ABSL_ACQUIRED_BEFORE(mu);
-  // Around each sync and what follows from it: the kernel tells an error once, and a sync after it
-  // succeeds.
+  // Held over each sync and the report of its result: the kernel reports an error once, and a later
+  // sync succeeds.
   absl::Mutex sync_mu ABSL_ACQUIRED_BEFORE(mu);
   AppliedMark applied_mark;
 
-  absl::Mutex settle_mu ABSL_ACQUIRED_BEFORE(mu);  // one address at a time is told to the sender
+  absl::Mutex settle_mu ABSL_ACQUIRED_BEFORE(mu);  // one address change at a time
   bool both_families = false;                      // of the socket; constant after BeginPeers
 
   mutable absl::Mutex mu;
@@ -246,7 +255,7 @@ struct Pipeline final : public RecordStream {
   std::atomic<uint64_t> stable_used{0}, stable_capacity{0};
   std::atomic<bool> failed{false};
   std::atomic<int64_t> apply_since_ns{0};  // when the apply under way began; 0: none is
-  // How many wait, smoothed, in 64ths; many: more than there are CPUs.
+  // The number of waiters, smoothed, in 64ths. many_wait: more than there are CPUs.
   int64_t waiting_64ths ABSL_GUARDED_BY(mu) = 0;
   std::atomic<bool> many_wait{false};
   const int64_t cpus = AvailableCpus();
@@ -255,7 +264,7 @@ struct Pipeline final : public RecordStream {
   StableLog stable ABSL_GUARDED_BY(stable_mu);
   absl::Mutex note_mu;
   StateFile state ABSL_GUARDED_BY(note_mu);
-  Spinner spinner;     // of who receives acknowledgements
+  Spinner spinner;     // of the leader
   VolumeState opened;  // the first note of this session; constant after Begin
 
   std::vector<std::thread> threads;

@@ -25,11 +25,11 @@ constexpr int64_t kMs = 1'000'000;
 constexpr size_t kBatch = 16;
 constexpr int kMostRounds = 64;  // a flood must not stop time
 constexpr size_t kAckBufferBytes = kFrameHeaderBytes + kMaxAckBytes + 64;
-// How long the io thread leaves the socket to waiters after one was seen there: long enough that a
+// How long the io thread leaves the socket to waiters after it saw one there: long enough that a
 // steady synchronous writer never wakes it.
 constexpr int64_t kBusyNs = 20'000'000;
 constexpr int64_t kShortSleepNs = 1'000'000;
-constexpr int64_t kLedSleepNs = 10'000'000;  // while a waiter receives
+constexpr int64_t kLedSleepNs = 10'000'000;  // while a leader receives
 constexpr int64_t kLongSleepNs = 100'000'000;
 constexpr int64_t kWakeNs = 50'000'000;          // between two wake-ups of every waiter
 constexpr int64_t kKernelLogNs = 5'000'000'000;  // between two looks at the kernel's log
@@ -72,7 +72,7 @@ void Pipeline::TellEvents(absl::Span<const ReplicatorEvent> events) {
 }
 
 std::string_view Pipeline::ModeLocked() const {
-  // I10: what is true now. Acks count only in mode replicated; on the way to local they no longer
+  // I10: the present truth. Acks count only in mode replicated; on the way to local they no longer
   // do.
   if (!core.failure().ok()) return "failed";
   return ModeName(core.counting_acks() ? Mode::kReplicated : Mode::kLocal);
@@ -86,7 +86,6 @@ void Pipeline::NoteMode() {
   mode_since_unix_ms = static_cast<uint64_t>(std::max<int64_t>(clock.RealtimeNanos(), 0)) / kMs;
 }
 
-// Turns what the core wants into work; wakes the threads that do the blocking parts.
 void Pipeline::Collect(Work* work) {
   Replicator::Outputs out = core.TakeOutputs();
   if (!out.events.empty()) TellEvents(out.events);
@@ -176,7 +175,7 @@ void Pipeline::Collect(Work* work) {
 
 void Pipeline::ChooseWays(size_t begin, Work* work) {
   if (begin == work->jobs.size()) return;
-  uint8_t in_group = 0;  // whom each first transmission to the group reaches
+  uint8_t in_group = 0;  // the replicas that each first transmission to the group reaches
   const ReplicaMask connected = core.connected();
   for (size_t i = 0; i < peers.size(); ++i) {
     if ((connected >> i & 1) != 0 && peers[i].path.group()) in_group |= static_cast<uint8_t>(1u << i);
@@ -193,7 +192,7 @@ void Pipeline::ChooseWays(size_t begin, Work* work) {
         const auto bit = static_cast<uint8_t>(1u << i);
         if ((job.targets & bit) != 0 && peers[i].path.WantsGroup(now)) wants |= bit;
       }
-      // Once for all that are in the group; else each gets its own.
+      // One datagram for all that are in the group, or one for each.
       if (std::popcount(wants) > 1 && (in_group & ~wants) == 0) job.grouped = wants;
     }
     for (size_t i = 0; i < peers.size(); ++i) {
@@ -244,7 +243,7 @@ void Pipeline::Lead(Seq mine, Wait wait, int64_t until_ns) {
       bool wanted = mine == 0 ? !waiters.empty() : core.durable() < mine;
       if (until_ns != INT64_MAX) wanted = wanted && clock.MonotonicNanos() < until_ns;
       if (wanted && core.counting_acks() && !stopping && HealthLocked().ok()) {
-        // Not by this thread: an apply may wait for the disk, and nobody else receives meanwhile.
+        // This thread does not apply: that may wait for the disk, and no other thread receives.
         if (core.applied() + kApplyBurst < core.durable()) applier_cv.Signal();
         wait = HowToWait();
         continue;
@@ -257,7 +256,7 @@ void Pipeline::Lead(Seq mine, Wait wait, int64_t until_ns) {
       }
     }
     if (wake_io) WakeIo();
-    // Who is told by a callback has no thread here that applies its record.
+    // A waiter with a callback has no thread here that applies its record.
     if (mine == 0 && durable.load() - applied.load() >= kApplyAtLeast) ApplySome(kApplyBurst);
     return;
   }
@@ -333,8 +332,8 @@ void Pipeline::HandleDatagram(int64_t now, const InDatagram& datagram) {
             path.group_unheard() ? ", by unicast: the multicast group does not reach it" : "");
 }
 
-// Time passes for the core only when there is nothing left to be heard, as of the moment before
-// that was seen: what lies unread is not late.
+// Time passes for the core only when no datagram is left to read: unread acknowledgements are not
+// late. The core then gets the time at which the last look for datagrams began.
 void Pipeline::ReceiveSome(Wait wait) {
   InBatch& batch = ThreadBatch();
   absl::StatusOr<size_t> got = size_t{0};
@@ -348,7 +347,7 @@ void Pipeline::ReceiveSome(Wait wait) {
   if (got.ok() && *got == 0) got = socket->Receive(batch, wait != Wait::kNo);
   for (int round = 1;; ++round) {
     if (wait != Wait::kNo && round == 1 && got.ok() && *got == 0) {
-      looked = clock.MonotonicNanos();  // it may have waited for long
+      looked = clock.MonotonicNanos();  // the first receive may have waited for long
       got = socket->Receive(batch, /*wait=*/false);
     }
     const size_t count = got.ok() ? *got : 0;
@@ -371,13 +370,14 @@ void Pipeline::ReceiveSome(Wait wait) {
   }
 }
 
-// Receives what no waiter receives, and lets time pass for the core. While waiters receive (or did
-// a moment ago) it keeps away from the socket, so that an acknowledgement wakes one thread only.
+// Receives acknowledgements while no waiter does, and lets time pass for the core. While waiters
+// receive (or did a moment ago) it keeps away from the socket, so that an acknowledgement wakes one
+// thread only.
 //
-// Its waits are ppoll's, which go by the monotonic clock. Abseil's timed waits go by the wall
-// clock: one that is set back an hour while they wait makes them an hour longer. So nothing that
-// must go on may depend on their bound, and this thread wakes every waiter from time to time, and
-// ends calls to replicas that take too long.
+// It waits in ppoll, which uses the monotonic clock. Abseil's timed waits use the wall clock: a
+// clock that is set back by an hour makes them an hour longer. So no progress may depend on their
+// bound. This thread wakes every waiter from time to time, and ends calls to replicas that take too
+// long.
 void Pipeline::IoLoop() {
   int64_t busy_until = 0;
   int64_t wake_at = 0;
@@ -392,7 +392,7 @@ void Pipeline::IoLoop() {
       if (stopping) return;
       const int64_t now = clock.MonotonicNanos();
       if (leader || std::exchange(leader_seen, false)) busy_until = now + kBusyNs;
-      // Those who wait without a thread have this one when no other receives.
+      // This thread serves the waiters with callbacks when no other thread receives.
       const bool busy = now < busy_until && (leader || waiters.empty());
       wait_ns = std::clamp<int64_t>(core.NextTick(now) - now, kShortSleepNs / 2, kLongSleepNs);
       if (busy) wait_ns = std::min(wait_ns, leader ? kLedSleepNs : kShortSleepNs);
@@ -411,8 +411,8 @@ void Pipeline::IoLoop() {
       const int64_t now = clock.MonotonicNanos();
       led = leader && now < core.NextTick(now - kShortSleepNs) && now < core.tick_due();
     }
-    // What this thread took from under a waiter would leave it asleep until its receive times out.
-    // But when something is due the core must have heard what there is to hear.
+    // A datagram that this thread takes away leaves the leader asleep until its receive times out.
+    // But when a timer is due the core must first get all datagrams that have arrived.
     if (socket.has_value() && !led) ReceiveSome(Wait::kNo);
     Work work;
     bool wake = false;
@@ -421,7 +421,7 @@ void Pipeline::IoLoop() {
       const int64_t now = clock.MonotonicNanos();
       if (!socket.has_value()) core.Tick(now);
       Collect(&work);
-      // What a leader left, unless others go on with it.
+      // Has the records applied that a leader left, unless other threads apply them.
       const bool others = now < busy_until && core.applied() != applied_before;
       if (core.applied() < core.durable() && (!others || applied_waiters > 0)) applier_cv.Signal();
       applied_before = core.applied();

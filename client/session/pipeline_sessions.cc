@@ -1,4 +1,4 @@
-// The pipeline's replicas: where they are, and sessions with them.
+// The pipeline's replicas: their addresses, and the sessions with them.
 #include <netinet/in.h>
 
 #include <algorithm>
@@ -16,17 +16,17 @@ namespace {
 constexpr int64_t kOpenDeadlineMs = 2000;
 // How long a waiter sleeps in one receive of acknowledgements.
 constexpr int64_t kLeadMicros = 2000;
-// How often the resolver is asked for a silent replica, and for one that has no address at all.
+// How often the resolver is asked about a silent replica, about one without any address,
 constexpr int64_t kLookUpSilentNs = 5'000'000'000;
 constexpr int64_t kLookUpUnknownNs = 1'000'000'000;
-// ... and for one that answers, whose address another's name may lead to by now.
+// and about one that answers: another replica's name may lead to its address by now.
 constexpr int64_t kLookUpHeardNs = 60'000'000'000;
 // How long a replica that has a session may be silent before its name's next address is tried.
 constexpr int64_t kNextAddressNs = 3'000'000'000;
 constexpr int64_t kTellAgainNs = 60'000'000'000;
 
-// For gRPC. It resolves names by itself, maybe to another of a name's addresses, and our text has
-// no place for an IPv6 scope.
+// Returns the address for gRPC. The numeric address, because gRPC resolves names itself, maybe to
+// another of a name's addresses; the name where our text has no place for an IPv6 scope.
 std::string ControlAddress(const SocketAddress& address, const HostPort& host) {
   return address.has_scope() ? host.ToString() : FormatSockaddr(address);
 }
@@ -73,8 +73,8 @@ absl::Status Pipeline::BeginPeers() {
   SALIUS_RETURN_IF_ERROR(socket->SetReceiveTimeout(kLeadMicros));
   size_t datagram = config.datagram_bytes != 0 ? config.datagram_bytes : kDatagramPayloadLoopback;
   if (group.has_value()) {
-    // By the way that leads to the replicas; the route to the group itself may be another, or
-    // none.
+    // Multicast leaves by the interface towards the replicas; the group's own route may be another
+    // one, or missing.
     const auto known =
         std::find_if(addresses.begin(), addresses.end(),
                      [](const SocketAddress& address) { return address.length != 0; });
@@ -86,7 +86,7 @@ absl::Status Pipeline::BeginPeers() {
                 Sv(interface.status().message()));
     }
     SALIUS_RETURN_IF_ERROR(socket->PrepareMulticastSend(*group, true, group_interface));
-    // Only then the routes to the replicas tell what the way carries.
+    // Without that interface the routes to the replicas do not show which size multicast carries.
     if (config.datagram_bytes == 0 && !interface.ok()) {
       datagram = std::min(datagram, kDatagramPayloadDefault);
     }
@@ -141,7 +141,7 @@ absl::Status Pipeline::BindSocket(std::vector<std::vector<SocketAddress>>& addre
 
 uint32_t Pipeline::DatagramBytesTo(const SocketAddress& address) const {
   if (config.datagram_bytes != 0) return config.datagram_bytes;
-  // No route now (the replica's network is down) is no reason not to start.
+  // A missing route (the replica's network is down) must not prevent the start.
   const absl::StatusOr<uint32_t> path = PathDatagramBytes(address);
   return path.ok() ? *path : kDatagramPayloadDefault;
 }
@@ -246,7 +246,7 @@ void Pipeline::TendPlaces() {
       family = places.family();
     }
     if (heard && now < peer.looked_up_ns + kLookUpHeardNs) {
-      peer.look_up_at_ns = now + kLookUpUnknownNs;  // it may fall silent
+      peer.look_up_at_ns = now + kLookUpUnknownNs;  // look again soon: it may fall silent
       continue;
     }
     peer.looked_up_ns = now;
@@ -281,7 +281,7 @@ void Pipeline::TendControl() {
   absl::MutexLock lock(&mu);
   for (size_t i = 0; i < peers.size(); ++i) {
     Peer& peer = peers[i];
-    // One that does not answer by UDP either is reported as silent.
+    // A replica that does not answer by UDP either is reported as silent.
     if (!core.replica(static_cast<int>(i), now).connected || !peer.control_check.Due(now)) continue;
     peer.check_wanted = true;
     session_cv.SignalAll();
@@ -350,7 +350,7 @@ void Pipeline::SessionLoop(int index) {
       Collect(&work);
     }
     Perform(work);
-    // A name's other address may be the one where it listens.
+    // The replica may listen at another address of its name.
     if (absl::IsUnavailable(opened_session.status()) ||
         absl::IsDeadlineExceeded(opened_session.status())) {
       TryNextAddress(index);

@@ -33,7 +33,7 @@ void Pipeline::ApplyLocked(size_t limit) {
     }
     size_t count = 0;
     absl::Status status;
-    bool awaited = false;  // by somebody who must not wait for those that follow
+    bool awaited = false;  // by a caller that must not wait for the records that follow
     apply_since_ns.store(clock.MonotonicNanos(), std::memory_order_relaxed);
     while (count < batch.size() && status.ok() && !awaited && !failed.load()) {
       const absl::StatusOr<size_t> together = sink.Apply(absl::MakeConstSpan(batch).subspan(count));
@@ -63,8 +63,8 @@ void Pipeline::ApplyLocked(size_t limit) {
 }
 
 void Pipeline::ApplySome(size_t limit) {
-  // Whoever fails to get the lock leaves its records to the holder, who looks again after letting
-  // go.
+  // A thread that fails to get the lock leaves its records to the holder, which looks again after
+  // it has released the lock.
   while (applied.load(std::memory_order_acquire) < durable.load(std::memory_order_acquire) &&
          !failed.load(std::memory_order_acquire)) {
     if (!apply_mu.TryLock()) return;
@@ -125,7 +125,7 @@ void Pipeline::StableLoop() {
       core.OnStable(clock.MonotonicNanos(), seqs, status);
       Collect(&work);
       if (absl::IsResourceExhausted(status)) {
-        // Full until a checkpoint is noted and the log cut; the note wakes us.
+        // Full until a checkpoint is noted and the log is cut; NoteLoop then wakes this thread.
         stable_wanted = false;
       }
       if (core.applied() < core.durable() && durable_waiters == 0) applier_cv.Signal();
@@ -135,7 +135,7 @@ void Pipeline::StableLoop() {
 }
 
 absl::Status Pipeline::SyncLocked(Seq* before) {
-  // A store into the mark may wait for the disk, as long as that hangs: not with `mu` held.
+  // A store into the mark may wait for the disk, even one that hangs: so `mu` is not held.
   applied_mark.SyncBegins();
   {
     absl::MutexLock lock(&mu);

@@ -55,7 +55,7 @@ absl::Status Places::CheckFree(int index, const SocketAddress& address, uint8_t 
 bool Places::TryNext(int index) {
   Place& place = places_[index];
   const auto now = std::find(place.all.begin(), place.all.end(), place.address);
-  if (now == place.all.end()) return false;  // the name leads elsewhere: that is OnAnswer's
+  if (now == place.all.end()) return false;  // the name leads elsewhere: OnAnswer handles that
   const auto at = static_cast<size_t>(now - place.all.begin());
   for (size_t step = 1; step < place.all.size(); ++step) {
     const SocketAddress& next = place.all[(at + step) % place.all.size()];
@@ -70,7 +70,7 @@ Places::Change Places::OnAnswer(int index, const absl::StatusOr<std::vector<Sock
                                 uint8_t connected) {
   Place& place = places_[index];
   if (!answer.ok()) {
-    // A resolver that cannot tell says nothing of where it is.
+    // A resolver that fails says nothing about the replica's address.
     if (absl::IsNotFound(answer.status())) place.name = Place::kUnknown;
     if (!known(index)) {
       place.problem =

@@ -1,6 +1,6 @@
-// Where the replicas are. They are known by names, and a name's address may change while a volume
-// is mounted: a host that comes back, or is made anew, with another one. Addresses that the
-// configuration spells out are names that never change.
+// The address book: the name and the present address of each replica. A name's address may change
+// while a volume is mounted: a host may come back, or be replaced, with another one. A numeric
+// address in the configuration is a name that never changes.
 //
 // pure: no thread, lock, socket or clock; the pipeline asks the resolver (common/lookup.h).
 #pragma once
@@ -17,46 +17,51 @@ namespace salius {
 
 class Places {
  public:
-  // `names`: of the replicas, as configured. `insecure`: they may be on other hosts.
+  // Makes a book without addresses. `names`: of the replicas, as configured. `insecure`: they may
+  // be on other hosts.
   Places(std::vector<std::string> names, bool insecure)
       : names_(std::move(names)), insecure_(insecure), places_(names_.size()) {}
 
-  // Their first addresses, of one family, none twice (ResolveReplicas); length 0 where there is
-  // none yet. INVALID_ARGUMENT names one that is on another host although it may not.
+  // Takes the replicas' first addresses, of one family, none twice (ResolveReplicas); length 0
+  // where there is none yet. INVALID_ARGUMENT names a replica that is on another host although it
+  // may not.
   absl::Status Begin(const std::vector<SocketAddress>& addresses);
 
   struct Change {
-    bool moved = false;  // it is at another address now
-    int gave_up = -1;    // the replica that was there before, and is nowhere now
+    bool moved = false;  // the replica has another address now
+    int gave_up = -1;    // the replica that had this address before, and has none now
   };
-  // The resolver's answer for replica `index`. It moves when its own address is not among them any
-  // more and it does not answer there either (`connected`: bit i for replica i): to the first of
-  // them that is neither another replica's nor on another host although it may not. An address is
-  // the other's when its name led there when it was last asked for, or when it answers there and
-  // its name does not lead elsewhere. When there is none problem() says so, and the address stays
-  // what it was.
+  // Takes the resolver's answer for replica `index`. The replica moves when its present address is
+  // not in the answer and it does not answer there either (`connected`: bit i for replica i). It
+  // moves to the first address of the answer that is free and is not on another host although it
+  // may not be. An address is not free when either holds for another replica:
+  //
+  // - its name led there when that was last asked for
+  // - it answers there, and its name does not lead elsewhere
+  //
+  // When no address is free, problem() says so and the address stays.
   Change OnAnswer(int index, const absl::StatusOr<std::vector<SocketAddress>>& answer,
                   uint8_t connected);
 
-  // Names may have several addresses, and a replica may answer at some of them only. Those of
-  // replica `index`, as of now; OnAnswer brings later ones.
+  // Sets all present addresses of the name of replica `index`; OnAnswer brings later ones. A
+  // replica may answer at some of them only.
   void Know(int index, std::vector<SocketAddress> addresses) {
     places_[index].all = std::move(addresses);
   }
-  // They may be of any family, whatever the first were.
+  // Allows addresses of any family, whatever the first ones were.
   void AllowBothFamilies() { family_ = 0; }
-  // It does not answer where it is: moves it to its name's next address that is neither another
-  // replica's nor on another host although it may not. Returns whether there is one.
+  // Moves a replica that does not answer to its name's next address that is free and is not on
+  // another host although it may not be. Returns whether there is one.
   bool TryNext(int index);
 
-  // Length 0: not known yet.
+  // Returns the present address; length 0: not known yet.
   const SocketAddress& at(int index) const { return places_[index].address; }
   bool known(int index) const { return at(index).length != 0; }
-  // Which replica is at `address`, or -1.
+  // Returns the replica at `address`, or -1.
   int Find(const SocketAddress& address) const;
-  // Why the last answer was of no use, if it was not.
+  // Returns why the last answer was of no use; OK if it was.
   const absl::Status& problem(int index) const { return places_[index].problem; }
-  // AF_INET or AF_INET6: that of the first addresses; AF_UNSPEC for both.
+  // Returns AF_INET or AF_INET6, the family of the first addresses; AF_UNSPEC for both.
   int family() const { return family_; }
 
  private:

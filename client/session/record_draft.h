@@ -37,7 +37,7 @@ struct RecordDraft {
 // checkpointed and applied.
 class Record {
  public:
-  // Takes the body and the result from `draft`. The stamp is missing yet.
+  // Takes the body and the result from `draft`. The stamp is still missing.
   explicit Record(RecordDraft draft)
       : body_(std::move(draft.body)), result_(std::move(draft.result)) {
     header_.op = draft.op;
@@ -56,7 +56,7 @@ class Record {
   const uint8_t* encoded_header() const { return encoded_; }
   ApplyResult* result() const { return result_.get(); }
 
-  // For the stream that stamps it: the header until Encode().
+  // Returns the header for the stream that stamps it, until Encode().
   RecordHeader& stamp() { return header_; }
   // Encodes the header. Nothing changes afterwards.
   void Encode() { EncodeRecordHeader(header_, encoded_); }

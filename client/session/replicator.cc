@@ -17,7 +17,7 @@ constexpr int64_t kMillisecond = 1'000'000;
 // Bytes issued and not yet durable before issuers block.
 constexpr uint64_t kWindowBytes = 8u << 20;
 constexpr uint64_t kMinWindowBytes = 512u << 10;
-// What nobody waits for is sent when it fills a large datagram.
+// Gathered records are sent when they fill a large datagram.
 constexpr uint64_t kGatherBytes = 56u << 10;
 // Shortest re-send time-out: below this a busy host's scheduling looks like loss.
 constexpr int64_t kMinTimeout = 2 * kMillisecond;
@@ -159,8 +159,8 @@ void Replicator::OnAck(int64_t now, int index, int64_t rtt_ns, const AckPayload&
     if (range.last >= replica.base)
       MarkHeld(index, std::max(range.first, replica.base), range.last);
   }
-  // A session that the replica has from earlier begins lower than this one needs it: what it lacks
-  // down there is not awaited.
+  // A session that the replica has from earlier begins below this one's base: records that it lacks
+  // there are not awaited.
   if (!ack.ranges.empty() && ack.contiguous < replica.base - 1) {
     while (replica.contiguous < issued_ && (replica.contiguous < noted_.checkpoint ||
                                             (At(replica.contiguous + 1).held & Bit(index)) != 0)) {
@@ -184,7 +184,8 @@ void Replicator::OnOpened(int64_t now, int index, Incarnation incarnation, Store
                           uint64_t free_bytes) {
   Replica& replica = replicas_[index];
   if (replica.link != Link::kOpening || !failure_.ok()) return;
-  // Opened before in this session, so its memory of that is gone; and its promises with it.
+  // It was opened before in this session, so its memory of the session is gone. With another store
+  // its promises are gone too.
   const bool counted_before =
       replicated_.has_value() || (pending_.has_value() && pending_->mode == Mode::kReplicated);
   if (replica.store_known && (store == 0 || store != replica.store) && counted_before &&
@@ -194,7 +195,7 @@ void Replicator::OnOpened(int64_t now, int index, Incarnation incarnation, Store
     Event(Level::kWarning,
           absl::StrCat("came back without its memory and its promises: ", kForgot), index);
   }
-  // What its predecessor under this name has answered is no word of this one.
+  // Another store is another replica under this name: its predecessor's answers do not count.
   if (replica.store != store) replica.asked_ns = -1;
   replica.store = store;
   replica.store_known = true;
@@ -222,7 +223,8 @@ void Replicator::OnOpened(int64_t now, int index, Incarnation incarnation, Store
   Plan(now);
 }
 
-// Two hosts may have exchanged their addresses: then it is here under another number.
+// Returns whether the store is a noted member's, at any index: two hosts may have exchanged their
+// addresses.
 bool Replicator::IsStoreOfMember(StoreId store) const {
   const auto names = [store](const std::optional<Config>& config) {
     return config.has_value() && store != 0 &&
@@ -231,8 +233,8 @@ bool Replicator::IsStoreOfMember(StoreId store) const {
   return names(replicated_) || names(pending_);
 }
 
-// f members of `config` that remember what they promised have answered what was sent at `since` or
-// later, and were not fenced.
+// Returns whether f members of `config` that remember their promises have answered frames that were
+// sent at `since` or later, and were not fenced.
 bool Replicator::Witnessed(const Config& config, int64_t since) const {
   int witnesses = 0;
   for (size_t i = 0; i < replicas_.size(); ++i) {
@@ -245,13 +247,14 @@ bool Replicator::Witnessed(const Config& config, int64_t since) const {
   return options_.acks <= witnesses;
 }
 
-// A fence that such a replica forgot had its quorum, |members| - f + 1, before it forgot; then one
-// of any f members would have said "fenced".
+// Ends the doubt about replicas that may have forgotten a promise. If a replica forgot a fence, the
+// fence had its quorum, |members| - f + 1, before that; then one of any f members would have
+// answered "fenced".
 void Replicator::EndDoubts() {
   for (size_t i = 0; i < replicas_.size(); ++i) {
     Replica& replica = replicas_[i];
     if ((in_doubt_ & Bit(static_cast<int>(i))) == 0) continue;
-    // A note that is being written may be on the disk that a recovery found.
+    // A recovery may have found the note that is being written.
     if (replicated_.has_value() && !Witnessed(*replicated_, replica.forgot_ns)) continue;
     if (pending_.has_value() && pending_->mode == Mode::kReplicated &&
         !Witnessed(*pending_, replica.forgot_ns)) {
@@ -280,7 +283,7 @@ void Replicator::OnOpenFailed(int64_t now, int index, const std::string& why, bo
 void Replicator::Problem(int index, const std::string& why) {
   Replica& replica = replicas_[index];
   replica.problem = why;
-  // Times and sizes in it differ from one attempt to the next.
+  // Times and sizes in the reason differ from one attempt to the next.
   std::string reason;
   std::copy_if(why.begin(), why.end(), std::back_inserter(reason),
                [](char c) { return c < '0' || c > '9'; });
@@ -299,7 +302,7 @@ void Replicator::BackOffOpening(int64_t now, Replica& replica) {
   replica.open_after_ns = now + ((100 * kMillisecond) << shift);
 }
 
-// Stops counting a replica's copies. `memory_lost`: what it held is gone, so it needs a new
+// Stops counting a replica's copies. `memory_lost`: its records are gone, so it needs a new
 // session.
 void Replicator::Lose(int64_t now, int index, const std::string& why, bool memory_lost) {
   Replica& replica = replicas_[index];
@@ -315,13 +318,13 @@ void Replicator::Lose(int64_t now, int index, const std::string& why, bool memor
     replica.link = Link::kClosed;
     replica.incarnation = 0;
     replica.open_after_ns = now;
-    // Nothing good was heard since it was opened: another host may answer at its address.
+    // No good answer came since it was opened: another host may answer at its address.
     if (!replica.heard_since_open) BackOffOpening(now, replica);
   }
   Event(Level::kWarning, absl::StrCat(counted ? "member lost: " : "lost: ", why), index);
   if (counted) {
-    // docs/protocol.md, "Notes": secure what leaned on its copies, by disk, whichever way is
-    // quicker.
+    // docs/protocol.md, "Notes": secure the records that relied on its copies by the stable log or
+    // a checkpoint, whichever is quicker.
     stable_upto_ = issued_;
     checkpoint_requested_ = true;
   }

@@ -1,8 +1,8 @@
 // The replicator: every decision of a session about records, acknowledgements, modes, members,
 // notes and checkpoints, as a state machine. docs/protocol.md; I1, I5, I6, I8.
 //
-// pure: no thread, lock, socket or clock. Every input carries `now` (monotonic ns); what must be
-// done is left in Outputs, which the caller takes with TakeOutputs() after every input.
+// pure: no thread, lock, socket or clock. Every input carries `now` (monotonic ns). The work that
+// follows is left in Outputs, which the caller takes with TakeOutputs() after every input.
 //
 // Words: a record is *recoverable* under a configuration (mode, checkpoint, members) when it is at
 // or below the checkpoint, or in the stable log, or - configuration replicated - held by f of its
@@ -12,9 +12,9 @@
 // The one rule (docs/protocol.md): `durable` moves over a record only when it is recoverable under
 // the noted configuration and, while a note is being written, under that note's configuration too;
 // a note starts only when every durable record is recoverable under it. While one of the two names
-// a member that was lost nothing becomes durable, by the disk neither: a recovery would go by that
-// note, want |members| - f + 1 of those that it names, and find one too few when another f - 1 were
-// lost from the record's issue on.
+// a member that was lost nothing becomes durable, not even by the disk: a recovery would use that
+// note and need |members| - f + 1 of the members that it names. It would find one too few when
+// another f - 1 were lost from the record's issue on.
 #pragma once
 
 #include <array>
@@ -47,14 +47,13 @@ struct ReplicatorOptions {
   int64_t tau_ns = 0;          // longest wait for the primary's disk
   int k = 2;                   // slack factor
   uint64_t log_max_bytes = 0;  // uncheckpointed bytes the session may hold (ring bytes)
-  // Up to so many records that are not durable yet none waits for those before it to be so
-  // (SendWhen::kSoon), unless lately more were under way at once. That hides the time that CPUs
-  // take to wake up; where there is one CPU, or where writers are many, what goes together costs
-  // less.
+  // With at most `few` records under way, now and lately, a record (SendWhen::kSoon) is sent at
+  // once and does not wait until those before it are durable. That hides the time that CPUs take to
+  // wake up. With one CPU, or with many writers, records that are sent together cost less.
   Seq few = 0;
 };
 
-// What a note says (the parts that this machine decides).
+// The content of a note (the parts that this machine decides).
 struct Note {
   Mode mode = Mode::kLocal;
   Seq checkpoint = 0;
@@ -63,7 +62,7 @@ struct Note {
   std::array<Seq, kMaxReplicas> base{};
 };
 
-// Something for the log. The replica is an index: the caller, which knows its address, names it.
+// A line for the log. The replica is an index: the caller, which knows its address, names it.
 struct ReplicatorEvent {
   enum class Level : uint8_t { kInfo, kWarning, kError };
   Level level = Level::kInfo;
@@ -88,7 +87,7 @@ class Replicator {
     std::vector<OpenRequest> opens;  // open a session (gRPC), answer with OnOpened/OnOpenFailed
     std::optional<Note> note;        // write durably, answer with OnNoteWritten
     bool start_sync = false;         // SyncApplied, answer with OnSynced(applied at its start)
-    bool durable_advanced = false;
+    bool durable_advanced = false;   // or never will
     bool window_opened = false;
     bool stable_wanted = false;       // TakeStableBatch has something
     std::optional<Seq> cut;           // the noted checkpoint moved: cut the stable log, trim, free
@@ -100,25 +99,26 @@ class Replicator {
   explicit Replicator(const ReplicatorOptions& options, int64_t now);
 
   // ---- issuing
-  // Room for one more record of `ring_bytes`? Also false near the k*tau deadline (I6) and after
-  // failure.
+  // Returns whether there is room for one more record of `ring_bytes`. False also near the k*tau
+  // deadline (I6).
   bool CanIssue(int64_t now, uint64_t ring_bytes) const;
   // Registers the next record; returns its seq.
   Seq Issue(int64_t now, uint64_t ring_bytes, SendWhen when = SendWhen::kNow);
-  // What is gathered is sent as SendWhen::kSoon says, or at once.
+  // Send the gathered records, as SendWhen::kSoon says or at once.
   void SendSoon(int64_t now);
   void SendGathered(int64_t now);
 
   // ---- inputs
   void OnAck(int64_t now, int replica, int64_t rtt_ns, const AckPayload& ack);
-  // `store`: names the life of its promises; 0: it keeps none over a reboot.
+  // Takes a session as open. `store`: the identity of the replica's promise file; 0: it keeps no
+  // promises over a reboot.
   void OnOpened(int64_t now, int replica, Incarnation incarnation, StoreId store, Seq base,
                 uint64_t free_bytes);
   void OnOpenFailed(int64_t now, int replica, const std::string& why, bool fenced);
-  // It can be heard no more where it was: another replica is there.
+  // Takes the replica as lost: another replica has its address.
   void OnNowhere(int64_t now, int replica);
-  // Seqs to append to the stable log now, at most `max_bytes` (at least one when any is wanted).
-  // They count as in flight until OnStable.
+  // Returns seqs to append to the stable log now, at most `max_bytes` (at least one when any is
+  // wanted). They count as in flight until OnStable.
   std::vector<Seq> TakeStableBatch(uint64_t max_bytes);
   void OnStable(int64_t now, const std::vector<Seq>& seqs, const absl::Status& status);
   void OnApplied(Seq applied);  // monotone
@@ -127,20 +127,20 @@ class Replicator {
   void OnApplyFailed(const absl::Status& status) { Fail(status); }
   void Tick(int64_t now);
   // Asks for a checkpoint of everything applied, now. Like RequestNote it lets no time pass: the
-  // caller may not have read the acknowledgements by which Tick judges.
+  // caller may not have read the acknowledgements that Tick needs to judge replicas.
   void RequestCheckpoint(int64_t now);
   // Asks for a note although nothing else changed (a new file id limit).
   void RequestNote(int64_t now);
 
   Outputs TakeOutputs();
-  // Latest time at which Tick must run (ns); INT64_MAX: only after another input.
+  // Returns the latest time at which Tick must run (ns); INT64_MAX: only after another input.
   int64_t NextTick(int64_t now) const;
-  // When the next Tick was due, seen from the last one.
+  // Returns when the next Tick was due, as of the last one.
   int64_t tick_due() const { return tick_due_ns_; }
 
   // ---- views
   Seq issued() const { return issued_; }
-  Seq sendable() const { return sendable_; }  // behind it: gathered
+  Seq sendable() const { return sendable_; }  // later records are gathered
   Seq durable() const { return durable_; }
   Seq applied() const { return applied_; }
   Seq checkpoint() const { return noted_.checkpoint; }
@@ -150,7 +150,7 @@ class Replicator {
   const absl::Status& failure() const { return failure_; }
   uint64_t uncheckpointed_bytes() const;
   int64_t oldest_uncheckpointed_ns(int64_t now) const;
-  // What an operator should know about why the mode is what it is.
+  // Returns the reason for the mode, for the operator.
   std::string ModeDetail(int64_t now) const;
   struct ReplicaView {
     bool member = false, connected = false;
@@ -162,12 +162,13 @@ class Replicator {
     std::string problem;
   };
   ReplicaView replica(int index, int64_t now) const;
-  // How long it takes lately until as many members have answered as must (ns); INT64_MAX when there
-  // are too few of them.
+  // Returns how long it lately takes until enough members have answered (ns); INT64_MAX when there
+  // are too few members.
   int64_t AnswersNs() const;
-  // Replicas that came back without their memory and their promises, and do not count yet.
+  // Returns the replicas that came back without their memory and their promises, and do not count
+  // yet.
   ReplicaMask in_doubt() const { return in_doubt_; }
-  // Bytes of [first, last] as registered (ring bytes).
+  // Returns the replicas with an open session, whether they answer or not.
   ReplicaMask connected() const;
 
  private:
@@ -192,28 +193,28 @@ class Replicator {
     int open_failures = 0;
     bool heard_since_open = false;
     Incarnation life = 0;     // the incarnation that was opened last; stays when it is lost
-    // Opened again under the same incarnation: an acknowledgement of a frame sent before that may
-    // name what the replica has lost since. The least number: this life was opened once.
+    // When the session was opened again under the same incarnation. An acknowledgement of a frame
+    // sent earlier may name records that the replica has lost since. kAnyTime: opened once.
     int64_t counts_from_ns = kAnyTime;
     HeardSet heard;
     uint64_t free_bytes = 0;
     bool memory_full = false;
-    uint32_t losses = 0;  // grows with every detected loss: a note made before counts it no more
+    uint32_t losses = 0;  // grows with every detected loss; earlier notes then do not count it
     Setbacks setbacks;    // recent losses: how long it must keep up before it is a candidate
-    int64_t well_since_ns = -1;  // since when it has been a member without a loss; -1: it is none
+    int64_t well_since_ns = -1;  // since when it has been a member without a loss; -1: no member
     StoreId store = 0;        // of the last opening
     bool store_known = false;
-    int64_t asked_ns = -1;    // a good answer spoke of what was sent then, or later
-    int64_t forgot_ns = -1;   // it was opened then without its promises; -1: nothing is in doubt
+    int64_t asked_ns = -1;    // the latest send time that a good answer echoed
+    int64_t forgot_ns = -1;   // when it was opened without its promises; -1: nothing is in doubt
     uint64_t resent = 0;
     std::string problem;
-    std::string told_problem;  // the last one that is in the log, without its numbers
+    std::string told_problem;  // the last problem in the log, without its digits
     RttEstimator rtt;
   };
   struct Slot {
-    uint64_t cumulative = 0;  // bytes of all records of the session up to and with this one
+    uint64_t cumulative = 0;  // bytes of all records of the session, this one included
     int64_t issued_ns = 0;
-    int64_t sendable_ns = 0;  // later, when it was gathered
+    int64_t sendable_ns = 0;  // later than issued_ns when it was gathered
     ReplicaMask held = 0;
     bool stable = false;
     bool stable_in_flight = false;
@@ -230,14 +231,14 @@ class Replicator {
 
   ReplicaMask Effective(const Config& config) const;
   bool NamesALostOne(const Config& config) const;
-  // Until the note without the lost one has returned nothing becomes durable.
+  // Returns whether a note without a lost member is awaited: until then nothing becomes durable.
   bool AwaitsNoteOfLoss() const;
   bool Recoverable(Seq seq, const Config& config, ReplicaMask effective) const;
   bool AllDurableRecoverable(const Config& config) const;
   void AdvanceDurable();
 
   void Lose(int64_t now, int replica, const std::string& why, bool memory_lost);
-  // docs/protocol.md, "A promise that was forgotten".
+  // These three: docs/protocol.md, "A promise that was forgotten".
   bool IsStoreOfMember(StoreId store) const;
   bool Witnessed(const Config& config, int64_t since) const;
   void EndDoubts();
@@ -247,7 +248,7 @@ class Replicator {
   // replicator_time.cc
   void CheckReplica(int64_t now, int replica);
   bool KeepsUp(int64_t now, int replica) const;
-  // Since when acknowledgements of `seq` have been due: what was gathered was sent late.
+  // Returns since when acknowledgements of `seq` have been due: a gathered record was sent late.
   int64_t AwaitedSince(Seq seq) const;
   int64_t PartitionTimeout() const;
   int64_t HedgeDelay() const;
@@ -257,7 +258,7 @@ class Replicator {
   void SendNew(int64_t now, int replica);
   void Resend(int64_t now, int replica, const AckPayload* gaps);
   void EndGathering(int64_t now);
-  void NoteCrowd();  // after each Issue
+  void NoteCrowd();  // updates the in-flight peak after each Issue
 
   // replicator_plan.cc: modes, members, notes.
   void Plan(int64_t now);
@@ -268,8 +269,8 @@ class Replicator {
   Config MakeConfig(Mode mode, ReplicaMask members) const;
   void StartNote(const Config& config);
   ReplicaMask Candidates(int64_t now, bool* base_too_new) const;
-  // Another replica with the very same memory (one process under two addresses) that counts instead
-  // of this one, or -1.
+  // Returns another replica with the very same memory (one process under two addresses) that counts
+  // instead of this one, or -1.
   int SameMemoryAs(int replica) const;
   void MaybeCheckpoint(int64_t now);
   void Fail(const absl::Status& status);
@@ -277,7 +278,7 @@ class Replicator {
   void Event(Level level, std::string text, int replica = -1) {
     out_.events.push_back({level, replica, std::move(text)});
   }
-  // Keeps why the replica is of no use now, and logs it unless that was the last reason logged.
+  // Keeps the reason why the replica is of no use now, and logs it unless it was logged last.
   void Problem(int replica, const std::string& why);
 
   ReplicatorOptions options_;
@@ -289,16 +290,17 @@ class Replicator {
   uint64_t cumulative_before_ = 0;  // bytes up to first_ - 1
 
   Seq issued_ = 0, durable_ = 0, applied_ = 0, synced_ = 0;
-  bool send_soon_ = false;         // as soon as what is sent is durable
-  Seq sendable_ = 0;               // what may be sent; what was issued after it is gathered
-  int64_t gathered_since_ns_ = 0;  // when the first of those was issued
-  // The most that were under way at once, among the last kCrowdRecords and among those since.
+  bool send_soon_ = false;         // send when the records sent before are durable
+  Seq sendable_ = 0;               // the last record that may be sent; later ones are gathered
+  int64_t gathered_since_ns_ = 0;  // when the first gathered record was issued
+  // The in-flight peak: most records under way at once, in the last full period of kCrowdRecords
+  // and in the present one.
   Seq crowd_before_ = 0, crowd_ = 0;
   Config noted_;
   std::optional<Config> pending_;
   std::optional<Config> replicated_;  // the last one of that mode that was noted
-  ReplicaMask in_doubt_ = 0;          // may have forgotten a promise to a recovery
-  bool counting_ = false;     // acks count (mode replicated, and not on the way to local)
+  ReplicaMask in_doubt_ = 0;          // replicas that may have forgotten a promise to a recovery
+  bool counting_ = false;     // acks count: mode replicated, and not on the way to local
   bool going_local_ = false;  // first step of the way to local was taken, its note is not back yet
   Seq stable_upto_ = 0;       // records up to here are wanted in the stable log
   Seq stable_scan_ = 0;       // everything at or below was taken for appending or is checkpointed
@@ -306,11 +308,11 @@ class Replicator {
   bool checkpoint_requested_ = false;
   bool note_requested_ = false;
   int64_t heal_after_ns_ = 0;  // no return to replicated before
-  int64_t tick_due_ns_ = 0;    // when the next Tick was due, seen from the last one
-  int64_t resumed_ns_ = 0;     // the last Tick that came much too late
-  Seq resumed_at_ = 0;         // durable then
-  int resumes_ = 0;            // such Ticks at that durable
-  Setbacks spells_;            // of mode local: how long the next return waits
+  int64_t tick_due_ns_ = 0;    // when the next Tick was due, as of the last one
+  int64_t resumed_ns_ = 0;     // time of the last Tick that came much too late
+  Seq resumed_at_ = 0;         // `durable` then
+  int resumes_ = 0;            // late Ticks at that `durable`
+  Setbacks spells_;            // periods in mode local: they set the wait before the next return
   int64_t well_since_ns_ = 0;  // since when the mode has been replicated
   std::string local_reason_ = "session start";
   absl::Status failure_;

@@ -15,7 +15,7 @@ constexpr ReplicaMask Bit(int replica) { return static_cast<ReplicaMask>(1u << r
 
 }  // namespace
 
-// Called after every input: starts at most one note, and a sync when one is due.
+// Starts at most one note, and a sync when one is due. Called after every input.
 void Replicator::Plan(int64_t now) {
   if (!failure_.ok()) return;
   if (send_soon_) SendSoon(now);
@@ -44,8 +44,8 @@ void Replicator::RequestNote(int64_t now) {
   Plan(now);
 }
 
-// First step of the way to local: acks stop counting, everything uncheckpointed is wanted on the
-// disk.
+// Takes the first step to mode local: acks stop counting, and every uncheckpointed record is wanted
+// on the disk.
 void Replicator::BeginLocal(int64_t now, const std::string& why) {
   counting_ = false;
   going_local_ = true;
@@ -57,7 +57,7 @@ void Replicator::BeginLocal(int64_t now, const std::string& why) {
   Event(Level::kWarning, absl::StrCat("going to mode local: ", why));
 }
 
-// Second step: note `local` once every record issued by then is in the stable log (or synced).
+// Takes the second step: notes `local` once every durable record is in the stable log or synced.
 void Replicator::PlanGoingLocal() {
   const Config config = MakeConfig(Mode::kLocal, 0);
   if (!AllDurableRecoverable(config)) {
@@ -101,7 +101,7 @@ void Replicator::PlanReplicated(int64_t now) {
     }
     StartNote(config);
   } else {
-    // Some durable record leaned on a lost replica: the disk must hold it first.
+    // Some durable record relied on a lost replica: the disk must hold it first.
     stable_upto_ = issued_;
     checkpoint_requested_ = true;
   }
@@ -116,15 +116,15 @@ int Replicator::SameMemoryAs(int index) const {
         replicas_[i].incarnation != replicas_[index].incarnation) {
       continue;
     }
-    // Who is a member already stays the one that counts.
+    // A replica that is a member already stays the one that counts.
     const bool other_member = (members & Bit(i)) != 0;
     if (other_member != member ? other_member : i < index) return i;
   }
   return -1;
 }
 
-// Replicas whose acks may be counted from a note on: they keep up, have done so for a while if they
-// were ever lost, and hold everything above the checkpoint that the note will name.
+// Returns the replicas whose acks may be counted from a note on. They keep up, have done so for a
+// while if they were ever lost, and hold everything above the checkpoint that the note will name.
 ReplicaMask Replicator::Candidates(int64_t now, bool* base_too_new) const {
   ReplicaMask mask = 0;
   for (size_t i = 0; i < replicas_.size(); ++i) {

@@ -1,5 +1,5 @@
-// What the replicator sends, and when: records that are new to a replica, those that it lacks, and
-// the gathering of those that nobody waits for (docs/protocol.md). pure, as replicator.h says.
+// The replicator's sending: records that are new to a replica, re-sends of records that it lacks,
+// and gathering (docs/protocol.md). pure, as replicator.h says.
 #include <algorithm>
 #include <limits>
 #include <utility>
@@ -9,13 +9,13 @@
 namespace salius {
 namespace {
 
-// Bytes sent to one replica and not yet acknowledged: what the receiver's socket buffer surely
-// takes.
+// The most bytes that are sent to one replica and not acknowledged: the receiver's socket buffer
+// holds that many.
 constexpr uint64_t kInFlightBytes = 2u << 20;
 // A re-send repeats at most this much at a time: the acknowledgement tells what is still missing.
 constexpr int kResendRecords = 64;
 constexpr uint64_t kResendBytes = 256u << 10;
-// That records were many is remembered while so many are issued, up to twice as many.
+// The in-flight peak is remembered for the next 64 to 128 records.
 constexpr Seq kCrowdRecords = 64;
 
 constexpr ReplicaMask Bit(int replica) { return static_cast<ReplicaMask>(1u << replica); }
@@ -83,7 +83,7 @@ void Replicator::SendNew(int64_t now, int index) {
 void Replicator::Resend(int64_t now, int index, const AckPayload* gaps) {
   Replica& replica = replicas_[index];
   Seq seq = std::max({replica.contiguous, noted_.checkpoint, replica.base - 1}) + 1;
-  // After an ack with ranges only the holes are missing; otherwise everything sent may be.
+  // After an ack with ranges only the holes are missing; otherwise all sent records may be.
   const Seq end = gaps != nullptr && !gaps->ranges.empty()
                       ? std::min(replica.sent, gaps->ranges.back().first - 1)
                       : replica.sent;

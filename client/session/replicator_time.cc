@@ -1,5 +1,5 @@
-// What the replicator does as time passes: re-sends, probes, who keeps up, hedges and partitions;
-// and when it has to be called next. pure, as replicator.h says.
+// The replicator's timers: re-sends, probes, which replicas keep up, hedges and partitions, and the
+// time of the next call. pure, as replicator.h says.
 #include <algorithm>
 #include <limits>
 #include <utility>
@@ -12,18 +12,18 @@ namespace {
 
 constexpr int64_t kMillisecond = 1'000'000;
 
-// What nobody waits for is sent after so long.
+// Records for which no caller waits are sent after this.
 constexpr int64_t kGatherNs = kMillisecond;
 // A hedge earlier than this would put every scheduling hiccup on the disk.
 constexpr int64_t kMinHedge = 5 * kMillisecond;
 constexpr int64_t kIdleProbe = 1000 * kMillisecond;
 constexpr int64_t kIdleTick = 100 * kMillisecond;
-// A replica is not lost for one or two datagrams that were, however small delta is.
+// One or two lost datagrams do not make a replica lost, however small delta is.
 constexpr int64_t kMinSilence = 250 * kMillisecond;
 // Later than this, or delta: this process was stopped.
 constexpr int64_t kLateTick = 20 * kMillisecond;
 constexpr int kMaxResumes = 4;
-// A process that was on time for so long is not always late.
+// A process that was on time for this long is not always late.
 constexpr int64_t kOnTime = 10'000 * kMillisecond;
 
 constexpr ReplicaMask Bit(int replica) { return static_cast<ReplicaMask>(1u << replica); }
@@ -43,16 +43,16 @@ void Replicator::CheckReplica(int64_t now, int index) {
 bool Replicator::KeepsUp(int64_t now, int index) const {
   const Replica& replica = replicas_[index];
   if (replica.link != Link::kOpen || replica.memory_full) return false;
-  // There and back, on a link as slow as it may be.
+  // A round trip on the slowest link allowed.
   const int64_t bound = 2 * options_.delta_ns;
   if (replica.waiting_ns >= 0 && now - replica.waiting_ns > bound) return false;
   const Seq missing = std::max(replica.contiguous, noted_.checkpoint) + 1;
   return missing > issued_ || now - At(missing).sendable_ns < bound;
 }
 
-// A process that was stopped could not hear answers either, one that says "you are fenced" among
-// them (I4). So replicas get their time to answer again; a few times, so that a process that is
-// always late goes to local all the same.
+// Notes a Tick that came late. A process that was stopped could not receive answers either, among
+// them "you are fenced" (I4). So replicas get their time to answer again. That happens a few times
+// only, so that a process that is always late still goes to mode local.
 void Replicator::NoteLateTick(int64_t now) {
   if (now - tick_due_ns_ > std::max(options_.delta_ns, kLateTick)) {
     const bool on_time = tick_due_ns_ - resumed_ns_ > kOnTime;
@@ -81,7 +81,7 @@ void Replicator::Tick(int64_t now) {
         replica.waiting_ns >= 0 && now - std::max(replica.waiting_ns, resumed_ns_) > silence;
     if (outstanding && now - replica.progress_ns > replica.rtt.timeout_ns()) {
       replica.rtt.BackOff();
-      // Who is silent gets probes; what it lacks comes when it has answered one.
+      // A silent replica gets probes only; re-sends follow when it has answered one.
       if (!silent) Resend(now, index, nullptr);
       replica.progress_ns = now;
     }
@@ -126,8 +126,8 @@ int64_t Replicator::PartitionTimeout() const {
   for (size_t i = 0; i < replicas_.size(); ++i) {
     if (members & Bit(i)) base = std::max(base, replicas_[i].rtt.base_ns());
   }
-  // Adaptive, but never above the paper's 2*delta (§4.1), nor so short that one late scheduling
-  // slice on a healthy network looks like a partition.
+  // Adaptive, but never above the paper's 2*delta (§4.1), and never so short that one late
+  // scheduling slice on a healthy network looks like a partition.
   return std::clamp(16 * base, options_.delta_ns, 2 * options_.delta_ns);
 }
 

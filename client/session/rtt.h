@@ -11,9 +11,9 @@ namespace salius {
 
 class RttEstimator {
  public:
-  // Bounds of the time-out in ns: nothing is shorter than `min_ns`, and back-off ends at `max_ns`.
-  // A link that takes longer has the time that it takes, up to four times `max_ns`: otherwise
-  // everything would be sent twice. `initial_ns` is used until the first sample.
+  // Makes an estimator with these bounds of the time-out in ns. It is never below `min_ns`, and
+  // back-off ends at `max_ns`. A slower link gets its own time, up to four times `max_ns`, because
+  // otherwise everything would be sent twice. `initial_ns` is used until the first sample.
   RttEstimator(int64_t min_ns, int64_t max_ns, int64_t initial_ns)
       : min_ns_(min_ns), max_ns_(max_ns), initial_ns_(initial_ns) {}
 
@@ -32,11 +32,11 @@ class RttEstimator {
   void BackOff() { backoff_ = std::min(backoff_ + 1, 6); }
   void ResetBackOff() { backoff_ = 0; }
 
-  // Time-out of one transmission in ns, back-off included.
+  // Returns the time-out of one transmission in ns, back-off included.
   int64_t timeout_ns() const {
     return std::min(std::max(max_ns_, base_ns()), base_ns() << backoff_);
   }
-  // The same without back-off: what a healthy answer needs at most.
+  // Returns the same without back-off: the longest time of a healthy answer.
   int64_t base_ns() const {
     if (srtt_ns_ == 0) return initial_ns_;
     return std::clamp(srtt_ns_ + 4 * var_ns_, min_ns_, 4 * max_ns_);

@@ -4,16 +4,17 @@
 
 namespace salius {
 
-// When a new record is sent. Whatever is sent takes all that is gathered before it along.
+// When a new record is sent. Each send takes along all records gathered before it.
 enum class SendWhen : uint8_t {
   kNow,
-  // Somebody waits for it: when all that was sent is durable, so that what is issued meanwhile goes
-  // together; at once when it already is, while few records are, and
-  // lately were, under way (ReplicatorOptions::few), or when a large datagram is full; at the
-  // latest as kLater.
+  // A caller waits for it. It is sent at the first of these:
+  // - all records sent before are durable (so records issued meanwhile go together)
+  // - at once, if few records are and lately were under way (ReplicatorOptions::few)
+  // - a large datagram is full
+  // - the time of kLater
   kSoon,
-  // Nobody waits yet: when a large datagram is full, or after a millisecond (up to ten when no
-  // thread is awake that looks).
+  // No caller waits yet. It is sent when a large datagram is full, or after a millisecond (up to
+  // ten when no thread is awake that looks).
   kLater,
 };
 

@@ -1,4 +1,4 @@
-// A replica's answer to OpenSession (proto/control.proto) as a value: what is believed of it.
+// A replica's answers (proto/control.proto) as values, after their fields were checked.
 //
 // pure: no thread, lock, socket or clock.
 #pragma once
@@ -19,17 +19,18 @@ struct OpenedSession {
   std::string host;             // boot id of its host, printable; empty: it says none
   StoreId store = 0;            // of its promise file; 0: it has none
 };
-// What a replica holds of a volume: zeros when it does not know the volume.
+// The session that a replica holds of a volume: zeros when it does not know the volume.
 struct HeldSession {
   Incarnation incarnation = 0;  // never 0
   Epoch epoch = 0;
   uint64_t session = 0;
 };
-// INTERNAL for an answer without an incarnation.
+// Returns the answer as a value; INTERNAL for one without an incarnation.
 absl::StatusOr<HeldSession> HeldFrom(const std::string& replica,
                                      const control::InventoryResponse& message);
 
-// INTERNAL for an answer that says less. `replica`: its name, for what is said of it.
+// Returns the answer as a value; INTERNAL for one that lacks a required field. `replica`: its name,
+// for messages.
 absl::StatusOr<OpenedSession> OpenedFrom(const std::string& replica,
                                          const control::OpenSessionResponse& message);
 

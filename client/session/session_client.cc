@@ -23,11 +23,11 @@ std::string Bytes(const VolumeId& volume) {
 
 std::shared_ptr<control::Replica::Stub> Connect(const std::string& address) {
   grpc::ChannelArguments arguments;
-  // A replica that comes back should be found soon: never try or wait for long.
+  // A replica that comes back must be found soon: no attempt and no pause is long.
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 1000);  // also: how long one attempt may take
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
-  // A proxy of the environment has no business between a primary and a replica.
+  // No proxy of the environment may come between a primary and a replica.
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   // One subchannel per volume and replica, not shared behind our back.
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
@@ -44,9 +44,9 @@ struct SessionClient::Impl {
     bool opens = false, overdue = false;
   };
 
-  // Makes one call with `call(stub, context)`; `opens`: StopOpening ends it; `anew`: over a new
-  // connection. A channel that failed is not used again: its pause
-  // until it tries anew is one of gRPC's timers.
+  // Makes one call with `call(stub, context)`. `opens`: StopOpening ends it. The last flag asks for
+  // a new connection. A channel that failed is not used again: its pause before the next attempt is
+  // one of gRPC's timers.
   template <typename F>
   absl::Status Run(bool opens, int64_t deadline_ms, F call, bool anew = false) {
     std::list<Call>::iterator mine;

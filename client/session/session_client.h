@@ -1,9 +1,8 @@
 // The primary's side of the control plane: opens sessions at one replica and asks it to drop logs.
 //
-// Threads: thread safe. gRPC's timers are waits on the wall clock (as those of the distribution's
-// Abseil are): a clock that is set back stops them for as long. So nothing here relies on them:
-// each call blocks for at most its deadline as long as somebody calls EndOverdueCalls() now and
-// then.
+// Threads: thread safe. gRPC's timers wait on the wall clock (like those of the distribution's
+// Abseil): a clock that is set back stops them for as long. So nothing here relies on them. Each
+// call blocks for at most its deadline if the owner calls EndOverdueCalls() from time to time.
 #pragma once
 
 #include <cstdint>
@@ -20,12 +19,12 @@ namespace salius {
 
 class SessionClient {
  public:
-  // `name`: of the replica, for what is said of it. It has no address yet.
+  // Makes a client without an address. `name`: of the replica, for messages.
   explicit SessionClient(const std::string& name);
   ~SessionClient();
 
-  // The replica's control service is at `address` from now on ("host:port"; empty: nobody knows).
-  // Calls that are under way go on; the next one connects.
+  // Sets the address of the replica's control service ("host:port"; empty: not known). Calls that
+  // are under way continue; the next one connects.
   void SetAddress(const std::string& address);
 
   // Opens (or confirms) session `session` of `epoch`, in which the replica will hold seqs from
@@ -34,10 +33,10 @@ class SessionClient {
   // there.
   absl::StatusOr<OpenedSession> Open(const VolumeConfig& config, Epoch epoch, uint64_t session,
                                      Seq base, int64_t deadline_ms);
-  // Asks what the replica holds of the volume, as a recovery would: over a connection of its own,
+  // Asks for the replica's inventory of the volume, as a recovery would: over a new connection,
   // which a firewall must let through now. Errors as of Open.
   absl::StatusOr<HeldSession> Ask(const VolumeId& volume, int64_t deadline_ms);
-  // Forgets the volume's log of epochs up to `epoch`.
+  // Asks the replica to drop the volume's log of epochs up to `epoch`.
   absl::Status Drop(const VolumeId& volume, Epoch epoch, uint64_t session, int64_t deadline_ms);
 
   // Ends the calls that are past their deadline by the monotonic clock.

@@ -21,19 +21,19 @@ struct ReplicaReport {
   Seq base = 0, contiguous = 0;
   uint64_t lag_records = 0, lag_bytes = 0, rtt_us = 0, free_bytes = 0, resent = 0;
   std::string problem;
-  // Largest datagram of first transmissions, and what its route would carry; smaller where larger
-  // ones are lost on the way.
+  // The largest datagram of first transmissions, and the largest on its route. The first is smaller
+  // where larger ones are lost on the way.
   uint32_t datagram_bytes = 0, route_bytes = 0;
-  // There is a multicast group, which does not reach it: first transmissions go by unicast.
+  // There is a multicast group that does not reach the replica: first transmissions go by unicast.
   bool group_unheard = false;
-  std::string control_problem;  // why nothing could be recovered from it; empty: it could
+  std::string control_problem;  // why a recovery could not reach it; empty: it could
   std::string host;  // boot id of its host, as it says; empty: not known
   std::string ip;    // numeric, without a port; empty: not known
 };
 struct SessionStatus {
   Epoch epoch = 0;
   std::string mode;         // replicated, local, failed
-  std::string mode_detail;  // why, and what is under way
+  std::string mode_detail;  // the reason, and the change under way
   uint64_t mode_since_unix_ms = 0;  // when it entered the mode, by the wall clock then
   uint64_t mode_for_ms = 0;         // the same by the monotonic clock, until now
   Watermarks marks;

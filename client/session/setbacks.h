@@ -1,7 +1,6 @@
-// How long to wait before something is tried again that went wrong: the pause doubles with each
-// setback, and time that went well makes it shorter again. Each setback is forgotten for four
-// times the pause that it caused, so that a link that fails once an hour never waits longer than
-// after its first failure, and one that fails all the time does.
+// Computes the pause before a failed action is tried again. The pause doubles with each setback. A
+// setback is forgotten when four times its pause has passed without another. So a link that fails
+// once an hour never waits longer than after its first failure; one that fails all the time does.
 //
 // pure. Times in ns.
 #pragma once
@@ -13,10 +12,11 @@ namespace salius {
 
 class Setbacks {
  public:
-  // After the first setback the pause is 2 * `unit_ns`, and after `most` it is longest.
+  // Makes a counter. After the first setback the pause is 2 * `unit_ns`; after `most` it is the
+  // longest.
   Setbacks(int64_t unit_ns, int most) : unit_ns_(unit_ns), most_(most) {}
 
-  // Something went wrong, after `well_ns` in which nothing did (0 or less: none).
+  // Counts a setback after `well_ns` without one (0 or less: no such time).
   void Add(int64_t well_ns) {
     while (count_ > 0 && well_ns >= kForgetPauses * pause_ns()) {
       well_ns -= kForgetPauses * pause_ns();
