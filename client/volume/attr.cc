@@ -1,11 +1,11 @@
 // Attributes and extended attributes.
 //
-// Times are exact because nothing is predicted: while a node has unapplied records its attributes
-// are answered after they were applied (one round trip), so that a time once shown never changes by
-// itself. Only when the disk takes longer than kBriefNs are size and times those of the records,
-// and the answer is provisional. Attribute records are rare and are waited for like names: the
-// caller has the result of the apply. Only when the volume has failed are size and content answered
-// from the patches, so that reading goes on.
+// Times are exact because nothing is predicted. While a node has unapplied records, its attributes
+// are answered after these were applied (one round trip), so that a time once shown never changes
+// without an operation. When the disk takes longer than kBriefNs, size and times come from the
+// records, and the answer is provisional. Attribute records are rare and are waited for like names:
+// the caller gets the result of the apply. When the volume has failed, size and content come from
+// the patches, so that reads still work.
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/xattr.h>
@@ -34,8 +34,8 @@ timespec TimeOf(uint64_t nanos) {
   return {static_cast<time_t>(nanos / kSecond), static_cast<long>(nanos % kSecond)};
 }
 
-// `now` for what is to be set to the current time: that is decided here, since the log holds what
-// an operation produced, not what it depends on.
+// Returns the body of an attribute record. `now` replaces "the current time", because the log holds
+// an operation's result, not its inputs.
 AttrBody BodyFor(uint32_t mask, const struct stat& want, const timespec& now) {
   AttrBody body;
   if ((mask & kSetMode) != 0) body.mask |= kAttrMode;
@@ -85,7 +85,7 @@ absl::StatusOr<struct stat> Volume::Impl::StatOf(Node& node) {
       absl::MutexLock lock(&node.state);
       if (!node.hidden_link) break;
     }
-    // It may be removed just now, by a thread that waits for the disk.
+    // The link may just be being removed, by a thread that waits for the disk.
     const std::string link = IdName(node.id.load());
     const bool before = fs::StatAt(open_dir.get(), link).ok();
     SALIUS_ASSIGN_OR_RETURN(struct stat st, fs::Stat(node.path_fd.get()));
@@ -154,7 +154,7 @@ absl::Status Volume::Impl::ChangeAttr(Node& node, RecordDraft draft) {
 
 absl::StatusOr<struct stat> Volume::Impl::SetAttr(Node& node, uint32_t mask,
                                                   const struct stat& want, bool* provisional) {
-  // The kernel checks what its own callers give, not what its NFS server hears.
+  // The kernel checks the times of its own callers, not those of its NFS server's clients.
   if (((mask & kSetAtime) != 0 && !IsNanos(want.st_atim.tv_nsec)) ||
       ((mask & kSetMtime) != 0 && !IsNanos(want.st_mtim.tv_nsec))) {
     return ErrnoStatus(EINVAL, "nanoseconds of a time");
@@ -188,8 +188,8 @@ absl::Status Volume::Impl::CheckNewGroup(Node& node, gid_t gid) {
 absl::StatusOr<std::string> Volume::Impl::GetXattr(Node& node, const std::string& name) {
   if (name == kFileIdXattr) return ErrnoStatus(ENODATA, name);
   absl::StatusOr<std::string> value = fs::XattrValue(node.path_fd.get(), name);
-  // A file system without ACLs. The kernel asks for one before it judges by the mode, and takes
-  // nothing else for "there is none".
+  // A file system without ACLs. The kernel asks for one before it uses the mode, and accepts only
+  // ENODATA as "there is none".
   if (IsAcl(name) && StatusErrno(value.status()) == EOPNOTSUPP) return ErrnoStatus(ENODATA, name);
   return value;
 }
@@ -217,7 +217,7 @@ absl::Status Volume::Impl::SetXattr(Node& node, const std::string& name, std::st
   draft.body = XattrBody{name, std::string(value)}.Encode();
   SALIUS_RETURN_IF_ERROR(ChangeAttr(node, std::move(draft)));
   if (!kill_sgid) return absl::OkStatus();
-  // An access ACL changes the mode as well, so look at it only now.
+  // An access ACL changes the mode as well, so the mode is read only now.
   SALIUS_ASSIGN_OR_RETURN(struct stat st, fs::Stat(node.path_fd.get()));
   if ((st.st_mode & S_ISGID) == 0) return absl::OkStatus();
   st.st_mode &= ~static_cast<mode_t>(S_ISGID);
@@ -232,7 +232,7 @@ absl::Status Volume::Impl::RemoveXattr(Node& node, const std::string& name) {
   SALIUS_RETURN_IF_ERROR(NameHealth());
   absl::MutexLock lock(&node.stream);
   const absl::Status there = fs::XattrValue(node.path_fd.get(), name).status();
-  // As the file systems have it.
+  // File systems allow this.
   if (IsAcl(name) && StatusErrno(there) == ENODATA) return absl::OkStatus();
   SALIUS_RETURN_IF_ERROR(there);
   RecordDraft draft;

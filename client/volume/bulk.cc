@@ -2,15 +2,16 @@
 // the backing file at once and is not logged, because one sequential disk sync is then cheaper than
 // copies over the network. The same path serves files without a name.
 //
-// A bulk file's truncates and allocations are logged as any file's: what recovery repeats of it
-// from before must not need the room that they gave back, nor bring back what they cut off.
+// A bulk file's truncates and allocations are logged like any file's. Records from before that
+// recovery replays must not need the room that these gave back, nor bring back bytes that they cut
+// off.
 //
-// I3 is what the end of bulk is about. Records of the file from before it became bulk may still be
+// The end of bulk must keep I3. Records of the file from before it became bulk may still be
 // replayed; they must not overwrite bulk data that an fsync has acknowledged. So a sync first has
 // every record <= s of the file applied, syncs the data, and makes "on disk up to s" durable before
 // it returns. A file also stops being bulk when a checkpoint's sync covered its last direct write
-// and the noted checkpoint covers all of its records: then nothing of it is replayed at all. Until
-// then the node is kept alive, since an fsync through any later handle must cover these bytes too.
+// and the noted checkpoint covers all of its records: then none of them is replayed. Until then the
+// node is kept alive, because an fsync through any later handle must cover these bytes too.
 #include <errno.h>
 
 #include <algorithm>
@@ -64,7 +65,7 @@ absl::Status Volume::Impl::DirectWrite(Node& node, int fd, uint64_t offset, std:
 }
 
 void Volume::Impl::NoteDirect(Node& node, uint64_t bytes) {
-  // After the write, so that a sync which began before it cannot count as covering it.
+  // Counted after the write, so that a sync that began before cannot count as covering it.
   node.bulk_writes.fetch_add(1);
   {
     absl::MutexLock lock(&node.state);
@@ -75,18 +76,18 @@ void Volume::Impl::NoteDirect(Node& node, uint64_t bytes) {
 }
 
 absl::StatusOr<Seq> Volume::Impl::SyncBulk(Node& node) {
-  EndBulkOfNameless(node);  // nothing of it may be recorded any more
+  EndBulkOfNameless(node);  // no record of such a file may be issued any more
   if (!node.bulk) return 0;
   SALIUS_RETURN_IF_ERROR(EnsureIdLocked(node));
   SALIUS_RETURN_IF_ERROR(AwaitNode(node));
   SALIUS_ASSIGN_OR_RETURN(const SharedFd fd, WriteFd(node));
-  // Recovery skips the records that stamped the file, and no later sync has anything to do: so its
-  // times go to the disk with it, even when only the data was asked for.
+  // Recovery skips the records that set the file's times, and no later sync has anything to do. So
+  // its times go to the disk too, even when only the data was asked for.
   absl::Status synced = FsyncFd(fd->get());
   if (synced.ok()) synced = dir.CheckSynced();
   if (!synced.ok()) {
     Fail(synced);                                // never retried as if the data were clean
-    return AsDataError(pipe.load()->SyncNow());  // fails now, and the stream learns of it
+    return AsDataError(pipe.load()->SyncNow());  // fails now, and so the stream fails too
   }
   Seq last = 0, unwatched = 0;
   uint64_t unwatched_writes = 0;
@@ -97,16 +98,16 @@ absl::StatusOr<Seq> Volume::Impl::SyncBulk(Node& node) {
     unwatched_writes = node.unwatched_writes;
   }
   if (unwatched_writes > node.synced_writes) {
-    // Direct writes through a descriptor that is closed: `fd` may not hear what befell them, and no
-    // checkpoint need come, since they are in no record.
+    // There were direct writes through a descriptor that is closed: `fd` may not get their errors,
+    // and no checkpoint need come, because they are in no record.
     SALIUS_RETURN_IF_ERROR(AsDataError(pipe.load()->SyncNow()));
   }
   const Seq checkpoint = pipe.load()->watermarks().checkpoint;
   Seq wait_for = 0;
   if (CreatedAfter(node, checkpoint) || unwatched > checkpoint) {
-    // The disk may not have the file's name, nor those of the directories above it, or data of a
-    // record that was written back in vain before `fd` was opened. With these everything else is
-    // checkpointed too, and nothing is left to replay.
+    // The disk may lack the file's name, names of the directories above it, or data of a record
+    // whose write-back failed before `fd` was opened. A checkpoint covers all of these, and nothing
+    // is left to replay.
     SALIUS_RETURN_IF_ERROR(AsDataError(pipe.load()->Checkpoint()));
   } else if (last > checkpoint) {
     RecordDraft draft;
@@ -169,7 +170,7 @@ std::vector<std::pair<PinnedNode, uint64_t>> Volume::Impl::BulkBeforeSync() {
     }
   }
   for (auto& [node, writes] : covered) {
-    // Only tried: its holder may itself be waiting for this checkpoint.
+    // The lock is only tried: its holder may itself be waiting for this checkpoint.
     if (!node->stream.TryLock()) continue;
     Seq last = 0;
     {

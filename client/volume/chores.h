@@ -1,7 +1,7 @@
-// A thread for work that may wait for the disk and whose result no caller awaits: taking the hidden
-// links of closed files away.
+// A thread for work that may wait for the disk and whose result no caller awaits: the removal of
+// closed files' hidden links.
 //
-// Threads: any.
+// Threads: any may call Do.
 #pragma once
 
 #include <condition_variable>
@@ -15,12 +15,12 @@ namespace salius {
 class Chores {
  public:
   Chores();
-  // Does what is left.
+  // Does the chores that are left, then ends the thread.
   ~Chores();
   Chores(const Chores&) = delete;
   Chores& operator=(const Chores&) = delete;
 
-  // Has `chore` done, after those before it. It must add none.
+  // Has `chore` done, after those before it. It must not add another.
   void Do(std::function<void()> chore);
 
  private:

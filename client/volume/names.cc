@@ -1,6 +1,6 @@
 // Names: under the locks of its directories an operation checks that it can succeed, stamps its
-// record, waits until that is durable and applied, and returns the result. What slips through the
-// checks fails in Apply and is cancelled.
+// record, waits until that is durable and applied, and returns the result. An operation that passes
+// the checks and fails in Apply is cancelled.
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -21,7 +21,7 @@
 namespace salius {
 namespace {
 
-// What the kernel says about a name as such: ENOENT, ENAMETOOLONG, EINVAL.
+// Returns the kernel's error for a bad name: ENOENT, ENAMETOOLONG, EINVAL.
 absl::Status CheckName(std::string_view name) {
   if (name.empty()) return ErrnoStatus(ENOENT, "empty name");
   if (name.size() > kMaxNameBytes) return ErrnoStatus(ENAMETOOLONG, "name");
@@ -94,7 +94,7 @@ absl::Status Volume::Impl::FillInherited(Node& parent, const Caller& caller, Cre
   if (acl.ok()) {
     facts.default_acl = *std::move(acl);
   } else if (const int why = StatusErrno(acl.status()); why != ENODATA && why != EOPNOTSUPP) {
-    return acl.status();  // without what it hands on, the new object might be open to more users
+    return acl.status();  // without the inherited ACL more users might open the new object
   }
   CallerFacts who;
   who.gid = caller.gid;
@@ -122,7 +122,7 @@ absl::StatusOr<PinnedNode> Volume::Impl::MakeNew(CreateBody body) {
   if (!fd.ok()) return fd.status();
   NoteCreated(id, record->seq());
   SALIUS_ASSIGN_OR_RETURN(PinnedNode node, Intern(*std::move(fd)));
-  // A copy of another volume's file may have the very id, and be looked at just now.
+  // A copy of another volume's file may have this very id, and be in use just now.
   if (!table.SetId(*node, id)) {
     return absl::InternalError(absl::StrCat("file id ", id, " is another file's already"));
   }
@@ -171,7 +171,7 @@ absl::StatusOr<Volume::Created> Volume::Impl::CreateFile(Node& parent, std::stri
                                                          int flags, mode_t mode,
                                                          const Caller& caller) {
   SALIUS_RETURN_IF_ERROR(RoomForFile(caller.uid));
-  // Between our "it exists" and the look-up it may be removed again; then make it after all.
+  // The file may be removed between EEXIST and the look-up; then it is made after all.
   for (int attempt = 0; attempt < 100; ++attempt) {
     bool made = true;
     CreateBody body;
@@ -211,7 +211,7 @@ absl::StatusOr<Entry> Volume::Impl::Link(Node& node, Node& parent, std::string_v
     SALIUS_RETURN_IF_ERROR(CheckNewName(parent, body.name));
     SALIUS_RETURN_IF_ERROR(CheckChangeable(node));
     SALIUS_RETURN_IF_ERROR(EnsureId(parent));
-    // Held over the wait: until the name is there, no other name may go as the last one.
+    // Held over the wait: until the name exists, no other name may be removed as the last one.
     absl::MutexLock stream(&node.stream);
     SALIUS_RETURN_IF_ERROR(EnsureIdLocked(node));
     {
@@ -252,8 +252,9 @@ absl::Status Volume::Impl::Remove(Node& parent, const std::string& name, Node& v
   draft.file_id = victim.id.load();
   draft.arg0 = victim.is_dir() ? 1 : 0;
   draft.body = body.Encode();
-  // Held over the wait: no record of the victim may come after the one that takes its last name. A
-  // checkpoint could cover that one alone, and recovery would look for a file that is rightly gone.
+  // Held over the wait: no record of the victim may come after the one that removes its last name.
+  // A checkpoint could cover only the removal, and recovery would look for a file that is rightly
+  // gone.
   absl::MutexLock stream(&victim.stream);
   SALIUS_ASSIGN_OR_RETURN(const bool only, HasOneName(victim));
   draft.arg1 = only ? 1 : 0;

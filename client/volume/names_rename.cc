@@ -1,4 +1,4 @@
-// Rename: the checks that the kernel would do, before the record is stamped, and the record.
+// Rename: makes the checks that the kernel would make, then stamps the record.
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -17,8 +17,8 @@ bool Is(const struct stat& st, const Node& node) {
   return st.st_dev == node.dev && st.st_ino == node.ino;
 }
 
-// True when the directory `below` is `node` or lies in it. Goes up from there to the volume's root,
-// since the kernel gives no path that is longer than 4095 bytes.
+// Returns whether the directory `below` is `node` or lies in it. Goes up from there to the volume's
+// root, because the kernel gives no path that is longer than 4095 bytes.
 absl::StatusOr<bool> Contains(const Node& root, const Node& node, const Node& below) {
   if (&node == &below) return true;
   if (!node.is_dir()) return false;
@@ -29,7 +29,7 @@ absl::StatusOr<bool> Contains(const Node& root, const Node& node, const Node& be
     SALIUS_ASSIGN_OR_RETURN(at, OpenAt(at.get(), "..", O_PATH | O_DIRECTORY));
     const struct stat inner = st;
     SALIUS_ASSIGN_OR_RETURN(st, fs::Stat(at.get()));
-    // Somebody moved it out of the volume.
+    // It was moved out of the volume.
     if (st.st_dev == inner.st_dev && st.st_ino == inner.st_ino) return ErrnoStatus(ESTALE, "..");
   }
   return false;
@@ -83,7 +83,7 @@ absl::Status Volume::Impl::CheckRename(Node& from_dir, Node& to_dir, Node& moved
                                        uint32_t how) {
   SALIUS_ASSIGN_OR_RETURN(const struct stat st, fs::Stat(to_dir.path_fd.get()));
   if (st.st_nlink == 0) return ErrnoStatus(ENOENT, "the directory was removed");
-  // Within one directory nothing contains it.
+  // Within one directory neither object contains the directory.
   const bool across = &from_dir != &to_dir;
   if (across) {
     SALIUS_ASSIGN_OR_RETURN(const bool into_itself, Contains(*root, moved, to_dir));
@@ -137,14 +137,15 @@ absl::Status Volume::Impl::DoRename(Node& from_dir, Node& to_dir, RenameBody bod
   draft.body = body.Encode();
   Node* const displaced = (body.flags & RENAME_EXCHANGE) == 0 ? other : nullptr;
   if (displaced != nullptr) {
-    // Data past the log must not be overtaken: a power cut would leave holes in place of what was
-    // there. What is on the disk comes before the rename in the log, so nobody waits for it here.
+    // Data past the log must be synced before the rename: otherwise a power cut would leave holes
+    // in place of the old file. SyncBulk's record comes before the rename in the log, so this does
+    // not wait for it.
     absl::MutexLock lock(&moved.stream);
     const absl::Status synced = SyncBulk(moved).status();
     CloseIdle(moved);
     SALIUS_RETURN_IF_ERROR(synced);
   }
-  // As in Remove(): nothing of the file that is displaced may be stamped after this.
+  // As in Remove(): no record of the displaced file may be stamped after this.
   absl::MutexLockMaybe stream(displaced != nullptr ? &displaced->stream : nullptr);
   if (displaced != nullptr) {
     SALIUS_ASSIGN_OR_RETURN(const bool only, HasOneName(*displaced));

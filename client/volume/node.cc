@@ -9,7 +9,7 @@
 namespace salius {
 namespace {
 
-// Freeing the largest file takes a file system seconds.
+// Freeing a very large file takes a file system seconds.
 constexpr absl::Duration kDeleteTimeout = absl::Seconds(10);
 
 }  // namespace
@@ -39,8 +39,7 @@ NodeTable::~NodeTable() {
 absl::StatusOr<PinnedNode> NodeTable::Intern(UniqueFd path_fd, absl::FunctionRef<Seq()> issued) {
   SALIUS_ASSIGN_OR_RETURN(const struct stat st, fs::Stat(path_fd.get()));
   absl::MutexLock lock(&mu_);
-  // A subvolume of btrfs: nothing is renamed or linked across its border, and recovery would not
-  // look there.
+  // A subvolume of btrfs: no rename or link crosses its border, and recovery would not look there.
   if (made_ > 0 && st.st_dev != dev_) return ErrnoStatus(EXDEV, "another file system or subvolume");
   dev_ = st.st_dev;
   Node*& node = by_inode_[{st.st_dev, st.st_ino}];

@@ -1,23 +1,21 @@
 // Nodes (files and directories in use), open handles, and the table that finds nodes.
 //
-// A node is alive while someone holds a pin on it: the front's lookups, open handles, records that
-// are issued but not yet applied, "bulk until synced", and calls under way each count as pins. The
+// A node is alive while it is pinned. Each of these is a pin: a lookup of the front, an open
+// handle, a record that is issued but not applied, "bulk until synced", and a call under way. The
 // table keys nodes by backing (device, inode), so that hard links share a node. While a node lives
 // its inode number is not reused: it has a name, or its O_PATH descriptor is kept open
 // (PathFd::Keep).
 //
 // Locks of a node, in their order:
 // - `names` (directories): held by a name operation from its check to its apply, over waits.
-// Several are
-//   taken in ascending order of address.
+//   Several are taken in ascending order of address.
 // - `stream`: gives the file's records their order. Held while a record is stamped, which may wait
-// for
-//   room in the window, and by a bulk file's sync over its waits; Apply() never takes it.
+//   for room in the window. Some operations hold it until their record is applied (Link, Remove,
+//   Fallocate, attributes), and a bulk file's sync over its waits. Apply() never takes it.
 // - `content`: Apply() holds it exclusively over "write the backing file, drop the patch", which
-// may
-//   wait for the disk. A reader does not wait for it: it reads the backing file, lays the patches
-//   over that it knew before, and reads again when a later record began to be applied meanwhile.
-//   Only when that goes on and on does it take the lock, shared, as soon as it is free.
+//   may wait for the disk. A reader does not wait for it. It reads the backing file, lays the
+//   patches over it that it knew before, and reads again when a later record began to be applied
+//   meanwhile. When that happens several times it takes the lock, shared, as soon as it is free.
 // - `state`: guards the fields below; never held over a system call.
 #pragma once
 
@@ -58,15 +56,15 @@ class Node {
   bool is_dir() const { return S_ISDIR(type); }
   bool is_regular() const { return S_ISREG(type); }
 
-  // Of all nodes, this is the only one with it: a file handle that somebody keeps (NFS) must not
-  // lead to a later node in the same memory.
+  // Unique among all nodes: a file handle that a client keeps (NFS) must not lead to a later node
+  // in the same memory.
   const uint64_t generation;
   const PathFd path_fd;  // O_PATH | O_NOFOLLOW
   const dev_t dev;
   const ino_t ino;
   const mode_t type;  // S_IFMT bits
-  // Issued when the node was made: records of an earlier node of the same file are not above it,
-  // and all of them are applied.
+  // The last seq issued when the node was made. Records of an earlier node of the same file are not
+  // above it, and all of them are applied.
   const Seq born_seq;
 
   std::atomic<uint64_t> front_word{0};
@@ -74,7 +72,7 @@ class Node {
   // `stream`.
   std::atomic<FileId> id{kNoFileId};
   std::atomic<bool> identified{false};  // `id` is final
-  // Counts direct writes (bulk): what a sync that began earlier cannot have covered.
+  // Counts direct writes (bulk): a sync that began before a count cannot have covered that write.
   std::atomic<uint64_t> bulk_writes{0};
 
   absl::Mutex names;
@@ -86,12 +84,12 @@ class Node {
   bool bulk ABSL_GUARDED_BY(stream) = false;
   uint64_t synced_writes ABSL_GUARDED_BY(stream) = 0;   // of `bulk_writes`: a sync covered them
   uint64_t unsynced_bytes ABSL_GUARDED_BY(stream) = 0;  // plain writes since the last sync
-  uint64_t plain_writes ABSL_GUARDED_BY(stream) = 0;    // how many
-  uint64_t plain_writes_before ABSL_GUARDED_BY(stream) = 0;  // that many before the last fsync
-  uint64_t checked_size ABSL_GUARDED_BY(stream) = 0;         // the file system can hold so much
+  uint64_t plain_writes ABSL_GUARDED_BY(stream) = 0;    // their number since the last fsync
+  uint64_t plain_writes_before ABSL_GUARDED_BY(stream) = 0;  // their number before that fsync
+  uint64_t checked_size ABSL_GUARDED_BY(stream) = 0;         // the file system can hold this size
 
-  // `.salius/open/<id>` exists, or is just being removed (O_TMPFILE). Callers' st_nlink does not
-  // count it.
+  // `.salius/open/<id>` exists, or is just being removed (O_TMPFILE). The st_nlink that callers see
+  // does not count it.
   bool hidden_link ABSL_GUARDED_BY(state) = false;
   // No name is left: changes go straight through, nothing is logged.
   bool orphan ABSL_GUARDED_BY(state) = false;
@@ -107,8 +105,8 @@ class Node {
   uint64_t handles ABSL_GUARDED_BY(state) = 0;
   uint64_t direct_handles ABSL_GUARDED_BY(state) = 0;  // synchronous or O_DIRECT
   SharedFd rw_fd ABSL_GUARDED_BY(state);  // O_RDWR; kept while records or handles need it
-  // Records up to it were applied before rw_fd was opened: when their data could not be written
-  // back, an fsync of rw_fd may not say so.
+  // Records up to this one were applied before rw_fd was opened: when their data could not be
+  // written back, an fsync of rw_fd may not report it.
   Seq unwatched_seq ABSL_GUARDED_BY(state) = 0;
   uint64_t unwatched_writes ABSL_GUARDED_BY(state) = 0;  // the same of `bulk_writes`
 
@@ -128,11 +126,11 @@ class Handle {
   const int flags;           // open(2)'s
   SharedFd fd;               // open for reading, or for reading and writing
   absl::Mutex dir_position;  // held over a seek and the read that follows it (directories)
-  // What was read last; the position of `fd` is where it ends. Empty: anywhere.
+  // The entries read last; the position of `fd` is their end. Empty: it is anywhere.
   std::shared_ptr<const DirBatch> dir_batch ABSL_GUARDED_BY(dir_position);
 
-  bool sync() const;    // every write waits until it is durable
-  bool direct() const;  // synchronous or O_DIRECT
+  bool sync() const;    // returns whether every write waits until it is durable
+  bool direct() const;  // returns whether it is synchronous or O_DIRECT
   bool writable() const;
 };
 
@@ -166,14 +164,14 @@ class NodeTable {
   // Destroys every node that is left.
   ~NodeTable();
 
-  // The node of the object that `path_fd` (O_PATH) is open on, made when there is none.
-  // `issued`: the pipeline's watermark; asked for under the table's lock, since an earlier node of
-  // the file may go until it is taken.
+  // Returns the node of the object that `path_fd` (O_PATH) is open on, made when there is none.
+  // `issued`: returns the stream's watermark. It is called under the table's lock, because an
+  // earlier node of the file may go until that is taken.
   absl::StatusOr<PinnedNode> Intern(UniqueFd path_fd, absl::FunctionRef<Seq()> issued);
-  // The node with this id; empty when none is in use.
+  // Returns the node with this id; empty when none is in use.
   PinnedNode Find(FileId id);
-  // Enters the id of a node. False when another file has it (a copied xattr), whose node is in use
-  // or was, and may have records under it that no checkpoint covers: nothing changed.
+  // Enters the id of a node. Returns false, and changes nothing, when the id is another file's (a
+  // copied xattr): one whose node is in use, or was and may have records that no checkpoint covers.
   bool SetId(Node& node, FileId id);
   // Takes the id back: the adoption failed.
   void ClearId(Node& node);
@@ -181,18 +179,18 @@ class NodeTable {
   void Pin(Node& node) { node.pins_.fetch_add(1, std::memory_order_relaxed); }
   // Takes `count` pins off; the last one destroys the node.
   void Unpin(Node& node, uint64_t count = 1);
-  // What tells the last seq issued: no record of a destroyed node is behind it. Not while nodes are
-  // in use by others.
+  // Sets the function that returns the last seq issued: no record of a destroyed node comes after
+  // it. Not to be called while other threads use nodes.
   void SetIssued(std::function<Seq()> issued) { issued_ = std::move(issued); }
-  // A checkpoint covers the records up to `checkpoint`.
+  // Forgets the ids of destroyed nodes whose records a checkpoint at `checkpoint` covers.
   void DropCoveredIds(Seq checkpoint);
-  // Returns when the nodes whose last pin is gone are destroyed, and with them what removed files
-  // took on the disk; after a while in any case.
+  // Waits until the nodes whose last pin is gone are destroyed, and so the disk space of removed
+  // files is free; for a limited time.
   void AwaitDeleted();
 
   size_t size() const;
 
-  // The descriptors of all nodes; to be configured before there are many.
+  // Returns the descriptors of all nodes; to be configured before there are many.
   PathFdCache& path_fds() { return path_fds_; }
 
  private:

@@ -12,7 +12,7 @@
 namespace salius {
 namespace {
 
-// The part of a file that a record sets: to its body, or to zeros.
+// The part of a file that a record sets, to its body or to zeros.
 struct Range {
   uint64_t begin = 0, end = 0;
 };
@@ -21,7 +21,7 @@ Range RangeOf(const RecordHeader& header) {
   switch (header.op) {
     case Op::kWrite:
       return {header.arg0, header.arg0 + header.body_bytes};
-    case Op::kTruncate:  // what was beyond the new end is gone for good
+    case Op::kTruncate:  // bytes beyond the new end are gone for good
       return {header.arg0, UINT64_MAX};
     case Op::kFallocate:
       if ((header.arg2 & (FALLOC_FL_PUNCH_HOLE | FALLOC_FL_ZERO_RANGE)) == 0) return {};

@@ -1,6 +1,6 @@
 // The patches of one file: data records that were issued but not yet applied, in seq order (the
-// "patch" of the paper on non-blocking writes). What a reader sees is the backing file with the
-// patches laid over it in order.
+// "patch" of the paper on non-blocking writes). A reader sees the backing file with the patches
+// laid over it in order.
 //
 // pure: no thread, lock, socket or clock. The owner (Node) locks.
 #pragma once
@@ -17,22 +17,22 @@ namespace salius {
 
 class PatchList {
  public:
-  // `record` is a data op and later than all before it.
+  // Adds `record`, a data op that is later than all others.
   void Add(RecordRef record);
   // Drops every patch with a seq <= `seq`.
   void RemoveThrough(Seq seq);
   bool empty() const { return patches_.empty(); }
   size_t size() const { return patches_.size(); }
-  // The latest one; there is one.
+  // Returns the latest patch; there must be one.
   const RecordRef& back() const { return patches_.back(); }
-  // The patches, in order, that change some byte of [offset, offset + length).
+  // Returns the patches, in order, that change some byte of [offset, offset + length).
   std::vector<RecordRef> Touching(uint64_t offset, uint64_t length) const;
 
  private:
   std::deque<RecordRef> patches_;
 };
 
-// The file's size after a data op, when it was `size` before.
+// Returns the file's size after a data op, when it was `size` before.
 uint64_t SizeAfter(uint64_t size, const RecordHeader& header);
 
 // Lays `patches` over `buffer`, which holds the bytes [offset, offset + buffer.size()) of the

@@ -23,7 +23,7 @@
 namespace salius {
 namespace {
 
-// For replicas, the control socket, what is opened for one call: what open files never get.
+// Descriptors that open files never get: for replicas, the control socket, and single calls.
 constexpr uint64_t kOtherFds = 1024;
 
 }  // namespace
@@ -49,7 +49,8 @@ Volume::Impl::Impl(VolumeDir volume_dir, VolumeOptions volume_options)
       cancelled(GetCounter("salius_cancelled_records_total",
                            "Operations that failed when they were applied")) {}
 
-// The chores go first: they ask the stream. Then the stream, whose threads call Apply.
+// The chores end first, because they use the stream. Then the stream ends, whose threads call
+// Apply.
 Volume::Impl::~Impl() {
   chores.reset();
   stream.reset();
@@ -70,8 +71,8 @@ absl::Status Volume::Impl::Prepare(uint64_t descriptors) {
   SALIUS_CHECK(table.SetId(*root, kRootFileId));
   root->identified.store(true);
   root->path_fd.Keep(root->path_fd.get());
-  // A part for everything else. Of the rest nodes may have as many as open files: one that is open
-  // needs two when its last name goes.
+  // One part is for everything else. Nodes may have half of the rest and open files the other half:
+  // an open file needs two descriptors when its last name goes.
   const size_t shared = (descriptors - std::min(kOtherFds, descriptors / 4)) / 2;
   table.path_fds().Configure(dir.root_fd, root->dev, shared);
   table.SetIssued([this] {
@@ -112,7 +113,7 @@ absl::StatusOr<std::unique_ptr<Volume>> Volume::Open(VolumeDir dir, VolumeOption
   auto impl = std::make_unique<Impl>(std::move(dir), std::move(options));
   SALIUS_RETURN_IF_ERROR(impl->Prepare(descriptors));
   impl->id_ceiling.store(state.state().file_id_limit);
-  // What it says it has logged.
+  // It has logged its error.
   static_cast<void>(RestoreBallast(impl->dir.salius_fd, impl->dir.config.ballast_bytes));
   // The session's first note says that all there is is on the disk; files may have been put into
   // the plain directory just before.
@@ -126,7 +127,7 @@ absl::StatusOr<std::unique_ptr<Volume>> Volume::Open(VolumeDir dir, VolumeOption
                           start(impl->dir, std::move(state), std::move(stable), *impl,
                                 std::move(session_options)));
   impl->pipe.store(impl->stream.get());
-  // Last, because there may be no inode left; the kernel's clock will do then.
+  // This comes last, because there may be no inode left; then the kernel's clock is used.
   absl::StatusOr<UniqueFd> clock = OpenAt(impl->tmp_dir.get(), ".", O_TMPFILE | O_RDWR, 0600);
   if (clock.ok()) impl->clock_file = *std::move(clock);
   return std::unique_ptr<Volume>(new Volume(std::move(impl)));
@@ -192,8 +193,8 @@ absl::StatusOr<PinnedNode> Volume::Impl::Intern(UniqueFd fd) {
 absl::StatusOr<struct statvfs> Volume::Impl::StatFs() {
   SALIUS_ASSIGN_OR_RETURN(struct statvfs st, fs::StatVfs(dir.root_fd));
   const uint64_t block = std::max<uint64_t>(st.f_frsize, 1);
-  // What closed O_TMPFILEs hold counts as free: checkpoints take their links away, or whoever needs
-  // the room.
+  // Space of closed O_TMPFILEs counts as free: a checkpoint removes their links, or a caller that
+  // needs the room has them removed.
   for (const PinnedNode& node : ClosedNamelessFiles()) {
     const absl::StatusOr<struct stat> file = fs::Stat(node->path_fd.get());
     if (!file.ok() || file->st_nlink > 1) continue;
@@ -209,7 +210,7 @@ absl::StatusOr<struct statvfs> Volume::Impl::StatFs() {
   return st;
 }
 
-// ---- what callers see
+// ---- Volume's public methods
 
 Volume::Volume(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Volume::~Volume() = default;
@@ -232,7 +233,7 @@ absl::StatusOr<Entry> Volume::Lookup(Node& dir, std::string_view name) {
 }
 
 void Volume::Forget(Node& node, uint64_t lookups) {
-  // The root stays: nobody looked it up.
+  // The root stays: it was never looked up.
   if (&node != impl_->root.get() && lookups > 0) impl_->table.Unpin(node, lookups);
 }
 

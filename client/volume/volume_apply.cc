@@ -1,9 +1,9 @@
-// The stream's sink: what a durable record does to the backing files, and the checkpoint's sync.
+// The stream's sink: applies durable records to the backing files, and syncs for checkpoints.
 // Records come in seq order, a few at a time.
 //
-// A failed write or truncation means that acknowledged data cannot reach the disk, and is returned:
-// the volume turns read-only (I8). Every other record has a caller who waits for its result, and a
-// failure goes there to be cancelled.
+// A failed write or truncation means that acknowledged data cannot reach the disk. Its error is
+// returned: the volume turns read-only (I8). Every other record that can fail has a caller that
+// waits for its result; that caller gets the error and cancels the record.
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -21,8 +21,8 @@
 namespace salius {
 namespace {
 
-// How many of the first records can be applied with one call: writes, each where the one before
-// ends in the same file. All others are alone.
+// Returns how many of the first records can be applied with one call: writes of one file, each of
+// which begins where the one before ends. Any other record is applied alone.
 size_t Together(absl::Span<const RecordRef> records) {
   const RecordHeader& first = records[0]->header();
   uint64_t end = first.arg0;
@@ -67,7 +67,7 @@ absl::Status Volume::Impl::ApplyWrites(Node& node, absl::Span<const RecordRef> r
   std::vector<iovec> parts;
   parts.reserve(records.size());
   for (const RecordRef& record : records) {
-    // Only read, although an iovec could be written to.
+    // pwritev only reads, although iovec is not const.
     parts.push_back({const_cast<char*>(record->body().data()), record->body().size()});
   }
   SALIUS_ASSIGN_OR_RETURN(const SharedFd fd, WriteFd(node));
@@ -105,7 +105,7 @@ absl::Status Volume::Impl::ApplyToFile(Node& node, const RecordRef& record) {
       result->status = ApplyAttr(node.path_fd.get(), header, record->body());
       break;
     case Op::kAdopt:
-      if (result == nullptr) break;  // it has its id
+      if (result == nullptr) break;  // the file has its id already
       result->status = WriteFileId(node.path_fd.get(), header.file_id);
       break;
     default:  // kOnDisk: only recovery acts on it
@@ -183,7 +183,8 @@ absl::StatusOr<UniqueFd> Volume::Impl::ApplyCreate(const RecordHeader& header,
   return status;
 }
 
-// What renameat2(2) left belongs to this process. Recovery makes anew what has no id.
+// Gives the whiteout that renameat2(2) left its owner, because it belongs to this process, and its
+// id. Recovery replaces a whiteout without an id.
 absl::Status Volume::Impl::LabelWhiteout(int dirfd, const RenameBody& rename) {
   SALIUS_ASSIGN_OR_RETURN(const UniqueFd made,
                           OpenAt(dirfd, rename.from_name, O_PATH | O_NOFOLLOW));
@@ -233,7 +234,7 @@ absl::Status Volume::Impl::SyncApplied() {
   DropCoveredLinks();
   const std::vector<std::pair<PinnedNode, uint64_t>> bulk = BulkBeforeSync();
   SALIUS_RETURN_IF_ERROR(SyncBacking());
-  SALIUS_RETURN_IF_ERROR(no_failure());  // an fdatasync meanwhile may have heard what this did not
+  SALIUS_RETURN_IF_ERROR(no_failure());  // an fsync meanwhile may have got an error instead
   BulkAfterSync(bulk);
   return absl::OkStatus();
 }

@@ -1,9 +1,10 @@
 // Reading directories: straight from the backing directory, since names are applied before they are
 // acknowledged.
 //
-// Callers take a few entries at a time and say where they go on. That is answered from what was
-// read last or by reading on: btrfs lists up to the last name that there was at the open or at the
-// last seek, and with a seek each time would never be done while somebody renames what it lists.
+// Callers take a few entries at a time and name the offset of the next one. The answer comes from
+// the last batch, or from the next read. It avoids seeks: btrfs lists up to the last name that
+// existed at the open or at the last seek. With a seek for each call a listing would never end
+// while the entries are being renamed.
 #include <errno.h>
 
 #include <atomic>
@@ -17,9 +18,10 @@
 
 namespace salius {
 
-// What one getdents64(2) gave.
+// The entries that one getdents64(2) returned.
 struct DirBatch {
-  // So many are kept, some 100 KB each: whoever may open directories could take all memory else.
+  // The most batches that are kept, some 100 KB each. Without a limit any program that opens
+  // directories could use up the memory.
   static constexpr int kMostKept = 500;
   static inline std::atomic<int> made{0};
 
@@ -32,7 +34,7 @@ struct DirBatch {
   std::vector<fs::RawDirEntry> entries;
 
   uint64_t end() const { return entries.empty() ? from : entries.back().next_offset; }
-  // The index of the entry at `offset`; that of none when it is not in here.
+  // Returns the index of the entry at `offset`; entries.size() when it is not in this batch.
   size_t Find(uint64_t offset) const {
     if (offset == end()) return entries.size();
     if (offset == from) return 0;
@@ -45,11 +47,11 @@ struct DirBatch {
 
 namespace {
 
-// A batch with entries from `offset` on; at the end one without.
+// Returns a batch with entries from `offset` on; at the end an empty one.
 absl::StatusOr<std::shared_ptr<const DirBatch>> BatchAt(Handle& handle, uint64_t offset) {
   absl::MutexLock lock(&handle.dir_position);
   const std::shared_ptr<const DirBatch> last = std::exchange(handle.dir_batch, nullptr);
-  // From the start everything is read anew: rewinddir(3).
+  // Offset 0 reads everything again: rewinddir(3).
   if (last != nullptr && offset != 0 && last->Find(offset) < last->entries.size()) {
     handle.dir_batch = last;
     return last;

@@ -1,4 +1,4 @@
-// Open files: reads with patches laid over, writes, fsync, space, copies.
+// Open files: reads over which patches are laid, writes, fsync, space, copies.
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -24,10 +24,10 @@ namespace {
 constexpr size_t kMaxCopyBytes = size_t{8} << 20;
 constexpr size_t kCopyPieceBytes = size_t{1} << 20;
 
-// A disk on which no file's writes are applied for so long hangs.
+// A disk hangs if no file's writes are applied for this long.
 constexpr absl::Duration kHanging = absl::Seconds(1);
 
-// How often a reader tries beside an apply before it wants to be alone.
+// How often a reader tries beside an apply before it takes the lock.
 constexpr int kReadsBeside = 3;
 
 // A body of 128 KiB takes three of the largest datagrams, the third for its last 400 bytes; one of
@@ -37,19 +37,19 @@ constexpr size_t kPieceOfLarge = size_t{124} << 10;
 static_assert(kPieceOfLarge <= kMaxRecordBody &&
               kPieceOfLarge + 1024 <= 2 * kDatagramPayloadLoopback);
 
-// Memory for a thread's next body. What a record's body is copied into was last used a checkpoint
-// ago and is in no cache; whatever locks after the copy would wait for it. So it is fetched while
-// the record before is on its way.
+// Memory for a thread's next body. The memory into which a body is copied was last used a
+// checkpoint ago and is in no cache; the locks after the copy would wait for it. So it is fetched
+// while the record before is on its way.
 class NextBody {
  public:
   std::string Take(std::string_view data) {
     std::string body = std::exchange(memory_, std::string());
-    // It lives until a checkpoint, with all that it has room for.
+    // A body lives until a checkpoint, with its whole capacity.
     if (body.capacity() > 2 * data.size()) body = std::string();
     body.assign(data);
     return body;
   }
-  // The next one is taken to be as long.
+  // Fetches memory for a next body of the same length.
   void Prepare(size_t bytes) {
     constexpr size_t kCacheLine = 64;
     if (bytes > kMost) return;
@@ -58,7 +58,7 @@ class NextBody {
   }
 
  private:
-  static constexpr size_t kMost = size_t{16} << 10;  // more is not there yet when it is needed
+  static constexpr size_t kMost = size_t{16} << 10;  // more would not arrive in time
   std::string memory_;
 };
 
@@ -66,8 +66,8 @@ class NextBody {
 
 absl::Status Volume::Impl::RoomForFile(uid_t user) {
   if (file_fds.HasRoom(user)) return absl::OkStatus();
-  // A file that was closed keeps its descriptor until its writes are applied. So the caller waits
-  // for that; a volume that failed, or whose disk hangs, gives none back.
+  // A closed file keeps its descriptor until its writes are applied. So the caller waits for that.
+  // A volume that failed, or whose disk hangs, gives none back.
   const Seq issued = pipe.load()->watermarks().issued;
   const absl::Status applied = pipe.load()->WaitAppliedFor(issued, kBriefNs);
   if (file_fds.HasRoom(user)) return absl::OkStatus();
@@ -169,8 +169,8 @@ void Volume::Impl::Release(Handle* handle) {
   table.Unpin(node);
 }
 
-// The link must outlive every record of the file that recovery may still replay, so it goes only
-// when a checkpoint covers all that was issued by the last close.
+// The link must outlive every record of the file that recovery may still replay. So it is removed
+// only when a checkpoint covers all records issued by the last close.
 void Volume::Impl::DropHiddenLink(Node& node) {
   {
     absl::MutexLock lock(&node.state);
@@ -209,10 +209,10 @@ void Volume::Impl::DropCoveredLinks() {
   RecordStream* const pipe_or_null = pipe.load();
   if (pipe_or_null == nullptr) return;
   const Seq checkpoint = pipe_or_null->watermarks().checkpoint;
-  std::vector<HiddenLink> covered;  // their pins go after the lock
+  std::vector<HiddenLink> covered;  // their pins are released after the lock
   {
     absl::MutexLock lock(&bulk_mu);
-    if (next_hidden_link > checkpoint) return;  // files may be many, and every close comes here
+    if (next_hidden_link > checkpoint) return;  // cheap: files may be many, and each close calls it
     next_hidden_link = UINT64_MAX;
     absl::erase_if(hidden_links, [&](auto& entry) {
       bulk_mu.AssertHeld();
@@ -226,8 +226,8 @@ void Volume::Impl::DropCoveredLinks() {
     });
   }
   for (HiddenLink& link : covered) {
-    // While it is held no record of the file is on its way that `last_seq` does not tell of. Only
-    // tried: its holder may itself be waiting for a checkpoint.
+    // While `stream` is held, `last_seq` covers every record of the file. It is only tried: its
+    // holder may itself be waiting for a checkpoint.
     if (!link.node->stream.TryLock()) {
       NoteHiddenLink(*link.node, link.after);
       continue;
@@ -241,11 +241,11 @@ void Volume::Impl::DropCoveredLink(Node& node, Seq checkpoint) {
   Seq last = 0;
   {
     absl::MutexLock state(&node.state);
-    // When it is open, its next last close comes back here.
+    // An open file comes back here at its next last close.
     if (node.handles > 0 || !node.hidden_link) return;
     last = std::max(node.last_seq, node.born_seq);
   }
-  if (last > checkpoint) return NoteHiddenLink(node, last);  // changed since, without being open
+  if (last > checkpoint) return NoteHiddenLink(node, last);  // changed while it was closed
   const PathFd::Use held = node.path_fd.get();
   if (held < 0) return;
   const absl::Status removed = fs::Unlink(open_dir.get(), IdName(node.id.load()), 0);
@@ -299,7 +299,7 @@ absl::StatusOr<bool> Volume::Impl::ReadOnce(Handle& handle, uint64_t offset, siz
   SALIUS_ASSIGN_OR_RETURN(const size_t count, PreadFull(handle.fd->get(), out->data(), size,
                                                         static_cast<int64_t>(offset)));
   if (patched) {
-    // Whether some of the patches were applied meanwhile, or one of them half, is all the same.
+    // It does not matter if some patches were applied meanwhile, or one of them in part.
     memset(out->data() + count, 0, size - count);
     Overlay(patches, offset, absl::MakeSpan(out->data(), size));
   } else {
@@ -349,7 +349,7 @@ absl::StatusOr<Volume::Started> Volume::Impl::StartWrite(Handle& handle, uint64_
         SALIUS_ASSIGN_OR_RETURN(wait_for, SyncBulk(node));
       }
     } else {
-      // Where every write has its fsync the next one is near: it is sent at once, to be
+      // Where every write has its fsync, the next fsync is near: the write is sent at once, to be
       // acknowledged by then.
       SendWhen when = SendWhen::kSoon;
       if (!sync) {
@@ -473,7 +473,7 @@ absl::Status Volume::Impl::Fallocate(Handle& handle, int mode, uint64_t offset, 
   SALIUS_ASSIGN_OR_RETURN(const SharedFd fd, WriteFd(node));
   SALIUS_ASSIGN_OR_RETURN(const uint64_t fits, FitLength(node, fd->get(), offset, length));
   if (fits < length) return ErrnoStatus(EFBIG, "fallocate");
-  // It changes which blocks there are: do it on the file as it will be.
+  // It changes which blocks are allocated, so every record before must be applied.
   SALIUS_RETURN_IF_ERROR(AwaitNode(node));
   if (!punch) {
     SALIUS_ASSIGN_OR_RETURN(const struct stat st, fs::Stat(fd->get()));
@@ -493,7 +493,7 @@ absl::Status Volume::Impl::Fallocate(Handle& handle, int mode, uint64_t offset, 
   draft.arg2 = static_cast<uint64_t>(mode);
   draft.result = std::make_shared<ApplyResult>();
   SALIUS_ASSIGN_OR_RETURN(const RecordRef record, IssueOn(node, std::move(draft)));
-  // Waited for over the lock: no record may build on it before it is known to have worked.
+  // This waits under the lock: no record may build on this one before it has succeeded.
   return AwaitResult(record).status();
 }
 
@@ -501,7 +501,7 @@ absl::StatusOr<uint64_t> Volume::Impl::Lseek(Handle& handle, uint64_t offset, in
   if (whence != SEEK_DATA && whence != SEEK_HOLE) return ErrnoStatus(EINVAL, "lseek");
   const absl::Status current = AwaitNodeBriefly(handle.node);
   if (absl::IsDeadlineExceeded(current)) {
-    // Nothing is a hole, as far as can be told while the disk hangs.
+    // While the disk hangs, holes are not known: everything counts as data.
     absl::MutexLock lock(&handle.node.state);
     if (handle.node.unapplied_data > 0) {
       if (offset >= handle.node.size) return ErrnoStatus(ENXIO, "lseek");
@@ -531,7 +531,7 @@ absl::StatusOr<size_t> Volume::Impl::CopyFileRange(Handle& in, uint64_t in_offse
     const absl::StatusOr<size_t> written =
         Write(out, out_offset + copied, std::move(piece), /*append=*/false, /*sync=*/false);
     if (!written.ok()) {
-      if (copied > 0) break;  // what was copied counts; the caller meets the error at its next call
+      if (copied > 0) break;  // the copied bytes count; the caller's next call gets the error
       return written.status();
     }
     copied += *written;

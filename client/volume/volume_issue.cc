@@ -15,7 +15,7 @@
 namespace salius {
 namespace {
 
-// Where the node is, relative to the volume's root; empty when that cannot be said.
+// Returns the path of the node relative to the volume's root; empty when it has none.
 std::string PathBelow(const Node& root, const Node& node) {
   const absl::StatusOr<std::string> top = fs::PathOf(root.path_fd.get());
   const absl::StatusOr<std::string> path = fs::PathOf(node.path_fd.get());
@@ -50,8 +50,8 @@ absl::Status Volume::Impl::EnsureIdLocked(Node& node) {
   if (old != kNoFileId && old < id_ceiling.load() && table.SetId(node, old)) {
     absl::Status told;
     if (handle.ok()) {
-      // Which of its copies this is, should there be any. Nothing changes on the disk, and nobody
-      // waits: it goes with the change that follows.
+      // Which copy of the file this is, recovery learns from this record, should there be any.
+      // Nothing changes on the disk, and no caller waits: it is sent with the change that follows.
       draft.body = body.Encode();
       draft.when = SendWhen::kLater;
       told = IssueOn(node, std::move(draft)).status();
@@ -74,8 +74,8 @@ absl::Status Volume::Impl::EnsureIdLocked(Node& node) {
   draft.result = std::make_shared<ApplyResult>();
   const absl::StatusOr<RecordRef> record = IssueOn(node, std::move(draft));
   absl::Status status = record.status();
-  // Waited for here, over the node's lock, so that an immutable file or a full disk is an error of
-  // this call and not of the volume. It happens once in a file's life.
+  // This waits under the node's lock, so that an immutable file or a full disk is an error of this
+  // call and not of the volume. It happens once in a file's life.
   if (record.ok()) status = AwaitResult(*record).status();
   if (!status.ok()) {
     table.ClearId(node);
@@ -88,7 +88,7 @@ absl::Status Volume::Impl::EnsureIdLocked(Node& node) {
 
 absl::StatusOr<FileId> Volume::Impl::NewId() {
   absl::StatusOr<FileId> id = pipe.load()->NewFileId();
-  // Files that were copied from another volume may have ids that come only now.
+  // Files that were copied from another volume may have ids that this volume hands out only now.
   while (id.ok() && table.Find(*id)) id = pipe.load()->NewFileId();
   if (!id.ok()) return AsDataError(id.status());
   FileId ceiling = id_ceiling.load();
@@ -135,7 +135,7 @@ absl::StatusOr<RecordRef> Volume::Impl::IssueOn(Node& node, RecordDraft draft) {
   node.last_seq = header.seq;
   if (data) {
     node.size = SizeAfter(node.size, header);
-    // It may have been applied already.
+    // Another thread may have applied it already.
     if (node.applied_seq < header.seq) node.patches.Add(*record);
   }
   return record;
@@ -158,7 +158,7 @@ absl::StatusOr<UniqueFd> Volume::Impl::AwaitResult(const RecordRef& record) {
   SALIUS_RETURN_IF_ERROR(AsDataError(AwaitApplied(record->seq())));
   ApplyResult& result = *record->result();
   if (result.status.ok()) return std::move(result.made);
-  // Recovery must not perform what is refused now.
+  // Recovery must not perform an operation that is refused now.
   cancelled.Increment();
   RecordDraft draft;
   draft.op = Op::kCancel;
