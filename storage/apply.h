@@ -1,7 +1,7 @@
-// Applying records to the backing file system: the one set of primitives that the engine's applier
+// Applying records to the backing file system: the one set of primitives that the volume's applier
 // and recovery's replay share, so that both end with the same bytes, owners, modes and names.
 //
-// All are idempotent (docs/log-format.md, "Bodies"): a second run leaves the same as the first. All
+// All are idempotent (docs/log-format.md, "Bodies"): a second run changes nothing more. All
 // run with root's rights; owners and modes come from the record, never from the caller. Errors
 // carry the exact errno (common/file.h).
 #pragma once
@@ -23,7 +23,7 @@ namespace salius {
 // works on every file type and no user can forge it. Hidden by the mount.
 inline constexpr char kFileIdXattr[] = "trusted.salius.id";
 
-// The file system removes it whenever a file's data change.
+// The file system removes it whenever a file's data changes.
 inline constexpr char kCapabilityXattr[] = "security.capability";
 
 // Returns the file's id, kNoFileId when it has none. `fd` may be O_PATH (then /proc/self/fd is

@@ -19,7 +19,8 @@ namespace salius::fs {
 
 bool SizeFits(int fd, uint64_t size) {
   if (size > static_cast<uint64_t>(INT64_MAX)) return false;
-  // The kernel refuses a position beyond the file system's largest file. Nobody uses the position.
+  // The kernel refuses a position beyond the file system's largest file. The position itself is
+  // never used.
   return lseek(fd, static_cast<off_t>(size), SEEK_SET) >= 0;
 }
 

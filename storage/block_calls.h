@@ -1,5 +1,5 @@
 // System calls on the blocks of the backing file system: allocation, sharing, limits and quotas.
-// Where the file system does not say, each answers on the safe side.
+// Where the file system does not say, each returns the safe answer.
 #pragma once
 
 #include <cstdint>
@@ -7,28 +7,29 @@
 
 namespace salius::fs {
 
-// True when the file system can hold a file of `size` bytes (it knows no ENOSPC or quota here).
+// Returns whether the file system can hold a file of `size` bytes, free space and quotas aside.
 bool SizeFits(int fd, uint64_t size);
 
-// Whether the file system of `fd` (btrfs) writes what is overwritten elsewhere, for which it needs
-// room; true where it does not say.
+// Returns whether the file system of `fd` (btrfs) writes overwritten blocks elsewhere, for which it
+// needs room; true where it does not say.
 bool CopiesOnWrite(int fd);
 
-// Whether the file system (XFS) may have allocated blocks beyond the end of the file `fd` for
-// itself, and take them back: not once somebody has asked for such blocks with fallocate.
+// Returns whether the file system (XFS) may have allocated blocks beyond the end of the file `fd`
+// for itself, and may take them back. It does not once fallocate has asked for such blocks.
 bool MayTakeBlocksBack(int fd);
 
-// The size of the blocks that two files on the file system of `root` (XFS) may have in common; 0
+// Returns the size of the blocks that two files on the file system of `root` (XFS) may share; 0
 // where none may, or where CopiesOnWrite leaves room for them.
 uint64_t SharedBlockBytes(int root);
-// Whether the byte at `at` of the file `fd` lies in such a block; true where nobody says.
+// Returns whether the byte at `at` of the file `fd` lies in a shared block; true where the file
+// system does not say.
 bool IsShared(int fd, uint64_t at);
 
-// How many bytes of the range have no block of their own yet, so that writing them needs space. A
-// conservative bound: everything where the file system does not say.
+// Returns how many bytes of the range have no block of their own yet, so that writing them needs
+// space. An upper bound: the whole range where the file system does not say.
 uint64_t UnallocatedBytes(int fd, uint64_t offset, uint64_t length);
 
-// What quotactl(2) says about one owner. nullopt when quotas of the type are not on.
+// The figures of quotactl(2) for one owner; nullopt when quotas of the type are not on.
 struct QuotaUse {
   uint64_t bytes_used = 0, bytes_hard = 0, bytes_soft = 0;  // limits: 0 is none
   uint64_t inodes_used = 0, inodes_hard = 0, inodes_soft = 0;

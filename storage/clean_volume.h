@@ -1,4 +1,4 @@
-// Conditions of a volume whose note says that it is clean, beside the note.
+// Checks of a volume whose note says that it is clean, beyond the note itself.
 #pragma once
 
 #include "absl/status/status.h"

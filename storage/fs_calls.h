@@ -44,8 +44,8 @@ absl::StatusOr<std::optional<timespec>> BirthTimeOf(int fd);
 // Calls fstatat(2) with AT_EMPTY_PATH, not following symbolic links; `name` "" is `dirfd` itself.
 absl::StatusOr<struct stat> StatAt(int dirfd, const std::string& name);
 
-// Read and change extended attributes. XattrValue returns ENODATA for a missing one, GetXattr an empty string and
-// `*found` = false. Removing a missing one is OK. XattrNames lists them.
+// Read and change extended attributes. For a missing one XattrValue returns ENODATA, and GetXattr
+// an empty string and `*found` = false. Removing a missing one is OK. XattrNames lists them.
 absl::StatusOr<std::string> XattrValue(int fd, const std::string& name);
 absl::StatusOr<std::string> GetXattr(int fd, const std::string& name, bool* found);
 absl::StatusOr<std::vector<std::string>> XattrNames(int fd);
@@ -66,7 +66,7 @@ absl::Status Symlink(const std::string& target, int dirfd, const std::string& na
 absl::Status Unlink(int dirfd, const std::string& name, int flags);
 // Calls linkat(2) for the object of `fd`; needs CAP_DAC_READ_SEARCH.
 absl::Status LinkFd(int fd, int dirfd, const std::string& name);
-// Calls renameat2(2) with its flags; 0 replaces what `to` names.
+// Calls renameat2(2) with its flags; 0 replaces the object at `to`.
 absl::Status Rename(int from_dirfd, const std::string& from, int to_dirfd, const std::string& to,
                     unsigned flags = 0);
 // Returns true for the error of removing a directory, or renaming over one, that is not empty.
@@ -75,14 +75,14 @@ bool IsNotEmpty(const absl::Status& status);
 // Returns the absolute path without symbolic links: realpath(3).
 absl::StatusOr<std::string> RealPath(const std::string& path);
 
-// fstat(2).
+// Calls fstat(2).
 absl::StatusOr<struct stat> Stat(int fd);
 absl::StatusOr<struct statvfs> StatVfs(int fd);
 
-// The target of a symbolic link that is open O_PATH.
+// Returns the target of a symbolic link that is open O_PATH.
 absl::StatusOr<std::string> ReadLinkOf(int fd);
 
-// True when the directory holds nothing but "." and "..".
+// Returns whether the directory holds nothing but "." and "..".
 absl::StatusOr<bool> IsEmptyDir(int dirfd);
 struct RawDirEntry {
   std::string name;
@@ -90,18 +90,18 @@ struct RawDirEntry {
   ino_t ino = 0;
   uint32_t type = 0;  // S_IFMT bits; 0 when the file system does not say
 };
-// The entries from the position of `fd` on, as many as getdents64(2) gives at a time; empty at the
-// end. `fd` must be open for reading; its position is then the last one's `next_offset`.
+// Returns the entries from the position of `fd` on, as many as one getdents64(2) gives; empty at
+// the end. `fd` must be open for reading; its position is then the last entry's `next_offset`.
 absl::StatusOr<std::vector<RawDirEntry>> ReadDirents(int fd);
 absl::Status SeekDir(int fd, uint64_t offset);
 
-// lseek(2) with SEEK_DATA or SEEK_HOLE; `fd` open for reading.
+// Calls lseek(2) with SEEK_DATA or SEEK_HOLE; `fd` must be open for reading.
 absl::StatusOr<uint64_t> Seek(int fd, uint64_t offset, int whence);
-// The time that the file system would stamp a change with, now. `scratch` is a file of ours there,
-// or -1: then it is the kernel's coarse time, which a stamp of a moment ago may be ahead of.
+// Returns the time with which the file system would stamp a change now. `scratch` is a file of ours
+// there, or -1: then it is the kernel's coarse time, and a stamp of a moment ago may be later.
 timespec FileTimeNow(int scratch);
 
-// Returns a second descriptor of what `fd` is open on.
+// Returns a second descriptor of the object that `fd` is open on.
 absl::StatusOr<UniqueFd> DuplicateFd(int fd);
 
 }  // namespace salius::fs

@@ -3,8 +3,8 @@
 // claims its UUID for the life of its VolumeDir, before it sends a request to a replica.
 //
 // The claim is flock(2) of <run directory>/<uuid>.lock. So it does not depend on an answer of its
-// holder (a stopped process has it, too) and ends with the process. The file stays, and names the
-// last holder for messages: "PID DEVICE INODE PATH".
+// holder (a stopped process keeps it) and ends with the process. The file stays, and names the last
+// holder for messages: "PID DEVICE INODE PATH".
 //
 // The volume's own lock (.salius/lock) keeps two processes off one directory. The claim keeps them
 // off two directories with one UUID. It is released before that lock.

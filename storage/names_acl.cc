@@ -15,10 +15,10 @@ namespace {
 
 uint16_t Get16(const std::string& bytes, size_t at) { return LoadU16(bytes.data() + at); }
 
-// What the kernel looks at when an ACL is set (posix_acl_valid), but for who is named; of a damaged
-// disk it gives whatever is there. The entries in the order of their tags; one each for owner,
-// group and others, without which bits of the mode would be bounded by nothing; a mask when anybody
-// is named.
+// Makes the kernel's checks of an ACL that is set (posix_acl_valid), except for the ids that it
+// names: the kernel passes on whatever a damaged disk holds. The entries must be in the order of
+// their tags. There must be one each for owner, group and others, without which nothing would bound
+// the bits of the mode, and a mask when a user or group is named.
 absl::Status CheckAcl(const std::string& acl) {
   if (acl.size() < kAclHeaderBytes || (acl.size() - kAclHeaderBytes) % kAclEntryBytes != 0 ||
       LoadU32(acl.data()) != kAclVersion) {
@@ -43,7 +43,7 @@ absl::Status CheckAcl(const std::string& acl) {
   return absl::OkStatus();
 }
 
-// Narrows the permissions of the entry at `at` to what `mode` has at `shift`, and `mode` to them.
+// Narrows the permissions of the entry at `at` and those of `mode` at `shift` to their common bits.
 void Narrow(std::string& acl, size_t at, int shift, mode_t& mode) {
   const mode_t perm = Get16(acl, at + 2) & (mode >> shift) & 07;
   acl[at + 2] = static_cast<char>(perm);
@@ -51,7 +51,7 @@ void Narrow(std::string& acl, size_t at, int shift, mode_t& mode) {
   mode = (mode & ~(static_cast<mode_t>(07) << shift)) | (perm << shift);
 }
 
-// POSIX 1003.1e (withdrawn) 23.1.2: the access ACL of an object made below a default ACL. Changes
+// Makes the access ACL of an object below a default ACL (POSIX 1003.1e, withdrawn, 23.1.2). Changes
 // `acl` and `mode`; returns whether the ACL says more than the mode.
 absl::StatusOr<bool> MaskAcl(std::string& acl, mode_t& mode) {
   SALIUS_RETURN_IF_ERROR(CheckAcl(acl));

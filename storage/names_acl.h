@@ -1,6 +1,6 @@
-// What a new object inherits from its directory: mode bits, group, POSIX ACLs. The kernel does this
-// for a local file system; here it must be decided before the record is stamped, because a record
-// says how the object ends up.
+// Computes the mode bits, group and POSIX ACLs that a new object inherits from its directory. The
+// kernel does this for a local file system. Here it must be decided before the record is stamped,
+// because a record has the object's final attributes.
 //
 // pure: no thread, lock, socket or clock.
 #pragma once
@@ -17,7 +17,7 @@
 
 namespace salius {
 
-// The directory that an object is made in.
+// The directory in which an object is made.
 struct ParentFacts {
   mode_t mode = 0;
   gid_t gid = 0;
@@ -25,20 +25,21 @@ struct ParentFacts {
 };
 
 struct Inherited {
-  mode_t mode = 0;  // type and permission bits as they end up
+  mode_t mode = 0;  // final type and permission bits
   gid_t gid = 0;
   std::vector<std::pair<std::string, std::string>> xattrs;
 };
 
-// `mode` holds type and wanted permissions, umask not applied. `in_group`: says whether the caller
-// is privileged or in a group (needed to keep S_ISGID). INVALID_ARGUMENT for an ACL that cannot be
-// read.
+// The caller that makes the object. To keep S_ISGID on a group-executable file it must be
+// privileged or in the file's group.
 struct CallerFacts {
   gid_t gid = 0;
   mode_t umask = 0;
   bool privileged = false;
-  std::vector<gid_t> groups;
+  std::vector<gid_t> groups;  // supplementary
 };
+// Returns the attributes of the new object. `mode`: type and wanted permissions, umask not applied.
+// INVALID_ARGUMENT for a default ACL that cannot be read.
 absl::StatusOr<Inherited> Inherit(const ParentFacts& parent, mode_t mode,
                                   const CallerFacts& caller);
 

@@ -37,7 +37,7 @@ void PathFdCache::Leave(PathFd& fd) {
 }
 
 void PathFdCache::Shrink() {
-  // Every one is looked at twice at most: the first look takes its mark of use away.
+  // Each descriptor is looked at twice at most: the first look clears its mark of use.
   for (size_t looks = 2 * lru_.size(); lru_.size() + kept_ > limit_ && looks > 0; --looks) {
     PathFd& fd = *lru_.front();
     bool keep = false;
@@ -100,7 +100,7 @@ void PathFd::Keep(const Use& use) const {
   {
     absl::MutexLock lock(&mutex_);
     keep_ = true;
-    // An offered one, which `use` is no share of, may have been closed.
+    // The descriptor may be an offered one, of which `use` is no share, and may have been closed.
     closed = fd_ == nullptr;
     if (closed) fd_ = use.fd_;
   }

@@ -1,11 +1,11 @@
-// The O_PATH descriptor of a node, closed while nobody needs it. The kernel may keep millions of
-// names in its cache, each of them a node here, and a process has far fewer descriptors; so only
+// The O_PATH descriptor of a node, closed while it is not needed. The kernel may keep millions of
+// names in its cache, each of them a node here, and a process has far fewer descriptors. So only
 // the most recently used nodes hold one, and the others are opened again by their file handle.
 //
 // - A descriptor in use is never closed: get() hands out a share of it.
-// - One whose file cannot be found again by a handle is kept for good: on file systems without
-// handles, on another
-//   mounted file system, and when the caller says that the last name goes away (Keep).
+// - A descriptor whose file cannot be found again by a handle is kept for good: on file systems
+//   without handles, on another mounted file system, and when the caller says that the last name
+//   goes away (Keep).
 //
 // Threads: any. Locks: the cache's, then a descriptor's own; both are leaves for callers. The
 // cache's is held over name_to_handle_at(2) and close(2) of an O_PATH descriptor, which wait for
@@ -33,33 +33,32 @@ class PathFd;
 
 class PathFdCache {
  public:
-  // At most `limit` descriptors are open, unless more than that must be. `mount_fd` lies on the
-  // file system `dev` and is not O_PATH; it outlives the cache. Before Configure nothing is ever
-  // closed.
+  // Limits the open descriptors to `limit`, unless more must be open. `mount_fd` lies on the file
+  // system `dev` and is not O_PATH; it outlives the cache. Before Configure nothing is ever closed.
   void Configure(int mount_fd, dev_t dev, size_t limit);
 
-  // Descriptors that may be closed, now.
+  // Returns the number of open descriptors that may be closed.
   size_t open() const;
 
  private:
   friend class PathFd;
   void Enter(PathFd& fd);
   void Leave(PathFd& fd);
-  // Closes what was not used lately until the limit is kept.
+  // Closes descriptors that were not used lately, until the limit is kept.
   void Shrink() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   mutable absl::Mutex mutex_;
   int mount_fd_ = -1;
   std::atomic<dev_t> dev_{0};
   size_t limit_ ABSL_GUARDED_BY(mutex_) = SIZE_MAX;
-  std::list<PathFd*> lru_ ABSL_GUARDED_BY(mutex_);  // open ones; the front is looked at first
-  size_t kept_ ABSL_GUARDED_BY(mutex_) = 0;         // those that must be open, out of the list
+  std::list<PathFd*> lru_ ABSL_GUARDED_BY(mutex_);  // open ones; the first is looked at first
+  size_t kept_ ABSL_GUARDED_BY(mutex_) = 0;         // number of those that must stay open
 };
 
 class PathFd {
  public:
-  // A share of the descriptor; converts to it. -1, on which every call gives EBADF, when the file
-  // could not be opened again.
+  // A share of the descriptor; converts to it. It is -1, on which every call gives EBADF, when the
+  // file could not be opened again.
   class Use {
    public:
     explicit Use(SharedFd fd) : fd_(std::move(fd)) {}
@@ -70,23 +69,23 @@ class PathFd {
     SharedFd fd_;
   };
 
-  // `fd` is O_PATH, on file system `dev`. `cache` outlives this.
+  // Takes `fd`, which is O_PATH on file system `dev`. `cache` outlives this object.
   PathFd(UniqueFd fd, dev_t dev, PathFdCache& cache);
   ~PathFd();
   PathFd(const PathFd&) = delete;
   PathFd& operator=(const PathFd&) = delete;
 
   Use get() const;
-  // Another descriptor of the same file, opened by its name just now: better than one by handle,
-  // because the kernel knows the file's path by it.
+  // Takes another descriptor of the same file, opened by its name just now. It is better than one
+  // by handle, because the kernel knows the file's path by it.
   void Offer(UniqueFd fd) const;
-  // From here on a descriptor stays open: its own, or `use`, a share that get() has given out, when
-  // it has none.
+  // Keeps a descriptor open from now on: its own, or when it has none `use`, a share from get().
   void Keep(const Use& use) const;
 
  private:
   friend class PathFdCache;
-  // Closes it if it is idle and can be found again. `*keep`: never try again.
+  // Closes the descriptor if it is idle and its file can be found again. Sets `*keep` if that must
+  // not be tried again.
   bool TryClose(bool* keep) const;
   SharedFd Reopen() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
@@ -98,8 +97,8 @@ class PathFd {
   mutable std::optional<FileHandle> handle_ ABSL_GUARDED_BY(mutex_);
   mutable bool by_handle_ ABSL_GUARDED_BY(mutex_) = false;
   mutable bool keep_ ABSL_GUARDED_BY(mutex_) = false;
-  // Where it stands in the cache's list, or that it is one of the kept; guarded by the cache's
-  // lock.
+  // Its place in the cache's list, whether it is in it, and whether it is counted as kept; guarded
+  // by the cache's lock.
   mutable std::list<PathFd*>::iterator place_;
   mutable bool listed_ = false;
   mutable bool counted_kept_ = false;

@@ -5,7 +5,7 @@
 namespace salius {
 namespace {
 
-// Owners whose figures are kept; beyond it those that nobody asks for are dropped.
+// The most owners whose figures are kept; beyond it figures that were not asked for are dropped.
 constexpr size_t kMostOwners = 4096;
 
 int64_t SteadyMillis() {
@@ -27,7 +27,8 @@ bool InodeWithin(const fs::QuotaUse& use) {
   return Within(use.inodes_used, 1, use.inodes_hard, use.inodes_soft, use.inodes_grace_over);
 }
 
-// Below the soft limit as well, whose grace may end at any time.
+// Returns whether the use is below both limits. The soft one counts, because its grace may end at
+// any time.
 bool PlainlyWithin(const fs::QuotaUse& use, uint64_t bytes) {
   return Within(use.bytes_used, bytes, use.bytes_hard, use.bytes_soft, /*grace_over=*/true);
 }
@@ -63,7 +64,7 @@ void QuotaGuard::Work() {
     queue_.pop_front();
     Figures& figures = owners_[owner];  // stays there while it is queued or looked at
     const uint64_t look = ++figures.begun;
-    figures.next_beside = unapplied_();  // before the look: what is applied during it counts twice
+    figures.next_beside = unapplied_();  // before the look: bytes applied during it count twice
     busy_since_ms_ = SteadyMillis();
     lock.unlock();
     std::optional<fs::QuotaUse> use = lookup_(owner.first, owner.second);

@@ -4,8 +4,8 @@
 // User and group quotas; project quotas are not looked at. Root's own files are exempt, as in the
 // kernel.
 //
-// quotactl(2) may wait for the disk, and for a thaw while the file system is frozen. So a thread of
-// its own makes every look, and a caller waits for it kLookWaitMs at most:
+// quotactl(2) may wait for the disk, and for a thaw while the file system is frozen. So one thread
+// makes every look, and a caller waits for it kLookWaitMs at most:
 //
 //   figures                                    | answer
 //   -------------------------------------------+---------------------------------------------------
@@ -14,7 +14,7 @@
 //   old, and the look does not end in time     | from the last ones
 //   none, and the look does not end in time    | yes
 //
-// Figures of a look are those of the time when it began: what was unapplied then, and what was let
+// Figures of a look are those of its begin: bytes that were unapplied then, and bytes that were let
 // through since, count as used.
 //
 // Threads: all methods from any thread.
@@ -37,34 +37,34 @@
 
 namespace salius {
 
-// What the file system says about an owner; nullopt when quotas of the type are not on.
+// Returns the file system's figures of an owner; nullopt when quotas of the type are not on.
 using QuotaLookup = std::function<std::optional<fs::QuotaUse>(fs::QuotaType, uint32_t id)>;
-// Asks the kernel about the file system of `fd`, which outlives the function.
+// Returns a look-up in the file system of `fd`, which outlives it.
 QuotaLookup KernelQuota(int fd);
 
 class QuotaGuard {
  public:
   // How long a caller waits for a look.
   static constexpr int64_t kLookWaitMs = 30;
-  // How old figures may be that are far from a limit.
+  // The age up to which figures far from a limit are used.
   static constexpr int64_t kFreshMs = 100;
 
-  // Looks whether quotas are on at all. `unapplied`: bytes that may still be applied, of all owners;
-  // does not wait.
+  // Looks whether quotas are on at all. `unapplied`: bytes that may still be applied, of all
+  // owners; does not wait.
   QuotaGuard(QuotaLookup lookup, std::function<uint64_t()> unapplied);
   // Waits for a look under way.
   ~QuotaGuard();
   QuotaGuard(const QuotaGuard&) = delete;
   QuotaGuard& operator=(const QuotaGuard&) = delete;
 
-  // Has it looked up again whether quotas are on (they may be switched on under us). Does not wait.
+  // Has a look made whether quotas are on (they may be switched on at any time). Does not wait.
   void Refresh();
   bool on() const { return user_.load() || group_.load(); }
 
-  // True when files of (uid, gid) may take `bytes` more, or one more inode.
+  // Returns whether files of (uid, gid) may take `bytes` more, or one more inode.
   bool HasBytes(uid_t uid, gid_t gid, uint64_t bytes) const;
   bool HasInode(uid_t uid, gid_t gid) const;
-  // True when the group may take over a file that has so many bytes.
+  // Returns whether the group may take over a file of `bytes`.
   bool GroupHas(gid_t gid, uint64_t bytes) const;
 
  private:
@@ -72,7 +72,7 @@ class QuotaGuard {
   struct Figures {
     std::optional<fs::QuotaUse> use;
     int64_t looked_ms = 0;
-    // Bytes that `use` may not have: unapplied when the look began, and let through since.
+    // Bytes that `use` may not include: unapplied when the look began, and let through since.
     uint64_t beside = 0;
     uint64_t next_beside = 0;  // the same of the look under way
     uint64_t begun = 0, done = 0;  // looks
@@ -80,7 +80,7 @@ class QuotaGuard {
   };
 
   bool OwnerHasBytes(const Owner& owner, uint64_t bytes) const;
-  // The figures after a new look, or the last ones.
+  // Returns the figures after a new look, or the last ones.
   Figures LookAt(const Owner& owner) const;
   void Queue(const Owner& owner, Figures& figures) const;  // mutex_ is held
   void Work();

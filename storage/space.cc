@@ -16,7 +16,7 @@
 namespace salius {
 namespace {
 
-// Of a clock that goes on by itself, in steps of a tick.
+// Returns the time of a monotonic clock that advances in steps of a tick.
 int64_t CoarseMillis() {
   timespec now{};
   SALIUS_CHECK(clock_gettime(CLOCK_MONOTONIC_COARSE, &now) == 0);
@@ -75,8 +75,8 @@ bool SpaceGuard::BudgetHas(uint64_t bytes) {
 }
 
 bool SpaceGuard::Look() {
-  // In this order, and by adding the difference, what is issued or applied in between counts twice,
-  // never not at all.
+  // In this order, and by adding the difference, bytes issued or applied in between count twice and
+  // are never left out.
   const int64_t before = budget_.load();
   const uint64_t unapplied = unapplied_.load();
   const absl::StatusOr<FsSpace> space = Free();
@@ -97,12 +97,12 @@ absl::StatusOr<SpaceGuard::Hold> SpaceGuard::Reserve(int fd, uid_t uid, gid_t gi
   // Room for several records of the largest body each.
   const uint64_t need = SpaceCharge(Op::kWrite, length) + length / 4;
   if (BudgetHas(need)) {
-    // Held before the look that counts: who allocates takes from the budget first and then looks at
-    // what is held.
+    // Held before the deciding look: a thread that allocates takes from the budget first, and then
+    // looks at the held bytes.
     Hold hold(&held_, need);
     if (budget_.load() >= static_cast<int64_t>(need)) return hold;
   }
-  // Blocks that an unapplied truncate frees are not there for this write.
+  // Blocks that an unapplied truncate frees do not count for this write.
   SALIUS_RETURN_IF_ERROR(settle());
   return MakeRoom(fd, offset, length);
 }
@@ -113,7 +113,7 @@ absl::Status SpaceGuard::Allocate(int fd, uid_t uid, gid_t gid, uint64_t offset,
 }
 
 absl::StatusOr<SpaceGuard::Hold> SpaceGuard::MakeRoom(int fd, uint64_t offset, uint64_t length) {
-  // Before the lock, whose holder may wait for the disk.
+  // Counted before the lock, whose holder may wait for the disk.
   const uint64_t missing = fs::UnallocatedBytes(fd, offset, length);
   if (missing == 0) {
     SALIUS_ASSIGN_OR_RETURN(const uint64_t size, FileSize(fd));
@@ -133,7 +133,7 @@ absl::StatusOr<SpaceGuard::Hold> SpaceGuard::MakeRoom(int fd, uint64_t offset, u
 
 absl::StatusOr<SpaceGuard::Hold> SpaceGuard::Claim(int fd, uint64_t offset, uint64_t length,
                                                    uint64_t missing, uint64_t charge) {
-  // In this order what is issued or applied in between counts twice, never not at all.
+  // In this order bytes issued or applied in between count twice and are never left out.
   uint64_t keep = held_.load() + margin_;
   const uint64_t unapplied = unapplied_.load() - charge;
   SALIUS_ASSIGN_OR_RETURN(FsSpace space, Free());
@@ -141,26 +141,26 @@ absl::StatusOr<SpaceGuard::Hold> SpaceGuard::Claim(int fd, uint64_t offset, uint
     SALIUS_RETURN_IF_ERROR(drain_());
     SALIUS_ASSIGN_OR_RETURN(space, Free());
     if (space.bytes_avail < missing + keep && reclaim_) {
-      // What is not held any more was issued, and is applied by the checkpoint.
+      // Bytes that are no longer held were issued, and the checkpoint has applied them.
       keep = held_.load() + margin_;
       SALIUS_RETURN_IF_ERROR(reclaim_());
       SALIUS_ASSIGN_OR_RETURN(space, Free());
     }
-    // bytes_avail, since we run as root and would be given root's reserve.
+    // bytes_avail: this process runs as root and would otherwise use root's reserve.
     if (space.bytes_avail < missing + keep) return ErrnoStatus(ENOSPC, "write");
   }
   const absl::Status allocated = fs::Fallocate(fd, FALLOC_FL_KEEP_SIZE, offset, length);
   if (!allocated.ok() && StatusErrno(allocated) != EOPNOTSUPP) return allocated;
   uint64_t left = allocated.ok() ? fs::UnallocatedBytes(fd, offset, length) : missing;
   if (left > 0 && allocated.ok() && margin_ == 0) {
-    // Blocks that are another file's, too, are written elsewhere.
+    // Blocks that another file shares are written elsewhere.
     const absl::Status own =
         fs::Fallocate(fd, FALLOC_FL_UNSHARE_RANGE | FALLOC_FL_KEEP_SIZE, offset, length);
     if (StatusErrno(own) == ENOSPC || StatusErrno(own) == EDQUOT) return own;
     if (own.ok()) left = fs::UnallocatedBytes(fd, offset, length);
   }
   if (left == 0) return Hold();
-  // What cannot be allocated ahead is left a margin, and held.
+  // Blocks that cannot be allocated ahead get a margin, and are held.
   const uint64_t beside = margin_ > 0 ? 0 : kTightMargin;
   if (space.bytes_avail < left + keep + beside) return ErrnoStatus(ENOSPC, "write");
   return Hold(&held_, SpaceCharge(Op::kWrite, length));
@@ -170,9 +170,9 @@ absl::Status SpaceGuard::CheckQuota(int fd, uid_t uid, gid_t gid, uint64_t offse
                                     uint64_t length) {
   if (!quota_.on()) return absl::OkStatus();
   if (quota_.HasBytes(uid, gid, length)) return absl::OkStatus();
-  // What is overwritten needs nothing, and does not wait for the disk.
+  // An overwrite needs nothing, and does not wait for the disk.
   if (fs::UnallocatedBytes(fd, offset, length) == 0) return absl::OkStatus();
-  // Near the limit: let what is unapplied become visible to the quota, then count exactly.
+  // Near the limit: let the quota see unapplied bytes, then count exactly.
   absl::MutexLock lock(&tight_);
   SALIUS_RETURN_IF_ERROR(drain_());
   const uint64_t missing = fs::UnallocatedBytes(fd, offset, length);

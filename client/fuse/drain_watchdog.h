@@ -1,9 +1,10 @@
-// Ends a drain that cannot end by itself: the volume then stays open and will be recovered.
+// Ends a drain that does not end alone: the volume then stays open and must be recovered.
 //
-// How long one may take depends on how much plain data waits for the disk, so what is bounded is
-// the time without any progress, and, as others may use the same disk, all of it.
+// The length of a drain depends on how much plain data waits for the disk. So the bound is on the
+// time without any progress. Because other programs may use the same disk, the total is bounded
+// too.
 //
-// Threads: its own looks and gives up; made and destroyed by one.
+// Threads: its own thread looks and gives up; one thread makes and destroys it.
 #pragma once
 
 #include <sys/types.h>
@@ -29,7 +30,7 @@ class DrainWatchdog {
     std::function<void(const std::string&)> give_up;
   };
   explicit DrainWatchdog(Options options);
-  // It is drained; waits for `give_up` when that runs.
+  // Ends the watch: the drain has ended. Waits for `give_up` if that runs.
   ~DrainWatchdog();
   DrainWatchdog(const DrainWatchdog&) = delete;
   DrainWatchdog& operator=(const DrainWatchdog&) = delete;
@@ -42,8 +43,8 @@ class DrainWatchdog {
   std::thread thread_;
 };
 
-// What block device `device` (a file's st_dev) has completed, writes and flushes. 0, always, for a
-// file system that is not on one device.
+// Returns how many writes and flushes block device `device` (a file's st_dev) has completed. Always
+// 0 for a file system that is not on one device.
 uint64_t WrittenSoFar(dev_t device);
 
 }  // namespace salius

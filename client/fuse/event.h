@@ -1,5 +1,5 @@
-// A condition that becomes true once, awaited by the monotonic clock: absl's own waits take the
-// wall clock, and one that is set would end them early or never.
+// A condition that becomes true once, awaited by the monotonic clock. Abseil's waits use the wall
+// clock, and setting that clock would end them early or never.
 //
 // Threads: any.
 #pragma once
@@ -18,7 +18,7 @@ class Event {
     changed_.notify_all();
   }
 
-  // True when it was set before `bound` had passed.
+  // Waits for at most `bound`; returns whether it was set by then.
   bool WaitFor(std::chrono::milliseconds bound) {
     std::unique_lock<std::mutex> lock(mutex_);
     return changed_.wait_until(lock, std::chrono::steady_clock::now() + bound,

@@ -14,11 +14,12 @@
 
 namespace salius {
 
-// How long a daemon may take to answer a helper.
+// The time within which a daemon must answer a helper.
 inline constexpr std::chrono::seconds kDaemonAnswerBound{2};
 
-// Where the daemon of the mount at `mountpoint` answers: by the UUID of `dir`, its backing directory, or, when that
-// cannot be read, by asking every daemon what it mounts. Empty when none says so.
+// Returns the socket at which the daemon of the mount at `mountpoint` answers. Finds it by the UUID
+// of `dir`, its backing directory. When that cannot be read it asks every daemon for its mount.
+// Empty when none has this one.
 std::string SocketOf(const std::string& mountpoint, const absl::StatusOr<VolumeDir>& dir);
 
 // The process that listens at a volume's socket; `pidfd` is invalid when none does.

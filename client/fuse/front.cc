@@ -133,7 +133,7 @@ void Front::AwaitAnswers() {
     waiting_mutex_.Await(absl::Condition(
         +[](uint64_t* waiting) { return *waiting == 0; }, &waiting_));
   }
-  // What has become durable may wait for pages; nothing here waits to be durable afterwards.
+  // Answers whose records have become durable may still wait for pages, never the other way round.
   invalidator_.AwaitIdle();
 }
 
@@ -180,7 +180,7 @@ Caller Front::CallerOf(const fuse_in_header& who, mode_t umask, mode_t mode) con
   constexpr mode_t kBoth = S_ISGID | S_IXGRP;  // the groups matter for nothing else
   if ((mode & kBoth) != kBoth) return caller;
   if (idmap_.load(std::memory_order_relaxed)) {
-    // Kernels that map ids have looked at the groups, through the mapping; /proc knows none.
+    // A kernel that maps ids has checked the groups through the mapping, which /proc does not show.
     caller.sgid_checked = true;
   } else {
     caller.groups = SupplementaryGroups(who.pid);

@@ -1,30 +1,27 @@
 // The FUSE front: every kernel request becomes one call of client/volume/volume.h, its result one
-// answer. There is no logic of files here; what is here is the kernel's side of things:
+// answer. There is no logic of files here, only the kernel's side:
 //
-// - Coherency. One kernel is the only user, so names and attributes are cached for as long as the
-// kernel
-//   likes; it drops them itself when an operation of its own changes them. The write-back cache is
-//   never used (it would lose O_SYNC and the order of writes). Whether an inode is cached at all:
+// - Coherency. One kernel is the only user, so the kernel may cache names and attributes without
+//   limit; it drops them when an operation of its own changes them. The write-back cache is never
+//   used (it would lose O_SYNC and the order of writes). Whether an inode is cached at all:
 //   open_state.h.
 // - Appends. The kernel computes the offset under the inode's lock, for O_APPEND and RWF_APPEND
-// alike, and
-//   honours RWF_NOAPPEND, which we cannot see; so its offset is taken as it is.
+//   alike, and honours RWF_NOAPPEND, which this process cannot see. So its offset is used.
 // - Pages. The kernel's cache is newer than the file while a shared map is stored into, and may be
-//   older after a direct write. What depends on it has the kernel write back or drop its pages
-//   first (AfterPages).
-// - Privileges. We negotiate HANDLE_KILLPRIV_V2, because without it the kernel asks for
-//   security.capability before every single write. So suid, sgid and capabilities are taken away
-//   here.
-// - Locks (flock, fcntl) and interrupts are refused on purpose: the kernel then keeps locks by
-//   itself, and a blocked lock holds no worker.
+//   older after a direct write. A request that depends on it first has the kernel write back or
+//   drop its pages (AfterPages).
+// - Privileges. HANDLE_KILLPRIV_V2 is negotiated, because without it the kernel asks for
+//   security.capability before every single write. So suid, sgid and capabilities are removed here.
+// - Locks (flock, fcntl) and interrupts are refused on purpose: the kernel then keeps the locks,
+//   and a blocked lock holds no worker.
 //
-// Operations that libfuse 3.14 decodes in full go through its low-level table (Ops); those of which
-// it drops a part (OPEN, CREATE, WRITE, SETATTR, SETXATTR), or that it does not know (TMPFILE), are
-// taken before it (HandleRaw).
+// Operations that libfuse 3.14 decodes in full go through its low-level table (Ops). HandleRaw
+// takes the others first: those of which libfuse drops a part (OPEN, CREATE, WRITE, SETATTR,
+// SETXATTR) and those that it does not know (TMPFILE, STATX).
 //
 // Threads: every method may be called by any worker; the volume does the locking. Only the set of
-// open handles and the number of answers that are due are kept here, each under a lock of its own
-// that nothing else is taken under.
+// open handles and the number of pending answers are kept here, each under a lock of its own, which
+// is a leaf.
 #pragma once
 
 #define FUSE_USE_VERSION 314
@@ -54,40 +51,38 @@ class Front {
  public:
   // `volume` must outlive the front.
   explicit Front(Volume& volume);
-  // CHECKs that ReleaseAll was called, if anything was open.
+  // Checks that ReleaseAll was called, if a handle was open.
   ~Front();
   Front(const Front&) = delete;
   Front& operator=(const Front&) = delete;
 
-  // The table for fuse_session_new; its user data is a Front*.
+  // Returns the table for fuse_session_new; its user data is a Front*.
   static const fuse_lowlevel_ops& Ops();
 
-  // Answers the request if it is one of those that libfuse does not decode in full. False: not
-  // ours.
+  // Answers the request and returns true if libfuse does not decode it in full; else returns false.
   bool HandleRaw(const RawRequest& request);
 
-  // Tells what was negotiated with the kernel; called once, before the first request.
+  // Sets the flags negotiated with the kernel; called once, before the first request.
   void SetNegotiated(uint64_t init_flags);
-  // Where attribute invalidations go; called once, before the first request.
+  // Sets the session to which invalidations go; called once, before the first request.
   void SetSession(fuse_session* session);
 
   // Returns when every answer that waited for durability or for pages has been sent; no request may
   // come any more.
   void AwaitAnswers();
-  // Releases what the kernel did not (it drops RELEASE messages when a connection ends). After it
-  // no request may come any more.
+  // Releases the handles that the kernel did not release (it drops RELEASE messages when a
+  // connection ends). After it no request may come any more.
   void ReleaseAll();
 
-  // --- for the operations (front_*.cc)
-  // ---------------------------------------------------------------
+  // ---- for the operations (front_*.cc)
   Volume& volume() { return volume_; }
   Node& node(uint64_t nodeid);
   uint64_t NodeId(const Node& node) const;
   static Handle& handle(uint64_t fh) { return *reinterpret_cast<Handle*>(fh); }
 
-  // Attributes as they are told to the kernel, and for how many seconds it may keep them. A file
-  // that a shared map may be stored into must not look sparse by what the kernel remembers, nor at
-  // all once it has been stored into: what seems to be a hole may hold data in the kernel's pages.
+  // Attributes for the kernel, and for how many seconds it may keep them. While a shared map of a
+  // file may be stored into, the kernel must not remember the file as sparse. Once a map has been
+  // stored into, the file must not look sparse at all: a hole may hold data in the kernel's pages.
   struct ToldAttr {
     struct stat attr {};
     double seconds = 0;
@@ -105,9 +100,9 @@ class Front {
     DirOffsets offsets ABSL_GUARDED_BY(mutex);
     static inline std::atomic<uint64_t> kept{0};
   };
-  // Whose descriptor an open is; root's while that does not matter.
+  // Returns the user to whom an open counts; root while that does not matter.
   uid_t OpenerOf(const fuse_in_header& who) const;
-  // That of a handle of OpenDir, made when it is asked for first.
+  // Returns the listing of a handle of OpenDir, made at the first call.
   std::shared_ptr<DirListing> ListingOf(uint64_t fh);
 
   // Calls `reply` with the node's attributes, from this thread or another (AfterPages).
@@ -124,8 +119,9 @@ class Front {
     Histogram& fsync_seconds;
   };
   FrontMetrics& metrics() { return metrics_; }
-  // Calls `answer` with the outcome of the wait, from this thread or another; the worker goes on
-  // meanwhile, unless it is the one that receives acknowledgements (RecordStream::WhenDurable).
+  // Calls `answer` with the outcome of the wait, from this thread or another. Meanwhile the worker
+  // continues, unless it becomes the leader, which receives acknowledgements
+  // (RecordStream::WhenDurable).
   template <typename Answer>
   void AnswerWhenDurable(Seq seq, Answer answer) {
     {
@@ -142,18 +138,18 @@ class Front {
     return OpenState(Volume::FrontWord(const_cast<Node&>(node)));
   }
   // Calls `then` after the kernel has written back and dropped its pages of the node from `offset`
-  // on (to the end when `length` is 0): from another thread, so that this worker can answer what
-  // that waits for.
+  // on (to the end when `length` is 0). It is called from another thread, so that this worker can
+  // answer the requests on which that waits.
   void AfterPages(uint64_t nodeid, uint64_t offset, uint64_t length, std::function<void()> then) {
     invalidator_.Run(nodeid, offset, length, std::move(then));
   }
-  // Who may make something of this mode.
+  // Returns the caller for making an object of this mode.
   Caller CallerOf(const fuse_in_header& who, mode_t umask, mode_t mode) const;
-  // Takes suid, sgid and file capabilities away, as the VFS does when the file is written,
-  // truncated or given away by `who`. `mode_bits` false: capabilities only (the kernel says that
-  // `who` keeps the bits).
+  // Removes suid, sgid and file capabilities, as the VFS does when `who` writes, truncates or gives
+  // away the file. `mode_bits` false: capabilities only (the kernel says that `who` keeps the
+  // bits).
   absl::Status KillPrivileges(Node& node, const fuse_in_header& who, bool mode_bits);
-  // Counts and logs what only a failing volume gives (EIO and the like), then returns the errno.
+  // Returns the errno of `status`; counts and logs EIO, which only a failing volume gives.
   int Errno(const absl::Status& status);
 
  private:
@@ -188,21 +184,22 @@ class Front {
   absl::flat_hash_map<uint64_t, std::shared_ptr<DirListing>> listings_ ABSL_GUARDED_BY(mutex_);
 };
 
-// Time-outs of names and attributes in the kernel's cache, in seconds: a day stands for "for ever",
-// since nobody but this kernel changes a volume in use.
+// Time-outs of names and attributes in the kernel's cache, in seconds. A day stands for "for ever":
+// only this kernel changes a volume in use.
 inline constexpr double kCacheSeconds = 86400;
 
-// The tables of operations, by file.
+// Add the operations of one file each.
 void AddNameOps(fuse_lowlevel_ops* ops);
 void AddFileOps(fuse_lowlevel_ops* ops);
 void AddAttrOps(fuse_lowlevel_ops* ops);
 void AddDirOps(fuse_lowlevel_ops* ops);
 
-// The front of a request that libfuse decoded.
+// Returns the front of a request that libfuse decoded.
 inline Front& FrontOf(fuse_req_t req) { return *static_cast<Front*>(fuse_req_userdata(req)); }
-// Who asks, as libfuse says: user, group and process.
+// Returns the caller as libfuse names it: user, group and process.
 fuse_in_header WhoAsks(fuse_req_t req);
-// Whether root asks. Where a mount may be idmapped the kernel does not say, and /proc is asked.
+// Returns whether the caller is root. Where a mount may be idmapped the kernel does not say, and
+// /proc is asked.
 bool RootAsks(const fuse_in_header& who);
 
 }  // namespace salius

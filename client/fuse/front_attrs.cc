@@ -59,8 +59,8 @@ void ListXattr(fuse_req_t req, fuse_ino_t ino, size_t size) noexcept {
     fuse_reply_err(req, front.Errno(names.status()));
     return;
   }
-  // As xattr(7) has it. Who has CAP_SYS_ADMIN is not told; root nearly always does, and others
-  // hardly.
+  // As xattr(7) says. The kernel does not say which caller has CAP_SYS_ADMIN; root nearly always
+  // has it, and others hardly ever.
   const bool privileged = RootAsks(WhoAsks(req));
   std::string list;
   for (const std::string& name : *names) {
@@ -117,9 +117,10 @@ uint32_t WantedAttrs(const fuse_setattr_in& in, struct stat* want) {
   return mask;
 }
 
-// Whether the caller may keep sgid on a file of this group that is not group executable: root, or a
-// member of the group, by its main group or by those that /proc shows. Through an idmapped mount
-// these are not the file system's ids: sgid then goes where the numbers differ.
+// Returns whether the caller may keep sgid on a file of this group that is not group executable:
+// root may, and members of the group by their main group or by the groups in /proc. Through an
+// idmapped mount these are not the file system's ids: sgid is then removed where the numbers
+// differ.
 bool InGroup(const fuse_in_header& who, gid_t group) {
   if (who.uid == 0 || who.gid == group) return true;
   const ProcessIds ids = IdsOf(who.pid);
@@ -156,12 +157,12 @@ absl::Status Front::KillPrivileges(Node& node, const fuse_in_header& who, bool m
              err != ENODATA && err != EOPNOTSUPP) {
     return capability.status();
   }
-  // After a write the kernel asks again for times and size only; it must not run a file as its
-  // owner by a mode it remembers.
+  // After a write the kernel asks again for times and size only. It must not use a remembered mode
+  // to run a file as its owner.
   if (changed && session_ != nullptr) {
     fuse_lowlevel_notify_inval_inode(session_, NodeId(node), -1, 0);
   }
-  // What this caller may keep, another one's write takes away.
+  // A bit that this caller may keep is removed by another caller's write.
   const mode_t left = attr->st_mode & ~(mode_bits ? lost : mode_t{0});
   if ((left & (S_ISUID | S_ISGID)) == 0) state.NoteUnprivileged();
   return absl::OkStatus();
@@ -179,8 +180,8 @@ void Front::WithAttr(
     reply(target, attr, provisional);
     return;
   }
-  // A file without any block is taken for empty by programs that copy (tar -S). The kernel's pages
-  // of it are zeros, or dirty: to drop them costs nothing, and tells which.
+  // Programs that copy take a file without any block for empty (tar -S). The kernel's pages of it
+  // are zeros, or dirty: dropping them costs nothing, and shows which.
   AfterPages(nodeid, 0, 0, [this, &target, reply] {
     bool provisional = false;
     const absl::StatusOr<struct stat> attr = volume_.GetAttr(target, &provisional);
@@ -188,7 +189,7 @@ void Front::WithAttr(
   });
 }
 
-// Asked for instead of GETATTR when the caller of statx(2) wants the birth time.
+// Answers STATX, which the kernel sends instead of GETATTR when the caller wants the birth time.
 void Front::RawStatx(const RawRequest& request) {
   if (request.args<FuseStatxIn>() == nullptr) {
     request.ReplyError(EIO);
@@ -223,8 +224,8 @@ void Front::RawSetAttr(const RawRequest& request) {
     return;
   }
   const fuse_in_header& who = request.header();
-  // What was stored through a map before a time is set must not move that time when it is written
-  // back. (Not with a size: the kernel holds writes back until a truncation is answered.)
+  // The write-back of bytes that were stored through a map before must not change the time that is
+  // set. (Not with a size: the kernel holds writes back until a truncation is answered.)
   if ((in->valid & FATTR_MTIME) != 0 && (in->valid & FATTR_SIZE) == 0 &&
       StateOf(node(who.nodeid)).MayHaveDirtyPages()) {
     AfterPages(who.nodeid, 0, 0,
@@ -288,7 +289,7 @@ void Front::RawSetXattr(const RawRequest& request) {
   }
   Node& target = node(request.header().nodeid);
   const std::string key(*name);
-  // The kernel asks for it with a default ACL, too, which says nothing about this directory.
+  // The kernel asks for it also with a default ACL, which says nothing about this directory.
   const bool kill_sgid =
       (in.setxattr_flags & FUSE_SETXATTR_ACL_KILL_SGID) != 0 && key == kAccessAclXattr;
   const absl::Status status =

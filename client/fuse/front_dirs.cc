@@ -29,8 +29,8 @@ void ReleaseDir(fuse_req_t req, fuse_ino_t, fuse_file_info* fi) noexcept {
 
 bool IsDots(const std::string& name) { return name == "." || name == ".."; }
 
-// What of a listing fits into one answer. With attributes every entry but the dots costs a lookup,
-// which the kernel then owns; one that vanished meanwhile is given without attributes.
+// The part of a listing that fits into one answer. With attributes every entry but the dots costs a
+// lookup, which the kernel then owns. An entry that vanished meanwhile goes without attributes.
 struct Listing {
   Listing(fuse_req_t r, Front& f, Node& d, size_t bytes, bool with_attributes)
       : req(r), front(f), dir(d), buffer(bytes), plus(with_attributes) {}
@@ -113,7 +113,7 @@ absl::Status ReadEntries(Front& front, uint64_t fh, uint64_t offset, size_t size
 void List(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset, uint64_t fh, bool plus) {
   Front& front = FrontOf(req);
   Listing listing(req, front, front.node(ino), size, plus);
-  // Names first, look-ups after: the volume may hold the directory while it lists.
+  // Reads the names first, then looks them up: the volume may hold the directory while it lists.
   std::vector<DirEntry> entries;
   const absl::Status status =
       ReadEntries(front, fh, static_cast<uint64_t>(offset), size, plus, &entries);

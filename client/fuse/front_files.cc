@@ -13,7 +13,7 @@
 namespace salius {
 namespace {
 
-// Seconds since it was made.
+// Measures the seconds since it was made.
 class Stopwatch {
  public:
   double Seconds() const {
@@ -27,10 +27,10 @@ class Stopwatch {
 // O_SYNC contains O_DSYNC's bit.
 bool IsSync(uint32_t flags) { return (flags & O_DSYNC) != 0; }
 
-// Opened O_RDWR, which a shared map that is stored into needs.
+// Returns whether the file was opened O_RDWR, which a shared map that is stored into needs.
 bool ReadsAndWrites(uint32_t flags) { return (flags & O_ACCMODE) == O_RDWR; }
 
-// What open(2) did and the volume must not do again.
+// Leaves out the flags whose work open(2) has done and the volume must not repeat.
 int VolumeFlags(uint32_t flags) {
   return static_cast<int>(flags) & ~(O_CREAT | O_EXCL | O_NOCTTY | O_TRUNC);
 }
@@ -73,7 +73,8 @@ void Fsync(fuse_req_t req, fuse_ino_t ino, int, fuse_file_info* fi) noexcept {
   }
 }
 
-// Of a change whose request does not say whether the caller's privileges end those of the file.
+// Removes privileges for a change whose request does not say whether the caller keeps the mode
+// bits.
 absl::Status KillPrivileges(fuse_req_t req, fuse_ino_t ino) {
   const fuse_in_header who = WhoAsks(req);
   Front& front = FrontOf(req);
@@ -93,8 +94,8 @@ void Fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t offset, off_t len
   fuse_reply_err(req, status.ok() ? 0 : front.Errno(status));
 }
 
-// All is data where a shared map is stored into: the kernel's pages are newer than the file, and a
-// hole of it may be one no more.
+// Answers lseek of a file whose shared map is stored into: everything counts as data, because the
+// kernel's pages are newer than the file, and its holes may be filled there.
 absl::StatusOr<uint64_t> SeekInData(Front& front, Node& node, uint64_t offset, int whence) {
   SALIUS_ASSIGN_OR_RETURN(const struct stat attr, front.volume().GetAttr(node));
   const uint64_t size = static_cast<uint64_t>(attr.st_size);
@@ -128,7 +129,7 @@ void Lseek(fuse_req_t req, fuse_ino_t ino, off_t offset, int whence, fuse_file_i
     seek();
     return;
   }
-  // Whether a map is stored into is not known before its first page comes.
+  // It is not known whether a map is stored into before its first page comes.
   front.AfterPages(ino, static_cast<uint64_t>(offset), 0, seek);
 }
 
@@ -168,7 +169,7 @@ uint32_t Front::GrantOpen(Node& node, int flags) {
       map_direct_.load(std::memory_order_relaxed) && (IsSync(bits) || (flags & O_DIRECT) != 0);
   OpenState state = StateOf(node);
   const OpenState::Grant grant = state.Open(wants_direct, ReadsAndWrites(bits));
-  // From now on a map may be stored into, so the kernel asks for the blocks again.
+  // From now on a map may be stored into, so the kernel must ask for the blocks again.
   if (ReadsAndWrites(bits) && state.looked_sparse() && session_ != nullptr) {
     fuse_lowlevel_notify_inval_inode(session_, NodeId(node), -1, 0);
   }
@@ -248,8 +249,8 @@ void Front::RawWrite(const RawRequest& request) {
     request.ReplyError(EIO);
     return;
   }
-  // From the page cache (a shared map): whose it was is not known. It takes no privileges away, as a
-  // store through a map takes none on other file systems. msync sends an FSYNC of its own.
+  // From the page cache (a shared map): the writer is not known. It removes no privileges; a store
+  // through a map removes none on other file systems either. msync sends an FSYNC of its own.
   const bool from_cache = (in->write_flags & FUSE_WRITE_CACHE) != 0;
   // The kernel names the owner of locks when it writes past its cache.
   const bool past_cache = (in->write_flags & FUSE_WRITE_LOCKOWNER) != 0;
@@ -279,7 +280,7 @@ void Front::RawWrite(const RawRequest& request) {
       answer.Error(Errno(status));
       return;
     }
-    // Counted first: who has the answer finds it in the metrics.
+    // Counted first: a program that has the answer finds it in the metrics.
     metrics_.written_bytes.Increment(bytes);
     if (sync) {
       metrics_.sync_writes.Increment();
@@ -290,7 +291,8 @@ void Front::RawWrite(const RawRequest& request) {
     answer.Struct(out);
   };
   if (past_cache && state.filled()) {
-    // A page that the kernel read just before is old now: it goes before the writer has its answer.
+    // A page that the kernel read just before is old now: it is dropped before the writer is
+    // answered.
     AnswerAfterPages(request.header().nodeid, *in, started->durable_at, reply);
   } else if (started->durable_at > 0) {
     AnswerWhenDurable(started->durable_at, reply);

@@ -7,7 +7,7 @@
 namespace salius {
 namespace {
 
-// Answers with an entry; takes the lookup back when the request was aborted meanwhile.
+// Answers with an entry; undoes the lookup when the request was aborted meanwhile.
 void ReplyEntry(fuse_req_t req, const absl::StatusOr<Entry>& entry) {
   Front& front = FrontOf(req);
   if (!entry.ok()) {
@@ -26,7 +26,7 @@ void Lookup(fuse_req_t req, fuse_ino_t parent, const char* name) noexcept {
   Front& front = FrontOf(req);
   const absl::StatusOr<Entry> entry = front.volume().Lookup(front.node(parent), name);
   if (!entry.ok() && StatusErrno(entry.status()) == ENOENT) {
-    // A name that is not there is remembered by the kernel, too.
+    // The kernel remembers a missing name too.
     fuse_entry_param nothing{};
     nothing.entry_timeout = kCacheSeconds;
     fuse_reply_entry(req, &nothing);

@@ -1,6 +1,6 @@
-// The groups of who makes a request, which the kernel does not send along.
+// The groups of a request's caller, which the kernel does not send.
 //
-// Threads: none; every call reads anew.
+// Threads: any; every call reads again.
 #pragma once
 
 #include <sys/types.h>
@@ -11,22 +11,21 @@
 
 namespace salius {
 
-// The numbers behind "Groups:" in the text of /proc/PID/status; words that are none are left out.
-// Pure.
+// Returns the numbers behind "Groups:" in the text of /proc/PID/status, without other words. Pure.
 std::vector<gid_t> ParseGroups(std::string_view status);
 
-// What /proc/PID/status says of a process: the ids that it uses files with.
+// The ids with which a process uses files (/proc/PID/status).
 struct ProcessIds {
   uid_t uid = static_cast<uid_t>(-1);
   gid_t gid = static_cast<gid_t>(-1);
   std::vector<gid_t> groups;
 };
-// Pure.
+// Returns the ids in the text of /proc/PID/status. Pure.
 ProcessIds ParseProcessIds(std::string_view status);
-// Those of one that cannot be seen, or 0, are the ones of nobody.
+// Returns the ids of a process; the unprivileged defaults for one that cannot be seen, or 0.
 ProcessIds IdsOf(uint32_t pid);
 
-// Of a process, supplementary; none of one that cannot be seen, or 0.
+// Returns the supplementary groups of a process; none for one that cannot be seen, or 0.
 std::vector<gid_t> SupplementaryGroups(uint32_t pid);
 
 }  // namespace salius

@@ -20,13 +20,13 @@ inline constexpr uint64_t kInitDirectIoAllowMmap = uint64_t{1} << 36;
 // No file handles (Linux 6.9): name_to_handle_at(2) is EOPNOTSUPP, and the kernel's NFS server does
 // not export the mount.
 inline constexpr uint64_t kInitNoExportSupport = uint64_t{1} << 38;
-// The mount may be idmapped (Linux 6.12). From then on only requests that make an object say who
-// asks, in the ids of the file system; all others have kNoId.
+// The mount may be idmapped (Linux 6.12). From then on only requests that make an object name their
+// caller, in the ids of the file system; all others have kNoId.
 inline constexpr uint64_t kInitAllowIdmap = uint64_t{1} << 40;
 inline constexpr uint32_t kNoId = 0xffffffff;
 
-// STATX (Linux 6.6): attributes with the birth time. Of all else that statx(2) tells, such as what
-// direct I/O must be aligned to, the kernel takes nothing from a FUSE daemon.
+// STATX (Linux 6.6): attributes with the birth time. The kernel takes no other field of statx(2),
+// such as the alignment of direct I/O, from a FUSE daemon.
 inline constexpr uint32_t kFuseStatx = 52;
 struct FuseStatxIn {
   uint32_t getattr_flags;
@@ -90,7 +90,7 @@ static_assert(sizeof(fuse_setxattr_in) == 16);
 static_assert(sizeof(fuse_init_in) == 64);
 static_assert(sizeof(fuse_init_out) == 64);
 
-// Attributes as the kernel takes them.
+// Returns the attributes as the kernel takes them.
 inline fuse_attr ToFuseAttr(const struct stat& st) {
   fuse_attr attr{};
   attr.ino = st.st_ino;
@@ -111,7 +111,7 @@ inline fuse_attr ToFuseAttr(const struct stat& st) {
   return attr;
 }
 
-// The same for STATX; without a birth time where the backing file system keeps none.
+// Returns them for STATX; without a birth time where the backing file system keeps none.
 inline FuseStatx ToFuseStatx(const struct stat& st, const std::optional<timespec>& birth) {
   const auto time = [](const timespec& t) {
     return FuseStatxTime{t.tv_sec, static_cast<uint32_t>(t.tv_nsec), 0};

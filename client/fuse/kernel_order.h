@@ -1,6 +1,6 @@
-// Tells the thread sanitizer what the kernel orders, which it cannot see: what was done to a node,
-// and to the handles and answers that belong to it, before an answer is there for the next request
-// about that node, whichever worker reads it. Nothing at all in other builds.
+// Tells the thread sanitizer an order that the kernel makes and the sanitizer cannot see: changes
+// to a node, and to its handles and answers, that were made before an answer are visible to the
+// next request about that node, whichever worker reads it. Does nothing in other builds.
 #pragma once
 
 #include <cstdint>
@@ -15,25 +15,25 @@ namespace salius {
 
 class KernelOrder {
  public:
-  // This thread begins with a request about `nodeid`.
+  // Notes that this thread begins a request about `nodeid`.
   static void Begin(uint64_t nodeid) {
     t_nodes[0] = t_nodes[1] = nodeid;
     __tsan_acquire(Key(nodeid));
   }
-  // The request is about this node, too.
+  // Notes that the request is also about this node.
   static void Use(uint64_t nodeid) {
     t_nodes[1] = nodeid;
     __tsan_acquire(Key(nodeid));
   }
-  // The kernel is about to learn of the node, or of what was done to it.
+  // Notes that the kernel is about to learn of the node, or of a change to it.
   static void Pass(uint64_t nodeid) { __tsan_release(Key(nodeid)); }
-  // This thread is about to answer the request it began with.
+  // Notes that this thread is about to answer its request.
   static void Answer() {
     for (const uint64_t nodeid : t_nodes) Pass(nodeid);
   }
 
  private:
-  // A node's number is its address, but the root's.
+  // Returns a key for a node: its number, which is its address, except for the root.
   static void* Key(uint64_t nodeid) {
     static char small_number;
     return nodeid <= 1 ? &small_number : reinterpret_cast<void*>(nodeid);

@@ -20,7 +20,7 @@
 namespace salius {
 namespace {
 
-// What goes through the pipe: one of these, then text for people.
+// The message in the pipe: one of these, then text for people.
 constexpr char kReady = 'R';
 constexpr char kUsage = 'U';
 constexpr char kFailure = 'F';
@@ -55,7 +55,7 @@ absl::Status LeaveTerminal() {
   return absl::OkStatus();
 }
 
-// Text for people on stderr, each line after the program's name.
+// Prints text for people on stderr, each line after the program's name.
 void Print(const std::string& program, const std::string& text, LogLevel level) {
   for (const absl::string_view line : absl::StrSplit(text, '\n', absl::SkipEmpty())) {
     std::fprintf(stderr, "%s%s: %s\n", std::string(LinePrefix(level)).c_str(), program.c_str(),
@@ -112,7 +112,7 @@ void Launcher::Tell(char kind, const std::string& text) {
   while (sent < word.size()) {
     const ssize_t n = ::write(to_parent_.get(), word.data() + sent, word.size() - sent);
     if (n < 0 && errno == EINTR) continue;
-    if (n < 0) break;  // the parent was killed: nobody is left to be told
+    if (n < 0) break;  // the parent was killed: there is no reader
     sent += static_cast<size_t>(n);
   }
   to_parent_.Reset();
@@ -124,7 +124,8 @@ absl::Status Launcher::TakeLog(const std::string& given_log, const std::string& 
   }
   const std::string& log_file = given_log.empty() ? default_log : given_log;
   const std::string directory = std::filesystem::path(log_file).parent_path();
-  // Ours alone, and no link: else whoever can write there says what root appends to.
+  // Root's directory, and no link: otherwise a user who can write there chooses the file to which
+  // root appends.
   SALIUS_RETURN_IF_ERROR(given_log.empty() ? MakeOwnDirs(directory) : MakeDirs(directory));
   absl::StatusOr<UniqueFd> log = OpenAt(
       AT_FDCWD, log_file,

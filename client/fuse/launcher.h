@@ -1,6 +1,6 @@
-// Into the background: the parent waits on a pipe until the daemon says that it serves, or why it
-// cannot, and only then returns to the shell. So `mount` and `systemctl start` succeed exactly when
-// the mount answers.
+// Puts the daemon into the background. The parent waits on a pipe until the daemon says that it
+// serves, or why it cannot, and only then returns to the shell. So `mount` and `systemctl start`
+// succeed exactly when the mount answers.
 //
 // Threads: Start before any thread is made; the rest from the main thread.
 #pragma once
@@ -13,37 +13,37 @@
 
 namespace salius {
 
-// Exit codes, as mount(8) has them.
+// Exit codes of mount(8).
 inline constexpr int kExitOk = 0;
 inline constexpr int kExitUsage = 1;     // wrong options or addresses
 inline constexpr int kExitFailure = 32;  // anything else
 
-// The code for an error: kExitUsage for what the caller wrote, kExitFailure for what happened.
+// Returns the code for an error: kExitUsage for wrong input, kExitFailure for any other failure.
 int ExitCodeOf(const absl::Status& status);
 
 class Launcher {
  public:
-  // `program` is named in messages.
+  // Makes a launcher. Messages name `program`.
   Launcher(std::string program, bool foreground);
 
-  // Forks, unless in the foreground. In the parent: waits and returns the exit code, with what the
-  // daemon said on stderr. In the daemon: nothing.
+  // Forks, unless in the foreground. In the parent it waits, prints the daemon's message on stderr
+  // and returns the exit code. In the daemon it returns nothing.
   std::optional<int> Start();
 
-  // In the daemon, in the background: stderr becomes the file `given_log`, or, if that is empty and
-  // stderr is not the journal, `default_log`. What the person who mounts must know goes to Ready and
-  // Fail from then on. A second call does nothing. Errors: the file cannot be opened.
+  // Makes stderr of a daemon in the background the file `given_log`, or, if that is empty and
+  // stderr is not the journal, `default_log`. From then on messages for the user go through Ready
+  // and Fail. A second call does nothing. Errors: the file cannot be opened.
   absl::Status TakeLog(const std::string& given_log, const std::string& default_log);
 
-  // In the daemon: it serves. `notice` (may be empty) is for the person who mounts. In the
-  // background it leaves the terminal, and takes the log as TakeLog does. Errors: as there; then the
-  // parent has been told nothing.
+  // Tells the parent that the daemon serves. `notice` (may be empty) is for the user. In the
+  // background it leaves the terminal, and takes the log as TakeLog does. Errors: as there; then
+  // the parent has not been notified.
   absl::Status Ready(const std::string& notice, const std::string& given_log,
                      const std::string& default_log);
 
-  // In the daemon: it cannot serve. Returns the exit code.
+  // Tells the parent that the daemon cannot serve. Returns the exit code.
   int Fail(const absl::Status& status);
-  // Ready or Fail has been called.
+  // Returns whether Ready or Fail has been called.
   bool told() const { return told_; }
 
  private:

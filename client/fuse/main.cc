@@ -1,9 +1,9 @@
 // salius-mount, and by other names the helpers of mount(8) and umount(8):
 //
 //   salius-mount          BACKING MOUNTPOINT [-o OPTIONS] [-f]
-//   mount.salius          what `mount -t salius` and fstab call
-//   mount.fuse.salius     the same by the type that the kernel shows, and `mount -o remount`
-//   umount.fuse.salius    what `umount` calls
+//   mount.salius          called by `mount -t salius` and for fstab
+//   mount.fuse.salius     the same by the type that the kernel shows, and for `mount -o remount`
+//   umount.fuse.salius    called by `umount`
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -43,13 +43,13 @@ int Report(const std::string& program, const absl::Status& status) {
   return ExitCodeOf(status);
 }
 
-// Whether `path` is `dir` or lies in it; both are absolute.
+// Returns whether `path` is `dir` or lies in it; both are absolute.
 bool LiesIn(const std::string& path, const std::string& dir) {
   return path == dir || absl::StartsWith(path, dir == "/" ? dir : dir + "/");
 }
 
-// The daemon would wait for itself: its log must not lie in its own mount, by whatever way the name
-// leads there.
+// Refuses a log that lies in the daemon's own mount, also through links: the daemon would wait for
+// itself.
 absl::Status CheckLog(const MountCommand& command) {
   namespace fs = std::filesystem;
   constexpr int kMostLinks = 40;
@@ -75,7 +75,8 @@ absl::Status CheckLog(const MountCommand& command) {
   return absl::OkStatus();
 }
 
-// Absolute, without links: the daemon leaves this directory, and the mount table shows them.
+// Makes a path absolute and free of links: the daemon leaves this directory, and the mount table
+// shows such paths.
 absl::Status Canonical(std::string* path) {
   std::error_code error;
   const std::filesystem::path canonical = std::filesystem::canonical(*path, error);
@@ -84,8 +85,8 @@ absl::Status Canonical(std::string* path) {
   return absl::OkStatus();
 }
 
-// A daemon that was killed leaves a mount that answers nothing. It goes when the next one comes, so
-// that until then nobody writes below it.
+// Returns whether the mount point is a dead mount of this volume. A killed daemon leaves one. It
+// stays until the next mount, so that until then no program writes below it.
 bool IsOurDeadMount(const MountCommand& command, const std::error_code& error) {
   return error.value() == ENOTCONN && command.action == MountCommand::Action::kMount &&
          IsSaliusMount(command.mountpoint, command.backing);
@@ -113,8 +114,8 @@ absl::Status CheckPlaces(MountCommand* command) {
   return command->foreground ? absl::OkStatus() : CheckLog(*command);
 }
 
-// Goes on as "salius-mount BACKING MOUNTPOINT -o OPTIONS", so that the daemon is called what it is in ps(1). Returns
-// when that cannot be.
+// Executes "salius-mount BACKING MOUNTPOINT -o OPTIONS", so that ps(1) shows the daemon by its
+// name. Returns if that fails.
 void BecomeSaliusMount(const MountCommand& command) {
   std::vector<std::string> words{"salius-mount", command.backing, command.mountpoint};
   for (const std::string& list : command.option_lists) words.insert(words.end(), {"-o", list});

@@ -18,7 +18,7 @@
 namespace salius {
 namespace {
 
-// Runs a program without its words to the user; true when it ended with 0.
+// Runs a program without output to the user; returns whether it ended with 0.
 bool RunQuietly(const std::vector<std::string>& words) {
   std::vector<char*> argv;
   for (const std::string& word : words) argv.push_back(const_cast<char*>(word.c_str()));
@@ -62,7 +62,7 @@ bool NoteUmountHelper(const std::string& source, const std::string& mountpoint) 
 }
 
 void ForgetUmountHelper(const std::string& mountpoint) {
-  // It fails where there is nothing to forget.
+  // It fails where there is no note.
   static_cast<void>(RunQuietly({"/bin/umount", "--no-canonicalize", "-i", "--fake", mountpoint}));
 }
 
@@ -72,7 +72,7 @@ absl::Status UnmountPath(const std::string& mountpoint, int flags) {
   if ((flags & MNT_FORCE) != 0) words.push_back("-f");
   words.push_back(mountpoint);
   if (RunQuietly(words)) return absl::OkStatus();
-  // Once more, without umount(8), for the reason, or for want of it.
+  // Tries again without umount(8): to learn the reason, or because umount(8) is missing.
   if (::umount2(mountpoint.c_str(), flags | UMOUNT_NOFOLLOW) == 0) return absl::OkStatus();
   return ErrnoStatus(errno, "umount " + mountpoint);
 }

@@ -20,7 +20,7 @@ class Words {
   bool AtEnd() const { return next_ == words_.size(); }
   const std::string& Next() { return words_[next_++]; }
 
-  // The value of an option whose letters were `word`.
+  // Returns the value of an option whose letters were `word`.
   absl::StatusOr<std::string> ValueOf(const std::string& word) {
     if (word.size() > 2) return word.substr(2);
     if (AtEnd()) return Usage(absl::StrCat("option ", word, " needs a value").c_str());
@@ -46,11 +46,11 @@ absl::Status Finish(const std::vector<std::string>& places, const std::vector<st
   return absl::OkStatus();
 }
 
-// -s, -f, -n, -v in any combination.
+// Takes -s, -f, -n, -v in any combination.
 absl::Status SetHelperFlags(const std::string& word, MountCommand* command) {
   for (const char letter : word.substr(1)) {
     switch (letter) {
-      case 's':  // sloppy: an unknown option is still an error, it could be one that data hangs on
+      case 's':  // sloppy: an unknown option is still an error, because data may depend on it
       case 'n':  // no mtab: there is none
         break;
       case 'v':

@@ -22,16 +22,16 @@ struct MountCommand {
   std::vector<std::string> option_lists;  // as they were given, in order
 };
 
-// salius-mount [-f] [-o OPTIONS]... BACKING MOUNTPOINT. `words` are the arguments without the
-// program.
+// Parses salius-mount [-f] [-o OPTIONS]... BACKING MOUNTPOINT. `words` are the arguments without
+// the program.
 absl::StatusOr<MountCommand> ParseSaliusMount(const std::vector<std::string>& words);
 
-// mount.salius BACKING MOUNTPOINT [-sfnv] [-N namespace] [-t type] [-o options], as mount(8) calls
-// it: here -f is "fake" (everything but the mount). INVALID_ARGUMENT for -N, which is not
+// Parses mount.salius BACKING MOUNTPOINT [-sfnv] [-N namespace] [-t type] [-o options], as mount(8)
+// calls it: here -f is "fake" (everything but the mount). INVALID_ARGUMENT for -N, which is not
 // supported.
 absl::StatusOr<MountCommand> ParseMountHelper(const std::vector<std::string>& words);
 
-// Text of --help.
+// Returns the text of --help.
 std::string MountUsage();
 
 }  // namespace salius

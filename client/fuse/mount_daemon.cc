@@ -53,20 +53,19 @@ namespace {
 
 // A predecessor that was unmounted a moment ago may still drain.
 constexpr std::chrono::seconds kPredecessorBound{60};
-// A drain for which the disk does nothing for so long hangs on something that will not come back,
-// and a recovery is the better way. One that goes on has kDrainMost: umount_helper.cc, the unit and
-// the documents know.
+// A drain hangs if the disk completes nothing for this long; then a recovery is better. A drain
+// that makes progress has kDrainMost, on which umount_helper.cc, the unit and the documents rely.
 constexpr std::chrono::seconds kDrainIdle{60};
 constexpr std::chrono::minutes kDrainMost{15};
 // How long a mount waits for its replicas before it says that it began without them.
 constexpr std::chrono::seconds kFirstHealBound{2};
 constexpr std::chrono::milliseconds kPollInterval{10};
 constexpr std::chrono::milliseconds kLockInterval{50};
-// How long a mounted volume may take to answer.
+// The time within which a mounted volume must answer.
 constexpr std::chrono::seconds kAnswerBound{2};
 using SteadyClock = std::chrono::steady_clock;
 
-// Of draining, and what follows it until the volume is gone.
+// Returns the watchdog's options for the drain and the end of the volume.
 DrainWatchdog::Options WatchOver(dev_t device) {
   return {.idle = kDrainIdle,
           .most = kDrainMost,
@@ -79,7 +78,8 @@ DrainWatchdog::Options WatchOver(dev_t device) {
               }};
 }
 
-// An open file holds a descriptor here, one in the kernel's cache another while there are enough.
+// Raises the limit of descriptors: an open file holds one, and a name in the kernel's cache another
+// while there are enough.
 void RaiseLimits() {
   const absl::StatusOr<std::string> most = ReadWholeFile("/proc/sys/fs/nr_open");
   uint64_t files = 0;
@@ -93,31 +93,37 @@ void RaiseLimits() {
 
 absl::Status PrepareProcess() {
   SALIUS_RETURN_IF_ERROR(LiftFileSizeLimit());
-  ::umask(0);  // modes are the callers' business
-  // Memory reclaim must not wait for a file system whose daemon waits for memory.
+  ::umask(0);  // callers choose the modes
+  // Memory reclaim must not wait for this file system, whose daemon may wait for memory.
   if (::prctl(PR_SET_IO_FLUSHER, 1, 0, 0, 0) != 0) {
     SLOG_DEBUG("PR_SET_IO_FLUSHER: not available");
   }
-  // Each of malloc's arenas keeps what the fullest log took of it, and there would be eight for
-  // each CPU.
+  // Each of malloc's arenas keeps the memory that its fullest log took, and by default there are
+  // eight for each CPU.
   static_cast<void>(::mallopt(M_ARENA_MAX, static_cast<int>(AvailableCpus())));
   return absl::OkStatus();
 }
 
-// A checkpoint frees its records at once, and as many come again: given back to the system in
-// between, every page would cost a fault.
+// Makes malloc keep freed memory. A checkpoint frees its records at once, and as many come again:
+// if the memory went back to the system in between, every page would cost a fault.
 void KeepFreedMemory() {
   constexpr int kTrimBytes = 128 << 20;
   constexpr int kMapBytes = 4 << 20;  // larger than any record
-  // What is refused stays as it was.
+  // A refused setting stays unchanged.
   static_cast<void>(::mallopt(M_TRIM_THRESHOLD, kTrimBytes));
   static_cast<void>(::mallopt(M_MMAP_THRESHOLD, kMapBytes));
 }
 
-// Whether who holds the lock of the volume serves it, and does not let go of it soon. Not so when
-// it drains, or when nobody listens: then it begins, or is about to end, or recovers. A mount whose
-// daemon listens and does not answer is taken for one that serves; not so after it was found not to
-// serve (`awaited`): then it drains, may be slow, and a dead mount of it may be there.
+// Returns whether the holder of the volume's lock serves the volume, and so keeps the lock.
+//
+//   the holder                            | serves
+//   --------------------------------------+-------------------------------------------------------
+//   answers                               | as it says; a drain is no
+//   has no socket that listens            | no: it begins, ends, or recovers
+//   listens and does not answer           | yes, if it is mounted; no, if `awaited`
+//
+// `awaited`: the holder was found not to serve before. Then it drains, may be slow, and its dead
+// mount may exist.
 bool HolderServes(const std::string& backing, bool awaited) {
   const absl::StatusOr<VolumeDir> dir = VolumeDir::Open(backing, /*lock=*/false);
   if (!dir.ok()) return false;
@@ -139,7 +145,7 @@ absl::StatusOr<VolumeDir> LockVolume(const std::string& backing) {
   }
 }
 
-// What there is to say to the person who mounts, a sentence each. It goes to the log too.
+// Messages for the user who mounts, a sentence each. They go to the log too.
 using Notices = std::vector<std::string>;
 
 absl::Status RecoverIfOpen(VolumeDir& dir, RecoverMode mode, Notices* notices) {
@@ -158,7 +164,7 @@ absl::Status RecoverIfOpen(VolumeDir& dir, RecoverMode mode, Notices* notices) {
   const absl::StatusOr<RecoveryReport> report = Recover(dir, RecoveryOptions{});
   if (!report.ok()) {
     return absl::Status(
-        // What its file system calls invalid is no wrong option.
+        // An error of the file system that means "invalid" is no wrong option.
         absl::IsInvalidArgument(report.status()) || absl::IsUnimplemented(report.status())
             ? absl::StatusCode::kFailedPrecondition
             : report.status().code(),
@@ -200,7 +206,7 @@ void AwaitFirstMode(RecordStream& stream, bool has_replicas, Notices* notices) {
   notices->push_back(std::move(notice));
 }
 
-// Replicas that fail with this host, or with each other, as far as is known by now.
+// Warns of replicas that fail with this host or with each other, as far as is known by now.
 void WarnOfSharedHosts(const VolumeConfig& config, const RecordStream& stream,
                        const PrimaryHost& host, Notices* notices) {
   if (config.allow_same_host) return;
@@ -211,7 +217,7 @@ void WarnOfSharedHosts(const VolumeConfig& config, const RecordStream& stream,
   }
 }
 
-// What forced recoveries gave up, and nobody has acknowledged.
+// Warns of records that forced recoveries gave up and that no operator has acknowledged.
 void WarnOfLosses(const RecoveryHistory& history, const std::string& backing, Notices* notices) {
   history.LogUnacknowledged();
   const size_t count = history.notes().Unacknowledged().size();
@@ -234,12 +240,13 @@ int Threads(const MountOptions& options) {
   return options.threads > 0 ? options.threads : DefaultThreads(AvailableCpus());
 }
 
-// With one CPU the program would wait for the worker that waits for it.
+// Returns the time to poll before a sleep. With one CPU it is 0: a polling worker would keep the
+// program from running.
 int64_t SpinNanos(const MountOptions& options) {
   return AvailableCpus() > 1 ? static_cast<int64_t>(options.spin_us) * 1000 : 0;
 }
 
-// What the kernel's time-outs are, for the log: "" when there are none.
+// Returns the kernel's time-outs for the log; "" when there are none.
 std::string RequestTimeouts() {
   std::string text;
   for (const char* const name : {"default_request_timeout", "max_request_timeout"}) {
@@ -252,7 +259,7 @@ std::string RequestTimeouts() {
   return text.empty() ? text : text + ")";
 }
 
-// The connection ended, and nobody asked for that.
+// Returns the error for a connection that ended without an unmount.
 absl::Status CutOffError(const MountCommand& command) {
   return absl::UnavailableError(absl::StrCat(
       "the kernel ended the connection of ", command.mountpoint,
@@ -262,7 +269,7 @@ absl::Status CutOffError(const MountCommand& command) {
       command.backing, " is mounted again"));
 }
 
-// Of a session that ended alone: whether nobody unmounted it. Logs which.
+// Returns whether a session that ended was not unmounted. Logs which.
 bool WasCutOff(const MountCommand& command, Session& session) {
   const bool cut_off = session.CutOff();
   if (cut_off) {
@@ -273,7 +280,7 @@ bool WasCutOff(const MountCommand& command, Session& session) {
   return cut_off;
 }
 
-// Times of access are the volume's part of a mount's flags.
+// These return the volume's part of a mount's flags: the times of access.
 bool LeavesAtime(const MountOptions& options) {
   return (options.mount_flags & (MS_NOATIME | MS_RDONLY)) != 0;
 }
@@ -281,7 +288,7 @@ bool LeavesDirAtime(const MountOptions& options) {
   return (options.mount_flags & MS_NODIRATIME) != 0;
 }
 
-// StatusServerOptions::remount.
+// Does the work of StatusServerOptions::remount.
 absl::Status Remount(const MountOptions& now, const VolumeConfig& config, Volume& volume,
                      const std::string& options, bool check_only) {
   SALIUS_ASSIGN_OR_RETURN(const MountOptions wanted, ParseMountOptions({options}));
@@ -297,9 +304,9 @@ absl::Status Remount(const MountOptions& now, const VolumeConfig& config, Volume
   return absl::OkStatus();
 }
 
-// Everything between a mounted session and its end. `*watchdog` runs from when that begins, and
-// looks at the disk `device`. `*cut_off`: the kernel ended the session unasked; what it took is
-// drained all the same.
+// Mounts, serves, unmounts and drains. `*watchdog` runs from the begin of the drain, and looks at
+// the disk `device`. Sets `*cut_off` if the kernel ended the session without an unmount; the volume
+// is then drained all the same.
 absl::Status ServeSession(const MountCommand& command, const VolumeConfig& config, Volume& volume,
                           SignalWaiter& signals, Launcher& launcher, dev_t device,
                           RecoveryHistory& history, Notices notices,
@@ -326,7 +333,7 @@ absl::Status ServeSession(const MountCommand& command, const VolumeConfig& confi
     SALIUS_ASSIGN_OR_RETURN(
         metrics, VolumeMetrics::Start(command.options.metrics, volume.stream(), config.acks));
   }
-  // Not before: until then nobody writes below it.
+  // Not earlier: while the dead mount exists no program writes below it.
   ClearDeadMounts(command.backing, command.mountpoint);
   SALIUS_ASSIGN_OR_RETURN(const std::unique_ptr<Session> session,
                           Session::Mount(front, {.source = command.backing,
@@ -346,8 +353,8 @@ absl::Status ServeSession(const MountCommand& command, const VolumeConfig& confi
     // In the foreground the log says it.
     status = launcher.Ready(command.foreground ? "" : absl::StrJoin(notices, "\n"),
                             command.options.log_file, DefaultLog(config));
-    // The pipeline logs with its lock held, and its timers must go on: no thread but the log's
-    // waits for who reads it.
+    // The pipeline logs with its lock held, and its timers must continue: only the log's own thread
+    // may wait for the log's reader.
     if (status.ok()) LogInBackground();
   }
   bool unmounted = false;
@@ -356,7 +363,7 @@ absl::Status ServeSession(const MountCommand& command, const VolumeConfig& confi
     NotifyReady();
     int signal = signals.Wait();
     while (signal == SIGHUP)
-      signal = signals.Wait();  // there is no terminal to lose, nor a file to read
+      signal = signals.Wait();  // SIGHUP means nothing here: no terminal, no file to read again
     unmounted = signal == 0;
     if (!unmounted) SLOG_INFO("told to end: draining");
     NotifyStopping();
@@ -416,7 +423,7 @@ absl::Status Serve(const MountCommand& command, Launcher& launcher) {
   SALIUS_RETURN_IF_ERROR(OverrideConfig(command.options, &dir.config));
   SALIUS_RETURN_IF_ERROR(CheckReplicas(dir.config.replicas, command.options.insecure));
   SALIUS_RETURN_IF_ERROR(CheckMetrics(command.options.metrics, command.options.insecure));
-  // From here on the terminal hears what it must know, and the log the rest, a recovery too.
+  // From here on the terminal gets only notices, and the log gets the rest, also of a recovery.
   SALIUS_RETURN_IF_ERROR(launcher.TakeLog(command.options.log_file, DefaultLog(dir.config)));
   SALIUS_RETURN_IF_ERROR(InitLogging("salius-mount", command.options.log_level));
   RaiseLimits();
@@ -428,8 +435,8 @@ absl::Status Serve(const MountCommand& command, Launcher& launcher) {
   SALIUS_ASSIGN_OR_RETURN(const std::unique_ptr<RecoveryHistory> history,
                           RecoveryHistory::Load(dir.salius_fd, dir.path));
   SALIUS_ASSIGN_OR_RETURN(const struct stat backing, fs::StatAt(dir.root_fd, ""));
-  // Outlives the volume: what fails at once may leave a thread behind that hangs on the disk, and
-  // the volume's end waits for it.
+  // Outlives the volume: after an early failure a thread may still hang on the disk, and the
+  // volume's end waits for it.
   std::optional<DrainWatchdog> watchdog;
   SALIUS_ASSIGN_OR_RETURN(const std::unique_ptr<Volume> volume,
                           Volume::Open(std::move(dir), {.config = config,

@@ -1,6 +1,6 @@
 // salius-mount: from a backing directory to a mount that answers, and back.
 //
-//     lock -> configure -> recover -> open -> mount -> serve -> unmount -> drain
+//     lock -> claim -> configure -> recover -> open -> mount -> serve -> unmount -> drain
 //
 // After OK the volume is clean and nothing depends on a replica. After an error while draining, or
 // a kill at any instruction, it stays open and the next mount (or salius-recover) recovers it.
@@ -17,19 +17,19 @@
 
 namespace salius {
 
-// Where the log of a volume is unless an option says otherwise: UUID.log.
+// The directory of a volume's log, UUID.log, unless an option names another file.
 inline constexpr char kLogDir[] = "/var/log/salius";
 
-// Serves until the volume is unmounted or a signal comes. `launcher` is told once the mount
-// answers. An error before that has not been told to it.
+// Serves until the volume is unmounted or a signal comes. Calls launcher.Ready when the mount
+// answers. The caller reports an earlier error to the launcher.
 absl::Status Serve(const MountCommand& command, Launcher& launcher);
 
-// The replicas' addresses must go together (ResolveReplicas); without `insecure` they must also be
-// on this host, because records travel unencrypted. INVALID_ARGUMENT names the one that is not so.
-// UNAVAILABLE: no name has an address (yet); one that has none may get it later.
+// Checks that the replicas' addresses go together (ResolveReplicas). Without `insecure` they must
+// also be on this host, because records travel unencrypted. INVALID_ARGUMENT names a replica that
+// is not. UNAVAILABLE: no name has an address yet; a single name without one may get it later.
 absl::Status CheckReplicas(const std::vector<std::string>& replicas, bool insecure);
 
-// The same of the address of the metrics, which may be empty.
+// Checks the address of the metrics, which may be empty, likewise.
 absl::Status CheckMetrics(const std::string& metrics, bool insecure);
 
 }  // namespace salius

@@ -18,7 +18,8 @@
 namespace salius {
 namespace {
 
-// Each may be in the middle of a write of 1 MiB whose room it has only looked at (kSpaceMargin).
+// Each worker may be in the middle of a write of 1 MiB whose room it has not reserved
+// (kSpaceMargin).
 constexpr int kMaxThreads = 48;
 
 struct KernelFlag {
@@ -50,7 +51,7 @@ constexpr KernelFlag kKernelFlags[] = {
     {"loud", MS_SILENT, false},
 };
 
-// For mount(8), systemd and fstab's readers; a daemon has nothing to do with them.
+// Options for mount(8), systemd and readers of fstab; they mean nothing to the daemon.
 constexpr const char* kIgnored[] = {
     "defaults", "auto",       "noauto", "_netdev", "nofail",  "user",        "nouser",
     "users",    "owner",      "group",  "noowner", "nogroup", "allow_other", "default_permissions",
@@ -58,7 +59,7 @@ constexpr const char* kIgnored[] = {
 };
 constexpr const char* kIgnoredPrefixes[] = {
     "x-", "X-", "comment=", "fsname=", "subtype=", "uhelper="};
-// What the kernel shows of a mount in /proc/mounts, from where people copy it into fstab.
+// Options that the kernel shows in /proc/mounts, from where users copy them into fstab.
 constexpr const char* kShown[] = {"user_id=0", "group_id=0"};
 
 constexpr int64_t kMaxSpinUs = 1000;
@@ -116,7 +117,7 @@ absl::Status SetReplicas(absl::string_view value, MountOptions* options) {
   return absl::OkStatus();
 }
 
-// Times and sizes, which share the shape "value with a unit".
+// Sets a time or a size: a value with a unit.
 absl::Status SetMeasure(const std::string& name, absl::string_view value, MountOptions* options) {
   if (name == "spin") {
     const absl::StatusOr<int64_t> us = ParseDurationUs(Sv(value));
@@ -172,7 +173,7 @@ absl::Status SetChoice(const std::string& name, absl::string_view value, MountOp
   return absl::OkStatus();
 }
 
-// One "name=value". False: no such option.
+// Sets one "name=value". Returns false for an unknown name.
 absl::StatusOr<bool> SetValue(const std::string& name, absl::string_view value,
                               MountOptions* options) {
   using Setter = absl::Status (*)(const std::string&, absl::string_view, MountOptions*);
@@ -217,7 +218,7 @@ absl::StatusOr<bool> SetValue(const std::string& name, absl::string_view value,
   return true;
 }
 
-// Words without a value that are not Salius' own. False: none of them.
+// Sets a standard option without a value. Returns false when `word` is none.
 bool SetStandard(absl::string_view word, MountOptions* options) {
   for (const KernelFlag& flag : kKernelFlags) {
     if (word != flag.name) continue;
@@ -274,7 +275,7 @@ absl::Status OverrideConfig(const MountOptions& options, VolumeConfig* config) {
   if (options.replicas.has_value()) {
     config->replicas = *options.replicas;
     NormalizeReplicas(config);
-    // Without replicas there is nothing that acks could say; with too few of them it is an error.
+    // Without replicas acks means nothing; with too few of them it is an error.
     if (config->replicas.empty() && !options.acks.has_value()) config->acks = 1;
   }
   config->acks = options.acks.value_or(config->acks);
@@ -309,7 +310,7 @@ absl::Status CheckRemount(const MountOptions& now, const VolumeConfig& config,
   };
   for (const std::string& name : wanted.given) {
     const auto found = same.find(name);
-    // The others (commit, recover) have one value, or none while it is mounted.
+    // The other options (commit, recover) have one value, or no effect while it is mounted.
     if (found == same.end() || found->second) continue;
     return absl::InvalidArgumentError(absl::StrCat(
         "option ", name, " cannot change while the volume is mounted: unmount, and mount with it"));

@@ -36,28 +36,28 @@ struct MountOptions {
   std::string log_level = "info";
   std::string log_file;   // of a daemon in the background; empty: /var/log/salius/<uuid>.log
   int threads = 0;        // workers; 0: min(8, 2 * cpus)
-  uint64_t spin_us = 80;  // how long a thread looks for what it waits for before it sleeps
+  uint64_t spin_us = 80;  // how long a thread polls before it sleeps
   unsigned long mount_flags = 0;  // MS_* of mount(2)
 
-  bool remount = false;            // change what is mounted there already
+  bool remount = false;            // change the present mount
   bool bind = false;               // with remount: the flags of that one mount only
   std::vector<std::string> given;  // names of Salius' own options, as they came
 };
 
 // Takes the words of one or more -o arguments, in order; a later one wins. INVALID_ARGUMENT names
-// what is wrong and what is allowed; an unknown option is an error that lists the known ones.
+// the wrong value and the allowed ones; an unknown option is an error that lists the known ones.
 absl::StatusOr<MountOptions> ParseMountOptions(const std::vector<std::string>& option_lists);
 
 // Puts the session's values over the volume's. INVALID_ARGUMENT as ValidateVolumeConfig.
 absl::Status OverrideConfig(const MountOptions& options, VolumeConfig* config);
 
-// Whether a mounted volume can be given `wanted`, which names what is to change and may repeat the rest. `now`:
-// what it was mounted with, and `config` as it is used. Flags of the kernel change; an option of Salius' own that has
-// another value is named in INVALID_ARGUMENT.
+// Returns OK if a mounted volume can get `wanted`, which names the changes and may repeat the rest.
+// `now`: the options of the mount; `config`: the config in use. Flags of the kernel can change.
+// INVALID_ARGUMENT names an option of Salius' own that has another value.
 absl::Status CheckRemount(const MountOptions& now, const VolumeConfig& config,
                           const MountOptions& wanted);
 
-// Workers when the user names no number.
+// Returns the number of workers when the user names none.
 int DefaultThreads(unsigned cpus);
 
 }  // namespace salius

@@ -11,7 +11,7 @@
 namespace salius {
 namespace {
 
-// Blanks and backslashes stand as three octal digits.
+// Decodes blanks and backslashes, which are written as three octal digits.
 std::string Unescape(absl::string_view text) {
   std::string out;
   for (size_t i = 0; i < text.size(); ++i) {

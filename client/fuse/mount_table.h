@@ -1,6 +1,6 @@
-// The kernel's mount table (/proc/self/mountinfo), as far as Salius looks at it.
+// The kernel's mount table (/proc/self/mountinfo), as far as Salius uses it.
 //
-// Threads: none; every call reads the table anew.
+// Threads: any; every call reads the table again.
 #pragma once
 
 #include <string>
@@ -19,7 +19,7 @@ struct MountEntry {
   std::string mountpoint;
   std::string type;
   std::string source;
-  // As they stand there, comma separated: of this mount, and of the file system.
+  // As in the table, comma separated: of this mount, and of the file system.
   std::string options;
   std::string super_options;
 };
@@ -29,24 +29,25 @@ std::vector<MountEntry> ParseMountInfo(std::string_view text);
 
 absl::StatusOr<std::vector<MountEntry>> ReadMountTable();
 
-// Whether the text of mount(8)'s own table, /run/mount/utab, has an entry for `source` at `mountpoint`. Pure.
+// Returns whether the text of mount(8)'s own table, /run/mount/utab, has an entry for `source` at
+// `mountpoint`. Pure.
 bool UserTableHas(std::string_view text, std::string_view source, std::string_view mountpoint);
 
-// The topmost mount at `mountpoint`. NOT_FOUND when there is none.
+// Returns the topmost mount at `mountpoint`. NOT_FOUND when there is none.
 absl::StatusOr<MountEntry> MountAt(std::string_view mountpoint);
 
-// True when the topmost mount at `mountpoint` is Salius' for `source` (an empty source: any).
+// Returns whether the topmost mount at `mountpoint` is Salius' for `source` (an empty source: any).
 bool IsSaliusMount(std::string_view mountpoint, std::string_view source);
 
-// The backing directory of the volume mounted topmost at `mountpoint`. NOT_FOUND when there is
-// none.
+// Returns the backing directory of the volume mounted topmost at `mountpoint`. NOT_FOUND when there
+// is none.
 absl::StatusOr<std::string> BackingOf(std::string_view mountpoint);
 
-// Where else the file system `device` is mounted in this mount namespace (bind mounts): all but
-// `mountpoint`. Empty too when the table cannot be read.
+// Returns the other places where the file system `device` is mounted in this mount namespace (bind
+// mounts), without `mountpoint`. Empty also when the table cannot be read.
 std::vector<std::string> OtherMountsOf(std::string_view device, std::string_view mountpoint);
 
-// True when `source` is mounted somewhere in this mount namespace.
+// Returns whether `source` is mounted somewhere in this mount namespace.
 bool IsMountedAnywhere(std::string_view source);
 
 }  // namespace salius

@@ -1,5 +1,5 @@
-// How an inode is cached, and what is known about its pages and privileges: the front's word of a
-// node (Volume::FrontWord).
+// The front's word of a node (Volume::FrontWord): how its inode is cached, and facts about its
+// pages and privileges.
 //
 // Direct or cached is decided for a whole phase, from the first open to the last close, and never
 // mixed (docs/mount-internals.md): a direct write beside cached readers would race with the page
@@ -7,22 +7,20 @@
 // synchronous write is one crossing, not a WRITE and an FSYNC.
 //
 // The kernel mixes them all the same. An O_DIRECT handle of a cached phase writes past the page
-// cache: there the kernel drops the pages of the range before and after the write, as long as it
-// does not do it asynchronously (session.cc). A map of a direct phase fills the page cache: there
-// the kernel drops pages only before it sends the WRITE, and what a map reads between that and the
-// write is old.
+// cache: there the kernel drops the pages of the range before and after the write, unless the write
+// is asynchronous (session.cc). A map of a direct phase fills the page cache: there the kernel
+// drops pages only before it sends the WRITE, and pages that a map reads between that and the write
+// are old.
 //
 //   bits 0..31  open files of this phase
 //   bit 32      the phase is direct
-//   bit 33      the page cache is suspect: a direct phase was, so a map may have left old pages
-//   there. The
-//               next cached phase never asks the kernel to keep the cache; bit 33 falls when it
-//               ends
-//   bit 34      checked: neither suid, sgid nor file capability, so a write has nothing to take
-//   away
+//   bit 33      the page cache is suspect: there was a direct phase, so a map may have left old
+//               pages there. The next cached phase never asks the kernel to keep the cache; its end
+//               clears the bit
+//   bit 34      checked: neither suid, sgid nor file capability, so a write has nothing to remove
 //   bit 35      filled: the phase is direct, and the kernel has read pages into its cache
 //   bit 36      stored: the kernel has written pages back in this phase, so a shared map is stored
-//   into
+//               into
 //   bit 37      looked sparse: attributes with fewer blocks than the size were sent for this node
 //   bits 40..63 open files of this phase that read and write, and so may have such a map
 //
@@ -59,7 +57,7 @@ class OpenState {
     return {.direct = direct, .keep_cache = !direct && (next & kSuspect) == 0};
   }
 
-  // Counts one close, of what was opened with the same `reads_and_writes`.
+  // Counts one close of a file that was opened with the same `reads_and_writes`.
   void Close(bool reads_and_writes) {
     uint64_t old = word_.load(std::memory_order_relaxed);
     uint64_t next;
@@ -73,19 +71,19 @@ class OpenState {
     return static_cast<uint32_t>(word_.load(std::memory_order_acquire) & kCount);
   }
 
-  // The kernel fills pages by this request. To be noted before the file is read.
+  // Notes that the kernel fills pages by this request. To be called before the file is read.
   void NoteFill() {
     if (Has(kDirect)) Set(kFilled);
   }
-  // Whether the page cache may hold what a write past it has replaced, and the kernel does not drop
-  // that alone. To be asked after the write.
+  // Returns whether the page cache may hold bytes that a write past it has replaced, which the
+  // kernel does not drop alone. To be called after the write.
   bool filled() const { return Has(kFilled); }
 
-  // The kernel has written a page back.
+  // Notes that the kernel has written a page back.
   void NoteStore() { Set(kStored); }
   bool stored() const { return Has(kStored); }
-  // Whether the kernel may hold pages that are newer than the file: a shared map needs a handle
-  // that reads and writes. A cached phase may have kept pages of the one before.
+  // Returns whether the kernel may hold pages that are newer than the file: a shared map needs a
+  // handle that reads and writes. A cached phase may have kept pages of the one before.
   bool MayHaveDirtyPages() const {
     const uint64_t word = word_.load(std::memory_order_acquire);
     return word >= kOneReadWrite && ((word & kDirect) == 0 || (word & kFilled) != 0);
@@ -111,7 +109,7 @@ class OpenState {
   static constexpr uint64_t kOneReadWrite = uint64_t{1} << 40;
 
   bool Has(uint64_t bit) const { return (word_.load(std::memory_order_acquire) & bit) != 0; }
-  // A look is cheaper than a change, and nearly always enough.
+  // Sets a bit. A look is cheaper than a change, and nearly always enough.
   void Set(uint64_t bit) {
     if (!Has(bit)) word_.fetch_or(bit, std::memory_order_acq_rel);
   }

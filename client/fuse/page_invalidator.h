@@ -1,13 +1,13 @@
 // Has the kernel write back and drop pages of its cache, and calls back when it has.
 //
 // The kernel waits for the lock of each page in the range, and so for the READ or WRITE that holds
-// it. Workers must be free to answer these: a worker never asks for pages to be dropped and waits.
-// The threads here do, and nothing that a worker waits for depends on them.
+// it. Workers must be free to answer these. So a worker never waits until pages are dropped. The
+// threads here do, and no wait of a worker depends on them.
 //
-// The kernel limits how many requests of one kind, "background", are under way: read-ahead and
-// write-back are. An answer to one of these must not wait for pages, or those whose READ waits for
-// its turn would never be unlocked. That is why asynchronous direct I/O, which would be background
-// too, is not negotiated (session.cc).
+// The kernel limits the requests of one kind, "background", that are under way: read-ahead and
+// write-back. An answer to one of these must not wait for pages: otherwise pages whose READ waits
+// for its turn would never be unlocked. Asynchronous direct I/O would be background too, so it is
+// not negotiated (session.cc).
 //
 // Threads: Run may be called from any thread. The threads inside are started when they are needed.
 #pragma once
@@ -30,7 +30,7 @@ class PageInvalidator {
   using Notify = std::function<void(uint64_t nodeid, uint64_t offset, uint64_t length)>;
 
   PageInvalidator() = default;
-  // Waits for what was asked for.
+  // Waits for the tasks that were given.
   ~PageInvalidator();
   PageInvalidator(const PageInvalidator&) = delete;
   PageInvalidator& operator=(const PageInvalidator&) = delete;
@@ -53,7 +53,7 @@ class PageInvalidator {
     std::function<void()> then;
   };
 
-  // A thread may wait for a disk that hangs; the others go on.
+  // A thread may wait for a disk that hangs; the others continue.
   static constexpr size_t kMostThreads = 16;
 
   void Work();

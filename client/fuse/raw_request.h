@@ -39,21 +39,22 @@ class RawAnswer {
 
 class RawRequest {
  public:
-  // `bytes` is one whole message as read from the fuse device `fd`. Nothing when it is shorter than
-  // its header says. Borrows the bytes.
+  // Parses `bytes`, one whole message as read from the fuse device `fd`, and borrows them. Returns
+  // nothing when the message is shorter than its header says.
   static std::optional<RawRequest> Parse(int fd, absl::Span<const uint8_t> bytes);
 
   const fuse_in_header& header() const { return *header_; }
   uint32_t opcode() const { return header_->opcode; }
 
-  // The operation's fixed arguments, or null when the message is too short for them.
+  // Returns the operation's fixed arguments, or null when the message is too short for them.
   template <typename Args>
   const Args* args() const {
     return body_.size() < sizeof(Args) ? nullptr : reinterpret_cast<const Args*>(body_.data());
   }
-  // What follows `offset` bytes of arguments.
+  // Returns the bytes that follow `offset` bytes of arguments.
   absl::Span<const uint8_t> rest(size_t offset) const;
-  // The NUL-terminated name that follows `offset` bytes of arguments; nothing when it is cut off.
+  // Returns the NUL-terminated name that follows `offset` bytes of arguments; nothing when it is
+  // cut off.
   std::optional<std::string_view> name(size_t offset) const;
 
   RawAnswer answer() const { return RawAnswer(fd_, *header_); }

@@ -19,7 +19,7 @@
 namespace salius {
 namespace {
 
-// The flags that the daemon has a part in, as the kernel has them now.
+// Returns the kernel's present flags that also concern the daemon.
 std::string FlagsNow(const std::string& mountpoint) {
   const absl::StatusOr<MountEntry> now = MountAt(mountpoint);
   std::vector<absl::string_view> flags;
@@ -61,7 +61,7 @@ absl::Status RunRemount(const MountCommand& command) {
     }
     return ErrnoStatus(errno, absl::StrCat("remount ", command.mountpoint));
   }
-  // With "bind" the flags are of this one mount; the daemon's part is its own.
+  // With "bind" the flags are of this one mount; the daemon's part stays unchanged.
   if (command.options.bind) {
     const auto status = ReadVolumeStatus(socket, kDaemonAnswerBound);
     if (status.ok() && status->mountpoint() != command.mountpoint) return absl::OkStatus();

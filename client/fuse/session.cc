@@ -27,8 +27,8 @@
 namespace salius {
 namespace {
 
-// Largest write in one request; the kernel's own limit (256 pages) unless an administrator raised
-// it.
+// The largest write in one request: the kernel's own limit (256 pages) unless an administrator
+// raised it.
 constexpr unsigned kMaxWriteBytes = 1u << 20;
 // Read-ahead and write-back requests that the kernel may have under way.
 constexpr unsigned kMaxBackground = 64;
@@ -36,11 +36,12 @@ constexpr unsigned kMaxBackground = 64;
 // Interrupts a worker's read(2); does nothing.
 constexpr int kKickSignal = SIGUSR1;
 constexpr std::chrono::milliseconds kKickInterval{20};
-// After an unmount, for the last request; longer only when it is mounted elsewhere, too.
+// The time for the last request after an unmount; it takes longer only when the file system is also
+// mounted elsewhere.
 constexpr std::chrono::milliseconds kLeaveBound{2000};
-// Between the end of the connection and that of the mount, when it is unmounted by force.
+// The time between the end of the connection and that of the mount in a forced unmount.
 constexpr std::chrono::seconds kForcedBound{2};
-// Of waiting for requests that others may go on making.
+// The longest wait for requests, because programs may keep making new ones.
 constexpr std::chrono::seconds kWriteBackBound{5};
 
 // Set while a worker lets libfuse answer INIT.
@@ -82,7 +83,7 @@ fuse_lowlevel_ops SessionOps() {
   return ops;
 }
 
-// What the kernel offers in its INIT message.
+// Returns the flags that the kernel offers in its INIT message.
 uint64_t OfferedFlags(const RawRequest& request) {
   const auto* in = request.args<fuse_init_in>();
   if (in == nullptr) return 0;
@@ -90,10 +91,10 @@ uint64_t OfferedFlags(const RawRequest& request) {
   return in->flags | high;
 }
 
-// Runs `work` on the directory `path`, which we serve ourselves, and returns what it returned, or
-// the errno of opening the directory. In a process of its own without our descriptors: a thread of
-// ours that waits for our own answer could not be killed, and would keep the connection (and the
-// volume's lock) when the others are. `work` may make async-signal-safe calls only.
+// Runs `work` on the directory `path`, which this process serves, and returns its result, or the
+// errno of opening the directory. It runs in another process without our descriptors: a thread here
+// that waited for our own answer could not be killed, and would keep the connection (and the
+// volume's lock) when the other threads are killed. `work` may make async-signal-safe calls only.
 absl::StatusOr<int> RunApart(const std::string& path, int (*work)(int root)) {
   const char* const name = path.c_str();
   const pid_t child = ::fork();
@@ -122,11 +123,12 @@ void InstallKickHandler() {
 }  // namespace
 
 uint32_t WantedCapabilities(uint32_t offered) {
-  // Everything else is off, above all WRITEBACK_CACHE and the first HANDLE_KILLPRIV. ATOMIC_O_TRUNC
-  // too: with it a program that is being executed is truncated first and ETXTBSY checked
-  // afterwards. ASYNC_DIO: after an asynchronous direct write of a cached file the kernel keeps the
-  // pages that were read meanwhile, which are old, and a store through a map would write them back
-  // over what was acknowledged.
+  // Everything else is off, above all WRITEBACK_CACHE and the first HANDLE_KILLPRIV.
+  // - ATOMIC_O_TRUNC: with it a program that is being executed is truncated before the check for
+  //   ETXTBSY.
+  // - ASYNC_DIO: after an asynchronous direct write of a cached file the kernel keeps old pages
+  //   that were read meanwhile, and a store through a map would write them back over acknowledged
+  //   data.
   return offered & (FUSE_CAP_ASYNC_READ | FUSE_CAP_DONT_MASK | FUSE_CAP_READDIRPLUS |
                     FUSE_CAP_READDIRPLUS_AUTO | FUSE_CAP_PARALLEL_DIROPS | FUSE_CAP_POSIX_ACL |
                     FUSE_CAP_CACHE_SYMLINKS | FUSE_CAP_EXPLICIT_INVAL_DATA);
@@ -316,7 +318,7 @@ void Session::Unmount() {
               options_.source);
   } else {
     SLOG_WARN("{}: open files will fail from here on", unmounted.ToString());
-    // Shared maps may hold dirty pages; the workers are there to take them.
+    // Shared maps may hold dirty pages, and the workers still run to take them.
     if (ours) SyncPages(options_.mountpoint);
   }
   const std::vector<std::string> others = OtherMountsOf(device_, options_.mountpoint);
@@ -326,7 +328,7 @@ void Session::Unmount() {
   AwaitNoRequests();
   Detach();
   for (const std::string& other : others) {
-    if (!IsOursAt(other)) continue;  // gone with ours, or below somebody else's
+    if (!IsOursAt(other)) continue;  // gone with ours, or below another file system's mount
     const absl::Status detached = UnmountPath(other, MNT_DETACH);
     if (!detached.ok()) SLOG_WARN("{}", detached.ToString());
   }
@@ -334,7 +336,7 @@ void Session::Unmount() {
   KickUntilLeft();
 }
 
-// The device is not given to another while our connection lives.
+// No other file system gets the device number while our connection lives.
 bool Session::IsOursAt(const std::string& mountpoint) const {
   const absl::StatusOr<MountEntry> top = MountAt(mountpoint);
   return top.ok() && top->type == kMountType && top->device == device_;

@@ -1,21 +1,19 @@
 // One FUSE connection: mount(2), the workers that read requests from it, and its end.
 //
-// libfuse decodes most requests (fuse_session_process_buf); it is given our descriptor and our
-// writev, so that the answer to INIT can carry flags it does not know. The loop is ours because
-// libfuse's own cannot be asked to leave some operations to us, and cancels threads when it ends.
+// libfuse decodes most requests (fuse_session_process_buf). It gets our descriptor and our writev,
+// so that the answer to INIT can carry flags that it does not know. The loop is ours because
+// libfuse's loop cannot leave some operations to the caller, and cancels threads when it ends.
 //
-// Ends, and what each leaves:
-// - umount(2) by anyone: the workers read ENODEV and leave. Every answer has been given.
-// - Unmount() (SIGTERM): the same, when nobody has a file open. Otherwise what is dirty in the page
-// cache is
-//   written, the mount is detached from the tree, the workers finish the request they are at, and
-//   whoever still has a file open gets ENOTCONN.
-// - The kernel ends the connection (a request time-out, `abort` in fusectl, umount -f of a busy mount):
-// the
-//   workers read ENODEV too, but the mount stays in the table, dead. It is left there (CutOff), so
-//   that programs get ENOTCONN and do not write into the directory below.
-// - Unmount() when the mount is no longer at its place (`umount -l`, or another lies on top): the
-//   same without the mount table, in which somebody else's may be by now.
+// Ends, and the state after each:
+// - umount(2) by any process: the workers read ENODEV and leave. Every answer has been given.
+// - Unmount() (SIGTERM): the same, when no file is open. Otherwise dirty pages of the page cache
+//   are written, the mount is detached from the tree, the workers finish their requests, and
+//   programs that still have a file open get ENOTCONN.
+// - The kernel ends the connection (a request time-out, `abort` in fusectl, umount -f of a busy
+//   mount): the workers read ENODEV too, but the mount stays in the table, dead. It is left there
+//   (CutOff), so that programs get ENOTCONN and do not write into the directory below.
+// - Unmount() when the mount is no longer at its place (`umount -l`, or another one lies on top):
+//   the same, but this mount point is not unmounted, because another mount may be there by now.
 //
 // Threads: Mount, Start, Unmount and Join belong to the thread that owns the session; workers are
 // inside.
@@ -41,7 +39,7 @@ struct SessionOptions {
   std::string mountpoint;         // absolute
   unsigned long mount_flags = 0;  // MS_* of mount(2)
   int threads = 1;
-  int64_t spin_ns = 0;  // a worker looks for the next request so long before it sleeps
+  int64_t spin_ns = 0;  // how long a worker polls for the next request before it sleeps
 };
 
 class Session {
@@ -57,14 +55,14 @@ class Session {
   // Starts the workers. `on_end` is called once, on the last worker to leave.
   void Start(std::function<void()> on_end);
 
-  // Asks the kernel for the root and for a name in it, so that OK means that the mount answers.
+  // Asks the kernel for the root and for a name in it. OK means that the mount answers.
   absl::Status Probe() const;
 
   // Ends the connection as the file comment says. Waits for requests being worked on.
   void Unmount();
-  // To be asked when the workers have left and Unmount was not called: whether the connection ended
-  // although the mount was not unmounted. Waits a moment for a forced umount(8), which ends the
-  // connection before it takes the mount away. If true the dead mount stays.
+  // Returns whether the connection ended although the mount was not unmounted; then the dead mount
+  // stays. To be called when the workers have left and Unmount was not called. Waits a moment for a
+  // forced umount(8), which ends the connection before it removes the mount.
   bool CutOff();
   // Waits until every worker has left. Afterwards no request is being or will be answered.
   void Join();
@@ -72,18 +70,19 @@ class Session {
  private:
   Session(Front& front, SessionOptions options, UniqueFd fd, fuse_session* session);
   void Work(Workers::Worker& worker);
-  // Answers one message, or puts it aside; false when it is no request.
+  // Answers one message, or puts it aside. Returns false when it is no request.
   bool Handle(const fuse_buf& message, Workers::Worker& worker);
+  // Signals the workers until they have left.
   void KickUntilLeft();
-  // The same for a while; whether they have left.
+  // Does so for at most `bound`; returns whether they have left.
   bool KickFor(std::chrono::milliseconds bound);
-  // Has the kernel write what is dirty in its page cache; the workers must run. Errors are logged.
+  // Has the kernel write its dirty pages; the workers must run. Errors are logged.
   void SyncPages(const std::string& mountpoint) const;
   // Returns when no request waits to be read, or after a few seconds.
   void AwaitNoRequests() const;
-  // Whether the topmost mount there is of our connection.
+  // Returns whether the topmost mount there is of our connection.
   bool IsOursAt(const std::string& mountpoint) const;
-  // Whether our file system is mounted anywhere in this mount namespace.
+  // Returns whether our file system is mounted anywhere in this mount namespace.
   bool InMountTable() const;
   bool IsOurs() const { return IsOursAt(options_.mountpoint); }
   void Detach();
@@ -100,15 +99,15 @@ class Session {
   Spinner spinner_;
 };
 
-// The capabilities that libfuse is to ask for, of those that the kernel offers. Pure.
+// Returns the capabilities that libfuse is to ask for, of those that the kernel offers. Pure.
 uint32_t WantedCapabilities(uint32_t offered);
 
-// The flags that a connection needs beyond what libfuse can ask for.
-// Pure: from what the kernel offers to what we add to the reply.
+// Returns the flags that the reply gets beyond those for which libfuse can ask, of those that the
+// kernel offers. Pure.
 uint64_t ExtraInitFlags(uint64_t offered);
 
-// Pure: whether a request of this kind may wait for the disk, or for room in the window. FORGET
-// may: the space of a removed file is freed in there.
+// Returns whether a request of this kind may wait for the disk, or for room in the window. FORGET
+// may: it frees the space of a removed file. Pure.
 bool MayWait(uint32_t opcode);
 
 }  // namespace salius

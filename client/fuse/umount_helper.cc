@@ -25,10 +25,10 @@
 namespace salius {
 namespace {
 
-// Longer than the daemon gives itself to drain.
+// Longer than the daemon's own bound of a drain.
 constexpr std::chrono::minutes kGoneBound{16};
-// A daemon hears of its last umount at once. One that has served for so long after it has a mount
-// that is not seen from here.
+// A daemon learns of its last umount at once. If it still serves after this time, it has a mount
+// that cannot be seen from here.
 constexpr std::chrono::seconds kServesOnBound{10};
 constexpr int kLookMs = 500;
 using SteadyClock = std::chrono::steady_clock;
@@ -61,7 +61,8 @@ absl::StatusOr<UmountCommand> Parse(const std::vector<std::string>& words) {
   return command;
 }
 
-// Whether the process is in another mount namespace than this one; also when that cannot be seen.
+// Returns whether the process is in another mount namespace than this one; true also when that
+// cannot be seen.
 bool IsInAnotherNamespace(pid_t pid) {
   std::error_code error;
   const std::filesystem::path own = std::filesystem::read_symlink("/proc/self/ns/mnt", error);
@@ -70,21 +71,21 @@ bool IsInAnotherNamespace(pid_t pid) {
   return error || own != its;
 }
 
-// umount(8) takes the note for itself out of /run/mount/utab, which other namespaces share: where the daemon is in
-// another one, its own mount may need the note.
+// Unmounts in this namespace. umount(8) removes its note from /run/mount/utab, which other
+// namespaces share: where the daemon is in another one, its own mount may need the note.
 absl::Status UnmountHere(const UmountCommand& command, const DaemonProcess& daemon) {
   if (!daemon.pidfd.valid() || !IsInAnotherNamespace(daemon.pid)) return UnmountPath(command.mountpoint, command.flags);
   if (::umount2(command.mountpoint.c_str(), command.flags | UMOUNT_NOFOLLOW) == 0) return absl::OkStatus();
   return ErrnoStatus(errno, "umount " + command.mountpoint);
 }
 
-// Whether the volume's daemon mounted it elsewhere, and this is a bind mount of that.
+// Returns whether this is a bind mount: the volume's daemon mounted it elsewhere.
 bool IsBindMount(const std::string& mountpoint, const std::string& socket) {
   const auto status = ReadVolumeStatus(socket, kDaemonAnswerBound);
   return status.ok() && status->mountpoint() != mountpoint;
 }
 
-// Until the daemon has ended, which answers at the socket.
+// Waits until the daemon that answers at the socket has ended.
 absl::Status AwaitGone(const UniqueFd& daemon, const std::string& socket,
                        const std::string& backing) {
   if (!daemon.valid()) return absl::OkStatus();
@@ -104,7 +105,7 @@ absl::Status AwaitGone(const UniqueFd& daemon, const std::string& socket,
   return absl::DeadlineExceededError("unmounted, but the daemon still drains the volume");
 }
 
-// OK when nothing depends on a replica any more.
+// Returns OK when nothing depends on a replica any more.
 absl::Status CheckClean(const std::string& backing, const absl::StatusOr<VolumeDir>& dir) {
   absl::Status why = dir.status();
   if (why.ok()) {
@@ -122,7 +123,7 @@ absl::Status CheckClean(const std::string& backing, const absl::StatusOr<VolumeD
 absl::Status RunUmount(const std::vector<std::string>& words) {
   SALIUS_ASSIGN_OR_RETURN(const UmountCommand command, Parse(words));
   SALIUS_ASSIGN_OR_RETURN(const std::string backing, BackingOf(command.mountpoint));
-  // Whatever the disk does, the mount must go. The daemon is found first: later it may be gone.
+  // The mount must end whatever the disk does. The daemon is found first: later it may have ended.
   const absl::StatusOr<VolumeDir> dir = VolumeDir::Open(backing, /*lock=*/false);
   const std::string socket = SocketOf(command.mountpoint, dir);
   const DaemonProcess daemon = ListenerAt(socket);

@@ -17,7 +17,7 @@
 namespace salius {
 namespace {
 
-// mount(8) writes a new file and renames it, so that the directory is what can be watched.
+// mount(8) writes a new file and renames it, so only the directory can be watched.
 constexpr char kDirectory[] = "/run/mount";
 constexpr char kFile[] = "utab";
 
@@ -81,7 +81,7 @@ bool UmountNote::IsThere() const {
 
 void UmountNote::PutBack() const {
   if (IsThere()) return;
-  // Moved elsewhere in this namespace, its note has moved along.
+  // The mount was moved within this namespace, and its note moved along.
   if (!IsSaliusMount(mountpoint_, source_) && IsMountedAnywhere(source_)) return;
   if (NoteUmountHelper(source_, mountpoint_)) {
     SLOG_INFO("the note for umount(8) of {} was taken away and is there again", mountpoint_);

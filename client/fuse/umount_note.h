@@ -1,9 +1,9 @@
-// Keeps the note for umount(8), that a volume is unmounted by its helper (mount_calls.h), as long as the volume is
-// served.
+// Keeps the note for umount(8) that a volume is unmounted by its helper (mount_calls.h), as long as
+// the volume is served.
 //
-// The note is in /run/mount/utab, which mount namespaces share: an `umount` in one of them, of its own copy of the
-// mount, takes it away from all. Then `umount` would return here before the volume is drained. So the file is watched,
-// and the note put back.
+// The note is in /run/mount/utab, which mount namespaces share. An `umount` in one of them, of its
+// own copy of the mount, removes it for all. Then `umount` would return here before the volume is
+// drained. So the file is watched, and the note is put back.
 //
 // Threads: one of its own, from the constructor to the end of the destructor.
 #pragma once
@@ -17,9 +17,10 @@ namespace salius {
 
 class UmountNote {
  public:
-  // Notes it. Where that fails, or the file cannot be watched, nothing is kept (it was logged).
+  // Makes the note and keeps it. If that fails, or the file cannot be watched, it logs and keeps
+  // nothing.
   UmountNote(std::string source, std::string mountpoint);
-  // Takes the note away.
+  // Removes the note.
   ~UmountNote();
   UmountNote(const UmountNote&) = delete;
   UmountNote& operator=(const UmountNote&) = delete;
@@ -27,7 +28,7 @@ class UmountNote {
  private:
   bool Watch();
   void Keep();
-  // True when the file may have changed, false when there is nothing to watch any more.
+  // Waits. Returns true when the file may have changed, false when the watch has ended.
   bool AwaitChange();
   bool IsThere() const;
   void PutBack() const;

@@ -1,5 +1,5 @@
-// The watermarks and the mode of the volume as Prometheus metrics, refreshed once a second while
-// someone may look (option metrics=host:port).
+// The watermarks and the mode of the volume as Prometheus metrics, refreshed once a second (option
+// metrics=host:port).
 //
 // Threads: one of its own; the stream's status is thread-safe.
 #pragma once

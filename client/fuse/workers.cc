@@ -12,7 +12,7 @@
 namespace salius {
 namespace {
 
-// How many workers there are after all were held up, as a multiple.
+// The factor by which the workers grow when all are held up.
 constexpr int kGrowth = 4;
 
 }  // namespace
@@ -74,8 +74,8 @@ int Workers::AtSlowOnes() const {
   }));
 }
 
-// What is put aside is never forgotten: then nearly all workers are at such requests, and each
-// looks for it when it has answered.
+// A request that is put aside is never forgotten: nearly all workers then have such requests, and
+// each looks for parked ones when it has answered.
 bool Workers::MustPark(Worker& worker) const {
   worker.may_wait_.store(true);
   if (working_.load() < kMost) return false;
@@ -132,7 +132,7 @@ void Workers::Watch() {
                       : 0;
     for (; add > 0; --add) {
       int working = working_.load();
-      // None is started once the last one has left, or is about to.
+      // No worker is started once the last one has left, or is about to leave.
       while (working > 0 && !working_.compare_exchange_weak(working, working + 1)) {
       }
       if (working <= 0) break;

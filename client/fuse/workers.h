@@ -1,13 +1,12 @@
-// The threads that read requests from /dev/fuse, and more of them while all are held up: there is
-// always one that reads, so that a request which needs no disk is answered although others wait for
-// one that hangs.
+// The threads that read requests from /dev/fuse, and more of them while all are held up. One always
+// reads, so that a request that needs no disk is answered although other requests wait for a disk
+// that hangs.
 //
 // - `threads` workers stay for the life of the session.
-// - A watcher looks every kLookEvery. When each worker has been at one request since the look
-//   before, it starts as many again and more (kGrowth). An extra worker leaves when enough others
-//   read.
-// - At kMost workers one is kept free: when all others are at requests that may wait for the disk,
-//   it puts the next such request aside (Park). A worker that has answered its own takes that over.
+// - A watcher looks every kLookEvery. When every worker has had the same request since the last
+//   look, it starts more (kGrowth). An extra worker leaves when enough others read.
+// - At kMost workers one is kept free: when all others have requests that may wait for the disk, it
+//   puts the next such request aside (Park). A worker that has answered its own takes that over.
 //
 // Threads: Start, Join and Kick belong to the thread that owns the session; the methods of Worker
 // to the worker.
@@ -34,7 +33,7 @@ class Workers {
 
   class Worker {
    public:
-    // To be called around the read of a request.
+    // Note the begin and the end of a request's read.
     void Reads() {
       may_wait_.store(false, std::memory_order_relaxed);
       Next();
@@ -49,29 +48,30 @@ class Workers {
     bool reading() const { return state_.load(std::memory_order_acquire) % 2 == 1; }
     // Odd while it reads; grows with every request.
     alignas(64) std::atomic<uint64_t> state_{0};
-    std::atomic<bool> may_wait_{false};  // it is at a request that may wait for the disk
+    std::atomic<bool> may_wait_{false};  // its request may wait for the disk
     std::atomic<bool> gone_{false};
     bool extra_ = false;
     std::thread thread_;
   };
 
-  // `work` is what a worker does until it leaves, `on_end` is called by the last one to leave.
+  // Starts the workers. Each runs `work` until it leaves; the last one to leave calls `on_end`.
   void Start(int threads, std::function<void(Worker&)> work, std::function<void()> on_end);
   // Waits until every worker has left.
   void Join();
   // Sends a signal to every worker.
   void Kick(int signal);
-  // True when the last one left before `bound` had passed.
+  // Waits for at most `bound`; returns whether the last worker has left.
   bool WaitFor(std::chrono::milliseconds bound) { return left_.WaitFor(bound); }
-  // Before the first Start: nothing.
+  // Returns whether Start was never called.
   bool empty() const { return all_.empty(); }
 
-  // Whether the worker, which has answered its request, is not needed any more.
+  // Returns whether the worker, which has answered its request, is not needed any more.
   bool MayLeave(const Worker& worker) const;
-  // For a worker with a request that may wait for the disk: true when it must put that aside.
+  // Returns whether a worker must put its request, which may wait for the disk, aside.
   bool MustPark(Worker& worker) const;
   void Park(std::string request);
-  // For a worker that has answered its own: a request that was put aside, unless it must read on.
+  // Takes a request that was put aside, for a worker that has answered its own. Returns false when
+  // there is none or the worker must read.
   bool TakeParked(Worker& worker, std::string* request);
 
  private:
@@ -91,7 +91,7 @@ class Workers {
   mutable std::mutex mutex_;  // guards what follows
   std::list<Worker> all_;
   std::deque<std::string> parked_;
-  bool told_ = false;  // that no thread can be made
+  bool told_ = false;  // it was logged that no thread can be made
   std::thread watcher_;
 };
 
