@@ -167,7 +167,7 @@ sys.stdin.read()
         self.assertGreater(opened[1001], 10)
         self.assertEqual(self.rig_.volume.tail().count("user 1000 can open no more files"), 1)
         for path in files[-10:]:
-            self.held.append(os.open(path, os.O_RDONLY))  # root's
+            self.held.append(os.open(path, os.O_RDONLY))  # root has no share
         self.everything_else_works()
 
     def test_files_that_have_another_name_left_need_no_descriptor(self):

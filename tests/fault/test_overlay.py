@@ -1,4 +1,4 @@
-"""A mounted volume as the upper layer of an overlay, as container storage has it."""
+"""Uses a mounted volume as the upper layer of an overlay, like container storage."""
 import os
 import stat
 import tempfile
@@ -8,7 +8,7 @@ from harness.run import current, sh
 
 
 class UpperLayer(Case):
-    """The layer below is a directory of files with their own names in them."""
+    """The lower layer is a directory of files whose content is their name."""
 
     FILES = 30
 
@@ -38,15 +38,15 @@ class UpperLayer(Case):
         return os.path.join(self.merged, name)
 
     def change(self):
-        """What containers do to a layer; returns what each name of the overlay then leads to."""
+        """Changes the layer as containers do. Returns the expected content of each name."""
         expected = {"f%d" % n: "f%d" % n for n in range(self.FILES)}
-        for n in range(10):  # moved away: a rename that leaves a whiteout
+        for n in range(10):  # moved: the rename leaves a whiteout
             os.rename(self.at("f%d" % n), self.at("g%d" % n))
             expected["g%d" % n] = expected.pop("f%d" % n)
         for n in range(10, 15):  # removed
             os.unlink(self.at("f%d" % n))
             del expected["f%d" % n]
-        for n in range(15, 20):  # over one of the layer below, which leaves a whiteout too
+        for n in range(15, 20):  # over a file of the lower layer; leaves a whiteout too
             os.rename(self.at("f%d" % n), self.at("f%d" % (n + 5)))
             expected["f%d" % (n + 5)] = expected.pop("f%d" % n)
         for n in range(5):  # into the place of a whiteout

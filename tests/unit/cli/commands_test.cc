@@ -58,7 +58,7 @@ class CommandsTest : public testing::Test {
   }
   void TearDown() override { std::filesystem::remove_all(directory_); }
 
-  // A small volume, quick to make.
+  // Makes a small volume quickly.
   Outcome Init(Words more) {
     more.insert(more.begin(), directory_);
     return Call(RunInit, more);
@@ -110,7 +110,7 @@ TEST_F(CommandsTest, InitMakesAVolumeThatStatusAndDoctorKnow) {
   EXPECT_TRUE(Contains(json.out, "\"mounted\":false")) << json.out;
   EXPECT_TRUE(Contains(json.out, "\"health\":\"not-mounted\"")) << json.out;
 
-  // The replicas do not run: that is a FAIL, of them and nothing else.
+  // The replicas do not run: only their finding is a FAIL.
   const Outcome doctor = Call(RunDoctor, {directory_});
   EXPECT_EQ(doctor.code, kExitFailed);
   EXPECT_TRUE(Contains(doctor.out, "FAIL  replica 127.0.0.1:7411")) << doctor.out;

@@ -16,7 +16,7 @@ constexpr int64_t kFuse = 0x65735546;
 constexpr int64_t kNow = 1'800'000'000;
 constexpr uint64_t kGiB = uint64_t{1} << 30;
 
-// A host that has everything.
+// Returns a host without a problem.
 HostFacts GoodHost() {
   HostFacts facts;
   facts.kernel = "6.18.1-amd64";
@@ -30,7 +30,7 @@ HostFacts GoodHost() {
   return facts;
 }
 
-// A volume on ext4 with nothing wrong.
+// Returns a volume on ext4 without a problem.
 DirectoryFacts GoodVolume() {
   DirectoryFacts facts;
   facts.fs_type = EXT4_SUPER_MAGIC;
@@ -75,7 +75,7 @@ Findings Replicas(const std::vector<ReplicaFacts>& replicas) {
   return findings;
 }
 
-// Level of the finding of that name; whatever is not OK must come with advice.
+// Returns the level of the finding of that name; one that is not OK must have advice.
 Level LevelOf(const Findings& findings, const std::string& name) {
   for (const Finding& finding : findings.all()) {
     EXPECT_EQ(finding.advice.empty(), finding.level == Level::kOk) << finding.name;

@@ -46,7 +46,7 @@ TEST(EchoTest, QuorumThatCannotBeIsRefused) {
 }
 
 TEST(EchoTest, SilentServerEndsInDeadlineExceeded) {
-  // Bound, so that datagrams are taken, but nobody answers.
+  // A bound socket that takes datagrams and never answers.
   sockaddr_in address{};
   absl::StatusOr<UniqueFd> silent = BindLoopback(&address);
   ASSERT_TRUE(silent.ok());
@@ -85,7 +85,7 @@ TEST(EchoTest, ServersEndWithTheirOwner) {
     ASSERT_TRUE(servers.ok());
     address = servers->addresses()[0];
   }
-  // Its port is free again: this can bind to it.
+  // The port is free again: this can bind to it.
   const int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
   EXPECT_EQ(bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0) << errno;
   close(fd);

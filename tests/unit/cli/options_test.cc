@@ -34,7 +34,7 @@ absl::Status ParseWords(Values& values, const std::vector<std::string>& words) {
   return MakeOptions(values).Parse(words, 0, 1);
 }
 
-// The message of the refusal of these words; empty when they were taken.
+// Returns the message with which these words are refused; empty when they are taken.
 std::string Refusal(const std::vector<std::string>& words) {
   Values values;
   const absl::Status status = ParseWords(values, words);

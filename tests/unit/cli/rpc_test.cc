@@ -78,7 +78,7 @@ TEST(RpcTest, SocketOfADeadMountIsUnavailable) {
   path.copy(address.sun_path, sizeof(address.sun_path) - 1);
   const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
   ASSERT_EQ(bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
-  close(fd);  // the file stays, nobody listens
+  close(fd);  // the file stays, without a listener
   const absl::Status status = CallVolumeStatus(path).status();
   EXPECT_TRUE(absl::IsUnavailable(status)) << status;
   EXPECT_NE(status.message().find(path), absl::string_view::npos) << status;

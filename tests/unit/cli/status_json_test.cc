@@ -21,7 +21,7 @@ using google::protobuf::Struct;
 using google::protobuf::Value;
 using Fields = std::map<std::string, std::string>;  // name: type
 
-// The tables of the page that have the columns field and type, in their order.
+// Returns the tables of the page that have the columns field and type, in their order.
 std::vector<Fields> TablesOfThePage() {
   std::ifstream page("docs/status-json.md");
   EXPECT_TRUE(page.good());

@@ -42,7 +42,7 @@ TEST_F(DrainWatchdogTest, GivesUpWhenTheDiskGivesNothing) {
   EXPECT_NE(why_.find("nothing written"), std::string::npos) << why_;
 }
 
-// One that gave up for want of progress would do so before the end, and say so.
+// A watchdog that gave up for lack of progress would do so before the end, and say so.
 TEST_F(DrainWatchdogTest, WaitsWhileTheDiskWorksButNotForEver) {
   std::atomic<uint64_t> written = 0;
   Start(milliseconds{600}, milliseconds{1500}, [&] { return ++written; });

@@ -1,4 +1,4 @@
-// Who makes a request, from the text of /proc/PID/status.
+// The caller of a request, from the text of /proc/PID/status.
 #include "client/fuse/groups.h"
 
 #include <gtest/gtest.h>

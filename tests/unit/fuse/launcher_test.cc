@@ -1,4 +1,4 @@
-// Into the background: the parent says what the daemon said, and no more.
+// The way into the background: the parent prints the daemon's message, and nothing else.
 #include "client/fuse/launcher.h"
 
 #include <fcntl.h>
@@ -17,7 +17,7 @@
 namespace salius {
 namespace {
 
-// What the parent returns when the daemon does `daemon`, in a process of its own (the daemon is a
+// Returns the parent's exit code when the daemon runs `daemon`, in another process (the daemon is a
 // fork of it).
 int ParentCode(const std::function<void(Launcher&)>& daemon) {
   const pid_t pid = ::fork();
@@ -52,7 +52,7 @@ TEST(LauncherTest, DaemonThatDiesWithoutAWordIsAFailure) {
   EXPECT_EQ(ParentCode([](Launcher&) { ::kill(::getpid(), SIGKILL); }), kExitFailure);
 }
 
-// Where the daemon's stderr ends up, when it was `stream` and this log was given.
+// Returns the file that the daemon's stderr becomes, when it was `stream` and this log was given.
 std::string LoggedTo(const std::string& stream, const std::string& given) {
   const std::string logged = testing::TempDir() + "logged-to";
   ::unlink(logged.c_str());
@@ -61,7 +61,7 @@ std::string LoggedTo(const std::string& stream, const std::string& given) {
     struct stat st;
     ::dup2(fd, STDERR_FILENO);
     ::fstat(fd, &st);
-    // As systemd names the stream that it gave.
+    // Like systemd, which names the stream that it gave.
     ::setenv("JOURNAL_STREAM",
              (std::to_string(st.st_dev) + ":" + std::to_string(st.st_ino)).c_str(), 1);
     if (launcher.Ready("", given, testing::TempDir() + "/default.log").ok()) {
@@ -71,7 +71,7 @@ std::string LoggedTo(const std::string& stream, const std::string& given) {
     }
   });
   EXPECT_EQ(code, kExitOk);
-  // The daemon goes on after its parent has ended.
+  // The daemon continues after its parent has ended.
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
   std::error_code error;
   std::filesystem::path to;

@@ -1,4 +1,4 @@
-// Options of a mount: what is taken, what is refused, and how the refusal reads.
+// Options of a mount: those taken, those refused, and the text of a refusal.
 #include "client/fuse/mount_options.h"
 
 #include <gmock/gmock.h>

@@ -43,7 +43,8 @@ TEST_F(OpenStateTest, CacheIsDroppedInTheWholePhaseAfterADirectOne) {
   EXPECT_FALSE(state_.Open(true, kReadsOnly).keep_cache);
   state_.Close(kReadsOnly);
   EXPECT_FALSE(state_.Open(false, kReadsOnly).keep_cache);
-  EXPECT_FALSE(state_.Open(false, kReadsOnly).keep_cache);  // the first one's drop may still be under way
+  // The drop at the first open may still be under way.
+  EXPECT_FALSE(state_.Open(false, kReadsOnly).keep_cache);
   state_.Close(kReadsOnly);
   state_.Close(kReadsOnly);
   EXPECT_TRUE(state_.Open(false, kReadsOnly).keep_cache);
@@ -73,7 +74,7 @@ TEST_F(OpenStateTest, FilledUntilThePhaseEnds) {
 
 TEST_F(OpenStateTest, CachedPhaseIsNotFilled) {
   state_.Open(false, kReadsOnly);
-  state_.NoteFill();  // here the kernel itself drops what a direct write replaces
+  state_.NoteFill();  // here the kernel itself drops the pages that a direct write replaces
   EXPECT_FALSE(state_.filled());
 }
 

@@ -1,4 +1,4 @@
-// Pages are dropped before the call back, and one drop that waits keeps no other back.
+// Pages are dropped before the callback, and one drop that waits delays no other.
 #include "client/fuse/page_invalidator.h"
 
 #include <gtest/gtest.h>

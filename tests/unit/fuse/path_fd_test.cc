@@ -33,7 +33,7 @@ class PathFdTest : public testing::Test {
     }
   }
 
-  // A file with its own number as size.
+  // Makes a file with its number as size.
   std::unique_ptr<PathFd> Make(int number) {
     const std::string name = "f" + std::to_string(number);
     UniqueFd file(::openat(root_.get(), name.c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0600));

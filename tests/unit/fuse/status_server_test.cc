@@ -158,7 +158,7 @@ TEST_F(StatusServerTest, ListenersAreToldFromDeadOnesAndThoseThatMayNotBeAsked) 
     ASSERT_EQ(::waitpid(child, &status, 0), child);
     EXPECT_EQ(status, 0);
   }
-  // As a process leaves it that is killed.
+  // The socket as a killed process leaves it.
   const int left = ::socket(AF_UNIX, SOCK_STREAM, 0);
   sockaddr_un address{};
   address.sun_family = AF_UNIX;

@@ -33,7 +33,7 @@ class WorkersTest : public ::testing::Test {
     absl::MutexLock lock(&mu);
     requests.append(count, kind);
   }
-  // Whether so many of the kind were answered in the end.
+  // Waits; returns whether `count` requests of the kind were answered in the end.
   bool Answered(int* of, int count) {
     absl::MutexLock lock(&mu);
     const auto enough = [&] { return *of >= count; };
@@ -102,7 +102,7 @@ TEST_F(WorkersTest, OneAlwaysReadsHoweverManyWait) {
     ASSERT_TRUE(Answered(&memory, i));
   }
   Thaw();
-  // What was put aside is taken by workers that come free.
+  // Workers that become free take the parked requests.
   for (int i = 1; i <= 100; ++i) {
     Ask('s');
     ASSERT_TRUE(Answered(&memory, 20 + i));

@@ -1,4 +1,4 @@
-// What contradicts an earlier acknowledgement of the same memory, and what does not.
+// Acknowledgements that contradict an earlier one of the same memory, and those that do not.
 #include "client/session/heard_set.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// What is learnt of the way to a replica, step by step.
+// How the properties of the path to a replica are learnt, step by step.
 #include "client/session/peer_path.h"
 
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@ constexpr uint64_t kLarge = 4300, kSmall = 300;
 
 class PeerPathTest : public testing::Test {
  protected:
-  // One record of `bytes` that arrives at the first time, or by its `resent`th re-send.
+  // Sends one record of `bytes`, which arrives at the first time, or by its `resent`th re-send.
   void Record(uint64_t bytes, int resent) {
     ++seq_;
     size_ = path_.Send(now_, seq_, seq_, bytes, path_.WantsGroup(now_));
@@ -27,7 +27,7 @@ class PeerPathTest : public testing::Test {
   void Records(int count, uint64_t bytes, int resent) {
     for (int i = 0; i < count; ++i) Record(bytes, resent);
   }
-  // A way on which larger datagrams vanish.
+  // Sends records on a path on which datagrams larger than `fits` vanish.
   void Narrow(int count, uint64_t bytes, uint32_t fits) {
     for (int i = 0; i < count; ++i) {
       const bool through = bytes <= fits || path_.datagram_bytes() <= fits;
@@ -167,7 +167,7 @@ TEST_F(PeerPathTest, AGroupThatNeverReachesItIsGivenUp) {
   EXPECT_FALSE(path_.group_unheard());
 }
 
-// Large records by a group: either may be at fault.
+// Large records by a group: the size or the group may be at fault.
 TEST_F(PeerPathTest, ADeafGroupCostsNoSize) {
   path_.SetRoute(8972, true);
   for (int i = 0; i < 100; ++i) Record(kLarge, path_.WantsGroup(now_) ? 1 : 0);

@@ -1,4 +1,4 @@
-// The pipeline with replicas in this process: acknowledgements are what makes durable.
+// The pipeline with replicas in this process: acknowledgements make records durable.
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
@@ -77,7 +77,7 @@ TEST_P(ReplicatedTest, WaitersWithAndWithoutAThreadAllHear) {
   EXPECT_TRUE(pipeline_->Stop().ok());
 }
 
-// Whoever receives acknowledgements for others leaves a few records unapplied, for those to come.
+// A leader leaves a few records unapplied, to be applied with later ones.
 TEST_P(ReplicatedTest, TheLastRecordsAreAppliedAlthoughNoMoreCome) {
   StartReplicated();
   for (const Seq last : {1, 4}) {
@@ -98,7 +98,7 @@ TEST_P(ReplicatedTest, TheLastRecordsAreAppliedAlthoughNoMoreCome) {
 
 TEST_P(ReplicatedTest, RecordsOfManyDatagramsAreHeldByAll) {
   config_.datagram_bytes = kDatagramPayloadMin;
-  config_.delta_us = 5'000'000;  // 257 datagrams a record take their time on a busy machine
+  config_.delta_us = 5'000'000;  // 257 datagrams a record take long on a busy machine
   StartReplicated();
   for (int i = 0; i < 20; ++i) {
     const auto seq = IssueOne(std::string(kMaxRecordBody, static_cast<char>('a' + i)));
@@ -116,13 +116,13 @@ TEST_P(ReplicatedTest, RecordsOfManyDatagramsAreHeldByAll) {
 }
 
 TEST_P(ReplicatedTest, ManyWaitIsSaidWhileManyDoAndNotOfOne) {
-  config_.delta_us = 1'000'000;  // all come before the volume is in mode local
+  config_.delta_us = 1'000'000;  // all callers come before the volume is in mode local
   StartReplicated();
   EXPECT_FALSE(pipeline_->ManyWait());
-  servers_.clear();  // nobody answers: all wait until the stable log has what they wait for
+  servers_.clear();  // no replica answers: all wait until the stable log has their records
   Outcomes outcomes;
   const size_t many = 40 * std::thread::hardware_concurrency();
-  std::vector<std::thread> callers;  // the first of them receives for all
+  std::vector<std::thread> callers;  // the first one receives for all
   for (size_t i = 0; i < many; ++i) {
     callers.emplace_back([&] {
       const auto seq = IssueOne("a");

@@ -1,5 +1,5 @@
 // The pipeline with its real threads, stable log and state file: without replicas (mode local), and
-// with replicas that nobody runs. Through the mount it is tested in tests/fault.
+// with replicas that do not run. Through the mount it is tested in tests/fault.
 #include "client/session/pipeline.h"
 
 #include <gtest/gtest.h>
@@ -46,7 +46,7 @@ TEST_F(PipelineTest, DurableWithoutReplicasMeansInTheStableLog) {
 TEST_F(PipelineTest, WhoeverWantsToBeToldIsToldOnceAndNotBeforeItIsDurable) {
   ASSERT_TRUE(Start().ok());
   std::atomic<uint64_t> told = 0, early = 0, issued = 0;
-  std::atomic<Seq> latest = 0;  // that somebody wants to be told of
+  std::atomic<Seq> latest = 0;  // the last record with a callback
   std::atomic<int> apart = 0;  // records that became durable alone while a later one was waited for
   std::vector<std::thread> writers;
   for (int w = 0; w < 4; ++w) {
@@ -91,7 +91,7 @@ TEST_F(PipelineTest, WhoeverWantsToBeToldIsToldOfAFailure) {
     const auto seq = IssueOne(std::string(1000, 'x'));
     if (!seq.ok()) break;
     pipeline_->WhenDurable(*seq, outcomes.Next());
-    // No write to the stable log succeeds any more, while others wait for theirs.
+    // No write to the stable log succeeds any more, while other callers wait.
     if (++wanted == 100) {
       ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &none), 0);
     }
@@ -259,7 +259,7 @@ TEST_F(PipelineTest, CheckpointSyncsNotesAndFreesTheStableLog) {
   ASSERT_TRUE(pipeline_->Checkpoint().ok());
   EXPECT_EQ(StateOnDisk().checkpoint, 100u);
   EXPECT_GE(sink_.syncs.load(), 1);
-  // Many times the ring's size goes through: it is cut behind every checkpoint.
+  // Many times the ring's size is written: it is cut after every checkpoint.
   for (int i = 0; i < 1000; ++i) ASSERT_TRUE(IssueOne(std::string(60000, 'y')).ok());
   ASSERT_TRUE(pipeline_->Checkpoint().ok());
 }
@@ -313,7 +313,7 @@ TEST_F(PipelineTest, SyncNowSyncsAlsoWhenThereIsNothingToCheckpoint) {
   EXPECT_EQ(sink_.syncs, before + 1);
 }
 
-// As a checkpoint's, with all that follows from it: the kernel tells an error once.
+// Like a checkpoint's failed sync, with the same effects: the kernel reports an error once.
 TEST_F(PipelineTest, AFailedSyncNowIsFinal) {
   MoveToExt4();  // there is no mark elsewhere
   ASSERT_TRUE(Start().ok());

@@ -1,5 +1,5 @@
-// What the tests of the pipeline share: a sink that notes what it is given, a pipeline on a volume
-// of its own, and what was heard of waits.
+// Shared by the tests of the pipeline: a sink that notes its records, a pipeline on a volume of its
+// own, and the outcomes of waits.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -49,17 +49,17 @@ class FakeSink : public ApplySink {
     if (in_sync) in_sync();
     return fail_sync ? ErrnoStatus(EIO, "disk") : absl::OkStatus();
   }
-  // For as long as the answer lives nothing is applied.
+  // Returns a lock while which nothing is applied.
   std::unique_lock<std::mutex> Busy() { return std::unique_lock<std::mutex>(mu_); }
   std::vector<Seq> seqs() {
     std::lock_guard<std::mutex> lock(mu_);
     return seqs_;
   }
   std::atomic<Seq> fail_apply_at{0};
-  std::atomic<Seq> block_at{0};  // is not applied for as long as this stands
+  std::atomic<Seq> block_at{0};  // this record is not applied while it is set
   std::atomic<bool> blocked{false};
-  std::atomic<size_t> together{1};  // how many records it takes at once
-  std::atomic<size_t> largest{0};   // how many it was given
+  std::atomic<size_t> together{1};  // the most records that it takes at once
+  std::atomic<size_t> largest{0};   // the most records that it got at once
   std::atomic<bool> fail_sync{false};
   std::function<void()> in_sync;  // set while nothing is synced
   std::atomic<int> syncs{0};
@@ -88,7 +88,7 @@ class PipelineTest : public testing::Test {
     ASSERT_TRUE(dir.ok()) << dir.status();
     dir_ = *std::move(dir);
   }
-  // From here on the volume is another, on an ext4 of its own.
+  // Replaces the volume by another one, on an ext4 of its own.
   void MoveToExt4() {
     ext4_ = std::make_unique<ScratchFs>(64 << 20, "mkfs.ext4 -q");
     MakeVolume(ext4_->path());

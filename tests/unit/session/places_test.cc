@@ -83,7 +83,7 @@ TEST_F(PlacesTest, GoesToTheFirstAddressThatItMayHave) {
   EXPECT_TRUE(places_.problem(2).ok());
 }
 
-// One of them answers at the other's address: as it has started there before the names led there.
+// A replica answers at the other's address: it started there before the names led there.
 TEST_F(PlacesTest, AnAddressWhereOneAnswersWhoseNameLeadsElsewhereIsTheOthers) {
   EXPECT_FALSE(places_.OnAnswer(1, Answer({"10.0.0.1"}), /*connected=*/0b001).moved);
   EXPECT_FALSE(places_.OnAnswer(0, Answer({"10.0.0.2"}), /*connected=*/0b001).moved);
@@ -105,7 +105,7 @@ TEST_F(PlacesTest, AnAddressThatAnotherAnswersFromIsNotTaken) {
 
 TEST_F(PlacesTest, AnAddressThatAnothersNameLeadsToIsNotTaken) {
   EXPECT_FALSE(places_.OnAnswer(2, Answer({"10.0.0.1"}), 0).moved);
-  // A resolver that cannot tell takes nothing back.
+  // A resolver that fails changes nothing.
   (void)places_.OnAnswer(0, absl::UnavailableError("no answer"), 0);
   EXPECT_FALSE(places_.OnAnswer(2, Answer({"10.0.0.1"}), 0).moved);
 }
@@ -172,7 +172,7 @@ TEST(PlacesOnThisHostTest, OtherHostsNeedTheWordThatTheNetworkIsTrusted) {
   EXPECT_FALSE(places.OnAnswer(0, Answer({"10.0.0.1"}), 0).moved);
   EXPECT_THAT(Problem(places, 0), HasSubstr("\"insecure\""));
   EXPECT_EQ(FormatSockaddr(places.at(0)), "127.0.0.1:7400");
-  // Not forgotten when the resolver has nothing to say for a while.
+  // It is not forgotten when the resolver fails for a while.
   (void)places.OnAnswer(0, absl::UnavailableError("no answer"), 0);
   EXPECT_THAT(Problem(places, 0), HasSubstr("\"insecure\""));
   EXPECT_TRUE(places.OnAnswer(0, Answer({"127.0.0.2"}), 0).moved);

@@ -1,5 +1,4 @@
-// Which replicas are members of the volume, and count: single rules of the replicator, step by
-// step.
+// Which replicas are members and count: single rules of the replicator, step by step.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -36,7 +35,7 @@ TEST_F(ReplicatorTest, LosingAMemberSecuresWhatLeanedOnItBeforeTheNote) {
   EXPECT_EQ(out_.note->members, 0b101);
 }
 
-// A recovery would go by the note that names the lost one.
+// A recovery would use the note that names the lost member.
 TEST_F(ReplicatorTest, NothingIsDurableUntilTheNoteWithoutALostMemberReturns) {
   Make(2, 1);
   Heal(2);
@@ -296,7 +295,7 @@ TEST_F(ReplicatorTest, ASilentReplicaIsNotLookedAtAllTheTime) {
   Heal(2);
   Issue();
   Ack(0, 1);
-  for (int i = 0; i < 500; ++i) Tick(10);  // that is silence
+  for (int i = 0; i < 500; ++i) Tick(10);  // counts as silence
   const int64_t end = now_ + 2000 * kMs;
   int ticks = 0;
   for (; now_ < end; ++ticks) {
@@ -322,7 +321,7 @@ TEST_F(ReplicatorTest, ASlowLinkIsNotSentEverythingTwice) {
     ack.free_bytes = 64 << 20;
     core_->OnAck(now_, 1, 90 * kMs, ack);
     Take();
-    if (i < 10) out_.sends.clear();  // how long it takes must be learnt
+    if (i < 10) out_.sends.clear();  // the round trip must be learnt first
     again +=
         static_cast<int>(std::count_if(out_.sends.begin(), out_.sends.end(), [](const auto& send) {
           return send.again && send.replica == 1;
@@ -332,7 +331,7 @@ TEST_F(ReplicatorTest, ASlowLinkIsNotSentEverythingTwice) {
   EXPECT_EQ(again, 0);
 }
 
-// Half of the round trip is what delta says a link may take.
+// delta bounds one direction, half of the round trip.
 TEST_F(ReplicatorTest, ALinkThatTakesNearlyDeltaEachWayIsGoodEnough) {
   Make(1, 1);
   Tick(1);
@@ -385,7 +384,7 @@ TEST_F(ReplicatorTest, OneLostProbeLosesNoMemberHoweverSmallDeltaIs) {
   EXPECT_TRUE(core_->replica(0, now_).member);
 }
 
-// What the log has of the events so far, "W0 text" for a warning about replica 0.
+// Returns the events as log lines, "W0 text" for a warning about replica 0.
 std::vector<std::string> Told(const Replicator::Outputs& out) {
   std::vector<std::string> lines;
   for (const ReplicatorEvent& event : out.events) {

@@ -69,7 +69,7 @@ TEST_F(MemoryTest, ARangeThatIsNamedNoMoreIsALoss) {
   EXPECT_FALSE(core_->replica(0, now_).member);
 }
 
-// The replica keeps its session when that is opened again, with what it held in that moment.
+// The replica keeps its session when that is opened again, with the records that it holds then.
 TEST_F(MemoryTest, WhatItHeldBeforeDoesNotCountWhenItIsOpenedAgain) {
   Make(2, 1);
   Heal(2);
@@ -96,7 +96,7 @@ TEST_F(MemoryTest, WhatItHeldBeforeDoesNotCountWhenItIsOpenedAgain) {
   Tick(5);
   AckAs(Names(4, {{11, 15}}));
   EXPECT_EQ(core_->replica(0, now_).contiguous, 15u);
-  // It is a member again only when a checkpoint covers what it lacks.
+  // It is a member again only when a checkpoint covers the records that it lacks.
   for (int i = 0; i < 30; ++i) {
     Tick(10);
     AckAs(Names(4, {{11, 15}}));

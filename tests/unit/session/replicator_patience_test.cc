@@ -1,4 +1,4 @@
-// How long the replicator waits after something went wrong, and that it forgets that.
+// The replicator's pauses after failures, and that it forgets failures.
 #include <gtest/gtest.h>
 
 #include <limits>
@@ -60,7 +60,7 @@ class PatienceTest : public ReplicatorTest {
       Settle();
     }
   }
-  // An outage of a second; returns how long after it the mode is replicated again, in ms.
+  // Makes an outage of a second. Returns how long after it the mode is replicated again, in ms.
   int64_t Outage() {
     Issue();
     for (int i = 0; i < 100; ++i) {
@@ -97,7 +97,7 @@ TEST_F(PatienceTest, OutagesOneRightAfterTheOtherHealLaterAndLater) {
   EXPECT_GT(last, 500) << "2 * delta << 4, less the outage itself";
 }
 
-// It is only paused, once in a while, and nothing is written between.
+// The process is only paused from time to time, and nothing is written between.
 TEST_F(PatienceTest, PausesFarFromEachOtherLoseNoMember) {
   Make(1, 1);
   Heal(1);

@@ -63,7 +63,7 @@ class GatherTest : public ReplicatorTest {
     Take();
     return seq;
   }
-  // Since the last call.
+  // Returns the ranges sent since the last call.
   Ranges Sent() {
     Ranges ranges;
     for (const auto& send : std::exchange(out_.sends, {}))
@@ -75,14 +75,14 @@ class GatherTest : public ReplicatorTest {
 TEST_F(GatherTest, WhatNobodyWaitsForIsSentTogether) {
   Make(2, 1);
   Heal(2);
-  // Until somebody waits.
+  // Until a caller waits.
   for (int i = 0; i < 3; ++i) Issue(SendWhen::kLater);
   EXPECT_EQ(Sent(), Ranges());
   EXPECT_EQ(core_->sendable(), 0u);
   core_->SendGathered(now_);
   Take();
   EXPECT_EQ(Sent(), Ranges({{1, 3}, {1, 3}}));
-  // Until something is issued that cannot wait.
+  // Until a record is issued that cannot wait.
   Issue(SendWhen::kLater);
   Ack(0, 3);
   EXPECT_EQ(Sent(), Ranges());
@@ -116,14 +116,14 @@ TEST_F(GatherTest, WhatIsWaitedForIsSentAtOnceOrWithWhatIsIssuedMeanwhile) {
   EXPECT_EQ(Sent(), Ranges()) << "the first is not durable yet";
   Ack(1, 1);
   EXPECT_EQ(Sent(), Ranges({{2, 4}, {2, 4}}));
-  // Nobody waits: it is not sent because something became durable.
+  // No caller waits: that a record became durable does not send it.
   Issue(SendWhen::kLater);
   for (int i = 0; i < 2; ++i) Ack(i, 4);
   EXPECT_EQ(Sent(), Ranges());
   core_->SendSoon(now_);
   Take();
   EXPECT_EQ(Sent(), Ranges({{5, 5}, {5, 5}}));
-  // An acknowledgement that does not come holds nothing up for long.
+  // A missing acknowledgement holds nothing up for long.
   Issue(SendWhen::kSoon);
   Tick(1);
   EXPECT_EQ(Sent(), Ranges({{6, 6}, {6, 6}}));
@@ -172,7 +172,7 @@ TEST_F(ReplicatorTest, WhatWasSentLateIsNotAwaitedBeforeItWasSent) {
   Tick(13);  // a hedge would be due, had it been sent when it was issued
   ASSERT_EQ(out_.sends.size(), 1u);
   EXPECT_FALSE(out_.stable_wanted);
-  // Nor when more was sent since.
+  // Nor when more records were sent since.
   for (int i = 0; i < 2; ++i) Issue();
   Tick(0);
   EXPECT_FALSE(out_.stable_wanted);
@@ -180,7 +180,7 @@ TEST_F(ReplicatorTest, WhatWasSentLateIsNotAwaitedBeforeItWasSent) {
   EXPECT_TRUE(out_.stable_wanted);
 }
 
-// Who asks may not have read the acknowledgements that came meanwhile.
+// The caller may not have read the acknowledgements that came meanwhile.
 TEST_F(ReplicatorTest, RequestsLetNoTimePass) {
   Make(1, 1);
   Heal(1);
@@ -273,8 +273,8 @@ TEST_F(ReplicatorTest, AFencedAckFailsTheVolumeForGood) {
   EXPECT_EQ(core_->durable(), 0u);
 }
 
-// I4: a process that was stopped while a recovery fenced its replicas must hear so before its own
-// disk acknowledges.
+// I4: a process that was stopped while a recovery fenced its replicas must learn that before its
+// own disk acknowledges.
 TEST_F(ReplicatorTest, AfterAStopReplicasGetTheirTimeToAnswerBeforeTheDiskIsTaken) {
   Make(1, 1);
   Heal(1);

@@ -1,4 +1,4 @@
-// What the replicator's tests share: a core, a clock, and everything it asked for.
+// Shared by the replicator's tests: a core, a clock, and all outputs of the core.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -73,7 +73,7 @@ class ReplicatorTest : public testing::Test {
     return seq;
   }
 
-  // The disk takes every note that is asked for.
+  // Writes every note that the core asks for.
   void Settle() {
     while (out_.note) {
       out_.note.reset();
@@ -81,7 +81,7 @@ class ReplicatorTest : public testing::Test {
       Take();
     }
   }
-  // A replica that lost its memory is opened again, with the promises of `store`.
+  // Opens a replica that lost its memory again, with the promises of `store`.
   void Reborn(int replica, Incarnation life, StoreId store) {
     Ack(replica, 0, 0, life);
     Settle();

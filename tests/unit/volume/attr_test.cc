@@ -64,7 +64,7 @@ TEST_F(AttrTest, EachPartOfSetAttrIsSetAndNothingElse) {
   EXPECT_EQ(st->st_size, 5);
 }
 
-// A file system may stamp with a finer clock once somebody has looked at a time.
+// A file system may stamp with a finer clock once a program has read a time.
 TEST_F(AttrTest, NowIsNeverBeforeTheLastWrite) {
   for (const char* const mkfs : {"mkfs.ext4 -q -b 4096 -m 0", "mkfs.xfs -q", "mkfs.btrfs -q"}) {
     if (!ScratchFs::Supported(mkfs, "rw")) continue;
@@ -156,9 +156,9 @@ TEST_F(AttrTest, AnAclThatIsNotThereCanBeRemoved) {
   }
 }
 
-// The kernel asks for an ACL before it judges by the mode; only "there is none" lets it go on.
+// The kernel asks for an ACL before it uses the mode; only "there is none" lets it continue.
 TEST_F(AttrTest, AFileSystemWithoutAclsHasNone) {
-  const std::string mkfs = "mkfs.btrfs -q";  // ext4 has no such option any more
+  const std::string mkfs = "mkfs.btrfs -q";  // ext4 no longer has such an option
   if (!ScratchFs::Supported(mkfs, "noacl")) GTEST_SKIP() << "no btrfs without ACLs in this kernel";
   Make(256 * kMiB, mkfs, "noacl");
   if (IsSkipped()) return;

@@ -1,4 +1,4 @@
-// Bulk files: past the log and back, and what protects their data from older records (I3).
+// Bulk files: past the log and back, and the protection of their data from older records (I3).
 #include <fcntl.h>
 #include <sys/statvfs.h>
 
@@ -19,13 +19,13 @@ class BulkTest : public VolumeFixture {
  protected:
   BulkTest() { config.bulk_limit_bytes = 64 * 1024; }
   FakeStream& fake() { return FakeOf(volume->stream()); }
-  // A file of an earlier checkpoint, so that its name needs no sync.
+  // Makes a file before a checkpoint, so that its name needs no sync.
   Handle* OldFile(const std::string& name) {
     Handle* const file = Create(name);
     SALIUS_CHECK_OK(volume->stream().Checkpoint());
     return file;
   }
-  // Writes until the file is bulk; returns where the next byte goes.
+  // Writes until the file is bulk; returns the offset of the next byte.
   uint64_t MakeBulk(Handle* file) {
     for (uint64_t at = 0; at < 80 * 1024; at += 16 * 1024) {
       Write(file, at, std::string(16 * 1024, 'b'));
@@ -87,9 +87,9 @@ TEST_F(BulkTest, FsyncMakesOnDiskDurableAndTheFileIsLoggedAgain) {
   volume->Release(file);
 }
 
-// An fdatasync of blocks that are there already leaves the times behind.
+// An fdatasync of allocated blocks does not write the times.
 TEST_F(BulkTest, FsyncPutsTheTimesOnTheDiskToo) {
-  Make(64 * kMiB, "mkfs.ext4 -q -b 4096 -m 0", "commit=1000");  // no time comes there by itself
+  Make(64 * kMiB, "mkfs.ext4 -q -b 4096 -m 0", "commit=1000");  // nothing else writes the times
   Handle* const file = OldFile("a");
   MakeBulk(file);
   struct stat want {};
@@ -159,8 +159,8 @@ TEST_F(BulkTest, FsyncThroughALaterHandleCoversBulkDataOfAClosedOne) {
   volume->Release(file);
 }
 
-// A descriptor does not hear of data that was written through another one, and that could not be
-// written back before it was opened.
+// A descriptor does not report data of another descriptor whose write-back failed before it was
+// opened.
 TEST_F(BulkTest, BulkDataOfAClosedDescriptorIsSyncedWithTheFileSystem) {
   Make();
   Handle* file = OldFile("a");
@@ -173,7 +173,7 @@ TEST_F(BulkTest, BulkDataOfAClosedDescriptorIsSyncedWithTheFileSystem) {
   int syncs = fake().syncs;
   ASSERT_TRUE(volume->Fsync(*file, true).ok());
   EXPECT_EQ(fake().syncs, syncs + 1);
-  // All of that is synced now, and what follows goes through descriptors that are still open.
+  // All of that is synced now, and later writes go through descriptors that are still open.
   volume->Release(file);
   file = OpenFile(node);
   syncs = fake().syncs;
@@ -202,7 +202,7 @@ TEST_F(BulkTest, RecordsOfAForgottenNodeAreCoveredByACheckpoint) {
   volume->Release(file);
 }
 
-// Until the new node is there an earlier one of the same file may have records stamped, and go.
+// Until the new node exists, an earlier one of the same file may stamp records, and be destroyed.
 TEST(NodeTableTest, NoNodeComesOrGoesBetweenWhatWasIssuedAndTheNewNode) {
   NodeTable table;
   std::atomic<bool> looked_up = false;
@@ -213,7 +213,7 @@ TEST(NodeTableTest, NoNodeComesOrGoesBetweenWhatWasIssuedAndTheNewNode) {
       table.Find(7);
       looked_up = true;
     });
-    // It has to wait; one that did not would be done long before this ends.
+    // It has to wait; otherwise it would be done long before this ends.
     const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(300);
     while (!looked_up && std::chrono::steady_clock::now() < end) std::this_thread::yield();
     EXPECT_FALSE(looked_up);
@@ -253,8 +253,8 @@ TEST_F(BulkTest, DirectWriteAfterTheSyncKeepsTheFileBulk) {
   volume->Release(file);
 }
 
-// Recovery may repeat what is before them in the log, for which there is no room beside what took
-// theirs.
+// Recovery may repeat earlier records of the log, for which there is no room beside the blocks that
+// took theirs.
 TEST_F(BulkTest, TruncateAndFallocateOfABulkFileAreLoggedAndComeBetweenItsWrites) {
   Make();
   Handle* const file = OldFile("a");
@@ -274,7 +274,7 @@ TEST_F(BulkTest, TruncateAndFallocateOfABulkFileAreLoggedAndComeBetweenItsWrites
   EXPECT_EQ(*volume->Write(*file, 0, "end", /*append=*/true, false), 3u);
   EXPECT_EQ(Stat(file->node).st_size, 5003);
   EXPECT_EQ(fake().Issued(Op::kWrite).size(), 4u) << "the file is bulk still";
-  // None of them may be repeated over what an fsync put on the disk.
+  // None of them may be repeated over data that an fsync put on the disk.
   ASSERT_TRUE(volume->Fsync(*file, true).ok());
   ASSERT_EQ(fake().Issued(Op::kOnDisk).size(), 1u);
   EXPECT_EQ(fake().Issued(Op::kOnDisk)[0]->header().arg0, fake().Issued(Op::kFallocate)[0]->seq());
@@ -313,7 +313,7 @@ TEST_F(BulkTest, SpaceOfARemovedFileIsFreeWhenItIsClosed) {
   EXPECT_EQ(free_blocks(), before);
 }
 
-// Nothing but the page cache has the new data, and the rename is durable at once.
+// Only the page cache has the new data, and the rename is durable at once.
 TEST_F(BulkTest, RenameOverAnotherFileSyncsBulkDataFirst) {
   Make();
   volume->Release(Create("target"));

@@ -24,7 +24,7 @@ class Ext4WatchTest : public ::testing::Test {
 
   UniqueFd Root() { return *OpenAt(AT_FDCWD, fs_.path(), O_RDONLY | O_DIRECTORY); }
 
-  // What a remount, a resize and the like do: they say so in the kernel's log.
+  // Remounts: like a resize that writes a harmless message into the kernel's log.
   void SayWhatIsNoHarm() { MustRun("mount -o remount,rw " + fs_.path()); }
 
   ScratchFs fs_;
@@ -80,7 +80,7 @@ TEST_F(Ext4WatchTest, ErrorIsReportedFromThenOn) {
   EXPECT_EQ(watch.Check(), first);
 }
 
-// As "Delayed block allocation failed" is, it is a message and no error.
+// Like "Delayed block allocation failed" it is a message and no error.
 TEST_F(Ext4WatchTest, CriticalMessageIsReported) {
   Ext4Watch watch(Root().get());
   SayWhatIsNoHarm();

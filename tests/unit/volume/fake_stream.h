@@ -16,7 +16,7 @@ namespace salius {
 
 class FakeStream final : public RecordStream {
  public:
-  // A StartRecordStream.
+  // Makes a stream (a StartRecordStream).
   static absl::StatusOr<std::unique_ptr<RecordStream>> Start(const VolumeDir& dir, StateFile state,
                                                              StableLog stable, ApplySink& sink,
                                                              StreamOptions options);
@@ -43,7 +43,7 @@ class FakeStream final : public RecordStream {
   std::vector<RecordRef> Issued(Op op);
   // Applies the next `count` records.
   void ApplySome(size_t count);
-  // Every later call returns the error.
+  // Makes every later call return the error.
   void Fail(const absl::Status& status);
 
   mutable absl::Mutex mu;  // guards what follows
@@ -69,7 +69,7 @@ class FakeStream final : public RecordStream {
   FileId next_id_;
 };
 
-// The fake under a volume that was opened with FakeStream::Start.
+// Returns the fake under a volume that was opened with FakeStream::Start.
 inline FakeStream& FakeOf(RecordStream& stream) { return dynamic_cast<FakeStream&>(stream); }
 
 }  // namespace salius

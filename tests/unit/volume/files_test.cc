@@ -58,7 +58,7 @@ TEST_F(FilesTest, WriteBeyondTheEndLeavesZeros) {
   volume->Release(file);
 }
 
-// The kernel leaves times to who serves the file.
+// The kernel leaves times to the process that serves the file.
 TEST_F(FilesTest, ReadingLeavesTheAccessTimeWhereThatIsAskedFor) {
   Make(64 * kMiB);
   if (IsSkipped()) return;
@@ -186,7 +186,7 @@ TEST_F(FilesTest, WriteAfterUnlinkIsReadThroughTheOpenHandle) {
   EXPECT_EQ(Read(file, 0, 100), "be");
   EXPECT_EQ(Stat(file->node).st_mode & 07777, 0600u);
   EXPECT_EQ(Errno(volume->Fsync(*file, false)), 0);
-  // Nothing brings the file back, so nothing of it is logged.
+  // Nothing brings the file back, so none of its changes is logged.
   EXPECT_EQ(volume->stream().watermarks().issued, issued);
   volume->Release(file);
 }
@@ -215,10 +215,10 @@ TEST_F(FilesTest, NamelessFileKeepsItsHiddenLinkUntilACheckpointCoversItsRecords
   ASSERT_TRUE(created.ok());
   Write(created->handle, 0, "temp");
   volume->Release(created->handle);
-  // Should the power fail now, recovery finds records of the file, and must find the file.
+  // If the power failed now, recovery would find records of the file, and must find the file.
   EXPECT_NE(rmdir(Backing(".salius/open").c_str()), 0);
   ASSERT_TRUE(volume->stream().Checkpoint().ok());
-  // The next one gives back what closed files hold that the one before covers.
+  // The next checkpoint frees the space of closed files that the last one covers.
   ASSERT_TRUE(volume->MakeDir(root(), "d", 0755, caller).ok());
   ASSERT_TRUE(volume->stream().Checkpoint().ok());
   EXPECT_EQ(Errno(volume->Link(*created->entry.node, root(), "late")), ENOENT);
@@ -269,7 +269,7 @@ TEST_F(FilesTest, FileTooLargeIsRefusedBeforeItIsStamped) {
   Handle* const file = Create("a");
   const uint64_t largest = (uint64_t{1} << 32) * 4096 - 4096;  // ext4 with blocks of 4 KiB
   EXPECT_EQ(Errno(volume->Write(*file, largest, "x", false, false)), EFBIG);
-  // As much as fits is written.
+  // The part that fits is written.
   auto written = volume->Write(*file, largest - 2, "xyz", false, false);
   ASSERT_TRUE(written.ok()) << written.status();
   EXPECT_EQ(*written, 2u);
@@ -311,7 +311,7 @@ TEST_F(FilesTest, HardLinksShareOneNode) {
   volume->Release(file);
 }
 
-// Recovery could not pin what such a session acknowledges.
+// Recovery could not pin the records that such a session acknowledges.
 TEST_F(FilesTest, AConfigThatNamesALargerStableLogIsRefused) {
   MakeClosed();
   if (IsSkipped()) return;
@@ -349,7 +349,7 @@ TEST_F(FilesTest, ConcurrentAppendsAreWholeAndNoneIsLost) {
   Handle* const file = Create("a");
   std::atomic<bool> done{false};
   std::thread reader([&] {
-    // Every record that can be seen is whole.
+    // Every visible record is whole.
     while (!done) {
       const std::string content = Read(file, 0, kThreads * kRounds * kBytes);
       ASSERT_EQ(content.size() % kBytes, 0u);
@@ -377,8 +377,8 @@ TEST_F(FilesTest, ConcurrentAppendsAreWholeAndNoneIsLost) {
   volume->Release(file);
 }
 
-// A reader does not wait for an apply, and sees no half of one. The file never becomes bulk, since
-// bulk writes are not applied.
+// A reader does not wait for an apply, and never sees a part of one. The file never becomes bulk,
+// because bulk writes are not applied.
 TEST_F(FilesTest, ConcurrentOverwritesAreReadWhole) {
   config.bulk_limit_bytes = uint64_t{1} << 40;
   Make();

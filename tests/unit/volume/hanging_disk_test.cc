@@ -1,4 +1,4 @@
-// What is answered while the file system is frozen and an apply hangs in it.
+// Answers while the file system is frozen and an apply hangs in it.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -24,7 +24,7 @@ class HangingDiskTest : public VolumeFixture {
       fake().disk_hangs = true;
     }
     applier = std::thread([this] { fake().ApplySome(1); });
-    // It holds this lock over the system call.
+    // Apply holds this lock over the system call.
     while (node.content.ReaderTryLock()) {
       node.content.ReaderUnlock();
       absl::SleepFor(absl::Milliseconds(1));
@@ -62,7 +62,7 @@ TEST_F(HangingDiskTest, UnappliedDataIsReadAndToldWithoutTheDisk) {
   EXPECT_EQ(volume->Lseek(*file, 100, SEEK_HOLE).value_or(0), 12288u);
   EXPECT_EQ(Errno(volume->Lseek(*file, 12288, SEEK_DATA)), ENXIO);
   EXPECT_TRUE(volume->StatFs().ok());
-  // Written on, and opened and closed by others.
+  // The file is written again, and opened and closed by other callers.
   Write(file, 0, "c", /*sync=*/true);
   Handle* const other = OpenFile(file->node, O_RDONLY);
   EXPECT_EQ(Read(other, 0, 2), "ca");
@@ -75,7 +75,7 @@ TEST_F(HangingDiskTest, UnappliedDataIsReadAndToldWithoutTheDisk) {
   EXPECT_EQ(BackingContent("f"), "c" + std::string(4095, 'a') + std::string(8192, 'b'));
 }
 
-// Its link is taken away, and its blocks are freed, by a thread that nobody waits for.
+// A thread for which no caller waits removes its link and frees its blocks.
 TEST_F(HangingDiskTest, ClosedNamelessFileCountsAsFreeAndItsCloseDoesNotWait) {
   Make();
   Handle* const file = Create("f");

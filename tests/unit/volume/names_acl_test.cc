@@ -1,4 +1,4 @@
-// What new objects inherit: mode bits, groups and ACLs as the kernel's rules say.
+// Mode bits, groups and ACLs of new objects, by the kernel's rules of inheritance.
 #include "storage/names_acl.h"
 
 #include <sys/stat.h>
@@ -88,7 +88,7 @@ TEST(NamesAcl, SetgidBitIsKeptOnlyForMembersAndTheMightyAndNonExecutables) {
   EXPECT_NE(Made(parent, S_IFDIR | 0755, {.gid = 5}).mode & S_ISGID, 0u);
 }
 
-// Bits of the mode that no entry bounds would be given to everybody.
+// Bits of the mode that no entry bounds would be given to every user.
 TEST(NamesAcl, DamagedAclIsRefused) {
   const auto refused = [](const std::string& acl) {
     const auto made = Inherit({.mode = 0755, .default_acl = acl}, S_IFREG | 0666, {});

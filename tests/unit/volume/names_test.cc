@@ -1,4 +1,4 @@
-// Names: create, link, unlink, rename, and what a caller may see.
+// Names: create, link, unlink, rename, and the names that callers see.
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -75,7 +75,7 @@ TEST_F(NamesTest, SaliusOwnDirectoryIsInvisible) {
   Node& dir = Dir(root(), "d");
   EXPECT_EQ(Rename("d", ".salius"), EPERM);
   EXPECT_EQ(Rename("d", ".salius", RENAME_EXCHANGE), EPERM);
-  // Elsewhere the name is as good as any.
+  // In another directory the name is an ordinary one.
   EXPECT_EQ(Errno(volume->MakeDir(dir, ".salius", 0755, caller)), 0);
   EXPECT_EQ(List(dir).count(".salius"), 1u);
 }
@@ -139,7 +139,7 @@ TEST_F(NamesTest, RenameLeavesAWhiteout) {
   const auto id = ReadFileIdAt(AT_FDCWD, Backing("a"));
   ASSERT_TRUE(id.ok()) << id.status();
   EXPECT_NE(*id, kNoFileId);
-  // It is an object like others.
+  // It is an ordinary object.
   EXPECT_EQ(Rename("a", "c"), 0);
   EXPECT_EQ(Errno(volume->Unlink(root(), "c")), 0);
   EXPECT_EQ(LookupErrno("a"), ENOENT);
@@ -205,7 +205,7 @@ TEST_F(NamesTest, RenameRefusesWhatTheKernelRefuses) {
   EXPECT_EQ(&Find("empty"), &d);
 }
 
-// No path leads there: the kernel knows none that is longer than 4095 bytes.
+// No path leads there: the kernel takes none that is longer than 4095 bytes.
 TEST_F(NamesTest, RenameDeeperThanAnyPath) {
   Make();
   Node* deep = &root();
@@ -265,7 +265,7 @@ TEST_F(NamesTest, FilesThatWereThereBeforeAreAdoptedAtTheirFirstChange) {
 
 class CopiedTest : public NamesTest {
  protected:
-  // Files "a" and "b" of a session that is closed, with the id that is returned.
+  // Makes files "a" and "b" in a session, closes it, and returns the id of both.
   FileId MakeTwoWithOneId() {
     Make();
     volume->Release(Create("a"));
@@ -293,7 +293,7 @@ TEST_F(CopiedTest, IdIsReplaced) {
   EXPECT_LT(*ReadFileIdAt(AT_FDCWD, Backing("c")), uint64_t{1} << 60);
 }
 
-// Its node is gone, but records of it are in the log.
+// The file's node is gone, but its records are in the log.
 TEST_F(CopiedTest, IdIsReplacedWhereTheFirstFileWasRemovedBefore) {
   const FileId id = MakeTwoWithOneId();
   Open();
@@ -335,7 +335,7 @@ TEST_F(NamesTest, FailedApplyIsReportedAndCancelled) {
   EXPECT_GT(made, 2);
   EXPECT_TRUE(volume->stream().health().ok());
   EXPECT_EQ(LookupErrno("d" + std::to_string(made - 1)), ENOENT);
-  // What was being made is not left behind, and there is room again after a removal.
+  // A failed object is not left behind, and there is room again after a removal.
   EXPECT_EQ(Errno(volume->RemoveDir(root(), "d0")), 0);
   EXPECT_EQ(Errno(volume->MakeDir(root(), "again", 0755, caller)), 0);
 }
@@ -378,7 +378,7 @@ TEST_F(NamesTest, DefaultAclIsInheritedInsteadOfTheUmask) {
   auto inner = volume->MakeDir(dir, "s", 0777, caller);
   ASSERT_TRUE(inner.ok());
   EXPECT_TRUE(volume->GetXattr(*inner->node, "system.posix_acl_default").ok());
-  // The kernel agrees about what it would have done itself.
+  // The kernel gives the same result.
   MustRun("umask 022; touch " + Backing("d/k") + "; getfacl -cE " + Backing("d/f") + " > " +
           Backing("f.acl") + "; getfacl -cE " + Backing("d/k") + " > " + Backing("k.acl") +
           "; cmp " + Backing("f.acl") + " " + Backing("k.acl"));
@@ -413,7 +413,7 @@ TEST_F(NamesTest, ReadDirGoesOnFromAnyOffset) {
   volume->Release(*handle);
 }
 
-// btrfs lists up to the last name that there was at the last seek.
+// btrfs lists up to the last name that existed at the last seek.
 TEST_F(NamesTest, ReadDirEndsWhileWhatItListsIsRenamed) {
   constexpr char kMkfs[] = "mkfs.btrfs -q -f";
   if (!ScratchFs::Supported(kMkfs, "rw")) GTEST_SKIP() << "needs btrfs";

@@ -1,4 +1,4 @@
-// What a session finds when it begins, and what it makes sure of.
+// The checks and syncs at the begin of a session.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -32,7 +32,7 @@ class OpenTest : public VolumeFixture {
   }
 };
 
-// An fsync of it through the mount has nothing to do.
+// An fsync of the file through the mount has nothing to do.
 TEST_F(OpenTest, WhatWasPutThereBeforeIsOnTheDisk) {
   MakeClosed(64 * kMiB, "mkfs.ext4 -q -b 4096 -m 0", "commit=1000");
   if (IsSkipped()) return;
@@ -53,7 +53,7 @@ TEST_F(OpenTest, ANoteOfAnotherVolumeIsRefused) {
   EXPECT_NE(refused.message().find(kVolumeFileName), absl::string_view::npos) << refused;
 }
 
-// The note of the session that was open may have become unreadable, or an older one was put back.
+// The last session's note may have become unreadable, or an older one was put back.
 TEST_F(OpenTest, ACleanNoteThatIsOlderThanTheStableLogIsRefused) {
   MakeClosed(64 * kMiB);
   if (IsSkipped()) return;

@@ -21,7 +21,7 @@ namespace {
 
 class OverlayTest : public VolumeFixture {
  protected:
-  // How many of this process's descriptors of that file are open for writing.
+  // Returns how many of this process's descriptors of that file are open for writing.
   static int OpenForWriting(const std::string& path) {
     int count = 0;
     for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
@@ -32,7 +32,7 @@ class OverlayTest : public VolumeFixture {
     }
     return count;
   }
-  // A record that is never applied.
+  // Makes a record that is never applied.
   RecordRef Record(Op op, uint64_t arg0, uint64_t arg1, uint64_t arg2, std::string body = "") {
     RecordDraft draft;
     draft.op = op;
@@ -46,7 +46,7 @@ class OverlayTest : public VolumeFixture {
   }
 };
 
-// What a file is after a sequence of operations.
+// A model of a file: its content after a sequence of operations.
 struct Shadow {
   std::string content;
 
@@ -74,7 +74,7 @@ TEST_F(OverlayTest, EveryKindOfPatchIsLaidOverInOrder) {
   Overlay(patches.Touching(0, buffer.size()), 0, absl::MakeSpan(buffer.data(), buffer.size()));
   EXPECT_EQ(buffer, std::string("\0\0\0bc\0\0Z\0\0", 10));
   EXPECT_TRUE(patches.Touching(3, 0).empty());
-  EXPECT_EQ(patches.Touching(8, 4).size(), 1u);  // only the truncation reaches there
+  EXPECT_EQ(patches.Touching(8, 4).size(), 1u);  // only the truncation changes these bytes
   patches.RemoveThrough(2);
   EXPECT_EQ(patches.size(), 3u);
   patches.RemoveThrough(99);
@@ -108,7 +108,7 @@ TEST_F(OverlayTest, RandomOperationsReadLikeAPlainFileHoweverLateTheyAreApplied)
         case 0: {
           struct stat want {};
           want.st_size = static_cast<off_t>(at);
-          // Not SetAttr alone: it answers with attributes, which waits for the apply.
+          // SetAttr alone would not do: it returns attributes, and so waits for the apply.
           ASSERT_TRUE(volume->SetAttr(file->node, kSetSize, want).ok());
           shadow.content.resize(at);
           break;
@@ -221,7 +221,7 @@ TEST_F(OverlayTest, WritesThatFollowOneAnotherAreAppliedWithOneCall) {
   EXPECT_EQ(fake.applies - before, 5);
   EXPECT_EQ(BackingContent("a"), "onetwothreefour" + std::string(5, '\0') + "again");
   EXPECT_EQ(BackingContent("b"), std::string(11, '\0') + "another file");
-  // What is written behind a truncation is.
+  // A write after a truncation is applied after it.
   volume->Release(OpenFile(a->node, O_WRONLY | O_TRUNC));
   Write(a, 0, "new");
   EXPECT_EQ(Stat(a->node).st_size, 3);
@@ -260,7 +260,7 @@ TEST_F(OverlayTest, WritesThatWereAppliedTogetherHoldNothingAnyMore) {
   EXPECT_EQ(OpenForWriting(Backing("a")), 0);
   EXPECT_EQ(volume->StatFs()->f_bavail, free_before->f_bavail);
 
-  // The node itself neither: else the removed file would keep its inode.
+  // Nor does the node itself, or the removed file would keep its inode.
   ASSERT_TRUE(volume->Unlink(root(), "a").ok());
   EXPECT_EQ(volume->StatFs()->f_ffree, free_before->f_ffree);
   volume->Forget(node, 1);
@@ -290,7 +290,7 @@ TEST_F(OverlayTest, SizeIsRightAfterAnOperationThatCouldNotBeApplied) {
   ASSERT_EQ(*volume->Write(*file, 0, "on", /*append=*/true, false), 2u);
   ASSERT_EQ(*volume->Write(*file, 0, "e", /*append=*/true, false), 1u);
   EXPECT_EQ(Stat(file->node).st_size, 3);
-  // The limit on the size of files is there only while the record is applied.
+  // The limit on the size of files is set only while the record is applied.
   signal(SIGXFSZ, SIG_IGN);
   rlimit before{};
   ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);

@@ -33,7 +33,7 @@ bool GoesSoon(const std::string& path) {
 class RecordsTest : public VolumeFixture {
  protected:
   FakeStream& fake() { return FakeOf(volume->stream()); }
-  // An O_TMPFILE; `hidden` becomes the path of its hidden link.
+  // Makes an O_TMPFILE; sets `hidden` to the path of its hidden link.
   Volume::Created NamelessFile(std::string* hidden) {
     auto created = volume->CreateTmpFile(root(), O_RDWR, 0600, caller);
     SALIUS_CHECK_OK(created);
@@ -41,8 +41,8 @@ class RecordsTest : public VolumeFixture {
         Backing(".salius/open/" + IdName(fake().Issued(Op::kCreate).back()->header().file_id));
     return *created;
   }
-  // One that is closed, and that a checkpoint covers: its link may go from now on. Where the next
-  // record is issued all hidden links are looked through.
+  // Makes one that is closed and that a checkpoint covers: its link may be removed from now on. The
+  // next issue looks through all hidden links.
   Volume::Created ClosedNamelessFile(std::string* hidden) {
     const Volume::Created created = NamelessFile(hidden);
     std::string other_hidden;
@@ -197,13 +197,13 @@ TEST_F(RecordsTest, AdoptComesBeforeTheFirstChangeWithPathAndHandle) {
   EXPECT_EQ(AdoptBody::Decode(adopts[1]->body())->path, "x/y");
 }
 
-// Which of the files that have its id the session means, should it have been copied.
+// Names the file that the session means, in case others have its id as copies.
 TEST_F(RecordsTest, AdoptOfAFileThatHasItsIdTellsItsHandle) {
   MakeClosed();
   if (IsSkipped()) return;
   MustRun("touch " + Backing("f"));
   ASSERT_TRUE(WriteFileId(OpenAt(AT_FDCWD, Backing("f"), O_RDWR)->get(), 5).ok());
-  {  // an earlier session gave it
+  {  // an earlier session gives the id
     const auto dir = OpenAt(AT_FDCWD, Backing(".salius"), O_RDONLY | O_DIRECTORY);
     auto state = StateFile::Open(dir->get(), kStateFileName);
     ASSERT_TRUE(state.ok());
@@ -226,7 +226,7 @@ TEST_F(RecordsTest, AdoptOfAFileThatHasItsIdTellsItsHandle) {
   EXPECT_EQ(body->path, "");
 }
 
-// Recovery reads what it cannot decode as damage.
+// Recovery takes a body that it cannot decode for damage.
 TEST_F(RecordsTest, AdoptOfAFileWhosePathIsTooLongHasItsHandleAlone) {
   MakeClosed();
   if (IsSkipped()) return;
@@ -253,7 +253,7 @@ TEST_F(RecordsTest, AdoptOfAFileWhosePathIsTooLongHasItsHandleAlone) {
   volume->Release(file);
 }
 
-// Copied from another volume, whose ids this one has not come to yet.
+// The file was copied from another volume, whose ids this one has not handed out yet.
 TEST_F(RecordsTest, IdThatAForeignFileClaimsMeanwhileIsAnErrorOfTheCall) {
   Make();
   volume->Release(Create("a"));
@@ -273,7 +273,7 @@ TEST_F(RecordsTest, IdThatAForeignFileClaimsMeanwhileIsAnErrorOfTheCall) {
 
 TEST_F(RecordsTest, WhatFailsWhenItIsAppliedIsCancelledBeforeTheCallerHearsIt) {
   Make();
-  // Someone takes the name between check and apply.
+  // Another program takes the name between check and apply.
   fake().before_apply = [&](const RecordRef& record) {
     if (record->header().op == Op::kCreate) MustRun("touch " + Backing("taken"));
   };
@@ -365,8 +365,8 @@ TEST_F(RecordsTest, NamelessFileIsLoggedAndKeepsAHiddenLink) {
   EXPECT_NE(access(hidden.c_str(), F_OK), 0);
 }
 
-// Through a descriptor that is open on no file (O_PATH). Recovery could not tell it from one that
-// is lost.
+// The change is made through an O_PATH descriptor. Recovery could not tell the file from a lost
+// one.
 TEST_F(RecordsTest, HiddenLinkStaysWhileAChangeOfTheClosedFileIsInNoCheckpoint) {
   Make();
   std::string hidden;
@@ -398,7 +398,7 @@ TEST_F(RecordsTest, HiddenLinkGoesAlsoWhenARecordWasOnItsWayAtTheCheckpoint) {
   ASSERT_TRUE(volume->stream().Checkpoint().ok());
   std::string other_hidden;
   Handle* const other = NamelessFile(&other_hidden).handle;
-  fake().on_wait_durable = [&](Seq) {  // the change of the mode is on its way
+  fake().on_wait_durable = [&](Seq) {  // the change of the mode is under way
     fake().on_wait_durable = nullptr;
     volume->Release(other);  // looks through all hidden links
   };
@@ -424,8 +424,8 @@ TEST_F(RecordsTest, FileWhoseAttributesCannotBeToldIsNotLeftOpen) {
   EXPECT_EQ(node.handles, 0u);
 }
 
-// Its link goes only when nothing of the file can be stamped any more: behind it recovery would
-// look for a file that is rightly gone.
+// The link is removed only when no record of the file can be stamped any more: for a later record
+// recovery would look for a file that is rightly gone.
 TEST_F(RecordsTest, HiddenLinkStaysWhileAChangeOfTheClosedFileIsBeingStamped) {
   Make();
   std::string hidden;
@@ -444,7 +444,7 @@ TEST_F(RecordsTest, HiddenLinkStaysWhileTheFileIsBeingNamed) {
   std::string hidden;
   const Volume::Created created = ClosedNamelessFile(&hidden);
   EXPECT_EQ(Errno(volume->Link(*created.entry.node, root(), "named")), 0);
-  // Also when no further checkpoint is needed: what was passed over is looked at again.
+  // Links that were passed over are looked at again, also when no further checkpoint is needed.
   std::string third_hidden;
   volume->Release(NamelessFile(&third_hidden).handle);
   EXPECT_TRUE(GoesSoon(hidden));
@@ -484,8 +484,8 @@ TEST_F(RecordsTest, UnappliedRecordsKeepAForgottenFileAlive) {
   EXPECT_EQ(BackingContent("a"), "late");
 }
 
-// A record stamped after the one that takes the last name could be all that a checkpoint leaves in
-// the log, and recovery would look for a file that is rightly gone.
+// A checkpoint could leave only a record that was stamped after the one that removes the last name.
+// Then recovery would look for a file that is rightly gone.
 TEST_F(RecordsTest, NothingIsStampedForAFileBehindTheRecordThatTakesItsLastName) {
   Make();
   for (const bool by_rename : {false, true}) {
@@ -498,8 +498,7 @@ TEST_F(RecordsTest, NothingIsStampedForAFileBehindTheRecordThatTakesItsLastName)
         Write(file, 0, "between");
         written_between = true;
       });
-      // It has to wait for the name to be gone; one that did not would be done long before this
-      // ends.
+      // It has to wait until the name is gone; otherwise it would be done long before this ends.
       const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(300);
       while (!written_between && std::chrono::steady_clock::now() < end) std::this_thread::yield();
     };

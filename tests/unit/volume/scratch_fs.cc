@@ -42,7 +42,7 @@ bool ScratchFs::Supported(const std::string& mkfs, const std::string& mount_opti
 }
 
 ScratchFs::~ScratchFs() {
-  // Lazily: a test that failed may still have files open.
+  // Detaches: a failed test may still have files open.
   SALIUS_CHECK(umount2(path_.c_str(), MNT_DETACH) == 0);
   MustRun("rm -rf --one-file-system " + base_);
 }

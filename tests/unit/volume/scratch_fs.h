@@ -17,16 +17,16 @@ class ScratchFs {
   ScratchFs(const ScratchFs&) = delete;
   ScratchFs& operator=(const ScratchFs&) = delete;
 
-  // False when this kernel cannot mount such a file system.
+  // Returns false when this kernel cannot mount such a file system.
   static bool Supported(const std::string& mkfs, const std::string& mount_options);
 
   const std::string& path() const { return path_; }
-  // The file as it would be found after a power cut now: mounts a copy of the image.
+  // Returns the file's state after a power cut now: mounts a copy of the image.
   struct stat StatAfterPowerCut(const std::string& name) const;
-  // EXT4_IOC_SHUTDOWN without flushing the journal: from now on every write-back fails.
+  // Calls EXT4_IOC_SHUTDOWN without flushing the journal: from now on every write-back fails.
   void Shutdown();
 
-  // fsfreeze(8): from then on whoever changes something waits, until it is thawed.
+  // Calls fsfreeze(8): from then on every change waits until the file system is thawed.
   void Freeze() const;
   void Thaw() const;
 
@@ -34,8 +34,8 @@ class ScratchFs {
   std::string base_, path_;
 };
 
-// Makes the ext4 that is mounted on `path` find an error in itself. With errors=continue it goes
-// on, and every sync succeeds.
+// Makes the ext4 that is mounted on `path` find an error in itself. With errors=continue it
+// continues, and every sync succeeds.
 void FindAnErrorIn(const std::string& path);
 
 // Runs a shell command; aborts when it fails.

@@ -1,4 +1,4 @@
-// Space and quota: what cannot be stored is refused before it is acknowledged (I8).
+// Space and quota: data that cannot be stored is refused before it is acknowledged (I8).
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -19,7 +19,7 @@
 namespace salius {
 namespace {
 
-// Leaves no block that `allocate(at, bytes)` could take.
+// Takes all blocks that `allocate(at, bytes)` can take.
 void TakeAll(const std::function<absl::Status(uint64_t, uint64_t)>& allocate) {
   uint64_t at = 0;
   for (uint64_t step = uint64_t{64} << 20; step >= 4096;) {
@@ -67,7 +67,7 @@ TEST_F(SpaceTest, FullDiskRefusesBeforeTheAckAndLosesNothing) {
   }
   // Overwriting needs no space.
   Write(file, 4096, std::string(8192, 'o'), /*sync=*/true);
-  // Neither do bytes in a block that is there.
+  // Neither do bytes in an allocated block.
   EXPECT_TRUE(volume->stream().health().ok());
   ASSERT_TRUE(volume->Fsync(*file, false).ok());
   EXPECT_EQ(Stat(file->node).st_size, static_cast<off_t>(taken));
@@ -86,7 +86,7 @@ TEST_F(SpaceTest, FullDiskRefusesBeforeTheAckAndLosesNothing) {
   Close();
 }
 
-// It calls free what is dirty in the page cache, and writes elsewhere what is overwritten.
+// btrfs counts dirty pages as free space, and writes overwritten blocks elsewhere.
 TEST_F(SpaceTest, FullBtrfsRefusesBeforeTheAck) {
   constexpr char kMkfs[] = "mkfs.btrfs -q -f";
   if (!ScratchFs::Supported(kMkfs, "rw")) GTEST_SKIP() << "needs btrfs";
@@ -111,8 +111,8 @@ TEST_F(SpaceTest, FullBtrfsRefusesBeforeTheAck) {
   Close();
 }
 
-// XFS zeroes the rest of the block where a file ends; when that is another file's too, it needs
-// one.
+// XFS zeroes the rest of the block where a file ends. When another file shares that, it needs a new
+// block.
 TEST_F(SpaceTest, EndWithinASharedBlockIsRefusedOnAFullDisk) {
   constexpr char kMkfs[] = "mkfs.xfs -q -f -m reflink=1";
   if (!ScratchFs::Supported(kMkfs, "rw")) GTEST_SKIP() << "needs XFS";
@@ -165,7 +165,7 @@ TEST_F(SpaceTest, PreallocatedFileIsWrittenOnAFullDisk) {
   volume->Release(fill);
 }
 
-// What is allocated leaves the disk at once, not when others look again at what is free.
+// Allocated blocks leave the free space at once, not when other writers look again.
 TEST_F(SpaceTest, NobodyCountsOnWhatAFileWasAllocated) {
   Make();
   Handle* const other = Create("other");
@@ -182,7 +182,7 @@ TEST_F(SpaceTest, NobodyCountsOnWhatAFileWasAllocated) {
   volume->Release(fill);
 }
 
-// The blocks that are there now are not there any more when the write comes to be applied.
+// The present blocks are gone when the write is applied.
 TEST_F(SpaceTest, AWriteCountsOnNoBlocksThatAnUnappliedTruncateFrees) {
   Make();
   Handle* const file = Create("file");
@@ -234,7 +234,7 @@ TEST_F(SpaceTest, OwnerOverQuotaIsRefusedAndRootIsNot) {
   volume->Release(file);
 }
 
-// A guard of an ext4 of 256 MiB, and two empty files there.
+// A guard of an ext4 of 256 MiB, and two empty files on it.
 class SpaceGuardTest : public ::testing::Test {
  protected:
   static constexpr uint64_t kMiB = uint64_t{1} << 20;
@@ -249,7 +249,7 @@ class SpaceGuardTest : public ::testing::Test {
     SALIUS_CHECK_OK(space);
     return space->bytes_avail;
   }
-  // Of `written`; what is allocated ahead, too.
+  // Returns the blocks of `written`, with those that are allocated ahead.
   uint64_t Blocks() {
     struct stat st {};
     SALIUS_CHECK(fstat(written.get(), &st) == 0);
@@ -306,14 +306,14 @@ TEST_F(SpaceGuardTest, WhatCouldNotBeAllocatedIsGivenBack) {
 
 TEST_F(SpaceGuardTest, SmallDirectWritesCountAsTheBlocksThatTheyTake) {
   ASSERT_TRUE(Reserve(4096).ok());
-  // As much as there is, 100 bytes in each block, faster than it is looked again.
+  // Uses all blocks, 100 bytes in each, before the guard looks again.
   for (uint64_t left = Available() / 4096; left > 0; --left) guard.Direct(100);
-  // Before the next look the disk is full for all that the guard knows.
+  // Until the next look the disk is full as far as the guard knows.
   ASSERT_EQ(Errno(fs::Fallocate(allocated.get(), 0, 0, Available() - 2 * kMiB)), 0);
   EXPECT_EQ(Errno(Reserve(64 * kMiB)), ENOSPC);
 }
 
-// On XFS, which reserves what is asked for before it looks at what is there.
+// XFS reserves the blocks asked for before it looks which are allocated already.
 TEST(SpaceOnXfsTest, BlocksThatSomebodyAskedForAreWrittenOnAFullDisk) {
   constexpr char kMkfs[] = "mkfs.xfs -q -f";
   if (!ScratchFs::Supported(kMkfs, "rw")) GTEST_SKIP() << "needs XFS";
@@ -332,7 +332,7 @@ TEST(SpaceOnXfsTest, BlocksThatSomebodyAskedForAreWrittenOnAFullDisk) {
   EXPECT_EQ(Errno(guard.Reserve(ahead->get(), 0, 0, 8 * kMiB, kMiB, nothing)), ENOSPC);
 }
 
-// Somebody else's file.
+// Another program's file takes the space.
 TEST_F(SpaceGuardTest, WhatOthersTookIsSeenSoon) {
   ASSERT_TRUE(Reserve(4096).ok());
   ASSERT_EQ(Errno(fs::Fallocate(allocated.get(), 0, 0, Available() - 2 * kMiB)), 0);
@@ -384,7 +384,7 @@ TEST_F(QuotaTest, HardLimitIsCheckedExactlyOnceNothingIsUnapplied) {
   EXPECT_EQ(Reserve(kMiB), EDQUOT);
   EXPECT_EQ(drains, 1);
   EXPECT_EQ(Reserve(kMiB, /*uid=*/0), 0);
-  // What is unapplied counts until it is in the file.
+  // Unapplied bytes count until they are in the file.
   EXPECT_EQ(Reserve(kMiB / 4), 0);
   guard->Issued(unapplied = kMiB / 4);
   EXPECT_EQ(Reserve(kMiB / 2), EDQUOT);
@@ -392,7 +392,7 @@ TEST_F(QuotaTest, HardLimitIsCheckedExactlyOnceNothingIsUnapplied) {
   EXPECT_EQ(Reserve(kMiB / 4), 0);
 }
 
-// The figures from before a drain do not have what it applied.
+// Figures from before a drain do not include the bytes that it applied.
 TEST_F(QuotaTest, WritesThatAreAppliedMeanwhileEndAtTheHardLimit) {
   user.bytes_hard = 4 * kMiB;
   uint64_t taken = 0;
@@ -454,7 +454,7 @@ TEST_F(QuotaTest, GroupQuotaCountsAsWell) {
   EXPECT_EQ(Reserve(8192), EDQUOT);
 }
 
-// As quotactl(2) does while the file system is frozen.
+// Like quotactl(2) while the file system is frozen.
 TEST(QuotaLookTest, LookThatHangsHoldsUpNoWrite) {
   constexpr uint64_t kMiB = uint64_t{1} << 20;
   std::atomic<bool> hangs{false};
@@ -475,7 +475,7 @@ TEST(QuotaLookTest, LookThatHangsHoldsUpNoWrite) {
   int taken = 0;
   while (taken < 20 && quota.HasBytes(1000, 1000, kMiB)) ++taken;
   EXPECT_LT(absl::Now() - began, absl::Seconds(10));
-  // The last figures count, less what was let through.
+  // The last figures count, less the bytes that were let through.
   EXPECT_EQ(taken, 9);
   EXPECT_TRUE(quota.HasInode(2000, 2000)) << "an owner of whom nothing is known";
   thawed.Notify();

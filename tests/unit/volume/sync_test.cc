@@ -1,4 +1,4 @@
-// What a checkpoint's sync does to the disk, on real file systems in loop devices (root).
+// Effects of a checkpoint's sync on the disk, on real file systems in loop devices (root).
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
@@ -21,7 +21,7 @@
 namespace salius {
 namespace {
 
-// Flushes that the device of `fd`'s file system was asked for.
+// Returns the number of flushes that the device of `fd`'s file system got.
 uint64_t Flushes(int fd) {
   struct stat st;
   SALIUS_CHECK(fstat(fd, &st) == 0);
@@ -36,7 +36,7 @@ uint64_t Flushes(int fd) {
 
 class SyncTest : public ::testing::TestWithParam<const char*> {};
 
-// Once a neighbour has put the log on the disk, XFS's syncfs flushes nothing.
+// When another program has put the log on the disk, XFS's syncfs flushes nothing.
 TEST_P(SyncTest, TheDrivesCacheIsFlushedWhateverNeighboursDid) {
   ScratchFs scratch(uint64_t{400} << 20, GetParam());
   const auto root = OpenAt(AT_FDCWD, scratch.path(), O_RDONLY | O_DIRECTORY);

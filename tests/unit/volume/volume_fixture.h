@@ -16,7 +16,7 @@
 
 namespace salius {
 
-// Whether the test program was started with --fake (main.cc).
+// Returns whether the test program was started with --fake (main.cc).
 bool& FakeStreamByDefault();
 
 class VolumeFixture : public ::testing::Test {
@@ -51,14 +51,14 @@ class VolumeFixture : public ::testing::Test {
 
   std::unique_ptr<ScratchFs> scratch;
   VolumeConfig config;
-  bool noatime = false;  // of Open()
-  // Of Open(): a FakeStream, else the real pipeline in mode local. Given by --fake.
+  bool noatime = false;  // for Open()
+  // For Open(): a FakeStream, else the real pipeline in mode local. Set by --fake.
   bool fake_stream = FakeStreamByDefault();
   std::unique_ptr<Volume> volume;
   Caller caller{.uid = 1000, .gid = 1000, .umask = 022};
 };
 
-// What errno a call gave; 0 for success.
+// Returns the errno of a call; 0 for success.
 template <typename T>
 int Errno(const absl::StatusOr<T>& result) {
   return StatusErrno(result.status());
