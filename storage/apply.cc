@@ -18,7 +18,7 @@ absl::Status Malformed(const std::string& why) {
   return absl::InvalidArgumentError("apply: " + why);
 }
 
-// Whether a mode of fallocate(2) leaves the same file when it is done twice.
+// Returns whether a mode of fallocate(2) leaves the same file when it is done twice.
 bool ConvergingFallocate(uint64_t mode) {
   switch (mode) {
     case 0:

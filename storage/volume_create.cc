@@ -89,7 +89,7 @@ absl::Status FillSaliusDir(int root_fd, int dirfd, const VolumeConfig& config) {
   return FsyncFd(dirfd);
 }
 
-// Whether `.salius` in `dirfd` (may be O_PATH) belongs to a volume, whole or not.
+// Returns whether `.salius` in `dirfd` (may be O_PATH) belongs to a volume, whole or not.
 absl::StatusOr<bool> HoldsVolume(int dirfd) {
   for (const char* file : {kVolumeFileName, kStateFileName, kStableLogFileName}) {
     const absl::Status there =
@@ -150,7 +150,7 @@ absl::Status CheckNoOtherVolume(int root_fd, const std::string& backing) {
   return absl::OkStatus();
 }
 
-// Whether an init left `.salius.new` behind, so that it is not a user's own.
+// Returns whether an init left `.salius.new` behind, so that it is not a user's own.
 absl::StatusOr<bool> IsEarlierAttempt(int root_fd) {
   const absl::string_view own[] = {kVolumeFileName, kStateFileName,   kStableLogFileName,
                                    kLockFileName,   kBallastFileName, kOpenDirName,

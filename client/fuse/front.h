@@ -49,7 +49,7 @@ namespace salius {
 
 class Front {
  public:
-  // `volume` must outlive the front.
+  // Makes a front on `volume`, which must outlive it.
   explicit Front(Volume& volume);
   // Checks that ReleaseAll was called, if a handle was open.
   ~Front();

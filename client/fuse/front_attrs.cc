@@ -87,7 +87,7 @@ void StatFs(fuse_req_t req, fuse_ino_t) noexcept {
   }
 }
 
-// The fields of a SETATTR request, in the volume's terms.
+// Returns the fields of a SETATTR request in the volume's terms.
 uint32_t WantedAttrs(const fuse_setattr_in& in, struct stat* want) {
   uint32_t mask = 0;
   if ((in.valid & FATTR_MODE) != 0) {

@@ -24,7 +24,7 @@ class Stopwatch {
   const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 
-// O_SYNC contains O_DSYNC's bit.
+// Returns whether a write with these flags waits. O_SYNC contains O_DSYNC's bit.
 bool IsSync(uint32_t flags) { return (flags & O_DSYNC) != 0; }
 
 // Returns whether the file was opened O_RDWR, which a shared map that is stored into needs.
@@ -155,7 +155,7 @@ void CopyFileRange(fuse_req_t req, fuse_ino_t, off_t in_offset, fuse_file_info* 
   }
 }
 
-// FS_IOC_GETFLAGS and the like are not offered.
+// Refuses every ioctl, FS_IOC_GETFLAGS among them.
 void Ioctl(fuse_req_t req, fuse_ino_t, unsigned int, void*, fuse_file_info*, unsigned, const void*,
            size_t, size_t) noexcept {
   fuse_reply_err(req, ENOTTY);

@@ -35,7 +35,7 @@ class PageInvalidator {
   PageInvalidator(const PageInvalidator&) = delete;
   PageInvalidator& operator=(const PageInvalidator&) = delete;
 
-  // Called once, before the first Run.
+  // Sets the kernel's notification; called once, before the first Run.
   void SetNotify(Notify notify) { notify_ = std::move(notify); }
 
   // Calls `then` from a thread of its own after the pages have been dropped. The node must stay in

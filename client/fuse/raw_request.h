@@ -22,8 +22,8 @@ class RawAnswer {
   RawAnswer(int fd, const fuse_in_header& request)
       : fd_(fd), unique_(request.unique), nodeid_(request.nodeid) {}
 
-  // Each sends the one answer and returns 0, or the errno of the write: ENOENT when the request was
-  // aborted meanwhile, in which case the kernel keeps nothing of what the answer granted.
+  // Send the one answer. Return 0, or the errno of the write: ENOENT when the request was aborted
+  // meanwhile; then the kernel keeps nothing that the answer granted.
   int Error(int err) const;
   int Payload(absl::Span<const uint8_t> payload) const;
   template <typename Out>

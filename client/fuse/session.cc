@@ -297,7 +297,8 @@ void Session::SyncPages(const std::string& mountpoint) const {
   if (!status.ok()) SLOG_WARN("{}", status.ToString());
 }
 
-// Until Linux 6.16 syncfs(2) of a FUSE file system returns when its pages are on their way.
+// Waits, because until Linux 6.16 syncfs(2) of a FUSE file system returns when its pages are
+// queued.
 void Session::AwaitNoRequests() const {
   const auto bound = std::chrono::steady_clock::now() + kWriteBackBound;
   pollfd device{fd_, POLLIN, 0};

@@ -332,8 +332,8 @@ void Pipeline::HandleDatagram(int64_t now, const InDatagram& datagram) {
             path.group_unheard() ? ", by unicast: the multicast group does not reach it" : "");
 }
 
-// Time passes for the core only when no datagram is left to read: unread acknowledgements are not
-// late. The core then gets the time at which the last look for datagrams began.
+// Lets time pass for the core only when no datagram is left to read: unread acknowledgements are
+// not late. The core then gets the time at which the last look for datagrams began.
 void Pipeline::ReceiveSome(Wait wait) {
   InBatch& batch = ThreadBatch();
   absl::StatusOr<size_t> got = size_t{0};

@@ -169,8 +169,8 @@ void Volume::Impl::Release(Handle* handle) {
   table.Unpin(node);
 }
 
-// The link must outlive every record of the file that recovery may still replay. So it is removed
-// only when a checkpoint covers all records issued by the last close.
+// Has the link removed when a checkpoint covers all records issued by the last close: the link must
+// outlive every record of the file that recovery may still replay.
 void Volume::Impl::DropHiddenLink(Node& node) {
   {
     absl::MutexLock lock(&node.state);
