@@ -2,7 +2,7 @@
 //
 // Locks
 //   apply_mu    held while records are applied; before mu
-//   sync_mu     held over a sync of the backing file system; before mu
+//   sync_mu     held over a sync of the backing file system; before mu, and before a node's state
 //   settle_mu   one address change at a time; before mu
 //   mu          the core and the records. Never held over a system call other than a futex, nor
 //               over a write to stderr once the program logs in the background
