@@ -74,7 +74,7 @@ struct VolumeDir {
   int root_fd = -1;      // O_DIRECTORY | O_RDONLY
   int salius_fd = -1;    // O_DIRECTORY | O_RDONLY
   int lock_fd = -1;      // holds flock(LOCK_EX); -1 when opened without the lock
-  int claim_fd = -1;     // the claim of ClaimOnThisHost (storage/host_claim.h); closed before lock_fd
+  int claim_fd = -1;     // claim of ClaimOnThisHost (storage/host_claim.h); closed before lock_fd
   VolumeConfig config;
   std::unique_ptr<Ext4Watch> ext4;  // since the lock was taken; null without it
 

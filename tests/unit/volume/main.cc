@@ -1,4 +1,4 @@
-// Runs the tests of the volume; with --fake, those that do not choose it themselves on a FakeStream.
+// Runs the tests of the volume. With --fake, tests that do not choose a stream use a FakeStream.
 #include <gtest/gtest.h>
 
 #include <cstring>
