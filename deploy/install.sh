@@ -32,7 +32,7 @@ while [ $# -gt 0 ]; do
 done
 
 programs=(
-  replica/salius-replica recovery/salius-recover client/cli/salius client/fuse/salius-mount
+  replica/salius-replica recovery/salius-recover client/cli/salius client/mount/salius-mount
 )
 helpers=(mount.salius mount.fuse.salius umount.fuse.salius)
 units=(deploy/*.service)

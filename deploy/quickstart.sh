@@ -55,10 +55,10 @@ fi
 if [ $build -eq 1 ]; then
   say "Build"
   bazel build -c opt //replica:salius-replica //recovery:salius-recover //client/cli:salius \
-    //client/fuse:salius-mount //tests/bench:slow_disk_fs
+    //client/mount:salius-mount //tests/bench:slow_disk_fs
 fi
 bin=$(bazel info -c opt bazel-bin 2>/dev/null) # the link bazel-bin points to whatever was built last
-for program in replica/salius-replica recovery/salius-recover client/cli/salius client/fuse/salius-mount \
+for program in replica/salius-replica recovery/salius-recover client/cli/salius client/mount/salius-mount \
   tests/bench/slow_disk_fs; do
   [ -x "$bin/$program" ] || die "$bin/$program is not built; run without --no-build"
 done
@@ -156,10 +156,10 @@ say "salius init: durable with two of the three"
 
 mount_salius=(mount -t salius)
 if [ ! -e "$helper" ]; then
-  ln -s "$bin/client/fuse/salius-mount" "$helper"
+  ln -s "$bin/client/mount/salius-mount" "$helper"
   made_helper=1
-elif ! cmp -s "$bin/client/fuse/salius-mount" "$helper"; then # another version is installed
-  mount_salius=("$bin/client/fuse/salius-mount")
+elif ! cmp -s "$bin/client/mount/salius-mount" "$helper"; then # another version is installed
+  mount_salius=("$bin/client/mount/salius-mount")
 fi
 say "${mount_salius[*]}"
 mount_volume() { # mount_volume BACKING MOUNTPOINT LOG: sets mounted_daemon

@@ -1,4 +1,6 @@
 // The names of recovery's steps and outcomes, and the report for users and programs.
+#include "recovery/report.h"
+
 #include <algorithm>
 #include <array>
 #include <string>
@@ -6,8 +8,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/strings.h"
-#include "recovery/merge.h"
-#include "recovery/recovery.h"
 
 namespace salius {
 namespace {
@@ -271,4 +271,21 @@ std::string RecoveryReportJson(const RecoveryReport& report) {
   return json.Done();
 }
 
+namespace recovery {
+
+std::string RangesText(absl::Span<const std::pair<Seq, Seq>> ranges) {
+  constexpr size_t kShown = 16;
+  std::string text;
+  for (size_t i = 0; i < ranges.size() && i < kShown; ++i) {
+    if (i > 0) text += ", ";
+    absl::StrAppend(&text, ranges[i].first);
+    if (ranges[i].second != ranges[i].first) absl::StrAppend(&text, "-", ranges[i].second);
+  }
+  if (ranges.size() > kShown) {
+    absl::StrAppend(&text, ", and ", ranges.size() - kShown, " more ranges");
+  }
+  return text;
+}
+
+}  // namespace recovery
 }  // namespace salius

@@ -1,6 +1,6 @@
 // The file systems and directories that can hold a volume's backing directory.
-#ifndef SALIUS_LOG_VOLUME_FS_H_
-#define SALIUS_LOG_VOLUME_FS_H_
+#ifndef SALIUS_STORAGE_VOLUME_FS_H_
+#define SALIUS_STORAGE_VOLUME_FS_H_
 
 #include <string>
 
@@ -21,4 +21,4 @@ absl::Status CheckNoSystemDirectory(const std::string& path);
 
 }  // namespace salius
 
-#endif  // SALIUS_LOG_VOLUME_FS_H_
+#endif  // SALIUS_STORAGE_VOLUME_FS_H_

@@ -38,7 +38,7 @@ constexpr int64_t kLatestTime = 4'102'444'800;
 // A clock that steps more than a second between two successive readings cannot measure delta.
 constexpr int64_t kMonotonicStepMaxNs = 1'000'000'000;
 
-// A drain may take this long (client/fuse/mount_daemon.cc), and a request waits for the same disk.
+// A drain may take this long (client/mount/mount_daemon.cc), and a request waits for the same disk.
 constexpr uint64_t kDrainSeconds = 15 * 60;
 
 uint64_t HardLimit(int resource) {

@@ -22,7 +22,7 @@
 #include <string>
 #include <thread>
 
-#include "client/fuse/event.h"
+#include "common/event.h"
 
 namespace salius {
 

@@ -102,7 +102,7 @@ struct VolumeOptions {
 class Volume {
  public:
   // Opens a clean volume and starts a session. The caller has recovered the volume if that was
-  // needed (client/fuse/mount_daemon.cc calls recovery/). `dir` holds the lock. `start` starts the
+  // needed (client/mount/mount_daemon.cc calls recovery/). `dir` holds the lock. `start` starts the
   // session's record stream.
   static absl::StatusOr<std::unique_ptr<Volume>> Open(VolumeDir dir, VolumeOptions options,
                                                       StartRecordStream start);

@@ -22,7 +22,7 @@ case $module in
   bench.bars | bench.report) ;;
   *)
     if [ -z "${SALIUS_BIN:-}" ]; then
-      (cd "$root" && bazel build --color=no --noshow_progress //client/cli:salius //client/fuse:salius-mount \
+      (cd "$root" && bazel build --color=no --noshow_progress //client/cli:salius //client/mount:salius-mount \
         //replica:salius-replica //recovery:salius-recover //tests/bench/...)
     fi
     ;;

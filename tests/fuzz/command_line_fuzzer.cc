@@ -5,8 +5,8 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_split.h"
-#include "client/fuse/mount_command.h"
-#include "client/fuse/mount_options.h"
+#include "client/mount/mount_command.h"
+#include "client/mount/mount_options.h"
 #include "common/check.h"
 #include "recovery/command_line.h"
 #include "replica/arena.h"

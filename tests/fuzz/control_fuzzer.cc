@@ -14,7 +14,7 @@
 #include "common/check.h"
 #include "common/limits.h"
 #include "proto/control.pb.h"
-#include "recovery/answers.h"
+#include "recovery/agree/answers.h"
 #include "tests/fuzz/fuzz_util.h"
 
 namespace salius {

@@ -21,12 +21,12 @@
 #include "log/record.h"
 #include "log/stable_log_format.h"
 #include "log/state_file.h"
-#include "recovery/account.h"
-#include "recovery/collect.h"
-#include "recovery/fence.h"
-#include "recovery/merge.h"
-#include "recovery/quorum.h"
-#include "recovery/record_set.h"
+#include "recovery/agree/account.h"
+#include "recovery/agree/collect.h"
+#include "recovery/agree/fence.h"
+#include "recovery/agree/merge.h"
+#include "recovery/agree/quorum.h"
+#include "recovery/agree/record_set.h"
 #include "tests/fuzz/fuzz_util.h"
 
 namespace salius::recovery {

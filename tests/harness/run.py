@@ -159,7 +159,7 @@ def binary(name):
     """Returns the path of a built binary, below SALIUS_BIN or, without it, Bazel's output
     directory."""
     root = os.environ.get("SALIUS_BIN") or _built()
-    places = {"salius-replica": "replica", "salius-mount": "client/fuse", "salius-recover": "recovery",
+    places = {"salius-replica": "replica", "salius-mount": "client/mount", "salius-recover": "recovery",
               "salius": "client/cli", "kill_at": "tests/crash", "slow_disk_fs": "tests/bench"}
     for path in (os.path.join(root, places[name], name), os.path.join(root, name)):
         if os.access(path, os.X_OK):

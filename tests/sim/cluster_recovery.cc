@@ -6,8 +6,8 @@
 #include "common/bytes.h"
 #include "common/check.h"
 #include "common/crc32c.h"
+#include "recovery/agree/replica_client.h"
 #include "recovery/recovery.h"
-#include "recovery/replica_client.h"
 #include "tests/sim/cluster_sim.h"
 
 namespace salius::sim {

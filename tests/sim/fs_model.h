@@ -17,7 +17,7 @@
 #include "absl/status/status.h"
 #include "common/random.h"
 #include "log/record.h"
-#include "recovery/replay_target.h"
+#include "recovery/replay/replay_target.h"
 #include "tests/sim/cluster_options.h"
 #include "tests/sim/disk.h"
 

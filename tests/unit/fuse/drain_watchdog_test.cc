@@ -1,4 +1,4 @@
-#include "client/fuse/drain_watchdog.h"
+#include "client/mount/drain_watchdog.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -8,9 +8,9 @@
 #include <atomic>
 #include <memory>
 
-#include "client/fuse/event.h"
 #include "common/bytes.h"
 #include "common/check.h"
+#include "common/event.h"
 #include "common/file.h"
 #include "tests/unit/volume/scratch_fs.h"
 

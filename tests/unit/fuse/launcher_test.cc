@@ -1,5 +1,5 @@
 // The way into the background: the parent prints the daemon's message, and nothing else.
-#include "client/fuse/launcher.h"
+#include "client/mount/launcher.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

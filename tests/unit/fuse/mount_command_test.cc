@@ -1,10 +1,10 @@
 // Command lines of salius-mount and of mount(8)'s helper.
-#include "client/fuse/mount_command.h"
+#include "client/mount/mount_command.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "client/fuse/launcher.h"
+#include "client/mount/launcher.h"
 
 namespace salius {
 namespace {

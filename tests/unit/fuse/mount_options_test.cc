@@ -1,5 +1,5 @@
 // Options of a mount: those taken, those refused, and the text of a refusal.
-#include "client/fuse/mount_options.h"
+#include "client/mount/mount_options.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

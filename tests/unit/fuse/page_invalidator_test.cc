@@ -8,7 +8,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "client/fuse/event.h"
+#include "common/event.h"
 
 namespace salius {
 namespace {

@@ -1,5 +1,5 @@
 // The choice of replicas for the records, when there are enough for several.
-#include "recovery/collect.h"
+#include "recovery/agree/collect.h"
 
 #include <functional>
 #include <set>

@@ -1,4 +1,4 @@
-#include "recovery/coverage.h"
+#include "recovery/agree/coverage.h"
 
 #include <set>
 

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "absl/synchronization/mutex.h"
-#include "recovery/replica_client.h"
+#include "recovery/agree/replica_client.h"
 #include "tests/unit/recovery/test_util.h"
 
 namespace salius::recovery {

@@ -1,4 +1,4 @@
-#include "recovery/merge.h"
+#include "recovery/agree/merge.h"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "recovery/quorum.h"
+#include "recovery/agree/quorum.h"
 
 #include "gtest/gtest.h"
 

@@ -1,4 +1,4 @@
-#include "recovery/record_set.h"
+#include "recovery/agree/record_set.h"
 
 #include "tests/unit/recovery/test_util.h"
 

@@ -1,6 +1,6 @@
 // Replay when the file system refuses a change of the log: changes that are left out, and changes
 // that stop it.
-#include "recovery/refusal.h"
+#include "recovery/replay/refusal.h"
 
 #include <string>
 

@@ -1,7 +1,7 @@
 // Replay on a file system made for it: a full one, and one without file handles.
 #include <optional>
 
-#include "recovery/replay.h"
+#include "recovery/replay/replay.h"
 #include "tests/unit/recovery/replay_testing.h"
 
 namespace salius::recovery {

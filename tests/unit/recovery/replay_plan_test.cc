@@ -1,4 +1,4 @@
-#include "recovery/replay_plan.h"
+#include "recovery/replay/replay_plan.h"
 
 #include <linux/fs.h>
 

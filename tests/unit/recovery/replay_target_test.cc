@@ -1,5 +1,5 @@
 // The backing file system as recovery's target. Needs root.
-#include "recovery/replay_target.h"
+#include "recovery/replay/replay_target.h"
 
 #include "common/check.h"
 #include "gtest/gtest.h"

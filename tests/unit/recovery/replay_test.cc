@@ -1,5 +1,5 @@
 // Replay, case by case: how files are found, and which are written, kept and refused.
-#include "recovery/replay.h"
+#include "recovery/replay/replay.h"
 
 #include <sys/xattr.h>
 

@@ -3,8 +3,8 @@
 
 #include <string>
 
-#include "recovery/refusal.h"
-#include "recovery/replay.h"
+#include "recovery/replay/refusal.h"
+#include "recovery/replay/replay.h"
 #include "storage/apply.h"
 #include "storage/fs_calls.h"
 #include "tests/unit/recovery/test_util.h"

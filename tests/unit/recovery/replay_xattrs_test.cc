@@ -1,6 +1,6 @@
 // Extended attributes in replay: whether they fit depends on the present ones, and on the order in
 // which they came.
-#include "recovery/replay_xattrs.h"
+#include "recovery/replay/replay_xattrs.h"
 
 #include <array>
 #include <functional>

@@ -1,4 +1,4 @@
-#include "recovery/replica_client.h"
+#include "recovery/agree/replica_client.h"
 
 #include <grpcpp/grpcpp.h>
 

@@ -21,7 +21,7 @@
 #include "common/file.h"
 #include "gtest/gtest.h"
 #include "log/record.h"
-#include "recovery/record_set.h"
+#include "recovery/agree/record_set.h"
 
 namespace salius::recovery {
 

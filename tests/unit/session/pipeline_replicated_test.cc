@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/clock.h"
 #include "common/limits.h"
-#include "recovery/replica_client.h"
+#include "recovery/agree/replica_client.h"
 #include "replica/server.h"
 #include "tests/unit/session/pipeline_testing.h"
 

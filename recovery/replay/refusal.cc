@@ -1,0 +1,130 @@
+#include "recovery/replay/refusal.h"
+
+#include <errno.h>
+
+#include <string>
+#include <utility>
+
+#include "absl/strings/cord.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "common/check.h"
+#include "common/file.h"
+#include "common/log.h"
+#include "storage/fs_calls.h"
+
+namespace salius::recovery {
+namespace {
+
+constexpr char kLeaveOut[] = "salius.leave-out";
+// With this much free space the disk is not full.
+constexpr uint64_t kRoomBytes = uint64_t{1} << 20;
+constexpr uint64_t kRoomInodes = 16;
+
+// Returns the same error with another text.
+absl::Status WithText(const absl::Status& error, const std::string& text) {
+  absl::Status result(error.code(), text);
+  error.ForEachPayload(
+      [&](absl::string_view url, const absl::Cord& value) { result.SetPayload(url, value); });
+  return result;
+}
+
+std::optional<Seq> SeqToLeaveOut(const absl::Status& error) {
+  const auto payload = error.GetPayload(kLeaveOut);
+  Seq seq = 0;
+  if (!payload.has_value() || !absl::SimpleAtoi(std::string(*payload), &seq)) return std::nullopt;
+  return seq;
+}
+
+}  // namespace
+
+bool RefusedForGood(const absl::Status& error, int fd, Change change) {
+  const bool attributes = change == Change::kXattr || change == Change::kObject;
+  switch (StatusErrno(error)) {
+    case EMLINK:
+      return change == Change::kName || change == Change::kNewName;
+    case ENAMETOOLONG:  // of a name, or of a symbolic link's target
+      return change != Change::kAttribute && change != Change::kXattr;
+    case EXDEV:  // a directory of another project, or an encrypted one
+      return change == Change::kNewName;
+    case ERANGE:
+    case E2BIG:
+    case EINVAL:
+      return attributes || change == Change::kAttribute;
+    case ENOSPC: {
+      if (!attributes) return false;
+      const absl::StatusOr<FsSpace> space = StatfsFree(fd);
+      return space.ok() && space->bytes_avail >= kRoomBytes &&
+             (space->inodes_total == 0 || space->inodes_free >= kRoomInodes);
+    }
+    default:
+      return false;
+  }
+}
+
+absl::Status LeaveOut(const absl::Status& error, Seq seq) {
+  absl::Status result = error;
+  result.SetPayload(kLeaveOut, absl::Cord(absl::StrCat(seq)));
+  return result;
+}
+
+bool SaysLeaveOut(const absl::Status& error) { return SeqToLeaveOut(error).has_value(); }
+
+absl::Status Explain(const absl::Status& error, const std::string& what, int fd) {
+  if (error.ok()) return error;
+  const absl::StatusOr<std::string> path = fs::PathOf(fd);
+  std::string text =
+      absl::StrCat(what, path.ok() ? absl::StrCat(" (", *path, ")") : "", ": ", error.message());
+  switch (StatusErrno(error)) {
+    case EPERM:
+    case EACCES:
+      text +=
+          "; nothing is lost: if it or its directory is immutable or append-only, take that away "
+          "(chattr -i -a) and run this again";
+      break;
+    case EBUSY:
+      text += "; nothing is lost: if something is mounted there, unmount it and run this again";
+      break;
+    case ETXTBSY:
+      text += "; nothing is lost: end the program that runs from it and run this again";
+      break;
+    case EXDEV:
+      text +=
+          "; nothing is lost: if it belongs to another project than .salius, which passes its own "
+          "on, take that away (chattr -R -P .salius) and run this again";
+      break;
+    case EDQUOT:
+      text += "; nothing is lost: raise the quota of its owner and run this again";
+      break;
+    default:
+      break;
+  }
+  return WithText(error, text);
+}
+
+absl::StatusOr<ReplayPlan> ReplayWhatIsAccepted(
+    absl::Span<const RecordView* const> records, RecoveryReport* report,
+    const std::function<absl::Status(const ReplayPlan&)>& replay) {
+  absl::flat_hash_set<Seq> left_out;
+  const RecoveryReport before = *report;
+  while (true) {
+    SALIUS_ASSIGN_OR_RETURN(ReplayPlan plan, PlanReplay(records, left_out));
+    const absl::Status replayed = replay(plan);
+    const std::optional<Seq> refused = SeqToLeaveOut(replayed);
+    if (!refused.has_value() || !left_out.insert(*refused).second) {
+      SALIUS_RETURN_IF_ERROR(replayed);
+      return plan;
+    }
+    // Count each change once, in the last attempt; objects moved and ballast used stay so.
+    RecoveryReport again = before;
+    again.lost_and_found = std::move(report->lost_and_found);
+    again.ballast_used = report->ballast_used;
+    again.refused = std::move(report->refused);
+    *report = std::move(again);
+    report->refused.push_back(absl::StrFormat("record %d: %s", *refused, replayed.message()));
+    SLOG_WARN("left out, as it was refused to its caller: {}", report->refused.back());
+  }
+}
+
+}  // namespace salius::recovery

@@ -1,0 +1,173 @@
+#include "recovery/replay/replay.h"
+
+#include <stdio.h>
+#include <fcntl.h>
+
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "common/check.h"
+#include "common/file_system.h"
+#include "recovery/replay/refusal.h"
+#include "recovery/replay/replay_data.h"
+#include "recovery/replay/replay_names.h"
+#include "recovery/replay/replay_room.h"
+#include "storage/fs_calls.h"
+#include "storage/volume_config.h"
+
+namespace salius::recovery {
+namespace {
+
+// Frees the ballast's blocks and its inode. The sync makes them usable at once: a journaling file
+// system frees blocks with the commit of the transaction.
+absl::Status FreeBallast(int salius_fd) {
+  SALIUS_RETURN_IF_ERROR(fs::Unlink(salius_fd, kBallastFileName, 0));
+  return FsyncFd(salius_fd);
+}
+
+absl::Status LocateAll(const ReplayContext& context, const ReplayPlan& plan, bool give_ids,
+                       Objects* objects) {
+  context.progress({"locate", 0, 0, "objects"});
+  const absl::Status located = objects->Locate(plan, give_ids, [&](uint64_t seen) {
+    context.progress({"locate", seen, 0, "objects"});
+  });
+  context.report->tree_scanned = objects->scanned();
+  return located;
+}
+
+// Makes room. It keeps no descriptor, which would keep the removed files' blocks.
+absl::StatusOr<MadeRoom> MakeRoomFor(const ReplayContext& context, const ReplayPlan& plan) {
+  // The failure may have come before all objects were found.
+  Objects objects(context.root_fd, context.salius_fd);
+  SALIUS_RETURN_IF_ERROR(LocateAll(context, plan, /*give_ids=*/false, &objects));
+  if (!context.force) SALIUS_RETURN_IF_ERROR(CheckMissing(context, plan, objects));
+  return MakeRoom(context, plan, objects);
+}
+
+absl::Status ReplayAll(const ReplayContext& context, const ReplayPlan& plan, Objects* objects) {
+  SALIUS_RETURN_IF_ERROR(
+      WithSpace(context, [&] { return LocateAll(context, plan, /*give_ids=*/true, objects); }));
+  SALIUS_RETURN_IF_ERROR(CheckMissing(context, plan, *objects));
+  SALIUS_RETURN_IF_ERROR(RebuildMissing(context, plan, objects));
+  SALIUS_RETURN_IF_ERROR(ReplayData(context, plan, *objects));
+  return ReplayNames(context, plan, *objects);
+}
+
+// Returns the path of an object on the disk; "" when no name leads to it.
+std::string PathNow(const Objects& objects, FileId id, const std::string& root) {
+  const absl::StatusOr<UniqueFd> fd = objects.Open(id, O_PATH | O_NOFOLLOW);
+  const absl::StatusOr<std::string> path =
+      fd.ok() ? fs::PathOf(fd->get()) : absl::StatusOr<std::string>(fd.status());
+  if (!path.ok() || !absl::StartsWith(*path, root + "/")) return "";
+  std::string below = path->substr(root.size() + 1);
+  // Ignore a hidden link, or one that the kernel marks "(deleted)".
+  const bool hidden = absl::StartsWith(below, absl::StrCat(kSaliusDir, "/"));
+  return hidden || absl::EndsWith(below, " (deleted)") ? "" : below;
+}
+
+// Fills context.paths: a present object's present path, the future path of a missing one.
+void FindPaths(const ReplayContext& context, const ReplayPlan& plan, const Objects& objects) {
+  const absl::StatusOr<std::string> root = fs::PathOf(context.root_fd);
+  if (!root.ok()) return;
+  ObjectPaths& paths = *context.paths;
+  for (const auto& [id, object] : plan.objects) {
+    if (id == kRootFileId || !objects.Has(id)) continue;
+    if (std::string path = PathNow(objects, id, *root); !path.empty()) paths[id] = std::move(path);
+  }
+  // An object may be made in a directory that is itself made: repeat until no path is added.
+  for (bool found = true; found;) {
+    found = false;
+    for (const auto& [id, object] : plan.objects) {
+      if (paths.contains(id) || object.names.empty()) continue;
+      const DirName& name = object.names.front();
+      const auto dir = paths.find(name.dir);
+      if (name.dir != kRootFileId && dir == paths.end()) continue;
+      paths[id] = name.dir == kRootFileId ? name.name : absl::StrCat(dir->second, "/", name.name);
+      found = true;
+    }
+  }
+}
+
+}  // namespace
+
+absl::Status WithSpace(const ReplayContext& context, const std::function<absl::Status()>& work) {
+  absl::Status status = work();
+  if (!absl::IsResourceExhausted(status) || context.report->ballast_used) return status;
+  const absl::Status freed = FreeBallast(context.salius_fd);
+  if (absl::IsNotFound(freed)) return status;
+  SALIUS_RETURN_IF_ERROR(freed);
+  context.report->ballast_used = true;
+  return work();
+}
+
+absl::StatusOr<UniqueFd> OpenSaliusDir(int salius_fd, const std::string& name) {
+  const absl::Status made = MkdirAt(salius_fd, name, 0700);
+  if (!made.ok() && !absl::IsAlreadyExists(made)) return made;
+  return OpenAt(salius_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW);
+}
+
+absl::Status MoveToLost(const ReplayContext& context, int dirfd, const std::string& name,
+                        const std::string& label) {
+  SALIUS_ASSIGN_OR_RETURN(const UniqueFd lost, OpenSaliusDir(context.salius_fd, kLostDirName));
+  // Leave room for the number within NAME_MAX.
+  const std::string stem = label.substr(0, 240);
+  for (int number = 0; number < 1'000'000; ++number) {
+    const std::string free_name = number == 0 ? stem : absl::StrFormat("%s.%d", stem, number);
+    const absl::Status moved = fs::Rename(dirfd, name, lost.get(), free_name, RENAME_NOREPLACE);
+    if (absl::IsAlreadyExists(moved)) continue;
+    SALIUS_RETURN_IF_ERROR(moved);
+    context.report->lost_and_found.push_back(free_name);
+    return absl::OkStatus();
+  }
+  return absl::ResourceExhaustedError("no free name in .salius/lost for " + label);
+}
+
+absl::Status CleanSaliusDir(const ReplayContext& context) {
+  for (const char* place : {kTmpDirName, kOpenDirName}) {
+    SALIUS_ASSIGN_OR_RETURN(const UniqueFd dir, OpenSaliusDir(context.salius_fd, place));
+    SALIUS_ASSIGN_OR_RETURN(const std::vector<std::string> names, fs::ListDir(dir.get()));
+    for (const std::string& name : names) {
+      SALIUS_ASSIGN_OR_RETURN(const Occupant there, OccupantAt(dir.get(), name));
+      absl::Status removed = fs::Unlink(dir.get(), name, there.directory ? AT_REMOVEDIR : 0);
+      if (there.directory && fs::IsNotEmpty(removed)) {
+        removed = MoveToLost(context, dir.get(), name, absl::StrFormat("%s-%s", place, name));
+      }
+      SALIUS_RETURN_IF_ERROR(removed);
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckReplay(const ReplayContext& context, const ReplayPlan& plan) {
+  Objects objects(context.root_fd, context.salius_fd);
+  SALIUS_RETURN_IF_ERROR(LocateAll(context, plan, /*give_ids=*/false, &objects));
+  if (context.paths != nullptr) FindPaths(context, plan, objects);
+  return CheckMissing(context, plan, objects);
+}
+
+absl::Status Replay(const ReplayContext& context, const ReplayPlan& plan) {
+  const RecoveryReport before = *context.report;
+  const auto replay = [&] {
+    Objects objects(context.root_fd, context.salius_fd);
+    return ReplayAll(context, plan, &objects);
+  };
+  const absl::Status replayed = replay();
+  if (!absl::IsResourceExhausted(replayed) || SaysLeaveOut(replayed)) return replayed;
+  // The session may have counted on the room of files that it had removed and cut off, which this
+  // disk still has.
+  SALIUS_ASSIGN_OR_RETURN(const MadeRoom made, MakeRoomFor(context, plan));
+  if (made.names + made.files == 0) return replayed;
+  SALIUS_RETURN_IF_ERROR(FsyncFd(context.salius_fd));  // as FreeBallast
+  // Count each change once, in the second attempt.
+  RecoveryReport again = before;
+  again.lost_and_found = std::move(context.report->lost_and_found);
+  again.ballast_used = context.report->ballast_used;
+  again.names_removed += made.names;
+  *context.report = std::move(again);
+  return replay();
+}
+
+}  // namespace salius::recovery

@@ -1,0 +1,410 @@
+#include "recovery/replay/replay_names.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <deque>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_set.h"
+#include "absl/strings/str_format.h"
+#include "common/check.h"
+#include "common/file.h"
+#include "common/file_system.h"
+#include "recovery/replay/refusal.h"
+#include "storage/apply.h"
+#include "storage/fs_calls.h"
+#include "storage/volume_config.h"
+
+namespace salius::recovery {
+namespace {
+
+class NameReplay {
+ public:
+  NameReplay(const ReplayContext& context, const ReplayPlan& plan, const Objects& objects,
+             UniqueFd tmp)
+      : context_(context), plan_(plan), objects_(objects), tmp_(std::move(tmp)) {
+    for (const auto& [name, binding] : plan.bindings) targets_.insert(binding.target);
+  }
+
+  absl::Status Run() {
+    SALIUS_RETURN_IF_ERROR(
+        ForEachName([this](int dirfd, const Entry& entry) { return Displace(dirfd, entry); }));
+    SALIUS_RETURN_IF_ERROR(
+        ForEachName([this](int dirfd, const Entry& entry) { return Hide(dirfd, entry); },
+                    /*as_session=*/true));
+    SALIUS_RETURN_IF_ERROR(HideHomeless());
+    SALIUS_RETURN_IF_ERROR(AttachAll());
+    SALIUS_RETURN_IF_ERROR(
+        ForEachName([this](int dirfd, const Entry& entry) { return Remove(dirfd, entry); }));
+    SALIUS_RETURN_IF_ERROR(RemoveDeadDirectories());
+    SALIUS_RETURN_IF_ERROR(KeepHomeless());
+    return ForEachName([this](int dirfd, const Entry& entry) { return Verify(dirfd, entry); });
+  }
+
+ private:
+  using Entry = std::pair<const DirName, Binding>;
+
+  // Calls `work` for every touched name whose directory is there, with the directory open.
+  // `as_session`: the file system can refuse this work for the reasons for which it refused the
+  // session's.
+  template <typename Work>
+  absl::Status ForEachName(const Work& work, bool as_session = false) {
+    auto at = plan_.bindings.begin();
+    while (at != plan_.bindings.end()) {
+      const FileId dir = at->first.dir;
+      absl::StatusOr<UniqueFd> fd = OpenDirectory(dir);
+      if (!fd.ok() && !absl::IsNotFound(fd.status())) return fd.status();
+      for (; at != plan_.bindings.end() && at->first.dir == dir; ++at) {
+        if (fd.ok())
+          SALIUS_RETURN_IF_ERROR(Judge(work(fd->get(), *at), fd->get(), *at, as_session));
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  // Decides about work on a name that failed: returns the error, or asks to leave the record out.
+  absl::Status Judge(const absl::Status& error, int dirfd, const Entry& entry,
+                     bool as_session) const {
+    if (error.ok()) return error;
+    const absl::Status told = Explain(
+        error, absl::StrFormat("name \"%s\" in directory %d", entry.first.name, entry.first.dir),
+        dirfd);
+    const Seq seq = entry.second.seq;
+    const auto object = plan_.objects.find(entry.second.target);
+    const bool made = object != plan_.objects.end() && object->second.create.has_value() &&
+                      object->second.create_seq == seq;
+    bool last = made ? plan_.MayLeaveOutCreate(object->second) : plan_.last_names.contains(seq);
+    // The file may have too many links. Only a link can have been refused for that, and it was not
+    // if the session made another change of the file afterwards.
+    if (!made && StatusErrno(error) == EMLINK && objects_.Has(entry.second.target) &&
+        !IsDirectory(entry.second.target)) {
+      last = last && object != plan_.objects.end() && object->second.last_seq == seq;
+    }
+    return as_session && last &&
+                   RefusedForGood(error, dirfd, made ? Change::kNewName : Change::kName)
+               ? LeaveOut(told, seq)
+               : told;
+  }
+
+  absl::StatusOr<UniqueFd> OpenDirectory(FileId dir) const {
+    return objects_.Open(dir, O_RDONLY | O_DIRECTORY);
+  }
+
+  // Whether the name can be enforced: a missing target (overridden by --force) leaves it unchanged.
+  bool Enforceable(const Binding& binding) const {
+    return binding.target == kNoFileId || objects_.Has(binding.target);
+  }
+  bool IsDirectory(FileId id) const { return objects_.TypeOf(id) == S_IFDIR; }
+
+  // Whether T keeps the object under a name that no record touched. It came to the present name by
+  // hand, or by a record that T leaves out.
+  bool IsAstray(FileId id) const {
+    const auto object = plan_.objects.find(id);
+    return object != plan_.objects.end() && object->second.fate == Fate::kBound &&
+           !targets_.contains(id);
+  }
+
+  static std::string Label(const DirName& name) {
+    return absl::StrFormat("%s-%s", IdName(name.dir), name.name);
+  }
+
+  // Counts the names of the file that are removed at the end of the recovery.
+  absl::StatusOr<nlink_t> HiddenLinks(FileId id, ino_t inode) const {
+    nlink_t links = 0;
+    for (const char* place : {kTmpDirName, kOpenDirName}) {
+      SALIUS_ASSIGN_OR_RETURN(const UniqueFd dir, OpenSaliusDir(context_.salius_fd, place));
+      const absl::StatusOr<struct stat> there = fs::StatAt(dir.get(), IdName(id));
+      if (!there.ok() && !absl::IsNotFound(there.status())) return there.status();
+      links += there.ok() && there->st_ino == inode;
+    }
+    return links;
+  }
+
+  absl::Status Displace(int dirfd, const Entry& entry) {
+    const auto& [name, binding] = entry;
+    if (!Enforceable(binding)) return absl::OkStatus();
+    SALIUS_ASSIGN_OR_RETURN(const Occupant there, OccupantAt(dirfd, name.name));
+    if (!there.exists || (there.id != kNoFileId && there.id == binding.target)) {
+      return absl::OkStatus();
+    }
+    const bool known = there.id != kNoFileId && objects_.Has(there.id);
+    const bool astray = known && IsAstray(there.id);
+    if (known && !there.directory && !astray) {
+      return absl::OkStatus();  // a file's link: replaced or removed later
+    }
+    if (astray && !there.directory) {
+      SALIUS_ASSIGN_OR_RETURN(const struct stat st, fs::StatAt(dirfd, name.name));
+      SALIUS_ASSIGN_OR_RETURN(const nlink_t hidden, HiddenLinks(there.id, st.st_ino));
+      if (st.st_nlink > 1 + hidden) return fs::Unlink(dirfd, name.name, 0);
+    }
+    if (known && !astray) {
+      SALIUS_RETURN_IF_ERROR(WithSpace(
+          context_, [&] { return fs::Rename(dirfd, entry.first.name, tmp_.get(), IdName(there.id)); }));
+      return context_.step(RecoveryStep::kReplayDisplaced);
+    }
+    const bool cut_off = binding.whiteout && there.whiteout && there.id == kNoFileId;
+    if ((binding.remove_unknown || cut_off) && !astray) {
+      const absl::Status removed = fs::Unlink(dirfd, name.name, there.directory ? AT_REMOVEDIR : 0);
+      if (removed.ok() || !fs::IsNotEmpty(removed)) return removed;
+    }
+    SALIUS_RETURN_IF_ERROR(WithSpace(context_, [&] {
+      return MoveToLost(context_, dirfd, entry.first.name, Label(entry.first));
+    }));
+    return context_.step(RecoveryStep::kReplayDisplaced);
+  }
+
+  // Makes .salius/tmp/<id> a link of the file.
+  absl::Status MakeHiddenLink(FileId id) {
+    SALIUS_ASSIGN_OR_RETURN(const UniqueFd fd, objects_.Open(id, O_PATH));
+    SALIUS_ASSIGN_OR_RETURN(const struct stat self, fs::StatAt(fd.get(), ""));
+    const absl::StatusOr<struct stat> there = fs::StatAt(tmp_.get(), IdName(id));
+    if (there.ok()) {
+      if (there->st_ino == self.st_ino) return absl::OkStatus();
+      SALIUS_RETURN_IF_ERROR(
+          fs::Unlink(tmp_.get(), IdName(id), S_ISDIR(there->st_mode) ? AT_REMOVEDIR : 0));
+    } else if (!absl::IsNotFound(there.status())) {
+      return there.status();
+    }
+    const absl::Status linked =
+        WithSpace(context_, [&] { return fs::LinkFd(fd.get(), tmp_.get(), IdName(id)); });
+    return StatusErrno(linked) == EMLINK ? TakeSpareName(id, linked) : linked;
+  }
+
+  // Makes .salius/tmp/<id> from a name that T does not give the file, which has the most links
+  // possible.
+  absl::Status TakeSpareName(FileId id, const absl::Status& otherwise) {
+    for (const auto& [name, binding] : plan_.bindings) {
+      if (binding.target == id || !Enforceable(binding) || !objects_.Has(name.dir)) continue;
+      SALIUS_ASSIGN_OR_RETURN(const UniqueFd dirfd, OpenDirectory(name.dir));
+      SALIUS_ASSIGN_OR_RETURN(const Occupant there, OccupantAt(dirfd.get(), name.name));
+      if (there.exists && there.id == id) {
+        return fs::Rename(dirfd.get(), name.name, tmp_.get(), IdName(id));
+      }
+    }
+    return otherwise;
+  }
+
+  absl::Status Hide(int dirfd, const Entry& entry) {
+    const auto& [name, binding] = entry;
+    if (binding.target == kNoFileId || !Enforceable(binding) || IsDirectory(binding.target)) {
+      return absl::OkStatus();
+    }
+    SALIUS_ASSIGN_OR_RETURN(const Occupant there, OccupantAt(dirfd, name.name));
+    if (there.exists && there.id == binding.target) return absl::OkStatus();
+    if (!hidden_.insert(binding.target).second) return absl::OkStatus();
+    SALIUS_RETURN_IF_ERROR(MakeHiddenLink(binding.target));
+    return context_.step(RecoveryStep::kReplayHiddenLink);
+  }
+
+  // Calls `work` for every name whose directory is missing (overridden by --force) and whose file
+  // or directory is there.
+  template <typename Work>
+  absl::Status ForEachHomeless(const Work& work) {
+    for (const auto& entry : plan_.bindings) {
+      const auto& [name, binding] = entry;
+      if (binding.target == kNoFileId || objects_.Has(name.dir) || !objects_.Has(binding.target)) {
+        continue;
+      }
+      SALIUS_RETURN_IF_ERROR(work(entry));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status HideHomeless() {
+    return ForEachHomeless([this](const Entry& entry) {
+      const FileId id = entry.second.target;
+      return IsDirectory(id) ? absl::OkStatus() : MakeHiddenLink(id);
+    });
+  }
+
+  // Moves objects to .salius/lost/ that have no other name at T.
+  absl::Status KeepHomeless() {
+    absl::flat_hash_set<FileId> placed;
+    for (const auto& [name, binding] : plan_.bindings) {
+      if (objects_.Has(name.dir)) placed.insert(binding.target);
+    }
+    return ForEachHomeless([&](const Entry& entry) -> absl::Status {
+      const FileId id = entry.second.target;
+      if (placed.contains(id)) return absl::OkStatus();
+      SALIUS_ASSIGN_OR_RETURN(const Occupant there, OccupantAt(tmp_.get(), IdName(id)));
+      if (!there.exists || there.id != id) return absl::OkStatus();
+      return WithSpace(context_, [&] {
+        return MoveToLost(context_, tmp_.get(), IdName(id), Label(entry.first));
+      });
+    });
+  }
+
+  // Attaches directories, each after its parent at T, and then files.
+  absl::Status AttachAll() {
+    absl::flat_hash_set<FileId> attached;  // by a touched name
+    for (const auto& [name, binding] : plan_.bindings) {
+      if (objects_.Has(name.dir) && Enforceable(binding) && binding.target != kNoFileId &&
+          IsDirectory(binding.target)) {
+        attached.insert(binding.target);
+      }
+    }
+    std::deque<FileId> ready;
+    size_t waiting = 0;
+    for (auto at = plan_.bindings.begin(); at != plan_.bindings.end();
+         at = plan_.bindings.upper_bound({at->first.dir, std::string(256, '\xff')})) {
+      if (!objects_.Has(at->first.dir)) continue;
+      if (attached.contains(at->first.dir)) {
+        ++waiting;
+      } else {
+        ready.push_back(at->first.dir);
+      }
+    }
+    while (!ready.empty()) {
+      const FileId dir = ready.front();
+      ready.pop_front();
+      if (attached.contains(dir)) --waiting;
+      SALIUS_RETURN_IF_ERROR(AttachDirectoriesIn(dir, &ready));
+    }
+    if (waiting != 0) {
+      return absl::InternalError("replay: directories that are inside each other");
+    }
+    return AttachFiles();
+  }
+
+  // Attaches the directories in `dir`, in the order of their records. AttachFiles uses that order
+  // too: where not all have room, the last one was refused.
+  absl::Status AttachDirectoriesIn(FileId dir, std::deque<FileId>* ready) {
+    std::vector<const Entry*> entries;
+    for (auto at = plan_.bindings.lower_bound({dir, ""});
+         at != plan_.bindings.end() && at->first.dir == dir; ++at) {
+      const FileId target = at->second.target;
+      if (target == kNoFileId || !Enforceable(at->second) || !IsDirectory(target)) continue;
+      entries.push_back(&*at);
+      const auto names = plan_.bindings.lower_bound({target, ""});
+      if (names != plan_.bindings.end() && names->first.dir == target) ready->push_back(target);
+    }
+    return AttachInOrder(std::move(entries));
+  }
+
+  absl::Status AttachFiles() {
+    std::vector<const Entry*> entries;
+    for (const Entry& entry : plan_.bindings) {
+      const FileId target = entry.second.target;
+      if (target == kNoFileId || !Enforceable(entry.second) || IsDirectory(target)) continue;
+      if (objects_.Has(entry.first.dir)) entries.push_back(&entry);
+    }
+    return AttachInOrder(std::move(entries));
+  }
+
+  absl::Status AttachInOrder(std::vector<const Entry*> entries) {
+    std::stable_sort(entries.begin(), entries.end(),
+                     [](const Entry* a, const Entry* b) { return a->second.seq < b->second.seq; });
+    FileId dir = kNoFileId;
+    UniqueFd dirfd;
+    for (const Entry* entry : entries) {
+      const auto& [name, binding] = *entry;
+      if (name.dir != dir) {
+        SALIUS_ASSIGN_OR_RETURN(dirfd, OpenDirectory(name.dir));
+        dir = name.dir;
+      }
+      SALIUS_RETURN_IF_ERROR(Judge(Attach(dirfd.get(), name.name, binding.target), dirfd.get(),
+                                   *entry, /*as_session=*/true));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Attach(int dirfd, const std::string& name, FileId target) {
+    SALIUS_ASSIGN_OR_RETURN(const Occupant there, OccupantAt(dirfd, name));
+    if (there.exists && there.id == target) return absl::OkStatus();
+    if (IsDirectory(target)) {
+      if (there.exists) SALIUS_RETURN_IF_ERROR(fs::Unlink(dirfd, name, 0));
+      SALIUS_RETURN_IF_ERROR(AttachDirectory(dirfd, name, target));
+    } else {
+      SALIUS_RETURN_IF_ERROR(MakeHiddenLink(target));
+      SALIUS_RETURN_IF_ERROR(
+          WithSpace(context_, [&] { return fs::Rename(tmp_.get(), IdName(target), dirfd, name); }));
+    }
+    ++context_.report->names_bound;
+    return context_.step(RecoveryStep::kReplayAttached);
+  }
+
+  absl::Status AttachDirectory(int dirfd, const std::string& name, FileId target) {
+    SALIUS_ASSIGN_OR_RETURN(const Occupant in_tmp, OccupantAt(tmp_.get(), IdName(target)));
+    if (in_tmp.exists && in_tmp.id == target) {
+      return WithSpace(context_, [&] { return fs::Rename(tmp_.get(), IdName(target), dirfd, name); });
+    }
+    // It is under a name that no record touched: a user moved it, or T was forced back.
+    SALIUS_ASSIGN_OR_RETURN(const UniqueFd self, OpenDirectory(target));
+    SALIUS_ASSIGN_OR_RETURN(const struct stat self_stat, fs::StatAt(self.get(), ""));
+    SALIUS_ASSIGN_OR_RETURN(const UniqueFd parent,
+                            OpenAt(self.get(), "..", O_RDONLY | O_DIRECTORY));
+    SALIUS_ASSIGN_OR_RETURN(const std::vector<std::string> names, fs::ListDir(parent.get()));
+    for (const std::string& candidate : names) {
+      SALIUS_ASSIGN_OR_RETURN(const struct stat st, fs::StatAt(parent.get(), candidate));
+      if (st.st_ino != self_stat.st_ino || st.st_dev != self_stat.st_dev) continue;
+      return WithSpace(context_, [&] { return fs::Rename(parent.get(), candidate, dirfd, name); });
+    }
+    return absl::InternalError(absl::StrFormat("replay: directory %d has no name", target));
+  }
+
+  absl::Status Remove(int dirfd, const Entry& entry) {
+    const auto& [name, binding] = entry;
+    if (binding.target != kNoFileId) return absl::OkStatus();
+    SALIUS_ASSIGN_OR_RETURN(const Occupant there, OccupantAt(dirfd, name.name));
+    if (!there.exists) return absl::OkStatus();
+    SALIUS_RETURN_IF_ERROR(fs::Unlink(dirfd, name.name, there.directory ? AT_REMOVEDIR : 0));
+    ++context_.report->names_removed;
+    return context_.step(RecoveryStep::kReplayRemoved);
+  }
+
+  // Removes the directories that T removed. They are in .salius/tmp now, without any touched name.
+  absl::Status RemoveDeadDirectories() {
+    for (const auto& [id, object] : plan_.objects) {
+      if (object.fate != Fate::kUnbound || !objects_.Has(id) || !IsDirectory(id)) continue;
+      SALIUS_ASSIGN_OR_RETURN(const Occupant there, OccupantAt(tmp_.get(), IdName(id)));
+      if (!there.exists || there.id != id) continue;
+      SALIUS_ASSIGN_OR_RETURN(const UniqueFd dir, OpenDirectory(id));
+      SALIUS_ASSIGN_OR_RETURN(const std::vector<std::string> names, fs::ListDir(dir.get()));
+      for (const std::string& name : names) {
+        SALIUS_RETURN_IF_ERROR(WithSpace(context_, [&, id = id] {
+          return MoveToLost(context_, dir.get(), name, Label({id, name}));
+        }));
+      }
+      SALIUS_RETURN_IF_ERROR(fs::Unlink(tmp_.get(), IdName(id), AT_REMOVEDIR));
+      ++context_.report->names_removed;
+      SALIUS_RETURN_IF_ERROR(context_.step(RecoveryStep::kReplayRemoved));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Verify(int dirfd, const Entry& entry) {
+    const auto& [name, binding] = entry;
+    if (!Enforceable(binding)) return absl::OkStatus();
+    // A directory that T removed has been removed by now; its descriptor still lists nothing.
+    SALIUS_ASSIGN_OR_RETURN(const Occupant there, OccupantAt(dirfd, name.name));
+    const bool right =
+        binding.target == kNoFileId ? !there.exists : there.exists && there.id == binding.target;
+    if (right) return absl::OkStatus();
+    return absl::InternalError(
+        absl::StrFormat("replay: name \"%s\" in directory %d should be file %d and is %d",
+                        name.name, name.dir, binding.target, there.id));
+  }
+
+  const ReplayContext& context_;
+  const ReplayPlan& plan_;
+  const Objects& objects_;
+  const UniqueFd tmp_;
+  absl::flat_hash_set<FileId> targets_;  // ids that T gives a touched name
+  absl::flat_hash_set<FileId> hidden_;
+};
+
+}  // namespace
+
+absl::Status ReplayNames(const ReplayContext& context, const ReplayPlan& plan,
+                         const Objects& objects) {
+  if (plan.bindings.empty()) return absl::OkStatus();
+  SALIUS_ASSIGN_OR_RETURN(UniqueFd tmp, OpenSaliusDir(context.salius_fd, kTmpDirName));
+  return NameReplay(context, plan, objects, std::move(tmp)).Run();
+}
+
+}  // namespace salius::recovery
