@@ -152,14 +152,15 @@ struct RenameBody {
   std::string from_name;
   FileId to_dir = kNoFileId;
   std::string to_name;
-  uint32_t flags = 0;        // RENAME_NOREPLACE or RENAME_EXCHANGE; RENAME_WHITEOUT, which the first allows beside it
+  // 0, RENAME_NOREPLACE or RENAME_EXCHANGE; RENAME_WHITEOUT alone or beside RENAME_NOREPLACE.
+  uint32_t flags = 0;
   FileId other = kNoFileId;  // file displaced or exchanged; kNoFileId when none
-  // With RENAME_WHITEOUT: what is left at `from_name`, a character device 0:0 that nobody may open, and whose it is.
-  // The mark of overlayfs for a name that is gone.
+  // With RENAME_WHITEOUT: the id, user and group of the character device 0:0 of mode 0 that the
+  // rename leaves at `from_name`. Overlayfs marks with it that a name is gone.
   FileId whiteout = kNoFileId;
   uint32_t whiteout_uid = 0;
   uint32_t whiteout_gid = 0;
-  // The object that the record makes so. Only with RENAME_WHITEOUT.
+  // Returns the create record of the whiteout. Only with RENAME_WHITEOUT.
   CreateBody Whiteout() const;
   bool operator==(const RenameBody&) const = default;
   std::string Encode() const;

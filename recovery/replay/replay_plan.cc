@@ -123,7 +123,7 @@ class Planner {
     return absl::OkStatus();
   }
 
-  // What a rename leaves at its old name: there, or tried and left out.
+  // Plans the whiteout of a rename. Not `bound`: the rename is left out, but may have been tried.
   void MakeWhiteout(const RenameBody& body, bool bound) {
     const DirName from{body.from_dir, body.from_name};
     ObjectPlan& object = Object(body.whiteout);

@@ -76,9 +76,13 @@ class Rename(MountCase):
         renameat2(self.path("a"), self.path("c"), RENAME_NOREPLACE)
         self.assertEqual(self.read("c"), b"A")
 
-    def test_whiteout_is_refused(self):
+    def test_whiteout_is_left_at_the_old_name(self):
         self.write("a", b"A")
-        self.assertErrno(errno.EINVAL, renameat2, self.path("a"), self.path("b"), RENAME_WHITEOUT)
+        renameat2(self.path("a"), self.path("b"), RENAME_WHITEOUT)
+        with open(self.path("b"), "rb") as f:
+            self.assertEqual(f.read(), b"A")
+        left = os.lstat(self.path("a"))
+        self.assertEqual((left.st_mode, left.st_rdev, left.st_uid), (stat.S_IFCHR, 0, os.getuid()))
 
     def test_directory_into_itself_is_refused(self):
         os.makedirs(self.path("a/b"))

@@ -1,5 +1,7 @@
 # shellcheck shell=bash
 # The unit tests and simulated sessions. Checks also that each planted bug still finds its place in
-# the code.
+# the code, and that comments and documents are in plain language (tests/language).
 bazel_test "unit tests" //tests/unit/... //tests/sim/...
 check "planted bugs have their place" tests/mutations/run.py --patterns
+check "plain language" python3 tests/language/check.py
+check "the check of the language" python3 -m unittest tests.language.test_check
