@@ -1,9 +1,11 @@
-// Acknowledgements and answers to OpenSession of any content, from replicas that lie, lose their
-// memory and come back, or are one and the same, against the replicator that has to believe them.
+// Feeds the replicator acknowledgements and answers to OpenSession of any content. The replicas
+// lie, lose their memory and come back, or are one replica under two names.
 //
-// The input is a little program of its inputs. After each: checkpoint <= applied <= durable <=
-// issued, none of them ever goes back, and what is durable without the stable log was named by f
-// replicas, and by f memories, of the incarnations they were opened with (I1, I5).
+// The input is a small program of the replicator's inputs. After each step the fuzzer checks:
+// - checkpoint <= applied <= durable <= issued.
+// - The durable and the checkpoint sequence number never decrease.
+// - A record that is durable without the stable log was named by f replicas and f incarnations.
+//   Only the incarnation that a replica was opened with counts (I1, I5).
 #include <algorithm>
 #include <optional>
 #include <set>
@@ -50,7 +52,7 @@ class Session {
   }
 
   void Ack() {
-    const int replica = in_.U8() % (replicas_ + 1);  // one too many, too
+    const int replica = in_.U8() % (replicas_ + 1);  // one value is out of range
     AckPayload ack;
     const uint8_t what = in_.U8();
     ack.incarnation = what % 16 == 15 ? Number() : life_[replica];
@@ -63,23 +65,24 @@ class Session {
       const Seq first = Number();
       ack.ranges.push_back({first, first + in_.U8() % 4});
     }
-    // Only what a datagram can carry.
+    // Only an acknowledgement that a datagram can carry is delivered.
     std::string bytes(kMaxAckBytes, '\0');
     bytes.resize(EncodeAckPayload(ack, MutableBytes(bytes)));
     const auto decoded = DecodeAckPayload(AsBytes(bytes));
     if (!decoded.ok()) return;
-    // The echo of a send time lies between 0 and now, or there is none.
+    // The echoed send time lies between 0 and now; -1 means that there is no echo.
     const int64_t rtt = what % 8 == 7 ? in_.U32() % now_ : what % 16 == 4 ? -1 : kMs / 10;
     Note(replica, *decoded);
     core_->OnAck(now_, replica, rtt, *decoded);
   }
 
-  // What the replica has named so far in this life, as an upper bound on what may count.
+  // Notes the records that the replica has named so far in this incarnation. They are an upper
+  // bound on the copies that may count.
   void Note(int replica, const AckPayload& ack) {
     if (replica >= replicas_ || ack.incarnation == 0) return;
     if (ack.incarnation != core_->replica(replica, now_).incarnation) return;
     const Seq issued = core_->issued();
-    // Who names what was never issued is not believed at all.
+    // The replicator ignores an acknowledgement of a record that was never issued.
     if (ack.contiguous > issued || (!ack.ranges.empty() && ack.ranges.back().last > issued)) return;
     if (named_.size() < issued) named_.resize(issued);
     const auto mark = [&](Seq first, Seq last) {
@@ -92,7 +95,7 @@ class Session {
     for (const SeqRange& range : ack.ranges) mark(range.first, range.last);
   }
 
-  // Whatever the client takes for an answer.
+  // Delivers an answer to OpenSession, or a failed open if the client refuses the answer.
   void Open(int replica, uint8_t what) {
     control::OpenSessionResponse message;
     if (what % 4 == 0) ++life_[replica];
@@ -201,7 +204,7 @@ class Session {
     std::set<int> replicas;
     std::set<Incarnation> memories;
   };
-  std::vector<Named> named_;  // per seq: who ever named it
+  std::vector<Named> named_;  // per seq: all that ever named it
   std::vector<bool> stable_;
   bool syncing_ = false;
   Seq durable_ = 0;

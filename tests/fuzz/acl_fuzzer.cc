@@ -1,9 +1,11 @@
-// The default ACL of a directory, as its extended attribute comes from the disk, up to what a new
-// object in it inherits. Nothing is permitted that was not asked for or that the ACL does not give;
-// what is inherited is the ACL itself, with the three entries narrowed that the mode has bits for.
+// Checks what a new object inherits from the default ACL of its directory. The input gives the
+// bytes of the ACL's extended attribute.
+// - The object has no permission that was not requested or that the ACL does not give.
+// - A directory inherits the default ACL unchanged.
+// - An access ACL equals the default ACL, except that the mode narrows three of its entries.
 //
-// Where tmpfs keeps ACLs the kernel is asked as well: it takes the same ones, and what it makes
-// below them has the same mode and the same attributes.
+// Where tmpfs keeps ACLs, the fuzzer also asks the kernel. The kernel accepts the same ACLs, and
+// its new objects have the same mode and the same attributes.
 #include <sys/stat.h>
 #include <sys/xattr.h>
 
@@ -35,7 +37,7 @@ struct Entry {
   bool operator==(const Entry&) const = default;
 };
 
-// Of bytes that were accepted.
+// Returns the entries of an ACL that was accepted.
 std::vector<Entry> Entries(const std::string& acl) {
   ByteReader in(acl);
   SALIUS_CHECK(in.U32() == 2);
@@ -45,7 +47,7 @@ std::vector<Entry> Entries(const std::string& acl) {
   return entries;
 }
 
-// One that can be set, for the most part.
+// Returns the bytes of an ACL that is valid in most cases.
 std::string Acl(ByteReader& in) {
   std::vector<Entry> entries = {{kUserObj, 0, kNobody}};
   const uint8_t what = in.U8();
@@ -80,7 +82,7 @@ const std::string* Attribute(const Inherited& made, std::string_view name) {
   return found == made.xattrs.end() ? nullptr : &found->second;
 }
 
-// The bits of `mode` that belong to an entry of `tag`, where a mask stands for the group.
+// Returns the bits of `mode` that belong to an entry of `tag`; a mask has the group's bits.
 uint16_t BitsOf(mode_t mode, uint16_t tag) {
   return (tag == kUserObj ? mode >> 6 : tag == kOther ? mode : mode >> 3) & 7;
 }
@@ -109,7 +111,7 @@ void CheckMade(const ParentFacts& parent, mode_t mode, const CallerFacts& caller
   std::vector<Entry> entries = Entries(parent.default_acl);
   std::map<uint16_t, int> count;
   for (const Entry& entry : entries) ++count[entry.tag];
-  // Each three bits of the mode are bounded by one entry.
+  // One entry bounds each three bits of the mode.
   SALIUS_CHECK(count[kUserObj] == 1 && count[kGroupObj] == 1 && count[kOther] == 1);
   const bool masked = count[kMask] == 1;
   SALIUS_CHECK(masked || (count[kMask] == 0 && entries.size() == 3));
@@ -121,7 +123,7 @@ void CheckMade(const ParentFacts& parent, mode_t mode, const CallerFacts& caller
   }
   if (access == nullptr) return;
   SALIUS_CHECK(Entries(*access) == entries);
-  // Nothing is left to be narrowed.
+  // Inheriting from the result narrows nothing further.
   ParentFacts again = parent;
   again.default_acl = *access;
   const auto same = Inherit(again, made.mode, caller);
@@ -129,7 +131,8 @@ void CheckMade(const ParentFacts& parent, mode_t mode, const CallerFacts& caller
   SALIUS_CHECK(same->mode == made.mode && *Attribute(*same, kAccessAclXattr) == *access);
 }
 
-// A directory of this process whose default ACL the kernel keeps; nullptr when it keeps none.
+// Returns the path of a scratch directory whose default ACL the kernel keeps, or nullptr if the
+// kernel keeps none.
 const std::string* KernelsDirectory() {
   static const std::optional<std::string> directory = []() -> std::optional<std::string> {
     std::string path = ScratchPath() + "/acl";
@@ -152,12 +155,12 @@ std::string KernelsAttribute(const std::string& path, const char* name) {
 
 void AskKernel(const std::string& acl, mode_t mode, CallerFacts caller, bool taken) {
   const std::string* const directory = KernelsDirectory();
-  // Without entries it means that there is none.
+  // An ACL without entries means that the directory has none.
   if (directory == nullptr || acl.size() <= kHeaderBytes) return;
   if (setxattr(directory->c_str(), kDefaultAclXattr, acl.data(), acl.size(), 0) != 0) {
     if (!taken) return;
     const std::vector<Entry> entries = Entries(acl);
-    // It also looks at who is named, which is its business alone.
+    // The kernel also checks the user and group ids, which Inherit() does not.
     SALIUS_CHECK(std::any_of(entries.begin(), entries.end(), [](const Entry& entry) {
       return (entry.tag == kUser || entry.tag == kGroup) && entry.id > UINT16_MAX;
     })) << errno;

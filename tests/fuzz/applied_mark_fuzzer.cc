@@ -1,5 +1,8 @@
-// The page with the applied watermark. Whatever the file holds, it opens; it says what a valid page
-// says or nothing, also after a sync; and a new session's marks are read back by the next process.
+// Opens the page with the applied watermark. For any content of the file:
+// - The page opens.
+// - It reports the epoch and the watermark of a valid page, or 0 for both.
+// - During a sync, and after a failed one, it reports 0.
+// - The next process reads back the marks of a new session.
 #include "log/applied_mark.h"
 
 #include "common/check.h"
@@ -8,7 +11,7 @@
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace salius;                          // NOLINT: the function has to be outside
-  constexpr uint64_t kMagic = 0x314B52414D4C5341;  // of docs/log-format.md
+  constexpr uint64_t kMagic = 0x314B52414D4C5341;  // docs/log-format.md
   WriteScratch("applied", absl::MakeConstSpan(data, size));
   Epoch epoch = 0;
   {

@@ -1,9 +1,11 @@
-// Records applied to files: what a record says is decoded and done, or refused. Doing it twice
-// leaves what doing it once leaves (storage/apply.h), and a file's id is never
-// changed by a record. Then the id itself: any bytes in its xattr are an id or DATA_LOSS.
+// Applies records to files.
+// - A record is decoded and applied, or refused.
+// - Applying a record twice leaves the same file as applying it once (storage/apply.h).
+// - No record changes a file's id.
+// - Any bytes in the id's xattr are an id or DATA_LOSS.
 //
-// The first byte says what is tried. Offsets and lengths are kept small, because the files lie in
-// memory; what refuses large ones is in tests/unit/log/apply_test.cc.
+// The first byte selects the case. Offsets and lengths are small, because the files lie in memory;
+// tests/unit/log/apply_test.cc checks the refusal of large ones.
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -30,7 +32,7 @@ UniqueFd NewFile(const std::string& name) {
   return *std::move(fd);
 }
 
-// Data, owner, mode, size and times; what a user sees.
+// Returns the state that a user sees: mode, owner, group, size, device number and data.
 std::string Seen(int dirfd, const std::string& name) {
   const auto st = fs::StatAt(dirfd, name);
   SALIUS_CHECK_OK(st);

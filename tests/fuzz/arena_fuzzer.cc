@@ -1,14 +1,15 @@
-// A replica's memory: what comes in by sessions and datagrams, and what a restarted process takes
-// over from it (arena header, slots, segment table, entries, records).
+// Changes a replica's memory by sessions and datagrams, and restarts the process. A restarted
+// process takes over the arena: header, slots, segment table, entries, records.
 //
-// The input is a little program: sessions, fences, frames whole, in pieces and forged, restarts,
-// damage. After each step everything held is read back, and must be
-// - what was held before (I6), with the same bytes, unless it was trimmed, dropped or superseded;
-// - what the acknowledgement and the inventory say is held;
-// - the same after a restart, promises and marks included;
-// - after damage to entries or segment table: the same, or another incarnation (I5); again at every
-//   restart, for as long as the damaged segment is not freed.
-// Slots of any content, written by the arena's own encoder, may be refused but harm nobody.
+// The input is a small program of sessions, fences, frames, restarts and damage. A frame is whole,
+// in fragments or forged. After each step the fuzzer reads back all records and checks:
+// - A record held before is still held with the same bytes, unless it was trimmed, dropped or
+//   superseded (I6).
+// - The replica holds the records that the acknowledgement and the inventory name.
+// - A restart keeps all of this, promises and marks included.
+// - After damage to entries or the segment table, a restart gives the same records or another
+//   incarnation (I5). Each later restart does so too, until the damaged segment is freed.
+// - A slot of any content, written by the arena's own encoder, may be refused but does no harm.
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -39,7 +40,7 @@ VolumeId Volume(uint8_t n) {
   return volume;
 }
 
-// Mostly small, sometimes at a border, sometimes anything.
+// Returns a number: mostly small, sometimes at a border, sometimes any.
 uint64_t Number(ByteReader& in) {
   const uint8_t what = in.U8();
   if (what < 0xe0) return what % 48;
@@ -65,7 +66,7 @@ absl::Span<uint8_t> Memory() {
 
 using Records = std::map<Seq, std::string>;
 
-// Everything that is held for one volume.
+// The inventory and all records that the replica holds for one volume.
 struct Held {
   Inventory inventory;
   Records records;
@@ -135,7 +136,8 @@ class Replica {
     return held;
   }
 
-  // The acknowledgement names nothing that is neither held nor trimmed, and survives the wire.
+  // Checks that the acknowledgement names only records that are held or trimmed, and that it
+  // decodes to the same value.
   void CheckAck(const VolumeId& volume, const Held& held) {
     const Inventory& inventory = held.inventory;
     const AckPayload ack =
@@ -168,7 +170,7 @@ class Replica {
     return all;
   }
 
-  // Nothing of `before` is gone but what was trimmed.
+  // Checks that each record of `before` is still held, or was trimmed.
   static void CheckKept(const Held& before, const Held& after) {
     for (const auto& [seq, bytes] : before.records) {
       if (seq <= after.inventory.trimmed) continue;
@@ -210,8 +212,8 @@ class Replica {
     }
   }
 
-  // One byte anywhere in the segment table or in a segment, most often in a used part. Never back
-  // to what it was: then records that were given up would be there again.
+  // Changes one byte anywhere in the segment table or in a segment, most often in a used part.
+  // Never restores a damaged byte: records that were given up would be there again.
   void DamageEntries() {
     hurt_ = true;
     const ArenaGeometry& g = arena_->geometry();
@@ -231,7 +233,7 @@ class Replica {
     Memory()[at] = known.hurt = hurt;
   }
 
-  // A slot with a good checksum and any content.
+  // Writes a slot with a valid checksum and any content.
   void Forge() {
     forged_ = true;
     const uint32_t index = in_.U8() % 4;
@@ -261,7 +263,7 @@ class Replica {
     const uint8_t what = in_.U8();
     if (what >= 0xf0) header.durable_mark = Number(in_);
     if (what >= 0xf8) header.checkpoint_mark = Number(in_);
-    header.arg0 = what;  // two bodies for one seq
+    header.arg0 = what;  // one seq may have different records
     return EncodeRecord(header, std::string(what % 8 == 7 ? in_.U16() : what % 32, 'b'));
   }
 
@@ -384,7 +386,7 @@ class Replica {
   int64_t now_ns_ = kSecondNs;
   bool forged_ = false, hurt_ = false;
   struct Hurt {
-    uint8_t sound, hurt;  // what was there, and what is there
+    uint8_t sound, hurt;  // the byte before the damage, and after it
   };
   std::map<size_t, Hurt> hurt_at_;
   std::optional<Arena> arena_;
@@ -393,7 +395,7 @@ class Replica {
   Acceptor::AttachReport report_;
 };
 
-// Any bytes as the arena's first page and tables.
+// Attaches an arena whose first page and tables hold any bytes.
 void FuzzAttach(absl::Span<const uint8_t> bytes) {
   std::memset(Memory().data(), 0, Memory().size());
   SALIUS_CHECK_OK(Arena::Format(Memory(), [] { return 7; }));

@@ -1,5 +1,5 @@
-// The words that the programs are started with. What is accepted is within the documented bounds;
-// what is not is an error for people.
+// Parses the command lines of the programs. An accepted command line is within the documented
+// bounds; a refused one gives an error message.
 #include <string>
 #include <vector>
 
@@ -26,7 +26,7 @@ bool Accepted(const absl::StatusOr<T>& parsed) {
 void CheckOptions(const MountOptions& options) {
   SALIUS_CHECK(options.threads >= 0 && options.threads <= 48);
   SALIUS_CHECK(options.spin_us <= 1000);
-  // Over a volume's own they are a config that is valid, or an error.
+  // Applied to a volume's own config, the options give a valid config or an error.
   VolumeConfig config = DefaultVolumeConfig();
   config.replicas = {"a:7400", "b:7400"};
   config.acks = 2;
@@ -49,7 +49,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     CheckOptions(command->options);
   }
   Accepted(recovery::ParseCommandLine(words));
-  // Not a file that the input names.
+  // The parser must not read a file that the input names.
   if (!absl::StrContains(text, "config")) {
     if (const auto options = ParseReplicaOptions(words); Accepted(options)) {
       SALIUS_CHECK(options->memory_bytes >= kMinArenaBytes &&

@@ -1,5 +1,5 @@
-// The replica's configuration file. What is accepted is within the documented bounds; what is not
-// is an error for people.
+// Parses the replica's configuration file. An accepted file is within the documented bounds; a
+// refused one gives an error message.
 #include "common/check.h"
 #include "replica/arena.h"
 #include "replica/options.h"

@@ -1,11 +1,12 @@
-// Messages of the control plane (proto/control.proto) as they arrive from a replica or from a
-// mounted volume's status socket, up to what people and scripts are shown, and to what a primary
-// and a recovery take from a replica's answer. What parses, serializes to the same message; JSON is
-// one line of well-formed JSON; text holds no control characters but line ends (a peer must not
-// write to someone's terminal); what is taken is what the message says, and no number that cannot
-// be. (control_service_fuzzer.cc has what a replica does with requests.)
+// Parses messages of the control plane (proto/control.proto). They arrive from a replica or from a
+// mounted volume's status socket. The fuzzer checks the text and the JSON for users, and the
+// answers that a primary and a recovery take from a replica:
+// - A message that parses serializes to the same message.
+// - JSON is one line of well-formed JSON.
+// - Text holds no control characters but line ends: a peer must not write to a user's terminal.
+// - An answer holds the numbers of the message. A message with an impossible number is refused.
 //
-// The first byte says which message.
+// The first byte selects the message type. control_service_fuzzer.cc sends requests to a replica.
 #include <algorithm>
 #include <string>
 
@@ -20,7 +21,7 @@
 namespace salius {
 namespace {
 
-// Reads one JSON value, strictly (RFC 8259). False when it is none.
+// Reads one JSON value strictly (RFC 8259). Whole() returns false for any other text.
 class JsonReader {
  public:
   explicit JsonReader(std::string_view text) : rest_(text) {}
@@ -91,7 +92,8 @@ void CheckText(const std::string& text) {
 
 void CheckJson(const std::string& json) { SALIUS_CHECK(JsonReader(json).Whole()) << json; }
 
-// What is taken is what was said, whole.
+// Checks that `answer` holds all numbers of the message, or is DATA_LOSS because one of them is
+// above kMaxCount.
 void CheckAnswer(const absl::StatusOr<recovery::Answer>& answer, uint64_t incarnation,
                  uint64_t promised_epoch, const control::VolumeInventory& said) {
   const bool possible =
@@ -116,7 +118,7 @@ void CheckAnswer(const absl::StatusOr<recovery::Answer>& answer, uint64_t incarn
 void Use(const control::InventoryResponse& message) {
   CheckAnswer(recovery::AnswerFrom("a:1", message), message.incarnation(),
               message.inventory().promised_epoch(), message.inventory());
-  // One number that cannot be is enough, whichever it is.
+  // One impossible number in any field is enough for DATA_LOSS.
   using Said = control::VolumeInventory;
   for (const auto set : {&Said::set_epoch, &Said::set_base, &Said::set_contiguous,
                          &Said::set_highest, &Said::set_trimmed, &Said::set_durable_mark,

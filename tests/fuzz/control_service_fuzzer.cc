@@ -1,13 +1,13 @@
-// What a replica does with gRPC requests of any content (replica/control_service.cc), short of gRPC
-// itself.
+// Sends requests of any content to a replica's gRPC service (replica/control_service.cc), without
+// gRPC itself.
 //
-// The input is a little program of requests, with records in between. After each request
-// - one that failed has changed nothing, and a volume that is none, or a group, is
-// INVALID_ARGUMENT;
-// - one that succeeded has changed its own volume only, to what it answered;
-// - a primary and a recovery take what was answered, and the records that a fetch brings are those
-//   that the inventory counts;
-// - a group that is noted is one after a restart, too.
+// The input is a small program of requests, with records in between. After each request the fuzzer
+// checks:
+// - A failed request has changed nothing. An invalid volume or group gives INVALID_ARGUMENT.
+// - A successful request has changed only its own volume, to the state in the answer.
+// - A primary and a recovery accept the answer.
+// - A fetch returns the records that the inventory counts.
+// - Each group that the replica has noted is valid, so that it is valid after a restart, too.
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -51,7 +51,8 @@ Arena NewArena() {
   return *std::move(arena);
 }
 
-// Joins groups on the loopback interface. It never runs, and so never looks at its acceptor.
+// Returns a loop that joins groups on the loopback interface. The loop never runs, and so never
+// uses its acceptor.
 ReceiveLoop& Loop() {
   static ReceiveLoop* const loop = [] {
     SALIUS_CHECK_OK(InitLogging("fuzzer", "off"));
@@ -99,7 +100,7 @@ class Replica {
     return what < 0xf0 ? std::string(16, static_cast<char>('a' + what % 2)) : Text(in_);
   }
 
-  // Each volume's part of the status, and the rest of it under no name.
+  // Each volume's part of the status, and the rest of the status under an empty name.
   using State = std::map<std::string, std::string>;
   State Now() {
     control::ReplicaStatusResponse status;
@@ -127,7 +128,7 @@ class Replica {
     return response.inventory();
   }
 
-  // `changed` is all that may differ from `before`.
+  // Checks that no volume but `changed` differs from `before`.
   void CheckOthers(State before, const std::string& changed) {
     State after = Now();
     before.erase(changed);
@@ -135,7 +136,8 @@ class Replica {
     SALIUS_CHECK(before == after);
   }
 
-  // True when `status` is a success; else nothing has changed, and what is no volume was refused.
+  // Returns whether the request succeeded. Checks that a failed request has changed nothing, and
+  // that an invalid volume was refused.
   bool Check(const grpc::Status& status, const std::string& volume, const State& before) {
     const bool valid = volume.size() == sizeof(VolumeId{}.bytes);
     if (status.ok()) {
@@ -150,7 +152,8 @@ class Replica {
     return false;
   }
 
-  // What may be asked for here: no group on an interface that leads anywhere.
+  // Returns the text of a multicast group, valid or not, or "". A valid group is on no interface
+  // but loopback.
   std::string Group() {
     const uint8_t what = in_.U8();
     if (what < 0xc0) return "";
@@ -158,7 +161,7 @@ class Replica {
     const auto group = ParseMulticastGroup(text);
     if (!group.ok()) return text;
     SALIUS_CHECK(IsMulticast(group->address) && group->address.port() != 0);
-    // Numbers only, and nothing that the system reads otherwise than we.
+    // Only numeric addresses, in no form that the system reads differently.
     SALIUS_CHECK(group->place.find_first_not_of("0123456789abcdefABCDEF.:[]") == std::string::npos);
     SALIUS_CHECK(group->interface.find('\0') == std::string::npos);
     const auto again = ParseMulticastGroup(group->ToString());
@@ -240,7 +243,7 @@ class Replica {
     SALIUS_CHECK(before.records() == after.records() && before.epoch() == after.epoch());
   }
 
-  // What the promise file says of a volume.
+  // Returns the promise file's entry for `volume`, or an empty promise.
   Promise Written(const std::string& volume) {
     const auto file = DecodePromiseFile(AsBytes(store_.content.value()));
     SALIUS_CHECK_OK(file);
@@ -333,7 +336,7 @@ class Replica {
     }
   }
 
-  // Records of the session that is open, and maybe a trim.
+  // Delivers records of the open session, sometimes with a trim mark.
   void Records() {
     const std::string volume(16, static_cast<char>('a' + in_.U8() % 2));
     const control::VolumeInventory held = Ask(volume);

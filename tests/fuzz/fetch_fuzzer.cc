@@ -1,12 +1,16 @@
-// What recovery decodes: answers and streams of records from replicas, records of the stable log,
-// decisions.
+// Feeds any content to the decoders of recovery: answers and record streams from replicas, records
+// of the stable log, decisions.
 //
-// The input is a little program that writes what each replica says and streams, and what the state
-// notes of its members. Whatever it is: as many members count as there are noted memories, each
-// once, that answered for the epoch from the checkpoint on and brought all that they said; never
-// are fewer than |members| - f + 1 enough. Collecting and merging give a Status. What is accepted
-// is the replicas' own bytes; a merge is one record for each seq from the checkpoint to T, and T is
-// not below a durable mark; and the decision made from it is found again, and none that differs.
+// The input is a small program. It writes each replica's answer and stream, and the members in the
+// state. The fuzzer checks:
+// - The quorum counts each noted memory at most once. Its replica answered for the epoch from the
+//   checkpoint on, and brought all records that it reported.
+// - Fewer than |members| - f + 1 members are never enough.
+// - Collecting and merging return a Status.
+// - Every merged record has the bytes of a replica's or the stable log's record.
+// - A merge has one record for each seq from the checkpoint to T. T is not below a durable mark,
+//   unless the merge is forced or has an upper limit.
+// - The decision made from a merge is found again. A decision that differs is refused.
 #include <algorithm>
 #include <map>
 #include <memory>
@@ -56,12 +60,12 @@ std::string Record(ByteReader& in) {
   if (what % 16 == 15) header.durable_mark = Number(in);
   if (what % 32 == 14) header.checkpoint_mark = Number(in);
   if (what == 0xdf) header.volume.bytes.fill(2);
-  if (what == 0xde) header.arg0 = in.U8();  // two bodies for one seq
+  if (what == 0xde) header.arg0 = in.U8();  // one seq may have different records
   return EncodeRecord(header, std::string(header.seq % 16, 'b'));
 }
 
-// Records back to back, sometimes damaged or cut off. In order for the most part: `next` is the
-// seq that a well-behaved sender would give.
+// Returns records back to back, sometimes damaged or cut off. They are mostly in order: `next` is
+// the seq that a correct sender would give.
 std::string Chunk(ByteReader& in) {
   std::string chunk;
   const uint8_t what = in.U8();
@@ -100,7 +104,7 @@ void CheckAdd(const std::string& chunk) {
   SALIUS_CHECK(all == chunk && set.bytes() == chunk.size());
 }
 
-// A replica that streams what it was given, with a count that may be a lie.
+// A replica that streams the given chunks, with a count that may be wrong.
 class Streamer : public ReplicaClient {
  public:
   Streamer(FenceResult says, Incarnation memory, uint64_t count, std::vector<std::string> chunks)
@@ -113,7 +117,7 @@ class Streamer : public ReplicaClient {
   absl::Status Fetch(const VolumeId&, Epoch, Seq, uint64_t,
                      const std::function<absl::Status(uint64_t, Incarnation)>& on_count,
                      const std::function<absl::Status(std::string)>& on_chunk) override {
-    // One chunk for each call: what comes after is asked for again.
+    // Each call streams one chunk; the caller asks again for the rest.
     if (absl::Status status = on_count(count_, memory_); !status.ok()) return status;
     if (at_ < chunks_.size()) {
       const absl::Status status = on_chunk(chunks_[at_++]);
@@ -127,7 +131,7 @@ class Streamer : public ReplicaClient {
 
  private:
   const FenceResult says_;
-  const Incarnation memory_;  // that it has when it streams
+  const Incarnation memory_;  // the incarnation while it streams
   const uint64_t count_;
   const std::vector<std::string> chunks_;
   size_t at_ = 0;
@@ -180,7 +184,7 @@ void CheckMerge(const MergeInput& input, const std::vector<std::string_view>& kn
   const auto again = RecordsOfDecision(decision, stable.views());
   SALIUS_CHECK_OK(again);
   SALIUS_CHECK(again->size() == merged->records.size());
-  // A decision that says something else about the same records is refused.
+  // A decision that differs for the same records is refused.
   Decision other = decision;
   other.digest ^= 1;
   SALIUS_CHECK(!RecordsOfDecision(other, stable.views()).ok());
@@ -192,7 +196,7 @@ void CheckMerge(const MergeInput& input, const std::vector<std::string_view>& kn
   }
 }
 
-// A state whose members are peers, or look like them.
+// Returns a state whose members are peers, or look like them.
 VolumeState State(ByteReader& in, const MergeInput& input, const std::vector<Peer>& peers) {
   VolumeState state;
   state.volume = TheVolume();
@@ -210,7 +214,8 @@ VolumeState State(ByteReader& in, const MergeInput& input, const std::vector<Pee
   return state;
 }
 
-// Whether what `answer` says is what a member with this memory would.
+// Returns whether `answer` counts for `member`: it has the same incarnation and epoch, and both
+// bases leave no gap behind the checkpoint.
 bool Counts(const VolumeState& state, const Member& member, const Answer& answer) {
   const Inventory& inventory = answer.inventory;
   return answer.incarnation == member.incarnation && inventory.known &&
@@ -218,7 +223,7 @@ bool Counts(const VolumeState& state, const Member& member, const Answer& answer
          inventory.base <= state.checkpoint + 1;
 }
 
-// With what is `collected`, or before it.
+// Checks the quorum after the collection, or before it if `collected` is empty.
 void CheckQuorum(const VolumeState& state, const std::vector<Peer>& peers,
                  const std::vector<Collected>& collected) {
   std::vector<Answer> answers;
@@ -244,20 +249,21 @@ void CheckQuorum(const VolumeState& state, const std::vector<Peer>& peers,
   SALIUS_CHECK(count.counted + count.missing.size() == state.members.size());
   SALIUS_CHECK(count.enough() == account.text.empty());
   if (state.mode == Mode::kReplicated && count.enough()) {
-    // Of the f members that hold a record one is among them.
+    // At least one of the f members that hold a record is counted.
     SALIUS_CHECK(count.counted > 0 && count.counted + state.acks > state.members.size());
   }
   SALIUS_CHECK(account.replicas.size() == peers.size());
   for (size_t i = 0; i < peers.size(); ++i) {
     SALIUS_CHECK(!account.replicas[i].counted || memories.contains(peers[i].answer->incarnation));
   }
-  // In any order, and however often each is heard.
+  // The order of the answers and repeated answers do not change the count.
   std::vector<Answer> again(answers.rbegin(), answers.rend());
   again.insert(again.end(), answers.begin(), answers.end());
   SALIUS_CHECK(CountQuorum(state, again).counted == count.counted);
 }
 
-// Whoever counts has brought what it said to hold without a gap, or others have.
+// Checks that `coverage` contains all records that a complete replica reported without a gap. The
+// replica or another source brought them.
 void CheckComplete(const CollectRequest& request, const Inventory& inventory,
                    const Coverage& coverage) {
   constexpr Seq kMost = 200;  // there are fewer records
@@ -269,8 +275,8 @@ void CheckComplete(const CollectRequest& request, const Inventory& inventory,
   }
 }
 
-// The fence takes the answers, but for those after which a forced recovery, or the sessions behind
-// it, would run out of epochs.
+// Checks that the fence accepts every answer but one with an epoch too far ahead. After such an
+// epoch a forced recovery, or the sessions behind it, would run out of epochs.
 void CheckFence(const VolumeState& state, const std::vector<Peer>& peers) {
   std::vector<Peer> asked(peers.size());
   for (size_t i = 0; i < peers.size(); ++i) {

@@ -1,5 +1,5 @@
-// Datagrams: frame header, fragment header, acknowledgement. What decodes, encodes to the same
-// bytes.
+// Decodes datagrams: frame header, fragment header, acknowledgement. Each accepted one encodes to
+// the same bytes.
 #include "proto/frame.h"
 
 #include "common/check.h"

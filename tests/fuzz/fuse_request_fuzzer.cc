@@ -1,4 +1,4 @@
-// Requests of the kernel that are decoded here: nothing is read beyond the message.
+// Decodes requests of the kernel (client/fuse/raw_request.h) and reads nothing beyond the message.
 #include <cstring>
 #include <memory>
 
@@ -25,7 +25,8 @@ void CheckArgs(const RawRequest& request, absl::Span<const uint8_t> body) {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace salius;  // NOLINT: the function has to be outside
-  // A copy of its own size, aligned as the session's buffers are: a read past its end shows.
+  // A copy of exactly this size, aligned like the session's buffers, so that a read past the end
+  // is detected.
   const std::unique_ptr<uint8_t[]> copy(new uint8_t[size]);
   std::memcpy(copy.get(), data, size);
   for (const bool whole : {false, true}) {

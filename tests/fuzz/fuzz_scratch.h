@@ -1,5 +1,5 @@
-// A directory in memory for the fuzzers whose decoders read files. Removed when the fuzzer ends by
-// itself; one that crashes leaves it.
+// A directory in memory for the fuzzers whose decoders read files. It is removed when the fuzzer
+// exits; a fuzzer that crashes leaves it.
 #ifndef SALIUS_TESTS_FUZZ_FUZZ_SCRATCH_H_
 #define SALIUS_TESTS_FUZZ_FUZZ_SCRATCH_H_
 
@@ -15,7 +15,7 @@
 
 namespace salius {
 
-// The path of this process's directory.
+// Returns the path of this process's directory.
 inline const std::string& ScratchPath() {
   static const std::string* const path = [] {
     char name[] = "/dev/shm/salius_fuzz.XXXXXX";
@@ -27,7 +27,7 @@ inline const std::string& ScratchPath() {
   return *path;
 }
 
-// The same, open.
+// Returns an open descriptor of this process's directory.
 inline int ScratchDirectory() {
   static const UniqueFd* const fd = [] {
     auto opened = OpenAt(AT_FDCWD, ScratchPath(), O_RDONLY | O_DIRECTORY);
@@ -37,7 +37,7 @@ inline int ScratchDirectory() {
   return fd->get();
 }
 
-// Writes `bytes` as the whole content of `name` there.
+// Writes `bytes` as the whole content of the file `name` in the directory.
 inline void WriteScratch(const std::string& name, absl::Span<const uint8_t> bytes) {
   auto fd = OpenAt(ScratchDirectory(), name, O_RDWR | O_CREAT | O_TRUNC, 0600);
   SALIUS_CHECK_OK(fd);

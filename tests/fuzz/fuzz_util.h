@@ -1,5 +1,5 @@
-// What the fuzzers share. A property that does not hold aborts (SALIUS_CHECK), which libFuzzer
-// reports as a crash with its input.
+// Helpers that the fuzzers share. A property that does not hold aborts (SALIUS_CHECK), which
+// libFuzzer reports as a crash with its input.
 #ifndef SALIUS_TESTS_FUZZ_FUZZ_UTIL_H_
 #define SALIUS_TESTS_FUZZ_FUZZ_UTIL_H_
 
@@ -17,8 +17,8 @@ inline uint8_t* MutableBytes(std::string& bytes) {
   return reinterpret_cast<uint8_t*>(bytes.data());
 }
 
-// Puts the checksum of the first `at` bytes behind them, so that a fuzzer gets past it: chance
-// alone never finds a checksum. Does nothing when the bytes are too few.
+// Writes the checksum of the first `at` bytes behind them, so that a fuzzer gets past the check:
+// chance never finds a checksum. Does nothing when the bytes are too few.
 inline void SealCrc(std::string& bytes, size_t at) {
   if (bytes.size() < at + 4) return;
   StoreU32(MutableBytes(bytes) + at, Crc32c(AsBytes(bytes).first(at)));

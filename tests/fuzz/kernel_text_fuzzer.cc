@@ -1,6 +1,6 @@
-// What the kernel says in text: its mount table, its log, the status of a process. Names and labels
-// in it are others' work. Whatever it is, it is read within its bounds, and what is found there
-// stands there.
+// Parses system text: the mount tables, the kernel's log, the status of a process. Other users
+// choose names and labels in it. Any text is read within its bounds, and contains each value that
+// the parser finds.
 #include <string>
 
 #include "absl/strings/match.h"

@@ -1,4 +1,4 @@
-// The promise file: whatever the bytes, it is refused or read as exactly what would be written so.
+// Decodes the promise file. Any bytes are refused, or are exactly the encoding of the decoded file.
 #include "replica/promise.h"
 
 #include "common/check.h"

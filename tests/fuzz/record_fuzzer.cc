@@ -1,4 +1,4 @@
-// Records: the fixed part and the body. What decodes, encodes to the same bytes.
+// Decodes records: the fixed part and the body. Each accepted one encodes to the same bytes.
 #include "log/record.h"
 
 #include "common/check.h"
@@ -51,14 +51,14 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   std::string bytes(reinterpret_cast<const char*>(data), size);
   FuzzRecord(bytes);
   if (size >= kRecordHeaderBytes) {
-    // The same with lengths and checksums made good.
+    // The same bytes with valid lengths and checksums.
     uint8_t* const out = MutableBytes(bytes);
     StoreU32(out + 8, static_cast<uint32_t>(size - kRecordHeaderBytes));
     StoreU32(out + 12, Crc32c(AsBytes(bytes).subspan(kRecordHeaderBytes)));
     SealCrc(bytes, kRecordHeaderBytes - 4);
     FuzzRecord(bytes);
   }
-  // A body alone; the first byte says of which operation.
+  // A body alone; the first byte selects the operation.
   if (size > 0) {
     const std::string_view body(reinterpret_cast<const char*>(data) + 1, size - 1);
     FuzzBody(static_cast<Op>(data[0] % 14), body);

@@ -1,5 +1,5 @@
-// The notes of recoveries (.salius/recoveries). What decodes, encodes to the same text, and can be
-// shown, acknowledged and added to.
+// Decodes the notes of recoveries (.salius/recoveries). Accepted notes encode to the same text.
+// They can be shown, acknowledged and extended.
 #include "log/recovery_notes.h"
 
 #include "absl/strings/str_format.h"
@@ -31,7 +31,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace salius;  // NOLINT: the function has to be outside
   const std::string text(reinterpret_cast<const char*>(data), size);
   FuzzNotes(text);
-  // With a good first line and checksum.
+  // The same text with a valid first line and checksum.
   const std::string body = "salius-recoveries 1\n" + text;
   FuzzNotes(body + absl::StrFormat("crc32c %08x\n", Crc32c(AsBytes(body))));
   return 0;

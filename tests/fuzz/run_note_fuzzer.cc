@@ -1,5 +1,5 @@
-// The note of a recovery run (.salius/recovery). What decodes, encodes to the same bytes; a flipped
-// bit is never accepted.
+// Decodes the note of a recovery run (.salius/recovery). An accepted note encodes to the same
+// bytes, and is refused after any bit is flipped.
 #include "common/check.h"
 #include "recovery/run_file.h"
 #include "tests/fuzz/fuzz_util.h"

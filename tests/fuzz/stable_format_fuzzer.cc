@@ -1,5 +1,5 @@
-// The stable log's three formats by themselves: file header, entry header, decision; and the search
-// for an entry in damaged bytes. What decodes, encodes to the same bytes.
+// Decodes the stable log's three formats, each alone: file header, entry header, decision. Accepted
+// bytes encode to the same bytes. Also searches damaged bytes for an entry.
 #include <algorithm>
 
 #include "common/check.h"
@@ -14,8 +14,8 @@ void FuzzFileHeader(const std::string& slot) {
   const auto header = DecodeFileHeader(AsBytes(slot));
   if (!header.ok()) return;
   SALIUS_CHECK(EncodeFileHeader(*header) == slot);
-  // The log goes on from here: the next generation, and a reach up to a lap further. (Only a forged
-  // one stands at the very end of the numbers.)
+  // The log continues with the next generation and a reach up to a lap further. Only a forged
+  // header is at the very end of the numbers.
   if (header->generation == kMaxCount || header->reach > kMaxCount) return;
   FileHeader next = *header;
   ++next.generation;
@@ -34,7 +34,7 @@ void FuzzEntry(std::string_view bytes, uint64_t salt) {
   std::string again(kEntryHeaderBytes, '\xff');
   EncodeEntryHeader(*header, salt, MutableBytes(again));
   SALIUS_CHECK(bytes.substr(0, kEntryHeaderBytes) == again);
-  // Bytes that a user stored pass for an entry only when they know this log's salt.
+  // Bytes that a user stored pass for an entry only if their checksum has this log's salt.
   SALIUS_CHECK(!DecodeEntryHeader(AsBytes(bytes), salt ^ 1).ok());
 }
 
@@ -43,7 +43,7 @@ void FuzzDecision(const std::string& bytes) {
   if (decision.ok()) SALIUS_CHECK(EncodeDecision(*decision) == bytes);
 }
 
-// The search gives what looking at every place gives.
+// Checks that the search finds the same place as a scan of every place.
 void FuzzSearch(std::string_view bytes) {
   std::string entry(kEntryHeaderBytes, '\0');
   EncodeEntryHeader({}, 0, MutableBytes(entry));
@@ -71,7 +71,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   FuzzDecision(raw);
   FuzzSearch(raw);
 
-  // The same with checksums made good; a short input is the header's beginning.
+  // The same bytes with valid checksums; a short input is the header's beginning.
   std::string bytes = raw;
   bytes.resize(kHeaderSlotBytes, '\0');
   SealCrc(bytes, kHeaderSlotBytes - 4);

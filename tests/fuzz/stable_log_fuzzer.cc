@@ -1,8 +1,9 @@
-// The image of a whole stable log. Whatever the file holds, opening it gives a Status; and when it
-// opens, it can be appended to, and gives the same and the new record when it is opened again.
+// Opens the image of a whole stable log. For any content of the file, opening it returns a Status.
+// A log that opens accepts a new record if it fits. Opened again, it returns the same records
+// and the new one.
 //
-// The input is a little program that writes the ring, so that checksums are no wall: entries with
-// good or damaged headers, raw bytes, gaps.
+// The input is a small program that writes the ring, so that checksums are no obstacle. It writes
+// entries with valid or damaged headers, raw bytes, and gaps.
 #include <fcntl.h>
 
 #include <string>
@@ -52,7 +53,8 @@ class ImageWriter {
     position_ = synced_ = header.start;
     header.generation = 1 + in_.U8() % 4;
     header.reach = header.start;
-    // Two valid headers: only what lies below the reach is searched. One: the whole ring is.
+    // With two valid headers the log searches only the ring below the reach. With one it searches
+    // the whole ring.
     const bool both = in_.U8() % 2 == 0;
     while (in_.remaining() > 0) Step();
     header.reach = std::min(std::max(end_, header.start), header.start + kCapacity);
@@ -69,7 +71,7 @@ class ImageWriter {
     Put(stable::EncodeFileHeader(header),
         header.generation % stable::kHeaderSlots * stable::kHeaderSlotBytes);
   }
-  // Puts bytes at a position of the ring; what would pass its end is left out.
+  // Writes bytes at a position of the ring, up to the ring's end.
   void PutInRing(std::string bytes, uint64_t position) {
     const uint64_t at = position % kCapacity;
     if (bytes.size() > kCapacity - at) bytes.resize(kCapacity - at);
@@ -142,7 +144,7 @@ void CheckOpenAppendOpen() {
   StableLog::Contents before;
   auto log = StableLog::Open(ScratchDirectory(), kName, FuzzVolume(), &before);
   if (!log.ok()) {
-    // Nothing but these: the file is there and can be read.
+    // No other error is possible: the file exists and can be read.
     SALIUS_CHECK(absl::IsDataLoss(log.status()) || absl::IsInvalidArgument(log.status()))
         << log.status();
     return;

@@ -1,6 +1,8 @@
-// The whole state file: which of its two slots is believed. Whatever it holds, opening gives a
-// Status; when it opens, the newest valid note is the state, the next one can be written, and a
-// write that was torn leaves the old note or the new one.
+// Opens the whole state file, which has two slots. For any content, opening it returns a Status. If
+// the file opens:
+// - The newest valid note is the state.
+// - The next note can be written.
+// - A torn write leaves the old note or the new one.
 #include <fcntl.h>
 
 #include <algorithm>
@@ -32,7 +34,7 @@ VolumeState State(ByteReader& in) {
   return state;
 }
 
-// A slot: a note with good or damaged bytes, raw bytes, or zeros.
+// Returns a slot: a note with valid or damaged bytes, raw bytes, or zeros.
 std::string Slot(ByteReader& in) {
   const uint8_t what = in.U8();
   std::string slot(kStateSlotBytes, '\0');
@@ -46,7 +48,7 @@ std::string Slot(ByteReader& in) {
   for (int patches = in.U8() % 4; patches > 0; --patches) {
     slot[in.U16() % 320] = static_cast<char>(in.U8());
   }
-  // Damage that the checksum covers; or damage.
+  // In half of the cases the checksum covers the damage.
   if (what % 4 == 2) SealCrc(slot, kStateSlotBytes - 4);
   return slot;
 }
@@ -57,7 +59,8 @@ std::string ReadState() {
   return *std::move(bytes);
 }
 
-// What the file must say: the valid note with the larger generation, each in its own slot.
+// Returns the note that the file must report: of the two slots' valid notes, the one with the
+// larger generation. Decodes both into `slots`.
 const DecodedStateSlot* Newest(const std::string& file,
                                absl::StatusOr<DecodedStateSlot> (&slots)[2]) {
   const DecodedStateSlot* newest = nullptr;
@@ -99,8 +102,8 @@ void FuzzFile(const std::string& bytes, ByteReader& in) {
 
   VolumeState next = State(in);
   next.volume = file->state().volume;
-  // Another first sector than that of whatever stands torn in the slot: else both together could be
-  // the note that was torn (state_file.h).
+  // The first sector must differ from that of a torn note in the slot. Otherwise both together
+  // could be the note that was torn (state_file.h).
   next.boot_id = 'n' + next.boot_id.substr(0, 39);
   const VolumeState old_state = file->state();
   SALIUS_CHECK_OK(file->Write(next));
@@ -108,7 +111,8 @@ void FuzzFile(const std::string& bytes, ByteReader& in) {
   const auto again = StateFile::Open(ScratchDirectory(), kName);
   SALIUS_CHECK_OK(again);
   SALIUS_CHECK(again->state() == next && again->generation() == newest->generation + 1);
-  // What was cut off the file can be whole again with the zeros that a longer one has there.
+  // The zeros of a longer file can complete a note that was cut off. Then another note may be the
+  // state.
   std::string whole = bytes;
   whole.resize(2 * kStateSlotBytes, '\0');
   WriteScratch(kName, AsBytes(whole));

@@ -1,4 +1,4 @@
-// A slot of the state file. What decodes, encodes to the same bytes.
+// Decodes a slot of the state file. An accepted slot encodes to the same bytes.
 #include <algorithm>
 
 #include "common/check.h"

@@ -1,4 +1,4 @@
-// volume.toml. What is accepted is valid, and written and read again says the same.
+// Parses volume.toml. An accepted file is valid, and is the same when it is written and read again.
 #include <string_view>
 
 #include "common/check.h"
