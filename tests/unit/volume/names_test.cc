@@ -143,6 +143,7 @@ TEST_F(NamesTest, RenameLeavesAWhiteout) {
   EXPECT_EQ(Rename("a", "c"), 0);
   EXPECT_EQ(Errno(volume->Unlink(root(), "c")), 0);
   EXPECT_EQ(LookupErrno("a"), ENOENT);
+  volume->Release(a);
 }
 
 TEST_F(NamesTest, RenameMovesReplacesAndExchanges) {
