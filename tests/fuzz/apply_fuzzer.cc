@@ -14,6 +14,7 @@
 #include "common/check.h"
 #include "log/record.h"
 #include "storage/apply.h"
+#include "storage/fs_calls.h"
 #include "tests/fuzz/fuzz_scratch.h"
 #include "tests/fuzz/fuzz_util.h"
 
