@@ -1,5 +1,6 @@
 """Uses a mounted volume as the upper layer of an overlay, like container storage."""
 import os
+import shutil
 import stat
 import tempfile
 
@@ -14,7 +15,8 @@ class UpperLayer(Case):
 
     def setUp(self):
         super().setUp()
-        sh("modprobe", "overlay", check=False)
+        if shutil.which("modprobe"):
+            sh("modprobe", "overlay", check=False)
         with open("/proc/filesystems") as f:
             if "\toverlay\n" not in f.read():
                 self.skipTest("this kernel has no overlayfs (CONFIG_OVERLAY_FS); ReplayTest and NamesTest have whiteouts")
