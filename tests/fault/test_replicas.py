@@ -82,7 +82,7 @@ class ReplicaDies(Case):
         self.assertEqual(done.returncode, 5, done.stdout + done.stderr)
         self.assertIn("mounted", done.stderr)
         granted = "salius_replica_memory_granted_bytes"
-        self.assertGreater(replica.metrics()[granted], 0)
+        wait_until(lambda: replica.metrics()[granted] > 0, 20, "it has granted no memory")
         rig.power_cut(also=writer.kill)
         done = forget()
         self.assertEqual(done.returncode, 5, done.stdout + done.stderr)
