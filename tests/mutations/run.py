@@ -1,106 +1,96 @@
 #!/usr/bin/env python3
-"""Removes the code behind each guarantee, one piece at a time, and checks that its test then fails.
+"""Plants one bug at a time into the shipping code, and checks that it is found.
 
-Each mutation replaces one piece of shipping code, builds the named test with Bazel, runs it and
-restores the code. A mutation that no test notices is an error. Refuses to start when a file that it
-would change has uncommitted changes. docs/guarantees.md quotes the table that it prints.
+The list is in tests/mutations/bugs; bugs.py describes it. For each bug the tests that the list names
+must fail, and the cluster simulator must find a broken lifetime if the list says so. A bug that is
+not found is an error. The code is restored afterwards. Files that would change must have no
+uncommitted changes.
 
-    tests/mutations/run.py [NAME ...]     all, or the named ones
-    tests/mutations/run.py --list
-    tests/mutations/run.py --patterns     whether each pattern is still in its file; builds nothing
+    tests/mutations/run.py [--count N] [NAME ...]    all, or the named ones; N: the simulator's
+                                                     lifetimes for each (100000)
+    tests/mutations/run.py --list                    name, guarantee, files
+    tests/mutations/run.py --patterns                whether each bug still fits the code, its tests
+                                                     and docs/guarantees.md; builds nothing
+    tests/mutations/run.py --table                   the rows for docs/guarantees.md
+    tests/mutations/run.py --check-replay NAME ...   whether the seed that each breaks in the
+                                                     simulator replays to the byte, and shrinks
 """
 
-import pathlib
+import argparse
 import signal
 import subprocess
 import sys
 
-from planted import MUTATIONS, Mutation
-
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-
-
-def run(mutation: Mutation) -> str:
-    """Returns "" when the test noticed, else the problem."""
-    path = ROOT / mutation.path
-    source = path.read_text()
-    if source.count(mutation.old) != 1:
-        return f"pattern found {source.count(mutation.old)} times in {mutation.path}"
-    try:
-        path.write_text(source.replace(mutation.old, mutation.new))
-        build = subprocess.run(["bazel", "build", "--noshow_progress", mutation.target],
-                               cwd=ROOT, capture_output=True, text=True, check=False)
-        if build.returncode != 0:
-            return "does not build:\n" + build.stderr[-2000:]
-        result = subprocess.run(
-            ["bazel", "test", "--noshow_progress", "--nocache_test_results",
-             "--test_output=summary", "--test_timeout=240", f"--test_filter={mutation.test}",
-             mutation.target], cwd=ROOT, capture_output=True, text=True, check=False)
-        return "" if result.returncode == 3 else "no test noticed"
-    finally:
-        path.write_text(source)
-        unmount_leftovers()
+from bugs import ROOT, Bug, Misplaced, load, plant, problems, row, shipping_code
+from finders import NotFound, check_replay, find
 
 
-def unmount_leftovers() -> None:
-    """Unmounts the mounts that a test left in Bazel's tree when a planted bug ended it. They forbid
-    the next build."""
-    root = subprocess.run(["bazel", "info", "execution_root"], cwd=ROOT, capture_output=True, text=True,
-                          check=True).stdout.strip()
-    for line in pathlib.Path("/proc/mounts").read_text().splitlines():
-        where = line.split()[1]
-        if where.startswith(root + "/"):
-            subprocess.run(["umount", "--lazy", where], check=True)
+def check_patterns(bugs: list[Bug]) -> int:
+    wrong = problems(bugs, (ROOT / "docs/guarantees.md").read_text())
+    for problem in wrong:
+        print(problem)
+    print(f"{len(bugs)} planted bugs, {len(wrong)} problems")
+    return 1 if wrong or not bugs else 0
 
 
-def check_patterns() -> int:
-    """Checks that every mutation's pattern is still in its file, and its row in the document;
-    builds nothing."""
-    wrong = 0
-    document = (ROOT / "docs/guarantees.md").read_text()
-    for m in MUTATIONS:
-        times = (ROOT / m.path).read_text().count(m.old)
-        if times != 1 or m.old == m.new:
-            wrong += 1
-            print(f"{m.name}: its pattern is in {m.path} {times} times")
-        if f"| {m.guarantee} | `{m.name}` |" not in document:
-            wrong += 1
-            print(f"{m.name}: docs/guarantees.md has no row for it")
-    print(f"{len(MUTATIONS) - wrong} of {len(MUTATIONS)} planted bugs have their place")
-    return 1 if wrong or not MUTATIONS else 0
+def paths(bugs: list[Bug]) -> dict[str, list[str]]:
+    """Returns the files that each bug changes, by its name."""
+    tree = shipping_code()
+    return {bug.name: sorted(path.relative_to(ROOT).as_posix() for path in plant(tree, bug)) for bug in bugs}
 
 
-def main(argv: list[str]) -> int:
-    wanted = list(MUTATIONS)
+def uncommitted(bugs: list[Bug]) -> str:
+    files = sorted({path for changed in paths(bugs).values() for path in changed})
+    return subprocess.run(["git", "status", "--porcelain", "--", *files], cwd=ROOT, capture_output=True, text=True,
+                          check=True).stdout
+
+
+def plant_each(bugs: list[Bug], replay: bool, count: int) -> int:
+    """Plants these bugs, one after the other, and prints how each was found."""
+    found = 0
+    for bug in bugs:
+        try:
+            for how in [check_replay(bug)] if replay else find(bug, count):
+                print(f"{bug.guarantee or '-':4} {bug.name}: {how}", flush=True)
+            found += 1
+        except (NotFound, Misplaced) as problem:
+            print(f"{bug.guarantee or '-':4} {bug.name}: NOT FOUND: {problem}", flush=True)
+    print(f"{found} passed, {len(bugs) - found} failed")
+    return 0 if found == len(bugs) else 1
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(usage=__doc__)
+    parser.add_argument("--list", action="store_true")
+    parser.add_argument("--patterns", action="store_true")
+    parser.add_argument("--table", action="store_true")
+    parser.add_argument("--check-replay", action="store_true")
+    parser.add_argument("--count", type=int, default=100000)
+    parser.add_argument("names", nargs="*")
+    options = parser.parse_args()
     for number in signal.SIGTERM, signal.SIGHUP:  # the code is restored
         signal.signal(number, lambda *_: sys.exit(143))
-    if argv == ["--patterns"]:
-        return check_patterns()
-    if argv == ["--list"]:
-        for m in wanted:
-            print(f"{m.guarantee:4} {m.name:45} {m.path}")
+    bugs = load()
+    if options.patterns:
+        return check_patterns(bugs)
+    if options.list:
+        for name, changed in paths(bugs).items():
+            guarantee = next(bug.guarantee for bug in bugs if bug.name == name)
+            print(f"{name:55} {guarantee or '-':4} {' '.join(changed)}")
         return 0
-    if argv:
-        wanted = [m for m in wanted if m.name in argv]
-        if len(wanted) != len(set(argv)):
-            print("unknown mutation; --list shows them", file=sys.stderr)
-            return 2
-    paths = sorted({m.path for m in wanted})
-    dirty = subprocess.run(["git", "status", "--porcelain", "--", *paths], cwd=ROOT,
-                           capture_output=True, text=True, check=True).stdout
-    if dirty:
+    if options.table:
+        print("\n".join(row(bug, test) for bug in sorted(bugs, key=lambda bug: bug.guarantee) for test in bug.tests))
+        return 0
+    unknown = set(options.names) - {bug.name for bug in bugs}
+    if unknown or (options.check_replay and not options.names):
+        print(f"unknown: {', '.join(sorted(unknown))}; --list shows the names", file=sys.stderr)
+        return 2
+    bugs = [bug for bug in bugs if not options.names or bug.name in options.names]
+    if dirty := uncommitted(bugs):
         print(f"commit first, these have changes:\n{dirty}", file=sys.stderr)
         return 2
-    noticed = 0
-    for mutation in wanted:
-        problem = run(mutation)
-        noticed += problem == ""
-        print(f"{mutation.guarantee:4} {mutation.name:45} "
-              f"{'noticed by ' + mutation.test if problem == '' else 'NOT NOTICED: ' + problem}",
-              flush=True)
-    print(f"{noticed} passed, {len(wanted) - noticed} failed")
-    return 0 if noticed == len(wanted) else 1
+    return plant_each(bugs, options.check_replay, options.count)
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

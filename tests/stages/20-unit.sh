@@ -3,5 +3,6 @@
 # the code, and that comments and documents are in plain language (tests/language).
 bazel_test "unit tests" //tests/unit/... //tests/sim/...
 check "planted bugs have their place" tests/mutations/run.py --patterns
+check "the search for their places" python3 -m unittest tests.mutations.test_cpp_source
 check "plain language" python3 tests/language/check.py
 check "the check of the language" python3 -m unittest tests.language.test_check
