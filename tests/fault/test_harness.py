@@ -5,7 +5,6 @@ import contextlib
 import errno
 import os
 import socket
-import unittest
 
 from harness import op_writer, ops, sbin, sqlite
 from harness.case import Case
@@ -225,7 +224,3 @@ class Network(Case):
                 self.assertAlmostEqual(number, 1000 * share, delta=6 * (1000 * share * (1 - share)) ** 0.5)
             self.report("%d and %d of 1000 lost, %d %% asked for", *lost, 100 * share)
             self.assertEqual(self.ways(), (1, 1))
-
-
-if __name__ == "__main__":
-    unittest.main()

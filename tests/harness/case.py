@@ -1,13 +1,10 @@
-"""Base class of the tests: seeds, clean-up, and the output when a test fails."""
+"""Base class of the tests: seeds, clean-up, and progress of long runs."""
 import hashlib
-import os
 import random
 import shutil
-import sys
 import unittest
 
 from harness import run as harness_run
-from harness.proc import tail
 from harness.rig import Rig
 
 
@@ -18,19 +15,10 @@ class Case(unittest.TestCase):
         run = harness_run.current()
         self._seed_rng(self.id())
         self.long_run = run.long_run
-        self._logs_before = set(os.listdir(run.dir))
-        self.addCleanup(self._show_logs)
 
     def _seed_rng(self, what):
         seed = "%d %s" % (harness_run.current().seed, what)
         self.rng = random.Random(int.from_bytes(hashlib.sha256(seed.encode()).digest()[:8], "little"))
-
-    def run(self, result=None):
-        if not harness_run.current().journal.get(self.id()):
-            return super().run(result)
-        print("passed in an earlier part of this run: %s" % self.id(), flush=True)
-        result.testsRun += 1
-        return result
 
     def done_before(self, what, default):
         """Returns what keep() kept in an earlier part of this run (harness/journal.py)."""
@@ -59,24 +47,6 @@ class Case(unittest.TestCase):
             self.keep(what, done)
             if self.long_run and done % 10 == 0:
                 self.report("%d of %d %s; %s", done, total, what, so_far())
-
-    def _show_logs(self):
-        """Shows the ends of the test's logs if the test failed."""
-        run = harness_run.current()
-        result = self._outcome.result
-        if not any(getattr(test, "test_case", test) is self for test, _ in result.failures + result.errors):
-            return
-        print("---- %s failed; seed %d" % (self.id(), run.seed), file=sys.stderr)
-        keep = os.environ.get("SALIUS_TEST_KEEP_LOGS")
-        for name in sorted(set(os.listdir(run.dir)) - self._logs_before):
-            path = os.path.join(run.dir, name)
-            if not name.endswith(".log"):
-                continue
-            print("---- %s\n%s" % (name, tail(path, 30)), file=sys.stderr)
-            if keep:
-                os.makedirs(keep, exist_ok=True)
-                with open(path, "rb") as src, open(os.path.join(keep, name), "wb") as dst:
-                    dst.write(src.read())
 
     def rig(self, *args, **kwargs):
         """Returns a Rig that is closed after the test, whatever happens."""

@@ -45,7 +45,7 @@ class Journal:
             os.fsync(self._file.fileno())
 
 
-def of_run(modules):
-    """Returns the journal of a harness run of `modules`."""
+def of_run(paths):
+    """Returns the journal of a harness run of these tests."""
     folder = os.environ.get("SALIUS_LONG_DIR")
-    return Journal(os.path.join(folder, "-".join(modules) + ".jsonl") if folder else None)
+    return Journal(os.path.join(folder, "-".join(paths).replace("/", ".") + ".jsonl") if folder else None)

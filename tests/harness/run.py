@@ -82,7 +82,6 @@ class Run:
         self.seed = seed
         self.long_run = long_run
         self.journal = journal
-        self.tests = 0  # how many are to be run
         self._stack = contextlib.ExitStack()
         self.loops = set()  # loop devices in use, which no namespace removes at its end
         base = os.environ.get("SALIUS_TEST_DIR", "/var/tmp")

@@ -20,6 +20,4 @@ if ! { [ -x "$crates/pjdfstest-0.2.2/bin/pjdfstest" ] && [ -x "$crates/fsx-0.3.2
   salius_install "${salius_rust_packages[@]}" || echo "posix: no Rust: pjdfstest and fsx will be skipped" >&2
 fi
 python3 posix/posix_crates.py || echo "posix: pjdfstest and fsx cannot be built; their tests are skipped" >&2
-# Python has a module "posix", so the tests are modules, not a package of that name.
-export PYTHONPATH=$PWD/posix
-exec /usr/bin/python3 -m harness posix_files posix_cache posix_cut_off posix_access posix_idmap posix_names posix_mount posix_remount posix_suites "$@"
+exec /usr/bin/python3 -m harness posix "$@"

@@ -32,7 +32,7 @@ same_in_both_builds() {
 
 bazel_test "data races" --config=tsan --build_tests_only "${tsan_targets[@]}"
 
-# sanitized_programs CONFIG MODULE...: runs the programs with a sanitizer, on real mounts with real
+# sanitized_programs CONFIG TEST_FILE...: runs the programs with a sanitizer, on real mounts with real
 # replicas: the FUSE side is in no unit test. A sanitizer's reports go to files, each of which is a
 # failure.
 sanitized_programs() {
@@ -45,7 +45,7 @@ sanitized_programs() {
     export ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1:log_path=$reports/report
     export UBSAN_OPTIONS=print_stacktrace=1:log_path=$reports/report
     export TSAN_OPTIONS=second_deadlock_stack=1:ignore_noninstrumented_modules=1:log_path=$reports/report
-    SALIUS_BIN=$(bazel info --config="$config" bazel-bin 2>/dev/null) PYTHONPATH=$PWD/posix /usr/bin/python3 -m harness "$@"
+    SALIUS_BIN=$(bazel info --config="$config" bazel-bin 2>/dev/null) /usr/bin/python3 -m harness "$@"
   ) || status=1
   if [ -n "$(ls "$reports")" ]; then
     cat "$reports"/*
@@ -54,11 +54,11 @@ sanitized_programs() {
   rm -rf "$reports"
   return $status
 }
-asan_modules=(fault.test_partition posix_files posix_access)
-tsan_modules=(fault.test_replicas posix_files)
+asan_files=(fault/test_partition.py posix/posix_files.py posix/posix_access.py)
+tsan_files=(fault/test_replicas.py posix/posix_files.py)
 if is_long; then
-  asan_modules+=(posix_names)
-  tsan_modules+=(fault.test_partition posix_access posix_names)
+  asan_files+=(posix/posix_names.py)
+  tsan_files+=(fault/test_partition.py posix/posix_access.py posix/posix_names.py)
 fi
-check "programs: addresses, undefined behaviour" sanitized_programs asan "${asan_modules[@]}"
-check "programs: data races" sanitized_programs tsan "${tsan_modules[@]}"
+check "programs: addresses, undefined behaviour" sanitized_programs asan "${asan_files[@]}"
+check "programs: data races" sanitized_programs tsan "${tsan_files[@]}"
