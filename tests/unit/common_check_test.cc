@@ -31,7 +31,7 @@ TEST(StatusMacrosTest, PassValuesOnAndErrorsUp) {
   EXPECT_EQ(IsMultipleOfFour(5), absl::InvalidArgumentError("odd"));
 }
 
-TEST(CheckTest, WhatHoldsIsSilentAndItsMessageNotEvaluated) {
+TEST(CheckTest, TrueConditionIsSilentAndItsMessageNotEvaluated) {
   int evaluated = 0;
   SALIUS_CHECK(evaluated == 0);
   SALIUS_CHECK(evaluated == 0, "text") << ++evaluated;

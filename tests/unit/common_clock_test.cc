@@ -17,7 +17,7 @@ TEST(ClockTest, SystemClockReadsTheKernelsClocks) {
   EXPECT_GT(SystemClock().RealtimeNanos(), int64_t{1'600'000'000} * 1'000'000'000);
 }
 
-TEST(ManualClockTest, MovesOnlyWhenTold) {
+TEST(ManualClockTest, MovesOnlyByAdvance) {
   ManualClock clock(100, 5000);
   EXPECT_EQ(clock.MonotonicNanos(), 100);
   clock.Advance(7);

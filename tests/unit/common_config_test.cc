@@ -175,7 +175,7 @@ TEST(ConfigReaderTest, UnknownKeysAreRefusedWithTheNearestKnown) {
   EXPECT_THAT(error, HasSubstr("unknown key replica[0].hots (did you mean replica[0].host?)"));
 }
 
-TEST(ConfigReaderTest, TablesNobodyAskedForAreUnknown) {
+TEST(ConfigReaderTest, UnusedTablesAreUnknown) {
   ConfigReader reader = Read("[[replicas]]\nhost = 'a'\n");
   reader.TableCount("replica");
   EXPECT_THAT(ErrorOf(reader), HasSubstr("unknown key replicas (did you mean replica?)"));

@@ -121,7 +121,7 @@ TEST(LimitsTest, LockingBeyondTheLimitIsRefusedWithAdvice) {
   EXPECT_EQ(small, absl::OkStatus());
 }
 
-TEST(ProcStatusTest, ReadsSizesAndNamesWhatIsMissing) {
+TEST(ProcStatusTest, ReadsSizesAndNamesMissingFields) {
   EXPECT_GT(ProcStatusBytes("VmRSS").value(), 0u);
   EXPECT_EQ(ProcStatusBytes("NoSuchField").status().code(), absl::StatusCode::kNotFound);
   EXPECT_EQ(ProcStatusBytes("Threads").status().code(), absl::StatusCode::kInvalidArgument);

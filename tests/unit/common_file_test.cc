@@ -55,7 +55,7 @@ TEST(ErrnoTest, SurvivesTheTripThroughStatus) {
   }
 }
 
-TEST(ErrnoTest, CodesSayWhatACallerCanDo) {
+TEST(ErrnoTest, ErrnosMapToStatusCodes) {
   EXPECT_EQ(ErrnoStatus(ENOENT, "").code(), absl::StatusCode::kNotFound);
   EXPECT_EQ(ErrnoStatus(ESTALE, "").code(), absl::StatusCode::kNotFound);
   EXPECT_EQ(ErrnoStatus(EEXIST, "").code(), absl::StatusCode::kAlreadyExists);
@@ -129,7 +129,7 @@ TEST_F(FileTest, MkdirRefusesATakenName) {
   EXPECT_EQ(MkdirAt(dir(), "d", 0700).code(), absl::StatusCode::kAlreadyExists);
 }
 
-TEST_F(FileTest, DirectoriesAreMadeForTheirOwnerToWriteWhateverTheUmask) {
+TEST_F(FileTest, DirectoriesAreWritableForTheirOwnerUnderAnyUmask) {
   const std::string top = absl::StrCat("/proc/self/fd/", dir());
   const mode_t umask_before = umask(0);
   EXPECT_TRUE(MakeOwnDirs(top + "/a/b").ok());

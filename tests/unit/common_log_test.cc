@@ -140,7 +140,7 @@ TEST(LogDeathTest, AFailedCheckComesBehindTheLinesThatWait) {
               "line 899 of many\n.*check failed");
 }
 
-TEST(LogDeathTest, AFailedCheckEndsTheProcessAlsoWhenNobodyReadsTheLog) {
+TEST(LogDeathTest, FailedCheckEndsTheProcessWithABlockedLog) {
 #ifdef __SANITIZE_THREAD__
   GTEST_SKIP() << "ThreadSanitizer's own abort() waits for stderr";
 #endif
@@ -153,7 +153,7 @@ TEST(LogDeathTest, AFailedCheckEndsTheProcessAlsoWhenNobodyReadsTheLog) {
 }
 
 // This test comes last: from here on the process logs in the background.
-TEST(LogTest, InTheBackgroundNobodyWaitsForWhoReadsStderr) {
+TEST(LogTest, BackgroundLogDoesNotWaitForTheReaderOfStderr) {
   ASSERT_TRUE(InitLogging("salius-test", "info").ok());
   EXPECT_TRUE(FlushLog(std::chrono::milliseconds(0))) << "nothing waits";
   FullPipe pipe;

@@ -26,7 +26,7 @@ TEST(LookupTest, AnswersOfTheOtherFamilyAreNone) {
             absl::StatusCode::kNotFound);
 }
 
-TEST(LookupTest, NobodyNeedsToWaitForIt) {
+TEST(LookupTest, UnawaitedLookupIsHarmless) {
   for (int i = 0; i < 100; ++i) (void)Lookup::Start({"127.0.0.1", 7}, AF_INET);
 }
 

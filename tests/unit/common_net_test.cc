@@ -33,7 +33,7 @@ TEST(ParseHostPortTest, AcceptsEveryUsualForm) {
   }
 }
 
-TEST(ParseHostPortTest, RefusesWhatIsNotAnAddressAndNamesIt) {
+TEST(ParseHostPortTest, RefusesBadAddressesAndNamesThem) {
   for (const char* text : {"", ":7400", "a:", "a:x", "a:-1", "a:+1", "a:65536", "a:999999", "a: 1",
                            "[::1", "[::1]7400", "[]:1", "[::1]:", "a:b:c"}) {
     const auto status = ParseHostPort(text, 99).status();
@@ -109,7 +109,7 @@ TEST(MapToIpv6Test, AddressComesBack) {
   EXPECT_EQ(UnmapFromIpv6(v4), v4);
 }
 
-TEST(ResolveReplicasTest, RefusesWhatDoesNotGoTogetherAndNamesIt) {
+TEST(ResolveReplicasTest, RefusesContradictionsAndNamesThem) {
   const struct {
     std::vector<std::string> replicas;
     absl::StatusCode code;

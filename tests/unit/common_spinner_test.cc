@@ -57,7 +57,7 @@ TEST(SpinnerTest, GivesUpAfterVainAttemptsAndTriesAgainLater) {
   EXPECT_EQ(attempts(Spinner::kVain), Spinner::kVain);
 }
 
-TEST(SpinnerTest, WhatIsFoundTooLateIsNoSuccess) {
+TEST(SpinnerTest, LateResultIsNoSuccess) {
   ManualClock clock;
   Spinner spinner(kLimitNs, clock);
   const auto late = [&] {

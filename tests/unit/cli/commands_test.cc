@@ -218,7 +218,7 @@ TEST_F(CommandsTest, DirectoriesOfTheSystemBecomeNoVolume) {
   }
 }
 
-TEST_F(CommandsTest, AnotherUserIsToldThatOnlyRootMayAsk) {
+TEST_F(CommandsTest, OtherUserLearnsThatOnlyRootMayAsk) {
   ASSERT_EQ(InitSmall().code, kExitOk);
   std::filesystem::permissions(directory_, std::filesystem::perms::all);
   std::fflush(nullptr);
@@ -232,7 +232,7 @@ TEST_F(CommandsTest, AnotherUserIsToldThatOnlyRootMayAsk) {
   EXPECT_EQ(WEXITSTATUS(status), kExitPermission);
 }
 
-TEST_F(CommandsTest, StatusSaysWhatARecoveryGaveUpUntilItIsAcknowledged) {
+TEST_F(CommandsTest, StatusShowsRecoveryLossUntilAcknowledged) {
   ASSERT_EQ(InitSmall().code, kExitOk);
   EXPECT_TRUE(Contains(Call(RunAcknowledge, {directory_}).out, "no recovery gave anything up"));
   RecoveryNotes notes;
@@ -332,7 +332,7 @@ TEST_F(CommandsTest, StatusNamesTheProcessThatHoldsTheLock) {
   EXPECT_EQ(ReadOfflineStatus(directory_)->in_use_by, "pid " + std::to_string(getpid()));
 }
 
-TEST_F(CommandsTest, WatchShowsAgainAndAgainUntilItIsTold) {
+TEST_F(CommandsTest, WatchRepeatsUntilStopped) {
   ASSERT_EQ(InitSmall().code, kExitOk);
   int ends[2];
   ASSERT_EQ(pipe(ends), 0);
@@ -370,7 +370,7 @@ TEST_F(CommandsTest, StatusOfAPlainDirectorySaysThatItIsNoVolume) {
   EXPECT_TRUE(Contains(outcome.err, "salius init")) << outcome.err;
 }
 
-TEST_F(CommandsTest, NobodyAdvisesInitWhereAVolumeLostItsDirectory) {
+TEST_F(CommandsTest, InitIsNotAdvisedWhereAVolumeLostItsDirectory) {
   ASSERT_EQ(InitSmall().code, kExitOk);
   std::filesystem::remove_all(directory_ + "/.salius");
   EXPECT_EQ(Call(RunStatus, {directory_}).code, kExitDamaged);
@@ -429,7 +429,7 @@ TEST_F(CommandsTest, BenchAppendsWithSeveralWritersAndPrintsJson) {
   EXPECT_FALSE(Contains(json.out, "floor-udp")) << json.out;
 }
 
-TEST_F(CommandsTest, BenchRefusesWhatMakesNoSense) {
+TEST_F(CommandsTest, BenchRefusesMeaninglessOptions) {
   EXPECT_EQ(Call(RunBench, {directory_, "--size", "0"}).code, kExitUsage);
   EXPECT_EQ(Call(RunBench, {directory_, "--size", "8192", "--span", "4096"}).code, kExitUsage);
   EXPECT_EQ(Call(RunBench, {directory_, "--replicas", "1", "--acks", "2"}).code, kExitUsage);

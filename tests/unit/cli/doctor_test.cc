@@ -166,7 +166,7 @@ TEST(DoctorTest, NetworkFileSystemsAndOverlaysFailAndOthersWarn) {
   }
 }
 
-TEST(DoctorTest, WhatTheFileSystemLacksFails) {
+TEST(DoctorTest, MissingFeatureOfTheFileSystemFails) {
   DirectoryFacts facts = GoodVolume();
   facts.read_only = true;
   facts.trusted_xattr = absl::PermissionDeniedError("not permitted");
@@ -178,7 +178,7 @@ TEST(DoctorTest, WhatTheFileSystemLacksFails) {
   EXPECT_TRUE(findings.AnyFail());
 }
 
-TEST(DoctorTest, WhatMayCostDataWarns) {
+TEST(DoctorTest, RiskToDataWarns) {
   DirectoryFacts facts = GoodVolume();
   facts.flushes_nothing = true;
   EXPECT_EQ(LevelOf(Directory(facts), "barriers"), Level::kWarn);
@@ -347,7 +347,7 @@ TEST(DoctorTest, UnreachableRouteFails) {
 
 TEST(DoctorTest, NoReplicasWarns) { EXPECT_EQ(LevelOf(Replicas({}), "replicas"), Level::kWarn); }
 
-TEST(DoctorTest, ProbeOfNobodyIsReportedForWhatItIs) {
+TEST(DoctorTest, ProbeOfAClosedPortHasNoStatus) {
   const ReplicaFacts nobody = GatherReplicaFacts("127.0.0.1:1");
   EXPECT_TRUE(nobody.resolved.ok());
   EXPECT_TRUE(nobody.datagram_bytes.ok());

@@ -64,7 +64,7 @@ TEST(OptionsTest, EveryKindIsRead) {
   EXPECT_FALSE(options.Given("nothing"));
 }
 
-TEST(OptionsTest, WhatIsNotGivenKeepsItsDefault) {
+TEST(OptionsTest, OmittedOptionsKeepTheirDefaults) {
   Values values;
   Options options = MakeOptions(values);
   ASSERT_TRUE(options.Parse({}, 0, 0).ok());

@@ -89,7 +89,7 @@ TEST(RpcTest, ReplicaThatIsNotThereIsUnavailable) {
   EXPECT_TRUE(absl::IsUnavailable(CallReplicaStatus("127.0.0.1:1").status()));
 }
 
-TEST(RpcTest, WhatAReplicaSaysDoesNotActOnATerminal) {
+TEST(RpcTest, ReplicasTextIsEscapedForTerminals) {
   HostileReplica service;
   int port = 0;
   grpc::ServerBuilder builder;

@@ -100,7 +100,7 @@ TEST(HealthTest, OfSeveralVolumesTheWorstCounts) {
   EXPECT_LT(Health::kNeedsRecovery, Health::kFailed);
 }
 
-TEST(HealthTest, AVolumeWithoutAnAnswerIsToldByItsLockAndItsState) {
+TEST(HealthTest, SilentVolumeIsJudgedByItsLockAndState) {
   VolumeState state;
   RecoveryNotes notes;
   EXPECT_EQ(JudgeUnmounted(state, notes, "", false).health, Health::kNotMounted);
@@ -116,7 +116,7 @@ TEST(HealthTest, AVolumeWithoutAnAnswerIsToldByItsLockAndItsState) {
   EXPECT_EQ(JudgeUnmounted(state, notes, "", false).health, Health::kGivenUp);
 }
 
-TEST(StatusTextTest, MountedVolumeShowsDaemonTimesAndWhatWasGivenUp) {
+TEST(StatusTextTest, MountedVolumeShowsDaemonTimesAndLosses) {
   control::VolumeStatusResponse status = Healthy();
   status.set_pid(77);
   status.set_log_file("/var/log/x.log");

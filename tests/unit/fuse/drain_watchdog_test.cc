@@ -51,7 +51,7 @@ TEST_F(DrainWatchdogTest, WaitsWhileTheDiskWorksButNotForEver) {
   EXPECT_GT(written, 2u);
 }
 
-TEST_F(DrainWatchdogTest, WhatIsDrainedIsNotGivenUp) {
+TEST_F(DrainWatchdogTest, DrainedVolumeIsNotGivenUp) {
   Start(kLong, kLong, [] { return uint64_t{0}; });
   watchdog_.reset();
   EXPECT_FALSE(gave_up_.WaitFor(milliseconds{0}));

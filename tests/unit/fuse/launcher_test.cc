@@ -99,7 +99,7 @@ TEST(LauncherTest, InheritedJournalStreamOfAnotherStderrIsNone) {
   EXPECT_EQ(::access(log.c_str(), F_OK), 0);
 }
 
-TEST(LauncherTest, LogFileThatCannotBeOpenedIsAnErrorAndNobodyWasTold) {
+TEST(LauncherTest, UnopenableLogFileIsAnErrorWithoutANotice) {
   EXPECT_EQ(ParentCode([](Launcher& launcher) {
               if (launcher.Ready("", "", "/proc/no/such.log").ok() || launcher.told()) {
                 launcher.Fail(absl::InvalidArgumentError("should have failed"));

@@ -47,7 +47,7 @@ TEST(SaliusMountTest, WrongUsageIsRefusedWithTheUsage) {
   }
 }
 
-TEST(MountHelperTest, TakesWhatMountPasses) {
+TEST(MountHelperTest, TakesArgumentsOfMount) {
   const absl::StatusOr<MountCommand> command =
       ParseMountHelper({"/b", "/m", "-n", "-v", "-s", "-t", "salius", "-o", "rw,acks=1"});
   ASSERT_TRUE(command.ok()) << command.status();

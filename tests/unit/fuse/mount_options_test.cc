@@ -72,7 +72,7 @@ TEST(MountOptionsTest, UnknownOptionIsNamedWithThoseThatAreKnown) {
   EXPECT_THAT(Refusal("insecure=1"), HasSubstr("insecure"));  // takes none
 }
 
-TEST(MountOptionsTest, ValuesOutOfRangeSayWhatIsAllowed) {
+TEST(MountOptionsTest, ErrorOfAValueOutOfRangeNamesTheRange) {
   EXPECT_THAT(Refusal("acks=0"), AllOf(HasSubstr("acks=0"), HasSubstr("1 to 8")));
   EXPECT_THAT(Refusal("acks=9"), HasSubstr("1 to 8"));
   EXPECT_THAT(Refusal("acks=two"), HasSubstr("acks=two"));
@@ -137,7 +137,7 @@ TEST(OverrideConfigTest, LogLargerThanTheStableLogIsAnError) {
             absl::StatusCode::kInvalidArgument);
 }
 
-TEST(MountOptionsTest, WhatTheKernelShowsOfAMountIsTaken) {
+TEST(MountOptionsTest, OptionsShownByTheKernelAreTaken) {
   EXPECT_EQ(Parsed("rw,relatime,user_id=0,group_id=0,default_permissions,allow_other").mount_flags,
             static_cast<unsigned long>(MS_RELATIME));
   EXPECT_THAT(Refusal("user_id=5"), HasSubstr("user_id=5"));

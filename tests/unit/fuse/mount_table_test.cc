@@ -35,7 +35,7 @@ TEST(UserTableTest, FindsAnEntryByBothPlaces) {
   EXPECT_FALSE(UserTableHas(table, "/srv/my data", "/mnt"));
 }
 
-TEST(UserTableTest, WhatDoesNotParseHasNothing) {
+TEST(UserTableTest, UnparsableLinesAreSkipped) {
   EXPECT_FALSE(UserTableHas("", "", ""));
   EXPECT_FALSE(UserTableHas("SRC TARGET\n\n=\nSRC=/a\nTARGET=/b\n", "/a", "/b"));
 }

@@ -33,7 +33,7 @@ TEST_F(OpenStateTest, SynchronousOpenJoinsACachedPhase) {
   EXPECT_FALSE(state_.Open(true, kReadsOnly).direct);
 }
 
-TEST_F(OpenStateTest, CacheIsKeptWhileNobodyWroteBesideIt) {
+TEST_F(OpenStateTest, CacheIsKeptWithoutWritesBesideIt) {
   EXPECT_TRUE(state_.Open(false, kReadsOnly).keep_cache);
   state_.Close(kReadsOnly);
   EXPECT_TRUE(state_.Open(false, kReadsOnly).keep_cache);

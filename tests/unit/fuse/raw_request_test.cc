@@ -97,7 +97,7 @@ TEST(WantedCapabilitiesTest, NoAsynchronousDirectIoAndNoWriteBackCache) {
   EXPECT_EQ(WantedCapabilities(0), 0u);
 }
 
-TEST(ExtraInitFlagsTest, OnlyWhatTheKernelOffersIsTaken) {
+TEST(ExtraInitFlagsTest, OnlyFlagsThatTheKernelOffersAreTaken) {
   const uint64_t all = kInitDirectIoAllowMmap | kInitNoExportSupport | kInitAllowIdmap | FUSE_HANDLE_KILLPRIV_V2 |
                        FUSE_SETXATTR_EXT;
   EXPECT_EQ(ExtraInitFlags(0), 0u);

@@ -113,7 +113,7 @@ TEST_F(StatusServerTest, ReplicasOnThisHostAreWarnedOf) {
   EXPECT_EQ(response.log_file(), "/log");
 }
 
-TEST_F(StatusServerTest, WhatARecoveryGaveUpIsShownUntilItIsAcknowledged) {
+TEST_F(StatusServerTest, RecoveryLossIsShownUntilAcknowledged) {
   std::filesystem::create_directories(base_);
   const auto dir = OpenAt(AT_FDCWD, base_, O_RDONLY | O_DIRECTORY);
   ASSERT_TRUE(dir.ok());

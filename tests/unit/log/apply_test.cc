@@ -207,7 +207,7 @@ TEST_F(ApplyTest, OwnerModeAndTimesOfAPathDescriptor) {
   }
 }
 
-TEST_F(ApplyTest, OnlyWhatTheMaskNamesIsChanged) {
+TEST_F(ApplyTest, OnlyAttributesInTheMaskAreChanged) {
   dir_.Open("f", O_RDWR | O_CREAT);
   const UniqueFd fd = Path("f");
   ASSERT_TRUE(ApplyAttr(fd.get(), Header(Op::kSetAttr), FullAttr().Encode()).ok());
@@ -351,7 +351,7 @@ TEST_F(ApplyTest, OldObjectOfAnotherTypeIsReplaced) {
   EXPECT_TRUE(S_ISDIR(Stat("x").st_mode));
 }
 
-TEST_F(ApplyTest, DirectoryWithSomethingInItIsNeverThrownAway) {
+TEST_F(ApplyTest, NonEmptyDirectoryIsNeverRemoved) {
   ASSERT_TRUE(MkdirAt(dir_.fd(), "x", 0755).ok());
   dir_.Open("x/precious", O_RDWR | O_CREAT);
   EXPECT_EQ(StatusErrno(MakeObject(dir_.fd(), "x", 5, Create(S_IFREG | 0600)).status()), ENOTEMPTY);

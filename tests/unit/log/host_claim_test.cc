@@ -81,7 +81,7 @@ TEST_F(HostClaimTest, AHolderThatSaysNothingIsRefusedAfterAWhile) {
   }
 }
 
-TEST_F(HostClaimTest, WhereNothingCanBeNotedNobodyHasClaimedIt) {
+TEST_F(HostClaimTest, ClaimIsFreeWhereNoNoteCanBeWritten) {
   ASSERT_TRUE(PwriteFull(run_.Open("file", O_RDWR | O_CREAT).get(), AsBytes("x"), 0).ok());
   VolumeDir dir = Locked(one_);
   EXPECT_TRUE(ClaimOnThisHost(dir, run_.path() + "/file/below").ok());

@@ -24,7 +24,7 @@ RecoveryNote GaveUp(Epoch epoch) {
   return note;
 }
 
-TEST(RecoveryNotesTest, WhatIsEncodedDecodes) {
+TEST(RecoveryNotesTest, EncodedNotesDecode) {
   RecoveryNotes notes;
   notes.Put(GaveUp(7));
   notes.Put(Note(9));

@@ -327,7 +327,7 @@ TEST_F(StableLogReachTest, TheHeaderOnDiskNamesAReachBeyondAllThatWasWritten) {
   EXPECT_LE(Newest().generation, headers + 4) << "a header for every step, not for every append";
 }
 
-TEST_F(StableLogReachTest, DamageFarFromTheStartIsFoundByWhatFollowsIt) {
+TEST_F(StableLogReachTest, DamageFarFromTheStartIsFoundByLaterEntries) {
   Fill(2 * kStep);
   const uint64_t damaged = log_->used_bytes();
   Fill(damaged + 3 * kBody);
@@ -352,7 +352,7 @@ TEST_F(StableLogReachTest, TornBatchFarFromTheStartIsWiped) {
   EXPECT_EQ(ReadLog(dir_).records.size(), kept + 1) << "the torn batch came back";
 }
 
-TEST_F(StableLogReachTest, TornBatchThatGoesFartherThanTheLogEverDidNeverComesBack) {
+TEST_F(StableLogReachTest, TornBatchBeyondTheReachNeverComesBack) {
   Fill(kStep - 2 * kBody);
   const uint64_t begin = log_->used_bytes();
   const size_t kept = ReadLog(dir_).records.size();

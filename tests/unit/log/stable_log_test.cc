@@ -274,7 +274,7 @@ TEST(StableLogTest, OpenRefusesAMissingFileAndAnotherVolumes) {
   EXPECT_EQ(StableLog::Open(dir.fd(), kLogName, other, nullptr).status().code(), Code::kDataLoss);
 }
 
-TEST(StableLogTest, AppendRefusesWhatIsNoRecordOfThisVolume) {
+TEST(StableLogTest, AppendRefusesForeignRecords) {
   TestDir dir;
   auto log = StableLog::Create(dir.fd(), kLogName, TestVolume(), kMiB);
   ASSERT_TRUE(log.ok());

@@ -122,7 +122,7 @@ TEST(CreateVolumeTest, MissingOrPlainBackingIsRefused) {
   EXPECT_EQ(CreateVolume(dir.path() + "/file", SmallConfig()).code(), Code::kInvalidArgument);
 }
 
-TEST(CreateVolumeTest, FailureRemovesWhatWasMade) {
+TEST(CreateVolumeTest, FailureRemovesItsFiles) {
   TestDir dir;
   {
     const FailWrites fail(100 * 1024);  // the stable log is larger
@@ -142,7 +142,7 @@ TEST(CreateVolumeTest, FullDiskIsResourceExhaustedAndLeavesNothing) {
   EXPECT_TRUE(fs::ListDir(dir.Open("small", O_RDONLY).get())->empty());
 }
 
-TEST(CreateVolumeTest, WhatACrashLeftOfAnEarlierInitIsReplaced) {
+TEST(CreateVolumeTest, RemainsOfACrashedInitAreReplaced) {
   TestDir dir;
   ASSERT_TRUE(MkdirAt(dir.fd(), ".salius.new", 0700).ok());
   ASSERT_TRUE(MkdirAt(dir.fd(), ".salius.new/open", 0700).ok());
@@ -152,7 +152,7 @@ TEST(CreateVolumeTest, WhatACrashLeftOfAnEarlierInitIsReplaced) {
 }
 
 // A user may have made a `.salius.new`, also in a volume that has lost its `.salius` since.
-TEST(CreateVolumeTest, WhatNoInitLeftIsNotRemoved) {
+TEST(CreateVolumeTest, FilesOfOthersAreNotRemoved) {
   TestDir dir;
   ASSERT_TRUE(MkdirAt(dir.fd(), ".salius.new", 0700).ok());
   dir.Open(".salius.new/mine", O_RDWR | O_CREAT);
@@ -313,7 +313,7 @@ VolumeDir MakeCopy(const TestDir& dir, const VolumeConfig& config) {
   return *std::move(opened);
 }
 
-TEST(MakeCopyItsOwnTest, FilesStayAndOnlyWhatWasSetAsideIsKeptOfTheOldVolume) {
+TEST(MakeCopyItsOwnTest, FilesStayAndTheOldVolumesFilesAreSetAside) {
   TestDir dir;
   VolumeConfig config = SmallConfig();
   {
@@ -336,7 +336,7 @@ TEST(MakeCopyItsOwnTest, FilesStayAndOnlyWhatWasSetAsideIsKeptOfTheOldVolume) {
   EXPECT_FALSE(Exists(dir, ".salius.new"));
 }
 
-TEST(MakeCopyItsOwnTest, WhatCannotBeMadeLeavesTheCopyAsItWas) {
+TEST(MakeCopyItsOwnTest, FailureLeavesTheCopyUnchanged) {
   TestDir dir;
   VolumeConfig config = SmallConfig();
   const VolumeDir copy = MakeCopy(dir, config);

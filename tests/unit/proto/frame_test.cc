@@ -192,7 +192,7 @@ TEST(FrameTest, NumbersNearTheEndOf64BitsAreRefused) {
   EXPECT_EQ(AckCode(Encode(ack)), absl::StatusCode::kInvalidArgument);
 }
 
-TEST(FrameTest, PayloadSizeMustBeWhatFollows) {
+TEST(FrameTest, PayloadSizeMustMatchThePayload) {
   const std::string frame = Hex(golden::kFrameProbe);
   EXPECT_EQ(FrameCode(frame + "x"), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(FrameCode(ChangedProbe([](uint8_t* b) { StoreU32(b + kFramePayloadBytesAt, 1); })),
@@ -218,7 +218,7 @@ TEST(FrameTest, PayloadMustSuitTheType) {
   EXPECT_EQ(code(FrameType::kFragment, kDatagramPayloadLoopback, 0), Code::kInvalidArgument);
 }
 
-TEST(FragmentTest, RefusesWhatNoSenderSends) {
+TEST(FragmentTest, RefusesFragmentsThatNoSenderSends) {
   const auto code = [](FragmentHeader header, size_t piece) {
     return DecodeFragmentHeader(AsBytes(Encode(header, piece))).status().code();
   };

@@ -127,7 +127,7 @@ TEST_F(CollectTest, ASlowReplicaLeavesTheRestToTheOthers) {
   EXPECT_LE(net_.at("b:1").fetches, 1);
 }
 
-TEST_F(CollectTest, WhatAReplicaThatBreaksOffLeavesIsBroughtByOthers) {
+TEST_F(CollectTest, RecordsOfABrokenStreamAreFetchedFromOthers) {
   for (const bool one_thread : {false, true}) {
     request_.one_thread = one_thread;
     coverage_ = Coverage();
@@ -146,7 +146,7 @@ TEST_F(CollectTest, WhatAReplicaThatBreaksOffLeavesIsBroughtByOthers) {
   }
 }
 
-TEST_F(CollectTest, AReplicaThatStandsStillIsNotWaitedForAndIsAskedAgainOnlyForWhatOthersLack) {
+TEST_F(CollectTest, StoppedReplicaIsNotAwaitedAndAskedAgainOnlyForMissingRecords) {
   request_.timeout_ms = 600'000;
   net_.at("b:1").fetch_hangs = true;
   // No other replica begins before b, so that b has a piece.
@@ -168,7 +168,7 @@ TEST_F(CollectTest, AReplicaThatStandsStillIsNotWaitedForAndIsAskedAgainOnlyForW
   EXPECT_TRUE(collected_[1].complete);
 }
 
-TEST_F(CollectTest, WhoFailedAtOnePlaceIsAskedForWhatOnlyItHolds) {
+TEST_F(CollectTest, FailedReplicaIsAskedForRecordsThatOnlyItHolds) {
   Hold("a:1", 1, 100);
   Hold("b:1", 1, kLast);
   net_.at("b:1").records[15][kRecordHeaderBytes] ^= 1;  // in the first pieces, of any replica
@@ -182,7 +182,7 @@ TEST_F(CollectTest, WhoFailedAtOnePlaceIsAskedForWhatOnlyItHolds) {
 
 // The memory changed after the fence, at which the replica gave its inventory. A record beyond a
 // gap of the lost memory may have been acknowledged.
-TEST_F(CollectTest, AReplicaWhoseMemoryIsAnotherOneNowDoesNotCount) {
+TEST_F(CollectTest, ReplicaWithAnotherIncarnationNowDoesNotCount) {
   for (const uint64_t least_piece : {uint64_t{10}, kLast}) {
     request_.least_piece = least_piece;
     coverage_ = Coverage();
@@ -220,7 +220,7 @@ TEST_F(CollectTest, AnAnswerThatContradictsItselfDoesNotCount) {
   for (const Collected& of : collected_) EXPECT_FALSE(of.complete);
 }
 
-TEST_F(CollectTest, WhateverAReplicaSaysOfItsSizeIsBorne) {
+TEST_F(CollectTest, AnyAnnouncedSizeIsAccepted) {
   for (const uint64_t records : {uint64_t{0}, uint64_t{1}, UINT64_MAX}) {
     says_ = [records](Inventory* inventory) {
       inventory->records = records;
@@ -233,14 +233,14 @@ TEST_F(CollectTest, WhateverAReplicaSaysOfItsSizeIsBorne) {
   }
 }
 
-TEST_F(CollectTest, SeqsUpToTheLastThereIsAreBorne) {
+TEST_F(CollectTest, SeqsUpToTheLargestAreAccepted) {
   says_ = [](Inventory* inventory) { inventory->contiguous = inventory->highest = UINT64_MAX - 1; };
   Collect();
   ExpectAll();
   for (const Collected& of : collected_) EXPECT_FALSE(of.complete);
 }
 
-TEST_F(CollectTest, WhoJoinedAboveTheCheckpointIsNotAskedForWhatIsBelowItsBase) {
+TEST_F(CollectTest, ReplicaIsNotAskedForRecordsBelowItsBase) {
   Hold("b:1", 101, kLast);
   net_.at("b:1").base = 101;
   Collect();
@@ -248,7 +248,7 @@ TEST_F(CollectTest, WhoJoinedAboveTheCheckpointIsNotAskedForWhatIsBelowItsBase) 
   EXPECT_EQ(net_.at("b:1").fetches, 0);
 }
 
-TEST_F(CollectTest, WhoHoldsLittleIsAskedForWhatTheOthersDoNotHave) {
+TEST_F(CollectTest, ReplicaWithFewRecordsIsAskedForThoseThatOthersLack) {
   Hold("a:1", 1, 100);
   Hold("b:1", 1, 90);
   Hold("c:1", 1, 20);
@@ -262,7 +262,7 @@ TEST_F(CollectTest, WhoHoldsLittleIsAskedForWhatTheOthersDoNotHave) {
   for (const Collected& of : collected_) EXPECT_TRUE(of.complete);
 }
 
-TEST_F(CollectTest, WhatTheStableLogHasAndTheCheckpointCoversIsNotAskedFor) {
+TEST_F(CollectTest, RecordsInTheStableLogOrBelowTheCheckpointAreNotFetched) {
   request_.checkpoint = 30;
   request_.one_thread = true;
   for (Seq seq = 61; seq <= kLast; ++seq) coverage_.Add(seq);

@@ -53,7 +53,7 @@ TEST(CommandLineTest, StepNamesGoBothWays) {
   EXPECT_FALSE(ParseRecoveryStep("").has_value());
 }
 
-TEST(ExitCodeTest, OutcomesAreTold) {
+TEST(ExitCodeTest, OutcomesHaveExitCodes) {
   EXPECT_EQ(ExitCodeOf(RecoveryOutcome::kClean), 0);
   EXPECT_EQ(ExitCodeOf(RecoveryOutcome::kRecovered), 0);
   EXPECT_EQ(ExitCodeOf(RecoveryOutcome::kDryRun), 0);
@@ -76,7 +76,7 @@ TEST(ReportTest, JsonEscapesNamesThatAreNotText) {
   EXPECT_NE(json.find("\"a\\\"b\\\\\\u000a\\u00ff\""), std::string::npos) << json;
 }
 
-TEST(ReportTest, TextSaysWhatIsUnaccountedFor) {
+TEST(ReportTest, TextNamesUnaccountedRecords) {
   RecoveryReport report;
   report.outcome = RecoveryOutcome::kRecovered;
   report.unaccounted = {{5, 5}, {8, 9}};

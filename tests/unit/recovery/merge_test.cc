@@ -116,7 +116,7 @@ TEST(MergeTest, AnOlderEpochsInventoryMarkMeansNothing) {
   EXPECT_EQ(merged->durable_mark, 0u);
 }
 
-TEST(MergeTest, ForceGoesOnOverAGapAndNamesIt) {
+TEST(MergeTest, ForceContinuesOverAGapAndNamesIt) {
   Stamper stamper(kEpoch);
   stamper.durable = 4;
   const auto w = Writes(stamper, 5);

@@ -36,7 +36,7 @@ TEST(QuorumTest, AsManyMustAnswerThatOneOfAnyFHoldersIsAmongThem) {
   EXPECT_EQ(QuorumNeeded(State(3, 3)), 1u);
 }
 
-TEST(QuorumTest, ModeLocalNeedsNobody) {
+TEST(QuorumTest, ModeLocalNeedsNoReplica) {
   VolumeState state = State(2, 3);
   state.mode = Mode::kLocal;
   EXPECT_EQ(QuorumNeeded(state), 0u);

@@ -90,7 +90,7 @@ TEST_F(RecoveryNotesTest, ALaterSessionThatForceWentPastIsNamed) {
   EXPECT_NE(GivenUpText(Notes().Unacknowledged()[0]).find("c:1"), std::string::npos);
 }
 
-TEST_F(RecoveryNotesTest, WhatForceGaveUpOutlivesACrashBehindTheDecision) {
+TEST_F(RecoveryNotesTest, ForcedLossOutlivesACrashAfterTheDecision) {
   LoseTheThird();
   options_.step_hook = [](RecoveryStep step) {
     return step == RecoveryStep::kPinned ? absl::CancelledError("cut off") : absl::OkStatus();

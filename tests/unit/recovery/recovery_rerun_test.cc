@@ -37,7 +37,7 @@ TEST_F(RecoveryTest, UntilDecidesNothingWithoutForce) {
   EXPECT_EQ(ReadFile(At("y")), "hello");
 }
 
-TEST_F(RecoveryTest, ForcedUntilTellsOnceWhatIsMissing) {
+TEST_F(RecoveryTest, ForcedUntilNamesMissingRecordsOnce) {
   NoteState();
   s_.Write(51, 0, "abc");
   s_.Unlink(51, kRoot, "x");
@@ -120,7 +120,7 @@ TEST_F(RecoveryTest, UntilAgainstTheDiskIsABadRequest) {
   EXPECT_EQ(report_.outcome, RecoveryOutcome::kBadRequest);
 }
 
-TEST_F(RecoveryTest, AfterTheDecisionNobodyIsAskedAndLaterRecordsAreIgnored) {
+TEST_F(RecoveryTest, AfterTheDecisionNoReplicaIsAskedAndLaterRecordsAreIgnored) {
   NoteState();
   s_.Write(50, 0, "a");
   Replicate({"a:1", "b:1", "c:1"});

@@ -12,7 +12,7 @@
 namespace salius::recovery {
 namespace {
 
-TEST_F(RecoveryTest, ACleanVolumeIsLeftAloneAndNobodyIsAsked) {
+TEST_F(RecoveryTest, CleanVolumeIsUnchangedAndNoReplicaIsAsked) {
   ASSERT_OK(Run());
   EXPECT_EQ(report_.outcome, RecoveryOutcome::kClean);
   EXPECT_EQ(net_.at("a:1").fences, 0);
@@ -170,7 +170,7 @@ TEST_F(RecoveryTest, ModeLocalNeedsNoReplica) {
   EXPECT_EQ(ReadFile(At("f")), "abc3456789");
 }
 
-TEST_F(RecoveryTest, ModeLocalFencesWhoeverAnswersAndFetchesNothing) {
+TEST_F(RecoveryTest, ModeLocalFencesAnsweringReplicasAndFetchesNothing) {
   state_.mode = Mode::kLocal;
   NoteState();
   AppendStable({s_.Write(50, 0, "abc")});
@@ -233,7 +233,7 @@ TEST_F(RecoveryTest, ATrimBeyondTheCheckpointIsDataLoss) {
   EXPECT_TRUE(absl::IsDataLoss(Run()));
 }
 
-TEST_F(RecoveryTest, ABrokenStreamGoesOnWhereItStopped) {
+TEST_F(RecoveryTest, BrokenStreamContinuesWhereItStopped) {
   NoteState();
   for (int i = 0; i < 20; ++i) s_.Write(50, static_cast<uint64_t>(i), "x");
   Replicate({"a:1", "b:1", "c:1"});
@@ -254,7 +254,7 @@ TEST_F(RecoveryTest, AStreamThatEndsShortOfItsCountIsNotBelieved) {
   EXPECT_EQ(report_.decided, 9u);
 }
 
-TEST_F(RecoveryTest, AReplicaWhoseRecordsCannotBeFetchedDoesNotCount) {
+TEST_F(RecoveryTest, ReplicaWithUnfetchableRecordsDoesNotCount) {
   NoteState();
   s_.Write(50, 0, "abc");
   Replicate({"a:1", "b:1"});
@@ -289,7 +289,7 @@ TEST_F(RecoveryTest, DamagedChunksAreNotUsed) {
 
 constexpr char kNoLife[] = "needs ext4 and Linux 6.8";
 
-TEST_F(RecoveryTest, SameLifeKeepsWhatWasAppliedAndReplaysTheRest) {
+TEST_F(RecoveryTest, SameLifeKeepsAppliedRecordsAndReplaysTheRest) {
   if (!NoteSameLife(kEpoch, 1, 0)) GTEST_SKIP() << kNoLife;
   s_.Write(50, 0, "abc");
   s_.Write(50, 5, "XY");
@@ -322,7 +322,7 @@ TEST_F(RecoveryTest, AnAppliedMarkOfAnotherEpochOrBootIsIgnored) {
   EXPECT_EQ(ReadFile(At("f")), "abc3456789");
 }
 
-TEST_F(RecoveryTest, ADryRunNamesPathsAndCountsWhatWouldChange) {
+TEST_F(RecoveryTest, DryRunNamesPathsAndCountsChanges) {
   NoteState();
   std::filesystem::create_directory(At("dir"));
   SetId("dir", 51);
@@ -362,7 +362,7 @@ TEST_F(RecoveryTest, ADryRunChangesNothingHereOrThere) {
   EXPECT_EQ(net_.at("a:1").drops, 0);
 }
 
-TEST_F(RecoveryTest, ADryRunSaysWhatWouldBeMissing) {
+TEST_F(RecoveryTest, DryRunNamesMissingRecords) {
   NoteState();
   s_.Write(51, 0, "abc");
   Replicate({"a:1", "b:1", "c:1"});

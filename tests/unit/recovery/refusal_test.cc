@@ -24,7 +24,7 @@ TEST(RefusalOnExt3Test, AnAllocationThatTheFileSystemDoesNotKnowIsRefusedNotFata
 }
 
 // ext4 takes no target that does not fit into a block.
-TEST(RefusalOnSmallBlocksTest, ALinkToATargetThatIsTooLongIsLeftOut) {
+TEST(RefusalOnSmallBlocksTest, SymlinkWithTooLongATargetIsLeftOut) {
   LoopExt4 disk(16, "-b 1024");
   if (!disk.mounted()) GTEST_SKIP() << "needs root and a loop device";
   Tree tree(disk.path());
@@ -64,7 +64,7 @@ TEST_F(MostLinksTest, OneMoreIsLeftOut) {
 }
 
 // In any order of names and directories the last link was refused, not the one before it.
-TEST_F(MostLinksTest, OneMoreIsLeftOutAndNotTheOneThatWasAcknowledgedBeforeIt) {
+TEST_F(MostLinksTest, LinkPastTheLimitIsLeftOutAndEarlierOnesStay) {
   for (const FileId id : {FileId{60}, FileId{61}}) {
     const std::string name = "d" + std::to_string(id);
     mkdir(tree_->At(name).c_str(), 0755);
@@ -127,7 +127,7 @@ TEST_F(MostLinksTest, ARenameNeedsNoMore) {
 }
 
 // The session was not refused the steps that only replay makes.
-TEST(RefusalOnExt3Test, ADirectoryThatReplayHasNoRoomForOnItsWayIsNotLeftOut) {
+TEST(RefusalOnExt3Test, IntermediateDirectoryWithoutRoomIsNotLeftOut) {
   LoopExt4 disk(160, "-b 1024 -O ^dir_nlink -N 70000");
   if (!disk.mounted()) GTEST_SKIP() << "needs root and a loop device";
   Tree tree(disk.path());

@@ -39,7 +39,7 @@ TEST(ReplaySpaceTest, TheBallastIsFreedWhenTheDiskIsFull) {
   EXPECT_TRUE(absl::IsResourceExhausted(tree.Run(more)));
 }
 
-TEST(ReplaySpaceTest, WhatTRemovedMakesRoomForWhatItHas) {
+TEST(ReplaySpaceTest, FilesRemovedInTMakeRoomForItsData) {
   LoopExt4 disk(64);
   if (!disk.mounted()) GTEST_SKIP() << "needs root and a loop device";
   Tree tree(disk.path());
@@ -120,7 +120,7 @@ class FullDiskTest : public ::testing::Test {
   std::string expected_;
 };
 
-TEST_F(FullDiskTest, WhatARenameReplacedMakesRoom) {
+TEST_F(FullDiskTest, FileReplacedByARenameMakesRoom) {
   File("place", 51, Large());
   File("new", 52, "new");
   Fill();
@@ -145,7 +145,7 @@ TEST_F(FullDiskTest, HolesThatTheSessionMadeMakeRoom) {
 }
 
 // Programs do this that allocate ahead, and free the rest when they close a file.
-TEST_F(FullDiskTest, WhatATruncateGaveBackNeedsNoRoom) {
+TEST_F(FullDiskTest, SpaceFreedByATruncateNeedsNoRoom) {
   File("ahead", kHere + 1, "");
   WriteMuch();
   s_.Stamp(Op::kFallocate, kHere + 1, "", 0, uint64_t{1} << 30, FALLOC_FL_KEEP_SIZE);
@@ -159,7 +159,7 @@ TEST_F(FullDiskTest, WhatATruncateGaveBackNeedsNoRoom) {
   EXPECT_TRUE(absl::IsResourceExhausted(tree_->Run(s_)));
 }
 
-TEST_F(FullDiskTest, WhatIsReservedBehindATruncateStays) {
+TEST_F(FullDiskTest, ReservationAfterATruncateStays) {
   File("file", kHere + 1, "1234");
   s_.Write(kHere + 1, 0, std::string(10'000, 'a'));
   s_.Truncate(kHere + 1, 5'000);
@@ -197,7 +197,7 @@ TEST_F(FullDiskTest, ACopyMakesNoRoomForItsFirstFile) {
   EXPECT_EQ(ReadFile(tree_->At("moved")), "copy");
 }
 
-TEST_F(FullDiskTest, HiddenFilesThatNobodyNeedsMakeRoom) {
+TEST_F(FullDiskTest, UnneededHiddenFilesMakeRoom) {
   File(Hidden(70), 70, std::string(12 << 20, 'o'));  // no record knows it
   File(Hidden(71), 71, std::string(12 << 20, 'o'));
   File(Hidden(72), 72, "linked later");
@@ -211,7 +211,7 @@ TEST_F(FullDiskTest, HiddenFilesThatNobodyNeedsMakeRoom) {
   EXPECT_FALSE(Exists(tree_->At(Hidden(71))));
 }
 
-TEST_F(FullDiskTest, WhatATruncateCutOffMakesRoom) {
+TEST_F(FullDiskTest, TruncatedDataMakesRoom) {
   File("long", kHere + 1, Large());
   Fill();
   s_.Truncate(kHere + 1, 10);
@@ -238,7 +238,7 @@ TEST_F(FullDiskTest, BlocksBehindTheEndThatATruncateTookMakeRoom) {
   for (const char* name : {"cut", "uncut"}) EXPECT_LE(tree_->Stat(name).st_blocks, 32) << name;
 }
 
-TEST_F(FullDiskTest, WhatIsCutOffLaterNeedsNoRoom) {
+TEST_F(FullDiskTest, DataTruncatedLaterNeedsNoRoom) {
   Fill();
   const int64_t before = tree_->Stat("filler").st_size;
   s_.Stamp(Op::kFallocate, kHere, "", 0, uint64_t{1} << 30);

@@ -146,7 +146,7 @@ TEST(ReplayPlanTest, FatesOfFilesThatWereThereBefore) {
   EXPECT_FALSE(p.Object(55).needed);
 }
 
-TEST(ReplayPlanTest, AnUnlinkWithoutIdUsesWhatTheLogSays) {
+TEST(ReplayPlanTest, UnlinkWithoutIdUsesTheBindingOfTheLog) {
   Stamper s(1);
   s.CreateFile(60, kRoot, "a");
   s.Unlink(kNoFileId, kRoot, "a");

@@ -61,7 +61,7 @@ TEST_F(ReplayTest, OfTwoFilesWithOneIdTheOneOfTheSessionIsChanged) {
   }
 }
 
-TEST_F(ReplayTest, ACopyIsNotTakenForTheFileThatIsGone) {
+TEST_F(ReplayTest, CopyIsNotTakenForTheRemovedFile) {
   WriteFile(tree_.At("copy"), "old");
   tree_.SetId("copy", 50);
   s_.Write(50, 0, "new");
@@ -134,7 +134,7 @@ TEST_F(ReplayTest, AnOldFileThatIsMissingIsDataLossAndChangesNothing) {
   EXPECT_EQ(ReadFile(tree_.At("other")), "o");
 }
 
-TEST_F(ReplayTest, ForceKeepsWhatBelongsIntoAMissingDirectory) {
+TEST_F(ReplayTest, ForceKeepsFilesOfAMissingDirectory) {
   WriteFile(tree_.At("other"), "old data");
   tree_.SetId("other", 51);
   mkdir(tree_.At("moved").c_str(), 0755);
@@ -154,7 +154,7 @@ TEST_F(ReplayTest, ForceKeepsWhatBelongsIntoAMissingDirectory) {
 }
 
 // The disk is ahead of the records that are kept: a file under a name that goes has no other one.
-TEST_F(ReplayTest, AFileThatIsKeptDoesNotGoWithTheNameItStandsUnderByNow) {
+TEST_F(ReplayTest, KeptFileSurvivesRemovalOfItsCurrentName) {
   WriteFile(tree_.At("log.2"), "older");
   tree_.SetId("log.2", 51);
   WriteFile(tree_.At("log.1"), "kept");  // "log" before a record that is left out
@@ -200,7 +200,7 @@ TEST_F(ReplayTest, AFileThatIsKeptDoesNotGoWithItsHiddenLink) {
 }
 
 // A mount of a dead server does not answer, and a mount below is no part of the volume.
-TEST_F(ReplayTest, TheScanDoesNotLookIntoWhatIsMountedBelow) {
+TEST_F(ReplayTest, ScanSkipsFileSystemsMountedBelow) {
   if (!OwnMountNamespace()) GTEST_SKIP() << "needs root";
   for (const char* dir : {"a", "m", "z"}) mkdir(tree_.At(dir).c_str(), 0755);
   UniqueFd device(open("/dev/fuse", O_RDWR | O_CLOEXEC));
@@ -220,7 +220,7 @@ TEST_F(ReplayTest, TheScanDoesNotLookIntoWhatIsMountedBelow) {
   EXPECT_EQ(ReadFile(tree_.At("z/f")), "x...");
 }
 
-TEST_F(ReplayTest, ForceGoesOnWithoutAMissingFileAndNamesIt) {
+TEST_F(ReplayTest, ForceContinuesWithoutAMissingFileAndNamesIt) {
   WriteFile(tree_.At("other"), "o");
   tree_.SetId("other", 51);
   s_.Write(51, 0, "X");
@@ -232,7 +232,7 @@ TEST_F(ReplayTest, ForceGoesOnWithoutAMissingFileAndNamesIt) {
   EXPECT_EQ(tree_.report.missing.size(), 2u);
 }
 
-TEST_F(ReplayTest, ALostFileWhoseDataWentPastTheLogIsDataLoss) {
+TEST_F(ReplayTest, LostFileWithBulkDataIsDataLoss) {
   s_.CreateFile(60, kRoot, "bulk");
   s_.Write(60, 0, "x");
   s_.OnDisk(60, 2);
@@ -360,7 +360,7 @@ TEST_F(ReplayTest, ADirectoryAheadOfItsChildrensRemovalIsEmptiedAndRemoved) {
   EXPECT_TRUE(tree_.report.lost_and_found.empty());
 }
 
-TEST_F(ReplayTest, WhatNoRecordKnowsIsKeptInLost) {
+TEST_F(ReplayTest, UnknownFilesAreKeptInLost) {
   // One name belongs to another file at T, and one to a directory that T removed.
   WriteFile(tree_.At("a"), "from outside");
   mkdir(tree_.At("d").c_str(), 0755);
@@ -416,7 +416,7 @@ TEST_F(ReplayTest, DataRecordsForADirectoryAreDataLoss) {
 
 // The power went between the rename and the id of its whiteout. Another file then took the place of
 // the second one.
-TEST_F(ReplayTest, AWhiteoutThatWasCutOffIsMadeAnew) {
+TEST_F(ReplayTest, CutOffWhiteoutIsMadeAgain) {
   for (const char* name : {"a", "b"}) {
     WriteFile(tree_.At(name), name);
     tree_.SetId(name, name[0] == 'a' ? 50 : 51);
@@ -442,7 +442,7 @@ TEST_F(ReplayTest, AWhiteoutThatWasCutOffIsMadeAnew) {
 }
 
 // Its adopt record identifies the file, whatever its attribute.
-TEST_F(ReplayTest, ADamagedIdOfAnAdoptedFileIsMended) {
+TEST_F(ReplayTest, DamagedIdOfAnAdoptedFileIsReplaced) {
   WriteFile(tree_.At("f"), "data");
   ASSERT_EQ(setxattr(tree_.At("f").c_str(), kFileIdXattr, "bad", 3, 0), 0);
   s_.Adopt(50, "f", tree_.HandleAt("f"));
@@ -472,7 +472,7 @@ TEST_F(ReplayTest, AttributesOfACreatedFileAreSetAgain) {
   EXPECT_EQ(tree_.Stat("f").st_mode & 07777u, 04751u);
 }
 
-TEST_F(ReplayTest, CleaningTakesLeftoversAndKeepsWhatIsNotEmpty) {
+TEST_F(ReplayTest, CleaningRemovesLeftoversAndKeepsNonEmptyOnes) {
   WriteFile(tree_.At(".salius/tmp/0000000000000050"), "x");
   WriteFile(tree_.At(".salius/open/0000000000000051"), "x");
   mkdir(tree_.At(".salius/tmp/empty").c_str(), 0700);

@@ -39,7 +39,7 @@ TEST_F(RefusedXattrTest, AttributeWithoutRoomIsLeftOutWhenItIsTheLastChange) {
   }
 }
 
-TEST_F(RefusedXattrTest, ValueBeforeTheOneThatIsLeftOutStays) {
+TEST_F(RefusedXattrTest, EarlierValueOfAnOmittedAttributeStays) {
   {
     const UniqueFd fd = MustOpen(tree_->At("f"), O_PATH);
     ASSERT_OK(fs::SetXattr(fd.get(), "user.b", "old"));
@@ -65,7 +65,7 @@ TEST_F(RefusedXattrTest, AttributeWithoutRoomBehindWhichAnotherChangeFollowsIsAn
 }
 
 // A later record that was cancelled, or is left out itself, counts as well.
-TEST_F(RefusedXattrTest, OnlyTheVeryLastIsLeftOut) {
+TEST_F(RefusedXattrTest, OnlyTheLastChangeIsLeftOut) {
   SetXattr("user.a", std::string(2100, 'a'));
   SetXattr("user.b", std::string(3000, 'b'));
   SetXattr("user.c", std::string(3000, 'c'));
@@ -89,7 +89,7 @@ TEST_F(RefusedXattrTest, AttributeIsNotLeftOutOnAFullDisk) {
 }
 
 // A run that was cut off while it looked for an order may have left the last one alone on the disk.
-TEST_F(RefusedXattrTest, WhereAnEarlierRunWasCutOffItIsLeftOutAllTheSame) {
+TEST_F(RefusedXattrTest, AttributeIsLeftOutAfterACutOffRunToo) {
   SetXattr("user.a", std::string(2100, 'a'));
   SetXattr("user.b", std::string(3000, 'b'));
   {
@@ -125,7 +125,7 @@ TEST_F(RefusedXattrTest, AnAclThatIsLeftOutChangesNoPermissionBits) {
 }
 
 // A directory's own ACL and the one it hands on do not both fit.
-TEST_F(RefusedXattrTest, ADirectoryWhoseAclsHaveNoRoomIsLeftOutInEveryRun) {
+TEST_F(RefusedXattrTest, DirectoryWithoutRoomForItsAclsIsLeftOutInEveryRun) {
   CreateBody body;
   body.dir = kRoot;
   body.name = "d";
@@ -219,7 +219,7 @@ class XattrOrderTest : public RefusedXattrTest {
 };
 
 // The inode's own room takes one small value, and the block then just the large one and another.
-TEST_F(XattrOrderTest, WhatFittedInTheOrderOfTheSessionDoes) {
+TEST_F(XattrOrderTest, AttributesThatFittedInSessionOrderFit) {
   EXPECT_TRUE(
       ExpectReplayed({{"user.old", std::string(28, 't')}}, {{"user.a", "aaaa"},
                                                             {"user.old", ""},
@@ -228,7 +228,7 @@ TEST_F(XattrOrderTest, WhatFittedInTheOrderOfTheSessionDoes) {
 }
 
 // Attributes that were removed meanwhile had displaced those that stayed.
-TEST_F(XattrOrderTest, WhatFittedBesideWhatWasRemovedDoes) {
+TEST_F(XattrOrderTest, AttributeThatFittedBesideARemovedOneFits) {
   int taken = 0;
   for (size_t small = 4; small <= 32; small += 4) {
     for (size_t large = 3988; large <= 4036; large += 4) {
@@ -242,7 +242,7 @@ TEST_F(XattrOrderTest, WhatFittedBesideWhatWasRemovedDoes) {
 }
 
 // Its values from before the records need no room beside the first values that the records give.
-TEST_F(XattrOrderTest, WhatIsReplacedTwiceNeedsNoRoom) {
+TEST_F(XattrOrderTest, ValueReplacedTwiceNeedsNoRoom) {
   const std::vector<XattrBody> before = {{"user.old", std::string(3000, 'o')}};
   for (const std::string& first : {std::string(), std::string("short")}) {
     EXPECT_TRUE(ExpectReplayed(
@@ -262,7 +262,7 @@ TEST_F(XattrOrderTest, WhatIsReplacedTwiceNeedsNoRoom) {
                                   {"user.old", "last"}}));
 }
 
-TEST_F(XattrOrderTest, AnAclAtTheEndNeedsNoRoomBesideWhatWasTakenBack) {
+TEST_F(XattrOrderTest, FinalAclNeedsNoRoomBesideRemovedOnes) {
   EXPECT_TRUE(ExpectReplayed(
       {}, {{"user.a", std::string(2500, 'a')}, {"user.a", ""}, {kAccessAclXattr, Acl(300)}}));
 }
@@ -368,7 +368,7 @@ class FullInodeTest : public RefusedXattrTest {
 };
 
 // One is in the inode only because another left it.
-TEST_F(FullInodeTest, WhatFollowsFromNoOrderOfTheLastValuesDoes) {
+TEST_F(FullInodeTest, ValuesThatFitInNoOtherOrderAreStored) {
   ASSERT_TRUE(Put("user.first", std::string(28, 'f')));
   for (int i = 0; i < 60; ++i)
     ASSERT_TRUE(Put(absl::StrFormat("user.x%d", i), std::string(16, 'x')));

@@ -150,7 +150,7 @@ TEST_F(ReplicaClientTest, FenceCarriesEverything) {
   EXPECT_EQ(inventory.promised_epoch, 9u);
 }
 
-TEST_F(ReplicaClientTest, NumbersThatNobodyCountsToAreDataLoss) {
+TEST_F(ReplicaClientTest, ImpossibleNumbersAreDataLoss) {
   service_.inventory.set_highest(kMaxCount);
   service_.inventory.set_bytes(UINT64_MAX);
   ASSERT_OK(client().Ask(TestVolume(), 10000).status());
@@ -173,7 +173,7 @@ TEST_F(ReplicaClientTest, ErrorsKeepTheirCodeAndNameTheReplica) {
   EXPECT_NE(status.message().find(address_), absl::string_view::npos);
 }
 
-TEST_F(ReplicaClientTest, WhatAReplicaSaysActsOnNoTerminal) {
+TEST_F(ReplicaClientTest, ReplicasTextIsEscapedForTerminals) {
   service_.fence_status = grpc::Status(grpc::StatusCode::INTERNAL, "\x1b[2J\nrecovered");
   const absl::Status status = client().Fence(TestVolume(), 8, 42, 10000).status();
   EXPECT_EQ(status.message(), "replica " + address_ + ": ?[2J?recovered");
@@ -233,7 +233,7 @@ TEST_F(ReplicaClientTest, AStreamWithoutACountIsDataLoss) {
   EXPECT_TRUE(absl::IsDataLoss(Fetch()));
 }
 
-TEST_F(ReplicaClientTest, NobodyListeningIsUnavailable) {
+TEST_F(ReplicaClientTest, RefusedConnectionIsUnavailable) {
   const auto nobody = connector_->Connect("127.0.0.1:1");
   EXPECT_TRUE(absl::IsUnavailable(nobody->Ask(TestVolume(), 10000).status()));
 }
@@ -243,7 +243,7 @@ TEST_F(ReplicaClientTest, AHangingReplicaRunsIntoTheDeadline) {
   EXPECT_TRUE(absl::IsDeadlineExceeded(client().Fence(TestVolume(), 8, 42, 100).status()));
 }
 
-TEST_F(ReplicaClientTest, AStreamThatStandsStillRunsIntoTheDeadline) {
+TEST_F(ReplicaClientTest, StoppedStreamRunsIntoTheDeadline) {
   service_.hang = true;
   service_.chunks = {"one"};
   EXPECT_TRUE(absl::IsDeadlineExceeded(Fetch(3000)));

@@ -29,7 +29,7 @@ TEST(RunFileTest, EveryFlippedByteIsRefused) {
   EXPECT_TRUE(absl::IsDataLoss(DecodeRunNote(AsBytes(good.substr(1))).status()));
 }
 
-TEST(RunFileTest, ANoteThatNobodyWritesIsRefused) {
+TEST(RunFileTest, ImpossibleNoteIsRefused) {
   RunNote note = Note();
   note.token = 0;
   EXPECT_TRUE(absl::IsInvalidArgument(DecodeRunNote(AsBytes(EncodeRunNote(note))).status()));

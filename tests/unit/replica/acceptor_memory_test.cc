@@ -85,7 +85,7 @@ TEST_F(AcceptorTest, DropVolumeWithoutPromiseForgetsTheVolume) {
   EXPECT_EQ(Restart().volumes, 0u);
 }
 
-TEST_F(AcceptorTest, ASessionDropsNoOtherOnesLogOfItsEpoch) {
+TEST_F(AcceptorTest, SessionKeepsTheLogOfAnotherSessionOfItsEpoch) {
   ASSERT_EQ(Open(3), StatusCode::kOk);
   EXPECT_EQ(acceptor_->DropVolume(TestVolume(), 3, kSession + 1).status().code(),
             StatusCode::kFailedPrecondition);
@@ -151,7 +151,7 @@ TEST_F(AcceptorTest, AbandonAfterCountsFromTheLastFenceOrFetchToo) {
 }
 
 // Frames that came meanwhile may lie unread.
-TEST_F(AcceptorTest, TimeInWhichTheReplicaStoodStillAbandonsNothing) {
+TEST_F(AcceptorTest, TimeInWhichTheReplicaWasStoppedAbandonsNothing) {
   options_.abandon_after_ns = 100 * kSecond;
   Format();
   ASSERT_EQ(Open(), StatusCode::kOk);
@@ -209,7 +209,7 @@ TEST_F(AcceptorTest, RestartKeepsSessionPromiseMarksAndRecords) {
   EXPECT_FALSE(Fence(5, 7));
 }
 
-TEST_F(AcceptorTest, SessionGoesOnAfterARestart) {
+TEST_F(AcceptorTest, SessionContinuesAfterARestart) {
   ASSERT_EQ(Open(), StatusCode::kOk);
   Send({TestRecord(1)});
   Restart();

@@ -171,7 +171,7 @@ TEST_F(AcceptorTest, BadPieceIsCounted) {
   EXPECT_EQ(Held().records, 0u);
 }
 
-TEST_F(AcceptorTest, FullMemoryIsSaidAndWhatWasHeldStays) {
+TEST_F(AcceptorTest, FullMemoryIsReportedAndHeldRecordsStay) {
   ASSERT_EQ(Open(), StatusCode::kOk);
   Seq seq = 0;
   uint16_t flags = 0;

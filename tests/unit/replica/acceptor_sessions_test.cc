@@ -141,7 +141,7 @@ TEST_F(AcceptorTest, AfterARebootAnOlderSessionIsFencedByTheNewerOne) {
   EXPECT_EQ(Open(4), StatusCode::kOk);
 }
 
-TEST_F(AcceptorTest, APromiseThatTheFileLacksComesFromTheMemoryAndTheOtherWayRound) {
+TEST_F(AcceptorTest, PromiseMissingInFileOrMemoryComesFromTheOther) {
   ASSERT_EQ(Open(1), StatusCode::kOk);
   ASSERT_TRUE(Fence(2, 5));
   Restart(/*with_promises=*/false);
@@ -199,7 +199,7 @@ TEST_F(AcceptorTest, AVolumeInUseIsForgottenByForceOnly) {
   EXPECT_FALSE(acceptor_->Forget(now_, TestVolume(), false)->known);
 }
 
-TEST_F(AcceptorTest, ASilentVolumeWhoseRecordsAreOnItsDiskIsForgotten) {
+TEST_F(AcceptorTest, ASilentVolumeWithEverythingOnItsDiskIsForgotten) {
   ASSERT_EQ(Open(), StatusCode::kOk);
   Send({TestRecord(1)});
   Trim(1);

@@ -161,7 +161,7 @@ TEST_F(ArenaFileTest, DirectoryWithAnotherPurposeIsRefused) {
   EXPECT_TRUE(Open().ok()) << "an empty one is its own";
 }
 
-TEST_F(ArenaFileTest, NameThatAnotherUserHasTakenIsGoneRoundAndTheSamePlaceIsFoundAgain) {
+TEST_F(ArenaFileTest, NameTakenByAnotherUserIsAvoidedAndFoundAgain) {
   if (geteuid() != 0) GTEST_SKIP() << "needs root to give a directory away";
   ArenaFile::Options options = Options();
   options.take_neighbour = true;

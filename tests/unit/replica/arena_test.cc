@@ -336,13 +336,13 @@ TEST_F(ArenaSegmentTest, DamagedTagIsDamage) {
   EXPECT_EQ(memory_.Attach().damaged(), 1u);
 }
 
-TEST_F(ArenaSegmentTest, DamagedUsedWordIsTold) {
+TEST_F(ArenaSegmentTest, DamagedUsedWordIsReported) {
   const uint32_t segment = arena_.AllocateSegment(slot_).value();
   Entry(segment)[16] ^= 1;
   EXPECT_EQ(memory_.Attach().segment_used(segment), std::nullopt);
 }
 
-TEST_F(ArenaSegmentTest, WhereItGoesOnSurvivesUntilEitherIsGivenBack) {
+TEST_F(ArenaSegmentTest, ContinuationSurvivesUntilEitherSegmentIsFreed) {
   const uint32_t one = arena_.AllocateSegment(slot_).value();
   const uint32_t two = arena_.AllocateSegment(slot_).value();
   EXPECT_EQ(arena_.segment_next(one), std::nullopt);
@@ -359,7 +359,7 @@ TEST_F(ArenaSegmentTest, WhereItGoesOnSurvivesUntilEitherIsGivenBack) {
   }
 }
 
-TEST_F(ArenaSegmentTest, DamagedWordOfWhereItGoesOnIsNone) {
+TEST_F(ArenaSegmentTest, DamagedContinuationCountsAsNone) {
   const uint32_t one = arena_.AllocateSegment(slot_).value();
   arena_.SetSegmentNext(one, arena_.AllocateSegment(slot_).value());
   for (int byte = 24; byte < 32; ++byte) {

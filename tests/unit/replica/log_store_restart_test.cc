@@ -31,7 +31,7 @@ TEST_F(LogStoreTest, RestartFindsEveryRecord) {
   EXPECT_EQ(Restart().records, 301u);
 }
 
-TEST_F(LogStoreTest, RestartForgetsPiecesAndKeepsWhatStandsBehindThem) {
+TEST_F(LogStoreTest, RestartForgetsPiecesAndKeepsLaterRecords) {
   Open();
   ASSERT_EQ(Append(TestRecord(1)), Result::kStored);
   ASSERT_EQ(AddPiece(TestRecord(2, 2000), 2, 0, 1000), Result::kPending);
@@ -123,7 +123,7 @@ TEST_F(LogStoreTest, RecordInsideABodyIsNeverTakenForAnEntry) {
   EXPECT_FALSE(log_->held().Contains(2));
 }
 
-TEST_F(LogStoreTest, DamagedUsedWordIsCountedAndTheRecordsAreFoundAllTheSame) {
+TEST_F(LogStoreTest, DamagedUsedWordIsCountedAndTheRecordsAreFound) {
   Open();
   ASSERT_EQ(Append(TestRecord(1)), Result::kStored);
   ASSERT_EQ(Append(TestRecord(2)), Result::kStored);

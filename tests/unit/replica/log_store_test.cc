@@ -86,7 +86,7 @@ TEST_F(LogStoreTest, TrimBeyondEverythingHeldMovesOn) {
 }
 
 // Trimming leaves the index unchanged.
-TEST_F(LogStoreTest, WhatWasTrimmedIsNotReadInPlaceOfWhatIsMissing) {
+TEST_F(LogStoreTest, TrimmedRecordsAreNotReadInPlaceOfMissingOnes) {
   Open();
   Seq seq = 0;
   while (seq < 600) ASSERT_EQ(Append(TestRecord(++seq)), Result::kStored);
@@ -108,7 +108,7 @@ TEST_F(LogStoreTest, GrantIsNotExceededAndTrimMakesRoom) {
   EXPECT_EQ(Append(TestRecord(seq, 10000)), Result::kStored);
 }
 
-TEST_F(LogStoreTest, GrantHoldsWhatWasAskedForWhateverTheSizes) {
+TEST_F(LogStoreTest, GrantHoldsTheRequestedBytesForAnySizes) {
   for (const size_t body : {size_t{0}, size_t{1}, size_t{400}, size_t{5000}, size_t{70000},
                             size_t{117000}, kMaxRecordBody}) {
     const uint64_t asked = uint64_t{10} << 20;
@@ -141,7 +141,7 @@ TEST_F(LogStoreTest, FreeBytesIsAPromise) {
 }
 
 // The bound is at most 64 bytes per record beside header and body, all counted.
-TEST_F(LogStoreTest, OverheadIsAtMost64BytesPerRecordWhateverTheSize) {
+TEST_F(LogStoreTest, OverheadIsAtMost64BytesPerRecordOfAnySize) {
   for (const size_t body :
        {size_t{0}, size_t{1}, size_t{100}, size_t{512}, size_t{1000}, size_t{4096}, size_t{8192},
         size_t{16} << 10, size_t{64} << 10, size_t{100000}, size_t{124} << 10, kMaxRecordBody}) {
@@ -201,7 +201,7 @@ TEST_F(LogStoreTest, PiecesOfARecordThatASegmentsEndCuts) {
 }
 
 // The second segment holds a part of a record that is newer than all that begin there.
-TEST_F(LogStoreTest, TrimFreesNoSegmentInWhichANewerRecordGoesOn) {
+TEST_F(LogStoreTest, TrimKeepsASegmentWithTheRestOfANewerRecord) {
   Open();
   FillUpTo(1000);
   const std::string cut = TestRecord(9, 5000);

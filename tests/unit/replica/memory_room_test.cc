@@ -89,7 +89,7 @@ TEST_F(MemoryRoomTest, AGroupOfVersionOneCountsItsChildrenToo) {
   EXPECT_THAT(Read().because, HasSubstr("memory.limit_in_bytes"));
 }
 
-TEST_F(MemoryRoomTest, ARefusalNamesFiguresAndWhatToDo) {
+TEST_F(MemoryRoomTest, RefusalNamesFiguresAndTheRemedy) {
   const MemoryRoom room{64 * kMiB, "the file"};
   EXPECT_TRUE(CheckMemoryRoom(room, 32 * kMiB, "it").ok());
   EXPECT_TRUE(CheckMemoryRoom(room, 0, "it").ok());

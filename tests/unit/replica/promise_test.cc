@@ -56,7 +56,7 @@ TEST(PromiseFileTest, GoldenBytesOfVersionOne) {
   EXPECT_EQ(absl::BytesToHexString(bytes), absl::BytesToHexString(golden));
 }
 
-TEST(PromiseFileTest, WhatWasWrittenIsReadInTheOrderOfVolumes) {
+TEST(PromiseFileTest, EntriesAreReadInTheOrderOfVolumes) {
   PromiseFile file = TestFile();
   const auto read = DecodePromiseFile(AsBytes(EncodePromiseFile(file)));
   ASSERT_TRUE(read.ok()) << read.status();
@@ -110,7 +110,7 @@ class KeeperTest : public ::testing::Test {
   std::vector<Promise> promises_ = TestFile().promises;
 };
 
-TEST_F(KeeperTest, WhatChangedIsWrittenAndNothingTwice) {
+TEST_F(KeeperTest, ChangesAreWrittenOnce) {
   PromiseKeeper keeper = Keeper();
   ASSERT_TRUE(keeper.Begin(100, 3).ok());
   EXPECT_EQ(Written().promises.size(), 2u);
@@ -124,7 +124,7 @@ TEST_F(KeeperTest, WhatChangedIsWrittenAndNothingTwice) {
   EXPECT_EQ(Written().incarnation, 100u);
 }
 
-TEST_F(KeeperTest, WhatCouldNotBeWrittenIsWrittenByTheNextCall) {
+TEST_F(KeeperTest, FailedWriteIsRepeatedByTheNextCall) {
   PromiseKeeper keeper = Keeper();
   ASSERT_TRUE(keeper.Begin(100, 3).ok());
   promises_[0].promised = 20;
@@ -179,7 +179,7 @@ TEST(PromiseDirTest, ItIsMadeAndHeldByOneProcess) {
   EXPECT_TRUE(std::filesystem::exists(path + "/promises.damaged"));
 }
 
-TEST(PromiseDirTest, WhatOthersMayChangeIsRefused) {
+TEST(PromiseDirTest, FilesWritableByOthersAreRefused) {
   const std::string dir = ::testing::TempDir() + "open-promises";
   std::filesystem::create_directory(dir);
   std::filesystem::permissions(dir, std::filesystem::perms::all);
@@ -191,7 +191,7 @@ TEST(PromiseDirTest, WhatOthersMayChangeIsRefused) {
   std::filesystem::remove_all(dir);
 }
 
-TEST(PromiseDirTest, WhatCannotBeADirectoryIsRefusedWithAdvice) {
+TEST(PromiseDirTest, ImpossibleDirectoryIsRefusedWithAdvice) {
   const absl::Status refused = PromiseDir::Open("/proc/none/here").status();
   EXPECT_FALSE(refused.ok());
   EXPECT_THAT(std::string(refused.message()), HasSubstr("--state-dir"));

@@ -101,7 +101,7 @@ TEST_F(ServerTest, UnknownSessionIsAnsweredButNotForEveryFrame) {
   ExpectDrops("rate_limited", limited);
 }
 
-TEST_F(ServerTest, FullMemoryIsSaid) {
+TEST_F(ServerTest, FullMemoryIsReported) {
   StartWithSession();
   Seq seq = 0;
   uint16_t flags = 0;

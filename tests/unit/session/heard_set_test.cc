@@ -50,7 +50,7 @@ TEST(HeardSetTest, ASteadyStreamOfRisingAcksHidesNoLoss) {
   EXPECT_TRUE(found);
 }
 
-TEST(HeardSetTest, ARangeThatIsNamedNoMoreIsALoss) {
+TEST(HeardSetTest, MissingRangeInALaterAckIsALoss) {
   HeardSet heard;
   EXPECT_EQ(heard.Take(100, 90, Ack(5, {{7, 9}, {20, 30}})), "");
   EXPECT_EQ(heard.Take(120, 110, Ack(9, {{20, 31}})), "");
@@ -101,7 +101,7 @@ TEST(HeardSetTest, AFullAckSaysNothingAboveItsLastRange) {
   EXPECT_EQ(heard.Take(160, 150, Ack(120, {{200, 210}})), "");
 }
 
-TEST(HeardSetTest, WhatAFullAckLeftOutIsStillCompared) {
+TEST(HeardSetTest, RangesThatAFullAckLeftOutAreStillCompared) {
   HeardSet heard;
   EXPECT_EQ(heard.Take(100, 90, Ack(5, {{200, 210}})), "");
   std::vector<SeqRange> many;

@@ -184,7 +184,7 @@ TEST_F(PeerPathTest, ANarrowWayGivesTheGroupBack) {
   EXPECT_FALSE(path_.group_unheard());
 }
 
-TEST_F(PeerPathTest, AnotherRouteBeginsAnew) {
+TEST_F(PeerPathTest, AnotherRouteResetsThePath) {
   path_.SetRoute(8972, true);
   Narrow(100, kLarge, 1372);
   path_.SetRoute(1472, true);
@@ -198,7 +198,7 @@ TEST_F(PeerPathTest, ThisHostsOwnWayIsNeverNarrower) {
   EXPECT_EQ(path_.datagram_bytes(), kDatagramPayloadLoopback);
 }
 
-TEST_F(PeerPathTest, WhatIsNeverAnsweredIsForgotten) {
+TEST_F(PeerPathTest, UnansweredProbeIsForgotten) {
   path_.SetRoute(8972, false);
   for (int i = 0; i < 1000; ++i, ++seq_) path_.Send(now_, seq_ + 1, seq_ + 1, kLarge, false);
   EXPECT_FALSE(path_.Acked(now_, seq_));

@@ -115,7 +115,7 @@ TEST_P(ReplicatedTest, RecordsOfManyDatagramsAreHeldByAll) {
   while (!held() && !HasFailure()) std::this_thread::yield();
 }
 
-TEST_P(ReplicatedTest, ManyWaitIsSaidWhileManyDoAndNotOfOne) {
+TEST_P(ReplicatedTest, ManyWaitIsTrueForSeveralWaitersOnly) {
   config_.delta_us = 1'000'000;  // all callers come before the volume is in mode local
   StartReplicated();
   EXPECT_FALSE(pipeline_->ManyWait());
@@ -141,7 +141,7 @@ TEST_P(ReplicatedTest, ManyWaitIsSaidWhileManyDoAndNotOfOne) {
   EXPECT_FALSE(pipeline_->ManyWait());
 }
 
-TEST_P(ReplicatedTest, WhoWaitsWithoutAThreadHearsWhenTheReplicasAreGone) {
+TEST_P(ReplicatedTest, WaiterWithoutAThreadIsNotifiedWhenReplicasAreLost) {
   StartReplicated();
   servers_.clear();
   Outcomes outcomes;

@@ -43,7 +43,7 @@ TEST_F(PipelineTest, DurableWithoutReplicasMeansInTheStableLog) {
   EXPECT_EQ(contents.records.size(), 50u);
 }
 
-TEST_F(PipelineTest, WhoeverWantsToBeToldIsToldOnceAndNotBeforeItIsDurable) {
+TEST_F(PipelineTest, WaiterIsNotifiedOnceWhenTheRecordIsDurable) {
   ASSERT_TRUE(Start().ok());
   std::atomic<uint64_t> told = 0, early = 0, issued = 0;
   std::atomic<Seq> latest = 0;  // the last record with a callback
@@ -79,7 +79,7 @@ TEST_F(PipelineTest, WhoeverWantsToBeToldIsToldOnceAndNotBeforeItIsDurable) {
   EXPECT_GE(apart, 200) << "too few chances to be told too early";
 }
 
-TEST_F(PipelineTest, WhoeverWantsToBeToldIsToldOfAFailure) {
+TEST_F(PipelineTest, WaiterIsNotifiedOfAFailure) {
   ASSERT_TRUE(Start().ok());
   signal(SIGXFSZ, SIG_IGN);
   rlimit before{};
@@ -105,7 +105,7 @@ TEST_F(PipelineTest, WhoeverWantsToBeToldIsToldOfAFailure) {
   EXPECT_FALSE(outcomes.WaitFor(wanted + 1).back().ok());
 }
 
-TEST_F(PipelineTest, WhoeverWantsToBeToldIsToldBeforeThePipelineIsGone) {
+TEST_F(PipelineTest, WaiterIsNotifiedBeforeThePipelineIsDestroyed) {
   std::filesystem::remove_all(path_ + "/.salius");  // no volume may lie in another
   for (int round = 0; round < 5; ++round) {
     config_.volume = VolumeId::Random();
@@ -149,7 +149,7 @@ TEST_F(PipelineTest, RecordsAreAppliedOnceAndInOrderFromManyThreads) {
   for (size_t i = 0; i < seqs.size(); ++i) EXPECT_EQ(seqs[i], i + 1);
 }
 
-TEST_F(PipelineTest, WhatPiledUpIsGivenToTheSinkTogether) {
+TEST_F(PipelineTest, QueuedRecordsAreGivenToTheSinkTogether) {
   ASSERT_TRUE(Start().ok());
   sink_.together = 5;
   {
@@ -162,7 +162,7 @@ TEST_F(PipelineTest, WhatPiledUpIsGivenToTheSinkTogether) {
   EXPECT_GT(sink_.largest, 5u);
 }
 
-TEST_F(PipelineTest, WhatWasAppliedBeforeAFailureCountsAsApplied) {
+TEST_F(PipelineTest, RecordsAppliedBeforeAFailureCountAsApplied) {
   MoveToExt4();  // there is no mark elsewhere
   ASSERT_TRUE(Start().ok());
   const auto mark = AppliedMark::Open(dir_.salius_fd);
@@ -181,7 +181,7 @@ TEST_F(PipelineTest, WhatWasAppliedBeforeAFailureCountsAsApplied) {
   EXPECT_EQ(sink_.seqs(), (std::vector<Seq>{1, 2, 3}));
 }
 
-TEST_F(PipelineTest, WhatSomebodyAwaitsDoesNotWaitForWhatFollows) {
+TEST_F(PipelineTest, AwaitedApplyDoesNotWaitForLaterRecords) {
   ASSERT_TRUE(Start().ok());
   sink_.block_at = 1;
   ASSERT_TRUE(IssueOne("x").ok());
@@ -372,7 +372,7 @@ TEST_F(PipelineTest, AFullLogHoldsAnIssuerUpUntilThereIsACheckpoint) {
   ASSERT_TRUE(pipeline_->Stop().ok());
 }
 
-TEST_F(PipelineTest, ReplicasThatNobodyRunsLeaveItLocalAndSayWhy) {
+TEST_F(PipelineTest, UnreachableReplicasLeaveItLocalWithAReason) {
   config_.replicas = {"127.0.0.1:9", "127.0.0.1:19"};
   config_.acks = 2;
   ASSERT_TRUE(Start().ok());

@@ -84,7 +84,7 @@ TEST_F(PlacesTest, GoesToTheFirstAddressThatItMayHave) {
 }
 
 // A replica answers at the other's address: it started there before the names led there.
-TEST_F(PlacesTest, AnAddressWhereOneAnswersWhoseNameLeadsElsewhereIsTheOthers) {
+TEST_F(PlacesTest, AddressBelongsToTheReplicaThatAnswersThere) {
   EXPECT_FALSE(places_.OnAnswer(1, Answer({"10.0.0.1"}), /*connected=*/0b001).moved);
   EXPECT_FALSE(places_.OnAnswer(0, Answer({"10.0.0.2"}), /*connected=*/0b001).moved);
   const auto change = places_.OnAnswer(1, Answer({"10.0.0.1"}), /*connected=*/0b001);
@@ -110,7 +110,7 @@ TEST_F(PlacesTest, AnAddressThatAnothersNameLeadsToIsNotTaken) {
   EXPECT_FALSE(places_.OnAnswer(2, Answer({"10.0.0.1"}), 0).moved);
 }
 
-TEST_F(PlacesTest, AnAddressOfOneWhoseNameIsGoneIsTaken) {
+TEST_F(PlacesTest, AddressOfAVanishedNameIsTaken) {
   (void)places_.OnAnswer(0, absl::NotFoundError("its name is gone"), 0);
   const auto change = places_.OnAnswer(2, Answer({"10.0.0.1"}), 0);
   EXPECT_TRUE(change.moved);
@@ -141,7 +141,7 @@ TEST_F(PlacesTest, TriesEachAddressOfItsNameInTurn) {
   ExpectAt(0, "10.0.0.1");
 }
 
-TEST_F(PlacesTest, TriesWhatTheLastAnswerBrought) {
+TEST_F(PlacesTest, TriesAddressesOfTheLastAnswer) {
   EXPECT_FALSE(places_.TryNext(0));
   EXPECT_FALSE(places_.OnAnswer(0, Answer({"10.0.0.5", "10.0.0.1"}), 0).moved);
   EXPECT_TRUE(places_.TryNext(0));

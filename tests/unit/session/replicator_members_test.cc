@@ -19,7 +19,7 @@ TEST_F(ReplicatorTest, AnotherIncarnationNeverCounts) {
   EXPECT_FALSE(core_->counting_acks());
 }
 
-TEST_F(ReplicatorTest, LosingAMemberSecuresWhatLeanedOnItBeforeTheNote) {
+TEST_F(ReplicatorTest, LossOfAMemberSecuresItsRecordsBeforeTheNote) {
   Make(3, 2);
   Heal(3);
   Issue();
@@ -63,7 +63,7 @@ TEST_F(ReplicatorTest, NothingIsDurableBetweenTheLossOfTooManyAndTheNoteOfModeLo
   EXPECT_EQ(core_->durable(), 1u);
 }
 
-TEST_F(ReplicatorTest, HowLongAReplicaHasBeenSilentIsSaidAsOfNow) {
+TEST_F(ReplicatorTest, SilenceOfAReplicaIsReportedAsOfNow) {
   Make(1, 1);
   Heal(1);
   while (core_->replica(0, now_).member) {
@@ -99,7 +99,7 @@ TEST_F(ReplicatorTest, ALostStoreIsNoWitnessAndCountsWhenAnotherMemberIsOne) {
   EXPECT_EQ(core_->noted().members, 0b11);
 }
 
-TEST_F(ReplicatorTest, AnAnswerToWhatWasSentBeforeTheDoubtIsNoWitness) {
+TEST_F(ReplicatorTest, AnswerToAFrameSentBeforeTheDoubtIsNoWitness) {
   Make(2, 1);
   Heal(2);
   Reborn(1, 777, 8001);
@@ -202,7 +202,7 @@ TEST_F(ReplicatorTest, TheSameMemoryUnderTwoAddressesCountsOnce) {
   EXPECT_NE(core_->replica(1, now_).problem.find("replica 0"), std::string::npos);
 }
 
-TEST_F(ReplicatorTest, WhoIsNowhereLeavesItsMemoryToWhoIsThereNow) {
+TEST_F(ReplicatorTest, ReplicaWithoutAnAddressGivesItsMemoryToTheReachableOne) {
   Make(2, 1);
   Tick(1);
   core_->OnOpened(now_, 0, 100, 7000 + 0, 1, 64 << 20);
@@ -240,7 +240,7 @@ TEST_F(ReplicatorTest, TheSameMemoryUnderALowerNumberThatComesLaterDoesNotCountT
   EXPECT_EQ(core_->replica(1, now_).problem, "");
 }
 
-TEST_F(ReplicatorTest, WhatLiesBelowTheBaseIsNotAwaited) {
+TEST_F(ReplicatorTest, RecordsBelowTheBaseAreNotAwaited) {
   Make(1, 1);
   for (int i = 0; i < 10; ++i) core_->Issue(now_, 100);
   Tick(1);
@@ -412,7 +412,7 @@ TEST_F(ReplicatorTest, LossesAndModeLocalAreWarningsAndFailureIsAnError) {
   EXPECT_EQ(told[2].rfind("E- volume failed: fenced", 0), 0u) << told[2];
 }
 
-TEST_F(ReplicatorTest, AReasonOfARefusalIsToldOnceUntilItChanges) {
+TEST_F(ReplicatorTest, RefusalReasonIsLoggedOnceUntilItChanges) {
   Make(1, 1);
   const auto refuse = [&](const std::string& why) {
     Tick(10'000);

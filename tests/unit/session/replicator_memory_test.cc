@@ -30,7 +30,7 @@ class MemoryTest : public ReplicatorTest {
   }
 };
 
-TEST_F(MemoryTest, AnAckThatNamesLessThanOneBeforeItIsALoss) {
+TEST_F(MemoryTest, AckBelowAnEarlierOneIsALoss) {
   Make(2, 2);
   Heal(2);
   for (int i = 0; i < 10; ++i) Issue();
@@ -59,7 +59,7 @@ TEST_F(MemoryTest, AnAckThatWasOvertakenIsNoLoss) {
   EXPECT_TRUE(core_->counting_acks());
 }
 
-TEST_F(MemoryTest, ARangeThatIsNamedNoMoreIsALoss) {
+TEST_F(MemoryTest, MissingRangeInALaterAckIsALoss) {
   Make(1, 1);
   Heal(1);
   for (int i = 0; i < 10; ++i) Issue();
@@ -70,7 +70,7 @@ TEST_F(MemoryTest, ARangeThatIsNamedNoMoreIsALoss) {
 }
 
 // The replica keeps its session when that is opened again, with the records that it holds then.
-TEST_F(MemoryTest, WhatItHeldBeforeDoesNotCountWhenItIsOpenedAgain) {
+TEST_F(MemoryTest, RecordsHeldBeforeReopeningDoNotCount) {
   Make(2, 1);
   Heal(2);
   for (int i = 0; i < 10; ++i) Issue();

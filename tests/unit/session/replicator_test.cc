@@ -72,7 +72,7 @@ class GatherTest : public ReplicatorTest {
   }
 };
 
-TEST_F(GatherTest, WhatNobodyWaitsForIsSentTogether) {
+TEST_F(GatherTest, UnawaitedRecordsAreSentTogether) {
   Make(2, 1);
   Heal(2);
   // Until a caller waits.
@@ -106,7 +106,7 @@ TEST_F(GatherTest, WhatNobodyWaitsForIsSentTogether) {
   EXPECT_GT(core_->NextTick(now_), now_ + 10 * kMs);
 }
 
-TEST_F(GatherTest, WhatIsWaitedForIsSentAtOnceOrWithWhatIsIssuedMeanwhile) {
+TEST_F(GatherTest, AwaitedRecordIsSentAtOnceWithRecordsIssuedMeanwhile) {
   Make(2, 2);
   Heal(2);
   Issue(SendWhen::kSoon);
@@ -164,7 +164,7 @@ TEST_F(GatherTest, ThatRecordsWereManyIsForgottenWhenTheyStayFew) {
   EXPECT_EQ(issue_and_ack(2), 4u);
 }
 
-TEST_F(ReplicatorTest, WhatWasSentLateIsNotAwaitedBeforeItWasSent) {
+TEST_F(ReplicatorTest, LateRecordIsAwaitedFromItsSendTime) {
   Make(1, 1);
   Heal(1);
   core_->Issue(now_, 4000, SendWhen::kLater);
@@ -297,7 +297,7 @@ TEST_F(ReplicatorTest, AfterAStopWithoutAnAnswerTheModeBecomesLocal) {
   EXPECT_FALSE(core_->counting_acks());
 }
 
-TEST_F(ReplicatorTest, AProcessThatIsAlwaysLateGoesToModeLocalAllTheSame) {
+TEST_F(ReplicatorTest, AlwaysLateProcessStillGoesToModeLocal) {
   Make(1, 1);
   Heal(1);
   Issue();
@@ -313,7 +313,7 @@ TEST_F(ReplicatorTest, AcksForRecordsNeverIssuedHaveNoEffect) {
   EXPECT_EQ(core_->durable(), 0u);
 }
 
-TEST_F(ReplicatorTest, WhatGotLostIsSentAgain) {
+TEST_F(ReplicatorTest, LostRecordIsSentAgain) {
   Make(1, 1);
   Heal(1);
   Issue();

@@ -75,7 +75,7 @@ TEST(AckSetTest, AckNamesTheLowestRangesOnly) {
   EXPECT_EQ(ack.ranges.front(), (SeqRange{2, 2}));
 }
 
-TEST(AckSetTest, RefusesMoreRangesThanItsBoundButTakesWhatNeedsNone) {
+TEST(AckSetTest, RefusesMoreRangesThanItsBoundButExtendsThem) {
   AckSet set(1, 2);
   EXPECT_EQ(set.Add(10), Result::kAdded);
   EXPECT_EQ(set.Add(20), Result::kAdded);

@@ -92,7 +92,7 @@ TEST(UdpSocketTest, AnswersLeaveFromTheAddressThatWasAsked) {
   ExpectAnswerFromTheAddressThatWasAsked("::", "127.0.0.3");
 }
 
-TEST(UdpSocketTest, WithoutTheOptionNothingIsSaidOfLocalAddresses) {
+TEST(UdpSocketTest, WithoutTheOptionLocalAddressesAreUnset) {
   UdpSocket receiver = BindLoopback();
   UdpSocket sender = BindLoopback();
   SendOne(sender, receiver.local().value(), "x");

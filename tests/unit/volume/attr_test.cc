@@ -100,7 +100,7 @@ TEST_F(AttrTest, NowIsKnownWithoutAnInodeLeftToAskTheFileSystem) {
   EXPECT_NEAR(static_cast<double>(st->st_mtim.tv_sec), static_cast<double>(time(nullptr)), 60);
 }
 
-TEST_F(AttrTest, TruncateRefusesWhatHasNoSize) {
+TEST_F(AttrTest, TruncateRefusesObjectsWithoutASize) {
   Make();
   struct stat want {};
   EXPECT_EQ(Errno(volume->SetAttr(Dir(root(), "d"), kSetSize, want)), EISDIR);
@@ -181,7 +181,7 @@ TEST_F(AttrTest, SaliusOwnXattrIsHiddenAndCannotBeChanged) {
   EXPECT_TRUE(volume->ListXattr(node)->empty());
 }
 
-TEST_F(AttrTest, XattrThatCannotBeStoredIsReportedAndTheVolumeGoesOn) {
+TEST_F(AttrTest, UnstorableXattrIsReportedAndTheVolumeContinues) {
   Make();
   volume->Release(Create("f"));
   Node& node = Find("f");
@@ -204,7 +204,7 @@ TEST_F(AttrTest, SettingAnAclCanTakeSetgidAway) {
   EXPECT_EQ(Stat(node).st_mode & 07777, 0755u);
 }
 
-TEST_F(AttrTest, StatFsCountsWhatIsNotYetApplied) {
+TEST_F(AttrTest, StatFsCountsUnappliedRecords) {
   Make();
   auto st = volume->StatFs();
   ASSERT_TRUE(st.ok());

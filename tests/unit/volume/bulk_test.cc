@@ -53,7 +53,7 @@ TEST_F(BulkTest, PastTheLimitWritesGoToTheBackingFileAndAreNotLogged) {
   volume->Release(file);
 }
 
-TEST_F(BulkTest, AppendsGoOnAtTheEndInBulkAndAfterIt) {
+TEST_F(BulkTest, AppendsContinueAtTheEndInBulkAndAfterIt) {
   Make();
   Handle* const file = OldFile("a");
   std::string all(MakeBulk(file), 'b');
@@ -203,7 +203,7 @@ TEST_F(BulkTest, RecordsOfAForgottenNodeAreCoveredByACheckpoint) {
 }
 
 // Until the new node exists, an earlier one of the same file may stamp records, and be destroyed.
-TEST(NodeTableTest, NoNodeComesOrGoesBetweenWhatWasIssuedAndTheNewNode) {
+TEST(NodeTableTest, NodeIsMadeUnderTheLockThatReadsIssued) {
   NodeTable table;
   std::atomic<bool> looked_up = false;
   std::thread other;

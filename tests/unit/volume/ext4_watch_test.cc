@@ -61,7 +61,7 @@ TEST_F(Ext4WatchTest, MessagesAreNoFailureWhenTheLogIsReadInBetween) {
   EXPECT_FALSE(watch.Check().ok());
 }
 
-TEST_F(Ext4WatchTest, WhatItSaidBeforeDoesNotCount) {
+TEST_F(Ext4WatchTest, EarlierMessagesDoNotCount) {
   FindAnErrorIn(fs_.path());
   SayWhatIsNoHarm();
   Ext4Watch watch(Root().get());
@@ -96,7 +96,7 @@ TEST_F(Ext4WatchTest, OtherFileSystemsMessagesDoNotCount) {
   EXPECT_TRUE(watch.Check().ok()) << watch.Check();
 }
 
-TEST_F(Ext4WatchTest, MessageThatNobodyCanReadIsReported) {
+TEST_F(Ext4WatchTest, UnreadableMessageIsReported) {
   const auto say = [this] {
     SALIUS_CHECK(unshare(CLONE_NEWNS) == 0);
     MustRun("mount --make-rprivate / && mount --bind /dev/null /dev/kmsg");

@@ -16,7 +16,7 @@ namespace {
 
 class FilesTest : public VolumeFixture {};
 
-TEST_F(FilesTest, WhatWasWrittenIsReadAtOnceAndOnTheBackingFileAfterClose) {
+TEST_F(FilesTest, WriteIsReadAtOnceAndOnTheBackingFileAfterClose) {
   Make();
   Handle* const file = Create("a");
   Write(file, 0, "hello");
@@ -40,7 +40,7 @@ TEST_F(FilesTest, SynchronousWriteOfAMegabyteIsSplitAndWhole) {
   volume->Release(file);
 }
 
-TEST_F(FilesTest, AppendGoesToTheEndWhateverTheOffsetSays) {
+TEST_F(FilesTest, AppendIgnoresTheOffset) {
   Make();
   Handle* const file = Create("a");
   for (const char* text : {"one", "two", "three"}) {
@@ -106,7 +106,7 @@ TEST_F(FilesTest, FileWithoutAnyPermissionIsWrittenAndTruncated) {
   EXPECT_EQ(st->st_mode & 07777, 0u);
 }
 
-TEST_F(FilesTest, OpenRefusesWhatIsNoRegularFile) {
+TEST_F(FilesTest, OpenRefusesSpecialFiles) {
   Make();
   Node& dir = Dir(root(), "d");
   EXPECT_EQ(Errno(volume->OpenFile(dir, O_RDONLY)), EISDIR);
@@ -253,7 +253,7 @@ TEST_F(FilesTest, FallocateExtendsKeepsPunchesAndZeroes) {
   volume->Release(file);
 }
 
-TEST_F(FilesTest, FallocateRefusesWhatDoesNotConverge) {
+TEST_F(FilesTest, FallocateRefusesModesThatDoNotConverge) {
   Make();
   Handle* const file = Create("a");
   EXPECT_EQ(Errno(volume->Fallocate(*file, FALLOC_FL_COLLAPSE_RANGE, 0, 4096)), EOPNOTSUPP);
@@ -325,7 +325,7 @@ TEST_F(FilesTest, AConfigThatNamesALargerStableLogIsRefused) {
   EXPECT_NE(refused.message().find("stable_log_bytes"), absl::string_view::npos);
 }
 
-TEST_F(FilesTest, StatAfterWriteIsWhatStatSaysLater) {
+TEST_F(FilesTest, StatAfterWriteEqualsLaterStat) {
   Make();
   Handle* const file = Create("a");
   Write(file, 0, "x");

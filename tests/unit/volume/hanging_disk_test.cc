@@ -40,7 +40,7 @@ class HangingDiskTest : public VolumeFixture {
   std::thread applier;
 };
 
-TEST_F(HangingDiskTest, UnappliedDataIsReadAndToldWithoutTheDisk) {
+TEST_F(HangingDiskTest, UnappliedDataIsReadWithoutTheDisk) {
   Make();
   Handle* const file = Create("f");
   Write(file, 0, std::string(8192, 'a'));

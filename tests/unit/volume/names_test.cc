@@ -182,7 +182,7 @@ TEST_F(NamesTest, RenameBetweenDirectories) {
   EXPECT_EQ(BackingContent("top/g"), "moved");
 }
 
-TEST_F(NamesTest, RenameRefusesWhatTheKernelRefuses) {
+TEST_F(NamesTest, RenameRefusesLikeTheKernel) {
   Make();
   Node& d = Dir(root(), "d");
   Node& inner = Dir(d, "inner");
@@ -385,7 +385,7 @@ TEST_F(NamesTest, DefaultAclIsInheritedInsteadOfTheUmask) {
           "; cmp " + Backing("f.acl") + " " + Backing("k.acl"));
 }
 
-TEST_F(NamesTest, ReadDirGoesOnFromAnyOffset) {
+TEST_F(NamesTest, ReadDirContinuesFromAnyOffset) {
   Make();
   std::set<std::string> expected = {".", "..", "lost+found"};
   for (int i = 0; i < 300; ++i) {
@@ -415,7 +415,7 @@ TEST_F(NamesTest, ReadDirGoesOnFromAnyOffset) {
 }
 
 // btrfs lists up to the last name that existed at the last seek.
-TEST_F(NamesTest, ReadDirEndsWhileWhatItListsIsRenamed) {
+TEST_F(NamesTest, ReadDirEndsWhileItsEntriesAreRenamed) {
   constexpr char kMkfs[] = "mkfs.btrfs -q -f";
   if (!ScratchFs::Supported(kMkfs, "rw")) GTEST_SKIP() << "needs btrfs";
   Make(320 * kMiB, kMkfs);
@@ -446,7 +446,7 @@ TEST_F(NamesTest, ReadDirEndsWhileWhatItListsIsRenamed) {
   volume->Release(*handle);
 }
 
-TEST_F(NamesTest, ReadDirFromTheStartShowsWhatIsNew) {
+TEST_F(NamesTest, ReadDirFromTheStartShowsNewEntries) {
   Make();
   auto handle = volume->OpenDir(root());
   ASSERT_TRUE(handle.ok());

@@ -33,7 +33,7 @@ class OpenTest : public VolumeFixture {
 };
 
 // An fsync of the file through the mount has nothing to do.
-TEST_F(OpenTest, WhatWasPutThereBeforeIsOnTheDisk) {
+TEST_F(OpenTest, ExistingFilesAreSynced) {
   MakeClosed(64 * kMiB, "mkfs.ext4 -q -b 4096 -m 0", "commit=1000");
   if (IsSkipped()) return;
   {

@@ -184,7 +184,7 @@ TEST_F(OverlayTest, FailedVolumeStillAnswersReadsAndSizesFromPatches) {
   volume->Release(file);
 }
 
-TEST_F(OverlayTest, SizeIsRightWhenARecordIsAppliedBeforeItsIssuerGoesOn) {
+TEST_F(OverlayTest, SizeIsRightWhenARecordIsAppliedBeforeItsIssuerContinues) {
   Make();
   Handle* const file = Create("a");
   ASSERT_EQ(*volume->Write(*file, 0, "one", /*append=*/true, false), 3u);
@@ -230,7 +230,7 @@ TEST_F(OverlayTest, WritesThatFollowOneAnotherAreAppliedWithOneCall) {
   volume->Release(b);
 }
 
-TEST_F(OverlayTest, WhatWasAppliedTogetherIsReadFromTheFile) {
+TEST_F(OverlayTest, DataAppliedTogetherIsReadFromTheFile) {
   Make();
   Handle* const file = Create("a");
   Write(file, 0, "one");
@@ -267,7 +267,7 @@ TEST_F(OverlayTest, WritesThatWereAppliedTogetherHoldNothingAnyMore) {
   EXPECT_EQ(volume->StatFs()->f_ffree, free_before->f_ffree + 1);
 }
 
-TEST_F(OverlayTest, WhatOneCallCouldNotApplyIsStillThereToRead) {
+TEST_F(OverlayTest, DataOfAFailedApplyIsStillRead) {
   Make();
   Handle* const file = Create("a");
   for (uint64_t at = 0; at < 12288; at += 4096) Write(file, at, std::string(4096, 'a' + at / 4096));

@@ -157,7 +157,7 @@ TEST_F(RecordsTest, RenameNamesDirectoriesAndFilesById) {
   EXPECT_EQ(body->to_name, "b");
 }
 
-TEST_F(RecordsTest, WhatTakesAFilesOnlyNameSaysSo) {
+TEST_F(RecordsTest, RecordThatRemovesTheLastNameIsMarked) {
   Make();
   for (const char* name : {"one", "two", "other"}) volume->Release(Create(name));
   ASSERT_TRUE(volume->Link(Find("two"), root(), "second").ok());
@@ -198,7 +198,7 @@ TEST_F(RecordsTest, AdoptComesBeforeTheFirstChangeWithPathAndHandle) {
 }
 
 // Names the file that the session means, in case others have its id as copies.
-TEST_F(RecordsTest, AdoptOfAFileThatHasItsIdTellsItsHandle) {
+TEST_F(RecordsTest, AdoptOfAFileWithAnIdHasItsHandle) {
   MakeClosed();
   if (IsSkipped()) return;
   MustRun("touch " + Backing("f"));
@@ -227,7 +227,7 @@ TEST_F(RecordsTest, AdoptOfAFileThatHasItsIdTellsItsHandle) {
 }
 
 // Recovery takes a body that it cannot decode for damage.
-TEST_F(RecordsTest, AdoptOfAFileWhosePathIsTooLongHasItsHandleAlone) {
+TEST_F(RecordsTest, AdoptOfAFileWithTooLongAPathHasItsHandleAlone) {
   MakeClosed();
   if (IsSkipped()) return;
   const std::string name(250, 'd');
@@ -271,7 +271,7 @@ TEST_F(RecordsTest, IdThatAForeignFileClaimsMeanwhileIsAnErrorOfTheCall) {
   volume->Release(foreign);
 }
 
-TEST_F(RecordsTest, WhatFailsWhenItIsAppliedIsCancelledBeforeTheCallerHearsIt) {
+TEST_F(RecordsTest, FailedApplyIsCancelledBeforeTheCallReturns) {
   Make();
   // Another program takes the name between check and apply.
   fake().before_apply = [&](const RecordRef& record) {
@@ -305,7 +305,7 @@ TEST_F(RecordsTest, NameUnderWayWhenTheVolumeFailsIsAnIoError) {
   EXPECT_EQ(Errno(volume->MakeDir(root(), "e", 0755, caller)), EROFS) << "nothing was issued";
 }
 
-TEST_F(RecordsTest, NothingIsStampedForWhatIsRefused) {
+TEST_F(RecordsTest, NothingIsStampedForRefusedChanges) {
   Make();
   volume->Release(Create("f"));
   Node& dir = Dir(root(), "d");
@@ -322,7 +322,7 @@ TEST_F(RecordsTest, NothingIsStampedForWhatIsRefused) {
 }
 
 // Recovery would stop at such a record.
-TEST_F(RecordsTest, NothingIsStampedForWhatIsImmutable) {
+TEST_F(RecordsTest, NothingIsStampedForImmutableFiles) {
   Make();
   volume->Release(Create("f"));
   volume->Release(Create("g"));
@@ -412,7 +412,7 @@ TEST_F(RecordsTest, HiddenLinkGoesAlsoWhenARecordWasOnItsWayAtTheCheckpoint) {
 }
 
 // XFS then answers even fstat with an error.
-TEST_F(RecordsTest, FileWhoseAttributesCannotBeToldIsNotLeftOpen) {
+TEST_F(RecordsTest, FileWithUnreadableAttributesIsNotLeftOpen) {
   Make(400 * kMiB, "mkfs.xfs -q");
   volume->Release(Create("a"));
   Node& node = Find("a");
@@ -486,7 +486,7 @@ TEST_F(RecordsTest, UnappliedRecordsKeepAForgottenFileAlive) {
 
 // A checkpoint could leave only a record that was stamped after the one that removes the last name.
 // Then recovery would look for a file that is rightly gone.
-TEST_F(RecordsTest, NothingIsStampedForAFileBehindTheRecordThatTakesItsLastName) {
+TEST_F(RecordsTest, NothingIsStampedAfterTheLastNameIsRemoved) {
   Make();
   for (const bool by_rename : {false, true}) {
     Handle* const file = Create("a");

@@ -166,7 +166,7 @@ TEST_F(SpaceTest, PreallocatedFileIsWrittenOnAFullDisk) {
 }
 
 // Allocated blocks leave the free space at once, not when other writers look again.
-TEST_F(SpaceTest, NobodyCountsOnWhatAFileWasAllocated) {
+TEST_F(SpaceTest, AllocatedSpaceIsNotPromisedToOthers) {
   Make();
   Handle* const other = Create("other");
   Write(other, 0, std::string(4096, 'o'), /*sync=*/true);  // looks
@@ -266,7 +266,7 @@ class SpaceGuardTest : public ::testing::Test {
   SpaceGuard guard{written.get(), [] { return absl::OkStatus(); }};
 };
 
-TEST_F(SpaceGuardTest, WhatAWriteWasLetThroughWithIsNotAllocatedMeanwhile) {
+TEST_F(SpaceGuardTest, ReservationOfAWriteIsNotAllocatedMeanwhile) {
   const uint64_t most = Available() - 8 * kMiB;
   {
     const auto hold = Reserve(16 * kMiB);
@@ -276,14 +276,14 @@ TEST_F(SpaceGuardTest, WhatAWriteWasLetThroughWithIsNotAllocatedMeanwhile) {
   EXPECT_EQ(Allocate(most), 0);
 }
 
-TEST_F(SpaceGuardTest, WhatIsAllocatedLeavesTheBudgetAtOnce) {
+TEST_F(SpaceGuardTest, AllocationLeavesTheBudgetAtOnce) {
   ASSERT_TRUE(Reserve(4096).ok());  // looks
   ASSERT_EQ(Allocate(Available() - 2 * kMiB), 0);
   EXPECT_EQ(Errno(Reserve(64 * kMiB)), ENOSPC);
 }
 
 // Sizes that no disk has must not make the sums wrap.
-TEST_F(SpaceGuardTest, WhatIsFarTooMuchIsRefusedAndNothingElseChanges) {
+TEST_F(SpaceGuardTest, HugeRequestIsRefusedWithoutOtherChange) {
   constexpr uint64_t kHuge[] = {uint64_t{1} << 43, uint64_t{INT64_MAX} - 4096, uint64_t{1} << 62};
   for (const bool full : {false, true}) {
     if (full) {
@@ -298,7 +298,7 @@ TEST_F(SpaceGuardTest, WhatIsFarTooMuchIsRefusedAndNothingElseChanges) {
   }
 }
 
-TEST_F(SpaceGuardTest, WhatCouldNotBeAllocatedIsGivenBack) {
+TEST_F(SpaceGuardTest, FailedAllocationIsGivenBack) {
   EXPECT_EQ(Allocate(Available() + kMiB), ENOSPC);
   ASSERT_TRUE(Reserve(4096).ok());
   EXPECT_EQ(Blocks(), 0u) << "near the end blocks are allocated ahead";
@@ -314,7 +314,7 @@ TEST_F(SpaceGuardTest, SmallDirectWritesCountAsTheBlocksThatTheyTake) {
 }
 
 // XFS reserves the blocks asked for before it looks which are allocated already.
-TEST(SpaceOnXfsTest, BlocksThatSomebodyAskedForAreWrittenOnAFullDisk) {
+TEST(SpaceOnXfsTest, PreallocatedBlocksAreWrittenOnAFullDisk) {
   constexpr char kMkfs[] = "mkfs.xfs -q -f";
   if (!ScratchFs::Supported(kMkfs, "rw")) GTEST_SKIP() << "needs XFS";
   constexpr uint64_t kMiB = uint64_t{1} << 20;
@@ -333,7 +333,7 @@ TEST(SpaceOnXfsTest, BlocksThatSomebodyAskedForAreWrittenOnAFullDisk) {
 }
 
 // Another program's file takes the space.
-TEST_F(SpaceGuardTest, WhatOthersTookIsSeenSoon) {
+TEST_F(SpaceGuardTest, SpaceTakenByOthersIsSeenSoon) {
   ASSERT_TRUE(Reserve(4096).ok());
   ASSERT_EQ(Errno(fs::Fallocate(allocated.get(), 0, 0, Available() - 2 * kMiB)), 0);
   const absl::Time end = absl::Now() + absl::Seconds(20);
@@ -404,7 +404,7 @@ TEST_F(QuotaTest, WritesThatAreAppliedMeanwhileEndAtTheHardLimit) {
   EXPECT_EQ(taken, user.bytes_hard);
 }
 
-TEST_F(QuotaTest, AGroupTakesOverWhatItHasRoomFor) {
+TEST_F(QuotaTest, GroupTakesOverFilesWithinItsQuota) {
   fs::QuotaUse use;
   const QuotaGuard quota([&](fs::QuotaType, uint32_t) { return std::optional<fs::QuotaUse>(use); },
                          [] { return 0; });

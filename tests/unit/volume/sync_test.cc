@@ -37,7 +37,7 @@ uint64_t Flushes(int fd) {
 class SyncTest : public ::testing::TestWithParam<const char*> {};
 
 // When another program has put the log on the disk, XFS's syncfs flushes nothing.
-TEST_P(SyncTest, TheDrivesCacheIsFlushedWhateverNeighboursDid) {
+TEST_P(SyncTest, DriveCacheIsFlushedOnEachSync) {
   ScratchFs scratch(uint64_t{400} << 20, GetParam());
   const auto root = OpenAt(AT_FDCWD, scratch.path(), O_RDONLY | O_DIRECTORY);
   ASSERT_TRUE(root.ok()) << root.status();
@@ -66,7 +66,7 @@ TEST(FsKindTest, MountedWithoutBarriersIsSeen) {
   }
 }
 
-TEST(AppliedMarkTest, ItIsReliedOnWhereAStoreNeedsNoJournal) {
+TEST(AppliedMarkTest, MarkIsReliedOnWhereAStoreNeedsNoJournal) {
   for (const auto& [mkfs, options, relied] : {std::tuple{"mkfs.ext4 -q", "", true},
                                               {"mkfs.ext4 -q", "data=journal", false},
                                               {"mkfs.xfs -q", "", false}}) {
