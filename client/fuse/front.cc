@@ -1,7 +1,7 @@
 #include "client/fuse/front.h"
 
 #include <cerrno>
-#include <vector>
+#include <memory>
 
 #include "client/fuse/groups.h"
 #include "client/fuse/kernel_order.h"
@@ -10,6 +10,8 @@
 #include "common/log.h"
 
 namespace salius {
+
+static_assert(NodeIds::kRoot == FUSE_ROOT_ID);
 
 Front::FrontMetrics::FrontMetrics()
     : read_bytes(GetCounter("salius_fuse_read_bytes_total", "Bytes read through the mount.")),
@@ -24,11 +26,10 @@ Front::FrontMetrics::FrontMetrics()
       fsync_seconds(GetHistogram("salius_fuse_fsync_seconds", "Time in the daemon of an fsync.",
                                  LatencyBounds())) {}
 
-Front::Front(Volume& volume) : volume_(volume) {}
+Front::Front(Volume& volume) : volume_(volume), nodes_(*volume.root()) {}
 
 Front::~Front() {
-  absl::MutexLock lock(&mutex_);
-  SALIUS_CHECK(handles_.empty(), "open handles left behind");
+  SALIUS_CHECK(files_.size() == 0 && directories_.size() == 0, "open handles left behind");
 }
 
 const fuse_lowlevel_ops& Front::Ops() {
@@ -49,16 +50,37 @@ void Front::SetNegotiated(uint64_t init_flags) {
   idmap_.store((init_flags & kInitAllowIdmap) != 0);
 }
 
-Node& Front::node(uint64_t nodeid) {
+Node* Front::FindNode(uint64_t nodeid) const {
+  Node* const node = nodes_.Find(nodeid);
+  if (node == nullptr) SLOG_WARN("the kernel names node {:#x}, which it does not have", nodeid);
   KernelOrder::Use(nodeid);
-  return nodeid == FUSE_ROOT_ID ? *volume_.root() : *reinterpret_cast<Node*>(nodeid);
+  return node;
 }
 
-uint64_t Front::NodeId(const Node& node) const {
-  const uint64_t nodeid =
-      &node == volume_.root() ? uint64_t{FUSE_ROOT_ID} : reinterpret_cast<uint64_t>(&node);
+Handle* Front::FindFile(uint64_t fh) const {
+  Handle* const file = files_.Find(fh);
+  if (file == nullptr) SLOG_WARN("the kernel names open file {:#x}, which is not open", fh);
+  return file;
+}
+
+OpenDirectory* Front::FindDirectory(uint64_t fh) const {
+  OpenDirectory* const directory = directories_.Find(fh);
+  if (directory == nullptr) {
+    SLOG_WARN("the kernel names open directory {:#x}, which is not open", fh);
+  }
+  return directory;
+}
+
+uint64_t Front::GiveLookup(Node& node) {
+  const uint64_t nodeid = nodes_.AddLookup(node);
   KernelOrder::Pass(nodeid);
   return nodeid;
+}
+
+void Front::Forget(uint64_t nodeid, uint64_t lookups) {
+  if (nodeid == FUSE_ROOT_ID || FindNode(nodeid) == nullptr) return;
+  const NodeIds::Forgotten forgotten = nodes_.Forget(nodeid, lookups);
+  if (forgotten.lookups > 0) volume_.Forget(*forgotten.node, forgotten.lookups);
 }
 
 void Front::SetSession(fuse_session* session) {
@@ -82,9 +104,9 @@ Front::ToldAttr Front::Told(const Node& node, struct stat attr, bool provisional
   return {attr, 0};
 }
 
-fuse_entry_param Front::ToEntry(const Entry& entry) const {
+fuse_entry_param Front::ToEntry(const Entry& entry) {
   fuse_entry_param param{};
-  param.ino = NodeId(*entry.node);
+  param.ino = GiveLookup(*entry.node);
   param.generation = Volume::Generation(*entry.node);
   const ToldAttr told = Told(*entry.node, entry.attr, entry.provisional);
   param.attr = told.attr;
@@ -93,9 +115,9 @@ fuse_entry_param Front::ToEntry(const Entry& entry) const {
   return param;
 }
 
-fuse_entry_out Front::ToEntryOut(const Entry& entry) const {
+fuse_entry_out Front::ToEntryOut(const Entry& entry, uint64_t nodeid) const {
   fuse_entry_out out{};
-  out.nodeid = NodeId(*entry.node);
+  out.nodeid = nodeid;
   out.generation = Volume::Generation(*entry.node);
   out.entry_valid = static_cast<uint64_t>(kCacheSeconds);
   const ToldAttr told = Told(*entry.node, entry.attr, entry.provisional);
@@ -104,27 +126,17 @@ fuse_entry_out Front::ToEntryOut(const Entry& entry) const {
   return out;
 }
 
-uint64_t Front::KeepHandle(Handle* handle) {
-  const uint64_t fh = reinterpret_cast<uint64_t>(handle);
-  absl::MutexLock lock(&mutex_);
-  handles_.insert(fh);
-  return fh;
+uint64_t Front::KeepDirectory(Handle& handle) {
+  return directories_.Insert(*new OpenDirectory(handle));
 }
 
-void Front::DropHandle(uint64_t fh) {
-  {
-    absl::MutexLock lock(&mutex_);
-    SALIUS_CHECK(handles_.erase(fh) == 1, "released twice");
-    listings_.erase(fh);
-  }
-  volume_.Release(&handle(fh));
+void Front::DropFile(uint64_t fh) {
+  if (Handle* const file = files_.Erase(fh); file != nullptr) volume_.Release(file);
 }
 
-std::shared_ptr<Front::DirListing> Front::ListingOf(uint64_t fh) {
-  absl::MutexLock lock(&mutex_);
-  std::shared_ptr<DirListing>& listing = listings_[fh];
-  if (listing == nullptr) listing = std::make_shared<DirListing>();
-  return listing;
+void Front::DropDirectory(uint64_t fh) {
+  const std::unique_ptr<OpenDirectory> directory(directories_.Erase(fh));
+  if (directory != nullptr) volume_.Release(&directory->handle);
 }
 
 void Front::AwaitAnswers() {
@@ -138,14 +150,11 @@ void Front::AwaitAnswers() {
 }
 
 void Front::ReleaseAll() {
-  std::vector<uint64_t> left;
-  {
-    absl::MutexLock lock(&mutex_);
-    left.assign(handles_.begin(), handles_.end());
-    handles_.clear();
-    listings_.clear();
+  for (Handle* const file : files_.Clear()) volume_.Release(file);
+  for (OpenDirectory* const left : directories_.Clear()) {
+    const std::unique_ptr<OpenDirectory> directory(left);
+    volume_.Release(&directory->handle);
   }
-  for (const uint64_t fh : left) volume_.Release(&handle(fh));
 }
 
 int Front::Errno(const absl::Status& status) {
@@ -160,6 +169,30 @@ int Front::Errno(const absl::Status& status) {
 uid_t Front::OpenerOf(const fuse_in_header& who) const {
   if (!volume_.ManyOpen()) return 0;
   return who.uid == kNoId ? IdsOf(who.pid).uid : who.uid;
+}
+
+Node* NodeOf(fuse_req_t req, fuse_ino_t ino) {
+  Node* const node = FrontOf(req).FindNode(ino);
+  if (node == nullptr) fuse_reply_err(req, ESTALE);
+  return node;
+}
+
+Node* Front::NodeOf(const RawRequest& request) const {
+  Node* const node = FindNode(request.header().nodeid);
+  if (node == nullptr) request.ReplyError(ESTALE);
+  return node;
+}
+
+Handle* FileOf(fuse_req_t req, const fuse_file_info* fi) {
+  Handle* const file = FrontOf(req).FindFile(fi->fh);
+  if (file == nullptr) fuse_reply_err(req, EBADF);
+  return file;
+}
+
+OpenDirectory* DirectoryOf(fuse_req_t req, const fuse_file_info* fi) {
+  OpenDirectory* const directory = FrontOf(req).FindDirectory(fi->fh);
+  if (directory == nullptr) fuse_reply_err(req, EBADF);
+  return directory;
 }
 
 fuse_in_header WhoAsks(fuse_req_t req) {

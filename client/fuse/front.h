@@ -19,8 +19,12 @@
 // takes the others first: those of which libfuse drops a part (OPEN, CREATE, WRITE, SETATTR,
 // SETXATTR) and those that it does not know (TMPFILE, STATX).
 //
-// Threads: every method may be called by any worker; the volume does the locking. Only the set of
-// open handles and the number of pending answers are kept here, each under a lock of its own, which
+// Numbers. Nodes and open files are numbers for the kernel (id_table.h). A request that names an
+// unknown node is answered ESTALE, one that names an unknown file EBADF, and the log says so. A
+// known one stays until the request is answered: the kernel sends no FORGET or RELEASE before.
+//
+// Threads: every method may be called by any worker; the volume does the locking. Only the tables
+// of numbers and the number of pending answers are kept here, each under a lock of its own, which
 // is a leaf.
 #pragma once
 
@@ -35,10 +39,10 @@
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/container/flat_hash_map.h"
-#include "absl/container/flat_hash_set.h"
 #include "absl/synchronization/mutex.h"
 #include "client/fuse/dir_offsets.h"
+#include "client/fuse/id_table.h"
+#include "client/fuse/node_ids.h"
 #include "client/fuse/open_state.h"
 #include "client/fuse/page_invalidator.h"
 #include "client/fuse/raw_request.h"
@@ -46,6 +50,16 @@
 #include "common/metrics.h"
 
 namespace salius {
+
+// An open directory, and the offsets of its entries.
+struct OpenDirectory {
+  explicit OpenDirectory(Handle& opened) : handle(opened), offsets(kept, DirOffsets::kMostKept) {}
+
+  Handle& handle;
+  absl::Mutex mutex;
+  DirOffsets offsets ABSL_GUARDED_BY(mutex);
+  static inline std::atomic<uint64_t> kept{0};
+};
 
 class Front {
  public:
@@ -76,9 +90,18 @@ class Front {
 
   // ---- for the operations (front_*.cc)
   Volume& volume() { return volume_; }
-  Node& node(uint64_t nodeid);
-  uint64_t NodeId(const Node& node) const;
-  static Handle& handle(uint64_t fh) { return *reinterpret_cast<Handle*>(fh); }
+  // Return what the kernel names by a number. Null, and a line in the log: the number is unknown.
+  Node* FindNode(uint64_t nodeid) const;
+  Handle* FindFile(uint64_t fh) const;
+  OpenDirectory* FindDirectory(uint64_t fh) const;
+  // Give a file or directory that was opened its number (`fh`).
+  uint64_t KeepFile(Handle& handle) { return files_.Insert(handle); }
+  uint64_t KeepDirectory(Handle& handle);
+  // Release it. The number is then unknown; if it was already, nothing happens.
+  void DropFile(uint64_t fh);
+  void DropDirectory(uint64_t fh);
+  // Gives back lookups that the kernel owns; ignores an unknown node, and the root.
+  void Forget(uint64_t nodeid, uint64_t lookups);
 
   // Attributes for the kernel, and for how many seconds it may keep them. While a shared map of a
   // file may be stored into, the kernel must not remember the file as sparse. Once a map has been
@@ -88,26 +111,15 @@ class Front {
     double seconds = 0;
   };
   ToldAttr Told(const Node& node, struct stat attr, bool provisional) const;
-  fuse_entry_param ToEntry(const Entry& entry) const;
-  // Keeps `handle` in the set of open ones; DropHandle releases it.
-  uint64_t KeepHandle(Handle* handle);
-  void DropHandle(uint64_t fh);
-
-  // The offsets of an open directory's entries.
-  struct DirListing {
-    DirListing() : offsets(kept, DirOffsets::kMostKept) {}
-    absl::Mutex mutex;
-    DirOffsets offsets ABSL_GUARDED_BY(mutex);
-    static inline std::atomic<uint64_t> kept{0};
-  };
+  // Returns an entry for the kernel, which then owns the lookup (Forget).
+  fuse_entry_param ToEntry(const Entry& entry);
   // Returns the user to whom an open counts; root while that does not matter.
   uid_t OpenerOf(const fuse_in_header& who) const;
-  // Returns the listing of a handle of OpenDir, made at the first call.
-  std::shared_ptr<DirListing> ListingOf(uint64_t fh);
 
   // Calls `reply` with the node's attributes, from this thread or another (AfterPages).
-  void WithAttr(uint64_t nodeid, const std::function<void(Node&, const absl::StatusOr<struct stat>&,
-                                                          bool provisional)>& reply);
+  void WithAttr(
+      Node& node, uint64_t nodeid,
+      const std::function<void(const absl::StatusOr<struct stat>&, bool provisional)>& reply);
 
   struct FrontMetrics {
     FrontMetrics();
@@ -148,7 +160,8 @@ class Front {
   // Removes suid, sgid and file capabilities, as the VFS does when `who` writes, truncates or gives
   // away the file. `mode_bits` false: capabilities only (the kernel says that `who` keeps the
   // bits).
-  absl::Status KillPrivileges(Node& node, const fuse_in_header& who, bool mode_bits);
+  absl::Status KillPrivileges(Node& node, uint64_t nodeid, const fuse_in_header& who,
+                              bool mode_bits);
   // Returns the errno of `status`; counts and logs EIO, which only a failing volume gives.
   int Errno(const absl::Status& status);
 
@@ -162,11 +175,16 @@ class Front {
                         std::function<void(const absl::Status&)> reply);
   void RawStatx(const RawRequest& request);
   void RawSetAttr(const RawRequest& request);
-  void DoSetAttr(const fuse_setattr_in& in, const fuse_in_header& who, const RawAnswer& answer);
+  void DoSetAttr(Node& node, const fuse_setattr_in& in, const fuse_in_header& who,
+                 const RawAnswer& answer);
   void RawSetXattr(const RawRequest& request);
 
-  fuse_entry_out ToEntryOut(const Entry& entry) const;
-  uint32_t GrantOpen(Node& node, int flags);
+  // Returns the node's id, and counts the lookup, which the kernel owns from now on.
+  uint64_t GiveLookup(Node& node);
+  fuse_entry_out ToEntryOut(const Entry& entry, uint64_t nodeid) const;
+  uint32_t GrantOpen(Node& node, uint64_t nodeid, int flags);
+  // Finds the node of the request. Null: it is unknown, and the request was answered.
+  Node* NodeOf(const RawRequest& request) const;
 
   Volume& volume_;
   fuse_session* session_ = nullptr;
@@ -179,9 +197,9 @@ class Front {
   absl::Mutex waiting_mutex_;
   uint64_t waiting_ ABSL_GUARDED_BY(waiting_mutex_) = 0;  // answers that wait for durability
 
-  absl::Mutex mutex_;
-  absl::flat_hash_set<uint64_t> handles_ ABSL_GUARDED_BY(mutex_);
-  absl::flat_hash_map<uint64_t, std::shared_ptr<DirListing>> listings_ ABSL_GUARDED_BY(mutex_);
+  NodeIds nodes_;
+  IdTable<Handle> files_;
+  IdTable<OpenDirectory> directories_;  // owned
 };
 
 // Time-outs of names and attributes in the kernel's cache, in seconds. A day stands for "for ever":
@@ -196,6 +214,10 @@ void AddDirOps(fuse_lowlevel_ops* ops);
 
 // Returns the front of a request that libfuse decoded.
 inline Front& FrontOf(fuse_req_t req) { return *static_cast<Front*>(fuse_req_userdata(req)); }
+// Find what a request names. Null: it is unknown, and the request was answered (ESTALE, EBADF).
+Node* NodeOf(fuse_req_t req, fuse_ino_t ino);
+Handle* FileOf(fuse_req_t req, const fuse_file_info* fi);
+OpenDirectory* DirectoryOf(fuse_req_t req, const fuse_file_info* fi);
 // Returns the caller as libfuse names it: user, group and process.
 fuse_in_header WhoAsks(fuse_req_t req);
 // Returns whether the caller is root. Where a mount may be idmapped the kernel does not say, and

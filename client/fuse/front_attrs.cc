@@ -10,6 +10,7 @@
 #include "absl/strings/match.h"
 #include "client/fuse/front.h"
 #include "client/fuse/groups.h"
+#include "client/fuse/kernel_order.h"
 #include "common/check.h"
 #include "common/file.h"
 #include "storage/apply.h"
@@ -20,15 +21,17 @@ namespace {
 
 void GetAttr(fuse_req_t req, fuse_ino_t ino, fuse_file_info*) noexcept {
   Front& front = FrontOf(req);
-  front.WithAttr(
-      ino, [req, &front](Node& node, const absl::StatusOr<struct stat>& attr, bool provisional) {
-        if (!attr.ok()) {
-          fuse_reply_err(req, front.Errno(attr.status()));
-          return;
-        }
-        const Front::ToldAttr told = front.Told(node, *attr, provisional);
-        fuse_reply_attr(req, &told.attr, told.seconds);
-      });
+  Node* const node = NodeOf(req, ino);
+  if (node == nullptr) return;
+  front.WithAttr(*node, ino,
+                 [req, &front, node](const absl::StatusOr<struct stat>& attr, bool provisional) {
+                   if (!attr.ok()) {
+                     fuse_reply_err(req, front.Errno(attr.status()));
+                     return;
+                   }
+                   const Front::ToldAttr told = front.Told(*node, *attr, provisional);
+                   fuse_reply_attr(req, &told.attr, told.seconds);
+                 });
 }
 
 // Answers a request for `value` into `size` bytes; size 0 asks how long it is.
@@ -44,7 +47,9 @@ void ReplyXattr(fuse_req_t req, std::string_view value, size_t size) {
 
 void GetXattr(fuse_req_t req, fuse_ino_t ino, const char* name, size_t size) noexcept {
   Front& front = FrontOf(req);
-  const absl::StatusOr<std::string> value = front.volume().GetXattr(front.node(ino), name);
+  Node* const node = NodeOf(req, ino);
+  if (node == nullptr) return;
+  const absl::StatusOr<std::string> value = front.volume().GetXattr(*node, name);
   if (value.ok()) {
     ReplyXattr(req, *value, size);
   } else {
@@ -54,7 +59,9 @@ void GetXattr(fuse_req_t req, fuse_ino_t ino, const char* name, size_t size) noe
 
 void ListXattr(fuse_req_t req, fuse_ino_t ino, size_t size) noexcept {
   Front& front = FrontOf(req);
-  const absl::StatusOr<std::vector<std::string>> names = front.volume().ListXattr(front.node(ino));
+  Node* const node = NodeOf(req, ino);
+  if (node == nullptr) return;
+  const absl::StatusOr<std::vector<std::string>> names = front.volume().ListXattr(*node);
   if (!names.ok()) {
     fuse_reply_err(req, front.Errno(names.status()));
     return;
@@ -73,7 +80,9 @@ void ListXattr(fuse_req_t req, fuse_ino_t ino, size_t size) noexcept {
 
 void RemoveXattr(fuse_req_t req, fuse_ino_t ino, const char* name) noexcept {
   Front& front = FrontOf(req);
-  const absl::Status status = front.volume().RemoveXattr(front.node(ino), name);
+  Node* const node = NodeOf(req, ino);
+  if (node == nullptr) return;
+  const absl::Status status = front.volume().RemoveXattr(*node, name);
   fuse_reply_err(req, status.ok() ? 0 : front.Errno(status));
 }
 
@@ -130,7 +139,8 @@ bool InGroup(const fuse_in_header& who, gid_t group) {
 
 }  // namespace
 
-absl::Status Front::KillPrivileges(Node& node, const fuse_in_header& who, bool mode_bits) {
+absl::Status Front::KillPrivileges(Node& node, uint64_t nodeid, const fuse_in_header& who,
+                                   bool mode_bits) {
   OpenState state = StateOf(node);
   if (state.known_unprivileged()) return absl::OkStatus();
   const absl::StatusOr<struct stat> attr = volume_.GetAttr(node);
@@ -160,7 +170,8 @@ absl::Status Front::KillPrivileges(Node& node, const fuse_in_header& who, bool m
   // After a write the kernel asks again for times and size only. It must not use a remembered mode
   // to run a file as its owner.
   if (changed && session_ != nullptr) {
-    fuse_lowlevel_notify_inval_inode(session_, NodeId(node), -1, 0);
+    KernelOrder::Pass(nodeid);
+    fuse_lowlevel_notify_inval_inode(session_, nodeid, -1, 0);
   }
   // A bit that this caller may keep is removed by another caller's write.
   const mode_t left = attr->st_mode & ~(mode_bits ? lost : mode_t{0});
@@ -169,23 +180,22 @@ absl::Status Front::KillPrivileges(Node& node, const fuse_in_header& who, bool m
 }
 
 void Front::WithAttr(
-    uint64_t nodeid,
-    const std::function<void(Node&, const absl::StatusOr<struct stat>&, bool)>& reply) {
-  Node& target = node(nodeid);
+    Node& node, uint64_t nodeid,
+    const std::function<void(const absl::StatusOr<struct stat>&, bool provisional)>& reply) {
   bool provisional = false;
-  const absl::StatusOr<struct stat> attr = volume_.GetAttr(target, &provisional);
-  const OpenState state = StateOf(target);
+  const absl::StatusOr<struct stat> attr = volume_.GetAttr(node, &provisional);
+  const OpenState state = StateOf(node);
   if (!attr.ok() || !S_ISREG(attr->st_mode) || attr->st_blocks > 0 || attr->st_size == 0 ||
       state.stored() || !state.MayHaveDirtyPages()) {
-    reply(target, attr, provisional);
+    reply(attr, provisional);
     return;
   }
   // Programs that copy take a file without any block for empty (tar -S). The kernel's pages of it
   // are zeros, or dirty: dropping them costs nothing, and shows which.
-  AfterPages(nodeid, 0, 0, [this, &target, reply] {
+  AfterPages(nodeid, 0, 0, [this, &node, reply] {
     bool provisional = false;
-    const absl::StatusOr<struct stat> attr = volume_.GetAttr(target, &provisional);
-    reply(target, attr, provisional);
+    const absl::StatusOr<struct stat> attr = volume_.GetAttr(node, &provisional);
+    reply(attr, provisional);
   });
 }
 
@@ -195,13 +205,15 @@ void Front::RawStatx(const RawRequest& request) {
     request.ReplyError(EIO);
     return;
   }
-  WithAttr(request.header().nodeid,
-           [this, answer = request.answer()](Node& node, const absl::StatusOr<struct stat>& attr,
-                                             bool provisional) {
+  Node* const node = NodeOf(request);
+  if (node == nullptr) return;
+  WithAttr(*node, request.header().nodeid,
+           [this, node, answer = request.answer()](const absl::StatusOr<struct stat>& attr,
+                                                   bool provisional) {
              absl::Status status = attr.status();
              std::optional<timespec> birth;
              if (status.ok()) {
-               absl::StatusOr<std::optional<timespec>> known = volume_.BirthTime(node);
+               absl::StatusOr<std::optional<timespec>> known = volume_.BirthTime(*node);
                status = known.status();
                if (known.ok()) birth = *known;
              }
@@ -209,7 +221,7 @@ void Front::RawStatx(const RawRequest& request) {
                answer.Error(Errno(status));
                return;
              }
-             const ToldAttr told = Told(node, *attr, provisional);
+             const ToldAttr told = Told(*node, *attr, provisional);
              FuseStatxOut out{};
              out.attr_valid = static_cast<uint64_t>(told.seconds);
              out.stat = ToFuseStatx(told.attr, birth);
@@ -223,21 +235,23 @@ void Front::RawSetAttr(const RawRequest& request) {
     request.ReplyError(EIO);
     return;
   }
+  Node* const node = NodeOf(request);
+  if (node == nullptr) return;
   const fuse_in_header& who = request.header();
   // The write-back of bytes that were stored through a map before must not change the time that is
   // set. (Not with a size: the kernel holds writes back until a truncation is answered.)
   if ((in->valid & FATTR_MTIME) != 0 && (in->valid & FATTR_SIZE) == 0 &&
-      StateOf(node(who.nodeid)).MayHaveDirtyPages()) {
-    AfterPages(who.nodeid, 0, 0,
-               [this, in = *in, who, answer = request.answer()] { DoSetAttr(in, who, answer); });
+      StateOf(*node).MayHaveDirtyPages()) {
+    AfterPages(who.nodeid, 0, 0, [this, node, in = *in, who, answer = request.answer()] {
+      DoSetAttr(*node, in, who, answer);
+    });
     return;
   }
-  DoSetAttr(*in, who, request.answer());
+  DoSetAttr(*node, *in, who, request.answer());
 }
 
-void Front::DoSetAttr(const fuse_setattr_in& in, const fuse_in_header& who,
+void Front::DoSetAttr(Node& target, const fuse_setattr_in& in, const fuse_in_header& who,
                       const RawAnswer& answer) {
-  Node& target = node(who.nodeid);
   struct stat want {};
   const uint32_t mask = WantedAttrs(in, &want);
   OpenState state = StateOf(target);
@@ -250,7 +264,8 @@ void Front::DoSetAttr(const fuse_setattr_in& in, const fuse_in_header& who,
     }
   }
   if ((mask & (kSetUid | kSetGid | kSetSize)) != 0) {
-    const absl::Status killed = KillPrivileges(target, who, (in.valid & FATTR_KILL_SUIDGID) != 0);
+    const absl::Status killed =
+        KillPrivileges(target, who.nodeid, who, (in.valid & FATTR_KILL_SUIDGID) != 0);
     if (!killed.ok()) {
       answer.Error(Errno(killed));
       return;
@@ -287,16 +302,17 @@ void Front::RawSetXattr(const RawRequest& request) {
     request.ReplyError(EIO);
     return;
   }
-  Node& target = node(request.header().nodeid);
+  Node* const target = NodeOf(request);
+  if (target == nullptr) return;
   const std::string key(*name);
   // The kernel asks for it also with a default ACL, which says nothing about this directory.
   const bool kill_sgid =
       (in.setxattr_flags & FUSE_SETXATTR_ACL_KILL_SGID) != 0 && key == kAccessAclXattr;
   const absl::Status status =
-      volume_.SetXattr(target, key, {reinterpret_cast<const char*>(value.data()), in.size},
+      volume_.SetXattr(*target, key, {reinterpret_cast<const char*>(value.data()), in.size},
                        static_cast<int>(in.flags), kill_sgid);
   if (key == kCapabilityXattr || key == kAccessAclXattr) {
-    StateOf(target).ForgetPrivileges();
+    StateOf(*target).ForgetPrivileges();
   }
   request.ReplyError(status.ok() ? 0 : Errno(status));
 }

@@ -13,17 +13,21 @@ namespace {
 
 void OpenDir(fuse_req_t req, fuse_ino_t ino, fuse_file_info* fi) noexcept {
   Front& front = FrontOf(req);
-  const absl::StatusOr<Handle*> handle = front.volume().OpenDir(front.node(ino), front.OpenerOf(WhoAsks(req)));
+  Node* const node = NodeOf(req, ino);
+  if (node == nullptr) return;
+  const absl::StatusOr<Handle*> handle =
+      front.volume().OpenDir(*node, front.OpenerOf(WhoAsks(req)));
   if (!handle.ok()) {
     fuse_reply_err(req, front.Errno(handle.status()));
     return;
   }
-  fi->fh = front.KeepHandle(*handle);
-  if (fuse_reply_open(req, fi) != 0) front.DropHandle(fi->fh);
+  fi->fh = front.KeepDirectory(**handle);
+  if (fuse_reply_open(req, fi) != 0) front.DropDirectory(fi->fh);
 }
 
 void ReleaseDir(fuse_req_t req, fuse_ino_t, fuse_file_info* fi) noexcept {
-  FrontOf(req).DropHandle(fi->fh);
+  if (DirectoryOf(req, fi) == nullptr) return;
+  FrontOf(req).DropDirectory(fi->fh);
   fuse_reply_err(req, 0);
 }
 
@@ -41,7 +45,7 @@ struct Listing {
   std::vector<char> buffer;
   bool plus;
   size_t used = 0;
-  std::vector<Node*> looked_up;
+  std::vector<fuse_ino_t> looked_up;
 
   bool Add(const DirEntry& entry) { return plus ? AddPlus(entry) : AddPlain(entry); }
 
@@ -67,7 +71,7 @@ struct Listing {
       const absl::StatusOr<Entry> found = front.volume().Lookup(dir, entry.name);
       if (found.ok()) {
         param = front.ToEntry(*found);
-        looked_up.push_back(found->node);
+        looked_up.push_back(param.ino);
       }
     }
     used +=
@@ -78,18 +82,17 @@ struct Listing {
 };
 
 // Reads as many entries behind `offset` as fit into `size` bytes; `next_offset` of each is ours.
-absl::Status ReadEntries(Front& front, uint64_t fh, uint64_t offset, size_t size, bool plus,
-                         std::vector<DirEntry>* entries) {
-  const std::shared_ptr<Front::DirListing> listing = front.ListingOf(fh);
+absl::Status ReadEntries(Front& front, OpenDirectory& directory, uint64_t offset, size_t size,
+                         bool plus, std::vector<DirEntry>* entries) {
   DirOffsets::Place place;
   {
-    absl::MutexLock lock(&listing->mutex);
-    if (offset == 0) listing->offsets.Rewind();
-    place = listing->offsets.Find(offset);
+    absl::MutexLock lock(&directory.mutex);
+    if (offset == 0) directory.offsets.Rewind();
+    place = directory.offsets.Find(offset);
   }
   size_t bytes = 0;
   SALIUS_RETURN_IF_ERROR(
-      front.volume().ReadDir(Front::handle(fh), place.cookie, [&](const DirEntry& entry) {
+      front.volume().ReadDir(directory.handle, place.cookie, [&](const DirEntry& entry) {
         if (place.skip > 0) {
           --place.skip;
           return true;
@@ -101,22 +104,27 @@ absl::Status ReadEntries(Front& front, uint64_t fh, uint64_t offset, size_t size
         entries->push_back(entry);
         return true;
       }));
-  absl::MutexLock lock(&listing->mutex);
+  absl::MutexLock lock(&directory.mutex);
   for (DirEntry& entry : *entries) {
-    const std::optional<uint64_t> number = listing->offsets.Number(offset, entry.next_offset);
+    const std::optional<uint64_t> number = directory.offsets.Number(offset, entry.next_offset);
     if (!number.has_value()) return ErrnoStatus(EOVERFLOW, "too many entries in one listing");
     entry.next_offset = offset = *number;
   }
   return absl::OkStatus();
 }
 
-void List(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset, uint64_t fh, bool plus) {
+void List(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset, const fuse_file_info* fi,
+          bool plus) {
   Front& front = FrontOf(req);
-  Listing listing(req, front, front.node(ino), size, plus);
+  Node* const node = NodeOf(req, ino);
+  if (node == nullptr) return;
+  OpenDirectory* const directory = DirectoryOf(req, fi);
+  if (directory == nullptr) return;
+  Listing listing(req, front, *node, size, plus);
   // Reads the names first, then looks them up: the volume may hold the directory while it lists.
   std::vector<DirEntry> entries;
   const absl::Status status =
-      ReadEntries(front, fh, static_cast<uint64_t>(offset), size, plus, &entries);
+      ReadEntries(front, *directory, static_cast<uint64_t>(offset), size, plus, &entries);
   if (!status.ok()) {
     fuse_reply_err(req, front.Errno(status));
     return;
@@ -125,26 +133,28 @@ void List(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset, uint64_t fh
     if (!listing.Add(entry)) break;
   }
   if (fuse_reply_buf(req, listing.buffer.data(), listing.used) != 0) {
-    for (Node* node : listing.looked_up) front.volume().Forget(*node, 1);
+    for (const fuse_ino_t entry : listing.looked_up) front.Forget(entry, 1);
   }
 }
 
 void ReadDir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset,
              fuse_file_info* fi) noexcept {
-  List(req, ino, size, offset, fi->fh, false);
+  List(req, ino, size, offset, fi, false);
 }
 
 void ReadDirPlus(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset,
                  fuse_file_info* fi) noexcept {
-  List(req, ino, size, offset, fi->fh, true);
+  List(req, ino, size, offset, fi, true);
 }
 
 void FsyncDir(fuse_req_t req, fuse_ino_t, int, fuse_file_info* fi) noexcept {
   Front& front = FrontOf(req);
+  OpenDirectory* const directory = DirectoryOf(req, fi);
+  if (directory == nullptr) return;
   const auto answer = [&front, req](const absl::Status& status) {
     fuse_reply_err(req, status.ok() ? 0 : front.Errno(status));
   };
-  const absl::StatusOr<Volume::Started> started = front.volume().StartFsync(Front::handle(fi->fh));
+  const absl::StatusOr<Volume::Started> started = front.volume().StartFsync(directory->handle);
   if (started.ok() && started->durable_at > 0) {
     front.AnswerWhenDurable(started->durable_at, answer);
   } else {

@@ -38,10 +38,14 @@ int VolumeFlags(uint32_t flags) {
 void Read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset, fuse_file_info* fi) noexcept {
   thread_local std::string buffer;
   Front& front = FrontOf(req);
+  Node* const node = NodeOf(req, ino);
+  if (node == nullptr) return;
+  Handle* const file = FileOf(req, fi);
+  if (file == nullptr) return;
   // The kernel names the owner of locks when it reads past its cache, and not when it fills pages.
-  if (fi->lock_owner == 0) Front::StateOf(front.node(ino)).NoteFill();
+  if (fi->lock_owner == 0) Front::StateOf(*node).NoteFill();
   const absl::Status status =
-      front.volume().Read(Front::handle(fi->fh), static_cast<uint64_t>(offset), size, &buffer);
+      front.volume().Read(*file, static_cast<uint64_t>(offset), size, &buffer);
   if (!status.ok()) {
     fuse_reply_err(req, front.Errno(status));
     return;
@@ -51,21 +55,24 @@ void Read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset, fuse_file_i
 }
 
 void Release(fuse_req_t req, fuse_ino_t ino, fuse_file_info* fi) noexcept {
-  Front& front = FrontOf(req);
-  Front::StateOf(front.node(ino)).Close(ReadsAndWrites(static_cast<uint32_t>(fi->flags)));
-  front.DropHandle(fi->fh);
+  Node* const node = NodeOf(req, ino);
+  if (node == nullptr || FileOf(req, fi) == nullptr) return;
+  Front::StateOf(*node).Close(ReadsAndWrites(static_cast<uint32_t>(fi->flags)));
+  FrontOf(req).DropFile(fi->fh);
   fuse_reply_err(req, 0);
 }
 
 void Fsync(fuse_req_t req, fuse_ino_t ino, int, fuse_file_info* fi) noexcept {
   Front& front = FrontOf(req);
+  Handle* const file = FileOf(req, fi);
+  if (file == nullptr) return;
   const Stopwatch watch;
   const auto answer = [&front, req, ino, watch](const absl::Status& status) {
     KernelOrder::Pass(ino);
     front.metrics().fsync_seconds.Observe(watch.Seconds());
     fuse_reply_err(req, status.ok() ? 0 : front.Errno(status));
   };
-  const absl::StatusOr<Volume::Started> started = front.volume().StartFsync(Front::handle(fi->fh));
+  const absl::StatusOr<Volume::Started> started = front.volume().StartFsync(*file);
   if (started.ok() && started->durable_at > 0) {
     front.AnswerWhenDurable(started->durable_at, answer);
   } else {
@@ -75,20 +82,22 @@ void Fsync(fuse_req_t req, fuse_ino_t ino, int, fuse_file_info* fi) noexcept {
 
 // Removes privileges for a change whose request does not say whether the caller keeps the mode
 // bits.
-absl::Status KillPrivileges(fuse_req_t req, fuse_ino_t ino) {
-  const fuse_in_header who = WhoAsks(req);
-  Front& front = FrontOf(req);
-  Node& node = front.node(ino);
+absl::Status KillPrivileges(fuse_req_t req, Node& node, fuse_ino_t ino) {
   if (Front::StateOf(node).known_unprivileged()) return absl::OkStatus();
-  return front.KillPrivileges(node, who, /*mode_bits=*/!RootAsks(who));
+  const fuse_in_header who = WhoAsks(req);
+  return FrontOf(req).KillPrivileges(node, ino, who, /*mode_bits=*/!RootAsks(who));
 }
 
 void Fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t offset, off_t length,
                fuse_file_info* fi) noexcept {
   Front& front = FrontOf(req);
-  absl::Status status = KillPrivileges(req, ino);
+  Node* const node = NodeOf(req, ino);
+  if (node == nullptr) return;
+  Handle* const file = FileOf(req, fi);
+  if (file == nullptr) return;
+  absl::Status status = KillPrivileges(req, *node, ino);
   if (status.ok()) {
-    status = front.volume().Fallocate(Front::handle(fi->fh), mode, static_cast<uint64_t>(offset),
+    status = front.volume().Fallocate(*file, mode, static_cast<uint64_t>(offset),
                                       static_cast<uint64_t>(length));
   }
   fuse_reply_err(req, status.ok() ? 0 : front.Errno(status));
@@ -103,13 +112,12 @@ absl::StatusOr<uint64_t> SeekInData(Front& front, Node& node, uint64_t offset, i
   return whence == SEEK_DATA ? offset : size;
 }
 
-void DoLseek(fuse_req_t req, Node& node, uint64_t fh, uint64_t offset, int whence) {
+void DoLseek(fuse_req_t req, Node& node, Handle& file, uint64_t offset, int whence) {
   Front& front = FrontOf(req);
   const OpenState state = Front::StateOf(node);
-  const absl::StatusOr<uint64_t> found =
-      state.stored() && state.MayHaveDirtyPages()
-          ? SeekInData(front, node, offset, whence)
-          : front.volume().Lseek(Front::handle(fh), offset, whence);
+  const absl::StatusOr<uint64_t> found = state.stored() && state.MayHaveDirtyPages()
+                                             ? SeekInData(front, node, offset, whence)
+                                             : front.volume().Lseek(file, offset, whence);
   if (found.ok()) {
     fuse_reply_lseek(req, static_cast<off_t>(*found));
   } else {
@@ -119,11 +127,14 @@ void DoLseek(fuse_req_t req, Node& node, uint64_t fh, uint64_t offset, int whenc
 
 void Lseek(fuse_req_t req, fuse_ino_t ino, off_t offset, int whence, fuse_file_info* fi) noexcept {
   Front& front = FrontOf(req);
-  Node& node = front.node(ino);
-  const auto seek = [req, &node, fh = fi->fh, offset, whence] {
-    DoLseek(req, node, fh, static_cast<uint64_t>(offset), whence);
+  Node* const node = NodeOf(req, ino);
+  if (node == nullptr) return;
+  Handle* const file = FileOf(req, fi);
+  if (file == nullptr) return;
+  const auto seek = [req, node, file, offset, whence] {
+    DoLseek(req, *node, *file, static_cast<uint64_t>(offset), whence);
   };
-  const OpenState state = Front::StateOf(node);
+  const OpenState state = Front::StateOf(*node);
   if ((whence != SEEK_DATA && whence != SEEK_HOLE) || offset < 0 || state.stored() ||
       !state.MayHaveDirtyPages()) {
     seek();
@@ -141,13 +152,19 @@ void CopyFileRange(fuse_req_t req, fuse_ino_t, off_t in_offset, fuse_file_info* 
     return;
   }
   Front& front = FrontOf(req);
-  if (const absl::Status killed = KillPrivileges(req, out_ino); !killed.ok()) {
+  Node* const out_node = NodeOf(req, out_ino);
+  if (out_node == nullptr) return;
+  Handle* const in_file = FileOf(req, in);
+  if (in_file == nullptr) return;
+  Handle* const out_file = FileOf(req, out);
+  if (out_file == nullptr) return;
+  if (const absl::Status killed = KillPrivileges(req, *out_node, out_ino); !killed.ok()) {
     fuse_reply_err(req, front.Errno(killed));
     return;
   }
-  const absl::StatusOr<size_t> copied = front.volume().CopyFileRange(
-      Front::handle(in->fh), static_cast<uint64_t>(in_offset), Front::handle(out->fh),
-      static_cast<uint64_t>(out_offset), length);
+  const absl::StatusOr<size_t> copied =
+      front.volume().CopyFileRange(*in_file, static_cast<uint64_t>(in_offset), *out_file,
+                                   static_cast<uint64_t>(out_offset), length);
   if (copied.ok()) {
     fuse_reply_write(req, *copied);
   } else {
@@ -163,7 +180,7 @@ void Ioctl(fuse_req_t req, fuse_ino_t, unsigned int, void*, fuse_file_info*, uns
 
 }  // namespace
 
-uint32_t Front::GrantOpen(Node& node, int flags) {
+uint32_t Front::GrantOpen(Node& node, uint64_t nodeid, int flags) {
   const uint32_t bits = static_cast<uint32_t>(flags);
   const bool wants_direct =
       map_direct_.load(std::memory_order_relaxed) && (IsSync(bits) || (flags & O_DIRECT) != 0);
@@ -171,7 +188,8 @@ uint32_t Front::GrantOpen(Node& node, int flags) {
   const OpenState::Grant grant = state.Open(wants_direct, ReadsAndWrites(bits));
   // From now on a map may be stored into, so the kernel must ask for the blocks again.
   if (ReadsAndWrites(bits) && state.looked_sparse() && session_ != nullptr) {
-    fuse_lowlevel_notify_inval_inode(session_, NodeId(node), -1, 0);
+    KernelOrder::Pass(nodeid);
+    fuse_lowlevel_notify_inval_inode(session_, nodeid, -1, 0);
   }
   // Writes of one file may come in parallel: the volume orders them under the node's lock.
   if (grant.direct) return FOPEN_DIRECT_IO | FOPEN_PARALLEL_DIRECT_WRITES;
@@ -184,16 +202,19 @@ void Front::RawOpen(const RawRequest& request) {
     request.ReplyError(EIO);
     return;
   }
-  Node& target = node(request.header().nodeid);
-  const absl::StatusOr<Handle*> opened = volume_.OpenFile(target, VolumeFlags(in->flags), OpenerOf(request.header()));
+  Node* const target = NodeOf(request);
+  if (target == nullptr) return;
+  const uint64_t nodeid = request.header().nodeid;
+  const absl::StatusOr<Handle*> opened =
+      volume_.OpenFile(*target, VolumeFlags(in->flags), OpenerOf(request.header()));
   if (!opened.ok()) {
     request.ReplyError(Errno(opened.status()));
     return;
   }
   if ((in->flags & O_TRUNC) != 0) {
-    absl::Status status =
-        KillPrivileges(target, request.header(), (in->open_flags & FUSE_OPEN_KILL_SUIDGID) != 0);
-    if (status.ok()) status = volume_.SetAttr(target, kSetSize, {}).status();
+    absl::Status status = KillPrivileges(*target, nodeid, request.header(),
+                                         (in->open_flags & FUSE_OPEN_KILL_SUIDGID) != 0);
+    if (status.ok()) status = volume_.SetAttr(*target, kSetSize, {}).status();
     if (!status.ok()) {
       volume_.Release(*opened);
       request.ReplyError(Errno(status));
@@ -201,11 +222,11 @@ void Front::RawOpen(const RawRequest& request) {
     }
   }
   fuse_open_out out{};
-  out.fh = KeepHandle(*opened);
-  out.open_flags = GrantOpen(target, static_cast<int>(in->flags));
+  out.fh = KeepFile(**opened);
+  out.open_flags = GrantOpen(*target, nodeid, static_cast<int>(in->flags));
   if (request.ReplyStruct(out) == ENOENT) {
-    StateOf(target).Close(ReadsAndWrites(in->flags));
-    DropHandle(out.fh);
+    StateOf(*target).Close(ReadsAndWrites(in->flags));
+    DropFile(out.fh);
   }
 }
 
@@ -216,13 +237,14 @@ void Front::RawCreate(const RawRequest& request) {
     request.ReplyError(EIO);
     return;
   }
-  Node& dir = node(request.header().nodeid);
+  Node* const dir = NodeOf(request);
+  if (dir == nullptr) return;
   const Caller caller = CallerOf(request.header(), in->umask, in->mode);
   const int flags = static_cast<int>(in->flags);
   const absl::StatusOr<Volume::Created> created =
       request.opcode() == FUSE_TMPFILE
-          ? volume_.CreateTmpFile(dir, flags, in->mode, caller)
-          : volume_.CreateFile(dir, *name, flags & ~O_NOCTTY, in->mode, caller);
+          ? volume_.CreateTmpFile(*dir, flags, in->mode, caller)
+          : volume_.CreateFile(*dir, *name, flags & ~O_NOCTTY, in->mode, caller);
   if (!created.ok()) {
     request.ReplyError(Errno(created.status()));
     return;
@@ -232,13 +254,14 @@ void Front::RawCreate(const RawRequest& request) {
     fuse_open_out open;
   } out{};
   static_assert(sizeof(out) == sizeof(fuse_entry_out) + sizeof(fuse_open_out));
-  out.open.fh = KeepHandle(created->handle);
-  out.open.open_flags = GrantOpen(*created->entry.node, flags);
-  out.entry = ToEntryOut(created->entry);  // of a file that is open
+  const uint64_t nodeid = GiveLookup(*created->entry.node);
+  out.open.fh = KeepFile(*created->handle);
+  out.open.open_flags = GrantOpen(*created->entry.node, nodeid, flags);
+  out.entry = ToEntryOut(created->entry, nodeid);  // of a file that is open
   if (request.ReplyStruct(out) == ENOENT) {
     StateOf(*created->entry.node).Close(ReadsAndWrites(in->flags));
-    DropHandle(out.open.fh);
-    volume_.Forget(*created->entry.node, 1);
+    DropFile(out.open.fh);
+    Forget(nodeid, 1);
   }
 }
 
@@ -249,15 +272,23 @@ void Front::RawWrite(const RawRequest& request) {
     request.ReplyError(EIO);
     return;
   }
+  const uint64_t nodeid = request.header().nodeid;
+  Node* const node = NodeOf(request);
+  if (node == nullptr) return;
+  Handle* const file = FindFile(in->fh);
+  if (file == nullptr) {
+    request.ReplyError(EBADF);
+    return;
+  }
   // From the page cache (a shared map): the writer is not known. It removes no privileges; a store
   // through a map removes none on other file systems either. msync sends an FSYNC of its own.
   const bool from_cache = (in->write_flags & FUSE_WRITE_CACHE) != 0;
   // The kernel names the owner of locks when it writes past its cache.
   const bool past_cache = (in->write_flags & FUSE_WRITE_LOCKOWNER) != 0;
-  OpenState state = StateOf(node(request.header().nodeid));
+  OpenState state = StateOf(*node);
   if (from_cache) state.NoteStore();
   if (!from_cache) {
-    const absl::Status killed = KillPrivileges(node(request.header().nodeid), request.header(),
+    const absl::Status killed = KillPrivileges(*node, nodeid, request.header(),
                                                (in->write_flags & FUSE_WRITE_KILL_SUIDGID) != 0);
     if (!killed.ok()) {
       request.ReplyError(Errno(killed));
@@ -266,10 +297,9 @@ void Front::RawWrite(const RawRequest& request) {
   }
   const bool sync = !from_cache && IsSync(in->flags);
   const Stopwatch watch;
-  const absl::StatusOr<Volume::Started> started =
-      volume_.StartWrite(handle(in->fh), in->offset,
-                         std::string_view(reinterpret_cast<const char*>(data.data()), in->size),
-                         /*append=*/false, sync);
+  const absl::StatusOr<Volume::Started> started = volume_.StartWrite(
+      *file, in->offset, std::string_view(reinterpret_cast<const char*>(data.data()), in->size),
+      /*append=*/false, sync);
   if (!started.ok()) {
     request.ReplyError(Errno(started.status()));
     return;
@@ -293,7 +323,7 @@ void Front::RawWrite(const RawRequest& request) {
   if (past_cache && state.filled()) {
     // A page that the kernel read just before is old now: it is dropped before the writer is
     // answered.
-    AnswerAfterPages(request.header().nodeid, *in, started->durable_at, reply);
+    AnswerAfterPages(nodeid, *in, started->durable_at, reply);
   } else if (started->durable_at > 0) {
     AnswerWhenDurable(started->durable_at, reply);
   } else {

@@ -15,7 +15,7 @@ void ReplyEntry(fuse_req_t req, const absl::StatusOr<Entry>& entry) {
     return;
   }
   const fuse_entry_param param = front.ToEntry(*entry);
-  if (fuse_reply_entry(req, &param) != 0) front.volume().Forget(*entry->node, 1);
+  if (fuse_reply_entry(req, &param) != 0) front.Forget(param.ino, 1);
 }
 
 void ReplyStatus(fuse_req_t req, const absl::Status& status) {
@@ -24,7 +24,9 @@ void ReplyStatus(fuse_req_t req, const absl::Status& status) {
 
 void Lookup(fuse_req_t req, fuse_ino_t parent, const char* name) noexcept {
   Front& front = FrontOf(req);
-  const absl::StatusOr<Entry> entry = front.volume().Lookup(front.node(parent), name);
+  Node* const dir = NodeOf(req, parent);
+  if (dir == nullptr) return;
+  const absl::StatusOr<Entry> entry = front.volume().Lookup(*dir, name);
   if (!entry.ok() && StatusErrno(entry.status()) == ENOENT) {
     // The kernel remembers a missing name too.
     fuse_entry_param nothing{};
@@ -35,18 +37,14 @@ void Lookup(fuse_req_t req, fuse_ino_t parent, const char* name) noexcept {
   ReplyEntry(req, entry);
 }
 
-void ForgetOne(Front& front, fuse_ino_t ino, uint64_t lookups) {
-  if (ino != FUSE_ROOT_ID) front.volume().Forget(front.node(ino), lookups);
-}
-
 void Forget(fuse_req_t req, fuse_ino_t ino, uint64_t lookups) noexcept {
-  ForgetOne(FrontOf(req), ino, lookups);
+  FrontOf(req).Forget(ino, lookups);
   fuse_reply_none(req);
 }
 
 void ForgetMulti(fuse_req_t req, size_t count, fuse_forget_data* forgets) noexcept {
   Front& front = FrontOf(req);
-  for (size_t i = 0; i < count; ++i) ForgetOne(front, forgets[i].ino, forgets[i].nlookup);
+  for (size_t i = 0; i < count; ++i) front.Forget(forgets[i].ino, forgets[i].nlookup);
   fuse_reply_none(req);
 }
 
@@ -56,47 +54,58 @@ Caller CallerOf(fuse_req_t req, mode_t mode) {
 
 void MakeNode(fuse_req_t req, fuse_ino_t parent, const char* name, mode_t mode,
               dev_t rdev) noexcept {
-  Front& front = FrontOf(req);
-  ReplyEntry(req,
-             front.volume().MakeNode(front.node(parent), name, mode, rdev, CallerOf(req, mode)));
+  Node* const dir = NodeOf(req, parent);
+  if (dir == nullptr) return;
+  ReplyEntry(req, FrontOf(req).volume().MakeNode(*dir, name, mode, rdev, CallerOf(req, mode)));
 }
 
 void MakeDir(fuse_req_t req, fuse_ino_t parent, const char* name, mode_t mode) noexcept {
-  Front& front = FrontOf(req);
-  ReplyEntry(req, front.volume().MakeDir(front.node(parent), name, mode, CallerOf(req, mode)));
+  Node* const dir = NodeOf(req, parent);
+  if (dir == nullptr) return;
+  ReplyEntry(req, FrontOf(req).volume().MakeDir(*dir, name, mode, CallerOf(req, mode)));
 }
 
 void Symlink(fuse_req_t req, const char* target, fuse_ino_t parent, const char* name) noexcept {
-  Front& front = FrontOf(req);
-  ReplyEntry(req, front.volume().Symlink(front.node(parent), name, target, CallerOf(req, 0)));
+  Node* const dir = NodeOf(req, parent);
+  if (dir == nullptr) return;
+  ReplyEntry(req, FrontOf(req).volume().Symlink(*dir, name, target, CallerOf(req, 0)));
 }
 
 void Link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t parent, const char* name) noexcept {
-  Front& front = FrontOf(req);
-  ReplyEntry(req, front.volume().Link(front.node(ino), front.node(parent), name));
+  Node* const node = NodeOf(req, ino);
+  if (node == nullptr) return;
+  Node* const dir = NodeOf(req, parent);
+  if (dir == nullptr) return;
+  ReplyEntry(req, FrontOf(req).volume().Link(*node, *dir, name));
 }
 
 void Unlink(fuse_req_t req, fuse_ino_t parent, const char* name) noexcept {
-  Front& front = FrontOf(req);
-  ReplyStatus(req, front.volume().Unlink(front.node(parent), name));
+  Node* const dir = NodeOf(req, parent);
+  if (dir == nullptr) return;
+  ReplyStatus(req, FrontOf(req).volume().Unlink(*dir, name));
 }
 
 void RemoveDir(fuse_req_t req, fuse_ino_t parent, const char* name) noexcept {
-  Front& front = FrontOf(req);
-  ReplyStatus(req, front.volume().RemoveDir(front.node(parent), name));
+  Node* const dir = NodeOf(req, parent);
+  if (dir == nullptr) return;
+  ReplyStatus(req, FrontOf(req).volume().RemoveDir(*dir, name));
 }
 
 void Rename(fuse_req_t req, fuse_ino_t parent, const char* name, fuse_ino_t newparent,
             const char* newname, unsigned int flags) noexcept {
-  Front& front = FrontOf(req);
+  Node* const from = NodeOf(req, parent);
+  if (from == nullptr) return;
+  Node* const to = NodeOf(req, newparent);
+  if (to == nullptr) return;
   const Caller caller = (flags & RENAME_WHITEOUT) != 0 ? CallerOf(req, S_IFCHR) : Caller();
-  ReplyStatus(req, front.volume().Rename(front.node(parent), name, front.node(newparent), newname,
-                                         flags, caller));
+  ReplyStatus(req, FrontOf(req).volume().Rename(*from, name, *to, newname, flags, caller));
 }
 
 void ReadLink(fuse_req_t req, fuse_ino_t ino) noexcept {
   Front& front = FrontOf(req);
-  const absl::StatusOr<std::string> target = front.volume().ReadLink(front.node(ino));
+  Node* const node = NodeOf(req, ino);
+  if (node == nullptr) return;
+  const absl::StatusOr<std::string> target = front.volume().ReadLink(*node);
   if (target.ok()) {
     fuse_reply_readlink(req, target->c_str());
   } else {
