@@ -78,7 +78,7 @@ class Front {
 
   // Sets the flags negotiated with the kernel; called once, before the first request.
   void SetNegotiated(uint64_t init_flags);
-  // Sets the session to which invalidations go; called once, before the first request.
+  // Sets the libfuse session to which invalidations go; called once, before the first request.
   void SetSession(fuse_session* session);
 
   // Returns when every answer that waited for durability or for pages has been sent; no request may

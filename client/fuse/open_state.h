@@ -8,7 +8,7 @@
 //
 // The kernel mixes them all the same. An O_DIRECT handle of a cached phase writes past the page
 // cache: there the kernel drops the pages of the range before and after the write, unless the write
-// is asynchronous (session.cc). A map of a direct phase fills the page cache: there the kernel
+// is asynchronous (connection.cc). A map of a direct phase fills the page cache: there the kernel
 // drops pages only before it sends the WRITE, and pages that a map reads between that and the write
 // are old.
 //

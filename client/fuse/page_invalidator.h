@@ -7,7 +7,7 @@
 // The kernel limits the requests of one kind, "background", that are under way: read-ahead and
 // write-back. An answer to one of these must not wait for pages: otherwise pages whose READ waits
 // for its turn would never be unlocked. Asynchronous direct I/O would be background too, so it is
-// not negotiated (session.cc).
+// not negotiated (connection.cc).
 //
 // Threads: Run may be called from any thread. The threads inside are started when they are needed.
 #pragma once

@@ -2,13 +2,13 @@
 // reads, so that a request that needs no disk is answered although other requests wait for a disk
 // that hangs.
 //
-// - `threads` workers stay for the life of the session.
+// - `threads` workers stay for the life of the connection.
 // - A watcher looks every kLookEvery. When every worker has had the same request since the last
 //   look, it starts more (kGrowth). An extra worker leaves when enough others read.
 // - At kMost workers one is kept free: when all others have requests that may wait for the disk, it
 //   puts the next such request aside (Park). A worker that has answered its own takes that over.
 //
-// Threads: Start, Join and Kick belong to the thread that owns the session; the methods of Worker
+// Threads: Start, Join and Kick belong to the thread that owns the connection; the methods of Worker
 // to the worker.
 #pragma once
 

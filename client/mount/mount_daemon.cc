@@ -21,10 +21,10 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
+#include "client/fuse/connection.h"
 #include "client/fuse/front.h"
 #include "client/fuse/mount_calls.h"
 #include "client/fuse/mount_table.h"
-#include "client/fuse/session.h"
 #include "client/mount/drain_watchdog.h"
 #include "client/mount/umount_note.h"
 #include "client/mount/volume_metrics.h"
@@ -269,9 +269,9 @@ absl::Status CutOffError(const MountCommand& command) {
       command.backing, " is mounted again"));
 }
 
-// Returns whether a session that ended was not unmounted. Logs which.
-bool WasCutOff(const MountCommand& command, Session& session) {
-  const bool cut_off = session.CutOff();
+// Returns whether a connection that ended was not unmounted. Logs which.
+bool WasCutOff(const MountCommand& command, Connection& connection) {
+  const bool cut_off = connection.CutOff();
   if (cut_off) {
     SLOG_ERROR("{}; draining", Sv(CutOffError(command).message()));
   } else {
@@ -305,7 +305,7 @@ absl::Status Remount(const MountOptions& now, const VolumeConfig& config, Volume
 }
 
 // Mounts, serves, unmounts and drains. `*watchdog` runs from the begin of the drain, and looks at
-// the disk `device`. Sets `*cut_off` if the kernel ended the session without an unmount; the volume
+// the disk `device`. Sets `*cut_off` if the kernel ended the connection without an unmount; the volume
 // is then drained all the same.
 absl::Status ServeSession(const MountCommand& command, const VolumeConfig& config, Volume& volume,
                           SignalWaiter& signals, Launcher& launcher, dev_t device,
@@ -335,17 +335,17 @@ absl::Status ServeSession(const MountCommand& command, const VolumeConfig& confi
   }
   // Not earlier: while the dead mount exists no program writes below it.
   ClearDeadMounts(command.backing, command.mountpoint);
-  SALIUS_ASSIGN_OR_RETURN(const std::unique_ptr<Session> session,
-                          Session::Mount(front, {.source = command.backing,
+  SALIUS_ASSIGN_OR_RETURN(const std::unique_ptr<Connection> connection,
+                          Connection::Mount(front, {.source = command.backing,
                                                  .mountpoint = command.mountpoint,
                                                  .mount_flags = command.options.mount_flags,
                                                  .threads = Threads(command.options),
                                                  .spin_ns = SpinNanos(command.options)}));
   std::optional<UmountNote> umount_note;
   umount_note.emplace(command.backing, command.mountpoint);
-  session->Start([&signals] { signals.Wake(); });
+  connection->Start([&signals] { signals.Wake(); });
 
-  absl::Status status = session->Probe();
+  absl::Status status = connection->Probe();
   if (status.ok()) {
     AwaitFirstMode(volume.stream(), !config.replicas.empty(), &notices);
     WarnOfSharedHosts(config, volume.stream(), host, &notices);
@@ -370,9 +370,9 @@ absl::Status ServeSession(const MountCommand& command, const VolumeConfig& confi
   }
   status_server->SayDraining();
   watchdog->emplace(WatchOver(device));
-  if (!unmounted) session->Unmount();
-  *cut_off = unmounted && WasCutOff(command, *session);
-  session->Join();
+  if (!unmounted) connection->Unmount();
+  *cut_off = unmounted && WasCutOff(command, *connection);
+  connection->Join();
   umount_note.reset();
   front.ReleaseAll();
   SALIUS_RETURN_IF_ERROR(status);

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "client/fuse/session.h"
+#include "client/fuse/connection.h"
 
 namespace salius {
 namespace {

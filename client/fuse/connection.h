@@ -15,7 +15,7 @@
 // - Unmount() when the mount is no longer at its place (`umount -l`, or another one lies on top):
 //   the same, but this mount point is not unmounted, because another mount may be there by now.
 //
-// Threads: Mount, Start, Unmount and Join belong to the thread that owns the session; workers are
+// Threads: Mount, Start, Unmount and Join belong to the thread that owns the connection; workers are
 // inside.
 #pragma once
 
@@ -34,7 +34,7 @@
 
 namespace salius {
 
-struct SessionOptions {
+struct ConnectionOptions {
   std::string source;             // shown in the mount table: the backing directory
   std::string mountpoint;         // absolute
   unsigned long mount_flags = 0;  // MS_* of mount(2)
@@ -42,15 +42,15 @@ struct SessionOptions {
   int64_t spin_ns = 0;  // how long a worker polls for the next request before it sleeps
 };
 
-class Session {
+class Connection {
  public:
-  // Mounts; nothing is answered before Start. `front` must outlive the session. Errors: mount(2)'s
+  // Mounts; nothing is answered before Start. `front` must outlive the connection. Errors: mount(2)'s
   // own.
-  static absl::StatusOr<std::unique_ptr<Session>> Mount(Front& front, SessionOptions options);
+  static absl::StatusOr<std::unique_ptr<Connection>> Mount(Front& front, ConnectionOptions options);
   // Unmounts if Start was never called; otherwise Join must have returned.
-  ~Session();
-  Session(const Session&) = delete;
-  Session& operator=(const Session&) = delete;
+  ~Connection();
+  Connection(const Connection&) = delete;
+  Connection& operator=(const Connection&) = delete;
 
   // Starts the workers. `on_end` is called once, on the last worker to leave.
   void Start(std::function<void()> on_end);
@@ -68,7 +68,7 @@ class Session {
   void Join();
 
  private:
-  Session(Front& front, SessionOptions options, UniqueFd fd, fuse_session* session);
+  Connection(Front& front, ConnectionOptions options, UniqueFd fd, fuse_session* session);
   void Work(Workers::Worker& worker);
   // Answers one message, or puts it aside. Returns false when it is no request.
   bool Handle(const fuse_buf& message, Workers::Worker& worker);
@@ -88,7 +88,7 @@ class Session {
   void Detach();
 
   Front& front_;
-  const SessionOptions options_;
+  const ConnectionOptions options_;
   const int fd_;           // owned by session_
   fuse_session* session_;  // null after Close
   std::atomic<bool> stop_{false};

@@ -1,4 +1,4 @@
-#include "client/fuse/session.h"
+#include "client/fuse/connection.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -77,7 +77,7 @@ ssize_t DeviceWritev(int fd, iovec* iov, int count, void*) noexcept {
   return ::writev(fd, patched, 2) < 0 ? -1 : static_cast<ssize_t>(iov[0].iov_len + iov[1].iov_len);
 }
 
-fuse_lowlevel_ops SessionOps() {
+fuse_lowlevel_ops ConnectionOps() {
   fuse_lowlevel_ops ops = Front::Ops();
   ops.init = Init;
   return ops;
@@ -136,18 +136,19 @@ uint32_t WantedCapabilities(uint32_t offered) {
 
 uint64_t ExtraInitFlags(uint64_t offered) {
   if ((offered & FUSE_INIT_EXT) == 0) return 0;
-  return offered & (kInitDirectIoAllowMmap | kInitNoExportSupport | kInitAllowIdmap | FUSE_HANDLE_KILLPRIV_V2 |
-                    FUSE_SETXATTR_EXT);
+  return offered & (kInitDirectIoAllowMmap | kInitNoExportSupport | kInitAllowIdmap |
+                    FUSE_HANDLE_KILLPRIV_V2 | FUSE_SETXATTR_EXT);
 }
 
-absl::StatusOr<std::unique_ptr<Session>> Session::Mount(Front& front, SessionOptions options) {
+absl::StatusOr<std::unique_ptr<Connection>> Connection::Mount(Front& front,
+                                                              ConnectionOptions options) {
   absl::StatusOr<UniqueFd> fd = OpenAt(AT_FDCWD, "/dev/fuse", O_RDWR);
   if (!fd.ok()) return fd.status();
 
   char program[] = "salius-mount";
   char* argv[] = {program, nullptr};
   fuse_args args = FUSE_ARGS_INIT(1, argv);
-  const fuse_lowlevel_ops ops = SessionOps();
+  const fuse_lowlevel_ops ops = ConnectionOps();
   fuse_session* session = fuse_session_new(&args, &ops, sizeof(ops), &front);
   fuse_opt_free_args(&args);
   if (session == nullptr) return absl::InternalError("libfuse refuses to make a session");
@@ -170,10 +171,11 @@ absl::StatusOr<std::unique_ptr<Session>> Session::Mount(Front& front, SessionOpt
     fuse_session_destroy(session);
     return ErrnoStatus(err, "mount " + options.mountpoint);
   }
-  return std::unique_ptr<Session>(new Session(front, std::move(options), *std::move(fd), session));
+  return std::unique_ptr<Connection>(
+      new Connection(front, std::move(options), *std::move(fd), session));
 }
 
-Session::Session(Front& front, SessionOptions options, UniqueFd fd, fuse_session* session)
+Connection::Connection(Front& front, ConnectionOptions options, UniqueFd fd, fuse_session* session)
     : front_(front),
       options_(std::move(options)),
       fd_(fd.Release()),
@@ -185,7 +187,7 @@ Session::Session(Front& front, SessionOptions options, UniqueFd fd, fuse_session
   }
 }
 
-Session::~Session() {
+Connection::~Connection() {
   SALIUS_CHECK(workers_.empty(), "workers still run");
   if (mounted_) Detach();
   fuse_session_destroy(session_);
@@ -219,13 +221,13 @@ bool MayWait(uint32_t opcode) {
   }
 }
 
-void Session::Start(std::function<void()> on_end) {
+void Connection::Start(std::function<void()> on_end) {
   InstallKickHandler();
   workers_.Start(
       options_.threads, [this](Workers::Worker& worker) { Work(worker); }, std::move(on_end));
 }
 
-void Session::Work(Workers::Worker& worker) {
+void Connection::Work(Workers::Worker& worker) {
   static_cast<void>(LeaveRestartableSequences());
   fuse_buf buffer{};
   worker.Reads();
@@ -253,7 +255,7 @@ void Session::Work(Workers::Worker& worker) {
   std::free(buffer.mem);
 }
 
-bool Session::Handle(const fuse_buf& message, Workers::Worker& worker) {
+bool Connection::Handle(const fuse_buf& message, Workers::Worker& worker) {
   const auto* const bytes = static_cast<const uint8_t*>(message.mem);
   const std::optional<RawRequest> request = RawRequest::Parse(fd_, {bytes, message.size});
   if (!request.has_value()) {
@@ -276,7 +278,7 @@ bool Session::Handle(const fuse_buf& message, Workers::Worker& worker) {
   return true;
 }
 
-absl::Status Session::Probe() const {
+absl::Status Connection::Probe() const {
   constexpr int kShown = 255;  // no errno is as large
   SALIUS_ASSIGN_OR_RETURN(const int code, RunApart(options_.mountpoint, [](int root) {
                             struct stat st;
@@ -289,7 +291,7 @@ absl::Status Session::Probe() const {
   return code == 0 ? absl::OkStatus() : ErrnoStatus(code, options_.mountpoint);
 }
 
-void Session::SyncPages(const std::string& mountpoint) const {
+void Connection::SyncPages(const std::string& mountpoint) const {
   const absl::StatusOr<int> code =
       RunApart(mountpoint, [](int root) { return ::syncfs(root) == 0 ? 0 : errno; });
   absl::Status status = code.status();
@@ -299,7 +301,7 @@ void Session::SyncPages(const std::string& mountpoint) const {
 
 // Waits, because until Linux 6.16 syncfs(2) of a FUSE file system returns when its pages are
 // queued.
-void Session::AwaitNoRequests() const {
+void Connection::AwaitNoRequests() const {
   const auto bound = std::chrono::steady_clock::now() + kWriteBackBound;
   pollfd device{fd_, POLLIN, 0};
   while (::poll(&device, 1, 0) > 0 && std::chrono::steady_clock::now() < bound) {
@@ -307,7 +309,7 @@ void Session::AwaitNoRequests() const {
   }
 }
 
-void Session::Unmount() {
+void Connection::Unmount() {
   const bool ours = IsOurs();
   const absl::Status unmounted =
       ours ? UnmountPath(options_.mountpoint, 0)
@@ -338,24 +340,24 @@ void Session::Unmount() {
 }
 
 // No other file system gets the device number while our connection lives.
-bool Session::IsOursAt(const std::string& mountpoint) const {
+bool Connection::IsOursAt(const std::string& mountpoint) const {
   const absl::StatusOr<MountEntry> top = MountAt(mountpoint);
   return top.ok() && top->type == kMountType && top->device == device_;
 }
 
-void Session::Detach() {
+void Connection::Detach() {
   mounted_ = false;
   if (!IsOurs()) return;
   const absl::Status status = UnmountPath(options_.mountpoint, MNT_DETACH);
   if (!status.ok()) SLOG_WARN("{}", status.ToString());
 }
 
-void Session::KickUntilLeft() {
+void Connection::KickUntilLeft() {
   while (!KickFor(kLeaveBound)) {
   }
 }
 
-bool Session::KickFor(std::chrono::milliseconds bound) {
+bool Connection::KickFor(std::chrono::milliseconds bound) {
   const auto end = std::chrono::steady_clock::now() + bound;
   // A signal that comes just before read(2) is lost, hence the repetition.
   while (!workers_.WaitFor(kKickInterval)) {
@@ -365,13 +367,13 @@ bool Session::KickFor(std::chrono::milliseconds bound) {
   return true;
 }
 
-void Session::Join() {
+void Connection::Join() {
   workers_.Join();
   front_.AwaitAnswers();
   mounted_ = false;
 }
 
-bool Session::InMountTable() const {
+bool Connection::InMountTable() const {
   const absl::StatusOr<std::vector<MountEntry>> table = ReadMountTable();
   return table.ok() && std::any_of(table->begin(), table->end(), [this](const MountEntry& entry) {
            return entry.device == device_ && entry.type == kMountType &&
@@ -379,7 +381,7 @@ bool Session::InMountTable() const {
          });
 }
 
-bool Session::CutOff() {
+bool Connection::CutOff() {
   const auto bound = std::chrono::steady_clock::now() + kForcedBound;
   while (InMountTable()) {
     if (std::chrono::steady_clock::now() > bound) return true;
