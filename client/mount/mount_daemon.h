@@ -9,8 +9,6 @@
 // pipeline have theirs.
 #pragma once
 
-#include <string>
-
 #include "absl/status/status.h"
 #include "client/mount/launcher.h"
 #include "client/mount/mount_command.h"
@@ -23,13 +21,5 @@ inline constexpr char kLogDir[] = "/var/log/salius";
 // Serves until the volume is unmounted or a signal comes. Calls launcher.Ready when the mount
 // answers. The caller reports an earlier error to the launcher.
 absl::Status Serve(const MountCommand& command, Launcher& launcher);
-
-// Checks that the replicas' addresses go together (ResolveReplicas). Without `insecure` they must
-// also be on this host, because records travel unencrypted. INVALID_ARGUMENT names a replica that
-// is not. UNAVAILABLE: no name has an address yet; a single name without one may get it later.
-absl::Status CheckReplicas(const std::vector<std::string>& replicas, bool insecure);
-
-// Checks the address of the metrics, which may be empty, likewise.
-absl::Status CheckMetrics(const std::string& metrics, bool insecure);
 
 }  // namespace salius

@@ -324,4 +324,20 @@ absl::Status CheckRemount(const MountOptions& now, const VolumeConfig& config,
 
 int DefaultThreads(unsigned cpus) { return static_cast<int>(std::clamp(2 * cpus, 2u, 8u)); }
 
+int WorkerCount(const MountOptions& options, unsigned cpus) {
+  return options.threads > 0 ? options.threads : DefaultThreads(cpus);
+}
+
+int64_t SpinNanos(const MountOptions& options, unsigned cpus) {
+  return cpus > 1 ? static_cast<int64_t>(options.spin_us) * 1000 : 0;
+}
+
+bool LeavesAtime(const MountOptions& options) {
+  return (options.mount_flags & (MS_NOATIME | MS_RDONLY)) != 0;
+}
+
+bool LeavesDirAtime(const MountOptions& options) {
+  return (options.mount_flags & MS_NODIRATIME) != 0;
+}
+
 }  // namespace salius

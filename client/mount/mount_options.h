@@ -59,5 +59,14 @@ absl::Status CheckRemount(const MountOptions& now, const VolumeConfig& config,
 
 // Returns the number of workers when the user names none.
 int DefaultThreads(unsigned cpus);
+// Returns the number of workers.
+int WorkerCount(const MountOptions& options, unsigned cpus);
+// Returns how many nanoseconds a thread polls before it sleeps. With one CPU it is 0: a polling
+// worker would keep the program from running.
+int64_t SpinNanos(const MountOptions& options, unsigned cpus);
+
+// Return whether reading a file, or a directory, leaves its access time as it is.
+bool LeavesAtime(const MountOptions& options);
+bool LeavesDirAtime(const MountOptions& options);
 
 }  // namespace salius
