@@ -79,7 +79,7 @@ class SqliteSurvivesPowerCuts(Case):
 class TheTestWouldSeeALoss(Case):
     """Controls: the same cut without the records must fail, or the test above proves nothing."""
 
-    def test_rows_are_missing_when_every_replica_loses_its_memory_and_recovery_is_forced(self):
+    def test_rows_are_missing_after_forced_recovery_without_replica_memory(self):
         rig = self.rig(m=2, acks=1, init_options=PATIENT)
         rig.mount(mode="replicated")
         ledger = Ledger()

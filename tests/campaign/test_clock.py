@@ -35,7 +35,7 @@ class ClockSetBack(Case):
             mount.wait_mode("replicated", 20)
         self.report("the clock set back %d times", 2 * self.count(3, 20))
 
-    def test_a_reborn_replica_is_taken_in_though_the_clock_was_set_back_while_it_could_not_be_reached(self):
+    def test_reborn_replica_is_taken_in_after_the_clock_was_set_back(self):
         """The time-outs and pauses of gRPC are such waits too."""
         rig = self.rig(m=2, acks=1)
         clock = Clock()

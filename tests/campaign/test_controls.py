@@ -88,7 +88,7 @@ class BrokenPromisesAreCaught(Case):
         episode = power_cut(campaign.shape, [Unhealed(at=[0, 1], udp_only=False)], ending=schedule.HEAL)
         self.fails(campaign, episode, "everything is healed: mode replicated")
 
-    def test_a_writer_that_hangs_is_stuck_and_one_that_died_is_told(self):
+    def test_hanging_writer_is_stuck_and_dead_writer_is_reported(self):
         self.patch("STUCK_S", 3)
         campaign = self.campaign()
         episode = power_cut(campaign.shape, ending=schedule.HEAL)
@@ -97,7 +97,7 @@ class BrokenPromisesAreCaught(Case):
         campaign.works[0].writer.proc.kill()
         self.fails(campaign, episode, "an error that no fault explains")
 
-    def test_a_volume_that_goes_on_after_its_own_files_could_not_be_written_is_a_failure(self):
+    def test_volume_that_continues_after_a_failed_write_of_its_files_is_a_failure(self):
         class OnlySeeminglyWell(Campaign):
             def new_mount(self, volume):
                 mount = super().new_mount(volume)
@@ -119,7 +119,7 @@ class BrokenPromisesAreCaught(Case):
                 self.assertEqual(campaign.counts["disk errors: volume failed"], 1, campaign.counts)
                 campaign.finish()
 
-    def test_an_error_in_two_lines_of_the_log_of_calls_is_one_call_with_its_path(self):
+    def test_error_in_two_strace_lines_is_one_call_with_its_path(self):
         path = os.path.join(current().dir, "two-lines.calls")
         with open(path, "w") as f:
             f.write("7 pwritev2(8</b/.salius/state>, [{...}], 1, 0, RWF_DSYNC <unfinished ...>\n"
@@ -249,7 +249,7 @@ class BrokenPromisesAreCaught(Case):
             card.heal(nobody)
             self.assertFalse(card.hit(), card.name)
 
-    def test_a_replica_that_serves_under_a_memory_limit_is_killed_for_it_and_comes_back_with_its_memory(self):
+    def test_replica_killed_by_a_memory_limit_keeps_its_memory(self):
         shape = Shape(3, 2, "ext4")
         campaign = self.campaign(shape)
         replica = campaign.rig.replicas[0]
@@ -271,7 +271,7 @@ class BrokenPromisesAreCaught(Case):
                                     "memory limit: served under it": 1})
         campaign.finish()
 
-    def test_a_kind_that_can_come_and_hit_nothing_is_named(self):
+    def test_kind_that_never_hit_is_named(self):
         class Impossible(fault.CutOffOne):
             name = "impossible"
 
@@ -380,7 +380,7 @@ class PretendedSyncsAreCaught(Case):
         for _ in range(self.count(2, 10)):
             self.assertEqual(self.cut(), {})
 
-    def test_eatmydata_is_caught_losing_what_each_workload_was_acknowledged(self):
+    def test_eatmydata_is_caught_losing_acknowledgements_of_each_workload(self):
         for _ in range(self.count(2, 10)):
             self.assertEqual(sorted(self.cut(self.eatmydata())), ["ops", "sqlite-wal-"])
 

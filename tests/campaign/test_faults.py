@@ -70,7 +70,7 @@ class FaultsAreReal(Case):
         with self.assertRaises(TimeoutError):
             receiver.recv(2000)
 
-    def test_stopped_programs_stand_still_and_go_on(self):
+    def test_stopped_programs_pause_and_continue(self):
         campaign = Campaign(Shape(2, 1, "ext4"), ["ops", "wal", "pg"], self.own, self.report, size_mb=1024)
         for work in campaign.works:
             work.progress(10, 60)
@@ -132,7 +132,7 @@ class FaultsAreReal(Case):
         self.assertFalse(unused.hit())
         rig.image.mount()
 
-    def test_a_memory_limit_ends_what_exceeds_it(self):
+    def test_memory_limit_kills_a_larger_process(self):
         group = MemoryGroup(16)
         try:
             done = subprocess.run([*group.wrapper, "/usr/bin/python3", "-c", "len(bytearray(256 << 20))"], check=False,

@@ -35,11 +35,11 @@ class Judgement(Case):
     def grew(self, values, **kwargs):
         return bool(self.lives(values, **kwargs).judge(HOUR, {"replica 0"})[1])
 
-    def test_what_is_flat_passes(self):
+    def test_flat_memory_passes(self):
         self.assertFalse(self.grew(lambda at: (10000, 40, 15)))
         self.assertFalse(self.grew(lambda at: (10000 + at % 300, 40 + at % 20 // 3, 15 + at % 5)))
 
-    def test_what_fills_in_the_first_fifth_and_what_comes_back_passes(self):
+    def test_growth_in_the_first_fifth_and_temporary_growth_pass(self):
         self.assertFalse(self.grew(lambda at: (10000 + min(at, 700) * 10, 40, 15)))
         self.assertFalse(self.grew(lambda at: (10000 if at % 600 else 50000, 40, 15)))
 
@@ -67,7 +67,7 @@ class Judgement(Case):
         self.assertEqual((len(lines), bad), (1, []))
         self.assertIn("2 processes", lines[0])
 
-    def test_who_was_never_seen_is_told(self):
+    def test_process_never_seen_is_named(self):
         self.assertEqual(self.lives(lambda at: (1, 1, 1)).judge(HOUR, {"primary"})[1], ["primary: never seen"])
 
     def test_leaks_of_a_real_process_are_seen(self):

@@ -358,7 +358,7 @@ class DaemonsKilled(Case):
         self.drawn(2, 3, "crash points of the daemons")
         self.every_point(same_life, False, 10, self.after_the_primary)
 
-    def test_control_memory_of_f_replicas_lost_with_the_primary_is_a_loss_that_is_refused_and_seen_when_forced(self):
+    def test_control_f_memories_lost_with_the_primary_is_refused_and_seen_when_forced(self):
         """The check of all these cases sees a real loss; with f - 1 memories lost there is none.
         The third replica is cut off, so that only f hold the records. No checkpoint starts on its
         own, and mode local not soon."""

@@ -133,13 +133,13 @@ class Disks(Case):
                     lacking)
         self.assertGreater(lacking, 0, "no flush point needed recovery: they prove nothing")
 
-    def test_append_disks_made_of_subsets_of_the_unsynced_writes_and_of_every_flush_are_recovered(self):
+    def test_append_disks_of_write_subsets_and_flushes_are_recovered(self):
         self.states_of(workload.Append)
 
-    def test_overwrite_disks_made_of_subsets_of_the_unsynced_writes_and_of_every_flush_are_recovered(self):
+    def test_overwrite_disks_of_write_subsets_and_flushes_are_recovered(self):
         self.states_of(workload.Overwrite)
 
-    def test_names_disks_made_of_subsets_of_the_unsynced_writes_and_of_every_flush_are_recovered(self):
+    def test_names_disks_of_write_subsets_and_flushes_are_recovered(self):
         self.states_of(workload.Names)
 
     def bare(self, kind, wrapper):
@@ -170,11 +170,11 @@ class Disks(Case):
                                         what + ", right after an acknowledgement")
         self.assertEqual(damaged, crashes if wrapper else 0)
 
-    def test_control_bare_appends_are_lost_at_acknowledgements_under_eatmydata_and_never_with_real_syncs(self):
+    def test_control_bare_appends_are_lost_under_eatmydata_only(self):
         for wrapper, what in ((), "real syncs"), (self.eatmydata(), "eatmydata"):
             self.at_acknowledgements(self.bare(workload.Append, wrapper), wrapper, what)
 
-    def test_control_bare_overwrites_are_lost_in_each_kind_of_state_under_eatmydata_and_never_with_real_syncs(self):
+    def test_control_bare_overwrites_are_lost_under_eatmydata_only(self):
         for wrapper, what in ((), "real syncs"), (self.eatmydata(), "eatmydata"):
             bare = self.bare(workload.Overwrite, wrapper)
             self.at_acknowledgements(bare, wrapper, what)

@@ -81,7 +81,7 @@ class Tool(Case):
         self.assertEqual(self.run_under(at=7, only="files")[:2], (0, [1, 2, 3, 4, 5]))
 
 
-    def test_after_kill_nothing_is_held_by_the_program_any_more(self):
+    def test_kill_releases_everything_the_program_held(self):
         for number in range(10):
             tool = KillAt(only="files")
             path = os.path.join(current().dir, "held%d" % number)
@@ -114,7 +114,7 @@ class EveryPoint(Case):
         # In the last attempt the program continues past its end.
         self.assertEqual(case([["", 6, 1], ["write", 5, 1]], 2), (["write", [6, 5], 2], [False, True]))
 
-    def test_a_point_that_every_run_has_and_that_no_run_was_killed_at_is_told(self):
+    def test_point_that_was_never_hit_is_reported(self):
         hit, not_hit = ["fsync", [], 0], ["", [6, 6], 0]
         results = {("files", 6, False): hit, ("files", 6, True): hit, ("files", 7, True): not_hit,
                    ("messages", 2, False): hit}

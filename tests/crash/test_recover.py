@@ -146,7 +146,7 @@ class RecoverKilled(Case):
         self.assertEqual(lost, [], "points that must be hit")
         self.assertGreater(counts["unfinished"], 0, "no kill left anything to do: the cases prove nothing")
 
-    def test_control_without_the_replicas_memory_the_second_run_is_refused_and_forced_it_loses_data(self):
+    def test_control_second_run_without_replica_memory_is_refused_and_loses_data_when_forced(self):
         """The check sees lost data: before its decision is on the disk, recovery depends on the
         replicas."""
         sites, counted = self.crashed()

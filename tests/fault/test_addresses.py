@@ -61,7 +61,7 @@ class Addresses(Case):
         self.assertEqual(report_of(status, victim)["incarnation"] == before, not loses_memory)
         self.check_after_a_cut(rig, writer)
 
-    def test_replica_made_anew_at_another_address_is_found_without_a_remount(self):
+    def test_new_replica_at_another_address_is_found_without_a_remount(self):
         self.moved(loses_memory=True)
 
     def test_replica_that_comes_back_with_its_memory_at_another_address_is_found_without_a_remount(self):
@@ -111,7 +111,7 @@ class Addresses(Case):
         self.told(three=third.ip)
         mount.wait_status(lambda s: report_of(s, third)["member"], 30, "the third replica is not found")
 
-    def test_name_server_that_does_not_answer_holds_up_neither_a_replica_that_comes_back_nor_the_unmount(self):
+    def test_silent_name_server_delays_neither_a_returning_replica_nor_the_unmount(self):
         rig = self.named(2, 2)
         server = self.own(DeadNameServer(rig.net))
         mount = rig.mount(mode="replicated")
@@ -141,7 +141,7 @@ class Addresses(Case):
         server.wait_asked("salius-two", "salius-three")
         self.assertLess(time.monotonic() - began, DeadNameServer.PATIENCE_S)
 
-    def test_name_that_comes_to_mean_another_host_needs_the_word_that_the_network_is_trusted(self):
+    def test_names_new_host_needs_a_trusted_network(self):
         rig = self.named(1, 1)
         replica = rig.replicas[0]
         self.told(one="127.0.0.1")  # no host is there
@@ -153,7 +153,7 @@ class Addresses(Case):
         self.assertEqual(mount.mode(), "local")
         self.assertEqual(replica.metrics()["salius_replica_volumes"], 0, "it was called nevertheless")
 
-    def test_datagrams_fit_the_way_to_the_host_that_a_name_comes_to_mean(self):
+    def test_datagrams_fit_the_path_to_a_names_new_host(self):
         rig = self.named(1, 1)
         self.told(one="127.0.0.1")  # no host is there, and datagrams may be large
         mount = rig.mount()
@@ -200,7 +200,7 @@ class Addresses(Case):
         self.told(one=[rig.net.ipv6(0), rig.replicas[0].ip], two=[rig.net.ipv6(1), rig.replicas[1].ip])
         self.check_all_addresses(rig)
 
-    def test_name_whose_datagrams_pass_by_one_family_alone(self):
+    def test_name_with_datagrams_over_one_family_only(self):
         """Its control port answers at both addresses (TCP); its datagrams to the first are
         dropped."""
         rig = self.named(1, 1)

@@ -129,7 +129,7 @@ class Btrfs(Case):
         self.check()
         rig.image.check()
 
-    def test_recovery_on_a_disk_that_others_filled(self):
+    def test_recovery_on_a_disk_filled_by_other_programs(self):
         """The ballast holds enough room for recovery, and recovery stores only into file pages that
         have room."""
         rig = self.rig_

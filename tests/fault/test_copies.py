@@ -69,7 +69,7 @@ class Copies(Case):
         self.assertEqual(rig.volume.recover().returncode, 0)
         ops.check(rig.backing, writer.ledger)
 
-    def test_killed_daemon_keeps_no_claim_and_a_mounted_copy_keeps_the_old_one_off(self):
+    def test_killed_daemon_keeps_no_claim_and_a_mounted_copy_refuses_the_original(self):
         rig, writer, copy = self.copied()
         writer.kill()
         rig.mount_.kill()
@@ -120,7 +120,7 @@ class Copies(Case):
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         ops.check(rig.backing, writer.ledger)
 
-    def test_fenced_volume_says_what_helps(self):
+    def test_fenced_volume_names_the_remedy(self):
         """A copy on another host was recovered. Another mount does not help here; the advice in the
         message does."""
         rig, writer, copy = self.copied()

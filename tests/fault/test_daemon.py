@@ -16,7 +16,7 @@ from harness.volume import DaemonMount, MountRefused, in_netns
 
 class OnlyTheDaemonDies(Case):
 
-    def test_killed_daemon_loses_nothing_and_the_next_mount_recovers_by_itself(self):
+    def test_killed_daemon_loses_nothing_and_the_next_mount_recovers_automatically(self):
         rig = self.rig(m=2, acks=1)
         rounds, last, ledger = self.count(4, 20), 0, None
         for _ in range(rounds):
@@ -79,7 +79,7 @@ class OnlyTheDaemonDies(Case):
             for (first, line), (rest, below) in itertools.pairwise(zip(spans, maps)))
         self.assertLess(arenas, len(os.sched_getaffinity(0)), "\n".join(map(" ".join, maps)))
 
-    def test_limit_of_a_files_size_where_the_daemon_was_started_is_none_for_its_callers(self):
+    def test_file_size_limit_of_the_daemons_shell_does_not_bind_its_callers(self):
         rig = self.rig(m=2, acks=1)
         limited = ["prlimit", "--fsize=%d:unlimited" % (32 << 20)]
         for_good = ["prlimit", "--fsize=%d" % (32 << 20), "setpriv", "--bounding-set=-sys_resource"]
@@ -128,7 +128,7 @@ class OnlyTheDaemonDies(Case):
         self.assertNotIn(rig.path, mounts())
         ops.check(rig.backing, writer.ledger)
 
-    def test_a_busy_daemon_that_is_told_to_end_never_waits_for_itself(self):
+    def test_busy_daemon_that_gets_sigterm_never_waits_for_itself(self):
         """Before it ends, the daemon has shared maps written back through its own mount. A thread
         of its own that waited for its own answer could not be killed, so another process asks the
         kernel for it."""
@@ -179,7 +179,7 @@ class Log(Case):
                     pass
         return ["sh", "-c", 'exec "$@" 2>"$0"', fifo], fill
 
-    def test_a_log_that_nobody_reads_stops_nothing(self):
+    def test_blocked_log_stops_nothing(self):
         rig = self.rig(m=1, acks=1)
         wrapper, fill = self.unread()
         mount = rig.mount(mode="replicated", wrapper=wrapper)
@@ -198,7 +198,7 @@ class Log(Case):
         rig.mount_ = None
         self.assertEqual(rig.volume.recover_json()[1]["outcome"], "clean")
 
-    def test_a_replicas_log_that_nobody_reads_stops_nothing(self):
+    def test_blocked_log_of_a_replica_stops_nothing(self):
         rig = self.rig(m=1, acks=1, init_options=(*SMALL_LOG, "--tau", "1s"))
         replica = rig.replicas[0]
         replica.wrapper, fill = self.unread()
@@ -242,7 +242,7 @@ class Log(Case):
         self.assertEqual(done.returncode, 1, done.stderr)
         self.assertIn("would lie in the mount itself", done.stderr)
 
-    def test_what_somebody_put_in_the_place_of_the_log_is_refused(self):
+    def test_foreign_file_in_place_of_the_log_is_refused(self):
         rig = self.rig(m=1, acks=1)
         log = "/var/log/salius/%s.log" % rig.volume.uuid()
         for plant in ("mkfifo %s", "touch /var/log/a; ln /var/log/a %s", "touch %s; chown 1 %s", "ln -s /var/log/a %s"):
@@ -310,7 +310,7 @@ class Umount(Case):
             self.assertNotEqual(sh("umount", rig.path, check=False).returncode, 0)
         self.assertEqual(mount.mode(), "replicated")
 
-    def test_told_to_end_after_umount_l_it_leaves_alone_what_is_mounted_there_now(self):
+    def test_sigterm_after_umount_l_leaves_the_new_mount_there(self):
         rig = self.rig(m=2, acks=1)
         mount = rig.mount(mode="replicated")
         fd = os.open(rig.file("open"), os.O_RDWR | os.O_CREAT | os.O_SYNC)
@@ -363,7 +363,7 @@ class MountProgram(Case):
         mount.wait_mode("replicated")
         mount.umount()
 
-    def test_mount_says_why_and_fails_when_there_is_no_volume(self):
+    def test_mount_without_a_volume_fails_with_the_reason(self):
         rig = self.rig(m=1, acks=1)
         empty = os.path.join(rig.image.path, "empty")
         os.mkdir(empty)

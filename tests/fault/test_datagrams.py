@@ -57,7 +57,7 @@ class HostileDatagrams(Case):
     def test_damaged_replayed_and_foreign_records_move_nothing_at_a_replica(self):
         self.bombard(frames.RECORDS)
 
-    def test_a_forged_ack_of_another_incarnation_counts_for_nothing_and_the_replica_is_taken_back(self):
+    def test_forged_ack_of_another_incarnation_does_not_count(self):
         """The ack says that the replica has lost its memory. The primary believes that much: it
         opens a new session there."""
         rig, wire, writer = self.at_work(m=3, acks=2)

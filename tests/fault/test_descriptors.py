@@ -93,7 +93,7 @@ class ManyOpenFiles(Case):
             os.fsync(fd)
             self.assertEqual(os.pread(fd, 100, 0), b"%d" % i)
 
-    def test_what_has_no_name_and_is_not_open_is_there_for_who_holds_it(self):
+    def test_nameless_file_is_usable_through_a_held_descriptor(self):
         """The kernel knows the file and the directory by descriptors of which the mount never hears
         (O_PATH)."""
         for make, remove in ((os.mkdir, os.rmdir), (os.mknod, os.unlink)):
@@ -107,7 +107,7 @@ class ManyOpenFiles(Case):
             os.chmod("/proc/self/fd/%d" % fd, 0o750)
             self.assertEqual(os.fstat(fd).st_mode & 0o777, 0o750)
 
-    def test_who_is_refused_has_made_nothing_also_when_many_come_at_once(self):
+    def test_refused_create_leaves_nothing_under_load(self):
         """Each has found room before it makes its file, in a directory of its own: in one directory
         the kernel makes one at a time."""
         code = """

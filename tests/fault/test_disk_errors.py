@@ -99,7 +99,7 @@ class OneCall(Case):
             self.local()
             self.the_volume_fails_and_nothing_is_lost(".salius/stable.log", "stable log")
 
-    def test_what_is_acknowledged_and_cannot_be_applied(self):
+    def test_acknowledged_record_that_cannot_be_applied(self):
         for error in ERRORS:
             self.make()
             self.refuse(WRITES, error, "slots")
@@ -111,7 +111,7 @@ class OneCall(Case):
             self.refuse("syncfs", error)
             self.the_volume_fails_and_nothing_is_lost(".", "the backing file system could not be synced")
 
-    def test_data_past_the_log_is_refused_and_the_volume_goes_on(self):
+    def test_refused_bulk_data_leaves_the_volume_working(self):
         """The writing program gets the error, and no acknowledgement to others depends on the
         data."""
         for error in ERRORS:

@@ -112,7 +112,7 @@ class Controls(Case):
                 cuts = self.count(2, 10)
                 self.assertEqual(self.run_bare(journal, self.eatmydata(), cuts), cuts)
 
-    def test_on_btrfs_real_syncs_lose_nothing_and_pretended_ones_are_seen(self):
+    def test_on_btrfs_real_syncs_lose_nothing_and_fake_syncs_are_caught(self):
         if missing("btrfs"):
             self.skipTest(missing("btrfs"))
         cuts = self.count(2, 10)
@@ -139,7 +139,7 @@ class TornOperations(Case):
         except ops.Damage as damage:
             return str(damage)
 
-    def test_only_the_operation_under_way_may_be_torn_and_only_where_that_is_said(self):
+    def test_only_the_operation_in_progress_may_be_torn_where_allowed(self):
         whole = op_writer.body(9)
         half = whole[:1024] + bytes(3072)
         self.assertEqual([self.damage(s, False) for s in (b"", whole)], ["", ""])
@@ -201,7 +201,7 @@ class Network(Case):
         self.assertEqual(self.net.heal(0), 1)
         self.assertEqual(self.ways(), (1, 1))
 
-    def test_where_datagrams_alone_are_dropped_tcp_goes_through(self):
+    def test_tcp_passes_where_only_datagrams_are_dropped(self):
         with inside(self.net.replica(0)):
             listener = self.own(socket.create_server((self.net.ip(0), 0)))
         with inside(self.net.primary):

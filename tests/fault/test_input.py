@@ -135,7 +135,7 @@ class BadConfiguration(Case):
                 self.mounted(option)
 
 
-    def test_metrics_for_other_hosts_need_the_word_that_the_network_is_trusted(self):
+    def test_metrics_for_other_hosts_need_a_trusted_network(self):
         self.volume.init(["127.0.0.1:7400"], 1)
         self.refused(self.volume.run("salius-mount", self.volume.backing, self.volume.mountpoint, "-f", "-o",
                                      "metrics=0.0.0.0:9100", timeout=30), "insecure")
@@ -265,7 +265,7 @@ class DamagedFiles(Case):
             data = f.read()
         return [m.start() for m in re.finditer(b"SLE1", data) if m.start() % 8 == 0]
 
-    def test_damage_in_the_middle_of_the_stable_log_is_data_loss_and_says_where(self):
+    def test_damage_inside_the_stable_log_is_data_loss_that_names_the_offset(self):
         rig, _ = self.crashed(local=True)
         offsets = self.entries(rig)
         self.assertGreater(len(offsets), 10, "the test needs a stable log in use")
@@ -283,7 +283,7 @@ class DamagedFiles(Case):
         self.assertNotEqual(done.returncode, 0, done.stdout)
         self.assertIn("stable", done.stdout + done.stderr)
 
-    def test_missing_stable_log_is_refused_even_when_the_replicas_have_everything(self):
+    def test_missing_stable_log_is_refused_although_replicas_have_everything(self):
         rig, _ = self.crashed(local=False)
         os.unlink(rig.volume.salius_file("stable.log"))
         self.assertNotEqual(rig.volume.recover().returncode, 0)

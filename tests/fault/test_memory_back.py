@@ -50,7 +50,7 @@ class MemoryPutBack(Case):
         rig.power_cut(also=writer.kill)
         self.check_recovery(rig, writer)
 
-    def test_idle_volume_notices_it_too(self):
+    def test_idle_volume_notices_a_memory_that_went_back(self):
         rig = self.rig(m=2, acks=1, init_options=PATIENT)
         rig.mount(mode="replicated").wait_whole()
         writer = ops.OpWriter(rig.path)

@@ -58,7 +58,7 @@ class MemoryLimit(Case):
         for part in (limit, str(LIMIT), str(96 << 20), "--memory"):
             self.assertIn(part, text)
 
-    def test_what_fits_the_group_is_served(self):
+    def test_memory_within_the_group_limit_is_served(self):
         group, _ = self.group()
         proc = self.replica(self.own(Net(1)), group, "24MiB")
         wait_until(lambda: "serves on" in proc.tail() or not proc.alive(), 30, "it does not serve")

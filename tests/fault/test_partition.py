@@ -16,7 +16,7 @@ class Partition(Case):
         self.addCleanup(writer.kill)
         return writer
 
-    def test_all_replicas_cut_off_goes_local_writes_go_on_and_healing_replicates_again(self):
+    def test_all_replicas_cut_off_goes_local_and_healing_replicates_again(self):
         rig = self.rig(m=2, acks=1)
         mount = rig.mount(mode="replicated")
         writer = self.writer(rig)
@@ -73,7 +73,7 @@ class Partition(Case):
             last = ops.check(rig.backing, ledger)
         self.report("%d power cuts around a change of mode, %d operations acknowledged", rounds, ledger.total())
 
-    def test_an_old_acknowledged_write_never_comes_back_over_a_later_local_one(self):
+    def test_old_acknowledged_write_never_replaces_a_later_local_one(self):
         """I3, the paper's hole: replicas acknowledge W1, partition, W2 over it in mode local, power
         cut. Recovery finds W1 at the replicas."""
         rig = self.rig(m=2, acks=1)
@@ -117,7 +117,7 @@ class Partition(Case):
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         ops.check(rig.backing, writer.ledger)
 
-    def test_lost_acknowledgements_only_are_a_partition_too(self):
+    def test_lost_acknowledgements_alone_are_a_partition(self):
         rig = self.rig(m=1, acks=1)
         mount = rig.mount(mode="replicated")
         writer = self.writer(rig)
@@ -160,14 +160,14 @@ class Partition(Case):
             self.assertLess(report["datagram_bytes"], report["route_bytes"], "it is lost on the way for ever")
         self.assertEqual(status["mode"], "replicated")
 
-    def test_a_way_that_carries_less_than_the_primarys_cable_costs_time_only(self):
+    def test_path_with_a_smaller_mtu_than_the_primarys_costs_time_only(self):
         rig = self.rig(m=2, acks=2, init_options=LESS_PATIENT)
         rig.net.primary_mtu(9000)
         mount = rig.mount(mode="replicated")
         self.write_pieces(rig.file("f"))
         self.whole(mount)
 
-    def test_a_way_that_carries_less_than_ethernet_costs_time_only(self):
+    def test_path_with_a_small_mtu_costs_time_only(self):
         rig = self.rig(m=2, acks=2, init_options=LESS_PATIENT)
         mount = rig.mount(mode="replicated")
         rig.net.narrow(0, 1280)

@@ -43,7 +43,7 @@ class Paths(Case):
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         ops.check(rig.backing, writer.ledger)
 
-    def test_size_that_the_way_does_not_carry_is_given_up_for_that_replica_alone(self):
+    def test_size_over_the_path_mtu_is_given_up_for_that_replica_alone(self):
         # The primary's cable and replica 0's carry 9000, replica 1's way 1400, and no ICMP says so.
         def narrow(net):
             net.jumbo(9000)

@@ -49,7 +49,7 @@ class RecoveryCase(Case):
 
 class OldFiles(RecoveryCase):
 
-    def test_file_whose_path_is_too_long_to_be_told(self):
+    def test_file_with_too_long_a_path_for_its_record(self):
         """The file is older than the volume: the first write to it logs its place, by its handle
         alone."""
         rig = self.rig(m=2, acks=1)
@@ -97,7 +97,7 @@ class LargeLog(RecoveryCase):
     RECORDS = 10240  # of 4 KiB; a checkpoint begins at half of the log, which is more
     MEGABITS = 50
 
-    def test_all_replicas_bring_it_at_once(self):
+    def test_records_are_fetched_from_all_replicas_at_once(self):
         """Recovery is faster than the cable of any one replica allows."""
         rig = self.rig(m=3, acks=2, memory="192MiB", size_mb=1024, init_options=("--log-max", "128MiB", "--tau", "600s",
                                                                                  "--delta", "2s"))
@@ -156,7 +156,7 @@ class ReplicasMissing(RecoveryCase):
         rig.replicas[self.rng.randrange(3)].lose_memory()
         self.recovered(rig, writer)
 
-    def test_all_replicas_gone_at_mount_starts_local_and_says_so(self):
+    def test_mount_without_replicas_starts_local_with_a_notice(self):
         rig = self.rig(m=2, acks=2, start=False)
         mount = rig.mount()
         status = mount.wait_mode("local")
@@ -172,7 +172,7 @@ class ReplicasMissing(RecoveryCase):
         rig.power_cut(also=writer.kill)
         self.recovered(rig, writer)
 
-    def test_all_replicas_gone_at_mount_of_a_clean_volume_that_was_replicated_starts_local(self):
+    def test_clean_volume_without_replicas_starts_local(self):
         rig, writer = self.loaded()
         writer.kill()
         rig.mount_.umount()
@@ -193,7 +193,7 @@ class ReplicasMissing(RecoveryCase):
             replica.start()
         self.recovered(rig, writer)
 
-    def test_dry_run_changes_nothing_and_says_what_would_be_done(self):
+    def test_dry_run_changes_nothing_and_prints_the_plan(self):
         rig, writer = self.loaded()
         rig.power_cut(also=writer.kill)
         before = fingerprint(rig.backing)
@@ -250,7 +250,7 @@ class RecoveryCutOff(RecoveryCase):
         with open(rig.backing_file("right")) as f:
             self.assertEqual(f.read(), "left")
 
-    def test_killed_at_each_step_with_a_power_cut_and_run_again_with_another_replica_missing(self):
+    def test_killed_at_each_step_and_run_again_with_another_replica_missing(self):
         hits = {}
         steps = list(enumerate(self.STEPS))
         for number, step in sorted(self.rng.sample(steps, self.count(6, len(steps)))):
@@ -308,7 +308,7 @@ class RecoveryCutOff(RecoveryCase):
                 rig.image.power_cut()
         self.recovered(rig, writer)
 
-    def test_once_decided_no_replica_is_needed_any_more(self):
+    def test_after_the_decision_no_replica_is_needed(self):
         rig, writer = self.loaded()
         rig.power_cut(also=writer.kill)
         rig.volume.recover("--crash-at=pinned")
@@ -340,7 +340,7 @@ class TwoPrimaries(RecoveryCase):
         rig.mount_.umount()
         ops.check(rig.backing, writer.ledger)
 
-    def test_a_primary_thawed_after_its_copy_was_recovered_elsewhere_is_refused(self):
+    def test_thawed_primary_is_refused_after_recovery_of_its_copy(self):
         """I4: the standby host recovered from a copy of the disk while the primary was stopped.
         Everything that the old primary acknowledges afterwards must be in the recovered copy; then
         its callers get errors."""

@@ -159,7 +159,7 @@ class ReplicaDies(Case):
         rig.mount_.wait_status(lambda s: report_of(s, rig.replicas[2])["member"], 30, "not taken back")
         self.cut_and_check(rig, writer)
 
-    def test_replica_out_of_memory_is_treated_as_lost_and_said_so(self):
+    def test_replica_out_of_memory_is_treated_as_lost_and_reported(self):
         """One replica cannot hold all records that the volume may have outstanding."""
         rig = self.rig(m=2, acks=1, start=False)
         rig.replicas[0].memory = "8MiB"

@@ -206,7 +206,7 @@ class StalledDisk(Case):
         self.assertEqual((status["mode"], status["failure"]), ("replicated", ""), status)
         rig.mount_.umount()
 
-    def test_overwrites_and_answers_go_on_while_creates_hang(self):
+    def test_overwrites_and_answers_continue_while_creates_hang(self):
         rig = self.make()
         self.stalled(rig, [self.file(rig, "a"), self.file(rig, "b")], makers=["d%d" % i for i in range(24)])
 

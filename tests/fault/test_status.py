@@ -73,7 +73,7 @@ class Health(Case):
         rig.mount(mode="replicated").umount()
         self.expect(rig, codes.NOT_MOUNTED, "not-mounted")
 
-    def test_why_a_replica_is_refused_is_logged_once(self):
+    def test_reason_of_a_refused_replica_is_logged_once(self):
         rig = self.rig(m=2, acks=1)
         rig.replicas[1].kill()
         rig.mount(mode="replicated")
@@ -88,7 +88,7 @@ class Health(Case):
 
 class GivenUp(Case):
 
-    def test_what_a_forced_recovery_gave_up_is_said_until_it_is_acknowledged(self):
+    def test_loss_of_a_forced_recovery_is_shown_until_acknowledged(self):
         rig = self.rig(m=2, acks=1)
         mount = rig.mount(mode="replicated")
         mount.wait_whole()
@@ -124,7 +124,7 @@ class Terminal(Case):
         words = [*in_netns(rig.net.primary), binary("salius-mount"), rig.backing, rig.path, "-o", "insecure,log=" + log]
         return subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=120)
 
-    def test_a_mount_that_is_well_says_nothing_and_its_recovery_goes_to_the_log(self):
+    def test_healthy_mount_prints_nothing_and_logs_its_recovery(self):
         rig = self.rig(m=2, acks=1, init_options=(*self.options(), "--allow-same-host"))
         log = rig.volume.log + ".daemon"
         rig.mount(mode="replicated").umount()
@@ -162,7 +162,7 @@ class Terminal(Case):
 
 class Versions(Case):
 
-    def test_each_program_says_its_version(self):
+    def test_each_program_prints_its_version(self):
         for program in ("salius", "salius-mount", "salius-recover", "salius-replica"):
             for flag in ("--version", "-V"):
                 done = sh(binary(program), flag, check=False)

@@ -102,20 +102,20 @@ class LostWriteBack(Case):
         with open(self.rig_.backing_file("f"), "rb") as f:
             self.assertTrue(f.read() == self.NEW, "what was acknowledged is not on the disk")
 
-    def test_heard_of_by_the_unmount(self):
+    def test_error_reported_to_the_unmount(self):
         """The mount's last sync gets the error; no later sync does."""
         with self.assertRaises(HarnessError):
             self.mount.umount()
         self.everything_is_there()
 
-    def test_heard_of_by_another_process(self):
+    def test_error_reported_to_another_process(self):
         """Another process syncs the file system, and the mount dies before it does."""
         with self.assertRaises(OSError):
             self.rig_.sync_disk()
         self.mount.kill()
         self.everything_is_there()
 
-    def test_heard_of_by_nobody(self):
+    def test_error_reported_to_no_process(self):
         """The recovery's own sync gets the error, and the recovery refuses. The next one must not
         take the data for synced."""
         self.mount.kill()

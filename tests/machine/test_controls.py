@@ -44,7 +44,7 @@ class BareExt4(Case):
     def test_eatmydata_is_caught_losing_acknowledged_operations(self):
         self.assertEqual(len(self.cut(wrapper=self.eatmydata())), 2)
 
-    def test_a_disk_that_is_never_told_to_flush_is_caught_losing_them(self):
+    def test_disk_without_flushes_is_caught_losing_them(self):
         """Real syncs, ext4 without barriers: QEMU's death alone would lose nothing, the disk's
         cache does."""
         self.assertTrue(self.cut(mount_options="nobarrier"))

@@ -89,7 +89,7 @@ class Idmapped(MountCase):
         self.assertEqual((inside.st_uid, inside.st_gid), (uid, gid))
         self.assertEqual((outside.st_uid, outside.st_gid), (FIRST + uid, FIRST + gid))
 
-    def test_objects_belong_to_whom_the_mapping_says(self):
+    def test_objects_get_the_mapped_owner(self):
         self.make("file")
 
         def others():
@@ -104,7 +104,7 @@ class Idmapped(MountCase):
         self.settle()
         self.assertEqual(os.stat(self.rig.backing_file(os.path.relpath(self.path("file"), self.rig.path))).st_uid, 5)
 
-    def test_who_has_no_id_in_the_mapping_makes_nothing(self):
+    def test_unmapped_user_creates_nothing(self):
         self.assertEqual(self.as_user(lambda: os.mkdir(self.there("dir")), uid=5), errno.EOVERFLOW)
         self.assertFalse(os.path.exists(self.path("dir")))
 

@@ -35,7 +35,7 @@ class Helpers(Case):
         return self.own(DaemonMount(rig.volume, ["mount", "-t", "salius", *flags, rig.backing, rig.path, "-o",
                                                  options]))
 
-    def test_when_umount_returns_the_volume_is_clean_and_the_daemon_gone(self):
+    def test_umount_returns_after_the_drain_and_the_daemons_end(self):
         rig = self.rig(m=2, acks=1)
         for _ in range(self.count(3, 10)):
             mount = self.mounted(rig)
@@ -124,7 +124,7 @@ class Helpers(Case):
             self.assertEqual(f.read(), b"data")
         sh("umount", rig.path)
 
-    def test_umount_of_a_volume_whose_disk_failed_says_that_it_is_not_drained(self):
+    def test_umount_after_a_disk_failure_reports_an_undrained_volume(self):
         rig = self.rig(m=2, acks=1)
         mount = self.mounted(rig)
         mount.wait_mode("replicated")
@@ -210,7 +210,7 @@ class Helpers(Case):
         self.addCleanup(lambda: bind in mounts() and sh("umount", "-l", bind))
         return bind
 
-    def test_told_to_end_it_takes_bind_mounts_along_and_drains(self):
+    def test_sigterm_unmounts_bind_mounts_and_drains(self):
         rig = self.rig(m=2, acks=1)
         mount = self.mounted(rig)
         bind = self.bound(rig)
@@ -224,7 +224,7 @@ class Helpers(Case):
         with open(rig.backing_file("sub/file"), "rb") as f:
             self.assertEqual(f.read(), b"data")
 
-    def test_what_others_mounted_over_a_bind_mount_stays(self):
+    def test_foreign_mount_over_a_bind_mount_stays(self):
         rig = self.rig(m=2, acks=1)
         mount = self.mounted(rig)
         bind = self.bound(rig)
@@ -237,7 +237,7 @@ class Helpers(Case):
         self.assertTrue(os.path.exists(os.path.join(bind, "theirs")))
         self.assertIn('"state":"clean"', rig.volume.run("salius", "status", rig.backing, "--json").stdout)
 
-    def test_umount_beside_a_bind_mount_says_where_the_volume_is_still_mounted(self):
+    def test_umount_beside_a_bind_mount_names_the_remaining_mount(self):
         rig = self.rig(m=2, acks=1)
         mount = self.mounted(rig)
         bind = self.bound(rig)
@@ -315,7 +315,7 @@ class Helpers(Case):
         self.assertEqual(other.popen.stdout.readline(), "0\n", other.tail())
         self.assertTrue(mount.gone())
 
-    def test_umount_beside_a_mount_in_another_namespace_says_so(self):
+    def test_umount_beside_a_mount_in_another_namespace_prints_a_notice(self):
         rig = self.rig(m=2, acks=1)
         mount = self.mounted(rig)
         with open(rig.file("file"), "wb") as f:
@@ -403,7 +403,7 @@ class Options(Case):
             self.assertNotIn(other, mounts())
         rig.mount_.proc.cont()
 
-    def test_mount_with_unreachable_replicas_starts_local_and_says_so(self):
+    def test_mount_with_unreachable_replicas_starts_local_with_a_notice(self):
         rig = self.rig(m=2, acks=1, start=False)
         done = salius_mount(rig, "insecure,log=" + rig.volume.log)
         self.assertEqual(done.returncode, 0, done.stderr)
@@ -487,7 +487,7 @@ except OSError:
 
 class Service(Case):
 
-    def test_readiness_is_told_to_the_service_manager_once_it_answers(self):
+    def test_service_manager_is_notified_once_the_mount_answers(self):
         import socket
         rig = self.rig(m=1, acks=1)
         path = os.path.join(current().dir, "notify")

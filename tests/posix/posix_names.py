@@ -290,7 +290,7 @@ class Permissions(MountCase):
             self.assertEqual(self.as_nobody(lambda path=path: os.setxattr(path, "system.posix_acl_default", value)), 0)
             self.assertEqual(stat.S_IMODE(os.stat(path).st_mode), 0o2770, path)
 
-    def test_an_acl_that_is_not_there_can_be_removed(self):
+    def test_missing_acl_can_be_removed(self):
         for path in self.mounted_and_bare("plain"):
             for name in ("system.posix_acl_access", "system.posix_acl_default"):
                 os.removexattr(path, name)
@@ -320,7 +320,7 @@ class SaliusDir(MountCase):
                 call()
             self.assertIn(caught.exception.errno, (errno.EPERM, errno.EACCES))
 
-    def test_the_name_is_free_below_the_root(self):
+    def test_reserved_name_is_free_below_the_root(self):
         os.mkdir(self.path(".salius"))
         self.assertEqual(os.listdir(self.dir), [".salius"])
 
@@ -420,7 +420,7 @@ class Listings(MountCase):
                 return entries
             entries += more
 
-    def test_offsets_fit_31_bits_and_lead_to_what_follows(self):
+    def test_offsets_fit_31_bits_and_lead_to_the_next_entries(self):
         count = 3000
         fd = self.filled(count)
         entries = self.all_of(fd)
@@ -433,7 +433,7 @@ class Listings(MountCase):
         os.lseek(fd, 0, os.SEEK_SET)
         self.assertEqual(self.all_of(fd, 512), entries)
 
-    def test_offsets_stay_good_while_entries_come_and_go(self):
+    def test_offsets_stay_valid_while_entries_change(self):
         fd = self.filled(1000)
         entries = self.all_of(fd)
         for i in range(0, 1000, 3):
@@ -450,7 +450,7 @@ class Listings(MountCase):
             self.assertEqual(expected - seen, set())
             self.assertEqual(seen & {name for _, name in entries[:at + 1]}, set())
 
-    def test_offset_is_good_in_another_open_of_an_unchanged_directory(self):
+    def test_offset_is_valid_in_another_open_of_an_unchanged_directory(self):
         fd = self.filled(300)
         entries = self.all_of(fd)
         other = os.open(self.dir, os.O_RDONLY | os.O_DIRECTORY)

@@ -91,7 +91,7 @@ class Remount(Case):
             self.assertEqual(os.preadv(fd, [room], 0), 4)
         return os.stat(path).st_atime_ns != 10**9
 
-    def test_what_cannot_change_is_refused_by_name_and_what_does_not_change_is_taken(self):
+    def test_remount_refuses_changed_fixed_options_and_accepts_unchanged_ones(self):
         self.mounted(",acks=1,threads=3,log_max=16M")
         for option in ("acks=2", "threads=4", "log_max=8M", "replicas=127.0.0.1:1", "metrics=127.0.0.1:9", "dirsync"):
             text = self.remount(option, MOUNT_USAGE)
@@ -100,7 +100,7 @@ class Remount(Case):
         self.remount("noexec,acks=1,threads=3,log_max=16MiB,insecure,defaults")
         self.assertIn("noexec", self.flags())
 
-    def test_by_an_fstab_line(self):
+    def test_remount_by_an_fstab_line(self):
         fstab = os.path.join(current().dir, "fstab")
         with open(fstab, "w") as f:
             f.write("%s %s salius insecure,log=%s,acks=1,x-systemd.automount 0 0\n" % (
@@ -113,7 +113,7 @@ class Remount(Case):
         self.assertIn("rw", self.flags())
         mount.umount()
 
-    def test_of_one_bind_mount(self):
+    def test_remount_of_one_bind_mount(self):
         self.mounted()
         os.mkdir(self.rig_.file("d"))
         bind = os.path.join(current().dir, "bind")
@@ -135,7 +135,7 @@ class Remount(Case):
         mount.wait_mode("failed")
         self.assertIn("has failed", self.remount("rw", MOUNT_FAILED))
 
-    def test_by_the_type_and_options_that_the_kernel_shows(self):
+    def test_remount_by_type_and_kernel_options(self):
         mount = self.mounted()
         self.make("f")
         with open("/proc/mounts") as f:

@@ -142,7 +142,7 @@ class Fsx(Suite):
         self.fsx(rig.file("file"), count, mapped="0.0", flen=4 << 20)
         self.fsx(rig.file("mapped"), count, flen=4 << 20)
 
-    def test_in_mode_local(self):
+    def test_fsx_in_mode_local(self):
         rig = self.rig(m=1, acks=1)
         rig.mount("replicas=", mode="local")
         self.fsx(rig.file("file"), self.count(2000, 20000))
