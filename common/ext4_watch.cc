@@ -118,7 +118,7 @@ Ext4Watch::Ext4Watch(int fd) {
     return absl::OkStatus();
   };
   if (const absl::Status begun = begin(); !begun.ok()) {
-    SLOG_WARN("should ext4 lose data for want of its own metadata, nobody will notice: {}",
+    SLOG_WARN("a loss of data by errors in the metadata of ext4 would go unnoticed: {}",
               begun.ToString());
   }
 }

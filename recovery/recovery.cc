@@ -161,8 +161,8 @@ class Run {
     absl::StatusOr<StateFile> opened = StateFile::Open(dir_.salius_fd, kStateFileName);
     if (absl::IsNotFound(opened.status())) {
       return absl::DataLossError(absl::StrFormat(
-          "%s/%s/%s is missing; without it nobody can tell what has to be recovered", dir_.path,
-          kSaliusDir, kStateFileName));
+          "%s/%s/%s is missing; without it recovery cannot know which records are needed",
+          dir_.path, kSaliusDir, kStateFileName));
     }
     SALIUS_RETURN_IF_ERROR(opened.status());
     state_.emplace(*std::move(opened));

@@ -48,10 +48,10 @@ absl::Status CheckOwn(int fd, const std::string& path) {
         absl::StrFormat("%s is no plain file with one name: remove it", path));
   }
   if ((st.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
-    return absl::FailedPreconditionError(
-        absl::StrFormat("others may write to %s (mode %04o), and so forge what a recovery gets from "
-                        "here: chmod go-w it, if nobody has",
-                        path, st.st_mode & 07777));
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "others may write to %s (mode %04o), and so forge what a recovery gets from "
+        "here: chmod go-w it, if its bytes are intact",
+        path, st.st_mode & 07777));
   }
   return absl::OkStatus();
 }

@@ -121,7 +121,7 @@ const std::vector<Option>& Options() {
          return absl::OkStatus();
        }},
       {"abandon-after", Kind::kText, "TIME",
-       "drop the log of a volume that nobody sent to, fenced or fetched for this long (\"72h\"); "
+       "drop the log of a volume that was not written, fenced or fetched for this long (\"72h\"); "
        "default never",
        SetAbandon},
       {"peer-share", Kind::kNumber, "PERCENT",

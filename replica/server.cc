@@ -31,7 +31,7 @@ absl::Status CheckAddress(std::string_view option, const SocketAddress& listen,
   if (options.insecure || IsLoopback(listen)) return absl::OkStatus();
   return absl::FailedPreconditionError(
       absl::StrFormat("--%s %s is not a loopback address, and no authentication is configured: "
-                      "whoever reaches it could "
+                      "every host that reaches it could "
                       "read, forge and drop logs. On a trusted network give --insecure",
                       option, FormatSockaddr(listen)));
 }

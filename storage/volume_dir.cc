@@ -156,7 +156,7 @@ absl::StatusOr<VolumeDir> VolumeDir::Open(const std::string& backing, bool lock)
     SALIUS_ASSIGN_OR_RETURN(const fs::FsKind kind, fs::KindOf(root.get()));
     if (kind.flushes_nothing) {
       SLOG_WARN(
-          "{} is mounted with nobarrier: what is said to be on the disk may be in its cache, and "
+          "{} is mounted with nobarrier: data reported as on disk may be in the drive cache, and "
           "lost at a power cut; remount it with barriers unless the cache has a battery",
           dir.path);
     }

@@ -48,7 +48,7 @@ if [ $SALIUS_LONG = 1 ]; then
   )
   export SALIUS_LONG_DIR=${SALIUS_LONG_DIR:-$PWD/.long/$tested}
   mkdir -p "$SALIUS_LONG_DIR"
-  echo "long run: $SALIUS_LONG_DIR keeps what is done; remove it to start anew"
+  echo "long run: $SALIUS_LONG_DIR keeps what is done; remove it to start again"
 fi
 
 # One line per check: "pass NAME" or "fail NAME".

@@ -57,7 +57,7 @@ Options BenchOptions(BenchPlan& plan) {
   options.Switch("append", &plan.write.append, "append instead of overwriting");
   options.Number("fsync-every", "K", &plan.write.fsync_every, 0, 1000000,
                  "one operation is K plain writes and an fdatasync\n"
-                 "(0: every write is synchronous by itself)");
+                 "(0: every write is a synchronous one)");
   options.Number("seconds", "S", &plan.seconds, 1, 86400, "seconds for each target in all (5)");
   options.Number("rounds", "N", &plan.rounds, 1, 10000, "rounds they are split into (5)");
   options.Text("pin", "CPU", &plan.pin,

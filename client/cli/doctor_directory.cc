@@ -191,7 +191,7 @@ void JudgeVolume(const DirectoryFacts& facts, int64_t realtime_ns, Findings& fin
         "stable log", std::string(facts.stable_log.message()),
         facts.state.open
             ? "put it back: without it the volume cannot be recovered, --force or not, and "
-              "what is not in this directory yet is lost"
+              "data that is not in this directory yet is lost"
             : "put it back, or make a new volume here: this one is clean and its files "
               "are all here");
   } else if (facts.stable_log_bytes < wanted) {
@@ -199,7 +199,7 @@ void JudgeVolume(const DirectoryFacts& facts, int64_t realtime_ns, Findings& fin
                   absl::StrFormat("%s, but volume.toml says %s",
                                   FormatBytes(facts.stable_log_bytes), FormatBytes(wanted)),
                   "put stable_log_bytes (and log_max_bytes) back to what salius init was given; if "
-                  "nobody changed them, the log was cut");
+                  "they were not changed, the log was cut");
   } else if (facts.stable_log_allocated < wanted) {
     findings.Fail(
         "stable log",

@@ -126,7 +126,7 @@ void JudgeFill(const std::string& name, const control::ReplicaStatusResponse& st
       FormatBytes(silent_bytes));
   const std::string fill = absl::StrCat(name, " fill");
   const char* const advice =
-      "`salius forget` volumes that are used no more (salius status --replica shows them)";
+      "`salius forget` volumes that are no longer used (salius status --replica shows them)";
   const bool no_place = status.slots_used() >= status.slots() ||
                         status.promises() >= status.promises_most();
   if (no_place && !holds_it && status.slots() > 0) {
@@ -162,7 +162,7 @@ bool JudgeReplica(const VolumeConfig& config, const ReplicaFacts& replica, Findi
       findings.Fail(
           absl::StrCat(name, " memory"),
           absl::StrCat("less than the volume reserves, ", FormatBytes(ReservedBytes(config))),
-          "give salius-replica more memory, or `salius forget` volumes that are used no more");
+          "give salius-replica more memory, or `salius forget` volumes that are no longer used");
       good = false;
     }
   } else {

@@ -23,10 +23,11 @@ struct ForgetPlan {
 };
 
 Options ForgetOptions(ForgetPlan& plan) {
-  Options options("forget", "UUID|DIR",
-                  "Has replicas forget a volume that is used no more: its records, its place, and\n"
-                  "what was promised to its recoveries. Given its directory, all that it names are\n"
-                  "asked, or those that --replica names.");
+  Options options(
+      "forget", "UUID|DIR",
+      "Has replicas forget a volume that is no longer used: its records, its place, and\n"
+      "the promises to its recoveries. Given its directory, all that it names are\n"
+      "asked, or those that --replica names.");
   options.List("replica", "HOST:PORT,...", &plan.replicas, "the replicas that are to forget it");
   options.Switch("force", &plan.force,
                  "also when it is in use, or holds records that may be nowhere else");

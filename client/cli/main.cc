@@ -28,7 +28,7 @@ constexpr Command kCommands[] = {
     {"status", salius::cli::RunStatus, "what a volume or a replica is doing"},
     {"acknowledge", salius::cli::RunAcknowledge, "note that you know what a recovery gave up"},
     {"doctor", salius::cli::RunDoctor, "check host, directory and replicas"},
-    {"forget", salius::cli::RunForget, "have replicas forget a volume that is used no more"},
+    {"forget", salius::cli::RunForget, "have replicas forget a volume that is no longer used"},
     {"bench", salius::cli::RunBench, "measure synchronous writes beside their floors"},
 };
 

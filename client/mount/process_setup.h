@@ -1,4 +1,4 @@
-// What the process of a mount needs of its surroundings: limits, memory, and its place in reclaim.
+// Sets up the process of a mount: limits, memory, and its place in reclaim.
 //
 // Threads: the main thread, before others are made.
 #pragma once

@@ -43,7 +43,7 @@ std::string RequestTimeouts() {
 absl::Status CutOffError(const MountCommand& command) {
   return absl::UnavailableError(absl::StrCat(
       "the kernel ended the connection of ", command.mountpoint,
-      ", which nobody unmounted: by a request time-out", RequestTimeouts(),
+      " without an unmount: by a request time-out", RequestTimeouts(),
       ", by abort in /sys/fs/fuse/connections, or by umount -f of a busy mount. Programs get "
       "ENOTCONN there until ",
       command.backing, " is mounted again"));

@@ -27,7 +27,7 @@ namespace salius {
 
 class ServedMount {
  public:
-  // What is mounted, and how. Everything referred to outlives the mount.
+  // The arguments of a mount. Everything referred to outlives the mount.
   struct Subject {
     const MountCommand& command;
     const VolumeConfig& config;

@@ -93,7 +93,7 @@ QuorumAccount AccountFor(const VolumeState& state, absl::Span<const Peer> peers,
   if (!account.count.enough()) {
     account.text = absl::StrFormat(
         "%d of %d members must answer, %d did; missing: %s. Records above %d (the checkpoint) that "
-        "only they hold would be lost; what is at hand reaches to about %d",
+        "only they hold would be lost; the records found reach to about %d",
         account.count.needed, state.members.size(), account.count.counted, MissingText(account),
         state.checkpoint, Reach(state, peers, stable));
   }

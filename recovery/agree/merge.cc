@@ -101,10 +101,11 @@ absl::Status CheckInventory(Epoch epoch, Seq checkpoint, const std::string& addr
   if (inventory.epoch < epoch) return absl::OkStatus();
   const Seq trimmed = std::max(inventory.trimmed, inventory.checkpoint_mark);
   if (trimmed > checkpoint) {
-    return absl::DataLossError(absl::StrFormat(
-        "replica %s was told that everything up to %d is on this disk, but the state's checkpoint "
-        "is %d%s",
-        address, trimmed, checkpoint, kSnapshotHint));
+    return absl::DataLossError(
+        absl::StrFormat("replica %s was notified that all records up to %d are on this disk, but "
+                        "the state's checkpoint "
+                        "is %d%s",
+                        address, trimmed, checkpoint, kSnapshotHint));
   }
   return absl::OkStatus();
 }
@@ -144,9 +145,9 @@ absl::StatusOr<MergeResult> Merge(const MergeInput& input) {
       if (first <= result.durable_mark)
         lost.emplace_back(first, std::min(last, result.durable_mark));
     }
-    return absl::DataLossError(
-        absl::StrFormat("everything up to %d was durable, but nobody holds %s (checkpoint %d)",
-                        result.durable_mark, RangesText(lost), input.checkpoint));
+    return absl::DataLossError(absl::StrFormat(
+        "all records up to %d were durable, but no copy of %s was found (checkpoint %d)",
+        result.durable_mark, RangesText(lost), input.checkpoint));
   }
   result.last_there = result.last;
   if (input.until.has_value()) {

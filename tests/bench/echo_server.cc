@@ -23,7 +23,7 @@ namespace {
 absl::Status Serve(absl::Span<const std::string> words) {
   cli::Options options("echo_server", "[HOST]", "An echo server of the replication floor.");
   uint64_t keep = 0;
-  options.Bytes("keep", "BYTES", &keep, "what it gets is kept in a ring of so many");
+  options.Bytes("keep", "BYTES", &keep, "bytes of the ring that keeps received data");
   SALIUS_RETURN_IF_ERROR(options.Parse(words, 0, 1));
   const std::string host = options.places().empty() ? "127.0.0.1" : options.places()[0];
   sockaddr_in address{};

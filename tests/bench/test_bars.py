@@ -35,7 +35,7 @@ class Directory(unittest.TestCase):
 
 class Bars(Directory):
 
-    def test_what_is_at_the_bar_is_met_and_what_is_beyond_is_missed(self):
+    def test_bar_includes_its_limit(self):
         self.write("a", "bars", [{"case": "slow-disk", "times": 200, "sqlite_times": 99.96, "seconds": 300},
                                  {"case": "reattach", "seconds": [1, 2, 3], "written": 8 << 30}])
         self.assertRegex(self.line("slow disk: writes"), r"at least 200 +200\.000 +met$")
@@ -77,7 +77,7 @@ class Bars(Directory):
                                    "skipped": {"redis": "skipped: redis is not installed"}, "failed": {}}])
         self.assertRegex(self.line("8 writers, free: of Redis"), r"not measured: skipped: redis is not installed +\?$")
 
-    def test_what_grows_faster_than_linearly_is_missed(self):
+    def test_growth_above_linear_is_missed(self):
         def point(writers, us, packed=True):
             return {"slice": "writers", "writers": writers, "packed": packed,
                     "subjects": {"salius": {"median": {"p50_us": us, "cpu_us_system": 1}}}}
@@ -106,12 +106,12 @@ class Bars(Directory):
         with self.assertRaisesRegex(HarnessError, "not made together: commit None"):
             bars.Figures(self.path)
 
-    def test_what_was_measured_twice_is_not_judged(self):
+    def test_figure_measured_twice_is_not_judged(self):
         for name in "ab":
             self.write(name, "bars", [{"case": "slow-disk", "times": 300, "sqlite_times": 300, "seconds": 300}])
         self.assertRegex(self.line("slow disk: writes"), r"measured 2 times +\?$")
 
-    def test_what_holds_no_figures_is_refused(self):
+    def test_file_without_figures_is_refused(self):
         with self.assertRaisesRegex(HarnessError, "has no figures"):
             bars.Figures(self.path)
         for text in ("", "[]", "{}"):

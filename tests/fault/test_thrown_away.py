@@ -146,7 +146,7 @@ class ThrownAway(Case):
     def check(self, path):
         with open(path, "rb") as f:
             f.seek(BLOCK)
-            self.assertTrue(f.read(BLOCK) == self.NEW, "what was acknowledged is not in " + path)
+            self.assertTrue(f.read(BLOCK) == self.NEW, "acknowledged data is not in " + path)
 
     def checkpoint(self, make_bad):
         self.make("--tau", "1s")

@@ -95,12 +95,12 @@ class LostWriteBack(Case):
         self.disk.mend()
         self.mount = self.rig_.mount(mode="replicated")
         with open(self.rig_.file("f"), "rb") as f:
-            self.assertTrue(f.read() == self.NEW, "what was acknowledged is not there")
+            self.assertTrue(f.read() == self.NEW, "acknowledged data is missing")
         self.mount.umount()
         self.rig_.image.umount()
         self.rig_.image.mount()
         with open(self.rig_.backing_file("f"), "rb") as f:
-            self.assertTrue(f.read() == self.NEW, "what was acknowledged is not on the disk")
+            self.assertTrue(f.read() == self.NEW, "acknowledged data is not on the disk")
 
     def test_error_reported_to_the_unmount(self):
         """The mount's last sync gets the error; no later sync does."""

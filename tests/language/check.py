@@ -7,8 +7,9 @@ Prints `path:line: pattern: excerpt` for every place that breaks a rule of PATTE
 pattern and top folder. Exits 1 if there is a place. PATHs (files or folders) restrict the check.
 --summary prints only the counts.
 
-Code is checked in its comments and docstrings, a document (Markdown or man page) in all of its text
-but code. String literals and docs/history/ are left out. True uses are listed in allowed.txt, one
+Code is checked in its comments and docstrings, its messages (string literals of three words or more:
+some patterns only) and the names of its tests, a document (Markdown or man page) in all of its text
+but code. docs/history/ is left out. True uses are listed in allowed.txt, one
 per line: `path: fragment of the text  # reason`.
 """
 
@@ -52,6 +53,12 @@ PATTERNS = {
     "is told": re.compile(r"\b(?:is|are|was|were|be|been|being)\s+told\b(?!\s+apart)", re.I),
     "there is no more": re.compile(r"\bthere\s+is\s+no\s+more\b", re.I),
 }
+# Messages quote, and ask: "who" and "what" are fine in many of them.
+IN_MESSAGES = ("nobody/somebody", "so many", "as it stands", "for want of", "anew", "is told",
+               "there is no more")
+NAME = "name of a test"
+NAME_PATTERN = re.compile(r"^(?:a |the )?what\b|\b(?:who|whoever|whatever|nobody|somebody|anew|told(?! apart| from))\b")
+TEST_NAME = re.compile(r"^(?:TEST(?:_F|_P)?\(\s*\w+,\s*(\w+)\)|[ ]*def test_(\w+)\()", re.M)
 LONG_LINE = f"line over {MAX_COLUMNS} columns"
 LONG_CELL = f"cell over {MAX_CELL_WORDS} words"
 
@@ -75,7 +82,7 @@ def merge(comments: list[tuple[int, int, str]]) -> Iterator[Text]:
 ITEM = re.compile(r"\s*(?:[-*]|\d+\.)\s+|\.[TIPH]P\b")
 C_TOKEN = re.compile(
     r"""(?P<line>//[^\n]*)|(?P<block>/\*.*?\*/)|R"(?P<raw>[^(\s]*)\(.*?\)(?P=raw)"
-    |"(?:\\.|[^"\\\n])*"|(?<![0-9a-fA-F])'(?:\\.|[^'\\\n])+'""", re.S | re.X)
+    |"(?P<text>(?:\\.|[^"\\\n])*)"|(?<![0-9a-fA-F])'(?:\\.|[^'\\\n])+'""", re.S | re.X)
 
 
 def c_texts(source: str) -> Iterator[Text]:
@@ -165,6 +172,31 @@ def layout(path: str, source: str) -> Iterator[Place]:
             yield Place(path, number, LONG_LINE, f"{len(line)} columns: {line[:50]}")
 
 
+def messages(path: str, source: str) -> Iterator[Text]:
+    """Yields the string literals of C++ or Python that have three words or more."""
+    if path.startswith("tests/language/"):  # they quote the patterns
+        return
+    if path.endswith((".cc", ".h")):
+        for token in C_TOKEN.finditer(source):
+            if token["text"] and len(token["text"].split()) >= 3:
+                yield Text(source.count("\n", 0, token.start()) + 1, token["text"])
+    elif path.endswith(".py"):
+        tree = ast.parse(source)
+        docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings:
+                if len(node.value.split()) >= 3:
+                    yield Text(node.lineno, node.value)
+
+
+def test_names(path: str, source: str) -> Iterator[Place]:
+    """Finds the tests whose names break a rule."""
+    for found in TEST_NAME.finditer(source if path.endswith((".cc", ".py")) else ""):
+        words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=A)(?=[A-Z][a-z])|_", " ", found[1] or found[2]).lower()
+        if NAME_PATTERN.search(words):
+            yield Place(path, source.count("\n", 0, found.start()) + 1, NAME, found[1] or found[2])
+
+
 def texts_of(path: str, source: str) -> Iterator[Text]:
     """Yields the texts of a file by the kind that its name tells."""
     name = pathlib.PurePath(path)
@@ -183,9 +215,11 @@ def texts_of(path: str, source: str) -> Iterator[Text]:
 
 def check(path: str, source: str) -> list[Place]:
     """Returns the places of one file that break a rule, in order."""
-    places = []
-    for line, text in texts_of(path, source):
-        for name, pattern in PATTERNS.items():
+    places = list(test_names(path, source))
+    texts = [(text, PATTERNS) for text in texts_of(path, source)]
+    texts += [(text, {name: PATTERNS[name] for name in IN_MESSAGES}) for text in messages(path, source)]
+    for (line, text), patterns in texts:
+        for name, pattern in patterns.items():
             for hit in pattern.finditer(text):
                 at = hit.end() - len(re.split(r"[\s(]+", hit[0].strip())[-1])
                 excerpt = " ".join(text[max(0, at - 40):at + 60].split())

@@ -24,19 +24,19 @@ class WordsTest(unittest.TestCase):
         for text in texts:
             self.assertEqual(comment(text), [], text)
 
-    def test_who_and_what_as_subject_is_found(self) -> None:
+    def test_subject_clauses_are_found(self) -> None:
         self.assert_found("who/what as subject", "Who asks is refused.", "What is left goes.",
                           "Waits. Whose memory is lost.", "Copies the log, what is\nmissing too.",
                           "The caller tells, who waits.", "Wakes whoever waits.",
                           "A notice to who mounts.", "Fails: what was read is gone.",
                           "Returns and what is left stays.", "- What goes first.")
 
-    def test_who_and_what_elsewhere_is_fine(self) -> None:
+    def test_object_clauses_are_fine(self) -> None:
         self.assert_fine("What is left?", "Reports what it found.", "An operator, who decides.",
                          "Prints the name, what it holds, and why.", "A record whose sum fails.",
                          "Whatever it holds is kept.", "It is what makes this exact.")
 
-    def test_nobody_and_somebody_are_found(self) -> None:
+    def test_vague_persons_are_found(self) -> None:
         self.assert_found("nobody/somebody", "Nobody waits.", "Until somebody\nwaits.")
         self.assert_fine("No caller waits.", "Gid nobodys.")
 
@@ -60,7 +60,7 @@ class WordsTest(unittest.TestCase):
 class PlacesTest(unittest.TestCase):
     """A text is looked at where it is prose, and nowhere else."""
 
-    def test_cpp_comments_are_searched_but_no_strings(self) -> None:
+    def test_cpp_comments_are_searched_but_no_short_strings(self) -> None:
         source = 'int a = 1\'000;  // anew\n/* x\n * anew */ const char* b = "// anew";\n'
         found = [place.line for place in check.check("a.cc", source + 'R"(// anew)" "\\"// anew"')]
         self.assertEqual(found, [1, 3])
@@ -68,6 +68,16 @@ class PlacesTest(unittest.TestCase):
     def test_python_comments_and_docstrings_are_searched(self) -> None:
         source = '"""Begins\nanew."""\nA = "anew"  # anew\nB = """anew"""\n'
         self.assertEqual([place.line for place in check.check("a.py", source)], [2, 3])
+
+    def test_messages_of_three_words_are_searched(self) -> None:
+        self.assertEqual(patterns("a.cc", 'Log("it begins anew"); Log("who asks is asked"); Log("anew {}");'), ["anew"])
+        self.assertEqual(patterns("a.py", 'Log("it begins anew")\n"""It begins."""\nLog("anew")\n'), ["anew"])
+
+    def test_names_of_tests_are_searched(self) -> None:
+        self.assertEqual(patterns("a.cc", "TEST(A, WhatIsLostStays) {}\nTEST_F(A, AWhoFails) {}\n"
+                                          "TEST(A, Whole) {}\nTEST(A, ToldApart) {}\n"), [check.NAME] * 2)
+        self.assertEqual(patterns("a.py", "def test_what_is_lost(self): pass\ndef test_it(): pass\n"
+                                          "def test_the_whole(): pass\ndef what_is(): pass\n"), [check.NAME])
 
     def test_starlark_and_shell_comments_are_searched(self) -> None:
         self.assertEqual(patterns("BUILD.bazel", 'x(name = "anew")  # anew\n'), ["anew"])

@@ -240,7 +240,7 @@ bool ClusterSim::RecoverOnce(bool calm) {
     if (!absl::IsUnavailable(status)) Break(absl::StrCat("recovery: ", status.ToString()));
     if (!calm) return false;
     if (static_cast<uint32_t>(std::popcount(LostMembers())) < config_.acks) {
-      Break(absl::StrCat("I1: everybody is there, yet recovery refuses: ", status.ToString()));
+      Break(absl::StrCat("I1: all replicas answer, yet recovery refuses: ", status.ToString()));
     }
     // A member lost its memory before the note that names it, and f of them are lost: recovery
     // reports that.
@@ -316,7 +316,7 @@ void ClusterSim::Judge(Seq decided) {
 
 void ClusterSim::Recover() {
   ++outcome_.recoveries;
-  if (later_random_.Chance(options_.late_recovery) && Happens("nobody comes for long")) {
+  if (later_random_.Chance(options_.late_recovery) && Happens("recovery starts late")) {
     NobodyComes(later_random_.Between(static_cast<int64_t>(options_.late_least_s),
                                       static_cast<int64_t>(options_.late_most_s)) *
                 1000 * kMs);

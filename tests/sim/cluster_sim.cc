@@ -429,7 +429,7 @@ Death ClusterSim::DrawDeath() {
 
 void ClusterSim::MachineDies(Death death, bool session) {
   Say("%s", death == Death::kPower     ? "power cut"
-            : death == Death::kRemount ? "the process dies, the file system is mounted anew"
+            : death == Death::kRemount ? "the process dies, the file system is mounted again"
                                        : "the process dies");
   // Unpromised bulk data may be in the page cache and never reach the disk. It must not become a
   // part of the tree with which the next session begins.

@@ -122,7 +122,7 @@ std::string ReplicaHost::Tick(int64_t now) {
   given_up_ = kAll;
   if (abandon_after_ > 0 && clock - life_ > abandon_after_ - kVague) return "";
   return absl::StrCat("its log is given up ", (clock - life_) / 1'000'000,
-                      " ms after somebody was there, where it may be after ",
+                      " ms after the last contact, where it may be after ",
                       abandon_after_ / 1'000'000, " (0: never)");
 }
 

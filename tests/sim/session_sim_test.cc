@@ -23,7 +23,7 @@ Seeds SeedsToRun(uint64_t runs) {
   return {1, EnvOr("SALIUS_SIM_RUNS", runs)};
 }
 
-TEST(SessionSimTest, NothingAcknowledgedIsLostWhateverHappensBeforeTheCrash) {
+TEST(SessionSimTest, NothingAcknowledgedIsLostByFaultsBeforeTheCrash) {
   int changes = 0;
   const Seeds seeds = SeedsToRun(4000);
   for (uint64_t seed = seeds.first; seed <= seeds.last; ++seed) {

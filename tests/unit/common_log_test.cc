@@ -45,7 +45,7 @@ TEST(LogTest, ArgumentsBelowTheLevelAreNotEvaluated) {
 TEST(LogTest, OffIsSilent) {
   ASSERT_TRUE(InitLogging("salius-test", "off").ok());
   CaptureStderr();
-  SLOG_ERROR("nobody hears this");
+  SLOG_ERROR("unheard error here");
   EXPECT_EQ(GetCapturedStderr(), "");
 }
 

@@ -62,7 +62,7 @@ TargetOr MakeFloor(Words words) {
   options.Number("acks", "F", &plan.acks, 1, 64, "answers that are awaited");
   options.Text("backing", "DIR", &plan.backing, "a buffered overwrite there too");
   options.Bytes("span", "BYTES", &plan.span, "bytes of each file there");
-  options.Bytes("keep", "BYTES", &plan.keep, "what is sent is kept in a ring of so many");
+  options.Bytes("keep", "BYTES", &plan.keep, "bytes of the ring that keeps sent data");
   SALIUS_RETURN_IF_ERROR(options.Parse(words, 1, 64));
   SALIUS_ASSIGN_OR_RETURN(plan.servers, cli::ResolveEcho(options.places()));
   return FloorTarget::Make(std::move(plan));

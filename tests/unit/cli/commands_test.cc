@@ -353,7 +353,7 @@ TEST_F(CommandsTest, WatchRepeatsUntilStopped) {
   ASSERT_EQ(kill(child, SIGTERM), 0);
   int status = 0;
   ASSERT_EQ(waitpid(child, &status, 0), child);
-  EXPECT_EQ(status, 0) << "it ends by itself, with exit code 0";
+  EXPECT_EQ(status, 0) << "it ends with exit code 0";
   fclose(out);
 }
 

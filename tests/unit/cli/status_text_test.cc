@@ -193,7 +193,7 @@ TEST(StatusTextTest, HolderOfTheLockIsNamed) {
   status.in_use_by = "pid 12";
   status.state.open = true;
   EXPECT_TRUE(Contains(OfflineText(status), "pid 12, which answers no status"));
-  EXPECT_FALSE(Contains(OfflineText(status), "must be recovered")) << "by whoever holds it";
+  EXPECT_FALSE(Contains(OfflineText(status), "must be recovered")) << "the holder recovers it";
 }
 
 TEST(StatusTextTest, ReplicaShowsItsVolumesAndAlarms) {

@@ -34,7 +34,7 @@ TEST(HeardSetTest, AnOvertakenAckIsNoLoss) {
   EXPECT_EQ(heard.Take(120, 100, Ack(103)), "") << "sent when 228 was heard, not later";
   EXPECT_EQ(heard.Take(130, 50, Ack(1)), "");
   EXPECT_EQ(heard.Take(140, -1, Ack(1)), "") << "no send time";
-  EXPECT_NE(heard.Take(150, 101, Ack(103)), "") << "what was ignored changed nothing";
+  EXPECT_NE(heard.Take(150, 101, Ack(103)), "") << "the ignored ack changed nothing";
 }
 
 TEST(HeardSetTest, ASteadyStreamOfRisingAcksHidesNoLoss) {

@@ -76,7 +76,7 @@ TEST_F(PipelineTest, WaiterIsNotifiedOnceWhenTheRecordIsDurable) {
   ASSERT_TRUE(pipeline_->Stop().ok());
   EXPECT_EQ(told, issued);
   EXPECT_EQ(early, 0u);
-  EXPECT_GE(apart, 200) << "too few chances to be told too early";
+  EXPECT_GE(apart, 200) << "too few chances of an early notification";
 }
 
 TEST_F(PipelineTest, WaiterIsNotifiedOfAFailure) {
@@ -289,7 +289,7 @@ TEST_F(PipelineTest, DuringASyncTheAppliedMarkSaysNothing) {
   std::atomic<Epoch> said = 99;
   sink_.in_sync = [&] { said = mark->epoch(); };
   ASSERT_TRUE(pipeline_->Checkpoint().ok());
-  EXPECT_EQ(said, 0u) << "killed now, nobody hears whether it failed";
+  EXPECT_EQ(said, 0u) << "a kill now would hide whether it failed";
   EXPECT_EQ(mark->applied(), *seq);
 }
 

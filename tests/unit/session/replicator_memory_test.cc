@@ -131,7 +131,7 @@ TEST_F(MemoryTest, ASilentReplicaThatComesBackWithLessIsNoMember) {
   }
   Tick(50);
   Ack(0, 4);
-  EXPECT_EQ(core_->replica(0, now_).incarnation, 0u) << "it is opened anew";
+  EXPECT_EQ(core_->replica(0, now_).incarnation, 0u) << "it is opened again";
 }
 
 }  // namespace
