@@ -63,3 +63,21 @@ class MemoryPutBack(Case):
         held = report_of(rig.mount_.status(), victim)["contiguous"]
         victim.put_memory_back()
         rig.mount_.wait_status(lambda s: report_of(s, victim)["base"] > held, 120, "an idle volume does not ask its replica")
+
+    def test_memory_put_back_after_the_power_cut_gives_an_older_state(self):
+        """The primary had no time to notice: recovery decides for the records that are left. This is
+        the limit of the guarantee, so the check must see the loss."""
+        rig = self.rig(m=1, acks=1, init_options=(*PATIENT, "--tau", "60s"))  # no checkpoint meanwhile
+        rig.mount(mode="replicated").wait_whole()
+        writer = ops.OpWriter(rig.path)
+        self.addCleanup(writer.kill)
+        writer.more(50)
+        rig.replicas[0].keep_memory()
+        rig.mount_.wait_whole()
+        writer.more(50)
+        rig.power_cut(also=writer.kill)
+        rig.replicas[0].put_memory_back()
+        done = rig.volume.recover()
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        with self.assertRaises(ops.Damage):
+            ops.check(rig.backing, writer.ledger)
