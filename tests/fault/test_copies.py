@@ -51,7 +51,7 @@ class Copies(Case):
         self.assertEqual((status["mode"], status["epoch"], [r["member"] for r in status["replicas"]]),
                          ("replicated", epoch, [True] * 3), status)
 
-    def test_copy_of_a_mounted_volume_is_refused_before_a_replica_is_asked(self):
+    def test_copy_of_a_mounted_volume_is_refused_before_a_replica_is_asked(self):  # R4
         rig, writer, copy = self.copied()
         epoch = rig.mount_.status()["epoch"]
         self.refused(rig, copy)

@@ -181,7 +181,7 @@ class BadDirectories(Case):
         self.assertNotEqual(done.returncode, 0)
         self.assertIn("fuse", (done.stdout + done.stderr).lower())
 
-    def test_lost_state_file_is_never_a_new_volume(self):
+    def test_lost_state_file_is_never_a_new_volume(self):  # R6
         rig = self.rig(m=1, acks=1)
         rig.mount(mode="replicated")
         rig.mount_.umount()
@@ -265,7 +265,7 @@ class DamagedFiles(Case):
             data = f.read()
         return [m.start() for m in re.finditer(b"SLE1", data) if m.start() % 8 == 0]
 
-    def test_damage_inside_the_stable_log_is_data_loss_that_names_the_offset(self):
+    def test_damage_inside_the_stable_log_is_data_loss_that_names_the_offset(self):  # R8
         rig, _ = self.crashed(local=True)
         offsets = self.entries(rig)
         self.assertGreater(len(offsets), 10, "the test needs a stable log in use")
@@ -283,12 +283,12 @@ class DamagedFiles(Case):
         self.assertNotEqual(done.returncode, 0, done.stdout)
         self.assertIn("stable", done.stdout + done.stderr)
 
-    def test_missing_stable_log_is_refused_although_replicas_have_everything(self):
+    def test_missing_stable_log_is_refused_although_replicas_have_everything(self):  # R8
         rig, _ = self.crashed(local=False)
         os.unlink(rig.volume.salius_file("stable.log"))
         self.assertNotEqual(rig.volume.recover().returncode, 0)
 
-    def test_torn_tail_of_the_stable_log_is_normal(self):
+    def test_torn_tail_of_the_stable_log_is_normal(self):  # R9
         rig, writer = self.crashed(local=True)
         # A write in progress at the power cut: bytes after the last whole entry.
         path = rig.volume.salius_file("stable.log")
@@ -342,7 +342,7 @@ class DamagedFiles(Case):
         with self.assertRaises(MountRefused):
             rig.mount()
 
-    def test_volume_file_of_another_volume_is_refused(self):
+    def test_volume_file_of_another_volume_is_refused(self):  # R7
         rig, writer = self.crashed(local=False)
         path = rig.volume.salius_file("volume.toml")
         with open(path) as f:

@@ -64,7 +64,7 @@ class MemoryPutBack(Case):
         victim.put_memory_back()
         rig.mount_.wait_status(lambda s: report_of(s, victim)["base"] > held, 120, "an idle volume does not ask its replica")
 
-    def test_memory_put_back_after_the_power_cut_gives_an_older_state(self):
+    def test_memory_put_back_after_the_power_cut_gives_an_older_state(self):  # R22
         """The primary had no time to notice: recovery decides for the records that are left. This is
         the limit of the guarantee, so the check must see the loss."""
         rig = self.rig(m=1, acks=1, init_options=(*PATIENT, "--tau", "60s"))  # no checkpoint meanwhile

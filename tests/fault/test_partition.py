@@ -35,7 +35,7 @@ class Partition(Case):
         rig.mount_.umount()
         ops.check(rig.backing, writer.ledger)
 
-    def test_power_cut_in_mode_local_with_every_replica_dead_recovers_alone(self):
+    def test_power_cut_in_mode_local_with_every_replica_dead_recovers_alone(self):  # R29
         rig = self.rig(m=2, acks=2)
         mount = rig.mount(mode="replicated")
         writer = self.writer(rig)

@@ -97,7 +97,7 @@ class LargeLog(RecoveryCase):
     RECORDS = 10240  # of 4 KiB; a checkpoint begins at half of the log, which is more
     MEGABITS = 50
 
-    def test_records_are_fetched_from_all_replicas_at_once(self):
+    def test_records_are_fetched_from_all_replicas_at_once(self):  # R34
         """Recovery is faster than the cable of any one replica allows."""
         rig = self.rig(m=3, acks=2, memory="192MiB", size_mb=1024, init_options=("--log-max", "128MiB", "--tau", "600s",
                                                                                  "--delta", "2s"))
@@ -125,7 +125,7 @@ class LargeLog(RecoveryCase):
 
 class ReplicasMissing(RecoveryCase):
 
-    def test_all_replicas_gone_is_refused_changes_nothing_and_works_when_they_come_back(self):
+    def test_all_replicas_gone_is_refused_changes_nothing_and_works_when_they_come_back(self):  # R27
         rig, writer = self.loaded()
         rig.power_cut(also=writer.kill)
         for replica in rig.replicas:
@@ -140,7 +140,7 @@ class ReplicasMissing(RecoveryCase):
             replica.start()
         self.recovered(rig, writer)
 
-    def test_replicas_that_lost_their_memory_do_not_count_as_empty(self):
+    def test_replicas_that_lost_their_memory_do_not_count_as_empty(self):  # R21
         """I5: they answer, and report "unknown". f of them lost is a refusal, never a clean
         volume."""
         rig, writer = self.loaded()
@@ -150,7 +150,7 @@ class ReplicasMissing(RecoveryCase):
         done = rig.volume.recover("--timeout", "1")
         self.assertEqual(done.returncode, RECOVER_NOT_ENOUGH, done.stdout + done.stderr)
 
-    def test_one_member_of_three_missing_is_enough_with_two_acks(self):
+    def test_one_member_of_three_missing_is_enough_with_two_acks(self):  # R20
         rig, writer = self.loaded()
         rig.power_cut(also=writer.kill)
         rig.replicas[self.rng.randrange(3)].lose_memory()
@@ -281,7 +281,7 @@ class RecoveryCutOff(RecoveryCase):
             writer.kill()
             rig.close()
 
-    def test_killed_at_each_step_of_the_same_life(self):
+    def test_killed_at_each_step_of_the_same_life(self):  # R13
         """Only the mount daemon died, so the page cache is intact. Then recovery dies too, alone or
         with the whole machine."""
         for step in ("same-life-synced", "same-life-noted"):
@@ -308,7 +308,7 @@ class RecoveryCutOff(RecoveryCase):
                 rig.image.power_cut()
         self.recovered(rig, writer)
 
-    def test_after_the_decision_no_replica_is_needed(self):
+    def test_after_the_decision_no_replica_is_needed(self):  # R10, R51
         rig, writer = self.loaded()
         rig.power_cut(also=writer.kill)
         rig.volume.recover("--crash-at=pinned")
@@ -320,7 +320,7 @@ class RecoveryCutOff(RecoveryCase):
 
 class TwoPrimaries(RecoveryCase):
 
-    def test_second_mount_of_a_volume_in_use_is_refused(self):
+    def test_second_mount_of_a_volume_in_use_is_refused(self):  # R3
         rig, writer = self.loaded(m=2, acks=1)
         second = Volume(rig.backing, rig.net.primary)
         with self.assertRaises(MountRefused) as caught:
@@ -328,7 +328,7 @@ class TwoPrimaries(RecoveryCase):
         self.assertIn(str(rig.mount_.pid), caught.exception.log, "the holder is not named")
         writer.more(20)
 
-    def test_recovery_is_refused_while_a_frozen_primary_holds_the_lock(self):
+    def test_recovery_is_refused_while_a_frozen_primary_holds_the_lock(self):  # R3
         rig, writer = self.loaded(m=2, acks=1)
         rig.mount_.stop()
         done = rig.volume.recover()

@@ -114,7 +114,7 @@ class Space(Case):
     def test_xfs_that_fallocate_in_the_volume_fills_is_enospc_before_the_acknowledgement(self):
         self.full_by_another("xfs", lambda rig: self.by_fallocate(rig.file("another")))
 
-    def test_power_cut_on_a_full_disk_recovers_because_space_was_kept_in_reserve(self):
+    def test_power_cut_on_a_full_disk_recovers_because_space_was_kept_in_reserve(self):  # R63
         rig = self.rig(m=2, acks=1, size_mb=300)
         rig.mount(mode="replicated")
         size, why = fill(rig.file("big"), 400 << 20)
@@ -124,7 +124,7 @@ class Space(Case):
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.acknowledged_is_there(rig.backing_file("big"), size)
 
-    def test_power_cut_with_every_inode_taken_recovers(self):
+    def test_power_cut_with_every_inode_taken_recovers(self):  # R63
         """Recovery's own notes need one inode."""
         rig = self.rig(m=2, acks=1, mkfs_options=("-N", "64"))
         rig.mount(mode="replicated")

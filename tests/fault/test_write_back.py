@@ -108,14 +108,14 @@ class LostWriteBack(Case):
             self.mount.umount()
         self.everything_is_there()
 
-    def test_error_reported_to_another_process(self):
+    def test_error_reported_to_another_process(self):  # R16
         """Another process syncs the file system, and the mount dies before it does."""
         with self.assertRaises(OSError):
             self.rig_.sync_disk()
         self.mount.kill()
         self.everything_is_there()
 
-    def test_error_reported_to_no_process(self):
+    def test_error_reported_to_no_process(self):  # R14
         """The recovery's own sync gets the error, and the recovery refuses. The next one must not
         take the data for synced."""
         self.mount.kill()

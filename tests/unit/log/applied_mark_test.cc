@@ -68,6 +68,7 @@ TEST(AppliedMarkTest, InMemoryIsTheSameWithoutAFile) {
   EXPECT_EQ(other.applied(), 10u);
 }
 
+// R15
 TEST(AppliedMarkTest, SaysNothingDuringASync) {
   TestDir dir;
   auto mark = AppliedMark::Open(dir.fd());
@@ -84,6 +85,7 @@ TEST(AppliedMarkTest, SaysNothingDuringASync) {
   EXPECT_EQ(AppliedMark::Open(dir.fd())->applied(), 11u);
 }
 
+// R15
 TEST(AppliedMarkTest, AfterAFailedSyncItSaysNothingUntilTheNextSession) {
   TestDir dir;
   auto mark = AppliedMark::Open(dir.fd());

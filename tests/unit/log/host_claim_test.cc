@@ -39,6 +39,7 @@ class HostClaimTest : public testing::Test {
   VolumeConfig config_;
 };
 
+// R4
 TEST_F(HostClaimTest, AnotherDirectoryWithTheSameUuidIsRefusedWhileTheFirstIsHeld) {
   {
     VolumeDir first = Locked(one_);

@@ -62,6 +62,7 @@ class StableLogCrashTest : public testing::Test {
   UniqueFd raw_;
 };
 
+// R9
 TEST_F(StableLogCrashTest, BatchTornAtAnyByteIsCutThereAndNothingElse) {
   const Records base = {TestRecord(1, 1, 300), TestRecord(1, 2, 5)};
   ASSERT_TRUE(AppendAll(*log_, base).ok());
@@ -139,6 +140,7 @@ TEST_F(StableLogCrashTest, SectorsOfABatchInAnyOrderGiveAPrefixOfIt) {
   }
 }
 
+// R8
 TEST_F(StableLogCrashTest, DamageInTheMiddleIsDataLossThatNamesTheOffset) {
   std::vector<uint64_t> begins;
   for (Seq seq = 1; seq <= 6; ++seq) {

@@ -242,6 +242,7 @@ TEST(CreateVolumeTest, AVolumeBesideOrOnAnotherFileSystemDoesNotMatter) {
   volume.ExpectWhole(dir);
 }
 
+// R5
 TEST(CreateVolumeTest, AVolumeThatLostItsSaliusDirectoryIsRefusedAndKeepsItsIds) {
   TestDir dir;
   ASSERT_TRUE(CreateVolume(dir.path(), SmallConfig()).ok());
@@ -365,6 +366,7 @@ TEST(VolumeDirTest, NoDirectoryOrNoVolumeIsNotFound) {
   EXPECT_NE(status.message().find("salius init"), absl::string_view::npos) << status;
 }
 
+// R5
 TEST(VolumeDirTest, AVolumeThatLostItsSaliusDirectoryIsNoPlainDirectory) {
   TestDir dir;
   ASSERT_TRUE(CreateVolume(dir.path(), SmallConfig()).ok());
@@ -430,6 +432,7 @@ TEST(VolumeDirTest, MovingKeepsTheLock) {
   EXPECT_TRUE(VolumeDir::Open(dir.path(), true).ok());
 }
 
+// R6
 TEST(VolumeDirTest, LostFilesAreDataLossNotANewVolume) {
   TestDir dir;
   ASSERT_TRUE(CreateVolume(dir.path(), SmallConfig()).ok());

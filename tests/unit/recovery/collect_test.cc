@@ -85,6 +85,7 @@ class CollectTest : public ::testing::Test {
   int asked_ = 0;
 };
 
+// R34
 TEST_F(CollectTest, ManyRecordsAreBroughtByAllReplicasAtOnce) {
   absl::Mutex mutex;
   std::set<std::string> at_it;
@@ -107,6 +108,7 @@ TEST_F(CollectTest, ManyRecordsAreBroughtByAllReplicasAtOnce) {
   EXPECT_EQ(total_, kLast);
 }
 
+// R34
 TEST_F(CollectTest, ASlowReplicaLeavesTheRestToTheOthers) {
   absl::Mutex mutex;
   int others = 0;  // streams requested from the other replicas
@@ -127,6 +129,7 @@ TEST_F(CollectTest, ASlowReplicaLeavesTheRestToTheOthers) {
   EXPECT_LE(net_.at("b:1").fetches, 1);
 }
 
+// R35
 TEST_F(CollectTest, RecordsOfABrokenStreamAreFetchedFromOthers) {
   for (const bool one_thread : {false, true}) {
     request_.one_thread = one_thread;
@@ -146,6 +149,7 @@ TEST_F(CollectTest, RecordsOfABrokenStreamAreFetchedFromOthers) {
   }
 }
 
+// R36
 TEST_F(CollectTest, StoppedReplicaIsNotAwaitedAndAskedAgainOnlyForMissingRecords) {
   request_.timeout_ms = 600'000;
   net_.at("b:1").fetch_hangs = true;
@@ -168,6 +172,7 @@ TEST_F(CollectTest, StoppedReplicaIsNotAwaitedAndAskedAgainOnlyForMissingRecords
   EXPECT_TRUE(collected_[1].complete);
 }
 
+// R39
 TEST_F(CollectTest, FailedReplicaIsAskedForRecordsThatOnlyItHolds) {
   Hold("a:1", 1, 100);
   Hold("b:1", 1, kLast);
@@ -182,6 +187,7 @@ TEST_F(CollectTest, FailedReplicaIsAskedForRecordsThatOnlyItHolds) {
 
 // The memory changed after the fence, at which the replica gave its inventory. A record beyond a
 // gap of the lost memory may have been acknowledged.
+// R38
 TEST_F(CollectTest, ReplicaWithAnotherIncarnationNowDoesNotCount) {
   for (const uint64_t least_piece : {uint64_t{10}, kLast}) {
     request_.least_piece = least_piece;
@@ -201,6 +207,7 @@ TEST_F(CollectTest, ReplicaWithAnotherIncarnationNowDoesNotCount) {
   }
 }
 
+// R40
 TEST_F(CollectTest, AReplicaThatBringsLessThanItSaidDoesNotCount) {
   Hold("b:1", 1, 60);
   Hold("c:1", 1, 60);
@@ -274,6 +281,7 @@ TEST_F(CollectTest, RecordsInTheStableLogOrBelowTheCheckpointAreNotFetched) {
   EXPECT_EQ(collected_[0].records.views().front().seq(), 31u);
 }
 
+// R33
 TEST_F(CollectTest, FewRecordsAreAskedOfOneReplica) {
   request_.least_piece = kLast;
   Collect();

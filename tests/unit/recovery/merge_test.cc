@@ -57,6 +57,7 @@ TEST(MergeTest, NothingAnywhereIsTheCheckpoint) {
   EXPECT_TRUE(merged->records.empty());
 }
 
+// R43
 TEST(MergeTest, PartsFromEverywhereMakeOneLogWithoutDuplicates) {
   Stamper stamper(kEpoch);
   const auto w = Writes(stamper, 5);
@@ -71,6 +72,7 @@ TEST(MergeTest, PartsFromEverywhereMakeOneLogWithoutDuplicates) {
   EXPECT_TRUE(merged->missing.empty());
 }
 
+// R45
 TEST(MergeTest, CutsAtTheFirstGapAboveEveryDurableMark) {
   Stamper stamper(kEpoch);
   stamper.durable = 2;
@@ -84,6 +86,7 @@ TEST(MergeTest, CutsAtTheFirstGapAboveEveryDurableMark) {
   EXPECT_EQ(merged->missing, (std::vector<std::pair<Seq, Seq>>{{3, 3}}));
 }
 
+// R46
 TEST(MergeTest, AGapAtOrBelowARecordsDurableMarkIsDataLoss) {
   Stamper stamper(kEpoch);
   stamper.durable = 3;
@@ -95,6 +98,7 @@ TEST(MergeTest, AGapAtOrBelowARecordsDurableMarkIsDataLoss) {
   EXPECT_NE(status.message().find("no copy of 3 was"), absl::string_view::npos) << status;
 }
 
+// R46
 TEST(MergeTest, AGapAtOrBelowAnInventorysDurableMarkIsDataLoss) {
   Stamper stamper(kEpoch);
   const auto w = Writes(stamper, 2);
@@ -130,6 +134,7 @@ TEST(MergeTest, ForceContinuesOverAGapAndNamesIt) {
   EXPECT_EQ(merged->durable_mark, 4u);
 }
 
+// R42
 TEST(MergeTest, RecordsAtOrBelowTheCheckpointAreNotReplayed) {
   Stamper stamper(kEpoch);
   const auto w = Writes(stamper, 4);
@@ -141,6 +146,7 @@ TEST(MergeTest, RecordsAtOrBelowTheCheckpointAreNotReplayed) {
   EXPECT_EQ(SeqsOf(*merged), (std::vector<Seq>{3, 4}));
 }
 
+// R42
 TEST(MergeTest, RecordsOfOlderEpochsAreIgnored) {
   Stamper old(kEpoch - 2);
   Stamper stamper(kEpoch);
@@ -154,6 +160,7 @@ TEST(MergeTest, RecordsOfOlderEpochsAreIgnored) {
   EXPECT_EQ(merged->records[0]->body(), "new");
 }
 
+// R48
 TEST(MergeTest, ALaterEpochInTheStableLogIsDataLoss) {
   Stamper later(kEpoch + 1);
   Case c;
@@ -166,12 +173,14 @@ TEST(MergeTest, ALaterEpochInTheStableLogIsDataLoss) {
   EXPECT_TRUE(merged->records.empty());
 }
 
+// R31
 TEST(MergeTest, AReplicaThatKnowsALaterEpochIsDataLoss) {
   Case c;
   c.Replica({}).inventory.epoch = kEpoch + 1;
   EXPECT_TRUE(absl::IsDataLoss(Merge(c.input).status()));
 }
 
+// R31
 TEST(MergeTest, APromiseOfTheNextEpochIsNormalAndALaterOneIsDataLoss) {
   Case c;
   c.Replica({}).inventory.promised_epoch = kEpoch + 1;
@@ -180,6 +189,7 @@ TEST(MergeTest, APromiseOfTheNextEpochIsNormalAndALaterOneIsDataLoss) {
   EXPECT_TRUE(absl::IsDataLoss(Merge(c.input).status()));
 }
 
+// R47
 TEST(MergeTest, ATrimBeyondTheCheckpointIsDataLoss) {
   Case c;
   c.input.checkpoint = 5;
@@ -191,6 +201,7 @@ TEST(MergeTest, ATrimBeyondTheCheckpointIsDataLoss) {
   EXPECT_TRUE(absl::IsDataLoss(Merge(c.input).status()));
 }
 
+// R47
 TEST(MergeTest, ARecordSentAfterALaterCheckpointIsDataLoss) {
   Stamper stamper(kEpoch);
   stamper.checkpoint = 3;
@@ -200,6 +211,7 @@ TEST(MergeTest, ARecordSentAfterALaterCheckpointIsDataLoss) {
   EXPECT_TRUE(absl::IsDataLoss(Merge(c.input).status()));
 }
 
+// R44
 TEST(MergeTest, TwoBodiesForOneSeqAreDataLossEvenWithForce) {
   Stamper one(kEpoch), two(kEpoch);
   Case c;
@@ -209,6 +221,7 @@ TEST(MergeTest, TwoBodiesForOneSeqAreDataLossEvenWithForce) {
   EXPECT_TRUE(absl::IsDataLoss(Merge(c.input).status()));
 }
 
+// R48
 TEST(MergeTest, AnotherVolumesRecordIsDataLoss) {
   VolumeId other = TestVolume();
   other.bytes[0] ^= 1;
@@ -287,6 +300,7 @@ TEST(MergeTest, RandomHoldingsGiveTheLongestPrefix) {
   }
 }
 
+// R11
 TEST(DecisionTest, TheDecidedRecordsAreVerified) {
   Stamper stamper(kEpoch);
   const auto w = Writes(stamper, 5);
@@ -313,6 +327,7 @@ TEST(DecisionTest, TheDecidedRecordsAreVerified) {
   EXPECT_TRUE(absl::IsDataLoss(RecordsOfDecision(decision, short_set.views()).status()));
 }
 
+// R12
 TEST(DecisionTest, OnlyTheStatesEpochCountsAndContradictionsAreDataLoss) {
   Decision old;
   old.epoch = kEpoch - 1;

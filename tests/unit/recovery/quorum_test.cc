@@ -29,6 +29,7 @@ Answer AnswerOf(const std::string& address, Incarnation incarnation) {
   return answer;
 }
 
+// R20
 TEST(QuorumTest, AsManyMustAnswerThatOneOfAnyFHoldersIsAmongThem) {
   EXPECT_EQ(QuorumNeeded(State(1, 1)), 1u);
   EXPECT_EQ(QuorumNeeded(State(1, 3)), 3u);
@@ -48,17 +49,20 @@ TEST(QuorumTest, AReplicatedStateWithoutMembersStillNeedsOne) {
   EXPECT_FALSE(CountQuorum(State(1, 0), {}).enough());
 }
 
+// R21
 TEST(QuorumTest, AMemberThatLostItsMemoryDoesNotCount) {
   const VolumeState state = State(2, 3);
   EXPECT_EQ(StandingOf(state, AnswerOf("a", 100)), Standing::kCounts);
   EXPECT_EQ(StandingOf(state, AnswerOf("a", 999)), Standing::kOtherLife);
 }
 
+// R26
 TEST(QuorumTest, AStrangerDoesNotCount) {
   EXPECT_EQ(StandingOf(State(2, 3), AnswerOf("x", 999)), Standing::kNotMember);
 }
 
 // Hosts may have exchanged their addresses, or have new names: only the memory counts.
+// R23
 TEST(QuorumTest, AMembersMemoryCountsUnderAnyNameButOnce) {
   VolumeState state = State(2, 3);
   state.members[1].incarnation = 101;
@@ -75,6 +79,7 @@ TEST(QuorumTest, AMembersMemoryCountsUnderAnyNameButOnce) {
   EXPECT_EQ(CountQuorum(state, {AnswerOf("a", 100), AnswerOf("b", 100)}).counted, 1u);
 }
 
+// R24
 TEST(QuorumTest, UnknownAndOlderEpochDoNotCount) {
   Answer answer = AnswerOf("a", 100);
   answer.inventory.known = false;
@@ -84,6 +89,7 @@ TEST(QuorumTest, UnknownAndOlderEpochDoNotCount) {
   EXPECT_EQ(StandingOf(State(2, 3), answer), Standing::kUnknownVolume);
 }
 
+// R25
 TEST(QuorumTest, AMemberThatJoinedAboveTheCheckpointDoesNotCount) {
   VolumeState state = State(2, 3, /*checkpoint=*/10);
   state.members[0].base = 11;

@@ -8,6 +8,7 @@
 namespace salius::recovery {
 namespace {
 
+// R49
 TEST_F(RecoveryTest, UntilStopsEarlierAndComesTooLateAfterADecision) {
   NoteState();
   s_.Write(50, 0, "a");
@@ -20,6 +21,7 @@ TEST_F(RecoveryTest, UntilStopsEarlierAndComesTooLateAfterADecision) {
 }
 
 // The disk is ahead of the log: the file that record 2 unlinks is gone already.
+// R49
 TEST_F(RecoveryTest, UntilDecidesNothingWithoutForce) {
   NoteState();
   s_.Write(51, 0, "abc");
@@ -49,6 +51,7 @@ TEST_F(RecoveryTest, ForcedUntilNamesMissingRecordsOnce) {
   EXPECT_EQ(report_.dropped, std::make_pair(Seq{2}, Seq{2}));
 }
 
+// R50
 TEST_F(RecoveryTest, UntilDropsOnlyWhenForced) {
   NoteState();
   s_.Write(50, 0, "a");
@@ -120,6 +123,7 @@ TEST_F(RecoveryTest, UntilAgainstTheDiskIsABadRequest) {
   EXPECT_EQ(report_.outcome, RecoveryOutcome::kBadRequest);
 }
 
+// R10, R52
 TEST_F(RecoveryTest, AfterTheDecisionNoReplicaIsAskedAndLaterRecordsAreIgnored) {
   NoteState();
   s_.Write(50, 0, "a");
@@ -140,6 +144,7 @@ TEST_F(RecoveryTest, AfterTheDecisionNoReplicaIsAskedAndLaterRecordsAreIgnored) 
   EXPECT_EQ(ReadState().epoch, kEpoch + 1);
 }
 
+// R52
 TEST_F(RecoveryTest, AnEmptyLogIsDecidedToo) {
   NoteState();
   options_.step_hook = [](RecoveryStep step) {
@@ -152,6 +157,7 @@ TEST_F(RecoveryTest, AnEmptyLogIsDecidedToo) {
   EXPECT_EQ(report_.decided, 0u);
 }
 
+// R53
 TEST_F(RecoveryTest, AStableLogTooSmallForTheDecidedRecordsSaysSo) {
   NoteState();
   const std::string data(100'000, 'x');
@@ -164,6 +170,7 @@ TEST_F(RecoveryTest, AStableLogTooSmallForTheDecidedRecordsSaysSo) {
 
 // The recovery is cut off at every step, once and twice, and another quorum answers the rerun. The
 // end is always the same.
+// R19, R51
 TEST_F(RecoveryTest, CutOffAnywhereAndRunAgainItEndsTheSame) {
   const auto setup = [this] {
     for (const auto& entry : std::filesystem::directory_iterator(dir_.path())) {

@@ -12,12 +12,14 @@
 namespace salius::recovery {
 namespace {
 
+// R1
 TEST_F(RecoveryTest, CleanVolumeIsUnchangedAndNoReplicaIsAsked) {
   ASSERT_OK(Run());
   EXPECT_EQ(report_.outcome, RecoveryOutcome::kClean);
   EXPECT_EQ(net_.at("a:1").fences, 0);
 }
 
+// R20, R81
 TEST_F(RecoveryTest, AckedRecordsComeBackFromAQuorum) {
   NoteState();
   s_.Write(50, 0, "abc");
@@ -46,6 +48,7 @@ TEST_F(RecoveryTest, AckedRecordsComeBackFromAQuorum) {
   EXPECT_EQ(report_.outcome, RecoveryOutcome::kClean);
 }
 
+// R33
 TEST_F(RecoveryTest, EachRecordIsFetchedOnce) {
   NoteState();
   for (int i = 0; i < 30; ++i) s_.Write(50, static_cast<uint64_t>(i), "x");
@@ -75,6 +78,7 @@ TEST_F(RecoveryTest, RecordsSpreadOverReplicasAndTheStableLogAreJoined) {
   EXPECT_EQ(ReadFile(At("f")), "abcdefghi9");
 }
 
+// R45
 TEST_F(RecoveryTest, AGapAboveTheDurableMarkIsCut) {
   NoteState();
   s_.Write(50, 0, "a");
@@ -87,6 +91,7 @@ TEST_F(RecoveryTest, AGapAboveTheDurableMarkIsCut) {
   EXPECT_EQ(ReadFile(At("f")), "a123456789");
 }
 
+// R46
 TEST_F(RecoveryTest, AGapBelowADurableMarkRefusesAndForceReportsIt) {
   NoteState();
   s_.Write(50, 0, "a");
@@ -105,6 +110,7 @@ TEST_F(RecoveryTest, AGapBelowADurableMarkRefusesAndForceReportsIt) {
   EXPECT_EQ(report_.unaccounted, (std::vector<std::pair<Seq, Seq>>{{2, 2}}));
 }
 
+// R27
 TEST_F(RecoveryTest, TooFewMembersRefuseAndNameTheMissing) {
   NoteState();
   s_.Write(50, 0, "abc");
@@ -132,6 +138,7 @@ TEST_F(RecoveryTest, AllReplicasGoneRefuseInModeReplicated) {
   EXPECT_EQ(report_.outcome, RecoveryOutcome::kNotEnough);
 }
 
+// R24
 TEST_F(RecoveryTest, AReplicaThatAnswersUnknownDoesNotCount) {
   NoteState();
   net_.at("a:1").known = false;
@@ -140,6 +147,7 @@ TEST_F(RecoveryTest, AReplicaThatAnswersUnknownDoesNotCount) {
   EXPECT_EQ(report_.quorum_counted, 1u);
 }
 
+// R28
 TEST_F(RecoveryTest, AReplicaThatComesBackWithinTheTimeIsAskedAgain) {
   NoteState();
   s_.Write(50, 0, "abc");
@@ -151,6 +159,7 @@ TEST_F(RecoveryTest, AReplicaThatComesBackWithinTheTimeIsAskedAgain) {
   EXPECT_GE(net_.at("a:1").fences, 3);
 }
 
+// R28
 TEST_F(RecoveryTest, AHangingReplicaDoesNotHoldUpAQuorum) {
   NoteState();
   s_.Write(50, 0, "abc");
@@ -161,6 +170,7 @@ TEST_F(RecoveryTest, AHangingReplicaDoesNotHoldUpAQuorum) {
   ASSERT_OK(Run());
 }
 
+// R29
 TEST_F(RecoveryTest, ModeLocalNeedsNoReplica) {
   state_.mode = Mode::kLocal;
   NoteState();
@@ -170,6 +180,7 @@ TEST_F(RecoveryTest, ModeLocalNeedsNoReplica) {
   EXPECT_EQ(ReadFile(At("f")), "abc3456789");
 }
 
+// R41
 TEST_F(RecoveryTest, ModeLocalFencesAnsweringReplicasAndFetchesNothing) {
   state_.mode = Mode::kLocal;
   NoteState();
@@ -182,6 +193,7 @@ TEST_F(RecoveryTest, ModeLocalFencesAnsweringReplicasAndFetchesNothing) {
   EXPECT_EQ(net_.at("a:1").fetches, 0);
 }
 
+// R30
 TEST_F(RecoveryTest, AnotherRecoverysPromiseIsRefusedUntilForced) {
   NoteState();
   net_.at("a:1").promised = kEpoch + 1;
@@ -195,6 +207,7 @@ TEST_F(RecoveryTest, AnotherRecoverysPromiseIsRefusedUntilForced) {
   EXPECT_EQ(net_.at("b:1").promised, kEpoch + 2);
 }
 
+// R31
 TEST_F(RecoveryTest, ANewerSessionAtAReplicaIsDataLoss) {
   NoteState();
   net_.at("c:1").epoch = kEpoch + 3;
@@ -205,6 +218,7 @@ TEST_F(RecoveryTest, ANewerSessionAtAReplicaIsDataLoss) {
 }
 
 // An epoch beyond kMaxCount cannot be noted, and above kMaxCount there is none for the next session.
+// R32
 TEST_F(RecoveryTest, AnEpochThatNoVolumeComesToIsNoAnswerEvenWhenForced) {
   NoteState();
   s_.Write(50, 0, "abc");
@@ -217,6 +231,7 @@ TEST_F(RecoveryTest, AnEpochThatNoVolumeComesToIsNoAnswerEvenWhenForced) {
   EXPECT_NE(report_.replicas[2].detail.find("epoch"), std::string::npos);
 }
 
+// R32
 TEST_F(RecoveryTest, APromiseThatNoVolumeComesToIsNoAnswerEvenWhenForced) {
   NoteState();
   net_.at("b:1").promised = kMaxCount - 1;
@@ -226,6 +241,7 @@ TEST_F(RecoveryTest, APromiseThatNoVolumeComesToIsNoAnswerEvenWhenForced) {
   EXPECT_EQ(ReadState().epoch, kEpoch + 1'000'001);
 }
 
+// R47
 TEST_F(RecoveryTest, ATrimBeyondTheCheckpointIsDataLoss) {
   state_.checkpoint = 4;
   NoteState();
@@ -233,6 +249,7 @@ TEST_F(RecoveryTest, ATrimBeyondTheCheckpointIsDataLoss) {
   EXPECT_TRUE(absl::IsDataLoss(Run()));
 }
 
+// R35
 TEST_F(RecoveryTest, BrokenStreamContinuesWhereItStopped) {
   NoteState();
   for (int i = 0; i < 20; ++i) s_.Write(50, static_cast<uint64_t>(i), "x");
@@ -245,6 +262,7 @@ TEST_F(RecoveryTest, BrokenStreamContinuesWhereItStopped) {
             7u);
 }
 
+// R35
 TEST_F(RecoveryTest, AStreamThatEndsShortOfItsCountIsNotBelieved) {
   NoteState();
   for (int i = 0; i < 9; ++i) s_.Write(50, static_cast<uint64_t>(i), "x");
@@ -254,6 +272,7 @@ TEST_F(RecoveryTest, AStreamThatEndsShortOfItsCountIsNotBelieved) {
   EXPECT_EQ(report_.decided, 9u);
 }
 
+// R39
 TEST_F(RecoveryTest, ReplicaWithUnfetchableRecordsDoesNotCount) {
   NoteState();
   s_.Write(50, 0, "abc");
@@ -267,6 +286,7 @@ TEST_F(RecoveryTest, ReplicaWithUnfetchableRecordsDoesNotCount) {
   EXPECT_EQ(report_.outcome, RecoveryOutcome::kNotEnough);
 }
 
+// R39
 TEST_F(RecoveryTest, AReplicaThatCannotBeFetchedFromCountsWhenOthersHaveItsRecords) {
   NoteState();
   s_.Write(50, 0, "abc");
@@ -278,6 +298,7 @@ TEST_F(RecoveryTest, AReplicaThatCannotBeFetchedFromCountsWhenOthersHaveItsRecor
   EXPECT_EQ(ReadFile(At("f")), "abc3456789");
 }
 
+// R37
 TEST_F(RecoveryTest, DamagedChunksAreNotUsed) {
   NoteState();
   s_.Write(50, 0, "abc");
@@ -289,6 +310,7 @@ TEST_F(RecoveryTest, DamagedChunksAreNotUsed) {
 
 constexpr char kNoLife[] = "needs ext4 and Linux 6.8";
 
+// R13
 TEST_F(RecoveryTest, SameLifeKeepsAppliedRecordsAndReplaysTheRest) {
   if (!NoteSameLife(kEpoch, 1, 0)) GTEST_SKIP() << kNoLife;
   s_.Write(50, 0, "abc");
@@ -302,6 +324,7 @@ TEST_F(RecoveryTest, SameLifeKeepsAppliedRecordsAndReplaysTheRest) {
 }
 
 // Another process may have received an error of write-back: this one's sync succeeds.
+// R16
 TEST_F(RecoveryTest, ReplaysEverythingWhenTheKernelHasComplainedSinceTheSessionBegan) {
   if (!NoteSameLife(kEpoch, 1, 1)) GTEST_SKIP() << kNoLife;
   s_.Write(50, 0, "abc");
@@ -313,6 +336,7 @@ TEST_F(RecoveryTest, ReplaysEverythingWhenTheKernelHasComplainedSinceTheSessionB
   EXPECT_EQ(ReadFile(At("f")), "abc..XY...");
 }
 
+// R18
 TEST_F(RecoveryTest, AnAppliedMarkOfAnotherEpochOrBootIsIgnored) {
   if (!NoteSameLife(kEpoch - 2, 1, 0)) GTEST_SKIP() << kNoLife;
   s_.Write(50, 0, "abc");
@@ -389,6 +413,7 @@ TEST_F(RecoveryTest, ADryRunGivesNoIds) {
   EXPECT_EQ(*ReadFileId(fd.get()), 51u);
 }
 
+// R6, R8
 TEST_F(RecoveryTest, MissingPartsOfTheVolumeAreDataLoss) {
   NoteState();
   const std::string log = At(".salius/stable.log"), state = At(".salius/state");
@@ -401,6 +426,7 @@ TEST_F(RecoveryTest, MissingPartsOfTheVolumeAreDataLoss) {
   ASSERT_OK(Run());
 }
 
+// R7
 TEST_F(RecoveryTest, AStateOfAnotherVolumeIsDataLoss) {
   state_.volume.bytes[0] ^= 1;
   unlink(At(".salius/state").c_str());
@@ -410,6 +436,7 @@ TEST_F(RecoveryTest, AStateOfAnotherVolumeIsDataLoss) {
 }
 
 // The note was put back from a copy, or the latest of the two can no longer be read.
+// R2
 TEST_F(RecoveryTest, ACleanNoteThatIsOlderThanTheStableLogIsDataLoss) {
   AppendStable({s_.Write(50, 0, "acknowledged")});
   state_.open = false;
@@ -423,6 +450,7 @@ TEST_F(RecoveryTest, ACleanNoteThatIsOlderThanTheStableLogIsDataLoss) {
   EXPECT_EQ(report_.outcome, RecoveryOutcome::kClean);
 }
 
+// R7
 TEST_F(RecoveryTest, AStableLogOfAnotherVolumeIsDataLossAlsoWithForce) {
   NoteState();
   VolumeId other = config_.volume;
@@ -438,6 +466,7 @@ TEST_F(RecoveryTest, AStableLogOfAnotherVolumeIsDataLossAlsoWithForce) {
   }
 }
 
+// R82
 TEST_F(RecoveryTest, AFailedDropDoesNotFailTheRecovery) {
   NoteState();
   s_.Write(50, 0, "a");
@@ -447,6 +476,7 @@ TEST_F(RecoveryTest, AFailedDropDoesNotFailTheRecovery) {
   EXPECT_FALSE(ReadState().open);
 }
 
+// R82
 TEST_F(RecoveryTest, TheBallastIsMadeWholeAgain) {
   ASSERT_EQ(truncate(At(".salius/ballast").c_str(), 0), 0);
   ASSERT_OK(Run());
@@ -457,6 +487,7 @@ TEST_F(RecoveryTest, TheBallastIsMadeWholeAgain) {
   EXPECT_TRUE(report_.ballast_restored);
 }
 
+// R3
 TEST_F(RecoveryTest, TwoRecoveriesAtOnceAreRefused) {
   NoteState();
   auto first = VolumeDir::Open(dir_.path(), true);

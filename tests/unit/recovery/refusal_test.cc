@@ -24,6 +24,7 @@ TEST(RefusalOnExt3Test, AnAllocationThatTheFileSystemDoesNotKnowIsRefusedNotFata
 }
 
 // ext4 takes no target that does not fit into a block.
+// R60
 TEST(RefusalOnSmallBlocksTest, SymlinkWithTooLongATargetIsLeftOut) {
   LoopExt4 disk(16, "-b 1024");
   if (!disk.mounted()) GTEST_SKIP() << "needs root and a loop device";
@@ -54,6 +55,7 @@ class MostLinksTest : public RefusalTest {
   }
 };
 
+// R60
 TEST_F(MostLinksTest, OneMoreIsLeftOut) {
   s_.Chmod(kFile, 0600);
   s_.Link(kFile, kRoot, "more");
@@ -98,6 +100,7 @@ TEST_F(MostLinksTest, LinkPastTheLimitIsLeftOutAndEarlierOnesStay) {
   }
 }
 
+// R61
 TEST_F(MostLinksTest, OneMoreBehindWhichTheDirectoryChangesIsAnError) {
   s_.Link(kFile, kRoot, "more");
   s_.CreateFile(60, kRoot, "later");
@@ -170,18 +173,21 @@ TEST(RefusalOnExt3Test, ADirectoryThatFindsNoRoomAmongOthersStaysWhereItWas) {
   EXPECT_TRUE(tree.report.lost_and_found.empty());
 }
 
+// R62
 TEST_F(RefusalTest, AttributesOfAFileThatWasMadeImmutableMeanwhile) {
   s_.Chmod(kFile, 0600);
   ExpectStoppedByMark("f");
   EXPECT_EQ(tree_->Stat("f").st_mode & 07777u, 0600u);
 }
 
+// R62
 TEST_F(RefusalTest, DataOfAFileThatWasMadeImmutableMeanwhile) {
   s_.Write(kFile, 0, "new");
   ExpectStoppedByMark("f");
   EXPECT_EQ(ReadFile(tree_->At("f")), "new");
 }
 
+// R62
 TEST_F(RefusalTest, NameInADirectoryThatWasMadeImmutableMeanwhile) {
   mkdir(tree_->At("d").c_str(), 0755);
   tree_->SetId("d", 60);

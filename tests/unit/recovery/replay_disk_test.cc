@@ -9,6 +9,7 @@ namespace {
 
 constexpr FileId kRoot = kRootFileId;
 
+// R63
 TEST(ReplaySpaceTest, TheBallastIsFreedWhenTheDiskIsFull) {
   LoopExt4 disk(32);
   if (!disk.mounted()) GTEST_SKIP() << "needs root and a loop device";
@@ -120,6 +121,7 @@ class FullDiskTest : public ::testing::Test {
   std::string expected_;
 };
 
+// R63
 TEST_F(FullDiskTest, FileReplacedByARenameMakesRoom) {
   File("place", 51, Large());
   File("new", 52, "new");
@@ -197,6 +199,7 @@ TEST_F(FullDiskTest, ACopyMakesNoRoomForItsFirstFile) {
   EXPECT_EQ(ReadFile(tree_->At("moved")), "copy");
 }
 
+// R71
 TEST_F(FullDiskTest, UnneededHiddenFilesMakeRoom) {
   File(Hidden(70), 70, std::string(12 << 20, 'o'));  // no record knows it
   File(Hidden(71), 71, std::string(12 << 20, 'o'));
@@ -238,6 +241,7 @@ TEST_F(FullDiskTest, BlocksBehindTheEndThatATruncateTookMakeRoom) {
   for (const char* name : {"cut", "uncut"}) EXPECT_LE(tree_->Stat(name).st_blocks, 32) << name;
 }
 
+// R64
 TEST_F(FullDiskTest, DataTruncatedLaterNeedsNoRoom) {
   Fill();
   const int64_t before = tree_->Stat("filler").st_size;

@@ -33,6 +33,7 @@ absl::Status PlanStatus(const Stamper& stamper) {
   return PlanReplay(PointersTo(set)).status();
 }
 
+// R54
 TEST(ReplayPlanTest, OpsOfOneFileStayInOrder) {
   Stamper s(1);
   s.Write(50, 0, "a");
@@ -47,6 +48,7 @@ TEST(ReplayPlanTest, OpsOfOneFileStayInOrder) {
   EXPECT_TRUE(p.Object(50).needed);
 }
 
+// R55
 TEST(ReplayPlanTest, OnDiskSkipsDataUpToItsSeqAndNoAttributes) {
   Stamper s(1);
   s.Write(50, 0, "a");      // 1
@@ -65,6 +67,7 @@ TEST(ReplayPlanTest, OnDiskSkipsDataUpToItsSeqAndNoAttributes) {
   EXPECT_EQ(p.Object(51).ops.size(), 1u);
 }
 
+// R56
 TEST(ReplayPlanTest, CancelledOperationsAreNotPerformed) {
   Stamper s(1);
   s.CreateFile(60, kRoot, "a");          // 1
@@ -119,6 +122,7 @@ TEST(ReplayPlanTest, RenameBetweenTwoNamesOfOneFileDoesNothing) {
   EXPECT_EQ(p.Target(kRoot, "b"), 60u);
 }
 
+// R66
 TEST(ReplayPlanTest, FatesOfFilesThatWereThereBefore) {
   Stamper s(1);
   s.Write(50, 0, "only data");
@@ -146,6 +150,7 @@ TEST(ReplayPlanTest, FatesOfFilesThatWereThereBefore) {
   EXPECT_FALSE(p.Object(55).needed);
 }
 
+// R65
 TEST(ReplayPlanTest, UnlinkWithoutIdUsesTheBindingOfTheLog) {
   Stamper s(1);
   s.CreateFile(60, kRoot, "a");
@@ -160,6 +165,7 @@ TEST(ReplayPlanTest, UnlinkWithoutIdUsesTheBindingOfTheLog) {
   EXPECT_EQ(p.Target(kRoot, "old"), 61u);
 }
 
+// R72
 TEST(ReplayPlanTest, ANamelessFileIsGoneUnlessLinked) {
   Stamper s(1);
   s.CreateFile(60, kNoFileId, "");
@@ -173,6 +179,7 @@ TEST(ReplayPlanTest, ANamelessFileIsGoneUnlessLinked) {
   EXPECT_EQ(p.plan.bindings.size(), 1u);
 }
 
+// R57
 TEST(ReplayPlanTest, MtimeIsTheLastDataRecordsUnlessSetLater) {
   Stamper s(1);
   s.Write(50, 0, "a");
@@ -188,6 +195,7 @@ TEST(ReplayPlanTest, MtimeIsTheLastDataRecordsUnlessSetLater) {
   EXPECT_EQ(p.Object(52).mtime_ns, 1'600'000'000'006'000'000u);
 }
 
+// R57
 TEST(ReplayPlanTest, ACreatedFileWithoutDataHasTheTimeOfItsCreation) {
   Stamper s(1);
   s.Create(50, kRootFileId, "empty", S_IFREG | 0644);

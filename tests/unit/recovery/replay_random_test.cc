@@ -53,6 +53,7 @@ void RunSeed(uint64_t seed, const std::string& path) {
   ASSERT_FALSE(Exists(path + "/.salius/lost"));
 }
 
+// R73, R80
 TEST(ReplayRandomTest, AnyDiskStateConvergesToT) {
   const uint64_t from = FromEnvironment("SALIUS_REPLAY_FIRST_SEED", 1);
   const uint64_t seeds = FromEnvironment("SALIUS_REPLAY_SEEDS", 400);

@@ -61,6 +61,7 @@ TEST_F(ReplayTest, OfTwoFilesWithOneIdTheOneOfTheSessionIsChanged) {
   }
 }
 
+// R66
 TEST_F(ReplayTest, CopyIsNotTakenForTheRemovedFile) {
   WriteFile(tree_.At("copy"), "old");
   tree_.SetId("copy", 50);
@@ -105,6 +106,7 @@ TEST_F(ReplayTest, APathThroughASymlinkIsNotFollowed) {
   EXPECT_TRUE(absl::IsDataLoss(tree_.Run(s_)));
 }
 
+// R68
 TEST_F(ReplayTest, ACreatedFileThatTheDiskLostIsRebuilt) {
   s_.MakeDir(60, kRoot, "d");
   s_.CreateFile(61, 60, "f");
@@ -123,6 +125,7 @@ TEST_F(ReplayTest, ACreatedFileThatTheDiskLostIsRebuilt) {
   EXPECT_TRUE(std::filesystem::is_empty(tree_.At(".salius/tmp")));
 }
 
+// R70
 TEST_F(ReplayTest, AnOldFileThatIsMissingIsDataLossAndChangesNothing) {
   WriteFile(tree_.At("other"), "o");
   tree_.SetId("other", 51);
@@ -134,6 +137,7 @@ TEST_F(ReplayTest, AnOldFileThatIsMissingIsDataLossAndChangesNothing) {
   EXPECT_EQ(ReadFile(tree_.At("other")), "o");
 }
 
+// R70
 TEST_F(ReplayTest, ForceKeepsFilesOfAMissingDirectory) {
   WriteFile(tree_.At("other"), "old data");
   tree_.SetId("other", 51);
@@ -154,6 +158,7 @@ TEST_F(ReplayTest, ForceKeepsFilesOfAMissingDirectory) {
 }
 
 // The disk is ahead of the records that are kept: a file under a name that goes has no other one.
+// R79
 TEST_F(ReplayTest, KeptFileSurvivesRemovalOfItsCurrentName) {
   WriteFile(tree_.At("log.2"), "older");
   tree_.SetId("log.2", 51);
@@ -220,6 +225,7 @@ TEST_F(ReplayTest, ScanSkipsFileSystemsMountedBelow) {
   EXPECT_EQ(ReadFile(tree_.At("z/f")), "x...");
 }
 
+// R70
 TEST_F(ReplayTest, ForceContinuesWithoutAMissingFileAndNamesIt) {
   WriteFile(tree_.At("other"), "o");
   tree_.SetId("other", 51);
@@ -232,6 +238,7 @@ TEST_F(ReplayTest, ForceContinuesWithoutAMissingFileAndNamesIt) {
   EXPECT_EQ(tree_.report.missing.size(), 2u);
 }
 
+// R69
 TEST_F(ReplayTest, LostFileWithBulkDataIsDataLoss) {
   s_.CreateFile(60, kRoot, "bulk");
   s_.Write(60, 0, "x");
@@ -239,6 +246,7 @@ TEST_F(ReplayTest, LostFileWithBulkDataIsDataLoss) {
   EXPECT_TRUE(absl::IsDataLoss(tree_.Run(s_)));
 }
 
+// R55
 TEST_F(ReplayTest, OnDiskDataIsNotOverwritten) {
   WriteFile(tree_.At("f"), "newer");
   tree_.SetId("f", 50);
@@ -282,6 +290,7 @@ TEST_F(ReplayTest, AnOwnerThatIsOnTheDiskTakesNoCapabilityAway) {
   EXPECT_EQ(getxattr(tree_.At("f").c_str(), kAttribute, there, sizeof(there)), 20);
 }
 
+// R67
 TEST_F(ReplayTest, AMissingFileThatTLeavesUnboundIsSkipped) {
   s_.Write(50, 0, "x");
   s_.Unlink(50, kRoot, "f");
@@ -300,6 +309,7 @@ TEST_F(ReplayTest, AnUnlinkedFileThatHasAnotherNameIsWritten) {
   EXPECT_EQ(ReadFile(tree_.At("two")), "x...");
 }
 
+// R57
 TEST_F(ReplayTest, MtimeComesFromTheRecord) {
   WriteFile(tree_.At("f"), "x");
   WriteFile(tree_.At("g"), "x");
@@ -314,6 +324,7 @@ TEST_F(ReplayTest, MtimeComesFromTheRecord) {
   EXPECT_EQ(tree_.Stat("g").st_mtim.tv_sec, 12345);
 }
 
+// R75
 TEST_F(ReplayTest, ThreeFilesRenamedInACircle) {
   for (const auto& [name, id] : {std::pair("a", 50), std::pair("b", 51), std::pair("c", 52)}) {
     WriteFile(tree_.At(name), name);
@@ -330,6 +341,7 @@ TEST_F(ReplayTest, ThreeFilesRenamedInACircle) {
   EXPECT_FALSE(Exists(tree_.At("t")));
 }
 
+// R74
 TEST_F(ReplayTest, ADirectoryAndItsParentChangePlaces) {
   mkdir(tree_.At("p").c_str(), 0755);
   mkdir(tree_.At("p/c").c_str(), 0755);
@@ -344,6 +356,7 @@ TEST_F(ReplayTest, ADirectoryAndItsParentChangePlaces) {
   EXPECT_FALSE(Exists(tree_.At("p")));
 }
 
+// R77
 TEST_F(ReplayTest, ADirectoryAheadOfItsChildrensRemovalIsEmptiedAndRemoved) {
   mkdir(tree_.At("d").c_str(), 0755);
   mkdir(tree_.At("d/e").c_str(), 0755);
@@ -360,6 +373,7 @@ TEST_F(ReplayTest, ADirectoryAheadOfItsChildrensRemovalIsEmptiedAndRemoved) {
   EXPECT_TRUE(tree_.report.lost_and_found.empty());
 }
 
+// R78
 TEST_F(ReplayTest, UnknownFilesAreKeptInLost) {
   // One name belongs to another file at T, and one to a directory that T removed.
   WriteFile(tree_.At("a"), "from outside");
@@ -396,6 +410,7 @@ TEST_F(ReplayTest, LostNamesDoNotCollide) {
   EXPECT_EQ(kept, 3);
 }
 
+// R76
 TEST_F(ReplayTest, AFileRemovedWithoutAnIdGoes) {
   WriteFile(tree_.At("a"), "x");
   mkdir(tree_.At("d").c_str(), 0755);
@@ -462,6 +477,7 @@ TEST_F(ReplayTest, ADamagedIdOnTheDiskIsDataLoss) {
   EXPECT_TRUE(absl::IsDataLoss(tree_.Run(s_)));
 }
 
+// R58
 TEST_F(ReplayTest, AttributesOfACreatedFileAreSetAgain) {
   // Its name reached the disk, its owner and mode did not.
   WriteFile(tree_.At("f"), "x");

@@ -15,6 +15,7 @@ namespace salius::recovery {
 namespace {
 
 // ext4 keeps all attributes of an inode in one block.
+// R59
 TEST_F(RefusedXattrTest, AttributesThatWereTakenBackNeedNoRoomBesideTheLatest) {
   SetXattr("user.a", std::string(2100, 'a'));
   s_.Stamp(Op::kRemoveXattr, kFile, XattrBody{"user.a", ""}.Encode());
@@ -27,6 +28,7 @@ TEST_F(RefusedXattrTest, AttributesThatWereTakenBackNeedNoRoomBesideTheLatest) {
   }
 }
 
+// R60
 TEST_F(RefusedXattrTest, AttributeWithoutRoomIsLeftOutWhenItIsTheLastChange) {
   SetXattr("user.a", std::string(2100, 'a'));
   SetXattr("user.b", std::string(3000, 'b'));
@@ -52,6 +54,7 @@ TEST_F(RefusedXattrTest, EarlierValueOfAnOmittedAttributeStays) {
 }
 
 // A session that continued was not refused it, or has cancelled it.
+// R61
 TEST_F(RefusedXattrTest, AttributeWithoutRoomBehindWhichAnotherChangeFollowsIsAnError) {
   for (const bool link : {false, true}) {
     Stamper s(7);

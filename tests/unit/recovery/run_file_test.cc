@@ -40,6 +40,7 @@ TEST(RunFileTest, ImpossibleNoteIsRefused) {
   EXPECT_TRUE(absl::IsInvalidArgument(DecodeRunNote(AsBytes(EncodeRunNote(note))).status()));
 }
 
+// R19
 TEST(RunFileTest, IsFoundAgainOnlyForItsVolumeAndEpoch) {
   TempDir dir;
   const UniqueFd fd = MustOpen(dir.path());

@@ -44,6 +44,7 @@ TEST_F(OpenTest, ExistingFilesAreSynced) {
   EXPECT_EQ(scratch->StatAfterPowerCut("f").st_size, 5);
 }
 
+// R2
 TEST_F(OpenTest, ANoteOfAnotherVolumeIsRefused) {
   MakeClosed(64 * kMiB);
   if (IsSkipped()) return;
@@ -54,6 +55,7 @@ TEST_F(OpenTest, ANoteOfAnotherVolumeIsRefused) {
 }
 
 // The last session's note may have become unreadable, or an older one was put back.
+// R2
 TEST_F(OpenTest, ACleanNoteThatIsOlderThanTheStableLogIsRefused) {
   MakeClosed(64 * kMiB);
   if (IsSkipped()) return;

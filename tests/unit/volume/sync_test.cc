@@ -66,6 +66,7 @@ TEST(FsKindTest, MountedWithoutBarriersIsSeen) {
   }
 }
 
+// R17
 TEST(AppliedMarkTest, MarkIsReliedOnWhereAStoreNeedsNoJournal) {
   for (const auto& [mkfs, options, relied] : {std::tuple{"mkfs.ext4 -q", "", true},
                                               {"mkfs.ext4 -q", "data=journal", false},
