@@ -21,6 +21,7 @@
 #include "absl/synchronization/mutex.h"
 #include "common/check.h"
 #include "common/clock.h"
+#include "common/deadline.h"
 
 namespace salius {
 
@@ -43,7 +44,9 @@ int SignalWaiter::WaitFor(int64_t timeout_us) {
 }
 
 int SignalWaiter::Poll(int timeout_ms) {
-  const int64_t deadline_ns = SystemClock().MonotonicNanos() + int64_t{timeout_ms} * 1'000'000;
+  Clock& clock = SystemClock();
+  const Deadline end =
+      timeout_ms < 0 ? Deadline::Never() : Deadline::AfterMillis(clock, timeout_ms);
   while (true) {
     signalfd_siginfo info;
     if (read(signals_.get(), &info, sizeof(info)) == sizeof(info)) {
@@ -53,8 +56,8 @@ int SignalWaiter::Poll(int timeout_ms) {
     if (read(wake_.get(), &count, sizeof(count)) == sizeof(count)) return 0;
     int left_ms = -1;
     if (timeout_ms >= 0) {
-      const int64_t left_ns = deadline_ns - SystemClock().MonotonicNanos();
-      if (left_ns <= 0) return -1;
+      const int64_t left_ns = end.RemainingNs(clock);
+      if (left_ns == 0) return -1;
       left_ms = static_cast<int>((left_ns + 999'999) / 1'000'000);
     }
     pollfd fds[] = {{signals_.get(), POLLIN, 0}, {wake_.get(), POLLIN, 0}};

@@ -20,6 +20,7 @@
 #include "absl/strings/str_split.h"
 #include "common/check.h"
 #include "common/clock.h"
+#include "common/deadline.h"
 #include "common/log.h"
 #include "common/strings.h"
 
@@ -158,8 +159,8 @@ absl::Status Ext4Watch::Look() {
   // A message is counted just before it is in the log.
   const uint64_t counted = messages - messages_before_;
   Clock& clock = SystemClock();
-  const int64_t end = clock.MonotonicNanos() + kLogLateNs;
-  while (severe_.empty() && lines_ < counted && log_.valid() && clock.MonotonicNanos() < end) {
+  const Deadline end = Deadline::After(clock, kLogLateNs);
+  while (severe_.empty() && lines_ < counted && log_.valid() && !end.Expired(clock)) {
     pollfd log{log_.get(), POLLIN, 0};
     if (poll(&log, 1, kLogPollMs) < 0 && errno != EINTR) break;
     ReadLog();

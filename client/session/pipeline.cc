@@ -23,6 +23,7 @@ namespace {
 // File ids are noted in blocks of this many, so that a state note is not needed for every file.
 constexpr FileId kFileIdBlock = 65536;
 constexpr int64_t kDropDeadlineMs = 1000;
+constexpr int64_t kMs = 1'000'000;
 // The io thread is woken for gathered records unless it wakes within this anyway.
 constexpr int64_t kGatherSlackNs = 11'000'000;
 
@@ -137,8 +138,8 @@ void Pipeline::StopThreads() {
     absl::MutexLock lock(&mu);
     stopping = true;
     CollectWaiters(&work);
-    for (absl::CondVar* cv : {&durable_cv, &applied_cv, &window_cv, &checkpoint_cv, &applier_cv,
-                              &stable_cv, &sync_cv, &note_cv, &session_cv}) {
+    WakeCallers();
+    for (absl::CondVar* cv : {&applier_cv, &stable_cv, &sync_cv, &note_cv, &session_cv}) {
       cv->SignalAll();
     }
   }
@@ -151,7 +152,7 @@ void Pipeline::StopThreads() {
 absl::Status Pipeline::AwaitWindow(uint64_t ring_bytes) {
   ++window_waiters;
   while (HealthLocked().ok() && !stopping && !core.CanIssue(clock.MonotonicNanos(), ring_bytes)) {
-    window_cv.WaitWithTimeout(&mu, absl::Milliseconds(20));
+    window_cv.WaitFor(&mu, 20 * kMs);
   }
   --window_waiters;
   SALIUS_RETURN_IF_ERROR(HealthLocked());
@@ -210,7 +211,7 @@ absl::Status Pipeline::WaitDurable(Seq seq) {
       if (lead == Wait::kNo) {
         ++durable_waiters;
         // The bound only matters when a leader leaves and no thread follows it.
-        durable_cv.WaitWithTimeout(&mu, absl::Milliseconds(1));
+        durable_cv.WaitFor(&mu, 1 * kMs);
         --durable_waiters;
         // The last leader counted on this thread, which has nothing to wait for any more.
         wake_io = !leader && durable_waiters == 0 && !waiters.empty() &&
@@ -250,14 +251,14 @@ absl::Status Pipeline::WaitApplied(Seq seq) {
     SALIUS_RETURN_IF_ERROR(HealthLocked());
     if (stopping) return Stopped();
     ++applied_waiters;
-    applied_cv.WaitWithTimeout(&mu, absl::Milliseconds(50));
+    applied_cv.WaitFor(&mu, 50 * kMs);
     --applied_waiters;
   }
   return absl::OkStatus();
 }
 
 absl::Status Pipeline::WaitAppliedFor(Seq seq, int64_t bound_ns) {
-  const int64_t end = clock.MonotonicNanos() + bound_ns;
+  const Deadline end = Deadline::After(clock, bound_ns);
   SendGathered(seq, SendWhen::kNow);
   while (applied.load(std::memory_order_acquire) < seq) {
     Wait lead = Wait::kNo;
@@ -267,23 +268,23 @@ absl::Status Pipeline::WaitAppliedFor(Seq seq, int64_t bound_ns) {
       if (core.applied() >= seq) break;
       SALIUS_RETURN_IF_ERROR(WaitableLocked(seq));
       const int64_t now = clock.MonotonicNanos();
-      if (now >= end || ApplyHangs(now, bound_ns)) {
+      if (end.ExpiredAt(now) || ApplyHangs(now, bound_ns)) {
         return absl::DeadlineExceededError("the disk is slow");
       }
       if (core.durable() < seq) {
         lead = BecomeLeader();
         if (lead == Wait::kNo) {
           ++durable_waiters;
-          durable_cv.WaitWithTimeout(&mu, absl::Milliseconds(1));
+          durable_cv.WaitFor(&mu, 1 * kMs);
           --durable_waiters;
           // As in WaitDurable.
           wake_io = !leader && durable_waiters == 0 && !waiters.empty() &&
-                    (core.durable() >= seq || clock.MonotonicNanos() >= end);
+                    (core.durable() >= seq || end.Expired(clock));
         }
       } else {
         applier_cv.Signal();
         ++applied_waiters;
-        applied_cv.WaitWithTimeout(&mu, absl::Nanoseconds(end - now));
+        applied_cv.WaitFor(&mu, end.RemainingNs(clock));
         --applied_waiters;
       }
     }
@@ -314,7 +315,7 @@ absl::Status Pipeline::Checkpoint() {
     Perform(work);
     absl::MutexLock lock(&mu);
     if (core.checkpoint() < target && HealthLocked().ok()) {
-      checkpoint_cv.WaitWithTimeout(&mu, absl::Milliseconds(100));
+      checkpoint_cv.WaitFor(&mu, 100 * kMs);
     }
   }
 }
@@ -339,7 +340,7 @@ absl::StatusOr<FileId> Pipeline::NewFileId() {
     if (id) return *id;
     absl::MutexLock lock(&mu);
     if (next_file_id >= file_id_limit && !stopping && HealthLocked().ok()) {
-      checkpoint_cv.WaitWithTimeout(&mu, absl::Milliseconds(50));
+      checkpoint_cv.WaitFor(&mu, 50 * kMs);
     }
   }
 }

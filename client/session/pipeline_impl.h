@@ -36,8 +36,10 @@
 #include "client/session/session_client.h"
 #include "common/check.h"
 #include "common/clock.h"
+#include "common/deadline.h"
 #include "common/host.h"
 #include "common/lookup.h"
+#include "common/monotonic_cond.h"
 #include "common/net.h"
 #include "common/spinner.h"
 #include "log/applied_mark.h"
@@ -141,12 +143,14 @@ struct Pipeline final : public RecordStream {
   // the value returned.
   Wait BecomeLeader() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   // Receives acknowledgements for all waiters, until `mine` is durable or its wait fails; for 0,
-  // until no waiter of WhenDurable is left. Ends at `until_ns` (monotonic) at the latest. Then a
-  // thread that still waits takes over, or the io thread.
-  void Lead(Seq mine, Wait wait, int64_t until_ns = INT64_MAX) ABSL_LOCKS_EXCLUDED(mu);
+  // until no waiter of WhenDurable is left. Ends at `end` at the latest. Then a thread that
+  // still waits takes over, or the io thread.
+  void Lead(Seq mine, Wait wait, Deadline end = Deadline::Never()) ABSL_LOCKS_EXCLUDED(mu);
   // Sends the gathered records if `seq` is one of them: a caller waits for it.
   void SendGathered(Seq seq, SendWhen when) ABSL_LOCKS_EXCLUDED(mu);
   void WakeIo();
+  // Wakes every caller that waits, because the session ends or has failed.
+  void WakeCallers() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   void IoLoop();
 
   // pipeline_workers.cc
@@ -236,7 +240,7 @@ struct Pipeline final : public RecordStream {
   int durable_waiters ABSL_GUARDED_BY(mu) = 0;      // followers on durable_cv
   int applied_waiters ABSL_GUARDED_BY(mu) = 0;
   int window_waiters ABSL_GUARDED_BY(mu) = 0;
-  absl::CondVar durable_cv, applied_cv, window_cv, checkpoint_cv;
+  MonotonicCond durable_cv, applied_cv, window_cv, checkpoint_cv;  // callers wait
   absl::CondVar applier_cv, stable_cv, sync_cv, note_cv, session_cv;
   bool stopping ABSL_GUARDED_BY(mu) = false;
   bool stable_wanted ABSL_GUARDED_BY(mu) = false;

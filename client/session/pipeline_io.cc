@@ -31,7 +31,7 @@ constexpr int64_t kBusyNs = 20'000'000;
 constexpr int64_t kShortSleepNs = 1'000'000;
 constexpr int64_t kLedSleepNs = 10'000'000;  // while a leader receives
 constexpr int64_t kLongSleepNs = 100'000'000;
-constexpr int64_t kWakeNs = 50'000'000;          // between two wake-ups of every waiter
+constexpr int64_t kTendNs = 50'000'000;          // between two rounds of periodic work
 constexpr int64_t kKernelLogNs = 5'000'000'000;  // between two looks at the kernel's log
 
 InBatch& ThreadBatch() {
@@ -168,8 +168,7 @@ void Pipeline::Collect(Work* work) {
     failure_reported = true;
     failed.store(true, std::memory_order_release);
     work->failure = core.failure();
-    for (absl::CondVar* cv : {&durable_cv, &applied_cv, &window_cv, &checkpoint_cv})
-      cv->SignalAll();
+    WakeCallers();
   }
 }
 
@@ -234,14 +233,14 @@ Pipeline::Wait Pipeline::HowToWait() const {
   return core.AnswersNs() <= 2 * options.spin_ns ? Wait::kLookThenSleep : Wait::kSleep;
 }
 
-void Pipeline::Lead(Seq mine, Wait wait, int64_t until_ns) {
+void Pipeline::Lead(Seq mine, Wait wait, Deadline end) {
   while (true) {
     ReceiveSome(wait);
     bool wake_io = false;
     {
       absl::MutexLock lock(&mu);
       bool wanted = mine == 0 ? !waiters.empty() : core.durable() < mine;
-      if (until_ns != INT64_MAX) wanted = wanted && clock.MonotonicNanos() < until_ns;
+      wanted = wanted && !end.Expired(clock);
       if (wanted && core.counting_acks() && !stopping && HealthLocked().ok()) {
         // This thread does not apply: that may wait for the disk, and no other thread receives.
         if (core.applied() + kApplyBurst < core.durable()) applier_cv.Signal();
@@ -279,6 +278,10 @@ void Pipeline::WakeIo() {
   const uint64_t one = 1;
   // EAGAIN: the counter is full, so it is awake.
   if (write(io_wake.get(), &one, sizeof(one)) < 0) SALIUS_CHECK(errno == EAGAIN, "eventfd");
+}
+
+void Pipeline::WakeCallers() {
+  for (MonotonicCond* cv : {&durable_cv, &applied_cv, &window_cv, &checkpoint_cv}) cv->SignalAll();
 }
 
 void Pipeline::Publish() {
@@ -374,13 +377,11 @@ void Pipeline::ReceiveSome(Wait wait) {
 // receive (or did a moment ago) it keeps away from the socket, so that an acknowledgement wakes one
 // thread only.
 //
-// It waits in ppoll, which uses the monotonic clock. Abseil's timed waits use the wall clock: a
-// clock that is set back by an hour makes them an hour longer. So no progress may depend on their
-// bound. This thread wakes every waiter from time to time, and ends calls to replicas that take too
-// long.
+// It waits in ppoll, which uses the monotonic clock. From time to time it ends calls to replicas that
+// take too long: gRPC's timers use the wall clock, so nothing may depend on them.
 void Pipeline::IoLoop() {
   int64_t busy_until = 0;
-  int64_t wake_at = 0;
+  int64_t tend_at = 0;
   int64_t kernel_log_at = 0;
   Seq applied_before = 0;
   while (true) {
@@ -415,7 +416,7 @@ void Pipeline::IoLoop() {
     // But when a timer is due the core must first get all datagrams that have arrived.
     if (socket.has_value() && !led) ReceiveSome(Wait::kNo);
     Work work;
-    bool wake = false;
+    bool tend = false;
     {
       absl::MutexLock lock(&mu);
       const int64_t now = clock.MonotonicNanos();
@@ -425,21 +426,17 @@ void Pipeline::IoLoop() {
       const bool others = now < busy_until && core.applied() != applied_before;
       if (core.applied() < core.durable() && (!others || applied_waiters > 0)) applier_cv.Signal();
       applied_before = core.applied();
-      wake = now >= wake_at;
-      if (wake) {
-        wake_at = now + kWakeNs;
-        for (absl::CondVar* cv : {&durable_cv, &applied_cv, &window_cv, &checkpoint_cv})
-          cv->SignalAll();
-      }
+      tend = now >= tend_at;
+      if (tend) tend_at = now + kTendNs;
     }
     Perform(work);
-    if (wake) {
+    if (tend) {
       for (Peer& peer : peers) peer.control->EndOverdueCalls();
       TendPlaces();
       TendSilence();
       TendControl();
-      if (dir.ext4 != nullptr && wake_at >= kernel_log_at) {
-        kernel_log_at = wake_at + kKernelLogNs;
+      if (dir.ext4 != nullptr && tend_at >= kernel_log_at) {
+        kernel_log_at = tend_at + kKernelLogNs;
         dir.ext4->KeepUp();
       }
     }
