@@ -14,6 +14,7 @@
 #include "common/rseq.h"
 #include "common/strings.h"
 #include "replica/multicast_group.h"
+#include "transport/udp_socket.h"
 
 namespace salius {
 namespace {
@@ -23,7 +24,7 @@ constexpr size_t kBatch = 64;
 // Datagrams that are processed under one hold of the acceptor's lock and answered together; one
 // message may be many.
 constexpr size_t kPiece = 512;
-// Batches from one socket before the other sockets and the clock get their turn.
+// Batches from one channel before the other channels and the clock get their turn.
 constexpr int kDrainBatches = 16;
 constexpr int kTickMs = 250;
 constexpr int64_t kTickNs = int64_t{kTickMs} * 1'000'000;
@@ -76,14 +77,12 @@ struct ReceiveLoop::Buffers {
   std::vector<OutDatagram> out;
 };
 
-absl::StatusOr<std::unique_ptr<ReceiveLoop>> ReceiveLoop::Create(UdpSocket socket,
-                                                                 const Options& options,
-                                                                 SharedAcceptor& acceptor,
-                                                                 ReplicaMetrics& metrics,
-                                                                 Clock& clock) {
-  SALIUS_ASSIGN_OR_RETURN(const SocketAddress local, socket.local());
+absl::StatusOr<std::unique_ptr<ReceiveLoop>> ReceiveLoop::Create(
+    std::unique_ptr<DatagramChannel> channel, const Options& options, SharedAcceptor& acceptor,
+    ReplicaMetrics& metrics, Clock& clock) {
+  SALIUS_ASSIGN_OR_RETURN(const SocketAddress local, channel->local());
   std::unique_ptr<ReceiveLoop> loop(
-      new ReceiveLoop(std::move(socket), options, acceptor, metrics, clock));
+      new ReceiveLoop(std::move(channel), options, acceptor, metrics, clock));
   loop->port_ = local.port();
   loop->self_ = local;
   loop->any_address_ = IsAnyAddress(local);
@@ -92,17 +91,17 @@ absl::StatusOr<std::unique_ptr<ReceiveLoop>> ReceiveLoop::Create(UdpSocket socke
         loop->self_, ResolveAddress(HostPort{
                          local.storage.ss_family == AF_INET ? "127.0.0.1" : "::1", local.port()}));
   }
-  SALIUS_RETURN_IF_ERROR(loop->unicast_->socket.SetReceiveTimeout(kTickMs * 1000));
+  SALIUS_RETURN_IF_ERROR(loop->unicast_->channel->SetReceiveTimeout(kTickMs * 1000));
   return loop;
 }
 
-ReceiveLoop::ReceiveLoop(UdpSocket socket, const Options& options, SharedAcceptor& acceptor,
-                         ReplicaMetrics& metrics, Clock& clock)
+ReceiveLoop::ReceiveLoop(std::unique_ptr<DatagramChannel> channel, const Options& options,
+                         SharedAcceptor& acceptor, ReplicaMetrics& metrics, Clock& clock)
     : options_(options),
       acceptor_(acceptor),
       metrics_(metrics),
       clock_(clock),
-      unicast_(new Source{"", std::move(socket)}),
+      unicast_(new Source{"", std::move(channel)}),
       sources_{unicast_},
       buffers_(std::make_unique<Buffers>()),
       unknown_answers_(kUnknownAnswerNs, kUnknownSources) {}
@@ -124,7 +123,7 @@ void ReceiveLoop::Stop() {
 // Sends an empty datagram to itself. If it does not arrive, the loop wakes at its next tick.
 void ReceiveLoop::Wake() {
   const OutDatagram nothing{&self_, {}};
-  unicast_->socket.Send(absl::MakeConstSpan(&nothing, 1));
+  unicast_->channel->Send(absl::MakeConstSpan(&nothing, 1));
 }
 
 absl::StatusOr<std::string> ReceiveLoop::Interface(const std::string& primary) const {
@@ -168,7 +167,8 @@ absl::StatusOr<std::string> ReceiveLoop::Join(const std::string& group,
     SALIUS_RETURN_IF_ERROR(ScopeTo(parsed.interface, &parsed.address));
     SALIUS_ASSIGN_OR_RETURN(UdpSocket socket, UdpSocket::Bind(parsed.address, shared));
     SALIUS_RETURN_IF_ERROR(socket.JoinGroup(parsed.address, parsed.interface));
-    sources_.push_back(std::make_shared<Source>(Source{joined, std::move(socket)}));
+    sources_.emplace_back(new Source{
+        joined, WithLayer(options_.channel_layer, std::make_unique<UdpSocket>(std::move(socket)))});
     sources_changed_.store(true);
     Wake();
   }
@@ -176,7 +176,7 @@ absl::StatusOr<std::string> ReceiveLoop::Join(const std::string& group,
   return joined;
 }
 
-// Removes the sockets of other groups. The loop's thread closes them when it notices.
+// Removes the channels of other groups. The loop's thread closes them when it notices.
 void ReceiveLoop::LeaveAllBut(const std::vector<std::string>& groups) {
   const auto unused = [&](const std::shared_ptr<Source>& source) {
     return !source->group.empty() &&
@@ -201,38 +201,38 @@ void ReceiveLoop::Run() {
     grouped_ = sources.size() > 1;
     if (sources.size() == 1) {
       // The receive itself waits, so that a batch needs no second system call.
-      if (ReceiveBatch(unicast_->socket, /*wait=*/true)) Drain(unicast_->socket);
+      if (ReceiveBatch(*unicast_->channel, /*wait=*/true)) Drain(*unicast_->channel);
     } else {
       WaitReadable(sources);
     }
     if (clock_.MonotonicNanos() >= next_tick_ns_) Tick();
     if (sources_changed_.exchange(false)) sources = Sources();
   }
-  for (const auto& source : Sources()) Drain(source->socket);
+  for (const auto& source : Sources()) Drain(*source->channel);
   Tick();
 }
 
-// Waits for datagrams on any socket and processes them.
+// Waits for datagrams on any channel and processes them.
 void ReceiveLoop::WaitReadable(const std::vector<std::shared_ptr<Source>>& sources) {
   std::array<pollfd, kMaxGroups + 1> fds;
-  for (size_t i = 0; i < sources.size(); ++i) fds[i] = {sources[i]->socket.fd(), POLLIN, 0};
+  for (size_t i = 0; i < sources.size(); ++i) fds[i] = {sources[i]->channel->fd(), POLLIN, 0};
   // It is negative only after a signal: then the next round waits again.
   const int ready = poll(fds.data(), sources.size(), kTickMs);
   for (size_t i = 0; ready > 0 && i < sources.size(); ++i) {
-    if (fds[i].revents != 0) Drain(sources[i]->socket);
+    if (fds[i].revents != 0) Drain(*sources[i]->channel);
   }
 }
 
-void ReceiveLoop::Drain(UdpSocket& socket) {
+void ReceiveLoop::Drain(DatagramChannel& channel) {
   for (int i = 0; i < kDrainBatches; ++i) {
     // A batch that is not full took all there was: no further call is needed.
-    if (!ReceiveBatch(socket, /*wait=*/false)) return;
+    if (!ReceiveBatch(channel, /*wait=*/false)) return;
   }
 }
 
-bool ReceiveLoop::ReceiveBatch(UdpSocket& socket, bool wait) {
+bool ReceiveLoop::ReceiveBatch(DatagramChannel& channel, bool wait) {
   Buffers& b = *buffers_;
-  const absl::StatusOr<size_t> got = socket.Receive(b.in, wait);
+  const absl::StatusOr<size_t> got = channel.Receive(b.in, wait);
   if (!got.ok()) {
     metrics_.CountReceiveError();
     SLOG_DEBUG("receive: {}", Sv(got.status().message()));
@@ -357,7 +357,7 @@ void ReceiveLoop::SendAcks() {
   }
   // An answer that does not fit the socket's buffer is lost like any datagram: the primary asks
   // again.
-  metrics_.CountAcks(unicast_->socket.Send(absl::MakeConstSpan(b.out).first(n)));
+  metrics_.CountAcks(unicast_->channel->Send(absl::MakeConstSpan(b.out).first(n)));
 }
 
 void ReceiveLoop::Tick() {
@@ -371,7 +371,7 @@ void ReceiveLoop::Tick() {
     snapshot = TakeSnapshot(acceptor_.acceptor, now_ns);
   }
   metrics_.Export(snapshot);
-  metrics_.SetSendErrors(unicast_->socket.send_errors());
+  metrics_.SetSendErrors(unicast_->channel->send_errors());
   for (const VolumeId& volume : report.became_overdue) {
     SLOG_WARN(
         "volume {} holds records older than k*tau that its primary has not checkpointed; "

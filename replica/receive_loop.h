@@ -1,8 +1,8 @@
 // The data plane's one thread: receives batches of datagrams, hands their frames to the acceptor,
 // and answers each (source, volume, session) of a batch with one acknowledgement.
 //
-// Sockets: one unicast socket on the listen address, and one for every multicast group that a
-// session asked for. Acknowledgements always leave from the unicast socket to the datagram's
+// Channels: one unicast channel on the listen address, and one for every multicast group that a
+// session asked for. Acknowledgements always leave by the unicast channel to the datagram's
 // source. They leave from the address that the datagram was sent to: a primary knows this replica
 // only by that one. A datagram that came to a group is answered from the address that its source
 // used last.
@@ -11,7 +11,7 @@
 // primary may open its session again.
 //
 // Threads: the loop owns its buffers. Join() comes from gRPC threads; `mutex_` guards the list of
-// sockets only and is never held together with the acceptor's lock or over a receive.
+// channels only and is never held together with the acceptor's lock or over a receive.
 #pragma once
 
 #include <atomic>
@@ -31,7 +31,7 @@
 #include "replica/rate_limiter.h"
 #include "replica/replica_metrics.h"
 #include "replica/shared_acceptor.h"
-#include "transport/udp_socket.h"
+#include "transport/datagram_channel.h"
 
 namespace salius {
 
@@ -40,12 +40,12 @@ class ReceiveLoop {
   struct Options {
     SocketAddress listen;
     std::string multicast_interface;  // empty: that of the listen address, or the route's
+    ChannelLayer channel_layer;       // goes around the channel of each group; empty: none
   };
-  // Makes a loop. `socket` is bound to options.listen; nothing is received from it yet.
-  static absl::StatusOr<std::unique_ptr<ReceiveLoop>> Create(UdpSocket socket,
-                                                             const Options& options,
-                                                             SharedAcceptor& acceptor,
-                                                             ReplicaMetrics& metrics, Clock& clock);
+  // Makes a loop. `channel` is bound to options.listen; nothing is received from it yet.
+  static absl::StatusOr<std::unique_ptr<ReceiveLoop>> Create(
+      std::unique_ptr<DatagramChannel> channel, const Options& options, SharedAcceptor& acceptor,
+      ReplicaMetrics& metrics, Clock& clock);
   // Whether the address means all of the host's. A socket bound to it must report the address
   // that each datagram was sent to (UdpSocket::Options::local_address).
   static bool IsAnyAddress(const SocketAddress& address);
@@ -56,7 +56,7 @@ class ReceiveLoop {
 
   // Starts the thread.
   void Start();
-  // Answers the datagrams that have arrived, then ends the thread. The sockets stay bound.
+  // Answers the datagrams that have arrived, then ends the thread. The channels stay open.
   void Stop();
 
   // Receives from the group "address:port" too; OK when it does already. Returns the group with the
@@ -79,21 +79,21 @@ class ReceiveLoop {
  private:
   struct Buffers;
   struct Source {
-    std::string group;  // as Join returned it; empty: the unicast socket
-    UdpSocket socket;
+    std::string group;  // as Join returned it; empty: the unicast channel
+    const std::unique_ptr<DatagramChannel> channel;
   };
 
-  ReceiveLoop(UdpSocket socket, const Options& options, SharedAcceptor& acceptor,
-              ReplicaMetrics& metrics, Clock& clock);
+  ReceiveLoop(std::unique_ptr<DatagramChannel> channel, const Options& options,
+              SharedAcceptor& acceptor, ReplicaMetrics& metrics, Clock& clock);
   // Returns the interface for a group that names none; empty: the route to the group decides.
   absl::StatusOr<std::string> Interface(const std::string& primary) const;
   void Run();
   std::vector<std::shared_ptr<Source>> Sources() const;
   void LeaveAllBut(const std::vector<std::string>& groups) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void WaitReadable(const std::vector<std::shared_ptr<Source>>& sources);
-  void Drain(UdpSocket& socket);
+  void Drain(DatagramChannel& channel);
   // Receives, processes and answers one batch. Returns whether there may be more.
-  bool ReceiveBatch(UdpSocket& socket, bool wait);
+  bool ReceiveBatch(DatagramChannel& channel, bool wait);
   void HandleBatch(size_t first, size_t last);  // of the batch's datagrams
   // Returns the address from which `datagram` is answered; null: the socket's own.
   const SocketAddress* AnswersFrom(const InDatagram& datagram);
@@ -119,9 +119,9 @@ class ReceiveLoop {
   // Only the loop's thread uses the members below.
   std::unique_ptr<Buffers> buffers_;
   RateLimiter unknown_answers_;
-  // The address that each source used, when the socket has any address and groups were joined.
+  // The address that each source used, when the channel has any address and groups were joined.
   std::map<std::string, SocketAddress, std::less<>> asked_at_;
-  bool any_address_ = false;  // the unicast socket is bound to all addresses of the host
+  bool any_address_ = false;  // the unicast channel is bound to all addresses of the host
   bool grouped_ = false;      // the loop receives from groups
   int64_t next_tick_ns_ = 0;
 };

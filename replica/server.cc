@@ -14,6 +14,7 @@
 #include "common/parallel.h"
 #include "common/random.h"
 #include "common/strings.h"
+#include "transport/udp_socket.h"
 
 namespace salius {
 namespace {
@@ -48,7 +49,8 @@ absl::Status ReplicaServer::CheckOptions(const ReplicaOptions& options) {
 }
 
 absl::StatusOr<std::unique_ptr<ReplicaServer>> ReplicaServer::Start(const ReplicaOptions& options,
-                                                                    Clock& clock) {
+                                                                    Clock& clock,
+                                                                    const ChannelLayer& layer) {
   SALIUS_ASSIGN_OR_RETURN(const SocketAddress listen, Resolve(options.listen));
   SALIUS_RETURN_IF_ERROR(CheckAddress("listen", listen, options));
   if (!options.metrics.empty()) {
@@ -62,7 +64,9 @@ absl::StatusOr<std::unique_ptr<ReplicaServer>> ReplicaServer::Start(const Replic
   SALIUS_ASSIGN_OR_RETURN(UdpSocket socket, UdpSocket::Bind(listen, socket_options));
   std::unique_ptr<ReplicaServer> server(new ReplicaServer());
   SALIUS_RETURN_IF_ERROR(server->AttachArena(options, clock));
-  SALIUS_RETURN_IF_ERROR(server->Serve(options, listen, std::move(socket), clock));
+  SALIUS_RETURN_IF_ERROR(server->Serve(
+      options, listen, WithLayer(layer, std::make_unique<UdpSocket>(std::move(socket))), clock,
+      layer));
   return server;
 }
 
@@ -162,12 +166,14 @@ void ReplicaServer::ReportArena(const Acceptor::AttachReport& report, Incarnatio
 }
 
 absl::Status ReplicaServer::Serve(const ReplicaOptions& options, const SocketAddress& listen,
-                                  UdpSocket socket, Clock& clock) {
+                                  std::unique_ptr<DatagramChannel> channel, Clock& clock,
+                                  const ChannelLayer& layer) {
   ReceiveLoop::Options loop_options;
   loop_options.listen = listen;
   loop_options.multicast_interface = options.multicast_interface;
+  loop_options.channel_layer = layer;
   SALIUS_ASSIGN_OR_RETURN(
-      loop_, ReceiveLoop::Create(std::move(socket), loop_options, *acceptor_, *metrics_, clock));
+      loop_, ReceiveLoop::Create(std::move(channel), loop_options, *acceptor_, *metrics_, clock));
   service_ = std::make_unique<ControlService>(*acceptor_, *promises_, *loop_, clock, kReplicaVersion);
 
   SocketAddress tcp = listen;

@@ -23,17 +23,20 @@
 #include "replica/promise_store.h"
 #include "replica/receive_loop.h"
 #include "replica/shared_acceptor.h"
+#include "transport/datagram_channel.h"
 
 namespace salius {
 
 class ReplicaServer {
  public:
-  // Starts a replica, which serves when this returns. Errors: FAILED_PRECONDITION for a public
+  // Starts a replica, which serves when this returns. `layer` goes around each channel of
+  // datagrams. Errors: FAILED_PRECONDITION for a public
   // address without --insecure,
   // ALREADY_EXISTS for a port in use, those of PromiseDir, ArenaFile::Open, Resolve and
   // MetricsServer.
   static absl::StatusOr<std::unique_ptr<ReplicaServer>> Start(const ReplicaOptions& options,
-                                                              Clock& clock);
+                                                              Clock& clock,
+                                                              const ChannelLayer& layer = {});
   // Returns the first error of Start that comes from the options and is permanent, as far as that
   // can be seen. OK when a name does not resolve now.
   static absl::Status CheckOptions(const ReplicaOptions& options);
@@ -53,8 +56,9 @@ class ReplicaServer {
   absl::Status AttachArena(const ReplicaOptions& options, Clock& clock);
   void ReportArena(const Acceptor::AttachReport& report, Incarnation before) const;
   void ReportPromises(const PromiseKeeper::Loaded& loaded) const;
-  absl::Status Serve(const ReplicaOptions& options, const SocketAddress& listen, UdpSocket socket,
-                     Clock& clock);
+  absl::Status Serve(const ReplicaOptions& options, const SocketAddress& listen,
+                     std::unique_ptr<DatagramChannel> channel, Clock& clock,
+                     const ChannelLayer& layer);
   void JoinGroups();
 
   std::unique_ptr<PromiseDir> promise_dir_;

@@ -9,84 +9,22 @@
 // only shared state.
 #pragma once
 
-#include <netinet/in.h>
-#include <sys/socket.h>
-#include <sys/uio.h>
-
 #include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
 #include <utility>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "common/file.h"
 #include "common/net.h"
+#include "transport/datagram_channel.h"
 
 namespace salius {
 
-struct OutDatagram {
-  const SocketAddress* to = nullptr;
-  absl::Span<const iovec> parts;  // gathered into one datagram
-  // The address of this host that it leaves from; its port does not matter. Null: the address that
-  // the socket is bound to, or that the route gives.
-  const SocketAddress* from = nullptr;
-};
-
-struct InDatagram {
-  absl::Span<const uint8_t> bytes;
-  bool truncated = false;  // larger than the buffer; must be counted and dropped
-  const SocketAddress* from = nullptr;
-  // The address of this host that it was sent to. Null when Options::local_address is off.
-  const SocketAddress* at = nullptr;
-};
-
-// The most that Send can pass on as one message.
-inline constexpr size_t kMaxSegmentedBytes = 65000;  // with its headers an IP packet's 65535
-inline constexpr size_t kMaxSegments = 64;
-// Parts that the kernel takes in one message (UIO_MAXIOV), of one datagram or of a whole run.
-inline constexpr size_t kMaxParts = 1024;
-
-// Buffers for `messages` messages (a datagram, or datagrams that the kernel joined), and the
-// datagrams that the last Receive put there. Made once: the system call's own structures are filled
-// in beforehand.
-class InBatch {
- public:
-  InBatch(size_t messages, size_t buffer_bytes);
-  InBatch(const InBatch&) = delete;
-  InBatch& operator=(const InBatch&) = delete;
-
-  size_t size() const { return in_.size(); }  // datagrams of the last Receive
-  const InDatagram& operator[](size_t i) const { return in_[i]; }
-  // Whether Receive took as many messages as it can, so that there may be more. After a Receive
-  // that waits, false says nothing.
-  bool full() const { return full_; }
-
- private:
-  friend class UdpSocket;
-  union Control {
-    char bytes[CMSG_SPACE(sizeof(int)) + CMSG_SPACE(sizeof(in6_pktinfo))];
-    cmsghdr align;
-  };
-  void Reset(size_t i);  // prepares message i to receive again
-  void Take(size_t i);   // appends the datagrams of message i, which was received
-
-  const size_t buffer_bytes_;
-  std::vector<uint8_t> storage_;
-  std::vector<InDatagram> in_;
-  bool full_ = false;
-  // Number of waiting receives that still take one message each, because the last batch had one.
-  int lone_ = 0;
-  std::vector<SocketAddress> from_, at_;
-  std::vector<iovec> parts_;
-  std::vector<Control> controls_;
-  std::vector<mmsghdr> messages_;
-};
-
-class UdpSocket {
+class UdpSocket final : public DatagramChannel {
  public:
   struct Options {
     int receive_buffer_bytes = 8 << 20;  // SO_RCVBUFFORCE first, then SO_RCVBUF
@@ -116,26 +54,18 @@ class UdpSocket {
   absl::Status PrepareMulticastSend(const SocketAddress& group, bool loop,
                                     std::string_view interface = {});
 
-  int fd() const { return fd_.get(); }
-  absl::StatusOr<SocketAddress> local() const;
   int receive_buffer_bytes() const;  // the size that the kernel really gave
 
-  // Sends as many datagrams as it can without blocking, a run as one message (see above). Returns
-  // how many of the first datagrams were handed to the kernel. That is fewer than batch.size() only
-  // when the socket's buffer is full (not an error). The kernel may refuse one datagram:
-  // ECONNREFUSED, EHOSTUNREACH, ENETUNREACH, EPERM from a firewall, EMSGSIZE, ... It is skipped,
-  // counts as handed over, and is counted in send_errors(): a lost datagram is always possible.
-  size_t Send(absl::Span<const OutDatagram> batch);
-  // Receives the datagrams that are there, up to as many messages as the batch has room for.
-  // Returns how many datagrams these were.
-  // wait: block for the first one, at most as long as SetReceiveTimeout said. Such a call may take
-  //   one message while there are more.
-  // Without `wait`, returns 0 when there is none. EINTR is retried.
-  absl::StatusOr<size_t> Receive(InBatch& batch, bool wait);
-  // Bounds every waiting Receive, in microseconds, rounded up to the kernel's tick.
-  absl::Status SetReceiveTimeout(int64_t micros);
-
-  uint64_t send_errors() const;
+  // Sends a run as one message (see above). Full means that the socket's buffer is full. The kernel
+  // may refuse one datagram: ECONNREFUSED, EHOSTUNREACH, ENETUNREACH, EPERM from a firewall,
+  // EMSGSIZE, ...
+  size_t Send(absl::Span<const OutDatagram> batch) override;
+  // Retries EINTR.
+  absl::StatusOr<size_t> Receive(InBatch& batch, bool wait) override;
+  absl::Status SetReceiveTimeout(int64_t micros) override;
+  int fd() const override { return fd_.get(); }
+  absl::StatusOr<SocketAddress> local() const override;
+  uint64_t send_errors() const override;
   // Whether a run goes as one message now: not for a second after the kernel refused one.
   bool segments() const;
 

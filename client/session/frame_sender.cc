@@ -106,9 +106,9 @@ void AddRun(size_t first, size_t last, const SocketAddress& to, Scratch& scratch
 
 }  // namespace
 
-FrameSender::FrameSender(UdpSocket& socket, uint32_t datagram_bytes,
+FrameSender::FrameSender(DatagramChannel& channel, uint32_t datagram_bytes,
                          std::optional<SocketAddress> group)
-    : socket_(socket), most_(datagram_bytes), group_(group) {
+    : channel_(channel), most_(datagram_bytes), group_(group) {
   SALIUS_CHECK(most_ >= kDatagramPayloadMin && most_ <= kDatagramPayloadLoopback);
 }
 
@@ -195,7 +195,7 @@ void FrameSender::SendTo(const Job& job, uint8_t targets, bool by_group) {
     }
   }
   // A datagram that does not fit the socket's buffer is lost like any other; a re-send mends it.
-  socket_.Send(scratch.out);
+  channel_.Send(scratch.out);
 }
 
 }  // namespace salius

@@ -14,7 +14,7 @@
 #include "client/session/record_stream.h"
 #include "common/limits.h"
 #include "proto/frame.h"
-#include "transport/udp_socket.h"
+#include "transport/datagram_channel.h"
 
 namespace salius {
 
@@ -34,7 +34,8 @@ class FrameSender {
 
   // Makes a sender that has no peer's address yet. `datagram_bytes`: largest payload of any
   // datagram. `group`: multicast address, or none.
-  FrameSender(UdpSocket& socket, uint32_t datagram_bytes, std::optional<SocketAddress> group);
+  FrameSender(DatagramChannel& channel, uint32_t datagram_bytes,
+              std::optional<SocketAddress> group);
 
   // Sets the address of peer `index`. Calls of SetPeer and ClearPeer must not overlap.
   void SetPeer(size_t index, const SocketAddress& address);
@@ -48,7 +49,7 @@ class FrameSender {
   // Sends to `targets` in datagrams of one size: by the group, or to each.
   void SendTo(const Job& job, uint8_t targets, bool by_group);
 
-  UdpSocket& socket_;
+  DatagramChannel& channel_;
   std::list<SocketAddress> known_;  // every address that a peer ever had: a Send may use it
   std::array<std::atomic<const SocketAddress*>, kMaxReplicas> peers_{};  // null: none yet
   const uint32_t most_;

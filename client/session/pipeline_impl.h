@@ -44,6 +44,7 @@
 #include "common/spinner.h"
 #include "log/applied_mark.h"
 #include "log/stable_log.h"
+#include "transport/datagram_channel.h"
 #include "transport/udp_socket.h"
 
 namespace salius {
@@ -181,8 +182,8 @@ struct Pipeline final : public RecordStream {
   void Settle(int index) ABSL_LOCKS_EXCLUDED(mu, settle_mu);
   // Moves replica `index`, which does not answer, to its name's next address, if there is one.
   void TryNextAddress(int index) ABSL_LOCKS_EXCLUDED(mu, settle_mu);
-  // Binds the socket that sends to all of `addresses`: of both families if both occur.
-  absl::Status BindSocket(std::vector<std::vector<SocketAddress>>& addresses);
+  // Returns a bound socket that sends to all of `addresses`: of both families if both occur.
+  absl::StatusOr<UdpSocket> BindSocket(std::vector<std::vector<SocketAddress>>& addresses);
   // Tries the next address of each replica that has a session and is silent. Runs on the io thread.
   void TendSilence() ABSL_LOCKS_EXCLUDED(mu);
   // Has the control port of each answering replica asked when that is due. Runs on the io thread.
@@ -211,7 +212,7 @@ struct Pipeline final : public RecordStream {
   Clock& clock;
   Epoch epoch = 0;
   uint64_t session = 0;
-  std::optional<UdpSocket> socket;
+  std::unique_ptr<DatagramChannel> channel;  // null: there are no replicas
   UniqueFd io_wake;  // an eventfd that ends the io thread's sleep
   std::vector<Peer> peers;
   std::optional<FrameSender> sender;

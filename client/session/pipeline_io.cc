@@ -342,16 +342,16 @@ void Pipeline::ReceiveSome(Wait wait) {
   absl::StatusOr<size_t> got = size_t{0};
   if (wait == Wait::kLookThenSleep) {
     spinner.Spin([&] {
-      got = socket->Receive(batch, /*wait=*/false);
+      got = channel->Receive(batch, /*wait=*/false);
       return !got.ok() || *got > 0;
     });
   }
   int64_t looked = clock.MonotonicNanos();
-  if (got.ok() && *got == 0) got = socket->Receive(batch, wait != Wait::kNo);
+  if (got.ok() && *got == 0) got = channel->Receive(batch, wait != Wait::kNo);
   for (int round = 1;; ++round) {
     if (wait != Wait::kNo && round == 1 && got.ok() && *got == 0) {
       looked = clock.MonotonicNanos();  // the first receive may have waited for long
-      got = socket->Receive(batch, /*wait=*/false);
+      got = channel->Receive(batch, /*wait=*/false);
     }
     const size_t count = got.ok() ? *got : 0;
     bool more = false;
@@ -369,7 +369,7 @@ void Pipeline::ReceiveSome(Wait wait) {
     Perform(work);
     if (!more) return;
     looked = clock.MonotonicNanos();
-    got = socket->Receive(batch, /*wait=*/false);
+    got = channel->Receive(batch, /*wait=*/false);
   }
 }
 
@@ -397,10 +397,10 @@ void Pipeline::IoLoop() {
       const bool busy = now < busy_until && (leader || waiters.empty());
       wait_ns = std::clamp<int64_t>(core.NextTick(now) - now, kShortSleepNs / 2, kLongSleepNs);
       if (busy) wait_ns = std::min(wait_ns, leader ? kLedSleepNs : kShortSleepNs);
-      poll_socket = socket.has_value() && !busy;
+      poll_socket = channel != nullptr && !busy;
       io_wakes_ns = now + wait_ns;
     }
-    pollfd fds[] = {{poll_socket ? socket->fd() : -1, POLLIN, 0}, {io_wake.get(), POLLIN, 0}};
+    pollfd fds[] = {{poll_socket ? channel->fd() : -1, POLLIN, 0}, {io_wake.get(), POLLIN, 0}};
     const timespec limit{0, wait_ns};
     ppoll(fds, std::size(fds), &limit, nullptr);  // an error shows in Receive
     if (fds[1].revents != 0) {
@@ -414,13 +414,13 @@ void Pipeline::IoLoop() {
     }
     // A datagram that this thread takes away leaves the leader asleep until its receive times out.
     // But when a timer is due the core must first get all datagrams that have arrived.
-    if (socket.has_value() && !led) ReceiveSome(Wait::kNo);
+    if (channel != nullptr && !led) ReceiveSome(Wait::kNo);
     Work work;
     bool tend = false;
     {
       absl::MutexLock lock(&mu);
       const int64_t now = clock.MonotonicNanos();
-      if (!socket.has_value()) core.Tick(now);
+      if (channel == nullptr) core.Tick(now);
       Collect(&work);
       // Has the records applied that a leader left, unless other threads apply them.
       const bool others = now < busy_until && core.applied() != applied_before;

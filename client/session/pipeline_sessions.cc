@@ -44,7 +44,7 @@ absl::Status Pipeline::BeginPeers() {
       std::vector<std::vector<SocketAddress>> all,
       ResolveAllOfReplicas(config.replicas, Unresolved::kIsLeftEmpty,
                            group.has_value() ? group->storage.ss_family : AF_UNSPEC));
-  SALIUS_RETURN_IF_ERROR(BindSocket(all));
+  SALIUS_ASSIGN_OR_RETURN(UdpSocket socket, BindSocket(all));
   std::vector<SocketAddress> addresses;
   for (const auto& of_one : all) {
     addresses.push_back(of_one.empty() ? SocketAddress() : of_one.front());
@@ -70,7 +70,7 @@ absl::Status Pipeline::BeginPeers() {
     }
   }
   // A waiter that receives acknowledgements itself must also notice time: never sleep longer.
-  SALIUS_RETURN_IF_ERROR(socket->SetReceiveTimeout(kLeadMicros));
+  SALIUS_RETURN_IF_ERROR(socket.SetReceiveTimeout(kLeadMicros));
   size_t datagram = config.datagram_bytes != 0 ? config.datagram_bytes : kDatagramPayloadLoopback;
   if (group.has_value()) {
     // Multicast leaves by the interface towards the replicas; the group's own route may be another
@@ -85,21 +85,22 @@ absl::Status Pipeline::BeginPeers() {
       SLOG_WARN("{}: multicast goes by the system's default route: {}", options.session_name,
                 Sv(interface.status().message()));
     }
-    SALIUS_RETURN_IF_ERROR(socket->PrepareMulticastSend(*group, true, group_interface));
+    SALIUS_RETURN_IF_ERROR(socket.PrepareMulticastSend(*group, true, group_interface));
     // Without that interface the routes to the replicas do not show which size multicast carries.
     if (config.datagram_bytes == 0 && !interface.ok()) {
       datagram = std::min(datagram, kDatagramPayloadDefault);
     }
   }
   most_datagram = static_cast<uint32_t>(datagram);
-  sender.emplace(*socket, most_datagram, group);
+  channel = WithLayer(options.channel_layer, std::make_unique<UdpSocket>(std::move(socket)));
+  sender.emplace(*channel, most_datagram, group);
   for (size_t i = 0; i < peers.size(); ++i) {
     if (addresses[i].length != 0) Settle(static_cast<int>(i));
   }
   return absl::OkStatus();
 }
 
-absl::Status Pipeline::BindSocket(std::vector<std::vector<SocketAddress>>& addresses) {
+absl::StatusOr<UdpSocket> Pipeline::BindSocket(std::vector<std::vector<SocketAddress>>& addresses) {
   SocketAddress local;
   bool v4 = false, v6 = false;
   for (const auto& of_one : addresses) {
@@ -119,8 +120,7 @@ absl::Status Pipeline::BindSocket(std::vector<std::vector<SocketAddress>>& addre
     absl::StatusOr<UdpSocket> bound = UdpSocket::Bind(both, options);
     if (bound.ok()) {
       both_families = true;
-      socket.emplace(*std::move(bound));
-      return absl::OkStatus();
+      return bound;
     }
     // This host has no IPv6.
     SLOG_WARN("{}: replicas are sent to by IPv4 only: {}", this->options.session_name,
@@ -134,9 +134,7 @@ absl::Status Pipeline::BindSocket(std::vector<std::vector<SocketAddress>>& addre
     local.length = sizeof(sockaddr_in);
     options.both_families = false;
   }
-  SALIUS_ASSIGN_OR_RETURN(UdpSocket bound, UdpSocket::Bind(local, options));
-  socket.emplace(std::move(bound));
-  return absl::OkStatus();
+  return UdpSocket::Bind(local, options);
 }
 
 uint32_t Pipeline::DatagramBytesTo(const SocketAddress& address) const {

@@ -21,6 +21,7 @@
 #include "log/stable_log.h"
 #include "log/state_file.h"
 #include "storage/volume_config.h"
+#include "transport/datagram_channel.h"
 
 namespace salius {
 
@@ -112,6 +113,8 @@ struct StreamOptions {
   // Replicas may be on other hosts. Otherwise no name is followed there, and the start of the
   // session fails with INVALID_ARGUMENT when a name leads there already.
   bool insecure = false;
+  // Goes around the channel of the session's datagrams; empty: none.
+  ChannelLayer channel_layer;
   // Called (on any thread) when the volume fails; after it every Issue and Wait returns the error.
   std::function<void(const absl::Status&)> on_failure;
 };

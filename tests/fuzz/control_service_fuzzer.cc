@@ -31,6 +31,7 @@
 #include "replica/multicast_group.h"
 #include "tests/fuzz/fuzz_util.h"
 #include "tests/unit/replica/memory_promises.h"
+#include "transport/udp_socket.h"
 
 namespace salius {
 namespace {
@@ -64,7 +65,8 @@ ReceiveLoop& Loop() {
     auto socket = UdpSocket::Bind(options.listen, {});
     SALIUS_CHECK_OK(socket);
     auto made =
-        ReceiveLoop::Create(*std::move(socket), options, *acceptor, *metrics, SystemClock());
+        ReceiveLoop::Create(std::make_unique<UdpSocket>(*std::move(socket)), options, *acceptor,
+                            *metrics, SystemClock());
     SALIUS_CHECK_OK(made);
     return made->release();
   }();

@@ -15,8 +15,8 @@ class ReceiveLoopTest : public ::testing::Test {
   void SetUp() override {
     ReceiveLoop::Options options;
     options.listen = ResolveAddress(HostPort{"127.0.0.1", 0}).value();
-    auto loop = ReceiveLoop::Create(UdpSocket::Bind(options.listen, {}).value(), options, acceptor_,
-                                    metrics_, SystemClock());
+    auto socket = std::make_unique<UdpSocket>(UdpSocket::Bind(options.listen, {}).value());
+    auto loop = ReceiveLoop::Create(std::move(socket), options, acceptor_, metrics_, SystemClock());
     ASSERT_TRUE(loop.ok()) << loop.status();
     loop_ = *std::move(loop);
   }
