@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "replica/acceptor.h"
+#include "transport/unpacker.h"
 
 namespace salius {
 
@@ -82,22 +83,15 @@ void Acceptor::WriteMarks(const Volume& volume) {
 uint16_t Acceptor::TakeRecords(Volume& volume, const FrameHeader& header,
                                absl::Span<const uint8_t> payload) {
   uint16_t flags = 0;
-  for (uint16_t i = 0; i < header.count; ++i) {
-    const absl::StatusOr<RecordHeader> record = DecodeRecord(payload);
-    if (!record.ok()) {
-      // It is not known either where the next record would begin.
-      CountDrop(Drop::kCorruptRecord);
-      return flags;
+  const auto take = [&](const RecordHeader& record, absl::Span<const uint8_t> bytes) {
+    if (record.volume != header.volume || record.epoch != header.epoch) {  // A
+      return CountDrop(Drop::kForeignRecord);
     }
-    const absl::Span<const uint8_t> bytes = payload.first(record->total_bytes());
-    payload.remove_prefix(bytes.size());
-    if (record->volume != header.volume || record->epoch != header.epoch) {  // A
-      CountDrop(Drop::kForeignRecord);
-      continue;
-    }
-    flags |= CountResult(volume, volume.log->Append(*record, bytes), *record);
-  }
-  if (!payload.empty()) CountDrop(Drop::kCorruptFrame);
+    flags |= CountResult(volume, volume.log->Append(record, bytes), record);
+  };
+  const Unpacked unpacked = UnpackRecords(header, payload, take);
+  if (unpacked == Unpacked::kCorruptRecord) CountDrop(Drop::kCorruptRecord);
+  if (unpacked == Unpacked::kTrailingBytes) CountDrop(Drop::kCorruptFrame);
   return flags;
 }
 

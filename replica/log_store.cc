@@ -102,7 +102,7 @@ VolumeLog::Result VolumeLog::Append(const RecordHeader& header, absl::Span<const
 }
 
 VolumeLog::InProgress VolumeLog::Unreceived(Place place, uint32_t record_bytes) {
-  return {place, record_bytes, 0, {}, kRecordHeaderBytes, 0};
+  return {place, record_bytes, {}, kRecordHeaderBytes, 0};
 }
 
 VolumeLog::Result VolumeLog::AddPiece(const FragmentHeader& fragment,
@@ -121,34 +121,10 @@ VolumeLog::Result VolumeLog::AddPiece(const FragmentHeader& fragment,
   if (fragment.record_bytes != record.record_bytes || end > record.record_bytes) {
     return Result::kForeign;
   }
-  if (!AddRun(record, begin, end)) return Result::kOutOfWindow;
+  if (!record.received.Add(begin, end)) return Result::kOutOfWindow;
   StorePiece(record, begin, piece);
-  if (record.received < record.record_bytes) return Result::kPending;
+  if (record.received.bytes() < record.record_bytes) return Result::kPending;
   return FinishPieces(fragment.seq, record, completed);
-}
-
-// Marks [begin, end) as received. Returns false when that would make too many runs.
-bool VolumeLog::AddRun(InProgress& record, uint32_t begin, uint32_t end) {
-  auto& runs = record.runs;
-  // The runs that touch or overlap [begin, end) become one with it.
-  const auto first = std::lower_bound(runs.begin(), runs.end(), begin,
-                                      [](const auto& run, uint32_t at) { return run.second < at; });
-  auto last = first;
-  uint32_t absorbed = 0;
-  for (; last != runs.end() && last->first <= end; ++last) {
-    absorbed += last->second - last->first;
-    begin = std::min(begin, last->first);
-    end = std::max(end, last->second);
-  }
-  if (first == last && runs.size() >= kMaxPieces) return false;
-  record.received += end - begin - absorbed;
-  if (first == last) {
-    runs.insert(first, {begin, end});
-  } else {
-    *first = {begin, end};
-    runs.erase(first + 1, last);
-  }
-  return true;
 }
 
 // Stores a piece. The header's bytes are checked when the record is whole. The body's checksum

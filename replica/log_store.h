@@ -34,13 +34,13 @@
 #include <vector>
 
 #include "absl/container/btree_map.h"
-#include "absl/container/inlined_vector.h"
 #include "absl/types/span.h"
 #include "common/ids.h"
 #include "log/record.h"
 #include "proto/frame.h"
 #include "replica/arena.h"
 #include "transport/ack_set.h"
+#include "transport/unpacker.h"
 
 namespace salius {
 
@@ -55,8 +55,6 @@ inline void InTurn(size_t count, const std::function<void(size_t)>& one) {
 // Records that may be in pieces at a time. It is more than a full window of the largest records, so
 // that loss of one piece of each does not make the rest be sent again.
 inline constexpr size_t kMaxInProgress = 1024;
-// Separate runs of bytes of one record in pieces; 128 KiB in datagrams of 1472 bytes has 97 pieces.
-inline constexpr size_t kMaxPieces = 256;
 
 class VolumeLog {
  public:
@@ -149,8 +147,7 @@ class VolumeLog {
   struct InProgress {
     Place place;
     uint32_t record_bytes;
-    uint32_t received;                                           // bytes in `runs`
-    absl::InlinedVector<std::pair<uint32_t, uint32_t>, 4> runs;  // [begin, end), ascending, apart
+    PieceRuns received;
     // The checksum of the body's bytes before `summed`, which never change any more. It is taken
     // while a piece is in the CPU's cache.
     uint32_t summed;
@@ -167,7 +164,6 @@ class VolumeLog {
   void FetchNext() const;
   void Hold(Seq seq, Place place);
   Result FinishPieces(Seq seq, InProgress& record, RecordHeader* completed);
-  static bool AddRun(InProgress& record, uint32_t begin, uint32_t end);
   void StorePiece(InProgress& record, uint32_t begin, absl::Span<const uint8_t> piece);
   // Returns the bytes that an entry with `bytes` of a record takes.
   static constexpr uint32_t EntrySpan(uint32_t bytes) {

@@ -1,4 +1,4 @@
-// What was received: the datagrams of each message, and the facts that the kernel adds to it.
+// The datagrams of each message that was received, and the facts that the kernel adds to it.
 #include <netinet/in.h>
 #include <netinet/udp.h>
 

@@ -1,5 +1,5 @@
 // A layer around a channel that loses, duplicates, reorders and delays the datagrams sent through
-// it, by a seed. What is received passes unchanged: wrap both ends to disturb both directions.
+// it, by a seed. Received datagrams pass unchanged: wrap both ends to disturb both directions.
 //
 // A delayed datagram leaves with the first Send or Receive after its time, so the owner calls one
 // of them from time to time. Datagrams that are still held at the end are lost.

@@ -1,7 +1,6 @@
 #include <poll.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <map>
 #include <string>
@@ -18,6 +17,7 @@
 #include "common/net.h"
 #include "common/random.h"
 #include "proto/frame.h"
+#include "transport/packer.h"
 #include "transport/udp_socket.h"
 
 namespace salius::cli {
@@ -46,19 +46,17 @@ absl::StatusOr<int64_t> ProbeUdp(const SocketAddress& to) {
   local.length = to.length;
   SALIUS_ASSIGN_OR_RETURN(UdpSocket socket, UdpSocket::Bind(local, UdpSocket::Options()));
   FrameHeader probe;
-  probe.type = FrameType::kProbe;
   probe.volume = VolumeId::Random();
   probe.epoch = 1;
   probe.session = SecureRandom64();
-  std::array<uint8_t, kFrameHeaderBytes> bytes{};
+  Packer packer;
   InBatch in(1, kDatagramPayloadLoopback);
   std::string other;
   for (int attempt = 0; attempt < kProbes; ++attempt) {
     const int64_t sent_ns = SystemClock().MonotonicNanos();
     probe.send_time_ns = static_cast<uint64_t>(sent_ns);
-    EncodeFrameHeader(probe, bytes.data());
-    const iovec part{bytes.data(), bytes.size()};
-    const OutDatagram out{&to, absl::MakeConstSpan(&part, 1)};
+    packer.Pack(probe, {}, kDatagramPayloadMin);
+    const OutDatagram out{&to, packer[0]};
     if (socket.Send(absl::MakeConstSpan(&out, 1)) != 1) {
       return absl::UnavailableError("a datagram cannot be sent there");
     }

@@ -1,5 +1,5 @@
-// Packs records into datagrams and sends them: several small records share one, large ones are
-// split (docs/wire-format.md). It copies no record bytes: the kernel gathers them.
+// Sends records to replicas: chooses the size of datagrams and the way, has them packed
+// (transport/packer.h), and copies no record bytes: the kernel gathers them.
 //
 // Threads: Send may be called from any thread, also while SetPeer is; scratch space is per thread.
 #pragma once

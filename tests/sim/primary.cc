@@ -13,9 +13,7 @@ namespace salius::sim {
 namespace {
 
 constexpr uint64_t kStableBatchBytes = 64 << 10;
-constexpr size_t kRecordsPerFrame = 4;
-constexpr size_t kWholeRecord = 6000;  // larger ones go in pieces
-constexpr size_t kPiece = 4000;
+constexpr size_t kDatagramBytes = 4096;  // larger records go in pieces
 constexpr Seq kApplyAtLeast = 8;  // the pipeline's
 
 absl::Span<const uint8_t> Bytes(std::string_view text) {
@@ -34,13 +32,11 @@ ReplicatorOptions CoreOptions(const VolumeConfig& config, uint64_t session) {
   return options;
 }
 
-std::string Datagram(FrameHeader header, FrameType type, uint16_t count, std::string_view payload) {
-  header.type = type;
-  header.count = count;
-  header.payload_bytes = static_cast<uint32_t>(payload.size());
-  std::string bytes(kFrameHeaderBytes, '\0');
-  EncodeFrameHeader(header, reinterpret_cast<uint8_t*>(bytes.data()));
-  bytes.append(payload);
+std::string Joined(absl::Span<const iovec> parts) {
+  std::string bytes;
+  for (const iovec& part : parts) {
+    bytes.append(static_cast<const char*>(part.iov_base), part.iov_len);
+  }
   return bytes;
 }
 
@@ -158,35 +154,18 @@ FrameHeader Primary::Frame() const {
 }
 
 void Primary::Send(const Replicator::SendRange& range) {
-  const FrameHeader header = Frame();
-  std::string payload;
-  uint16_t count = 0;
-  const auto flush = [&] {
-    if (count > 0) {
-      world_.SendToReplica(range.replica, Datagram(header, FrameType::kRecords, count, payload));
-    }
-    payload.clear();
-    count = 0;
-  };
+  std::vector<RecordBytes> records;
   for (Seq seq = range.first; seq <= range.last; ++seq) {
-    const std::string& record = issued_[seq - 1].encoded;
-    if (record.size() > kWholeRecord) {
-      for (size_t at = 0; at < record.size(); at += kPiece) {
-        FragmentHeader piece;
-        piece.seq = seq;
-        piece.record_bytes = static_cast<uint32_t>(record.size());
-        piece.offset = static_cast<uint32_t>(at);
-        std::string bytes(kFragmentHeaderBytes, '\0');
-        EncodeFragmentHeader(piece, reinterpret_cast<uint8_t*>(bytes.data()));
-        bytes += record.substr(at, kPiece);
-        world_.SendToReplica(range.replica, Datagram(header, FrameType::kFragment, 0, bytes));
-      }
-      continue;
-    }
-    payload += record;
-    if (++count == kRecordsPerFrame) flush();
+    const auto bytes = Bytes(issued_[seq - 1].encoded);
+    records.push_back({seq, bytes.first(kRecordHeaderBytes), bytes.subspan(kRecordHeaderBytes)});
   }
-  flush();
+  SendPacked(range.replica, records);
+}
+
+void Primary::SendPacked(int replica, absl::Span<const RecordBytes> records) {
+  Packer packer;
+  packer.Pack(Frame(), records, kDatagramBytes);
+  for (size_t i = 0; i < packer.size(); ++i) world_.SendToReplica(replica, Joined(packer[i]));
 }
 
 void Primary::Job(std::function<absl::Status()> work, std::function<void(absl::Status)> done) {
@@ -320,7 +299,7 @@ void Primary::Drain() {
     for (const Replicator::SendRange& range : out.sends) Send(range);
     for (int i = 0; i < static_cast<int>(config_.replicas.size()); ++i) {
       if (out.probes & (1u << i)) {
-        world_.SendToReplica(i, Datagram(Frame(), FrameType::kProbe, 0, ""));
+        SendPacked(i, {});
       }
     }
     for (const Replicator::OpenRequest& open : out.opens) {

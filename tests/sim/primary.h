@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/types/span.h"
 #include "client/session/replicator.h"
 #include "common/random.h"
 #include "log/applied_mark.h"
@@ -23,6 +24,7 @@
 #include "storage/volume_config.h"
 #include "tests/sim/disk.h"
 #include "tests/sim/fs_model.h"
+#include "transport/packer.h"
 
 namespace salius::sim {
 
@@ -107,6 +109,8 @@ class Primary {
   void StartNote(const Note& note);
   void StartStable();
   void Send(const Replicator::SendRange& range);
+  // Sends `records` to a replica; none: a probe.
+  void SendPacked(int replica, absl::Span<const RecordBytes> records);
   FrameHeader Frame() const;
   // Applies durable records as the pipeline does. It leaves a few writes for later ones, but no
   // record that a caller awaits, unless `few_too`.

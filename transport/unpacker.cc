@@ -1,0 +1,43 @@
+#include "transport/unpacker.h"
+
+#include <algorithm>
+
+namespace salius {
+
+Unpacked UnpackRecords(
+    const FrameHeader& frame, absl::Span<const uint8_t> payload,
+    absl::FunctionRef<void(const RecordHeader& header, absl::Span<const uint8_t> bytes)> take) {
+  for (uint16_t i = 0; i < frame.count; ++i) {
+    const absl::StatusOr<RecordHeader> record = DecodeRecord(payload);
+    // It is not known either where the next record would begin.
+    if (!record.ok()) return Unpacked::kCorruptRecord;
+    const absl::Span<const uint8_t> bytes = payload.first(record->total_bytes());
+    payload.remove_prefix(bytes.size());
+    take(*record, bytes);
+  }
+  return payload.empty() ? Unpacked::kAll : Unpacked::kTrailingBytes;
+}
+
+bool PieceRuns::Add(uint32_t begin, uint32_t end) {
+  // The runs that touch or overlap [begin, end) become one with it.
+  const auto first = std::lower_bound(runs_.begin(), runs_.end(), begin,
+                                      [](const auto& run, uint32_t at) { return run.second < at; });
+  auto last = first;
+  uint32_t absorbed = 0;
+  for (; last != runs_.end() && last->first <= end; ++last) {
+    absorbed += last->second - last->first;
+    begin = std::min(begin, last->first);
+    end = std::max(end, last->second);
+  }
+  if (first == last && runs_.size() >= kMaxRuns) return false;
+  bytes_ += end - begin - absorbed;
+  if (first == last) {
+    runs_.insert(first, {begin, end});
+  } else {
+    *first = {begin, end};
+    runs_.erase(first + 1, last);
+  }
+  return true;
+}
+
+}  // namespace salius
