@@ -35,7 +35,11 @@ def salius_system_libs():
         "gtest": ["gmock", "gtest"],
         "gtest_main": ["gmock_main", "gmock", "gtest"],
     })
-    pkg_config(name = "isal", targets = {"isal": ["libisal"]})
+    pkg_config(
+        name = "isal",
+        targets = {"isal": ["libisal"]},
+        x86_64_symbols = {"isal": ["crc32_iscsi_01"]},
+    )
     pkg_config(name = "libcrypto", targets = {"libcrypto": ["libcrypto"]})
     pkg_config(name = "libpq", targets = {"libpq": ["libpq"]})
     pkg_config(name = "prometheus", targets = {"prometheus": ["prometheus-cpp-pull", "prometheus-cpp-core"]})
