@@ -14,7 +14,9 @@
 #include "common/parallel.h"
 #include "common/random.h"
 #include "common/strings.h"
+#include "transport/grpc_factory.h"
 #include "transport/udp_socket.h"
+#include "transport/without_keys.h"
 
 namespace salius {
 namespace {
@@ -29,7 +31,7 @@ absl::Status CheckAddress(std::string_view option, const SocketAddress& listen,
     return absl::InvalidArgumentError(
         absl::StrFormat("--%s must be an address of this host, not multicast", option));
   }
-  if (options.insecure || IsLoopback(listen)) return absl::OkStatus();
+  if (AllowedWithoutKeys(listen, options.insecure)) return absl::OkStatus();
   return absl::FailedPreconditionError(
       absl::StrFormat("--%s %s is not a loopback address, and no authentication is configured: "
                       "every host that reaches it could "
@@ -178,22 +180,8 @@ absl::Status ReplicaServer::Serve(const ReplicaOptions& options, const SocketAdd
 
   SocketAddress tcp = listen;
   tcp.set_port(loop_->port());  // the same port, also when any was asked for
-  grpc::ServerBuilder builder;
-  int bound = 0;
-  // Turn it off: gRPC would share the port with another replica and split the calls between them.
-  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
-  // A host that lost its power closes no connection; find that out.
-  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 60'000);
-  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 20'000);
-  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
-  builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
-  builder.AddListeningPort(FormatSockaddr(tcp), grpc::InsecureServerCredentials(), &bound);
-  builder.RegisterService(service_.get());
-  grpc_ = builder.BuildAndStart();
-  if (grpc_ == nullptr || bound != loop_->port()) {
-    return absl::AlreadyExistsError(
-        absl::StrFormat("TCP port %d is in use (bind %s)", loop_->port(), FormatSockaddr(tcp)));
-  }
+  SALIUS_ASSIGN_OR_RETURN(TcpServer tcp_server, ServeTcp(tcp, *service_));
+  grpc_ = std::move(tcp_server.server);
   if (!options.metrics.empty()) {
     SALIUS_ASSIGN_OR_RETURN(metrics_server_, MetricsServer::Start(options.metrics));
   }

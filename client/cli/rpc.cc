@@ -6,8 +6,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/status/status_reader.h"
-#include "common/strings.h"
 #include "proto/control.grpc.pb.h"
+#include "transport/grpc_factory.h"
 
 namespace salius::cli {
 
@@ -19,22 +19,13 @@ using Stub = control::Replica::Stub;
 template <typename Response, typename Call>
 absl::StatusOr<Response> CallReplica(const std::string& host_port,
                                      std::chrono::milliseconds timeout, Call call) {
-  grpc::ChannelArguments arguments;
-  // A proxy of the environment must not sit between an administrator and a replica.
-  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-  // How long a call waits for one address of a name before it tries the next.
-  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
-  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 1000);
-  const auto stub = control::Replica::NewStub(
-      grpc::CreateCustomChannel(host_port, grpc::InsecureChannelCredentials(), arguments));
+  const auto stub = control::Replica::NewStub(TcpChannel(host_port));
   grpc::ClientContext context;
-  context.set_deadline(std::chrono::system_clock::now() + timeout);
+  SetCallTimeout(context, timeout);
   Response response;
   const grpc::Status status = call(*stub, &context, &response);
   if (status.ok()) return response;
-  return absl::Status(static_cast<absl::StatusCode>(status.error_code()),
-                      absl::StrCat("replica ", host_port, ": ",
-                                   Printable(status.error_message(), NewLines::kReplace)));
+  return CallStatus(status, "replica " + host_port);
 }
 
 }  // namespace

@@ -6,11 +6,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/strings.h"
+#include "transport/without_keys.h"
 
 namespace salius {
 
 absl::Status Places::CheckHost(int index, const SocketAddress& address) const {
-  if (insecure_ || IsLoopback(address)) return absl::OkStatus();
+  if (AllowedWithoutKeys(address, insecure_)) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
       "replica ", names_[index], " is at ", FormatSockaddr(address),
       ", another host, and records travel unencrypted; if the network is trusted, mount with the "

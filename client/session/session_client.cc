@@ -9,30 +9,20 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
-#include "common/strings.h"
+#include "common/clock.h"
+#include "common/deadline.h"
 #include "proto/control.grpc.pb.h"
+#include "transport/grpc_factory.h"
 
 namespace salius {
 namespace {
-
-using SteadyClock = std::chrono::steady_clock;
 
 std::string Bytes(const VolumeId& volume) {
   return std::string(reinterpret_cast<const char*>(volume.bytes.data()), volume.bytes.size());
 }
 
 std::shared_ptr<control::Replica::Stub> Connect(const std::string& address) {
-  grpc::ChannelArguments arguments;
-  // A replica that comes back must be found soon: no attempt and no pause is long.
-  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
-  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 1000);  // also: how long one attempt may take
-  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
-  // No proxy of the environment may come between a primary and a replica.
-  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-  // One subchannel per volume and replica, not shared behind our back.
-  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-  return control::Replica::NewStub(
-      grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments));
+  return control::Replica::NewStub(TcpChannel(address, {.own_connection = true}));
 }
 
 }  // namespace
@@ -40,7 +30,7 @@ std::shared_ptr<control::Replica::Stub> Connect(const std::string& address) {
 struct SessionClient::Impl {
   struct Call {
     grpc::ClientContext context;
-    SteadyClock::time_point deadline;
+    Deadline deadline = Deadline::Never();
     bool opens = false, overdue = false;
   };
 
@@ -65,9 +55,8 @@ struct SessionClient::Impl {
       }
       mine = running.emplace(running.end());
       mine->opens = opens;
-      mine->deadline = SteadyClock::now() + std::chrono::milliseconds(deadline_ms);
-      mine->context.set_deadline(std::chrono::system_clock::now() +
-                                 std::chrono::milliseconds(deadline_ms));
+      mine->deadline = Deadline::AfterMillis(SystemClock(), deadline_ms);
+      SetCallTimeout(mine->context, std::chrono::milliseconds(deadline_ms));
     }
     const grpc::Status status = call(*used, mine->context);
     absl::MutexLock lock(&mutex);
@@ -79,9 +68,7 @@ struct SessionClient::Impl {
       return absl::DeadlineExceededError(
           absl::StrCat("replica ", name, ": no answer within ", deadline_ms, " ms"));
     }
-    return absl::Status(static_cast<absl::StatusCode>(status.error_code()),
-                        absl::StrCat("replica ", name, ": ",
-                                     Printable(status.error_message(), NewLines::kReplace)));
+    return CallStatus(status, "replica " + name);
   }
 
   std::string name;
@@ -156,7 +143,7 @@ absl::Status SessionClient::Drop(const VolumeId& volume, Epoch epoch, uint64_t s
 void SessionClient::EndOverdueCalls() {
   absl::MutexLock lock(&impl_->mutex);
   for (Impl::Call& call : impl_->running) {
-    if (call.overdue || SteadyClock::now() < call.deadline) continue;
+    if (call.overdue || !call.deadline.Expired(SystemClock())) continue;
     call.overdue = true;
     call.context.TryCancel();
   }

@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/file.h"
 #include "proto/control.grpc.pb.h"
+#include "transport/grpc_factory.h"
 
 namespace salius {
 
@@ -56,10 +57,9 @@ Listening WhoListens(const std::string& socket_path) {
 
 absl::StatusOr<uint32_t> SendAcknowledge(const std::string& socket_path,
                                          std::chrono::milliseconds timeout) {
-  const auto stub = control::Primary::NewStub(
-      grpc::CreateChannel("unix:" + socket_path, grpc::InsecureChannelCredentials()));
+  const auto stub = control::Primary::NewStub(LocalChannel(socket_path));
   grpc::ClientContext context;
-  context.set_deadline(std::chrono::system_clock::now() + timeout);
+  SetCallTimeout(context, timeout);
   control::AcknowledgeResponse response;
   const grpc::Status status = stub->Acknowledge(&context, control::AcknowledgeRequest(), &response);
   if (status.ok()) return response.acknowledged();
@@ -69,10 +69,9 @@ absl::StatusOr<uint32_t> SendAcknowledge(const std::string& socket_path,
 
 absl::StatusOr<control::VolumeStatusResponse> ReadVolumeStatus(const std::string& socket_path,
                                                                std::chrono::milliseconds timeout) {
-  const auto stub = control::Primary::NewStub(
-      grpc::CreateChannel("unix:" + socket_path, grpc::InsecureChannelCredentials()));
+  const auto stub = control::Primary::NewStub(LocalChannel(socket_path));
   grpc::ClientContext context;
-  context.set_deadline(std::chrono::system_clock::now() + timeout);
+  SetCallTimeout(context, timeout);
   control::VolumeStatusResponse response;
   const grpc::Status status =
       stub->VolumeStatus(&context, control::VolumeStatusRequest(), &response);
@@ -83,10 +82,9 @@ absl::StatusOr<control::VolumeStatusResponse> ReadVolumeStatus(const std::string
 
 absl::Status AskForRemount(const std::string& socket_path, const std::string& options, bool check_only,
                            std::chrono::milliseconds timeout) {
-  const auto stub = control::Primary::NewStub(
-      grpc::CreateChannel("unix:" + socket_path, grpc::InsecureChannelCredentials()));
+  const auto stub = control::Primary::NewStub(LocalChannel(socket_path));
   grpc::ClientContext context;
-  context.set_deadline(std::chrono::system_clock::now() + timeout);
+  SetCallTimeout(context, timeout);
   control::RemountRequest request;
   request.set_options(options);
   request.set_check_only(check_only);

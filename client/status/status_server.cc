@@ -2,7 +2,6 @@
 
 #include <grpcpp/grpcpp.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -18,6 +17,7 @@
 #include "common/check.h"
 #include "common/file.h"
 #include "proto/control.grpc.pb.h"
+#include "transport/grpc_factory.h"
 
 namespace salius {
 namespace {
@@ -173,16 +173,8 @@ absl::StatusOr<std::unique_ptr<StatusServer>> StatusServer::Start(StatusServerOp
     return absl::AlreadyExistsError(absl::StrCat("a mounted volume with the same UUID answers at ",
                                                  impl->path, "; is this directory a copy of it?"));
   }
-  grpc::ServerBuilder builder;
-  builder.AddListeningPort("unix:" + impl->path, grpc::InsecureServerCredentials());
-  builder.RegisterService(&impl->service);
-  // The socket must not be open to others for even a moment. No other thread creates files yet.
-  const mode_t mask = ::umask(0177);
-  impl->server = builder.BuildAndStart();
-  ::umask(mask);
-  if (impl->server == nullptr) {
-    return absl::UnavailableError(absl::StrCat("cannot listen at ", impl->path));
-  }
+  // No other thread creates files yet.
+  SALIUS_ASSIGN_OR_RETURN(impl->server, ServeLocal(impl->path, impl->service));
   return std::unique_ptr<StatusServer>(new StatusServer(std::move(impl)));
 }
 

@@ -3,8 +3,6 @@
 #include <grpcpp/grpcpp.h>
 
 #include <chrono>
-#include <condition_variable>
-#include <mutex>
 #include <thread>
 #include <utility>
 
@@ -12,24 +10,14 @@
 #include "absl/strings/str_format.h"
 #include "absl/synchronization/mutex.h"
 #include "common/check.h"
-#include "common/strings.h"
+#include "common/event.h"
 #include "proto/control.grpc.pb.h"
 #include "proto/control.pb.h"
 #include "recovery/agree/answers.h"
+#include "transport/grpc_factory.h"
 
 namespace salius::recovery {
 namespace {
-
-// A dead host is detected after this time, also in the middle of a stream.
-constexpr int kKeepaliveMs = 10000;
-constexpr int kKeepaliveTimeoutMs = 5000;
-
-absl::Status FromGrpc(const std::string& address, const grpc::Status& status) {
-  if (status.ok()) return absl::OkStatus();
-  return absl::Status(static_cast<absl::StatusCode>(status.error_code()),
-                      absl::StrFormat("replica %s: %s", address,
-                                      Printable(status.error_message(), NewLines::kReplace)));
-}
 
 std::string Bytes(const VolumeId& volume) {
   return std::string(reinterpret_cast<const char*>(volume.bytes.data()), volume.bytes.size());
@@ -115,19 +103,12 @@ class GrpcClient : public ReplicaClient {
 
  private:
   void Connect() {
-    grpc::ChannelArguments arguments;
-    arguments.SetMaxReceiveMessageSize(-1);
-    arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs);
-    arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
-    arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
-    arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
-    // This bounds also the wait for one address of a name before its next is tried.
-    arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 2000);
-    // Each client has its own connection: an earlier one's back-off does not apply to it.
-    arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-    arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-    stub_ = control::Replica::NewStub(
-        grpc::CreateCustomChannel(address_, grpc::InsecureChannelCredentials(), arguments));
+    // An address of a name gets 2 s before its next is tried. An earlier client's pause after a
+    // failure does not apply to this one.
+    stub_ = control::Replica::NewStub(TcpChannel(address_, {.connect_ms = 2000,
+                                                            .own_connection = true,
+                                                            .keepalive = true,
+                                                            .any_size = true}));
   }
 
   // One call: its context, known to Cancel() while it lives, and its end when it takes too long.
@@ -141,10 +122,7 @@ class GrpcClient : public ReplicaClient {
         if (client_->cancelled_) context.TryCancel();
       }
       watchdog_ = std::thread([this] {
-        std::unique_lock<std::mutex> lock(mutex_);
-        const auto limit =
-            std::chrono::steady_clock::now() + std::chrono::milliseconds(timeout_ms_);
-        overdue_ = !ended_.wait_until(lock, limit, [this] { return has_ended_; });
+        overdue_ = !ended_.WaitFor(std::chrono::milliseconds(timeout_ms_));
         if (overdue_) context.TryCancel();
       });
     }
@@ -164,7 +142,7 @@ class GrpcClient : public ReplicaClient {
             absl::StrFormat("replica %s: no answer within %d ms", client_->address_, timeout_ms_));
       }
       if (status.error_code() == grpc::StatusCode::UNAVAILABLE) client_->Connect();
-      return FromGrpc(client_->address_, status);
+      return CallStatus(status, "replica " + client_->address_);
     }
 
     grpc::ClientContext context;
@@ -172,20 +150,14 @@ class GrpcClient : public ReplicaClient {
    private:
     void End() {
       if (!watchdog_.joinable()) return;
-      {
-        const std::lock_guard<std::mutex> lock(mutex_);
-        has_ended_ = true;
-      }
-      ended_.notify_all();
+      ended_.Set();
       watchdog_.join();
     }
 
     GrpcClient* const client_;
     const uint64_t timeout_ms_;
-    std::mutex mutex_;
-    std::condition_variable ended_;
-    bool has_ended_ = false;
-    bool overdue_ = false;
+    Event ended_;
+    bool overdue_ = false;  // of the watchdog, until it was joined
     std::thread watchdog_;
   };
 

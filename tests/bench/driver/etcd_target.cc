@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
+#include "transport/grpc_factory.h"
 
 namespace salius::bench {
 namespace {
@@ -25,13 +26,8 @@ absl::StatusOr<std::unique_ptr<EtcdTarget>> EtcdTarget::Make(Plan plan) {
   std::unique_ptr<EtcdTarget> target(new EtcdTarget(std::move(plan)));
   const Plan& made = target->plan_;
   for (uint64_t i = 0; i < made.writers; ++i) {
-    grpc::ChannelArguments arguments;
-    // A connection of its own for every writer, and straight to the server.
-    arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-    arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
     Writer& writer = target->writers_.emplace_back();
-    writer.stub = etcdserverpb::KV::NewStub(
-        grpc::CreateCustomChannel(made.server, grpc::InsecureChannelCredentials(), arguments));
+    writer.stub = etcdserverpb::KV::NewStub(TcpChannel(made.server, {.own_connection = true}));
     writer.request.set_key(absl::StrCat("bench:", i));
     writer.request.set_value(std::string(made.size, 'x'));
     SALIUS_RETURN_IF_ERROR(target->Operate(i));  // connects

@@ -10,7 +10,9 @@
 #include <memory>
 #include <string>
 
+#include "common/net.h"
 #include "proto/control.grpc.pb.h"
+#include "transport/grpc_factory.h"
 
 namespace salius::cli {
 namespace {
@@ -43,13 +45,15 @@ std::string TempDir() {
   return mkdtemp(pattern.data());
 }
 
+TcpServer ServeOnLoopback(grpc::Service& service) {
+  return ServeTcp(Resolve(HostPort{"127.0.0.1", 0}).value(), service).value();
+}
+
 TEST(RpcTest, MountedVolumeAnswersAtItsSocket) {
   const std::string path = TempDir() + "/v.sock";
   FakePrimary service;
-  grpc::ServerBuilder builder;
-  builder.AddListeningPort("unix:" + path, grpc::InsecureServerCredentials());
-  builder.RegisterService(&service);
-  const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
+  const auto server = ServeLocal(path, service);
+  ASSERT_TRUE(server.ok()) << server.status();
   const auto status = CallVolumeStatus(path);
   ASSERT_TRUE(status.ok()) << status.status();
   EXPECT_EQ(status->mode(), "replicated");
@@ -57,12 +61,8 @@ TEST(RpcTest, MountedVolumeAnswersAtItsSocket) {
 
 TEST(RpcTest, ReplicaAnswersOverTcp) {
   FakeReplica service;
-  int port = 0;
-  grpc::ServerBuilder builder;
-  builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
-  builder.RegisterService(&service);
-  const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
-  const auto status = CallReplicaStatus("127.0.0.1:" + std::to_string(port));
+  const TcpServer server = ServeOnLoopback(service);
+  const auto status = CallReplicaStatus("127.0.0.1:" + std::to_string(server.port));
   ASSERT_TRUE(status.ok()) << status.status();
   EXPECT_EQ(status->incarnation(), 7u);
 }
@@ -91,12 +91,8 @@ TEST(RpcTest, ReplicaThatIsNotThereIsUnavailable) {
 
 TEST(RpcTest, ReplicasTextIsEscapedForTerminals) {
   HostileReplica service;
-  int port = 0;
-  grpc::ServerBuilder builder;
-  builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
-  builder.RegisterService(&service);
-  const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
-  const std::string place = "127.0.0.1:" + std::to_string(port);
+  const TcpServer server = ServeOnLoopback(service);
+  const std::string place = "127.0.0.1:" + std::to_string(server.port);
   EXPECT_EQ(CallReplicaStatus(place).status(),
             absl::UnavailableError("replica " + place + ": later?[2J?all is well"));
 }

@@ -18,6 +18,7 @@
 #include "client/status/status_reader.h"
 #include "common/file.h"
 #include "proto/control.grpc.pb.h"
+#include "transport/grpc_factory.h"
 
 namespace salius {
 namespace {
@@ -198,8 +199,7 @@ TEST_F(StatusServerTest, AnswersAtASocketOfItsOwnerOnly) {
             "/m");
   EXPECT_FALSE(ReadVolumeStatus("/no/such.sock", std::chrono::milliseconds(100)).ok());
   EXPECT_TRUE(VolumeSocketsIn("/no/such/directory").empty());
-  const auto stub = control::Primary::NewStub(
-      grpc::CreateChannel("unix:" + (*server)->socket_path(), grpc::InsecureChannelCredentials()));
+  const auto stub = control::Primary::NewStub(LocalChannel((*server)->socket_path()));
   grpc::ClientContext context;
   control::VolumeStatusResponse response;
   ASSERT_TRUE(stub->VolumeStatus(&context, {}, &response).ok());

@@ -7,8 +7,10 @@
 #include "absl/synchronization/notification.h"
 #include "common/crc32c.h"
 #include "common/limits.h"
+#include "common/net.h"
 #include "proto/control.grpc.pb.h"
 #include "tests/unit/recovery/test_util.h"
+#include "transport/grpc_factory.h"
 
 namespace salius::recovery {
 namespace {
@@ -81,12 +83,9 @@ class ReplicaClientTest : public ::testing::Test {
   // test sets before.
   ReplicaClient& client() {
     if (server_ == nullptr) {
-      grpc::ServerBuilder builder;
-      int port = 0;
-      builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
-      builder.RegisterService(&service_);
-      server_ = builder.BuildAndStart();
-      address_ = "127.0.0.1:" + std::to_string(port);
+      TcpServer made = ServeTcp(Resolve(HostPort{"127.0.0.1", 0}).value(), service_).value();
+      server_ = std::move(made.server);
+      address_ = "127.0.0.1:" + std::to_string(made.port);
       client_ = connector_->Connect(address_);
     }
     return *client_;

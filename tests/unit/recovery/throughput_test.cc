@@ -15,12 +15,14 @@
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "common/crc32c.h"
+#include "common/net.h"
 #include "log/state_file.h"
 #include "proto/control.grpc.pb.h"
 #include "recovery/recovery.h"
 #include "storage/apply.h"
 #include "storage/volume_config.h"
 #include "tests/unit/recovery/test_util.h"
+#include "transport/grpc_factory.h"
 
 namespace salius::recovery {
 namespace {
@@ -140,10 +142,10 @@ class ServerProcess {
     std::vector<std::unique_ptr<grpc::Server>> servers;
     for (int& port : ports) {
       services.push_back(std::make_unique<Service>(log, kFirstIncarnation + services.size()));
-      grpc::ServerBuilder builder;
-      builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
-      builder.RegisterService(services.back().get());
-      servers.push_back(builder.BuildAndStart());
+      TcpServer made =
+          ServeTcp(Resolve(HostPort{"127.0.0.1", 0}).value(), *services.back()).value();
+      port = made.port;
+      servers.push_back(std::move(made.server));
     }
     SALIUS_CHECK(write(out, ports, sizeof(ports)) == sizeof(ports));
     servers.front()->Wait();

@@ -16,6 +16,7 @@
 #include "common/crc32c.h"
 #include "proto/control.grpc.pb.h"
 #include "tests/unit/replica/replica_testing.h"
+#include "transport/grpc_factory.h"
 #include "transport/udp_socket.h"
 
 namespace salius {
@@ -49,8 +50,7 @@ class ReplicaClient {
   explicit ReplicaClient(uint16_t port, const std::string& host = "127.0.0.1")
       : replica_(ResolveAddress(HostPort{host, port}).value()),
         socket_(UdpSocket::Bind(ResolveAddress(HostPort{host, 0}).value(), {}).value()) {
-    stub_ = control::Replica::NewStub(
-        grpc::CreateChannel(FormatSockaddr(replica_), grpc::InsecureChannelCredentials()));
+    stub_ = control::Replica::NewStub(TcpChannel(FormatSockaddr(replica_)));
   }
 
   control::Replica::Stub& stub() { return *stub_; }

@@ -1,0 +1,96 @@
+#include "transport/grpc_factory.h"
+
+#include <sys/stat.h>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "common/strings.h"
+
+namespace salius {
+namespace {
+
+constexpr int kFirstPauseMs = 100;
+constexpr int kLongestPauseMs = 1000;
+// Channels with GrpcChannelOptions::keepalive.
+constexpr int kKeepaliveMs = 10'000;
+constexpr int kKeepaliveTimeoutMs = 5'000;
+// Servers: a host that lost its power closes no connection.
+constexpr int kServerKeepaliveMs = 60'000;
+constexpr int kServerKeepaliveTimeoutMs = 20'000;
+
+std::shared_ptr<grpc::ChannelCredentials> ClientCredentials() {
+  return grpc::InsecureChannelCredentials();
+}
+
+std::shared_ptr<grpc::ServerCredentials> ServerCredentials() {
+  return grpc::InsecureServerCredentials();
+}
+
+std::string UnixAddress(const std::string& path) { return absl::StrCat("unix:", path); }
+
+}  // namespace
+
+std::shared_ptr<grpc::Channel> TcpChannel(const std::string& host_port,
+                                          const GrpcChannelOptions& options) {
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, kFirstPauseMs);
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, kLongestPauseMs);
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, options.connect_ms);
+  if (options.own_connection) arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  if (options.keepalive) {
+    arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs);
+    arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
+  }
+  if (options.any_size) arguments.SetMaxReceiveMessageSize(-1);
+  return grpc::CreateCustomChannel(host_port, ClientCredentials(), arguments);
+}
+
+std::shared_ptr<grpc::Channel> LocalChannel(const std::string& path) {
+  return grpc::CreateChannel(UnixAddress(path), ClientCredentials());
+}
+
+void SetCallTimeout(grpc::ClientContext& context, std::chrono::milliseconds timeout) {
+  context.set_deadline(std::chrono::system_clock::now() + timeout);
+}
+
+absl::Status CallStatus(const grpc::Status& status, std::string_view peer) {
+  if (status.ok()) return absl::OkStatus();
+  return absl::Status(static_cast<absl::StatusCode>(status.error_code()),
+                      absl::StrCat(std::string(peer), ": ",
+                                   Printable(status.error_message(), NewLines::kReplace)));
+}
+
+absl::StatusOr<TcpServer> ServeTcp(const SocketAddress& listen, grpc::Service& service) {
+  grpc::ServerBuilder builder;
+  int bound = 0;
+  // With it, gRPC would share the port with another replica and split the calls between them.
+  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kServerKeepaliveMs);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kServerKeepaliveTimeoutMs);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+  builder.AddListeningPort(FormatSockaddr(listen), ServerCredentials(), &bound);
+  builder.RegisterService(&service);
+  TcpServer made{builder.BuildAndStart(), static_cast<uint16_t>(bound)};
+  if (made.server == nullptr || bound == 0 || (listen.port() != 0 && bound != listen.port())) {
+    return absl::AlreadyExistsError(absl::StrFormat("TCP port %d is in use (bind %s)",
+                                                    listen.port(), FormatSockaddr(listen)));
+  }
+  return made;
+}
+
+absl::StatusOr<std::unique_ptr<grpc::Server>> ServeLocal(const std::string& path,
+                                                         grpc::Service& service) {
+  grpc::ServerBuilder builder;
+  builder.AddListeningPort(UnixAddress(path), ServerCredentials());
+  builder.RegisterService(&service);
+  // The socket must not be open to others for even a moment.
+  const mode_t mask = ::umask(0177);
+  std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
+  ::umask(mask);
+  if (server == nullptr) return absl::UnavailableError(absl::StrCat("cannot listen at ", path));
+  return server;
+}
+
+}  // namespace salius
