@@ -2,15 +2,12 @@
 import ctypes
 import errno
 import os
-import signal
 import stat
 import struct
-import subprocess
 
 from harness import run
 from harness.run import sh
-from posix_case import (RENAME_EXCHANGE, RENAME_NOREPLACE, RENAME_WHITEOUT, MountCase, check, linkat_fd,
-                        renameat2)
+from posix_case import (RENAME_EXCHANGE, RENAME_NOREPLACE, RENAME_WHITEOUT, MountCase, linkat_fd, renameat2)
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -323,156 +320,6 @@ class SaliusDir(MountCase):
     def test_reserved_name_is_free_below_the_root(self):
         os.mkdir(self.path(".salius"))
         self.assertEqual(os.listdir(self.dir), [".salius"])
-
-
-class LargeDirectory(MountCase):
-
-    rig_options = dict(m=2, acks=1, size_mb=1024, mkfs_options=("-N", "250000"))
-    count = 100_000
-
-    def test_hundred_thousand_entries_are_listed_once_each(self):
-        base = os.path.join(self.rig.backing, os.path.basename(self.dir))
-        # Made outside the mount, which has seen only the empty directory: the test is about
-        # reading.
-        os.mkdir(os.path.join(base, "big"))
-        for i in range(self.count):
-            os.close(os.open(os.path.join(base, "big", "entry-%06d" % i), os.O_CREAT | os.O_WRONLY, 0o644))
-        big = self.path("big")
-        names = os.listdir(big)
-        self.assertEqual(len(names), self.count)
-        self.assertEqual(len(set(names)), self.count)
-        # With attributes: readdirplus.
-        with os.scandir(big) as entries:
-            sizes = [entry.stat(follow_symlinks=False).st_size for entry in entries]
-        self.assertEqual(sizes, [0] * self.count)
-        # Names removed during the listing: none of the others is missed or doubled.
-        seen = []
-        with os.scandir(big) as entries:
-            for number, entry in enumerate(entries):
-                seen.append(entry.name)
-                if number % 100 == 0:
-                    os.unlink(entry.path)
-        self.assertEqual(sorted(seen), sorted(names))
-        left = set(os.listdir(big))
-        self.assertEqual(len(left), self.count - len(range(0, self.count, 100)))
-
-    def test_thousands_of_names_made_and_removed_through_the_mount(self):
-        for i in range(3000):
-            os.close(os.open(self.path("f%d" % i), os.O_CREAT | os.O_WRONLY, 0o644))
-        self.assertEqual(len(os.listdir(self.dir)), 3000)
-        for i in range(3000):
-            os.unlink(self.path("f%d" % i))
-        self.assertEqual(os.listdir(self.dir), [])
-
-
-LIST_OLD_WAY = r"""
-typedef unsigned long ulong;
-static int call(int number, int a, int b, int c) {
-  int result;
-  __asm__ volatile("int $0x80" : "=a"(result) : "a"(number), "b"(a), "c"(b), "d"(c) : "memory");
-  return result;
-}
-/* Lists the open directory 3 by getdents64(2), and refuses, as a C library without large-file support does, an offset
-   that does not fit; exits with 0 and the number of entries on descriptor 1. */
-void _start(void) {
-  static char buffer[32768];
-  static char text[16];
-  int count = 0, bytes, at, end = 15;
-  while ((bytes = call(220, 3, (int)buffer, sizeof(buffer))) > 0) {
-    for (at = 0; at < bytes; at += *(unsigned short *)(buffer + at + 16), ++count) {
-      if (*(int *)(buffer + at + 12) != 0 || *(int *)(buffer + at + 8) < 0) call(1, 75, 0, 0);
-    }
-  }
-  if (bytes < 0) call(1, -bytes, 0, 0);
-  do text[--end] = '0' + count % 10; while ((count /= 10) > 0);
-  call(4, 1, (int)(text + end), 15 - end);
-  call(1, 0, 0, 0);
-}
-"""
-
-
-class Listings(MountCase):
-    """Offsets of a directory's entries, which 32-bit programs must be able to hold."""
-
-    def offsets(self, fd, size=32768):
-        """Returns (offset, name) of the entries from one getdents64(2)."""
-        buffer = ctypes.create_string_buffer(size)
-        got = check(_libc.syscall(217, fd, buffer, size))
-        entries, at = [], 0
-        while at < got:
-            _, offset, length, _ = struct.unpack_from("<QqHB", buffer, at)
-            entries.append((offset, buffer.raw[at + 19:at + length].split(b"\0")[0].decode()))
-            at += length
-        return entries
-
-    def filled(self, count):
-        for i in range(count):
-            os.close(os.open(self.path("entry%06d" % i), os.O_CREAT | os.O_WRONLY))
-        fd = os.open(self.dir, os.O_RDONLY | os.O_DIRECTORY)
-        self.addCleanup(os.close, fd)
-        return fd
-
-    def all_of(self, fd, size=32768):
-        entries = []
-        while True:
-            more = self.offsets(fd, size)
-            if not more:
-                return entries
-            entries += more
-
-    def test_offsets_fit_31_bits_and_lead_to_the_next_entries(self):
-        count = 3000
-        fd = self.filled(count)
-        entries = self.all_of(fd)
-        self.assertEqual(len({name for _, name in entries}), count + 2)
-        self.assertEqual(len({offset for offset, _ in entries}), count + 2)
-        self.assertLess(max(offset for offset, _ in entries), 1 << 31)
-        for at in (2500, 7, 1, 2998, 1200):
-            os.lseek(fd, entries[at][0], os.SEEK_SET)
-            self.assertEqual(self.offsets(fd, 300)[0], entries[at + 1])
-        os.lseek(fd, 0, os.SEEK_SET)
-        self.assertEqual(self.all_of(fd, 512), entries)
-
-    def test_offsets_stay_valid_while_entries_change(self):
-        fd = self.filled(1000)
-        entries = self.all_of(fd)
-        for i in range(0, 1000, 3):
-            os.unlink(self.path("entry%06d" % i))
-        for i in range(200):
-            os.close(os.open(self.path("new%06d" % i), os.O_CREAT | os.O_WRONLY))
-        left = set(os.listdir(self.dir))
-        os.lseek(fd, 0, os.SEEK_SET)
-        self.assertEqual({name for _, name in self.all_of(fd)} - {".", ".."}, left)
-        for at in (10, 500, 900):
-            os.lseek(fd, entries[at][0], os.SEEK_SET)
-            seen = {name for _, name in self.all_of(fd)}
-            expected = {name for _, name in entries[at + 1:]} & left
-            self.assertEqual(expected - seen, set())
-            self.assertEqual(seen & {name for _, name in entries[:at + 1]}, set())
-
-    def test_offset_is_valid_in_another_open_of_an_unchanged_directory(self):
-        fd = self.filled(300)
-        entries = self.all_of(fd)
-        other = os.open(self.dir, os.O_RDONLY | os.O_DIRECTORY)
-        self.addCleanup(os.close, other)
-        os.lseek(other, entries[100][0], os.SEEK_SET)
-        self.assertEqual(self.all_of(other), entries[101:])
-
-    def test_32_bit_program_sees_every_entry(self):
-        program = os.path.join(run.current().dir, "list-old-way")
-        with open(program + ".c", "w") as f:
-            f.write(LIST_OLD_WAY)
-        sh("gcc", "-m32", "-static", "-nostdlib", "-fno-pie", "-no-pie", "-O1", "-o", program, program + ".c")
-        fd = self.filled(500)
-        try:
-            done = subprocess.run(["sh", "-c", 'exec 3<"$1"; exec "$0"', program, self.dir], capture_output=True, text=True)
-        except OSError as error:
-            self.assertEqual(error.errno, errno.ENOEXEC)
-            done = None
-        if done is None or done.returncode in (126, -signal.SIGSEGV):
-            self.skipTest("this kernel runs no 32-bit programs")
-        self.assertEqual((done.returncode, done.stdout), (0, "502"), done.stderr)
-        self.assertEqual(len(self.all_of(fd)), 502)
 
 
 class BirthTimes(MountCase):

@@ -68,8 +68,7 @@ TEST(AppliedMarkTest, InMemoryIsTheSameWithoutAFile) {
   EXPECT_EQ(other.applied(), 10u);
 }
 
-// R15
-TEST(AppliedMarkTest, SaysNothingDuringASync) {
+TEST(AppliedMarkTest, SaysNothingDuringASync) {  // R15
   TestDir dir;
   auto mark = AppliedMark::Open(dir.fd());
   ASSERT_TRUE(mark.ok());
@@ -85,8 +84,7 @@ TEST(AppliedMarkTest, SaysNothingDuringASync) {
   EXPECT_EQ(AppliedMark::Open(dir.fd())->applied(), 11u);
 }
 
-// R15
-TEST(AppliedMarkTest, AfterAFailedSyncItSaysNothingUntilTheNextSession) {
+TEST(AppliedMarkTest, AfterAFailedSyncItSaysNothingUntilTheNextSession) {  // R15
   TestDir dir;
   auto mark = AppliedMark::Open(dir.fd());
   ASSERT_TRUE(mark.ok());

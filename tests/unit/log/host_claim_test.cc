@@ -39,8 +39,7 @@ class HostClaimTest : public testing::Test {
   VolumeConfig config_;
 };
 
-// R4
-TEST_F(HostClaimTest, AnotherDirectoryWithTheSameUuidIsRefusedWhileTheFirstIsHeld) {
+TEST_F(HostClaimTest, AnotherDirectoryWithTheSameUuidIsRefusedWhileTheFirstIsHeld) {  // R4
   {
     VolumeDir first = Locked(one_);
     ASSERT_TRUE(ClaimOnThisHost(first, run_.path()).ok());

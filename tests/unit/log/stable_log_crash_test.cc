@@ -62,8 +62,7 @@ class StableLogCrashTest : public testing::Test {
   UniqueFd raw_;
 };
 
-// R9
-TEST_F(StableLogCrashTest, BatchTornAtAnyByteIsCutThereAndNothingElse) {
+TEST_F(StableLogCrashTest, BatchTornAtAnyByteIsCutThereAndNothingElse) {  // R9
   const Records base = {TestRecord(1, 1, 300), TestRecord(1, 2, 5)};
   ASSERT_TRUE(AppendAll(*log_, base).ok());
   const uint64_t begin = stable::kRingAt + log_->used_bytes();
@@ -140,8 +139,7 @@ TEST_F(StableLogCrashTest, SectorsOfABatchInAnyOrderGiveAPrefixOfIt) {
   }
 }
 
-// R8
-TEST_F(StableLogCrashTest, DamageInTheMiddleIsDataLossThatNamesTheOffset) {
+TEST_F(StableLogCrashTest, DamageInTheMiddleIsDataLossThatNamesTheOffset) {  // R8
   std::vector<uint64_t> begins;
   for (Seq seq = 1; seq <= 6; ++seq) {
     begins.push_back(stable::kRingAt + log_->used_bytes());

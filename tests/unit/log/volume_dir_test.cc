@@ -242,8 +242,7 @@ TEST(CreateVolumeTest, AVolumeBesideOrOnAnotherFileSystemDoesNotMatter) {
   volume.ExpectWhole(dir);
 }
 
-// R5
-TEST(CreateVolumeTest, AVolumeThatLostItsSaliusDirectoryIsRefusedAndKeepsItsIds) {
+TEST(CreateVolumeTest, AVolumeThatLostItsSaliusDirectoryIsRefusedAndKeepsItsIds) {  // R5
   TestDir dir;
   ASSERT_TRUE(CreateVolume(dir.path(), SmallConfig()).ok());
   const UniqueFd file = dir.Open("f", O_RDWR | O_CREAT);
@@ -366,8 +365,7 @@ TEST(VolumeDirTest, NoDirectoryOrNoVolumeIsNotFound) {
   EXPECT_NE(status.message().find("salius init"), absl::string_view::npos) << status;
 }
 
-// R5
-TEST(VolumeDirTest, AVolumeThatLostItsSaliusDirectoryIsNoPlainDirectory) {
+TEST(VolumeDirTest, AVolumeThatLostItsSaliusDirectoryIsNoPlainDirectory) {  // R5
   TestDir dir;
   ASSERT_TRUE(CreateVolume(dir.path(), SmallConfig()).ok());
   ASSERT_TRUE(fs::RemoveTree(dir.fd(), ".salius").ok());
@@ -432,8 +430,7 @@ TEST(VolumeDirTest, MovingKeepsTheLock) {
   EXPECT_TRUE(VolumeDir::Open(dir.path(), true).ok());
 }
 
-// R6
-TEST(VolumeDirTest, LostFilesAreDataLossNotANewVolume) {
+TEST(VolumeDirTest, LostFilesAreDataLossNotANewVolume) {  // R6
   TestDir dir;
   ASSERT_TRUE(CreateVolume(dir.path(), SmallConfig()).ok());
   ASSERT_TRUE(fs::Unlink(dir.fd(), ".salius/volume.toml", 0).ok());

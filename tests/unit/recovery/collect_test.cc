@@ -85,8 +85,7 @@ class CollectTest : public ::testing::Test {
   int asked_ = 0;
 };
 
-// R34
-TEST_F(CollectTest, ManyRecordsAreBroughtByAllReplicasAtOnce) {
+TEST_F(CollectTest, ManyRecordsAreBroughtByAllReplicasAtOnce) {  // R34
   absl::Mutex mutex;
   std::set<std::string> at_it;
   for (const char* address : {"a:1", "b:1", "c:1"}) {
@@ -108,8 +107,7 @@ TEST_F(CollectTest, ManyRecordsAreBroughtByAllReplicasAtOnce) {
   EXPECT_EQ(total_, kLast);
 }
 
-// R34
-TEST_F(CollectTest, ASlowReplicaLeavesTheRestToTheOthers) {
+TEST_F(CollectTest, ASlowReplicaLeavesTheRestToTheOthers) {  // R34
   absl::Mutex mutex;
   int others = 0;  // streams requested from the other replicas
   for (const char* address : {"a:1", "c:1"}) {
@@ -129,8 +127,7 @@ TEST_F(CollectTest, ASlowReplicaLeavesTheRestToTheOthers) {
   EXPECT_LE(net_.at("b:1").fetches, 1);
 }
 
-// R35
-TEST_F(CollectTest, RecordsOfABrokenStreamAreFetchedFromOthers) {
+TEST_F(CollectTest, RecordsOfABrokenStreamAreFetchedFromOthers) {  // R35
   for (const bool one_thread : {false, true}) {
     request_.one_thread = one_thread;
     coverage_ = Coverage();
@@ -149,8 +146,7 @@ TEST_F(CollectTest, RecordsOfABrokenStreamAreFetchedFromOthers) {
   }
 }
 
-// R36
-TEST_F(CollectTest, StoppedReplicaIsNotAwaitedAndAskedAgainOnlyForMissingRecords) {
+TEST_F(CollectTest, StoppedReplicaIsNotAwaitedAndAskedAgainOnlyForMissingRecords) {  // R36
   request_.timeout_ms = 600'000;
   net_.at("b:1").fetch_hangs = true;
   // No other replica begins before b, so that b has a piece.
@@ -172,8 +168,7 @@ TEST_F(CollectTest, StoppedReplicaIsNotAwaitedAndAskedAgainOnlyForMissingRecords
   EXPECT_TRUE(collected_[1].complete);
 }
 
-// R39
-TEST_F(CollectTest, FailedReplicaIsAskedForRecordsThatOnlyItHolds) {
+TEST_F(CollectTest, FailedReplicaIsAskedForRecordsThatOnlyItHolds) {  // R39
   Hold("a:1", 1, 100);
   Hold("b:1", 1, kLast);
   net_.at("b:1").records[15][kRecordHeaderBytes] ^= 1;  // in the first pieces, of any replica
@@ -187,8 +182,7 @@ TEST_F(CollectTest, FailedReplicaIsAskedForRecordsThatOnlyItHolds) {
 
 // The memory changed after the fence, at which the replica gave its inventory. A record beyond a
 // gap of the lost memory may have been acknowledged.
-// R38
-TEST_F(CollectTest, ReplicaWithAnotherIncarnationNowDoesNotCount) {
+TEST_F(CollectTest, ReplicaWithAnotherIncarnationNowDoesNotCount) {  // R38
   for (const uint64_t least_piece : {uint64_t{10}, kLast}) {
     request_.least_piece = least_piece;
     coverage_ = Coverage();
@@ -207,8 +201,7 @@ TEST_F(CollectTest, ReplicaWithAnotherIncarnationNowDoesNotCount) {
   }
 }
 
-// R40
-TEST_F(CollectTest, AReplicaThatBringsLessThanItSaidDoesNotCount) {
+TEST_F(CollectTest, AReplicaThatBringsLessThanItSaidDoesNotCount) {  // R40
   Hold("b:1", 1, 60);
   Hold("c:1", 1, 60);
   after_answers_ = [this] { net_.at("a:1").records.erase(80); };
@@ -281,8 +274,7 @@ TEST_F(CollectTest, RecordsInTheStableLogOrBelowTheCheckpointAreNotFetched) {
   EXPECT_EQ(collected_[0].records.views().front().seq(), 31u);
 }
 
-// R33
-TEST_F(CollectTest, FewRecordsAreAskedOfOneReplica) {
+TEST_F(CollectTest, FewRecordsAreAskedOfOneReplica) {  // R33
   request_.least_piece = kLast;
   Collect();
   ExpectAll();

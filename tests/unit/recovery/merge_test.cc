@@ -57,8 +57,7 @@ TEST(MergeTest, NothingAnywhereIsTheCheckpoint) {
   EXPECT_TRUE(merged->records.empty());
 }
 
-// R43
-TEST(MergeTest, PartsFromEverywhereMakeOneLogWithoutDuplicates) {
+TEST(MergeTest, PartsFromEverywhereMakeOneLogWithoutDuplicates) {  // R43
   Stamper stamper(kEpoch);
   const auto w = Writes(stamper, 5);
   Case c;
@@ -72,8 +71,7 @@ TEST(MergeTest, PartsFromEverywhereMakeOneLogWithoutDuplicates) {
   EXPECT_TRUE(merged->missing.empty());
 }
 
-// R45
-TEST(MergeTest, CutsAtTheFirstGapAboveEveryDurableMark) {
+TEST(MergeTest, CutsAtTheFirstGapAboveEveryDurableMark) {  // R45
   Stamper stamper(kEpoch);
   stamper.durable = 2;
   const auto w = Writes(stamper, 5);
@@ -86,8 +84,7 @@ TEST(MergeTest, CutsAtTheFirstGapAboveEveryDurableMark) {
   EXPECT_EQ(merged->missing, (std::vector<std::pair<Seq, Seq>>{{3, 3}}));
 }
 
-// R46
-TEST(MergeTest, AGapAtOrBelowARecordsDurableMarkIsDataLoss) {
+TEST(MergeTest, AGapAtOrBelowARecordsDurableMarkIsDataLoss) {  // R46
   Stamper stamper(kEpoch);
   stamper.durable = 3;
   const auto w = Writes(stamper, 5);
@@ -98,8 +95,7 @@ TEST(MergeTest, AGapAtOrBelowARecordsDurableMarkIsDataLoss) {
   EXPECT_NE(status.message().find("no copy of 3 was"), absl::string_view::npos) << status;
 }
 
-// R46
-TEST(MergeTest, AGapAtOrBelowAnInventorysDurableMarkIsDataLoss) {
+TEST(MergeTest, AGapAtOrBelowAnInventorysDurableMarkIsDataLoss) {  // R46
   Stamper stamper(kEpoch);
   const auto w = Writes(stamper, 2);
   Case c;
@@ -134,8 +130,7 @@ TEST(MergeTest, ForceContinuesOverAGapAndNamesIt) {
   EXPECT_EQ(merged->durable_mark, 4u);
 }
 
-// R42
-TEST(MergeTest, RecordsAtOrBelowTheCheckpointAreNotReplayed) {
+TEST(MergeTest, RecordsAtOrBelowTheCheckpointAreNotReplayed) {  // R42
   Stamper stamper(kEpoch);
   const auto w = Writes(stamper, 4);
   Case c;
@@ -146,8 +141,7 @@ TEST(MergeTest, RecordsAtOrBelowTheCheckpointAreNotReplayed) {
   EXPECT_EQ(SeqsOf(*merged), (std::vector<Seq>{3, 4}));
 }
 
-// R42
-TEST(MergeTest, RecordsOfOlderEpochsAreIgnored) {
+TEST(MergeTest, RecordsOfOlderEpochsAreIgnored) {  // R42
   Stamper old(kEpoch - 2);
   Stamper stamper(kEpoch);
   Case c;
@@ -160,8 +154,7 @@ TEST(MergeTest, RecordsOfOlderEpochsAreIgnored) {
   EXPECT_EQ(merged->records[0]->body(), "new");
 }
 
-// R48
-TEST(MergeTest, ALaterEpochInTheStableLogIsDataLoss) {
+TEST(MergeTest, ALaterEpochInTheStableLogIsDataLoss) {  // R48
   Stamper later(kEpoch + 1);
   Case c;
   c.Stable({later.Write(5, 0, "x")});
@@ -173,15 +166,13 @@ TEST(MergeTest, ALaterEpochInTheStableLogIsDataLoss) {
   EXPECT_TRUE(merged->records.empty());
 }
 
-// R31
-TEST(MergeTest, AReplicaThatKnowsALaterEpochIsDataLoss) {
+TEST(MergeTest, AReplicaThatKnowsALaterEpochIsDataLoss) {  // R31
   Case c;
   c.Replica({}).inventory.epoch = kEpoch + 1;
   EXPECT_TRUE(absl::IsDataLoss(Merge(c.input).status()));
 }
 
-// R31
-TEST(MergeTest, APromiseOfTheNextEpochIsNormalAndALaterOneIsDataLoss) {
+TEST(MergeTest, APromiseOfTheNextEpochIsNormalAndALaterOneIsDataLoss) {  // R31
   Case c;
   c.Replica({}).inventory.promised_epoch = kEpoch + 1;
   EXPECT_OK(Merge(c.input).status());
@@ -189,8 +180,7 @@ TEST(MergeTest, APromiseOfTheNextEpochIsNormalAndALaterOneIsDataLoss) {
   EXPECT_TRUE(absl::IsDataLoss(Merge(c.input).status()));
 }
 
-// R47
-TEST(MergeTest, ATrimBeyondTheCheckpointIsDataLoss) {
+TEST(MergeTest, ATrimBeyondTheCheckpointIsDataLoss) {  // R47
   Case c;
   c.input.checkpoint = 5;
   c.Replica({}).inventory.trimmed = 6;
@@ -201,8 +191,7 @@ TEST(MergeTest, ATrimBeyondTheCheckpointIsDataLoss) {
   EXPECT_TRUE(absl::IsDataLoss(Merge(c.input).status()));
 }
 
-// R47
-TEST(MergeTest, ARecordSentAfterALaterCheckpointIsDataLoss) {
+TEST(MergeTest, ARecordSentAfterALaterCheckpointIsDataLoss) {  // R47
   Stamper stamper(kEpoch);
   stamper.checkpoint = 3;
   Case c;
@@ -211,8 +200,7 @@ TEST(MergeTest, ARecordSentAfterALaterCheckpointIsDataLoss) {
   EXPECT_TRUE(absl::IsDataLoss(Merge(c.input).status()));
 }
 
-// R44
-TEST(MergeTest, TwoBodiesForOneSeqAreDataLossEvenWithForce) {
+TEST(MergeTest, TwoBodiesForOneSeqAreDataLossEvenWithForce) {  // R44
   Stamper one(kEpoch), two(kEpoch);
   Case c;
   c.input.force = true;
@@ -221,8 +209,7 @@ TEST(MergeTest, TwoBodiesForOneSeqAreDataLossEvenWithForce) {
   EXPECT_TRUE(absl::IsDataLoss(Merge(c.input).status()));
 }
 
-// R48
-TEST(MergeTest, AnotherVolumesRecordIsDataLoss) {
+TEST(MergeTest, AnotherVolumesRecordIsDataLoss) {  // R48
   VolumeId other = TestVolume();
   other.bytes[0] ^= 1;
   Stamper stamper(kEpoch, other);
@@ -300,8 +287,7 @@ TEST(MergeTest, RandomHoldingsGiveTheLongestPrefix) {
   }
 }
 
-// R11
-TEST(DecisionTest, TheDecidedRecordsAreVerified) {
+TEST(DecisionTest, TheDecidedRecordsAreVerified) {  // R11
   Stamper stamper(kEpoch);
   const auto w = Writes(stamper, 5);
   const RecordSet set = SetOf({w[4], w[1], w[2], w[2], w[3]});
@@ -327,8 +313,7 @@ TEST(DecisionTest, TheDecidedRecordsAreVerified) {
   EXPECT_TRUE(absl::IsDataLoss(RecordsOfDecision(decision, short_set.views()).status()));
 }
 
-// R12
-TEST(DecisionTest, OnlyTheStatesEpochCountsAndContradictionsAreDataLoss) {
+TEST(DecisionTest, OnlyTheStatesEpochCountsAndContradictionsAreDataLoss) {  // R12
   Decision old;
   old.epoch = kEpoch - 1;
   Decision mine;

@@ -29,8 +29,7 @@ Answer AnswerOf(const std::string& address, Incarnation incarnation) {
   return answer;
 }
 
-// R20
-TEST(QuorumTest, AsManyMustAnswerThatOneOfAnyFHoldersIsAmongThem) {
+TEST(QuorumTest, AsManyMustAnswerThatOneOfAnyFHoldersIsAmongThem) {  // R20
   EXPECT_EQ(QuorumNeeded(State(1, 1)), 1u);
   EXPECT_EQ(QuorumNeeded(State(1, 3)), 3u);
   EXPECT_EQ(QuorumNeeded(State(2, 3)), 2u);
@@ -49,21 +48,18 @@ TEST(QuorumTest, AReplicatedStateWithoutMembersStillNeedsOne) {
   EXPECT_FALSE(CountQuorum(State(1, 0), {}).enough());
 }
 
-// R21
-TEST(QuorumTest, AMemberThatLostItsMemoryDoesNotCount) {
+TEST(QuorumTest, AMemberThatLostItsMemoryDoesNotCount) {  // R21
   const VolumeState state = State(2, 3);
   EXPECT_EQ(StandingOf(state, AnswerOf("a", 100)), Standing::kCounts);
   EXPECT_EQ(StandingOf(state, AnswerOf("a", 999)), Standing::kOtherLife);
 }
 
-// R26
-TEST(QuorumTest, AStrangerDoesNotCount) {
+TEST(QuorumTest, AStrangerDoesNotCount) {  // R26
   EXPECT_EQ(StandingOf(State(2, 3), AnswerOf("x", 999)), Standing::kNotMember);
 }
 
 // Hosts may have exchanged their addresses, or have new names: only the memory counts.
-// R23
-TEST(QuorumTest, AMembersMemoryCountsUnderAnyNameButOnce) {
+TEST(QuorumTest, AMembersMemoryCountsUnderAnyNameButOnce) {  // R23
   VolumeState state = State(2, 3);
   state.members[1].incarnation = 101;
   state.members[2].incarnation = 102;
@@ -79,8 +75,7 @@ TEST(QuorumTest, AMembersMemoryCountsUnderAnyNameButOnce) {
   EXPECT_EQ(CountQuorum(state, {AnswerOf("a", 100), AnswerOf("b", 100)}).counted, 1u);
 }
 
-// R24
-TEST(QuorumTest, UnknownAndOlderEpochDoNotCount) {
+TEST(QuorumTest, UnknownAndOlderEpochDoNotCount) {  // R24
   Answer answer = AnswerOf("a", 100);
   answer.inventory.known = false;
   EXPECT_EQ(StandingOf(State(2, 3), answer), Standing::kUnknownVolume);
@@ -89,8 +84,7 @@ TEST(QuorumTest, UnknownAndOlderEpochDoNotCount) {
   EXPECT_EQ(StandingOf(State(2, 3), answer), Standing::kUnknownVolume);
 }
 
-// R25
-TEST(QuorumTest, AMemberThatJoinedAboveTheCheckpointDoesNotCount) {
+TEST(QuorumTest, AMemberThatJoinedAboveTheCheckpointDoesNotCount) {  // R25
   VolumeState state = State(2, 3, /*checkpoint=*/10);
   state.members[0].base = 11;
   EXPECT_EQ(StandingOf(state, AnswerOf("a", 100)), Standing::kCounts);

@@ -8,8 +8,7 @@
 namespace salius::recovery {
 namespace {
 
-// R49
-TEST_F(RecoveryTest, UntilStopsEarlierAndComesTooLateAfterADecision) {
+TEST_F(RecoveryTest, UntilStopsEarlierAndComesTooLateAfterADecision) {  // R49
   NoteState();
   s_.Write(50, 0, "a");
   s_.Write(50, 1, "b");
@@ -21,8 +20,7 @@ TEST_F(RecoveryTest, UntilStopsEarlierAndComesTooLateAfterADecision) {
 }
 
 // The disk is ahead of the log: the file that record 2 unlinks is gone already.
-// R49
-TEST_F(RecoveryTest, UntilDecidesNothingWithoutForce) {
+TEST_F(RecoveryTest, UntilDecidesNothingWithoutForce) {  // R49
   NoteState();
   s_.Write(51, 0, "abc");
   s_.Unlink(51, kRoot, "x");
@@ -51,8 +49,7 @@ TEST_F(RecoveryTest, ForcedUntilNamesMissingRecordsOnce) {
   EXPECT_EQ(report_.dropped, std::make_pair(Seq{2}, Seq{2}));
 }
 
-// R50
-TEST_F(RecoveryTest, UntilDropsOnlyWhenForced) {
+TEST_F(RecoveryTest, UntilDropsOnlyWhenForced) {  // R50
   NoteState();
   s_.Write(50, 0, "a");
   s_.Write(50, 1, "b");
@@ -123,8 +120,7 @@ TEST_F(RecoveryTest, UntilAgainstTheDiskIsABadRequest) {
   EXPECT_EQ(report_.outcome, RecoveryOutcome::kBadRequest);
 }
 
-// R10, R52
-TEST_F(RecoveryTest, AfterTheDecisionNoReplicaIsAskedAndLaterRecordsAreIgnored) {
+TEST_F(RecoveryTest, AfterTheDecisionNoReplicaIsAskedAndLaterRecordsAreIgnored) {  // R10, R52
   NoteState();
   s_.Write(50, 0, "a");
   Replicate({"a:1", "b:1", "c:1"});
@@ -144,8 +140,7 @@ TEST_F(RecoveryTest, AfterTheDecisionNoReplicaIsAskedAndLaterRecordsAreIgnored) 
   EXPECT_EQ(ReadState().epoch, kEpoch + 1);
 }
 
-// R52
-TEST_F(RecoveryTest, AnEmptyLogIsDecidedToo) {
+TEST_F(RecoveryTest, AnEmptyLogIsDecidedToo) {  // R52
   NoteState();
   options_.step_hook = [](RecoveryStep step) {
     return step == RecoveryStep::kPinned ? absl::AbortedError("crash") : absl::OkStatus();
@@ -157,8 +152,7 @@ TEST_F(RecoveryTest, AnEmptyLogIsDecidedToo) {
   EXPECT_EQ(report_.decided, 0u);
 }
 
-// R53
-TEST_F(RecoveryTest, AStableLogTooSmallForTheDecidedRecordsSaysSo) {
+TEST_F(RecoveryTest, AStableLogTooSmallForTheDecidedRecordsSaysSo) {  // R53
   NoteState();
   const std::string data(100'000, 'x');
   for (int i = 0; i < 40; ++i) s_.Write(50, 0, data);
@@ -170,8 +164,7 @@ TEST_F(RecoveryTest, AStableLogTooSmallForTheDecidedRecordsSaysSo) {
 
 // The recovery is cut off at every step, once and twice, and another quorum answers the rerun. The
 // end is always the same.
-// R19, R51
-TEST_F(RecoveryTest, CutOffAnywhereAndRunAgainItEndsTheSame) {
+TEST_F(RecoveryTest, CutOffAnywhereAndRunAgainItEndsTheSame) {  // R19, R51
   const auto setup = [this] {
     for (const auto& entry : std::filesystem::directory_iterator(dir_.path())) {
       if (entry.path().filename() != ".salius") std::filesystem::remove_all(entry.path());

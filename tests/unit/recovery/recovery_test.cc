@@ -12,15 +12,13 @@
 namespace salius::recovery {
 namespace {
 
-// R1
-TEST_F(RecoveryTest, CleanVolumeIsUnchangedAndNoReplicaIsAsked) {
+TEST_F(RecoveryTest, CleanVolumeIsUnchangedAndNoReplicaIsAsked) {  // R1
   ASSERT_OK(Run());
   EXPECT_EQ(report_.outcome, RecoveryOutcome::kClean);
   EXPECT_EQ(net_.at("a:1").fences, 0);
 }
 
-// R20, R81
-TEST_F(RecoveryTest, AckedRecordsComeBackFromAQuorum) {
+TEST_F(RecoveryTest, AckedRecordsComeBackFromAQuorum) {  // R20, R81
   NoteState();
   s_.Write(50, 0, "abc");
   s_.CreateFile(60, kRoot, "new");
@@ -48,8 +46,7 @@ TEST_F(RecoveryTest, AckedRecordsComeBackFromAQuorum) {
   EXPECT_EQ(report_.outcome, RecoveryOutcome::kClean);
 }
 
-// R33
-TEST_F(RecoveryTest, EachRecordIsFetchedOnce) {
+TEST_F(RecoveryTest, EachRecordIsFetchedOnce) {  // R33
   NoteState();
   for (int i = 0; i < 30; ++i) s_.Write(50, static_cast<uint64_t>(i), "x");
   Replicate({"a:1", "b:1", "c:1"});
@@ -78,8 +75,7 @@ TEST_F(RecoveryTest, RecordsSpreadOverReplicasAndTheStableLogAreJoined) {
   EXPECT_EQ(ReadFile(At("f")), "abcdefghi9");
 }
 
-// R45
-TEST_F(RecoveryTest, AGapAboveTheDurableMarkIsCut) {
+TEST_F(RecoveryTest, AGapAboveTheDurableMarkIsCut) {  // R45
   NoteState();
   s_.Write(50, 0, "a");
   s_.Write(50, 1, "b");
@@ -91,8 +87,7 @@ TEST_F(RecoveryTest, AGapAboveTheDurableMarkIsCut) {
   EXPECT_EQ(ReadFile(At("f")), "a123456789");
 }
 
-// R46
-TEST_F(RecoveryTest, AGapBelowADurableMarkRefusesAndForceReportsIt) {
+TEST_F(RecoveryTest, AGapBelowADurableMarkRefusesAndForceReportsIt) {  // R46
   NoteState();
   s_.Write(50, 0, "a");
   s_.Write(50, 1, "b");
@@ -110,8 +105,7 @@ TEST_F(RecoveryTest, AGapBelowADurableMarkRefusesAndForceReportsIt) {
   EXPECT_EQ(report_.unaccounted, (std::vector<std::pair<Seq, Seq>>{{2, 2}}));
 }
 
-// R27
-TEST_F(RecoveryTest, TooFewMembersRefuseAndNameTheMissing) {
+TEST_F(RecoveryTest, TooFewMembersRefuseAndNameTheMissing) {  // R27
   NoteState();
   s_.Write(50, 0, "abc");
   Replicate({"a:1", "b:1", "c:1"});
@@ -138,8 +132,7 @@ TEST_F(RecoveryTest, AllReplicasGoneRefuseInModeReplicated) {
   EXPECT_EQ(report_.outcome, RecoveryOutcome::kNotEnough);
 }
 
-// R24
-TEST_F(RecoveryTest, AReplicaThatAnswersUnknownDoesNotCount) {
+TEST_F(RecoveryTest, AReplicaThatAnswersUnknownDoesNotCount) {  // R24
   NoteState();
   net_.at("a:1").known = false;
   net_.at("b:1").known = false;
@@ -147,8 +140,7 @@ TEST_F(RecoveryTest, AReplicaThatAnswersUnknownDoesNotCount) {
   EXPECT_EQ(report_.quorum_counted, 1u);
 }
 
-// R28
-TEST_F(RecoveryTest, AReplicaThatComesBackWithinTheTimeIsAskedAgain) {
+TEST_F(RecoveryTest, AReplicaThatComesBackWithinTheTimeIsAskedAgain) {  // R28
   NoteState();
   s_.Write(50, 0, "abc");
   Replicate({"a:1", "b:1"});
@@ -159,8 +151,7 @@ TEST_F(RecoveryTest, AReplicaThatComesBackWithinTheTimeIsAskedAgain) {
   EXPECT_GE(net_.at("a:1").fences, 3);
 }
 
-// R28
-TEST_F(RecoveryTest, AHangingReplicaDoesNotHoldUpAQuorum) {
+TEST_F(RecoveryTest, AHangingReplicaDoesNotHoldUpAQuorum) {  // R28
   NoteState();
   s_.Write(50, 0, "abc");
   Replicate({"a:1", "b:1"});
@@ -170,8 +161,7 @@ TEST_F(RecoveryTest, AHangingReplicaDoesNotHoldUpAQuorum) {
   ASSERT_OK(Run());
 }
 
-// R29
-TEST_F(RecoveryTest, ModeLocalNeedsNoReplica) {
+TEST_F(RecoveryTest, ModeLocalNeedsNoReplica) {  // R29
   state_.mode = Mode::kLocal;
   NoteState();
   AppendStable({s_.Write(50, 0, "abc")});
@@ -180,8 +170,7 @@ TEST_F(RecoveryTest, ModeLocalNeedsNoReplica) {
   EXPECT_EQ(ReadFile(At("f")), "abc3456789");
 }
 
-// R41
-TEST_F(RecoveryTest, ModeLocalFencesAnsweringReplicasAndFetchesNothing) {
+TEST_F(RecoveryTest, ModeLocalFencesAnsweringReplicasAndFetchesNothing) {  // R41
   state_.mode = Mode::kLocal;
   NoteState();
   AppendStable({s_.Write(50, 0, "abc")});
@@ -193,8 +182,7 @@ TEST_F(RecoveryTest, ModeLocalFencesAnsweringReplicasAndFetchesNothing) {
   EXPECT_EQ(net_.at("a:1").fetches, 0);
 }
 
-// R30
-TEST_F(RecoveryTest, AnotherRecoverysPromiseIsRefusedUntilForced) {
+TEST_F(RecoveryTest, AnotherRecoverysPromiseIsRefusedUntilForced) {  // R30
   NoteState();
   net_.at("a:1").promised = kEpoch + 1;
   net_.at("a:1").token = 0x1234;
@@ -207,8 +195,7 @@ TEST_F(RecoveryTest, AnotherRecoverysPromiseIsRefusedUntilForced) {
   EXPECT_EQ(net_.at("b:1").promised, kEpoch + 2);
 }
 
-// R31
-TEST_F(RecoveryTest, ANewerSessionAtAReplicaIsDataLoss) {
+TEST_F(RecoveryTest, ANewerSessionAtAReplicaIsDataLoss) {  // R31
   NoteState();
   net_.at("c:1").epoch = kEpoch + 3;
   EXPECT_TRUE(absl::IsDataLoss(Run()));
@@ -218,8 +205,7 @@ TEST_F(RecoveryTest, ANewerSessionAtAReplicaIsDataLoss) {
 }
 
 // An epoch beyond kMaxCount cannot be noted, and above kMaxCount there is none for the next session.
-// R32
-TEST_F(RecoveryTest, AnEpochThatNoVolumeComesToIsNoAnswerEvenWhenForced) {
+TEST_F(RecoveryTest, AnEpochThatNoVolumeComesToIsNoAnswerEvenWhenForced) {  // R32
   NoteState();
   s_.Write(50, 0, "abc");
   Replicate({"a:1", "b:1", "c:1"});
@@ -231,8 +217,7 @@ TEST_F(RecoveryTest, AnEpochThatNoVolumeComesToIsNoAnswerEvenWhenForced) {
   EXPECT_NE(report_.replicas[2].detail.find("epoch"), std::string::npos);
 }
 
-// R32
-TEST_F(RecoveryTest, APromiseThatNoVolumeComesToIsNoAnswerEvenWhenForced) {
+TEST_F(RecoveryTest, APromiseThatNoVolumeComesToIsNoAnswerEvenWhenForced) {  // R32
   NoteState();
   net_.at("b:1").promised = kMaxCount - 1;
   net_.at("c:1").promised = kEpoch + 1'000'000;  // the token is another's
@@ -241,16 +226,14 @@ TEST_F(RecoveryTest, APromiseThatNoVolumeComesToIsNoAnswerEvenWhenForced) {
   EXPECT_EQ(ReadState().epoch, kEpoch + 1'000'001);
 }
 
-// R47
-TEST_F(RecoveryTest, ATrimBeyondTheCheckpointIsDataLoss) {
+TEST_F(RecoveryTest, ATrimBeyondTheCheckpointIsDataLoss) {  // R47
   state_.checkpoint = 4;
   NoteState();
   net_.at("b:1").trimmed = 5;
   EXPECT_TRUE(absl::IsDataLoss(Run()));
 }
 
-// R35
-TEST_F(RecoveryTest, BrokenStreamContinuesWhereItStopped) {
+TEST_F(RecoveryTest, BrokenStreamContinuesWhereItStopped) {  // R35
   NoteState();
   for (int i = 0; i < 20; ++i) s_.Write(50, static_cast<uint64_t>(i), "x");
   Replicate({"a:1", "b:1", "c:1"});
@@ -262,8 +245,7 @@ TEST_F(RecoveryTest, BrokenStreamContinuesWhereItStopped) {
             7u);
 }
 
-// R35
-TEST_F(RecoveryTest, AStreamThatEndsShortOfItsCountIsNotBelieved) {
+TEST_F(RecoveryTest, AStreamThatEndsShortOfItsCountIsNotBelieved) {  // R35
   NoteState();
   for (int i = 0; i < 9; ++i) s_.Write(50, static_cast<uint64_t>(i), "x");
   Replicate({"a:1", "b:1", "c:1"});
@@ -272,8 +254,7 @@ TEST_F(RecoveryTest, AStreamThatEndsShortOfItsCountIsNotBelieved) {
   EXPECT_EQ(report_.decided, 9u);
 }
 
-// R39
-TEST_F(RecoveryTest, ReplicaWithUnfetchableRecordsDoesNotCount) {
+TEST_F(RecoveryTest, ReplicaWithUnfetchableRecordsDoesNotCount) {  // R39
   NoteState();
   s_.Write(50, 0, "abc");
   Replicate({"a:1", "b:1"});
@@ -286,8 +267,7 @@ TEST_F(RecoveryTest, ReplicaWithUnfetchableRecordsDoesNotCount) {
   EXPECT_EQ(report_.outcome, RecoveryOutcome::kNotEnough);
 }
 
-// R39
-TEST_F(RecoveryTest, AReplicaThatCannotBeFetchedFromCountsWhenOthersHaveItsRecords) {
+TEST_F(RecoveryTest, AReplicaThatCannotBeFetchedFromCountsWhenOthersHaveItsRecords) {  // R39
   NoteState();
   s_.Write(50, 0, "abc");
   Replicate({"a:1", "b:1"});
@@ -298,8 +278,7 @@ TEST_F(RecoveryTest, AReplicaThatCannotBeFetchedFromCountsWhenOthersHaveItsRecor
   EXPECT_EQ(ReadFile(At("f")), "abc3456789");
 }
 
-// R37
-TEST_F(RecoveryTest, DamagedChunksAreNotUsed) {
+TEST_F(RecoveryTest, DamagedChunksAreNotUsed) {  // R37
   NoteState();
   s_.Write(50, 0, "abc");
   Replicate({"a:1", "b:1", "c:1"});
@@ -310,8 +289,7 @@ TEST_F(RecoveryTest, DamagedChunksAreNotUsed) {
 
 constexpr char kNoLife[] = "needs ext4 and Linux 6.8";
 
-// R13
-TEST_F(RecoveryTest, SameLifeKeepsAppliedRecordsAndReplaysTheRest) {
+TEST_F(RecoveryTest, SameLifeKeepsAppliedRecordsAndReplaysTheRest) {  // R13
   if (!NoteSameLife(kEpoch, 1, 0)) GTEST_SKIP() << kNoLife;
   s_.Write(50, 0, "abc");
   s_.Write(50, 5, "XY");
@@ -324,8 +302,7 @@ TEST_F(RecoveryTest, SameLifeKeepsAppliedRecordsAndReplaysTheRest) {
 }
 
 // Another process may have received an error of write-back: this one's sync succeeds.
-// R16
-TEST_F(RecoveryTest, ReplaysEverythingWhenTheKernelHasComplainedSinceTheSessionBegan) {
+TEST_F(RecoveryTest, ReplaysEverythingWhenTheKernelHasComplainedSinceTheSessionBegan) {  // R16
   if (!NoteSameLife(kEpoch, 1, 1)) GTEST_SKIP() << kNoLife;
   s_.Write(50, 0, "abc");
   s_.Write(50, 5, "XY");
@@ -336,8 +313,7 @@ TEST_F(RecoveryTest, ReplaysEverythingWhenTheKernelHasComplainedSinceTheSessionB
   EXPECT_EQ(ReadFile(At("f")), "abc..XY...");
 }
 
-// R18
-TEST_F(RecoveryTest, AnAppliedMarkOfAnotherEpochOrBootIsIgnored) {
+TEST_F(RecoveryTest, AnAppliedMarkOfAnotherEpochOrBootIsIgnored) {  // R18
   if (!NoteSameLife(kEpoch - 2, 1, 0)) GTEST_SKIP() << kNoLife;
   s_.Write(50, 0, "abc");
   Replicate({"a:1", "b:1", "c:1"});
@@ -413,8 +389,7 @@ TEST_F(RecoveryTest, ADryRunGivesNoIds) {
   EXPECT_EQ(*ReadFileId(fd.get()), 51u);
 }
 
-// R6, R8
-TEST_F(RecoveryTest, MissingPartsOfTheVolumeAreDataLoss) {
+TEST_F(RecoveryTest, MissingPartsOfTheVolumeAreDataLoss) {  // R6, R8
   NoteState();
   const std::string log = At(".salius/stable.log"), state = At(".salius/state");
   rename(log.c_str(), At("aside").c_str());
@@ -426,8 +401,7 @@ TEST_F(RecoveryTest, MissingPartsOfTheVolumeAreDataLoss) {
   ASSERT_OK(Run());
 }
 
-// R7
-TEST_F(RecoveryTest, AStateOfAnotherVolumeIsDataLoss) {
+TEST_F(RecoveryTest, AStateOfAnotherVolumeIsDataLoss) {  // R7
   state_.volume.bytes[0] ^= 1;
   unlink(At(".salius/state").c_str());
   const UniqueFd fd = SaliusFd();
@@ -436,8 +410,7 @@ TEST_F(RecoveryTest, AStateOfAnotherVolumeIsDataLoss) {
 }
 
 // The note was put back from a copy, or the latest of the two can no longer be read.
-// R2
-TEST_F(RecoveryTest, ACleanNoteThatIsOlderThanTheStableLogIsDataLoss) {
+TEST_F(RecoveryTest, ACleanNoteThatIsOlderThanTheStableLogIsDataLoss) {  // R2
   AppendStable({s_.Write(50, 0, "acknowledged")});
   state_.open = false;
   state_.epoch = kEpoch - 1;
@@ -450,8 +423,7 @@ TEST_F(RecoveryTest, ACleanNoteThatIsOlderThanTheStableLogIsDataLoss) {
   EXPECT_EQ(report_.outcome, RecoveryOutcome::kClean);
 }
 
-// R7
-TEST_F(RecoveryTest, AStableLogOfAnotherVolumeIsDataLossAlsoWithForce) {
+TEST_F(RecoveryTest, AStableLogOfAnotherVolumeIsDataLossAlsoWithForce) {  // R7
   NoteState();
   VolumeId other = config_.volume;
   other.bytes[0] ^= 1;
@@ -466,8 +438,7 @@ TEST_F(RecoveryTest, AStableLogOfAnotherVolumeIsDataLossAlsoWithForce) {
   }
 }
 
-// R82
-TEST_F(RecoveryTest, AFailedDropDoesNotFailTheRecovery) {
+TEST_F(RecoveryTest, AFailedDropDoesNotFailTheRecovery) {  // R82
   NoteState();
   s_.Write(50, 0, "a");
   Replicate({"a:1", "b:1", "c:1"});
@@ -476,8 +447,7 @@ TEST_F(RecoveryTest, AFailedDropDoesNotFailTheRecovery) {
   EXPECT_FALSE(ReadState().open);
 }
 
-// R82
-TEST_F(RecoveryTest, TheBallastIsMadeWholeAgain) {
+TEST_F(RecoveryTest, TheBallastIsMadeWholeAgain) {  // R82
   ASSERT_EQ(truncate(At(".salius/ballast").c_str(), 0), 0);
   ASSERT_OK(Run());
   struct stat st;
@@ -487,8 +457,7 @@ TEST_F(RecoveryTest, TheBallastIsMadeWholeAgain) {
   EXPECT_TRUE(report_.ballast_restored);
 }
 
-// R3
-TEST_F(RecoveryTest, TwoRecoveriesAtOnceAreRefused) {
+TEST_F(RecoveryTest, TwoRecoveriesAtOnceAreRefused) {  // R3
   NoteState();
   auto first = VolumeDir::Open(dir_.path(), true);
   ASSERT_OK(first.status());

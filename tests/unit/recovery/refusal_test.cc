@@ -24,8 +24,7 @@ TEST(RefusalOnExt3Test, AnAllocationThatTheFileSystemDoesNotKnowIsRefusedNotFata
 }
 
 // ext4 takes no target that does not fit into a block.
-// R60
-TEST(RefusalOnSmallBlocksTest, SymlinkWithTooLongATargetIsLeftOut) {
+TEST(RefusalOnSmallBlocksTest, SymlinkWithTooLongATargetIsLeftOut) {  // R60
   LoopExt4 disk(16, "-b 1024");
   if (!disk.mounted()) GTEST_SKIP() << "needs root and a loop device";
   Tree tree(disk.path());
@@ -55,8 +54,7 @@ class MostLinksTest : public RefusalTest {
   }
 };
 
-// R60
-TEST_F(MostLinksTest, OneMoreIsLeftOut) {
+TEST_F(MostLinksTest, OneMoreIsLeftOut) {  // R60
   s_.Chmod(kFile, 0600);
   s_.Link(kFile, kRoot, "more");
   ASSERT_OK(tree_->Run(s_));
@@ -100,8 +98,7 @@ TEST_F(MostLinksTest, LinkPastTheLimitIsLeftOutAndEarlierOnesStay) {
   }
 }
 
-// R61
-TEST_F(MostLinksTest, OneMoreBehindWhichTheDirectoryChangesIsAnError) {
+TEST_F(MostLinksTest, OneMoreBehindWhichTheDirectoryChangesIsAnError) {  // R61
   s_.Link(kFile, kRoot, "more");
   s_.CreateFile(60, kRoot, "later");
   EXPECT_EQ(StatusErrno(tree_->Run(s_)), EMLINK);
@@ -173,22 +170,19 @@ TEST(RefusalOnExt3Test, ADirectoryThatFindsNoRoomAmongOthersStaysWhereItWas) {
   EXPECT_TRUE(tree.report.lost_and_found.empty());
 }
 
-// R62
-TEST_F(RefusalTest, AttributesOfAFileThatWasMadeImmutableMeanwhile) {
+TEST_F(RefusalTest, AttributesOfAFileThatWasMadeImmutableMeanwhile) {  // R62
   s_.Chmod(kFile, 0600);
   ExpectStoppedByMark("f");
   EXPECT_EQ(tree_->Stat("f").st_mode & 07777u, 0600u);
 }
 
-// R62
-TEST_F(RefusalTest, DataOfAFileThatWasMadeImmutableMeanwhile) {
+TEST_F(RefusalTest, DataOfAFileThatWasMadeImmutableMeanwhile) {  // R62
   s_.Write(kFile, 0, "new");
   ExpectStoppedByMark("f");
   EXPECT_EQ(ReadFile(tree_->At("f")), "new");
 }
 
-// R62
-TEST_F(RefusalTest, NameInADirectoryThatWasMadeImmutableMeanwhile) {
+TEST_F(RefusalTest, NameInADirectoryThatWasMadeImmutableMeanwhile) {  // R62
   mkdir(tree_->At("d").c_str(), 0755);
   tree_->SetId("d", 60);
   s_.CreateFile(61, 60, "n");

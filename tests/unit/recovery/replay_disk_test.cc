@@ -9,8 +9,7 @@ namespace {
 
 constexpr FileId kRoot = kRootFileId;
 
-// R63
-TEST(ReplaySpaceTest, TheBallastIsFreedWhenTheDiskIsFull) {
+TEST(ReplaySpaceTest, TheBallastIsFreedWhenTheDiskIsFull) {  // R63
   LoopExt4 disk(32);
   if (!disk.mounted()) GTEST_SKIP() << "needs root and a loop device";
   Tree tree(disk.path());
@@ -121,8 +120,7 @@ class FullDiskTest : public ::testing::Test {
   std::string expected_;
 };
 
-// R63
-TEST_F(FullDiskTest, FileReplacedByARenameMakesRoom) {
+TEST_F(FullDiskTest, FileReplacedByARenameMakesRoom) {  // R63
   File("place", 51, Large());
   File("new", 52, "new");
   Fill();
@@ -199,8 +197,7 @@ TEST_F(FullDiskTest, ACopyMakesNoRoomForItsFirstFile) {
   EXPECT_EQ(ReadFile(tree_->At("moved")), "copy");
 }
 
-// R71
-TEST_F(FullDiskTest, UnneededHiddenFilesMakeRoom) {
+TEST_F(FullDiskTest, UnneededHiddenFilesMakeRoom) {  // R71
   File(Hidden(70), 70, std::string(12 << 20, 'o'));  // no record knows it
   File(Hidden(71), 71, std::string(12 << 20, 'o'));
   File(Hidden(72), 72, "linked later");
@@ -241,8 +238,7 @@ TEST_F(FullDiskTest, BlocksBehindTheEndThatATruncateTookMakeRoom) {
   for (const char* name : {"cut", "uncut"}) EXPECT_LE(tree_->Stat(name).st_blocks, 32) << name;
 }
 
-// R64
-TEST_F(FullDiskTest, DataTruncatedLaterNeedsNoRoom) {
+TEST_F(FullDiskTest, DataTruncatedLaterNeedsNoRoom) {  // R64
   Fill();
   const int64_t before = tree_->Stat("filler").st_size;
   s_.Stamp(Op::kFallocate, kHere, "", 0, uint64_t{1} << 30);

@@ -33,8 +33,7 @@ absl::Status PlanStatus(const Stamper& stamper) {
   return PlanReplay(PointersTo(set)).status();
 }
 
-// R54
-TEST(ReplayPlanTest, OpsOfOneFileStayInOrder) {
+TEST(ReplayPlanTest, OpsOfOneFileStayInOrder) {  // R54
   Stamper s(1);
   s.Write(50, 0, "a");
   s.Write(51, 0, "b");
@@ -48,8 +47,7 @@ TEST(ReplayPlanTest, OpsOfOneFileStayInOrder) {
   EXPECT_TRUE(p.Object(50).needed);
 }
 
-// R55
-TEST(ReplayPlanTest, OnDiskSkipsDataUpToItsSeqAndNoAttributes) {
+TEST(ReplayPlanTest, OnDiskSkipsDataUpToItsSeqAndNoAttributes) {  // R55
   Stamper s(1);
   s.Write(50, 0, "a");      // 1
   s.Chmod(50, 0600);        // 2
@@ -67,8 +65,7 @@ TEST(ReplayPlanTest, OnDiskSkipsDataUpToItsSeqAndNoAttributes) {
   EXPECT_EQ(p.Object(51).ops.size(), 1u);
 }
 
-// R56
-TEST(ReplayPlanTest, CancelledOperationsAreNotPerformed) {
+TEST(ReplayPlanTest, CancelledOperationsAreNotPerformed) {  // R56
   Stamper s(1);
   s.CreateFile(60, kRoot, "a");          // 1
   s.Rename(60, kRoot, "a", kRoot, "b");  // 2
@@ -122,8 +119,7 @@ TEST(ReplayPlanTest, RenameBetweenTwoNamesOfOneFileDoesNothing) {
   EXPECT_EQ(p.Target(kRoot, "b"), 60u);
 }
 
-// R66
-TEST(ReplayPlanTest, FatesOfFilesThatWereThereBefore) {
+TEST(ReplayPlanTest, FatesOfFilesThatWereThereBefore) {  // R66
   Stamper s(1);
   s.Write(50, 0, "only data");
   s.Unlink(51, kRoot, "gone");
@@ -150,8 +146,7 @@ TEST(ReplayPlanTest, FatesOfFilesThatWereThereBefore) {
   EXPECT_FALSE(p.Object(55).needed);
 }
 
-// R65
-TEST(ReplayPlanTest, UnlinkWithoutIdUsesTheBindingOfTheLog) {
+TEST(ReplayPlanTest, UnlinkWithoutIdUsesTheBindingOfTheLog) {  // R65
   Stamper s(1);
   s.CreateFile(60, kRoot, "a");
   s.Unlink(kNoFileId, kRoot, "a");
@@ -165,8 +160,7 @@ TEST(ReplayPlanTest, UnlinkWithoutIdUsesTheBindingOfTheLog) {
   EXPECT_EQ(p.Target(kRoot, "old"), 61u);
 }
 
-// R72
-TEST(ReplayPlanTest, ANamelessFileIsGoneUnlessLinked) {
+TEST(ReplayPlanTest, ANamelessFileIsGoneUnlessLinked) {  // R72
   Stamper s(1);
   s.CreateFile(60, kNoFileId, "");
   s.Write(60, 0, "x");
@@ -179,8 +173,7 @@ TEST(ReplayPlanTest, ANamelessFileIsGoneUnlessLinked) {
   EXPECT_EQ(p.plan.bindings.size(), 1u);
 }
 
-// R57
-TEST(ReplayPlanTest, MtimeIsTheLastDataRecordsUnlessSetLater) {
+TEST(ReplayPlanTest, MtimeIsTheLastDataRecordsUnlessSetLater) {  // R57
   Stamper s(1);
   s.Write(50, 0, "a");
   s.Write(51, 0, "a");
@@ -195,8 +188,7 @@ TEST(ReplayPlanTest, MtimeIsTheLastDataRecordsUnlessSetLater) {
   EXPECT_EQ(p.Object(52).mtime_ns, 1'600'000'000'006'000'000u);
 }
 
-// R57
-TEST(ReplayPlanTest, ACreatedFileWithoutDataHasTheTimeOfItsCreation) {
+TEST(ReplayPlanTest, ACreatedFileWithoutDataHasTheTimeOfItsCreation) {  // R57
   Stamper s(1);
   s.Create(50, kRootFileId, "empty", S_IFREG | 0644);
   s.Create(51, kRootFileId, "dir", S_IFDIR | 0755);

@@ -53,8 +53,7 @@ void RunSeed(uint64_t seed, const std::string& path) {
   ASSERT_FALSE(Exists(path + "/.salius/lost"));
 }
 
-// R73, R80
-TEST(ReplayRandomTest, AnyDiskStateConvergesToT) {
+TEST(ReplayRandomTest, AnyDiskStateConvergesToT) {  // R73, R80
   const uint64_t from = FromEnvironment("SALIUS_REPLAY_FIRST_SEED", 1);
   const uint64_t seeds = FromEnvironment("SALIUS_REPLAY_SEEDS", 400);
   for (uint64_t seed = from; seed < from + seeds; ++seed) {

@@ -61,8 +61,7 @@ TEST_F(ReplayTest, OfTwoFilesWithOneIdTheOneOfTheSessionIsChanged) {
   }
 }
 
-// R66
-TEST_F(ReplayTest, CopyIsNotTakenForTheRemovedFile) {
+TEST_F(ReplayTest, CopyIsNotTakenForTheRemovedFile) {  // R66
   WriteFile(tree_.At("copy"), "old");
   tree_.SetId("copy", 50);
   s_.Write(50, 0, "new");
@@ -106,8 +105,7 @@ TEST_F(ReplayTest, APathThroughASymlinkIsNotFollowed) {
   EXPECT_TRUE(absl::IsDataLoss(tree_.Run(s_)));
 }
 
-// R68
-TEST_F(ReplayTest, ACreatedFileThatTheDiskLostIsRebuilt) {
+TEST_F(ReplayTest, ACreatedFileThatTheDiskLostIsRebuilt) {  // R68
   s_.MakeDir(60, kRoot, "d");
   s_.CreateFile(61, 60, "f");
   s_.Write(61, 0, "hello");
@@ -125,8 +123,7 @@ TEST_F(ReplayTest, ACreatedFileThatTheDiskLostIsRebuilt) {
   EXPECT_TRUE(std::filesystem::is_empty(tree_.At(".salius/tmp")));
 }
 
-// R70
-TEST_F(ReplayTest, AnOldFileThatIsMissingIsDataLossAndChangesNothing) {
+TEST_F(ReplayTest, AnOldFileThatIsMissingIsDataLossAndChangesNothing) {  // R70
   WriteFile(tree_.At("other"), "o");
   tree_.SetId("other", 51);
   s_.Write(51, 0, "X");
@@ -137,8 +134,7 @@ TEST_F(ReplayTest, AnOldFileThatIsMissingIsDataLossAndChangesNothing) {
   EXPECT_EQ(ReadFile(tree_.At("other")), "o");
 }
 
-// R70
-TEST_F(ReplayTest, ForceKeepsFilesOfAMissingDirectory) {
+TEST_F(ReplayTest, ForceKeepsFilesOfAMissingDirectory) {  // R70
   WriteFile(tree_.At("other"), "old data");
   tree_.SetId("other", 51);
   mkdir(tree_.At("moved").c_str(), 0755);
@@ -158,8 +154,7 @@ TEST_F(ReplayTest, ForceKeepsFilesOfAMissingDirectory) {
 }
 
 // The disk is ahead of the records that are kept: a file under a name that goes has no other one.
-// R79
-TEST_F(ReplayTest, KeptFileSurvivesRemovalOfItsCurrentName) {
+TEST_F(ReplayTest, KeptFileSurvivesRemovalOfItsCurrentName) {  // R79
   WriteFile(tree_.At("log.2"), "older");
   tree_.SetId("log.2", 51);
   WriteFile(tree_.At("log.1"), "kept");  // "log" before a record that is left out
@@ -225,8 +220,7 @@ TEST_F(ReplayTest, ScanSkipsFileSystemsMountedBelow) {
   EXPECT_EQ(ReadFile(tree_.At("z/f")), "x...");
 }
 
-// R70
-TEST_F(ReplayTest, ForceContinuesWithoutAMissingFileAndNamesIt) {
+TEST_F(ReplayTest, ForceContinuesWithoutAMissingFileAndNamesIt) {  // R70
   WriteFile(tree_.At("other"), "o");
   tree_.SetId("other", 51);
   s_.Write(51, 0, "X");
@@ -238,16 +232,14 @@ TEST_F(ReplayTest, ForceContinuesWithoutAMissingFileAndNamesIt) {
   EXPECT_EQ(tree_.report.missing.size(), 2u);
 }
 
-// R69
-TEST_F(ReplayTest, LostFileWithBulkDataIsDataLoss) {
+TEST_F(ReplayTest, LostFileWithBulkDataIsDataLoss) {  // R69
   s_.CreateFile(60, kRoot, "bulk");
   s_.Write(60, 0, "x");
   s_.OnDisk(60, 2);
   EXPECT_TRUE(absl::IsDataLoss(tree_.Run(s_)));
 }
 
-// R55
-TEST_F(ReplayTest, OnDiskDataIsNotOverwritten) {
+TEST_F(ReplayTest, OnDiskDataIsNotOverwritten) {  // R55
   WriteFile(tree_.At("f"), "newer");
   tree_.SetId("f", 50);
   s_.Write(50, 0, "older");
@@ -290,8 +282,7 @@ TEST_F(ReplayTest, AnOwnerThatIsOnTheDiskTakesNoCapabilityAway) {
   EXPECT_EQ(getxattr(tree_.At("f").c_str(), kAttribute, there, sizeof(there)), 20);
 }
 
-// R67
-TEST_F(ReplayTest, AMissingFileThatTLeavesUnboundIsSkipped) {
+TEST_F(ReplayTest, AMissingFileThatTLeavesUnboundIsSkipped) {  // R67
   s_.Write(50, 0, "x");
   s_.Unlink(50, kRoot, "f");
   ASSERT_OK(tree_.Run(s_));
@@ -309,8 +300,7 @@ TEST_F(ReplayTest, AnUnlinkedFileThatHasAnotherNameIsWritten) {
   EXPECT_EQ(ReadFile(tree_.At("two")), "x...");
 }
 
-// R57
-TEST_F(ReplayTest, MtimeComesFromTheRecord) {
+TEST_F(ReplayTest, MtimeComesFromTheRecord) {  // R57
   WriteFile(tree_.At("f"), "x");
   WriteFile(tree_.At("g"), "x");
   tree_.SetId("f", 50);
@@ -324,8 +314,7 @@ TEST_F(ReplayTest, MtimeComesFromTheRecord) {
   EXPECT_EQ(tree_.Stat("g").st_mtim.tv_sec, 12345);
 }
 
-// R75
-TEST_F(ReplayTest, ThreeFilesRenamedInACircle) {
+TEST_F(ReplayTest, ThreeFilesRenamedInACircle) {  // R75
   for (const auto& [name, id] : {std::pair("a", 50), std::pair("b", 51), std::pair("c", 52)}) {
     WriteFile(tree_.At(name), name);
     tree_.SetId(name, static_cast<FileId>(id));
@@ -341,8 +330,7 @@ TEST_F(ReplayTest, ThreeFilesRenamedInACircle) {
   EXPECT_FALSE(Exists(tree_.At("t")));
 }
 
-// R74
-TEST_F(ReplayTest, ADirectoryAndItsParentChangePlaces) {
+TEST_F(ReplayTest, ADirectoryAndItsParentChangePlaces) {  // R74
   mkdir(tree_.At("p").c_str(), 0755);
   mkdir(tree_.At("p/c").c_str(), 0755);
   tree_.SetId("p", 50);
@@ -356,8 +344,7 @@ TEST_F(ReplayTest, ADirectoryAndItsParentChangePlaces) {
   EXPECT_FALSE(Exists(tree_.At("p")));
 }
 
-// R77
-TEST_F(ReplayTest, ADirectoryAheadOfItsChildrensRemovalIsEmptiedAndRemoved) {
+TEST_F(ReplayTest, ADirectoryAheadOfItsChildrensRemovalIsEmptiedAndRemoved) {  // R77
   mkdir(tree_.At("d").c_str(), 0755);
   mkdir(tree_.At("d/e").c_str(), 0755);
   WriteFile(tree_.At("d/e/f"), "x");
@@ -373,8 +360,7 @@ TEST_F(ReplayTest, ADirectoryAheadOfItsChildrensRemovalIsEmptiedAndRemoved) {
   EXPECT_TRUE(tree_.report.lost_and_found.empty());
 }
 
-// R78
-TEST_F(ReplayTest, UnknownFilesAreKeptInLost) {
+TEST_F(ReplayTest, UnknownFilesAreKeptInLost) {  // R78
   // One name belongs to another file at T, and one to a directory that T removed.
   WriteFile(tree_.At("a"), "from outside");
   mkdir(tree_.At("d").c_str(), 0755);
@@ -410,8 +396,7 @@ TEST_F(ReplayTest, LostNamesDoNotCollide) {
   EXPECT_EQ(kept, 3);
 }
 
-// R76
-TEST_F(ReplayTest, AFileRemovedWithoutAnIdGoes) {
+TEST_F(ReplayTest, AFileRemovedWithoutAnIdGoes) {  // R76
   WriteFile(tree_.At("a"), "x");
   mkdir(tree_.At("d").c_str(), 0755);
   s_.Unlink(kNoFileId, kRoot, "a");
@@ -477,8 +462,7 @@ TEST_F(ReplayTest, ADamagedIdOnTheDiskIsDataLoss) {
   EXPECT_TRUE(absl::IsDataLoss(tree_.Run(s_)));
 }
 
-// R58
-TEST_F(ReplayTest, AttributesOfACreatedFileAreSetAgain) {
+TEST_F(ReplayTest, AttributesOfACreatedFileAreSetAgain) {  // R58
   // Its name reached the disk, its owner and mode did not.
   WriteFile(tree_.At("f"), "x");
   chmod(tree_.At("f").c_str(), 0600);

@@ -15,8 +15,7 @@ namespace salius::recovery {
 namespace {
 
 // ext4 keeps all attributes of an inode in one block.
-// R59
-TEST_F(RefusedXattrTest, AttributesThatWereTakenBackNeedNoRoomBesideTheLatest) {
+TEST_F(RefusedXattrTest, AttributesThatWereTakenBackNeedNoRoomBesideTheLatest) {  // R59
   SetXattr("user.a", std::string(2100, 'a'));
   s_.Stamp(Op::kRemoveXattr, kFile, XattrBody{"user.a", ""}.Encode());
   SetXattr("user.b", std::string(3000, 'b'));
@@ -28,8 +27,7 @@ TEST_F(RefusedXattrTest, AttributesThatWereTakenBackNeedNoRoomBesideTheLatest) {
   }
 }
 
-// R60
-TEST_F(RefusedXattrTest, AttributeWithoutRoomIsLeftOutWhenItIsTheLastChange) {
+TEST_F(RefusedXattrTest, AttributeWithoutRoomIsLeftOutWhenItIsTheLastChange) {  // R60
   SetXattr("user.a", std::string(2100, 'a'));
   SetXattr("user.b", std::string(3000, 'b'));
   for (int round = 0; round < 2; ++round) {  // the second time the disk is ahead
@@ -54,8 +52,7 @@ TEST_F(RefusedXattrTest, EarlierValueOfAnOmittedAttributeStays) {
 }
 
 // A session that continued was not refused it, or has cancelled it.
-// R61
-TEST_F(RefusedXattrTest, AttributeWithoutRoomBehindWhichAnotherChangeFollowsIsAnError) {
+TEST_F(RefusedXattrTest, AttributeWithoutRoomBehindWhichAnotherChangeFollowsIsAnError) {  // R61
   for (const bool link : {false, true}) {
     Stamper s(7);
     s.Stamp(Op::kSetXattr, kFile, XattrBody{"user.a", std::string(2100, 'a')}.Encode());

@@ -40,8 +40,7 @@ TEST(RunFileTest, ImpossibleNoteIsRefused) {
   EXPECT_TRUE(absl::IsInvalidArgument(DecodeRunNote(AsBytes(EncodeRunNote(note))).status()));
 }
 
-// R19
-TEST(RunFileTest, IsFoundAgainOnlyForItsVolumeAndEpoch) {
+TEST(RunFileTest, IsFoundAgainOnlyForItsVolumeAndEpoch) {  // R19
   TempDir dir;
   const UniqueFd fd = MustOpen(dir.path());
   EXPECT_FALSE(ReadRunNote(fd.get(), TestVolume(), 7)->has_value());

@@ -44,8 +44,7 @@ TEST_F(OpenTest, ExistingFilesAreSynced) {
   EXPECT_EQ(scratch->StatAfterPowerCut("f").st_size, 5);
 }
 
-// R2
-TEST_F(OpenTest, ANoteOfAnotherVolumeIsRefused) {
+TEST_F(OpenTest, ANoteOfAnotherVolumeIsRefused) {  // R2
   MakeClosed(64 * kMiB);
   if (IsSkipped()) return;
   ChangeState([](VolumeState& state) { state.volume.bytes[0] ^= 1; });
@@ -55,8 +54,7 @@ TEST_F(OpenTest, ANoteOfAnotherVolumeIsRefused) {
 }
 
 // The last session's note may have become unreadable, or an older one was put back.
-// R2
-TEST_F(OpenTest, ACleanNoteThatIsOlderThanTheStableLogIsRefused) {
+TEST_F(OpenTest, ACleanNoteThatIsOlderThanTheStableLogIsRefused) {  // R2
   MakeClosed(64 * kMiB);
   if (IsSkipped()) return;
   {

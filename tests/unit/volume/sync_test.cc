@@ -66,8 +66,7 @@ TEST(FsKindTest, MountedWithoutBarriersIsSeen) {
   }
 }
 
-// R17
-TEST(AppliedMarkTest, MarkIsReliedOnWhereAStoreNeedsNoJournal) {
+TEST(AppliedMarkTest, MarkIsReliedOnWhereAStoreNeedsNoJournal) {  // R17
   for (const auto& [mkfs, options, relied] : {std::tuple{"mkfs.ext4 -q", "", true},
                                               {"mkfs.ext4 -q", "data=journal", false},
                                               {"mkfs.xfs -q", "", false}}) {
