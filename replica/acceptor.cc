@@ -28,20 +28,14 @@ int64_t OverdueAfterNs(const VolumeSlot& slot) {
 
 }  // namespace
 
-std::string_view DropName(Drop reason) {
-  static constexpr std::array<std::string_view, kDropReasons> kNames = {
-      "corrupt_frame",  "truncated",   "not_for_replica", "unknown_volume",
-      "foreign_epoch",  "bad_session", "fenced",          "corrupt_record",
-      "foreign_record", "trimmed",     "below_base",      "duplicate",
-      "conflict",       "memory_full", "out_of_window",   "rate_limited"};
-  return kNames[static_cast<size_t>(reason)];
-}
-
 Acceptor::Acceptor(Arena& arena, const Options& options, int64_t now_ns, AttachReport* report)
-    : arena_(arena), options_(options), tick_ns_(now_ns) {
+    : arena_(arena),
+      options_(options),
+      tick_ns_(now_ns),
+      promises_(options.most_promises, options.peer_share_percent) {
   AttachReport result;
   result.damaged = arena_.damaged();
-  LoadPromises(now_ns);
+  promises_.Load(options_.promises, now_ns);
   for (uint32_t i = 0; i < arena_.geometry().slot_count; ++i) {
     const VolumeSlot* const slot = arena_.slot(i);
     if (slot == nullptr) continue;
@@ -59,7 +53,7 @@ Acceptor::Acceptor(Arena& arena, const Options& options, int64_t now_ns, AttachR
     ++result.volumes;
     // Each may know more than the other: a process was killed before it wrote the file, or the file
     // is newer than an arena on a disk.
-    Promise& promise = promises_[slot->volume].promise;
+    Promise promise = promises_.Of(slot->volume);
     promise.volume = slot->volume;
     promise.opened = std::max(promise.opened, slot->epoch);
     if (slot->promise_epoch > promise.promised) {
@@ -71,6 +65,7 @@ Acceptor::Acceptor(Arena& arena, const Options& options, int64_t now_ns, AttachR
       arena_.WriteSlot(i, volume->slot);
       arena_.WriteSlot(i, volume->slot);
     }
+    promises_.Keep(promise, promises_.LifeOf(slot->volume));
     if (slot->epoch != 0) {
       StartLog(*volume, now_ns);
       const VolumeLog::RebuildReport rebuilt = volume->log->Rebuild(options_.for_each);
@@ -99,54 +94,9 @@ Acceptor::Volume* Acceptor::Find(const VolumeId& volume) {
   return it == volumes_.end() ? nullptr : it->second.get();
 }
 
-// ---- promises -----------------------------------------------------------------------------------
-
-void Acceptor::LoadPromises(int64_t now_ns) {
-  for (const Promise& promise : options_.promises) promises_[promise.volume] = {promise, now_ns};
-}
-
-Promise Acceptor::PromiseOf(const VolumeId& volume) const {
-  const auto it = promises_.find(volume);
-  return it == promises_.end() ? Promise{} : it->second.promise;
-}
-
-PromiseSnapshot Acceptor::Promises(uint64_t known) const {
-  PromiseSnapshot snapshot{promises_version_, {}};
-  if (known == promises_version_) return snapshot;
-  snapshot.promises.reserve(promises_.size());
-  for (const auto& [id, kept] : promises_) {
-    // Skip an entry without session and promise, and one without volume: a damaged slot left it.
-    if (kept.promise.fence_epoch() == 0 || id == VolumeId{}) continue;
-    snapshot.promises.push_back(kept.promise);
-  }
-  return snapshot;
-}
-
 absl::Status Acceptor::RoomForPromise(const PeerId& peer) {
-  const size_t share = options_.most_promises * options_.peer_share_percent / 100;
-  if (peer != PeerId{} && promises_.size() >= share) {
-    size_t of_peer = 0;
-    for (const auto& [id, kept] : promises_) {
-      of_peer += kept.promise.peer == peer && kept.promise.promised != 0 ? 1 : 0;
-    }
-    if (of_peer >= share) {  // J
-      return absl::ResourceExhaustedError(absl::StrFormat(
-          "%s has %d promises here, all that one host may have: `salius forget` those of volumes "
-          "that are used no more",
-          PeerText(peer), of_peer));
-    }
-  }
-  if (promises_.size() < options_.most_promises) return absl::OkStatus();
-  for (auto it = promises_.begin(); it != promises_.end(); ++it) {
-    // Drop a volume whose last session was closed in order, and that no recovery asked about.
-    if (it->second.promise.promised != 0 || Find(it->first) != nullptr) continue;
-    promises_.erase(it);
-    return absl::OkStatus();
-  }
-  return absl::ResourceExhaustedError(
-      absl::StrFormat("this replica keeps %d promises already, all that it can: `salius forget` "
-                      "those of volumes that are used no more",
-                      promises_.size()));
+  return promises_.MakeRoom(peer,
+                            [this](const VolumeId& volume) { return Find(volume) != nullptr; });
 }
 
 // ---- sessions -----------------------------------------------------------------------------------
@@ -164,7 +114,7 @@ absl::Status Acceptor::CheckOpen(const Volume* volume, const SessionParams& para
         absl::StrFormat("multicast address of %d bytes: at most %d are allowed",
                         params.multicast.size(), kMaxMulticastBytes));
   }
-  const Promise promise = PromiseOf(params.volume);
+  const Promise promise = promises_.Of(params.volume);
   // D
   if (params.epoch < promise.promised) {
     return absl::FailedPreconditionError(
@@ -195,7 +145,7 @@ absl::Status Acceptor::CheckShare(const Volume* volume, const PeerId& peer, uint
   if (peer == PeerId{}) return absl::OkStatus();
   uint64_t slots = 0, segments = 0;
   for (const auto& [id, other] : volumes_) {
-    if (other.get() == volume || PromiseOf(id).peer != peer) continue;
+    if (other.get() == volume || promises_.Of(id).peer != peer) continue;
     ++slots;
     segments += other->slot.grant_segments;
   }
@@ -247,7 +197,7 @@ absl::StatusOr<uint64_t> Acceptor::OpenSession(int64_t now_ns, const SessionPara
   }
   const uint64_t memory = params.memory_bytes != 0 ? params.memory_bytes : kDefaultLogMaxBytes;
   SALIUS_ASSIGN_OR_RETURN(const uint32_t grant, Grant(volume, params, memory));
-  Promise promise = PromiseOf(params.volume);
+  Promise promise = promises_.Of(params.volume);
   if (promise.fence_epoch() == 0) SALIUS_RETURN_IF_ERROR(RoomForPromise(params.peer));
 
   VolumeSlot slot;
@@ -278,8 +228,8 @@ absl::StatusOr<uint64_t> Acceptor::OpenSession(int64_t now_ns, const SessionPara
   promise.volume = params.volume;
   promise.opened = params.epoch;
   promise.peer = params.peer;
-  promises_[params.volume] = {promise, now_ns};
-  ++promises_version_;
+  promises_.Keep(promise, now_ns);
+  promises_.Changed();
   StartLog(*volume, now_ns);
   return volume->log->free_bytes();
 }
@@ -308,7 +258,7 @@ absl::StatusOr<Acceptor::FenceResult> Acceptor::Fence(const VolumeId& volume_id,
   if (epoch > kMaxCount) {
     return absl::InvalidArgumentError(absl::StrFormat("epoch %d: at most %d", epoch, kMaxCount));
   }
-  Promise promise = PromiseOf(volume_id);
+  Promise promise = promises_.Of(volume_id);
   // C
   const bool newer = epoch > promise.fence_epoch();
   const bool again = epoch == promise.promised && token == promise.token;
@@ -320,8 +270,8 @@ absl::StatusOr<Acceptor::FenceResult> Acceptor::Fence(const VolumeId& volume_id,
   }
   promise.promised = epoch;
   promise.token = token;
-  promises_[volume_id] = {promise, tick_ns_};
-  if (newer) ++promises_version_;
+  promises_.Keep(promise, tick_ns_);
+  if (newer) promises_.Changed();
   if (Volume* const volume = Find(volume_id); volume != nullptr) {
     VolumeSlot& slot = volume->slot;
     slot.promise_epoch = epoch;
@@ -351,11 +301,8 @@ absl::StatusOr<uint64_t> Acceptor::DropVolume(const VolumeId& volume_id, Epoch e
   const uint64_t bytes = volume->log != nullptr ? volume->log->bytes() : 0;
   // F: the promise is in promises_, and has been on a disk since before it was answered. That a
   // session was open is forgotten with its log.
-  Kept& kept = promises_[volume_id];
-  kept.life_ns = LifeOf(volume_id);
-  kept.promise.opened = 0;
-  if (kept.promise.promised == 0) promises_.erase(volume_id);
-  ++promises_version_;
+  promises_.CloseSession(volume_id, LifeOf(volume_id));
+  promises_.Changed();
   arena_.FreeSlot(volume->slot_index);
   DropLog(*volume);
   volumes_.erase(volume_id);
@@ -363,8 +310,7 @@ absl::StatusOr<uint64_t> Acceptor::DropVolume(const VolumeId& volume_id, Epoch e
 }
 
 int64_t Acceptor::LifeOf(const VolumeId& volume_id) const {
-  const auto kept = promises_.find(volume_id);
-  const int64_t life = kept == promises_.end() ? 0 : kept->second.life_ns;
+  const int64_t life = promises_.LifeOf(volume_id);
   const Volume* const volume = Find(volume_id);
   return volume == nullptr ? life : std::max(life, volume->last_life_ns);
 }
@@ -372,7 +318,7 @@ int64_t Acceptor::LifeOf(const VolumeId& volume_id) const {
 absl::StatusOr<Acceptor::Forgotten> Acceptor::Forget(int64_t now_ns, const VolumeId& volume_id,
                                                      bool force) {
   Volume* const volume = Find(volume_id);
-  const Promise promise = PromiseOf(volume_id);
+  const Promise promise = promises_.Of(volume_id);
   Forgotten result;
   if (volume == nullptr && promise.fence_epoch() == 0) return result;
   result.known = true;
@@ -400,8 +346,8 @@ absl::StatusOr<Acceptor::Forgotten> Acceptor::Forget(int64_t now_ns, const Volum
     DropLog(*volume);
     volumes_.erase(volume_id);
   }
-  promises_.erase(volume_id);
-  ++promises_version_;
+  promises_.Forget(volume_id);
+  promises_.Changed();
   return result;
 }
 
@@ -435,7 +381,7 @@ Inventory Acceptor::GetInventory(int64_t now_ns, const VolumeId& volume_id) cons
   const Volume* const volume = Find(volume_id);
   if (volume != nullptr) return InventoryOf(*volume, now_ns);
   Inventory promised;
-  promised.promised_epoch = PromiseOf(volume_id).promised;
+  promised.promised_epoch = promises_.Of(volume_id).promised;
   return promised;
 }
 
@@ -494,7 +440,7 @@ Acceptor::TickReport Acceptor::Tick(int64_t now_ns) {
 std::vector<Acceptor::VolumeStatus> Acceptor::Status(int64_t now_ns) const {
   std::vector<VolumeStatus> status;
   status.reserve(volumes_.size());
-  for (const auto& [id, kept] : promises_) {
+  for (const auto& [id, kept] : promises_.all()) {
     const Volume* const volume = Find(id);
     if (volume == nullptr && kept.promise.promised == 0) continue;
     const uint64_t segments = volume != nullptr ? volume->slot.grant_segments : 0;

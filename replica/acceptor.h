@@ -48,6 +48,7 @@
 #include "replica/arena.h"
 #include "replica/log_store.h"
 #include "replica/promise.h"
+#include "replica/promise_book.h"
 
 namespace salius {
 
@@ -210,9 +211,9 @@ class Acceptor {
   // Returns the volumes with a slot or a promise to a recovery.
   std::vector<VolumeStatus> Status(int64_t now_ns) const;
   // Returns the present promises; leaves them out when `known` is their version.
-  PromiseSnapshot Promises(uint64_t known) const;
+  PromiseSnapshot Promises(uint64_t known) const { return promises_.Snapshot(known); }
   size_t promise_count() const { return promises_.size(); }
-  size_t most_promises() const { return options_.most_promises; }
+  size_t most_promises() const { return promises_.most(); }
   uint32_t slot_count() const { return arena_.geometry().slot_count; }
   uint64_t granted_bytes() const;
   // Returns the multicast groups of the open sessions, each once.
@@ -235,18 +236,9 @@ class Acceptor {
     bool overdue_reported = false;
   };
 
-  struct Kept {
-    Promise promise;
-    int64_t life_ns = 0;  // last call of a primary or a recovery; the start for loaded promises
-  };
-
   const Volume* Find(const VolumeId& volume) const;
   Volume* Find(const VolumeId& volume);
-  // Returns the promise, all zero when there is none.
-  Promise PromiseOf(const VolumeId& volume) const;
-  void LoadPromises(int64_t now_ns);
-  // Returns OK when one more entry fits, for `peer`. May drop one that promises nothing to a
-  // recovery.
+  // Returns OK when one more promise fits, for `peer` (PromiseBook::MakeRoom).
   absl::Status RoomForPromise(const PeerId& peer);
   absl::Status CheckShare(const Volume* volume, const PeerId& peer, uint32_t wanted) const;
   int64_t LifeOf(const VolumeId& volume) const;
@@ -274,8 +266,7 @@ class Acceptor {
   const Options options_;
   int64_t tick_ns_;  // the last Tick
   absl::flat_hash_map<VolumeId, std::unique_ptr<Volume>> volumes_;
-  absl::flat_hash_map<VolumeId, Kept> promises_;
-  uint64_t promises_version_ = 1;
+  PromiseBook promises_;
   AcceptorCounters counters_;
 };
 

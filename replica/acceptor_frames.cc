@@ -6,10 +6,20 @@
 
 namespace salius {
 
+std::string_view DropName(Drop reason) {
+  static constexpr std::array<std::string_view, kDropReasons> kNames = {
+      "corrupt_frame",  "truncated",   "not_for_replica", "unknown_volume",
+      "foreign_epoch",  "bad_session", "fenced",          "corrupt_record",
+      "foreign_record", "trimmed",     "below_base",      "duplicate",
+      "conflict",       "memory_full", "out_of_window",   "rate_limited"};
+  return kNames[static_cast<size_t>(reason)];
+}
+
 Acceptor::Standing Acceptor::StandingOf(const Volume* volume, const VolumeId& id, Epoch epoch,
                                         uint64_t session) const {
   if (volume == nullptr) {
-    return epoch < PromiseOf(id).fence_epoch() ? Standing::kFenced : Standing::kUnknownVolume;  // B
+    return epoch < promises_.Of(id).fence_epoch() ? Standing::kFenced
+                                                  : Standing::kUnknownVolume;  // B
   }
   if (epoch < volume->slot.fence_epoch()) return Standing::kFenced;  // B
   if (volume->log == nullptr) return Standing::kUnknownVolume;
@@ -155,13 +165,13 @@ AckPayload Acceptor::MakeAck(int64_t now_ns, const VolumeId& volume_id, Epoch ep
   ack.incarnation = arena_.incarnation();
   const Volume* const volume = Find(volume_id);
   ack.promise_epoch =
-      volume != nullptr ? volume->slot.promise_epoch : PromiseOf(volume_id).promised;
+      volume != nullptr ? volume->slot.promise_epoch : promises_.Of(volume_id).promised;
   switch (StandingOf(volume, volume_id, epoch, session)) {
     case Standing::kFenced:
       // B: no record is named as held, not even one that was stored before the fence.
       ack.flags = kAckFenced;
       ack.promise_epoch =
-          volume != nullptr ? volume->slot.fence_epoch() : PromiseOf(volume_id).fence_epoch();
+          volume != nullptr ? volume->slot.fence_epoch() : promises_.Of(volume_id).fence_epoch();
       return ack;
     case Standing::kUnknownVolume:
     case Standing::kForeignEpoch:
