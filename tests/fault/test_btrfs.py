@@ -62,8 +62,7 @@ class Btrfs(Case):
         self.assertEqual(self.lacking(names), [])
 
     def healthy(self):
-        status = self.rig_.mount_.status()
-        self.assertEqual((status["mode"], status["failure"]), ("replicated", ""), status)
+        self.rig_.mount_.wait_mode("replicated")
 
     def recovered(self):
         done = self.rig_.volume.recover()

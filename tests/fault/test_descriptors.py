@@ -55,7 +55,7 @@ class ManyOpenFiles(Case):
             os.setxattr(moved, "user.tag", b"x")
             os.stat(moved)
             os.rmdir(moved)
-        self.assertEqual(self.mount.mode(), "replicated")
+        self.mount.wait_mode("replicated")
         # A replica that comes back needs new connections.
         rig.replicas[0].kill()
         self.mount.wait_status(lambda s: not s["replicas"][0]["connected"], 30, "the replica is missed")
@@ -72,6 +72,7 @@ class ManyOpenFiles(Case):
         self.everything_else_works()
         for i, fd in enumerate(self.held):
             self.assertEqual(os.pread(fd, 100, 0), b"%d" % i)
+        self.rig_.volume.wait_log("no more files can be opened")
         self.assertEqual(self.rig_.volume.tail().count("no more files can be opened"), 1)
         self.release()
         with open(self.rig_.file(name), "xb") as f:
@@ -165,6 +166,7 @@ sys.stdin.read()
             self.assertEqual(refusal, errno.ENFILE)
         self.report("opened: %s", opened)
         self.assertGreater(opened[1001], 10)
+        self.rig_.volume.wait_log("user 1000 can open no more files")
         self.assertEqual(self.rig_.volume.tail().count("user 1000 can open no more files"), 1)
         for path in files[-10:]:
             self.held.append(os.open(path, os.O_RDONLY))  # root has no share

@@ -29,7 +29,7 @@ class MemoryPutBack(Case):
             lambda s: s["mode"] == "replicated" and report_of(s, victim)["member"] and
             report_of(s, victim)["base"] > before["contiguous"], 120, "the earlier memory still counts")
         self.assertEqual(report_of(after, victim)["incarnation"], before["incarnation"])
-        self.assertIn("its memory went back", rig.volume.tail())
+        rig.volume.wait_log("its memory went back")
         rig.mount_.wait_whole(120)
         writer.more(50)
         return rig, writer

@@ -352,8 +352,7 @@ class TwoPrimaries(RecoveryCase):
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         rig.mount_.cont()
         self.assertIn(writer.wait_failed(60), ("EIO", "ENOTCONN", "EROFS"))
-        status = rig.mount_.status()
-        self.assertEqual(status["mode"], "failed", status)
+        status = rig.mount_.wait_mode("failed")
         self.assertTrue(status["failure"], status)
         ops.check(standby.backing, writer.ledger)
         with self.assertRaises(OSError):
@@ -382,8 +381,7 @@ class TwoPrimaries(RecoveryCase):
         """I4: the promises are on the replicas' disks."""
         rig, writer, standby = self.frozen_and_recovered_elsewhere(promises=True)
         self.assertIn(writer.wait_failed(60), ("EIO", "ENOTCONN", "EROFS"))
-        status = rig.mount_.status()
-        self.assertEqual(status["mode"], "failed", status)
+        status = rig.mount_.wait_mode("failed")
         self.assertIn("fenced", status["failure"], status)
         ops.check(standby.backing, writer.ledger)
 
@@ -415,4 +413,4 @@ class TwoPrimaries(RecoveryCase):
         # The old disk, brought back: the replicas know a larger epoch than its state.
         done = rig.volume.recover("--timeout", "1", wrapper=ON_ANOTHER_HOST)
         self.assertNotEqual(done.returncode, 0, done.stdout + done.stderr)
-        self.assertEqual(mount.mode(), "replicated")
+        mount.wait_mode("replicated")

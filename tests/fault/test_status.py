@@ -107,6 +107,7 @@ class GivenUp(Case):
         self.assertEqual(shown.returncode, codes.GIVEN_UP, shown.stdout)
         mount = rig.mount(mode="replicated")
         mount.wait_whole()
+        rig.volume.wait_log("a forced recovery of epoch")
         self.assertRegex(rig.volume.tail(), " W .*a forced recovery of epoch .* gave up: ")
         shown = rig.volume.run("salius", "status", rig.path, "--json")
         self.assertEqual(shown.returncode, codes.GIVEN_UP, shown.stdout)

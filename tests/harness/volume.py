@@ -77,6 +77,10 @@ class Volume:
     def tail(self):
         return tail(self.log)
 
+    def wait_log(self, text, timeout_s=20):
+        """Waits until the end of the log has this text: programs write it in the background."""
+        wait_until(lambda: text in self.tail(), timeout_s, lambda: "no %r in the log:\n%s" % (text, self.tail()))
+
 
 class Mount:
     """salius-mount of `volume`, in the foreground as a child of the harness. The constructor

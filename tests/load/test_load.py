@@ -94,6 +94,7 @@ class ManyVolumes(Case):
         # Every volume has been written to.
         wait_until(lambda: self.replica.metrics().get("salius_replica_records_total", 0) > 50 * volumes, 120,
                    "the load does not start")
+        wait_until(lambda: self.replica.metrics()["salius_replica_memory_used_bytes"] > 0, 20, "no memory is used")
         began, samples = time.monotonic(), []
         while not loaded.done():
             samples.append(self.sample())
