@@ -1,5 +1,6 @@
 #include "storage/apply.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <linux/falloc.h>
 #include <sys/stat.h>
@@ -32,23 +33,23 @@ bool ConvergingFallocate(uint64_t mode) {
   }
 }
 
-absl::StatusOr<bool> IsSymlink(int fd) {
-  SALIUS_ASSIGN_OR_RETURN(const struct stat st, fs::StatAt(fd, ""));
+absl::StatusOr<bool> IsSymlink(Backing& backing, int fd) {
+  SALIUS_ASSIGN_OR_RETURN(const struct stat st, backing.StatAt(fd, ""));
   return S_ISLNK(st.st_mode);
 }
 
 // Sets the owner first: chown(2) clears suid and sgid and would undo the mode. Sets the times last:
 // the other calls change them.
-absl::Status SetAttributes(int fd, const AttrBody& attr) {
+absl::Status SetAttributes(Backing& backing, int fd, const AttrBody& attr) {
   if ((attr.mask & (kAttrUid | kAttrGid)) != 0) {
     const uid_t uid = (attr.mask & kAttrUid) != 0 ? attr.uid : static_cast<uid_t>(-1);
     const gid_t gid = (attr.mask & kAttrGid) != 0 ? attr.gid : static_cast<gid_t>(-1);
-    SALIUS_RETURN_IF_ERROR(fs::Chown(fd, uid, gid));
+    SALIUS_RETURN_IF_ERROR(backing.Chown(fd, uid, gid));
   }
   if ((attr.mask & kAttrMode) != 0) {
     // A symbolic link has no mode of its own.
-    SALIUS_ASSIGN_OR_RETURN(const bool symlink, IsSymlink(fd));
-    if (!symlink) SALIUS_RETURN_IF_ERROR(fs::Chmod(fd, attr.mode));
+    SALIUS_ASSIGN_OR_RETURN(const bool symlink, IsSymlink(backing, fd));
+    if (!symlink) SALIUS_RETURN_IF_ERROR(backing.Chmod(fd, attr.mode));
   }
   if ((attr.mask & (kAttrAtime | kAttrMtime)) != 0) {
     timespec times[2];
@@ -56,25 +57,26 @@ absl::Status SetAttributes(int fd, const AttrBody& attr) {
     times[0].tv_nsec = (attr.mask & kAttrAtime) != 0 ? attr.atime_nsec : UTIME_OMIT;
     times[1].tv_sec = attr.mtime_sec;
     times[1].tv_nsec = (attr.mask & kAttrMtime) != 0 ? attr.mtime_nsec : UTIME_OMIT;
-    SALIUS_RETURN_IF_ERROR(fs::SetTimes(fd, times));
+    SALIUS_RETURN_IF_ERROR(backing.SetTimes(fd, times));
   }
   return absl::OkStatus();
 }
 
 // Creates the bare object, accessible to root only at first.
-absl::Status MakeNode(int dirfd, const std::string& name, const CreateBody& create) {
+absl::Status MakeNode(Backing& backing, int dirfd, const std::string& name,
+                      const CreateBody& create) {
   const mode_t type = create.mode & S_IFMT;
   switch (type) {
     case S_IFDIR:
-      return MkdirAt(dirfd, name, 0700);
+      return backing.MkdirAt(dirfd, name, 0700);
     case S_IFLNK:
-      return fs::Symlink(create.symlink_target, dirfd, name);
+      return backing.Symlink(create.symlink_target, dirfd, name);
     case S_IFREG:
     case S_IFIFO:
     case S_IFSOCK:
     case S_IFCHR:
     case S_IFBLK:
-      return fs::MakeNode(dirfd, name, type | 0600, static_cast<dev_t>(create.rdev));
+      return backing.MakeNode(dirfd, name, type | 0600, static_cast<dev_t>(create.rdev));
     default:
       return Malformed(absl::StrFormat("create with mode %o", create.mode));
   }
@@ -82,32 +84,36 @@ absl::Status MakeNode(int dirfd, const std::string& name, const CreateBody& crea
 
 // Removes the object under `name`, but not the contents of a directory. In .salius/tmp an object is
 // empty until it is complete and linked, so contents may be a user's data.
-absl::Status RemoveOld(int dirfd, const std::string& name) {
-  const absl::StatusOr<struct stat> st = fs::StatAt(dirfd, name);
+absl::Status RemoveOld(Backing& backing, int dirfd, const std::string& name) {
+  const absl::StatusOr<struct stat> st = backing.StatAt(dirfd, name);
   if (absl::IsNotFound(st.status())) return absl::OkStatus();
   SALIUS_RETURN_IF_ERROR(st.status());
-  return fs::Unlink(dirfd, name, S_ISDIR(st->st_mode) ? AT_REMOVEDIR : 0);
+  return backing.Unlink(dirfd, name, S_ISDIR(st->st_mode) ? AT_REMOVEDIR : 0);
 }
 
 }  // namespace
 
-absl::StatusOr<FileId> ReadFileId(int fd) {
-  bool found = false;
-  SALIUS_ASSIGN_OR_RETURN(const std::string value, fs::GetXattr(fd, kFileIdXattr, &found));
-  if (!found) return kNoFileId;
-  if (value.size() != kFileIdBytes || LoadU64(value.data()) == kNoFileId) {
+absl::StatusOr<FileId> ReadFileId(Backing& backing, int fd) {
+  const absl::StatusOr<std::string> value = backing.XattrValue(fd, kFileIdXattr);
+  if (StatusErrno(value.status()) == ENODATA) return kNoFileId;
+  SALIUS_RETURN_IF_ERROR(value.status());
+  if (value->size() != kFileIdBytes || LoadU64(value->data()) == kNoFileId) {
     return absl::DataLossError(
-        absl::StrFormat("%s is not a file id (%d bytes)", kFileIdXattr, value.size()));
+        absl::StrFormat("%s is not a file id (%d bytes)", kFileIdXattr, value->size()));
   }
-  return LoadU64(value.data());
+  return LoadU64(value->data());
 }
 
-absl::Status WriteFileId(int fd, FileId id) {
+absl::StatusOr<FileId> ReadFileId(int fd) { return ReadFileId(LinuxBacking(), fd); }
+
+absl::Status WriteFileId(Backing& backing, int fd, FileId id) {
   SALIUS_CHECK(id != kNoFileId);
   char value[kFileIdBytes];
   StoreU64(value, id);
-  return fs::SetXattr(fd, kFileIdXattr, {value, sizeof(value)});
+  return backing.SetXattr(fd, kFileIdXattr, {value, sizeof(value)});
 }
+
+absl::Status WriteFileId(int fd, FileId id) { return WriteFileId(LinuxBacking(), fd, id); }
 
 absl::StatusOr<FileId> ReadFileIdAt(int dirfd, const std::string& name) {
   SALIUS_ASSIGN_OR_RETURN(const UniqueFd fd, OpenAt(dirfd, name, O_PATH | O_NOFOLLOW));
@@ -125,7 +131,8 @@ bool IsNameOp(Op op) {
   return op == Op::kCreate || op == Op::kLink || op == Op::kUnlink || op == Op::kRename;
 }
 
-absl::Status ApplyData(int fd, const RecordHeader& header, std::string_view body) {
+absl::Status ApplyData(Backing& backing, int fd, const RecordHeader& header,
+                       std::string_view body) {
   if (header.op != Op::kWrite && !body.empty()) {
     return Malformed(absl::StrFormat("%s with a body of %d bytes", OpName(header.op), body.size()));
   }
@@ -134,52 +141,67 @@ absl::Status ApplyData(int fd, const RecordHeader& header, std::string_view body
       if (header.arg0 > static_cast<uint64_t>(INT64_MAX) - body.size()) {
         return Malformed(absl::StrFormat("write at %d", header.arg0));
       }
-      return PwriteFull(fd, AsBytes(body), static_cast<int64_t>(header.arg0));
+      return backing.Pwrite(fd, body, header.arg0);
     case Op::kTruncate:
-      return fs::Truncate(fd, header.arg0);
+      return backing.Truncate(fd, header.arg0);
     case Op::kFallocate:
       if (!ConvergingFallocate(header.arg2)) {
         return Malformed(absl::StrFormat("fallocate mode %d", header.arg2));
       }
-      return fs::Fallocate(fd, static_cast<int>(header.arg2), header.arg0, header.arg1);
+      return backing.Fallocate(fd, static_cast<int>(header.arg2), header.arg0, header.arg1);
     default:
       return Malformed(absl::StrFormat("%s is not a data operation", OpName(header.op)));
   }
 }
 
-absl::Status ApplyAttr(int fd, const RecordHeader& header, std::string_view body) {
+absl::Status ApplyData(int fd, const RecordHeader& header, std::string_view body) {
+  return ApplyData(LinuxBacking(), fd, header, body);
+}
+
+absl::Status ApplyAttr(Backing& backing, int fd, const RecordHeader& header,
+                       std::string_view body) {
   switch (header.op) {
     case Op::kSetAttr: {
       SALIUS_ASSIGN_OR_RETURN(const AttrBody attr, AttrBody::Decode(body));
-      return SetAttributes(fd, attr);
+      return SetAttributes(backing, fd, attr);
     }
     case Op::kSetXattr:
     case Op::kRemoveXattr: {
       SALIUS_ASSIGN_OR_RETURN(const XattrBody xattr, XattrBody::Decode(body));
       if (xattr.name == kFileIdXattr) return Malformed("a file id never changes");
-      return header.op == Op::kSetXattr ? fs::SetXattr(fd, xattr.name, xattr.value)
-                                        : fs::RemoveXattr(fd, xattr.name);
+      return header.op == Op::kSetXattr ? backing.SetXattr(fd, xattr.name, xattr.value)
+                                        : backing.RemoveXattr(fd, xattr.name);
     }
     default:
       return Malformed(absl::StrFormat("%s is not an attribute operation", OpName(header.op)));
   }
 }
 
-absl::StatusOr<UniqueFd> MakeObject(int tmp_dirfd, const std::string& name, FileId id,
-                                    const CreateBody& create) {
-  SALIUS_RETURN_IF_ERROR(RemoveOld(tmp_dirfd, name));
-  SALIUS_RETURN_IF_ERROR(MakeNode(tmp_dirfd, name, create));
-  SALIUS_ASSIGN_OR_RETURN(UniqueFd fd, OpenAt(tmp_dirfd, name, O_PATH | O_NOFOLLOW));
-  SALIUS_RETURN_IF_ERROR(fs::Chown(fd.get(), create.uid, create.gid));
+absl::Status ApplyAttr(int fd, const RecordHeader& header, std::string_view body) {
+  return ApplyAttr(LinuxBacking(), fd, header, body);
+}
+
+absl::StatusOr<BackingFd> MakeObject(Backing& backing, int tmp_dirfd, const std::string& name,
+                                     FileId id, const CreateBody& create) {
+  SALIUS_RETURN_IF_ERROR(RemoveOld(backing, tmp_dirfd, name));
+  SALIUS_RETURN_IF_ERROR(MakeNode(backing, tmp_dirfd, name, create));
+  SALIUS_ASSIGN_OR_RETURN(BackingFd fd, backing.OpenAt(tmp_dirfd, name, O_PATH | O_NOFOLLOW));
+  SALIUS_RETURN_IF_ERROR(backing.Chown(fd.get(), create.uid, create.gid));
   for (const auto& [xattr_name, value] : create.xattrs) {
     if (xattr_name == kFileIdXattr) return Malformed("create with a file id among its xattrs");
-    SALIUS_RETURN_IF_ERROR(fs::SetXattr(fd.get(), xattr_name, value));
+    SALIUS_RETURN_IF_ERROR(backing.SetXattr(fd.get(), xattr_name, value));
   }
   // Set the mode after the ACL, which shows in the group bits too: the record has the final mode.
-  if (!S_ISLNK(create.mode)) SALIUS_RETURN_IF_ERROR(fs::Chmod(fd.get(), create.mode & 07777));
+  if (!S_ISLNK(create.mode)) SALIUS_RETURN_IF_ERROR(backing.Chmod(fd.get(), create.mode & 07777));
   // Write the id last: an object with an id is whole. Recovery makes one without an id again.
-  SALIUS_RETURN_IF_ERROR(WriteFileId(fd.get(), id));
+  SALIUS_RETURN_IF_ERROR(WriteFileId(backing, fd.get(), id));
   return fd;
+}
+
+absl::StatusOr<UniqueFd> MakeObject(int tmp_dirfd, const std::string& name, FileId id,
+                                    const CreateBody& create) {
+  SALIUS_ASSIGN_OR_RETURN(BackingFd fd, MakeObject(LinuxBacking(), tmp_dirfd, name, id, create));
+  return UniqueFd(fd.Release());
 }
 
 std::string IdName(FileId id) { return absl::StrFormat("%016x", id); }

@@ -1,7 +1,5 @@
 #include "storage/file_fds.h"
 
-#include <fcntl.h>
-
 #include <memory>
 #include <utility>
 
@@ -21,19 +19,19 @@ bool FileFds::HasRoom(uid_t user) const {
   return RoomFor(user);
 }
 
-SharedFd FileFds::Share(UniqueFd fd, Kind kind, uid_t user) {
+SharedFd FileFds::Share(BackingFd fd, Kind kind, uid_t user) {
   open_.fetch_add(1);
-  const auto* const shared = new const UniqueFd(std::move(fd));
+  const auto* const shared = new const BackingFd(std::move(fd));
   {
     absl::MutexLock lock(&mu_);
     shared_.emplace(shared->get(), Shared{kind, user});
     if (user != kRoot) ++of_user_[user];
     Follow(shared->get(), kind);  // it may have been opened before a change
   }
-  return SharedFd(shared, [this](const UniqueFd* last) { Close(last); });
+  return SharedFd(shared, [this](const BackingFd* last) { Close(last); });
 }
 
-void FileFds::Close(const UniqueFd* shared) {
+void FileFds::Close(const BackingFd* shared) {
   {
     absl::MutexLock lock(&mu_);
     const auto entry = shared_.find(shared->get());
@@ -60,9 +58,7 @@ void FileFds::SetNoAtime(bool files, bool directories) {
 }
 
 void FileFds::Follow(int fd, Kind kind) {
-  const int flags = ::fcntl(fd, F_GETFL);
-  const int wanted = (flags & ~O_NOATIME) | AtimeFlag(kind);
-  if (flags != -1 && wanted != flags) static_cast<void>(::fcntl(fd, F_SETFL, wanted));
+  backing_.SetNoAtime(fd, AtimeFlag(kind) != 0);
 }
 
 }  // namespace salius

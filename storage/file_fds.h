@@ -22,7 +22,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
-#include "common/file.h"
+#include "storage/backing.h"
 #include "storage/path_fd.h"
 
 namespace salius {
@@ -34,6 +34,11 @@ class FileFds {
     kDir,
     kNoAtime,  // opened with O_NOATIME by its caller, and stays so
   };
+
+  // `backing` has the files, and outlives this object.
+  explicit FileFds(Backing& backing) : backing_(backing) {}
+  FileFds(const FileFds&) = delete;
+  FileFds& operator=(const FileFds&) = delete;
 
   // Lets open files have `limit` descriptors; before the call, any number.
   void Configure(size_t limit) { limit_.store(limit); }
@@ -51,7 +56,7 @@ class FileFds {
 
   // Returns `fd` as a share, counted for `user` until its last share is gone. This object outlives
   // the shares.
-  SharedFd Share(UniqueFd fd, Kind kind, uid_t user);
+  SharedFd Share(BackingFd fd, Kind kind, uid_t user);
 
   // Sets whether reads keep the times of access of files, and of directories: for open descriptors
   // and for later ones.
@@ -64,9 +69,10 @@ class FileFds {
  private:
   // Sets or clears O_NOATIME of `fd`, as its kind wants it.
   void Follow(int fd, Kind kind) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void Close(const UniqueFd* shared);
+  void Close(const BackingFd* shared);
   bool RoomFor(uid_t user) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
+  Backing& backing_;
   std::atomic<size_t> limit_{SIZE_MAX};
   std::atomic<size_t> open_{0};
   std::atomic<bool> no_atime_{false};

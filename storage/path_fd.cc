@@ -52,8 +52,8 @@ void PathFdCache::Shrink() {
   }
 }
 
-PathFd::PathFd(UniqueFd fd, dev_t dev, PathFdCache& cache)
-    : cache_(cache), dev_(dev), fd_(std::make_shared<const UniqueFd>(std::move(fd))) {
+PathFd::PathFd(BackingFd fd, dev_t dev, PathFdCache& cache)
+    : cache_(cache), dev_(dev), fd_(std::make_shared<const BackingFd>(std::move(fd))) {
   cache_.Enter(*this);
 }
 
@@ -72,22 +72,23 @@ PathFd::Use PathFd::get() const {
 }
 
 SharedFd PathFd::Reopen() const {
-  absl::StatusOr<UniqueFd> fd = OpenByHandle(cache_.mount_fd_, *handle_, O_PATH | O_NOFOLLOW);
+  absl::StatusOr<BackingFd> fd =
+      cache_.backing_.OpenByHandle(cache_.mount_fd_, *handle_, O_PATH | O_NOFOLLOW);
   if (!fd.ok()) {
     SLOG_ERROR("a file in use cannot be opened again: {}", fd.status().ToString());
     return nullptr;
   }
   by_handle_ = true;
-  return std::make_shared<const UniqueFd>(*std::move(fd));
+  return std::make_shared<const BackingFd>(*std::move(fd));
 }
 
-void PathFd::Offer(UniqueFd fd) const {
+void PathFd::Offer(BackingFd fd) const {
   bool closed = false;
   {
     absl::MutexLock lock(&mutex_);
     closed = fd_ == nullptr;
     if (!closed && !by_handle_) return;
-    fd_ = std::make_shared<const UniqueFd>(std::move(fd));
+    fd_ = std::make_shared<const BackingFd>(std::move(fd));
     by_handle_ = false;
   }
   used_.store(true, std::memory_order_relaxed);
@@ -113,7 +114,7 @@ bool PathFd::TryClose(bool* keep) const {
   if (*keep || fd_ == nullptr) return !*keep;
   if (fd_.use_count() > 1) return false;
   if (!handle_.has_value()) {
-    absl::StatusOr<FileHandle> handle = HandleOf(fd_->get(), "", AT_EMPTY_PATH);
+    absl::StatusOr<FileHandle> handle = cache_.backing_.HandleOf(fd_->get());
     if (!handle.ok()) {
       *keep = true;
       return false;

@@ -24,15 +24,21 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "common/file.h"
+#include "storage/backing.h"
 
 namespace salius {
 
-using SharedFd = std::shared_ptr<const UniqueFd>;
+using SharedFd = std::shared_ptr<const BackingFd>;
 
 class PathFd;
 
 class PathFdCache {
  public:
+  // `backing` has the files, and outlives this object.
+  explicit PathFdCache(Backing& backing) : backing_(backing) {}
+  PathFdCache(const PathFdCache&) = delete;
+  PathFdCache& operator=(const PathFdCache&) = delete;
+
   // Limits the open descriptors to `limit`, unless more must be open. `mount_fd` lies on the file
   // system `dev` and is not O_PATH; it outlives the cache. Before Configure nothing is ever closed.
   void Configure(int mount_fd, dev_t dev, size_t limit);
@@ -47,6 +53,7 @@ class PathFdCache {
   // Closes descriptors that were not used lately, until the limit is kept.
   void Shrink() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
+  Backing& backing_;
   mutable absl::Mutex mutex_;
   int mount_fd_ = -1;
   std::atomic<dev_t> dev_{0};
@@ -70,7 +77,7 @@ class PathFd {
   };
 
   // Takes `fd`, which is O_PATH on file system `dev`. `cache` outlives this object.
-  PathFd(UniqueFd fd, dev_t dev, PathFdCache& cache);
+  PathFd(BackingFd fd, dev_t dev, PathFdCache& cache);
   ~PathFd();
   PathFd(const PathFd&) = delete;
   PathFd& operator=(const PathFd&) = delete;
@@ -78,7 +85,7 @@ class PathFd {
   Use get() const;
   // Takes another descriptor of the same file, opened by its name just now. It is better than one
   // by handle, because the kernel knows the file's path by it.
-  void Offer(UniqueFd fd) const;
+  void Offer(BackingFd fd) const;
   // Keeps a descriptor open from now on: its own, or when it has none `use`, a share from get().
   void Keep(const Use& use) const;
 

@@ -35,8 +35,8 @@ bool PlainlyWithin(const fs::QuotaUse& use, uint64_t bytes) {
 
 }  // namespace
 
-QuotaLookup KernelQuota(int fd) {
-  return [fd](fs::QuotaType type, uint32_t id) { return fs::QuotaOf(fd, type, id); };
+QuotaLookup QuotaOfBacking(Backing& backing, int fd) {
+  return [&backing, fd](fs::QuotaType type, uint32_t id) { return backing.QuotaOf(fd, type, id); };
 }
 
 QuotaGuard::QuotaGuard(QuotaLookup lookup, std::function<uint64_t()> unapplied)

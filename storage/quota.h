@@ -20,7 +20,6 @@
 // Threads: all methods from any thread.
 #pragma once
 
-#include "storage/block_calls.h"
 #include <sys/types.h>
 
 #include <atomic>
@@ -34,13 +33,14 @@
 #include <thread>
 #include <utility>
 
+#include "storage/backing.h"
 
 namespace salius {
 
 // Returns the file system's figures of an owner; nullopt when quotas of the type are not on.
 using QuotaLookup = std::function<std::optional<fs::QuotaUse>(fs::QuotaType, uint32_t id)>;
-// Returns a look-up in the file system of `fd`, which outlives it.
-QuotaLookup KernelQuota(int fd);
+// Returns a look-up in the file system of `fd`. It and `backing` outlive the look-up.
+QuotaLookup QuotaOfBacking(Backing& backing, int fd);
 
 class QuotaGuard {
  public:

@@ -10,8 +10,6 @@
 
 #include "common/check.h"
 #include "common/file.h"
-#include "storage/block_calls.h"
-#include "storage/fs_calls.h"
 
 namespace salius {
 namespace {
@@ -45,9 +43,11 @@ uint64_t SpaceCharge(const RecordHeader& header) {
   return SpaceCharge(header.op, header.body_bytes);
 }
 
-SpaceGuard::SpaceGuard(int root_fd, std::function<absl::Status()> drain, QuotaLookup quota)
-    : root_fd_(root_fd),
-      margin_(fs::CopiesOnWrite(root_fd) ? kCowMargin : 0),
+SpaceGuard::SpaceGuard(Backing& backing, int root_fd, std::function<absl::Status()> drain,
+                       QuotaLookup quota)
+    : backing_(backing),
+      root_fd_(root_fd),
+      margin_(backing.CopiesOnWrite(root_fd) ? kCowMargin : 0),
       drain_(std::move(drain)),
       quota_(std::move(quota), [this] { return unapplied_.load(); }) {}
 
@@ -57,8 +57,8 @@ void SpaceGuard::Issued(uint64_t charge) {
 }
 
 absl::StatusOr<FsSpace> SpaceGuard::Free() {
-  if (margin_ > 0) SALIUS_RETURN_IF_ERROR(SyncFs(root_fd_));
-  return StatfsFree(root_fd_);
+  if (margin_ > 0) SALIUS_RETURN_IF_ERROR(backing_.SyncFs(root_fd_));
+  return backing_.FreeSpace(root_fd_);
 }
 
 bool SpaceGuard::LookIsOld() const {
@@ -114,15 +114,16 @@ absl::Status SpaceGuard::Allocate(int fd, uid_t uid, gid_t gid, uint64_t offset,
 
 absl::StatusOr<SpaceGuard::Hold> SpaceGuard::MakeRoom(int fd, uint64_t offset, uint64_t length) {
   // Counted before the lock, whose holder may wait for the disk.
-  const uint64_t missing = fs::UnallocatedBytes(fd, offset, length);
+  const uint64_t missing = backing_.UnallocatedBytes(fd, offset, length);
   if (missing == 0) {
-    SALIUS_ASSIGN_OR_RETURN(const uint64_t size, FileSize(fd));
-    if (offset + length <= size || !fs::MayTakeBlocksBack(fd)) return Hold();
-    SALIUS_RETURN_IF_ERROR(fs::Fallocate(fd, FALLOC_FL_KEEP_SIZE, offset, length));
+    SALIUS_ASSIGN_OR_RETURN(const struct stat st, backing_.Stat(fd));
+    const bool inside = offset + length <= static_cast<uint64_t>(st.st_size);
+    if (inside || !backing_.MayTakeBlocksBack(fd)) return Hold();
+    SALIUS_RETURN_IF_ERROR(backing_.Fallocate(fd, FALLOC_FL_KEEP_SIZE, offset, length));
     return Hold();
   }
   absl::MutexLock lock(&tight_);
-  SALIUS_ASSIGN_OR_RETURN(const FsSpace all, StatfsFree(root_fd_));
+  SALIUS_ASSIGN_OR_RETURN(const FsSpace all, backing_.FreeSpace(root_fd_));
   if (missing > all.bytes_total) return ErrnoStatus(ENOSPC, "write");
   const uint64_t charge = SpaceCharge(Op::kWrite, missing);
   Issued(charge);  // no write counts on it any more
@@ -149,15 +150,15 @@ absl::StatusOr<SpaceGuard::Hold> SpaceGuard::Claim(int fd, uint64_t offset, uint
     // bytes_avail: this process runs as root and would otherwise use root's reserve.
     if (space.bytes_avail < missing + keep) return ErrnoStatus(ENOSPC, "write");
   }
-  const absl::Status allocated = fs::Fallocate(fd, FALLOC_FL_KEEP_SIZE, offset, length);
+  const absl::Status allocated = backing_.Fallocate(fd, FALLOC_FL_KEEP_SIZE, offset, length);
   if (!allocated.ok() && StatusErrno(allocated) != EOPNOTSUPP) return allocated;
-  uint64_t left = allocated.ok() ? fs::UnallocatedBytes(fd, offset, length) : missing;
+  uint64_t left = allocated.ok() ? backing_.UnallocatedBytes(fd, offset, length) : missing;
   if (left > 0 && allocated.ok() && margin_ == 0) {
     // Blocks that another file shares are written elsewhere.
     const absl::Status own =
-        fs::Fallocate(fd, FALLOC_FL_UNSHARE_RANGE | FALLOC_FL_KEEP_SIZE, offset, length);
+        backing_.Fallocate(fd, FALLOC_FL_UNSHARE_RANGE | FALLOC_FL_KEEP_SIZE, offset, length);
     if (StatusErrno(own) == ENOSPC || StatusErrno(own) == EDQUOT) return own;
-    if (own.ok()) left = fs::UnallocatedBytes(fd, offset, length);
+    if (own.ok()) left = backing_.UnallocatedBytes(fd, offset, length);
   }
   if (left == 0) return Hold();
   // Blocks that cannot be allocated ahead get a margin, and are held.
@@ -171,11 +172,11 @@ absl::Status SpaceGuard::CheckQuota(int fd, uid_t uid, gid_t gid, uint64_t offse
   if (!quota_.on()) return absl::OkStatus();
   if (quota_.HasBytes(uid, gid, length)) return absl::OkStatus();
   // An overwrite needs nothing, and does not wait for the disk.
-  if (fs::UnallocatedBytes(fd, offset, length) == 0) return absl::OkStatus();
+  if (backing_.UnallocatedBytes(fd, offset, length) == 0) return absl::OkStatus();
   // Near the limit: let the quota see unapplied bytes, then count exactly.
   absl::MutexLock lock(&tight_);
   SALIUS_RETURN_IF_ERROR(drain_());
-  const uint64_t missing = fs::UnallocatedBytes(fd, offset, length);
+  const uint64_t missing = backing_.UnallocatedBytes(fd, offset, length);
   if (quota_.HasBytes(uid, gid, missing)) return absl::OkStatus();
   return ErrnoStatus(EDQUOT, "write");
 }

@@ -32,6 +32,7 @@
 #include "absl/synchronization/mutex.h"
 #include "common/file.h"
 #include "log/record.h"
+#include "storage/backing.h"
 #include "storage/quota.h"
 
 namespace salius {
@@ -77,11 +78,12 @@ class SpaceGuard {
     uint64_t bytes_ = 0;
   };
 
-  // Makes a guard. `root_fd` lies on the file system and outlives this. `drain` returns when every
-  // issued record is applied.
-  SpaceGuard(int root_fd, std::function<absl::Status()> drain)
-      : SpaceGuard(root_fd, std::move(drain), KernelQuota(root_fd)) {}
-  SpaceGuard(int root_fd, std::function<absl::Status()> drain, QuotaLookup quota);
+  // Makes a guard. `root_fd` lies on the file system of `backing`; both outlive this. `drain`
+  // returns when every issued record is applied.
+  SpaceGuard(Backing& backing, int root_fd, std::function<absl::Status()> drain)
+      : SpaceGuard(backing, root_fd, std::move(drain), QuotaOfBacking(backing, root_fd)) {}
+  SpaceGuard(Backing& backing, int root_fd, std::function<absl::Status()> drain,
+             QuotaLookup quota);
   // Sets a function that is called when there is too little room even after `drain`, once before a
   // refusal. It returns when everything is on the disk (a checkpoint). Only then space of files
   // that were just removed is certainly free, and the kernel's RELEASE and FORGET have come, for
@@ -132,6 +134,7 @@ class SpaceGuard {
                              uint64_t charge) ABSL_EXCLUSIVE_LOCKS_REQUIRED(tight_);
   absl::Status CheckQuota(int fd, uid_t uid, gid_t gid, uint64_t offset, uint64_t length);
 
+  Backing& backing_;
   const int root_fd_;
   const uint64_t margin_;  // bytes that no write gets
   const std::function<absl::Status()> drain_;

@@ -37,6 +37,7 @@
 #include "client/volume/patches.h"
 #include "common/file.h"
 #include "common/ids.h"
+#include "storage/backing.h"
 #include "storage/path_fd.h"
 
 namespace salius {
@@ -194,7 +195,7 @@ class NodeTable {
   PathFdCache& path_fds() { return path_fds_; }
 
  private:
-  PathFdCache path_fds_;  // outlives the nodes
+  PathFdCache path_fds_{LinuxBacking()};  // outlives the nodes
   mutable absl::Mutex mu_;
   uint64_t made_ ABSL_GUARDED_BY(mu_) = 0;  // nodes so far; the root is the first
   dev_t dev_ ABSL_GUARDED_BY(mu_) = 0;      // of all of them

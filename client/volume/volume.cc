@@ -16,6 +16,7 @@
 #include "common/strings.h"
 #include "log/stable_log.h"
 #include "log/state_file.h"
+#include "storage/backing.h"
 #include "storage/block_calls.h"
 #include "storage/clean_volume.h"
 #include "storage/fs_calls.h"
@@ -82,7 +83,8 @@ absl::Status Volume::Impl::Prepare(uint64_t descriptors) {
   file_fds.Configure(shared);
   file_fds.SetNoAtime(options.noatime, options.noatime || options.nodiratime);
   space = std::make_unique<SpaceGuard>(
-      dir.root_fd, [this] { return AsDataError(AwaitApplied(pipe.load()->watermarks().issued)); });
+      LinuxBacking(), dir.root_fd,
+      [this] { return AsDataError(AwaitApplied(pipe.load()->watermarks().issued)); });
   shared_block_bytes = fs::SharedBlockBytes(dir.root_fd);
   space->set_reclaim([this] {
     SALIUS_RETURN_IF_ERROR(AsDataError(pipe.load()->Checkpoint()));

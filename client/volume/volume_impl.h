@@ -31,6 +31,7 @@
 #include "common/file.h"
 #include "common/metrics.h"
 #include "log/record.h"
+#include "storage/backing.h"
 #include "storage/file_fds.h"
 #include "storage/space.h"
 
@@ -252,7 +253,7 @@ struct Volume::Impl final : public ApplySink {
   UniqueFd clock_file;  // without a name; stamped to learn the file system's time. May be missing
   UniqueFd sync_fd;     // opened first, so that syncfs on it reports every write-back error since.
                         // Each is reported once, so only SyncBacking() calls it
-  FileFds file_fds;
+  FileFds file_fds{LinuxBacking()};
   std::atomic<bool> told_no_room{false};  // it was logged that no descriptor is left
   std::atomic<bool> told_share{false};    // it was logged that a user has its share
   NodeTable table;

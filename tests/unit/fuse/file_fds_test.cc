@@ -6,19 +6,21 @@
 
 #include <vector>
 
+#include "storage/backing.h"
+
 namespace salius {
 namespace {
 
 UniqueFd Open() { return UniqueFd(::open("/dev/null", O_RDONLY | O_CLOEXEC)); }
 
 TEST(FileFdsTest, AnyNumberBeforeItIsConfigured) {
-  FileFds fds;
+  FileFds fds(LinuxBacking());
   const SharedFd one = fds.Share(Open(), FileFds::Kind::kFile, FileFds::kRoot);
   EXPECT_TRUE(fds.HasRoom(FileFds::kRoot));
 }
 
 TEST(FileFdsTest, OneCountsUntilItsLastShareIsGone) {
-  FileFds fds;
+  FileFds fds(LinuxBacking());
   fds.Configure(2);
   SharedFd first = fds.Share(Open(), FileFds::Kind::kFile, FileFds::kRoot);
   EXPECT_TRUE(fds.HasRoom(FileFds::kRoot));
@@ -38,7 +40,7 @@ bool LeavesAtime(const SharedFd& fd) { return (::fcntl(fd->get(), F_GETFL) & O_N
 
 TEST(FileFdsTest, TimesOfAccessFollowForOpenDescriptorsAndForNewOnes) {
   using Kind = FileFds::Kind;
-  FileFds fds;
+  FileFds fds(LinuxBacking());
   const SharedFd file = fds.Share(Open(), Kind::kFile, FileFds::kRoot);
   const SharedFd dir = fds.Share(Open(), Kind::kDir, FileFds::kRoot);
   UniqueFd asked_for = Open();
@@ -65,7 +67,7 @@ TEST(FileFdsTest, TimesOfAccessFollowForOpenDescriptorsAndForNewOnes) {
 
 TEST(FileFdsTest, NoUserIsGivenMoreThanAreLeft) {
   constexpr size_t kLimit = 100;
-  FileFds fds;
+  FileFds fds(LinuxBacking());
   fds.Configure(kLimit);
   std::vector<SharedFd> held;
   const auto fill = [&](uid_t user) {

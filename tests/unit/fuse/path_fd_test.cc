@@ -12,6 +12,8 @@
 #include <thread>
 #include <vector>
 
+#include "storage/backing.h"
+
 namespace salius {
 namespace {
 
@@ -50,7 +52,7 @@ class PathFdTest : public testing::Test {
 
   UniqueFd root_;
   dev_t dev_ = 0;
-  PathFdCache cache_;
+  PathFdCache cache_{LinuxBacking()};
 };
 
 TEST_F(PathFdTest, FewAreOpenAndAllAreFound) {

@@ -10,6 +10,7 @@
 
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
+#include "storage/backing.h"
 #include "storage/block_calls.h"
 #include "storage/fs_calls.h"
 #include "storage/quota.h"
@@ -263,7 +264,7 @@ class SpaceGuardTest : public ::testing::Test {
   const ScratchFs scratch{256 * kMiB, "mkfs.ext4 -q -b 4096 -m 0"};
   const UniqueFd written = File("w");
   const UniqueFd allocated = File("a");
-  SpaceGuard guard{written.get(), [] { return absl::OkStatus(); }};
+  SpaceGuard guard{LinuxBacking(), written.get(), [] { return absl::OkStatus(); }};
 };
 
 TEST_F(SpaceGuardTest, ReservationOfAWriteIsNotAllocatedMeanwhile) {
@@ -324,7 +325,7 @@ TEST(SpaceOnXfsTest, PreallocatedBlocksAreWrittenOnAFullDisk) {
   SALIUS_CHECK_OK(ahead);
   SALIUS_CHECK_OK(fill);
   const auto nothing = [] { return absl::OkStatus(); };
-  SpaceGuard guard(fill->get(), nothing);
+  SpaceGuard guard(LinuxBacking(), fill->get(), nothing);
   ASSERT_EQ(Errno(guard.Allocate(ahead->get(), 0, 0, 0, 8 * kMiB)), 0);
   TakeAll(
       [&](uint64_t at, uint64_t bytes) { return guard.Allocate(fill->get(), 0, 0, at, bytes); });
@@ -350,7 +351,7 @@ class QuotaTest : public VolumeFixture {
     SALIUS_CHECK_OK(opened);
     fd = std::move(*opened);
     guard = std::make_unique<SpaceGuard>(
-        fd.get(),
+        LinuxBacking(), fd.get(),
         [this] {
           ++drains;
           user.bytes_used += unapplied;
@@ -443,7 +444,7 @@ TEST_F(QuotaTest, SoftLimitCountsWhenItsGraceIsOver) {
 TEST_F(QuotaTest, GroupQuotaCountsAsWell) {
   group.emplace();
   guard = std::make_unique<SpaceGuard>(
-      fd.get(), [] { return absl::OkStatus(); },
+      LinuxBacking(), fd.get(), [] { return absl::OkStatus(); },
       [this](fs::QuotaType type, uint32_t) -> std::optional<fs::QuotaUse> {
         return type == fs::QuotaType::kGroup ? group : std::nullopt;
       });
