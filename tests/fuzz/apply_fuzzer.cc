@@ -5,7 +5,7 @@
 // - Any bytes in the id's xattr are an id or DATA_LOSS.
 //
 // The first byte selects the case. Offsets and lengths are small, because the files lie in memory;
-// tests/unit/log/apply_test.cc checks the refusal of large ones.
+// tests/unit/storage/apply_test.cc checks the refusal of large ones.
 #include <sys/stat.h>
 
 #include <algorithm>

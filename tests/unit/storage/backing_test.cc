@@ -84,6 +84,7 @@ TEST_P(BackingCallsTest, ClosedNumberGivesEbadf) {
   }
   EXPECT_EQ(Errno(b.XattrValue(-1, "user.x")), EBADF);
   EXPECT_EQ(Errno(b.SetXattr(-1, "user.x", "")), EBADF);
+  EXPECT_EQ(Errno(b.RemoveXattr(-1, "user.x")), EBADF);
   EXPECT_EQ(Errno(b.Chmod(-1, 0)), EBADF);
   EXPECT_EQ(Errno(b.Reopen(-1, O_RDONLY)), EBADF);
   EXPECT_EQ(Errno(b.PathOf(-1)), EBADF);

@@ -60,6 +60,13 @@ MemoryBacking::MemoryBacking(const Options& options) : options_(options) {
 
 // ---- For tests
 
+BackingFd MemoryBacking::NewFile(const std::string& name) {
+  SALIUS_CHECK_OK(MakeNode(root_, name, S_IFREG | 0644, 0));
+  auto fd = OpenAt(root_, name, O_RDWR);
+  SALIUS_CHECK_OK(fd);
+  return std::move(*fd);
+}
+
 void MemoryBacking::FailNth(Call call, int nth, int error) {
   absl::MutexLock lock(&mu_);
   planned_[{call, calls_[static_cast<size_t>(call)] + static_cast<uint64_t>(nth)}] = error;

@@ -74,6 +74,8 @@ class MemoryBacking final : public Backing {
 
   // Returns the root directory, open for reading until this object is gone.
   int root() const { return root_; }
+  // Makes a file in the root, and opens it for reading and writing; aborts when that fails.
+  BackingFd NewFile(const std::string& name);
   // Makes the nth call of the kind from now on (1: the next) fail with `error`, once.
   void FailNth(Call call, int nth, int error);
   // Returns how many calls of the kind there were.

@@ -1,11 +1,10 @@
-// What only the backing in memory has: planned errors, power cuts, limits, quota figures.
+// Features of the backing in memory alone: planned errors, power cuts, limits, quota figures.
 #include "tests/unit/storage/memory_backing.h"
 
 #include <errno.h>
 #include <fcntl.h>
 
 #include <string>
-#include <utility>
 
 #include "common/check.h"
 #include "gtest/gtest.h"
@@ -17,14 +16,6 @@ using Call = MemoryBacking::Call;
 
 int Errno(const absl::Status& status) { return status.ok() ? 0 : StatusErrno(status); }
 
-// Makes a file that is open for reading and writing.
-BackingFd NewFile(MemoryBacking& memory, const std::string& name) {
-  SALIUS_CHECK_OK(memory.MakeNode(memory.root(), name, S_IFREG | 0644, 0));
-  auto fd = memory.OpenAt(memory.root(), name, O_RDWR);
-  SALIUS_CHECK_OK(fd);
-  return std::move(*fd);
-}
-
 std::string Content(MemoryBacking& memory, const std::string& name) {
   auto fd = memory.OpenAt(memory.root(), name, O_RDONLY);
   if (!fd.ok()) return "(none)";
@@ -35,7 +26,7 @@ std::string Content(MemoryBacking& memory, const std::string& name) {
 
 TEST(MemoryBackingTest, PlannedErrorComesOnce) {
   MemoryBacking memory;
-  const BackingFd f = NewFile(memory, "f");
+  const BackingFd f = memory.NewFile("f");
   memory.FailNth(Call::kWrite, 2, EIO);
   EXPECT_EQ(Errno(memory.Pwrite(f.get(), "a", 0)), 0);
   EXPECT_EQ(Errno(memory.Pwrite(f.get(), "b", 0)), EIO);
@@ -46,11 +37,11 @@ TEST(MemoryBackingTest, PlannedErrorComesOnce) {
 
 TEST(MemoryBackingTest, PowerCutKeepsWhatWasSynced) {
   MemoryBacking memory;
-  BackingFd f = NewFile(memory, "f");
+  BackingFd f = memory.NewFile("f");
   SALIUS_CHECK_OK(memory.Pwrite(f.get(), "synced", 0));
   SALIUS_CHECK_OK(memory.SyncFs(memory.root()));
   SALIUS_CHECK_OK(memory.Pwrite(f.get(), "later.", 0));
-  NewFile(memory, "new").Reset();
+  memory.NewFile("new").Reset();
   memory.PowerCut();
   EXPECT_EQ(Errno(memory.Stat(f.get()).status()), EBADF);
   EXPECT_EQ(Content(memory, "f"), "synced");
@@ -59,12 +50,12 @@ TEST(MemoryBackingTest, PowerCutKeepsWhatWasSynced) {
 
 TEST(MemoryBackingTest, SyncedFileKeepsItsDataButNoNewName) {
   MemoryBacking memory;
-  BackingFd f = NewFile(memory, "f");
+  BackingFd f = memory.NewFile("f");
   SALIUS_CHECK_OK(memory.SyncFs(memory.root()));
   SALIUS_CHECK_OK(memory.LinkFd(f.get(), memory.root(), "g"));
   SALIUS_CHECK_OK(memory.Pwrite(f.get(), "data", 0));
   SALIUS_CHECK_OK(memory.Fsync(f.get()));
-  BackingFd fresh = NewFile(memory, "fresh");
+  BackingFd fresh = memory.NewFile("fresh");
   SALIUS_CHECK_OK(memory.Fsync(fresh.get()));
   memory.PowerCut();
   EXPECT_EQ(Content(memory, "f"), "data");
@@ -75,7 +66,7 @@ TEST(MemoryBackingTest, SyncedFileKeepsItsDataButNoNewName) {
 
 TEST(MemoryBackingTest, FailedSyncKeepsNothing) {
   MemoryBacking memory;
-  BackingFd f = NewFile(memory, "f");
+  BackingFd f = memory.NewFile("f");
   SALIUS_CHECK_OK(memory.SyncFs(memory.root()));
   SALIUS_CHECK_OK(memory.Pwrite(f.get(), "data", 0));
   memory.FailNth(Call::kSync, 1, EIO);
@@ -87,7 +78,7 @@ TEST(MemoryBackingTest, FailedSyncKeepsNothing) {
 TEST(MemoryBackingTest, SpaceOfARemovedFileComesBackAtItsLastClose) {
   MemoryBacking memory;
   const uint64_t before = memory.FreeSpace(memory.root())->bytes_avail;
-  BackingFd f = NewFile(memory, "f");
+  BackingFd f = memory.NewFile("f");
   SALIUS_CHECK_OK(memory.Pwrite(f.get(), std::string(8192, 'x'), 0));
   SALIUS_CHECK_OK(memory.Unlink(memory.root(), "f", 0));
   EXPECT_EQ(memory.FreeSpace(memory.root())->bytes_avail, before - 8192);
@@ -99,7 +90,7 @@ TEST(MemoryBackingTest, SpaceOfARemovedFileComesBackAtItsLastClose) {
 
 TEST(MemoryBackingTest, FullDiskTakesAPartOfAWrite) {
   MemoryBacking memory({.bytes = 3 * 4096});  // one block is the root's
-  const BackingFd f = NewFile(memory, "f");
+  const BackingFd f = memory.NewFile("f");
   EXPECT_EQ(Errno(memory.Pwrite(f.get(), std::string(4 * 4096, 'x'), 0)), ENOSPC);
   EXPECT_EQ(memory.Stat(f.get())->st_size, 2 * 4096);
   EXPECT_EQ(Errno(memory.Pwrite(f.get(), "over", 0)), 0);
@@ -108,7 +99,7 @@ TEST(MemoryBackingTest, FullDiskTakesAPartOfAWrite) {
 
 TEST(MemoryBackingTest, LimitsOfInodesLinksAndXattrs) {
   MemoryBacking memory({.inodes = 2, .max_links = 2, .max_xattr_bytes = 20});
-  const BackingFd f = NewFile(memory, "f");
+  const BackingFd f = memory.NewFile("f");
   EXPECT_EQ(Errno(memory.MkdirAt(memory.root(), "d", 0755)), ENOSPC);
   EXPECT_EQ(Errno(memory.LinkFd(f.get(), memory.root(), "g")), 0);
   EXPECT_EQ(Errno(memory.LinkFd(f.get(), memory.root(), "h")), EMLINK);
@@ -118,7 +109,7 @@ TEST(MemoryBackingTest, LimitsOfInodesLinksAndXattrs) {
 
 TEST(MemoryBackingTest, QuotaFiguresFollowTheOwner) {
   MemoryBacking memory;
-  const BackingFd f = NewFile(memory, "f");
+  const BackingFd f = memory.NewFile("f");
   SALIUS_CHECK_OK(memory.Pwrite(f.get(), "x", 0));
   EXPECT_EQ(memory.QuotaOf(memory.root(), fs::QuotaType::kUser, 7), std::nullopt);
   memory.SetQuota(fs::QuotaType::kUser, 7, {.bytes_hard = 1 << 20});

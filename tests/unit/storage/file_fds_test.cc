@@ -2,25 +2,37 @@
 #include "storage/file_fds.h"
 
 #include <fcntl.h>
-#include <gtest/gtest.h>
 
+#include <utility>
 #include <vector>
 
-#include "storage/backing.h"
+#include "common/check.h"
+#include "gtest/gtest.h"
+#include "tests/unit/storage/memory_backing.h"
 
 namespace salius {
 namespace {
 
-UniqueFd Open() { return UniqueFd(::open("/dev/null", O_RDONLY | O_CLOEXEC)); }
+class FileFdsTest : public testing::Test {
+ protected:
+  BackingFd Open() {
+    auto fd = memory.Reopen(memory.root(), O_RDONLY);
+    SALIUS_CHECK_OK(fd);
+    return std::move(*fd);
+  }
+  bool IsOpen(int number) { return memory.Stat(number).ok(); }
+  bool LeavesAtime(const SharedFd& fd) { return memory.IsNoAtime(fd->get()); }
 
-TEST(FileFdsTest, AnyNumberBeforeItIsConfigured) {
-  FileFds fds(LinuxBacking());
+  MemoryBacking memory;
+  FileFds fds{memory};
+};
+
+TEST_F(FileFdsTest, AnyNumberBeforeItIsConfigured) {
   const SharedFd one = fds.Share(Open(), FileFds::Kind::kFile, FileFds::kRoot);
   EXPECT_TRUE(fds.HasRoom(FileFds::kRoot));
 }
 
-TEST(FileFdsTest, OneCountsUntilItsLastShareIsGone) {
-  FileFds fds(LinuxBacking());
+TEST_F(FileFdsTest, OneCountsUntilItsLastShareIsGone) {
   fds.Configure(2);
   SharedFd first = fds.Share(Open(), FileFds::Kind::kFile, FileFds::kRoot);
   EXPECT_TRUE(fds.HasRoom(FileFds::kRoot));
@@ -30,21 +42,18 @@ TEST(FileFdsTest, OneCountsUntilItsLastShareIsGone) {
   const int number = second->get();
   second.reset();
   EXPECT_FALSE(fds.HasRoom(FileFds::kRoot));
-  EXPECT_NE(::fcntl(number, F_GETFD), -1);
+  EXPECT_TRUE(IsOpen(number));
   again.reset();
   EXPECT_TRUE(fds.HasRoom(FileFds::kRoot));
-  EXPECT_EQ(::fcntl(number, F_GETFD), -1);
+  EXPECT_FALSE(IsOpen(number));
 }
 
-bool LeavesAtime(const SharedFd& fd) { return (::fcntl(fd->get(), F_GETFL) & O_NOATIME) != 0; }
-
-TEST(FileFdsTest, TimesOfAccessFollowForOpenDescriptorsAndForNewOnes) {
+TEST_F(FileFdsTest, TimesOfAccessFollowForOpenDescriptorsAndForNewOnes) {
   using Kind = FileFds::Kind;
-  FileFds fds(LinuxBacking());
   const SharedFd file = fds.Share(Open(), Kind::kFile, FileFds::kRoot);
   const SharedFd dir = fds.Share(Open(), Kind::kDir, FileFds::kRoot);
-  UniqueFd asked_for = Open();
-  ASSERT_EQ(::fcntl(asked_for.get(), F_SETFL, O_NOATIME), 0);
+  BackingFd asked_for = Open();
+  memory.SetNoAtime(asked_for.get(), true);
   const SharedFd asked = fds.Share(std::move(asked_for), Kind::kNoAtime, FileFds::kRoot);
   EXPECT_FALSE(LeavesAtime(file));
   EXPECT_EQ(fds.AtimeFlag(Kind::kFile), 0);
@@ -65,14 +74,14 @@ TEST(FileFdsTest, TimesOfAccessFollowForOpenDescriptorsAndForNewOnes) {
   EXPECT_TRUE(LeavesAtime(asked));
 }
 
-TEST(FileFdsTest, NoUserIsGivenMoreThanAreLeft) {
+TEST_F(FileFdsTest, NoUserIsGivenMoreThanAreLeft) {
   constexpr size_t kLimit = 100;
-  FileFds fds(LinuxBacking());
   fds.Configure(kLimit);
   std::vector<SharedFd> held;
   const auto fill = [&](uid_t user) {
     size_t count = 0;
-    for (; fds.HasRoom(user); ++count) held.push_back(fds.Share(Open(), FileFds::Kind::kFile, user));
+    for (; fds.HasRoom(user); ++count)
+      held.push_back(fds.Share(Open(), FileFds::Kind::kFile, user));
     return count;
   };
   EXPECT_FALSE(fds.Crowded());

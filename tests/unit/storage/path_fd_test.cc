@@ -1,62 +1,49 @@
 // Descriptors of nodes: few are open, and every file is found again.
 #include "storage/path_fd.h"
 
-#include <fcntl.h>
-#include <gtest/gtest.h>
-#include <stdlib.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
+#include <atomic>
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
-#include "storage/backing.h"
+#include "common/check.h"
+#include "gtest/gtest.h"
+#include "tests/unit/storage/memory_backing.h"
 
 namespace salius {
 namespace {
 
 class PathFdTest : public testing::Test {
  protected:
-  void SetUp() override {
-    // On the test's disk: not every tmpfs has file handles.
-    std::string name = testing::TempDir() + "/path-fd-XXXXXX";
-    ASSERT_NE(::mkdtemp(name.data()), nullptr);
-    root_ = UniqueFd(::open(name.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    ASSERT_TRUE(root_.valid());
-    struct stat st {};
-    ASSERT_EQ(::fstat(root_.get(), &st), 0);
-    dev_ = st.st_dev;
-    // open_by_handle_at needs a right that not every test run has.
-    const absl::StatusOr<FileHandle> handle = HandleOf(root_.get(), "", AT_EMPTY_PATH);
-    if (!handle.ok() || !OpenByHandle(root_.get(), *handle, O_PATH).ok()) {
-      GTEST_SKIP() << "no file handles here";
-    }
-  }
-
   // Makes a file with its number as size.
   std::unique_ptr<PathFd> Make(int number) {
     const std::string name = "f" + std::to_string(number);
-    UniqueFd file(::openat(root_.get(), name.c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
-    EXPECT_EQ(::ftruncate(file.get(), number), 0);
+    SALIUS_CHECK_OK(memory_.Truncate(memory_.NewFile(name).get(), static_cast<uint64_t>(number)));
     return std::make_unique<PathFd>(Path(name), dev_, cache_);
   }
-  UniqueFd Path(const std::string& name) {
-    return UniqueFd(::openat(root_.get(), name.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
+  BackingFd Path(const std::string& name) {
+    auto fd = memory_.OpenChild(memory_.root(), name);
+    SALIUS_CHECK_OK(fd) << name;
+    return std::move(*fd);
   }
-  static int64_t SizeOf(const PathFd& fd) {
-    struct stat st {};
-    return ::fstat(fd.get(), &st) == 0 ? st.st_size : -1;
+  void Configure(size_t limit) { cache_.Configure(memory_.root(), dev_, limit); }
+  void Unlink(const std::string& name) { SALIUS_CHECK_OK(memory_.Unlink(memory_.root(), name, 0)); }
+  int64_t SizeOf(const PathFd& fd) {
+    const auto st = memory_.Stat(fd.get());
+    return st.ok() ? st->st_size : -1;
   }
 
-  UniqueFd root_;
-  dev_t dev_ = 0;
-  PathFdCache cache_{LinuxBacking()};
+  MemoryBacking memory_;
+  const dev_t dev_ = memory_.Stat(memory_.root())->st_dev;
+  PathFdCache cache_{memory_};
 };
 
 TEST_F(PathFdTest, FewAreOpenAndAllAreFound) {
-  cache_.Configure(root_.get(), dev_, 4);
+  Configure(4);
   std::vector<std::unique_ptr<PathFd>> fds;
   for (int i = 0; i < 50; ++i) fds.push_back(Make(i));
   EXPECT_EQ(cache_.open(), 4u);
@@ -73,24 +60,22 @@ TEST_F(PathFdTest, NothingIsClosedBeforeItIsConfigured) {
 }
 
 TEST_F(PathFdTest, DescriptorInUseIsNotClosed) {
-  cache_.Configure(root_.get(), dev_, 1);
+  Configure(1);
   const auto first = Make(7);
   const PathFd::Use use = first->get();
   std::vector<std::unique_ptr<PathFd>> fds;
-  for (int i = 0; i < 10; ++i) fds.push_back(Make(i));
-  struct stat st {};
-  EXPECT_EQ(::fstat(use, &st), 0);
-  EXPECT_EQ(st.st_size, 7);
+  for (int i = 10; i < 20; ++i) fds.push_back(Make(i));
+  EXPECT_EQ(memory_.Stat(use)->st_size, 7);
 }
 
 TEST_F(PathFdTest, KeptOneOutlivesItsLastName) {
-  cache_.Configure(root_.get(), dev_, 1);
+  Configure(1);
   const auto first = Make(7);
   std::vector<std::unique_ptr<PathFd>> fds;
   for (int i = 10; i < 20; ++i) fds.push_back(Make(i));
   {
     const PathFd::Use held = first->get();
-    ASSERT_EQ(::unlinkat(root_.get(), "f7", 0), 0);
+    Unlink("f7");
     first->Keep(held);
   }
   for (int i = 20; i < 30; ++i) fds.push_back(Make(i));
@@ -98,14 +83,14 @@ TEST_F(PathFdTest, KeptOneOutlivesItsLastName) {
 }
 
 TEST_F(PathFdTest, KeptOneOutlivesItsLastNameWhenAnotherWasOfferedAndClosedMeanwhile) {
-  cache_.Configure(root_.get(), dev_, 1);
+  Configure(1);
   const auto first = Make(7);
   std::vector<std::unique_ptr<PathFd>> fds;
   for (int i = 10; i < 20; ++i) fds.push_back(Make(i));
   {
     const PathFd::Use held = first->get();  // by handle
     first->Offer(Path("f7"));
-    ASSERT_EQ(::unlinkat(root_.get(), "f7", 0), 0);
+    Unlink("f7");
     for (int i = 20; i < 30; ++i) fds.push_back(Make(i));
     first->Keep(held);
   }
@@ -114,7 +99,7 @@ TEST_F(PathFdTest, KeptOneOutlivesItsLastNameWhenAnotherWasOfferedAndClosedMeanw
 }
 
 TEST_F(PathFdTest, ThoseThatMustBeOpenLeaveFewerForOthers) {
-  cache_.Configure(root_.get(), dev_, 6);
+  Configure(6);
   std::vector<std::unique_ptr<PathFd>> kept;
   for (int i = 0; i < 4; ++i) {
     kept.push_back(Make(i));
@@ -129,30 +114,30 @@ TEST_F(PathFdTest, ThoseThatMustBeOpenLeaveFewerForOthers) {
 }
 
 TEST_F(PathFdTest, OneOfAnotherFileSystemStaysOpen) {
-  cache_.Configure(root_.get(), dev_ + 1, 1);
+  cache_.Configure(memory_.root(), dev_ + 1, 1);
   std::vector<std::unique_ptr<PathFd>> fds;
   for (int i = 0; i < 10; ++i) fds.push_back(Make(i));
   for (int i = 0; i < 10; ++i) EXPECT_EQ(SizeOf(*fds[i]), i);
 }
 
 TEST_F(PathFdTest, FileThatIsGoneGivesABadDescriptorNotAnotherFile) {
-  cache_.Configure(root_.get(), dev_, 0);
+  Configure(0);
   const auto first = Make(7);
   const auto second = Make(8);
-  ASSERT_EQ(::unlinkat(root_.get(), "f7", 0), 0);
+  Unlink("f7");
   EXPECT_EQ(SizeOf(*first), -1);
   EXPECT_EQ(SizeOf(*second), 8);
 }
 
 TEST_F(PathFdTest, OfferedDescriptorIsTakenWhenThereIsNone) {
-  cache_.Configure(root_.get(), dev_, 0);
+  Configure(0);
   const auto first = Make(7);
   first->Offer(Path("f7"));
   EXPECT_EQ(SizeOf(*first), 7);
 }
 
 TEST_F(PathFdTest, ManyThreadsUseMoreFilesThanMayBeOpen) {
-  cache_.Configure(root_.get(), dev_, 3);
+  Configure(3);
   std::vector<std::unique_ptr<PathFd>> fds;
   for (int i = 0; i < 20; ++i) fds.push_back(Make(i));
   std::atomic<int> wrong{0};
