@@ -126,7 +126,7 @@ def measure(application, args, cpu):
             "unreadable": {ground: text for ground, text in unreadable.items() if text}}
 
 
-def as_wanted(result, control):
+def as_expected(result, control):
     """Returns whether it was measured and everything is readable; for a control, nothing."""
     return "failed" not in result and len(result["unreadable"]) == (len(GROUNDS) if control else 0)
 
@@ -159,7 +159,7 @@ def run(args):
                 name, *("%.0f" % result["ops_per_second"][g] for g in GROUNDS), *("%.2f" % result[t] for t in TIMES),
                 "; ".join("%s: %s" % (GROUNDS[g], text) for g, text in result["unreadable"].items()) or "everything"),
                   flush=True)
-        failed = failed or not as_wanted(result, args.control)
+        failed = failed or not as_expected(result, args.control)
         results.append(result)
         file.save({"placement": args.placement, "size": args.size, "applications": results})
     file.save({"placement": args.placement, "size": args.size, "applications": results}, complete=True)

@@ -88,11 +88,11 @@ def run(args):
     base = subjects[0]
     print("\n".join(rounds.table(subjects, base.name)))
     for subject in subjects[1:]:
-        told = []
+        ratios = []
         for figure in ("p50_us", "p99_us", "ops_per_second"):
-            told.append("%s x %.3f [%.3f %.3f]" % (figure, *_quarters(
+            ratios.append("%s x %.3f [%.3f %.3f]" % (figure, *_quarters(
                 mine[figure] / its[figure] for mine, its in zip(subject.rounds, base.rounds))))
-        print("%-22s %s" % (subject.name, ", ".join(told)))
+        print("%-22s %s" % (subject.name, ", ".join(ratios)))
     figures.File(args.json, "compare").save(
         [{**dataclasses.asdict(scenario), "label": scenario.label(),
           "subjects": {s.name: {"median": s.median(), "rounds": s.rounds} for s in subjects}}], complete=True)

@@ -42,5 +42,5 @@ def wait_quiet(timeout_s, own=0.0):
         quiet = quiet + 1 if busy <= MAX_BUSY + own and stolen <= MAX_STEAL else 0
         if quiet == 0 and time.monotonic() > end:
             raise NotQuiet("the machine is not quiet after %d s: %.0f%% of the CPUs busy, %.0f%% stolen "
-                           "(at most %.0f%% and %.0f%%); --no-wait measures all the same" % (
+                           "(at most %.0f%% and %.0f%%); --no-wait measures anyway" % (
                                timeout_s, 100 * busy, 100 * stolen, 100 * (MAX_BUSY + own), 100 * MAX_STEAL))

@@ -102,7 +102,7 @@ class Campaign:
                 return
             time.sleep(episode.hold_ms / 1e3)
             if episode.ending == schedule.HEALING:
-                self._heal_those(active, lambda f: not f.late and not f.kills)
+                self._heal_matching(active, lambda f: not f.late and not f.kills)
                 time.sleep(episode.heal_pause_ms / 1e3)
             if episode.dies():
                 self._death(episode, active)
@@ -135,9 +135,9 @@ class Campaign:
     def _heal_disk(self, active):
         """Heals the faults that would keep a dead daemon from ending, or the file system from being
         unmounted."""
-        self._heal_those(active, lambda f: not f.late and f.uses(self.shape) & {"disk", "mount"})
+        self._heal_matching(active, lambda f: not f.late and f.uses(self.shape) & {"disk", "mount"})
 
-    def _heal_those(self, active, which):
+    def _heal_matching(self, active, which):
         chosen = [f for f in active if which(f)]
         self._heal(list(chosen))
         for fault in chosen:

@@ -229,7 +229,7 @@ class DiskErrors(Fault):
         theirs = [work for work in campaign.works if path.startswith(work.folder(backing) + "/")]
         if self.params["calls"] == "sync" or not (any(w.direct for w in theirs) or path.endswith("-shm")):
             if not within(FAIL_S, failed):
-                raise AssertionError("the disk refused this, and the volume goes on: " + hit)
+                raise AssertionError("the disk refused this, and the volume continues: " + hit)
             return
         campaign.note("%s: past the log: %s" % (self.text(), hit))
         for work in theirs:

@@ -60,22 +60,22 @@ class RandomFaults(Case):
             if self.long_run and c.episode % 10 == 0:
                 self.report("episode %d of %d; %s", c.episode, len(episodes), c.summary())
 
-        def lacking():
+        def missing_kinds():
             """Returns the kinds that the full count lacks; an ordinary run is too short for all of
             them."""
             return never_hit(totals(campaign)["counts"], kinds, shape) if self.long_run else []
 
-        def to_the_end():
+        def episodes_left():
             """Yields the drawn episodes, and then more, to make up for faults that hit nothing: at
             most as many again."""
             more = [] if some else schedule.draw(random.Random(seed), shape, kinds=kinds)
             every = itertools.chain(episodes, itertools.islice(more, len(episodes), 2 * len(episodes)))
             for n, episode in enumerate(every):
                 if n >= before["episodes"]:
-                    if n >= len(episodes) and totals(campaign)["faults"] >= faults and not lacking():
+                    if n >= len(episodes) and totals(campaign)["faults"] >= faults and not missing_kinds():
                         return
                     yield episode
-        campaign.run(to_the_end(), progress)
+        campaign.run(episodes_left(), progress)
         campaign.finish()
         self.report("%s", campaign.summary())
         if before["episodes"]:
@@ -87,7 +87,7 @@ class RandomFaults(Case):
         if not some:
             self.assertGreaterEqual(totals(campaign)["faults"], faults, "faults that really hit something")
             self.assertEqual([k.name for k in kinds if k.early and not found[k.name]], [], "kinds that always come")
-            self.assertEqual(lacking(), [], "kinds that never hit anything")
+            self.assertEqual(missing_kinds(), [], "kinds that never hit anything")
         for note in campaign.notes if os.environ.get("SALIUS_CAMPAIGN_NOTES") else ():
             self.report("%s", note)
         return campaign

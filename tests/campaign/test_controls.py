@@ -108,7 +108,7 @@ class BrokenPromisesAreCaught(Case):
         for calls in ("own", "sync", "write"):
             campaign = self.campaign(kind=OnlySeeminglyWell, tau="2s")
             errors = fault_disk.DiskErrors(calls=calls, when="1", error="EIO")
-            self.fails(campaign, power_cut(campaign.shape, [errors]), "the disk refused this, and the volume goes on: .*EIO")
+            self.fails(campaign, power_cut(campaign.shape, [errors]), "the disk refused this, and the volume continues: .*EIO")
             self.assertTrue(errors.hit())
 
     def test_an_error_of_the_disk_fails_the_volume_whichever_of_its_files_it_was(self):

@@ -316,7 +316,7 @@ class DaemonsKilled(Case):
         story.check()
         return lacking
 
-    def and_again(self, story):
+    def crash_twice(self, story):
         """Checks that a session on the recovered volume starts, and that its work is there after
         it."""
         lacking = self.after_the_primary(story)
@@ -340,7 +340,7 @@ class DaemonsKilled(Case):
 
     def test_salius_mount_while_a_session_starts(self):
         self.drawn(0, 3, "crash points of the daemons")
-        self.every_point(session_start, False, 8, self.and_again)
+        self.every_point(session_start, False, 8, self.crash_twice)
 
     def test_salius_mount_while_a_checkpoint_is_made(self):
         self.drawn(0, 3, "crash points of the daemons")

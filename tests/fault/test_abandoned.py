@@ -23,7 +23,7 @@ class DeletedVolumes(Case):
         volume.init([self.replica.address], 1, *self.LOG)
         return volume
 
-    def live_and_die(self, volume):
+    def use_and_recover(self, volume):
         """Mounts the volume in mode replicated, writes, kills the mount, recovers and deletes.
         Returns the UUID."""
         mount = self.own(Mount(volume))
@@ -40,7 +40,7 @@ class DeletedVolumes(Case):
 
     def test_deleted_volumes_take_no_slot_from_a_new_one(self):
         """An arena of 8 MiB has 32 slots. The promises of recoveries are in a file."""
-        gone = [self.live_and_die(self.volume("v%d" % number)) for number in range(self.count(36, 300))]
+        gone = [self.use_and_recover(self.volume("v%d" % number)) for number in range(self.count(36, 300))]
         self.wait_promises(len(gone))
         metrics = self.replica.metrics()
         self.report("%d volumes; promises %d of %d, slots %d of %d", len(gone), metrics["salius_replica_promises"],
@@ -50,7 +50,7 @@ class DeletedVolumes(Case):
         done = self.rig_.volume.run("salius", "forget", gone[0], "--replica", self.replica.address, "--force")
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.wait_promises(len(gone) - 1)
-        self.live_and_die(self.volume("after"))
+        self.use_and_recover(self.volume("after"))
 
     def wait_promises(self, count):
         wait_until(lambda: self.replica.metrics()["salius_replica_promises"] == count, 10,

@@ -24,7 +24,7 @@ class Addresses(Case):
         self.files = self.own(Hosts(self.hosts))
         return self.rig(m=m, acks=acks, names=NAMES[:m])
 
-    def told(self, **changes):
+    def set_addresses(self, **changes):
         """Changes the names' addresses from now on; None removes a name."""
         for name, address in changes.items():
             self.hosts["salius-" + name] = address
@@ -55,7 +55,7 @@ class Addresses(Case):
             victim.lose_memory()
         mount.wait_mode("local")
         writer.more(10)
-        self.told(two=ELSEWHERE)
+        self.set_addresses(two=ELSEWHERE)
         victim.start()
         status = mount.wait_mode("replicated")
         self.assertEqual(report_of(status, victim)["incarnation"] == before, not loses_memory)
@@ -67,7 +67,7 @@ class Addresses(Case):
     def test_replica_that_comes_back_with_its_memory_at_another_address_is_found_without_a_remount(self):
         self.moved(loses_memory=False)
 
-    def exchanged(self, told_before_the_start):
+    def exchanged(self, names_change_before_start):
         """Exchanges the addresses of two hosts; nothing acknowledged before or after may be
         missing."""
         rig, writer = self.writing()
@@ -79,43 +79,43 @@ class Addresses(Case):
         first.move(ips[1])
         mount.wait_mode("local")
         names = {"one": ips[1], "two": ips[0]}
-        if told_before_the_start:
-            self.told(**names)
+        if names_change_before_start:
+            self.set_addresses(**names)
             wait_until(lambda: "replica salius-one:7400 is at %s:7400 now" % ips[1] in rig.volume.tail(), 30,
                        "the first is not followed")
         for replica in rig.replicas:
             replica.start()
         status = mount.wait_mode("replicated")
-        if told_before_the_start:
+        if names_change_before_start:
             self.assertEqual([report_of(status, r)["incarnation"] for r in rig.replicas], before)
-        self.told(**names)
+        self.set_addresses(**names)
         self.check_after_a_cut(rig, writer)
 
     def test_two_hosts_that_have_exchanged_their_addresses_are_found(self):
-        self.exchanged(told_before_the_start=True)
+        self.exchanged(names_change_before_start=True)
 
     def test_two_hosts_that_answer_at_each_others_addresses_keep_what_they_hold(self):
         """The names lead to the new addresses only after the volume has written to the hosts.
         Recovery identifies the hosts by their memory."""
-        self.exchanged(told_before_the_start=False)
+        self.exchanged(names_change_before_start=False)
 
     def test_name_without_an_address_keeps_no_volume_from_its_host(self):
         rig = self.named(3, 2)
         third = rig.replicas[2]
         third.lose_memory()
-        self.told(three=None)
+        self.set_addresses(three=None)
         mount = rig.mount(mode="replicated")
         mount.wait_status(lambda s: "salius-three" in report_of(s, third)["problem"], 30, "the problem is not shown")
         rig.volume.wait_log("salius-three:7400 has no address yet")
         third.start()
-        self.told(three=third.ip)
+        self.set_addresses(three=third.ip)
         mount.wait_status(lambda s: report_of(s, third)["member"], 30, "the third replica is not found")
 
     def test_silent_name_server_delays_neither_a_returning_replica_nor_the_unmount(self):
         rig = self.named(2, 2)
         server = self.own(DeadNameServer(rig.net))
         mount = rig.mount(mode="replicated")
-        self.told(one=None, two=None)
+        self.set_addresses(one=None, two=None)
         second = rig.replicas[1]
         second.lose_memory()
         mount.wait_mode("local")
@@ -134,7 +134,7 @@ class Addresses(Case):
         in a row."""
         rig = self.named(3, 2)
         server = self.own(DeadNameServer(rig.net))
-        self.told(two=None, three=None)
+        self.set_addresses(two=None, three=None)
         mounting = Proc([binary("salius-mount"), rig.backing, rig.path, "-f", "-o", "insecure"], rig.volume.log, netns=rig.net.primary)
         self.addCleanup(mounting.kill)
         began = time.monotonic()
@@ -144,21 +144,21 @@ class Addresses(Case):
     def test_names_new_host_needs_a_trusted_network(self):
         rig = self.named(1, 1)
         replica = rig.replicas[0]
-        self.told(one="127.0.0.1")  # no host is there
+        self.set_addresses(one="127.0.0.1")  # no host is there
         mount = self.own(Mount(rig.volume, insecure=False))
         mount.wait_status(lambda s: "refused" in report_of(s, replica)["problem"], 30, "a host answers at the address")
-        self.told(one=replica.ip)
+        self.set_addresses(one=replica.ip)
         mount.wait_status(lambda s: "insecure" in report_of(s, replica)["problem"], 30,
                           "the status does not say why the replica is not used")
         self.assertEqual(mount.mode(), "local")
-        self.assertEqual(replica.metrics()["salius_replica_volumes"], 0, "it was called nevertheless")
+        self.assertEqual(replica.metrics()["salius_replica_volumes"], 0, "the replica was called")
 
     def test_datagrams_fit_the_path_to_a_names_new_host(self):
         rig = self.named(1, 1)
-        self.told(one="127.0.0.1")  # no host is there, and datagrams may be large
+        self.set_addresses(one="127.0.0.1")  # no host is there, and datagrams may be large
         mount = rig.mount()
         mount.wait_status(lambda s: "refused" in report_of(s, rig.replicas[0])["problem"], 30, "a host answers at the address")
-        self.told(one=rig.replicas[0].ip)
+        self.set_addresses(one=rig.replicas[0].ip)
         mount.wait_mode("replicated")
         before = self.fragments(rig)
         fd = os.open(rig.file("f"), os.O_WRONLY | os.O_CREAT | os.O_SYNC)
@@ -179,25 +179,25 @@ class Addresses(Case):
         rig = self.named(2, 2)
         mount = rig.mount(mode="replicated")
         rig.replicas[1].lose_memory()
-        self.told(two=rig.replicas[0].ip)
+        self.set_addresses(two=rig.replicas[0].ip)
         mount.wait_status(lambda s: "salius-one" in report_of(s, rig.replicas[1])["problem"], 30,
                           "the status does not say that the two are one host")
         self.assertEqual(mount.mode(), "local")
         rig.replicas[1].start()
-        self.told(two=rig.replicas[1].ip)
+        self.set_addresses(two=rig.replicas[1].ip)
         mount.wait_mode("replicated")
 
     def test_each_address_of_a_name_is_tried(self):
         """No host answers at the address that the resolver puts first, the one closer to the
         primary's."""
         rig = self.named(2, 2)
-        self.told(one=["10.77.0.2", rig.replicas[0].ip], two=["10.77.0.3", rig.replicas[1].ip])
+        self.set_addresses(one=["10.77.0.2", rig.replicas[0].ip], two=["10.77.0.3", rig.replicas[1].ip])
         self.check_all_addresses(rig)
 
     def test_name_with_addresses_of_both_families_is_found_at_the_one_where_it_listens(self):
         rig = self.named(2, 2)
         rig.net.add_ipv6()
-        self.told(one=[rig.net.ipv6(0), rig.replicas[0].ip], two=[rig.net.ipv6(1), rig.replicas[1].ip])
+        self.set_addresses(one=[rig.net.ipv6(0), rig.replicas[0].ip], two=[rig.net.ipv6(1), rig.replicas[1].ip])
         self.check_all_addresses(rig)
 
     def test_name_with_datagrams_over_one_family_only(self):
@@ -210,7 +210,7 @@ class Addresses(Case):
         replica.listen = "[::]"
         replica.start()
         sh("nsenter", "--net=/run/netns/" + rig.net.replica(0), "ip6tables", "-w", "-A", "INPUT", "-p", "udp", "-j", "DROP")
-        self.told(one=[rig.net.ipv6(0), replica.ip])
+        self.set_addresses(one=[rig.net.ipv6(0), replica.ip])
         self.check_all_addresses(rig)
 
     def check_all_addresses(self, rig):

@@ -45,7 +45,7 @@ class Copies(Case):
                 self.assertEqual(done.returncode, RECOVER_IN_USE, done.stdout + done.stderr)
                 self.refusal(rig, done.stdout + done.stderr)
 
-    def lives_on(self, rig, writer, epoch):
+    def still_works(self, rig, writer, epoch):
         writer.do(20)
         status = rig.mount_.wait_whole()
         self.assertEqual((status["epoch"], len(status["replicas"])), (epoch, 3), status)
@@ -54,7 +54,7 @@ class Copies(Case):
         rig, writer, copy = self.copied()
         epoch = rig.mount_.status()["epoch"]
         self.refused(rig, copy)
-        self.lives_on(rig, writer, epoch)
+        self.still_works(rig, writer, epoch)
 
     def test_copy_of_a_frozen_volume_is_refused_too(self):
         rig, writer, copy = self.copied()
@@ -62,7 +62,7 @@ class Copies(Case):
         rig.mount_.stop()
         self.refused(rig, copy)
         rig.mount_.cont()
-        self.lives_on(rig, writer, epoch)
+        self.still_works(rig, writer, epoch)
         writer.kill()
         rig.power_cut()
         self.assertEqual(rig.volume.recover().returncode, 0)
@@ -94,7 +94,7 @@ class Copies(Case):
         with open(os.path.join(mount.path, "its own"), "wb", buffering=0) as f:
             f.write(b"more")
             os.fsync(f.fileno())
-        self.lives_on(rig, writer, epoch)
+        self.still_works(rig, writer, epoch)
         mount.umount()
         writer.kill()
         rig.power_cut()

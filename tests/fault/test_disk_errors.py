@@ -58,11 +58,11 @@ class OneCall(Case):
         except HarnessError:
             self.assertIn(self.writer.wait_failed(), ("EIO", "EROFS"))
 
-    def the_volume_fails_and_nothing_is_lost(self, what, told):
+    def the_volume_fails_and_nothing_is_lost(self, what, failure):
         """Checks that the call on the file `what` failed the volume, and that the failure names
-        `told`. Afterwards nothing is acknowledged."""
+        `failure`. Afterwards nothing is acknowledged."""
         self.write_until_refused()
-        self.assertIn(told, self.mount.wait_mode("failed")["failure"])
+        self.assertIn(failure, self.mount.wait_mode("failed")["failure"])
         self.assertEqual(self.hit(), what)
         with self.assertRaises(OSError):
             with open(self.rig_.file("late"), "wb", buffering=0) as f:

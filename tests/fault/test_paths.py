@@ -93,5 +93,5 @@ class Paths(Case):
         for victim in rig.replicas[1:]:
             rig.net.heal(victim.index)
         rig.mount_.wait_status(
-            lambda s: not any(r["problem"] for r in s["replicas"]) and not s["mode_detail"], 60, "it is said for ever")
+            lambda s: not any(r["problem"] for r in s["replicas"]) and not s["mode_detail"], 60, "the problem is shown after it ended")
         self.check_after_a_cut(rig, writer)

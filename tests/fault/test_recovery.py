@@ -391,7 +391,7 @@ class TwoPrimaries(RecoveryCase):
         rig, writer, _ = self.frozen_and_recovered_elsewhere(promises=False)
         status = rig.mount_.wait_status(
             lambda s: s["mode"] == "local" and all("promises" in r["problem"] for r in s["replicas"]), 60,
-            "it is not said that the replicas are no witnesses")
+            "the lost promises are not shown")
         self.assertIn("mount again", status["mode_detail"], status)
         writer.more(200)
         status = rig.mount_.status()

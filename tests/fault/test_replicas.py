@@ -166,7 +166,7 @@ class ReplicaDies(Case):
         for replica in rig.replicas:
             replica.start()
         status = rig.mount(mode="replicated").wait_status(
-            lambda s: "segments" in report_of(s, rig.replicas[0])["problem"], 30, "it is not said why")
+            lambda s: "segments" in report_of(s, rig.replicas[0])["problem"], 30, "the reason is not shown")
         self.assertFalse(report_of(status, rig.replicas[0])["member"], status)
         writer = ops.OpWriter(rig.path)
         self.addCleanup(writer.kill)

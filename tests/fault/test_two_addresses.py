@@ -12,7 +12,7 @@ SECOND6 = "fd77::110"
 
 class TwoAddresses(Case):
 
-    def known_by_its_second(self, second, listen, name):
+    def mounted_by_second_address(self, second, listen, name):
         rig = self.rig(m=1, acks=1, start=False, names=[name])
         if ":" in second:
             rig.net.add_ipv6()
@@ -32,13 +32,13 @@ class TwoAddresses(Case):
         ops.check(rig.backing, writer.ledger)
 
     def test_second_ipv4_address_of_a_replica_on_any(self):
-        self.known_by_its_second(SECOND, "0.0.0.0", SECOND)
+        self.mounted_by_second_address(SECOND, "0.0.0.0", SECOND)
 
     def test_second_ipv6_address_of_a_replica_on_any(self):
-        self.known_by_its_second(SECOND6, "[::]", "[%s]" % SECOND6)
+        self.mounted_by_second_address(SECOND6, "[::]", "[%s]" % SECOND6)
 
     def test_second_ipv4_address_of_a_replica_on_any_of_both_families(self):
-        self.known_by_its_second(SECOND, "[::]", SECOND)
+        self.mounted_by_second_address(SECOND, "[::]", SECOND)
 
     def test_second_address_and_a_multicast_group(self):
         """A datagram to the group is answered from the address by which the primary knows the

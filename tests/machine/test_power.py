@@ -42,7 +42,7 @@ class WholeMachines(Case):
         self.report("%d cuts, %d rows and %d operations acknowledged, all there; %s; the disk flushed %d times, "
                     "dropped %d unflushed writes and tore %d; %.1f s and %.1f CPU s a cut", here, rows[0],
                     rows[1], dict(self.tally), disk.flushes, disk.dropped, disk.torn, seconds / here, cpu / here)
-        self.would_see_a_loss()
+        self.check_sees_a_loss()
         self.machines.primary.power_cut(self.rng)
         disk.check()
 
@@ -86,7 +86,7 @@ class WholeMachines(Case):
             self.tally["replica down at recovery"] += 1
         machines.wait_mode("replicated")
 
-    def would_see_a_loss(self):
+    def check_sees_a_loss(self):
         """Checks the control. When all replicas die with the primary, recovery refuses. With
         --force it loses acknowledged operations, and the same checks see that."""
         self.write()
