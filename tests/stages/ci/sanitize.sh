@@ -3,7 +3,8 @@
 # races. Each is a build of its own, so this is for continuous integration and --long. With --long
 # also the simulator, and the unit tests of code without threads.
 asan_targets=(//tests/unit/...)
-tsan_targets=(//tests/unit/session/... //tests/unit/volume/... //tests/unit/fuse/... //tests/unit/replica/...)
+tsan_targets=(//tests/unit/session/... //tests/unit/volume/... //tests/unit/fuse/... //tests/unit/replica/...
+              //tests/unit/storage/...)
 if is_long; then
   asan_targets+=(//tests/sim/...)
   tsan_targets=(//tests/unit/...)
