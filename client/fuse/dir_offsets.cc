@@ -26,8 +26,8 @@ std::optional<uint64_t> DirOffsets::Number(uint64_t previous, uint64_t cookie) {
 
 std::optional<uint64_t> DirOffsets::Append(uint64_t cookie) {
   const uint64_t offset = first_ + cookies_.size();
-  if (offset > kMost) return std::nullopt;
-  if (kept_.load() >= most_kept_ && cookies_.size() > 1) {
+  if (offset > kMaxOffset) return std::nullopt;
+  if (kept_.load() >= max_kept_ && cookies_.size() > 1) {
     const size_t half = cookies_.size() / 2;
     for (size_t i = 0; i < half && !in_order_; ++i) offsets_.erase(cookies_[i]);
     cookies_.erase(cookies_.begin(), cookies_.begin() + static_cast<ptrdiff_t>(half));

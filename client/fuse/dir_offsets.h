@@ -6,7 +6,7 @@
 // listing begins again or entries come and go. An entry that appears between two listed ones gets
 // the next free number.
 //
-// Memory: 8 bytes for each entry that was listed. All open directories together keep kMostKept. A
+// Memory: 8 bytes for each entry that was listed. All open directories together keep kMaxKept. A
 // directory that goes beyond forgets the older half of its own offsets; an offset of that half is
 // found again by counting entries from the start.
 //
@@ -24,12 +24,12 @@ namespace salius {
 
 class DirOffsets {
  public:
-  static constexpr uint64_t kMost = 0x7fffffff;        // the largest for a 32-bit program
-  static constexpr uint64_t kMostKept = uint64_t{16} << 20;
+  static constexpr uint64_t kMaxOffset = 0x7fffffff;  // the largest for a 32-bit program
+  static constexpr uint64_t kMaxKept = uint64_t{16} << 20;
 
-  // Makes an empty set. `kept`: how many offsets all sets that share it keep; `most_kept`: their
+  // Makes an empty set. `kept`: how many offsets all sets that share it keep; `max_kept`: their
   // limit.
-  DirOffsets(std::atomic<uint64_t>& kept, uint64_t most_kept) : kept_(kept), most_kept_(most_kept) {}
+  DirOffsets(std::atomic<uint64_t>& kept, uint64_t max_kept) : kept_(kept), max_kept_(max_kept) {}
   ~DirOffsets() { kept_.fetch_sub(cookies_.size()); }
   DirOffsets(const DirOffsets&) = delete;
   DirOffsets& operator=(const DirOffsets&) = delete;
@@ -56,7 +56,7 @@ class DirOffsets {
   void Clear();
 
   std::atomic<uint64_t>& kept_;
-  const uint64_t most_kept_;
+  const uint64_t max_kept_;
   uint64_t first_ = 1;             // the offset of cookies_[0]
   std::vector<uint64_t> cookies_;  // by offset
   bool in_order_ = true;           // each listing so far gave the same entries

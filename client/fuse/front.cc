@@ -91,7 +91,7 @@ void Front::SetSession(fuse_session* session) {
   });
 }
 
-Front::ToldAttr Front::Told(const Node& node, struct stat attr, bool provisional) const {
+Front::KernelAttr Front::ToKernelAttr(const Node& node, struct stat attr, bool provisional) const {
   const double seconds = provisional ? 0 : kCacheSeconds;
   constexpr int64_t kBlock = 512;  // of st_blocks
   if (!S_ISREG(attr.st_mode) || attr.st_blocks * kBlock >= attr.st_size) {
@@ -108,9 +108,9 @@ fuse_entry_param Front::ToEntry(const Entry& entry) {
   fuse_entry_param param{};
   param.ino = GiveLookup(*entry.node);
   param.generation = Volume::Generation(*entry.node);
-  const ToldAttr told = Told(*entry.node, entry.attr, entry.provisional);
-  param.attr = told.attr;
-  param.attr_timeout = told.seconds;
+  const KernelAttr sent = ToKernelAttr(*entry.node, entry.attr, entry.provisional);
+  param.attr = sent.attr;
+  param.attr_timeout = sent.seconds;
   param.entry_timeout = kCacheSeconds;
   return param;
 }
@@ -120,9 +120,9 @@ fuse_entry_out Front::ToEntryOut(const Entry& entry, uint64_t nodeid) const {
   out.nodeid = nodeid;
   out.generation = Volume::Generation(*entry.node);
   out.entry_valid = static_cast<uint64_t>(kCacheSeconds);
-  const ToldAttr told = Told(*entry.node, entry.attr, entry.provisional);
-  out.attr_valid = static_cast<uint64_t>(told.seconds);
-  out.attr = ToFuseAttr(told.attr);
+  const KernelAttr sent = ToKernelAttr(*entry.node, entry.attr, entry.provisional);
+  out.attr_valid = static_cast<uint64_t>(sent.seconds);
+  out.attr = ToFuseAttr(sent.attr);
   return out;
 }
 
@@ -166,9 +166,9 @@ int Front::Errno(const absl::Status& status) {
   return err;
 }
 
-uid_t Front::OpenerOf(const fuse_in_header& who) const {
+uid_t Front::OpenerOf(const fuse_in_header& header) const {
   if (!volume_.ManyOpen()) return 0;
-  return who.uid == kNoId ? IdsOf(who.pid).uid : who.uid;
+  return header.uid == kNoId ? IdsOf(header.pid).uid : header.uid;
 }
 
 Node* NodeOf(fuse_req_t req, fuse_ino_t ino) {
@@ -195,28 +195,28 @@ OpenDirectory* DirectoryOf(fuse_req_t req, const fuse_file_info* fi) {
   return directory;
 }
 
-fuse_in_header WhoAsks(fuse_req_t req) {
+fuse_in_header CallerHeader(fuse_req_t req) {
   const fuse_ctx* const context = fuse_req_ctx(req);
-  fuse_in_header who{};
-  who.uid = context->uid;
-  who.gid = context->gid;
-  who.pid = static_cast<uint32_t>(context->pid);
-  return who;
+  fuse_in_header header{};
+  header.uid = context->uid;
+  header.gid = context->gid;
+  header.pid = static_cast<uint32_t>(context->pid);
+  return header;
 }
 
-bool RootAsks(const fuse_in_header& who) {
-  return who.uid == kNoId ? IdsOf(who.pid).uid == 0 : who.uid == 0;
+bool CallerIsRoot(const fuse_in_header& header) {
+  return header.uid == kNoId ? IdsOf(header.pid).uid == 0 : header.uid == 0;
 }
 
-Caller Front::CallerOf(const fuse_in_header& who, mode_t umask, mode_t mode) const {
-  Caller caller{.uid = who.uid, .gid = who.gid, .umask = umask};
+Caller Front::CallerOf(const fuse_in_header& header, mode_t umask, mode_t mode) const {
+  Caller caller{.uid = header.uid, .gid = header.gid, .umask = umask};
   constexpr mode_t kBoth = S_ISGID | S_IXGRP;  // the groups matter for nothing else
   if ((mode & kBoth) != kBoth) return caller;
   if (idmap_.load(std::memory_order_relaxed)) {
     // A kernel that maps ids has checked the groups through the mapping, which /proc does not show.
     caller.sgid_checked = true;
   } else {
-    caller.groups = SupplementaryGroups(who.pid);
+    caller.groups = SupplementaryGroups(header.pid);
   }
   return caller;
 }

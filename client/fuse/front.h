@@ -53,7 +53,7 @@ namespace salius {
 
 // An open directory, and the offsets of its entries.
 struct OpenDirectory {
-  explicit OpenDirectory(Handle& opened) : handle(opened), offsets(kept, DirOffsets::kMostKept) {}
+  explicit OpenDirectory(Handle& opened) : handle(opened), offsets(kept, DirOffsets::kMaxKept) {}
 
   Handle& handle;
   absl::Mutex mutex;
@@ -106,15 +106,15 @@ class Front {
   // Attributes for the kernel, and for how many seconds it may keep them. While a shared map of a
   // file may be stored into, the kernel must not remember the file as sparse. Once a map has been
   // stored into, the file must not look sparse at all: a hole may hold data in the kernel's pages.
-  struct ToldAttr {
+  struct KernelAttr {
     struct stat attr {};
     double seconds = 0;
   };
-  ToldAttr Told(const Node& node, struct stat attr, bool provisional) const;
+  KernelAttr ToKernelAttr(const Node& node, struct stat attr, bool provisional) const;
   // Returns an entry for the kernel, which then owns the lookup (Forget).
   fuse_entry_param ToEntry(const Entry& entry);
   // Returns the user to whom an open counts; root while that does not matter.
-  uid_t OpenerOf(const fuse_in_header& who) const;
+  uid_t OpenerOf(const fuse_in_header& header) const;
 
   // Calls `reply` with the node's attributes, from this thread or another (AfterPages).
   void WithAttr(
@@ -156,11 +156,11 @@ class Front {
     invalidator_.Run(nodeid, offset, length, std::move(then));
   }
   // Returns the caller for making an object of this mode.
-  Caller CallerOf(const fuse_in_header& who, mode_t umask, mode_t mode) const;
-  // Removes suid, sgid and file capabilities, as the VFS does when `who` writes, truncates or gives
-  // away the file. `mode_bits` false: capabilities only (the kernel says that `who` keeps the
-  // bits).
-  absl::Status KillPrivileges(Node& node, uint64_t nodeid, const fuse_in_header& who,
+  Caller CallerOf(const fuse_in_header& header, mode_t umask, mode_t mode) const;
+  // Removes suid, sgid and file capabilities, as the VFS does when the caller of `header` writes,
+  // truncates or gives away the file. `mode_bits` false: capabilities only (the kernel says that the
+  // caller keeps the bits).
+  absl::Status KillPrivileges(Node& node, uint64_t nodeid, const fuse_in_header& header,
                               bool mode_bits);
   // Returns the errno of `status`; counts and logs EIO, which only a failing volume gives.
   int Errno(const absl::Status& status);
@@ -175,7 +175,7 @@ class Front {
                         std::function<void(const absl::Status&)> reply);
   void RawStatx(const RawRequest& request);
   void RawSetAttr(const RawRequest& request);
-  void DoSetAttr(Node& node, const fuse_setattr_in& in, const fuse_in_header& who,
+  void DoSetAttr(Node& node, const fuse_setattr_in& in, const fuse_in_header& header,
                  const RawAnswer& answer);
   void RawSetXattr(const RawRequest& request);
 
@@ -219,9 +219,9 @@ Node* NodeOf(fuse_req_t req, fuse_ino_t ino);
 Handle* FileOf(fuse_req_t req, const fuse_file_info* fi);
 OpenDirectory* DirectoryOf(fuse_req_t req, const fuse_file_info* fi);
 // Returns the caller as libfuse names it: user, group and process.
-fuse_in_header WhoAsks(fuse_req_t req);
+fuse_in_header CallerHeader(fuse_req_t req);
 // Returns whether the caller is root. Where a mount may be idmapped the kernel does not say, and
 // /proc is asked.
-bool RootAsks(const fuse_in_header& who);
+bool CallerIsRoot(const fuse_in_header& header);
 
 }  // namespace salius

@@ -29,8 +29,8 @@ void GetAttr(fuse_req_t req, fuse_ino_t ino, fuse_file_info*) noexcept {
                      fuse_reply_err(req, front.Errno(attr.status()));
                      return;
                    }
-                   const Front::ToldAttr told = front.Told(*node, *attr, provisional);
-                   fuse_reply_attr(req, &told.attr, told.seconds);
+                   const Front::KernelAttr sent = front.ToKernelAttr(*node, *attr, provisional);
+                   fuse_reply_attr(req, &sent.attr, sent.seconds);
                  });
 }
 
@@ -68,7 +68,7 @@ void ListXattr(fuse_req_t req, fuse_ino_t ino, size_t size) noexcept {
   }
   // As xattr(7) says. The kernel does not say which caller has CAP_SYS_ADMIN; root nearly always
   // has it, and others hardly ever.
-  const bool privileged = RootAsks(WhoAsks(req));
+  const bool privileged = CallerIsRoot(CallerHeader(req));
   std::string list;
   for (const std::string& name : *names) {
     if (privileged || !absl::StartsWith(name, "trusted.")) {
@@ -130,16 +130,16 @@ uint32_t WantedAttrs(const fuse_setattr_in& in, struct stat* want) {
 // root may, and members of the group by their main group or by the groups in /proc. Through an
 // idmapped mount these are not the file system's ids: sgid is then removed where the numbers
 // differ.
-bool InGroup(const fuse_in_header& who, gid_t group) {
-  if (who.uid == 0 || who.gid == group) return true;
-  const ProcessIds ids = IdsOf(who.pid);
-  if (who.uid == kNoId && (ids.uid == 0 || ids.gid == group)) return true;
+bool InGroup(const fuse_in_header& header, gid_t group) {
+  if (header.uid == 0 || header.gid == group) return true;
+  const ProcessIds ids = IdsOf(header.pid);
+  if (header.uid == kNoId && (ids.uid == 0 || ids.gid == group)) return true;
   return std::find(ids.groups.begin(), ids.groups.end(), group) != ids.groups.end();
 }
 
 }  // namespace
 
-absl::Status Front::KillPrivileges(Node& node, uint64_t nodeid, const fuse_in_header& who,
+absl::Status Front::KillPrivileges(Node& node, uint64_t nodeid, const fuse_in_header& header,
                                    bool mode_bits) {
   OpenState state = StateOf(node);
   if (state.known_unprivileged()) return absl::OkStatus();
@@ -149,7 +149,7 @@ absl::Status Front::KillPrivileges(Node& node, uint64_t nodeid, const fuse_in_he
 
   mode_t lost = attr->st_mode & S_ISUID;
   if ((attr->st_mode & S_ISGID) != 0 &&
-      ((attr->st_mode & S_IXGRP) != 0 || !InGroup(who, attr->st_gid))) {
+      ((attr->st_mode & S_IXGRP) != 0 || !InGroup(header, attr->st_gid))) {
     lost |= S_ISGID;
   }
   bool changed = false;
@@ -221,10 +221,10 @@ void Front::RawStatx(const RawRequest& request) {
                answer.Error(Errno(status));
                return;
              }
-             const ToldAttr told = Told(*node, *attr, provisional);
+             const KernelAttr sent = ToKernelAttr(*node, *attr, provisional);
              FuseStatxOut out{};
-             out.attr_valid = static_cast<uint64_t>(told.seconds);
-             out.stat = ToFuseStatx(told.attr, birth);
+             out.attr_valid = static_cast<uint64_t>(sent.seconds);
+             out.stat = ToFuseStatx(sent.attr, birth);
              answer.Struct(out);
            });
 }
@@ -237,26 +237,26 @@ void Front::RawSetAttr(const RawRequest& request) {
   }
   Node* const node = NodeOf(request);
   if (node == nullptr) return;
-  const fuse_in_header& who = request.header();
+  const fuse_in_header& header = request.header();
   // The write-back of bytes that were stored through a map before must not change the time that is
   // set. (Not with a size: the kernel holds writes back until a truncation is answered.)
   if ((in->valid & FATTR_MTIME) != 0 && (in->valid & FATTR_SIZE) == 0 &&
       StateOf(*node).MayHaveDirtyPages()) {
-    AfterPages(who.nodeid, 0, 0, [this, node, in = *in, who, answer = request.answer()] {
-      DoSetAttr(*node, in, who, answer);
+    AfterPages(header.nodeid, 0, 0, [this, node, in = *in, header, answer = request.answer()] {
+      DoSetAttr(*node, in, header, answer);
     });
     return;
   }
-  DoSetAttr(*node, *in, who, request.answer());
+  DoSetAttr(*node, *in, header, request.answer());
 }
 
-void Front::DoSetAttr(Node& target, const fuse_setattr_in& in, const fuse_in_header& who,
+void Front::DoSetAttr(Node& target, const fuse_setattr_in& in, const fuse_in_header& header,
                       const RawAnswer& answer) {
   struct stat want {};
   const uint32_t mask = WantedAttrs(in, &want);
   OpenState state = StateOf(target);
   if ((mask & kSetMode) != 0) state.ForgetPrivileges();
-  if ((mask & kSetGid) != 0 && !RootAsks(who)) {
+  if ((mask & kSetGid) != 0 && !CallerIsRoot(header)) {
     const absl::Status allowed = volume_.CheckNewGroup(target, want.st_gid);
     if (!allowed.ok()) {
       answer.Error(Errno(allowed));
@@ -265,7 +265,7 @@ void Front::DoSetAttr(Node& target, const fuse_setattr_in& in, const fuse_in_hea
   }
   if ((mask & (kSetUid | kSetGid | kSetSize)) != 0) {
     const absl::Status killed =
-        KillPrivileges(target, who.nodeid, who, (in.valid & FATTR_KILL_SUIDGID) != 0);
+        KillPrivileges(target, header.nodeid, header, (in.valid & FATTR_KILL_SUIDGID) != 0);
     if (!killed.ok()) {
       answer.Error(Errno(killed));
       return;
@@ -280,10 +280,10 @@ void Front::DoSetAttr(Node& target, const fuse_setattr_in& in, const fuse_in_hea
     answer.Error(Errno(attr.status()));
     return;
   }
-  const ToldAttr told = Told(target, *attr, provisional);
+  const KernelAttr sent = ToKernelAttr(target, *attr, provisional);
   fuse_attr_out out{};
-  out.attr_valid = static_cast<uint64_t>(told.seconds);
-  out.attr = ToFuseAttr(told.attr);
+  out.attr_valid = static_cast<uint64_t>(sent.seconds);
+  out.attr = ToFuseAttr(sent.attr);
   answer.Struct(out);
 }
 

@@ -16,7 +16,7 @@ void OpenDir(fuse_req_t req, fuse_ino_t ino, fuse_file_info* fi) noexcept {
   Node* const node = NodeOf(req, ino);
   if (node == nullptr) return;
   const absl::StatusOr<Handle*> handle =
-      front.volume().OpenDir(*node, front.OpenerOf(WhoAsks(req)));
+      front.volume().OpenDir(*node, front.OpenerOf(CallerHeader(req)));
   if (!handle.ok()) {
     fuse_reply_err(req, front.Errno(handle.status()));
     return;

@@ -84,8 +84,8 @@ void Fsync(fuse_req_t req, fuse_ino_t ino, int, fuse_file_info* fi) noexcept {
 // bits.
 absl::Status KillPrivileges(fuse_req_t req, Node& node, fuse_ino_t ino) {
   if (Front::StateOf(node).known_unprivileged()) return absl::OkStatus();
-  const fuse_in_header who = WhoAsks(req);
-  return FrontOf(req).KillPrivileges(node, ino, who, /*mode_bits=*/!RootAsks(who));
+  const fuse_in_header header = CallerHeader(req);
+  return FrontOf(req).KillPrivileges(node, ino, header, /*mode_bits=*/!CallerIsRoot(header));
 }
 
 void Fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t offset, off_t length,

@@ -49,7 +49,7 @@ void ForgetMulti(fuse_req_t req, size_t count, fuse_forget_data* forgets) noexce
 }
 
 Caller CallerOf(fuse_req_t req, mode_t mode) {
-  return FrontOf(req).CallerOf(WhoAsks(req), fuse_req_ctx(req)->umask, mode);
+  return FrontOf(req).CallerOf(CallerHeader(req), fuse_req_ctx(req)->umask, mode);
 }
 
 void MakeNode(fuse_req_t req, fuse_ino_t parent, const char* name, mode_t mode,

@@ -21,7 +21,7 @@ void PageInvalidator::Run(uint64_t nodeid, uint64_t offset, uint64_t length,
   absl::MutexLock lock(&mutex_);
   tasks_.push_back({nodeid, offset, length, std::move(then)});
   ++pending_;
-  if (tasks_.size() > idle_ && threads_.size() < kMostThreads) {
+  if (tasks_.size() > idle_ && threads_.size() < kMaxThreads) {
     threads_.emplace_back([this] { Work(); });
   }
 }

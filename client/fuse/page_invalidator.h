@@ -54,7 +54,7 @@ class PageInvalidator {
   };
 
   // A thread may wait for a disk that hangs; the others continue.
-  static constexpr size_t kMostThreads = 16;
+  static constexpr size_t kMaxThreads = 16;
 
   void Work();
 

@@ -56,19 +56,19 @@ void Workers::Kick(int signal) {
   for (Worker& worker : all_) ::pthread_kill(worker.thread_.native_handle(), signal);
 }
 
-int Workers::Reading(const Worker* but) const {
-  return static_cast<int>(std::count_if(all_.begin(), all_.end(), [but](const Worker& worker) {
-    return &worker != but && !worker.gone_.load() && worker.reading();
+int Workers::ReadingCount(const Worker* except) const {
+  return static_cast<int>(std::count_if(all_.begin(), all_.end(), [except](const Worker& worker) {
+    return &worker != except && !worker.gone_.load() && worker.reading();
   }));
 }
 
 bool Workers::MayLeave(const Worker& worker) const {
   if (!worker.extra_) return false;
   const std::lock_guard<std::mutex> lock(mutex_);
-  return Reading(&worker) >= threads_;
+  return ReadingCount(&worker) >= threads_;
 }
 
-int Workers::AtSlowOnes() const {
+int Workers::MayWaitCount() const {
   return static_cast<int>(std::count_if(all_.begin(), all_.end(), [](const Worker& worker) {
     return worker.may_wait_.load() && !worker.gone_.load();
   }));
@@ -78,9 +78,9 @@ int Workers::AtSlowOnes() const {
 // each looks for parked ones when it has answered.
 bool Workers::MustPark(Worker& worker) const {
   worker.may_wait_.store(true);
-  if (working_.load() < kMost) return false;
+  if (working_.load() < kMaxWorkers) return false;
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (AtSlowOnes() < kMost) return false;
+  if (MayWaitCount() < kMaxWorkers) return false;
   worker.may_wait_.store(false);
   return true;
 }
@@ -95,7 +95,7 @@ bool Workers::TakeParked(Worker& worker, std::string* request) {
   if (parked_count_.load() == 0) return false;
   const std::lock_guard<std::mutex> lock(mutex_);
   worker.may_wait_.store(true);
-  if (parked_.empty() || AtSlowOnes() >= kMost) {
+  if (parked_.empty() || MayWaitCount() >= kMaxWorkers) {
     worker.may_wait_.store(false);
     return false;
   }
@@ -127,7 +127,7 @@ void Workers::Watch() {
     held_up = held_up && now == before;
     before = std::move(now);
     int add = held_up ? std::min<int>(
-                            kMost - working_.load(),
+                            kMaxWorkers - working_.load(),
                             (kGrowth - 1) * threads_ * std::max<int>(1, working_.load() / threads_))
                       : 0;
     for (; add > 0; --add) {
@@ -141,7 +141,7 @@ void Workers::Watch() {
       } catch (const std::system_error& error) {
         all_.pop_back();
         working_.fetch_sub(1);  // the workers that are held up still count
-        if (!std::exchange(told_, true)) {
+        if (!std::exchange(no_threads_logged_, true)) {
           SLOG_WARN("{} workers wait for the disk, and no more can be started: {}", working,
                     error.what());
         }

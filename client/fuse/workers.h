@@ -5,7 +5,7 @@
 // - `threads` workers stay for the life of the connection.
 // - A watcher looks every kLookEvery. When every worker has had the same request since the last
 //   look, it starts more (kGrowth). An extra worker leaves when enough others read.
-// - At kMost workers one is kept free: when all others have requests that may wait for the disk, it
+// - At kMaxWorkers one is kept free: when all others have requests that may wait for the disk, it
 //   puts the next such request aside (Park). A worker that has answered its own takes that over.
 //
 // Threads: Start, Join and Kick belong to the thread that owns the connection; the methods of Worker
@@ -28,7 +28,7 @@ namespace salius {
 
 class Workers {
  public:
-  static constexpr int kMost = 256;
+  static constexpr int kMaxWorkers = 256;
   static constexpr std::chrono::milliseconds kLookEvery{20};
 
   class Worker {
@@ -77,8 +77,10 @@ class Workers {
  private:
   void StartOne(bool extra);
   void Watch();
-  int Reading(const Worker* but) const;  // mutex_ is held
-  int AtSlowOnes() const;                // mutex_ is held
+  // Return how many workers but `except` read, and how many have a request that may wait for the
+  // disk. mutex_ is held.
+  int ReadingCount(const Worker* except) const;
+  int MayWaitCount() const;
   void Leave(Worker& worker);
 
   int threads_ = 0;
@@ -91,7 +93,7 @@ class Workers {
   mutable std::mutex mutex_;  // guards what follows
   std::list<Worker> all_;
   std::deque<std::string> parked_;
-  bool told_ = false;  // it was logged that no thread can be made
+  bool no_threads_logged_ = false;  // it was logged that no thread can be made
   std::thread watcher_;
 };
 

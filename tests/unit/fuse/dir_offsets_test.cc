@@ -77,8 +77,8 @@ TEST_F(DirOffsetsTest, NothingStaysCountedAtItsEnd) {
 }
 
 TEST_F(DirOffsetsTest, NoOffsetBeyond31Bits) {
-  EXPECT_EQ(offsets_.Number(DirOffsets::kMost - 1, 1), DirOffsets::kMost);
-  EXPECT_FALSE(offsets_.Number(DirOffsets::kMost, 2).has_value());
+  EXPECT_EQ(offsets_.Number(DirOffsets::kMaxOffset - 1, 1), DirOffsets::kMaxOffset);
+  EXPECT_FALSE(offsets_.Number(DirOffsets::kMaxOffset, 2).has_value());
 }
 
 }  // namespace

@@ -95,8 +95,8 @@ TEST_F(WorkersTest, RequestWithoutTheDiskIsAnsweredThoughAllWait) {
 
 TEST_F(WorkersTest, OneAlwaysReadsHoweverManyWait) {
   Start(2);
-  Ask('d', 3 * Workers::kMost);
-  ASSERT_TRUE(Answered(&waiting, Workers::kMost / 2));
+  Ask('d', 3 * Workers::kMaxWorkers);
+  ASSERT_TRUE(Answered(&waiting, Workers::kMaxWorkers / 2));
   for (int i = 1; i <= 20; ++i) {
     Ask('s');
     ASSERT_TRUE(Answered(&memory, i));
@@ -107,7 +107,7 @@ TEST_F(WorkersTest, OneAlwaysReadsHoweverManyWait) {
     Ask('s');
     ASSERT_TRUE(Answered(&memory, 20 + i));
   }
-  EXPECT_TRUE(Answered(&disk, 3 * Workers::kMost));
+  EXPECT_TRUE(Answered(&disk, 3 * Workers::kMaxWorkers));
   End();
 }
 
