@@ -91,7 +91,7 @@ class Background {
       ++lost_;
       return;
     }
-    TellLost(sink);
+    ReportLost(sink);
     lines_.push_back({&sink, spdlog::log_clock::now(), level, std::move(line)});
     more_.notify_one();
   }
@@ -111,7 +111,7 @@ class Background {
   };
 
   // Queues, at the place of the lost lines, a line with their number. Under mu_.
-  void TellLost(Sink& sink) {
+  void ReportLost(Sink& sink) {
     if (lost_ == 0) return;
     std::string told = sink.journal ? std::string(JournalPrefix(LogLevel::kWarn)) : "";
     told += absl::StrFormat("%d lines of the log are lost: it could not be written", lost_);
@@ -130,7 +130,7 @@ class Background {
       line.sink->Put(line.when, line.level, line.text);
       lock.lock();
       writing_ = false;
-      if (lines_.empty()) TellLost(*line.sink);
+      if (lines_.empty()) ReportLost(*line.sink);
       if (lines_.empty()) written_.notify_all();
     }
   }

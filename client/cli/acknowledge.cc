@@ -33,8 +33,8 @@ absl::StatusOr<uint32_t> AcknowledgeAt(const std::string& place) {
     SALIUS_ASSIGN_OR_RETURN(const VolumeDir dir, VolumeDir::Open(backing, /*lock=*/false));
     socket = SocketPathOf(dir.config.volume);
   }
-  const Listener state = WhoListens(socket).state;
-  if (state == Listener::kListens || state == Listener::kBusy) {
+  const SocketState state = ProbeSocket(socket).state;
+  if (state == SocketState::kListening || state == SocketState::kBusy) {
     return SendAcknowledge(socket, kCallTimeout);
   }
   return AcknowledgeOnDisk(backing);

@@ -51,21 +51,21 @@ absl::StatusOr<control::ForgetVolumeResponse> CallForgetVolume(const std::string
 
 absl::StatusOr<control::VolumeStatusResponse> CallVolumeStatus(const std::string& socket_path,
                                                                std::chrono::milliseconds timeout) {
-  const Listening listening = WhoListens(socket_path);
+  const SocketProbe listening = ProbeSocket(socket_path);
   const std::string at = absl::StrCat("the volume's daemon at ", socket_path);
   const std::string hung =
       absl::StrCat(at, listening.pid > 0 ? absl::StrCat(" (pid ", listening.pid, ")") : "",
                    " does not answer within ", timeout.count(), " ms");
   switch (listening.state) {
-    case Listener::kNone:
+    case SocketState::kNone:
       return absl::NotFoundError(absl::StrCat("no volume answers at ", socket_path));
-    case Listener::kDead:
+    case SocketState::kDead:
       return absl::UnavailableError(absl::StrCat(at, " has died; mount the volume again"));
-    case Listener::kNoPermission:
+    case SocketState::kNoPermission:
       return absl::PermissionDeniedError(absl::StrCat(at, " may be asked by root only"));
-    case Listener::kBusy:
+    case SocketState::kBusy:
       return absl::DeadlineExceededError(hung);
-    case Listener::kListens:
+    case SocketState::kListening:
       break;
   }
   absl::StatusOr<control::VolumeStatusResponse> status = ReadVolumeStatus(socket_path, timeout);

@@ -15,8 +15,8 @@
 // - Unmount() when the mount is no longer at its place (`umount -l`, or another one lies on top):
 //   the same, but this mount point is not unmounted, because another mount may be there by now.
 //
-// Threads: Mount, Start, Unmount and Join belong to the thread that owns the connection; workers are
-// inside.
+// Threads: Mount, Start, Unmount and Join belong to the thread that owns the connection; workers
+// are inside.
 #pragma once
 
 #include <atomic>
@@ -44,8 +44,8 @@ struct ConnectionOptions {
 
 class Connection {
  public:
-  // Mounts; nothing is answered before Start. `front` must outlive the connection. Errors: mount(2)'s
-  // own.
+  // Mounts; nothing is answered before Start. `front` must outlive the connection. Errors:
+  // mount(2)'s own.
   static absl::StatusOr<std::unique_ptr<Connection>> Mount(Front& front, ConnectionOptions options);
   // Unmounts if Start was never called; otherwise Join must have returned.
   ~Connection();

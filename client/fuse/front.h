@@ -158,8 +158,8 @@ class Front {
   // Returns the caller for making an object of this mode.
   Caller CallerOf(const fuse_in_header& header, mode_t umask, mode_t mode) const;
   // Removes suid, sgid and file capabilities, as the VFS does when the caller of `header` writes,
-  // truncates or gives away the file. `mode_bits` false: capabilities only (the kernel says that the
-  // caller keeps the bits).
+  // truncates or gives away the file. `mode_bits` false: capabilities only (the kernel says that
+  // the caller keeps the bits).
   absl::Status KillPrivileges(Node& node, uint64_t nodeid, const fuse_in_header& header,
                               bool mode_bits);
   // Returns the errno of `status`; counts and logs EIO, which only a failing volume gives.

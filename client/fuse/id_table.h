@@ -8,8 +8,8 @@
 // Slots lie in chunks, each as large as all before it. A chunk stays where it is until the table's
 // end, so that Find takes no lock.
 //
-// Any number is safe to look up. The object is the caller's. A caller that may still use it must not
-// be overtaken by its end: the kernel gives a number back only when every request that names it has
+// Any number is safe to look up. The object is the caller's, and must not end while another thread
+// that found it uses it: the kernel gives a number back only when every request that names it has
 // been answered.
 //
 // Threads: any. Find: two loads and a check. Insert and Erase take a lock, which is a leaf.

@@ -33,8 +33,8 @@ class KernelOrder {
   }
 
  private:
-  // Returns a key for a node. Nodes may share one: the sanitizer then assumes an order that does not
-  // exist, and never misses one that does.
+  // Returns a key for a node. Nodes may share one: the sanitizer then assumes an order that does
+  // not exist, and never misses one that does.
   static void* Key(uint64_t nodeid) {
     static char keys[1 << 16];
     return &keys[nodeid % sizeof(keys)];

@@ -49,20 +49,20 @@ bool RunQuietly(const std::vector<std::string>& words) {
 
 }  // namespace
 
-bool NoteUmountHelper(const std::string& source, const std::string& mountpoint) {
+bool AddUtabEntry(const std::string& source, const std::string& mountpoint) {
   if (RunQuietly({"/bin/mount", "--no-canonicalize", "-i", "-f", "-t", kMountType, "-o",
                   "uhelper=salius", source, mountpoint})) {
     return true;
   }
   SLOG_WARN(
-      "mount(8) could not note the umount helper: umount of {} will return before the volume "
-      "is drained",
+      "mount(8) could not enter the umount helper in utab: umount of {} will return before the "
+      "volume is drained",
       mountpoint);
   return false;
 }
 
-void ForgetUmountHelper(const std::string& mountpoint) {
-  // It fails where there is no note.
+void RemoveUtabEntry(const std::string& mountpoint) {
+  // It fails where there is no entry.
   static_cast<void>(RunQuietly({"/bin/umount", "--no-canonicalize", "-i", "--fake", mountpoint}));
 }
 

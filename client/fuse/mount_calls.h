@@ -1,4 +1,4 @@
-// mount(2) and umount(2), with the notes that mount(8) and umount(8) need.
+// mount(2) and umount(2), with the entries in utab that mount(8) and umount(8) need.
 //
 // For a mount without an entry in /run/mount/utab umount(8) asks only statfs(2) for the type. It
 // learns "fuse", and looks for no helper of ours. With an entry it reads the mount table, finds
@@ -18,10 +18,10 @@ namespace salius {
 // Notes that `mountpoint` (mounted already, from `source`) is to be unmounted by
 // /sbin/umount.fuse.salius. On failure it logs and returns false: umount then returns before the
 // volume is drained.
-bool NoteUmountHelper(const std::string& source, const std::string& mountpoint);
+bool AddUtabEntry(const std::string& source, const std::string& mountpoint);
 
-// Removes the note of NoteUmountHelper, if there is one. Unmounts nothing.
-void ForgetUmountHelper(const std::string& mountpoint);
+// Removes the entry of AddUtabEntry, if there is one. Unmounts nothing.
+void RemoveUtabEntry(const std::string& mountpoint);
 
 // Unmounts; `flags` 0, MNT_DETACH, MNT_FORCE or both. Errors: umount(2)'s own.
 absl::Status UnmountPath(const std::string& mountpoint, int flags);

@@ -52,7 +52,8 @@ bool UserTableHas(std::string_view text, std::string_view source, std::string_vi
     bool of_source = false;
     bool at_mountpoint = false;
     for (const absl::string_view word : absl::StrSplit(line, ' ', absl::SkipEmpty())) {
-      const std::pair<absl::string_view, absl::string_view> parts = absl::StrSplit(word, absl::MaxSplits('=', 1));
+      const std::pair<absl::string_view, absl::string_view> parts =
+          absl::StrSplit(word, absl::MaxSplits('=', 1));
       if (parts.first == "SRC") of_source = Unescape(parts.second) == source;
       if (parts.first == "TARGET") at_mountpoint = Unescape(parts.second) == mountpoint;
     }

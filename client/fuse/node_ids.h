@@ -41,8 +41,8 @@ class NodeIds {
     Node* node = nullptr;
     uint64_t lookups = 0;
   };
-  // Takes `lookups` off the node's count, but never more than it has. Takes the id back when none is
-  // left. Returns no node for an unknown id, and for the root, whose lookups are not counted.
+  // Takes `lookups` off the node's count, but never more than it has. Takes the id back when none
+  // is left. Returns no node for an unknown id, and for the root, whose lookups are not counted.
   Forgotten Forget(uint64_t id, uint64_t lookups);
 
  private:

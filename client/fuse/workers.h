@@ -8,8 +8,8 @@
 // - At kMaxWorkers one is kept free: when all others have requests that may wait for the disk, it
 //   puts the next such request aside (Park). A worker that has answered its own takes that over.
 //
-// Threads: Start, Join and Kick belong to the thread that owns the connection; the methods of Worker
-// to the worker.
+// Threads: Start, Join and Kick belong to the thread that owns the connection; the methods of
+// Worker to the worker.
 #pragma once
 
 #include <atomic>

@@ -101,8 +101,8 @@ int Launcher::AwaitDaemon(int pid, int read_fd) {
   return word[0] == kReady ? kExitOk : word[0] == kUsage ? kExitUsage : kExitFailure;
 }
 
-void Launcher::Tell(char kind, const std::string& text) {
-  told_ = true;
+void Launcher::Send(char kind, const std::string& text) {
+  reported_ = true;
   if (!to_parent_.valid()) {
     Print(program_, text, kind == kReady ? LogLevel::kWarn : LogLevel::kError);
     return;
@@ -145,13 +145,13 @@ absl::Status Launcher::Ready(const std::string& notice, const std::string& given
                              const std::string& default_log) {
   SALIUS_RETURN_IF_ERROR(TakeLog(given_log, default_log));
   if (!foreground_) SALIUS_RETURN_IF_ERROR(LeaveTerminal());
-  Tell(kReady, notice);
+  Send(kReady, notice);
   return absl::OkStatus();
 }
 
 int Launcher::Fail(const absl::Status& status) {
   const int code = ExitCodeOf(status);
-  Tell(code == kExitUsage ? kUsage : kFailure,
+  Send(code == kExitUsage ? kUsage : kFailure,
        std::string(status.message().data(), status.message().size()));
   return code;
 }

@@ -1,4 +1,4 @@
-// Puts the daemon into the background. The parent waits on a pipe until the daemon says that it
+// Puts the daemon into the background. The parent waits on a pipe until the daemon reports that it
 // serves, or why it cannot, and only then returns to the shell. So `mount` and `systemctl start`
 // succeed exactly when the mount answers.
 //
@@ -35,24 +35,24 @@ class Launcher {
   // and Fail. A second call does nothing. Errors: the file cannot be opened.
   absl::Status TakeLog(const std::string& given_log, const std::string& default_log);
 
-  // Tells the parent that the daemon serves. `notice` (may be empty) is for the user. In the
+  // Reports to the parent that the daemon serves. `notice` (may be empty) is for the user. In the
   // background it leaves the terminal, and takes the log as TakeLog does. Errors: as there; then
   // the parent has not been notified.
   absl::Status Ready(const std::string& notice, const std::string& given_log,
                      const std::string& default_log);
 
-  // Tells the parent that the daemon cannot serve. Returns the exit code.
+  // Reports to the parent that the daemon cannot serve. Returns the exit code.
   int Fail(const absl::Status& status);
   // Returns whether Ready or Fail has been called.
-  bool told() const { return told_; }
+  bool reported() const { return reported_; }
 
  private:
-  void Tell(char kind, const std::string& text);
+  void Send(char kind, const std::string& text);
   int AwaitDaemon(int pid, int read_fd);
 
   const std::string program_;
   const bool foreground_;
-  bool told_ = false;
+  bool reported_ = false;
   bool log_taken_ = false;
   UniqueFd to_parent_;
 };

@@ -38,7 +38,8 @@ constexpr char kProgram[] = "salius-mount";
 int Report(const std::string& program, const absl::Status& status) {
   if (!status.ok()) {
     std::fprintf(stderr, "%s%s: %s\n", std::string(LinePrefix(LogLevel::kError)).c_str(),
-                 program.c_str(), std::string(status.message().data(), status.message().size()).c_str());
+                 program.c_str(),
+                 std::string(status.message().data(), status.message().size()).c_str());
   }
   return ExitCodeOf(status);
 }
@@ -157,7 +158,7 @@ int RunMount(const std::string& program, absl::StatusOr<MountCommand> command) {
   if (const std::optional<int> code = launcher.Start(); code.has_value()) return *code;
   status = Serve(*command, launcher);
   int code = kExitOk;
-  if (!status.ok() && launcher.told()) {
+  if (!status.ok() && launcher.reported()) {
     SLOG_ERROR("{}", status.ToString());
     code = kExitFailure;
   } else if (!status.ok()) {

@@ -92,7 +92,7 @@ absl::Status RecoverIfOpen(VolumeDir& dir, RecoverMode mode, Notices* notices) {
   return absl::OkStatus();
 }
 
-// One mount from its lock to its end. The phases are called in the order in which they are declared.
+// One mount from its lock to its end. The phases are called in the order of their declaration.
 // Members are destroyed in reverse order: the watchdog outlives the volume, the volume the mount.
 class MountDaemon {
  public:
@@ -177,7 +177,7 @@ absl::Status MountDaemon::ServeMount() {
   absl::Status status = mount_->Probe();
   if (status.ok()) status = Announce();
   const bool has_ended = status.ok() && AwaitEnd();
-  mount_->SayDraining();
+  mount_->SetDraining();
   watchdog_.emplace(WatchdogFor(device_));
   cut_off_ = mount_->End(has_ended);
   return status;
@@ -187,7 +187,7 @@ absl::Status MountDaemon::Announce() {
   AwaitFirstMode(volume_->stream(), !config_.replicas.empty(), &notices_);
   WarnOfSharedHosts(config_, volume_->stream(), host_, &notices_);
   WarnOfLosses(*history_, command_.backing, &notices_);
-  // In the foreground the log says it.
+  // In the foreground the log has them.
   SALIUS_RETURN_IF_ERROR(launcher_.Ready(command_.foreground ? "" : absl::StrJoin(notices_, "\n"),
                                          command_.options.log_file, DefaultLog(config_)));
   // The pipeline logs with its lock held, and its timers must continue: only the log's own thread
@@ -212,7 +212,7 @@ absl::Status MountDaemon::Drain(const absl::Status& served) {
   mount_.reset();
   if (!drained.ok()) {
     // A mount that never served has nothing to drain, and is closed all the same; after a failed
-    // Close this only says so again.
+    // Close this only repeats the error.
     const absl::Status closed = volume_->Close();
     if (!closed.ok()) SLOG_ERROR("the volume stays open: {}", closed.ToString());
     return drained;

@@ -266,7 +266,8 @@ absl::StatusOr<MountOptions> ParseMountOptions(const std::vector<std::string>& o
     }
   }
   if (options.bind && !options.remount) {
-    return absl::InvalidArgumentError("option bind: only with remount; `mount --bind` binds a mounted volume elsewhere");
+    return absl::InvalidArgumentError(
+        "option bind: only with remount; `mount --bind` binds a mounted volume elsewhere");
   }
   return options;
 }
@@ -298,7 +299,8 @@ absl::Status CheckRemount(const MountOptions& now, const VolumeConfig& config,
       {"tau", wanted.tau_ms.value_or(config.tau_ms) == config.tau_ms},
       {"k", wanted.k.value_or(config.k) == config.k},
       {"log_max", wanted.log_max_bytes.value_or(config.log_max_bytes) == config.log_max_bytes},
-      {"bulk_limit", wanted.bulk_limit_bytes.value_or(config.bulk_limit_bytes) == config.bulk_limit_bytes},
+      {"bulk_limit",
+       wanted.bulk_limit_bytes.value_or(config.bulk_limit_bytes) == config.bulk_limit_bytes},
       {"multicast", wanted.multicast.value_or(config.multicast) == config.multicast},
       {"datagram", wanted.datagram_bytes.value_or(config.datagram_bytes) == config.datagram_bytes},
       {"insecure", now.insecure},

@@ -51,7 +51,7 @@ void AwaitFirstMode(RecordStream& stream, bool has_replicas, Notices* notices) {
 void WarnOfSharedHosts(const VolumeConfig& config, const RecordStream& stream,
                        const PrimaryHost& host, Notices* notices) {
   if (config.allow_same_host) return;
-  for (const std::string& warning : SharedHostWarnings(PlacedOf(stream.status()), host)) {
+  for (const std::string& warning : SharedHostWarnings(PlacedReplicas(stream.status()), host)) {
     const std::string notice = absl::StrCat(warning, "; ", kSharedHostAdvice);
     SLOG_WARN("{}", notice);
     notices->push_back(notice);

@@ -15,8 +15,8 @@ namespace salius {
 
 using Notices = std::vector<std::string>;
 
-// Waits up to two seconds until the volume is replicated. Adds a notice if it is not: with its mode,
-// and why each replica is not connected.
+// Waits up to two seconds until the volume is replicated. Adds a notice if it is not: with its
+// mode, and why each replica is not connected.
 void AwaitFirstMode(RecordStream& stream, bool has_replicas, Notices* notices);
 
 // Warns of replicas that fail with this host or with each other, as far as is known by now.

@@ -32,9 +32,10 @@ std::string FlagsNow(const std::string& mountpoint) {
 }
 
 absl::Status Ask(const std::string& socket, const std::string& options, bool check_only) {
-  const absl::Status status = AskForRemount(socket, options, check_only, kDaemonAnswerBound);
+  const absl::Status status = SendRemount(socket, options, check_only, kDaemonAnswerBound);
   if (!absl::IsUnavailable(status) && !absl::IsDeadlineExceeded(status)) return status;
-  return absl::UnavailableError(absl::StrCat("the daemon of the volume does not answer: ", status.message()));
+  return absl::UnavailableError(
+      absl::StrCat("the daemon of the volume does not answer: ", status.message()));
 }
 
 }  // namespace
@@ -42,12 +43,13 @@ absl::Status Ask(const std::string& socket, const std::string& options, bool che
 absl::Status RunRemount(const MountCommand& command) {
   SALIUS_ASSIGN_OR_RETURN(const std::string backing, BackingOf(command.mountpoint));
   if (backing != command.backing) {
-    return absl::NotFoundError(
-        absl::StrCat(command.mountpoint, " is the volume of ", backing, ", not of ", command.backing));
+    return absl::NotFoundError(absl::StrCat(command.mountpoint, " is the volume of ", backing,
+                                            ", not of ", command.backing));
   }
   const std::string socket = SocketOf(command.mountpoint, VolumeDir::Open(backing, /*lock=*/false));
   if (socket.empty()) {
-    return absl::UnavailableError(absl::StrCat("no daemon says that it serves ", command.mountpoint));
+    return absl::UnavailableError(
+        absl::StrCat("no daemon says that it serves ", command.mountpoint));
   }
   const std::string options = absl::StrJoin(command.option_lists, ",");
   SALIUS_RETURN_IF_ERROR(Ask(socket, options, /*check_only=*/true));
@@ -57,7 +59,8 @@ absl::Status RunRemount(const MountCommand& command) {
   if (::mount(nullptr, command.mountpoint.c_str(), nullptr, flags, nullptr) != 0) {
     if (errno == EBUSY) {
       return absl::UnavailableError(absl::StrCat(
-          command.mountpoint, " cannot become read-only while files are open for writing (fuser -vm shows whose)"));
+          command.mountpoint,
+          " cannot become read-only while files are open for writing (fuser -vm shows whose)"));
     }
     return ErrnoStatus(errno, absl::StrCat("remount ", command.mountpoint));
   }

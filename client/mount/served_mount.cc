@@ -94,7 +94,7 @@ absl::Status ServedMount::Connect(std::function<void()> on_end) {
                                  .mount_flags = command.options.mount_flags,
                                  .threads = WorkerCount(command.options, AvailableCpus()),
                                  .spin_ns = SpinNanos(command.options, AvailableCpus())}));
-  umount_note_.emplace(command.backing, command.mountpoint);
+  utab_entry_.emplace(command.backing, command.mountpoint);
   connection_->Start(std::move(on_end));
   return absl::OkStatus();
 }
@@ -108,7 +108,7 @@ bool ServedMount::End(bool has_ended) {
     SLOG_INFO("unmounted: draining");
   }
   connection_->Join();
-  umount_note_.reset();
+  utab_entry_.reset();
   front_.ReleaseAll();
   return cut_off;
 }

@@ -1,7 +1,7 @@
-// A volume that is mounted: the front, the connection to the kernel, the status socket, the metrics,
-// and the note for umount(8).
+// A volume that is mounted: the front, the connection to the kernel, the status socket, the
+// metrics, and the entry in utab for umount(8).
 //
-//     Start -> Probe -> serve -> SayDraining -> End
+//     Start -> Probe -> serve -> SetDraining -> End
 //
 // Threads: those of its parts; every method belongs to the thread that made it.
 #pragma once
@@ -15,7 +15,7 @@
 #include "client/fuse/connection.h"
 #include "client/fuse/front.h"
 #include "client/mount/mount_command.h"
-#include "client/mount/umount_note.h"
+#include "client/mount/utab_entry.h"
 #include "client/mount/volume_metrics.h"
 #include "client/status/placement.h"
 #include "client/status/recovery_history.h"
@@ -51,7 +51,7 @@ class ServedMount {
   absl::Status Probe() const { return connection_->Probe(); }
 
   // Makes the status socket report from now on that the volume drains.
-  void SayDraining() { status_server_->SayDraining(); }
+  void SetDraining() { status_server_->SetDraining(); }
 
   // Ends the mount: afterwards every request is answered, no file is open, and the volume can be
   // closed. `has_ended`: the connection ended alone (on_end was called); else this unmounts.
@@ -70,7 +70,7 @@ class ServedMount {
   std::unique_ptr<StatusServer> status_server_;
   std::unique_ptr<VolumeMetrics> metrics_;  // null: no address is given
   std::unique_ptr<Connection> connection_;
-  std::optional<UmountNote> umount_note_;
+  std::optional<UtabEntry> utab_entry_;
 };
 
 // Returns the error for a connection that ended without an unmount.

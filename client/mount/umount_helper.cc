@@ -67,15 +67,18 @@ bool IsInAnotherNamespace(pid_t pid) {
   std::error_code error;
   const std::filesystem::path own = std::filesystem::read_symlink("/proc/self/ns/mnt", error);
   if (error) return true;
-  const std::filesystem::path its = std::filesystem::read_symlink(absl::StrCat("/proc/", pid, "/ns/mnt"), error);
+  const std::filesystem::path its =
+      std::filesystem::read_symlink(absl::StrCat("/proc/", pid, "/ns/mnt"), error);
   return error || own != its;
 }
 
 // Unmounts in this namespace. umount(8) removes its note from /run/mount/utab, which other
 // namespaces share: where the daemon is in another one, its own mount may need the note.
 absl::Status UnmountHere(const UmountCommand& command, const DaemonProcess& daemon) {
-  if (!daemon.pidfd.valid() || !IsInAnotherNamespace(daemon.pid)) return UnmountPath(command.mountpoint, command.flags);
-  if (::umount2(command.mountpoint.c_str(), command.flags | UMOUNT_NOFOLLOW) == 0) return absl::OkStatus();
+  if (!daemon.pidfd.valid() || !IsInAnotherNamespace(daemon.pid))
+    return UnmountPath(command.mountpoint, command.flags);
+  if (::umount2(command.mountpoint.c_str(), command.flags | UMOUNT_NOFOLLOW) == 0)
+    return absl::OkStatus();
   return ErrnoStatus(errno, "umount " + command.mountpoint);
 }
 

@@ -24,7 +24,7 @@ constexpr std::chrono::seconds kAnswerBound{2};
 //
 //   the holder                            | serves
 //   --------------------------------------+-------------------------------------------------------
-//   answers                               | as it says; a drain is no
+//   answers                               | as it reports; a drain is no
 //   has no socket that listens            | no: it begins, ends, or recovers
 //   listens and does not answer           | yes, if it is mounted; no, if `awaited`
 //

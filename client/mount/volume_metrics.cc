@@ -39,12 +39,13 @@ void ExportStatus(const SessionStatus& status) {
         labels);
     Set("salius_replica_lag_bytes", "Bytes it has not acknowledged.", replica.lag_bytes, labels);
     Set("salius_replica_rtt_us", "Smoothed round trip time.", replica.rtt_us, labels);
-    Set("salius_replica_free_bytes", "Memory it says it has left.", replica.free_bytes, labels);
+    Set("salius_replica_free_bytes", "Memory that it reports as free.", replica.free_bytes, labels);
     Set("salius_replica_resent", "Records sent to it again.", replica.resent, labels);
     Set("salius_replica_datagram_bytes", "Largest datagram of first transmissions to it.",
         replica.datagram_bytes, labels);
-    Set("salius_replica_route_bytes", "Largest datagram that its route carries by the kernel's word.",
-        replica.route_bytes, labels);
+    Set("salius_replica_route_bytes",
+        "Largest datagram that its route carries, as the kernel reports.", replica.route_bytes,
+        labels);
     Set("salius_replica_group_unheard", "1 when the multicast group does not reach it.",
         replica.group_unheard, labels);
     Set("salius_replica_control_failing",

@@ -21,7 +21,7 @@ bool IsOn(const PlacedReplica& replica, const PrimaryHost& primary) {
          std::find(primary.ips.begin(), primary.ips.end(), replica.ip) != primary.ips.end();
 }
 
-bool ShareAHost(const PlacedReplica& a, const PlacedReplica& b) {
+bool OnOneHost(const PlacedReplica& a, const PlacedReplica& b) {
   return (!a.boot_id.empty() && a.boot_id == b.boot_id) || (!a.ip.empty() && a.ip == b.ip);
 }
 
@@ -53,7 +53,7 @@ std::vector<std::string> SharedHostWarnings(absl::Span<const PlacedReplica> repl
     // A replica may share an address with the second and a boot id with the third.
     for (size_t i = 0; i < group.size(); ++i) {
       for (auto at = elsewhere.begin(); at != elsewhere.end();) {
-        if (ShareAHost(*group[i], **at)) {
+        if (OnOneHost(*group[i], **at)) {
           group.push_back(*at);
           at = elsewhere.erase(at);
         } else {

@@ -49,8 +49,8 @@ absl::StatusOr<uint32_t> RecoveryHistory::Acknowledge() {
 void RecoveryHistory::LogUnacknowledged() const {
   for (const RecoveryNote& note : notes().Unacknowledged()) {
     SLOG_WARN(
-        "{}: a forced recovery of epoch {} went only to record {} and gave up: {}. This is said "
-        "until \"salius acknowledge {}\"",
+        "{}: a forced recovery of epoch {} went only to record {} and gave up: {}. This is "
+        "repeated until \"salius acknowledge {}\"",
         path_, note.epoch, note.decided, GivenUpText(note), ShellQuote(path_));
   }
 }

@@ -29,7 +29,7 @@ std::vector<std::string> VolumeSocketsIn(const std::string& run_directory) {
   return sockets;
 }
 
-Listening WhoListens(const std::string& socket_path) {
+SocketProbe ProbeSocket(const std::string& socket_path) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   if (socket_path.size() >= sizeof(address.sun_path)) return {};
@@ -40,19 +40,19 @@ Listening WhoListens(const std::string& socket_path) {
     switch (errno) {
       case EACCES:
       case EPERM:
-        return {Listener::kNoPermission, 0};
+        return {SocketState::kNoPermission, 0};
       case EAGAIN:
-        return {Listener::kBusy, 0};
+        return {SocketState::kBusy, 0};
       case ECONNREFUSED:
-        return {Listener::kDead, 0};
+        return {SocketState::kDead, 0};
       default:
-        return {Listener::kNone, 0};
+        return {SocketState::kNone, 0};
     }
   }
   ucred peer{};
   socklen_t size = sizeof(peer);
   if (::getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) peer.pid = 0;
-  return {Listener::kListens, peer.pid};
+  return {SocketState::kListening, peer.pid};
 }
 
 absl::StatusOr<uint32_t> SendAcknowledge(const std::string& socket_path,
@@ -80,8 +80,8 @@ absl::StatusOr<control::VolumeStatusResponse> ReadVolumeStatus(const std::string
                       absl::StrCat(socket_path, ": ", status.error_message()));
 }
 
-absl::Status AskForRemount(const std::string& socket_path, const std::string& options, bool check_only,
-                           std::chrono::milliseconds timeout) {
+absl::Status SendRemount(const std::string& socket_path, const std::string& options,
+                         bool check_only, std::chrono::milliseconds timeout) {
   const auto stub = control::Primary::NewStub(LocalChannel(socket_path));
   grpc::ClientContext context;
   SetCallTimeout(context, timeout);

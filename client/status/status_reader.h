@@ -16,18 +16,18 @@ namespace salius {
 std::vector<std::string> VolumeSocketsIn(const std::string& run_directory);
 
 // The state of the listener at a socket, found without waiting.
-enum class Listener {
+enum class SocketState {
   kNone,          // there is no socket
   kDead,          // its process has died
-  kListens,       // it accepts connections
+  kListening,     // it accepts connections
   kBusy,          // it listens, and its queue is full: it accepts no connections
   kNoPermission,  // only its owner may know
 };
-struct Listening {
-  Listener state = Listener::kNone;
+struct SocketProbe {
+  SocketState state = SocketState::kNone;
   int pid = 0;  // the listening process; 0: not known
 };
-Listening WhoListens(const std::string& socket_path);
+SocketProbe ProbeSocket(const std::string& socket_path);
 
 // Returns the status of the volume that answers at a socket. UNAVAILABLE or DEADLINE_EXCEEDED when
 // none answers.
@@ -41,7 +41,7 @@ absl::StatusOr<uint32_t> SendAcknowledge(const std::string& socket_path,
 
 // Calls Primary.Remount of the volume that answers at a socket. Errors: its own, and those of
 // ReadVolumeStatus.
-absl::Status AskForRemount(const std::string& socket_path, const std::string& options, bool check_only,
-                           std::chrono::milliseconds timeout);
+absl::Status SendRemount(const std::string& socket_path, const std::string& options,
+                         bool check_only, std::chrono::milliseconds timeout);
 
 }  // namespace salius

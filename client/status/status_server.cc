@@ -26,7 +26,7 @@ namespace {
 constexpr std::chrono::seconds kStopGrace{2};
 
 // Returns whether a process listens at the socket.
-bool SomeoneAnswers(const std::string& path) {
+bool IsListening(const std::string& path) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   if (path.size() >= sizeof(address.sun_path)) return false;
@@ -54,7 +54,7 @@ class PrimaryService final : public control::Primary::Service {
  public:
   explicit PrimaryService(const StatusServerOptions& options) : options_(options) {}
 
-  void SayDraining() { draining_.store(true); }
+  void SetDraining() { draining_.store(true); }
 
   grpc::Status VolumeStatus(grpc::ServerContext*, const control::VolumeStatusRequest*,
                             control::VolumeStatusResponse* response) override {
@@ -91,7 +91,7 @@ class PrimaryService final : public control::Primary::Service {
 
 }  // namespace
 
-std::vector<PlacedReplica> PlacedOf(const SessionStatus& status) {
+std::vector<PlacedReplica> PlacedReplicas(const SessionStatus& status) {
   std::vector<PlacedReplica> replicas;
   for (const ReplicaReport& replica : status.replicas) {
     replicas.push_back({replica.address, replica.ip, replica.host});
@@ -144,7 +144,7 @@ control::VolumeStatusResponse ToStatusResponse(const StatusServerOptions& option
   out.set_started_unix_ms(options.started_unix_ms);
   out.set_log_file(options.log_file);
   if (options.host.has_value()) {
-    for (std::string& warning : SharedHostWarnings(PlacedOf(status), *options.host)) {
+    for (std::string& warning : SharedHostWarnings(PlacedReplicas(status), *options.host)) {
       out.add_warnings(std::move(warning));
     }
   }
@@ -169,7 +169,7 @@ absl::StatusOr<std::unique_ptr<StatusServer>> StatusServer::Start(StatusServerOp
   // A process that can write there can replace this socket with its own.
   SALIUS_RETURN_IF_ERROR(MakeOwnDirs(directory));
   impl->path = SocketPathOf(impl->options.volume, directory);
-  if (SomeoneAnswers(impl->path)) {
+  if (IsListening(impl->path)) {
     return absl::AlreadyExistsError(absl::StrCat("a mounted volume with the same UUID answers at ",
                                                  impl->path, "; is this directory a copy of it?"));
   }
@@ -187,7 +187,7 @@ StatusServer::~StatusServer() {
   std::filesystem::remove(impl_->path, ignored);
 }
 
-void StatusServer::SayDraining() { impl_->service.SayDraining(); }
+void StatusServer::SetDraining() { impl_->service.SetDraining(); }
 
 const std::string& StatusServer::socket_path() const { return impl_->path; }
 

@@ -43,7 +43,7 @@ struct StatusServerOptions {
 };
 
 // Returns the replicas' hosts, as far as the session knows them. Pure.
-std::vector<PlacedReplica> PlacedOf(const SessionStatus& status);
+std::vector<PlacedReplica> PlacedReplicas(const SessionStatus& status);
 
 // Returns the answer for one moment of a volume that serves. Pure.
 control::VolumeStatusResponse ToStatusResponse(const StatusServerOptions& options,
@@ -61,7 +61,7 @@ class StatusServer {
 
   // Makes answers say from now on that the volume drains: it accepts nothing new, and releases its
   // lock when it is drained. Any thread.
-  void SayDraining();
+  void SetDraining();
 
   const std::string& socket_path() const;
 

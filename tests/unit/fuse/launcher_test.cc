@@ -36,7 +36,7 @@ TEST(LauncherTest, ReadyDaemonIsSuccess) {
   const std::string log = testing::TempDir() + "/launcher.log";
   EXPECT_EQ(ParentCode([&](Launcher& launcher) {
               if (!launcher.Ready("a notice", "", log).ok()) ::_exit(9);
-              if (!launcher.told()) ::_exit(9);
+              if (!launcher.reported()) ::_exit(9);
             }),
             kExitOk);
 }
@@ -101,7 +101,7 @@ TEST(LauncherTest, InheritedJournalStreamOfAnotherStderrIsNone) {
 
 TEST(LauncherTest, UnopenableLogFileIsAnErrorWithoutANotice) {
   EXPECT_EQ(ParentCode([](Launcher& launcher) {
-              if (launcher.Ready("", "", "/proc/no/such.log").ok() || launcher.told()) {
+              if (launcher.Ready("", "", "/proc/no/such.log").ok() || launcher.reported()) {
                 launcher.Fail(absl::InvalidArgumentError("should have failed"));
                 return;
               }

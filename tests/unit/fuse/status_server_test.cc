@@ -141,19 +141,19 @@ TEST_F(StatusServerTest, RecoveryLossIsShownUntilAcknowledged) {
 }
 
 TEST_F(StatusServerTest, ListenersAreToldFromDeadOnesAndThoseThatMayNotBeAsked) {
-  EXPECT_EQ(WhoListens(base_ + "/none.sock").state, Listener::kNone);
+  EXPECT_EQ(ProbeSocket(base_ + "/none.sock").state, SocketState::kNone);
   std::string path;
   {
     const auto server = StatusServer::Start(options_);
     ASSERT_TRUE(server.ok()) << server.status();
     path = (*server)->socket_path();
-    const Listening here = WhoListens(path);
-    EXPECT_EQ(here.state, Listener::kListens);
+    const SocketProbe here = ProbeSocket(path);
+    EXPECT_EQ(here.state, SocketState::kListening);
     EXPECT_EQ(here.pid, ::getpid());
     const pid_t child = ::fork();
     if (child == 0) {
       const bool gave_up_root = ::setgid(65534) == 0 && ::setuid(65534) == 0;
-      ::_exit(gave_up_root && WhoListens(path).state == Listener::kNoPermission ? 0 : 1);
+      ::_exit(gave_up_root && ProbeSocket(path).state == SocketState::kNoPermission ? 0 : 1);
     }
     int status = 0;
     ASSERT_EQ(::waitpid(child, &status, 0), child);
@@ -166,7 +166,7 @@ TEST_F(StatusServerTest, ListenersAreToldFromDeadOnesAndThoseThatMayNotBeAsked) 
   path.copy(address.sun_path, sizeof(address.sun_path) - 1);
   ASSERT_EQ(::bind(left, reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0);
   ::close(left);
-  EXPECT_EQ(WhoListens(path).state, Listener::kDead);
+  EXPECT_EQ(ProbeSocket(path).state, SocketState::kDead);
 }
 
 TEST(SocketPathTest, SocketIsNamedByTheVolume) {
@@ -182,7 +182,7 @@ TEST_F(StatusServerTest, ADrainingVolumeServesNoMore) {
     return ReadVolumeStatus((*server)->socket_path(), std::chrono::seconds(5))->serving();
   };
   EXPECT_TRUE(serving());
-  (*server)->SayDraining();
+  (*server)->SetDraining();
   EXPECT_FALSE(serving());
 }
 
@@ -235,14 +235,14 @@ TEST_F(StatusServerTest, ARemountIsAskedForWithItsOptionsAndItsErrorComesBack) {
   ASSERT_TRUE(server.ok()) << server.status();
   const std::string path = (*server)->socket_path();
   constexpr std::chrono::seconds kBound{30};
-  EXPECT_TRUE(AskForRemount(path, "ro", true, kBound).ok());
+  EXPECT_TRUE(SendRemount(path, "ro", true, kBound).ok());
   EXPECT_EQ(asked, "ro?");
-  EXPECT_TRUE(AskForRemount(path, "ro", false, kBound).ok());
+  EXPECT_TRUE(SendRemount(path, "ro", false, kBound).ok());
   EXPECT_EQ(asked, "ro!");
-  const absl::Status refused = AskForRemount(path, "acks=9", true, kBound);
+  const absl::Status refused = SendRemount(path, "acks=9", true, kBound);
   EXPECT_TRUE(absl::IsInvalidArgument(refused)) << refused;
   EXPECT_EQ(refused.message(), "option acks cannot change");
-  EXPECT_TRUE(absl::IsUnavailable(AskForRemount("/no/such.sock", "ro", true, kBound)));
+  EXPECT_TRUE(absl::IsUnavailable(SendRemount("/no/such.sock", "ro", true, kBound)));
 }
 
 TEST_F(StatusServerTest, DirectoryThatCannotBeMadeIsAnError) {

@@ -1,4 +1,4 @@
-#include "client/mount/umount_note.h"
+#include "client/mount/utab_entry.h"
 
 #include <poll.h>
 #include <sys/eventfd.h>
@@ -23,40 +23,44 @@ constexpr char kFile[] = "utab";
 
 }  // namespace
 
-UmountNote::UmountNote(std::string source, std::string mountpoint)
+UtabEntry::UtabEntry(std::string source, std::string mountpoint)
     : source_(std::move(source)), mountpoint_(std::move(mountpoint)) {
-  if (!IsThere() && !NoteUmountHelper(source_, mountpoint_)) return;
+  if (!IsThere() && !AddUtabEntry(source_, mountpoint_)) return;
   if (!Watch()) {
-    SLOG_WARN("{} cannot be watched: after an umount of {} in another mount namespace, umount here will return before "
-              "the volume is drained", kDirectory, mountpoint_);
+    SLOG_WARN(
+        "{} cannot be watched: after an umount of {} in another mount namespace, umount here will "
+        "return before "
+        "the volume is drained",
+        kDirectory, mountpoint_);
     return;
   }
   keeper_ = std::thread([this] { Keep(); });
 }
 
-UmountNote::~UmountNote() {
+UtabEntry::~UtabEntry() {
   if (keeper_.joinable()) {
     const uint64_t one = 1;
     static_cast<void>(!::write(stop_.get(), &one, sizeof(one)));
     keeper_.join();
   }
-  if (IsThere()) ForgetUmountHelper(mountpoint_);
+  if (IsThere()) RemoveUtabEntry(mountpoint_);
 }
 
-bool UmountNote::Watch() {
+bool UtabEntry::Watch() {
   stop_ = UniqueFd(::eventfd(0, EFD_CLOEXEC));
   inotify_ = UniqueFd(::inotify_init1(IN_CLOEXEC | IN_NONBLOCK));
   return stop_.valid() && inotify_.valid() &&
-         ::inotify_add_watch(inotify_.get(), kDirectory, IN_MOVED_TO | IN_CLOSE_WRITE | IN_DELETE | IN_ONLYDIR) >= 0;
+         ::inotify_add_watch(inotify_.get(), kDirectory,
+                             IN_MOVED_TO | IN_CLOSE_WRITE | IN_DELETE | IN_ONLYDIR) >= 0;
 }
 
-void UmountNote::Keep() {
+void UtabEntry::Keep() {
   do {
-    PutBack();
+    Restore();
   } while (AwaitChange());
 }
 
-bool UmountNote::AwaitChange() {
+bool UtabEntry::AwaitChange() {
   for (;;) {
     pollfd fds[] = {{inotify_.get(), POLLIN, 0}, {stop_.get(), POLLIN, 0}};
     if (::poll(fds, 2, -1) < 0 && errno != EINTR) return false;
@@ -67,24 +71,25 @@ bool UmountNote::AwaitChange() {
     for (ssize_t at = 0; at < size;) {
       const auto* const event = reinterpret_cast<const inotify_event*>(buffer + at);
       if ((event->mask & IN_IGNORED) != 0) return false;  // the directory is gone
-      changed = changed || (event->mask & IN_Q_OVERFLOW) != 0 || (event->len > 0 && std::string(event->name) == kFile);
+      changed = changed || (event->mask & IN_Q_OVERFLOW) != 0 ||
+                (event->len > 0 && std::string(event->name) == kFile);
       at += static_cast<ssize_t>(sizeof(*event) + event->len);
     }
     if (changed) return true;
   }
 }
 
-bool UmountNote::IsThere() const {
+bool UtabEntry::IsThere() const {
   const absl::StatusOr<std::string> table = ReadWholeFile(absl::StrCat(kDirectory, "/", kFile));
   return table.ok() && UserTableHas(*table, source_, mountpoint_);
 }
 
-void UmountNote::PutBack() const {
+void UtabEntry::Restore() const {
   if (IsThere()) return;
-  // The mount was moved within this namespace, and its note moved along.
+  // The mount was moved within this namespace, and its entry moved along.
   if (!IsSaliusMount(mountpoint_, source_) && IsMountedAnywhere(source_)) return;
-  if (NoteUmountHelper(source_, mountpoint_)) {
-    SLOG_INFO("the note for umount(8) of {} was taken away and is there again", mountpoint_);
+  if (AddUtabEntry(source_, mountpoint_)) {
+    SLOG_INFO("the entry of {} in /run/mount/utab was removed; it is restored", mountpoint_);
   }
 }
 
