@@ -106,6 +106,7 @@ class PipelineTest : public testing::Test {
     options.config = config_;
     options.session_name = "test";
     options.spin_ns = spin_ns_;
+    options.channel_layer = channel_layer_;
     SALIUS_ASSIGN_OR_RETURN(pipeline_, StartPipeline(dir_, std::move(state), std::move(stable),
                                                        sink_, std::move(options)));
     return absl::OkStatus();
@@ -128,6 +129,7 @@ class PipelineTest : public testing::Test {
   std::unique_ptr<ScratchFs> ext4_;
   VolumeConfig config_;
   int64_t spin_ns_ = 0;
+  ChannelLayer channel_layer_;
   VolumeDir dir_;
   FakeSink sink_;
   std::unique_ptr<RecordStream> pipeline_;
