@@ -24,7 +24,7 @@ class AgeTracker {
   void Note(int64_t now_ns, Seq highest) {
     if (highest <= newest_) return;
     if (!samples_.empty() && now_ns - samples_.back().time_ns < distance_ns_) return;
-    if (samples_.size() >= kMaxSamples) Thin();
+    if (samples_.size() >= kMaxSamples) HalveSamples();
     samples_.push_back({now_ns, highest});
     newest_ = highest;
   }
@@ -47,7 +47,7 @@ class AgeTracker {
   };
 
   // Halves the samples; the oldest stays, so the age does not shrink.
-  void Thin() {
+  void HalveSamples() {
     std::deque<Sample> kept;
     for (size_t i = 0; i < samples_.size(); i += 2) kept.push_back(samples_[i]);
     samples_.swap(kept);

@@ -82,7 +82,7 @@ ControlService::ControlService(SharedAcceptor& acceptor, PromiseKeeper& promises
       host_(BootId().value_or("")),
       start_ns_(clock.MonotonicNanos()) {}
 
-absl::Status ControlService::KeepPromises(const VolumeId& volume) {
+absl::Status ControlService::PersistPromises(const VolumeId& volume) {
   const absl::Status kept = promises_.Keep();
   if (kept.ok()) return kept;
   SLOG_ERROR("volume {}: not answered, since a promise cannot be kept: {}", volume.ToString(),
@@ -126,7 +126,7 @@ grpc::Status ControlService::OpenSession(grpc::ServerContext* context,
               Asked(context), Sv(free_bytes.status().message()));
     return ToGrpc(free_bytes.status());
   }
-  if (const absl::Status kept = KeepPromises(*volume); !kept.ok()) return ToGrpc(kept);
+  if (const absl::Status kept = PersistPromises(*volume); !kept.ok()) return ToGrpc(kept);
   SLOG_INFO("session of volume {} open: epoch {}, base {}, for {}", volume->ToString(),
             params.epoch, params.base, Asked(context));
   response->set_store(promises_.id());
@@ -158,7 +158,7 @@ grpc::Status ControlService::Fence(grpc::ServerContext* context,
     return ToGrpc(fence.status());
   }
   if (fence->accepted) {
-    if (const absl::Status kept = KeepPromises(*volume); !kept.ok()) return ToGrpc(kept);
+    if (const absl::Status kept = PersistPromises(*volume); !kept.ok()) return ToGrpc(kept);
   }
   SLOG_WARN("fence of volume {} with epoch {} by {}: {}, promised is {}, the session's epoch is {}",
             volume->ToString(), request->epoch(), Asked(context),
@@ -251,7 +251,7 @@ grpc::Status ControlService::DropVolume(grpc::ServerContext* context,
   SLOG_INFO("volume {}: epochs up to {} dropped for {}, {} bytes", volume->ToString(),
             request->epoch(), Asked(context), *freed);
   // A session too many in the file does no harm: not a reason to fail.
-  static_cast<void>(KeepPromises(*volume));
+  static_cast<void>(PersistPromises(*volume));
   response->set_bytes_freed(*freed);
   return grpc::Status::OK;
 }
@@ -271,7 +271,7 @@ grpc::Status ControlService::ForgetVolume(grpc::ServerContext* context,
               Sv(forgotten.status().message()));
     return ToGrpc(forgotten.status());
   }
-  if (const absl::Status kept = KeepPromises(*volume); !kept.ok()) return ToGrpc(kept);
+  if (const absl::Status kept = PersistPromises(*volume); !kept.ok()) return ToGrpc(kept);
   SLOG_WARN("volume {}: forgotten for {}{}, {} bytes, promised was {}", volume->ToString(),
             Asked(context), request->force() ? " by force" : "", forgotten->bytes,
             forgotten->promised);

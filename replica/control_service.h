@@ -51,7 +51,7 @@ class ControlService final : public control::Replica::Service {
  private:
   // Writes the promises; call it before an answer that promises something. UNAVAILABLE when they
   // are not on the disk.
-  absl::Status KeepPromises(const VolumeId& volume);
+  absl::Status PersistPromises(const VolumeId& volume);
 
   SharedAcceptor& acceptor_;
   PromiseKeeper& promises_;

@@ -92,11 +92,11 @@ VolumeLog::Result VolumeLog::Append(const RecordHeader& header, absl::Span<const
   }
   if (!place.has_value()) place = Reserve(header.seq, size);
   if (!place.has_value()) return Result::kMemoryFull;
-  EachStretch(*place, size, 0, size, [&](uint32_t at, absl::Span<uint8_t> here) {
+  ForEachSpan(*place, size, 0, size, [&](uint32_t at, absl::Span<uint8_t> here) {
     StreamCopy(here.data(), &bytes[at], here.size());
   });
   WriteEntry(*place, {size, EntryIs::kComplete});
-  Hold(header.seq, *place);
+  AddToIndex(header.seq, *place);
   FetchNext();
   return Result::kStored;
 }
@@ -132,7 +132,7 @@ VolumeLog::Result VolumeLog::AddPiece(const FragmentHeader& fragment,
 void VolumeLog::StorePiece(InProgress& record, uint32_t begin, absl::Span<const uint8_t> piece) {
   const uint32_t end = begin + static_cast<uint32_t>(piece.size());
   const auto store = [&](uint32_t from, uint32_t to) {
-    EachStretch(record.place, record.record_bytes, from, to,
+    ForEachSpan(record.place, record.record_bytes, from, to,
                 [&](uint32_t at, absl::Span<uint8_t> here) {
                   StreamCopy(here.data(), &piece[at - begin], here.size());
                 });
@@ -163,7 +163,7 @@ VolumeLog::Result VolumeLog::FinishPieces(Seq seq, InProgress& record, RecordHea
     return result;
   }
   WriteEntry(record.place, {record.record_bytes, EntryIs::kComplete});
-  Hold(seq, record.place);
+  AddToIndex(seq, record.place);
   in_progress_.erase(seq);
   *completed = *header;
   return Result::kStored;
@@ -245,7 +245,7 @@ std::optional<VolumeLog::Entry> VolumeLog::ReadEntry(Place place, uint32_t limit
   return entry;
 }
 
-void VolumeLog::Hold(Seq seq, Place place) {
+void VolumeLog::AddToIndex(Seq seq, Place place) {
   if (seq - floor_ > index_.size()) GrowIndex(seq);
   IndexAt(seq) = Location(place.segment, place.offset);
   SALIUS_CHECK(held_.Add(seq) == AckSet::AddResult::kAdded) << seq;
@@ -300,7 +300,7 @@ uint32_t VolumeLog::RecordBytes(Place place) const {
 }
 
 template <typename One>
-void VolumeLog::EachStretch(Place place, uint32_t record_bytes, uint32_t from, uint32_t to,
+void VolumeLog::ForEachSpan(Place place, uint32_t record_bytes, uint32_t from, uint32_t to,
                             One one) const {
   const uint32_t here = BytesHere(place, record_bytes);
   if (from < std::min(to, here)) {
@@ -316,7 +316,7 @@ void VolumeLog::EachStretch(Place place, uint32_t record_bytes, uint32_t from, u
 
 void VolumeLog::ReadRecord(Place place, std::string* out) const {
   const uint32_t bytes = RecordBytes(place);
-  EachStretch(place, bytes, 0, bytes, [&](uint32_t, absl::Span<const uint8_t> here) {
+  ForEachSpan(place, bytes, 0, bytes, [&](uint32_t, absl::Span<const uint8_t> here) {
     out->append(reinterpret_cast<const char*>(here.data()), here.size());
   });
 }
@@ -325,7 +325,7 @@ bool VolumeLog::Equals(Place place, absl::Span<const uint8_t> record) const {
   const uint32_t bytes = RecordBytes(place);
   bool equal = record.size() == bytes;
   if (!equal) return false;
-  EachStretch(place, bytes, 0, bytes, [&](uint32_t at, absl::Span<const uint8_t> here) {
+  ForEachSpan(place, bytes, 0, bytes, [&](uint32_t at, absl::Span<const uint8_t> here) {
     equal = equal && record.subspan(at, here.size()) == here;
   });
   return equal;
@@ -334,7 +334,7 @@ bool VolumeLog::Equals(Place place, absl::Span<const uint8_t> record) const {
 // Extends the checksum by the record's bytes from `from` to its end.
 uint32_t VolumeLog::ExtendCrc(uint32_t crc, Place place, uint32_t record_bytes,
                               uint32_t from) const {
-  EachStretch(place, record_bytes, from, record_bytes,
+  ForEachSpan(place, record_bytes, from, record_bytes,
               [&](uint32_t, absl::Span<const uint8_t> here) { crc = Crc32cExtend(crc, here); });
   return crc;
 }

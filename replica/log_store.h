@@ -162,7 +162,7 @@ class VolumeLog {
   void Take(Segment& segment, Seq seq, uint32_t bytes);
   // Makes the CPU fetch the place of the next entry, for which the store would wait otherwise.
   void FetchNext() const;
-  void Hold(Seq seq, Place place);
+  void AddToIndex(Seq seq, Place place);
   Result FinishPieces(Seq seq, InProgress& record, RecordHeader* completed);
   void StorePiece(InProgress& record, uint32_t begin, absl::Span<const uint8_t> piece);
   // Returns the bytes that an entry with `bytes` of a record takes.
@@ -174,10 +174,10 @@ class VolumeLog {
     const uint64_t room = arena_.geometry().segment_bytes - place.offset - kLogEntryBytes;
     return static_cast<uint32_t>(std::min<uint64_t>(record_bytes, room));
   }
-  // Calls `one` for each of the one or two stretches that contain [from, to) of the record. It
+  // Calls `one` for each of the one or two spans that contain [from, to) of the record. It
   // passes the place in the record, and the bytes there in the arena.
   template <typename One>
-  void EachStretch(Place place, uint32_t record_bytes, uint32_t from, uint32_t to, One one) const;
+  void ForEachSpan(Place place, uint32_t record_bytes, uint32_t from, uint32_t to, One one) const;
   void ReadRecord(Place place, std::string* out) const;  // appends
   bool Equals(Place place, absl::Span<const uint8_t> record) const;
   uint32_t ExtendCrc(uint32_t crc, Place place, uint32_t record_bytes, uint32_t from) const;
@@ -214,8 +214,8 @@ class VolumeLog {
   };
   Scan ScanSegment(uint32_t index) const;
   // Whether the checksum is right, and the second part, if there is one, is at its place.
-  bool BodyIsRight(Place place, const RecordHeader& header) const;
-  void TakeFound(std::vector<Found>& found, RebuildReport& report);
+  bool BodyIsIntact(Place place, const RecordHeader& header) const;
+  void AddFoundRecords(std::vector<Found>& found, RebuildReport& report);
 
   Arena& arena_;
   const uint32_t slot_;

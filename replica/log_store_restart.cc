@@ -47,7 +47,7 @@ VolumeLog::RebuildReport VolumeLog::Rebuild(const ForEach& for_each) {
     segments_.push_back(scan.segment);
     found.insert(found.end(), scan.found.begin(), scan.found.end());
   }
-  TakeFound(found, report);
+  AddFoundRecords(found, report);
   // The segment with most room is filled next.
   const auto roomiest =
       std::min_element(segments_.begin(), segments_.end(),
@@ -86,7 +86,7 @@ VolumeLog::Scan VolumeLog::ScanSegment(uint32_t index) const {
     if (right && header->epoch < epoch_) continue;  // dropped
     const bool trimmed = right && header->seq <= floor_;
     // A trimmed record may have lost its second part to another volume.
-    if (!right || (!trimmed && !BodyIsRight(place, *header))) {
+    if (!right || (!trimmed && !BodyIsIntact(place, *header))) {
       ++report.damaged;
       scan.bad.emplace_back(place, entry->bytes);
       continue;
@@ -105,7 +105,7 @@ VolumeLog::Scan VolumeLog::ScanSegment(uint32_t index) const {
   return scan;
 }
 
-bool VolumeLog::BodyIsRight(Place place, const RecordHeader& header) const {
+bool VolumeLog::BodyIsIntact(Place place, const RecordHeader& header) const {
   const uint32_t bytes = static_cast<uint32_t>(header.total_bytes());
   const uint32_t here = BytesHere(place, bytes);
   if (here < bytes) {
@@ -120,14 +120,14 @@ bool VolumeLog::BodyIsRight(Place place, const RecordHeader& header) const {
   return ExtendCrc(0, place, bytes, kRecordHeaderBytes) == header.body_crc;
 }
 
-void VolumeLog::TakeFound(std::vector<Found>& found, RebuildReport& report) {
+void VolumeLog::AddFoundRecords(std::vector<Found>& found, RebuildReport& report) {
   // In seq order the ranges never outnumber the final ones, which were within their bound.
   std::stable_sort(found.begin(), found.end(),
                    [](const Found& a, const Found& b) { return a.seq < b.seq; });
   for (const Found& f : found) {
     const std::optional<Result> refusal = Refusal(f.seq);
     if (!refusal.has_value()) {
-      Hold(f.seq, f.place);
+      AddToIndex(f.seq, f.place);
       ++report.records;
       continue;
     }

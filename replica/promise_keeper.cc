@@ -35,8 +35,8 @@ absl::StatusOr<PromiseKeeper::Loaded> PromiseKeeper::Load(PromiseStore& store,
   return loaded;
 }
 
-bool PromiseKeeper::WentBack(const PromiseFile& file, Incarnation incarnation,
-                             uint64_t process_starts) {
+bool PromiseKeeper::IsRolledBack(const PromiseFile& file, Incarnation incarnation,
+                                 uint64_t process_starts) {
   return file.incarnation == incarnation && process_starts <= file.process_starts;
 }
 

@@ -41,7 +41,8 @@ class PromiseKeeper {
                                      const std::function<uint64_t()>& random);
   // Whether the arena comes from an earlier moment than `file` knows. `process_starts` counts this
   // process too.
-  static bool WentBack(const PromiseFile& file, Incarnation incarnation, uint64_t process_starts);
+  static bool IsRolledBack(const PromiseFile& file, Incarnation incarnation,
+                           uint64_t process_starts);
 
   // Returns the promises, left out when `known` is still their version. Takes the acceptor's lock.
   using Source = std::function<PromiseSnapshot(uint64_t known)>;

@@ -154,7 +154,7 @@ absl::StatusOr<std::string> ReceiveLoop::Join(const std::string& group,
     for (const auto& source : sources_) {
       if (source->group == joined) return joined;
     }
-    if (sources_.size() > kMaxGroups) LeaveAllBut(named);
+    if (sources_.size() > kMaxGroups) LeaveOtherGroups(named);
     if (sources_.size() > kMaxGroups) {
       return absl::ResourceExhaustedError(
           absl::StrFormat("sessions use %d multicast groups of this replica already", kMaxGroups));
@@ -177,7 +177,7 @@ absl::StatusOr<std::string> ReceiveLoop::Join(const std::string& group,
 }
 
 // Removes the channels of other groups. The loop's thread closes them when it notices.
-void ReceiveLoop::LeaveAllBut(const std::vector<std::string>& groups) {
+void ReceiveLoop::LeaveOtherGroups(const std::vector<std::string>& groups) {
   const auto unused = [&](const std::shared_ptr<Source>& source) {
     return !source->group.empty() &&
            std::find(groups.begin(), groups.end(), source->group) == groups.end();
@@ -283,7 +283,7 @@ void ReceiveLoop::HandleBatch(size_t first, size_t last) {
     auto it = std::find_if(b.answers.begin(), b.answers.end(), same);
     if (it == b.answers.end()) {
       b.answers.push_back({frame.datagram->from,
-                           AnswersFrom(*frame.datagram),
+                           SourceAddressFor(*frame.datagram),
                            h.volume,
                            h.epoch,
                            h.session,
@@ -311,7 +311,7 @@ void ReceiveLoop::HandleBatch(size_t first, size_t last) {
   b.answers.resize(kept);
 }
 
-const SocketAddress* ReceiveLoop::AnswersFrom(const InDatagram& datagram) {
+const SocketAddress* ReceiveLoop::SourceAddressFor(const InDatagram& datagram) {
   if (!any_address_ || (datagram.at != nullptr && !grouped_)) return datagram.at;
   const std::string_view source(reinterpret_cast<const char*>(&datagram.from->storage),
                                 datagram.from->length);

@@ -89,14 +89,15 @@ class ReceiveLoop {
   absl::StatusOr<std::string> Interface(const std::string& primary) const;
   void Run();
   std::vector<std::shared_ptr<Source>> Sources() const;
-  void LeaveAllBut(const std::vector<std::string>& groups) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void LeaveOtherGroups(const std::vector<std::string>& groups)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void WaitReadable(const std::vector<std::shared_ptr<Source>>& sources);
   void Drain(DatagramChannel& channel);
   // Receives, processes and answers one batch. Returns whether there may be more.
   bool ReceiveBatch(DatagramChannel& channel, bool wait);
   void HandleBatch(size_t first, size_t last);  // of the batch's datagrams
   // Returns the address from which `datagram` is answered; null: the socket's own.
-  const SocketAddress* AnswersFrom(const InDatagram& datagram);
+  const SocketAddress* SourceAddressFor(const InDatagram& datagram);
   bool MayAnswer(int64_t now_ns, Acceptor::Standing standing, const SocketAddress& to);
   void SendAcks();
   void Tick();

@@ -83,7 +83,7 @@ absl::Status ReplicaServer::AttachArena(const ReplicaOptions& options, Clock& cl
                           PromiseKeeper::Load(*promise_dir_, SecureRandom64));
   SALIUS_ASSIGN_OR_RETURN(arena_, ArenaFile::Open(file, SecureRandom64));
   Arena& arena = arena_->arena();
-  if (PromiseKeeper::WentBack(loaded.file, arena.incarnation(), arena.process_starts())) {
+  if (PromiseKeeper::IsRolledBack(loaded.file, arena.incarnation(), arena.process_starts())) {
     const Incarnation old = arena.incarnation();
     arena.NewIncarnation();
     SLOG_ERROR(

@@ -72,7 +72,7 @@ void ReplicaHost::RestartProcess(int64_t now) {
   auto loaded = PromiseKeeper::Load(promises_, [this] { return random_.Next(); });
   SALIUS_CHECK_OK(loaded);
   // It is detected if a process has started since the memory had its present content.
-  if (PromiseKeeper::WentBack(loaded->file, arena_->incarnation(), arena_->process_starts())) {
+  if (PromiseKeeper::IsRolledBack(loaded->file, arena_->incarnation(), arena_->process_starts())) {
     arena_->NewIncarnation();
   }
   Acceptor::Options options;

@@ -156,10 +156,10 @@ TEST_F(KeeperTest, AMissingOrDamagedFileIsANewStore) {
 
 TEST_F(KeeperTest, AnArenaThatCountsFewerStartsWentBack) {
   const PromiseFile file = TestFile();  // starts: 3
-  EXPECT_FALSE(PromiseKeeper::WentBack(file, file.incarnation, 4));
-  EXPECT_TRUE(PromiseKeeper::WentBack(file, file.incarnation, 3));
-  EXPECT_TRUE(PromiseKeeper::WentBack(file, file.incarnation, 2));
-  EXPECT_FALSE(PromiseKeeper::WentBack(file, file.incarnation + 1, 1));
+  EXPECT_FALSE(PromiseKeeper::IsRolledBack(file, file.incarnation, 4));
+  EXPECT_TRUE(PromiseKeeper::IsRolledBack(file, file.incarnation, 3));
+  EXPECT_TRUE(PromiseKeeper::IsRolledBack(file, file.incarnation, 2));
+  EXPECT_FALSE(PromiseKeeper::IsRolledBack(file, file.incarnation + 1, 1));
 }
 
 TEST(PromiseDirTest, ItIsMadeAndHeldByOneProcess) {
