@@ -1,159 +1,104 @@
 #include "common/metrics.h"
 
-#include <prometheus/check_names.h>
-#include <prometheus/collectable.h>
 #include <prometheus/exposer.h>
-#include <prometheus/metric_family.h>
-#include <prometheus/text_serializer.h>
+#include <prometheus/registry.h>
 #include <sys/socket.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <exception>
 #include <utility>
-#include <variant>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_format.h"
-#include "absl/synchronization/mutex.h"
-#include "common/check.h"
 #include "common/file.h"
 #include "common/net.h"
 
 namespace salius {
 namespace {
 
-template <typename T>
-struct Family {
-  std::string help;
-  std::map<MetricLabels, std::unique_ptr<T>> metrics;
-};
-
-using AnyFamily = std::variant<Family<Counter>, Family<Gauge>, Family<Histogram>>;
-
-void Fill(const Counter& from, prometheus::ClientMetric& to) {
-  to.counter.value = static_cast<double>(from.value());
-}
-
-void Fill(const Gauge& from, prometheus::ClientMetric& to) {
-  to.gauge.value = static_cast<double>(from.value());
-}
-
-void Fill(const Histogram& from, prometheus::ClientMetric& to) {
-  uint64_t cumulative = 0;
-  for (size_t i = 0; i <= from.bounds().size(); ++i) {
-    cumulative += from.BucketCount(i);
-    if (i < from.bounds().size()) to.histogram.bucket.push_back({cumulative, from.bounds()[i]});
-  }
-  to.histogram.sample_count = cumulative;
-  to.histogram.sample_sum = from.Sum();
-}
-
-constexpr prometheus::MetricType TypeOf(const Counter*) { return prometheus::MetricType::Counter; }
-constexpr prometheus::MetricType TypeOf(const Gauge*) { return prometheus::MetricType::Gauge; }
-constexpr prometheus::MetricType TypeOf(const Histogram*) {
-  return prometheus::MetricType::Histogram;
-}
-
-class Registry : public prometheus::Collectable {
- public:
-  template <typename T, typename... Args>
-  T& Get(std::string_view name, std::string_view help, const MetricLabels& labels, Args&&... args) {
-    SALIUS_CHECK(prometheus::CheckMetricName(std::string(name)), "metric name") << name;
-    for (const auto& [label, unused] : labels) {
-      SALIUS_CHECK(prometheus::CheckLabelName(label), "label name") << label;
-    }
-    absl::MutexLock lock(&mutex_);
-    const auto [entry, is_new] = families_.try_emplace(std::string(name), Family<T>{});
-    auto* family = std::get_if<Family<T>>(&entry->second);
-    SALIUS_CHECK(family != nullptr, "metric exists with another type") << name;
-    if (is_new) family->help = help;
-    std::unique_ptr<T>& metric = family->metrics[labels];
-    if (metric == nullptr) metric = std::make_unique<T>(std::forward<Args>(args)...);
-    return *metric;
-  }
-
-  std::vector<prometheus::MetricFamily> Collect() const override {
-    absl::MutexLock lock(&mutex_);
-    std::vector<prometheus::MetricFamily> result;
-    for (const auto& entry : families_) {
-      std::visit([&](const auto& family) { result.push_back(Export(entry.first, family)); },
-                 entry.second);
-    }
-    return result;
-  }
-
- private:
-  template <typename T>
-  static prometheus::MetricFamily Export(const std::string& name, const Family<T>& family) {
-    prometheus::MetricFamily out;
-    out.name = name;
-    out.help = family.help;
-    out.type = TypeOf(static_cast<T*>(nullptr));
-    for (const auto& [labels, metric] : family.metrics) {
-      prometheus::ClientMetric& to = out.metric.emplace_back();
-      for (const auto& [label, value] : labels) to.label.push_back({label, value});
-      Fill(*metric, to);
-    }
-    return out;
-  }
-
-  // Guards the maps, not the metrics; a leaf: nothing else is locked under it.
-  mutable absl::Mutex mutex_;
-  std::map<std::string, AnyFamily> families_ ABSL_GUARDED_BY(mutex_);
-};
-
-const std::shared_ptr<Registry>& TheRegistry() {
+const std::shared_ptr<prometheus::Registry>& ProcessRegistry() {
   // Never destroyed: metrics are counted by threads that outlive main().
-  static auto* const registry = new std::shared_ptr<Registry>(std::make_shared<Registry>());
+  static auto* const registry =
+      new std::shared_ptr<prometheus::Registry>(std::make_shared<prometheus::Registry>());
   return *registry;
 }
 
 }  // namespace
 
-Histogram::Histogram(std::vector<double> bounds)
-    : bounds_(std::move(bounds)), counts_(new std::atomic<uint64_t>[bounds_.size() + 1]()) {
-  SALIUS_CHECK(std::is_sorted(bounds_.begin(), bounds_.end()), "histogram bounds");
+Counter& GetCounter(std::string_view name, std::string_view help,
+                    const MetricLabels& labels) noexcept {
+  return prometheus::BuildCounter()
+      .Name(std::string(name))
+      .Help(std::string(help))
+      .Register(*ProcessRegistry())
+      .Add(labels);
 }
 
-void Histogram::Observe(double value) {
-  const auto bucket = std::lower_bound(bounds_.begin(), bounds_.end(), value) - bounds_.begin();
-  counts_[static_cast<size_t>(bucket)].fetch_add(1, std::memory_order_relaxed);
-  sum_.fetch_add(value, std::memory_order_relaxed);
+Histogram& GetLatencyHistogram(std::string_view name, std::string_view help,
+                               const MetricLabels& labels) noexcept {
+  return prometheus::BuildHistogram()
+      .Name(std::string(name))
+      .Help(std::string(help))
+      .Register(*ProcessRegistry())
+      .Add(labels, Histogram::BucketBoundaries(kLatencyBounds.begin(), kLatencyBounds.end()));
 }
 
-uint64_t Histogram::Count() const {
-  uint64_t total = 0;
-  for (size_t i = 0; i <= bounds_.size(); ++i) total += BucketCount(i);
-  return total;
+void LatencyHistogram::Observe(double seconds) {
+  const auto bucket = std::lower_bound(kLatencyBounds.begin(), kLatencyBounds.end(), seconds);
+  counts_[static_cast<size_t>(bucket - kLatencyBounds.begin())].fetch_add(
+      1, std::memory_order_relaxed);
+  sum_.fetch_add(seconds, std::memory_order_relaxed);
 }
 
-Counter& GetCounter(std::string_view name, std::string_view help, const MetricLabels& labels) {
-  return TheRegistry()->Get<Counter>(name, help, labels);
+prometheus::ClientMetric LatencyHistogram::Collect() const {
+  prometheus::ClientMetric metric;
+  uint64_t cumulative = 0;
+  for (size_t i = 0; i < kLatencyBounds.size(); ++i) {
+    cumulative += counts_[i].load(std::memory_order_relaxed);
+    metric.histogram.bucket.push_back({cumulative, kLatencyBounds[i]});
+  }
+  metric.histogram.sample_count = cumulative + counts_.back().load(std::memory_order_relaxed);
+  metric.histogram.sample_sum = sum_.load(std::memory_order_relaxed);
+  return metric;
 }
 
-Gauge& GetGauge(std::string_view name, std::string_view help, const MetricLabels& labels) {
-  return TheRegistry()->Get<Gauge>(name, help, labels);
+prometheus::ClientMetric& MetricSamples::Add(prometheus::MetricType type, std::string_view name,
+                                             std::string_view help, const MetricLabels& labels) {
+  auto family = std::find_if(families_.begin(), families_.end(),
+                             [&](const auto& candidate) { return candidate.name == name; });
+  if (family == families_.end()) {
+    family = families_.insert(family, {std::string(name), std::string(help), type, {}});
+  }
+  prometheus::ClientMetric& metric = family->metric.emplace_back();
+  for (const auto& [label, value] : labels) metric.label.push_back({label, value});
+  return metric;
 }
 
-Histogram& GetHistogram(std::string_view name, std::string_view help, std::vector<double> bounds,
-                        const MetricLabels& labels) {
-  return TheRegistry()->Get<Histogram>(name, help, labels, std::move(bounds));
+void MetricSamples::AddCounter(std::string_view name, std::string_view help, uint64_t value,
+                               const MetricLabels& labels) {
+  Add(prometheus::MetricType::Counter, name, help, labels).counter.value =
+      static_cast<double>(value);
 }
 
-std::vector<double> LatencyBounds() {
-  return {5e-6, 10e-6,  20e-6, 35e-6, 50e-6, 75e-6, 100e-6, 150e-6, 250e-6, 500e-6,
-          1e-3, 2.5e-3, 5e-3,  10e-3, 25e-3, 50e-3, 100e-3, 250e-3, 1,      10};
+void MetricSamples::AddGauge(std::string_view name, std::string_view help, uint64_t value,
+                             const MetricLabels& labels) {
+  Add(prometheus::MetricType::Gauge, name, help, labels).gauge.value = static_cast<double>(value);
 }
 
-std::string MetricsText() {
-  return prometheus::TextSerializer().Serialize(TheRegistry()->Collect());
+void MetricSamples::AddHistogram(std::string_view name, std::string_view help,
+                                 const LatencyHistogram& histogram) {
+  Add(prometheus::MetricType::Histogram, name, help, {}) = histogram.Collect();
 }
 
 struct MetricsServer::Impl {
-  explicit Impl(const std::string& address) : exposer(address) {}
-  prometheus::Exposer exposer;
+  Impl(const std::string& address, Sources from) : sources(std::move(from)), exposer(address) {
+    exposer.RegisterCollectable(ProcessRegistry());
+    for (const auto& source : sources) exposer.RegisterCollectable(source);
+  }
+
+  const Sources sources;
+  prometheus::Exposer exposer;  // last: its destructor ends the calls of `sources`
 };
 
 MetricsServer::MetricsServer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -175,7 +120,8 @@ absl::Status TryToListen(const SocketAddress& address) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<MetricsServer>> MetricsServer::Start(std::string_view address) {
+absl::StatusOr<std::unique_ptr<MetricsServer>> MetricsServer::Start(std::string_view address,
+                                                                    Sources sources) {
   absl::StatusOr<HostPort> host_port = ParseHostPort(address, 0);
   if (!host_port.ok()) return host_port.status();
   const absl::StatusOr<SocketAddress> resolved = Resolve(*host_port);
@@ -187,9 +133,8 @@ absl::StatusOr<std::unique_ptr<MetricsServer>> MetricsServer::Start(std::string_
         address, free.message()));
   }
   try {
-    auto impl = std::make_unique<Impl>(FormatSockaddr(*resolved));
-    impl->exposer.RegisterCollectable(TheRegistry());
-    return std::unique_ptr<MetricsServer>(new MetricsServer(std::move(impl)));
+    return std::unique_ptr<MetricsServer>(
+        new MetricsServer(std::make_unique<Impl>(FormatSockaddr(*resolved), std::move(sources))));
   } catch (const std::exception& error) {
     return absl::UnavailableError(
         absl::StrFormat("cannot serve metrics at %s: %s", address, error.what()));

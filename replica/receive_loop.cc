@@ -358,20 +358,17 @@ void ReceiveLoop::SendAcks() {
   // An answer that does not fit the socket's buffer is lost like any datagram: the primary asks
   // again.
   metrics_.CountAcks(unicast_->channel->Send(absl::MakeConstSpan(b.out).first(n)));
+  metrics_.SetSendErrors(unicast_->channel->send_errors());
 }
 
 void ReceiveLoop::Tick() {
   const int64_t now_ns = clock_.MonotonicNanos();
   next_tick_ns_ = now_ns + kTickNs;
   Acceptor::TickReport report;
-  ReplicaSnapshot snapshot;
   {
     absl::MutexLock lock(&acceptor_.mutex);
     report = acceptor_.acceptor.Tick(now_ns);
-    snapshot = TakeSnapshot(acceptor_.acceptor, now_ns);
   }
-  metrics_.Export(snapshot);
-  metrics_.SetSendErrors(unicast_->channel->send_errors());
   for (const VolumeId& volume : report.became_overdue) {
     SLOG_WARN(
         "volume {} holds records older than k*tau that its primary has not checkpointed; "

@@ -1,82 +1,84 @@
 #include "replica/replica_metrics.h"
 
 #include <string>
+#include <utility>
 
 #include "absl/strings/str_format.h"
+#include "common/metrics.h"
 
 namespace salius {
+namespace {
 
-ReplicaSnapshot TakeSnapshot(const Acceptor& acceptor, int64_t now_ns) {
-  ReplicaSnapshot s;
-  s.counters = acceptor.counters();
-  s.memory_bytes = acceptor.memory_bytes();
-  s.used_bytes = acceptor.used_bytes();
-  s.free_bytes = acceptor.free_bytes();
-  s.granted_bytes = acceptor.granted_bytes();
-  s.volumes = acceptor.volume_count();
-  s.slots = acceptor.slot_count();
-  s.promises = acceptor.promise_count();
-  s.most_promises = acceptor.most_promises();
-  s.overdue = acceptor.overdue_count(now_ns);
-  return s;
+// The acceptor's numbers at one moment, under its lock.
+struct Snapshot {
+  AcceptorCounters counters;
+  uint64_t memory_bytes = 0, used_bytes = 0, free_bytes = 0, granted_bytes = 0;
+  size_t volumes = 0, overdue = 0, slots = 0, promises = 0, most_promises = 0;
+};
+
+Snapshot TakeSnapshot(SharedAcceptor& shared, int64_t now_ns) {
+  absl::MutexLock lock(&shared.mutex);
+  const Acceptor& acceptor = shared.acceptor;
+  return {.counters = acceptor.counters(),
+          .memory_bytes = acceptor.memory_bytes(),
+          .used_bytes = acceptor.used_bytes(),
+          .free_bytes = acceptor.free_bytes(),
+          .granted_bytes = acceptor.granted_bytes(),
+          .volumes = acceptor.volume_count(),
+          .overdue = acceptor.overdue_count(now_ns),
+          .slots = acceptor.slot_count(),
+          .promises = acceptor.promise_count(),
+          .most_promises = acceptor.most_promises()};
 }
 
-ReplicaMetrics::ReplicaMetrics(Incarnation incarnation, uint64_t process_starts)
-    : frames_(GetCounter("salius_replica_frames_total", "Frames with a valid header")),
-      records_(GetCounter("salius_replica_records_total", "Records stored")),
-      bytes_(GetCounter("salius_replica_record_bytes_total", "Bytes of the records stored")),
-      trims_(GetCounter("salius_replica_trims_total", "Trim marks that dropped something")),
-      acks_(GetCounter("salius_replica_acks_total", "Acknowledgements sent")),
-      receive_errors_(
-          GetCounter("salius_replica_receive_errors_total", "Failed receive calls on a socket")),
-      send_errors_(GetCounter("salius_replica_send_errors_total",
-                              "Acknowledgements that the kernel refused to send")),
-      memory_(GetGauge("salius_replica_memory_bytes", "Size of the arena")),
-      used_(GetGauge("salius_replica_memory_used_bytes", "Segments in use")),
-      free_(GetGauge("salius_replica_memory_free_bytes", "Memory not granted to any session")),
-      granted_(GetGauge("salius_replica_memory_granted_bytes", "Memory granted to sessions")),
-      volumes_(GetGauge("salius_replica_volumes", "Volumes with a log; each takes a slot")),
-      overdue_(GetGauge("salius_replica_overdue_volumes",
-                        "Volumes with a record older than k*tau that no trim covered")),
-      slots_(GetGauge("salius_replica_slots", "Volumes that can have a log here")),
-      promises_(GetGauge("salius_replica_promises",
-                         "Volumes of which something is promised, to a recovery or a session")),
-      most_promises_(GetGauge("salius_replica_promises_most", "Promises that can be kept")) {
+}  // namespace
+
+ReplicaMetrics::ReplicaMetrics(SharedAcceptor& acceptor, Clock& clock, Incarnation incarnation,
+                               uint64_t process_starts)
+    : acceptor_(acceptor),
+      clock_(clock),
+      incarnation_(incarnation),
+      process_starts_(process_starts) {}
+
+std::vector<prometheus::MetricFamily> ReplicaMetrics::Collect() const {
+  const Snapshot s = TakeSnapshot(acceptor_, clock_.MonotonicNanos());
+  MetricSamples out;
+  out.AddCounter("salius_replica_frames_total", "Frames with a valid header", s.counters.frames);
+  out.AddCounter("salius_replica_records_total", "Records stored", s.counters.records);
+  out.AddCounter("salius_replica_record_bytes_total", "Bytes of the records stored",
+                 s.counters.bytes);
+  out.AddCounter("salius_replica_trims_total", "Trim marks that dropped something",
+                 s.counters.trims);
+  out.AddCounter("salius_replica_acks_total", "Acknowledgements sent",
+                 acks_.load(std::memory_order_relaxed));
+  out.AddCounter("salius_replica_receive_errors_total", "Failed receive calls on a socket",
+                 receive_errors_.load(std::memory_order_relaxed));
+  out.AddCounter("salius_replica_send_errors_total",
+                 "Acknowledgements that the kernel refused to send",
+                 send_errors_.load(std::memory_order_relaxed));
   for (size_t i = 0; i < kDropReasons; ++i) {
-    drops_.push_back(&GetCounter("salius_replica_drops_total",
-                                 "Datagrams and records that had no effect, by reason",
-                                 {{"reason", std::string(DropName(static_cast<Drop>(i)))}}));
+    out.AddCounter("salius_replica_drops_total",
+                   "Datagrams and records that had no effect, by reason", s.counters.drops[i],
+                   {{"reason", std::string(DropName(static_cast<Drop>(i)))}});
   }
-  GetGauge("salius_replica_incarnation", "Always 1; the label names this life of the memory",
-           {{"incarnation", absl::StrFormat("%016x", incarnation)}})
-      .Set(1);
-  GetGauge("salius_replica_process_starts", "Processes that attached to this arena so far")
-      .Set(static_cast<int64_t>(process_starts));
-}
-
-void ReplicaMetrics::Export(const ReplicaSnapshot& s) {
-  frames_.Increment(s.counters.frames - shown_.frames);
-  records_.Increment(s.counters.records - shown_.records);
-  bytes_.Increment(s.counters.bytes - shown_.bytes);
-  trims_.Increment(s.counters.trims - shown_.trims);
-  for (size_t i = 0; i < kDropReasons; ++i) {
-    drops_[i]->Increment(s.counters.drops[i] - shown_.drops[i]);
-  }
-  shown_ = s.counters;
-  memory_.Set(static_cast<int64_t>(s.memory_bytes));
-  used_.Set(static_cast<int64_t>(s.used_bytes));
-  free_.Set(static_cast<int64_t>(s.free_bytes));
-  granted_.Set(static_cast<int64_t>(s.granted_bytes));
-  slots_.Set(static_cast<int64_t>(s.slots));
-  promises_.Set(static_cast<int64_t>(s.promises));
-  most_promises_.Set(static_cast<int64_t>(s.most_promises));
-  volumes_.Set(static_cast<int64_t>(s.volumes));
-  overdue_.Set(static_cast<int64_t>(s.overdue));
-}
-
-void ReplicaMetrics::SetSendErrors(uint64_t errors) {
-  send_errors_.Increment(errors - shown_send_errors_);
-  shown_send_errors_ = errors;
+  out.AddGauge("salius_replica_memory_bytes", "Size of the arena", s.memory_bytes);
+  out.AddGauge("salius_replica_memory_used_bytes", "Segments in use", s.used_bytes);
+  out.AddGauge("salius_replica_memory_free_bytes", "Memory not granted to any session",
+               s.free_bytes);
+  out.AddGauge("salius_replica_memory_granted_bytes", "Memory granted to sessions",
+               s.granted_bytes);
+  out.AddGauge("salius_replica_volumes", "Volumes with a log; each takes a slot", s.volumes);
+  out.AddGauge("salius_replica_overdue_volumes",
+               "Volumes with a record older than k*tau that no trim covered", s.overdue);
+  out.AddGauge("salius_replica_slots", "Volumes that can have a log here", s.slots);
+  out.AddGauge("salius_replica_promises",
+               "Volumes of which something is promised, to a recovery or a session", s.promises);
+  out.AddGauge("salius_replica_promises_most", "Promises that can be kept", s.most_promises);
+  out.AddGauge("salius_replica_incarnation", "Always 1; the label names this life of the memory", 1,
+               {{"incarnation", absl::StrFormat("%016x", incarnation_)}});
+  out.AddGauge("salius_replica_process_starts", "Processes that attached to this arena so far",
+               process_starts_);
+  return std::move(out).Take();
 }
 
 }  // namespace salius

@@ -108,7 +108,8 @@ absl::Status ReplicaServer::AttachArena(const ReplicaOptions& options, Clock& cl
       });
   SALIUS_RETURN_IF_ERROR(promises_->Begin(arena.incarnation(), arena.process_starts()));
   ReportArena(report, before);
-  metrics_ = std::make_unique<ReplicaMetrics>(arena.incarnation(), arena.process_starts());
+  metrics_ = std::make_shared<ReplicaMetrics>(*acceptor_, clock, arena.incarnation(),
+                                              arena.process_starts());
   return absl::OkStatus();
 }
 
@@ -183,7 +184,7 @@ absl::Status ReplicaServer::Serve(const ReplicaOptions& options, const SocketAdd
   SALIUS_ASSIGN_OR_RETURN(TcpServer tcp_server, ServeTcp(tcp, *service_));
   grpc_ = std::move(tcp_server.server);
   if (!options.metrics.empty()) {
-    SALIUS_ASSIGN_OR_RETURN(metrics_server_, MetricsServer::Start(options.metrics));
+    SALIUS_ASSIGN_OR_RETURN(metrics_server_, MetricsServer::Start(options.metrics, {metrics_}));
   }
   JoinGroups();
   loop_->Start();

@@ -48,6 +48,7 @@ class ReplicaServer {
   void Stop();
 
   uint16_t port() const { return loop_->port(); }
+  const prometheus::Collectable& metrics() const { return *metrics_; }
   int metrics_port() const { return metrics_server_ != nullptr ? metrics_server_->port() : 0; }
 
  private:
@@ -65,7 +66,7 @@ class ReplicaServer {
   std::unique_ptr<ArenaFile> arena_;
   std::unique_ptr<SharedAcceptor> acceptor_;
   std::unique_ptr<PromiseKeeper> promises_;
-  std::unique_ptr<ReplicaMetrics> metrics_;
+  std::shared_ptr<ReplicaMetrics> metrics_;
   std::unique_ptr<ReceiveLoop> loop_;
   std::unique_ptr<ControlService> service_;
   std::unique_ptr<grpc::Server> grpc_;

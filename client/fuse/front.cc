@@ -13,19 +13,6 @@ namespace salius {
 
 static_assert(NodeIds::kRoot == FUSE_ROOT_ID);
 
-Front::FrontMetrics::FrontMetrics()
-    : read_bytes(GetCounter("salius_fuse_read_bytes_total", "Bytes read through the mount.")),
-      written_bytes(
-          GetCounter("salius_fuse_written_bytes_total", "Bytes written through the mount.")),
-      sync_writes(GetCounter("salius_fuse_sync_writes_total", "Writes that waited to be durable.")),
-      errors(GetCounter("salius_fuse_io_errors_total",
-                        "Requests answered with an input/output error.")),
-      sync_write_seconds(GetHistogram("salius_fuse_sync_write_seconds",
-                                      "Time in the daemon of a write that waited to be durable.",
-                                      LatencyBounds())),
-      fsync_seconds(GetHistogram("salius_fuse_fsync_seconds", "Time in the daemon of an fsync.",
-                                 LatencyBounds())) {}
-
 Front::Front(Volume& volume) : volume_(volume), nodes_(*volume.root()) {}
 
 Front::~Front() {
@@ -160,7 +147,7 @@ void Front::ReleaseAll() {
 int Front::Errno(const absl::Status& status) {
   const int err = StatusErrno(status);
   if (err == EIO) {
-    metrics_.errors.Increment();
+    FrontMetrics::Count(metrics_->errors);
     SLOG_ERROR("request failed: {}", status.ToString());
   }
   return err;

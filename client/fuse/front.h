@@ -41,13 +41,13 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "client/fuse/dir_offsets.h"
+#include "client/fuse/front_metrics.h"
 #include "client/fuse/id_table.h"
 #include "client/fuse/node_ids.h"
 #include "client/fuse/open_state.h"
 #include "client/fuse/page_invalidator.h"
 #include "client/fuse/raw_request.h"
 #include "client/volume/volume.h"
-#include "common/metrics.h"
 
 namespace salius {
 
@@ -121,16 +121,9 @@ class Front {
       Node& node, uint64_t nodeid,
       const std::function<void(const absl::StatusOr<struct stat>&, bool provisional)>& reply);
 
-  struct FrontMetrics {
-    FrontMetrics();
-    Counter& read_bytes;
-    Counter& written_bytes;
-    Counter& sync_writes;
-    Counter& errors;
-    Histogram& sync_write_seconds;
-    Histogram& fsync_seconds;
-  };
-  FrontMetrics& metrics() { return metrics_; }
+  FrontMetrics& metrics() { return *metrics_; }
+  // Returns the metrics, for a server of them.
+  std::shared_ptr<prometheus::Collectable> SharedMetrics() const { return metrics_; }
   // Calls `answer` with the outcome of the wait, from this thread or another. Meanwhile the worker
   // continues, unless it becomes the leader, which receives acknowledgements
   // (RecordStream::WhenDurable).
@@ -192,7 +185,7 @@ class Front {
   std::atomic<bool> map_direct_{false};    // FUSE_DIRECT_IO_ALLOW_MMAP was negotiated
   std::atomic<bool> setxattr_ext_{false};  // SETXATTR has its long form
   std::atomic<bool> idmap_{false};         // FUSE_ALLOW_IDMAP was negotiated
-  FrontMetrics metrics_;
+  const std::shared_ptr<FrontMetrics> metrics_ = std::make_shared<FrontMetrics>();
 
   absl::Mutex waiting_mutex_;
   uint64_t waiting_ ABSL_GUARDED_BY(waiting_mutex_) = 0;  // answers that wait for durability

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/fuse/mount_calls.h"
 #include "client/mount/mount_options.h"
+#include "client/mount/volume_metrics.h"
 #include "common/check.h"
 #include "common/clock.h"
 #include "common/file.h"
@@ -55,8 +56,10 @@ absl::StatusOr<std::unique_ptr<ServedMount>> ServedMount::Start(const Subject& s
   SALIUS_RETURN_IF_ERROR(mount->OpenStatusSocket());
   const std::string& metrics = subject.command.options.metrics;
   if (!metrics.empty()) {
-    SALIUS_ASSIGN_OR_RETURN(mount->metrics_, VolumeMetrics::Start(metrics, subject.volume.stream(),
-                                                                  subject.config.acks));
+    auto figures = std::make_shared<VolumeMetrics>(subject.volume.stream(), subject.config.acks);
+    SALIUS_ASSIGN_OR_RETURN(
+        mount->metrics_,
+        MetricsServer::Start(metrics, {std::move(figures), mount->front_.SharedMetrics()}));
   }
   SALIUS_RETURN_IF_ERROR(mount->Connect(std::move(on_end)));
   return mount;

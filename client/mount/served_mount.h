@@ -16,11 +16,11 @@
 #include "client/fuse/front.h"
 #include "client/mount/mount_command.h"
 #include "client/mount/utab_entry.h"
-#include "client/mount/volume_metrics.h"
 #include "client/status/placement.h"
 #include "client/status/recovery_history.h"
 #include "client/status/status_server.h"
 #include "client/volume/volume.h"
+#include "common/metrics.h"
 #include "storage/volume_config.h"
 
 namespace salius {
@@ -68,7 +68,7 @@ class ServedMount {
   const Subject subject_;
   Front front_;
   std::unique_ptr<StatusServer> status_server_;
-  std::unique_ptr<VolumeMetrics> metrics_;  // null: no address is given
+  std::unique_ptr<MetricsServer> metrics_;  // null: no address is given
   std::unique_ptr<Connection> connection_;
   std::optional<UtabEntry> utab_entry_;
 };

@@ -143,8 +143,8 @@ absl::Status Pipeline::SyncLocked(Seq* before) {
   }
   const int64_t start = clock.MonotonicNanos();
   const absl::Status status = sink.SyncApplied();
-  static Histogram& seconds = GetHistogram("salius_checkpoint_sync_seconds",
-                                           "Time to sync the backing file system", LatencyBounds());
+  static Histogram& seconds =
+      GetLatencyHistogram("salius_checkpoint_sync_seconds", "Time to sync the backing file system");
   seconds.Observe(static_cast<double>(clock.MonotonicNanos() - start) * 1e-9);
   applied_mark.SyncEnds(status.ok());
   return status;

@@ -59,7 +59,7 @@ ReceiveLoop& Loop() {
     SALIUS_CHECK_OK(InitLogging("fuzzer", "off"));
     auto* const arena = new Arena(NewArena());
     auto* const acceptor = new SharedAcceptor(*arena, {}, 0, nullptr);
-    auto* const metrics = new ReplicaMetrics(arena->incarnation(), 1);
+    auto* const metrics = new ReplicaMetrics(*acceptor, SystemClock(), arena->incarnation(), 1);
     ReceiveLoop::Options options;
     options.listen = ResolveAddress(HostPort{"127.0.0.1", 0}).value();
     auto socket = UdpSocket::Bind(options.listen, {});

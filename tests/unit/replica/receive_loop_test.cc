@@ -24,7 +24,7 @@ class ReceiveLoopTest : public ::testing::Test {
   TestMemory memory_{uint64_t{8} << 20};
   Arena arena_ = memory_.FormatAndAttach();
   SharedAcceptor acceptor_{arena_, {}, 0, nullptr};
-  ReplicaMetrics metrics_{arena_.incarnation(), 1};
+  ReplicaMetrics metrics_{acceptor_, SystemClock(), arena_.incarnation(), 1};
   std::unique_ptr<ReceiveLoop> loop_;
 };
 

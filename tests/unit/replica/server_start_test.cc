@@ -1,4 +1,5 @@
 // A replica's start and stop: refusals, and the state that the next process finds.
+#include <prometheus/text_serializer.h>
 #include <sys/socket.h>
 
 #include <filesystem>
@@ -187,13 +188,14 @@ TEST_F(ServerTest, MetricsAreServed) {
   options.metrics = "127.0.0.1:0";
   Start(options);
   EXPECT_GT(server_->metrics_port(), 0);
+  const std::string text = prometheus::TextSerializer().Serialize(server_->metrics().Collect());
   for (const char* const name :
        {"salius_replica_records_total", "salius_replica_acks_total",
         "salius_replica_drops_total{reason=\"memory_full\"}", "salius_replica_memory_bytes",
         "salius_replica_memory_used_bytes", "salius_replica_memory_free_bytes",
         "salius_replica_volumes", "salius_replica_overdue_volumes",
         "salius_replica_incarnation{incarnation="}) {
-    EXPECT_THAT(MetricsText(), HasSubstr(name));
+    EXPECT_THAT(text, HasSubstr(name));
   }
 }
 

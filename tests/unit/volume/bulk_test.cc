@@ -33,7 +33,7 @@ class BulkTest : public VolumeFixture {
     return 80 * 1024;
   }
   static uint64_t Transitions(const char* to) {
-    return GetCounter("salius_bulk_transitions_total", "", {{"to", to}}).value();
+    return GetCounter("salius_bulk_transitions_total", "", {{"to", to}}).Value();
   }
 };
 
@@ -41,11 +41,11 @@ TEST_F(BulkTest, PastTheLimitWritesGoToTheBackingFileAndAreNotLogged) {
   Make();
   Handle* const file = OldFile("a");
   const uint64_t entered = Transitions("bulk");
-  const uint64_t bytes = GetCounter("salius_bulk_bytes_total", "").value();
+  const uint64_t bytes = GetCounter("salius_bulk_bytes_total", "").Value();
   MakeBulk(file);
   EXPECT_EQ(fake().Issued(Op::kWrite).size(), 4u);
   EXPECT_EQ(Transitions("bulk"), entered + 1);
-  EXPECT_EQ(GetCounter("salius_bulk_bytes_total", "").value(), bytes + 16 * 1024);
+  EXPECT_EQ(GetCounter("salius_bulk_bytes_total", "").Value(), bytes + 16 * 1024);
   EXPECT_EQ(BackingContent("a"), std::string(80 * 1024, 'b'));
   EXPECT_EQ(Read(file, 0, 1 << 20), std::string(80 * 1024, 'b'));
   // The last logged write was applied before the first direct one.
