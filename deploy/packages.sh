@@ -9,7 +9,7 @@ salius_build_packages=(
   libisal-dev libpq-dev libprotobuf-dev librapidcheck-dev libspdlog-dev libsqlite3-dev libssl-dev libsystemd-dev
   libtomlplusplus-dev prometheus-cpp-dev protobuf-compiler protobuf-compiler-grpc uuid-dev
   etcd-client etcd-server golang-etcd-server-dev golang-github-gogo-protobuf-dev
-  golang-github-grpc-ecosystem-grpc-gateway-dev
+  golang-github-grpc-ecosystem-grpc-gateway-dev nlohmann-json3-dev
   fuse3
 )
 

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/json.h"
 #include "common/strings.h"
 
 namespace salius {
@@ -31,59 +32,18 @@ constexpr std::array<std::string_view, kRecoverySteps> kStepNames = {"locked",
                                                                      "committed",
                                                                      "dropped"};
 
-std::string Quote(std::string_view text) {
-  std::string out = "\"";
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (c == '"' || c == '\\') {
-      out += '\\';
-      out += c;
-    } else if (byte < 0x20 || byte >= 0x7F) {
-      // File names are bytes, not UTF-8: any other form would not be JSON.
-      absl::StrAppendFormat(&out, "\\u%04x", byte);
-    } else {
-      out += c;
-    }
-  }
-  return out + "\"";
-}
-
-// Builds one JSON object, key by key.
-class JsonObject {
- public:
-  void Raw(std::string_view key, const std::string& value) {
-    absl::StrAppendFormat(&text_, "%s%s: %s", text_.empty() ? "" : ", ", Quote(key), value);
-  }
-  void Text(std::string_view key, std::string_view value) { Raw(key, Quote(value)); }
-  void Number(std::string_view key, uint64_t value) { Raw(key, absl::StrCat(value)); }
-  void Bool(std::string_view key, bool value) { Raw(key, value ? "true" : "false"); }
-  void Texts(std::string_view key, const std::vector<std::string>& values) {
-    std::string list;
-    for (const std::string& value : values) {
-      absl::StrAppend(&list, list.empty() ? "" : ", ", Quote(value));
-    }
-    Raw(key, "[" + list + "]");
-  }
-  std::string Done() const { return "{" + text_ + "}"; }
-
- private:
-  std::string text_;
-};
-
-std::string ReplicasJson(const RecoveryReport& report) {
-  std::string list;
+Json ReplicasJson(const RecoveryReport& report) {
+  Json list = Json::array();
   for (const RecoveryReplica& replica : report.replicas) {
-    JsonObject object;
-    object.Text("address", replica.address);
-    object.Bool("member", replica.member);
-    object.Bool("answered", replica.answered);
-    object.Bool("counted", replica.counted);
-    object.Number("records", replica.records);
-    object.Number("fetched", replica.fetched);
-    object.Text("detail", replica.detail);
-    absl::StrAppend(&list, list.empty() ? "" : ", ", object.Done());
+    list.push_back({{"address", replica.address},
+                    {"member", replica.member},
+                    {"answered", replica.answered},
+                    {"counted", replica.counted},
+                    {"records", replica.records},
+                    {"fetched", replica.fetched},
+                    {"detail", replica.detail}});
   }
-  return "[" + list + "]";
+  return list;
 }
 
 std::string Summary(const RecoveryReport& report) {
@@ -221,54 +181,47 @@ std::string RecoveryReportText(const RecoveryReport& report) {
 }
 
 std::string RecoveryReportJson(const RecoveryReport& report) {
-  JsonObject json;
-  json.Text("outcome", RecoveryOutcomeName(report.outcome));
-  json.Text("volume", report.volume);
-  json.Text("mode", report.mode);
-  json.Number("epoch", report.epoch);
-  json.Number("next_epoch", report.next_epoch);
-  json.Bool("same_life", report.same_life);
-  json.Bool("already_decided", report.already_decided);
-  json.Number("checkpoint", report.checkpoint);
-  json.Number("decided", report.decided);
-  json.Number("durable_mark", report.durable_mark);
-  json.Number("highest", report.highest);
-  json.Number("quorum_needed", report.quorum_needed);
-  json.Number("quorum_counted", report.quorum_counted);
-  json.Raw("replicas", ReplicasJson(report));
-  std::string ranges;
-  for (const auto& [first, last] : report.unaccounted) {
-    absl::StrAppendFormat(&ranges, "%s[%d, %d]", ranges.empty() ? "" : ", ", first, last);
-  }
-  json.Raw("unaccounted", "[" + ranges + "]");
-  json.Raw("dropped",
-           report.dropped.has_value()
-               ? absl::StrFormat("[[%d, %d]]", report.dropped->first, report.dropped->second)
-               : "[]");
-  json.Text("given_up", report.given_up);
-  json.Texts("overridden", report.overridden);
-  json.Number("records", report.records);
-  json.Number("record_bytes", report.record_bytes);
-  json.Number("torn_bytes", report.torn_bytes);
-  json.Number("files_changed", report.files_changed);
-  json.Number("bytes_written", report.bytes_written);
-  json.Number("records_skipped", report.records_skipped);
-  json.Number("names_bound", report.names_bound);
-  json.Number("names_removed", report.names_removed);
-  json.Number("objects_rebuilt", report.objects_rebuilt);
-  json.Bool("tree_scanned", report.tree_scanned);
-  json.Bool("ballast_used", report.ballast_used);
-  json.Bool("ballast_restored", report.ballast_restored);
-  json.Texts("lost_and_found", report.lost_and_found);
-  json.Texts("missing", report.missing);
-  json.Texts("refused", report.refused);
-  json.Texts("plan", report.plan);
-  JsonObject phases;
-  for (const auto& [phase, ms] : report.phase_ms) phases.Number(phase, ms);
-  json.Raw("phase_ms", phases.Done());
-  json.Number("elapsed_ms", report.elapsed_ms);
-  json.Text("explanation", report.explanation);
-  return json.Done();
+  Json dropped = Json::array();
+  if (report.dropped.has_value()) dropped.push_back(*report.dropped);
+  Json phases = Json::object();
+  for (const auto& [phase, ms] : report.phase_ms) phases[std::string(phase)] = ms;
+  return JsonLine({{"outcome", RecoveryOutcomeName(report.outcome)},
+                   {"volume", report.volume},
+                   {"mode", report.mode},
+                   {"epoch", report.epoch},
+                   {"next_epoch", report.next_epoch},
+                   {"same_life", report.same_life},
+                   {"already_decided", report.already_decided},
+                   {"checkpoint", report.checkpoint},
+                   {"decided", report.decided},
+                   {"durable_mark", report.durable_mark},
+                   {"highest", report.highest},
+                   {"quorum_needed", report.quorum_needed},
+                   {"quorum_counted", report.quorum_counted},
+                   {"replicas", ReplicasJson(report)},
+                   {"unaccounted", report.unaccounted},
+                   {"dropped", dropped},
+                   {"given_up", report.given_up},
+                   {"overridden", report.overridden},
+                   {"records", report.records},
+                   {"record_bytes", report.record_bytes},
+                   {"torn_bytes", report.torn_bytes},
+                   {"files_changed", report.files_changed},
+                   {"bytes_written", report.bytes_written},
+                   {"records_skipped", report.records_skipped},
+                   {"names_bound", report.names_bound},
+                   {"names_removed", report.names_removed},
+                   {"objects_rebuilt", report.objects_rebuilt},
+                   {"tree_scanned", report.tree_scanned},
+                   {"ballast_used", report.ballast_used},
+                   {"ballast_restored", report.ballast_restored},
+                   {"lost_and_found", report.lost_and_found},
+                   {"missing", report.missing},
+                   {"refused", report.refused},
+                   {"plan", report.plan},
+                   {"phase_ms", phases},
+                   {"elapsed_ms", report.elapsed_ms},
+                   {"explanation", report.explanation}});
 }
 
 namespace recovery {

@@ -17,10 +17,10 @@
 #include "client/cli/bench_target.h"
 #include "client/cli/echo.h"
 #include "client/cli/exit_code.h"
-#include "client/cli/json.h"
 #include "client/cli/latency.h"
 #include "client/cli/options.h"
 #include "common/check.h"
+#include "common/json.h"
 #include "common/limits.h"
 
 namespace salius::cli {
@@ -143,26 +143,22 @@ absl::StatusOr<std::vector<Row>> MakeRows(const BenchPlan& plan,
 }
 
 void PrintJson(const BenchPlan& plan, const std::vector<Row>& rows) {
-  std::vector<std::string> targets;
+  Json targets = Json::array();
   for (const Row& row : rows) {
-    std::vector<std::string> rounds;
+    Json rounds = Json::array();
     for (const LatencySummary& round : row.rounds) rounds.push_back(SummaryJson(round));
-    targets.push_back(JsonObject()
-                          .Text("name", row.name)
-                          .Text("label", row.label)
-                          .Raw("median", SummaryJson(MedianOfRounds(row.rounds)))
-                          .Raw("rounds", JsonArray(rounds))
-                          .ToString());
+    targets.push_back(Json{{"name", row.name},
+                           {"label", row.label},
+                           {"median", SummaryJson(MedianOfRounds(row.rounds))},
+                           {"rounds", rounds}});
   }
-  const std::string text = JsonObject()
-                               .Number("size", plan.write.size)
-                               .Number("writers", plan.write.writers)
-                               .Bool("append", plan.write.append)
-                               .Number("fsync_every", plan.write.fsync_every)
-                               .Text("pin", plan.pin)
-                               .Raw("targets", JsonArray(targets))
-                               .ToString();
-  std::printf("%s\n", text.c_str());
+  const Json text = {{"size", plan.write.size},
+                     {"writers", plan.write.writers},
+                     {"append", plan.write.append},
+                     {"fsync_every", plan.write.fsync_every},
+                     {"pin", plan.pin},
+                     {"targets", targets}};
+  std::printf("%s\n", JsonLine(text).c_str());
 }
 
 void PrintTable(const BenchPlan& plan, const std::vector<Row>& rows) {

@@ -10,7 +10,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "client/cli/json.h"
 #include "common/check.h"
 #include "common/clock.h"
 #include "common/random.h"
@@ -25,17 +24,15 @@ int64_t Now() { return SystemClock().MonotonicNanos(); }
 
 }  // namespace
 
-std::string SummaryJson(const LatencySummary& summary) {
-  return JsonObject()
-      .Number("operations", summary.operations)
-      .Fraction("ops_per_second", summary.ops_per_second)
-      .Fraction("p50_us", summary.p50_us)
-      .Fraction("p99_us", summary.p99_us)
-      .Fraction("p999_us", summary.p999_us)
-      .Fraction("max_us", summary.max_us)
-      .Fraction("slowest_writer", summary.slowest_writer)
-      .Fraction("median_writer", summary.median_writer)
-      .ToString();
+Json SummaryJson(const LatencySummary& summary) {
+  return Json{{"operations", summary.operations},
+              {"ops_per_second", JsonFraction(summary.ops_per_second)},
+              {"p50_us", JsonFraction(summary.p50_us)},
+              {"p99_us", JsonFraction(summary.p99_us)},
+              {"p999_us", JsonFraction(summary.p999_us)},
+              {"max_us", JsonFraction(summary.max_us)},
+              {"slowest_writer", JsonFraction(summary.slowest_writer)},
+              {"median_writer", JsonFraction(summary.median_writer)}};
 }
 
 void ClosedLoop::Run(size_t writer, int64_t end_ns, Samples& samples) {

@@ -15,11 +15,12 @@
 #include "client/cli/echo.h"
 #include "client/cli/latency.h"
 #include "common/file.h"
+#include "common/json.h"
 
 namespace salius::cli {
 
-// Returns a round's figures as JSON.
-std::string SummaryJson(const LatencySummary& summary);
+// Returns a round's figures.
+Json SummaryJson(const LatencySummary& summary);
 
 class Target {
  public:

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
-#include "client/cli/json.h"
+#include "common/json.h"
 
 namespace salius::cli {
 namespace {
@@ -55,16 +55,14 @@ std::string Findings::ToText() const {
 }
 
 std::string Findings::ToJson() const {
-  std::vector<std::string> values;
+  Json values = Json::array();
   for (const Finding& finding : findings_) {
-    values.push_back(JsonObject()
-                         .Text("level", LevelName(finding.level))
-                         .Text("name", finding.name)
-                         .Text("detail", finding.detail)
-                         .Text("advice", finding.advice)
-                         .ToString());
+    values.push_back(Json{{"level", LevelName(finding.level)},
+                          {"name", finding.name},
+                          {"detail", finding.detail},
+                          {"advice", finding.advice}});
   }
-  return JsonArray(values);
+  return JsonLine(values);
 }
 
 }  // namespace salius::cli

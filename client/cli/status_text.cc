@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/time.h"
-#include "client/cli/json.h"
+#include "common/json.h"
 #include "common/strings.h"
 
 namespace salius::cli {
@@ -88,39 +88,31 @@ void AppendRecovery(std::string& text, const Recovery& recovery) {
        absl::StrCat(recovery.given_up(), recovery.acknowledged() ? " (acknowledged)" : ""));
 }
 
-std::string RecoveryJson(const Recovery& recovery) {
-  return JsonObject()
-      .Number("at_unix_ms", recovery.at_unix_ms())
-      .Number("epoch", recovery.epoch())
-      .Number("next_epoch", recovery.next_epoch())
-      .Number("decided", recovery.decided())
-      .Number("records", recovery.records())
-      .Bool("forced", recovery.forced())
-      .Bool("acknowledged", recovery.acknowledged())
-      .Text("given_up", recovery.given_up())
-      .ToString();
+Json RecoveryJson(const Recovery& recovery) {
+  return Json{{"at_unix_ms", recovery.at_unix_ms()},     {"epoch", recovery.epoch()},
+              {"next_epoch", recovery.next_epoch()},     {"decided", recovery.decided()},
+              {"records", recovery.records()},           {"forced", recovery.forced()},
+              {"acknowledged", recovery.acknowledged()}, {"given_up", recovery.given_up()}};
 }
 
-std::string InventoryJson(const control::ReplicaStatusResponse::Volume& volume) {
+Json InventoryJson(const control::ReplicaStatusResponse::Volume& volume) {
   const control::VolumeInventory& held = volume.inventory();
-  return JsonObject()
-      .Text("volume", VolumeText(volume.volume()))
-      .Number("memory_bytes", volume.memory_bytes())
-      .Number("silent_s", volume.silent_s())
-      .Text("peer", volume.peer())
-      .Bool("known", held.known())
-      .Number("epoch", held.epoch())
-      .Number("base", held.base())
-      .Number("contiguous", held.contiguous())
-      .Number("highest", held.highest())
-      .Number("records", held.records())
-      .Number("bytes", held.bytes())
-      .Number("trimmed", held.trimmed())
-      .Number("durable_mark", held.durable_mark())
-      .Number("checkpoint_mark", held.checkpoint_mark())
-      .Number("promised_epoch", held.promised_epoch())
-      .Bool("overdue", held.overdue())
-      .ToString();
+  return Json{{"volume", VolumeText(volume.volume())},
+              {"memory_bytes", volume.memory_bytes()},
+              {"silent_s", volume.silent_s()},
+              {"peer", volume.peer()},
+              {"known", held.known()},
+              {"epoch", held.epoch()},
+              {"base", held.base()},
+              {"contiguous", held.contiguous()},
+              {"highest", held.highest()},
+              {"records", held.records()},
+              {"bytes", held.bytes()},
+              {"trimmed", held.trimmed()},
+              {"durable_mark", held.durable_mark()},
+              {"checkpoint_mark", held.checkpoint_mark()},
+              {"promised_epoch", held.promised_epoch()},
+              {"overdue", held.overdue()}};
 }
 
 }  // namespace
@@ -175,68 +167,63 @@ std::string MountedText(const control::VolumeStatusResponse& status) {
 }
 
 std::string MountedJson(const control::VolumeStatusResponse& status) {
-  std::vector<std::string> replicas;
+  Json replicas = Json::array();
   for (const auto& replica : status.replicas()) {
-    replicas.push_back(JsonObject()
-                           .Text("address", replica.address())
-                           .Bool("member", replica.member())
-                           .Bool("connected", replica.connected())
-                           .Text("incarnation", Incarnation16(replica.incarnation()))
-                           .Number("base", replica.base())
-                           .Number("contiguous", replica.contiguous())
-                           .Number("lag_records", replica.lag_records())
-                           .Number("lag_bytes", replica.lag_bytes())
-                           .Number("rtt_us", replica.rtt_us())
-                           .Number("free_bytes", replica.free_bytes())
-                           .Number("resent", replica.resent())
-                           .Text("problem", replica.problem())
-                           .Number("datagram_bytes", replica.datagram_bytes())
-                           .Number("route_bytes", replica.route_bytes())
-                           .Bool("group_unheard", replica.group_unheard())
-                           .Text("control_problem", replica.control_problem())
-                           .Text("host", replica.host())
-                           .ToString());
+    replicas.push_back(Json{{"address", replica.address()},
+                            {"member", replica.member()},
+                            {"connected", replica.connected()},
+                            {"incarnation", Incarnation16(replica.incarnation())},
+                            {"base", replica.base()},
+                            {"contiguous", replica.contiguous()},
+                            {"lag_records", replica.lag_records()},
+                            {"lag_bytes", replica.lag_bytes()},
+                            {"rtt_us", replica.rtt_us()},
+                            {"free_bytes", replica.free_bytes()},
+                            {"resent", replica.resent()},
+                            {"problem", replica.problem()},
+                            {"datagram_bytes", replica.datagram_bytes()},
+                            {"route_bytes", replica.route_bytes()},
+                            {"group_unheard", replica.group_unheard()},
+                            {"control_problem", replica.control_problem()},
+                            {"host", replica.host()}});
   }
-  std::vector<std::string> recoveries, warnings;
+  Json recoveries = Json::array();
   for (const Recovery& recovery : status.recoveries()) {
     recoveries.push_back(RecoveryJson(recovery));
   }
-  for (const std::string& warning : status.warnings()) warnings.push_back(JsonQuote(warning));
   const Verdict verdict = JudgeMounted(status);
-  return JsonObject()
-      .Bool("mounted", true)
-      .Text("health", HealthName(verdict.health))
-      .Text("health_detail", verdict.why)
-      .Number("exit_code", ExitCodeOf(verdict.health))
-      .Text("volume", VolumeText(status.volume()))
-      .Text("backing", status.backing())
-      .Text("mountpoint", status.mountpoint())
-      .Bool("serving", status.serving())
-      .Text("mode", status.mode())
-      .Text("mode_detail", status.mode_detail())
-      .Number("mode_since_unix_ms", status.mode_since_unix_ms())
-      .Number("mode_for_ms", status.mode_for_ms())
-      .Text("failure", status.failure())
-      .Number("epoch", status.epoch())
-      .Number("acks", status.acks())
-      .Number("members", status.members())
-      .Number("configured", status.replicas_size())
-      .Number("checkpoint", status.checkpoint())
-      .Number("applied", status.applied())
-      .Number("durable", status.durable())
-      .Number("issued", status.issued())
-      .Number("uncheckpointed_bytes", status.uncheckpointed_bytes())
-      .Number("oldest_uncheckpointed_ms", status.oldest_uncheckpointed_ms())
-      .Number("stable_log_used_bytes", status.stable_log_used_bytes())
-      .Number("stable_log_capacity_bytes", status.stable_log_capacity_bytes())
-      .Text("version", status.version())
-      .Number("pid", status.pid())
-      .Number("started_unix_ms", status.started_unix_ms())
-      .Text("log_file", status.log_file())
-      .Raw("recoveries", JsonArray(recoveries))
-      .Raw("warnings", JsonArray(warnings))
-      .Raw("replicas", JsonArray(replicas))
-      .ToString();
+  return JsonLine({{"mounted", true},
+                   {"health", HealthName(verdict.health)},
+                   {"health_detail", verdict.why},
+                   {"exit_code", ExitCodeOf(verdict.health)},
+                   {"volume", VolumeText(status.volume())},
+                   {"backing", status.backing()},
+                   {"mountpoint", status.mountpoint()},
+                   {"serving", status.serving()},
+                   {"mode", status.mode()},
+                   {"mode_detail", status.mode_detail()},
+                   {"mode_since_unix_ms", status.mode_since_unix_ms()},
+                   {"mode_for_ms", status.mode_for_ms()},
+                   {"failure", status.failure()},
+                   {"epoch", status.epoch()},
+                   {"acks", status.acks()},
+                   {"members", status.members()},
+                   {"configured", status.replicas_size()},
+                   {"checkpoint", status.checkpoint()},
+                   {"applied", status.applied()},
+                   {"durable", status.durable()},
+                   {"issued", status.issued()},
+                   {"uncheckpointed_bytes", status.uncheckpointed_bytes()},
+                   {"oldest_uncheckpointed_ms", status.oldest_uncheckpointed_ms()},
+                   {"stable_log_used_bytes", status.stable_log_used_bytes()},
+                   {"stable_log_capacity_bytes", status.stable_log_capacity_bytes()},
+                   {"version", status.version()},
+                   {"pid", status.pid()},
+                   {"started_unix_ms", status.started_unix_ms()},
+                   {"log_file", status.log_file()},
+                   {"recoveries", recoveries},
+                   {"warnings", status.warnings()},
+                   {"replicas", replicas}});
 }
 
 Verdict JudgeOffline(const OfflineStatus& status) {
@@ -287,49 +274,42 @@ std::string OfflineText(const OfflineStatus& status) {
 
 std::string OfflineJson(const OfflineStatus& status) {
   const VolumeState& state = status.state;
-  std::vector<std::string> members, replicas;
+  Json members = Json::array();
   for (const Member& member : state.members) {
-    members.push_back(JsonObject()
-                          .Text("address", member.address)
-                          .Text("incarnation", Incarnation16(member.incarnation))
-                          .Number("base", member.base)
-                          .ToString());
+    members.push_back(Json{{"address", member.address},
+                           {"incarnation", Incarnation16(member.incarnation)},
+                           {"base", member.base}});
   }
-  for (const std::string& address : status.config.replicas) replicas.push_back(JsonQuote(address));
-  std::vector<std::string> recoveries;
+  Json recoveries = Json::array();
   for (const RecoveryNote& note : status.recoveries.all()) {
     recoveries.push_back(RecoveryJson(RecoveryOf(note)));
   }
   const Verdict verdict = JudgeOffline(status);
-  return JsonObject()
-      .Bool("mounted", false)
-      .Text("health", HealthName(verdict.health))
-      .Text("health_detail", verdict.why)
-      .Number("exit_code", ExitCodeOf(verdict.health))
-      .Text("in_use_by", status.in_use_by)
-      .Text("volume", status.config.volume.ToString())
-      .Text("backing", status.backing)
-      .Text("state", state.open ? "open" : "clean")
-      .Text("mode", ModeName(state.mode))
-      .Number("epoch", state.epoch)
-      .Number("acks", status.config.acks)
-      .Number("checkpoint", state.checkpoint)
-      .Number("recovered_epoch", state.recovered_epoch)
-      .Number("recovered_seq", state.recovered_seq)
-      .Text("boot_id", state.boot_id)
-      .Raw("recoveries", JsonArray(recoveries))
-      .Raw("members", JsonArray(members))
-      .Raw("replicas", JsonArray(replicas))
-      .ToString();
+  return JsonLine({{"mounted", false},
+                   {"health", HealthName(verdict.health)},
+                   {"health_detail", verdict.why},
+                   {"exit_code", ExitCodeOf(verdict.health)},
+                   {"in_use_by", status.in_use_by},
+                   {"volume", status.config.volume.ToString()},
+                   {"backing", status.backing},
+                   {"state", state.open ? "open" : "clean"},
+                   {"mode", ModeName(state.mode)},
+                   {"epoch", state.epoch},
+                   {"acks", status.config.acks},
+                   {"checkpoint", state.checkpoint},
+                   {"recovered_epoch", state.recovered_epoch},
+                   {"recovered_seq", state.recovered_seq},
+                   {"boot_id", state.boot_id},
+                   {"recoveries", recoveries},
+                   {"members", members},
+                   {"replicas", status.config.replicas}});
 }
 
 std::string ErrorJson(std::string_view health, int exit_code, std::string_view error) {
-  return JsonObject()
-      .Bool("mounted", false)
-      .Text("health", health)
-      .Number("exit_code", static_cast<uint64_t>(exit_code))
-      .Text("error", error)
-      .ToString();
+  return JsonLine({{"mounted", false},
+                   {"health", health},
+                   {"exit_code", static_cast<uint64_t>(exit_code)},
+                   {"error", error}});
 }
 
 std::string ReplicaText(const std::string& address, const control::ReplicaStatusResponse& status) {
@@ -365,24 +345,22 @@ std::string ReplicaText(const std::string& address, const control::ReplicaStatus
 }
 
 std::string ReplicaJson(const std::string& address, const control::ReplicaStatusResponse& status) {
-  std::vector<std::string> volumes;
+  Json volumes = Json::array();
   for (const auto& volume : status.volumes()) volumes.push_back(InventoryJson(volume));
-  return JsonObject()
-      .Text("address", address)
-      .Text("incarnation", Incarnation16(status.incarnation()))
-      .Text("version", status.version())
-      .Text("host", status.host())
-      .Number("uptime_s", status.uptime_s())
-      .Number("memory_bytes", status.memory_bytes())
-      .Number("free_bytes", status.free_bytes())
-      .Number("granted_bytes", status.granted_bytes())
-      .Number("slots", status.slots())
-      .Number("slots_used", status.slots_used())
-      .Number("promises", status.promises())
-      .Number("promises_most", status.promises_most())
-      .Text("store", Incarnation16(status.store()))
-      .Raw("volumes", JsonArray(volumes))
-      .ToString();
+  return JsonLine({{"address", address},
+                   {"incarnation", Incarnation16(status.incarnation())},
+                   {"version", status.version()},
+                   {"host", status.host()},
+                   {"uptime_s", status.uptime_s()},
+                   {"memory_bytes", status.memory_bytes()},
+                   {"free_bytes", status.free_bytes()},
+                   {"granted_bytes", status.granted_bytes()},
+                   {"slots", status.slots()},
+                   {"slots_used", status.slots_used()},
+                   {"promises", status.promises()},
+                   {"promises_most", status.promises_most()},
+                   {"store", Incarnation16(status.store())},
+                   {"volumes", volumes}});
 }
 
 }  // namespace salius::cli

@@ -18,10 +18,10 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_format.h"
-#include "client/cli/json.h"
 #include "client/cli/options.h"
 #include "common/check.h"
 #include "common/daemon.h"
+#include "common/json.h"
 #include "tests/bench/driver/etcd_target.h"
 #include "tests/bench/driver/floor_target.h"
 #include "tests/bench/driver/nats_target.h"
@@ -179,12 +179,10 @@ std::string RoundJson(const cli::LatencySummary& round, const rusage& before, co
   const double operations = std::max<double>(1, static_cast<double>(round.operations));
   const auto switches = static_cast<double>((after.ru_nvcsw - before.ru_nvcsw) +
                                             (after.ru_nivcsw - before.ru_nivcsw));
-  std::string json = cli::SummaryJson(round);
-  SALIUS_CHECK(json.back() == '}');
-  json.pop_back();
-  return json + absl::StrFormat(", \"cpu_us_writer\": %.3f, \"switches_writer\": %.3f}",
-                                (Micros(after) - Micros(before)) / operations,
-                                switches / operations);
+  Json json = cli::SummaryJson(round);
+  json["cpu_us_writer"] = JsonFraction((Micros(after) - Micros(before)) / operations);
+  json["switches_writer"] = JsonFraction(switches / operations);
+  return JsonLine(json);
 }
 
 int Serve(Target& target) {

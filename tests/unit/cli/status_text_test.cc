@@ -6,7 +6,6 @@
 #include <string>
 
 #include "client/cli/health.h"
-#include "client/cli/json.h"
 
 namespace salius::cli {
 namespace {
@@ -226,14 +225,6 @@ TEST(StatusTextTest, BytesAreReadable) {
   EXPECT_EQ(FormatBytes(1023), "1023 B");
   EXPECT_EQ(FormatBytes(1536), "1.5 KiB");
   EXPECT_EQ(FormatBytes(uint64_t{96} << 20), "96.0 MiB");
-}
-
-TEST(JsonTest, QuotesAndControlCharactersAreEscaped) {
-  EXPECT_EQ(JsonQuote("a\"b\\c\n"), "\"a\\\"b\\\\c\\u000a\"");
-  EXPECT_EQ(
-      JsonObject().Text("t", "x").Number("n", 1).Bool("b", false).Fraction("f", 0.5).ToString(),
-      "{\"t\":\"x\",\"n\":1,\"b\":false,\"f\":0.500}");
-  EXPECT_EQ(JsonArray({"1", "2"}), "[1,2]");
 }
 
 }  // namespace

@@ -73,7 +73,7 @@ TEST_F(RecoveryTest, UntilDropsOnlyWhenForced) {  // R50
   const std::string text = RecoveryReportText(report_);
   EXPECT_NE(text.find("seqs 2-4 by --until, acknowledged of them at least 2-3"), std::string::npos)
       << text;
-  EXPECT_NE(RecoveryReportJson(report_).find("\"dropped\": [[2, 4]]"), std::string::npos);
+  EXPECT_NE(RecoveryReportJson(report_).find("\"dropped\":[[2,4]]"), std::string::npos);
   options_.force = false;
   options_.dry_run = false;
   options_.until = 3;  // the last one may have been acknowledged
