@@ -275,6 +275,15 @@ uint64_t ConfigReader::Bytes(std::string_view key, uint64_t default_value, uint6
   return impl_->InRange(key, value, default_value, min, max, " bytes");
 }
 
+std::string ConfigReader::Scalar(std::string_view key) {
+  const toml::node* node = impl_->Ask(key);
+  if (node == nullptr) return "";
+  if (const auto number = node->value_exact<int64_t>(); number.has_value()) {
+    return absl::StrCat(*number);
+  }
+  return impl_->Get<std::string>(key, "a text or a whole number").value_or("");
+}
+
 int64_t ConfigReader::DurationUs(std::string_view key, int64_t default_value, int64_t min,
                                  int64_t max) {
   const auto text = impl_->Get<std::string>(key, "a duration with its unit, as in \"50ms\"");

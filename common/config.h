@@ -53,6 +53,8 @@ class ConfigReader {
   double Double(std::string_view key, double default_value, double min, double max);
   // Reads a text for ParseBytes(), or an integer of bytes.
   uint64_t Bytes(std::string_view key, uint64_t default_value, uint64_t min, uint64_t max);
+  // Reads a text or an integer, which is returned as text; "" when it is missing.
+  std::string Scalar(std::string_view key);
   // Reads a text for ParseDurationUs(); in microseconds.
   int64_t DurationUs(std::string_view key, int64_t default_value, int64_t min, int64_t max);
   std::vector<std::string> Strings(std::string_view key, std::vector<std::string> default_value);

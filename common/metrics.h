@@ -2,7 +2,7 @@
 //
 // There are two ways to show a number:
 //
-// - A counter or histogram of the process's registry (GetCounter, GetHistogram): for events off the
+// - A counter or histogram of the process's registry (GetCounter, GetLatencyHistogram): for events off the
 //   write path. It is made once, kept by reference and lives for ever. The same name with the same
 //   labels is the same metric.
 // - A prometheus::Collectable, which computes its samples at each scrape (MetricSamples) from what

@@ -26,6 +26,7 @@ def salius_system_libs():
         "benchmark": ["benchmark"],
         "benchmark_main": [":benchmark", "-lbenchmark_main"],
     })
+    pkg_config(name = "cli11", targets = {"cli11": ["CLI11"]})
     pkg_config(name = "fuse3", targets = {"fuse3": ["fuse3", "-D_FILE_OFFSET_BITS=64"]})
     pkg_config(name = "grpc", targets = {
         "grpc": ["grpc++", "protobuf", "-lgrpc++_reflection"],

@@ -5,12 +5,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/cli/exit_code.h"
-#include "client/cli/options.h"
 #include "client/cli/rpc.h"
 #include "client/cli/status.h"
 #include "client/status/socket_path.h"
 #include "client/status/status_reader.h"
 #include "common/check.h"
+#include "common/options.h"
 #include "log/recovery_notes.h"
 #include "storage/volume_config.h"
 
@@ -43,7 +43,7 @@ absl::StatusOr<uint32_t> AcknowledgeAt(const std::string& place) {
 }  // namespace
 
 int RunAcknowledge(absl::Span<const std::string> words) {
-  Options options("acknowledge", "DIR|MOUNTPOINT",
+  Options options("salius acknowledge", "DIR|MOUNTPOINT",
                   "Notes durably that you know of the records that forced recoveries of this\n"
                   "volume gave up. Until then `salius status` shows them, ends with code 15, and\n"
                   "each mount logs a warning.");
@@ -54,8 +54,8 @@ int RunAcknowledge(absl::Span<const std::string> words) {
   if (const absl::Status parsed = options.Parse(words, 1, 1); !parsed.ok()) {
     return Report("acknowledge", parsed);
   }
-  if (options.help_wanted()) {
-    std::printf("%s", options.Help().c_str());
+  if (options.answer().has_value()) {
+    std::printf("%s", options.answer()->c_str());
     return kExitOk;
   }
   const absl::StatusOr<uint32_t> count = AcknowledgeAt(options.places()[0]);

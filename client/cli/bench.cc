@@ -18,10 +18,10 @@
 #include "client/cli/echo.h"
 #include "client/cli/exit_code.h"
 #include "client/cli/latency.h"
-#include "client/cli/options.h"
 #include "common/check.h"
 #include "common/json.h"
 #include "common/limits.h"
+#include "common/options.h"
 
 namespace salius::cli {
 namespace {
@@ -47,7 +47,7 @@ struct Row {
 
 Options BenchOptions(BenchPlan& plan) {
   Options options(
-      "bench", "PATH",
+      "salius bench", "PATH",
       "Measures synchronous writes to files of its own in the directory PATH, and beside them,\n"
       "in turn and in the same run, the floors they stand on.");
   options.Bytes("size", "BYTES", &plan.write.size, "bytes per write (4096)");
@@ -219,8 +219,8 @@ int RunBench(absl::Span<const std::string> words) {
   if (const absl::Status parsed = options.Parse(words, 1, 1); !parsed.ok()) {
     return Report("bench", parsed);
   }
-  if (options.help_wanted()) {
-    std::printf("%s", options.Help().c_str());
+  if (options.answer().has_value()) {
+    std::printf("%s", options.answer()->c_str());
     return kExitOk;
   }
   plan.path = options.places()[0];

@@ -5,10 +5,10 @@
 
 #include "absl/status/status.h"
 #include "client/cli/exit_code.h"
-#include "client/cli/options.h"
 #include "client/cli/status.h"
 #include "common/check.h"
 #include "common/clock.h"
+#include "common/options.h"
 
 namespace salius::cli {
 namespace {
@@ -35,7 +35,7 @@ absl::StatusOr<Findings> Examine(const std::string& directory) {
 int RunDoctor(absl::Span<const std::string> words) {
   bool json = false;
   Options options(
-      "doctor", "[DIR]",
+      "salius doctor", "[DIR]",
       "Checks what a volume needs: of this host, and with DIR of the directory (a volume, or\n"
       "where one is to be made), of its state and of its replicas. Changes nothing.");
   options.Switch("json", &json, "print JSON");
@@ -45,8 +45,8 @@ int RunDoctor(absl::Span<const std::string> words) {
   if (const absl::Status parsed = options.Parse(words, 0, 1); !parsed.ok()) {
     return Report("doctor", parsed);
   }
-  if (options.help_wanted()) {
-    std::printf("%s", options.Help().c_str());
+  if (options.answer().has_value()) {
+    std::printf("%s", options.answer()->c_str());
     return kExitOk;
   }
   const absl::StatusOr<Findings> findings =

@@ -5,13 +5,13 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/cli/exit_code.h"
-#include "client/cli/options.h"
 #include "client/cli/rpc.h"
 #include "client/cli/status.h"
 #include "client/cli/status_text.h"
 #include "client/status/socket_path.h"
 #include "common/check.h"
 #include "common/ids.h"
+#include "common/options.h"
 #include "common/strings.h"
 
 namespace salius::cli {
@@ -24,7 +24,7 @@ struct ForgetPlan {
 
 Options ForgetOptions(ForgetPlan& plan) {
   Options options(
-      "forget", "UUID|DIR",
+      "salius forget", "UUID|DIR",
       "Has replicas forget a volume that is no longer used: its records, its place, and\n"
       "the promises to its recoveries. Given its directory, all that it names are\n"
       "asked, or those that --replica names.");
@@ -89,8 +89,8 @@ int RunForget(absl::Span<const std::string> words) {
   if (const absl::Status parsed = options.Parse(words, 1, 1); !parsed.ok()) {
     return Report("forget", parsed);
   }
-  if (options.help_wanted()) {
-    std::printf("%s", options.Help().c_str());
+  if (options.answer().has_value()) {
+    std::printf("%s", options.answer()->c_str());
     return kExitOk;
   }
   const absl::StatusOr<Target> target = FindTarget(options.places()[0], plan);

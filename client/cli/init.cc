@@ -7,11 +7,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "client/cli/exit_code.h"
-#include "client/cli/options.h"
 #include "client/status/placement.h"
 #include "common/check.h"
 #include "common/limits.h"
 #include "common/net.h"
+#include "common/options.h"
 #include "common/strings.h"
 #include "log/state_file.h"
 #include "storage/host_claim.h"
@@ -36,7 +36,7 @@ Options InitOptions(InitPlan& plan) {
   VolumeConfig& config = plan.config;
   plan.k = config.k;
   Options options(
-      "init", "DIR",
+      "salius init", "DIR",
       "Makes the directory DIR, which must exist, a volume: its files stay where they are,\n"
       "Salius's own go to DIR/.salius. Mount it with salius-mount afterwards, and change its\n"
       "files through the mount only.");
@@ -184,8 +184,8 @@ int RunInit(absl::Span<const std::string> words) {
   if (const absl::Status parsed = options.Parse(words, 1, 1); !parsed.ok()) {
     return Report("init", parsed);
   }
-  if (options.help_wanted()) {
-    std::printf("%s", options.Help().c_str());
+  if (options.answer().has_value()) {
+    std::printf("%s", options.answer()->c_str());
     return kExitOk;
   }
   plan.directory = options.places()[0];

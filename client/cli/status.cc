@@ -23,7 +23,6 @@
 #include "absl/time/time.h"
 #include "client/cli/exit_code.h"
 #include "client/cli/health.h"
-#include "client/cli/options.h"
 #include "client/cli/rpc.h"
 #include "client/fuse/mount_table.h"
 #include "client/status/socket_path.h"
@@ -32,6 +31,7 @@
 #include "common/daemon.h"
 #include "common/file.h"
 #include "common/net.h"
+#include "common/options.h"
 #include "common/strings.h"
 #include "log/recovery_notes.h"
 
@@ -57,7 +57,7 @@ struct Shown {
 
 Options StatusOptions(StatusPlan& plan) {
   Options options(
-      "status", "[DIR|MOUNTPOINT|UUID]",
+      "salius status", "[DIR|MOUNTPOINT|UUID]",
       "Shows the mode a volume is really in, its watermarks and its replicas. Without an\n"
       "argument: every volume mounted on this host. A volume that is not mounted is read\n"
       "from its state file, given its directory. The exit code says how the volume is.");
@@ -282,8 +282,8 @@ int RunStatus(absl::Span<const std::string> words) {
   if (const absl::Status parsed = options.Parse(words, 0, 1); !parsed.ok()) {
     return Report("status", parsed);
   }
-  if (options.help_wanted()) {
-    std::printf("%s", options.Help().c_str());
+  if (options.answer().has_value()) {
+    std::printf("%s", options.answer()->c_str());
     return kExitOk;
   }
   if (!options.places().empty()) plan.place = options.places()[0];

@@ -13,15 +13,15 @@
 #include <vector>
 
 #include "client/cli/echo.h"
-#include "client/cli/options.h"
 #include "common/check.h"
+#include "common/options.h"
 #include "tests/bench/ring.h"
 
 namespace salius::bench {
 namespace {
 
 absl::Status Serve(absl::Span<const std::string> words) {
-  cli::Options options("echo_server", "[HOST]", "An echo server of the replication floor.");
+  Options options("echo_server", "[HOST]", "An echo server of the replication floor.");
   uint64_t keep = 0;
   options.Bytes("keep", "BYTES", &keep, "bytes of the ring that keeps received data");
   SALIUS_RETURN_IF_ERROR(options.Parse(words, 0, 1));

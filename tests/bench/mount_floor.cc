@@ -36,16 +36,16 @@
 #include <utility>
 #include <vector>
 
-#include "client/cli/options.h"
 #include "common/check.h"
 #include "common/clock.h"
 #include "common/file.h"
+#include "common/options.h"
 #include "tests/bench/replication.h"
 
 namespace {
 
 using salius::bench::Replication;
-using salius::cli::Options;
+using salius::Options;
 
 struct Floor {
   int backing_fd = -1;

@@ -27,8 +27,8 @@
 #include <string>
 #include <vector>
 
-#include "client/cli/options.h"
 #include "common/file.h"
+#include "common/options.h"
 #include "tests/bench/replication.h"
 
 namespace {
@@ -213,7 +213,7 @@ int ReleaseDir(const char*, fuse_file_info* fi) { return Result(close(DirFd(fi))
 }  // namespace
 
 int main(int argc, char** argv) {
-  salius::cli::Options options("passthrough_fs", "BACKING_DIR MOUNTPOINT",
+  salius::Options options("passthrough_fs", "BACKING_DIR MOUNTPOINT",
                                "A FUSE file system that does nothing of its own.");
   salius::bench::Replication replication;
   g_replication = &replication;

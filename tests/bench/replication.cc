@@ -7,7 +7,7 @@
 
 namespace salius::bench {
 
-void Replication::Declare(cli::Options& options) {
+void Replication::Declare(Options& options) {
   options.Number("replicas", "M", &replicas_, 0, 64, "echo servers to spawn");
   options.List("servers", "HOST:PORT,...", &places_, "echo servers that there are");
   options.Number("acks", "F", &acks_, 1, 64, "answers that are awaited (2)");

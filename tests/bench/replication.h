@@ -14,14 +14,14 @@
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "client/cli/echo.h"
-#include "client/cli/options.h"
+#include "common/options.h"
 
 namespace salius::bench {
 
 class Replication {
  public:
   // Declares --replicas, --servers and --acks; this must live until they are parsed.
-  void Declare(cli::Options& options);
+  void Declare(Options& options);
   // Starts the servers, or finds the existing ones. It forks: call it before any thread is started.
   // INVALID_ARGUMENT when there are fewer of them than --acks.
   absl::Status Start();

@@ -18,10 +18,10 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_format.h"
-#include "client/cli/options.h"
 #include "common/check.h"
 #include "common/daemon.h"
 #include "common/json.h"
+#include "common/options.h"
 #include "tests/bench/driver/etcd_target.h"
 #include "tests/bench/driver/floor_target.h"
 #include "tests/bench/driver/nats_target.h"
@@ -34,7 +34,6 @@ namespace salius::bench {
 namespace {
 
 using cli::FileTarget;
-using cli::Options;
 using cli::Target;
 
 using Words = absl::Span<const std::string>;
