@@ -47,14 +47,15 @@ ReplicatorOptions CoreOptions(const VolumeConfig& config) {
 }  // namespace
 
 Pipeline::Pipeline(const VolumeDir& volume_dir, StateFile state_file, StableLog stable_log,
-                     AppliedMark mark, ApplySink& apply_sink, StreamOptions pipeline_options)
+                   AppliedMark mark, ApplySink& apply_sink, StreamOptions pipeline_options)
     : dir(volume_dir),
       sink(apply_sink),
       options(std::move(pipeline_options)),
       config(options.config),
       clock(SystemClock()),
       applied_mark(std::move(mark)),
-      core(CoreOptions(config), clock.MonotonicNanos()),
+      window(NewWindow(Replicator::WindowSlots(config.log_max_bytes))),
+      core(CoreOptions(config), *window, clock.MonotonicNanos()),
       places(config.replicas, options.insecure),
       stable(std::move(stable_log)),
       state(std::move(state_file)),

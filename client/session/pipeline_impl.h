@@ -229,6 +229,7 @@ struct Pipeline final : public RecordStream {
   bool both_families = false;                      // of the socket; constant after BeginPeers
 
   mutable absl::Mutex mu;
+  const OwnedWindow window;  // core's
   Replicator core ABSL_GUARDED_BY(mu);
   Places places ABSL_GUARDED_BY(mu);
   std::deque<RecordRef> records ABSL_GUARDED_BY(mu);  // (min(checkpoint, applied), issued]

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/check.h"
+#include "log/record.h"
 
 namespace salius {
 namespace {
@@ -19,6 +20,9 @@ constexpr uint64_t kWindowBytes = 8u << 20;
 constexpr uint64_t kMinWindowBytes = 512u << 10;
 // Gathered records are sent when they fill a large datagram.
 constexpr uint64_t kGatherBytes = 56u << 10;
+// The most slots of a window, 32 MiB: a session with many small records makes a checkpoint when half
+// of them are used.
+constexpr uint64_t kMostSlots = 1u << 20;
 // Shortest re-send time-out: below this a busy host's scheduling looks like loss.
 constexpr int64_t kMinTimeout = 2 * kMillisecond;
 
@@ -35,8 +39,13 @@ constexpr char kForgot[] =
 
 }  // namespace
 
-Replicator::Replicator(const ReplicatorOptions& options, int64_t now)
-    : options_(options), spells_(2 * options.delta_ns, kMostSpells) {
+uint32_t Replicator::WindowSlots(uint64_t log_max_bytes) {
+  const uint64_t most = std::min(log_max_bytes / kRecordHeaderBytes, kMostSlots - 2);
+  return static_cast<uint32_t>(std::bit_ceil(most + 2));
+}
+
+Replicator::Replicator(const ReplicatorOptions& options, Window& window, int64_t now)
+    : options_(options), window_(window), spells_(2 * options.delta_ns, kMostSpells) {
   SALIUS_CHECK(options.replicas >= 0 && options.replicas <= static_cast<int>(kMaxReplicas));
   SALIUS_CHECK(options.acks >= 1);
   SALIUS_CHECK(options.delta_ns > 0 && options.tau_ns > 0 && options.k >= 1);
@@ -49,22 +58,14 @@ Replicator::Replicator(const ReplicatorOptions& options, int64_t now)
   noted_.mode = Mode::kLocal;
 }
 
-uint64_t Replicator::CumulativeAt(Seq seq) const {
-  if (seq < first_) return cumulative_before_;
-  if (slots_.empty()) return cumulative_before_;
-  return At(std::min<Seq>(seq, issued_)).cumulative;
-}
-
-uint64_t Replicator::uncheckpointed_bytes() const {
-  return CumulativeAt(issued_) - cumulative_before_;
-}
+uint64_t Replicator::uncheckpointed_bytes() const { return window_.bytes(); }
 
 int64_t Replicator::oldest_uncheckpointed_ns(int64_t now) const {
-  return slots_.empty() ? 0 : now - slots_.front().issued_ns;
+  return window_.empty() ? 0 : now - window_.At(window_.checkpoint() + 1).issued_ns;
 }
 
 bool Replicator::CanIssue(int64_t now, uint64_t ring_bytes) const {
-  if (uncheckpointed_bytes() + ring_bytes > options_.log_max_bytes) return false;
+  if (uncheckpointed_bytes() + ring_bytes > options_.log_max_bytes || window_.full()) return false;
   // I6: the primary's own deadline. Nothing new while an old record still waits for the disk.
   if (oldest_uncheckpointed_ns(now) > options_.k * options_.tau_ns - 2 * options_.delta_ns) {
     return false;
@@ -77,32 +78,22 @@ bool Replicator::CanIssue(int64_t now, uint64_t ring_bytes) const {
     }
     window = std::max(window, kMinWindowBytes);
   }
-  const uint64_t in_flight = CumulativeAt(issued_) - CumulativeAt(durable_);
+  const uint64_t in_flight = window_.BytesUpTo(issued()) - window_.BytesUpTo(durable_);
   return in_flight == 0 || in_flight + ring_bytes <= window;
 }
 
 Seq Replicator::Issue(int64_t now, uint64_t ring_bytes, SendWhen when) {
-  Slot slot;
-  slot.cumulative = CumulativeAt(issued_) + ring_bytes;
-  slot.issued_ns = slot.sendable_ns = now;
-  slots_.push_back(slot);
-  ++issued_;
+  window_.Add(ring_bytes, now);
   NoteCrowd();
-  if (!counting_) stable_upto_ = issued_;
-  if (sendable_ + 1 == issued_) gathered_since_ns_ = now;
-  const bool full = CumulativeAt(issued_) - CumulativeAt(sendable_) >= kGatherBytes;
+  if (!counting_) stable_upto_ = issued();
+  if (sendable_ + 1 == issued()) gathered_since_ns_ = now;
+  const bool full = window_.BytesUpTo(issued()) - window_.BytesUpTo(sendable_) >= kGatherBytes;
   if (when == SendWhen::kNow || full) {
     SendGathered(now);
   } else if (when == SendWhen::kSoon) {
     SendSoon(now);
   }
-  return issued_;
-}
-
-void Replicator::MarkHeld(int replica, Seq first, Seq last) {
-  first = std::max(first, first_);
-  last = std::min(last, issued_);
-  for (Seq seq = first; seq <= last; ++seq) At(seq).held |= Bit(replica);
+  return issued();
 }
 
 void Replicator::OnAck(int64_t now, int index, int64_t rtt_ns, const AckPayload& ack) {
@@ -123,7 +114,7 @@ void Replicator::OnAck(int64_t now, int index, int64_t rtt_ns, const AckPayload&
     Plan(now);
     return;
   }
-  if (ack.contiguous > issued_ || (!ack.ranges.empty() && ack.ranges.back().last > issued_)) {
+  if (ack.contiguous > issued() || (!ack.ranges.empty() && ack.ranges.back().last > issued())) {
     Problem(index, "acknowledges records that were never issued");
     return;
   }
@@ -151,19 +142,19 @@ void Replicator::OnAck(int64_t now, int index, int64_t rtt_ns, const AckPayload&
   }
   bool grew = false;
   if (ack.contiguous > replica.contiguous && ack.contiguous >= replica.base) {
-    MarkHeld(index, std::max(replica.contiguous + 1, replica.base), ack.contiguous);
+    window_.Hold(std::max(replica.contiguous + 1, replica.base), ack.contiguous, Bit(index));
     replica.contiguous = ack.contiguous;
     grew = true;
   }
   for (const SeqRange& range : ack.ranges) {
-    if (range.last >= replica.base)
-      MarkHeld(index, std::max(range.first, replica.base), range.last);
+    window_.Hold(std::max(range.first, replica.base), range.last, Bit(index));
   }
   // A session that the replica has from earlier begins below this one's base: records that it lacks
   // there are not awaited.
   if (!ack.ranges.empty() && ack.contiguous < replica.base - 1) {
-    while (replica.contiguous < issued_ && (replica.contiguous < noted_.checkpoint ||
-                                            (At(replica.contiguous + 1).held & Bit(index)) != 0)) {
+    while (replica.contiguous < issued() &&
+           (replica.contiguous < noted_.checkpoint ||
+            (window_.At(replica.contiguous + 1).held & Bit(index)) != 0)) {
       ++replica.contiguous;
       grew = true;
     }
@@ -314,7 +305,7 @@ void Replicator::Lose(int64_t now, int index, const std::string& why, bool memor
   replica.keepup_since_ns = -1;
   replica.problem = why;
   if (memory_lost) {
-    for (Slot& slot : slots_) slot.held &= static_cast<ReplicaMask>(~Bit(index));
+    window_.Forget(Bit(index));
     replica.link = Link::kClosed;
     replica.incarnation = 0;
     replica.open_after_ns = now;
@@ -325,7 +316,7 @@ void Replicator::Lose(int64_t now, int index, const std::string& why, bool memor
   if (counted) {
     // docs/protocol.md, "Notes": secure the records that relied on its copies by the stable log or
     // a checkpoint, whichever is quicker.
-    stable_upto_ = issued_;
+    stable_upto_ = issued();
     checkpoint_requested_ = true;
   }
 }
@@ -351,7 +342,7 @@ bool Replicator::AwaitsNoteOfLoss() const {
 
 bool Replicator::Recoverable(Seq seq, const Config& config, ReplicaMask effective) const {
   if (seq <= config.checkpoint) return true;
-  const Slot& slot = At(seq);
+  const Window::Slot& slot = window_.At(seq);
   if (slot.stable) return true;
   if (config.mode != Mode::kReplicated) return false;
   return std::popcount(static_cast<ReplicaMask>(slot.held & effective)) >= options_.acks;
@@ -370,7 +361,7 @@ void Replicator::AdvanceDurable() {
   const ReplicaMask old_members = counting_ ? noted_.members : ReplicaMask{0};
   const ReplicaMask new_members = pending_ ? pending_->members : ReplicaMask{0};
   const Seq before = durable_;
-  while (durable_ < issued_) {
+  while (durable_ < issued()) {
     const Seq next = durable_ + 1;
     if (!Recoverable(next, noted_, old_members)) break;
     if (pending_ && !Recoverable(next, *pending_, new_members)) break;
@@ -389,9 +380,9 @@ std::vector<Seq> Replicator::TakeStableBatch(uint64_t max_bytes) {
   stable_scan_ = std::max(stable_scan_, noted_.checkpoint);
   while (stable_scan_ < stable_upto_) {
     const Seq seq = stable_scan_ + 1;
-    Slot& slot = At(seq);
+    Window::Slot& slot = window_.At(seq);
     if (!slot.stable && !slot.stable_in_flight) {
-      const uint64_t size = CumulativeAt(seq) - CumulativeAt(seq - 1);
+      const uint64_t size = window_.BytesUpTo(seq) - window_.BytesUpTo(seq - 1);
       if (!batch.empty() && bytes + size > max_bytes) break;
       bytes += size;
       slot.stable_in_flight = true;
@@ -409,10 +400,10 @@ void Replicator::OnStable(int64_t now, const std::vector<Seq>& seqs, const absl:
     return;
   }
   for (Seq seq : seqs) {
-    if (seq < first_) continue;  // checkpointed meanwhile
-    At(seq).stable_in_flight = false;
+    if (seq <= window_.checkpoint()) continue;  // checkpointed meanwhile
+    window_.At(seq).stable_in_flight = false;
     if (status.ok()) {
-      At(seq).stable = true;
+      window_.At(seq).stable = true;
     } else {
       // No room until the log is cut: a checkpoint makes it, and then these are wanted again.
       stable_scan_ = std::min(stable_scan_, seq - 1);
@@ -465,10 +456,10 @@ Replicator::ReplicaView Replicator::replica(int index, int64_t now) const {
   view.incarnation = replica.incarnation;
   view.base = replica.base;
   view.contiguous = replica.contiguous;
-  view.lag_bytes =
-      replica.link == Link::kOpen
-          ? CumulativeAt(issued_) - CumulativeAt(std::max(replica.contiguous, noted_.checkpoint))
-          : 0;
+  view.lag_bytes = replica.link == Link::kOpen
+                       ? window_.BytesUpTo(issued()) -
+                             window_.BytesUpTo(std::max(replica.contiguous, noted_.checkpoint))
+                       : 0;
   view.free_bytes = replica.free_bytes;
   view.resent = replica.resent;
   view.srtt_ns = replica.rtt.srtt_ns();

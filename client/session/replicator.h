@@ -19,7 +19,6 @@
 
 #include <array>
 #include <cstdint>
-#include <deque>
 #include <limits>
 #include <optional>
 #include <string>
@@ -30,15 +29,13 @@
 #include "client/session/rtt.h"
 #include "client/session/send_when.h"
 #include "client/session/setbacks.h"
+#include "client/session/window.h"
 #include "common/ids.h"
 #include "common/limits.h"
 #include "log/state_file.h"
 #include "proto/frame.h"
 
 namespace salius {
-
-using ReplicaMask = uint8_t;
-static_assert(kMaxReplicas <= 8, "ReplicaMask has one bit per replica");
 
 struct ReplicatorOptions {
   int replicas = 0;            // m
@@ -96,7 +93,11 @@ class Replicator {
     bool failed = false;
   };
 
-  explicit Replicator(const ReplicatorOptions& options, int64_t now);
+  // Returns the number of slots of the window for a session that may hold `log_max_bytes` bytes
+  // without a checkpoint.
+  static uint32_t WindowSlots(uint64_t log_max_bytes);
+  // `window`: empty; it outlives the replicator.
+  Replicator(const ReplicatorOptions& options, Window& window, int64_t now);
 
   // ---- issuing
   // Returns whether there is room for one more record of `ring_bytes`. False also near the k*tau
@@ -139,7 +140,7 @@ class Replicator {
   int64_t tick_due() const { return tick_due_ns_; }
 
   // ---- views
-  Seq issued() const { return issued_; }
+  Seq issued() const { return window_.issued(); }
   Seq sendable() const { return sendable_; }  // later records are gathered
   Seq durable() const { return durable_; }
   Seq applied() const { return applied_; }
@@ -211,23 +212,11 @@ class Replicator {
     std::string told_problem;  // the last problem in the log, without its digits
     RttEstimator rtt;
   };
-  struct Slot {
-    uint64_t cumulative = 0;  // bytes of all records of the session, this one included
-    int64_t issued_ns = 0;
-    int64_t sendable_ns = 0;  // later than issued_ns when it was gathered
-    ReplicaMask held = 0;
-    bool stable = false;
-    bool stable_in_flight = false;
-  };
   // A configuration with the loss counters at the time its note was started.
   struct Config : Note {
     std::array<uint32_t, kMaxReplicas> losses{};
     std::array<StoreId, kMaxReplicas> store{};
   };
-
-  Slot& At(Seq seq) { return slots_[seq - first_]; }
-  const Slot& At(Seq seq) const { return slots_[seq - first_]; }
-  uint64_t CumulativeAt(Seq seq) const;
 
   ReplicaMask Effective(const Config& config) const;
   bool NamesALostOne(const Config& config) const;
@@ -243,7 +232,6 @@ class Replicator {
   bool Witnessed(const Config& config, int64_t since) const;
   void EndDoubts();
   static void BackOffOpening(int64_t now, Replica& replica);
-  void MarkHeld(int replica, Seq first, Seq last);
 
   // replicator_time.cc
   void CheckReplica(int64_t now, int replica);
@@ -284,12 +272,8 @@ class Replicator {
   ReplicatorOptions options_;
   std::vector<Replica> replicas_;
 
-  // Slots of (noted checkpoint, issued].
-  std::deque<Slot> slots_;
-  Seq first_ = 1;                   // seq of slots_.front()
-  uint64_t cumulative_before_ = 0;  // bytes up to first_ - 1
-
-  Seq issued_ = 0, durable_ = 0, applied_ = 0, synced_ = 0;
+  Window& window_;  // of (noted checkpoint, issued]
+  Seq durable_ = 0, applied_ = 0, synced_ = 0;
   bool send_soon_ = false;         // send when the records sent before are durable
   Seq sendable_ = 0;               // the last record that may be sent; later ones are gathered
   int64_t gathered_since_ns_ = 0;  // when the first gathered record was issued

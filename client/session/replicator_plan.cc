@@ -50,7 +50,7 @@ void Replicator::BeginLocal(int64_t now, const std::string& why) {
   counting_ = false;
   going_local_ = true;
   local_reason_ = why;
-  stable_upto_ = issued_;
+  stable_upto_ = issued();
   spells_.Add(now - well_since_ns_);
   heal_after_ns_ = now + spells_.pause_ns();
   checkpoint_requested_ = true;
@@ -61,7 +61,7 @@ void Replicator::BeginLocal(int64_t now, const std::string& why) {
 void Replicator::PlanGoingLocal() {
   const Config config = MakeConfig(Mode::kLocal, 0);
   if (!AllDurableRecoverable(config)) {
-    stable_upto_ = issued_;
+    stable_upto_ = issued();
     return;
   }
   StartNote(config);
@@ -102,7 +102,7 @@ void Replicator::PlanReplicated(int64_t now) {
     StartNote(config);
   } else {
     // Some durable record relied on a lost replica: the disk must hold it first.
-    stable_upto_ = issued_;
+    stable_upto_ = issued();
     checkpoint_requested_ = true;
   }
 }
@@ -199,11 +199,7 @@ void Replicator::OnNoteWritten(int64_t now, const absl::Status& status) {
     }
   }
   if (moved) {
-    while (!slots_.empty() && first_ <= noted_.checkpoint) {
-      cumulative_before_ = slots_.front().cumulative;
-      slots_.pop_front();
-      ++first_;
-    }
+    window_.CutTo(noted_.checkpoint);
     out_.cut = noted_.checkpoint;
     out_.window_opened = true;
     for (size_t i = 0; i < replicas_.size(); ++i) {
@@ -218,7 +214,8 @@ void Replicator::OnNoteWritten(int64_t now, const absl::Status& status) {
 void Replicator::MaybeCheckpoint(int64_t now) {
   if (sync_in_flight_ || applied_ <= synced_) return;
   const bool old = oldest_uncheckpointed_ns(now) >= options_.tau_ns / 2;
-  const bool large = uncheckpointed_bytes() >= options_.log_max_bytes / 2;
+  const bool large = uncheckpointed_bytes() >= options_.log_max_bytes / 2 ||
+                     window_.size() >= window_.capacity() / 2;
   if (!checkpoint_requested_ && !old && !large) return;
   checkpoint_requested_ = false;
   sync_in_flight_ = true;

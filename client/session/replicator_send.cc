@@ -38,22 +38,23 @@ int64_t Replicator::AnswersNs() const {
 }
 
 void Replicator::EndGathering(int64_t now) {
-  if (sendable_ == issued_) return;
-  for (Seq seq = std::max(sendable_ + 1, first_); seq <= issued_; ++seq) At(seq).sendable_ns = now;
-  sendable_ = issued_;
+  if (sendable_ == issued()) return;
+  for (Seq seq = std::max(sendable_, window_.checkpoint()) + 1; seq <= issued(); ++seq)
+    window_.At(seq).sendable_ns = now;
+  sendable_ = issued();
   send_soon_ = false;
 }
 
 void Replicator::SendSoon(int64_t now) {
-  if (sendable_ == issued_) return;
+  if (sendable_ == issued()) return;
   send_soon_ = true;
   const bool few = std::max(crowd_before_, crowd_) <= options_.few;
   if (durable_ >= sendable_ || few) SendGathered(now);
 }
 
 void Replicator::NoteCrowd() {
-  crowd_ = std::max(crowd_, issued_ - durable_);
-  if (issued_ % kCrowdRecords == 0) crowd_before_ = std::exchange(crowd_, 0);
+  crowd_ = std::max(crowd_, issued() - durable_);
+  if (issued() % kCrowdRecords == 0) crowd_before_ = std::exchange(crowd_, 0);
 }
 
 void Replicator::SendGathered(int64_t now) {
@@ -69,10 +70,10 @@ void Replicator::SendNew(int64_t now, int index) {
   if (replica.sent >= sendable_) return;
   if (replica.sent <= acked) replica.progress_ns = now;
   const Seq first = replica.sent + 1;
-  const uint64_t acked_bytes = CumulativeAt(acked);
+  const uint64_t acked_bytes = window_.BytesUpTo(acked);
   while (replica.sent < sendable_) {
     const bool nothing_out = replica.sent <= acked;
-    if (!nothing_out && CumulativeAt(replica.sent + 1) - acked_bytes > kInFlightBytes) break;
+    if (!nothing_out && window_.BytesUpTo(replica.sent + 1) - acked_bytes > kInFlightBytes) break;
     ++replica.sent;
   }
   if (replica.sent < first) return;
@@ -90,9 +91,9 @@ void Replicator::Resend(int64_t now, int index, const AckPayload* gaps) {
   int records = 0;
   uint64_t bytes = 0;
   for (; seq <= end && records < kResendRecords && bytes < kResendBytes; ++seq) {
-    if (At(seq).held & Bit(index)) continue;
+    if (window_.At(seq).held & Bit(index)) continue;
     ++records;
-    bytes += CumulativeAt(seq) - CumulativeAt(seq - 1);
+    bytes += window_.BytesUpTo(seq) - window_.BytesUpTo(seq - 1);
     if (!out_.sends.empty() && out_.sends.back().again && out_.sends.back().replica == index &&
         out_.sends.back().last + 1 == seq) {
       out_.sends.back().last = seq;

@@ -47,7 +47,7 @@ bool Replicator::KeepsUp(int64_t now, int index) const {
   const int64_t bound = 2 * options_.delta_ns;
   if (replica.waiting_ns >= 0 && now - replica.waiting_ns > bound) return false;
   const Seq missing = std::max(replica.contiguous, noted_.checkpoint) + 1;
-  return missing > issued_ || now - At(missing).sendable_ns < bound;
+  return missing > issued() || now - window_.At(missing).sendable_ns < bound;
 }
 
 // Notes a Tick that came late. A process that was stopped could not receive answers either, among
@@ -64,14 +64,14 @@ void Replicator::NoteLateTick(int64_t now) {
 void Replicator::Tick(int64_t now) {
   if (!failure_.ok()) return;
   NoteLateTick(now);
-  if (sendable_ < issued_ && now - gathered_since_ns_ >= kGatherNs) EndGathering(now);
+  if (sendable_ < issued() && now - gathered_since_ns_ >= kGatherNs) EndGathering(now);
   const int64_t silence = std::max(10 * options_.delta_ns, kMinSilence);
   for (size_t i = 0; i < replicas_.size(); ++i) {
     const int index = static_cast<int>(i);
     Replica& replica = replicas_[i];
     if (replica.link == Link::kClosed && now >= replica.open_after_ns) {
       replica.link = Link::kOpening;
-      replica.base = issued_ + 1;
+      replica.base = issued() + 1;
       out_.opens.push_back({index, replica.base});
     }
     if (replica.link != Link::kOpen) continue;
@@ -102,14 +102,14 @@ void Replicator::Tick(int64_t now) {
     SendNew(now, index);
   }
   AdvanceDurable();
-  if (counting_ && durable_ < issued_ && !Recoverable(durable_ + 1, noted_, Effective(noted_))) {
+  if (counting_ && durable_ < issued() && !Recoverable(durable_ + 1, noted_, Effective(noted_))) {
     const int64_t waiting = now - AwaitedSince(durable_ + 1);
     if (waiting > PartitionTimeout()) {
       BeginLocal(now,
                  absl::StrCat("partitioned: seq ", durable_ + 1, " has fewer than ", options_.acks,
                               " acknowledgements after ", waiting / kMillisecond, " ms"));
     } else if (waiting > HedgeDelay()) {
-      stable_upto_ = issued_;
+      stable_upto_ = issued();
     }
   }
   Plan(now);
@@ -117,7 +117,7 @@ void Replicator::Tick(int64_t now) {
 }
 
 int64_t Replicator::AwaitedSince(Seq seq) const {
-  return std::max(At(seq).sendable_ns, resumed_ns_);
+  return std::max(window_.At(seq).sendable_ns, resumed_ns_);
 }
 
 int64_t Replicator::PartitionTimeout() const {
@@ -146,14 +146,14 @@ int64_t Replicator::NextTick(int64_t now) const {
       next = std::min(next, replica.progress_ns + replica.rtt.timeout_ns());
     }
   }
-  if (counting_ && durable_ < issued_) {
+  if (counting_ && durable_ < issued()) {
     const int64_t since = AwaitedSince(durable_ + 1);
     const int64_t hedge = since + HedgeDelay();
     const int64_t due =
         now < hedge && stable_upto_ <= durable_ ? hedge : since + PartitionTimeout();
     if (due >= now) next = std::min(next, due);
   }
-  if (sendable_ < issued_) next = std::min(next, gathered_since_ns_ + kGatherNs);
+  if (sendable_ < issued()) next = std::min(next, gathered_since_ns_ + kGatherNs);
   return std::max(next, now + kMillisecond / 2);
 }
 

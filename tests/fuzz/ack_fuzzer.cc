@@ -32,7 +32,7 @@ class Session {
     options.delta_ns = 50 * kMs;
     options.tau_ns = 1000 * kMs;
     options.log_max_bytes = 1 << 20;
-    core_.emplace(options, now_);
+    core_.emplace(options, *window_, now_);
   }
 
   void Run() {
@@ -197,6 +197,7 @@ class Session {
   int replicas_ = 0;
   int acks_ = 0;
   int64_t now_ = 1000 * kMs;
+  const OwnedWindow window_ = NewWindow(Replicator::WindowSlots(1 << 20));
   std::optional<Replicator> core_;
   Incarnation life_[4] = {100, 200, 300, 400};
   Seq base_[4] = {1, 1, 1, 1};

@@ -52,7 +52,8 @@ Primary::Primary(World& world, Disk& disk, FsModel& fs, const VolumeConfig& conf
       state_(std::move(state)),
       stable_(std::move(stable)),
       mark_(std::move(mark)),
-      core_(CoreOptions(config, session), world.now()) {}
+      window_(NewWindow(Replicator::WindowSlots(config.log_max_bytes))),
+      core_(CoreOptions(config, session), *window_, world.now()) {}
 
 absl::StatusOr<std::unique_ptr<Primary>> Primary::Start(World& world, Disk& disk, FsModel& fs,
                                                         const VolumeConfig& config,

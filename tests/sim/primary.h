@@ -132,6 +132,7 @@ class Primary {
   VolumeState opened_;
   FileId next_file_id_ = 0;
   uint64_t last_timestamp_ = 0;
+  const OwnedWindow window_;
   Replicator core_;
   std::deque<Issued> issued_;
   bool stable_busy_ = false, apply_failed_ = false;

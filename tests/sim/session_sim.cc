@@ -32,7 +32,8 @@ SessionSim::SessionSim(uint64_t seed, const SessionFaults& faults)
       put_backs_(put_back_random_.Chance(faults.put_back_runs)),
       faults_(faults),
       options_(MakeOptions(random_)),
-      core_(options_, now_) {
+      window_(NewWindow(Replicator::WindowSlots(options_.log_max_bytes))),
+      core_(options_, *window_, now_) {
   told_.resize(options_.replicas);
   replicas_.resize(options_.replicas);
   for (SimReplica& replica : replicas_) replica.incarnation = next_incarnation_++;

@@ -101,6 +101,7 @@ class SessionSim {
   ReplicatorOptions options_;
   int64_t now_ = 1'000'000'000;
   std::multimap<int64_t, Event> queue_;
+  const OwnedWindow window_;
   Replicator core_;
   std::vector<SimReplica> replicas_;
   std::vector<Told> told_;

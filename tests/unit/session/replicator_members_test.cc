@@ -366,7 +366,9 @@ TEST_F(ReplicatorTest, OneLostProbeLosesNoMemberHoweverSmallDeltaIs) {
   options.delta_ns = 5 * kMs;
   options.tau_ns = 1000 * kMs;
   options.log_max_bytes = 1 << 20;
-  core_.emplace(options, now_);
+  core_.reset();
+  window_ = NewWindow(Replicator::WindowSlots(options.log_max_bytes));
+  core_.emplace(options, *window_, now_);
   out_ = {};
   Heal(1);
   const auto until_a_probe = [&] {

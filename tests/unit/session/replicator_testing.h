@@ -22,7 +22,9 @@ class ReplicatorTest : public testing::Test {
     options.tau_ns = 1000 * kMs;
     options.k = 2;
     options.log_max_bytes = 1 << 20;
-    core_.emplace(options, now_);
+    core_.reset();
+    window_ = NewWindow(Replicator::WindowSlots(options.log_max_bytes));
+    core_.emplace(options, *window_, now_);
     out_ = {};
   }
   void Take() {
@@ -91,6 +93,7 @@ class ReplicatorTest : public testing::Test {
   }
 
   int64_t now_ = 1'000'000'000;
+  OwnedWindow window_;
   std::optional<Replicator> core_;
   Replicator::Outputs out_;
 };
