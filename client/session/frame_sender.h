@@ -11,7 +11,7 @@
 #include <optional>
 #include <vector>
 
-#include "client/session/record_stream.h"
+#include "client/session/send_job.h"
 #include "common/limits.h"
 #include "proto/frame.h"
 #include "transport/datagram_channel.h"
@@ -20,17 +20,7 @@ namespace salius {
 
 class FrameSender {
  public:
-  // Records for some peers, or (no records) a probe.
-  struct Job {
-    uint8_t targets = 0;  // bit per peer
-    std::vector<RecordRef> records;
-    FrameHeader header;  // everything but type, count, payload_bytes
-    bool first_time = false;
-    // Targets that get it by the multicast group, all with one datagram; the others get their own.
-    uint8_t grouped = 0;
-    // The largest datagram to each.
-    std::array<uint32_t, kMaxReplicas> datagram_bytes{};
-  };
+  using Job = SendJob;
 
   // Makes a sender that has no peer's address yet. `datagram_bytes`: largest payload of any
   // datagram. `group`: multicast address, or none.

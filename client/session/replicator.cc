@@ -18,8 +18,6 @@ constexpr int64_t kMillisecond = 1'000'000;
 // Bytes issued and not yet durable before issuers block.
 constexpr uint64_t kWindowBytes = 8u << 20;
 constexpr uint64_t kMinWindowBytes = 512u << 10;
-// Gathered records are sent when they fill a large datagram.
-constexpr uint64_t kGatherBytes = 56u << 10;
 // The most slots of a window, 32 MiB: a session with many small records makes a checkpoint when half
 // of them are used.
 constexpr uint64_t kMostSlots = 1u << 20;
@@ -87,12 +85,7 @@ Seq Replicator::Issue(int64_t now, uint64_t ring_bytes, SendWhen when) {
   NoteCrowd();
   if (!counting_) stable_upto_ = issued();
   if (sendable_ + 1 == issued()) gathered_since_ns_ = now;
-  const bool full = window_.BytesUpTo(issued()) - window_.BytesUpTo(sendable_) >= kGatherBytes;
-  if (when == SendWhen::kNow || full) {
-    SendGathered(now);
-  } else if (when == SendWhen::kSoon) {
-    SendSoon(now);
-  }
+  Send(now, when);
   return issued();
 }
 

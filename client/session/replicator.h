@@ -105,9 +105,9 @@ class Replicator {
   bool CanIssue(int64_t now, uint64_t ring_bytes) const;
   // Registers the next record; returns its seq.
   Seq Issue(int64_t now, uint64_t ring_bytes, SendWhen when = SendWhen::kNow);
-  // Send the gathered records, as SendWhen::kSoon says or at once.
-  void SendSoon(int64_t now);
-  void SendGathered(int64_t now);
+  // Decides whether the records gathered so far are sent now, because one of them is to be sent as
+  // `when` says.
+  void Send(int64_t now, SendWhen when);
 
   // ---- inputs
   void OnAck(int64_t now, int replica, int64_t rtt_ns, const AckPayload& ack);
@@ -243,6 +243,7 @@ class Replicator {
   void NoteLateTick(int64_t now);
 
   // replicator_send.cc
+  void SendGathered(int64_t now);
   void SendNew(int64_t now, int replica);
   void Resend(int64_t now, int replica, const AckPayload* gaps);
   void EndGathering(int64_t now);

@@ -18,7 +18,7 @@ constexpr ReplicaMask Bit(int replica) { return static_cast<ReplicaMask>(1u << r
 // Starts at most one note, and a sync when one is due. Called after every input.
 void Replicator::Plan(int64_t now) {
   if (!failure_.ok()) return;
-  if (send_soon_) SendSoon(now);
+  if (send_soon_) Send(now, SendWhen::kSoon);
   if (counting_ && std::popcount(Effective(noted_)) < options_.acks) {
     BeginLocal(now, absl::StrCat("fewer than ", options_.acks, " members left"));
   }

@@ -12,6 +12,8 @@ namespace {
 // The most bytes that are sent to one replica and not acknowledged: the receiver's socket buffer
 // holds that many.
 constexpr uint64_t kInFlightBytes = 2u << 20;
+// Gathered records are sent when they fill a large datagram.
+constexpr uint64_t kGatherBytes = 56u << 10;
 // A re-send repeats at most this much at a time: the acknowledgement tells what is still missing.
 constexpr int kResendRecords = 64;
 constexpr uint64_t kResendBytes = 256u << 10;
@@ -45,11 +47,17 @@ void Replicator::EndGathering(int64_t now) {
   send_soon_ = false;
 }
 
-void Replicator::SendSoon(int64_t now) {
+// The only place that decides when gathered records leave; the timer (Tick) is the other reason.
+void Replicator::Send(int64_t now, SendWhen when) {
   if (sendable_ == issued()) return;
-  send_soon_ = true;
-  const bool few = std::max(crowd_before_, crowd_) <= options_.few;
-  if (durable_ >= sendable_ || few) SendGathered(now);
+  const bool full = window_.BytesUpTo(issued()) - window_.BytesUpTo(sendable_) >= kGatherBytes;
+  bool send = when == SendWhen::kNow || full;
+  if (when == SendWhen::kSoon) {
+    send_soon_ = true;
+    const bool few = std::max(crowd_before_, crowd_) <= options_.few;
+    send = send || durable_ >= sendable_ || few;
+  }
+  if (send) SendGathered(now);
 }
 
 void Replicator::NoteCrowd() {

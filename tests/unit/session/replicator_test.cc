@@ -79,7 +79,7 @@ TEST_F(GatherTest, UnawaitedRecordsAreSentTogether) {
   for (int i = 0; i < 3; ++i) Issue(SendWhen::kLater);
   EXPECT_EQ(Sent(), Ranges());
   EXPECT_EQ(core_->sendable(), 0u);
-  core_->SendGathered(now_);
+  core_->Send(now_, SendWhen::kNow);
   Take();
   EXPECT_EQ(Sent(), Ranges({{1, 3}, {1, 3}}));
   // Until a record is issued that cannot wait.
@@ -120,7 +120,7 @@ TEST_F(GatherTest, AwaitedRecordIsSentAtOnceWithRecordsIssuedMeanwhile) {
   Issue(SendWhen::kLater);
   for (int i = 0; i < 2; ++i) Ack(i, 4);
   EXPECT_EQ(Sent(), Ranges());
-  core_->SendSoon(now_);
+  core_->Send(now_, SendWhen::kSoon);
   Take();
   EXPECT_EQ(Sent(), Ranges({{5, 5}, {5, 5}}));
   // A missing acknowledgement holds nothing up for long.

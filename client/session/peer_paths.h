@@ -1,0 +1,31 @@
+// The network paths to all replicas: how each transmission goes to each of its targets.
+//
+// pure: no thread, lock, socket or clock. Times are monotonic ns.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "client/session/peer_path.h"
+#include "client/session/send_job.h"
+#include "client/session/window.h"
+
+namespace salius {
+
+class PeerPaths {
+ public:
+  explicit PeerPaths(size_t replicas) : paths_(replicas) {}
+
+  PeerPath& operator[](size_t replica) { return paths_[replica]; }
+  const PeerPath& operator[](size_t replica) const { return paths_[replica]; }
+
+  // Chooses how `job` goes to each of its targets: group or unicast, and the largest datagram.
+  // Notes a first transmission for each. `connected`: the replicas with an open session.
+  void Choose(SendJob& job, ReplicaMask connected);
+
+ private:
+  std::vector<PeerPath> paths_;
+};
+
+}  // namespace salius

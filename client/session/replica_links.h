@@ -1,0 +1,110 @@
+// The links to the replicas: their addresses, the socket that sends to them, and the sessions with
+// them.
+//
+// Threads: the methods named Tend… run on the io thread, SessionLoop on one thread per replica.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "client/session/control_check.h"
+#include "client/session/frame_sender.h"
+#include "client/session/places.h"
+#include "client/session/session_client.h"
+#include "client/session/session_status.h"
+#include "client/session/shared_core.h"
+#include "common/lookup.h"
+#include "common/net.h"
+#include "transport/datagram_channel.h"
+#include "transport/udp_socket.h"
+
+namespace salius {
+
+class ReplicaLinks {
+ public:
+  explicit ReplicaLinks(SharedCore& shared)
+      : shared_(shared),
+        config_(shared.options.config),
+        places_(config_.replicas, shared.options.insecure) {}
+
+  // Makes the channel and the sender, and resolves the replicas' names. Without replicas there are
+  // none.
+  absl::Status Begin();
+  size_t size() const { return peers_.size(); }
+  // Returns the channel of this session's datagrams; null: there are no replicas.
+  DatagramChannel* channel() { return channel_.get(); }
+  // Returns the replica at `address`, or -1.
+  int Find(const SocketAddress& address) const ABSL_SHARED_LOCKS_REQUIRED(shared_.mu) {
+    return places_.Find(both_families_ ? UnmapFromIpv6(address) : address);
+  }
+  // Returns the state of each replica, for status.
+  std::vector<ReplicaReport> Reports(int64_t now) const ABSL_SHARED_LOCKS_REQUIRED(shared_.mu);
+
+  // Opens sessions at replica `index`, and asks its control port when that is wanted.
+  void SessionLoop(int index) ABSL_LOCKS_EXCLUDED(shared_.mu);
+  // Ends the calls of SessionLoop.
+  void StopOpening();
+  // Asks the replicas to drop the log of this session, which ended cleanly; waits for their
+  // answers.
+  void DropLogs();
+
+  // Does what is due: ends overdue calls, asks the resolver, tries next addresses, has control
+  // ports asked.
+  void Tend() ABSL_LOCKS_EXCLUDED(shared_.mu);
+
+ private:
+  struct Peer {
+    std::string address;  // as configured
+    HostPort host;        // the same
+    std::unique_ptr<SessionClient> control;
+    // Guarded by the core's lock: whether the control port answers, and whether it is to be asked;
+    // the boot id of its host, as it says; empty: not known.
+    ControlCheck control_check;
+    bool check_wanted = false;
+    std::string host_id;
+    // The io thread alone uses these: since when it has a session and does not answer; the look-up
+    // under way, when the last one began and when the next may begin, and when a problem with its
+    // answer may be logged again.
+    int64_t silent_since_ns = -1;
+    std::shared_ptr<Lookup> lookup;
+    int64_t looked_up_ns = 0, look_up_at_ns = 0, tell_at_ns = 0;
+  };
+
+  // Returns a bound socket that sends to all of `addresses`: of both families if both occur.
+  absl::StatusOr<UdpSocket> BindSocket(std::vector<std::vector<SocketAddress>>& addresses);
+  // Returns the largest payload of a datagram to `address`, as far as the kernel knows.
+  uint32_t DatagramBytesTo(const SocketAddress& address) const;
+  // Makes the sender and the control client use the present address of replica `index`.
+  void Settle(int index) ABSL_LOCKS_EXCLUDED(shared_.mu, settle_mu_);
+  // Moves replica `index`, which does not answer, to its name's next address, if there is one.
+  void TryNextAddress(int index) ABSL_LOCKS_EXCLUDED(shared_.mu, settle_mu_);
+  void TakeAnswer(int index, const Lookup::Answer& answer) ABSL_LOCKS_EXCLUDED(shared_.mu);
+  // Asks the resolver for replicas' addresses where that is due, and takes its answers.
+  void TendPlaces() ABSL_LOCKS_EXCLUDED(shared_.mu);
+  // Tries the next address of each replica that has a session and is silent.
+  void TendSilence() ABSL_LOCKS_EXCLUDED(shared_.mu);
+  // Has the control port of each answering replica asked when that is due.
+  void TendControl() ABSL_LOCKS_EXCLUDED(shared_.mu);
+  // Asks replica `index` over a new connection what it holds.
+  void CheckControl(int index) ABSL_LOCKS_EXCLUDED(shared_.mu);
+  void OpenSession(int index, Seq base, const absl::Status& place) ABSL_LOCKS_EXCLUDED(shared_.mu);
+
+  SharedCore& shared_;
+  const VolumeConfig& config_;
+  std::vector<Peer> peers_;
+  std::unique_ptr<DatagramChannel> channel_;
+  std::optional<FrameSender> sender_;
+  bool both_families_ = false;   // of the socket; constant after Begin
+  uint32_t most_datagram_ = 0;   // to any replica
+  std::string group_interface_;  // by which multicast leaves; empty: the default route, or no group
+  absl::Mutex settle_mu_ ABSL_ACQUIRED_BEFORE(shared_.mu);  // one address change at a time
+  Places places_ ABSL_GUARDED_BY(shared_.mu);
+};
+
+}  // namespace salius
