@@ -238,8 +238,8 @@ void ClusterSim::ZombieActs() {
 
 void ClusterSim::CheckDeadline(const Primary& primary) {
   const Seq checkpoint = primary.core().checkpoint();
-  if (primary.issued().size() <= checkpoint) return;
-  const int64_t age = PrimaryClock() - primary.issued()[checkpoint].time;
+  if (primary.core().issued() <= checkpoint) return;
+  const int64_t age = PrimaryClock() - primary.IssuedAt(checkpoint + 1);
   const int64_t most = (config_.k * config_.tau_ms * 1000 - 2 * config_.delta_us) * kUs;
   if (age > most) {
     Break(absl::StrCat("I6: a record is issued while one waits for the disk since ", age / kUs,

@@ -369,6 +369,7 @@ void ClusterSim::Step(bool faults) {
   if (primary_->apply_failed() && primary_->core().failure().ok()) {
     Break("I8: a record could not be applied, and the volume goes on");
   }
+  if (primary_->told_too_early()) Break("I1: a caller returned before its record was durable");
   acked_ = std::max(acked_, primary_->core().durable());
   CheckZombie();
 }

@@ -14,22 +14,17 @@ namespace {
 
 constexpr uint64_t kStableBatchBytes = 64 << 10;
 constexpr size_t kDatagramBytes = 4096;  // larger records go in pieces
-constexpr Seq kApplyAtLeast = 8;  // the pipeline's
+constexpr FileId kFileIdBlock = 1000;
 
 absl::Span<const uint8_t> Bytes(std::string_view text) {
   return {reinterpret_cast<const uint8_t*>(text.data()), text.size()};
 }
 
-ReplicatorOptions CoreOptions(const VolumeConfig& config, uint64_t session) {
-  ReplicatorOptions options;
-  options.replicas = static_cast<int>(config.replicas.size());
-  options.acks = static_cast<int>(config.acks);
-  options.delta_ns = static_cast<int64_t>(config.delta_us) * 1000;
-  options.tau_ns = static_cast<int64_t>(config.tau_ms) * 1'000'000;
-  options.k = static_cast<int>(config.k);
-  options.log_max_bytes = config.log_max_bytes;
-  options.few = session % 3 * 3;
-  return options;
+SessionTuning Tuning(uint64_t session) {
+  SessionTuning tuning;
+  tuning.few = session % 3 * 3;
+  tuning.file_id_block = kFileIdBlock;
+  return tuning;
 }
 
 std::string Joined(absl::Span<const iovec> parts) {
@@ -48,12 +43,10 @@ Primary::Primary(World& world, Disk& disk, FsModel& fs, const VolumeConfig& conf
       disk_(&disk),
       fs_(fs),
       config_(config),
-      session_(session),
       state_(std::move(state)),
       stable_(std::move(stable)),
       mark_(std::move(mark)),
-      window_(NewWindow(Replicator::WindowSlots(config.log_max_bytes))),
-      core_(CoreOptions(config, session), *window_, world.now()) {}
+      core_(config_, Tuning(session), world.now()) {}
 
 absl::StatusOr<std::unique_ptr<Primary>> Primary::Start(World& world, Disk& disk, FsModel& fs,
                                                         const VolumeConfig& config,
@@ -65,108 +58,95 @@ absl::StatusOr<std::unique_ptr<Primary>> Primary::Start(World& world, Disk& disk
   SALIUS_ASSIGN_OR_RETURN(AppliedMark mark, AppliedMark::Open(disk.dirfd()));
   std::unique_ptr<Primary> primary(new Primary(world, disk, fs, config, session, std::move(state),
                                                std::move(stable), std::move(mark)));
-  VolumeState next = primary->state_.state();
-  primary->epoch_ = ++next.epoch;
   SALIUS_ASSIGN_OR_RETURN(const uint64_t complaints, Ext4Complaints(disk.dirfd()));
-  primary->mark_.Reset(next.epoch, complaints);
-  next.open = true;
-  next.mode = Mode::kLocal;
-  SALIUS_ASSIGN_OR_RETURN(next.boot_id, BootId());
-  SALIUS_ASSIGN_OR_RETURN(next.mount_id, UniqueMountId(disk.dirfd()));
-  next.acks = config.acks;
-  next.members.clear();
-  next.checkpoint = 0;
-  primary->next_file_id_ = next.file_id_limit;
-  next.file_id_limit += 1000;
-  SALIUS_RETURN_IF_ERROR(primary->state_.Write(next));
-  primary->opened_ = next;
-  primary->last_timestamp_ = next.last_timestamp_ns;
-  SALIUS_RETURN_IF_ERROR(primary->stable_.Cut(primary->epoch_, 0));
+  primary->mark_.Reset(primary->state_.state().epoch + 1, complaints);
+  StateNotes::Place place;
+  SALIUS_ASSIGN_OR_RETURN(place.boot_id, BootId());
+  SALIUS_ASSIGN_OR_RETURN(place.mount_id, UniqueMountId(disk.dirfd()));
+  const VolumeState first =
+      StateNotes::First(primary->state_.state(), place, config.acks, kFileIdBlock);
+  SALIUS_RETURN_IF_ERROR(primary->state_.Write(first));
+  primary->core_.Begin(first, session);
+  SALIUS_RETURN_IF_ERROR(primary->stable_.Cut(primary->epoch(), 0));
   return primary;
 }
 
 bool Primary::CanIssue(size_t body_bytes) const {
-  return core_.CanIssue(world_.now(), StableLog::EntryBytes(kRecordHeaderBytes + body_bytes));
+  return core_.CanIssue(world_.now(), kRecordHeaderBytes + body_bytes);
 }
 
-Seq Primary::Issue(RecordHeader header, std::string body, SendWhen when) {
-  header.body_bytes = static_cast<uint32_t>(body.size());
-  header.body_crc = Crc32c(Bytes(body));
-  header.volume = config_.volume;
-  header.epoch = epoch_;
-  last_timestamp_ = NextTimestamp(last_timestamp_, world_.Realtime());
-  header.timestamp_ns = last_timestamp_;
-  header.durable_mark = core_.durable();
-  header.checkpoint_mark = core_.checkpoint();
-  header.seq = core_.Issue(world_.now(), StableLog::EntryBytes(header.total_bytes()), when);
-  Issued issued;
-  issued.encoded = EncodeRecord(header, body);
-  issued.header = header;
-  issued.body = std::move(body);
-  issued.time = world_.now();
-  issued_.push_back(std::move(issued));
-  SALIUS_CHECK(issued_.size() == header.seq);
-  Drain();
-  return header.seq;
+Seq Primary::Issue(const RecordHeader& header, std::string body, SendWhen when) {
+  RecordDraft draft;
+  draft.op = header.op;
+  draft.file_id = header.file_id;
+  draft.arg0 = header.arg0;
+  draft.arg1 = header.arg1;
+  draft.arg2 = header.arg2;
+  draft.body = std::move(body);
+  auto record = std::make_shared<Record>(std::move(draft));
+  record->stamp().body_crc = Crc32c(Bytes(record->body()));
+  Work work;
+  const Seq seq =
+      core_.Issue(world_.now(), static_cast<int64_t>(world_.Realtime()), record, when, work);
+  issue_times_.push_back(world_.now());
+  SALIUS_CHECK(issue_times_.size() == seq);
+  if (when == SendWhen::kSoon) {
+    core_.waiters().Add(seq, [this, seq](const absl::Status& outcome) {
+      told_too_early_ |= outcome.ok() && seq > core().durable();
+    });
+  }
+  Do(work);
+  return seq;
+}
+
+FileId Primary::NewFileId() {
+  Work work;
+  const std::optional<FileId> id = core_.NewFileId(world_.now(), work);
+  SALIUS_CHECK(id.has_value(), "more files in one session than ids in a block");
+  Do(work);
+  return *id;
+}
+
+void Primary::Feed(const Input& input) {
+  Work work;
+  core_.Feed(world_.now(), input, work);
+  Do(work);
 }
 
 void Primary::OnDatagram(int replica, std::string_view datagram) {
-  const auto header = DecodeFrameHeader(Bytes(datagram));
-  if (!header.ok() || header->type != FrameType::kAck || header->volume != config_.volume ||
-      header->epoch != epoch_ || header->session != session_) {
-    return;
-  }
-  const auto ack = DecodeAckPayload(Bytes(datagram).subspan(kFrameHeaderBytes));
-  if (!ack.ok()) return;
-  const int64_t now = world_.now();
-  const auto sent = static_cast<int64_t>(header->send_time_ns);
-  core_.OnAck(now, replica, sent > 0 && sent <= now ? now - sent : -1, *ack);
-  Drain();
+  const AckDatagram one{Bytes(datagram), replica};
+  Feed(input::Received{absl::MakeConstSpan(&one, 1)});
 }
 
 void Primary::OnOpened(int replica, Seq base, const absl::StatusOr<Opening>& opened) {
   if (opened.ok()) {
-    core_.OnOpened(world_.now(), replica, opened->incarnation, opened->store, base,
-                   opened->free_bytes);
+    Feed(input::Opened{replica, opened->incarnation, opened->store, base, opened->free_bytes});
   } else {
-    core_.OnOpenFailed(world_.now(), replica, std::string(opened.status().message()),
-                       absl::IsFailedPrecondition(opened.status()));
+    Feed(input::OpenFailed{replica, std::string(opened.status().message()),
+                           absl::IsFailedPrecondition(opened.status())});
   }
-  Drain();
 }
 
 void Primary::Tick() {
-  core_.Tick(world_.now());
+  Work work;
+  core_.Feed(world_.now(), input::TimePassed{}, work);
   // The io thread may reach this sooner or later.
   ApplyDurable(/*few_too=*/world_.random().Chance(0.5));
-  Drain();
+  Do(work);
 }
 
-FrameHeader Primary::Frame() const {
-  FrameHeader header;
-  header.volume = config_.volume;
-  header.epoch = epoch_;
-  header.session = session_;
-  header.send_time_ns = static_cast<uint64_t>(world_.now());
-  header.trim_mark = core_.checkpoint();
-  header.durable_mark = core_.durable();
-  header.issued_mark = core_.sendable();
-  return header;
-}
-
-void Primary::Send(const Replicator::SendRange& range) {
+void Primary::Send(const SendJob& job) {
   std::vector<RecordBytes> records;
-  for (Seq seq = range.first; seq <= range.last; ++seq) {
-    const auto bytes = Bytes(issued_[seq - 1].encoded);
-    records.push_back({seq, bytes.first(kRecordHeaderBytes), bytes.subspan(kRecordHeaderBytes)});
+  for (const RecordRef& record : job.records) {
+    records.push_back(
+        {record->seq(), {record->encoded_header(), kRecordHeaderBytes}, Bytes(record->body())});
   }
-  SendPacked(range.replica, records);
-}
-
-void Primary::SendPacked(int replica, absl::Span<const RecordBytes> records) {
   Packer packer;
-  packer.Pack(Frame(), records, kDatagramBytes);
-  for (size_t i = 0; i < packer.size(); ++i) world_.SendToReplica(replica, Joined(packer[i]));
+  packer.Pack(job.header, records, kDatagramBytes);
+  for (int replica = 0; replica < static_cast<int>(config_.replicas.size()); ++replica) {
+    if ((job.targets >> replica & 1) == 0) continue;
+    for (size_t i = 0; i < packer.size(); ++i) world_.SendToReplica(replica, Joined(packer[i]));
+  }
 }
 
 void Primary::Job(std::function<absl::Status()> work, std::function<void(absl::Status)> done) {
@@ -191,89 +171,118 @@ void Primary::Job(std::function<absl::Status()> work, std::function<void(absl::S
     if (disk_ == nullptr) return;
     if (status.ok()) disk_->Commit(job);
     done(status);
-    Drain();
   });
 }
 
-void Primary::StartNote(const Note& note) {
-  VolumeState next = opened_;
-  next.mode = note.mode;
-  next.checkpoint = note.checkpoint;
-  next.members.clear();
-  for (size_t i = 0; i < config_.replicas.size(); ++i) {
-    if (note.members & (1u << i)) {
-      next.members.push_back({config_.replicas[i], note.incarnation[i], note.base[i]});
-    }
-  }
-  next.last_timestamp_ns = last_timestamp_;
-  Job([this, next] { return state_.Write(next); },
+void Primary::StartNote(const VolumeState& note) {
+  Job([this, note] { return state_.Write(note); },
       [this, mode = note.mode](const absl::Status& status) {
         if (mode != last_mode_) ++mode_changes_;
         last_mode_ = mode;
-        core_.OnNoteWritten(world_.now(), status);
+        Work work;
+        core_.Feed(world_.now(), input::NoteWritten{status}, work);
         ApplyDurable(/*few_too=*/true);
+        Do(work);
       });
+}
+
+void Primary::StartSync() {
+  if (disk_ == nullptr) return;
+  const Seq before = core().applied();
+  const uint64_t changes = fs_.changes();
+  const bool fails = world_.SyncFails();
+  mark_.SyncBegins();
+  syncing_ = changes;
+  world_.At(world_.DiskTime(), [this, before, changes, fails] {
+    if (disk_ == nullptr) return;
+    syncing_.reset();
+    if (fails) {
+      fs_.FailSync(changes, world_.random());
+    } else {
+      fs_.SyncUpTo(changes);
+    }
+    mark_.SyncEnds(!fails);
+    Feed(input::Synced{before, fails ? absl::InternalError("syncfs: EIO") : absl::OkStatus()});
+  });
 }
 
 void Primary::StartStable() {
   if (stable_busy_ || disk_ == nullptr) return;
   const std::optional<Seq> cut = std::exchange(cut_, std::nullopt);
-  const std::vector<Seq> seqs = core_.TakeStableBatch(kStableBatchBytes);
-  if (!cut && seqs.empty()) return;
+  const std::vector<RecordRef> records = core_.TakeStableBatch(kStableBatchBytes);
+  if (!cut && records.empty()) return;
   stable_busy_ = true;
   Job(
       [&] {
         absl::Status status;
-        if (cut) status = stable_.Cut(epoch_, *cut);
-        if (!status.ok() || seqs.empty()) return status;
+        if (cut) status = stable_.Cut(epoch(), *cut);
+        if (!status.ok() || records.empty()) return status;
         std::vector<StableLog::Item> items;
-        for (const Seq seq : seqs) {
-          const auto bytes = Bytes(issued_[seq - 1].encoded);
-          items.push_back({bytes.first(kRecordHeaderBytes), bytes.subspan(kRecordHeaderBytes)});
+        for (const RecordRef& record : records) {
+          items.push_back({{record->encoded_header(), kRecordHeaderBytes}, Bytes(record->body())});
         }
         return stable_.Append(items);
       },
-      [this, seqs](const absl::Status& status) {
+      [this, records](const absl::Status& status) {
         stable_busy_ = false;
-        if (!seqs.empty() || !status.ok()) core_.OnStable(world_.now(), seqs, status);
+        Work work;
+        if (!records.empty() || !status.ok()) {
+          core_.Feed(world_.now(), input::Stable{records, status}, work);
+        }
         if (status.ok()) StartStable();
+        Do(work);
       });
 }
 
 void Primary::ApplyDurable(bool few_too) {
   // The zombie's file system is no longer its own.
-  if (disk_ == nullptr || core_.applied() >= core_.durable() || !core_.failure().ok()) return;
-  const auto awaited = [](const Issued& record) { return !IsDataOp(record.header.op); };
-  if (!few_too && core_.durable() - core_.applied() < kApplyAtLeast &&
-      std::none_of(issued_.begin() + static_cast<ptrdiff_t>(core_.applied()),
-                   issued_.begin() + static_cast<ptrdiff_t>(core_.durable()), awaited)) {
+  if (disk_ == nullptr || core().applied() >= core().durable() || !core().failure().ok()) return;
+  if (!few_too && core().durable() - core().applied() < SessionCore::kApplyAtLeast &&
+      !OneIsAwaited()) {
     return;
   }
-  for (Seq seq = core_.applied() + 1; seq <= core_.durable(); ++seq) {
-    const Issued& record = issued_[seq - 1];
-    if (world_.NoRoomFor(record.header)) {
-      if (!ChangesNames(record.header.op)) {
-        // No caller waits for it any more: acknowledged data stays in the log.
-        return core_.OnApplyFailed(absl::ResourceExhaustedError("no room to apply a record"));
+  std::vector<RecordRef> batch;
+  Work work;
+  for (core_.NextToApply(&batch); !batch.empty(); core_.NextToApply(&batch)) {
+    for (const RecordRef& record : batch) {
+      if (const absl::Status failed = ApplyOne(*record); !failed.ok()) {
+        return core_.Feed(world_.now(), input::ApplyFailed{failed}, work);
       }
-      refused_.push_back(seq);
-    } else if (world_.ApplyFails()) {
-      fs_.ApplyPart(record.header, record.body, world_.random());
-      apply_failed_ = true;
-      return core_.OnApplyFailed(absl::InternalError("EIO when a record was applied"));
-    } else {
-      SALIUS_CHECK_OK(fs_.Apply(record.header, record.body));
+      core_.Feed(world_.now(), input::Applied{record->seq()}, work);
     }
-    mark_.Store(seq);
-    core_.OnApplied(seq);
   }
+}
+
+bool Primary::OneIsAwaited() const {
+  for (Seq seq = core().applied() + 1; seq <= core().durable(); ++seq) {
+    if (!IsDataOp(core_.RecordAt(seq)->header().op)) return true;
+  }
+  return false;
+}
+
+absl::Status Primary::ApplyOne(const Record& record) {
+  const RecordHeader& header = record.header();
+  if (world_.NoRoomFor(header)) {
+    if (!ChangesNames(header.op)) {
+      // No caller waits for it any more: acknowledged data stays in the log.
+      return absl::ResourceExhaustedError("no room to apply a record");
+    }
+    refused_.push_back(header.seq);
+  } else if (world_.ApplyFails()) {
+    fs_.ApplyPart(header, record.body(), world_.random());
+    apply_failed_ = true;
+    return absl::InternalError("EIO when a record was applied");
+  } else {
+    SALIUS_CHECK_OK(fs_.Apply(header, record.body()));
+  }
+  mark_.Store(header.seq);
+  return absl::OkStatus();
 }
 
 void Primary::OnBulkSyncFailed() {
   mark_.SyncBegins();
   mark_.SyncEnds(false);
-  core_.OnApplyFailed(absl::InternalError("fdatasync: EIO"));
-  Drain();
+  Feed(input::ApplyFailed{absl::InternalError("fdatasync: EIO")});
 }
 
 void Primary::Die() {
@@ -284,56 +293,28 @@ void Primary::Die() {
     fs_.FailSync(fs_.changes(), world_.random());
     disk_->Complain();
   }
-  if (!core_.failure().ok()) return;
-  const Seq left = core_.durable() - core_.applied();
-  const Seq last = core_.applied() + world_.random().Below(left + 1);
-  for (Seq seq = core_.applied() + 1; seq <= last; ++seq) {
-    const Issued& record = issued_[seq - 1];
-    if (!IsDataOp(record.header.op) || world_.NoRoomFor(record.header)) return;
-    SALIUS_CHECK_OK(fs_.Apply(record.header, record.body));
+  if (!core().failure().ok()) return;
+  const Seq left = core().durable() - core().applied();
+  const Seq last = core().applied() + world_.random().Below(left + 1);
+  for (Seq seq = core().applied() + 1; seq <= last; ++seq) {
+    const Record& record = *core_.RecordAt(seq);
+    if (!IsDataOp(record.header().op) || world_.NoRoomFor(record.header())) return;
+    SALIUS_CHECK_OK(fs_.Apply(record.header(), record.body()));
   }
 }
 
-void Primary::Drain() {
-  while (true) {
-    const Replicator::Outputs out = core_.TakeOutputs();
-    for (const Replicator::SendRange& range : out.sends) Send(range);
-    for (int i = 0; i < static_cast<int>(config_.replicas.size()); ++i) {
-      if (out.probes & (1u << i)) {
-        SendPacked(i, {});
-      }
-    }
-    for (const Replicator::OpenRequest& open : out.opens) {
-      world_.OpenSession(open.replica, epoch_, session_, open.base);
-    }
-    if (out.note) StartNote(*out.note);
-    if (out.start_sync) {
-      const Seq before = core_.applied();
-      const uint64_t changes = fs_.changes();
-      if (disk_ != nullptr) {
-        const bool fails = world_.SyncFails();
-        mark_.SyncBegins();
-        syncing_ = changes;
-        world_.At(world_.DiskTime(), [this, before, changes, fails] {
-          if (disk_ == nullptr) return;
-          syncing_.reset();
-          if (fails) {
-            fs_.FailSync(changes, world_.random());
-          } else {
-            fs_.SyncUpTo(changes);
-          }
-          mark_.SyncEnds(!fails);
-          core_.OnSynced(world_.now(), before,
-                         fails ? absl::InternalError("syncfs: EIO") : absl::OkStatus());
-          Drain();
-        });
-      }
-    }
-    if (out.cut) cut_ = *out.cut;
-    if (out.stable_wanted || out.cut) StartStable();
-    ApplyDurable(/*few_too=*/false);
-    if (!out.durable_advanced && !out.note && out.sends.empty() && !out.start_sync) return;
+void Primary::Do(Work& work) {
+  for (const SendJob& job : work.jobs) Send(job);
+  for (const Replicator::OpenRequest& open : work.opens) {
+    world_.OpenSession(open.replica, epoch(), session(), open.base);
   }
+  for (Waiters::Callback& waiter : work.done) std::move(waiter.done)(absl::OkStatus());
+  for (Waiters::Callback& waiter : work.failed) std::move(waiter.done)(work.why);
+  if (work.note) StartNote(*work.note);
+  if (work.start_sync) StartSync();
+  if (work.cut) cut_ = work.cut;
+  if (work.stable_wanted || work.cut) StartStable();
+  ApplyDurable(/*few_too=*/false);
 }
 
 }  // namespace salius::sim

@@ -1,7 +1,7 @@
-// One simulated session: the shipping replicator, stable log and state file. Events on simulated
-// time drive them as the threads of client/session/pipeline do. Every blocking call of the pipeline
-// (an append, a note, a sync) is a job here. It takes effect when it starts and comes back later,
-// so that a crash can come in between.
+// One simulated session: the shipping session core, stable log and state file, with simulated I/O
+// around them. Events on simulated time take the place of the pipeline's threads. Every blocking
+// call (an append, a note, a sync) is a job here. It takes effect when it starts and comes back
+// later, so that a crash can come in between.
 //
 // Threads: one.
 #pragma once
@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "absl/types/span.h"
-#include "client/session/replicator.h"
+#include "client/session/session_core.h"
 #include "common/random.h"
 #include "log/applied_mark.h"
 #include "log/record.h"
@@ -61,14 +61,6 @@ struct Opening {
 
 class Primary {
  public:
-  // A record that this session issued, kept for the judge. `encoded[i]` is the record of seq i + 1.
-  struct Issued {
-    RecordHeader header;
-    std::string body;
-    std::string encoded;
-    int64_t time = 0;  // of the primary's clock
-  };
-
   // Notes the new session; the disk must be clean. INTERNAL and other errors when the disk fails.
   static absl::StatusOr<std::unique_ptr<Primary>> Start(World& world, Disk& disk, FsModel& fs,
                                                         const VolumeConfig& config,
@@ -76,7 +68,7 @@ class Primary {
 
   bool CanIssue(size_t body_bytes) const;
   // Stamps one record and starts to replicate it; returns its seq.
-  Seq Issue(RecordHeader draft, std::string body, SendWhen when = SendWhen::kNow);
+  Seq Issue(const RecordHeader& draft, std::string body, SendWhen when = SendWhen::kNow);
   void OnDatagram(int replica, std::string_view datagram);
   void OnOpened(int replica, Seq base, const absl::StatusOr<Opening>& opened);
   void Tick();
@@ -90,11 +82,14 @@ class Primary {
   // requests.
   void OnBulkSyncFailed();
 
-  const Replicator& core() const { return core_; }
-  Epoch epoch() const { return epoch_; }
-  uint64_t session() const { return session_; }
-  const std::deque<Issued>& issued() const { return issued_; }
-  FileId NewFileId() { return next_file_id_++; }
+  const Replicator& core() const { return core_.policy(); }
+  Epoch epoch() const { return core_.key().epoch; }
+  uint64_t session() const { return core_.key().session; }
+  // Returns when a record was issued, by the primary's clock.
+  int64_t IssuedAt(Seq seq) const { return issue_times_[seq - 1]; }
+  FileId NewFileId();
+  // Returns whether a callback came before its record was durable.
+  bool told_too_early() const { return told_too_early_; }
   int mode_changes() const { return mode_changes_; }
   // Returns whether a record met EIO when it was applied.
   bool apply_failed() const { return apply_failed_; }
@@ -105,16 +100,19 @@ class Primary {
  private:
   Primary(World& world, Disk& disk, FsModel& fs, const VolumeConfig& config, uint64_t session,
           StateFile state, StableLog stable, AppliedMark mark);
-  void Drain();
-  void StartNote(const Note& note);
+  // Feeds one input, and does what follows.
+  void Feed(const Input& input);
+  void Do(Work& work);
+  void StartNote(const VolumeState& note);
+  void StartSync();
   void StartStable();
-  void Send(const Replicator::SendRange& range);
-  // Sends `records` to a replica; none: a probe.
-  void SendPacked(int replica, absl::Span<const RecordBytes> records);
-  FrameHeader Frame() const;
+  void Send(const SendJob& job);
   // Applies durable records as the pipeline does. It leaves a few writes for later ones, but no
   // record that a caller awaits, unless `few_too`.
   void ApplyDurable(bool few_too);
+  bool OneIsAwaited() const;
+  // Returns the error that fails the volume.
+  absl::Status ApplyOne(const Record& record);
   // Runs `work` now as a job on the disk and `done` when it comes back.
   void Job(std::function<absl::Status()> work, std::function<void(absl::Status)> done);
 
@@ -122,20 +120,14 @@ class Primary {
   Disk* disk_;
   FsModel& fs_;
   const VolumeConfig config_;
-  const uint64_t session_;
   StateFile state_;
   StableLog stable_;
   AppliedMark mark_;
   // The changes of the file system that a running sync will cover.
   std::optional<uint64_t> syncing_;
-  Epoch epoch_ = 0;
-  VolumeState opened_;
-  FileId next_file_id_ = 0;
-  uint64_t last_timestamp_ = 0;
-  const OwnedWindow window_;
-  Replicator core_;
-  std::deque<Issued> issued_;
-  bool stable_busy_ = false, apply_failed_ = false;
+  SessionCore core_;
+  std::deque<int64_t> issue_times_;  // of every record
+  bool stable_busy_ = false, apply_failed_ = false, told_too_early_ = false;
   std::optional<Seq> cut_;
   std::vector<Seq> refused_;
   Mode last_mode_ = Mode::kLocal;
