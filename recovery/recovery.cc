@@ -19,7 +19,6 @@
 #include "recovery/agree/merge.h"
 #include "recovery/agree/pin.h"
 #include "recovery/replay/commit.h"
-#include "recovery/replay/refusal.h"
 #include "recovery/replay/replay.h"
 #include "recovery/replay/replay_plan.h"
 #include "recovery/replay/replay_target.h"
@@ -120,10 +119,10 @@ class Run {
       SALIUS_RETURN_IF_ERROR(PinDecision(stable));
     }
     Enter("replay");
-    SALIUS_ASSIGN_OR_RETURN(
-        plan, ReplayWhatIsAccepted(decided_, &report_, [this](const ReplayPlan& accepted) {
-          return target().Replay(context_, accepted);
-        }));
+    SALIUS_ASSIGN_OR_RETURN(plan,
+                            ReplayRecords(decided_, &report_, [this](const ReplayPlan& accepted) {
+                              return target().Replay(context_, accepted);
+                            }));
     Enter("sync");
     context_.progress({"sync", 0, 0, ""});
     SALIUS_RETURN_IF_ERROR(target().Sync(context_));

@@ -3,21 +3,16 @@
 #include <errno.h>
 
 #include <string>
-#include <utility>
 
 #include "absl/strings/cord.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "common/check.h"
 #include "common/file.h"
-#include "common/log.h"
 #include "storage/fs_calls.h"
 
 namespace salius::recovery {
 namespace {
 
-constexpr char kLeaveOut[] = "salius.leave-out";
 // With this much free space the disk is not full.
 constexpr uint64_t kRoomBytes = uint64_t{1} << 20;
 constexpr uint64_t kRoomInodes = 16;
@@ -28,13 +23,6 @@ absl::Status WithText(const absl::Status& error, const std::string& text) {
   error.ForEachPayload(
       [&](absl::string_view url, const absl::Cord& value) { result.SetPayload(url, value); });
   return result;
-}
-
-std::optional<Seq> SeqToLeaveOut(const absl::Status& error) {
-  const auto payload = error.GetPayload(kLeaveOut);
-  Seq seq = 0;
-  if (!payload.has_value() || !absl::SimpleAtoi(std::string(*payload), &seq)) return std::nullopt;
-  return seq;
 }
 
 }  // namespace
@@ -62,14 +50,6 @@ bool RefusedForGood(const absl::Status& error, int fd, Change change) {
       return false;
   }
 }
-
-absl::Status LeaveOut(const absl::Status& error, Seq seq) {
-  absl::Status result = error;
-  result.SetPayload(kLeaveOut, absl::Cord(absl::StrCat(seq)));
-  return result;
-}
-
-bool SaysLeaveOut(const absl::Status& error) { return SeqToLeaveOut(error).has_value(); }
 
 absl::Status Explain(const absl::Status& error, const std::string& what, int fd) {
   if (error.ok()) return error;
@@ -103,28 +83,8 @@ absl::Status Explain(const absl::Status& error, const std::string& what, int fd)
   return WithText(error, text);
 }
 
-absl::StatusOr<ReplayPlan> ReplayWhatIsAccepted(
-    absl::Span<const RecordView* const> records, RecoveryReport* report,
-    const std::function<absl::Status(const ReplayPlan&)>& replay) {
-  absl::flat_hash_set<Seq> left_out;
-  const RecoveryReport before = *report;
-  while (true) {
-    SALIUS_ASSIGN_OR_RETURN(ReplayPlan plan, PlanReplay(records, left_out));
-    const absl::Status replayed = replay(plan);
-    const std::optional<Seq> refused = SeqToLeaveOut(replayed);
-    if (!refused.has_value() || !left_out.insert(*refused).second) {
-      SALIUS_RETURN_IF_ERROR(replayed);
-      return plan;
-    }
-    // Count each change once, in the last attempt; objects moved and ballast used stay so.
-    RecoveryReport again = before;
-    again.lost_and_found = std::move(report->lost_and_found);
-    again.ballast_used = report->ballast_used;
-    again.refused = std::move(report->refused);
-    *report = std::move(again);
-    report->refused.push_back(absl::StrFormat("record %d: %s", *refused, replayed.message()));
-    SLOG_WARN("left out, as it was refused to its caller: {}", report->refused.back());
-  }
+std::string LeftOutText(Seq seq, const absl::Status& error) {
+  return absl::StrFormat("record %d: %s", seq, error.message());
 }
 
 }  // namespace salius::recovery

@@ -4,23 +4,17 @@
 // outcome; for a name, the locks of its directories. After a refusal it holds the lock until the
 // cancel is durable; only then does the caller get the error. So a refused change without a cancel
 // is the last one of its object or directories, and no caller can have received success for it.
-// Recovery may leave it out, and begins again without it.
+// Recovery may leave it out (ReplayResult::LeaveOut), and begins again without it.
 //
 // It does so only for refusals that are permanent (too many links, no room among an inode's
 // attributes). An obstacle that a user may remove (chattr +i, a quota, a full disk) stops recovery,
 // which runs again later.
 #pragma once
 
-#include <functional>
-#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
-#include "absl/types/span.h"
-#include "log/record.h"
-#include "recovery/replay/replay_plan.h"
-#include "recovery/report.h"
+#include "common/ids.h"
 
 namespace salius::recovery {
 
@@ -35,17 +29,10 @@ enum class Change {
 };
 bool RefusedForGood(const absl::Status& error, int fd, Change change);
 
-// Returns the error with the request to leave record `seq` out; returns whether it has one.
-absl::Status LeaveOut(const absl::Status& error, Seq seq);
-bool SaysLeaveOut(const absl::Status& error);
-
 // Returns the error with `what`, the path of `fd` (negative: none), and the remedy.
 absl::Status Explain(const absl::Status& error, const std::string& what, int fd);
 
-// Plans `records` and calls `replay` with the plan, again without each record that it wants left
-// out. Returns the plan that was carried out. The report has the records left out.
-absl::StatusOr<ReplayPlan> ReplayWhatIsAccepted(
-    absl::Span<const RecordView* const> records, RecoveryReport* report,
-    const std::function<absl::Status(const ReplayPlan&)>& replay);
+// Returns the report's line about record `seq`, which was left out because of `error`.
+std::string LeftOutText(Seq seq, const absl::Status& error);
 
 }  // namespace salius::recovery

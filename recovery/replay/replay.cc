@@ -6,11 +6,13 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/check.h"
 #include "common/file_system.h"
+#include "common/log.h"
 #include "recovery/replay/refusal.h"
 #include "recovery/replay/replay_data.h"
 #include "recovery/replay/replay_names.h"
@@ -47,13 +49,24 @@ absl::StatusOr<MadeRoom> MakeRoomFor(const ReplayContext& context, const ReplayP
   return MakeRoom(context, plan, objects);
 }
 
-absl::Status ReplayAll(const ReplayContext& context, const ReplayPlan& plan, Objects* objects) {
+ReplayResult ReplayAll(const ReplayContext& context, const ReplayPlan& plan) {
+  Objects objects(context.root_fd, context.salius_fd);
   SALIUS_RETURN_IF_ERROR(
-      WithSpace(context, [&] { return LocateAll(context, plan, /*give_ids=*/true, objects); }));
-  SALIUS_RETURN_IF_ERROR(CheckMissing(context, plan, *objects));
-  SALIUS_RETURN_IF_ERROR(RebuildMissing(context, plan, objects));
-  SALIUS_RETURN_IF_ERROR(ReplayData(context, plan, *objects));
-  return ReplayNames(context, plan, *objects);
+      WithSpace(context, [&] { return LocateAll(context, plan, /*give_ids=*/true, &objects); }));
+  SALIUS_RETURN_IF_ERROR(CheckMissing(context, plan, objects));
+  SALIUS_RETURN_UNLESS_DONE(RebuildMissing(context, plan, &objects));
+  SALIUS_RETURN_UNLESS_DONE(ReplayData(context, plan, objects));
+  return ReplayNames(context, plan, objects);
+}
+
+// Sets the report back to `before` an attempt, so that the next attempt counts each change once.
+// Objects that the attempt moved, the ballast that it used and records left out stay reported.
+void CountAgain(const RecoveryReport& before, RecoveryReport* report) {
+  RecoveryReport again = before;
+  again.lost_and_found = std::move(report->lost_and_found);
+  again.ballast_used = report->ballast_used;
+  again.refused = std::move(report->refused);
+  *report = std::move(again);
 }
 
 // Returns the path of an object on the disk; "" when no name leads to it.
@@ -148,26 +161,36 @@ absl::Status CheckReplay(const ReplayContext& context, const ReplayPlan& plan) {
   return CheckMissing(context, plan, objects);
 }
 
-absl::Status Replay(const ReplayContext& context, const ReplayPlan& plan) {
+ReplayResult Replay(const ReplayContext& context, const ReplayPlan& plan) {
   const RecoveryReport before = *context.report;
-  const auto replay = [&] {
-    Objects objects(context.root_fd, context.salius_fd);
-    return ReplayAll(context, plan, &objects);
-  };
-  const absl::Status replayed = replay();
-  if (!absl::IsResourceExhausted(replayed) || SaysLeaveOut(replayed)) return replayed;
+  const ReplayResult replayed = ReplayAll(context, plan);
+  if (replayed.kind() != ReplayResult::Kind::kNoRoom) return replayed;
   // The session may have counted on the room of files that it had removed and cut off, which this
   // disk still has.
   SALIUS_ASSIGN_OR_RETURN(const MadeRoom made, MakeRoomFor(context, plan));
   if (made.names + made.files == 0) return replayed;
   SALIUS_RETURN_IF_ERROR(FsyncFd(context.salius_fd));  // as FreeBallast
-  // Count each change once, in the second attempt.
-  RecoveryReport again = before;
-  again.lost_and_found = std::move(context.report->lost_and_found);
-  again.ballast_used = context.report->ballast_used;
-  again.names_removed += made.names;
-  *context.report = std::move(again);
-  return replay();
+  CountAgain(before, context.report);
+  context.report->names_removed += made.names;
+  return ReplayAll(context, plan);
+}
+
+absl::StatusOr<ReplayPlan> ReplayRecords(
+    absl::Span<const RecordView* const> records, RecoveryReport* report,
+    const std::function<ReplayResult(const ReplayPlan&)>& attempt) {
+  absl::flat_hash_set<Seq> left_out;
+  const RecoveryReport before = *report;
+  while (true) {
+    SALIUS_ASSIGN_OR_RETURN(ReplayPlan plan, PlanReplay(records, left_out));
+    const ReplayResult result = attempt(plan);
+    if (result.kind() != ReplayResult::Kind::kLeaveOut || !left_out.insert(result.seq()).second) {
+      SALIUS_RETURN_IF_ERROR(result.status());
+      return plan;
+    }
+    CountAgain(before, report);
+    report->refused.push_back(LeftOutText(result.seq(), result.status()));
+    SLOG_WARN("left out, as it was refused to its caller: {}", report->refused.back());
+  }
 }
 
 }  // namespace salius::recovery

@@ -6,7 +6,8 @@
 //   4. bring the names to their state at T
 //
 // Where there is no room for that, objects that T does not have are removed first, and replay
-// begins again. Nothing is synced here; the caller does that.
+// begins again. Where the file system refuses a record for good, replay begins again without it.
+// Nothing is synced here; the caller does that.
 //
 // Invariants
 // - No object that T leaves bound ever loses its last name. Files get a hidden link in .salius/tmp
@@ -22,10 +23,13 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "common/ext4_watch.h"
 #include "common/file.h"
 #include "recovery/replay/objects.h"
 #include "recovery/replay/replay_plan.h"
+#include "recovery/replay/replay_result.h"
 #include "recovery/report.h"
 
 namespace salius::recovery {
@@ -43,11 +47,18 @@ struct ReplayContext {
   Ext4Watch* ext4 = nullptr;  // of the backing file system; null: it is not watched
 };
 
+// Plans `records` and calls `attempt` with the plan, once more without each record that it wants to
+// leave out. Returns the plan that was carried out. The report has the records left out, and counts
+// each change once. Errors: those of PlanReplay() and of `attempt`.
+absl::StatusOr<ReplayPlan> ReplayRecords(
+    absl::Span<const RecordView* const> records, RecoveryReport* report,
+    const std::function<ReplayResult(const ReplayPlan&)>& attempt);
+
 // Carries out the plan. Errors: DATA_LOSS when the disk lacks an object that T needs and the log
 // cannot rebuild (only adopted ids were changed then); RESOURCE_EXHAUSTED when the disk is full
 // even without the ballast and without the bytes that T removed and cut off; INTERNAL when the
 // names do not end as planned; the file system's own.
-absl::Status Replay(const ReplayContext& context, const ReplayPlan& plan);
+ReplayResult Replay(const ReplayContext& context, const ReplayPlan& plan);
 
 // Finds out whether Replay can be done at all; changes nothing. Errors: DATA_LOSS as above.
 absl::Status CheckReplay(const ReplayContext& context, const ReplayPlan& plan);

@@ -99,8 +99,8 @@ absl::Status SetMtime(int fd, uint64_t timestamp_ns) {
   return fs::SetTimes(fd, times);
 }
 
-// Decides about a record of the object that failed: returns the error, or asks to leave it out.
-absl::Status Judge(const absl::Status& error, const ObjectPlan& object, Seq seq, Op op, int fd) {
+// Decides about a record of the object that failed: stop, make room, or leave the record out.
+ReplayResult Judge(const absl::Status& error, const ObjectPlan& object, Seq seq, Op op, int fd) {
   const absl::Status told =
       Explain(error, absl::StrFormat("%s: record %d (%s)", Describe(object), seq, OpName(op)), fd);
   bool may_be = false;
@@ -110,7 +110,7 @@ absl::Status Judge(const absl::Status& error, const ObjectPlan& object, Seq seq,
   } else {
     may_be = RefusedForGood(error, fd, op == Op::kSetXattr ? Change::kXattr : Change::kAttribute);
   }
-  return may_be && seq != 0 && seq == object.last_seq ? LeaveOut(told, seq) : told;
+  return may_be && seq != 0 && seq == object.last_seq ? ReplayResult::LeaveOut(told, seq) : told;
 }
 
 absl::Status RunAttr(const ObjectPlan& object, const RecordView& record, int fd) {
@@ -195,7 +195,7 @@ absl::Status RunTruncate(const RecordView& record, bool cut, int fd) {
   return cut ? ApplyData(fd, record.header, record.body()) : absl::OkStatus();
 }
 
-absl::Status RunOps(const ReplayContext& context, const ObjectPlan& object, int fd) {
+ReplayResult RunOps(const ReplayContext& context, const ObjectPlan& object, int fd) {
   WriteRun run(context, fd);
   const std::vector<Ends> ends = EndsAfter(object);
   bool cut = false;
@@ -222,7 +222,7 @@ absl::Status RunOps(const ReplayContext& context, const ObjectPlan& object, int 
   return Explain(run.Flush(), Describe(object), fd);
 }
 
-absl::Status ReplayObject(const ReplayContext& context, const ObjectPlan& object,
+ReplayResult ReplayObject(const ReplayContext& context, const ObjectPlan& object,
                           const Objects& objects) {
   bool has_data = false;
   for (const RecordView* record : object.ops) {
@@ -244,7 +244,7 @@ absl::Status ReplayObject(const ReplayContext& context, const ObjectPlan& object
     status = WithSpace(context, [&] { return ApplyCreated(fd.get(), *object.create); });
   }
   if (!status.ok()) return Explain(status, Describe(object), fd.get());
-  SALIUS_RETURN_IF_ERROR(RunOps(context, object, has_data ? data_fd.get() : fd.get()));
+  SALIUS_RETURN_UNLESS_DONE(RunOps(context, object, has_data ? data_fd.get() : fd.get()));
   Seq refused = 0;
   status = SetXattrs(context, object, fd.get(), &refused);
   if (!status.ok()) return Judge(status, object, refused, Op::kSetXattr, fd.get());
@@ -296,7 +296,7 @@ absl::Status CheckMissing(const ReplayContext& context, const ReplayPlan& plan,
   return absl::OkStatus();
 }
 
-absl::Status RebuildMissing(const ReplayContext& context, const ReplayPlan& plan,
+ReplayResult RebuildMissing(const ReplayContext& context, const ReplayPlan& plan,
                             Objects* objects) {
   std::vector<const ObjectPlan*> rebuild;
   for (const auto& [id, object] : plan.objects) {
@@ -316,7 +316,7 @@ absl::Status RebuildMissing(const ReplayContext& context, const ReplayPlan& plan
     if (!made.ok()) {
       const absl::Status told = Explain(made, Describe(*object), -1);
       return RefusedForGood(made, tmp.get(), Change::kObject) && plan.MayLeaveOutCreate(*object)
-                 ? LeaveOut(told, object->create_seq)
+                 ? ReplayResult::LeaveOut(told, object->create_seq)
                  : told;
     }
     ++context.report->objects_rebuilt;
@@ -325,7 +325,7 @@ absl::Status RebuildMissing(const ReplayContext& context, const ReplayPlan& plan
   return absl::OkStatus();
 }
 
-absl::Status ReplayData(const ReplayContext& context, const ReplayPlan& plan,
+ReplayResult ReplayData(const ReplayContext& context, const ReplayPlan& plan,
                         const Objects& objects) {
   uint64_t told = 0;
   for (const auto& [id, object] : plan.objects) {
@@ -335,8 +335,7 @@ absl::Status ReplayData(const ReplayContext& context, const ReplayPlan& plan,
       continue;
     }
     if (object.ops.empty() && !object.create.has_value()) continue;
-    absl::Status status = ReplayObject(context, object, objects);
-    if (!status.ok()) return status;
+    SALIUS_RETURN_UNLESS_DONE(ReplayObject(context, object, objects));
     if (context.report->bytes_written - told >= (uint64_t{16} << 20)) {
       told = context.report->bytes_written;
       context.progress({"replay", told, plan.data_bytes, "bytes"});

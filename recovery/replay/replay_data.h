@@ -8,6 +8,7 @@
 #include "recovery/replay/objects.h"
 #include "recovery/replay/replay.h"
 #include "recovery/replay/replay_plan.h"
+#include "recovery/replay/replay_result.h"
 
 namespace salius::recovery {
 
@@ -18,13 +19,13 @@ absl::Status CheckMissing(const ReplayContext& context, const ReplayPlan& plan,
 
 // Makes in .salius/tmp every needed object of `plan` that `objects` lacks and whose create record
 // is in the log, and puts it into `objects`.
-absl::Status RebuildMissing(const ReplayContext& context, const ReplayPlan& plan, Objects* objects);
+ReplayResult RebuildMissing(const ReplayContext& context, const ReplayPlan& plan, Objects* objects);
 
 // Whether a later truncate cuts off bytes that the object's records write or allocate.
 bool LosesItsEnd(const ObjectPlan& object);
 
 // Runs the records of every needed object that `objects` has.
-absl::Status ReplayData(const ReplayContext& context, const ReplayPlan& plan,
+ReplayResult ReplayData(const ReplayContext& context, const ReplayPlan& plan,
                         const Objects& objects);
 
 }  // namespace salius::recovery

@@ -31,15 +31,15 @@ class NameReplay {
     for (const auto& [name, binding] : plan.bindings) targets_.insert(binding.target);
   }
 
-  absl::Status Run() {
-    SALIUS_RETURN_IF_ERROR(
+  ReplayResult Run() {
+    SALIUS_RETURN_UNLESS_DONE(
         ForEachName([this](int dirfd, const Entry& entry) { return Displace(dirfd, entry); }));
-    SALIUS_RETURN_IF_ERROR(
+    SALIUS_RETURN_UNLESS_DONE(
         ForEachName([this](int dirfd, const Entry& entry) { return Hide(dirfd, entry); },
                     /*as_session=*/true));
     SALIUS_RETURN_IF_ERROR(HideHomeless());
-    SALIUS_RETURN_IF_ERROR(AttachAll());
-    SALIUS_RETURN_IF_ERROR(
+    SALIUS_RETURN_UNLESS_DONE(AttachAll());
+    SALIUS_RETURN_UNLESS_DONE(
         ForEachName([this](int dirfd, const Entry& entry) { return Remove(dirfd, entry); }));
     SALIUS_RETURN_IF_ERROR(RemoveDeadDirectories());
     SALIUS_RETURN_IF_ERROR(KeepHomeless());
@@ -53,22 +53,22 @@ class NameReplay {
   // `as_session`: the file system can refuse this work for the reasons for which it refused the
   // session's.
   template <typename Work>
-  absl::Status ForEachName(const Work& work, bool as_session = false) {
+  ReplayResult ForEachName(const Work& work, bool as_session = false) {
     auto at = plan_.bindings.begin();
     while (at != plan_.bindings.end()) {
       const FileId dir = at->first.dir;
       absl::StatusOr<UniqueFd> fd = OpenDirectory(dir);
       if (!fd.ok() && !absl::IsNotFound(fd.status())) return fd.status();
       for (; at != plan_.bindings.end() && at->first.dir == dir; ++at) {
-        if (fd.ok())
-          SALIUS_RETURN_IF_ERROR(Judge(work(fd->get(), *at), fd->get(), *at, as_session));
+        if (!fd.ok()) continue;
+        SALIUS_RETURN_UNLESS_DONE(Judge(work(fd->get(), *at), fd->get(), *at, as_session));
       }
     }
     return absl::OkStatus();
   }
 
-  // Decides about work on a name that failed: returns the error, or asks to leave the record out.
-  absl::Status Judge(const absl::Status& error, int dirfd, const Entry& entry,
+  // Decides about work on a name: done, stop, make room, or leave the record out.
+  ReplayResult Judge(const absl::Status& error, int dirfd, const Entry& entry,
                      bool as_session) const {
     if (error.ok()) return error;
     const absl::Status told = Explain(
@@ -87,7 +87,7 @@ class NameReplay {
     }
     return as_session && last &&
                    RefusedForGood(error, dirfd, made ? Change::kNewName : Change::kName)
-               ? LeaveOut(told, seq)
+               ? ReplayResult::LeaveOut(told, seq)
                : told;
   }
 
@@ -240,7 +240,7 @@ class NameReplay {
   }
 
   // Attaches directories, each after its parent at T, and then files.
-  absl::Status AttachAll() {
+  ReplayResult AttachAll() {
     absl::flat_hash_set<FileId> attached;  // by a touched name
     for (const auto& [name, binding] : plan_.bindings) {
       if (objects_.Has(name.dir) && Enforceable(binding) && binding.target != kNoFileId &&
@@ -263,7 +263,7 @@ class NameReplay {
       const FileId dir = ready.front();
       ready.pop_front();
       if (attached.contains(dir)) --waiting;
-      SALIUS_RETURN_IF_ERROR(AttachDirectoriesIn(dir, &ready));
+      SALIUS_RETURN_UNLESS_DONE(AttachDirectoriesIn(dir, &ready));
     }
     if (waiting != 0) {
       return absl::InternalError("replay: directories that are inside each other");
@@ -273,7 +273,7 @@ class NameReplay {
 
   // Attaches the directories in `dir`, in the order of their records. AttachFiles uses that order
   // too: where not all have room, the last one was refused.
-  absl::Status AttachDirectoriesIn(FileId dir, std::deque<FileId>* ready) {
+  ReplayResult AttachDirectoriesIn(FileId dir, std::deque<FileId>* ready) {
     std::vector<const Entry*> entries;
     for (auto at = plan_.bindings.lower_bound({dir, ""});
          at != plan_.bindings.end() && at->first.dir == dir; ++at) {
@@ -286,7 +286,7 @@ class NameReplay {
     return AttachInOrder(std::move(entries));
   }
 
-  absl::Status AttachFiles() {
+  ReplayResult AttachFiles() {
     std::vector<const Entry*> entries;
     for (const Entry& entry : plan_.bindings) {
       const FileId target = entry.second.target;
@@ -296,7 +296,7 @@ class NameReplay {
     return AttachInOrder(std::move(entries));
   }
 
-  absl::Status AttachInOrder(std::vector<const Entry*> entries) {
+  ReplayResult AttachInOrder(std::vector<const Entry*> entries) {
     std::stable_sort(entries.begin(), entries.end(),
                      [](const Entry* a, const Entry* b) { return a->second.seq < b->second.seq; });
     FileId dir = kNoFileId;
@@ -307,8 +307,8 @@ class NameReplay {
         SALIUS_ASSIGN_OR_RETURN(dirfd, OpenDirectory(name.dir));
         dir = name.dir;
       }
-      SALIUS_RETURN_IF_ERROR(Judge(Attach(dirfd.get(), name.name, binding.target), dirfd.get(),
-                                   *entry, /*as_session=*/true));
+      SALIUS_RETURN_UNLESS_DONE(Judge(Attach(dirfd.get(), name.name, binding.target), dirfd.get(),
+                                      *entry, /*as_session=*/true));
     }
     return absl::OkStatus();
   }
@@ -400,7 +400,7 @@ class NameReplay {
 
 }  // namespace
 
-absl::Status ReplayNames(const ReplayContext& context, const ReplayPlan& plan,
+ReplayResult ReplayNames(const ReplayContext& context, const ReplayPlan& plan,
                          const Objects& objects) {
   if (plan.bindings.empty()) return absl::OkStatus();
   SALIUS_ASSIGN_OR_RETURN(UniqueFd tmp, OpenSaliusDir(context.salius_fd, kTmpDirName));

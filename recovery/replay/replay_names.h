@@ -19,16 +19,16 @@
 // Threads: not thread safe.
 #pragma once
 
-#include "absl/status/status.h"
 #include "recovery/replay/objects.h"
 #include "recovery/replay/replay.h"
 #include "recovery/replay/replay_plan.h"
+#include "recovery/replay/replay_result.h"
 
 namespace salius::recovery {
 
 // Carries out the names. Errors: INTERNAL when a name did not end as planned; RESOURCE_EXHAUSTED;
 // the file system's own.
-absl::Status ReplayNames(const ReplayContext& context, const ReplayPlan& plan,
+ReplayResult ReplayNames(const ReplayContext& context, const ReplayPlan& plan,
                          const Objects& objects);
 
 }  // namespace salius::recovery

@@ -16,7 +16,7 @@ class FileSystemTarget : public ReplayTarget {
   absl::Status Check(const ReplayContext& context, const ReplayPlan& plan) override {
     return CheckReplay(context, plan);
   }
-  absl::Status Replay(const ReplayContext& context, const ReplayPlan& plan) override {
+  ReplayResult Replay(const ReplayContext& context, const ReplayPlan& plan) override {
     return recovery::Replay(context, plan);
   }
   absl::Status Sync(const ReplayContext& context) override {

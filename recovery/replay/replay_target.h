@@ -6,6 +6,7 @@
 #include "absl/status/status.h"
 #include "recovery/replay/replay.h"
 #include "recovery/replay/replay_plan.h"
+#include "recovery/replay/replay_result.h"
 #include "storage/volume_config.h"
 
 namespace salius::recovery {
@@ -15,7 +16,7 @@ class ReplayTarget {
   virtual ~ReplayTarget() = default;
   // Do the same as CheckReplay() and Replay() in recovery/replay/replay.h.
   virtual absl::Status Check(const ReplayContext& context, const ReplayPlan& plan) = 0;
-  virtual absl::Status Replay(const ReplayContext& context, const ReplayPlan& plan) = 0;
+  virtual ReplayResult Replay(const ReplayContext& context, const ReplayPlan& plan) = 0;
   // Brings everything that was replayed to the disk; on OK it is there.
   virtual absl::Status Sync(const ReplayContext& context) = 0;
   // Removes the files that a clean volume does not need and makes room for the next recovery.

@@ -237,8 +237,8 @@ absl::Status FsModel::Check(const recovery::ReplayContext&, const recovery::Repl
   return absl::OkStatus();
 }
 
-absl::Status FsModel::Replay(const recovery::ReplayContext& context,
-                             const recovery::ReplayPlan& plan) {
+recovery::ReplayResult FsModel::Replay(const recovery::ReplayContext& context,
+                                       const recovery::ReplayPlan& plan) {
   absl::Status status = Check(context, plan);
   for (auto at = plan.objects.begin(); status.ok() && at != plan.objects.end(); ++at) {
     const auto& [id, object] = *at;

@@ -73,8 +73,8 @@ class FsModel : public recovery::ReplayTarget {
 
   absl::Status Check(const recovery::ReplayContext& context,
                      const recovery::ReplayPlan& plan) override;
-  absl::Status Replay(const recovery::ReplayContext& context,
-                      const recovery::ReplayPlan& plan) override;
+  recovery::ReplayResult Replay(const recovery::ReplayContext& context,
+                                const recovery::ReplayPlan& plan) override;
   absl::Status Sync(const recovery::ReplayContext& context) override;
   void CleanUp(const recovery::ReplayContext& context, const VolumeConfig& config) override;
 

@@ -3,7 +3,6 @@
 
 #include <string>
 
-#include "recovery/replay/refusal.h"
 #include "recovery/replay/replay.h"
 #include "storage/apply.h"
 #include "storage/fs_calls.h"
@@ -51,11 +50,11 @@ class Tree {
     const std::vector<const RecordView*> records = PointersTo(set);
     SALIUS_CHECK_OK(PlanReplay(records));
     report = RecoveryReport();
-    return ReplayWhatIsAccepted(records, &report,
-                                [this](const ReplayPlan& plan) { return RunPlan(plan); })
+    return ReplayRecords(records, &report, [this](const ReplayPlan& plan) { return Attempt(plan); })
         .status();
   }
-  absl::Status RunPlan(const ReplayPlan& plan) {
+  absl::Status RunPlan(const ReplayPlan& plan) { return Attempt(plan).status(); }
+  ReplayResult Attempt(const ReplayPlan& plan) {
     ReplayContext context;
     context.root_fd = root_.get();
     context.salius_fd = salius_.get();
