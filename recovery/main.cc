@@ -74,9 +74,10 @@ int Main(const std::vector<std::string>& arguments) {
   options.on_progress = [&bar](const RecoveryProgress& progress) { bar.Show(progress); };
 
   const absl::Status lifted = LiftFileSizeLimit();
+  // R3, R5, R7: refused where the lock is held, or a part of `.salius` is missing or another's.
   absl::StatusOr<VolumeDir> dir = lifted.ok() ? VolumeDir::Open(line->backing, /*lock=*/true)
                                               : absl::StatusOr<VolumeDir>(lifted);
-  // Claim before any replica is asked: the directory may be a copy of a volume that is mounted
+  // R4: claim before any replica is asked. The directory may be a copy of a volume that is mounted
   // here.
   if (dir.ok()) {
     if (const absl::Status claimed = ClaimOnThisHost(*dir); !claimed.ok()) dir = claimed;

@@ -55,7 +55,7 @@ absl::StatusOr<Answer> AnswerFrom(const std::string& address,
 }
 
 absl::Status CheckChunk(const std::string& address, const control::FetchResponse& message) {
-  if (Crc32c(AsBytes(message.records())) == message.crc32c()) return absl::OkStatus();
+  if (Crc32c(AsBytes(message.records())) == message.crc32c()) return absl::OkStatus();  // R37
   return absl::DataLossError(
       absl::StrFormat("replica %s: a chunk of records arrived damaged", address));
 }

@@ -66,7 +66,7 @@ class PeerFetch {
       const Seq before = after_;
       out_->status = OneStream(timeout_ms);
       if (out_->status.ok()) return;
-      idle = after_ > before ? 0 : idle + 1;
+      idle = after_ > before ? 0 : idle + 1;  // R35
       if (enough_ || idle >= request_.attempts || absl::IsDataLoss(out_->status)) return;
       if (idle > 0) absl::SleepFor(kPause);
     }
@@ -81,7 +81,7 @@ class PeerFetch {
         request_.volume, request_.epoch, after_, timeout_ms,
         [&](uint64_t count, Incarnation incarnation) {
           expected = count;
-          if (incarnation == peer_->answer->incarnation) return absl::OkStatus();
+          if (incarnation == peer_->answer->incarnation) return absl::OkStatus();  // R38
           return absl::DataLossError(absl::StrFormat(
               "replica %s: lost its memory since it was asked what it holds", peer_->address));
         },
@@ -94,7 +94,7 @@ class PeerFetch {
         });
     if (cut_short && after_ < enough_at_) return absl::CancelledError("not waited for any longer");
     if (!status.ok() || cut_short) return status;
-    if (received < expected) {
+    if (received < expected) {  // R35
       return absl::UnavailableError(
           absl::StrFormat("replica %s: the stream ended after %d of %d records", peer_->address,
                           received, expected));
@@ -105,13 +105,13 @@ class PeerFetch {
   absl::Status Take(std::string chunk, uint64_t* received) {
     RecordSet set;
     absl::Status added = set.Add(std::move(chunk));
-    if (!added.ok()) {
+    if (!added.ok()) {  // R37
       return absl::DataLossError(
           absl::StrFormat("replica %s: %s", peer_->address, added.message()));
     }
     bool news = false;
     for (const RecordView& record : set.views()) {
-      if (record.header.epoch != request_.epoch || record.seq() <= after_) {
+      if (record.header.epoch != request_.epoch || record.seq() <= after_) {  // R37
         return absl::DataLossError(
             absl::StrFormat("replica %s: record %d of epoch %d was not asked for", peer_->address,
                             record.seq(), record.header.epoch));
@@ -163,7 +163,7 @@ class Collection {
     }
   }
 
-  // Asks several replicas at once, each for other pieces, when there is enough to share.
+  // R34: asks several replicas at once, each for other pieces, when there is enough to share.
   void Share() {
     // A replica that holds less than half of the fullest would leave most pieces to the others.
     std::vector<size_t> sharers;
@@ -194,8 +194,8 @@ class Collection {
     }
   }
 
-  // Asks one replica after the other for missing records that it holds: the fullest first, and
-  // those that failed or were too slow last.
+  // R33, R39: asks one replica after the other for missing records that it holds: the fullest
+  // first, and those that failed or were too slow last.
   absl::Status FillIn(const std::function<absl::Status()>& on_peer) {
     std::stable_partition(holders_.begin(), holders_.end(),
                           [this](size_t i) { return collected_[i].status.ok(); });
@@ -291,7 +291,7 @@ class Collection {
       {
         std::unique_lock lock(mutex);
         finished = changed.wait_for(lock, kTellEvery, [&] { return left == 0; });
-        // A replica that stalls is not waited for: the others hold its records too.
+        // R36: a replica that stalls is not waited for: the others hold its records too.
         if (!until.has_value() && left < sharers.size() && next_ >= pieces_.size()) {
           until = Clock::now() + (Clock::now() - began) + kGrace;
         }
@@ -342,9 +342,9 @@ absl::Status CollectAll(const CollectRequest& request, std::vector<Peer>* peers,
     // A replica that names a contiguous seq above its highest contradicts itself: both must be
     // here.
     const Seq highest = std::max(inventory.contiguous, inventory.highest);
-    const Seq upto = mine.status.ok() ? inventory.contiguous : highest;
+    const Seq upto = mine.status.ok() ? inventory.contiguous : highest;  // R39
     mine.complete = !coverage->FirstMissing(before, upto).has_value();
-    if (mine.status.ok() && !mine.complete) {
+    if (mine.status.ok() && !mine.complete) {  // R40
       mine.status = absl::DataLossError(
           absl::StrFormat("replica %s: brought less than it said it holds", (*peers)[i].address));
     }

@@ -30,6 +30,7 @@ struct Run {
 absl::Status CheckEpochs(const Answer& answer, Epoch fence_epoch) {
   const Epoch named = std::max(answer.inventory.epoch, answer.inventory.promised_epoch);
   if (named <= fence_epoch || named - fence_epoch <= kFarthestEpoch) return absl::OkStatus();
+  // R32
   return absl::DataLossError(absl::StrFormat("replica %s: names epoch %d, to which no volume comes",
                                              answer.address, named));
 }
@@ -70,7 +71,7 @@ bool AskOnce(Run* run, Peer* peer) {
 }
 
 void AskUntilAnswered(Run* run, Peer* peer, bool again) {
-  while (!AskOnce(run, peer) && again) {
+  while (!AskOnce(run, peer) && again) {  // R28
     std::unique_lock lock(run->mutex);
     if (!WorthAnotherTry(peer->error)) break;
     if (run->changed.wait_for(lock, kPause, [run] { return run->stop; })) break;
@@ -123,7 +124,7 @@ void FenceAll(const VolumeState& state, const FenceRequest& request,
   std::vector<std::thread> threads;
   threads.reserve(peers->size());
   for (Peer& peer : *peers) {
-    threads.emplace_back(AskUntilAnswered, &run, &peer, needed);
+    threads.emplace_back(AskUntilAnswered, &run, &peer, needed);  // R29: once if none is needed
   }
   SteadyClock::time_point until =
       SteadyClock::now() + std::chrono::milliseconds(request.total_timeout_ms);
@@ -136,6 +137,7 @@ void FenceAll(const VolumeState& state, const FenceRequest& request,
       for (const Peer& peer : *peers) answers += peer.answer.has_value() ? 1 : 0;
       if (needed && !enough && CountQuorum(state, AnswersOf(*peers)).enough()) {
         enough = true;
+        // R28
         until = std::min(until, SteadyClock::now() + std::chrono::milliseconds(request.grace_ms));
       }
       finished = run.running == 0 || SteadyClock::now() >= until;
@@ -162,12 +164,13 @@ absl::Status CheckRefusals(absl::Span<const Peer> peers, Epoch fence_epoch) {
   for (const Peer& peer : peers) {
     if (!peer.refused) continue;
     const Inventory& inventory = peer.answer->inventory;
-    if (inventory.epoch >= fence_epoch || inventory.promised_epoch > fence_epoch) {
+    if (inventory.epoch >= fence_epoch || inventory.promised_epoch > fence_epoch) {  // R31
       return absl::DataLossError(absl::StrFormat(
           "replica %s knows epoch %d, later than this disk's (recovery would use %d); the disk may "
           "have been restored from an older snapshot",
           peer.address, std::max(inventory.epoch, inventory.promised_epoch), fence_epoch));
     }
+    // R30
     return absl::FailedPreconditionError(absl::StrFormat(
         "replica %s has promised epoch %d to another recovery of this volume; if that one ran on "
         "another copy of this disk, the volume may live on there",

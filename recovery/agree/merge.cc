@@ -22,26 +22,26 @@ class Collector {
   absl::Status Take(absl::Span<const RecordView> records, const std::string& source, bool use) {
     for (const RecordView& record : records) {
       const RecordHeader& header = record.header;
-      if (header.volume != input_.volume) {
+      if (header.volume != input_.volume) {  // R48
         return absl::DataLossError(absl::StrFormat("%s holds a record of another volume (%s)",
                                                    source, header.volume.ToString()));
       }
-      if (header.epoch > input_.epoch) {
+      if (header.epoch > input_.epoch) {  // R48, or R31 for a replica's record
         result_->highest_epoch = std::max(result_->highest_epoch, header.epoch);
         if (input_.force) continue;
         return absl::DataLossError(
             absl::StrFormat("%s holds a record of epoch %d, but the state's epoch is %d%s", source,
                             header.epoch, input_.epoch, kSnapshotHint));
       }
-      if (header.epoch < input_.epoch) continue;
-      if (header.checkpoint_mark > input_.checkpoint && !input_.force) {
+      if (header.epoch < input_.epoch) continue;                          // R42
+      if (header.checkpoint_mark > input_.checkpoint && !input_.force) {  // R47
         return absl::DataLossError(absl::StrFormat(
             "%s: record %d was sent when the checkpoint was %d, but the state's checkpoint is %d%s",
             source, header.seq, header.checkpoint_mark, input_.checkpoint, kSnapshotHint));
       }
       result_->durable_mark = std::max(result_->durable_mark, header.durable_mark);
       result_->highest = std::max(result_->highest, header.seq);
-      if (use && header.seq > input_.checkpoint) found_.push_back(&record);
+      if (use && header.seq > input_.checkpoint) found_.push_back(&record);  // R42
     }
     return absl::OkStatus();
   }
@@ -58,8 +58,8 @@ class Collector {
     out.reserve(found_.size());
     for (const RecordView* record : found_) {
       if (out.empty() || out.back()->seq() != record->seq()) {
-        out.push_back(record);
-      } else if (out.back()->encoded() != record->encoded()) {
+        out.push_back(record);  // R43: another one with this seq is dropped
+      } else if (out.back()->encoded() != record->encoded()) {  // R44
         return absl::DataLossError(absl::StrFormat(
             "two different records carry seq %d of epoch %d; one of their holders does not belong "
             "to this volume's history",
@@ -93,18 +93,17 @@ std::vector<std::pair<Seq, Seq>> GapsOf(const std::vector<const RecordView*>& re
 absl::Status CheckInventory(Epoch epoch, Seq checkpoint, const std::string& address,
                             const Inventory& inventory) {
   if (!inventory.known) return absl::OkStatus();
-  if (inventory.epoch > epoch || inventory.promised_epoch > epoch + 1) {
+  if (inventory.epoch > epoch || inventory.promised_epoch > epoch + 1) {  // R31
     return absl::DataLossError(
         absl::StrFormat("replica %s knows epoch %d, but the state's epoch is %d%s", address,
                         std::max(inventory.epoch, inventory.promised_epoch), epoch, kSnapshotHint));
   }
   if (inventory.epoch < epoch) return absl::OkStatus();
   const Seq trimmed = std::max(inventory.trimmed, inventory.checkpoint_mark);
-  if (trimmed > checkpoint) {
+  if (trimmed > checkpoint) {  // R47
     return absl::DataLossError(
         absl::StrFormat("replica %s was notified that all records up to %d are on this disk, but "
-                        "the state's checkpoint "
-                        "is %d%s",
+                        "the state's checkpoint is %d%s",
                         address, trimmed, checkpoint, kSnapshotHint));
   }
   return absl::OkStatus();
@@ -136,10 +135,11 @@ absl::StatusOr<MergeResult> Merge(const MergeInput& input) {
 
   result.missing =
       GapsOf(result.records, input.checkpoint, std::max(result.durable_mark, result.highest));
+  // R45: records above the first gap were not acknowledged, unless a durable mark lies above it.
   result.last = result.missing.empty()
                     ? (result.records.empty() ? input.checkpoint : result.records.back()->seq())
                     : result.missing.front().first - 1;
-  if (result.last < result.durable_mark && !input.force) {
+  if (result.last < result.durable_mark && !input.force) {  // R46
     std::vector<std::pair<Seq, Seq>> lost;
     for (const auto& [first, last] : result.missing) {
       if (first <= result.durable_mark)
@@ -156,7 +156,7 @@ absl::StatusOr<MergeResult> Merge(const MergeInput& input) {
           absl::StrFormat("--until %d lies below the checkpoint %d, which is on the disk",
                           *input.until, input.checkpoint));
     }
-    result.last = std::min(result.last, *input.until);
+    result.last = std::min(result.last, *input.until);  // R49
   }
   result.records.resize(result.last - input.checkpoint);
   return result;
@@ -178,6 +178,7 @@ absl::StatusOr<std::vector<const RecordView*>> RecordsOfDecision(
                               return a->seq() == b->seq() && a->encoded() == b->encoded();
                             }),
                 records.end());
+  // R11
   if (records.size() != decision.count || decision.count != decision.last - decision.checkpoint ||
       DigestOf(records) != decision.digest) {
     return absl::DataLossError(absl::StrFormat(
@@ -192,13 +193,13 @@ absl::StatusOr<std::optional<Decision>> FindDecision(Epoch epoch,
                                                      absl::Span<const Decision> decisions) {
   std::optional<Decision> found;
   for (const Decision& decision : decisions) {
-    if (decision.epoch > epoch) {
+    if (decision.epoch > epoch) {  // R12
       return absl::DataLossError(absl::StrFormat(
           "the stable log holds a decision for epoch %d, but the state's epoch is %d%s",
           decision.epoch, epoch, kSnapshotHint));
     }
     if (decision.epoch < epoch) continue;
-    if (found.has_value() && !(*found == decision)) {
+    if (found.has_value() && !(*found == decision)) {  // R12
       return absl::DataLossError(
           absl::StrFormat("the stable log holds two different decisions for epoch %d", epoch));
     }

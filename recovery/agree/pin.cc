@@ -28,7 +28,7 @@ absl::Status Pin(const PinRequest& request, StableLog& stable,
     entry_bytes += StableLog::EntryBytes(bytes.size());
     total += bytes.size();
   }
-  // The bound is conservative, so near the limit the append itself decides.
+  // R53. The bound is conservative, so near the limit the append itself decides.
   if (entry_bytes > stable.capacity() - stable.used_bytes()) {
     return absl::ResourceExhaustedError(absl::StrFormat(
         "the decided records need %d bytes of the stable log, which has %d of %d free", entry_bytes,
@@ -43,12 +43,13 @@ absl::Status Pin(const PinRequest& request, StableLog& stable,
       batch += items[end].head.size() + items[end].body.size();
       ++end;
     }
+    // R51
     SALIUS_RETURN_IF_ERROR(stable.Append(absl::MakeConstSpan(items).subspan(at, end - at)));
     at = end;
     done += batch;
     SALIUS_RETURN_IF_ERROR(on_batch(done, total));
   }
-  Decision decision;
+  Decision decision;  // R52
   decision.epoch = request.epoch;
   decision.last = request.last;
   decision.checkpoint = request.checkpoint;

@@ -18,9 +18,9 @@ absl::StatusOr<StateFile> OpenState(Run& run) {
   SALIUS_CHECK(dir.lock_fd >= 0, "recovery needs the volume lock");
   absl::StatusOr<StateFile> opened = StateFile::Open(dir.salius_fd, kStateFileName);
   if (absl::IsNotFound(opened.status())) {  // R6
-    return absl::DataLossError(
-        absl::StrFormat("%s/%s/%s is missing; without it nobody can tell what has to be recovered",
-                        dir.path, kSaliusDir, kStateFileName));
+    return absl::DataLossError(absl::StrFormat(
+        "%s/%s/%s is missing; without it recovery cannot know which records are needed", dir.path,
+        kSaliusDir, kStateFileName));
   }
   SALIUS_RETURN_IF_ERROR(opened.status());
   const VolumeState& state = opened->state();

@@ -19,22 +19,24 @@ absl::StatusOr<bool> IsSameLife(const VolumeDir& dir, const VolumeState& state) 
   const absl::StatusOr<uint64_t> mount_id = UniqueMountId(dir.root_fd);
   if (absl::IsUnimplemented(mount_id.status())) return false;
   SALIUS_RETURN_IF_ERROR(mount_id.status());
-  return *mount_id == state.mount_id;
+  return *mount_id == state.mount_id;  // R13
 }
 
 absl::Status NoteSameLife(const ReplayContext& context, StateFile* state) {
-  if (!AppliedMark::IsReliedOn(context.root_fd)) return absl::OkStatus();
+  if (!AppliedMark::IsReliedOn(context.root_fd)) return absl::OkStatus();  // R17
   absl::StatusOr<AppliedMark> mark = AppliedMark::Open(context.salius_fd);
   SALIUS_RETURN_IF_ERROR(mark.status());
   SALIUS_ASSIGN_OR_RETURN(const UniqueFd file, OpenAt(context.salius_fd, kStateFileName, O_RDONLY));
   mark->SyncBegins();
   const absl::Status synced = SyncVolume(context.root_fd, file.get());
-  mark->SyncEnds(synced.ok());
+  mark->SyncEnds(synced.ok());  // R14
   SALIUS_RETURN_IF_ERROR(synced);
   SALIUS_RETURN_IF_ERROR(context.step(RecoveryStep::kSameLifeSynced));
-  if (mark->epoch() != state->state().epoch) return absl::OkStatus();  // died before it was reset
+  // R18: the session died before it had reset the mark. R15: the mark is invalid, as after a failed
+  // sync; then its epoch is none.
+  if (mark->epoch() != state->state().epoch) return absl::OkStatus();
   const absl::StatusOr<uint64_t> complaints = Ext4Complaints(context.root_fd);
-  if (!complaints.ok() || *complaints != mark->complaints()) return absl::OkStatus();
+  if (!complaints.ok() || *complaints != mark->complaints()) return absl::OkStatus();  // R16
   if (mark->applied() <= state->state().checkpoint) return absl::OkStatus();
   VolumeState next = state->state();
   next.checkpoint = mark->applied();
@@ -44,7 +46,7 @@ absl::Status NoteSameLife(const ReplayContext& context, StateFile* state) {
 
 VolumeState CommittedState(const VolumeState& state, Epoch next_epoch, Seq decided,
                            FileId max_file_id, uint64_t last_timestamp_ns) {
-  VolumeState next = state;
+  VolumeState next = state;  // R81
   next.open = false;
   next.epoch = next_epoch;
   next.mode = Mode::kLocal;

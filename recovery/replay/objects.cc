@@ -172,7 +172,7 @@ absl::Status Objects::LocateAdopted(const ReplayPlan& plan, bool give_ids) {
   return absl::OkStatus();
 }
 
-absl::Status Objects::LocateHidden(const ReplayPlan& plan) {
+absl::Status Objects::LocateHidden(const ReplayPlan& plan) {  // R71
   for (const char* place : {kOpenDirName, kTmpDirName}) {
     const absl::StatusOr<UniqueFd> dir = OpenAt(salius_fd_, place, O_RDONLY | O_DIRECTORY);
     if (Absent(dir)) continue;

@@ -27,7 +27,7 @@ absl::Status WithText(const absl::Status& error, const std::string& text) {
 
 }  // namespace
 
-bool RefusedForGood(const absl::Status& error, int fd, Change change) {
+bool RefusedForGood(const absl::Status& error, int fd, Change change) {  // R60
   const bool attributes = change == Change::kXattr || change == Change::kObject;
   switch (StatusErrno(error)) {
     case EMLINK:
@@ -56,7 +56,7 @@ absl::Status Explain(const absl::Status& error, const std::string& what, int fd)
   const absl::StatusOr<std::string> path = fs::PathOf(fd);
   std::string text =
       absl::StrCat(what, path.ok() ? absl::StrCat(" (", *path, ")") : "", ": ", error.message());
-  switch (StatusErrno(error)) {
+  switch (StatusErrno(error)) {  // R62
     case EPERM:
     case EACCES:
       text +=

@@ -108,6 +108,7 @@ void FindPaths(const ReplayContext& context, const ReplayPlan& plan, const Objec
 
 absl::Status WithSpace(const ReplayContext& context, const std::function<absl::Status()>& work) {
   absl::Status status = work();
+  // R63
   if (!absl::IsResourceExhausted(status) || context.report->ballast_used) return status;
   const absl::Status freed = FreeBallast(context.salius_fd);
   if (absl::IsNotFound(freed)) return status;
@@ -138,7 +139,7 @@ absl::Status MoveToLost(const ReplayContext& context, int dirfd, const std::stri
   return absl::ResourceExhaustedError("no free name in .salius/lost for " + label);
 }
 
-absl::Status CleanSaliusDir(const ReplayContext& context) {
+absl::Status CleanSaliusDir(const ReplayContext& context) {  // R72, R82
   for (const char* place : {kTmpDirName, kOpenDirName}) {
     SALIUS_ASSIGN_OR_RETURN(const UniqueFd dir, OpenSaliusDir(context.salius_fd, place));
     SALIUS_ASSIGN_OR_RETURN(const std::vector<std::string> names, fs::ListDir(dir.get()));
@@ -164,7 +165,7 @@ absl::Status CheckReplay(const ReplayContext& context, const ReplayPlan& plan) {
 ReplayResult Replay(const ReplayContext& context, const ReplayPlan& plan) {
   const RecoveryReport before = *context.report;
   const ReplayResult replayed = ReplayAll(context, plan);
-  if (replayed.kind() != ReplayResult::Kind::kNoRoom) return replayed;
+  if (replayed.kind() != ReplayResult::Kind::kNoRoom) return replayed;  // R63 follows
   // The session may have counted on the room of files that it had removed and cut off, which this
   // disk still has.
   SALIUS_ASSIGN_OR_RETURN(const MadeRoom made, MakeRoomFor(context, plan));
@@ -183,6 +184,7 @@ absl::StatusOr<ReplayPlan> ReplayRecords(
   while (true) {
     SALIUS_ASSIGN_OR_RETURN(ReplayPlan plan, PlanReplay(records, left_out));
     const ReplayResult result = attempt(plan);
+    // R60
     if (result.kind() != ReplayResult::Kind::kLeaveOut || !left_out.insert(result.seq()).second) {
       SALIUS_RETURN_IF_ERROR(result.status());
       return plan;

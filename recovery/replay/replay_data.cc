@@ -37,7 +37,7 @@ std::string Describe(const ObjectPlan& object) {
   return text;
 }
 
-// A write to a run of bytes, gathered from records that follow each other in seq and offset.
+// R54: a write to a run of bytes, gathered from records that follow each other in seq and offset.
 class WriteRun {
  public:
   WriteRun(const ReplayContext& context, int fd) : context_(context), writer_(fd) {}
@@ -78,8 +78,8 @@ class WriteRun {
   uint64_t bytes_ = 0;
 };
 
-// Sets owner and mode of a created object. Its name may have reached the disk without them; correct
-// attributes are not touched.
+// R58: sets owner and mode of a created object. Its name may have reached the disk without them.
+// Correct attributes are not touched.
 absl::Status ApplyCreated(int fd, const CreateBody& create) {
   SALIUS_ASSIGN_OR_RETURN(const struct stat st, fs::StatAt(fd, ""));
   const bool owned = st.st_uid == create.uid && st.st_gid == create.gid;
@@ -99,7 +99,8 @@ absl::Status SetMtime(int fd, uint64_t timestamp_ns) {
   return fs::SetTimes(fd, times);
 }
 
-// Decides about a record of the object that failed: stop, make room, or leave the record out.
+// Decides about a record of the object that failed: stop (R61), make room (R63), or leave it out
+// (R60).
 ReplayResult Judge(const absl::Status& error, const ObjectPlan& object, Seq seq, Op op, int fd) {
   const absl::Status told =
       Explain(error, absl::StrFormat("%s: record %d (%s)", Describe(object), seq, OpName(op)), fd);
@@ -125,7 +126,7 @@ absl::Status RunAttr(const ObjectPlan& object, const RecordView& record, int fd)
   return ApplyAttr(fd, record.header, attr.Encode());
 }
 
-// The smallest size to which a later truncate cuts the file. Bytes that an operation writes or
+// R64: the smallest size to which a later truncate cuts the file. Bytes that an operation writes or
 // allocates beyond it are not there at T, and may have no room beside the bytes that are.
 struct Ends {
   uint64_t data = UINT64_MAX;
@@ -248,7 +249,7 @@ ReplayResult ReplayObject(const ReplayContext& context, const ObjectPlan& object
   Seq refused = 0;
   status = SetXattrs(context, object, fd.get(), &refused);
   if (!status.ok()) return Judge(status, object, refused, Op::kSetXattr, fd.get());
-  if (object.mtime_ns != 0) {
+  if (object.mtime_ns != 0) {  // R57
     status = WithSpace(context, [&] { return SetMtime(fd.get(), object.mtime_ns); });
     if (!status.ok()) return Explain(status, Describe(object), fd.get());
   }
@@ -258,9 +259,9 @@ ReplayResult ReplayObject(const ReplayContext& context, const ObjectPlan& object
 
 // Explains why `object`, needed and not there, is lost; "" when it can be rebuilt or may be gone.
 std::string WhyLost(const ObjectPlan& object) {
-  if (object.fate == Fate::kMaybeUnbound) return "";
-  if (!object.create.has_value()) return Describe(object) + " is not on the disk";
-  if (object.on_disk) {
+  if (object.fate == Fate::kMaybeUnbound) return "";                                // R67
+  if (!object.create.has_value()) return Describe(object) + " is not on the disk";  // R70
+  if (object.on_disk) {                                                             // R69
     return Describe(object) + " is not on the disk, and part of its data never was in the log";
   }
   return "";
@@ -284,7 +285,7 @@ absl::Status CheckMissing(const ReplayContext& context, const ReplayPlan& plan,
     std::string why = WhyLost(object);
     if (!why.empty()) lost.push_back(std::move(why));
   }
-  if (!lost.empty() && !context.force) {
+  if (!lost.empty() && !context.force) {  // R70
     constexpr size_t kShown = 10;
     const size_t count = lost.size();
     if (count > kShown) lost.resize(kShown);
@@ -300,6 +301,7 @@ ReplayResult RebuildMissing(const ReplayContext& context, const ReplayPlan& plan
                             Objects* objects) {
   std::vector<const ObjectPlan*> rebuild;
   for (const auto& [id, object] : plan.objects) {
+    // R68
     if (object.needed && !objects->Has(id) && object.create.has_value() &&
         WhyLost(object).empty()) {
       rebuild.push_back(&object);

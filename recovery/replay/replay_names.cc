@@ -67,7 +67,7 @@ class NameReplay {
     return absl::OkStatus();
   }
 
-  // Decides about work on a name: done, stop, make room, or leave the record out.
+  // Decides about work on a name: done, stop (R61), make room (R63), or leave the record out (R60).
   ReplayResult Judge(const absl::Status& error, int dirfd, const Entry& entry,
                      bool as_session) const {
     if (error.ok()) return error;
@@ -130,19 +130,19 @@ class NameReplay {
     if (!Enforceable(binding)) return absl::OkStatus();
     SALIUS_ASSIGN_OR_RETURN(const Occupant there, OccupantAt(dirfd, name.name));
     if (!there.exists || (there.id != kNoFileId && there.id == binding.target)) {
-      return absl::OkStatus();
+      return absl::OkStatus();  // R73
     }
     const bool known = there.id != kNoFileId && objects_.Has(there.id);
     const bool astray = known && IsAstray(there.id);
     if (known && !there.directory && !astray) {
       return absl::OkStatus();  // a file's link: replaced or removed later
     }
-    if (astray && !there.directory) {
+    if (astray && !there.directory) {  // R79
       SALIUS_ASSIGN_OR_RETURN(const struct stat st, fs::StatAt(dirfd, name.name));
       SALIUS_ASSIGN_OR_RETURN(const nlink_t hidden, HiddenLinks(there.id, st.st_ino));
       if (st.st_nlink > 1 + hidden) return fs::Unlink(dirfd, name.name, 0);
     }
-    if (known && !astray) {
+    if (known && !astray) {  // R74
       SALIUS_RETURN_IF_ERROR(WithSpace(
           context_, [&] { return fs::Rename(dirfd, entry.first.name, tmp_.get(), IdName(there.id)); }));
       return context_.step(RecoveryStep::kReplayDisplaced);
@@ -152,7 +152,7 @@ class NameReplay {
       const absl::Status removed = fs::Unlink(dirfd, name.name, there.directory ? AT_REMOVEDIR : 0);
       if (removed.ok() || !fs::IsNotEmpty(removed)) return removed;
     }
-    SALIUS_RETURN_IF_ERROR(WithSpace(context_, [&] {
+    SALIUS_RETURN_IF_ERROR(WithSpace(context_, [&] {  // R78, R79
       return MoveToLost(context_, dirfd, entry.first.name, Label(entry.first));
     }));
     return context_.step(RecoveryStep::kReplayDisplaced);
@@ -197,7 +197,7 @@ class NameReplay {
     SALIUS_ASSIGN_OR_RETURN(const Occupant there, OccupantAt(dirfd, name.name));
     if (there.exists && there.id == binding.target) return absl::OkStatus();
     if (!hidden_.insert(binding.target).second) return absl::OkStatus();
-    SALIUS_RETURN_IF_ERROR(MakeHiddenLink(binding.target));
+    SALIUS_RETURN_IF_ERROR(MakeHiddenLink(binding.target));  // R75
     return context_.step(RecoveryStep::kReplayHiddenLink);
   }
 
@@ -222,7 +222,7 @@ class NameReplay {
     });
   }
 
-  // Moves objects to .salius/lost/ that have no other name at T.
+  // R70: moves objects to .salius/lost/ that have no other name at T.
   absl::Status KeepHomeless() {
     absl::flat_hash_set<FileId> placed;
     for (const auto& [name, binding] : plan_.bindings) {
@@ -239,7 +239,7 @@ class NameReplay {
     });
   }
 
-  // Attaches directories, each after its parent at T, and then files.
+  // R74, R75: attaches directories, each after its parent at T, and then files.
   ReplayResult AttachAll() {
     absl::flat_hash_set<FileId> attached;  // by a touched name
     for (const auto& [name, binding] : plan_.bindings) {
@@ -351,13 +351,14 @@ class NameReplay {
     const auto& [name, binding] = entry;
     if (binding.target != kNoFileId) return absl::OkStatus();
     SALIUS_ASSIGN_OR_RETURN(const Occupant there, OccupantAt(dirfd, name.name));
-    if (!there.exists) return absl::OkStatus();
+    if (!there.exists) return absl::OkStatus();  // R76 follows
     SALIUS_RETURN_IF_ERROR(fs::Unlink(dirfd, name.name, there.directory ? AT_REMOVEDIR : 0));
     ++context_.report->names_removed;
     return context_.step(RecoveryStep::kReplayRemoved);
   }
 
-  // Removes the directories that T removed. They are in .salius/tmp now, without any touched name.
+  // R77: removes the directories that T removed. They are in .salius/tmp now, and empty of touched
+  // names.
   absl::Status RemoveDeadDirectories() {
     for (const auto& [id, object] : plan_.objects) {
       if (object.fate != Fate::kUnbound || !objects_.Has(id) || !IsDirectory(id)) continue;
@@ -366,7 +367,7 @@ class NameReplay {
       SALIUS_ASSIGN_OR_RETURN(const UniqueFd dir, OpenDirectory(id));
       SALIUS_ASSIGN_OR_RETURN(const std::vector<std::string> names, fs::ListDir(dir.get()));
       for (const std::string& name : names) {
-        SALIUS_RETURN_IF_ERROR(WithSpace(context_, [&, id = id] {
+        SALIUS_RETURN_IF_ERROR(WithSpace(context_, [&, id = id] {  // R78
           return MoveToLost(context_, dir.get(), name, Label({id, name}));
         }));
       }
@@ -377,7 +378,7 @@ class NameReplay {
     return absl::OkStatus();
   }
 
-  absl::Status Verify(int dirfd, const Entry& entry) {
+  absl::Status Verify(int dirfd, const Entry& entry) {  // R80
     const auto& [name, binding] = entry;
     if (!Enforceable(binding)) return absl::OkStatus();
     // A directory that T removed has been removed by now; its descriptor still lists nothing.

@@ -28,7 +28,7 @@ class Planner {
     for (const RecordView* record : records_) {
       NoteOrder(*record);
       const bool left_out = left_out_.contains(record->seq());
-      if (!left_out && cancelled_.contains(record->seq())) continue;
+      if (!left_out && cancelled_.contains(record->seq())) continue;  // R56
       absl::Status status = left_out ? LeaveOut(*record) : Take(*record);
       if (!status.ok()) {
         return absl::DataLossError(absl::StrFormat("record %d (%s): %s", record->seq(),
@@ -141,13 +141,13 @@ class Planner {
   absl::Status TakeData(const RecordView& record) {
     if (record.header.file_id == kNoFileId) return absl::InvalidArgumentError("no file id");
     ObjectPlan& object = Object(record.header.file_id);
-    if (record.seq() <= object.on_disk_upto) {
+    if (record.seq() <= object.on_disk_upto) {  // R55
       ++object.skipped;
       return absl::OkStatus();
     }
     object.ops.push_back(&record);
     if (record.header.op == Op::kWrite) object.data_bytes += record.header.body_bytes;
-    object.mtime_ns = record.header.timestamp_ns;
+    object.mtime_ns = record.header.timestamp_ns;  // R57
     TakeCapabilityAway(object);  // without a record, as for a store into a memory map
     return absl::OkStatus();
   }
@@ -163,7 +163,7 @@ class Planner {
     ObjectPlan& object = Object(record.header.file_id);
     if (record.header.op == Op::kSetAttr) {
       SALIUS_ASSIGN_OR_RETURN(const AttrBody body, AttrBody::Decode(record.body()));
-      if ((body.mask & kAttrMtime) != 0) object.mtime_ns = 0;
+      if ((body.mask & kAttrMtime) != 0) object.mtime_ns = 0;  // R57
       if ((body.mask & (kAttrUid | kAttrGid)) != 0) TakeCapabilityAway(object);
     } else {
       SALIUS_ASSIGN_OR_RETURN(XattrBody body, XattrBody::Decode(record.body()));
@@ -173,7 +173,7 @@ class Planner {
         object.xattrs.erase(body.name);
         return absl::OkStatus();
       }
-      XattrAtT& xattr = object.xattrs[std::move(body.name)];
+      XattrAtT& xattr = object.xattrs[std::move(body.name)];  // R59
       xattr.seq = record.seq();
       xattr.value.reset();
       if (record.header.op == Op::kSetXattr) xattr.value = std::move(body.value);
@@ -357,11 +357,11 @@ class Planner {
       if (id == kRootFileId || bound.contains(id)) {
         object.fate = Fate::kBound;
       } else if (object.create.has_value() || gone_.contains(id)) {
-        object.fate = Fate::kUnbound;
+        object.fate = Fate::kUnbound;  // R65, R66, R72
       } else if (removed_.contains(id)) {
-        object.fate = object.directory ? Fate::kUnbound : Fate::kMaybeUnbound;
+        object.fate = object.directory ? Fate::kUnbound : Fate::kMaybeUnbound;  // R66, R67
       } else {
-        object.fate = Fate::kBound;
+        object.fate = Fate::kBound;  // R71: without a touched name
       }
       if (object.fate == Fate::kUnbound) object.needed = false;
       if (object.needed) plan_.data_bytes += object.data_bytes;

@@ -21,6 +21,7 @@
 namespace salius::recovery {
 namespace {
 
+// R63.
 class RoomMaker {
  public:
   RoomMaker(const ReplayContext& context, const ReplayPlan& plan, const Objects& objects)

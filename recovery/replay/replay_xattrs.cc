@@ -164,6 +164,7 @@ absl::Status RemoveXattrs(const ObjectPlan& object, int fd) {
   return absl::OkStatus();
 }
 
+// R59.
 absl::Status SetXattrs(const ReplayContext& context, const ObjectPlan& object, int fd,
                        Seq* refused) {
   std::vector<Wanted> wanted;
