@@ -113,6 +113,12 @@ absl::StatusOr<HostPort> ParseHostPort(std::string_view text, uint16_t default_p
   return result;
 }
 
+absl::StatusOr<std::string> ReplicaAddress(std::string_view text) {
+  const absl::StatusOr<HostPort> address = ParseHostPort(text, kDefaultPort);
+  if (!address.ok()) return address.status();
+  return address->ToString();
+}
+
 bool IsNumeric(const std::string& host) {
   in6_addr any{};
   return inet_pton(AF_INET, host.c_str(), &any) == 1 ||

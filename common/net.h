@@ -50,6 +50,10 @@ bool IsNumeric(const std::string& host);
 // `default_port`. Port 0 is accepted (any free port, when listening). INVALID_ARGUMENT otherwise.
 absl::StatusOr<HostPort> ParseHostPort(std::string_view text, uint16_t default_port);
 
+// Returns the address of a replica as "host:port", with kDefaultPort when `text` names no port.
+// Errors: as ParseHostPort.
+absl::StatusOr<std::string> ReplicaAddress(std::string_view text);
+
 // Returns the addresses of the host, at least one, by getaddrinfo(3). Blocks as long as the
 // resolver does. `family`: AF_INET or AF_INET6 for those alone. NOT_FOUND when there is no such
 // host or it has no such address, UNAVAILABLE when the resolver cannot answer now. Both name the

@@ -187,8 +187,8 @@ absl::Status ValidateVolumeConfig(const VolumeConfig& config) {
 
 void NormalizeReplicas(VolumeConfig* config) {
   for (std::string& replica : config->replicas) {
-    const absl::StatusOr<HostPort> address = ParseHostPort(replica, kDefaultPort);
-    if (address.ok()) replica = address->ToString();
+    absl::StatusOr<std::string> address = ReplicaAddress(replica);
+    if (address.ok()) replica = *std::move(address);
   }
 }
 

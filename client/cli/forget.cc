@@ -11,6 +11,7 @@
 #include "client/status/socket_path.h"
 #include "common/check.h"
 #include "common/ids.h"
+#include "common/net.h"
 #include "common/options.h"
 #include "common/strings.h"
 
@@ -28,7 +29,7 @@ Options ForgetOptions(ForgetPlan& plan) {
       "Has replicas forget a volume that is no longer used: its records, its place, and\n"
       "the promises to its recoveries. Given its directory, all that it names are\n"
       "asked, or those that --replica names.");
-  options.List("replica", "HOST:PORT,...", &plan.replicas, "the replicas that are to forget it");
+  options.List("replica", "HOST[:PORT],...", &plan.replicas, "the replicas that are to forget it");
   options.Switch("force", &plan.force,
                  "also when it is in use, or holds records that may be nowhere else");
   options.Note(
@@ -55,10 +56,13 @@ absl::StatusOr<Target> FindTarget(const std::string& given, const ForgetPlan& pl
     target.volume = status.config.volume;
     target.replicas = status.config.replicas;
   }
-  if (!plan.replicas.empty()) target.replicas = plan.replicas;
+  if (!plan.replicas.empty()) target.replicas.clear();
+  for (const std::string& replica : plan.replicas) {
+    SALIUS_ASSIGN_OR_RETURN(target.replicas.emplace_back(), ReplicaAddress(replica));
+  }
   if (target.replicas.empty()) {
     return absl::InvalidArgumentError(
-        "no replica is named: give --replica HOST:PORT (see salius forget --help)");
+        "no replica is named: give --replica HOST[:PORT] (see salius forget --help)");
   }
   if (!plan.force && CallVolumeStatus(SocketPathOf(target.volume)).ok()) {
     return absl::FailedPreconditionError(

@@ -194,8 +194,7 @@ Shown ShowEveryVolume(const StatusPlan& plan) {
 }
 
 absl::StatusOr<Shown> ShowReplica(const StatusPlan& plan) {
-  SALIUS_ASSIGN_OR_RETURN(const HostPort address, ParseHostPort(plan.replica, kDefaultPort));
-  const std::string name = address.ToString();
+  SALIUS_ASSIGN_OR_RETURN(const std::string name, ReplicaAddress(plan.replica));
   SALIUS_ASSIGN_OR_RETURN(const auto status, CallReplicaStatus(name, plan.timeout()));
   return Shown{plan.json ? ReplicaJson(name, status) + "\n" : ReplicaText(name, status), kExitOk};
 }

@@ -42,6 +42,15 @@ TEST(ParseHostPortTest, RefusesBadAddressesAndNamesThem) {
   }
 }
 
+TEST(ReplicaAddressTest, PortIsTheDefaultWhereNoneIsGiven) {
+  const auto result = ReplicaAddress("a.example");
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(*result, "a.example:7400");
+  EXPECT_EQ(*ReplicaAddress("a:1"), "a:1");
+  EXPECT_EQ(*ReplicaAddress("::1"), "[::1]:7400");
+  EXPECT_EQ(ReplicaAddress("a:x").status().code(), absl::StatusCode::kInvalidArgument);
+}
+
 TEST(HostPortTest, TextHasBracketsWhereNeeded) {
   EXPECT_EQ((HostPort{"a", 1}).ToString(), "a:1");
   EXPECT_EQ((HostPort{"::1", 1}).ToString(), "[::1]:1");

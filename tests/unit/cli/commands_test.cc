@@ -20,6 +20,7 @@
 #include "client/cli/bench.h"
 #include "client/cli/doctor.h"
 #include "client/cli/exit_code.h"
+#include "client/cli/forget.h"
 #include "client/cli/init.h"
 #include "client/cli/status.h"
 #include "common/file.h"
@@ -438,6 +439,19 @@ TEST_F(CommandsTest, BenchRefusesMeaninglessOptions) {
   const std::string file = directory_ + "/file";
   std::ofstream(file) << "precious";
   EXPECT_EQ(Call(RunBench, {file}).code, kExitUsage) << "a file of someone's is not overwritten";
+}
+
+TEST(ForgetCommandTest, ReplicaWithoutPortIsAskedAtTheDefaultPort) {
+  const Outcome outcome = Call(
+      RunForget, {"8e2b9d77-68b3-4eeb-9e4c-35edd0d5366a", "--replica", "127.0.0.1"});
+  EXPECT_NE((outcome.out + outcome.err).find("127.0.0.1:7400"), std::string::npos)
+      << outcome.out << outcome.err;
+}
+
+TEST(ForgetCommandTest, ReplicaThatIsNoAddressIsRefused) {
+  const Outcome outcome =
+      Call(RunForget, {"8e2b9d77-68b3-4eeb-9e4c-35edd0d5366a", "--replica", "a:b:c"});
+  EXPECT_EQ(outcome.code, kExitUsage);
 }
 
 }  // namespace
