@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "common/clock.h"
 #include "common/daemon.h"
 #include "common/log.h"
@@ -92,7 +93,8 @@ int Main(const std::vector<std::string>& arguments) {
     exit_code = ExitCodeOf(report.outcome);
     bar.Clear();
     if (!done.ok()) {
-      Complain(std::string(done.status().message()));
+      const std::string advice = RecoveryAdvice(report.outcome);
+      Complain(absl::StrCat(done.status().message(), advice.empty() ? "" : "; ", advice));
     }
   }
   if (line->json) {

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/json.h"
+#include "common/runbook.h"
 #include "common/strings.h"
 
 namespace salius {
@@ -128,6 +129,27 @@ std::string_view RecoveryOutcomeName(RecoveryOutcome outcome) {
       return "interrupted";
   }
   return "unknown";
+}
+
+std::string RecoveryAdvice(RecoveryOutcome outcome) {
+  switch (outcome) {
+    case RecoveryOutcome::kNotEnough:
+      return SeeRunbook("too-few-members");
+    case RecoveryOutcome::kDataLoss:
+      return SeeRunbook("data-loss");
+    case RecoveryOutcome::kFenced:
+      return SeeRunbook("another-recovery");
+    case RecoveryOutcome::kFailed:
+      return SeeRunbook("recovery-hits-the-disk");
+    case RecoveryOutcome::kUnknown:
+    case RecoveryOutcome::kClean:
+    case RecoveryOutcome::kRecovered:
+    case RecoveryOutcome::kDryRun:
+    case RecoveryOutcome::kBadRequest:
+    case RecoveryOutcome::kInterrupted:
+      return "";
+  }
+  return "";
 }
 
 std::string RecoveryReportText(const RecoveryReport& report) {

@@ -60,6 +60,8 @@ enum class RecoveryOutcome {
   kInterrupted,  // by the step hook
 };
 std::string_view RecoveryOutcomeName(RecoveryOutcome outcome);
+// Returns the section of docs/runbook.md for an outcome that asks for an operator's action; else "".
+std::string RecoveryAdvice(RecoveryOutcome outcome);
 
 // One replica as seen by recovery.
 struct RecoveryReplica {

@@ -15,6 +15,7 @@
 #include "common/check.h"
 #include "common/file.h"
 #include "common/log.h"
+#include "common/runbook.h"
 #include "common/strings.h"
 #include "storage/fs_calls.h"
 
@@ -71,11 +72,14 @@ absl::Status Refusal(const VolumeDir& dir, const Holder& holder) {
       holder.pid == 0 ? "another process of this host"
                       : absl::StrCat("process ", holder.pid, " of this host uses from ",
                                      Printable(holder.path, NewLines::kReplace));
-  return absl::UnavailableError(absl::StrCat(
-      dir.path, " has the UUID of a volume (", dir.config.volume.ToString(), ") that ", other,
-      holder.pid == 0 ? " uses from another directory" : "",
-      ": one directory is a copy of the other, and no replica was asked for this one. \"salius init --copy\" "
-      "makes the copy a volume of its own; to use the copy in place of the other, unmount that first"));
+  return absl::UnavailableError(
+      absl::StrCat(dir.path, " has the UUID of a volume (", dir.config.volume.ToString(), ") that ",
+                   other, holder.pid == 0 ? " uses from another directory" : "",
+                   ": one directory is a copy of the other, and no replica was asked for this one. "
+                   "\"salius init --copy\" "
+                   "makes the copy a volume of its own; to use the copy in place of the other, "
+                   "unmount that first; ",
+                   SeeRunbook("copy-of-a-volume")));
 }
 
 }  // namespace

@@ -16,6 +16,7 @@
 #include "common/file.h"
 #include "common/file_system.h"
 #include "common/log.h"
+#include "common/runbook.h"
 #include "common/strings.h"
 #include "storage/apply.h"
 #include "storage/fs_calls.h"
@@ -54,14 +55,14 @@ absl::StatusOr<UniqueFd> TakeLock(int salius_fd, const std::string& path) {
   absl::StatusOr<UniqueFd> fd = OpenAt(salius_fd, kLockFileName, O_RDWR | O_NOFOLLOW);
   if (absl::IsNotFound(fd.status())) {
     // A new file would not be the one that a holder may have locked.
-    return absl::DataLossError(
-        absl::StrFormat("%s/%s/%s is missing", path, kSaliusDir, kLockFileName));
+    return absl::DataLossError(absl::StrFormat("%s/%s/%s is missing; %s", path, kSaliusDir,
+                                               kLockFileName, SeeRunbook("volume-file-damaged")));
   }
   SALIUS_RETURN_IF_ERROR(fd.status());
   const absl::Status locked = LockExclusive(fd->get(), kLockFileName);
   if (absl::IsUnavailable(locked)) {
-    return absl::UnavailableError(
-        absl::StrFormat("%s is in use by process %s", path, HolderOf(salius_fd)));
+    return absl::UnavailableError(absl::StrFormat(
+        "%s is in use by process %s; %s", path, HolderOf(salius_fd), SeeRunbook("volume-in-use")));
   }
   SALIUS_RETURN_IF_ERROR(locked);
   // The pid is for messages. It overwrites the one before, at the same length, so that a full disk
@@ -78,7 +79,8 @@ absl::StatusOr<VolumeConfig> ReadConfig(int salius_fd, const std::string& path) 
   const std::string source = absl::StrFormat("%s/%s/%s", path, kSaliusDir, kVolumeFileName);
   const absl::StatusOr<std::string> text = ReadWholeFile(salius_fd, kVolumeFileName, 1 << 20);
   if (absl::IsNotFound(text.status())) {
-    return absl::DataLossError(source + " is missing, though the volume is there");
+    return absl::DataLossError(source + " is missing, though the volume is there; " +
+                               SeeRunbook("volume-file-damaged"));
   }
   SALIUS_RETURN_IF_ERROR(text.status());
   return VolumeConfigFromToml(*text, source);
@@ -136,17 +138,18 @@ absl::StatusOr<VolumeDir> VolumeDir::Open(const std::string& backing, bool lock)
   if (absl::IsNotFound(salius.status())) {
     const absl::StatusOr<FileId> id = ReadFileId(root.get());
     if (id.ok() && *id == kRootFileId) {
-      return absl::DataLossError(
-          absl::StrFormat("%s was a volume, or is the copy of one: it has a root's %s, but its %s "
-                          "directory is missing. Put that back; do not run `salius init`, which "
-                          "forgets what is not on this disk yet",
-                          dir.path, kFileIdXattr, kSaliusDir));
+      return absl::DataLossError(absl::StrFormat(
+          "%s was a volume, or is the copy of one: it has a root's %s, but its %s "
+          "directory is missing. Put that back; do not run `salius init`, which "
+          "forgets what is not on this disk yet; %s",
+          dir.path, kFileIdXattr, kSaliusDir, SeeRunbook("volume-directory-missing")));
     }
     return absl::NotFoundError(absl::StrFormat(
-        "%s is not a volume%s", dir.path,
+        "%s is not a volume%s; %s", dir.path,
         CheckNoSystemDirectory(dir.path).ok()
             ? absl::StrFormat("; `salius init %s` makes it one", ShellQuote(dir.path))
-            : ""));
+            : "",
+        SeeRunbook("not-a-volume")));
   }
   SALIUS_RETURN_IF_ERROR(salius.status());
   UniqueFd lock_fd;

@@ -17,6 +17,7 @@
 #include "common/ext4_watch.h"
 #include "common/file.h"
 #include "common/file_system.h"
+#include "common/runbook.h"
 #include "common/strings.h"
 #include "storage/volume_fs.h"
 
@@ -137,10 +138,12 @@ void JudgeSpace(const DirectoryFacts& facts, Findings& findings) {
 }
 
 // Returns advice on a volume that cannot be opened.
-const char* AdviceOn(const absl::Status& status) {
+std::string AdviceOn(const absl::Status& status) {
   switch (status.code()) {
     case absl::StatusCode::kDataLoss:
-      return "restore .salius/volume.toml from a backup; do not run salius init over it";
+      return absl::StrCat(
+          "restore .salius/volume.toml from a backup; do not run salius init over it; ",
+          SeeRunbook("volume-file-damaged"));
     case absl::StatusCode::kInvalidArgument:
       return "mend what it names in .salius/volume.toml";
     case absl::StatusCode::kPermissionDenied:
@@ -153,7 +156,8 @@ const char* AdviceOn(const absl::Status& status) {
 void JudgeVolume(const DirectoryFacts& facts, int64_t realtime_ns, Findings& findings) {
   if (!facts.volume && absl::IsDataLoss(facts.config_status)) {
     findings.Fail("volume", std::string(facts.config_status.message()),
-                  "put its .salius directory back; do not run salius init");
+                  absl::StrCat("put its .salius directory back; do not run salius init; ",
+                               SeeRunbook("volume-directory-missing")));
     return;
   }
   if (!facts.volume) {
@@ -171,7 +175,9 @@ void JudgeVolume(const DirectoryFacts& facts, int64_t realtime_ns, Findings& fin
   findings.Ok("volume", facts.config.volume.ToString());
   if (!facts.state_status.ok()) {
     findings.Fail("state", std::string(facts.state_status.message()),
-                  "the volume must not be mounted: its replicas may hold acknowledged writes");
+                  absl::StrCat("the volume must not be mounted: its replicas may hold acknowledged "
+                               "writes; ",
+                               SeeRunbook("volume-file-damaged")));
     return;
   }
   findings.Ok("state", absl::StrFormat("%s, epoch %u", facts.state.open ? "open" : "clean",
@@ -179,7 +185,8 @@ void JudgeVolume(const DirectoryFacts& facts, int64_t realtime_ns, Findings& fin
   for (const RecoveryNote& note : facts.recoveries.Unacknowledged()) {
     findings.Warn("recovery",
                   absl::StrFormat("that of epoch %u gave up: %s", note.epoch, GivenUpText(note)),
-                  absl::StrCat("when you know of it: salius acknowledge ", ShellQuote(facts.path)));
+                  absl::StrCat("when you know of it: salius acknowledge ", ShellQuote(facts.path),
+                               "; ", SeeRunbook("records-given-up")));
   }
   if (facts.state.last_timestamp_ns > static_cast<uint64_t>(realtime_ns + kClockSlackNs)) {
     findings.Warn("clock against volume", "the volume's last record is from the future",
@@ -189,17 +196,21 @@ void JudgeVolume(const DirectoryFacts& facts, int64_t realtime_ns, Findings& fin
   if (!facts.stable_log.ok()) {
     findings.Fail(
         "stable log", std::string(facts.stable_log.message()),
-        facts.state.open
-            ? "put it back: without it the volume cannot be recovered, --force or not, and "
-              "data that is not in this directory yet is lost"
-            : "put it back, or make a new volume here: this one is clean and its files "
-              "are all here");
+        absl::StrCat(
+            facts.state.open
+                ? "put it back: without it the volume cannot be recovered, --force or not, and "
+                  "data that is not in this directory yet is lost; "
+                : "put it back, or make a new volume here: this one is clean and its files "
+                  "are all here; ",
+            SeeRunbook("volume-file-damaged")));
   } else if (facts.stable_log_bytes < wanted) {
-    findings.Fail("stable log",
-                  absl::StrFormat("%s, but volume.toml says %s",
-                                  FormatBytes(facts.stable_log_bytes), FormatBytes(wanted)),
-                  "put stable_log_bytes (and log_max_bytes) back to what salius init was given; if "
-                  "they were not changed, the log was cut");
+    findings.Fail(
+        "stable log",
+        absl::StrFormat("%s, but volume.toml says %s", FormatBytes(facts.stable_log_bytes),
+                        FormatBytes(wanted)),
+        absl::StrCat("put stable_log_bytes (and log_max_bytes) back to what salius init was "
+                     "given; if they were not changed, the log was cut; ",
+                     SeeRunbook("stable-log-too-small")));
   } else if (facts.stable_log_allocated < wanted) {
     findings.Fail(
         "stable log",

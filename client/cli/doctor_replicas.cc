@@ -16,6 +16,7 @@
 #include "common/limits.h"
 #include "common/net.h"
 #include "common/random.h"
+#include "common/runbook.h"
 #include "proto/frame.h"
 #include "transport/packer.h"
 #include "transport/udp_socket.h"
@@ -84,8 +85,9 @@ absl::StatusOr<int64_t> ProbeUdp(const SocketAddress& to) {
 void JudgeDatagrams(const VolumeConfig& config, const ReplicaFacts& replica, Findings& findings) {
   const std::string name = absl::StrCat("route to ", replica.address);
   if (!replica.datagram_bytes.ok()) {
-    findings.Fail(name, std::string(replica.datagram_bytes.status().message()),
-                  "look at routes and firewalls");
+    findings.Fail(
+        name, std::string(replica.datagram_bytes.status().message()),
+        "look at routes and firewalls");
     return;
   }
   const uint32_t bytes = *replica.datagram_bytes;
@@ -93,7 +95,8 @@ void JudgeDatagrams(const VolumeConfig& config, const ReplicaFacts& replica, Fin
     findings.Warn(name,
                   absl::StrFormat("carries datagrams of %u bytes, %u are configured", bytes,
                                   config.datagram_bytes),
-                  "lower datagram, or they are split by IP and lost more often");
+                  absl::StrCat("lower datagram, or they are split by IP and lost more often; ",
+                               SeeRunbook("large-datagrams-lost")));
   } else if (bytes < kDatagramPayloadDefault) {
     findings.Warn(name, absl::StrFormat("carries datagrams of %u bytes", bytes),
                   "less than Ethernet: is there a tunnel on the way?");
@@ -123,8 +126,9 @@ void JudgeFill(const std::string& name, const control::ReplicaStatusResponse& st
       FormatBytes(memory), status.promises(), status.promises_most(), silent,
       FormatBytes(silent_bytes));
   const std::string fill = absl::StrCat(name, " fill");
-  const char* const advice =
-      "`salius forget` volumes that are no longer used (salius status --replica shows them)";
+  const std::string advice = absl::StrCat(
+      "`salius forget` volumes that are no longer used (salius status --replica shows them); ",
+      SeeRunbook("log-left-at-replica"));
   const bool no_place = status.slots_used() >= status.slots() ||
                         status.promises() >= status.promises_most();
   if (no_place && !holds_it && status.slots() > 0) {
@@ -140,7 +144,8 @@ void JudgeFill(const std::string& name, const control::ReplicaStatusResponse& st
 bool JudgeReplica(const VolumeConfig& config, const ReplicaFacts& replica, Findings& findings) {
   const std::string name = absl::StrCat("replica ", replica.address);
   if (!replica.resolved.ok()) {
-    findings.Fail(name, std::string(replica.resolved.message()), "look at DNS or /etc/hosts");
+    findings.Fail(name, std::string(replica.resolved.message()),
+                  absl::StrCat("look at DNS or /etc/hosts; ", SeeRunbook("name-does-not-resolve")));
     return false;
   }
   JudgeDatagrams(config, replica, findings);
@@ -160,12 +165,16 @@ bool JudgeReplica(const VolumeConfig& config, const ReplicaFacts& replica, Findi
       findings.Fail(
           absl::StrCat(name, " memory"),
           absl::StrCat("less than the volume reserves, ", FormatBytes(ReservedBytes(config))),
-          "give salius-replica more memory, or `salius forget` volumes that are no longer used");
+          absl::StrCat(
+              "give salius-replica more memory, or `salius forget` volumes that are used no "
+              "more; ",
+              SeeRunbook("replica-has-no-room")));
       good = false;
     }
   } else {
     findings.Fail(name, std::string(replica.status.status().message()),
-                  "is salius-replica running there, and its TCP port open?");
+                  absl::StrCat("is salius-replica running there, and its TCP port open? ",
+                               SeeRunbook("control-port-closed")));
     good = false;
   }
   const std::string udp = absl::StrCat(name, " UDP");
@@ -180,9 +189,11 @@ bool JudgeReplica(const VolumeConfig& config, const ReplicaFacts& replica, Findi
   } else {
     const bool stranger = absl::IsFailedPrecondition(replica.udp_rtt_us.status());
     findings.Fail(udp, std::string(replica.udp_rtt_us.status().message()),
-                  stranger ? "name the replica by that address, or look at what rewrites addresses "
-                             "on the way (NAT, a load balancer)"
-                           : "open the UDP port of the same number, in both directions");
+                  stranger
+                      ? absl::StrCat("name the replica by that address, or look at what rewrites "
+                                     "addresses on the way (NAT, a load balancer); ",
+                                     SeeRunbook("acknowledgements-ignored"))
+                      : "open the UDP port of the same number, in both directions");
     good = false;
   }
   return good;
@@ -224,7 +235,8 @@ void JudgePlacement(const VolumeConfig& config, absl::Span<const ReplicaFacts> r
     if (config.allow_same_host) {
       findings.Ok("hosts", absl::StrCat(warning, " (allow_same_host)"));
     } else {
-      findings.Warn("hosts", warning, kSharedHostAdvice);
+      findings.Warn("hosts", warning,
+                    absl::StrCat(kSharedHostAdvice, "; ", SeeRunbook("replicas-share-a-host")));
     }
   }
   if (warnings.empty() && !replicas.empty()) {
@@ -255,9 +267,12 @@ void JudgeReplicas(const VolumeConfig& config, absl::Span<const ReplicaFacts> re
   const std::string detail = absl::StrFormat("%u of %u can serve; %u must hold a record", good,
                                              replicas.size(), config.acks);
   if (good < config.acks) {
-    findings.Fail("replicas", detail, "the volume would run in mode local");
+    findings.Fail("replicas", detail,
+                  absl::StrCat("the volume would run in mode local; ", SeeRunbook("mode-local")));
   } else if (good == config.acks && good < replicas.size()) {
-    findings.Warn("replicas", detail, "one more lost and the volume goes to mode local");
+    findings.Warn(
+        "replicas", detail,
+        absl::StrCat("one more lost and the volume goes to mode local; ", SeeRunbook("degraded")));
   } else {
     findings.Ok("replicas", detail);
   }

@@ -73,7 +73,10 @@ absl::Status RecoverIfOpen(VolumeDir& dir, RecoverMode mode, Notices* notices) {
                      ShellQuote(dir.path), "\" first"));
   }
   SLOG_INFO("{} was not unmounted cleanly: recovering", dir.path);
-  const absl::StatusOr<RecoveryReport> report = Recover(dir, RecoveryOptions{});
+  RecoveryReport found;
+  RecoveryOptions options;
+  options.partial_report = &found;
+  const absl::StatusOr<RecoveryReport> report = Recover(dir, options);
   if (!report.ok()) {
     return absl::Status(
         // An error of the file system that means "invalid" is no wrong option.
@@ -81,8 +84,8 @@ absl::Status RecoverIfOpen(VolumeDir& dir, RecoverMode mode, Notices* notices) {
             ? absl::StatusCode::kFailedPrecondition
             : report.status().code(),
         absl::StrCat("recovery of ", dir.path, " failed: ",
-                     Printable(std::string(report.status().message()), NewLines::kReplace),
-                     "; see salius-recover(8)"));
+                     Printable(std::string(report.status().message()), NewLines::kReplace), "; ",
+                     RecoveryAdvice(found.outcome), ", salius-recover(8)"));
   }
   SLOG_INFO("recovered:\n{}", RecoveryReportText(*report));
   notices->push_back(absl::StrFormat(
