@@ -85,9 +85,8 @@ absl::StatusOr<int64_t> ProbeUdp(const SocketAddress& to) {
 void JudgeDatagrams(const VolumeConfig& config, const ReplicaFacts& replica, Findings& findings) {
   const std::string name = absl::StrCat("route to ", replica.address);
   if (!replica.datagram_bytes.ok()) {
-    findings.Fail(
-        name, std::string(replica.datagram_bytes.status().message()),
-        "look at routes and firewalls");
+    findings.Fail(name, std::string(replica.datagram_bytes.status().message()),
+                  "look at routes and firewalls");
     return;
   }
   const uint32_t bytes = *replica.datagram_bytes;
@@ -166,8 +165,8 @@ bool JudgeReplica(const VolumeConfig& config, const ReplicaFacts& replica, Findi
           absl::StrCat(name, " memory"),
           absl::StrCat("less than the volume reserves, ", FormatBytes(ReservedBytes(config))),
           absl::StrCat(
-              "give salius-replica more memory, or `salius forget` volumes that are used no "
-              "more; ",
+              "give salius-replica more memory, or `salius forget` volumes that are no longer "
+              "used; ",
               SeeRunbook("replica-has-no-room")));
       good = false;
     }

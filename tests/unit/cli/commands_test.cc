@@ -442,8 +442,8 @@ TEST_F(CommandsTest, BenchRefusesMeaninglessOptions) {
 }
 
 TEST(ForgetCommandTest, ReplicaWithoutPortIsAskedAtTheDefaultPort) {
-  const Outcome outcome = Call(
-      RunForget, {"8e2b9d77-68b3-4eeb-9e4c-35edd0d5366a", "--replica", "127.0.0.1"});
+  const Outcome outcome =
+      Call(RunForget, {"8e2b9d77-68b3-4eeb-9e4c-35edd0d5366a", "--replica", "127.0.0.1"});
   EXPECT_NE((outcome.out + outcome.err).find("127.0.0.1:7400"), std::string::npos)
       << outcome.out << outcome.err;
 }

@@ -21,7 +21,7 @@ namespace {
 
 constexpr Epoch kEpoch = 7;
 
-// A session that ended: who holds which seq, and what happened to the members since.
+// A session that ended: the holders of each seq, and the members' losses and answers since.
 struct Ended {
   VolumeState state;
   Seq last = 0;                      // issued
