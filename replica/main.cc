@@ -33,12 +33,8 @@ int Fail(const absl::Status& status, int code) {
 int Main(const std::vector<std::string>& arguments) {
   const absl::StatusOr<ReplicaOptions> options = ParseReplicaOptions(arguments);
   if (!options.ok()) return Fail(options.status(), kExitUsage);
-  if (options->help) {
-    std::fputs(ReplicaUsage().c_str(), stdout);
-    return 0;
-  }
-  if (options->version) {
-    std::printf("salius-replica %s\n", kReplicaVersion);
+  if (options->answer.has_value()) {
+    std::fputs(options->answer->c_str(), stdout);
     return 0;
   }
   if (const absl::Status log = InitLogging("salius-replica", options->log_level); !log.ok()) {

@@ -1,10 +1,9 @@
 // salius-replica's options: from the command line, and under the same names from a TOML file. The
 // command line overrides the file.
-//
-// One table (options.cc) is the parser, the list of known keys and the text of --help.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -27,17 +26,14 @@ struct ReplicaOptions {
   bool insecure = false;
   bool no_mlock = false;
   int64_t abandon_after_us = 0;  // 0: never
-  uint32_t peer_share_percent = 75;
+  uint64_t peer_share_percent = 75;
   std::string log_level = "info";
 
-  bool help = false;
-  bool version = false;
+  std::optional<std::string> answer;  // to print in place of serving: --help, --version
 };
 
 // Parses `arguments`, without the program's name. INVALID_ARGUMENT names the option and its allowed
 // values.
 absl::StatusOr<ReplicaOptions> ParseReplicaOptions(const std::vector<std::string>& arguments);
-
-std::string ReplicaUsage();
 
 }  // namespace salius

@@ -97,7 +97,7 @@ absl::Status ReplicaServer::AttachArena(const ReplicaOptions& options, Clock& cl
   rules.abandon_after_ns = options.abandon_after_us * 1000;
   rules.for_each = OnAllCpus;
   rules.promises = std::move(loaded.file.promises);
-  rules.peer_share_percent = options.peer_share_percent;
+  rules.peer_share_percent = static_cast<uint32_t>(options.peer_share_percent);
   Acceptor::AttachReport report;
   const Incarnation before = arena.incarnation();
   acceptor_ = std::make_unique<SharedAcceptor>(arena, rules, clock.MonotonicNanos(), &report);
