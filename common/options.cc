@@ -66,6 +66,7 @@ struct Options::Option {
 
 struct Options::Parser {
   CLI::App app;
+  std::string config;  // here because its address is kept: the table may be moved
   CLI::Option* table = nullptr;
 };
 
@@ -208,7 +209,7 @@ void Options::Version(std::string version) {
   parser_->app.set_version_flag("-V,--version", version_ + "\n", "print the version");
 }
 
-void Options::Config(std::string help) { Text("config", "FILE", &config_, std::move(help)); }
+void Options::Config(std::string help) { Text("config", "FILE", &parser_->config, std::move(help)); }
 
 bool Options::Given(std::string_view name) const {
   return std::any_of(options_.begin(), options_.end(), [name](const Option& option) {
@@ -289,7 +290,7 @@ absl::Status Options::Parse(absl::Span<const std::string> words, size_t min_plac
   }
   if (places_.size() < min_places) return Wrong(absl::StrCat("missing argument: ", place_names_));
   SALIUS_RETURN_IF_ERROR(SetGiven());
-  return config_.empty() ? absl::OkStatus() : ReadConfig(config_);
+  return parser_->config.empty() ? absl::OkStatus() : ReadConfig(parser_->config);
 }
 
 std::string Options::Help() const { return parser_->app.help(); }

@@ -97,7 +97,7 @@ class Options {
   absl::Status SetGiven();
   std::string Table() const;
 
-  std::string program_, place_names_, version_, config_;
+  std::string program_, place_names_, version_;
   std::vector<std::string> places_;
   std::unique_ptr<Parser> parser_;
   std::vector<Option> options_;
