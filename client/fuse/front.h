@@ -47,6 +47,7 @@
 #include "client/fuse/open_state.h"
 #include "client/fuse/page_invalidator.h"
 #include "client/fuse/raw_request.h"
+#include "client/volume/contract.h"
 #include "client/volume/volume.h"
 
 namespace salius {
@@ -124,16 +125,17 @@ class Front {
   FrontMetrics& metrics() { return *metrics_; }
   // Returns the metrics, for a server of them.
   std::shared_ptr<prometheus::Collectable> SharedMetrics() const { return metrics_; }
-  // Calls `answer` with the outcome of the wait, from this thread or another. Meanwhile the worker
-  // continues, unless it becomes the leader, which receives acknowledgements
-  // (RecordStream::WhenDurable).
+  // Calls `answer` with the outcome of the wait: at once when the ticket is settled, else from this
+  // thread or another. Meanwhile the worker continues, unless it becomes the leader, which receives
+  // acknowledgements (RecordStream::WhenDurable).
   template <typename Answer>
-  void AnswerWhenDurable(Seq seq, Answer answer) {
+  void AnswerWhenDurable(const Ticket& ticket, const Answer& answer) {
+    if (ticket.settled()) return answer(absl::OkStatus());
     {
       absl::MutexLock lock(&waiting_mutex_);
       ++waiting_;
     }
-    volume_.WhenDurable(seq, [this, answer](const absl::Status& status) {
+    volume_.WhenDurable(ticket, [this, answer](const absl::Status& status) {
       answer(status);
       absl::MutexLock lock(&waiting_mutex_);
       --waiting_;
@@ -162,9 +164,8 @@ class Front {
   void RawOpen(const RawRequest& request);
   void RawCreate(const RawRequest& request);  // CREATE and TMPFILE
   void RawWrite(const RawRequest& request);
-  // Calls `reply` when the write is durable (at once when `durable_at` is 0) and the kernel has
-  // dropped its pages of the range.
-  void AnswerAfterPages(uint64_t nodeid, const fuse_write_in& in, Seq durable_at,
+  // Calls `reply` when the ticket is settled and the kernel has dropped its pages of the range.
+  void AnswerAfterPages(uint64_t nodeid, const fuse_write_in& in, const Ticket& ticket,
                         std::function<void(const absl::Status&)> reply);
   void RawStatx(const RawRequest& request);
   void RawSetAttr(const RawRequest& request);

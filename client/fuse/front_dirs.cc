@@ -154,12 +154,9 @@ void FsyncDir(fuse_req_t req, fuse_ino_t, int, fuse_file_info* fi) noexcept {
   const auto answer = [&front, req](const absl::Status& status) {
     fuse_reply_err(req, status.ok() ? 0 : front.Errno(status));
   };
-  const absl::StatusOr<Volume::Started> started = front.volume().StartFsync(directory->handle);
-  if (started.ok() && started->durable_at > 0) {
-    front.AnswerWhenDurable(started->durable_at, answer);
-  } else {
-    answer(started.status());
-  }
+  const absl::StatusOr<Ticket> ticket = front.volume().StartFsync(directory->handle);
+  if (!ticket.ok()) return answer(ticket.status());
+  front.AnswerWhenDurable(*ticket, answer);
 }
 
 }  // namespace

@@ -72,12 +72,9 @@ void Fsync(fuse_req_t req, fuse_ino_t ino, int, fuse_file_info* fi) noexcept {
     front.metrics().fsync_seconds.Observe(watch.Seconds());
     fuse_reply_err(req, status.ok() ? 0 : front.Errno(status));
   };
-  const absl::StatusOr<Volume::Started> started = front.volume().StartFsync(*file);
-  if (started.ok() && started->durable_at > 0) {
-    front.AnswerWhenDurable(started->durable_at, answer);
-  } else {
-    answer(started.status());
-  }
+  const absl::StatusOr<Ticket> ticket = front.volume().StartFsync(*file);
+  if (!ticket.ok()) return answer(ticket.status());
+  front.AnswerWhenDurable(*ticket, answer);
 }
 
 // Removes privileges for a change whose request does not say whether the caller keeps the mode
@@ -297,15 +294,15 @@ void Front::RawWrite(const RawRequest& request) {
   }
   const bool sync = !from_cache && IsSync(in->flags);
   const Stopwatch watch;
-  const absl::StatusOr<Volume::Started> started = volume_.StartWrite(
+  const absl::StatusOr<Ticket> ticket = volume_.StartWrite(
       *file, in->offset, std::string_view(reinterpret_cast<const char*>(data.data()), in->size),
-      /*append=*/false, sync);
-  if (!started.ok()) {
-    request.ReplyError(Errno(started.status()));
+      /*append=*/false, sync ? Contract::kDurable : Contract::kPlain);
+  if (!ticket.ok()) {
+    request.ReplyError(Errno(ticket.status()));
     return;
   }
   const auto reply = [this, sync, watch, answer = request.answer(),
-                      bytes = started->bytes](const absl::Status& status) {
+                      bytes = ticket->bytes](const absl::Status& status) {
     if (!status.ok()) {
       answer.Error(Errno(status));
       return;
@@ -323,25 +320,19 @@ void Front::RawWrite(const RawRequest& request) {
   if (past_cache && state.filled()) {
     // A page that the kernel read just before is old now: it is dropped before the writer is
     // answered.
-    AnswerAfterPages(nodeid, *in, started->durable_at, reply);
-  } else if (started->durable_at > 0) {
-    AnswerWhenDurable(started->durable_at, reply);
+    AnswerAfterPages(nodeid, *in, *ticket, reply);
   } else {
-    reply(absl::OkStatus());
+    AnswerWhenDurable(*ticket, reply);
   }
 }
 
-void Front::AnswerAfterPages(uint64_t nodeid, const fuse_write_in& in, Seq durable_at,
+void Front::AnswerAfterPages(uint64_t nodeid, const fuse_write_in& in, const Ticket& ticket,
                              std::function<void(const absl::Status&)> reply) {
   const auto answer = [this, nodeid, offset = in.offset, length = in.size,
                        reply = std::move(reply)](const absl::Status& status) {
     AfterPages(nodeid, offset, length, [reply, status] { reply(status); });
   };
-  if (durable_at > 0) {
-    AnswerWhenDurable(durable_at, answer);
-  } else {
-    answer(absl::OkStatus());
-  }
+  AnswerWhenDurable(ticket, answer);
 }
 
 bool Front::HandleRaw(const RawRequest& request) {

@@ -14,7 +14,9 @@ constexpr absl::Duration kDeleteTimeout = absl::Seconds(10);
 
 }  // namespace
 
-bool Handle::sync() const { return (flags & (O_SYNC | O_DSYNC)) != 0; }
+Contract Handle::contract() const {
+  return (flags & (O_SYNC | O_DSYNC)) != 0 ? Contract::kDurable : Contract::kPlain;
+}
 bool Handle::direct() const { return (flags & (O_SYNC | O_DSYNC | O_DIRECT)) != 0; }
 bool Handle::writable() const { return (flags & O_ACCMODE) != O_RDONLY; }
 

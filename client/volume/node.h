@@ -34,6 +34,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "client/volume/contract.h"
 #include "client/volume/patches.h"
 #include "common/file.h"
 #include "common/ids.h"
@@ -130,7 +131,7 @@ class Handle {
   // The entries read last; the position of `fd` is their end. Empty: it is anywhere.
   std::shared_ptr<const DirBatch> dir_batch ABSL_GUARDED_BY(dir_position);
 
-  bool sync() const;    // returns whether every write waits until it is durable
+  Contract contract() const;  // returns what `flags` promise for every write
   bool direct() const;  // returns whether it is synchronous or O_DIRECT
   bool writable() const;
 };

@@ -335,25 +335,21 @@ absl::Status Volume::Read(Handle& handle, uint64_t offset, size_t size, std::str
   return impl_->Read(handle, offset, size, out);
 }
 absl::StatusOr<size_t> Volume::Write(Handle& handle, uint64_t offset, std::string_view data,
-                                     bool append, bool sync) {
-  return impl_->Write(handle, offset, data, append, sync);
+                                     bool append, Contract contract) {
+  return impl_->Write(handle, offset, data, append, contract);
 }
-absl::StatusOr<Volume::Started> Volume::StartWrite(Handle& handle, uint64_t offset,
-                                                   std::string_view data, bool append, bool sync) {
-  return impl_->StartWrite(handle, offset, data, append, sync);
+absl::StatusOr<Ticket> Volume::StartWrite(Handle& handle, uint64_t offset, std::string_view data,
+                                          bool append, Contract contract) {
+  return impl_->StartWrite(handle, offset, data, append, contract);
 }
-absl::StatusOr<Volume::Started> Volume::StartFsync(Handle& handle) {
-  SALIUS_ASSIGN_OR_RETURN(const Seq seq, impl_->StartFsync(handle.node));
-  return Started{0, seq};
-}
-void Volume::WhenDurable(Seq seq, DurableCallback done) {
-  impl_->pipe.load()->WhenDurable(seq,
+absl::StatusOr<Ticket> Volume::StartFsync(Handle& handle) { return impl_->StartFsync(handle.node); }
+absl::Status Volume::Await(const Ticket& ticket) { return impl_->Await(ticket); }
+void Volume::WhenDurable(const Ticket& ticket, DurableCallback done) {
+  impl_->pipe.load()->WhenDurable(ticket.durable_first,
                                   [done = std::move(done)](const absl::Status& status) mutable {
                                     std::move(done)(AsDataError(status));
                                   });
 }
-absl::Status Volume::Fsync(Handle& handle, bool) { return impl_->Fsync(handle.node); }
-absl::Status Volume::FsyncDir(Handle& handle) { return impl_->Fsync(handle.node); }
 absl::Status Volume::Fallocate(Handle& handle, int mode, uint64_t offset, uint64_t length) {
   return impl_->Fallocate(handle, mode, offset, length);
 }

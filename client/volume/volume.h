@@ -45,6 +45,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "client/session/record_stream.h"
+#include "client/volume/contract.h"
 #include "common/ids.h"
 #include "storage/volume_config.h"
 
@@ -183,24 +184,19 @@ class Volume {
   // Reads up to `size` bytes into `out` (resized to what was read; short only at end of file).
   absl::Status Read(Handle& handle, uint64_t offset, size_t size, std::string* out);
   // Writes, and returns the number of bytes. `append`: at the end of file, whatever `offset` says
-  // (RWF_APPEND or O_APPEND); the offset used is logged. `sync`: returns when durable (the handle's
-  // flags count as well). `data` is copied.
+  // (RWF_APPEND or O_APPEND); the offset used is logged. The handle's flags may promise more than
+  // `contract`. `data` is copied. Returns when the promise is kept.
   absl::StatusOr<size_t> Write(Handle& handle, uint64_t offset, std::string_view data, bool append,
-                               bool sync);
-  absl::Status Fsync(Handle& handle, bool data_only);
-  // The result of StartWrite and StartFsync, which are Write and Fsync without their waits.
-  // `durable_at` is the seq that must be durable before the caller is answered (WhenDurable); 0:
-  // nothing is left to wait for.
-  struct Started {
-    size_t bytes = 0;  // written
-    Seq durable_at = 0;
-  };
-  absl::StatusOr<Started> StartWrite(Handle& handle, uint64_t offset, std::string_view data,
-                                     bool append, bool sync);
-  absl::StatusOr<Started> StartFsync(Handle& handle);
-  // Calls `done` like RecordStream::WhenDurable; the outcome is EIO when the volume fails first.
-  void WhenDurable(Seq seq, DurableCallback done);
-  absl::Status FsyncDir(Handle& handle);  // waits like Fsync
+                               Contract contract);
+  // Writes like Write, or syncs a file or directory, without the wait.
+  absl::StatusOr<Ticket> StartWrite(Handle& handle, uint64_t offset, std::string_view data,
+                                    bool append, Contract contract);
+  absl::StatusOr<Ticket> StartFsync(Handle& handle);
+  // Returns when the caller with `ticket` may be answered; EIO when the volume fails first.
+  absl::Status Await(const Ticket& ticket);
+  // Calls `done` with the outcome of Await, like RecordStream::WhenDurable. The ticket must not be
+  // settled.
+  void WhenDurable(const Ticket& ticket, DurableCallback done);
   absl::Status Fallocate(Handle& handle, int mode, uint64_t offset, uint64_t length);
   absl::StatusOr<uint64_t> Lseek(Handle& handle, uint64_t offset,
                                  int whence);  // SEEK_DATA, SEEK_HOLE

@@ -310,19 +310,19 @@ absl::StatusOr<bool> Volume::Impl::ReadOnce(Handle& handle, uint64_t offset, siz
 }
 
 absl::StatusOr<size_t> Volume::Impl::Write(Handle& handle, uint64_t offset, std::string_view data,
-                                           bool append, bool sync) {
-  SALIUS_ASSIGN_OR_RETURN(const Started started, StartWrite(handle, offset, data, append, sync));
-  if (started.durable_at > 0) SALIUS_RETURN_IF_ERROR(AwaitDurable(started.durable_at));
-  return started.bytes;
+                                           bool append, Contract contract) {
+  SALIUS_ASSIGN_OR_RETURN(const Ticket ticket, StartWrite(handle, offset, data, append, contract));
+  SALIUS_RETURN_IF_ERROR(Await(ticket));
+  return ticket.bytes;
 }
 
-absl::StatusOr<Volume::Started> Volume::Impl::StartWrite(Handle& handle, uint64_t offset,
-                                                         std::string_view data, bool append,
-                                                         bool sync) {
+absl::StatusOr<Ticket> Volume::Impl::StartWrite(Handle& handle, uint64_t offset,
+                                                std::string_view data, bool append,
+                                                Contract contract) {
   if (!handle.writable()) return ErrnoStatus(EBADF, "write");
   SALIUS_RETURN_IF_ERROR(DataHealth());
-  if (data.empty()) return Started();
-  sync = sync || handle.sync();
+  if (data.empty()) return Ticket();
+  const bool durable = contract == Contract::kDurable || handle.contract() == Contract::kDurable;
   Node& node = handle.node;
   size_t written = 0;
   Seq wait_for = 0;
@@ -336,7 +336,7 @@ absl::StatusOr<Volume::Started> Volume::Impl::StartWrite(Handle& handle, uint64_
     data = data.substr(0, written);
     SALIUS_ASSIGN_OR_RETURN(SpaceGuard::Hold end, ReserveEnd(node, fd->get(), offset, End::kStays));
     SALIUS_ASSIGN_OR_RETURN(SpaceGuard::Hold room, ReserveSpace(node, fd->get(), offset, written));
-    if (sync) {
+    if (durable) {
       node.unsynced_bytes = 0;  // this write waits for all before it
     } else {
       SALIUS_RETURN_IF_ERROR(CountUnsynced(node, written));
@@ -345,25 +345,26 @@ absl::StatusOr<Volume::Started> Volume::Impl::StartWrite(Handle& handle, uint64_
     if (direct) {
       SALIUS_RETURN_IF_ERROR(DirectWrite(node, fd->get(), offset, data));
       room.Release();
-      if (sync && node.bulk) {
+      if (durable && node.bulk) {
         SALIUS_ASSIGN_OR_RETURN(wait_for, SyncBulk(node));
       }
     } else {
       // Where every write has its fsync, the next fsync is near: the write is sent at once, to be
       // acknowledged by then.
       SendWhen when = SendWhen::kSoon;
-      if (!sync) {
+      if (!durable) {
         const bool alone = ++node.plain_writes == 1 && node.plain_writes_before == 1;
         when = alone ? SendWhen::kNow : SendWhen::kLater;
       }
       SALIUS_ASSIGN_OR_RETURN(wait_for, IssueWrite(node, offset, data, when));
     }
   }
-  return Started{written, sync ? wait_for : 0};
+  return Ticket{written, durable ? wait_for : 0};
 }
 
-absl::Status Volume::Impl::AwaitDurable(Seq seq) {
-  return AsDataError(pipe.load()->WaitDurable(seq));
+absl::Status Volume::Impl::Await(const Ticket& ticket) {
+  if (ticket.settled()) return absl::OkStatus();
+  return AsDataError(pipe.load()->WaitDurable(ticket.durable_first));
 }
 
 absl::StatusOr<SpaceGuard::Hold> Volume::Impl::ReserveSpace(Node& node, int fd, uint64_t offset,
@@ -433,12 +434,7 @@ absl::StatusOr<uint64_t> Volume::Impl::FitLength(Node& node, int fd, uint64_t of
   return fits - offset;
 }
 
-absl::Status Volume::Impl::Fsync(Node& node) {
-  SALIUS_ASSIGN_OR_RETURN(const Seq wait_for, StartFsync(node));
-  return wait_for > 0 ? AwaitDurable(wait_for) : absl::OkStatus();
-}
-
-absl::StatusOr<Seq> Volume::Impl::StartFsync(Node& node) {
+absl::StatusOr<Ticket> Volume::Impl::StartFsync(Node& node) {
   SALIUS_RETURN_IF_ERROR(DataHealth());
   Seq wait_for = 0;
   {
@@ -446,7 +442,7 @@ absl::StatusOr<Seq> Volume::Impl::StartFsync(Node& node) {
     {
       absl::MutexLock state(&node.state);
       // Nothing brings a file without a name back: its data need not outlive a crash.
-      if (node.orphan) return Seq{0};
+      if (node.orphan) return Ticket();
       wait_for = node.last_seq;
     }
     if (node.bulk) {
@@ -455,7 +451,7 @@ absl::StatusOr<Seq> Volume::Impl::StartFsync(Node& node) {
     node.unsynced_bytes = 0;
     node.plain_writes_before = std::exchange(node.plain_writes, 0);
   }
-  return wait_for;
+  return Ticket{0, wait_for};
 }
 
 absl::Status Volume::Impl::Fallocate(Handle& handle, int mode, uint64_t offset, uint64_t length) {
@@ -529,7 +525,7 @@ absl::StatusOr<size_t> Volume::Impl::CopyFileRange(Handle& in, uint64_t in_offse
     if (piece.empty()) break;
     const size_t wanted = piece.size();
     const absl::StatusOr<size_t> written =
-        Write(out, out_offset + copied, std::move(piece), /*append=*/false, /*sync=*/false);
+        Write(out, out_offset + copied, std::move(piece), /*append=*/false, Contract::kPlain);
     if (!written.ok()) {
       if (copied > 0) break;  // the copied bytes count; the caller's next call gets the error
       return written.status();

@@ -140,10 +140,10 @@ struct Volume::Impl final : public ApplySink {
   // Reads once. Returns false when a record that it did not know began to be applied meanwhile.
   absl::StatusOr<bool> ReadOnce(Handle& handle, uint64_t offset, size_t size, std::string* out);
   absl::StatusOr<size_t> Write(Handle& handle, uint64_t offset, std::string_view data, bool append,
-                               bool sync);
-  absl::StatusOr<Started> StartWrite(Handle& handle, uint64_t offset, std::string_view data,
-                                     bool append, bool sync);
-  absl::StatusOr<Seq> StartFsync(Node& node);
+                               Contract contract);
+  absl::StatusOr<Ticket> StartWrite(Handle& handle, uint64_t offset, std::string_view data,
+                                    bool append, Contract contract);
+  absl::StatusOr<Ticket> StartFsync(Node& node);
   // Issues the records of one write. Returns the last record's seq.
   absl::StatusOr<Seq> IssueWrite(Node& node, uint64_t offset, std::string_view data, SendWhen when)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(node.stream);
@@ -157,9 +157,8 @@ struct Volume::Impl final : public ApplySink {
   enum class End { kMoves, kStays };
   absl::StatusOr<SpaceGuard::Hold> ReserveEnd(Node& node, int fd, uint64_t upto, End end)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(node.stream);
-  // Waits until `seq` is durable, not until it is applied: the disk may hang.
-  absl::Status AwaitDurable(Seq seq);
-  absl::Status Fsync(Node& node);
+  // Waits until the ticket's record is durable, not until it is applied: the disk may hang.
+  absl::Status Await(const Ticket& ticket);
   absl::Status Fallocate(Handle& handle, int mode, uint64_t offset, uint64_t length);
   absl::StatusOr<uint64_t> Lseek(Handle& handle, uint64_t offset, int whence);
   absl::StatusOr<size_t> CopyFileRange(Handle& in, uint64_t in_offset, Handle& out,

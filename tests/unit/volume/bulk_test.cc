@@ -58,12 +58,12 @@ TEST_F(BulkTest, AppendsContinueAtTheEndInBulkAndAfterIt) {
   Handle* const file = OldFile("a");
   std::string all(MakeBulk(file), 'b');
   for (const char* const text : {"one", "two"}) {
-    ASSERT_EQ(*volume->Write(*file, 0, text, /*append=*/true, false), 3u);
+    ASSERT_EQ(*volume->Write(*file, 0, text, /*append=*/true, Contract::kPlain), 3u);
     all += text;
   }
   EXPECT_EQ(BackingContent("a"), all);  // not logged
-  ASSERT_TRUE(volume->Fsync(*file, true).ok());
-  ASSERT_EQ(*volume->Write(*file, 0, "three", /*append=*/true, false), 5u);
+  ASSERT_TRUE(Fsync(file).ok());
+  ASSERT_EQ(*volume->Write(*file, 0, "three", /*append=*/true, Contract::kPlain), 5u);
   EXPECT_EQ(Read(file, 0, 1 << 20), all + "three");
   volume->Release(file);
 }
@@ -74,7 +74,7 @@ TEST_F(BulkTest, FsyncMakesOnDiskDurableAndTheFileIsLoggedAgain) {
   const uint64_t end = MakeBulk(file);
   const Seq last = fake().Issued(Op::kWrite).back()->seq();
   const uint64_t left = Transitions("logged");
-  ASSERT_TRUE(volume->Fsync(*file, true).ok());
+  ASSERT_TRUE(Fsync(file).ok());
   const auto on_disk = fake().Issued(Op::kOnDisk);
   ASSERT_EQ(on_disk.size(), 1u);
   EXPECT_EQ(on_disk[0]->header().arg0, last);
@@ -98,7 +98,7 @@ TEST_F(BulkTest, FsyncPutsTheTimesOnTheDiskToo) {
   ASSERT_TRUE(volume->stream().Checkpoint().ok());
   ASSERT_TRUE(volume->stream().Checkpoint().ok());  // not bulk any more
   MakeBulk(file);
-  ASSERT_TRUE(volume->Fsync(*file, true).ok());
+  ASSERT_TRUE(Fsync(file).ok());
   ASSERT_EQ(fake().Issued(Op::kOnDisk).size(), 1u);
   const timespec mtime = Stat(file->node).st_mtim;
   EXPECT_NE(mtime.tv_sec, 1000);
@@ -112,7 +112,7 @@ TEST_F(BulkTest, SynchronousWriteToABulkFileSyncsAllOfIt) {
   Make();
   Handle* const file = OldFile("a");
   const uint64_t end = MakeBulk(file);
-  Write(file, end, "sync", /*sync=*/true);
+  Write(file, end, "sync", Contract::kDurable);
   EXPECT_EQ(fake().Issued(Op::kOnDisk).size(), 1u);
   EXPECT_GE(fake().durable, fake().Issued(Op::kOnDisk)[0]->seq());
   EXPECT_EQ(Read(file, end, 10), "sync");
@@ -125,7 +125,7 @@ TEST_F(BulkTest, SyncsKeepAFileFromBecomingBulk) {
   for (int i = 0; i < 20; ++i) {
     Write(file, 0, std::string(32 * 1024, 'x'));
     if (i % 2 == 0) {
-      ASSERT_TRUE(volume->Fsync(*file, true).ok());
+      ASSERT_TRUE(Fsync(file).ok());
     }
   }
   EXPECT_EQ(fake().Issued(Op::kWrite).size(), 20u);
@@ -137,7 +137,7 @@ TEST_F(BulkTest, FileWhoseNameIsNotOnDiskIsSyncedByACheckpoint) {
   Handle* const file = Create("new");
   MakeBulk(file);
   const int syncs = fake().syncs;
-  ASSERT_TRUE(volume->Fsync(*file, true).ok());
+  ASSERT_TRUE(Fsync(file).ok());
   EXPECT_EQ(fake().syncs, syncs + 1);
   EXPECT_TRUE(fake().Issued(Op::kOnDisk).empty());
   EXPECT_GE(fake().checkpoint, fake().Issued(Op::kWrite).back()->seq());
@@ -152,7 +152,7 @@ TEST_F(BulkTest, FsyncThroughALaterHandleCoversBulkDataOfAClosedOne) {
   volume->Release(file);
   volume->Forget(node, 1);
   file = OpenFile(Find("a"));
-  ASSERT_TRUE(volume->Fsync(*file, true).ok());
+  ASSERT_TRUE(Fsync(file).ok());
   EXPECT_GE(fake().checkpoint, fake().Issued(Op::kWrite).back()->seq())
       << "this descriptor may not hear what befell those records";
   EXPECT_TRUE(fake().Issued(Op::kOnDisk).empty());
@@ -171,7 +171,7 @@ TEST_F(BulkTest, BulkDataOfAClosedDescriptorIsSyncedWithTheFileSystem) {
   volume->Release(file);
   file = OpenFile(node);
   int syncs = fake().syncs;
-  ASSERT_TRUE(volume->Fsync(*file, true).ok());
+  ASSERT_TRUE(Fsync(file).ok());
   EXPECT_EQ(fake().syncs, syncs + 1);
   // All of that is synced now, and later writes go through descriptors that are still open.
   volume->Release(file);
@@ -179,7 +179,7 @@ TEST_F(BulkTest, BulkDataOfAClosedDescriptorIsSyncedWithTheFileSystem) {
   syncs = fake().syncs;
   MakeBulk(file);
   Write(file, end++, "x");
-  ASSERT_TRUE(volume->Fsync(*file, true).ok());
+  ASSERT_TRUE(Fsync(file).ok());
   EXPECT_EQ(fake().syncs, syncs);
   volume->Release(file);
 }
@@ -187,7 +187,7 @@ TEST_F(BulkTest, BulkDataOfAClosedDescriptorIsSyncedWithTheFileSystem) {
 TEST_F(BulkTest, RecordsOfAForgottenNodeAreCoveredByACheckpoint) {
   Make();
   Handle* file = OldFile("a");
-  Write(file, 0, "logged before", true);
+  Write(file, 0, "logged before", Contract::kDurable);
   fake().ApplySome(SIZE_MAX);
   const Seq logged = fake().Issued(Op::kWrite).back()->seq();
   Node& node = file->node;
@@ -196,7 +196,7 @@ TEST_F(BulkTest, RecordsOfAForgottenNodeAreCoveredByACheckpoint) {
   file = OpenFile(Find("a"));
   Write(file, 0, std::string(128 * 1024, 'b'));  // bulk at once: this node has no record of its own
   EXPECT_EQ(fake().Issued(Op::kWrite).size(), 1u);
-  ASSERT_TRUE(volume->Fsync(*file, true).ok());
+  ASSERT_TRUE(Fsync(file).ok());
   EXPECT_TRUE(fake().Issued(Op::kOnDisk).empty());
   EXPECT_GE(fake().checkpoint, logged) << "an older record could be replayed over synced data";
   volume->Release(file);
@@ -271,11 +271,11 @@ TEST_F(BulkTest, TruncateAndFallocateOfABulkFileAreLoggedAndComeBetweenItsWrites
   ASSERT_TRUE(volume->Fallocate(*file, 0, 0, 5000).ok());
   ASSERT_EQ(fake().Issued(Op::kFallocate).size(), 1u);
   EXPECT_EQ(Stat(file->node).st_size, 5000);
-  EXPECT_EQ(*volume->Write(*file, 0, "end", /*append=*/true, false), 3u);
+  EXPECT_EQ(*volume->Write(*file, 0, "end", /*append=*/true, Contract::kPlain), 3u);
   EXPECT_EQ(Stat(file->node).st_size, 5003);
   EXPECT_EQ(fake().Issued(Op::kWrite).size(), 4u) << "the file is bulk still";
   // None of them may be repeated over data that an fsync put on the disk.
-  ASSERT_TRUE(volume->Fsync(*file, true).ok());
+  ASSERT_TRUE(Fsync(file).ok());
   ASSERT_EQ(fake().Issued(Op::kOnDisk).size(), 1u);
   EXPECT_EQ(fake().Issued(Op::kOnDisk)[0]->header().arg0, fake().Issued(Op::kFallocate)[0]->seq());
   EXPECT_EQ(BackingContent("a").size(), 5003u);
@@ -361,7 +361,7 @@ TEST_F(BulkTest, RenameAndUnlinkOfABulkFile) {
   EXPECT_TRUE(fake().Issued(Op::kOnDisk).empty());  // nothing was lost by it
   Write(file, end, "more");
   ASSERT_TRUE(volume->Unlink(root(), "b").ok());
-  EXPECT_TRUE(volume->Fsync(*file, true).ok());
+  EXPECT_TRUE(Fsync(file).ok());
   EXPECT_EQ(Read(file, end, 10), "more");
   volume->Release(file);
   ASSERT_TRUE(volume->stream().Checkpoint().ok());

@@ -16,9 +16,9 @@ class FailureTest : public VolumeFixture {
  protected:
   void ExpectReadOnly(Handle* file) {
     EXPECT_FALSE(volume->stream().health().ok());
-    EXPECT_EQ(Errno(volume->Write(*file, 0, "x", false, false)), EIO);
-    EXPECT_EQ(Errno(volume->Fsync(*file, false)), EIO);
-    EXPECT_EQ(Errno(volume->Fsync(*file, false)), EIO) << "a failed sync was forgotten";
+    EXPECT_EQ(Errno(volume->Write(*file, 0, "x", false, Contract::kPlain)), EIO);
+    EXPECT_EQ(Errno(Fsync(file)), EIO);
+    EXPECT_EQ(Errno(Fsync(file)), EIO) << "a failed sync was forgotten";
     EXPECT_EQ(Errno(volume->MakeDir(root(), "d", 0755, caller)), EROFS);
     EXPECT_EQ(Errno(volume->Rename(root(), "a", root(), "b", 0)), EROFS);
     EXPECT_NE(Errno(volume->Close()), 0);
@@ -28,7 +28,7 @@ class FailureTest : public VolumeFixture {
 TEST_F(FailureTest, FailedSyncOfACheckpointTurnsTheVolumeReadOnly) {
   Make();
   Handle* const file = Create("a");
-  Write(file, 0, "data", true);
+  Write(file, 0, "data", Contract::kDurable);
   scratch->Shutdown();
   EXPECT_FALSE(volume->stream().Checkpoint().ok());
   ExpectReadOnly(file);
@@ -42,9 +42,9 @@ TEST_F(FailureTest, FailedFsyncOfABulkFileTurnsTheVolumeReadOnly) {
   ASSERT_TRUE(volume->stream().Checkpoint().ok());
   Write(file, 0, std::string(65536, 'b'));
   scratch->Shutdown();
-  EXPECT_EQ(Errno(volume->Fsync(*file, true)), EIO);
-  EXPECT_EQ(Errno(volume->Fsync(*file, true)), EIO);
-  EXPECT_EQ(Errno(volume->Write(*file, 0, "x", false, false)), EIO);
+  EXPECT_EQ(Errno(Fsync(file)), EIO);
+  EXPECT_EQ(Errno(Fsync(file)), EIO);
+  EXPECT_EQ(Errno(volume->Write(*file, 0, "x", false, Contract::kPlain)), EIO);
   EXPECT_EQ(Errno(volume->Unlink(root(), "a")), EROFS);
   EXPECT_EQ(Errno(volume->health()), EIO);
   EXPECT_NE(Errno(volume->Close()), 0);
@@ -55,7 +55,7 @@ TEST_F(FailureTest, FailedFsyncOfABulkFileTurnsTheVolumeReadOnly) {
 TEST_F(FailureTest, NoCheckpointIsMadeOnceExt4HasFoundAnError) {
   Make();
   Handle* const file = Create("a");
-  Write(file, 0, "data", true);
+  Write(file, 0, "data", Contract::kDurable);
   FindAnErrorIn(scratch->path());
   EXPECT_FALSE(volume->stream().Checkpoint().ok());
   ExpectReadOnly(file);
@@ -69,7 +69,7 @@ TEST_F(FailureTest, FsyncOfABulkFileFailsOnceExt4HasFoundAnError) {
   ASSERT_TRUE(volume->stream().Checkpoint().ok());
   Write(file, 0, std::string(65536, 'b'));
   FindAnErrorIn(scratch->path());
-  EXPECT_EQ(Errno(volume->Fsync(*file, true)), EIO);
+  EXPECT_EQ(Errno(Fsync(file)), EIO);
   EXPECT_EQ(Errno(volume->health()), EIO);
   volume->Release(file);
 }
@@ -77,9 +77,9 @@ TEST_F(FailureTest, FsyncOfABulkFileFailsOnceExt4HasFoundAnError) {
 TEST_F(FailureTest, NothingIsDurableInTheStableLogOnceExt4HasFoundAnError) {
   Make();
   Handle* const file = Create("a");
-  Write(file, 0, "data", true);
+  Write(file, 0, "data", Contract::kDurable);
   FindAnErrorIn(scratch->path());
-  EXPECT_EQ(Errno(volume->Write(*file, 0, "x", false, true)), EIO);
+  EXPECT_EQ(Errno(volume->Write(*file, 0, "x", false, Contract::kDurable)), EIO);
   ExpectReadOnly(file);
   volume->Release(file);
 }
@@ -87,7 +87,7 @@ TEST_F(FailureTest, NothingIsDurableInTheStableLogOnceExt4HasFoundAnError) {
 TEST_F(FailureTest, VolumeThatWasNotClosedIsNotOpenedWithoutRecovery) {
   Make();
   Handle* const file = Create("a");
-  Write(file, 0, "data", true);
+  Write(file, 0, "data", Contract::kDurable);
   volume->Release(file);
   volume.reset();  // like a crash of the process
   auto dir = VolumeDir::Open(scratch->path(), true);

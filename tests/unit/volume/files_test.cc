@@ -44,7 +44,7 @@ TEST_F(FilesTest, AppendIgnoresTheOffset) {
   Make();
   Handle* const file = Create("a");
   for (const char* text : {"one", "two", "three"}) {
-    ASSERT_EQ(*volume->Write(*file, 0, text, /*append=*/true, false), strlen(text));
+    ASSERT_EQ(*volume->Write(*file, 0, text, /*append=*/true, Contract::kPlain), strlen(text));
   }
   EXPECT_EQ(Read(file, 0, 100), "onetwothree");
   volume->Release(file);
@@ -87,7 +87,7 @@ TEST_F(FilesTest, WriteThroughAReadOnlyHandleIsRefused) {
   Make();
   volume->Release(Create("a"));
   Handle* const file = OpenFile(Find("a"), O_RDONLY);
-  EXPECT_EQ(Errno(volume->Write(*file, 0, "x", false, false)), EBADF);
+  EXPECT_EQ(Errno(volume->Write(*file, 0, "x", false, Contract::kPlain)), EBADF);
   EXPECT_EQ(Errno(volume->Fallocate(*file, 0, 0, 1)), EBADF);
   volume->Release(file);
 }
@@ -96,7 +96,7 @@ TEST_F(FilesTest, FileWithoutAnyPermissionIsWrittenAndTruncated) {
   Make();
   auto created = volume->CreateFile(root(), "a", O_RDWR, 0, caller);
   ASSERT_TRUE(created.ok());
-  Write(created->handle, 0, "abc", true);
+  Write(created->handle, 0, "abc", Contract::kDurable);
   volume->Release(created->handle);
   struct stat want {};
   want.st_size = 1;
@@ -143,15 +143,15 @@ TEST_F(FilesTest, CreateOpensAnExistingFileUnlessExclusive) {
 TEST_F(FilesTest, FsyncWithNothingPendingReturns) {
   Make();
   Handle* const file = Create("a");
-  EXPECT_EQ(Errno(volume->Fsync(*file, true)), 0);
+  EXPECT_EQ(Errno(Fsync(file)), 0);
   Write(file, 0, "x");
-  EXPECT_EQ(Errno(volume->Fsync(*file, false)), 0);
+  EXPECT_EQ(Errno(Fsync(file)), 0);
   const Watermarks marks = volume->stream().watermarks();
   EXPECT_EQ(marks.durable, marks.issued);
   volume->Release(file);
   auto dir = volume->OpenDir(root());
   ASSERT_TRUE(dir.ok());
-  EXPECT_EQ(Errno(volume->FsyncDir(**dir)), 0);
+  EXPECT_EQ(Errno(Fsync(*dir)), 0);
   volume->Release(*dir);
 }
 
@@ -177,7 +177,7 @@ TEST_F(FilesTest, WriteAfterUnlinkIsReadThroughTheOpenHandle) {
   ASSERT_TRUE(volume->Unlink(root(), "a").ok());
   EXPECT_EQ(Stat(file->node).st_nlink, 0u);
   const Seq issued = volume->stream().watermarks().issued;
-  Write(file, 6, " after", /*sync=*/true);
+  Write(file, 6, " after", Contract::kDurable);
   EXPECT_EQ(Read(file, 0, 100), "before after");
   struct stat want {};
   want.st_size = 2;
@@ -185,7 +185,7 @@ TEST_F(FilesTest, WriteAfterUnlinkIsReadThroughTheOpenHandle) {
   EXPECT_TRUE(volume->SetAttr(file->node, kSetSize | kSetMode, want).ok());
   EXPECT_EQ(Read(file, 0, 100), "be");
   EXPECT_EQ(Stat(file->node).st_mode & 07777, 0600u);
-  EXPECT_EQ(Errno(volume->Fsync(*file, false)), 0);
+  EXPECT_EQ(Errno(Fsync(file)), 0);
   // Nothing brings the file back, so none of its changes is logged.
   EXPECT_EQ(volume->stream().watermarks().issued, issued);
   volume->Release(file);
@@ -268,9 +268,9 @@ TEST_F(FilesTest, FileTooLargeIsRefusedBeforeItIsStamped) {
   Make();
   Handle* const file = Create("a");
   const uint64_t largest = (uint64_t{1} << 32) * 4096 - 4096;  // ext4 with blocks of 4 KiB
-  EXPECT_EQ(Errno(volume->Write(*file, largest, "x", false, false)), EFBIG);
+  EXPECT_EQ(Errno(volume->Write(*file, largest, "x", false, Contract::kPlain)), EFBIG);
   // The part that fits is written.
-  auto written = volume->Write(*file, largest - 2, "xyz", false, false);
+  auto written = volume->Write(*file, largest - 2, "xyz", false, Contract::kPlain);
   ASSERT_TRUE(written.ok()) << written.status();
   EXPECT_EQ(*written, 2u);
   struct stat want {};
@@ -330,7 +330,7 @@ TEST_F(FilesTest, StatAfterWriteEqualsLaterStat) {
   Handle* const file = Create("a");
   Write(file, 0, "x");
   const struct stat first = Stat(file->node);
-  ASSERT_TRUE(volume->Fsync(*file, false).ok());
+  ASSERT_TRUE(Fsync(file).ok());
   ASSERT_TRUE(volume->stream().Checkpoint().ok());
   const struct stat later = Stat(file->node);
   EXPECT_EQ(first.st_size, 1);
@@ -363,9 +363,12 @@ TEST_F(FilesTest, ConcurrentAppendsAreWholeAndNoneIsLost) {
     writers.emplace_back([&, i] {
       for (int round = 0; round < kRounds; ++round) {
         const std::string data(kBytes, static_cast<char>('a' + i));
-        ASSERT_TRUE(volume->Write(*file, 0, data, /*append=*/true, round % 10 == 0).ok());
+        ASSERT_TRUE(volume
+                        ->Write(*file, 0, data, /*append=*/true,
+                                round % 10 == 0 ? Contract::kDurable : Contract::kPlain)
+                        .ok());
         if (round % 50 == 0) {
-          ASSERT_TRUE(volume->Fsync(*file, true).ok());
+          ASSERT_TRUE(Fsync(file).ok());
         }
       }
     });
@@ -384,12 +387,12 @@ TEST_F(FilesTest, ConcurrentOverwritesAreReadWhole) {
   Make();
   constexpr size_t kBytes = 65536;
   Handle* const file = Create("a");
-  Write(file, 0, std::string(kBytes, 'a'), /*sync=*/true);
+  Write(file, 0, std::string(kBytes, 'a'), Contract::kDurable);
   std::atomic<bool> done{false};
   std::thread writer([&] {
     for (int round = 0; !done; ++round) {
       const std::string data(kBytes, "abcdefgh"[round % 8]);
-      ASSERT_TRUE(volume->Write(*file, 0, data, false, false).ok());
+      ASSERT_TRUE(volume->Write(*file, 0, data, false, Contract::kPlain).ok());
       ASSERT_TRUE(volume->stream().WaitApplied(volume->stream().watermarks().issued).ok());
     }
   });
@@ -413,7 +416,8 @@ TEST_F(FilesTest, ChangesOfManyKindsFromManyThreads) {
     threads.emplace_back([&, i] {
       for (int round = 0; round < 60; ++round) {
         const uint64_t at = static_cast<uint64_t>((round * 37 + i * 11) % 64) * 4096;
-        Write(file, at, std::string(16384, static_cast<char>('a' + i)), round % 7 == 0);
+        Write(file, at, std::string(16384, static_cast<char>('a' + i)),
+              round % 7 == 0 ? Contract::kDurable : Contract::kPlain);
         EXPECT_LE(Read(file, at, 16384).size(), 16384u);
         struct stat want {};
         want.st_size = static_cast<off_t>(at);
@@ -425,7 +429,7 @@ TEST_F(FilesTest, ChangesOfManyKindsFromManyThreads) {
           EXPECT_EQ(Errno(volume->SetAttr(file->node, kSetMode, want)), 0);
         }
         if (round % 9 == 4) {
-          EXPECT_EQ(Errno(volume->Fsync(*file, true)), 0);
+          EXPECT_EQ(Errno(Fsync(file)), 0);
         }
         if (round % 17 == 2) {
           EXPECT_EQ(Errno(volume->Fallocate(*file, 0, at, 8192)), 0);

@@ -63,7 +63,7 @@ TEST_F(HangingDiskTest, UnappliedDataIsReadWithoutTheDisk) {
   EXPECT_EQ(Errno(volume->Lseek(*file, 12288, SEEK_DATA)), ENXIO);
   EXPECT_TRUE(volume->StatFs().ok());
   // The file is written again, and opened and closed by other callers.
-  Write(file, 0, "c", /*sync=*/true);
+  Write(file, 0, "c", Contract::kDurable);
   Handle* const other = OpenFile(file->node, O_RDONLY);
   EXPECT_EQ(Read(other, 0, 2), "ca");
   volume->Release(other);

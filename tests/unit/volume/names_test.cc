@@ -176,7 +176,7 @@ TEST_F(NamesTest, RenameBetweenDirectories) {
   EXPECT_EQ(&Find(e, "g"), &file->node);
   EXPECT_EQ(Errno(volume->Rename(d, "e", root(), "top", 0)), 0);
   EXPECT_EQ(&Find("top"), &e);
-  Write(file, 0, "moved", true);
+  Write(file, 0, "moved", Contract::kDurable);
   volume->Release(file);
   Close();
   EXPECT_EQ(BackingContent("top/g"), "moved");
@@ -244,7 +244,7 @@ TEST_F(NamesTest, FilesThatWereThereBeforeAreAdoptedAtTheirFirstChange) {
   Handle* const file = OpenFile(Find(deep, "f"));
   EXPECT_EQ(Read(file, 0, 10), "text");
   EXPECT_EQ(*ReadFileIdAt(AT_FDCWD, Backing("old/deep/f")), kNoFileId);
-  Write(file, 4, "!", true);
+  Write(file, 4, "!", Contract::kDurable);
   ASSERT_TRUE(volume->stream().Checkpoint().ok());
   const FileId id = *ReadFileIdAt(AT_FDCWD, Backing("old/deep/f"));
   EXPECT_NE(id, kNoFileId);
@@ -257,7 +257,7 @@ TEST_F(NamesTest, FilesThatWereThereBeforeAreAdoptedAtTheirFirstChange) {
   Close();
   Open();
   Handle* const again = OpenFile(Find("g"));
-  Write(again, 0, "T", true);
+  Write(again, 0, "T", Contract::kDurable);
   volume->Release(again);
   Close();
   EXPECT_EQ(*ReadFileIdAt(AT_FDCWD, Backing("g")), id);
@@ -285,7 +285,7 @@ TEST_F(CopiedTest, IdIsReplaced) {
   Open();
   for (const char* name : {"a", "b", "c"}) {
     Handle* const file = OpenFile(Find(name));
-    Write(file, 0, name, true);
+    Write(file, 0, name, Contract::kDurable);
     volume->Release(file);
   }
   ASSERT_TRUE(volume->stream().Checkpoint().ok());
@@ -300,12 +300,12 @@ TEST_F(CopiedTest, IdIsReplacedWhereTheFirstFileWasRemovedBefore) {
   Open();
   Node& removed = Find("b");
   Handle* file = OpenFile(removed);
-  Write(file, 0, "b", true);
+  Write(file, 0, "b", Contract::kDurable);
   volume->Release(file);
   ASSERT_EQ(Errno(volume->Unlink(root(), "b")), 0);
   volume->Forget(removed, 1);
   file = OpenFile(Find("a"));
-  Write(file, 0, "a", true);
+  Write(file, 0, "a", Contract::kDurable);
   volume->Release(file);
   EXPECT_NE(*ReadFileIdAt(AT_FDCWD, Backing("a")), id);
 }

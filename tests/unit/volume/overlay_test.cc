@@ -124,13 +124,13 @@ TEST_F(OverlayTest, RandomOperationsReadLikeAPlainFileHoweverLateTheyAreApplied)
           break;
         case 3: {
           const std::string data(length, static_cast<char>('A' + step % 26));
-          ASSERT_TRUE(volume->Write(*file, 0, data, /*append=*/true, false).ok());
+          ASSERT_TRUE(volume->Write(*file, 0, data, /*append=*/true, Contract::kPlain).ok());
           shadow.Write(shadow.content.size(), data);
           break;
         }
         default: {
           const std::string data(length, static_cast<char>('a' + step % 26));
-          Write(file, at, data, random.Chance(0.1));
+          Write(file, at, data, random.Chance(0.1) ? Contract::kDurable : Contract::kPlain);
           shadow.Write(at, data);
           break;
         }
@@ -175,8 +175,8 @@ TEST_F(OverlayTest, FailedVolumeStillAnswersReadsAndSizesFromPatches) {
   FakeOf(volume->stream()).Fail(absl::InternalError("test"));
   EXPECT_EQ(Read(file, 0, 100), "patched");
   EXPECT_EQ(Stat(file->node).st_size, 7);
-  EXPECT_EQ(Errno(volume->Write(*file, 0, "x", false, false)), EIO);
-  EXPECT_EQ(Errno(volume->Fsync(*file, false)), EIO);
+  EXPECT_EQ(Errno(volume->Write(*file, 0, "x", false, Contract::kPlain)), EIO);
+  EXPECT_EQ(Errno(Fsync(file)), EIO);
   EXPECT_EQ(Errno(volume->MakeDir(root(), "d", 0755, caller)), EROFS);
   EXPECT_EQ(Errno(volume->Unlink(root(), "a")), EROFS);
   EXPECT_EQ(Errno(volume->SetXattr(file->node, "user.a", "x", 0, false)), EROFS);
@@ -187,17 +187,17 @@ TEST_F(OverlayTest, FailedVolumeStillAnswersReadsAndSizesFromPatches) {
 TEST_F(OverlayTest, SizeIsRightWhenARecordIsAppliedBeforeItsIssuerContinues) {
   Make();
   Handle* const file = Create("a");
-  ASSERT_EQ(*volume->Write(*file, 0, "one", /*append=*/true, false), 3u);
+  ASSERT_EQ(*volume->Write(*file, 0, "one", /*append=*/true, Contract::kPlain), 3u);
   FakeStream& fake = FakeOf(volume->stream());
   fake.apply_at_once = true;
-  ASSERT_EQ(*volume->Write(*file, 0, "two", /*append=*/true, false), 3u);
-  ASSERT_EQ(*volume->Write(*file, 0, "three", /*append=*/true, false), 5u);
+  ASSERT_EQ(*volume->Write(*file, 0, "two", /*append=*/true, Contract::kPlain), 3u);
+  ASSERT_EQ(*volume->Write(*file, 0, "three", /*append=*/true, Contract::kPlain), 5u);
   EXPECT_EQ(Read(file, 0, 100), "onetwothree");
   struct stat want {};
   want.st_size = 4;
   ASSERT_TRUE(volume->SetAttr(file->node, kSetSize, want).ok());
   fake.apply_at_once = false;
-  ASSERT_EQ(*volume->Write(*file, 0, "x", /*append=*/true, false), 1u);
+  ASSERT_EQ(*volume->Write(*file, 0, "x", /*append=*/true, Contract::kPlain), 1u);
   EXPECT_EQ(Read(file, 0, 100), "onetx");
   volume->Release(file);
 }
@@ -248,7 +248,7 @@ TEST_F(OverlayTest, WritesThatWereAppliedTogetherHoldNothingAnyMore) {
   Make();
   Handle* file = Create("a");
   Node& node = file->node;
-  Write(file, 0, std::string(16384, 'x'), /*sync=*/true);
+  Write(file, 0, std::string(16384, 'x'), Contract::kDurable);
   ASSERT_TRUE(volume->stream().Checkpoint().ok());
   const auto free_before = volume->StatFs();
   ASSERT_TRUE(free_before.ok());
@@ -287,8 +287,8 @@ TEST_F(OverlayTest, DataOfAFailedApplyIsStillRead) {
 TEST_F(OverlayTest, SizeIsRightAfterAnOperationThatCouldNotBeApplied) {
   Make();
   Handle* const file = Create("a");
-  ASSERT_EQ(*volume->Write(*file, 0, "on", /*append=*/true, false), 2u);
-  ASSERT_EQ(*volume->Write(*file, 0, "e", /*append=*/true, false), 1u);
+  ASSERT_EQ(*volume->Write(*file, 0, "on", /*append=*/true, Contract::kPlain), 2u);
+  ASSERT_EQ(*volume->Write(*file, 0, "e", /*append=*/true, Contract::kPlain), 1u);
   EXPECT_EQ(Stat(file->node).st_size, 3);
   // The limit on the size of files is set only while the record is applied.
   signal(SIGXFSZ, SIG_IGN);
@@ -304,7 +304,7 @@ TEST_F(OverlayTest, SizeIsRightAfterAnOperationThatCouldNotBeApplied) {
   ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
   fake.before_apply = nullptr;
   EXPECT_EQ(fake.Issued(Op::kCancel).size(), 1u);
-  ASSERT_EQ(*volume->Write(*file, 0, "two", /*append=*/true, false), 3u);
+  ASSERT_EQ(*volume->Write(*file, 0, "two", /*append=*/true, Contract::kPlain), 3u);
   EXPECT_EQ(Read(file, 0, 1 << 20), "onetwo");
   volume->Release(file);
 }

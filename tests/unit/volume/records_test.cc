@@ -61,8 +61,8 @@ TEST_F(RecordsTest, AppendIsLoggedWithItsAbsoluteOffset) {
   Make();
   Handle* const file = Create("a");
   Write(file, 0, "12345");
-  ASSERT_TRUE(volume->Write(*file, 999, "678", /*append=*/true, false).ok());
-  ASSERT_TRUE(volume->Write(*file, 0, "9", /*append=*/true, false).ok());
+  ASSERT_TRUE(volume->Write(*file, 999, "678", /*append=*/true, Contract::kPlain).ok());
+  ASSERT_TRUE(volume->Write(*file, 0, "9", /*append=*/true, Contract::kPlain).ok());
   const auto writes = fake().Issued(Op::kWrite);
   ASSERT_EQ(writes.size(), 3u);
   EXPECT_EQ(writes[1]->header().arg0, 5u);
@@ -77,11 +77,11 @@ TEST_F(RecordsTest, PlainWriteWaitsForNothingAndSynchronousOneForDurable) {
   const Seq before = fake().durable;
   Write(file, 0, "plain");
   EXPECT_EQ(fake().durable, before);
-  Write(file, 0, "sync", /*sync=*/true);
+  Write(file, 0, "sync", Contract::kDurable);
   EXPECT_EQ(fake().durable, fake().Issued().back()->seq());
   EXPECT_LT(fake().applied, fake().durable);
   Write(file, 0, "plain");
-  ASSERT_TRUE(volume->Fsync(*file, true).ok());
+  ASSERT_TRUE(Fsync(file).ok());
   EXPECT_EQ(fake().durable, fake().Issued().back()->seq());
   volume->Release(file);
 }
@@ -354,7 +354,7 @@ TEST_F(RecordsTest, NamelessFileIsLoggedAndKeepsAHiddenLink) {
   const Volume::Created created = NamelessFile(&hidden);
   EXPECT_EQ(CreateBody::Decode(fake().Issued(Op::kCreate).at(0)->body())->dir, kNoFileId);
   EXPECT_EQ(access(hidden.c_str(), F_OK), 0);
-  Write(created.handle, 0, "x", true);
+  Write(created.handle, 0, "x", Contract::kDurable);
   EXPECT_EQ(fake().Issued(Op::kWrite).size(), 1u);
   ASSERT_TRUE(volume->Link(*created.entry.node, root(), "named").ok());
   EXPECT_EQ(access(hidden.c_str(), F_OK), 0);
@@ -458,7 +458,7 @@ TEST_F(RecordsTest, HiddenLinkOfAFileThatIsOpenedAgainGoesAtTheCloseThatACheckpo
   volume->Release(created.handle);
   for (int i = 0; i < 3; ++i) {
     Handle* const again = OpenFile(*created.entry.node);
-    Write(again, 0, "x", /*sync=*/true);
+    Write(again, 0, "x", Contract::kDurable);
     volume->Release(again);
     EXPECT_EQ(access(hidden.c_str(), F_OK), 0);
   }

@@ -36,7 +36,8 @@ class SpaceTest : public VolumeFixture {
   uint64_t Fill(Handle* file, size_t piece, int* error) {
     uint64_t at = 0;
     while (true) {
-      const auto written = volume->Write(*file, at, std::string(piece, 'f'), false, false);
+      const auto written =
+          volume->Write(*file, at, std::string(piece, 'f'), false, Contract::kPlain);
       *error = Errno(written);
       if (*error != 0) return at;
       at += *written;
@@ -56,17 +57,18 @@ TEST_F(SpaceTest, FullDiskRefusesBeforeTheAckAndLosesNothing) {
   EXPECT_EQ(error, ENOSPC);
   EXPECT_GT(taken, 8 * kMiB);
   const auto more = [&] {
-    const auto written = volume->Write(*file, taken, std::string(4096, 'f'), false, false);
+    const auto written =
+        volume->Write(*file, taken, std::string(4096, 'f'), false, Contract::kPlain);
     if (written.ok()) taken += *written;
     return written.ok();
   };
   while (more()) {
   }
   // Overwriting needs no space.
-  Write(file, 4096, std::string(8192, 'o'), /*sync=*/true);
+  Write(file, 4096, std::string(8192, 'o'), Contract::kDurable);
   // Neither do bytes in an allocated block.
   EXPECT_TRUE(volume->stream().health().ok());
-  ASSERT_TRUE(volume->Fsync(*file, false).ok());
+  ASSERT_TRUE(Fsync(file).ok());
   EXPECT_EQ(Stat(file->node).st_size, static_cast<off_t>(taken));
   EXPECT_EQ(Read(file, 4096, 8192), std::string(8192, 'o'));
   EXPECT_EQ(Read(file, taken - 4096, 8192), std::string(4096, 'f'));
@@ -89,14 +91,15 @@ TEST_F(SpaceTest, FullBtrfsRefusesBeforeTheAck) {
   if (!ScratchFs::Supported(kMkfs, "rw")) GTEST_SKIP() << "needs btrfs";
   Make(320 * kMiB, kMkfs);
   Handle* const db = Create("db");
-  Write(db, 0, std::string(256 * 1024, 'd'), /*sync=*/true);
+  Write(db, 0, std::string(256 * 1024, 'd'), Contract::kDurable);
   Handle* const fill = Create("fill");
   int error = 0;
   const uint64_t taken = Fill(fill, kMiB, &error);
   EXPECT_EQ(error, ENOSPC);
   EXPECT_GT(taken, 100 * kMiB);
   for (int i = 0; i < 100; ++i) {
-    const auto written = volume->Write(*db, i % 64 * 4096, std::string(4096, 'e'), false, true);
+    const auto written =
+        volume->Write(*db, i % 64 * 4096, std::string(4096, 'e'), false, Contract::kDurable);
     if (!written.ok()) {
       ASSERT_EQ(Errno(written), ENOSPC) << i;
     }
@@ -116,7 +119,7 @@ TEST_F(SpaceTest, EndWithinASharedBlockIsRefusedOnAFullDisk) {
   Make(320 * kMiB, kMkfs);
   constexpr uint64_t kSize = 8192 + 100;
   Handle* const file = Create("f");
-  Write(file, 0, std::string(kSize, 'f'), /*sync=*/true);
+  Write(file, 0, std::string(kSize, 'f'), Contract::kDurable);
   ASSERT_TRUE(volume->Fallocate(*file, FALLOC_FL_KEEP_SIZE, 40960, 4096).ok());
   ASSERT_TRUE(volume->stream().Checkpoint().ok());
   MustRun("cp --reflink=always " + Backing("f") + " " + scratch->path() + "/copy");
@@ -136,7 +139,8 @@ TEST_F(SpaceTest, EndWithinASharedBlockIsRefusedOnAFullDisk) {
   };
   EXPECT_EQ(truncate(5000), ENOSPC);
   EXPECT_EQ(truncate(100000), ENOSPC);
-  EXPECT_EQ(Errno(volume->Write(*file, 40960, std::string(4096, 'g'), false, true)), ENOSPC);
+  EXPECT_EQ(Errno(volume->Write(*file, 40960, std::string(4096, 'g'), false, Contract::kDurable)),
+            ENOSPC);
   EXPECT_EQ(Stat(file->node).st_size, static_cast<off_t>(kSize));
   EXPECT_EQ(truncate(4096), 0);
   volume->Release(file);
@@ -154,7 +158,7 @@ TEST_F(SpaceTest, PreallocatedFileIsWrittenOnAFullDisk) {
   Fill(fill, 64 * 1024, &error);
   EXPECT_EQ(error, ENOSPC);
   for (uint64_t at = 0; at < 2 * kMiB; at += 128 * 1024) {
-    Write(db, at, std::string(8192, 'd'), /*sync=*/true);
+    Write(db, at, std::string(8192, 'd'), Contract::kDurable);
   }
   EXPECT_TRUE(volume->stream().health().ok());
   EXPECT_TRUE(volume->stream().Checkpoint().ok());
@@ -166,7 +170,7 @@ TEST_F(SpaceTest, PreallocatedFileIsWrittenOnAFullDisk) {
 TEST_F(SpaceTest, AllocatedSpaceIsNotPromisedToOthers) {
   Make();
   Handle* const other = Create("other");
-  Write(other, 0, std::string(4096, 'o'), /*sync=*/true);  // looks
+  Write(other, 0, std::string(4096, 'o'), Contract::kDurable);  // looks
   Handle* const fill = Create("fill");
   AllocateAll(fill);
   int error = 0;
@@ -183,7 +187,7 @@ TEST_F(SpaceTest, AllocatedSpaceIsNotPromisedToOthers) {
 TEST_F(SpaceTest, AWriteCountsOnNoBlocksThatAnUnappliedTruncateFrees) {
   Make();
   Handle* const file = Create("file");
-  Write(file, 0, std::string(8192, 'f'), /*sync=*/true);
+  Write(file, 0, std::string(8192, 'f'), Contract::kDurable);
   Handle* const fill = Create("fill");
   AllocateAll(fill);
   for (int i = 0; i < 20; ++i) {
@@ -217,7 +221,7 @@ TEST_F(SpaceTest, OwnerOverQuotaIsRefusedAndRootIsNot) {
   EXPECT_EQ(error, EDQUOT);
   EXPECT_GT(taken, 2 * kMiB);
   EXPECT_LE(taken, 4 * kMiB);
-  Write(file, 0, "overwrite", true);
+  Write(file, 0, "overwrite", Contract::kDurable);
   int inode_error = 0;
   for (int i = 0; i < 16 && inode_error == 0; ++i) {
     inode_error = Errno(volume->MakeDir(root(), "d" + std::to_string(i), 0755, caller));
@@ -226,7 +230,7 @@ TEST_F(SpaceTest, OwnerOverQuotaIsRefusedAndRootIsNot) {
   const Caller privileged;
   auto created = volume->CreateFile(root(), "root", O_RDWR, 0644, privileged);
   ASSERT_TRUE(created.ok());
-  Write(created->handle, 0, std::string(kMiB, 'r'), true);
+  Write(created->handle, 0, std::string(kMiB, 'r'), Contract::kDurable);
   volume->Release(created->handle);
   volume->Release(file);
 }

@@ -76,10 +76,16 @@ Handle* VolumeFixture::OpenFile(Node& node, int flags) {
   return *handle;
 }
 
-void VolumeFixture::Write(Handle* handle, uint64_t offset, const std::string& data, bool sync) {
-  const auto written = volume->Write(*handle, offset, data, /*append=*/false, sync);
+void VolumeFixture::Write(Handle* handle, uint64_t offset, const std::string& data,
+                          Contract contract) {
+  const auto written = volume->Write(*handle, offset, data, /*append=*/false, contract);
   SALIUS_CHECK_OK(written);
   SALIUS_CHECK(*written == data.size());
+}
+
+absl::Status VolumeFixture::Fsync(Handle* handle) {
+  SALIUS_ASSIGN_OR_RETURN(const Ticket ticket, volume->StartFsync(*handle));
+  return volume->Await(ticket);
 }
 
 std::string VolumeFixture::Read(Handle* handle, uint64_t offset, size_t size) {

@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 
+#include "client/volume/contract.h"
 #include "client/volume/node.h"
 #include "client/volume/volume.h"
 #include "common/check.h"
@@ -43,7 +44,10 @@ class VolumeFixture : public ::testing::Test {
   }
   Handle* Create(Node& dir, const std::string& name, int flags = O_RDWR);
   Handle* OpenFile(Node& node, int flags = O_RDWR);
-  void Write(Handle* handle, uint64_t offset, const std::string& data, bool sync = false);
+  void Write(Handle* handle, uint64_t offset, const std::string& data,
+             Contract contract = Contract::kPlain);
+  // Syncs the file or directory and waits.
+  absl::Status Fsync(Handle* handle);
   std::string Read(Handle* handle, uint64_t offset, size_t size);
   struct stat Stat(Node& node);
   std::string Backing(const std::string& name) const;  // path on the backing file system
