@@ -232,7 +232,7 @@ void Connection::Work(Workers::Worker& worker) {
   fuse_buf buffer{};
   worker.Reads();
   while (!stop_.load(std::memory_order_acquire)) {
-    if (!front_.volume().ManyWait()) {
+    if (!front_.volume().stream().ManyWait()) {
       spinner_.Spin([this] {
         pollfd device{fd_, POLLIN, 0};
         return ::poll(&device, 1, 0) > 0;

@@ -13,7 +13,7 @@ namespace salius {
 
 static_assert(NodeIds::kRoot == FUSE_ROOT_ID);
 
-Front::Front(Volume& volume) : volume_(volume), nodes_(*volume.root()) {}
+Front::Front(Volume& volume) : volume_(volume), nodes_(volume.root()) {}
 
 Front::~Front() {
   SALIUS_CHECK(files_.size() == 0 && directories_.size() == 0, "open handles left behind");
@@ -67,7 +67,7 @@ uint64_t Front::GiveLookup(Node& node) {
 void Front::Forget(uint64_t nodeid, uint64_t lookups) {
   if (nodeid == FUSE_ROOT_ID || FindNode(nodeid) == nullptr) return;
   const NodeIds::Forgotten forgotten = nodes_.Forget(nodeid, lookups);
-  if (forgotten.lookups > 0) volume_.Forget(*forgotten.node, forgotten.lookups);
+  if (forgotten.lookups > 0) volume_.names().Forget(*forgotten.node, forgotten.lookups);
 }
 
 void Front::SetSession(fuse_session* session) {
@@ -94,7 +94,7 @@ Front::KernelAttr Front::ToKernelAttr(const Node& node, struct stat attr, bool p
 fuse_entry_param Front::ToEntry(const Entry& entry) {
   fuse_entry_param param{};
   param.ino = GiveLookup(*entry.node);
-  param.generation = Volume::Generation(*entry.node);
+  param.generation = entry.node->generation;
   const KernelAttr sent = ToKernelAttr(*entry.node, entry.attr, entry.provisional);
   param.attr = sent.attr;
   param.attr_timeout = sent.seconds;
@@ -105,7 +105,7 @@ fuse_entry_param Front::ToEntry(const Entry& entry) {
 fuse_entry_out Front::ToEntryOut(const Entry& entry, uint64_t nodeid) const {
   fuse_entry_out out{};
   out.nodeid = nodeid;
-  out.generation = Volume::Generation(*entry.node);
+  out.generation = entry.node->generation;
   out.entry_valid = static_cast<uint64_t>(kCacheSeconds);
   const KernelAttr sent = ToKernelAttr(*entry.node, entry.attr, entry.provisional);
   out.attr_valid = static_cast<uint64_t>(sent.seconds);
@@ -118,12 +118,12 @@ uint64_t Front::KeepDirectory(Handle& handle) {
 }
 
 void Front::DropFile(uint64_t fh) {
-  if (Handle* const file = files_.Erase(fh); file != nullptr) volume_.Release(file);
+  if (Handle* const file = files_.Erase(fh); file != nullptr) volume_.open_files().Release(file);
 }
 
 void Front::DropDirectory(uint64_t fh) {
   const std::unique_ptr<OpenDirectory> directory(directories_.Erase(fh));
-  if (directory != nullptr) volume_.Release(&directory->handle);
+  if (directory != nullptr) volume_.open_files().Release(&directory->handle);
 }
 
 void Front::AwaitAnswers() {
@@ -137,10 +137,10 @@ void Front::AwaitAnswers() {
 }
 
 void Front::ReleaseAll() {
-  for (Handle* const file : files_.Clear()) volume_.Release(file);
+  for (Handle* const file : files_.Clear()) volume_.open_files().Release(file);
   for (OpenDirectory* const left : directories_.Clear()) {
     const std::unique_ptr<OpenDirectory> directory(left);
-    volume_.Release(&directory->handle);
+    volume_.open_files().Release(&directory->handle);
   }
 }
 
@@ -154,7 +154,7 @@ int Front::Errno(const absl::Status& status) {
 }
 
 uid_t Front::OpenerOf(const fuse_in_header& header) const {
-  if (!volume_.ManyOpen()) return 0;
+  if (!volume_.open_files().Many()) return 0;
   return header.uid == kNoId ? IdsOf(header.pid).uid : header.uid;
 }
 

@@ -48,6 +48,7 @@
 #include "client/fuse/page_invalidator.h"
 #include "client/fuse/raw_request.h"
 #include "client/volume/contract.h"
+#include "client/volume/node.h"
 #include "client/volume/volume.h"
 
 namespace salius {
@@ -135,14 +136,14 @@ class Front {
       absl::MutexLock lock(&waiting_mutex_);
       ++waiting_;
     }
-    volume_.WhenDurable(ticket, [this, answer](const absl::Status& status) {
+    volume_.files().WhenDurable(ticket, [this, answer](const absl::Status& status) {
       answer(status);
       absl::MutexLock lock(&waiting_mutex_);
       --waiting_;
     });
   }
   static OpenState StateOf(const Node& node) {
-    return OpenState(Volume::FrontWord(const_cast<Node&>(node)));
+    return OpenState(const_cast<Node&>(node).front_word);
   }
   // Calls `then` after the kernel has written back and dropped its pages of the node from `offset`
   // on (to the end when `length` is 0). It is called from another thread, so that this worker can

@@ -49,7 +49,7 @@ void GetXattr(fuse_req_t req, fuse_ino_t ino, const char* name, size_t size) noe
   Front& front = FrontOf(req);
   Node* const node = NodeOf(req, ino);
   if (node == nullptr) return;
-  const absl::StatusOr<std::string> value = front.volume().GetXattr(*node, name);
+  const absl::StatusOr<std::string> value = front.volume().attrs().GetXattr(*node, name);
   if (value.ok()) {
     ReplyXattr(req, *value, size);
   } else {
@@ -61,7 +61,7 @@ void ListXattr(fuse_req_t req, fuse_ino_t ino, size_t size) noexcept {
   Front& front = FrontOf(req);
   Node* const node = NodeOf(req, ino);
   if (node == nullptr) return;
-  const absl::StatusOr<std::vector<std::string>> names = front.volume().ListXattr(*node);
+  const absl::StatusOr<std::vector<std::string>> names = front.volume().attrs().ListXattr(*node);
   if (!names.ok()) {
     fuse_reply_err(req, front.Errno(names.status()));
     return;
@@ -82,7 +82,7 @@ void RemoveXattr(fuse_req_t req, fuse_ino_t ino, const char* name) noexcept {
   Front& front = FrontOf(req);
   Node* const node = NodeOf(req, ino);
   if (node == nullptr) return;
-  const absl::Status status = front.volume().RemoveXattr(*node, name);
+  const absl::Status status = front.volume().attrs().RemoveXattr(*node, name);
   fuse_reply_err(req, status.ok() ? 0 : front.Errno(status));
 }
 
@@ -143,7 +143,7 @@ absl::Status Front::KillPrivileges(Node& node, uint64_t nodeid, const fuse_in_he
                                    bool mode_bits) {
   OpenState state = StateOf(node);
   if (state.known_unprivileged()) return absl::OkStatus();
-  const absl::StatusOr<struct stat> attr = volume_.GetAttr(node);
+  const absl::StatusOr<struct stat> attr = volume_.attrs().GetAttr(node);
   if (!attr.ok()) return attr.status();
   if (!S_ISREG(attr->st_mode)) return absl::OkStatus();
 
@@ -156,12 +156,12 @@ absl::Status Front::KillPrivileges(Node& node, uint64_t nodeid, const fuse_in_he
   if (lost != 0 && mode_bits) {
     struct stat want {};
     want.st_mode = attr->st_mode & 07777 & ~lost;
-    SALIUS_RETURN_IF_ERROR(volume_.SetAttr(node, kSetMode, want).status());
+    SALIUS_RETURN_IF_ERROR(volume_.attrs().SetAttr(node, kSetMode, want).status());
     changed = true;
   }
-  const absl::StatusOr<std::string> capability = volume_.GetXattr(node, kCapabilityXattr);
+  const absl::StatusOr<std::string> capability = volume_.attrs().GetXattr(node, kCapabilityXattr);
   if (capability.ok()) {
-    SALIUS_RETURN_IF_ERROR(volume_.RemoveXattr(node, kCapabilityXattr));
+    SALIUS_RETURN_IF_ERROR(volume_.attrs().RemoveXattr(node, kCapabilityXattr));
     changed = true;
   } else if (const int err = StatusErrno(capability.status());
              err != ENODATA && err != EOPNOTSUPP) {
@@ -183,7 +183,7 @@ void Front::WithAttr(
     Node& node, uint64_t nodeid,
     const std::function<void(const absl::StatusOr<struct stat>&, bool provisional)>& reply) {
   bool provisional = false;
-  const absl::StatusOr<struct stat> attr = volume_.GetAttr(node, &provisional);
+  const absl::StatusOr<struct stat> attr = volume_.attrs().GetAttr(node, &provisional);
   const OpenState state = StateOf(node);
   if (!attr.ok() || !S_ISREG(attr->st_mode) || attr->st_blocks > 0 || attr->st_size == 0 ||
       state.stored() || !state.MayHaveDirtyPages()) {
@@ -194,7 +194,7 @@ void Front::WithAttr(
   // are zeros, or dirty: dropping them costs nothing, and shows which.
   AfterPages(nodeid, 0, 0, [this, &node, reply] {
     bool provisional = false;
-    const absl::StatusOr<struct stat> attr = volume_.GetAttr(node, &provisional);
+    const absl::StatusOr<struct stat> attr = volume_.attrs().GetAttr(node, &provisional);
     reply(attr, provisional);
   });
 }
@@ -213,7 +213,7 @@ void Front::RawStatx(const RawRequest& request) {
              absl::Status status = attr.status();
              std::optional<timespec> birth;
              if (status.ok()) {
-               absl::StatusOr<std::optional<timespec>> known = volume_.BirthTime(*node);
+               absl::StatusOr<std::optional<timespec>> known = volume_.attrs().BirthTime(*node);
                status = known.status();
                if (known.ok()) birth = *known;
              }
@@ -257,7 +257,7 @@ void Front::DoSetAttr(Node& target, const fuse_setattr_in& in, const fuse_in_hea
   OpenState state = StateOf(target);
   if ((mask & kSetMode) != 0) state.ForgetPrivileges();
   if ((mask & kSetGid) != 0 && !CallerIsRoot(header)) {
-    const absl::Status allowed = volume_.CheckNewGroup(target, want.st_gid);
+    const absl::Status allowed = volume_.attrs().CheckNewGroup(target, want.st_gid);
     if (!allowed.ok()) {
       answer.Error(Errno(allowed));
       return;
@@ -272,9 +272,9 @@ void Front::DoSetAttr(Node& target, const fuse_setattr_in& in, const fuse_in_hea
     }
   }
   bool provisional = false;
-  const absl::StatusOr<struct stat> attr = mask == 0
-                                               ? volume_.GetAttr(target, &provisional)
-                                               : volume_.SetAttr(target, mask, want, &provisional);
+  const absl::StatusOr<struct stat> attr =
+      mask == 0 ? volume_.attrs().GetAttr(target, &provisional)
+                : volume_.attrs().SetAttr(target, mask, want, &provisional);
   if ((mask & kSetMode) != 0) state.ForgetPrivileges();
   if (!attr.ok()) {
     answer.Error(Errno(attr.status()));
@@ -309,7 +309,7 @@ void Front::RawSetXattr(const RawRequest& request) {
   const bool kill_sgid =
       (in.setxattr_flags & FUSE_SETXATTR_ACL_KILL_SGID) != 0 && key == kAccessAclXattr;
   const absl::Status status =
-      volume_.SetXattr(*target, key, {reinterpret_cast<const char*>(value.data()), in.size},
+      volume_.attrs().SetXattr(*target, key, {reinterpret_cast<const char*>(value.data()), in.size},
                        static_cast<int>(in.flags), kill_sgid);
   if (key == kCapabilityXattr || key == kAccessAclXattr) {
     StateOf(*target).ForgetPrivileges();

@@ -16,7 +16,7 @@ void OpenDir(fuse_req_t req, fuse_ino_t ino, fuse_file_info* fi) noexcept {
   Node* const node = NodeOf(req, ino);
   if (node == nullptr) return;
   const absl::StatusOr<Handle*> handle =
-      front.volume().OpenDir(*node, front.OpenerOf(CallerHeader(req)));
+      front.volume().open_files().OpenDir(*node, front.OpenerOf(CallerHeader(req)));
   if (!handle.ok()) {
     fuse_reply_err(req, front.Errno(handle.status()));
     return;
@@ -68,7 +68,7 @@ struct Listing {
     param.attr.st_ino = entry.ino;
     param.attr.st_mode = entry.type;
     if (!IsDots(entry.name)) {
-      const absl::StatusOr<Entry> found = front.volume().Lookup(dir, entry.name);
+      const absl::StatusOr<Entry> found = front.volume().names().Lookup(dir, entry.name);
       if (found.ok()) {
         param = front.ToEntry(*found);
         looked_up.push_back(param.ino);
@@ -92,7 +92,7 @@ absl::Status ReadEntries(Front& front, OpenDirectory& directory, uint64_t offset
   }
   size_t bytes = 0;
   SALIUS_RETURN_IF_ERROR(
-      front.volume().ReadDir(directory.handle, place.cookie, [&](const DirEntry& entry) {
+      front.volume().names().ReadDir(directory.handle, place.cookie, [&](const DirEntry& entry) {
         if (place.skip > 0) {
           --place.skip;
           return true;
@@ -154,7 +154,7 @@ void FsyncDir(fuse_req_t req, fuse_ino_t, int, fuse_file_info* fi) noexcept {
   const auto answer = [&front, req](const absl::Status& status) {
     fuse_reply_err(req, status.ok() ? 0 : front.Errno(status));
   };
-  const absl::StatusOr<Ticket> ticket = front.volume().StartFsync(directory->handle);
+  const absl::StatusOr<Ticket> ticket = front.volume().files().StartFsync(directory->handle);
   if (!ticket.ok()) return answer(ticket.status());
   front.AnswerWhenDurable(*ticket, answer);
 }

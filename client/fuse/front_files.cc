@@ -45,7 +45,7 @@ void Read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset, fuse_file_i
   // The kernel names the owner of locks when it reads past its cache, and not when it fills pages.
   if (fi->lock_owner == 0) Front::StateOf(*node).NoteFill();
   const absl::Status status =
-      front.volume().Read(*file, static_cast<uint64_t>(offset), size, &buffer);
+      front.volume().files().Read(*file, static_cast<uint64_t>(offset), size, &buffer);
   if (!status.ok()) {
     fuse_reply_err(req, front.Errno(status));
     return;
@@ -72,7 +72,7 @@ void Fsync(fuse_req_t req, fuse_ino_t ino, int, fuse_file_info* fi) noexcept {
     front.metrics().fsync_seconds.Observe(watch.Seconds());
     fuse_reply_err(req, status.ok() ? 0 : front.Errno(status));
   };
-  const absl::StatusOr<Ticket> ticket = front.volume().StartFsync(*file);
+  const absl::StatusOr<Ticket> ticket = front.volume().files().StartFsync(*file);
   if (!ticket.ok()) return answer(ticket.status());
   front.AnswerWhenDurable(*ticket, answer);
 }
@@ -94,8 +94,8 @@ void Fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t offset, off_t len
   if (file == nullptr) return;
   absl::Status status = KillPrivileges(req, *node, ino);
   if (status.ok()) {
-    status = front.volume().Fallocate(*file, mode, static_cast<uint64_t>(offset),
-                                      static_cast<uint64_t>(length));
+    status = front.volume().files().Fallocate(*file, mode, static_cast<uint64_t>(offset),
+                                              static_cast<uint64_t>(length));
   }
   fuse_reply_err(req, status.ok() ? 0 : front.Errno(status));
 }
@@ -103,7 +103,7 @@ void Fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t offset, off_t len
 // Answers lseek of a file whose shared map is stored into: everything counts as data, because the
 // kernel's pages are newer than the file, and its holes may be filled there.
 absl::StatusOr<uint64_t> SeekInData(Front& front, Node& node, uint64_t offset, int whence) {
-  SALIUS_ASSIGN_OR_RETURN(const struct stat attr, front.volume().GetAttr(node));
+  SALIUS_ASSIGN_OR_RETURN(const struct stat attr, front.volume().attrs().GetAttr(node));
   const uint64_t size = static_cast<uint64_t>(attr.st_size);
   if (offset >= size) return ErrnoStatus(ENXIO, "lseek");
   return whence == SEEK_DATA ? offset : size;
@@ -114,7 +114,7 @@ void DoLseek(fuse_req_t req, Node& node, Handle& file, uint64_t offset, int when
   const OpenState state = Front::StateOf(node);
   const absl::StatusOr<uint64_t> found = state.stored() && state.MayHaveDirtyPages()
                                              ? SeekInData(front, node, offset, whence)
-                                             : front.volume().Lseek(file, offset, whence);
+                                             : front.volume().files().Lseek(file, offset, whence);
   if (found.ok()) {
     fuse_reply_lseek(req, static_cast<off_t>(*found));
   } else {
@@ -160,8 +160,8 @@ void CopyFileRange(fuse_req_t req, fuse_ino_t, off_t in_offset, fuse_file_info* 
     return;
   }
   const absl::StatusOr<size_t> copied =
-      front.volume().CopyFileRange(*in_file, static_cast<uint64_t>(in_offset), *out_file,
-                                   static_cast<uint64_t>(out_offset), length);
+      front.volume().files().CopyFileRange(*in_file, static_cast<uint64_t>(in_offset), *out_file,
+                                           static_cast<uint64_t>(out_offset), length);
   if (copied.ok()) {
     fuse_reply_write(req, *copied);
   } else {
@@ -203,7 +203,7 @@ void Front::RawOpen(const RawRequest& request) {
   if (target == nullptr) return;
   const uint64_t nodeid = request.header().nodeid;
   const absl::StatusOr<Handle*> opened =
-      volume_.OpenFile(*target, VolumeFlags(in->flags), OpenerOf(request.header()));
+      volume_.open_files().Open(*target, VolumeFlags(in->flags), OpenerOf(request.header()));
   if (!opened.ok()) {
     request.ReplyError(Errno(opened.status()));
     return;
@@ -211,9 +211,9 @@ void Front::RawOpen(const RawRequest& request) {
   if ((in->flags & O_TRUNC) != 0) {
     absl::Status status = KillPrivileges(*target, nodeid, request.header(),
                                          (in->open_flags & FUSE_OPEN_KILL_SUIDGID) != 0);
-    if (status.ok()) status = volume_.SetAttr(*target, kSetSize, {}).status();
+    if (status.ok()) status = volume_.attrs().SetAttr(*target, kSetSize, {}).status();
     if (!status.ok()) {
-      volume_.Release(*opened);
+      volume_.open_files().Release(*opened);
       request.ReplyError(Errno(status));
       return;
     }
@@ -238,10 +238,10 @@ void Front::RawCreate(const RawRequest& request) {
   if (dir == nullptr) return;
   const Caller caller = CallerOf(request.header(), in->umask, in->mode);
   const int flags = static_cast<int>(in->flags);
-  const absl::StatusOr<Volume::Created> created =
+  const absl::StatusOr<Created> created =
       request.opcode() == FUSE_TMPFILE
-          ? volume_.CreateTmpFile(*dir, flags, in->mode, caller)
-          : volume_.CreateFile(*dir, *name, flags & ~O_NOCTTY, in->mode, caller);
+          ? volume_.names().CreateTmpFile(*dir, flags, in->mode, caller)
+          : volume_.names().CreateFile(*dir, *name, flags & ~O_NOCTTY, in->mode, caller);
   if (!created.ok()) {
     request.ReplyError(Errno(created.status()));
     return;
@@ -294,7 +294,7 @@ void Front::RawWrite(const RawRequest& request) {
   }
   const bool sync = !from_cache && IsSync(in->flags);
   const Stopwatch watch;
-  const absl::StatusOr<Ticket> ticket = volume_.StartWrite(
+  const absl::StatusOr<Ticket> ticket = volume_.files().StartWrite(
       *file, in->offset, std::string_view(reinterpret_cast<const char*>(data.data()), in->size),
       /*append=*/false, sync ? Contract::kDurable : Contract::kPlain);
   if (!ticket.ok()) {

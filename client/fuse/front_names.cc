@@ -26,7 +26,7 @@ void Lookup(fuse_req_t req, fuse_ino_t parent, const char* name) noexcept {
   Front& front = FrontOf(req);
   Node* const dir = NodeOf(req, parent);
   if (dir == nullptr) return;
-  const absl::StatusOr<Entry> entry = front.volume().Lookup(*dir, name);
+  const absl::StatusOr<Entry> entry = front.volume().names().Lookup(*dir, name);
   if (!entry.ok() && StatusErrno(entry.status()) == ENOENT) {
     // The kernel remembers a missing name too.
     fuse_entry_param nothing{};
@@ -56,19 +56,20 @@ void MakeNode(fuse_req_t req, fuse_ino_t parent, const char* name, mode_t mode,
               dev_t rdev) noexcept {
   Node* const dir = NodeOf(req, parent);
   if (dir == nullptr) return;
-  ReplyEntry(req, FrontOf(req).volume().MakeNode(*dir, name, mode, rdev, CallerOf(req, mode)));
+  ReplyEntry(req,
+             FrontOf(req).volume().names().MakeNode(*dir, name, mode, rdev, CallerOf(req, mode)));
 }
 
 void MakeDir(fuse_req_t req, fuse_ino_t parent, const char* name, mode_t mode) noexcept {
   Node* const dir = NodeOf(req, parent);
   if (dir == nullptr) return;
-  ReplyEntry(req, FrontOf(req).volume().MakeDir(*dir, name, mode, CallerOf(req, mode)));
+  ReplyEntry(req, FrontOf(req).volume().names().MakeDir(*dir, name, mode, CallerOf(req, mode)));
 }
 
 void Symlink(fuse_req_t req, const char* target, fuse_ino_t parent, const char* name) noexcept {
   Node* const dir = NodeOf(req, parent);
   if (dir == nullptr) return;
-  ReplyEntry(req, FrontOf(req).volume().Symlink(*dir, name, target, CallerOf(req, 0)));
+  ReplyEntry(req, FrontOf(req).volume().names().Symlink(*dir, name, target, CallerOf(req, 0)));
 }
 
 void Link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t parent, const char* name) noexcept {
@@ -76,19 +77,19 @@ void Link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t parent, const char* name) n
   if (node == nullptr) return;
   Node* const dir = NodeOf(req, parent);
   if (dir == nullptr) return;
-  ReplyEntry(req, FrontOf(req).volume().Link(*node, *dir, name));
+  ReplyEntry(req, FrontOf(req).volume().names().Link(*node, *dir, name));
 }
 
 void Unlink(fuse_req_t req, fuse_ino_t parent, const char* name) noexcept {
   Node* const dir = NodeOf(req, parent);
   if (dir == nullptr) return;
-  ReplyStatus(req, FrontOf(req).volume().Unlink(*dir, name));
+  ReplyStatus(req, FrontOf(req).volume().names().Unlink(*dir, name));
 }
 
 void RemoveDir(fuse_req_t req, fuse_ino_t parent, const char* name) noexcept {
   Node* const dir = NodeOf(req, parent);
   if (dir == nullptr) return;
-  ReplyStatus(req, FrontOf(req).volume().RemoveDir(*dir, name));
+  ReplyStatus(req, FrontOf(req).volume().names().RemoveDir(*dir, name));
 }
 
 void Rename(fuse_req_t req, fuse_ino_t parent, const char* name, fuse_ino_t newparent,
@@ -98,14 +99,14 @@ void Rename(fuse_req_t req, fuse_ino_t parent, const char* name, fuse_ino_t newp
   Node* const to = NodeOf(req, newparent);
   if (to == nullptr) return;
   const Caller caller = (flags & RENAME_WHITEOUT) != 0 ? CallerOf(req, S_IFCHR) : Caller();
-  ReplyStatus(req, FrontOf(req).volume().Rename(*from, name, *to, newname, flags, caller));
+  ReplyStatus(req, FrontOf(req).volume().names().Rename(*from, name, *to, newname, flags, caller));
 }
 
 void ReadLink(fuse_req_t req, fuse_ino_t ino) noexcept {
   Front& front = FrontOf(req);
   Node* const node = NodeOf(req, ino);
   if (node == nullptr) return;
-  const absl::StatusOr<std::string> target = front.volume().ReadLink(*node);
+  const absl::StatusOr<std::string> target = front.volume().names().ReadLink(*node);
   if (target.ok()) {
     fuse_reply_readlink(req, target->c_str());
   } else {

@@ -1,4 +1,4 @@
-// The front's word of a node (Volume::FrontWord): how its inode is cached, and facts about its
+// The front's word of a node (Node::front_word): how its inode is cached, and facts about its
 // pages and privileges.
 //
 // Direct or cached is decided for a whole phase, from the first open to the last close, and never

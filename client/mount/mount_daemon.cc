@@ -160,7 +160,6 @@ absl::Status MountDaemon::OpenVolume() {
   dir_.reset();
   SALIUS_ASSIGN_OR_RETURN(volume_, Volume::Open(std::move(dir),
                                                 {.config = config_,
-                                                 .mountpoint = command_.mountpoint,
                                                  .spin_ns = SpinNanos(options, AvailableCpus()),
                                                  .insecure = options.insecure,
                                                  .noatime = LeavesAtime(options),

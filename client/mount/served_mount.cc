@@ -126,7 +126,7 @@ absl::Status ServedMount::Remount(const std::string& options, bool check_only) {
                      ". Unmount, and mount again, which recovers"));
   }
   if (check_only) return absl::OkStatus();
-  subject_.volume.SetNoAtime(LeavesAtime(wanted), LeavesDirAtime(wanted));
+  subject_.volume.open_files().SetNoAtime(LeavesAtime(wanted), LeavesDirAtime(wanted));
   SLOG_INFO("remounted: {}", options.empty() ? "rw" : options);
   return absl::OkStatus();
 }

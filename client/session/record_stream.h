@@ -1,6 +1,6 @@
 // The stream of records of one session: all that a volume knows of replication (docs/protocol.md).
 // It knows records and watermarks, not files: an ApplySink applies records to the backing files
-// (Volume::Impl in client/volume implements it).
+// (BackingApplier in client/volume implements it).
 //
 // Threads: every method may be called from any thread.
 #pragma once

@@ -1,4 +1,4 @@
-// What the caller of a write is promised, and what must have happened before it is answered.
+// The promise to a writer, and the wait that is left before the writer is answered.
 #pragma once
 
 #include <cstddef>

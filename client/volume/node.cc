@@ -17,7 +17,6 @@ constexpr absl::Duration kDeleteTimeout = absl::Seconds(10);
 Contract Handle::contract() const {
   return (flags & (O_SYNC | O_DSYNC)) != 0 ? Contract::kDurable : Contract::kPlain;
 }
-bool Handle::direct() const { return (flags & (O_SYNC | O_DSYNC | O_DIRECT)) != 0; }
 bool Handle::writable() const { return (flags & O_ACCMODE) != O_RDONLY; }
 
 PinnedNode& PinnedNode::operator=(PinnedNode&& other) noexcept {
@@ -38,7 +37,16 @@ NodeTable::~NodeTable() {
   for (const auto& [key, node] : by_inode_) delete node;
 }
 
-absl::StatusOr<PinnedNode> NodeTable::Intern(UniqueFd path_fd, absl::FunctionRef<Seq()> issued) {
+absl::Status NodeTable::MakeRoot(UniqueFd path_fd) {
+  SALIUS_ASSIGN_OR_RETURN(PinnedNode node, Intern(std::move(path_fd)));
+  root_ = node.Release();
+  SALIUS_CHECK(SetId(*root_, kRootFileId));
+  root_->identified.store(true);
+  root_->path_fd.Keep(root_->path_fd.get());
+  return absl::OkStatus();
+}
+
+absl::StatusOr<PinnedNode> NodeTable::Intern(UniqueFd path_fd) {
   SALIUS_ASSIGN_OR_RETURN(const struct stat st, fs::Stat(path_fd.get()));
   absl::MutexLock lock(&mu_);
   // A subvolume of btrfs: no rename or link crosses its border, and recovery would not look there.
@@ -46,7 +54,7 @@ absl::StatusOr<PinnedNode> NodeTable::Intern(UniqueFd path_fd, absl::FunctionRef
   dev_ = st.st_dev;
   Node*& node = by_inode_[{st.st_dev, st.st_ino}];
   if (node == nullptr) {
-    node = new Node(std::move(path_fd), st, issued(), made_++, path_fds_);
+    node = new Node(std::move(path_fd), st, issued_(), made_++, path_fds_);
   } else {
     node->path_fd.Offer(std::move(path_fd));
   }
@@ -90,7 +98,7 @@ void NodeTable::Unpin(Node& node, uint64_t count) {
     by_inode_.erase({node.dev, node.ino});
     if (const FileId id = node.id.load(); id != kNoFileId) {
       by_id_.erase(id);
-      if (issued_) left_[id] = {{node.dev, node.ino}, issued_()};
+      left_[id] = {{node.dev, node.ino}, issued_()};
     }
     ++deleting_;
   }
@@ -113,11 +121,6 @@ void NodeTable::AwaitDeleted() {
   if (!mu_.AwaitWithTimeout(absl::Condition(&none), kDeleteTimeout)) {
     SLOG_WARN("{} removed files are still being freed", deleting_);
   }
-}
-
-size_t NodeTable::size() const {
-  absl::MutexLock lock(&mu_);
-  return by_inode_.size();
 }
 
 }  // namespace salius

@@ -31,7 +31,6 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
-#include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "client/volume/contract.h"
@@ -58,8 +57,8 @@ class Node {
   bool is_dir() const { return S_ISDIR(type); }
   bool is_regular() const { return S_ISREG(type); }
 
-  // Unique among all nodes: a file handle that a client keeps (NFS) must not lead to a later node
-  // in the same memory.
+  // Unique among all nodes of the session; the root's is 0. A file handle that a client keeps (NFS)
+  // must not lead to a later node in the same memory.
   const uint64_t generation;
   const PathFd path_fd;  // O_PATH | O_NOFOLLOW
   const dev_t dev;
@@ -69,6 +68,8 @@ class Node {
   // above it, and all of them are applied.
   const Seq born_seq;
 
+  // The front's: 0 at first, kept as long as the node lives, never used by the volume. (The FUSE
+  // front counts opens there and keeps how the inode is cached.)
   std::atomic<uint64_t> front_word{0};
   // kNoFileId until the first change; then read from the xattr or given by adoption, under
   // `stream`.
@@ -105,7 +106,6 @@ class Node {
   Seq applied_seq ABSL_GUARDED_BY(state) = 0;   // last of them that was applied
   Seq applying_seq ABSL_GUARDED_BY(state) = 0;  // last data record whose apply has begun
   uint64_t handles ABSL_GUARDED_BY(state) = 0;
-  uint64_t direct_handles ABSL_GUARDED_BY(state) = 0;  // synchronous or O_DIRECT
   SharedFd rw_fd ABSL_GUARDED_BY(state);  // O_RDWR; kept while records or handles need it
   // Records up to this one were applied before rw_fd was opened: when their data could not be
   // written back, an fsync of rw_fd may not report it.
@@ -117,9 +117,10 @@ class Node {
   std::atomic<uint64_t> pins_{0};  // 0 -> 1 and 1 -> 0 only under the table's lock
 };
 
-struct DirBatch;  // volume_dirs.cc
+struct DirBatch;  // read_dir.cc
 
-// An open file or directory. The front gives it back with Volume::Release.
+// An open file or directory. The front gives it back with
+// OpenFiles::Release.
 class Handle {
  public:
   Handle(Node& n, int open_flags) : node(n), flags(open_flags) {}
@@ -132,7 +133,6 @@ class Handle {
   std::shared_ptr<const DirBatch> dir_batch ABSL_GUARDED_BY(dir_position);
 
   Contract contract() const;  // returns what `flags` promise for every write
-  bool direct() const;  // returns whether it is synchronous or O_DIRECT
   bool writable() const;
 };
 
@@ -162,14 +162,20 @@ class PinnedNode {
 
 class NodeTable {
  public:
-  NodeTable() = default;
+  // `backing` has the files, and outlives this. `issued` returns the last seq issued. It is called
+  // under the table's lock: an earlier node of a file may go until that is taken, and no record of
+  // a destroyed node comes after it.
+  NodeTable(Backing& backing, std::function<Seq()> issued)
+      : issued_(std::move(issued)), path_fds_(backing) {}
   // Destroys every node that is left.
   ~NodeTable();
 
+  // Makes the root's node, the first one, which stays. `path_fd`: O_PATH.
+  absl::Status MakeRoot(UniqueFd path_fd);
+  Node& root() const { return *root_; }
+
   // Returns the node of the object that `path_fd` (O_PATH) is open on, made when there is none.
-  // `issued`: returns the stream's watermark. It is called under the table's lock, because an
-  // earlier node of the file may go until that is taken.
-  absl::StatusOr<PinnedNode> Intern(UniqueFd path_fd, absl::FunctionRef<Seq()> issued);
+  absl::StatusOr<PinnedNode> Intern(UniqueFd path_fd);
   // Returns the node with this id; empty when none is in use.
   PinnedNode Find(FileId id);
   // Enters the id of a node. Returns false, and changes nothing, when the id is another file's (a
@@ -181,23 +187,20 @@ class NodeTable {
   void Pin(Node& node) { node.pins_.fetch_add(1, std::memory_order_relaxed); }
   // Takes `count` pins off; the last one destroys the node.
   void Unpin(Node& node, uint64_t count = 1);
-  // Sets the function that returns the last seq issued: no record of a destroyed node comes after
-  // it. Not to be called while other threads use nodes.
-  void SetIssued(std::function<Seq()> issued) { issued_ = std::move(issued); }
   // Forgets the ids of destroyed nodes whose records a checkpoint at `checkpoint` covers.
   void DropCoveredIds(Seq checkpoint);
   // Waits until the nodes whose last pin is gone are destroyed, and so the disk space of removed
   // files is free; for a limited time.
   void AwaitDeleted();
 
-  size_t size() const;
-
   // Returns the descriptors of all nodes; to be configured before there are many.
   PathFdCache& path_fds() { return path_fds_; }
 
  private:
-  PathFdCache path_fds_{LinuxBacking()};  // outlives the nodes
-  mutable absl::Mutex mu_;
+  const std::function<Seq()> issued_;
+  PathFdCache path_fds_;  // outlives the nodes
+  Node* root_ = nullptr;
+  absl::Mutex mu_;
   uint64_t made_ ABSL_GUARDED_BY(mu_) = 0;  // nodes so far; the root is the first
   dev_t dev_ ABSL_GUARDED_BY(mu_) = 0;      // of all of them
   absl::flat_hash_map<std::pair<dev_t, ino_t>, Node*> by_inode_ ABSL_GUARDED_BY(mu_);
@@ -207,7 +210,6 @@ class NodeTable {
     Seq seq = 0;
   };
   absl::flat_hash_map<FileId, Left> left_ ABSL_GUARDED_BY(mu_);  // of nodes that were destroyed
-  std::function<Seq()> issued_;
   uint64_t deleting_ ABSL_GUARDED_BY(mu_) = 0;
 };
 

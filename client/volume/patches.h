@@ -22,7 +22,6 @@ class PatchList {
   // Drops every patch with a seq <= `seq`.
   void RemoveThrough(Seq seq);
   bool empty() const { return patches_.empty(); }
-  size_t size() const { return patches_.size(); }
   // Returns the latest patch; there must be one.
   const RecordRef& back() const { return patches_.back(); }
   // Returns the patches, in order, that change some byte of [offset, offset + length).

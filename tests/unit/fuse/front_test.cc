@@ -127,7 +127,7 @@ class FrontTest : public VolumeFixture {
     return *answer;
   }
 
-  void MakeFile(const std::string& name) { volume->Release(Create(name)); }
+  void MakeFile(const std::string& name) { volume->open_files().Release(Create(name)); }
 
   fuse_entry_out Lookup(const std::string& name) {
     const Answer answer = Ask(FUSE_LOOKUP, FUSE_ROOT_ID, name + '\0');

@@ -1,11 +1,7 @@
 // Bulk files: past the log and back, and the protection of their data from older records (I3).
-#include <fcntl.h>
 #include <sys/statvfs.h>
 
-#include <atomic>
-#include <chrono>
 #include <string>
-#include <thread>
 
 #include "common/metrics.h"
 #include "log/record.h"
@@ -50,7 +46,7 @@ TEST_F(BulkTest, PastTheLimitWritesGoToTheBackingFileAndAreNotLogged) {
   EXPECT_EQ(Read(file, 0, 1 << 20), std::string(80 * 1024, 'b'));
   // The last logged write was applied before the first direct one.
   EXPECT_EQ(fake().applied, fake().Issued(Op::kWrite).back()->seq());
-  volume->Release(file);
+  volume->open_files().Release(file);
 }
 
 TEST_F(BulkTest, AppendsContinueAtTheEndInBulkAndAfterIt) {
@@ -58,14 +54,14 @@ TEST_F(BulkTest, AppendsContinueAtTheEndInBulkAndAfterIt) {
   Handle* const file = OldFile("a");
   std::string all(MakeBulk(file), 'b');
   for (const char* const text : {"one", "two"}) {
-    ASSERT_EQ(*volume->Write(*file, 0, text, /*append=*/true, Contract::kPlain), 3u);
+    ASSERT_EQ(*volume->files().Write(*file, 0, text, /*append=*/true, Contract::kPlain), 3u);
     all += text;
   }
   EXPECT_EQ(BackingContent("a"), all);  // not logged
   ASSERT_TRUE(Fsync(file).ok());
-  ASSERT_EQ(*volume->Write(*file, 0, "three", /*append=*/true, Contract::kPlain), 5u);
+  ASSERT_EQ(*volume->files().Write(*file, 0, "three", /*append=*/true, Contract::kPlain), 5u);
   EXPECT_EQ(Read(file, 0, 1 << 20), all + "three");
-  volume->Release(file);
+  volume->open_files().Release(file);
 }
 
 TEST_F(BulkTest, FsyncMakesOnDiskDurableAndTheFileIsLoggedAgain) {
@@ -84,7 +80,7 @@ TEST_F(BulkTest, FsyncMakesOnDiskDurableAndTheFileIsLoggedAgain) {
   Write(file, end, "logged");
   EXPECT_EQ(fake().Issued(Op::kWrite).back()->header().arg0, end);
   EXPECT_GT(fake().Issued(Op::kWrite).back()->seq(), on_disk[0]->seq());
-  volume->Release(file);
+  volume->open_files().Release(file);
 }
 
 // An fdatasync of allocated blocks does not write the times.
@@ -94,7 +90,7 @@ TEST_F(BulkTest, FsyncPutsTheTimesOnTheDiskToo) {
   MakeBulk(file);
   struct stat want {};
   want.st_mtim = {1000, 0};
-  ASSERT_TRUE(volume->SetAttr(file->node, kSetMtime, want).ok());
+  ASSERT_TRUE(volume->attrs().SetAttr(file->node, kSetMtime, want).ok());
   ASSERT_TRUE(volume->stream().Checkpoint().ok());
   ASSERT_TRUE(volume->stream().Checkpoint().ok());  // not bulk any more
   MakeBulk(file);
@@ -105,7 +101,7 @@ TEST_F(BulkTest, FsyncPutsTheTimesOnTheDiskToo) {
   const timespec found = scratch->StatAfterPowerCut("a").st_mtim;
   EXPECT_EQ(found.tv_sec, mtime.tv_sec);
   EXPECT_EQ(found.tv_nsec, mtime.tv_nsec);
-  volume->Release(file);
+  volume->open_files().Release(file);
 }
 
 TEST_F(BulkTest, SynchronousWriteToABulkFileSyncsAllOfIt) {
@@ -116,7 +112,7 @@ TEST_F(BulkTest, SynchronousWriteToABulkFileSyncsAllOfIt) {
   EXPECT_EQ(fake().Issued(Op::kOnDisk).size(), 1u);
   EXPECT_GE(fake().durable, fake().Issued(Op::kOnDisk)[0]->seq());
   EXPECT_EQ(Read(file, end, 10), "sync");
-  volume->Release(file);
+  volume->open_files().Release(file);
 }
 
 TEST_F(BulkTest, SyncsKeepAFileFromBecomingBulk) {
@@ -129,7 +125,7 @@ TEST_F(BulkTest, SyncsKeepAFileFromBecomingBulk) {
     }
   }
   EXPECT_EQ(fake().Issued(Op::kWrite).size(), 20u);
-  volume->Release(file);
+  volume->open_files().Release(file);
 }
 
 TEST_F(BulkTest, FileWhoseNameIsNotOnDiskIsSyncedByACheckpoint) {
@@ -141,7 +137,7 @@ TEST_F(BulkTest, FileWhoseNameIsNotOnDiskIsSyncedByACheckpoint) {
   EXPECT_EQ(fake().syncs, syncs + 1);
   EXPECT_TRUE(fake().Issued(Op::kOnDisk).empty());
   EXPECT_GE(fake().checkpoint, fake().Issued(Op::kWrite).back()->seq());
-  volume->Release(file);
+  volume->open_files().Release(file);
 }
 
 TEST_F(BulkTest, FsyncThroughALaterHandleCoversBulkDataOfAClosedOne) {
@@ -149,14 +145,14 @@ TEST_F(BulkTest, FsyncThroughALaterHandleCoversBulkDataOfAClosedOne) {
   Handle* file = OldFile("a");
   MakeBulk(file);
   Node& node = file->node;
-  volume->Release(file);
-  volume->Forget(node, 1);
+  volume->open_files().Release(file);
+  volume->names().Forget(node, 1);
   file = OpenFile(Find("a"));
   ASSERT_TRUE(Fsync(file).ok());
   EXPECT_GE(fake().checkpoint, fake().Issued(Op::kWrite).back()->seq())
       << "this descriptor may not hear what befell those records";
   EXPECT_TRUE(fake().Issued(Op::kOnDisk).empty());
-  volume->Release(file);
+  volume->open_files().Release(file);
 }
 
 // A descriptor does not report data of another descriptor whose write-back failed before it was
@@ -168,20 +164,20 @@ TEST_F(BulkTest, BulkDataOfAClosedDescriptorIsSyncedWithTheFileSystem) {
   ASSERT_TRUE(volume->stream().Checkpoint().ok());
   Write(file, end++, "x");
   Node& node = file->node;
-  volume->Release(file);
+  volume->open_files().Release(file);
   file = OpenFile(node);
   int syncs = fake().syncs;
   ASSERT_TRUE(Fsync(file).ok());
   EXPECT_EQ(fake().syncs, syncs + 1);
   // All of that is synced now, and later writes go through descriptors that are still open.
-  volume->Release(file);
+  volume->open_files().Release(file);
   file = OpenFile(node);
   syncs = fake().syncs;
   MakeBulk(file);
   Write(file, end++, "x");
   ASSERT_TRUE(Fsync(file).ok());
   EXPECT_EQ(fake().syncs, syncs);
-  volume->Release(file);
+  volume->open_files().Release(file);
 }
 
 TEST_F(BulkTest, RecordsOfAForgottenNodeAreCoveredByACheckpoint) {
@@ -191,39 +187,15 @@ TEST_F(BulkTest, RecordsOfAForgottenNodeAreCoveredByACheckpoint) {
   fake().ApplySome(SIZE_MAX);
   const Seq logged = fake().Issued(Op::kWrite).back()->seq();
   Node& node = file->node;
-  volume->Release(file);
-  volume->Forget(node, 1);
+  volume->open_files().Release(file);
+  volume->names().Forget(node, 1);
   file = OpenFile(Find("a"));
   Write(file, 0, std::string(128 * 1024, 'b'));  // bulk at once: this node has no record of its own
   EXPECT_EQ(fake().Issued(Op::kWrite).size(), 1u);
   ASSERT_TRUE(Fsync(file).ok());
   EXPECT_TRUE(fake().Issued(Op::kOnDisk).empty());
   EXPECT_GE(fake().checkpoint, logged) << "an older record could be replayed over synced data";
-  volume->Release(file);
-}
-
-// Until the new node exists, an earlier one of the same file may stamp records, and be destroyed.
-TEST(NodeTableTest, NodeIsMadeUnderTheLockThatReadsIssued) {
-  NodeTable table;
-  std::atomic<bool> looked_up = false;
-  std::thread other;
-  const auto open_here = [] { return *OpenAt(AT_FDCWD, ".", O_PATH | O_DIRECTORY); };
-  const auto node = table.Intern(open_here(), [&] {
-    other = std::thread([&] {
-      table.Find(7);
-      looked_up = true;
-    });
-    // It has to wait; otherwise it would be done long before this ends.
-    const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(300);
-    while (!looked_up && std::chrono::steady_clock::now() < end) std::this_thread::yield();
-    EXPECT_FALSE(looked_up);
-    return Seq{5};
-  });
-  other.join();
-  ASSERT_TRUE(node.ok());
-  EXPECT_EQ((*node)->born_seq, 5u);
-  ASSERT_TRUE(table.Intern(open_here(), [] { return Seq{6}; }).ok());
-  EXPECT_EQ((*node)->born_seq, 5u);
+  volume->open_files().Release(file);
 }
 
 TEST_F(BulkTest, CheckpointsThatCoverAFileEndBulk) {
@@ -238,7 +210,7 @@ TEST_F(BulkTest, CheckpointsThatCoverAFileEndBulk) {
   EXPECT_EQ(Transitions("logged"), left + 1);
   Write(file, end, "logged");
   EXPECT_EQ(fake().Issued(Op::kWrite).back()->header().arg0, end);
-  volume->Release(file);
+  volume->open_files().Release(file);
 }
 
 TEST_F(BulkTest, DirectWriteAfterTheSyncKeepsTheFileBulk) {
@@ -250,7 +222,7 @@ TEST_F(BulkTest, DirectWriteAfterTheSyncKeepsTheFileBulk) {
     Write(file, end++, "x");
   }
   EXPECT_EQ(fake().Issued(Op::kWrite).size(), 4u);
-  volume->Release(file);
+  volume->open_files().Release(file);
 }
 
 // Recovery may repeat earlier records of the log, for which there is no room beside the blocks that
@@ -261,17 +233,17 @@ TEST_F(BulkTest, TruncateAndFallocateOfABulkFileAreLoggedAndComeBetweenItsWrites
   const uint64_t end = MakeBulk(file);
   struct stat want {};
   want.st_size = 1000;
-  ASSERT_TRUE(volume->SetAttr(file->node, kSetSize, want).ok());
+  ASSERT_TRUE(volume->attrs().SetAttr(file->node, kSetSize, want).ok());
   ASSERT_EQ(fake().Issued(Op::kTruncate).size(), 1u);
   EXPECT_EQ(fake().Issued(Op::kTruncate)[0]->header().arg0, 1000u);
   Write(file, end, "x");
   EXPECT_EQ(Read(file, 900, end), std::string(100, 'b') + std::string(end - 1000, '\0') + "x");
   want.st_size = 2000;
-  ASSERT_TRUE(volume->SetAttr(file->node, kSetSize, want).ok());
-  ASSERT_TRUE(volume->Fallocate(*file, 0, 0, 5000).ok());
+  ASSERT_TRUE(volume->attrs().SetAttr(file->node, kSetSize, want).ok());
+  ASSERT_TRUE(volume->files().Fallocate(*file, 0, 0, 5000).ok());
   ASSERT_EQ(fake().Issued(Op::kFallocate).size(), 1u);
   EXPECT_EQ(Stat(file->node).st_size, 5000);
-  EXPECT_EQ(*volume->Write(*file, 0, "end", /*append=*/true, Contract::kPlain), 3u);
+  EXPECT_EQ(*volume->files().Write(*file, 0, "end", /*append=*/true, Contract::kPlain), 3u);
   EXPECT_EQ(Stat(file->node).st_size, 5003);
   EXPECT_EQ(fake().Issued(Op::kWrite).size(), 4u) << "the file is bulk still";
   // None of them may be repeated over data that an fsync put on the disk.
@@ -279,7 +251,7 @@ TEST_F(BulkTest, TruncateAndFallocateOfABulkFileAreLoggedAndComeBetweenItsWrites
   ASSERT_EQ(fake().Issued(Op::kOnDisk).size(), 1u);
   EXPECT_EQ(fake().Issued(Op::kOnDisk)[0]->header().arg0, fake().Issued(Op::kFallocate)[0]->seq());
   EXPECT_EQ(BackingContent("a").size(), 5003u);
-  volume->Release(file);
+  volume->open_files().Release(file);
 }
 
 TEST_F(BulkTest, SpaceOfARemovedFileIsFreeWhenItIsClosed) {
@@ -299,43 +271,43 @@ TEST_F(BulkTest, SpaceOfARemovedFileIsFreeWhenItIsClosed) {
   Handle* file = bulk("unlinked");
   Node* node = &file->node;
   ASSERT_LT(free_blocks(), before);
-  ASSERT_TRUE(volume->Unlink(root(), "unlinked").ok());
-  volume->Release(file);
-  volume->Forget(*node, 1);
+  ASSERT_TRUE(volume->names().Unlink(root(), "unlinked").ok());
+  volume->open_files().Release(file);
+  volume->names().Forget(*node, 1);
   EXPECT_EQ(free_blocks(), before);
 
   file = bulk("displaced");
   node = &file->node;
-  volume->Release(Create("other"));
-  ASSERT_TRUE(volume->Rename(root(), "other", root(), "displaced", 0).ok());
-  volume->Release(file);
-  volume->Forget(*node, 1);
+  volume->open_files().Release(Create("other"));
+  ASSERT_TRUE(volume->names().Rename(root(), "other", root(), "displaced", 0).ok());
+  volume->open_files().Release(file);
+  volume->names().Forget(*node, 1);
   EXPECT_EQ(free_blocks(), before);
 }
 
 // Only the page cache has the new data, and the rename is durable at once.
 TEST_F(BulkTest, RenameOverAnotherFileSyncsBulkDataFirst) {
   Make();
-  volume->Release(Create("target"));
+  volume->open_files().Release(Create("target"));
   Handle* const old = OldFile("old");
   MakeBulk(old);
-  ASSERT_TRUE(volume->Rename(root(), "old", root(), "target", 0).ok());
+  ASSERT_TRUE(volume->names().Rename(root(), "old", root(), "target", 0).ok());
   const auto on_disk = fake().Issued(Op::kOnDisk);
   ASSERT_EQ(on_disk.size(), 1u);
   EXPECT_LT(on_disk[0]->seq(), fake().Issued(Op::kRename).back()->seq());
-  volume->Release(old);
+  volume->open_files().Release(old);
 
   // The disk may not have the name of a new file: its data is synced by a checkpoint.
   Handle* const young = Create("young");
   Node& node = young->node;
   MakeBulk(young);
-  volume->Release(young);
+  volume->open_files().Release(young);
   const int before = fake().syncs;
   int syncs = before;
   fake().before_issue = [&](Op op) {
     if (op == Op::kRename) syncs = fake().syncs;
   };
-  ASSERT_TRUE(volume->Rename(root(), "young", root(), "target", 0).ok());
+  ASSERT_TRUE(volume->names().Rename(root(), "young", root(), "target", 0).ok());
   EXPECT_GT(syncs, before);
   fake().before_issue = nullptr;
   absl::MutexLock lock(&node.state);
@@ -344,26 +316,26 @@ TEST_F(BulkTest, RenameOverAnotherFileSyncsBulkDataFirst) {
 
 TEST_F(BulkTest, RenameOverAnotherFileFailsWhenBulkDataCannotBeSynced) {
   Make();
-  volume->Release(Create("target"));
+  volume->open_files().Release(Create("target"));
   Handle* const file = OldFile("a");
   MakeBulk(file);
   scratch->Shutdown();
-  EXPECT_EQ(Errno(volume->Rename(root(), "a", root(), "target", 0)), EIO);
+  EXPECT_EQ(Errno(volume->names().Rename(root(), "a", root(), "target", 0)), EIO);
   EXPECT_TRUE(fake().Issued(Op::kRename).empty());
-  volume->Release(file);
+  volume->open_files().Release(file);
 }
 
 TEST_F(BulkTest, RenameAndUnlinkOfABulkFile) {
   Make();
   Handle* const file = OldFile("a");
   const uint64_t end = MakeBulk(file);
-  ASSERT_TRUE(volume->Rename(root(), "a", root(), "b", 0).ok());
+  ASSERT_TRUE(volume->names().Rename(root(), "a", root(), "b", 0).ok());
   EXPECT_TRUE(fake().Issued(Op::kOnDisk).empty());  // nothing was lost by it
   Write(file, end, "more");
-  ASSERT_TRUE(volume->Unlink(root(), "b").ok());
+  ASSERT_TRUE(volume->names().Unlink(root(), "b").ok());
   EXPECT_TRUE(Fsync(file).ok());
   EXPECT_EQ(Read(file, end, 10), "more");
-  volume->Release(file);
+  volume->open_files().Release(file);
   ASSERT_TRUE(volume->stream().Checkpoint().ok());
   ASSERT_TRUE(volume->stream().Checkpoint().ok());
 }

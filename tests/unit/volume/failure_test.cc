@@ -16,11 +16,11 @@ class FailureTest : public VolumeFixture {
  protected:
   void ExpectReadOnly(Handle* file) {
     EXPECT_FALSE(volume->stream().health().ok());
-    EXPECT_EQ(Errno(volume->Write(*file, 0, "x", false, Contract::kPlain)), EIO);
+    EXPECT_EQ(Errno(volume->files().Write(*file, 0, "x", false, Contract::kPlain)), EIO);
     EXPECT_EQ(Errno(Fsync(file)), EIO);
     EXPECT_EQ(Errno(Fsync(file)), EIO) << "a failed sync was forgotten";
-    EXPECT_EQ(Errno(volume->MakeDir(root(), "d", 0755, caller)), EROFS);
-    EXPECT_EQ(Errno(volume->Rename(root(), "a", root(), "b", 0)), EROFS);
+    EXPECT_EQ(Errno(volume->names().MakeDir(root(), "d", 0755, caller)), EROFS);
+    EXPECT_EQ(Errno(volume->names().Rename(root(), "a", root(), "b", 0)), EROFS);
     EXPECT_NE(Errno(volume->Close()), 0);
   }
 };
@@ -32,7 +32,7 @@ TEST_F(FailureTest, FailedSyncOfACheckpointTurnsTheVolumeReadOnly) {
   scratch->Shutdown();
   EXPECT_FALSE(volume->stream().Checkpoint().ok());
   ExpectReadOnly(file);
-  volume->Release(file);
+  volume->open_files().Release(file);
 }
 
 TEST_F(FailureTest, FailedFsyncOfABulkFileTurnsTheVolumeReadOnly) {
@@ -44,11 +44,11 @@ TEST_F(FailureTest, FailedFsyncOfABulkFileTurnsTheVolumeReadOnly) {
   scratch->Shutdown();
   EXPECT_EQ(Errno(Fsync(file)), EIO);
   EXPECT_EQ(Errno(Fsync(file)), EIO);
-  EXPECT_EQ(Errno(volume->Write(*file, 0, "x", false, Contract::kPlain)), EIO);
-  EXPECT_EQ(Errno(volume->Unlink(root(), "a")), EROFS);
+  EXPECT_EQ(Errno(volume->files().Write(*file, 0, "x", false, Contract::kPlain)), EIO);
+  EXPECT_EQ(Errno(volume->names().Unlink(root(), "a")), EROFS);
   EXPECT_EQ(Errno(volume->health()), EIO);
   EXPECT_NE(Errno(volume->Close()), 0);
-  volume->Release(file);
+  volume->open_files().Release(file);
 }
 
 // Its syncs succeed all the same; see common/ext4_watch.h.
@@ -59,7 +59,7 @@ TEST_F(FailureTest, NoCheckpointIsMadeOnceExt4HasFoundAnError) {
   FindAnErrorIn(scratch->path());
   EXPECT_FALSE(volume->stream().Checkpoint().ok());
   ExpectReadOnly(file);
-  volume->Release(file);
+  volume->open_files().Release(file);
 }
 
 TEST_F(FailureTest, FsyncOfABulkFileFailsOnceExt4HasFoundAnError) {
@@ -71,7 +71,7 @@ TEST_F(FailureTest, FsyncOfABulkFileFailsOnceExt4HasFoundAnError) {
   FindAnErrorIn(scratch->path());
   EXPECT_EQ(Errno(Fsync(file)), EIO);
   EXPECT_EQ(Errno(volume->health()), EIO);
-  volume->Release(file);
+  volume->open_files().Release(file);
 }
 
 TEST_F(FailureTest, NothingIsDurableInTheStableLogOnceExt4HasFoundAnError) {
@@ -79,21 +79,20 @@ TEST_F(FailureTest, NothingIsDurableInTheStableLogOnceExt4HasFoundAnError) {
   Handle* const file = Create("a");
   Write(file, 0, "data", Contract::kDurable);
   FindAnErrorIn(scratch->path());
-  EXPECT_EQ(Errno(volume->Write(*file, 0, "x", false, Contract::kDurable)), EIO);
+  EXPECT_EQ(Errno(volume->files().Write(*file, 0, "x", false, Contract::kDurable)), EIO);
   ExpectReadOnly(file);
-  volume->Release(file);
+  volume->open_files().Release(file);
 }
 
 TEST_F(FailureTest, VolumeThatWasNotClosedIsNotOpenedWithoutRecovery) {
   Make();
   Handle* const file = Create("a");
   Write(file, 0, "data", Contract::kDurable);
-  volume->Release(file);
+  volume->open_files().Release(file);
   volume.reset();  // like a crash of the process
   auto dir = VolumeDir::Open(scratch->path(), true);
   ASSERT_TRUE(dir.ok()) << dir.status();
-  auto opened = Volume::Open(std::move(*dir), {.config = config, .mountpoint = ""},
-                                StartPipeline);
+  auto opened = Volume::Open(std::move(*dir), {.config = config}, StartPipeline);
   EXPECT_TRUE(absl::IsFailedPrecondition(opened.status())) << opened.status();
 }
 
@@ -101,7 +100,7 @@ TEST_F(FailureTest, ClosedVolumeIsCleanAndReopens) {
   Make();
   Handle* const file = Create("a");
   Write(file, 0, "data");
-  volume->Release(file);
+  volume->open_files().Release(file);
   Close();
   Open();
   EXPECT_EQ(BackingContent("a"), "data");

@@ -24,7 +24,7 @@ TEST_F(FilesTest, WriteIsReadAtOnceAndOnTheBackingFileAfterClose) {
   EXPECT_EQ(Read(file, 0, 100), "help!");
   EXPECT_EQ(Read(file, 2, 2), "lp");
   EXPECT_EQ(Read(file, 5, 10), "");
-  volume->Release(file);
+  volume->open_files().Release(file);
   Close();
   EXPECT_EQ(BackingContent("a"), "help!");
 }
@@ -37,17 +37,18 @@ TEST_F(FilesTest, SynchronousWriteOfAMegabyteIsSplitAndWhole) {
   Write(file, 5, data);
   EXPECT_EQ(Read(file, 5, kMiB + 1), data);
   EXPECT_EQ(Stat(file->node).st_size, static_cast<off_t>(kMiB + 5));
-  volume->Release(file);
+  volume->open_files().Release(file);
 }
 
 TEST_F(FilesTest, AppendIgnoresTheOffset) {
   Make();
   Handle* const file = Create("a");
   for (const char* text : {"one", "two", "three"}) {
-    ASSERT_EQ(*volume->Write(*file, 0, text, /*append=*/true, Contract::kPlain), strlen(text));
+    ASSERT_EQ(*volume->files().Write(*file, 0, text, /*append=*/true, Contract::kPlain),
+              strlen(text));
   }
   EXPECT_EQ(Read(file, 0, 100), "onetwothree");
-  volume->Release(file);
+  volume->open_files().Release(file);
 }
 
 TEST_F(FilesTest, WriteBeyondTheEndLeavesZeros) {
@@ -55,89 +56,16 @@ TEST_F(FilesTest, WriteBeyondTheEndLeavesZeros) {
   Handle* const file = Create("a");
   Write(file, 10000, "x");
   EXPECT_EQ(Read(file, 0, 20000), std::string(10000, '\0') + "x");
-  volume->Release(file);
-}
-
-// The kernel leaves times to the process that serves the file.
-TEST_F(FilesTest, ReadingLeavesTheAccessTimeWhereThatIsAskedFor) {
-  Make(64 * kMiB);
-  if (IsSkipped()) return;
-  Handle* const file = Create("f");
-  Write(file, 0, "data");
-  volume->Release(file);
-  const auto stays = [&](int flags) {
-    const timespec times[2] = {{1000, 0}, {0, UTIME_OMIT}};
-    SALIUS_CHECK(utimensat(AT_FDCWD, Backing("f").c_str(), times, 0) == 0);
-    Handle* const reader = OpenFile(Find("f"), O_RDONLY | flags);
-    EXPECT_EQ(Read(reader, 0, 10), "data");
-    volume->Release(reader);
-    struct stat st {};
-    SALIUS_CHECK(stat(Backing("f").c_str(), &st) == 0);
-    return st.st_atim.tv_sec == 1000;
-  };
-  EXPECT_FALSE(stays(0));
-  EXPECT_TRUE(stays(O_NOATIME));
-  Close();
-  noatime = true;
-  Open();
-  EXPECT_TRUE(stays(0));
+  volume->open_files().Release(file);
 }
 
 TEST_F(FilesTest, WriteThroughAReadOnlyHandleIsRefused) {
   Make();
-  volume->Release(Create("a"));
+  volume->open_files().Release(Create("a"));
   Handle* const file = OpenFile(Find("a"), O_RDONLY);
-  EXPECT_EQ(Errno(volume->Write(*file, 0, "x", false, Contract::kPlain)), EBADF);
-  EXPECT_EQ(Errno(volume->Fallocate(*file, 0, 0, 1)), EBADF);
-  volume->Release(file);
-}
-
-TEST_F(FilesTest, FileWithoutAnyPermissionIsWrittenAndTruncated) {
-  Make();
-  auto created = volume->CreateFile(root(), "a", O_RDWR, 0, caller);
-  ASSERT_TRUE(created.ok());
-  Write(created->handle, 0, "abc", Contract::kDurable);
-  volume->Release(created->handle);
-  struct stat want {};
-  want.st_size = 1;
-  auto st = volume->SetAttr(*created->entry.node, kSetSize, want);
-  ASSERT_TRUE(st.ok()) << st.status();
-  EXPECT_EQ(st->st_size, 1);
-  EXPECT_EQ(st->st_mode & 07777, 0u);
-}
-
-TEST_F(FilesTest, OpenRefusesSpecialFiles) {
-  Make();
-  Node& dir = Dir(root(), "d");
-  EXPECT_EQ(Errno(volume->OpenFile(dir, O_RDONLY)), EISDIR);
-  auto link = volume->Symlink(root(), "l", "d", caller);
-  ASSERT_TRUE(link.ok());
-  EXPECT_EQ(Errno(volume->OpenFile(*link->node, O_RDONLY)), ELOOP);
-  auto fifo = volume->MakeNode(root(), "p", S_IFIFO | 0644, 0, caller);
-  ASSERT_TRUE(fifo.ok());
-  EXPECT_EQ(Errno(volume->OpenFile(*fifo->node, O_RDONLY)), ENXIO);
-  EXPECT_EQ(Errno(volume->OpenDir(*fifo->node)), ENOTDIR);
-}
-
-TEST_F(FilesTest, OpenWithTruncateEmptiesTheFile) {
-  Make();
-  Handle* file = Create("a");
-  Write(file, 0, "old");
-  volume->Release(file);
-  file = OpenFile(Find("a"), O_RDWR | O_TRUNC);
-  EXPECT_EQ(Read(file, 0, 10), "");
-  volume->Release(file);
-}
-
-TEST_F(FilesTest, CreateOpensAnExistingFileUnlessExclusive) {
-  Make();
-  Handle* file = Create("a");
-  Write(file, 0, "old");
-  volume->Release(file);
-  file = Create("a");
-  EXPECT_EQ(Read(file, 0, 10), "old");
-  volume->Release(file);
-  EXPECT_EQ(Errno(volume->CreateFile(root(), "a", O_RDWR | O_EXCL, 0644, caller)), EEXIST);
+  EXPECT_EQ(Errno(volume->files().Write(*file, 0, "x", false, Contract::kPlain)), EBADF);
+  EXPECT_EQ(Errno(volume->files().Fallocate(*file, 0, 0, 1)), EBADF);
+  volume->open_files().Release(file);
 }
 
 TEST_F(FilesTest, FsyncWithNothingPendingReturns) {
@@ -148,33 +76,18 @@ TEST_F(FilesTest, FsyncWithNothingPendingReturns) {
   EXPECT_EQ(Errno(Fsync(file)), 0);
   const Watermarks marks = volume->stream().watermarks();
   EXPECT_EQ(marks.durable, marks.issued);
-  volume->Release(file);
-  auto dir = volume->OpenDir(root());
+  volume->open_files().Release(file);
+  auto dir = volume->open_files().OpenDir(root());
   ASSERT_TRUE(dir.ok());
   EXPECT_EQ(Errno(Fsync(*dir)), 0);
-  volume->Release(*dir);
-}
-
-TEST_F(FilesTest, DirectIsAllowedOnlyWhileEveryHandleIsDirect) {
-  Make();
-  Handle* const sync = Create("a", O_RDWR | O_SYNC);
-  Node& node = Find("a");
-  EXPECT_TRUE(volume->DirectAllowed(node));
-  Handle* const direct = OpenFile(node, O_RDONLY | O_DIRECT);
-  EXPECT_TRUE(volume->DirectAllowed(node));
-  Handle* const plain = OpenFile(node, O_RDONLY);
-  EXPECT_FALSE(volume->DirectAllowed(node));
-  volume->Release(plain);
-  EXPECT_TRUE(volume->DirectAllowed(node));
-  volume->Release(direct);
-  volume->Release(sync);
+  volume->open_files().Release(*dir);
 }
 
 TEST_F(FilesTest, WriteAfterUnlinkIsReadThroughTheOpenHandle) {
   Make();
   Handle* const file = Create("a");
   Write(file, 0, "before");
-  ASSERT_TRUE(volume->Unlink(root(), "a").ok());
+  ASSERT_TRUE(volume->names().Unlink(root(), "a").ok());
   EXPECT_EQ(Stat(file->node).st_nlink, 0u);
   const Seq issued = volume->stream().watermarks().issued;
   Write(file, 6, " after", Contract::kDurable);
@@ -182,28 +95,28 @@ TEST_F(FilesTest, WriteAfterUnlinkIsReadThroughTheOpenHandle) {
   struct stat want {};
   want.st_size = 2;
   want.st_mode = 0600;
-  EXPECT_TRUE(volume->SetAttr(file->node, kSetSize | kSetMode, want).ok());
+  EXPECT_TRUE(volume->attrs().SetAttr(file->node, kSetSize | kSetMode, want).ok());
   EXPECT_EQ(Read(file, 0, 100), "be");
   EXPECT_EQ(Stat(file->node).st_mode & 07777, 0600u);
   EXPECT_EQ(Errno(Fsync(file)), 0);
   // Nothing brings the file back, so none of its changes is logged.
   EXPECT_EQ(volume->stream().watermarks().issued, issued);
-  volume->Release(file);
+  volume->open_files().Release(file);
 }
 
 TEST_F(FilesTest, NamelessFileIsLinkedAndSurvivesTheLastClose) {
   Make();
-  auto created = volume->CreateTmpFile(root(), O_RDWR, 0640, caller);
+  auto created = volume->names().CreateTmpFile(root(), O_RDWR, 0640, caller);
   ASSERT_TRUE(created.ok()) << created.status();
   Node& node = *created->entry.node;
   EXPECT_EQ(created->entry.attr.st_nlink, 0u);
   EXPECT_EQ(created->entry.attr.st_mode & 07777, 0640u);
   Write(created->handle, 0, "temp");
-  auto linked = volume->Link(node, root(), "named");
+  auto linked = volume->names().Link(node, root(), "named");
   ASSERT_TRUE(linked.ok()) << linked.status();
   EXPECT_EQ(linked->attr.st_nlink, 1u);
   EXPECT_NE(access(Backing(".salius/open").c_str(), F_OK), -1);
-  volume->Release(created->handle);
+  volume->open_files().Release(created->handle);
   EXPECT_EQ(Stat(node).st_nlink, 1u);
   Close();
   EXPECT_EQ(BackingContent("named"), "temp");
@@ -211,17 +124,17 @@ TEST_F(FilesTest, NamelessFileIsLinkedAndSurvivesTheLastClose) {
 
 TEST_F(FilesTest, NamelessFileKeepsItsHiddenLinkUntilACheckpointCoversItsRecords) {
   Make();
-  auto created = volume->CreateTmpFile(root(), O_RDWR, 0640, caller);
+  auto created = volume->names().CreateTmpFile(root(), O_RDWR, 0640, caller);
   ASSERT_TRUE(created.ok());
   Write(created->handle, 0, "temp");
-  volume->Release(created->handle);
+  volume->open_files().Release(created->handle);
   // If the power failed now, recovery would find records of the file, and must find the file.
   EXPECT_NE(rmdir(Backing(".salius/open").c_str()), 0);
   ASSERT_TRUE(volume->stream().Checkpoint().ok());
   // The next checkpoint frees the space of closed files that the last one covers.
-  ASSERT_TRUE(volume->MakeDir(root(), "d", 0755, caller).ok());
+  ASSERT_TRUE(volume->names().MakeDir(root(), "d", 0755, caller).ok());
   ASSERT_TRUE(volume->stream().Checkpoint().ok());
-  EXPECT_EQ(Errno(volume->Link(*created->entry.node, root(), "late")), ENOENT);
+  EXPECT_EQ(Errno(volume->names().Link(*created->entry.node, root(), "late")), ENOENT);
   EXPECT_EQ(rmdir(Backing(".salius/open").c_str()), 0) << "the hidden link is still there";
   ASSERT_EQ(mkdir(Backing(".salius/open").c_str(), 0700), 0);
 }
@@ -230,54 +143,55 @@ TEST_F(FilesTest, FallocateExtendsKeepsPunchesAndZeroes) {
   Make();
   Handle* const file = Create("a");
   Write(file, 0, std::string(12288, 'a'));
-  ASSERT_TRUE(volume->Fallocate(*file, 0, 0, 16384).ok());
+  ASSERT_TRUE(volume->files().Fallocate(*file, 0, 0, 16384).ok());
   EXPECT_EQ(Stat(file->node).st_size, 16384);
-  ASSERT_TRUE(volume->Fallocate(*file, FALLOC_FL_KEEP_SIZE, 0, 65536).ok());
+  ASSERT_TRUE(volume->files().Fallocate(*file, FALLOC_FL_KEEP_SIZE, 0, 65536).ok());
   EXPECT_EQ(Stat(file->node).st_size, 16384);
   EXPECT_GE(Stat(file->node).st_blocks, 128);
-  ASSERT_TRUE(
-      volume->Fallocate(*file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 4096, 4096).ok());
-  ASSERT_TRUE(volume->Fallocate(*file, FALLOC_FL_ZERO_RANGE, 16000, 1000).ok());
+  ASSERT_TRUE(volume->files()
+                  .Fallocate(*file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 4096, 4096)
+                  .ok());
+  ASSERT_TRUE(volume->files().Fallocate(*file, FALLOC_FL_ZERO_RANGE, 16000, 1000).ok());
   EXPECT_EQ(Stat(file->node).st_size, 17000);
   std::string expected = std::string(12288, 'a') + std::string(17000 - 12288, '\0');
   expected.replace(4096, 4096, std::string(4096, '\0'));
   EXPECT_EQ(Read(file, 0, 20000), expected);
-  auto data = volume->Lseek(*file, 4096, SEEK_DATA);
+  auto data = volume->files().Lseek(*file, 4096, SEEK_DATA);
   ASSERT_TRUE(data.ok());
   EXPECT_EQ(*data, 8192u);
-  auto hole = volume->Lseek(*file, 0, SEEK_HOLE);
+  auto hole = volume->files().Lseek(*file, 0, SEEK_HOLE);
   ASSERT_TRUE(hole.ok());
   EXPECT_EQ(*hole, 4096u);
-  EXPECT_EQ(Errno(volume->Lseek(*file, 20000, SEEK_DATA)), ENXIO);
-  EXPECT_EQ(Errno(volume->Lseek(*file, 0, SEEK_SET)), EINVAL);
-  volume->Release(file);
+  EXPECT_EQ(Errno(volume->files().Lseek(*file, 20000, SEEK_DATA)), ENXIO);
+  EXPECT_EQ(Errno(volume->files().Lseek(*file, 0, SEEK_SET)), EINVAL);
+  volume->open_files().Release(file);
 }
 
 TEST_F(FilesTest, FallocateRefusesModesThatDoNotConverge) {
   Make();
   Handle* const file = Create("a");
-  EXPECT_EQ(Errno(volume->Fallocate(*file, FALLOC_FL_COLLAPSE_RANGE, 0, 4096)), EOPNOTSUPP);
-  EXPECT_EQ(Errno(volume->Fallocate(*file, FALLOC_FL_INSERT_RANGE, 0, 4096)), EOPNOTSUPP);
-  EXPECT_EQ(Errno(volume->Fallocate(*file, FALLOC_FL_PUNCH_HOLE, 0, 4096)), EOPNOTSUPP);
-  EXPECT_EQ(Errno(volume->Fallocate(*file, 0, 0, 0)), EINVAL);
-  EXPECT_EQ(Errno(volume->Fallocate(*file, 0, uint64_t{1} << 62, 4096)), EFBIG);
-  volume->Release(file);
+  EXPECT_EQ(Errno(volume->files().Fallocate(*file, FALLOC_FL_COLLAPSE_RANGE, 0, 4096)), EOPNOTSUPP);
+  EXPECT_EQ(Errno(volume->files().Fallocate(*file, FALLOC_FL_INSERT_RANGE, 0, 4096)), EOPNOTSUPP);
+  EXPECT_EQ(Errno(volume->files().Fallocate(*file, FALLOC_FL_PUNCH_HOLE, 0, 4096)), EOPNOTSUPP);
+  EXPECT_EQ(Errno(volume->files().Fallocate(*file, 0, 0, 0)), EINVAL);
+  EXPECT_EQ(Errno(volume->files().Fallocate(*file, 0, uint64_t{1} << 62, 4096)), EFBIG);
+  volume->open_files().Release(file);
 }
 
 TEST_F(FilesTest, FileTooLargeIsRefusedBeforeItIsStamped) {
   Make();
   Handle* const file = Create("a");
   const uint64_t largest = (uint64_t{1} << 32) * 4096 - 4096;  // ext4 with blocks of 4 KiB
-  EXPECT_EQ(Errno(volume->Write(*file, largest, "x", false, Contract::kPlain)), EFBIG);
+  EXPECT_EQ(Errno(volume->files().Write(*file, largest, "x", false, Contract::kPlain)), EFBIG);
   // The part that fits is written.
-  auto written = volume->Write(*file, largest - 2, "xyz", false, Contract::kPlain);
+  auto written = volume->files().Write(*file, largest - 2, "xyz", false, Contract::kPlain);
   ASSERT_TRUE(written.ok()) << written.status();
   EXPECT_EQ(*written, 2u);
   struct stat want {};
   want.st_size = static_cast<off_t>(largest) + 1;
-  EXPECT_EQ(Errno(volume->SetAttr(file->node, kSetSize, want)), EFBIG);
+  EXPECT_EQ(Errno(volume->attrs().SetAttr(file->node, kSetSize, want)), EFBIG);
   EXPECT_TRUE(volume->stream().health().ok());
-  volume->Release(file);
+  volume->open_files().Release(file);
 }
 
 TEST_F(FilesTest, CopyFileRangeCopiesAsDataAndRefusesOverlap) {
@@ -285,44 +199,17 @@ TEST_F(FilesTest, CopyFileRangeCopiesAsDataAndRefusesOverlap) {
   Handle* const a = Create("a");
   Handle* const b = Create("b");
   Write(a, 0, "0123456789");
-  auto copied = volume->CopyFileRange(*a, 2, *b, 1, 5);
+  auto copied = volume->files().CopyFileRange(*a, 2, *b, 1, 5);
   ASSERT_TRUE(copied.ok());
   EXPECT_EQ(*copied, 5u);
   EXPECT_EQ(Read(b, 0, 100), std::string("\0", 1) + "23456");
-  copied = volume->CopyFileRange(*a, 8, *b, 0, 100);
+  copied = volume->files().CopyFileRange(*a, 8, *b, 0, 100);
   ASSERT_TRUE(copied.ok());
   EXPECT_EQ(*copied, 2u);
-  EXPECT_EQ(Errno(volume->CopyFileRange(*a, 0, *a, 3, 5)), EINVAL);
-  EXPECT_EQ(Errno(volume->CopyFileRange(*a, 0, *a, 20, 5)), 0);
-  volume->Release(a);
-  volume->Release(b);
-}
-
-TEST_F(FilesTest, HardLinksShareOneNode) {
-  Make();
-  Handle* const file = Create("a");
-  ASSERT_TRUE(volume->Link(file->node, root(), "b").ok());
-  EXPECT_EQ(&Find("a"), &Find("b"));
-  Write(file, 0, "x");
-  Handle* const other = OpenFile(Find("b"));
-  EXPECT_EQ(Read(other, 0, 10), "x");
-  EXPECT_EQ(Stat(other->node).st_nlink, 2u);
-  volume->Release(other);
-  volume->Release(file);
-}
-
-// Recovery could not pin the records that such a session acknowledges.
-TEST_F(FilesTest, AConfigThatNamesALargerStableLogIsRefused) {
-  MakeClosed();
-  if (IsSkipped()) return;
-  auto dir = VolumeDir::Open(scratch->path(), /*lock=*/true);
-  ASSERT_TRUE(dir.ok()) << dir.status();
-  dir->config.stable_log_bytes += 4096;
-  const absl::Status refused =
-      Volume::Open(std::move(*dir), {.config = config, .mountpoint = ""},
-                                StartPipeline).status();
-  EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument) << refused;
-  EXPECT_NE(refused.message().find("stable_log_bytes"), absl::string_view::npos);
+  EXPECT_EQ(Errno(volume->files().CopyFileRange(*a, 0, *a, 3, 5)), EINVAL);
+  EXPECT_EQ(Errno(volume->files().CopyFileRange(*a, 0, *a, 20, 5)), 0);
+  volume->open_files().Release(a);
+  volume->open_files().Release(b);
 }
 
 TEST_F(FilesTest, StatAfterWriteEqualsLaterStat) {
@@ -338,7 +225,7 @@ TEST_F(FilesTest, StatAfterWriteEqualsLaterStat) {
   EXPECT_EQ(first.st_mtim.tv_nsec, later.st_mtim.tv_nsec);
   EXPECT_EQ(first.st_ctim.tv_nsec, later.st_ctim.tv_nsec);
   EXPECT_EQ(first.st_blocks, later.st_blocks);
-  volume->Release(file);
+  volume->open_files().Release(file);
 }
 
 TEST_F(FilesTest, ConcurrentAppendsAreWholeAndNoneIsLost) {
@@ -363,9 +250,9 @@ TEST_F(FilesTest, ConcurrentAppendsAreWholeAndNoneIsLost) {
     writers.emplace_back([&, i] {
       for (int round = 0; round < kRounds; ++round) {
         const std::string data(kBytes, static_cast<char>('a' + i));
-        ASSERT_TRUE(volume
-                        ->Write(*file, 0, data, /*append=*/true,
-                                round % 10 == 0 ? Contract::kDurable : Contract::kPlain)
+        ASSERT_TRUE(volume->files()
+                        .Write(*file, 0, data, /*append=*/true,
+                               round % 10 == 0 ? Contract::kDurable : Contract::kPlain)
                         .ok());
         if (round % 50 == 0) {
           ASSERT_TRUE(Fsync(file).ok());
@@ -377,7 +264,7 @@ TEST_F(FilesTest, ConcurrentAppendsAreWholeAndNoneIsLost) {
   done = true;
   reader.join();
   EXPECT_EQ(Stat(file->node).st_size, static_cast<off_t>(kThreads * kRounds * kBytes));
-  volume->Release(file);
+  volume->open_files().Release(file);
 }
 
 // A reader does not wait for an apply, and never sees a part of one. The file never becomes bulk,
@@ -392,7 +279,7 @@ TEST_F(FilesTest, ConcurrentOverwritesAreReadWhole) {
   std::thread writer([&] {
     for (int round = 0; !done; ++round) {
       const std::string data(kBytes, "abcdefgh"[round % 8]);
-      ASSERT_TRUE(volume->Write(*file, 0, data, false, Contract::kPlain).ok());
+      ASSERT_TRUE(volume->files().Write(*file, 0, data, false, Contract::kPlain).ok());
       ASSERT_TRUE(volume->stream().WaitApplied(volume->stream().watermarks().issued).ok());
     }
   });
@@ -404,7 +291,7 @@ TEST_F(FilesTest, ConcurrentOverwritesAreReadWhole) {
   }
   done = true;
   writer.join();
-  volume->Release(file);
+  volume->open_files().Release(file);
 }
 
 TEST_F(FilesTest, ChangesOfManyKindsFromManyThreads) {
@@ -423,29 +310,29 @@ TEST_F(FilesTest, ChangesOfManyKindsFromManyThreads) {
         want.st_size = static_cast<off_t>(at);
         want.st_mode = 0600;
         if (round % 13 == 5) {
-          EXPECT_EQ(Errno(volume->SetAttr(file->node, kSetSize, want)), 0);
+          EXPECT_EQ(Errno(volume->attrs().SetAttr(file->node, kSetSize, want)), 0);
         }
         if (round % 11 == 3) {
-          EXPECT_EQ(Errno(volume->SetAttr(file->node, kSetMode, want)), 0);
+          EXPECT_EQ(Errno(volume->attrs().SetAttr(file->node, kSetMode, want)), 0);
         }
         if (round % 9 == 4) {
           EXPECT_EQ(Errno(Fsync(file)), 0);
         }
         if (round % 17 == 2) {
-          EXPECT_EQ(Errno(volume->Fallocate(*file, 0, at, 8192)), 0);
+          EXPECT_EQ(Errno(volume->files().Fallocate(*file, 0, at, 8192)), 0);
         }
         if (round % 19 == 2) {
           EXPECT_EQ(Errno(volume->stream().Checkpoint()), 0);
         }
         Handle* const other = OpenFile(file->node, O_RDONLY);
-        volume->Release(other);
+        volume->open_files().Release(other);
       }
     });
   }
   for (std::thread& thread : threads) thread.join();
   EXPECT_TRUE(volume->health().ok());
   const std::string content = Read(file, 0, kMiB);
-  volume->Release(file);
+  volume->open_files().Release(file);
   Close();
   EXPECT_EQ(BackingContent("a"), content);
 }

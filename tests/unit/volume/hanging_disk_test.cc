@@ -49,28 +49,28 @@ TEST_F(HangingDiskTest, UnappliedDataIsReadWithoutTheDisk) {
   Hang(file->node);
   EXPECT_EQ(Read(file, 0, 100000), std::string(4096, 'a') + std::string(8192, 'b'));
   bool provisional = false;
-  const auto attr = volume->GetAttr(file->node, &provisional);
+  const auto attr = volume->attrs().GetAttr(file->node, &provisional);
   EXPECT_TRUE(provisional);
   ASSERT_TRUE(attr.ok());
   EXPECT_EQ(attr->st_size, 12288);
-  const auto found = volume->Lookup(root(), "f");
+  const auto found = volume->names().Lookup(root(), "f");
   ASSERT_TRUE(found.ok());
   EXPECT_TRUE(found->provisional);
-  volume->Forget(*found->node, 1);
-  const auto data = volume->Lseek(*file, 100, SEEK_DATA);
+  volume->names().Forget(*found->node, 1);
+  const auto data = volume->files().Lseek(*file, 100, SEEK_DATA);
   EXPECT_EQ(data.value_or(0), 100u);
-  EXPECT_EQ(volume->Lseek(*file, 100, SEEK_HOLE).value_or(0), 12288u);
-  EXPECT_EQ(Errno(volume->Lseek(*file, 12288, SEEK_DATA)), ENXIO);
+  EXPECT_EQ(volume->files().Lseek(*file, 100, SEEK_HOLE).value_or(0), 12288u);
+  EXPECT_EQ(Errno(volume->files().Lseek(*file, 12288, SEEK_DATA)), ENXIO);
   EXPECT_TRUE(volume->StatFs().ok());
   // The file is written again, and opened and closed by other callers.
   Write(file, 0, "c", Contract::kDurable);
   Handle* const other = OpenFile(file->node, O_RDONLY);
   EXPECT_EQ(Read(other, 0, 2), "ca");
-  volume->Release(other);
+  volume->open_files().Release(other);
   Thaw();
   provisional = false;
   EXPECT_EQ(Stat(file->node).st_size, 12288);
-  volume->Release(file);
+  volume->open_files().Release(file);
   Close();
   EXPECT_EQ(BackingContent("f"), "c" + std::string(4095, 'a') + std::string(8192, 'b'));
 }
@@ -82,19 +82,19 @@ TEST_F(HangingDiskTest, ClosedNamelessFileCountsAsFreeAndItsCloseDoesNotWait) {
   Write(file, 0, "f");
   const auto before = volume->StatFs();
   ASSERT_TRUE(before.ok());
-  auto made = volume->CreateTmpFile(root(), O_RDWR, 0600, caller);
+  auto made = volume->names().CreateTmpFile(root(), O_RDWR, 0600, caller);
   ASSERT_TRUE(made.ok());
   Write(made->handle, 0, std::string(kMiB, 't'));
   ASSERT_TRUE(volume->stream().Checkpoint().ok());
   Write(file, 0, "g");
   Hang(file->node);
-  volume->Release(made->handle);
-  volume->Forget(*made->entry.node, 1);
+  volume->open_files().Release(made->handle);
+  volume->names().Forget(*made->entry.node, 1);
   const auto after = volume->StatFs();
   ASSERT_TRUE(after.ok());
   EXPECT_LE(before->f_bavail - after->f_bavail, 16u);
   Thaw();
-  volume->Release(file);
+  volume->open_files().Release(file);
   Close();
 }
 

@@ -2,7 +2,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
-#include <sys/xattr.h>
 #include <unistd.h>
 
 #include <set>
@@ -10,7 +9,6 @@
 #include <thread>
 
 #include "storage/apply.h"
-#include "storage/fs_calls.h"
 #include "tests/unit/volume/volume_fixture.h"
 
 namespace salius {
@@ -19,45 +17,45 @@ namespace {
 class NamesTest : public VolumeFixture {
  protected:
   std::set<std::string> List(Node& dir) {
-    auto handle = volume->OpenDir(dir);
+    auto handle = volume->open_files().OpenDir(dir);
     SALIUS_CHECK_OK(handle);
     std::set<std::string> names;
-    SALIUS_CHECK_OK(volume->ReadDir(**handle, 0, [&](const DirEntry& entry) {
+    SALIUS_CHECK_OK(volume->names().ReadDir(**handle, 0, [&](const DirEntry& entry) {
       names.insert(entry.name);
       return true;
     }));
-    volume->Release(*handle);
+    volume->open_files().Release(*handle);
     return names;
   }
   int Rename(const std::string& from, const std::string& to, uint32_t flags = 0) {
-    return Errno(volume->Rename(root(), from, root(), to, flags));
+    return Errno(volume->names().Rename(root(), from, root(), to, flags));
   }
   int LookupErrno(const std::string& name) {
-    auto entry = volume->Lookup(root(), name);
-    if (entry.ok()) volume->Forget(*entry->node, 1);
+    auto entry = volume->names().Lookup(root(), name);
+    if (entry.ok()) volume->names().Forget(*entry->node, 1);
     return Errno(entry);
   }
 };
 
 TEST_F(NamesTest, NewObjectsAreOnTheBackingFileSystemWithOwnerModeAndId) {
   Make();
-  auto file = volume->MakeNode(root(), "f", S_IFREG | 0666, 0, caller);
+  auto file = volume->names().MakeNode(root(), "f", S_IFREG | 0666, 0, caller);
   ASSERT_TRUE(file.ok()) << file.status();
-  auto dir = volume->MakeDir(root(), "d", 0777, caller);
+  auto dir = volume->names().MakeDir(root(), "d", 0777, caller);
   ASSERT_TRUE(dir.ok());
-  auto link = volume->Symlink(*dir->node, "l", "../f", caller);
+  auto link = volume->names().Symlink(*dir->node, "l", "../f", caller);
   ASSERT_TRUE(link.ok());
-  auto fifo = volume->MakeNode(*dir->node, "p", S_IFIFO | 0622, 0, caller);
+  auto fifo = volume->names().MakeNode(*dir->node, "p", S_IFIFO | 0622, 0, caller);
   ASSERT_TRUE(fifo.ok());
   EXPECT_EQ(file->attr.st_mode, static_cast<mode_t>(S_IFREG | 0644));
   EXPECT_EQ(dir->attr.st_mode, static_cast<mode_t>(S_IFDIR | 0755));
   EXPECT_EQ(fifo->attr.st_mode, static_cast<mode_t>(S_IFIFO | 0600));
   EXPECT_EQ(file->attr.st_uid, 1000u);
   EXPECT_EQ(file->attr.st_gid, 1000u);
-  auto target = volume->ReadLink(*link->node);
+  auto target = volume->names().ReadLink(*link->node);
   ASSERT_TRUE(target.ok());
   EXPECT_EQ(*target, "../f");
-  EXPECT_EQ(Errno(volume->ReadLink(*file->node)), EINVAL);
+  EXPECT_EQ(Errno(volume->names().ReadLink(*file->node)), EINVAL);
   auto id = ReadFileIdAt(AT_FDCWD, Backing("d/l"));
   ASSERT_TRUE(id.ok());
   EXPECT_NE(*id, kNoFileId);
@@ -67,16 +65,16 @@ TEST_F(NamesTest, SaliusOwnDirectoryIsInvisible) {
   Make();
   EXPECT_EQ(LookupErrno(".salius"), ENOENT);
   EXPECT_EQ(List(root()).count(".salius"), 0u);
-  EXPECT_EQ(Errno(volume->MakeDir(root(), ".salius", 0755, caller)), EPERM);
-  EXPECT_EQ(Errno(volume->CreateFile(root(), ".salius", O_RDWR, 0644, caller)), EPERM);
-  EXPECT_EQ(Errno(volume->RemoveDir(root(), ".salius")), ENOENT);
-  EXPECT_EQ(Errno(volume->Unlink(root(), ".salius")), ENOENT);
+  EXPECT_EQ(Errno(volume->names().MakeDir(root(), ".salius", 0755, caller)), EPERM);
+  EXPECT_EQ(Errno(volume->names().CreateFile(root(), ".salius", O_RDWR, 0644, caller)), EPERM);
+  EXPECT_EQ(Errno(volume->names().RemoveDir(root(), ".salius")), ENOENT);
+  EXPECT_EQ(Errno(volume->names().Unlink(root(), ".salius")), ENOENT);
   EXPECT_EQ(Rename(".salius", "x"), ENOENT);
   Node& dir = Dir(root(), "d");
   EXPECT_EQ(Rename("d", ".salius"), EPERM);
   EXPECT_EQ(Rename("d", ".salius", RENAME_EXCHANGE), EPERM);
   // In another directory the name is an ordinary one.
-  EXPECT_EQ(Errno(volume->MakeDir(dir, ".salius", 0755, caller)), 0);
+  EXPECT_EQ(Errno(volume->names().MakeDir(dir, ".salius", 0755, caller)), 0);
   EXPECT_EQ(List(dir).count(".salius"), 1u);
 }
 
@@ -84,41 +82,42 @@ TEST_F(NamesTest, NamesThatCannotBeAreRefused) {
   Make();
   const std::string long_name(256, 'n');
   EXPECT_EQ(LookupErrno(long_name), ENAMETOOLONG);
-  EXPECT_EQ(Errno(volume->MakeDir(root(), long_name, 0755, caller)), ENAMETOOLONG);
-  EXPECT_EQ(Errno(volume->MakeDir(root(), std::string(255, 'n'), 0755, caller)), 0);
-  EXPECT_EQ(Errno(volume->MakeDir(root(), "", 0755, caller)), ENOENT);
-  EXPECT_EQ(Errno(volume->MakeDir(root(), "a/b", 0755, caller)), EINVAL);
-  EXPECT_EQ(Errno(volume->MakeDir(root(), "..", 0755, caller)), EEXIST);
-  EXPECT_EQ(Errno(volume->Symlink(root(), "l", "", caller)), ENOENT);
-  EXPECT_EQ(Errno(volume->Symlink(root(), "l", std::string(4096, 't'), caller)), ENAMETOOLONG);
-  EXPECT_EQ(Errno(volume->MakeNode(root(), "d", S_IFDIR | 0755, 0, caller)), EINVAL);
+  EXPECT_EQ(Errno(volume->names().MakeDir(root(), long_name, 0755, caller)), ENAMETOOLONG);
+  EXPECT_EQ(Errno(volume->names().MakeDir(root(), std::string(255, 'n'), 0755, caller)), 0);
+  EXPECT_EQ(Errno(volume->names().MakeDir(root(), "", 0755, caller)), ENOENT);
+  EXPECT_EQ(Errno(volume->names().MakeDir(root(), "a/b", 0755, caller)), EINVAL);
+  EXPECT_EQ(Errno(volume->names().MakeDir(root(), "..", 0755, caller)), EEXIST);
+  EXPECT_EQ(Errno(volume->names().Symlink(root(), "l", "", caller)), ENOENT);
+  EXPECT_EQ(Errno(volume->names().Symlink(root(), "l", std::string(4096, 't'), caller)),
+            ENAMETOOLONG);
+  EXPECT_EQ(Errno(volume->names().MakeNode(root(), "d", S_IFDIR | 0755, 0, caller)), EINVAL);
 }
 
 TEST_F(NamesTest, MakingAnExistingNameOrInAFileIsRefused) {
   Make();
-  volume->Release(Create("f"));
+  volume->open_files().Release(Create("f"));
   Node& file = Find("f");
-  EXPECT_EQ(Errno(volume->MakeDir(root(), "f", 0755, caller)), EEXIST);
-  EXPECT_EQ(Errno(volume->Link(file, root(), "f")), EEXIST);
-  EXPECT_EQ(Errno(volume->MakeDir(file, "x", 0755, caller)), ENOTDIR);
-  EXPECT_EQ(Errno(volume->Lookup(file, "x")), ENOTDIR);
-  EXPECT_EQ(Errno(volume->Link(Dir(root(), "d"), root(), "e")), EPERM);
+  EXPECT_EQ(Errno(volume->names().MakeDir(root(), "f", 0755, caller)), EEXIST);
+  EXPECT_EQ(Errno(volume->names().Link(file, root(), "f")), EEXIST);
+  EXPECT_EQ(Errno(volume->names().MakeDir(file, "x", 0755, caller)), ENOTDIR);
+  EXPECT_EQ(Errno(volume->names().Lookup(file, "x")), ENOTDIR);
+  EXPECT_EQ(Errno(volume->names().Link(Dir(root(), "d"), root(), "e")), EPERM);
 }
 
 TEST_F(NamesTest, UnlinkAndRmdirRefuseTheWrongKind) {
   Make();
-  volume->Release(Create("f"));
+  volume->open_files().Release(Create("f"));
   Node& dir = Dir(root(), "d");
-  volume->Release(Create(dir, "inner"));
-  EXPECT_EQ(Errno(volume->Unlink(root(), "d")), EISDIR);
-  EXPECT_EQ(Errno(volume->RemoveDir(root(), "f")), ENOTDIR);
-  EXPECT_EQ(Errno(volume->RemoveDir(root(), "d")), ENOTEMPTY);
-  EXPECT_EQ(Errno(volume->RemoveDir(root(), ".")), EINVAL);
-  EXPECT_EQ(Errno(volume->RemoveDir(root(), "..")), ENOTEMPTY);
-  EXPECT_EQ(Errno(volume->Unlink(root(), "nothing")), ENOENT);
-  EXPECT_EQ(Errno(volume->Unlink(dir, "inner")), 0);
-  EXPECT_EQ(Errno(volume->RemoveDir(root(), "d")), 0);
-  EXPECT_EQ(Errno(volume->MakeDir(dir, "late", 0755, caller)), ENOENT);
+  volume->open_files().Release(Create(dir, "inner"));
+  EXPECT_EQ(Errno(volume->names().Unlink(root(), "d")), EISDIR);
+  EXPECT_EQ(Errno(volume->names().RemoveDir(root(), "f")), ENOTDIR);
+  EXPECT_EQ(Errno(volume->names().RemoveDir(root(), "d")), ENOTEMPTY);
+  EXPECT_EQ(Errno(volume->names().RemoveDir(root(), ".")), EINVAL);
+  EXPECT_EQ(Errno(volume->names().RemoveDir(root(), "..")), ENOTEMPTY);
+  EXPECT_EQ(Errno(volume->names().Unlink(root(), "nothing")), ENOENT);
+  EXPECT_EQ(Errno(volume->names().Unlink(dir, "inner")), 0);
+  EXPECT_EQ(Errno(volume->names().RemoveDir(root(), "d")), 0);
+  EXPECT_EQ(Errno(volume->names().MakeDir(dir, "late", 0755, caller)), ENOENT);
   EXPECT_EQ(LookupErrno("d"), ENOENT);
 }
 
@@ -126,11 +125,11 @@ TEST_F(NamesTest, RenameLeavesAWhiteout) {
   Make();
   Handle* const a = Create("a");
   Write(a, 0, "A");
-  volume->Release(Create("b"));
-  EXPECT_EQ(Errno(volume->Rename(root(), "a", root(), "b", RENAME_WHITEOUT | RENAME_NOREPLACE,
-                                 caller)),
+  volume->open_files().Release(Create("b"));
+  EXPECT_EQ(Errno(volume->names().Rename(root(), "a", root(), "b",
+                                         RENAME_WHITEOUT | RENAME_NOREPLACE, caller)),
             EEXIST);
-  ASSERT_EQ(Errno(volume->Rename(root(), "a", root(), "b", RENAME_WHITEOUT, caller)), 0);
+  ASSERT_EQ(Errno(volume->names().Rename(root(), "a", root(), "b", RENAME_WHITEOUT, caller)), 0);
   EXPECT_EQ(&Find("b"), &a->node);
   struct stat st = Stat(Find("a"));
   EXPECT_EQ(st.st_mode, static_cast<mode_t>(S_IFCHR));
@@ -141,9 +140,9 @@ TEST_F(NamesTest, RenameLeavesAWhiteout) {
   EXPECT_NE(*id, kNoFileId);
   // It is an ordinary object.
   EXPECT_EQ(Rename("a", "c"), 0);
-  EXPECT_EQ(Errno(volume->Unlink(root(), "c")), 0);
+  EXPECT_EQ(Errno(volume->names().Unlink(root(), "c")), 0);
   EXPECT_EQ(LookupErrno("a"), ENOENT);
-  volume->Release(a);
+  volume->open_files().Release(a);
 }
 
 TEST_F(NamesTest, RenameMovesReplacesAndExchanges) {
@@ -163,8 +162,8 @@ TEST_F(NamesTest, RenameMovesReplacesAndExchanges) {
   EXPECT_EQ(&Find("c"), &a->node);
   EXPECT_EQ(Stat(b->node).st_nlink, 0u);
   EXPECT_EQ(Read(b, 0, 10), "B");
-  volume->Release(a);
-  volume->Release(b);
+  volume->open_files().Release(a);
+  volume->open_files().Release(b);
 }
 
 TEST_F(NamesTest, RenameBetweenDirectories) {
@@ -172,12 +171,12 @@ TEST_F(NamesTest, RenameBetweenDirectories) {
   Node& d = Dir(root(), "d");
   Node& e = Dir(d, "e");
   Handle* const file = Create(d, "f");
-  EXPECT_EQ(Errno(volume->Rename(d, "f", e, "g", 0)), 0);
+  EXPECT_EQ(Errno(volume->names().Rename(d, "f", e, "g", 0)), 0);
   EXPECT_EQ(&Find(e, "g"), &file->node);
-  EXPECT_EQ(Errno(volume->Rename(d, "e", root(), "top", 0)), 0);
+  EXPECT_EQ(Errno(volume->names().Rename(d, "e", root(), "top", 0)), 0);
   EXPECT_EQ(&Find("top"), &e);
   Write(file, 0, "moved", Contract::kDurable);
-  volume->Release(file);
+  volume->open_files().Release(file);
   Close();
   EXPECT_EQ(BackingContent("top/g"), "moved");
 }
@@ -187,7 +186,7 @@ TEST_F(NamesTest, RenameRefusesLikeTheKernel) {
   Node& d = Dir(root(), "d");
   Node& inner = Dir(d, "inner");
   Dir(root(), "empty");
-  volume->Release(Create("f"));
+  volume->open_files().Release(Create("f"));
   EXPECT_EQ(Rename("nothing", "x"), ENOENT);
   EXPECT_EQ(Rename("f", "x", RENAME_EXCHANGE), ENOENT);
   EXPECT_EQ(Rename("f", "x", RENAME_WHITEOUT | RENAME_EXCHANGE), EINVAL);
@@ -197,11 +196,11 @@ TEST_F(NamesTest, RenameRefusesLikeTheKernel) {
   EXPECT_EQ(Rename("d", "f"), ENOTDIR);
   EXPECT_EQ(Rename("f", "empty"), EISDIR);
   EXPECT_EQ(Rename("empty", "d"), ENOTEMPTY);
-  EXPECT_EQ(Errno(volume->Rename(root(), "d", inner, "x", 0)), EINVAL);
-  EXPECT_EQ(Errno(volume->Rename(root(), "d", d, "x", 0)), EINVAL);
-  EXPECT_EQ(Errno(volume->Rename(d, "inner", root(), "d", 0)), ENOTEMPTY);
-  EXPECT_EQ(Errno(volume->Rename(d, "inner", root(), "d", RENAME_EXCHANGE)), EINVAL);
-  EXPECT_EQ(Errno(volume->Rename(Find("f"), "x", root(), "y", 0)), ENOTDIR);
+  EXPECT_EQ(Errno(volume->names().Rename(root(), "d", inner, "x", 0)), EINVAL);
+  EXPECT_EQ(Errno(volume->names().Rename(root(), "d", d, "x", 0)), EINVAL);
+  EXPECT_EQ(Errno(volume->names().Rename(d, "inner", root(), "d", 0)), ENOTEMPTY);
+  EXPECT_EQ(Errno(volume->names().Rename(d, "inner", root(), "d", RENAME_EXCHANGE)), EINVAL);
+  EXPECT_EQ(Errno(volume->names().Rename(Find("f"), "x", root(), "y", 0)), ENOTDIR);
   EXPECT_EQ(Rename("d", "empty"), 0);  // over an empty directory
   EXPECT_EQ(&Find("empty"), &d);
 }
@@ -212,22 +211,22 @@ TEST_F(NamesTest, RenameDeeperThanAnyPath) {
   Node* deep = &root();
   for (int i = 0; i < 20; ++i) deep = &Dir(*deep, std::string(250, 'd'));
   Dir(*deep, "a");
-  EXPECT_EQ(Errno(volume->Rename(*deep, "a", *deep, "b", 0)), 0);
+  EXPECT_EQ(Errno(volume->names().Rename(*deep, "a", *deep, "b", 0)), 0);
   Node& outer = Dir(*deep, "outer");
-  ASSERT_EQ(Errno(volume->Rename(*deep, "b", outer, "inner", 0)), 0);
+  ASSERT_EQ(Errno(volume->names().Rename(*deep, "b", outer, "inner", 0)), 0);
   Node& inner = Find(outer, "inner");
-  EXPECT_EQ(Errno(volume->Rename(*deep, "outer", outer, "x", 0)), EINVAL);
-  EXPECT_EQ(Errno(volume->Rename(*deep, "outer", inner, "x", 0)), EINVAL);
+  EXPECT_EQ(Errno(volume->names().Rename(*deep, "outer", outer, "x", 0)), EINVAL);
+  EXPECT_EQ(Errno(volume->names().Rename(*deep, "outer", inner, "x", 0)), EINVAL);
   Dir(inner, "x");
-  EXPECT_EQ(Errno(volume->Rename(inner, "x", *deep, "outer", 0)), ENOTEMPTY);
-  EXPECT_EQ(Errno(volume->Rename(inner, "x", *deep, "outer", RENAME_EXCHANGE)), EINVAL);
-  EXPECT_EQ(Errno(volume->Rename(*deep, "outer", root(), "outer", 0)), 0);
+  EXPECT_EQ(Errno(volume->names().Rename(inner, "x", *deep, "outer", 0)), ENOTEMPTY);
+  EXPECT_EQ(Errno(volume->names().Rename(inner, "x", *deep, "outer", RENAME_EXCHANGE)), EINVAL);
+  EXPECT_EQ(Errno(volume->names().Rename(*deep, "outer", root(), "outer", 0)), 0);
 }
 
 TEST_F(NamesTest, RenameOfOneFileOntoItsOtherNameDoesNothing) {
   Make();
-  volume->Release(Create("a"));
-  ASSERT_TRUE(volume->Link(Find("a"), root(), "b").ok());
+  volume->open_files().Release(Create("a"));
+  ASSERT_TRUE(volume->names().Link(Find("a"), root(), "b").ok());
   const Seq issued = volume->stream().watermarks().issued;
   EXPECT_EQ(Rename("a", "b"), 0);
   EXPECT_EQ(Rename("a", "a"), 0);
@@ -249,16 +248,16 @@ TEST_F(NamesTest, FilesThatWereThereBeforeAreAdoptedAtTheirFirstChange) {
   const FileId id = *ReadFileIdAt(AT_FDCWD, Backing("old/deep/f"));
   EXPECT_NE(id, kNoFileId);
   EXPECT_EQ(*ReadFileIdAt(AT_FDCWD, Backing("old/deep")), kNoFileId);
-  ASSERT_TRUE(volume->Rename(deep, "f", root(), "g", 0).ok());
+  ASSERT_TRUE(volume->names().Rename(deep, "f", root(), "g", 0).ok());
   EXPECT_NE(*ReadFileIdAt(AT_FDCWD, Backing("old/deep")), kNoFileId);
   EXPECT_EQ(*ReadFileIdAt(AT_FDCWD, Backing("g")), id);
-  volume->Release(file);
+  volume->open_files().Release(file);
   // The id outlives the session.
   Close();
   Open();
   Handle* const again = OpenFile(Find("g"));
   Write(again, 0, "T", Contract::kDurable);
-  volume->Release(again);
+  volume->open_files().Release(again);
   Close();
   EXPECT_EQ(*ReadFileIdAt(AT_FDCWD, Backing("g")), id);
   EXPECT_EQ(BackingContent("g"), "Text!");
@@ -269,8 +268,8 @@ class CopiedTest : public NamesTest {
   // Makes files "a" and "b" in a session, closes it, and returns the id of both.
   FileId MakeTwoWithOneId() {
     Make();
-    volume->Release(Create("a"));
-    volume->Release(Create("b"));
+    volume->open_files().Release(Create("a"));
+    volume->open_files().Release(Create("b"));
     Close();
     const FileId id = *ReadFileIdAt(AT_FDCWD, Backing("a"));
     SALIUS_CHECK_OK(WriteFileId(OpenAt(AT_FDCWD, Backing("b"), O_RDWR)->get(), id));
@@ -286,7 +285,7 @@ TEST_F(CopiedTest, IdIsReplaced) {
   for (const char* name : {"a", "b", "c"}) {
     Handle* const file = OpenFile(Find(name));
     Write(file, 0, name, Contract::kDurable);
-    volume->Release(file);
+    volume->open_files().Release(file);
   }
   ASSERT_TRUE(volume->stream().Checkpoint().ok());
   EXPECT_EQ(*ReadFileIdAt(AT_FDCWD, Backing("a")), id);
@@ -301,12 +300,12 @@ TEST_F(CopiedTest, IdIsReplacedWhereTheFirstFileWasRemovedBefore) {
   Node& removed = Find("b");
   Handle* file = OpenFile(removed);
   Write(file, 0, "b", Contract::kDurable);
-  volume->Release(file);
-  ASSERT_EQ(Errno(volume->Unlink(root(), "b")), 0);
-  volume->Forget(removed, 1);
+  volume->open_files().Release(file);
+  ASSERT_EQ(Errno(volume->names().Unlink(root(), "b")), 0);
+  volume->names().Forget(removed, 1);
   file = OpenFile(Find("a"));
   Write(file, 0, "a", Contract::kDurable);
-  volume->Release(file);
+  volume->open_files().Release(file);
   EXPECT_NE(*ReadFileIdAt(AT_FDCWD, Backing("a")), id);
 }
 
@@ -315,11 +314,11 @@ TEST_F(NamesTest, AdoptionOfAnImmutableFileFailsTheCallAndNotTheVolume) {
   if (IsSkipped()) return;
   MustRun("touch " + Backing("f") + " && chattr +i " + Backing("f"));
   Open();
-  EXPECT_EQ(Errno(volume->Unlink(root(), "f")), EPERM);
+  EXPECT_EQ(Errno(volume->names().Unlink(root(), "f")), EPERM);
   EXPECT_EQ(LookupErrno("f"), 0);
-  EXPECT_EQ(Errno(volume->MakeDir(root(), "d", 0755, caller)), 0);
+  EXPECT_EQ(Errno(volume->names().MakeDir(root(), "d", 0755, caller)), 0);
   MustRun("chattr -i " + Backing("f"));
-  EXPECT_EQ(Errno(volume->Unlink(root(), "f")), 0);
+  EXPECT_EQ(Errno(volume->names().Unlink(root(), "f")), 0);
 }
 
 TEST_F(NamesTest, FailedApplyIsReportedAndCancelled) {
@@ -328,17 +327,17 @@ TEST_F(NamesTest, FailedApplyIsReportedAndCancelled) {
   int made = 0;
   int error = 0;
   for (; made < 64 && error == 0; ++made) {
-    auto entry = volume->MakeDir(root(), "d" + std::to_string(made), 0755, caller);
+    auto entry = volume->names().MakeDir(root(), "d" + std::to_string(made), 0755, caller);
     error = Errno(entry);
-    if (entry.ok()) volume->Forget(*entry->node, 1);
+    if (entry.ok()) volume->names().Forget(*entry->node, 1);
   }
   EXPECT_EQ(error, ENOSPC);
   EXPECT_GT(made, 2);
   EXPECT_TRUE(volume->stream().health().ok());
   EXPECT_EQ(LookupErrno("d" + std::to_string(made - 1)), ENOENT);
   // A failed object is not left behind, and there is room again after a removal.
-  EXPECT_EQ(Errno(volume->RemoveDir(root(), "d0")), 0);
-  EXPECT_EQ(Errno(volume->MakeDir(root(), "again", 0755, caller)), 0);
+  EXPECT_EQ(Errno(volume->names().RemoveDir(root(), "d0")), 0);
+  EXPECT_EQ(Errno(volume->names().MakeDir(root(), "again", 0755, caller)), 0);
 }
 
 TEST_F(NamesTest, SetgidDirectoryHandsItsGroupDown) {
@@ -347,21 +346,21 @@ TEST_F(NamesTest, SetgidDirectoryHandsItsGroupDown) {
   struct stat want {};
   want.st_mode = 02775;
   want.st_gid = 77;
-  ASSERT_TRUE(volume->SetAttr(dir, kSetMode | kSetGid, want).ok());
-  auto file = volume->MakeNode(dir, "f", S_IFREG | 0644, 0, caller);
+  ASSERT_TRUE(volume->attrs().SetAttr(dir, kSetMode | kSetGid, want).ok());
+  auto file = volume->names().MakeNode(dir, "f", S_IFREG | 0644, 0, caller);
   ASSERT_TRUE(file.ok());
   EXPECT_EQ(file->attr.st_gid, 77u);
   EXPECT_EQ(file->attr.st_mode & S_ISGID, 0u);
-  auto inner = volume->MakeDir(dir, "s", 0755, caller);
+  auto inner = volume->names().MakeDir(dir, "s", 0755, caller);
   ASSERT_TRUE(inner.ok());
   EXPECT_EQ(inner->attr.st_gid, 77u);
   EXPECT_NE(inner->attr.st_mode & S_ISGID, 0u);
-  auto program = volume->MakeNode(dir, "x", S_IFREG | 02755, 0, caller);
+  auto program = volume->names().MakeNode(dir, "x", S_IFREG | 02755, 0, caller);
   ASSERT_TRUE(program.ok());
   EXPECT_EQ(program->attr.st_mode & S_ISGID, 0u);
   Caller member = caller;
   member.groups = {5, 77};
-  program = volume->MakeNode(dir, "y", S_IFREG | 02755, 0, member);
+  program = volume->names().MakeNode(dir, "y", S_IFREG | 02755, 0, member);
   ASSERT_TRUE(program.ok());
   EXPECT_NE(program->attr.st_mode & S_ISGID, 0u);
 }
@@ -370,99 +369,19 @@ TEST_F(NamesTest, DefaultAclIsInheritedInsteadOfTheUmask) {
   Make();
   Node& dir = Dir(root(), "d");
   MustRun("setfacl -d -m u:4242:rwx,g::rx,o::- " + Backing("d"));
-  auto file = volume->MakeNode(dir, "f", S_IFREG | 0666, 0, caller);
+  auto file = volume->names().MakeNode(dir, "f", S_IFREG | 0666, 0, caller);
   ASSERT_TRUE(file.ok()) << file.status();
   // Owner rw; mask rwx & rw = rw; other none.
   EXPECT_EQ(file->attr.st_mode & 07777, 0660u);
-  auto acl = volume->GetXattr(*file->node, "system.posix_acl_access");
+  auto acl = volume->attrs().GetXattr(*file->node, "system.posix_acl_access");
   EXPECT_TRUE(acl.ok());
-  auto inner = volume->MakeDir(dir, "s", 0777, caller);
+  auto inner = volume->names().MakeDir(dir, "s", 0777, caller);
   ASSERT_TRUE(inner.ok());
-  EXPECT_TRUE(volume->GetXattr(*inner->node, "system.posix_acl_default").ok());
+  EXPECT_TRUE(volume->attrs().GetXattr(*inner->node, "system.posix_acl_default").ok());
   // The kernel gives the same result.
   MustRun("umask 022; touch " + Backing("d/k") + "; getfacl -cE " + Backing("d/f") + " > " +
           Backing("f.acl") + "; getfacl -cE " + Backing("d/k") + " > " + Backing("k.acl") +
           "; cmp " + Backing("f.acl") + " " + Backing("k.acl"));
-}
-
-TEST_F(NamesTest, ReadDirContinuesFromAnyOffset) {
-  Make();
-  std::set<std::string> expected = {".", "..", "lost+found"};
-  for (int i = 0; i < 300; ++i) {
-    const std::string name = "file" + std::to_string(i);
-    volume->Release(Create(name));
-    expected.insert(name);
-  }
-  auto handle = volume->OpenDir(root());
-  ASSERT_TRUE(handle.ok());
-  std::set<std::string> names;
-  uint64_t offset = 0;
-  while (true) {
-    size_t count = 0;
-    ASSERT_TRUE(volume
-                    ->ReadDir(**handle, offset,
-                              [&](const DirEntry& entry) {
-                                names.insert(entry.name);
-                                offset = entry.next_offset;
-                                EXPECT_NE(entry.type, 0u);
-                                return ++count < 7;
-                              })
-                    .ok());
-    if (count == 0) break;
-  }
-  EXPECT_EQ(names, expected);
-  volume->Release(*handle);
-}
-
-// btrfs lists up to the last name that existed at the last seek.
-TEST_F(NamesTest, ReadDirEndsWhileItsEntriesAreRenamed) {
-  constexpr char kMkfs[] = "mkfs.btrfs -q -f";
-  if (!ScratchFs::Supported(kMkfs, "rw")) GTEST_SKIP() << "needs btrfs";
-  Make(320 * kMiB, kMkfs);
-  Node& dir = Dir(root(), "d");
-  const std::string filler(200, 'x');  // so that they are not read at once
-  for (int i = 0; i < 300; ++i) volume->Release(Create(dir, filler + std::to_string(i)));
-  auto handle = volume->OpenDir(dir);
-  ASSERT_TRUE(handle.ok());
-  uint64_t offset = 0;
-  int listed = 0;
-  for (bool more = true; more && listed < 2000;) {
-    std::string name;
-    more = false;
-    ASSERT_TRUE(volume
-                    ->ReadDir(**handle, offset,
-                              [&](const DirEntry& entry) {
-                                if (more) return false;
-                                name = entry.name;
-                                offset = entry.next_offset;
-                                return more = true;
-                              })
-                    .ok());
-    if (name.empty() || name == "." || name == "..") continue;
-    ++listed;
-    ASSERT_EQ(Errno(volume->Rename(dir, name, dir, name + "'", 0)), 0);
-  }
-  EXPECT_EQ(listed, 300);
-  volume->Release(*handle);
-}
-
-TEST_F(NamesTest, ReadDirFromTheStartShowsNewEntries) {
-  Make();
-  auto handle = volume->OpenDir(root());
-  ASSERT_TRUE(handle.ok());
-  const auto list = [&](size_t most) {
-    std::set<std::string> names;
-    SALIUS_CHECK_OK(volume->ReadDir(**handle, 0, [&](const DirEntry& entry) {
-      names.insert(entry.name);
-      return names.size() < most;
-    }));
-    return names;
-  };
-  EXPECT_EQ(list(1).size(), 1u);  // and the others are in memory
-  volume->Release(Create("new"));
-  EXPECT_EQ(list(100).count("new"), 1u);
-  EXPECT_EQ(list(100).count("new"), 1u);
-  volume->Release(*handle);
 }
 
 TEST_F(NamesTest, ForgottenNodesAreFreedAndFoundAgain) {
@@ -470,11 +389,11 @@ TEST_F(NamesTest, ForgottenNodesAreFreedAndFoundAgain) {
   Handle* const file = Create("a");
   Write(file, 0, "kept");
   Node& node = file->node;
-  volume->Release(file);
-  volume->Forget(node, 1);
+  volume->open_files().Release(file);
+  volume->names().Forget(node, 1);
   Handle* const again = OpenFile(Find("a"));
   EXPECT_EQ(Read(again, 0, 10), "kept");
-  volume->Release(again);
+  volume->open_files().Release(again);
 }
 
 TEST_F(NamesTest, ConcurrentRenamesOfEverythingKeepEveryFile) {
@@ -482,7 +401,7 @@ TEST_F(NamesTest, ConcurrentRenamesOfEverythingKeepEveryFile) {
   constexpr int kThreads = 4;
   Node& a = Dir(root(), "a");
   Node& b = Dir(root(), "b");
-  for (int i = 0; i < kThreads; ++i) volume->Release(Create(a, std::to_string(i)));
+  for (int i = 0; i < kThreads; ++i) volume->open_files().Release(Create(a, std::to_string(i)));
   std::vector<std::thread> threads;
   for (int i = 0; i < kThreads; ++i) {
     threads.emplace_back([&, i] {
@@ -490,10 +409,10 @@ TEST_F(NamesTest, ConcurrentRenamesOfEverythingKeepEveryFile) {
       for (int round = 0; round < 50; ++round) {
         Node& from = round % 2 == 0 ? a : b;
         Node& to = round % 2 == 0 ? b : a;
-        EXPECT_EQ(Errno(volume->Rename(from, name, to, name, 0)), 0);
+        EXPECT_EQ(Errno(volume->names().Rename(from, name, to, name, 0)), 0);
         const std::string dir = "dir" + name;
-        EXPECT_EQ(Errno(volume->MakeDir(to, dir, 0755, caller)), 0);
-        EXPECT_EQ(Errno(volume->RemoveDir(to, dir)), 0);
+        EXPECT_EQ(Errno(volume->names().MakeDir(to, dir, 0755, caller)), 0);
+        EXPECT_EQ(Errno(volume->names().RemoveDir(to, dir)), 0);
       }
     });
   }

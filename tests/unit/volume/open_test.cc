@@ -20,7 +20,7 @@ class OpenTest : public VolumeFixture {
   absl::Status Refusal() {
     absl::StatusOr<VolumeDir> dir = VolumeDir::Open(scratch->path(), /*lock=*/true);
     SALIUS_CHECK_OK(dir);
-    return Volume::Open(*std::move(dir), {.config = config, .mountpoint = ""},
+    return Volume::Open(*std::move(dir), {.config = config},
                                 StartPipeline).status();
   }
   void ChangeState(const std::function<void(VolumeState&)>& change) {
@@ -87,6 +87,19 @@ TEST_F(OpenTest, BallastThatARecoveryUsedUpIsMadeAgain) {
   struct stat st {};
   ASSERT_EQ(stat(ballast.c_str(), &st), 0);
   EXPECT_GE(static_cast<uint64_t>(st.st_blocks) * 512, config.ballast_bytes);
+}
+
+// Recovery could not pin the records that such a session acknowledges.
+TEST_F(OpenTest, AConfigThatNamesALargerStableLogIsRefused) {
+  MakeClosed();
+  if (IsSkipped()) return;
+  auto dir = VolumeDir::Open(scratch->path(), /*lock=*/true);
+  ASSERT_TRUE(dir.ok()) << dir.status();
+  dir->config.stable_log_bytes += 4096;
+  const absl::Status refused =
+      Volume::Open(std::move(*dir), {.config = config}, StartPipeline).status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument) << refused;
+  EXPECT_NE(refused.message().find("stable_log_bytes"), absl::string_view::npos);
 }
 
 }  // namespace

@@ -76,7 +76,7 @@ TEST_F(OverlayTest, EveryKindOfPatchIsLaidOverInOrder) {
   EXPECT_TRUE(patches.Touching(3, 0).empty());
   EXPECT_EQ(patches.Touching(8, 4).size(), 1u);  // only the truncation changes these bytes
   patches.RemoveThrough(2);
-  EXPECT_EQ(patches.size(), 3u);
+  EXPECT_EQ(patches.Touching(0, 10).size(), 2u);
   patches.RemoveThrough(99);
   EXPECT_TRUE(patches.empty());
 }
@@ -109,14 +109,14 @@ TEST_F(OverlayTest, RandomOperationsReadLikeAPlainFileHoweverLateTheyAreApplied)
           struct stat want {};
           want.st_size = static_cast<off_t>(at);
           // SetAttr alone would not do: it returns attributes, and so waits for the apply.
-          ASSERT_TRUE(volume->SetAttr(file->node, kSetSize, want).ok());
+          ASSERT_TRUE(volume->attrs().SetAttr(file->node, kSetSize, want).ok());
           shadow.content.resize(at);
           break;
         }
         case 1:
-          ASSERT_TRUE(
-              volume->Fallocate(*file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, at, length)
-                  .ok());
+          ASSERT_TRUE(volume->files()
+                          .Fallocate(*file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, at, length)
+                          .ok());
           shadow.Zero(at, length);
           break;
         case 2:
@@ -124,7 +124,8 @@ TEST_F(OverlayTest, RandomOperationsReadLikeAPlainFileHoweverLateTheyAreApplied)
           break;
         case 3: {
           const std::string data(length, static_cast<char>('A' + step % 26));
-          ASSERT_TRUE(volume->Write(*file, 0, data, /*append=*/true, Contract::kPlain).ok());
+          ASSERT_TRUE(
+              volume->files().Write(*file, 0, data, /*append=*/true, Contract::kPlain).ok());
           shadow.Write(shadow.content.size(), data);
           break;
         }
@@ -142,7 +143,7 @@ TEST_F(OverlayTest, RandomOperationsReadLikeAPlainFileHoweverLateTheyAreApplied)
     EXPECT_EQ(Stat(file->node).st_size, static_cast<off_t>(shadow.content.size()));
     fake.ApplySome(SIZE_MAX);
     EXPECT_EQ(BackingContent(name), shadow.content);
-    volume->Release(file);
+    volume->open_files().Release(file);
   }
 }
 
@@ -164,8 +165,8 @@ TEST_F(OverlayTest, UnappliedTruncationAndExtensionAreRead) {
   fake.ApplySome(1);
   EXPECT_EQ(BackingContent("a"), std::string("\0\0\0x", 4));
   EXPECT_EQ(Read(file, 0, 100), std::string("\0\0\0x", 4));
-  volume->Release(again);
-  volume->Release(file);
+  volume->open_files().Release(again);
+  volume->open_files().Release(file);
 }
 
 TEST_F(OverlayTest, FailedVolumeStillAnswersReadsAndSizesFromPatches) {
@@ -175,31 +176,31 @@ TEST_F(OverlayTest, FailedVolumeStillAnswersReadsAndSizesFromPatches) {
   FakeOf(volume->stream()).Fail(absl::InternalError("test"));
   EXPECT_EQ(Read(file, 0, 100), "patched");
   EXPECT_EQ(Stat(file->node).st_size, 7);
-  EXPECT_EQ(Errno(volume->Write(*file, 0, "x", false, Contract::kPlain)), EIO);
+  EXPECT_EQ(Errno(volume->files().Write(*file, 0, "x", false, Contract::kPlain)), EIO);
   EXPECT_EQ(Errno(Fsync(file)), EIO);
-  EXPECT_EQ(Errno(volume->MakeDir(root(), "d", 0755, caller)), EROFS);
-  EXPECT_EQ(Errno(volume->Unlink(root(), "a")), EROFS);
-  EXPECT_EQ(Errno(volume->SetXattr(file->node, "user.a", "x", 0, false)), EROFS);
-  EXPECT_EQ(Errno(volume->OpenFile(file->node, O_WRONLY)), EROFS);
-  volume->Release(file);
+  EXPECT_EQ(Errno(volume->names().MakeDir(root(), "d", 0755, caller)), EROFS);
+  EXPECT_EQ(Errno(volume->names().Unlink(root(), "a")), EROFS);
+  EXPECT_EQ(Errno(volume->attrs().SetXattr(file->node, "user.a", "x", 0, false)), EROFS);
+  EXPECT_EQ(Errno(volume->open_files().Open(file->node, O_WRONLY)), EROFS);
+  volume->open_files().Release(file);
 }
 
 TEST_F(OverlayTest, SizeIsRightWhenARecordIsAppliedBeforeItsIssuerContinues) {
   Make();
   Handle* const file = Create("a");
-  ASSERT_EQ(*volume->Write(*file, 0, "one", /*append=*/true, Contract::kPlain), 3u);
+  ASSERT_EQ(*volume->files().Write(*file, 0, "one", /*append=*/true, Contract::kPlain), 3u);
   FakeStream& fake = FakeOf(volume->stream());
   fake.apply_at_once = true;
-  ASSERT_EQ(*volume->Write(*file, 0, "two", /*append=*/true, Contract::kPlain), 3u);
-  ASSERT_EQ(*volume->Write(*file, 0, "three", /*append=*/true, Contract::kPlain), 5u);
+  ASSERT_EQ(*volume->files().Write(*file, 0, "two", /*append=*/true, Contract::kPlain), 3u);
+  ASSERT_EQ(*volume->files().Write(*file, 0, "three", /*append=*/true, Contract::kPlain), 5u);
   EXPECT_EQ(Read(file, 0, 100), "onetwothree");
   struct stat want {};
   want.st_size = 4;
-  ASSERT_TRUE(volume->SetAttr(file->node, kSetSize, want).ok());
+  ASSERT_TRUE(volume->attrs().SetAttr(file->node, kSetSize, want).ok());
   fake.apply_at_once = false;
-  ASSERT_EQ(*volume->Write(*file, 0, "x", /*append=*/true, Contract::kPlain), 1u);
+  ASSERT_EQ(*volume->files().Write(*file, 0, "x", /*append=*/true, Contract::kPlain), 1u);
   EXPECT_EQ(Read(file, 0, 100), "onetx");
-  volume->Release(file);
+  volume->open_files().Release(file);
 }
 
 TEST_F(OverlayTest, WritesThatFollowOneAnotherAreAppliedWithOneCall) {
@@ -222,12 +223,12 @@ TEST_F(OverlayTest, WritesThatFollowOneAnotherAreAppliedWithOneCall) {
   EXPECT_EQ(BackingContent("a"), "onetwothreefour" + std::string(5, '\0') + "again");
   EXPECT_EQ(BackingContent("b"), std::string(11, '\0') + "another file");
   // A write after a truncation is applied after it.
-  volume->Release(OpenFile(a->node, O_WRONLY | O_TRUNC));
+  volume->open_files().Release(OpenFile(a->node, O_WRONLY | O_TRUNC));
   Write(a, 0, "new");
   EXPECT_EQ(Stat(a->node).st_size, 3);
   EXPECT_EQ(BackingContent("a"), "new");
-  volume->Release(a);
-  volume->Release(b);
+  volume->open_files().Release(a);
+  volume->open_files().Release(b);
 }
 
 TEST_F(OverlayTest, DataAppliedTogetherIsReadFromTheFile) {
@@ -241,7 +242,7 @@ TEST_F(OverlayTest, DataAppliedTogetherIsReadFromTheFile) {
   ASSERT_TRUE(behind.ok());
   ASSERT_EQ(pwrite(behind->get(), "TWO", 3, 3), 3);
   EXPECT_EQ(Read(file, 0, 100), "oneTWOthree");
-  volume->Release(file);
+  volume->open_files().Release(file);
 }
 
 TEST_F(OverlayTest, WritesThatWereAppliedTogetherHoldNothingAnyMore) {
@@ -254,16 +255,16 @@ TEST_F(OverlayTest, WritesThatWereAppliedTogetherHoldNothingAnyMore) {
   ASSERT_TRUE(free_before.ok());
   for (uint64_t at = 0; at < 16384; at += 4096) Write(file, at, std::string(4096, 'y'));
   EXPECT_LT(volume->StatFs()->f_bavail, free_before->f_bavail);
-  volume->Release(file);
+  volume->open_files().Release(file);
   EXPECT_GT(OpenForWriting(Backing("a")), 0);
   EXPECT_EQ(Stat(node).st_size, 16384);
   EXPECT_EQ(OpenForWriting(Backing("a")), 0);
   EXPECT_EQ(volume->StatFs()->f_bavail, free_before->f_bavail);
 
   // Nor does the node itself, or the removed file would keep its inode.
-  ASSERT_TRUE(volume->Unlink(root(), "a").ok());
+  ASSERT_TRUE(volume->names().Unlink(root(), "a").ok());
   EXPECT_EQ(volume->StatFs()->f_ffree, free_before->f_ffree);
-  volume->Forget(node, 1);
+  volume->names().Forget(node, 1);
   EXPECT_EQ(volume->StatFs()->f_ffree, free_before->f_ffree + 1);
 }
 
@@ -281,14 +282,14 @@ TEST_F(OverlayTest, DataOfAFailedApplyIsStillRead) {
   EXPECT_EQ(Errno(volume->stream().health()), EFBIG);
   EXPECT_EQ(Read(file, 0, 12288),
             std::string(4096, 'a') + std::string(4096, 'b') + std::string(4096, 'c'));
-  volume->Release(file);
+  volume->open_files().Release(file);
 }
 
 TEST_F(OverlayTest, SizeIsRightAfterAnOperationThatCouldNotBeApplied) {
   Make();
   Handle* const file = Create("a");
-  ASSERT_EQ(*volume->Write(*file, 0, "on", /*append=*/true, Contract::kPlain), 2u);
-  ASSERT_EQ(*volume->Write(*file, 0, "e", /*append=*/true, Contract::kPlain), 1u);
+  ASSERT_EQ(*volume->files().Write(*file, 0, "on", /*append=*/true, Contract::kPlain), 2u);
+  ASSERT_EQ(*volume->files().Write(*file, 0, "e", /*append=*/true, Contract::kPlain), 1u);
   EXPECT_EQ(Stat(file->node).st_size, 3);
   // The limit on the size of files is set only while the record is applied.
   signal(SIGXFSZ, SIG_IGN);
@@ -300,13 +301,13 @@ TEST_F(OverlayTest, SizeIsRightAfterAnOperationThatCouldNotBeApplied) {
     const rlimit small{4096, before.rlim_max};
     SALIUS_CHECK(setrlimit(RLIMIT_FSIZE, &small) == 0);
   };
-  EXPECT_EQ(Errno(volume->Fallocate(*file, 0, 0, 1 << 20)), EFBIG);
+  EXPECT_EQ(Errno(volume->files().Fallocate(*file, 0, 0, 1 << 20)), EFBIG);
   ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
   fake.before_apply = nullptr;
   EXPECT_EQ(fake.Issued(Op::kCancel).size(), 1u);
-  ASSERT_EQ(*volume->Write(*file, 0, "two", /*append=*/true, Contract::kPlain), 3u);
+  ASSERT_EQ(*volume->files().Write(*file, 0, "two", /*append=*/true, Contract::kPlain), 3u);
   EXPECT_EQ(Read(file, 0, 1 << 20), "onetwo");
-  volume->Release(file);
+  volume->open_files().Release(file);
 }
 
 }  // namespace

@@ -37,14 +37,16 @@ class SpaceTest : public VolumeFixture {
     uint64_t at = 0;
     while (true) {
       const auto written =
-          volume->Write(*file, at, std::string(piece, 'f'), false, Contract::kPlain);
+          volume->files().Write(*file, at, std::string(piece, 'f'), false, Contract::kPlain);
       *error = Errno(written);
       if (*error != 0) return at;
       at += *written;
     }
   }
   void AllocateAll(Handle* file) {
-    TakeAll([&](uint64_t at, uint64_t bytes) { return volume->Fallocate(*file, 0, at, bytes); });
+    TakeAll([&](uint64_t at, uint64_t bytes) {
+      return volume->files().Fallocate(*file, 0, at, bytes);
+    });
   }
 };
 
@@ -58,7 +60,7 @@ TEST_F(SpaceTest, FullDiskRefusesBeforeTheAckAndLosesNothing) {
   EXPECT_GT(taken, 8 * kMiB);
   const auto more = [&] {
     const auto written =
-        volume->Write(*file, taken, std::string(4096, 'f'), false, Contract::kPlain);
+        volume->files().Write(*file, taken, std::string(4096, 'f'), false, Contract::kPlain);
     if (written.ok()) taken += *written;
     return written.ok();
   };
@@ -72,16 +74,16 @@ TEST_F(SpaceTest, FullDiskRefusesBeforeTheAckAndLosesNothing) {
   EXPECT_EQ(Stat(file->node).st_size, static_cast<off_t>(taken));
   EXPECT_EQ(Read(file, 4096, 8192), std::string(8192, 'o'));
   EXPECT_EQ(Read(file, taken - 4096, 8192), std::string(4096, 'f'));
-  EXPECT_EQ(Errno(volume->Fallocate(*file, FALLOC_FL_KEEP_SIZE, taken, 8 * kMiB)), ENOSPC);
+  EXPECT_EQ(Errno(volume->files().Fallocate(*file, FALLOC_FL_KEEP_SIZE, taken, 8 * kMiB)), ENOSPC);
   // Space that becomes free is found.
   struct stat want {};
   want.st_size = static_cast<off_t>(taken - 2 * kMiB);
-  ASSERT_TRUE(volume->SetAttr(file->node, kSetSize, want).ok());
+  ASSERT_TRUE(volume->attrs().SetAttr(file->node, kSetSize, want).ok());
   ASSERT_TRUE(volume->stream().Checkpoint().ok());
   Handle* const other = Create("other");
   Write(other, 0, std::string(kMiB, 'n'));
-  volume->Release(other);
-  volume->Release(file);
+  volume->open_files().Release(other);
+  volume->open_files().Release(file);
   Close();
 }
 
@@ -98,16 +100,16 @@ TEST_F(SpaceTest, FullBtrfsRefusesBeforeTheAck) {
   EXPECT_EQ(error, ENOSPC);
   EXPECT_GT(taken, 100 * kMiB);
   for (int i = 0; i < 100; ++i) {
-    const auto written =
-        volume->Write(*db, i % 64 * 4096, std::string(4096, 'e'), false, Contract::kDurable);
+    const auto written = volume->files().Write(*db, i % 64 * 4096, std::string(4096, 'e'), false,
+                                               Contract::kDurable);
     if (!written.ok()) {
       ASSERT_EQ(Errno(written), ENOSPC) << i;
     }
     ASSERT_TRUE(volume->stream().health().ok()) << i;
   }
   EXPECT_TRUE(volume->stream().Checkpoint().ok());
-  volume->Release(db);
-  volume->Release(fill);
+  volume->open_files().Release(db);
+  volume->open_files().Release(fill);
   Close();
 }
 
@@ -120,7 +122,7 @@ TEST_F(SpaceTest, EndWithinASharedBlockIsRefusedOnAFullDisk) {
   constexpr uint64_t kSize = 8192 + 100;
   Handle* const file = Create("f");
   Write(file, 0, std::string(kSize, 'f'), Contract::kDurable);
-  ASSERT_TRUE(volume->Fallocate(*file, FALLOC_FL_KEEP_SIZE, 40960, 4096).ok());
+  ASSERT_TRUE(volume->files().Fallocate(*file, FALLOC_FL_KEEP_SIZE, 40960, 4096).ok());
   ASSERT_TRUE(volume->stream().Checkpoint().ok());
   MustRun("cp --reflink=always " + Backing("f") + " " + scratch->path() + "/copy");
   const auto rest = OpenAt(AT_FDCWD, scratch->path() + "/rest", O_RDWR | O_CREAT, 0644);
@@ -133,18 +135,19 @@ TEST_F(SpaceTest, EndWithinASharedBlockIsRefusedOnAFullDisk) {
   const auto truncate = [&](uint64_t size) {
     struct stat want {};
     want.st_size = static_cast<off_t>(size);
-    const int error = Errno(volume->SetAttr(file->node, kSetSize, want));
+    const int error = Errno(volume->attrs().SetAttr(file->node, kSetSize, want));
     EXPECT_TRUE(volume->stream().Checkpoint().ok());
     return error;
   };
   EXPECT_EQ(truncate(5000), ENOSPC);
   EXPECT_EQ(truncate(100000), ENOSPC);
-  EXPECT_EQ(Errno(volume->Write(*file, 40960, std::string(4096, 'g'), false, Contract::kDurable)),
-            ENOSPC);
+  EXPECT_EQ(
+      Errno(volume->files().Write(*file, 40960, std::string(4096, 'g'), false, Contract::kDurable)),
+      ENOSPC);
   EXPECT_EQ(Stat(file->node).st_size, static_cast<off_t>(kSize));
   EXPECT_EQ(truncate(4096), 0);
-  volume->Release(file);
-  volume->Release(fill);
+  volume->open_files().Release(file);
+  volume->open_files().Release(fill);
   Close();
 }
 
@@ -152,7 +155,7 @@ TEST_F(SpaceTest, PreallocatedFileIsWrittenOnAFullDisk) {
   config.bulk_limit_bytes = uint64_t{1} << 40;
   Make(48 * kMiB);
   Handle* const db = Create("db");
-  ASSERT_TRUE(volume->Fallocate(*db, 0, 0, 2 * kMiB).ok());
+  ASSERT_TRUE(volume->files().Fallocate(*db, 0, 0, 2 * kMiB).ok());
   Handle* const fill = Create("fill");
   int error = 0;
   Fill(fill, 64 * 1024, &error);
@@ -162,8 +165,8 @@ TEST_F(SpaceTest, PreallocatedFileIsWrittenOnAFullDisk) {
   }
   EXPECT_TRUE(volume->stream().health().ok());
   EXPECT_TRUE(volume->stream().Checkpoint().ok());
-  volume->Release(db);
-  volume->Release(fill);
+  volume->open_files().Release(db);
+  volume->open_files().Release(fill);
 }
 
 // Allocated blocks leave the free space at once, not when other writers look again.
@@ -179,8 +182,8 @@ TEST_F(SpaceTest, AllocatedSpaceIsNotPromisedToOthers) {
   EXPECT_LT(taken, kMiB);
   EXPECT_TRUE(volume->stream().Checkpoint().ok());
   EXPECT_TRUE(volume->stream().health().ok()) << volume->stream().health();
-  volume->Release(other);
-  volume->Release(fill);
+  volume->open_files().Release(other);
+  volume->open_files().Release(fill);
 }
 
 // The present blocks are gone when the write is applied.
@@ -199,12 +202,12 @@ TEST_F(SpaceTest, AWriteCountsOnNoBlocksThatAnUnappliedTruncateFrees) {
         EXPECT_EQ(patch->header().op, Op::kWrite) << i;
       }
     }
-    volume->Release(emptied);
+    volume->open_files().Release(emptied);
   }
   EXPECT_TRUE(volume->stream().Checkpoint().ok());
   EXPECT_EQ(BackingContent("file"), std::string(4096, 'g'));
-  volume->Release(file);
-  volume->Release(fill);
+  volume->open_files().Release(file);
+  volume->open_files().Release(fill);
 }
 
 TEST_F(SpaceTest, OwnerOverQuotaIsRefusedAndRootIsNot) {
@@ -224,15 +227,15 @@ TEST_F(SpaceTest, OwnerOverQuotaIsRefusedAndRootIsNot) {
   Write(file, 0, "overwrite", Contract::kDurable);
   int inode_error = 0;
   for (int i = 0; i < 16 && inode_error == 0; ++i) {
-    inode_error = Errno(volume->MakeDir(root(), "d" + std::to_string(i), 0755, caller));
+    inode_error = Errno(volume->names().MakeDir(root(), "d" + std::to_string(i), 0755, caller));
   }
   EXPECT_EQ(inode_error, EDQUOT);
   const Caller privileged;
-  auto created = volume->CreateFile(root(), "root", O_RDWR, 0644, privileged);
+  auto created = volume->names().CreateFile(root(), "root", O_RDWR, 0644, privileged);
   ASSERT_TRUE(created.ok());
   Write(created->handle, 0, std::string(kMiB, 'r'), Contract::kDurable);
-  volume->Release(created->handle);
-  volume->Release(file);
+  volume->open_files().Release(created->handle);
+  volume->open_files().Release(file);
 }
 
 // XFS reserves the blocks asked for before it looks which are allocated already.

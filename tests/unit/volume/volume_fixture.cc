@@ -35,7 +35,7 @@ void VolumeFixture::Make(uint64_t bytes, const std::string& mkfs,
 void VolumeFixture::Open() {
   auto dir = VolumeDir::Open(scratch->path(), /*lock=*/true);
   SALIUS_CHECK_OK(dir);
-  VolumeOptions options{.config = config, .mountpoint = "", .noatime = noatime};
+  VolumeOptions options{.config = config, .noatime = noatime};
   auto opened = fake_stream ? Volume::Open(std::move(*dir), options, FakeStream::Start)
                             : Volume::Open(std::move(*dir), options, StartPipeline);
   SALIUS_CHECK_OK(opened);
@@ -53,49 +53,49 @@ void VolumeFixture::TearDown() {
 }
 
 Node& VolumeFixture::Find(Node& dir, const std::string& name) {
-  auto entry = volume->Lookup(dir, name);
+  auto entry = volume->names().Lookup(dir, name);
   SALIUS_CHECK_OK(entry) << name;
   return *entry->node;
 }
 
 Node& VolumeFixture::Dir(Node& parent, const std::string& name) {
-  auto entry = volume->MakeDir(parent, name, 0755, caller);
+  auto entry = volume->names().MakeDir(parent, name, 0755, caller);
   SALIUS_CHECK_OK(entry) << name;
   return *entry->node;
 }
 
 Handle* VolumeFixture::Create(Node& dir, const std::string& name, int flags) {
-  auto created = volume->CreateFile(dir, name, flags, 0644, caller);
+  auto created = volume->names().CreateFile(dir, name, flags, 0644, caller);
   SALIUS_CHECK_OK(created) << name;
   return created->handle;
 }
 
 Handle* VolumeFixture::OpenFile(Node& node, int flags) {
-  auto handle = volume->OpenFile(node, flags);
+  auto handle = volume->open_files().Open(node, flags);
   SALIUS_CHECK_OK(handle);
   return *handle;
 }
 
 void VolumeFixture::Write(Handle* handle, uint64_t offset, const std::string& data,
                           Contract contract) {
-  const auto written = volume->Write(*handle, offset, data, /*append=*/false, contract);
+  const auto written = volume->files().Write(*handle, offset, data, /*append=*/false, contract);
   SALIUS_CHECK_OK(written);
   SALIUS_CHECK(*written == data.size());
 }
 
 absl::Status VolumeFixture::Fsync(Handle* handle) {
-  SALIUS_ASSIGN_OR_RETURN(const Ticket ticket, volume->StartFsync(*handle));
-  return volume->Await(ticket);
+  SALIUS_ASSIGN_OR_RETURN(const Ticket ticket, volume->files().StartFsync(*handle));
+  return volume->files().Await(ticket);
 }
 
 std::string VolumeFixture::Read(Handle* handle, uint64_t offset, size_t size) {
   std::string out;
-  SALIUS_CHECK_OK(volume->Read(*handle, offset, size, &out));
+  SALIUS_CHECK_OK(volume->files().Read(*handle, offset, size, &out));
   return out;
 }
 
 struct stat VolumeFixture::Stat(Node& node) {
-  auto st = volume->GetAttr(node);
+  auto st = volume->attrs().GetAttr(node);
   SALIUS_CHECK_OK(st);
   return *st;
 }

@@ -35,7 +35,7 @@ class VolumeFixture : public ::testing::Test {
   void Close();  // cleanly
   void TearDown() override;
 
-  Node& root() { return *volume->root(); }
+  Node& root() { return volume->root(); }
   Node& Find(const std::string& name) { return Find(root(), name); }
   Node& Find(Node& dir, const std::string& name);
   Node& Dir(Node& parent, const std::string& name);

@@ -1,24 +1,17 @@
-// Attributes and extended attributes.
-//
-// Times are exact because nothing is predicted. While a node has unapplied records, its attributes
-// are answered after these were applied (one round trip), so that a time once shown never changes
-// without an operation. When the disk takes longer than kBriefNs, size and times come from the
-// records, and the answer is provisional. Attribute records are rare and are waited for like names:
-// the caller gets the result of the apply. When the volume has failed, size and content come from
-// the patches, so that reads still work.
+#include "client/volume/attr_ops.h"
+
 #include <errno.h>
-#include <fcntl.h>
 #include <sys/xattr.h>
 
 #include <algorithm>
+#include <memory>
 #include <utility>
 
-#include "absl/cleanup/cleanup.h"
-#include "client/volume/volume_impl.h"
+#include "client/volume/changeable.h"
 #include "common/check.h"
+#include "common/file.h"
 #include "common/limits.h"
 #include "storage/apply.h"
-#include "storage/block_calls.h"
 #include "storage/fs_calls.h"
 #include "storage/posix_acl.h"
 
@@ -61,9 +54,9 @@ AttrBody BodyFor(uint32_t mask, const struct stat& want, const timespec& now) {
 
 }  // namespace
 
-absl::StatusOr<struct stat> Volume::Impl::GetAttr(Node& node, bool* provisional) {
-  const absl::Status current = AwaitNodeBriefly(node);
-  SALIUS_ASSIGN_OR_RETURN(struct stat st, StatOf(node));
+absl::StatusOr<struct stat> AttrOps::GetAttr(Node& node, bool* provisional) {
+  const absl::Status current = issuer_.AwaitNodeBriefly(node);
+  SALIUS_ASSIGN_OR_RETURN(struct stat st, links_.StatOf(node));
   if (current.ok()) return st;
   const bool slow = absl::IsDeadlineExceeded(current);
   if (provisional != nullptr) *provisional = slow;
@@ -79,61 +72,11 @@ absl::StatusOr<struct stat> Volume::Impl::GetAttr(Node& node, bool* provisional)
   return st;
 }
 
-absl::StatusOr<struct stat> Volume::Impl::StatOf(Node& node) {
-  while (true) {
-    {
-      absl::MutexLock lock(&node.state);
-      if (!node.hidden_link) break;
-    }
-    // The link may just be being removed, by a thread that waits for the disk.
-    const std::string link = IdName(node.id.load());
-    const bool before = fs::StatAt(open_dir.get(), link).ok();
-    SALIUS_ASSIGN_OR_RETURN(struct stat st, fs::Stat(node.path_fd.get()));
-    if (before != fs::StatAt(open_dir.get(), link).ok()) continue;
-    if (before && st.st_nlink > 0) --st.st_nlink;
-    return st;
-  }
-  return fs::Stat(node.path_fd.get());
+absl::StatusOr<std::optional<timespec>> AttrOps::BirthTime(Node& node) {
+  return fs::BirthTimeOf(node.path_fd.get());
 }
 
-absl::Status Volume::Impl::Truncate(Node& node, uint64_t size) {
-  if (node.is_dir()) return ErrnoStatus(EISDIR, "truncate");
-  if (!node.is_regular() || size > static_cast<uint64_t>(INT64_MAX)) {
-    return ErrnoStatus(EINVAL, "truncate");
-  }
-  SALIUS_RETURN_IF_ERROR(DataHealth());
-  absl::MutexLock lock(&node.stream);
-  SALIUS_ASSIGN_OR_RETURN(const SharedFd fd, WriteFd(node));
-  const auto close_idle = absl::MakeCleanup([&] { CloseIdle(node); });
-  if (size > node.checked_size && !fs::SizeFits(fd->get(), size)) {
-    return ErrnoStatus(EFBIG, "truncate");
-  }
-  SALIUS_ASSIGN_OR_RETURN(const bool nameless, PrepareNameless(node));
-  absl::Status status;
-  if (nameless) {
-    status = fs::Truncate(fd->get(), size);
-    NoteDirect(node, 0);
-  } else {
-    SALIUS_ASSIGN_OR_RETURN(const SpaceGuard::Hold end,
-                            ReserveEnd(node, fd->get(), size, End::kMoves));
-    status = EnsureIdLocked(node);
-    if (status.ok()) {
-      RecordDraft draft;
-      draft.op = Op::kTruncate;
-      draft.arg0 = size;
-      status = IssueOn(node, std::move(draft)).status();
-    }
-  }
-  return status;
-}
-
-absl::Status Volume::Impl::CheckChangeable(const Node& node) {
-  SALIUS_ASSIGN_OR_RETURN(const fs::ChangeMarks marks, fs::ChangeMarksOf(node.path_fd.get()));
-  if (!marks.immutable && !marks.append_only) return absl::OkStatus();
-  return ErrnoStatus(EPERM, "immutable or append-only");
-}
-
-absl::Status Volume::Impl::ChangeAttr(Node& node, RecordDraft draft) {
+absl::Status AttrOps::Change(Node& node, RecordDraft draft) {
   SALIUS_RETURN_IF_ERROR(CheckChangeable(node));
   bool orphan = false;
   {
@@ -141,19 +84,19 @@ absl::Status Volume::Impl::ChangeAttr(Node& node, RecordDraft draft) {
     orphan = node.orphan;
   }
   if (orphan) {
-    SALIUS_RETURN_IF_ERROR(AwaitNode(node));
+    SALIUS_RETURN_IF_ERROR(issuer_.AwaitNode(node));
     RecordHeader header;
     header.op = draft.op;
     return ApplyAttr(node.path_fd.get(), header, draft.body);
   }
-  SALIUS_RETURN_IF_ERROR(EnsureIdLocked(node));
+  SALIUS_RETURN_IF_ERROR(issuer_.EnsureIdLocked(node));
   draft.result = std::make_shared<ApplyResult>();
-  SALIUS_ASSIGN_OR_RETURN(const RecordRef record, IssueOn(node, std::move(draft)));
-  return AwaitResult(record).status();
+  SALIUS_ASSIGN_OR_RETURN(const RecordRef record, issuer_.IssueOn(node, std::move(draft)));
+  return issuer_.AwaitResult(record).status();
 }
 
-absl::StatusOr<struct stat> Volume::Impl::SetAttr(Node& node, uint32_t mask,
-                                                  const struct stat& want, bool* provisional) {
+absl::StatusOr<struct stat> AttrOps::SetAttr(Node& node, uint32_t mask, const struct stat& want,
+                                             bool* provisional) {
   // The kernel checks the times of its own callers, not those of its NFS server's clients.
   if (((mask & kSetAtime) != 0 && !IsNanos(want.st_atim.tv_nsec)) ||
       ((mask & kSetMtime) != 0 && !IsNanos(want.st_mtim.tv_nsec))) {
@@ -161,31 +104,31 @@ absl::StatusOr<struct stat> Volume::Impl::SetAttr(Node& node, uint32_t mask,
   }
   if ((mask & kSetSize) != 0) {
     if (want.st_size < 0) return ErrnoStatus(EINVAL, "truncate");
-    SALIUS_RETURN_IF_ERROR(Truncate(node, static_cast<uint64_t>(want.st_size)));
+    SALIUS_RETURN_IF_ERROR(files_.Truncate(node, static_cast<uint64_t>(want.st_size)));
   }
   timespec now{};
-  if ((mask & (kSetAtimeNow | kSetMtimeNow)) != 0) now = fs::FileTimeNow(clock_file.get());
+  if ((mask & (kSetAtimeNow | kSetMtimeNow)) != 0) now = dirs_.Now();
   const AttrBody body = BodyFor(mask, want, now);
   if (body.mask != 0) {
-    SALIUS_RETURN_IF_ERROR(NameHealth());
+    SALIUS_RETURN_IF_ERROR(health_.Names());
     RecordDraft draft;
     draft.op = Op::kSetAttr;
     draft.body = body.Encode();
     absl::MutexLock lock(&node.stream);
-    SALIUS_RETURN_IF_ERROR(ChangeAttr(node, std::move(draft)));
+    SALIUS_RETURN_IF_ERROR(Change(node, std::move(draft)));
   }
   return GetAttr(node, provisional);
 }
 
-absl::Status Volume::Impl::CheckNewGroup(Node& node, gid_t gid) {
-  if (!space->needs_owner()) return absl::OkStatus();
-  SALIUS_RETURN_IF_ERROR(AwaitNode(node));
+absl::Status AttrOps::CheckNewGroup(Node& node, gid_t gid) {
+  if (!space_.needs_owner()) return absl::OkStatus();
+  SALIUS_RETURN_IF_ERROR(issuer_.AwaitNode(node));
   SALIUS_ASSIGN_OR_RETURN(const struct stat st, fs::Stat(node.path_fd.get()));
   if (st.st_gid == gid) return absl::OkStatus();
-  return space->CheckGroup(gid, static_cast<uint64_t>(st.st_blocks) * 512);
+  return space_.CheckGroup(gid, static_cast<uint64_t>(st.st_blocks) * 512);
 }
 
-absl::StatusOr<std::string> Volume::Impl::GetXattr(Node& node, const std::string& name) {
+absl::StatusOr<std::string> AttrOps::GetXattr(Node& node, const std::string& name) {
   if (name == kFileIdXattr) return ErrnoStatus(ENODATA, name);
   absl::StatusOr<std::string> value = fs::XattrValue(node.path_fd.get(), name);
   // A file system without ACLs. The kernel asks for one before it uses the mode, and accepts only
@@ -194,19 +137,19 @@ absl::StatusOr<std::string> Volume::Impl::GetXattr(Node& node, const std::string
   return value;
 }
 
-absl::StatusOr<std::vector<std::string>> Volume::Impl::ListXattr(Node& node) {
+absl::StatusOr<std::vector<std::string>> AttrOps::ListXattr(Node& node) {
   SALIUS_ASSIGN_OR_RETURN(std::vector<std::string> names, fs::XattrNames(node.path_fd.get()));
   names.erase(std::remove(names.begin(), names.end(), kFileIdXattr), names.end());
   return names;
 }
 
-absl::Status Volume::Impl::SetXattr(Node& node, const std::string& name, std::string_view value,
-                                    int flags, bool kill_sgid) {
+absl::Status AttrOps::SetXattr(Node& node, const std::string& name, std::string_view value,
+                               int flags, bool kill_sgid) {
   if (name.empty() || name.size() > kMaxXattrNameBytes) return ErrnoStatus(ERANGE, "setxattr");
   if (value.size() > kMaxXattrValue) return ErrnoStatus(E2BIG, "setxattr");
   if ((flags & ~(XATTR_CREATE | XATTR_REPLACE)) != 0) return ErrnoStatus(EINVAL, "setxattr");
   if (name == kFileIdXattr) return ErrnoStatus(EPERM, "setxattr");
-  SALIUS_RETURN_IF_ERROR(NameHealth());
+  SALIUS_RETURN_IF_ERROR(health_.Names());
   absl::MutexLock lock(&node.stream);
   const int old = StatusErrno(fs::XattrValue(node.path_fd.get(), name).status());
   if (old != 0 && old != ENODATA) return ErrnoStatus(old, "setxattr");
@@ -215,7 +158,7 @@ absl::Status Volume::Impl::SetXattr(Node& node, const std::string& name, std::st
   RecordDraft draft;
   draft.op = Op::kSetXattr;
   draft.body = XattrBody{name, std::string(value)}.Encode();
-  SALIUS_RETURN_IF_ERROR(ChangeAttr(node, std::move(draft)));
+  SALIUS_RETURN_IF_ERROR(Change(node, std::move(draft)));
   if (!kill_sgid) return absl::OkStatus();
   // An access ACL changes the mode as well, so the mode is read only now.
   SALIUS_ASSIGN_OR_RETURN(struct stat st, fs::Stat(node.path_fd.get()));
@@ -224,12 +167,12 @@ absl::Status Volume::Impl::SetXattr(Node& node, const std::string& name, std::st
   RecordDraft mode;
   mode.op = Op::kSetAttr;
   mode.body = BodyFor(kSetMode, st, {}).Encode();
-  return ChangeAttr(node, std::move(mode));
+  return Change(node, std::move(mode));
 }
 
-absl::Status Volume::Impl::RemoveXattr(Node& node, const std::string& name) {
+absl::Status AttrOps::RemoveXattr(Node& node, const std::string& name) {
   if (name == kFileIdXattr) return ErrnoStatus(ENODATA, name);
-  SALIUS_RETURN_IF_ERROR(NameHealth());
+  SALIUS_RETURN_IF_ERROR(health_.Names());
   absl::MutexLock lock(&node.stream);
   const absl::Status there = fs::XattrValue(node.path_fd.get(), name).status();
   // File systems allow this.
@@ -238,7 +181,7 @@ absl::Status Volume::Impl::RemoveXattr(Node& node, const std::string& name) {
   RecordDraft draft;
   draft.op = Op::kRemoveXattr;
   draft.body = XattrBody{name, ""}.Encode();
-  return ChangeAttr(node, std::move(draft));
+  return Change(node, std::move(draft));
 }
 
 }  // namespace salius

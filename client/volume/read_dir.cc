@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "client/volume/volume_impl.h"
+#include "client/volume/name_ops.h"
 #include "common/check.h"
 #include "storage/fs_calls.h"
 
@@ -68,12 +68,8 @@ absl::StatusOr<std::shared_ptr<const DirBatch>> BatchAt(Handle& handle, uint64_t
 
 }  // namespace
 
-absl::StatusOr<Handle*> Volume::OpenDir(Node& node, uid_t opener) {
-  return impl_->OpenDir(node, opener);
-}
-
-absl::Status Volume::ReadDir(Handle& handle, uint64_t offset,
-                             const std::function<bool(const DirEntry&)>& emit) {
+absl::Status NameOps::ReadDir(Handle& handle, uint64_t offset,
+                             const std::function<bool(const DirEntry&)>& emit) const {
   Node& node = handle.node;
   if (!node.is_dir()) return ErrnoStatus(ENOTDIR, "readdir");
   while (true) {
@@ -82,7 +78,7 @@ absl::Status Volume::ReadDir(Handle& handle, uint64_t offset,
     for (size_t i = batch->Find(offset); i < batch->entries.size(); ++i) {
       const fs::RawDirEntry& raw = batch->entries[i];
       offset = raw.next_offset;
-      if (impl_->IsHidden(node, raw.name)) continue;
+      if (check_.IsHidden(node, raw.name)) continue;
       uint32_t type = raw.type;
       if (type == 0) {
         const absl::StatusOr<struct stat> st = fs::StatAt(node.path_fd.get(), raw.name);

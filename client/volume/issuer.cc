@@ -1,14 +1,17 @@
-// Stamping: how a change becomes a record, and how its caller learns what became of it.
+#include "client/volume/issuer.h"
+
 #include <errno.h>
 #include <fcntl.h>
 
+#include <memory>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "client/volume/volume_impl.h"
+#include "client/volume/changeable.h"
+#include "client/volume/health.h"
 #include "common/check.h"
 #include "common/limits.h"
-#include "common/strings.h"
 #include "storage/apply.h"
 #include "storage/fs_calls.h"
 
@@ -28,13 +31,23 @@ std::string PathBelow(const Node& root, const Node& node) {
 
 }  // namespace
 
-absl::Status Volume::Impl::EnsureId(Node& node) {
+Issuer::Issuer(NodeTable& table, const StreamSlot& stream, SpaceGuard& space, FileId id_ceiling)
+    : table_(table),
+      stream_(stream),
+      space_(space),
+      id_ceiling_(id_ceiling),
+      adopted_(
+          GetCounter("salius_adopted_files_total", "Files that were there before and got an id")),
+      cancelled_(GetCounter("salius_cancelled_records_total",
+                            "Operations that failed when they were applied")) {}
+
+absl::Status Issuer::EnsureId(Node& node) {
   if (node.identified.load()) return absl::OkStatus();
   absl::MutexLock lock(&node.stream);
   return EnsureIdLocked(node);
 }
 
-absl::Status Volume::Impl::EnsureIdLocked(Node& node) {
+absl::Status Issuer::EnsureIdLocked(Node& node) {
   if (node.identified.load()) return absl::OkStatus();
   SALIUS_ASSIGN_OR_RETURN(const FileId old, ReadFileId(node.path_fd.get()));
   // An id that another node in use has, or that this volume never gave, was copied together with
@@ -47,7 +60,7 @@ absl::Status Volume::Impl::EnsureIdLocked(Node& node) {
     body.handle_type = handle->type;
     body.handle = handle->bytes;
   }
-  if (old != kNoFileId && old < id_ceiling.load() && table.SetId(node, old)) {
+  if (old != kNoFileId && old < id_ceiling_.load() && table_.SetId(node, old)) {
     absl::Status told;
     if (handle.ok()) {
       // Which copy of the file this is, recovery learns from this record, should there be any.
@@ -59,16 +72,16 @@ absl::Status Volume::Impl::EnsureIdLocked(Node& node) {
     if (told.ok()) {
       node.identified.store(true);
     } else {
-      table.ClearId(node);
+      table_.ClearId(node);
     }
     return told;
   }
   SALIUS_RETURN_IF_ERROR(CheckChangeable(node));
-  body.path = PathBelow(*root, node);
+  body.path = PathBelow(table_.root(), node);
   if (!handle.ok() && body.path.empty()) return handle.status();
   draft.body = body.Encode();
   SALIUS_ASSIGN_OR_RETURN(const FileId id, NewId());
-  if (!table.SetId(node, id)) {
+  if (!table_.SetId(node, id)) {
     return absl::InternalError(absl::StrCat("file id ", id, " is another file's already"));
   }
   draft.result = std::make_shared<ApplyResult>();
@@ -78,36 +91,36 @@ absl::Status Volume::Impl::EnsureIdLocked(Node& node) {
   // call and not of the volume. It happens once in a file's life.
   if (record.ok()) status = AwaitResult(*record).status();
   if (!status.ok()) {
-    table.ClearId(node);
+    table_.ClearId(node);
     return status;
   }
   node.identified.store(true);
-  adopted.Increment();
+  adopted_.Increment();
   return absl::OkStatus();
 }
 
-absl::StatusOr<FileId> Volume::Impl::NewId() {
-  absl::StatusOr<FileId> id = pipe.load()->NewFileId();
+absl::StatusOr<FileId> Issuer::NewId() {
+  absl::StatusOr<FileId> id = stream_->NewFileId();
   // Files that were copied from another volume may have ids that this volume hands out only now.
-  while (id.ok() && table.Find(*id)) id = pipe.load()->NewFileId();
+  while (id.ok() && table_.Find(*id)) id = stream_->NewFileId();
   if (!id.ok()) return AsDataError(id.status());
-  FileId ceiling = id_ceiling.load();
-  while (ceiling <= *id && !id_ceiling.compare_exchange_weak(ceiling, *id + 1)) {
+  FileId ceiling = id_ceiling_.load();
+  while (ceiling <= *id && !id_ceiling_.compare_exchange_weak(ceiling, *id + 1)) {
   }
   return id;
 }
 
-absl::StatusOr<RecordRef> Volume::Impl::Issue(RecordDraft draft) {
+absl::StatusOr<RecordRef> Issuer::Issue(RecordDraft draft) {
   // The locks held here (`stream`, `names`) are none that Apply takes, so a full window opens
   // again.
   const uint64_t charge = SpaceCharge(draft.op, draft.body.size());
-  space->Issued(charge);
-  absl::StatusOr<RecordRef> record = pipe.load()->Issue(std::move(draft));
-  if (!record.ok()) space->Applied(charge);
+  space_.Issued(charge);
+  absl::StatusOr<RecordRef> record = stream_->Issue(std::move(draft));
+  if (!record.ok()) space_.Applied(charge);
   return record;
 }
 
-absl::StatusOr<RecordRef> Volume::Impl::IssueOn(Node& node, RecordDraft draft) {
+absl::StatusOr<RecordRef> Issuer::IssueOn(Node& node, RecordDraft draft) {
   const bool data = IsDataOp(draft.op);
   uint64_t size = 0;
   if (data) {
@@ -118,7 +131,7 @@ absl::StatusOr<RecordRef> Volume::Impl::IssueOn(Node& node, RecordDraft draft) {
     if (data && node.unapplied_data++ == 0) node.size = size;
     ++node.unapplied;
   }
-  table.Pin(node);
+  table_.Pin(node);
   draft.file_id = node.id.load();
   absl::StatusOr<RecordRef> record = Issue(std::move(draft));
   if (!record.ok()) {
@@ -127,7 +140,7 @@ absl::StatusOr<RecordRef> Volume::Impl::IssueOn(Node& node, RecordDraft draft) {
       if (data) --node.unapplied_data;
       --node.unapplied;
     }
-    table.Unpin(node);  // the caller holds a pin of its own
+    table_.Unpin(node);  // the caller holds a pin of its own
     return AsDataError(record.status());
   }
   absl::MutexLock lock(&node.state);
@@ -141,57 +154,13 @@ absl::StatusOr<RecordRef> Volume::Impl::IssueOn(Node& node, RecordDraft draft) {
   return record;
 }
 
-absl::StatusOr<RecordRef> Volume::Impl::IssueName(RecordDraft draft) {
+absl::StatusOr<RecordRef> Issuer::IssueName(RecordDraft draft) {
   draft.result = std::make_shared<ApplyResult>();
   absl::StatusOr<RecordRef> record = Issue(std::move(draft));
   return record.ok() ? std::move(record) : AsNameError(record.status());
 }
 
-absl::Status Volume::Impl::AwaitApplied(Seq seq) {
-  RecordStream& pipe_ref = *pipe.load();
-  SALIUS_RETURN_IF_ERROR(pipe_ref.WaitDurable(seq));
-  pipe_ref.TryApply();
-  return pipe_ref.WaitApplied(seq);
-}
-
-absl::StatusOr<UniqueFd> Volume::Impl::AwaitResult(const RecordRef& record) {
-  SALIUS_RETURN_IF_ERROR(AsDataError(AwaitApplied(record->seq())));
-  ApplyResult& result = *record->result();
-  if (result.status.ok()) return std::move(result.made);
-  // Recovery must not perform an operation that is refused now.
-  cancelled.Increment();
-  RecordDraft draft;
-  draft.op = Op::kCancel;
-  draft.file_id = record->header().file_id;
-  draft.arg0 = record->seq();
-  const absl::StatusOr<RecordRef> cancel = Issue(std::move(draft));
-  if (!cancel.ok()) return AsDataError(cancel.status());
-  SALIUS_RETURN_IF_ERROR(AsDataError(pipe.load()->WaitDurable((*cancel)->seq())));
-  return result.status;
-}
-
-absl::Status Volume::Impl::AwaitNode(Node& node) {
-  Seq last = 0;
-  {
-    absl::MutexLock lock(&node.state);
-    if (node.unapplied == 0) return absl::OkStatus();
-    last = node.last_seq;
-  }
-  return AsDataError(AwaitApplied(last));
-}
-
-absl::Status Volume::Impl::AwaitNodeBriefly(Node& node) {
-  Seq last = 0;
-  {
-    absl::MutexLock lock(&node.state);
-    if (node.unapplied == 0) return absl::OkStatus();
-    last = node.last_seq;
-  }
-  const absl::Status applied = pipe.load()->WaitAppliedFor(last, kBriefNs);
-  return absl::IsDeadlineExceeded(applied) ? applied : AsDataError(applied);
-}
-
-absl::StatusOr<uint64_t> Volume::Impl::LogicalSize(Node& node) {
+absl::StatusOr<uint64_t> Issuer::LogicalSize(Node& node) {
   {
     absl::MutexLock lock(&node.state);
     if (node.unapplied_data > 0 || node.size_known) return node.size;
@@ -204,27 +173,54 @@ absl::StatusOr<uint64_t> Volume::Impl::LogicalSize(Node& node) {
   return node.size;
 }
 
-absl::StatusOr<SharedFd> Volume::Impl::WriteFd(Node& node, uid_t opener) {
-  {
-    absl::MutexLock lock(&node.state);
-    if (node.rw_fd != nullptr) return node.rw_fd;
-  }
-  const int atime = file_fds.AtimeFlag(FileFds::Kind::kFile);
-  SALIUS_ASSIGN_OR_RETURN(UniqueFd fd, Reopen(node.path_fd.get(), O_RDWR | atime));
-  SharedFd shared = file_fds.Share(std::move(fd), FileFds::Kind::kFile, opener);
-  absl::MutexLock lock(&node.state);
-  if (node.rw_fd == nullptr) {
-    node.rw_fd = std::move(shared);
-    node.unwatched_seq = std::max(node.last_seq, node.born_seq);
-    node.unwatched_writes = node.bulk_writes.load();
-  }
-  return node.rw_fd;
+absl::Status Issuer::AwaitApplied(Seq seq) {
+  RecordStream& stream = *stream_;
+  SALIUS_RETURN_IF_ERROR(stream.WaitDurable(seq));
+  stream.TryApply();
+  return stream.WaitApplied(seq);
 }
 
-void Volume::Impl::CloseIdle(Node& node) {
-  SharedFd idle;  // closed after the lock
-  absl::MutexLock lock(&node.state);
-  if (node.unapplied == 0 && node.handles == 0) idle.swap(node.rw_fd);
+absl::StatusOr<UniqueFd> Issuer::AwaitResult(const RecordRef& record) {
+  SALIUS_RETURN_IF_ERROR(AsDataError(AwaitApplied(record->seq())));
+  ApplyResult& result = *record->result();
+  if (result.status.ok()) return std::move(result.made);
+  // Recovery must not perform an operation that is refused now.
+  cancelled_.Increment();
+  RecordDraft draft;
+  draft.op = Op::kCancel;
+  draft.file_id = record->header().file_id;
+  draft.arg0 = record->seq();
+  const absl::StatusOr<RecordRef> cancel = Issue(std::move(draft));
+  if (!cancel.ok()) return AsDataError(cancel.status());
+  SALIUS_RETURN_IF_ERROR(AsDataError(stream_->WaitDurable((*cancel)->seq())));
+  return result.status;
+}
+
+absl::Status Issuer::AwaitNode(Node& node) {
+  Seq last = 0;
+  {
+    absl::MutexLock lock(&node.state);
+    if (node.unapplied == 0) return absl::OkStatus();
+    last = node.last_seq;
+  }
+  return AsDataError(AwaitApplied(last));
+}
+
+absl::Status Issuer::AwaitNodeBriefly(Node& node) {
+  Seq last = 0;
+  {
+    absl::MutexLock lock(&node.state);
+    if (node.unapplied == 0) return absl::OkStatus();
+    last = node.last_seq;
+  }
+  const absl::Status applied = stream_->WaitAppliedFor(last, kBriefNs);
+  return absl::IsDeadlineExceeded(applied) ? applied : AsDataError(applied);
+}
+
+absl::Status Issuer::AwaitIssued() { return AsDataError(AwaitApplied(stream_.issued())); }
+
+absl::Status Issuer::AwaitIssuedBriefly() {
+  return stream_->WaitAppliedFor(stream_.issued(), kBriefNs);
 }
 
 }  // namespace salius

@@ -1,19 +1,15 @@
-// The stream's sink: applies durable records to the backing files, and syncs for checkpoints.
-// Records come in seq order, a few at a time.
-//
-// A failed write or truncation means that acknowledged data cannot reach the disk. Its error is
-// returned: the volume turns read-only (I8). Every other record that can fail has a caller that
-// waits for its result; that caller gets the error and cancels the record.
+#include "client/volume/backing_applier.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 
 #include <algorithm>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "client/volume/volume_impl.h"
 #include "common/check.h"
 #include "storage/apply.h"
 #include "storage/fs_calls.h"
@@ -36,16 +32,25 @@ size_t Together(absl::Span<const RecordRef> records) {
   return std::max<size_t>(count, 1);
 }
 
+// Gives the whiteout that renameat2(2) left its owner, because it belongs to this process, and its
+// id. Recovery replaces a whiteout without an id.
+absl::Status LabelWhiteout(int dirfd, const RenameBody& rename) {
+  SALIUS_ASSIGN_OR_RETURN(const UniqueFd made,
+                          OpenAt(dirfd, rename.from_name, O_PATH | O_NOFOLLOW));
+  SALIUS_RETURN_IF_ERROR(fs::Chown(made.get(), rename.whiteout_uid, rename.whiteout_gid));
+  return WriteFileId(made.get(), rename.whiteout);
+}
+
 }  // namespace
 
-absl::StatusOr<size_t> Volume::Impl::Apply(absl::Span<const RecordRef> records) {
+absl::StatusOr<size_t> BackingApplier::Apply(absl::Span<const RecordRef> records) {
   const RecordRef& record = records[0];
   const RecordHeader& header = record->header();
   size_t count = 1;
   if (IsNameOp(header.op)) {
     ApplyName(record);
   } else if (header.op != Op::kCancel) {
-    const PinnedNode node = table.Find(header.file_id);
+    const PinnedNode node = table_.Find(header.file_id);
     if (!node) {
       return absl::InternalError(absl::StrCat("record ", header.seq, ": file ", header.file_id,
                                               " is not in use although it has unapplied records"));
@@ -58,19 +63,19 @@ absl::StatusOr<size_t> Volume::Impl::Apply(absl::Span<const RecordRef> records) 
     }
   }
   for (const RecordRef& applied : records.first(count)) {
-    space->Applied(SpaceCharge(applied->header()));
+    space_.Applied(SpaceCharge(applied->header()));
   }
   return count;
 }
 
-absl::Status Volume::Impl::ApplyWrites(Node& node, absl::Span<const RecordRef> records) {
+absl::Status BackingApplier::ApplyWrites(Node& node, absl::Span<const RecordRef> records) {
   std::vector<iovec> parts;
   parts.reserve(records.size());
   for (const RecordRef& record : records) {
     // pwritev only reads, although iovec is not const.
     parts.push_back({const_cast<char*>(record->body().data()), record->body().size()});
   }
-  SALIUS_ASSIGN_OR_RETURN(const SharedFd fd, WriteFd(node));
+  SALIUS_ASSIGN_OR_RETURN(const SharedFd fd, fds_.ForWriting(node));
   absl::MutexLock lock(&node.content);
   NoteApplying(node, records.back()->seq());
   SALIUS_RETURN_IF_ERROR(
@@ -79,14 +84,14 @@ absl::Status Volume::Impl::ApplyWrites(Node& node, absl::Span<const RecordRef> r
   return absl::OkStatus();
 }
 
-absl::Status Volume::Impl::ApplyToFile(Node& node, const RecordRef& record) {
+absl::Status BackingApplier::ApplyToFile(Node& node, const RecordRef& record) {
   const RecordHeader& header = record->header();
   ApplyResult* const result = record->result();
   switch (header.op) {
     case Op::kWrite:
     case Op::kTruncate:
     case Op::kFallocate: {
-      SALIUS_ASSIGN_OR_RETURN(const SharedFd fd, WriteFd(node));
+      SALIUS_ASSIGN_OR_RETURN(const SharedFd fd, fds_.ForWriting(node));
       absl::MutexLock lock(&node.content);
       NoteApplying(node, header.seq);
       const absl::Status applied = ApplyData(fd->get(), header, record->body());
@@ -115,12 +120,12 @@ absl::Status Volume::Impl::ApplyToFile(Node& node, const RecordRef& record) {
   return absl::OkStatus();
 }
 
-void Volume::Impl::NoteApplying(Node& node, Seq last) {
+void BackingApplier::NoteApplying(Node& node, Seq last) {
   absl::MutexLock lock(&node.state);
   node.applying_seq = last;
 }
 
-void Volume::Impl::Finish(Node& node, Seq last, size_t records, size_t data_records) {
+void BackingApplier::Finish(Node& node, Seq last, size_t records, size_t data_records) {
   SharedFd idle;  // closed after the lock
   {
     absl::MutexLock lock(&node.state);
@@ -130,10 +135,10 @@ void Volume::Impl::Finish(Node& node, Seq last, size_t records, size_t data_reco
     node.unapplied -= records;
     if (node.unapplied == 0 && node.handles == 0) idle = std::move(node.rw_fd);
   }
-  table.Unpin(node, records);  // the caller holds a pin of its own
+  table_.Unpin(node, records);  // the caller holds a pin of its own
 }
 
-void Volume::Impl::ApplyName(const RecordRef& record) {
+void BackingApplier::ApplyName(const RecordRef& record) {
   const RecordHeader& header = record->header();
   ApplyResult& result = *record->result();
   if (header.op == Op::kCreate) {
@@ -147,11 +152,11 @@ void Volume::Impl::ApplyName(const RecordRef& record) {
   }
 }
 
-absl::Status Volume::Impl::ApplyLinkOrUnlink(const RecordHeader& header, std::string_view body) {
+absl::Status BackingApplier::ApplyLinkOrUnlink(const RecordHeader& header, std::string_view body) {
   const absl::StatusOr<NameBody> name = NameBody::Decode(body);
   SALIUS_CHECK_OK(name) << "our own record";
-  const PinnedNode parent = table.Find(name->dir);
-  const PinnedNode file = table.Find(header.file_id);
+  const PinnedNode parent = table_.Find(name->dir);
+  const PinnedNode file = table_.Find(header.file_id);
   if (!parent || !file) return absl::InternalError("a name record whose caller has gone");
   if (header.op == Op::kLink) {
     return fs::LinkFd(file->path_fd.get(), parent->path_fd.get(), name->name);
@@ -160,82 +165,56 @@ absl::Status Volume::Impl::ApplyLinkOrUnlink(const RecordHeader& header, std::st
   if (held < 0) return ErrnoStatus(EBADF, "unlink");
   const int flags = header.arg0 != 0 ? AT_REMOVEDIR : 0;
   const absl::Status removed = fs::Unlink(parent->path_fd.get(), name->name, flags);
-  UpdateOrphan(*file, held);
+  links_.UpdateOrphan(*file, held);
   return removed;
 }
 
-absl::StatusOr<UniqueFd> Volume::Impl::ApplyCreate(const RecordHeader& header,
-                                                   std::string_view body) {
+absl::StatusOr<UniqueFd> BackingApplier::ApplyCreate(const RecordHeader& header,
+                                                     std::string_view body) {
   const absl::StatusOr<CreateBody> create = CreateBody::Decode(body);
   SALIUS_CHECK_OK(create) << "our own record";
   const std::string made = IdName(header.file_id);
   const bool nameless = create->dir == kNoFileId;
-  const PinnedNode parent = nameless ? PinnedNode() : table.Find(create->dir);
+  const PinnedNode parent = nameless ? PinnedNode() : table_.Find(create->dir);
   if (!nameless && !parent) return absl::InternalError("a create record whose caller has gone");
-  absl::StatusOr<UniqueFd> fd = MakeObject(tmp_dir.get(), made, header.file_id, *create);
+  absl::StatusOr<UniqueFd> fd = MakeObject(dirs_.tmp_fd(), made, header.file_id, *create);
   absl::Status status = fd.status();
   if (status.ok()) {
-    status = fs::Rename(tmp_dir.get(), made, nameless ? open_dir.get() : parent->path_fd.get(),
+    status = fs::Rename(dirs_.tmp_fd(), made, nameless ? dirs_.open_fd() : parent->path_fd.get(),
                         nameless ? made : create->name, RENAME_NOREPLACE);
   }
   if (status.ok()) return fd;
-  RemoveLeftover(tmp_dir.get(), made);
+  BackingDirs::RemoveLeftover(dirs_.tmp_fd(), made);
   return status;
 }
 
-// Gives the whiteout that renameat2(2) left its owner, because it belongs to this process, and its
-// id. Recovery replaces a whiteout without an id.
-absl::Status Volume::Impl::LabelWhiteout(int dirfd, const RenameBody& rename) {
-  SALIUS_ASSIGN_OR_RETURN(const UniqueFd made,
-                          OpenAt(dirfd, rename.from_name, O_PATH | O_NOFOLLOW));
-  SALIUS_RETURN_IF_ERROR(fs::Chown(made.get(), rename.whiteout_uid, rename.whiteout_gid));
-  return WriteFileId(made.get(), rename.whiteout);
-}
-
-absl::Status Volume::Impl::ApplyRename(std::string_view body) {
+absl::Status BackingApplier::ApplyRename(std::string_view body) {
   const absl::StatusOr<RenameBody> rename = RenameBody::Decode(body);
   SALIUS_CHECK_OK(rename) << "our own record";
-  const PinnedNode from = table.Find(rename->from_dir);
-  const PinnedNode to = table.Find(rename->to_dir);
+  const PinnedNode from = table_.Find(rename->from_dir);
+  const PinnedNode to = table_.Find(rename->to_dir);
   if (!from || !to) return absl::InternalError("a rename record whose caller has gone");
-  const PinnedNode other = table.Find(rename->other);
+  const PinnedNode other = table_.Find(rename->other);
   const PathFd::Use held = other ? other->path_fd.get() : PathFd::Use(nullptr);
   if (other && held < 0) return ErrnoStatus(EBADF, "rename");
   const absl::Status renamed = fs::Rename(from->path_fd.get(), rename->from_name, to->path_fd.get(),
                                           rename->to_name, rename->flags);
-  if (other) UpdateOrphan(*other, held);
+  if (other) links_.UpdateOrphan(*other, held);
   if (renamed.ok() && rename->whiteout != kNoFileId) {
     // The names are what they should be, so the record cannot be cancelled any more.
     const absl::Status labelled = LabelWhiteout(from->path_fd.get(), *rename);
-    if (!labelled.ok()) Fail(labelled);
+    if (!labelled.ok()) health_.Fail(labelled);
   }
   return renamed;
 }
 
-void Volume::Impl::UpdateOrphan(Node& node, const PathFd::Use& held) {
-  const absl::StatusOr<struct stat> st = fs::Stat(held);
-  if (!st.ok()) return Fail(st.status());          // XFS says EIO once it has shut down
-  if (st->st_nlink == 0) node.path_fd.Keep(held);  // nothing else leads to it
-  absl::MutexLock lock(&node.state);
-  node.orphan = st->st_nlink == 0;
-}
-
-absl::Status Volume::Impl::SyncBacking() {
-  SALIUS_RETURN_IF_ERROR(SyncVolume(sync_fd.get(), dir.lock_fd));
-  return dir.CheckSynced();
-}
-
-absl::Status Volume::Impl::SyncApplied() {
-  const auto no_failure = [this] {
-    absl::MutexLock lock(&failure_mu);
-    return failure;
-  };
-  SALIUS_RETURN_IF_ERROR(no_failure());
-  DropCoveredLinks();
-  const std::vector<std::pair<PinnedNode, uint64_t>> bulk = BulkBeforeSync();
-  SALIUS_RETURN_IF_ERROR(SyncBacking());
-  SALIUS_RETURN_IF_ERROR(no_failure());  // an fsync meanwhile may have got an error instead
-  BulkAfterSync(bulk);
+absl::Status BackingApplier::SyncApplied() {
+  SALIUS_RETURN_IF_ERROR(health_.failure());
+  links_.DropCovered();
+  const BulkFiles::Writes bulk = bulk_.BeforeCheckpointSync();
+  SALIUS_RETURN_IF_ERROR(dirs_.Sync());
+  SALIUS_RETURN_IF_ERROR(health_.failure());  // an fsync meanwhile may have got an error instead
+  bulk_.AfterCheckpointSync(bulk);
   return absl::OkStatus();
 }
 

@@ -1,0 +1,84 @@
+// Attributes and extended attributes.
+//
+// Times are exact because nothing is predicted. While a node has unapplied records, its attributes
+// are answered after these were applied (one round trip), so that a time once shown never changes
+// without an operation. When the disk takes longer than the brief wait of Issuer, size and times
+// come from the records, and the answer is provisional. Attribute records are rare and are waited
+// for like names: the caller gets the result of the apply. When the volume has failed, size and
+// content come from the patches, so that reads still work.
+//
+// Errors: absl::Status with the exact errno in its payload. Threads: any.
+#pragma once
+
+#include <sys/stat.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "client/session/record_draft.h"
+#include "client/volume/backing_dirs.h"
+#include "client/volume/file_ops.h"
+#include "client/volume/health.h"
+#include "client/volume/hidden_links.h"
+#include "client/volume/issuer.h"
+#include "client/volume/node.h"
+#include "client/volume/types.h"
+#include "storage/space.h"
+
+namespace salius {
+
+class AttrOps {
+ public:
+  AttrOps(Issuer& issuer, FileOps& files, HiddenLinks& links, SpaceGuard& space,
+          const Health& health, const BackingDirs& dirs)
+      : issuer_(issuer),
+        files_(files),
+        links_(links),
+        space_(space),
+        health_(health),
+        dirs_(dirs) {}
+  AttrOps(const AttrOps&) = delete;
+  AttrOps& operator=(const AttrOps&) = delete;
+
+  // Returns the attributes. Waits a moment until the file's records are applied, so that the times
+  // are the file's own. When the disk is slower it returns size and times as far as known and sets
+  // `*provisional`: they may change when the records are applied.
+  absl::StatusOr<struct stat> GetAttr(Node& node, bool* provisional = nullptr);
+  // Returns when the backing file was made; nothing where its file system does not keep that. (A
+  // file that recovery rebuilt is new.)
+  static absl::StatusOr<std::optional<timespec>> BirthTime(Node& node);
+  // Changes attributes. `mask`: SetAttrMask. A new size is issued like a write, and not waited for;
+  // other changes are waited for until they are applied. Returns GetAttr.
+  absl::StatusOr<struct stat> SetAttr(Node& node, uint32_t mask, const struct stat& want,
+                                      bool* provisional = nullptr);
+  // Returns EDQUOT when the group's quota leaves no room for the file. To be called before an
+  // unprivileged caller gives the file to the group.
+  absl::Status CheckNewGroup(Node& node, gid_t gid);
+
+  static absl::StatusOr<std::string> GetXattr(Node& node, const std::string& name);
+  static absl::StatusOr<std::vector<std::string>> ListXattr(Node& node);  // without salius' own
+  // Sets an extended attribute. `flags`: 0, XATTR_CREATE, XATTR_REPLACE. `kill_sgid`:
+  // FUSE_SETXATTR_ACL_KILL_SGID.
+  absl::Status SetXattr(Node& node, const std::string& name, std::string_view value, int flags,
+                        bool kill_sgid);
+  absl::Status RemoveXattr(Node& node, const std::string& name);
+
+ private:
+  // Issues an attribute record and waits for its result.
+  absl::Status Change(Node& node, RecordDraft draft) ABSL_EXCLUSIVE_LOCKS_REQUIRED(node.stream);
+
+  Issuer& issuer_;
+  FileOps& files_;
+  HiddenLinks& links_;
+  SpaceGuard& space_;
+  const Health& health_;
+  const BackingDirs& dirs_;
+};
+
+}  // namespace salius

@@ -1,0 +1,67 @@
+// The stream's sink: applies durable records to the backing files, and syncs for checkpoints.
+// Records come in seq order, a few at a time.
+//
+// A failed write or truncation means that acknowledged data cannot reach the disk. Its error is
+// returned: the volume turns read-only (I8). Every other record that can fail has a caller that
+// waits for its result; that caller gets the error and cancels the record.
+//
+// Threads: one call at a time (ApplySink).
+#pragma once
+
+#include <cstddef>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "client/session/record_stream.h"
+#include "client/volume/backing_dirs.h"
+#include "client/volume/bulk_files.h"
+#include "client/volume/health.h"
+#include "client/volume/hidden_links.h"
+#include "client/volume/node.h"
+#include "client/volume/node_fds.h"
+#include "common/file.h"
+#include "log/record.h"
+#include "storage/space.h"
+
+namespace salius {
+
+class BackingApplier final : public ApplySink {
+ public:
+  BackingApplier(NodeTable& table, NodeFds& fds, SpaceGuard& space, Health& health,
+          const BackingDirs& dirs, BulkFiles& bulk, HiddenLinks& links)
+      : table_(table),
+        fds_(fds),
+        space_(space),
+        health_(health),
+        dirs_(dirs),
+        bulk_(bulk),
+        links_(links) {}
+
+  absl::StatusOr<size_t> Apply(absl::Span<const RecordRef> records) override;
+  absl::Status SyncApplied() override;
+
+ private:
+  absl::Status ApplyToFile(Node& node, const RecordRef& record);
+  // Applies writes that follow one another in the file, with one call.
+  absl::Status ApplyWrites(Node& node, absl::Span<const RecordRef> records);
+  void ApplyName(const RecordRef& record);
+  absl::Status ApplyLinkOrUnlink(const RecordHeader& header, std::string_view body);
+  absl::StatusOr<UniqueFd> ApplyCreate(const RecordHeader& header, std::string_view body);
+  absl::Status ApplyRename(std::string_view body);
+  // Notes that data records up to `last` are about to change the backing file: for readers.
+  static void NoteApplying(Node& node, Seq last);
+  // Notes that the last `records` records of a node, the last of which is `last`, were applied.
+  void Finish(Node& node, Seq last, size_t records, size_t data_records);
+
+  NodeTable& table_;
+  NodeFds& fds_;
+  SpaceGuard& space_;
+  Health& health_;
+  const BackingDirs& dirs_;
+  BulkFiles& bulk_;
+  HiddenLinks& links_;
+};
+
+}  // namespace salius

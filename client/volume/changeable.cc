@@ -1,0 +1,17 @@
+#include "client/volume/changeable.h"
+
+#include <errno.h>
+
+#include "common/check.h"
+#include "common/file.h"
+#include "storage/fs_calls.h"
+
+namespace salius {
+
+absl::Status CheckChangeable(const Node& node) {
+  SALIUS_ASSIGN_OR_RETURN(const fs::ChangeMarks marks, fs::ChangeMarksOf(node.path_fd.get()));
+  if (!marks.immutable && !marks.append_only) return absl::OkStatus();
+  return ErrnoStatus(EPERM, "immutable or append-only");
+}
+
+}  // namespace salius

@@ -1,0 +1,328 @@
+#include "client/volume/file_ops.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <memory>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/cleanup/cleanup.h"
+#include "common/check.h"
+#include "common/file.h"
+#include "common/limits.h"
+#include "storage/block_calls.h"
+#include "storage/fs_calls.h"
+
+namespace salius {
+namespace {
+
+// One call copies at most this much, so that it answers in reasonable time; callers loop.
+constexpr size_t kMaxCopyBytes = size_t{8} << 20;
+constexpr size_t kCopyPieceBytes = size_t{1} << 20;
+
+// How often a reader tries beside an apply before it takes the lock.
+constexpr int kReadsBeside = 3;
+
+// A body of 128 KiB takes three of the largest datagrams, the third for its last 400 bytes; one of
+// 124 KiB takes two. For a large write that saves more than the additional record costs.
+constexpr size_t kLargeWrite = size_t{512} << 10;
+constexpr size_t kPieceOfLarge = size_t{124} << 10;
+static_assert(kPieceOfLarge <= kMaxRecordBody &&
+              kPieceOfLarge + 1024 <= 2 * kDatagramPayloadLoopback);
+
+// Memory for a thread's next body. The memory into which a body is copied was last used a
+// checkpoint ago and is in no cache; the locks after the copy would wait for it. So it is fetched
+// while the record before is on its way.
+class NextBody {
+ public:
+  std::string Take(std::string_view data) {
+    std::string body = std::exchange(memory_, std::string());
+    // A body lives until a checkpoint, with its whole capacity.
+    if (body.capacity() > 2 * data.size()) body = std::string();
+    body.assign(data);
+    return body;
+  }
+  // Fetches memory for a next body of the same length.
+  void Prepare(size_t bytes) {
+    constexpr size_t kCacheLine = 64;
+    if (bytes > kMost) return;
+    memory_.reserve(bytes);
+    for (size_t at = 0; at < bytes; at += kCacheLine) __builtin_prefetch(memory_.data() + at, 1);
+  }
+
+ private:
+  static constexpr size_t kMost = size_t{16} << 10;  // more would not arrive in time
+  std::string memory_;
+};
+
+}  // namespace
+
+absl::Status FileOps::Read(Handle& handle, uint64_t offset, size_t size, std::string* out) {
+  out->clear();
+  if (offset > static_cast<uint64_t>(INT64_MAX) - size) return ErrnoStatus(EINVAL, "read");
+  absl::Mutex& content = handle.node.content;
+  for (int attempt = 1;; ++attempt) {
+    SALIUS_ASSIGN_OR_RETURN(bool whole, ReadOnce(handle, offset, size, out));
+    if (!whole && attempt > kReadsBeside) {
+      if (!content.ReaderTryLock()) {
+        std::this_thread::yield();
+        continue;
+      }
+      const absl::StatusOr<bool> quiet = ReadOnce(handle, offset, size, out);
+      content.ReaderUnlock();
+      SALIUS_ASSIGN_OR_RETURN(whole, quiet);
+    }
+    if (whole) return absl::OkStatus();
+  }
+}
+
+absl::StatusOr<bool> FileOps::ReadOnce(Handle& handle, uint64_t offset, size_t size,
+                                       std::string* out) {
+  Node& node = handle.node;
+  std::vector<RecordRef> patches;
+  bool patched = false;
+  uint64_t end = 0;
+  Seq known = 0;
+  {
+    absl::MutexLock lock(&node.state);
+    patched = node.unapplied_data > 0;
+    end = node.size;
+    known = std::max(node.last_seq, node.applied_seq);
+    if (patched) patches = node.patches.Touching(offset, size);
+  }
+  if (patched) size = offset >= end ? 0 : std::min<uint64_t>(size, end - offset);
+  out->resize(size);
+  SALIUS_ASSIGN_OR_RETURN(const size_t count, PreadFull(handle.fd->get(), out->data(), size,
+                                                        static_cast<int64_t>(offset)));
+  if (patched) {
+    // It does not matter if some patches were applied meanwhile, or one of them in part.
+    memset(out->data() + count, 0, size - count);
+    Overlay(patches, offset, absl::MakeSpan(out->data(), size));
+  } else {
+    out->resize(count);
+  }
+  absl::MutexLock lock(&node.state);
+  return node.applying_seq <= known;
+}
+
+absl::StatusOr<size_t> FileOps::Write(Handle& handle, uint64_t offset, std::string_view data,
+                                      bool append, Contract contract) {
+  SALIUS_ASSIGN_OR_RETURN(const Ticket ticket, StartWrite(handle, offset, data, append, contract));
+  SALIUS_RETURN_IF_ERROR(Await(ticket));
+  return ticket.bytes;
+}
+
+absl::StatusOr<Ticket> FileOps::StartWrite(Handle& handle, uint64_t offset, std::string_view data,
+                                           bool append, Contract contract) {
+  if (!handle.writable()) return ErrnoStatus(EBADF, "write");
+  SALIUS_RETURN_IF_ERROR(health_.Data());
+  if (data.empty()) return Ticket();
+  const bool durable = contract == Contract::kDurable || handle.contract() == Contract::kDurable;
+  Node& node = handle.node;
+  size_t written = 0;
+  Seq wait_for = 0;
+  {
+    absl::MutexLock lock(&node.stream);
+    SALIUS_ASSIGN_OR_RETURN(const SharedFd fd, fds_.ForWriting(node));
+    if (append) {
+      SALIUS_ASSIGN_OR_RETURN(offset, issuer_.LogicalSize(node));
+    }
+    SALIUS_ASSIGN_OR_RETURN(written, room_.FitLength(node, fd->get(), offset, data.size()));
+    data = data.substr(0, written);
+    SALIUS_ASSIGN_OR_RETURN(SpaceGuard::Hold end,
+                            room_.ReserveEnd(node, fd->get(), offset, WriteRoom::End::kStays));
+    SALIUS_ASSIGN_OR_RETURN(SpaceGuard::Hold room, room_.Reserve(node, fd->get(), offset, written));
+    if (durable) {
+      node.unsynced_bytes = 0;  // this write waits for all before it
+    } else {
+      SALIUS_RETURN_IF_ERROR(bulk_.CountUnsynced(node, written));
+    }
+    SALIUS_ASSIGN_OR_RETURN(const bool direct, bulk_.PrepareDirect(node));
+    if (direct) {
+      SALIUS_RETURN_IF_ERROR(bulk_.DirectWrite(node, fd->get(), offset, data));
+      room.Release();
+      if (durable && node.bulk) {
+        SALIUS_ASSIGN_OR_RETURN(wait_for, bulk_.Sync(node));
+      }
+    } else {
+      // Where every write has its fsync, the next fsync is near: the write is sent at once, to be
+      // acknowledged by then.
+      SendWhen when = SendWhen::kSoon;
+      if (!durable) {
+        const bool alone = ++node.plain_writes == 1 && node.plain_writes_before == 1;
+        when = alone ? SendWhen::kNow : SendWhen::kLater;
+      }
+      SALIUS_ASSIGN_OR_RETURN(wait_for, IssueWrite(node, offset, data, when));
+    }
+  }
+  return Ticket{written, durable ? wait_for : 0};
+}
+
+absl::StatusOr<Seq> FileOps::IssueWrite(Node& node, uint64_t offset, std::string_view data,
+                                        SendWhen when) {
+  SALIUS_RETURN_IF_ERROR(issuer_.EnsureIdLocked(node));
+  const size_t piece = data.size() > kLargeWrite ? kPieceOfLarge : kMaxRecordBody;
+  Seq last = 0;
+  thread_local NextBody next_body;
+  for (size_t at = 0; at < data.size(); at += piece) {
+    RecordDraft draft;
+    draft.op = Op::kWrite;
+    draft.arg0 = offset + at;
+    draft.when = when;
+    draft.body = next_body.Take(data.substr(at, piece));
+    SALIUS_ASSIGN_OR_RETURN(const RecordRef record, issuer_.IssueOn(node, std::move(draft)));
+    last = record->seq();
+  }
+  next_body.Prepare(data.size());
+  return last;
+}
+
+absl::StatusOr<Ticket> FileOps::StartFsync(Handle& handle) {
+  SALIUS_RETURN_IF_ERROR(health_.Data());
+  Node& node = handle.node;
+  Seq wait_for = 0;
+  {
+    absl::MutexLock lock(&node.stream);
+    {
+      absl::MutexLock state(&node.state);
+      // Nothing brings a file without a name back: its data need not outlive a crash.
+      if (node.orphan) return Ticket();
+      wait_for = node.last_seq;
+    }
+    if (node.bulk) {
+      SALIUS_ASSIGN_OR_RETURN(wait_for, bulk_.Sync(node));
+    }
+    node.unsynced_bytes = 0;
+    node.plain_writes_before = std::exchange(node.plain_writes, 0);
+  }
+  return Ticket{0, wait_for};
+}
+
+absl::Status FileOps::Await(const Ticket& ticket) {
+  if (ticket.settled()) return absl::OkStatus();
+  return AsDataError(stream_->WaitDurable(ticket.durable_first));
+}
+
+void FileOps::WhenDurable(const Ticket& ticket, DurableCallback done) {
+  stream_->WhenDurable(ticket.durable_first,
+                       [done = std::move(done)](const absl::Status& status) mutable {
+                         std::move(done)(AsDataError(status));
+                       });
+}
+
+absl::Status FileOps::Truncate(Node& node, uint64_t size) {
+  if (node.is_dir()) return ErrnoStatus(EISDIR, "truncate");
+  if (!node.is_regular() || size > static_cast<uint64_t>(INT64_MAX)) {
+    return ErrnoStatus(EINVAL, "truncate");
+  }
+  SALIUS_RETURN_IF_ERROR(health_.Data());
+  absl::MutexLock lock(&node.stream);
+  SALIUS_ASSIGN_OR_RETURN(const SharedFd fd, fds_.ForWriting(node));
+  const auto close_idle = absl::MakeCleanup([&] { NodeFds::CloseIdle(node); });
+  if (size > node.checked_size && !fs::SizeFits(fd->get(), size)) {
+    return ErrnoStatus(EFBIG, "truncate");
+  }
+  SALIUS_ASSIGN_OR_RETURN(const bool nameless, bulk_.PrepareNameless(node));
+  absl::Status status;
+  if (nameless) {
+    status = fs::Truncate(fd->get(), size);
+    bulk_.NoteDirect(node, 0);
+  } else {
+    SALIUS_ASSIGN_OR_RETURN(const SpaceGuard::Hold end,
+                            room_.ReserveEnd(node, fd->get(), size, WriteRoom::End::kMoves));
+    status = issuer_.EnsureIdLocked(node);
+    if (status.ok()) {
+      RecordDraft draft;
+      draft.op = Op::kTruncate;
+      draft.arg0 = size;
+      status = issuer_.IssueOn(node, std::move(draft)).status();
+    }
+  }
+  return status;
+}
+
+absl::Status FileOps::Fallocate(Handle& handle, int mode, uint64_t offset, uint64_t length) {
+  constexpr int kKnown = FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE | FALLOC_FL_ZERO_RANGE;
+  const bool punch = (mode & FALLOC_FL_PUNCH_HOLE) != 0;
+  if ((mode & ~kKnown) != 0) return ErrnoStatus(EOPNOTSUPP, "fallocate");
+  if (punch && mode != (FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE)) {
+    return ErrnoStatus(EOPNOTSUPP, "fallocate");
+  }
+  if (!handle.writable()) return ErrnoStatus(EBADF, "fallocate");
+  if (length == 0) return ErrnoStatus(EINVAL, "fallocate");
+  SALIUS_RETURN_IF_ERROR(health_.Data());
+  Node& node = handle.node;
+  absl::MutexLock lock(&node.stream);
+  SALIUS_ASSIGN_OR_RETURN(const SharedFd fd, fds_.ForWriting(node));
+  SALIUS_ASSIGN_OR_RETURN(const uint64_t fits, room_.FitLength(node, fd->get(), offset, length));
+  if (fits < length) return ErrnoStatus(EFBIG, "fallocate");
+  // It changes which blocks are allocated, so every record before must be applied.
+  SALIUS_RETURN_IF_ERROR(issuer_.AwaitNode(node));
+  if (!punch) SALIUS_RETURN_IF_ERROR(room_.Allocate(fd->get(), offset, length));
+  SALIUS_ASSIGN_OR_RETURN(const bool nameless, bulk_.PrepareNameless(node));
+  if (nameless) {
+    const absl::Status done = fs::Fallocate(fd->get(), mode, offset, length);
+    bulk_.NoteDirect(node, 0);  // after an error a part may have been allocated
+    return done;
+  }
+  SALIUS_RETURN_IF_ERROR(issuer_.EnsureIdLocked(node));
+  RecordDraft draft;
+  draft.op = Op::kFallocate;
+  draft.arg0 = offset;
+  draft.arg1 = length;
+  draft.arg2 = static_cast<uint64_t>(mode);
+  draft.result = std::make_shared<ApplyResult>();
+  SALIUS_ASSIGN_OR_RETURN(const RecordRef record, issuer_.IssueOn(node, std::move(draft)));
+  // This waits under the lock: no record may build on this one before it has succeeded.
+  return issuer_.AwaitResult(record).status();
+}
+
+absl::StatusOr<uint64_t> FileOps::Lseek(Handle& handle, uint64_t offset, int whence) {
+  if (whence != SEEK_DATA && whence != SEEK_HOLE) return ErrnoStatus(EINVAL, "lseek");
+  const absl::Status current = issuer_.AwaitNodeBriefly(handle.node);
+  if (absl::IsDeadlineExceeded(current)) {
+    // While the disk hangs, holes are not known: everything counts as data.
+    absl::MutexLock lock(&handle.node.state);
+    if (handle.node.unapplied_data > 0) {
+      if (offset >= handle.node.size) return ErrnoStatus(ENXIO, "lseek");
+      return whence == SEEK_DATA ? offset : handle.node.size;
+    }
+  } else {
+    SALIUS_RETURN_IF_ERROR(current);
+  }
+  return fs::Seek(handle.fd->get(), offset, whence);
+}
+
+absl::StatusOr<size_t> FileOps::CopyFileRange(Handle& in, uint64_t in_offset, Handle& out,
+                                              uint64_t out_offset, size_t length) {
+  if (!in.node.is_regular() || !out.node.is_regular()) return ErrnoStatus(EINVAL, "copy");
+  if ((in.flags & O_ACCMODE) == O_WRONLY || !out.writable()) return ErrnoStatus(EBADF, "copy");
+  length = std::min(length, kMaxCopyBytes);
+  if (&in.node == &out.node && in_offset < out_offset + length && out_offset < in_offset + length) {
+    return ErrnoStatus(EINVAL, "copy onto itself");
+  }
+  size_t copied = 0;
+  while (copied < length) {
+    std::string piece;
+    SALIUS_RETURN_IF_ERROR(
+        Read(in, in_offset + copied, std::min(length - copied, kCopyPieceBytes), &piece));
+    if (piece.empty()) break;
+    const size_t wanted = piece.size();
+    const absl::StatusOr<size_t> written =
+        Write(out, out_offset + copied, std::move(piece), /*append=*/false, Contract::kPlain);
+    if (!written.ok()) {
+      if (copied > 0) break;  // the copied bytes count; the caller's next call gets the error
+      return written.status();
+    }
+    copied += *written;
+    if (*written < wanted) break;
+  }
+  return copied;
+}
+
+}  // namespace salius

@@ -1,0 +1,79 @@
+// The data of open files: reads over which patches are laid, writes, fsync, space, copies.
+//
+// A write's way: StartWrite checks that there is room, and issues records under the node's
+// `stream`; or the data of a bulk file goes to the backing file at once (bulk_files.h). The ticket
+// says what must be durable before the caller is answered.
+//
+// Errors: absl::Status with the exact errno in its payload. Threads: any.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "client/session/record_stream.h"
+#include "client/volume/bulk_files.h"
+#include "client/volume/contract.h"
+#include "client/volume/health.h"
+#include "client/volume/issuer.h"
+#include "client/volume/node.h"
+#include "client/volume/node_fds.h"
+#include "client/volume/stream_slot.h"
+#include "client/volume/write_room.h"
+
+namespace salius {
+
+class FileOps {
+ public:
+  FileOps(const StreamSlot& stream, Issuer& issuer, BulkFiles& bulk, WriteRoom& room, NodeFds& fds,
+          const Health& health)
+      : stream_(stream), issuer_(issuer), bulk_(bulk), room_(room), fds_(fds), health_(health) {}
+  FileOps(const FileOps&) = delete;
+  FileOps& operator=(const FileOps&) = delete;
+
+  // Reads up to `size` bytes into `out` (resized to what was read; short only at end of file).
+  absl::Status Read(Handle& handle, uint64_t offset, size_t size, std::string* out);
+  // Writes `data`, which is copied. `append`: at the end of file, whatever `offset` says
+  // (RWF_APPEND or O_APPEND); the offset used is logged. The handle's flags may promise more than
+  // `contract`.
+  absl::StatusOr<Ticket> StartWrite(Handle& handle, uint64_t offset, std::string_view data,
+                                    bool append, Contract contract);
+  // Syncs a file or a directory.
+  absl::StatusOr<Ticket> StartFsync(Handle& handle);
+  // Returns when the caller with `ticket` may be answered; EIO when the volume fails first.
+  absl::Status Await(const Ticket& ticket);
+  // Calls `done` with the outcome of Await, like RecordStream::WhenDurable. The ticket must not be
+  // settled.
+  void WhenDurable(const Ticket& ticket, DurableCallback done);
+  // Writes like StartWrite, and waits. Returns the number of bytes.
+  absl::StatusOr<size_t> Write(Handle& handle, uint64_t offset, std::string_view data, bool append,
+                               Contract contract);
+
+  // Sets the size of a regular file. It is issued like a write, and not waited for.
+  absl::Status Truncate(Node& node, uint64_t size);
+  absl::Status Fallocate(Handle& handle, int mode, uint64_t offset, uint64_t length);
+  // Returns the next place of data or a hole from `offset` on. `whence`: SEEK_DATA, SEEK_HOLE.
+  absl::StatusOr<uint64_t> Lseek(Handle& handle, uint64_t offset, int whence);
+  absl::StatusOr<size_t> CopyFileRange(Handle& in, uint64_t in_offset, Handle& out,
+                                       uint64_t out_offset, size_t length);
+
+ private:
+  // Reads once. Returns false when a record that it did not know began to be applied meanwhile.
+  absl::StatusOr<bool> ReadOnce(Handle& handle, uint64_t offset, size_t size, std::string* out);
+  // Issues the records of one write. Returns the last record's seq.
+  absl::StatusOr<Seq> IssueWrite(Node& node, uint64_t offset, std::string_view data, SendWhen when)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(node.stream);
+
+  const StreamSlot& stream_;
+  Issuer& issuer_;
+  BulkFiles& bulk_;
+  WriteRoom& room_;
+  NodeFds& fds_;
+  const Health& health_;
+};
+
+}  // namespace salius

@@ -1,0 +1,131 @@
+#include "client/volume/hidden_links.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "common/check.h"
+#include "common/log.h"
+#include "storage/apply.h"
+#include "storage/fs_calls.h"
+
+namespace salius {
+
+// Has the link removed when a checkpoint covers all records issued by the last close: the link must
+// outlive every record of the file that recovery may still replay.
+void HiddenLinks::DropOf(Node& node) {
+  {
+    absl::MutexLock lock(&node.state);
+    if (!node.hidden_link) return;
+  }
+  Note(node, stream_.issued());
+  chores_->Do([this] { DropCovered(); });
+}
+
+std::vector<PinnedNode> HiddenLinks::ClosedFiles() {
+  constexpr size_t kMost = 1000;
+  std::vector<PinnedNode> files;
+  absl::MutexLock lock(&mu_);
+  for (auto& [node, link] : links_) {
+    if (files.size() == kMost) break;
+    absl::MutexLock state(&node->state);
+    if (node->handles > 0 || !node->hidden_link) continue;
+    table_.Pin(*node);
+    files.emplace_back(table_, node);
+  }
+  return files;
+}
+
+void HiddenLinks::Note(Node& node, Seq after) {
+  absl::MutexLock lock(&mu_);
+  const auto [place, fresh] = links_.try_emplace(&node);
+  if (fresh) {
+    table_.Pin(node);
+    place->second.node = PinnedNode(table_, &node);
+  }
+  place->second.after = std::max(place->second.after, after);
+  next_ = std::min(next_, after);
+}
+
+void HiddenLinks::DropCovered() {
+  RecordStream* const stream = stream_.get();
+  if (stream == nullptr) return;
+  const Seq checkpoint = stream->watermarks().checkpoint;
+  std::vector<Link> covered;  // their pins are released after the lock
+  {
+    absl::MutexLock lock(&mu_);
+    if (next_ > checkpoint) return;  // cheap: files may be many, and each close calls it
+    next_ = UINT64_MAX;
+    absl::erase_if(links_, [&](auto& entry) {
+      mu_.AssertHeld();
+      Link& link = entry.second;
+      if (link.after <= checkpoint) {
+        covered.push_back(std::move(link));
+        return true;
+      }
+      next_ = std::min(next_, link.after);
+      return false;
+    });
+  }
+  for (Link& link : covered) {
+    // While `stream` is held, `last_seq` covers every record of the file. It is only tried: its
+    // holder may itself be waiting for a checkpoint.
+    if (!link.node->stream.TryLock()) {
+      Note(*link.node, link.after);
+      continue;
+    }
+    Drop(*link.node, checkpoint);
+    link.node->stream.Unlock();
+  }
+}
+
+void HiddenLinks::Drop(Node& node, Seq checkpoint) {
+  Seq last = 0;
+  {
+    absl::MutexLock state(&node.state);
+    // An open file comes back here at its next last close.
+    if (node.handles > 0 || !node.hidden_link) return;
+    last = std::max(node.last_seq, node.born_seq);
+  }
+  if (last > checkpoint) return Note(node, last);  // changed while it was closed
+  const PathFd::Use held = node.path_fd.get();
+  if (held < 0) return;
+  const absl::Status removed = fs::Unlink(dirs_.open_fd(), IdName(node.id.load()), 0);
+  if (!removed.ok()) {
+    SLOG_WARN("a nameless file stays in .salius/open: {}", removed.ToString());
+    return;
+  }
+  {
+    absl::MutexLock state(&node.state);
+    node.hidden_link = false;
+  }
+  UpdateOrphan(node, held);
+  bulk_.EndOfNameless(node);
+}
+
+absl::StatusOr<struct stat> HiddenLinks::StatOf(Node& node) {
+  while (true) {
+    {
+      absl::MutexLock lock(&node.state);
+      if (!node.hidden_link) break;
+    }
+    // The link may just be being removed, by a thread that waits for the disk.
+    const std::string link = IdName(node.id.load());
+    const bool before = fs::StatAt(dirs_.open_fd(), link).ok();
+    SALIUS_ASSIGN_OR_RETURN(struct stat st, fs::Stat(node.path_fd.get()));
+    if (before != fs::StatAt(dirs_.open_fd(), link).ok()) continue;
+    if (before && st.st_nlink > 0) --st.st_nlink;
+    return st;
+  }
+  return fs::Stat(node.path_fd.get());
+}
+
+void HiddenLinks::UpdateOrphan(Node& node, const PathFd::Use& held) {
+  const absl::StatusOr<struct stat> st = fs::Stat(held);
+  if (!st.ok()) return health_.Fail(st.status());  // XFS says EIO once it has shut down
+  if (st->st_nlink == 0) node.path_fd.Keep(held);  // nothing else leads to it
+  absl::MutexLock lock(&node.state);
+  node.orphan = st->st_nlink == 0;
+}
+
+}  // namespace salius

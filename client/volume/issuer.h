@@ -1,0 +1,76 @@
+// Stamping: how a change becomes a record, and how its caller learns what became of it.
+//
+// Threads: any. No lock of its own; the callers hold the node's `stream`.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "client/session/record_draft.h"
+#include "client/volume/node.h"
+#include "client/volume/stream_slot.h"
+#include "common/file.h"
+#include "common/ids.h"
+#include "common/metrics.h"
+#include "storage/space.h"
+
+namespace salius {
+
+class Issuer {
+ public:
+  // Makes an issuer for the records of `stream`. Ids at or above `id_ceiling` that this session did
+  // not hand out come from another volume (copied xattrs).
+  Issuer(NodeTable& table, const StreamSlot& stream, SpaceGuard& space, FileId id_ceiling);
+  Issuer(const Issuer&) = delete;
+  Issuer& operator=(const Issuer&) = delete;
+
+  // ---- ids
+  // Gives the node an id when it has none (adopting it) and enters it in the table.
+  absl::Status EnsureId(Node& node) ABSL_LOCKS_EXCLUDED(node.stream);
+  absl::Status EnsureIdLocked(Node& node) ABSL_EXCLUSIVE_LOCKS_REQUIRED(node.stream);
+  absl::StatusOr<FileId> NewId();
+
+  // ---- records. They may wait for room in the window.
+  // Stamps a record of the node's own stream (data, attributes), with the file's id. Pins the node
+  // until the record is applied, and adds a data record to its patches.
+  absl::StatusOr<RecordRef> IssueOn(Node& node, RecordDraft draft)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(node.stream);
+  // Stamps a name record, with a result.
+  absl::StatusOr<RecordRef> IssueName(RecordDraft draft);
+  // Returns the size with patches.
+  absl::StatusOr<uint64_t> LogicalSize(Node& node) ABSL_EXCLUSIVE_LOCKS_REQUIRED(node.stream);
+
+  // ---- waits. EIO when the volume fails meanwhile.
+  // Waits until a record with a result is durable and applied, and returns the result. When that is
+  // an error a cancel record is made durable first. After EIO a recovery may find the change made
+  // or not.
+  absl::StatusOr<UniqueFd> AwaitResult(const RecordRef& record);
+  // Waits until no record of the node is unapplied.
+  absl::Status AwaitNode(Node& node);
+  // Waits likewise for at most kBriefNs, without applying anything: DEADLINE_EXCEEDED after that. A
+  // call that can answer from memory must not wait for a disk that hangs.
+  absl::Status AwaitNodeBriefly(Node& node);
+  // Wait until every record that was issued so far is applied.
+  absl::Status AwaitIssued();
+  absl::Status AwaitIssuedBriefly();
+
+ private:
+  static constexpr int64_t kBriefNs = 40'000'000;
+
+  // Stamps any record, and counts the space that it may need. Waits for room in the window.
+  absl::StatusOr<RecordRef> Issue(RecordDraft draft);
+  // Waits until `seq` is durable and applied; the waiting thread helps.
+  absl::Status AwaitApplied(Seq seq);
+
+  NodeTable& table_;
+  const StreamSlot& stream_;
+  SpaceGuard& space_;
+  std::atomic<FileId> id_ceiling_;
+  Counter& adopted_;
+  Counter& cancelled_;
+};
+
+}  // namespace salius

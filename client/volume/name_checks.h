@@ -1,0 +1,39 @@
+// The checks that a name operation makes before it is stamped: what the kernel would refuse must
+// fail before there is a record.
+//
+// Threads: any; the callers hold the `names` of the directories, except for the syntax.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "client/volume/health.h"
+#include "client/volume/node.h"
+
+namespace salius {
+
+class NameChecks {
+ public:
+  NameChecks(const NodeTable& table, const Health& health) : table_(table), health_(health) {}
+
+  // Returns whether the name is `.salius` in the root, which does not exist for callers.
+  bool IsHidden(const Node& dir, std::string_view name) const;
+  // Make the checks that need no look at the disk; `dots` is the errno for "." and "..".
+  absl::Status NewNameSyntax(const Node& dir, std::string_view name) const;
+  absl::Status OldNameSyntax(const Node& dir, std::string_view name, int dots) const;
+  // Refuses a name that exists, and a directory that takes no new name.
+  static absl::Status NewName(const Node& dir, const std::string& name);
+  // Refuses to remove `victim` from `dir` if applying would refuse it.
+  static absl::Status Removable(const Node& dir, const Node& victim);
+  // Refuses a rename of `moved` to a name of `to_dir` that is `other`'s (null: nothing has it).
+  // `how`: 0, RENAME_NOREPLACE or RENAME_EXCHANGE.
+  absl::Status Rename(Node& from_dir, Node& to_dir, Node& moved, Node* other, uint32_t how) const;
+
+ private:
+  const NodeTable& table_;
+  const Health& health_;
+};
+
+}  // namespace salius

@@ -1,0 +1,296 @@
+#include "client/volume/name_ops.h"
+
+#include <errno.h>
+#include <fcntl.h>
+
+#include <algorithm>
+#include <functional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "client/volume/changeable.h"
+#include "common/check.h"
+#include "common/file.h"
+#include "common/limits.h"
+#include "storage/fs_calls.h"
+#include "storage/names_acl.h"
+#include "storage/posix_acl.h"
+
+namespace salius {
+
+NameLocks::NameLocks(std::vector<Node*> dirs) : dirs_(std::move(dirs)) {
+  std::sort(dirs_.begin(), dirs_.end(), std::less<>());
+  dirs_.erase(std::unique(dirs_.begin(), dirs_.end()), dirs_.end());
+  for (Node* const dir : dirs_) dir->names.Lock();
+}
+
+NameLocks::~NameLocks() {
+  for (auto dir = dirs_.rbegin(); dir != dirs_.rend(); ++dir) (*dir)->names.Unlock();
+}
+
+absl::StatusOr<PinnedNode> NameOps::ChildOf(Node& node, const std::string& name) {
+  if (check_.IsHidden(node, name)) return ErrnoStatus(ENOENT, name);
+  SALIUS_ASSIGN_OR_RETURN(UniqueFd fd, fs::OpenChild(node.path_fd.get(), name));
+  return table_.Intern(std::move(fd));
+}
+
+absl::StatusOr<Entry> NameOps::Lookup(Node& node, std::string_view name) {
+  if (!node.is_dir()) return ErrnoStatus(ENOTDIR, "lookup");
+  if (name.size() > kMaxNameBytes) return ErrnoStatus(ENAMETOOLONG, "lookup");
+  if (name.empty() || name == "." || name == ".." || check_.IsHidden(node, name)) {
+    return ErrnoStatus(ENOENT, "lookup");
+  }
+  SALIUS_ASSIGN_OR_RETURN(UniqueFd fd, fs::OpenChild(node.path_fd.get(), std::string(name)));
+  SALIUS_ASSIGN_OR_RETURN(PinnedNode child, table_.Intern(std::move(fd)));
+  Entry entry;
+  SALIUS_ASSIGN_OR_RETURN(entry.attr, attrs_.GetAttr(*child, &entry.provisional));
+  entry.node = child.Release();
+  return entry;
+}
+
+void NameOps::Forget(Node& node, uint64_t lookups) {
+  // The root stays: it was never looked up.
+  if (&node != &table_.root() && lookups > 0) table_.Unpin(node, lookups);
+}
+
+absl::Status NameOps::FillInherited(Node& parent, const Caller& caller, CreateBody& body) {
+  ParentFacts facts;
+  SALIUS_ASSIGN_OR_RETURN(const struct stat st, fs::Stat(parent.path_fd.get()));
+  facts.mode = st.st_mode;
+  facts.gid = st.st_gid;
+  absl::StatusOr<std::string> acl = fs::XattrValue(parent.path_fd.get(), kDefaultAclXattr);
+  if (acl.ok()) {
+    facts.default_acl = *std::move(acl);
+  } else if (const int why = StatusErrno(acl.status()); why != ENODATA && why != EOPNOTSUPP) {
+    return acl.status();  // without the inherited ACL more users might open the new object
+  }
+  CallerFacts who;
+  who.gid = caller.gid;
+  who.umask = caller.umask;
+  who.privileged = caller.uid == 0 || caller.sgid_checked;
+  who.groups = caller.groups;
+  SALIUS_ASSIGN_OR_RETURN(Inherited inherited, Inherit(facts, body.mode, who));
+  body.mode = inherited.mode;
+  body.uid = caller.uid;
+  body.gid = inherited.gid;
+  body.xattrs = std::move(inherited.xattrs);
+  return space_.CheckInode(body.uid, body.gid);
+}
+
+absl::StatusOr<PinnedNode> NameOps::MakeNew(CreateBody body) {
+  SALIUS_ASSIGN_OR_RETURN(const FileId id, issuer_.NewId());
+  const bool nameless = body.dir == kNoFileId;
+  RecordDraft draft;
+  draft.op = Op::kCreate;
+  draft.file_id = id;
+  draft.body = body.Encode();
+  if (draft.body.size() > kMaxRecordBody) return ErrnoStatus(ENOSPC, "ACLs of a new object");
+  SALIUS_ASSIGN_OR_RETURN(const RecordRef record, issuer_.IssueName(std::move(draft)));
+  absl::StatusOr<UniqueFd> fd = issuer_.AwaitResult(record);
+  if (!fd.ok()) return fd.status();
+  bulk_.NoteCreated(id, record->seq());
+  SALIUS_ASSIGN_OR_RETURN(PinnedNode node, table_.Intern(*std::move(fd)));
+  // A copy of another volume's file may have this very id, and be in use just now.
+  if (!table_.SetId(*node, id)) {
+    return absl::InternalError(absl::StrCat("file id ", id, " is another file's already"));
+  }
+  node->identified.store(true);
+  if (nameless) {
+    absl::MutexLock lock(&node->state);
+    node->hidden_link = true;
+  }
+  return node;
+}
+
+absl::StatusOr<Entry> NameOps::Create(Node& parent, std::string_view name, CreateBody body,
+                                      const Caller& caller) {
+  SALIUS_RETURN_IF_ERROR(check_.NewNameSyntax(parent, name));
+  body.name = std::string(name);
+  PinnedNode node;
+  {
+    const NameLocks locks({&parent});
+    SALIUS_RETURN_IF_ERROR(check_.NewName(parent, body.name));
+    SALIUS_RETURN_IF_ERROR(FillInherited(parent, caller, body));
+    SALIUS_RETURN_IF_ERROR(issuer_.EnsureId(parent));
+    body.dir = parent.id.load();
+    SALIUS_ASSIGN_OR_RETURN(node, MakeNew(std::move(body)));
+  }
+  Entry entry;
+  SALIUS_ASSIGN_OR_RETURN(entry.attr, attrs_.GetAttr(*node, &entry.provisional));
+  entry.node = node.Release();
+  return entry;
+}
+
+absl::StatusOr<Entry> NameOps::MakeNode(Node& dir, std::string_view name, mode_t mode, dev_t rdev,
+                                        const Caller& caller) {
+  if ((mode & S_IFMT) == 0) mode |= S_IFREG;
+  if (S_ISDIR(mode) || S_ISLNK(mode)) return ErrnoStatus(EINVAL, "mknod");
+  CreateBody body;
+  body.mode = mode;
+  body.rdev = rdev;
+  return Create(dir, name, std::move(body), caller);
+}
+
+absl::StatusOr<Entry> NameOps::MakeDir(Node& dir, std::string_view name, mode_t mode,
+                                       const Caller& caller) {
+  CreateBody body;
+  body.mode = (mode & 07777) | S_IFDIR;
+  return Create(dir, name, std::move(body), caller);
+}
+
+absl::StatusOr<Entry> NameOps::Symlink(Node& dir, std::string_view name, std::string_view target,
+                                       const Caller& caller) {
+  if (target.empty()) return ErrnoStatus(ENOENT, "symlink");
+  if (target.size() > kMaxSymlinkBytes) return ErrnoStatus(ENAMETOOLONG, "symlink");
+  CreateBody body;
+  body.mode = S_IFLNK | 0777;
+  body.symlink_target = std::string(target);
+  return Create(dir, name, std::move(body), caller);
+}
+
+absl::StatusOr<std::string> NameOps::ReadLink(Node& node) {
+  if (!S_ISLNK(node.type)) return ErrnoStatus(EINVAL, "readlink");
+  return fs::ReadLinkOf(node.path_fd.get());
+}
+
+absl::StatusOr<Created> NameOps::OpenMade(PinnedNode node, int flags, uid_t opener) {
+  Created created;
+  SALIUS_ASSIGN_OR_RETURN(created.handle, open_files_.OpenChecked(*node, flags, opener));
+  const absl::StatusOr<struct stat> attr = attrs_.GetAttr(*node, &created.entry.provisional);
+  if (!attr.ok()) {
+    open_files_.Release(created.handle);
+    return attr.status();
+  }
+  created.entry.attr = *attr;
+  created.entry.node = node.Release();
+  return created;
+}
+
+absl::StatusOr<Created> NameOps::CreateFile(Node& parent, std::string_view name, int flags,
+                                            mode_t mode, const Caller& caller) {
+  SALIUS_RETURN_IF_ERROR(open_files_.CheckRoom(caller.uid));
+  // The file may be removed between EEXIST and the look-up; then it is made after all.
+  for (int attempt = 0; attempt < 100; ++attempt) {
+    bool made = true;
+    CreateBody body;
+    body.mode = (mode & 07777) | S_IFREG;
+    absl::StatusOr<Entry> entry = Create(parent, name, std::move(body), caller);
+    if (StatusErrno(entry.status()) == EEXIST && (flags & O_EXCL) == 0) {
+      made = false;
+      entry = Lookup(parent, name);
+      if (StatusErrno(entry.status()) == ENOENT) continue;
+    }
+    if (!entry.ok()) return entry.status();
+    return OpenMade(PinnedNode(table_, entry->node), made ? flags & ~O_TRUNC : flags, caller.uid);
+  }
+  return ErrnoStatus(EBUSY, "create");
+}
+
+absl::StatusOr<Created> NameOps::CreateTmpFile(Node& parent, int flags, mode_t mode,
+                                               const Caller& caller) {
+  if (!parent.is_dir()) return ErrnoStatus(ENOTDIR, "O_TMPFILE");
+  SALIUS_RETURN_IF_ERROR(health_.Names());
+  SALIUS_RETURN_IF_ERROR(open_files_.CheckRoom(caller.uid));
+  CreateBody body;
+  body.mode = (mode & 07777) | S_IFREG;
+  SALIUS_RETURN_IF_ERROR(FillInherited(parent, caller, body));
+  SALIUS_ASSIGN_OR_RETURN(PinnedNode node, MakeNew(std::move(body)));
+  return OpenMade(std::move(node), flags & ~(O_TRUNC | O_CREAT), caller.uid);
+}
+
+absl::StatusOr<Entry> NameOps::Link(Node& node, Node& parent, std::string_view name) {
+  SALIUS_RETURN_IF_ERROR(check_.NewNameSyntax(parent, name));
+  if (node.is_dir()) return ErrnoStatus(EPERM, "link of a directory");
+  NameBody body;
+  body.name = std::string(name);
+  {
+    const NameLocks locks({&parent});
+    SALIUS_RETURN_IF_ERROR(check_.NewName(parent, body.name));
+    SALIUS_RETURN_IF_ERROR(CheckChangeable(node));
+    SALIUS_RETURN_IF_ERROR(issuer_.EnsureId(parent));
+    // Held over the wait: until the name exists, no other name may be removed as the last one.
+    absl::MutexLock stream(&node.stream);
+    SALIUS_RETURN_IF_ERROR(issuer_.EnsureIdLocked(node));
+    {
+      absl::MutexLock lock(&node.state);
+      if (node.orphan) return ErrnoStatus(ENOENT, "link of a file without a name");
+    }
+    body.dir = parent.id.load();
+    RecordDraft draft;
+    draft.op = Op::kLink;
+    draft.file_id = node.id.load();
+    draft.body = body.Encode();
+    SALIUS_ASSIGN_OR_RETURN(const RecordRef record, issuer_.IssueName(std::move(draft)));
+    SALIUS_RETURN_IF_ERROR(issuer_.AwaitResult(record).status());
+  }
+  table_.Pin(node);
+  PinnedNode lookup(table_, &node);
+  Entry entry;
+  SALIUS_ASSIGN_OR_RETURN(entry.attr, attrs_.GetAttr(node, &entry.provisional));
+  entry.node = lookup.Release();
+  return entry;
+}
+
+absl::StatusOr<bool> NameOps::HasOneName(const Node& node) {
+  if (node.is_dir()) return false;
+  SALIUS_ASSIGN_OR_RETURN(const struct stat st, fs::Stat(node.path_fd.get()));
+  return st.st_nlink == 1;
+}
+
+absl::Status NameOps::Remove(Node& parent, const std::string& name, Node& victim) {
+  SALIUS_RETURN_IF_ERROR(check_.Removable(parent, victim));
+  SALIUS_RETURN_IF_ERROR(issuer_.EnsureId(parent));
+  SALIUS_RETURN_IF_ERROR(issuer_.EnsureId(victim));
+  NameBody body;
+  body.dir = parent.id.load();
+  body.name = name;
+  RecordDraft draft;
+  draft.op = Op::kUnlink;
+  draft.file_id = victim.id.load();
+  draft.arg0 = victim.is_dir() ? 1 : 0;
+  draft.body = body.Encode();
+  // Held over the wait: no record of the victim may come after the one that removes its last name.
+  // A checkpoint could cover only the removal, and recovery would look for a file that is rightly
+  // gone.
+  absl::MutexLock stream(&victim.stream);
+  SALIUS_ASSIGN_OR_RETURN(const bool only, HasOneName(victim));
+  draft.arg1 = only ? 1 : 0;
+  SALIUS_ASSIGN_OR_RETURN(const RecordRef record, issuer_.IssueName(std::move(draft)));
+  const absl::Status removed = issuer_.AwaitResult(record).status();
+  bulk_.EndOfNameless(victim);
+  return removed;
+}
+
+absl::Status NameOps::Unlink(Node& parent, std::string_view name) {
+  SALIUS_RETURN_IF_ERROR(check_.OldNameSyntax(parent, name, EISDIR));
+  const std::string text(name);
+  const NameLocks locks({&parent});
+  SALIUS_ASSIGN_OR_RETURN(const PinnedNode victim, ChildOf(parent, text));
+  if (victim->is_dir()) return ErrnoStatus(EISDIR, text);
+  return Remove(parent, text, *victim);
+}
+
+absl::Status NameOps::RemoveDir(Node& parent, std::string_view name) {
+  SALIUS_RETURN_IF_ERROR(check_.OldNameSyntax(parent, name, name == "." ? EINVAL : ENOTEMPTY));
+  const std::string text(name);
+  // The victim must stay empty, so it is locked too: find it, lock both in order, find it again.
+  PinnedNode expected;
+  PinnedNode previous;  // outlives its lock
+  while (true) {
+    std::vector<Node*> dirs = {&parent};
+    if (expected) dirs.push_back(expected.get());
+    const NameLocks locks(std::move(dirs));
+    SALIUS_ASSIGN_OR_RETURN(PinnedNode victim, ChildOf(parent, text));
+    if (!victim->is_dir()) return ErrnoStatus(ENOTDIR, text);
+    if (victim.get() != expected.get()) {
+      previous = std::move(expected);
+      expected = std::move(victim);
+      continue;
+    }
+    SALIUS_ASSIGN_OR_RETURN(const bool empty, fs::IsEmptyDir(victim->path_fd.get()));
+    if (!empty) return ErrnoStatus(ENOTEMPTY, text);
+    return Remove(parent, text, *victim);
+  }
+}
+
+}  // namespace salius

@@ -1,0 +1,114 @@
+// Names: under the locks of its directories an operation checks that it can succeed, stamps its
+// record, waits until that is durable and applied, and returns the result. An operation that passes
+// the checks and fails when it is applied is cancelled.
+//
+// `.salius` in the root does not exist for callers: ENOENT, and EPERM to make it.
+//
+// Errors: absl::Status with the exact errno in its payload. Threads: any.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "client/volume/attr_ops.h"
+#include "client/volume/bulk_files.h"
+#include "client/volume/health.h"
+#include "client/volume/issuer.h"
+#include "client/volume/name_checks.h"
+#include "client/volume/node.h"
+#include "client/volume/open_files.h"
+#include "client/volume/types.h"
+#include "log/record.h"
+#include "storage/space.h"
+
+namespace salius {
+
+class NameOps {
+ public:
+  NameOps(NodeTable& table, Issuer& issuer, BulkFiles& bulk, SpaceGuard& space,
+          const Health& health, const NameChecks& checks, OpenFiles& open_files, AttrOps& attrs)
+      : table_(table),
+        issuer_(issuer),
+        bulk_(bulk),
+        space_(space),
+        health_(health),
+        check_(checks),
+        open_files_(open_files),
+        attrs_(attrs) {}
+  NameOps(const NameOps&) = delete;
+  NameOps& operator=(const NameOps&) = delete;
+
+  absl::StatusOr<Entry> Lookup(Node& dir, std::string_view name);
+  // Takes `lookups` off the node's count.
+  void Forget(Node& node, uint64_t lookups);
+  absl::StatusOr<Entry> MakeNode(Node& dir, std::string_view name, mode_t mode, dev_t rdev,
+                                 const Caller& caller);
+  absl::StatusOr<Entry> MakeDir(Node& dir, std::string_view name, mode_t mode,
+                                const Caller& caller);
+  absl::StatusOr<Entry> Symlink(Node& dir, std::string_view name, std::string_view target,
+                                const Caller& caller);
+  // Makes a file, or without O_EXCL opens one that is there.
+  absl::StatusOr<Created> CreateFile(Node& dir, std::string_view name, int flags, mode_t mode,
+                                     const Caller& caller);
+  // Makes a file without a name (O_TMPFILE).
+  absl::StatusOr<Created> CreateTmpFile(Node& dir, int flags, mode_t mode, const Caller& caller);
+  absl::StatusOr<Entry> Link(Node& node, Node& dir, std::string_view name);
+  absl::Status Unlink(Node& dir, std::string_view name);
+  absl::Status RemoveDir(Node& dir, std::string_view name);
+  // Renames. `flags`: those of renameat2(2). With RENAME_WHITEOUT the caller owns the whiteout at
+  // `from`.
+  absl::Status Rename(Node& from_dir, std::string_view from, Node& to_dir, std::string_view to,
+                      uint32_t flags, const Caller& caller = Caller());
+  static absl::StatusOr<std::string> ReadLink(Node& node);
+  // Appends entries of an open directory from `offset` on until `emit` returns false. `.salius` is
+  // left out of the root.
+  absl::Status ReadDir(Handle& handle, uint64_t offset,
+                       const std::function<bool(const DirEntry&)>& emit) const;
+
+ private:
+  // Returns the object under a name, while its directory's `names` is held.
+  absl::StatusOr<PinnedNode> ChildOf(Node& dir, const std::string& name);
+  // Fills in mode, owner and ACLs of a new object.
+  absl::Status FillInherited(Node& dir, const Caller& caller, CreateBody& body);
+  absl::StatusOr<Entry> Create(Node& dir, std::string_view name, CreateBody body,
+                               const Caller& caller);
+  // Issues a complete body, waits, and returns the new node.
+  absl::StatusOr<PinnedNode> MakeNew(CreateBody body);
+  // Opens a file that was made or found; the node's pin becomes the caller's lookup.
+  absl::StatusOr<Created> OpenMade(PinnedNode node, int flags, uid_t opener);
+  absl::Status FillWhiteout(Node& from_dir, const Caller& caller, RenameBody& body);
+  absl::Status DoRename(Node& from_dir, Node& to_dir, RenameBody body, Node& moved, Node* other);
+  absl::Status Remove(Node& dir, const std::string& name, Node& victim);
+  // Returns whether the file has exactly one name. While its `stream` is held it gets no other.
+  static absl::StatusOr<bool> HasOneName(const Node& node);
+
+  NodeTable& table_;
+  Issuer& issuer_;
+  BulkFiles& bulk_;
+  SpaceGuard& space_;
+  const Health& health_;
+  const NameChecks& check_;
+  OpenFiles& open_files_;
+  AttrOps& attrs_;
+};
+
+// The locks of the directories of one name operation, taken in ascending order of address.
+class NameLocks {
+ public:
+  explicit NameLocks(std::vector<Node*> dirs);
+  ~NameLocks();
+  NameLocks(const NameLocks&) = delete;
+  NameLocks& operator=(const NameLocks&) = delete;
+
+ private:
+  std::vector<Node*> dirs_;
+};
+
+}  // namespace salius

@@ -1,0 +1,165 @@
+// Hidden links of files without a name: how long they stay.
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <string>
+#include <thread>
+
+#include "log/record.h"
+#include "storage/apply.h"
+#include "tests/unit/volume/fake_stream.h"
+#include "tests/unit/volume/volume_fixture.h"
+
+namespace salius {
+namespace {
+
+// Returns whether the file is removed within 10 s: a thread of the volume removes hidden links.
+bool GoesSoon(const std::string& path) {
+  const auto bound = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  while (access(path.c_str(), F_OK) == 0) {
+    if (std::chrono::steady_clock::now() > bound) return false;
+    std::this_thread::yield();
+  }
+  return true;
+}
+
+class HiddenLinksTest : public VolumeFixture {
+ protected:
+  FakeStream& fake() { return FakeOf(volume->stream()); }
+  // Makes an O_TMPFILE; sets `hidden` to the path of its hidden link.
+  Created NamelessFile(std::string* hidden) {
+    auto created = volume->names().CreateTmpFile(root(), O_RDWR, 0600, caller);
+    SALIUS_CHECK_OK(created);
+    *hidden =
+        Backing(".salius/open/" + IdName(fake().Issued(Op::kCreate).back()->header().file_id));
+    return *created;
+  }
+  // Makes one that is closed and that a checkpoint covers: its link may be removed from now on. The
+  // next issue looks through all hidden links.
+  Created ClosedNamelessFile(std::string* hidden) {
+    const Created created = NamelessFile(hidden);
+    std::string other_hidden;
+    Handle* const other = NamelessFile(&other_hidden).handle;
+    volume->open_files().Release(created.handle);
+    SALIUS_CHECK_OK(volume->stream().Checkpoint());
+    fake().before_issue = [this, other](Op) {
+      fake().before_issue = nullptr;
+      volume->open_files().Release(other);
+    };
+    return created;
+  }
+};
+
+TEST_F(HiddenLinksTest, NamelessFileIsLoggedAndKeepsAHiddenLink) {
+  Make();
+  std::string hidden;
+  const Created created = NamelessFile(&hidden);
+  EXPECT_EQ(CreateBody::Decode(fake().Issued(Op::kCreate).at(0)->body())->dir, kNoFileId);
+  EXPECT_EQ(access(hidden.c_str(), F_OK), 0);
+  Write(created.handle, 0, "x", Contract::kDurable);
+  EXPECT_EQ(fake().Issued(Op::kWrite).size(), 1u);
+  ASSERT_TRUE(volume->names().Link(*created.entry.node, root(), "named").ok());
+  EXPECT_EQ(access(hidden.c_str(), F_OK), 0);
+  volume->open_files().Release(created.handle);
+  EXPECT_EQ(access(hidden.c_str(), F_OK), 0) << "no checkpoint covers the link's record yet";
+  ASSERT_TRUE(volume->stream().Checkpoint().ok());
+  ASSERT_TRUE(volume->stream().SyncNow().ok());
+  EXPECT_NE(access(hidden.c_str(), F_OK), 0);
+}
+
+// The change is made through an O_PATH descriptor. Recovery could not tell the file from a lost
+// one.
+TEST_F(HiddenLinksTest, HiddenLinkStaysWhileAChangeOfTheClosedFileIsInNoCheckpoint) {
+  Make();
+  std::string hidden;
+  const Created created = NamelessFile(&hidden);
+  Node& node = *created.entry.node;
+  volume->open_files().Release(created.handle);
+  struct stat want {};
+  want.st_mode = 0640;
+  for (const mode_t mode : {0640, 0600}) {
+    want.st_mode = mode;
+    ASSERT_TRUE(volume->stream().Checkpoint().ok());
+    ASSERT_TRUE(volume->attrs().SetAttr(node, kSetMode, want).ok());
+    std::string other_hidden;
+    volume->open_files().Release(
+        NamelessFile(&other_hidden).handle);  // looks through all hidden links
+    EXPECT_EQ(access(hidden.c_str(), F_OK), 0);
+  }
+  ASSERT_TRUE(volume->stream().Checkpoint().ok());
+  ASSERT_TRUE(volume->stream().SyncNow().ok());
+  EXPECT_NE(access(hidden.c_str(), F_OK), 0);
+}
+
+TEST_F(HiddenLinksTest, HiddenLinkGoesAlsoWhenARecordWasOnItsWayAtTheCheckpoint) {
+  Make();
+  std::string hidden;
+  const Created created = NamelessFile(&hidden);
+  Node& node = *created.entry.node;
+  ASSERT_TRUE(volume->names().Link(node, root(), "named").ok());
+  volume->open_files().Release(created.handle);
+  ASSERT_TRUE(volume->stream().Checkpoint().ok());
+  std::string other_hidden;
+  Handle* const other = NamelessFile(&other_hidden).handle;
+  fake().on_wait_durable = [&](Seq) {  // the change of the mode is under way
+    fake().on_wait_durable = nullptr;
+    volume->open_files().Release(other);  // looks through all hidden links
+  };
+  struct stat want {};
+  want.st_mode = 0640;
+  ASSERT_TRUE(volume->attrs().SetAttr(node, kSetMode, want).ok());
+  EXPECT_EQ(access(hidden.c_str(), F_OK), 0) << "it was not looked at while a record was unapplied";
+  ASSERT_TRUE(volume->stream().Checkpoint().ok());
+  ASSERT_TRUE(volume->stream().SyncNow().ok());
+  EXPECT_NE(access(hidden.c_str(), F_OK), 0);
+}
+
+// The link is removed only when no record of the file can be stamped any more: for a later record
+// recovery would look for a file that is rightly gone.
+TEST_F(HiddenLinksTest, HiddenLinkStaysWhileAChangeOfTheClosedFileIsBeingStamped) {
+  Make();
+  std::string hidden;
+  const Created created = ClosedNamelessFile(&hidden);
+  struct stat want {};
+  want.st_mode = 0640;
+  ASSERT_TRUE(volume->attrs().SetAttr(*created.entry.node, kSetMode, want).ok());
+  EXPECT_EQ(access(hidden.c_str(), F_OK), 0);
+  ASSERT_TRUE(volume->stream().Checkpoint().ok());
+  ASSERT_TRUE(volume->stream().SyncNow().ok());
+  EXPECT_NE(access(hidden.c_str(), F_OK), 0);
+}
+
+TEST_F(HiddenLinksTest, HiddenLinkStaysWhileTheFileIsBeingNamed) {
+  Make();
+  std::string hidden;
+  const Created created = ClosedNamelessFile(&hidden);
+  EXPECT_EQ(Errno(volume->names().Link(*created.entry.node, root(), "named")), 0);
+  // Links that were passed over are looked at again, also when no further checkpoint is needed.
+  std::string third_hidden;
+  volume->open_files().Release(NamelessFile(&third_hidden).handle);
+  EXPECT_TRUE(GoesSoon(hidden));
+  EXPECT_EQ(Stat(*created.entry.node).st_nlink, 1u);
+}
+
+TEST_F(HiddenLinksTest, HiddenLinkOfAFileThatIsOpenedAgainGoesAtTheCloseThatACheckpointCovers) {
+  Make();
+  std::string hidden;
+  const Created created = NamelessFile(&hidden);
+  volume->open_files().Release(created.handle);
+  for (int i = 0; i < 3; ++i) {
+    Handle* const again = OpenFile(*created.entry.node);
+    Write(again, 0, "x", Contract::kDurable);
+    volume->open_files().Release(again);
+    EXPECT_EQ(access(hidden.c_str(), F_OK), 0);
+  }
+  Handle* const again = OpenFile(*created.entry.node);
+  ASSERT_TRUE(volume->stream().Checkpoint().ok());
+  ASSERT_TRUE(volume->stream().SyncNow().ok());
+  EXPECT_EQ(access(hidden.c_str(), F_OK), 0);
+  volume->open_files().Release(again);
+  EXPECT_TRUE(GoesSoon(hidden)) << "nothing is left that it could wait for";
+}
+
+}  // namespace
+}  // namespace salius

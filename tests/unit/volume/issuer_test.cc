@@ -1,0 +1,169 @@
+// Stamping: ids and adoption, results and cancelling, and the pins of unapplied records.
+#include <errno.h>
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <string>
+
+#include "log/record.h"
+#include "storage/apply.h"
+#include "tests/unit/volume/fake_stream.h"
+#include "tests/unit/volume/volume_fixture.h"
+
+namespace salius {
+namespace {
+
+class IssuerTest : public VolumeFixture {
+ protected:
+  FakeStream& fake() { return FakeOf(volume->stream()); }
+};
+
+TEST_F(IssuerTest, AdoptComesBeforeTheFirstChangeWithPathAndHandle) {
+  MakeClosed();
+  if (IsSkipped()) return;
+  MustRun("mkdir -p " + Backing("x/y") + " && touch " + Backing("x/y/f"));
+  Open();
+  Handle* const file = OpenFile(Find(Find(Find("x"), "y"), "f"));
+  Write(file, 0, "1");
+  Write(file, 1, "2");
+  const auto records = fake().Issued();
+  ASSERT_EQ(records.size(), 3u);
+  EXPECT_EQ(records[0]->header().op, Op::kAdopt);
+  auto body = AdoptBody::Decode(records[0]->body());
+  ASSERT_TRUE(body.ok());
+  EXPECT_EQ(body->path, "x/y/f");
+  EXPECT_FALSE(body->handle.empty());
+  EXPECT_EQ(records[1]->header().file_id, records[0]->header().file_id);
+  volume->open_files().Release(file);
+  ASSERT_TRUE(volume->names().Unlink(Find(Find("x"), "y"), "f").ok());
+  const auto adopts = fake().Issued(Op::kAdopt);
+  ASSERT_EQ(adopts.size(), 2u);  // the file's directory too, but not the directories above
+  EXPECT_EQ(AdoptBody::Decode(adopts[1]->body())->path, "x/y");
+}
+
+// Names the file that the session means, in case others have its id as copies.
+TEST_F(IssuerTest, AdoptOfAFileWithAnIdHasItsHandle) {
+  MakeClosed();
+  if (IsSkipped()) return;
+  MustRun("touch " + Backing("f"));
+  ASSERT_TRUE(WriteFileId(OpenAt(AT_FDCWD, Backing("f"), O_RDWR)->get(), 5).ok());
+  {  // an earlier session gives the id
+    const auto dir = OpenAt(AT_FDCWD, Backing(".salius"), O_RDONLY | O_DIRECTORY);
+    auto state = StateFile::Open(dir->get(), kStateFileName);
+    ASSERT_TRUE(state.ok());
+    VolumeState next = state->state();
+    next.file_id_limit = 100;
+    ASSERT_TRUE(state->Write(next).ok());
+  }
+  Open();
+  Handle* const file = OpenFile(Find("f"));
+  Write(file, 0, "1");
+  Write(file, 1, "2");
+  volume->open_files().Release(file);
+  const auto records = fake().Issued();
+  ASSERT_EQ(records.size(), 3u);
+  EXPECT_EQ(records[0]->header().op, Op::kAdopt);
+  for (const auto& record : records) EXPECT_EQ(record->header().file_id, 5u);
+  auto body = AdoptBody::Decode(records[0]->body());
+  ASSERT_TRUE(body.ok());
+  EXPECT_EQ(body->handle, HandleOf(AT_FDCWD, Backing("f"), 0)->bytes);
+  EXPECT_EQ(body->path, "");
+}
+
+// Recovery takes a body that it cannot decode for damage.
+TEST_F(IssuerTest, AdoptOfAFileWithTooLongAPathHasItsHandleAlone) {
+  MakeClosed();
+  if (IsSkipped()) return;
+  const std::string name(250, 'd');
+  constexpr int kDepth = 20;
+  UniqueFd at(::open(Backing("").c_str(), O_PATH | O_DIRECTORY));
+  for (int i = 0; i < kDepth; ++i) {
+    ASSERT_EQ(::mkdirat(at.get(), name.c_str(), 0755), 0);
+    at.Reset(::openat(at.get(), name.c_str(), O_PATH | O_DIRECTORY));
+    ASSERT_TRUE(at.valid());
+  }
+  ASSERT_TRUE(UniqueFd(::openat(at.get(), "f", O_CREAT | O_WRONLY, 0644)).valid());
+  Open();
+  Node* dir = &Find(name);
+  for (int i = 1; i < kDepth; ++i) dir = &Find(*dir, name);
+  Handle* const file = OpenFile(Find(*dir, "f"));
+  Write(file, 0, "1");
+  const auto adopts = fake().Issued(Op::kAdopt);
+  ASSERT_EQ(adopts.size(), 1u);
+  const auto body = AdoptBody::Decode(adopts[0]->body());
+  ASSERT_TRUE(body.ok()) << body.status();
+  EXPECT_EQ(body->path, "");
+  EXPECT_FALSE(body->handle.empty());
+  volume->open_files().Release(file);
+}
+
+// The file was copied from another volume, whose ids this one has not handed out yet.
+TEST_F(IssuerTest, IdThatAForeignFileClaimsMeanwhileIsAnErrorOfTheCall) {
+  Make();
+  volume->open_files().Release(Create("a"));
+  MustRun("touch " + Backing("foreign"));
+  const FileId next = *ReadFileIdAt(AT_FDCWD, Backing("a")) + 1;
+  ASSERT_TRUE(WriteFileId(OpenAt(AT_FDCWD, Backing("foreign"), O_RDWR)->get(), next).ok());
+  Handle* const foreign = OpenFile(Find("foreign"));
+  fake().before_apply = [&](const RecordRef& record) {
+    if (record->header().op != Op::kCreate) return;
+    fake().before_apply = nullptr;
+    Write(foreign, 0, "x");
+  };
+  EXPECT_EQ(Errno(volume->names().MakeDir(root(), "b", 0755, caller)), EIO);
+  EXPECT_EQ(Errno(volume->names().MakeDir(root(), "c", 0755, caller)), 0);
+  volume->open_files().Release(foreign);
+}
+
+TEST_F(IssuerTest, FailedApplyIsCancelledBeforeTheCallReturns) {
+  Make();
+  // Another program takes the name between check and apply.
+  fake().before_apply = [&](const RecordRef& record) {
+    if (record->header().op == Op::kCreate) MustRun("touch " + Backing("taken"));
+  };
+  EXPECT_EQ(Errno(volume->names().MakeDir(root(), "taken", 0755, caller)), EEXIST);
+  fake().before_apply = nullptr;
+  const RecordRef create = fake().Issued(Op::kCreate).at(0);
+  const RecordRef cancel = fake().Issued(Op::kCancel).at(0);
+  EXPECT_EQ(cancel->header().arg0, create->seq());
+  EXPECT_GE(fake().durable, cancel->seq());
+  EXPECT_NE(access(Backing(".salius/tmp/" + IdName(create->header().file_id)).c_str(), F_OK), 0);
+  EXPECT_EQ(Errno(volume->names().MakeDir(root(), "free", 0755, caller)), 0);
+}
+
+TEST_F(IssuerTest, CancelThatCannotBeMadeDurableIsAnErrorOfTheVolume) {
+  Make();
+  fake().before_apply = [&](const RecordRef& record) {
+    if (record->header().op == Op::kCreate) {
+      MustRun("touch " + Backing("taken"));
+      fake().on_wait_durable = [&](Seq) { fake().Fail(absl::InternalError("test")); };
+    }
+  };
+  EXPECT_EQ(Errno(volume->names().MakeDir(root(), "taken", 0755, caller)), EIO);
+}
+
+TEST_F(IssuerTest, NameUnderWayWhenTheVolumeFailsIsAnIoError) {
+  Make();
+  fake().on_wait_durable = [&](Seq) { fake().Fail(absl::InternalError("test")); };
+  EXPECT_EQ(Errno(volume->names().MakeDir(root(), "d", 0755, caller)), EIO)
+      << "recovery may make it";
+  EXPECT_EQ(Errno(volume->names().MakeDir(root(), "e", 0755, caller)), EROFS)
+      << "nothing was issued";
+}
+
+TEST_F(IssuerTest, UnappliedRecordsKeepAForgottenFileAlive) {
+  Make();
+  Handle* const file = Create("a");
+  Write(file, 0, "late");
+  Node& node = file->node;
+  volume->open_files().Release(file);
+  volume->names().Forget(node, 1);
+  Handle* const again = OpenFile(Find("a"));
+  EXPECT_EQ(Read(again, 0, 10), "late");
+  volume->open_files().Release(again);
+  fake().ApplySome(SIZE_MAX);
+  EXPECT_EQ(BackingContent("a"), "late");
+}
+
+}  // namespace
+}  // namespace salius

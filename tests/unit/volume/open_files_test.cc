@@ -1,0 +1,101 @@
+// Opening and closing of files.
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "tests/unit/volume/volume_fixture.h"
+
+namespace salius {
+namespace {
+
+using OpenFilesTest = VolumeFixture;
+
+// The kernel leaves times to the process that serves the file.
+TEST_F(OpenFilesTest, ReadingLeavesTheAccessTimeWhereThatIsAskedFor) {
+  Make(64 * kMiB);
+  if (IsSkipped()) return;
+  Handle* const file = Create("f");
+  Write(file, 0, "data");
+  volume->open_files().Release(file);
+  const auto stays = [&](int flags) {
+    const timespec times[2] = {{1000, 0}, {0, UTIME_OMIT}};
+    SALIUS_CHECK(utimensat(AT_FDCWD, Backing("f").c_str(), times, 0) == 0);
+    Handle* const reader = OpenFile(Find("f"), O_RDONLY | flags);
+    EXPECT_EQ(Read(reader, 0, 10), "data");
+    volume->open_files().Release(reader);
+    struct stat st {};
+    SALIUS_CHECK(stat(Backing("f").c_str(), &st) == 0);
+    return st.st_atim.tv_sec == 1000;
+  };
+  EXPECT_FALSE(stays(0));
+  EXPECT_TRUE(stays(O_NOATIME));
+  Close();
+  noatime = true;
+  Open();
+  EXPECT_TRUE(stays(0));
+}
+
+TEST_F(OpenFilesTest, FileWithoutAnyPermissionIsWrittenAndTruncated) {
+  Make();
+  auto created = volume->names().CreateFile(root(), "a", O_RDWR, 0, caller);
+  ASSERT_TRUE(created.ok());
+  Write(created->handle, 0, "abc", Contract::kDurable);
+  volume->open_files().Release(created->handle);
+  struct stat want {};
+  want.st_size = 1;
+  auto st = volume->attrs().SetAttr(*created->entry.node, kSetSize, want);
+  ASSERT_TRUE(st.ok()) << st.status();
+  EXPECT_EQ(st->st_size, 1);
+  EXPECT_EQ(st->st_mode & 07777, 0u);
+}
+
+TEST_F(OpenFilesTest, OpenRefusesSpecialFiles) {
+  Make();
+  Node& dir = Dir(root(), "d");
+  EXPECT_EQ(Errno(volume->open_files().Open(dir, O_RDONLY)), EISDIR);
+  auto link = volume->names().Symlink(root(), "l", "d", caller);
+  ASSERT_TRUE(link.ok());
+  EXPECT_EQ(Errno(volume->open_files().Open(*link->node, O_RDONLY)), ELOOP);
+  auto fifo = volume->names().MakeNode(root(), "p", S_IFIFO | 0644, 0, caller);
+  ASSERT_TRUE(fifo.ok());
+  EXPECT_EQ(Errno(volume->open_files().Open(*fifo->node, O_RDONLY)), ENXIO);
+  EXPECT_EQ(Errno(volume->open_files().OpenDir(*fifo->node)), ENOTDIR);
+}
+
+TEST_F(OpenFilesTest, OpenWithTruncateEmptiesTheFile) {
+  Make();
+  Handle* file = Create("a");
+  Write(file, 0, "old");
+  volume->open_files().Release(file);
+  file = OpenFile(Find("a"), O_RDWR | O_TRUNC);
+  EXPECT_EQ(Read(file, 0, 10), "");
+  volume->open_files().Release(file);
+}
+
+TEST_F(OpenFilesTest, CreateOpensAnExistingFileUnlessExclusive) {
+  Make();
+  Handle* file = Create("a");
+  Write(file, 0, "old");
+  volume->open_files().Release(file);
+  file = Create("a");
+  EXPECT_EQ(Read(file, 0, 10), "old");
+  volume->open_files().Release(file);
+  EXPECT_EQ(Errno(volume->names().CreateFile(root(), "a", O_RDWR | O_EXCL, 0644, caller)), EEXIST);
+}
+
+TEST_F(OpenFilesTest, HardLinksShareOneNode) {
+  Make();
+  Handle* const file = Create("a");
+  ASSERT_TRUE(volume->names().Link(file->node, root(), "b").ok());
+  EXPECT_EQ(&Find("a"), &Find("b"));
+  Write(file, 0, "x");
+  Handle* const other = OpenFile(Find("b"));
+  EXPECT_EQ(Read(other, 0, 10), "x");
+  EXPECT_EQ(Stat(other->node).st_nlink, 2u);
+  volume->open_files().Release(other);
+  volume->open_files().Release(file);
+}
+
+}  // namespace
+}  // namespace salius
