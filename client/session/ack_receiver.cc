@@ -96,11 +96,11 @@ void AckReceiver::SendAwaited(Seq seq, SendWhen when) {
 }
 
 absl::Status AckReceiver::LeadOrFollow(Seq seq, Deadline end) {
-  const Replicator& policy = shared_.core.policy();
   Wait wait = Wait::kNo;
   bool wake_io = false;
   {
     absl::MutexLock lock(&shared_.mu);
+    const Replicator& policy = shared_.core.policy();
     if (policy.durable() >= seq) return absl::OkStatus();
     SALIUS_RETURN_IF_ERROR(shared_.Waitable(seq));
     if (TryLead()) {
@@ -114,7 +114,10 @@ absl::Status AckReceiver::LeadOrFollow(Seq seq, Deadline end) {
     }
   }
   if (wait != Wait::kNo) {
-    Lead(wait, [&] { return policy.durable() < seq && !end.Expired(shared_.clock); });
+    Lead(wait, [&] {
+      shared_.mu.AssertHeld();
+      return shared_.core.policy().durable() < seq && !end.Expired(shared_.clock);
+    });
   }
   if (wake_io) shared_.WakeIo();
   return absl::OkStatus();

@@ -119,7 +119,7 @@ absl::Status Pipeline::Begin() {
   applier_.Begin(notes_.next_epoch(),
                  complaints.ok() ? *complaints : AppliedMark::kUnknownComplaints);
   SALIUS_RETURN_IF_ERROR(notes_.Begin(place, SecureRandom64()));
-  const Epoch epoch = shared_.core.key().epoch;
+  const Epoch epoch = shared_.key().epoch;
   SALIUS_RETURN_IF_ERROR(stable_.Begin(epoch));
   SLOG_INFO("{}: session epoch {} started, mode local, {} replicas, acks {}", options_.session_name,
             epoch, links_.size(), options_.config.acks);
@@ -147,14 +147,14 @@ void Pipeline::StopThreads() {
 }
 
 absl::Status Pipeline::AwaitWindow(size_t record_bytes) {
-  const SessionCore& core = shared_.core;
   ++shared_.window_waiters;
-  while (core.Waitable().ok() && !core.CanIssue(shared_.clock.MonotonicNanos(), record_bytes)) {
+  while (shared_.core.Waitable().ok() &&
+         !shared_.core.CanIssue(shared_.clock.MonotonicNanos(), record_bytes)) {
     shared_.window_cv.WaitFor(&shared_.mu, 20 * kMs);
   }
   --shared_.window_waiters;
   SALIUS_RETURN_IF_ERROR(shared_.health());
-  return core.Waitable();
+  return shared_.core.Waitable();
 }
 
 absl::StatusOr<RecordRef> Pipeline::Issue(RecordDraft draft) {
@@ -198,17 +198,17 @@ absl::Status Pipeline::Checkpoint() {
   const Seq target = shared_.mirror.issued.load(std::memory_order_acquire);
   if (target == 0) return absl::OkStatus();
   SALIUS_RETURN_IF_ERROR(WaitApplied(target));
-  const Replicator& policy = shared_.core.policy();
   while (true) {
     {
       SharedCore::Turn turn(shared_);
+      const Replicator& policy = shared_.core.policy();
       SALIUS_RETURN_IF_ERROR(shared_.health());
       if (policy.checkpoint() >= target) return absl::OkStatus();
       SALIUS_RETURN_IF_ERROR(shared_.core.Waitable());
       turn.Feed(input::CheckpointWanted{});
     }
     absl::MutexLock lock(&shared_.mu);
-    if (policy.checkpoint() < target && shared_.health().ok()) {
+    if (shared_.core.policy().checkpoint() < target && shared_.health().ok()) {
       shared_.checkpoint_cv.WaitFor(&shared_.mu, 100 * kMs);
     }
   }
@@ -283,7 +283,7 @@ absl::Status Pipeline::Stop() {
   SALIUS_RETURN_IF_ERROR(notes_.Close());
   // From here on nothing depends on a replica; the drop only frees their memory earlier.
   links_.DropLogs();
-  SLOG_INFO("{}: session epoch {} closed cleanly", options_.session_name, shared_.core.key().epoch);
+  SLOG_INFO("{}: session epoch {} closed cleanly", options_.session_name, shared_.key().epoch);
   return absl::OkStatus();
 }
 

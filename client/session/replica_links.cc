@@ -347,7 +347,7 @@ void ReplicaLinks::SessionLoop(int index) {
 
 void ReplicaLinks::OpenSession(int index, Seq base, const absl::Status& place) {
   Peer& peer = peers_[index];
-  const SessionKey& key = shared_.core.key();
+  const SessionKey key = shared_.key();
   const absl::StatusOr<OpenedSession> opened =
       place.ok() ? peer.control->Open(config_, key.epoch, key.session, base, kOpenDeadlineMs)
                  : absl::StatusOr<OpenedSession>(place);
@@ -384,7 +384,7 @@ void ReplicaLinks::Tend() {
 // It names the session: a replica may hold records of another copy of the volume that were
 // acknowledged under the same epoch and are not recovered yet.
 void ReplicaLinks::DropLogs() {
-  const SessionKey& key = shared_.core.key();
+  const SessionKey key = shared_.key();
   std::vector<std::future<absl::Status>> drops;
   for (Peer& peer : peers_) {
     drops.push_back(std::async(std::launch::async, [this, &peer, &key] {
@@ -404,6 +404,7 @@ void ReplicaLinks::DropLogs() {
 }
 
 std::vector<ReplicaReport> ReplicaLinks::Reports(int64_t now) const {
+  shared_.mu.AssertReaderHeld();
   const Replicator& policy = shared_.core.policy();
   std::vector<ReplicaReport> reports;
   for (size_t i = 0; i < peers_.size(); ++i) {

@@ -39,12 +39,13 @@ class ReplicaLinks {
   size_t size() const { return peers_.size(); }
   // Returns the channel of this session's datagrams; null: there are no replicas.
   DatagramChannel* channel() { return channel_.get(); }
-  // Returns the replica at `address`, or -1.
-  int Find(const SocketAddress& address) const ABSL_SHARED_LOCKS_REQUIRED(shared_.mu) {
+  // Returns the replica at `address`, or -1. The caller holds the core's lock.
+  int Find(const SocketAddress& address) const {
+    shared_.mu.AssertReaderHeld();
     return places_.Find(both_families_ ? UnmapFromIpv6(address) : address);
   }
-  // Returns the state of each replica, for status.
-  std::vector<ReplicaReport> Reports(int64_t now) const ABSL_SHARED_LOCKS_REQUIRED(shared_.mu);
+  // Returns the state of each replica, for status. The caller holds the core's lock.
+  std::vector<ReplicaReport> Reports(int64_t now) const;
 
   // Opens sessions at replica `index`, and asks its control port when that is wanted.
   void SessionLoop(int index) ABSL_LOCKS_EXCLUDED(shared_.mu);

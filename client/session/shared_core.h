@@ -44,7 +44,10 @@ class SharedCore {
     Turn& operator=(const Turn&) = delete;
 
     void Feed(const Input& input) { Feed(shared_.clock.MonotonicNanos(), input); }
-    void Feed(int64_t now, const Input& input) { shared_.core.Feed(now, input, work_); }
+    // The turn holds the lock, which the analysis does not see.
+    void Feed(int64_t now, const Input& input) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+      shared_.core.Feed(now, input, work_);
+    }
     Work& work() { return work_; }
 
    private:
@@ -66,6 +69,11 @@ class SharedCore {
   void WakeThreads() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   // Returns the error of every wait for `seq`, or OK while one can succeed.
   absl::Status Waitable(Seq seq) const ABSL_SHARED_LOCKS_REQUIRED(mu);
+  // Returns the names of the session, which are constant once it has begun.
+  SessionKey key() const ABSL_LOCKS_EXCLUDED(mu) {
+    absl::MutexLock lock(&mu);
+    return core.key();
+  }
   const absl::Status& health() const ABSL_SHARED_LOCKS_REQUIRED(mu) {
     return core.policy().failure();
   }
