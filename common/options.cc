@@ -35,13 +35,11 @@ class HelpFormatter : public CLI::Formatter {
   const std::string places_;
 };
 
-// "f,foreground" as CLI11 writes it: "-f,--foreground".
+// Returns "f,foreground" as CLI11 writes it, "-f,--foreground". A name alone is a long one ("--k").
 std::string Dashed(const std::string& names) {
-  std::vector<std::string> dashed;
-  for (const absl::string_view name : absl::StrSplit(names, ',')) {
-    dashed.push_back(absl::StrCat(name.size() == 1 ? "-" : "--", name));
-  }
-  return absl::StrJoin(dashed, ",");
+  const size_t comma = names.find(',');
+  if (comma == std::string::npos) return absl::StrCat("--", names);
+  return absl::StrCat("-", names.substr(0, comma), ",--", names.substr(comma + 1));
 }
 
 absl::Status SetDuration(const std::string& text, uint64_t* value, uint64_t unit_us) {

@@ -35,7 +35,7 @@ class Options {
   ~Options();
   Options(Options&&) noexcept;
 
-  // Each registers an option. A name of two, "f,foreground", is -f and --foreground. `help` is for
+  // Each registers an option. A name of two, "f,foreground", is -f and --foreground; a name alone, "k", is --k. `help` is for
   // --help and the man page.
   void Switch(std::string name, bool* value, std::string help);
   // `set` gets the text of the value, and returns INVALID_ARGUMENT with what is accepted.

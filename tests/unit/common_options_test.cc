@@ -162,12 +162,22 @@ TEST(OptionsTest, ShortOptionsMayBeJoinedAndRepeated) {
   bool fast = false, loud = false;
   std::vector<std::string> lists;
   options.Switch("f,fast", &fast, "");
-  options.Switch("l", &loud, "");
-  options.Repeated("o", "LIST", &lists, "");
+  options.Switch("l,loud", &loud, "");
+  options.Repeated("o,options", "LIST", &lists, "");
   ASSERT_TRUE(options.Parse(std::vector<std::string>{"-fl", "-oa=1,b", "-o", "c", "x"}, 1, 1).ok());
   EXPECT_TRUE(fast && loud);
   EXPECT_EQ(lists, (std::vector<std::string>{"a=1,b", "c"}));
   EXPECT_EQ(options.places(), std::vector<std::string>{"x"});
+}
+
+TEST(OptionsTest, OneLetterAloneIsALongName) {
+  Options options("salius try", "", "Tries.");
+  uint64_t k = 2;
+  options.Number("k", "N", &k, 1, 9, "");
+  ASSERT_TRUE(options.Parse(std::vector<std::string>{"--k", "3"}, 0, 0).ok());
+  EXPECT_EQ(k, 3u);
+  EXPECT_EQ(options.Parse(std::vector<std::string>{"-k", "3"}, 0, 0).code(),
+            absl::StatusCode::kInvalidArgument);
 }
 
 TEST(OptionsTest, EmptyValueAfterEqualsSignIsAValue) {
