@@ -6,11 +6,13 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <exception>
 #include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_format.h"
+#include "common/check.h"
 #include "common/file.h"
 #include "common/net.h"
 
@@ -24,24 +26,39 @@ const std::shared_ptr<prometheus::Registry>& ProcessRegistry() {
   return *registry;
 }
 
+// Returns the metric that `make` makes. The library throws when it is misused, which is a bug.
+template <typename Make>
+auto& MadeOrDie(Make make) {
+  try {
+    return make();
+  } catch (const std::exception& error) {
+    SALIUS_CHECK(false, "metric") << error.what();
+    std::abort();
+  }
+}
+
 }  // namespace
 
 Counter& GetCounter(std::string_view name, std::string_view help,
                     const MetricLabels& labels) noexcept {
-  return prometheus::BuildCounter()
-      .Name(std::string(name))
-      .Help(std::string(help))
-      .Register(*ProcessRegistry())
-      .Add(labels);
+  return MadeOrDie([&]() -> Counter& {
+    return prometheus::BuildCounter()
+        .Name(std::string(name))
+        .Help(std::string(help))
+        .Register(*ProcessRegistry())
+        .Add(labels);
+  });
 }
 
 Histogram& GetLatencyHistogram(std::string_view name, std::string_view help,
                                const MetricLabels& labels) noexcept {
-  return prometheus::BuildHistogram()
-      .Name(std::string(name))
-      .Help(std::string(help))
-      .Register(*ProcessRegistry())
-      .Add(labels, Histogram::BucketBoundaries(kLatencyBounds.begin(), kLatencyBounds.end()));
+  return MadeOrDie([&]() -> Histogram& {
+    return prometheus::BuildHistogram()
+        .Name(std::string(name))
+        .Help(std::string(help))
+        .Register(*ProcessRegistry())
+        .Add(labels, Histogram::BucketBoundaries(kLatencyBounds.begin(), kLatencyBounds.end()));
+  });
 }
 
 void LatencyHistogram::Observe(double seconds) {
