@@ -56,7 +56,6 @@ absl::Status SetDuration(const std::string& text, uint64_t* value, uint64_t unit
 struct Options::Option {
   std::string name;        // the long one
   std::string value_name;  // empty: a switch
-  std::string help, more;
   Setter set;
   bool whole_number = false;  // also an integer in a file
   CLI::Option* parsed = nullptr;
@@ -65,7 +64,6 @@ struct Options::Option {
 struct Options::Parser {
   CLI::App app;
   std::string config;  // here because its address is kept: the table may be moved
-  CLI::Option* table = nullptr;
 };
 
 Options::Options(std::string program, std::string places, std::string about)
@@ -77,7 +75,6 @@ Options::Options(std::string program, std::string places, std::string about)
   app.description(std::move(about));
   app.formatter(std::make_shared<HelpFormatter>(place_names_));
   app.set_help_flag("-h,--help", "this text");
-  parser_->table = app.add_flag("--option-table")->group("");
 }
 
 Options::~Options() = default;
@@ -88,7 +85,7 @@ Options::Option& Options::Add(std::string name, std::string value_name, std::str
   CLI::App& app = parser_->app;
   CLI::Option* const parsed =
       value_name.empty() ? app.add_flag(Dashed(name)) : app.add_option(Dashed(name));
-  parsed->description(help);
+  parsed->description(std::move(help));
   if (value_name.empty()) {
     parsed->disable_flag_override();
   } else {
@@ -97,8 +94,6 @@ Options::Option& Options::Add(std::string name, std::string value_name, std::str
   const size_t comma = name.rfind(',');
   options_.push_back({.name = comma == std::string::npos ? name : name.substr(comma + 1),
                       .value_name = std::move(value_name),
-                      .help = std::move(help),
-                      .more = "",
                       .set = std::move(set),
                       .parsed = parsed});
   return options_.back();
@@ -136,14 +131,6 @@ void Options::List(std::string name, std::string value_name, std::vector<std::st
     }
     return absl::OkStatus();
   });
-}
-
-void Options::Repeated(std::string name, std::string value_name, std::vector<std::string>* values,
-                       std::string help) {
-  Add(std::move(name), std::move(value_name), std::move(help), [values](const std::string& text) {
-    values->push_back(text);
-    return absl::OkStatus();
-  }).parsed->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
 }
 
 void Options::Choice(std::string name, std::string value_name, std::vector<std::string> choices,
@@ -194,8 +181,6 @@ void Options::Millis(std::string name, std::string value_name, uint64_t* value, 
       std::move(name), std::move(value_name),
       [value](const std::string& text) { return SetDuration(text, value, 1000); }, std::move(help));
 }
-
-void Options::More(std::string text) { options_.back().more = std::move(text); }
 
 void Options::Note(std::string text) {
   const std::string before = parser_->app.get_footer();
@@ -279,10 +264,6 @@ absl::Status Options::Parse(absl::Span<const std::string> words, size_t min_plac
   } catch (const CLI::ParseError& error) {
     return Wrong(error.what());
   }
-  if (parser_->table->count() > 0) {
-    answer_ = Table();
-    return absl::OkStatus();
-  }
   for (const CLI::Option* place : places) {
     if (place->count() > 0) places_.push_back(place->results()[0]);
   }
@@ -292,16 +273,5 @@ absl::Status Options::Parse(absl::Span<const std::string> words, size_t min_plac
 }
 
 std::string Options::Help() const { return parser_->app.help(); }
-
-std::string Options::Table() const {
-  std::string table;
-  for (const Option& option : options_) {
-    const std::string text =
-        option.more.empty() ? option.help : absl::StrCat(option.help, ". ", option.more);
-    absl::StrAppend(&table, option.parsed->get_name(false, true), "\t", option.value_name, "\t",
-                    absl::StrReplaceAll(text, {{"\n", " "}}), "\n");
-  }
-  return table;
-}
 
 }  // namespace salius

@@ -1,6 +1,6 @@
 // The options of a program or of one of its subcommands: their names, their meanings and the
-// variables that get their values. The parser (CLI11), the keys of a configuration file, --help,
-// the option lists of the man pages and the shell's completion come from this one table.
+// variables that get their values. The parser (CLI11), the keys of a configuration file and --help
+// come from this one table.
 //
 //   Options options("salius bench", "PATH", "Measures synchronous writes.");
 //   options.Bytes("size", "N", &size, "bytes per write");
@@ -35,8 +35,8 @@ class Options {
   ~Options();
   Options(Options&&) noexcept;
 
-  // Each registers an option. A name of two, "f,foreground", is -f and --foreground; a name alone, "k", is --k. `help` is for
-  // --help and the man page.
+  // Each registers an option. A name of two, "f,foreground", is -f and --foreground; a name alone,
+  // "k", is --k. `help` is for --help.
   void Switch(std::string name, bool* value, std::string help);
   // `set` gets the text of the value, and returns INVALID_ARGUMENT with what is accepted.
   void Value(std::string name, std::string value_name, Setter set, std::string help);
@@ -46,9 +46,6 @@ class Options {
   // Registers a comma-separated list; an empty element is an error.
   void List(std::string name, std::string value_name, std::vector<std::string>* value,
             std::string help);
-  // Registers an option that may be given several times.
-  void Repeated(std::string name, std::string value_name, std::vector<std::string>* values,
-                std::string help);
   // Registers a choice of texts; "debug, info, warn" is how an error names them.
   void Choice(std::string name, std::string value_name, std::vector<std::string> choices,
               std::string* value, std::string help);
@@ -62,8 +59,6 @@ class Options {
   void Micros(std::string name, std::string value_name, uint64_t* value, std::string help);
   void Millis(std::string name, std::string value_name, uint64_t* value, std::string help);
 
-  // Adds sentences about the last option that only the man page has.
-  void More(std::string text);
   // Adds a paragraph at the end of the help.
   void Note(std::string text);
   // Adds -V and --version.
@@ -78,8 +73,7 @@ class Options {
   absl::Status Parse(absl::Span<const std::string> words, size_t min_places, size_t max_places);
 
   // Returns what the user asked for in place of the program's work: the text of --help or
-  // --version; and with --option-table, for docs/man/options.py, a line "names<TAB>value<TAB>text"
-  // for each option.
+  // --version.
   const std::optional<std::string>& answer() const { return answer_; }
   // Returns whether the option was given on the command line.
   bool Given(std::string_view name) const;
@@ -95,7 +89,6 @@ class Options {
   // Sets every option that the file has and the command line has not.
   absl::Status ReadConfig(const std::string& path);
   absl::Status SetGiven();
-  std::string Table() const;
 
   std::string program_, place_names_, version_;
   std::vector<std::string> places_;

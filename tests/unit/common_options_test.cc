@@ -135,20 +135,6 @@ TEST(OptionsTest, HelpNamesEveryOptionAndNeedsNoArguments) {
   }
 }
 
-TEST(OptionsTest, TableHasALineForEachOption) {
-  Values values;
-  Options options = MakeOptions(values);
-  bool quiet = false;
-  options.Switch("q,quiet", &quiet, "print\nnothing");
-  options.More("For scripts.");
-  ASSERT_TRUE(options.Parse(std::vector<std::string>{"--option-table"}, 1, 1).ok());
-  ASSERT_TRUE(options.answer().has_value());
-  EXPECT_NE(options.answer()->find("--name\tNAME\ta name\n"), std::string::npos);
-  EXPECT_NE(options.answer()->find("-q,--quiet\t\tprint nothing. For scripts.\n"),
-            std::string::npos);
-  EXPECT_EQ(options.Help().find("For scripts"), std::string::npos);
-}
-
 TEST(OptionsTest, VersionIsPrinted) {
   Values values;
   Options options = MakeOptions(values);
@@ -157,16 +143,16 @@ TEST(OptionsTest, VersionIsPrinted) {
   EXPECT_EQ(options.answer(), "try 1\n");
 }
 
-TEST(OptionsTest, ShortOptionsMayBeJoinedAndRepeated) {
+TEST(OptionsTest, ShortOptionsMayBeJoined) {
   Options options("salius try", "", "Tries.");
   bool fast = false, loud = false;
-  std::vector<std::string> lists;
+  std::string list;
   options.Switch("f,fast", &fast, "");
   options.Switch("l,loud", &loud, "");
-  options.Repeated("o,options", "LIST", &lists, "");
-  ASSERT_TRUE(options.Parse(std::vector<std::string>{"-fl", "-oa=1,b", "-o", "c", "x"}, 1, 1).ok());
+  options.Text("o,options", "LIST", &list, "");
+  ASSERT_TRUE(options.Parse(std::vector<std::string>{"-fl", "-oa=1,b", "x"}, 1, 1).ok());
   EXPECT_TRUE(fast && loud);
-  EXPECT_EQ(lists, (std::vector<std::string>{"a=1,b", "c"}));
+  EXPECT_EQ(list, "a=1,b");
   EXPECT_EQ(options.places(), std::vector<std::string>{"x"});
 }
 
