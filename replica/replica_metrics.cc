@@ -16,9 +16,7 @@ struct Snapshot {
   size_t volumes = 0, overdue = 0, slots = 0, promises = 0, most_promises = 0;
 };
 
-Snapshot TakeSnapshot(SharedAcceptor& shared, int64_t now_ns) {
-  absl::MutexLock lock(&shared.mutex);
-  const Acceptor& acceptor = shared.acceptor;
+Snapshot SnapshotOf(const Acceptor& acceptor, int64_t now_ns) {
   return {.counters = acceptor.counters(),
           .memory_bytes = acceptor.memory_bytes(),
           .used_bytes = acceptor.used_bytes(),
@@ -29,6 +27,11 @@ Snapshot TakeSnapshot(SharedAcceptor& shared, int64_t now_ns) {
           .slots = acceptor.slot_count(),
           .promises = acceptor.promise_count(),
           .most_promises = acceptor.most_promises()};
+}
+
+Snapshot TakeSnapshot(SharedAcceptor& shared, int64_t now_ns) {
+  absl::MutexLock lock(&shared.mutex);
+  return SnapshotOf(shared.acceptor, now_ns);
 }
 
 }  // namespace
