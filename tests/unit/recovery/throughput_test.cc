@@ -10,6 +10,7 @@
 #include <memory>
 #include <utility>
 
+#include "absl/base/config.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_split.h"
@@ -33,7 +34,7 @@ constexpr int kFiles = 8;
 constexpr int kReplicas = 3;
 
 // A sanitizer's own memory is not recovery's.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if defined(ABSL_HAVE_ADDRESS_SANITIZER) || defined(ABSL_HAVE_THREAD_SANITIZER)
 constexpr bool kBoundMemory = false;
 #else
 constexpr bool kBoundMemory = true;

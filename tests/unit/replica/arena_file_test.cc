@@ -12,6 +12,7 @@
 #include <filesystem>
 #include <string>
 
+#include "absl/base/config.h"
 #include "common/random.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -203,7 +204,7 @@ TEST(ArenaFileOnDiskTest, AnotherBootIsANewIncarnation) {
 
 // Runs in a child without the privilege to lock memory and with a limit of 64 KiB.
 TEST_F(ArenaFileTest, LimitOfLockedMemoryIsNamed) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if defined(ABSL_HAVE_ADDRESS_SANITIZER) || defined(ABSL_HAVE_THREAD_SANITIZER)
   GTEST_SKIP() << "the sanitizers make mlock(2) do nothing";
 #endif
   const pid_t child = fork();
