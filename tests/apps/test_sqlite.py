@@ -86,7 +86,7 @@ class TheTestWouldSeeALoss(Case):
         writer = sqlite.SqliteWriter(rig.file("db"), "wal", ledger, 1)
         self.addCleanup(writer.kill)
         writer.wait(100)
-        rig.mount_.wait_mode("replicated")
+        self.assertEqual(rig.mount_.mode(), "replicated")
         rig.power_cut(also=writer.kill)
         for replica in rig.replicas:
             replica.reboot()

@@ -62,7 +62,8 @@ class Btrfs(Case):
         self.assertEqual(self.lacking(names), [])
 
     def healthy(self):
-        self.rig_.mount_.wait_mode("replicated")
+        status = self.rig_.mount_.status()
+        self.assertEqual((status["mode"], status["failure"]), ("replicated", ""), status)
 
     def recovered(self):
         done = self.rig_.volume.recover()

@@ -307,7 +307,7 @@ class Umount(Case):
         mount = rig.mount(mode="replicated")
         with open(rig.file("busy"), "w"):
             self.assertNotEqual(sh("umount", rig.path, check=False).returncode, 0)
-        mount.wait_mode("replicated")
+        self.assertEqual(mount.mode(), "replicated")
 
     def test_sigterm_after_umount_l_leaves_the_new_mount_there(self):
         rig = self.rig(m=2, acks=1)
@@ -397,7 +397,7 @@ class Clock(Case):
         writer.more(50)
         set_clock("-1h")
         writer.more(50)
-        mount.wait_mode("replicated")
+        self.assertEqual(mount.mode(), "replicated")
         rig.power_cut(also=writer.kill)
         done = rig.volume.recover()
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)

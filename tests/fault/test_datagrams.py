@@ -44,8 +44,9 @@ class HostileDatagrams(Case):
                 sent[what] = sent.get(what, 0) + 1
             writer.more(1)
         writer.more(30)
-        status = mount.wait_whole()
-        self.assertEqual(status["epoch"], epoch, status)
+        status = mount.status()
+        self.assertEqual((status["mode"], status["epoch"]), ("replicated", epoch), status)
+        self.assertTrue(all(r["member"] for r in status["replicas"]), status)
         self.assertLessEqual(status["durable"], status["issued"])
         self.report("sent %s", sent)
         self.recovered(rig, writer, lost=1)

@@ -127,7 +127,8 @@ class OneCall(Case):
                 f.write(b"3" * 4096)
                 os.fsync(f.fileno())
             self.writer.do(8)
-            self.mount.wait_mode("replicated")
+            status = self.mount.status()
+            self.assertEqual((status["mode"], status["failure"]), ("replicated", ""), status)
             self.recovered()
             with open(self.rig_.backing_file("big"), "rb") as f:
                 self.assertEqual(f.read(), b"1" * (128 << 10) + b"3" * 4096)

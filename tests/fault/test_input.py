@@ -97,7 +97,7 @@ class BadConfiguration(Case):
             f.write(os.urandom(300000))
             f.flush()
             os.fsync(f.fileno())
-        mount.wait_mode("replicated")
+        self.assertEqual(mount.mode(), "replicated")
 
     def test_log_larger_than_the_stable_log_was_made_for_is_refused(self):
         """Recovery could not pin the records that such a session acknowledges."""

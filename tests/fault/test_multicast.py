@@ -40,7 +40,7 @@ class Multicast(Case):
         for i in range(3):
             rig.net._iptables(i, "-A", "INPUT", "-p", "udp", "-d", rig.net.ip(i), "-j", "DROP")
         writer.more(100)
-        mount.wait_mode("replicated")
+        self.assertEqual(mount.mode(), "replicated", mount.status())
         for i in range(3):
             rig.net.heal(i)
         writer.more(20)

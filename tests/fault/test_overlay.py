@@ -76,7 +76,7 @@ class UpperLayer(Case):
         expected = self.change()
         self.assertEqual(self.listed(), expected)
         self.assertEqual(self.whiteouts(), 15)
-        self.rig_.mount_.wait_mode("replicated")
+        self.assertEqual(self.rig_.mount_.mode(), "replicated")
 
     def test_power_cut_loses_no_change_of_a_layer(self):
         for disk in ("nothing", "everything"):

@@ -105,7 +105,7 @@ class Partition(Case):
             "the lost replica is still a member")
         self.assertEqual(status["mode"], "replicated", status)
         writer.more(100)
-        mount.wait_mode("replicated")
+        self.assertEqual(mount.mode(), "replicated")
         rig.net.heal(1)
         mount.wait_status(
             lambda s: next(r for r in s["replicas"] if r["address"] == address)["member"], 30,

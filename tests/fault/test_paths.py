@@ -29,17 +29,13 @@ class Paths(Case):
         self.fail("%s: %s\n%s" % (what, status, rig.volume.tail()))
 
     def check_few_resent(self, rig, writer):
-        """Checks that new records arrive the first time: in one of ten rounds, as pauses of a busy
-        machine cost some."""
-        for _ in range(10):
-            before = sum(r["resent"] for r in rig.mount_.status()["replicas"])
-            written = writer.ledger.total()
-            writer.more(100)
-            resent = sum(r["resent"] for r in rig.mount_.status()["replicas"]) - before
-            self.report("%d operations, %d records sent again", writer.ledger.total() - written, resent)
-            if resent < 50:
-                return
-        self.fail("records are sent again: %s" % rig.mount_.status())
+        """Checks that new records arrive the first time; a pause of the machine may cost a few."""
+        before = sum(r["resent"] for r in rig.mount_.status()["replicas"])
+        written = writer.ledger.total()
+        writer.more(100)
+        resent = sum(r["resent"] for r in rig.mount_.status()["replicas"]) - before
+        self.report("%d operations, %d records sent again", writer.ledger.total() - written, resent)
+        self.assertLess(resent, 50, rig.mount_.status())
 
     def check_after_a_cut(self, rig, writer):
         rig.power_cut(also=writer.kill)

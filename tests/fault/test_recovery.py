@@ -413,4 +413,4 @@ class TwoPrimaries(RecoveryCase):
         # The old disk, brought back: the replicas know a larger epoch than its state.
         done = rig.volume.recover("--timeout", "1", wrapper=ON_ANOTHER_HOST)
         self.assertNotEqual(done.returncode, 0, done.stdout + done.stderr)
-        mount.wait_mode("replicated")
+        self.assertEqual(mount.mode(), "replicated")

@@ -47,7 +47,8 @@ class Space(Case):
         size, why = fill(rig.file("big"), 400 << 20)
         self.assertEqual(why, "ENOSPC")
         self.assertGreater(size, 20 << 20)
-        rig.mount_.wait_mode("replicated")
+        status = rig.mount_.status()
+        self.assertEqual((status["mode"], status["failure"]), ("replicated", ""), status)
         # The volume is full, not broken: a removal makes room.
         os.unlink(rig.file("big"))
         size, why = fill(rig.file("again"), 8 << 20)
@@ -78,7 +79,8 @@ class Space(Case):
             except OSError as error:
                 why = error.errno
         self.assertEqual(why, errno.ENOSPC, rig.volume.tail())
-        rig.mount_.wait_mode("replicated")
+        status = rig.mount_.status()
+        self.assertEqual((status["mode"], status["failure"]), ("replicated", ""), status)
         rig.power_cut()
         done = rig.volume.recover()
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
@@ -150,7 +152,7 @@ class Space(Case):
         os.chown(rig.file("theirs"), 65534, 65534)
         size, why = fill(rig.file("theirs/f"), 16 << 20, uid=65534)
         self.assertEqual(why, "EDQUOT")
-        rig.mount_.wait_mode("replicated")
+        self.assertEqual(rig.mount_.mode(), "replicated")
         rig.power_cut()
         done = rig.volume.recover()
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)

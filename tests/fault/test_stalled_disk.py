@@ -202,7 +202,8 @@ class StalledDisk(Case):
             bound = self.ANSWER_S + (0.4 if what in ("status", "metrics") else 0)
             self.assertLess(statistics.median(times), bound, what)
             self.assertLess(max(times), bound + 0.4, what)
-        rig.mount_.wait_mode("replicated")
+        status = rig.mount_.status()
+        self.assertEqual((status["mode"], status["failure"]), ("replicated", ""), status)
         rig.mount_.umount()
 
     def test_overwrites_and_answers_continue_while_creates_hang(self):

@@ -60,7 +60,7 @@ class Remount(Case):
         self.assertEqual(caught.exception.errno, errno.EROFS)
         self.remount("rw")
         self.make("after")
-        mount.wait_mode("replicated")
+        self.assertEqual(mount.mode(), "replicated")
         mount.umount()
         self.assertIn('"state":"clean"', self.rig_.volume.run("salius", "status", self.rig_.backing, "--json").stdout)
 

@@ -84,7 +84,7 @@ class Pjdfstest(Suite):
         expected, _ = self.run_on(bare, second)
         rig.mount(mode="replicated")
         found, output = self.run_on(rig.path, second)
-        rig.mount_.wait_mode("replicated")
+        self.assertEqual(rig.mount_.mode(), "replicated")
 
         def count(results, word):
             return sum(1 for result in results.values() if result == word)
