@@ -114,6 +114,25 @@ absl::StatusOr<int64_t> ParseDurationUs(std::string_view text) {
   return us;
 }
 
+std::string BytesText(uint64_t bytes) {
+  for (const char* unit : {"", "KiB", "MiB", "GiB"}) {
+    if (bytes == 0 || bytes % 1024 != 0) return absl::StrCat(bytes, unit);
+    bytes /= 1024;
+  }
+  return absl::StrCat(bytes, "TiB");
+}
+
+std::string DurationText(int64_t us) {
+  constexpr std::pair<const char*, int64_t> kSteps[] = {
+      {"us", 1000}, {"ms", 1000}, {"s", 60}, {"m", 60}};
+  if (us == 0) return "0s";
+  for (const auto& [unit, step] : kSteps) {
+    if (us % step != 0) return absl::StrCat(us, unit);
+    us /= step;
+  }
+  return absl::StrCat(us, "h");
+}
+
 struct ConfigReader::Impl {
   toml::table root;
   std::string source;

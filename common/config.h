@@ -30,6 +30,11 @@ absl::StatusOr<uint64_t> ParseBytes(std::string_view text);
 // microseconds.
 absl::StatusOr<int64_t> ParseDurationUs(std::string_view text);
 
+// Return the shortest text that ParseBytes or ParseDurationUs reads as this value: "64MiB", "1472";
+// "50ms", "24h". `us` is at least 0.
+std::string BytesText(uint64_t bytes);
+std::string DurationText(int64_t us);
+
 // Not thread-safe.
 class ConfigReader {
  public:

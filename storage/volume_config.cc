@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/check.h"
 #include "common/config.h"
@@ -33,9 +34,20 @@ constexpr size_t kMaxAddressBytes = 200;  // of a member in the state (log/state
 
 absl::Status Bad(const std::string& what) { return absl::InvalidArgumentError("volume: " + what); }
 
-absl::Status CheckRange(const char* name, uint64_t value, uint64_t low, uint64_t high) {
+// `text` writes a value as the file has it.
+template <typename Text>
+absl::Status CheckRange(const char* name, uint64_t value, uint64_t low, uint64_t high, Text text) {
   if (value >= low && value <= high) return absl::OkStatus();
-  return Bad(absl::StrFormat("%s = %d, allowed is %d to %d", name, value, low, high));
+  return Bad(
+      absl::StrFormat("%s = %s, allowed is %s to %s", name, text(value), text(low), text(high)));
+}
+
+std::string MicrosText(uint64_t us) {
+  return DurationText(static_cast<int64_t>(std::min<uint64_t>(us, INT64_MAX)));
+}
+
+std::string MillisText(uint64_t ms) {
+  return MicrosText(std::min<uint64_t>(ms, INT64_MAX / 1000) * 1000);
 }
 
 // Returns "host:port" with a port, in one spelling.
@@ -95,38 +107,40 @@ absl::Status CheckMulticast(const std::string& text) {
 }
 
 absl::Status CheckTimes(const VolumeConfig& config) {
-  const absl::Status delta = CheckRange("delta_us", config.delta_us, kMinDeltaUs, kMaxDeltaUs);
+  const absl::Status delta =
+      CheckRange("delta", config.delta_us, kMinDeltaUs, kMaxDeltaUs, MicrosText);
   if (!delta.ok()) {
     return absl::InvalidArgumentError(absl::StrFormat(
         "%s: shorter than a busy host's scheduling, a healthy replica would be taken for a lost "
         "one; it bounds the link's delay, and synchronous calls do not wait for it",
         delta.message()));
   }
-  SALIUS_RETURN_IF_ERROR(CheckRange("tau_ms", config.tau_ms, 1, kMaxTauMs));
-  SALIUS_RETURN_IF_ERROR(CheckRange("k", config.k, 1, kMaxK));
+  SALIUS_RETURN_IF_ERROR(CheckRange("tau", config.tau_ms, 1, kMaxTauMs, MillisText));
+  SALIUS_RETURN_IF_ERROR(
+      CheckRange("k", config.k, 1, kMaxK, [](uint64_t k) { return absl::StrCat(k); }));
   // I6: nothing is issued while the oldest record is older than k*tau - 2*delta.
   if (config.k * config.tau_ms * 1000 <= 2 * config.delta_us) {
-    return Bad(absl::StrFormat("k * tau (%d * %d ms) must be larger than 2 * delta (2 * %d us)",
-                               config.k, config.tau_ms, config.delta_us));
+    return Bad(absl::StrFormat("k * tau (%d * %s) must be larger than 2 * delta (2 * %s)", config.k,
+                               MillisText(config.tau_ms), MicrosText(config.delta_us)));
   }
   return absl::OkStatus();
 }
 
 absl::Status CheckSizes(const VolumeConfig& config) {
   SALIUS_RETURN_IF_ERROR(
-      CheckRange("log_max_bytes", config.log_max_bytes, kMinLogMaxBytes, kTiB / 2));
+      CheckRange("log_max", config.log_max_bytes, kMinLogMaxBytes, kTiB / 2, BytesText));
   // Add room for entry headers, and for records that arrive until a checkpoint lets the log be cut.
   const uint64_t least = config.log_max_bytes + config.log_max_bytes / 4 + kMiB;
-  SALIUS_RETURN_IF_ERROR(CheckRange("stable_log_bytes", config.stable_log_bytes, least, kTiB));
+  SALIUS_RETURN_IF_ERROR(CheckRange("stable_log", config.stable_log_bytes, least, kTiB, BytesText));
   if (config.stable_log_bytes % kPageBytes != 0) {
-    return Bad(absl::StrFormat("stable_log_bytes = %d is not a multiple of %d",
-                               config.stable_log_bytes, kPageBytes));
+    return Bad(absl::StrFormat("stable_log = %s is not a multiple of %d",
+                               BytesText(config.stable_log_bytes), kPageBytes));
   }
-  SALIUS_RETURN_IF_ERROR(CheckRange("bulk_limit_bytes", config.bulk_limit_bytes, 1, kTiB));
-  SALIUS_RETURN_IF_ERROR(CheckRange("ballast_bytes", config.ballast_bytes, 0, kTiB));
+  SALIUS_RETURN_IF_ERROR(CheckRange("bulk_limit", config.bulk_limit_bytes, 1, kTiB, BytesText));
+  SALIUS_RETURN_IF_ERROR(CheckRange("ballast", config.ballast_bytes, 0, kTiB, BytesText));
   if (config.datagram_bytes != 0) {
-    SALIUS_RETURN_IF_ERROR(CheckRange("datagram_bytes", config.datagram_bytes, kDatagramPayloadMin,
-                                      kDatagramPayloadLoopback));
+    SALIUS_RETURN_IF_ERROR(CheckRange("datagram", config.datagram_bytes, kDatagramPayloadMin,
+                                      kDatagramPayloadLoopback, BytesText));
   }
   return absl::OkStatus();
 }
@@ -201,14 +215,14 @@ std::string VolumeConfigToToml(const VolumeConfig& config) {
   text += absl::StrFormat("volume = %s\n", Quote(config.volume.ToString()));
   text += absl::StrFormat("replicas = [%s]\n", replicas);
   text += absl::StrFormat("acks = %d\n", config.acks);
-  text += absl::StrFormat("delta_us = %d\n", config.delta_us);
-  text += absl::StrFormat("tau_ms = %d\n", config.tau_ms);
+  text += absl::StrFormat("delta = \"%s\"\n", MicrosText(config.delta_us));
+  text += absl::StrFormat("tau = \"%s\"\n", MillisText(config.tau_ms));
   text += absl::StrFormat("k = %d\n", config.k);
-  text += absl::StrFormat("log_max_bytes = %d\n", config.log_max_bytes);
-  text += absl::StrFormat("stable_log_bytes = %d\n", config.stable_log_bytes);
-  text += absl::StrFormat("bulk_limit_bytes = %d\n", config.bulk_limit_bytes);
-  text += absl::StrFormat("ballast_bytes = %d\n", config.ballast_bytes);
-  text += absl::StrFormat("datagram_bytes = %d\n", config.datagram_bytes);
+  text += absl::StrFormat("log_max = \"%s\"\n", BytesText(config.log_max_bytes));
+  text += absl::StrFormat("stable_log = \"%s\"\n", BytesText(config.stable_log_bytes));
+  text += absl::StrFormat("bulk_limit = \"%s\"\n", BytesText(config.bulk_limit_bytes));
+  text += absl::StrFormat("ballast = \"%s\"\n", BytesText(config.ballast_bytes));
+  text += absl::StrFormat("datagram = \"%s\"\n", BytesText(config.datagram_bytes));
   text += absl::StrFormat("multicast = %s\n", Quote(config.multicast));
   text += absl::StrFormat("allow_same_host = %s\n", config.allow_same_host ? "true" : "false");
   return text;
@@ -224,25 +238,39 @@ absl::StatusOr<VolumeConfig> VolumeConfigFromToml(std::string_view text, std::st
   } else if (reader.Has("volume")) {
     reader.AddError("volume", "not a UUID");
   }
+  // Returns whether the file has the former name of a key, as volumes of earlier versions do.
+  const auto has_former = [&](const char* key, const char* former) {
+    if (!reader.Has(former) || !reader.Has(key)) return reader.Has(former);
+    reader.Scalar(former);  // known, so that there is one error
+    reader.AddError(former, absl::StrCat("the former name of ", key, ", which is there too"));
+    return false;
+  };
   // Check only the range of the types here; ValidateVolumeConfig checks the meaning.
   const auto number = [&](const char* key, uint64_t value) {
     return static_cast<uint64_t>(
         reader.Int(key, static_cast<int64_t>(value), 0, static_cast<int64_t>(kTiB)));
   };
-  const auto bytes = [&](const char* key, uint64_t value) {
-    return reader.Bytes(key, value, 0, kTiB);
+  const auto bytes = [&](const char* key, const char* former, uint64_t value) {
+    return reader.Bytes(has_former(key, former) ? former : key, value, 0, kTiB);
+  };
+  // Reads a time in units of `unit_us`; the former key has their number.
+  const auto time = [&](const char* key, const char* former, uint64_t value, int64_t unit_us) {
+    if (has_former(key, former)) return number(former, value);
+    const int64_t us = reader.DurationUs(key, static_cast<int64_t>(value) * unit_us, 0, INT64_MAX);
+    if (us % unit_us != 0) reader.AddError(key, "must be a whole number of milliseconds");
+    return static_cast<uint64_t>(us / unit_us);
   };
   config.replicas = reader.Strings("replicas", {});
   config.acks = static_cast<uint32_t>(std::min<uint64_t>(number("acks", config.acks), UINT32_MAX));
-  config.delta_us = number("delta_us", config.delta_us);
-  config.tau_ms = number("tau_ms", config.tau_ms);
+  config.delta_us = time("delta", "delta_us", config.delta_us, 1);
+  config.tau_ms = time("tau", "tau_ms", config.tau_ms, 1000);
   config.k = static_cast<uint32_t>(std::min<uint64_t>(number("k", config.k), UINT32_MAX));
-  config.log_max_bytes = bytes("log_max_bytes", config.log_max_bytes);
-  config.stable_log_bytes = bytes("stable_log_bytes", config.stable_log_bytes);
-  config.bulk_limit_bytes = bytes("bulk_limit_bytes", config.bulk_limit_bytes);
-  config.ballast_bytes = bytes("ballast_bytes", config.ballast_bytes);
+  config.log_max_bytes = bytes("log_max", "log_max_bytes", config.log_max_bytes);
+  config.stable_log_bytes = bytes("stable_log", "stable_log_bytes", config.stable_log_bytes);
+  config.bulk_limit_bytes = bytes("bulk_limit", "bulk_limit_bytes", config.bulk_limit_bytes);
+  config.ballast_bytes = bytes("ballast", "ballast_bytes", config.ballast_bytes);
   config.datagram_bytes = static_cast<uint32_t>(
-      std::min<uint64_t>(bytes("datagram_bytes", config.datagram_bytes), UINT32_MAX));
+      std::min<uint64_t>(bytes("datagram", "datagram_bytes", config.datagram_bytes), UINT32_MAX));
   config.multicast = reader.String("multicast", "");
   config.allow_same_host = reader.Bool("allow_same_host", false);
   SALIUS_RETURN_IF_ERROR(reader.Finish());

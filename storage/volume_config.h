@@ -55,7 +55,8 @@ absl::Status ValidateVolumeConfig(const VolumeConfig& config);
 void NormalizeReplicas(VolumeConfig* config);
 
 std::string VolumeConfigToToml(const VolumeConfig& config);
-// Parses the file. Unknown keys are an error that names them. `source` is used in messages.
+// Parses the file. Unknown keys are an error that names them. `source` is used in messages. The
+// names and units that keys had in earlier versions are read too: "log_max_bytes", "delta_us".
 absl::StatusOr<VolumeConfig> VolumeConfigFromToml(std::string_view text, std::string_view source);
 
 // Makes `backing`/.salius with volume.toml, state (clean, epoch 0), stable.log, lock, ballast,

@@ -204,13 +204,12 @@ void JudgeVolume(const DirectoryFacts& facts, int64_t realtime_ns, Findings& fin
                   "are all here; ",
             SeeRunbook("volume-file-damaged")));
   } else if (facts.stable_log_bytes < wanted) {
-    findings.Fail(
-        "stable log",
-        absl::StrFormat("%s, but volume.toml says %s", FormatBytes(facts.stable_log_bytes),
-                        FormatBytes(wanted)),
-        absl::StrCat("put stable_log_bytes (and log_max_bytes) back to what salius init was "
-                     "given; if they were not changed, the log was cut; ",
-                     SeeRunbook("stable-log-too-small")));
+    findings.Fail("stable log",
+                  absl::StrFormat("%s, but volume.toml says %s",
+                                  FormatBytes(facts.stable_log_bytes), FormatBytes(wanted)),
+                  absl::StrCat("put stable_log (and log_max) back to what salius init was "
+                               "given; if they were not changed, the log was cut; ",
+                               SeeRunbook("stable-log-too-small")));
   } else if (facts.stable_log_allocated < wanted) {
     findings.Fail(
         "stable log",

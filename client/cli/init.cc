@@ -1,5 +1,6 @@
 #include "client/cli/init.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <vector>
 
@@ -9,7 +10,6 @@
 #include "client/cli/exit_code.h"
 #include "client/status/placement.h"
 #include "common/check.h"
-#include "common/limits.h"
 #include "common/net.h"
 #include "common/options.h"
 #include "common/strings.h"
@@ -63,8 +63,8 @@ Options InitOptions(InitPlan& plan) {
                 "unsynced bytes of a file beyond which it goes past the log\n(8MiB)");
   options.Text("multicast", "GROUP:PORT", &config.multicast,
                "send records once, to this multicast group");
-  options.Number("datagram", "BYTES", &plan.datagram, 0, kDatagramPayloadLoopback,
-                 "UDP payload, 512 to 65507 (default: what the route's MTU carries)");
+  options.Bytes("datagram", "BYTES", &plan.datagram,
+                "UDP payload, 512 to 65507 (default: what the route's MTU carries)");
   options.Bytes("ballast", "BYTES", &config.ballast_bytes, "space held back for recovery (16MiB)");
   options.Switch("copy", &plan.copy,
                  "DIR is the copy of a volume: make it a volume of its own, with the\n"
@@ -99,7 +99,7 @@ absl::Status CompletePlan(const Options& options, InitPlan& plan) {
                                                       config.acks, config.replicas.size()));
   }
   config.k = static_cast<uint32_t>(plan.k);
-  config.datagram_bytes = static_cast<uint32_t>(plan.datagram);
+  config.datagram_bytes = static_cast<uint32_t>(std::min<uint64_t>(plan.datagram, UINT32_MAX));
   if (options.Given("log-max") && !options.Given("stable-log")) {
     // The ratio of the two defaults, and room for the headers of entries.
     config.stable_log_bytes = config.log_max_bytes / 2 * 3 + (1 << 20);

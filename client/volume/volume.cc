@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_format.h"
 #include "common/check.h"
+#include "common/config.h"
 #include "common/daemon.h"
 #include "log/stable_log.h"
 #include "log/state_file.h"
@@ -72,11 +73,10 @@ absl::StatusOr<std::unique_ptr<Volume>> Volume::Open(VolumeDir dir, VolumeOption
   SALIUS_ASSIGN_OR_RETURN(StableLog stable, OpenCleanLog(dir.salius_fd, state.state()));
   if (stable.capacity() < dir.config.stable_log_bytes) {
     // Recovery could not pin what this session may acknowledge.
-    return absl::InvalidArgumentError(
-        absl::StrFormat("volume.toml says stable_log_bytes = %d, but %s was made for %d: put it "
-                        "(and log_max_bytes) back "
-                        "to what salius init was given",
-                        dir.config.stable_log_bytes, kStableLogFileName, stable.capacity()));
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "volume.toml says stable_log = \"%s\", but %s was made for %s: put it (and "
+        "log_max) back to what salius init was given",
+        BytesText(dir.config.stable_log_bytes), kStableLogFileName, BytesText(stable.capacity())));
   }
   SALIUS_ASSIGN_OR_RETURN(BackingDirs dirs, BackingDirs::Open(std::move(dir)));
   std::unique_ptr<Volume> volume(

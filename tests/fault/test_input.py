@@ -105,15 +105,15 @@ class BadConfiguration(Case):
         path = self.volume.salius_file("volume.toml")
         with open(path) as f:
             text = f.read()
-        for key in ("log_max_bytes", "stable_log_bytes"):
-            text = re.sub(r"(?m)^(%s *= *)(\d+)$" % key, lambda m: m[1] + str(2 * int(m[2])), text)
+        for key in ("log_max", "stable_log"):
+            text = re.sub(r'(?m)^(%s *= *")(\d+)(MiB"$)' % key, lambda m: m[1] + str(2 * int(m[2])) + m[3], text)
         with open(path, "w") as f:
             f.write(text)
         with self.assertRaises(MountRefused) as caught:
             self.mounted("")
-        self.assertIn("stable_log_bytes", caught.exception.log)
+        self.assertIn("stable_log = ", caught.exception.log)
         doctor = self.volume.run("salius", "doctor", self.volume.backing)
-        self.assertIn("put stable_log_bytes (and log_max_bytes) back", doctor.stdout)
+        self.assertIn("put stable_log (and log_max) back", doctor.stdout)
 
     def test_replicas_of_two_address_families_are_refused(self):
         self.refused(self.volume.init(["127.0.0.1:7400", "[::1]:7400"], 1, check=False), "IPv6")

@@ -62,6 +62,23 @@ TEST(ParseDurationTest, RefusesEverythingElse) {
   }
 }
 
+TEST(ParseDurationTest, TextOfAValueIsTheShortestThatIsReadAsIt) {
+  EXPECT_EQ(BytesText(0), "0");
+  EXPECT_EQ(BytesText(1472), "1472");
+  EXPECT_EQ(BytesText(uint64_t{64} << 20), "64MiB");
+  EXPECT_EQ(BytesText(uint64_t{2048} << 40), "2048TiB");
+  EXPECT_EQ(DurationText(0), "0s");
+  EXPECT_EQ(DurationText(50'000), "50ms");
+  EXPECT_EQ(DurationText(90'000'000), "90s");
+  EXPECT_EQ(DurationText(int64_t{86'400'000'000}), "24h");
+  for (const uint64_t bytes : {uint64_t{1}, uint64_t{1023}, uint64_t{3} << 10, UINT64_MAX}) {
+    EXPECT_EQ(ParseBytes(BytesText(bytes)).value(), bytes);
+  }
+  for (const int64_t us : {int64_t{1}, int64_t{59'000'001}, int64_t{60'000'000}, INT64_MAX}) {
+    EXPECT_EQ(ParseDurationUs(DurationText(us)).value(), us);
+  }
+}
+
 TEST(ConfigReaderTest, ReadsEveryType) {
   ConfigReader reader = Read(R"(
 name = "a"

@@ -73,31 +73,35 @@ TEST(VolumeConfigTest, ReplicasMustBeDifferentAddressesWithPorts) {
 }
 
 TEST(VolumeConfigTest, TimesMustMakeSense) {
-  EXPECT_TRUE(Says(Refusal([](VolumeConfig& c) { c.delta_us = 0; }), "delta_us = 0"));
+  EXPECT_TRUE(
+      Says(Refusal([](VolumeConfig& c) { c.delta_us = 0; }), "delta = 0s, allowed is 1ms to 1m"));
   EXPECT_TRUE(Says(Refusal([](VolumeConfig& c) { c.delta_us = 5; }), "a busy host's scheduling"));
   EXPECT_EQ(Refusal([](VolumeConfig& c) { c.delta_us = 1000; }), "");
-  EXPECT_TRUE(Says(Refusal([](VolumeConfig& c) { c.delta_us = 60'000'001; }), "delta_us"));
-  EXPECT_TRUE(Says(Refusal([](VolumeConfig& c) { c.tau_ms = 0; }), "tau_ms = 0"));
-  EXPECT_TRUE(Says(Refusal([](VolumeConfig& c) { c.tau_ms = 86'400'001; }), "tau_ms"));
+  EXPECT_TRUE(
+      Says(Refusal([](VolumeConfig& c) { c.delta_us = 60'000'001; }), "delta = 60000001us"));
+  EXPECT_TRUE(Says(Refusal([](VolumeConfig& c) { c.tau_ms = 0; }), "tau = 0s"));
+  EXPECT_TRUE(Says(Refusal([](VolumeConfig& c) { c.tau_ms = 86'400'001; }), "tau = 86400001ms"));
   EXPECT_TRUE(Says(Refusal([](VolumeConfig& c) { c.k = 0; }), "k = 0"));
   EXPECT_TRUE(Says(Refusal([](VolumeConfig& c) { c.k = 1001; }), "k = 1001"));
   EXPECT_TRUE(Says(Refusal([](VolumeConfig& c) { c.tau_ms = 50; }), "k * tau"));
 }
 
 TEST(VolumeConfigTest, SizesMustMakeSense) {
-  EXPECT_TRUE(Says(Refusal([](VolumeConfig& c) { c.log_max_bytes = 1000; }), "log_max_bytes"));
-  EXPECT_TRUE(
-      Says(Refusal([](VolumeConfig& c) { c.log_max_bytes = uint64_t{1} << 40; }), "log_max_bytes"));
+  EXPECT_TRUE(Says(Refusal([](VolumeConfig& c) { c.log_max_bytes = 1000; }),
+                   "log_max = 1000, allowed is 256KiB"));
+  EXPECT_TRUE(Says(Refusal([](VolumeConfig& c) { c.log_max_bytes = uint64_t{1} << 40; }),
+                   "log_max = 1TiB"));
   EXPECT_TRUE(Says(Refusal([](VolumeConfig& c) { c.stable_log_bytes = c.log_max_bytes; }),
-                   "stable_log_bytes"));
+                   "stable_log = 64MiB"));
   EXPECT_TRUE(Says(Refusal([](VolumeConfig& c) { c.stable_log_bytes += 1; }), "multiple of 4096"));
-  EXPECT_TRUE(Says(Refusal([](VolumeConfig& c) { c.bulk_limit_bytes = 0; }), "bulk_limit_bytes"));
-  EXPECT_TRUE(
-      Says(Refusal([](VolumeConfig& c) { c.ballast_bytes = uint64_t{1} << 41; }), "ballast_bytes"));
+  EXPECT_TRUE(Says(Refusal([](VolumeConfig& c) { c.bulk_limit_bytes = 0; }), "bulk_limit = 0"));
+  EXPECT_TRUE(Says(Refusal([](VolumeConfig& c) { c.ballast_bytes = uint64_t{1} << 41; }),
+                   "ballast = 2TiB"));
   EXPECT_EQ(Refusal([](VolumeConfig& c) { c.ballast_bytes = 0; }), "");
-  EXPECT_TRUE(Says(Refusal([](VolumeConfig& c) { c.datagram_bytes = 511; }), "datagram_bytes"));
+  EXPECT_TRUE(Says(Refusal([](VolumeConfig& c) { c.datagram_bytes = 511; }),
+                   "datagram = 511, allowed is 512"));
   EXPECT_EQ(Refusal([](VolumeConfig& c) { c.datagram_bytes = 512; }), "");
-  EXPECT_TRUE(Says(Refusal([](VolumeConfig& c) { c.datagram_bytes = 65508; }), "datagram_bytes"));
+  EXPECT_TRUE(Says(Refusal([](VolumeConfig& c) { c.datagram_bytes = 65508; }), "datagram = 65508"));
   EXPECT_EQ(Refusal([](VolumeConfig& c) { c.datagram_bytes = 1472; }), "");
 }
 
@@ -156,11 +160,39 @@ TEST(VolumeConfigTest, MissingKeysHaveDefaults) {
   EXPECT_EQ(config->acks, 1u);
 }
 
-TEST(VolumeConfigTest, SizesMayHaveUnits) {
-  const auto config = VolumeConfigFromToml(
-      std::string(kUuid) + "log_max_bytes = \"8MiB\"\nstable_log_bytes = \"16MiB\"\n", "v");
+TEST(VolumeConfigTest, SizesAndTimesHaveUnits) {
+  const auto config = VolumeConfigFromToml(std::string(kUuid) +
+                                               "log_max = \"8MiB\"\nstable_log = 16777216\n"
+                                               "delta = \"20ms\"\ntau = \"1.5s\"\n",
+                                           "v");
   ASSERT_TRUE(config.ok()) << config.status();
   EXPECT_EQ(config->log_max_bytes, uint64_t{8} << 20);
+  EXPECT_EQ(config->stable_log_bytes, uint64_t{16} << 20);
+  EXPECT_EQ(config->delta_us, 20'000u);
+  EXPECT_EQ(config->tau_ms, 1'500u);
+}
+
+TEST(VolumeConfigTest, FormerKeysOfAnExistingVolumeAreRead) {
+  // As an earlier version wrote it.
+  const auto config = VolumeConfigFromToml(
+      "# A Salius volume, made by `salius init`.\n" + std::string(kUuid) +
+          "replicas = [\"a:7400\"]\nacks = 1\ndelta_us = 50001\ntau_ms = 30001\nk = 3\n"
+          "log_max_bytes = 67108865\nstable_log_bytes = 100667392\nbulk_limit_bytes = 8388609\n"
+          "ballast_bytes = 16777217\ndatagram_bytes = 1473\nmulticast = \"\"\n"
+          "allow_same_host = false\n",
+      "volume.toml");
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->delta_us, 50'001u);
+  EXPECT_EQ(config->tau_ms, 30'001u);
+  EXPECT_EQ(config->log_max_bytes, 67'108'865u);
+  EXPECT_EQ(config->stable_log_bytes, 100'667'392u);
+  EXPECT_EQ(config->bulk_limit_bytes, 8'388'609u);
+  EXPECT_EQ(config->ballast_bytes, 16'777'217u);
+  EXPECT_EQ(config->datagram_bytes, 1'473u);
+  const std::string written = VolumeConfigToToml(*config);
+  for (const char* former : {"_bytes", "_us", "_ms"}) {
+    EXPECT_EQ(written.find(former), std::string::npos) << written;
+  }
 }
 
 TEST(VolumeConfigTest, BadTextIsRefusedAndNamed) {
@@ -178,6 +210,10 @@ TEST(VolumeConfigTest, BadTextIsRefusedAndNamed) {
   EXPECT_TRUE(Says(refusal(std::string(kUuid) + "acks = 5000000000\n"), "acks"));
   EXPECT_TRUE(Says(refusal(std::string(kUuid) + "acks = 2\n"), "acks = 2"));
   EXPECT_TRUE(Says(refusal(std::string(kUuid) + "replicas = [1]\n"), "replicas"));
+  EXPECT_TRUE(Says(refusal(std::string(kUuid) + "delta = 50\n"), "delta: expected a duration"));
+  EXPECT_TRUE(Says(refusal(std::string(kUuid) + "tau = \"1500us\"\n"), "tau: must be a whole"));
+  EXPECT_TRUE(Says(refusal(std::string(kUuid) + "log_max = \"8MiB\"\nlog_max_bytes = 8388608\n"),
+                   ":3: log_max_bytes: the former name of log_max"));
   refusal(std::string(kUuid) + "acks = \n");
   // Found by the fuzzer: the TOML library does not survive these.
   EXPECT_TRUE(Says(refusal(std::string(kUuid) + "acks =\xcf\xa7\n"), ":2: a byte that is not"));
