@@ -23,23 +23,25 @@ constexpr size_t kHelpColumn = 28;
 // The usage line names the arguments without a dash; they need no list.
 class HelpFormatter : public CLI::Formatter {
  public:
-  explicit HelpFormatter(std::string places) : places_(std::move(places)) {
+  explicit HelpFormatter(std::string usage) : usage_(std::move(usage)) {
     column_width(kHelpColumn);
   }
-  std::string make_usage(const CLI::App* app, std::string) const override {
-    return absl::StrFormat("\nusage: %s [OPTION]... %s\n", app->get_name(), places_);
+  std::string make_usage(const CLI::App*, std::string) const override {
+    return absl::StrFormat("\n%s\n", usage_);
   }
   std::string make_positionals(const CLI::App*) const override { return ""; }
 
  private:
-  const std::string places_;
+  const std::string usage_;
 };
 
 // Returns "f,foreground" as CLI11 writes it, "-f,--foreground". A name alone is a long one ("--k").
 std::string Dashed(const std::string& names) {
   const size_t comma = names.find(',');
   if (comma == std::string::npos) return absl::StrCat("--", names);
-  return absl::StrCat("-", names.substr(0, comma), ",--", names.substr(comma + 1));
+  const std::string letter = absl::StrCat("-", names.substr(0, comma));
+  const std::string name = names.substr(comma + 1);
+  return name.empty() ? letter : absl::StrCat(letter, ",--", name);
 }
 
 absl::Status SetDuration(const std::string& text, uint64_t* value, uint64_t unit_us) {
@@ -54,7 +56,8 @@ absl::Status SetDuration(const std::string& text, uint64_t* value, uint64_t unit
 }  // namespace
 
 struct Options::Option {
-  std::string name;        // the long one
+  std::string name;        // the long one, or the letter where that is all
+  std::string dashed;      // as messages write it: "--name", "-n"
   std::string value_name;  // empty: a switch
   Setter set;
   bool whole_number = false;  // also an integer in a file
@@ -73,7 +76,7 @@ Options::Options(std::string program, std::string places, std::string about)
   CLI::App& app = parser_->app;
   app.name(program_);
   app.description(std::move(about));
-  app.formatter(std::make_shared<HelpFormatter>(place_names_));
+  app.formatter(std::make_shared<HelpFormatter>(Usage()));
   app.set_help_flag("-h,--help", "this text");
 }
 
@@ -91,8 +94,9 @@ Options::Option& Options::Add(std::string name, std::string value_name, std::str
   } else {
     parsed->type_name(value_name);
   }
-  const size_t comma = name.rfind(',');
-  options_.push_back({.name = comma == std::string::npos ? name : name.substr(comma + 1),
+  const std::string dashed = parsed->get_name();
+  options_.push_back({.name = dashed.substr(dashed.find_first_not_of('-')),
+                      .dashed = dashed,
                       .value_name = std::move(value_name),
                       .set = std::move(set),
                       .parsed = parsed});
@@ -133,8 +137,26 @@ void Options::List(std::string name, std::string value_name, std::vector<std::st
   });
 }
 
-void Options::Choice(std::string name, std::string value_name, std::vector<std::string> choices,
-                     std::string* value, std::string help) {
+void Options::Repeated(std::string name, std::string value_name, std::vector<std::string>* values,
+                       std::string help) {
+  Option& option = Add(std::move(name), std::move(value_name), std::move(help),
+                       [values](const std::string& text) {
+                         values->push_back(text);
+                         return absl::OkStatus();
+                       });
+  option.parsed->type_size(1)->expected(1, CLI::detail::expected_max_vector_size);
+  option.parsed->option_text(option.value_name);  // CLI11 would add " ..."
+  option.parsed->allow_extra_args(false)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+}
+
+void Options::LogLevel(std::string* value) {
+  const std::string help = absl::StrCat("least severe messages that are logged (", *value, ")");
+  Choice("log-level", {"debug", "info", "warn", "error", "off"}, value, help);
+}
+
+void Options::Choice(std::string name, std::vector<std::string> choices, std::string* value,
+                     std::string help) {
+  std::string value_name = absl::StrJoin(choices, "|");
   Add(std::move(name), std::move(value_name), std::move(help),
       [value, choices = std::move(choices)](const std::string& text) -> absl::Status {
         if (std::find(choices.begin(), choices.end(), text) == choices.end()) {
@@ -204,6 +226,17 @@ absl::Status Options::Wrong(std::string_view message) const {
   return absl::InvalidArgumentError(absl::StrFormat("%s (see %s --help)", message, program_));
 }
 
+std::string Options::Meant(absl::Span<const std::string> words) const {
+  for (const std::string& word : words) {
+    const std::string given = word.substr(0, word.find('='));
+    const std::string meant = absl::StrReplaceAll(given, {{"_", "-"}});
+    for (const Option& option : options_) {
+      if (given != meant && meant == option.dashed) return absl::StrFormat(" (it is %s)", meant);
+    }
+  }
+  return "";
+}
+
 absl::Status Options::ReadConfig(const std::string& path) {
   SALIUS_ASSIGN_OR_RETURN(ConfigReader config, ConfigReader::ParseFile(path));
   for (const Option& option : options_) {
@@ -231,7 +264,7 @@ absl::Status Options::SetGiven() {
     for (const std::string& value : option.parsed->results()) {
       const absl::Status set = option.set(value);
       if (set.ok()) continue;
-      return Wrong(absl::StrFormat("--%s \"%s\": %s", option.name, value, Sv(set.message())));
+      return Wrong(absl::StrFormat("%s \"%s\": %s", option.dashed, value, Sv(set.message())));
     }
   }
   return absl::OkStatus();
@@ -262,7 +295,7 @@ absl::Status Options::Parse(absl::Span<const std::string> words, size_t min_plac
     answer_ = version_ + "\n";
     return absl::OkStatus();
   } catch (const CLI::ParseError& error) {
-    return Wrong(error.what());
+    return Wrong(absl::StrCat(error.what(), Meant(words)));
   }
   for (const CLI::Option* place : places) {
     if (place->count() > 0) places_.push_back(place->results()[0]);
@@ -273,5 +306,9 @@ absl::Status Options::Parse(absl::Span<const std::string> words, size_t min_plac
 }
 
 std::string Options::Help() const { return parser_->app.help(); }
+
+std::string Options::Usage() const {
+  return absl::StrFormat("usage: %s [OPTION]... %s", program_, place_names_);
+}
 
 }  // namespace salius

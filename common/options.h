@@ -36,7 +36,7 @@ class Options {
   Options(Options&&) noexcept;
 
   // Each registers an option. A name of two, "f,foreground", is -f and --foreground; a name alone,
-  // "k", is --k. `help` is for --help.
+  // "k", is --k; a letter and a comma, "f,", is -f alone. `help` is for --help.
   void Switch(std::string name, bool* value, std::string help);
   // `set` gets the text of the value, and returns INVALID_ARGUMENT with what is accepted.
   void Value(std::string name, std::string value_name, Setter set, std::string help);
@@ -46,9 +46,14 @@ class Options {
   // Registers a comma-separated list; an empty element is an error.
   void List(std::string name, std::string value_name, std::vector<std::string>* value,
             std::string help);
-  // Registers a choice of texts; "debug, info, warn" is how an error names them.
-  void Choice(std::string name, std::string value_name, std::vector<std::string> choices,
-              std::string* value, std::string help);
+  // Registers an option that may be given several times: `values` gets each value as it is.
+  void Repeated(std::string name, std::string value_name, std::vector<std::string>* values,
+                std::string help);
+  // Registers a choice of texts: "auto|never" in the help, "auto, never" in an error.
+  void Choice(std::string name, std::vector<std::string> choices, std::string* value,
+              std::string help);
+  // Registers --log-level, for InitLogging (common/log.h).
+  void LogLevel(std::string* value);
   // Registers a whole number from `min` to `max`.
   void Number(std::string name, std::string value_name, uint64_t* value, uint64_t min, uint64_t max,
               std::string help);
@@ -69,7 +74,7 @@ class Options {
 
   // Sets the variables, unless answer() has a value. INVALID_ARGUMENT names the mistake and points
   // to --help: an unknown option, a wrong value, one given twice, more than `max_places` or fewer
-  // than `min_places` arguments.
+  // than `min_places` arguments. An option spelled with underscores is refused with its name.
   absl::Status Parse(absl::Span<const std::string> words, size_t min_places, size_t max_places);
 
   // Returns what the user asked for in place of the program's work: the text of --help or
@@ -79,6 +84,8 @@ class Options {
   bool Given(std::string_view name) const;
   const std::vector<std::string>& places() const { return places_; }
   std::string Help() const;
+  // Returns the line "usage: ..." without its end.
+  std::string Usage() const;
 
  private:
   struct Option;
@@ -86,6 +93,8 @@ class Options {
 
   Option& Add(std::string name, std::string value_name, std::string help, Setter set);
   absl::Status Wrong(std::string_view message) const;
+  // Returns " (it is --log-max)" when a word is an option's name with underscores, else "".
+  std::string Meant(absl::Span<const std::string> words) const;
   // Sets every option that the file has and the command line has not.
   absl::Status ReadConfig(const std::string& path);
   absl::Status SetGiven();

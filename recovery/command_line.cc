@@ -1,134 +1,91 @@
 #include "recovery/command_line.h"
 
-#include "absl/strings/match.h"
+#include <cstdint>
+#include <string>
+
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "common/check.h"
-#include "common/strings.h"
+#include "common/config.h"
+#include "common/options.h"
+#include "common/version.h"
 
 namespace salius::recovery {
 namespace {
 
+// Longest time for --timeout. More would be a slip of the fingers.
+constexpr int64_t kMaxTimeoutUs = int64_t{1'000'000} * 1'000'000;
+
 absl::Status Bad(const std::string& what) { return absl::InvalidArgumentError(what); }
 
-// Walks over the arguments; an option's value follows it or comes after '='.
-class Parser {
- public:
-  explicit Parser(const std::vector<std::string>& arguments) : arguments_(arguments) {}
+absl::Status SetUntil(const std::string& value, CommandLine& line) {
+  uint64_t seq = 0;
+  if (!absl::SimpleAtoi(value, &seq)) return Bad("must be the seq of a record");
+  line.until = seq;
+  return absl::OkStatus();
+}
 
-  absl::StatusOr<CommandLine> Run() {
-    bool options_over = false;
-    for (; at_ < arguments_.size(); ++at_) {
-      const std::string& word = arguments_[at_];
-      if (options_over || word.empty() || word[0] != '-') {
-        if (!out_.backing.empty()) return Bad("more than one directory: " + word);
-        out_.backing = word;
-      } else if (word == "--") {
-        options_over = true;
-      } else {
-        SALIUS_RETURN_IF_ERROR(Option(word));
-      }
-    }
-    if (out_.backing.empty() && !out_.help && !out_.version) return Bad("which directory?");
-    return out_;
+absl::Status SetTimeout(const std::string& value, CommandLine& line) {
+  SALIUS_ASSIGN_OR_RETURN(const int64_t us, ParseDurationUs(value));
+  if (us < 1000 || us > kMaxTimeoutUs) {
+    return Bad(absl::StrCat("must be 1ms to ", DurationText(kMaxTimeoutUs)));
   }
+  line.timeout_ms = static_cast<uint64_t>(us / 1000);
+  return absl::OkStatus();
+}
 
- private:
-  absl::Status Option(const std::string& word) {
-    const size_t equals = word.find('=');
-    const std::string name = word.substr(0, equals);
-    for (const auto& [flag, target] :
-         {std::pair("--dry-run", &out_.dry_run), std::pair("--json", &out_.json),
-          std::pair("--force", &out_.force), std::pair("--help", &out_.help),
-          std::pair("-h", &out_.help), std::pair("--version", &out_.version),
-          std::pair("-V", &out_.version)}) {
-      if (name != flag) continue;
-      if (equals != std::string::npos) return Bad(name + " takes no value");
-      *target = true;
-      return absl::OkStatus();
-    }
-    for (const char* known : {"--until", "--timeout", "--progress", "--log-level", "--crash-at"}) {
-      if (name != known) continue;
-      std::string value;
-      if (equals != std::string::npos) {
-        value = word.substr(equals + 1);
-      } else if (at_ + 1 < arguments_.size()) {
-        value = arguments_[++at_];
-      }
-      return Value(name, value);
-    }
-    return Bad("unknown option " + name);
+absl::Status SetCrashAt(const std::string& value, CommandLine& line) {
+  const size_t colon = value.find(':');
+  line.crash_at = ParseRecoveryStep(value.substr(0, colon));
+  if (!line.crash_at.has_value()) return Bad("there is no such step");
+  if (colon != std::string::npos &&
+      (!absl::SimpleAtoi(value.substr(colon + 1), &line.crash_count) || line.crash_count == 0)) {
+    return Bad("N must be a number from 1");
   }
+  return absl::OkStatus();
+}
 
-  absl::Status Value(const std::string& name, const std::string& value) {
-    uint64_t number = 0;
-    if (name == "--until") {
-      if (!absl::SimpleAtoi(value, &number))
-        return Bad("--until needs a seq, not \"" + value + "\"");
-      out_.until = number;
-    } else if (name == "--timeout") {
-      double seconds = 0;
-      if (!absl::SimpleAtod(value, &seconds) || !(seconds > 0) || seconds > 1e6) {
-        return Bad("--timeout needs seconds, not \"" + value + "\"");
-      }
-      out_.timeout_ms = static_cast<uint64_t>(seconds * 1000);
-    } else if (name == "--progress") {
-      if (value != "auto" && value != "always" && value != "never") {
-        return Bad("--progress is auto, always or never, not \"" + value + "\"");
-      }
-      out_.progress = value;
-    } else if (name == "--log-level") {
-      out_.log_level = value;
-    } else {
-      return CrashAt(value);
-    }
-    return absl::OkStatus();
-  }
-
-  absl::Status CrashAt(const std::string& value) {
-    const size_t colon = value.find(':');
-    out_.crash_at = ParseRecoveryStep(value.substr(0, colon));
-    if (!out_.crash_at.has_value()) return Bad("--crash-at: no step \"" + value + "\"");
-    if (colon != std::string::npos &&
-        (!absl::SimpleAtoi(value.substr(colon + 1), &out_.crash_count) || out_.crash_count == 0)) {
-      return Bad("--crash-at: no count in \"" + value + "\"");
-    }
-    return absl::OkStatus();
-  }
-
-  const std::vector<std::string>& arguments_;
-  size_t at_ = 0;
-  CommandLine out_;
-};
+// Returns the table of all options, which sets `line`.
+Options Table(CommandLine& line) {
+  Options table("salius-recover", "BACKING-DIRECTORY",
+                "Brings a volume whose primary died to the state after its last acknowledged "
+                "operation.");
+  table.Switch("dry-run", &line.dry_run,
+               "say what would be done; change nothing, here or at a replica");
+  table.Switch("json", &line.json, "print the report as JSON");
+  table.Switch("force", &line.force,
+               "go on with too few replicas, with records or files missing; the\n"
+               "report says what is unaccounted for");
+  table.Value(
+      "until", "SEQ", [&line](const std::string& value) { return SetUntil(value, line); },
+      "recover no further than record SEQ, for good; needs --force where it\n"
+      "leaves records out");
+  table.Value(
+      "timeout", "TIME", [&line](const std::string& value) { return SetTimeout(value, line); },
+      "how long to ask replicas that do not answer (30s)");
+  table.Choice("progress", {"auto", "always", "never"}, &line.progress,
+               "draw a progress bar; auto: on a terminal (auto)");
+  table.LogLevel(&line.log_level);
+  table.Value(
+      "crash-at", "STEP[:N]", [&line](const std::string& value) { return SetCrashAt(value, line); },
+      "for tests: kill this process at the N-th STEP");
+  table.Version(absl::StrCat("salius-recover ", kSaliusVersion));
+  table.Note(
+      "Exit codes: 0 recovered or clean, 1 internal error, 2 usage, 3 the volume is in use, 4 not\n"
+      "enough replicas, 5 data loss, 6 I/O error, 7 another recovery holds the replicas, 8 no\n"
+      "volume.");
+  return table;
+}
 
 }  // namespace
 
 absl::StatusOr<CommandLine> ParseCommandLine(const std::vector<std::string>& arguments) {
-  return Parser(arguments).Run();
-}
-
-std::string_view Usage() {
-  return R"(usage: salius-recover [options] BACKING-DIRECTORY
-
-Brings a volume whose primary died to the state after its last acknowledged operation.
-
-  --dry-run           say what would be done; change nothing, here or at a replica
-  --json              print the report as JSON
-  --force             go on with too few replicas, with records or files missing; the report says
-                      what is unaccounted for
-  --until SEQ         recover no further than record SEQ, for good; needs --force where it leaves
-                      records out
-  --timeout SECONDS   how long to ask replicas that do not answer (default 30)
-  --progress WHEN     auto (on a terminal), always or never
-  --log-level LEVEL   debug, info, warn, error or off
-  --crash-at STEP[:N] for tests: kill this process at the N-th STEP
-  -V, --version       print the version
-  -h, --help
-
-exit: 0 recovered or clean, 1 internal error, 2 usage, 3 the volume is in use, 4 not enough
-      replicas, 5 data loss, 6 I/O error, 7 another recovery holds the replicas, 8 no volume
-)";
+  CommandLine line;
+  Options table = Table(line);
+  SALIUS_RETURN_IF_ERROR(table.Parse(arguments, 1, 1));
+  line.answer = table.answer();
+  if (!line.answer.has_value()) line.backing = table.places()[0];
+  return line;
 }
 
 int ExitCodeOfOpen(const absl::Status& status) {

@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -32,19 +31,18 @@ struct CommandLine {
   bool dry_run = false;
   bool json = false;
   bool force = false;
-  bool help = false;
-  bool version = false;
   std::optional<Seq> until;
   std::optional<uint64_t> timeout_ms;
   std::string progress = "auto";  // auto, always, never
   std::string log_level = "warn";
   std::optional<RecoveryStep> crash_at;  // for tests: the process kills itself (SIGKILL) there
   uint64_t crash_count = 1;              // at this occurrence of the step
+  std::optional<std::string> answer;     // to print in place of recovering: --help, --version
 };
 
-// Parses `arguments`, without the program's name. INVALID_ARGUMENT gives the reason.
+// Parses `arguments`, without the program's name. INVALID_ARGUMENT names the option and its allowed
+// values.
 absl::StatusOr<CommandLine> ParseCommandLine(const std::vector<std::string>& arguments);
-std::string_view Usage();
 
 // Return the exit code for a result of VolumeDir::Open, and for an outcome of Recover.
 int ExitCodeOfOpen(const absl::Status& status);

@@ -13,7 +13,6 @@
 #include "common/daemon.h"
 #include "common/log.h"
 #include "common/strings.h"
-#include "common/version.h"
 #include "recovery/command_line.h"
 #include "recovery/progress.h"
 #include "recovery/recovery.h"
@@ -46,16 +45,11 @@ int Main(const std::vector<std::string>& arguments) {
     }
   }
   if (!line.ok()) {
-    std::fprintf(stderr, "salius-recover: %s\n%s", std::string(line.status().message()).c_str(),
-                 std::string(Usage()).c_str());
+    std::fprintf(stderr, "salius-recover: %s\n", std::string(line.status().message()).c_str());
     return kExitUsage;
   }
-  if (line->help) {
-    std::fputs(std::string(Usage()).c_str(), stdout);
-    return kExitOk;
-  }
-  if (line->version) {
-    std::printf("salius-recover %s\n", kSaliusVersion);
+  if (line->answer.has_value()) {
+    std::fputs(line->answer->c_str(), stdout);
     return kExitOk;
   }
 

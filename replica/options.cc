@@ -96,8 +96,7 @@ Options Table(ReplicaOptions& o) {
   table.Number("peer-share", "PERCENT", &o.peer_share_percent, 1, 100,
                "what the volumes of one host may take of the memory, when they are more\n"
                "than one, and of the places for volumes; default 75");
-  table.Choice("log-level", "LEVEL", {"debug", "info", "warn", "error", "off"}, &o.log_level,
-               "debug, info (default), warn, error or off");
+  table.LogLevel(&o.log_level);
   table.Config(
       "read options from a TOML file, with \"_\" for \"-\" in their names; the\n"
       "command line wins");

@@ -228,7 +228,7 @@ class Campaign:
     def _recover_early(self, episode, active):
         """Tries a recovery under the faults: it is done, or refused for lack of members (or
         space)."""
-        done = self.rig.volume.recover("--timeout", "1")
+        done = self.rig.volume.recover("--timeout", "1s")
         allowed = {0, RECOVER_NOT_ENOUGH} | ({RECOVER_DISK} if any(f.name == "disk full" for f in active) else set())
         if done.returncode not in allowed:
             raise Failed("recovery with the faults there: exit %d\n%s%s" % (
@@ -284,7 +284,7 @@ class Campaign:
     def _kill_replica_in_recovery(self, after_ms):
         """Kills one replica's process while the recovery asks it, and starts it again. The rerun
         must succeed."""
-        proc = Proc([binary("salius-recover"), self.rig.backing, "--timeout", "1"], self.rig.volume.log,
+        proc = Proc([binary("salius-recover"), self.rig.backing, "--timeout", "1s"], self.rig.volume.log,
                     netns=self.rig.net.primary)
         time.sleep(after_ms / 1e3)
         victim = self.rig.replicas[after_ms % self.shape.m]

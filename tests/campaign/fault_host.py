@@ -374,7 +374,7 @@ class FreezePrimary(Fault):
 
     def inject(self, campaign):
         campaign.rig.mount_.stop()
-        done = campaign.rig.volume.recover("--timeout", "1")
+        done = campaign.rig.volume.recover("--timeout", "1s")
         if done.returncode != RECOVER_IN_USE:
             raise AssertionError("recovery beside a frozen primary: exit %d\n%s%s" % (
                 done.returncode, done.stdout, done.stderr))

@@ -380,8 +380,8 @@ class DaemonsKilled(Case):
                 story.check()
                 continue
             with self.assertRaisesRegex(AssertionError, "recovery: exit %d" % RECOVER_NOT_ENOUGH):
-                story.check("--timeout", "1")
+                story.check("--timeout", "1s")
             with self.assertRaises(ops.Damage) as caught:
-                story.check("--timeout", "1", "--force")
+                story.check("--timeout", "1s", "--force")
             self.report("%d acknowledged; memory of %d replicas lost, recovery forced: %s", story.ledger.total(), lost,
                         caught.exception)

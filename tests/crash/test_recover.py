@@ -155,9 +155,9 @@ class RecoverKilled(Case):
         self.assertTrue(self.killed(site, "files", pinned, False, True)[0])
         for replica in site.replicas:
             replica.reboot()
-        done = site.volume.recover("--timeout", "1")
+        done = site.volume.recover("--timeout", "1s")
         self.assertEqual(done.returncode, RECOVER_NOT_ENOUGH, done.stdout + done.stderr)
-        done = site.volume.recover("--timeout", "1", "--force")
+        done = site.volume.recover("--timeout", "1s", "--force")
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         lost = scene.difference(self.want, scene.tree(site.backing))
         self.assertTrue(lost, "nothing was lost with the replicas: the test proves nothing")

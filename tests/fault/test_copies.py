@@ -132,8 +132,8 @@ class Copies(Case):
         writer.kill()
         sh("umount", rig.path, check=False)
         rig.mount_.proc.wait(60)
-        self.assertEqual(rig.volume.recover("--timeout", "1").returncode, RECOVER_FENCED)
-        done = rig.volume.recover("--force", "--timeout", "1")
+        self.assertEqual(rig.volume.recover("--timeout", "1s").returncode, RECOVER_FENCED)
+        done = rig.volume.recover("--force", "--timeout", "1s")
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         mount = rig.mount(mode="replicated")
         with open(rig.file("again"), "wb", buffering=0) as f:

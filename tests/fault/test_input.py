@@ -326,7 +326,7 @@ class DamagedFiles(Case):
         with open(state, "r+b") as f:
             f.write(whole)
         self.damage(state, newer + 100)
-        done = rig.volume.recover("--timeout", "1")
+        done = rig.volume.recover("--timeout", "1s")
         self.assertEqual(done.returncode, RECOVER_NOT_ENOUGH, done.stdout + done.stderr)
         with open(state, "r+b") as f:
             f.write(whole)

@@ -131,7 +131,7 @@ class ReplicasMissing(RecoveryCase):
         for replica in rig.replicas:
             replica.kill()
         before = fingerprint(rig.backing, salius=False)
-        done = rig.volume.recover("--timeout", "1")
+        done = rig.volume.recover("--timeout", "1s")
         self.assertEqual(done.returncode, RECOVER_NOT_ENOUGH, done.stdout + done.stderr)
         for replica in rig.replicas:
             self.assertIn(replica.address, done.stdout + done.stderr, "the missing replica is not named")
@@ -147,7 +147,7 @@ class ReplicasMissing(RecoveryCase):
         rig.power_cut(also=writer.kill)
         rig.replicas[0].reboot()
         rig.replicas[1].reboot()
-        done = rig.volume.recover("--timeout", "1")
+        done = rig.volume.recover("--timeout", "1s")
         self.assertEqual(done.returncode, RECOVER_NOT_ENOUGH, done.stdout + done.stderr)
 
     def test_one_member_of_three_missing_is_enough_with_two_acks(self):  # R20
@@ -411,6 +411,6 @@ class TwoPrimaries(RecoveryCase):
         mount.wait_mode("replicated")
         ops.check(mount.path, writer.ledger)
         # The old disk, brought back: the replicas know a larger epoch than its state.
-        done = rig.volume.recover("--timeout", "1", wrapper=ON_ANOTHER_HOST)
+        done = rig.volume.recover("--timeout", "1s", wrapper=ON_ANOTHER_HOST)
         self.assertNotEqual(done.returncode, 0, done.stdout + done.stderr)
         self.assertEqual(mount.mode(), "replicated")

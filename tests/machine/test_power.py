@@ -93,9 +93,9 @@ class WholeMachines(Case):
         self.machines.wait_mode("replicated")
         self.pull_the_plug([0, 1, 2])
         self.machines.boot(replicas=[0, 1, 2])
-        code, text = self.machines.recover("--timeout", "5")
+        code, text = self.machines.recover("--timeout", "5s")
         self.assertEqual(code, RECOVER_NOT_ENOUGH, text)
-        code, text = self.machines.recover("--force", "--timeout", "5")
+        code, text = self.machines.recover("--force", "--timeout", "5s")
         self.assertEqual(code, RECOVER_OK, text)
         found = [writer.check(self.machines.primary, BACKING) for writer in self.writers]
         self.report("control, every replica lost and recovery forced: %s", found)

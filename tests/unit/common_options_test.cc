@@ -166,6 +166,42 @@ TEST(OptionsTest, OneLetterAloneIsALongName) {
             absl::StatusCode::kInvalidArgument);
 }
 
+TEST(OptionsTest, RepeatedOptionKeepsEachValue) {
+  Options options("salius try", "A B", "Tries.");
+  std::vector<std::string> lists;
+  bool quiet = false;
+  options.Repeated("o,options", "LIST", &lists, "a list");
+  options.Switch("q,", &quiet, "quiet");
+  ASSERT_TRUE(options
+                  .Parse(std::vector<std::string>{"-o", "a,b", "x", "-oc=1", "-o", "", "-q", "y"},
+                         2, 2)
+                  .ok());
+  EXPECT_EQ(lists, (std::vector<std::string>{"a,b", "c=1", ""}));
+  EXPECT_EQ(options.places(), (std::vector<std::string>{"x", "y"}));
+  EXPECT_TRUE(quiet && options.Given("q"));
+  EXPECT_NE(options.Help().find("-o,--options LIST "), std::string::npos) << options.Help();
+  EXPECT_EQ(options.Parse(std::vector<std::string>{"--q", "x", "y"}, 2, 2).code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
+TEST(OptionsTest, ChoiceIsNamedInTheHelpAndInErrors) {
+  Options options("salius try", "", "Tries.");
+  std::string level = "warn";
+  options.LogLevel(&level);
+  EXPECT_NE(options.Help().find("--log-level debug|info|warn|error|off"), std::string::npos);
+  EXPECT_EQ(options.Parse(std::vector<std::string>{"--log-level", "loud"}, 0, 0).message(),
+            "--log-level \"loud\": allowed are debug, info, warn, error, off (see salius try --help)");
+}
+
+TEST(OptionsTest, NameWithUnderscoresIsRefusedWithTheRightOne) {
+  Options options("salius try", "", "Tries.");
+  uint64_t size = 0;
+  options.Bytes("log-max", "BYTES", &size, "a size");
+  EXPECT_EQ(options.Parse(std::vector<std::string>{"--log_max=1"}, 0, 0).message(),
+            "The following argument was not expected: --log_max=1 (it is --log-max) (see salius try "
+            "--help)");
+}
+
 TEST(OptionsTest, EmptyValueAfterEqualsSignIsAValue) {
   Values values;
   ASSERT_TRUE(ParseWords(values, {"--name=", "place"}).ok());

@@ -8,7 +8,7 @@ namespace {
 
 TEST(CommandLineTest, EverythingGiven) {
   const auto line = ParseCommandLine({"--dry-run", "--json", "--force", "--until=12", "--timeout",
-                                      "1.5", "--progress=never", "--crash-at=pinned:3", "/v"});
+                                      "1.5s", "--progress=never", "--crash-at=pinned:3", "/v"});
   ASSERT_TRUE(line.ok()) << line.status();
   EXPECT_TRUE(line->dry_run && line->json && line->force);
   EXPECT_EQ(line->until, 12u);
@@ -35,6 +35,7 @@ TEST(CommandLineTest, MistakesAreNamed) {
                                              {"a", "--until"},
                                              {"--timeout=0", "a"},
                                              {"--timeout=soon", "a"},
+                                             {"--timeout=5", "a"},
                                              {"--progress=often", "a"},
                                              {"--force=yes", "a"},
                                              {"--crash-at=nowhere", "a"},
@@ -42,7 +43,20 @@ TEST(CommandLineTest, MistakesAreNamed) {
                                              {"--crash-at=pinned:x", "a"}}) {
     EXPECT_TRUE(absl::IsInvalidArgument(ParseCommandLine(bad).status())) << bad.size();
   }
-  EXPECT_TRUE(ParseCommandLine({"--help"}).ok());
+}
+
+TEST(CommandLineTest, FormerSpellingsAreRefusedWithTheNewOne) {
+  const auto refusal = [](const char* word) {
+    return std::string(ParseCommandLine({word, "a"}).status().message());
+  };
+  EXPECT_NE(refusal("--timeout=5").find("as in \"50ms\""), std::string::npos);
+  EXPECT_NE(refusal("--dry_run").find("it is --dry-run"), std::string::npos);
+}
+
+TEST(CommandLineTest, HelpAndVersionNeedNoDirectory) {
+  EXPECT_NE(ParseCommandLine({"--help"})->answer->find("usage: salius-recover"), std::string::npos);
+  EXPECT_EQ(ParseCommandLine({"-V"})->answer->find("salius-recover "), 0u);
+  EXPECT_FALSE(ParseCommandLine({"a"})->answer.has_value());
 }
 
 TEST(CommandLineTest, StepNamesGoBothWays) {
