@@ -130,12 +130,8 @@ void BecomeSaliusMount(const MountCommand& command) {
 
 int RunMount(const std::string& program, absl::StatusOr<MountCommand> command) {
   if (!command.ok()) return Report(program, command.status());
-  if (command->action == MountCommand::Action::kHelp) {
-    std::printf("%s\n", MountUsage().c_str());
-    return kExitOk;
-  }
-  if (command->action == MountCommand::Action::kVersion) {
-    std::printf("%s %s\n", program.c_str(), kSaliusVersion);
+  if (command->answer.has_value()) {
+    std::fputs(command->answer->c_str(), stdout);
     return kExitOk;
   }
   if (command->options.remount) {

@@ -3,16 +3,20 @@
 #include <sys/mount.h>
 
 #include <algorithm>
-#include <map>
+#include <cstdint>
+#include <iterator>
+#include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "common/check.h"
 #include "common/config.h"
+#include "common/limits.h"
 #include "common/strings.h"
 
 namespace salius {
@@ -64,157 +68,205 @@ constexpr const char* kShown[] = {"user_id=0", "group_id=0"};
 
 constexpr int64_t kMaxSpinUs = 1000;
 
-constexpr const char* kOwn[] = {
-    "replicas=HOST[:PORT][;HOST[:PORT]...]",
-    "acks=N",
-    "delta=TIME",
-    "tau=TIME",
-    "k=N",
-    "commit=sync",
-    "recover=auto|refuse",
-    "log_max=BYTES",
-    "bulk_limit=BYTES",
-    "multicast=GROUP:PORT",
-    "datagram=BYTES",
-    "insecure",
-    "metrics=HOST:PORT",
-    "log_level=debug|info|warn|error|off",
-    "log=FILE",
-    "threads=N",
-    "spin=TIME",
+// One option of Salius' own.
+struct OwnOption {
+  const char* name;
+  const char* value;  // as the help shows it; with '|': one of these; "": a word without a value
+  const char* help;
+  // Sets the value; null where the table says all. INVALID_ARGUMENT with what the value must be.
+  absl::Status (*set)(absl::string_view value, MountOptions& options);
+  // Returns whether a mounted volume has the wanted value already; null: it has one value, or no
+  // effect while it is mounted.
+  bool (*same)(const MountOptions& now, const VolumeConfig& config, const MountOptions& wanted);
 };
 
-absl::Status Bad(std::string_view option, std::string_view value, std::string_view allowed) {
-  return absl::InvalidArgumentError(
-      absl::StrCat("option ", Av(option), "=", Av(value), ": must be ", Av(allowed)));
-}
-
-absl::Status Unknown(absl::string_view word) {
-  std::vector<absl::string_view> standard;
-  for (const KernelFlag& flag : kKernelFlags) standard.push_back(flag.name);
-  return absl::InvalidArgumentError(
-      absl::StrCat("unknown option \"", word, "\"; Salius knows ", absl::StrJoin(kOwn, ", "),
-                   "; of mount(8) ", absl::StrJoin(standard, ", "), "; and takes without effect ",
-                   absl::StrJoin(kIgnored, ", "), ", ", absl::StrJoin(kShown, ", "), ", x-..."));
+absl::Status MustBe(std::string_view allowed) {
+  return absl::InvalidArgumentError(absl::StrCat("must be ", Av(allowed)));
 }
 
 template <typename T>
-absl::Status Number(std::string_view name, absl::string_view value, T low, T high, T* out) {
+absl::Status SetNumber(absl::string_view value, uint64_t low, uint64_t high, T& out) {
   uint64_t number = 0;
-  if (!absl::SimpleAtoi(value, &number) || number < uint64_t(low) || number > uint64_t(high)) {
-    return Bad(name, Sv(value), Sv(absl::StrCat("a number from ", low, " to ", high)));
+  if (!absl::SimpleAtoi(value, &number) || number < low || number > high) {
+    return MustBe(Sv(absl::StrCat("a number from ", low, " to ", high)));
   }
-  *out = static_cast<T>(number);
+  out = static_cast<T>(number);
   return absl::OkStatus();
 }
 
-absl::Status SetReplicas(absl::string_view value, MountOptions* options) {
+template <typename T>
+absl::Status SetBytes(absl::string_view value, uint64_t most, std::optional<T>& out) {
+  const absl::StatusOr<uint64_t> bytes = ParseBytes(Sv(value));
+  if (!bytes.ok()) return MustBe("a size such as 4096, 64MiB or 1GiB");
+  if (*bytes > most) return MustBe(Sv(absl::StrCat("at most ", most, " bytes")));
+  out = static_cast<T>(*bytes);
+  return absl::OkStatus();
+}
+
+absl::Status SetTime(absl::string_view value, int64_t unit_us, std::optional<uint64_t>& out) {
+  const absl::StatusOr<int64_t> us = ParseDurationUs(Sv(value));
+  if (!us.ok() || *us == 0) return MustBe("a time such as 50ms or 30s");
+  if (*us % unit_us != 0) return MustBe("a whole number of milliseconds");
+  out = static_cast<uint64_t>(*us / unit_us);
+  return absl::OkStatus();
+}
+
+absl::Status SetSpin(absl::string_view value, MountOptions& options) {
+  const absl::StatusOr<int64_t> us = ParseDurationUs(Sv(value));
+  if (!us.ok() || *us > kMaxSpinUs) return MustBe("a time from 0us to 1ms");
+  options.spin_us = static_cast<uint64_t>(*us);
+  return absl::OkStatus();
+}
+
+absl::Status SetReplicas(absl::string_view value, MountOptions& options) {
   std::vector<std::string> replicas;
   for (absl::string_view one : absl::StrSplit(value, ';', absl::SkipEmpty())) {
     replicas.emplace_back(absl::StripAsciiWhitespace(one));
   }
-  options->replicas = std::move(replicas);
+  options.replicas = std::move(replicas);
   return absl::OkStatus();
 }
 
-// Sets a time or a size: a value with a unit.
-absl::Status SetMeasure(const std::string& name, absl::string_view value, MountOptions* options) {
-  if (name == "spin") {
-    const absl::StatusOr<int64_t> us = ParseDurationUs(Sv(value));
-    if (!us.ok() || *us > kMaxSpinUs) return Bad(name, Sv(value), "a time from 0us to 1ms");
-    options->spin_us = static_cast<uint64_t>(*us);
-    return absl::OkStatus();
+absl::Status SetCommit(absl::string_view value, MountOptions&) {
+  if (value == "sync") return absl::OkStatus();
+  if (value == "external" || value == "ordered") {
+    return absl::UnimplementedError("not in this version, which has commit=sync only");
   }
-  if (name == "delta" || name == "tau") {
-    const absl::StatusOr<int64_t> us = ParseDurationUs(Sv(value));
-    if (!us.ok() || *us == 0) return Bad(name, Sv(value), "a time such as 50ms or 30s");
-    if (name == "delta") {
-      options->delta_us = static_cast<uint64_t>(*us);
-    } else if (*us % 1000 != 0) {
-      return Bad(name, Sv(value), "a whole number of milliseconds");
-    } else {
-      options->tau_ms = static_cast<uint64_t>(*us / 1000);
-    }
-    return absl::OkStatus();
-  }
-  const absl::StatusOr<uint64_t> bytes = ParseBytes(Sv(value));
-  if (!bytes.ok()) return Bad(name, Sv(value), "a size such as 4096, 64M or 1G");
-  if (name == "log_max") {
-    options->log_max_bytes = *bytes;
-  } else if (name == "bulk_limit") {
-    options->bulk_limit_bytes = *bytes;
-  } else if (*bytes > 65507) {
-    return Bad(name, Sv(value), "at most 65507 bytes");
-  } else {
-    options->datagram_bytes = static_cast<uint32_t>(*bytes);
-  }
+  return MustBe("sync");
+}
+
+absl::Status SetLog(absl::string_view value, MountOptions& options) {
+  if (!absl::StartsWith(value, "/")) return MustBe("an absolute path");
+  options.log_file = std::string(value);
   return absl::OkStatus();
 }
 
-absl::Status SetChoice(const std::string& name, absl::string_view value, MountOptions* options) {
-  if (name == "commit") {
-    if (value == "sync") return absl::OkStatus();
-    if (value == "external" || value == "ordered") {
-      return absl::UnimplementedError(absl::StrCat(
-          "option commit=", value, ": not in this version, which has commit=sync only"));
-    }
-    return Bad(name, Sv(value), "sync");
-  }
-  if (name == "recover") {
-    if (value != "auto" && value != "refuse") return Bad(name, Sv(value), "auto or refuse");
-    options->recover = value == "auto" ? RecoverMode::kAuto : RecoverMode::kRefuse;
-    return absl::OkStatus();
-  }
-  static constexpr const char* kLevels[] = {"debug", "info", "warn", "error", "off"};
-  if (std::find(std::begin(kLevels), std::end(kLevels), value) == std::end(kLevels)) {
-    return Bad(name, Sv(value), "debug, info, warn, error or off");
-  }
-  options->log_level = std::string(value);
+template <auto kField>
+absl::Status SetText(absl::string_view value, MountOptions& options) {
+  options.*kField = std::string(value);
   return absl::OkStatus();
 }
 
-// Sets one "name=value". Returns false for an unknown name.
-absl::StatusOr<bool> SetValue(const std::string& name, absl::string_view value,
-                              MountOptions* options) {
-  using Setter = absl::Status (*)(const std::string&, absl::string_view, MountOptions*);
-  static const auto* const setters = new std::map<std::string, Setter>{
-      {"replicas",
-       [](const std::string&, absl::string_view v, MountOptions* o) { return SetReplicas(v, o); }},
-      {"acks", [](const std::string& n, absl::string_view v,
-                  MountOptions* o) { return Number<uint32_t>(n, v, 1, 8, &o->acks.emplace()); }},
-      {"k", [](const std::string& n, absl::string_view v,
-               MountOptions* o) { return Number<uint32_t>(n, v, 1, 1000, &o->k.emplace()); }},
-      {"threads", [](const std::string& n, absl::string_view v,
-                     MountOptions* o) { return Number<int>(n, v, 1, kMaxThreads, &o->threads); }},
-      {"delta", SetMeasure},
-      {"tau", SetMeasure},
-      {"spin", SetMeasure},
-      {"log_max", SetMeasure},
-      {"bulk_limit", SetMeasure},
-      {"datagram", SetMeasure},
-      {"commit", SetChoice},
-      {"recover", SetChoice},
-      {"log_level", SetChoice},
-      {"multicast",
-       [](const std::string&, absl::string_view v, MountOptions* o) {
-         o->multicast = std::string(v);
-         return absl::OkStatus();
-       }},
-      {"metrics",
-       [](const std::string&, absl::string_view v, MountOptions* o) {
-         o->metrics = std::string(v);
-         return absl::OkStatus();
-       }},
-      {"log",
-       [](const std::string& n, absl::string_view v, MountOptions* o) {
-         if (!absl::StartsWith(v, "/")) return Bad(n, Sv(v), "an absolute path");
-         o->log_file = std::string(v);
-         return absl::OkStatus();
-       }},
-  };
-  const auto found = setters->find(name);
-  if (found == setters->end()) return false;
-  SALIUS_RETURN_IF_ERROR(found->second(name, value, options));
+// Whether an option that overrides a value of the volume names the value in use.
+template <auto kWanted, auto kUsed>
+bool SameAsVolume(const MountOptions&, const VolumeConfig& config, const MountOptions& wanted) {
+  return (wanted.*kWanted).value_or(config.*kUsed) == config.*kUsed;
+}
+
+// Whether an option of the mount names the value that the mount has.
+template <auto kField>
+bool SameAsNow(const MountOptions& now, const VolumeConfig&, const MountOptions& wanted) {
+  return wanted.*kField == now.*kField;
+}
+
+using Text = absl::string_view;
+using O = MountOptions;
+using C = VolumeConfig;
+
+constexpr OwnOption kOwn[] = {
+    {"replicas", "HOST[:PORT];...", "the replicas; empty: none, mode local only", SetReplicas,
+     SameAsVolume<&O::replicas, &C::replicas>},
+    {"acks", "N", "how many of them must hold a record before it is durable",
+     [](Text v, O& o) { return SetNumber(v, 1, kMaxReplicas, o.acks.emplace()); },
+     SameAsVolume<&O::acks, &C::acks>},
+    {"delta", "TIME", "link delay bound", [](Text v, O& o) { return SetTime(v, 1, o.delta_us); },
+     SameAsVolume<&O::delta_us, &C::delta_us>},
+    {"tau", "TIME", "longest time until a record is on this host's disk",
+     [](Text v, O& o) { return SetTime(v, 1000, o.tau_ms); }, SameAsVolume<&O::tau_ms, &C::tau_ms>},
+    {"k", "N", "slack factor of tau",
+     [](Text v, O& o) { return SetNumber(v, 1, 1000, o.k.emplace()); }, SameAsVolume<&O::k, &C::k>},
+    {"log_max", "BYTES", "bytes not yet on this host's disk",
+     [](Text v, O& o) { return SetBytes(v, UINT64_MAX, o.log_max_bytes); },
+     SameAsVolume<&O::log_max_bytes, &C::log_max_bytes>},
+    {"bulk_limit", "BYTES", "unsynced bytes of a file beyond which it goes past the log",
+     [](Text v, O& o) { return SetBytes(v, UINT64_MAX, o.bulk_limit_bytes); },
+     SameAsVolume<&O::bulk_limit_bytes, &C::bulk_limit_bytes>},
+    {"multicast", "GROUP:PORT", "send records once, to this multicast group",
+     SetText<&O::multicast>, SameAsVolume<&O::multicast, &C::multicast>},
+    {"datagram", "BYTES", "UDP payload; 0: what the route's MTU carries",
+     [](Text v, O& o) { return SetBytes(v, kDatagramPayloadLoopback, o.datagram_bytes); },
+     SameAsVolume<&O::datagram_bytes, &C::datagram_bytes>},
+    {"insecure", "", "replicas may be on other hosts: a trusted network",
+     [](Text, O& o) {
+       o.insecure = true;
+       return absl::OkStatus();
+     },
+     [](const O& now, const C&, const O&) { return now.insecure; }},
+    {"commit", "sync", "synchronous calls return when durable", SetCommit, nullptr},
+    {"recover", "auto|refuse", "what to do with a volume that was not unmounted (auto)",
+     [](Text v, O& o) {
+       o.recover = v == "auto" ? RecoverMode::kAuto : RecoverMode::kRefuse;
+       return absl::OkStatus();
+     },
+     nullptr},
+    {"threads", "N", "requests handled at once (two for each CPU, at most 8)",
+     [](Text v, O& o) { return SetNumber(v, 1, kMaxThreads, o.threads); }, SameAsNow<&O::threads>},
+    {"spin", "TIME", "how long a thread polls before it sleeps (80us)", SetSpin,
+     SameAsNow<&O::spin_us>},
+    {"metrics", "HOST:PORT", "serve Prometheus metrics there", SetText<&O::metrics>,
+     SameAsNow<&O::metrics>},
+    {"log", "FILE", "log of a daemon in the background", SetLog, SameAsNow<&O::log_file>},
+    {"log_level", "debug|info|warn|error|off", "least severe messages that are logged (info)",
+     SetText<&O::log_level>, SameAsNow<&O::log_level>},
+};
+
+const OwnOption* FindOwn(absl::string_view name) {
+  const auto* const found = std::find_if(std::begin(kOwn), std::end(kOwn),
+                                         [&](const OwnOption& o) { return name == o.name; });
+  return found == std::end(kOwn) ? nullptr : found;
+}
+
+bool TakesValue(const OwnOption& option) { return option.value[0] != 0; }
+
+// Returns the option as the help shows it: "acks=N", "insecure".
+std::string Shown(const OwnOption& option) {
+  return absl::StrCat(option.name, TakesValue(option) ? "=" : "", option.value);
+}
+
+std::vector<absl::string_view> KernelFlagNames() {
+  std::vector<absl::string_view> names;
+  for (const KernelFlag& flag : kKernelFlags) names.push_back(flag.name);
+  return names;
+}
+
+std::string IgnoredNames() {
+  return absl::StrCat(absl::StrJoin(kIgnored, ", "), ", ", absl::StrJoin(kShown, ", "));
+}
+
+absl::Status Unknown(absl::string_view word) {
+  const std::string name(word.substr(0, word.find('=')));
+  const std::string meant = absl::StrReplaceAll(name, {{"-", "_"}});
+  if (name != meant && FindOwn(meant) != nullptr) {
+    return absl::InvalidArgumentError(absl::StrCat("option ", name, " is spelled ", meant));
+  }
+  const auto shown = [](std::string* out, const OwnOption& own) { out->append(Shown(own)); };
+  return absl::InvalidArgumentError(
+      absl::StrCat("unknown option \"", word, "\"; Salius knows ", absl::StrJoin(kOwn, ", ", shown),
+                   "; of mount(8) ", absl::StrJoin(KernelFlagNames(), ", "),
+                   "; and takes without effect ", IgnoredNames(), ", x-..."));
+}
+
+// Checks a choice, "auto|refuse", and sets the value.
+absl::Status CheckAndSet(const OwnOption& option, absl::string_view value, MountOptions& options) {
+  const std::vector<std::string> choices = absl::StrSplit(option.value, '|');
+  if (choices.size() > 1 && std::find(choices.begin(), choices.end(), value) == choices.end()) {
+    const std::vector<std::string> first(choices.begin(), choices.end() - 1);
+    return MustBe(Sv(absl::StrCat(absl::StrJoin(first, ", "), " or ", choices.back())));
+  }
+  return option.set(value, options);
+}
+
+// Sets an option of Salius' own, "name=value" or "name". Returns false for another word.
+absl::StatusOr<bool> SetOwn(absl::string_view word, MountOptions& options) {
+  const size_t equals = word.find('=');
+  const bool has_value = equals != absl::string_view::npos;
+  const OwnOption* const option = FindOwn(word.substr(0, equals));
+  if (option == nullptr || TakesValue(*option) != has_value) return false;
+  const absl::string_view value = has_value ? word.substr(equals + 1) : "";
+  if (const absl::Status set = CheckAndSet(*option, value, options); !set.ok()) {
+    return absl::Status(set.code(), absl::StrCat("option ", word, ": ", set.message()));
+  }
+  options.given.emplace_back(option->name);
   return true;
 }
 
@@ -233,27 +285,13 @@ bool SetStandard(absl::string_view word, MountOptions* options) {
 }
 
 absl::Status SetWord(absl::string_view word, MountOptions* options) {
-  if (word == "insecure") {
-    options->insecure = true;
-    options->given.emplace_back(word);
-    return absl::OkStatus();
-  }
   if (word == "remount" || word == "bind") {
     (word == "bind" ? options->bind : options->remount) = true;
     return absl::OkStatus();
   }
   if (SetStandard(word, options)) return absl::OkStatus();
-  const std::pair<std::string, absl::string_view> parts =
-      absl::StrSplit(word, absl::MaxSplits('=', 1));
-  if (absl::StrContains(word, '=')) {
-    const absl::StatusOr<bool> known = SetValue(parts.first, parts.second, options);
-    if (!known.ok()) return known.status();
-    if (*known) {
-      options->given.push_back(parts.first);
-      return absl::OkStatus();
-    }
-  }
-  return Unknown(word);
+  SALIUS_ASSIGN_OR_RETURN(const bool own, SetOwn(word, *options));
+  return own ? absl::OkStatus() : Unknown(word);
 }
 
 }  // namespace
@@ -292,28 +330,9 @@ absl::Status OverrideConfig(const MountOptions& options, VolumeConfig* config) {
 
 absl::Status CheckRemount(const MountOptions& now, const VolumeConfig& config,
                           const MountOptions& wanted) {
-  const std::map<std::string, bool> same = {
-      {"replicas", wanted.replicas.value_or(config.replicas) == config.replicas},
-      {"acks", wanted.acks.value_or(config.acks) == config.acks},
-      {"delta", wanted.delta_us.value_or(config.delta_us) == config.delta_us},
-      {"tau", wanted.tau_ms.value_or(config.tau_ms) == config.tau_ms},
-      {"k", wanted.k.value_or(config.k) == config.k},
-      {"log_max", wanted.log_max_bytes.value_or(config.log_max_bytes) == config.log_max_bytes},
-      {"bulk_limit",
-       wanted.bulk_limit_bytes.value_or(config.bulk_limit_bytes) == config.bulk_limit_bytes},
-      {"multicast", wanted.multicast.value_or(config.multicast) == config.multicast},
-      {"datagram", wanted.datagram_bytes.value_or(config.datagram_bytes) == config.datagram_bytes},
-      {"insecure", now.insecure},
-      {"metrics", wanted.metrics == now.metrics},
-      {"log_level", wanted.log_level == now.log_level},
-      {"log", wanted.log_file == now.log_file},
-      {"threads", wanted.threads == now.threads},
-      {"spin", wanted.spin_us == now.spin_us},
-  };
   for (const std::string& name : wanted.given) {
-    const auto found = same.find(name);
-    // The other options (commit, recover) have one value, or no effect while it is mounted.
-    if (found == same.end() || found->second) continue;
+    const OwnOption* const option = FindOwn(name);
+    if (option == nullptr || option->same == nullptr || option->same(now, config, wanted)) continue;
     return absl::InvalidArgumentError(absl::StrCat(
         "option ", name, " cannot change while the volume is mounted: unmount, and mount with it"));
   }
@@ -322,6 +341,21 @@ absl::Status CheckRemount(const MountOptions& now, const VolumeConfig& config,
         "option dirsync cannot change while the volume is mounted: unmount, and mount with it");
   }
   return absl::OkStatus();
+}
+
+std::string MountOptionsHelp() {
+  std::string text = "Options of -o; those up to datagram override volume.toml for this session:\n";
+  constexpr size_t kColumn = 26;  // of the explanations, as in the rest of the help
+  for (const OwnOption& option : kOwn) {
+    const std::string shown = Shown(option);
+    const std::string gap = shown.size() < kColumn ? std::string(kColumn - shown.size(), ' ')
+                                                   : "\n  " + std::string(kColumn, ' ');
+    absl::StrAppend(&text, "  ", shown, gap, option.help, "\n");
+  }
+  absl::StrAppend(&text, "\nOf mount(8):\n  ", absl::StrJoin(KernelFlagNames(), ", "),
+                  ", remount, bind\nWithout effect:\n  ", IgnoredNames(), ", x-*, X-*, comment=, ",
+                  "fsname=, subtype=, uhelper=");
+  return text;
 }
 
 int DefaultThreads(unsigned cpus) { return static_cast<int>(std::clamp(2 * cpus, 2u, 8u)); }

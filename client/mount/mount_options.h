@@ -45,8 +45,12 @@ struct MountOptions {
 };
 
 // Takes the words of one or more -o arguments, in order; a later one wins. INVALID_ARGUMENT names
-// the wrong value and the allowed ones; an unknown option is an error that lists the known ones.
+// the wrong value and the allowed ones; an unknown option is an error that lists the known ones, or
+// names the right spelling.
 absl::StatusOr<MountOptions> ParseMountOptions(const std::vector<std::string>& option_lists);
+
+// Returns a paragraph for --help: every option with its value.
+std::string MountOptionsHelp();
 
 // Puts the session's values over the volume's. INVALID_ARGUMENT as ValidateVolumeConfig.
 absl::Status OverrideConfig(const MountOptions& options, VolumeConfig* config);

@@ -10,6 +10,7 @@ namespace salius {
 namespace {
 
 using testing::HasSubstr;
+using testing::StartsWith;
 using Action = MountCommand::Action;
 
 TEST(SaliusMountTest, PlacesOptionsAndForegroundInAnyOrder) {
@@ -30,8 +31,12 @@ TEST(SaliusMountTest, PlacesAfterADoubleDashMayBeginWithADash) {
 }
 
 TEST(SaliusMountTest, HelpAndVersionNeedNoPlaces) {
-  EXPECT_EQ(ParseSaliusMount({"--help"})->action, Action::kHelp);
-  EXPECT_EQ(ParseSaliusMount({"-V"})->action, Action::kVersion);
+  const std::string help = *ParseSaliusMount({"--help"})->answer;
+  EXPECT_THAT(help, HasSubstr("-f,--foreground"));
+  EXPECT_THAT(help, HasSubstr("recover=auto|refuse"));
+  EXPECT_THAT(*ParseSaliusMount({"-V"})->answer, StartsWith("salius-mount "));
+  EXPECT_THAT(*ParseMountHelper({"-V"})->answer, StartsWith("mount.salius "));
+  EXPECT_FALSE(ParseSaliusMount({"/b", "/m"})->answer.has_value());
 }
 
 TEST(SaliusMountTest, WrongUsageIsRefusedWithTheUsage) {
@@ -39,6 +44,7 @@ TEST(SaliusMountTest, WrongUsageIsRefusedWithTheUsage) {
                                                 {"/b"},
                                                 {"/b", "/m", "/x"},
                                                 {"-x", "/b", "/m"},
+                                                {"/b", "/m", "--log_max=1"},
                                                 {"/b", "/m", "-o"}}) {
     const absl::StatusOr<MountCommand> command = ParseSaliusMount(words);
     ASSERT_EQ(command.status().code(), absl::StatusCode::kInvalidArgument);

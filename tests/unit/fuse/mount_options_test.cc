@@ -72,6 +72,17 @@ TEST(MountOptionsTest, UnknownOptionIsNamedWithThoseThatAreKnown) {
   EXPECT_THAT(Refusal("insecure=1"), HasSubstr("insecure"));  // takes none
 }
 
+TEST(MountOptionsTest, NameWithHyphensIsRefusedWithTheRightOne) {
+  EXPECT_THAT(Refusal("log-max=64MiB"), HasSubstr("option log-max is spelled log_max"));
+  EXPECT_THAT(Refusal("no-such=1"), HasSubstr("unknown option \"no-such=1\""));
+}
+
+TEST(MountOptionsTest, HelpShowsEachOptionWithItsValue) {
+  EXPECT_THAT(MountOptionsHelp(),
+              AllOf(HasSubstr("\n  replicas=HOST[:PORT];... "), HasSubstr("\n  insecure "),
+                    HasSubstr("\n  log_level=debug|info|warn|error|off\n"), HasSubstr("noatime")));
+}
+
 TEST(MountOptionsTest, ErrorOfAValueOutOfRangeNamesTheRange) {
   EXPECT_THAT(Refusal("acks=0"), AllOf(HasSubstr("acks=0"), HasSubstr("1 to 8")));
   EXPECT_THAT(Refusal("acks=9"), HasSubstr("1 to 8"));
