@@ -308,7 +308,8 @@ absl::Status Options::Parse(absl::Span<const std::string> words, size_t min_plac
 std::string Options::Help() const { return parser_->app.help(); }
 
 std::string Options::Usage() const {
-  return absl::StrFormat("usage: %s [OPTION]... %s", program_, place_names_);
+  return absl::StrCat("usage: ", program_, " [OPTION]...", place_names_.empty() ? "" : " ",
+                      place_names_);
 }
 
 }  // namespace salius

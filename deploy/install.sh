@@ -3,7 +3,7 @@
 #
 #   deploy/install.sh [--prefix DIR] [--destdir DIR] [--from DIR] [--uninstall]
 #
-# --prefix   where programs and man pages go (default /usr/local)
+# --prefix   where programs, man pages and bash completion go (default /usr/local)
 # --destdir  put this in front of every path (for packages)
 # --from     where the built programs are (default bazel-bin)
 #
@@ -38,13 +38,16 @@ helpers=(mount.salius mount.fuse.salius umount.fuse.salius)
 units=(deploy/*.service)
 pages=(docs/man/*.[1-8])
 samples=(deploy/*.sample)
+completions=$destdir$prefix/share/bash-completion/completions # each file has the name of a command
 sbin=$destdir/sbin
 unit_dir=$destdir/etc/systemd/system
 sample_dir=$destdir$prefix/share/doc/salius
 config_dir=$destdir/etc/salius
 
 if [ $uninstall -eq 1 ]; then
-  for program in "${programs[@]}"; do rm -f "$destdir$prefix/sbin/${program##*/}"; done
+  for program in "${programs[@]}"; do
+    rm -f "$destdir$prefix/sbin/${program##*/}" "$completions/${program##*/}"
+  done
   for helper in "${helpers[@]}"; do rm -f "$sbin/$helper"; done
   # Remove links to units that no longer exist. Running units continue: unmount or stop them first.
   if [ -z "$destdir" ] && [ -d /run/systemd/system ]; then
@@ -69,6 +72,7 @@ done
 install -d "$destdir$prefix/sbin" "$sbin" "$unit_dir"
 for program in "${programs[@]}"; do
   install -m 0755 "$from/$program" "$destdir$prefix/sbin/${program##*/}"
+  install -D -m 0644 deploy/salius.bash-completion "$completions/${program##*/}"
 done
 for helper in "${helpers[@]}"; do
   ln -sfn "$prefix/sbin/salius-mount" "$sbin/$helper"

@@ -229,8 +229,17 @@ std::vector<absl::string_view> KernelFlagNames() {
   return names;
 }
 
-std::string IgnoredNames() {
-  return absl::StrCat(absl::StrJoin(kIgnored, ", "), ", ", absl::StrJoin(kShown, ", "));
+// Returns the names as indented lines of at most 100 columns.
+std::string Lines(const std::vector<absl::string_view>& names) {
+  std::string text, line;
+  for (const absl::string_view name : names) {
+    if (line.size() + name.size() > 95) {
+      absl::StrAppend(&text, line, ",\n");
+      line.clear();
+    }
+    absl::StrAppend(&line, line.empty() ? "  " : ", ", name);
+  }
+  return absl::StrCat(text, line, "\n");
 }
 
 absl::Status Unknown(absl::string_view word) {
@@ -240,10 +249,10 @@ absl::Status Unknown(absl::string_view word) {
     return absl::InvalidArgumentError(absl::StrCat("option ", name, " is spelled ", meant));
   }
   const auto shown = [](std::string* out, const OwnOption& own) { out->append(Shown(own)); };
-  return absl::InvalidArgumentError(
-      absl::StrCat("unknown option \"", word, "\"; Salius knows ", absl::StrJoin(kOwn, ", ", shown),
-                   "; of mount(8) ", absl::StrJoin(KernelFlagNames(), ", "),
-                   "; and takes without effect ", IgnoredNames(), ", x-..."));
+  return absl::InvalidArgumentError(absl::StrCat(
+      "unknown option \"", word, "\"; Salius knows ", absl::StrJoin(kOwn, ", ", shown),
+      "; of mount(8) ", absl::StrJoin(KernelFlagNames(), ", "), "; and takes without effect ",
+      absl::StrJoin(kIgnored, ", "), ", ", absl::StrJoin(kShown, ", "), ", x-..."));
 }
 
 // Checks a choice, "auto|refuse", and sets the value.
@@ -352,9 +361,13 @@ std::string MountOptionsHelp() {
                                                    : "\n  " + std::string(kColumn, ' ');
     absl::StrAppend(&text, "  ", shown, gap, option.help, "\n");
   }
-  absl::StrAppend(&text, "\nOf mount(8):\n  ", absl::StrJoin(KernelFlagNames(), ", "),
-                  ", remount, bind\nWithout effect:\n  ", IgnoredNames(), ", x-*, X-*, comment=, ",
-                  "fsname=, subtype=, uhelper=");
+  std::vector<absl::string_view> flags = KernelFlagNames();
+  flags.insert(flags.end(), {"remount", "bind"});
+  std::vector<absl::string_view> ignored(std::begin(kIgnored), std::end(kIgnored));
+  ignored.insert(ignored.end(), std::begin(kShown), std::end(kShown));
+  ignored.insert(ignored.end(), {"x-*", "X-*", "comment=", "fsname=", "subtype=", "uhelper="});
+  absl::StrAppend(&text, "\nOf mount(8):\n", Lines(flags), "Without effect:\n", Lines(ignored));
+  text.pop_back();
   return text;
 }
 
