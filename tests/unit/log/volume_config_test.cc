@@ -1,7 +1,9 @@
 // volume.toml: its contents, and that every refusal names the value.
 #include "storage/volume_config.h"
 
+#include <fstream>
 #include <functional>
+#include <iterator>
 #include <string>
 
 #include "common/limits.h"
@@ -193,6 +195,18 @@ TEST(VolumeConfigTest, FormerKeysOfAnExistingVolumeAreRead) {
   for (const char* former : {"_bytes", "_us", "_ms"}) {
     EXPECT_EQ(written.find(former), std::string::npos) << written;
   }
+}
+
+TEST(VolumeConfigTest, SampleHasTheDefaults) {
+  std::ifstream file("deploy/volume.toml.sample");
+  const std::string text((std::istreambuf_iterator<char>(file)), {});
+  const auto sample = VolumeConfigFromToml(text, "volume.toml.sample");
+  ASSERT_TRUE(sample.ok()) << sample.status();
+  VolumeConfig config = DefaultVolumeConfig();
+  config.volume = sample->volume;
+  config.replicas = sample->replicas;
+  config.acks = 2;
+  EXPECT_EQ(VolumeConfigToToml(*sample), VolumeConfigToToml(config));
 }
 
 TEST(VolumeConfigTest, BadTextIsRefusedAndNamed) {

@@ -153,6 +153,23 @@ TEST(OptionsTest, FileHasTheSameNamesAndTheCommandLineWins) {
   EXPECT_EQ(options->log_level, "error");
 }
 
+TEST(OptionsTest, SampleHasTheDefaults) {
+  const auto sample = Parse({"--config", "deploy/replica.toml.sample"});
+  ASSERT_TRUE(sample.ok()) << sample.status();
+  const ReplicaOptions defaults = Parse({}).value();
+  EXPECT_EQ(sample->listen, defaults.listen);
+  EXPECT_EQ(sample->memory_bytes, defaults.memory_bytes);
+  EXPECT_EQ(sample->shm_dir, defaults.shm_dir);
+  EXPECT_EQ(sample->state_dir, defaults.state_dir);
+  EXPECT_EQ(sample->metrics, defaults.metrics);
+  EXPECT_EQ(sample->multicast_interface, defaults.multicast_interface);
+  EXPECT_EQ(sample->insecure, defaults.insecure);
+  EXPECT_EQ(sample->no_mlock, defaults.no_mlock);
+  EXPECT_EQ(sample->abandon_after_us, defaults.abandon_after_us);
+  EXPECT_EQ(sample->peer_share_percent, defaults.peer_share_percent);
+  EXPECT_EQ(sample->log_level, defaults.log_level);
+}
+
 TEST(OptionsTest, MemoryMayBeANumberOfBytesInTheFile) {
   EXPECT_EQ(Parse({"--config", WriteConfig("memory = 67108864\n")})->memory_bytes,
             uint64_t{64} << 20);
