@@ -73,7 +73,7 @@ struct OwnOption {
   const char* name;
   const char* value;  // as the help shows it; with '|': one of these; "": a word without a value
   const char* help;
-  // Sets the value; null where the table says all. INVALID_ARGUMENT with what the value must be.
+  // Sets the value. The status is INVALID_ARGUMENT with what the value must be.
   absl::Status (*set)(absl::string_view value, MountOptions& options);
   // Returns whether a mounted volume has the wanted value already; null: it has one value, or no
   // effect while it is mounted.
