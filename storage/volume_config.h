@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "common/ext4_watch.h"
 #include "common/ids.h"
+#include "storage/backing.h"
 
 namespace salius {
 
@@ -112,7 +113,8 @@ absl::Status RestoreBallast(int salius_fd, uint64_t bytes);
 // Brings everything to the disk that was written to the volume's file system. It calls syncfs(2) on
 // `root_fd`, a directory of it, and fdatasync(2) on `file_fd`, any regular file of it. XFS flushes
 // the drive's cache in syncfs only when its own log has something new. An error is final: the
-// kernel reports it once.
+// kernel reports it once. Without a Backing the descriptors are the kernel's.
+absl::Status SyncVolume(Backing& backing, int root_fd, int file_fd);
 absl::Status SyncVolume(int root_fd, int file_fd);
 
 }  // namespace salius

@@ -216,9 +216,13 @@ absl::Status RestoreBallast(int salius_fd, uint64_t bytes) {
   return restored;
 }
 
+absl::Status SyncVolume(Backing& backing, int root_fd, int file_fd) {
+  SALIUS_RETURN_IF_ERROR(backing.SyncFs(root_fd));
+  return backing.Fdatasync(file_fd);
+}
+
 absl::Status SyncVolume(int root_fd, int file_fd) {
-  SALIUS_RETURN_IF_ERROR(SyncFs(root_fd));
-  return FdatasyncFd(file_fd);
+  return SyncVolume(LinuxBacking(), root_fd, file_fd);
 }
 
 }  // namespace salius

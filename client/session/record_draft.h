@@ -9,9 +9,9 @@
 
 #include "absl/status/status.h"
 #include "client/session/send_when.h"
-#include "common/file.h"
 #include "common/ids.h"
 #include "log/record.h"
+#include "storage/backing.h"
 
 namespace salius {
 
@@ -19,7 +19,7 @@ namespace salius {
 // reads it after the record was applied.
 struct ApplyResult {
   absl::Status status;
-  UniqueFd made;  // the new object, O_PATH; only of kCreate
+  BackingFd made;  // the new object, O_PATH; only of kCreate
 };
 
 // A record to be stamped.

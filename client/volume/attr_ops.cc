@@ -12,7 +12,6 @@
 #include "common/file.h"
 #include "common/limits.h"
 #include "storage/apply.h"
-#include "storage/fs_calls.h"
 #include "storage/posix_acl.h"
 
 namespace salius {
@@ -73,11 +72,11 @@ absl::StatusOr<struct stat> AttrOps::GetAttr(Node& node, bool* provisional) {
 }
 
 absl::StatusOr<std::optional<timespec>> AttrOps::BirthTime(Node& node) {
-  return fs::BirthTimeOf(node.path_fd.get());
+  return backing_.BirthTimeOf(node.path_fd.get());
 }
 
 absl::Status AttrOps::Change(Node& node, RecordDraft draft) {
-  SALIUS_RETURN_IF_ERROR(CheckChangeable(node));
+  SALIUS_RETURN_IF_ERROR(CheckChangeable(backing_, node));
   bool orphan = false;
   {
     absl::MutexLock lock(&node.state);
@@ -87,7 +86,7 @@ absl::Status AttrOps::Change(Node& node, RecordDraft draft) {
     SALIUS_RETURN_IF_ERROR(issuer_.AwaitNode(node));
     RecordHeader header;
     header.op = draft.op;
-    return ApplyAttr(node.path_fd.get(), header, draft.body);
+    return ApplyAttr(backing_, node.path_fd.get(), header, draft.body);
   }
   SALIUS_RETURN_IF_ERROR(issuer_.EnsureIdLocked(node));
   draft.result = std::make_shared<ApplyResult>();
@@ -123,14 +122,14 @@ absl::StatusOr<struct stat> AttrOps::SetAttr(Node& node, uint32_t mask, const st
 absl::Status AttrOps::CheckNewGroup(Node& node, gid_t gid) {
   if (!space_.needs_owner()) return absl::OkStatus();
   SALIUS_RETURN_IF_ERROR(issuer_.AwaitNode(node));
-  SALIUS_ASSIGN_OR_RETURN(const struct stat st, fs::Stat(node.path_fd.get()));
+  SALIUS_ASSIGN_OR_RETURN(const struct stat st, backing_.Stat(node.path_fd.get()));
   if (st.st_gid == gid) return absl::OkStatus();
   return space_.CheckGroup(gid, static_cast<uint64_t>(st.st_blocks) * 512);
 }
 
 absl::StatusOr<std::string> AttrOps::GetXattr(Node& node, const std::string& name) {
   if (name == kFileIdXattr) return ErrnoStatus(ENODATA, name);
-  absl::StatusOr<std::string> value = fs::XattrValue(node.path_fd.get(), name);
+  absl::StatusOr<std::string> value = backing_.XattrValue(node.path_fd.get(), name);
   // A file system without ACLs. The kernel asks for one before it uses the mode, and accepts only
   // ENODATA as "there is none".
   if (IsAcl(name) && StatusErrno(value.status()) == EOPNOTSUPP) return ErrnoStatus(ENODATA, name);
@@ -138,7 +137,7 @@ absl::StatusOr<std::string> AttrOps::GetXattr(Node& node, const std::string& nam
 }
 
 absl::StatusOr<std::vector<std::string>> AttrOps::ListXattr(Node& node) {
-  SALIUS_ASSIGN_OR_RETURN(std::vector<std::string> names, fs::XattrNames(node.path_fd.get()));
+  SALIUS_ASSIGN_OR_RETURN(std::vector<std::string> names, backing_.XattrNames(node.path_fd.get()));
   names.erase(std::remove(names.begin(), names.end(), kFileIdXattr), names.end());
   return names;
 }
@@ -151,7 +150,7 @@ absl::Status AttrOps::SetXattr(Node& node, const std::string& name, std::string_
   if (name == kFileIdXattr) return ErrnoStatus(EPERM, "setxattr");
   SALIUS_RETURN_IF_ERROR(health_.Names());
   absl::MutexLock lock(&node.stream);
-  const int old = StatusErrno(fs::XattrValue(node.path_fd.get(), name).status());
+  const int old = StatusErrno(backing_.XattrValue(node.path_fd.get(), name).status());
   if (old != 0 && old != ENODATA) return ErrnoStatus(old, "setxattr");
   if (old == 0 && (flags & XATTR_CREATE) != 0) return ErrnoStatus(EEXIST, "setxattr");
   if (old != 0 && (flags & XATTR_REPLACE) != 0) return ErrnoStatus(ENODATA, "setxattr");
@@ -161,7 +160,7 @@ absl::Status AttrOps::SetXattr(Node& node, const std::string& name, std::string_
   SALIUS_RETURN_IF_ERROR(Change(node, std::move(draft)));
   if (!kill_sgid) return absl::OkStatus();
   // An access ACL changes the mode as well, so the mode is read only now.
-  SALIUS_ASSIGN_OR_RETURN(struct stat st, fs::Stat(node.path_fd.get()));
+  SALIUS_ASSIGN_OR_RETURN(struct stat st, backing_.Stat(node.path_fd.get()));
   if ((st.st_mode & S_ISGID) == 0) return absl::OkStatus();
   st.st_mode &= ~static_cast<mode_t>(S_ISGID);
   RecordDraft mode;
@@ -174,7 +173,7 @@ absl::Status AttrOps::RemoveXattr(Node& node, const std::string& name) {
   if (name == kFileIdXattr) return ErrnoStatus(ENODATA, name);
   SALIUS_RETURN_IF_ERROR(health_.Names());
   absl::MutexLock lock(&node.stream);
-  const absl::Status there = fs::XattrValue(node.path_fd.get(), name).status();
+  const absl::Status there = backing_.XattrValue(node.path_fd.get(), name).status();
   // File systems allow this.
   if (IsAcl(name) && StatusErrno(there) == ENODATA) return absl::OkStatus();
   SALIUS_RETURN_IF_ERROR(there);

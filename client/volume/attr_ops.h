@@ -29,15 +29,17 @@
 #include "client/volume/issuer.h"
 #include "client/volume/node.h"
 #include "client/volume/types.h"
+#include "storage/backing.h"
 #include "storage/space.h"
 
 namespace salius {
 
 class AttrOps {
  public:
-  AttrOps(Issuer& issuer, FileOps& files, HiddenLinks& links, SpaceGuard& space,
+  AttrOps(Backing& backing, Issuer& issuer, FileOps& files, HiddenLinks& links, SpaceGuard& space,
           const Health& health, const BackingDirs& dirs)
-      : issuer_(issuer),
+      : backing_(backing),
+        issuer_(issuer),
         files_(files),
         links_(links),
         space_(space),
@@ -52,7 +54,7 @@ class AttrOps {
   absl::StatusOr<struct stat> GetAttr(Node& node, bool* provisional = nullptr);
   // Returns when the backing file was made; nothing where its file system does not keep that. (A
   // file that recovery rebuilt is new.)
-  static absl::StatusOr<std::optional<timespec>> BirthTime(Node& node);
+  absl::StatusOr<std::optional<timespec>> BirthTime(Node& node);
   // Changes attributes. `mask`: SetAttrMask. A new size is issued like a write, and not waited for;
   // other changes are waited for until they are applied. Returns GetAttr.
   absl::StatusOr<struct stat> SetAttr(Node& node, uint32_t mask, const struct stat& want,
@@ -61,8 +63,8 @@ class AttrOps {
   // unprivileged caller gives the file to the group.
   absl::Status CheckNewGroup(Node& node, gid_t gid);
 
-  static absl::StatusOr<std::string> GetXattr(Node& node, const std::string& name);
-  static absl::StatusOr<std::vector<std::string>> ListXattr(Node& node);  // without salius' own
+  absl::StatusOr<std::string> GetXattr(Node& node, const std::string& name);
+  absl::StatusOr<std::vector<std::string>> ListXattr(Node& node);  // without salius' own
   // Sets an extended attribute. `flags`: 0, XATTR_CREATE, XATTR_REPLACE. `kill_sgid`:
   // FUSE_SETXATTR_ACL_KILL_SGID.
   absl::Status SetXattr(Node& node, const std::string& name, std::string_view value, int flags,
@@ -73,6 +75,7 @@ class AttrOps {
   // Issues an attribute record and waits for its result.
   absl::Status Change(Node& node, RecordDraft draft) ABSL_EXCLUSIVE_LOCKS_REQUIRED(node.stream);
 
+  Backing& backing_;
   Issuer& issuer_;
   FileOps& files_;
   HiddenLinks& links_;

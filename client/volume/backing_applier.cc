@@ -11,8 +11,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
+#include "common/file.h"
 #include "storage/apply.h"
-#include "storage/fs_calls.h"
 
 namespace salius {
 namespace {
@@ -34,11 +34,11 @@ size_t Together(absl::Span<const RecordRef> records) {
 
 // Gives the whiteout that renameat2(2) left its owner, because it belongs to this process, and its
 // id. Recovery replaces a whiteout without an id.
-absl::Status LabelWhiteout(int dirfd, const RenameBody& rename) {
-  SALIUS_ASSIGN_OR_RETURN(const UniqueFd made,
-                          OpenAt(dirfd, rename.from_name, O_PATH | O_NOFOLLOW));
-  SALIUS_RETURN_IF_ERROR(fs::Chown(made.get(), rename.whiteout_uid, rename.whiteout_gid));
-  return WriteFileId(made.get(), rename.whiteout);
+absl::Status LabelWhiteout(Backing& backing, int dirfd, const RenameBody& rename) {
+  SALIUS_ASSIGN_OR_RETURN(const BackingFd made,
+                          backing.OpenAt(dirfd, rename.from_name, O_PATH | O_NOFOLLOW));
+  SALIUS_RETURN_IF_ERROR(backing.Chown(made.get(), rename.whiteout_uid, rename.whiteout_gid));
+  return WriteFileId(backing, made.get(), rename.whiteout);
 }
 
 }  // namespace
@@ -78,8 +78,7 @@ absl::Status BackingApplier::ApplyWrites(Node& node, absl::Span<const RecordRef>
   SALIUS_ASSIGN_OR_RETURN(const SharedFd fd, fds_.ForWriting(node));
   absl::MutexLock lock(&node.content);
   NoteApplying(node, records.back()->seq());
-  SALIUS_RETURN_IF_ERROR(
-      PwritevFull(fd->get(), parts, static_cast<int64_t>(records[0]->header().arg0)));
+  SALIUS_RETURN_IF_ERROR(backing_.Pwritev(fd->get(), parts, records[0]->header().arg0));
   Finish(node, records.back()->seq(), records.size(), records.size());
   return absl::OkStatus();
 }
@@ -94,7 +93,7 @@ absl::Status BackingApplier::ApplyToFile(Node& node, const RecordRef& record) {
       SALIUS_ASSIGN_OR_RETURN(const SharedFd fd, fds_.ForWriting(node));
       absl::MutexLock lock(&node.content);
       NoteApplying(node, header.seq);
-      const absl::Status applied = ApplyData(fd->get(), header, record->body());
+      const absl::Status applied = ApplyData(backing_, fd->get(), header, record->body());
       if (result == nullptr) SALIUS_RETURN_IF_ERROR(applied);
       if (result != nullptr) result->status = applied;
       if (!applied.ok()) {
@@ -107,11 +106,11 @@ absl::Status BackingApplier::ApplyToFile(Node& node, const RecordRef& record) {
     case Op::kSetAttr:
     case Op::kSetXattr:
     case Op::kRemoveXattr:
-      result->status = ApplyAttr(node.path_fd.get(), header, record->body());
+      result->status = ApplyAttr(backing_, node.path_fd.get(), header, record->body());
       break;
     case Op::kAdopt:
       if (result == nullptr) break;  // the file has its id already
-      result->status = WriteFileId(node.path_fd.get(), header.file_id);
+      result->status = WriteFileId(backing_, node.path_fd.get(), header.file_id);
       break;
     default:  // kOnDisk: only recovery acts on it
       break;
@@ -142,7 +141,7 @@ void BackingApplier::ApplyName(const RecordRef& record) {
   const RecordHeader& header = record->header();
   ApplyResult& result = *record->result();
   if (header.op == Op::kCreate) {
-    absl::StatusOr<UniqueFd> made = ApplyCreate(header, record->body());
+    absl::StatusOr<BackingFd> made = ApplyCreate(header, record->body());
     result.status = made.status();
     if (made.ok()) result.made = *std::move(made);
   } else if (header.op == Op::kRename) {
@@ -159,32 +158,34 @@ absl::Status BackingApplier::ApplyLinkOrUnlink(const RecordHeader& header, std::
   const PinnedNode file = table_.Find(header.file_id);
   if (!parent || !file) return absl::InternalError("a name record whose caller has gone");
   if (header.op == Op::kLink) {
-    return fs::LinkFd(file->path_fd.get(), parent->path_fd.get(), name->name);
+    return backing_.LinkFd(file->path_fd.get(), parent->path_fd.get(), name->name);
   }
   const PathFd::Use held = file->path_fd.get();
   if (held < 0) return ErrnoStatus(EBADF, "unlink");
   const int flags = header.arg0 != 0 ? AT_REMOVEDIR : 0;
-  const absl::Status removed = fs::Unlink(parent->path_fd.get(), name->name, flags);
+  const absl::Status removed = backing_.Unlink(parent->path_fd.get(), name->name, flags);
   links_.UpdateOrphan(*file, held);
   return removed;
 }
 
-absl::StatusOr<UniqueFd> BackingApplier::ApplyCreate(const RecordHeader& header,
-                                                     std::string_view body) {
+absl::StatusOr<BackingFd> BackingApplier::ApplyCreate(const RecordHeader& header,
+                                                      std::string_view body) {
   const absl::StatusOr<CreateBody> create = CreateBody::Decode(body);
   SALIUS_CHECK_OK(create) << "our own record";
   const std::string made = IdName(header.file_id);
   const bool nameless = create->dir == kNoFileId;
   const PinnedNode parent = nameless ? PinnedNode() : table_.Find(create->dir);
   if (!nameless && !parent) return absl::InternalError("a create record whose caller has gone");
-  absl::StatusOr<UniqueFd> fd = MakeObject(dirs_.tmp_fd(), made, header.file_id, *create);
+  absl::StatusOr<BackingFd> fd =
+      MakeObject(backing_, dirs_.tmp_fd(), made, header.file_id, *create);
   absl::Status status = fd.status();
   if (status.ok()) {
-    status = fs::Rename(dirs_.tmp_fd(), made, nameless ? dirs_.open_fd() : parent->path_fd.get(),
+    status =
+        backing_.Rename(dirs_.tmp_fd(), made, nameless ? dirs_.open_fd() : parent->path_fd.get(),
                         nameless ? made : create->name, RENAME_NOREPLACE);
   }
   if (status.ok()) return fd;
-  BackingDirs::RemoveLeftover(dirs_.tmp_fd(), made);
+  dirs_.RemoveLeftover(dirs_.tmp_fd(), made);
   return status;
 }
 
@@ -197,12 +198,12 @@ absl::Status BackingApplier::ApplyRename(std::string_view body) {
   const PinnedNode other = table_.Find(rename->other);
   const PathFd::Use held = other ? other->path_fd.get() : PathFd::Use(nullptr);
   if (other && held < 0) return ErrnoStatus(EBADF, "rename");
-  const absl::Status renamed = fs::Rename(from->path_fd.get(), rename->from_name, to->path_fd.get(),
-                                          rename->to_name, rename->flags);
+  const absl::Status renamed = backing_.Rename(from->path_fd.get(), rename->from_name,
+                                               to->path_fd.get(), rename->to_name, rename->flags);
   if (other) links_.UpdateOrphan(*other, held);
   if (renamed.ok() && rename->whiteout != kNoFileId) {
     // The names are what they should be, so the record cannot be cancelled any more.
-    const absl::Status labelled = LabelWhiteout(from->path_fd.get(), *rename);
+    const absl::Status labelled = LabelWhiteout(backing_, from->path_fd.get(), *rename);
     if (!labelled.ok()) health_.Fail(labelled);
   }
   return renamed;

@@ -21,17 +21,18 @@
 #include "client/volume/hidden_links.h"
 #include "client/volume/node.h"
 #include "client/volume/node_fds.h"
-#include "common/file.h"
 #include "log/record.h"
+#include "storage/backing.h"
 #include "storage/space.h"
 
 namespace salius {
 
 class BackingApplier final : public ApplySink {
  public:
-  BackingApplier(NodeTable& table, NodeFds& fds, SpaceGuard& space, Health& health,
-          const BackingDirs& dirs, BulkFiles& bulk, HiddenLinks& links)
-      : table_(table),
+  BackingApplier(Backing& backing, NodeTable& table, NodeFds& fds, SpaceGuard& space,
+                 Health& health, const BackingDirs& dirs, BulkFiles& bulk, HiddenLinks& links)
+      : backing_(backing),
+        table_(table),
         fds_(fds),
         space_(space),
         health_(health),
@@ -48,13 +49,14 @@ class BackingApplier final : public ApplySink {
   absl::Status ApplyWrites(Node& node, absl::Span<const RecordRef> records);
   void ApplyName(const RecordRef& record);
   absl::Status ApplyLinkOrUnlink(const RecordHeader& header, std::string_view body);
-  absl::StatusOr<UniqueFd> ApplyCreate(const RecordHeader& header, std::string_view body);
+  absl::StatusOr<BackingFd> ApplyCreate(const RecordHeader& header, std::string_view body);
   absl::Status ApplyRename(std::string_view body);
   // Notes that data records up to `last` are about to change the backing file: for readers.
   static void NoteApplying(Node& node, Seq last);
   // Notes that the last `records` records of a node, the last of which is `last`, were applied.
   void Finish(Node& node, Seq last, size_t records, size_t data_records);
 
+  Backing& backing_;
   NodeTable& table_;
   NodeFds& fds_;
   SpaceGuard& space_;

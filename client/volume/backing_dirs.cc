@@ -7,28 +7,28 @@
 #include <vector>
 
 #include "common/check.h"
-#include "common/file_system.h"
+#include "common/file.h"
 #include "common/log.h"
-#include "storage/fs_calls.h"
+#include "storage/volume_config.h"
 
 namespace salius {
 
-absl::StatusOr<BackingDirs> BackingDirs::Open(VolumeDir volume) {
-  BackingDirs dirs(std::move(volume));
-  const int salius_fd = dirs.volume_.salius_fd;
-  SALIUS_ASSIGN_OR_RETURN(dirs.sync_, OpenAt(dirs.root_fd(), ".", O_RDONLY | O_DIRECTORY));
-  SALIUS_ASSIGN_OR_RETURN(dirs.tmp_, OpenAt(salius_fd, kTmpDirName, O_RDONLY | O_DIRECTORY));
-  SALIUS_ASSIGN_OR_RETURN(dirs.open_, OpenAt(salius_fd, kOpenDirName, O_RDONLY | O_DIRECTORY));
+absl::StatusOr<BackingDirs> BackingDirs::Open(Backing& backing, const VolumeFds& fds) {
+  constexpr int kDir = O_RDONLY | O_DIRECTORY;
+  BackingDirs dirs(backing, fds);
+  SALIUS_ASSIGN_OR_RETURN(dirs.sync_, backing.OpenAt(fds.root, ".", kDir));
+  SALIUS_ASSIGN_OR_RETURN(dirs.tmp_, backing.OpenAt(fds.salius, kTmpDirName, kDir));
+  SALIUS_ASSIGN_OR_RETURN(dirs.open_, backing.OpenAt(fds.salius, kOpenDirName, kDir));
   for (const int leftovers : {dirs.tmp_fd(), dirs.open_fd()}) {
-    SALIUS_ASSIGN_OR_RETURN(const std::vector<std::string> names, fs::ListDir(leftovers));
-    for (const std::string& name : names) RemoveLeftover(leftovers, name);
+    SALIUS_ASSIGN_OR_RETURN(const std::vector<std::string> names, backing.ListDir(leftovers));
+    for (const std::string& name : names) dirs.RemoveLeftover(leftovers, name);
   }
   return dirs;
 }
 
-void BackingDirs::RemoveLeftover(int dirfd, const std::string& name) {
-  absl::Status removed = fs::Unlink(dirfd, name, 0);
-  if (StatusErrno(removed) == EISDIR) removed = fs::Unlink(dirfd, name, AT_REMOVEDIR);
+void BackingDirs::RemoveLeftover(int dirfd, const std::string& name) const {
+  absl::Status removed = backing_->Unlink(dirfd, name, 0);
+  if (StatusErrno(removed) == EISDIR) removed = backing_->Unlink(dirfd, name, AT_REMOVEDIR);
   // A directory with something in it may hold someone's data.
   if (!removed.ok() && StatusErrno(removed) != ENOENT) {
     SLOG_WARN("left in .salius: {}", removed.ToString());
@@ -36,15 +36,19 @@ void BackingDirs::RemoveLeftover(int dirfd, const std::string& name) {
 }
 
 absl::Status BackingDirs::Sync() const {
-  SALIUS_RETURN_IF_ERROR(SyncVolume(sync_.get(), volume_.lock_fd));
-  return volume_.CheckSynced();
+  SALIUS_RETURN_IF_ERROR(SyncVolume(*backing_, sync_.get(), fds_.file));
+  return CheckSynced();
+}
+
+absl::Status BackingDirs::CheckSynced() const {
+  return fds_.watch == nullptr ? absl::OkStatus() : fds_.watch->Check();
 }
 
 void BackingDirs::OpenClock() {
-  absl::StatusOr<UniqueFd> clock = OpenAt(tmp_fd(), ".", O_TMPFILE | O_RDWR, 0600);
+  absl::StatusOr<BackingFd> clock = backing_->OpenTmpFile(tmp_fd());
   if (clock.ok()) clock_ = *std::move(clock);
 }
 
-timespec BackingDirs::Now() const { return fs::FileTimeNow(clock_.get()); }
+timespec BackingDirs::Now() const { return backing_->FileTimeNow(clock_.get()); }
 
 }  // namespace salius

@@ -3,14 +3,15 @@
 #include <algorithm>
 
 #include "common/check.h"
-#include "common/file.h"
 #include "log/record.h"
 
 namespace salius {
 
-BulkFiles::BulkFiles(NodeTable& table, const StreamSlot& stream, Issuer& issuer, NodeFds& fds,
-                     SpaceGuard& space, Health& health, const BackingDirs& dirs, uint64_t limit)
-    : table_(table),
+BulkFiles::BulkFiles(Backing& backing, NodeTable& table, const StreamSlot& stream, Issuer& issuer,
+                     NodeFds& fds, SpaceGuard& space, Health& health, const BackingDirs& dirs,
+                     uint64_t limit)
+    : backing_(backing),
+      table_(table),
       stream_(stream),
       issuer_(issuer),
       fds_(fds),
@@ -56,9 +57,7 @@ absl::Status BulkFiles::CountUnsynced(Node& node, uint64_t bytes) {
 }
 
 absl::Status BulkFiles::DirectWrite(Node& node, int fd, uint64_t offset, std::string_view data) {
-  const auto* const bytes = reinterpret_cast<const uint8_t*>(data.data());
-  const absl::Status written =
-      PwriteFull(fd, absl::MakeConstSpan(bytes, data.size()), static_cast<int64_t>(offset));
+  const absl::Status written = backing_.Pwrite(fd, data, offset);
   NoteDirect(node, data.size());  // after an error a part may have been written
   return written;
 }
@@ -82,7 +81,7 @@ absl::StatusOr<Seq> BulkFiles::Sync(Node& node) {
   SALIUS_ASSIGN_OR_RETURN(const SharedFd fd, fds_.ForWriting(node));
   // Recovery skips the records that set the file's times, and no later sync has anything to do. So
   // its times go to the disk too, even when only the data was asked for.
-  absl::Status synced = FsyncFd(fd->get());
+  absl::Status synced = backing_.Fsync(fd->get());
   if (synced.ok()) synced = dirs_.CheckSynced();
   if (!synced.ok()) {
     health_.Fail(synced);                    // never retried as if the data were clean

@@ -28,12 +28,13 @@
 #include "absl/synchronization/mutex.h"
 #include "client/volume/backing_dirs.h"
 #include "client/volume/health.h"
+#include "client/volume/issuer.h"
 #include "client/volume/node.h"
 #include "client/volume/node_fds.h"
-#include "client/volume/issuer.h"
 #include "client/volume/stream_slot.h"
 #include "common/ids.h"
 #include "common/metrics.h"
+#include "storage/backing.h"
 #include "storage/space.h"
 
 namespace salius {
@@ -41,8 +42,9 @@ namespace salius {
 class BulkFiles {
  public:
   // A file becomes bulk past `limit` bytes of unsynced plain writes; 0: never.
-  BulkFiles(NodeTable& table, const StreamSlot& stream, Issuer& issuer, NodeFds& fds,
-            SpaceGuard& space, Health& health, const BackingDirs& dirs, uint64_t limit);
+  BulkFiles(Backing& backing, NodeTable& table, const StreamSlot& stream, Issuer& issuer,
+            NodeFds& fds, SpaceGuard& space, Health& health, const BackingDirs& dirs,
+            uint64_t limit);
   BulkFiles(const BulkFiles&) = delete;
   BulkFiles& operator=(const BulkFiles&) = delete;
 
@@ -83,6 +85,7 @@ class BulkFiles {
   bool CreatedAfter(const Node& node, Seq checkpoint);
   void End(Node& node) ABSL_EXCLUSIVE_LOCKS_REQUIRED(node.stream);
 
+  Backing& backing_;
   NodeTable& table_;
   const StreamSlot& stream_;
   Issuer& issuer_;

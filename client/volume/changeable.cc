@@ -4,12 +4,11 @@
 
 #include "common/check.h"
 #include "common/file.h"
-#include "storage/fs_calls.h"
 
 namespace salius {
 
-absl::Status CheckChangeable(const Node& node) {
-  SALIUS_ASSIGN_OR_RETURN(const fs::ChangeMarks marks, fs::ChangeMarksOf(node.path_fd.get()));
+absl::Status CheckChangeable(Backing& backing, const Node& node) {
+  SALIUS_ASSIGN_OR_RETURN(const fs::ChangeMarks marks, backing.ChangeMarksOf(node.path_fd.get()));
   if (!marks.immutable && !marks.append_only) return absl::OkStatus();
   return ErrnoStatus(EPERM, "immutable or append-only");
 }

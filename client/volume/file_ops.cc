@@ -15,8 +15,6 @@
 #include "common/check.h"
 #include "common/file.h"
 #include "common/limits.h"
-#include "storage/block_calls.h"
-#include "storage/fs_calls.h"
 
 namespace salius {
 namespace {
@@ -97,8 +95,8 @@ absl::StatusOr<bool> FileOps::ReadOnce(Handle& handle, uint64_t offset, size_t s
   }
   if (patched) size = offset >= end ? 0 : std::min<uint64_t>(size, end - offset);
   out->resize(size);
-  SALIUS_ASSIGN_OR_RETURN(const size_t count, PreadFull(handle.fd->get(), out->data(), size,
-                                                        static_cast<int64_t>(offset)));
+  SALIUS_ASSIGN_OR_RETURN(const size_t count,
+                          backing_.Pread(handle.fd->get(), out->data(), size, offset));
   if (patched) {
     // It does not matter if some patches were applied meanwhile, or one of them in part.
     memset(out->data() + count, 0, size - count);
@@ -224,13 +222,13 @@ absl::Status FileOps::Truncate(Node& node, uint64_t size) {
   absl::MutexLock lock(&node.stream);
   SALIUS_ASSIGN_OR_RETURN(const SharedFd fd, fds_.ForWriting(node));
   const auto close_idle = absl::MakeCleanup([&] { NodeFds::CloseIdle(node); });
-  if (size > node.checked_size && !fs::SizeFits(fd->get(), size)) {
+  if (size > node.checked_size && !backing_.SizeFits(fd->get(), size)) {
     return ErrnoStatus(EFBIG, "truncate");
   }
   SALIUS_ASSIGN_OR_RETURN(const bool nameless, bulk_.PrepareNameless(node));
   absl::Status status;
   if (nameless) {
-    status = fs::Truncate(fd->get(), size);
+    status = backing_.Truncate(fd->get(), size);
     bulk_.NoteDirect(node, 0);
   } else {
     SALIUS_ASSIGN_OR_RETURN(const SpaceGuard::Hold end,
@@ -266,7 +264,7 @@ absl::Status FileOps::Fallocate(Handle& handle, int mode, uint64_t offset, uint6
   if (!punch) SALIUS_RETURN_IF_ERROR(room_.Allocate(fd->get(), offset, length));
   SALIUS_ASSIGN_OR_RETURN(const bool nameless, bulk_.PrepareNameless(node));
   if (nameless) {
-    const absl::Status done = fs::Fallocate(fd->get(), mode, offset, length);
+    const absl::Status done = backing_.Fallocate(fd->get(), mode, offset, length);
     bulk_.NoteDirect(node, 0);  // after an error a part may have been allocated
     return done;
   }
@@ -295,7 +293,7 @@ absl::StatusOr<uint64_t> FileOps::Lseek(Handle& handle, uint64_t offset, int whe
   } else {
     SALIUS_RETURN_IF_ERROR(current);
   }
-  return fs::Seek(handle.fd->get(), offset, whence);
+  return backing_.Seek(handle.fd->get(), offset, whence);
 }
 
 absl::StatusOr<size_t> FileOps::CopyFileRange(Handle& in, uint64_t in_offset, Handle& out,

@@ -24,14 +24,21 @@
 #include "client/volume/node_fds.h"
 #include "client/volume/stream_slot.h"
 #include "client/volume/write_room.h"
+#include "storage/backing.h"
 
 namespace salius {
 
 class FileOps {
  public:
-  FileOps(const StreamSlot& stream, Issuer& issuer, BulkFiles& bulk, WriteRoom& room, NodeFds& fds,
-          const Health& health)
-      : stream_(stream), issuer_(issuer), bulk_(bulk), room_(room), fds_(fds), health_(health) {}
+  FileOps(Backing& backing, const StreamSlot& stream, Issuer& issuer, BulkFiles& bulk,
+          WriteRoom& room, NodeFds& fds, const Health& health)
+      : backing_(backing),
+        stream_(stream),
+        issuer_(issuer),
+        bulk_(bulk),
+        room_(room),
+        fds_(fds),
+        health_(health) {}
   FileOps(const FileOps&) = delete;
   FileOps& operator=(const FileOps&) = delete;
 
@@ -68,6 +75,7 @@ class FileOps {
   absl::StatusOr<Seq> IssueWrite(Node& node, uint64_t offset, std::string_view data, SendWhen when)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(node.stream);
 
+  Backing& backing_;
   const StreamSlot& stream_;
   Issuer& issuer_;
   BulkFiles& bulk_;

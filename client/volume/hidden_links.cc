@@ -7,7 +7,6 @@
 #include "common/check.h"
 #include "common/log.h"
 #include "storage/apply.h"
-#include "storage/fs_calls.h"
 
 namespace salius {
 
@@ -90,7 +89,7 @@ void HiddenLinks::Drop(Node& node, Seq checkpoint) {
   if (last > checkpoint) return Note(node, last);  // changed while it was closed
   const PathFd::Use held = node.path_fd.get();
   if (held < 0) return;
-  const absl::Status removed = fs::Unlink(dirs_.open_fd(), IdName(node.id.load()), 0);
+  const absl::Status removed = backing_.Unlink(dirs_.open_fd(), IdName(node.id.load()), 0);
   if (!removed.ok()) {
     SLOG_WARN("a nameless file stays in .salius/open: {}", removed.ToString());
     return;
@@ -111,17 +110,17 @@ absl::StatusOr<struct stat> HiddenLinks::StatOf(Node& node) {
     }
     // The link may just be being removed, by a thread that waits for the disk.
     const std::string link = IdName(node.id.load());
-    const bool before = fs::StatAt(dirs_.open_fd(), link).ok();
-    SALIUS_ASSIGN_OR_RETURN(struct stat st, fs::Stat(node.path_fd.get()));
-    if (before != fs::StatAt(dirs_.open_fd(), link).ok()) continue;
+    const bool before = backing_.StatAt(dirs_.open_fd(), link).ok();
+    SALIUS_ASSIGN_OR_RETURN(struct stat st, backing_.Stat(node.path_fd.get()));
+    if (before != backing_.StatAt(dirs_.open_fd(), link).ok()) continue;
     if (before && st.st_nlink > 0) --st.st_nlink;
     return st;
   }
-  return fs::Stat(node.path_fd.get());
+  return backing_.Stat(node.path_fd.get());
 }
 
 void HiddenLinks::UpdateOrphan(Node& node, const PathFd::Use& held) {
-  const absl::StatusOr<struct stat> st = fs::Stat(held);
+  const absl::StatusOr<struct stat> st = backing_.Stat(held);
   if (!st.ok()) return health_.Fail(st.status());  // XFS says EIO once it has shut down
   if (st->st_nlink == 0) node.path_fd.Keep(held);  // nothing else leads to it
   absl::MutexLock lock(&node.state);

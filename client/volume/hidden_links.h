@@ -22,14 +22,20 @@
 #include "client/volume/node.h"
 #include "client/volume/stream_slot.h"
 #include "common/ids.h"
+#include "storage/backing.h"
 
 namespace salius {
 
 class HiddenLinks {
  public:
-  HiddenLinks(NodeTable& table, const StreamSlot& stream, BulkFiles& bulk, Health& health,
-              const BackingDirs& dirs)
-      : table_(table), stream_(stream), bulk_(bulk), health_(health), dirs_(dirs) {}
+  HiddenLinks(Backing& backing, NodeTable& table, const StreamSlot& stream, BulkFiles& bulk,
+              Health& health, const BackingDirs& dirs)
+      : backing_(backing),
+        table_(table),
+        stream_(stream),
+        bulk_(bulk),
+        health_(health),
+        dirs_(dirs) {}
   HiddenLinks(const HiddenLinks&) = delete;
   HiddenLinks& operator=(const HiddenLinks&) = delete;
 
@@ -60,6 +66,7 @@ class HiddenLinks {
   // Drops the link of one file, unless it is open. Notes it again for records that are not covered.
   void Drop(Node& node, Seq checkpoint) ABSL_EXCLUSIVE_LOCKS_REQUIRED(node.stream);
 
+  Backing& backing_;
   NodeTable& table_;
   const StreamSlot& stream_;
   BulkFiles& bulk_;

@@ -1,8 +1,5 @@
 #include "client/volume/issuer.h"
 
-#include <errno.h>
-#include <fcntl.h>
-
 #include <memory>
 #include <string>
 #include <utility>
@@ -11,17 +8,17 @@
 #include "client/volume/changeable.h"
 #include "client/volume/health.h"
 #include "common/check.h"
+#include "common/file.h"
 #include "common/limits.h"
 #include "storage/apply.h"
-#include "storage/fs_calls.h"
 
 namespace salius {
 namespace {
 
 // Returns the path of the node relative to the volume's root; empty when it has none.
-std::string PathBelow(const Node& root, const Node& node) {
-  const absl::StatusOr<std::string> top = fs::PathOf(root.path_fd.get());
-  const absl::StatusOr<std::string> path = fs::PathOf(node.path_fd.get());
+std::string PathBelow(Backing& backing, const Node& root, const Node& node) {
+  const absl::StatusOr<std::string> top = backing.PathOf(root.path_fd.get());
+  const absl::StatusOr<std::string> path = backing.PathOf(node.path_fd.get());
   if (!top.ok() || !path.ok()) return "";
   const std::string prefix = *top == "/" ? "/" : *top + "/";
   if (path->compare(0, prefix.size(), prefix) != 0) return "";
@@ -31,8 +28,10 @@ std::string PathBelow(const Node& root, const Node& node) {
 
 }  // namespace
 
-Issuer::Issuer(NodeTable& table, const StreamSlot& stream, SpaceGuard& space, FileId id_ceiling)
-    : table_(table),
+Issuer::Issuer(Backing& backing, NodeTable& table, const StreamSlot& stream, SpaceGuard& space,
+               FileId id_ceiling)
+    : backing_(backing),
+      table_(table),
       stream_(stream),
       space_(space),
       id_ceiling_(id_ceiling),
@@ -49,10 +48,10 @@ absl::Status Issuer::EnsureId(Node& node) {
 
 absl::Status Issuer::EnsureIdLocked(Node& node) {
   if (node.identified.load()) return absl::OkStatus();
-  SALIUS_ASSIGN_OR_RETURN(const FileId old, ReadFileId(node.path_fd.get()));
+  SALIUS_ASSIGN_OR_RETURN(const FileId old, ReadFileId(backing_, node.path_fd.get()));
   // An id that another node in use has, or that this volume never gave, was copied together with
   // the file.
-  const absl::StatusOr<FileHandle> handle = HandleOf(node.path_fd.get(), "", AT_EMPTY_PATH);
+  const absl::StatusOr<FileHandle> handle = backing_.HandleOf(node.path_fd.get());
   RecordDraft draft;
   draft.op = Op::kAdopt;
   AdoptBody body;
@@ -76,8 +75,8 @@ absl::Status Issuer::EnsureIdLocked(Node& node) {
     }
     return told;
   }
-  SALIUS_RETURN_IF_ERROR(CheckChangeable(node));
-  body.path = PathBelow(table_.root(), node);
+  SALIUS_RETURN_IF_ERROR(CheckChangeable(backing_, node));
+  body.path = PathBelow(backing_, table_.root(), node);
   if (!handle.ok() && body.path.empty()) return handle.status();
   draft.body = body.Encode();
   SALIUS_ASSIGN_OR_RETURN(const FileId id, NewId());
@@ -166,7 +165,7 @@ absl::StatusOr<uint64_t> Issuer::LogicalSize(Node& node) {
     if (node.unapplied_data > 0 || node.size_known) return node.size;
   }
   // Nothing that changes the size is under way, and nothing is issued meanwhile.
-  SALIUS_ASSIGN_OR_RETURN(const struct stat st, fs::Stat(node.path_fd.get()));
+  SALIUS_ASSIGN_OR_RETURN(const struct stat st, backing_.Stat(node.path_fd.get()));
   absl::MutexLock lock(&node.state);
   node.size = static_cast<uint64_t>(st.st_size);
   node.size_known = true;
@@ -180,7 +179,7 @@ absl::Status Issuer::AwaitApplied(Seq seq) {
   return stream.WaitApplied(seq);
 }
 
-absl::StatusOr<UniqueFd> Issuer::AwaitResult(const RecordRef& record) {
+absl::StatusOr<BackingFd> Issuer::AwaitResult(const RecordRef& record) {
   SALIUS_RETURN_IF_ERROR(AsDataError(AwaitApplied(record->seq())));
   ApplyResult& result = *record->result();
   if (result.status.ok()) return std::move(result.made);

@@ -12,18 +12,19 @@
 #include "client/session/record_draft.h"
 #include "client/volume/node.h"
 #include "client/volume/stream_slot.h"
-#include "common/file.h"
 #include "common/ids.h"
 #include "common/metrics.h"
+#include "storage/backing.h"
 #include "storage/space.h"
 
 namespace salius {
 
 class Issuer {
  public:
-  // Makes an issuer for the records of `stream`. Ids at or above `id_ceiling` that this session did
+  // Makes an issuer for the records of `stream`, of files on `backing`. Ids at or above `id_ceiling` that this session did
   // not hand out come from another volume (copied xattrs).
-  Issuer(NodeTable& table, const StreamSlot& stream, SpaceGuard& space, FileId id_ceiling);
+  Issuer(Backing& backing, NodeTable& table, const StreamSlot& stream, SpaceGuard& space,
+         FileId id_ceiling);
   Issuer(const Issuer&) = delete;
   Issuer& operator=(const Issuer&) = delete;
 
@@ -47,7 +48,7 @@ class Issuer {
   // Waits until a record with a result is durable and applied, and returns the result. When that is
   // an error a cancel record is made durable first. After EIO a recovery may find the change made
   // or not.
-  absl::StatusOr<UniqueFd> AwaitResult(const RecordRef& record);
+  absl::StatusOr<BackingFd> AwaitResult(const RecordRef& record);
   // Waits until no record of the node is unapplied.
   absl::Status AwaitNode(Node& node);
   // Waits likewise for at most kBriefNs, without applying anything: DEADLINE_EXCEEDED after that. A
@@ -65,6 +66,7 @@ class Issuer {
   // Waits until `seq` is durable and applied; the waiting thread helps.
   absl::Status AwaitApplied(Seq seq);
 
+  Backing& backing_;
   NodeTable& table_;
   const StreamSlot& stream_;
   SpaceGuard& space_;

@@ -35,16 +35,18 @@ bool Is(const struct stat& st, const Node& node) {
 
 // Returns whether the directory `below` is `node` or lies in it. Goes up from there to the volume's
 // root, because the kernel gives no path that is longer than 4095 bytes.
-absl::StatusOr<bool> Contains(const Node& root, const Node& node, const Node& below) {
+absl::StatusOr<bool> Contains(Backing& backing, const Node& root, const Node& node,
+                              const Node& below) {
   if (&node == &below) return true;
   if (!node.is_dir()) return false;
-  SALIUS_ASSIGN_OR_RETURN(UniqueFd at, OpenAt(below.path_fd.get(), ".", O_PATH | O_DIRECTORY));
-  SALIUS_ASSIGN_OR_RETURN(struct stat st, fs::Stat(at.get()));
+  SALIUS_ASSIGN_OR_RETURN(BackingFd at,
+                          backing.OpenAt(below.path_fd.get(), ".", O_PATH | O_DIRECTORY));
+  SALIUS_ASSIGN_OR_RETURN(struct stat st, backing.Stat(at.get()));
   while (!Is(st, root)) {
     if (Is(st, node)) return true;
-    SALIUS_ASSIGN_OR_RETURN(at, OpenAt(at.get(), "..", O_PATH | O_DIRECTORY));
+    SALIUS_ASSIGN_OR_RETURN(at, backing.OpenAt(at.get(), "..", O_PATH | O_DIRECTORY));
     const struct stat inner = st;
-    SALIUS_ASSIGN_OR_RETURN(st, fs::Stat(at.get()));
+    SALIUS_ASSIGN_OR_RETURN(st, backing.Stat(at.get()));
     // It was moved out of the volume.
     if (st.st_dev == inner.st_dev && st.st_ino == inner.st_ino) return ErrnoStatus(ESTALE, "..");
   }
@@ -73,33 +75,35 @@ absl::Status NameChecks::OldNameSyntax(const Node& dir, std::string_view name, i
   return health_.Names();
 }
 
-absl::Status NameChecks::NewName(const Node& dir, const std::string& name) {
-  SALIUS_ASSIGN_OR_RETURN(const struct stat st, fs::Stat(dir.path_fd.get()));
+absl::Status NameChecks::NewName(const Node& dir, const std::string& name) const {
+  SALIUS_ASSIGN_OR_RETURN(const struct stat st, backing_.Stat(dir.path_fd.get()));
   if (st.st_nlink == 0) return ErrnoStatus(ENOENT, "the directory was removed");
-  const absl::Status found = fs::StatAt(dir.path_fd.get(), name).status();
+  const absl::Status found = backing_.StatAt(dir.path_fd.get(), name).status();
   if (found.ok()) return ErrnoStatus(EEXIST, name);
   if (StatusErrno(found) != ENOENT) return found;
-  SALIUS_ASSIGN_OR_RETURN(const fs::ChangeMarks marks, fs::ChangeMarksOf(dir.path_fd.get()));
+  SALIUS_ASSIGN_OR_RETURN(const fs::ChangeMarks marks, backing_.ChangeMarksOf(dir.path_fd.get()));
   return marks.immutable ? ErrnoStatus(EPERM, "an immutable directory") : absl::OkStatus();
 }
 
-absl::Status NameChecks::Removable(const Node& dir, const Node& victim) {
-  SALIUS_RETURN_IF_ERROR(CheckChangeable(dir));
-  return CheckChangeable(victim);
+absl::Status NameChecks::Removable(const Node& dir, const Node& victim) const {
+  SALIUS_RETURN_IF_ERROR(CheckChangeable(backing_, dir));
+  return CheckChangeable(backing_, victim);
 }
 
 absl::Status NameChecks::Rename(Node& from_dir, Node& to_dir, Node& moved, Node* other,
                                 uint32_t how) const {
-  SALIUS_ASSIGN_OR_RETURN(const struct stat st, fs::Stat(to_dir.path_fd.get()));
+  SALIUS_ASSIGN_OR_RETURN(const struct stat st, backing_.Stat(to_dir.path_fd.get()));
   if (st.st_nlink == 0) return ErrnoStatus(ENOENT, "the directory was removed");
   // Within one directory neither object contains the directory.
   const bool across = &from_dir != &to_dir;
   if (across) {
-    SALIUS_ASSIGN_OR_RETURN(const bool into_itself, Contains(table_.root(), moved, to_dir));
+    SALIUS_ASSIGN_OR_RETURN(const bool into_itself,
+                            Contains(backing_, table_.root(), moved, to_dir));
     if (into_itself) return ErrnoStatus(EINVAL, "rename of a directory into itself");
   }
   SALIUS_RETURN_IF_ERROR(Removable(from_dir, moved));
-  SALIUS_ASSIGN_OR_RETURN(const fs::ChangeMarks marks, fs::ChangeMarksOf(to_dir.path_fd.get()));
+  SALIUS_ASSIGN_OR_RETURN(const fs::ChangeMarks marks,
+                          backing_.ChangeMarksOf(to_dir.path_fd.get()));
   if (marks.immutable) return ErrnoStatus(EPERM, "an immutable directory");
   if (other == nullptr) {
     return how == RENAME_EXCHANGE ? ErrnoStatus(ENOENT, "rename") : absl::OkStatus();
@@ -108,7 +112,7 @@ absl::Status NameChecks::Rename(Node& from_dir, Node& to_dir, Node& moved, Node*
   SALIUS_RETURN_IF_ERROR(Removable(to_dir, *other));
   bool onto_parent = false;
   if (across) {
-    SALIUS_ASSIGN_OR_RETURN(onto_parent, Contains(table_.root(), *other, from_dir));
+    SALIUS_ASSIGN_OR_RETURN(onto_parent, Contains(backing_, table_.root(), *other, from_dir));
   }
   if (how == RENAME_EXCHANGE) {
     return onto_parent ? ErrnoStatus(EINVAL, "exchange with a parent") : absl::OkStatus();
@@ -118,7 +122,7 @@ absl::Status NameChecks::Rename(Node& from_dir, Node& to_dir, Node& moved, Node*
   if (moved.is_dir() && !other->is_dir()) return ErrnoStatus(ENOTDIR, "rename");
   if (!moved.is_dir() && other->is_dir()) return ErrnoStatus(EISDIR, "rename");
   if (!other->is_dir()) return absl::OkStatus();
-  SALIUS_ASSIGN_OR_RETURN(const bool empty, fs::IsEmptyDir(other->path_fd.get()));
+  SALIUS_ASSIGN_OR_RETURN(const bool empty, backing_.IsEmptyDir(other->path_fd.get()));
   return empty ? absl::OkStatus() : ErrnoStatus(ENOTEMPTY, "rename");
 }
 

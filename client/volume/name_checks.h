@@ -11,12 +11,14 @@
 #include "absl/status/status.h"
 #include "client/volume/health.h"
 #include "client/volume/node.h"
+#include "storage/backing.h"
 
 namespace salius {
 
 class NameChecks {
  public:
-  NameChecks(const NodeTable& table, const Health& health) : table_(table), health_(health) {}
+  NameChecks(Backing& backing, const NodeTable& table, const Health& health)
+      : backing_(backing), table_(table), health_(health) {}
 
   // Returns whether the name is `.salius` in the root, which does not exist for callers.
   bool IsHidden(const Node& dir, std::string_view name) const;
@@ -24,14 +26,15 @@ class NameChecks {
   absl::Status NewNameSyntax(const Node& dir, std::string_view name) const;
   absl::Status OldNameSyntax(const Node& dir, std::string_view name, int dots) const;
   // Refuses a name that exists, and a directory that takes no new name.
-  static absl::Status NewName(const Node& dir, const std::string& name);
+  absl::Status NewName(const Node& dir, const std::string& name) const;
   // Refuses to remove `victim` from `dir` if applying would refuse it.
-  static absl::Status Removable(const Node& dir, const Node& victim);
+  absl::Status Removable(const Node& dir, const Node& victim) const;
   // Refuses a rename of `moved` to a name of `to_dir` that is `other`'s (null: nothing has it).
   // `how`: 0, RENAME_NOREPLACE or RENAME_EXCHANGE.
   absl::Status Rename(Node& from_dir, Node& to_dir, Node& moved, Node* other, uint32_t how) const;
 
  private:
+  Backing& backing_;
   const NodeTable& table_;
   const Health& health_;
 };

@@ -12,7 +12,6 @@
 #include "common/check.h"
 #include "common/file.h"
 #include "common/limits.h"
-#include "storage/fs_calls.h"
 #include "storage/names_acl.h"
 #include "storage/posix_acl.h"
 
@@ -30,7 +29,7 @@ NameLocks::~NameLocks() {
 
 absl::StatusOr<PinnedNode> NameOps::ChildOf(Node& node, const std::string& name) {
   if (check_.IsHidden(node, name)) return ErrnoStatus(ENOENT, name);
-  SALIUS_ASSIGN_OR_RETURN(UniqueFd fd, fs::OpenChild(node.path_fd.get(), name));
+  SALIUS_ASSIGN_OR_RETURN(BackingFd fd, backing_.OpenChild(node.path_fd.get(), name));
   return table_.Intern(std::move(fd));
 }
 
@@ -40,7 +39,7 @@ absl::StatusOr<Entry> NameOps::Lookup(Node& node, std::string_view name) {
   if (name.empty() || name == "." || name == ".." || check_.IsHidden(node, name)) {
     return ErrnoStatus(ENOENT, "lookup");
   }
-  SALIUS_ASSIGN_OR_RETURN(UniqueFd fd, fs::OpenChild(node.path_fd.get(), std::string(name)));
+  SALIUS_ASSIGN_OR_RETURN(BackingFd fd, backing_.OpenChild(node.path_fd.get(), std::string(name)));
   SALIUS_ASSIGN_OR_RETURN(PinnedNode child, table_.Intern(std::move(fd)));
   Entry entry;
   SALIUS_ASSIGN_OR_RETURN(entry.attr, attrs_.GetAttr(*child, &entry.provisional));
@@ -55,10 +54,10 @@ void NameOps::Forget(Node& node, uint64_t lookups) {
 
 absl::Status NameOps::FillInherited(Node& parent, const Caller& caller, CreateBody& body) {
   ParentFacts facts;
-  SALIUS_ASSIGN_OR_RETURN(const struct stat st, fs::Stat(parent.path_fd.get()));
+  SALIUS_ASSIGN_OR_RETURN(const struct stat st, backing_.Stat(parent.path_fd.get()));
   facts.mode = st.st_mode;
   facts.gid = st.st_gid;
-  absl::StatusOr<std::string> acl = fs::XattrValue(parent.path_fd.get(), kDefaultAclXattr);
+  absl::StatusOr<std::string> acl = backing_.XattrValue(parent.path_fd.get(), kDefaultAclXattr);
   if (acl.ok()) {
     facts.default_acl = *std::move(acl);
   } else if (const int why = StatusErrno(acl.status()); why != ENODATA && why != EOPNOTSUPP) {
@@ -86,7 +85,7 @@ absl::StatusOr<PinnedNode> NameOps::MakeNew(CreateBody body) {
   draft.body = body.Encode();
   if (draft.body.size() > kMaxRecordBody) return ErrnoStatus(ENOSPC, "ACLs of a new object");
   SALIUS_ASSIGN_OR_RETURN(const RecordRef record, issuer_.IssueName(std::move(draft)));
-  absl::StatusOr<UniqueFd> fd = issuer_.AwaitResult(record);
+  absl::StatusOr<BackingFd> fd = issuer_.AwaitResult(record);
   if (!fd.ok()) return fd.status();
   bulk_.NoteCreated(id, record->seq());
   SALIUS_ASSIGN_OR_RETURN(PinnedNode node, table_.Intern(*std::move(fd)));
@@ -150,7 +149,7 @@ absl::StatusOr<Entry> NameOps::Symlink(Node& dir, std::string_view name, std::st
 
 absl::StatusOr<std::string> NameOps::ReadLink(Node& node) {
   if (!S_ISLNK(node.type)) return ErrnoStatus(EINVAL, "readlink");
-  return fs::ReadLinkOf(node.path_fd.get());
+  return backing_.ReadLinkOf(node.path_fd.get());
 }
 
 absl::StatusOr<Created> NameOps::OpenMade(PinnedNode node, int flags, uid_t opener) {
@@ -206,7 +205,7 @@ absl::StatusOr<Entry> NameOps::Link(Node& node, Node& parent, std::string_view n
   {
     const NameLocks locks({&parent});
     SALIUS_RETURN_IF_ERROR(check_.NewName(parent, body.name));
-    SALIUS_RETURN_IF_ERROR(CheckChangeable(node));
+    SALIUS_RETURN_IF_ERROR(CheckChangeable(backing_, node));
     SALIUS_RETURN_IF_ERROR(issuer_.EnsureId(parent));
     // Held over the wait: until the name exists, no other name may be removed as the last one.
     absl::MutexLock stream(&node.stream);
@@ -233,7 +232,7 @@ absl::StatusOr<Entry> NameOps::Link(Node& node, Node& parent, std::string_view n
 
 absl::StatusOr<bool> NameOps::HasOneName(const Node& node) {
   if (node.is_dir()) return false;
-  SALIUS_ASSIGN_OR_RETURN(const struct stat st, fs::Stat(node.path_fd.get()));
+  SALIUS_ASSIGN_OR_RETURN(const struct stat st, backing_.Stat(node.path_fd.get()));
   return st.st_nlink == 1;
 }
 
@@ -287,7 +286,7 @@ absl::Status NameOps::RemoveDir(Node& parent, std::string_view name) {
       expected = std::move(victim);
       continue;
     }
-    SALIUS_ASSIGN_OR_RETURN(const bool empty, fs::IsEmptyDir(victim->path_fd.get()));
+    SALIUS_ASSIGN_OR_RETURN(const bool empty, backing_.IsEmptyDir(victim->path_fd.get()));
     if (!empty) return ErrnoStatus(ENOTEMPTY, text);
     return Remove(parent, text, *victim);
   }

@@ -26,15 +26,17 @@
 #include "client/volume/open_files.h"
 #include "client/volume/types.h"
 #include "log/record.h"
+#include "storage/backing.h"
 #include "storage/space.h"
 
 namespace salius {
 
 class NameOps {
  public:
-  NameOps(NodeTable& table, Issuer& issuer, BulkFiles& bulk, SpaceGuard& space,
+  NameOps(Backing& backing, NodeTable& table, Issuer& issuer, BulkFiles& bulk, SpaceGuard& space,
           const Health& health, const NameChecks& checks, OpenFiles& open_files, AttrOps& attrs)
-      : table_(table),
+      : backing_(backing),
+        table_(table),
         issuer_(issuer),
         bulk_(bulk),
         space_(space),
@@ -66,7 +68,7 @@ class NameOps {
   // `from`.
   absl::Status Rename(Node& from_dir, std::string_view from, Node& to_dir, std::string_view to,
                       uint32_t flags, const Caller& caller = Caller());
-  static absl::StatusOr<std::string> ReadLink(Node& node);
+  absl::StatusOr<std::string> ReadLink(Node& node);
   // Appends entries of an open directory from `offset` on until `emit` returns false. `.salius` is
   // left out of the root.
   absl::Status ReadDir(Handle& handle, uint64_t offset,
@@ -87,8 +89,9 @@ class NameOps {
   absl::Status DoRename(Node& from_dir, Node& to_dir, RenameBody body, Node& moved, Node* other);
   absl::Status Remove(Node& dir, const std::string& name, Node& victim);
   // Returns whether the file has exactly one name. While its `stream` is held it gets no other.
-  static absl::StatusOr<bool> HasOneName(const Node& node);
+  absl::StatusOr<bool> HasOneName(const Node& node);
 
+  Backing& backing_;
   NodeTable& table_;
   Issuer& issuer_;
   BulkFiles& bulk_;

@@ -3,8 +3,8 @@
 #include <fcntl.h>
 
 #include "common/check.h"
+#include "common/file.h"
 #include "common/log.h"
-#include "storage/fs_calls.h"
 
 namespace salius {
 namespace {
@@ -37,7 +37,7 @@ NodeTable::~NodeTable() {
   for (const auto& [key, node] : by_inode_) delete node;
 }
 
-absl::Status NodeTable::MakeRoot(UniqueFd path_fd) {
+absl::Status NodeTable::MakeRoot(BackingFd path_fd) {
   SALIUS_ASSIGN_OR_RETURN(PinnedNode node, Intern(std::move(path_fd)));
   root_ = node.Release();
   SALIUS_CHECK(SetId(*root_, kRootFileId));
@@ -46,8 +46,8 @@ absl::Status NodeTable::MakeRoot(UniqueFd path_fd) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<PinnedNode> NodeTable::Intern(UniqueFd path_fd) {
-  SALIUS_ASSIGN_OR_RETURN(const struct stat st, fs::Stat(path_fd.get()));
+absl::StatusOr<PinnedNode> NodeTable::Intern(BackingFd path_fd) {
+  SALIUS_ASSIGN_OR_RETURN(const struct stat st, backing_.Stat(path_fd.get()));
   absl::MutexLock lock(&mu_);
   // A subvolume of btrfs: no rename or link crosses its border, and recovery would not look there.
   if (made_ > 0 && st.st_dev != dev_) return ErrnoStatus(EXDEV, "another file system or subvolume");

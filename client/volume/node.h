@@ -35,7 +35,6 @@
 #include "absl/synchronization/mutex.h"
 #include "client/volume/contract.h"
 #include "client/volume/patches.h"
-#include "common/file.h"
 #include "common/ids.h"
 #include "storage/backing.h"
 #include "storage/path_fd.h"
@@ -44,7 +43,7 @@ namespace salius {
 
 class Node {
  public:
-  Node(UniqueFd path, const struct stat& st, Seq issued, uint64_t number, PathFdCache& cache)
+  Node(BackingFd path, const struct stat& st, Seq issued, uint64_t number, PathFdCache& cache)
       : generation(number),
         path_fd(std::move(path), st.st_dev, cache),
         dev(st.st_dev),
@@ -166,16 +165,16 @@ class NodeTable {
   // under the table's lock: an earlier node of a file may go until that is taken, and no record of
   // a destroyed node comes after it.
   NodeTable(Backing& backing, std::function<Seq()> issued)
-      : issued_(std::move(issued)), path_fds_(backing) {}
+      : backing_(backing), issued_(std::move(issued)), path_fds_(backing) {}
   // Destroys every node that is left.
   ~NodeTable();
 
   // Makes the root's node, the first one, which stays. `path_fd`: O_PATH.
-  absl::Status MakeRoot(UniqueFd path_fd);
+  absl::Status MakeRoot(BackingFd path_fd);
   Node& root() const { return *root_; }
 
   // Returns the node of the object that `path_fd` (O_PATH) is open on, made when there is none.
-  absl::StatusOr<PinnedNode> Intern(UniqueFd path_fd);
+  absl::StatusOr<PinnedNode> Intern(BackingFd path_fd);
   // Returns the node with this id; empty when none is in use.
   PinnedNode Find(FileId id);
   // Enters the id of a node. Returns false, and changes nothing, when the id is another file's (a
@@ -197,6 +196,7 @@ class NodeTable {
   PathFdCache& path_fds() { return path_fds_; }
 
  private:
+  Backing& backing_;
   const std::function<Seq()> issued_;
   PathFdCache path_fds_;  // outlives the nodes
   Node* root_ = nullptr;

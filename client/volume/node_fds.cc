@@ -6,8 +6,6 @@
 #include <utility>
 
 #include "common/check.h"
-#include "common/file.h"
-#include "storage/apply.h"
 
 namespace salius {
 
@@ -17,7 +15,7 @@ absl::StatusOr<SharedFd> NodeFds::ForWriting(Node& node, uid_t opener) {
     if (node.rw_fd != nullptr) return node.rw_fd;
   }
   const int atime = fds_.AtimeFlag(FileFds::Kind::kFile);
-  SALIUS_ASSIGN_OR_RETURN(UniqueFd fd, Reopen(node.path_fd.get(), O_RDWR | atime));
+  SALIUS_ASSIGN_OR_RETURN(BackingFd fd, backing_.Reopen(node.path_fd.get(), O_RDWR | atime));
   SharedFd shared = fds_.Share(std::move(fd), FileFds::Kind::kFile, opener);
   absl::MutexLock lock(&node.state);
   if (node.rw_fd == nullptr) {

@@ -8,13 +8,14 @@
 
 #include "absl/status/statusor.h"
 #include "client/volume/node.h"
+#include "storage/backing.h"
 #include "storage/file_fds.h"
 
 namespace salius {
 
 class NodeFds {
  public:
-  explicit NodeFds(FileFds& fds) : fds_(fds) {}
+  NodeFds(Backing& backing, FileFds& fds) : backing_(backing), fds_(fds) {}
 
   // Returns the descriptor for writing, opened when there is none. The caller needs a pin that
   // outlives the use. `opener`: the user to whom it counts.
@@ -23,6 +24,7 @@ class NodeFds {
   static void CloseIdle(Node& node);
 
  private:
+  Backing& backing_;
   FileFds& fds_;
 };
 

@@ -10,7 +10,6 @@
 #include "common/check.h"
 #include "common/file.h"
 #include "common/log.h"
-#include "storage/apply.h"
 
 namespace salius {
 namespace {
@@ -75,8 +74,8 @@ absl::StatusOr<Handle*> OpenFiles::OpenDir(Node& node, uid_t opener) {
   if (!node.is_dir()) return ErrnoStatus(ENOTDIR, "opendir");
   SALIUS_RETURN_IF_ERROR(CheckRoom(opener));
   const int atime = file_fds_.AtimeFlag(FileFds::Kind::kDir);
-  SALIUS_ASSIGN_OR_RETURN(UniqueFd fd,
-                          OpenAt(node.path_fd.get(), ".", O_RDONLY | O_DIRECTORY | atime));
+  SALIUS_ASSIGN_OR_RETURN(BackingFd fd,
+                          backing_.OpenAt(node.path_fd.get(), ".", O_RDONLY | O_DIRECTORY | atime));
   auto handle = std::make_unique<Handle>(node, O_RDONLY | O_DIRECTORY);
   handle->fd = file_fds_.Share(std::move(fd), FileFds::Kind::kDir, opener);
   Add(*handle);
@@ -101,8 +100,8 @@ absl::Status OpenFiles::OpenBacking(Handle& handle, uid_t opener) {
     handle.fd = handle.node.rw_fd;
   }
   if (handle.fd != nullptr) return absl::OkStatus();
-  SALIUS_ASSIGN_OR_RETURN(UniqueFd fd,
-                          Reopen(handle.node.path_fd.get(), O_RDONLY | file_fds_.AtimeFlag(kind)));
+  SALIUS_ASSIGN_OR_RETURN(BackingFd fd, backing_.Reopen(handle.node.path_fd.get(),
+                                                        O_RDONLY | file_fds_.AtimeFlag(kind)));
   handle.fd = file_fds_.Share(std::move(fd), kind, opener);
   return absl::OkStatus();
 }

@@ -15,18 +15,20 @@
 #include "client/volume/file_ops.h"
 #include "client/volume/health.h"
 #include "client/volume/hidden_links.h"
+#include "client/volume/issuer.h"
 #include "client/volume/node.h"
 #include "client/volume/node_fds.h"
-#include "client/volume/issuer.h"
+#include "storage/backing.h"
 #include "storage/file_fds.h"
 
 namespace salius {
 
 class OpenFiles {
  public:
-  OpenFiles(NodeTable& table, FileFds& file_fds, NodeFds& fds, Issuer& issuer, FileOps& files,
-            HiddenLinks& links, const Health& health)
-      : table_(table),
+  OpenFiles(Backing& backing, NodeTable& table, FileFds& file_fds, NodeFds& fds, Issuer& issuer,
+            FileOps& files, HiddenLinks& links, const Health& health)
+      : backing_(backing),
+        table_(table),
         file_fds_(file_fds),
         fds_(fds),
         issuer_(issuer),
@@ -63,6 +65,7 @@ class OpenFiles {
   void Add(Handle& handle);
   absl::Status OpenBacking(Handle& handle, uid_t opener);
 
+  Backing& backing_;
   NodeTable& table_;
   FileFds& file_fds_;
   NodeFds& fds_;

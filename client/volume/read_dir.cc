@@ -48,7 +48,8 @@ struct DirBatch {
 namespace {
 
 // Returns a batch with entries from `offset` on; at the end an empty one.
-absl::StatusOr<std::shared_ptr<const DirBatch>> BatchAt(Handle& handle, uint64_t offset) {
+absl::StatusOr<std::shared_ptr<const DirBatch>> BatchAt(Backing& backing, Handle& handle,
+                                                        uint64_t offset) {
   absl::MutexLock lock(&handle.dir_position);
   const std::shared_ptr<const DirBatch> last = std::exchange(handle.dir_batch, nullptr);
   // Offset 0 reads everything again: rewinddir(3).
@@ -57,11 +58,11 @@ absl::StatusOr<std::shared_ptr<const DirBatch>> BatchAt(Handle& handle, uint64_t
     return last;
   }
   if (last == nullptr || offset == 0 || offset != last->end()) {
-    SALIUS_RETURN_IF_ERROR(fs::SeekDir(handle.fd->get(), offset));
+    SALIUS_RETURN_IF_ERROR(backing.SeekDir(handle.fd->get(), offset));
   }
   auto next = std::make_shared<DirBatch>();
   next->from = offset;
-  SALIUS_ASSIGN_OR_RETURN(next->entries, fs::ReadDirents(handle.fd->get()));
+  SALIUS_ASSIGN_OR_RETURN(next->entries, backing.ReadDirents(handle.fd->get()));
   if (DirBatch::made.load() <= DirBatch::kMostKept) handle.dir_batch = next;
   return std::shared_ptr<const DirBatch>(std::move(next));
 }
@@ -73,7 +74,8 @@ absl::Status NameOps::ReadDir(Handle& handle, uint64_t offset,
   Node& node = handle.node;
   if (!node.is_dir()) return ErrnoStatus(ENOTDIR, "readdir");
   while (true) {
-    SALIUS_ASSIGN_OR_RETURN(const std::shared_ptr<const DirBatch> batch, BatchAt(handle, offset));
+    SALIUS_ASSIGN_OR_RETURN(const std::shared_ptr<const DirBatch> batch,
+                            BatchAt(backing_, handle, offset));
     if (batch->entries.empty()) return absl::OkStatus();
     for (size_t i = batch->Find(offset); i < batch->entries.size(); ++i) {
       const fs::RawDirEntry& raw = batch->entries[i];
@@ -81,7 +83,7 @@ absl::Status NameOps::ReadDir(Handle& handle, uint64_t offset,
       if (check_.IsHidden(node, raw.name)) continue;
       uint32_t type = raw.type;
       if (type == 0) {
-        const absl::StatusOr<struct stat> st = fs::StatAt(node.path_fd.get(), raw.name);
+        const absl::StatusOr<struct stat> st = backing_.StatAt(node.path_fd.get(), raw.name);
         if (!st.ok()) continue;  // removed since
         type = st->st_mode & S_IFMT;
       }

@@ -13,7 +13,6 @@
 #include "log/state_file.h"
 #include "storage/backing.h"
 #include "storage/clean_volume.h"
-#include "storage/fs_calls.h"
 
 namespace salius {
 namespace {
@@ -23,23 +22,25 @@ constexpr uint64_t kOtherFds = 1024;
 
 }  // namespace
 
-Volume::Volume(Backing& backing, BackingDirs dirs, const VolumeConfig& config, FileId id_ceiling)
+Volume::Volume(BackingDirs dirs, const VolumeConfig& config, FileId id_ceiling)
     : dirs_(std::move(dirs)),
+      backing_(dirs_.backing()),
       health_(stream_),
-      file_fds_(backing),
-      table_(backing, [this] { return stream_.issued(); }),
-      fds_(file_fds_),
-      space_(backing, dirs_.root_fd(), [this] { return issuer_.AwaitIssued(); }),
-      issuer_(table_, stream_, space_, id_ceiling),
-      bulk_(table_, stream_, issuer_, fds_, space_, health_, dirs_, config.bulk_limit_bytes),
-      links_(table_, stream_, bulk_, health_, dirs_),
-      applier_(table_, fds_, space_, health_, dirs_, bulk_, links_),
-      room_(space_, issuer_, dirs_.root_fd()),
-      files_(stream_, issuer_, bulk_, room_, fds_, health_),
-      open_files_(table_, file_fds_, fds_, issuer_, files_, links_, health_),
-      attrs_(issuer_, files_, links_, space_, health_, dirs_),
-      checks_(table_, health_),
-      names_(table_, issuer_, bulk_, space_, health_, checks_, open_files_, attrs_) {
+      file_fds_(backing_),
+      table_(backing_, [this] { return stream_.issued(); }),
+      fds_(backing_, file_fds_),
+      space_(backing_, dirs_.root_fd(), [this] { return issuer_.AwaitIssued(); }),
+      issuer_(backing_, table_, stream_, space_, id_ceiling),
+      bulk_(backing_, table_, stream_, issuer_, fds_, space_, health_, dirs_,
+            config.bulk_limit_bytes),
+      links_(backing_, table_, stream_, bulk_, health_, dirs_),
+      applier_(backing_, table_, fds_, space_, health_, dirs_, bulk_, links_),
+      room_(backing_, space_, issuer_, dirs_.root_fd()),
+      files_(backing_, stream_, issuer_, bulk_, room_, fds_, health_),
+      open_files_(backing_, table_, file_fds_, fds_, issuer_, files_, links_, health_),
+      attrs_(backing_, issuer_, files_, links_, space_, health_, dirs_),
+      checks_(backing_, table_, health_),
+      names_(backing_, table_, issuer_, bulk_, space_, health_, checks_, open_files_, attrs_) {
   space_.set_reclaim([this] { return Reclaim(); });
 }
 
@@ -51,7 +52,8 @@ Volume::~Volume() {
 }
 
 absl::Status Volume::Prepare(uint64_t descriptors, const VolumeOptions& options) {
-  SALIUS_ASSIGN_OR_RETURN(UniqueFd root, OpenAt(dirs_.root_fd(), ".", O_PATH | O_DIRECTORY));
+  SALIUS_ASSIGN_OR_RETURN(BackingFd root,
+                          backing_.OpenAt(dirs_.root_fd(), ".", O_PATH | O_DIRECTORY));
   SALIUS_RETURN_IF_ERROR(table_.MakeRoot(std::move(root)));
   // One part is for everything else. Nodes may have half of the rest and open files the other half:
   // an open file needs two descriptors when its last name goes.
@@ -78,24 +80,40 @@ absl::StatusOr<std::unique_ptr<Volume>> Volume::Open(VolumeDir dir, VolumeOption
         "log_max) back to what salius init was given",
         BytesText(dir.config.stable_log_bytes), kStableLogFileName, BytesText(stable.capacity())));
   }
-  SALIUS_ASSIGN_OR_RETURN(BackingDirs dirs, BackingDirs::Open(std::move(dir)));
-  std::unique_ptr<Volume> volume(
-      new Volume(LinuxBacking(), std::move(dirs), options.config, state.state().file_id_limit));
-  SALIUS_RETURN_IF_ERROR(volume->Prepare(descriptors, options));
-  const VolumeDir& opened = volume->dirs_.volume();
+  auto opened = std::make_unique<VolumeDir>(std::move(dir));
+  SALIUS_ASSIGN_OR_RETURN(BackingDirs dirs,
+                          BackingDirs::Open(LinuxBacking(), {.root = opened->root_fd,
+                                                             .salius = opened->salius_fd,
+                                                             .file = opened->lock_fd,
+                                                             .watch = opened->ext4.get()}));
   // It has logged its error.
-  static_cast<void>(RestoreBallast(opened.salius_fd, opened.config.ballast_bytes));
+  static_cast<void>(RestoreBallast(opened->salius_fd, opened->config.ballast_bytes));
+  StreamOptions session_options;
+  session_options.session_name = opened->path;
+  session_options.spin_ns = options.spin_ns;
+  session_options.insecure = options.insecure;
+  session_options.config = options.config;
+  const FileId id_ceiling = state.state().file_id_limit;
+  SALIUS_ASSIGN_OR_RETURN(
+      std::unique_ptr<Volume> volume,
+      OpenIn(std::move(dirs), id_ceiling, descriptors, options, [&](ApplySink& sink) {
+        return start(*opened, std::move(state), std::move(stable), sink,
+                     std::move(session_options));
+      }));
+  volume->dir_ = std::move(opened);
+  return volume;
+}
+
+absl::StatusOr<std::unique_ptr<Volume>> Volume::OpenIn(BackingDirs dirs, FileId id_ceiling,
+                                                       uint64_t descriptors,
+                                                       const VolumeOptions& options,
+                                                       StartStream start) {
+  std::unique_ptr<Volume> volume(new Volume(std::move(dirs), options.config, id_ceiling));
+  SALIUS_RETURN_IF_ERROR(volume->Prepare(descriptors, options));
   // The session's first note says that all there is is on the disk; files may have been put into
   // the plain directory just before.
   SALIUS_RETURN_IF_ERROR(volume->dirs_.Sync());
-  StreamOptions session_options;
-  session_options.session_name = opened.path;
-  session_options.spin_ns = options.spin_ns;
-  session_options.insecure = options.insecure;
-  session_options.config = std::move(options.config);
-  SALIUS_ASSIGN_OR_RETURN(std::unique_ptr<RecordStream> stream,
-                          start(opened, std::move(state), std::move(stable), volume->applier_,
-                                std::move(session_options)));
+  SALIUS_ASSIGN_OR_RETURN(std::unique_ptr<RecordStream> stream, start(volume->applier_));
   volume->stream_.Set(std::move(stream));
   volume->dirs_.OpenClock();
   return volume;
@@ -118,12 +136,12 @@ absl::Status Volume::Reclaim() {
 }
 
 absl::StatusOr<struct statvfs> Volume::StatFs() {
-  SALIUS_ASSIGN_OR_RETURN(struct statvfs st, fs::StatVfs(dirs_.root_fd()));
+  SALIUS_ASSIGN_OR_RETURN(struct statvfs st, backing_.StatVfs(dirs_.root_fd()));
   const uint64_t block = std::max<uint64_t>(st.f_frsize, 1);
   // Space of closed O_TMPFILEs counts as free: a checkpoint removes their links, or a caller that
   // needs the room has them removed.
   for (const PinnedNode& node : links_.ClosedFiles()) {
-    const absl::StatusOr<struct stat> file = fs::Stat(node->path_fd.get());
+    const absl::StatusOr<struct stat> file = backing_.Stat(node->path_fd.get());
     if (!file.ok() || file->st_nlink > 1) continue;
     const uint64_t blocks = static_cast<uint64_t>(file->st_blocks) * 512 / block;
     st.f_bfree += blocks;

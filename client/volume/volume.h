@@ -49,22 +49,23 @@
 #include <cstdint>
 #include <memory>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "client/session/record_stream.h"
-#include "client/volume/backing_applier.h"
 #include "client/volume/attr_ops.h"
+#include "client/volume/backing_applier.h"
 #include "client/volume/backing_dirs.h"
 #include "client/volume/bulk_files.h"
 #include "client/volume/file_ops.h"
 #include "client/volume/health.h"
 #include "client/volume/hidden_links.h"
+#include "client/volume/issuer.h"
 #include "client/volume/name_checks.h"
 #include "client/volume/name_ops.h"
 #include "client/volume/node.h"
 #include "client/volume/node_fds.h"
 #include "client/volume/open_files.h"
-#include "client/volume/issuer.h"
 #include "client/volume/stream_slot.h"
 #include "client/volume/write_room.h"
 #include "common/ids.h"
@@ -91,6 +92,14 @@ class Volume {
   // session's record stream.
   static absl::StatusOr<std::unique_ptr<Volume>> Open(VolumeDir dir, VolumeOptions options,
                                                       StartRecordStream start);
+  // Opens a volume in `dirs`, whatever keeps its state and log: what Open does once these are open.
+  // No file has an id at or above `id_ceiling`. `descriptors`: how many this process may have.
+  // `start` starts the record stream, which may call the sink at once.
+  using StartStream = absl::FunctionRef<absl::StatusOr<std::unique_ptr<RecordStream>>(ApplySink&)>;
+  static absl::StatusOr<std::unique_ptr<Volume>> OpenIn(BackingDirs dirs, FileId id_ceiling,
+                                                        uint64_t descriptors,
+                                                        const VolumeOptions& options,
+                                                        StartStream start);
   // Ends the volume. Without Close() that is like a crash of the process.
   ~Volume();
   Volume(const Volume&) = delete;
@@ -113,14 +122,16 @@ class Volume {
   absl::Status Close();
 
  private:
-  Volume(Backing& backing, BackingDirs dirs, const VolumeConfig& config, FileId id_ceiling);
+  Volume(BackingDirs dirs, const VolumeConfig& config, FileId id_ceiling);
 
   // Makes the root's node and shares out `descriptors`, which this process may have.
   absl::Status Prepare(uint64_t descriptors, const VolumeOptions& options);
   // Makes room on a nearly full disk (SpaceGuard::set_reclaim).
   absl::Status Reclaim();
 
+  std::unique_ptr<VolumeDir> dir_;  // of Open; the last to go
   BackingDirs dirs_;
+  Backing& backing_;
   StreamSlot stream_;
   Health health_;
   FileFds file_fds_;

@@ -8,13 +8,14 @@
 #include "common/check.h"
 #include "common/file.h"
 #include "log/record.h"
-#include "storage/block_calls.h"
-#include "storage/fs_calls.h"
 
 namespace salius {
 
-WriteRoom::WriteRoom(SpaceGuard& space, Issuer& issuer, int root_fd)
-    : space_(space), issuer_(issuer), shared_block_bytes_(fs::SharedBlockBytes(root_fd)) {}
+WriteRoom::WriteRoom(Backing& backing, SpaceGuard& space, Issuer& issuer, int root_fd)
+    : backing_(backing),
+      space_(space),
+      issuer_(issuer),
+      shared_block_bytes_(backing.SharedBlockBytes(root_fd)) {}
 
 absl::StatusOr<uint64_t> WriteRoom::FitLength(Node& node, int fd, uint64_t offset,
                                               uint64_t length) {
@@ -22,15 +23,15 @@ absl::StatusOr<uint64_t> WriteRoom::FitLength(Node& node, int fd, uint64_t offse
   if (offset > kMax) return ErrnoStatus(EINVAL, "offset");
   uint64_t end = length > kMax - offset ? kMax : offset + length;
   if (end <= node.checked_size) return end - offset;
-  if (fs::SizeFits(fd, end)) {
+  if (backing_.SizeFits(fd, end)) {
     node.checked_size = end;
     return end - offset;
   }
-  if (!fs::SizeFits(fd, offset + 1)) return ErrnoStatus(EFBIG, "file too large");
+  if (!backing_.SizeFits(fd, offset + 1)) return ErrnoStatus(EFBIG, "file too large");
   uint64_t fits = offset + 1;
   while (end - fits > 1) {
     const uint64_t middle = fits + (end - fits) / 2;
-    (fs::SizeFits(fd, middle) ? fits : end) = middle;
+    (backing_.SizeFits(fd, middle) ? fits : end) = middle;
   }
   return fits - offset;
 }
@@ -39,7 +40,7 @@ absl::StatusOr<SpaceGuard::Hold> WriteRoom::Reserve(Node& node, int fd, uint64_t
                                                     uint64_t length) {
   struct stat st {};
   if (space_.needs_owner()) {
-    SALIUS_ASSIGN_OR_RETURN(st, fs::Stat(fd));
+    SALIUS_ASSIGN_OR_RETURN(st, backing_.Stat(fd));
   }
   return space_.Reserve(fd, st.st_uid, st.st_gid, offset, length, [&]() -> absl::Status {
     std::vector<RecordRef> patches;
@@ -59,12 +60,12 @@ absl::StatusOr<SpaceGuard::Hold> WriteRoom::ReserveEnd(Node& node, int fd, uint6
   SALIUS_ASSIGN_OR_RETURN(const uint64_t size, issuer_.LogicalSize(node));
   if (end == End::kStays && upto <= size) return SpaceGuard::Hold();
   const uint64_t at = std::min(size, upto);
-  if (at % shared_block_bytes_ == 0 || !fs::IsShared(fd, at)) return SpaceGuard::Hold();
+  if (at % shared_block_bytes_ == 0 || !backing_.IsShared(fd, at)) return SpaceGuard::Hold();
   return Reserve(node, fd, at, 1);
 }
 
 absl::Status WriteRoom::Allocate(int fd, uint64_t offset, uint64_t length) {
-  SALIUS_ASSIGN_OR_RETURN(const struct stat st, fs::Stat(fd));
+  SALIUS_ASSIGN_OR_RETURN(const struct stat st, backing_.Stat(fd));
   return space_.Allocate(fd, st.st_uid, st.st_gid, offset, length);
 }
 

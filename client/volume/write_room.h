@@ -9,16 +9,17 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "client/volume/node.h"
 #include "client/volume/issuer.h"
+#include "client/volume/node.h"
+#include "storage/backing.h"
 #include "storage/space.h"
 
 namespace salius {
 
 class WriteRoom {
  public:
-  // `root_fd` lies on the file system of the backing files.
-  WriteRoom(SpaceGuard& space, Issuer& issuer, int root_fd);
+  // `root_fd` lies on the file system of the files, in `backing`.
+  WriteRoom(Backing& backing, SpaceGuard& space, Issuer& issuer, int root_fd);
 
   // `fd` is the file's, open for writing, in all of these.
 
@@ -39,9 +40,10 @@ class WriteRoom {
   absl::Status Allocate(int fd, uint64_t offset, uint64_t length);
 
  private:
+  Backing& backing_;
   SpaceGuard& space_;
   Issuer& issuer_;
-  const uint64_t shared_block_bytes_;  // fs::SharedBlockBytes
+  const uint64_t shared_block_bytes_;  // Backing::SharedBlockBytes
 };
 
 }  // namespace salius

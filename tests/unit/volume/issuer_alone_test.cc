@@ -41,7 +41,7 @@ class IssuerAloneTest : public ::testing::Test {
   StreamSlot stream_;
   NodeTable table_{LinuxBacking(), [this] { return stream_.issued(); }};
   SpaceGuard space_{LinuxBacking(), here_.get(), [] { return absl::OkStatus(); }};
-  Issuer issuer_{table_, stream_, space_, 100};
+  Issuer issuer_{LinuxBacking(), table_, stream_, space_, 100};
 };
 
 TEST_F(IssuerAloneTest, IssuedRecordIsCountedAndNamesTheFile) {

@@ -8,7 +8,6 @@
 #include <functional>
 #include <thread>
 
-#include "common/file.h"
 #include "gtest/gtest.h"
 #include "storage/backing.h"
 
@@ -32,7 +31,7 @@ TEST(NodeTableTest, NodeIsMadeUnderTheLockThatReadsIssued) {
     EXPECT_FALSE(looked_up);
     return Seq{5};
   };
-  const auto open_here = [] { return *OpenAt(AT_FDCWD, ".", O_PATH | O_DIRECTORY); };
+  const auto open_here = [] { return *LinuxBacking().OpenAt(AT_FDCWD, ".", O_PATH | O_DIRECTORY); };
   const auto node = table.Intern(open_here());
   other.join();
   ASSERT_TRUE(node.ok());
@@ -44,7 +43,7 @@ TEST(NodeTableTest, NodeIsMadeUnderTheLockThatReadsIssued) {
 
 TEST(NodeTableTest, RootHasItsIdAndStays) {
   NodeTable table(LinuxBacking(), [] { return Seq{0}; });
-  ASSERT_TRUE(table.MakeRoot(*OpenAt(AT_FDCWD, ".", O_PATH | O_DIRECTORY)).ok());
+  ASSERT_TRUE(table.MakeRoot(*LinuxBacking().OpenAt(AT_FDCWD, ".", O_PATH | O_DIRECTORY)).ok());
   EXPECT_EQ(table.root().id.load(), kRootFileId);
   EXPECT_EQ(table.root().generation, 0u);
   EXPECT_EQ(table.Find(kRootFileId).get(), &table.root());
