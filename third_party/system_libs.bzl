@@ -2,24 +2,17 @@
 
 load("//third_party:pkg_config.bzl", "pkg_config")
 
-_ABSL_MODULES = [
-    "absl_" + m
-    for m in (
-        "algorithm_container any_invocable base bind_front bits btree cleanup core_headers fixed_array " +
-        "flags flags_commandlineflag flags_parse flags_reflection flags_usage flat_hash_map flat_hash_set " +
-        "function_ref hash inlined_vector node_hash_map random_random span stacktrace status statusor " +
-        "str_format strings symbolize synchronization throw_delegate time type_traits utility"
-    ).split(" ")
-]
+# Which module has a header: tests/libraries/check.py.
+_ABSL_MODULES = (
+    "algorithm_container any_invocable btree cleanup config cord core_headers flat_hash_map flat_hash_set " +
+    "function_ref inlined_vector span status statusor str_format strings synchronization time"
+).split(" ")
 
 def salius_system_libs():
     """Declares @absl, @spdlog and so on; names of targets are in third_party/README.md."""
     pkg_config(
         name = "absl",
-        targets = {
-            # absl/debugging's failure handler has a module name that does not follow its header.
-            "absl": _ABSL_MODULES + ["-labsl_failure_signal_handler"],
-        },
+        targets = {module: ["absl_" + module] for module in _ABSL_MODULES},
         tsan_deps = ["@salius//third_party/absl_tsan"],
     )
     pkg_config(name = "benchmark", targets = {

@@ -1,8 +1,9 @@
 # shellcheck shell=bash
 # The unit tests and simulated sessions. Checks also that each planted bug still finds its place in
 # the code, that each case of docs/recovery.md has a test, that comments and documents are in plain
-# language, that each section that a message or document names exists (tests/language), and that man
-# pages, samples and bash completion have the options of the programs (tests/options).
+# language, that each section that a message or document names exists (tests/language), that man
+# pages, samples and bash completion have the options of the programs (tests/options), and that each
+# target lists the system libraries that it uses (tests/libraries).
 bazel_test "unit tests" //tests/unit/... //tests/sim/...
 check "planted bugs have their place" tests/mutations/run.py --patterns
 check "the search for their places" python3 -m unittest tests.mutations.test_cpp_source
@@ -17,3 +18,5 @@ check "options in documents" python3 -m tests.options.documents
 check "the check of the options" python3 -m unittest tests.options.test_documents
 check "bash completion is up to date" python3 -m tests.options.completion
 check "bash completion" python3 -m unittest tests.options.test_completion
+check "libraries of each target" python3 tests/libraries/check.py
+check "the check of the libraries" python3 -m unittest tests.libraries.test_check
