@@ -113,9 +113,9 @@ class Background {
   // Queues, at the place of the lost lines, a line with their number. Under mu_.
   void ReportLost(Sink& sink) {
     if (lost_ == 0) return;
-    std::string told = sink.journal ? std::string(JournalPrefix(LogLevel::kWarn)) : "";
-    told += absl::StrFormat("%d lines of the log are lost: it could not be written", lost_);
-    lines_.push_back({&sink, spdlog::log_clock::now(), LogLevel::kWarn, std::move(told)});
+    std::string notice = sink.journal ? std::string(JournalPrefix(LogLevel::kWarn)) : "";
+    notice += absl::StrFormat("%d lines of the log are lost: it could not be written", lost_);
+    lines_.push_back({&sink, spdlog::log_clock::now(), LogLevel::kWarn, std::move(notice)});
     lost_ = 0;
   }
 

@@ -82,12 +82,12 @@ void AppliedMark::Store(Seq applied) {
 }
 
 void AppliedMark::SyncBegins() {
-  said_ = Valid(page_);
+  was_valid_ = Valid(page_);
   Put(page_, kCheckWord, ~(Get(page_, kEpochWord) ^ kAppliedMagic));
 }
 
 void AppliedMark::SyncEnds(bool ok) {
-  if (ok && said_) Put(page_, kCheckWord, Get(page_, kEpochWord) ^ kAppliedMagic);
+  if (ok && was_valid_) Put(page_, kCheckWord, Get(page_, kEpochWord) ^ kAppliedMagic);
 }
 
 Epoch AppliedMark::epoch() const { return Valid(page_) ? Get(page_, kEpochWord) : 0; }
@@ -105,14 +105,14 @@ void AppliedMark::Unmap() {
 AppliedMark::AppliedMark(AppliedMark&& other) noexcept
     : page_(std::exchange(other.page_, nullptr)),
       memory_(std::move(other.memory_)),
-      said_(other.said_) {}
+      was_valid_(other.was_valid_) {}
 
 AppliedMark& AppliedMark::operator=(AppliedMark&& other) noexcept {
   if (this != &other) {
     Unmap();
     page_ = std::exchange(other.page_, nullptr);
     memory_ = std::move(other.memory_);
-    said_ = other.said_;
+    was_valid_ = other.was_valid_;
   }
   return *this;
 }

@@ -57,7 +57,7 @@ class AppliedMark {
   // [0] magic, [1] epoch, [2] applied, [3] check = epoch ^ magic, [4] complaints
   uint64_t* page_ = nullptr;
   std::unique_ptr<uint64_t[]> memory_;  // of InMemory()
-  bool said_ = false;                   // whether the mark said something before the present sync
+  bool was_valid_ = false;  // the mark was valid when the present sync began
 };
 
 }  // namespace salius

@@ -221,7 +221,7 @@ void VolumeLog::WriteEntry(Place place, Entry entry) {
   uint8_t* const at = arena_.segment_data(place.segment) + place.offset;
   const uint64_t tag = arena_.segment_tag(place.segment);
   const uint32_t word = entry.bytes << 1 | (entry.is == EntryIs::kComplete ? 1 : 0) |
-                        (entry.is == EntryIs::kRest ? kEntryGoesOn : 0);
+                        (entry.is == EntryIs::kRest ? kEntryIsRest : 0);
   StoreU64(at, tag);
   const uint64_t second = uint64_t{EntryCheck(tag, place.offset, word)} << 32 | word;
   // Store it after the record, and after the tag: a killed process leaves an entry whole or not at
@@ -235,9 +235,9 @@ std::optional<VolumeLog::Entry> VolumeLog::ReadEntry(Place place, uint32_t limit
   if (LoadU64(at) != tag) return std::nullopt;
   const uint32_t word = LoadU32(at + 8);
   if (LoadU32(at + 12) != EntryCheck(tag, place.offset, word)) return std::nullopt;
-  Entry entry{(word & ~kEntryGoesOn) >> 1, EntryIs::kReserved};
+  Entry entry{(word & ~kEntryIsRest) >> 1, EntryIs::kReserved};
   if ((word & 1) != 0) entry.is = EntryIs::kComplete;
-  if ((word & kEntryGoesOn) != 0) entry.is = EntryIs::kRest;
+  if ((word & kEntryIsRest) != 0) entry.is = EntryIs::kRest;
   if (entry.bytes > kRecordHeaderBytes + kMaxRecordBody) return std::nullopt;
   const uint32_t here = BytesHere(place, entry.bytes);
   if (here < entry.bytes && here < kRecordHeaderBytes) return std::nullopt;

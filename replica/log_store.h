@@ -7,7 +7,7 @@
 //   16 the record
 // A record may continue behind its header in another segment (the arena's segment_next), when the
 // end of its segment cuts it. The other segment then begins with an entry for the rest, whose word
-// is bytes << 1 | kEntryGoesOn.
+// is bytes << 1 | kEntryIsRest.
 //
 // An entry is first written as reserved (complete = 0). Then its place is counted in the segment's
 // `used`, the record is copied, and one store marks it complete. A process killed in between leaves
@@ -45,7 +45,7 @@
 namespace salius {
 
 inline constexpr size_t kLogEntryBytes = 16;
-inline constexpr uint32_t kEntryGoesOn = uint32_t{1} << 31;
+inline constexpr uint32_t kEntryIsRest = uint32_t{1} << 31;
 // Calls the function with every number below `count`, in any order and maybe several at once, and
 // returns when all are done.
 using ForEach = std::function<void(size_t count, const std::function<void(size_t)>& one)>;

@@ -29,11 +29,11 @@ def named(*patterns: str) -> dict[str, str]:
 def main() -> int:
     cases = CASE.findall((ROOT / "docs/recovery.md").read_text())
     problems = [f"{case} is in the document twice" for case in sorted(set(cases)) if cases.count(case) > 1]
-    for who, patterns in (("test", ["tests/*.cc", "tests/*.py"]), ("code of recovery/", ["recovery/*.cc", "recovery/*.h"])):
+    for kind, patterns in (("test", ["tests/*.cc", "tests/*.py"]), ("code of recovery/", ["recovery/*.cc", "recovery/*.h"])):
         ids = named(*patterns)
         problems += [f"{case} ({ids[case]}) is not in docs/recovery.md" for case in sorted(ids.keys() - set(cases))]
         if ids:
-            problems += [f"{case} is named by no {who}" for case in cases if case not in ids]
+            problems += [f"{case} is named by no {kind}" for case in cases if case not in ids]
     for problem in problems:
         print(problem)
     print(f"{len(cases)} cases, {len(problems)} problems")

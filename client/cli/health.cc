@@ -15,53 +15,53 @@ std::string GivenUpHint(size_t recoveries) {
 
 }  // namespace
 
-std::string_view HealthName(Health health) {
+std::string_view HealthName(HealthLevel health) {
   switch (health) {
-    case Health::kHealthy:
+    case HealthLevel::kHealthy:
       return "healthy";
-    case Health::kBusy:
+    case HealthLevel::kBusy:
       return "busy";
-    case Health::kNotMounted:
+    case HealthLevel::kNotMounted:
       return "not-mounted";
-    case Health::kDegraded:
+    case HealthLevel::kDegraded:
       return "degraded";
-    case Health::kGivenUp:
+    case HealthLevel::kGivenUp:
       return "given-up";
-    case Health::kLocal:
+    case HealthLevel::kLocal:
       return "local";
-    case Health::kNoPermission:
+    case HealthLevel::kNoPermission:
       return "no-permission";
-    case Health::kHung:
+    case HealthLevel::kHung:
       return "hung";
-    case Health::kNeedsRecovery:
+    case HealthLevel::kNeedsRecovery:
       return "needs-recovery";
-    case Health::kFailed:
+    case HealthLevel::kFailed:
       return "failed";
   }
   return "unknown";
 }
 
-ExitCode ExitCodeOf(Health health) {
+ExitCode ExitCodeOf(HealthLevel health) {
   switch (health) {
-    case Health::kHealthy:
+    case HealthLevel::kHealthy:
       return kExitOk;
-    case Health::kBusy:
+    case HealthLevel::kBusy:
       return kExitBusy;
-    case Health::kNotMounted:
+    case HealthLevel::kNotMounted:
       return kExitNotMounted;
-    case Health::kDegraded:
+    case HealthLevel::kDegraded:
       return kExitDegraded;
-    case Health::kGivenUp:
+    case HealthLevel::kGivenUp:
       return kExitGivenUp;
-    case Health::kLocal:
+    case HealthLevel::kLocal:
       return kExitLocal;
-    case Health::kNoPermission:
+    case HealthLevel::kNoPermission:
       return kExitPermission;
-    case Health::kHung:
+    case HealthLevel::kHung:
       return kExitUnreachable;
-    case Health::kNeedsRecovery:
+    case HealthLevel::kNeedsRecovery:
       return kExitNeedsRecovery;
-    case Health::kFailed:
+    case HealthLevel::kFailed:
       return kExitFailed;
   }
   return kExitFailed;
@@ -73,44 +73,45 @@ std::string VerdictText(const Verdict& verdict) {
 
 Verdict JudgeMounted(const control::VolumeStatusResponse& status) {
   if (!status.failure().empty() || status.mode() == "failed") {
-    return {Health::kFailed, "read-only; " + status.failure()};
+    return {HealthLevel::kFailed, "read-only; " + status.failure()};
   }
-  if (!status.serving()) return {Health::kBusy, "unmounted, and being drained"};
+  if (!status.serving()) return {HealthLevel::kBusy, "unmounted, and being drained"};
   const int replicas = status.replicas_size();
   if (status.mode() != "replicated" && replicas > 0) {
-    return {Health::kLocal, "synchronous writes wait for this host's disk, which is all there is"};
+    return {HealthLevel::kLocal,
+            "synchronous writes wait for this host's disk, which is all there is"};
   }
   size_t given_up = 0;
   for (const auto& recovery : status.recoveries()) {
     if (recovery.forced() && !recovery.acknowledged()) ++given_up;
   }
-  if (given_up > 0) return {Health::kGivenUp, GivenUpHint(given_up)};
+  if (given_up > 0) return {HealthLevel::kGivenUp, GivenUpHint(given_up)};
   const std::string members = absl::StrFormat("%u of %d replicas count", status.members(), replicas);
-  if (status.members() < static_cast<uint32_t>(replicas)) return {Health::kDegraded, members};
+  if (status.members() < static_cast<uint32_t>(replicas)) return {HealthLevel::kDegraded, members};
   int closed = 0;
   for (const auto& replica : status.replicas()) closed += replica.control_problem().empty() ? 0 : 1;
   if (closed > 0) {
-    return {Health::kDegraded,
+    return {HealthLevel::kDegraded,
             absl::StrFormat("nothing could be recovered from %d of %d replicas, whose control port "
                             "(TCP) does not answer",
                             closed, replicas)};
   }
-  return {Health::kHealthy, replicas > 0 ? members : "without replicas, as configured"};
+  return {HealthLevel::kHealthy, replicas > 0 ? members : "without replicas, as configured"};
 }
 
 Verdict JudgeUnmounted(const VolumeState& state, const RecoveryNotes& notes,
                        std::string_view holder, bool stuck) {
   if (!holder.empty()) {
-    if (stuck) return {Health::kHung, absl::StrCat(Av(holder), " does not answer")};
-    return {Health::kBusy, absl::StrCat(Av(holder), " starts, recovers or drains it")};
+    if (stuck) return {HealthLevel::kHung, absl::StrCat(Av(holder), " does not answer")};
+    return {HealthLevel::kBusy, absl::StrCat(Av(holder), " starts, recovers or drains it")};
   }
   if (state.open) {
-    return {Health::kNeedsRecovery,
+    return {HealthLevel::kNeedsRecovery,
             "its process has died: salius-mount or salius-recover brings it back"};
   }
   const size_t given_up = notes.Unacknowledged().size();
-  if (given_up > 0) return {Health::kGivenUp, GivenUpHint(given_up)};
-  return {Health::kNotMounted, "clean"};
+  if (given_up > 0) return {HealthLevel::kGivenUp, GivenUpHint(given_up)};
+  return {HealthLevel::kNotMounted, "clean"};
 }
 
 std::string_view ErrorName(ExitCode code) {

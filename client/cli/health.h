@@ -15,7 +15,7 @@
 namespace salius::cli {
 
 // Ordered from good to bad: for several volumes the worst counts.
-enum class Health {
+enum class HealthLevel {
   kHealthy,        // as configured: replicated with every replica, or local without any
   kBusy,           // it starts, recovers or drains
   kNotMounted,     // clean
@@ -29,11 +29,11 @@ enum class Health {
 };
 
 // Returns the name, such as "needs-recovery".
-std::string_view HealthName(Health health);
-ExitCode ExitCodeOf(Health health);
+std::string_view HealthName(HealthLevel health);
+ExitCode ExitCodeOf(HealthLevel health);
 
 struct Verdict {
-  Health health = Health::kHealthy;
+  HealthLevel health = HealthLevel::kHealthy;
   std::string why;  // a part of a sentence; empty when the name says enough
 };
 // Returns the verdict as text, such as "degraded: 2 of 3 replicas count".

@@ -52,7 +52,7 @@ struct StatusPlan {
 struct Shown {
   std::string text;
   int code = kExitOk;
-  Health health = Health::kHealthy;  // of a volume
+  HealthLevel health = HealthLevel::kHealthy;  // of a volume
 };
 
 Options StatusOptions(StatusPlan& plan) {
@@ -109,12 +109,12 @@ bool IsStopped(const std::string& holder) {
 }
 
 Shown ShowMounted(const control::VolumeStatusResponse& status, bool json) {
-  const Health health = JudgeMounted(status).health;
+  const HealthLevel health = JudgeMounted(status).health;
   return {json ? MountedJson(status) + "\n" : MountedText(status), ExitCodeOf(health), health};
 }
 
 // Shows a volume whose daemon does not answer; nothing else is known of it.
-Shown ShowUnanswered(Health health, const absl::Status& why, bool json) {
+Shown ShowUnanswered(HealthLevel health, const absl::Status& why, bool json) {
   const std::string text(why.message());
   return {json ? ErrorJson(HealthName(health), ExitCodeOf(health), text) + "\n"
                : VerdictText({health, text}) + "\n",
@@ -122,9 +122,10 @@ Shown ShowUnanswered(Health health, const absl::Status& why, bool json) {
 }
 
 // Returns the health of a volume whose daemon gave no answer at its socket.
-Health HealthOfSilence(const absl::Status& status) {
-  if (absl::IsDeadlineExceeded(status)) return Health::kHung;
-  return absl::IsPermissionDenied(status) ? Health::kNoPermission : Health::kNeedsRecovery;
+HealthLevel HealthOfSilence(const absl::Status& status) {
+  if (absl::IsDeadlineExceeded(status)) return HealthLevel::kHung;
+  return absl::IsPermissionDenied(status) ? HealthLevel::kNoPermission
+                                          : HealthLevel::kNeedsRecovery;
 }
 
 struct Asked {
@@ -167,7 +168,7 @@ absl::StatusOr<Shown> ShowPath(const StatusPlan& plan) {
     offline.stuck = offline.stuck ||
                     (one.socket == socket && absl::IsDeadlineExceeded(one.status.status()));
   }
-  const Health health = JudgeOffline(offline).health;
+  const HealthLevel health = JudgeOffline(offline).health;
   return Shown{plan.json ? OfflineJson(offline) + "\n" : OfflineText(offline), ExitCodeOf(health),
                health};
 }
@@ -186,7 +187,7 @@ Shown ShowEveryVolume(const StatusPlan& plan) {
     any = true;
   }
   if (!any) {
-    all.health = Health::kNotMounted;
+    all.health = HealthLevel::kNotMounted;
     if (!plan.json) all.text = "no volume is mounted on this host\n";
   }
   all.code = ExitCodeOf(all.health);

@@ -19,7 +19,7 @@ constexpr int64_t kBusyNs = 20'000'000;
 constexpr int64_t kShortSleepNs = 1'000'000;
 constexpr int64_t kLedSleepNs = 10'000'000;  // while a leader receives
 constexpr int64_t kLongSleepNs = 100'000'000;
-constexpr int64_t kTendNs = 50'000'000;          // between two rounds of periodic work
+constexpr int64_t kRefreshNs = 50'000'000;       // between two rounds of periodic work
 constexpr int64_t kKernelLogNs = 5'000'000'000;  // between two looks at the kernel's log
 
 }  // namespace
@@ -37,7 +37,7 @@ void IoThread::Loop() {
     if (links_.channel() != nullptr && !LeftToLeader()) {
       receiver_.ReceiveSome(AckReceiver::Wait::kNo);
     }
-    if (PassTime()) Tend();
+    if (PassTime()) Refresh();
   }
 }
 
@@ -88,15 +88,15 @@ bool IoThread::PassTime() {
     shared_.applier_cv.Signal();
   }
   applied_before_ = policy.applied();
-  if (now < tend_at_ns_) return false;
-  tend_at_ns_ = now + kTendNs;
+  if (now < refresh_at_ns_) return false;
+  refresh_at_ns_ = now + kRefreshNs;
   return true;
 }
 
-void IoThread::Tend() {
-  links_.Tend();
-  if (dir_.ext4 != nullptr && tend_at_ns_ >= kernel_log_at_ns_) {
-    kernel_log_at_ns_ = tend_at_ns_ + kKernelLogNs;
+void IoThread::Refresh() {
+  links_.Refresh();
+  if (dir_.ext4 != nullptr && refresh_at_ns_ >= kernel_log_at_ns_) {
+    kernel_log_at_ns_ = refresh_at_ns_ + kKernelLogNs;
     dir_.ext4->KeepUp();
   }
 }

@@ -32,14 +32,14 @@ class IoThread {
   // Has the records applied that a leader left, unless other threads apply them. Returns whether
   // the periodic work is due.
   bool PassTime();
-  void Tend();
+  void Refresh();
 
   SharedCore& shared_;
   ReplicaLinks& links_;
   AckReceiver& receiver_;
   const VolumeDir& dir_;
   int64_t busy_until_ns_ = 0;  // until then it leaves the channel to waiting threads
-  int64_t tend_at_ns_ = 0;
+  int64_t refresh_at_ns_ = 0;
   int64_t kernel_log_at_ns_ = 0;
   Seq applied_before_ = 0;
 };

@@ -27,7 +27,7 @@ constexpr int64_t kLookUpUnknownNs = 1'000'000'000;
 constexpr int64_t kLookUpHeardNs = 60'000'000'000;
 // How long a replica that has a session may be silent before its name's next address is tried.
 constexpr int64_t kNextAddressNs = 3'000'000'000;
-constexpr int64_t kTellAgainNs = 60'000'000'000;
+constexpr int64_t kLogAgainNs = 60'000'000'000;
 
 // Returns the address for gRPC. The numeric address, because gRPC resolves names itself, maybe to
 // another of a name's addresses; the name where our text has no place for an IPv6 scope.
@@ -203,7 +203,7 @@ void ReplicaLinks::TakeAnswer(int index, const Lookup::Answer& answer) {
     change = places_.OnAnswer(index, answer, connected);
     problem = places_.problem(index);
     at = places_.at(index);
-    if (change.gave_up >= 0) turn.Feed(now, input::Nowhere{change.gave_up});
+    if (change.gave_up >= 0) turn.Feed(now, input::AddressTaken{change.gave_up});
   }
   if (change.gave_up >= 0) {
     {
@@ -222,13 +222,13 @@ void ReplicaLinks::TakeAnswer(int index, const Lookup::Answer& answer) {
                   ? absl::StrCat(", and replica ", peers_[change.gave_up].address, " no more")
                   : "");
   }
-  if (!problem.ok() && now >= peer.tell_at_ns) {
-    peer.tell_at_ns = now + kTellAgainNs;
+  if (!problem.ok() && now >= peer.log_at_ns) {
+    peer.log_at_ns = now + kLogAgainNs;
     SLOG_WARN("{}: {}", shared_.options.session_name, Sv(problem.message()));
   }
 }
 
-void ReplicaLinks::TendPlaces() {
+void ReplicaLinks::RefreshAddresses() {
   const int64_t now = shared_.clock.MonotonicNanos();
   for (size_t i = 0; i < peers_.size(); ++i) {
     const int index = static_cast<int>(i);
@@ -259,7 +259,7 @@ void ReplicaLinks::TendPlaces() {
   }
 }
 
-void ReplicaLinks::TendSilence() {
+void ReplicaLinks::TryNextAddresses() {
   const int64_t now = shared_.clock.MonotonicNanos();
   for (size_t i = 0; i < peers_.size(); ++i) {
     const int index = static_cast<int>(i);
@@ -281,7 +281,7 @@ void ReplicaLinks::TendSilence() {
   }
 }
 
-void ReplicaLinks::TendControl() {
+void ReplicaLinks::AskControlPorts() {
   const int64_t now = shared_.clock.MonotonicNanos();
   absl::MutexLock lock(&shared_.mu);
   for (size_t i = 0; i < peers_.size(); ++i) {
@@ -374,11 +374,11 @@ void ReplicaLinks::StopOpening() {
   for (Peer& peer : peers_) peer.control->StopOpening();
 }
 
-void ReplicaLinks::Tend() {
+void ReplicaLinks::Refresh() {
   for (Peer& peer : peers_) peer.control->EndOverdueCalls();
-  TendPlaces();
-  TendSilence();
-  TendControl();
+  RefreshAddresses();
+  TryNextAddresses();
+  AskControlPorts();
 }
 
 // It names the session: a replica may hold records of another copy of the volume that were

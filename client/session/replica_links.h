@@ -1,7 +1,8 @@
 // The links to the replicas: their addresses, the socket that sends to them, and the sessions with
 // them.
 //
-// Threads: the methods named Tend… run on the io thread, SessionLoop on one thread per replica.
+// Threads: Refresh and the methods that it calls run on the io thread, SessionLoop on one thread
+// per replica.
 #pragma once
 
 #include <cstdint>
@@ -57,7 +58,7 @@ class ReplicaLinks {
 
   // Does what is due: ends overdue calls, asks the resolver, tries next addresses, has control
   // ports asked.
-  void Tend() ABSL_LOCKS_EXCLUDED(shared_.mu);
+  void Refresh() ABSL_LOCKS_EXCLUDED(shared_.mu);
 
  private:
   struct Peer {
@@ -74,7 +75,7 @@ class ReplicaLinks {
     // answer may be logged again.
     int64_t silent_since_ns = -1;
     std::shared_ptr<Lookup> lookup;
-    int64_t looked_up_ns = 0, look_up_at_ns = 0, tell_at_ns = 0;
+    int64_t looked_up_ns = 0, look_up_at_ns = 0, log_at_ns = 0;
   };
 
   // Returns a bound socket that sends to all of `addresses`: of both families if both occur.
@@ -87,11 +88,11 @@ class ReplicaLinks {
   void TryNextAddress(int index) ABSL_LOCKS_EXCLUDED(shared_.mu, settle_mu_);
   void TakeAnswer(int index, const Lookup::Answer& answer) ABSL_LOCKS_EXCLUDED(shared_.mu);
   // Asks the resolver for replicas' addresses where that is due, and takes its answers.
-  void TendPlaces() ABSL_LOCKS_EXCLUDED(shared_.mu);
+  void RefreshAddresses() ABSL_LOCKS_EXCLUDED(shared_.mu);
   // Tries the next address of each replica that has a session and is silent.
-  void TendSilence() ABSL_LOCKS_EXCLUDED(shared_.mu);
+  void TryNextAddresses() ABSL_LOCKS_EXCLUDED(shared_.mu);
   // Has the control port of each answering replica asked when that is due.
-  void TendControl() ABSL_LOCKS_EXCLUDED(shared_.mu);
+  void AskControlPorts() ABSL_LOCKS_EXCLUDED(shared_.mu);
   // Asks replica `index` over a new connection what it holds.
   void CheckControl(int index) ABSL_LOCKS_EXCLUDED(shared_.mu);
   void OpenSession(int index, Seq base, const absl::Status& place) ABSL_LOCKS_EXCLUDED(shared_.mu);

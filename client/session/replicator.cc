@@ -82,7 +82,7 @@ bool Replicator::CanIssue(int64_t now, uint64_t ring_bytes) const {
 
 Seq Replicator::Issue(int64_t now, uint64_t ring_bytes, SendWhen when) {
   window_.Add(ring_bytes, now);
-  NoteCrowd();
+  NotePeak();
   if (!counting_) stable_upto_ = issued();
   if (sendable_ + 1 == issued()) gathered_since_ns_ = now;
   Send(now, when);
@@ -199,7 +199,7 @@ void Replicator::OnOpened(int64_t now, int index, Incarnation incarnation, Store
   replica.problem.clear();
   replica.rtt.ResetBackOff();
   out_.probes |= Bit(index);
-  replica.told_problem.clear();
+  replica.logged_problem.clear();
   Event(Level::kInfo, absl::StrFormat("opened: incarnation %016x, base %u", incarnation, base),
         index);
   SendNew(now, index);
@@ -271,11 +271,11 @@ void Replicator::Problem(int index, const std::string& why) {
   std::string reason;
   std::copy_if(why.begin(), why.end(), std::back_inserter(reason),
                [](char c) { return c < '0' || c > '9'; });
-  if (std::exchange(replica.told_problem, reason) == reason) return;
+  if (std::exchange(replica.logged_problem, reason) == reason) return;
   Event(Level::kWarning, absl::StrCat("of no use now: ", why), index);
 }
 
-void Replicator::OnNowhere(int64_t now, int index) {
+void Replicator::OnAddressTaken(int64_t now, int index) {
   if (replicas_[index].link != Link::kOpen || !failure_.ok()) return;
   Lose(now, index, "another replica has its address", true);
   Plan(now);

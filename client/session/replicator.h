@@ -117,7 +117,7 @@ class Replicator {
                 uint64_t free_bytes);
   void OnOpenFailed(int64_t now, int replica, const std::string& why, bool fenced);
   // Takes the replica as lost: another replica has its address.
-  void OnNowhere(int64_t now, int replica);
+  void OnAddressTaken(int64_t now, int replica);
   // Returns seqs to append to the stable log now, at most `max_bytes` (at least one when any is
   // wanted). They count as in flight until OnStable.
   std::vector<Seq> TakeStableBatch(uint64_t max_bytes);
@@ -209,7 +209,7 @@ class Replicator {
     int64_t forgot_ns = -1;   // when it was opened without its promises; -1: nothing is in doubt
     uint64_t resent = 0;
     std::string problem;
-    std::string told_problem;  // the last problem in the log, without its digits
+    std::string logged_problem;  // the last problem in the log, without its digits
     RttEstimator rtt;
   };
   // A configuration with the loss counters at the time its note was started.
@@ -247,7 +247,7 @@ class Replicator {
   void SendNew(int64_t now, int replica);
   void Resend(int64_t now, int replica, const AckPayload* gaps);
   void EndGathering(int64_t now);
-  void NoteCrowd();  // updates the in-flight peak after each Issue
+  void NotePeak();  // updates the in-flight peak after each Issue
 
   // replicator_plan.cc: modes, members, notes.
   void Plan(int64_t now);
@@ -278,9 +278,9 @@ class Replicator {
   bool send_soon_ = false;         // send when the records sent before are durable
   Seq sendable_ = 0;               // the last record that may be sent; later ones are gathered
   int64_t gathered_since_ns_ = 0;  // when the first gathered record was issued
-  // The in-flight peak: most records under way at once, in the last full period of kCrowdRecords
+  // The in-flight peak: most records under way at once, in the last full period of kPeakRecords
   // and in the present one.
-  Seq crowd_before_ = 0, crowd_ = 0;
+  Seq peak_before_ = 0, peak_ = 0;
   Config noted_;
   std::optional<Config> pending_;
   std::optional<Config> replicated_;  // the last one of that mode that was noted

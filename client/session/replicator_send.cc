@@ -18,7 +18,7 @@ constexpr uint64_t kGatherBytes = 56u << 10;
 constexpr int kResendRecords = 64;
 constexpr uint64_t kResendBytes = 256u << 10;
 // The in-flight peak is remembered for the next 64 to 128 records.
-constexpr Seq kCrowdRecords = 64;
+constexpr Seq kPeakRecords = 64;
 
 constexpr ReplicaMask Bit(int replica) { return static_cast<ReplicaMask>(1u << replica); }
 
@@ -54,15 +54,15 @@ void Replicator::Send(int64_t now, SendWhen when) {
   bool send = when == SendWhen::kNow || full;
   if (when == SendWhen::kSoon) {
     send_soon_ = true;
-    const bool few = std::max(crowd_before_, crowd_) <= options_.few;
+    const bool few = std::max(peak_before_, peak_) <= options_.few;
     send = send || durable_ >= sendable_ || few;
   }
   if (send) SendGathered(now);
 }
 
-void Replicator::NoteCrowd() {
-  crowd_ = std::max(crowd_, issued() - durable_);
-  if (issued() % kCrowdRecords == 0) crowd_before_ = std::exchange(crowd_, 0);
+void Replicator::NotePeak() {
+  peak_ = std::max(peak_, issued() - durable_);
+  if (issued() % kPeakRecords == 0) peak_before_ = std::exchange(peak_, 0);
 }
 
 void Replicator::SendGathered(int64_t now) {

@@ -38,7 +38,7 @@ struct SessionClient::Impl {
   // a new connection. A channel that failed is not used again: its pause before the next attempt is
   // one of gRPC's timers.
   template <typename F>
-  absl::Status Run(bool opens, int64_t deadline_ms, F call, bool anew = false) {
+  absl::Status Run(bool opens, int64_t deadline_ms, F call, bool reconnect = false) {
     std::list<Call>::iterator mine;
     std::shared_ptr<control::Replica::Stub> used;
     {
@@ -47,7 +47,7 @@ struct SessionClient::Impl {
       if (address.empty()) {
         return absl::UnavailableError(absl::StrCat("replica ", name, " has no address"));
       }
-      if (anew) {
+      if (reconnect) {
         used = Connect(address);
       } else {
         if (stub == nullptr) stub = Connect(address);
@@ -122,7 +122,7 @@ absl::StatusOr<HeldSession> SessionClient::Ask(const VolumeId& volume, int64_t d
       [&](control::Replica::Stub& stub, grpc::ClientContext& context) {
         return stub.Inventory(&context, request, &response);
       },
-      /*anew=*/true);
+      /*reconnect=*/true);
   if (!status.ok()) return status;
   return HeldFrom(impl_->name, response);
 }

@@ -98,7 +98,7 @@ void SessionCore::Feed(int64_t now, const Input& input, Work& work) {
           [&](const input::OpenFailed& in) {
             policy_.OnOpenFailed(now, in.replica, in.why, in.fenced);
           },
-          [&](const input::Nowhere& in) { policy_.OnNowhere(now, in.replica); },
+          [&](const input::AddressTaken& in) { policy_.OnAddressTaken(now, in.replica); },
           [&](const input::Stable& in) { TakeStable(now, in); },
           [&](const input::Applied& in) { policy_.OnApplied(in.seq); },
           [&](const input::ApplyFailed& in) { policy_.OnApplyFailed(in.status); },

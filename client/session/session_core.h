@@ -66,7 +66,7 @@ struct OpenFailed {  // answers Work::opens
   std::string why;
   bool fenced = false;
 };
-struct Nowhere {  // another replica has its address
+struct AddressTaken {  // another replica has its address
   int replica = 0;
 };
 struct Stable {  // answers TakeStableBatch
@@ -91,7 +91,7 @@ struct Stopping {};  // no wait can succeed any more
 
 }  // namespace input
 using Input = std::variant<input::Received, input::TimePassed, input::Awaited, input::Opened,
-                           input::OpenFailed, input::Nowhere, input::Stable, input::Applied,
+                           input::OpenFailed, input::AddressTaken, input::Stable, input::Applied,
                            input::ApplyFailed, input::Synced, input::NoteWritten,
                            input::CheckpointWanted, input::Stopping>;
 

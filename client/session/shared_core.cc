@@ -79,7 +79,7 @@ void SharedCore::NoteMode() {
   mode_since.unix_ms = static_cast<uint64_t>(std::max<int64_t>(clock.RealtimeNanos(), 0)) / kMs;
 }
 
-void SharedCore::TellEvents(absl::Span<const ReplicatorEvent> events) {
+void SharedCore::LogEvents(absl::Span<const ReplicatorEvent> events) {
   for (const ReplicatorEvent& event : events) {
     std::string line = options.session_name + ": ";
     if (event.replica >= 0) {
@@ -103,7 +103,7 @@ void SharedCore::TellEvents(absl::Span<const ReplicatorEvent> events) {
   }
 }
 
-void SharedCore::TellPath(int replica) {
+void SharedCore::LogPath(int replica) {
   const PeerPath& path = core.paths()[replica];
   const std::string& address = options.config.replicas[replica];
   if (path.datagram_bytes() == path.route_bytes() && !path.group_unheard()) {
@@ -119,10 +119,10 @@ void SharedCore::TellPath(int replica) {
 
 void SharedCore::Dispatch(Work& work) {
   if (!work.events.empty()) {
-    TellEvents(work.events);
+    LogEvents(work.events);
     NoteMode();  // no mode changes without an event
   }
-  for (const int replica : work.changed_paths) TellPath(replica);
+  for (const int replica : work.changed_paths) LogPath(replica);
   for (const Replicator::OpenRequest& open : work.opens) {
     open_wanted[open.replica] = open.base;
     session_cv.SignalAll();

@@ -129,8 +129,8 @@ class SharedCore {
   void Dispatch(Work& work) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   void Perform(Work& work) ABSL_LOCKS_EXCLUDED(mu);
   // Logs the core's events, with the replicas' addresses.
-  void TellEvents(absl::Span<const ReplicatorEvent> events);
-  void TellPath(int replica) ABSL_SHARED_LOCKS_REQUIRED(mu);
+  void LogEvents(absl::Span<const ReplicatorEvent> events);
+  void LogPath(int replica) ABSL_SHARED_LOCKS_REQUIRED(mu);
 };
 
 }  // namespace salius

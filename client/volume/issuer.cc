@@ -60,20 +60,20 @@ absl::Status Issuer::EnsureIdLocked(Node& node) {
     body.handle = handle->bytes;
   }
   if (old != kNoFileId && old < id_ceiling_.load() && table_.SetId(node, old)) {
-    absl::Status told;
+    absl::Status status;
     if (handle.ok()) {
       // Which copy of the file this is, recovery learns from this record, should there be any.
       // Nothing changes on the disk, and no caller waits: it is sent with the change that follows.
       draft.body = body.Encode();
       draft.when = SendWhen::kLater;
-      told = IssueOn(node, std::move(draft)).status();
+      status = IssueOn(node, std::move(draft)).status();
     }
-    if (told.ok()) {
+    if (status.ok()) {
       node.identified.store(true);
     } else {
       table_.ClearId(node);
     }
-    return told;
+    return status;
   }
   SALIUS_RETURN_IF_ERROR(CheckChangeable(backing_, node));
   body.path = PathBelow(backing_, table_.root(), node);

@@ -63,12 +63,12 @@ absl::Status NameOps::FillInherited(Node& parent, const Caller& caller, CreateBo
   } else if (const int why = StatusErrno(acl.status()); why != ENODATA && why != EOPNOTSUPP) {
     return acl.status();  // without the inherited ACL more users might open the new object
   }
-  CallerFacts who;
-  who.gid = caller.gid;
-  who.umask = caller.umask;
-  who.privileged = caller.uid == 0 || caller.sgid_checked;
-  who.groups = caller.groups;
-  SALIUS_ASSIGN_OR_RETURN(Inherited inherited, Inherit(facts, body.mode, who));
+  CallerFacts creator;
+  creator.gid = caller.gid;
+  creator.umask = caller.umask;
+  creator.privileged = caller.uid == 0 || caller.sgid_checked;
+  creator.groups = caller.groups;
+  SALIUS_ASSIGN_OR_RETURN(Inherited inherited, Inherit(facts, body.mode, creator));
   body.mode = inherited.mode;
   body.uid = caller.uid;
   body.gid = inherited.gid;

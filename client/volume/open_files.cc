@@ -32,13 +32,13 @@ absl::Status OpenFiles::CheckRoom(uid_t opener) {
 
 absl::Status OpenFiles::NoRoom(uid_t opener) {
   if (file_fds_.AllTaken()) {
-    if (!told_no_room_.exchange(true)) {
+    if (!logged_no_room_.exchange(true)) {
       SLOG_WARN(
           "no more files can be opened: those that are open have all {} descriptors that they may "
           "have. Close some, or mount again with a higher limit (ulimit -n, LimitNOFILE=)",
           file_fds_.limit());
     }
-  } else if (!told_share_.exchange(true)) {
+  } else if (!logged_share_.exchange(true)) {
     SLOG_WARN(
         "user {} can open no more files: it has as many of the {} descriptors for open files as "
         "are left for others. Close some, or mount again with a higher limit (ulimit -n, "

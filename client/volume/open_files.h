@@ -73,8 +73,8 @@ class OpenFiles {
   FileOps& files_;
   HiddenLinks& links_;
   const Health& health_;
-  std::atomic<bool> told_no_room_{false};  // it was logged that no descriptor is left
-  std::atomic<bool> told_share_{false};    // it was logged that a user has its share
+  std::atomic<bool> logged_no_room_{false};  // it was logged that no descriptor is left
+  std::atomic<bool> logged_share_{false};    // it was logged that a user has its share
 };
 
 }  // namespace salius

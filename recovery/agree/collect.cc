@@ -22,7 +22,7 @@ namespace {
 constexpr absl::Duration kPause = absl::Milliseconds(200);  // after a stream without a record
 constexpr uint64_t kBytesPerSecond = uint64_t{4} << 20;  // the slowest replica that is waited for
 constexpr uint64_t kMostSeconds = 24 * 3600;             // for any number of bytes
-constexpr auto kTellEvery = std::chrono::milliseconds(100);
+constexpr auto kProgressEvery = std::chrono::milliseconds(100);
 constexpr uint64_t kLeastPieceBytes = uint64_t{16} << 20;  // of few large records
 constexpr size_t kPiecesPerReplica = 4;  // so that a slow replica delays the others little
 // Wait for the last pieces, beside the time that all pieces took.
@@ -290,7 +290,7 @@ class Collection {
     for (bool finished = false; !finished;) {
       {
         std::unique_lock lock(mutex);
-        finished = changed.wait_for(lock, kTellEvery, [&] { return left == 0; });
+        finished = changed.wait_for(lock, kProgressEvery, [&] { return left == 0; });
         // R36: a replica that stalls is not waited for: the others hold its records too.
         if (!until.has_value() && left < sharers.size() && next_ >= pieces_.size()) {
           until = Clock::now() + (Clock::now() - began) + kGrace;

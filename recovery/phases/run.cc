@@ -48,20 +48,20 @@ void Run::Progress(const RecoveryProgress& progress) const {
 }
 
 absl::Status Run::Fail(const absl::Status& error) {
-  absl::Status told = error;
+  absl::Status explained = error;
   if (earlier_decision_.has_value() && report_.outcome != RecoveryOutcome::kBadRequest) {
-    told = absl::Status(error.code(),
+    explained = absl::Status(error.code(),
                         absl::StrFormat("%s (already decided: records up to %d, by an earlier run)",
                                         error.message(), *earlier_decision_));
     error.ForEachPayload(
-        [&](absl::string_view url, const absl::Cord& value) { told.SetPayload(url, value); });
+        [&](absl::string_view url, const absl::Cord& value) { explained.SetPayload(url, value); });
   }
-  report_.explanation = std::string(told.message());
+  report_.explanation = std::string(explained.message());
   if (report_.outcome == RecoveryOutcome::kUnknown) {
     report_.outcome =
-        absl::IsDataLoss(told) ? RecoveryOutcome::kDataLoss : RecoveryOutcome::kFailed;
+        absl::IsDataLoss(explained) ? RecoveryOutcome::kDataLoss : RecoveryOutcome::kFailed;
   }
-  return told;
+  return explained;
 }
 
 void Run::TakeEarlierDecision(Seq last) {

@@ -222,13 +222,13 @@ absl::Status Objects::Scan(const ReplayPlan& plan,
   // Displaced directories of an earlier run are in .salius, so it is part of the tree here.
   todo.push_back(std::move(root));
   uint64_t seen = 0;
-  uint64_t told = 0;
+  uint64_t reported = 0;
   while (!todo.empty() && !missing.empty()) {
     const ObjectRef dir = std::move(todo.back());
     todo.pop_back();
     SALIUS_RETURN_IF_ERROR(ScanDir(dir, &todo, &missing, &seen));
-    if (seen - told >= 4096) {
-      told = seen;
+    if (seen - reported >= 4096) {
+      reported = seen;
       on_scanned(seen);
     }
   }

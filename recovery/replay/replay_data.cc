@@ -102,7 +102,7 @@ absl::Status SetMtime(int fd, uint64_t timestamp_ns) {
 // Decides about a record of the object that failed: stop (R61), make room (R63), or leave it out
 // (R60).
 ReplayResult Judge(const absl::Status& error, const ObjectPlan& object, Seq seq, Op op, int fd) {
-  const absl::Status told =
+  const absl::Status explained =
       Explain(error, absl::StrFormat("%s: record %d (%s)", Describe(object), seq, OpName(op)), fd);
   bool may_be = false;
   if (IsDataOp(op)) {
@@ -111,7 +111,8 @@ ReplayResult Judge(const absl::Status& error, const ObjectPlan& object, Seq seq,
   } else {
     may_be = RefusedForGood(error, fd, op == Op::kSetXattr ? Change::kXattr : Change::kAttribute);
   }
-  return may_be && seq != 0 && seq == object.last_seq ? ReplayResult::LeaveOut(told, seq) : told;
+  return may_be && seq != 0 && seq == object.last_seq ? ReplayResult::LeaveOut(explained, seq)
+                                                      : explained;
 }
 
 absl::Status RunAttr(const ObjectPlan& object, const RecordView& record, int fd) {
@@ -316,10 +317,10 @@ ReplayResult RebuildMissing(const ReplayContext& context, const ReplayPlan& plan
       return objects->Put(object->id, fd.get());
     });
     if (!made.ok()) {
-      const absl::Status told = Explain(made, Describe(*object), -1);
+      const absl::Status explained = Explain(made, Describe(*object), -1);
       return RefusedForGood(made, tmp.get(), Change::kObject) && plan.MayLeaveOutCreate(*object)
-                 ? ReplayResult::LeaveOut(told, object->create_seq)
-                 : told;
+                 ? ReplayResult::LeaveOut(explained, object->create_seq)
+                 : explained;
     }
     ++context.report->objects_rebuilt;
     SALIUS_RETURN_IF_ERROR(context.step(RecoveryStep::kReplayRebuilt));
@@ -329,7 +330,7 @@ ReplayResult RebuildMissing(const ReplayContext& context, const ReplayPlan& plan
 
 ReplayResult ReplayData(const ReplayContext& context, const ReplayPlan& plan,
                         const Objects& objects) {
-  uint64_t told = 0;
+  uint64_t reported = 0;
   for (const auto& [id, object] : plan.objects) {
     context.report->records_skipped += object.skipped;
     if (!object.needed || !objects.Has(id)) {
@@ -338,9 +339,9 @@ ReplayResult ReplayData(const ReplayContext& context, const ReplayPlan& plan,
     }
     if (object.ops.empty() && !object.create.has_value()) continue;
     SALIUS_RETURN_UNLESS_DONE(ReplayObject(context, object, objects));
-    if (context.report->bytes_written - told >= (uint64_t{16} << 20)) {
-      told = context.report->bytes_written;
-      context.progress({"replay", told, plan.data_bytes, "bytes"});
+    if (context.report->bytes_written - reported >= (uint64_t{16} << 20)) {
+      reported = context.report->bytes_written;
+      context.progress({"replay", reported, plan.data_bytes, "bytes"});
     }
   }
   return absl::OkStatus();

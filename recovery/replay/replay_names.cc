@@ -37,12 +37,12 @@ class NameReplay {
     SALIUS_RETURN_UNLESS_DONE(
         ForEachName([this](int dirfd, const Entry& entry) { return Hide(dirfd, entry); },
                     /*as_session=*/true));
-    SALIUS_RETURN_IF_ERROR(HideHomeless());
+    SALIUS_RETURN_IF_ERROR(HideOrphans());
     SALIUS_RETURN_UNLESS_DONE(AttachAll());
     SALIUS_RETURN_UNLESS_DONE(
         ForEachName([this](int dirfd, const Entry& entry) { return Remove(dirfd, entry); }));
     SALIUS_RETURN_IF_ERROR(RemoveDeadDirectories());
-    SALIUS_RETURN_IF_ERROR(KeepHomeless());
+    SALIUS_RETURN_IF_ERROR(KeepOrphans());
     return ForEachName([this](int dirfd, const Entry& entry) { return Verify(dirfd, entry); });
   }
 
@@ -71,7 +71,7 @@ class NameReplay {
   ReplayResult Judge(const absl::Status& error, int dirfd, const Entry& entry,
                      bool as_session) const {
     if (error.ok()) return error;
-    const absl::Status told = Explain(
+    const absl::Status explained = Explain(
         error, absl::StrFormat("name \"%s\" in directory %d", entry.first.name, entry.first.dir),
         dirfd);
     const Seq seq = entry.second.seq;
@@ -87,8 +87,8 @@ class NameReplay {
     }
     return as_session && last &&
                    RefusedForGood(error, dirfd, made ? Change::kNewName : Change::kName)
-               ? ReplayResult::LeaveOut(told, seq)
-               : told;
+               ? ReplayResult::LeaveOut(explained, seq)
+               : explained;
   }
 
   absl::StatusOr<UniqueFd> OpenDirectory(FileId dir) const {
@@ -101,9 +101,9 @@ class NameReplay {
   }
   bool IsDirectory(FileId id) const { return objects_.TypeOf(id) == S_IFDIR; }
 
-  // Whether T keeps the object under a name that no record touched. It came to the present name by
+  // Whether T keeps the object, but under none of the touched names. It came to the present name by
   // hand, or by a record that T leaves out.
-  bool IsAstray(FileId id) const {
+  bool IsMisplaced(FileId id) const {
     const auto object = plan_.objects.find(id);
     return object != plan_.objects.end() && object->second.fate == Fate::kBound &&
            !targets_.contains(id);
@@ -133,22 +133,22 @@ class NameReplay {
       return absl::OkStatus();  // R73
     }
     const bool known = there.id != kNoFileId && objects_.Has(there.id);
-    const bool astray = known && IsAstray(there.id);
-    if (known && !there.directory && !astray) {
+    const bool misplaced = known && IsMisplaced(there.id);
+    if (known && !there.directory && !misplaced) {
       return absl::OkStatus();  // a file's link: replaced or removed later
     }
-    if (astray && !there.directory) {  // R79
+    if (misplaced && !there.directory) {  // R79
       SALIUS_ASSIGN_OR_RETURN(const struct stat st, fs::StatAt(dirfd, name.name));
       SALIUS_ASSIGN_OR_RETURN(const nlink_t hidden, HiddenLinks(there.id, st.st_ino));
       if (st.st_nlink > 1 + hidden) return fs::Unlink(dirfd, name.name, 0);
     }
-    if (known && !astray) {  // R74
+    if (known && !misplaced) {  // R74
       SALIUS_RETURN_IF_ERROR(WithSpace(
           context_, [&] { return fs::Rename(dirfd, entry.first.name, tmp_.get(), IdName(there.id)); }));
       return context_.step(RecoveryStep::kReplayDisplaced);
     }
     const bool cut_off = binding.whiteout && there.whiteout && there.id == kNoFileId;
-    if ((binding.remove_unknown || cut_off) && !astray) {
+    if ((binding.remove_unknown || cut_off) && !misplaced) {
       const absl::Status removed = fs::Unlink(dirfd, name.name, there.directory ? AT_REMOVEDIR : 0);
       if (removed.ok() || !fs::IsNotEmpty(removed)) return removed;
     }
@@ -201,10 +201,10 @@ class NameReplay {
     return context_.step(RecoveryStep::kReplayHiddenLink);
   }
 
-  // Calls `work` for every name whose directory is missing (overridden by --force) and whose file
-  // or directory is there.
+  // Calls `work` for every name of an orphan: the name's directory is missing (overridden by
+  // --force), and its file or directory is there.
   template <typename Work>
-  absl::Status ForEachHomeless(const Work& work) {
+  absl::Status ForEachOrphan(const Work& work) {
     for (const auto& entry : plan_.bindings) {
       const auto& [name, binding] = entry;
       if (binding.target == kNoFileId || objects_.Has(name.dir) || !objects_.Has(binding.target)) {
@@ -215,20 +215,20 @@ class NameReplay {
     return absl::OkStatus();
   }
 
-  absl::Status HideHomeless() {
-    return ForEachHomeless([this](const Entry& entry) {
+  absl::Status HideOrphans() {
+    return ForEachOrphan([this](const Entry& entry) {
       const FileId id = entry.second.target;
       return IsDirectory(id) ? absl::OkStatus() : MakeHiddenLink(id);
     });
   }
 
   // R70: moves objects to .salius/lost/ that have no other name at T.
-  absl::Status KeepHomeless() {
+  absl::Status KeepOrphans() {
     absl::flat_hash_set<FileId> placed;
     for (const auto& [name, binding] : plan_.bindings) {
       if (objects_.Has(name.dir)) placed.insert(binding.target);
     }
-    return ForEachHomeless([&](const Entry& entry) -> absl::Status {
+    return ForEachOrphan([&](const Entry& entry) -> absl::Status {
       const FileId id = entry.second.target;
       if (placed.contains(id)) return absl::OkStatus();
       SALIUS_ASSIGN_OR_RETURN(const Occupant there, OccupantAt(tmp_.get(), IdName(id)));

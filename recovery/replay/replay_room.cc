@@ -28,7 +28,7 @@ class RoomMaker {
       : context_(context), plan_(plan), objects_(objects) {}
 
   absl::StatusOr<MadeRoom> Run() {
-    SALIUS_RETURN_IF_ERROR(FindWhatGoes());
+    SALIUS_RETURN_IF_ERROR(FindRemoved());
     SALIUS_RETURN_IF_ERROR(RemoveNames());
     SALIUS_RETURN_IF_ERROR(RemoveHidden());
     SALIUS_RETURN_IF_ERROR(CutOff());
@@ -38,7 +38,7 @@ class RoomMaker {
  private:
   // Finds the files to remove, by inode. Leaves out inodes that two ids lead to: a copy may have
   // the id of its first file until it is given its own.
-  absl::Status FindWhatGoes() {
+  absl::Status FindRemoved() {
     for (const auto& [id, object] : plan_.objects) {
       if (!objects_.Has(id) || objects_.TypeOf(id) == S_IFDIR) continue;
       const absl::StatusOr<UniqueFd> fd = objects_.Open(id, O_PATH);
@@ -46,9 +46,9 @@ class RoomMaker {
       SALIUS_RETURN_IF_ERROR(fd.status());
       SALIUS_ASSIGN_OR_RETURN(const struct stat st, fs::StatAt(fd->get(), ""));
       if (!found_.insert(st.st_ino).second) ambiguous_.insert(st.st_ino);
-      if (LostItsNames(object)) going_.insert(st.st_ino);
+      if (LostItsNames(object)) removed_.insert(st.st_ino);
     }
-    for (const ino_t inode : ambiguous_) going_.erase(inode);
+    for (const ino_t inode : ambiguous_) removed_.erase(inode);
     return absl::OkStatus();
   }
 
@@ -76,7 +76,7 @@ class RoomMaker {
       const absl::StatusOr<struct stat> there = fs::StatAt(dirfd->get(), name.name);
       if (absl::IsNotFound(there.status())) continue;
       SALIUS_RETURN_IF_ERROR(there.status());
-      if (!going_.contains(there->st_ino)) continue;
+      if (!removed_.contains(there->st_ino)) continue;
       const absl::Status removed = fs::Unlink(dirfd->get(), name.name, 0);
       SALIUS_RETURN_IF_ERROR(
           Done(removed, &made_.names, dirfd->get(),
@@ -94,9 +94,9 @@ class RoomMaker {
         SALIUS_ASSIGN_OR_RETURN(const Occupant there, OccupantAt(dir.get(), name));
         if (there.directory || there.id == kNoFileId || name != IdName(there.id)) continue;
         const auto object = plan_.objects.find(there.id);
-        const bool goes = object == plan_.objects.end() ? !plan_.left_out.contains(there.id)
+        const bool unbound = object == plan_.objects.end() ? !plan_.left_out.contains(there.id)
                                                         : LostItsNames(object->second);
-        if (!goes) continue;
+        if (!unbound) continue;
         const absl::Status removed = fs::Unlink(dir.get(), name, 0);
         SALIUS_RETURN_IF_ERROR(Done(removed, &made_.files, dir.get(), "hidden file " + name));
       }
@@ -160,7 +160,7 @@ class RoomMaker {
   const Objects& objects_;
   absl::flat_hash_set<ino_t> found_;
   absl::flat_hash_set<ino_t> ambiguous_;  // found by two ids
-  absl::flat_hash_set<ino_t> going_;      // files that are there now and not at T
+  absl::flat_hash_set<ino_t> removed_;      // files that are there now and not at T
   MadeRoom made_;
 };
 

@@ -72,8 +72,8 @@ int GetAttr(const char* path, struct stat* st, fuse_file_info* fi) {
 // Gives a new file to the caller.
 int GiveAway(const char* path, int made) {
   if (made < 0) return -errno;
-  const fuse_context* who = fuse_get_context();
-  return Result(fchownat(g_root, Below(path), who->uid, who->gid, AT_SYMLINK_NOFOLLOW));
+  const fuse_context* caller = fuse_get_context();
+  return Result(fchownat(g_root, Below(path), caller->uid, caller->gid, AT_SYMLINK_NOFOLLOW));
 }
 
 int MakeDir(const char* path, mode_t mode) {

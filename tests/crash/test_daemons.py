@@ -47,8 +47,8 @@ class Base:
 class Story:
     """One run from the base on, with one program under `tool`."""
 
-    def __init__(self, site, base, tool, goes_on=False):
-        self.site, self.tool, self.goes_on = site, tool, goes_on
+    def __init__(self, site, base, tool, writes_until_reached=False):
+        self.site, self.tool, self.writes_until_reached = site, tool, writes_until_reached
         self.points = None  # the number of its own points, once it has ended
         self.ledger = Ledger()
         for number in sorted(base.acked):
@@ -95,10 +95,10 @@ class Story:
         self.site.mount_.wait_status(keeps_up, 20, "replica %d keeps up again" % index)
 
     def end(self):
-        """Ends the story. With `goes_on` it writes until the point is reached, if it was not. A
+        """Ends the story. With `writes_until_reached` it writes until the point is reached. A
         call at that point has time to return."""
         self.points = len(self.tool.points())
-        for _ in range(200 if self.goes_on else 0):
+        for _ in range(200 if self.writes_until_reached else 0):
             if self.tool.killed():
                 break
             self.write(1)
@@ -267,7 +267,7 @@ class DaemonsKilled(Case):
             alone lacked something."""
             only, at, after = item
             tool = KillAt(at, after, armed, only)
-            story = Story(site, self.bases[site], tool, goes_on=last)
+            story = Story(site, self.bases[site], tool, writes_until_reached=last)
             try:
                 self.play(story, script)
                 lacking = then(story)

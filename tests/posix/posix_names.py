@@ -193,7 +193,7 @@ def acl(*entries):
     """Returns a POSIX ACL as its xattr: (tag, permissions, id)."""
     undefined = 0xffffffff
     return struct.pack("<I", 2) + b"".join(
-        struct.pack("<HHI", tag, perm, undefined if who is None else who) for tag, perm, who in entries)
+        struct.pack("<HHI", tag, perm, undefined if name is None else name) for tag, perm, name in entries)
 
 
 USER_OBJ, USER, GROUP_OBJ, MASK, OTHER = 0x01, 0x02, 0x04, 0x10, 0x20

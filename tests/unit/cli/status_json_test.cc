@@ -122,8 +122,8 @@ TEST(StatusJsonTest, ThePageAndTheProgramNameTheSameFields) {
 TEST(StatusJsonTest, ThePageNamesEachWordWithItsCode) {
   std::ifstream page("docs/status-json.md");
   const std::string text((std::istreambuf_iterator<char>(page)), std::istreambuf_iterator<char>());
-  for (int i = 0; i <= static_cast<int>(Health::kFailed); ++i) {
-    const auto health = static_cast<Health>(i);
+  for (int i = 0; i <= static_cast<int>(HealthLevel::kFailed); ++i) {
+    const auto health = static_cast<HealthLevel>(i);
     const std::string row = "| `" + std::string(HealthName(health)) + "` | " +
                             std::to_string(ExitCodeOf(health)) + " |";
     EXPECT_NE(text.find(row), std::string::npos) << row;

@@ -67,7 +67,7 @@ control::VolumeStatusResponse Changed(
 TEST(HealthTest, EachStateHasAWordAndACodeOfItsOwn) {
   using Status = control::VolumeStatusResponse;
   const auto judge = [](const std::function<void(Status&)>& change) {
-    const Health health = JudgeMounted(Changed(change)).health;
+    const HealthLevel health = JudgeMounted(Changed(change)).health;
     return std::string(HealthName(health)) + " " + std::to_string(ExitCodeOf(health));
   };
   EXPECT_EQ(judge([](Status&) {}), "healthy 0");
@@ -92,27 +92,27 @@ TEST(HealthTest, EachStateHasAWordAndACodeOfItsOwn) {
 }
 
 TEST(HealthTest, OfSeveralVolumesTheWorstCounts) {
-  EXPECT_LT(Health::kHealthy, Health::kDegraded);
-  EXPECT_LT(Health::kDegraded, Health::kLocal);
-  EXPECT_LT(Health::kLocal, Health::kHung);
-  EXPECT_LT(Health::kHung, Health::kNeedsRecovery);
-  EXPECT_LT(Health::kNeedsRecovery, Health::kFailed);
+  EXPECT_LT(HealthLevel::kHealthy, HealthLevel::kDegraded);
+  EXPECT_LT(HealthLevel::kDegraded, HealthLevel::kLocal);
+  EXPECT_LT(HealthLevel::kLocal, HealthLevel::kHung);
+  EXPECT_LT(HealthLevel::kHung, HealthLevel::kNeedsRecovery);
+  EXPECT_LT(HealthLevel::kNeedsRecovery, HealthLevel::kFailed);
 }
 
 TEST(HealthTest, SilentVolumeIsJudgedByItsLockAndState) {
   VolumeState state;
   RecoveryNotes notes;
-  EXPECT_EQ(JudgeUnmounted(state, notes, "", false).health, Health::kNotMounted);
-  EXPECT_EQ(JudgeUnmounted(state, notes, "pid 5", false).health, Health::kBusy);
-  EXPECT_EQ(JudgeUnmounted(state, notes, "pid 5", true).health, Health::kHung);
+  EXPECT_EQ(JudgeUnmounted(state, notes, "", false).health, HealthLevel::kNotMounted);
+  EXPECT_EQ(JudgeUnmounted(state, notes, "pid 5", false).health, HealthLevel::kBusy);
+  EXPECT_EQ(JudgeUnmounted(state, notes, "pid 5", true).health, HealthLevel::kHung);
   state.open = true;
-  EXPECT_EQ(JudgeUnmounted(state, notes, "", false).health, Health::kNeedsRecovery);
-  EXPECT_EQ(JudgeUnmounted(state, notes, "pid 5", false).health, Health::kBusy);
+  EXPECT_EQ(JudgeUnmounted(state, notes, "", false).health, HealthLevel::kNeedsRecovery);
+  EXPECT_EQ(JudgeUnmounted(state, notes, "pid 5", false).health, HealthLevel::kBusy);
   state.open = false;
   RecoveryNote note;
   note.given_up = {{1, 2}};
   notes.Put(note);
-  EXPECT_EQ(JudgeUnmounted(state, notes, "", false).health, Health::kGivenUp);
+  EXPECT_EQ(JudgeUnmounted(state, notes, "", false).health, HealthLevel::kGivenUp);
 }
 
 TEST(StatusTextTest, MountedVolumeShowsDaemonTimesAndLosses) {

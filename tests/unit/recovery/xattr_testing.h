@@ -20,10 +20,10 @@ class RefusedXattrTest : public RefusalTest {
   // Returns an ACL that lets this many users read.
   static std::string Acl(int users) {
     std::string acl;
-    const auto add = [&](uint16_t tag, uint16_t bits, uint32_t whom) {
+    const auto add = [&](uint16_t tag, uint16_t bits, uint32_t id) {
       acl.append(reinterpret_cast<const char*>(&tag), 2);
       acl.append(reinterpret_cast<const char*>(&bits), 2);
-      acl.append(reinterpret_cast<const char*>(&whom), 4);
+      acl.append(reinterpret_cast<const char*>(&id), 4);
     };
     const uint32_t version = 2;
     acl.append(reinterpret_cast<const char*>(&version), 4);

@@ -45,7 +45,7 @@ TEST_F(PipelineTest, DurableWithoutReplicasMeansInTheStableLog) {
 
 TEST_F(PipelineTest, WaiterIsNotifiedOnceWhenTheRecordIsDurable) {
   ASSERT_TRUE(Start().ok());
-  std::atomic<uint64_t> told = 0, early = 0, issued = 0;
+  std::atomic<uint64_t> notified = 0, early = 0, issued = 0;
   std::atomic<Seq> latest = 0;  // the last record with a callback
   std::atomic<int> apart = 0;  // records that became durable alone while a later one was waited for
   std::vector<std::thread> writers;
@@ -59,7 +59,7 @@ TEST_F(PipelineTest, WaiterIsNotifiedOnceWhenTheRecordIsDurable) {
           const Seq durable = pipeline_->status().marks.durable;
           if (!status.ok() || durable < seq) ++early;
           if (durable == seq && latest > seq) ++apart;
-          ++told;
+          ++notified;
         });
         for (Seq before = latest; before < *seq && !latest.compare_exchange_weak(before, *seq);) {
         }
@@ -74,7 +74,7 @@ TEST_F(PipelineTest, WaiterIsNotifiedOnceWhenTheRecordIsDurable) {
   pipeline_->WhenDurable(issued, last.Next());
   ASSERT_EQ(last.WaitFor(1).size(), 1u);
   ASSERT_TRUE(pipeline_->Stop().ok());
-  EXPECT_EQ(told, issued);
+  EXPECT_EQ(notified, issued);
   EXPECT_EQ(early, 0u);
   EXPECT_GE(apart, 200) << "too few chances of an early notification";
 }

@@ -209,7 +209,7 @@ TEST_F(ReplicatorTest, ReplicaWithoutAnAddressGivesItsMemoryToTheReachableOne) {
   core_->OnOpened(now_, 1, 100, 7000 + 1, 1, 64 << 20);
   Take();
   EXPECT_NE(core_->replica(1, now_).problem, "") << "it is replica 0";
-  core_->OnNowhere(now_, 0);
+  core_->OnAddressTaken(now_, 0);
   Take();
   EXPECT_EQ(core_->replica(1, now_).problem, "");
   EXPECT_FALSE(core_->replica(0, now_).connected);
@@ -387,7 +387,7 @@ TEST_F(ReplicatorTest, OneLostProbeLosesNoMemberHoweverSmallDeltaIs) {
 }
 
 // Returns the events as log lines, "W0 text" for a warning about replica 0.
-std::vector<std::string> Told(const Replicator::Outputs& out) {
+std::vector<std::string> LogLines(const Replicator::Outputs& out) {
   std::vector<std::string> lines;
   for (const ReplicatorEvent& event : out.events) {
     lines.push_back(std::string(1, "IWE"[static_cast<int>(event.level)]) +
@@ -399,7 +399,7 @@ std::vector<std::string> Told(const Replicator::Outputs& out) {
 TEST_F(ReplicatorTest, LossesAndModeLocalAreWarningsAndFailureIsAnError) {
   Make(2, 2);
   Heal(2);
-  const std::vector<std::string> healed = Told(out_);
+  const std::vector<std::string> healed = LogLines(out_);
   EXPECT_EQ(healed.front(), "I0 opened: incarnation 0000000000000064, base 1");
   EXPECT_EQ(healed.back(), "I- mode replicated, with 2 members of 2 replicas");
   for (const std::string& line : healed) EXPECT_EQ(line[0], 'I') << line;
@@ -407,11 +407,11 @@ TEST_F(ReplicatorTest, LossesAndModeLocalAreWarningsAndFailureIsAnError) {
   Ack(1, 0, kAckUnknownSession);
   core_->OnOpenFailed(now_, 1, "unused", /*fenced=*/true);
   Take();
-  const std::vector<std::string> told = Told(out_);
-  ASSERT_EQ(told.size(), 3u);
-  EXPECT_EQ(told[0].rfind("W1 member lost: ", 0), 0u) << told[0];
-  EXPECT_EQ(told[1].rfind("W- going to mode local: ", 0), 0u) << told[1];
-  EXPECT_EQ(told[2].rfind("E- volume failed: fenced", 0), 0u) << told[2];
+  const std::vector<std::string> lines = LogLines(out_);
+  ASSERT_EQ(lines.size(), 3u);
+  EXPECT_EQ(lines[0].rfind("W1 member lost: ", 0), 0u) << lines[0];
+  EXPECT_EQ(lines[1].rfind("W- going to mode local: ", 0), 0u) << lines[1];
+  EXPECT_EQ(lines[2].rfind("E- volume failed: fenced", 0), 0u) << lines[2];
 }
 
 TEST_F(ReplicatorTest, RefusalReasonIsLoggedOnceUntilItChanges) {
@@ -426,11 +426,11 @@ TEST_F(ReplicatorTest, RefusalReasonIsLoggedOnceUntilItChanges) {
   refuse("no memory: 5 of 6 segments are granted to others");
   refuse("no memory: 6 of 6 segments are granted to others");
   refuse("no answer within 2000 ms");
-  const std::vector<std::string> told = Told(out_);
-  ASSERT_EQ(told.size(), 3u);
-  EXPECT_EQ(told[0], "W0 of no use now: no answer within 2000 ms");
-  EXPECT_EQ(told[1], "W0 of no use now: no memory: 5 of 6 segments are granted to others");
-  EXPECT_EQ(told[2], told[0]);
+  const std::vector<std::string> lines = LogLines(out_);
+  ASSERT_EQ(lines.size(), 3u);
+  EXPECT_EQ(lines[0], "W0 of no use now: no answer within 2000 ms");
+  EXPECT_EQ(lines[1], "W0 of no use now: no memory: 5 of 6 segments are granted to others");
+  EXPECT_EQ(lines[2], lines[0]);
   Tick(10'000);
   core_->OnOpened(now_, 0, 100, 7000, 1, 64 << 20);
   Take();
