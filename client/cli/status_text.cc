@@ -63,6 +63,12 @@ std::string TimeText(uint64_t unix_ms) {
                           absl::FromUnixMillis(static_cast<int64_t>(unix_ms)), absl::UTCTimeZone());
 }
 
+// Returns a duration in whole seconds, such as "1m5s".
+std::string SecondsText(uint64_t ms) {
+  if (ms < 1000) return "less than 1s";
+  return absl::FormatDuration(absl::Seconds(ms / 1000));
+}
+
 using Recovery = control::VolumeStatusResponse::Recovery;
 
 Recovery RecoveryOf(const RecoveryNote& note) {
@@ -141,7 +147,7 @@ std::string MountedText(const control::VolumeStatusResponse& status) {
   Line(text, "mode", absl::StrCat(status.mode(), detail));
   Line(text, "since",
        absl::StrFormat("%s, for %s", TimeText(status.mode_since_unix_ms()),
-                       absl::FormatDuration(absl::Seconds(status.mode_for_ms() / 1000))));
+                       SecondsText(status.mode_for_ms())));
   if (!status.failure().empty()) Line(text, "FAILED", status.failure());
   Line(text, "epoch", absl::StrCat(status.epoch()));
   Line(text, "durable with",

@@ -47,6 +47,14 @@ TEST(StatusTextTest, MountedVolumeShowsModeMarksAndReplicas) {
   EXPECT_FALSE(Contains(text, "FAILED"));
 }
 
+TEST(StatusTextTest, DurationUnderOneSecondIsNotZero) {
+  control::VolumeStatusResponse status = Mounted();
+  status.set_mode_for_ms(999);
+  EXPECT_TRUE(Contains(MountedText(status), ", for less than 1s\n"));
+  status.set_mode_for_ms(65'000);
+  EXPECT_TRUE(Contains(MountedText(status), ", for 1m5s\n"));
+}
+
 control::VolumeStatusResponse Healthy() {
   control::VolumeStatusResponse status;
   status.set_serving(true);

@@ -152,6 +152,29 @@ TEST_F(RecoveryTest, AnEmptyLogIsDecidedToo) {  // R52
   EXPECT_EQ(report_.decided, 0u);
 }
 
+TEST_F(RecoveryTest, NameThatAnotherProgramPutBackIsNotCommitted) {  // R80
+  NoteState();
+  s_.Unlink(50, kRoot, "f", /*directory=*/false, /*only=*/true);
+  Replicate({"a:1", "b:1", "c:1"});
+  options_.step_hook = [this](RecoveryStep step) {
+    if (step == RecoveryStep::kReplayRemoved) WriteFile(At("f"), "another program's");
+    return absl::OkStatus();
+  };
+  const absl::Status refused = Run();
+  EXPECT_TRUE(absl::IsInternal(refused)) << refused;
+  EXPECT_NE(refused.message().find("name \"f\" in directory 1 should be file 0"),
+            absl::string_view::npos)
+      << refused;
+  EXPECT_EQ(report_.outcome, RecoveryOutcome::kFailed);
+  EXPECT_TRUE(ReadState().open);
+  EXPECT_EQ(ReadState().epoch, kEpoch);
+  EXPECT_EQ(net_.at("a:1").drops, 0);
+  options_.step_hook = nullptr;
+  ASSERT_OK(Run());
+  EXPECT_FALSE(ReadState().open);
+  EXPECT_FALSE(Exists(At("f")));
+}
+
 TEST_F(RecoveryTest, AStableLogTooSmallForTheDecidedRecordsSaysSo) {  // R53
   NoteState();
   const std::string data(100'000, 'x');
