@@ -15,6 +15,7 @@
 #include "common/check.h"
 #include "common/file.h"
 #include "common/net.h"
+#include "common/runbook.h"
 
 namespace salius {
 namespace {
@@ -146,8 +147,8 @@ absl::StatusOr<std::unique_ptr<MetricsServer>> MetricsServer::Start(std::string_
   if (!free.ok()) {
     return absl::UnavailableError(absl::StrFormat(
         "cannot serve metrics at %s: %s. Give an address of this host that no other process "
-        "serves at, or end that process (ss -ltnp shows it)",
-        address, free.message()));
+        "serves at, or end that process (ss -ltnp shows it); %s",
+        address, free.message(), SeeRunbook("metrics-address")));
   }
   try {
     return std::unique_ptr<MetricsServer>(

@@ -13,6 +13,7 @@
 #include "common/log.h"
 #include "common/parallel.h"
 #include "common/random.h"
+#include "common/runbook.h"
 #include "common/strings.h"
 #include "transport/grpc_factory.h"
 #include "transport/udp_socket.h"
@@ -35,8 +36,8 @@ absl::Status CheckAddress(std::string_view option, const SocketAddress& listen,
   return absl::FailedPreconditionError(
       absl::StrFormat("--%s %s is not a loopback address, and no authentication is configured: "
                       "every host that reaches it could "
-                      "read, forge and drop logs. On a trusted network give --insecure",
-                      option, FormatSockaddr(listen)));
+                      "read, forge and drop logs. On a trusted network give --insecure; %s",
+                      option, FormatSockaddr(listen), SeeRunbook("insecure-needed")));
 }
 
 }  // namespace

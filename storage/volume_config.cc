@@ -12,6 +12,7 @@
 #include "common/config.h"
 #include "common/limits.h"
 #include "common/net.h"
+#include "common/runbook.h"
 
 namespace salius {
 namespace {
@@ -112,8 +113,8 @@ absl::Status CheckTimes(const VolumeConfig& config) {
   if (!delta.ok()) {
     return absl::InvalidArgumentError(absl::StrFormat(
         "%s: shorter than a busy host's scheduling, a healthy replica would be taken for a lost "
-        "one; it bounds the link's delay, and synchronous calls do not wait for it",
-        delta.message()));
+        "one; it bounds the link's delay, and synchronous calls do not wait for it; %s",
+        delta.message(), SeeRunbook("delta-too-short")));
   }
   SALIUS_RETURN_IF_ERROR(CheckRange("tau", config.tau_ms, 1, kMaxTauMs, MillisText));
   SALIUS_RETURN_IF_ERROR(

@@ -20,6 +20,7 @@
 #include "common/file.h"
 #include "common/file_system.h"
 #include "common/host.h"
+#include "common/runbook.h"
 #include "common/strings.h"
 #include "log/stable_log.h"
 #include "log/state_file.h"
@@ -137,15 +138,16 @@ absl::Status CheckNoOtherVolume(int root_fd, const std::string& backing) {
   SALIUS_ASSIGN_OR_RETURN(const std::string above, VolumeAbove(root_fd, st));
   if (!above.empty()) {
     return absl::FailedPreconditionError(
-        absl::StrFormat("%s lies in a volume, %s/%s: one volume cannot be part of another", backing,
-                        backing, above));
+        absl::StrFormat("%s lies in a volume, %s/%s: one volume cannot be part of another; %s",
+                        backing, backing, above, SeeRunbook("volume-above-or-below")));
   }
   SALIUS_ASSIGN_OR_RETURN(const std::string below, VolumeBelow(root_fd, st.st_dev, ""));
   if (!below.empty()) {
     return absl::FailedPreconditionError(absl::StrFormat(
         "there is a volume in %s, %s/%s: one volume cannot be part of another; if that one is no "
-        "longer needed, remove its %s",
-        backing, backing, Printable(below, NewLines::kReplace), kSaliusDir));
+        "longer needed, remove its %s; %s",
+        backing, backing, Printable(below, NewLines::kReplace), kSaliusDir,
+        SeeRunbook("volume-above-or-below")));
   }
   return absl::OkStatus();
 }
@@ -190,8 +192,9 @@ absl::Status RemoveEarlierAttempt(int root_fd, const std::string& backing) {
   return absl::FailedPreconditionError(absl::StrFormat(
       "%s was a volume, or is the copy of one: it has a root's %s, but no %s. If that is lost, put "
       "it back. If it was taken away for a new volume here, which forgets what the old one had not "
-      "written to this disk: setfattr -x %s %s",
-      backing, kFileIdXattr, kSaliusDir, kFileIdXattr, backing));
+      "written to this disk: setfattr -x %s %s; %s",
+      backing, kFileIdXattr, kSaliusDir, kFileIdXattr, backing,
+      SeeRunbook("volume-directory-missing")));
 }
 
 // Removes the ids of an earlier volume from everything below `dirfd` on the same file system: they

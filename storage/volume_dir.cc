@@ -104,8 +104,8 @@ absl::Status CheckNoSystemDirectory(const std::string& path) {
   }
   return absl::FailedPreconditionError(absl::StrFormat(
       "%s belongs to the system: as a volume it could only be changed through a mount elsewhere. "
-      "Make a directory for the volume",
-      path));
+      "Make a directory for the volume; %s",
+      path, SeeRunbook("directory-of-the-system")));
 }
 
 absl::Status CheckBackingFileSystem(int fd, const std::string& path) {

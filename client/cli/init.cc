@@ -12,6 +12,7 @@
 #include "common/check.h"
 #include "common/net.h"
 #include "common/options.h"
+#include "common/runbook.h"
 #include "common/strings.h"
 #include "log/state_file.h"
 #include "storage/host_claim.h"
@@ -113,7 +114,10 @@ absl::Status CompletePlan(const Options& options, InitPlan& plan) {
   }
   const absl::Status resolved = addresses.status();
   // For a directory these codes mean "missing" and "unsuitable"; a replica gets other codes.
-  if (absl::IsNotFound(resolved)) return absl::UnavailableError(resolved.message());
+  if (absl::IsNotFound(resolved)) {
+    return absl::UnavailableError(
+        absl::StrCat(resolved.message(), "; ", SeeRunbook("name-does-not-resolve")));
+  }
   if (absl::IsFailedPrecondition(resolved)) return absl::InvalidArgumentError(resolved.message());
   return resolved;
 }

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
 #include "common/net.h"
+#include "common/runbook.h"
 
 namespace salius {
 
@@ -21,7 +22,7 @@ absl::Status CheckReplicas(const std::vector<std::string>& replicas, bool insecu
     if (address.length == 0 || IsLoopback(address)) continue;
     return absl::InvalidArgumentError(absl::StrCat(
         "replica ", replicas[i], " is another host, and records travel unencrypted; if ",
-        "the network is trusted, give the option \"insecure\""));
+        "the network is trusted, give the option \"insecure\"; ", SeeRunbook("insecure-needed")));
   }
   return absl::OkStatus();
 }
@@ -40,7 +41,7 @@ absl::Status CheckMetrics(const std::string& metrics, bool insecure) {
   return absl::InvalidArgumentError(
       absl::StrCat("metrics ", metrics,
                    " can be read from other hosts; if the network is trusted, give the option ",
-                   "\"insecure\""));
+                   "\"insecure\"; ", SeeRunbook("insecure-needed")));
 }
 
 }  // namespace salius

@@ -16,6 +16,7 @@
 #include "absl/strings/str_split.h"
 #include "common/check.h"
 #include "common/log.h"
+#include "common/runbook.h"
 
 namespace salius {
 namespace {
@@ -134,7 +135,8 @@ absl::Status Launcher::TakeLog(const std::string& given_log, const std::string& 
   if (struct stat st; given_log.empty() && (::fstat(log->get(), &st) != 0 || !S_ISREG(st.st_mode) ||
                                             st.st_uid != ::geteuid() || st.st_nlink != 1)) {
     return absl::FailedPreconditionError(absl::StrCat(
-        log_file, " is no file of ours alone; remove it, or give the option log=FILE"));
+        log_file, " is no file of ours alone; remove it, or give the option log=FILE; ",
+        SeeRunbook("log-file-refused")));
   }
   ::dup2(log->get(), STDERR_FILENO);
   log_taken_ = true;

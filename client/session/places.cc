@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "common/runbook.h"
 #include "common/strings.h"
 #include "transport/without_keys.h"
 
@@ -15,7 +16,8 @@ absl::Status Places::CheckHost(int index, const SocketAddress& address) const {
   return absl::InvalidArgumentError(absl::StrCat(
       "replica ", names_[index], " is at ", FormatSockaddr(address),
       ", another host, and records travel unencrypted; if the network is trusted, mount with the "
-      "option \"insecure\""));
+      "option \"insecure\"; ",
+      SeeRunbook("name-leads-elsewhere")));
 }
 
 absl::Status Places::Begin(const std::vector<SocketAddress>& addresses) {

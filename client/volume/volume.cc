@@ -9,6 +9,7 @@
 #include "common/check.h"
 #include "common/config.h"
 #include "common/daemon.h"
+#include "common/runbook.h"
 #include "log/stable_log.h"
 #include "log/state_file.h"
 #include "storage/backing.h"
@@ -77,8 +78,9 @@ absl::StatusOr<std::unique_ptr<Volume>> Volume::Open(VolumeDir dir, VolumeOption
     // Recovery could not pin what this session may acknowledge.
     return absl::InvalidArgumentError(absl::StrFormat(
         "volume.toml says stable_log = \"%s\", but %s was made for %s: put it (and "
-        "log_max) back to what salius init was given",
-        BytesText(dir.config.stable_log_bytes), kStableLogFileName, BytesText(stable.capacity())));
+        "log_max) back to what salius init was given; %s",
+        BytesText(dir.config.stable_log_bytes), kStableLogFileName, BytesText(stable.capacity()),
+        SeeRunbook("stable-log-too-small")));
   }
   auto opened = std::make_unique<VolumeDir>(std::move(dir));
   SALIUS_ASSIGN_OR_RETURN(BackingDirs dirs,
