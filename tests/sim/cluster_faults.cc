@@ -86,22 +86,22 @@ void ClusterSim::PutBackFaults(size_t replica) {
   TakeTimeToStart(replica);
 }
 
-bool ClusterSim::ContradictsWhatWasTold(size_t replica, std::string_view datagram) {
+bool ClusterSim::AckGoesBack(size_t replica, std::string_view datagram) {
   const auto header = DecodeFrameHeader(AsBytes(datagram));
   if (!header.ok() || header->epoch != primary_->epoch() ||
       header->session != primary_->session()) {
     return false;
   }
   const auto ack = DecodeAckPayload(AsBytes(datagram).subspan(kFrameHeaderBytes));
-  Told& told = told_[replica];
+  LastAck& last = last_acks_[replica];
   const auto sent = static_cast<int64_t>(header->send_time_ns);
   if (!ack.ok() || (ack->flags & (kAckFenced | kAckUnknownSession)) != 0 ||
-      ack->incarnation != told.incarnation || sent < told.opened_ns) {
+      ack->incarnation != last.incarnation || sent < last.opened_ns) {
     return false;
   }
-  if (ack->contiguous < told.contiguous) return sent > told.ns;
-  if (ack->contiguous > told.contiguous) told.ns = PrimaryClock();
-  told.contiguous = ack->contiguous;
+  if (ack->contiguous < last.contiguous) return sent > last.ns;
+  if (ack->contiguous > last.contiguous) last.ns = PrimaryClock();
+  last.contiguous = ack->contiguous;
   return false;
 }
 
@@ -185,7 +185,7 @@ void ClusterSim::TickReplicas() {
   }
 }
 
-void ClusterSim::NobodyComes(int64_t ns) {
+void ClusterSim::PassWithoutPrimary(int64_t ns) {
   RunEvents(now_ + 2000 * kMs);  // datagrams in flight arrive
   const auto held = [this](size_t i) {
     return replicas_[i]->acceptor().GetInventory(replicas_[i]->Clock(now_), config_.volume);

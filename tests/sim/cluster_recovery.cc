@@ -317,7 +317,7 @@ void ClusterSim::Judge(Seq decided) {
 void ClusterSim::Recover() {
   ++outcome_.recoveries;
   if (later_random_.Chance(options_.late_recovery) && Happens("recovery starts late")) {
-    NobodyComes(later_random_.Between(static_cast<int64_t>(options_.late_least_s),
+    PassWithoutPrimary(later_random_.Between(static_cast<int64_t>(options_.late_least_s),
                                       static_cast<int64_t>(options_.late_most_s)) *
                 1000 * kMs);
   }

@@ -115,7 +115,8 @@ class ClusterSim::Seat : public World, public std::enable_shared_from_this<Seat>
                  opened.ok() ? "yes" : std::string(opened.status().message()).c_str());
         primary_->OnOpened(replica, base, opened);
         if (opened.ok() && primary_ == sim_.primary_.get()) {
-          sim_.told_[replica] = {.incarnation = opened->incarnation, .opened_ns = sim_.PrimaryClock()};
+          sim_.last_acks_[replica] = {.incarnation = opened->incarnation,
+                                      .opened_ns = sim_.PrimaryClock()};
         }
       });
     });
@@ -149,11 +150,11 @@ class ClusterSim::Seat : public World, public std::enable_shared_from_this<Seat>
 
   void Hears(int replica, const std::string& datagram) {
     const bool session = primary_ == sim_.primary_.get();
-    const bool must_notice = session && sim_.ContradictsWhatWasTold(replica, datagram);
+    const bool must_notice = session && sim_.AckGoesBack(replica, datagram);
     primary_->OnDatagram(replica, datagram);
     const Replicator& core = primary_->core();
     if (must_notice && core.failure().ok() &&
-        core.replica(replica, now()).incarnation == sim_.told_[replica].incarnation) {
+        core.replica(replica, now()).incarnation == sim_.last_acks_[replica].incarnation) {
       sim_.Break(absl::StrCat("I5: replica ", replica, " names less than it did, and counts"));
     }
   }
@@ -210,7 +211,7 @@ ClusterSim::ClusterSim(uint64_t seed, const ClusterOptions& options,
     Count("drift of the primary's clock");
   }
   lost_at_.resize(replicas_.size());
-  told_.resize(replicas_.size());
+  last_acks_.resize(replicas_.size());
   put_back_at_.resize(replicas_.size());
   put_backs_ = abandon_after_ns == 0 && put_back_random_.Chance(options_.put_back_lives);
   DrawClients();
@@ -315,7 +316,7 @@ bool ClusterSim::StartSession() {
   pinned_at_ = 0;
   full_until_ = 0;
   std::fill(lost_at_.begin(), lost_at_.end(), 0);
-  std::fill(told_.begin(), told_.end(), Told());
+  std::fill(last_acks_.begin(), last_acks_.end(), LastAck());
   std::fill(put_back_at_.begin(), put_back_at_.end(), std::nullopt);
   for (auto& host : replicas_) host->Forget();
   const bool dies = Fault("the session's start is cut off", options_.start_dies);
@@ -369,12 +370,12 @@ void ClusterSim::Step(bool faults) {
   if (primary_->apply_failed() && primary_->core().failure().ok()) {
     Break("I8: a record could not be applied, and the volume goes on");
   }
-  if (primary_->told_too_early()) Break("I1: a caller returned before its record was durable");
+  if (primary_->notified_too_early()) Break("I1: a caller returned before its record was durable");
   acked_ = std::max(acked_, primary_->core().durable());
   CheckZombie();
 }
 
-bool ClusterSim::EverybodyServed(bool alone) const {
+bool ClusterSim::AllServed(bool alone) const {
   const Replicator& core = primary_->core();
   if (std::any_of(clients_.begin(), clients_.end(),
                   [&](const Client& client) { return Waits(client); })) {
@@ -410,7 +411,7 @@ void ClusterSim::Heal() {
   for (int i = 0; i < 4000; ++i) {
     if (!primary_->core().failure().ok()) break;  // a disk that failed earlier
     Step(false);
-    if (i > 50 && EverybodyServed(alone)) break;
+    if (i > 50 && AllServed(alone)) break;
     if (i == 3999) {
       Break(absl::StrCat("liveness: durable ", primary_->core().durable(), " of ",
                          primary_->core().issued(), ", ",

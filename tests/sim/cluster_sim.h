@@ -122,14 +122,14 @@ class ClusterSim {
   void TickReplicas();
   // Lets `ns` pass without a primary or a recovery. I6: replicas keep everything that they hold,
   // with an alarm, except logs that the administrator had them give up.
-  void NobodyComes(int64_t ns);
+  void PassWithoutPrimary(int64_t ns);
   void Restart(size_t replica);
   void LoseMemory(size_t replica);
   void TakeTimeToStart(size_t replica);
   void PutBackFaults(size_t replica);
   // Takes an acknowledgement that arrives at the primary. Returns whether the memory went back: the
   // acknowledgement names less than one that arrived before the frame that it answers was sent.
-  bool ContradictsWhatWasTold(size_t replica, std::string_view datagram);
+  bool AckGoesBack(size_t replica, std::string_view datagram);
   // Returns whether the state names, unchanged, a member whose memory was put back since. The
   // result of a recovery is then undefined.
   bool NotesAMemoryPutBack() const;
@@ -171,7 +171,7 @@ class ClusterSim {
   void Heal();
   // Returns whether no client waits any more and the mode is replicated; with `alone`, whether
   // everything is durable.
-  bool EverybodyServed(bool alone) const;
+  bool AllServed(bool alone) const;
   void Crash();
   Death DrawDeath();
   void MachineDies(Death death, bool session);
@@ -227,14 +227,14 @@ class ClusterSim {
   FsModel fs_;
   std::vector<std::unique_ptr<ReplicaHost>> replicas_;
   // Per replica: its latest acknowledgement in this session since it was opened.
-  struct Told {
+  struct LastAck {
     Incarnation incarnation = 0;
     int64_t opened_ns = 0;
     Seq contiguous = 0;
     int64_t ns = 0;  // when that acknowledgement arrived
   };
   bool put_backs_ = false;
-  std::vector<Told> told_;
+  std::vector<LastAck> last_acks_;
   // Per replica: highest seq issued when an earlier memory was put back in this session.
   std::vector<std::optional<Seq>> put_back_at_;
   bool unknowable_ = false;    // the lifetime ended before a memory put back was noted as lost

@@ -45,7 +45,7 @@ constexpr time_t kMostCpuSeconds = 60;  // for a lifetime; it takes one or two m
 std::atomic<uint64_t> g_seed{0};  // the running seed
 
 // Prints the seed that ends the process. Async-signal-safe.
-void TellSeed(std::string_view why) {
+void ReportSeed(std::string_view why) {
   std::array<char, 100> line;
   char* at = line.data();
   const auto add = [&](std::string_view text) { at = std::copy(text.begin(), text.end(), at); };
@@ -58,15 +58,15 @@ void TellSeed(std::string_view why) {
 }
 
 void OnSignal(int number) {
-  TellSeed(number == SIGPROF ? "takes more than a minute" : "ends the process");
+  ReportSeed(number == SIGPROF ? "takes more than a minute" : "ends the process");
   signal(number, SIG_DFL);
   raise(number);
 }
 
-void TellSeedsThatEndUs() {
+void ReportSeedsThatCrash() {
   std::vector<int> signals = {SIGABRT, SIGPROF};
   if (__sanitizer_set_death_callback != nullptr) {
-    __sanitizer_set_death_callback([] { TellSeed("a sanitizer ends the process"); });
+    __sanitizer_set_death_callback([] { ReportSeed("a sanitizer ends the process"); });
   } else {
     signals.insert(signals.end(), {SIGSEGV, SIGBUS, SIGFPE, SIGILL});
   }
@@ -121,7 +121,7 @@ class Sum {
     for (const auto& [what, times] : outcome.of_each) sum_.of_each[what] += times;
   }
   uint64_t lifetimes() const { return lifetimes_; }
-  void Tell() const {
+  void Print() const {
     std::printf(
         "%lu lifetimes, %lu faults, %lu records, %lu recoveries in %lu runs, %lu mode changes, %lu "
         "memories lost, %lu records met a full one, %lu disks failed, %lu operations cancelled, "
@@ -133,7 +133,7 @@ class Sum {
         static_cast<double>(lifetimes_) / CpuSeconds());
   }
   // Prints how often each kind of fault happened.
-  void TellOfEach() const {
+  void PrintEach() const {
     std::printf("of each:");
     for (const auto& [what, times] : sum_.of_each) {
       std::printf(" %.*s=%lu;", static_cast<int>(what.size()), what.data(), times);
@@ -213,7 +213,7 @@ int RunFile(const std::string& name) {
     std::fprintf(stderr, "%s has no seeds\n", name.c_str());
     return 2;
   }
-  sum.Tell();
+  sum.Print();
   return 0;
 }
 
@@ -254,9 +254,9 @@ int Main(int argc, char** argv) {
     const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - begin;
     if (arguments.seconds > 0 && passed.count() >= arguments.seconds) break;
   }
-  sum.TellOfEach();
+  sum.PrintEach();
   std::printf("seeds %lu to %lu: ", arguments.first, arguments.first + sum.lifetimes() - 1);
-  sum.Tell();
+  sum.Print();
   return 0;
 }
 
@@ -266,7 +266,7 @@ int Main(int argc, char** argv) {
 int main(int argc, char** argv) {
   // Line by line: the trace of a seed that ends the process is complete.
   setvbuf(stdout, nullptr, _IOLBF, 0);
-  salius::sim::TellSeedsThatEndUs();
+  salius::sim::ReportSeedsThatCrash();
   SALIUS_CHECK_OK(
       salius::InitLogging("cluster_sim_run", "off"));  // the trace holds everything of interest
   return salius::sim::Main(argc, argv);

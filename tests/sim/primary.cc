@@ -92,7 +92,7 @@ Seq Primary::Issue(const RecordHeader& header, std::string body, SendWhen when) 
   SALIUS_CHECK(issue_times_.size() == seq);
   if (when == SendWhen::kSoon) {
     core_.waiters().Add(seq, [this, seq](const absl::Status& outcome) {
-      told_too_early_ |= outcome.ok() && seq > core().durable();
+      notified_too_early_ |= outcome.ok() && seq > core().durable();
     });
   }
   Do(work);

@@ -89,7 +89,7 @@ class Primary {
   int64_t IssuedAt(Seq seq) const { return issue_times_[seq - 1]; }
   FileId NewFileId();
   // Returns whether a callback came before its record was durable.
-  bool told_too_early() const { return told_too_early_; }
+  bool notified_too_early() const { return notified_too_early_; }
   int mode_changes() const { return mode_changes_; }
   // Returns whether a record met EIO when it was applied.
   bool apply_failed() const { return apply_failed_; }
@@ -127,7 +127,7 @@ class Primary {
   std::optional<uint64_t> syncing_;
   SessionCore core_;
   std::deque<int64_t> issue_times_;  // of every record
-  bool stable_busy_ = false, apply_failed_ = false, told_too_early_ = false;
+  bool stable_busy_ = false, apply_failed_ = false, notified_too_early_ = false;
   std::optional<Seq> cut_;
   std::vector<Seq> refused_;
   Mode last_mode_ = Mode::kLocal;

@@ -34,7 +34,7 @@ SessionSim::SessionSim(uint64_t seed, const SessionFaults& faults)
       options_(MakeOptions(random_)),
       window_(NewWindow(Replicator::WindowSlots(options_.log_max_bytes))),
       core_(options_, *window_, now_) {
-  told_.resize(options_.replicas);
+  last_acks_.resize(options_.replicas);
   replicas_.resize(options_.replicas);
   for (SimReplica& replica : replicas_) replica.incarnation = next_incarnation_++;
 }
@@ -93,19 +93,19 @@ void SessionSim::PutBackFaults(int index) {
 // Applies the rule itself: it compares with acknowledgements that had arrived before the answered
 // frame was sent.
 void SessionSim::TakeAck(const Event& event) {
-  Told& told = told_[event.replica];
+  LastAck& last = last_acks_[event.replica];
   const AckPayload& ack = event.ack;
   const Incarnation known = core_.replica(event.replica, now_).incarnation;
   const bool counts = known == ack.incarnation && (ack.flags & kAckUnknownSession) == 0 &&
-                      event.sent >= told.opened_ns;
-  const bool must_notice = counts && ack.contiguous < told.contiguous && event.sent > told.ns;
-  if (counts && ack.contiguous > told.contiguous) {
-    told.contiguous = ack.contiguous;
-    told.ns = now_;
+                      event.sent >= last.opened_ns;
+  const bool must_notice = counts && ack.contiguous < last.contiguous && event.sent > last.ns;
+  if (counts && ack.contiguous > last.contiguous) {
+    last.contiguous = ack.contiguous;
+    last.ns = now_;
   }
   core_.OnAck(now_, event.replica, now_ - event.sent, ack);
   if (must_notice && core_.replica(event.replica, now_).incarnation == known) {
-    broken_ = absl::StrCat("I5: replica ", event.replica, " named ", told.contiguous, " and now ",
+    broken_ = absl::StrCat("I5: replica ", event.replica, " named ", last.contiguous, " and now ",
                            ack.contiguous, ", and counts");
   }
 }
@@ -196,7 +196,7 @@ void SessionSim::Handle(const Event& event) {
         // Its promises survive its memory.
         core_.OnOpened(now_, event.replica, event.incarnation, 1 + event.replica, event.first,
                        64u << 20);
-        told_[event.replica] = {.opened_ns = now_};
+        last_acks_[event.replica] = {.opened_ns = now_};
       } else {
         core_.OnOpenFailed(now_, event.replica, "unreachable", false);
       }

@@ -61,7 +61,7 @@ class SessionSim {
     bool unnoticed = false;                     // the primary has not noticed that yet
   };
   // A replica's acknowledgements since it was opened.
-  struct Told {
+  struct LastAck {
     int64_t opened_ns = 0, ns = 0;
     Seq contiguous = 0;
   };
@@ -104,7 +104,7 @@ class SessionSim {
   const OwnedWindow window_;
   Replicator core_;
   std::vector<SimReplica> replicas_;
-  std::vector<Told> told_;
+  std::vector<LastAck> last_acks_;
   std::set<Seq> stable_on_disk_;
   std::map<Seq, ReplicaMask> loss_;  // replicas that lost memory since the record was issued
   Note state_on_disk_;

@@ -10,7 +10,7 @@ import pathlib
 import re
 import sys
 
-# The words of Sum::Tell (cluster_sim_main.cc). RARE, and some faults, happen in one lifetime of
+# The words of Sum::Print (cluster_sim_main.cc). RARE, and some faults, happen in one lifetime of
 # some hundreds, and are only required after ENOUGH lifetimes.
 RARE, ENOUGH = "records met a full one", 20000
 KINDS = ["lifetimes", "faults", "records", "recoveries in", "mode changes", "memories lost", "records met a full one",
