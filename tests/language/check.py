@@ -8,8 +8,8 @@ pattern and top folder. Exits 1 if there is a place. PATHs (files or folders) re
 --summary prints only the counts.
 
 Code is checked in its comments and docstrings, its messages (string literals of three words or more:
-some patterns only) and the names of its tests, a document (Markdown or man page) in all of its text
-but code. docs/history/ is left out. True uses are listed in allowed.txt, one
+some patterns only), the names of its tests and its other identifiers (words of IDENTIFIER_WORDS); a
+document (Markdown or man page) in all of its text but code. docs/history/ is left out. True uses are listed in allowed.txt, one
 per line: `path: fragment of the text  # reason`.
 """
 
@@ -59,6 +59,10 @@ IN_MESSAGES = ("nobody/somebody", "so many", "as it stands", "for want of", "ane
 NAME = "name of a test"
 NAME_PATTERN = re.compile(r"^(?:a |the )?what\b|\b(?:who|whoever|whatever|nobody|somebody|anew|told(?! apart| from))\b")
 TEST_NAME = re.compile(r"^(?:TEST(?:_F|_P)?\(\s*\w+,\s*(\w+)\)|[ ]*def test_(\w+)\()", re.M)
+IDENTIFIER = "identifier"
+# Words that no identifier has. A user's name and the method tell() of files are words of their own.
+IDENTIFIER_WORDS = re.compile(r"\b(?:somebody|everybody|anybody|whoever|whatever|whom|homeless|astray|forsaken|nowhere"
+                              r"|anew|told(?! apart| from)|tells|goes on|what (?:is|was|goes))\b|\b(?:nobody|tell) \w")
 LONG_LINE = f"line over {MAX_COLUMNS} columns"
 LONG_CELL = f"cell over {MAX_CELL_WORDS} words"
 
@@ -192,9 +196,32 @@ def messages(path: str, source: str) -> Iterator[Text]:
 def test_names(path: str, source: str) -> Iterator[Place]:
     """Finds the tests whose names break a rule."""
     for found in TEST_NAME.finditer(source if path.endswith((".cc", ".py")) else ""):
-        words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=A)(?=[A-Z][a-z])|_", " ", found[1] or found[2]).lower()
-        if NAME_PATTERN.search(words):
+        if NAME_PATTERN.search(split_words(found[1] or found[2])):
             yield Place(path, source.count("\n", 0, found.start()) + 1, NAME, found[1] or found[2])
+
+
+def split_words(name: str) -> str:
+    """Returns the words of a name in snake or camel case, in lower case."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=A)(?=[A-Z][a-z])|_", " ", name).strip().lower()
+
+
+def identifiers(path: str, source: str) -> Iterator[Place]:
+    """Finds the first use of each identifier of C++ or Python that has a word of IDENTIFIER_WORDS."""
+    seen = set()
+    if path.endswith((".cc", ".h")):
+        # A blank of the same length keeps the lines' numbers.
+        code = C_TOKEN.sub(lambda found: re.sub(r"[^\n]", " ", found[0]), source)
+        names = [(code.count("\n", 0, found.start()) + 1, found[0]) for found in re.finditer(r"\b[A-Za-z_]\w*", code)]
+    elif path.endswith(".py"):
+        tokens = tokenize.generate_tokens(io.StringIO(source).readline)
+        names = [(token.start[0], token.string) for token in tokens if token.type == tokenize.NAME]
+    else:
+        return
+    tests = {found[1] or f"test_{found[2]}" for found in TEST_NAME.finditer(source)}  # test_names() has these
+    for line, name in names:
+        if name not in seen and name not in tests and IDENTIFIER_WORDS.search(split_words(name)):
+            yield Place(path, line, IDENTIFIER, name)
+        seen.add(name)
 
 
 def texts_of(path: str, source: str) -> Iterator[Text]:
@@ -215,7 +242,7 @@ def texts_of(path: str, source: str) -> Iterator[Text]:
 
 def check(path: str, source: str) -> list[Place]:
     """Returns the places of one file that break a rule, in order."""
-    places = list(test_names(path, source))
+    places = [*test_names(path, source), *identifiers(path, source)]
     texts = [(text, PATTERNS) for text in texts_of(path, source)]
     texts += [(text, {name: PATTERNS[name] for name in IN_MESSAGES}) for text in messages(path, source)]
     for (line, text), patterns in texts:

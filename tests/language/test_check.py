@@ -77,7 +77,21 @@ class PlacesTest(unittest.TestCase):
         self.assertEqual(patterns("a.cc", "TEST(A, WhatIsLostStays) {}\nTEST_F(A, AWhoFails) {}\n"
                                           "TEST(A, Whole) {}\nTEST(A, ToldApart) {}\n"), [check.NAME] * 2)
         self.assertEqual(patterns("a.py", "def test_what_is_lost(self): pass\ndef test_it(): pass\n"
-                                          "def test_the_whole(): pass\ndef what_is(): pass\n"), [check.NAME])
+                                          "def test_the_whole(): pass\ndef whatnot(): pass\n"), [check.NAME])
+
+    def test_identifiers_are_searched_once_each(self) -> None:
+        source = ("void KeepHomeless();\nbool told_ = is_astray;\nint told_again = told_;\n"
+                  "Tell(seed); TellSeed(); NobodyComes(); kEntryGoesOn = 1; WhatIsLost(); What();\n")
+        found = [(place.line, place.excerpt) for place in check.check("a.cc", source)]
+        self.assertEqual(sorted(found), [(1, "KeepHomeless"), (2, "is_astray"), (2, "told_"), (3, "told_again"),
+                                         (4, "NobodyComes"), (4, "TellSeed"), (4, "WhatIsLost"), (4, "kEntryGoesOn")])
+        self.assertEqual(patterns("a.py", "who_told = 1\nfile.tell()\n"), [check.IDENTIFIER])
+
+    def test_identifiers_are_not_searched_in_texts(self) -> None:
+        self.assertEqual(patterns("a.cc", 'int a;  // see told_\nF("told_"); G(kNobody, as_nobody, TollGate);\n'
+                                          "Scold whole_toll; ListenersAreToldFromDead();\n"), [])
+        self.assertEqual(patterns("a.py", "x = 'told_'  # told_\nas_nobody = x\n"), [])
+        self.assertEqual(patterns("a.sh", "told=1\n"), [])
 
     def test_starlark_and_shell_comments_are_searched(self) -> None:
         self.assertEqual(patterns("BUILD.bazel", 'x(name = "anew")  # anew\n'), ["anew"])

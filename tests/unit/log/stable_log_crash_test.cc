@@ -51,7 +51,7 @@ class StableLogCrashTest : public testing::Test {
     return StableLog::Open(dir_.fd(), kLogName, TestVolume(), nullptr).status();
   }
   // Opens the log again and appends.
-  void AppendAnew(const Records& records) {
+  void ReopenAndAppend(const Records& records) {
     auto log = StableLog::Open(dir_.fd(), kLogName, TestVolume(), nullptr);
     SALIUS_CHECK_OK(log);
     SALIUS_CHECK_OK(AppendAll(*log, records));
@@ -89,7 +89,7 @@ TEST_F(StableLogCrashTest, BatchTornAtAnyByteIsCutThereAndNothingElse) {  // R9
     const StableLog::Contents contents = ReadLog(dir_);
     ASSERT_EQ(contents.records, expected) << "cut at " << cut;
     // The log can be appended to.
-    AppendAnew({TestRecord(1, 9, 50)});
+    ReopenAndAppend({TestRecord(1, 9, 50)});
     expected.push_back(TestRecord(1, 9, 50));
     ASSERT_EQ(ReadLog(dir_).records, expected) << "appended after a cut at " << cut;
     Put(before.substr(begin, end + 400 - begin), begin);
@@ -107,7 +107,7 @@ TEST_F(StableLogCrashTest, TornBatchNeverComesBackBehindANewEntryOfTheSameSize) 
   const StableLog::Contents contents = ReadLog(dir_);
   EXPECT_EQ(contents.records, base);
   EXPECT_EQ(contents.torn_bytes, 3 * StableLog::EntryBytes(kRecordHeaderBytes + 100));
-  AppendAnew({TestRecord(2, 1, 100)});
+  ReopenAndAppend({TestRecord(2, 1, 100)});
   EXPECT_EQ(ReadLog(dir_).records, (Records{base[0], TestRecord(2, 1, 100)}));
 }
 
@@ -132,7 +132,7 @@ TEST_F(StableLogCrashTest, SectorsOfABatchInAnyOrderGiveAPrefixOfIt) {
     ASSERT_LE(got.size(), 1 + batch.size());
     EXPECT_TRUE(std::equal(got.begin() + 1, got.end(), batch.begin()));
     // Append a new, short tail: no entry of the torn batch may follow it.
-    AppendAnew({TestRecord(2, 1, 0)});
+    ReopenAndAppend({TestRecord(2, 1, 0)});
     const Records then = ReadLog(dir_).records;
     ASSERT_EQ(then.size(), got.size() + 1);
     EXPECT_EQ(then.back(), TestRecord(2, 1, 0));
@@ -475,7 +475,7 @@ TEST_F(StableLogLapTest, BatchThatWrapsTornBetweenItsTwoWritesIsCut) {
   const auto newest = DecodeRecordHeader(AsBytes(got.back()));
   ASSERT_TRUE(newest.ok());
   EXPECT_LT(newest->seq, last + 3);
-  AppendAnew({TestRecord(2, 1, 4000)});
+  ReopenAndAppend({TestRecord(2, 1, 4000)});
   EXPECT_EQ(ReadLog(dir_).records.back(), TestRecord(2, 1, 4000));
   EXPECT_EQ(ReadLog(dir_).records.size(), got.size() + 1);
 }

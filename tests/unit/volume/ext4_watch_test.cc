@@ -25,7 +25,7 @@ class Ext4WatchTest : public ::testing::Test {
   UniqueFd Root() { return *OpenAt(AT_FDCWD, fs_.path(), O_RDONLY | O_DIRECTORY); }
 
   // Remounts: like a resize that writes a harmless message into the kernel's log.
-  void SayWhatIsNoHarm() { MustRun("mount -o remount,rw " + fs_.path()); }
+  void CauseHarmlessMessage() { MustRun("mount -o remount,rw " + fs_.path()); }
 
   ScratchFs fs_;
 };
@@ -41,7 +41,7 @@ TEST_F(Ext4WatchTest, MessagesAreNoFailure) {
   Ext4Watch watch(Root().get());
   const auto before = Ext4Complaints(Root().get());
   for (int i = 0; i < 3; ++i) {
-    SayWhatIsNoHarm();
+    CauseHarmlessMessage();
     EXPECT_TRUE(watch.Check().ok()) << watch.Check();
   }
   ASSERT_TRUE(before.ok()) << before.status();
@@ -52,7 +52,7 @@ TEST_F(Ext4WatchTest, MessagesAreNoFailure) {
 TEST_F(Ext4WatchTest, MessagesAreNoFailureWhenTheLogIsReadInBetween) {
   Ext4Watch watch(Root().get());
   for (int i = 0; i < 3; ++i) {
-    SayWhatIsNoHarm();
+    CauseHarmlessMessage();
     watch.KeepUp();
   }
   EXPECT_TRUE(watch.Check().ok()) << watch.Check();
@@ -63,7 +63,7 @@ TEST_F(Ext4WatchTest, MessagesAreNoFailureWhenTheLogIsReadInBetween) {
 
 TEST_F(Ext4WatchTest, EarlierMessagesDoNotCount) {
   FindAnErrorIn(fs_.path());
-  SayWhatIsNoHarm();
+  CauseHarmlessMessage();
   Ext4Watch watch(Root().get());
   EXPECT_TRUE(watch.Check().ok()) << watch.Check();
   FindAnErrorIn(fs_.path());
@@ -83,7 +83,7 @@ TEST_F(Ext4WatchTest, ErrorIsReportedFromThenOn) {
 // Like "Delayed block allocation failed" it is a message and no error.
 TEST_F(Ext4WatchTest, CriticalMessageIsReported) {
   Ext4Watch watch(Root().get());
-  SayWhatIsNoHarm();
+  CauseHarmlessMessage();
   fs_.Shutdown();
   const absl::Status status = watch.Check();
   EXPECT_TRUE(absl::StrContains(status.message(), "shut down requested")) << status;
@@ -102,7 +102,7 @@ TEST_F(Ext4WatchTest, UnreadableMessageIsReported) {
     MustRun("mount --make-rprivate / && mount --bind /dev/null /dev/kmsg");
     Ext4Watch watch(Root().get());
     SALIUS_CHECK_OK(watch.Check());
-    SayWhatIsNoHarm();
+    CauseHarmlessMessage();
     std::cerr << watch.Check();
     _exit(0);
   };
