@@ -11,7 +11,7 @@
 namespace salius {
 namespace {
 
-constexpr size_t kMallocBytes = 8;  // what malloc(3) adds to a block
+constexpr size_t kMallocBytes = 8;  // that malloc(3) adds to a block
 
 // Returns the memory of a table: a slot and a control byte for each place in it.
 template <typename Map>

@@ -46,7 +46,7 @@ class Bindings {
     std::string_view name;
     bool operator==(const Place&) const = default;
   };
-  // What a name is: nothing when it is removed.
+  // The target of a name; no object: the name is removed.
   struct Binding {
     std::optional<Object> object;
     Seq seq = 0;  // the record that made it so
@@ -74,8 +74,9 @@ class Bindings {
   void Bind(Seq seq, Place place, const Object& object);
   // `place` is removed (unlink, rmdir).
   void Remove(Seq seq, Place place);
-  // `to` leads to `moved` now, and what was there before has lost that name. `left`: what `from`
-  // leads to afterwards: the other object of an exchange, or a whiteout; nothing: it is removed.
+  // `to` leads to `moved` now, and the object that it led to before has lost that name. `left`: the
+  // object to which `from` leads afterwards: the other one of an exchange, or a whiteout; none:
+  // `from` is removed.
   // `from` and `to` differ.
   void Rename(Seq seq, Place from, Place to, const Object& moved,
               const std::optional<Object>& left = std::nullopt);

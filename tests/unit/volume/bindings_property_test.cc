@@ -42,7 +42,7 @@ struct Change {
   std::optional<Object> object;
 };
 
-// What one operation does, as a record of the log says it.
+// The effect of one operation, as a record of the log gives it.
 struct Record {
   Seq seq = 0;
   std::vector<Change> changes;
@@ -387,7 +387,7 @@ class World {
   Key made_ = 0;
 };
 
-RC_GTEST_PROP(BindingsProperty, OverlayShowsTheTreeWhateverIsApplied, ()) {
+RC_GTEST_PROP(BindingsProperty, OverlayShowsTheTreeAtAnyAppliedMark, ()) {
   World world;
   for (size_t steps = 1 + Below(200); steps > 0; --steps) world.Step();
   world.Finish();
