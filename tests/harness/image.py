@@ -19,6 +19,7 @@ from harness.run import HarnessError, current, sh, wait_until
 
 # EXT4_IOC_SHUTDOWN == XFS_IOC_GOINGDOWN == _IOR('X', 125, __u32)
 IOC_SHUTDOWN = 0x8004587D
+BUSY_S = 5  # how long umount() puts up with EBUSY
 NOLOGFLUSH = 2  # EXT4_GOING_FLAGS_NOLOGFLUSH, XFS_FSOP_GOING_FLAGS_NOLOGFLUSH
 
 
@@ -33,6 +34,21 @@ def mounts():
             kind, source = right.split()[:2]
             table[point] = (kind, source, left.split()[5])
     return table
+
+
+def umount(path, timeout_s=60):
+    """Runs umount(8), not lazily, so that it fails when a process still uses the file system. For
+    at most 5 s it is tried again if the kernel says EBUSY: after the last close(), or the end of a
+    process, the kernel may still be dropping references. Any other failure is one at once."""
+    last = None
+
+    def attempt():
+        nonlocal last
+        last = sh("umount", path, check=False, timeout=timeout_s)
+        if last.returncode != 0 and "busy" not in last.stderr:
+            raise HarnessError("umount %s: exit %d\n%s" % (path, last.returncode, last.stderr))
+        return last.returncode == 0
+    wait_until(attempt, BUSY_S, lambda: "umount %s: %s" % (path, last.stderr), 0.02)
 
 
 def missing(fs):
@@ -130,14 +146,7 @@ class Image:
         """Unmounts; not lazily, so that it fails when a process still uses the file system."""
         if not self.mounted():
             return
-        # The kernel may still be dropping the descriptors of a process that was just killed.
-        errors = []
-
-        def attempt():
-            done = sh("umount", self.path, check=False)
-            errors.append(done.stderr)
-            return done.returncode == 0
-        wait_until(attempt, 20, lambda: "umount %s: %s" % (self.path, errors[-1]), 0.02)
+        umount(self.path)
         # A mount namespace that is still dying may hold the old superblock, which a mount would
         # reuse.
         wait_until(self._device_free, 20, self.loop + " is still in use after umount", 0.02)

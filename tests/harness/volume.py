@@ -7,7 +7,7 @@ import signal
 import socket
 import struct
 
-from harness.image import mounts
+from harness.image import mounts, umount
 from harness.proc import Proc, tail
 from harness.run import HarnessError, binary, current, sh, wait_until
 
@@ -164,7 +164,7 @@ class Mount:
 
     def umount(self, timeout_s=60):
         """Unmounts with umount(8) and waits for the daemon's end; its exit status must be 0."""
-        sh("umount", self.path, timeout=timeout_s)
+        umount(self.path, timeout_s)
         code = self.proc.wait(timeout_s)
         if code != 0:
             raise HarnessError("salius-mount ended with %d after umount; log:\n%s" % (code, self.volume.tail()))
@@ -224,7 +224,7 @@ class DaemonMount:
             return not os.path.exists("/proc/%d" % self.pid)
 
     def umount(self, timeout_s=60):
-        sh("umount", self.path, timeout=timeout_s)
+        umount(self.path, timeout_s)
         wait_until(self.gone, timeout_s, "the daemon lives on after umount")
 
     def close(self):
