@@ -144,9 +144,13 @@ class Net:
         sh("ip", "netns", "exec", self.replica(i), "tc", "qdisc", "add", "dev", "eth0", "root", "tbf", "rate",
            "%dmbit" % megabits, "burst", "64kb", "latency", "50ms")
 
+    def dropped(self, i):
+        """Returns how many packets were dropped at replica i since it was last healed."""
+        return self._packets(self.replica(i))
+
     def heal(self, i):
         """Stops all dropping. Returns how many packets were dropped."""
-        dropped = self._packets(self.replica(i))
+        dropped = self.dropped(i)
         self._iptables(i, "-F")
         return dropped
 
