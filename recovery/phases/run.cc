@@ -50,9 +50,9 @@ void Run::Progress(const RecoveryProgress& progress) const {
 absl::Status Run::Fail(const absl::Status& error) {
   absl::Status explained = error;
   if (earlier_decision_.has_value() && report_.outcome != RecoveryOutcome::kBadRequest) {
-    explained = absl::Status(error.code(),
-                        absl::StrFormat("%s (already decided: records up to %d, by an earlier run)",
-                                        error.message(), *earlier_decision_));
+    explained = absl::Status(
+        error.code(), absl::StrFormat("%s (already decided: records up to %d, by an earlier run)",
+                                      error.message(), *earlier_decision_));
     error.ForEachPayload(
         [&](absl::string_view url, const absl::Cord& value) { explained.SetPayload(url, value); });
   }
