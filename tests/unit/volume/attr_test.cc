@@ -2,12 +2,9 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/xattr.h>
-#include <time.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <string>
-#include <utility>
 
 #include "storage/apply.h"
 #include "storage/posix_acl.h"
@@ -16,7 +13,7 @@
 namespace salius {
 namespace {
 
-class AttrTest : public VolumeFixture {};
+using AttrTest = VolumeFixture;
 
 TEST_F(AttrTest, NanosecondsThatNoRecordTakesAreRefused) {
   Make();
@@ -56,48 +53,13 @@ TEST_F(AttrTest, EachPartOfSetAttrIsSetAndNothingElse) {
   struct stat none {};
   st = volume->attrs().SetAttr(node, kSetMtimeNow, none);
   ASSERT_TRUE(st.ok());
-  EXPECT_NEAR(static_cast<double>(st->st_mtim.tv_sec), static_cast<double>(time(nullptr)), 60);
+  const timespec now = backing().FileTimeNow(-1);
+  EXPECT_NEAR(static_cast<double>(st->st_mtim.tv_sec), static_cast<double>(now.tv_sec), 60);
   EXPECT_EQ(st->st_atim.tv_sec, 100);
   EXPECT_EQ(st->st_uid, 7u);
   st = volume->attrs().SetAttr(node, 0, none);
   ASSERT_TRUE(st.ok());
   EXPECT_EQ(st->st_size, 5);
-}
-
-// A file system may stamp with a finer clock once a program has read a time.
-TEST_F(AttrTest, NowIsNeverBeforeTheLastWrite) {
-  for (const char* const mkfs : {"mkfs.ext4 -q -b 4096 -m 0", "mkfs.xfs -q", "mkfs.btrfs -q"}) {
-    if (!ScratchFs::Supported(mkfs, "rw")) continue;
-    Make(320 * kMiB, mkfs);
-    Handle* const file = Create("f");
-    struct stat none {};
-    int back = 0;
-    for (int i = 0; i < 200; ++i) {
-      Write(file, 0, "one");
-      Stat(file->node);
-      Write(file, 0, "two");
-      const timespec before = Stat(file->node).st_mtim;
-      const auto st = volume->attrs().SetAttr(file->node, kSetMtimeNow, none);
-      ASSERT_TRUE(st.ok()) << st.status();
-      const timespec after = st->st_mtim;
-      back += std::pair(after.tv_sec, after.tv_nsec) < std::pair(before.tv_sec, before.tv_nsec);
-    }
-    EXPECT_EQ(back, 0) << mkfs;
-    volume->open_files().Release(file);
-    TearDown();
-  }
-}
-
-TEST_F(AttrTest, NowIsKnownWithoutAnInodeLeftToAskTheFileSystem) {
-  MakeClosed(256 * kMiB, "mkfs.ext4 -q -b 4096 -m 0 -N 64");
-  int made = 0;
-  while (OpenAt(AT_FDCWD, Backing(std::to_string(made)), O_CREAT | O_RDWR, 0644).ok()) ++made;
-  ASSERT_EQ(unlink(Backing(std::to_string(made - 1)).c_str()), 0);  // the session's own
-  Open();
-  struct stat none {};
-  const auto st = volume->attrs().SetAttr(Find("0"), kSetMtimeNow, none);
-  ASSERT_TRUE(st.ok()) << st.status();
-  EXPECT_NEAR(static_cast<double>(st->st_mtim.tv_sec), static_cast<double>(time(nullptr)), 60);
 }
 
 TEST_F(AttrTest, TruncateRefusesObjectsWithoutASize) {
@@ -156,25 +118,11 @@ TEST_F(AttrTest, AnAclThatIsNotThereCanBeRemoved) {
   }
 }
 
-// The kernel asks for an ACL before it uses the mode; only "there is none" lets it continue.
-TEST_F(AttrTest, AFileSystemWithoutAclsHasNone) {
-  const std::string mkfs = "mkfs.btrfs -q";  // ext4 no longer has such an option
-  if (!ScratchFs::Supported(mkfs, "noacl")) GTEST_SKIP() << "no btrfs without ACLs in this kernel";
-  Make(256 * kMiB, mkfs, "noacl");
-  if (IsSkipped()) return;
-  Node& dir = Dir(root(), "d");
-  for (const char* acl : {kAccessAclXattr, kDefaultAclXattr}) {
-    EXPECT_EQ(getxattr(Backing("d").c_str(), acl, nullptr, 0), -1);
-    EXPECT_EQ(errno, EOPNOTSUPP);
-    EXPECT_EQ(Errno(volume->attrs().GetXattr(dir, acl)), ENODATA) << acl;
-  }
-}
-
 TEST_F(AttrTest, SaliusOwnXattrIsHiddenAndCannotBeChanged) {
   Make();
   volume->open_files().Release(Create("f"));
   Node& node = Find("f");
-  EXPECT_NE(*ReadFileIdAt(AT_FDCWD, Backing("f")), kNoFileId);
+  EXPECT_NE(IdOf("f"), kNoFileId);
   EXPECT_EQ(Errno(volume->attrs().GetXattr(node, kFileIdXattr)), ENODATA);
   EXPECT_EQ(Errno(volume->attrs().SetXattr(node, kFileIdXattr, "12345678", 0, false)), EPERM);
   EXPECT_EQ(Errno(volume->attrs().RemoveXattr(node, kFileIdXattr)), ENODATA);

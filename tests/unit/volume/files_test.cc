@@ -1,7 +1,6 @@
 // Reading, writing and syncing open files.
 #include <errno.h>
 #include <fcntl.h>
-#include <unistd.h>
 
 #include <atomic>
 #include <string>
@@ -115,7 +114,7 @@ TEST_F(FilesTest, NamelessFileIsLinkedAndSurvivesTheLastClose) {
   auto linked = volume->names().Link(node, root(), "named");
   ASSERT_TRUE(linked.ok()) << linked.status();
   EXPECT_EQ(linked->attr.st_nlink, 1u);
-  EXPECT_NE(access(Backing(".salius/open").c_str(), F_OK), -1);
+  EXPECT_TRUE(IsThere(".salius/open"));
   volume->open_files().Release(created->handle);
   EXPECT_EQ(Stat(node).st_nlink, 1u);
   Close();
@@ -129,14 +128,16 @@ TEST_F(FilesTest, NamelessFileKeepsItsHiddenLinkUntilACheckpointCoversItsRecords
   Write(created->handle, 0, "temp");
   volume->open_files().Release(created->handle);
   // If the power failed now, recovery would find records of the file, and must find the file.
-  EXPECT_NE(rmdir(Backing(".salius/open").c_str()), 0);
+  const auto hidden_links = [this] {
+    return backing().ListDir(OpenBacking(".salius/open", O_RDONLY).get())->size();
+  };
+  EXPECT_EQ(hidden_links(), 1u);
   ASSERT_TRUE(volume->stream().Checkpoint().ok());
   // The next checkpoint frees the space of closed files that the last one covers.
   ASSERT_TRUE(volume->names().MakeDir(root(), "d", 0755, caller).ok());
   ASSERT_TRUE(volume->stream().Checkpoint().ok());
   EXPECT_EQ(Errno(volume->names().Link(*created->entry.node, root(), "late")), ENOENT);
-  EXPECT_EQ(rmdir(Backing(".salius/open").c_str()), 0) << "the hidden link is still there";
-  ASSERT_EQ(mkdir(Backing(".salius/open").c_str(), 0700), 0);
+  EXPECT_EQ(hidden_links(), 0u);
 }
 
 TEST_F(FilesTest, FallocateExtendsKeepsPunchesAndZeroes) {
@@ -174,7 +175,6 @@ TEST_F(FilesTest, FallocateRefusesModesThatDoNotConverge) {
   EXPECT_EQ(Errno(volume->files().Fallocate(*file, FALLOC_FL_INSERT_RANGE, 0, 4096)), EOPNOTSUPP);
   EXPECT_EQ(Errno(volume->files().Fallocate(*file, FALLOC_FL_PUNCH_HOLE, 0, 4096)), EOPNOTSUPP);
   EXPECT_EQ(Errno(volume->files().Fallocate(*file, 0, 0, 0)), EINVAL);
-  EXPECT_EQ(Errno(volume->files().Fallocate(*file, 0, uint64_t{1} << 62, 4096)), EFBIG);
   volume->open_files().Release(file);
 }
 
@@ -182,7 +182,13 @@ TEST_F(FilesTest, FileTooLargeIsRefusedBeforeItIsStamped) {
   Make();
   Handle* const file = Create("a");
   const uint64_t largest = (uint64_t{1} << 32) * 4096 - 4096;  // ext4 with blocks of 4 KiB
+  const BackingFd backing_file = OpenBacking("a", O_RDWR);
+  if (backing().SizeFits(backing_file.get(), largest + 1)) {
+    volume->open_files().Release(file);
+    GTEST_SKIP() << "the file system can hold larger files";
+  }
   EXPECT_EQ(Errno(volume->files().Write(*file, largest, "x", false, Contract::kPlain)), EFBIG);
+  EXPECT_EQ(Errno(volume->files().Fallocate(*file, 0, uint64_t{1} << 62, 4096)), EFBIG);
   // The part that fits is written.
   auto written = volume->files().Write(*file, largest - 2, "xyz", false, Contract::kPlain);
   ASSERT_TRUE(written.ok()) << written.status();

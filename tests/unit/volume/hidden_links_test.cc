@@ -1,6 +1,5 @@
 // Hidden links of files without a name: how long they stay.
 #include <fcntl.h>
-#include <unistd.h>
 
 #include <chrono>
 #include <string>
@@ -14,25 +13,23 @@
 namespace salius {
 namespace {
 
-// Returns whether the file is removed within 10 s: a thread of the volume removes hidden links.
-bool GoesSoon(const std::string& path) {
-  const auto bound = std::chrono::steady_clock::now() + std::chrono::seconds(10);
-  while (access(path.c_str(), F_OK) == 0) {
-    if (std::chrono::steady_clock::now() > bound) return false;
-    std::this_thread::yield();
-  }
-  return true;
-}
-
 class HiddenLinksTest : public VolumeFixture {
  protected:
+  // Returns whether the file is removed within 10 s: a thread of the volume removes hidden links.
+  bool GoesSoon(const std::string& path) {
+    const auto bound = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+    while (IsThere(path)) {
+      if (std::chrono::steady_clock::now() > bound) return false;
+      std::this_thread::yield();
+    }
+    return true;
+  }
   FakeStream& fake() { return FakeOf(volume->stream()); }
   // Makes an O_TMPFILE; sets `hidden` to the path of its hidden link.
   Created NamelessFile(std::string* hidden) {
     auto created = volume->names().CreateTmpFile(root(), O_RDWR, 0600, caller);
     SALIUS_CHECK_OK(created);
-    *hidden =
-        Backing(".salius/open/" + IdName(fake().Issued(Op::kCreate).back()->header().file_id));
+    *hidden = ".salius/open/" + IdName(fake().Issued(Op::kCreate).back()->header().file_id);
     return *created;
   }
   // Makes one that is closed and that a checkpoint covers: its link may be removed from now on. The
@@ -56,16 +53,16 @@ TEST_F(HiddenLinksTest, NamelessFileIsLoggedAndKeepsAHiddenLink) {
   std::string hidden;
   const Created created = NamelessFile(&hidden);
   EXPECT_EQ(CreateBody::Decode(fake().Issued(Op::kCreate).at(0)->body())->dir, kNoFileId);
-  EXPECT_EQ(access(hidden.c_str(), F_OK), 0);
+  EXPECT_TRUE(IsThere(hidden));
   Write(created.handle, 0, "x", Contract::kDurable);
   EXPECT_EQ(fake().Issued(Op::kWrite).size(), 1u);
   ASSERT_TRUE(volume->names().Link(*created.entry.node, root(), "named").ok());
-  EXPECT_EQ(access(hidden.c_str(), F_OK), 0);
+  EXPECT_TRUE(IsThere(hidden));
   volume->open_files().Release(created.handle);
-  EXPECT_EQ(access(hidden.c_str(), F_OK), 0) << "no checkpoint covers the link's record yet";
+  EXPECT_TRUE(IsThere(hidden)) << "no checkpoint covers the link's record yet";
   ASSERT_TRUE(volume->stream().Checkpoint().ok());
   ASSERT_TRUE(volume->stream().SyncNow().ok());
-  EXPECT_NE(access(hidden.c_str(), F_OK), 0);
+  EXPECT_FALSE(IsThere(hidden));
 }
 
 // The change is made through an O_PATH descriptor. Recovery could not tell the file from a lost
@@ -85,11 +82,11 @@ TEST_F(HiddenLinksTest, HiddenLinkStaysWhileAChangeOfTheClosedFileIsInNoCheckpoi
     std::string other_hidden;
     volume->open_files().Release(
         NamelessFile(&other_hidden).handle);  // looks through all hidden links
-    EXPECT_EQ(access(hidden.c_str(), F_OK), 0);
+    EXPECT_TRUE(IsThere(hidden));
   }
   ASSERT_TRUE(volume->stream().Checkpoint().ok());
   ASSERT_TRUE(volume->stream().SyncNow().ok());
-  EXPECT_NE(access(hidden.c_str(), F_OK), 0);
+  EXPECT_FALSE(IsThere(hidden));
 }
 
 TEST_F(HiddenLinksTest, HiddenLinkGoesAlsoWhenARecordWasOnItsWayAtTheCheckpoint) {
@@ -109,10 +106,10 @@ TEST_F(HiddenLinksTest, HiddenLinkGoesAlsoWhenARecordWasOnItsWayAtTheCheckpoint)
   struct stat want {};
   want.st_mode = 0640;
   ASSERT_TRUE(volume->attrs().SetAttr(node, kSetMode, want).ok());
-  EXPECT_EQ(access(hidden.c_str(), F_OK), 0) << "it was not looked at while a record was unapplied";
+  EXPECT_TRUE(IsThere(hidden)) << "it was not looked at while a record was unapplied";
   ASSERT_TRUE(volume->stream().Checkpoint().ok());
   ASSERT_TRUE(volume->stream().SyncNow().ok());
-  EXPECT_NE(access(hidden.c_str(), F_OK), 0);
+  EXPECT_FALSE(IsThere(hidden));
 }
 
 // The link is removed only when no record of the file can be stamped any more: for a later record
@@ -124,10 +121,10 @@ TEST_F(HiddenLinksTest, HiddenLinkStaysWhileAChangeOfTheClosedFileIsBeingStamped
   struct stat want {};
   want.st_mode = 0640;
   ASSERT_TRUE(volume->attrs().SetAttr(*created.entry.node, kSetMode, want).ok());
-  EXPECT_EQ(access(hidden.c_str(), F_OK), 0);
+  EXPECT_TRUE(IsThere(hidden));
   ASSERT_TRUE(volume->stream().Checkpoint().ok());
   ASSERT_TRUE(volume->stream().SyncNow().ok());
-  EXPECT_NE(access(hidden.c_str(), F_OK), 0);
+  EXPECT_FALSE(IsThere(hidden));
 }
 
 TEST_F(HiddenLinksTest, HiddenLinkStaysWhileTheFileIsBeingNamed) {
@@ -151,12 +148,12 @@ TEST_F(HiddenLinksTest, HiddenLinkOfAFileThatIsOpenedAgainGoesAtTheCloseThatAChe
     Handle* const again = OpenFile(*created.entry.node);
     Write(again, 0, "x", Contract::kDurable);
     volume->open_files().Release(again);
-    EXPECT_EQ(access(hidden.c_str(), F_OK), 0);
+    EXPECT_TRUE(IsThere(hidden));
   }
   Handle* const again = OpenFile(*created.entry.node);
   ASSERT_TRUE(volume->stream().Checkpoint().ok());
   ASSERT_TRUE(volume->stream().SyncNow().ok());
-  EXPECT_EQ(access(hidden.c_str(), F_OK), 0);
+  EXPECT_TRUE(IsThere(hidden));
   volume->open_files().Release(again);
   EXPECT_TRUE(GoesSoon(hidden)) << "nothing is left that it could wait for";
 }

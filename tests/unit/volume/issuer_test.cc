@@ -1,12 +1,14 @@
 // Stamping: ids and adoption, results and cancelling, and the pins of unapplied records.
 #include <errno.h>
 #include <fcntl.h>
-#include <unistd.h>
 
 #include <string>
+#include <utility>
 
 #include "log/record.h"
+#include "log/state_file.h"
 #include "storage/apply.h"
+#include "storage/volume_config.h"
 #include "tests/unit/volume/fake_stream.h"
 #include "tests/unit/volume/volume_fixture.h"
 
@@ -16,12 +18,24 @@ namespace {
 class IssuerTest : public VolumeFixture {
  protected:
   FakeStream& fake() { return FakeOf(volume->stream()); }
+  // Has the next session believe that earlier ones gave the ids below `limit`.
+  void GiveIdsBelow(FileId limit) {
+    id_ceiling = limit;
+    if (memory != nullptr) return;
+    auto state = StateFile::Open(OpenBacking(kSaliusDir, O_RDONLY).get(), kStateFileName);
+    SALIUS_CHECK_OK(state);
+    VolumeState next = state->state();
+    next.file_id_limit = limit;
+    SALIUS_CHECK_OK(state->Write(next));
+  }
 };
 
 TEST_F(IssuerTest, AdoptComesBeforeTheFirstChangeWithPathAndHandle) {
   MakeClosed();
   if (IsSkipped()) return;
-  MustRun("mkdir -p " + Backing("x/y") + " && touch " + Backing("x/y/f"));
+  MakeBackingDir("x");
+  MakeBackingDir("x/y");
+  MakeBackingFile("x/y/f");
   Open();
   Handle* const file = OpenFile(Find(Find(Find("x"), "y"), "f"));
   Write(file, 0, "1");
@@ -45,16 +59,9 @@ TEST_F(IssuerTest, AdoptComesBeforeTheFirstChangeWithPathAndHandle) {
 TEST_F(IssuerTest, AdoptOfAFileWithAnIdHasItsHandle) {
   MakeClosed();
   if (IsSkipped()) return;
-  MustRun("touch " + Backing("f"));
-  ASSERT_TRUE(WriteFileId(OpenAt(AT_FDCWD, Backing("f"), O_RDWR)->get(), 5).ok());
-  {  // an earlier session gives the id
-    const auto dir = OpenAt(AT_FDCWD, Backing(".salius"), O_RDONLY | O_DIRECTORY);
-    auto state = StateFile::Open(dir->get(), kStateFileName);
-    ASSERT_TRUE(state.ok());
-    VolumeState next = state->state();
-    next.file_id_limit = 100;
-    ASSERT_TRUE(state->Write(next).ok());
-  }
+  MakeBackingFile("f");
+  SetId("f", 5);
+  GiveIdsBelow(100);  // an earlier session gave the id
   Open();
   Handle* const file = OpenFile(Find("f"));
   Write(file, 0, "1");
@@ -66,7 +73,7 @@ TEST_F(IssuerTest, AdoptOfAFileWithAnIdHasItsHandle) {
   for (const auto& record : records) EXPECT_EQ(record->header().file_id, 5u);
   auto body = AdoptBody::Decode(records[0]->body());
   ASSERT_TRUE(body.ok());
-  EXPECT_EQ(body->handle, HandleOf(AT_FDCWD, Backing("f"), 0)->bytes);
+  EXPECT_EQ(body->handle, backing().HandleOf(OpenBacking("f").get())->bytes);
   EXPECT_EQ(body->path, "");
 }
 
@@ -76,13 +83,14 @@ TEST_F(IssuerTest, AdoptOfAFileWithTooLongAPathHasItsHandleAlone) {
   if (IsSkipped()) return;
   const std::string name(250, 'd');
   constexpr int kDepth = 20;
-  UniqueFd at(::open(Backing("").c_str(), O_PATH | O_DIRECTORY));
+  BackingFd at = OpenBacking(".", O_PATH | O_DIRECTORY);
   for (int i = 0; i < kDepth; ++i) {
-    ASSERT_EQ(::mkdirat(at.get(), name.c_str(), 0755), 0);
-    at.Reset(::openat(at.get(), name.c_str(), O_PATH | O_DIRECTORY));
-    ASSERT_TRUE(at.valid());
+    ASSERT_TRUE(backing().MkdirAt(at.get(), name, 0755).ok());
+    auto next = backing().OpenAt(at.get(), name, O_PATH | O_DIRECTORY);
+    ASSERT_TRUE(next.ok());
+    at = *std::move(next);
   }
-  ASSERT_TRUE(UniqueFd(::openat(at.get(), "f", O_CREAT | O_WRONLY, 0644)).valid());
+  ASSERT_TRUE(backing().MakeNode(at.get(), "f", S_IFREG | 0644, 0).ok());
   Open();
   Node* dir = &Find(name);
   for (int i = 1; i < kDepth; ++i) dir = &Find(*dir, name);
@@ -101,9 +109,8 @@ TEST_F(IssuerTest, AdoptOfAFileWithTooLongAPathHasItsHandleAlone) {
 TEST_F(IssuerTest, IdThatAForeignFileClaimsMeanwhileIsAnErrorOfTheCall) {
   Make();
   volume->open_files().Release(Create("a"));
-  MustRun("touch " + Backing("foreign"));
-  const FileId next = *ReadFileIdAt(AT_FDCWD, Backing("a")) + 1;
-  ASSERT_TRUE(WriteFileId(OpenAt(AT_FDCWD, Backing("foreign"), O_RDWR)->get(), next).ok());
+  MakeBackingFile("foreign");
+  SetId("foreign", IdOf("a") + 1);
   Handle* const foreign = OpenFile(Find("foreign"));
   fake().before_apply = [&](const RecordRef& record) {
     if (record->header().op != Op::kCreate) return;
@@ -119,7 +126,7 @@ TEST_F(IssuerTest, FailedApplyIsCancelledBeforeTheCallReturns) {
   Make();
   // Another program takes the name between check and apply.
   fake().before_apply = [&](const RecordRef& record) {
-    if (record->header().op == Op::kCreate) MustRun("touch " + Backing("taken"));
+    if (record->header().op == Op::kCreate) MakeBackingFile("taken");
   };
   EXPECT_EQ(Errno(volume->names().MakeDir(root(), "taken", 0755, caller)), EEXIST);
   fake().before_apply = nullptr;
@@ -127,7 +134,7 @@ TEST_F(IssuerTest, FailedApplyIsCancelledBeforeTheCallReturns) {
   const RecordRef cancel = fake().Issued(Op::kCancel).at(0);
   EXPECT_EQ(cancel->header().arg0, create->seq());
   EXPECT_GE(fake().durable, cancel->seq());
-  EXPECT_NE(access(Backing(".salius/tmp/" + IdName(create->header().file_id)).c_str(), F_OK), 0);
+  EXPECT_FALSE(IsThere(".salius/tmp/" + IdName(create->header().file_id)));
   EXPECT_EQ(Errno(volume->names().MakeDir(root(), "free", 0755, caller)), 0);
 }
 
@@ -135,7 +142,7 @@ TEST_F(IssuerTest, CancelThatCannotBeMadeDurableIsAnErrorOfTheVolume) {
   Make();
   fake().before_apply = [&](const RecordRef& record) {
     if (record->header().op == Op::kCreate) {
-      MustRun("touch " + Backing("taken"));
+      MakeBackingFile("taken");
       fake().on_wait_durable = [&](Seq) { fake().Fail(absl::InternalError("test")); };
     }
   };

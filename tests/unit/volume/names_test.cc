@@ -2,13 +2,11 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
-#include <unistd.h>
 
 #include <set>
 #include <string>
 #include <thread>
 
-#include "storage/apply.h"
 #include "tests/unit/volume/volume_fixture.h"
 
 namespace salius {
@@ -56,9 +54,7 @@ TEST_F(NamesTest, NewObjectsAreOnTheBackingFileSystemWithOwnerModeAndId) {
   ASSERT_TRUE(target.ok());
   EXPECT_EQ(*target, "../f");
   EXPECT_EQ(Errno(volume->names().ReadLink(*file->node)), EINVAL);
-  auto id = ReadFileIdAt(AT_FDCWD, Backing("d/l"));
-  ASSERT_TRUE(id.ok());
-  EXPECT_NE(*id, kNoFileId);
+  EXPECT_NE(IdOf("d/l"), kNoFileId);
 }
 
 TEST_F(NamesTest, SaliusOwnDirectoryIsInvisible) {
@@ -135,9 +131,7 @@ TEST_F(NamesTest, RenameLeavesAWhiteout) {
   EXPECT_EQ(st.st_mode, static_cast<mode_t>(S_IFCHR));
   EXPECT_EQ(st.st_rdev, 0u);
   EXPECT_EQ(st.st_uid, caller.uid);
-  const auto id = ReadFileIdAt(AT_FDCWD, Backing("a"));
-  ASSERT_TRUE(id.ok()) << id.status();
-  EXPECT_NE(*id, kNoFileId);
+  EXPECT_NE(IdOf("a"), kNoFileId);
   // It is an ordinary object.
   EXPECT_EQ(Rename("a", "c"), 0);
   EXPECT_EQ(Errno(volume->names().Unlink(root(), "c")), 0);
@@ -237,20 +231,22 @@ TEST_F(NamesTest, RenameOfOneFileOntoItsOtherNameDoesNothing) {
 TEST_F(NamesTest, FilesThatWereThereBeforeAreAdoptedAtTheirFirstChange) {
   MakeClosed();
   if (IsSkipped()) return;
-  MustRun("mkdir -p " + Backing("old/deep") + " && echo -n text > " + Backing("old/deep/f"));
+  MakeBackingDir("old");
+  MakeBackingDir("old/deep");
+  MakeBackingFile("old/deep/f", "text");
   Open();
   Node& deep = Find(Find("old"), "deep");
   Handle* const file = OpenFile(Find(deep, "f"));
   EXPECT_EQ(Read(file, 0, 10), "text");
-  EXPECT_EQ(*ReadFileIdAt(AT_FDCWD, Backing("old/deep/f")), kNoFileId);
+  EXPECT_EQ(IdOf("old/deep/f"), kNoFileId);
   Write(file, 4, "!", Contract::kDurable);
   ASSERT_TRUE(volume->stream().Checkpoint().ok());
-  const FileId id = *ReadFileIdAt(AT_FDCWD, Backing("old/deep/f"));
+  const FileId id = IdOf("old/deep/f");
   EXPECT_NE(id, kNoFileId);
-  EXPECT_EQ(*ReadFileIdAt(AT_FDCWD, Backing("old/deep")), kNoFileId);
+  EXPECT_EQ(IdOf("old/deep"), kNoFileId);
   ASSERT_TRUE(volume->names().Rename(deep, "f", root(), "g", 0).ok());
-  EXPECT_NE(*ReadFileIdAt(AT_FDCWD, Backing("old/deep")), kNoFileId);
-  EXPECT_EQ(*ReadFileIdAt(AT_FDCWD, Backing("g")), id);
+  EXPECT_NE(IdOf("old/deep"), kNoFileId);
+  EXPECT_EQ(IdOf("g"), id);
   volume->open_files().Release(file);
   // The id outlives the session.
   Close();
@@ -259,7 +255,7 @@ TEST_F(NamesTest, FilesThatWereThereBeforeAreAdoptedAtTheirFirstChange) {
   Write(again, 0, "T", Contract::kDurable);
   volume->open_files().Release(again);
   Close();
-  EXPECT_EQ(*ReadFileIdAt(AT_FDCWD, Backing("g")), id);
+  EXPECT_EQ(IdOf("g"), id);
   EXPECT_EQ(BackingContent("g"), "Text!");
 }
 
@@ -271,16 +267,16 @@ class CopiedTest : public NamesTest {
     volume->open_files().Release(Create("a"));
     volume->open_files().Release(Create("b"));
     Close();
-    const FileId id = *ReadFileIdAt(AT_FDCWD, Backing("a"));
-    SALIUS_CHECK_OK(WriteFileId(OpenAt(AT_FDCWD, Backing("b"), O_RDWR)->get(), id));
+    const FileId id = IdOf("a");
+    SetId("b", id);
     return id;
   }
 };
 
 TEST_F(CopiedTest, IdIsReplaced) {
   const FileId id = MakeTwoWithOneId();
-  auto foreign = OpenAt(AT_FDCWD, Backing("c"), O_RDWR | O_CREAT, 0644);
-  ASSERT_TRUE(WriteFileId(foreign->get(), uint64_t{1} << 60).ok());
+  MakeBackingFile("c");
+  SetId("c", uint64_t{1} << 60);
   Open();
   for (const char* name : {"a", "b", "c"}) {
     Handle* const file = OpenFile(Find(name));
@@ -288,9 +284,9 @@ TEST_F(CopiedTest, IdIsReplaced) {
     volume->open_files().Release(file);
   }
   ASSERT_TRUE(volume->stream().Checkpoint().ok());
-  EXPECT_EQ(*ReadFileIdAt(AT_FDCWD, Backing("a")), id);
-  EXPECT_NE(*ReadFileIdAt(AT_FDCWD, Backing("b")), id);
-  EXPECT_LT(*ReadFileIdAt(AT_FDCWD, Backing("c")), uint64_t{1} << 60);
+  EXPECT_EQ(IdOf("a"), id);
+  EXPECT_NE(IdOf("b"), id);
+  EXPECT_LT(IdOf("c"), uint64_t{1} << 60);
 }
 
 // The file's node is gone, but its records are in the log.
@@ -306,38 +302,20 @@ TEST_F(CopiedTest, IdIsReplacedWhereTheFirstFileWasRemovedBefore) {
   file = OpenFile(Find("a"));
   Write(file, 0, "a", Contract::kDurable);
   volume->open_files().Release(file);
-  EXPECT_NE(*ReadFileIdAt(AT_FDCWD, Backing("a")), id);
+  EXPECT_NE(IdOf("a"), id);
 }
 
 TEST_F(NamesTest, AdoptionOfAnImmutableFileFailsTheCallAndNotTheVolume) {
   MakeClosed();
   if (IsSkipped()) return;
-  MustRun("touch " + Backing("f") + " && chattr +i " + Backing("f"));
+  MakeBackingFile("f");
+  SetMarks("f", {.immutable = true});
   Open();
   EXPECT_EQ(Errno(volume->names().Unlink(root(), "f")), EPERM);
   EXPECT_EQ(LookupErrno("f"), 0);
   EXPECT_EQ(Errno(volume->names().MakeDir(root(), "d", 0755, caller)), 0);
-  MustRun("chattr -i " + Backing("f"));
+  SetMarks("f", {});
   EXPECT_EQ(Errno(volume->names().Unlink(root(), "f")), 0);
-}
-
-TEST_F(NamesTest, FailedApplyIsReportedAndCancelled) {
-  // 32 inodes, 11 of them reserved by ext4 and some in use by .salius.
-  Make(16 * kMiB, "mkfs.ext4 -q -b 4096 -m 0 -N 32 -O ^has_journal");
-  int made = 0;
-  int error = 0;
-  for (; made < 64 && error == 0; ++made) {
-    auto entry = volume->names().MakeDir(root(), "d" + std::to_string(made), 0755, caller);
-    error = Errno(entry);
-    if (entry.ok()) volume->names().Forget(*entry->node, 1);
-  }
-  EXPECT_EQ(error, ENOSPC);
-  EXPECT_GT(made, 2);
-  EXPECT_TRUE(volume->stream().health().ok());
-  EXPECT_EQ(LookupErrno("d" + std::to_string(made - 1)), ENOENT);
-  // A failed object is not left behind, and there is room again after a removal.
-  EXPECT_EQ(Errno(volume->names().RemoveDir(root(), "d0")), 0);
-  EXPECT_EQ(Errno(volume->names().MakeDir(root(), "again", 0755, caller)), 0);
 }
 
 TEST_F(NamesTest, SetgidDirectoryHandsItsGroupDown) {
@@ -363,25 +341,6 @@ TEST_F(NamesTest, SetgidDirectoryHandsItsGroupDown) {
   program = volume->names().MakeNode(dir, "y", S_IFREG | 02755, 0, member);
   ASSERT_TRUE(program.ok());
   EXPECT_NE(program->attr.st_mode & S_ISGID, 0u);
-}
-
-TEST_F(NamesTest, DefaultAclIsInheritedInsteadOfTheUmask) {
-  Make();
-  Node& dir = Dir(root(), "d");
-  MustRun("setfacl -d -m u:4242:rwx,g::rx,o::- " + Backing("d"));
-  auto file = volume->names().MakeNode(dir, "f", S_IFREG | 0666, 0, caller);
-  ASSERT_TRUE(file.ok()) << file.status();
-  // Owner rw; mask rwx & rw = rw; other none.
-  EXPECT_EQ(file->attr.st_mode & 07777, 0660u);
-  auto acl = volume->attrs().GetXattr(*file->node, "system.posix_acl_access");
-  EXPECT_TRUE(acl.ok());
-  auto inner = volume->names().MakeDir(dir, "s", 0777, caller);
-  ASSERT_TRUE(inner.ok());
-  EXPECT_TRUE(volume->attrs().GetXattr(*inner->node, "system.posix_acl_default").ok());
-  // The kernel gives the same result.
-  MustRun("umask 022; touch " + Backing("d/k") + "; getfacl -cE " + Backing("d/f") + " > " +
-          Backing("f.acl") + "; getfacl -cE " + Backing("d/k") + " > " + Backing("k.acl") +
-          "; cmp " + Backing("f.acl") + " " + Backing("k.acl"));
 }
 
 TEST_F(NamesTest, ForgottenNodesAreFreedAndFoundAgain) {

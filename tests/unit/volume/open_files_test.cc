@@ -2,7 +2,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "tests/unit/volume/volume_fixture.h"
 
@@ -10,31 +9,6 @@ namespace salius {
 namespace {
 
 using OpenFilesTest = VolumeFixture;
-
-// The kernel leaves times to the process that serves the file.
-TEST_F(OpenFilesTest, ReadingLeavesTheAccessTimeWhereThatIsAskedFor) {
-  Make(64 * kMiB);
-  if (IsSkipped()) return;
-  Handle* const file = Create("f");
-  Write(file, 0, "data");
-  volume->open_files().Release(file);
-  const auto stays = [&](int flags) {
-    const timespec times[2] = {{1000, 0}, {0, UTIME_OMIT}};
-    SALIUS_CHECK(utimensat(AT_FDCWD, Backing("f").c_str(), times, 0) == 0);
-    Handle* const reader = OpenFile(Find("f"), O_RDONLY | flags);
-    EXPECT_EQ(Read(reader, 0, 10), "data");
-    volume->open_files().Release(reader);
-    struct stat st {};
-    SALIUS_CHECK(stat(Backing("f").c_str(), &st) == 0);
-    return st.st_atim.tv_sec == 1000;
-  };
-  EXPECT_FALSE(stays(0));
-  EXPECT_TRUE(stays(O_NOATIME));
-  Close();
-  noatime = true;
-  Open();
-  EXPECT_TRUE(stays(0));
-}
 
 TEST_F(OpenFilesTest, FileWithoutAnyPermissionIsWrittenAndTruncated) {
   Make();

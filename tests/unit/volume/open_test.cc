@@ -24,7 +24,7 @@ class OpenTest : public VolumeFixture {
                                 StartPipeline).status();
   }
   void ChangeState(const std::function<void(VolumeState&)>& change) {
-    const UniqueFd salius = *OpenAt(AT_FDCWD, Backing(kSaliusDir), O_RDONLY | O_DIRECTORY);
+    const UniqueFd salius = *OpenAt(AT_FDCWD, DiskPath(kSaliusDir), O_RDONLY | O_DIRECTORY);
     VolumeState state = StateFile::Open(salius.get(), kStateFileName)->state();
     change(state);
     SALIUS_CHECK(unlinkat(salius.get(), kStateFileName, 0) == 0);
@@ -37,7 +37,7 @@ TEST_F(OpenTest, ExistingFilesAreSynced) {
   MakeClosed(64 * kMiB, "mkfs.ext4 -q -b 4096 -m 0", "commit=1000");
   if (IsSkipped()) return;
   {
-    const UniqueFd fd = *OpenAt(AT_FDCWD, Backing("f"), O_WRONLY | O_CREAT, 0600);
+    const UniqueFd fd = *OpenAt(AT_FDCWD, DiskPath("f"), O_WRONLY | O_CREAT, 0600);
     ASSERT_TRUE(PwriteFull(fd.get(), AsBytes("bytes"), 0).ok());
   }
   Open();
@@ -58,7 +58,7 @@ TEST_F(OpenTest, ACleanNoteThatIsOlderThanTheStableLogIsRefused) {  // R2
   MakeClosed(64 * kMiB);
   if (IsSkipped()) return;
   {
-    const UniqueFd salius = *OpenAt(AT_FDCWD, Backing(kSaliusDir), O_RDONLY | O_DIRECTORY);
+    const UniqueFd salius = *OpenAt(AT_FDCWD, DiskPath(kSaliusDir), O_RDONLY | O_DIRECTORY);
     StableLog log = *StableLog::Open(salius.get(), kStableLogFileName, config.volume, nullptr);
     RecordHeader header;
     header.op = Op::kWrite;
@@ -81,7 +81,7 @@ TEST_F(OpenTest, ACleanNoteThatIsOlderThanTheStableLogIsRefused) {  // R2
 TEST_F(OpenTest, BallastThatARecoveryUsedUpIsMadeAgain) {
   MakeClosed(64 * kMiB);
   if (IsSkipped()) return;
-  const std::string ballast = Backing(std::string(kSaliusDir) + "/" + kBallastFileName);
+  const std::string ballast = DiskPath(std::string(kSaliusDir) + "/" + kBallastFileName);
   ASSERT_EQ(unlink(ballast.c_str()), 0);
   Open();
   struct stat st {};
@@ -99,7 +99,7 @@ TEST_F(OpenTest, AConfigThatNamesALargerStableLogIsRefused) {
   const absl::Status refused =
       Volume::Open(std::move(*dir), {.config = config}, StartPipeline).status();
   EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument) << refused;
-  EXPECT_NE(refused.message().find("stable_log = "), absl::string_view::npos);
+  EXPECT_NE(refused.message().find("stable_log_bytes"), absl::string_view::npos);
 }
 
 }  // namespace

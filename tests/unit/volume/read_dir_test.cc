@@ -1,6 +1,4 @@
 // Listing of directories, while they change too.
-#include <unistd.h>
-
 #include <set>
 #include <string>
 
@@ -13,7 +11,8 @@ using ReadDirTest = VolumeFixture;
 
 TEST_F(ReadDirTest, ReadDirContinuesFromAnyOffset) {
   Make();
-  std::set<std::string> expected = {".", "..", "lost+found"};
+  std::set<std::string> expected = {".", ".."};
+  if (IsThere("lost+found")) expected.insert("lost+found");  // ext4's
   for (int i = 0; i < 300; ++i) {
     const std::string name = "file" + std::to_string(i);
     volume->open_files().Release(Create(name));
@@ -37,39 +36,6 @@ TEST_F(ReadDirTest, ReadDirContinuesFromAnyOffset) {
     if (count == 0) break;
   }
   EXPECT_EQ(names, expected);
-  volume->open_files().Release(*handle);
-}
-
-// btrfs lists up to the last name that existed at the last seek.
-TEST_F(ReadDirTest, ReadDirEndsWhileItsEntriesAreRenamed) {
-  constexpr char kMkfs[] = "mkfs.btrfs -q -f";
-  if (!ScratchFs::Supported(kMkfs, "rw")) GTEST_SKIP() << "needs btrfs";
-  Make(320 * kMiB, kMkfs);
-  Node& dir = Dir(root(), "d");
-  const std::string filler(200, 'x');  // so that they are not read at once
-  for (int i = 0; i < 300; ++i)
-    volume->open_files().Release(Create(dir, filler + std::to_string(i)));
-  auto handle = volume->open_files().OpenDir(dir);
-  ASSERT_TRUE(handle.ok());
-  uint64_t offset = 0;
-  int listed = 0;
-  for (bool more = true; more && listed < 2000;) {
-    std::string name;
-    more = false;
-    ASSERT_TRUE(volume->names()
-                    .ReadDir(**handle, offset,
-                             [&](const DirEntry& entry) {
-                               if (more) return false;
-                               name = entry.name;
-                               offset = entry.next_offset;
-                               return more = true;
-                             })
-                    .ok());
-    if (name.empty() || name == "." || name == "..") continue;
-    ++listed;
-    ASSERT_EQ(Errno(volume->names().Rename(dir, name, dir, name + "'", 0)), 0);
-  }
-  EXPECT_EQ(listed, 300);
   volume->open_files().Release(*handle);
 }
 

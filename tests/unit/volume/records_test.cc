@@ -2,7 +2,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/xattr.h>
-#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
@@ -51,17 +50,6 @@ TEST_F(RecordsTest, PlainWriteWaitsForNothingAndSynchronousOneForDurable) {
   volume->open_files().Release(file);
 }
 
-// XFS then answers even fstat with an error.
-TEST_F(RecordsTest, RemovingANameOnADiskThatIsGoneIsAnError) {
-  Make(400 * kMiB, "mkfs.xfs -q");
-  Handle* const file = Create("a");
-  fake().before_apply = [this](const RecordRef&) { scratch->Shutdown(); };
-  EXPECT_NE(Errno(volume->names().Unlink(root(), "a")), 0);
-  fake().before_apply = nullptr;
-  EXPECT_EQ(Errno(volume->health()), EIO);
-  volume->open_files().Release(file);
-}
-
 TEST_F(RecordsTest, LargeWriteIsSplitIntoRecordsInOrder) {
   Make();
   Handle* const file = Create("a");
@@ -95,11 +83,11 @@ TEST_F(RecordsTest, CreatingWithTruncateStampsNoTruncation) {
 TEST_F(RecordsTest, NameOperationIsDurableAndAppliedBeforeItReturns) {
   Make();
   bool seen = true;
-  fake().on_wait_durable = [&](Seq) { seen = access(Backing("d").c_str(), F_OK) == 0; };
+  fake().on_wait_durable = [&](Seq) { seen = IsThere("d"); };
   ASSERT_TRUE(volume->names().MakeDir(root(), "d", 0755, caller).ok());
   EXPECT_FALSE(seen) << "visible on the backing file system before it was durable";
   fake().on_wait_durable = nullptr;
-  EXPECT_EQ(access(Backing("d").c_str(), F_OK), 0);
+  EXPECT_TRUE(IsThere("d"));
   EXPECT_EQ(fake().applied, fake().Issued().back()->seq());
 }
 
@@ -164,7 +152,7 @@ TEST_F(RecordsTest, NothingIsStampedForImmutableFiles) {
   Node& dir = Dir(root(), "d");
   volume->open_files().Release(Create(dir, "inner"));
   ASSERT_TRUE(volume->stream().Checkpoint().ok());
-  MustRun("chattr +i " + Backing("f") + " && chattr +i " + Backing("d"));
+  for (const char* const name : {"f", "d"}) SetMarks(name, {.immutable = true});
   Node& file = Find("f");
   const size_t before = fake().Issued().size();
   struct stat want {};
@@ -178,22 +166,9 @@ TEST_F(RecordsTest, NothingIsStampedForImmutableFiles) {
   EXPECT_EQ(Errno(volume->names().Rename(root(), "g", dir, "g", 0)), EPERM);
   EXPECT_EQ(Errno(volume->names().Unlink(dir, "inner")), EPERM);
   EXPECT_EQ(Errno(volume->names().MakeDir(dir, "x", 0755, caller)), EPERM);
-  MustRun("chattr -i " + Backing("f") + " && chattr -i " + Backing("d"));
+  for (const char* const name : {"f", "d"}) SetMarks(name, {});
   EXPECT_EQ(fake().Issued().size(), before);
   EXPECT_EQ(Errno(volume->names().Rename(root(), "g", dir, "g", 0)), 0);
-}
-
-// XFS then answers even fstat with an error.
-TEST_F(RecordsTest, FileWithUnreadableAttributesIsNotLeftOpen) {
-  Make(400 * kMiB, "mkfs.xfs -q");
-  volume->open_files().Release(Create("a"));
-  Node& node = Find("a");
-  fake().before_issue = [this](Op op) {
-    if (op == Op::kTruncate) scratch->Shutdown();
-  };
-  EXPECT_NE(Errno(volume->names().CreateFile(root(), "a", O_RDWR | O_TRUNC, 0644, caller)), 0);
-  absl::MutexLock lock(&node.state);
-  EXPECT_EQ(node.handles, 0u);
 }
 
 // A checkpoint could leave only a record that was stamped after the one that removes the last name.

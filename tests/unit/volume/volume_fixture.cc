@@ -1,21 +1,42 @@
 #include "tests/unit/volume/volume_fixture.h"
 
+#include <linux/fs.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_split.h"
 #include "client/session/pipeline.h"
+#include "storage/apply.h"
+#include "storage/volume_config.h"
 #include "tests/unit/volume/fake_stream.h"
 
 namespace salius {
+namespace {
 
-bool& FakeStreamByDefault() {
-  static bool fake = false;
-  return fake;
+constexpr char kExt4[] = "mkfs.ext4 -q -b 4096 -m 0";
+constexpr char kXfs[] = "mkfs.xfs -q";
+constexpr uint64_t kLeastXfsBytes = uint64_t{320} << 20;
+constexpr int kDirectory = O_RDONLY | O_DIRECTORY;
+
+// Returns the parts of a path: the directory ("." for the root) and the name in it.
+std::pair<std::string, std::string> Split(const std::string& path) {
+  const size_t slash = path.rfind('/');
+  if (slash == path.npos) return {".", path};
+  return {path.substr(0, slash), path.substr(slash + 1)};
 }
 
-void VolumeFixture::MakeClosed(uint64_t bytes, const std::string& mkfs,
-                               const std::string& mount_options) {
-  if (geteuid() != 0) GTEST_SKIP() << "loop devices need root";
-  scratch = std::make_unique<ScratchFs>(bytes, mkfs, mount_options);
+}  // namespace
+
+TestWorld& DefaultWorld() {
+  static TestWorld world;
+  return world;
+}
+
+void VolumeFixture::Configure() {
   const uint64_t log_max = config.log_max_bytes;
   const uint64_t bulk = config.bulk_limit_bytes;
   config = DefaultVolumeConfig();
@@ -23,7 +44,47 @@ void VolumeFixture::MakeClosed(uint64_t bytes, const std::string& mkfs,
   config.stable_log_bytes = config.log_max_bytes * 5 / 4 + 2 * kMiB;
   config.ballast_bytes = kMiB;
   if (bulk != 0) config.bulk_limit_bytes = bulk;
+}
+
+void VolumeFixture::MakeInMemory(uint64_t bytes) {
+  Configure();
+  MemoryBacking::Options options;
+  options.bytes = bytes;
+  memory = std::make_unique<MemoryBacking>(options);
+  root_ = std::move(*memory->Reopen(memory->root(), kDirectory));
+  MakeBackingDir(kSaliusDir);
+  salius_ = OpenBacking(kSaliusDir, kDirectory);
+  for (const char* const name : {kOpenDirName, kTmpDirName}) {
+    SALIUS_CHECK_OK(memory->MkdirAt(salius_.get(), name, 0700));
+  }
+  SALIUS_CHECK_OK(memory->MakeNode(salius_.get(), kLockFileName, S_IFREG | 0600, 0));
+  file_ = std::move(*memory->OpenAt(salius_.get(), kLockFileName, O_RDWR));
+  SALIUS_CHECK_OK(WriteFileId(*memory, root_.get(), kRootFileId));
+}
+
+void VolumeFixture::MakeClosed(uint64_t bytes) {
+  switch (DefaultWorld().disk) {
+    case TestWorld::Disk::kMemory:
+      return MakeInMemory(bytes);
+    case TestWorld::Disk::kExt4:
+      return MakeClosed(bytes, kExt4);
+    case TestWorld::Disk::kXfs:
+      return MakeClosed(std::max(bytes, kLeastXfsBytes), kXfs);
+  }
+}
+
+void VolumeFixture::MakeClosed(uint64_t bytes, const std::string& mkfs,
+                               const std::string& mount_options) {
+  if (geteuid() != 0) GTEST_SKIP() << "loop devices need root";
+  scratch = std::make_unique<ScratchFs>(bytes, mkfs, mount_options);
+  Configure();
   SALIUS_CHECK_OK(CreateVolume(scratch->path(), config));
+  root_ = std::move(*LinuxBacking().OpenAt(AT_FDCWD, scratch->path(), kDirectory));
+}
+
+void VolumeFixture::Make(uint64_t bytes) {
+  MakeClosed(bytes);
+  if (!IsSkipped()) Open();
 }
 
 void VolumeFixture::Make(uint64_t bytes, const std::string& mkfs,
@@ -32,23 +93,43 @@ void VolumeFixture::Make(uint64_t bytes, const std::string& mkfs,
   if (!IsSkipped()) Open();
 }
 
+absl::StatusOr<std::unique_ptr<Volume>> VolumeFixture::OpenInMemory(const VolumeOptions& options) {
+  constexpr uint64_t kDescriptors = 1 << 16;
+  SALIUS_ASSIGN_OR_RETURN(BackingDirs dirs, BackingDirs::Open(*memory, {.root = root_.get(),
+                                                                        .salius = salius_.get(),
+                                                                        .file = file_.get()}));
+  return Volume::OpenIn(std::move(dirs), id_ceiling, kDescriptors, options,
+                        [&](ApplySink& sink) -> absl::StatusOr<std::unique_ptr<RecordStream>> {
+                          return std::make_unique<FakeStream>(sink, id_ceiling);
+                        });
+}
+
 void VolumeFixture::Open() {
-  auto dir = VolumeDir::Open(scratch->path(), /*lock=*/true);
-  SALIUS_CHECK_OK(dir);
-  VolumeOptions options{.config = config, .noatime = noatime};
-  auto opened = fake_stream ? Volume::Open(std::move(*dir), options, FakeStream::Start)
-                            : Volume::Open(std::move(*dir), options, StartPipeline);
+  const VolumeOptions options{.config = config, .noatime = noatime};
+  absl::StatusOr<std::unique_ptr<Volume>> opened;
+  if (memory != nullptr) {
+    opened = OpenInMemory(options);
+  } else {
+    auto dir = VolumeDir::Open(scratch->path(), /*lock=*/true);
+    SALIUS_CHECK_OK(dir);
+    opened = fake_stream ? Volume::Open(std::move(*dir), options, FakeStream::Start)
+                         : Volume::Open(std::move(*dir), options, StartPipeline);
+  }
   SALIUS_CHECK_OK(opened);
   volume = std::move(*opened);
 }
 
 void VolumeFixture::Close() {
+  if (memory != nullptr) id_ceiling = *volume->stream().NewFileId();
   SALIUS_CHECK_OK(volume->Close());
   volume.reset();
 }
 
 void VolumeFixture::TearDown() {
   volume.reset();
+  root_.Reset();
+  salius_.Reset();
+  file_.Reset();
   scratch.reset();
 }
 
@@ -100,14 +181,67 @@ struct stat VolumeFixture::Stat(Node& node) {
   return *st;
 }
 
-std::string VolumeFixture::Backing(const std::string& name) const {
-  return scratch->path() + "/" + name;
+BackingFd VolumeFixture::OpenBacking(const std::string& path, int flags) {
+  const std::vector<std::string> names = absl::StrSplit(path, '/');
+  BackingFd at;
+  for (size_t i = 0; i < names.size(); ++i) {
+    auto next = backing().OpenAt(i == 0 ? backing_root() : at.get(), names[i],
+                                 i + 1 == names.size() ? flags : O_PATH | O_DIRECTORY);
+    SALIUS_CHECK_OK(next) << path;
+    at = std::move(*next);
+  }
+  return at;
 }
 
-std::string VolumeFixture::BackingContent(const std::string& name) const {
-  auto content = ReadWholeFile(AT_FDCWD, Backing(name));
-  SALIUS_CHECK_OK(content) << name;
-  return *content;
+bool VolumeFixture::IsThere(const std::string& path) {
+  const auto [dir, name] = Split(path);
+  const BackingFd parent = OpenBacking(dir, O_PATH | O_DIRECTORY);
+  const absl::Status found = backing().StatAt(parent.get(), name).status();
+  SALIUS_CHECK(found.ok() || absl::IsNotFound(found)) << found;
+  return found.ok();
+}
+
+std::string VolumeFixture::BackingContent(const std::string& path) {
+  const BackingFd fd = OpenBacking(path, O_RDONLY);
+  std::string content(static_cast<size_t>(backing().Stat(fd.get())->st_size), '\0');
+  const auto count = backing().Pread(fd.get(), content.data(), content.size(), 0);
+  SALIUS_CHECK_OK(count) << path;
+  content.resize(*count);
+  return content;
+}
+
+FileId VolumeFixture::IdOf(const std::string& path) {
+  const auto id = ReadFileId(backing(), OpenBacking(path).get());
+  SALIUS_CHECK_OK(id) << path;
+  return *id;
+}
+
+void VolumeFixture::SetId(const std::string& path, FileId id) {
+  SALIUS_CHECK_OK(WriteFileId(backing(), OpenBacking(path).get(), id));
+}
+
+void VolumeFixture::MakeBackingFile(const std::string& path, const std::string& content) {
+  const auto [dir, name] = Split(path);
+  const BackingFd parent = OpenBacking(dir, O_PATH | O_DIRECTORY);
+  SALIUS_CHECK_OK(backing().MakeNode(parent.get(), name, S_IFREG | 0644, 0));
+  if (content.empty()) return;
+  SALIUS_CHECK_OK(backing().Pwrite(OpenBacking(path, O_RDWR).get(), content, 0));
+}
+
+void VolumeFixture::MakeBackingDir(const std::string& path) {
+  const auto [dir, name] = Split(path);
+  const BackingFd parent = OpenBacking(dir, O_PATH | O_DIRECTORY);
+  SALIUS_CHECK_OK(backing().MkdirAt(parent.get(), name, 0755));
+}
+
+void VolumeFixture::SetMarks(const std::string& path, const fs::ChangeMarks& marks) {
+  const BackingFd fd = OpenBacking(path, O_RDONLY);
+  if (memory != nullptr) return memory->SetMarks(fd.get(), marks);
+  int flags = 0;
+  SALIUS_CHECK(ioctl(fd.get(), FS_IOC_GETFLAGS, &flags) == 0);
+  flags &= ~(FS_IMMUTABLE_FL | FS_APPEND_FL);
+  flags |= (marks.immutable ? FS_IMMUTABLE_FL : 0) | (marks.append_only ? FS_APPEND_FL : 0);
+  SALIUS_CHECK(ioctl(fd.get(), FS_IOC_SETFLAGS, &flags) == 0);
 }
 
 }  // namespace salius

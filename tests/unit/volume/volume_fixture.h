@@ -1,4 +1,8 @@
 // A volume on a file system of its own, and short forms of the calls that tests make.
+//
+// The file system is that of the program's flag (main.cc): in memory with --memory, which needs no
+// root; xfs with --xfs; else ext4, both in a loop device. A test that needs a certain file system
+// names its mkfs.
 #pragma once
 
 #include <fcntl.h>
@@ -12,25 +16,33 @@
 #include "client/volume/volume.h"
 #include "common/check.h"
 #include "common/file.h"
+#include "common/ids.h"
 #include "gtest/gtest.h"
+#include "storage/backing.h"
+#include "tests/unit/storage/memory_backing.h"
 #include "tests/unit/volume/scratch_fs.h"
 
 namespace salius {
 
-// Returns whether the test program was started with --fake (main.cc).
-bool& FakeStreamByDefault();
+// The file system and the stream of tests that do not choose.
+struct TestWorld {
+  enum class Disk { kMemory, kExt4, kXfs };
+  Disk disk = Disk::kExt4;
+  bool fake_stream = false;  // else the real pipeline in mode local; always so in memory
+};
+// Returns the one of this program (main.cc).
+TestWorld& DefaultWorld();
 
 class VolumeFixture : public ::testing::Test {
  protected:
   static constexpr uint64_t kMiB = uint64_t{1} << 20;
 
-  // Makes the file system and the volume and opens it.
-  void Make(uint64_t bytes = 256 * kMiB, const std::string& mkfs = "mkfs.ext4 -q -b 4096 -m 0",
-            const std::string& mount_options = "");
+  // Makes the file system, of about that size, and the volume, and opens it.
+  void Make(uint64_t bytes = 256 * kMiB);
+  void Make(uint64_t bytes, const std::string& mkfs, const std::string& mount_options = "");
   // Makes only the file system and the volume.
-  void MakeClosed(uint64_t bytes = 256 * kMiB,
-                  const std::string& mkfs = "mkfs.ext4 -q -b 4096 -m 0",
-                  const std::string& mount_options = "");
+  void MakeClosed(uint64_t bytes = 256 * kMiB);
+  void MakeClosed(uint64_t bytes, const std::string& mkfs, const std::string& mount_options = "");
   void Open();
   void Close();  // cleanly
   void TearDown() override;
@@ -50,16 +62,39 @@ class VolumeFixture : public ::testing::Test {
   absl::Status Fsync(Handle* handle);
   std::string Read(Handle* handle, uint64_t offset, size_t size);
   struct stat Stat(Node& node);
-  std::string Backing(const std::string& name) const;  // path on the backing file system
-  std::string BackingContent(const std::string& name) const;
 
-  std::unique_ptr<ScratchFs> scratch;
+  // ---- The backing file system, behind the volume's back. Paths are relative to its directory.
+  Backing& backing() { return memory != nullptr ? *memory : LinuxBacking(); }
+  int backing_root() const { return root_.get(); }
+  BackingFd OpenBacking(const std::string& path, int flags = O_PATH | O_NOFOLLOW);
+  bool IsThere(const std::string& path);
+  std::string BackingContent(const std::string& path);
+  // Returns and sets the id in the xattr.
+  FileId IdOf(const std::string& path);
+  void SetId(const std::string& path, FileId id);
+  // Make an object whose parent is there.
+  void MakeBackingFile(const std::string& path, const std::string& content = "");
+  void MakeBackingDir(const std::string& path);
+  // Sets the marks of chattr(1).
+  void SetMarks(const std::string& path, const fs::ChangeMarks& marks);
+  // Returns the path for other programs; not in memory.
+  std::string DiskPath(const std::string& path) const { return scratch->path() + "/" + path; }
+
+  std::unique_ptr<MemoryBacking> memory;  // null on a disk
+  std::unique_ptr<ScratchFs> scratch;     // null in memory
   VolumeConfig config;
-  bool noatime = false;  // for Open()
-  // For Open(): a FakeStream, else the real pipeline in mode local. Set by --fake.
-  bool fake_stream = FakeStreamByDefault();
+  bool noatime = false;                           // for Open()
+  bool fake_stream = DefaultWorld().fake_stream;  // for Open() on a disk
+  FileId id_ceiling = kRootFileId + 1;            // for Open() in memory
   std::unique_ptr<Volume> volume;
   Caller caller{.uid = 1000, .gid = 1000, .umask = 022};
+
+ private:
+  void Configure();
+  void MakeInMemory(uint64_t bytes);
+  absl::StatusOr<std::unique_ptr<Volume>> OpenInMemory(const VolumeOptions& options);
+
+  BackingFd root_, salius_, file_;
 };
 
 // Returns the errno of a call; 0 for success.
