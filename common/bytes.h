@@ -121,15 +121,10 @@ class ByteWriter {
   // Bytes written by this writer so far.
   size_t written() const { return written_; }
 
-  void PutU8(uint8_t value) { Put(&value, sizeof(value)); }
   void PutU16(uint16_t value) { Put(&value, sizeof(value)); }
   void PutU32(uint32_t value) { Put(&value, sizeof(value)); }
   void PutU64(uint64_t value) { Put(&value, sizeof(value)); }
   void PutBytes(absl::Span<const uint8_t> bytes) { Put(bytes.data(), bytes.size()); }
-  void PutString(std::string_view text) { Put(text.data(), text.size()); }
-  void PutZeros(size_t n) {
-    if (uint8_t* to = Reserve(n); to != nullptr && n > 0) std::memset(to, 0, n);
-  }
 
  private:
   void Put(const void* from, size_t n) {

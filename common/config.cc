@@ -67,12 +67,6 @@ std::string Join(const std::string& prefix, std::string_view key) {
   return prefix.empty() ? std::string(key) : absl::StrFormat("%s.%s", prefix, key);
 }
 
-// Returns true for [[name]] and for name = [{...}, ...].
-bool IsArrayOfTables(const toml::node& node) {
-  const toml::array* array = node.as_array();
-  return array != nullptr && !array->empty() && array->is_homogeneous(toml::node_type::table);
-}
-
 }  // namespace
 
 absl::StatusOr<uint64_t> ParseBytes(std::string_view text) {
@@ -137,7 +131,6 @@ struct ConfigReader::Impl {
   toml::table root;
   std::string source;
   std::set<std::string, std::less<>> known;              // Every key asked for.
-  std::set<std::string, std::less<>> tables;             // Every array of tables asked for.
   std::vector<std::pair<uint32_t, std::string>> errors;  // Line (0: none) and text.
 
   const toml::node* Find(std::string_view key) const { return toml::at_path(root, key).node(); }
@@ -179,15 +172,7 @@ void ConfigReader::Impl::FindUnknown(const toml::node& node, const std::string& 
     for (const auto& [key, child] : *table) FindUnknown(child, Join(path, key.str()));
     return;
   }
-  if (known.contains(path)) return;
-  if (IsArrayOfTables(node) && tables.contains(path)) {
-    size_t i = 0;
-    for (const toml::node& element : *node.as_array()) {
-      FindUnknown(element, absl::StrFormat("%s[%d]", path, i++));
-    }
-    return;
-  }
-  Unknown(node, path);
+  if (!known.contains(path)) Unknown(node, path);
 }
 
 void ConfigReader::Impl::Unknown(const toml::node& node, const std::string& path) {
@@ -195,13 +180,11 @@ void ConfigReader::Impl::Unknown(const toml::node& node, const std::string& path
   constexpr size_t kSlip = 2;
   std::string_view nearest;
   size_t best = kSlip + 1;
-  for (const auto* candidates : {&known, &tables}) {
-    for (const std::string& candidate : *candidates) {
-      const size_t distance = Distance(path, candidate);
-      if (distance < best && distance < path.size()) {
-        best = distance;
-        nearest = candidate;
-      }
+  for (const std::string& candidate : known) {
+    const size_t distance = Distance(path, candidate);
+    if (distance < best && distance < path.size()) {
+      best = distance;
+      nearest = candidate;
     }
   }
   Error(&node, nearest.empty()
@@ -260,17 +243,6 @@ bool ConfigReader::Bool(std::string_view key, bool default_value) {
 int64_t ConfigReader::Int(std::string_view key, int64_t default_value, int64_t min, int64_t max) {
   const std::optional<int64_t> value = impl_->Get<int64_t>(key, "an integer");
   if (!value) return default_value;
-  return impl_->InRange(key, *value, default_value, min, max, "");
-}
-
-double ConfigReader::Double(std::string_view key, double default_value, double min, double max) {
-  const toml::node* node = impl_->Ask(key);
-  if (node == nullptr) return default_value;
-  const std::optional<double> value = node->is_number() ? node->value<double>() : std::nullopt;
-  if (!value) {
-    impl_->Error(node, absl::StrFormat("%s: expected a number", key));
-    return default_value;
-  }
   return impl_->InRange(key, *value, default_value, min, max, "");
 }
 
@@ -338,17 +310,6 @@ std::string ConfigReader::RequiredString(std::string_view key) {
   const auto value = impl_->Get<std::string>(key, "a string");
   if (value && value->empty()) AddError(key, "must not be empty");
   return value.value_or("");
-}
-
-size_t ConfigReader::TableCount(std::string_view key) {
-  impl_->tables.emplace(key);
-  const toml::node* node = impl_->Find(key);
-  if (node == nullptr) return 0;
-  if (IsArrayOfTables(*node)) return node->as_array()->size();
-  impl_->known.emplace(key);  // Reported here, so not as unknown too.
-  const toml::array* array = node->as_array();
-  if (array == nullptr || !array->empty()) AddError(key, "expected tables, as in [[name]]");
-  return 0;
 }
 
 void ConfigReader::AddError(std::string_view key, std::string_view message) {

@@ -55,7 +55,6 @@ class ConfigReader {
   std::string String(std::string_view key, std::string_view default_value);
   bool Bool(std::string_view key, bool default_value);
   int64_t Int(std::string_view key, int64_t default_value, int64_t min, int64_t max);
-  double Double(std::string_view key, double default_value, double min, double max);
   // Reads a text for ParseBytes(), or an integer of bytes.
   uint64_t Bytes(std::string_view key, uint64_t default_value, uint64_t min, uint64_t max);
   // Reads a text or an integer, which is returned as text; "" when it is missing.
@@ -66,9 +65,6 @@ class ConfigReader {
 
   // Reads a value that must be there and not be empty; otherwise it is an error.
   std::string RequiredString(std::string_view key);
-
-  // Returns the number of tables in an array of tables; 0 when it is missing.
-  size_t TableCount(std::string_view key);
 
   // Keeps an error found by the caller about the value of a key, with its line.
   void AddError(std::string_view key, std::string_view message);

@@ -75,10 +75,6 @@ void NotifyReady() { sd_notify(0, "READY=1"); }
 
 void NotifyStopping() { sd_notify(0, "STOPPING=1"); }
 
-void NotifyStatus(std::string_view text) {
-  sd_notify(0, absl::StrFormat("STATUS=%s", text).c_str());
-}
-
 void UsePlainMutexes() {
 #if !defined(ABSL_HAVE_ADDRESS_SANITIZER) && !defined(ABSL_HAVE_THREAD_SANITIZER)
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
@@ -118,18 +114,6 @@ absl::StatusOr<uint64_t> ProcStatusBytes(std::string_view field) {
     return kib * 1024;
   }
   return absl::NotFoundError(absl::StrFormat("/proc/self/status has no %s", field));
-}
-
-absl::Status LockMemoryCheck(uint64_t bytes) {
-  rlimit limit;
-  if (getrlimit(RLIMIT_MEMLOCK, &limit) != 0) return ErrnoStatus(errno, "getrlimit");
-  if (geteuid() == 0 || limit.rlim_cur == RLIM_INFINITY) return absl::OkStatus();
-  SALIUS_ASSIGN_OR_RETURN(const uint64_t locked, ProcStatusBytes("VmLck"));
-  const uint64_t left = limit.rlim_cur > locked ? limit.rlim_cur - locked : 0;
-  if (bytes <= left) return absl::OkStatus();
-  return absl::ResourceExhaustedError(absl::StrFormat(
-      "cannot lock %d bytes of memory, only %d: raise LimitMEMLOCK (systemd) or ulimit -l", bytes,
-      left));
 }
 
 }  // namespace salius

@@ -39,11 +39,10 @@ class SignalWaiter {
   UniqueFd wake_;
 };
 
-// Report to systemd (sd_notify(3)) that the daemon serves, that it is shutting down, or one line on
-// its present work. Without a service manager they do nothing.
+// Report to systemd (sd_notify(3)) that the daemon serves, or that it is shutting down. Without a
+// service manager they do nothing.
 void NotifyReady();
 void NotifyStopping();
-void NotifyStatus(std::string_view text);
 
 // Turns off Abseil's look for lock cycles; call it first in main(). The distribution's Abseil looks
 // for cycles at every lock, and takes longer the more locks there are. Builds with a sanitizer keep
@@ -57,10 +56,6 @@ absl::Status LiftFileSizeLimit();
 
 // Raises the soft limit of open descriptors to the hard one; returns the new limit.
 absl::StatusOr<uint64_t> RaiseFdLimit();
-
-// Returns OK when this process may lock `bytes` more of memory (privileged, or within
-// RLIMIT_MEMLOCK). Otherwise RESOURCE_EXHAUSTED with the setting to change.
-absl::Status LockMemoryCheck(uint64_t bytes);
 
 // Returns the value after "Name:" in /proc/self/status in bytes, for fields in kB ("VmLck",
 // "VmRSS").

@@ -49,10 +49,4 @@ unsigned AvailableCpus() {
       1u, known ? static_cast<unsigned>(CPU_COUNT(&cpus)) : std::thread::hardware_concurrency());
 }
 
-absl::StatusOr<std::string> Hostname() {
-  char name[256] = {};
-  if (gethostname(name, sizeof(name) - 1) != 0) return ErrnoStatus(errno, "gethostname");
-  return std::string(name);
-}
-
 }  // namespace salius

@@ -19,9 +19,6 @@ absl::StatusOr<uint64_t> UniqueMountId(int fd);
 // Returns the CPUs this process may run on (taskset(1), a cgroup's cpuset); at least 1.
 unsigned AvailableCpus();
 
-// Returns the name of gethostname(2).
-absl::StatusOr<std::string> Hostname();
-
 }  // namespace salius
 
 #endif  // SALIUS_COMMON_HOST_H_

@@ -39,9 +39,8 @@ inline constexpr size_t kMaxFileHandleBytes = 128;
 
 // Smallest payload that is used: headers of a frame and of a fragment, and a piece worth sending.
 inline constexpr size_t kDatagramPayloadMin = 512;
-// UDP payload that fits one packet: MTU 1500 (or 9000, jumbo) less 20 bytes of IPv4 and 8 of UDP.
+// UDP payload that fits one packet: MTU 1500 less 20 bytes of IPv4 and 8 of UDP.
 inline constexpr size_t kDatagramPayloadDefault = 1472;
-inline constexpr size_t kDatagramPayloadJumbo = 8972;
 // The payload that every path of IPv6 carries: the least MTU, 1280, less 40 bytes of IPv6 and 8 of
 // UDP. Tunnels over Ethernet leave more, so it suits IPv4 too.
 inline constexpr size_t kDatagramPayloadAnyPath = 1232;

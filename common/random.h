@@ -35,9 +35,6 @@ class Random {
   // Returns true with the given probability; never at 0 or less, always at 1 or more.
   bool Chance(double probability);
 
-  // Returns a generator of its own, seeded from this one.
-  Random Fork() { return Random(Next()); }
-
   uint64_t operator()() { return Next(); }
   static constexpr uint64_t min() { return 0; }
   static constexpr uint64_t max() { return UINT64_MAX; }

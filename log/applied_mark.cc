@@ -14,7 +14,7 @@
 namespace salius {
 namespace {
 
-// kAppliedFileName of storage/volume_config.h; that library is above this one.
+// In .salius/.
 constexpr char kFileName[] = "applied";
 constexpr uint64_t kAppliedMagic = 0x314B52414D4C5341;  // "ASLMARK1"
 constexpr size_t kPageBytes = 4096;

@@ -21,7 +21,6 @@ inline constexpr char kVolumeFileName[] = "volume.toml";
 inline constexpr char kStateFileName[] = "state";
 inline constexpr char kStableLogFileName[] = "stable.log";
 inline constexpr char kLockFileName[] = "lock";
-inline constexpr char kAppliedFileName[] = "applied";  // see log/applied_mark.h
 inline constexpr char kBallastFileName[] = "ballast";  // freed when recovery runs out of space
 inline constexpr char kOpenDirName[] = "open";         // hidden links of nameless files, by id
 inline constexpr char kTmpDirName[] = "tmp";           // objects being made, by id

@@ -15,12 +15,12 @@ using ::testing::ElementsAre;
 TEST(BytesTest, WritesLittleEndianAndReadsItBack) {
   std::vector<uint8_t> out;
   ByteWriter writer(&out);
-  writer.PutU8(0x01);
+  writer.PutBytes(AsBytes("\x01"));
   writer.PutU16(0x0203);
   writer.PutU32(0x04050607);
   writer.PutU64(0x08090a0b0c0d0e0f);
-  writer.PutString("ab");
-  writer.PutZeros(2);
+  writer.PutBytes(AsBytes("ab"));
+  writer.PutU16(0);
   EXPECT_TRUE(writer.ok());
   EXPECT_EQ(writer.written(), out.size());
   EXPECT_THAT(out,
@@ -92,8 +92,7 @@ TEST(BytesTest, WriteThatDoesNotFitIsLeftOutWholeAndSticks) {
   writer.PutU32(1);
   writer.PutU32(2);
   EXPECT_FALSE(writer.ok());
-  writer.PutU8(3);
-  writer.PutZeros(1);
+  writer.PutBytes(AsBytes("x"));
   EXPECT_EQ(writer.written(), 4u);
   EXPECT_THAT(memory, ElementsAre(1, 0, 0, 0, 0xee, 0xee, 0xee, 0xee));
 }
