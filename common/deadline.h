@@ -3,6 +3,8 @@
 #pragma once
 
 #include <algorithm>
+#include <chrono>
+#include <compare>
 #include <cstdint>
 #include <limits>
 
@@ -18,6 +20,9 @@ class Deadline {
     const int64_t now = clock.MonotonicNanos();
     return Deadline(ns < kNever - now ? now + std::max<int64_t>(ns, 0) : kNever);
   }
+  static Deadline After(Clock& clock, std::chrono::nanoseconds time) {
+    return After(clock, int64_t{time.count()});
+  }
   static Deadline AfterMillis(Clock& clock, int64_t ms) { return After(clock, ms * 1'000'000); }
   // Returns the deadline that never expires.
   static Deadline Never() { return Deadline(kNever); }
@@ -32,6 +37,9 @@ class Deadline {
   int64_t RemainingNs(Clock& clock) const {
     return at_ns_ == kNever ? kNever : std::max<int64_t>(at_ns_ - clock.MonotonicNanos(), 0);
   }
+
+  // The earlier one is less. Both were made with the same clock.
+  auto operator<=>(const Deadline&) const = default;
 
  private:
   static constexpr int64_t kNever = std::numeric_limits<int64_t>::max();

@@ -3,6 +3,9 @@
 #include <memory>
 #include <utility>
 
+#include "common/clock.h"
+#include "common/deadline.h"
+
 namespace salius {
 
 bool FileFds::RoomFor(uid_t user) const {
@@ -40,14 +43,20 @@ void FileFds::Close(const BackingFd* shared) {
     shared_.erase(entry);
   }
   delete shared;
-  absl::MutexLock lock(&mu_);  // wakes WaitForRoom
+  absl::MutexLock lock(&mu_);
   open_.fetch_sub(1);
+  closed_.SignalAll();
 }
 
-bool FileFds::WaitForRoom(uid_t user, absl::Duration bound) {
-  const auto room = [this, user]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return RoomFor(user); };
+bool FileFds::WaitForRoom(uid_t user, std::chrono::nanoseconds bound) {
+  const Deadline until = Deadline::After(SystemClock(), bound);
   absl::MutexLock lock(&mu_);
-  return mu_.AwaitWithTimeout(absl::Condition(&room), bound);
+  while (!RoomFor(user)) {
+    const int64_t left_ns = until.RemainingNs(SystemClock());
+    if (left_ns == 0) return false;
+    closed_.WaitFor(&mu_, left_ns);
+  }
+  return true;
 }
 
 void FileFds::SetNoAtime(bool files, bool directories) {

@@ -16,12 +16,13 @@
 #include <sys/types.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <unordered_map>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/time/time.h"
+#include "common/monotonic_cond.h"
 #include "storage/backing.h"
 #include "storage/path_fd.h"
 
@@ -52,7 +53,7 @@ class FileFds {
   bool AllTaken() const { return open_.load() >= limit_.load(); }
   size_t limit() const { return limit_.load(); }
   // Waits until a descriptor is given back, for `bound` at most; returns HasRoom().
-  bool WaitForRoom(uid_t user, absl::Duration bound) ABSL_LOCKS_EXCLUDED(mu_);
+  bool WaitForRoom(uid_t user, std::chrono::nanoseconds bound) ABSL_LOCKS_EXCLUDED(mu_);
 
   // Returns `fd` as a share, counted for `user` until its last share is gone. This object outlives
   // the shares.
@@ -79,6 +80,7 @@ class FileFds {
   std::atomic<bool> no_dir_atime_{false};
   // Held over fcntl(2), so that no descriptor is closed and its number given to another meanwhile.
   mutable absl::Mutex mu_;
+  MonotonicCond closed_;  // a descriptor was given back
   struct Shared {
     Kind kind;
     uid_t user;

@@ -13,6 +13,8 @@
 #include "absl/strings/str_format.h"
 #include "common/bytes.h"
 #include "common/check.h"
+#include "common/clock.h"
+#include "common/deadline.h"
 #include "common/file.h"
 #include "common/log.h"
 #include "common/runbook.h"
@@ -95,7 +97,7 @@ absl::Status ClaimOnThisHost(VolumeDir& dir, const std::string& run_directory) {
     return absl::OkStatus();
   }
   SALIUS_RETURN_IF_ERROR(fd.status());
-  const auto bound = std::chrono::steady_clock::now() + kReleaseBound;
+  const Deadline bound = Deadline::After(SystemClock(), kReleaseBound);
   for (;;) {
     const absl::Status locked = LockExclusive(fd->get(), path);
     if (locked.ok()) break;
@@ -103,7 +105,7 @@ absl::Status ClaimOnThisHost(VolumeDir& dir, const std::string& run_directory) {
     const Holder holder = ReadNote(fd->get());
     // We hold this directory's lock: its last user is about to end.
     const bool ending = holder.device == root.st_dev && holder.inode == root.st_ino;
-    if ((holder.pid != 0 && !ending) || std::chrono::steady_clock::now() > bound) {
+    if ((holder.pid != 0 && !ending) || bound.Expired(SystemClock())) {
       return Refusal(dir, holder);
     }
     std::this_thread::sleep_for(kPollInterval);

@@ -2,16 +2,16 @@
 
 #include <chrono>
 
+#include "common/clock.h"
+#include "common/deadline.h"
+
 namespace salius {
 namespace {
 
 // The most owners whose figures are kept; beyond it figures that were not asked for are dropped.
 constexpr size_t kMostOwners = 4096;
 
-int64_t SteadyMillis() {
-  const auto now = std::chrono::steady_clock::now().time_since_epoch();
-  return std::chrono::duration_cast<std::chrono::milliseconds>(now).count();
-}
+int64_t MonotonicMillis() { return SystemClock().MonotonicNanos() / 1'000'000; }
 
 bool Within(uint64_t used, uint64_t more, uint64_t hard, uint64_t soft, bool grace_over) {
   if (more == 0) return true;
@@ -65,7 +65,7 @@ void QuotaGuard::Work() {
     Figures& figures = owners_[owner];  // stays there while it is queued or looked at
     const uint64_t look = ++figures.begun;
     figures.next_beside = unapplied_();  // before the look: bytes applied during it count twice
-    busy_since_ms_ = SteadyMillis();
+    busy_since_ms_ = MonotonicMillis();
     lock.unlock();
     std::optional<fs::QuotaUse> use = lookup_(owner.first, owner.second);
     lock.lock();
@@ -76,7 +76,7 @@ void QuotaGuard::Work() {
     }
     figures.use = use;
     figures.beside = figures.next_beside;
-    figures.looked_ms = SteadyMillis();
+    figures.looked_ms = MonotonicMillis();
     figures.done = look;
     figures.queued = false;
     if (owners_.size() > kMostOwners) {
@@ -104,14 +104,15 @@ void QuotaGuard::Refresh() {
 
 QuotaGuard::Figures QuotaGuard::LookAt(const Owner& owner) const {
   std::unique_lock<std::mutex> lock(mutex_);
-  const auto bound = std::chrono::steady_clock::now() + std::chrono::milliseconds(kLookWaitMs);
+  const Deadline bound = Deadline::AfterMillis(SystemClock(), kLookWaitMs);
   const uint64_t wanted = owners_[owner].begun + 1;
   while (true) {
     Figures& figures = owners_[owner];
     if (figures.done >= wanted) return figures;
     Queue(owner, figures);
-    const bool stalled = busy_since_ms_ != 0 && SteadyMillis() - busy_since_ms_ >= kLookWaitMs;
-    if (stalled || answered_.wait_until(lock, bound) == std::cv_status::timeout) {
+    const bool stalled = busy_since_ms_ != 0 && MonotonicMillis() - busy_since_ms_ >= kLookWaitMs;
+    const std::chrono::nanoseconds left(bound.RemainingNs(SystemClock()));
+    if (stalled || answered_.wait_for(lock, left) == std::cv_status::timeout) {
       return owners_[owner];
     }
   }
@@ -126,7 +127,7 @@ bool QuotaGuard::OwnerHasBytes(const Owner& owner, uint64_t bytes) const {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     const Figures& figures = owners_[owner];
-    const bool fresh = figures.done > 0 && SteadyMillis() - figures.looked_ms <= kFreshMs;
+    const bool fresh = figures.done > 0 && MonotonicMillis() - figures.looked_ms <= kFreshMs;
     if (fresh && (!figures.use || PlainlyWithin(*figures.use, figures.beside + bytes))) {
       claim();
       return true;

@@ -21,6 +21,7 @@
 #include "client/fuse/mount_table.h"
 #include "common/check.h"
 #include "common/clock.h"
+#include "common/deadline.h"
 #include "common/log.h"
 #include "common/rseq.h"
 
@@ -302,9 +303,9 @@ void Connection::SyncPages(const std::string& mountpoint) const {
 // Waits, because until Linux 6.16 syncfs(2) of a FUSE file system returns when its pages are
 // queued.
 void Connection::AwaitNoRequests() const {
-  const auto bound = std::chrono::steady_clock::now() + kWriteBackBound;
+  const Deadline bound = Deadline::After(SystemClock(), kWriteBackBound);
   pollfd device{fd_, POLLIN, 0};
-  while (::poll(&device, 1, 0) > 0 && std::chrono::steady_clock::now() < bound) {
+  while (::poll(&device, 1, 0) > 0 && !bound.Expired(SystemClock())) {
     std::this_thread::sleep_for(kKickInterval);
   }
 }
@@ -358,10 +359,10 @@ void Connection::KickUntilLeft() {
 }
 
 bool Connection::KickFor(std::chrono::milliseconds bound) {
-  const auto end = std::chrono::steady_clock::now() + bound;
+  const Deadline end = Deadline::After(SystemClock(), bound);
   // A signal that comes just before read(2) is lost, hence the repetition.
   while (!workers_.WaitFor(kKickInterval)) {
-    if (std::chrono::steady_clock::now() > end) return false;
+    if (end.Expired(SystemClock())) return false;
     workers_.Kick(kKickSignal);
   }
   return true;
@@ -382,9 +383,9 @@ bool Connection::InMountTable() const {
 }
 
 bool Connection::CutOff() {
-  const auto bound = std::chrono::steady_clock::now() + kForcedBound;
+  const Deadline bound = Deadline::After(SystemClock(), kForcedBound);
   while (InMountTable()) {
-    if (std::chrono::steady_clock::now() > bound) return true;
+    if (bound.Expired(SystemClock())) return true;
     std::this_thread::sleep_for(kKickInterval);
   }
   return false;

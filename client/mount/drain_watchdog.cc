@@ -11,12 +11,12 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
+#include "common/clock.h"
+#include "common/deadline.h"
 #include "common/file.h"
 
 namespace salius {
 namespace {
-
-using SteadyClock = std::chrono::steady_clock;
 
 // How often it looks, for each bound.
 constexpr int kLooks = 60;
@@ -34,20 +34,20 @@ DrainWatchdog::~DrainWatchdog() {
 }
 
 void DrainWatchdog::Watch() {
-  const SteadyClock::time_point end = SteadyClock::now() + options_.most;
-  SteadyClock::time_point idle_end = SteadyClock::now() + options_.idle;
+  Clock& clock = SystemClock();
+  const Deadline end = Deadline::After(clock, options_.most);
+  Deadline idle_end = Deadline::After(clock, options_.idle);
   uint64_t before = options_.progress();
   const auto look = std::max(options_.idle / kLooks, std::chrono::milliseconds{1});
   while (!done_.WaitFor(look)) {
-    const SteadyClock::time_point now = SteadyClock::now();
-    if (now >= end) {
+    if (end.Expired(clock)) {
       options_.give_up(absl::StrCat("not drained after ", Seconds(options_.most), " s"));
       return;
     }
     if (const uint64_t written = options_.progress(); written != before) {
       before = written;
-      idle_end = now + options_.idle;
-    } else if (now >= idle_end) {
+      idle_end = Deadline::After(clock, options_.idle);
+    } else if (idle_end.Expired(clock)) {
       options_.give_up(absl::StrCat("not drained, and nothing written to the disk for ",
                                     Seconds(options_.idle), " s"));
       return;

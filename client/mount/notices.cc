@@ -9,14 +9,14 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
 #include "client/status/status_server.h"
+#include "common/clock.h"
+#include "common/deadline.h"
 #include "common/log.h"
 #include "common/strings.h"
 #include "log/state_file.h"
 
 namespace salius {
 namespace {
-
-using SteadyClock = std::chrono::steady_clock;
 
 // How long a mount waits for its replicas before it reports that it began without them.
 constexpr std::chrono::seconds kFirstHealBound{2};
@@ -26,9 +26,9 @@ constexpr std::chrono::milliseconds kPollInterval{10};
 
 void AwaitFirstMode(RecordStream& stream, bool has_replicas, Notices* notices) {
   if (!has_replicas) return;
-  const SteadyClock::time_point bound = SteadyClock::now() + kFirstHealBound;
+  const Deadline bound = Deadline::After(SystemClock(), kFirstHealBound);
   SessionStatus status = stream.status();
-  while (status.mode != ModeName(Mode::kReplicated) && SteadyClock::now() < bound) {
+  while (status.mode != ModeName(Mode::kReplicated) && !bound.Expired(SystemClock())) {
     std::this_thread::sleep_for(kPollInterval);
     status = stream.status();
   }

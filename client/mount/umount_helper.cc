@@ -18,6 +18,8 @@
 #include "client/mount/find_daemon.h"
 #include "client/status/status_reader.h"
 #include "common/check.h"
+#include "common/clock.h"
+#include "common/deadline.h"
 #include "common/file.h"
 #include "log/state_file.h"
 #include "storage/volume_config.h"
@@ -31,7 +33,6 @@ constexpr std::chrono::minutes kGoneBound{16};
 // that cannot be seen from here.
 constexpr std::chrono::seconds kServesOnBound{10};
 constexpr int kLookMs = 500;
-using SteadyClock = std::chrono::steady_clock;
 
 struct UmountCommand {
   std::string mountpoint;
@@ -92,14 +93,15 @@ bool IsBindMount(const std::string& mountpoint, const std::string& socket) {
 absl::Status AwaitGone(const UniqueFd& daemon, const std::string& socket,
                        const std::string& backing) {
   if (!daemon.valid()) return absl::OkStatus();
-  const SteadyClock::time_point bound = SteadyClock::now() + kGoneBound;
-  SteadyClock::time_point not_served = SteadyClock::now();
-  while (SteadyClock::now() < bound) {
+  Clock& clock = SystemClock();
+  const Deadline bound = Deadline::After(clock, kGoneBound);
+  Deadline serves_on = Deadline::After(clock, kServesOnBound);
+  while (!bound.Expired(clock)) {
     pollfd wait{.fd = daemon.get(), .events = POLLIN, .revents = 0};
     if (::poll(&wait, 1, kLookMs) > 0) return absl::OkStatus();
     const auto status = ReadVolumeStatus(socket, kDaemonAnswerBound);
-    if (!status.ok() || !status->serving()) not_served = SteadyClock::now();
-    if (SteadyClock::now() - not_served < kServesOnBound) continue;
+    if (!status.ok() || !status->serving()) serves_on = Deadline::After(clock, kServesOnBound);
+    if (!serves_on.Expired(clock)) continue;
     return absl::UnavailableError(
         absl::StrCat("unmounted, but ", backing,
                      " is still mounted where it is not seen from here, in another mount namespace "

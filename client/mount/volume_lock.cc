@@ -6,13 +6,13 @@
 #include "client/fuse/mount_table.h"
 #include "client/status/socket_path.h"
 #include "client/status/status_reader.h"
+#include "common/clock.h"
+#include "common/deadline.h"
 #include "common/log.h"
 #include "common/strings.h"
 
 namespace salius {
 namespace {
-
-using SteadyClock = std::chrono::steady_clock;
 
 // A predecessor that was unmounted a moment ago may still drain.
 constexpr std::chrono::seconds kPredecessorBound{60};
@@ -41,10 +41,10 @@ bool HolderServes(const std::string& backing, bool awaited) {
 }  // namespace
 
 absl::StatusOr<VolumeDir> LockVolume(const std::string& backing) {
-  const SteadyClock::time_point bound = SteadyClock::now() + kPredecessorBound;
+  const Deadline bound = Deadline::After(SystemClock(), kPredecessorBound);
   for (bool logged = false;; logged = true) {
     absl::StatusOr<VolumeDir> dir = VolumeDir::Open(backing, /*lock=*/true);
-    if (!absl::IsUnavailable(dir.status()) || SteadyClock::now() > bound ||
+    if (!absl::IsUnavailable(dir.status()) || bound.Expired(SystemClock()) ||
         HolderServes(backing, logged)) {
       return dir;
     }

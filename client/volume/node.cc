@@ -2,7 +2,11 @@
 
 #include <fcntl.h>
 
+#include <chrono>
+
 #include "common/check.h"
+#include "common/clock.h"
+#include "common/deadline.h"
 #include "common/file.h"
 #include "common/log.h"
 
@@ -10,7 +14,7 @@ namespace salius {
 namespace {
 
 // Freeing a very large file takes a file system seconds.
-constexpr absl::Duration kDeleteTimeout = absl::Seconds(10);
+constexpr std::chrono::seconds kDeleteTimeout{10};
 
 }  // namespace
 
@@ -104,7 +108,7 @@ void NodeTable::Unpin(Node& node, uint64_t count) {
   }
   delete &node;  // the last descriptor of a removed file: the file system frees its blocks in here
   absl::MutexLock lock(&mu_);
-  --deleting_;
+  if (--deleting_ == 0) deleted_.SignalAll();
 }
 
 void NodeTable::DropCoveredIds(Seq checkpoint) {
@@ -113,13 +117,15 @@ void NodeTable::DropCoveredIds(Seq checkpoint) {
 }
 
 void NodeTable::AwaitDeleted() {
-  const auto none = [this] {
-    mu_.AssertHeld();
-    return deleting_ == 0;
-  };
+  const Deadline until = Deadline::After(SystemClock(), kDeleteTimeout);
   absl::MutexLock lock(&mu_);
-  if (!mu_.AwaitWithTimeout(absl::Condition(&none), kDeleteTimeout)) {
-    SLOG_WARN("{} removed files are still being freed", deleting_);
+  while (deleting_ > 0) {
+    const int64_t left_ns = until.RemainingNs(SystemClock());
+    if (left_ns == 0) {
+      SLOG_WARN("{} removed files are still being freed", deleting_);
+      return;
+    }
+    deleted_.WaitFor(&mu_, left_ns);
   }
 }
 

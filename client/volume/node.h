@@ -36,6 +36,7 @@
 #include "client/volume/contract.h"
 #include "client/volume/patches.h"
 #include "common/ids.h"
+#include "common/monotonic_cond.h"
 #include "storage/backing.h"
 #include "storage/path_fd.h"
 
@@ -211,6 +212,7 @@ class NodeTable {
   };
   absl::flat_hash_map<FileId, Left> left_ ABSL_GUARDED_BY(mu_);  // of nodes that were destroyed
   uint64_t deleting_ ABSL_GUARDED_BY(mu_) = 0;
+  MonotonicCond deleted_;  // deleting_ is 0
 };
 
 }  // namespace salius

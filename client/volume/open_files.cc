@@ -3,10 +3,10 @@
 #include <errno.h>
 #include <fcntl.h>
 
+#include <chrono>
 #include <memory>
 #include <utility>
 
-#include "absl/time/time.h"
 #include "common/check.h"
 #include "common/file.h"
 #include "common/log.h"
@@ -15,7 +15,7 @@ namespace salius {
 namespace {
 
 // A disk hangs if no file's writes are applied for this long.
-constexpr absl::Duration kHanging = absl::Seconds(1);
+constexpr std::chrono::seconds kHanging{1};
 
 }  // namespace
 

@@ -15,6 +15,8 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "common/clock.h"
+#include "common/deadline.h"
 
 namespace salius::recovery {
 namespace {
@@ -262,7 +264,6 @@ class Collection {
   }
 
   void AtOnce(const std::vector<size_t>& sharers) {
-    using Clock = std::chrono::steady_clock;
     std::mutex mutex;
     std::condition_variable changed;
     std::vector<bool> running(peers_.size(), false);
@@ -282,8 +283,9 @@ class Collection {
       --left;
       changed.notify_all();
     };
-    const Clock::time_point began = Clock::now();
-    std::optional<Clock::time_point> until;
+    Clock& clock = SystemClock();
+    const int64_t began_ns = clock.MonotonicNanos();
+    std::optional<Deadline> until;
     std::vector<std::thread> threads;
     threads.reserve(sharers.size());
     for (const size_t peer : sharers) threads.emplace_back(work, peer);
@@ -293,9 +295,10 @@ class Collection {
         finished = changed.wait_for(lock, kProgressEvery, [&] { return left == 0; });
         // R36: a replica that stalls is not waited for: the others hold its records too.
         if (!until.has_value() && left < sharers.size() && next_ >= pieces_.size()) {
-          until = Clock::now() + (Clock::now() - began) + kGrace;
+          const std::chrono::nanoseconds taken(clock.MonotonicNanos() - began_ns);
+          until = Deadline::After(clock, taken + kGrace);
         }
-        if (!finished && until.has_value() && Clock::now() > *until) {
+        if (!finished && until.has_value() && until->Expired(clock)) {
           enough = true;
           for (const size_t peer : sharers) {
             if (running[peer]) peers_[peer].client->CancelCall();

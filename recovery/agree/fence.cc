@@ -8,11 +8,11 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "common/clock.h"
+#include "common/deadline.h"
 
 namespace salius::recovery {
 namespace {
-
-using SteadyClock = std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kPause{100};  // between two attempts
 
@@ -126,8 +126,8 @@ void FenceAll(const VolumeState& state, const FenceRequest& request,
   for (Peer& peer : *peers) {
     threads.emplace_back(AskUntilAnswered, &run, &peer, needed);  // R29: once if none is needed
   }
-  SteadyClock::time_point until =
-      SteadyClock::now() + std::chrono::milliseconds(request.total_timeout_ms);
+  Clock& clock = SystemClock();
+  Deadline until = Deadline::After(clock, std::chrono::milliseconds(request.total_timeout_ms));
   bool enough = false;
   while (true) {
     uint64_t answers = 0;
@@ -138,12 +138,14 @@ void FenceAll(const VolumeState& state, const FenceRequest& request,
       if (needed && !enough && CountQuorum(state, AnswersOf(*peers)).enough()) {
         enough = true;
         // R28
-        until = std::min(until, SteadyClock::now() + std::chrono::milliseconds(request.grace_ms));
+        until =
+            std::min(until, Deadline::After(clock, std::chrono::milliseconds(request.grace_ms)));
       }
-      finished = run.running == 0 || SteadyClock::now() >= until;
+      const std::chrono::nanoseconds left(until.RemainingNs(clock));
+      finished = run.running == 0 || left.count() == 0;
       if (!finished) {
         const size_t running = run.running;
-        run.changed.wait_until(lock, until, [&] { return run.running != running; });
+        run.changed.wait_for(lock, left, [&] { return run.running != running; });
       }
     }
     on_answers(answers);

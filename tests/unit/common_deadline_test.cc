@@ -1,5 +1,7 @@
 #include "common/deadline.h"
 
+#include <algorithm>
+#include <chrono>
 #include <cstdint>
 
 #include "gtest/gtest.h"
@@ -25,6 +27,19 @@ TEST(DeadlineTest, JumpOfTheWallClockChangesNothing) {
   const Deadline deadline = Deadline::AfterMillis(clock, 1);
   clock.SetRealtime(INT64_MAX);
   EXPECT_EQ(deadline.RemainingNs(clock), 1'000'000);
+}
+
+TEST(DeadlineTest, TimeMayHaveAUnit) {
+  ManualClock clock;
+  EXPECT_EQ(Deadline::After(clock, std::chrono::seconds(2)).RemainingNs(clock), 2'000'000'000);
+}
+
+TEST(DeadlineTest, EarlierOneIsLess) {
+  ManualClock clock;
+  const Deadline early = Deadline::After(clock, 1), late = Deadline::After(clock, 2);
+  EXPECT_LT(early, late);
+  EXPECT_EQ(std::min(late, early), early);
+  EXPECT_LT(late, Deadline::Never());
 }
 
 TEST(DeadlineTest, NegativeTimeHasExpired) {

@@ -3,6 +3,8 @@
 
 #include <fcntl.h>
 
+#include <chrono>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -30,6 +32,15 @@ class FileFdsTest : public testing::Test {
 TEST_F(FileFdsTest, AnyNumberBeforeItIsConfigured) {
   const SharedFd one = fds.Share(Open(), FileFds::Kind::kFile, FileFds::kRoot);
   EXPECT_TRUE(fds.HasRoom(FileFds::kRoot));
+}
+
+TEST_F(FileFdsTest, WaitForRoomEndsWhenOneIsGivenBack) {
+  fds.Configure(1);
+  SharedFd only = fds.Share(Open(), FileFds::Kind::kFile, FileFds::kRoot);
+  EXPECT_FALSE(fds.WaitForRoom(FileFds::kRoot, std::chrono::milliseconds(1)));
+  std::thread closer([&only] { only.reset(); });
+  EXPECT_TRUE(fds.WaitForRoom(FileFds::kRoot, std::chrono::minutes(10)));
+  closer.join();
 }
 
 TEST_F(FileFdsTest, OneCountsUntilItsLastShareIsGone) {
