@@ -85,11 +85,15 @@ class Run:
         self._stack = contextlib.ExitStack()
         self.loops = set()  # loop devices in use, which no namespace removes at its end
         base = os.environ.get("SALIUS_TEST_DIR", "/var/tmp")
-        self._sweep(base)
         self.dir = os.path.join(base, PREFIX + self.id)
+        # One run at a time: another that begins now must not sweep a directory with no lock yet.
+        all_runs = os.open(base, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        fcntl.flock(all_runs, fcntl.LOCK_EX)
+        self._sweep(base)
         os.mkdir(self.dir, 0o755)
         self._lock = os.open(os.path.join(self.dir, "lock"), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC)
         fcntl.flock(self._lock, fcntl.LOCK_EX)
+        os.close(all_runs)
         # umount(8) keeps notes of mounts in /run/mount; the run's notes belong to the run.
         for path in ("/run/netns", "/run/salius", "/run/mount", "/dev/shm"):
             os.makedirs(path, exist_ok=True)

@@ -7,6 +7,7 @@ import signal
 import socket
 import struct
 
+from harness import machine_state
 from harness.image import mounts, umount
 from harness.proc import Proc, tail
 from harness.run import HarnessError, binary, current, sh, wait_until
@@ -91,14 +92,15 @@ class Mount:
         if os.path.exists(volume.salius_file("volume.toml")):
             volume.uuid()
         words = ["insecure"] * insecure + [options] * bool(options)
-        self.proc = Proc(list(wrapper) + [binary("salius-mount"), volume.backing, volume.mountpoint, "-f"] +
-                         ["-o", ",".join(words)] * bool(words),
-                         volume.log, netns=volume.netns, env=env)
-        try:
-            wait_until(self._ready, 60, lambda: "the mount does not answer; log:\n" + volume.tail())
-        except BaseException:
-            self.close()
-            raise
+        with machine_state.using():  # a connection takes its timeout from a sysctl
+            self.proc = Proc(list(wrapper) + [binary("salius-mount"), volume.backing, volume.mountpoint, "-f"] +
+                             ["-o", ",".join(words)] * bool(words),
+                             volume.log, netns=volume.netns, env=env)
+            try:
+                wait_until(self._ready, 60, lambda: "the mount does not answer; log:\n" + volume.tail())
+            except BaseException:
+                self.close()
+                raise
 
     def _ready(self):
         if not self.proc.alive():
@@ -195,7 +197,8 @@ class DaemonMount:
 
     def __init__(self, volume, argv):
         self.volume, self.path = volume, volume.mountpoint
-        sh(*in_netns(volume.netns), *argv)
+        with machine_state.using():
+            sh(*in_netns(volume.netns), *argv)
         if not mounts().get(self.path, ("",))[0].startswith("fuse"):
             raise HarnessError("%s returned 0 but there is no mount" % argv)
         self.pid = self._peer()

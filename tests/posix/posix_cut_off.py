@@ -1,10 +1,12 @@
 """The kernel ends the connection of a mount without an umount. That is a failure and is reported,
 and the dead mount stays."""
+import contextlib
 import errno
 import os
 import signal
 import subprocess
 
+from harness import machine_state
 from harness.case import Case
 from harness.image import mounts
 from harness.run import sh, wait_until
@@ -39,6 +41,20 @@ class CutOff(Case):
 
     def state(self, rig):
         return rig.volume.run("salius", "status", rig.backing, "--json").stdout.replace(" ", "")
+
+    @staticmethod
+    @contextlib.contextmanager
+    def timeout(text):
+        """Sets the kernel's timeout of requests within the block."""
+        with open(SYSCTL) as f:
+            before = f.read()
+        try:
+            with open(SYSCTL, "w") as f:
+                f.write(text)
+            yield
+        finally:
+            with open(SYSCTL, "w") as f:
+                f.write(before)
 
     def test_abort_is_no_umount(self):
         rig, mount = self.mounted()
@@ -102,16 +118,10 @@ except OSError:
     def test_request_timeout_is_no_umount(self):
         if not os.path.exists(SYSCTL):
             self.skipTest("this kernel has no %s (Linux 6.14)" % SYSCTL)
-        with open(SYSCTL) as f:
-            before = f.read()
-
-        def set_timeout(text):
-            with open(SYSCTL, "w") as f:
-                f.write(text)
-        self.addCleanup(set_timeout, before)
-        set_timeout("15")
-        rig, mount = self.mounted()
-        doctor = rig.volume.run("salius", "doctor", rig.backing)
+        # A connection takes the timeout over when it is made.
+        with machine_state.changing(), self.timeout("15"):
+            rig, mount = self.mounted()
+            doctor = rig.volume.run("salius", "doctor", rig.backing)
         self.assertIn("fs.fuse.max_request_timeout=0", doctor.stdout + doctor.stderr)
         mount.proc.stop()
         asking = subprocess.Popen(["stat", rig.file("nothing")], stderr=subprocess.PIPE, text=True)
@@ -123,6 +133,8 @@ except OSError:
             asking.send_signal(signal.SIGKILL)
             asking.wait()
             asking.stderr.close()
+        # The daemon names the timeout that it finds when it ends.
+        with machine_state.changing(), self.timeout("15"):
             mount.proc.cont()
-        self.assertDead(rig, mount)
+            self.assertDead(rig, mount)
         self.assertIn("fs.fuse.max_request_timeout = 15 s", rig.volume.tail())
