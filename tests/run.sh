@@ -3,11 +3,16 @@
 #
 #   tests/run.sh [--long] [--ci] [STAGE...]
 #
-# A stage is a file tests/stages/[NN-]name.sh. Named stages run alone. Without names these run, in
-# order:
+# A stage is a file tests/stages/[NN-]name.sh. Named stages run one after another. Without names
+# these run:
 # - all stages except those in $only_ci below
 # - with --ci or --long those too, and then the stages in tests/stages/ci (sanitizers)
 # - with --long also those in tests/stages/long (every planted bug)
+#
+# Lanes: after `programs`, the stages of each lane (lane_of) run one after another, and the lanes
+# side by side: the suites with real parts mostly wait, and the builds use the CPUs meanwhile, at
+# idle priority. A stage without a lane runs alone: `programs` before the lanes, the others after
+# them. The output of a stage in a lane is printed whole when it ends.
 #
 # An executable stage is a program: it gets --long if that is given. Its last line "N passed, N
 # failed" is added to the counts. Any other stage is sourced in a shell of its own, with the
@@ -21,6 +26,15 @@ set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 
 only_ci=" clang bench fuzz machine "
+
+# lane_of STAGE: prints the lane that the stage runs in; nothing: alone.
+lane_of() {
+  case "$1" in
+    build | clang | unit | sim | fuzz | sanitize) echo builds ;;
+    integration | posix) echo faults ;;
+    crash | campaign | apps | load) echo cuts ;;
+  esac
+}
 SALIUS_LONG=0
 ci=0
 stages=()
@@ -51,9 +65,14 @@ if [ $SALIUS_LONG = 1 ]; then
   echo "long run: $SALIUS_LONG_DIR keeps what is done; remove it to start again"
 fi
 
-# One line per check: "pass NAME" or "fail NAME".
-results=$(mktemp)
-trap 'rm -f "$results"' EXIT
+work=$(mktemp -d)
+# One line per check of all ended stages, or, within a stage, of this one: "pass NAME" or "fail NAME".
+results=$work/results
+: >"$results"
+lane_pids=()
+trap 'rm -rf "$work"' EXIT
+# A program may handle the signal and end as usual. Then the shell would go on without this.
+trap 'exit 130' INT TERM HUP
 
 pass() { echo "pass $*" >>"$results"; }
 fail() {
@@ -116,28 +135,108 @@ run_program() {
   [ "$status" -eq 0 ] || [ "$failed" -gt 0 ] || fail "stage $name (exit code $status)"
 }
 
+# run_stage FILE NUMBER: runs the stage, the NUMBER-th of all; adds its checks to $results.
 run_stage() {
-  local file=$1 name before kept
-  name=$(basename "$file" .sh)
-  before=$(wc -l <"$results")
-  kept=${SALIUS_LONG_DIR:-}/passed-$name
-  stage_number=$((stage_number + 1))
-  echo "=== $name (stage $stage_number of $stage_count, $((SECONDS / 60)) min)"
+  local file=$1 number=$2 name kept all=$results results
+  name=$(stage_name "$file")
+  kept=${SALIUS_LONG_DIR:-}/passed-$(basename "$file" .sh)
+  results=$work/results-$number
+  : >"$results"
+  echo "=== $name (stage $number of $stage_count, $((SECONDS / 60)) min)"
   if is_long && [ -e "$kept" ]; then
     echo "$(wc -l <"$kept") passed in an earlier part of this run"
-    cat "$kept" >>"$results"
+    cat "$kept" >>"$all"
     return
   fi
   if [ -x "$file" ]; then
     run_program "$file" "$name"
   else
     # shellcheck disable=SC1090
-    (source "$file") || fail "stage $name"
+    (trap 'exit 130' INT TERM HUP && source "$file") || fail "stage $name"
   fi
-  [ "$(wc -l <"$results")" -gt "$before" ] || fail "stage $name made no check"
-  if is_long && ! tail -n +$((before + 1)) "$results" | grep -q '^fail '; then
-    tail -n +$((before + 1)) "$results" >"$kept.new" && mv "$kept.new" "$kept"
+  [ -s "$results" ] || fail "stage $name made no check"
+  if is_long && ! grep -q '^fail ' "$results"; then
+    cp "$results" "$kept.new" && mv "$kept.new" "$kept"
   fi
+  cat "$results" >>"$all"
+}
+
+stage_name() { basename "$1" .sh | sed 's/^[0-9][0-9]-//'; }
+
+# run_lane LANE: runs its stages, one after another.
+run_lane() {
+  local lane=$1 number=0 file
+  trap 'exit 130' INT TERM HUP
+  for file in "${files[@]}"; do
+    number=$((number + 1))
+    [ "$(lane_of "$(stage_name "$file")")" = "$lane" ] || continue
+    run_stage "$file" $number >"$work/output-$number" 2>&1
+    echo "--- $(stage_name "$file") ended ($((SECONDS / 60)) min)" >>"$work/output-$number"
+    flock "$work" cat "$work/output-$number"
+  done
+}
+
+# set_priority idle|normal PID...: sets the priority of processes, all their threads and what these
+# start later. A session may have a priority of its own too (autogroup). Only root can raise a
+# priority again, so for others nothing changes.
+set_priority() {
+  local nice=0 policy=--other pid tasks
+  if [ "$1" = idle ]; then nice=19 policy=--idle; fi
+  shift
+  [ "$(id -u)" -eq 0 ] || return 0
+  for pid in "$@"; do
+    chrt --all-tasks $policy --pid 0 "$pid"
+    tasks=("/proc/$pid/task"/*)
+    renice -n $nice -p "${tasks[@]##*/}"
+    [ ! -e "/proc/$pid/autogroup" ] || echo $nice >"/proc/$pid/autogroup"
+  done >/dev/null 2>&1
+}
+
+# set_bazel_priority idle|normal: sets that of the Bazel server, which remains when its client ends,
+# with the priority of the client that started it.
+set_bazel_priority() {
+  local server
+  server=$(bazel info server_pid 2>/dev/null) && set_priority "$1" "$server"
+}
+
+run_builds() {
+  set_bazel_priority idle
+  set_priority idle $BASHPID
+  run_lane builds
+}
+
+# end_lanes: interrupts them, and kills what remains after 30 s.
+end_lanes() {
+  trap '' INT TERM HUP
+  # shellcheck disable=SC2046
+  set_priority normal $(pgrep -g "${lane_pids[0]}") # the builds, so that they can end
+  kill -INT -- "${lane_pids[@]/#/-}" 2>/dev/null
+  for ((i = 0; i < 300; i++)); do
+    kill -0 -- "${lane_pids[@]/#/-}" 2>/dev/null || break
+    sleep 0.1
+  done
+  kill -KILL -- "${lane_pids[@]/#/-}" 2>/dev/null
+  set_bazel_priority normal
+  exit 130
+}
+
+run_lanes() {
+  local lane pid
+  # Without it the suites would ask Bazel, which a build keeps busy.
+  SALIUS_BIN=${SALIUS_BIN:-$(bazel info -c opt bazel-bin 2>/dev/null)}
+  export SALIUS_BIN
+  trap end_lanes INT TERM HUP
+  set -m # each lane is a process group of its own
+  (set +m && run_builds) </dev/null &
+  lane_pids+=($!)
+  for lane in faults cuts; do
+    (set +m && run_lane "$lane") </dev/null &
+    lane_pids+=($!)
+  done
+  set +m
+  for pid in "${lane_pids[@]}"; do wait "$pid" || fail "a lane ended with exit code $?"; done
+  trap 'exit 130' INT TERM HUP
+  set_bazel_priority normal
 }
 
 # shellcheck source=deploy/packages.sh
@@ -164,8 +263,15 @@ for name in "${stages[@]+"${stages[@]}"}"; do
   [ $found -eq 1 ] || fail "no stage $name"
 done
 stage_count=${#files[@]}
-stage_number=0
-for file in "${files[@]+"${files[@]}"}"; do run_stage "$file"; done
+number=0
+for file in "${files[@]+"${files[@]}"}"; do
+  number=$((number + 1))
+  if [ ${#stages[@]} -gt 0 ] || [ -z "$(lane_of "$(stage_name "$file")")" ]; then
+    run_stage "$file" $number
+  elif [ ${#lane_pids[@]} -eq 0 ]; then
+    run_lanes
+  fi
+done
 
 passed=$(grep -c '^pass ' "$results")
 failed=$(grep -c '^fail ' "$results")

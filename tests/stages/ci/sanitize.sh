@@ -1,7 +1,7 @@
 # shellcheck shell=bash
-# The unit tests and the programs with sanitizers: addresses and undefined behaviour, then data
-# races. Each is a build of its own, so this is for continuous integration and --long. With --long
-# also the simulator, and the unit tests of code without threads.
+# The unit tests with sanitizers: addresses and undefined behaviour, then data races; and the
+# programs of the stage sanitized are built. Each is a build of its own, so this is for continuous
+# integration and --long. With --long also the simulator, and the unit tests of code without threads.
 asan_targets=(//tests/unit/...)
 tsan_targets=(//tests/unit/session/... //tests/unit/volume/... //tests/unit/fuse/... //tests/unit/replica/...
               //tests/unit/storage/...)
@@ -33,33 +33,8 @@ same_in_both_builds() {
 
 bazel_test "data races" --config=tsan --build_tests_only "${tsan_targets[@]}"
 
-# sanitized_programs CONFIG TEST_FILE...: runs the programs with a sanitizer, on real mounts with real
-# replicas: the FUSE side is in no unit test. A sanitizer's reports go to files, each of which is a
-# failure.
-sanitized_programs() {
-  local config=$1 reports status=0
-  shift
-  bazel build --config="$config" --color=no --noshow_progress //client/... //replica/... //recovery/... || return
-  reports=$(mktemp -d)
-  (
-    cd tests || exit
-    export ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1:log_path=$reports/report
-    export UBSAN_OPTIONS=print_stacktrace=1:log_path=$reports/report
-    export TSAN_OPTIONS=second_deadlock_stack=1:ignore_noninstrumented_modules=1:log_path=$reports/report
-    SALIUS_BIN=$(bazel info --config="$config" bazel-bin 2>/dev/null) /usr/bin/python3 -m harness "$@"
-  ) || status=1
-  if [ -n "$(ls "$reports")" ]; then
-    cat "$reports"/*
-    status=1
-  fi
-  rm -rf "$reports"
-  return $status
-}
-asan_files=(fault/test_partition.py posix/posix_files.py posix/posix_access.py)
-tsan_files=(fault/test_replicas.py posix/posix_files.py)
-if is_long; then
-  asan_files+=(posix/posix_names.py)
-  tsan_files+=(fault/test_partition.py posix/posix_access.py posix/posix_names.py)
-fi
-check "programs: addresses, undefined behaviour" sanitized_programs asan "${asan_files[@]}"
-check "programs: data races" sanitized_programs tsan "${tsan_files[@]}"
+# For the stage sanitized.
+programs=(//client/cli:salius //client/mount:salius-mount //recovery:salius-recover //replica:salius-replica)
+for config in asan tsan; do
+  check "programs: build with $config" bazel build --config=$config --color=no --noshow_progress "${programs[@]}"
+done
