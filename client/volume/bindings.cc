@@ -11,13 +11,16 @@
 namespace salius {
 namespace {
 
-constexpr size_t kMallocBytes = 8;  // that malloc(3) adds to a block
+// Returns what malloc(3) takes for a block: 8 bytes more, in units of 16.
+constexpr size_t BlockBytes(size_t bytes) { return (bytes + 8 + 15) / 16 * 16; }
 
-// Returns the memory of a table: a slot and a control byte for each place in it.
+// Returns the memory of a table: a slot and a control byte for each place in it, and a group of
+// control bytes more.
 template <typename Map>
 size_t TableBytes(const Map& map) {
+  constexpr size_t kMore = 24;
   if (map.empty()) return 0;
-  return map.capacity() * (sizeof(typename Map::value_type) + 1) + kMallocBytes;
+  return BlockBytes(map.capacity() * (sizeof(typename Map::value_type) + 1) + kMore);
 }
 
 // Gives memory back when most of a table is unused. An erase alone gives none back.
@@ -152,9 +155,8 @@ std::optional<Bindings::Key> Bindings::ParentOf(Key dir) const {
 size_t Bindings::BytesOf(const Entry& entry) {
   constexpr size_t kLinks = 2 * sizeof(void*);  // of the list
   static const size_t in_place = std::string().capacity();
-  const size_t on_heap =
-      entry.name.capacity() > in_place ? entry.name.capacity() + 1 + kMallocBytes : 0;
-  return sizeof(Entry) + kLinks + kMallocBytes + on_heap;
+  const size_t on_heap = entry.name.capacity();
+  return BlockBytes(sizeof(Entry) + kLinks) + (on_heap > in_place ? BlockBytes(on_heap + 1) : 0);
 }
 
 size_t Bindings::bytes() const {
