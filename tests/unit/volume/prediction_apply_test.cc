@@ -157,7 +157,7 @@ class Pair {
     if (header.op == Op::kRemoveXattr) xattr.value.clear();
     // A removal of what is not there changes nothing, and the volume issues none.
     if (header.op == Op::kRemoveXattr && !OnDisk(xattr.name).has_value()) return;
-    // What the object or the file system does not take is refused before a record is issued.
+    // The volume refuses what the file system does not take, before it issues a record.
     if (!ApplyAttr(path_fd_.get(), header, xattr.Encode()).ok()) return;
     ++seq_;
     if (header.op == Op::kSetXattr) {
