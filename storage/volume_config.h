@@ -106,7 +106,8 @@ absl::Status MakeCopyItsOwn(const VolumeDir& dir, const VolumeConfig& config);
 
 // Makes the ballast as large as configured again, since a recovery may have used it up. When it
 // cannot, above all because there is no room, that is logged. It harms only the next recovery on a
-// full disk.
+// full disk. Without a Backing the descriptor is the kernel's.
+absl::Status RestoreBallast(Backing& backing, int salius_fd, uint64_t bytes);
 absl::Status RestoreBallast(int salius_fd, uint64_t bytes);
 
 // Brings everything to the disk that was written to the volume's file system. It calls syncfs(2) on

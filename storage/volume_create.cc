@@ -21,32 +21,19 @@
 #include "common/file_system.h"
 #include "common/host.h"
 #include "common/runbook.h"
-#include "common/strings.h"
 #include "log/stable_log.h"
 #include "log/state_file.h"
 #include "storage/apply.h"
+#include "storage/backing.h"
 #include "storage/fs_calls.h"
-#include "storage/posix_acl.h"
 #include "storage/volume_config.h"
 #include "storage/volume_fs.h"
+#include "storage/volume_tree.h"
 
 namespace salius {
 namespace {
 
 constexpr char kNewDir[] = ".salius.new";
-
-// Makes a directory of our own: for root only, and without the ACLs and the setgid bit that a
-// parent passes on. Every object made in it would get them too.
-absl::StatusOr<UniqueFd> MakeOwnDir(int dirfd, const std::string& name) {
-  SALIUS_RETURN_IF_ERROR(MkdirAt(dirfd, name, 0700));
-  SALIUS_ASSIGN_OR_RETURN(UniqueFd fd, OpenAt(dirfd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW));
-  for (const char* acl : {kDefaultAclXattr, kAccessAclXattr}) {
-    const absl::Status status = fs::RemoveXattr(fd.get(), acl);
-    if (!status.ok() && !absl::IsUnimplemented(status)) return status;
-  }
-  SALIUS_RETURN_IF_ERROR(fs::Chmod(fd.get(), 0700));
-  return fd;
-}
 
 absl::StatusOr<VolumeState> InitialState(int root_fd, const VolumeConfig& config) {
   VolumeState state;
@@ -63,11 +50,11 @@ absl::StatusOr<VolumeState> InitialState(int root_fd, const VolumeConfig& config
   return state;
 }
 
-absl::Status MakeBallast(int dirfd, uint64_t bytes) {
-  SALIUS_ASSIGN_OR_RETURN(const UniqueFd fd,
-                          OpenAt(dirfd, kBallastFileName, O_RDWR | O_CREAT | O_EXCL, 0600));
-  if (bytes > 0) SALIUS_RETURN_IF_ERROR(fs::Fallocate(fd.get(), 0, 0, bytes));
-  return FsyncFd(fd.get());
+absl::Status MakeBallast(Backing& backing, int dirfd, uint64_t bytes) {
+  SALIUS_RETURN_IF_ERROR(backing.MakeNode(dirfd, kBallastFileName, S_IFREG | 0600, 0));
+  SALIUS_ASSIGN_OR_RETURN(const BackingFd fd, backing.OpenAt(dirfd, kBallastFileName, O_RDWR));
+  if (bytes > 0) SALIUS_RETURN_IF_ERROR(backing.Fallocate(fd.get(), 0, 0, bytes));
+  return backing.Fsync(fd.get());
 }
 
 // Makes the contents of `.salius` in `dirfd`, synced.
@@ -82,74 +69,12 @@ absl::Status FillSaliusDir(int root_fd, int dirfd, const VolumeConfig& config) {
   SALIUS_ASSIGN_OR_RETURN(const UniqueFd lock,
                           OpenAt(dirfd, kLockFileName, O_RDWR | O_CREAT | O_EXCL, 0600));
   SALIUS_RETURN_IF_ERROR(FsyncFd(lock.get()));
-  SALIUS_RETURN_IF_ERROR(MakeBallast(dirfd, config.ballast_bytes));
+  SALIUS_RETURN_IF_ERROR(MakeBallast(LinuxBacking(), dirfd, config.ballast_bytes));
   for (const char* name : {kOpenDirName, kTmpDirName}) {
-    SALIUS_ASSIGN_OR_RETURN(const UniqueFd dir, MakeOwnDir(dirfd, name));
-    SALIUS_RETURN_IF_ERROR(FsyncFd(dir.get()));
+    SALIUS_ASSIGN_OR_RETURN(const BackingFd dir, MakeOwnDir(LinuxBacking(), dirfd, name));
+    SALIUS_RETURN_IF_ERROR(LinuxBacking().Fsync(dir.get()));
   }
   return FsyncFd(dirfd);
-}
-
-// Returns whether `.salius` in `dirfd` (may be O_PATH) belongs to a volume, whole or not.
-absl::StatusOr<bool> HoldsVolume(int dirfd) {
-  for (const char* file : {kVolumeFileName, kStateFileName, kStableLogFileName}) {
-    const absl::Status there =
-        fs::StatAt(dirfd, absl::StrFormat("%s/%s", kSaliusDir, file)).status();
-    if (there.ok()) return true;
-    if (!absl::IsNotFound(there) && !absl::IsInvalidArgument(there)) return there;
-  }
-  return false;
-}
-
-// Returns the path, relative to `dirfd`, of the first volume below it on the same file system; ""
-// for none.
-absl::StatusOr<std::string> VolumeBelow(int dirfd, dev_t device, const std::string& path) {
-  SALIUS_ASSIGN_OR_RETURN(const std::vector<std::string> names, fs::ListDir(dirfd));
-  for (const std::string& name : names) {
-    SALIUS_ASSIGN_OR_RETURN(const struct stat st, fs::StatAt(dirfd, name));
-    if (!S_ISDIR(st.st_mode) || st.st_dev != device) continue;
-    const std::string below = path + name;
-    SALIUS_ASSIGN_OR_RETURN(const UniqueFd fd, OpenAt(dirfd, name, O_PATH | O_NOFOLLOW));
-    SALIUS_ASSIGN_OR_RETURN(const bool volume, HoldsVolume(fd.get()));
-    if (volume) return below;
-    SALIUS_ASSIGN_OR_RETURN(std::string found, VolumeBelow(fd.get(), device, below + "/"));
-    if (!found.empty()) return found;
-  }
-  return "";
-}
-
-// Returns the way up, as "..", "../..", to the next volume whose tree the directory is a part of;
-// "" for none. A directory on another file system is not part of it.
-absl::StatusOr<std::string> VolumeAbove(int dirfd, struct stat at) {
-  UniqueFd fd;
-  for (std::string path = "..";; path += "/..") {
-    SALIUS_ASSIGN_OR_RETURN(fd, OpenAt(fd.get() < 0 ? dirfd : fd.get(), "..", O_PATH));
-    SALIUS_ASSIGN_OR_RETURN(const struct stat above, fs::StatAt(fd.get(), ""));
-    if (above.st_dev != at.st_dev || above.st_ino == at.st_ino) return "";
-    SALIUS_ASSIGN_OR_RETURN(const bool volume, HoldsVolume(fd.get()));
-    if (volume) return path;
-    at = above;
-  }
-}
-
-// Refuses a volume that holds this directory, or lies in it: its files would lose their ids.
-absl::Status CheckNoOtherVolume(int root_fd, const std::string& backing) {
-  SALIUS_ASSIGN_OR_RETURN(const struct stat st, fs::StatAt(root_fd, ""));
-  SALIUS_ASSIGN_OR_RETURN(const std::string above, VolumeAbove(root_fd, st));
-  if (!above.empty()) {
-    return absl::FailedPreconditionError(
-        absl::StrFormat("%s lies in a volume, %s/%s: one volume cannot be part of another; %s",
-                        backing, backing, above, SeeRunbook("volume-above-or-below")));
-  }
-  SALIUS_ASSIGN_OR_RETURN(const std::string below, VolumeBelow(root_fd, st.st_dev, ""));
-  if (!below.empty()) {
-    return absl::FailedPreconditionError(absl::StrFormat(
-        "there is a volume in %s, %s/%s: one volume cannot be part of another; if that one is no "
-        "longer needed, remove its %s; %s",
-        backing, backing, Printable(below, NewLines::kReplace), kSaliusDir,
-        SeeRunbook("volume-above-or-below")));
-  }
-  return absl::OkStatus();
 }
 
 // Returns whether an init left `.salius.new` behind, so that it is not a user's own.
@@ -197,43 +122,12 @@ absl::Status RemoveEarlierAttempt(int root_fd, const std::string& backing) {
       SeeRunbook("volume-directory-missing")));
 }
 
-// Removes the ids of an earlier volume from everything below `dirfd` on the same file system: they
-// would be handed out a second time.
-absl::Status StripFileIds(int dirfd, dev_t device) {
-  SALIUS_ASSIGN_OR_RETURN(const std::vector<std::string> names, fs::ListDir(dirfd));
-  for (const std::string& name : names) {
-    SALIUS_ASSIGN_OR_RETURN(const UniqueFd fd, OpenAt(dirfd, name, O_PATH | O_NOFOLLOW));
-    SALIUS_ASSIGN_OR_RETURN(const struct stat st, fs::StatAt(fd.get(), ""));
-    if (st.st_dev != device) continue;
-    bool has_id = false;
-    SALIUS_RETURN_IF_ERROR(fs::GetXattr(fd.get(), kFileIdXattr, &has_id).status());
-    // The id of an immutable file cannot be removed.
-    const absl::Status removed =
-        has_id ? fs::RemoveXattr(fd.get(), kFileIdXattr) : absl::OkStatus();
-    if (!removed.ok()) {
-      return absl::Status(removed.code(),
-                          absl::StrFormat("\"%s\" keeps the id that an earlier volume gave it: %s",
-                                          Printable(name, NewLines::kReplace), removed.message()));
-    }
-    if (S_ISDIR(st.st_mode)) SALIUS_RETURN_IF_ERROR(StripFileIds(fd.get(), device));
-  }
-  return absl::OkStatus();
-}
-
-absl::Status CheckTrustedXattrs(int root_fd) {
-  bool found = false;
-  const absl::Status status = fs::GetXattr(root_fd, kFileIdXattr, &found).status();
-  if (!absl::IsUnimplemented(status)) return status;
-  return absl::FailedPreconditionError(
-      "the file system has no trusted extended attributes, which hold the files' ids");
-}
-
 // Makes a whole `.salius.new`, in a tree without ids except the root's.
 absl::Status PrepareRoot(int root_fd, const VolumeConfig& config) {
-  SALIUS_ASSIGN_OR_RETURN(const UniqueFd dir, MakeOwnDir(root_fd, kNewDir));
+  SALIUS_ASSIGN_OR_RETURN(const BackingFd dir, MakeOwnDir(LinuxBacking(), root_fd, kNewDir));
   SALIUS_RETURN_IF_ERROR(FillSaliusDir(root_fd, dir.get(), config));
   SALIUS_ASSIGN_OR_RETURN(const struct stat st, fs::StatAt(root_fd, ""));
-  SALIUS_RETURN_IF_ERROR(StripFileIds(root_fd, st.st_dev));
+  SALIUS_RETURN_IF_ERROR(StripFileIds(LinuxBacking(), root_fd, st.st_dev));
   SALIUS_RETURN_IF_ERROR(SyncFs(root_fd));
   SALIUS_RETURN_IF_ERROR(WriteFileId(root_fd, kRootFileId));
   return FsyncFd(root_fd);
@@ -276,8 +170,8 @@ absl::Status CreateVolume(const std::string& backing, const VolumeConfig& config
   }
   if (!absl::IsNotFound(existing.status())) return existing.status();
 
-  SALIUS_RETURN_IF_ERROR(CheckTrustedXattrs(root.get()));
-  SALIUS_RETURN_IF_ERROR(CheckNoOtherVolume(root.get(), backing));
+  SALIUS_RETURN_IF_ERROR(CheckTrustedXattrs(LinuxBacking(), root.get()));
+  SALIUS_RETURN_IF_ERROR(CheckNoOtherVolume(LinuxBacking(), root.get(), backing));
   SALIUS_RETURN_IF_ERROR(RemoveEarlierAttempt(root.get(), backing));
   const absl::Status status = CreateInRoot(root.get(), config);
   if (!status.ok()) {
@@ -292,8 +186,8 @@ absl::Status CreateVolume(const std::string& backing, const VolumeConfig& config
 absl::Status MakeCopyItsOwn(const VolumeDir& dir, const VolumeConfig& config) {
   SALIUS_CHECK(dir.lock_fd >= 0 && config.volume != dir.config.volume, "a volume in use, or the same one");
   SALIUS_RETURN_IF_ERROR(ValidateVolumeConfig(config));
-  SALIUS_RETURN_IF_ERROR(CheckTrustedXattrs(dir.root_fd));
-  SALIUS_RETURN_IF_ERROR(CheckNoOtherVolume(dir.root_fd, dir.path));
+  SALIUS_RETURN_IF_ERROR(CheckTrustedXattrs(LinuxBacking(), dir.root_fd));
+  SALIUS_RETURN_IF_ERROR(CheckNoOtherVolume(LinuxBacking(), dir.root_fd, dir.path));
   if (fs::StatAt(dir.root_fd, kNewDir).ok()) {
     SALIUS_RETURN_IF_ERROR(CheckLeftover(dir.root_fd, dir.path));
     SALIUS_RETURN_IF_ERROR(fs::RemoveTree(dir.root_fd, kNewDir));

@@ -1,5 +1,6 @@
 // VolumeDir (storage/volume_config.h): opening a volume's directory, with its lock.
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -193,27 +194,36 @@ VolumeDir::~VolumeDir() {
   const UniqueFd root(root_fd);
 }
 
-absl::Status RestoreBallast(int salius_fd, uint64_t bytes) {
+absl::Status RestoreBallast(Backing& backing, int salius_fd, uint64_t bytes) {
   if (bytes == 0) return absl::OkStatus();
   const auto restore = [&]() -> absl::Status {
-    SALIUS_ASSIGN_OR_RETURN(const UniqueFd fd, OpenAt(salius_fd, kBallastFileName,
-                                                      O_RDWR | O_CREAT | O_NOFOLLOW, 0600));
-    SALIUS_ASSIGN_OR_RETURN(const uint64_t size, FileSize(fd.get()));
+    absl::StatusOr<BackingFd> fd = backing.OpenAt(salius_fd, kBallastFileName, O_RDWR | O_NOFOLLOW);
+    if (absl::IsNotFound(fd.status())) {
+      SALIUS_RETURN_IF_ERROR(backing.MakeNode(salius_fd, kBallastFileName, S_IFREG | 0600, 0));
+      fd = backing.OpenAt(salius_fd, kBallastFileName, O_RDWR | O_NOFOLLOW);
+    }
+    SALIUS_RETURN_IF_ERROR(fd.status());
+    SALIUS_ASSIGN_OR_RETURN(const struct stat st, backing.Stat(fd->get()));
+    const uint64_t size = static_cast<uint64_t>(st.st_size);
     if (size == bytes) return absl::OkStatus();
-    const absl::Status allocated = fs::Fallocate(fd.get(), 0, 0, bytes);
+    const absl::Status allocated = backing.Fallocate(fd->get(), 0, 0, bytes);
     // The remains of a failed fallocate would be held back from users without being of use.
     if (!allocated.ok()) {
-      SALIUS_RETURN_IF_ERROR(fs::Truncate(fd.get(), std::min(size, bytes)));
+      SALIUS_RETURN_IF_ERROR(backing.Truncate(fd->get(), std::min(size, bytes)));
       return allocated;
     }
-    SALIUS_RETURN_IF_ERROR(fs::Truncate(fd.get(), bytes));
-    return FsyncFd(fd.get());
+    SALIUS_RETURN_IF_ERROR(backing.Truncate(fd->get(), bytes));
+    return backing.Fsync(fd->get());
   };
   const absl::Status restored = restore();
   if (!restored.ok()) {
     SLOG_WARN("no room for the ballast that a recovery may need: {}", restored.ToString());
   }
   return restored;
+}
+
+absl::Status RestoreBallast(int salius_fd, uint64_t bytes) {
+  return RestoreBallast(LinuxBacking(), salius_fd, bytes);
 }
 
 absl::Status SyncVolume(Backing& backing, int root_fd, int file_fd) {
