@@ -99,7 +99,7 @@ TEST_F(OpenTest, AConfigThatNamesALargerStableLogIsRefused) {
   const absl::Status refused =
       Volume::Open(std::move(*dir), {.config = config}, StartPipeline).status();
   EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument) << refused;
-  EXPECT_NE(refused.message().find("stable_log_bytes"), absl::string_view::npos);
+  EXPECT_NE(refused.message().find("stable_log = "), absl::string_view::npos);
 }
 
 }  // namespace
