@@ -73,7 +73,8 @@ class Backing {
   virtual ~Backing() = default;
 
   // ---- Descriptors
-  // Opens a name that exists; "." is `dirfd` itself. `flags` as open(2), without O_CREAT.
+  // Opens a name that exists; "." is `dirfd` itself, ".." the directory above it. `flags` as
+  // open(2), without O_CREAT.
   virtual absl::StatusOr<BackingFd> OpenAt(int dirfd, const std::string& name, int flags) = 0;
   // Opens `name` O_PATH | O_NOFOLLOW, but never a mount point there: EXDEV.
   virtual absl::StatusOr<BackingFd> OpenChild(int dirfd, const std::string& name) = 0;

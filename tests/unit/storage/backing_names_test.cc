@@ -246,6 +246,26 @@ TEST_P(BackingNamesTest, ImmutableDirectoryKeepsItsNames) {
   SetMarks("d", {});
 }
 
+TEST_P(BackingNamesTest, DotDotLeadsToTheDirectoryAbove) {
+  MakeDir("d");
+  const BackingFd d = Open("d");
+  ASSERT_TRUE(backing().MkdirAt(d.get(), "e", 0755).ok());
+  auto e = backing().OpenAt(d.get(), "e", O_PATH | O_DIRECTORY);
+  ASSERT_TRUE(e.ok());
+  const auto above = [this](int fd) {
+    auto opened = backing().OpenAt(fd, "..", O_PATH | O_DIRECTORY);
+    SALIUS_CHECK_OK(opened);
+    return backing().Stat(opened->get())->st_ino;
+  };
+  EXPECT_EQ(above(e->get()), backing().Stat(d.get())->st_ino);
+  EXPECT_EQ(above(d.get()), backing().Stat(root())->st_ino);
+  // It follows a rename.
+  MakeDir("x");
+  const BackingFd x = Open("x");
+  ASSERT_TRUE(backing().Rename(d.get(), "e", x.get(), "e", 0).ok());
+  EXPECT_EQ(above(e->get()), backing().Stat(x.get())->st_ino);
+}
+
 SALIUS_IN_EVERY_WORLD(BackingNamesTest);
 
 }  // namespace
