@@ -44,7 +44,6 @@ class AckSet {
   bool Contains(Seq seq) const;
   // Counts the seqs in [base, contiguous] and in the ranges that are larger than `after`.
   uint64_t CountAbove(Seq after) const;
-  size_t range_count() const { return ranges_.size(); }
 
   // Sets base, contiguous and the lowest ranges (at most kMaxAckRanges) of `ack`.
   void FillAck(AckPayload& ack) const;

@@ -146,7 +146,6 @@ class Replicator {
   Seq applied() const { return applied_; }
   Seq checkpoint() const { return noted_.checkpoint; }
   const Note& noted() const { return noted_; }
-  bool note_in_flight() const { return pending_.has_value(); }
   bool counting_acks() const { return counting_; }
   const absl::Status& failure() const { return failure_; }
   uint64_t uncheckpointed_bytes() const;
@@ -166,9 +165,6 @@ class Replicator {
   // Returns how long it lately takes until enough members have answered (ns); INT64_MAX when there
   // are too few members.
   int64_t AnswersNs() const;
-  // Returns the replicas that came back without their memory and their promises, and do not count
-  // yet.
-  ReplicaMask in_doubt() const { return in_doubt_; }
   // Returns the replicas with an open session, whether they answer or not.
   ReplicaMask connected() const;
 

@@ -179,7 +179,6 @@ class SessionCore {
   Waiters& waiters() { return waiters_; }
   PeerPaths& paths() { return paths_; }
   const PeerPaths& paths() const { return paths_; }
-  const RecordRef& RecordAt(Seq seq) const { return ring_.At(seq); }
   const SessionKey& key() const { return key_; }
   bool stopping() const { return stopping_; }
   bool needs_file_ids() const { return file_ids_.empty(); }

@@ -10,6 +10,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "client/session/replicator.h"
@@ -145,7 +146,7 @@ class Session {
         return;
       }
       case 9:
-        if (core_->note_in_flight()) core_->OnNoteWritten(now_, absl::OkStatus());
+        if (std::exchange(noting_, false)) core_->OnNoteWritten(now_, absl::OkStatus());
         return;
       case 10:
         core_->OnApplied(core_->durable());
@@ -167,6 +168,7 @@ class Session {
       SALIUS_CHECK(send.first >= core_->replica(send.replica, now_).base);
     }
     syncing_ = syncing_ || out.start_sync;
+    noting_ = noting_ || out.note.has_value();
   }
 
   void Check() {
@@ -207,7 +209,7 @@ class Session {
   };
   std::vector<Named> named_;  // per seq: all that ever named it
   std::vector<bool> stable_;
-  bool syncing_ = false;
+  bool syncing_ = false, noting_ = false;
   Seq durable_ = 0;
   Seq checkpoint_ = 0;
 };

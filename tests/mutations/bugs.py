@@ -89,7 +89,7 @@ def shipping_code() -> Tree:
 
 def googletests() -> dict[str, str]:
     """Returns the file of each unit test, by `Suite.Name`."""
-    return {f"{suite}.{name}": path for path in tracked("tests/unit/*.cc", "tests/sim/*.cc")
+    return {f"{suite}.{name}": path for path in tracked("tests/unit/*.cc")
             for suite, name in TEST.findall((ROOT / path).read_text())}
 
 

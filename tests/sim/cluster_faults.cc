@@ -1,5 +1,6 @@
 // The faults of a simulated session, and the primary that was only frozen.
 #include <algorithm>
+#include <bit>
 
 #include "absl/strings/str_cat.h"
 #include "common/bytes.h"
@@ -39,14 +40,54 @@ int64_t ClusterSim::DrawJump() {
   return static_cast<int64_t>(random_.Below(static_cast<uint64_t>(2 * most))) * kMs - most * kMs;
 }
 
-// Returns whether another loss keeps the contract of f: a record that depends on replicas survives
-// if fewer than f of them lose their memory.
-bool ClusterSim::LossAllowed() const {
-  const Replicator& core = primary_->core();
-  if (core.noted().mode == Mode::kLocal && !core.note_in_flight()) return true;
-  uint32_t lost = 1;
-  for (const Seq seq : lost_at_) lost += seq > core.checkpoint() ? 1 : 0;
-  return lost < config_.acks;
+Death ClusterSim::DrawDeath() {
+  if (Fault("power cut", options_.power_cut)) return Death::kPower;
+  return Fault("remount", options_.remount) ? Death::kRemount : Death::kProcess;
+}
+
+bool ClusterSim::LossAllowed(size_t replica) const {
+  if (!primary_->NeedsReplicas()) return true;
+  const Seq oldest = std::min(primary_->OldestNeeded(), primary_->core().issued());
+  return static_cast<uint32_t>(std::popcount(LostSince(oldest) | 1u << replica)) < config_.acks;
+}
+
+uint32_t ClusterSim::LostSince(Seq seq) const {
+  uint32_t lost = 0;
+  for (size_t i = 0; i < loss_.size(); ++i) lost |= (loss_[i].upto >= seq ? 1u : 0u) << i;
+  return lost;
+}
+
+void ClusterSim::CountLoss(size_t replica, bool same_incarnation) {
+  Loss& loss = loss_[replica];
+  loss.upto = primary_ != nullptr ? std::max<Seq>(primary_->core().issued(), 1) : kNever;
+  loss.unnoticed = true;
+  loss.same_incarnation |= same_incarnation;
+}
+
+void ClusterSim::CountUnnoticedLosses(const Primary& primary) {
+  for (size_t i = 0; i < loss_.size(); ++i) {
+    Loss& loss = loss_[i];
+    if (!loss.unnoticed) continue;
+    const Incarnation known =
+        primary.core().replica(static_cast<int>(i), PrimaryClock()).incarnation;
+    const bool has_it = known == replicas_[i]->acceptor().incarnation();
+    if (loss.same_incarnation || (known != 0 && !has_it)) {
+      loss.upto = std::max(loss.upto, primary.core().issued());
+    } else if (has_it) {
+      loss.unnoticed = false;
+    }
+  }
+}
+
+void ClusterSim::LastLosses() {
+  if (!last_random_.Chance(options_.last_losses)) return;
+  const uint64_t first = last_random_.Below(replicas_.size());
+  for (size_t n = 0; n < replicas_.size(); ++n) {
+    const size_t i = (first + n) % replicas_.size();
+    if (!LossAllowed(i) || !Happens("amnesia right before the crash")) continue;
+    CountLoss(i, false);
+    LoseMemory(i);
+  }
 }
 
 void ClusterSim::Restart(size_t replica) {
@@ -72,14 +113,12 @@ void ClusterSim::PutBackFaults(size_t replica) {
   if (held.known && held.epoch == primary_->epoch() && put_back_random_.Chance(options_.remember)) {
     host.Remember();
   }
-  if (!host.remembers() || !put_back_random_.Chance(options_.put_back) || !LossAllowed() ||
+  if (!host.remembers() || !put_back_random_.Chance(options_.put_back) || !LossAllowed(replica) ||
       !Happens("memory put back")) {
     return;
   }
-  const Replicator& core = primary_->core();
-  const bool counts = core.noted().mode != Mode::kLocal || core.note_in_flight();
-  if (counts) lost_at_[replica] = std::max<Seq>(core.issued(), core.checkpoint() + 1);
-  put_back_at_[replica] = core.issued();
+  CountLoss(replica, true);
+  put_back_at_[replica] = primary_->core().issued();
   host.PutBack(now_);
   ++outcome_.losses;
   Say("replica %d has an earlier memory", replica);
@@ -153,10 +192,8 @@ void ClusterSim::Faults() {
     if (Fault("replica restart", options_.restart)) {
       Restart(i);
     }
-    if (Fault("amnesia", options_.amnesia) && LossAllowed()) {
-      const Replicator& core = primary_->core();
-      const bool counts = core.noted().mode != Mode::kLocal || core.note_in_flight();
-      if (counts) lost_at_[i] = std::max<Seq>(core.issued(), core.checkpoint() + 1);
+    if (Fault("amnesia", options_.amnesia) && LossAllowed(i)) {
+      CountLoss(i, false);
       LoseMemory(i);
     }
     PutBackFaults(i);
@@ -181,7 +218,7 @@ void ClusterSim::TickReplicas() {
     if (host.abandoned() == before) continue;
     Say("replica %d gives up its log", i);
     Count("log given up");
-    if (primary_ != nullptr) lost_at_[i] = std::max<Seq>(primary_->core().issued(), 1);
+    CountLoss(i, true);
   }
 }
 
@@ -226,6 +263,7 @@ void ClusterSim::ZombieActs() {
   if (there && zombie_->CanIssue(8)) {
     CheckDeadline(*zombie_);
     const Seq seq = zombie_->Issue(header, "zombie");
+    if (!fenced) CountUnnoticedLosses(*zombie_);
     Say("the frozen primary issues %d", seq);
     if (!fenced) {
       done_.push_back({header, "zombie", 0});

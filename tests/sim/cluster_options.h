@@ -36,8 +36,10 @@ struct ClusterOptions {
   // Memories of earlier moments come back under the same incarnation (at most as many as f allows
   // lost).
   double put_back_lives = 0.06;  // per lifetime in which no log is given up
-  double remember = 0.04;        // in these, per step: a copy is kept
+  double remember = 0.02;        // in these, per step: a copy is kept
   double put_back = 0.008;       // in these, per step: the copy is put back
+  // Per crash: right before it, memories are lost until f allows no more.
+  double last_losses = 0.1;
   double lost_promises = 0.3;    // per amnesia: the disk with its promises is lost too
   double stuck = 0.002;          // takes nothing for a while, then everything
   double slow_replica = 0.002;   // is slow with everything, for a while

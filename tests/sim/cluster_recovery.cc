@@ -132,12 +132,9 @@ void ClusterSim::RecoveryFaults() {
   for (size_t i = 0; i < replicas_.size(); ++i) {
     if (Fault("replica restart beside recovery", options_.recovery_restart)) Restart(i);
     if (!Fault("amnesia beside recovery", options_.recovery_amnesia)) continue;
-    uint32_t lost = lost_members_ | 1u << i;
-    for (size_t other = 0; other < replicas_.size(); ++other) {
-      if (lost_at_[other] > checkpoint_) lost |= 1u << other;
-    }
+    const uint32_t lost = lost_members_ | LostSince(oldest_needed_) | 1u << i;
     if (static_cast<uint32_t>(std::popcount(lost)) >= config_.acks) continue;
-    lost_at_[i] = kNever;
+    CountLoss(i, false);
     LoseMemory(i);
   }
 }
@@ -242,8 +239,14 @@ bool ClusterSim::RecoverOnce(bool calm) {
     if (static_cast<uint32_t>(std::popcount(LostMembers())) < config_.acks) {
       Break(absl::StrCat("I1: all replicas answer, yet recovery refuses: ", status.ToString()));
     }
-    // A member lost its memory before the note that names it, and f of them are lost: recovery
-    // reports that.
+    const auto state = StateFile::Open(disk_.dirfd(), kStateFileName);
+    SALIUS_CHECK_OK(state);
+    const auto lost = static_cast<uint32_t>(std::popcount(LostMembers() & LostSince(acked_)));
+    if (acked_ > state->state().checkpoint && lost < config_.acks) {
+      Break(absl::StrCat("I1: ", lost, " members were lost since ", acked_,
+                         " was issued, yet recovery refuses: ", status.ToString()));
+    }
+    // f members were lost since every acknowledged record: recovery reports that.
     outcome_.refused = true;
     return true;
   }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
 
@@ -176,6 +177,7 @@ ClusterSim::ClusterSim(uint64_t seed, const ClusterOptions& options,
       random_(seed),
       put_back_random_(seed * 0x9E3779B97F4A7C15ull + 1),
       later_random_(~seed),
+      last_random_(seed * 0x9E3779B97F4A7C15ull + 2),
       trace_(std::move(trace)),
       without_(without),
       config_(MakeConfig(random_)),
@@ -210,7 +212,7 @@ ClusterSim::ClusterSim(uint64_t seed, const ClusterOptions& options,
     primary_rate_ = DrawRate();
     Count("drift of the primary's clock");
   }
-  lost_at_.resize(replicas_.size());
+  loss_.resize(replicas_.size());
   last_acks_.resize(replicas_.size());
   put_back_at_.resize(replicas_.size());
   put_backs_ = abandon_after_ns == 0 && put_back_random_.Chance(options_.put_back_lives);
@@ -315,7 +317,7 @@ bool ClusterSim::StartSession() {
   pinned_ = false;
   pinned_at_ = 0;
   full_until_ = 0;
-  std::fill(lost_at_.begin(), lost_at_.end(), 0);
+  std::fill(loss_.begin(), loss_.end(), Loss());
   std::fill(last_acks_.begin(), last_acks_.end(), LastAck());
   std::fill(put_back_at_.begin(), put_back_at_.end(), std::nullopt);
   for (auto& host : replicas_) host->Forget();
@@ -382,9 +384,10 @@ bool ClusterSim::AllServed(bool alone) const {
     return false;
   }
   if (alone) return core.durable() == core.issued();
+  if (core.durable() + 64 <= core.issued()) return false;
   // No replica is left that would know of a fence: it stays local, and reports so.
-  if (core.in_doubt() != 0 && !core.counting_acks()) return core.durable() + 64 > core.issued();
-  return core.counting_acks() && core.durable() + 64 > core.issued();
+  return core.counting_acks() ||
+         absl::StrContains(core.ModeDetail(PrimaryClock()), "may have fenced them");
 }
 
 void ClusterSim::Heal() {
@@ -424,11 +427,6 @@ void ClusterSim::Heal() {
 
 // ---- the crash
 
-Death ClusterSim::DrawDeath() {
-  if (Fault("power cut", options_.power_cut)) return Death::kPower;
-  return Fault("remount", options_.remount) ? Death::kRemount : Death::kProcess;
-}
-
 void ClusterSim::MachineDies(Death death, bool session) {
   Say("%s", death == Death::kPower     ? "power cut"
             : death == Death::kRemount ? "the process dies, the file system is mounted again"
@@ -445,15 +443,17 @@ void ClusterSim::MachineDies(Death death, bool session) {
 
 void ClusterSim::Crash() {
   faults_ = true;
-  checkpoint_ = primary_ != nullptr ? primary_->core().checkpoint() : 0;
   if (bulk_syncing_ && Fault("unheard error of a bulk fsync", options_.last_sync)) {
     LoseBulk(*bulk_syncing_);
   }
   bulk_syncing_.reset();
+  oldest_needed_ = 1;
   if (primary_ == nullptr) {  // it died while it began
     seat_->Clear();
     return MachineDies(DrawDeath(), true);
   }
+  LastLosses();
+  oldest_needed_ = primary_->OldestNeeded();
   TakeRefused();
   acked_ = std::max(acked_, primary_->core().durable());
   outcome_.mode_changes += static_cast<uint64_t>(primary_->mode_changes());

@@ -8,7 +8,8 @@
 // A lifetime is a few sessions, each ended by a crash. After every recovery the tree is compared
 // with the issued and the acknowledged records:
 //
-//   I1  every acknowledged record is there; recovery refuses only when more was lost than f allows
+//   I1  every acknowledged record is there; recovery refuses only when f members were lost after
+//       the issue of every acknowledged record
 //   I2  the tree is the result of the first T records, for some T
 //   I3  nothing superseded comes back, bulk data included
 //   I4  a fenced primary's records never become durable again
@@ -163,7 +164,17 @@ class ClusterSim {
   // `without`. `unsure` (may be null) gets the possible effects of unpromised data past the log.
   Tree Expected(Seq decided, std::vector<Seq> without, std::map<FileId, Unsure>* unsure) const;
 
-  bool LossAllowed() const;
+  // Returns whether this loss keeps the contract of f: of no record that may still depend on
+  // replicas do f of them lose their memory, counted from its issue on.
+  bool LossAllowed(size_t replica) const;
+  // Notes that the replica loses its memory, which may come back under its incarnation.
+  void CountLoss(size_t replica, bool same_incarnation);
+  // Counts losses that the primary has not noticed as losses after the issue of its last record.
+  void CountUnnoticedLosses(const Primary& primary);
+  // Has replicas lose their memory, as many as f allows, right before the primary crashes.
+  void LastLosses();
+  // Returns the replicas that lost their memory after the record was issued, as bits.
+  uint32_t LostSince(Seq seq) const;
   void Deliver(int64_t cut_off_until, std::string bytes,
                std::function<void(const std::string&)> arrives);
   absl::StatusOr<Opening> OpenAt(int replica, Epoch epoch, uint64_t session, Seq base);
@@ -206,6 +217,7 @@ class ClusterSim {
   Random random_;
   Random put_back_random_;
   Random later_random_;  // for faults that were added later: random_ draws the same for old seeds
+  Random last_random_;   // for LastLosses
   std::function<void(std::string)> trace_;
   const std::set<uint64_t>* const without_;
   int64_t now_ = 1'000'000'000;
@@ -238,8 +250,14 @@ class ClusterSim {
   // Per replica: highest seq issued when an earlier memory was put back in this session.
   std::vector<std::optional<Seq>> put_back_at_;
   bool unknowable_ = false;    // the lifetime ended before a memory put back was noted as lost
-  std::vector<Seq> lost_at_;   // per replica: highest seq issued when it last lost its memory
-  Seq checkpoint_ = 0;         // of the dead primary
+  // A replica's losses of memory in this session.
+  struct Loss {
+    Seq upto = 0;                   // counts for the records up to this one
+    bool unnoticed = false;         // the primary may not have noticed the last one
+    bool same_incarnation = false;  // nor can its incarnation show that
+  };
+  std::vector<Loss> loss_;     // per replica
+  Seq oldest_needed_ = 0;      // of the dead primary: Primary::OldestNeeded
   uint32_t lost_members_ = 0;  // when recovery began
   // The changes that a running fsync of bulk data will cover.
   std::optional<uint64_t> bulk_syncing_;

@@ -58,6 +58,7 @@ Seq ClusterSim::Put(RecordHeader header, std::string body, SendWhen when) {
   CheckDeadline(*primary_);
   wanted_.Apply(header, body);
   const Seq seq = primary_->Issue(header, body, when);
+  CountUnnoticedLosses(*primary_);
   Say("record %d: %s file %d at %d, %d bytes", seq, OpName(header.op), header.file_id, header.arg0,
       body.size());
   Mix(Crc32c(AsBytes(body)));

@@ -88,14 +88,20 @@ Seq Primary::Issue(const RecordHeader& header, std::string body, SendWhen when) 
   Work work;
   const Seq seq =
       core_.Issue(world_.now(), static_cast<int64_t>(world_.Realtime()), record, when, work);
-  issue_times_.push_back(world_.now());
-  SALIUS_CHECK(issue_times_.size() == seq);
+  records_.push_back({.issued_ns = world_.now()});
+  SALIUS_CHECK(records_.size() == seq);
   if (when == SendWhen::kSoon) {
     core_.waiters().Add(seq, [this, seq](const absl::Status& outcome) {
       notified_too_early_ |= outcome.ok() && seq > core().durable();
     });
   }
   Do(work);
+  return seq;
+}
+
+Seq Primary::OldestNeeded() const {
+  Seq seq = core().checkpoint() + 1;
+  while (seq <= core().issued() && records_[seq - 1].stable) ++seq;
   return seq;
 }
 
@@ -175,8 +181,10 @@ void Primary::Job(std::function<absl::Status()> work, std::function<void(absl::S
 }
 
 void Primary::StartNote(const VolumeState& note) {
+  note_busy_ = true;
   Job([this, note] { return state_.Write(note); },
       [this, mode = note.mode](const absl::Status& status) {
+        note_busy_ = false;
         if (mode != last_mode_) ++mode_changes_;
         last_mode_ = mode;
         Work work;
@@ -226,6 +234,9 @@ void Primary::StartStable() {
       [this, records](const absl::Status& status) {
         stable_busy_ = false;
         Work work;
+        if (status.ok()) {
+          for (const RecordRef& record : records) records_[record->seq() - 1].stable = true;
+        }
         if (!records.empty() || !status.ok()) {
           core_.Feed(world_.now(), input::Stable{records, status}, work);
         }
@@ -254,10 +265,10 @@ void Primary::ApplyDurable(bool few_too) {
 }
 
 bool Primary::OneIsAwaited() const {
-  for (Seq seq = core().applied() + 1; seq <= core().durable(); ++seq) {
-    if (!IsDataOp(core_.RecordAt(seq)->header().op)) return true;
-  }
-  return false;
+  std::vector<RecordRef> next;
+  core_.NextToApply(&next);
+  return std::any_of(next.begin(), next.end(),
+                     [](const RecordRef& record) { return !IsDataOp(record->header().op); });
 }
 
 absl::Status Primary::ApplyOne(const Record& record) {
@@ -294,12 +305,12 @@ void Primary::Die() {
     disk_->Complain();
   }
   if (!core().failure().ok()) return;
-  const Seq left = core().durable() - core().applied();
-  const Seq last = core().applied() + world_.random().Below(left + 1);
-  for (Seq seq = core().applied() + 1; seq <= last; ++seq) {
-    const Record& record = *core_.RecordAt(seq);
-    if (!IsDataOp(record.header().op) || world_.NoRoomFor(record.header())) return;
-    SALIUS_CHECK_OK(fs_.Apply(record.header(), record.body()));
+  std::vector<RecordRef> next;
+  core_.NextToApply(&next);
+  next.resize(world_.random().Below(next.size() + 1));
+  for (const RecordRef& record : next) {
+    if (!IsDataOp(record->header().op) || world_.NoRoomFor(record->header())) return;
+    SALIUS_CHECK_OK(fs_.Apply(record->header(), record->body()));
   }
 }
 

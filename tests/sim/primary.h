@@ -86,7 +86,12 @@ class Primary {
   Epoch epoch() const { return core_.key().epoch; }
   uint64_t session() const { return core_.key().session; }
   // Returns when a record was issued, by the primary's clock.
-  int64_t IssuedAt(Seq seq) const { return issue_times_[seq - 1]; }
+  int64_t IssuedAt(Seq seq) const { return records_[seq - 1].issued_ns; }
+  // Returns whether a replica's copy may make a record durable, now or under the note that is being
+  // written.
+  bool NeedsReplicas() const { return core().noted().mode != Mode::kLocal || note_busy_; }
+  // Returns the first record that is neither checkpointed nor in the stable log.
+  Seq OldestNeeded() const;
   FileId NewFileId();
   // Returns whether a callback came before its record was durable.
   bool notified_too_early() const { return notified_too_early_; }
@@ -126,8 +131,12 @@ class Primary {
   // The changes of the file system that a running sync will cover.
   std::optional<uint64_t> syncing_;
   SessionCore core_;
-  std::deque<int64_t> issue_times_;  // of every record
-  bool stable_busy_ = false, apply_failed_ = false, notified_too_early_ = false;
+  struct Issued {
+    int64_t issued_ns = 0;
+    bool stable = false;  // it is in the stable log
+  };
+  std::deque<Issued> records_;  // all of the session
+  bool stable_busy_ = false, note_busy_ = false, apply_failed_ = false, notified_too_early_ = false;
   std::optional<Seq> cut_;
   std::vector<Seq> refused_;
   Mode last_mode_ = Mode::kLocal;

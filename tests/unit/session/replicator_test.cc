@@ -211,6 +211,23 @@ TEST_F(ReplicatorTest, WithoutAcksTheDiskHedgesThenTheModeBecomesLocal) {
   EXPECT_EQ(out_.note->mode, Mode::kLocal);
 }
 
+// A recovery under that note asks no replica.
+TEST_F(ReplicatorTest, ModeLocalIsNotedOnceTheStableLogHasEveryDurableRecord) {
+  Make(2, 1);
+  Heal(2);
+  Issue();
+  Ack(0, 1);
+  ASSERT_EQ(core_->durable(), 1u);
+  Issue();
+  for (int i = 0; i < 30 && core_->counting_acks(); ++i) Tick(10);
+  ASSERT_FALSE(core_->counting_acks());
+  Tick(10);
+  EXPECT_FALSE(out_.note.has_value()) << "only a replica has seq 1";
+  WriteStable();
+  ASSERT_TRUE(out_.note.has_value());
+  EXPECT_EQ(out_.note->mode, Mode::kLocal);
+}
+
 TEST_F(ReplicatorTest, TheStableLogAloneMakesARecordDurableWhileReplicated) {
   Make(2, 2);
   Heal(2);

@@ -92,6 +92,11 @@ class ReplicatorTest : public testing::Test {
     Take();
   }
 
+  // Returns whether the replica does not count because it may have forgotten a promise.
+  bool InDoubt(int replica) const {
+    return core_->replica(replica, now_).problem.find("promises") != std::string::npos;
+  }
+
   int64_t now_ = 1'000'000'000;
   OwnedWindow window_;
   std::optional<Replicator> core_;
