@@ -18,4 +18,10 @@ absl::Status Backing::Pwrite(int fd, std::string_view data, uint64_t offset) {
   return Pwritev(fd, {&part, 1}, offset);
 }
 
+Backing::LongWrite Backing::LongWrites(int fd) {
+  return [this, fd](absl::Span<const iovec> parts, uint64_t offset) {
+    return Pwritev(fd, parts, offset);
+  };
+}
+
 }  // namespace salius

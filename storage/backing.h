@@ -19,6 +19,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -121,6 +122,11 @@ class Backing {
   // Writes the parts one after the other. After an error any part of them may have been written.
   virtual absl::Status Pwritev(int fd, absl::Span<const iovec> parts, uint64_t offset) = 0;
   absl::Status Pwrite(int fd, std::string_view data, uint64_t offset);
+  // Writes parts at an offset, like Pwritev.
+  using LongWrite = std::function<absl::Status(absl::Span<const iovec> parts, uint64_t offset)>;
+  // Returns a function for long writes to `fd` of data that is not read back soon
+  // (common/bulk_writer.h). The caller keeps `fd` open while it lives. Here: Pwritev.
+  virtual LongWrite LongWrites(int fd);
   virtual absl::Status Truncate(int fd, uint64_t size) = 0;
   virtual absl::Status Fallocate(int fd, int mode, uint64_t offset, uint64_t length) = 0;
   // SEEK_DATA or SEEK_HOLE; ENXIO at the end of the file.

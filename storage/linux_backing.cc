@@ -2,6 +2,9 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <memory>
+
+#include "common/bulk_writer.h"
 #include "common/check.h"
 #include "common/file.h"
 #include "common/file_system.h"
@@ -83,6 +86,12 @@ class Linux final : public Backing {
   }
   absl::Status Pwritev(int fd, absl::Span<const iovec> parts, uint64_t offset) override {
     return PwritevFull(fd, parts, static_cast<int64_t>(offset));
+  }
+  LongWrite LongWrites(int fd) override {
+    return [writer = std::make_shared<BulkWriter>(fd)](absl::Span<const iovec> parts,
+                                                       uint64_t offset) {
+      return writer->Write(parts, static_cast<int64_t>(offset));
+    };
   }
   absl::Status Truncate(int fd, uint64_t size) override { return fs::Truncate(fd, size); }
   absl::Status Fallocate(int fd, int mode, uint64_t offset, uint64_t length) override {

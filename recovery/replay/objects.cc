@@ -29,12 +29,12 @@ bool Absent(const absl::StatusOr<T>& status_or) {
 
 // Walks a relative path without following symbolic links. NOT_FOUND when any part is missing or is
 // not a directory.
-absl::StatusOr<UniqueFd> Walk(int root_fd, const std::string& path) {
-  SALIUS_ASSIGN_OR_RETURN(UniqueFd at, OpenAt(root_fd, ".", kLook));
+absl::StatusOr<BackingFd> Walk(Backing& backing, int root_fd, const std::string& path) {
+  SALIUS_ASSIGN_OR_RETURN(BackingFd at, backing.OpenAt(root_fd, ".", kLook));
   for (const std::string& part : std::vector<std::string>(absl::StrSplit(path, '/'))) {
     if (part.empty() || part == ".") continue;
     if (part == "..") return absl::NotFoundError("a path with ..");
-    absl::StatusOr<UniqueFd> next = OpenAt(at.get(), part, kLook);
+    absl::StatusOr<BackingFd> next = backing.OpenAt(at.get(), part, kLook);
     if (absl::IsInvalidArgument(next.status())) return absl::NotFoundError(path);  // ENOTDIR
     SALIUS_RETURN_IF_ERROR(next.status());
     at = *std::move(next);
@@ -44,16 +44,16 @@ absl::StatusOr<UniqueFd> Walk(int root_fd, const std::string& path) {
 
 }  // namespace
 
-absl::StatusOr<Occupant> OccupantAt(int dirfd, const std::string& name) {
-  const absl::StatusOr<UniqueFd> fd = OpenAt(dirfd, name, kLook);
+absl::StatusOr<Occupant> OccupantAt(Backing& backing, int dirfd, const std::string& name) {
+  const absl::StatusOr<BackingFd> fd = backing.OpenAt(dirfd, name, kLook);
   if (Absent(fd)) return Occupant{};
   SALIUS_RETURN_IF_ERROR(fd.status());
   Occupant occupant;
   occupant.exists = true;
-  SALIUS_ASSIGN_OR_RETURN(const struct stat st, fs::StatAt(fd->get(), ""));
+  SALIUS_ASSIGN_OR_RETURN(const struct stat st, backing.StatAt(fd->get(), ""));
   occupant.directory = S_ISDIR(st.st_mode);
   occupant.whiteout = S_ISCHR(st.st_mode) && st.st_rdev == 0;
-  SALIUS_ASSIGN_OR_RETURN(occupant.id, ReadFileId(fd->get()));
+  SALIUS_ASSIGN_OR_RETURN(occupant.id, ReadFileId(backing, fd->get()));
   return occupant;
 }
 
@@ -64,8 +64,8 @@ uint32_t Objects::TypeOf(FileId id) const {
   return found->second.type;
 }
 
-absl::StatusOr<UniqueFd> Objects::Open(FileId id, int flags) const {
-  if (id == kRootFileId) return OpenAt(root_fd_, ".", flags);
+absl::StatusOr<BackingFd> Objects::Open(FileId id, int flags) const {
+  if (id == kRootFileId) return backing_.OpenAt(root_fd_, ".", flags);
   const auto found = found_.find(id);
   if (found == found_.end()) return absl::NotFoundError("object not located");
   return OpenRef(found->second, flags);
@@ -73,25 +73,25 @@ absl::StatusOr<UniqueFd> Objects::Open(FileId id, int flags) const {
 
 absl::StatusOr<ObjectRef> Objects::RefOf(int fd) const {
   ObjectRef ref;
-  SALIUS_ASSIGN_OR_RETURN(const struct stat st, fs::StatAt(fd, ""));
+  SALIUS_ASSIGN_OR_RETURN(const struct stat st, backing_.StatAt(fd, ""));
   ref.type = st.st_mode & S_IFMT;
-  absl::StatusOr<FileHandle> handle = HandleOf(fd, "", AT_EMPTY_PATH);
+  absl::StatusOr<FileHandle> handle = backing_.HandleOf(fd);
   if (handle.ok()) {
     ref.handle = *std::move(handle);
   } else if (absl::IsUnimplemented(handle.status())) {
-    SALIUS_ASSIGN_OR_RETURN(ref.fd, fs::DuplicateFd(fd));
+    SALIUS_ASSIGN_OR_RETURN(ref.fd, backing_.Reopen(fd, O_PATH));
   } else {
     return handle.status();
   }
   return ref;
 }
 
-absl::StatusOr<UniqueFd> Objects::OpenRef(const ObjectRef& ref, int flags) const {
-  if (!ref.fd.valid()) return OpenByHandle(root_fd_, ref.handle, flags);
-  if ((flags & O_PATH) != 0) return fs::DuplicateFd(ref.fd.get());
-  SALIUS_ASSIGN_OR_RETURN(const struct stat st, fs::StatAt(ref.fd.get(), ""));
+absl::StatusOr<BackingFd> Objects::OpenRef(const ObjectRef& ref, int flags) const {
+  if (!ref.fd.valid()) return backing_.OpenByHandle(root_fd_, ref.handle, flags);
+  if ((flags & O_PATH) != 0) return backing_.Reopen(ref.fd.get(), O_PATH);
+  SALIUS_ASSIGN_OR_RETURN(const struct stat st, backing_.StatAt(ref.fd.get(), ""));
   if (st.st_nlink == 0) return absl::NotFoundError("object removed");
-  return Reopen(ref.fd.get(), flags);
+  return backing_.Reopen(ref.fd.get(), flags);
 }
 
 absl::Status Objects::Put(FileId id, int fd) {
@@ -125,13 +125,13 @@ absl::Status Objects::Locate(const ReplayPlan& plan, bool give_ids,
   return LocateByNames(plan);
 }
 
-absl::StatusOr<UniqueFd> Objects::OpenAdopted(const ObjectPlan& object,
-                                              const AdoptBody& adopt) const {
+absl::StatusOr<BackingFd> Objects::OpenAdopted(const ObjectPlan& object,
+                                               const AdoptBody& adopt) const {
   if (!adopt.handle.empty()) {
     // It is the very file, whatever its id: an id that was copied along with another file's gives
     // way.
-    absl::StatusOr<UniqueFd> fd =
-        OpenByHandle(root_fd_, FileHandle{adopt.handle_type, adopt.handle}, O_PATH);
+    absl::StatusOr<BackingFd> fd =
+        backing_.OpenByHandle(root_fd_, FileHandle{adopt.handle_type, adopt.handle}, O_PATH);
     // An unusable handle (another file system's, after a restore) is no better than a stale one.
     if (!Absent(fd) && !absl::IsInvalidArgument(fd.status()) &&
         !absl::IsUnimplemented(fd.status())) {
@@ -142,8 +142,8 @@ absl::StatusOr<UniqueFd> Objects::OpenAdopted(const ObjectPlan& object,
   if (object.fate != Fate::kBound || adopt.path.empty()) {
     return absl::NotFoundError("adopted object");
   }
-  SALIUS_ASSIGN_OR_RETURN(UniqueFd fd, Walk(root_fd_, adopt.path));
-  SALIUS_ASSIGN_OR_RETURN(const FileId has, ReadFileId(fd.get()));
+  SALIUS_ASSIGN_OR_RETURN(BackingFd fd, Walk(backing_, root_fd_, adopt.path));
+  SALIUS_ASSIGN_OR_RETURN(const FileId has, ReadFileId(backing_, fd.get()));
   if (has != object.id && has != kNoFileId) return absl::NotFoundError("adopted object");
   return fd;
 }
@@ -152,17 +152,18 @@ absl::Status Objects::LocateAdopted(const ReplayPlan& plan, bool give_ids) {
   for (const auto& [id, object] : plan.objects) {
     if (id == kRootFileId) continue;
     for (const AdoptBody& adopt : object.adopts) {
-      const absl::StatusOr<UniqueFd> fd = OpenAdopted(object, adopt);
+      const absl::StatusOr<BackingFd> fd = OpenAdopted(object, adopt);
       if (Absent(fd)) continue;
       SALIUS_RETURN_IF_ERROR(fd.status());
-      const absl::StatusOr<FileId> has = ReadFileId(fd->get());  // a damaged id is replaced
+      const absl::StatusOr<FileId> has =
+          ReadFileId(backing_, fd->get());  // a damaged id is replaced
       const bool give = give_ids && !(has.ok() && *has == id);
-      const absl::Status written = give ? WriteFileId(fd->get(), id) : absl::OkStatus();
+      const absl::Status written = give ? WriteFileId(backing_, fd->get(), id) : absl::OkStatus();
       // The session was refused this as well: it died before it had cancelled the record, and no
       // other record depends on it.
       if (!written.ok() && !object.needed) break;
       if (!written.ok()) {
-        return Explain(written, absl::StrFormat("file %d: it cannot be given its id", id),
+        return Explain(backing_, written, absl::StrFormat("file %d: it cannot be given its id", id),
                        fd->get());
       }
       SALIUS_RETURN_IF_ERROR(Put(id, fd->get()));
@@ -174,14 +175,15 @@ absl::Status Objects::LocateAdopted(const ReplayPlan& plan, bool give_ids) {
 
 absl::Status Objects::LocateHidden(const ReplayPlan& plan) {  // R71
   for (const char* place : {kOpenDirName, kTmpDirName}) {
-    const absl::StatusOr<UniqueFd> dir = OpenAt(salius_fd_, place, O_RDONLY | O_DIRECTORY);
+    const absl::StatusOr<BackingFd> dir =
+        backing_.OpenAt(salius_fd_, place, O_RDONLY | O_DIRECTORY);
     if (Absent(dir)) continue;
     SALIUS_RETURN_IF_ERROR(dir.status());
-    SALIUS_ASSIGN_OR_RETURN(const std::vector<std::string> names, fs::ListDir(dir->get()));
+    SALIUS_ASSIGN_OR_RETURN(const std::vector<std::string> names, backing_.ListDir(dir->get()));
     for (const std::string& name : names) {
-      const absl::StatusOr<UniqueFd> fd = OpenAt(dir->get(), name, kLook);
+      const absl::StatusOr<BackingFd> fd = backing_.OpenAt(dir->get(), name, kLook);
       SALIUS_RETURN_IF_ERROR(fd.status());
-      SALIUS_ASSIGN_OR_RETURN(const FileId id, ReadFileId(fd->get()));
+      SALIUS_ASSIGN_OR_RETURN(const FileId id, ReadFileId(backing_, fd->get()));
       if (id == kNoFileId || name != IdName(id)) continue;
       if (plan.objects.contains(id) && !Has(id)) SALIUS_RETURN_IF_ERROR(Put(id, fd->get()));
     }
@@ -201,12 +203,12 @@ absl::Status Objects::LocateByNames(const ReplayPlan& plan) {
 absl::Status Objects::NamesOf(const ReplayPlan& plan, FileId dir) {
   auto at = plan.bindings.lower_bound(DirName{dir, ""});
   if (at == plan.bindings.end() || at->first.dir != dir) return absl::OkStatus();
-  SALIUS_ASSIGN_OR_RETURN(const UniqueFd dirfd, Open(dir, O_RDONLY | O_DIRECTORY));
+  SALIUS_ASSIGN_OR_RETURN(const BackingFd dirfd, Open(dir, O_RDONLY | O_DIRECTORY));
   for (; at != plan.bindings.end() && at->first.dir == dir; ++at) {
-    const absl::StatusOr<UniqueFd> fd = OpenAt(dirfd.get(), at->first.name, kLook);
+    const absl::StatusOr<BackingFd> fd = backing_.OpenAt(dirfd.get(), at->first.name, kLook);
     if (Absent(fd)) continue;
     SALIUS_RETURN_IF_ERROR(fd.status());
-    SALIUS_ASSIGN_OR_RETURN(const FileId id, ReadFileId(fd->get()));
+    SALIUS_ASSIGN_OR_RETURN(const FileId id, ReadFileId(backing_, fd->get()));
     if (id != kNoFileId && plan.objects.contains(id) && !Has(id)) {
       SALIUS_RETURN_IF_ERROR(Put(id, fd->get()));
     }
@@ -237,21 +239,21 @@ absl::Status Objects::Scan(const ReplayPlan& plan,
 
 absl::Status Objects::ScanDir(const ObjectRef& ref, std::vector<ObjectRef>* more,
                               absl::flat_hash_set<FileId>* missing, uint64_t* seen) {
-  const absl::StatusOr<UniqueFd> opened = OpenRef(ref, O_RDONLY | O_DIRECTORY);
+  const absl::StatusOr<BackingFd> opened = OpenRef(ref, O_RDONLY | O_DIRECTORY);
   if (Absent(opened)) return absl::OkStatus();  // removed since it was listed
   SALIUS_RETURN_IF_ERROR(opened.status());
-  const UniqueFd& dir = *opened;
-  SALIUS_ASSIGN_OR_RETURN(const struct stat dir_stat, fs::StatAt(dir.get(), ""));
-  SALIUS_ASSIGN_OR_RETURN(const std::vector<std::string> names, fs::ListDir(dir.get()));
+  const BackingFd& dir = *opened;
+  SALIUS_ASSIGN_OR_RETURN(const struct stat dir_stat, backing_.StatAt(dir.get(), ""));
+  SALIUS_ASSIGN_OR_RETURN(const std::vector<std::string> names, backing_.ListDir(dir.get()));
   for (const std::string& name : names) {
-    const absl::StatusOr<UniqueFd> fd = fs::OpenChild(dir.get(), name);
+    const absl::StatusOr<BackingFd> fd = backing_.OpenChild(dir.get(), name);
     if (Absent(fd)) continue;
     if (StatusErrno(fd.status()) == EXDEV) continue;  // something is mounted there
     SALIUS_RETURN_IF_ERROR(fd.status());
-    SALIUS_ASSIGN_OR_RETURN(const struct stat st, fs::StatAt(fd->get(), ""));
+    SALIUS_ASSIGN_OR_RETURN(const struct stat st, backing_.StatAt(fd->get(), ""));
     ++*seen;
     if (st.st_dev != dir_stat.st_dev) continue;  // a subvolume
-    SALIUS_ASSIGN_OR_RETURN(const FileId id, ReadFileId(fd->get()));
+    SALIUS_ASSIGN_OR_RETURN(const FileId id, ReadFileId(backing_, fd->get()));
     if (missing->erase(id) > 0) SALIUS_RETURN_IF_ERROR(Put(id, fd->get()));
     if (S_ISDIR(st.st_mode)) {
       SALIUS_ASSIGN_OR_RETURN(ObjectRef child, RefOf(fd->get()));

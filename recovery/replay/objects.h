@@ -26,20 +26,23 @@
 #include "common/file.h"
 #include "common/ids.h"
 #include "recovery/replay/replay_plan.h"
+#include "storage/backing.h"
 
 namespace salius::recovery {
 
 // One object: its handle, or a descriptor where the file system has no handles (overlayfs).
 struct ObjectRef {
   FileHandle handle;
-  UniqueFd fd;        // O_PATH; only without a handle
+  BackingFd fd;       // O_PATH; only without a handle
   uint32_t type = 0;  // S_IFMT
 };
 
 class Objects {
  public:
-  // `root_fd` and `salius_fd` are the volume's directories (not O_PATH) and are borrowed.
-  Objects(int root_fd, int salius_fd) : root_fd_(root_fd), salius_fd_(salius_fd) {}
+  // `root_fd` and `salius_fd` are the volume's directories (not O_PATH) in `backing`. All three are
+  // borrowed.
+  Objects(Backing& backing, int root_fd, int salius_fd)
+      : backing_(backing), root_fd_(root_fd), salius_fd_(salius_fd) {}
 
   // Finds the objects of `plan`. An object that is not there is no error: Has() returns false.
   // `on_scanned` receives from time to time the number of objects that the scan has seen. With
@@ -55,7 +58,7 @@ class Objects {
   uint32_t TypeOf(FileId id) const;
   // Opens the object with open(2) flags (O_PATH allowed). NOT_FOUND when it is not there (any
   // more).
-  absl::StatusOr<UniqueFd> Open(FileId id, int flags) const;
+  absl::StatusOr<BackingFd> Open(FileId id, int flags) const;
   // Remembers that the object open at `fd` is `id`.
   absl::Status Put(FileId id, int fd);
 
@@ -63,7 +66,7 @@ class Objects {
   absl::Status LocateAdopted(const ReplayPlan& plan, bool give_ids);
   // Opens the adopted object: the one of the handle, else the one at the path when that has its id
   // or none. NOT_FOUND otherwise.
-  absl::StatusOr<UniqueFd> OpenAdopted(const ObjectPlan& object, const AdoptBody& adopt) const;
+  absl::StatusOr<BackingFd> OpenAdopted(const ObjectPlan& object, const AdoptBody& adopt) const;
   absl::Status LocateHidden(const ReplayPlan& plan);
   absl::Status LocateByNames(const ReplayPlan& plan);
   absl::Status NamesOf(const ReplayPlan& plan, FileId dir);
@@ -71,9 +74,10 @@ class Objects {
   absl::Status ScanDir(const ObjectRef& dir, std::vector<ObjectRef>* more,
                        absl::flat_hash_set<FileId>* missing, uint64_t* seen);
   absl::StatusOr<ObjectRef> RefOf(int fd) const;
-  absl::StatusOr<UniqueFd> OpenRef(const ObjectRef& ref, int flags) const;
+  absl::StatusOr<BackingFd> OpenRef(const ObjectRef& ref, int flags) const;
   absl::flat_hash_set<FileId> Missing(const ReplayPlan& plan) const;
 
+  Backing& backing_;
   const int root_fd_;
   const int salius_fd_;
   absl::flat_hash_map<FileId, ObjectRef> found_;
@@ -88,6 +92,6 @@ struct Occupant {
   bool directory = false;
   bool whiteout = false;  // a character device 0:0
 };
-absl::StatusOr<Occupant> OccupantAt(int dirfd, const std::string& name);
+absl::StatusOr<Occupant> OccupantAt(Backing& backing, int dirfd, const std::string& name);
 
 }  // namespace salius::recovery

@@ -8,7 +8,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/file.h"
-#include "storage/fs_calls.h"
 
 namespace salius::recovery {
 namespace {
@@ -27,7 +26,7 @@ absl::Status WithText(const absl::Status& error, const std::string& text) {
 
 }  // namespace
 
-bool RefusedForGood(const absl::Status& error, int fd, Change change) {  // R60
+bool RefusedForGood(Backing& backing, const absl::Status& error, int fd, Change change) {  // R60
   const bool attributes = change == Change::kXattr || change == Change::kObject;
   switch (StatusErrno(error)) {
     case EMLINK:
@@ -42,7 +41,7 @@ bool RefusedForGood(const absl::Status& error, int fd, Change change) {  // R60
       return attributes || change == Change::kAttribute;
     case ENOSPC: {
       if (!attributes) return false;
-      const absl::StatusOr<FsSpace> space = StatfsFree(fd);
+      const absl::StatusOr<FsSpace> space = backing.FreeSpace(fd);
       return space.ok() && space->bytes_avail >= kRoomBytes &&
              (space->inodes_total == 0 || space->inodes_free >= kRoomInodes);
     }
@@ -51,9 +50,9 @@ bool RefusedForGood(const absl::Status& error, int fd, Change change) {  // R60
   }
 }
 
-absl::Status Explain(const absl::Status& error, const std::string& what, int fd) {
+absl::Status Explain(Backing& backing, const absl::Status& error, const std::string& what, int fd) {
   if (error.ok()) return error;
-  const absl::StatusOr<std::string> path = fs::PathOf(fd);
+  const absl::StatusOr<std::string> path = backing.PathOf(fd);
   std::string text =
       absl::StrCat(what, path.ok() ? absl::StrCat(" (", *path, ")") : "", ": ", error.message());
   switch (StatusErrno(error)) {  // R62

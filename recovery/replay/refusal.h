@@ -15,6 +15,7 @@
 
 #include "absl/status/status.h"
 #include "common/ids.h"
+#include "storage/backing.h"
 
 namespace salius::recovery {
 
@@ -27,10 +28,10 @@ enum class Change {
   kNewName,    // a new object gets its name
   kName,       // any other name; a file goes through .salius/tmp, where the session never had it
 };
-bool RefusedForGood(const absl::Status& error, int fd, Change change);
+bool RefusedForGood(Backing& backing, const absl::Status& error, int fd, Change change);
 
 // Returns the error with `what`, the path of `fd` (negative: none), and the remedy.
-absl::Status Explain(const absl::Status& error, const std::string& what, int fd);
+absl::Status Explain(Backing& backing, const absl::Status& error, const std::string& what, int fd);
 
 // Returns the report's line about record `seq`, which was left out because of `error`.
 std::string LeftOutText(Seq seq, const absl::Status& error);

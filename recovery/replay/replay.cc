@@ -25,9 +25,9 @@ namespace {
 
 // Frees the ballast's blocks and its inode. The sync makes them usable at once: a journaling file
 // system frees blocks with the commit of the transaction.
-absl::Status FreeBallast(int salius_fd) {
-  SALIUS_RETURN_IF_ERROR(fs::Unlink(salius_fd, kBallastFileName, 0));
-  return FsyncFd(salius_fd);
+absl::Status FreeBallast(Backing& backing, int salius_fd) {
+  SALIUS_RETURN_IF_ERROR(backing.Unlink(salius_fd, kBallastFileName, 0));
+  return backing.Fsync(salius_fd);
 }
 
 absl::Status LocateAll(const ReplayContext& context, const ReplayPlan& plan, bool give_ids,
@@ -43,14 +43,14 @@ absl::Status LocateAll(const ReplayContext& context, const ReplayPlan& plan, boo
 // Makes room. It keeps no descriptor, which would keep the removed files' blocks.
 absl::StatusOr<MadeRoom> MakeRoomFor(const ReplayContext& context, const ReplayPlan& plan) {
   // The failure may have come before all objects were found.
-  Objects objects(context.root_fd, context.salius_fd);
+  Objects objects(*context.backing, context.root_fd, context.salius_fd);
   SALIUS_RETURN_IF_ERROR(LocateAll(context, plan, /*give_ids=*/false, &objects));
   if (!context.force) SALIUS_RETURN_IF_ERROR(CheckMissing(context, plan, objects));
   return MakeRoom(context, plan, objects);
 }
 
 ReplayResult ReplayAll(const ReplayContext& context, const ReplayPlan& plan) {
-  Objects objects(context.root_fd, context.salius_fd);
+  Objects objects(*context.backing, context.root_fd, context.salius_fd);
   SALIUS_RETURN_IF_ERROR(
       WithSpace(context, [&] { return LocateAll(context, plan, /*give_ids=*/true, &objects); }));
   SALIUS_RETURN_IF_ERROR(CheckMissing(context, plan, objects));
@@ -70,10 +70,10 @@ void CountAgain(const RecoveryReport& before, RecoveryReport* report) {
 }
 
 // Returns the path of an object on the disk; "" when no name leads to it.
-std::string PathNow(const Objects& objects, FileId id, const std::string& root) {
-  const absl::StatusOr<UniqueFd> fd = objects.Open(id, O_PATH | O_NOFOLLOW);
+std::string PathNow(Backing& backing, const Objects& objects, FileId id, const std::string& root) {
+  const absl::StatusOr<BackingFd> fd = objects.Open(id, O_PATH | O_NOFOLLOW);
   const absl::StatusOr<std::string> path =
-      fd.ok() ? fs::PathOf(fd->get()) : absl::StatusOr<std::string>(fd.status());
+      fd.ok() ? backing.PathOf(fd->get()) : absl::StatusOr<std::string>(fd.status());
   if (!path.ok() || !absl::StartsWith(*path, root + "/")) return "";
   std::string below = path->substr(root.size() + 1);
   // Ignore a hidden link, or one that the kernel marks "(deleted)".
@@ -83,12 +83,13 @@ std::string PathNow(const Objects& objects, FileId id, const std::string& root) 
 
 // Fills context.paths: a present object's present path, the future path of a missing one.
 void FindPaths(const ReplayContext& context, const ReplayPlan& plan, const Objects& objects) {
-  const absl::StatusOr<std::string> root = fs::PathOf(context.root_fd);
+  const absl::StatusOr<std::string> root = context.backing->PathOf(context.root_fd);
   if (!root.ok()) return;
   ObjectPaths& paths = *context.paths;
   for (const auto& [id, object] : plan.objects) {
     if (id == kRootFileId || !objects.Has(id)) continue;
-    if (std::string path = PathNow(objects, id, *root); !path.empty()) paths[id] = std::move(path);
+    if (std::string path = PathNow(*context.backing, objects, id, *root); !path.empty())
+      paths[id] = std::move(path);
   }
   // An object may be made in a directory that is itself made: repeat until no path is added.
   for (bool found = true; found;) {
@@ -110,27 +111,29 @@ absl::Status WithSpace(const ReplayContext& context, const std::function<absl::S
   absl::Status status = work();
   // R63
   if (!absl::IsResourceExhausted(status) || context.report->ballast_used) return status;
-  const absl::Status freed = FreeBallast(context.salius_fd);
+  const absl::Status freed = FreeBallast(*context.backing, context.salius_fd);
   if (absl::IsNotFound(freed)) return status;
   SALIUS_RETURN_IF_ERROR(freed);
   context.report->ballast_used = true;
   return work();
 }
 
-absl::StatusOr<UniqueFd> OpenSaliusDir(int salius_fd, const std::string& name) {
-  const absl::Status made = MkdirAt(salius_fd, name, 0700);
+absl::StatusOr<BackingFd> OpenSaliusDir(Backing& backing, int salius_fd, const std::string& name) {
+  const absl::Status made = backing.MkdirAt(salius_fd, name, 0700);
   if (!made.ok() && !absl::IsAlreadyExists(made)) return made;
-  return OpenAt(salius_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW);
+  return backing.OpenAt(salius_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW);
 }
 
 absl::Status MoveToLost(const ReplayContext& context, int dirfd, const std::string& name,
                         const std::string& label) {
-  SALIUS_ASSIGN_OR_RETURN(const UniqueFd lost, OpenSaliusDir(context.salius_fd, kLostDirName));
+  SALIUS_ASSIGN_OR_RETURN(const BackingFd lost,
+                          OpenSaliusDir(*context.backing, context.salius_fd, kLostDirName));
   // Leave room for the number within NAME_MAX.
   const std::string stem = label.substr(0, 240);
   for (int number = 0; number < 1'000'000; ++number) {
     const std::string free_name = number == 0 ? stem : absl::StrFormat("%s.%d", stem, number);
-    const absl::Status moved = fs::Rename(dirfd, name, lost.get(), free_name, RENAME_NOREPLACE);
+    const absl::Status moved =
+        context.backing->Rename(dirfd, name, lost.get(), free_name, RENAME_NOREPLACE);
     if (absl::IsAlreadyExists(moved)) continue;
     SALIUS_RETURN_IF_ERROR(moved);
     context.report->lost_and_found.push_back(free_name);
@@ -141,11 +144,14 @@ absl::Status MoveToLost(const ReplayContext& context, int dirfd, const std::stri
 
 absl::Status CleanSaliusDir(const ReplayContext& context) {  // R72, R82
   for (const char* place : {kTmpDirName, kOpenDirName}) {
-    SALIUS_ASSIGN_OR_RETURN(const UniqueFd dir, OpenSaliusDir(context.salius_fd, place));
-    SALIUS_ASSIGN_OR_RETURN(const std::vector<std::string> names, fs::ListDir(dir.get()));
+    SALIUS_ASSIGN_OR_RETURN(const BackingFd dir,
+                            OpenSaliusDir(*context.backing, context.salius_fd, place));
+    SALIUS_ASSIGN_OR_RETURN(const std::vector<std::string> names,
+                            context.backing->ListDir(dir.get()));
     for (const std::string& name : names) {
-      SALIUS_ASSIGN_OR_RETURN(const Occupant there, OccupantAt(dir.get(), name));
-      absl::Status removed = fs::Unlink(dir.get(), name, there.directory ? AT_REMOVEDIR : 0);
+      SALIUS_ASSIGN_OR_RETURN(const Occupant there, OccupantAt(*context.backing, dir.get(), name));
+      absl::Status removed =
+          context.backing->Unlink(dir.get(), name, there.directory ? AT_REMOVEDIR : 0);
       if (there.directory && fs::IsNotEmpty(removed)) {
         removed = MoveToLost(context, dir.get(), name, absl::StrFormat("%s-%s", place, name));
       }
@@ -156,7 +162,7 @@ absl::Status CleanSaliusDir(const ReplayContext& context) {  // R72, R82
 }
 
 absl::Status CheckReplay(const ReplayContext& context, const ReplayPlan& plan) {
-  Objects objects(context.root_fd, context.salius_fd);
+  Objects objects(*context.backing, context.root_fd, context.salius_fd);
   SALIUS_RETURN_IF_ERROR(LocateAll(context, plan, /*give_ids=*/false, &objects));
   if (context.paths != nullptr) FindPaths(context, plan, objects);
   return CheckMissing(context, plan, objects);
@@ -170,7 +176,7 @@ ReplayResult Replay(const ReplayContext& context, const ReplayPlan& plan) {
   // disk still has.
   SALIUS_ASSIGN_OR_RETURN(const MadeRoom made, MakeRoomFor(context, plan));
   if (made.names + made.files == 0) return replayed;
-  SALIUS_RETURN_IF_ERROR(FsyncFd(context.salius_fd));  // as FreeBallast
+  SALIUS_RETURN_IF_ERROR(context.backing->Fsync(context.salius_fd));  // as FreeBallast
   CountAgain(before, context.report);
   context.report->names_removed += made.names;
   return ReplayAll(context, plan);

@@ -31,11 +31,13 @@
 #include "recovery/replay/replay_plan.h"
 #include "recovery/replay/replay_result.h"
 #include "recovery/report.h"
+#include "storage/backing.h"
 
 namespace salius::recovery {
 
 // The environment of every part of replay. Descriptors and pointers are borrowed.
 struct ReplayContext {
+  Backing* backing = &LinuxBacking();  // of the descriptors; never null
   int root_fd = -1;
   int salius_fd = -1;
   bool force = false;
@@ -67,7 +69,7 @@ absl::Status CheckReplay(const ReplayContext& context, const ReplayPlan& plan);
 absl::Status WithSpace(const ReplayContext& context, const std::function<absl::Status()>& work);
 
 // Opens a directory below .salius, making it when it is not there.
-absl::StatusOr<UniqueFd> OpenSaliusDir(int salius_fd, const std::string& name);
+absl::StatusOr<BackingFd> OpenSaliusDir(Backing& backing, int salius_fd, const std::string& name);
 
 // Moves `name` of `dirfd` to .salius/lost/ under a free name made of `label`, and reports it.
 absl::Status MoveToLost(const ReplayContext& context, int dirfd, const std::string& name,

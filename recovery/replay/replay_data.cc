@@ -9,14 +9,12 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "common/bulk_writer.h"
 #include "common/bytes.h"
 #include "common/check.h"
 #include "common/file.h"
 #include "recovery/replay/refusal.h"
 #include "recovery/replay/replay_xattrs.h"
 #include "storage/apply.h"
-#include "storage/fs_calls.h"
 #include "storage/volume_config.h"
 
 namespace salius::recovery {
@@ -40,7 +38,8 @@ std::string Describe(const ObjectPlan& object) {
 // R54: a write to a run of bytes, gathered from records that follow each other in seq and offset.
 class WriteRun {
  public:
-  WriteRun(const ReplayContext& context, int fd) : context_(context), writer_(fd) {}
+  WriteRun(const ReplayContext& context, int fd)
+      : context_(context), write_(context.backing->LongWrites(fd)) {}
 
   // Adds the bytes that the record writes before `end`.
   absl::Status Add(const RecordView& record, uint64_t end) {
@@ -62,8 +61,7 @@ class WriteRun {
 
   absl::Status Flush() {
     if (parts_.empty()) return absl::OkStatus();
-    SALIUS_RETURN_IF_ERROR(WithSpace(
-        context_, [this] { return writer_.Write(parts_, static_cast<int64_t>(start_)); }));
+    SALIUS_RETURN_IF_ERROR(WithSpace(context_, [this] { return write_(parts_, start_); }));
     context_.report->bytes_written += bytes_;
     parts_.clear();
     bytes_ = 0;
@@ -72,7 +70,7 @@ class WriteRun {
 
  private:
   const ReplayContext& context_;
-  BulkWriter writer_;
+  const Backing::LongWrite write_;
   std::vector<iovec> parts_;
   uint64_t start_ = 0;
   uint64_t bytes_ = 0;
@@ -80,51 +78,54 @@ class WriteRun {
 
 // R58: sets owner and mode of a created object. Its name may have reached the disk without them.
 // Correct attributes are not touched.
-absl::Status ApplyCreated(int fd, const CreateBody& create) {
-  SALIUS_ASSIGN_OR_RETURN(const struct stat st, fs::StatAt(fd, ""));
+absl::Status ApplyCreated(Backing& backing, int fd, const CreateBody& create) {
+  SALIUS_ASSIGN_OR_RETURN(const struct stat st, backing.StatAt(fd, ""));
   const bool owned = st.st_uid == create.uid && st.st_gid == create.gid;
-  if (!owned) SALIUS_RETURN_IF_ERROR(fs::Chown(fd, create.uid, create.gid));
+  if (!owned) SALIUS_RETURN_IF_ERROR(backing.Chown(fd, create.uid, create.gid));
   const mode_t mode = create.mode & 07777;
   if (S_ISLNK(create.mode) || (owned && (st.st_mode & 07777) == mode)) return absl::OkStatus();
-  return fs::Chmod(fd, mode);
+  return backing.Chmod(fd, mode);
 }
 
-absl::Status SetMtime(int fd, uint64_t timestamp_ns) {
+absl::Status SetMtime(Backing& backing, int fd, uint64_t timestamp_ns) {
   constexpr uint64_t kSecond = 1'000'000'000;
   timespec times[2];
   times[0].tv_sec = 0;
   times[0].tv_nsec = UTIME_OMIT;
   times[1].tv_sec = static_cast<time_t>(timestamp_ns / kSecond);
   times[1].tv_nsec = static_cast<long>(timestamp_ns % kSecond);
-  return fs::SetTimes(fd, times);
+  return backing.SetTimes(fd, times);
 }
 
 // Decides about a record of the object that failed: stop (R61), make room (R63), or leave it out
 // (R60).
-ReplayResult Judge(const absl::Status& error, const ObjectPlan& object, Seq seq, Op op, int fd) {
-  const absl::Status explained =
-      Explain(error, absl::StrFormat("%s: record %d (%s)", Describe(object), seq, OpName(op)), fd);
+ReplayResult Judge(Backing& backing, const absl::Status& error, const ObjectPlan& object, Seq seq,
+                   Op op, int fd) {
+  const absl::Status explained = Explain(
+      backing, error, absl::StrFormat("%s: record %d (%s)", Describe(object), seq, OpName(op)), fd);
   bool may_be = false;
   if (IsDataOp(op)) {
     // A data record may only be refused if it is an allocation that the file system does not know.
     may_be = op == Op::kFallocate && absl::IsUnimplemented(error);
   } else {
-    may_be = RefusedForGood(error, fd, op == Op::kSetXattr ? Change::kXattr : Change::kAttribute);
+    may_be = RefusedForGood(backing, error, fd,
+                            op == Op::kSetXattr ? Change::kXattr : Change::kAttribute);
   }
   return may_be && seq != 0 && seq == object.last_seq ? ReplayResult::LeaveOut(explained, seq)
                                                       : explained;
 }
 
-absl::Status RunAttr(const ObjectPlan& object, const RecordView& record, int fd) {
+absl::Status RunAttr(Backing& backing, const ObjectPlan& object, const RecordView& record, int fd) {
   if (record.header.op != Op::kSetAttr) return absl::OkStatus();  // SetXattrs does it
-  if (record.seq() > object.on_disk_upto) return ApplyAttr(fd, record.header, record.body());
+  if (record.seq() > object.on_disk_upto)
+    return ApplyAttr(backing, fd, record.header, record.body());
   // An fsync put it on the disk, with newer times where data went past the log. A change of owner
   // would also remove the capability that was set later.
   if (!object.create.has_value()) return absl::OkStatus();
   // ApplyCreated has just restored the attributes of the creation.
   SALIUS_ASSIGN_OR_RETURN(AttrBody attr, AttrBody::Decode(record.body()));
   attr.mask &= ~(kAttrAtime | kAttrMtime);
-  return ApplyAttr(fd, record.header, attr.Encode());
+  return ApplyAttr(backing, fd, record.header, attr.Encode());
 }
 
 // R64: the smallest size to which a later truncate cuts the file. Bytes that an operation writes or
@@ -179,25 +180,26 @@ bool IsCutOff(const RecordView& record, const Ends& ends) {
 }
 
 // Makes the part of an allocation that lies before its end.
-absl::Status RunAllocation(const RecordView& record, const Ends& ends, int fd) {
+absl::Status RunAllocation(Backing& backing, const RecordView& record, const Ends& ends, int fd) {
   RecordHeader header = record.header;
   if (IsCutOff(record, ends)) {
     const uint64_t end = EndOf(record, ends);
     if (header.arg0 >= end) return absl::OkStatus();
     header.arg1 = end - header.arg0;
   }
-  return ApplyData(fd, header, record.body());
+  return ApplyData(backing, fd, header, record.body());
 }
 
 // Runs a truncate. `cut`: an earlier part was left out, so that the file may be too short to lose
 // here the blocks that were allocated behind its end. A second truncate to the present size frees
 // them. From then on the file is as long as it was in the session.
-absl::Status RunTruncate(const RecordView& record, bool cut, int fd) {
-  SALIUS_RETURN_IF_ERROR(ApplyData(fd, record.header, record.body()));
-  return cut ? ApplyData(fd, record.header, record.body()) : absl::OkStatus();
+absl::Status RunTruncate(Backing& backing, const RecordView& record, bool cut, int fd) {
+  SALIUS_RETURN_IF_ERROR(ApplyData(backing, fd, record.header, record.body()));
+  return cut ? ApplyData(backing, fd, record.header, record.body()) : absl::OkStatus();
 }
 
 ReplayResult RunOps(const ReplayContext& context, const ObjectPlan& object, int fd) {
+  Backing& backing = *context.backing;
   WriteRun run(context, fd);
   const std::vector<Ends> ends = EndsAfter(object);
   bool cut = false;
@@ -206,26 +208,27 @@ ReplayResult RunOps(const ReplayContext& context, const ObjectPlan& object, int 
     cut = cut || IsCutOff(*record, ends[i]);
     absl::Status written =
         record->header.op == Op::kWrite ? run.Add(*record, ends[i].data) : run.Flush();
-    if (!written.ok()) return Explain(written, Describe(object), fd);
+    if (!written.ok()) return Explain(backing, written, Describe(object), fd);
     if (record->header.op == Op::kWrite) continue;
     const absl::Status applied = WithSpace(context, [&] {
       switch (record->header.op) {
         case Op::kTruncate:
-          return RunTruncate(*record, cut, fd);
+          return RunTruncate(backing, *record, cut, fd);
         case Op::kFallocate:
-          return RunAllocation(*record, ends[i], fd);
+          return RunAllocation(backing, *record, ends[i], fd);
         default:
-          return RunAttr(object, *record, fd);
+          return RunAttr(backing, object, *record, fd);
       }
     });
-    if (!applied.ok()) return Judge(applied, object, record->seq(), record->header.op, fd);
+    if (!applied.ok()) return Judge(backing, applied, object, record->seq(), record->header.op, fd);
     if (record->header.op == Op::kTruncate) cut = false;
   }
-  return Explain(run.Flush(), Describe(object), fd);
+  return Explain(backing, run.Flush(), Describe(object), fd);
 }
 
 ReplayResult ReplayObject(const ReplayContext& context, const ObjectPlan& object,
                           const Objects& objects) {
+  Backing& backing = *context.backing;
   bool has_data = false;
   for (const RecordView* record : object.ops) {
     has_data = has_data || IsDataOp(record->header.op);
@@ -234,25 +237,25 @@ ReplayResult ReplayObject(const ReplayContext& context, const ObjectPlan& object
     return absl::DataLossError(
         absl::StrFormat("%s has data records but is not a regular file", Describe(object)));
   }
-  SALIUS_ASSIGN_OR_RETURN(const UniqueFd fd, objects.Open(object.id, O_PATH));
-  UniqueFd data_fd;
+  SALIUS_ASSIGN_OR_RETURN(const BackingFd fd, objects.Open(object.id, O_PATH));
+  BackingFd data_fd;
   if (has_data) {
-    absl::StatusOr<UniqueFd> opened = objects.Open(object.id, O_RDWR | O_NONBLOCK);
-    if (!opened.ok()) return Explain(opened.status(), Describe(object), fd.get());
+    absl::StatusOr<BackingFd> opened = objects.Open(object.id, O_RDWR | O_NONBLOCK);
+    if (!opened.ok()) return Explain(backing, opened.status(), Describe(object), fd.get());
     data_fd = *std::move(opened);
   }
-  absl::Status status = WithSpace(context, [&] { return RemoveXattrs(object, fd.get()); });
+  absl::Status status = WithSpace(context, [&] { return RemoveXattrs(backing, object, fd.get()); });
   if (status.ok() && object.create.has_value()) {
-    status = WithSpace(context, [&] { return ApplyCreated(fd.get(), *object.create); });
+    status = WithSpace(context, [&] { return ApplyCreated(backing, fd.get(), *object.create); });
   }
-  if (!status.ok()) return Explain(status, Describe(object), fd.get());
+  if (!status.ok()) return Explain(backing, status, Describe(object), fd.get());
   SALIUS_RETURN_UNLESS_DONE(RunOps(context, object, has_data ? data_fd.get() : fd.get()));
   Seq refused = 0;
   status = SetXattrs(context, object, fd.get(), &refused);
-  if (!status.ok()) return Judge(status, object, refused, Op::kSetXattr, fd.get());
+  if (!status.ok()) return Judge(backing, status, object, refused, Op::kSetXattr, fd.get());
   if (object.mtime_ns != 0) {  // R57
-    status = WithSpace(context, [&] { return SetMtime(fd.get(), object.mtime_ns); });
-    if (!status.ok()) return Explain(status, Describe(object), fd.get());
+    status = WithSpace(context, [&] { return SetMtime(backing, fd.get(), object.mtime_ns); });
+    if (!status.ok()) return Explain(backing, status, Describe(object), fd.get());
   }
   if (!object.ops.empty()) ++context.report->files_changed;
   return context.step(RecoveryStep::kReplayData);
@@ -300,6 +303,7 @@ absl::Status CheckMissing(const ReplayContext& context, const ReplayPlan& plan,
 
 ReplayResult RebuildMissing(const ReplayContext& context, const ReplayPlan& plan,
                             Objects* objects) {
+  Backing& backing = *context.backing;
   std::vector<const ObjectPlan*> rebuild;
   for (const auto& [id, object] : plan.objects) {
     // R68
@@ -309,16 +313,18 @@ ReplayResult RebuildMissing(const ReplayContext& context, const ReplayPlan& plan
     }
   }
   if (rebuild.empty()) return absl::OkStatus();
-  SALIUS_ASSIGN_OR_RETURN(const UniqueFd tmp, OpenSaliusDir(context.salius_fd, kTmpDirName));
+  SALIUS_ASSIGN_OR_RETURN(const BackingFd tmp,
+                          OpenSaliusDir(backing, context.salius_fd, kTmpDirName));
   for (const ObjectPlan* object : rebuild) {
     const absl::Status made = WithSpace(context, [&]() -> absl::Status {
-      SALIUS_ASSIGN_OR_RETURN(const UniqueFd fd, MakeObject(tmp.get(), IdName(object->id),
-                                                            object->id, *object->create));
+      SALIUS_ASSIGN_OR_RETURN(const BackingFd fd, MakeObject(backing, tmp.get(), IdName(object->id),
+                                                             object->id, *object->create));
       return objects->Put(object->id, fd.get());
     });
     if (!made.ok()) {
-      const absl::Status explained = Explain(made, Describe(*object), -1);
-      return RefusedForGood(made, tmp.get(), Change::kObject) && plan.MayLeaveOutCreate(*object)
+      const absl::Status explained = Explain(backing, made, Describe(*object), -1);
+      return RefusedForGood(backing, made, tmp.get(), Change::kObject) &&
+                     plan.MayLeaveOutCreate(*object)
                  ? ReplayResult::LeaveOut(explained, object->create_seq)
                  : explained;
     }

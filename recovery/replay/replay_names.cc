@@ -26,8 +26,12 @@ namespace {
 class NameReplay {
  public:
   NameReplay(const ReplayContext& context, const ReplayPlan& plan, const Objects& objects,
-             UniqueFd tmp)
-      : context_(context), plan_(plan), objects_(objects), tmp_(std::move(tmp)) {
+             BackingFd tmp)
+      : context_(context),
+        backing_(*context.backing),
+        plan_(plan),
+        objects_(objects),
+        tmp_(std::move(tmp)) {
     for (const auto& [name, binding] : plan.bindings) targets_.insert(binding.target);
   }
 
@@ -57,7 +61,7 @@ class NameReplay {
     auto at = plan_.bindings.begin();
     while (at != plan_.bindings.end()) {
       const FileId dir = at->first.dir;
-      absl::StatusOr<UniqueFd> fd = OpenDirectory(dir);
+      absl::StatusOr<BackingFd> fd = OpenDirectory(dir);
       if (!fd.ok() && !absl::IsNotFound(fd.status())) return fd.status();
       for (; at != plan_.bindings.end() && at->first.dir == dir; ++at) {
         if (!fd.ok()) continue;
@@ -72,8 +76,8 @@ class NameReplay {
                      bool as_session) const {
     if (error.ok()) return error;
     const absl::Status explained = Explain(
-        error, absl::StrFormat("name \"%s\" in directory %d", entry.first.name, entry.first.dir),
-        dirfd);
+        backing_, error,
+        absl::StrFormat("name \"%s\" in directory %d", entry.first.name, entry.first.dir), dirfd);
     const Seq seq = entry.second.seq;
     const auto object = plan_.objects.find(entry.second.target);
     const bool made = object != plan_.objects.end() && object->second.create.has_value() &&
@@ -86,12 +90,12 @@ class NameReplay {
       last = last && object != plan_.objects.end() && object->second.last_seq == seq;
     }
     return as_session && last &&
-                   RefusedForGood(error, dirfd, made ? Change::kNewName : Change::kName)
+                   RefusedForGood(backing_, error, dirfd, made ? Change::kNewName : Change::kName)
                ? ReplayResult::LeaveOut(explained, seq)
                : explained;
   }
 
-  absl::StatusOr<UniqueFd> OpenDirectory(FileId dir) const {
+  absl::StatusOr<BackingFd> OpenDirectory(FileId dir) const {
     return objects_.Open(dir, O_RDONLY | O_DIRECTORY);
   }
 
@@ -117,8 +121,9 @@ class NameReplay {
   absl::StatusOr<nlink_t> HiddenLinks(FileId id, ino_t inode) const {
     nlink_t links = 0;
     for (const char* place : {kTmpDirName, kOpenDirName}) {
-      SALIUS_ASSIGN_OR_RETURN(const UniqueFd dir, OpenSaliusDir(context_.salius_fd, place));
-      const absl::StatusOr<struct stat> there = fs::StatAt(dir.get(), IdName(id));
+      SALIUS_ASSIGN_OR_RETURN(const BackingFd dir,
+                              OpenSaliusDir(backing_, context_.salius_fd, place));
+      const absl::StatusOr<struct stat> there = backing_.StatAt(dir.get(), IdName(id));
       if (!there.ok() && !absl::IsNotFound(there.status())) return there.status();
       links += there.ok() && there->st_ino == inode;
     }
@@ -128,7 +133,7 @@ class NameReplay {
   absl::Status Displace(int dirfd, const Entry& entry) {
     const auto& [name, binding] = entry;
     if (!Enforceable(binding)) return absl::OkStatus();
-    SALIUS_ASSIGN_OR_RETURN(const Occupant there, OccupantAt(dirfd, name.name));
+    SALIUS_ASSIGN_OR_RETURN(const Occupant there, OccupantAt(backing_, dirfd, name.name));
     if (!there.exists || (there.id != kNoFileId && there.id == binding.target)) {
       return absl::OkStatus();  // R73
     }
@@ -138,18 +143,20 @@ class NameReplay {
       return absl::OkStatus();  // a file's link: replaced or removed later
     }
     if (misplaced && !there.directory) {  // R79
-      SALIUS_ASSIGN_OR_RETURN(const struct stat st, fs::StatAt(dirfd, name.name));
+      SALIUS_ASSIGN_OR_RETURN(const struct stat st, backing_.StatAt(dirfd, name.name));
       SALIUS_ASSIGN_OR_RETURN(const nlink_t hidden, HiddenLinks(there.id, st.st_ino));
-      if (st.st_nlink > 1 + hidden) return fs::Unlink(dirfd, name.name, 0);
+      if (st.st_nlink > 1 + hidden) return backing_.Unlink(dirfd, name.name, 0);
     }
     if (known && !misplaced) {  // R74
-      SALIUS_RETURN_IF_ERROR(WithSpace(
-          context_, [&] { return fs::Rename(dirfd, entry.first.name, tmp_.get(), IdName(there.id)); }));
+      SALIUS_RETURN_IF_ERROR(WithSpace(context_, [&] {
+        return backing_.Rename(dirfd, entry.first.name, tmp_.get(), IdName(there.id), 0);
+      }));
       return context_.step(RecoveryStep::kReplayDisplaced);
     }
     const bool cut_off = binding.whiteout && there.whiteout && there.id == kNoFileId;
     if ((binding.remove_unknown || cut_off) && !misplaced) {
-      const absl::Status removed = fs::Unlink(dirfd, name.name, there.directory ? AT_REMOVEDIR : 0);
+      const absl::Status removed =
+          backing_.Unlink(dirfd, name.name, there.directory ? AT_REMOVEDIR : 0);
       if (removed.ok() || !fs::IsNotEmpty(removed)) return removed;
     }
     SALIUS_RETURN_IF_ERROR(WithSpace(context_, [&] {  // R78, R79
@@ -160,18 +167,18 @@ class NameReplay {
 
   // Makes .salius/tmp/<id> a link of the file.
   absl::Status MakeHiddenLink(FileId id) {
-    SALIUS_ASSIGN_OR_RETURN(const UniqueFd fd, objects_.Open(id, O_PATH));
-    SALIUS_ASSIGN_OR_RETURN(const struct stat self, fs::StatAt(fd.get(), ""));
-    const absl::StatusOr<struct stat> there = fs::StatAt(tmp_.get(), IdName(id));
+    SALIUS_ASSIGN_OR_RETURN(const BackingFd fd, objects_.Open(id, O_PATH));
+    SALIUS_ASSIGN_OR_RETURN(const struct stat self, backing_.StatAt(fd.get(), ""));
+    const absl::StatusOr<struct stat> there = backing_.StatAt(tmp_.get(), IdName(id));
     if (there.ok()) {
       if (there->st_ino == self.st_ino) return absl::OkStatus();
       SALIUS_RETURN_IF_ERROR(
-          fs::Unlink(tmp_.get(), IdName(id), S_ISDIR(there->st_mode) ? AT_REMOVEDIR : 0));
+          backing_.Unlink(tmp_.get(), IdName(id), S_ISDIR(there->st_mode) ? AT_REMOVEDIR : 0));
     } else if (!absl::IsNotFound(there.status())) {
       return there.status();
     }
     const absl::Status linked =
-        WithSpace(context_, [&] { return fs::LinkFd(fd.get(), tmp_.get(), IdName(id)); });
+        WithSpace(context_, [&] { return backing_.LinkFd(fd.get(), tmp_.get(), IdName(id)); });
     return StatusErrno(linked) == EMLINK ? TakeSpareName(id, linked) : linked;
   }
 
@@ -180,10 +187,10 @@ class NameReplay {
   absl::Status TakeSpareName(FileId id, const absl::Status& otherwise) {
     for (const auto& [name, binding] : plan_.bindings) {
       if (binding.target == id || !Enforceable(binding) || !objects_.Has(name.dir)) continue;
-      SALIUS_ASSIGN_OR_RETURN(const UniqueFd dirfd, OpenDirectory(name.dir));
-      SALIUS_ASSIGN_OR_RETURN(const Occupant there, OccupantAt(dirfd.get(), name.name));
+      SALIUS_ASSIGN_OR_RETURN(const BackingFd dirfd, OpenDirectory(name.dir));
+      SALIUS_ASSIGN_OR_RETURN(const Occupant there, OccupantAt(backing_, dirfd.get(), name.name));
       if (there.exists && there.id == id) {
-        return fs::Rename(dirfd.get(), name.name, tmp_.get(), IdName(id));
+        return backing_.Rename(dirfd.get(), name.name, tmp_.get(), IdName(id), 0);
       }
     }
     return otherwise;
@@ -194,7 +201,7 @@ class NameReplay {
     if (binding.target == kNoFileId || !Enforceable(binding) || IsDirectory(binding.target)) {
       return absl::OkStatus();
     }
-    SALIUS_ASSIGN_OR_RETURN(const Occupant there, OccupantAt(dirfd, name.name));
+    SALIUS_ASSIGN_OR_RETURN(const Occupant there, OccupantAt(backing_, dirfd, name.name));
     if (there.exists && there.id == binding.target) return absl::OkStatus();
     if (!hidden_.insert(binding.target).second) return absl::OkStatus();
     SALIUS_RETURN_IF_ERROR(MakeHiddenLink(binding.target));  // R75
@@ -231,7 +238,7 @@ class NameReplay {
     return ForEachOrphan([&](const Entry& entry) -> absl::Status {
       const FileId id = entry.second.target;
       if (placed.contains(id)) return absl::OkStatus();
-      SALIUS_ASSIGN_OR_RETURN(const Occupant there, OccupantAt(tmp_.get(), IdName(id)));
+      SALIUS_ASSIGN_OR_RETURN(const Occupant there, OccupantAt(backing_, tmp_.get(), IdName(id)));
       if (!there.exists || there.id != id) return absl::OkStatus();
       return WithSpace(context_, [&] {
         return MoveToLost(context_, tmp_.get(), IdName(id), Label(entry.first));
@@ -300,7 +307,7 @@ class NameReplay {
     std::stable_sort(entries.begin(), entries.end(),
                      [](const Entry* a, const Entry* b) { return a->second.seq < b->second.seq; });
     FileId dir = kNoFileId;
-    UniqueFd dirfd;
+    BackingFd dirfd;
     for (const Entry* entry : entries) {
       const auto& [name, binding] = *entry;
       if (name.dir != dir) {
@@ -314,35 +321,38 @@ class NameReplay {
   }
 
   absl::Status Attach(int dirfd, const std::string& name, FileId target) {
-    SALIUS_ASSIGN_OR_RETURN(const Occupant there, OccupantAt(dirfd, name));
+    SALIUS_ASSIGN_OR_RETURN(const Occupant there, OccupantAt(backing_, dirfd, name));
     if (there.exists && there.id == target) return absl::OkStatus();
     if (IsDirectory(target)) {
-      if (there.exists) SALIUS_RETURN_IF_ERROR(fs::Unlink(dirfd, name, 0));
+      if (there.exists) SALIUS_RETURN_IF_ERROR(backing_.Unlink(dirfd, name, 0));
       SALIUS_RETURN_IF_ERROR(AttachDirectory(dirfd, name, target));
     } else {
       SALIUS_RETURN_IF_ERROR(MakeHiddenLink(target));
-      SALIUS_RETURN_IF_ERROR(
-          WithSpace(context_, [&] { return fs::Rename(tmp_.get(), IdName(target), dirfd, name); }));
+      SALIUS_RETURN_IF_ERROR(WithSpace(
+          context_, [&] { return backing_.Rename(tmp_.get(), IdName(target), dirfd, name, 0); }));
     }
     ++context_.report->names_bound;
     return context_.step(RecoveryStep::kReplayAttached);
   }
 
   absl::Status AttachDirectory(int dirfd, const std::string& name, FileId target) {
-    SALIUS_ASSIGN_OR_RETURN(const Occupant in_tmp, OccupantAt(tmp_.get(), IdName(target)));
+    SALIUS_ASSIGN_OR_RETURN(const Occupant in_tmp,
+                            OccupantAt(backing_, tmp_.get(), IdName(target)));
     if (in_tmp.exists && in_tmp.id == target) {
-      return WithSpace(context_, [&] { return fs::Rename(tmp_.get(), IdName(target), dirfd, name); });
+      return WithSpace(context_,
+                       [&] { return backing_.Rename(tmp_.get(), IdName(target), dirfd, name, 0); });
     }
     // It is under a name that no record touched: a user moved it, or T was forced back.
-    SALIUS_ASSIGN_OR_RETURN(const UniqueFd self, OpenDirectory(target));
-    SALIUS_ASSIGN_OR_RETURN(const struct stat self_stat, fs::StatAt(self.get(), ""));
-    SALIUS_ASSIGN_OR_RETURN(const UniqueFd parent,
-                            OpenAt(self.get(), "..", O_RDONLY | O_DIRECTORY));
-    SALIUS_ASSIGN_OR_RETURN(const std::vector<std::string> names, fs::ListDir(parent.get()));
+    SALIUS_ASSIGN_OR_RETURN(const BackingFd self, OpenDirectory(target));
+    SALIUS_ASSIGN_OR_RETURN(const struct stat self_stat, backing_.StatAt(self.get(), ""));
+    SALIUS_ASSIGN_OR_RETURN(const BackingFd parent,
+                            backing_.OpenAt(self.get(), "..", O_RDONLY | O_DIRECTORY));
+    SALIUS_ASSIGN_OR_RETURN(const std::vector<std::string> names, backing_.ListDir(parent.get()));
     for (const std::string& candidate : names) {
-      SALIUS_ASSIGN_OR_RETURN(const struct stat st, fs::StatAt(parent.get(), candidate));
+      SALIUS_ASSIGN_OR_RETURN(const struct stat st, backing_.StatAt(parent.get(), candidate));
       if (st.st_ino != self_stat.st_ino || st.st_dev != self_stat.st_dev) continue;
-      return WithSpace(context_, [&] { return fs::Rename(parent.get(), candidate, dirfd, name); });
+      return WithSpace(context_,
+                       [&] { return backing_.Rename(parent.get(), candidate, dirfd, name, 0); });
     }
     return absl::InternalError(absl::StrFormat("replay: directory %d has no name", target));
   }
@@ -350,9 +360,9 @@ class NameReplay {
   absl::Status Remove(int dirfd, const Entry& entry) {
     const auto& [name, binding] = entry;
     if (binding.target != kNoFileId) return absl::OkStatus();
-    SALIUS_ASSIGN_OR_RETURN(const Occupant there, OccupantAt(dirfd, name.name));
+    SALIUS_ASSIGN_OR_RETURN(const Occupant there, OccupantAt(backing_, dirfd, name.name));
     if (!there.exists) return absl::OkStatus();  // R76 follows
-    SALIUS_RETURN_IF_ERROR(fs::Unlink(dirfd, name.name, there.directory ? AT_REMOVEDIR : 0));
+    SALIUS_RETURN_IF_ERROR(backing_.Unlink(dirfd, name.name, there.directory ? AT_REMOVEDIR : 0));
     ++context_.report->names_removed;
     return context_.step(RecoveryStep::kReplayRemoved);
   }
@@ -362,16 +372,16 @@ class NameReplay {
   absl::Status RemoveDeadDirectories() {
     for (const auto& [id, object] : plan_.objects) {
       if (object.fate != Fate::kUnbound || !objects_.Has(id) || !IsDirectory(id)) continue;
-      SALIUS_ASSIGN_OR_RETURN(const Occupant there, OccupantAt(tmp_.get(), IdName(id)));
+      SALIUS_ASSIGN_OR_RETURN(const Occupant there, OccupantAt(backing_, tmp_.get(), IdName(id)));
       if (!there.exists || there.id != id) continue;
-      SALIUS_ASSIGN_OR_RETURN(const UniqueFd dir, OpenDirectory(id));
-      SALIUS_ASSIGN_OR_RETURN(const std::vector<std::string> names, fs::ListDir(dir.get()));
+      SALIUS_ASSIGN_OR_RETURN(const BackingFd dir, OpenDirectory(id));
+      SALIUS_ASSIGN_OR_RETURN(const std::vector<std::string> names, backing_.ListDir(dir.get()));
       for (const std::string& name : names) {
         SALIUS_RETURN_IF_ERROR(WithSpace(context_, [&, id = id] {  // R78
           return MoveToLost(context_, dir.get(), name, Label({id, name}));
         }));
       }
-      SALIUS_RETURN_IF_ERROR(fs::Unlink(tmp_.get(), IdName(id), AT_REMOVEDIR));
+      SALIUS_RETURN_IF_ERROR(backing_.Unlink(tmp_.get(), IdName(id), AT_REMOVEDIR));
       ++context_.report->names_removed;
       SALIUS_RETURN_IF_ERROR(context_.step(RecoveryStep::kReplayRemoved));
     }
@@ -382,7 +392,7 @@ class NameReplay {
     const auto& [name, binding] = entry;
     if (!Enforceable(binding)) return absl::OkStatus();
     // A directory that T removed has been removed by now; its descriptor still lists nothing.
-    SALIUS_ASSIGN_OR_RETURN(const Occupant there, OccupantAt(dirfd, name.name));
+    SALIUS_ASSIGN_OR_RETURN(const Occupant there, OccupantAt(backing_, dirfd, name.name));
     const bool right =
         binding.target == kNoFileId ? !there.exists : there.exists && there.id == binding.target;
     if (right) return absl::OkStatus();
@@ -392,9 +402,10 @@ class NameReplay {
   }
 
   const ReplayContext& context_;
+  Backing& backing_;
   const ReplayPlan& plan_;
   const Objects& objects_;
-  const UniqueFd tmp_;
+  const BackingFd tmp_;
   absl::flat_hash_set<FileId> targets_;  // ids that T gives a touched name
   absl::flat_hash_set<FileId> hidden_;
 };
@@ -404,7 +415,8 @@ class NameReplay {
 ReplayResult ReplayNames(const ReplayContext& context, const ReplayPlan& plan,
                          const Objects& objects) {
   if (plan.bindings.empty()) return absl::OkStatus();
-  SALIUS_ASSIGN_OR_RETURN(UniqueFd tmp, OpenSaliusDir(context.salius_fd, kTmpDirName));
+  SALIUS_ASSIGN_OR_RETURN(BackingFd tmp,
+                          OpenSaliusDir(*context.backing, context.salius_fd, kTmpDirName));
   return NameReplay(context, plan, objects, std::move(tmp)).Run();
 }
 

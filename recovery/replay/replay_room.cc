@@ -25,7 +25,7 @@ namespace {
 class RoomMaker {
  public:
   RoomMaker(const ReplayContext& context, const ReplayPlan& plan, const Objects& objects)
-      : context_(context), plan_(plan), objects_(objects) {}
+      : context_(context), backing_(*context.backing), plan_(plan), objects_(objects) {}
 
   absl::StatusOr<MadeRoom> Run() {
     SALIUS_RETURN_IF_ERROR(FindRemoved());
@@ -41,10 +41,10 @@ class RoomMaker {
   absl::Status FindRemoved() {
     for (const auto& [id, object] : plan_.objects) {
       if (!objects_.Has(id) || objects_.TypeOf(id) == S_IFDIR) continue;
-      const absl::StatusOr<UniqueFd> fd = objects_.Open(id, O_PATH);
+      const absl::StatusOr<BackingFd> fd = objects_.Open(id, O_PATH);
       if (absl::IsNotFound(fd.status())) continue;
       SALIUS_RETURN_IF_ERROR(fd.status());
-      SALIUS_ASSIGN_OR_RETURN(const struct stat st, fs::StatAt(fd->get(), ""));
+      SALIUS_ASSIGN_OR_RETURN(const struct stat st, backing_.StatAt(fd->get(), ""));
       if (!found_.insert(st.st_ino).second) ambiguous_.insert(st.st_ino);
       if (LostItsNames(object)) removed_.insert(st.st_ino);
     }
@@ -62,7 +62,7 @@ class RoomMaker {
 
   absl::Status RemoveNames() {
     FileId dir = kNoFileId;
-    absl::StatusOr<UniqueFd> dirfd = UniqueFd();
+    absl::StatusOr<BackingFd> dirfd = BackingFd();
     for (const auto& [name, binding] : plan_.bindings) {
       if (name.dir != dir) {
         dirfd = objects_.Open(name.dir, O_RDONLY | O_DIRECTORY);
@@ -73,11 +73,11 @@ class RoomMaker {
       // A missing target (overridden by --force) leaves its name unchanged.
       const bool lost = binding.target != kNoFileId && !objects_.Has(binding.target);
       if (lost && context_.force) continue;
-      const absl::StatusOr<struct stat> there = fs::StatAt(dirfd->get(), name.name);
+      const absl::StatusOr<struct stat> there = backing_.StatAt(dirfd->get(), name.name);
       if (absl::IsNotFound(there.status())) continue;
       SALIUS_RETURN_IF_ERROR(there.status());
       if (!removed_.contains(there->st_ino)) continue;
-      const absl::Status removed = fs::Unlink(dirfd->get(), name.name, 0);
+      const absl::Status removed = backing_.Unlink(dirfd->get(), name.name, 0);
       SALIUS_RETURN_IF_ERROR(
           Done(removed, &made_.names, dirfd->get(),
                absl::StrFormat("name \"%s\" in directory %d", name.name, name.dir)));
@@ -88,16 +88,17 @@ class RoomMaker {
   // Removes hidden links of files that no record knows, or that are certainly gone at T.
   absl::Status RemoveHidden() {
     for (const char* place : {kTmpDirName, kOpenDirName}) {
-      SALIUS_ASSIGN_OR_RETURN(const UniqueFd dir, OpenSaliusDir(context_.salius_fd, place));
-      SALIUS_ASSIGN_OR_RETURN(const std::vector<std::string> names, fs::ListDir(dir.get()));
+      SALIUS_ASSIGN_OR_RETURN(const BackingFd dir,
+                              OpenSaliusDir(backing_, context_.salius_fd, place));
+      SALIUS_ASSIGN_OR_RETURN(const std::vector<std::string> names, backing_.ListDir(dir.get()));
       for (const std::string& name : names) {
-        SALIUS_ASSIGN_OR_RETURN(const Occupant there, OccupantAt(dir.get(), name));
+        SALIUS_ASSIGN_OR_RETURN(const Occupant there, OccupantAt(backing_, dir.get(), name));
         if (there.directory || there.id == kNoFileId || name != IdName(there.id)) continue;
         const auto object = plan_.objects.find(there.id);
         const bool unbound = object == plan_.objects.end() ? !plan_.left_out.contains(there.id)
                                                         : LostItsNames(object->second);
         if (!unbound) continue;
-        const absl::Status removed = fs::Unlink(dir.get(), name, 0);
+        const absl::Status removed = backing_.Unlink(dir.get(), name, 0);
         SALIUS_RETURN_IF_ERROR(Done(removed, &made_.files, dir.get(), "hidden file " + name));
       }
     }
@@ -125,24 +126,24 @@ class RoomMaker {
   // Cuts off the object behind `end`, and in holes that the session made. Replay does that again.
   absl::Status CutOff(const ObjectPlan& object, uint64_t end,
                       const std::vector<const RecordView*>& holes) {
-    const absl::StatusOr<UniqueFd> fd = objects_.Open(object.id, O_RDWR | O_NONBLOCK);
+    const absl::StatusOr<BackingFd> fd = objects_.Open(object.id, O_RDWR | O_NONBLOCK);
     if (absl::IsNotFound(fd.status())) return absl::OkStatus();  // it went with its last name
     SALIUS_RETURN_IF_ERROR(fd.status());
-    SALIUS_ASSIGN_OR_RETURN(const struct stat before, fs::StatAt(fd->get(), ""));
+    SALIUS_ASSIGN_OR_RETURN(const struct stat before, backing_.StatAt(fd->get(), ""));
     if (ambiguous_.contains(before.st_ino)) return absl::OkStatus();
     const uint64_t size = static_cast<uint64_t>(before.st_size);
     // Blocks that were allocated behind its end are freed by a truncate to the present size.
     const bool behind = size == end || LosesItsEnd(object);
     absl::Status cut;
     if (size > end || (behind && end != UINT64_MAX)) {
-      cut = fs::Truncate(fd->get(), end);
-      if (cut.ok() && behind) cut = fs::Truncate(fd->get(), end);
+      cut = backing_.Truncate(fd->get(), end);
+      if (cut.ok() && behind) cut = backing_.Truncate(fd->get(), end);
     }
     for (const RecordView* hole : holes) {
       // Replay reports an error of a hole.
-      static_cast<void>(ApplyData(fd->get(), hole->header, hole->body()));
+      static_cast<void>(ApplyData(backing_, fd->get(), hole->header, hole->body()));
     }
-    SALIUS_ASSIGN_OR_RETURN(const struct stat after, fs::StatAt(fd->get(), ""));
+    SALIUS_ASSIGN_OR_RETURN(const struct stat after, backing_.StatAt(fd->get(), ""));
     if (cut.ok() && after.st_blocks >= before.st_blocks && size <= end) return absl::OkStatus();
     return Done(cut, &made_.files, fd->get(), absl::StrFormat("file %d", object.id));
   }
@@ -150,12 +151,13 @@ class RoomMaker {
   // Judges a removal. One that finds no room itself may have it when the rest is done.
   absl::Status Done(const absl::Status& status, uint64_t* count, int fd, const std::string& what) {
     if (absl::IsResourceExhausted(status)) return absl::OkStatus();
-    if (!status.ok()) return Explain(status, what, fd);
+    if (!status.ok()) return Explain(backing_, status, what, fd);
     ++*count;
     return context_.step(RecoveryStep::kReplayRemoved);
   }
 
   const ReplayContext& context_;
+  Backing& backing_;
   const ReplayPlan& plan_;
   const Objects& objects_;
   absl::flat_hash_set<ino_t> found_;

@@ -1,5 +1,6 @@
 #include "recovery/replay/replay_xattrs.h"
 
+#include <errno.h>
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -9,9 +10,9 @@
 #include <vector>
 
 #include "common/check.h"
+#include "common/file.h"
 #include "recovery/replay/refusal.h"
 #include "storage/apply.h"
-#include "storage/fs_calls.h"
 #include "storage/posix_acl.h"
 
 namespace salius::recovery {
@@ -28,14 +29,15 @@ struct Wanted {
 };
 
 absl::Status SetOne(const ReplayContext& context, const Wanted& wanted, int fd) {
-  bool found = false;
-  const absl::StatusOr<std::string> there = fs::GetXattr(fd, *wanted.name, &found);
-  if (there.ok() && found && *there == *wanted.value) return absl::OkStatus();
-  const auto set = [&] { return fs::SetXattr(fd, *wanted.name, *wanted.value); };
+  Backing& backing = *context.backing;
+  const absl::StatusOr<std::string> there = backing.XattrValue(fd, *wanted.name);
+  if (there.ok() && *there == *wanted.value) return absl::OkStatus();
+  const auto set = [&] { return backing.SetXattr(fd, *wanted.name, *wanted.value); };
   const absl::Status status = set();
   // The ballast is for a full disk only.
-  return status.ok() || RefusedForGood(status, fd, Change::kXattr) ? status
-                                                                   : WithSpace(context, set);
+  return status.ok() || RefusedForGood(backing, status, fd, Change::kXattr)
+             ? status
+             : WithSpace(context, set);
 }
 
 absl::Status SetAll(const ReplayContext& context, const std::vector<Wanted>& order, int fd,
@@ -51,7 +53,7 @@ absl::Status SetAll(const ReplayContext& context, const std::vector<Wanted>& ord
 
 // Makes the session's changes one by one, without that of record `without`. Sets no ACL where none
 // stays: it would change the permission bits. The last ACL sets those, and a removal does not.
-absl::Status RunRecords(const ObjectPlan& object, Seq without, int fd) {
+absl::Status RunRecords(Backing& backing, const ObjectPlan& object, Seq without, int fd) {
   const auto skip = [&](const std::string& name, Seq seq, bool set) {
     const auto at_t = object.xattrs.find(name);
     return seq == without || at_t == object.xattrs.end() ||
@@ -60,7 +62,7 @@ absl::Status RunRecords(const ObjectPlan& object, Seq without, int fd) {
   if (object.create.has_value()) {
     for (const auto& [name, value] : object.create->xattrs) {
       if (skip(name, object.create_seq, true)) continue;
-      SALIUS_RETURN_IF_ERROR(fs::SetXattr(fd, name, value));
+      SALIUS_RETURN_IF_ERROR(backing.SetXattr(fd, name, value));
     }
   }
   for (const RecordView* record : object.ops) {
@@ -68,8 +70,8 @@ absl::Status RunRecords(const ObjectPlan& object, Seq without, int fd) {
     if (op != Op::kSetXattr && op != Op::kRemoveXattr) continue;
     SALIUS_ASSIGN_OR_RETURN(const XattrBody body, XattrBody::Decode(record->body()));
     if (skip(body.name, record->seq(), op == Op::kSetXattr)) continue;
-    SALIUS_RETURN_IF_ERROR(op == Op::kSetXattr ? fs::SetXattr(fd, body.name, body.value)
-                                               : fs::RemoveXattr(fd, body.name));
+    SALIUS_RETURN_IF_ERROR(op == Op::kSetXattr ? backing.SetXattr(fd, body.name, body.value)
+                                               : backing.RemoveXattr(fd, body.name));
   }
   return absl::OkStatus();
 }
@@ -80,6 +82,7 @@ absl::Status RunRecords(const ObjectPlan& object, Seq without, int fd) {
 absl::Status TryOrders(const ReplayContext& context, const ObjectPlan& object,
                        std::vector<Wanted> order, const std::optional<Wanted>& last, Seq without,
                        int fd, Seq* refused) {
+  Backing& backing = *context.backing;
   const auto set_all = [&](Seq* failed) {
     const absl::Status status = SetAll(context, order, fd, failed);
     if (!status.ok() || !last.has_value()) return status;
@@ -87,17 +90,17 @@ absl::Status TryOrders(const ReplayContext& context, const ObjectPlan& object,
     return SetOne(context, *last, fd);
   };
   const absl::Status first = set_all(refused);
-  if (first.ok() || !RefusedForGood(first, fd, Change::kXattr)) return first;
+  if (first.ok() || !RefusedForGood(backing, first, fd, Change::kXattr)) return first;
   const auto clear = [&]() -> absl::Status {
     for (const Wanted& wanted : order) {
-      SALIUS_RETURN_IF_ERROR(fs::RemoveXattr(fd, *wanted.name));
+      SALIUS_RETURN_IF_ERROR(backing.RemoveXattr(fd, *wanted.name));
     }
     if (!last.has_value() || !last->removable) return absl::OkStatus();
-    return fs::RemoveXattr(fd, *last->name);
+    return backing.RemoveXattr(fd, *last->name);
   };
   SALIUS_RETURN_IF_ERROR(clear());
-  const bool taken = RunRecords(object, without, fd).ok();
-  SALIUS_RETURN_IF_ERROR(RemoveXattrs(object, fd));
+  const bool taken = RunRecords(backing, object, without, fd).ok();
+  SALIUS_RETURN_IF_ERROR(RemoveXattrs(backing, object, fd));
   if (taken) return absl::OkStatus();
   std::stable_sort(order.begin(), order.end(), [](const Wanted& a, const Wanted& b) {
     return a.value->size() > b.value->size();
@@ -115,12 +118,14 @@ absl::Status TryOrders(const ReplayContext& context, const ObjectPlan& object,
 // Whether the value that `last` replaces can be restored: there is none, it is `last` itself (an
 // earlier run may have been cut off after it), or the records have it. No record has the permission
 // bits that an earlier ACL set.
-absl::StatusOr<bool> MayBeRemoved(const ObjectPlan& object, const Wanted& last, int fd) {
+absl::StatusOr<bool> MayBeRemoved(Backing& backing, const ObjectPlan& object, const Wanted& last,
+                                  int fd) {
   if (object.create.has_value()) return true;
   if (*last.name != kAccessAclXattr) {
-    bool found = false;
-    SALIUS_ASSIGN_OR_RETURN(const std::string there, fs::GetXattr(fd, *last.name, &found));
-    if (!found || there == *last.value) return true;
+    const absl::StatusOr<std::string> there = backing.XattrValue(fd, *last.name);
+    const bool missing = StatusErrno(there.status()) == ENODATA;
+    if (!missing) SALIUS_RETURN_IF_ERROR(there.status());
+    if (missing || *there == *last.value) return true;
   }
   for (const RecordView* record : object.ops) {
     const Op op = record->header.op;
@@ -157,9 +162,9 @@ absl::StatusOr<std::optional<mode_t>> BitsOfAclAndChmod(const ObjectPlan& object
 
 }  // namespace
 
-absl::Status RemoveXattrs(const ObjectPlan& object, int fd) {
+absl::Status RemoveXattrs(Backing& backing, const ObjectPlan& object, int fd) {
   for (const auto& [name, xattr] : object.xattrs) {
-    if (!xattr.value.has_value()) SALIUS_RETURN_IF_ERROR(fs::RemoveXattr(fd, name));
+    if (!xattr.value.has_value()) SALIUS_RETURN_IF_ERROR(backing.RemoveXattr(fd, name));
   }
   return absl::OkStatus();
 }
@@ -167,6 +172,7 @@ absl::Status RemoveXattrs(const ObjectPlan& object, int fd) {
 // R59.
 absl::Status SetXattrs(const ReplayContext& context, const ObjectPlan& object, int fd,
                        Seq* refused) {
+  Backing& backing = *context.backing;
   std::vector<Wanted> wanted;
   std::optional<Wanted> last;  // the change that may be refused
   for (const auto& [name, xattr] : object.xattrs) {
@@ -182,17 +188,17 @@ absl::Status SetXattrs(const ReplayContext& context, const ObjectPlan& object, i
             [](const Wanted& a, const Wanted& b) { return a.seq < b.seq; });
   bool anywhere = false;  // whether `last` may come in any order; not an ACL, which may be removed
   if (last.has_value()) {
-    SALIUS_ASSIGN_OR_RETURN(last->removable, MayBeRemoved(object, *last, fd));
+    SALIUS_ASSIGN_OR_RETURN(last->removable, MayBeRemoved(backing, object, *last, fd));
     anywhere = last->removable && (object.create.has_value() || *last->name != kAccessAclXattr);
   }
   std::vector<Wanted> order = wanted;
   if (anywhere) order.push_back(*last);
   absl::Status status =
       TryOrders(context, object, order, anywhere ? std::nullopt : last, 0, fd, refused);
-  if (last.has_value() && RefusedForGood(status, fd, Change::kXattr)) {
+  if (last.has_value() && RefusedForGood(backing, status, fd, Change::kXattr)) {
     // The session set the others without that one.
     Seq other = 0;
-    if (last->removable) SALIUS_RETURN_IF_ERROR(fs::RemoveXattr(fd, *last->name));
+    if (last->removable) SALIUS_RETURN_IF_ERROR(backing.RemoveXattr(fd, *last->name));
     const absl::Status without =
         TryOrders(context, object, wanted, std::nullopt, last->seq, fd, &other);
     *refused = without.ok() ? last->seq : other;
@@ -202,9 +208,9 @@ absl::Status SetXattrs(const ReplayContext& context, const ObjectPlan& object, i
   *refused = 0;
   SALIUS_ASSIGN_OR_RETURN(const std::optional<mode_t> mode, BitsOfAclAndChmod(object));
   if (!mode.has_value()) return absl::OkStatus();
-  SALIUS_ASSIGN_OR_RETURN(const struct stat st, fs::StatAt(fd, ""));
+  SALIUS_ASSIGN_OR_RETURN(const struct stat st, backing.StatAt(fd, ""));
   if (((st.st_mode ^ *mode) & 0777) == 0) return absl::OkStatus();
-  return fs::Chmod(fd, (st.st_mode & 07000) | (*mode & 0777));
+  return backing.Chmod(fd, (st.st_mode & 07000) | (*mode & 0777));
 }
 
 }  // namespace salius::recovery

@@ -9,11 +9,12 @@
 #include "absl/status/status.h"
 #include "recovery/replay/replay.h"
 #include "recovery/replay/replay_plan.h"
+#include "storage/backing.h"
 
 namespace salius::recovery {
 
 // Removes the attributes of `object`, open as `fd`, that it does not have at T.
-absl::Status RemoveXattrs(const ObjectPlan& object, int fd);
+absl::Status RemoveXattrs(Backing& backing, const ObjectPlan& object, int fd);
 
 // Sets the attributes that it has, and the permission bits that follow from an ACL. Call it after
 // the object's other records: a write removes file capabilities. `*refused` is the seq of a refused
