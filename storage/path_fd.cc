@@ -11,8 +11,8 @@ namespace salius {
 
 void PathFdCache::Configure(int mount_fd, dev_t dev, size_t limit) {
   absl::MutexLock lock(&mutex_);
-  mount_fd_ = mount_fd;
   dev_.store(dev);
+  mount_fd_.store(mount_fd);
   limit_ = limit;
 }
 
@@ -23,17 +23,17 @@ size_t PathFdCache::open() const {
 
 void PathFdCache::Enter(PathFd& fd) {
   absl::MutexLock lock(&mutex_);
-  if (fd.listed_ || fd.counted_kept_) return;
-  fd.place_ = lru_.insert(lru_.end(), &fd);
-  fd.listed_ = true;
+  if (fd.place_ != PathFd::Place::kUnlisted) return;
+  fd.position_ = lru_.insert(lru_.end(), &fd);
+  fd.place_ = PathFd::Place::kListed;
   Shrink();
 }
 
 void PathFdCache::Leave(PathFd& fd) {
   absl::MutexLock lock(&mutex_);
-  if (fd.listed_) lru_.erase(fd.place_);
-  if (fd.counted_kept_) --kept_;
-  fd.listed_ = fd.counted_kept_ = false;
+  if (fd.place_ == PathFd::Place::kListed) lru_.erase(fd.position_);
+  if (fd.place_ == PathFd::Place::kKept) --kept_;
+  fd.place_ = PathFd::Place::kUnlisted;
 }
 
 void PathFdCache::Shrink() {
@@ -45,16 +45,23 @@ void PathFdCache::Shrink() {
       lru_.splice(lru_.end(), lru_, lru_.begin());
     } else {
       lru_.pop_front();
-      fd.listed_ = false;
       if (keep) ++kept_;
-      fd.counted_kept_ = keep;
+      fd.place_ = keep ? PathFd::Place::kKept : PathFd::Place::kUnlisted;
     }
   }
 }
 
 PathFd::PathFd(BackingFd fd, dev_t dev, PathFdCache& cache)
-    : cache_(cache), dev_(dev), fd_(std::make_shared<const BackingFd>(std::move(fd))) {
+    : cache_(cache),
+      fd_(std::make_shared<const BackingFd>(std::move(fd))),
+      dev_(static_cast<uint32_t>(dev)) {
+  SALIUS_CHECK(dev_ == dev, "a device number of more than 32 bits");
   cache_.Enter(*this);
+}
+
+PathFd::PathFd(const FileHandle& handle, dev_t dev, PathFdCache& cache)
+    : cache_(cache), handle_(handle), dev_(static_cast<uint32_t>(dev)) {
+  SALIUS_CHECK(cache.CanReopen(dev), "a file that cannot be opened again");
 }
 
 PathFd::~PathFd() { cache_.Leave(*this); }
@@ -72,8 +79,8 @@ PathFd::Use PathFd::get() const {
 }
 
 SharedFd PathFd::Reopen() const {
-  absl::StatusOr<BackingFd> fd =
-      cache_.backing_.OpenByHandle(cache_.mount_fd_, *handle_, O_PATH | O_NOFOLLOW);
+  absl::StatusOr<BackingFd> fd = cache_.backing_.OpenByHandle(
+      cache_.mount_fd_.load(), handle_.ToHandle(), O_PATH | O_NOFOLLOW);
   if (!fd.ok()) {
     SLOG_ERROR("a file in use cannot be opened again: {}", fd.status().ToString());
     return nullptr;
@@ -113,13 +120,13 @@ bool PathFd::TryClose(bool* keep) const {
   *keep = keep_ || dev_ != cache_.dev_.load();
   if (*keep || fd_ == nullptr) return !*keep;
   if (fd_.use_count() > 1) return false;
-  if (!handle_.has_value()) {
+  if (handle_.empty()) {
     absl::StatusOr<FileHandle> handle = cache_.backing_.HandleOf(fd_->get());
-    if (!handle.ok()) {
+    if (!handle.ok() || !CompactHandle::Holds(*handle)) {
       *keep = true;
       return false;
     }
-    handle_ = *std::move(handle);
+    handle_ = CompactHandle(*handle);
   }
   fd_.reset();
   return true;

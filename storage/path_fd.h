@@ -19,12 +19,12 @@
 #include <cstdint>
 #include <list>
 #include <memory>
-#include <optional>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "common/file.h"
 #include "storage/backing.h"
+#include "storage/compact_handle.h"
 
 namespace salius {
 
@@ -45,6 +45,8 @@ class PathFdCache {
 
   // Returns the number of open descriptors that may be closed.
   size_t open() const;
+  // Returns whether a file on file system `dev` can be opened by its handle.
+  bool CanReopen(dev_t dev) const { return mount_fd_.load() >= 0 && dev == dev_.load(); }
 
  private:
   friend class PathFd;
@@ -55,7 +57,7 @@ class PathFdCache {
 
   Backing& backing_;
   mutable absl::Mutex mutex_;
-  int mount_fd_ = -1;
+  std::atomic<int> mount_fd_{-1};
   std::atomic<dev_t> dev_{0};
   size_t limit_ ABSL_GUARDED_BY(mutex_) = SIZE_MAX;
   std::list<PathFd*> lru_ ABSL_GUARDED_BY(mutex_);  // open ones; the first is looked at first
@@ -78,10 +80,14 @@ class PathFd {
 
   // Takes `fd`, which is O_PATH on file system `dev`. `cache` outlives this object.
   PathFd(BackingFd fd, dev_t dev, PathFdCache& cache);
+  // Begins without a descriptor: the file on file system `dev` is opened by `handle` when it is
+  // used. `dev` must be that of the cache (PathFdCache::CanReopen).
+  PathFd(const FileHandle& handle, dev_t dev, PathFdCache& cache);
   ~PathFd();
   PathFd(const PathFd&) = delete;
   PathFd& operator=(const PathFd&) = delete;
 
+  dev_t dev() const { return dev_; }
   Use get() const;
   // Takes another descriptor of the same file, opened by its name just now. It is better than one
   // by handle, because the kernel knows the file's path by it.
@@ -96,19 +102,23 @@ class PathFd {
   bool TryClose(bool* keep) const;
   SharedFd Reopen() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
+  // Where a descriptor is in the cache's accounts.
+  enum class Place : uint8_t { kUnlisted, kListed, kKept };
+
+  // There is one object for each inode that the kernel caches: the order of the fields saves room.
   PathFdCache& cache_;
-  const dev_t dev_;
-  mutable std::atomic<bool> used_{true};
   mutable absl::Mutex mutex_;
   mutable SharedFd fd_ ABSL_GUARDED_BY(mutex_);
-  mutable std::optional<FileHandle> handle_ ABSL_GUARDED_BY(mutex_);
+  mutable CompactHandle handle_ ABSL_GUARDED_BY(mutex_);
+  // The position in the cache's list, for kListed; guarded by the cache's lock, as `place_`.
+  mutable std::list<PathFd*>::iterator position_;
+  const uint32_t dev_;  // Linux's device numbers have 32 bits
+  mutable std::atomic<bool> used_{true};
   mutable bool by_handle_ ABSL_GUARDED_BY(mutex_) = false;
   mutable bool keep_ ABSL_GUARDED_BY(mutex_) = false;
-  // Its place in the cache's list, whether it is in it, and whether it is counted as kept; guarded
-  // by the cache's lock.
-  mutable std::list<PathFd*>::iterator place_;
-  mutable bool listed_ = false;
-  mutable bool counted_kept_ = false;
+  mutable Place place_ = Place::kUnlisted;
 };
+
+static_assert(sizeof(PathFd) <= 64);
 
 }  // namespace salius

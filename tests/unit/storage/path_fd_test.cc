@@ -129,6 +129,17 @@ TEST_F(PathFdTest, FileThatIsGoneGivesABadDescriptorNotAnotherFile) {
   EXPECT_EQ(SizeOf(*second), 8);
 }
 
+TEST_F(PathFdTest, OneThatBeginsWithAHandleIsOpenedAtItsFirstUse) {
+  Configure(4);
+  const auto opened = Make(7);
+  const size_t before = memory_.open();
+  const PathFd later(*memory_.HandleOf(opened->get()), dev_, cache_);
+  EXPECT_EQ(memory_.open(), before);
+  EXPECT_EQ(SizeOf(later), 7);
+  EXPECT_EQ(memory_.open(), before + 1);
+  EXPECT_EQ(cache_.open(), 2u);
+}
+
 TEST_F(PathFdTest, OfferedDescriptorIsTakenWhenThereIsNone) {
   Configure(0);
   const auto first = Make(7);
