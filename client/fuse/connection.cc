@@ -19,6 +19,7 @@
 #include "client/fuse/kernel_order.h"
 #include "client/fuse/mount_calls.h"
 #include "client/fuse/mount_table.h"
+#include "client/fuse/write_back_limit.h"
 #include "common/check.h"
 #include "common/clock.h"
 #include "common/deadline.h"
@@ -188,6 +189,11 @@ Connection::Connection(Front& front, ConnectionOptions options, UniqueFd fd, fus
   }
 }
 
+    const absl::Status lifted = LiftWriteBackLimit(kBdiDirectory, device_);
+    if (!lifted.ok()) {
+      SLOG_WARN("stores through shared maps stay slow: the kernel's limit of dirty pages: {}",
+                lifted.ToString());
+    }
 Connection::~Connection() {
   SALIUS_CHECK(workers_.empty(), "workers still run");
   if (mounted_) Detach();

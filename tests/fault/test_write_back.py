@@ -122,3 +122,16 @@ class LostWriteBack(Case):
         done = self.rig_.volume.recover()
         self.assertEqual(done.returncode, 6, done.stdout + done.stderr)
         self.everything_is_there()
+
+
+class DirtyPages(Case):
+
+    def test_mount_has_the_limits_of_a_disk(self):
+        """Stores through shared maps are not held to a hundredth of what a disk may have dirty."""
+        rig = self.rig(m=1, acks=1)
+        rig.mount()
+        device = os.stat(rig.path).st_dev
+        settings = "/sys/class/bdi/%d:%d" % (os.major(device), os.minor(device))
+        for name, value in (("max_ratio", "100"), ("strict_limit", "0")):
+            with open(os.path.join(settings, name)) as f:
+                self.assertEqual(f.read().strip(), value, name)
