@@ -207,10 +207,12 @@ absl::Status FileOps::Await(const Ticket& ticket) {
 }
 
 void FileOps::WhenDurable(const Ticket& ticket, DurableCallback done) {
+  issuer_.CountWait();
   stream_->WhenDurable(ticket.durable_first,
                        [done = std::move(done)](const absl::Status& status) mutable {
                          std::move(done)(AsDataError(status));
                        });
+  issuer_.CountWait();
 }
 
 absl::Status FileOps::Truncate(Node& node, uint64_t size) {

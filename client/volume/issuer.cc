@@ -38,7 +38,9 @@ Issuer::Issuer(Backing& backing, NodeTable& table, const StreamSlot& stream, Spa
       adopted_(
           GetCounter("salius_adopted_files_total", "Files that were there before and got an id")),
       cancelled_(GetCounter("salius_cancelled_records_total",
-                            "Operations that failed when they were applied")) {}
+                            "Operations that failed when they were applied")),
+      waits_(GetCounter("salius_durable_waits_total",
+                        "Times that a call waited until its records were durable")) {}
 
 absl::Status Issuer::EnsureId(Node& node) {
   if (node.identified.load()) return absl::OkStatus();
@@ -178,6 +180,7 @@ absl::Status Issuer::AwaitApplied(Seq seq) {
   stream.TryApply();
   return stream.WaitApplied(seq);
 }
+  CountWait();
 
 absl::StatusOr<BackingFd> Issuer::AwaitResult(const RecordRef& record) {
   SALIUS_RETURN_IF_ERROR(AsDataError(AwaitApplied(record->seq())));
@@ -195,6 +198,7 @@ absl::StatusOr<BackingFd> Issuer::AwaitResult(const RecordRef& record) {
   return result.status;
 }
 
+  CountWait();
 absl::Status Issuer::AwaitNode(Node& node) {
   Seq last = 0;
   {

@@ -57,6 +57,8 @@ class Issuer {
   // Wait until every record that was issued so far is applied.
   absl::Status AwaitIssued();
   absl::Status AwaitIssuedBriefly();
+  // Counts a call that waits until its records are durable, here or elsewhere.
+  void CountWait() { waits_.Increment(); }
 
  private:
   static constexpr int64_t kBriefNs = 40'000'000;
@@ -73,6 +75,7 @@ class Issuer {
   std::atomic<FileId> id_ceiling_;
   Counter& adopted_;
   Counter& cancelled_;
+  Counter& waits_;
 };
 
 }  // namespace salius

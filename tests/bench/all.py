@@ -24,6 +24,7 @@ STEPS = (
     ("slow-disk", "bench", ["slow-disk"], ["slow-disk"]),
     ("recovery", "bench", ["recovery"], ["recovery"]),
     ("reattach", "bench", ["reattach"], ["reattach"]),
+    ("trees", "bench", ["trees"], ["trees"]),
     ("matrix", "bench.matrix", ["--rounds", "5", "--seconds", "0.5"], ["size", "cached"]),
     ("peers-1", "bench.peers", ["--seconds", "1.5"], None),
     ("peers-8", "bench.peers", ["--seconds", "1.5", "--writers", "8"], ["--writers", "8", "--placement", "free", "redis"]),

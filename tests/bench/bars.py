@@ -14,7 +14,7 @@ import statistics
 import sys
 from dataclasses import dataclass
 
-from bench import figures
+from bench import figures, trees
 from harness.run import HarnessError
 
 SENSES = {"at most": operator.le, "at least": operator.ge, "less than": operator.lt}
@@ -164,6 +164,21 @@ def _growth(name, figure):
     return value
 
 
+def _trees(value, full="files"):
+    """Returns a function of a value of the case `trees`; `full`: the figure that says how much was
+    measured."""
+    least = getattr(trees.Sizes(), full)
+
+    def of(f):
+        case = f.case("trees")
+        return f.whole(value(case), least, case[full])
+    return of
+
+
+def _trees_time(work, over=trees.SALIUS, under=trees.PASSTHROUGH):
+    return _trees(lambda case: trees.ratio(case, work, over, under))
+
+
 def _local(f):
     case = f.case("floor", m=2, acks=2, packed=True)
     return case["floor-dir"]["p50_us"] / case["path"]["p50_us"]
@@ -211,6 +226,15 @@ BARS = [
           lambda f, name=name: f.application(name)["salius_to_disk"])
       for name, words, bar in (("sqlite-wal", "SQLite WAL `FULL`", 3), ("rocksdb", "RocksDB `fillsync`", 6),
                                ("pgbench", "`pgbench -N -c1`", 2))),
+    *(Bar("%s: time of an empty passthrough's" % words, "at most", bar, _trees_time(work))
+      for work, words, bar in trees.WORKS),
+    *(Bar("%s, replicas %d ms away: time of without" % (words, trees.DELAY_MS), "at most", trees.DELAY_BAR,
+          _trees_time(work, trees.DELAYED, trees.SALIUS)) for work, words, _ in trees.WORKS),
+    Bar("waits for replicas in 1000 times create, write, close, chmod, utimens", "at most", 0,
+        _trees(lambda case: case["waits"], "calls")),
+    Bar("memory of the daemon for a cached inode", "at most", trees.INODE_BYTES,
+        _trees(lambda case: case["inode_bytes"], "inodes"), " B"),
+    Bar("share of it given back after forget", "at least", trees.RETURNED, _trees(lambda case: case["returned"], "inodes")),
     *(Bar("%s: the most that it grows with %s (1: linearly)" % (words, name), "at most", 1, _growth(name, figure))
       for name in GROWS for figure, words in (("p50_us", "p50"), ("cpu_us_system", "CPU of a write"))),
 ]

@@ -10,6 +10,7 @@ import time
 from dataclasses import dataclass, field
 
 from bench import rounds
+from bench import trees as tree_work
 from bench.driver import Driver
 from bench.quiet import cpu_times, shares, wait_quiet
 from bench.scenario import Ground, Scenario
@@ -54,11 +55,13 @@ class Sizes:
     flush_ms: int = 8
     repeats: int = 3
     log_mib: int = 8192
+    trees: object = field(default_factory=tree_work.Sizes)
     wait: bool = False  # for a quiet machine, before each start or round
 
     @staticmethod
     def smoke():
-        return Sizes(seconds=1, rounds=2, starts=1, slow_seconds=1, sqlite_seconds=1, records=2048, flush_ms=8, repeats=1, log_mib=64)
+        return Sizes(seconds=1, rounds=2, starts=1, slow_seconds=1, sqlite_seconds=1, records=2048, flush_ms=8, repeats=1, log_mib=64,
+                     trees=tree_work.Sizes.smoke())
 
 
 @contextlib.contextmanager
@@ -301,6 +304,21 @@ def reattach(sizes):
     median = sorted(seconds)[len(seconds) // 2]
     result.figures.update(seconds=seconds, written=written)
     result.bar("in less than 2 s: %.2f s for %d MiB" % (median, written >> 20), median < 2)
+    return result
+
+
+def trees(sizes):
+    """(g) Measures work on trees of small files beside an empty pass-through and the bare file
+    system."""
+    result = Result("trees: 2 replicas, acks=2, free")
+    with watch_steal(result):
+        result.figures.update(tree_work.measure(sizes.trees, sizes.wait))
+    for row in tree_work.rows(result.figures):
+        result.lines.append("%-40s" % row[0] + " ".join("%12s" % cell for cell in row[1:]))
+    result.lines.append(tree_work.stores_row(result.figures))
+    for words, value, sense, bar in tree_work.judged(result.figures):
+        met = value <= bar if sense == "at most" else value >= bar
+        result.bar("%s %s %g: %.2f" % (words, sense, bar, value), met)
     return result
 
 

@@ -4,6 +4,7 @@ import socket
 
 from harness.net import Net, inside
 from harness.proc import Proc, tail
+from harness.relay import Relay
 from harness.run import HarnessError, current, sh, wait_until
 
 FIRST_PORT = 7400
@@ -67,6 +68,29 @@ class Veth:
 
     def close(self):
         self.net.close()
+
+
+class Delayed(Veth):
+    """`count` hosts and the primary on a bridge; every packet to or from a host is `delay_ms` late,
+    gRPC's too."""
+
+    def __init__(self, count, delay_ms):
+        self.name = "veth, %g ms away" % delay_ms
+        self.count = count
+        self.net = Net(count)  # a relay passes packets that fit the cable
+        self.primary = self.net.primary
+        self._relays = []
+        try:
+            for i in range(count):
+                self._relays.append(Relay(self.net, i, delay_ms, 0, 0, i))
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self):
+        for relay in self._relays:
+            relay.close()
+        super().close()
 
 
 def answers(network, i):

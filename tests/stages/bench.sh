@@ -32,10 +32,11 @@ check "the benchmarks end with exit status 0, 1 or 2, not $status" [ "$status" -
 check "no benchmark fails" [ "$(grep -Ec '^(FAILED|bench|Traceback|NOT MEASURED)' "$log")" -eq 0 ]
 for table in "floor: 2 replicas, acks=2, packed" "floor: 2 replicas, acks=2, free" \
   "floor: 3 replicas, acks=2, packed" "floor: 3 replicas, acks=2, free" "patterns" "8 writers" "slow disk" "recovery" \
-  "re-attach"; do
+  "re-attach" "trees"; do
   check "there is a table \"$table\"" grep -q "^== $table" "$log"
 done
-for bar in "x the floor" "x the bare file system" "SQLite at least" "MiB/s"; do
+for bar in "x the floor" "x the bare file system" "SQLite at least" "MiB/s" "time of the pass-through" "ms away" \
+  "waits for replicas" "cached inode"; do
   check "there is a bar \"$bar\"" grep -q "bar not judged: .*$bar" "$log"
 done
 for target in path floor-mount floor-udp floor-dir; do
@@ -69,6 +70,7 @@ has README.md "    tests/bench/run.sh .*--smoke.*# matrix.json"
 has floor.md "| 2 replicas, acks=2, packed |"
 has bars.md "| re-attach of 8 GiB |"
 has recovery.md "| median |"
+has trees.md "| .tar x. |"
 has size.md "| 512B, m=3, packed |"
 has applications-packed.md "| sqlite-wal |"
 /usr/bin/python3 -m bench.report "$figures" >"$log" 2>&1
