@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "client/volume/node.h"
 #include "common/check.h"
 
 namespace salius {
@@ -13,22 +14,17 @@ NodeIds::NodeIds(Node& root) : root_(&root) {
 uint64_t NodeIds::AddLookup(Node& node) {
   if (&node == root_) return kRoot;
   const absl::MutexLock lock(&mutex_);
-  Known& known = known_[&node];
-  if (known.lookups++ == 0) known.id = table_.Insert(node);
-  return known.id;
+  if (node.front_lookups++ == 0) node.front_id = table_.Insert(node);
+  return node.front_id;
 }
 
 NodeIds::Forgotten NodeIds::Forget(uint64_t id, uint64_t lookups) {
   const absl::MutexLock lock(&mutex_);
   Node* const node = table_.Find(id);
   if (node == nullptr || node == root_) return {};
-  const auto known = known_.find(node);
-  const uint64_t taken = std::min(lookups, known->second.lookups);
-  known->second.lookups -= taken;
-  if (known->second.lookups == 0) {
-    table_.Erase(id);
-    known_.erase(known);
-  }
+  const uint64_t taken = std::min(lookups, node->front_lookups);
+  node->front_lookups -= taken;
+  if (node->front_lookups == 0) table_.Erase(id);
   return {node, taken};
 }
 

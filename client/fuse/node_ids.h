@@ -13,8 +13,6 @@
 
 #include <cstdint>
 
-#include "absl/base/thread_annotations.h"
-#include "absl/container/flat_hash_map.h"
 #include "absl/synchronization/mutex.h"
 #include "client/fuse/id_table.h"
 
@@ -46,15 +44,11 @@ class NodeIds {
   Forgotten Forget(uint64_t id, uint64_t lookups);
 
  private:
-  struct Known {
-    uint64_t id = 0;
-    uint64_t lookups = 0;
-  };
-
   const Node* const root_;
   IdTable<Node> table_;
+  // Guards the id and the count of each node, which lie in the node (Node::front_id,
+  // front_lookups); the root's stay 0.
   absl::Mutex mutex_;
-  absl::flat_hash_map<const Node*, Known> known_ ABSL_GUARDED_BY(mutex_);  // without the root
 };
 
 }  // namespace salius

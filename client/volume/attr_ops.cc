@@ -60,10 +60,11 @@ absl::StatusOr<struct stat> AttrOps::GetAttr(Node& node, bool* provisional) {
   const bool slow = absl::IsDeadlineExceeded(current);
   if (provisional != nullptr) *provisional = slow;
   absl::MutexLock lock(&node.state);
-  if (node.unapplied_data == 0) return st;
-  st.st_size = static_cast<off_t>(node.size);
-  if (!slow || node.patches.empty()) return st;
-  const timespec written = TimeOf(node.patches.back()->header().timestamp_ns);
+  const NodeChanges::Records& records = node.seen_records();
+  if (records.unapplied_data == 0) return st;
+  st.st_size = static_cast<off_t>(records.size);
+  if (!slow || records.patches.empty()) return st;
+  const timespec written = TimeOf(records.patches.back()->header().timestamp_ns);
   if (std::pair(written.tv_sec, written.tv_nsec) >
       std::pair(st.st_mtim.tv_sec, st.st_mtim.tv_nsec)) {
     st.st_mtim = st.st_ctim = written;

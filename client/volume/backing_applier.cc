@@ -98,7 +98,7 @@ absl::Status BackingApplier::ApplyToFile(Node& node, const RecordRef& record) {
       if (result != nullptr) result->status = applied;
       if (!applied.ok()) {
         absl::MutexLock state(&node.state);
-        node.size_known = false;
+        node.records().size_known = false;
       }
       Finish(node, header.seq, 1, 1);
       return absl::OkStatus();
@@ -121,18 +121,19 @@ absl::Status BackingApplier::ApplyToFile(Node& node, const RecordRef& record) {
 
 void BackingApplier::NoteApplying(Node& node, Seq last) {
   absl::MutexLock lock(&node.state);
-  node.applying_seq = last;
+  node.records().applying_seq = last;
 }
 
 void BackingApplier::Finish(Node& node, Seq last, size_t records, size_t data_records) {
   SharedFd idle;  // closed after the lock
   {
     absl::MutexLock lock(&node.state);
-    node.applied_seq = last;
-    node.patches.RemoveThrough(last);
-    node.unapplied_data -= data_records;
-    node.unapplied -= records;
-    if (node.unapplied == 0 && node.handles == 0) idle = std::move(node.rw_fd);
+    NodeChanges::Records& all = node.records();
+    all.applied_seq = last;
+    all.patches.RemoveThrough(last);
+    all.unapplied_data -= data_records;
+    all.unapplied -= records;
+    if (all.unapplied == 0 && node.handles == 0) idle = std::move(all.rw_fd);
   }
   table_.Unpin(node, records);  // the caller holds a pin of its own
 }

@@ -35,20 +35,21 @@ absl::StatusOr<bool> BulkFiles::PrepareNameless(Node& node) {
 }
 
 absl::StatusOr<bool> BulkFiles::PrepareDirect(Node& node) {
-  if (!node.bulk) return PrepareNameless(node);
+  if (!node.seen_writing().bulk) return PrepareNameless(node);
   SALIUS_RETURN_IF_ERROR(issuer_.AwaitNode(node));
   return true;
 }
 
 absl::Status BulkFiles::CountUnsynced(Node& node, uint64_t bytes) {
-  node.unsynced_bytes += bytes;
-  if (node.bulk || limit_ == 0 || node.unsynced_bytes <= limit_) return absl::OkStatus();
+  NodeChanges::Writing& writing = node.writing();
+  writing.unsynced_bytes += bytes;
+  if (writing.bulk || limit_ == 0 || writing.unsynced_bytes <= limit_) return absl::OkStatus();
   {
     absl::MutexLock lock(&node.state);
     if (node.orphan) return absl::OkStatus();  // direct already
   }
   SALIUS_RETURN_IF_ERROR(issuer_.AwaitNode(node));
-  node.bulk = true;
+  writing.bulk = true;
   table_.Pin(node);
   entered_.Increment();
   absl::MutexLock lock(&mu_);
@@ -64,18 +65,18 @@ absl::Status BulkFiles::DirectWrite(Node& node, int fd, uint64_t offset, std::st
 
 void BulkFiles::NoteDirect(Node& node, uint64_t bytes) {
   // Counted after the write, so that a sync that began before cannot count as covering it.
-  node.bulk_writes.fetch_add(1);
+  node.bulk_writes().fetch_add(1);
   {
     absl::MutexLock lock(&node.state);
-    node.size_known = false;
+    node.records().size_known = false;
   }
   space_.Direct(bytes);
-  if (node.bulk) bytes_.Increment(bytes);
+  if (node.seen_writing().bulk) bytes_.Increment(bytes);
 }
 
 absl::StatusOr<Seq> BulkFiles::Sync(Node& node) {
   EndOfNameless(node);  // no record of such a file may be issued any more
-  if (!node.bulk) return 0;
+  if (!node.seen_writing().bulk) return 0;
   SALIUS_RETURN_IF_ERROR(issuer_.EnsureIdLocked(node));
   SALIUS_RETURN_IF_ERROR(issuer_.AwaitNode(node));
   SALIUS_ASSIGN_OR_RETURN(const SharedFd fd, fds_.ForWriting(node));
@@ -91,11 +92,12 @@ absl::StatusOr<Seq> BulkFiles::Sync(Node& node) {
   uint64_t unwatched_writes = 0;
   {
     absl::MutexLock lock(&node.state);
-    last = std::max(node.last_seq, node.born_seq);
-    unwatched = node.unwatched_seq;
-    unwatched_writes = node.unwatched_writes;
+    const NodeChanges::Records& records = node.seen_records();
+    last = std::max(records.last_seq, node.born_seq);
+    unwatched = records.unwatched_seq;
+    unwatched_writes = records.unwatched_writes;
   }
-  if (unwatched_writes > node.synced_writes) {
+  if (unwatched_writes > node.writing().synced_writes) {
     // There were direct writes through a descriptor that is closed: `fd` may not get their errors,
     // and no checkpoint need come, because they are in no record.
     SALIUS_RETURN_IF_ERROR(AsDataError(stream_->SyncNow()));
@@ -119,7 +121,7 @@ absl::StatusOr<Seq> BulkFiles::Sync(Node& node) {
 }
 
 void BulkFiles::EndOfNameless(Node& node) {
-  if (!node.bulk) return;
+  if (!node.seen_writing().bulk) return;
   {
     absl::MutexLock lock(&node.state);
     if (!node.orphan) return;
@@ -128,9 +130,10 @@ void BulkFiles::EndOfNameless(Node& node) {
 }
 
 void BulkFiles::End(Node& node) {
-  node.bulk = false;
-  node.synced_writes = node.bulk_writes.load();
-  node.unsynced_bytes = 0;
+  NodeChanges::Writing& writing = node.writing();
+  writing.bulk = false;
+  writing.synced_writes = node.bulk_writes().load();
+  writing.unsynced_bytes = 0;
   synced_.Increment();
   {
     absl::MutexLock lock(&mu_);
@@ -162,7 +165,7 @@ BulkFiles::Writes BulkFiles::BeforeCheckpointSync() {
     absl::erase_if(created_, [&](const auto& entry) { return entry.second <= checkpoint; });
     for (const auto& [node, state] : nodes_) {
       table_.Pin(*node);
-      const uint64_t writes = node->bulk_writes.load();
+      const uint64_t writes = node->bulk_writes().load();
       const bool done = state.covered && state.covered_writes == writes;
       (done ? covered : files).emplace_back(PinnedNode(table_, node), writes);
     }
@@ -173,9 +176,10 @@ BulkFiles::Writes BulkFiles::BeforeCheckpointSync() {
     Seq last = 0;
     {
       absl::MutexLock lock(&node->state);
-      last = std::max(node->last_seq, node->born_seq);
+      last = std::max(node->seen_records().last_seq, node->born_seq);
     }
-    if (node->bulk && node->bulk_writes.load() == writes && last <= checkpoint) End(*node);
+    const bool same = node->bulk_writes().load() == writes;
+    if (node->seen_writing().bulk && same && last <= checkpoint) End(*node);
     node->stream.Unlock();
   }
   return files;

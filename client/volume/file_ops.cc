@@ -88,10 +88,11 @@ absl::StatusOr<bool> FileOps::ReadOnce(Handle& handle, uint64_t offset, size_t s
   Seq known = 0;
   {
     absl::MutexLock lock(&node.state);
-    patched = node.unapplied_data > 0;
-    end = node.size;
-    known = std::max(node.last_seq, node.applied_seq);
-    if (patched) patches = node.patches.Touching(offset, size);
+    const NodeChanges::Records& records = node.seen_records();
+    patched = records.unapplied_data > 0;
+    end = records.size;
+    known = std::max(records.last_seq, records.applied_seq);
+    if (patched) patches = records.patches.Touching(offset, size);
   }
   if (patched) size = offset >= end ? 0 : std::min<uint64_t>(size, end - offset);
   out->resize(size);
@@ -105,7 +106,7 @@ absl::StatusOr<bool> FileOps::ReadOnce(Handle& handle, uint64_t offset, size_t s
     out->resize(count);
   }
   absl::MutexLock lock(&node.state);
-  return node.applying_seq <= known;
+  return node.seen_records().applying_seq <= known;
 }
 
 absl::StatusOr<size_t> FileOps::Write(Handle& handle, uint64_t offset, std::string_view data,
@@ -136,7 +137,7 @@ absl::StatusOr<Ticket> FileOps::StartWrite(Handle& handle, uint64_t offset, std:
                             room_.ReserveEnd(node, fd->get(), offset, WriteRoom::End::kStays));
     SALIUS_ASSIGN_OR_RETURN(SpaceGuard::Hold room, room_.Reserve(node, fd->get(), offset, written));
     if (durable) {
-      node.unsynced_bytes = 0;  // this write waits for all before it
+      node.writing().unsynced_bytes = 0;  // this write waits for all before it
     } else {
       SALIUS_RETURN_IF_ERROR(bulk_.CountUnsynced(node, written));
     }
@@ -144,7 +145,7 @@ absl::StatusOr<Ticket> FileOps::StartWrite(Handle& handle, uint64_t offset, std:
     if (direct) {
       SALIUS_RETURN_IF_ERROR(bulk_.DirectWrite(node, fd->get(), offset, data));
       room.Release();
-      if (durable && node.bulk) {
+      if (durable && node.writing().bulk) {
         SALIUS_ASSIGN_OR_RETURN(wait_for, bulk_.Sync(node));
       }
     } else {
@@ -152,7 +153,8 @@ absl::StatusOr<Ticket> FileOps::StartWrite(Handle& handle, uint64_t offset, std:
       // acknowledged by then.
       SendWhen when = SendWhen::kSoon;
       if (!durable) {
-        const bool alone = ++node.plain_writes == 1 && node.plain_writes_before == 1;
+        NodeChanges::Writing& writing = node.writing();
+        const bool alone = ++writing.plain_writes == 1 && writing.plain_writes_before == 1;
         when = alone ? SendWhen::kNow : SendWhen::kLater;
       }
       SALIUS_ASSIGN_OR_RETURN(wait_for, IssueWrite(node, offset, data, when));
@@ -190,19 +192,22 @@ absl::StatusOr<Ticket> FileOps::StartFsync(Handle& handle) {
       absl::MutexLock state(&node.state);
       // Nothing brings a file without a name back: its data need not outlive a crash.
       if (node.orphan) return Ticket();
-      wait_for = node.last_seq;
+      wait_for = node.seen_records().last_seq;
     }
-    if (node.bulk) {
+    if (!node.was_changed()) return Ticket{0, wait_for};
+    NodeChanges::Writing& writing = node.writing();
+    if (writing.bulk) {
       SALIUS_ASSIGN_OR_RETURN(wait_for, bulk_.Sync(node));
     }
-    node.unsynced_bytes = 0;
-    node.plain_writes_before = std::exchange(node.plain_writes, 0);
+    writing.unsynced_bytes = 0;
+    writing.plain_writes_before = std::exchange(writing.plain_writes, 0);
   }
   return Ticket{0, wait_for};
 }
 
 absl::Status FileOps::Await(const Ticket& ticket) {
   if (ticket.settled()) return absl::OkStatus();
+  issuer_.CountWait();
   return AsDataError(stream_->WaitDurable(ticket.durable_first));
 }
 
@@ -212,7 +217,6 @@ void FileOps::WhenDurable(const Ticket& ticket, DurableCallback done) {
                        [done = std::move(done)](const absl::Status& status) mutable {
                          std::move(done)(AsDataError(status));
                        });
-  issuer_.CountWait();
 }
 
 absl::Status FileOps::Truncate(Node& node, uint64_t size) {
@@ -224,7 +228,7 @@ absl::Status FileOps::Truncate(Node& node, uint64_t size) {
   absl::MutexLock lock(&node.stream);
   SALIUS_ASSIGN_OR_RETURN(const SharedFd fd, fds_.ForWriting(node));
   const auto close_idle = absl::MakeCleanup([&] { NodeFds::CloseIdle(node); });
-  if (size > node.checked_size && !backing_.SizeFits(fd->get(), size)) {
+  if (size > node.seen_writing().checked_size && !backing_.SizeFits(fd->get(), size)) {
     return ErrnoStatus(EFBIG, "truncate");
   }
   SALIUS_ASSIGN_OR_RETURN(const bool nameless, bulk_.PrepareNameless(node));
@@ -288,9 +292,10 @@ absl::StatusOr<uint64_t> FileOps::Lseek(Handle& handle, uint64_t offset, int whe
   if (absl::IsDeadlineExceeded(current)) {
     // While the disk hangs, holes are not known: everything counts as data.
     absl::MutexLock lock(&handle.node.state);
-    if (handle.node.unapplied_data > 0) {
-      if (offset >= handle.node.size) return ErrnoStatus(ENXIO, "lseek");
-      return whence == SEEK_DATA ? offset : handle.node.size;
+    const NodeChanges::Records& records = handle.node.seen_records();
+    if (records.unapplied_data > 0) {
+      if (offset >= records.size) return ErrnoStatus(ENXIO, "lseek");
+      return whence == SEEK_DATA ? offset : records.size;
     }
   } else {
     SALIUS_RETURN_IF_ERROR(current);

@@ -84,7 +84,7 @@ void HiddenLinks::Drop(Node& node, Seq checkpoint) {
     absl::MutexLock state(&node.state);
     // An open file comes back here at its next last close.
     if (node.handles > 0 || !node.hidden_link) return;
-    last = std::max(node.last_seq, node.born_seq);
+    last = std::max(node.seen_records().last_seq, node.born_seq);
   }
   if (last > checkpoint) return Note(node, last);  // changed while it was closed
   const PathFd::Use held = node.path_fd.get();

@@ -129,8 +129,9 @@ absl::StatusOr<RecordRef> Issuer::IssueOn(Node& node, RecordDraft draft) {
   }
   {
     absl::MutexLock lock(&node.state);
-    if (data && node.unapplied_data++ == 0) node.size = size;
-    ++node.unapplied;
+    NodeChanges::Records& records = node.records();
+    if (data && records.unapplied_data++ == 0) records.size = size;
+    ++records.unapplied;
   }
   table_.Pin(node);
   draft.file_id = node.id.load();
@@ -138,19 +139,20 @@ absl::StatusOr<RecordRef> Issuer::IssueOn(Node& node, RecordDraft draft) {
   if (!record.ok()) {
     {
       absl::MutexLock lock(&node.state);
-      if (data) --node.unapplied_data;
-      --node.unapplied;
+      if (data) --node.records().unapplied_data;
+      --node.records().unapplied;
     }
     table_.Unpin(node);  // the caller holds a pin of its own
     return AsDataError(record.status());
   }
   absl::MutexLock lock(&node.state);
   const RecordHeader& header = (*record)->header();
-  node.last_seq = header.seq;
+  NodeChanges::Records& records = node.records();
+  records.last_seq = header.seq;
   if (data) {
-    node.size = SizeAfter(node.size, header);
+    records.size = SizeAfter(records.size, header);
     // Another thread may have applied it already.
-    if (node.applied_seq < header.seq) node.patches.Add(*record);
+    if (records.applied_seq < header.seq) records.patches.Add(*record);
   }
   return record;
 }
@@ -164,23 +166,25 @@ absl::StatusOr<RecordRef> Issuer::IssueName(RecordDraft draft) {
 absl::StatusOr<uint64_t> Issuer::LogicalSize(Node& node) {
   {
     absl::MutexLock lock(&node.state);
-    if (node.unapplied_data > 0 || node.size_known) return node.size;
+    const NodeChanges::Records& records = node.seen_records();
+    if (records.unapplied_data > 0 || records.size_known) return records.size;
   }
   // Nothing that changes the size is under way, and nothing is issued meanwhile.
   SALIUS_ASSIGN_OR_RETURN(const struct stat st, backing_.Stat(node.path_fd.get()));
   absl::MutexLock lock(&node.state);
-  node.size = static_cast<uint64_t>(st.st_size);
-  node.size_known = true;
-  return node.size;
+  NodeChanges::Records& records = node.records();
+  records.size = static_cast<uint64_t>(st.st_size);
+  records.size_known = true;
+  return records.size;
 }
 
 absl::Status Issuer::AwaitApplied(Seq seq) {
   RecordStream& stream = *stream_;
+  CountWait();
   SALIUS_RETURN_IF_ERROR(stream.WaitDurable(seq));
   stream.TryApply();
   return stream.WaitApplied(seq);
 }
-  CountWait();
 
 absl::StatusOr<BackingFd> Issuer::AwaitResult(const RecordRef& record) {
   SALIUS_RETURN_IF_ERROR(AsDataError(AwaitApplied(record->seq())));
@@ -194,17 +198,17 @@ absl::StatusOr<BackingFd> Issuer::AwaitResult(const RecordRef& record) {
   draft.arg0 = record->seq();
   const absl::StatusOr<RecordRef> cancel = Issue(std::move(draft));
   if (!cancel.ok()) return AsDataError(cancel.status());
+  CountWait();
   SALIUS_RETURN_IF_ERROR(AsDataError(stream_->WaitDurable((*cancel)->seq())));
   return result.status;
 }
 
-  CountWait();
 absl::Status Issuer::AwaitNode(Node& node) {
   Seq last = 0;
   {
     absl::MutexLock lock(&node.state);
-    if (node.unapplied == 0) return absl::OkStatus();
-    last = node.last_seq;
+    if (node.seen_records().unapplied == 0) return absl::OkStatus();
+    last = node.seen_records().last_seq;
   }
   return AsDataError(AwaitApplied(last));
 }
@@ -213,8 +217,8 @@ absl::Status Issuer::AwaitNodeBriefly(Node& node) {
   Seq last = 0;
   {
     absl::MutexLock lock(&node.state);
-    if (node.unapplied == 0) return absl::OkStatus();
-    last = node.last_seq;
+    if (node.seen_records().unapplied == 0) return absl::OkStatus();
+    last = node.seen_records().last_seq;
   }
   const absl::Status applied = stream_->WaitAppliedFor(last, kBriefNs);
   return absl::IsDeadlineExceeded(applied) ? applied : AsDataError(applied);

@@ -30,7 +30,7 @@ absl::Status CheckName(std::string_view name) {
 bool IsDots(std::string_view name) { return name == "." || name == ".."; }
 
 bool Is(const struct stat& st, const Node& node) {
-  return st.st_dev == node.dev && st.st_ino == node.ino;
+  return st.st_dev == node.dev() && st.st_ino == node.ino;
 }
 
 // Returns whether the directory `below` is `node` or lies in it. Goes up from there to the volume's

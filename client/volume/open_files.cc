@@ -97,7 +97,7 @@ absl::Status OpenFiles::OpenBacking(Handle& handle, uid_t opener) {
   const FileFds::Kind kind = asked ? FileFds::Kind::kNoAtime : FileFds::Kind::kFile;
   if (!asked) {
     absl::MutexLock lock(&handle.node.state);
-    handle.fd = handle.node.rw_fd;
+    handle.fd = handle.node.seen_records().rw_fd;
   }
   if (handle.fd != nullptr) return absl::OkStatus();
   SALIUS_ASSIGN_OR_RETURN(BackingFd fd, backing_.Reopen(handle.node.path_fd.get(),

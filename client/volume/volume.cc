@@ -59,7 +59,7 @@ absl::Status Volume::Prepare(uint64_t descriptors, const VolumeOptions& options)
   // One part is for everything else. Nodes may have half of the rest and open files the other half:
   // an open file needs two descriptors when its last name goes.
   const size_t shared = (descriptors - std::min(kOtherFds, descriptors / 4)) / 2;
-  table_.path_fds().Configure(dirs_.root_fd(), table_.root().dev, shared);
+  table_.path_fds().Configure(dirs_.root_fd(), table_.root().dev(), shared);
   file_fds_.Configure(shared);
   open_files_.SetNoAtime(options.noatime, options.nodiratime);
   return absl::OkStatus();

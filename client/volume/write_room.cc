@@ -22,9 +22,9 @@ absl::StatusOr<uint64_t> WriteRoom::FitLength(Node& node, int fd, uint64_t offse
   constexpr uint64_t kMax = static_cast<uint64_t>(INT64_MAX);
   if (offset > kMax) return ErrnoStatus(EINVAL, "offset");
   uint64_t end = length > kMax - offset ? kMax : offset + length;
-  if (end <= node.checked_size) return end - offset;
+  if (end <= node.writing().checked_size) return end - offset;
   if (backing_.SizeFits(fd, end)) {
-    node.checked_size = end;
+    node.writing().checked_size = end;
     return end - offset;
   }
   if (!backing_.SizeFits(fd, offset + 1)) return ErrnoStatus(EFBIG, "file too large");
@@ -46,7 +46,7 @@ absl::StatusOr<SpaceGuard::Hold> WriteRoom::Reserve(Node& node, int fd, uint64_t
     std::vector<RecordRef> patches;
     {
       absl::MutexLock lock(&node.state);
-      patches = node.patches.Touching(offset, length);
+      patches = node.seen_records().patches.Touching(offset, length);
     }
     const bool only_writes = std::all_of(patches.begin(), patches.end(), [](const RecordRef& r) {
       return r->header().op == Op::kWrite;

@@ -11,16 +11,23 @@
 #include <vector>
 
 #include "absl/synchronization/mutex.h"
+#include "client/volume/node.h"
+#include "storage/backing.h"
 
 namespace salius {
 namespace {
 
-// NodeIds keeps addresses of nodes and looks into none.
 class NodeIdsTest : public testing::Test {
  protected:
-  Node& NodeAt(size_t i) { return reinterpret_cast<Node&>(places_[i]); }
+  // NodeIds uses no file of a node: these have none.
+  NodeIdsTest() {
+    for (uint64_t i = 0; i < 8; ++i) nodes_.emplace_back(BackingFd(), stat_, Seq{0}, i, cache_);
+  }
+  Node& NodeAt(size_t i) { return nodes_[i]; }
 
-  uint64_t places_[8] = {};
+  const struct stat stat_ {};
+  PathFdCache cache_{LinuxBacking()};
+  std::deque<Node> nodes_;
   Node& root_ = NodeAt(0);
   NodeIds ids_{root_};
 };

@@ -267,7 +267,7 @@ TEST_F(BulkTest, RenameOverAnotherFileSyncsBulkDataFirst) {
   EXPECT_GT(syncs, before);
   fake().before_issue = nullptr;
   absl::MutexLock lock(&node.state);
-  EXPECT_EQ(node.rw_fd, nullptr);
+  EXPECT_EQ(node.seen_records().rw_fd, nullptr);
 }
 
 TEST_F(BulkTest, RenameAndUnlinkOfABulkFile) {
