@@ -131,9 +131,12 @@ uint32_t WantedCapabilities(uint32_t offered) {
   // - ASYNC_DIO: after an asynchronous direct write of a cached file the kernel keeps old pages
   //   that were read meanwhile, and a store through a map would write them back over acknowledged
   //   data.
+  // - READDIRPLUS_AUTO: with it only the first part of a long listing has attributes, because
+  //   programs list a whole directory before they look at its files. Each file behind that part
+  //   then costs a LOOKUP, many times the price of an entry with attributes.
   return offered & (FUSE_CAP_ASYNC_READ | FUSE_CAP_DONT_MASK | FUSE_CAP_READDIRPLUS |
-                    FUSE_CAP_READDIRPLUS_AUTO | FUSE_CAP_PARALLEL_DIROPS | FUSE_CAP_POSIX_ACL |
-                    FUSE_CAP_CACHE_SYMLINKS | FUSE_CAP_EXPLICIT_INVAL_DATA);
+                    FUSE_CAP_PARALLEL_DIROPS | FUSE_CAP_POSIX_ACL | FUSE_CAP_CACHE_SYMLINKS |
+                    FUSE_CAP_EXPLICIT_INVAL_DATA);
 }
 
 uint64_t ExtraInitFlags(uint64_t offered) {
@@ -186,14 +189,14 @@ Connection::Connection(Front& front, ConnectionOptions options, UniqueFd fd, fus
   front_.SetSession(session_);
   if (absl::StatusOr<MountEntry> made = MountAt(options_.mountpoint); made.ok()) {
     device_ = std::move(made->device);
-  }
-}
-
     const absl::Status lifted = LiftWriteBackLimit(kBdiDirectory, device_);
     if (!lifted.ok()) {
       SLOG_WARN("stores through shared maps stay slow: the kernel's limit of dirty pages: {}",
                 lifted.ToString());
     }
+  }
+}
+
 Connection::~Connection() {
   SALIUS_CHECK(workers_.empty(), "workers still run");
   if (mounted_) Detach();

@@ -68,7 +68,8 @@ struct Listing {
     param.attr.st_ino = entry.ino;
     param.attr.st_mode = entry.type;
     if (!IsDots(entry.name)) {
-      const absl::StatusOr<Entry> found = front.volume().names().Lookup(dir, entry.name);
+      const absl::StatusOr<Entry> found =
+          front.volume().names().LookupListed(dir, entry.name, entry.ino);
       if (found.ok()) {
         param = front.ToEntry(*found);
         looked_up.push_back(param.ino);

@@ -53,9 +53,10 @@ AttrBody BodyFor(uint32_t mask, const struct stat& want, const timespec& now) {
 
 }  // namespace
 
-absl::StatusOr<struct stat> AttrOps::GetAttr(Node& node, bool* provisional) {
+template <typename Stat>
+absl::StatusOr<struct stat> AttrOps::Attributes(Node& node, bool* provisional, const Stat& stat) {
   const absl::Status current = issuer_.AwaitNodeBriefly(node);
-  SALIUS_ASSIGN_OR_RETURN(struct stat st, links_.StatOf(node));
+  SALIUS_ASSIGN_OR_RETURN(struct stat st, stat());
   if (current.ok()) return st;
   const bool slow = absl::IsDeadlineExceeded(current);
   if (provisional != nullptr) *provisional = slow;
@@ -70,6 +71,24 @@ absl::StatusOr<struct stat> AttrOps::GetAttr(Node& node, bool* provisional) {
     st.st_mtim = st.st_ctim = written;
   }
   return st;
+}
+
+absl::StatusOr<struct stat> AttrOps::GetAttr(Node& node, bool* provisional) {
+  return Attributes(node, provisional, [&] { return links_.StatOf(node); });
+}
+
+absl::StatusOr<struct stat> AttrOps::GetAttrAt(Node& node, const Node& dir, const std::string& name,
+                                               bool* provisional) {
+  return Attributes(node, provisional, [&]() -> absl::StatusOr<struct stat> {
+    SALIUS_ASSIGN_OR_RETURN(const struct stat st, backing_.StatAt(dir.path_fd.get(), name));
+    // The caller's pin keeps the node's inode number from being used again.
+    if (st.st_ino != node.ino || st.st_dev != node.dev()) return ErrnoStatus(ESTALE, name);
+    {
+      absl::MutexLock lock(&node.state);
+      if (!node.hidden_link) return st;
+    }
+    return links_.StatOf(node);
+  });
 }
 
 absl::StatusOr<std::optional<timespec>> AttrOps::BirthTime(Node& node) {

@@ -52,6 +52,10 @@ class AttrOps {
   // are the file's own. When the disk is slower it returns size and times as far as known and sets
   // `*provisional`: they may change when the records are applied.
   absl::StatusOr<struct stat> GetAttr(Node& node, bool* provisional = nullptr);
+  // The same, of the node that has the name in the directory, with fewer system calls: the name is
+  // looked at, not the node's descriptor. ESTALE when the name is not the node's.
+  absl::StatusOr<struct stat> GetAttrAt(Node& node, const Node& dir, const std::string& name,
+                                        bool* provisional);
   // Returns when the backing file was made; nothing where its file system does not keep that. (A
   // file that recovery rebuilt is new.)
   absl::StatusOr<std::optional<timespec>> BirthTime(Node& node);
@@ -72,6 +76,9 @@ class AttrOps {
   absl::Status RemoveXattr(Node& node, const std::string& name);
 
  private:
+  // Returns what GetAttr does; `stat` reads the attributes of the backing file.
+  template <typename Stat>
+  absl::StatusOr<struct stat> Attributes(Node& node, bool* provisional, const Stat& stat);
   // Issues an attribute record and waits for its result.
   absl::Status Change(Node& node, RecordDraft draft) ABSL_EXCLUSIVE_LOCKS_REQUIRED(node.stream);
 

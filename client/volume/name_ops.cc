@@ -47,6 +47,29 @@ absl::StatusOr<Entry> NameOps::Lookup(Node& node, std::string_view name) {
   return entry;
 }
 
+absl::StatusOr<Entry> NameOps::LookupListed(Node& dir, const std::string& name, ino_t ino) {
+  Entry entry;
+  const Seq issued = table_.issued();
+  if (PinnedNode known = table_.FindInode(ino)) {
+    const absl::StatusOr<struct stat> attr =
+        attrs_.GetAttrAt(*known, dir, name, &entry.provisional);
+    if (!attr.ok()) return Lookup(dir, name);  // the name may be another object's by now
+    entry.attr = *attr;
+    entry.node = known.Release();
+    return entry;
+  }
+  SALIUS_ASSIGN_OR_RETURN(BackingFd fd, backing_.OpenChild(dir.path_fd.get(), name));
+  SALIUS_ASSIGN_OR_RETURN(NodeTable::Listed listed, table_.InternListed(std::move(fd), issued));
+  entry.attr = listed.attr;
+  // If another node of this file was in use meanwhile, a later record may have changed it. (None
+  // was, if the name is still the object that was listed, and nothing was stamped since.)
+  if (!listed.current || listed.node->ino != ino) {
+    SALIUS_ASSIGN_OR_RETURN(entry.attr, attrs_.GetAttr(*listed.node, &entry.provisional));
+  }
+  entry.node = listed.node.Release();
+  return entry;
+}
+
 void NameOps::Forget(Node& node, uint64_t lookups) {
   // The root stays: it was never looked up.
   if (&node != &table_.root() && lookups > 0) table_.Unpin(node, lookups);

@@ -48,6 +48,9 @@ class NameOps {
   NameOps& operator=(const NameOps&) = delete;
 
   absl::StatusOr<Entry> Lookup(Node& dir, std::string_view name);
+  // The same, for an entry that a listing of the directory just gave, with the inode number `ino`.
+  // The object is expected not to be used otherwise: it gets no descriptor of its own.
+  absl::StatusOr<Entry> LookupListed(Node& dir, const std::string& name, ino_t ino);
   // Takes `lookups` off the node's count.
   void Forget(Node& node, uint64_t lookups);
   absl::StatusOr<Entry> MakeNode(Node& dir, std::string_view name, mode_t mode, dev_t rdev,

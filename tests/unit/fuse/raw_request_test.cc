@@ -94,6 +94,7 @@ TEST(WantedCapabilitiesTest, NoAsynchronousDirectIoAndNoWriteBackCache) {
   EXPECT_EQ(wanted & FUSE_CAP_WRITEBACK_CACHE, 0u);
   EXPECT_EQ(wanted & FUSE_CAP_ATOMIC_O_TRUNC, 0u);
   EXPECT_NE(wanted & FUSE_CAP_READDIRPLUS, 0u);
+  EXPECT_EQ(wanted & FUSE_CAP_READDIRPLUS_AUTO, 0u);
   EXPECT_EQ(WantedCapabilities(0), 0u);
 }
 

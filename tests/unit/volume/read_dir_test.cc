@@ -1,4 +1,6 @@
 // Listing of directories, while they change too.
+#include <errno.h>
+
 #include <set>
 #include <string>
 
@@ -37,6 +39,48 @@ TEST_F(ReadDirTest, ReadDirContinuesFromAnyOffset) {
   }
   EXPECT_EQ(names, expected);
   volume->open_files().Release(*handle);
+}
+
+TEST_F(ReadDirTest, ListedEntryHasTheAttributesOfALookup) {
+  Make();
+  Handle* const file = Create("f");
+  Write(file, 0, "12345");
+  const ino_t ino = Stat(file->node).st_ino;
+  const auto used = volume->names().LookupListed(root(), "f", ino);
+  ASSERT_TRUE(used.ok());
+  EXPECT_EQ(used->node, &file->node);
+  EXPECT_EQ(used->attr.st_size, 5) << "the record may not be applied";
+  volume->names().Forget(*used->node, 1);
+  volume->open_files().Release(file);
+}
+
+TEST_F(ReadDirTest, ListedFileThatIsNotInUseBecomesANode) {
+  Make();
+  MakeBackingFile("plain", "1234567");
+  const absl::StatusOr<struct stat> st = backing().StatAt(backing_root(), "plain");
+  ASSERT_TRUE(st.ok());
+  const auto entry = volume->names().LookupListed(root(), "plain", st->st_ino);
+  ASSERT_TRUE(entry.ok());
+  EXPECT_EQ(entry->node->ino, st->st_ino);
+  EXPECT_EQ(entry->attr.st_size, 7);
+  Handle* const handle = OpenFile(*entry->node);
+  EXPECT_EQ(Read(handle, 0, 100), "1234567");
+  volume->open_files().Release(handle);
+  volume->names().Forget(*entry->node, 1);
+}
+
+TEST_F(ReadDirTest, ListedNameOfAnotherObjectGivesThatObject) {
+  Make();
+  Handle* const first = Create("first");
+  Handle* const second = Create("second");
+  const auto entry = volume->names().LookupListed(root(), "second", first->node.ino);
+  ASSERT_TRUE(entry.ok());
+  EXPECT_EQ(entry->node, &second->node);
+  EXPECT_EQ(entry->attr.st_ino, second->node.ino);
+  volume->names().Forget(*entry->node, 1);
+  EXPECT_EQ(Errno(volume->names().LookupListed(root(), "none", first->node.ino)), ENOENT);
+  volume->open_files().Release(first);
+  volume->open_files().Release(second);
 }
 
 TEST_F(ReadDirTest, ReadDirFromTheStartShowsNewEntries) {
