@@ -177,8 +177,7 @@ run_lane() {
 }
 
 # set_priority idle|normal PID...: sets the priority of processes, all their threads and what these
-# start later. A session may have a priority of its own too (autogroup). Only root can raise a
-# priority again, so for others nothing changes.
+# start later. Only root can raise a priority again, so for others nothing changes.
 set_priority() {
   local nice=0 policy=--other pid tasks
   if [ "$1" = idle ]; then nice=19 policy=--idle; fi
@@ -188,15 +187,18 @@ set_priority() {
     chrt --all-tasks $policy --pid 0 "$pid"
     tasks=("/proc/$pid/task"/*)
     renice -n $nice -p "${tasks[@]##*/}"
-    [ ! -e "/proc/$pid/autogroup" ] || echo $nice >"/proc/$pid/autogroup"
   done >/dev/null 2>&1
 }
 
 # set_bazel_priority idle|normal: sets that of the Bazel server, which remains when its client ends,
-# with the priority of the client that started it.
+# with the priority of the client that started it. It has a session of its own, which may have a
+# priority too (autogroup).
 set_bazel_priority() {
-  local server
-  server=$(bazel info server_pid 2>/dev/null) && set_priority "$1" "$server"
+  local server nice=0
+  server=$(bazel info server_pid 2>/dev/null) || return 0
+  set_priority "$1" "$server"
+  [ "$1" = normal ] || nice=19
+  [ "$(id -u)" -ne 0 ] || [ ! -e "/proc/$server/autogroup" ] || echo $nice >"/proc/$server/autogroup"
 }
 
 run_builds() {

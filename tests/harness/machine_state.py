@@ -1,6 +1,6 @@
 """State of the whole machine (sysctl), which suites that run at the same time share.
 
-A test that changes such a state holds changing() meanwhile. What the state affects holds using().
+A test that changes such a state holds changing() meanwhile. Code that depends on it holds using().
 One thread of a process at a time.
 """
 import contextlib
