@@ -44,6 +44,7 @@ struct Listing {
   Node& dir;
   std::vector<char> buffer;
   bool plus;
+  bool may_wait = true;
   size_t used = 0;
   std::vector<fuse_ino_t> looked_up;
 
@@ -69,8 +70,10 @@ struct Listing {
     param.attr.st_mode = entry.type;
     if (!IsDots(entry.name)) {
       const absl::StatusOr<Entry> found =
-          front.volume().names().LookupListed(dir, entry.name, entry.ino);
+          front.volume().names().LookupListed(dir, entry.name, entry.ino, may_wait);
       if (found.ok()) {
+        // An answer waits once for records to be applied: a disk that hangs is slow for each file.
+        if (found->provisional) may_wait = false;
         param = front.ToEntry(*found);
         looked_up.push_back(param.ino);
       }

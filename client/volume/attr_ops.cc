@@ -54,8 +54,8 @@ AttrBody BodyFor(uint32_t mask, const struct stat& want, const timespec& now) {
 }  // namespace
 
 template <typename Stat>
-absl::StatusOr<struct stat> AttrOps::Attributes(Node& node, bool* provisional, const Stat& stat) {
-  const absl::Status current = issuer_.AwaitNodeBriefly(node);
+absl::StatusOr<struct stat> AttrOps::Attributes(Node& node, const absl::Status& current,
+                                                bool* provisional, const Stat& stat) {
   SALIUS_ASSIGN_OR_RETURN(struct stat st, stat());
   if (current.ok()) return st;
   const bool slow = absl::IsDeadlineExceeded(current);
@@ -74,12 +74,19 @@ absl::StatusOr<struct stat> AttrOps::Attributes(Node& node, bool* provisional, c
 }
 
 absl::StatusOr<struct stat> AttrOps::GetAttr(Node& node, bool* provisional) {
-  return Attributes(node, provisional, [&] { return links_.StatOf(node); });
+  const absl::Status current = issuer_.AwaitNodeBriefly(node);
+  return Attributes(node, current, provisional, [&] { return links_.StatOf(node); });
 }
 
 absl::StatusOr<struct stat> AttrOps::GetAttrAt(Node& node, const Node& dir, const std::string& name,
-                                               bool* provisional) {
-  return Attributes(node, provisional, [&]() -> absl::StatusOr<struct stat> {
+                                               bool may_wait, bool* provisional) {
+  absl::Status current;
+  if (may_wait) {
+    current = issuer_.AwaitNodeBriefly(node);
+  } else if (!Issuer::IsApplied(node)) {
+    current = absl::DeadlineExceededError("records that are not applied");
+  }
+  return Attributes(node, current, provisional, [&]() -> absl::StatusOr<struct stat> {
     SALIUS_ASSIGN_OR_RETURN(const struct stat st, backing_.StatAt(dir.path_fd.get(), name));
     // The caller's pin keeps the node's inode number from being used again.
     if (st.st_ino != node.ino || st.st_dev != node.dev()) return ErrnoStatus(ESTALE, name);

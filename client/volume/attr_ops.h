@@ -53,9 +53,10 @@ class AttrOps {
   // `*provisional`: they may change when the records are applied.
   absl::StatusOr<struct stat> GetAttr(Node& node, bool* provisional = nullptr);
   // The same, of the node that has the name in the directory, with fewer system calls: the name is
-  // looked at, not the node's descriptor. ESTALE when the name is not the node's.
+  // looked at, not the node's descriptor. ESTALE when the name is not the node's. Without `may_wait`
+  // the attributes of a file with unapplied records are provisional at once.
   absl::StatusOr<struct stat> GetAttrAt(Node& node, const Node& dir, const std::string& name,
-                                        bool* provisional);
+                                        bool may_wait, bool* provisional);
   // Returns when the backing file was made; nothing where its file system does not keep that. (A
   // file that recovery rebuilt is new.)
   absl::StatusOr<std::optional<timespec>> BirthTime(Node& node);
@@ -76,9 +77,11 @@ class AttrOps {
   absl::Status RemoveXattr(Node& node, const std::string& name);
 
  private:
-  // Returns what GetAttr does; `stat` reads the attributes of the backing file.
+  // Returns the result of GetAttr. `current`: OK, or the reason why records may be unapplied, as of
+  // Issuer::AwaitNodeBriefly. `stat` reads the attributes of the backing file.
   template <typename Stat>
-  absl::StatusOr<struct stat> Attributes(Node& node, bool* provisional, const Stat& stat);
+  absl::StatusOr<struct stat> Attributes(Node& node, const absl::Status& current, bool* provisional,
+                                         const Stat& stat);
   // Issues an attribute record and waits for its result.
   absl::Status Change(Node& node, RecordDraft draft) ABSL_EXCLUSIVE_LOCKS_REQUIRED(node.stream);
 

@@ -224,6 +224,11 @@ absl::Status Issuer::AwaitNodeBriefly(Node& node) {
   return absl::IsDeadlineExceeded(applied) ? applied : AsDataError(applied);
 }
 
+bool Issuer::IsApplied(Node& node) {
+  absl::MutexLock lock(&node.state);
+  return node.seen_records().unapplied == 0;
+}
+
 absl::Status Issuer::AwaitIssued() { return AsDataError(AwaitApplied(stream_.issued())); }
 
 absl::Status Issuer::AwaitIssuedBriefly() {

@@ -47,12 +47,13 @@ absl::StatusOr<Entry> NameOps::Lookup(Node& node, std::string_view name) {
   return entry;
 }
 
-absl::StatusOr<Entry> NameOps::LookupListed(Node& dir, const std::string& name, ino_t ino) {
+absl::StatusOr<Entry> NameOps::LookupListed(Node& dir, const std::string& name, ino_t ino,
+                                            bool may_wait) {
   Entry entry;
   const Seq issued = table_.issued();
   if (PinnedNode known = table_.FindInode(ino)) {
     const absl::StatusOr<struct stat> attr =
-        attrs_.GetAttrAt(*known, dir, name, &entry.provisional);
+        attrs_.GetAttrAt(*known, dir, name, may_wait, &entry.provisional);
     if (!attr.ok()) return Lookup(dir, name);  // the name may be another object's by now
     entry.attr = *attr;
     entry.node = known.Release();

@@ -49,8 +49,10 @@ class NameOps {
 
   absl::StatusOr<Entry> Lookup(Node& dir, std::string_view name);
   // The same, for an entry that a listing of the directory just gave, with the inode number `ino`.
-  // The object is expected not to be used otherwise: it gets no descriptor of its own.
-  absl::StatusOr<Entry> LookupListed(Node& dir, const std::string& name, ino_t ino);
+  // The object is expected not to be used otherwise: it gets no descriptor of its own. `may_wait`:
+  // as of AttrOps::GetAttrAt.
+  absl::StatusOr<Entry> LookupListed(Node& dir, const std::string& name, ino_t ino,
+                                     bool may_wait = true);
   // Takes `lookups` off the node's count.
   void Forget(Node& node, uint64_t lookups);
   absl::StatusOr<Entry> MakeNode(Node& dir, std::string_view name, mode_t mode, dev_t rdev,

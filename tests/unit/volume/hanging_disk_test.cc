@@ -57,6 +57,13 @@ TEST_F(HangingDiskTest, UnappliedDataIsReadWithoutTheDisk) {
   ASSERT_TRUE(found.ok());
   EXPECT_TRUE(found->provisional);
   volume->names().Forget(*found->node, 1);
+  for (const bool may_wait : {true, false}) {
+    const auto listed = volume->names().LookupListed(root(), "f", file->node.ino, may_wait);
+    ASSERT_TRUE(listed.ok());
+    EXPECT_TRUE(listed->provisional);
+    EXPECT_EQ(listed->attr.st_size, 12288);
+    volume->names().Forget(*listed->node, 1);
+  }
   const auto data = volume->files().Lseek(*file, 100, SEEK_DATA);
   EXPECT_EQ(data.value_or(0), 100u);
   EXPECT_EQ(volume->files().Lseek(*file, 100, SEEK_HOLE).value_or(0), 12288u);
