@@ -50,9 +50,6 @@ absl::Status Issuer::EnsureId(Node& node) {
 
 absl::Status Issuer::EnsureIdLocked(Node& node) {
   if (node.identified.load()) return absl::OkStatus();
-  SALIUS_ASSIGN_OR_RETURN(const FileId old, ReadFileId(backing_, node.path_fd.get()));
-  // An id that another node in use has, or that this volume never gave, was copied together with
-  // the file.
   const absl::StatusOr<FileHandle> handle = backing_.HandleOf(node.path_fd.get());
   RecordDraft draft;
   draft.op = Op::kAdopt;
@@ -61,43 +58,44 @@ absl::Status Issuer::EnsureIdLocked(Node& node) {
     body.handle_type = handle->type;
     body.handle = handle->bytes;
   }
-  if (old != kNoFileId && old < id_ceiling_.load() && table_.SetId(node, old)) {
-    absl::Status status;
-    if (handle.ok()) {
-      // Which copy of the file this is, recovery learns from this record, should there be any.
-      // Nothing changes on the disk, and no caller waits: it is sent with the change that follows.
-      draft.body = body.Encode();
-      draft.when = SendWhen::kLater;
-      status = IssueOn(node, std::move(draft)).status();
-    }
-    if (status.ok()) {
-      node.identified.store(true);
-    } else {
-      table_.ClearId(node);
-    }
-    return status;
+  SALIUS_ASSIGN_OR_RETURN(const FileId old, ReadFileId(backing_, node.path_fd.get()));
+  // An id that another node in use has, or that this volume never gave, was copied together with
+  // the file.
+  const bool known = old != kNoFileId && old < id_ceiling_.load() && table_.SetId(node, old);
+  if (!known) {
+    SALIUS_RETURN_IF_ERROR(CheckChangeable(backing_, node));
+    body.path = PathBelow(backing_, table_.root(), node);
+    if (!handle.ok() && body.path.empty()) return handle.status();
+    SALIUS_RETURN_IF_ERROR(WriteNewId(node));
   }
-  SALIUS_RETURN_IF_ERROR(CheckChangeable(backing_, node));
-  body.path = PathBelow(backing_, table_.root(), node);
-  if (!handle.ok() && body.path.empty()) return handle.status();
-  draft.body = body.Encode();
-  SALIUS_ASSIGN_OR_RETURN(const FileId id, NewId());
-  if (!table_.SetId(node, id)) {
-    return absl::InternalError(absl::StrCat("file id ", id, " is another file's already"));
+  absl::Status status;
+  if (!known || handle.ok()) {
+    // Recovery learns from this record which copy of the file this is. Applying changes nothing,
+    // and no caller waits: the record is sent with the change that follows.
+    draft.body = body.Encode();
+    draft.when = SendWhen::kLater;
+    status = IssueOn(node, std::move(draft)).status();
   }
-  draft.result = std::make_shared<ApplyResult>();
-  const absl::StatusOr<RecordRef> record = IssueOn(node, std::move(draft));
-  absl::Status status = record.status();
-  // This waits under the node's lock, so that an immutable file or a full disk is an error of this
-  // call and not of the volume. It happens once in a file's life.
-  if (record.ok()) status = AwaitResult(*record).status();
   if (!status.ok()) {
     table_.ClearId(node);
     return status;
   }
   node.identified.store(true);
-  adopted_.Increment();
+  if (!known) adopted_.Increment();
   return absl::OkStatus();
+}
+
+// Gives the file an id on the disk, before any record names it, so that a full disk is an error of
+// the caller. An id that no record names does no harm: no id below the session's durable limit is
+// handed out again.
+absl::Status Issuer::WriteNewId(Node& node) {
+  SALIUS_ASSIGN_OR_RETURN(const FileId id, NewId());
+  if (!table_.SetId(node, id)) {
+    return absl::InternalError(absl::StrCat("file id ", id, " is another file's already"));
+  }
+  const absl::Status written = WriteFileId(backing_, node.path_fd.get(), id);
+  if (!written.ok()) table_.ClearId(node);
+  return written;
 }
 
 absl::StatusOr<FileId> Issuer::NewId() {

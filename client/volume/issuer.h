@@ -67,6 +67,7 @@ class Issuer {
 
   // Stamps any record, and counts the space that it may need. Waits for room in the window.
   absl::StatusOr<RecordRef> Issue(RecordDraft draft);
+  absl::Status WriteNewId(Node& node) ABSL_EXCLUSIVE_LOCKS_REQUIRED(node.stream);
   // Waits until `seq` is durable and applied; the waiting thread helps.
   absl::Status AwaitApplied(Seq seq);
 
