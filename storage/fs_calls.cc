@@ -3,9 +3,11 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/fs.h>
 #include <linux/openat2.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/ioctl.h>
 #include <sys/syscall.h>
 #include <sys/xattr.h>
 #include <unistd.h>
@@ -249,6 +251,16 @@ absl::StatusOr<bool> IsEmptyDir(int dirfd) {
       if (entry.name != "." && entry.name != "..") return false;
     }
   }
+}
+
+absl::StatusOr<bool> IsPlainDir(int dirfd) {
+  SALIUS_ASSIGN_OR_RETURN(const UniqueFd fd, OpenAt(dirfd, ".", O_RDONLY | O_DIRECTORY));
+  constexpr int kMarks = FS_SYNC_FL | FS_DIRSYNC_FL | FS_CASEFOLD_FL | FS_ENCRYPT_FL;
+  int marks = 0;
+  if (ioctl(fd.get(), FS_IOC_GETFLAGS, &marks) == 0 && (marks & kMarks) != 0) return false;
+  fsxattr extended{};
+  if (ioctl(fd.get(), FS_IOC_FSGETXATTR, &extended) != 0) return true;
+  return (extended.fsx_xflags & FS_XFLAG_PROJINHERIT) == 0;
 }
 
 absl::StatusOr<uint64_t> Seek(int fd, uint64_t offset, int whence) {

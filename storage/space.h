@@ -103,6 +103,9 @@ class SpaceGuard {
   // Returns EDQUOT when the group may not take over a file of `bytes`.
   absl::Status CheckGroup(gid_t gid, uint64_t bytes);
 
+  // Returns whether there is far more room than all unapplied records need, so that a name can be
+  // entered in any directory.
+  bool HasPlenty() { return BudgetHas(0); }
   // Returns false when Reserve and Allocate do not look at the owner.
   bool needs_owner() const { return quota_.on(); }
 

@@ -11,7 +11,6 @@
 #include "client/session/send_when.h"
 #include "common/ids.h"
 #include "log/record.h"
-#include "storage/backing.h"
 
 namespace salius {
 
@@ -19,7 +18,6 @@ namespace salius {
 // reads it after the record was applied.
 struct ApplyResult {
   absl::Status status;
-  BackingFd made;  // the new object, O_PATH; only of kCreate
 };
 
 // A record to be stamped.

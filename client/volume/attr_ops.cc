@@ -92,7 +92,8 @@ absl::StatusOr<struct stat> AttrOps::GetAttrAt(Node& node, const Node& dir, cons
     if (st.st_ino != node.ino || st.st_dev != node.dev()) return ErrnoStatus(ESTALE, name);
     {
       absl::MutexLock lock(&node.state);
-      if (!node.hidden_link) return st;
+      const NodeChanges::Records& records = node.seen_records();
+      if (!node.hidden_link && records.unapplied_names == 0 && records.name_seq == 0) return st;
     }
     return links_.StatOf(node);
   });
@@ -107,9 +108,10 @@ absl::Status AttrOps::Change(Node& node, RecordDraft draft) {
   bool orphan = false;
   {
     absl::MutexLock lock(&node.state);
-    orphan = node.orphan;
+    orphan = node.orphan || node.seen_records().removal_seq != 0;
   }
   if (orphan) {
+    SALIUS_RETURN_IF_ERROR(issuer_.AwaitRemoval(node));
     SALIUS_RETURN_IF_ERROR(issuer_.AwaitNode(node));
     RecordHeader header;
     header.op = draft.op;
@@ -118,7 +120,7 @@ absl::Status AttrOps::Change(Node& node, RecordDraft draft) {
   SALIUS_RETURN_IF_ERROR(issuer_.EnsureIdLocked(node));
   draft.result = std::make_shared<ApplyResult>();
   SALIUS_ASSIGN_OR_RETURN(const RecordRef record, issuer_.IssueOn(node, std::move(draft)));
-  return issuer_.AwaitResult(record).status();
+  return issuer_.AwaitResult(record);
 }
 
 absl::StatusOr<struct stat> AttrOps::SetAttr(Node& node, uint32_t mask, const struct stat& want,

@@ -48,7 +48,7 @@ absl::StatusOr<size_t> BackingApplier::Apply(absl::Span<const RecordRef> records
   const RecordHeader& header = record->header();
   size_t count = 1;
   if (IsNameOp(header.op)) {
-    ApplyName(record);
+    SALIUS_RETURN_IF_ERROR(ApplyName(record));
   } else if (header.op != Op::kCancel) {
     const PinnedNode node = table_.Find(header.file_id);
     if (!node) {
@@ -138,18 +138,23 @@ void BackingApplier::Finish(Node& node, Seq last, size_t records, size_t data_re
   table_.Unpin(node, records);  // the caller holds a pin of its own
 }
 
-void BackingApplier::ApplyName(const RecordRef& record) {
+absl::Status BackingApplier::ApplyName(const RecordRef& record) {
   const RecordHeader& header = record->header();
-  ApplyResult& result = *record->result();
+  absl::Status status;
   if (header.op == Op::kCreate) {
-    absl::StatusOr<BackingFd> made = ApplyCreate(header, record->body());
-    result.status = made.status();
-    if (made.ok()) result.made = *std::move(made);
+    status = ApplyCreate(header, record->body());
   } else if (header.op == Op::kRename) {
-    result.status = ApplyRename(record->body());
+    status = ApplyRename(record->body());
   } else {
-    result.status = ApplyLinkOrUnlink(header, record->body());
+    status = ApplyLinkOrUnlink(header, record->body());
   }
+  if (record->result() != nullptr) {
+    record->result()->status = status;
+  } else if (!status.ok()) {
+    return status;  // the caller has returned
+  }
+  pending_.NoteApplied(header.seq);
+  return absl::OkStatus();
 }
 
 absl::Status BackingApplier::ApplyLinkOrUnlink(const RecordHeader& header, std::string_view body) {
@@ -169,25 +174,15 @@ absl::Status BackingApplier::ApplyLinkOrUnlink(const RecordHeader& header, std::
   return removed;
 }
 
-absl::StatusOr<BackingFd> BackingApplier::ApplyCreate(const RecordHeader& header,
-                                                      std::string_view body) {
+absl::Status BackingApplier::ApplyCreate(const RecordHeader& header, std::string_view body) {
   const absl::StatusOr<CreateBody> create = CreateBody::Decode(body);
   SALIUS_CHECK_OK(create) << "our own record";
   const std::string made = IdName(header.file_id);
   const bool nameless = create->dir == kNoFileId;
   const PinnedNode parent = nameless ? PinnedNode() : table_.Find(create->dir);
-  if (!nameless && !parent) return absl::InternalError("a create record whose caller has gone");
-  absl::StatusOr<BackingFd> fd =
-      MakeObject(backing_, dirs_.tmp_fd(), made, header.file_id, *create);
-  absl::Status status = fd.status();
-  if (status.ok()) {
-    status =
-        backing_.Rename(dirs_.tmp_fd(), made, nameless ? dirs_.open_fd() : parent->path_fd.get(),
-                        nameless ? made : create->name, RENAME_NOREPLACE);
-  }
-  if (status.ok()) return fd;
-  dirs_.RemoveLeftover(dirs_.tmp_fd(), made);
-  return status;
+  if (!nameless && !parent) return absl::InternalError("a create record whose directory is gone");
+  return backing_.Rename(dirs_.tmp_fd(), made, nameless ? dirs_.open_fd() : parent->path_fd.get(),
+                         nameless ? made : create->name, RENAME_NOREPLACE);
 }
 
 absl::Status BackingApplier::ApplyRename(std::string_view body) {

@@ -21,6 +21,7 @@
 #include "client/volume/hidden_links.h"
 #include "client/volume/node.h"
 #include "client/volume/node_fds.h"
+#include "client/volume/pending_names.h"
 #include "log/record.h"
 #include "storage/backing.h"
 #include "storage/space.h"
@@ -30,7 +31,8 @@ namespace salius {
 class BackingApplier final : public ApplySink {
  public:
   BackingApplier(Backing& backing, NodeTable& table, NodeFds& fds, SpaceGuard& space,
-                 Health& health, const BackingDirs& dirs, BulkFiles& bulk, HiddenLinks& links)
+                 Health& health, const BackingDirs& dirs, BulkFiles& bulk, HiddenLinks& links,
+                 PendingNames& pending)
       : backing_(backing),
         table_(table),
         fds_(fds),
@@ -38,7 +40,8 @@ class BackingApplier final : public ApplySink {
         health_(health),
         dirs_(dirs),
         bulk_(bulk),
-        links_(links) {}
+        links_(links),
+        pending_(pending) {}
 
   absl::StatusOr<size_t> Apply(absl::Span<const RecordRef> records) override;
   absl::Status SyncApplied() override;
@@ -47,9 +50,9 @@ class BackingApplier final : public ApplySink {
   absl::Status ApplyToFile(Node& node, const RecordRef& record);
   // Applies writes that follow one another in the file, with one call.
   absl::Status ApplyWrites(Node& node, absl::Span<const RecordRef> records);
-  void ApplyName(const RecordRef& record);
+  absl::Status ApplyName(const RecordRef& record);
   absl::Status ApplyLinkOrUnlink(const RecordHeader& header, std::string_view body);
-  absl::StatusOr<BackingFd> ApplyCreate(const RecordHeader& header, std::string_view body);
+  absl::Status ApplyCreate(const RecordHeader& header, std::string_view body);
   absl::Status ApplyRename(std::string_view body);
   // Notes that data records up to `last` are about to change the backing file: for readers.
   static void NoteApplying(Node& node, Seq last);
@@ -64,6 +67,7 @@ class BackingApplier final : public ApplySink {
   const BackingDirs& dirs_;
   BulkFiles& bulk_;
   HiddenLinks& links_;
+  PendingNames& pending_;
 };
 
 }  // namespace salius

@@ -28,8 +28,9 @@ BulkFiles::BulkFiles(Backing& backing, NodeTable& table, const StreamSlot& strea
 absl::StatusOr<bool> BulkFiles::PrepareNameless(Node& node) {
   {
     absl::MutexLock lock(&node.state);
-    if (!node.orphan) return false;
+    if (!node.orphan && node.seen_records().removal_seq == 0) return false;
   }
+  SALIUS_RETURN_IF_ERROR(issuer_.AwaitRemoval(node));
   SALIUS_RETURN_IF_ERROR(issuer_.AwaitNode(node));
   return true;
 }

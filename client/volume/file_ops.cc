@@ -192,12 +192,14 @@ absl::StatusOr<Ticket> FileOps::StartFsync(Handle& handle) {
       absl::MutexLock state(&node.state);
       // Nothing brings a file without a name back: its data need not outlive a crash.
       if (node.orphan) return Ticket();
-      wait_for = node.seen_records().last_seq;
+      const NodeChanges::Records& records = node.seen_records();
+      wait_for = std::max(records.last_seq, records.name_seq);
     }
     if (!node.was_changed()) return Ticket{0, wait_for};
     NodeChanges::Writing& writing = node.writing();
     if (writing.bulk) {
-      SALIUS_ASSIGN_OR_RETURN(wait_for, bulk_.Sync(node));
+      SALIUS_ASSIGN_OR_RETURN(const Seq synced, bulk_.Sync(node));
+      wait_for = std::max(wait_for, synced);
     }
     writing.unsynced_bytes = 0;
     writing.plain_writes_before = std::exchange(writing.plain_writes, 0);
@@ -283,7 +285,7 @@ absl::Status FileOps::Fallocate(Handle& handle, int mode, uint64_t offset, uint6
   draft.result = std::make_shared<ApplyResult>();
   SALIUS_ASSIGN_OR_RETURN(const RecordRef record, issuer_.IssueOn(node, std::move(draft)));
   // This waits under the lock: no record may build on this one before it has succeeded.
-  return issuer_.AwaitResult(record).status();
+  return issuer_.AwaitResult(record);
 }
 
 absl::StatusOr<uint64_t> FileOps::Lseek(Handle& handle, uint64_t offset, int whence) {

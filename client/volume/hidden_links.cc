@@ -84,7 +84,8 @@ void HiddenLinks::Drop(Node& node, Seq checkpoint) {
     absl::MutexLock state(&node.state);
     // An open file comes back here at its next last close.
     if (node.handles > 0 || !node.hidden_link) return;
-    last = std::max(node.seen_records().last_seq, node.born_seq);
+    const NodeChanges::Records& records = node.seen_records();
+    last = std::max({records.last_seq, records.name_seq, node.born_seq});
   }
   if (last > checkpoint) return Note(node, last);  // changed while it was closed
   const PathFd::Use held = node.path_fd.get();
@@ -104,19 +105,29 @@ void HiddenLinks::Drop(Node& node, Seq checkpoint) {
 
 absl::StatusOr<struct stat> HiddenLinks::StatOf(Node& node) {
   while (true) {
+    bool hidden = false;
+    bool pending = false;
     {
       absl::MutexLock lock(&node.state);
-      if (!node.hidden_link) break;
+      hidden = node.hidden_link;
+      pending = node.seen_records().unapplied_names > 0;
     }
+    if (!hidden && !pending && !node.was_changed()) return backing_.Stat(node.path_fd.get());
     // The link may just be being removed, by a thread that waits for the disk.
-    const std::string link = IdName(node.id.load());
-    const bool before = backing_.StatAt(dirs_.open_fd(), link).ok();
+    const std::string link = hidden ? IdName(node.id.load()) : "";
+    const bool before = hidden && backing_.StatAt(dirs_.open_fd(), link).ok();
     SALIUS_ASSIGN_OR_RETURN(struct stat st, backing_.Stat(node.path_fd.get()));
-    if (before != backing_.StatAt(dirs_.open_fd(), link).ok()) continue;
+    if (hidden && before != backing_.StatAt(dirs_.open_fd(), link).ok()) continue;
+    absl::MutexLock lock(&node.state);
+    const NodeChanges::Records& records = node.seen_records();
+    if (records.unapplied_names > 0) {
+      st.st_nlink = records.links;
+    } else if (pending) {
+      continue;  // applied since, maybe after the disk was asked
+    }
     if (before && st.st_nlink > 0) --st.st_nlink;
     return st;
   }
-  return backing_.Stat(node.path_fd.get());
 }
 
 void HiddenLinks::UpdateOrphan(Node& node, const PathFd::Use& held) {

@@ -156,7 +156,6 @@ absl::StatusOr<RecordRef> Issuer::IssueOn(Node& node, RecordDraft draft) {
 }
 
 absl::StatusOr<RecordRef> Issuer::IssueName(RecordDraft draft) {
-  draft.result = std::make_shared<ApplyResult>();
   absl::StatusOr<RecordRef> record = Issue(std::move(draft));
   return record.ok() ? std::move(record) : AsNameError(record.status());
 }
@@ -184,10 +183,10 @@ absl::Status Issuer::AwaitApplied(Seq seq) {
   return stream.WaitApplied(seq);
 }
 
-absl::StatusOr<BackingFd> Issuer::AwaitResult(const RecordRef& record) {
+absl::Status Issuer::AwaitResult(const RecordRef& record) {
   SALIUS_RETURN_IF_ERROR(AsDataError(AwaitApplied(record->seq())));
-  ApplyResult& result = *record->result();
-  if (result.status.ok()) return std::move(result.made);
+  const ApplyResult& result = *record->result();
+  if (result.status.ok()) return absl::OkStatus();
   // Recovery must not perform an operation that is refused now.
   cancelled_.Increment();
   RecordDraft draft;
@@ -199,6 +198,16 @@ absl::StatusOr<BackingFd> Issuer::AwaitResult(const RecordRef& record) {
   CountWait();
   SALIUS_RETURN_IF_ERROR(AsDataError(stream_->WaitDurable((*cancel)->seq())));
   return result.status;
+}
+
+absl::Status Issuer::AwaitRemoval(Node& node) {
+  Seq removal = 0;
+  {
+    absl::MutexLock lock(&node.state);
+    if (node.orphan) return absl::OkStatus();
+    removal = node.seen_records().removal_seq;
+  }
+  return removal == 0 ? absl::OkStatus() : AsDataError(AwaitApplied(removal));
 }
 
 absl::Status Issuer::AwaitNode(Node& node) {

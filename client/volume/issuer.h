@@ -39,7 +39,7 @@ class Issuer {
   // until the record is applied, and adds a data record to its patches.
   absl::StatusOr<RecordRef> IssueOn(Node& node, RecordDraft draft)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(node.stream);
-  // Stamps a name record, with a result.
+  // Stamps a name record. With a `result` in the draft the caller waits for it.
   absl::StatusOr<RecordRef> IssueName(RecordDraft draft);
   // Returns the size with patches.
   absl::StatusOr<uint64_t> LogicalSize(Node& node) ABSL_EXCLUSIVE_LOCKS_REQUIRED(node.stream);
@@ -48,7 +48,10 @@ class Issuer {
   // Waits until a record with a result is durable and applied, and returns the result. When that is
   // an error a cancel record is made durable first. After EIO a recovery may find the change made
   // or not.
-  absl::StatusOr<BackingFd> AwaitResult(const RecordRef& record);
+  absl::Status AwaitResult(const RecordRef& record);
+  // Waits until the record that removes the node's last name is applied, if one is pending: the
+  // node is an orphan then. No record of the node may follow that record.
+  absl::Status AwaitRemoval(Node& node);
   // Waits until no record of the node is unapplied.
   absl::Status AwaitNode(Node& node);
   // Waits likewise for at most kBriefNs, without applying anything: DEADLINE_EXCEEDED after that. A

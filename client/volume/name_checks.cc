@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <sys/stat.h>
 
+#include <optional>
 #include <utility>
 
 #include "client/volume/changeable.h"
@@ -33,26 +34,6 @@ bool Is(const struct stat& st, const Node& node) {
   return st.st_dev == node.dev() && st.st_ino == node.ino;
 }
 
-// Returns whether the directory `below` is `node` or lies in it. Goes up from there to the volume's
-// root, because the kernel gives no path that is longer than 4095 bytes.
-absl::StatusOr<bool> Contains(Backing& backing, const Node& root, const Node& node,
-                              const Node& below) {
-  if (&node == &below) return true;
-  if (!node.is_dir()) return false;
-  SALIUS_ASSIGN_OR_RETURN(BackingFd at,
-                          backing.OpenAt(below.path_fd.get(), ".", O_PATH | O_DIRECTORY));
-  SALIUS_ASSIGN_OR_RETURN(struct stat st, backing.Stat(at.get()));
-  while (!Is(st, root)) {
-    if (Is(st, node)) return true;
-    SALIUS_ASSIGN_OR_RETURN(at, backing.OpenAt(at.get(), "..", O_PATH | O_DIRECTORY));
-    const struct stat inner = st;
-    SALIUS_ASSIGN_OR_RETURN(st, backing.Stat(at.get()));
-    // It was moved out of the volume.
-    if (st.st_dev == inner.st_dev && st.st_ino == inner.st_ino) return ErrnoStatus(ESTALE, "..");
-  }
-  return false;
-}
-
 }  // namespace
 
 bool NameChecks::IsHidden(const Node& dir, std::string_view name) const {
@@ -75,14 +56,66 @@ absl::Status NameChecks::OldNameSyntax(const Node& dir, std::string_view name, i
   return health_.Names();
 }
 
-absl::Status NameChecks::NewName(const Node& dir, const std::string& name) const {
-  SALIUS_ASSIGN_OR_RETURN(const struct stat st, backing_.Stat(dir.path_fd.get()));
-  if (st.st_nlink == 0) return ErrnoStatus(ENOENT, "the directory was removed");
-  const absl::Status found = backing_.StatAt(dir.path_fd.get(), name).status();
-  if (found.ok()) return ErrnoStatus(EEXIST, name);
-  if (StatusErrno(found) != ENOENT) return found;
+// Goes up to the volume's root, because the kernel gives no path that is longer than 4095 bytes. A
+// directory whose binding is pending is elsewhere on the disk.
+absl::StatusOr<bool> NameChecks::Contains(const Node& node, const Node& below) const {
+  if (&node == &below) return true;
+  if (!node.is_dir()) return false;
+  const auto open = [this](int fd, const char* name) {
+    return backing_.OpenAt(fd, name, O_PATH | O_DIRECTORY);
+  };
+  SALIUS_ASSIGN_OR_RETURN(BackingFd at, open(below.path_fd.get(), "."));
+  SALIUS_ASSIGN_OR_RETURN(struct stat st, backing_.Stat(at.get()));
+  while (!Is(st, table_.root())) {
+    if (Is(st, node)) return true;
+    const PinnedNode here = table_.FindInode(st.st_ino);
+    const PinnedNode parent = here ? pending_.ParentOf(*here) : PinnedNode();
+    if (parent) {
+      SALIUS_ASSIGN_OR_RETURN(at, open(parent->path_fd.get(), "."));
+    } else {
+      SALIUS_ASSIGN_OR_RETURN(at, open(at.get(), ".."));
+    }
+    const struct stat inner = st;
+    SALIUS_ASSIGN_OR_RETURN(st, backing_.Stat(at.get()));
+    // It was moved out of the volume.
+    if (st.st_dev == inner.st_dev && st.st_ino == inner.st_ino) return ErrnoStatus(ESTALE, "..");
+  }
+  return false;
+}
+
+absl::Status NameChecks::NotRemoved(Node& dir) const {
+  bool removed = false;
+  {
+    absl::MutexLock lock(&dir.state);
+    removed = dir.seen_records().removal_seq != 0;
+  }
+  if (!removed) {
+    SALIUS_ASSIGN_OR_RETURN(const struct stat st, backing_.Stat(dir.path_fd.get()));
+    removed = st.st_nlink == 0;
+  }
+  return removed ? ErrnoStatus(ENOENT, "the directory was removed") : absl::OkStatus();
+}
+
+absl::Status NameChecks::NewName(Node& dir, const std::string& name) const {
+  SALIUS_RETURN_IF_ERROR(NotRemoved(dir));
+  if (const std::optional<PinnedNode> pending = pending_.Find(dir, name); pending.has_value()) {
+    if (*pending) return ErrnoStatus(EEXIST, name);
+  } else {
+    const absl::Status found = backing_.StatAt(dir.path_fd.get(), name).status();
+    if (found.ok()) return ErrnoStatus(EEXIST, name);
+    if (StatusErrno(found) != ENOENT) return found;
+  }
   SALIUS_ASSIGN_OR_RETURN(const fs::ChangeMarks marks, backing_.ChangeMarksOf(dir.path_fd.get()));
   return marks.immutable ? ErrnoStatus(EPERM, "an immutable directory") : absl::OkStatus();
+}
+
+bool NameChecks::Waits(Node& dir) const {
+  const uint8_t known = dir.plain.load();
+  if (known != Node::kUnknown) return known == Node::kNotPlain;
+  const absl::StatusOr<bool> plain = backing_.IsPlainDir(dir.path_fd.get());
+  if (!plain.ok()) return true;
+  dir.plain.store(*plain ? Node::kPlain : Node::kNotPlain);
+  return !*plain;
 }
 
 absl::Status NameChecks::Removable(const Node& dir, const Node& victim) const {
@@ -92,13 +125,11 @@ absl::Status NameChecks::Removable(const Node& dir, const Node& victim) const {
 
 absl::Status NameChecks::Rename(Node& from_dir, Node& to_dir, Node& moved, Node* other,
                                 uint32_t how) const {
-  SALIUS_ASSIGN_OR_RETURN(const struct stat st, backing_.Stat(to_dir.path_fd.get()));
-  if (st.st_nlink == 0) return ErrnoStatus(ENOENT, "the directory was removed");
+  SALIUS_RETURN_IF_ERROR(NotRemoved(to_dir));
   // Within one directory neither object contains the directory.
   const bool across = &from_dir != &to_dir;
   if (across) {
-    SALIUS_ASSIGN_OR_RETURN(const bool into_itself,
-                            Contains(backing_, table_.root(), moved, to_dir));
+    SALIUS_ASSIGN_OR_RETURN(const bool into_itself, Contains(moved, to_dir));
     if (into_itself) return ErrnoStatus(EINVAL, "rename of a directory into itself");
   }
   SALIUS_RETURN_IF_ERROR(Removable(from_dir, moved));
@@ -112,7 +143,7 @@ absl::Status NameChecks::Rename(Node& from_dir, Node& to_dir, Node& moved, Node*
   SALIUS_RETURN_IF_ERROR(Removable(to_dir, *other));
   bool onto_parent = false;
   if (across) {
-    SALIUS_ASSIGN_OR_RETURN(onto_parent, Contains(backing_, table_.root(), *other, from_dir));
+    SALIUS_ASSIGN_OR_RETURN(onto_parent, Contains(*other, from_dir));
   }
   if (how == RENAME_EXCHANGE) {
     return onto_parent ? ErrnoStatus(EINVAL, "exchange with a parent") : absl::OkStatus();
@@ -122,7 +153,7 @@ absl::Status NameChecks::Rename(Node& from_dir, Node& to_dir, Node& moved, Node*
   if (moved.is_dir() && !other->is_dir()) return ErrnoStatus(ENOTDIR, "rename");
   if (!moved.is_dir() && other->is_dir()) return ErrnoStatus(EISDIR, "rename");
   if (!other->is_dir()) return absl::OkStatus();
-  SALIUS_ASSIGN_OR_RETURN(const bool empty, backing_.IsEmptyDir(other->path_fd.get()));
+  SALIUS_ASSIGN_OR_RETURN(const bool empty, pending_.IsEmpty(*other));
   return empty ? absl::OkStatus() : ErrnoStatus(ENOTEMPTY, "rename");
 }
 

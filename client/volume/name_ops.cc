@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <functional>
+#include <memory>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -12,10 +14,17 @@
 #include "common/check.h"
 #include "common/file.h"
 #include "common/limits.h"
+#include "storage/apply.h"
 #include "storage/names_acl.h"
 #include "storage/posix_acl.h"
 
 namespace salius {
+namespace {
+
+// File systems limit the links of a file, some of them to a hundred in one directory.
+constexpr nlink_t kManyLinks = 100;
+
+}  // namespace
 
 NameLocks::NameLocks(std::vector<Node*> dirs) : dirs_(std::move(dirs)) {
   std::sort(dirs_.begin(), dirs_.end(), std::less<>());
@@ -29,6 +38,10 @@ NameLocks::~NameLocks() {
 
 absl::StatusOr<PinnedNode> NameOps::ChildOf(Node& node, const std::string& name) {
   if (check_.IsHidden(node, name)) return ErrnoStatus(ENOENT, name);
+  if (std::optional<PinnedNode> pending = pending_.Find(node, name); pending.has_value()) {
+    if (!*pending) return ErrnoStatus(ENOENT, name);
+    return *std::move(pending);
+  }
   SALIUS_ASSIGN_OR_RETURN(BackingFd fd, backing_.OpenChild(node.path_fd.get(), name));
   return table_.Intern(std::move(fd));
 }
@@ -36,11 +49,8 @@ absl::StatusOr<PinnedNode> NameOps::ChildOf(Node& node, const std::string& name)
 absl::StatusOr<Entry> NameOps::Lookup(Node& node, std::string_view name) {
   if (!node.is_dir()) return ErrnoStatus(ENOTDIR, "lookup");
   if (name.size() > kMaxNameBytes) return ErrnoStatus(ENAMETOOLONG, "lookup");
-  if (name.empty() || name == "." || name == ".." || check_.IsHidden(node, name)) {
-    return ErrnoStatus(ENOENT, "lookup");
-  }
-  SALIUS_ASSIGN_OR_RETURN(BackingFd fd, backing_.OpenChild(node.path_fd.get(), std::string(name)));
-  SALIUS_ASSIGN_OR_RETURN(PinnedNode child, table_.Intern(std::move(fd)));
+  if (name.empty() || name == "." || name == "..") return ErrnoStatus(ENOENT, "lookup");
+  SALIUS_ASSIGN_OR_RETURN(PinnedNode child, ChildOf(node, std::string(name)));
   Entry entry;
   SALIUS_ASSIGN_OR_RETURN(entry.attr, attrs_.GetAttr(*child, &entry.provisional));
   entry.node = child.Release();
@@ -49,6 +59,7 @@ absl::StatusOr<Entry> NameOps::Lookup(Node& node, std::string_view name) {
 
 absl::StatusOr<Entry> NameOps::LookupListed(Node& dir, const std::string& name, ino_t ino,
                                             bool may_wait) {
+  if (pending_.Touches(dir)) return Lookup(dir, name);
   Entry entry;
   const Seq issued = table_.issued();
   if (PinnedNode known = table_.FindInode(ino)) {
@@ -100,25 +111,62 @@ absl::Status NameOps::FillInherited(Node& parent, const Caller& caller, CreateBo
   return space_.CheckInode(body.uid, body.gid);
 }
 
-absl::StatusOr<PinnedNode> NameOps::MakeNew(CreateBody body) {
-  SALIUS_ASSIGN_OR_RETURN(const FileId id, issuer_.NewId());
-  const bool nameless = body.dir == kNoFileId;
-  RecordDraft draft;
-  draft.op = Op::kCreate;
-  draft.file_id = id;
-  draft.body = body.Encode();
-  if (draft.body.size() > kMaxRecordBody) return ErrnoStatus(ENOSPC, "ACLs of a new object");
+bool NameOps::ReturnsEarly(std::initializer_list<Node*> dirs) {
+  if (!early_ || pending_.IsFull() || !space_.HasPlenty()) return false;
+  return std::none_of(dirs.begin(), dirs.end(), [this](Node* dir) { return check_.Waits(*dir); });
+}
+
+absl::StatusOr<Seq> NameOps::Perform(RecordDraft draft, bool early,
+                                     absl::FunctionRef<void(Seq)> enter) {
+  if (!early) draft.result = std::make_shared<ApplyResult>();
   SALIUS_ASSIGN_OR_RETURN(const RecordRef record, issuer_.IssueName(std::move(draft)));
-  absl::StatusOr<BackingFd> fd = issuer_.AwaitResult(record);
-  if (!fd.ok()) return fd.status();
-  bulk_.NoteCreated(id, record->seq());
-  SALIUS_ASSIGN_OR_RETURN(PinnedNode node, table_.Intern(*std::move(fd)));
+  if (early) {
+    enter(record->seq());
+  } else {
+    SALIUS_RETURN_IF_ERROR(issuer_.AwaitResult(record));
+  }
+  return record->seq();
+}
+
+absl::StatusOr<PinnedNode> NameOps::MakeObjectOf(FileId id, const CreateBody& body) {
+  SALIUS_ASSIGN_OR_RETURN(BackingFd fd, MakeObject(backing_, dirs_.tmp_fd(), IdName(id), id, body));
+  SALIUS_ASSIGN_OR_RETURN(PinnedNode node, table_.Intern(std::move(fd)));
   // A copy of another volume's file may have this very id, and be in use just now.
   if (!table_.SetId(*node, id)) {
     return absl::InternalError(absl::StrCat("file id ", id, " is another file's already"));
   }
   node->identified.store(true);
-  if (nameless) {
+  return node;
+}
+
+absl::StatusOr<PinnedNode> NameOps::MakeNew(Node* parent, CreateBody body) {
+  SALIUS_ASSIGN_OR_RETURN(const FileId id, issuer_.NewId());
+  RecordDraft draft;
+  draft.op = Op::kCreate;
+  draft.file_id = id;
+  draft.body = body.Encode();
+  if (draft.body.size() > kMaxRecordBody) return ErrnoStatus(ENOSPC, "ACLs of a new object");
+  const bool early = parent != nullptr && ReturnsEarly({parent});
+  NameChange change(pending_);
+  PinnedNode node;
+  const auto make = [&]() -> absl::StatusOr<Seq> {
+    SALIUS_ASSIGN_OR_RETURN(node, MakeObjectOf(id, body));
+    if (early) {
+      change.Add(*node);
+      SALIUS_RETURN_IF_ERROR(change.AddLinks(*parent, S_ISDIR(body.mode) ? 1 : 0));
+    }
+    return Perform(std::move(draft), early,
+                   [&](Seq seq) { change.Bind(seq, *parent, body.name, *node); });
+  };
+  const absl::StatusOr<Seq> seq = make();
+  if (!seq.ok()) {
+    // A record that was issued is cancelled, or the volume has failed.
+    node.Reset();
+    dirs_.RemoveLeftover(dirs_.tmp_fd(), IdName(id));
+    return seq.status();
+  }
+  bulk_.NoteCreated(id, *seq);
+  if (parent == nullptr) {
     absl::MutexLock lock(&node->state);
     node->hidden_link = true;
   }
@@ -136,7 +184,7 @@ absl::StatusOr<Entry> NameOps::Create(Node& parent, std::string_view name, Creat
     SALIUS_RETURN_IF_ERROR(FillInherited(parent, caller, body));
     SALIUS_RETURN_IF_ERROR(issuer_.EnsureId(parent));
     body.dir = parent.id.load();
-    SALIUS_ASSIGN_OR_RETURN(node, MakeNew(std::move(body)));
+    SALIUS_ASSIGN_OR_RETURN(node, MakeNew(&parent, std::move(body)));
   }
   Entry entry;
   SALIUS_ASSIGN_OR_RETURN(entry.attr, attrs_.GetAttr(*node, &entry.provisional));
@@ -217,7 +265,7 @@ absl::StatusOr<Created> NameOps::CreateTmpFile(Node& parent, int flags, mode_t m
   CreateBody body;
   body.mode = (mode & 07777) | S_IFREG;
   SALIUS_RETURN_IF_ERROR(FillInherited(parent, caller, body));
-  SALIUS_ASSIGN_OR_RETURN(PinnedNode node, MakeNew(std::move(body)));
+  SALIUS_ASSIGN_OR_RETURN(PinnedNode node, MakeNew(nullptr, std::move(body)));
   return OpenMade(std::move(node), flags & ~(O_TRUNC | O_CREAT), caller.uid);
 }
 
@@ -231,9 +279,11 @@ absl::StatusOr<Entry> NameOps::Link(Node& node, Node& parent, std::string_view n
     SALIUS_RETURN_IF_ERROR(check_.NewName(parent, body.name));
     SALIUS_RETURN_IF_ERROR(CheckChangeable(backing_, node));
     SALIUS_RETURN_IF_ERROR(issuer_.EnsureId(parent));
-    // Held over the wait: until the name exists, no other name may be removed as the last one.
+    // Held until the operation is done: as long as the name is new, no other name may be removed as
+    // the last one.
     absl::MutexLock stream(&node.stream);
     SALIUS_RETURN_IF_ERROR(issuer_.EnsureIdLocked(node));
+    SALIUS_RETURN_IF_ERROR(issuer_.AwaitRemoval(node));
     {
       absl::MutexLock lock(&node.state);
       if (node.orphan) return ErrnoStatus(ENOENT, "link of a file without a name");
@@ -243,8 +293,16 @@ absl::StatusOr<Entry> NameOps::Link(Node& node, Node& parent, std::string_view n
     draft.op = Op::kLink;
     draft.file_id = node.id.load();
     draft.body = body.Encode();
-    SALIUS_ASSIGN_OR_RETURN(const RecordRef record, issuer_.IssueName(std::move(draft)));
-    SALIUS_RETURN_IF_ERROR(issuer_.AwaitResult(record).status());
+    NameChange change(pending_);
+    SALIUS_ASSIGN_OR_RETURN(const nlink_t links, LinksOf(node));
+    const bool early = links < kManyLinks && ReturnsEarly({&parent});
+    if (early) {
+      change.Add(parent);
+      SALIUS_RETURN_IF_ERROR(change.AddLinks(node, 1));
+    }
+    SALIUS_RETURN_IF_ERROR(Perform(std::move(draft), early, [&](Seq seq) {
+                             change.Bind(seq, parent, body.name, node);
+                           }).status());
   }
   table_.Pin(node);
   PinnedNode lookup(table_, &node);
@@ -254,10 +312,20 @@ absl::StatusOr<Entry> NameOps::Link(Node& node, Node& parent, std::string_view n
   return entry;
 }
 
-absl::StatusOr<bool> NameOps::HasOneName(const Node& node) {
-  if (node.is_dir()) return false;
+absl::StatusOr<nlink_t> NameOps::LinksOf(Node& node) {
+  {
+    absl::MutexLock lock(&node.state);
+    const NodeChanges::Records& records = node.seen_records();
+    if (records.unapplied_names > 0) return records.links;
+  }
   SALIUS_ASSIGN_OR_RETURN(const struct stat st, backing_.Stat(node.path_fd.get()));
-  return st.st_nlink == 1;
+  return st.st_nlink;
+}
+
+absl::StatusOr<bool> NameOps::HasOneName(Node& node) {
+  if (node.is_dir()) return false;
+  SALIUS_ASSIGN_OR_RETURN(const nlink_t links, LinksOf(node));
+  return links == 1;
 }
 
 absl::Status NameOps::Remove(Node& parent, const std::string& name, Node& victim) {
@@ -272,16 +340,25 @@ absl::Status NameOps::Remove(Node& parent, const std::string& name, Node& victim
   draft.file_id = victim.id.load();
   draft.arg0 = victim.is_dir() ? 1 : 0;
   draft.body = body.Encode();
-  // Held over the wait: no record of the victim may come after the one that removes its last name.
-  // A checkpoint could cover only the removal, and recovery would look for a file that is rightly
-  // gone.
+  // Held until the removal is issued, or else applied: no record of the victim may come after the
+  // one that removes its last name. A checkpoint could cover only the removal, and recovery would
+  // look for a file that is rightly gone.
   absl::MutexLock stream(&victim.stream);
   SALIUS_ASSIGN_OR_RETURN(const bool only, HasOneName(victim));
   draft.arg1 = only ? 1 : 0;
-  SALIUS_ASSIGN_OR_RETURN(const RecordRef record, issuer_.IssueName(std::move(draft)));
-  const absl::Status removed = issuer_.AwaitResult(record).status();
-  bulk_.EndOfNameless(victim);
-  return removed;
+  // A bulk file stops being one when it is removed, which frees its space.
+  const bool early = !victim.seen_writing().bulk && ReturnsEarly({&parent});
+  NameChange change(pending_);
+  if (early) {
+    change.Add(parent);
+    SALIUS_RETURN_IF_ERROR(change.AddLinks(victim, victim.is_dir() ? -2 : -1));
+    if (victim.is_dir()) SALIUS_RETURN_IF_ERROR(change.AddLinks(parent, -1));
+    if (only || victim.is_dir()) change.SetRemoved(victim);
+  }
+  const absl::StatusOr<Seq> removed =
+      Perform(std::move(draft), early, [&](Seq seq) { change.Remove(seq, parent, name); });
+  if (!early) bulk_.EndOfNameless(victim);
+  return removed.status();
 }
 
 absl::Status NameOps::Unlink(Node& parent, std::string_view name) {
@@ -310,7 +387,7 @@ absl::Status NameOps::RemoveDir(Node& parent, std::string_view name) {
       expected = std::move(victim);
       continue;
     }
-    SALIUS_ASSIGN_OR_RETURN(const bool empty, backing_.IsEmptyDir(victim->path_fd.get()));
+    SALIUS_ASSIGN_OR_RETURN(const bool empty, pending_.IsEmpty(*victim));
     if (!empty) return ErrnoStatus(ENOTEMPTY, text);
     return Remove(parent, text, *victim);
   }

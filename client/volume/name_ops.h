@@ -1,6 +1,11 @@
-// Names: under the locks of its directories an operation checks that it can succeed, stamps its
-// record, waits until that is durable and applied, and returns the result. An operation that passes
-// the checks and fails when it is applied is cancelled.
+// Names: under the locks of its directories an operation checks that it can succeed, makes a new
+// object in `.salius/tmp`, and stamps its record. Applying gives the object its name. There are two
+// ways on:
+// - It waits until the record is durable and applied, and returns the result. An operation that
+//   passes the checks and fails when it is applied is cancelled.
+// - With `names=async` it returns at once: the names are in PendingNames until the record is
+//   applied. An error of the apply makes the volume fail (I8). So an operation waits all the same
+//   where the disk may refuse it (ReturnsEarly).
 //
 // `.salius` in the root does not exist for callers: ENOENT, and EPERM to make it.
 //
@@ -11,20 +16,26 @@
 
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "client/volume/attr_ops.h"
+#include "client/volume/backing_dirs.h"
 #include "client/volume/bulk_files.h"
 #include "client/volume/health.h"
 #include "client/volume/issuer.h"
 #include "client/volume/name_checks.h"
 #include "client/volume/node.h"
 #include "client/volume/open_files.h"
+#include "client/volume/pending_names.h"
 #include "client/volume/types.h"
+#include "client/session/record_draft.h"
 #include "log/record.h"
 #include "storage/backing.h"
 #include "storage/space.h"
@@ -33,17 +44,22 @@ namespace salius {
 
 class NameOps {
  public:
-  NameOps(Backing& backing, NodeTable& table, Issuer& issuer, BulkFiles& bulk, SpaceGuard& space,
-          const Health& health, const NameChecks& checks, OpenFiles& open_files, AttrOps& attrs)
+  // `early`: operations return before they are durable.
+  NameOps(Backing& backing, const BackingDirs& dirs, NodeTable& table, PendingNames& pending,
+          Issuer& issuer, BulkFiles& bulk, SpaceGuard& space, const Health& health,
+          const NameChecks& checks, OpenFiles& open_files, AttrOps& attrs, bool early)
       : backing_(backing),
+        dirs_(dirs),
         table_(table),
+        pending_(pending),
         issuer_(issuer),
         bulk_(bulk),
         space_(space),
         health_(health),
         check_(checks),
         open_files_(open_files),
-        attrs_(attrs) {}
+        attrs_(attrs),
+        early_(early) {}
   NameOps(const NameOps&) = delete;
   NameOps& operator=(const NameOps&) = delete;
 
@@ -80,24 +96,42 @@ class NameOps {
                        const std::function<bool(const DirEntry&)>& emit) const;
 
  private:
+  // Returns the names that were not applied when the listing began; an offset of 0 begins it.
+  std::shared_ptr<const Bindings::Snapshot> PendingAt(Handle& handle, uint64_t offset) const;
   // Returns the object under a name, while its directory's `names` is held.
   absl::StatusOr<PinnedNode> ChildOf(Node& dir, const std::string& name);
   // Fills in mode, owner and ACLs of a new object.
   absl::Status FillInherited(Node& dir, const Caller& caller, CreateBody& body);
   absl::StatusOr<Entry> Create(Node& dir, std::string_view name, CreateBody body,
                                const Caller& caller);
-  // Issues a complete body, waits, and returns the new node.
-  absl::StatusOr<PinnedNode> MakeNew(CreateBody body);
+  // Returns whether an operation in these directories may return before it is applied.
+  bool ReturnsEarly(std::initializer_list<Node*> dirs);
+  // Stamps a name record. If `early`, `enter` puts its effect into PendingNames; otherwise the
+  // record is awaited. Returns its seq.
+  absl::StatusOr<Seq> Perform(RecordDraft draft, bool early,
+                              absl::FunctionRef<void(Seq)> enter);
+  // Makes the object that a complete body describes, without a name.
+  absl::StatusOr<PinnedNode> MakeObjectOf(FileId id, const CreateBody& body);
+  // Makes the object, issues the body, and returns the new node. `parent`: null for a file without
+  // a name.
+  absl::StatusOr<PinnedNode> MakeNew(Node* parent, CreateBody body);
   // Opens a file that was made or found; the node's pin becomes the caller's lookup.
   absl::StatusOr<Created> OpenMade(PinnedNode node, int flags, uid_t opener);
   absl::Status FillWhiteout(Node& from_dir, const Caller& caller, RenameBody& body);
   absl::Status DoRename(Node& from_dir, Node& to_dir, RenameBody body, Node& moved, Node* other);
   absl::Status Remove(Node& dir, const std::string& name, Node& victim);
+  // Returns st_nlink as it is when all records are applied, with a hidden link.
+  absl::StatusOr<nlink_t> LinksOf(Node& node);
   // Returns whether the file has exactly one name. While its `stream` is held it gets no other.
-  absl::StatusOr<bool> HasOneName(const Node& node);
+  absl::StatusOr<bool> HasOneName(Node& node);
+  // Tells `change` what a rename does to link counts.
+  static absl::Status CountRename(const RenameBody& body, bool only, Node& from_dir, Node& to_dir,
+                                  Node& moved, Node* other, NameChange& change);
 
   Backing& backing_;
+  const BackingDirs& dirs_;
   NodeTable& table_;
+  PendingNames& pending_;
   Issuer& issuer_;
   BulkFiles& bulk_;
   SpaceGuard& space_;
@@ -105,6 +139,7 @@ class NameOps {
   const NameChecks& check_;
   OpenFiles& open_files_;
   AttrOps& attrs_;
+  const bool early_;
 };
 
 // The locks of the directories of one name operation, taken in ascending order of address.

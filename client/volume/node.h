@@ -41,6 +41,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "client/volume/bindings.h"
 #include "client/volume/contract.h"
 #include "client/volume/memory_return.h"
 #include "client/volume/patches.h"
@@ -64,6 +65,12 @@ struct NodeChanges {
     Seq applied_seq = 0;   // last of them that was applied
     Seq applying_seq = 0;  // last data record whose apply has begun
     SharedFd rw_fd;        // O_RDWR; kept while records or handles need it
+    // Records that change `st_nlink` and are being issued or not yet applied. While there are any,
+    // `links` is what st_nlink will be when they are applied (with a hidden link).
+    uint64_t unapplied_names = 0;
+    nlink_t links = 0;
+    Seq name_seq = 0;     // last name record that an fsync must cover
+    Seq removal_seq = 0;  // the record that removes the last name; 0: none
     // Records up to this one were applied before rw_fd was opened: when their data could not be
     // written back, an fsync of rw_fd may not report it.
     Seq unwatched_seq = 0;
@@ -145,6 +152,9 @@ class Node {
   const mode_t type;  // S_IFMT bits
   uint32_t handles ABSL_GUARDED_BY(state) = 0;
   std::atomic<bool> identified{false};  // `id` is final
+  // Whether the directory takes any name that passes the checks (Backing::IsPlainDir).
+  enum : uint8_t { kUnknown, kPlain, kNotPlain };
+  std::atomic<uint8_t> plain{kUnknown};
   // `.salius/open/<id>` exists, or is just being removed (O_TMPFILE). The st_nlink that callers see
   // does not count it.
   bool hidden_link ABSL_GUARDED_BY(state) = false;
@@ -186,6 +196,8 @@ class Handle {
   absl::Mutex dir_position;  // held over a seek and the read that follows it (directories)
   // The entries read last; the position of `fd` is their end. Empty: it is anywhere.
   std::shared_ptr<const DirBatch> dir_batch ABSL_GUARDED_BY(dir_position);
+  // The names that were not applied when the listing began; null: none.
+  std::shared_ptr<const Bindings::Snapshot> dir_pending ABSL_GUARDED_BY(dir_position);
 
   Contract contract() const;  // returns what `flags` promise for every write
   bool writable() const;

@@ -1,5 +1,6 @@
-// Reading directories: straight from the backing directory, since names are applied before they are
-// acknowledged.
+// Reading directories: from the backing directory, and from the names that were not applied when
+// the listing began. Of these the disk's entries are left out, whatever is applied meanwhile; they
+// come last.
 //
 // Callers take a few entries at a time and name the offset of the next one. The answer comes from
 // the last batch, or from the next read. It avoids seeks: btrfs lists up to the last name that
@@ -47,6 +48,9 @@ struct DirBatch {
 
 namespace {
 
+// Offsets behind those of every file system: entries of PendingNames.
+constexpr uint64_t kPendingOffsets = uint64_t{1} << 63;
+
 // Returns a batch with entries from `offset` on; at the end an empty one.
 absl::StatusOr<std::shared_ptr<const DirBatch>> BatchAt(Backing& backing, Handle& handle,
                                                         uint64_t offset) {
@@ -73,14 +77,16 @@ absl::Status NameOps::ReadDir(Handle& handle, uint64_t offset,
                              const std::function<bool(const DirEntry&)>& emit) const {
   Node& node = handle.node;
   if (!node.is_dir()) return ErrnoStatus(ENOTDIR, "readdir");
-  while (true) {
+  const std::shared_ptr<const Bindings::Snapshot> pending = PendingAt(handle, offset);
+  while (offset < kPendingOffsets) {
     SALIUS_ASSIGN_OR_RETURN(const std::shared_ptr<const DirBatch> batch,
                             BatchAt(backing_, handle, offset));
-    if (batch->entries.empty()) return absl::OkStatus();
+    if (batch->entries.empty()) break;
     for (size_t i = batch->Find(offset); i < batch->entries.size(); ++i) {
       const fs::RawDirEntry& raw = batch->entries[i];
       offset = raw.next_offset;
       if (check_.IsHidden(node, raw.name)) continue;
+      if (pending != nullptr && pending->Covers(raw.name)) continue;
       uint32_t type = raw.type;
       if (type == 0) {
         const absl::StatusOr<struct stat> st = backing_.StatAt(node.path_fd.get(), raw.name);
@@ -90,6 +96,20 @@ absl::Status NameOps::ReadDir(Handle& handle, uint64_t offset,
       if (!emit({raw.name, raw.next_offset, raw.ino, type})) return absl::OkStatus();
     }
   }
+  if (pending == nullptr) return absl::OkStatus();
+  size_t next = offset < kPendingOffsets ? 0 : offset - kPendingOffsets;
+  for (; next < pending->added.size(); ++next) {
+    const auto& [name, object] = pending->added[next];
+    if (!emit({name, kPendingOffsets + next + 1, object.ino, object.type})) break;
+  }
+  return absl::OkStatus();
+}
+
+std::shared_ptr<const Bindings::Snapshot> NameOps::PendingAt(Handle& handle,
+                                                             uint64_t offset) const {
+  absl::MutexLock lock(&handle.dir_position);
+  if (offset == 0) handle.dir_pending = pending_.SnapshotOf(handle.node);
+  return handle.dir_pending;
 }
 
 }  // namespace salius

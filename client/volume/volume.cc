@@ -23,7 +23,8 @@ constexpr uint64_t kOtherFds = 1024;
 
 }  // namespace
 
-Volume::Volume(BackingDirs dirs, const VolumeConfig& config, FileId id_ceiling)
+Volume::Volume(BackingDirs dirs, const VolumeConfig& config, bool names_early,
+               FileId id_ceiling)
     : dirs_(std::move(dirs)),
       backing_(dirs_.backing()),
       health_(stream_),
@@ -35,13 +36,15 @@ Volume::Volume(BackingDirs dirs, const VolumeConfig& config, FileId id_ceiling)
       bulk_(backing_, table_, stream_, issuer_, fds_, space_, health_, dirs_,
             config.bulk_limit_bytes),
       links_(backing_, table_, stream_, bulk_, health_, dirs_),
-      applier_(backing_, table_, fds_, space_, health_, dirs_, bulk_, links_),
+      pending_(backing_, table_),
+      applier_(backing_, table_, fds_, space_, health_, dirs_, bulk_, links_, pending_),
       room_(backing_, space_, issuer_, dirs_.root_fd()),
       files_(backing_, stream_, issuer_, bulk_, room_, fds_, health_),
       open_files_(backing_, table_, file_fds_, fds_, issuer_, files_, links_, health_),
       attrs_(backing_, issuer_, files_, links_, space_, health_, dirs_),
-      checks_(backing_, table_, health_),
-      names_(backing_, table_, issuer_, bulk_, space_, health_, checks_, open_files_, attrs_) {
+      checks_(backing_, table_, pending_, health_),
+      names_(backing_, dirs_, table_, pending_, issuer_, bulk_, space_, health_, checks_,
+             open_files_, attrs_, names_early) {
   space_.set_reclaim([this] { return Reclaim(); });
 }
 
@@ -49,6 +52,7 @@ Volume::Volume(BackingDirs dirs, const VolumeConfig& config, FileId id_ceiling)
 // applier.
 Volume::~Volume() {
   links_.EndChores();
+  pending_.EndChores();
   stream_.End();
 }
 
@@ -110,7 +114,8 @@ absl::StatusOr<std::unique_ptr<Volume>> Volume::OpenIn(BackingDirs dirs, FileId 
                                                        uint64_t descriptors,
                                                        const VolumeOptions& options,
                                                        StartStream start) {
-  std::unique_ptr<Volume> volume(new Volume(std::move(dirs), options.config, id_ceiling));
+  std::unique_ptr<Volume> volume(new Volume(std::move(dirs), options.config,
+                                            options.names_early, id_ceiling));
   SALIUS_RETURN_IF_ERROR(volume->Prepare(descriptors, options));
   // The session's first note says that all there is is on the disk; files may have been put into
   // the plain directory just before.

@@ -29,6 +29,7 @@
 //   Issuer       ids, records, results, waits
 //   BulkFiles     writes that go past the log, and their sync (I3)
 //   HiddenLinks   files without a name
+//   PendingNames  names that are not applied yet
 //   BackingApplier       the stream's sink: applies records, syncs for checkpoints
 //   WriteRoom     EFBIG, ENOSPC, EDQUOT before a record is stamped
 //   FileOps       data of open files          volume.files()
@@ -66,6 +67,7 @@
 #include "client/volume/node.h"
 #include "client/volume/node_fds.h"
 #include "client/volume/open_files.h"
+#include "client/volume/pending_names.h"
 #include "client/volume/stream_slot.h"
 #include "client/volume/write_room.h"
 #include "common/ids.h"
@@ -83,6 +85,8 @@ struct VolumeOptions {
   // Reading a file, or a directory, does not change its access time.
   bool noatime = false;
   bool nodiratime = false;
+  // Name operations return before they are durable (names=async).
+  bool names_early = false;
 };
 
 class Volume {
@@ -122,7 +126,7 @@ class Volume {
   absl::Status Close();
 
  private:
-  Volume(BackingDirs dirs, const VolumeConfig& config, FileId id_ceiling);
+  Volume(BackingDirs dirs, const VolumeConfig& config, bool names_early, FileId id_ceiling);
 
   // Makes the root's node and shares out `descriptors`, which this process may have.
   absl::Status Prepare(uint64_t descriptors, const VolumeOptions& options);
@@ -141,6 +145,7 @@ class Volume {
   Issuer issuer_;
   BulkFiles bulk_;
   HiddenLinks links_;
+  PendingNames pending_;
   BackingApplier applier_;
   WriteRoom room_;
   FileOps files_;

@@ -145,6 +145,7 @@ class MemoryBacking final : public Backing {
 
   absl::StatusOr<std::vector<std::string>> ListDir(int dirfd) override;
   absl::StatusOr<bool> IsEmptyDir(int dirfd) override;
+  absl::StatusOr<bool> IsPlainDir(int) override { return true; }
   absl::StatusOr<std::vector<fs::RawDirEntry>> ReadDirents(int fd) override;
   absl::Status SeekDir(int fd, uint64_t offset) override;
 

@@ -31,16 +31,26 @@ class FaultsTest : public VolumeFixture {
 
 TEST_F(FaultsTest, FailedCreateIsCancelledAndLeavesNothing) {
   Make();
-  for (const Call call : {Call::kMake, Call::kSetXattr, Call::kRename}) {
-    FailWhenApplied(Op::kCreate, call, ENOSPC);
-    const size_t cancels = fake().Issued(Op::kCancel).size();
+  FailWhenApplied(Op::kCreate, Call::kRename, ENOSPC);
+  EXPECT_EQ(Errno(volume->names().MakeDir(root(), "d", 0755, caller)), ENOSPC);
+  fake().before_apply = nullptr;
+  EXPECT_EQ(fake().Issued(Op::kCancel).size(), 1u);
+  EXPECT_EQ(ObjectsBeingMade(), 0u);
+  EXPECT_FALSE(IsThere("d"));
+  EXPECT_TRUE(volume->health().ok());
+  EXPECT_EQ(Errno(volume->names().MakeDir(root(), "d", 0755, caller)), 0);
+}
+
+// The object is made before anything is stamped.
+TEST_F(FaultsTest, ObjectThatCannotBeMadeIsAnErrorWithoutARecord) {
+  Make();
+  for (const Call call : {Call::kMake, Call::kSetXattr}) {
+    memory->FailNth(call, 1, ENOSPC);
     EXPECT_EQ(Errno(volume->names().MakeDir(root(), "d", 0755, caller)), ENOSPC);
-    EXPECT_EQ(fake().Issued(Op::kCancel).size(), cancels + 1);
+    EXPECT_TRUE(fake().Issued(Op::kCreate).empty());
     EXPECT_EQ(ObjectsBeingMade(), 0u);
     EXPECT_FALSE(IsThere("d"));
   }
-  fake().before_apply = nullptr;
-  EXPECT_TRUE(volume->health().ok());
   EXPECT_EQ(Errno(volume->names().MakeDir(root(), "d", 0755, caller)), 0);
 }
 

@@ -33,7 +33,7 @@ class IssuerAloneTest : public ::testing::Test {
   }
   uint64_t Unapplied() {
     absl::MutexLock lock(&table_.root().state);
-    return table_.root().unapplied;
+    return table_.root().seen_records().unapplied;
   }
 
   NullSink sink_;
@@ -63,7 +63,7 @@ TEST_F(IssuerAloneTest, FailedResultIsCancelledDurably) {
   sink_.status = ErrnoStatus(EACCES, "test");
   const auto record = IssueOnRoot();
   ASSERT_TRUE(record.ok());
-  EXPECT_EQ(StatusErrno(issuer_.AwaitResult(*record).status()), EACCES);
+  EXPECT_EQ(StatusErrno(issuer_.AwaitResult(*record)), EACCES);
   const auto cancels = fake().Issued(Op::kCancel);
   ASSERT_EQ(cancels.size(), 1u);
   EXPECT_EQ(cancels[0]->header().arg0, (*record)->seq());

@@ -1,6 +1,6 @@
 // Runs the tests of the volume. Tests that choose neither a file system nor a stream use the real
 // pipeline on ext4; with --fake a FakeStream; with --xfs the file system is xfs; with --memory both
-// are in memory.
+// are in memory. With --early name operations return before they are durable.
 #include <gtest/gtest.h>
 
 #include <string_view>
@@ -14,6 +14,7 @@ int main(int argc, char** argv) {
     const std::string_view flag = argv[i];
     if (flag == "--fake" || flag == "--memory") world.fake_stream = true;
     if (flag == "--memory") world.disk = salius::TestWorld::Disk::kMemory;
+    if (flag == "--early") world.early = true;
     if (flag == "--xfs") world.disk = salius::TestWorld::Disk::kXfs;
   }
   return RUN_ALL_TESTS();

@@ -105,7 +105,8 @@ absl::StatusOr<std::unique_ptr<Volume>> VolumeFixture::OpenInMemory(const Volume
 }
 
 void VolumeFixture::Open() {
-  const VolumeOptions options{.config = config, .noatime = noatime};
+  const VolumeOptions options{
+      .config = config, .noatime = noatime, .names_early = DefaultWorld().early};
   absl::StatusOr<std::unique_ptr<Volume>> opened;
   if (memory != nullptr) {
     opened = OpenInMemory(options);
@@ -182,6 +183,9 @@ struct stat VolumeFixture::Stat(Node& node) {
 }
 
 BackingFd VolumeFixture::OpenBacking(const std::string& path, int flags) {
+  if (volume != nullptr && DefaultWorld().early) {
+    static_cast<void>(volume->stream().WaitApplied(volume->stream().watermarks().issued));
+  }
   const std::vector<std::string> names = absl::StrSplit(path, '/');
   BackingFd at;
   for (size_t i = 0; i < names.size(); ++i) {

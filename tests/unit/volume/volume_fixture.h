@@ -28,6 +28,7 @@ namespace salius {
 struct TestWorld {
   enum class Disk { kMemory, kExt4, kXfs };
   Disk disk = Disk::kExt4;
+  bool early = false;        // name operations return before they are durable
   bool fake_stream = false;  // else the real pipeline in mode local; always so in memory
 };
 // Returns the one of this program (main.cc).
@@ -66,6 +67,7 @@ class VolumeFixture : public ::testing::Test {
   // ---- The backing file system, behind the volume's back. Paths are relative to its directory.
   Backing& backing() { return memory != nullptr ? *memory : LinuxBacking(); }
   int backing_root() const { return root_.get(); }
+  // With TestWorld::early these wait until everything is applied.
   BackingFd OpenBacking(const std::string& path, int flags = O_PATH | O_NOFOLLOW);
   bool IsThere(const std::string& path);
   std::string BackingContent(const std::string& path);

@@ -1,0 +1,120 @@
+// The names of a volume whose records are issued but not applied (Bindings), with the nodes that
+// these records need. A name operation that returns before its record is durable leaves its result
+// here; look-ups, listings and checks ask here before they ask the disk.
+//
+// Each name operation is one NameChange. It counts the operation on its nodes before the record is
+// issued, and keeps the nodes alive until the record is applied. Link counts are predicted
+// meanwhile: `links` of a node is what the disk will say when everything is applied.
+//
+// Threads: any. Under the lock only a node's `state` is taken.
+#pragma once
+
+#include <sys/stat.h>
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "client/volume/bindings.h"
+#include "client/volume/chores.h"
+#include "client/volume/node.h"
+#include "common/ids.h"
+#include "storage/backing.h"
+
+namespace salius {
+
+class PendingNames {
+ public:
+  // Bounds of the overlay. Past them an operation waits until its record is applied.
+  static constexpr size_t kMaxEntries = 100'000;
+  static constexpr size_t kMaxBytes = size_t{32} << 20;
+
+  PendingNames(Backing& backing, NodeTable& table) : backing_(backing), table_(table) {}
+  PendingNames(const PendingNames&) = delete;
+  PendingNames& operator=(const PendingNames&) = delete;
+
+  // Returns the object of a name, empty when the name is removed; nothing when the disk is right.
+  std::optional<PinnedNode> Find(const Node& dir, std::string_view name);
+  // Returns whether a name of the directory is pending.
+  bool Touches(const Node& dir);
+  // Returns the directory in which a directory is; empty when the disk is right.
+  PinnedNode ParentOf(const Node& dir);
+  // Returns the entries of a directory for a listing that begins; null when it has none.
+  std::shared_ptr<const Bindings::Snapshot> SnapshotOf(const Node& dir);
+  // Returns whether a directory is empty. The caller holds its `names`.
+  absl::StatusOr<bool> IsEmpty(const Node& dir);
+  // Returns whether the bounds are reached.
+  bool IsFull();
+
+  // Notes that the name record `seq` is applied, and all before it.
+  void NoteApplied(Seq seq);
+  // Ends the thread that frees removed files; after that the caller of NoteApplied frees them.
+  void EndChores();
+
+ private:
+  friend class NameChange;
+
+  struct Held {
+    std::vector<PinnedNode> nodes;
+    std::vector<Node*> counted;  // those of `nodes` on which the record counts
+  };
+
+  PinnedNode PinnedAt(Bindings::Key key) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  Backing& backing_;
+  NodeTable& table_;
+  absl::Mutex mu_;
+  Bindings bindings_ ABSL_GUARDED_BY(mu_);
+  Seq applied_ ABSL_GUARDED_BY(mu_) = 0;  // the last name record that was
+  std::map<Seq, Held> held_ ABSL_GUARDED_BY(mu_);
+  // The nodes in `held_`, with the number of records that hold each.
+  absl::flat_hash_map<Bindings::Key, std::pair<Node*, size_t>> nodes_ ABSL_GUARDED_BY(mu_);
+  // Frees files whose last name is gone: for a large one the file system takes seconds.
+  std::unique_ptr<Chores> chores_ ABSL_GUARDED_BY(mu_) = std::make_unique<Chores>();
+};
+
+// One name operation, from its checks until its record is issued. The caller holds the locks of the
+// directories, and `stream` of every file whose link count changes.
+class NameChange {
+ public:
+  explicit NameChange(PendingNames& pending) : pending_(pending) {}
+  // Takes the counts back unless the record was issued.
+  ~NameChange();
+  NameChange(const NameChange&) = delete;
+  NameChange& operator=(const NameChange&) = delete;
+
+  // Adds a node that the record names.
+  void Add(Node& node) { nodes_.push_back(&node); }
+  // Notes that the record takes the last name of a node.
+  void SetRemoved(Node& node) { removed_ = &node; }
+  // Adds a node whose link count the record changes by `links`.
+  absl::Status AddLinks(Node& node, int links);
+
+  // Enter what the issued record `seq` does to names (Bindings), once.
+  void Bind(Seq seq, const Node& dir, std::string_view name, const Node& object);
+  void Remove(Seq seq, const Node& dir, std::string_view name);
+  // `left`: what `from` leads to afterwards; null: nothing.
+  void Rename(Seq seq, const Node& from_dir, std::string_view from, const Node& to_dir,
+              std::string_view to, const Node& moved, const Node* left);
+
+ private:
+  void Issued(Seq seq, absl::FunctionRef<void(Bindings&)> enter);
+
+  PendingNames& pending_;
+  std::vector<Node*> nodes_;                    // all that the record names
+  std::vector<std::pair<Node*, int>> counted_;  // with the change of their link count
+  Node* removed_ = nullptr;
+  bool issued_ = false;
+};
+
+}  // namespace salius

@@ -1,0 +1,208 @@
+// Name operations that return before they are durable: what callers see until they are applied. The
+// stream applies nothing by itself.
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "log/record.h"
+#include "tests/unit/volume/fake_stream.h"
+#include "tests/unit/volume/volume_fixture.h"
+
+namespace salius {
+namespace {
+
+class EarlyNamesTest : public VolumeFixture {
+ protected:
+  void SetUp() override { Make(); }
+
+  FakeStream& fake() { return FakeOf(volume->stream()); }
+  void ApplyAll() {
+    ASSERT_TRUE(volume->stream().WaitApplied(volume->stream().watermarks().issued).ok());
+  }
+  void Make(Node& dir, const std::string& name) {
+    volume->open_files().Release(VolumeFixture::Create(dir, name));
+  }
+  using VolumeFixture::Make;
+  Handle* OpenDir(Node& node) {
+    auto handle = volume->open_files().OpenDir(node);
+    SALIUS_CHECK_OK(handle);
+    return *handle;
+  }
+  int LookupErrno(Node& dir, const std::string& name) {
+    const auto entry = volume->names().Lookup(dir, name);
+    if (entry.ok()) volume->names().Forget(*entry->node, 1);
+    return Errno(entry);
+  }
+  // Lists `count` entries from `offset` on, which it moves; without "." and "..".
+  std::multiset<std::string> List(Handle* dir, uint64_t* offset, size_t count = 1000) {
+    std::multiset<std::string> names;
+    SALIUS_CHECK_OK(volume->names().ReadDir(*dir, *offset, [&](const DirEntry& entry) {
+      if (names.size() == count) return false;
+      *offset = entry.next_offset;
+      if (entry.name != "." && entry.name != "..") names.insert(entry.name);
+      return true;
+    }));
+    return names;
+  }
+  std::multiset<std::string> ListAll(Node& node) {
+    Handle* const dir = OpenDir(node);
+    uint64_t offset = 0;
+    std::multiset<std::string> names = List(dir, &offset);
+    volume->open_files().Release(dir);
+    return names;
+  }
+};
+
+TEST_F(EarlyNamesTest, OperationsReturnBeforeAnythingIsAppliedOrDurable) {
+  Node& d = Dir(root(), "d");
+  Make(d, "f");
+  ASSERT_EQ(Errno(volume->names().Symlink(d, "l", "target", caller)), 0);
+  ASSERT_EQ(Errno(volume->names().Link(Find(d, "f"), d, "g")), 0);
+  ASSERT_EQ(Errno(volume->names().Rename(d, "g", root(), "h", 0)), 0);
+  ASSERT_EQ(Errno(volume->names().Unlink(d, "l")), 0);
+  EXPECT_EQ(fake().applied, 0u);
+  EXPECT_EQ(fake().durable, 0u);
+  EXPECT_EQ(LookupErrno(d, "f"), 0);
+  EXPECT_EQ(LookupErrno(d, "g"), ENOENT);
+  EXPECT_EQ(LookupErrno(d, "l"), ENOENT);
+  EXPECT_EQ(LookupErrno(root(), "h"), 0);
+  EXPECT_EQ(&Find(d, "f"), &Find("h"));
+  EXPECT_EQ(ListAll(root()), (std::multiset<std::string>{"d", "h"}));
+  ApplyAll();
+  EXPECT_EQ(ListAll(root()), (std::multiset<std::string>{"d", "h"}));
+  EXPECT_EQ(ListAll(d), (std::multiset<std::string>{"f"}));
+}
+
+TEST_F(EarlyNamesTest, InodeAndDescriptorStayWhenTheNameIsApplied) {
+  Handle* const file = VolumeFixture::Create("f");
+  const struct stat before = Stat(file->node);
+  Write(file, 0, "text");
+  ApplyAll();
+  EXPECT_EQ(&Find("f"), &file->node);
+  EXPECT_EQ(Stat(file->node).st_ino, before.st_ino);
+  EXPECT_EQ(Read(file, 0, 10), "text");
+  EXPECT_EQ(BackingContent("f"), "text");
+  volume->open_files().Release(file);
+}
+
+TEST_F(EarlyNamesTest, LinkCountsArePredicted) {
+  Make(root(), "f");
+  Node& f = Find("f");
+  Node& d = Dir(root(), "d");
+  ASSERT_EQ(Errno(volume->names().Link(f, d, "g")), 0);
+  Node& e = Dir(d, "e");
+  const nlink_t top = Stat(root()).st_nlink;
+  EXPECT_EQ(Stat(f).st_nlink, 2u);
+  EXPECT_EQ(Stat(d).st_nlink, 3u);
+  ASSERT_EQ(Errno(volume->names().Rename(d, "e", root(), "e", 0)), 0);
+  EXPECT_EQ(Stat(d).st_nlink, 2u);
+  EXPECT_EQ(Stat(root()).st_nlink, top + 1);
+  ASSERT_EQ(Errno(volume->names().Unlink(root(), "f")), 0);
+  ASSERT_EQ(Errno(volume->names().RemoveDir(root(), "e")), 0);
+  EXPECT_EQ(Stat(f).st_nlink, 1u);
+  EXPECT_EQ(Stat(e).st_nlink, 0u);
+  EXPECT_EQ(Stat(root()).st_nlink, top);
+  EXPECT_EQ(fake().applied, 0u);
+  ApplyAll();
+  EXPECT_EQ(Stat(f).st_nlink, 1u);
+  EXPECT_EQ(Stat(d).st_nlink, 2u);
+  EXPECT_EQ(Stat(root()).st_nlink, top);
+}
+
+TEST_F(EarlyNamesTest, EmptinessIsThatOfTheMergedDirectory) {
+  Node& d = Dir(root(), "d");
+  Make(d, "f");
+  EXPECT_EQ(Errno(volume->names().RemoveDir(root(), "d")), ENOTEMPTY) << "the disk's is empty";
+  ApplyAll();
+  ASSERT_EQ(Errno(volume->names().Unlink(d, "f")), 0);
+  EXPECT_EQ(Errno(volume->names().RemoveDir(root(), "d")), 0) << "the disk's is not";
+  EXPECT_EQ(Errno(volume->names().MakeDir(d, "late", 0755, caller)), ENOENT);
+  ApplyAll();
+  EXPECT_FALSE(IsThere("d"));
+}
+
+TEST_F(EarlyNamesTest, NameIsUsedAgainAtOnce) {
+  for (int i = 0; i < 3; ++i) {
+    Make(root(), "f");
+    EXPECT_EQ(Errno(volume->names().MakeNode(root(), "f", S_IFREG | 0644, 0, caller)), EEXIST);
+    ASSERT_EQ(Errno(volume->names().Unlink(root(), "f")), 0);
+  }
+  ASSERT_EQ(Errno(volume->names().MakeDir(root(), "f", 0755, caller)), 0);
+  ApplyAll();
+  EXPECT_TRUE(S_ISDIR(Find("f").type));
+}
+
+TEST_F(EarlyNamesTest, ListingThatWasBegunShowsEachNameOnce) {
+  std::multiset<std::string> stay;
+  for (int i = 0; i < 20; ++i) {
+    const std::string name = "name" + std::to_string(i);
+    Make(root(), name);
+    stay.insert(name);
+    if (i == 9) ApplyAll();
+  }
+  ASSERT_EQ(Errno(volume->names().Unlink(root(), "name3")), 0);
+  stay.erase("name3");
+  Handle* const dir = OpenDir(root());
+  uint64_t offset = 0;
+  std::multiset<std::string> seen = List(dir, &offset, 4);
+  ApplyAll();
+  std::multiset<std::string> rest;
+  while (!(rest = List(dir, &offset, 3)).empty()) seen.insert(rest.begin(), rest.end());
+  EXPECT_EQ(seen, stay);
+  volume->open_files().Release(dir);
+}
+
+TEST_F(EarlyNamesTest, DirectoryIsNotMovedBelowItself) {
+  Node& a = Dir(root(), "a");
+  Node& b = Dir(root(), "b");
+  ASSERT_EQ(Errno(volume->names().Rename(root(), "b", a, "b", 0)), 0);
+  EXPECT_EQ(Errno(volume->names().Rename(root(), "a", b, "a", 0)), EINVAL);
+  ApplyAll();
+  EXPECT_EQ(Errno(volume->names().Rename(root(), "a", b, "a", 0)), EINVAL);
+}
+
+TEST_F(EarlyNamesTest, FsyncWaitsForTheNameOfAFileAndForTheNamesOfADirectory) {
+  Node& d = Dir(root(), "d");
+  Handle* const file = VolumeFixture::Create(d, "f");
+  const Seq created = fake().Issued().back()->seq();
+  ASSERT_TRUE(Fsync(file).ok());
+  EXPECT_GE(fake().durable, created);
+  ASSERT_EQ(Errno(volume->names().Rename(d, "f", d, "g", 0)), 0);
+  const Seq renamed = fake().Issued().back()->seq();
+  EXPECT_LT(fake().durable, renamed);
+  Handle* const dir = OpenDir(d);
+  ASSERT_TRUE(Fsync(dir).ok());
+  EXPECT_GE(fake().durable, renamed);
+  volume->open_files().Release(dir);
+  volume->open_files().Release(file);
+}
+
+TEST_F(EarlyNamesTest, WriteAfterTheLastNameIsGoneWaitsAndIsNotLogged) {
+  Handle* const file = VolumeFixture::Create("f");
+  Write(file, 0, "one");
+  ASSERT_EQ(Errno(volume->names().Unlink(root(), "f")), 0);
+  const Seq removal = fake().Issued().back()->seq();
+  EXPECT_EQ(Stat(file->node).st_nlink, 0u);
+  EXPECT_EQ(Errno(volume->names().Link(file->node, root(), "again")), ENOENT);
+  EXPECT_GE(fake().applied, removal);
+  Write(file, 3, "two");
+  EXPECT_EQ(fake().Issued(Op::kWrite).size(), 1u);
+  EXPECT_EQ(Read(file, 0, 10), "onetwo");
+  volume->open_files().Release(file);
+}
+
+// The mark was set on the backing directory, behind the volume's back, after the check.
+TEST_F(EarlyNamesTest, NameThatTheDiskRefusesFailsTheVolume) {
+  Make(root(), "f");
+  memory->FailNth(MemoryBacking::Call::kRename, 1, EPERM);
+  EXPECT_FALSE(volume->stream().WaitApplied(volume->stream().watermarks().issued).ok());
+}
+
+}  // namespace
+}  // namespace salius
