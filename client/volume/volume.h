@@ -11,9 +11,10 @@
 // - Every change is a record. Data and attribute records are issued under the node's lock, so seq
 //   order is the order of the file's stream.
 // - A name operation (create, link, unlink, rename) holds the locks of its directories from check
-//   to apply (docs/mount-internals.md). It checks that it can succeed, issues its record, waits
-//   until that is durable and applied, and returns the result. If applying fails it issues a cancel
-//   record, waits until that is durable, and returns the error.
+//   to apply (docs/mount-internals.md). It checks that it can succeed, makes a new object without a
+//   name, issues its record, waits until that is durable and applied, and returns the result. If
+//   applying fails it issues a cancel record, waits until that is durable, and returns the error.
+//   With names_early it returns when its record is issued.
 // - Bulk: past `bulk_limit_bytes` of plain writes since its last sync a file is bulk. Its writes go
 //   to the backing file at once (after its patches are applied) and are not logged. Its next Fsync
 //   applies the file's records <= s, syncs the backing file, issues kOnDisk(file, s), and waits
