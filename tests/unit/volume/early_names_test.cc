@@ -1,4 +1,4 @@
-// Name operations that return before they are durable: what callers see until they are applied. The
+// Name operations that return before they are durable: the merged view until they are applied. The
 // stream applies nothing by itself.
 #include <errno.h>
 #include <fcntl.h>
