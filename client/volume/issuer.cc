@@ -95,7 +95,12 @@ absl::Status Issuer::WriteNewId(Node& node) {
   }
   const absl::Status written = WriteFileId(backing_, node.path_fd.get(), id);
   if (!written.ok()) table_.ClearId(node);
+  NoteDiskError(written);
   return written;
+}
+
+void Issuer::NoteDiskError(const absl::Status& error) {
+  if (StatusErrno(error) == EIO) static_cast<void>(stream_->SyncNow());
 }
 
 absl::StatusOr<FileId> Issuer::NewId() {

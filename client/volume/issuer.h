@@ -34,6 +34,10 @@ class Issuer {
   absl::Status EnsureIdLocked(Node& node) ABSL_EXCLUSIVE_LOCKS_REQUIRED(node.stream);
   absl::StatusOr<FileId> NewId();
 
+  // Has the disk synced if a call that no record accompanies failed with EIO: a disk that has failed
+  // fails the volume then, although nothing is to be applied.
+  void NoteDiskError(const absl::Status& error);
+
   // ---- records. They may wait for room in the window.
   // Stamps a record of the node's own stream (data, attributes), with the file's id. Pins the node
   // until the record is applied, and adds a data record to its patches.

@@ -150,7 +150,10 @@ absl::StatusOr<PinnedNode> NameOps::MakeNew(Node* parent, CreateBody body) {
   NameChange change(pending_);
   PinnedNode node;
   const auto make = [&]() -> absl::StatusOr<Seq> {
-    SALIUS_ASSIGN_OR_RETURN(node, MakeObjectOf(id, body));
+    absl::StatusOr<PinnedNode> made = MakeObjectOf(id, body);
+    issuer_.NoteDiskError(made.status());
+    if (!made.ok()) return made.status();
+    node = *std::move(made);
     if (early) {
       change.Add(*node);
       SALIUS_RETURN_IF_ERROR(change.AddLinks(*parent, S_ISDIR(body.mode) ? 1 : 0));

@@ -54,6 +54,17 @@ TEST_F(FaultsTest, ObjectThatCannotBeMadeIsAnErrorWithoutARecord) {
   EXPECT_EQ(Errno(volume->names().MakeDir(root(), "d", 0755, caller)), 0);
 }
 
+TEST_F(FaultsTest, DiskThatFailsWhenAnObjectIsMadeIsSyncedAtOnce) {
+  Make();
+  const int syncs = fake().syncs;
+  memory->FailNth(Call::kMake, 1, ENOSPC);
+  EXPECT_EQ(Errno(volume->names().MakeDir(root(), "d", 0755, caller)), ENOSPC);
+  EXPECT_EQ(fake().syncs, syncs);
+  memory->FailNth(Call::kMake, 1, EIO);
+  EXPECT_EQ(Errno(volume->names().MakeDir(root(), "d", 0755, caller)), EIO);
+  EXPECT_EQ(fake().syncs, syncs + 1);
+}
+
 TEST_F(FaultsTest, FailedNameOperationsAreCancelledAndChangeNothing) {
   Make();
   Handle* const file = Create("a");
