@@ -13,6 +13,7 @@
 #include "common/limits.h"
 #include "common/net.h"
 #include "common/runbook.h"
+#include "common/strings.h"
 
 namespace salius {
 namespace {
@@ -179,6 +180,15 @@ std::string Quote(const std::string& text) {
 
 }  // namespace
 
+std::string_view NameModeText(NameMode mode) { return mode == NameMode::kWait ? "wait" : "async"; }
+
+absl::StatusOr<NameMode> ParseNameMode(std::string_view text) {
+  for (const NameMode mode : {NameMode::kWait, NameMode::kAsync}) {
+    if (text == NameModeText(mode)) return mode;
+  }
+  return absl::InvalidArgumentError("must be wait or async");
+}
+
 VolumeConfig DefaultVolumeConfig() {
   VolumeConfig config;
   config.volume = VolumeId::Random();
@@ -225,6 +235,7 @@ std::string VolumeConfigToToml(const VolumeConfig& config) {
   text += absl::StrFormat("ballast = \"%s\"\n", BytesText(config.ballast_bytes));
   text += absl::StrFormat("datagram = \"%s\"\n", BytesText(config.datagram_bytes));
   text += absl::StrFormat("multicast = %s\n", Quote(config.multicast));
+  text += absl::StrFormat("names = %s\n", Quote(std::string(NameModeText(config.names))));
   text += absl::StrFormat("allow_same_host = %s\n", config.allow_same_host ? "true" : "false");
   return text;
 }
@@ -273,6 +284,13 @@ absl::StatusOr<VolumeConfig> VolumeConfigFromToml(std::string_view text, std::st
   config.datagram_bytes = static_cast<uint32_t>(
       std::min<uint64_t>(bytes("datagram", "datagram_bytes", config.datagram_bytes), UINT32_MAX));
   config.multicast = reader.String("multicast", "");
+  const absl::StatusOr<NameMode> names =
+      ParseNameMode(reader.String("names", NameModeText(config.names)));
+  if (names.ok()) {
+    config.names = *names;
+  } else {
+    reader.AddError("names", Sv(names.status().message()));
+  }
   config.allow_same_host = reader.Bool("allow_same_host", false);
   SALIUS_RETURN_IF_ERROR(reader.Finish());
   NormalizeReplicas(&config);

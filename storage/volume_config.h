@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -26,6 +27,18 @@ inline constexpr char kOpenDirName[] = "open";         // hidden links of namele
 inline constexpr char kTmpDirName[] = "tmp";           // objects being made, by id
 inline constexpr char kLostDirName[] = "lost";         // objects that a recovery set aside
 
+// When an operation on names (create, link, unlink, rename) returns: when it is durable and applied,
+// or when its record is issued. With kAsync, fsync waits for names as it does for data.
+enum class NameMode { kWait, kAsync };
+
+// The mode of a volume whose volume.toml does not name one.
+inline constexpr NameMode kDefaultNames = NameMode::kWait;
+
+// Returns "wait" or "async".
+std::string_view NameModeText(NameMode mode);
+// Returns the mode that the text names; INVALID_ARGUMENT with what is allowed.
+absl::StatusOr<NameMode> ParseNameMode(std::string_view text);
+
 struct VolumeConfig {
   VolumeId volume{};
   std::vector<std::string> replicas;  // m times "host:port" (NormalizeReplicas); empty: mode local
@@ -39,6 +52,7 @@ struct VolumeConfig {
   uint64_t ballast_bytes = 0;     // space held back for recovery
   uint32_t datagram_bytes = 0;    // 0: from the route's MTU
   std::string multicast;          // "group:port", empty: unicast
+  NameMode names = kDefaultNames;
   bool allow_same_host = false;   // no warning of replicas on the primary, or two on one host
 };
 

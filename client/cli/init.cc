@@ -27,6 +27,7 @@ struct InitPlan {
   uint64_t acks = 0;  // 0: not given
   uint64_t k = 0;
   uint64_t datagram = 0;
+  std::string names{NameModeText(kDefaultNames)};
   bool local = false;
   bool copy = false;
   bool force = false;
@@ -66,6 +67,9 @@ Options InitOptions(InitPlan& plan) {
                "send records once, to this multicast group");
   options.Bytes("datagram", "BYTES", &plan.datagram,
                 "UDP payload, 512 to 65507 (default: what the route's MTU carries)");
+  options.Choice("names", {"wait", "async"}, &plan.names,
+                 absl::StrCat("operations on names return when durable, or when issued\n(",
+                              plan.names, ")"));
   options.Bytes("ballast", "BYTES", &config.ballast_bytes, "space held back for recovery (16MiB)");
   options.Switch("copy", &plan.copy,
                  "DIR is the copy of a volume: make it a volume of its own, with the\n"
@@ -101,6 +105,7 @@ absl::Status CompletePlan(const Options& options, InitPlan& plan) {
   }
   config.k = static_cast<uint32_t>(plan.k);
   config.datagram_bytes = static_cast<uint32_t>(std::min<uint64_t>(plan.datagram, UINT32_MAX));
+  SALIUS_ASSIGN_OR_RETURN(config.names, ParseNameMode(plan.names));
   if (options.Given("log-max") && !options.Given("stable-log")) {
     // The ratio of the two defaults, and room for the headers of entries.
     config.stable_log_bytes = config.log_max_bytes / 2 * 3 + (1 << 20);
@@ -137,7 +142,7 @@ absl::Status CheckIsCopy(VolumeDir& dir, bool force) {
 
 absl::Status InitCopy(const Options& options, const InitPlan& plan) {
   for (const char* other : {"replicas", "acks", "local", "delta", "tau", "k", "log-max", "stable-log", "bulk-limit",
-                            "multicast", "datagram", "ballast", "allow-same-host"}) {
+                            "multicast", "datagram", "names", "ballast", "allow-same-host"}) {
     if (!options.Given(other)) continue;
     return absl::InvalidArgumentError(absl::StrCat(
         "--copy takes the values of the copy's volume.toml, and no --", other,

@@ -152,6 +152,7 @@ std::string MountedText(const control::VolumeStatusResponse& status) {
   Line(text, "epoch", absl::StrCat(status.epoch()));
   Line(text, "durable with",
        absl::StrFormat("%u of %d replicas", status.acks(), status.replicas_size()));
+  if (!status.names().empty()) Line(text, "names", status.names());
   Line(text, "checkpoint", absl::StrCat(status.checkpoint()));
   Line(text, "applied", absl::StrCat(status.applied()));
   Line(text, "durable", absl::StrCat(status.durable()));
@@ -213,6 +214,7 @@ std::string MountedJson(const control::VolumeStatusResponse& status) {
                    {"failure", status.failure()},
                    {"epoch", status.epoch()},
                    {"acks", status.acks()},
+                   {"names", status.names()},
                    {"members", status.members()},
                    {"configured", status.replicas_size()},
                    {"checkpoint", status.checkpoint()},

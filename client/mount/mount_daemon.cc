@@ -163,7 +163,8 @@ absl::Status MountDaemon::OpenVolume() {
                                                  .spin_ns = SpinNanos(options, AvailableCpus()),
                                                  .insecure = options.insecure,
                                                  .noatime = LeavesAtime(options),
-                                                 .nodiratime = LeavesDirAtime(options)},
+                                                 .nodiratime = LeavesDirAtime(options),
+                                                 .names_early = config_.names == NameMode::kAsync},
                                                 StartPipeline));
   return absl::OkStatus();
 }

@@ -127,6 +127,11 @@ absl::Status SetReplicas(absl::string_view value, MountOptions& options) {
   return absl::OkStatus();
 }
 
+absl::Status SetNames(absl::string_view value, MountOptions& options) {
+  SALIUS_ASSIGN_OR_RETURN(options.names, ParseNameMode(Sv(value)));
+  return absl::OkStatus();
+}
+
 absl::Status SetCommit(absl::string_view value, MountOptions&) {
   if (value == "sync") return absl::OkStatus();
   if (value == "external" || value == "ordered") {
@@ -186,6 +191,8 @@ constexpr OwnOption kOwn[] = {
     {"datagram", "BYTES", "UDP payload; 0: what the route's MTU carries",
      [](Text v, O& o) { return SetBytes(v, kDatagramPayloadLoopback, o.datagram_bytes); },
      SameAsVolume<&O::datagram_bytes, &C::datagram_bytes>},
+    {"names", "wait|async", "operations on names return when durable, or when issued", SetNames,
+     SameAsVolume<&O::names, &C::names>},
     {"insecure", "", "replicas may be on other hosts: a trusted network",
      [](Text, O& o) {
        o.insecure = true;
@@ -333,6 +340,7 @@ absl::Status OverrideConfig(const MountOptions& options, VolumeConfig* config) {
   config->log_max_bytes = options.log_max_bytes.value_or(config->log_max_bytes);
   config->bulk_limit_bytes = options.bulk_limit_bytes.value_or(config->bulk_limit_bytes);
   config->datagram_bytes = options.datagram_bytes.value_or(config->datagram_bytes);
+  config->names = options.names.value_or(config->names);
   config->multicast = options.multicast.value_or(config->multicast);
   return ValidateVolumeConfig(*config);
 }
@@ -353,7 +361,7 @@ absl::Status CheckRemount(const MountOptions& now, const VolumeConfig& config,
 }
 
 std::string MountOptionsHelp() {
-  std::string text = "Options of -o; those up to datagram override volume.toml for this session:\n";
+  std::string text = "Options of -o; those up to names override volume.toml for this session:\n";
   constexpr size_t kColumn = 26;  // of the explanations, as in the rest of the help
   for (const OwnOption& option : kOwn) {
     const std::string shown = Shown(option);

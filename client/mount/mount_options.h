@@ -29,6 +29,7 @@ struct MountOptions {
   std::optional<uint64_t> bulk_limit_bytes;
   std::optional<uint32_t> datagram_bytes;
   std::optional<std::string> multicast;
+  std::optional<NameMode> names;
 
   RecoverMode recover = RecoverMode::kAuto;
   bool insecure = false;  // replicas may be anywhere, not on this host only

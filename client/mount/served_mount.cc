@@ -76,6 +76,7 @@ absl::Status ServedMount::OpenStatusSocket() {
            .backing = subject_.command.backing,
            .mountpoint = subject_.command.mountpoint,
            .acks = config.acks,
+           .names = std::string(NameModeText(config.names)),
            .source = [&volume = subject_.volume] { return volume.stream().status(); },
            .started_unix_ms = UnixMillis(),
            .log_file = LogPlace(),

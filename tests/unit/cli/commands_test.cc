@@ -90,7 +90,8 @@ TEST_F(CommandsTest, EveryCommandExplainsItself) {
 }
 
 TEST_F(CommandsTest, InitMakesAVolumeThatStatusAndDoctorKnow) {
-  const Outcome init = InitSmall({"--acks", "2", "--delta", "20ms", "--tau", "10s", "--k", "3"});
+  const Outcome init = InitSmall({"--acks", "2", "--delta", "20ms", "--tau", "10s", "--k", "3",
+                                 "--names", "async"});
   ASSERT_EQ(init.code, kExitOk) << init.err;
   EXPECT_TRUE(Contains(init.out, "durable with 2 of 2 replicas")) << init.out;
 
@@ -100,6 +101,7 @@ TEST_F(CommandsTest, InitMakesAVolumeThatStatusAndDoctorKnow) {
   EXPECT_EQ(status->config.delta_us, 20'000u);
   EXPECT_EQ(status->config.tau_ms, 10'000u);
   EXPECT_EQ(status->config.k, 3u);
+  EXPECT_EQ(status->config.names, NameMode::kAsync);
   EXPECT_FALSE(status->state.open);
   EXPECT_EQ(status->in_use_by, "");
 

@@ -28,7 +28,7 @@ TEST(MountOptionsTest, TakesEveryOptionOfItsOwn) {
   const MountOptions options = Parsed(
       "replicas=a:7400;[::1]:7400,acks=2,delta=20ms,tau=10s,k=3,commit=sync,recover=refuse,log_max="
       "32M,"
-      "bulk_limit=1M,multicast=239.1.1.1:7400,datagram=8972,insecure,metrics=127.0.0.1:9400,"
+      "bulk_limit=1M,multicast=239.1.1.1:7400,datagram=8972,names=async,insecure,metrics=127.0.0.1:9400,"
       "log_level=warn,log=/tmp/x,threads=3,spin=20us");
   EXPECT_THAT(*options.replicas, ElementsAre("a:7400", "[::1]:7400"));
   EXPECT_EQ(options.acks, 2u);
@@ -40,6 +40,7 @@ TEST(MountOptionsTest, TakesEveryOptionOfItsOwn) {
   EXPECT_EQ(options.bulk_limit_bytes, uint64_t{1} << 20);
   EXPECT_EQ(options.multicast, "239.1.1.1:7400");
   EXPECT_EQ(options.datagram_bytes, 8972u);
+  EXPECT_EQ(options.names, NameMode::kAsync);
   EXPECT_TRUE(options.insecure);
   EXPECT_EQ(options.metrics, "127.0.0.1:9400");
   EXPECT_EQ(options.log_level, "warn");
@@ -172,10 +173,11 @@ TEST(CheckRemountTest, FlagsOfTheKernelAndValuesThatAreThereAlreadyAreTaken) {
 }
 
 TEST(CheckRemountTest, EachOptionOfItsOwnIsRefusedByNameWhenItWouldChange) {
-  const VolumeConfig config = TwoReplicas();
+  VolumeConfig config = TwoReplicas();
+  config.names = NameMode::kWait;
   for (const char* wanted :
        {"replicas=x:1", "acks=1", "delta=1s", "tau=1s", "k=9", "log_max=1M", "bulk_limit=1K",
-        "multicast=239.1.1.1:1", "datagram=600", "insecure", "metrics=127.0.0.1:1",
+        "multicast=239.1.1.1:1", "datagram=600", "names=async", "insecure", "metrics=127.0.0.1:1",
         "log_level=debug", "log=/l", "threads=7", "spin=1us", "dirsync"}) {
     VolumeConfig used = config;
     used.acks = 2;

@@ -55,6 +55,7 @@ class StatusServerTest : public testing::Test {
     options_.backing = "/b";
     options_.mountpoint = "/m";
     options_.acks = 2;
+    options_.names = "async";
     // Short: a socket's path has 107 bytes at most.
     std::string base = "/tmp/salius-status-XXXXXX";
     ASSERT_NE(::mkdtemp(base.data()), nullptr);
@@ -77,6 +78,7 @@ TEST_F(StatusServerTest, EveryFieldIsInTheAnswer) {
   EXPECT_EQ(response.mode(), "replicated");
   EXPECT_EQ(response.mode_detail(), "detail");
   EXPECT_EQ(response.acks(), 2u);
+  EXPECT_EQ(response.names(), "async");
   EXPECT_EQ(response.checkpoint(), 1u);
   EXPECT_EQ(response.applied(), 2u);
   EXPECT_EQ(response.durable(), 3u);

@@ -139,6 +139,7 @@ TEST(VolumeConfigTest, TomlRoundTrips) {
   config.tau_ms = 777;
   config.k = 3;
   config.ballast_bytes = 0;
+  config.names = NameMode::kAsync;
   const auto read = VolumeConfigFromToml(VolumeConfigToToml(config), "volume.toml");
   ASSERT_TRUE(read.ok()) << read.status();
   EXPECT_EQ(VolumeConfigToToml(*read), VolumeConfigToToml(config));
@@ -150,6 +151,7 @@ TEST(VolumeConfigTest, TomlRoundTrips) {
   EXPECT_EQ(read->k, 3u);
   EXPECT_EQ(read->datagram_bytes, 8972u);
   EXPECT_EQ(read->multicast, "239.1.2.3:7400");
+  EXPECT_EQ(read->names, NameMode::kAsync);
 }
 
 constexpr char kUuid[] = "volume = \"3c0ffee0-1234-4321-8888-0123456789ab\"\n";
@@ -160,6 +162,7 @@ TEST(VolumeConfigTest, MissingKeysHaveDefaults) {
   EXPECT_EQ(config->volume.ToString(), "3c0ffee0-1234-4321-8888-0123456789ab");
   EXPECT_EQ(config->stable_log_bytes, kDefaultStableLogBytes);
   EXPECT_EQ(config->acks, 1u);
+  EXPECT_EQ(config->names, kDefaultNames);
 }
 
 TEST(VolumeConfigTest, SizesAndTimesHaveUnits) {
@@ -221,6 +224,7 @@ TEST(VolumeConfigTest, BadTextIsRefusedAndNamed) {
   EXPECT_TRUE(Says(refusal("volume = \"nonsense\"\n"), "UUID"));
   EXPECT_TRUE(Says(refusal(std::string(kUuid) + "acks = \"two\"\n"), "acks"));
   EXPECT_TRUE(Says(refusal(std::string(kUuid) + "acks = -1\n"), "acks"));
+  EXPECT_TRUE(Says(refusal(std::string(kUuid) + "names = \"early\"\n"), "must be wait or async"));
   EXPECT_TRUE(Says(refusal(std::string(kUuid) + "acks = 5000000000\n"), "acks"));
   EXPECT_TRUE(Says(refusal(std::string(kUuid) + "acks = 2\n"), "acks = 2"));
   EXPECT_TRUE(Says(refusal(std::string(kUuid) + "replicas = [1]\n"), "replicas"));
