@@ -21,9 +21,15 @@ bool IsAcl(const std::string& name) { return name == kAccessAclXattr || name == 
 
 bool IsNanos(long nanos) { return nanos >= 0 && nanos < 1'000'000'000; }
 
-timespec TimeOf(uint64_t nanos) {
-  constexpr uint64_t kSecond = 1'000'000'000;
-  return {static_cast<time_t>(nanos / kSecond), static_cast<long>(nanos % kSecond)};
+// Room that an ext4 file system with the smallest blocks has, with a margin: the attributes and
+// their names share one block.
+constexpr size_t kFittingXattrBytes = 512;
+constexpr size_t kXattrEntryBytes = 32;
+
+// Returns whether the kernel has checked a value of this attribute as the disk's file system would.
+bool IsCheckedXattr(std::string_view name) {
+  return IsAcl(std::string(name)) || name == kCapabilityXattr || name.starts_with("user.") ||
+         name.starts_with("trusted.");
 }
 
 // Returns the body of an attribute record. `now` replaces "the current time", because the log holds
@@ -51,6 +57,13 @@ AttrBody BodyFor(uint32_t mask, const struct stat& want, const timespec& now) {
   return body;
 }
 
+// Returns whether every file system keeps the times as they are given. Some have 32 bits for them.
+bool KeepsTimes(const AttrBody& body) {
+  const auto fits = [](int64_t seconds) { return seconds >= 0 && seconds <= INT32_MAX; };
+  return ((body.mask & kAttrAtime) == 0 || fits(body.atime_sec)) &&
+         ((body.mask & kAttrMtime) == 0 || fits(body.mtime_sec));
+}
+
 }  // namespace
 
 template <typename Stat>
@@ -65,7 +78,7 @@ absl::StatusOr<struct stat> AttrOps::Attributes(Node& node, const absl::Status& 
   if (records.unapplied_data == 0) return st;
   st.st_size = static_cast<off_t>(records.size);
   if (!slow || records.patches.empty()) return st;
-  const timespec written = TimeOf(records.patches.back()->header().timestamp_ns);
+  const timespec written = RecordTime(records.patches.back()->header());
   if (std::pair(written.tv_sec, written.tv_nsec) >
       std::pair(st.st_mtim.tv_sec, st.st_mtim.tv_nsec)) {
     st.st_mtim = st.st_ctim = written;
@@ -73,37 +86,65 @@ absl::StatusOr<struct stat> AttrOps::Attributes(Node& node, const absl::Status& 
   return st;
 }
 
+template <typename Stat>
+absl::StatusOr<std::optional<struct stat>> AttrOps::Predicted(Node& node, const Stat& stat) {
+  while (predictions_.on()) {
+    SALIUS_ASSIGN_OR_RETURN(const std::optional<struct stat> shown, predictions_.Show(node));
+    if (shown.has_value()) return shown;
+    if (!Issuer::IsApplied(node)) break;  // it is awaited
+    const uint64_t applies = Predictions::AppliesOf(node);
+    SALIUS_ASSIGN_OR_RETURN(struct stat st, stat());
+    if (Predictions::Merge(node, applies, st)) return st;
+  }
+  return std::nullopt;
+}
+
 absl::StatusOr<struct stat> AttrOps::GetAttr(Node& node, bool* provisional) {
-  const absl::Status current = issuer_.AwaitNodeBriefly(node);
-  return Attributes(node, current, provisional, [&] { return links_.StatOf(node); });
+  const auto stat = [&] { return links_.StatOf(node); };
+  SALIUS_ASSIGN_OR_RETURN(const std::optional<struct stat> predicted, Predicted(node, stat));
+  if (predicted.has_value()) return *predicted;
+  return Attributes(node, issuer_.AwaitNodeBriefly(node), provisional, stat);
 }
 
 absl::StatusOr<struct stat> AttrOps::GetAttrAt(Node& node, const Node& dir, const std::string& name,
                                                bool may_wait, bool* provisional) {
+  const auto stat = [&]() -> absl::StatusOr<struct stat> {
+    SALIUS_ASSIGN_OR_RETURN(const struct stat st, backing_.StatAt(dir.path_fd.get(), name));
+    // The caller's pin keeps the node's inode number from being used again.
+    if (st.st_ino != node.ino || st.st_dev != node.dev()) return ErrnoStatus(ESTALE, name);
+    {
+      absl::MutexLock lock(&node.state);
+      if (!node.hidden_link) return st;
+    }
+    return links_.StatOf(node);
+  };
+  SALIUS_ASSIGN_OR_RETURN(const std::optional<struct stat> predicted, Predicted(node, stat));
+  if (predicted.has_value()) return *predicted;
   absl::Status current;
   if (may_wait) {
     current = issuer_.AwaitNodeBriefly(node);
   } else if (!Issuer::IsApplied(node)) {
     current = absl::DeadlineExceededError("records that are not applied");
   }
-  return Attributes(node, current, provisional, [&]() -> absl::StatusOr<struct stat> {
-    SALIUS_ASSIGN_OR_RETURN(const struct stat st, backing_.StatAt(dir.path_fd.get(), name));
-    // The caller's pin keeps the node's inode number from being used again.
-    if (st.st_ino != node.ino || st.st_dev != node.dev()) return ErrnoStatus(ESTALE, name);
-    {
-      absl::MutexLock lock(&node.state);
-      const NodeChanges::Records& records = node.seen_records();
-      if (!node.hidden_link && records.unapplied_names == 0 && records.name_seq == 0) return st;
-    }
-    return links_.StatOf(node);
-  });
+  return Attributes(node, current, provisional, stat);
+}
+
+absl::StatusOr<struct stat> AttrOps::FactsOf(Node& node) {
+  SALIUS_ASSIGN_OR_RETURN(const std::optional<struct stat> shown, predictions_.Show(node));
+  return shown.has_value() ? *shown : backing_.Stat(node.path_fd.get());
 }
 
 absl::StatusOr<std::optional<timespec>> AttrOps::BirthTime(Node& node) {
   return backing_.BirthTimeOf(node.path_fd.get());
 }
 
-absl::Status AttrOps::Change(Node& node, RecordDraft draft) {
+bool AttrOps::ReturnsEarly(Node& node) {
+  if (!predictions_.on() || !space_.HasPlenty()) return false;
+  absl::MutexLock lock(&node.state);
+  return Predictions::CanBegin(node);
+}
+
+absl::Status AttrOps::Change(Node& node, RecordDraft draft, bool early, Predictions::Enter enter) {
   SALIUS_RETURN_IF_ERROR(CheckChangeable(backing_, node));
   bool orphan = false;
   {
@@ -118,9 +159,25 @@ absl::Status AttrOps::Change(Node& node, RecordDraft draft) {
     return ApplyAttr(backing_, node.path_fd.get(), header, draft.body);
   }
   SALIUS_RETURN_IF_ERROR(issuer_.EnsureIdLocked(node));
+  if (early) return issuer_.IssueEarly(node, std::move(draft), enter).status();
   draft.result = std::make_shared<ApplyResult>();
   SALIUS_ASSIGN_OR_RETURN(const RecordRef record, issuer_.IssueOn(node, std::move(draft)));
   return issuer_.AwaitResult(record);
+}
+
+absl::Status AttrOps::SetAttributes(Node& node, const AttrBody& body) {
+  RecordDraft draft;
+  draft.op = Op::kSetAttr;
+  draft.body = body.Encode();
+  const bool early = ReturnsEarly(node) && KeepsTimes(body);
+  std::string acl;
+  if (early && (body.mask & kAttrMode) != 0) {
+    acl = backing_.XattrValue(node.path_fd.get(), kAccessAclXattr).value_or("");
+  }
+  return Change(node, std::move(draft), early,
+                [&](Prediction& prediction, Seq seq, const timespec& now) {
+                  prediction.SetAttr(seq, body, now, acl);
+                });
 }
 
 absl::StatusOr<struct stat> AttrOps::SetAttr(Node& node, uint32_t mask, const struct stat& want,
@@ -139,11 +196,8 @@ absl::StatusOr<struct stat> AttrOps::SetAttr(Node& node, uint32_t mask, const st
   const AttrBody body = BodyFor(mask, want, now);
   if (body.mask != 0) {
     SALIUS_RETURN_IF_ERROR(health_.Names());
-    RecordDraft draft;
-    draft.op = Op::kSetAttr;
-    draft.body = body.Encode();
     absl::MutexLock lock(&node.stream);
-    SALIUS_RETURN_IF_ERROR(Change(node, std::move(draft)));
+    SALIUS_RETURN_IF_ERROR(SetAttributes(node, body));
   }
   return GetAttr(node, provisional);
 }
@@ -156,9 +210,17 @@ absl::Status AttrOps::CheckNewGroup(Node& node, gid_t gid) {
   return space_.CheckGroup(gid, static_cast<uint64_t>(st.st_blocks) * 512);
 }
 
+absl::StatusOr<std::string> AttrOps::Xattr(Node& node, const std::string& name) {
+  SALIUS_ASSIGN_OR_RETURN(const std::optional<Prediction::Xattr> pending,
+                          predictions_.FindXattr(node, name));
+  if (!pending.has_value()) return backing_.XattrValue(node.path_fd.get(), name);
+  if (!pending->value.has_value()) return ErrnoStatus(ENODATA, name);
+  return *pending->value;
+}
+
 absl::StatusOr<std::string> AttrOps::GetXattr(Node& node, const std::string& name) {
   if (name == kFileIdXattr) return ErrnoStatus(ENODATA, name);
-  absl::StatusOr<std::string> value = backing_.XattrValue(node.path_fd.get(), name);
+  absl::StatusOr<std::string> value = Xattr(node, name);
   // A file system without ACLs. The kernel asks for one before it uses the mode, and accepts only
   // ENODATA as "there is none".
   if (IsAcl(name) && StatusErrno(value.status()) == EOPNOTSUPP) return ErrnoStatus(ENODATA, name);
@@ -166,9 +228,23 @@ absl::StatusOr<std::string> AttrOps::GetXattr(Node& node, const std::string& nam
 }
 
 absl::StatusOr<std::vector<std::string>> AttrOps::ListXattr(Node& node) {
-  SALIUS_ASSIGN_OR_RETURN(std::vector<std::string> names, backing_.XattrNames(node.path_fd.get()));
+  SALIUS_ASSIGN_OR_RETURN(std::vector<std::string> names, predictions_.XattrNames(node));
   names.erase(std::remove(names.begin(), names.end(), kFileIdXattr), names.end());
   return names;
+}
+
+absl::StatusOr<bool> AttrOps::XattrFits(Node& node, const std::string& name,
+                                        std::string_view value) {
+  if (!IsCheckedXattr(name)) return false;
+  size_t bytes = kXattrEntryBytes + name.size() + value.size();
+  if (bytes > kFittingXattrBytes) return false;
+  SALIUS_ASSIGN_OR_RETURN(const std::vector<std::string> names, predictions_.XattrNames(node));
+  for (const std::string& other : names) {
+    if (other == name) continue;
+    const absl::StatusOr<std::string> there = Xattr(node, other);
+    bytes += kXattrEntryBytes + other.size() + (there.ok() ? there->size() : 0);
+  }
+  return bytes <= kFittingXattrBytes;
 }
 
 absl::Status AttrOps::SetXattr(Node& node, const std::string& name, std::string_view value,
@@ -179,37 +255,45 @@ absl::Status AttrOps::SetXattr(Node& node, const std::string& name, std::string_
   if (name == kFileIdXattr) return ErrnoStatus(EPERM, "setxattr");
   SALIUS_RETURN_IF_ERROR(health_.Names());
   absl::MutexLock lock(&node.stream);
-  const int old = StatusErrno(backing_.XattrValue(node.path_fd.get(), name).status());
+  const int old = StatusErrno(Xattr(node, name).status());
   if (old != 0 && old != ENODATA) return ErrnoStatus(old, "setxattr");
   if (old == 0 && (flags & XATTR_CREATE) != 0) return ErrnoStatus(EEXIST, "setxattr");
   if (old != 0 && (flags & XATTR_REPLACE) != 0) return ErrnoStatus(ENODATA, "setxattr");
+  bool early = ReturnsEarly(node);
+  if (early) {
+    SALIUS_ASSIGN_OR_RETURN(early, XattrFits(node, name, value));
+  }
   RecordDraft draft;
   draft.op = Op::kSetXattr;
   draft.body = XattrBody{name, std::string(value)}.Encode();
-  SALIUS_RETURN_IF_ERROR(Change(node, std::move(draft)));
+  SALIUS_RETURN_IF_ERROR(Change(node, std::move(draft), early,
+                                [&](Prediction& prediction, Seq seq, const timespec& now) {
+                                  prediction.SetXattr(seq, name, value, now);
+                                }));
   if (!kill_sgid) return absl::OkStatus();
   // An access ACL changes the mode as well, so the mode is read only now.
-  SALIUS_ASSIGN_OR_RETURN(struct stat st, backing_.Stat(node.path_fd.get()));
+  SALIUS_ASSIGN_OR_RETURN(struct stat st, FactsOf(node));
   if ((st.st_mode & S_ISGID) == 0) return absl::OkStatus();
   st.st_mode &= ~static_cast<mode_t>(S_ISGID);
-  RecordDraft mode;
-  mode.op = Op::kSetAttr;
-  mode.body = BodyFor(kSetMode, st, {}).Encode();
-  return Change(node, std::move(mode));
+  return SetAttributes(node, BodyFor(kSetMode, st, {}));
 }
 
 absl::Status AttrOps::RemoveXattr(Node& node, const std::string& name) {
   if (name == kFileIdXattr) return ErrnoStatus(ENODATA, name);
   SALIUS_RETURN_IF_ERROR(health_.Names());
   absl::MutexLock lock(&node.stream);
-  const absl::Status there = backing_.XattrValue(node.path_fd.get(), name).status();
+  const absl::Status there = Xattr(node, name).status();
   // File systems allow this.
   if (IsAcl(name) && StatusErrno(there) == ENODATA) return absl::OkStatus();
   SALIUS_RETURN_IF_ERROR(there);
   RecordDraft draft;
   draft.op = Op::kRemoveXattr;
   draft.body = XattrBody{name, ""}.Encode();
-  return Change(node, std::move(draft));
+  const bool early = ReturnsEarly(node) && IsCheckedXattr(name);
+  return Change(node, std::move(draft), early,
+                [&](Prediction& prediction, Seq seq, const timespec& now) {
+                  prediction.RemoveXattr(seq, name, now);
+                });
 }
 
 }  // namespace salius

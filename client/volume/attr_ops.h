@@ -1,11 +1,14 @@
 // Attributes and extended attributes.
 //
-// Times are exact because nothing is predicted. While a node has unapplied records, its attributes
-// are answered after these were applied (one round trip), so that a time once shown never changes
-// without an operation. When the disk takes longer than the brief wait of Issuer, size and times
-// come from the records, and the answer is provisional. Attribute records are rare and are waited
-// for like names: the caller gets the result of the apply. When the volume has failed, size and
-// content come from the patches, so that reads still work.
+// A time once shown never changes without an operation. There are two ways to that:
+// - While a node has unapplied records, its attributes are answered after these were applied (one
+//   round trip). When the disk takes longer than the brief wait of Issuer, size and times come from
+//   the records, and the answer is provisional. Attribute records are waited for: the caller gets
+//   the result of the apply.
+// - With names=async the attributes of such a node are predicted (Predictions), and a change of
+//   attributes returns at once, where the disk cannot refuse it (ReturnsEarly).
+//
+// When the volume has failed, size and content come from the patches, so that reads still work.
 //
 // Errors: absl::Status with the exact errno in its payload. Threads: any.
 #pragma once
@@ -28,7 +31,9 @@
 #include "client/volume/hidden_links.h"
 #include "client/volume/issuer.h"
 #include "client/volume/node.h"
+#include "client/volume/predictions.h"
 #include "client/volume/types.h"
+#include "log/record.h"
 #include "storage/backing.h"
 #include "storage/space.h"
 
@@ -36,9 +41,10 @@ namespace salius {
 
 class AttrOps {
  public:
-  AttrOps(Backing& backing, Issuer& issuer, FileOps& files, HiddenLinks& links, SpaceGuard& space,
-          const Health& health, const BackingDirs& dirs)
+  AttrOps(Backing& backing, Predictions& predictions, Issuer& issuer, FileOps& files,
+          HiddenLinks& links, SpaceGuard& space, const Health& health, const BackingDirs& dirs)
       : backing_(backing),
+        predictions_(predictions),
         issuer_(issuer),
         files_(files),
         links_(links),
@@ -57,11 +63,13 @@ class AttrOps {
   // the attributes of a file with unapplied records are provisional at once.
   absl::StatusOr<struct stat> GetAttrAt(Node& node, const Node& dir, const std::string& name,
                                         bool may_wait, bool* provisional);
+  // Returns the attributes without a wait, and without a promise that the times stay: for checks.
+  absl::StatusOr<struct stat> FactsOf(Node& node);
   // Returns when the backing file was made; nothing where its file system does not keep that. (A
   // file that recovery rebuilt is new.)
   absl::StatusOr<std::optional<timespec>> BirthTime(Node& node);
   // Changes attributes. `mask`: SetAttrMask. A new size is issued like a write, and not waited for;
-  // other changes are waited for until they are applied. Returns GetAttr.
+  // other changes are waited for until they are applied, unless they return early. Returns GetAttr.
   absl::StatusOr<struct stat> SetAttr(Node& node, uint32_t mask, const struct stat& want,
                                       bool* provisional = nullptr);
   // Returns EDQUOT when the group's quota leaves no room for the file. To be called before an
@@ -77,15 +85,30 @@ class AttrOps {
   absl::Status RemoveXattr(Node& node, const std::string& name);
 
  private:
-  // Returns the result of GetAttr. `current`: OK, or the reason why records may be unapplied, as of
-  // Issuer::AwaitNodeBriefly. `stat` reads the attributes of the backing file.
+  // Returns GetAttr, or nothing when the attributes are not predicted. `stat` reads those of the
+  // backing file.
+  template <typename Stat>
+  absl::StatusOr<std::optional<struct stat>> Predicted(Node& node, const Stat& stat);
+  // Returns the result of GetAttr without predictions. `current`: OK, or the reason why records may
+  // be unapplied, as of Issuer::AwaitNodeBriefly.
   template <typename Stat>
   absl::StatusOr<struct stat> Attributes(Node& node, const absl::Status& current, bool* provisional,
                                          const Stat& stat);
-  // Issues an attribute record and waits for its result.
-  absl::Status Change(Node& node, RecordDraft draft) ABSL_EXCLUSIVE_LOCKS_REQUIRED(node.stream);
+  // Returns an extended attribute, with the disk's errors.
+  absl::StatusOr<std::string> Xattr(Node& node, const std::string& name);
+  // Returns whether a change of the node's attributes returns before it is applied.
+  bool ReturnsEarly(Node& node) ABSL_EXCLUSIVE_LOCKS_REQUIRED(node.stream);
+  // Returns whether the disk has room for the extended attribute beside the node's others.
+  absl::StatusOr<bool> XattrFits(Node& node, const std::string& name, std::string_view value);
+  // Issues an attribute record. If `early`, `enter` puts it into the node's prediction; otherwise
+  // its result is awaited.
+  absl::Status Change(Node& node, RecordDraft draft, bool early, Predictions::Enter enter)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(node.stream);
+  absl::Status SetAttributes(Node& node, const AttrBody& body)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(node.stream);
 
   Backing& backing_;
+  Predictions& predictions_;
   Issuer& issuer_;
   FileOps& files_;
   HiddenLinks& links_;

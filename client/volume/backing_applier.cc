@@ -79,8 +79,30 @@ absl::Status BackingApplier::ApplyWrites(Node& node, absl::Span<const RecordRef>
   absl::MutexLock lock(&node.content);
   NoteApplying(node, records.back()->seq());
   SALIUS_RETURN_IF_ERROR(backing_.Pwritev(fd->get(), parts, records[0]->header().arg0));
-  Finish(node, records.back()->seq(), records.size(), records.size());
-  return absl::OkStatus();
+  SALIUS_RETURN_IF_ERROR(
+      predictions_.SetDataTime(node, fd->get(), records.back()->header(), records.size()));
+  return Finish(node, records.back()->seq(), records.size(), records.size());
+}
+
+absl::Status BackingApplier::ApplyOneData(Node& node, const Record& record) {
+  const RecordHeader& header = record.header();
+  ApplyResult* const result = record.result();
+  SALIUS_ASSIGN_OR_RETURN(const SharedFd fd, fds_.ForWriting(node));
+  absl::MutexLock lock(&node.content);
+  NoteApplying(node, header.seq);
+  const absl::Status applied = ApplyData(backing_, fd->get(), header, record.body());
+  if (result == nullptr) SALIUS_RETURN_IF_ERROR(applied);
+  if (applied.ok()) {
+    if (result != nullptr) {
+      SALIUS_RETURN_IF_ERROR(predictions_.EnterApplied(node, header, record.body()));
+    }
+    SALIUS_RETURN_IF_ERROR(predictions_.SetDataTime(node, fd->get(), header, 1));
+  } else {
+    absl::MutexLock state(&node.state);
+    node.records().size_known = false;
+  }
+  if (result != nullptr) result->status = applied;
+  return Finish(node, header.seq, 1, 1);
 }
 
 absl::Status BackingApplier::ApplyToFile(Node& node, const RecordRef& record) {
@@ -89,25 +111,22 @@ absl::Status BackingApplier::ApplyToFile(Node& node, const RecordRef& record) {
   switch (header.op) {
     case Op::kWrite:
     case Op::kTruncate:
-    case Op::kFallocate: {
-      SALIUS_ASSIGN_OR_RETURN(const SharedFd fd, fds_.ForWriting(node));
-      absl::MutexLock lock(&node.content);
-      NoteApplying(node, header.seq);
-      const absl::Status applied = ApplyData(backing_, fd->get(), header, record->body());
-      if (result == nullptr) SALIUS_RETURN_IF_ERROR(applied);
-      if (result != nullptr) result->status = applied;
-      if (!applied.ok()) {
-        absl::MutexLock state(&node.state);
-        node.records().size_known = false;
-      }
-      Finish(node, header.seq, 1, 1);
-      return absl::OkStatus();
-    }
+    case Op::kFallocate:
+      return ApplyOneData(node, *record);
     case Op::kSetAttr:
     case Op::kSetXattr:
-    case Op::kRemoveXattr:
-      result->status = ApplyAttr(backing_, node.path_fd.get(), header, record->body());
+    case Op::kRemoveXattr: {
+      const absl::Status applied = ApplyAttr(backing_, node.path_fd.get(), header, record->body());
+      if (result == nullptr) {
+        SALIUS_RETURN_IF_ERROR(applied);
+        break;
+      }
+      if (applied.ok()) {
+        SALIUS_RETURN_IF_ERROR(predictions_.EnterApplied(node, header, record->body()));
+      }
+      result->status = applied;
       break;
+    }
     case Op::kAdopt:
       if (result == nullptr) break;  // the file has its id already
       result->status = WriteFileId(backing_, node.path_fd.get(), header.file_id);
@@ -115,8 +134,7 @@ absl::Status BackingApplier::ApplyToFile(Node& node, const RecordRef& record) {
     default:  // kOnDisk: only recovery acts on it
       break;
   }
-  Finish(node, header.seq, 1, 0);
-  return absl::OkStatus();
+  return Finish(node, header.seq, 1, 0);
 }
 
 void BackingApplier::NoteApplying(Node& node, Seq last) {
@@ -124,18 +142,23 @@ void BackingApplier::NoteApplying(Node& node, Seq last) {
   node.records().applying_seq = last;
 }
 
-void BackingApplier::Finish(Node& node, Seq last, size_t records, size_t data_records) {
+absl::Status BackingApplier::Finish(Node& node, Seq last, size_t records, size_t data_records) {
   SharedFd idle;  // closed after the lock
+  bool predicted = false;
   {
     absl::MutexLock lock(&node.state);
     NodeChanges::Records& all = node.records();
     all.applied_seq = last;
+    ++all.applies;
     all.patches.RemoveThrough(last);
     all.unapplied_data -= data_records;
     all.unapplied -= records;
     if (all.unapplied == 0 && node.handles == 0) idle = std::move(all.rw_fd);
+    predicted = all.prediction != nullptr;
   }
+  const absl::Status settled = predicted ? predictions_.Settle(node, last) : absl::OkStatus();
   table_.Unpin(node, records);  // the caller holds a pin of its own
+  return settled;
 }
 
 absl::Status BackingApplier::ApplyName(const RecordRef& record) {
@@ -153,8 +176,7 @@ absl::Status BackingApplier::ApplyName(const RecordRef& record) {
   } else if (!status.ok()) {
     return status;  // the caller has returned
   }
-  pending_.NoteApplied(header.seq);
-  return absl::OkStatus();
+  return pending_.NoteApplied(header.seq);
 }
 
 absl::Status BackingApplier::ApplyLinkOrUnlink(const RecordHeader& header, std::string_view body) {

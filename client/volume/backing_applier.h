@@ -2,8 +2,8 @@
 // Records come in seq order, a few at a time.
 //
 // A failed write or truncation means that acknowledged data cannot reach the disk. Its error is
-// returned: the volume turns read-only (I8). Every other record that can fail has a caller that
-// waits for its result; that caller gets the error and cancels the record.
+// returned: the volume turns read-only (I8). So is that of any other record whose caller does not
+// wait for the result; a caller that waits gets the error and cancels the record.
 //
 // Threads: one call at a time (ApplySink).
 #pragma once
@@ -22,6 +22,7 @@
 #include "client/volume/node.h"
 #include "client/volume/node_fds.h"
 #include "client/volume/pending_names.h"
+#include "client/volume/predictions.h"
 #include "log/record.h"
 #include "storage/backing.h"
 #include "storage/space.h"
@@ -30,11 +31,12 @@ namespace salius {
 
 class BackingApplier final : public ApplySink {
  public:
-  BackingApplier(Backing& backing, NodeTable& table, NodeFds& fds, SpaceGuard& space,
-                 Health& health, const BackingDirs& dirs, BulkFiles& bulk, HiddenLinks& links,
-                 PendingNames& pending)
+  BackingApplier(Backing& backing, NodeTable& table, Predictions& predictions, NodeFds& fds,
+                 SpaceGuard& space, Health& health, const BackingDirs& dirs, BulkFiles& bulk,
+                 HiddenLinks& links, PendingNames& pending)
       : backing_(backing),
         table_(table),
+        predictions_(predictions),
         fds_(fds),
         space_(space),
         health_(health),
@@ -48,6 +50,7 @@ class BackingApplier final : public ApplySink {
 
  private:
   absl::Status ApplyToFile(Node& node, const RecordRef& record);
+  absl::Status ApplyOneData(Node& node, const Record& record);
   // Applies writes that follow one another in the file, with one call.
   absl::Status ApplyWrites(Node& node, absl::Span<const RecordRef> records);
   absl::Status ApplyName(const RecordRef& record);
@@ -57,10 +60,11 @@ class BackingApplier final : public ApplySink {
   // Notes that data records up to `last` are about to change the backing file: for readers.
   static void NoteApplying(Node& node, Seq last);
   // Notes that the last `records` records of a node, the last of which is `last`, were applied.
-  void Finish(Node& node, Seq last, size_t records, size_t data_records);
+  absl::Status Finish(Node& node, Seq last, size_t records, size_t data_records);
 
   Backing& backing_;
   NodeTable& table_;
+  Predictions& predictions_;
   NodeFds& fds_;
   SpaceGuard& space_;
   Health& health_;

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <sys/stat.h>
 
 #include <utility>
 #include <vector>
@@ -42,6 +43,13 @@ absl::Status BackingDirs::Sync() const {
 
 absl::Status BackingDirs::CheckSynced() const {
   return fds_.watch == nullptr ? absl::OkStatus() : fds_.watch->Check();
+}
+
+bool BackingDirs::KeepsNanoseconds() const {
+  const timespec times[2] = {{.tv_sec = 0, .tv_nsec = UTIME_OMIT}, {.tv_sec = 1, .tv_nsec = 1}};
+  if (!backing_->SetTimes(tmp_fd(), times).ok()) return false;
+  const absl::StatusOr<struct stat> st = backing_->Stat(tmp_fd());
+  return st.ok() && st->st_mtim.tv_sec == 1 && st->st_mtim.tv_nsec == 1;
 }
 
 void BackingDirs::OpenClock() {

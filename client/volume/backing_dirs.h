@@ -43,6 +43,8 @@ class BackingDirs {
   // records depend.
   absl::Status CheckSynced() const;
 
+  // Returns whether files keep the nanoseconds of their times (ext4 with small inodes does not).
+  bool KeepsNanoseconds() const;
   // Lets Now() be exact. To be called last: there may be no inode left for it.
   void OpenClock();
   // Returns the time that the file system would give a file now; without a clock the kernel's.

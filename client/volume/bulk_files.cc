@@ -1,6 +1,7 @@
 #include "client/volume/bulk_files.h"
 
 #include <algorithm>
+#include <thread>
 
 #include "common/check.h"
 #include "log/record.h"
@@ -49,13 +50,29 @@ absl::Status BulkFiles::CountUnsynced(Node& node, uint64_t bytes) {
     absl::MutexLock lock(&node.state);
     if (node.orphan) return absl::OkStatus();  // direct already
   }
-  SALIUS_RETURN_IF_ERROR(issuer_.AwaitNode(node));
+  SALIUS_RETURN_IF_ERROR(EndPrediction(node));
   writing.bulk = true;
   table_.Pin(node);
   entered_.Increment();
   absl::MutexLock lock(&mu_);
   nodes_[&node] = State();
   return absl::OkStatus();
+}
+
+// From now on the file's attributes change without records.
+absl::Status BulkFiles::EndPrediction(Node& node) {
+  while (true) {
+    SALIUS_RETURN_IF_ERROR(issuer_.AwaitNode(node));
+    {
+      absl::MutexLock lock(&node.state);
+      NodeChanges::Records& records = node.records();
+      if (records.unapplied_names == 0 && records.prediction == nullptr) {
+        records.direct = true;
+        return absl::OkStatus();
+      }
+    }
+    std::this_thread::yield();  // a rename of the file is just being issued
+  }
 }
 
 absl::Status BulkFiles::DirectWrite(Node& node, int fd, uint64_t offset, std::string_view data) {
@@ -136,6 +153,10 @@ void BulkFiles::End(Node& node) {
   writing.synced_writes = node.bulk_writes().load();
   writing.unsynced_bytes = 0;
   synced_.Increment();
+  {
+    absl::MutexLock lock(&node.state);
+    node.records().direct = false;
+  }
   {
     absl::MutexLock lock(&mu_);
     nodes_.erase(&node);

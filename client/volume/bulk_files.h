@@ -82,6 +82,7 @@ class BulkFiles {
     bool covered = false;
   };
 
+  absl::Status EndPrediction(Node& node) ABSL_EXCLUSIVE_LOCKS_REQUIRED(node.stream);
   bool CreatedAfter(const Node& node, Seq checkpoint);
   void End(Node& node) ABSL_EXCLUSIVE_LOCKS_REQUIRED(node.stream);
 

@@ -106,25 +106,16 @@ void HiddenLinks::Drop(Node& node, Seq checkpoint) {
 absl::StatusOr<struct stat> HiddenLinks::StatOf(Node& node) {
   while (true) {
     bool hidden = false;
-    bool pending = false;
     {
       absl::MutexLock lock(&node.state);
       hidden = node.hidden_link;
-      pending = node.seen_records().unapplied_names > 0;
     }
-    if (!hidden && !pending && !node.was_changed()) return backing_.Stat(node.path_fd.get());
+    if (!hidden) return backing_.Stat(node.path_fd.get());
     // The link may just be being removed, by a thread that waits for the disk.
-    const std::string link = hidden ? IdName(node.id.load()) : "";
-    const bool before = hidden && backing_.StatAt(dirs_.open_fd(), link).ok();
+    const std::string link = IdName(node.id.load());
+    const bool before = backing_.StatAt(dirs_.open_fd(), link).ok();
     SALIUS_ASSIGN_OR_RETURN(struct stat st, backing_.Stat(node.path_fd.get()));
-    if (hidden && before != backing_.StatAt(dirs_.open_fd(), link).ok()) continue;
-    absl::MutexLock lock(&node.state);
-    const NodeChanges::Records& records = node.seen_records();
-    if (records.unapplied_names > 0) {
-      st.st_nlink = records.links;
-    } else if (pending) {
-      continue;  // applied since, maybe after the disk was asked
-    }
+    if (before != backing_.StatAt(dirs_.open_fd(), link).ok()) continue;
     if (before && st.st_nlink > 0) --st.st_nlink;
     return st;
   }

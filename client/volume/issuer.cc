@@ -1,5 +1,6 @@
 #include "client/volume/issuer.h"
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <utility>
@@ -26,12 +27,19 @@ std::string PathBelow(Backing& backing, const Node& root, const Node& node) {
   return below.size() <= kMaxPathBytes ? below : "";
 }
 
+// Returns the last record that is unapplied and changes the node; 0: none.
+Seq LastUnapplied(const NodeChanges::Records& records) {
+  return std::max(records.unapplied > 0 ? records.last_seq : 0,
+                  records.unapplied_names > 0 ? records.name_seq : 0);
+}
+
 }  // namespace
 
-Issuer::Issuer(Backing& backing, NodeTable& table, const StreamSlot& stream, SpaceGuard& space,
-               FileId id_ceiling)
+Issuer::Issuer(Backing& backing, NodeTable& table, Predictions& predictions,
+               const StreamSlot& stream, SpaceGuard& space, FileId id_ceiling)
     : backing_(backing),
       table_(table),
+      predictions_(predictions),
       stream_(stream),
       space_(space),
       id_ceiling_(id_ceiling),
@@ -125,6 +133,16 @@ absl::StatusOr<RecordRef> Issuer::Issue(RecordDraft draft) {
 }
 
 absl::StatusOr<RecordRef> Issuer::IssueOn(Node& node, RecordDraft draft) {
+  return IssueOn(node, std::move(draft), nullptr);
+}
+
+absl::StatusOr<RecordRef> Issuer::IssueEarly(Node& node, RecordDraft draft,
+                                             Predictions::Enter enter) {
+  return IssueOn(node, std::move(draft), &enter);
+}
+
+absl::StatusOr<RecordRef> Issuer::IssueOn(Node& node, RecordDraft draft,
+                                          const Predictions::Enter* enter) {
   const bool data = IsDataOp(draft.op);
   uint64_t size = 0;
   if (data) {
@@ -135,28 +153,48 @@ absl::StatusOr<RecordRef> Issuer::IssueOn(Node& node, RecordDraft draft) {
     NodeChanges::Records& records = node.records();
     if (data && records.unapplied_data++ == 0) records.size = size;
     ++records.unapplied;
+    ++records.entering;
   }
   table_.Pin(node);
   draft.file_id = node.id.load();
-  absl::StatusOr<RecordRef> record = Issue(std::move(draft));
+  absl::StatusOr<RecordRef> record = absl::UnknownError("not issued");
+  const absl::Status begun = enter != nullptr ? predictions_.Begin(node) : absl::OkStatus();
+  if (begun.ok()) {
+    record = Issue(std::move(draft));
+  } else {
+    record = begun;
+  }
   if (!record.ok()) {
     {
       absl::MutexLock lock(&node.state);
       if (data) --node.records().unapplied_data;
       --node.records().unapplied;
+      --node.records().entering;
     }
     table_.Unpin(node);  // the caller holds a pin of its own
     return AsDataError(record.status());
   }
-  absl::MutexLock lock(&node.state);
   const RecordHeader& header = (*record)->header();
-  NodeChanges::Records& records = node.records();
-  records.last_seq = header.seq;
-  if (data) {
-    records.size = SizeAfter(records.size, header);
-    // Another thread may have applied it already.
-    if (records.applied_seq < header.seq) records.patches.Add(*record);
+  bool ended = false;
+  {
+    absl::MutexLock lock(&node.state);
+    NodeChanges::Records& records = node.records();
+    records.last_seq = header.seq;
+    if (data) {
+      records.size = SizeAfter(records.size, header);
+      // Another thread may have applied it already.
+      if (records.applied_seq < header.seq) records.patches.Add(*record);
+    }
+    if (records.prediction != nullptr) {
+      if (enter != nullptr) (*enter)(*records.prediction, header.seq, RecordTime(header));
+      if (data && (*record)->result() == nullptr) {
+        records.prediction->Data(header, RecordTime(header));
+      }
+    }
+    --records.entering;
+    ended = records.prediction != nullptr && records.applied_seq >= header.seq;
   }
+  if (ended) SALIUS_RETURN_IF_ERROR(AsDataError(predictions_.Settle(node, header.seq)));
   return record;
 }
 
@@ -219,26 +257,25 @@ absl::Status Issuer::AwaitNode(Node& node) {
   Seq last = 0;
   {
     absl::MutexLock lock(&node.state);
-    if (node.seen_records().unapplied == 0) return absl::OkStatus();
-    last = node.seen_records().last_seq;
+    last = LastUnapplied(node.seen_records());
   }
-  return AsDataError(AwaitApplied(last));
+  return last == 0 ? absl::OkStatus() : AsDataError(AwaitApplied(last));
 }
 
 absl::Status Issuer::AwaitNodeBriefly(Node& node) {
   Seq last = 0;
   {
     absl::MutexLock lock(&node.state);
-    if (node.seen_records().unapplied == 0) return absl::OkStatus();
-    last = node.seen_records().last_seq;
+    last = LastUnapplied(node.seen_records());
   }
+  if (last == 0) return absl::OkStatus();
   const absl::Status applied = stream_->WaitAppliedFor(last, kBriefNs);
   return absl::IsDeadlineExceeded(applied) ? applied : AsDataError(applied);
 }
 
 bool Issuer::IsApplied(Node& node) {
   absl::MutexLock lock(&node.state);
-  return node.seen_records().unapplied == 0;
+  return LastUnapplied(node.seen_records()) == 0;
 }
 
 absl::Status Issuer::AwaitIssued() { return AsDataError(AwaitApplied(stream_.issued())); }

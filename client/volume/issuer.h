@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "client/session/record_draft.h"
 #include "client/volume/node.h"
+#include "client/volume/predictions.h"
 #include "client/volume/stream_slot.h"
 #include "common/ids.h"
 #include "common/metrics.h"
@@ -23,8 +24,8 @@ class Issuer {
  public:
   // Makes an issuer for the records of `stream`, of files on `backing`. Ids at or above `id_ceiling` that this session did
   // not hand out come from another volume (copied xattrs).
-  Issuer(Backing& backing, NodeTable& table, const StreamSlot& stream, SpaceGuard& space,
-         FileId id_ceiling);
+  Issuer(Backing& backing, NodeTable& table, Predictions& predictions, const StreamSlot& stream,
+         SpaceGuard& space, FileId id_ceiling);
   Issuer(const Issuer&) = delete;
   Issuer& operator=(const Issuer&) = delete;
 
@@ -43,6 +44,10 @@ class Issuer {
   // until the record is applied, and adds a data record to its patches.
   absl::StatusOr<RecordRef> IssueOn(Node& node, RecordDraft draft)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(node.stream);
+  // Does so with an attribute record that its caller does not wait for: `enter` puts it into the
+  // node's prediction.
+  absl::StatusOr<RecordRef> IssueEarly(Node& node, RecordDraft draft, Predictions::Enter enter)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(node.stream);
   // Stamps a name record. With a `result` in the draft the caller waits for it.
   absl::StatusOr<RecordRef> IssueName(RecordDraft draft);
   // Returns the size with patches.
@@ -56,7 +61,7 @@ class Issuer {
   // Waits until the record that removes the node's last name is applied, if one is pending: the
   // node is an orphan then. No record of the node may follow that record.
   absl::Status AwaitRemoval(Node& node);
-  // Waits until no record of the node is unapplied.
+  // Waits until no record of the node is unapplied, and no name record that changes its attributes.
   absl::Status AwaitNode(Node& node);
   // Waits likewise for at most kBriefNs, without applying anything: DEADLINE_EXCEEDED after that. A
   // call that can answer from memory must not wait for a disk that hangs.
@@ -72,6 +77,10 @@ class Issuer {
  private:
   static constexpr int64_t kBriefNs = 40'000'000;
 
+  // Stamps a record of the node's own stream. `enter` is null for a record that enters no prediction
+  // when it is issued, and for data.
+  absl::StatusOr<RecordRef> IssueOn(Node& node, RecordDraft draft, const Predictions::Enter* enter)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(node.stream);
   // Stamps any record, and counts the space that it may need. Waits for room in the window.
   absl::StatusOr<RecordRef> Issue(RecordDraft draft);
   absl::Status WriteNewId(Node& node) ABSL_EXCLUSIVE_LOCKS_REQUIRED(node.stream);
@@ -80,6 +89,7 @@ class Issuer {
 
   Backing& backing_;
   NodeTable& table_;
+  Predictions& predictions_;
   const StreamSlot& stream_;
   SpaceGuard& space_;
   std::atomic<FileId> id_ceiling_;

@@ -89,13 +89,13 @@ void NameOps::Forget(Node& node, uint64_t lookups) {
 
 absl::Status NameOps::FillInherited(Node& parent, const Caller& caller, CreateBody& body) {
   ParentFacts facts;
-  SALIUS_ASSIGN_OR_RETURN(const struct stat st, backing_.Stat(parent.path_fd.get()));
+  SALIUS_ASSIGN_OR_RETURN(const struct stat st, attrs_.FactsOf(parent));
   facts.mode = st.st_mode;
   facts.gid = st.st_gid;
-  absl::StatusOr<std::string> acl = backing_.XattrValue(parent.path_fd.get(), kDefaultAclXattr);
+  absl::StatusOr<std::string> acl = attrs_.GetXattr(parent, kDefaultAclXattr);
   if (acl.ok()) {
     facts.default_acl = *std::move(acl);
-  } else if (const int why = StatusErrno(acl.status()); why != ENODATA && why != EOPNOTSUPP) {
+  } else if (const int why = StatusErrno(acl.status()); why != ENODATA) {
     return acl.status();  // without the inherited ACL more users might open the new object
   }
   CallerFacts creator;
@@ -111,19 +111,23 @@ absl::Status NameOps::FillInherited(Node& parent, const Caller& caller, CreateBo
   return space_.CheckInode(body.uid, body.gid);
 }
 
-bool NameOps::ReturnsEarly(std::initializer_list<Node*> dirs) {
+absl::StatusOr<bool> NameOps::BeginEarly(std::initializer_list<Node*> dirs, NameChange& change) {
   if (!early_ || pending_.IsFull() || !space_.HasPlenty()) return false;
-  return std::none_of(dirs.begin(), dirs.end(), [this](Node* dir) { return check_.Waits(*dir); });
+  for (Node* const dir : dirs) {
+    if (check_.Waits(*dir)) return false;
+  }
+  return change.BeginEarly();
 }
 
-absl::StatusOr<Seq> NameOps::Perform(RecordDraft draft, bool early,
-                                     absl::FunctionRef<void(Seq)> enter) {
+absl::StatusOr<Seq> NameOps::Perform(RecordDraft draft, NameChange& change, bool early,
+                                     absl::FunctionRef<void(const RecordHeader&)> enter) {
   if (!early) draft.result = std::make_shared<ApplyResult>();
   SALIUS_ASSIGN_OR_RETURN(const RecordRef record, issuer_.IssueName(std::move(draft)));
   if (early) {
-    enter(record->seq());
+    enter(record->header());
   } else {
     SALIUS_RETURN_IF_ERROR(issuer_.AwaitResult(record));
+    SALIUS_RETURN_IF_ERROR(change.NoteApplied(record->seq()));
   }
   return record->seq();
 }
@@ -146,7 +150,6 @@ absl::StatusOr<PinnedNode> NameOps::MakeNew(Node* parent, CreateBody body) {
   draft.file_id = id;
   draft.body = body.Encode();
   if (draft.body.size() > kMaxRecordBody) return ErrnoStatus(ENOSPC, "ACLs of a new object");
-  const bool early = parent != nullptr && ReturnsEarly({parent});
   NameChange change(pending_);
   PinnedNode node;
   const auto make = [&]() -> absl::StatusOr<Seq> {
@@ -154,12 +157,15 @@ absl::StatusOr<PinnedNode> NameOps::MakeNew(Node* parent, CreateBody body) {
     issuer_.NoteDiskError(made.status());
     if (!made.ok()) return made.status();
     node = *std::move(made);
-    if (early) {
-      change.Add(*node);
-      SALIUS_RETURN_IF_ERROR(change.AddLinks(*parent, S_ISDIR(body.mode) ? 1 : 0));
+    bool early = false;
+    if (parent != nullptr) {
+      change.AddDir(*parent, S_ISDIR(body.mode) ? 1 : 0);
+      change.AddObject(*node, 0);
+      SALIUS_ASSIGN_OR_RETURN(early, BeginEarly({parent}, change));
     }
-    return Perform(std::move(draft), early,
-                   [&](Seq seq) { change.Bind(seq, *parent, body.name, *node); });
+    return Perform(std::move(draft), change, early, [&](const RecordHeader& header) {
+      change.Bind(header, *parent, body.name, *node);
+    });
   };
   const absl::StatusOr<Seq> seq = make();
   if (!seq.ok()) {
@@ -298,14 +304,16 @@ absl::StatusOr<Entry> NameOps::Link(Node& node, Node& parent, std::string_view n
     draft.body = body.Encode();
     NameChange change(pending_);
     SALIUS_ASSIGN_OR_RETURN(const nlink_t links, LinksOf(node));
-    const bool early = links < kManyLinks && ReturnsEarly({&parent});
-    if (early) {
-      change.Add(parent);
-      SALIUS_RETURN_IF_ERROR(change.AddLinks(node, 1));
+    change.AddDir(parent, 0);
+    change.AddObject(node, 1);
+    bool early = false;
+    if (links < kManyLinks) {
+      SALIUS_ASSIGN_OR_RETURN(early, BeginEarly({&parent}, change));
     }
-    SALIUS_RETURN_IF_ERROR(Perform(std::move(draft), early, [&](Seq seq) {
-                             change.Bind(seq, parent, body.name, node);
-                           }).status());
+    SALIUS_RETURN_IF_ERROR(
+        Perform(std::move(draft), change, early, [&](const RecordHeader& header) {
+          change.Bind(header, parent, body.name, node);
+        }).status());
   }
   table_.Pin(node);
   PinnedNode lookup(table_, &node);
@@ -319,7 +327,7 @@ absl::StatusOr<nlink_t> NameOps::LinksOf(Node& node) {
   {
     absl::MutexLock lock(&node.state);
     const NodeChanges::Records& records = node.seen_records();
-    if (records.unapplied_names > 0) return records.links;
+    if (records.prediction != nullptr) return records.prediction->attributes().st_nlink;
   }
   SALIUS_ASSIGN_OR_RETURN(const struct stat st, backing_.Stat(node.path_fd.get()));
   return st.st_nlink;
@@ -350,16 +358,17 @@ absl::Status NameOps::Remove(Node& parent, const std::string& name, Node& victim
   SALIUS_ASSIGN_OR_RETURN(const bool only, HasOneName(victim));
   draft.arg1 = only ? 1 : 0;
   // A bulk file stops being one when it is removed, which frees its space.
-  const bool early = !victim.seen_writing().bulk && ReturnsEarly({&parent});
   NameChange change(pending_);
-  if (early) {
-    change.Add(parent);
-    SALIUS_RETURN_IF_ERROR(change.AddLinks(victim, victim.is_dir() ? -2 : -1));
-    if (victim.is_dir()) SALIUS_RETURN_IF_ERROR(change.AddLinks(parent, -1));
-    if (only || victim.is_dir()) change.SetRemoved(victim);
+  change.AddDir(parent, victim.is_dir() ? -1 : 0);
+  change.AddObject(victim, victim.is_dir() ? -2 : -1);
+  if (only || victim.is_dir()) change.SetRemoved(victim);
+  bool early = false;
+  if (!victim.seen_writing().bulk) {
+    SALIUS_ASSIGN_OR_RETURN(early, BeginEarly({&parent}, change));
   }
   const absl::StatusOr<Seq> removed =
-      Perform(std::move(draft), early, [&](Seq seq) { change.Remove(seq, parent, name); });
+      Perform(std::move(draft), change, early,
+              [&](const RecordHeader& header) { change.Remove(header, parent, name); });
   if (!early) bulk_.EndOfNameless(victim);
   return removed.status();
 }

@@ -5,7 +5,7 @@
 //   passes the checks and fails when it is applied is cancelled.
 // - With `names=async` it returns at once: the names are in PendingNames until the record is
 //   applied. An error of the apply makes the volume fail (I8). So an operation waits all the same
-//   where the disk may refuse it (ReturnsEarly).
+//   where the disk may refuse it (BeginEarly).
 //
 // `.salius` in the root does not exist for callers: ENOENT, and EPERM to make it.
 //
@@ -104,12 +104,13 @@ class NameOps {
   absl::Status FillInherited(Node& dir, const Caller& caller, CreateBody& body);
   absl::StatusOr<Entry> Create(Node& dir, std::string_view name, CreateBody body,
                                const Caller& caller);
-  // Returns whether an operation in these directories may return before it is applied.
-  bool ReturnsEarly(std::initializer_list<Node*> dirs);
-  // Stamps a name record. If `early`, `enter` puts its effect into PendingNames; otherwise the
-  // record is awaited. Returns its seq.
-  absl::StatusOr<Seq> Perform(RecordDraft draft, bool early,
-                              absl::FunctionRef<void(Seq)> enter);
+  // Returns whether an operation in these directories returns before it is applied, which is
+  // counted then.
+  absl::StatusOr<bool> BeginEarly(std::initializer_list<Node*> dirs, NameChange& change);
+  // Stamps a name record. If `early` (BeginEarly), `enter` puts its effect into PendingNames;
+  // otherwise the record is awaited. Returns its seq.
+  absl::StatusOr<Seq> Perform(RecordDraft draft, NameChange& change, bool early,
+                              absl::FunctionRef<void(const RecordHeader&)> enter);
   // Makes the object that a complete body describes, without a name.
   absl::StatusOr<PinnedNode> MakeObjectOf(FileId id, const CreateBody& body);
   // Makes the object, issues the body, and returns the new node. `parent`: null for a file without
@@ -124,9 +125,9 @@ class NameOps {
   absl::StatusOr<nlink_t> LinksOf(Node& node);
   // Returns whether the file has exactly one name. While its `stream` is held it gets no other.
   absl::StatusOr<bool> HasOneName(Node& node);
-  // Tells `change` what a rename does to link counts.
-  static absl::Status CountRename(const RenameBody& body, bool only, Node& from_dir, Node& to_dir,
-                                  Node& moved, Node* other, NameChange& change);
+  // Tells `change` what a rename does to its nodes.
+  static void AddRename(const RenameBody& body, bool only, Node& from_dir, Node& to_dir,
+                        Node& moved, Node* other, NameChange& change);
 
   Backing& backing_;
   const BackingDirs& dirs_;

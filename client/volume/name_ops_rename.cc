@@ -89,21 +89,24 @@ absl::Status NameOps::DoRename(Node& from_dir, Node& to_dir, RenameBody body, No
   // As in Remove(): no record of the displaced file may be stamped after this.
   absl::MutexLockMaybe stream(displaced != nullptr ? &displaced->stream : nullptr);
   bool only = false;
-  bool early = body.whiteout == kNoFileId && ReturnsEarly({&from_dir, &to_dir});
+  bool bulk = false;
   if (displaced != nullptr) {
     displaced->stream.AssertHeld();
     SALIUS_ASSIGN_OR_RETURN(only, HasOneName(*displaced));
     draft.arg0 = only ? 1 : 0;
-    early = early && !displaced->seen_writing().bulk;
+    bulk = displaced->seen_writing().bulk;
   }
   NameChange change(pending_);
-  if (early) {
-    SALIUS_RETURN_IF_ERROR(CountRename(body, only, from_dir, to_dir, moved, other, change));
+  AddRename(body, only, from_dir, to_dir, moved, other, change);
+  bool early = false;
+  if (body.whiteout == kNoFileId && !bulk) {
+    SALIUS_ASSIGN_OR_RETURN(early, BeginEarly({&from_dir, &to_dir}, change));
   }
-  const absl::StatusOr<Seq> renamed = Perform(std::move(draft), early, [&](Seq seq) {
-    change.Rename(seq, from_dir, body.from_name, to_dir, body.to_name, moved,
-                  displaced == nullptr ? other : nullptr);
-  });
+  const absl::StatusOr<Seq> renamed =
+      Perform(std::move(draft), change, early, [&](const RecordHeader& header) {
+        change.Rename(header, from_dir, body.from_name, to_dir, body.to_name, moved,
+                      displaced == nullptr ? other : nullptr);
+      });
   if (renamed.ok() && body.whiteout != kNoFileId) bulk_.NoteCreated(body.whiteout, *renamed);
   if (displaced != nullptr && !early) {
     displaced->stream.AssertHeld();
@@ -112,8 +115,8 @@ absl::Status NameOps::DoRename(Node& from_dir, Node& to_dir, RenameBody body, No
   return renamed.status();
 }
 
-absl::Status NameOps::CountRename(const RenameBody& body, bool only, Node& from_dir, Node& to_dir,
-                                  Node& moved, Node* other, NameChange& change) {
+void NameOps::AddRename(const RenameBody& body, bool only, Node& from_dir, Node& to_dir,
+                        Node& moved, Node* other, NameChange& change) {
   const bool exchange = (body.flags & RENAME_EXCHANGE) != 0;
   int from_links = 0;
   int to_links = 0;
@@ -125,17 +128,17 @@ absl::Status NameOps::CountRename(const RenameBody& body, bool only, Node& from_
     if (exchange) ++from_links;
     --to_links;
   }
-  for (Node* const node : {&from_dir, &to_dir, &moved}) change.Add(*node);
-  if (&from_dir != &to_dir && from_links != 0) {
-    SALIUS_RETURN_IF_ERROR(change.AddLinks(from_dir, from_links));
+  if (&from_dir == &to_dir) {
+    to_links += from_links;
+  } else {
+    change.AddDir(from_dir, from_links);
   }
-  if (&from_dir == &to_dir) to_links += from_links;
-  if (to_links != 0) SALIUS_RETURN_IF_ERROR(change.AddLinks(to_dir, to_links));
-  if (other == nullptr) return absl::OkStatus();
-  change.Add(*other);
-  if (exchange) return absl::OkStatus();
-  if (only || other->is_dir()) change.SetRemoved(*other);
-  return change.AddLinks(*other, other->is_dir() ? -2 : -1);
+  change.AddDir(to_dir, to_links);
+  change.AddObject(moved, 0);
+  if (other == nullptr) return;
+  const int lost = other->is_dir() ? -2 : -1;
+  change.AddObject(*other, exchange ? 0 : lost);
+  if (!exchange && (only || other->is_dir())) change.SetRemoved(*other);
 }
 
 }  // namespace salius

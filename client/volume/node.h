@@ -45,6 +45,7 @@
 #include "client/volume/contract.h"
 #include "client/volume/memory_return.h"
 #include "client/volume/patches.h"
+#include "client/volume/prediction.h"
 #include "common/ids.h"
 #include "common/monotonic_cond.h"
 #include "storage/backing.h"
@@ -65,10 +66,17 @@ struct NodeChanges {
     Seq applied_seq = 0;   // last of them that was applied
     Seq applying_seq = 0;  // last data record whose apply has begun
     SharedFd rw_fd;        // O_RDWR; kept while records or handles need it
-    // Records that change `st_nlink` and are being issued or not yet applied. While there are any,
-    // `links` is what st_nlink will be when they are applied (with a hidden link).
+    // Name records that change the node's attributes, and are being issued or not yet applied.
     uint64_t unapplied_names = 0;
-    nlink_t links = 0;
+    // The attributes when all of these records are applied, where callers do not wait for that
+    // (Predictions); null: not needed, or the disk is right.
+    std::unique_ptr<Prediction> prediction;
+    KeptCtime kept_ctime;   // of the last prediction
+    uint32_t entering = 0;  // records that were issued and may not be in `prediction` yet
+    bool settling = false;  // a thread gives the disk the times of `prediction`
+    uint64_t applies = 0;   // counts applies that change attributes
+    // The file is bulk: its attributes change without records, so none is predicted.
+    bool direct = false;
     Seq name_seq = 0;     // last name record that an fsync must cover
     Seq removal_seq = 0;  // the record that removes the last name; 0: none
     // Records up to this one were applied before rw_fd was opened: when their data could not be

@@ -22,6 +22,8 @@ class PatchList {
   // Drops every patch with a seq <= `seq`.
   void RemoveThrough(Seq seq);
   bool empty() const { return patches_.empty(); }
+  // Returns all patches, in order.
+  const std::deque<RecordRef>& all() const { return patches_; }
   // Returns the latest patch; there must be one.
   const RecordRef& back() const { return patches_.back(); }
   // Returns the patches, in order, that change some byte of [offset, offset + length).

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/types/span.h"
 #include "common/check.h"
 
 namespace salius {
@@ -61,19 +62,19 @@ bool PendingNames::IsFull() {
   return bindings_.entries() >= kMaxEntries || bindings_.bytes() >= kMaxBytes;
 }
 
-void PendingNames::NoteApplied(Seq seq) {
+absl::Status PendingNames::NoteApplied(Seq seq) {
   std::vector<PinnedNode> freed;  // destroyed without the lock
   {
     absl::MutexLock lock(&mu_);
     applied_ = std::max(applied_, seq);
     bindings_.NoteApplied(seq);
     while (!held_.empty() && held_.begin()->first <= seq) {
-      Held& held = held_.begin()->second;
-      for (Node* const node : held.counted) {
-        absl::MutexLock state(&node->state);
-        --node->records().unapplied_names;
-      }
-      for (PinnedNode& node : held.nodes) {
+      for (PinnedNode& node : held_.begin()->second) {
+        {
+          absl::MutexLock state(&node->state);
+          --node->records().unapplied_names;
+          ++node->records().applies;
+        }
         const auto found = nodes_.find(node->generation);
         if (--found->second.second == 0) nodes_.erase(found);
         freed.push_back(std::move(node));
@@ -81,18 +82,21 @@ void PendingNames::NoteApplied(Seq seq) {
       held_.erase(held_.begin());
     }
   }
+  absl::Status settled;
   // An orphan's last descriptor may go with its node.
   std::vector<PinnedNode> orphans;
   for (PinnedNode& node : freed) {
+    settled.Update(predictions_.Settle(*node, seq));
     absl::ReleasableMutexLock state(&node->state);
     const bool orphan = node->orphan;
     state.Release();
     if (orphan) orphans.push_back(std::move(node));
   }
-  if (orphans.empty()) return;
+  if (orphans.empty()) return settled;
   auto chore = std::make_shared<std::vector<PinnedNode>>(std::move(orphans));
   absl::MutexLock lock(&mu_);
   if (chores_ != nullptr) chores_->Do([chore = std::move(chore)] { chore->clear(); });
+  return settled;
 }
 
 void PendingNames::EndChores() {
@@ -102,87 +106,138 @@ void PendingNames::EndChores() {
 }
 
 NameChange::~NameChange() {
-  if (issued_) return;
-  for (const auto& [node, links] : counted_) {
-    absl::MutexLock state(&node->state);
-    --node->records().unapplied_names;
-    node->records().links -= links;
+  if (counted_) TakeBack(nodes_.size());
+}
+
+void NameChange::TakeBack(size_t counted) {
+  counted_ = false;
+  for (const Touched& touched : absl::MakeSpan(nodes_).first(counted)) {
+    Node& node = *touched.node;
+    Seq applied = 0;
+    {
+      absl::MutexLock state(&node.state);
+      --node.records().unapplied_names;
+      applied = node.seen_records().applied_seq;
+    }
+    // It may be the last one. An error comes again with the next apply.
+    static_cast<void>(pending_.predictions_.Settle(node, applied));
   }
 }
 
-absl::Status NameChange::AddLinks(Node& node, int links) {
-  bool known = false;
+absl::StatusOr<bool> NameChange::BeginEarly() {
+  size_t counted = 0;
+  for (const Touched& touched : nodes_) {
+    Node& node = *touched.node;
+    bool can = false;
+    {
+      absl::MutexLock state(&node.state);
+      can = Predictions::CanBegin(node);
+      if (can) ++node.records().unapplied_names;
+    }
+    absl::Status begun;
+    if (can) {
+      ++counted;
+      begun = pending_.predictions_.Begin(node);
+    }
+    if (!can || !begun.ok()) {
+      TakeBack(counted);
+      if (!begun.ok()) return begun;
+      return false;
+    }
+  }
+  counted_ = true;
+  return true;
+}
+
+// Some file systems do not count the names of directories: each has one link.
+nlink_t NameChange::LinksAfter(const Touched& touched, nlink_t links) {
+  const bool uncounted = touched.node->is_dir() && links == 1;
+  if (uncounted) return touched.links == -2 ? 0 : 1;
+  return links + touched.links;
+}
+
+void NameChange::Issued(const RecordHeader& header, absl::FunctionRef<void(Bindings&)> enter) {
+  SALIUS_CHECK(counted_);
+  counted_ = false;
+  const Seq seq = header.seq;
+  const timespec now = RecordTime(header);
   {
-    absl::MutexLock state(&node.state);
-    known = node.seen_records().unapplied_names > 0;
+    absl::MutexLock lock(&pending_.mu_);
+    for (const Touched& touched : nodes_) {
+      absl::MutexLock state(&touched.node->state);
+      NodeChanges::Records& records = touched.node->records();
+      records.name_seq = std::max(records.name_seq, seq);
+      Prediction& prediction = *records.prediction;
+      const nlink_t links = LinksAfter(touched, prediction.attributes().st_nlink);
+      if (touched.dir) {
+        prediction.ChangeNames(seq, links, now);
+      } else {
+        prediction.SetLinks(seq, links, now);
+      }
+    }
+    if (seq > pending_.applied_) {
+      if (removed_ != nullptr) {
+        absl::MutexLock state(&removed_->state);
+        removed_->records().removal_seq = seq;
+      }
+      enter(pending_.bindings_);
+      std::vector<PinnedNode>& held = pending_.held_[seq];
+      for (const Touched& touched : nodes_) {
+        Node& node = *touched.node;
+        pending_.table_.Pin(node);
+        held.emplace_back(pending_.table_, &node);
+        auto& [place, records] = pending_.nodes_[node.generation];
+        place = &node;
+        ++records;
+      }
+      return;
+    }
   }
-  nlink_t on_disk = 0;
-  if (!known) {
-    // Only records of names change it, and the locks that the caller holds keep them off.
+  // It is applied already.
+  TakeBack(nodes_.size());
+}
+
+absl::Status NameChange::NoteApplied(Seq seq) {
+  if (!pending_.predictions_.on()) return absl::OkStatus();
+  for (const Touched& touched : nodes_) {
+    Node& node = *touched.node;
+    {
+      absl::MutexLock state(&node.state);
+      if (node.seen_records().prediction == nullptr) continue;
+    }
+    // The locks that the caller holds keep other changes of names off.
     SALIUS_ASSIGN_OR_RETURN(const struct stat st, pending_.backing_.Stat(node.path_fd.get()));
-    on_disk = st.st_nlink;
+    absl::MutexLock state(&node.state);
+    Prediction* const prediction = node.records().prediction.get();
+    if (prediction == nullptr) continue;
+    if (touched.dir) {
+      prediction->ChangeNames(seq, st.st_nlink, st.st_mtim);
+    } else {
+      prediction->SetLinks(seq, st.st_nlink, st.st_ctim);
+    }
   }
-  absl::MutexLock state(&node.state);
-  NodeChanges::Records& records = node.records();
-  // When the last record was applied meanwhile, `links` is what the disk says now.
-  if (!known) records.links = on_disk;
-  // Some file systems do not count the names of directories: each has one link.
-  if (node.is_dir() && records.links == 1) links = links == -2 ? -1 : 0;
-  records.links += links;
-  ++records.unapplied_names;
-  counted_.emplace_back(&node, links);
-  nodes_.push_back(&node);
   return absl::OkStatus();
 }
 
-void NameChange::Issued(Seq seq, absl::FunctionRef<void(Bindings&)> enter) {
-  issued_ = true;
-  absl::MutexLock lock(&pending_.mu_);
-  for (Node* const node : nodes_) {
-    absl::MutexLock state(&node->state);
-    NodeChanges::Records& records = node->records();
-    records.name_seq = std::max(records.name_seq, seq);
-  }
-  if (seq <= pending_.applied_) {
-    for (const auto& [node, links] : counted_) {
-      absl::MutexLock state(&node->state);
-      --node->records().unapplied_names;
-    }
-    return;
-  }
-  if (removed_ != nullptr) {
-    absl::MutexLock state(&removed_->state);
-    removed_->records().removal_seq = seq;
-  }
-  enter(pending_.bindings_);
-  PendingNames::Held& held = pending_.held_[seq];
-  for (Node* const node : nodes_) {
-    pending_.table_.Pin(*node);
-    held.nodes.emplace_back(pending_.table_, node);
-    auto& [place, records] = pending_.nodes_[node->generation];
-    place = node;
-    ++records;
-  }
-  for (const auto& [node, links] : counted_) held.counted.push_back(node);
-}
-
-void NameChange::Bind(Seq seq, const Node& dir, std::string_view name, const Node& object) {
-  Issued(seq, [&](Bindings& bindings) {
-    bindings.Bind(seq, {dir.generation, name}, ObjectOf(object));
+void NameChange::Bind(const RecordHeader& header, const Node& dir, std::string_view name,
+                      const Node& object) {
+  Issued(header, [&](Bindings& bindings) {
+    bindings.Bind(header.seq, {dir.generation, name}, ObjectOf(object));
   });
 }
 
-void NameChange::Remove(Seq seq, const Node& dir, std::string_view name) {
-  Issued(seq, [&](Bindings& bindings) { bindings.Remove(seq, {dir.generation, name}); });
+void NameChange::Remove(const RecordHeader& header, const Node& dir, std::string_view name) {
+  Issued(header, [&](Bindings& bindings) { bindings.Remove(header.seq, {dir.generation, name}); });
 }
 
-void NameChange::Rename(Seq seq, const Node& from_dir, std::string_view from, const Node& to_dir,
-                        std::string_view to, const Node& moved, const Node* left) {
+void NameChange::Rename(const RecordHeader& header, const Node& from_dir, std::string_view from,
+                        const Node& to_dir, std::string_view to, const Node& moved,
+                        const Node* left) {
   std::optional<Bindings::Object> stays;
   if (left != nullptr) stays = ObjectOf(*left);
-  Issued(seq, [&](Bindings& bindings) {
-    bindings.Rename(seq, {from_dir.generation, from}, {to_dir.generation, to}, ObjectOf(moved),
-                    stays);
+  Issued(header, [&](Bindings& bindings) {
+    bindings.Rename(header.seq, {from_dir.generation, from}, {to_dir.generation, to},
+                    ObjectOf(moved), stays);
   });
 }
 

@@ -3,14 +3,15 @@
 // here; look-ups, listings and checks ask here before they ask the disk.
 //
 // Each name operation is one NameChange. It counts the operation on its nodes before the record is
-// issued, and keeps the nodes alive until the record is applied. Link counts are predicted
-// meanwhile: `links` of a node is what the disk will say when everything is applied.
+// issued, and keeps the nodes alive until the record is applied. Their link counts and times are
+// predicted meanwhile (Predictions).
 //
 // Threads: any. Under the lock only a node's `state` is taken.
 #pragma once
 
 #include <sys/stat.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -28,7 +29,9 @@
 #include "client/volume/bindings.h"
 #include "client/volume/chores.h"
 #include "client/volume/node.h"
+#include "client/volume/predictions.h"
 #include "common/ids.h"
+#include "log/record.h"
 #include "storage/backing.h"
 
 namespace salius {
@@ -39,7 +42,8 @@ class PendingNames {
   static constexpr size_t kMaxEntries = 100'000;
   static constexpr size_t kMaxBytes = size_t{32} << 20;
 
-  PendingNames(Backing& backing, NodeTable& table) : backing_(backing), table_(table) {}
+  PendingNames(Backing& backing, NodeTable& table, Predictions& predictions)
+      : backing_(backing), table_(table), predictions_(predictions) {}
   PendingNames(const PendingNames&) = delete;
   PendingNames& operator=(const PendingNames&) = delete;
 
@@ -56,35 +60,31 @@ class PendingNames {
   // Returns whether the bounds are reached.
   bool IsFull();
 
-  // Notes that the name record `seq` is applied, and all before it.
-  void NoteApplied(Seq seq);
+  // Notes that the name record `seq` is applied, and all before it. An error is the disk's.
+  absl::Status NoteApplied(Seq seq);
   // Ends the thread that frees removed files; after that the caller of NoteApplied frees them.
   void EndChores();
 
  private:
   friend class NameChange;
 
-  struct Held {
-    std::vector<PinnedNode> nodes;
-    std::vector<Node*> counted;  // those of `nodes` on which the record counts
-  };
-
   PinnedNode PinnedAt(Bindings::Key key) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   Backing& backing_;
   NodeTable& table_;
+  Predictions& predictions_;
   absl::Mutex mu_;
   Bindings bindings_ ABSL_GUARDED_BY(mu_);
   Seq applied_ ABSL_GUARDED_BY(mu_) = 0;  // the last name record that was
-  std::map<Seq, Held> held_ ABSL_GUARDED_BY(mu_);
+  std::map<Seq, std::vector<PinnedNode>> held_ ABSL_GUARDED_BY(mu_);  // of each record
   // The nodes in `held_`, with the number of records that hold each.
   absl::flat_hash_map<Bindings::Key, std::pair<Node*, size_t>> nodes_ ABSL_GUARDED_BY(mu_);
   // Frees files whose last name is gone: for a large one the file system takes seconds.
   std::unique_ptr<Chores> chores_ ABSL_GUARDED_BY(mu_) = std::make_unique<Chores>();
 };
 
-// One name operation, from its checks until its record is issued. The caller holds the locks of the
-// directories, and `stream` of every file whose link count changes.
+// One name operation, from its checks until its record is issued, or else applied. The caller holds
+// the locks of the directories, and `stream` of every file whose link count changes.
 class NameChange {
  public:
   explicit NameChange(PendingNames& pending) : pending_(pending) {}
@@ -93,28 +93,40 @@ class NameChange {
   NameChange(const NameChange&) = delete;
   NameChange& operator=(const NameChange&) = delete;
 
-  // Adds a node that the record names.
-  void Add(Node& node) { nodes_.push_back(&node); }
+  // Add a node that the record names: a directory whose names it changes, or an object a name of
+  // which it changes. `links`: the change of its link count. A node may be added once as each.
+  void AddDir(Node& node, int links) { nodes_.push_back({&node, links, true}); }
+  void AddObject(Node& node, int links) { nodes_.push_back({&node, links, false}); }
   // Notes that the record takes the last name of a node.
   void SetRemoved(Node& node) { removed_ = &node; }
-  // Adds a node whose link count the record changes by `links`.
-  absl::Status AddLinks(Node& node, int links);
 
-  // Enter what the issued record `seq` does to names (Bindings), once.
-  void Bind(Seq seq, const Node& dir, std::string_view name, const Node& object);
-  void Remove(Seq seq, const Node& dir, std::string_view name);
+  // Counts the operation on its nodes: its record will not be waited for. Returns false, without
+  // effect, when a node's attributes cannot be predicted, so that the record must be waited for.
+  absl::StatusOr<bool> BeginEarly();
+  // Enter what the issued record does to names (Bindings), once, after BeginEarly.
+  void Bind(const RecordHeader& header, const Node& dir, std::string_view name, const Node& object);
+  void Remove(const RecordHeader& header, const Node& dir, std::string_view name);
   // `left`: what `from` leads to afterwards; null: nothing.
-  void Rename(Seq seq, const Node& from_dir, std::string_view from, const Node& to_dir,
-              std::string_view to, const Node& moved, const Node* left);
+  void Rename(const RecordHeader& header, const Node& from_dir, std::string_view from,
+              const Node& to_dir, std::string_view to, const Node& moved, const Node* left);
+  // Without BeginEarly: brings predictions up to date after the record was applied.
+  absl::Status NoteApplied(Seq seq);
 
  private:
-  void Issued(Seq seq, absl::FunctionRef<void(Bindings&)> enter);
+  struct Touched {
+    Node* node;
+    int links;
+    bool dir;  // its names change
+  };
+
+  void Issued(const RecordHeader& header, absl::FunctionRef<void(Bindings&)> enter);
+  void TakeBack(size_t counted);
+  static nlink_t LinksAfter(const Touched& touched, nlink_t links);
 
   PendingNames& pending_;
-  std::vector<Node*> nodes_;                    // all that the record names
-  std::vector<std::pair<Node*, int>> counted_;  // with the change of their link count
+  std::vector<Touched> nodes_;
   Node* removed_ = nullptr;
-  bool issued_ = false;
+  bool counted_ = false;
 };
 
 }  // namespace salius

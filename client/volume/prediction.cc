@@ -99,6 +99,7 @@ void Prediction::NoteSeq(Seq seq) { last_seq_ = std::max(last_seq_, seq); }
 void Prediction::Touch(Seq seq, const timespec& now) {
   NoteSeq(seq);
   if (seq < ctime_.seq) return;
+  if (seq != ctime_.seq) ctime_shown_ = false;
   stat_.st_ctim = now;
   ctime_ = {.seq = seq, .implied = true};
 }
@@ -202,8 +203,7 @@ bool Prediction::NoteApplied(Seq seq) {
 }
 
 const struct stat& Prediction::Show() {
-  mtime_.shown = true;
-  ctime_.shown = true;
+  ctime_shown_ = true;
   return stat_;
 }
 
@@ -223,13 +223,13 @@ void Prediction::MergeXattrNames(std::vector<std::string>& names) const {
   }
 }
 
-std::optional<timespec> Prediction::ShownMtime() const {
-  if (!mtime_.implied || !mtime_.shown) return std::nullopt;
+std::optional<timespec> Prediction::ImpliedMtime() const {
+  if (!mtime_.implied) return std::nullopt;
   return stat_.st_mtim;
 }
 
 std::optional<timespec> Prediction::ShownCtime() const {
-  if (!ctime_.implied || !ctime_.shown) return std::nullopt;
+  if (!ctime_.implied || !ctime_shown_) return std::nullopt;
   return stat_.st_ctim;
 }
 

@@ -68,18 +68,17 @@ class Prediction {
   // Returns the attributes. st_blocks is an estimate, above 0 as soon as a write is pending. For a
   // caller that shows them call Show.
   const struct stat& attributes() const { return stat_; }
-  // Returns the attributes and remembers that their times were shown.
+  // Returns the attributes and remembers that their ctime was shown.
   const struct stat& Show();
   // Returns the pending state of an extended attribute; nothing when the disk is right.
   std::optional<Xattr> FindXattr(const std::string& name) const;
   // Changes the names of the extended attributes on the disk to those that callers see.
   void MergeXattrNames(std::vector<std::string>& names) const;
 
-  // Returns the mtime that the disk must get with the last apply, because it was shown and the
-  // apply of its record gives the disk a later one. Nothing: the disk's is right, or never
-  // contradicts what was shown.
-  std::optional<timespec> ShownMtime() const;
-  // Returns the ctime that was shown, if any: see KeptCtime.
+  // Returns the mtime that the disk must get after the last apply, because that gives the disk a
+  // later one. Nothing: the disk's is right.
+  std::optional<timespec> ImpliedMtime() const;
+  // Returns the ctime that was shown, if any record gave it: see KeptCtime.
   std::optional<timespec> ShownCtime() const;
 
  private:
@@ -91,7 +90,6 @@ class Prediction {
   struct Clock {
     Seq seq = 0;           // the record that set it
     bool implied = false;  // it was not given by a caller: the apply gives the disk another time
-    bool shown = false;
   };
 
   void NoteSeq(Seq seq);
@@ -107,6 +105,7 @@ class Prediction {
   Seq applied_seq_ = 0;
   Clock mtime_;
   Clock ctime_;
+  bool ctime_shown_ = false;
   Seq capability_gone_ = 0;  // the last record that takes the file's capability, if it has one
   absl::flat_hash_map<std::string, PendingXattr> xattrs_;
 };
@@ -115,7 +114,7 @@ class Prediction {
 // later. The shown one is kept until the disk's changes again.
 struct KeptCtime {
   timespec shown{};
-  timespec disk{};  // after the last apply
+  timespec disk{};  // after the last apply; 0: none is kept
 
   // Puts the shown ctime into attributes that were read from the disk.
   void Merge(struct stat& attributes) const;

@@ -27,6 +27,7 @@
 // Classes. Each has its own fields; a line uses the ones above it.
 //
 //   StreamSlot, BackingDirs, Health, NodeTable, NodeFds    what all of them share
+//   Predictions  attributes that are not applied yet
 //   Issuer       ids, records, results, waits
 //   BulkFiles     writes that go past the log, and their sync (I3)
 //   HiddenLinks   files without a name
@@ -69,6 +70,7 @@
 #include "client/volume/node_fds.h"
 #include "client/volume/open_files.h"
 #include "client/volume/pending_names.h"
+#include "client/volume/predictions.h"
 #include "client/volume/stream_slot.h"
 #include "client/volume/write_room.h"
 #include "common/ids.h"
@@ -143,6 +145,7 @@ class Volume {
   NodeTable table_;
   NodeFds fds_;
   SpaceGuard space_;
+  Predictions predictions_;
   Issuer issuer_;
   BulkFiles bulk_;
   HiddenLinks links_;

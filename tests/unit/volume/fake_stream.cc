@@ -1,12 +1,22 @@
 #include "tests/unit/volume/fake_stream.h"
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include "common/check.h"
 #include "common/limits.h"
 
 namespace salius {
+namespace {
+
+uint64_t NowNs() {
+  using std::chrono::nanoseconds;
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return static_cast<uint64_t>(std::chrono::duration_cast<nanoseconds>(now).count());
+}
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<RecordStream>> FakeStream::Start(const VolumeDir&, StateFile state,
                                                                 StableLog, ApplySink& sink,
@@ -72,6 +82,9 @@ absl::StatusOr<RecordRef> FakeStream::Issue(RecordDraft draft) {
   {
     absl::MutexLock lock(&mu);
     header.seq = records.size() + 1;
+    // Later than the record before, and than each time of a MemoryBacking.
+    last_time_ns_ = std::max(last_time_ns_ + 1, NowNs());
+    header.timestamp_ns = last_time_ns_;
     records.push_back(record);
     apply = apply_at_once;
   }

@@ -7,6 +7,7 @@
 #include <memory>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "client/session/record_stream.h"
@@ -66,6 +67,7 @@ class FakeStream final : public RecordStream {
 
   ApplySink& sink_;
   absl::Mutex apply_mu_;
+  uint64_t last_time_ns_ ABSL_GUARDED_BY(mu) = 0;
   FileId next_id_;
 };
 

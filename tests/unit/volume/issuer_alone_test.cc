@@ -41,7 +41,8 @@ class IssuerAloneTest : public ::testing::Test {
   StreamSlot stream_;
   NodeTable table_{LinuxBacking(), [this] { return stream_.issued(); }};
   SpaceGuard space_{LinuxBacking(), here_.get(), [] { return absl::OkStatus(); }};
-  Issuer issuer_{LinuxBacking(), table_, stream_, space_, 100};
+  Predictions predictions_{LinuxBacking(), false};
+  Issuer issuer_{LinuxBacking(), table_, predictions_, stream_, space_, 100};
 };
 
 TEST_F(IssuerAloneTest, IssuedRecordIsCountedAndNamesTheFile) {

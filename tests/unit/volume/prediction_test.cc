@@ -397,41 +397,29 @@ TEST(PredictionTest, IsDoneWhenItsLastRecordIsApplied) {
   EXPECT_TRUE(prediction.NoteApplied(7));
 }
 
-TEST(PredictionTest, OnlyShownTimesAreKept) {
+TEST(PredictionTest, DiskGetsTheMtimeThatNoCallerGave) {
   Prediction prediction(Attributes(S_IFREG | 0644));
+  EXPECT_FALSE(prediction.ImpliedMtime().has_value());  // the disk has its own
   prediction.Data(DataOp(Op::kWrite, 1, 0, 5), kNow);
-  EXPECT_FALSE(prediction.ShownMtime().has_value());
-  EXPECT_FALSE(prediction.ShownCtime().has_value());
-  EXPECT_EQ(Ns(prediction.Show().st_mtim), Ns(kNow));
-  EXPECT_EQ(Ns(*prediction.ShownMtime()), Ns(kNow));
-  EXPECT_EQ(Ns(*prediction.ShownCtime()), Ns(kNow));
-  prediction.Data(DataOp(Op::kWrite, 2, 0, 5), kLater);
-  EXPECT_FALSE(prediction.ShownMtime().has_value());  // the disk's is later still
-}
-
-TEST(PredictionTest, GivenMtimeNeedsNotBeSetAgain) {
-  Prediction prediction(Attributes(S_IFREG | 0644));
-  prediction.Data(DataOp(Op::kWrite, 1, 0, 5), kNow);
-  prediction.SetAttr(2, Mtime({7, 8}), kLater);
-  prediction.Show();
-  EXPECT_FALSE(prediction.ShownMtime().has_value());
-  EXPECT_EQ(Ns(*prediction.ShownCtime()), Ns(kLater));
-}
-
-TEST(PredictionTest, ShownMtimeIsKeptOverALaterChmod) {
-  Prediction prediction(Attributes(S_IFREG | 0644));
-  prediction.Data(DataOp(Op::kWrite, 1, 0, 5), kNow);
-  prediction.Show();
+  EXPECT_EQ(Ns(*prediction.ImpliedMtime()), Ns(kNow));
   prediction.SetAttr(2, Mode(0600), kLater);
-  EXPECT_EQ(Ns(*prediction.ShownMtime()), Ns(kNow));
-  EXPECT_FALSE(prediction.ShownCtime().has_value());
+  EXPECT_EQ(Ns(*prediction.ImpliedMtime()), Ns(kNow));
+  prediction.SetAttr(3, Mtime({7, 8}), kLater);
+  EXPECT_FALSE(prediction.ImpliedMtime().has_value());
 }
 
-TEST(PredictionTest, TimesOfTheDiskAreNotKept) {
+TEST(PredictionTest, OnlyAShownCtimeIsKept) {
   Prediction prediction(Attributes(S_IFREG | 0644));
   prediction.Show();
-  EXPECT_FALSE(prediction.ShownMtime().has_value());
+  EXPECT_FALSE(prediction.ShownCtime().has_value());  // the disk has its own
+  prediction.Data(DataOp(Op::kWrite, 1, 0, 5), kNow);
   EXPECT_FALSE(prediction.ShownCtime().has_value());
+  prediction.Show();
+  EXPECT_EQ(Ns(*prediction.ShownCtime()), Ns(kNow));
+  prediction.Data(DataOp(Op::kWrite, 1, 0, 5), kNow);  // the same record again
+  EXPECT_EQ(Ns(*prediction.ShownCtime()), Ns(kNow));
+  prediction.SetAttr(2, Mode(0600), kLater);
+  EXPECT_FALSE(prediction.ShownCtime().has_value());  // the disk's is later still
 }
 
 TEST(KeptCtimeTest, ShownCtimeIsGivenUntilTheDisksChanges) {

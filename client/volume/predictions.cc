@@ -1,0 +1,212 @@
+#include "client/volume/predictions.h"
+
+#include <fcntl.h>
+
+#include <memory>
+#include <utility>
+
+#include "common/check.h"
+#include "common/file.h"
+#include "storage/apply.h"
+#include "storage/posix_acl.h"
+
+namespace salius {
+namespace {
+
+// Returns whether any record of the node is unapplied, or is not entered yet.
+bool HasPending(const NodeChanges::Records& records) {
+  return records.unapplied > 0 || records.unapplied_names > 0 || records.entering > 0;
+}
+
+}  // namespace
+
+timespec RecordTime(const RecordHeader& header) {
+  constexpr uint64_t kSecond = 1'000'000'000;
+  return {static_cast<time_t>(header.timestamp_ns / kSecond),
+          static_cast<long>(header.timestamp_ns % kSecond)};
+}
+
+absl::Status Predictions::Begin(Node& node) {
+  while (true) {
+    uint64_t applies = 0;
+    {
+      absl::MutexLock lock(&node.state);
+      if (node.seen_records().prediction != nullptr) return absl::OkStatus();
+      applies = node.seen_records().applies;
+    }
+    SALIUS_ASSIGN_OR_RETURN(struct stat st, backing_.Stat(node.path_fd.get()));
+    absl::MutexLock lock(&node.state);
+    NodeChanges::Records& records = node.records();
+    if (records.prediction != nullptr) return absl::OkStatus();
+    // The disk may have been asked before an apply whose patches are gone by now. (It does not
+    // matter if a patch is on the disk already.)
+    if (records.applies != applies) continue;
+    records.kept_ctime.Merge(st);
+    records.prediction = std::make_unique<Prediction>(st);
+    for (const RecordRef& patch : records.patches.all()) {
+      if (patch->result() != nullptr) continue;  // it may be refused
+      records.prediction->Data(patch->header(), RecordTime(patch->header()));
+    }
+    return absl::OkStatus();
+  }
+}
+
+absl::StatusOr<std::optional<struct stat>> Predictions::Show(Node& node) {
+  if (!on_) return std::nullopt;
+  bool begun = false;
+  while (true) {
+    {
+      absl::MutexLock lock(&node.state);
+      if (node.seen_records().prediction != nullptr) return node.records().prediction->Show();
+      if (!HasPending(node.seen_records()) || !CanBegin(node) || begun) return std::nullopt;
+      ++node.records().entering;
+    }
+    const absl::Status status = Begin(node);
+    Seq applied = 0;
+    {
+      absl::MutexLock lock(&node.state);
+      --node.records().entering;
+      applied = node.seen_records().applied_seq;
+      if (status.ok()) {
+        const struct stat shown = node.records().prediction->Show();
+        if (HasPending(node.seen_records())) return shown;
+      }
+    }
+    // All was applied meanwhile.
+    SALIUS_RETURN_IF_ERROR(status);
+    SALIUS_RETURN_IF_ERROR(Settle(node, applied));
+    begun = true;
+  }
+}
+
+bool Predictions::Merge(Node& node, uint64_t applies, struct stat& attributes) {
+  absl::MutexLock lock(&node.state);
+  const NodeChanges::Records& records = node.seen_records();
+  if (records.prediction != nullptr || records.applies != applies) return false;
+  records.kept_ctime.Merge(attributes);
+  return true;
+}
+
+uint64_t Predictions::AppliesOf(Node& node) {
+  absl::MutexLock lock(&node.state);
+  return node.seen_records().applies;
+}
+
+absl::StatusOr<std::optional<Prediction::Xattr>> Predictions::FindXattr(Node& node,
+                                                                        const std::string& name) {
+  if (!on_ || !node.was_changed()) return std::nullopt;
+  // Data takes the capability.
+  if (name == kCapabilityXattr) SALIUS_RETURN_IF_ERROR(Show(node).status());
+  absl::MutexLock lock(&node.state);
+  const NodeChanges::Records& records = node.seen_records();
+  if (records.prediction == nullptr) return std::nullopt;
+  return records.prediction->FindXattr(name);
+}
+
+absl::StatusOr<std::vector<std::string>> Predictions::XattrNames(Node& node) {
+  // Pending records are asked before the disk: if they are applied meanwhile, nothing changes.
+  std::optional<Prediction> pending;
+  if (on_ && node.was_changed()) {
+    absl::MutexLock lock(&node.state);
+    const NodeChanges::Records& records = node.seen_records();
+    if (records.prediction != nullptr) pending = *records.prediction;
+  }
+  SALIUS_ASSIGN_OR_RETURN(std::vector<std::string> names, backing_.XattrNames(node.path_fd.get()));
+  if (pending.has_value()) pending->MergeXattrNames(names);
+  return names;
+}
+
+absl::Status Predictions::EnterApplied(Node& node, const RecordHeader& header,
+                                       std::string_view body) {
+  if (!on_) return absl::OkStatus();
+  {
+    absl::MutexLock lock(&node.state);
+    if (node.seen_records().prediction == nullptr) return absl::OkStatus();
+  }
+  const timespec now = RecordTime(header);
+  if (header.op == Op::kSetAttr) {
+    SALIUS_ASSIGN_OR_RETURN(const AttrBody attr, AttrBody::Decode(body));
+    const absl::StatusOr<std::string> acl =
+        backing_.XattrValue(node.path_fd.get(), kAccessAclXattr);
+    absl::MutexLock lock(&node.state);
+    if (Prediction* const prediction = node.records().prediction.get()) {
+      prediction->SetAttr(header.seq, attr, now, acl.value_or(""));
+    }
+    return absl::OkStatus();
+  }
+  if (header.op == Op::kSetXattr || header.op == Op::kRemoveXattr) {
+    SALIUS_ASSIGN_OR_RETURN(const XattrBody xattr, XattrBody::Decode(body));
+    absl::MutexLock lock(&node.state);
+    Prediction* const prediction = node.records().prediction.get();
+    if (prediction == nullptr) return absl::OkStatus();
+    if (header.op == Op::kSetXattr) {
+      prediction->SetXattr(header.seq, xattr.name, xattr.value, now);
+    } else {
+      prediction->RemoveXattr(header.seq, xattr.name, now);
+    }
+    return absl::OkStatus();
+  }
+  absl::MutexLock lock(&node.state);
+  if (Prediction* const prediction = node.records().prediction.get()) {
+    prediction->Data(header, now);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Predictions::Settle(Node& node, Seq seq) {
+  if (!on_) return absl::OkStatus();
+  while (true) {
+    std::optional<timespec> mtime;
+    std::optional<timespec> ctime;
+    Seq last = 0;
+    {
+      absl::MutexLock lock(&node.state);
+      if (node.seen_records().prediction == nullptr) return absl::OkStatus();
+      NodeChanges::Records& records = node.records();
+      records.prediction->NoteApplied(seq);
+      // Another thread that is here looks again before it ends the prediction.
+      if (HasPending(records) || records.settling) return absl::OkStatus();
+      records.settling = true;
+      mtime = records.prediction->ImpliedMtime();
+      ctime = records.prediction->ShownCtime();
+      last = records.prediction->last_seq();
+    }
+    const absl::StatusOr<KeptCtime> kept = SetTimes(node, mtime, ctime);
+    std::unique_ptr<Prediction> ended;  // destroyed without the lock
+    absl::MutexLock lock(&node.state);
+    NodeChanges::Records& records = node.records();
+    records.settling = false;
+    SALIUS_RETURN_IF_ERROR(kept.status());
+    if (HasPending(records)) return absl::OkStatus();  // a later record goes on with it
+    if (records.prediction->last_seq() != last) continue;
+    records.kept_ctime = *kept;
+    ++records.applies;
+    ended = std::move(records.prediction);
+    return absl::OkStatus();
+  }
+}
+
+absl::StatusOr<KeptCtime> Predictions::SetTimes(Node& node, std::optional<timespec> mtime,
+                                                std::optional<timespec> ctime) {
+  if (mtime.has_value()) {
+    const timespec times[2] = {{.tv_sec = 0, .tv_nsec = UTIME_OMIT}, *mtime};
+    SALIUS_RETURN_IF_ERROR(backing_.SetTimes(node.path_fd.get(), times));
+  }
+  if (!ctime.has_value()) return KeptCtime();
+  SALIUS_ASSIGN_OR_RETURN(const struct stat st, backing_.Stat(node.path_fd.get()));
+  return KeptCtime{*ctime, st.st_ctim};
+}
+
+absl::Status Predictions::SetDataTime(Node& node, int fd, const RecordHeader& last,
+                                      uint64_t records) {
+  if (!on_) return absl::OkStatus();
+  {
+    absl::MutexLock lock(&node.state);
+    const NodeChanges::Records& all = node.seen_records();
+    if (all.prediction != nullptr || all.unapplied_data != records) return absl::OkStatus();
+  }
+  const timespec times[2] = {{.tv_sec = 0, .tv_nsec = UTIME_OMIT}, RecordTime(last)};
+  return backing_.SetTimes(fd, times);
+}
+
+}  // namespace salius
