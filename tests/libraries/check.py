@@ -82,6 +82,8 @@ class Rules(dict[str, Any]):
 
         def rule(*_: Any, **attributes: Any) -> None:
             files = [*attributes.get("srcs", ()), *attributes.get("hdrs", ())]
+            if "src" in attributes:
+                files.append(attributes["src"])
             self.targets.append(Target(sys._getframe(1).f_lineno, attributes.get("name", ""), files,
                                        list(attributes.get("deps", ()))))
 
