@@ -297,9 +297,10 @@ def grounds():
         def own(thing):
             return stack.enter_context(contextlib.closing(thing))
         replicas = own(Replicas(2, "512MiB"))
-        near = own(MountedVolume(place("trees-near"), replicas, 2, mount_options="metrics=" + METRICS))
+        near = own(MountedVolume(place("trees-near"), replicas, 2, mount_options="names=async,metrics=" + METRICS))
         network = own(Delayed(2, DELAY_MS))
-        far = own(MountedVolume(place("trees-far"), own(Replicas(network, "512MiB")), 2))
+        far = own(MountedVolume(place("trees-far"), own(Replicas(network, "512MiB")), 2,
+                                mount_options="names=async"))
         passthrough = own(Serving("trees-passthrough", [tool("passthrough_fs"), place("trees-backing")]))
         yield [Ground(SALIUS, near.path, scraped_waits), Ground(DELAYED, far.path),
                Ground(PASSTHROUGH, passthrough.path), Ground(BARE, place("trees-bare"))], replicas
