@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/check.h"
+#include "common/limits.h"
 #include "log/record.h"
 
 namespace salius {
@@ -29,8 +30,6 @@ constexpr char kWhenFenced[] =
     "on there; or, to go on here, end the other, unmount, and run \"salius-recover --force\" on this backing directory, "
     "which gives up what only the other has";
 
-constexpr ReplicaMask Bit(int replica) { return static_cast<ReplicaMask>(1u << replica); }
-
 constexpr char kForgot[] =
     "a recovery may have fenced it, so it counts only when as many members as must hold a record "
     "remember that none did. If those are gone for good: unmount, then mount again";
@@ -43,7 +42,14 @@ uint32_t Replicator::WindowSlots(uint64_t log_max_bytes) {
 }
 
 Replicator::Replicator(const ReplicatorOptions& options, Window& window, int64_t now)
-    : options_(options), window_(window), spells_(2 * options.delta_ns, kMostSpells) {
+    : options_(options),
+      window_(window),
+      configurations_(window, options.acks),
+      promises_(configurations_, options.acks),
+      gathering_(window, options.few),
+      stable_(window),
+      ticks_(now, options.delta_ns),
+      spells_(2 * options.delta_ns, kMostSpells) {
   SALIUS_CHECK(options.replicas >= 0 && options.replicas <= static_cast<int>(kMaxReplicas));
   SALIUS_CHECK(options.acks >= 1);
   SALIUS_CHECK(options.delta_ns > 0 && options.tau_ns > 0 && options.k >= 1);
@@ -52,8 +58,6 @@ Replicator::Replicator(const ReplicatorOptions& options, Window& window, int64_t
   const RttEstimator estimator(floor, std::max(delta / 2, floor), std::max(delta / 4, floor));
   replicas_.assign(options.replicas, Replica(estimator, delta));
   for (Replica& replica : replicas_) replica.open_after_ns = now;
-  tick_due_ns_ = now;
-  noted_.mode = Mode::kLocal;
 }
 
 uint64_t Replicator::uncheckpointed_bytes() const { return window_.bytes(); }
@@ -70,9 +74,9 @@ bool Replicator::CanIssue(int64_t now, uint64_t ring_bytes) const {
   }
   uint64_t window = kWindowBytes;
   if (counting_) {
-    const ReplicaMask members = Effective(noted_);
+    const ReplicaMask members = configurations_.members();
     for (size_t i = 0; i < replicas_.size(); ++i) {
-      if (members & Bit(i)) window = std::min(window, replicas_[i].free_bytes);
+      if (members & ReplicaBit(i)) window = std::min(window, replicas_[i].free_bytes);
     }
     window = std::max(window, kMinWindowBytes);
   }
@@ -82,9 +86,8 @@ bool Replicator::CanIssue(int64_t now, uint64_t ring_bytes) const {
 
 Seq Replicator::Issue(int64_t now, uint64_t ring_bytes, SendWhen when) {
   window_.Add(ring_bytes, now);
-  NotePeak();
-  if (!counting_) stable_upto_ = issued();
-  if (sendable_ + 1 == issued()) gathered_since_ns_ = now;
+  gathering_.Issued(now, durable_);
+  if (!counting_) stable_.WantAll();
   Send(now, when);
   return issued();
 }
@@ -100,9 +103,10 @@ void Replicator::OnAck(int64_t now, int index, int64_t rtt_ns, const AckPayload&
   }
   if (replica.link != Link::kOpen) return;
   const int64_t sent = rtt_ns < 0 ? -1 : now - rtt_ns;
-  if (ack.incarnation == replica.incarnation && sent < replica.counts_from_ns) return;
+  const Incarnation incarnation = configurations_.incarnation(index);
+  if (ack.incarnation == incarnation && sent < replica.counts_from_ns) return;
   // I5: an ack counts only for the life of the memory that the session was opened with.
-  if (ack.incarnation != replica.incarnation || (ack.flags & kAckUnknownSession)) {
+  if (ack.incarnation != incarnation || (ack.flags & kAckUnknownSession)) {
     Lose(now, index, "lost its memory (new incarnation or unknown session)", true);
     Plan(now);
     return;
@@ -122,8 +126,15 @@ void Replicator::OnAck(int64_t now, int index, int64_t rtt_ns, const AckPayload&
   replica.heard_since_open = true;
   replica.open_failures = 0;
   replica.rtt.Sample(rtt_ns);
-  if (rtt_ns >= 0) replica.asked_ns = std::max(replica.asked_ns, now - rtt_ns);
-  if (in_doubt_ != 0) EndDoubts();
+  promises_.Answered(index, sent);
+  if (promises_.in_doubt() != 0) {
+    const ReplicaMask ended = promises_.EndDoubts();
+    for (int i = 0; ended >> i != 0; ++i) {
+      if (ended & ReplicaBit(i)) {
+        Event(Level::kInfo, "may count again: no recovery had fenced it", i);
+      }
+    }
+  }
   replica.free_bytes = ack.free_bytes;
   if (ack.flags & kAckMemoryFull) {
     if (!replica.memory_full) Lose(now, index, "out of memory", false);
@@ -135,19 +146,19 @@ void Replicator::OnAck(int64_t now, int index, int64_t rtt_ns, const AckPayload&
   }
   bool grew = false;
   if (ack.contiguous > replica.contiguous && ack.contiguous >= replica.base) {
-    window_.Hold(std::max(replica.contiguous + 1, replica.base), ack.contiguous, Bit(index));
+    window_.Hold(std::max(replica.contiguous + 1, replica.base), ack.contiguous, ReplicaBit(index));
     replica.contiguous = ack.contiguous;
     grew = true;
   }
   for (const SeqRange& range : ack.ranges) {
-    window_.Hold(std::max(range.first, replica.base), range.last, Bit(index));
+    window_.Hold(std::max(range.first, replica.base), range.last, ReplicaBit(index));
   }
   // A session that the replica has from earlier begins below this one's base: records that it lacks
   // there are not awaited.
   if (!ack.ranges.empty() && ack.contiguous < replica.base - 1) {
     while (replica.contiguous < issued() &&
-           (replica.contiguous < noted_.checkpoint ||
-            (window_.At(replica.contiguous + 1).held & Bit(index)) != 0)) {
+           (replica.contiguous < checkpoint() ||
+            (window_.At(replica.contiguous + 1).held & ReplicaBit(index)) != 0)) {
       ++replica.contiguous;
       grew = true;
     }
@@ -168,23 +179,12 @@ void Replicator::OnOpened(int64_t now, int index, Incarnation incarnation, Store
                           uint64_t free_bytes) {
   Replica& replica = replicas_[index];
   if (replica.link != Link::kOpening || !failure_.ok()) return;
-  // It was opened before in this session, so its memory of the session is gone. With another store
-  // its promises are gone too.
-  const bool counted_before =
-      replicated_.has_value() || (pending_.has_value() && pending_->mode == Mode::kReplicated);
-  if (replica.store_known && (store == 0 || store != replica.store) && counted_before &&
-      !IsStoreOfMember(store)) {
-    replica.forgot_ns = now;
-    in_doubt_ |= Bit(index);
+  if (promises_.Opened(now, index, store)) {
     Event(Level::kWarning,
           absl::StrCat("came back without its memory and its promises: ", kForgot), index);
   }
-  // Another store is another replica under this name: its predecessor's answers do not count.
-  if (replica.store != store) replica.asked_ns = -1;
-  replica.store = store;
-  replica.store_known = true;
   replica.link = Link::kOpen;
-  replica.incarnation = incarnation;
+  configurations_.SetIncarnation(index, incarnation);
   replica.counts_from_ns = std::exchange(replica.life, incarnation) == incarnation ? now : kAnyTime;
   replica.heard.Reset();
   replica.base = base;
@@ -198,56 +198,13 @@ void Replicator::OnOpened(int64_t now, int index, Incarnation incarnation, Store
   replica.memory_full = false;
   replica.problem.clear();
   replica.rtt.ResetBackOff();
-  out_.probes |= Bit(index);
+  out_.probes |= ReplicaBit(index);
   replica.logged_problem.clear();
   Event(Level::kInfo, absl::StrFormat("opened: incarnation %016x, base %u", incarnation, base),
         index);
   SendNew(now, index);
   CheckReplica(now, index);
   Plan(now);
-}
-
-// Returns whether the store is a noted member's, at any index: two hosts may have exchanged their
-// addresses.
-bool Replicator::IsStoreOfMember(StoreId store) const {
-  const auto names = [store](const std::optional<Config>& config) {
-    return config.has_value() && store != 0 &&
-           std::find(config->store.begin(), config->store.end(), store) != config->store.end();
-  };
-  return names(replicated_) || names(pending_);
-}
-
-// Returns whether f members of `config` that remember their promises have answered frames that were
-// sent at `since` or later, and were not fenced.
-bool Replicator::Witnessed(const Config& config, int64_t since) const {
-  int witnesses = 0;
-  for (size_t i = 0; i < replicas_.size(); ++i) {
-    if ((config.members & Bit(static_cast<int>(i))) == 0 || config.store[i] == 0) continue;
-    const auto answered = [&](const Replica& replica) {
-      return replica.store == config.store[i] && replica.asked_ns >= since;
-    };
-    witnesses += std::any_of(replicas_.begin(), replicas_.end(), answered) ? 1 : 0;
-  }
-  return options_.acks <= witnesses;
-}
-
-// Ends the doubt about replicas that may have forgotten a promise. If a replica forgot a fence, the
-// fence had its quorum, |members| - f + 1, before that; then one of any f members would have
-// answered "fenced".
-void Replicator::EndDoubts() {
-  for (size_t i = 0; i < replicas_.size(); ++i) {
-    Replica& replica = replicas_[i];
-    if ((in_doubt_ & Bit(static_cast<int>(i))) == 0) continue;
-    // A recovery may have found the note that is being written.
-    if (replicated_.has_value() && !Witnessed(*replicated_, replica.forgot_ns)) continue;
-    if (pending_.has_value() && pending_->mode == Mode::kReplicated &&
-        !Witnessed(*pending_, replica.forgot_ns)) {
-      continue;
-    }
-    in_doubt_ &= static_cast<ReplicaMask>(~Bit(static_cast<int>(i)));
-    replica.forgot_ns = -1;
-    Event(Level::kInfo, "may count again: no recovery had fenced it", static_cast<int>(i));
-  }
 }
 
 void Replicator::OnOpenFailed(int64_t now, int index, const std::string& why, bool fenced) {
@@ -290,17 +247,16 @@ void Replicator::BackOffOpening(int64_t now, Replica& replica) {
 // session.
 void Replicator::Lose(int64_t now, int index, const std::string& why, bool memory_lost) {
   Replica& replica = replicas_[index];
-  const bool counted =
-      (Effective(noted_) & Bit(index)) || (pending_ && (Effective(*pending_) & Bit(index)));
-  ++replica.losses;
+  const bool counted = (configurations_.all_members() & ReplicaBit(index)) != 0;
+  configurations_.CountLoss(index);
   const int64_t well_since = std::exchange(replica.well_since_ns, -1);
   replica.setbacks.Add(well_since < 0 ? 0 : now - well_since);
   replica.keepup_since_ns = -1;
   replica.problem = why;
   if (memory_lost) {
-    window_.Forget(Bit(index));
+    window_.Forget(ReplicaBit(index));
     replica.link = Link::kClosed;
-    replica.incarnation = 0;
+    configurations_.SetIncarnation(index, 0);
     replica.open_after_ns = now;
     // No good answer came since it was opened: another host may answer at its address.
     if (!replica.heard_since_open) BackOffOpening(now, replica);
@@ -309,81 +265,21 @@ void Replicator::Lose(int64_t now, int index, const std::string& why, bool memor
   if (counted) {
     // docs/protocol.md, "Notes": secure the records that relied on its copies by the stable log or
     // a checkpoint, whichever is quicker.
-    stable_upto_ = issued();
+    stable_.WantAll();
     checkpoint_requested_ = true;
   }
 }
 
-ReplicaMask Replicator::Effective(const Config& config) const {
-  ReplicaMask mask = 0;
-  for (size_t i = 0; i < replicas_.size(); ++i) {
-    if ((config.members & Bit(i)) && config.losses[i] == replicas_[i].losses &&
-        config.incarnation[i] == replicas_[i].incarnation) {
-      mask |= Bit(i);
-    }
-  }
-  return mask;
-}
-
-bool Replicator::NamesALostOne(const Config& config) const {
-  return config.mode == Mode::kReplicated && Effective(config) != config.members;
-}
-
-bool Replicator::AwaitsNoteOfLoss() const {
-  return NamesALostOne(noted_) || (pending_ && NamesALostOne(*pending_));
-}
-
-bool Replicator::Recoverable(Seq seq, const Config& config, ReplicaMask effective) const {
-  if (seq <= config.checkpoint) return true;
-  const Window::Slot& slot = window_.At(seq);
-  if (slot.stable) return true;
-  if (config.mode != Mode::kReplicated) return false;
-  return std::popcount(static_cast<ReplicaMask>(slot.held & effective)) >= options_.acks;
-}
-
-bool Replicator::AllDurableRecoverable(const Config& config) const {
-  const ReplicaMask effective = Effective(config);
-  for (Seq seq = std::max(config.checkpoint, noted_.checkpoint) + 1; seq <= durable_; ++seq) {
-    if (!Recoverable(seq, config, effective)) return false;
-  }
-  return true;
-}
-
 void Replicator::AdvanceDurable() {
-  if (AwaitsNoteOfLoss()) return;
-  const ReplicaMask old_members = counting_ ? noted_.members : ReplicaMask{0};
-  const ReplicaMask new_members = pending_ ? pending_->members : ReplicaMask{0};
-  const Seq before = durable_;
-  while (durable_ < issued()) {
-    const Seq next = durable_ + 1;
-    if (!Recoverable(next, noted_, old_members)) break;
-    if (pending_ && !Recoverable(next, *pending_, new_members)) break;
-    ++durable_;
-  }
-  if (durable_ != before) {
-    out_.durable_advanced = true;
-    out_.window_opened = true;
-  }
+  const Seq durable = configurations_.Advance(durable_, counting_);
+  if (durable == durable_) return;
+  durable_ = durable;
+  out_.durable_advanced = true;
+  out_.window_opened = true;
 }
 
 std::vector<Seq> Replicator::TakeStableBatch(uint64_t max_bytes) {
-  std::vector<Seq> batch;
-  if (!failure_.ok()) return batch;
-  uint64_t bytes = 0;
-  stable_scan_ = std::max(stable_scan_, noted_.checkpoint);
-  while (stable_scan_ < stable_upto_) {
-    const Seq seq = stable_scan_ + 1;
-    Window::Slot& slot = window_.At(seq);
-    if (!slot.stable && !slot.stable_in_flight) {
-      const uint64_t size = window_.BytesUpTo(seq) - window_.BytesUpTo(seq - 1);
-      if (!batch.empty() && bytes + size > max_bytes) break;
-      bytes += size;
-      slot.stable_in_flight = true;
-      batch.push_back(seq);
-    }
-    stable_scan_ = seq;
-  }
-  return batch;
+  return failure_.ok() ? stable_.Take(max_bytes) : std::vector<Seq>();
 }
 
 void Replicator::OnStable(int64_t now, const std::vector<Seq>& seqs, const absl::Status& status) {
@@ -392,16 +288,10 @@ void Replicator::OnStable(int64_t now, const std::vector<Seq>& seqs, const absl:
     Fail(absl::Status(status.code(), absl::StrCat("stable log: ", status.message())));
     return;
   }
-  for (Seq seq : seqs) {
-    if (seq <= window_.checkpoint()) continue;  // checkpointed meanwhile
-    window_.At(seq).stable_in_flight = false;
-    if (status.ok()) {
-      window_.At(seq).stable = true;
-    } else {
-      // No room until the log is cut: a checkpoint makes it, and then these are wanted again.
-      stable_scan_ = std::min(stable_scan_, seq - 1);
-      checkpoint_requested_ = true;
-    }
+  if (status.ok()) {
+    stable_.Appended(seqs);
+  } else if (stable_.NoRoom(seqs)) {
+    checkpoint_requested_ = true;
   }
   AdvanceDurable();
   Plan(now);
@@ -426,7 +316,7 @@ void Replicator::OnSynced(int64_t now, Seq applied_before, const absl::Status& s
 }
 
 Replicator::Outputs Replicator::TakeOutputs() {
-  out_.stable_wanted = stable_scan_ < stable_upto_ && failure_.ok();
+  out_.stable_wanted = stable_.wanted() && failure_.ok();
   Outputs out = std::move(out_);
   out_ = Outputs();
   return out;
@@ -435,7 +325,7 @@ Replicator::Outputs Replicator::TakeOutputs() {
 ReplicaMask Replicator::connected() const {
   ReplicaMask mask = 0;
   for (size_t i = 0; i < replicas_.size(); ++i) {
-    if (replicas_[i].link == Link::kOpen) mask |= Bit(i);
+    if (replicas_[i].link == Link::kOpen) mask |= ReplicaBit(i);
   }
   return mask;
 }
@@ -443,15 +333,15 @@ ReplicaMask Replicator::connected() const {
 Replicator::ReplicaView Replicator::replica(int index, int64_t now) const {
   const Replica& replica = replicas_[index];
   ReplicaView view;
-  view.member = (Effective(noted_) & Bit(index)) != 0;
+  view.member = (configurations_.members() & ReplicaBit(index)) != 0;
   view.connected = replica.link == Link::kOpen &&
                    (replica.waiting_ns < 0 || now - replica.waiting_ns < 10 * options_.delta_ns);
-  view.incarnation = replica.incarnation;
+  view.incarnation = configurations_.incarnation(index);
   view.base = replica.base;
   view.contiguous = replica.contiguous;
   view.lag_bytes = replica.link == Link::kOpen
                        ? window_.BytesUpTo(issued()) -
-                             window_.BytesUpTo(std::max(replica.contiguous, noted_.checkpoint))
+                             window_.BytesUpTo(std::max(replica.contiguous, checkpoint()))
                        : 0;
   view.free_bytes = replica.free_bytes;
   view.resent = replica.resent;
@@ -461,7 +351,7 @@ Replicator::ReplicaView Replicator::replica(int index, int64_t now) const {
     view.same_as = same;
     view.problem = absl::StrCat("it is replica ", same, " under another address, and counts once");
   }
-  if (in_doubt_ & Bit(index)) {
+  if (promises_.in_doubt() & ReplicaBit(index)) {
     view.problem = absl::StrCat("it came back without its memory and its promises: ", kForgot);
   }
   if (replica.link == Link::kOpen && !view.connected) {

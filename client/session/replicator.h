@@ -4,20 +4,12 @@
 // pure: no thread, lock, socket or clock. Every input carries `now` (monotonic ns). The work that
 // follows is left in Outputs, which the caller takes with TakeOutputs() after every input.
 //
-// Words: a record is *recoverable* under a configuration (mode, checkpoint, members) when it is at
-// or below the checkpoint, or in the stable log, or - configuration replicated - held by f of its
-// effective members. A member is effective while no loss of it was detected since the note that
-// named it was started.
-//
-// The one rule (docs/protocol.md): `durable` moves over a record only when it is recoverable under
-// the noted configuration and, while a note is being written, under that note's configuration too;
-// a note starts only when every durable record is recoverable under it. While one of the two names
-// a member that was lost nothing becomes durable, not even by the disk: a recovery would use that
-// note and need |members| - f + 1 of the members that it names. It would find one too few when
-// another f - 1 were lost from the record's issue on.
+// Its parts: the configurations and the rule when a record is durable (configurations.h), which
+// replicas may have forgotten a promise (promises.h), which records are kept back (gathering.h) and
+// which are wanted in the stable log (stable_cursor.h). The replicator has the links to the
+// replicas, the mode, and the plan of notes and checkpoints.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <limits>
 #include <optional>
@@ -25,13 +17,17 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "client/session/configurations.h"
+#include "client/session/gathering.h"
 #include "client/session/heard_set.h"
+#include "client/session/late_ticks.h"
+#include "client/session/promises.h"
 #include "client/session/rtt.h"
 #include "client/session/send_when.h"
 #include "client/session/setbacks.h"
+#include "client/session/stable_cursor.h"
 #include "client/session/window.h"
 #include "common/ids.h"
-#include "common/limits.h"
 #include "log/state_file.h"
 #include "proto/frame.h"
 
@@ -48,15 +44,6 @@ struct ReplicatorOptions {
   // once and does not wait until those before it are durable. That hides the time that CPUs take to
   // wake up. With one CPU, or with many writers, records that are sent together cost less.
   Seq few = 0;
-};
-
-// The content of a note (the parts that this machine decides).
-struct Note {
-  Mode mode = Mode::kLocal;
-  Seq checkpoint = 0;
-  ReplicaMask members = 0;
-  std::array<Incarnation, kMaxReplicas> incarnation{};
-  std::array<Seq, kMaxReplicas> base{};
 };
 
 // A line for the log. The replica is an index: the caller, which knows its address, names it.
@@ -137,15 +124,15 @@ class Replicator {
   // Returns the latest time at which Tick must run (ns); INT64_MAX: only after another input.
   int64_t NextTick(int64_t now) const;
   // Returns when the next Tick was due, as of the last one.
-  int64_t tick_due() const { return tick_due_ns_; }
+  int64_t tick_due() const { return ticks_.due_ns(); }
 
   // ---- views
   Seq issued() const { return window_.issued(); }
-  Seq sendable() const { return sendable_; }  // later records are gathered
+  Seq sendable() const { return gathering_.sendable(); }  // later records are gathered
   Seq durable() const { return durable_; }
   Seq applied() const { return applied_; }
-  Seq checkpoint() const { return noted_.checkpoint; }
-  const Note& noted() const { return noted_; }
+  Seq checkpoint() const { return configurations_.noted().checkpoint; }
+  const Note& noted() const { return configurations_.noted(); }
   bool counting_acks() const { return counting_; }
   const absl::Status& failure() const { return failure_; }
   uint64_t uncheckpointed_bytes() const;
@@ -177,7 +164,6 @@ class Replicator {
     Replica(const RttEstimator& estimator, int64_t hold_off_ns)
         : setbacks(hold_off_ns, kMostSetbacks), rtt(estimator) {}
     Link link = Link::kClosed;
-    Incarnation incarnation = 0;
     Seq base = 0;             // first seq it holds (ours: never older than the replica's)
     Seq contiguous = 0;       // base-1 when nothing
     Seq sent = 0;             // highest seq sent
@@ -196,37 +182,16 @@ class Replicator {
     HeardSet heard;
     uint64_t free_bytes = 0;
     bool memory_full = false;
-    uint32_t losses = 0;  // grows with every detected loss; earlier notes then do not count it
     Setbacks setbacks;    // recent losses: how long it must keep up before it is a candidate
     int64_t well_since_ns = -1;  // since when it has been a member without a loss; -1: no member
-    StoreId store = 0;        // of the last opening
-    bool store_known = false;
-    int64_t asked_ns = -1;    // the latest send time that a good answer echoed
-    int64_t forgot_ns = -1;   // when it was opened without its promises; -1: nothing is in doubt
     uint64_t resent = 0;
     std::string problem;
     std::string logged_problem;  // the last problem in the log, without its digits
     RttEstimator rtt;
   };
-  // A configuration with the loss counters at the time its note was started.
-  struct Config : Note {
-    std::array<uint32_t, kMaxReplicas> losses{};
-    std::array<StoreId, kMaxReplicas> store{};
-  };
-
-  ReplicaMask Effective(const Config& config) const;
-  bool NamesALostOne(const Config& config) const;
-  // Returns whether a note without a lost member is awaited: until then nothing becomes durable.
-  bool AwaitsNoteOfLoss() const;
-  bool Recoverable(Seq seq, const Config& config, ReplicaMask effective) const;
-  bool AllDurableRecoverable(const Config& config) const;
   void AdvanceDurable();
 
   void Lose(int64_t now, int replica, const std::string& why, bool memory_lost);
-  // These three: docs/protocol.md, "A promise that was forgotten".
-  bool IsStoreOfMember(StoreId store) const;
-  bool Witnessed(const Config& config, int64_t since) const;
-  void EndDoubts();
   static void BackOffOpening(int64_t now, Replica& replica);
 
   // replicator_time.cc
@@ -236,14 +201,10 @@ class Replicator {
   int64_t AwaitedSince(Seq seq) const;
   int64_t PartitionTimeout() const;
   int64_t HedgeDelay() const;
-  void NoteLateTick(int64_t now);
 
   // replicator_send.cc
-  void SendGathered(int64_t now);
   void SendNew(int64_t now, int replica);
   void Resend(int64_t now, int replica, const AckPayload* gaps);
-  void EndGathering(int64_t now);
-  void NotePeak();  // updates the in-flight peak after each Issue
 
   // replicator_plan.cc: modes, members, notes.
   void Plan(int64_t now);
@@ -251,8 +212,8 @@ class Replicator {
   void PlanGoingLocal();
   void PlanLocal(int64_t now);
   void PlanReplicated(int64_t now);
-  Config MakeConfig(Mode mode, ReplicaMask members) const;
-  void StartNote(const Config& config);
+  Configuration MakeConfig(Mode mode, ReplicaMask members) const;
+  void StartNote(const Configuration& config);
   ReplicaMask Candidates(int64_t now, bool* base_too_new) const;
   // Returns another replica with the very same memory (one process under two addresses) that counts
   // instead of this one, or -1.
@@ -270,29 +231,18 @@ class Replicator {
   std::vector<Replica> replicas_;
 
   Window& window_;  // of (noted checkpoint, issued]
+  Configurations configurations_;
+  Promises promises_;
+  Gathering gathering_;
+  StableCursor stable_;
+  LateTicks ticks_;
   Seq durable_ = 0, applied_ = 0, synced_ = 0;
-  bool send_soon_ = false;         // send when the records sent before are durable
-  Seq sendable_ = 0;               // the last record that may be sent; later ones are gathered
-  int64_t gathered_since_ns_ = 0;  // when the first gathered record was issued
-  // The in-flight peak: most records under way at once, in the last full period of kPeakRecords
-  // and in the present one.
-  Seq peak_before_ = 0, peak_ = 0;
-  Config noted_;
-  std::optional<Config> pending_;
-  std::optional<Config> replicated_;  // the last one of that mode that was noted
-  ReplicaMask in_doubt_ = 0;          // replicas that may have forgotten a promise to a recovery
   bool counting_ = false;     // acks count: mode replicated, and not on the way to local
   bool going_local_ = false;  // first step of the way to local was taken, its note is not back yet
-  Seq stable_upto_ = 0;       // records up to here are wanted in the stable log
-  Seq stable_scan_ = 0;       // everything at or below was taken for appending or is checkpointed
   bool sync_in_flight_ = false;
   bool checkpoint_requested_ = false;
   bool note_requested_ = false;
   int64_t heal_after_ns_ = 0;  // no return to replicated before
-  int64_t tick_due_ns_ = 0;    // when the next Tick was due, as of the last one
-  int64_t resumed_ns_ = 0;     // time of the last Tick that came much too late
-  Seq resumed_at_ = 0;         // `durable` then
-  int resumes_ = 0;            // late Ticks at that `durable`
   Setbacks spells_;            // periods in mode local: they set the wait before the next return
   int64_t well_since_ns_ = 0;  // since when the mode has been replicated
   std::string local_reason_ = "session start";

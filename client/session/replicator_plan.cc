@@ -11,21 +11,20 @@ namespace salius {
 namespace {
 
 constexpr int64_t kMillisecond = 1'000'000;
-constexpr ReplicaMask Bit(int replica) { return static_cast<ReplicaMask>(1u << replica); }
 
 }  // namespace
 
 // Starts at most one note, and a sync when one is due. Called after every input.
 void Replicator::Plan(int64_t now) {
   if (!failure_.ok()) return;
-  if (send_soon_) Send(now, SendWhen::kSoon);
-  if (counting_ && std::popcount(Effective(noted_)) < options_.acks) {
+  if (gathering_.soon()) Send(now, SendWhen::kSoon);
+  if (counting_ && std::popcount(configurations_.members()) < options_.acks) {
     BeginLocal(now, absl::StrCat("fewer than ", options_.acks, " members left"));
   }
-  if (!pending_) {
+  if (!configurations_.pending()) {
     if (going_local_) {
       PlanGoingLocal();
-    } else if (noted_.mode == Mode::kLocal) {
+    } else if (configurations_.noted().mode == Mode::kLocal) {
       PlanLocal(now);
     } else {
       PlanReplicated(now);
@@ -50,7 +49,7 @@ void Replicator::BeginLocal(int64_t now, const std::string& why) {
   counting_ = false;
   going_local_ = true;
   local_reason_ = why;
-  stable_upto_ = issued();
+  stable_.WantAll();
   spells_.Add(now - well_since_ns_);
   heal_after_ns_ = now + spells_.pause_ns();
   checkpoint_requested_ = true;
@@ -59,9 +58,9 @@ void Replicator::BeginLocal(int64_t now, const std::string& why) {
 
 // Takes the second step: notes `local` once every durable record is in the stable log or synced.
 void Replicator::PlanGoingLocal() {
-  const Config config = MakeConfig(Mode::kLocal, 0);
-  if (!AllDurableRecoverable(config)) {
-    stable_upto_ = issued();
+  const Configuration config = MakeConfig(Mode::kLocal, 0);
+  if (!configurations_.AllRecoverable(config, durable_)) {
+    stable_.WantAll();
     return;
   }
   StartNote(config);
@@ -71,8 +70,8 @@ void Replicator::PlanLocal(int64_t now) {
   bool base_too_new = false;
   const ReplicaMask candidates = now >= heal_after_ns_ ? Candidates(now, &base_too_new) : 0;
   if (std::popcount(candidates) >= options_.acks) {
-    const Config config = MakeConfig(Mode::kReplicated, candidates);
-    if (AllDurableRecoverable(config)) {
+    const Configuration config = MakeConfig(Mode::kReplicated, candidates);
+    if (configurations_.AllRecoverable(config, durable_)) {
       Event(Level::kInfo, absl::StrCat("healing: noting mode replicated with ",
                                        std::popcount(candidates), " members"));
       StartNote(config);
@@ -81,20 +80,21 @@ void Replicator::PlanLocal(int64_t now) {
   } else if (base_too_new) {
     checkpoint_requested_ = true;
   }
-  if (synced_ > noted_.checkpoint || note_requested_) StartNote(MakeConfig(Mode::kLocal, 0));
+  if (synced_ > checkpoint() || note_requested_) StartNote(MakeConfig(Mode::kLocal, 0));
 }
 
 void Replicator::PlanReplicated(int64_t now) {
   bool base_too_new = false;
-  const ReplicaMask kept = Effective(noted_);
+  const ReplicaMask kept = configurations_.members();
   const ReplicaMask target = kept | Candidates(now, &base_too_new);
   if (base_too_new) checkpoint_requested_ = true;
-  const bool members_change = target != kept || kept != noted_.members;
-  if (!members_change && synced_ <= noted_.checkpoint && !note_requested_) return;
-  const Config config = MakeConfig(Mode::kReplicated, target);
-  if (AllDurableRecoverable(config)) {
+  const bool members_change = target != kept || kept != configurations_.noted().members;
+  if (!members_change && synced_ <= checkpoint() && !note_requested_) return;
+  const Configuration config = MakeConfig(Mode::kReplicated, target);
+  if (configurations_.AllRecoverable(config, durable_)) {
     if (members_change) {
-      const int members = std::popcount(target), before = std::popcount(noted_.members);
+      const int members = std::popcount(target);
+      const int before = std::popcount(configurations_.noted().members);
       Event(members < before ? Level::kWarning : Level::kInfo,
             absl::StrCat("noting members: ", members, " (were ", before, ") of ",
                          options_.replicas, " replicas"));
@@ -102,22 +102,21 @@ void Replicator::PlanReplicated(int64_t now) {
     StartNote(config);
   } else {
     // Some durable record relied on a lost replica: the disk must hold it first.
-    stable_upto_ = issued();
+    stable_.WantAll();
     checkpoint_requested_ = true;
   }
 }
 
 int Replicator::SameMemoryAs(int index) const {
-  const ReplicaMask members =
-      Effective(noted_) | (pending_.has_value() ? Effective(*pending_) : ReplicaMask{0});
-  const bool member = (members & Bit(index)) != 0;
+  const ReplicaMask members = configurations_.all_members();
+  const bool member = (members & ReplicaBit(index)) != 0;
   for (int i = 0; i < static_cast<int>(replicas_.size()); ++i) {
     if (i == index || replicas_[i].link != Link::kOpen ||
-        replicas_[i].incarnation != replicas_[index].incarnation) {
+        configurations_.incarnation(i) != configurations_.incarnation(index)) {
       continue;
     }
     // A replica that is a member already stays the one that counts.
-    const bool other_member = (members & Bit(i)) != 0;
+    const bool other_member = (members & ReplicaBit(i)) != 0;
     if (other_member != member ? other_member : i < index) return i;
   }
   return -1;
@@ -132,41 +131,37 @@ ReplicaMask Replicator::Candidates(int64_t now, bool* base_too_new) const {
     if (replica.keepup_since_ns < 0 || !KeepsUp(now, static_cast<int>(i))) continue;
     if (SameMemoryAs(static_cast<int>(i)) >= 0) continue;
     if (now - replica.keepup_since_ns < replica.setbacks.pause_ns()) continue;
-    if (in_doubt_ & Bit(static_cast<int>(i))) continue;
+    if (promises_.in_doubt() & ReplicaBit(i)) continue;
     if (replica.base > synced_ + 1) {
       *base_too_new = true;
       continue;
     }
-    mask |= Bit(static_cast<int>(i));
+    mask |= ReplicaBit(i);
   }
   return mask;
 }
 
-Replicator::Config Replicator::MakeConfig(Mode mode, ReplicaMask members) const {
-  Config config;
+Configuration Replicator::MakeConfig(Mode mode, ReplicaMask members) const {
+  Configuration config;
   config.mode = mode;
   config.checkpoint = synced_;
-  config.members = members;
-  for (size_t i = 0; i < replicas_.size(); ++i) {
-    if (!(members & Bit(static_cast<int>(i)))) continue;
-    config.incarnation[i] = replicas_[i].incarnation;
+  for (int i = 0; members >> i != 0; ++i) {
+    if (!(members & ReplicaBit(i))) continue;
+    configurations_.AddMember(i, &config);
     config.base[i] = replicas_[i].base;
-    config.losses[i] = replicas_[i].losses;
-    config.store[i] = replicas_[i].store;
+    config.store[i] = promises_.store(i);
   }
   return config;
 }
 
-void Replicator::StartNote(const Config& config) {
-  SALIUS_CHECK(!pending_.has_value());
-  SALIUS_CHECK(config.mode == Mode::kLocal || std::popcount(config.members) >= options_.acks);
-  pending_ = config;
+void Replicator::StartNote(const Configuration& config) {
+  configurations_.Start(config);
   note_requested_ = false;
   out_.note = static_cast<const Note&>(config);
 }
 
 void Replicator::OnNoteWritten(int64_t now, const absl::Status& status) {
-  SALIUS_CHECK(pending_.has_value());
+  SALIUS_CHECK(configurations_.pending().has_value());
   if (!failure_.ok()) return;
   if (!status.ok()) {
     Fail(absl::Status(status.code(),
@@ -174,36 +169,34 @@ void Replicator::OnNoteWritten(int64_t now, const absl::Status& status) {
                                    ". The volume is read-only and keeps its log")));
     return;
   }
-  const Mode before = noted_.mode;
-  const bool moved = pending_->checkpoint > noted_.checkpoint;
-  noted_ = *pending_;
-  pending_.reset();
-  if (noted_.mode == Mode::kReplicated) replicated_ = noted_;
-  if (noted_.mode == Mode::kLocal) {
+  const Note before = configurations_.noted();
+  configurations_.Written();
+  const Note& noted = configurations_.noted();
+  if (noted.mode == Mode::kLocal) {
     going_local_ = false;
     counting_ = false;
-    if (before == Mode::kReplicated) {
+    if (before.mode == Mode::kReplicated) {
       Event(Level::kWarning, absl::StrCat("mode local: ", local_reason_));
     }
   } else {
     counting_ = !going_local_;
-    if (before == Mode::kLocal) {
+    if (before.mode == Mode::kLocal) {
       well_since_ns_ = now;
-      Event(Level::kInfo,
-            absl::StrCat("mode replicated, with ", std::popcount(noted_.members), " members of ",
-                         options_.replicas, " replicas"));
+      Event(Level::kInfo, absl::StrCat("mode replicated, with ", std::popcount(noted.members),
+                                       " members of ", options_.replicas, " replicas"));
     }
+    const ReplicaMask members = configurations_.members();
     for (size_t i = 0; i < replicas_.size(); ++i) {
-      const bool member = (Effective(noted_) & Bit(static_cast<int>(i))) != 0;
+      const bool member = (members & ReplicaBit(i)) != 0;
       if (member && replicas_[i].well_since_ns < 0) replicas_[i].well_since_ns = now;
     }
   }
-  if (moved) {
-    window_.CutTo(noted_.checkpoint);
-    out_.cut = noted_.checkpoint;
+  if (noted.checkpoint > before.checkpoint) {
+    window_.CutTo(noted.checkpoint);
+    out_.cut = noted.checkpoint;
     out_.window_opened = true;
     for (size_t i = 0; i < replicas_.size(); ++i) {
-      if (replicas_[i].link == Link::kOpen) out_.probes |= Bit(static_cast<int>(i));  // the trim
+      if (replicas_[i].link == Link::kOpen) out_.probes |= ReplicaBit(i);  // the trim
       SendNew(now, static_cast<int>(i));
     }
   }
@@ -224,16 +217,17 @@ void Replicator::MaybeCheckpoint(int64_t now) {
 
 std::string Replicator::ModeDetail(int64_t now) const {
   if (!failure_.ok()) return std::string(failure_.message());
+  const std::optional<Configuration>& pending = configurations_.pending();
   if (going_local_) return absl::StrCat("on the way to local: ", local_reason_);
-  if (noted_.mode == Mode::kLocal) {
-    if (pending_ && pending_->mode == Mode::kReplicated) return "healing: noting replicated";
+  if (configurations_.noted().mode == Mode::kLocal) {
+    if (pending && pending->mode == Mode::kReplicated) return "healing: noting replicated";
     bool base_too_new = false;
     const int ready = std::popcount(Candidates(now, &base_too_new));
     std::string detail =
         absl::StrCat(local_reason_, "; ", ready, " of ", options_.acks, " needed replicas keep up");
     if (base_too_new) detail += "; waiting for a checkpoint";
-    if (in_doubt_ != 0) {
-      detail += absl::StrCat("; ", std::popcount(in_doubt_),
+    if (promises_.in_doubt() != 0) {
+      detail += absl::StrCat("; ", std::popcount(promises_.in_doubt()),
                              " came back without their memory and their promises, and a recovery "
                              "may have fenced them: if too few others are left, unmount, then "
                              "mount again");
@@ -243,8 +237,10 @@ std::string Replicator::ModeDetail(int64_t now) const {
     }
     return detail;
   }
-  if (AwaitsNoteOfLoss()) return "a replica was lost: nothing is acknowledged until that is noted";
-  return pending_ ? "a note is being written" : "";
+  if (configurations_.AwaitsNoteOfLoss()) {
+    return "a replica was lost: nothing is acknowledged until that is noted";
+  }
+  return pending ? "a note is being written" : "";
 }
 
 }  // namespace salius

@@ -1,8 +1,7 @@
-// The replicator's sending: records that are new to a replica, re-sends of records that it lacks,
-// and gathering (docs/protocol.md). pure, as replicator.h says.
+// The replicator's sending: records that are new to a replica, and re-sends of records that it
+// lacks (docs/protocol.md). pure, as replicator.h says.
 #include <algorithm>
 #include <limits>
-#include <utility>
 
 #include "client/session/replicator.h"
 
@@ -12,26 +11,20 @@ namespace {
 // The most bytes that are sent to one replica and not acknowledged: the receiver's socket buffer
 // holds that many.
 constexpr uint64_t kInFlightBytes = 2u << 20;
-// Gathered records are sent when they fill a large datagram.
-constexpr uint64_t kGatherBytes = 56u << 10;
 // A re-send repeats at most this much at a time: the acknowledgement tells what is still missing.
 constexpr int kResendRecords = 64;
 constexpr uint64_t kResendBytes = 256u << 10;
-// The in-flight peak is remembered for the next 64 to 128 records.
-constexpr Seq kPeakRecords = 64;
-
-constexpr ReplicaMask Bit(int replica) { return static_cast<ReplicaMask>(1u << replica); }
 
 }  // namespace
 
 int64_t Replicator::AnswersNs() const {
-  const ReplicaMask members = Effective(noted_);
+  const ReplicaMask members = configurations_.members();
   int64_t least = std::numeric_limits<int64_t>::max();
   for (size_t i = 0; i < replicas_.size(); ++i) {
     const int64_t time = replicas_[i].rtt.srtt_ns();
     int by_then = 0;
     for (size_t k = 0; k < replicas_.size(); ++k) {
-      const bool member = (members & Bit(static_cast<int>(k))) != 0;
+      const bool member = (members & ReplicaBit(k)) != 0;
       if (member && replicas_[k].rtt.srtt_ns() <= time) ++by_then;
     }
     if (by_then >= options_.acks) least = std::min(least, time);
@@ -39,47 +32,22 @@ int64_t Replicator::AnswersNs() const {
   return least;
 }
 
-void Replicator::EndGathering(int64_t now) {
-  if (sendable_ == issued()) return;
-  for (Seq seq = std::max(sendable_, window_.checkpoint()) + 1; seq <= issued(); ++seq)
-    window_.At(seq).sendable_ns = now;
-  sendable_ = issued();
-  send_soon_ = false;
-}
-
-// The only place that decides when gathered records leave; the timer (Tick) is the other reason.
 void Replicator::Send(int64_t now, SendWhen when) {
-  if (sendable_ == issued()) return;
-  const bool full = window_.BytesUpTo(issued()) - window_.BytesUpTo(sendable_) >= kGatherBytes;
-  bool send = when == SendWhen::kNow || full;
-  if (when == SendWhen::kSoon) {
-    send_soon_ = true;
-    const bool few = std::max(peak_before_, peak_) <= options_.few;
-    send = send || durable_ >= sendable_ || few;
-  }
-  if (send) SendGathered(now);
-}
-
-void Replicator::NotePeak() {
-  peak_ = std::max(peak_, issued() - durable_);
-  if (issued() % kPeakRecords == 0) peak_before_ = std::exchange(peak_, 0);
-}
-
-void Replicator::SendGathered(int64_t now) {
-  EndGathering(now);
+  if (!gathering_.Release(now, when, durable_)) return;
   for (size_t i = 0; i < replicas_.size(); ++i) SendNew(now, static_cast<int>(i));
 }
 
 void Replicator::SendNew(int64_t now, int index) {
   Replica& replica = replicas_[index];
   if (replica.link != Link::kOpen || replica.memory_full) return;
-  replica.sent = std::max({replica.sent, noted_.checkpoint, replica.base - 1});
-  const Seq acked = std::max(replica.contiguous, noted_.checkpoint);
-  if (replica.sent >= sendable_) return;
+  replica.sent = std::max({replica.sent, checkpoint(), replica.base - 1});
+  const Seq acked = std::max(replica.contiguous, checkpoint());
+  const Seq sendable = gathering_.sendable();
+  if (replica.sent >= sendable) return;
   if (replica.sent <= acked) replica.progress_ns = now;
   const Seq first = replica.sent + 1;
   const uint64_t acked_bytes = window_.BytesUpTo(acked);
-  while (replica.sent < sendable_) {
+  while (replica.sent < sendable) {
     const bool nothing_out = replica.sent <= acked;
     if (!nothing_out && window_.BytesUpTo(replica.sent + 1) - acked_bytes > kInFlightBytes) break;
     ++replica.sent;
@@ -91,7 +59,7 @@ void Replicator::SendNew(int64_t now, int index) {
 
 void Replicator::Resend(int64_t now, int index, const AckPayload* gaps) {
   Replica& replica = replicas_[index];
-  Seq seq = std::max({replica.contiguous, noted_.checkpoint, replica.base - 1}) + 1;
+  Seq seq = std::max({replica.contiguous, checkpoint(), replica.base - 1}) + 1;
   // After an ack with ranges only the holes are missing; otherwise all sent records may be.
   const Seq end = gaps != nullptr && !gaps->ranges.empty()
                       ? std::min(replica.sent, gaps->ranges.back().first - 1)
@@ -99,7 +67,7 @@ void Replicator::Resend(int64_t now, int index, const AckPayload* gaps) {
   int records = 0;
   uint64_t bytes = 0;
   for (; seq <= end && records < kResendRecords && bytes < kResendBytes; ++seq) {
-    if (window_.At(seq).held & Bit(index)) continue;
+    if (window_.At(seq).held & ReplicaBit(index)) continue;
     ++records;
     bytes += window_.BytesUpTo(seq) - window_.BytesUpTo(seq - 1);
     if (!out_.sends.empty() && out_.sends.back().again && out_.sends.back().replica == index &&

@@ -2,7 +2,6 @@
 // time of the next call. pure, as replicator.h says.
 #include <algorithm>
 #include <limits>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "client/session/replicator.h"
@@ -12,21 +11,12 @@ namespace {
 
 constexpr int64_t kMillisecond = 1'000'000;
 
-// Records for which no caller waits are sent after this.
-constexpr int64_t kGatherNs = kMillisecond;
 // A hedge earlier than this would put every scheduling hiccup on the disk.
 constexpr int64_t kMinHedge = 5 * kMillisecond;
 constexpr int64_t kIdleProbe = 1000 * kMillisecond;
 constexpr int64_t kIdleTick = 100 * kMillisecond;
 // One or two lost datagrams do not make a replica lost, however small delta is.
 constexpr int64_t kMinSilence = 250 * kMillisecond;
-// Later than this, or delta: this process was stopped.
-constexpr int64_t kLateTick = 20 * kMillisecond;
-constexpr int kMaxResumes = 4;
-// A process that was on time for this long is not always late.
-constexpr int64_t kOnTime = 10'000 * kMillisecond;
-
-constexpr ReplicaMask Bit(int replica) { return static_cast<ReplicaMask>(1u << replica); }
 
 }  // namespace
 
@@ -46,25 +36,14 @@ bool Replicator::KeepsUp(int64_t now, int index) const {
   // A round trip on the slowest link allowed.
   const int64_t bound = 2 * options_.delta_ns;
   if (replica.waiting_ns >= 0 && now - replica.waiting_ns > bound) return false;
-  const Seq missing = std::max(replica.contiguous, noted_.checkpoint) + 1;
+  const Seq missing = std::max(replica.contiguous, checkpoint()) + 1;
   return missing > issued() || now - window_.At(missing).sendable_ns < bound;
-}
-
-// Notes a Tick that came late. A process that was stopped could not receive answers either, among
-// them "you are fenced" (I4). So replicas get their time to answer again. That happens a few times
-// only, so that a process that is always late still goes to mode local.
-void Replicator::NoteLateTick(int64_t now) {
-  if (now - tick_due_ns_ > std::max(options_.delta_ns, kLateTick)) {
-    const bool on_time = tick_due_ns_ - resumed_ns_ > kOnTime;
-    if (std::exchange(resumed_at_, durable_) != durable_ || on_time) resumes_ = 0;
-    if (resumes_++ < kMaxResumes) resumed_ns_ = now;
-  }
 }
 
 void Replicator::Tick(int64_t now) {
   if (!failure_.ok()) return;
-  NoteLateTick(now);
-  if (sendable_ < issued() && now - gathered_since_ns_ >= kGatherNs) EndGathering(now);
+  ticks_.Take(now, durable_);
+  gathering_.ReleaseLate(now);
   const int64_t silence = std::max(10 * options_.delta_ns, kMinSilence);
   for (size_t i = 0; i < replicas_.size(); ++i) {
     const int index = static_cast<int>(i);
@@ -75,10 +54,10 @@ void Replicator::Tick(int64_t now) {
       out_.opens.push_back({index, replica.base});
     }
     if (replica.link != Link::kOpen) continue;
-    const Seq acked = std::max(replica.contiguous, noted_.checkpoint);
+    const Seq acked = std::max(replica.contiguous, checkpoint());
     const bool outstanding = acked < replica.sent;
-    const bool silent =
-        replica.waiting_ns >= 0 && now - std::max(replica.waiting_ns, resumed_ns_) > silence;
+    const bool silent = replica.waiting_ns >= 0 &&
+                        now - std::max(replica.waiting_ns, ticks_.resumed_ns()) > silence;
     if (outstanding && now - replica.progress_ns > replica.rtt.timeout_ns()) {
       replica.rtt.BackOff();
       // A silent replica gets probes only; re-sends follow when it has answered one.
@@ -92,9 +71,9 @@ void Replicator::Tick(int64_t now) {
     if (now - std::max(replica.heard_ns, replica.probe_ns) >= probe_every) {
       replica.probe_ns = now;
       if (replica.waiting_ns < 0) replica.waiting_ns = now;
-      out_.probes |= Bit(index);
+      out_.probes |= ReplicaBit(index);
     }
-    const bool counted = (Effective(noted_) & Bit(index)) != 0;
+    const bool counted = (configurations_.members() & ReplicaBit(index)) != 0;
     if (counted && silent) {
       Lose(now, index, absl::StrCat("silent for ", quiet / kMillisecond, " ms"), false);
     }
@@ -102,29 +81,29 @@ void Replicator::Tick(int64_t now) {
     SendNew(now, index);
   }
   AdvanceDurable();
-  if (counting_ && durable_ < issued() && !Recoverable(durable_ + 1, noted_, Effective(noted_))) {
+  if (counting_ && durable_ < issued() && !configurations_.Recoverable(durable_ + 1)) {
     const int64_t waiting = now - AwaitedSince(durable_ + 1);
     if (waiting > PartitionTimeout()) {
       BeginLocal(now,
                  absl::StrCat("partitioned: seq ", durable_ + 1, " has fewer than ", options_.acks,
                               " acknowledgements after ", waiting / kMillisecond, " ms"));
     } else if (waiting > HedgeDelay()) {
-      stable_upto_ = issued();
+      stable_.WantAll();
     }
   }
   Plan(now);
-  tick_due_ns_ = NextTick(now);
+  ticks_.Expect(NextTick(now));
 }
 
 int64_t Replicator::AwaitedSince(Seq seq) const {
-  return std::max(window_.At(seq).sendable_ns, resumed_ns_);
+  return std::max(window_.At(seq).sendable_ns, ticks_.resumed_ns());
 }
 
 int64_t Replicator::PartitionTimeout() const {
   int64_t base = 0;
-  const ReplicaMask members = Effective(noted_);
+  const ReplicaMask members = configurations_.members();
   for (size_t i = 0; i < replicas_.size(); ++i) {
-    if (members & Bit(i)) base = std::max(base, replicas_[i].rtt.base_ns());
+    if (members & ReplicaBit(i)) base = std::max(base, replicas_[i].rtt.base_ns());
   }
   // Adaptive, but never above the paper's 2*delta (§4.1), and never so short that one late
   // scheduling slice on a healthy network looks like a partition.
@@ -142,7 +121,7 @@ int64_t Replicator::NextTick(int64_t now) const {
   for (const Replica& replica : replicas_) {
     if (replica.link == Link::kClosed) next = std::min(next, replica.open_after_ns);
     if (replica.link != Link::kOpen) continue;
-    if (std::max(replica.contiguous, noted_.checkpoint) < replica.sent) {
+    if (std::max(replica.contiguous, checkpoint()) < replica.sent) {
       next = std::min(next, replica.progress_ns + replica.rtt.timeout_ns());
     }
   }
@@ -150,10 +129,10 @@ int64_t Replicator::NextTick(int64_t now) const {
     const int64_t since = AwaitedSince(durable_ + 1);
     const int64_t hedge = since + HedgeDelay();
     const int64_t due =
-        now < hedge && stable_upto_ <= durable_ ? hedge : since + PartitionTimeout();
+        now < hedge && stable_.upto() <= durable_ ? hedge : since + PartitionTimeout();
     if (due >= now) next = std::min(next, due);
   }
-  if (sendable_ < issued()) next = std::min(next, gathered_since_ns_ + kGatherNs);
+  next = std::min(next, gathering_.late_ns());
   return std::max(next, now + kMillisecond / 2);
 }
 

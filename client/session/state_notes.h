@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "client/session/replicator.h"
+#include "client/session/configurations.h"
 #include "common/ids.h"
 #include "log/state_file.h"
 

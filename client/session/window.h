@@ -34,6 +34,7 @@ namespace salius {
 // Bit i is for replica i.
 using ReplicaMask = uint8_t;
 static_assert(kMaxReplicas <= 8, "ReplicaMask has one bit per replica");
+constexpr ReplicaMask ReplicaBit(size_t replica) { return static_cast<ReplicaMask>(1u << replica); }
 
 class Window {
  public:

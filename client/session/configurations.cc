@@ -1,0 +1,82 @@
+#include "client/session/configurations.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "common/check.h"
+
+namespace salius {
+
+void Configurations::AddMember(int replica, Configuration* config) const {
+  config->members |= ReplicaBit(replica);
+  config->incarnation[replica] = incarnation_[replica];
+  config->losses[replica] = losses_[replica];
+}
+
+void Configurations::Start(const Configuration& config) {
+  SALIUS_CHECK(!pending_.has_value());
+  SALIUS_CHECK(config.mode == Mode::kLocal || std::popcount(config.members) >= acks_);
+  pending_ = config;
+}
+
+void Configurations::Written() {
+  SALIUS_CHECK(pending_.has_value());
+  noted_ = *pending_;
+  pending_.reset();
+  if (noted_.mode == Mode::kReplicated) replicated_ = noted_;
+}
+
+ReplicaMask Configurations::Effective(const Configuration& config) const {
+  ReplicaMask mask = 0;
+  for (int i = 0; config.members >> i != 0; ++i) {
+    if ((config.members & ReplicaBit(i)) && config.losses[i] == losses_[i] &&
+        config.incarnation[i] == incarnation_[i]) {
+      mask |= ReplicaBit(i);
+    }
+  }
+  return mask;
+}
+
+ReplicaMask Configurations::all_members() const {
+  return members() | (pending_.has_value() ? Effective(*pending_) : ReplicaMask{0});
+}
+
+bool Configurations::NamesALostOne(const Configuration& config) const {
+  return config.mode == Mode::kReplicated && Effective(config) != config.members;
+}
+
+bool Configurations::AwaitsNoteOfLoss() const {
+  return NamesALostOne(noted_) || (pending_ && NamesALostOne(*pending_));
+}
+
+bool Configurations::Recoverable(Seq seq, const Configuration& config,
+                                 ReplicaMask effective) const {
+  if (seq <= config.checkpoint) return true;
+  const Window::Slot& slot = window_.At(seq);
+  if (slot.stable) return true;
+  if (config.mode != Mode::kReplicated) return false;
+  return std::popcount(static_cast<ReplicaMask>(slot.held & effective)) >= acks_;
+}
+
+bool Configurations::AllRecoverable(const Configuration& config, Seq durable) const {
+  const ReplicaMask effective = Effective(config);
+  for (Seq seq = std::max(config.checkpoint, noted_.checkpoint) + 1; seq <= durable; ++seq) {
+    if (!Recoverable(seq, config, effective)) return false;
+  }
+  return true;
+}
+
+Seq Configurations::Advance(Seq durable, bool counting) const {
+  if (AwaitsNoteOfLoss()) return durable;
+  const ReplicaMask old_members = counting ? noted_.members : ReplicaMask{0};
+  const ReplicaMask new_members = pending_ ? pending_->members : ReplicaMask{0};
+  while (durable < window_.issued()) {
+    const Seq next = durable + 1;
+    if (!Recoverable(next, noted_, old_members)) break;
+    if (pending_ && !Recoverable(next, *pending_, new_members)) break;
+    ++durable;
+  }
+  return durable;
+}
+
+}  // namespace salius

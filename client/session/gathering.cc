@@ -1,0 +1,57 @@
+#include "client/session/gathering.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+namespace salius {
+namespace {
+
+// Gathered records are sent when they fill a large datagram.
+constexpr uint64_t kGatherBytes = 56u << 10;
+// Records for which no caller waits are sent after this.
+constexpr int64_t kGatherNs = 1'000'000;
+// The in-flight peak is remembered for the next 64 to 128 records.
+constexpr Seq kPeakRecords = 64;
+
+}  // namespace
+
+void Gathering::Issued(int64_t now, Seq durable) {
+  const Seq issued = window_.issued();
+  peak_ = std::max(peak_, issued - durable);
+  if (issued % kPeakRecords == 0) peak_before_ = std::exchange(peak_, 0);
+  if (sendable_ + 1 == issued) since_ns_ = now;
+}
+
+bool Gathering::Release(int64_t now, SendWhen when, Seq durable) {
+  const Seq issued = window_.issued();
+  if (sendable_ == issued) return false;
+  const bool full = window_.BytesUpTo(issued) - window_.BytesUpTo(sendable_) >= kGatherBytes;
+  bool release = when == SendWhen::kNow || full;
+  if (when == SendWhen::kSoon) {
+    soon_ = true;
+    const bool few = std::max(peak_before_, peak_) <= few_;
+    release = release || durable >= sendable_ || few;
+  }
+  if (release) ReleaseAll(now);
+  return release;
+}
+
+void Gathering::ReleaseLate(int64_t now) {
+  if (now >= late_ns()) ReleaseAll(now);
+}
+
+int64_t Gathering::late_ns() const {
+  return sendable_ < window_.issued() ? since_ns_ + kGatherNs : std::numeric_limits<int64_t>::max();
+}
+
+void Gathering::ReleaseAll(int64_t now) {
+  const Seq issued = window_.issued();
+  for (Seq seq = std::max(sendable_, window_.checkpoint()) + 1; seq <= issued; ++seq) {
+    window_.At(seq).sendable_ns = now;
+  }
+  sendable_ = issued;
+  soon_ = false;
+}
+
+}  // namespace salius
