@@ -163,9 +163,11 @@ class Backing {
   virtual absl::StatusOr<std::vector<std::string>> ListDir(int dirfd) = 0;
   virtual absl::StatusOr<bool> IsEmptyDir(int dirfd) = 0;
   // Returns whether an object that is renamed into the directory keeps what it is, under exactly
-  // the name given, at once: no synchronous, case-folding or encrypted directory, none with a
-  // project of its own. Immutable and append-only ones count (ChangeMarksOf).
+  // the name given: no case-folding or encrypted directory, none with a project of its own.
+  // Immutable and append-only ones count (ChangeMarksOf).
   virtual absl::StatusOr<bool> IsPlainDir(int dirfd) = 0;
+  // Returns whether changes of the directory's names are synchronous (`chattr +D` or `+S`).
+  virtual absl::StatusOr<bool> IsSyncDir(int dirfd) = 0;
   // Returns entries from the position of `fd` on, which is then the last one's `next_offset`; empty
   // at the end. `fd` is open for reading.
   virtual absl::StatusOr<std::vector<fs::RawDirEntry>> ReadDirents(int fd) = 0;

@@ -36,6 +36,12 @@ uint32_t TypeBits(unsigned char d_type) {
   return d_type == DT_UNKNOWN ? 0 : static_cast<uint32_t>(DTTOIF(d_type));
 }
 
+// Returns the marks of chattr(1); 0 where the file system has none.
+int MarksOf(int fd) {
+  int marks = 0;
+  return ioctl(fd, FS_IOC_GETFLAGS, &marks) == 0 ? marks : 0;
+}
+
 }  // namespace
 
 absl::StatusOr<std::string> ProcPath(int fd) {
@@ -253,11 +259,14 @@ absl::StatusOr<bool> IsEmptyDir(int dirfd) {
   }
 }
 
+absl::StatusOr<bool> IsSyncDir(int dirfd) {
+  SALIUS_ASSIGN_OR_RETURN(const UniqueFd fd, OpenAt(dirfd, ".", O_RDONLY | O_DIRECTORY));
+  return (MarksOf(fd.get()) & (FS_SYNC_FL | FS_DIRSYNC_FL)) != 0;
+}
+
 absl::StatusOr<bool> IsPlainDir(int dirfd) {
   SALIUS_ASSIGN_OR_RETURN(const UniqueFd fd, OpenAt(dirfd, ".", O_RDONLY | O_DIRECTORY));
-  constexpr int kMarks = FS_SYNC_FL | FS_DIRSYNC_FL | FS_CASEFOLD_FL | FS_ENCRYPT_FL;
-  int marks = 0;
-  if (ioctl(fd.get(), FS_IOC_GETFLAGS, &marks) == 0 && (marks & kMarks) != 0) return false;
+  if ((MarksOf(fd.get()) & (FS_CASEFOLD_FL | FS_ENCRYPT_FL)) != 0) return false;
   fsxattr extended{};
   if (ioctl(fd.get(), FS_IOC_FSGETXATTR, &extended) != 0) return true;
   return (extended.fsx_xflags & FS_XFLAG_PROJINHERIT) == 0;

@@ -84,9 +84,12 @@ absl::StatusOr<std::string> ReadLinkOf(int fd);
 
 // Returns whether the directory holds nothing but "." and "..".
 absl::StatusOr<bool> IsEmptyDir(int dirfd);
-// Returns whether the directory is neither synchronous, case-folding nor encrypted, and gives new
-// objects no project of its own. True where the file system has no such marks.
+// Returns whether the directory is neither case-folding nor encrypted, and gives new objects no
+// project of its own. True where the file system has no such marks.
 absl::StatusOr<bool> IsPlainDir(int dirfd);
+// Returns whether changes of the directory's names are synchronous: `chattr +D` or `+S`. False
+// where the file system has no such marks.
+absl::StatusOr<bool> IsSyncDir(int dirfd);
 struct RawDirEntry {
   std::string name;
   uint64_t next_offset = 0;

@@ -141,6 +141,7 @@ class Linux final : public Backing {
   absl::StatusOr<std::vector<string>> ListDir(int dirfd) override { return fs::ListDir(dirfd); }
   absl::StatusOr<bool> IsEmptyDir(int dirfd) override { return fs::IsEmptyDir(dirfd); }
   absl::StatusOr<bool> IsPlainDir(int dirfd) override { return fs::IsPlainDir(dirfd); }
+  absl::StatusOr<bool> IsSyncDir(int dirfd) override { return fs::IsSyncDir(dirfd); }
   absl::StatusOr<std::vector<RawDirEntry>> ReadDirents(int fd) override {
     return fs::ReadDirents(fd);
   }

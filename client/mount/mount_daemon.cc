@@ -164,7 +164,8 @@ absl::Status MountDaemon::OpenVolume() {
                                                  .insecure = options.insecure,
                                                  .noatime = LeavesAtime(options),
                                                  .nodiratime = LeavesDirAtime(options),
-                                                 .names_early = config_.names == NameMode::kAsync},
+                                                 .names_early = config_.names == NameMode::kAsync,
+                                                 .dirsync = SyncsNames(options)},
                                                 StartPipeline));
   return absl::OkStatus();
 }

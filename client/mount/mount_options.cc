@@ -397,4 +397,8 @@ bool LeavesDirAtime(const MountOptions& options) {
   return (options.mount_flags & MS_NODIRATIME) != 0;
 }
 
+bool SyncsNames(const MountOptions& options) {
+  return (options.mount_flags & (MS_DIRSYNC | MS_SYNCHRONOUS)) != 0;
+}
+
 }  // namespace salius

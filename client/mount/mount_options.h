@@ -73,5 +73,7 @@ int64_t SpinNanos(const MountOptions& options, unsigned cpus);
 // Return whether reading a file, or a directory, leaves its access time as it is.
 bool LeavesAtime(const MountOptions& options);
 bool LeavesDirAtime(const MountOptions& options);
+// Returns whether every operation on names waits until it is durable: dirsync, or sync.
+bool SyncsNames(const MountOptions& options);
 
 }  // namespace salius

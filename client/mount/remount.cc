@@ -26,7 +26,9 @@ std::string FlagsNow(const std::string& mountpoint) {
   if (!now.ok()) return "";
   const std::string both = absl::StrCat(now->options, ",", now->super_options);
   for (const absl::string_view word : absl::StrSplit(both, ',')) {
-    if (word == "ro" || word == "noatime" || word == "nodiratime") flags.push_back(word);
+    for (const absl::string_view known : {"ro", "noatime", "nodiratime", "sync", "dirsync"}) {
+      if (word == known) flags.push_back(word);
+    }
   }
   return absl::StrJoin(flags, ",");
 }

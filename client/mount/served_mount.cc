@@ -56,7 +56,7 @@ absl::StatusOr<std::unique_ptr<ServedMount>> ServedMount::Start(const Subject& s
   SALIUS_RETURN_IF_ERROR(mount->OpenStatusSocket());
   const std::string& metrics = subject.command.options.metrics;
   if (!metrics.empty()) {
-    auto figures = std::make_shared<VolumeMetrics>(subject.volume.stream(), subject.config.acks);
+    auto figures = std::make_shared<VolumeMetrics>(subject.volume, subject.config.acks);
     SALIUS_ASSIGN_OR_RETURN(
         mount->metrics_,
         MetricsServer::Start(metrics, {std::move(figures), mount->front_.SharedMetrics()}));
@@ -128,6 +128,7 @@ absl::Status ServedMount::Remount(const std::string& options, bool check_only) {
   }
   if (check_only) return absl::OkStatus();
   subject_.volume.open_files().SetNoAtime(LeavesAtime(wanted), LeavesDirAtime(wanted));
+  subject_.volume.name_waits().SetDirsync(SyncsNames(wanted));
   SLOG_INFO("remounted: {}", options.empty() ? "rw" : options);
   return absl::OkStatus();
 }

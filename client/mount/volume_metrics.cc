@@ -7,7 +7,7 @@
 namespace salius {
 
 std::vector<prometheus::MetricFamily> VolumeMetrics::Collect() const {
-  const SessionStatus status = stream_.status();
+  const SessionStatus status = volume_.stream().status();
   MetricSamples out;
   out.AddGauge("salius_volume_acks", "Acknowledgements that make a record durable (f).", acks_);
   out.AddGauge("salius_volume_epoch", "Epoch of the session.", status.epoch);
@@ -27,6 +27,11 @@ std::vector<prometheus::MetricFamily> VolumeMetrics::Collect() const {
                status.stable_log_used_bytes);
   out.AddGauge("salius_volume_stable_log_capacity_bytes", "Bytes that the stable log can take.",
                status.stable_log_capacity_bytes);
+  const PendingNames::Size names = volume_.pending_names().size();
+  out.AddGauge("salius_volume_pending_names", "Names whose records are not applied yet.",
+               names.entries);
+  out.AddGauge("salius_volume_pending_names_bytes", "Memory that these names occupy, estimated.",
+               names.bytes);
   for (const ReplicaReport& replica : status.replicas) {
     const MetricLabels labels{{"replica", replica.address}};
     out.AddGauge("salius_replica_member", "1 when its acknowledgements count.", replica.member,

@@ -1,5 +1,5 @@
-// The watermarks and the mode of the volume as Prometheus metrics, read from the stream's status at
-// each scrape (option metrics=host:port).
+// The watermarks, the mode and the unapplied names of the volume as Prometheus metrics, read from
+// the volume at each scrape (option metrics=host:port).
 //
 // Threads: any.
 #pragma once
@@ -9,19 +9,19 @@
 #include <cstdint>
 #include <vector>
 
-#include "client/session/record_stream.h"
+#include "client/volume/volume.h"
 
 namespace salius {
 
 class VolumeMetrics : public prometheus::Collectable {
  public:
-  // `stream` must outlive it; `acks` (f) is a metric too.
-  VolumeMetrics(const RecordStream& stream, uint32_t acks) : stream_(stream), acks_(acks) {}
+  // `volume` must outlive it; `acks` (f) is a metric too.
+  VolumeMetrics(Volume& volume, uint32_t acks) : volume_(volume), acks_(acks) {}
 
   std::vector<prometheus::MetricFamily> Collect() const override;
 
  private:
-  const RecordStream& stream_;
+  Volume& volume_;
   const uint32_t acks_;
 };
 

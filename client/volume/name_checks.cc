@@ -109,15 +109,6 @@ absl::Status NameChecks::NewName(Node& dir, const std::string& name) const {
   return marks.immutable ? ErrnoStatus(EPERM, "an immutable directory") : absl::OkStatus();
 }
 
-bool NameChecks::Waits(Node& dir) const {
-  const uint8_t known = dir.plain.load();
-  if (known != Node::kUnknown) return known == Node::kNotPlain;
-  const absl::StatusOr<bool> plain = backing_.IsPlainDir(dir.path_fd.get());
-  if (!plain.ok()) return true;
-  dir.plain.store(*plain ? Node::kPlain : Node::kNotPlain);
-  return !*plain;
-}
-
 absl::Status NameChecks::Removable(const Node& dir, const Node& victim) const {
   SALIUS_RETURN_IF_ERROR(CheckChangeable(backing_, dir));
   return CheckChangeable(backing_, victim);

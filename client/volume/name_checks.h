@@ -26,9 +26,6 @@ class NameChecks {
   // Make the checks that need no look at the disk; `dots` is the errno for "." and "..".
   absl::Status NewNameSyntax(const Node& dir, std::string_view name) const;
   absl::Status OldNameSyntax(const Node& dir, std::string_view name, int dots) const;
-  // Returns whether changes of a directory's names wait until they are applied: it is marked
-  // synchronous, or the disk may refuse a name there although all checks pass.
-  bool Waits(Node& dir) const;
   // Refuses a name that exists, and a directory that takes no new name.
   absl::Status NewName(Node& dir, const std::string& name) const;
   // Refuses to remove `victim` from `dir` if applying would refuse it.

@@ -111,12 +111,12 @@ absl::Status NameOps::FillInherited(Node& parent, const Caller& caller, CreateBo
   return space_.CheckInode(body.uid, body.gid);
 }
 
-absl::StatusOr<bool> NameOps::BeginEarly(std::initializer_list<Node*> dirs, NameChange& change) {
-  if (!early_ || pending_.IsFull() || !space_.HasPlenty()) return false;
-  for (Node* const dir : dirs) {
-    if (check_.Waits(*dir)) return false;
-  }
-  return change.BeginEarly();
+absl::StatusOr<bool> NameOps::BeginEarly(std::initializer_list<Node*> dirs, bool possible,
+                                         NameChange& change) {
+  if (!waits_.ReturnsEarly(dirs, possible)) return false;
+  SALIUS_ASSIGN_OR_RETURN(const bool begun, change.BeginEarly());
+  if (!begun) waits_.CountUnpredicted();
+  return begun;
 }
 
 absl::StatusOr<Seq> NameOps::Perform(RecordDraft draft, NameChange& change, bool early,
@@ -161,7 +161,7 @@ absl::StatusOr<PinnedNode> NameOps::MakeNew(Node* parent, CreateBody body) {
     if (parent != nullptr) {
       change.AddDir(*parent, S_ISDIR(body.mode) ? 1 : 0);
       change.AddObject(*node, 0);
-      SALIUS_ASSIGN_OR_RETURN(early, BeginEarly({parent}, change));
+      SALIUS_ASSIGN_OR_RETURN(early, BeginEarly({parent}, /*possible=*/true, change));
     }
     return Perform(std::move(draft), change, early, [&](const RecordHeader& header) {
       change.Bind(header, *parent, body.name, *node);
@@ -306,10 +306,8 @@ absl::StatusOr<Entry> NameOps::Link(Node& node, Node& parent, std::string_view n
     SALIUS_ASSIGN_OR_RETURN(const nlink_t links, LinksOf(node));
     change.AddDir(parent, 0);
     change.AddObject(node, 1);
-    bool early = false;
-    if (links < kManyLinks) {
-      SALIUS_ASSIGN_OR_RETURN(early, BeginEarly({&parent}, change));
-    }
+    SALIUS_ASSIGN_OR_RETURN(const bool early,
+                            BeginEarly({&parent}, /*possible=*/links < kManyLinks, change));
     SALIUS_RETURN_IF_ERROR(
         Perform(std::move(draft), change, early, [&](const RecordHeader& header) {
           change.Bind(header, parent, body.name, node);
@@ -362,10 +360,8 @@ absl::Status NameOps::Remove(Node& parent, const std::string& name, Node& victim
   change.AddDir(parent, victim.is_dir() ? -1 : 0);
   change.AddObject(victim, victim.is_dir() ? -2 : -1);
   if (only || victim.is_dir()) change.SetRemoved(victim);
-  bool early = false;
-  if (!victim.seen_writing().bulk) {
-    SALIUS_ASSIGN_OR_RETURN(early, BeginEarly({&parent}, change));
-  }
+  SALIUS_ASSIGN_OR_RETURN(
+      const bool early, BeginEarly({&parent}, /*possible=*/!victim.seen_writing().bulk, change));
   const absl::StatusOr<Seq> removed =
       Perform(std::move(draft), change, early,
               [&](const RecordHeader& header) { change.Remove(header, parent, name); });

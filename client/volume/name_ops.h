@@ -5,7 +5,7 @@
 //   passes the checks and fails when it is applied is cancelled.
 // - With `names=async` it returns at once: the names are in PendingNames until the record is
 //   applied. An error of the apply makes the volume fail (I8). So an operation waits all the same
-//   where the disk may refuse it (BeginEarly).
+//   where the disk may refuse it (NameWaits).
 //
 // `.salius` in the root does not exist for callers: ENOENT, and EPERM to make it.
 //
@@ -25,17 +25,18 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "client/session/record_draft.h"
 #include "client/volume/attr_ops.h"
 #include "client/volume/backing_dirs.h"
 #include "client/volume/bulk_files.h"
 #include "client/volume/health.h"
 #include "client/volume/issuer.h"
 #include "client/volume/name_checks.h"
+#include "client/volume/name_waits.h"
 #include "client/volume/node.h"
 #include "client/volume/open_files.h"
 #include "client/volume/pending_names.h"
 #include "client/volume/types.h"
-#include "client/session/record_draft.h"
 #include "log/record.h"
 #include "storage/backing.h"
 #include "storage/space.h"
@@ -44,10 +45,9 @@ namespace salius {
 
 class NameOps {
  public:
-  // `early`: operations return before they are durable.
   NameOps(Backing& backing, const BackingDirs& dirs, NodeTable& table, PendingNames& pending,
           Issuer& issuer, BulkFiles& bulk, SpaceGuard& space, const Health& health,
-          const NameChecks& checks, OpenFiles& open_files, AttrOps& attrs, bool early)
+          const NameChecks& checks, OpenFiles& open_files, AttrOps& attrs, NameWaits& waits)
       : backing_(backing),
         dirs_(dirs),
         table_(table),
@@ -59,7 +59,7 @@ class NameOps {
         check_(checks),
         open_files_(open_files),
         attrs_(attrs),
-        early_(early) {}
+        waits_(waits) {}
   NameOps(const NameOps&) = delete;
   NameOps& operator=(const NameOps&) = delete;
 
@@ -105,8 +105,9 @@ class NameOps {
   absl::StatusOr<Entry> Create(Node& dir, std::string_view name, CreateBody body,
                                const Caller& caller);
   // Returns whether an operation in these directories returns before it is applied, which is
-  // counted then.
-  absl::StatusOr<bool> BeginEarly(std::initializer_list<Node*> dirs, NameChange& change);
+  // counted then. `possible`: as of NameWaits::ReturnsEarly.
+  absl::StatusOr<bool> BeginEarly(std::initializer_list<Node*> dirs, bool possible,
+                                  NameChange& change);
   // Stamps a name record. If `early` (BeginEarly), `enter` puts its effect into PendingNames;
   // otherwise the record is awaited. Returns its seq.
   absl::StatusOr<Seq> Perform(RecordDraft draft, NameChange& change, bool early,
@@ -140,7 +141,7 @@ class NameOps {
   const NameChecks& check_;
   OpenFiles& open_files_;
   AttrOps& attrs_;
-  const bool early_;
+  NameWaits& waits_;
 };
 
 // The locks of the directories of one name operation, taken in ascending order of address.

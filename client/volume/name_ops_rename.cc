@@ -89,19 +89,16 @@ absl::Status NameOps::DoRename(Node& from_dir, Node& to_dir, RenameBody body, No
   // As in Remove(): no record of the displaced file may be stamped after this.
   absl::MutexLockMaybe stream(displaced != nullptr ? &displaced->stream : nullptr);
   bool only = false;
-  bool bulk = false;
+  bool possible = body.whiteout == kNoFileId;
   if (displaced != nullptr) {
     displaced->stream.AssertHeld();
     SALIUS_ASSIGN_OR_RETURN(only, HasOneName(*displaced));
     draft.arg0 = only ? 1 : 0;
-    bulk = displaced->seen_writing().bulk;
+    possible = possible && !displaced->seen_writing().bulk;
   }
   NameChange change(pending_);
   AddRename(body, only, from_dir, to_dir, moved, other, change);
-  bool early = false;
-  if (body.whiteout == kNoFileId && !bulk) {
-    SALIUS_ASSIGN_OR_RETURN(early, BeginEarly({&from_dir, &to_dir}, change));
-  }
+  SALIUS_ASSIGN_OR_RETURN(const bool early, BeginEarly({&from_dir, &to_dir}, possible, change));
   const absl::StatusOr<Seq> renamed =
       Perform(std::move(draft), change, early, [&](const RecordHeader& header) {
         change.Rename(header, from_dir, body.from_name, to_dir, body.to_name, moved,

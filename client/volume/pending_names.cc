@@ -22,6 +22,7 @@ PinnedNode PendingNames::PinnedAt(Bindings::Key key) {
 }
 
 std::optional<PinnedNode> PendingNames::Find(const Node& dir, std::string_view name) {
+  if (IsEmptyNow()) return std::nullopt;
   absl::MutexLock lock(&mu_);
   const std::optional<Bindings::Binding> found = bindings_.Find({dir.generation, name});
   if (!found.has_value()) return std::nullopt;
@@ -30,17 +31,20 @@ std::optional<PinnedNode> PendingNames::Find(const Node& dir, std::string_view n
 }
 
 bool PendingNames::Touches(const Node& dir) {
+  if (IsEmptyNow()) return false;
   absl::MutexLock lock(&mu_);
   return bindings_.Touches(dir.generation);
 }
 
 PinnedNode PendingNames::ParentOf(const Node& dir) {
+  if (IsEmptyNow()) return PinnedNode();
   absl::MutexLock lock(&mu_);
   const std::optional<Bindings::Key> parent = bindings_.ParentOf(dir.generation);
   return parent.has_value() ? PinnedAt(*parent) : PinnedNode();
 }
 
 std::shared_ptr<const Bindings::Snapshot> PendingNames::SnapshotOf(const Node& dir) {
+  if (IsEmptyNow()) return nullptr;
   absl::MutexLock lock(&mu_);
   if (!bindings_.Touches(dir.generation)) return nullptr;
   return std::make_shared<const Bindings::Snapshot>(bindings_.SnapshotOf(dir.generation));
@@ -62,12 +66,18 @@ bool PendingNames::IsFull() {
   return bindings_.entries() >= kMaxEntries || bindings_.bytes() >= kMaxBytes;
 }
 
+PendingNames::Size PendingNames::size() {
+  absl::MutexLock lock(&mu_);
+  return {.entries = bindings_.entries(), .bytes = bindings_.bytes()};
+}
+
 absl::Status PendingNames::NoteApplied(Seq seq) {
   std::vector<PinnedNode> freed;  // destroyed without the lock
   {
     absl::MutexLock lock(&mu_);
     applied_ = std::max(applied_, seq);
     bindings_.NoteApplied(seq);
+    CountEntries();
     while (!held_.empty() && held_.begin()->first <= seq) {
       for (PinnedNode& node : held_.begin()->second) {
         {
@@ -181,6 +191,7 @@ void NameChange::Issued(const RecordHeader& header, absl::FunctionRef<void(Bindi
         removed_->records().removal_seq = seq;
       }
       enter(pending_.bindings_);
+      pending_.CountEntries();
       std::vector<PinnedNode>& held = pending_.held_[seq];
       for (const Touched& touched : nodes_) {
         Node& node = *touched.node;

@@ -11,6 +11,7 @@
 
 #include <sys/stat.h>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -59,6 +60,12 @@ class PendingNames {
   absl::StatusOr<bool> IsEmpty(const Node& dir);
   // Returns whether the bounds are reached.
   bool IsFull();
+  // The size of the overlay.
+  struct Size {
+    size_t entries = 0;
+    size_t bytes = 0;  // of memory, estimated
+  };
+  Size size();
 
   // Notes that the name record `seq` is applied, and all before it. An error is the disk's.
   absl::Status NoteApplied(Seq seq);
@@ -68,6 +75,13 @@ class PendingNames {
  private:
   friend class NameChange;
 
+  // Returns whether no name is pending, without the lock. A thread sees its own entries, and after
+  // an entry has gone, what the disk got in its place.
+  bool IsEmptyNow() const { return entries_.load(std::memory_order_acquire) == 0; }
+  // Puts the number of entries where IsEmptyNow finds it. Called at each change of `bindings_`.
+  void CountEntries() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    entries_.store(bindings_.entries(), std::memory_order_release);
+  }
   PinnedNode PinnedAt(Bindings::Key key) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   Backing& backing_;
@@ -75,6 +89,7 @@ class PendingNames {
   Predictions& predictions_;
   absl::Mutex mu_;
   Bindings bindings_ ABSL_GUARDED_BY(mu_);
+  std::atomic<size_t> entries_{0};        // of `bindings_`
   Seq applied_ ABSL_GUARDED_BY(mu_) = 0;  // the last name record that was
   std::map<Seq, std::vector<PinnedNode>> held_ ABSL_GUARDED_BY(mu_);  // of each record
   // The nodes in `held_`, with the number of records that hold each.

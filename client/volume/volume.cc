@@ -45,8 +45,9 @@ Volume::Volume(BackingDirs dirs, const VolumeConfig& config, bool names_early, F
       open_files_(backing_, table_, file_fds_, fds_, issuer_, files_, links_, health_),
       attrs_(backing_, predictions_, issuer_, files_, links_, space_, health_, dirs_),
       checks_(backing_, table_, pending_, health_),
+      waits_(backing_, pending_, space_, names_early),
       names_(backing_, dirs_, table_, pending_, issuer_, bulk_, space_, health_, checks_,
-             open_files_, attrs_, names_early) {
+             open_files_, attrs_, waits_) {
   space_.set_reclaim([this] { return Reclaim(); });
 }
 
@@ -68,6 +69,7 @@ absl::Status Volume::Prepare(uint64_t descriptors, const VolumeOptions& options)
   table_.path_fds().Configure(dirs_.root_fd(), table_.root().dev(), shared);
   file_fds_.Configure(shared);
   open_files_.SetNoAtime(options.noatime, options.nodiratime);
+  waits_.SetDirsync(options.dirsync);
   return absl::OkStatus();
 }
 

@@ -38,6 +38,7 @@
 //   OpenFiles     open, close                 volume.open_files()
 //   AttrOps       attributes                  volume.attrs()
 //   NameChecks    refuses what applying would refuse
+//   NameWaits     which operations on names wait    volume.name_waits()
 //   NameOps       names and directories       volume.names()
 //
 // Errors: absl::Status with the exact errno in its payload (common/file.h, StatusErrno).
@@ -66,6 +67,7 @@
 #include "client/volume/issuer.h"
 #include "client/volume/name_checks.h"
 #include "client/volume/name_ops.h"
+#include "client/volume/name_waits.h"
 #include "client/volume/node.h"
 #include "client/volume/node_fds.h"
 #include "client/volume/open_files.h"
@@ -90,6 +92,8 @@ struct VolumeOptions {
   bool nodiratime = false;
   // Name operations return before they are durable (names=async).
   bool names_early = false;
+  // They wait all the same (dirsync).
+  bool dirsync = false;
 };
 
 class Volume {
@@ -117,6 +121,8 @@ class Volume {
   AttrOps& attrs() { return attrs_; }
   OpenFiles& open_files() { return open_files_; }
   FileOps& files() { return files_; }
+  NameWaits& name_waits() { return waits_; }
+  PendingNames& pending_names() { return pending_; }
 
   Node& root() { return table_.root(); }
   absl::StatusOr<struct statvfs> StatFs();
@@ -156,6 +162,7 @@ class Volume {
   OpenFiles open_files_;
   AttrOps attrs_;
   NameChecks checks_;
+  NameWaits waits_;
   NameOps names_;
 };
 

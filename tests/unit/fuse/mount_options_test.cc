@@ -58,6 +58,12 @@ TEST(MountOptionsTest, StandardOptionsBecomeFlagsOrNothing) {
             0u);
 }
 
+TEST(MountOptionsTest, DirsyncAndSyncMakeNamesWait) {
+  EXPECT_TRUE(SyncsNames(Parsed("dirsync")));
+  EXPECT_TRUE(SyncsNames(Parsed("sync")));
+  EXPECT_FALSE(SyncsNames(Parsed("names=async,async")));
+}
+
 TEST(MountOptionsTest, SeveralListsAreOne) {
   const absl::StatusOr<MountOptions> options = ParseMountOptions({"acks=1,ro", "acks=2"});
   ASSERT_TRUE(options.ok());

@@ -447,6 +447,17 @@ TEST_P(BackingCallsTest, MarkedFileRefusesChanges) {
   EXPECT_EQ(Errno(backing().Unlink(root(), "f", 0)), 0);
 }
 
+TEST_P(BackingCallsTest, SynchronousDirectoryIsKnownAtOnce) {
+  ASSERT_EQ(Errno(backing().MkdirAt(root(), "d", 0755)), 0);
+  const BackingFd d = Open("d", O_PATH | O_DIRECTORY);
+  EXPECT_FALSE(*backing().IsSyncDir(d.get()));
+  SetDirsync("d", true);
+  EXPECT_TRUE(*backing().IsSyncDir(d.get()));
+  EXPECT_TRUE(*backing().IsPlainDir(d.get()));
+  SetDirsync("d", false);
+  EXPECT_FALSE(*backing().IsSyncDir(d.get()));
+}
+
 SALIUS_IN_EVERY_WORLD(BackingCallsTest);
 
 }  // namespace

@@ -63,4 +63,18 @@ void BackingTest::SetMarks(const std::string& name, const fs::ChangeMarks& marks
   SALIUS_CHECK(ioctl(fd.get(), FS_IOC_SETFLAGS, &flags) == 0);
 }
 
+void BackingTest::SetDirsync(const std::string& name, bool dirsync) {
+  const BackingFd fd = Open(name, O_RDONLY | O_DIRECTORY);
+  if (in_memory()) return memory_->SetDirsync(fd.get(), dirsync);
+  constexpr int kEither = FS_DIRSYNC_FL | FS_SYNC_FL;
+  int flags = 0;
+  SALIUS_CHECK(ioctl(fd.get(), FS_IOC_GETFLAGS, &flags) == 0);
+  // xfs has only the mark of all changes.
+  for (const int mark : {FS_DIRSYNC_FL, FS_SYNC_FL}) {
+    int wanted = (flags & ~kEither) | (dirsync ? mark : 0);
+    if (ioctl(fd.get(), FS_IOC_SETFLAGS, &wanted) == 0) return;
+  }
+  SALIUS_CHECK(false) << "a directory cannot be made synchronous";
+}
+
 }  // namespace salius

@@ -40,6 +40,8 @@ class BackingTest : public testing::TestWithParam<World> {
   std::string Content(const std::string& name);
   // Sets the marks of chattr(1).
   void SetMarks(const std::string& name, const fs::ChangeMarks& marks);
+  // Makes a directory synchronous, or no longer (`chattr +D`).
+  void SetDirsync(const std::string& name, bool dirsync);
 
  private:
   std::unique_ptr<ScratchFs> scratch_;

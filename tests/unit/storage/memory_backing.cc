@@ -95,6 +95,13 @@ void MemoryBacking::SetMarks(int fd, const fs::ChangeMarks& marks) {
   inode->marks = marks;
 }
 
+void MemoryBacking::SetDirsync(int fd, bool dirsync) {
+  absl::MutexLock lock(&mu_);
+  Inode* const inode = FindInode(fd);
+  SALIUS_CHECK(inode != nullptr && inode->is_dir());
+  inode->dirsync = dirsync;
+}
+
 bool MemoryBacking::IsNoAtime(int fd) const {
   absl::MutexLock lock(&mu_);
   return (open_.at(fd).flags & O_NOATIME) != 0;
@@ -284,6 +291,14 @@ absl::StatusOr<fs::ChangeMarks> MemoryBacking::ChangeMarksOf(int fd) {
   const Inode* const inode = FindInode(fd);
   if (inode == nullptr) return Error(EBADF, "marks");
   return inode->marks;
+}
+
+absl::StatusOr<bool> MemoryBacking::IsSyncDir(int dirfd) {
+  absl::MutexLock lock(&mu_);
+  SALIUS_RETURN_IF_ERROR(Begin(Call::kStat));
+  const Inode* const inode = FindInode(dirfd);
+  if (inode == nullptr) return Error(EBADF, "marks");
+  return inode->dirsync;
 }
 
 absl::StatusOr<std::string> MemoryBacking::PathOf(int fd) {

@@ -88,6 +88,8 @@ class MemoryBacking final : public Backing {
   void SetQuota(fs::QuotaType type, uint32_t id, const fs::QuotaUse& limits);
   // Sets the marks of chattr(1).
   void SetMarks(int fd, const fs::ChangeMarks& marks);
+  // Makes a directory synchronous, or no longer (`chattr +D`).
+  void SetDirsync(int fd, bool dirsync);
   // Returns whether the descriptor has O_NOATIME.
   bool IsNoAtime(int fd) const;
 
@@ -146,6 +148,7 @@ class MemoryBacking final : public Backing {
   absl::StatusOr<std::vector<std::string>> ListDir(int dirfd) override;
   absl::StatusOr<bool> IsEmptyDir(int dirfd) override;
   absl::StatusOr<bool> IsPlainDir(int) override { return true; }
+  absl::StatusOr<bool> IsSyncDir(int dirfd) override;
   absl::StatusOr<std::vector<fs::RawDirEntry>> ReadDirents(int fd) override;
   absl::Status SeekDir(int fd, uint64_t offset) override;
 
@@ -170,6 +173,7 @@ class MemoryBacking final : public Backing {
     std::map<std::string, std::string> xattrs;
     timespec atime{}, mtime{}, ctime{}, btime{};
     fs::ChangeMarks marks;
+    bool dirsync = false;
     bool linkable = false;  // made without a name, and may get one
 
     bool is_dir() const { return S_ISDIR(mode); }

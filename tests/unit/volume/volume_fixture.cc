@@ -106,7 +106,7 @@ absl::StatusOr<std::unique_ptr<Volume>> VolumeFixture::OpenInMemory(const Volume
 
 void VolumeFixture::Open() {
   const VolumeOptions options{
-      .config = config, .noatime = noatime, .names_early = DefaultWorld().early};
+      .config = config, .noatime = noatime, .names_early = early, .dirsync = dirsync};
   absl::StatusOr<std::unique_ptr<Volume>> opened;
   if (memory != nullptr) {
     opened = OpenInMemory(options);
@@ -183,7 +183,7 @@ struct stat VolumeFixture::Stat(Node& node) {
 }
 
 BackingFd VolumeFixture::OpenBacking(const std::string& path, int flags) {
-  if (volume != nullptr && DefaultWorld().early) {
+  if (volume != nullptr && early) {
     static_cast<void>(volume->stream().WaitApplied(volume->stream().watermarks().issued));
   }
   const std::vector<std::string> names = absl::StrSplit(path, '/');
@@ -246,6 +246,20 @@ void VolumeFixture::SetMarks(const std::string& path, const fs::ChangeMarks& mar
   flags &= ~(FS_IMMUTABLE_FL | FS_APPEND_FL);
   flags |= (marks.immutable ? FS_IMMUTABLE_FL : 0) | (marks.append_only ? FS_APPEND_FL : 0);
   SALIUS_CHECK(ioctl(fd.get(), FS_IOC_SETFLAGS, &flags) == 0);
+}
+
+void VolumeFixture::SetDirsync(const std::string& path, bool on) {
+  auto opened = backing().OpenAt(backing_root(), path, kDirectory);
+  SALIUS_CHECK_OK(opened);
+  if (memory != nullptr) return memory->SetDirsync(opened->get(), on);
+  constexpr int kEither = FS_DIRSYNC_FL | FS_SYNC_FL;
+  int flags = 0;
+  SALIUS_CHECK(ioctl(opened->get(), FS_IOC_GETFLAGS, &flags) == 0);
+  for (const int mark : {FS_DIRSYNC_FL, FS_SYNC_FL}) {
+    int wanted = (flags & ~kEither) | (on ? mark : 0);
+    if (ioctl(opened->get(), FS_IOC_SETFLAGS, &wanted) == 0) return;
+  }
+  SALIUS_CHECK(false) << "a directory cannot be made synchronous";
 }
 
 }  // namespace salius

@@ -67,7 +67,7 @@ class VolumeFixture : public ::testing::Test {
   // ---- The backing file system, behind the volume's back. Paths are relative to its directory.
   Backing& backing() { return memory != nullptr ? *memory : LinuxBacking(); }
   int backing_root() const { return root_.get(); }
-  // With TestWorld::early these wait until everything is applied.
+  // With `early` these wait until everything is applied.
   BackingFd OpenBacking(const std::string& path, int flags = O_PATH | O_NOFOLLOW);
   bool IsThere(const std::string& path);
   std::string BackingContent(const std::string& path);
@@ -79,6 +79,8 @@ class VolumeFixture : public ::testing::Test {
   void MakeBackingDir(const std::string& path);
   // Sets the marks of chattr(1).
   void SetMarks(const std::string& path, const fs::ChangeMarks& marks);
+  // Makes a directory synchronous, or no longer: `chattr +D`, on xfs `chattr +S`. Waits for nothing.
+  void SetDirsync(const std::string& path, bool on);
   // Returns the path for other programs; not in memory.
   std::string DiskPath(const std::string& path) const { return scratch->path() + "/" + path; }
 
@@ -87,6 +89,8 @@ class VolumeFixture : public ::testing::Test {
   VolumeConfig config;
   bool noatime = false;                           // for Open()
   bool fake_stream = DefaultWorld().fake_stream;  // for Open() on a disk
+  bool early = DefaultWorld().early;              // for Open(): VolumeOptions::names_early
+  bool dirsync = false;                           // for Open()
   FileId id_ceiling = kRootFileId + 1;            // for Open() in memory
   std::unique_ptr<Volume> volume;
   Caller caller{.uid = 1000, .gid = 1000, .umask = 022};

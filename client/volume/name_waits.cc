@@ -1,0 +1,60 @@
+#include "client/volume/name_waits.h"
+
+#include <cstdint>
+
+namespace salius {
+namespace {
+
+Counter* WaitsFor(const char* reason) {
+  return &GetCounter("salius_volume_name_waits_total",
+                     "Operations on names that waited although names=async", {{"reason", reason}});
+}
+
+}  // namespace
+
+NameWaits::NameWaits(Backing& backing, PendingNames& pending, SpaceGuard& space, bool early)
+    : backing_(backing),
+      pending_(pending),
+      space_(space),
+      early_(early),
+      counters_{WaitsFor("dirsync"), WaitsFor("operation"), WaitsFor("directory"),
+                WaitsFor("overlay"), WaitsFor("space")} {}
+
+bool NameWaits::ReturnsEarly(std::initializer_list<Node*> dirs, bool possible) {
+  if (!early_) return false;
+  const std::optional<Reason> why = WhyWait(dirs, possible);
+  if (why.has_value()) counters_[*why]->Increment();
+  return !why.has_value();
+}
+
+std::optional<NameWaits::Reason> NameWaits::WhyWait(std::initializer_list<Node*> dirs,
+                                                    bool possible) {
+  if (dirsync_.load()) return kDirsync;
+  if (!possible) return kOperation;
+  if (pending_.IsFull()) return kOverlay;
+  if (!space_.HasPlenty()) return kSpace;
+  const Node* last = nullptr;
+  for (Node* const dir : dirs) {
+    if (dir == last) continue;  // a rename within one directory
+    if (const std::optional<Reason> why = WhyDirWaits(*dir); why.has_value()) return why;
+    last = dir;
+  }
+  return std::nullopt;
+}
+
+std::optional<NameWaits::Reason> NameWaits::WhyDirWaits(Node& dir) {
+  // Asked each time: chattr(1) on the backing directory may change it while the volume is mounted.
+  const absl::StatusOr<bool> synchronous = backing_.IsSyncDir(dir.path_fd.get());
+  if (!synchronous.ok() || *synchronous) return kDirsync;
+  uint8_t known = dir.plain.load();
+  if (known == Node::kUnknown) {
+    const absl::StatusOr<bool> plain = backing_.IsPlainDir(dir.path_fd.get());
+    if (!plain.ok()) return kDirectory;
+    known = *plain ? Node::kPlain : Node::kNotPlain;
+    dir.plain.store(known);
+  }
+  if (known == Node::kNotPlain) return kDirectory;
+  return std::nullopt;
+}
+
+}  // namespace salius

@@ -1,0 +1,120 @@
+// Operations on names that wait although they could return early: dirsync, of the mount and of a
+// directory. The stream applies nothing by itself.
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include <string>
+
+#include "common/metrics.h"
+#include "tests/unit/volume/fake_stream.h"
+#include "tests/unit/volume/volume_fixture.h"
+
+namespace salius {
+namespace {
+
+class DirsyncTest : public VolumeFixture {
+ protected:
+  void SetUp() override {
+    early = true;
+    Make();
+  }
+
+  // Makes a directory, and returns whether that waited until it was durable and applied.
+  bool Waits(Node& dir, const std::string& name) {
+    EXPECT_EQ(Errno(volume->names().MakeDir(dir, name, 0755, caller)), 0);
+    return IsLastApplied();
+  }
+  bool IsLastApplied() {
+    FakeStream& fake = FakeOf(volume->stream());
+    const Seq last = fake.Issued().back()->seq();
+    return fake.applied >= last && fake.durable >= last;
+  }
+  static double Waited(const std::string& reason) {
+    return GetCounter("salius_volume_name_waits_total", "", {{"reason", reason}}).Value();
+  }
+};
+
+TEST_F(DirsyncTest, MarkOfADirectoryCountsFromTheNextOperationOn) {
+  if (IsSkipped()) return;
+  MakeBackingDir("d");
+  Node& d = Find("d");
+  const double waited = Waited("dirsync");
+  EXPECT_FALSE(Waits(d, "a"));
+  SetDirsync("d", true);
+  EXPECT_TRUE(Waits(d, "b"));
+  EXPECT_FALSE(Waits(root(), "other")) << "another directory";
+  EXPECT_EQ(Waited("dirsync"), waited + 1);
+  SetDirsync("d", false);
+  EXPECT_FALSE(Waits(d, "c"));
+  EXPECT_EQ(Waited("dirsync"), waited + 1);
+}
+
+TEST_F(DirsyncTest, EveryKindOfOperationWaits) {
+  if (IsSkipped()) return;
+  MakeBackingDir("d");
+  MakeBackingDir("e");
+  Node& d = Find("d");
+  Node& e = Find("e");
+  SetDirsync("d", true);
+  NameOps& names = volume->names();
+  volume->open_files().Release(VolumeFixture::Create(d, "f"));
+  EXPECT_TRUE(IsLastApplied()) << "create";
+  ASSERT_EQ(Errno(names.Symlink(d, "l", "target", caller)), 0);
+  EXPECT_TRUE(IsLastApplied()) << "symlink";
+  ASSERT_EQ(Errno(names.Link(Find(d, "f"), d, "g")), 0);
+  EXPECT_TRUE(IsLastApplied()) << "link";
+  ASSERT_EQ(Errno(names.Rename(d, "g", d, "h", 0)), 0);
+  EXPECT_TRUE(IsLastApplied()) << "rename";
+  ASSERT_EQ(Errno(names.Rename(d, "h", e, "h", 0)), 0);
+  EXPECT_TRUE(IsLastApplied()) << "rename to another directory";
+  ASSERT_EQ(Errno(names.Rename(e, "h", d, "h", 0)), 0);
+  EXPECT_TRUE(IsLastApplied()) << "rename from another directory";
+  ASSERT_EQ(Errno(names.Unlink(d, "h")), 0);
+  EXPECT_TRUE(IsLastApplied()) << "unlink";
+  EXPECT_TRUE(Waits(d, "sub"));
+  ASSERT_EQ(Errno(names.RemoveDir(d, "sub")), 0);
+  EXPECT_TRUE(IsLastApplied()) << "rmdir";
+}
+
+TEST_F(DirsyncTest, OptionOfTheMountCountsForEveryDirectory) {
+  if (IsSkipped()) return;
+  Close();
+  dirsync = true;
+  Open();
+  EXPECT_TRUE(Waits(root(), "a"));
+  EXPECT_TRUE(Waits(Find("a"), "b"));
+  volume->name_waits().SetDirsync(false);  // remount without sync
+  EXPECT_FALSE(Waits(root(), "c"));
+  volume->name_waits().SetDirsync(true);
+  EXPECT_TRUE(Waits(root(), "d"));
+}
+
+TEST_F(DirsyncTest, OperationThatWaitsTakesEarlierNamesAlong) {
+  if (IsSkipped()) return;
+  MakeBackingDir("d");
+  SetDirsync("d", true);
+  EXPECT_FALSE(Waits(root(), "early"));
+  EXPECT_GE(volume->pending_names().size().entries, 1u);
+  EXPECT_GT(volume->pending_names().size().bytes, 0u);
+  EXPECT_TRUE(Waits(Find("d"), "late"));
+  EXPECT_EQ(volume->pending_names().size().entries, 0u);
+  EXPECT_EQ(volume->pending_names().size().bytes, 0u);
+  EXPECT_TRUE(IsThere("early"));
+}
+
+TEST_F(DirsyncTest, LinkToAFileWithManyNamesWaitsAndIsCounted) {
+  if (IsSkipped()) return;
+  MakeBackingFile("f");
+  Node& f = Find("f");
+  const double waited = Waited("operation");
+  for (int i = 1; i < 100; ++i) {
+    ASSERT_EQ(Errno(volume->names().Link(f, root(), "f" + std::to_string(i))), 0);
+  }
+  EXPECT_EQ(Waited("operation"), waited);
+  ASSERT_EQ(Errno(volume->names().Link(f, root(), "more")), 0);
+  EXPECT_TRUE(IsLastApplied());
+  EXPECT_EQ(Waited("operation"), waited + 1);
+}
+
+}  // namespace
+}  // namespace salius
