@@ -38,24 +38,24 @@ class Campaign:
     """A campaign, mounted and at work after construction.
 
     `own`: registers a clean-up. `say`: prints a line. `tau`: the volume's; a short one makes many
-    checkpoints. `init`: further options of `salius init`."""
+    checkpoints. `init`: further options of `salius init`. `names`: the volume's."""
 
-    def __init__(self, shape, works, own, say, size_mb=512, tau="30s", init=SMALL_LOG):
-        self.shape, self.own, self.say = shape, own, say
+    def __init__(self, shape, works, own, say, size_mb=512, tau="30s", init=SMALL_LOG, names="async"):
+        self.shape, self.own, self.say, self.names = shape, own, say, names
         self.counts, self.notes = Counter(), []
         self.cuts = self.episode = 0
         self.restart_works = self.remove_filler = False
         self.recover_options = ()  # for the controls
         self.began = time.monotonic()
         self.threads = ThreadPoolExecutor(2)
-        self.rig = Rig(shape.m, shape.f, shape.fs, size_mb, (*init, "--tau", tau), start=False)
+        self.rig = Rig(shape.m, shape.f, shape.fs, size_mb, (*init, "--tau", tau, "--names", names), start=False)
         own(self.rig)
         self.clocks = {i: Clock() for i in range(shape.m)}
         self.clocks["primary"] = Clock()
         for i, replica in enumerate(self.rig.replicas):
             replica.env = self.clocks[i].env
             replica.start()
-        self.works = work.make(works, own)
+        self.works = work.make(works, own, names)
         for each in self.works:
             own(_Closing(each.kill))
         self.rig.mount_ = self.new_mount(self.rig.volume)
@@ -359,8 +359,8 @@ class Campaign:
 
     def summary(self):
         acked = ", ".join("%s %d" % (w.name.rstrip("-"), w.acked()) for w in self.works)
-        return "m=%d f=%d %s: %d faults in %d episodes, %d power cuts, acknowledged: %s; %.0f s" % (
-            self.shape.m, self.shape.f, self.shape.fs, self.faults(), self.episode, self.cuts, acked,
+        return "m=%d f=%d %s names=%s: %d faults in %d episodes, %d power cuts, acknowledged: %s; %.0f s" % (
+            self.shape.m, self.shape.f, self.shape.fs, self.names, self.faults(), self.episode, self.cuts, acked,
             time.monotonic() - self.began)
 
 

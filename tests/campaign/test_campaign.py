@@ -38,7 +38,7 @@ class RandomFaults(Case):
             why = kind.missing() or ("" if kind in kinds else "SALIUS_CAMPAIGN_WITHOUT")
             if why:
                 self.report("skipped: fault %s: %s", kind.name, why)
-        tau = self.rng.choice(["2s", "5s", "30s"])
+        tau, names = self.rng.choice(["2s", "5s", "30s"]), self.rng.choice(["wait", "async"])
         seed = self.rng.getrandbits(64)
         episodes = list(schedule.draw(random.Random(seed), shape, faults, kinds))
         some = bool(os.environ.get("SALIUS_CAMPAIGN_EPISODES"))
@@ -48,7 +48,7 @@ class RandomFaults(Case):
         before = self.done_before("episodes", {"episodes": 0, "faults": 0, "cuts": 0, "counts": {}})
         if before["episodes"]:
             self.report("continues after episode %d of %d", before["episodes"], len(episodes))
-        campaign = Campaign(shape, works, self.own, self.report, tau=tau, **kwargs)
+        campaign = Campaign(shape, works, self.own, self.report, tau=tau, names=names, **kwargs)
         campaign.episode = before["episodes"]
 
         def totals(c):

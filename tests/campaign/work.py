@@ -95,17 +95,22 @@ class Work:
 
 
 class Ops(Work):
-    """The op writer: overwrites, fsyncs, creates, renames; its check is exact (prefix)."""
+    """The op writer: overwrites, fsyncs, creates, renames, bursts of names and attributes; its
+    check is exact (prefix)."""
 
     name = "ops"
 
+    def __init__(self, own, style="early"):
+        super().__init__(own)
+        self.style = style
+
     def start(self, top):
         os.makedirs(self.folder(top), exist_ok=True)
-        self.writer = ops.OpWriter(self.folder(top), self.ledger, self.last + 1, wrapper=self.wrapper)
+        self.writer = ops.OpWriter(self.folder(top), self.ledger, self.last + 1, self.style, wrapper=self.wrapper)
 
     def check(self, top, mounted):
         try:
-            self.last = ops.check(self.folder(top), self.ledger) if self._begun(top) else 0
+            self.last = ops.check(self.folder(top), self.ledger, self.style) if self._begun(top) else 0
         except FileNotFoundError as error:
             raise ops.Damage("gone as a whole: %s" % error) from None
 
@@ -133,15 +138,15 @@ class Bulk(Work):
 class Sqlite(Work):
     """One transaction per row; `journal` wal or delete."""
 
-    def __init__(self, own, journal):
+    def __init__(self, own, journal, synchronous="full"):
         super().__init__(own)
-        self.journal = journal
+        self.journal, self.synchronous = journal, synchronous
         self.name = "sqlite-" + journal + "-"
 
     def start(self, top):
         os.makedirs(self.folder(top), exist_ok=True)
         self.writer = sqlite.SqliteWriter(os.path.join(self.folder(top), "db"), self.journal, self.ledger,
-                                          self.last + 1, self.wrapper)
+                                          self.last + 1, self.wrapper, self.synchronous)
 
     def check(self, top, mounted):
         """Checks on the mounted volume only: opening the database is SQLite's own recovery, which
@@ -231,8 +236,10 @@ class Pg(Work):
             self.ledger, self.tails = Ledger(), {}
 
 
-def make(names, own):
-    """Returns workloads by name: ops, bulk, wal, delete, pg."""
-    makers = {"ops": Ops, "bulk": Bulk, "wal": lambda o: Sqlite(o, "wal"), "delete": lambda o: Sqlite(o, "delete"),
-              "pg": Pg}
-    return [makers[name](own) for name in names]
+def make(works, own, names=None):
+    """Returns workloads by name: ops, bulk, wal, delete, pg. `names`: the volume's; None: they run
+    on a bare file system, which does not keep the order of a burst."""
+    extra = "full" if names == "wait" else "extra"
+    makers = {"ops": Ops if names else lambda o: Ops(o, "mixed"), "bulk": Bulk, "wal": lambda o: Sqlite(o, "wal"),
+              "delete": lambda o: Sqlite(o, "delete", extra), "pg": Pg}
+    return [makers[work](own) for work in works]

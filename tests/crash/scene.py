@@ -13,6 +13,7 @@ def name_changes(site):
     for name in ("doomed", "left", "long"):
         with open(site.file(name), "w") as f:
             f.write(name * 500)
+    site.wait_applied()
     site.sync_disk()
     os.rename(site.file("left"), site.file("right"))
     os.unlink(site.file("doomed"))
@@ -28,6 +29,7 @@ def name_changes(site):
     os.chmod(site.file("long"), 0o604)
     with open(site.file("empty"), "w"):
         pass
+    site.sync_dir()
 
 
 def check_name_changes(top):

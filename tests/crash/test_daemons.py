@@ -19,7 +19,7 @@ from crash.site import Site
 from harness import ops
 from harness.case import Case
 from harness.ledger import Ledger
-from harness.run import HarnessError, binary, sh, wait_until
+from harness.run import HarnessError, binary, current, sh, wait_until
 from harness.volume import RECOVER_NOT_ENOUGH, in_netns
 
 TAU = "600ms"  # a checkpoint 0.3 s after the first record
@@ -32,7 +32,7 @@ class Base:
 
     def __init__(self, site):
         site.mount(mode="replicated")
-        writer = ops.OpWriter(site.path, gated=True)
+        writer = ops.OpWriter(site.path, style=site.style, gated=True)
         writer.do(10)
         writer.kill()
         site.mount_.umount()
@@ -76,7 +76,7 @@ class Story:
         """Writes `count` acknowledged operations; then the writer pauses."""
         if self.writer is None:
             first = max(self.ledger.acked(), default=0) + 1
-            self.writer = ops.OpWriter(self.site.path, self.ledger, first, gated=True)
+            self.writer = ops.OpWriter(self.site.path, self.ledger, first, self.site.style, gated=True)
         self.writer.do(count)
 
     def checkpoint(self):
@@ -129,7 +129,7 @@ class Story:
     def lacks(self):
         """Returns whether the disk alone, before recovery, lacks something acknowledged."""
         try:
-            ops.check(self.site.backing, self.ledger)
+            ops.check(self.site.backing, self.ledger, self.site.style)
             return False
         except (ops.Damage, FileNotFoundError):
             return True
@@ -139,7 +139,7 @@ class Story:
         done = self.site.volume.recover(*options)
         if done.returncode != 0:
             raise AssertionError("recovery: exit %d\n%s%s" % (done.returncode, done.stdout, done.stderr))
-        ops.check(self.site.backing, self.ledger)
+        ops.check(self.site.backing, self.ledger, self.site.style)
 
 
 def session_start(story):
@@ -211,9 +211,31 @@ def same_life(story):
         raise HarnessError("salius-recover: exit %d\n%s%s" % (done.returncode, done.stdout, done.stderr))
 
 
+class NamedSite(Site):
+    """A site with `names`, and the style of its writers: without a wait for each name they leave
+    several that one fsync covers."""
+
+    def __init__(self, names, tau=TAU, more=()):
+        super().__init__(tau=tau, more=("--names", names, *more))
+        self.style = "early" if names == "async" else "mixed"
+
+
 class DaemonsKilled(Case):
+    """With names=wait. An ordinary run has this or the next class, by its seed."""
 
     LANES = 4
+    NAMES = "wait"
+    DRAWN = 0
+
+    def setUp(self):
+        super().setUp()
+        self.drawn(self.DRAWN, 2, "crash points with names=wait and with names=async")
+
+    def drawn_of_three(self, number):
+        """Draws one of three groups, of each class in turn."""
+        if not self.long_run and number != current().seed // 2 % 3:
+            self.skipTest("crash points of the daemons: this run's seed chose group %d of 3; all with --long" %
+                          (current().seed // 2 % 3 + 1))
 
     def play(self, story, script):
         """Plays the story up to its end or to the kill. Returns whether it was killed."""
@@ -259,7 +281,7 @@ class DaemonsKilled(Case):
         """Kills before and after each point of `script` (each message for which there is time), and
         checks after each."""
         self.armed = armed
-        sites = [self.own(Site(tau=TAU)) for _ in range(self.LANES)]
+        sites = [self.own(NamedSite(self.NAMES)) for _ in range(self.LANES)]
         self.bases = lanes.each(sites, Base)
 
         def attempt(site, item, last):
@@ -339,30 +361,30 @@ class DaemonsKilled(Case):
         return lacking
 
     def test_salius_mount_while_a_session_starts(self):
-        self.drawn(0, 3, "crash points of the daemons")
+        self.drawn_of_three(0)
         self.every_point(session_start, False, 8, self.crash_twice)
 
     def test_salius_mount_while_a_checkpoint_is_made(self):
-        self.drawn(0, 3, "crash points of the daemons")
+        self.drawn_of_three(0)
         self.every_point(checkpoint, True, 8, self.after_the_primary)
 
     def test_salius_mount_while_it_goes_to_mode_local_and_back(self):
-        self.drawn(1, 3, "crash points of the daemons")
+        self.drawn_of_three(1)
         self.every_point(mode_changes, True, 10, self.after_the_primary)
 
     def test_salius_replica_while_it_takes_its_memory_over_again(self):
-        self.drawn(2, 3, "crash points of the daemons")
+        self.drawn_of_three(2)
         self.every_point(reattach, False, 8, self.after_the_replica)
 
     def test_salius_recover_after_only_the_mount_died(self):
-        self.drawn(2, 3, "crash points of the daemons")
+        self.drawn_of_three(2)
         self.every_point(same_life, False, 10, self.after_the_primary)
 
     def test_control_f_memories_lost_with_the_primary_is_refused_and_seen_when_forced(self):
         """The check of all these cases sees a real loss; with f - 1 memories lost there is none.
         The third replica is cut off, so that only f hold the records. No checkpoint starts on its
         own, and mode local not soon."""
-        site = self.own(Site(tau="600s", more=("--delta", "2s")))
+        site = self.own(NamedSite(self.NAMES, tau="600s", more=("--delta", "2s")))
         base = Base(site)
         for lost in range(1, site.acks + 1):
             story = Story(site, base, tool=None)
@@ -385,3 +407,10 @@ class DaemonsKilled(Case):
                 story.check("--timeout", "1s", "--force")
             self.report("%d acknowledged; memory of %d replicas lost, recovery forced: %s", story.ledger.total(), lost,
                         caught.exception)
+
+
+class DaemonsKilledWithAsyncNames(DaemonsKilled):
+    """The same with names=async."""
+
+    NAMES = "async"
+    DRAWN = 1

@@ -15,7 +15,7 @@ from harness.volume import ON_ANOTHER_HOST
 
 # Numbers of states made of subsets, in the ordinary run and with --long. The first two are the
 # paper's 400.
-STATES = {"append": (200, 4000), "overwrite": (200, 4000), "names": (60, 2000)}
+STATES = {"append": (200, 4000), "overwrite": (200, 4000), "names": (60, 2000), "early": (60, 2000)}
 
 
 class State:
@@ -141,6 +141,9 @@ class Disks(Case):
 
     def test_names_disks_of_write_subsets_and_flushes_are_recovered(self):
         self.states_of(workload.Names)
+
+    def test_early_names_disks_of_write_subsets_and_flushes_are_recovered(self):
+        self.states_of(workload.Early)
 
     def bare(self, kind, wrapper):
         """Records this workload on the bare disk."""

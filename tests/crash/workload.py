@@ -11,6 +11,8 @@ SLOTS = 24
 
 
 class Workload:
+    names = "wait"  # the volume's
+
     def __init__(self, top, rng):
         self.top, self.rng, self.steps = top, rng, 0
         self.files, self.passed = {}, []
@@ -119,6 +121,32 @@ class Names(Workload):
             os.fsync(fd)
         finally:
             os.close(fd)
+
+
+class Early(Names):
+    """Several of these operations before one sync, on a volume whose names do not wait. A crash may
+    take away the last ones."""
+
+    names = "async"
+
+    def _do(self, number):
+        for part in range(4):
+            super()._do(4 * number + part)
+            self._done()
+        # Each sync covers all that was issued before the last record of its object.
+        for path in [".", *sorted(self.files)]:
+            super()._sync(path)
+
+    def _write(self, path, number):
+        data = body(number)[:self.rng.randint(0, SLOT)]
+        with open(self._path(path), "xb", buffering=0) as f:
+            self.files[path] = b""
+            self._done()
+            f.write(data)
+        self.files[path] = data
+
+    def _sync(self, path):
+        pass
 
 
 def content(top):

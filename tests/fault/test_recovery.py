@@ -232,6 +232,7 @@ class RecoveryCutOff(RecoveryCase):
         for name in ("doomed", "left"):
             with open(rig.file(name), "w") as f:
                 f.write(name)
+        rig.wait_applied()
         rig.sync_disk()
         os.rename(rig.file("left"), rig.file("right"))
         os.unlink(rig.file("doomed"))
@@ -240,6 +241,7 @@ class RecoveryCutOff(RecoveryCase):
         os.rename(rig.file("swap"), rig.file("b"))
         os.rename(rig.file("old"), rig.file("moved"))
         os.mkdir(rig.file("old"))
+        rig.sync_dir()
 
     def check_name_changes(self, rig):
         inside = {name: os.listdir(rig.backing_file(name)) for name in ("a", "b", "old", "moved")}

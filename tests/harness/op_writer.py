@@ -1,7 +1,7 @@
 """Numbered operations on a directory, in order, each acknowledged on stdout when durable by
 contract.
 
-usage: op_writer.py DIR FIRST [STYLE [gated]]     STYLE: mixed (default) or slots (overwrites only)
+usage: op_writer.py DIR FIRST [STYLE [gated]]     STYLE: mixed (default), slots (overwrites only), early
 
 `gated`: one operation for each line of stdin; the program ends with its input. Operation n depends
 on n alone (harness/ops.py holds the model and the check):
@@ -11,12 +11,19 @@ on n alone (harness/ops.py holds the model and the check):
           n % 4 == 1  write of a slot through another open file, fsync
           n % 4 == 2  create new/N with content, fsync
           n % 4 == 3  rename new/N-1 to kept/N-1, fsync of kept/
+  early:  the same for n % 5; and
+          n % 5 == 4  a burst of names and attributes in burst/ (bursts.py), one fsync
 
 Any error ends the program with exit status 3 and the errno's name on stderr. Stand-alone.
 """
 import errno
 import os
 import sys
+
+if __name__ == "__main__":
+    sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+from harness import bursts  # noqa: E402
 
 SLOTS, SLOT = 48, 4096
 
@@ -34,6 +41,8 @@ def content(number):
 def kind(number, style):
     if style == "slots":
         return "osync"
+    if style == "early":
+        return ("osync", "fsync", "create", "rename", "burst")[number % 5]
     return ("osync", "fsync", "create", "rename")[number % 4]
 
 
@@ -49,6 +58,8 @@ def run(number, style, slots, plain, kept):
         os.write(fd, content(number))
         os.fsync(fd)
         os.close(fd)
+    elif what == "burst":
+        bursts.run("burst", number)
     else:
         try:
             os.rename("new/%d" % (number - 1), "kept/%d" % (number - 1))
@@ -60,7 +71,7 @@ def run(number, style, slots, plain, kept):
 def main():
     os.chdir(sys.argv[1])
     first, style = int(sys.argv[2]), sys.argv[3] if len(sys.argv) > 3 else "mixed"
-    for name in ("new", "kept"):
+    for name in ("new", "kept") + ("burst",) * (style == "early"):
         os.makedirs(name, exist_ok=True)
     slots = os.open("slots", os.O_CREAT | os.O_WRONLY | os.O_SYNC, 0o644)
     plain = os.open("slots", os.O_WRONLY)

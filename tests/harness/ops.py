@@ -3,7 +3,7 @@ import os
 import sys
 import threading
 
-from harness import op_writer
+from harness import bursts, op_writer
 from harness.ledger import Ledger
 from harness.op_writer import SLOT, SLOTS
 from harness.proc import Proc, tail
@@ -81,7 +81,7 @@ class _Model:
                 self.slots[n % SLOTS] = n
             elif what == "create":
                 self.new.add(n)
-            elif n - 1 in self.new:
+            elif what == "rename" and n - 1 in self.new:
                 self.new.discard(n - 1)
                 self.kept.add(n - 1)
 
@@ -89,7 +89,7 @@ class _Model:
 def check(directory, ledger, style="mixed", torn=False):
     """Raises Damage unless the directory is exactly the result of operations 1…T, where T is the
     last acknowledged one. Operation T+1 may be done, not done or done in part (create, write and
-    fsync are three calls). With `torn` it may also be torn, sector by sector, as a bare file system
+    fsync are three calls; of a burst the first calls). With `torn` it may also be torn, sector by sector, as a bare file system
     leaves it. Returns T."""
     acked = ledger.acked()
     last = max(acked, default=0)
@@ -113,7 +113,22 @@ def check(directory, ledger, style="mixed", torn=False):
                     path, data[:16], len(data), want[:16], len(want)))
             if os.stat(path).st_mode & 0o7777 != 0o640:
                 raise Damage("%s has mode %o" % (path, os.stat(path).st_mode))
+    if style == "early":
+        _check_bursts(os.path.join(directory, "burst"), last)
     return last
+
+
+def _check_bursts(path, last):
+    following = op_writer.kind(last + 1, "early") == "burst"
+    number = last + 1 if following else last - (last - bursts.FIRST) % bursts.STEP
+    if number < bursts.FIRST:
+        return
+    try:
+        done = bursts.position(path, number)
+    except ValueError as error:
+        raise Damage("after operation %d: %s" % (last, error)) from None
+    if not following and done < len(bursts.calls(number)):
+        raise Damage("after operation %d: burst %d ends after call %d" % (last, number, done))
 
 
 def _is_mixed(got, wholes):

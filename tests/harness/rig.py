@@ -84,6 +84,19 @@ class Rig:
                         self._sync_file(os.path.join(folder, name))
         return choice
 
+    def sync_dir(self, name="."):
+        """fsyncs a directory of the mount: its names, and everything before them, are durable."""
+        fd = os.open(self.file(name), os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def wait_applied(self):
+        """Waits until everything issued so far is in the backing directory."""
+        issued = self.mount_.status()["issued"]
+        self.mount_.wait_status(lambda s: s["applied"] >= issued, 20, "everything applied")
+
     def sync_disk(self):
         """Puts everything applied so far on the disk, without the volume's knowledge."""
         fd = os.open(self.backing, os.O_RDONLY)

@@ -14,7 +14,8 @@ class SqliteWriter:
 
     `synchronous`: SQLite's own words. FULL in DELETE mode does not sync the directory after the
     journal's unlink, which is the commit. So on a bare file system only EXTRA keeps the last
-    transaction. On a Salius mount an unlink is durable when it returns, and FULL is enough."""
+    transaction, and the same on a Salius mount with names=async. With names=wait or dirsync an
+    unlink is durable when it returns, and FULL is enough."""
 
     def __init__(self, db, journal, ledger, first, wrapper=(), synchronous="full"):
         self.ledger = ledger

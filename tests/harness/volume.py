@@ -56,7 +56,11 @@ class Volume:
         return sh(*in_netns(self.netns), *wrapper, binary(program), *args, check=check, timeout=timeout, env=env)
 
     def init(self, replicas, acks, *options, check=True):
-        """Runs salius init; `replicas` are addresses."""
+        """Runs salius init; `replicas` are addresses. SALIUS_NAMES in the environment sets the
+        volume's `names` where the test does not."""
+        names = os.environ.get("SALIUS_NAMES")
+        if names and "--names" not in options:
+            options += ("--names", names)
         return self.run("salius", "init", self.backing, "--replicas", ",".join(replicas), "--acks", str(acks),
                         *options, check=check)
 
