@@ -140,9 +140,11 @@ class Disks(Case):
         self.states_of(workload.Overwrite)
 
     def test_names_disks_of_write_subsets_and_flushes_are_recovered(self):
+        self.drawn(0, 2, "disks with names=wait and with names=async")
         self.states_of(workload.Names)
 
     def test_early_names_disks_of_write_subsets_and_flushes_are_recovered(self):
+        self.drawn(1, 2, "disks with names=wait and with names=async")
         self.states_of(workload.Early)
 
     def bare(self, kind, wrapper):
