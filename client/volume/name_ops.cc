@@ -360,8 +360,8 @@ absl::Status NameOps::Remove(Node& parent, const std::string& name, Node& victim
   change.AddDir(parent, victim.is_dir() ? -1 : 0);
   change.AddObject(victim, victim.is_dir() ? -2 : -1);
   if (only || victim.is_dir()) change.SetRemoved(victim);
-  SALIUS_ASSIGN_OR_RETURN(
-      const bool early, BeginEarly({&parent}, /*possible=*/!victim.seen_writing().bulk, change));
+  SALIUS_ASSIGN_OR_RETURN(const bool early,
+                          BeginEarly({&parent}, /*possible=*/!victim.seen_writing().bulk, change));
   const absl::StatusOr<Seq> removed =
       Perform(std::move(draft), change, early,
               [&](const RecordHeader& header) { change.Remove(header, parent, name); });

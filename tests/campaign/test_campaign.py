@@ -31,14 +31,15 @@ def chosen(episodes):
 
 class RandomFaults(Case):
 
-    def campaign(self, shape, works, faults, **kwargs):
+    def campaign(self, shape, works, faults, names=None, **kwargs):
+        """`names`: the volume's; None: drawn."""
         without = os.environ.get("SALIUS_CAMPAIGN_WITHOUT", "").split(",")
         kinds = [k for k in schedule.KINDS if k.name not in without]
         for kind in schedule.KINDS:
             why = kind.missing() or ("" if kind in kinds else "SALIUS_CAMPAIGN_WITHOUT")
             if why:
                 self.report("skipped: fault %s: %s", kind.name, why)
-        tau, names = self.rng.choice(["2s", "5s", "30s"]), self.rng.choice(["wait", "async"])
+        tau, names = self.rng.choice(["2s", "5s", "30s"]), names or self.rng.choice(["wait", "async"])
         seed = self.rng.getrandbits(64)
         episodes = list(schedule.draw(random.Random(seed), shape, faults, kinds))
         some = bool(os.environ.get("SALIUS_CAMPAIGN_EPISODES"))
@@ -95,7 +96,7 @@ class RandomFaults(Case):
     def test_ledger_and_sqlite_on_ext4_some_replicas_may_be_lost(self):
         self.drawn(1, 2, "campaigns and soak")
         shape = Shape(*self.rng.choice([(3, 2), (3, 2), (2, 2), (3, 3)]), "ext4")
-        self.campaign(shape, ["ops", "wal"], self.count(18, 200))
+        self.campaign(shape, ["ops", "wal"], self.count(18, 200), names="async")
 
     def test_ledger_sqlite_and_bulk_on_xfs_one_ack(self):
         self.drawn(1, 2, "campaigns and soak")
