@@ -89,7 +89,7 @@ absl::StatusOr<struct stat> AttrOps::Attributes(Node& node, const absl::Status& 
 template <typename Stat>
 absl::StatusOr<std::optional<struct stat>> AttrOps::Predicted(Node& node, const Stat& stat) {
   while (predictions_.on()) {
-    SALIUS_ASSIGN_OR_RETURN(const std::optional<struct stat> shown, predictions_.Show(node));
+    SALIUS_ASSIGN_OR_RETURN(const std::optional<struct stat> shown, predictions_.Attributes(node));
     if (shown.has_value()) return shown;
     if (!Issuer::IsApplied(node)) break;  // it is awaited
     const uint64_t applies = Predictions::AppliesOf(node);
@@ -130,7 +130,7 @@ absl::StatusOr<struct stat> AttrOps::GetAttrAt(Node& node, const Node& dir, cons
 }
 
 absl::StatusOr<struct stat> AttrOps::FactsOf(Node& node) {
-  SALIUS_ASSIGN_OR_RETURN(const std::optional<struct stat> shown, predictions_.Show(node));
+  SALIUS_ASSIGN_OR_RETURN(const std::optional<struct stat> shown, predictions_.Attributes(node));
   return shown.has_value() ? *shown : backing_.Stat(node.path_fd.get());
 }
 

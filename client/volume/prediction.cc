@@ -23,6 +23,16 @@ bool Same(const timespec& a, const timespec& b) {
   return a.tv_sec == b.tv_sec && a.tv_nsec == b.tv_nsec;
 }
 
+bool Before(const timespec& a, const timespec& b) {
+  return std::pair(a.tv_sec, a.tv_nsec) < std::pair(b.tv_sec, b.tv_nsec);
+}
+
+timespec Next(const timespec& time) {
+  constexpr long kLast = 999'999'999;
+  return time.tv_nsec == kLast ? timespec{time.tv_sec + 1, 0}
+                               : timespec{time.tv_sec, time.tv_nsec + 1};
+}
+
 // Returns whether a value of an ACL's attribute removes the ACL.
 bool IsEmptyAcl(std::string_view value) { return value.size() <= kAclHeaderBytes; }
 
@@ -99,7 +109,6 @@ void Prediction::NoteSeq(Seq seq) { last_seq_ = std::max(last_seq_, seq); }
 void Prediction::Touch(Seq seq, const timespec& now) {
   NoteSeq(seq);
   if (seq < ctime_.seq) return;
-  if (seq != ctime_.seq) ctime_shown_ = false;
   stat_.st_ctim = now;
   ctime_ = {.seq = seq, .implied = true};
 }
@@ -202,11 +211,6 @@ bool Prediction::NoteApplied(Seq seq) {
   return applied_seq_ >= last_seq_;
 }
 
-const struct stat& Prediction::Show() {
-  ctime_shown_ = true;
-  return stat_;
-}
-
 std::optional<Prediction::Xattr> Prediction::FindXattr(const std::string& name) const {
   const auto found = xattrs_.find(name);
   const Seq set = found == xattrs_.end() ? 0 : found->second.seq;
@@ -228,13 +232,18 @@ std::optional<timespec> Prediction::ImpliedMtime() const {
   return stat_.st_mtim;
 }
 
-std::optional<timespec> Prediction::ShownCtime() const {
-  if (!ctime_.implied || !ctime_shown_) return std::nullopt;
+std::optional<timespec> Prediction::ImpliedCtime() const {
+  if (!ctime_.implied) return std::nullopt;
   return stat_.st_ctim;
 }
 
 void KeptCtime::Merge(struct stat& attributes) const {
-  if (Same(attributes.st_ctim, disk)) attributes.st_ctim = shown;
+  timespec& ctime = attributes.st_ctim;
+  if (Same(ctime, disk)) {
+    ctime = predicted;
+  } else if (Before(ctime, predicted)) {
+    ctime = Next(predicted);
+  }
 }
 
 }  // namespace salius

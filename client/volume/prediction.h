@@ -65,11 +65,8 @@ class Prediction {
   Seq last_seq() const { return last_seq_; }
 
   // ---- answers
-  // Returns the attributes. st_blocks is an estimate, above 0 as soon as a write is pending. For a
-  // caller that shows them call Show.
+  // Returns the attributes. st_blocks is an estimate, above 0 as soon as a write is pending.
   const struct stat& attributes() const { return stat_; }
-  // Returns the attributes and remembers that their ctime was shown.
-  const struct stat& Show();
   // Returns the pending state of an extended attribute; nothing when the disk is right.
   std::optional<Xattr> FindXattr(const std::string& name) const;
   // Changes the names of the extended attributes on the disk to those that callers see.
@@ -78,8 +75,8 @@ class Prediction {
   // Returns the mtime that the disk must get after the last apply, because that gives the disk a
   // later one. Nothing: the disk's is right.
   std::optional<timespec> ImpliedMtime() const;
-  // Returns the ctime that was shown, if any record gave it: see KeptCtime.
-  std::optional<timespec> ShownCtime() const;
+  // Returns the ctime, if a record gave it: see KeptCtime.
+  std::optional<timespec> ImpliedCtime() const;
 
  private:
   struct PendingXattr {
@@ -105,18 +102,19 @@ class Prediction {
   Seq applied_seq_ = 0;
   Clock mtime_;
   Clock ctime_;
-  bool ctime_shown_ = false;
   Seq capability_gone_ = 0;  // the last record that takes the file's capability, if it has one
   absl::flat_hash_map<std::string, PendingXattr> xattrs_;
 };
 
-// A ctime that was shown while its record was pending. No call sets a ctime, so the disk's is
-// later. The shown one is kept until the disk's changes again.
+// The ctime that records gave while they were pending. No call sets a ctime, so the disk's is
+// another. The predicted one is kept until the disk's changes again.
 struct KeptCtime {
-  timespec shown{};
+  timespec predicted{};
   timespec disk{};  // after the last apply; 0: none is kept
 
-  // Puts the shown ctime into attributes that were read from the disk.
+  // Puts the predicted ctime into attributes that were read from the disk. A later change without a
+  // prediction may have a time before it, because the kernel's clock for files is some milliseconds
+  // behind; its ctime follows the predicted one then.
   void Merge(struct stat& attributes) const;
 };
 

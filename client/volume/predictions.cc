@@ -51,13 +51,14 @@ absl::Status Predictions::Begin(Node& node) {
   }
 }
 
-absl::StatusOr<std::optional<struct stat>> Predictions::Show(Node& node) {
+absl::StatusOr<std::optional<struct stat>> Predictions::Attributes(Node& node) {
   if (!on_) return std::nullopt;
   bool begun = false;
   while (true) {
     {
       absl::MutexLock lock(&node.state);
-      if (node.seen_records().prediction != nullptr) return node.records().prediction->Show();
+      if (node.seen_records().prediction != nullptr)
+        return node.seen_records().prediction->attributes();
       if (!HasPending(node.seen_records()) || !CanBegin(node) || begun) return std::nullopt;
       ++node.records().entering;
     }
@@ -68,7 +69,7 @@ absl::StatusOr<std::optional<struct stat>> Predictions::Show(Node& node) {
       --node.records().entering;
       applied = node.seen_records().applied_seq;
       if (status.ok()) {
-        const struct stat shown = node.records().prediction->Show();
+        const struct stat shown = node.seen_records().prediction->attributes();
         if (HasPending(node.seen_records())) return shown;
       }
     }
@@ -96,7 +97,7 @@ absl::StatusOr<std::optional<Prediction::Xattr>> Predictions::FindXattr(Node& no
                                                                         const std::string& name) {
   if (!on_ || !node.was_changed()) return std::nullopt;
   // Data takes the capability.
-  if (name == kCapabilityXattr) SALIUS_RETURN_IF_ERROR(Show(node).status());
+  if (name == kCapabilityXattr) SALIUS_RETURN_IF_ERROR(Attributes(node).status());
   absl::MutexLock lock(&node.state);
   const NodeChanges::Records& records = node.seen_records();
   if (records.prediction == nullptr) return std::nullopt;
@@ -168,7 +169,7 @@ absl::Status Predictions::Settle(Node& node, Seq seq) {
       if (HasPending(records) || records.settling) return absl::OkStatus();
       records.settling = true;
       mtime = records.prediction->ImpliedMtime();
-      ctime = records.prediction->ShownCtime();
+      ctime = records.prediction->ImpliedCtime();
       last = records.prediction->last_seq();
     }
     const absl::StatusOr<KeptCtime> kept = SetTimes(node, mtime, ctime);
@@ -179,7 +180,7 @@ absl::Status Predictions::Settle(Node& node, Seq seq) {
     SALIUS_RETURN_IF_ERROR(kept.status());
     if (HasPending(records)) return absl::OkStatus();  // a later record goes on with it
     if (records.prediction->last_seq() != last) continue;
-    records.kept_ctime = *kept;
+    if (ctime.has_value()) records.kept_ctime = *kept;
     ++records.applies;
     ended = std::move(records.prediction);
     return absl::OkStatus();

@@ -54,7 +54,7 @@ class Predictions {
   // ---- callers
   // Returns the attributes of a node with unapplied records. Nothing: the disk is to be asked, and
   // where records are unapplied they are to be awaited before.
-  absl::StatusOr<std::optional<struct stat>> Show(Node& node);
+  absl::StatusOr<std::optional<struct stat>> Attributes(Node& node);
   // Returns whether the node's attributes can be predicted, under its `state`.
   static bool CanBegin(const Node& node) ABSL_SHARED_LOCKS_REQUIRED(node.state) {
     return !node.hidden_link && !node.orphan && !node.seen_records().direct;

@@ -22,6 +22,7 @@ class LargeDirectory(MountCase):
         base = os.path.join(self.rig.backing, os.path.basename(self.dir))
         # Made outside the mount, which has seen only the empty directory: the test is about
         # reading.
+        self.settle()
         os.mkdir(os.path.join(base, "big"))
         for i in range(self.count):
             os.close(os.open(os.path.join(base, "big", "entry-%06d" % i), os.O_CREAT | os.O_WRONLY, 0o644))
@@ -111,6 +112,7 @@ class Listings(MountCase):
     def test_offsets_fit_31_bits_and_lead_to_the_next_entries(self):
         count = 3000
         fd = self.filled(count)
+        self.settle()  # names that are not applied yet come last
         entries = self.all_of(fd)
         self.assertEqual(len({name for _, name in entries}), count + 2)
         self.assertEqual(len({offset for offset, _ in entries}), count + 2)

@@ -1,4 +1,4 @@
-// What most unit tests include, precompiled once for each configuration (see prelude.bzl). Tests
+// Headers of most unit tests, precompiled once for each configuration (see prelude.bzl). Tests
 // still include what they use. No header of ours is in it: each change of one would compile every
 // test again.
 #include <algorithm>

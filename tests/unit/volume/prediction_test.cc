@@ -408,22 +408,17 @@ TEST(PredictionTest, DiskGetsTheMtimeThatNoCallerGave) {
   EXPECT_FALSE(prediction.ImpliedMtime().has_value());
 }
 
-TEST(PredictionTest, OnlyAShownCtimeIsKept) {
+TEST(PredictionTest, EachChangeImpliesACtime) {
   Prediction prediction(Attributes(S_IFREG | 0644));
-  prediction.Show();
-  EXPECT_FALSE(prediction.ShownCtime().has_value());  // the disk has its own
+  EXPECT_FALSE(prediction.ImpliedCtime().has_value());  // the disk has its own
   prediction.Data(DataOp(Op::kWrite, 1, 0, 5), kNow);
-  EXPECT_FALSE(prediction.ShownCtime().has_value());
-  prediction.Show();
-  EXPECT_EQ(Ns(*prediction.ShownCtime()), Ns(kNow));
-  prediction.Data(DataOp(Op::kWrite, 1, 0, 5), kNow);  // the same record again
-  EXPECT_EQ(Ns(*prediction.ShownCtime()), Ns(kNow));
-  prediction.SetAttr(2, Mode(0600), kLater);
-  EXPECT_FALSE(prediction.ShownCtime().has_value());  // the disk's is later still
+  EXPECT_EQ(Ns(*prediction.ImpliedCtime()), Ns(kNow));
+  prediction.SetAttr(2, Mtime({7, 8}), kLater);
+  EXPECT_EQ(Ns(*prediction.ImpliedCtime()), Ns(kLater));
 }
 
-TEST(KeptCtimeTest, ShownCtimeIsGivenUntilTheDisksChanges) {
-  const KeptCtime kept = {.shown = kNow, .disk = kLater};
+TEST(KeptCtimeTest, PredictedCtimeIsGivenUntilTheDisksChanges) {
+  const KeptCtime kept = {.predicted = kNow, .disk = kLater};
   struct stat st = Attributes(S_IFREG | 0644);
   st.st_ctim = kLater;
   kept.Merge(st);
@@ -431,6 +426,9 @@ TEST(KeptCtimeTest, ShownCtimeIsGivenUntilTheDisksChanges) {
   st.st_ctim = {301, 0};
   kept.Merge(st);
   EXPECT_EQ(Ns(st.st_ctim), Ns({301, 0}));
+  st.st_ctim = {kNow.tv_sec - 1, 5};
+  kept.Merge(st);
+  EXPECT_EQ(Ns(st.st_ctim), Ns(kNow) + 1) << "it does not go back";
 }
 
 }  // namespace
