@@ -9,10 +9,12 @@
 # - with --ci or --long those too, and then the stages in tests/stages/ci (sanitizers)
 # - with --long also those in tests/stages/long (every planted bug)
 #
-# Lanes: after `programs`, the stages of each lane (lane_of) run one after another, and the lanes
+# Lanes: after `programs`, each lane (lane_of) runs its stages one after another, and the lanes run
 # side by side: the suites with real parts mostly wait, and the builds use the CPUs meanwhile, at
-# idle priority. A stage without a lane runs alone: `programs` before the lanes, the others after
-# them. The output of a stage in a lane is printed whole when it ends.
+# idle priority. A stage of the last lane may need that stages of the others have ended (needs_of);
+# until then the later ones of its lane go first. A stage without a lane runs alone: `programs`
+# before the lanes, the others after them. The output of a stage in a lane is printed whole when it
+# ends.
 #
 # An executable stage is a program: it gets --long if that is given. Its last line "N passed, N
 # failed" is added to the counts. Any other stage is sourced in a shell of its own, with the
@@ -25,14 +27,23 @@
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 
-only_ci=" clang bench fuzz machine "
+only_ci=" clang instrumented bench fuzz machine "
 
 # lane_of STAGE: prints the lane that the stage runs in; nothing: alone.
 lane_of() {
   case "$1" in
-    build | clang | unit | sim | fuzz | sanitize) echo builds ;;
+    build | clang | unit | instrumented | sim | fuzz | sanitize) echo builds ;;
     integration | posix) echo faults ;;
-    crash | campaign | apps | load) echo cuts ;;
+    crash | campaign | apps | load | machine | bench | sanitized) echo cuts ;;
+  esac
+}
+# needs_of STAGE: prints the stages of other lanes that must have ended before this one begins. The
+# benchmarks call sync(2), and what the whole machine syncs no power cut loses: they run beside no
+# suite that cuts the power of a real disk. (Guests of `machine` have disks of their own.)
+needs_of() {
+  case "$1" in
+    bench) echo build integration posix ;;
+    sanitized) echo instrumented ;;
   esac
 }
 SALIUS_LONG=0
@@ -163,16 +174,43 @@ run_stage() {
 
 stage_name() { basename "$1" .sh | sed 's/^[0-9][0-9]-//'; }
 
+# may_begin STAGE: true if every stage of this run that it needs has ended, or the lanes that began
+# before this one have.
+may_begin() {
+  local need
+  for need in $(needs_of "$1"); do
+    [[ ! -e "$work/ended-$need" && $stage_names == *" $need "* ]] || continue
+    ! kill -0 "${lane_pids[@]}" 2>/dev/null || return 1
+  done
+}
+
+# next_of NUMBER...: sets `next` to the first of these stages that may begin, when one may.
+next_of() {
+  while true; do
+    for next in "$@"; do
+      ! may_begin "$(stage_name "${files[next - 1]}")" || return 0
+    done
+    sleep 1
+  done
+}
+
 # run_lane LANE: runs its stages, one after another.
 run_lane() {
-  local lane=$1 number=0 file
+  local lane=$1 number=0 name next
+  local waiting=() # the names of its stages, by their number
   trap 'exit 130' INT TERM HUP
-  for file in "${files[@]}"; do
+  for name in $stage_names; do
     number=$((number + 1))
-    [ "$(lane_of "$(stage_name "$file")")" = "$lane" ] || continue
-    run_stage "$file" $number >"$work/output-$number" 2>&1
-    echo "--- $(stage_name "$file") ended ($((SECONDS / 60)) min)" >>"$work/output-$number"
-    flock "$work" cat "$work/output-$number"
+    [ "$(lane_of "$name")" != "$lane" ] || waiting[$number]=$name
+  done
+  while [ ${#waiting[@]} -gt 0 ]; do
+    next_of "${!waiting[@]}"
+    name=${waiting[$next]}
+    unset "waiting[$next]"
+    run_stage "${files[next - 1]}" "$next" >"$work/output-$next" 2>&1
+    : >"$work/ended-$name"
+    echo "--- $name ended ($((SECONDS / 60)) min)" >>"$work/output-$next"
+    flock "$work" cat "$work/output-$next"
   done
 }
 
@@ -265,6 +303,8 @@ for name in "${stages[@]+"${stages[@]}"}"; do
   [ $found -eq 1 ] || fail "no stage $name"
 done
 stage_count=${#files[@]}
+stage_names=" "
+for file in "${files[@]+"${files[@]}"}"; do stage_names+="$(stage_name "$file") "; done
 number=0
 for file in "${files[@]+"${files[@]}"}"; do
   number=$((number + 1))

@@ -1,7 +1,7 @@
 # shellcheck shell=bash
-# The unit tests with sanitizers: addresses and undefined behaviour, then data races; and the
-# programs of the stage sanitized are built. Each is a build of its own, so this is for continuous
-# integration and --long. With --long also the simulator, and the unit tests of code without threads.
+# The unit tests with sanitizers: addresses and undefined behaviour, then data races. Each is a build
+# of its own, so this is for continuous integration and --long. With --long also the simulator, and
+# the unit tests of code without threads.
 asan_targets=(//tests/unit/...)
 tsan_targets=(//tests/unit/session/... //tests/unit/volume/... //tests/unit/fuse/... //tests/unit/replica/...
               //tests/unit/storage/...)
@@ -47,9 +47,3 @@ same_in_both_builds() {
 ! is_long || check "sim: a seed does the same in another build" same_in_both_builds
 
 bazel_test "data races" --config=tsan --build_tests_only -- "${tsan_targets[@]}"
-
-# For the stage sanitized.
-programs=(//client/cli:salius //client/mount:salius-mount //recovery:salius-recover //replica:salius-replica)
-for config in asan tsan; do
-  check "programs: build with $config" bazel build --config=$config --color=no --noshow_progress "${programs[@]}"
-done
