@@ -3,6 +3,7 @@ and what waits all the same."""
 import os
 import sys
 import threading
+import time
 
 from harness import ops
 from harness.case import Case
@@ -78,6 +79,7 @@ class PowerCuts(Case):
                                                       if line.endswith("\n")])
             reader.start()
             ledger.wait_total(self.rng.randint(2, 12), 60, maker.alive)
+            time.sleep(self.rng.random() / 20)  # into the names that no fsync covers yet
             rig.power_cut(shutdown_first=self.rng.random() < 0.3, also=maker.kill)
             reader.join(30)
             self.fate(rig)
