@@ -142,6 +142,7 @@ class Listings(MountCase):
 
     def test_offset_is_valid_in_another_open_of_an_unchanged_directory(self):
         fd = self.filled(300)
+        self.settle()
         entries = self.all_of(fd)
         other = os.open(self.dir, os.O_RDONLY | os.O_DIRECTORY)
         self.addCleanup(os.close, other)
