@@ -150,9 +150,9 @@ absl::StatusOr<PinnedNode> NameOps::MakeNew(Node* parent, CreateBody body) {
   draft.file_id = id;
   draft.body = body.Encode();
   if (draft.body.size() > kMaxRecordBody) return ErrnoStatus(ENOSPC, "ACLs of a new object");
-  NameChange change(pending_);
   PinnedNode node;
   const auto make = [&]() -> absl::StatusOr<Seq> {
+    NameChange change(pending_);  // ends before the node does
     absl::StatusOr<PinnedNode> made = MakeObjectOf(id, body);
     issuer_.NoteDiskError(made.status());
     if (!made.ok()) return made.status();

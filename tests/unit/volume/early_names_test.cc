@@ -197,6 +197,19 @@ TEST_F(EarlyNamesTest, WriteAfterTheLastNameIsGoneWaitsAndIsNotLogged) {
   volume->open_files().Release(file);
 }
 
+TEST_F(EarlyNamesTest, ObjectWhoseRecordIsNotIssuedLeavesNothing) {
+  Make(root(), "f");
+  ApplyAll();
+  fake().before_issue = [&](Op) { fake().Fail(absl::UnavailableError("the session has ended")); };
+  EXPECT_EQ(Errno(volume->names().MakeDir(root(), "d", 0755, caller)), EROFS);
+  {
+    absl::MutexLock lock(&root().state);
+    EXPECT_EQ(root().seen_records().unapplied_names, 0u);
+    EXPECT_EQ(root().seen_records().prediction, nullptr);
+  }
+  EXPECT_EQ(LookupErrno(root(), "d"), ENOENT);
+}
+
 // The mark was set on the backing directory, behind the volume's back, after the check.
 TEST_F(EarlyNamesTest, NameThatTheDiskRefusesFailsTheVolume) {
   Make(root(), "f");

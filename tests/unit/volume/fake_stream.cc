@@ -73,9 +73,9 @@ void FakeStream::Fail(const absl::Status& status) {
 }
 
 absl::StatusOr<RecordRef> FakeStream::Issue(RecordDraft draft) {
-  SALIUS_RETURN_IF_ERROR(health());
   SALIUS_CHECK(draft.body.size() <= kMaxRecordBody);
   if (before_issue) before_issue(draft.op);
+  SALIUS_RETURN_IF_ERROR(health());
   auto record = std::make_shared<Record>(std::move(draft));
   RecordHeader& header = record->stamp();
   bool apply = false;
