@@ -31,8 +31,9 @@ inline constexpr char kLostDirName[] = "lost";         // objects that a recover
 // or when its record is issued. With kAsync, fsync waits for names as it does for data.
 enum class NameMode { kWait, kAsync };
 
-// The mode of a volume whose volume.toml does not name one.
+// The mode of a volume whose volume.toml, of an older version, does not name one; and of a new one.
 inline constexpr NameMode kDefaultNames = NameMode::kWait;
+inline constexpr NameMode kNewVolumeNames = NameMode::kAsync;
 
 // Returns "wait" or "async".
 std::string_view NameModeText(NameMode mode);

@@ -27,7 +27,7 @@ struct InitPlan {
   uint64_t acks = 0;  // 0: not given
   uint64_t k = 0;
   uint64_t datagram = 0;
-  std::string names{NameModeText(kDefaultNames)};
+  std::string names{NameModeText(kNewVolumeNames)};
   bool local = false;
   bool copy = false;
   bool force = false;
