@@ -63,26 +63,33 @@ run_part() {
   return 1
 }
 
-for fuzzer in "$bin"/*_fuzzer; do
-  name=$(basename "$fuzzer" _fuzzer)
-  cp "$fuzzer" "$work/$name"
+# explore NAME: lets the fuzzer run for what is left of its time. False when an input failed.
+explore() {
+  local name=$1 corpus kept had inputs part runs
   corpus=${SALIUS_LONG_DIR:-$work}/corpus/$name
   kept=${SALIUS_LONG_DIR:-$work}/fuzzed-$name # "seconds inputs" so far
   mkdir -p "$corpus"
   read -r had inputs < <(cat "$kept" 2>/dev/null || echo "0 0")
-  found=0
   while [ "$had" -lt "$seconds" ]; do
     part=$((seconds - had > 300 ? 300 : seconds - had))
-    run_part "$name" "$part" "$corpus" || { found=1 && break; }
+    run_part "$name" "$part" "$corpus" || return
     had=$((had + part)) inputs=$((inputs + runs))
     echo "$had $inputs" >"$kept"
     [ "$had" -ge "$seconds" ] || echo "        $name: $inputs inputs, $had of $seconds s"
   done
-  if [ $found -eq 0 ]; then
-    echo "ok      $name: $inputs inputs in $had s"
-    passed=$((passed + 1))
-  else
-    failed=$((failed + 1))
-  fi
+  echo "ok      $name: $inputs inputs in $had s"
+}
+
+# One fuzzer on each CPU.
+mkdir "$work/passed"
+for fuzzer in "$bin"/*_fuzzer; do
+  name=$(basename "$fuzzer" _fuzzer)
+  cp "$fuzzer" "$work/$name"
+  [ "$(jobs -rp | wc -l)" -lt "$(nproc)" ] || wait -n
+  { explore "$name" && : >"$work/passed/$name"; } &
+  failed=$((failed + 1))
 done
+wait
+passed=$(find "$work/passed" -type f | wc -l)
+failed=$((failed - passed))
 finish
