@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "common/check.h"
-#include "common/ext4_watch.h"
 #include "common/file.h"
 #include "common/file_system.h"
 
@@ -42,9 +41,9 @@ bool Valid(uint64_t* page) {
 
 }  // namespace
 
-bool AppliedMark::IsReliedOn(int fd) {
-  const absl::StatusOr<fs::FsKind> kind = fs::KindOf(fd);
-  return kind.ok() && !kind->journals_data && Ext4Complaints(fd).ok();
+bool AppliedMark::IsReliedOn(Files& files, int fd) {
+  const absl::StatusOr<fs::FsKind> kind = files.KindOf(fd);
+  return kind.ok() && !kind->journals_data && files.ComplaintsOf(fd).ok();
 }
 
 absl::StatusOr<AppliedMark> AppliedMark::Open(int salius_fd) {

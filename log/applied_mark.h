@@ -3,6 +3,8 @@
 // is this page. Then recovery need only replay the records that were not applied. After a power cut
 // the file is meaningless and is ignored: that is why the state names boot id and unique mount id.
 //
+// The mapping is the kernel's: only its file systems can be relied on.
+//
 // The order matters: Store(seq) is called after the records up to `seq` were applied to the page
 // cache, and before their waiters are woken.
 #pragma once
@@ -12,6 +14,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/files.h"
 #include "common/ids.h"
 
 namespace salius {
@@ -23,7 +26,7 @@ class AppliedMark {
   // Whether recovery relies on the file, where `fd` lies: on an ext4 that counts its errors, and
   // whose data does not go through its journal. (With data in the journal each first store into a
   // page needs the journal, and ends the process with SIGBUS when that was aborted.)
-  static bool IsReliedOn(int fd);
+  static bool IsReliedOn(Files& files, int fd);
   // Creates or opens the file in `salius_fd` and maps it. For a new session call Reset.
   static absl::StatusOr<AppliedMark> Open(int salius_fd);
   // Returns a mark in memory of this process only, for file systems where recovery would not rely

@@ -10,7 +10,6 @@
 #include "common/bytes.h"
 #include "common/check.h"
 #include "common/crc32c.h"
-#include "common/file.h"
 #include "common/strings.h"
 
 namespace salius {
@@ -202,9 +201,9 @@ absl::StatusOr<RecoveryNotes> RecoveryNotes::Decode(std::string_view text) {
   return notes;
 }
 
-absl::StatusOr<RecoveryNotes> ReadRecoveryNotes(int salius_fd) {
+absl::StatusOr<RecoveryNotes> ReadRecoveryNotes(Files& files, int salius_fd) {
   const absl::StatusOr<std::string> text =
-      ReadWholeFile(salius_fd, kRecoveriesFileName, kMaxFileBytes);
+      ReadWholeFile(files, salius_fd, kRecoveriesFileName, kMaxFileBytes);
   if (absl::IsNotFound(text.status())) return RecoveryNotes();
   SALIUS_RETURN_IF_ERROR(text.status());
   absl::StatusOr<RecoveryNotes> notes = RecoveryNotes::Decode(*text);
@@ -212,8 +211,8 @@ absl::StatusOr<RecoveryNotes> ReadRecoveryNotes(int salius_fd) {
   return notes;
 }
 
-absl::Status WriteRecoveryNotes(int salius_fd, const RecoveryNotes& notes) {
-  return WriteFileAtomically(salius_fd, kRecoveriesFileName, AsBytes(notes.Encode()));
+absl::Status WriteRecoveryNotes(Files& files, int salius_fd, const RecoveryNotes& notes) {
+  return WriteFileAtomically(files, salius_fd, kRecoveriesFileName, AsBytes(notes.Encode()));
 }
 
 }  // namespace salius

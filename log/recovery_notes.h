@@ -17,6 +17,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/files.h"
 #include "common/ids.h"
 
 namespace salius {
@@ -69,8 +70,8 @@ class RecoveryNotes {
 };
 
 // Returns no notes when there is no file. Errors: as Decode, and the file system's own.
-absl::StatusOr<RecoveryNotes> ReadRecoveryNotes(int salius_fd);
+absl::StatusOr<RecoveryNotes> ReadRecoveryNotes(Files& files, int salius_fd);
 // Writes the notes; on OK they are on the disk.
-absl::Status WriteRecoveryNotes(int salius_fd, const RecoveryNotes& notes);
+absl::Status WriteRecoveryNotes(Files& files, int salius_fd, const RecoveryNotes& notes);
 
 }  // namespace salius

@@ -11,11 +11,10 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
-#include "common/bulk_writer.h"
 #include "common/bytes.h"
 #include "common/check.h"
 #include "common/crc32c.h"
-#include "common/file_system.h"
+#include "common/file.h"
 #include "common/limits.h"
 #include "common/random.h"
 #include "common/strings.h"
@@ -42,34 +41,37 @@ struct Pending {
 // Least size of a batch that goes past the page cache: recovery's pin.
 constexpr uint64_t kBulkBytes = uint64_t{1} << 20;
 
-absl::Status WriteFileHeader(int fd, const FileHeader& header) {
+absl::Status WriteFileHeader(Files& files, int fd, const FileHeader& header) {
   std::string slot = stable::EncodeFileHeader(header);
   const iovec part = {slot.data(), slot.size()};
   const uint64_t at = (header.generation % stable::kHeaderSlots) * stable::kHeaderSlotBytes;
-  return PwritevFull(fd, {&part, 1}, static_cast<int64_t>(at), RWF_DSYNC);
+  return files.PwritevSynced(fd, {&part, 1}, at);
 }
 
 // Writes both header slots and a ring of zeros; they are on disk afterwards.
-absl::Status FillNewFile(int fd, BulkWriter& bulk, const FileHeader& header) {
+absl::Status FillNewFile(Files& files, int fd, const Files::LongWrite& bulk,
+                         const FileHeader& header) {
   std::vector<uint8_t> zeros(size_t{4} << 20);
   for (uint64_t at = 0; at < header.capacity; at += zeros.size()) {
     const iovec part = {zeros.data(), std::min<uint64_t>(zeros.size(), header.capacity - at)};
-    SALIUS_RETURN_IF_ERROR(bulk.Write({&part, 1}, static_cast<int64_t>(stable::kRingAt + at)));
+    SALIUS_RETURN_IF_ERROR(bulk({&part, 1}, stable::kRingAt + at));
   }
   FileHeader older = header;
   older.generation = header.generation - 1;
-  SALIUS_RETURN_IF_ERROR(WriteFileHeader(fd, older));
-  SALIUS_RETURN_IF_ERROR(WriteFileHeader(fd, header));
-  return FsyncFd(fd);
+  SALIUS_RETURN_IF_ERROR(WriteFileHeader(files, fd, older));
+  SALIUS_RETURN_IF_ERROR(WriteFileHeader(files, fd, header));
+  return files.Fsync(fd);
 }
 
 }  // namespace
 
 struct StableLog::Impl {
-  explicit Impl(UniqueFd file) : fd(std::move(file)), bulk(fd.get()) {}
+  Impl(Files& all, BackingFd file)
+      : files(all), fd(std::move(file)), bulk(files.LongWrites(fd.get())) {}
 
-  const UniqueFd fd;
-  BulkWriter bulk;                // of `fd`
+  Files& files;
+  const BackingFd fd;
+  const Files::LongWrite bulk;    // to `fd`
   FileHeader header;              // as on disk; `reach` perhaps larger, when a slot was damaged
   uint64_t start = 0;             // >= header.start, which follows when the space is needed
   uint64_t tail = 0;              // position of the next entry
@@ -144,24 +146,23 @@ absl::Status StableLog::Impl::WriteEntries(const std::vector<Pending>& entries) 
   const auto all = absl::MakeConstSpan(parts);
   const uint64_t bytes = entries.back().kept.end - entries.front().header.position;
   if (first_run_parts >= parts.size() && parts.size() <= IOV_MAX && bytes < kBulkBytes) {
-    return PwritevFull(fd.get(), all, static_cast<int64_t>(stable::kRingAt + first), RWF_DSYNC);
+    return files.PwritevSynced(fd.get(), all, stable::kRingAt + first);
   }
   // The bytes take more than one system call: one sync covers all of them.
-  SALIUS_RETURN_IF_ERROR(
-      bulk.Write(all.subspan(0, first_run_parts), static_cast<int64_t>(stable::kRingAt + first)));
+  SALIUS_RETURN_IF_ERROR(bulk(all.subspan(0, first_run_parts), stable::kRingAt + first));
   if (first_run_parts < parts.size()) {
-    SALIUS_RETURN_IF_ERROR(bulk.Write(all.subspan(first_run_parts), stable::kRingAt));
+    SALIUS_RETURN_IF_ERROR(bulk(all.subspan(first_run_parts), stable::kRingAt));
   }
-  return FdatasyncFd(fd.get());
+  return files.Fdatasync(fd.get());
 }
 
 absl::Status StableLog::Impl::WriteAll(const std::vector<Pending>& placed) {
   if (!remains.empty()) {
-    static constexpr std::array<uint8_t, stable::kEntryHeaderBytes> kZeros = {};
+    static constexpr std::array<char, stable::kEntryHeaderBytes> kZeros = {};
     for (const uint64_t at : remains) {
-      SALIUS_RETURN_IF_ERROR(PwriteFull(fd.get(), kZeros, static_cast<int64_t>(at)));
+      SALIUS_RETURN_IF_ERROR(files.Pwrite(fd.get(), {kZeros.data(), kZeros.size()}, at));
     }
-    SALIUS_RETURN_IF_ERROR(FdatasyncFd(fd.get()));
+    SALIUS_RETURN_IF_ERROR(files.Fdatasync(fd.get()));
     remains.clear();
   }
   const uint64_t end = placed.back().kept.end;
@@ -172,7 +173,7 @@ absl::Status StableLog::Impl::WriteAll(const std::vector<Pending>& placed) {
     next.start = start;
     next.reach = std::min(end + stable::ReachStep(header.capacity), start + header.capacity);
     ++next.generation;
-    SALIUS_RETURN_IF_ERROR(WriteFileHeader(fd.get(), next));
+    SALIUS_RETURN_IF_ERROR(WriteFileHeader(files, fd.get(), next));
     header = next;
   }
   return WriteEntries(placed);
@@ -194,7 +195,7 @@ absl::Status StableLog::Impl::AppendEntries(std::vector<Pending> pending) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<StableLog> StableLog::Create(int dirfd, const std::string& name,
+absl::StatusOr<StableLog> StableLog::Create(Files& files, int dirfd, const std::string& name,
                                             const VolumeId& volume, uint64_t capacity) {
   if (capacity < stable::kMinCapacity || capacity > stable::kMaxCapacity ||
       capacity % stable::kCapacityUnit != 0) {
@@ -202,50 +203,50 @@ absl::StatusOr<StableLog> StableLog::Create(int dirfd, const std::string& name,
         "stable log: capacity %d must be a multiple of %d between %d and %d", capacity,
         stable::kCapacityUnit, stable::kMinCapacity, stable::kMaxCapacity));
   }
-  SALIUS_ASSIGN_OR_RETURN(UniqueFd fd, OpenAt(dirfd, name, O_RDWR | O_CREAT | O_EXCL, 0600));
-  auto impl = std::make_unique<Impl>(std::move(fd));
+  SALIUS_ASSIGN_OR_RETURN(BackingFd fd, files.CreateAt(dirfd, name, O_RDWR | O_EXCL, 0600));
+  auto impl = std::make_unique<Impl>(files, std::move(fd));
   impl->header.volume = volume;
   impl->header.capacity = capacity;
   impl->header.generation = 2;
   impl->header.reach = stable::ReachStep(capacity);
   impl->header.salt = SecureRandom64();
-  absl::Status status = FillNewFile(impl->fd.get(), impl->bulk, impl->header);
+  absl::Status status = FillNewFile(files, impl->fd.get(), impl->bulk, impl->header);
   if (status.ok()) {
-    SALIUS_ASSIGN_OR_RETURN(const UniqueFd dir, OpenAt(dirfd, ".", O_RDONLY | O_DIRECTORY));
-    status = FsyncFd(dir.get());
+    SALIUS_ASSIGN_OR_RETURN(const BackingFd dir, files.OpenAt(dirfd, ".", O_RDONLY | O_DIRECTORY));
+    status = files.Fsync(dir.get());
   }
   if (!status.ok()) {
     // Half a log is of no use; the first error is the one to report.
-    fs::RemoveTree(dirfd, name).IgnoreError();
+    files.Unlink(dirfd, name, 0).IgnoreError();
     return status;
   }
   return StableLog(std::move(impl));
 }
 
-absl::StatusOr<StableLog> StableLog::Open(int dirfd, const std::string& name,
+absl::StatusOr<StableLog> StableLog::Open(Files& files, int dirfd, const std::string& name,
                                           const VolumeId& volume, Contents* contents) {
-  absl::StatusOr<StableLog> log = OpenWhole(dirfd, name, volume, contents);
+  absl::StatusOr<StableLog> log = OpenWhole(files, dirfd, name, volume, contents);
   if (!log.ok()) return AtPath(log.status(), PathAt(dirfd, name));
   return log;
 }
 
-absl::StatusOr<StableLog> StableLog::OpenWhole(int dirfd, const std::string& name,
+absl::StatusOr<StableLog> StableLog::OpenWhole(Files& files, int dirfd, const std::string& name,
                                                const VolumeId& volume, Contents* contents) {
-  SALIUS_ASSIGN_OR_RETURN(UniqueFd fd, OpenAt(dirfd, name, O_RDWR | O_NOFOLLOW));
-  auto impl = std::make_unique<Impl>(std::move(fd));
+  SALIUS_ASSIGN_OR_RETURN(BackingFd fd, files.OpenAt(dirfd, name, O_RDWR | O_NOFOLLOW));
+  auto impl = std::make_unique<Impl>(files, std::move(fd));
   // A process that died inside an append may have left entries in the page cache only. Recovery
   // relies on the entries read here. So they go to the disk first, and are read from there: after a
   // failed write the cache holds pages that look clean and are on no disk.
-  SALIUS_RETURN_IF_ERROR(FdatasyncFd(impl->fd.get()));
-  fs::DropCache(impl->fd.get());
-  SALIUS_ASSIGN_OR_RETURN(impl->header, stable::ReadFileHeader(impl->fd.get()));
+  SALIUS_RETURN_IF_ERROR(files.Fdatasync(impl->fd.get()));
+  files.DropCache(impl->fd.get());
+  SALIUS_ASSIGN_OR_RETURN(impl->header, stable::ReadFileHeader(files, impl->fd.get()));
   if (impl->header.volume != volume) {
     return absl::DataLossError(absl::StrFormat("%s belongs to volume %s, not %s", name,
                                                impl->header.volume.ToString(), volume.ToString()));
   }
   if (contents != nullptr) *contents = Contents();
   SALIUS_ASSIGN_OR_RETURN(stable::ReadResult read,
-                          stable::ReadEntries(impl->fd.get(), impl->header, contents));
+                          stable::ReadEntries(files, impl->fd.get(), impl->header, contents));
   impl->start = impl->header.start;
   impl->tail = read.tail;
   impl->entries = std::move(read.entries);

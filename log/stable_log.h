@@ -32,7 +32,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "common/file.h"
+#include "common/files.h"
 #include "common/ids.h"
 #include "log/record.h"
 
@@ -62,16 +62,18 @@ class StableLog {
     uint64_t torn_bytes = 0;           // bytes of a torn tail that were ignored
   };
 
+  // `files`, of which `dirfd` is, outlives the log.
+  //
   // Creates the file with `capacity` bytes (multiple of 4096, at least 1 MiB), written with zeros
   // and synced so that later appends change no metadata. Errors: ALREADY_EXISTS,
   // RESOURCE_EXHAUSTED.
-  static absl::StatusOr<StableLog> Create(int dirfd, const std::string& name,
+  static absl::StatusOr<StableLog> Create(Files& files, int dirfd, const std::string& name,
                                           const VolumeId& volume, uint64_t capacity);
   // Opens for use. `contents` (may be null) gets everything readable. Errors: NOT_FOUND, DATA_LOSS
   // (both headers bad; damage in the middle; of another volume), INVALID_ARGUMENT (unknown
   // version).
-  static absl::StatusOr<StableLog> Open(int dirfd, const std::string& name, const VolumeId& volume,
-                                        Contents* contents);
+  static absl::StatusOr<StableLog> Open(Files& files, int dirfd, const std::string& name,
+                                        const VolumeId& volume, Contents* contents);
 
   // Appends the records with one O_DSYNC write (two when the ring wraps). When it returns OK they
   // are on disk. RESOURCE_EXHAUSTED (nothing written, log still usable) when they do not fit.
@@ -101,7 +103,7 @@ class StableLog {
   struct Impl;
   explicit StableLog(std::unique_ptr<Impl> impl);
   // Opens as Open does, but its errors may lack the path.
-  static absl::StatusOr<StableLog> OpenWhole(int dirfd, const std::string& name,
+  static absl::StatusOr<StableLog> OpenWhole(Files& files, int dirfd, const std::string& name,
                                              const VolumeId& volume, Contents* contents);
   std::unique_ptr<Impl> impl_;
 };

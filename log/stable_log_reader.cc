@@ -9,7 +9,6 @@
 #include "common/bytes.h"
 #include "common/check.h"
 #include "common/crc32c.h"
-#include "common/file.h"
 #include "common/strings.h"
 #include "log/record.h"
 
@@ -19,7 +18,8 @@ namespace {
 // A window on the ring, so that entries are read in large pieces. Never wraps.
 class RingWindow {
  public:
-  RingWindow(int fd, uint64_t capacity) : fd_(fd), capacity_(capacity) {}
+  RingWindow(Files& files, int fd, uint64_t capacity)
+      : files_(files), fd_(fd), capacity_(capacity) {}
 
   // Returns the `size` bytes at ring offset `at`, which must lie inside the ring. They are valid
   // until the next call.
@@ -39,8 +39,8 @@ class RingWindow {
       bytes_ = std::make_unique_for_overwrite<uint8_t[]>(wanted);
       room_ = wanted;
     }
-    SALIUS_ASSIGN_OR_RETURN(const size_t got, PreadFull(fd_, bytes_.get(), wanted,
-                                                        static_cast<int64_t>(kRingAt + at)));
+    SALIUS_ASSIGN_OR_RETURN(const size_t got,
+                            files_.Pread(fd_, bytes_.get(), wanted, kRingAt + at));
     if (got != wanted) {
       return absl::DataLossError(
           absl::StrFormat("stable log: the file ends at offset %d", kRingAt + at + got));
@@ -50,6 +50,7 @@ class RingWindow {
     return absl::OkStatus();
   }
 
+  Files& files_;
   const int fd_;
   const uint64_t capacity_;
   uint64_t at_ = 0;
@@ -60,8 +61,8 @@ class RingWindow {
 
 class Reader {
  public:
-  Reader(int fd, const FileHeader& header, StableLog::Contents* contents)
-      : header_(header), ring_(fd, header.capacity), contents_(contents) {}
+  Reader(Files& files, int fd, const FileHeader& header, StableLog::Contents* contents)
+      : header_(header), ring_(files, fd, header.capacity), contents_(contents) {}
 
   absl::StatusOr<ReadResult> Run();
 
@@ -208,9 +209,9 @@ uint64_t SkipRingEnd(uint64_t position, uint64_t capacity) {
   return to_end < kEntryHeaderBytes ? position + to_end : position;
 }
 
-absl::StatusOr<FileHeader> ReadFileHeader(int fd) {
+absl::StatusOr<FileHeader> ReadFileHeader(Files& files, int fd) {
   std::vector<uint8_t> bytes(kRingAt);
-  SALIUS_ASSIGN_OR_RETURN(const size_t got, PreadFull(fd, bytes.data(), bytes.size(), 0));
+  SALIUS_ASSIGN_OR_RETURN(const size_t got, files.Pread(fd, bytes.data(), bytes.size(), 0));
   bytes.resize(got);
   FileHeader newest;
   std::string reasons;
@@ -240,15 +241,15 @@ absl::StatusOr<FileHeader> ReadFileHeader(int fd) {
   return newest;
 }
 
-absl::StatusOr<ReadResult> ReadEntries(int fd, const FileHeader& header,
+absl::StatusOr<ReadResult> ReadEntries(Files& files, int fd, const FileHeader& header,
                                        StableLog::Contents* contents) {
-  SALIUS_ASSIGN_OR_RETURN(const uint64_t size, FileSize(fd));
+  SALIUS_ASSIGN_OR_RETURN(const uint64_t size, files.SizeOf(fd));
   if (size < kRingAt + header.capacity) {
     return absl::DataLossError(
         absl::StrFormat("stable log: the file ends at offset %d, before the end of its ring at %d",
                         size, kRingAt + header.capacity));
   }
-  return Reader(fd, header, contents).Run();
+  return Reader(files, fd, header, contents).Run();
 }
 
 }  // namespace salius::stable

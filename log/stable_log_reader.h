@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "common/files.h"
 #include "common/ids.h"
 #include "log/stable_log.h"
 #include "log/stable_log_format.h"
@@ -37,11 +38,11 @@ struct ReadResult {
 // Reads both header slots of the file and returns the newer valid one. When only one is valid, the
 // other may have named a larger reach, so the reach returned is one lap after the start. DATA_LOSS
 // when neither is valid, INVALID_ARGUMENT when one is whole but of an unknown version.
-absl::StatusOr<FileHeader> ReadFileHeader(int fd);
+absl::StatusOr<FileHeader> ReadFileHeader(Files& files, int fd);
 
 // Reads and verifies every entry; `contents` may be null. DATA_LOSS names the file offset of damage
 // in the middle.
-absl::StatusOr<ReadResult> ReadEntries(int fd, const FileHeader& header,
+absl::StatusOr<ReadResult> ReadEntries(Files& files, int fd, const FileHeader& header,
                                        StableLog::Contents* contents);
 
 // Returns the position of the next entry after `position`. It is the ring's beginning when less

@@ -11,7 +11,7 @@
 #include "common/bytes.h"
 #include "common/check.h"
 #include "common/crc32c.h"
-#include "common/file_system.h"
+#include "common/file.h"
 #include "common/limits.h"
 #include "common/strings.h"
 
@@ -91,11 +91,10 @@ absl::Status CheckState(const VolumeState& state) {
 }
 
 // Writes one note into its slot; on OK it is on disk.
-absl::Status WriteSlot(int fd, const VolumeState& state, uint64_t generation) {
+absl::Status WriteSlot(Files& files, int fd, const VolumeState& state, uint64_t generation) {
   std::string slot = EncodeStateSlot(state, generation);
   const iovec part = {slot.data(), slot.size()};
-  const auto offset = static_cast<int64_t>((generation % kSlots) * kStateSlotBytes);
-  return PwritevFull(fd, {&part, 1}, offset, RWF_DSYNC);
+  return files.PwritevSynced(fd, {&part, 1}, (generation % kSlots) * kStateSlotBytes);
 }
 
 }  // namespace
@@ -209,34 +208,34 @@ absl::StatusOr<DecodedStateSlot> DecodeStateSlot(absl::Span<const uint8_t> slot)
   return decoded;
 }
 
-StateFile::StateFile(UniqueFd fd, VolumeState state, uint64_t generation)
-    : fd_(std::move(fd)), state_(std::move(state)), generation_(generation) {}
+StateFile::StateFile(Files& files, BackingFd fd, VolumeState state, uint64_t generation)
+    : files_(&files), fd_(std::move(fd)), state_(std::move(state)), generation_(generation) {}
 
-absl::StatusOr<StateFile> StateFile::Create(int dirfd, const std::string& name,
+absl::StatusOr<StateFile> StateFile::Create(Files& files, int dirfd, const std::string& name,
                                             const VolumeState& initial) {
   SALIUS_RETURN_IF_ERROR(CheckState(initial));
-  SALIUS_ASSIGN_OR_RETURN(UniqueFd fd, OpenAt(dirfd, name, O_RDWR | O_CREAT | O_EXCL, 0600));
+  SALIUS_ASSIGN_OR_RETURN(BackingFd fd, files.CreateAt(dirfd, name, O_RDWR | O_EXCL, 0600));
   // The first note is in both slots: from the first byte of the next write on there is an older
   // note to fall back to.
   constexpr uint64_t kFirstGenerations = 2;
   for (uint64_t generation = 1; generation <= kFirstGenerations; ++generation) {
-    SALIUS_RETURN_IF_ERROR(WriteSlot(fd.get(), initial, generation));
+    SALIUS_RETURN_IF_ERROR(WriteSlot(files, fd.get(), initial, generation));
   }
-  SALIUS_RETURN_IF_ERROR(FsyncFd(fd.get()));
-  SALIUS_ASSIGN_OR_RETURN(const UniqueFd dir, OpenAt(dirfd, ".", O_RDONLY | O_DIRECTORY));
-  SALIUS_RETURN_IF_ERROR(FsyncFd(dir.get()));
-  return StateFile(std::move(fd), initial, kFirstGenerations);
+  SALIUS_RETURN_IF_ERROR(files.Fsync(fd.get()));
+  SALIUS_ASSIGN_OR_RETURN(const BackingFd dir, files.OpenAt(dirfd, ".", O_RDONLY | O_DIRECTORY));
+  SALIUS_RETURN_IF_ERROR(files.Fsync(dir.get()));
+  return StateFile(files, std::move(fd), initial, kFirstGenerations);
 }
 
-absl::StatusOr<StateFile> StateFile::Open(int dirfd, const std::string& name) {
-  SALIUS_ASSIGN_OR_RETURN(UniqueFd fd, OpenAt(dirfd, name, O_RDWR | O_NOFOLLOW));
+absl::StatusOr<StateFile> StateFile::Open(Files& files, int dirfd, const std::string& name) {
+  SALIUS_ASSIGN_OR_RETURN(BackingFd fd, files.OpenAt(dirfd, name, O_RDWR | O_NOFOLLOW));
   // A process that died inside Write() may have left a note that is in the page cache only. The
   // caller relies on the note read here. So it goes to the disk first, and is read from there:
   // after a failed write the cache holds pages that look clean and are on no disk.
-  SALIUS_RETURN_IF_ERROR(FdatasyncFd(fd.get()));
-  fs::DropCache(fd.get());
+  SALIUS_RETURN_IF_ERROR(files.Fdatasync(fd.get()));
+  files.DropCache(fd.get());
   std::string bytes(kSlots * kStateSlotBytes, '\0');
-  SALIUS_ASSIGN_OR_RETURN(const size_t got, PreadFull(fd.get(), bytes.data(), bytes.size(), 0));
+  SALIUS_ASSIGN_OR_RETURN(const size_t got, files.Pread(fd.get(), bytes.data(), bytes.size(), 0));
   bytes.resize(got);
 
   DecodedStateSlot newest;
@@ -263,7 +262,7 @@ absl::StatusOr<StateFile> StateFile::Open(int dirfd, const std::string& name) {
     return absl::DataLossError(
         absl::StrFormat("%s: no valid note (%s)", PathAt(dirfd, name), reasons));
   }
-  return StateFile(std::move(fd), std::move(newest.state), newest.generation);
+  return StateFile(files, std::move(fd), std::move(newest.state), newest.generation);
 }
 
 absl::Status StateFile::Write(const VolumeState& next) {
@@ -273,7 +272,7 @@ absl::Status StateFile::Write(const VolumeState& next) {
   }
   SALIUS_RETURN_IF_ERROR(CheckState(next));
   if (next.volume != state_.volume) return Malformed("note of another volume");
-  if (absl::Status status = WriteSlot(fd_.get(), next, generation_ + 1); !status.ok()) {
+  if (absl::Status status = WriteSlot(*files_, fd_.get(), next, generation_ + 1); !status.ok()) {
     failed_ = true;
     return status;
   }

@@ -19,7 +19,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "common/file.h"
+#include "common/files.h"
 #include "common/ids.h"
 
 namespace salius {
@@ -69,14 +69,16 @@ absl::StatusOr<DecodedStateSlot> DecodeStateSlot(absl::Span<const uint8_t> slot)
 
 class StateFile {
  public:
+  // `files`, of which `dirfd` is, outlives the state file.
+  //
   // Creates `name` in `dirfd` with `initial` in it, synced together with the directory. Errors:
   // ALREADY_EXISTS; the file system's own.
-  static absl::StatusOr<StateFile> Create(int dirfd, const std::string& name,
+  static absl::StatusOr<StateFile> Create(Files& files, int dirfd, const std::string& name,
                                           const VolumeState& initial);
   // Opens and reads the newest valid slot. Errors: NOT_FOUND when the file is missing (a lost state
   // file is never a new volume: the caller must refuse), DATA_LOSS when no slot is valid (gives
   // both reasons), INVALID_ARGUMENT for an unknown version.
-  static absl::StatusOr<StateFile> Open(int dirfd, const std::string& name);
+  static absl::StatusOr<StateFile> Open(Files& files, int dirfd, const std::string& name);
 
   const VolumeState& state() const { return state_; }
   uint64_t generation() const { return generation_; }
@@ -86,8 +88,9 @@ class StateFile {
   absl::Status Write(const VolumeState& next);
 
  private:
-  StateFile(UniqueFd fd, VolumeState state, uint64_t generation);
-  UniqueFd fd_;
+  StateFile(Files& files, BackingFd fd, VolumeState state, uint64_t generation);
+  Files* files_;
+  BackingFd fd_;
   VolumeState state_;
   uint64_t generation_ = 0;
   bool failed_ = false;

@@ -7,7 +7,6 @@
 #include "common/bytes.h"
 #include "common/check.h"
 #include "common/crc32c.h"
-#include "common/file.h"
 #include "common/limits.h"
 
 namespace salius::recovery {
@@ -58,9 +57,9 @@ absl::StatusOr<RunNote> DecodeRunNote(absl::Span<const uint8_t> bytes) {
   return note;
 }
 
-absl::StatusOr<std::optional<RunNote>> ReadRunNote(int salius_fd, const VolumeId& volume,
-                                                   Epoch epoch) {
-  const absl::StatusOr<std::string> bytes = ReadWholeFile(salius_fd, kRunFileName, 4096);
+absl::StatusOr<std::optional<RunNote>> ReadRunNote(Files& files, int salius_fd,
+                                                   const VolumeId& volume, Epoch epoch) {
+  const absl::StatusOr<std::string> bytes = ReadWholeFile(files, salius_fd, kRunFileName, 4096);
   if (absl::IsNotFound(bytes.status())) return std::optional<RunNote>();
   SALIUS_RETURN_IF_ERROR(bytes.status());
   const absl::StatusOr<RunNote> note = DecodeRunNote(AsBytes(*bytes));
@@ -70,8 +69,8 @@ absl::StatusOr<std::optional<RunNote>> ReadRunNote(int salius_fd, const VolumeId
   return std::optional<RunNote>(*note);
 }
 
-absl::Status WriteRunNote(int salius_fd, const RunNote& note) {
-  return WriteFileAtomically(salius_fd, kRunFileName, AsBytes(EncodeRunNote(note)));
+absl::Status WriteRunNote(Files& files, int salius_fd, const RunNote& note) {
+  return WriteFileAtomically(files, salius_fd, kRunFileName, AsBytes(EncodeRunNote(note)));
 }
 
 }  // namespace salius::recovery

@@ -20,6 +20,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "common/files.h"
 #include "common/ids.h"
 
 namespace salius::recovery {
@@ -42,9 +43,9 @@ absl::StatusOr<RunNote> DecodeRunNote(absl::Span<const uint8_t> bytes);
 
 // Returns the note for exactly (`volume`, `epoch`). Returns nullopt when there is none, when it is
 // for another epoch, or when it is damaged (then only a new token helps).
-absl::StatusOr<std::optional<RunNote>> ReadRunNote(int salius_fd, const VolumeId& volume,
-                                                   Epoch epoch);
+absl::StatusOr<std::optional<RunNote>> ReadRunNote(Files& files, int salius_fd,
+                                                   const VolumeId& volume, Epoch epoch);
 // Writes the note; on OK it is on disk.
-absl::Status WriteRunNote(int salius_fd, const RunNote& note);
+absl::Status WriteRunNote(Files& files, int salius_fd, const RunNote& note);
 
 }  // namespace salius::recovery

@@ -5,8 +5,9 @@
 // of the kernel are the kernel's. A call with a number that is not open returns EBADF. Errors keep
 // the exact errno (common/file.h, StatusErrno).
 //
-// `fd` and `dirfd` may be O_PATH unless a comment says that they must be open for reading or
-// writing. Names are single path elements. Callers act as root: no method checks permissions.
+// Its base, Files, has the part that log/ needs. `fd` and `dirfd` may be O_PATH unless a comment says
+// that they must be open for reading or writing. Names are single path elements. Callers act as
+// root: no method checks permissions.
 //
 // Threads: any. A method may wait for the disk.
 #pragma once
@@ -14,69 +15,26 @@
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <sys/types.h>
-#include <sys/uio.h>
 #include <time.h>
 
-#include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/types/span.h"
 #include "common/file.h"
+#include "common/files.h"
 #include "storage/block_calls.h"
 #include "storage/fs_calls.h"
 
 namespace salius {
 
-class Backing;
-
-// Owns a descriptor of a backing; -1 is none. A descriptor of the kernel has no owner object, so
-// that it costs what UniqueFd costs.
-class BackingFd {
+class Backing : public Files {
  public:
-  BackingFd() = default;
-  BackingFd(UniqueFd fd) : number_(fd.Release()) {}  // NOLINT: a descriptor of the kernel
-  // Takes a descriptor of `backing`, which outlives this object.
-  BackingFd(Backing& backing, int number) : backing_(&backing), number_(number) {}
-  BackingFd(BackingFd&& other) noexcept
-      : backing_(other.backing_), number_(std::exchange(other.number_, -1)) {}
-  BackingFd& operator=(BackingFd&& other) noexcept {
-    if (this != &other) {
-      Reset();
-      backing_ = other.backing_;
-      number_ = std::exchange(other.number_, -1);
-    }
-    return *this;
-  }
-  ~BackingFd() { Reset(); }
-
-  int get() const { return number_; }
-  bool valid() const { return number_ >= 0; }
-  // Gives the descriptor away.
-  int Release() { return std::exchange(number_, -1); }
-  // Closes the descriptor held, ignoring an error.
-  void Reset();
-
- private:
-  Backing* backing_ = nullptr;  // null: the kernel's
-  int number_ = -1;
-};
-
-class Backing {
- public:
-  virtual ~Backing() = default;
-
   // ---- Descriptors
-  // Opens a name that exists; "." is `dirfd` itself, ".." the directory above it. `flags` as
-  // open(2), without O_CREAT.
-  virtual absl::StatusOr<BackingFd> OpenAt(int dirfd, const std::string& name, int flags) = 0;
   // Opens `name` O_PATH | O_NOFOLLOW, but never a mount point there: EXDEV.
   virtual absl::StatusOr<BackingFd> OpenChild(int dirfd, const std::string& name) = 0;
   // Makes a file without a name on the file system of `dirfd`, open for reading and writing.
@@ -117,24 +75,14 @@ class Backing {
   virtual absl::Status RemoveXattr(int fd, const std::string& name) = 0;
 
   // ---- Data; `fd` is open for reading or writing
-  // Returns how many bytes were read: fewer than `size` only at the end of the file.
-  virtual absl::StatusOr<size_t> Pread(int fd, void* out, size_t size, uint64_t offset) = 0;
-  // Writes the parts one after the other. After an error any part of them may have been written.
-  virtual absl::Status Pwritev(int fd, absl::Span<const iovec> parts, uint64_t offset) = 0;
-  absl::Status Pwrite(int fd, std::string_view data, uint64_t offset);
-  // Writes parts at an offset, like Pwritev.
-  using LongWrite = std::function<absl::Status(absl::Span<const iovec> parts, uint64_t offset)>;
-  // Returns a function for long writes to `fd` of data that is not read back soon
-  // (common/bulk_writer.h). The caller keeps `fd` open while it lives. Here: Pwritev.
-  virtual LongWrite LongWrites(int fd);
-  virtual absl::Status Truncate(int fd, uint64_t size) = 0;
   virtual absl::Status Fallocate(int fd, int mode, uint64_t offset, uint64_t length) = 0;
   // SEEK_DATA or SEEK_HOLE; ENXIO at the end of the file.
   virtual absl::StatusOr<uint64_t> Seek(int fd, uint64_t offset, int whence) = 0;
-  // Never to be repeated after an error (common/file.h, FsyncFd).
-  virtual absl::Status Fsync(int fd) = 0;
-  virtual absl::Status Fdatasync(int fd) = 0;
-  virtual absl::Status SyncFs(int fd) = 0;
+
+  // ---- The file system
+  // Returns the identity of its mount on this boot; UNIMPLEMENTED where there is none
+  // (common/host.h, UniqueMountId).
+  virtual absl::StatusOr<uint64_t> MountIdOf(int fd) = 0;
 
   // ---- Space; see storage/block_calls.h
   virtual absl::StatusOr<struct statvfs> StatVfs(int fd) = 0;
@@ -151,12 +99,7 @@ class Backing {
   virtual absl::Status MkdirAt(int dirfd, const std::string& name, mode_t mode) = 0;
   virtual absl::Status MakeNode(int dirfd, const std::string& name, mode_t mode, dev_t device) = 0;
   virtual absl::Status Symlink(const std::string& target, int dirfd, const std::string& name) = 0;
-  // `flags`: 0 or AT_REMOVEDIR.
-  virtual absl::Status Unlink(int dirfd, const std::string& name, int flags) = 0;
   virtual absl::Status LinkFd(int fd, int dirfd, const std::string& name) = 0;
-  // `flags`: those of renameat2(2).
-  virtual absl::Status Rename(int from_dirfd, const std::string& from, int to_dirfd,
-                              const std::string& to, unsigned flags) = 0;
 
   // ---- Directories
   // Returns all names but "." and "..".
@@ -172,10 +115,6 @@ class Backing {
   // at the end. `fd` is open for reading.
   virtual absl::StatusOr<std::vector<fs::RawDirEntry>> ReadDirents(int fd) = 0;
   virtual absl::Status SeekDir(int fd, uint64_t offset) = 0;
-
- private:
-  friend class BackingFd;
-  virtual void Close(int number) = 0;
 };
 
 // Returns the kernel's file systems. It has no state.

@@ -14,9 +14,9 @@ absl::Status CheckVolume(const VolumeState& state, const VolumeId& volume) {
       kStateFileName, state.volume.ToString(), kVolumeFileName, volume.ToString()));
 }
 
-absl::StatusOr<StableLog> OpenCleanLog(int salius_fd, const VolumeState& state) {
+absl::StatusOr<StableLog> OpenCleanLog(Files& files, int salius_fd, const VolumeState& state) {
   absl::StatusOr<StableLog> stable =
-      StableLog::Open(salius_fd, kStableLogFileName, state.volume, nullptr);
+      StableLog::Open(files, salius_fd, kStableLogFileName, state.volume, nullptr);
   if (absl::IsNotFound(stable.status())) {
     return absl::DataLossError(
         absl::StrFormat("%s is missing", PathAt(salius_fd, kStableLogFileName)));

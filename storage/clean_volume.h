@@ -16,6 +16,6 @@ absl::Status CheckVolume(const VolumeState& state, const VolumeId& volume);
 // DATA_LOSS when there is none, or when it has an entry of a later session than the note. In the
 // latter case the note is an older one: a copy, or the latest has become unreadable. The records
 // that the later session acknowledged would be lost.
-absl::StatusOr<StableLog> OpenCleanLog(int salius_fd, const VolumeState& state);
+absl::StatusOr<StableLog> OpenCleanLog(Files& files, int salius_fd, const VolumeState& state);
 
 }  // namespace salius

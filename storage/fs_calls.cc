@@ -193,8 +193,9 @@ absl::Status LinkFd(int fd, int dirfd, const std::string& name) {
 
 absl::Status Rename(int from_dirfd, const std::string& from, int to_dirfd, const std::string& to,
                     unsigned flags) {
-  return Result(renameat2(from_dirfd, from.c_str(), to_dirfd, to.c_str(), flags),
-                "rename " + from + " to " + to, to_dirfd, to);
+  const int result = flags == 0 ? renameat(from_dirfd, from.c_str(), to_dirfd, to.c_str())
+                                : renameat2(from_dirfd, from.c_str(), to_dirfd, to.c_str(), flags);
+  return Result(result, "rename " + from + " to " + to, to_dirfd, to);
 }
 
 bool IsNotEmpty(const absl::Status& status) {

@@ -88,7 +88,7 @@ absl::Status Refusal(const VolumeDir& dir, const Holder& holder) {
 
 absl::Status ClaimOnThisHost(VolumeDir& dir, const std::string& run_directory) {
   SALIUS_CHECK(dir.lock_fd >= 0, "the volume's lock comes first");
-  SALIUS_ASSIGN_OR_RETURN(const struct stat root, fs::StatAt(dir.root_fd, ""));
+  SALIUS_ASSIGN_OR_RETURN(const struct stat root, dir.backing->StatAt(dir.root_fd, ""));
   const std::string path = absl::StrCat(run_directory, "/", dir.config.volume.ToString(), ".lock");
   absl::StatusOr<UniqueFd> fd = OpenClaim(run_directory, path);
   if (absl::IsNotFound(fd.status())) {

@@ -1,4 +1,5 @@
-// The kernel's file systems: each method is one call of common/file.h, fs_calls.h or block_calls.h.
+// The kernel's file systems: each method is one call of common/, fs_calls.h or
+// block_calls.h.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -6,8 +7,10 @@
 
 #include "common/bulk_writer.h"
 #include "common/check.h"
+#include "common/ext4_watch.h"
 #include "common/file.h"
 #include "common/file_system.h"
+#include "common/host.h"
 #include "storage/backing.h"
 #include "storage/block_calls.h"
 #include "storage/fs_calls.h"
@@ -30,6 +33,11 @@ class Linux final : public Backing {
   absl::StatusOr<BackingFd> OpenAt(int dirfd, const string& name, int flags) override {
     return Wrap(salius::OpenAt(dirfd, name, flags));
   }
+  absl::StatusOr<BackingFd> CreateAt(int dirfd, const string& name, int flags,
+                                     mode_t mode) override {
+    return Wrap(salius::OpenAt(dirfd, name, flags | O_CREAT, mode));
+  }
+  absl::Status Lock(int fd, std::string_view what) override { return LockExclusive(fd, what); }
   absl::StatusOr<BackingFd> OpenChild(int dirfd, const string& name) override {
     return Wrap(fs::OpenChild(dirfd, name));
   }
@@ -81,11 +89,15 @@ class Linux final : public Backing {
     return fs::RemoveXattr(fd, name);
   }
 
+  absl::StatusOr<uint64_t> SizeOf(int fd) override { return FileSize(fd); }
   absl::StatusOr<size_t> Pread(int fd, void* out, size_t size, uint64_t offset) override {
     return PreadFull(fd, out, size, static_cast<int64_t>(offset));
   }
   absl::Status Pwritev(int fd, absl::Span<const iovec> parts, uint64_t offset) override {
     return PwritevFull(fd, parts, static_cast<int64_t>(offset));
+  }
+  absl::Status PwritevSynced(int fd, absl::Span<const iovec> parts, uint64_t offset) override {
+    return PwritevFull(fd, parts, static_cast<int64_t>(offset), RWF_DSYNC);
   }
   LongWrite LongWrites(int fd) override {
     return [writer = std::make_shared<BulkWriter>(fd)](absl::Span<const iovec> parts,
@@ -103,6 +115,11 @@ class Linux final : public Backing {
   absl::Status Fsync(int fd) override { return FsyncFd(fd); }
   absl::Status Fdatasync(int fd) override { return FdatasyncFd(fd); }
   absl::Status SyncFs(int fd) override { return salius::SyncFs(fd); }
+  void DropCache(int fd) override { fs::DropCache(fd); }
+
+  absl::StatusOr<fs::FsKind> KindOf(int fd) override { return fs::KindOf(fd); }
+  absl::StatusOr<uint64_t> ComplaintsOf(int fd) override { return Ext4Complaints(fd); }
+  absl::StatusOr<uint64_t> MountIdOf(int fd) override { return UniqueMountId(fd); }
 
   absl::StatusOr<struct statvfs> StatVfs(int fd) override { return fs::StatVfs(fd); }
   absl::StatusOr<FsSpace> FreeSpace(int fd) override { return StatfsFree(fd); }

@@ -82,10 +82,15 @@ absl::StatusOr<VolumeConfig> VolumeConfigFromToml(std::string_view text, std::st
 //   FAILED_PRECONDITION   a volume lies above or below on the same file system, `backing` was one
 //                         whose `.salius` is missing, or the guarantees cannot be kept there
 absl::Status CreateVolume(const std::string& backing, const VolumeConfig& config);
+// Does that in a directory of `backing` that is open for reading. `path` is for messages. Does not
+// check that the file system and the place are fit for a volume.
+absl::Status CreateVolume(Backing& backing, int root_fd, const std::string& path,
+                          const VolumeConfig& config);
 
 // The open `.salius` directory of a volume, the backing directory, and the volume's config. The
 // exclusive lock is held for the life of the object (docs/recovery.md).
 struct VolumeDir {
+  Backing* backing = &LinuxBacking();  // of root_fd, salius_fd and lock_fd; never null
   std::string path;      // absolute path of the backing directory
   int root_fd = -1;      // O_DIRECTORY | O_RDONLY
   int salius_fd = -1;    // O_DIRECTORY | O_RDONLY
@@ -102,6 +107,10 @@ struct VolumeDir {
   //   INVALID_ARGUMENT      volume.toml is bad
   //   DATA_LOSS             `.salius` or a part of it is missing where there was a volume
   static absl::StatusOr<VolumeDir> Open(const std::string& backing, bool lock);
+  // Opens the volume in a directory of `backing` likewise, where no part of it is checked but
+  // `.salius`. `root` is open for reading. There is no watch.
+  static absl::StatusOr<VolumeDir> Open(Backing& backing, BackingFd root, const std::string& path,
+                                        bool lock);
   VolumeDir() = default;
   VolumeDir(VolumeDir&& other) noexcept;
   VolumeDir& operator=(VolumeDir&& other) noexcept;
@@ -121,15 +130,13 @@ absl::Status MakeCopyItsOwn(const VolumeDir& dir, const VolumeConfig& config);
 
 // Makes the ballast as large as configured again, since a recovery may have used it up. When it
 // cannot, above all because there is no room, that is logged. It harms only the next recovery on a
-// full disk. Without a Backing the descriptor is the kernel's.
+// full disk.
 absl::Status RestoreBallast(Backing& backing, int salius_fd, uint64_t bytes);
-absl::Status RestoreBallast(int salius_fd, uint64_t bytes);
 
 // Brings everything to the disk that was written to the volume's file system. It calls syncfs(2) on
 // `root_fd`, a directory of it, and fdatasync(2) on `file_fd`, any regular file of it. XFS flushes
 // the drive's cache in syncfs only when its own log has something new. An error is final: the
-// kernel reports it once. Without a Backing the descriptors are the kernel's.
+// kernel reports it once.
 absl::Status SyncVolume(Backing& backing, int root_fd, int file_fd);
-absl::Status SyncVolume(int root_fd, int file_fd);
 
 }  // namespace salius

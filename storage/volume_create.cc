@@ -18,7 +18,6 @@
 #include "common/bytes.h"
 #include "common/check.h"
 #include "common/file.h"
-#include "common/file_system.h"
 #include "common/host.h"
 #include "common/runbook.h"
 #include "log/stable_log.h"
@@ -35,13 +34,14 @@ namespace {
 
 constexpr char kNewDir[] = ".salius.new";
 
-absl::StatusOr<VolumeState> InitialState(int root_fd, const VolumeConfig& config) {
+absl::StatusOr<VolumeState> InitialState(Backing& backing, int root_fd,
+                                         const VolumeConfig& config) {
   VolumeState state;
   state.volume = config.volume;
   state.acks = config.acks;
   state.file_id_limit = kRootFileId + 1;
   SALIUS_ASSIGN_OR_RETURN(state.boot_id, BootId());
-  const absl::StatusOr<uint64_t> mount_id = UniqueMountId(root_fd);
+  const absl::StatusOr<uint64_t> mount_id = backing.MountIdOf(root_fd);
   if (mount_id.ok()) {
     state.mount_id = *mount_id;
   } else if (!absl::IsUnimplemented(mount_id.status())) {
@@ -58,35 +58,35 @@ absl::Status MakeBallast(Backing& backing, int dirfd, uint64_t bytes) {
 }
 
 // Makes the contents of `.salius` in `dirfd`, synced.
-absl::Status FillSaliusDir(int root_fd, int dirfd, const VolumeConfig& config) {
+absl::Status FillSaliusDir(Backing& backing, int root_fd, int dirfd, const VolumeConfig& config) {
   SALIUS_RETURN_IF_ERROR(
-      WriteFileAtomically(dirfd, kVolumeFileName, AsBytes(VolumeConfigToToml(config)), 0600));
-  SALIUS_ASSIGN_OR_RETURN(const VolumeState state, InitialState(root_fd, config));
-  SALIUS_RETURN_IF_ERROR(StateFile::Create(dirfd, kStateFileName, state).status());
+      WriteFileAtomically(backing, dirfd, kVolumeFileName, AsBytes(VolumeConfigToToml(config))));
+  SALIUS_ASSIGN_OR_RETURN(const VolumeState state, InitialState(backing, root_fd, config));
+  SALIUS_RETURN_IF_ERROR(StateFile::Create(backing, dirfd, kStateFileName, state).status());
   SALIUS_RETURN_IF_ERROR(
-      StableLog::Create(dirfd, kStableLogFileName, config.volume, config.stable_log_bytes)
+      StableLog::Create(backing, dirfd, kStableLogFileName, config.volume, config.stable_log_bytes)
           .status());
-  SALIUS_ASSIGN_OR_RETURN(const UniqueFd lock,
-                          OpenAt(dirfd, kLockFileName, O_RDWR | O_CREAT | O_EXCL, 0600));
-  SALIUS_RETURN_IF_ERROR(FsyncFd(lock.get()));
-  SALIUS_RETURN_IF_ERROR(MakeBallast(LinuxBacking(), dirfd, config.ballast_bytes));
+  SALIUS_ASSIGN_OR_RETURN(const BackingFd lock,
+                          backing.CreateAt(dirfd, kLockFileName, O_RDWR | O_EXCL, 0600));
+  SALIUS_RETURN_IF_ERROR(backing.Fsync(lock.get()));
+  SALIUS_RETURN_IF_ERROR(MakeBallast(backing, dirfd, config.ballast_bytes));
   for (const char* name : {kOpenDirName, kTmpDirName}) {
-    SALIUS_ASSIGN_OR_RETURN(const BackingFd dir, MakeOwnDir(LinuxBacking(), dirfd, name));
-    SALIUS_RETURN_IF_ERROR(LinuxBacking().Fsync(dir.get()));
+    SALIUS_ASSIGN_OR_RETURN(const BackingFd dir, MakeOwnDir(backing, dirfd, name));
+    SALIUS_RETURN_IF_ERROR(backing.Fsync(dir.get()));
   }
-  return FsyncFd(dirfd);
+  return backing.Fsync(dirfd);
 }
 
 // Returns whether an init left `.salius.new` behind, so that it is not a user's own.
-absl::StatusOr<bool> IsEarlierAttempt(int root_fd) {
+absl::StatusOr<bool> IsEarlierAttempt(Backing& backing, int root_fd) {
   const absl::string_view own[] = {kVolumeFileName, kStateFileName,   kStableLogFileName,
                                    kLockFileName,   kBallastFileName, kOpenDirName,
                                    kTmpDirName};
-  const absl::StatusOr<UniqueFd> dir =
-      OpenAt(root_fd, kNewDir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW);
+  const absl::StatusOr<BackingFd> dir =
+      backing.OpenAt(root_fd, kNewDir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW);
   if (!dir.ok()) return false;
-  SALIUS_ASSIGN_OR_RETURN(const struct stat st, fs::StatAt(dir->get(), ""));
-  SALIUS_ASSIGN_OR_RETURN(const std::vector<std::string> names, fs::ListDir(dir->get()));
+  SALIUS_ASSIGN_OR_RETURN(const struct stat st, backing.StatAt(dir->get(), ""));
+  SALIUS_ASSIGN_OR_RETURN(const std::vector<std::string> names, backing.ListDir(dir->get()));
   return st.st_uid == geteuid() && (st.st_mode & 0077) == 0 &&
          std::all_of(names.begin(), names.end(), [&](absl::string_view name) {
            absl::ConsumeSuffix(&name, ".tmp");  // of WriteFileAtomically
@@ -94,64 +94,64 @@ absl::StatusOr<bool> IsEarlierAttempt(int root_fd) {
          });
 }
 
-absl::Status CheckLeftover(int root_fd, const std::string& backing) {
-  SALIUS_ASSIGN_OR_RETURN(const bool own, IsEarlierAttempt(root_fd));
+absl::Status CheckLeftover(Backing& backing, int root_fd, const std::string& path) {
+  SALIUS_ASSIGN_OR_RETURN(const bool own, IsEarlierAttempt(backing, root_fd));
   if (own) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrFormat(
-      "%s/%s is not what an earlier salius init left: move it away", backing, kNewDir));
+      "%s/%s is not what an earlier salius init left: move it away", path, kNewDir));
 }
 
 // Removes the remains of an earlier init that crashed. Removes the root's id first: without
 // `.salius.new` it would indicate a volume that has lost its `.salius`.
-absl::Status RemoveEarlierAttempt(int root_fd, const std::string& backing) {
-  const absl::Status attempt = fs::StatAt(root_fd, kNewDir).status();
+absl::Status RemoveEarlierAttempt(Backing& backing, int root_fd, const std::string& path) {
+  const absl::Status attempt = backing.StatAt(root_fd, kNewDir).status();
   if (attempt.ok()) {
-    SALIUS_RETURN_IF_ERROR(CheckLeftover(root_fd, backing));
-    SALIUS_RETURN_IF_ERROR(fs::RemoveXattr(root_fd, kFileIdXattr));
-    SALIUS_RETURN_IF_ERROR(FsyncFd(root_fd));
-    return fs::RemoveTree(root_fd, kNewDir);
+    SALIUS_RETURN_IF_ERROR(CheckLeftover(backing, root_fd, path));
+    SALIUS_RETURN_IF_ERROR(backing.RemoveXattr(root_fd, kFileIdXattr));
+    SALIUS_RETURN_IF_ERROR(backing.Fsync(root_fd));
+    return RemoveTree(backing, root_fd, kNewDir);
   }
   if (!absl::IsNotFound(attempt)) return attempt;
-  SALIUS_ASSIGN_OR_RETURN(const FileId id, ReadFileId(root_fd));
+  SALIUS_ASSIGN_OR_RETURN(const FileId id, ReadFileId(backing, root_fd));
   if (id != kRootFileId) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrFormat(
       "%s was a volume, or is the copy of one: it has a root's %s, but no %s. If that is lost, put "
       "it back. If it was taken away for a new volume here, which forgets what the old one had not "
       "written to this disk: setfattr -x %s %s; %s",
-      backing, kFileIdXattr, kSaliusDir, kFileIdXattr, backing,
-      SeeRunbook("volume-directory-missing")));
+      path, kFileIdXattr, kSaliusDir, kFileIdXattr, path, SeeRunbook("volume-directory-missing")));
 }
 
 // Makes a whole `.salius.new`, in a tree without ids except the root's.
-absl::Status PrepareRoot(int root_fd, const VolumeConfig& config) {
-  SALIUS_ASSIGN_OR_RETURN(const BackingFd dir, MakeOwnDir(LinuxBacking(), root_fd, kNewDir));
-  SALIUS_RETURN_IF_ERROR(FillSaliusDir(root_fd, dir.get(), config));
-  SALIUS_ASSIGN_OR_RETURN(const struct stat st, fs::StatAt(root_fd, ""));
-  SALIUS_RETURN_IF_ERROR(StripFileIds(LinuxBacking(), root_fd, st.st_dev));
-  SALIUS_RETURN_IF_ERROR(SyncFs(root_fd));
-  SALIUS_RETURN_IF_ERROR(WriteFileId(root_fd, kRootFileId));
-  return FsyncFd(root_fd);
+absl::Status PrepareRoot(Backing& backing, int root_fd, const VolumeConfig& config) {
+  SALIUS_ASSIGN_OR_RETURN(const BackingFd dir, MakeOwnDir(backing, root_fd, kNewDir));
+  SALIUS_RETURN_IF_ERROR(FillSaliusDir(backing, root_fd, dir.get(), config));
+  SALIUS_ASSIGN_OR_RETURN(const struct stat st, backing.StatAt(root_fd, ""));
+  SALIUS_RETURN_IF_ERROR(StripFileIds(backing, root_fd, st.st_dev));
+  SALIUS_RETURN_IF_ERROR(backing.SyncFs(root_fd));
+  SALIUS_RETURN_IF_ERROR(WriteFileId(backing, root_fd, kRootFileId));
+  return backing.Fsync(root_fd);
 }
 
-absl::Status CreateInRoot(int root_fd, const VolumeConfig& config) {
-  SALIUS_RETURN_IF_ERROR(PrepareRoot(root_fd, config));
-  return fs::Rename(root_fd, kNewDir, root_fd, kSaliusDir, RENAME_NOREPLACE);
+absl::Status CreateInRoot(Backing& backing, int root_fd, const VolumeConfig& config) {
+  SALIUS_RETURN_IF_ERROR(PrepareRoot(backing, root_fd, config));
+  return backing.Rename(root_fd, kNewDir, root_fd, kSaliusDir, RENAME_NOREPLACE);
 }
 
 // Puts the new `.salius` in the old one's place, and keeps the objects that a recovery had set
 // aside.
-absl::Status ReplaceSalius(int root_fd) {
-  SALIUS_RETURN_IF_ERROR(fs::Rename(root_fd, kNewDir, root_fd, kSaliusDir, RENAME_EXCHANGE));
-  const std::string lost = absl::StrFormat("%s/%s", kNewDir, kLostDirName);
-  const absl::Status there = fs::StatAt(root_fd, lost).status();
+absl::Status ReplaceSalius(Backing& backing, int root_fd) {
+  SALIUS_RETURN_IF_ERROR(backing.Rename(root_fd, kNewDir, root_fd, kSaliusDir, RENAME_EXCHANGE));
+  SALIUS_ASSIGN_OR_RETURN(const BackingFd old, backing.OpenAt(root_fd, kNewDir, O_PATH));
+  const absl::Status there = backing.StatAt(old.get(), kLostDirName).status();
   if (there.ok()) {
-    const std::string place = absl::StrFormat("%s/%s", kSaliusDir, kLostDirName);
-    SALIUS_RETURN_IF_ERROR(fs::Rename(root_fd, lost, root_fd, place, RENAME_NOREPLACE));
+    SALIUS_ASSIGN_OR_RETURN(const BackingFd present, backing.OpenAt(root_fd, kSaliusDir, O_PATH));
+    SALIUS_RETURN_IF_ERROR(
+        backing.Rename(old.get(), kLostDirName, present.get(), kLostDirName, RENAME_NOREPLACE));
   } else if (!absl::IsNotFound(there)) {
     return there;
   }
-  SALIUS_RETURN_IF_ERROR(FsyncFd(root_fd));
-  return fs::RemoveTree(root_fd, kNewDir);
+  SALIUS_RETURN_IF_ERROR(backing.Fsync(root_fd));
+  return RemoveTree(backing, root_fd, kNewDir);
 }
 
 }  // namespace
@@ -162,39 +162,47 @@ absl::Status CreateVolume(const std::string& backing, const VolumeConfig& config
   SALIUS_RETURN_IF_ERROR(CheckBackingFileSystem(root.get(), backing));
   SALIUS_ASSIGN_OR_RETURN(const std::string real, fs::RealPath(backing));
   SALIUS_RETURN_IF_ERROR(CheckNoSystemDirectory(real));
+  return CreateVolume(LinuxBacking(), root.get(), backing, config);
+}
+
+absl::Status CreateVolume(Backing& backing, int root_fd, const std::string& path,
+                          const VolumeConfig& config) {
+  SALIUS_RETURN_IF_ERROR(ValidateVolumeConfig(config));
   // If two inits of one directory run at once, the second gives up.
-  SALIUS_RETURN_IF_ERROR(LockExclusive(root.get(), backing));
-  const absl::StatusOr<struct stat> existing = fs::StatAt(root.get(), kSaliusDir);
+  SALIUS_RETURN_IF_ERROR(backing.Lock(root_fd, path));
+  const absl::StatusOr<struct stat> existing = backing.StatAt(root_fd, kSaliusDir);
   if (existing.ok()) {
-    return absl::AlreadyExistsError(absl::StrFormat("%s is a volume already", backing));
+    return absl::AlreadyExistsError(absl::StrFormat("%s is a volume already", path));
   }
   if (!absl::IsNotFound(existing.status())) return existing.status();
 
-  SALIUS_RETURN_IF_ERROR(CheckTrustedXattrs(LinuxBacking(), root.get()));
-  SALIUS_RETURN_IF_ERROR(CheckNoOtherVolume(LinuxBacking(), root.get(), backing));
-  SALIUS_RETURN_IF_ERROR(RemoveEarlierAttempt(root.get(), backing));
-  const absl::Status status = CreateInRoot(root.get(), config);
+  SALIUS_RETURN_IF_ERROR(CheckTrustedXattrs(backing, root_fd));
+  SALIUS_RETURN_IF_ERROR(CheckNoOtherVolume(backing, root_fd, path));
+  SALIUS_RETURN_IF_ERROR(RemoveEarlierAttempt(backing, root_fd, path));
+  const absl::Status status = CreateInRoot(backing, root_fd, config);
   if (!status.ok()) {
     // The first error is the one to report; the next init removes all that cannot be removed here.
-    fs::RemoveXattr(root.get(), kFileIdXattr).IgnoreError();
-    fs::RemoveTree(root.get(), kNewDir).IgnoreError();
+    backing.RemoveXattr(root_fd, kFileIdXattr).IgnoreError();
+    RemoveTree(backing, root_fd, kNewDir).IgnoreError();
     return status;
   }
-  return FsyncFd(root.get());
+  return backing.Fsync(root_fd);
 }
 
 absl::Status MakeCopyItsOwn(const VolumeDir& dir, const VolumeConfig& config) {
-  SALIUS_CHECK(dir.lock_fd >= 0 && config.volume != dir.config.volume, "a volume in use, or the same one");
+  SALIUS_CHECK(dir.lock_fd >= 0 && config.volume != dir.config.volume,
+               "a volume in use, or the same one");
+  Backing& backing = *dir.backing;
   SALIUS_RETURN_IF_ERROR(ValidateVolumeConfig(config));
-  SALIUS_RETURN_IF_ERROR(CheckTrustedXattrs(LinuxBacking(), dir.root_fd));
-  SALIUS_RETURN_IF_ERROR(CheckNoOtherVolume(LinuxBacking(), dir.root_fd, dir.path));
-  if (fs::StatAt(dir.root_fd, kNewDir).ok()) {
-    SALIUS_RETURN_IF_ERROR(CheckLeftover(dir.root_fd, dir.path));
-    SALIUS_RETURN_IF_ERROR(fs::RemoveTree(dir.root_fd, kNewDir));
+  SALIUS_RETURN_IF_ERROR(CheckTrustedXattrs(backing, dir.root_fd));
+  SALIUS_RETURN_IF_ERROR(CheckNoOtherVolume(backing, dir.root_fd, dir.path));
+  if (backing.StatAt(dir.root_fd, kNewDir).ok()) {
+    SALIUS_RETURN_IF_ERROR(CheckLeftover(backing, dir.root_fd, dir.path));
+    SALIUS_RETURN_IF_ERROR(RemoveTree(backing, dir.root_fd, kNewDir));
   }
-  const absl::Status prepared = PrepareRoot(dir.root_fd, config);
-  if (prepared.ok()) return ReplaceSalius(dir.root_fd);
-  fs::RemoveTree(dir.root_fd, kNewDir).IgnoreError();  // the next init removes it otherwise
+  const absl::Status prepared = PrepareRoot(backing, dir.root_fd, config);
+  if (prepared.ok()) return ReplaceSalius(backing, dir.root_fd);
+  RemoveTree(backing, dir.root_fd, kNewDir).IgnoreError();  // the next init removes it otherwise
   return prepared;
 }
 

@@ -12,7 +12,6 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "common/bytes.h"
 #include "common/check.h"
 #include "common/file.h"
 #include "common/file_system.h"
@@ -45,40 +44,42 @@ constexpr std::array<RefusedKind, 9> kRefusedKinds = {{
 }};
 
 // Returns the first line of the lock file, written by its holder; only for a message.
-std::string HolderOf(int salius_fd) {
-  const absl::StatusOr<std::string> text = ReadWholeFile(salius_fd, kLockFileName, 4096);
+std::string HolderOf(Backing& backing, int salius_fd) {
+  const absl::StatusOr<std::string> text = ReadWholeFile(backing, salius_fd, kLockFileName, 4096);
   if (!text.ok()) return "unknown";
   const std::string pid(absl::StripAsciiWhitespace(*text));
   return pid.empty() ? "unknown" : pid;
 }
 
-absl::StatusOr<UniqueFd> TakeLock(int salius_fd, const std::string& path) {
-  absl::StatusOr<UniqueFd> fd = OpenAt(salius_fd, kLockFileName, O_RDWR | O_NOFOLLOW);
+absl::StatusOr<BackingFd> TakeLock(Backing& backing, int salius_fd, const std::string& path) {
+  absl::StatusOr<BackingFd> fd = backing.OpenAt(salius_fd, kLockFileName, O_RDWR | O_NOFOLLOW);
   if (absl::IsNotFound(fd.status())) {
     // A new file would not be the one that a holder may have locked.
     return absl::DataLossError(absl::StrFormat("%s/%s/%s is missing; %s", path, kSaliusDir,
                                                kLockFileName, SeeRunbook("volume-file-damaged")));
   }
   SALIUS_RETURN_IF_ERROR(fd.status());
-  const absl::Status locked = LockExclusive(fd->get(), kLockFileName);
+  const absl::Status locked = backing.Lock(fd->get(), kLockFileName);
   if (absl::IsUnavailable(locked)) {
-    return absl::UnavailableError(absl::StrFormat(
-        "%s is in use by process %s; %s", path, HolderOf(salius_fd), SeeRunbook("volume-in-use")));
+    return absl::UnavailableError(absl::StrFormat("%s is in use by process %s; %s", path,
+                                                  HolderOf(backing, salius_fd),
+                                                  SeeRunbook("volume-in-use")));
   }
   SALIUS_RETURN_IF_ERROR(locked);
   // The pid is for messages. It overwrites the one before, at the same length, so that a full disk
   // has room for it. Where there is no room all the same, recovery must still begin: it frees the
   // ballast.
   const std::string line = absl::StrFormat("%-15d\n", getpid());
-  const absl::Status named = PwriteFull(fd->get(), AsBytes(line), 0);
+  const absl::Status named = backing.Pwrite(fd->get(), line, 0);
   if (!named.ok() && !absl::IsResourceExhausted(named)) return named;
-  SALIUS_RETURN_IF_ERROR(fs::Truncate(fd->get(), named.ok() ? line.size() : 0));
+  SALIUS_RETURN_IF_ERROR(backing.Truncate(fd->get(), named.ok() ? line.size() : 0));
   return std::move(*fd);
 }
 
-absl::StatusOr<VolumeConfig> ReadConfig(int salius_fd, const std::string& path) {
+absl::StatusOr<VolumeConfig> ReadConfig(Backing& backing, int salius_fd, const std::string& path) {
   const std::string source = absl::StrFormat("%s/%s/%s", path, kSaliusDir, kVolumeFileName);
-  const absl::StatusOr<std::string> text = ReadWholeFile(salius_fd, kVolumeFileName, 1 << 20);
+  const absl::StatusOr<std::string> text =
+      ReadWholeFile(backing, salius_fd, kVolumeFileName, 1 << 20);
   if (absl::IsNotFound(text.status())) {
     return absl::DataLossError(source + " is missing, though the volume is there; " +
                                SeeRunbook("volume-file-damaged"));
@@ -130,42 +131,51 @@ absl::Status CheckBackingKind(const fs::FsKind& kind, const std::string& path) {
 }
 
 absl::StatusOr<VolumeDir> VolumeDir::Open(const std::string& backing, bool lock) {
-  VolumeDir dir;
-  SALIUS_ASSIGN_OR_RETURN(dir.path, fs::RealPath(backing));
-  SALIUS_ASSIGN_OR_RETURN(UniqueFd root, OpenAt(AT_FDCWD, dir.path, O_RDONLY | O_DIRECTORY));
-  SALIUS_RETURN_IF_ERROR(CheckBackingFileSystem(root.get(), dir.path));
-  absl::StatusOr<UniqueFd> salius =
-      OpenAt(root.get(), kSaliusDir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW);
+  SALIUS_ASSIGN_OR_RETURN(const std::string path, fs::RealPath(backing));
+  SALIUS_ASSIGN_OR_RETURN(UniqueFd root, salius::OpenAt(AT_FDCWD, path, O_RDONLY | O_DIRECTORY));
+  SALIUS_RETURN_IF_ERROR(CheckBackingFileSystem(root.get(), path));
+  SALIUS_ASSIGN_OR_RETURN(VolumeDir dir, Open(LinuxBacking(), std::move(root), path, lock));
+  if (!lock) return dir;
+  dir.ext4 = std::make_unique<Ext4Watch>(dir.root_fd);
+  SALIUS_ASSIGN_OR_RETURN(const fs::FsKind kind, fs::KindOf(dir.root_fd));
+  if (kind.flushes_nothing) {
+    SLOG_WARN(
+        "{} is mounted with nobarrier: data reported as on disk may be in the drive cache, and "
+        "lost at a power cut; remount it with barriers unless the cache has a battery",
+        path);
+  }
+  return dir;
+}
+
+absl::StatusOr<VolumeDir> VolumeDir::Open(Backing& backing, BackingFd root, const std::string& path,
+                                          bool lock) {
+  absl::StatusOr<BackingFd> salius =
+      backing.OpenAt(root.get(), kSaliusDir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW);
   if (absl::IsNotFound(salius.status())) {
-    const absl::StatusOr<FileId> id = ReadFileId(root.get());
+    const absl::StatusOr<FileId> id = ReadFileId(backing, root.get());
     if (id.ok() && *id == kRootFileId) {
-      return absl::DataLossError(absl::StrFormat(
-          "%s was a volume, or is the copy of one: it has a root's %s, but its %s "
-          "directory is missing. Put that back; do not run `salius init`, which "
-          "forgets what is not on this disk yet; %s",
-          dir.path, kFileIdXattr, kSaliusDir, SeeRunbook("volume-directory-missing")));
+      return absl::DataLossError(
+          absl::StrFormat("%s was a volume, or is the copy of one: it has a root's %s, but its %s "
+                          "directory is missing. Put that back; do not run `salius init`, which "
+                          "forgets what is not on this disk yet; %s",
+                          path, kFileIdXattr, kSaliusDir, SeeRunbook("volume-directory-missing")));
     }
-    return absl::NotFoundError(absl::StrFormat(
-        "%s is not a volume%s; %s", dir.path,
-        CheckNoSystemDirectory(dir.path).ok()
-            ? absl::StrFormat("; `salius init %s` makes it one", ShellQuote(dir.path))
-            : "",
-        SeeRunbook("not-a-volume")));
+    return absl::NotFoundError(
+        absl::StrFormat("%s is not a volume%s; %s", path,
+                        CheckNoSystemDirectory(path).ok()
+                            ? absl::StrFormat("; `salius init %s` makes it one", ShellQuote(path))
+                            : "",
+                        SeeRunbook("not-a-volume")));
   }
   SALIUS_RETURN_IF_ERROR(salius.status());
-  UniqueFd lock_fd;
+  BackingFd lock_fd;
   if (lock) {
-    SALIUS_ASSIGN_OR_RETURN(lock_fd, TakeLock(salius->get(), dir.path));
-    dir.ext4 = std::make_unique<Ext4Watch>(root.get());
-    SALIUS_ASSIGN_OR_RETURN(const fs::FsKind kind, fs::KindOf(root.get()));
-    if (kind.flushes_nothing) {
-      SLOG_WARN(
-          "{} is mounted with nobarrier: data reported as on disk may be in the drive cache, and "
-          "lost at a power cut; remount it with barriers unless the cache has a battery",
-          dir.path);
-    }
+    SALIUS_ASSIGN_OR_RETURN(lock_fd, TakeLock(backing, salius->get(), path));
   }
-  SALIUS_ASSIGN_OR_RETURN(dir.config, ReadConfig(salius->get(), dir.path));
+  VolumeDir dir;
+  dir.backing = &backing;
+  dir.path = path;
+  SALIUS_ASSIGN_OR_RETURN(dir.config, ReadConfig(backing, salius->get(), path));
   dir.root_fd = root.Release();
   dir.salius_fd = salius->Release();
   dir.lock_fd = lock_fd.Release();
@@ -176,22 +186,23 @@ VolumeDir::VolumeDir(VolumeDir&& other) noexcept { *this = std::move(other); }
 
 VolumeDir& VolumeDir::operator=(VolumeDir&& other) noexcept {
   if (this == &other) return *this;
+  // Each object closes the descriptor that was here before; the lock last.
+  Backing& old = *std::exchange(backing, other.backing);
+  const BackingFd old_lock(old, std::exchange(lock_fd, std::exchange(other.lock_fd, -1)));
+  const UniqueFd old_claim(std::exchange(claim_fd, std::exchange(other.claim_fd, -1)));
+  const BackingFd old_salius(old, std::exchange(salius_fd, std::exchange(other.salius_fd, -1)));
+  const BackingFd old_root(old, std::exchange(root_fd, std::exchange(other.root_fd, -1)));
   path = std::move(other.path);
   config = std::move(other.config);
   ext4 = std::move(other.ext4);
-  // Each UniqueFd closes the descriptor that was here before; the lock last.
-  const UniqueFd old_lock(std::exchange(lock_fd, std::exchange(other.lock_fd, -1)));
-  const UniqueFd old_claim(std::exchange(claim_fd, std::exchange(other.claim_fd, -1)));
-  const UniqueFd old_salius(std::exchange(salius_fd, std::exchange(other.salius_fd, -1)));
-  const UniqueFd old_root(std::exchange(root_fd, std::exchange(other.root_fd, -1)));
   return *this;
 }
 
 VolumeDir::~VolumeDir() {
-  const UniqueFd lock(lock_fd);
+  const BackingFd lock(*backing, lock_fd);
   const UniqueFd claim(claim_fd);
-  const UniqueFd salius(salius_fd);
-  const UniqueFd root(root_fd);
+  const BackingFd salius(*backing, salius_fd);
+  const BackingFd root(*backing, root_fd);
 }
 
 absl::Status RestoreBallast(Backing& backing, int salius_fd, uint64_t bytes) {
@@ -222,17 +233,9 @@ absl::Status RestoreBallast(Backing& backing, int salius_fd, uint64_t bytes) {
   return restored;
 }
 
-absl::Status RestoreBallast(int salius_fd, uint64_t bytes) {
-  return RestoreBallast(LinuxBacking(), salius_fd, bytes);
-}
-
 absl::Status SyncVolume(Backing& backing, int root_fd, int file_fd) {
   SALIUS_RETURN_IF_ERROR(backing.SyncFs(root_fd));
   return backing.Fdatasync(file_fd);
-}
-
-absl::Status SyncVolume(int root_fd, int file_fd) {
-  return SyncVolume(LinuxBacking(), root_fd, file_fd);
 }
 
 }  // namespace salius

@@ -13,6 +13,7 @@
 #include "common/runbook.h"
 #include "common/strings.h"
 #include "storage/apply.h"
+#include "storage/fs_calls.h"
 #include "storage/posix_acl.h"
 #include "storage/volume_config.h"
 
@@ -124,6 +125,23 @@ absl::Status CheckTrustedXattrs(Backing& backing, int root_fd) {
   if (!absl::IsUnimplemented(id)) return id;
   return absl::FailedPreconditionError(
       "the file system has no trusted extended attributes, which hold the files' ids");
+}
+
+absl::Status RemoveTree(Backing& backing, int dirfd, const std::string& name) {
+  const absl::Status removed = backing.Unlink(dirfd, name, 0);
+  if (removed.ok() || absl::IsNotFound(removed)) return absl::OkStatus();
+  if (StatusErrno(removed) != EISDIR && StatusErrno(removed) != EPERM) return removed;
+  const absl::Status empty = backing.Unlink(dirfd, name, AT_REMOVEDIR);
+  if (empty.ok() || !fs::IsNotEmpty(empty)) return empty;
+  {
+    SALIUS_ASSIGN_OR_RETURN(const BackingFd dir,
+                            backing.OpenAt(dirfd, name, O_PATH | O_DIRECTORY | O_NOFOLLOW));
+    SALIUS_ASSIGN_OR_RETURN(const std::vector<std::string> names, backing.ListDir(dir.get()));
+    for (const std::string& inner : names) {
+      SALIUS_RETURN_IF_ERROR(RemoveTree(backing, dir.get(), inner));
+    }
+  }
+  return backing.Unlink(dirfd, name, AT_REMOVEDIR);
 }
 
 }  // namespace salius

@@ -29,4 +29,8 @@ absl::Status StripFileIds(Backing& backing, int dirfd, dev_t device);
 // Returns FAILED_PRECONDITION when the file system of `root_fd` has no trusted extended attributes.
 absl::Status CheckTrustedXattrs(Backing& backing, int root_fd);
 
+// Removes `name` in `dirfd` whatever it is, a directory with all its contents. OK when there is
+// none. Does not follow symbolic links.
+absl::Status RemoveTree(Backing& backing, int dirfd, const std::string& name);
+
 }  // namespace salius

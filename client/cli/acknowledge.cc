@@ -20,9 +20,11 @@ namespace {
 // Acknowledges the recoveries of a volume that no daemon serves.
 absl::StatusOr<uint32_t> AcknowledgeOnDisk(const std::string& backing) {
   SALIUS_ASSIGN_OR_RETURN(const VolumeDir dir, VolumeDir::Open(backing, /*lock=*/true));
-  SALIUS_ASSIGN_OR_RETURN(RecoveryNotes notes, ReadRecoveryNotes(dir.salius_fd));
+  SALIUS_ASSIGN_OR_RETURN(RecoveryNotes notes, ReadRecoveryNotes(*dir.backing, dir.salius_fd));
   const uint32_t count = notes.AcknowledgeAll();
-  if (count > 0) SALIUS_RETURN_IF_ERROR(WriteRecoveryNotes(dir.salius_fd, notes));
+  if (count > 0) {
+    SALIUS_RETURN_IF_ERROR(WriteRecoveryNotes(*dir.backing, dir.salius_fd, notes));
+  }
   return count;
 }
 

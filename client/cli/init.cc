@@ -131,7 +131,8 @@ absl::Status CompletePlan(const Options& options, InitPlan& plan) {
 // records, they must not be lost by mistake.
 absl::Status CheckIsCopy(VolumeDir& dir, bool force) {
   if (absl::IsUnavailable(ClaimOnThisHost(dir)) || force) return absl::OkStatus();
-  const absl::StatusOr<StateFile> state = StateFile::Open(dir.salius_fd, kStateFileName);
+  const absl::StatusOr<StateFile> state =
+      StateFile::Open(*dir.backing, dir.salius_fd, kStateFileName);
   if (state.ok() && !state->state().open) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat(
       dir.path,

@@ -263,7 +263,7 @@ absl::StatusOr<std::string> BackingDirectoryOf(const std::string& given) {
 absl::StatusOr<OfflineStatus> ReadOfflineStatus(const std::string& backing) {
   SALIUS_ASSIGN_OR_RETURN(const VolumeDir directory, VolumeDir::Open(backing, /*lock=*/false));
   SALIUS_ASSIGN_OR_RETURN(const StateFile state,
-                          StateFile::Open(directory.salius_fd, kStateFileName));
+                          StateFile::Open(*directory.backing, directory.salius_fd, kStateFileName));
   OfflineStatus status;
   status.backing = directory.path;
   status.config = directory.config;
@@ -272,7 +272,8 @@ absl::StatusOr<OfflineStatus> ReadOfflineStatus(const std::string& backing) {
   if (lock.ok()) status.in_use_by = LockHolder(lock->get());
   status.stuck = IsStopped(status.in_use_by);
   // Nothing depends on the notes: notes that cannot be read count as none.
-  status.recoveries = ReadRecoveryNotes(directory.salius_fd).value_or(RecoveryNotes());
+  status.recoveries =
+      ReadRecoveryNotes(*directory.backing, directory.salius_fd).value_or(RecoveryNotes());
   return status;
 }
 

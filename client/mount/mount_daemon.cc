@@ -62,7 +62,8 @@ std::string DefaultLog(const VolumeConfig& config) {
 
 absl::Status RecoverIfOpen(VolumeDir& dir, RecoverMode mode, Notices* notices) {
   {
-    SALIUS_ASSIGN_OR_RETURN(const StateFile state, StateFile::Open(dir.salius_fd, kStateFileName));
+    SALIUS_ASSIGN_OR_RETURN(const StateFile state,
+                            StateFile::Open(*dir.backing, dir.salius_fd, kStateFileName));
     if (!state.state().open) return absl::OkStatus();
   }
   if (mode == RecoverMode::kRefuse) {
@@ -152,7 +153,8 @@ absl::Status MountDaemon::Acquire() {
 
 absl::Status MountDaemon::OpenVolume() {
   KeepFreedMemory();
-  SALIUS_ASSIGN_OR_RETURN(history_, RecoveryHistory::Load(dir_->salius_fd, dir_->path));
+  SALIUS_ASSIGN_OR_RETURN(history_,
+                          RecoveryHistory::Load(*dir_->backing, dir_->salius_fd, dir_->path));
   SALIUS_ASSIGN_OR_RETURN(const struct stat backing, fs::StatAt(dir_->root_fd, ""));
   device_ = backing.st_dev;
   const MountOptions& options = command_.options;

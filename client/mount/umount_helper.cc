@@ -114,7 +114,8 @@ absl::Status AwaitGone(const UniqueFd& daemon, const std::string& socket,
 absl::Status CheckClean(const std::string& backing, const absl::StatusOr<VolumeDir>& dir) {
   absl::Status why = dir.status();
   if (why.ok()) {
-    const absl::StatusOr<StateFile> state = StateFile::Open(dir->salius_fd, kStateFileName);
+    const absl::StatusOr<StateFile> state =
+        StateFile::Open(*dir->backing, dir->salius_fd, kStateFileName);
     if (state.ok() && !state->state().open) return absl::OkStatus();
     why = state.ok() ? absl::DataLossError("the volume is still open") : state.status();
   }

@@ -113,9 +113,9 @@ absl::Status Pipeline::Begin() {
   // Before anything else: this session, durably, in mode local with no members (docs/protocol.md).
   StateNotes::Place place;
   SALIUS_ASSIGN_OR_RETURN(place.boot_id, BootId());
-  const absl::StatusOr<uint64_t> mount_id = UniqueMountId(dir_.root_fd);
+  const absl::StatusOr<uint64_t> mount_id = dir_.backing->MountIdOf(dir_.root_fd);
   if (mount_id.ok()) place.mount_id = *mount_id;
-  const absl::StatusOr<uint64_t> complaints = Ext4Complaints(dir_.root_fd);
+  const absl::StatusOr<uint64_t> complaints = dir_.backing->ComplaintsOf(dir_.root_fd);
   applier_.Begin(notes_.next_epoch(),
                  complaints.ok() ? *complaints : AppliedMark::kUnknownComplaints);
   SALIUS_RETURN_IF_ERROR(notes_.Begin(place, SecureRandom64()));
@@ -298,7 +298,7 @@ absl::StatusOr<std::unique_ptr<RecordStream>> StartPipeline(const VolumeDir& dir
         "the volume was not closed cleanly: recover it first (salius-recover)");
   }
   SALIUS_ASSIGN_OR_RETURN(AppliedMark mark,
-                          AppliedMark::IsReliedOn(dir.root_fd)
+                          AppliedMark::IsReliedOn(*dir.backing, dir.root_fd)
                               ? AppliedMark::Open(dir.salius_fd)
                               : absl::StatusOr<AppliedMark>(AppliedMark::InMemory()));
   auto pipeline =

@@ -10,10 +10,10 @@
 
 namespace salius {
 
-absl::StatusOr<std::unique_ptr<RecoveryHistory>> RecoveryHistory::Load(int salius_fd,
+absl::StatusOr<std::unique_ptr<RecoveryHistory>> RecoveryHistory::Load(Files& files, int salius_fd,
                                                                        std::string path) {
-  SALIUS_ASSIGN_OR_RETURN(UniqueFd own, OpenAt(salius_fd, ".", O_RDONLY | O_DIRECTORY));
-  absl::StatusOr<RecoveryNotes> notes = ReadRecoveryNotes(own.get());
+  SALIUS_ASSIGN_OR_RETURN(BackingFd own, files.OpenAt(salius_fd, ".", O_RDONLY | O_DIRECTORY));
+  absl::StatusOr<RecoveryNotes> notes = ReadRecoveryNotes(files, own.get());
   if (!notes.ok()) {
     // The notes describe the past, and nothing depends on them.
     SLOG_WARN("{}/.salius/{}: what earlier recoveries did is not known: {}", path,
@@ -21,11 +21,15 @@ absl::StatusOr<std::unique_ptr<RecoveryHistory>> RecoveryHistory::Load(int saliu
     notes = RecoveryNotes();
   }
   return std::unique_ptr<RecoveryHistory>(
-      new RecoveryHistory(std::move(own), std::move(path), *std::move(notes)));
+      new RecoveryHistory(files, std::move(own), std::move(path), *std::move(notes)));
 }
 
-RecoveryHistory::RecoveryHistory(UniqueFd salius_fd, std::string path, RecoveryNotes notes)
-    : salius_fd_(std::move(salius_fd)), path_(std::move(path)), notes_(std::move(notes)) {}
+RecoveryHistory::RecoveryHistory(Files& files, BackingFd salius_fd, std::string path,
+                                 RecoveryNotes notes)
+    : files_(files),
+      salius_fd_(std::move(salius_fd)),
+      path_(std::move(path)),
+      notes_(std::move(notes)) {}
 
 RecoveryNotes RecoveryHistory::notes() const {
   const absl::MutexLock lock(&mu_);
@@ -37,7 +41,7 @@ absl::StatusOr<uint32_t> RecoveryHistory::Acknowledge() {
   RecoveryNotes next = notes();
   const uint32_t count = next.AcknowledgeAll();
   if (count == 0) return count;
-  SALIUS_RETURN_IF_ERROR(WriteRecoveryNotes(salius_fd_.get(), next));
+  SALIUS_RETURN_IF_ERROR(WriteRecoveryNotes(files_, salius_fd_.get(), next));
   {
     const absl::MutexLock lock(&mu_);
     notes_ = std::move(next);

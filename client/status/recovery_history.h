@@ -12,16 +12,18 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
-#include "common/file.h"
+#include "common/files.h"
 #include "log/recovery_notes.h"
 
 namespace salius {
 
 class RecoveryHistory {
  public:
-  // Loads the notes. `salius_fd` is the volume's .salius, whose lock this process holds; `path` is
-  // the backing directory, for messages. Notes that cannot be read are logged and count as none.
-  static absl::StatusOr<std::unique_ptr<RecoveryHistory>> Load(int salius_fd, std::string path);
+  // Loads the notes. `salius_fd` is the volume's .salius, whose lock this process holds, a
+  // descriptor of `files`; `path` is the backing directory, for messages. Notes that cannot be read
+  // are logged and count as none.
+  static absl::StatusOr<std::unique_ptr<RecoveryHistory>> Load(Files& files, int salius_fd,
+                                                               std::string path);
 
   RecoveryNotes notes() const;
   // Notes durably that the administrator knows of the records given up. Returns the number of
@@ -31,9 +33,10 @@ class RecoveryHistory {
   void LogUnacknowledged() const;
 
  private:
-  RecoveryHistory(UniqueFd salius_fd, std::string path, RecoveryNotes notes);
+  RecoveryHistory(Files& files, BackingFd salius_fd, std::string path, RecoveryNotes notes);
 
-  const UniqueFd salius_fd_;
+  Files& files_;
+  const BackingFd salius_fd_;
   const std::string path_;
   absl::Mutex writing_;     // taken first; held over the write by the one thread that writes
   mutable absl::Mutex mu_;  // guards notes_; never held over a system call

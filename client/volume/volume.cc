@@ -76,12 +76,14 @@ absl::Status Volume::Prepare(uint64_t descriptors, const VolumeOptions& options)
 absl::StatusOr<std::unique_ptr<Volume>> Volume::Open(VolumeDir dir, VolumeOptions options,
                                                      StartRecordStream start) {
   SALIUS_ASSIGN_OR_RETURN(const uint64_t descriptors, RaiseFdLimit());
-  SALIUS_ASSIGN_OR_RETURN(StateFile state, StateFile::Open(dir.salius_fd, kStateFileName));
+  SALIUS_ASSIGN_OR_RETURN(StateFile state,
+                          StateFile::Open(*dir.backing, dir.salius_fd, kStateFileName));
   if (state.state().open) {
     return absl::FailedPreconditionError("the volume was not closed: it must be recovered first");
   }
   SALIUS_RETURN_IF_ERROR(CheckVolume(state.state(), dir.config.volume));
-  SALIUS_ASSIGN_OR_RETURN(StableLog stable, OpenCleanLog(dir.salius_fd, state.state()));
+  SALIUS_ASSIGN_OR_RETURN(StableLog stable,
+                          OpenCleanLog(*dir.backing, dir.salius_fd, state.state()));
   if (stable.capacity() < dir.config.stable_log_bytes) {
     // Recovery could not pin what this session may acknowledge.
     return absl::InvalidArgumentError(absl::StrFormat(
@@ -92,12 +94,13 @@ absl::StatusOr<std::unique_ptr<Volume>> Volume::Open(VolumeDir dir, VolumeOption
   }
   auto opened = std::make_unique<VolumeDir>(std::move(dir));
   SALIUS_ASSIGN_OR_RETURN(BackingDirs dirs,
-                          BackingDirs::Open(LinuxBacking(), {.root = opened->root_fd,
-                                                             .salius = opened->salius_fd,
-                                                             .file = opened->lock_fd,
-                                                             .watch = opened->ext4.get()}));
+                          BackingDirs::Open(*opened->backing, {.root = opened->root_fd,
+                                                               .salius = opened->salius_fd,
+                                                               .file = opened->lock_fd,
+                                                               .watch = opened->ext4.get()}));
   // It has logged its error.
-  static_cast<void>(RestoreBallast(opened->salius_fd, opened->config.ballast_bytes));
+  static_cast<void>(
+      RestoreBallast(*opened->backing, opened->salius_fd, opened->config.ballast_bytes));
   StreamOptions session_options;
   session_options.session_name = opened->path;
   session_options.spin_ns = options.spin_ns;

@@ -20,8 +20,9 @@ constexpr int kFenceRounds = 4;
 
 // R19: returns the token and fence epoch of this recovery, an earlier run's when it was cut off.
 absl::StatusOr<RunNote> PrepareRun(const Run& run, const VolumeState& state) {
-  SALIUS_ASSIGN_OR_RETURN(const std::optional<RunNote> earlier,
-                          ReadRunNote(run.dir().salius_fd, state.volume, state.epoch));
+  SALIUS_ASSIGN_OR_RETURN(
+      const std::optional<RunNote> earlier,
+      ReadRunNote(*run.dir().backing, run.dir().salius_fd, state.volume, state.epoch));
   if (earlier.has_value()) return *earlier;
   RunNote note{state.volume, state.epoch, state.epoch + 1, 0};
   while (note.token == 0) note.token = SecureRandom64();
@@ -120,8 +121,8 @@ absl::StatusOr<Fenced> FenceReplicas(Run& run, const VolumeState& state,
 }
 
 absl::Status NoteRun(const Run& run, const RunNote& note) {
-  SALIUS_RETURN_IF_ERROR(
-      WithSpace(run.context(), [&] { return WriteRunNote(run.dir().salius_fd, note); }));
+  SALIUS_RETURN_IF_ERROR(WithSpace(
+      run.context(), [&] { return WriteRunNote(*run.dir().backing, run.dir().salius_fd, note); }));
   return run.Step(RecoveryStep::kRunNoted);
 }
 

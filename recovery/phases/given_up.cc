@@ -34,7 +34,8 @@ absl::Status GivenUp::NoteBeforePin() {
 absl::Status GivenUp::NoteBeforeCommit() {
   RecoveryReport& report = run_.report();
   if (report.already_decided) {
-    const absl::StatusOr<RecoveryNotes> notes = ReadRecoveryNotes(run_.dir().salius_fd);
+    const absl::StatusOr<RecoveryNotes> notes =
+        ReadRecoveryNotes(*run_.dir().backing, run_.dir().salius_fd);
     const RecoveryNote* const begun = notes.ok() ? notes->Find(epoch_) : nullptr;
     if (begun != nullptr) note_ = *begun;
   }
@@ -58,7 +59,8 @@ absl::Status GivenUp::Write() {
   note_.epoch = epoch_;
   note_.decided = run_.report().decided;
   note_.records = run_.report().records;
-  absl::StatusOr<RecoveryNotes> notes = ReadRecoveryNotes(run_.dir().salius_fd);
+  Backing& backing = *run_.dir().backing;
+  absl::StatusOr<RecoveryNotes> notes = ReadRecoveryNotes(backing, run_.dir().salius_fd);
   if (absl::IsDataLoss(notes.status()) || absl::IsInvalidArgument(notes.status())) {
     // They may have named records that earlier recoveries gave up.
     note_.overridden.push_back(
@@ -68,7 +70,7 @@ absl::Status GivenUp::Write() {
   }
   SALIUS_RETURN_IF_ERROR(notes.status());
   notes->Put(note_);
-  return WriteRecoveryNotes(run_.dir().salius_fd, *notes);
+  return WriteRecoveryNotes(backing, run_.dir().salius_fd, *notes);
 }
 
 }  // namespace salius::recovery

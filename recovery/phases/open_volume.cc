@@ -16,7 +16,7 @@ namespace {
 absl::StatusOr<StateFile> OpenState(Run& run) {
   const VolumeDir& dir = run.dir();
   SALIUS_CHECK(dir.lock_fd >= 0, "recovery needs the volume lock");
-  absl::StatusOr<StateFile> opened = StateFile::Open(dir.salius_fd, kStateFileName);
+  absl::StatusOr<StateFile> opened = StateFile::Open(*dir.backing, dir.salius_fd, kStateFileName);
   if (absl::IsNotFound(opened.status())) {  // R6
     return absl::DataLossError(absl::StrFormat(
         "%s/%s/%s is missing; without it recovery cannot know which records are needed", dir.path,
@@ -36,7 +36,8 @@ absl::StatusOr<StateFile> OpenState(Run& run) {
 
 // R1: ends the recovery of a clean volume.
 absl::Status TidyCleanVolume(Run& run, const VolumeState& state) {
-  SALIUS_RETURN_IF_ERROR(OpenCleanLog(run.dir().salius_fd, state).status());  // R2
+  SALIUS_RETURN_IF_ERROR(
+      OpenCleanLog(*run.dir().backing, run.dir().salius_fd, state).status());  // R2
   // The last run may have been cut off between its commit and its clean-up.
   if (!run.options().dry_run) run.target().CleanUp(run.context(), run.dir().config);
   run.report().outcome = RecoveryOutcome::kClean;
@@ -45,11 +46,12 @@ absl::Status TidyCleanVolume(Run& run, const VolumeState& state) {
 
 absl::StatusOr<StableLog> OpenStableLog(Run& run, const VolumeState& state,
                                         StableLog::Contents* contents) {
+  const VolumeDir& dir = run.dir();
   absl::StatusOr<StableLog> stable =
-      StableLog::Open(run.dir().salius_fd, kStableLogFileName, state.volume, contents);  // R7, R8
-  if (absl::IsNotFound(stable.status())) {                                               // R8
+      StableLog::Open(*dir.backing, dir.salius_fd, kStableLogFileName, state.volume, contents);
+  if (absl::IsNotFound(stable.status())) {  // R7, R8
     return absl::DataLossError(
-        absl::StrFormat("%s/%s/%s is missing", run.dir().path, kSaliusDir, kStableLogFileName));
+        absl::StrFormat("%s/%s/%s is missing", dir.path, kSaliusDir, kStableLogFileName));
   }
   SALIUS_RETURN_IF_ERROR(stable.status());
   run.report().torn_bytes = contents->torn_bytes;  // R9
@@ -93,8 +95,9 @@ absl::StatusOr<Decided> ResumeDecision(Run& run, const OpenVolume& volume) {
                           RecordsOfDecision(decision, volume.stable_records.views()));
   report.checkpoint = decision.checkpoint;
   ReportDecided(decided, &report);
-  SALIUS_ASSIGN_OR_RETURN(const std::optional<RunNote> note,
-                          ReadRunNote(run.dir().salius_fd, state.volume, state.epoch));
+  SALIUS_ASSIGN_OR_RETURN(
+      const std::optional<RunNote> note,
+      ReadRunNote(*run.dir().backing, run.dir().salius_fd, state.volume, state.epoch));
   report.next_epoch = note.has_value() ? note->fence_epoch : state.epoch + 1;
   return decided;
 }

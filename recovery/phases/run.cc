@@ -14,6 +14,7 @@ constexpr int64_t kNanosPerMs = 1'000'000;
 
 Run::Run(VolumeDir& dir, const RecoveryOptions& options, Clock& clock, RecoveryReport* report)
     : dir_(dir), options_(options), clock_(clock), report_(*report) {
+  context_.backing = dir.backing;
   context_.root_fd = dir.root_fd;
   context_.salius_fd = dir.salius_fd;
   context_.force = options.force;

@@ -5,8 +5,6 @@
 #include <algorithm>
 
 #include "common/check.h"
-#include "common/ext4_watch.h"
-#include "common/file.h"
 #include "common/host.h"
 #include "log/applied_mark.h"
 
@@ -16,26 +14,28 @@ absl::StatusOr<bool> IsSameLife(const VolumeDir& dir, const VolumeState& state) 
   if (state.mount_id == 0) return false;
   SALIUS_ASSIGN_OR_RETURN(const std::string boot_id, BootId());
   if (boot_id != state.boot_id) return false;
-  const absl::StatusOr<uint64_t> mount_id = UniqueMountId(dir.root_fd);
+  const absl::StatusOr<uint64_t> mount_id = dir.backing->MountIdOf(dir.root_fd);
   if (absl::IsUnimplemented(mount_id.status())) return false;
   SALIUS_RETURN_IF_ERROR(mount_id.status());
   return *mount_id == state.mount_id;  // R13
 }
 
 absl::Status NoteSameLife(const ReplayContext& context, StateFile* state) {
-  if (!AppliedMark::IsReliedOn(context.root_fd)) return absl::OkStatus();  // R17
+  Backing& backing = *context.backing;
+  if (!AppliedMark::IsReliedOn(backing, context.root_fd)) return absl::OkStatus();  // R17
   absl::StatusOr<AppliedMark> mark = AppliedMark::Open(context.salius_fd);
   SALIUS_RETURN_IF_ERROR(mark.status());
-  SALIUS_ASSIGN_OR_RETURN(const UniqueFd file, OpenAt(context.salius_fd, kStateFileName, O_RDONLY));
+  SALIUS_ASSIGN_OR_RETURN(const BackingFd file,
+                          backing.OpenAt(context.salius_fd, kStateFileName, O_RDONLY));
   mark->SyncBegins();
-  const absl::Status synced = SyncVolume(context.root_fd, file.get());
+  const absl::Status synced = SyncVolume(backing, context.root_fd, file.get());
   mark->SyncEnds(synced.ok());  // R14
   SALIUS_RETURN_IF_ERROR(synced);
   SALIUS_RETURN_IF_ERROR(context.step(RecoveryStep::kSameLifeSynced));
   // R18: the session died before it had reset the mark. R15: the mark is invalid, as after a failed
   // sync; then its epoch is none.
   if (mark->epoch() != state->state().epoch) return absl::OkStatus();
-  const absl::StatusOr<uint64_t> complaints = Ext4Complaints(context.root_fd);
+  const absl::StatusOr<uint64_t> complaints = backing.ComplaintsOf(context.root_fd);
   if (!complaints.ok() || *complaints != mark->complaints()) return absl::OkStatus();  // R16
   if (mark->applied() <= state->state().checkpoint) return absl::OkStatus();
   VolumeState next = state->state();

@@ -3,7 +3,6 @@
 #include <fcntl.h>
 
 #include "common/check.h"
-#include "common/file.h"
 #include "common/log.h"
 #include "recovery/replay/commit.h"
 #include "storage/volume_config.h"
@@ -20,16 +19,18 @@ class FileSystemTarget : public ReplayTarget {
     return recovery::Replay(context, plan);
   }
   absl::Status Sync(const ReplayContext& context) override {
-    SALIUS_ASSIGN_OR_RETURN(const UniqueFd state,
-                            OpenAt(context.salius_fd, kStateFileName, O_RDONLY));
-    SALIUS_RETURN_IF_ERROR(SyncVolume(context.root_fd, state.get()));
+    Backing& backing = *context.backing;
+    SALIUS_ASSIGN_OR_RETURN(const BackingFd state,
+                            backing.OpenAt(context.salius_fd, kStateFileName, O_RDONLY));
+    SALIUS_RETURN_IF_ERROR(SyncVolume(backing, context.root_fd, state.get()));
     return context.ext4 == nullptr ? absl::OkStatus() : context.ext4->Check();
   }
   void CleanUp(const ReplayContext& context, const VolumeConfig& config) override {
     if (const absl::Status cleaned = CleanSaliusDir(context); !cleaned.ok()) {
       SLOG_WARN("leftovers in .salius stay: {}", cleaned.ToString());
     }
-    context.report->ballast_restored = RestoreBallast(context.salius_fd, config.ballast_bytes).ok();
+    context.report->ballast_restored =
+        RestoreBallast(*context.backing, context.salius_fd, config.ballast_bytes).ok();
   }
 };
 

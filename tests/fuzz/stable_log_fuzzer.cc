@@ -14,6 +14,7 @@
 #include "log/record.h"
 #include "log/stable_log.h"
 #include "log/stable_log_format.h"
+#include "storage/backing.h"
 #include "storage/fs_calls.h"
 #include "tests/fuzz/fuzz_scratch.h"
 #include "tests/fuzz/fuzz_util.h"
@@ -142,7 +143,7 @@ class ImageWriter {
 
 void CheckOpenAppendOpen() {
   StableLog::Contents before;
-  auto log = StableLog::Open(ScratchDirectory(), kName, FuzzVolume(), &before);
+  auto log = StableLog::Open(LinuxBacking(), ScratchDirectory(), kName, FuzzVolume(), &before);
   if (!log.ok()) {
     // No other error is possible: the file exists and can be read.
     SALIUS_CHECK(absl::IsDataLoss(log.status()) || absl::IsInvalidArgument(log.status()))
@@ -158,7 +159,7 @@ void CheckOpenAppendOpen() {
   SALIUS_CHECK_OK(log->Cut(2, 3));
 
   StableLog::Contents after;
-  SALIUS_CHECK_OK(StableLog::Open(ScratchDirectory(), kName, FuzzVolume(), &after));
+  SALIUS_CHECK_OK(StableLog::Open(LinuxBacking(), ScratchDirectory(), kName, FuzzVolume(), &after));
   SALIUS_CHECK(after.records == before.records);
   SALIUS_CHECK(after.decisions == before.decisions);
 }

@@ -10,6 +10,7 @@
 #include "common/check.h"
 #include "common/limits.h"
 #include "log/state_file.h"
+#include "storage/backing.h"
 #include "tests/fuzz/fuzz_scratch.h"
 #include "tests/fuzz/fuzz_util.h"
 
@@ -81,7 +82,7 @@ void CheckTornWrites(const std::string& before, const std::string& after, uint64
     std::copy_n(after.begin() + static_cast<ptrdiff_t>(slot), cut,
                 torn.begin() + static_cast<ptrdiff_t>(slot));
     WriteScratch(kName, AsBytes(torn));
-    const auto file = StateFile::Open(ScratchDirectory(), kName);
+    const auto file = StateFile::Open(LinuxBacking(), ScratchDirectory(), kName);
     SALIUS_CHECK_OK(file);
     SALIUS_CHECK(file->state() == (cut == kStateSlotBytes ? new_state : file->state()));
     SALIUS_CHECK(file->state() == old_state || file->state() == new_state);
@@ -92,7 +93,7 @@ void FuzzFile(const std::string& bytes, ByteReader& in) {
   WriteScratch(kName, AsBytes(bytes));
   absl::StatusOr<DecodedStateSlot> slots[2];
   const DecodedStateSlot* const newest = Newest(bytes, slots);
-  auto file = StateFile::Open(ScratchDirectory(), kName);
+  auto file = StateFile::Open(LinuxBacking(), ScratchDirectory(), kName);
   if (!file.ok()) {
     SALIUS_CHECK(absl::IsDataLoss(file.status()) || absl::IsInvalidArgument(file.status()));
     return;
@@ -108,7 +109,7 @@ void FuzzFile(const std::string& bytes, ByteReader& in) {
   const VolumeState old_state = file->state();
   SALIUS_CHECK_OK(file->Write(next));
   const std::string written = ReadState();
-  const auto again = StateFile::Open(ScratchDirectory(), kName);
+  const auto again = StateFile::Open(LinuxBacking(), ScratchDirectory(), kName);
   SALIUS_CHECK_OK(again);
   SALIUS_CHECK(again->state() == next && again->generation() == newest->generation + 1);
   // The zeros of a longer file can complete a note that was cut off. Then another note may be the
@@ -116,7 +117,7 @@ void FuzzFile(const std::string& bytes, ByteReader& in) {
   std::string whole = bytes;
   whole.resize(2 * kStateSlotBytes, '\0');
   WriteScratch(kName, AsBytes(whole));
-  const auto longer = StateFile::Open(ScratchDirectory(), kName);
+  const auto longer = StateFile::Open(LinuxBacking(), ScratchDirectory(), kName);
   if (longer.ok() && longer->state() == old_state) {
     CheckTornWrites(whole, written, again->generation(), old_state, next);
   }

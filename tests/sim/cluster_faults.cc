@@ -7,6 +7,7 @@
 #include "common/check.h"
 #include "log/state_file.h"
 #include "proto/frame.h"
+#include "storage/backing.h"
 #include "tests/sim/cluster_sim.h"
 
 namespace salius::sim {
@@ -145,7 +146,7 @@ bool ClusterSim::AckGoesBack(size_t replica, std::string_view datagram) {
 }
 
 bool ClusterSim::NotesAMemoryPutBack() const {
-  const auto state = StateFile::Open(disk_.dirfd(), kStateFileName);
+  const auto state = StateFile::Open(LinuxBacking(), disk_.dirfd(), kStateFileName);
   SALIUS_CHECK_OK(state);
   for (const Member& member : state->state().members) {
     for (size_t i = 0; i < replicas_.size(); ++i) {

@@ -8,6 +8,7 @@
 #include "common/crc32c.h"
 #include "recovery/agree/replica_client.h"
 #include "recovery/recovery.h"
+#include "storage/backing.h"
 #include "tests/sim/cluster_sim.h"
 
 namespace salius::sim {
@@ -111,7 +112,7 @@ class ClusterSim::Connector : public recovery::ReplicaConnector {
 };
 
 uint32_t ClusterSim::LostMembers() {
-  const auto state = StateFile::Open(disk_.dirfd(), kStateFileName);
+  const auto state = StateFile::Open(LinuxBacking(), disk_.dirfd(), kStateFileName);
   SALIUS_CHECK_OK(state);
   uint32_t lost = 0;
   for (const Member& member : state->state().members) {
@@ -239,7 +240,7 @@ bool ClusterSim::RecoverOnce(bool calm) {
     if (static_cast<uint32_t>(std::popcount(LostMembers())) < config_.acks) {
       Break(absl::StrCat("I1: all replicas answer, yet recovery refuses: ", status.ToString()));
     }
-    const auto state = StateFile::Open(disk_.dirfd(), kStateFileName);
+    const auto state = StateFile::Open(LinuxBacking(), disk_.dirfd(), kStateFileName);
     SALIUS_CHECK_OK(state);
     const auto lost = static_cast<uint32_t>(std::popcount(LostMembers() & LostSince(acked_)));
     if (acked_ > state->state().checkpoint && lost < config_.acks) {

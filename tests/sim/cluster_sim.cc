@@ -5,6 +5,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
+#include "storage/backing.h"
 
 namespace salius::sim {
 namespace {
@@ -37,9 +38,9 @@ std::shared_ptr<const Disk::Image> NewVolume(Disk& disk, const VolumeConfig& con
     state.volume = config.volume;
     state.acks = config.acks;
     state.file_id_limit = 100;
-    SALIUS_CHECK_OK(StateFile::Create(disk.dirfd(), kStateFileName, state));
-    SALIUS_CHECK_OK(StableLog::Create(disk.dirfd(), kStableLogFileName, config.volume,
-                                      config.stable_log_bytes));
+    SALIUS_CHECK_OK(StateFile::Create(LinuxBacking(), disk.dirfd(), kStateFileName, state));
+    SALIUS_CHECK_OK(StableLog::Create(LinuxBacking(), disk.dirfd(), kStableLogFileName,
+                                      config.volume, config.stable_log_bytes));
     image = disk.TakeImage();
   }
   return image;

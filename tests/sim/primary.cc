@@ -8,6 +8,7 @@
 #include "common/host.h"
 #include "common/strings.h"
 #include "storage/apply.h"
+#include "storage/backing.h"
 
 namespace salius::sim {
 namespace {
@@ -51,10 +52,12 @@ Primary::Primary(World& world, Disk& disk, FsModel& fs, const VolumeConfig& conf
 absl::StatusOr<std::unique_ptr<Primary>> Primary::Start(World& world, Disk& disk, FsModel& fs,
                                                         const VolumeConfig& config,
                                                         uint64_t session) {
-  SALIUS_ASSIGN_OR_RETURN(StateFile state, StateFile::Open(disk.dirfd(), kStateFileName));
+  SALIUS_ASSIGN_OR_RETURN(StateFile state,
+                          StateFile::Open(LinuxBacking(), disk.dirfd(), kStateFileName));
   SALIUS_CHECK(!state.state().open, "recovery comes first");
   SALIUS_ASSIGN_OR_RETURN(
-      StableLog stable, StableLog::Open(disk.dirfd(), kStableLogFileName, config.volume, nullptr));
+      StableLog stable,
+      StableLog::Open(LinuxBacking(), disk.dirfd(), kStableLogFileName, config.volume, nullptr));
   SALIUS_ASSIGN_OR_RETURN(AppliedMark mark, AppliedMark::Open(disk.dirfd()));
   std::unique_ptr<Primary> primary(new Primary(world, disk, fs, config, session, std::move(state),
                                                std::move(stable), std::move(mark)));

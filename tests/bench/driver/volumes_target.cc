@@ -13,6 +13,7 @@
 #include "common/file.h"
 #include "log/stable_log.h"
 #include "log/state_file.h"
+#include "storage/backing.h"
 
 namespace salius::bench {
 namespace {
@@ -63,10 +64,11 @@ absl::Status VolumesTarget::Start(const std::string& path, Volume& volume) const
   if (::mkdir(path.c_str(), 0700) != 0) return ErrnoStatus(errno, "mkdir " + path);
   SALIUS_RETURN_IF_ERROR(CreateVolume(path, config));
   SALIUS_ASSIGN_OR_RETURN(volume.dir, VolumeDir::Open(path, true));
-  SALIUS_ASSIGN_OR_RETURN(StateFile state, StateFile::Open(volume.dir.salius_fd, kStateFileName));
-  SALIUS_ASSIGN_OR_RETURN(
-      StableLog stable,
-      StableLog::Open(volume.dir.salius_fd, kStableLogFileName, config.volume, nullptr));
+  SALIUS_ASSIGN_OR_RETURN(StateFile state,
+                          StateFile::Open(LinuxBacking(), volume.dir.salius_fd, kStateFileName));
+  SALIUS_ASSIGN_OR_RETURN(StableLog stable,
+                          StableLog::Open(LinuxBacking(), volume.dir.salius_fd, kStableLogFileName,
+                                          config.volume, nullptr));
   volume.sink.keep = plan_.keep;
   StreamOptions options;
   options.config = config;

@@ -25,6 +25,7 @@
 #include "client/cli/status.h"
 #include "common/file.h"
 #include "log/recovery_notes.h"
+#include "storage/backing.h"
 
 namespace salius::cli {
 namespace {
@@ -245,7 +246,7 @@ TEST_F(CommandsTest, StatusShowsRecoveryLossUntilAcknowledged) {
   notes.Put(note);
   const auto salius = OpenAt(AT_FDCWD, directory_ + "/.salius", O_RDONLY | O_DIRECTORY);
   ASSERT_TRUE(salius.ok());
-  ASSERT_TRUE(WriteRecoveryNotes(salius->get(), notes).ok());
+  ASSERT_TRUE(WriteRecoveryNotes(LinuxBacking(), salius->get(), notes).ok());
   const Outcome before = Call(RunStatus, {directory_});
   EXPECT_EQ(before.code, kExitGivenUp);
   EXPECT_TRUE(Contains(before.out, "GIVEN UP:     records 17-19")) << before.out;

@@ -18,6 +18,7 @@
 #include "client/status/status_reader.h"
 #include "common/file.h"
 #include "proto/control.grpc.pb.h"
+#include "storage/backing.h"
 #include "transport/grpc_factory.h"
 
 namespace salius {
@@ -125,8 +126,8 @@ TEST_F(StatusServerTest, RecoveryLossIsShownUntilAcknowledged) {
   note.epoch = 6;
   note.given_up = {{5, 9}};
   notes.Put(note);
-  ASSERT_TRUE(WriteRecoveryNotes(dir->get(), notes).ok());
-  const auto history = RecoveryHistory::Load(dir->get(), base_);
+  ASSERT_TRUE(WriteRecoveryNotes(LinuxBacking(), dir->get(), notes).ok());
+  const auto history = RecoveryHistory::Load(LinuxBacking(), dir->get(), base_);
   ASSERT_TRUE(history.ok()) << history.status();
   options_.history = history->get();
   const auto server = StatusServer::Start(options_);
@@ -139,7 +140,8 @@ TEST_F(StatusServerTest, RecoveryLossIsShownUntilAcknowledged) {
   EXPECT_EQ(*SendAcknowledge(socket, std::chrono::seconds(5)), 1u);
   EXPECT_TRUE(acknowledged());
   EXPECT_EQ(*SendAcknowledge(socket, std::chrono::seconds(5)), 0u);
-  EXPECT_TRUE(ReadRecoveryNotes(dir->get())->Unacknowledged().empty()) << "it outlives the daemon";
+  EXPECT_TRUE(ReadRecoveryNotes(LinuxBacking(), dir->get())->Unacknowledged().empty())
+      << "it outlives the daemon";
 }
 
 TEST_F(StatusServerTest, ListenersAreToldFromDeadOnesAndThoseThatMayNotBeAsked) {

@@ -15,6 +15,7 @@
 #include "log/stable_log.h"
 #include "log/state_file.h"
 #include "storage/apply.h"
+#include "storage/backing.h"
 #include "storage/fs_calls.h"
 #include "storage/volume_config.h"
 #include "storage/volume_fs.h"
@@ -56,7 +57,7 @@ TEST(CreateVolumeTest, MakesEverythingForRootAlone) {
   ASSERT_TRUE(volume.ok()) << volume.status();
   EXPECT_EQ(volume->path, dir.path());
   EXPECT_EQ(VolumeConfigToToml(volume->config), VolumeConfigToToml(config));
-  auto state = StateFile::Open(volume->salius_fd, kStateFileName);
+  auto state = StateFile::Open(LinuxBacking(), volume->salius_fd, kStateFileName);
   ASSERT_TRUE(state.ok()) << state.status();
   EXPECT_FALSE(state->state().open);
   EXPECT_EQ(state->state().epoch, 0u);
@@ -65,7 +66,8 @@ TEST(CreateVolumeTest, MakesEverythingForRootAlone) {
   EXPECT_EQ(state->state().file_id_limit, 2u);
   EXPECT_EQ(state->state().boot_id, *BootId());
   EXPECT_TRUE(state->state().members.empty());
-  auto log = StableLog::Open(volume->salius_fd, kStableLogFileName, config.volume, nullptr);
+  auto log = StableLog::Open(LinuxBacking(), volume->salius_fd, kStableLogFileName, config.volume,
+                             nullptr);
   ASSERT_TRUE(log.ok()) << log.status();
   EXPECT_EQ(log->capacity(), 3u << 20);
 }
@@ -296,7 +298,7 @@ TEST(MakeCopyItsOwnTest, FilesStayAndTheOldVolumesFilesAreSetAside) {
   const auto opened = VolumeDir::Open(dir.path(), /*lock=*/true);
   ASSERT_TRUE(opened.ok()) << opened.status();
   EXPECT_EQ(opened->config.volume, config.volume);
-  const auto state = StateFile::Open(opened->salius_fd, kStateFileName);
+  const auto state = StateFile::Open(LinuxBacking(), opened->salius_fd, kStateFileName);
   ASSERT_TRUE(state.ok()) << state.status();
   EXPECT_EQ(state->state().volume, config.volume);
   EXPECT_FALSE(state->state().open);

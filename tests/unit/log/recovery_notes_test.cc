@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "storage/backing.h"
 #include "tests/unit/log/test_dir.h"
 
 namespace salius {
@@ -101,13 +102,13 @@ TEST(RecoveryNotesTest, TextNamesRecordsAndReasonsInPrintableAscii) {
 
 TEST(RecoveryNotesTest, NoFileIsNoNotesAndARewriteReplacesIt) {
   const TestDir dir;
-  EXPECT_TRUE(ReadRecoveryNotes(dir.fd())->all().empty());
+  EXPECT_TRUE(ReadRecoveryNotes(LinuxBacking(), dir.fd())->all().empty());
   RecoveryNotes notes;
   notes.Put(GaveUp(7));
-  ASSERT_TRUE(WriteRecoveryNotes(dir.fd(), notes).ok());
+  ASSERT_TRUE(WriteRecoveryNotes(LinuxBacking(), dir.fd(), notes).ok());
   notes.AcknowledgeAll();
-  ASSERT_TRUE(WriteRecoveryNotes(dir.fd(), notes).ok());
-  EXPECT_EQ(*ReadRecoveryNotes(dir.fd()), notes);
+  ASSERT_TRUE(WriteRecoveryNotes(LinuxBacking(), dir.fd(), notes).ok());
+  EXPECT_EQ(*ReadRecoveryNotes(LinuxBacking(), dir.fd()), notes);
 }
 
 }  // namespace

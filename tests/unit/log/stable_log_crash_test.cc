@@ -12,6 +12,7 @@
 #include "gtest/gtest.h"
 #include "log/stable_log.h"
 #include "log/stable_log_format.h"
+#include "storage/backing.h"
 #include "storage/fs_calls.h"
 #include "tests/unit/log/fail_writes.h"
 #include "tests/unit/log/stable_log_util.h"
@@ -27,7 +28,7 @@ using Records = std::vector<std::string>;
 class StableLogCrashTest : public testing::Test {
  protected:
   void SetUp() override {
-    auto log = StableLog::Create(dir_.fd(), kLogName, TestVolume(), kMiB);
+    auto log = StableLog::Create(LinuxBacking(), dir_.fd(), kLogName, TestVolume(), kMiB);
     ASSERT_TRUE(log.ok()) << log.status();
     log_.emplace(std::move(*log));
     raw_ = dir_.Open(kLogName, O_RDWR);
@@ -48,11 +49,11 @@ class StableLogCrashTest : public testing::Test {
     Put(byte, at);
   }
   absl::Status OpenStatus() {
-    return StableLog::Open(dir_.fd(), kLogName, TestVolume(), nullptr).status();
+    return StableLog::Open(LinuxBacking(), dir_.fd(), kLogName, TestVolume(), nullptr).status();
   }
   // Opens the log again and appends.
   void ReopenAndAppend(const Records& records) {
-    auto log = StableLog::Open(dir_.fd(), kLogName, TestVolume(), nullptr);
+    auto log = StableLog::Open(LinuxBacking(), dir_.fd(), kLogName, TestVolume(), nullptr);
     SALIUS_CHECK_OK(log);
     SALIUS_CHECK_OK(AppendAll(*log, records));
   }
@@ -206,7 +207,7 @@ TEST_F(StableLogCrashTest, RecordOfALaterVersionIsRefusedNotTakenForATornTail) {
 TEST_F(StableLogCrashTest, BytesThatAUserStoredAreNeverTakenForAnEntry) {
   // Use the image of a whole log with later positions as the body of a record: the salt differs.
   TestDir other(kInMemory);
-  auto log = StableLog::Create(other.fd(), kLogName, TestVolume(), kMiB);
+  auto log = StableLog::Create(LinuxBacking(), other.fd(), kLogName, TestVolume(), kMiB);
   ASSERT_TRUE(log.ok());
   for (Seq seq = 1; seq <= 100; ++seq) ASSERT_TRUE(AppendAll(*log, {TestRecord(9, seq, 0)}).ok());
   std::string stolen(20000, '\0');
@@ -271,7 +272,7 @@ class StableLogReachTest : public testing::Test {
   static constexpr uint64_t kBody = 60000;
 
   void SetUp() override {
-    auto log = StableLog::Create(dir_.fd(), kLogName, TestVolume(), kCapacity);
+    auto log = StableLog::Create(LinuxBacking(), dir_.fd(), kLogName, TestVolume(), kCapacity);
     ASSERT_TRUE(log.ok()) << log.status();
     log_.emplace(std::move(*log));
     raw_ = dir_.Open(kLogName, O_RDWR);
@@ -308,7 +309,7 @@ class StableLogReachTest : public testing::Test {
     Put(bytes, stable::kRingAt + position);
   }
   absl::Status OpenStatus() {
-    return StableLog::Open(dir_.fd(), kLogName, TestVolume(), nullptr).status();
+    return StableLog::Open(LinuxBacking(), dir_.fd(), kLogName, TestVolume(), nullptr).status();
   }
 
   TestDir dir_{kInMemory};
@@ -345,7 +346,7 @@ TEST_F(StableLogReachTest, TornBatchFarFromTheStartIsWiped) {
   ASSERT_TRUE(AppendAll(*log_, batch).ok());
   Put("damage", stable::kRingAt + begin + 100);  // of 6 MB, only the first bytes did not arrive
   {
-    auto log = StableLog::Open(dir_.fd(), kLogName, TestVolume(), nullptr);
+    auto log = StableLog::Open(LinuxBacking(), dir_.fd(), kLogName, TestVolume(), nullptr);
     ASSERT_TRUE(log.ok()) << log.status();
     ASSERT_TRUE(AppendAll(*log, {TestRecord(2, 1, kBody)}).ok());
   }
@@ -360,7 +361,7 @@ TEST_F(StableLogReachTest, TornBatchBeyondTheReachNeverComesBack) {
   for (Seq i = 0; i < 40; ++i) batch.push_back(TestRecord(1, seq_ + 1 + i, kBody));
   ASSERT_TRUE(AppendAll(*log_, batch).ok());
   Put("damage", stable::kRingAt + begin + 100);
-  auto log = StableLog::Open(dir_.fd(), kLogName, TestVolume(), nullptr);
+  auto log = StableLog::Open(LinuxBacking(), dir_.fd(), kLogName, TestVolume(), nullptr);
   ASSERT_TRUE(log.ok()) << log.status();
   // Append entries of the same size: each ends where one of the torn batch begins.
   for (Seq i = 1; i <= 20; ++i) {

@@ -15,6 +15,7 @@
 #include "common/random.h"
 #include "gtest/gtest.h"
 #include "log/stable_log_format.h"
+#include "storage/backing.h"
 #include "tests/unit/log/fail_writes.h"
 #include "tests/unit/log/golden.h"
 #include "tests/unit/log/stable_log_util.h"
@@ -181,9 +182,9 @@ TEST(StableLogFormatTest, DecisionNearTheEndOf64BitsIsRefused) {
 
 TEST(StableLogTest, NewLogIsEmpty) {
   TestDir dir;
-  ASSERT_TRUE(StableLog::Create(dir.fd(), kLogName, TestVolume(), kMiB).ok());
+  ASSERT_TRUE(StableLog::Create(LinuxBacking(), dir.fd(), kLogName, TestVolume(), kMiB).ok());
   StableLog::Contents contents;
-  auto log = StableLog::Open(dir.fd(), kLogName, TestVolume(), &contents);
+  auto log = StableLog::Open(LinuxBacking(), dir.fd(), kLogName, TestVolume(), &contents);
   ASSERT_TRUE(log.ok()) << log.status();
   EXPECT_EQ(log->capacity(), kMiB);
   EXPECT_EQ(log->used_bytes(), 0u);
@@ -198,7 +199,7 @@ TEST(StableLogTest, RecordsAndDecisionsAreReadBackInOrder) {
   std::vector<std::string> records;
   const Decision decision = {3, 4, 0, 4, 77};
   {
-    auto log = StableLog::Create(dir.fd(), kLogName, TestVolume(), kMiB);
+    auto log = StableLog::Create(LinuxBacking(), dir.fd(), kLogName, TestVolume(), kMiB);
     ASSERT_TRUE(log.ok()) << log.status();
     for (Seq seq = 1; seq <= 4; ++seq) records.push_back(TestRecord(3, seq, seq * 1000));
     ASSERT_TRUE(AppendAll(*log, {records[0]}).ok());
@@ -207,7 +208,7 @@ TEST(StableLogTest, RecordsAndDecisionsAreReadBackInOrder) {
     ASSERT_TRUE(log->Append({}).ok());
   }
   StableLog::Contents contents;
-  auto log = StableLog::Open(dir.fd(), kLogName, TestVolume(), &contents);
+  auto log = StableLog::Open(LinuxBacking(), dir.fd(), kLogName, TestVolume(), &contents);
   ASSERT_TRUE(log.ok()) << log.status();
   EXPECT_EQ(contents.records, records);
   EXPECT_EQ(contents.decisions, std::vector<Decision>{decision});
@@ -221,7 +222,7 @@ TEST(StableLogTest, HeaderAndBodyMayLieApart) {
   TestDir dir;
   const std::string record = TestRecord(1, 1, 999);
   {
-    auto log = StableLog::Create(dir.fd(), kLogName, TestVolume(), kMiB);
+    auto log = StableLog::Create(LinuxBacking(), dir.fd(), kLogName, TestVolume(), kMiB);
     ASSERT_TRUE(log.ok());
     const auto bytes = AsBytes(record);
     ASSERT_TRUE(
@@ -235,7 +236,7 @@ TEST(StableLogTest, BatchOfMoreThanTheKernelTakesAtOnceIsWritten) {
   std::vector<std::string> records;
   for (Seq seq = 1; seq <= 1500; ++seq) records.push_back(TestRecord(1, seq, seq % 50));
   {
-    auto log = StableLog::Create(dir.fd(), kLogName, TestVolume(), kMiB);
+    auto log = StableLog::Create(LinuxBacking(), dir.fd(), kLogName, TestVolume(), kMiB);
     ASSERT_TRUE(log.ok());
     ASSERT_TRUE(AppendAll(*log, records).ok());
   }
@@ -245,7 +246,9 @@ TEST(StableLogTest, BatchOfMoreThanTheKernelTakesAtOnceIsWritten) {
 TEST(StableLogTest, CreateRefuses) {
   TestDir dir;
   const auto create = [&](uint64_t capacity) {
-    return StableLog::Create(dir.fd(), kLogName, TestVolume(), capacity).status().code();
+    return StableLog::Create(LinuxBacking(), dir.fd(), kLogName, TestVolume(), capacity)
+        .status()
+        .code();
   };
   EXPECT_EQ(create(kMiB - 4096), Code::kInvalidArgument);
   EXPECT_EQ(create(kMiB + 1), Code::kInvalidArgument);
@@ -258,25 +261,28 @@ TEST(StableLogTest, FailedCreateLeavesNothing) {
   TestDir dir;
   {
     const FailWrites fail(kMiB / 2);
-    EXPECT_FALSE(StableLog::Create(dir.fd(), kLogName, TestVolume(), kMiB).ok());
+    EXPECT_FALSE(StableLog::Create(LinuxBacking(), dir.fd(), kLogName, TestVolume(), kMiB).ok());
   }
-  EXPECT_EQ(StableLog::Open(dir.fd(), kLogName, TestVolume(), nullptr).status().code(),
-            Code::kNotFound);
+  EXPECT_EQ(
+      StableLog::Open(LinuxBacking(), dir.fd(), kLogName, TestVolume(), nullptr).status().code(),
+      Code::kNotFound);
 }
 
 TEST(StableLogTest, OpenRefusesAMissingFileAndAnotherVolumes) {
   TestDir dir;
-  EXPECT_EQ(StableLog::Open(dir.fd(), kLogName, TestVolume(), nullptr).status().code(),
-            Code::kNotFound);
-  ASSERT_TRUE(StableLog::Create(dir.fd(), kLogName, TestVolume(), kMiB).ok());
+  EXPECT_EQ(
+      StableLog::Open(LinuxBacking(), dir.fd(), kLogName, TestVolume(), nullptr).status().code(),
+      Code::kNotFound);
+  ASSERT_TRUE(StableLog::Create(LinuxBacking(), dir.fd(), kLogName, TestVolume(), kMiB).ok());
   VolumeId other = TestVolume();
   other.bytes[3] ^= 1;
-  EXPECT_EQ(StableLog::Open(dir.fd(), kLogName, other, nullptr).status().code(), Code::kDataLoss);
+  EXPECT_EQ(StableLog::Open(LinuxBacking(), dir.fd(), kLogName, other, nullptr).status().code(),
+            Code::kDataLoss);
 }
 
 TEST(StableLogTest, AppendRefusesForeignRecords) {
   TestDir dir;
-  auto log = StableLog::Create(dir.fd(), kLogName, TestVolume(), kMiB);
+  auto log = StableLog::Create(LinuxBacking(), dir.fd(), kLogName, TestVolume(), kMiB);
   ASSERT_TRUE(log.ok());
   const std::string record = TestRecord(1, 1, 10);
   EXPECT_EQ(AppendAll(*log, {record.substr(0, 50)}).code(), Code::kOutOfRange);
@@ -293,7 +299,7 @@ TEST(StableLogTest, AppendRefusesForeignRecords) {
 
 TEST(StableLogTest, FullLogSaysSoAndStaysUsable) {
   TestDir dir;
-  auto log = StableLog::Create(dir.fd(), kLogName, TestVolume(), kMiB);
+  auto log = StableLog::Create(LinuxBacking(), dir.fd(), kLogName, TestVolume(), kMiB);
   ASSERT_TRUE(log.ok());
   Seq seq = 0;
   absl::Status status;
@@ -313,7 +319,7 @@ TEST(StableLogTest, FullLogSaysSoAndStaysUsable) {
 
 TEST(StableLogTest, CutStopsAtTheFirstEntryThatMustStay) {
   TestDir dir;
-  auto log = StableLog::Create(dir.fd(), kLogName, TestVolume(), kMiB);
+  auto log = StableLog::Create(LinuxBacking(), dir.fd(), kLogName, TestVolume(), kMiB);
   ASSERT_TRUE(log.ok());
   const auto used_by = [](size_t records, size_t decisions) {
     return records * StableLog::EntryBytes(kRecordHeaderBytes + 100) +
@@ -337,7 +343,7 @@ TEST(StableLogTest, CutStopsAtTheFirstEntryThatMustStay) {
 
 TEST(StableLogTest, AfterAFailedAppendItRefusesEverything) {
   TestDir dir;
-  auto log = StableLog::Create(dir.fd(), kLogName, TestVolume(), kMiB);
+  auto log = StableLog::Create(LinuxBacking(), dir.fd(), kLogName, TestVolume(), kMiB);
   ASSERT_TRUE(log.ok());
   ASSERT_TRUE(AppendAll(*log, {TestRecord(1, 1, 100)}).ok());
   {
@@ -359,7 +365,7 @@ class StableLogModelTest : public testing::TestWithParam<uint64_t> {};
 TEST_P(StableLogModelTest, KeepsEverythingThatWasNotCut) {
   TestDir dir;
   Random random(GetParam());
-  auto log = StableLog::Create(dir.fd(), kLogName, TestVolume(), kMiB);
+  auto log = StableLog::Create(LinuxBacking(), dir.fd(), kLogName, TestVolume(), kMiB);
   ASSERT_TRUE(log.ok());
   std::deque<std::string> kept;
   std::deque<std::string> cut;  // in order; the last of them may be seen again
@@ -398,7 +404,7 @@ TEST_P(StableLogModelTest, KeepsEverythingThatWasNotCut) {
       seq = checkpoint = 0;
     } else if (dice < 96) {
       StableLog::Contents contents;
-      auto again = StableLog::Open(dir.fd(), kLogName, TestVolume(), &contents);
+      auto again = StableLog::Open(LinuxBacking(), dir.fd(), kLogName, TestVolume(), &contents);
       ASSERT_TRUE(again.ok()) << again.status();
       ASSERT_GE(contents.records.size(), kept.size());
       EXPECT_EQ(contents.torn_bytes, 0u);

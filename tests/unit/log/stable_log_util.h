@@ -10,6 +10,7 @@
 #include "common/check.h"
 #include "log/record.h"
 #include "log/stable_log.h"
+#include "storage/backing.h"
 #include "tests/unit/log/test_dir.h"
 
 namespace salius {
@@ -44,7 +45,7 @@ inline absl::Status AppendAll(StableLog& log, const std::vector<std::string>& re
 // Returns everything in the log of `dir`, which must be readable.
 inline StableLog::Contents ReadLog(const TestDir& dir) {
   StableLog::Contents contents;
-  SALIUS_CHECK_OK(StableLog::Open(dir.fd(), kLogName, TestVolume(), &contents));
+  SALIUS_CHECK_OK(StableLog::Open(LinuxBacking(), dir.fd(), kLogName, TestVolume(), &contents));
   return contents;
 }
 

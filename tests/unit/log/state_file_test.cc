@@ -9,6 +9,7 @@
 #include "common/crc32c.h"
 #include "common/limits.h"
 #include "gtest/gtest.h"
+#include "storage/backing.h"
 #include "tests/unit/log/fail_writes.h"
 #include "tests/unit/log/golden.h"
 #include "tests/unit/log/test_dir.h"
@@ -121,11 +122,11 @@ TEST(StateSlotTest, ContentThatNoProgramWritesIsRefused) {
 TEST(StateFileTest, CreatedIsReadBack) {
   TestDir dir;
   {
-    auto file = StateFile::Create(dir.fd(), kName, GoldenState());
+    auto file = StateFile::Create(LinuxBacking(), dir.fd(), kName, GoldenState());
     ASSERT_TRUE(file.ok()) << file.status();
     EXPECT_EQ(file->state(), GoldenState());
   }
-  auto file = StateFile::Open(dir.fd(), kName);
+  auto file = StateFile::Open(LinuxBacking(), dir.fd(), kName);
   ASSERT_TRUE(file.ok()) << file.status();
   EXPECT_EQ(file->state(), GoldenState());
   EXPECT_EQ(file->generation(), 2u);
@@ -133,26 +134,26 @@ TEST(StateFileTest, CreatedIsReadBack) {
 
 TEST(StateFileTest, CreateRefusesToReplace) {
   TestDir dir;
-  ASSERT_TRUE(StateFile::Create(dir.fd(), kName, GoldenState()).ok());
-  EXPECT_EQ(StateFile::Create(dir.fd(), kName, GoldenState()).status().code(),
+  ASSERT_TRUE(StateFile::Create(LinuxBacking(), dir.fd(), kName, GoldenState()).ok());
+  EXPECT_EQ(StateFile::Create(LinuxBacking(), dir.fd(), kName, GoldenState()).status().code(),
             Code::kAlreadyExists);
 }
 
 TEST(StateFileTest, MissingIsNotFound) {
   TestDir dir;
-  EXPECT_EQ(StateFile::Open(dir.fd(), kName).status().code(), Code::kNotFound);
+  EXPECT_EQ(StateFile::Open(LinuxBacking(), dir.fd(), kName).status().code(), Code::kNotFound);
 }
 
 TEST(StateFileTest, EveryNoteIsReadBack) {
   TestDir dir;
-  ASSERT_TRUE(StateFile::Create(dir.fd(), kName, GoldenState()).ok());
+  ASSERT_TRUE(StateFile::Create(LinuxBacking(), dir.fd(), kName, GoldenState()).ok());
   for (Seq checkpoint = 100; checkpoint < 120; ++checkpoint) {
-    auto file = StateFile::Open(dir.fd(), kName);
+    auto file = StateFile::Open(LinuxBacking(), dir.fd(), kName);
     ASSERT_TRUE(file.ok()) << file.status();
     const uint64_t generation = file->generation();
     ASSERT_TRUE(file->Write(WithCheckpoint(checkpoint)).ok());
     EXPECT_EQ(file->generation(), generation + 1);
-    auto again = StateFile::Open(dir.fd(), kName);
+    auto again = StateFile::Open(LinuxBacking(), dir.fd(), kName);
     ASSERT_TRUE(again.ok()) << again.status();
     EXPECT_EQ(again->state(), WithCheckpoint(checkpoint));
   }
@@ -161,7 +162,7 @@ TEST(StateFileTest, EveryNoteIsReadBack) {
 // A crash in the middle of Write leaves any number of the new slot's bytes.
 TEST(StateFileTest, TornWriteLeavesTheOlderNoteAndCanBeWrittenOver) {
   TestDir dir(kInMemory);
-  auto file = StateFile::Create(dir.fd(), kName, WithCheckpoint(1));
+  auto file = StateFile::Create(LinuxBacking(), dir.fd(), kName, WithCheckpoint(1));
   ASSERT_TRUE(file.ok());
   ASSERT_TRUE(file->Write(WithCheckpoint(2)).ok());  // generation 3, slot 1
   const UniqueFd raw = dir.Open(kName, O_RDWR);
@@ -171,13 +172,13 @@ TEST(StateFileTest, TornWriteLeavesTheOlderNoteAndCanBeWrittenOver) {
   for (size_t torn = 0; torn <= kStateSlotBytes; ++torn) {
     const std::string mixed = next.substr(0, torn) + before.substr(torn);
     ASSERT_TRUE(PwriteFull(raw.get(), AsBytes(mixed), 0).ok());
-    auto reopened = StateFile::Open(dir.fd(), kName);
+    auto reopened = StateFile::Open(LinuxBacking(), dir.fd(), kName);
     ASSERT_TRUE(reopened.ok()) << torn << ": " << reopened.status();
     // The last bytes of both slots could be equal, but the checksum lies there.
     EXPECT_EQ(reopened->state().checkpoint, mixed == next ? 3u : 2u) << torn;
     if (torn % 512 == 100) {
       ASSERT_TRUE(reopened->Write(WithCheckpoint(9)).ok());
-      EXPECT_EQ(StateFile::Open(dir.fd(), kName)->state().checkpoint, 9u);
+      EXPECT_EQ(StateFile::Open(LinuxBacking(), dir.fd(), kName)->state().checkpoint, 9u);
       // Restore the start of the next round: slot 1 holds checkpoint 2.
       ASSERT_TRUE(
           PwriteFull(raw.get(), AsBytes(EncodeStateSlot(WithCheckpoint(2), 3)), kStateSlotBytes)
@@ -188,13 +189,13 @@ TEST(StateFileTest, TornWriteLeavesTheOlderNoteAndCanBeWrittenOver) {
 
 TEST(StateFileTest, BothSlotsBadIsDataLossWithBothReasons) {
   TestDir dir;
-  ASSERT_TRUE(StateFile::Create(dir.fd(), kName, GoldenState()).ok());
+  ASSERT_TRUE(StateFile::Create(LinuxBacking(), dir.fd(), kName, GoldenState()).ok());
   const UniqueFd raw = dir.Open(kName, O_RDWR);
   for (size_t slot = 0; slot < 2; ++slot) {
     const std::string junk(100, 'j');
     ASSERT_TRUE(PwriteFull(raw.get(), AsBytes(junk), slot * kStateSlotBytes + 200).ok());
   }
-  const absl::Status status = StateFile::Open(dir.fd(), kName).status();
+  const absl::Status status = StateFile::Open(LinuxBacking(), dir.fd(), kName).status();
   EXPECT_EQ(status.code(), Code::kDataLoss);
   EXPECT_NE(status.message().find("slot 0"), absl::string_view::npos) << status;
   EXPECT_NE(status.message().find("slot 1"), absl::string_view::npos) << status;
@@ -203,32 +204,34 @@ TEST(StateFileTest, BothSlotsBadIsDataLossWithBothReasons) {
 TEST(StateFileTest, EmptyFileIsDataLossNotANewVolume) {
   TestDir dir;
   dir.Open(kName, O_RDWR | O_CREAT);
-  EXPECT_EQ(StateFile::Open(dir.fd(), kName).status().code(), Code::kDataLoss);
+  EXPECT_EQ(StateFile::Open(LinuxBacking(), dir.fd(), kName).status().code(), Code::kDataLoss);
 }
 
 TEST(StateFileTest, NewestSlotOfUnknownVersionIsRefusedNotSkipped) {
   TestDir dir;
-  ASSERT_TRUE(StateFile::Create(dir.fd(), kName, GoldenState()).ok());
+  ASSERT_TRUE(StateFile::Create(LinuxBacking(), dir.fd(), kName, GoldenState()).ok());
   std::string slot = EncodeStateSlot(WithCheckpoint(5), 4);
   slot[4] = 2;
   StoreU32(Data(slot) + kStateSlotBytes - 4, Crc32c(AsBytes(slot).first(kStateSlotBytes - 4)));
   const UniqueFd raw = dir.Open(kName, O_RDWR);
   ASSERT_TRUE(PwriteFull(raw.get(), AsBytes(slot), 0).ok());
-  EXPECT_EQ(StateFile::Open(dir.fd(), kName).status().code(), Code::kInvalidArgument);
+  EXPECT_EQ(StateFile::Open(LinuxBacking(), dir.fd(), kName).status().code(),
+            Code::kInvalidArgument);
 }
 
 TEST(StateFileTest, NoteInTheWrongSlotIsRefused) {
   TestDir dir;
-  ASSERT_TRUE(StateFile::Create(dir.fd(), kName, GoldenState()).ok());
+  ASSERT_TRUE(StateFile::Create(LinuxBacking(), dir.fd(), kName, GoldenState()).ok());
   const UniqueFd raw = dir.Open(kName, O_RDWR);
   const std::string slot = EncodeStateSlot(GoldenState(), 5);
   ASSERT_TRUE(PwriteFull(raw.get(), AsBytes(slot), 0).ok());
-  EXPECT_EQ(StateFile::Open(dir.fd(), kName).status().code(), Code::kInvalidArgument);
+  EXPECT_EQ(StateFile::Open(LinuxBacking(), dir.fd(), kName).status().code(),
+            Code::kInvalidArgument);
 }
 
 TEST(StateFileTest, AfterAFailedWriteItRefusesAllOthers) {
   TestDir dir;
-  auto file = StateFile::Create(dir.fd(), kName, WithCheckpoint(1));
+  auto file = StateFile::Create(LinuxBacking(), dir.fd(), kName, WithCheckpoint(1));
   ASSERT_TRUE(file.ok());
   {
     const FailWrites fail(0);
@@ -236,12 +239,12 @@ TEST(StateFileTest, AfterAFailedWriteItRefusesAllOthers) {
   }
   EXPECT_EQ(file->Write(WithCheckpoint(2)).code(), Code::kFailedPrecondition);
   EXPECT_EQ(file->state().checkpoint, 1u);
-  EXPECT_EQ(StateFile::Open(dir.fd(), kName)->state().checkpoint, 1u);
+  EXPECT_EQ(StateFile::Open(LinuxBacking(), dir.fd(), kName)->state().checkpoint, 1u);
 }
 
 TEST(StateFileTest, ImpossibleNotesAreRefusedAndNothingIsWritten) {
   TestDir dir;
-  auto file = StateFile::Create(dir.fd(), kName, GoldenState());
+  auto file = StateFile::Create(LinuxBacking(), dir.fd(), kName, GoldenState());
   ASSERT_TRUE(file.ok());
   const auto code = [&](const std::function<void(VolumeState&)>& change) {
     VolumeState state = GoldenState();
@@ -268,8 +271,9 @@ TEST(StateFileTest, ImpossibleFirstNoteIsRefused) {
   TestDir dir;
   VolumeState state = GoldenState();
   state.acks = 0;
-  EXPECT_EQ(StateFile::Create(dir.fd(), kName, state).status().code(), Code::kInvalidArgument);
-  EXPECT_EQ(StateFile::Open(dir.fd(), kName).status().code(), Code::kNotFound);
+  EXPECT_EQ(StateFile::Create(LinuxBacking(), dir.fd(), kName, state).status().code(),
+            Code::kInvalidArgument);
+  EXPECT_EQ(StateFile::Open(LinuxBacking(), dir.fd(), kName).status().code(), Code::kNotFound);
 }
 
 TEST(StateFileTest, ModesHaveNames) {

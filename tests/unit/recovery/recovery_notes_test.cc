@@ -1,6 +1,7 @@
 // A recovery's note about itself: .salius/recoveries.
 #include "log/recovery_notes.h"
 
+#include "storage/backing.h"
 #include "tests/unit/recovery/recovery_testing.h"
 
 namespace salius::recovery {
@@ -10,7 +11,7 @@ class RecoveryNotesTest : public RecoveryTest {
  protected:
   RecoveryNotes Notes() const {
     const UniqueFd fd = SaliusFd();
-    const auto notes = ReadRecoveryNotes(fd.get());
+    const auto notes = ReadRecoveryNotes(LinuxBacking(), fd.get());
     SALIUS_CHECK_OK(notes);
     return *notes;
   }
@@ -121,7 +122,7 @@ TEST_F(RecoveryNotesTest, MarksOfEarlierRecoveriesStayAndADryRunLeavesNone) {
   note.given_up = {{8, 9}};
   earlier.Put(note);
   const UniqueFd fd = SaliusFd();
-  ASSERT_OK(WriteRecoveryNotes(fd.get(), earlier));
+  ASSERT_OK(WriteRecoveryNotes(LinuxBacking(), fd.get(), earlier));
   ASSERT_OK(Run());
   EXPECT_EQ(Notes().Unacknowledged().size(), 2u);
 }

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "common/limits.h"
+#include "storage/backing.h"
 #include "storage/fs_calls.h"
 #include "tests/unit/recovery/recovery_testing.h"
 
@@ -405,7 +406,7 @@ TEST_F(RecoveryTest, AStateOfAnotherVolumeIsDataLoss) {  // R7
   state_.volume.bytes[0] ^= 1;
   unlink(At(".salius/state").c_str());
   const UniqueFd fd = SaliusFd();
-  ASSERT_OK(StateFile::Create(fd.get(), kStateFileName, state_).status());
+  ASSERT_OK(StateFile::Create(LinuxBacking(), fd.get(), kStateFileName, state_).status());
   EXPECT_TRUE(absl::IsDataLoss(Run()));
 }
 
@@ -429,8 +430,9 @@ TEST_F(RecoveryTest, AStableLogOfAnotherVolumeIsDataLossAlsoWithForce) {  // R7
   other.bytes[0] ^= 1;
   unlink(At(".salius/stable.log").c_str());
   const UniqueFd fd = SaliusFd();
-  ASSERT_OK(
-      StableLog::Create(fd.get(), kStableLogFileName, other, config_.stable_log_bytes).status());
+  ASSERT_OK(StableLog::Create(LinuxBacking(), fd.get(), kStableLogFileName, other,
+                              config_.stable_log_bytes)
+                .status());
   for (const bool force : {false, true}) {
     options_.force = force;
     EXPECT_TRUE(absl::IsDataLoss(Run()));

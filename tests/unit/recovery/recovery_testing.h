@@ -12,6 +12,7 @@
 #include "log/state_file.h"
 #include "recovery/recovery.h"
 #include "storage/apply.h"
+#include "storage/backing.h"
 #include "storage/volume_config.h"
 #include "tests/unit/recovery/fake_replica.h"
 
@@ -65,7 +66,7 @@ class RecoveryTest : public ::testing::Test {
   // Writes state_ as the volume's state.
   void NoteState() {
     const UniqueFd fd = SaliusFd();
-    auto file = StateFile::Open(fd.get(), kStateFileName);
+    auto file = StateFile::Open(LinuxBacking(), fd.get(), kStateFileName);
     SALIUS_CHECK_OK(file);
     SALIUS_CHECK_OK(file->Write(state_));
   }
@@ -88,13 +89,14 @@ class RecoveryTest : public ::testing::Test {
   }
   VolumeState ReadState() const {
     const UniqueFd fd = SaliusFd();
-    auto file = StateFile::Open(fd.get(), kStateFileName);
+    auto file = StateFile::Open(LinuxBacking(), fd.get(), kStateFileName);
     SALIUS_CHECK_OK(file);
     return file->state();
   }
   void AppendStable(const std::vector<std::string>& records) {
     const UniqueFd fd = SaliusFd();
-    auto log = StableLog::Open(fd.get(), kStableLogFileName, config_.volume, nullptr);
+    auto log =
+        StableLog::Open(LinuxBacking(), fd.get(), kStableLogFileName, config_.volume, nullptr);
     SALIUS_CHECK_OK(log);
     for (const std::string& record : records) {
       const StableLog::Item item{AsBytes(record).first(kRecordHeaderBytes),

@@ -1,6 +1,7 @@
 #include "recovery/run_file.h"
 
 #include "common/crc32c.h"
+#include "storage/backing.h"
 #include "tests/unit/recovery/test_util.h"
 
 namespace salius::recovery {
@@ -43,18 +44,18 @@ TEST(RunFileTest, ImpossibleNoteIsRefused) {
 TEST(RunFileTest, IsFoundAgainOnlyForItsVolumeAndEpoch) {  // R19
   TempDir dir;
   const UniqueFd fd = MustOpen(dir.path());
-  EXPECT_FALSE(ReadRunNote(fd.get(), TestVolume(), 7)->has_value());
-  ASSERT_OK(WriteRunNote(fd.get(), Note()));
-  EXPECT_EQ(ReadRunNote(fd.get(), TestVolume(), 7)->value(), Note());
-  EXPECT_FALSE(ReadRunNote(fd.get(), TestVolume(), 9)->has_value());
-  EXPECT_FALSE(ReadRunNote(fd.get(), VolumeId{}, 7)->has_value());
+  EXPECT_FALSE(ReadRunNote(LinuxBacking(), fd.get(), TestVolume(), 7)->has_value());
+  ASSERT_OK(WriteRunNote(LinuxBacking(), fd.get(), Note()));
+  EXPECT_EQ(ReadRunNote(LinuxBacking(), fd.get(), TestVolume(), 7)->value(), Note());
+  EXPECT_FALSE(ReadRunNote(LinuxBacking(), fd.get(), TestVolume(), 9)->has_value());
+  EXPECT_FALSE(ReadRunNote(LinuxBacking(), fd.get(), VolumeId{}, 7)->has_value());
 }
 
 TEST(RunFileTest, ADamagedNoteIsNoNote) {
   TempDir dir;
   const UniqueFd fd = MustOpen(dir.path());
   WriteFile(dir.path() + "/" + kRunFileName, "garbage");
-  const auto note = ReadRunNote(fd.get(), TestVolume(), 7);
+  const auto note = ReadRunNote(LinuxBacking(), fd.get(), TestVolume(), 7);
   ASSERT_OK(note.status());
   EXPECT_FALSE(note->has_value());
 }

@@ -21,6 +21,7 @@
 #include "proto/control.grpc.pb.h"
 #include "recovery/recovery.h"
 #include "storage/apply.h"
+#include "storage/backing.h"
 #include "storage/volume_config.h"
 #include "tests/unit/recovery/test_util.h"
 #include "transport/grpc_factory.h"
@@ -203,7 +204,7 @@ TEST(ThroughputTest, ALargeLogComesBackFastInBoundedMemory) {
   auto volume = VolumeDir::Open(dir.path(), true);
   ASSERT_OK(volume.status());
   {
-    auto file = StateFile::Open(volume->salius_fd, kStateFileName);
+    auto file = StateFile::Open(LinuxBacking(), volume->salius_fd, kStateFileName);
     ASSERT_OK(file.status());
     ASSERT_OK(file->Write(state));
   }

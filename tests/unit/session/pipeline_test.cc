@@ -13,6 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "log/applied_mark.h"
+#include "storage/backing.h"
 #include "tests/unit/session/pipeline_testing.h"
 
 namespace salius {
@@ -39,7 +40,9 @@ TEST_F(PipelineTest, DurableWithoutReplicasMeansInTheStableLog) {
   pipeline_.reset();  // like a crash of the process
   EXPECT_TRUE(StateOnDisk().open);
   StableLog::Contents contents;
-  ASSERT_TRUE(StableLog::Open(dir_.salius_fd, kStableLogFileName, config_.volume, &contents).ok());
+  ASSERT_TRUE(
+      StableLog::Open(LinuxBacking(), dir_.salius_fd, kStableLogFileName, config_.volume, &contents)
+          .ok());
   EXPECT_EQ(contents.records.size(), 50u);
 }
 
@@ -344,7 +347,9 @@ TEST_F(PipelineTest, AFailedApplyMakesEveryFurtherCallFailAndKeepsTheLog) {
   EXPECT_FALSE(IssueOne("c").ok());
   pipeline_.reset();
   StableLog::Contents contents;
-  ASSERT_TRUE(StableLog::Open(dir_.salius_fd, kStableLogFileName, config_.volume, &contents).ok());
+  ASSERT_TRUE(
+      StableLog::Open(LinuxBacking(), dir_.salius_fd, kStableLogFileName, config_.volume, &contents)
+          .ok());
   EXPECT_GE(contents.records.size(), 2u);
 }
 

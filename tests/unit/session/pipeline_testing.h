@@ -21,6 +21,7 @@
 #include "common/check.h"
 #include "common/file.h"
 #include "log/stable_log.h"
+#include "storage/backing.h"
 #include "tests/unit/volume/scratch_fs.h"
 
 namespace salius {
@@ -99,9 +100,11 @@ class PipelineTest : public testing::Test {
   }
 
   absl::Status Start() {
-    SALIUS_ASSIGN_OR_RETURN(StateFile state, StateFile::Open(dir_.salius_fd, kStateFileName));
-    SALIUS_ASSIGN_OR_RETURN(StableLog stable, StableLog::Open(dir_.salius_fd, kStableLogFileName,
-                                                              config_.volume, nullptr));
+    SALIUS_ASSIGN_OR_RETURN(StateFile state,
+                            StateFile::Open(LinuxBacking(), dir_.salius_fd, kStateFileName));
+    SALIUS_ASSIGN_OR_RETURN(StableLog stable,
+                            StableLog::Open(LinuxBacking(), dir_.salius_fd, kStableLogFileName,
+                                            config_.volume, nullptr));
     StreamOptions options;
     options.config = config_;
     options.session_name = "test";
@@ -120,7 +123,7 @@ class PipelineTest : public testing::Test {
     return record->seq();
   }
   VolumeState StateOnDisk() {
-    auto state = StateFile::Open(dir_.salius_fd, kStateFileName);
+    auto state = StateFile::Open(LinuxBacking(), dir_.salius_fd, kStateFileName);
     SALIUS_CHECK_OK(state.status());
     return state->state();
   }

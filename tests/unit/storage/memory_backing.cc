@@ -192,6 +192,48 @@ absl::StatusOr<BackingFd> MemoryBacking::OpenAt(int dirfd, const std::string& na
   return OpenInode(*inode, flags);
 }
 
+absl::StatusOr<BackingFd> MemoryBacking::CreateAt(int dirfd, const std::string& name, int flags,
+                                                  mode_t mode) {
+  absl::MutexLock lock(&mu_);
+  const absl::StatusOr<Inode*> there = Walk(dirfd, name);
+  if (absl::IsNotFound(there.status())) {
+    SALIUS_ASSIGN_OR_RETURN(const Inode* const made, Make(dirfd, name, S_IFREG | (mode & 07777)));
+    return OpenInode(*made, flags);
+  }
+  SALIUS_RETURN_IF_ERROR(Begin(Call::kOpen));
+  SALIUS_RETURN_IF_ERROR(there.status());
+  if ((flags & O_EXCL) != 0) return Error(EEXIST, name);
+  Inode& inode = **there;
+  SALIUS_ASSIGN_OR_RETURN(BackingFd fd, OpenInode(inode, flags));
+  if ((flags & O_TRUNC) != 0) {
+    now_.used_blocks -= inode.data.blocks();
+    inode.data.Resize(0);
+    NoteDataChange(inode);
+  }
+  return fd;
+}
+
+absl::Status MemoryBacking::Lock(int fd, std::string_view what) {
+  absl::MutexLock lock(&mu_);
+  Open* const own = Find(fd);
+  if (own == nullptr || (own->flags & O_PATH) != 0) return Error(EBADF, what);
+  for (const auto& [number, open] : open_) {
+    if (number != fd && open.ino == own->ino && open.locked) {
+      return absl::UnavailableError("locked by another descriptor");
+    }
+  }
+  own->locked = true;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<uint64_t> MemoryBacking::ComplaintsOf(int) {
+  return absl::UnimplementedError("no complaints are counted");
+}
+
+absl::StatusOr<uint64_t> MemoryBacking::MountIdOf(int) {
+  return absl::UnimplementedError("the mount has no identity");
+}
+
 absl::StatusOr<BackingFd> MemoryBacking::OpenChild(int dirfd, const std::string& name) {
   return OpenAt(dirfd, name, O_PATH | O_NOFOLLOW);
 }

@@ -9,6 +9,7 @@
 //   because the kernel lets root past them. A default ACL is kept and not inherited.
 // - Time is a count: each change is one microsecond later than the one before.
 // - Reads do not change times of access.
+// - It counts no complaints of itself, and its mount has no identity.
 //
 // A test can make the nth call of a kind fail, and cut the power. The disk then has the tree of the
 // last SyncFs (or sync of a directory), with the data and attributes of files that were synced
@@ -94,6 +95,9 @@ class MemoryBacking final : public Backing {
   bool IsNoAtime(int fd) const;
 
   absl::StatusOr<BackingFd> OpenAt(int dirfd, const std::string& name, int flags) override;
+  absl::StatusOr<BackingFd> CreateAt(int dirfd, const std::string& name, int flags,
+                                     mode_t mode) override;
+  absl::Status Lock(int fd, std::string_view what) override;
   absl::StatusOr<BackingFd> OpenChild(int dirfd, const std::string& name) override;
   absl::StatusOr<BackingFd> OpenTmpFile(int dirfd) override;
   absl::StatusOr<BackingFd> Reopen(int fd, int flags) override;
@@ -120,12 +124,19 @@ class MemoryBacking final : public Backing {
 
   absl::StatusOr<size_t> Pread(int fd, void* out, size_t size, uint64_t offset) override;
   absl::Status Pwritev(int fd, absl::Span<const iovec> parts, uint64_t offset) override;
+  absl::StatusOr<uint64_t> SizeOf(int fd) override;
+  absl::Status PwritevSynced(int fd, absl::Span<const iovec> parts, uint64_t offset) override;
   absl::Status Truncate(int fd, uint64_t size) override;
   absl::Status Fallocate(int fd, int mode, uint64_t offset, uint64_t length) override;
   absl::StatusOr<uint64_t> Seek(int fd, uint64_t offset, int whence) override;
   absl::Status Fsync(int fd) override;
   absl::Status Fdatasync(int fd) override { return Fsync(fd); }
   absl::Status SyncFs(int fd) override;
+  void DropCache(int) override {}
+
+  absl::StatusOr<fs::FsKind> KindOf(int) override { return fs::FsKind(); }
+  absl::StatusOr<uint64_t> ComplaintsOf(int) override;
+  absl::StatusOr<uint64_t> MountIdOf(int) override;
 
   absl::StatusOr<struct statvfs> StatVfs(int fd) override;
   absl::StatusOr<FsSpace> FreeSpace(int fd) override;
@@ -187,6 +198,7 @@ class MemoryBacking final : public Backing {
     ino_t ino = 0;
     int flags = 0;
     uint64_t position = 0;  // in a directory
+    bool locked = false;
   };
   using Owner = std::pair<fs::QuotaType, uint32_t>;
   static constexpr ino_t kRootIno = 2;

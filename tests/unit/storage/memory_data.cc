@@ -86,6 +86,16 @@ absl::Status MemoryBacking::Pwritev(int fd, absl::Span<const iovec> parts, uint6
   return absl::OkStatus();
 }
 
+absl::StatusOr<uint64_t> MemoryBacking::SizeOf(int fd) {
+  SALIUS_ASSIGN_OR_RETURN(const struct stat st, Stat(fd));
+  return static_cast<uint64_t>(st.st_size);
+}
+
+absl::Status MemoryBacking::PwritevSynced(int fd, absl::Span<const iovec> parts, uint64_t offset) {
+  SALIUS_RETURN_IF_ERROR(Pwritev(fd, parts, offset));
+  return Fdatasync(fd);
+}
+
 absl::Status MemoryBacking::Truncate(int fd, uint64_t size) {
   absl::MutexLock lock(&mu_);
   SALIUS_RETURN_IF_ERROR(Begin(Call::kTruncate));

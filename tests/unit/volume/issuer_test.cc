@@ -8,6 +8,7 @@
 #include "log/record.h"
 #include "log/state_file.h"
 #include "storage/apply.h"
+#include "storage/backing.h"
 #include "storage/volume_config.h"
 #include "tests/unit/volume/fake_stream.h"
 #include "tests/unit/volume/volume_fixture.h"
@@ -22,7 +23,8 @@ class IssuerTest : public VolumeFixture {
   void GiveIdsBelow(FileId limit) {
     id_ceiling = limit;
     if (memory != nullptr) return;
-    auto state = StateFile::Open(OpenBacking(kSaliusDir, O_RDONLY).get(), kStateFileName);
+    auto state =
+        StateFile::Open(LinuxBacking(), OpenBacking(kSaliusDir, O_RDONLY).get(), kStateFileName);
     SALIUS_CHECK_OK(state);
     VolumeState next = state->state();
     next.file_id_limit = limit;

@@ -10,6 +10,7 @@
 #include "log/record.h"
 #include "log/stable_log.h"
 #include "log/state_file.h"
+#include "storage/backing.h"
 #include "tests/unit/volume/volume_fixture.h"
 
 namespace salius {
@@ -25,10 +26,10 @@ class OpenTest : public VolumeFixture {
   }
   void ChangeState(const std::function<void(VolumeState&)>& change) {
     const UniqueFd salius = *OpenAt(AT_FDCWD, DiskPath(kSaliusDir), O_RDONLY | O_DIRECTORY);
-    VolumeState state = StateFile::Open(salius.get(), kStateFileName)->state();
+    VolumeState state = StateFile::Open(LinuxBacking(), salius.get(), kStateFileName)->state();
     change(state);
     SALIUS_CHECK(unlinkat(salius.get(), kStateFileName, 0) == 0);
-    SALIUS_CHECK_OK(StateFile::Create(salius.get(), kStateFileName, state));
+    SALIUS_CHECK_OK(StateFile::Create(LinuxBacking(), salius.get(), kStateFileName, state));
   }
 };
 
@@ -59,7 +60,8 @@ TEST_F(OpenTest, ACleanNoteThatIsOlderThanTheStableLogIsRefused) {  // R2
   if (IsSkipped()) return;
   {
     const UniqueFd salius = *OpenAt(AT_FDCWD, DiskPath(kSaliusDir), O_RDONLY | O_DIRECTORY);
-    StableLog log = *StableLog::Open(salius.get(), kStableLogFileName, config.volume, nullptr);
+    StableLog log =
+        *StableLog::Open(LinuxBacking(), salius.get(), kStableLogFileName, config.volume, nullptr);
     RecordHeader header;
     header.op = Op::kWrite;
     header.volume = config.volume;

@@ -15,6 +15,7 @@
 #include "common/file_system.h"
 #include "gtest/gtest.h"
 #include "log/applied_mark.h"
+#include "storage/backing.h"
 #include "storage/volume_config.h"
 #include "tests/unit/volume/scratch_fs.h"
 
@@ -53,7 +54,7 @@ TEST_P(SyncTest, DriveCacheIsFlushedOnEachSync) {
   ASSERT_TRUE(PwriteFull(neighbour.get(), AsBytes("n"), 0).ok());
   ASSERT_TRUE(FsyncFd(neighbour.get()).ok());
   const uint64_t before = Flushes(root->get());
-  ASSERT_TRUE(SyncVolume(root->get(), lock.get()).ok());
+  ASSERT_TRUE(SyncVolume(LinuxBacking(), root->get(), lock.get()).ok());
   EXPECT_GT(Flushes(root->get()), before);
 }
 
@@ -73,7 +74,8 @@ TEST(AppliedMarkTest, MarkIsReliedOnWhereAStoreNeedsNoJournal) {  // R17
     ScratchFs scratch(uint64_t{400} << 20, mkfs, options);
     const auto root = OpenAt(AT_FDCWD, scratch.path(), O_RDONLY | O_DIRECTORY);
     ASSERT_TRUE(root.ok()) << root.status();
-    EXPECT_EQ(AppliedMark::IsReliedOn(root->get()), relied) << mkfs << " " << options;
+    EXPECT_EQ(AppliedMark::IsReliedOn(LinuxBacking(), root->get()), relied)
+        << mkfs << " " << options;
   }
 }
 
