@@ -5,6 +5,7 @@
 
 #include <memory>
 
+#include "absl/types/span.h"
 #include "common/bulk_writer.h"
 #include "common/check.h"
 #include "common/ext4_watch.h"
