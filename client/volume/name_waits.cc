@@ -2,6 +2,8 @@
 
 #include <cstdint>
 
+#include "absl/status/statusor.h"
+
 namespace salius {
 namespace {
 

@@ -5,6 +5,7 @@
 #include <memory>
 #include <utility>
 
+#include "absl/synchronization/mutex.h"
 #include "common/check.h"
 #include "common/file.h"
 #include "storage/apply.h"
