@@ -8,7 +8,9 @@ import time
 from harness import ops
 from harness.case import Case
 from harness.ledger import Ledger
+from harness.net import inside
 from harness.proc import Proc
+from harness.replica import read_metrics
 from harness.rig import PATIENT
 from harness.run import current, sh
 from harness.volume import RECOVER_NOT_ENOUGH
@@ -147,6 +149,23 @@ class Waits(Case):
         self.assertFalse(self.is_durable(rig))
         os.mkdir(rig.file("marked/new"))
         self.assertTrue(self.is_durable(rig))
+
+    def test_metrics_show_pending_names_and_count_waits(self):
+        rig = self.cut_off("recover=auto,metrics=127.0.0.1:9998")
+
+        def metrics():
+            with inside(rig.net.primary):
+                return read_metrics("http://127.0.0.1:9998/metrics")
+        before = metrics()
+        self.assertEqual((before["salius_volume_pending_names"], before["salius_volume_pending_names_bytes"]), (0, 0))
+        os.mkdir(rig.file("plain/new"))
+        self.assertEqual(metrics()["salius_volume_pending_names"], 1)
+        self.assertGreater(metrics()["salius_volume_pending_names_bytes"], 0)
+        sh("chattr", "+D", rig.backing_file("marked"))
+        os.mkdir(rig.file("marked/new"))
+        after, waits = metrics(), 'salius_volume_name_waits_total{reason="dirsync"}'
+        self.assertEqual(after["salius_volume_pending_names"], 0)
+        self.assertEqual(after[waits], before[waits] + 1)
 
     def test_dirsync_of_the_mount_waits_everywhere(self):
         rig = self.cut_off("recover=auto,dirsync")

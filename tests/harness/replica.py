@@ -12,6 +12,17 @@ PORT = 7400
 METRICS_PORT = 9400
 
 
+def read_metrics(url):
+    """Returns {name{labels}: value} as Prometheus sees it."""
+    text = urllib.request.build_opener(urllib.request.ProxyHandler({})).open(url, timeout=5).read().decode()
+    values = {}
+    for line in text.splitlines():
+        if line and not line.startswith("#"):
+            name, _, value = line.rpartition(" ")
+            values[name] = float(value)
+    return values
+
+
 class Replica:
     """Replica `index` in its namespace of `net`. The constructor does not start it."""
 
@@ -127,14 +138,7 @@ class Replica:
     def metrics(self):
         """Returns {name{labels}: value} as Prometheus sees it."""
         with inside(self.net.replica(self.index)):
-            text = urllib.request.build_opener(urllib.request.ProxyHandler({})).open(
-                "http://%s:%d/metrics" % (self.ip, METRICS_PORT), timeout=5).read().decode()
-        values = {}
-        for line in text.splitlines():
-            if line and not line.startswith("#"):
-                name, _, value = line.rpartition(" ")
-                values[name] = float(value)
-        return values
+            return read_metrics("http://%s:%d/metrics" % (self.ip, METRICS_PORT))
 
     def tail(self):
         return tail(self.log)
