@@ -8,16 +8,18 @@ tsan_targets=(//tests/unit/session/... //tests/unit/volume/... //tests/unit/fuse
 # There is no race in a test that starts no thread (strace shows no clone() with CLONE_THREAD). Code
 # that threads share is run with threads by the other tests. --long leaves out none.
 single_threaded=(
-  session:control_check session:heard_set session:peer_path session:places session:replicator
+  session:configurations session:control_check session:gathering session:heard_set
+  session:late_ticks session:peer_path session:places session:promises session:replicator
   session:replicator_members session:replicator_memory session:replicator_patience
-  session:session_core session:waiters session:window
-  volume:health volume:names_acl
+  session:session_core session:stable_cursor session:waiters session:window
+  volume:bindings volume:bindings_property volume:ext4_watch volume:health volume:names_acl
+  volume:prediction volume:prediction_apply
   fuse:dir_offsets fuse:groups fuse:launcher fuse:mount_command fuse:mount_options
-  fuse:mount_table fuse:open_state fuse:raw_request
+  fuse:mount_table fuse:open_state fuse:raw_request fuse:write_back_limit
   replica:acceptor_memory replica:acceptor_records replica:acceptor_sessions replica:arena
   replica:arena_file replica:log_store replica:log_store_restart replica:memory_room
   replica:promise replica:small_parts
-  storage:file_fds storage:memory_backing
+  storage:compact_handle storage:file_fds storage:memory_backing storage:volume_tree
 )
 for test in "${single_threaded[@]}"; do tsan_targets+=("-//tests/unit/${test}_test"); done
 if is_long; then
