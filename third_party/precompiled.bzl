@@ -42,6 +42,7 @@ def precompiled_header(name, src, deps, testonly = False, visibility = None):
         testonly = testonly,
         srcs = [src, ":%s_object" % name],
         outs = [name + ".h", name + ".h.gch"],
+        tags = ["manual"],
         cmd = "cp $(location {src}) $(location {name}.h) && ".format(src = src, name = name) +
               "cp $(location :{name}_object) $(location {name}.h.gch)".format(name = name),
     )
@@ -49,6 +50,7 @@ def precompiled_header(name, src, deps, testonly = False, visibility = None):
         name = name,
         testonly = testonly,
         textual_hdrs = [src, name + ".h", name + ".h.gch"],
+        tags = ["manual"],  # each configuration makes what it uses
         visibility = visibility,
         deps = deps,  # for their definitions of macros
     )
