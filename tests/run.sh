@@ -34,7 +34,7 @@ lane_of() {
   case "$1" in
     build | clang | unit | instrumented | sim | fuzz | sanitize) echo builds ;;
     integration | posix) echo faults ;;
-    crash | campaign | apps | load | machine | bench | sanitized) echo cuts ;;
+    crash | campaign | apps | load | differential | machine | bench | sanitized) echo cuts ;;
   esac
 }
 # needs_of STAGE: prints the stages of other lanes that must have ended before this one begins. The

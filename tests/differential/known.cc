@@ -1,0 +1,67 @@
+#include "tests/differential/known.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+
+namespace salius::differential {
+namespace {
+
+// Whiteouts that are not compared:
+// - Where a directory would be displaced: ext4 puts the whiteout into the directory before it finds
+//   that the other has entries, and takes it out again, which changes times.
+// - With a setgid directory: on xfs the whiteout takes the group of the other directory, in the mount
+//   and on ext4 that of its own.
+bool IsComparableWhiteout(const Operation& operation, const Side& bare) {
+  const auto has = [&](const Path& path, const std::string& text, mode_t bits) {
+    struct stat st;
+    return fstatat(bare.BaseOf(path), text.c_str(), &st, 0) == 0 && (st.st_mode & bits) == bits;
+  };
+  return !has(operation.other, operation.other.text, S_IFDIR) &&
+         !has(operation.path, ParentOf(operation.path.text), S_ISGID) &&
+         !has(operation.other, ParentOf(operation.other.text), S_ISGID);
+}
+
+}  // namespace
+
+// xfs says EEXIST when a directory would displace one with entries, where the mount says ENOTEMPTY
+// as other file systems. POSIX allows both.
+bool IsKnown(const Operation& operation, const Result& mount, const Result& bare) {
+  return operation.kind == Kind::kRename && mount.error == ENOTEMPTY && bare.error == EEXIST;
+}
+
+Operation Comparable(Operation operation, const Side& bare) {
+  const uid_t same = static_cast<uid_t>(-1);
+  if (operation.kind == Kind::kRename && operation.flags == RENAME_WHITEOUT &&
+      !IsComparableWhiteout(operation, bare)) {
+    operation.flags = 0;
+  }
+  // The kernel tells a FUSE daemon nothing of a chown of neither owner nor group (docs/mount.md).
+  if ((operation.kind == Kind::kChown || operation.kind == Kind::kFchown) &&
+      operation.uid == same && operation.gid == static_cast<gid_t>(-1)) {
+    operation.gid = 1000;
+  }
+  return operation;
+}
+
+// xfs changes no time of exchanged files, and the mtime too of a directory that gets another parent.
+void TouchExchanged(const Operation& operation, const Side& mount, const Side& bare) {
+  if (operation.kind != Kind::kRename || operation.flags != RENAME_EXCHANGE) return;
+  struct statfs fs;
+  if (fstatfs(bare.top(), &fs) != 0 || fs.f_type != XFS_SUPER_MAGIC) return;
+  for (const Side* const side : {&mount, &bare}) {
+    for (const Path* const path : {&operation.path, &operation.other}) {
+      const timespec times[2] = {{0, UTIME_OMIT}, {0, UTIME_NOW}};
+      utimensat(side->BaseOf(*path), path->text.c_str(), times, AT_SYMLINK_NOFOLLOW);
+    }
+  }
+}
+
+// A write to a FIFO or a device changes its times. The kernel does that alone, and tells no FUSE
+// daemon.
+bool HasTimes(mode_t mode) { return !S_ISFIFO(mode) && !S_ISCHR(mode) && !S_ISBLK(mode); }
+
+}  // namespace salius::differential

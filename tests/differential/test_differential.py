@@ -1,0 +1,107 @@
+"""The same random operations on a mount and on a bare file system of the same kind
+(tests/differential/main.cc). Every errno, listing and stat is compared.
+
+With names=async the replicas are a delay away and the window is small, so there are always names
+and attributes that are not applied. With names=wait it is the control: what differs there has
+nothing to do with names that do not wait."""
+import contextlib
+import os
+import re
+import subprocess
+import time
+
+from harness import image
+from harness.case import Case
+from harness.image import Image
+from harness.relay import Relay
+from harness.rig import LESS_PATIENT
+from harness.run import binary
+
+DELAY_MS = 2
+REPLICAS = 2
+BOUND_S = 600  # for the operations of one test; tenfold with --long
+
+
+def run(*words, bound_s=BOUND_S):
+    """Runs the program to its end. Returns CompletedProcess with its output."""
+    return subprocess.run([binary("differential"), *map(str, words)], stdin=subprocess.DEVNULL,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=bound_s)
+
+
+class DifferentialCase(Case):
+    def bare(self, fs):
+        """Returns a new bare file system's directory. A sync costs nothing there."""
+        why = image.missing(fs)
+        if why:
+            self.skipTest(why)
+        made = self.own(Image("bare", fs, 4096, mount_options="noatime", directory="/dev/shm"))
+        top = os.path.join(made.path, "data")
+        os.mkdir(top)
+        return top
+
+    def run_through(self, *words):
+        """Runs the program, which must find no difference. Returns its output."""
+        done = run(*words, bound_s=BOUND_S * self.count(1, 10))
+        self.assertEqual(0, done.returncode, done.stdout)
+        self.report("%s", done.stdout.strip().replace("\n", "; "))
+        return done.stdout
+
+    def run_operations(self, operations, *words):
+        """Runs operations, which must find no difference; each kind must have succeeded often."""
+        printed = self.run_through("--seed", self.rng.randrange(1 << 32), "--operations", operations, *words)
+        counts = re.findall(r" ([a-z-]+) (\d+)/\d+", printed)
+        self.assertGreater(len(counts), 30, printed)
+        self.assertEqual([], [kind for kind, succeeded in counts if int(succeeded) < operations // 10_000])
+
+    def compare(self, fs, operations, mount_options, *options, delay_ms=0):
+        """Runs operations on a mount and beside it, then compares the trees at rest as well."""
+        top = self.bare(fs)
+        rig = self.rig(m=REPLICAS, acks=1, fs=fs, size_mb=4096, init_options=LESS_PATIENT, mount_options="noatime")
+        mount = rig.mount("noatime,log_max=1MiB," + mount_options, mode="replicated")
+        began = int(time.time())
+        with contextlib.ExitStack() as cables:
+            for i in range(REPLICAS if delay_ms else 0):
+                relay = Relay(rig.net, i, delay_ms, delay_ms / 4, 0, self.rng.randrange(1 << 30))
+                cables.enter_context(contextlib.closing(relay))
+            self.run_operations(operations, *options, rig.path, top)
+            status = mount.status()
+        self.assertEqual("replicated", status["mode"], status)
+        mount.umount()
+        self.run_through("--compare", began, rig.backing, top)
+        rig.image.check()
+
+
+class NamesThatDoNotWait(DifferentialCase):
+    """A million operations in the ordinary run; ten millions with --long."""
+
+    def test_ext4(self):
+        self.compare("ext4", self.count(600_000, 6_000_000), "names=async", "--late-ctime", "--own", 3, "--shared", 3,
+                     delay_ms=DELAY_MS)
+
+    def test_xfs(self):
+        self.compare("xfs", self.count(400_000, 4_000_000), "names=async", "--late-ctime", "--own", 3, "--shared", 3,
+                     delay_ms=DELAY_MS)
+
+
+class NamesThatWait(DifferentialCase):
+    def test_ext4(self):
+        self.compare("ext4", self.count(60_000, 1_000_000), "names=wait")
+
+    def test_xfs(self):
+        self.compare("xfs", self.count(60_000, 1_000_000), "names=wait")
+
+
+class Controls(DifferentialCase):
+    """Two bare file systems do not differ. One that leaves out a single operation does."""
+
+    def test_two_bare_file_systems_are_alike(self):
+        for fs in ("ext4", "xfs"):
+            self.run_operations(60_000, self.bare(fs), self.bare(fs))
+
+    def test_one_change_left_out_is_found(self):
+        for _ in range(5):
+            number = self.rng.randrange(1, 200)
+            done = run("--operations", 20_000, "--plant", number, "--seed", self.rng.randrange(1 << 32),
+                       self.bare("ext4"), self.bare("ext4"))
+            self.assertEqual(1, done.returncode, "change %d was left out, and nothing differs:\n%s" % (number, done.stdout))
+            self.assertIn("DIFFERENCE", done.stdout)
