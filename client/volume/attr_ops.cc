@@ -108,10 +108,12 @@ absl::StatusOr<struct stat> AttrOps::GetAttr(Node& node, bool* provisional) {
 
 absl::StatusOr<struct stat> AttrOps::GetAttrAt(Node& node, const Node& dir, const std::string& name,
                                                bool may_wait, bool* provisional) {
+  bool checked = false;  // the name leads to the node
   const auto stat = [&]() -> absl::StatusOr<struct stat> {
     SALIUS_ASSIGN_OR_RETURN(const struct stat st, backing_.StatAt(dir.path_fd.get(), name));
     // The caller's pin keeps the node's inode number from being used again.
     if (st.st_ino != node.ino || st.st_dev != node.dev()) return ErrnoStatus(ESTALE, name);
+    checked = true;
     {
       absl::MutexLock lock(&node.state);
       if (!node.hidden_link) return st;
@@ -119,7 +121,11 @@ absl::StatusOr<struct stat> AttrOps::GetAttrAt(Node& node, const Node& dir, cons
     return links_.StatOf(node);
   };
   SALIUS_ASSIGN_OR_RETURN(const std::optional<struct stat> predicted, Predicted(node, stat));
-  if (predicted.has_value()) return *predicted;
+  if (predicted.has_value()) {
+    // A prediction says nothing about the name, which may have been removed since it was listed.
+    if (!checked) SALIUS_RETURN_IF_ERROR(stat().status());
+    return *predicted;
+  }
   absl::Status current;
   if (may_wait) {
     current = issuer_.AwaitNodeBriefly(node);

@@ -264,6 +264,23 @@ TEST_F(EarlyAttrsTest, AttributeThatTheDiskRefusesFailsTheVolume) {
 }
 
 // Records are applied as soon as they are issued: before the issuing thread goes on.
+// A listing that was begun before the removal still has the name. The kernel would make it again.
+TEST_F(EarlyAttrsTest, ListedNameThatWasRemovedIsNotFound) {
+  Handle* const file = Create("f");
+  Node& node = file->node;
+  ASSERT_EQ(Errno(volume->names().Link(node, root(), "g")), 0);
+  volume->names().Forget(node, 1);
+  ASSERT_EQ(Errno(volume->names().Unlink(root(), "g")), 0);
+  ApplyAll();
+  ASSERT_EQ(Chmod(node, 0600), 0);
+  EXPECT_EQ(Errno(volume->names().LookupListed(root(), "g", node.ino)), ENOENT);
+  const auto other = volume->names().LookupListed(root(), "f", node.ino);
+  ASSERT_TRUE(other.ok());
+  EXPECT_EQ(other->attr.st_mode, mode_t{S_IFREG | 0600});
+  volume->names().Forget(node, 1);
+  volume->open_files().Release(file);
+}
+
 TEST_F(EarlyAttrsTest, RecordThatIsAppliedAtOnceLeavesNoPrediction) {
   fake().apply_at_once = true;
   Handle* const file = Create("f");
