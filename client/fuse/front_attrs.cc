@@ -126,12 +126,6 @@ uint32_t WantedAttrs(const fuse_setattr_in& in, struct stat* want) {
   return mask;
 }
 
-// Returns whether the kernel names no attribute. So it does before a write that takes suid and sgid
-// away, and for chown(-1, -1), which takes these too and changes the ctime.
-bool NamesNoAttribute(const fuse_setattr_in& in) {
-  return (in.valid & ~(FATTR_FH | FATTR_LOCKOWNER | FATTR_KILL_SUIDGID)) == 0;
-}
-
 // Returns whether the caller may keep sgid on a file of this group that is not group executable:
 // root may, and members of the group by their main group or by the groups in /proc. Through an
 // idmapped mount these are not the file system's ids: sgid is then removed where the numbers
@@ -259,14 +253,9 @@ void Front::RawSetAttr(const RawRequest& request) {
 void Front::DoSetAttr(Node& target, const fuse_setattr_in& in, const fuse_in_header& header,
                       const RawAnswer& answer) {
   struct stat want {};
-  uint32_t mask = WantedAttrs(in, &want);
-  if (NamesNoAttribute(in)) {
-    const absl::StatusOr<struct stat> st = volume_.attrs().FactsOf(target);
-    if (st.ok() && (CallerIsRoot(header) || header.uid == st->st_uid)) {
-      mask = kSetUid;
-      want.st_uid = st->st_uid;
-    }
-  }
+  // 0: before a write by root that takes a capability away, and for chown(-1, -1). The two cannot be
+  // told apart, and the write must leave suid.
+  const uint32_t mask = WantedAttrs(in, &want);
   OpenState state = StateOf(target);
   if ((mask & kSetMode) != 0) state.ForgetPrivileges();
   if ((mask & kSetGid) != 0 && !CallerIsRoot(header)) {
