@@ -1,4 +1,4 @@
-// Descriptors, attributes, extended attributes, planned errors and power cuts.
+// Descriptors, attributes and extended attributes.
 #include "tests/unit/storage/memory_backing.h"
 
 #include <errno.h>
@@ -67,11 +67,6 @@ BackingFd MemoryBacking::NewFile(const std::string& name) {
   return std::move(*fd);
 }
 
-void MemoryBacking::FailNth(Call call, int nth, int error) {
-  absl::MutexLock lock(&mu_);
-  planned_[{call, calls_[static_cast<size_t>(call)] + static_cast<uint64_t>(nth)}] = error;
-}
-
 uint64_t MemoryBacking::calls(Call call) const {
   absl::MutexLock lock(&mu_);
   return calls_[static_cast<size_t>(call)];
@@ -105,26 +100,6 @@ void MemoryBacking::SetDirsync(int fd, bool dirsync) {
 bool MemoryBacking::IsNoAtime(int fd) const {
   absl::MutexLock lock(&mu_);
   return (open_.at(fd).flags & O_NOATIME) != 0;
-}
-
-void MemoryBacking::PowerCut() {
-  absl::MutexLock lock(&mu_);
-  planned_.clear();
-  std::erase_if(open_, [this](const auto& entry) { return entry.first != root_; });
-  opens_ = {{kRootIno, 1}};
-  std::erase_if(disk_.inodes, [](const auto& entry) { return entry.second.links == 0; });
-  disk_.used_blocks = 0;
-  for (const auto& [ino, inode] : disk_.inodes) disk_.used_blocks += inode.data.blocks();
-  now_ = disk_;
-}
-
-absl::Status MemoryBacking::Begin(Call call) {
-  const uint64_t number = ++calls_[static_cast<size_t>(call)];
-  const auto planned = planned_.find({call, number});
-  if (planned == planned_.end()) return absl::OkStatus();
-  const int error = planned->second;
-  planned_.erase(planned);
-  return Error(error, "planned by the test");
 }
 
 // ---- Descriptors
@@ -516,35 +491,6 @@ absl::Status MemoryBacking::RemoveXattr(int fd, const std::string& name) {
   if (inode->is_marked()) return Error(EPERM, name);
   SALIUS_RETURN_IF_ERROR(CheckXattr(*inode, name));
   if (inode->xattrs.erase(name) > 0) inode->ctime = Tick();
-  return absl::OkStatus();
-}
-
-// ---- Syncs
-
-absl::Status MemoryBacking::Fsync(int fd) {
-  absl::MutexLock lock(&mu_);
-  SALIUS_RETURN_IF_ERROR(Begin(Call::kSync));
-  const Open* const open = Find(fd);
-  if (open == nullptr || (open->flags & O_PATH) != 0) return Error(EBADF, "fsync");
-  const Inode& inode = now_.inodes.at(open->ino);
-  if (inode.is_dir()) {
-    disk_ = now_;
-    return absl::OkStatus();
-  }
-  const auto kept = disk_.inodes.find(inode.ino);
-  if (kept == disk_.inodes.end()) return absl::OkStatus();
-  const uint64_t links = kept->second.links;
-  kept->second = inode;
-  kept->second.links = links;
-  return absl::OkStatus();
-}
-
-absl::Status MemoryBacking::SyncFs(int fd) {
-  absl::MutexLock lock(&mu_);
-  SALIUS_RETURN_IF_ERROR(Begin(Call::kSync));
-  const Open* const open = Find(fd);
-  if (open == nullptr || (open->flags & O_PATH) != 0) return Error(EBADF, "syncfs");
-  disk_ = now_;
   return absl::OkStatus();
 }
 

@@ -13,7 +13,8 @@
 //
 // A test can make the nth call of a kind fail, and cut the power. The disk then has the tree of the
 // last SyncFs (or sync of a directory), with the data and attributes of files that were synced
-// since. A name, and so a new file, reaches the disk with SyncFs only: less than a journal gives.
+// since. A name, and so a new file, reaches the disk with SyncFs only: less than a journal gives. A
+// test that wants more has changes written back (WriteBack) at moments that it chooses.
 //
 // Threads: any. One lock, which is a leaf.
 #pragma once
@@ -21,6 +22,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -69,6 +71,17 @@ class MemoryBacking final : public Backing {
     kReadDir,
     kCount,  // is not a call
   };
+  // The changes that reach the disk without a sync.
+  enum class WriteBack {
+    kNothing,
+    kJournal,  // names and attributes; a new file is empty
+    kAll,      // the data of files too
+  };
+  // A test's decision about one call.
+  struct Turn {
+    WriteBack before = WriteBack::kNothing;  // happens first
+    int error = 0;                           // the call fails with it; 0: it is made
+  };
 
   MemoryBacking() : MemoryBacking(Options()) {}
   explicit MemoryBacking(const Options& options);
@@ -79,10 +92,15 @@ class MemoryBacking final : public Backing {
   BackingFd NewFile(const std::string& name);
   // Makes the nth call of the kind from now on (1: the next) fail with `error`, once.
   void FailNth(Call call, int nth, int error);
+  // Asks `decide` about each call from now on, on the caller's thread; empty: about none. `decide`
+  // must not call this object.
+  void OnEachCall(std::function<Turn(Call)> decide);
   // Returns how many calls of the kind there were.
   uint64_t calls(Call call) const;
   // Ends every descriptor but root(), and brings back what is on the disk.
   void PowerCut();
+  // Ends every descriptor but root(), as when the process dies; the page cache stays.
+  void EndProcess();
   // Returns the number of descriptors that are open, root() aside.
   size_t open() const;
   // Switches quotas of the type on, and sets the limits of one owner in it.
@@ -208,6 +226,7 @@ class MemoryBacking final : public Backing {
   // memory_backing.cc
   // Counts a call. Returns the error that a test planned for it.
   absl::Status Begin(Call call) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void BringToDisk(WriteBack what) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Return the open descriptor, or its object; null when it is not open.
   Open* Find(int fd) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   Inode* FindInode(int fd) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -260,6 +279,7 @@ class MemoryBacking final : public Backing {
   int64_t now_us_ ABSL_GUARDED_BY(mu_) = int64_t{1'700'000'000} * 1'000'000;
   std::array<uint64_t, static_cast<size_t>(Call::kCount)> calls_ ABSL_GUARDED_BY(mu_){};
   std::map<std::pair<Call, uint64_t>, int> planned_ ABSL_GUARDED_BY(mu_);  // errors
+  std::function<Turn(Call)> decide_ ABSL_GUARDED_BY(mu_);
   std::map<Owner, fs::QuotaUse> quotas_ ABSL_GUARDED_BY(mu_);
   std::set<fs::QuotaType> quota_types_ ABSL_GUARDED_BY(mu_);
   int root_ = -1;
