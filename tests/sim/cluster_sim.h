@@ -41,22 +41,11 @@
 #include "tests/sim/cluster_options.h"
 #include "tests/sim/disk.h"
 #include "tests/sim/fs_model.h"
+#include "tests/sim/outcome.h"
 #include "tests/sim/primary.h"
 #include "tests/sim/replica_host.h"
 
 namespace salius::sim {
-
-// The events of a lifetime, for people and for the digest that shows that a seed repeats.
-struct Outcome {
-  std::string broken;    // empty: every guarantee held
-  bool refused = false;  // more was lost than f allows, and recovery reported that
-  uint64_t digest = 0;
-  uint64_t faults = 0, records = 0, recoveries = 0, recovery_runs = 0, mode_changes = 0, losses = 0;
-  uint64_t cancels = 0, same_lives = 0, disk_failures = 0, memories_full = 0;
-  uint64_t late = 0;  // records issued by a frozen primary beside its recovery
-  // Number of faults and of other drawn events, by name.
-  std::map<std::string_view, uint64_t> of_each;
-};
 
 class ClusterSim {
  public:

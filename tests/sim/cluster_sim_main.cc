@@ -1,273 +1,30 @@
-// Runs simulated lifetimes (tests/sim/cluster_sim.h).
-//
-//   cluster_sim_run [--first N] [--count N] [--seconds S]
-//       seeds from N on; stops at the first broken one
-//   cluster_sim_run --seed N [--trace]
-//       one seed, with its events
-//   cluster_sim_run --shrink N
-//       a broken seed, without the faults that it does not need
-//   cluster_sim_run --seeds FILE
-//       the seeds of a file, one a line; an error if there is none
-//
-// The last line says how a seed broke; the line before it has the seed's digest. A seed is also
-// broken if it ends the process (a failed check, a bad pointer, a sanitizer), or takes a minute of
-// CPU time. Then it has no digest.
-#include <signal.h>
-#include <sys/time.h>
-#include <time.h>
-#include <unistd.h>
-
-#include <array>
-#include <atomic>
-#include <charconv>
-#include <chrono>
-#include <cstdint>
-#include <cstdio>
-#include <cstdlib>
-#include <fstream>
-#include <map>
-#include <string>
-#include <string_view>
-#include <vector>
-
-#include "common/check.h"
-#include "common/log.h"
+// Runs simulated lifetimes of a cluster (tests/sim/cluster_sim.h).
+#include "absl/strings/str_format.h"
 #include "tests/sim/cluster_sim.h"
-
-// A function of the sanitizers' runtime, in builds that have one.
-extern "C" __attribute__((weak)) void __sanitizer_set_death_callback(void (*)());
+#include "tests/sim/seed_runner.h"
 
 namespace salius::sim {
 namespace {
 
-constexpr time_t kMostCpuSeconds = 60;  // for a lifetime; it takes one or two milliseconds
-
-std::atomic<uint64_t> g_seed{0};  // the running seed
-
-// Prints the seed that ends the process. Async-signal-safe.
-void ReportSeed(std::string_view why) {
-  std::array<char, 100> line;
-  char* at = line.data();
-  const auto add = [&](std::string_view text) { at = std::copy(text.begin(), text.end(), at); };
-  add("seed ");
-  at = std::to_chars(at, line.data() + line.size(), g_seed.load()).ptr;
-  add(" BROKEN: ");
-  add(why);
-  add("\n");
-  static_cast<void>(!write(STDOUT_FILENO, line.data(), static_cast<size_t>(at - line.data())));
+Outcome Live(uint64_t seed, std::function<void(std::string)> trace,
+             const std::set<uint64_t>* without) {
+  return ClusterSim(seed, ClusterOptions(), std::move(trace), without).Run();
 }
 
-void OnSignal(int number) {
-  ReportSeed(number == SIGPROF ? "takes more than a minute" : "ends the process");
-  signal(number, SIG_DFL);
-  raise(number);
-}
-
-void ReportSeedsThatCrash() {
-  std::vector<int> signals = {SIGABRT, SIGPROF};
-  if (__sanitizer_set_death_callback != nullptr) {
-    __sanitizer_set_death_callback([] { ReportSeed("a sanitizer ends the process"); });
-  } else {
-    signals.insert(signals.end(), {SIGSEGV, SIGBUS, SIGFPE, SIGILL});
-  }
-  for (const int number : signals) {
-    struct sigaction action {};
-    action.sa_handler = OnSignal;
-    SALIUS_CHECK(sigaction(number, &action, nullptr) == 0);
-  }
-}
-
-struct Arguments {
-  uint64_t first = 1, count = 1000, seed = 0, shrink = 0;
-  double seconds = 0;
-  bool trace = false;
-  std::string seeds;
-};
-
-int Usage() {
-  std::fprintf(
-      stderr,
-      "usage: cluster_sim_run [--first N] [--count N] [--seconds S] | --seed N [--trace] |\n"
-      "                       --shrink N | --seeds FILE\n");
-  return 2;
-}
-
-void Print(std::string line) { std::printf("%s\n", line.c_str()); }
-
-double CpuSeconds() {
-  timespec used;
-  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
-  return static_cast<double>(used.tv_sec) + static_cast<double>(used.tv_nsec) * 1e-9;
-}
-
-// Adds up the outcomes of lifetimes.
-class Sum {
- public:
-  void Add(const Outcome& outcome) {
-    ++lifetimes_;
-    refused_ += outcome.refused ? 1 : 0;
-    sum_.digest = sum_.digest * 31 + outcome.digest;
-    sum_.faults += outcome.faults;
-    sum_.records += outcome.records;
-    sum_.recoveries += outcome.recoveries;
-    sum_.recovery_runs += outcome.recovery_runs;
-    sum_.mode_changes += outcome.mode_changes;
-    sum_.losses += outcome.losses;
-    sum_.cancels += outcome.cancels;
-    sum_.same_lives += outcome.same_lives;
-    sum_.disk_failures += outcome.disk_failures;
-    sum_.memories_full += outcome.memories_full;
-    sum_.late += outcome.late;
-    for (const auto& [what, times] : outcome.of_each) sum_.of_each[what] += times;
-  }
-  uint64_t lifetimes() const { return lifetimes_; }
-  void Print() const {
-    std::printf(
-        "%lu lifetimes, %lu faults, %lu records, %lu recoveries in %lu runs, %lu mode changes, %lu "
-        "memories lost, %lu records met a full one, %lu disks failed, %lu operations cancelled, "
-        "%lu recoveries in the same life, %lu records by frozen primaries, "
-        "%lu refused; digest %016lx; %.0f lifetimes per CPU second\n",
-        lifetimes_, sum_.faults, sum_.records, sum_.recoveries, sum_.recovery_runs,
-        sum_.mode_changes, sum_.losses, sum_.memories_full, sum_.disk_failures, sum_.cancels,
-        sum_.same_lives, sum_.late, refused_, sum_.digest,
-        static_cast<double>(lifetimes_) / CpuSeconds());
-  }
-  // Prints how often each kind of fault happened.
-  void PrintEach() const {
-    std::printf("of each:");
-    for (const auto& [what, times] : sum_.of_each) {
-      std::printf(" %.*s=%lu;", static_cast<int>(what.size()), what.data(), times);
-    }
-    std::printf("\n");
-  }
-
- private:
-  Outcome sum_;
-  uint64_t lifetimes_ = 0, refused_ = 0;
-};
-
-Outcome Live(uint64_t seed, bool trace, const std::set<uint64_t>* without = nullptr) {
-  g_seed = seed;
-  const itimerval most{{0, 0}, {kMostCpuSeconds, 0}};
-  SALIUS_CHECK(setitimer(ITIMER_PROF, &most, nullptr) == 0);
-  return ClusterSim(seed, ClusterOptions(), trace ? Print : std::function<void(std::string)>(),
-                    without)
-      .Run();
-}
-
-// Runs a seed; returns false when it is broken.
-bool RunSeed(uint64_t seed, bool trace, Sum* sum) {
-  const Outcome outcome = Live(seed, trace);
-  sum->Add(outcome);
-  if (outcome.broken.empty()) return true;
-  std::printf("seed %lu digest %016lx\nseed %lu BROKEN: %s\n", seed, outcome.digest, seed,
-              outcome.broken.c_str());
-  return false;
-}
-
-// Leaves out the faults, in ever smaller groups, without which the seed is still broken (delta
-// debugging).
-int Shrink(uint64_t seed) {
-  std::set<uint64_t> without;
-  const auto run = [&](const std::set<uint64_t>& left_out, bool trace) {
-    return Live(seed, trace, &left_out);
-  };
-  Outcome outcome = run(without, false);
-  if (outcome.broken.empty()) {
-    std::printf("seed %lu is not broken\n", seed);
-    return 2;
-  }
-  const uint64_t before = outcome.faults;
-  for (uint64_t size = before; size > 0; size /= 2) {
-    for (uint64_t begin = 1; begin <= outcome.faults; begin += size) {
-      std::set<uint64_t> more = without;
-      for (uint64_t i = begin; i < begin + size; ++i) more.insert(i);
-      if (more == without) continue;
-      const Outcome now = run(more, false);
-      if (now.broken.empty()) continue;
-      without = std::move(more);
-      outcome = now;
-    }
-  }
-  run(without, true);
-  uint64_t left = 0;
-  for (uint64_t i = 1; i <= outcome.faults; ++i) left += without.count(i) == 0 ? 1 : 0;
-  std::printf("seed %lu with %lu of %lu faults BROKEN: %s\n", seed, left, before,
-              outcome.broken.c_str());
-  return 1;
-}
-
-int RunFile(const std::string& name) {
-  std::ifstream file(name);
-  if (!file) {
-    std::fprintf(stderr, "cannot read %s\n", name.c_str());
-    return 2;
-  }
-  Sum sum;
-  std::string line;
-  while (std::getline(file, line)) {
-    const uint64_t seed = std::strtoull(line.c_str(), nullptr, 10);
-    if (seed != 0 && !RunSeed(seed, false, &sum)) return 1;
-  }
-  if (sum.lifetimes() == 0) {
-    std::fprintf(stderr, "%s has no seeds\n", name.c_str());
-    return 2;
-  }
-  sum.Print();
-  return 0;
-}
-
-int Main(int argc, char** argv) {
-  Arguments arguments;
-  for (int i = 1; i < argc; ++i) {
-    const std::string_view word = argv[i];
-    if (word == "--trace") {
-      arguments.trace = true;
-      continue;
-    }
-    if (i + 1 == argc) return Usage();
-    const char* const value = argv[++i];
-    const uint64_t number = std::strtoull(value, nullptr, 10);
-    if (word == "--first") {
-      arguments.first = number;
-    } else if (word == "--count") {
-      arguments.count = number;
-    } else if (word == "--seconds") {
-      arguments.seconds = std::strtod(value, nullptr);
-    } else if (word == "--seed") {
-      arguments.seed = number;
-    } else if (word == "--shrink") {
-      arguments.shrink = number;
-    } else if (word == "--seeds") {
-      arguments.seeds = value;
-    } else {
-      return Usage();
-    }
-  }
-  if (arguments.shrink != 0) return Shrink(arguments.shrink);
-  if (!arguments.seeds.empty()) return RunFile(arguments.seeds);
-  if (arguments.seed != 0) arguments.first = arguments.seed, arguments.count = 1;
-  const auto begin = std::chrono::steady_clock::now();
-  Sum sum;
-  for (uint64_t seed = arguments.first; sum.lifetimes() < arguments.count; ++seed) {
-    if (!RunSeed(seed, arguments.trace, &sum)) return 1;
-    const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - begin;
-    if (arguments.seconds > 0 && passed.count() >= arguments.seconds) break;
-  }
-  sum.PrintEach();
-  std::printf("seeds %lu to %lu: ", arguments.first, arguments.first + sum.lifetimes() - 1);
-  sum.Print();
-  return 0;
+std::string Totals(const Outcome& sum, uint64_t refused) {
+  return absl::StrFormat(
+      "%d mode changes, %d memories lost, %d records met a full one, %d disks failed, "
+      "%d operations cancelled, %d recoveries in the same life, %d records by frozen primaries, "
+      "%d refused",
+      sum.mode_changes, sum.losses, sum.memories_full, sum.disk_failures, sum.cancels,
+      sum.same_lives, sum.late, refused);
 }
 
 }  // namespace
 }  // namespace salius::sim
 
 int main(int argc, char** argv) {
-  // Line by line: the trace of a seed that ends the process is complete.
-  setvbuf(stdout, nullptr, _IOLBF, 0);
-  salius::sim::ReportSeedsThatCrash();
-  SALIUS_CHECK_OK(
-      salius::InitLogging("cluster_sim_run", "off"));  // the trace holds everything of interest
-  return salius::sim::Main(argc, argv);
+  return salius::sim::RunSeeds(
+      {.program = "cluster_sim_run", .live = salius::sim::Live, .totals = salius::sim::Totals},
+      argc, argv);
 }

@@ -1,31 +1,39 @@
 #!/usr/bin/env python3
-"""Adds up the totals that cluster_sim_run printed, from standard input, and checks them.
+"""Adds up the totals that a simulator printed, from standard input, and checks them.
 
 Fails when they show fewer lifetimes than the argument says, or no event of some kind. For faults,
 every kind in the simulator's sources must have happened.
 
-    cat LOG... | tests/sim/totals.py LEAST"""
+    cat LOG... | tests/sim/totals.py cluster|volume LEAST"""
 import collections
 import pathlib
 import re
 import sys
 
-# The words of Sum::Print (cluster_sim_main.cc). RARE, and some faults, happen in one lifetime of
-# some hundreds, and are only required after ENOUGH lifetimes.
+# The words of the simulators (seed_runner.cc, Totals). RARE, and some faults, happen in one lifetime
+# of some hundreds, and are only required after ENOUGH lifetimes.
 RARE, ENOUGH = "records met a full one", 20000
-KINDS = ["lifetimes", "faults", "records", "recoveries in", "mode changes", "memories lost", "records met a full one",
-         "disks failed", "operations cancelled", "recoveries in the same life", "records by frozen primaries"]
+BOTH = ["lifetimes", "faults", "records", "recoveries in", "disks failed", "operations cancelled",
+        "recoveries in the same life"]
+KINDS = {"cluster": BOTH + ["mode changes", "memories lost", "records met a full one", "records by frozen primaries"],
+         "volume": BOTH}
 
 
-def faults():
+def faults(simulator):
     """Returns the names of all kinds of faults in the simulator's sources."""
-    sources = pathlib.Path(__file__).parent.glob("*.cc")
-    return {name for source in sources
-            for call in re.findall(r"\b(?:Fault|Happens|Count)\(([^;{]*)", source.read_text())
-            for name in re.findall(r'"([^"]+)"', call.partition("options_")[0])}
+    here = pathlib.Path(__file__).parent
+    sources = set(here.glob("volume_*.cc"))
+    if simulator == "cluster":
+        sources = set(here.glob("*.cc")) - sources
+    texts = [source.read_text() for source in sources]
+    found = {name for text in texts for call in re.findall(r"\b(?:Fault|Happens|Count)\(([^;{]*)", text)
+             for name in re.findall(r'"([^"]+)"', call.partition("options_")[0])}
+    if simulator == "volume":  # the moments at which the process may die
+        found |= {name for text in texts for name in re.findall(r'"((?:before|after|while|at) [^"]+)"', text)}
+    return found
 
 
-def missing_faults(text, lifetimes):
+def missing_faults(simulator, text, lifetimes):
     """Returns the kinds of faults that never happened; none for too few lifetimes."""
     happened = collections.Counter()
     for name, times in re.findall(r"(?<=[:;] )([^=;:]+)=(\d+);", text):
@@ -34,15 +42,15 @@ def missing_faults(text, lifetimes):
     if lifetimes < ENOUGH:
         print("%d lifetimes are too few to ask for each kind of fault" % lifetimes)
         return set()
-    return faults() - set(happened)
+    return faults(simulator) - set(happened)
 
 
 def main(argv):
-    least = int(argv[0])
+    simulator, least = argv[0], int(argv[1])
     text = sys.stdin.read()
     wrong = lifetimes = 0
     said = []
-    for kind in KINDS:
+    for kind in KINDS[simulator]:
         counts = re.findall(r"(?:: |, )(\d+) %s(?=[,;])" % re.escape(kind), text)
         if kind == "recoveries in":
             counts = re.findall(r", (\d+) recoveries in \d+ runs,", text)
@@ -57,7 +65,7 @@ def main(argv):
             wrong += 1
         said.append("%d %s" % (total, kind.removesuffix(" in")))
     print("in all: " + ", ".join(said))
-    for name in sorted(missing_faults(text, lifetimes)):
+    for name in sorted(missing_faults(simulator, text, lifetimes)):
         print("TOO FEW: never: %s" % name)
         wrong += 1
     return 1 if wrong else 0

@@ -1,24 +1,29 @@
 # shellcheck shell=bash
-# Simulated cluster lifetimes (tests/sim/cluster_sim.h): the seeds that ever failed, whether a seed
-# repeats, and new seeds on every core.
+# Simulated lifetimes of a cluster (tests/sim/cluster_sim.h) and of a volume (tests/sim/volume_sim.h):
+# the seeds that ever failed, whether a seed repeats, and new seeds on every core.
 #
-# An ordinary run lasts half a minute (SALIUS_SIM_SECONDS). With --long it runs ten million
-# lifetimes (SALIUS_SIM_LIFETIMES; 0: until it is interrupted or a seed breaks), in parts.
-# SALIUS_LONG_DIR keeps the finished ones. SALIUS_SIM_FIRST: the first seed; drawn and printed by
-# default.
+# An ordinary run lasts half a minute for each (SALIUS_SIM_SECONDS). With --long it runs ten million
+# lifetimes of a cluster (SALIUS_SIM_LIFETIMES; 0: until it is interrupted or a seed breaks) and a
+# tenth as many of a volume, in parts. SALIUS_LONG_DIR keeps the finished ones. SALIUS_SIM_FIRST: the
+# first seed; drawn and printed by default.
 #
 # Afterwards two things are checked. The totals must show enough lifetimes, with events of each kind.
-# And if nothing is uncommitted, three bugs of tests/mutations are planted, and the seeds that they
+# And if nothing is uncommitted, four bugs of tests/mutations are planted, and the seeds that they
 # break must replay and shrink.
-sim_target=//tests/sim:cluster_sim_run
-if ! bazel build --color=no --noshow_progress "$sim_target"; then
-  fail "cluster_sim_run does not build"
+if ! bazel build --color=no --noshow_progress //tests/sim:cluster_sim_run //tests/sim:volume_sim_run; then
+  fail "the simulators do not build"
   return 0
 fi
-# A copy: another build may remove the binary while it runs.
+# Copies: another build may remove the binaries while they run.
 sim_dir=$(mktemp -d)
-cp -L "$(bazel info -c opt bazel-bin 2>/dev/null)/tests/sim/cluster_sim_run" "$sim_dir/"
-sim=$sim_dir/cluster_sim_run
+cp -L "$(bazel info -c opt bazel-bin 2>/dev/null)"/tests/sim/{cluster,volume}_sim_run "$sim_dir/"
+
+# sim_use NAME: lets the functions below run this simulator.
+sim_use() {
+  sim_name=$1
+  sim_target=//tests/sim:${sim_name}_sim_run
+  sim=$sim_dir/${sim_name}_sim_run
+}
 
 # sim_tell SEED: prints how to replay a broken seed, with a trace of the faults that it needs.
 sim_tell() {
@@ -35,13 +40,12 @@ sim_tell() {
 }
 sim_seeds() {
   local seed
-  "$sim" --seeds tests/sim/regressions/seeds | tee "$sim_dir/seeds"
+  "$sim" --seeds "tests/sim/regressions/$sim_name" | tee "$sim_dir/seeds"
   [ "${PIPESTATUS[0]}" -eq 0 ] && return 0
   seed=$(sed -n 's/^seed \([0-9]*\) BROKEN.*/\1/p' "$sim_dir/seeds")
   [ -n "$seed" ] && sim_tell "$seed"
   return 1
 }
-check "sim: seeds that failed once" sim_seeds
 
 sim_digest() { "$sim" --first 1 --count 400 | grep -o 'digest [0-9a-f]*'; }
 sim_repeats() {
@@ -51,7 +55,6 @@ sim_repeats() {
   echo "seeds 1 to 400: $first, again: $second"
   [ -n "$first" ] && [ "$first" = "$second" ]
 }
-check "sim: a seed repeats" sim_repeats
 
 # sim_round FIRST COUNT SECONDS: runs one process per core, each with COUNT seeds of its own;
 # SECONDS 0: all of them.
@@ -73,7 +76,8 @@ sim_round() {
 sim_first=${SALIUS_SIM_FIRST:-$((RANDOM * RANDOM * 1000 + 1000))}
 sim_for_a_while() { sim_round "$sim_first" 1000000000 "${SALIUS_SIM_SECONDS:-30}"; }
 sim_millions() {
-  local wanted=${SALIUS_SIM_LIFETIMES:-10000000} kept=$SALIUS_LONG_DIR/simulated had=0 part=50000
+  local wanted=${SALIUS_SIM_LIFETIMES:-10000000} kept=$SALIUS_LONG_DIR/simulated-$sim_name had=0 part=50000
+  [ "$sim_name" = cluster ] || wanted=$((wanted / 10))
   if [ -e "$kept" ]; then read -r sim_first had <"$kept"; fi
   while [ "$wanted" -eq 0 ] || [ "$had" -lt "$wanted" ]; do
     sim_round $((sim_first + had)) $part 0 || return 1
@@ -83,11 +87,6 @@ sim_millions() {
     echo "seeds $sim_first to $((sim_first + had - 1)): $had of ${wanted/#0/no end of} lifetimes, none broken"
   done
 }
-if is_long; then
-  check "sim: new lifetimes" sim_millions
-else
-  check "sim: new lifetimes" sim_for_a_while
-fi
 
 # sim_totals: checks the (last) round's totals, summed over its processes: a simulator without
 # events finds nothing. It demands no number of lifetimes in less than 20 s.
@@ -95,19 +94,31 @@ sim_totals() {
   local least=2000
   is_long || [ "${SALIUS_SIM_SECONDS:-30}" -ge 20 ] || least=1
   if is_long; then
-    tests/sim/totals.py "$least" <"$SALIUS_LONG_DIR/simulated-totals"
+    tests/sim/totals.py "$sim_name" "$least" <"$SALIUS_LONG_DIR/simulated-$sim_name-totals"
   else
-    cat "$sim_dir"/total.* | tests/sim/totals.py "$least"
+    cat "$sim_dir"/total.* | tests/sim/totals.py "$sim_name" "$least"
   fi
 }
-check "sim: everything happened" sim_totals
+
+for sim_each in cluster volume; do
+  sim_use "$sim_each"
+  check "sim, $sim_name: seeds that failed once" sim_seeds
+  check "sim, $sim_name: a seed repeats" sim_repeats
+  if is_long; then
+    check "sim, $sim_name: new lifetimes" sim_millions
+  else
+    check "sim, $sim_name: new lifetimes" sim_for_a_while
+  fi
+  check "sim, $sim_name: everything happened" sim_totals
+done
 
 if [ "$ci" -eq 0 ]; then
-  echo "skipped: sim: replay of planted bugs, which is three builds: with --ci or --long"
+  echo "skipped: sim: replay of planted bugs, which is four builds: with --ci or --long"
 elif [ -n "$(git status --porcelain 2>&1)" ]; then
   echo "skipped: sim: replay of planted bugs: the tree has uncommitted changes, and nothing is planted among them"
 else
   check "sim: planted bugs replay and shrink" \
-    tests/mutations/run.py --check-replay one_ack_too_few replica_forgets_its_promise applied_mark_kept_until_a_sync_has_failed
+    tests/mutations/run.py --check-replay one_ack_too_few replica_forgets_its_promise applied_mark_kept_until_a_sync_has_failed \
+      object_removed_before_its_removal_is_durable
 fi
 rm -rf "$sim_dir"

@@ -35,7 +35,7 @@ sanitized_digest() {
   local sim said
   bazel build --color=no --noshow_progress "$@" //tests/sim:cluster_sim_run >&2 || return
   sim=$(bazel info "$@" bazel-bin 2>/dev/null)/tests/sim/cluster_sim_run
-  "$sim" --seeds tests/sim/regressions/seeds >&2 && said=$("$sim" --first 1 --count 200) || return
+  "$sim" --seeds tests/sim/regressions/cluster >&2 && said=$("$sim" --first 1 --count 200) || return
   grep -o 'digest [0-9a-f]*' <<<"$said"
 }
 same_in_both_builds() {

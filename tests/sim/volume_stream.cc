@@ -1,0 +1,134 @@
+#include "tests/sim/volume_stream.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/check.h"
+#include "common/file.h"
+#include "common/limits.h"
+
+namespace salius::sim {
+namespace {
+
+constexpr uint64_t kStartNs = 1'700'000'000'000'000'000;
+constexpr size_t kMostAtOnce = 8;  // records that the sink gets in one call
+
+absl::Status Dead() { return absl::InternalError("the simulated process is dead"); }
+
+}  // namespace
+
+absl::Status VolumeStream::Usable() const { return doom_.dead() ? Dead() : failure_; }
+
+void VolumeStream::SomeBecomeDurable() {
+  log_.durable += random_.Below(issued() - log_.durable + 1);
+}
+
+void VolumeStream::Step() {
+  if (!Usable().ok()) return;
+  if (random_.Chance(chances_.durable)) SomeBecomeDurable();
+  if (random_.Chance(chances_.apply)) TryApply();
+  if (random_.Chance(chances_.checkpoint)) {
+    static_cast<void>(random_.Chance(0.5) ? Checkpoint() : SyncNow());
+  }
+}
+
+absl::StatusOr<RecordRef> VolumeStream::Issue(RecordDraft draft) {
+  SALIUS_RETURN_IF_ERROR(Usable());
+  SALIUS_CHECK(draft.body.size() <= kMaxRecordBody);
+  if (!doom_.Passes("before a record is stamped")) return Dead();
+  auto record = std::make_shared<Record>(std::move(draft));
+  RecordHeader& header = record->stamp();
+  header.epoch = epoch_;
+  header.seq = issued() + 1;
+  header.timestamp_ns = kStartNs + (epoch_ * 1'000'000 + header.seq) * 1'000'000;
+  header.durable_mark = log_.durable;
+  header.checkpoint_mark = log_.checkpoint;
+  log_.records.push_back(record);
+  issued_.store(header.seq);
+  if (!doom_.Passes("after a record is stamped")) return Dead();
+  // Another thread may see it become durable, and apply it, before this returns.
+  if (random_.Chance(chances_.durable)) SomeBecomeDurable();
+  if (random_.Chance(chances_.apply)) TryApply();
+  if (doom_.dead()) return Dead();
+  return RecordRef(std::move(record));
+}
+
+absl::Status VolumeStream::WaitDurable(Seq seq) {
+  SALIUS_RETURN_IF_ERROR(Usable());
+  SALIUS_CHECK(seq <= issued());
+  if (log_.durable >= seq) return absl::OkStatus();
+  if (!doom_.Passes("before a record is durable")) return Dead();
+  log_.durable = seq;
+  if (random_.Chance(chances_.durable)) SomeBecomeDurable();
+  return absl::OkStatus();
+}
+
+absl::Status VolumeStream::ApplyTo(Seq seq) {
+  SALIUS_CHECK(seq <= log_.durable && !applying_);
+  while (log_.applied < seq) {
+    SALIUS_RETURN_IF_ERROR(Usable());
+    if (!doom_.Passes("before a record is applied")) return Dead();
+    const size_t count = std::min<size_t>(seq - log_.applied, 1 + random_.Below(kMostAtOnce));
+    const auto next = absl::MakeConstSpan(log_.records).subspan(log_.applied, count);
+    applying_ = true;
+    const absl::StatusOr<size_t> together = sink_.Apply(next);
+    applying_ = false;
+    if (doom_.dead()) return Dead();
+    if (!together.ok()) return failure_ = together.status();
+    log_.applied += *together;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status VolumeStream::WaitApplied(Seq seq) {
+  SALIUS_RETURN_IF_ERROR(WaitDurable(seq));
+  return ApplyTo(seq);
+}
+
+absl::Status VolumeStream::WaitAppliedFor(Seq seq, int64_t) {
+  if (log_.applied < seq && random_.Chance(chances_.brief)) {
+    return absl::DeadlineExceededError("the simulated disk is slow");
+  }
+  return WaitApplied(seq);
+}
+
+void VolumeStream::TryApply() {
+  if (!Usable().ok() || applying_ || syncing_) return;
+  static_cast<void>(ApplyTo(log_.applied + random_.Below(log_.durable - log_.applied + 1)));
+}
+
+absl::Status VolumeStream::SyncNow() {
+  SALIUS_RETURN_IF_ERROR(Usable());
+  const Seq covered = log_.applied;
+  syncing_ = true;
+  const absl::Status synced = sink_.SyncApplied();
+  syncing_ = false;
+  if (doom_.dead()) return Dead();
+  if (!synced.ok()) return failure_ = synced;
+  if (!doom_.Passes("before a checkpoint is noted")) return Dead();
+  log_.checkpoint = covered;
+  return absl::OkStatus();
+}
+
+absl::Status VolumeStream::Checkpoint() {
+  SALIUS_RETURN_IF_ERROR(WaitApplied(issued()));
+  return SyncNow();
+}
+
+absl::StatusOr<FileId> VolumeStream::NewFileId() {
+  SALIUS_RETURN_IF_ERROR(Usable());
+  return next_id_++;
+}
+
+Watermarks VolumeStream::watermarks() const {
+  if (std::this_thread::get_id() != user_) return {.issued = issued_.load()};
+  return {log_.checkpoint, log_.applied, log_.durable, issued()};
+}
+
+SessionStatus VolumeStream::status() const {
+  SessionStatus status;
+  status.marks = watermarks();
+  return status;
+}
+
+}  // namespace salius::sim
