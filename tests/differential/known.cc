@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
-#include <unistd.h>
 
 namespace salius::differential {
 namespace {
@@ -48,27 +47,16 @@ Operation Comparable(Operation operation, const Side& bare) {
   return operation;
 }
 
-ExchangedObjects::ExchangedObjects(const Operation& operation, const Side& mount,
-                                   const Side& bare) {
+// xfs changes no time of exchanged files, and the mtime too of a directory that gets another parent.
+void TouchExchanged(const Operation& operation, const Side& mount, const Side& bare) {
   if (operation.kind != Kind::kRename || operation.flags != RENAME_EXCHANGE) return;
   struct statfs fs;
   if (fstatfs(bare.top(), &fs) != 0 || fs.f_type != XFS_SUPER_MAGIC) return;
   for (const Side* const side : {&mount, &bare}) {
     for (const Path* const path : {&operation.path, &operation.other}) {
-      fds_.push_back(
-          openat(side->BaseOf(*path), path->text.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
+      const timespec times[2] = {{0, UTIME_OMIT}, {0, UTIME_NOW}};
+      utimensat(side->BaseOf(*path), path->text.c_str(), times, AT_SYMLINK_NOFOLLOW);
     }
-  }
-}
-
-ExchangedObjects::~ExchangedObjects() {
-  for (const int fd : fds_) close(fd);
-}
-
-void ExchangedObjects::Touch() const {
-  for (const int fd : fds_) {
-    const timespec times[2] = {{0, UTIME_OMIT}, {0, UTIME_NOW}};
-    utimensat(fd, "", times, AT_EMPTY_PATH);
   }
 }
 

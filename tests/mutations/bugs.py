@@ -5,12 +5,12 @@ Each table is one bug, under its name:
     [one_ack_too_few]
     guarantee = "I1"                   # of docs/guarantees.md; only with `tests`
     tests = ["ReplicatorTest.X"]       # the googletests that must fail, each alone
-    simulator = true                   # the cluster simulator must find it
+    simulator = "volume"               # the simulator that must find it; true: that of a cluster
     in = "Replicator::Recoverable"     # the function; a file's name where there is no function
     old = 'acks >= needed'             # the code to replace, once in that function
     new = 'acks >= needed - 1'
 
-A bug has `tests`, `simulator = true`, or both. A bug in several places has one table
+A bug has `tests`, `simulator`, or both. A bug in several places has one table
 [[name.places]] for each, with `in`, `old` and `new`.
 
 - A function is found in whichever file defines it. Its namespaces are left out, and leading classes
@@ -44,7 +44,7 @@ class Bug:
     name: str
     guarantee: str  # "" if only the simulator finds it
     tests: tuple[str, ...]
-    simulator: bool
+    simulator: str  # of tests/sim: "cluster", "volume", or ""
     places: tuple[Place, ...]
 
 
@@ -65,12 +65,16 @@ def load() -> list[Bug]:
 
 def parse(name: str, entry: dict) -> Bug:
     places = entry.pop("places", None) or [{key: entry.pop(key, "") for key in ("in", "old", "new")}]
-    bug = Bug(name, entry.pop("guarantee", ""), tuple(entry.pop("tests", ())), entry.pop("simulator", False),
+    simulator = entry.pop("simulator", "")
+    simulator = "cluster" if simulator is True else simulator
+    bug = Bug(name, entry.pop("guarantee", ""), tuple(entry.pop("tests", ())), simulator,
               tuple(Place(place["in"], place["old"].strip(), place["new"].strip()) for place in places))
     if entry:
         raise ValueError(f"{name}: unknown {', '.join(entry)}")
     if bool(bug.guarantee) != bool(bug.tests) or not (bug.tests or bug.simulator):
-        raise ValueError(f"{name}: needs a guarantee and tests, or simulator = true, or all of them")
+        raise ValueError(f"{name}: needs a guarantee and tests, or a simulator, or all of them")
+    if bug.simulator not in ("", "cluster", "volume"):
+        raise ValueError(f"{name}: no simulator {bug.simulator}")
     if not all(place.function and place.old and place.old != place.new for place in bug.places):
         raise ValueError(f"{name}: each place needs `in`, `old` and another `new`")
     return bug

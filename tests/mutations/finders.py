@@ -8,7 +8,6 @@ from typing import Iterator
 
 from bugs import ROOT, Bug, googletests, plant, shipping_code
 
-SIMULATOR = "//tests/sim:cluster_sim_run"
 TESTS_FAILED = 3  # Bazel's exit code: the tests were built, and one failed
 TIMEOUT_S = 900
 REPLAY_LIFETIMES = 20000
@@ -76,10 +75,11 @@ def run_test(test: str) -> str:
     return f"{test} fails"
 
 
-def simulator() -> str:
-    """Builds the simulator, and returns its path."""
-    build(SIMULATOR)
-    return bazel("info", "-c", "opt", "bazel-bin", check=True).stdout.strip() + "/tests/sim/cluster_sim_run"
+def simulator(bug: Bug) -> str:
+    """Builds the simulator that must find the bug, and returns its path."""
+    program = f"{bug.simulator}_sim_run"
+    build(f"//tests/sim:{program}")
+    return bazel("info", "-c", "opt", "bazel-bin", check=True).stdout.strip() + f"/tests/sim/{program}"
 
 
 def run_simulator(binary: str, *options: str) -> tuple[int, str, str]:
@@ -109,15 +109,15 @@ def find(bug: Bug, count: int) -> Iterator[str]:
         for test in bug.tests:
             yield run_test(test)
         if bug.simulator:
-            seed, how = first_broken(simulator(), count)
-            yield f"the simulator, seed {seed}: {how[:70]}"
+            seed, how = first_broken(simulator(bug), count)
+            yield f"the {bug.simulator} simulator, seed {seed}: {how[:70]}"
 
 
 def check_replay(bug: Bug) -> str:
     """Plants the bug, and checks that the first broken seed replays to the byte and shrinks. Returns
     a line about it; NotFound names the problem."""
     with planted(bug):
-        binary = simulator()
+        binary = simulator(bug)
         seed, how = first_broken(binary, REPLAY_LIFETIMES)
         code, first, _ = run_simulator(binary, "--seed", str(seed), "--trace")
         again = run_simulator(binary, "--seed", str(seed), "--trace")[1]

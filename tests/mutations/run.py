@@ -2,7 +2,7 @@
 """Plants one bug at a time into the shipping code, and checks that it is found.
 
 The list is in tests/mutations/bugs; bugs.py describes it. For each bug the tests that the list names
-must fail, and the cluster simulator must find a broken lifetime if the list says so. A bug that is
+must fail, and the simulator that it names, if any, must find a broken lifetime. A bug that is
 not found is an error. The code is restored afterwards. Files that would change must have no
 uncommitted changes.
 

@@ -79,6 +79,18 @@ TEST_F(EarlyNamesTest, OperationsReturnBeforeAnythingIsAppliedOrDurable) {
   EXPECT_EQ(ListAll(d), (std::multiset<std::string>{"f"}));
 }
 
+TEST_F(EarlyNamesTest, DiskKeepsItsNamesUntilTheRecordsAreApplied) {
+  Make(root(), "old");
+  ApplyAll();
+  Make(root(), "new");
+  ASSERT_EQ(Errno(volume->names().Unlink(root(), "old")), 0);
+  EXPECT_EQ(Errno(memory->StatAt(backing_root(), "old")), 0);
+  EXPECT_EQ(Errno(memory->StatAt(backing_root(), "new")), ENOENT);
+  ApplyAll();
+  EXPECT_EQ(Errno(memory->StatAt(backing_root(), "old")), ENOENT);
+  EXPECT_EQ(Errno(memory->StatAt(backing_root(), "new")), 0);
+}
+
 TEST_F(EarlyNamesTest, InodeAndDescriptorStayWhenTheNameIsApplied) {
   Handle* const file = VolumeFixture::Create("f");
   const struct stat before = Stat(file->node);
