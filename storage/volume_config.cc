@@ -199,6 +199,7 @@ VolumeConfig DefaultVolumeConfig() {
   config.stable_log_bytes = kDefaultStableLogBytes;
   config.bulk_limit_bytes = kDefaultBulkLimitBytes;
   config.ballast_bytes = kDefaultBallastBytes;
+  config.names = kNewVolumeNames;
   return config;
 }
 
@@ -285,7 +286,7 @@ absl::StatusOr<VolumeConfig> VolumeConfigFromToml(std::string_view text, std::st
       std::min<uint64_t>(bytes("datagram", "datagram_bytes", config.datagram_bytes), UINT32_MAX));
   config.multicast = reader.String("multicast", "");
   const absl::StatusOr<NameMode> names =
-      ParseNameMode(reader.String("names", NameModeText(config.names)));
+      ParseNameMode(reader.String("names", NameModeText(kDefaultNames)));
   if (names.ok()) {
     config.names = *names;
   } else {

@@ -57,7 +57,8 @@ struct VolumeConfig {
   bool allow_same_host = false;   // no warning of replicas on the primary, or two on one host
 };
 
-// Returns a config with every default of common/limits.h, a random UUID and no replicas.
+// Returns the config of a new volume: every default of common/limits.h, kNewVolumeNames, a random
+// UUID and no replicas.
 VolumeConfig DefaultVolumeConfig();
 
 // Checks ranges and relations: acks against the number of replicas, duplicate replicas, the syntax

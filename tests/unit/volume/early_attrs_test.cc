@@ -263,7 +263,6 @@ TEST_F(EarlyAttrsTest, AttributeThatTheDiskRefusesFailsTheVolume) {
   volume->open_files().Release(file);
 }
 
-// Records are applied as soon as they are issued: before the issuing thread goes on.
 // A listing that was begun before the removal still has the name. The kernel would make it again.
 TEST_F(EarlyAttrsTest, ListedNameThatWasRemovedIsNotFound) {
   Handle* const file = Create("f");
@@ -281,6 +280,7 @@ TEST_F(EarlyAttrsTest, ListedNameThatWasRemovedIsNotFound) {
   volume->open_files().Release(file);
 }
 
+// Records are applied as soon as they are issued: before the issuing thread goes on.
 TEST_F(EarlyAttrsTest, RecordThatIsAppliedAtOnceLeavesNoPrediction) {
   fake().apply_at_once = true;
   Handle* const file = Create("f");
