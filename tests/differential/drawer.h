@@ -36,7 +36,7 @@ class Drawer {
   void DrawOpen(Operation& operation);
   void DrawData(Operation& operation);
   void DrawNames(Operation& operation);
-  // Of a directory's slot.
+  // Draws an operation on a directory's slot.
   void DrawSlot(Operation& operation);
   void DrawAttributes(Operation& operation);
   void DrawTimes(Operation& operation);

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
+#include <unistd.h>
 
 namespace salius::differential {
 namespace {
@@ -13,8 +14,8 @@ namespace {
 // Whiteouts that are not compared:
 // - Where a directory would be displaced: ext4 puts the whiteout into the directory before it finds
 //   that the other has entries, and takes it out again, which changes times.
-// - With a setgid directory: on xfs the whiteout takes the group of the other directory, in the mount
-//   and on ext4 that of its own.
+// - With a setgid directory: on xfs the whiteout takes the group of the other directory, in the
+//   mount and on ext4 that of its own.
 bool IsComparableWhiteout(const Operation& operation, const Side& bare) {
   const auto has = [&](const Path& path, const std::string& text, mode_t bits) {
     struct stat st;
@@ -47,16 +48,27 @@ Operation Comparable(Operation operation, const Side& bare) {
   return operation;
 }
 
-// xfs changes no time of exchanged files, and the mtime too of a directory that gets another parent.
-void TouchExchanged(const Operation& operation, const Side& mount, const Side& bare) {
+ExchangedObjects::ExchangedObjects(const Operation& operation, const Side& mount,
+                                   const Side& bare) {
   if (operation.kind != Kind::kRename || operation.flags != RENAME_EXCHANGE) return;
   struct statfs fs;
   if (fstatfs(bare.top(), &fs) != 0 || fs.f_type != XFS_SUPER_MAGIC) return;
   for (const Side* const side : {&mount, &bare}) {
     for (const Path* const path : {&operation.path, &operation.other}) {
-      const timespec times[2] = {{0, UTIME_OMIT}, {0, UTIME_NOW}};
-      utimensat(side->BaseOf(*path), path->text.c_str(), times, AT_SYMLINK_NOFOLLOW);
+      fds_.push_back(
+          openat(side->BaseOf(*path), path->text.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
     }
+  }
+}
+
+ExchangedObjects::~ExchangedObjects() {
+  for (const int fd : fds_) close(fd);
+}
+
+void ExchangedObjects::Touch() const {
+  for (const int fd : fds_) {
+    const timespec times[2] = {{0, UTIME_OMIT}, {0, UTIME_NOW}};
+    utimensat(fd, "", times, AT_EMPTY_PATH);
   }
 }
 

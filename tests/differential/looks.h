@@ -32,8 +32,9 @@ struct Subject {
 // How the times of a run are compared that no caller set.
 enum class TimeRule : uint8_t {
   kExact,
-  // The mount's ctime may change once more when an operation is applied, and go back by a step of
-  // the kernel's clock (docs/mount-internals.md, "Times with names=async").
+  // The mount's ctime may change once more without an operation, and go back by a step of the
+  // kernel's clock. Reasons: docs/mount-internals.md, "Times with names=async"; docs/mount.md, of
+  // files that had no name for a time.
   kLateCtime,
   kNone,
 };

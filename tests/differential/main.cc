@@ -9,7 +9,7 @@
 //   --operations N   of all processes together
 //   --own N          processes with a tree of their own
 //   --shared N       processes that share one tree; a lock keeps each pair of operations together
-//   --late-ctime     for names=async: a ctime may change once more when an operation is applied
+//   --late-ctime     the mount's ctime may change once more without an operation (TimeRule)
 //   --log DIR        after a difference a file there has the process's last 8192 operations
 //   --plant N        control: the mount's side leaves out the N-th change of each process
 //

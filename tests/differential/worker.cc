@@ -130,6 +130,7 @@ Worker::Difference Worker::Step(const Operation& drawn) {
   NoteTouched(o);
   if (o.kind == Kind::kListSome) return ListSome(o);
   if (o.kind == Kind::kListAgain) return ListAgain(o);
+  const ExchangedObjects exchanged(o, mount_, bare_);
   umask(o.mask);
   Become(o.caller);
   const bool planted = Changes(o.kind) && task_.plant != 0 && changes_ + 1 == task_.plant;
@@ -149,7 +150,7 @@ Worker::Difference Worker::Step(const Operation& drawn) {
   }
   if (o.kind == Kind::kOpenDir || o.kind == Kind::kCloseDir) listings_[o.slot] = Listing();
   if (bare.error == 0) {
-    TouchExchanged(o, mount_, bare_);
+    exchanged.Touch();
     if (MakesName(o.kind)) drawer_.NoteMade(o.path, o.kind == Kind::kMakeDir);
     if (o.kind == Kind::kRename || o.kind == Kind::kLink) {
       struct stat st;

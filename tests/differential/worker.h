@@ -20,7 +20,8 @@
 
 namespace salius::differential {
 
-// An operation of the mount that takes this long is counted as slow: it may have waited for a replica.
+// An operation of the mount that takes this long is counted as slow: it may have waited for a
+// replica.
 constexpr int64_t kSlowNs = 3'000'000;
 
 // In memory that all processes share.
