@@ -178,7 +178,8 @@ absl::Status AttrOps::SetAttributes(Node& node, const AttrBody& body) {
   const bool early = ReturnsEarly(node) && KeepsTimes(body);
   std::string acl;
   if (early && (body.mask & kAttrMode) != 0) {
-    acl = backing_.XattrValue(node.path_fd.get(), kAccessAclXattr).value_or("");
+    // Not the disk's alone: a pending one may be applied before this enters the prediction.
+    acl = Xattr(node, kAccessAclXattr).value_or("");
   }
   return Change(node, std::move(draft), early,
                 [&](Prediction& prediction, Seq seq, const timespec& now) {
