@@ -187,7 +187,7 @@ void VolumeSim::Session() {
     if (Alive() && !Failed()) Act();
   }
   if (Alive() && Failed()) {
-    Say("the volume has failed: ", stream_->health().message());
+    Say("the volume has failed: ", volume_->health().message());
     ++outcome_.disk_failures;
     FsyncDir();
     if (Alive() && !open_.empty()) Fsync();
@@ -391,6 +391,8 @@ Outcome VolumeSim::Run() {
       Count("between two calls");
     }
     const bool in_sync = doom_.dead() && doom_.during() == kInSync;
+    // A whiteout that could not be given its owner fails the volume, and counts as applied all the
+    // same: the applied mark of a volume that has failed is not relied on here.
     same_life_ = !closed && !in_sync && !Failed() && random_.Chance(kMarkCounts);
     outcome_.records += log_.records.size();
     simulating_ = false;

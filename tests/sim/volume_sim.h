@@ -121,7 +121,7 @@ class VolumeSim {
   // ---- volume_program.cc: calls, and files
   void Act();
   bool Alive() const { return outcome_.broken.empty() && !doom_.dead(); }
-  bool Failed() const { return !stream_->health().ok(); }
+  bool Failed() const { return !volume_->health().ok(); }
   // Judges a call that returned `status`; `before`: the last record issued before it. Returns
   // whether the call succeeded.
   bool Judge(const Change& change, Seq before, const absl::Status& status);
