@@ -1,4 +1,4 @@
-// What most of our libraries include, precompiled for the builds with sanitizers
+// Headers of most of our libraries, precompiled for the builds with sanitizers
 // (third_party/cc.bzl).
 #include <algorithm>
 #include <array>
