@@ -167,7 +167,7 @@ absl::Status BackingApplier::ApplyName(const RecordRef& record) {
   if (header.op == Op::kCreate) {
     status = ApplyCreate(header, record->body());
   } else if (header.op == Op::kRename) {
-    status = ApplyRename(record->body());
+    SALIUS_RETURN_IF_ERROR(ApplyRename(record->body(), &status));
   } else {
     status = ApplyLinkOrUnlink(header, record->body());
   }
@@ -207,7 +207,7 @@ absl::Status BackingApplier::ApplyCreate(const RecordHeader& header, std::string
                          nameless ? made : create->name, RENAME_NOREPLACE);
 }
 
-absl::Status BackingApplier::ApplyRename(std::string_view body) {
+absl::Status BackingApplier::ApplyRename(std::string_view body, absl::Status* result) {
   const absl::StatusOr<RenameBody> rename = RenameBody::Decode(body);
   SALIUS_CHECK_OK(rename) << "our own record";
   const PinnedNode from = table_.Find(rename->from_dir);
@@ -216,15 +216,12 @@ absl::Status BackingApplier::ApplyRename(std::string_view body) {
   const PinnedNode other = table_.Find(rename->other);
   const PathFd::Use held = other ? other->path_fd.get() : PathFd::Use(nullptr);
   if (other && held < 0) return ErrnoStatus(EBADF, "rename");
-  const absl::Status renamed = backing_.Rename(from->path_fd.get(), rename->from_name,
-                                               to->path_fd.get(), rename->to_name, rename->flags);
+  *result = backing_.Rename(from->path_fd.get(), rename->from_name, to->path_fd.get(),
+                            rename->to_name, rename->flags);
   if (other) links_.UpdateOrphan(*other, held);
-  if (renamed.ok() && rename->whiteout != kNoFileId) {
-    // The names are what they should be, so the record cannot be cancelled any more.
-    const absl::Status labelled = LabelWhiteout(backing_, from->path_fd.get(), *rename);
-    if (!labelled.ok()) health_.Fail(labelled);
-  }
-  return renamed;
+  if (!result->ok() || rename->whiteout == kNoFileId) return absl::OkStatus();
+  // The names are what they should be, so the record cannot be cancelled any more.
+  return LabelWhiteout(backing_, from->path_fd.get(), *rename);
 }
 
 absl::Status BackingApplier::SyncApplied() {

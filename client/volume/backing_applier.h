@@ -56,7 +56,9 @@ class BackingApplier final : public ApplySink {
   absl::Status ApplyName(const RecordRef& record);
   absl::Status ApplyLinkOrUnlink(const RecordHeader& header, std::string_view body);
   absl::Status ApplyCreate(const RecordHeader& header, std::string_view body);
-  absl::Status ApplyRename(std::string_view body);
+  // Sets `result` to that of renameat2(2). Returns an error when the whiteout could not be given its
+  // owner and id: the record is not applied then.
+  absl::Status ApplyRename(std::string_view body, absl::Status* result);
   // Notes that data records up to `last` are about to change the backing file: for readers.
   static void NoteApplying(Node& node, Seq last);
   // Notes that the last `records` records of a node, the last of which is `last`, were applied.

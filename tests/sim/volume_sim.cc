@@ -391,9 +391,7 @@ Outcome VolumeSim::Run() {
       Count("between two calls");
     }
     const bool in_sync = doom_.dead() && doom_.during() == kInSync;
-    // A whiteout that could not be given its owner fails the volume, and counts as applied all the
-    // same: the applied mark of a volume that has failed is not relied on here.
-    same_life_ = !closed && !in_sync && !Failed() && random_.Chance(kMarkCounts);
+    same_life_ = !closed && !in_sync && random_.Chance(kMarkCounts);
     outcome_.records += log_.records.size();
     simulating_ = false;
     EndSession();

@@ -209,6 +209,15 @@ TEST_F(EarlyNamesTest, WriteAfterTheLastNameIsGoneWaitsAndIsNotLogged) {
   volume->open_files().Release(file);
 }
 
+// Recovery in the same life trusts what counts as applied.
+TEST_F(EarlyNamesTest, WhiteoutThatGetsNoOwnerIsNotApplied) {
+  Make(root(), "f");
+  ApplyAll();
+  memory->FailNth(MemoryBacking::Call::kSetXattr, 1, ENOSPC);
+  EXPECT_NE(Errno(volume->names().Rename(root(), "f", root(), "g", RENAME_WHITEOUT, caller)), 0);
+  EXPECT_LT(fake().applied, fake().Issued(Op::kRename).back()->seq());
+}
+
 TEST_F(EarlyNamesTest, ObjectWhoseRecordIsNotIssuedLeavesNothing) {
   Make(root(), "f");
   ApplyAll();
