@@ -1,10 +1,13 @@
 #include "client/volume/hidden_links.h"
 
+#include <errno.h>
+
 #include <algorithm>
 #include <string>
 #include <utility>
 
 #include "common/check.h"
+#include "common/file.h"
 #include "common/log.h"
 #include "storage/apply.h"
 
@@ -80,24 +83,30 @@ void HiddenLinks::DropCovered() {
 
 void HiddenLinks::Drop(Node& node, Seq checkpoint) {
   Seq last = 0;
+  bool changing = false;
   {
     absl::MutexLock state(&node.state);
     // An open file comes back here at its next last close.
     if (node.handles > 0 || !node.hidden_link) return;
     const NodeChanges::Records& records = node.seen_records();
     last = std::max({records.last_seq, records.name_seq, node.born_seq});
+    // Its prediction, which a rename may just begin, counts the link.
+    changing = last > checkpoint || records.prediction != nullptr || records.unapplied_names > 0;
+    node.dropping_link = !changing;
   }
-  if (last > checkpoint) return Note(node, last);  // changed while it was closed
+  if (changing) return Note(node, last);  // changed while it was closed
   const PathFd::Use held = node.path_fd.get();
-  if (held < 0) return;
-  const absl::Status removed = backing_.Unlink(dirs_.open_fd(), IdName(node.id.load()), 0);
+  const absl::Status removed =
+      held < 0 ? ErrnoStatus(EBADF, "its descriptor")
+               : backing_.Unlink(dirs_.open_fd(), IdName(node.id.load()), 0);
+  {
+    absl::MutexLock state(&node.state);
+    node.dropping_link = false;
+    if (removed.ok()) node.hidden_link = false;
+  }
   if (!removed.ok()) {
     SLOG_WARN("a nameless file stays in .salius/open: {}", removed.ToString());
     return;
-  }
-  {
-    absl::MutexLock state(&node.state);
-    node.hidden_link = false;
   }
   UpdateOrphan(node, held);
   bulk_.EndOfNameless(node);

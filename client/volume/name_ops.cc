@@ -157,12 +157,18 @@ absl::StatusOr<PinnedNode> NameOps::MakeNew(Node* parent, CreateBody body) {
     issuer_.NoteDiskError(made.status());
     if (!made.ok()) return made.status();
     node = *std::move(made);
-    bool early = false;
-    if (parent != nullptr) {
-      change.AddDir(*parent, S_ISDIR(body.mode) ? 1 : 0);
-      change.AddObject(*node, 0);
-      SALIUS_ASSIGN_OR_RETURN(early, BeginEarly({parent}, /*possible=*/true, change));
+    change.AddObject(*node, 0);
+    if (parent == nullptr) {
+      {
+        absl::MutexLock lock(&node->state);
+        node->hidden_link = true;
+      }
+      SALIUS_ASSIGN_OR_RETURN(const bool early, BeginEarly({}, /*possible=*/true, change));
+      return Perform(std::move(draft), change, early,
+                     [&](const RecordHeader& header) { change.MakeNameless(header); });
     }
+    change.AddDir(*parent, S_ISDIR(body.mode) ? 1 : 0);
+    SALIUS_ASSIGN_OR_RETURN(const bool early, BeginEarly({parent}, /*possible=*/true, change));
     return Perform(std::move(draft), change, early, [&](const RecordHeader& header) {
       change.Bind(header, *parent, body.name, *node);
     });
@@ -175,10 +181,6 @@ absl::StatusOr<PinnedNode> NameOps::MakeNew(Node* parent, CreateBody body) {
     return seq.status();
   }
   bulk_.NoteCreated(id, *seq);
-  if (parent == nullptr) {
-    absl::MutexLock lock(&node->state);
-    node->hidden_link = true;
-  }
   return node;
 }
 

@@ -166,6 +166,7 @@ class Node {
   // `.salius/open/<id>` exists, or is just being removed (O_TMPFILE). The st_nlink that callers see
   // does not count it.
   bool hidden_link ABSL_GUARDED_BY(state) = false;
+  bool dropping_link ABSL_GUARDED_BY(state) = false;  // it is just being removed
   // No name is left: changes go straight through, nothing is logged.
   bool orphan ABSL_GUARDED_BY(state) = false;
 

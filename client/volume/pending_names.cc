@@ -237,6 +237,10 @@ void NameChange::Bind(const RecordHeader& header, const Node& dir, std::string_v
   });
 }
 
+void NameChange::MakeNameless(const RecordHeader& header) {
+  Issued(header, [](Bindings&) {});
+}
+
 void NameChange::Remove(const RecordHeader& header, const Node& dir, std::string_view name) {
   Issued(header, [&](Bindings& bindings) { bindings.Remove(header.seq, {dir.generation, name}); });
 }

@@ -121,6 +121,7 @@ class NameChange {
   // Enter what the issued record does to names (Bindings), once, after BeginEarly.
   void Bind(const RecordHeader& header, const Node& dir, std::string_view name, const Node& object);
   void Remove(const RecordHeader& header, const Node& dir, std::string_view name);
+  void MakeNameless(const RecordHeader& header);
   // `left`: what `from` leads to afterwards; null: nothing.
   void Rename(const RecordHeader& header, const Node& from_dir, std::string_view from,
               const Node& to_dir, std::string_view to, const Node& moved, const Node* left);

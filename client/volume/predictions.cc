@@ -19,6 +19,13 @@ bool HasPending(const NodeChanges::Records& records) {
   return records.unapplied > 0 || records.unapplied_names > 0 || records.entering > 0;
 }
 
+// Returns the predicted attributes as callers see them.
+struct stat WithoutHiddenLink(const Node& node) ABSL_SHARED_LOCKS_REQUIRED(node.state) {
+  struct stat st = node.seen_records().prediction->attributes();
+  if (node.hidden_link && st.st_nlink > 0) --st.st_nlink;
+  return st;
+}
+
 }  // namespace
 
 timespec RecordTime(const RecordHeader& header) {
@@ -58,8 +65,7 @@ absl::StatusOr<std::optional<struct stat>> Predictions::Attributes(Node& node) {
   while (true) {
     {
       absl::MutexLock lock(&node.state);
-      if (node.seen_records().prediction != nullptr)
-        return node.seen_records().prediction->attributes();
+      if (node.seen_records().prediction != nullptr) return WithoutHiddenLink(node);
       if (!HasPending(node.seen_records()) || !CanBegin(node) || begun) return std::nullopt;
       ++node.records().entering;
     }
@@ -70,7 +76,7 @@ absl::StatusOr<std::optional<struct stat>> Predictions::Attributes(Node& node) {
       --node.records().entering;
       applied = node.seen_records().applied_seq;
       if (status.ok()) {
-        const struct stat shown = node.seen_records().prediction->attributes();
+        const struct stat shown = WithoutHiddenLink(node);
         if (HasPending(node.seen_records())) return shown;
       }
     }

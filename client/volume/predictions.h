@@ -10,8 +10,9 @@
 //   and the order of two files' times must not change. A file without a prediction gets the time
 //   of its last data record for the same reason (docs/mount-internals.md).
 //
-// There is none for a file whose attributes change without records: one that is bulk, or has a
-// hidden link (O_TMPFILE). Such a file's callers wait until its records are applied.
+// There is none for a file whose attributes change without records: one that is bulk, or loses its
+// hidden link (O_TMPFILE). Such a file's callers wait until its records are applied. A prediction
+// counts the hidden link as the disk does.
 //
 // Threads: any. Guarded by the node's `state`, which is not held over a system call.
 #pragma once
@@ -57,7 +58,7 @@ class Predictions {
   absl::StatusOr<std::optional<struct stat>> Attributes(Node& node);
   // Returns whether the node's attributes can be predicted, under its `state`.
   static bool CanBegin(const Node& node) ABSL_SHARED_LOCKS_REQUIRED(node.state) {
-    return !node.hidden_link && !node.orphan && !node.seen_records().direct;
+    return !node.dropping_link && !node.orphan && !node.seen_records().direct;
   }
   // Changes attributes that were read from the disk to those that callers see. Returns false when
   // they must be read again: a record was applied since `applies` (AppliesOf).

@@ -207,6 +207,31 @@ TEST_F(EarlyAttrsTest, DataTakesTheCapabilityAtOnce) {
   volume->open_files().Release(file);
 }
 
+TEST_F(EarlyAttrsTest, NamelessFileIsMadeChangedAndNamedWithoutAWait) {
+  ApplyAll();
+  const Seq before = fake().durable;
+  auto made = volume->names().CreateTmpFile(root(), O_RDWR, 0600, caller);
+  ASSERT_TRUE(made.ok()) << made.status();
+  Node& node = *made->entry.node;
+  EXPECT_EQ(made->entry.attr.st_nlink, 0u);
+  Write(made->handle, 0, "text");
+  ASSERT_EQ(Chmod(node, 0640), 0);
+  EXPECT_EQ(Stat(node).st_nlink, 0u);
+  ASSERT_EQ(Errno(volume->names().Link(node, root(), "f")), 0);
+  EXPECT_EQ(Stat(node).st_nlink, 1u);
+  EXPECT_EQ(fake().durable, before);
+  const struct stat shown = Stat(node);
+  ApplyAll();
+  EXPECT_EQ(Disk(node).st_nlink, 2u) << "with the hidden link";
+  EXPECT_EQ(Stat(node).st_nlink, 1u);
+  EXPECT_EQ(Pair(Stat(node).st_ctim), Pair(shown.st_ctim));
+  volume->open_files().Release(made->handle);
+  ASSERT_TRUE(volume->stream().Checkpoint().ok());
+  ASSERT_EQ(Errno(volume->StatFs()), 0);
+  EXPECT_EQ(Stat(node).st_nlink, 1u);
+  EXPECT_EQ(BackingContent("f"), "text");
+}
+
 // The disk may refuse it, so the caller gets the disk's answer.
 TEST_F(EarlyAttrsTest, LargeXattrIsWaitedFor) {
   Handle* const file = Create("f");
