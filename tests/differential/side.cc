@@ -43,6 +43,13 @@ bool IsDirectory(int fd) {
   return fstat(fd, &st) == 0 && S_ISDIR(st.st_mode);
 }
 
+// To be called before a link: the kernel checks the mode that it remembers then
+// (fs.protected_hardlinks), and does not ask a FUSE daemon whether a write took suid away.
+void AskForMode(int fd, const char* path, int flags) {
+  struct stat st;
+  fstatat(fd, path, &st, flags);
+}
+
 }  // namespace
 
 std::string TextOf(const Result& result) {
@@ -233,6 +240,7 @@ Result Side::DoNames(const Operation& o, int base) {
       return result;
     }
     case Kind::kLink:
+      AskForMode(base, path, (o.flags & AT_SYMLINK_FOLLOW) != 0 ? 0 : AT_SYMLINK_NOFOLLOW);
       return ResultOf(linkat(base, path, BaseOf(o.other), o.other.text.c_str(), o.flags));
     case Kind::kRename:
       return ResultOf(renameat2(base, path, BaseOf(o.other), o.other.text.c_str(),
@@ -290,6 +298,7 @@ Result Side::DoXattr(const Operation& o, int base) {
 
 Result Side::LinkFile(const Operation& o, int base) {
   const int fd = files_[o.slot];
+  AskForMode(fd, "", AT_EMPTY_PATH);
   if ((o.flags & AT_EMPTY_PATH) != 0) {
     return ResultOf(linkat(fd, "", base, o.path.text.c_str(), AT_EMPTY_PATH));
   }
