@@ -262,13 +262,20 @@ absl::Status AttrOps::SetXattr(Node& node, const std::string& name, std::string_
   if (name == kFileIdXattr) return ErrnoStatus(EPERM, "setxattr");
   SALIUS_RETURN_IF_ERROR(health_.Names());
   absl::MutexLock lock(&node.stream);
-  const int old = StatusErrno(Xattr(node, name).status());
+  const absl::StatusOr<std::string> there = Xattr(node, name);
+  const int old = StatusErrno(there.status());
   if (old != 0 && old != ENODATA) return ErrnoStatus(old, "setxattr");
   if (old == 0 && (flags & XATTR_CREATE) != 0) return ErrnoStatus(EEXIST, "setxattr");
   if (old != 0 && (flags & XATTR_REPLACE) != 0) return ErrnoStatus(ENODATA, "setxattr");
   bool early = ReturnsEarly(node);
   if (early) {
     SALIUS_ASSIGN_OR_RETURN(early, XattrFits(node, name, value));
+  }
+  if (early) {
+    // Whether the ctime changes then depends on the file system.
+    SALIUS_ASSIGN_OR_RETURN(const struct stat st, FactsOf(node));
+    early =
+        Prediction(st).IsChangedBy(name, value, there.ok() ? std::optional(*there) : std::nullopt);
   }
   RecordDraft draft;
   draft.op = Op::kSetXattr;

@@ -195,6 +195,13 @@ void Prediction::RemoveXattr(Seq seq, const std::string& name, const timespec& n
   Touch(seq, now);
 }
 
+bool Prediction::IsChangedBy(const std::string& name, std::string_view value,
+                             const std::optional<std::string>& old) const {
+  Prediction after = *this;
+  after.SetXattr(1, name, value, {});
+  return after.stat_.st_mode != stat_.st_mode || after.xattrs_[name].value != old;
+}
+
 void Prediction::SetLinks(Seq seq, nlink_t links, const timespec& now) {
   stat_.st_nlink = links;
   Touch(seq, now);

@@ -50,6 +50,10 @@ class Prediction {
   // Enters kSetXattr or kRemoveXattr. An ACL must be one that the file system takes.
   void SetXattr(Seq seq, const std::string& name, std::string_view value, const timespec& now);
   void RemoveXattr(Seq seq, const std::string& name, const timespec& now);
+  // Returns whether SetXattr would change an attribute, when the extended one is `old` (nothing: it
+  // is not there).
+  bool IsChangedBy(const std::string& name, std::string_view value,
+                   const std::optional<std::string>& old) const;
   // A name of the object was made or removed: it has `links` afterwards.
   void SetLinks(Seq seq, nlink_t links, const timespec& now);
   // A name of the object was changed (rename).

@@ -131,32 +131,40 @@ absl::Status Predictions::EnterApplied(Node& node, const RecordHeader& header,
     absl::MutexLock lock(&node.state);
     if (node.seen_records().prediction == nullptr) return absl::OkStatus();
   }
-  const timespec now = RecordTime(header);
+  if (IsDataOp(header.op)) {
+    absl::MutexLock lock(&node.state);
+    if (Prediction* const prediction = node.records().prediction.get()) {
+      prediction->Data(header, RecordTime(header));
+    }
+    return absl::OkStatus();
+  }
+  // The file system decides whether such a change sets the ctime.
+  SALIUS_ASSIGN_OR_RETURN(const struct stat st, backing_.Stat(node.path_fd.get()));
+  const auto now = [&](const Prediction& prediction) {
+    const timespec& predicted = prediction.attributes().st_ctim;
+    return std::pair(predicted.tv_sec, predicted.tv_nsec) >
+                   std::pair(st.st_ctim.tv_sec, st.st_ctim.tv_nsec)
+               ? predicted
+               : st.st_ctim;
+  };
   if (header.op == Op::kSetAttr) {
     SALIUS_ASSIGN_OR_RETURN(const AttrBody attr, AttrBody::Decode(body));
     const absl::StatusOr<std::string> acl =
         backing_.XattrValue(node.path_fd.get(), kAccessAclXattr);
     absl::MutexLock lock(&node.state);
     if (Prediction* const prediction = node.records().prediction.get()) {
-      prediction->SetAttr(header.seq, attr, now, acl.value_or(""));
+      prediction->SetAttr(header.seq, attr, now(*prediction), acl.value_or(""));
     }
     return absl::OkStatus();
   }
-  if (header.op == Op::kSetXattr || header.op == Op::kRemoveXattr) {
-    SALIUS_ASSIGN_OR_RETURN(const XattrBody xattr, XattrBody::Decode(body));
-    absl::MutexLock lock(&node.state);
-    Prediction* const prediction = node.records().prediction.get();
-    if (prediction == nullptr) return absl::OkStatus();
-    if (header.op == Op::kSetXattr) {
-      prediction->SetXattr(header.seq, xattr.name, xattr.value, now);
-    } else {
-      prediction->RemoveXattr(header.seq, xattr.name, now);
-    }
-    return absl::OkStatus();
-  }
+  SALIUS_ASSIGN_OR_RETURN(const XattrBody xattr, XattrBody::Decode(body));
   absl::MutexLock lock(&node.state);
-  if (Prediction* const prediction = node.records().prediction.get()) {
-    prediction->Data(header, now);
+  Prediction* const prediction = node.records().prediction.get();
+  if (prediction == nullptr) return absl::OkStatus();
+  if (header.op == Op::kSetXattr) {
+    prediction->SetXattr(header.seq, xattr.name, xattr.value, now(*prediction));
+  } else {
+    prediction->RemoveXattr(header.seq, xattr.name, now(*prediction));
   }
   return absl::OkStatus();
 }

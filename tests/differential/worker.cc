@@ -137,6 +137,11 @@ Worker::Difference Worker::Step(const Operation& drawn) {
   Result mount;
   if (!planted) mount = DoInMount(o);
   const Result bare = bare_.Do(o);
+  // The kernel discards an answer to its GETATTR when the daemon has it drop pages meanwhile (a file
+  // was closed), and then decides by the mode that it remembers.
+  for (int i = 0; i < 10 && !planted && mount.error == EACCES && bare.error != EACCES; ++i) {
+    mount = DoInMount(o);
+  }
   if (planted) mount = bare;
   Become(0);
   if (Changes(o.kind) && bare.error == 0) ++changes_;

@@ -232,6 +232,17 @@ TEST_F(EarlyAttrsTest, NamelessFileIsMadeChangedAndNamedWithoutAWait) {
   EXPECT_EQ(BackingContent("f"), "text");
 }
 
+// ext4 leaves the ctime then, xfs does not.
+TEST_F(EarlyAttrsTest, XattrThatChangesNothingIsWaitedFor) {
+  Handle* const file = Create("f");
+  ASSERT_EQ(Errno(volume->attrs().SetXattr(file->node, "user.a", "1", 0, false)), 0);
+  EXPECT_EQ(fake().applied, 0u);
+  ASSERT_EQ(Errno(volume->attrs().SetXattr(file->node, "user.a", "1", 0, false)), 0);
+  EXPECT_EQ(fake().applied, fake().records.size());
+  ExpectNothingChangesWhenApplied(file->node);
+  volume->open_files().Release(file);
+}
+
 // The disk may refuse it, so the caller gets the disk's answer.
 TEST_F(EarlyAttrsTest, LargeXattrIsWaitedFor) {
   Handle* const file = Create("f");
