@@ -26,6 +26,11 @@ bool IsComparableWhiteout(const Operation& operation, const Side& bare) {
          !has(operation.other, ParentOf(operation.other.text), S_ISGID);
 }
 
+bool IsXfs(const Side& bare) {
+  struct statfs fs;
+  return fstatfs(bare.top(), &fs) == 0 && fs.f_type == XFS_SUPER_MAGIC;
+}
+
 }  // namespace
 
 // xfs says EEXIST when a directory would displace one with entries, where the mount says ENOTEMPTY
@@ -45,14 +50,22 @@ Operation Comparable(Operation operation, const Side& bare) {
       operation.uid == same && operation.gid == static_cast<gid_t>(-1)) {
     operation.gid = 1000;
   }
+  // xfs alone leaves the times of a file whose size truncate(2) does not change. The daemon is not
+  // told that it is not ftruncate(2).
+  if (operation.kind == Kind::kTruncate && IsXfs(bare)) {
+    struct stat st;
+    if (fstatat(bare.BaseOf(operation.path), operation.path.text.c_str(), &st, 0) == 0 &&
+        st.st_size == operation.offset) {
+      ++operation.offset;
+    }
+  }
   return operation;
 }
 
 ExchangedObjects::ExchangedObjects(const Operation& operation, const Side& mount,
                                    const Side& bare) {
   if (operation.kind != Kind::kRename || operation.flags != RENAME_EXCHANGE) return;
-  struct statfs fs;
-  if (fstatfs(bare.top(), &fs) != 0 || fs.f_type != XFS_SUPER_MAGIC) return;
+  if (!IsXfs(bare)) return;
   for (const Side* const side : {&mount, &bare}) {
     for (const Path* const path : {&operation.path, &operation.other}) {
       fds_.push_back(

@@ -136,11 +136,15 @@ Worker::Difference Worker::Step(const Operation& drawn) {
   const bool planted = Changes(o.kind) && task_.plant != 0 && changes_ + 1 == task_.plant;
   Result mount;
   if (!planted) mount = DoInMount(o);
-  const Result bare = bare_.Do(o);
+  Result bare = bare_.Do(o);
   // The kernel discards an answer to its GETATTR when the daemon has it drop pages meanwhile (a file
   // was closed), and then decides by the mode that it remembers.
   for (int i = 0; i < 10 && !planted && mount.error == EACCES && bare.error != EACCES; ++i) {
     mount = DoInMount(o);
+  }
+  if (!planted && mount.error == 0 && bare.error == EACCES && !MakesName(o.kind)) {
+    Become(0);
+    bare = bare_.Do(o);
   }
   if (planted) mount = bare;
   Become(0);
