@@ -99,6 +99,8 @@ class Options(Case):
         rig.mount()
         with open(rig.file("f"), "w") as f:
             f.write("x")
+            f.flush()
+            os.fsync(f.fileno())
         rig.mount_.kill()
         with self.assertRaises(MountRefused) as refused:
             rig.mount("recover=refuse")
