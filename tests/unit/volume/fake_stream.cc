@@ -143,6 +143,7 @@ absl::StatusOr<FileId> FakeStream::NewFileId() {
 
 Watermarks FakeStream::watermarks() const {
   absl::MutexLock lock(&mu);
+  if (std::this_thread::get_id() != maker_) ++looks_of_others;
   return {checkpoint, applied, durable, records.size()};
 }
 

@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <memory>
+#include <thread>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -61,11 +62,14 @@ class FakeStream final : public RecordStream {
   // Called (without mu) in WaitDurable.
   std::function<void(Seq)> on_wait_durable;
   int syncs = 0;
+  // Calls of watermarks by other threads than the one that made the stream.
+  mutable int looks_of_others = 0;
 
  private:
   absl::Status ApplyTo(Seq seq);
 
   ApplySink& sink_;
+  const std::thread::id maker_ = std::this_thread::get_id();
   absl::Mutex apply_mu_;
   uint64_t last_time_ns_ ABSL_GUARDED_BY(mu) = 0;
   FileId next_id_;

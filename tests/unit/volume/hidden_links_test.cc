@@ -25,6 +25,21 @@ class HiddenLinksTest : public VolumeFixture {
     return true;
   }
   FakeStream& fake() { return FakeOf(volume->stream()); }
+  int LooksOfOthers() {
+    absl::MutexLock lock(&fake().mu);
+    return fake().looks_of_others;
+  }
+  // Closes the last handle of a nameless file, and waits until the volume's thread has looked which
+  // links may go.
+  void ReleaseAndLook(Handle* handle) {
+    const int before = LooksOfOthers();
+    volume->open_files().Release(handle);
+    const auto bound = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+    while (LooksOfOthers() == before && std::chrono::steady_clock::now() < bound) {
+      std::this_thread::yield();
+    }
+    ASSERT_GT(LooksOfOthers(), before);
+  }
   // Makes an O_TMPFILE; sets `hidden` to the path of its hidden link.
   Created NamelessFile(std::string* hidden) {
     auto created = volume->names().CreateTmpFile(root(), O_RDWR, 0600, caller);
@@ -72,7 +87,7 @@ TEST_F(HiddenLinksTest, HiddenLinkStaysWhileAChangeOfTheClosedFileIsInNoCheckpoi
   std::string hidden;
   const Created created = NamelessFile(&hidden);
   Node& node = *created.entry.node;
-  volume->open_files().Release(created.handle);
+  ReleaseAndLook(created.handle);
   struct stat want {};
   want.st_mode = 0640;
   for (const mode_t mode : {0640, 0600}) {
@@ -80,8 +95,7 @@ TEST_F(HiddenLinksTest, HiddenLinkStaysWhileAChangeOfTheClosedFileIsInNoCheckpoi
     ASSERT_TRUE(volume->stream().Checkpoint().ok());
     ASSERT_TRUE(volume->attrs().SetAttr(node, kSetMode, want).ok());
     std::string other_hidden;
-    volume->open_files().Release(
-        NamelessFile(&other_hidden).handle);  // looks through all hidden links
+    ReleaseAndLook(NamelessFile(&other_hidden).handle);  // looks through all hidden links
     EXPECT_TRUE(IsThere(hidden));
   }
   ASSERT_TRUE(volume->stream().Checkpoint().ok());
