@@ -63,6 +63,7 @@ absl::Status BulkFiles::CountUnsynced(Node& node, uint64_t bytes) {
 absl::Status BulkFiles::EndPrediction(Node& node) {
   while (true) {
     SALIUS_RETURN_IF_ERROR(issuer_.AwaitNode(node));
+    SALIUS_RETURN_IF_ERROR(health_.Data());  // a prediction whose end failed stays
     {
       absl::MutexLock lock(&node.state);
       NodeChanges::Records& records = node.records();
