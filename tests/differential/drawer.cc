@@ -61,19 +61,6 @@ void AppendAclEntry(std::string& out, uint16_t tag, uint64_t permissions, uint32
   AppendLittle(out, id, 4);
 }
 
-// Returns whether the operation makes the name of its first path.
-bool Makes(Kind kind) {
-  switch (kind) {
-    case Kind::kLinkFile:
-    case Kind::kMakeDir:
-    case Kind::kMakeNode:
-    case Kind::kSymlink:
-      return true;
-    default:
-      return false;
-  }
-}
-
 }  // namespace
 
 void Drawer::NoteMade(const Path& path, bool directory) {
@@ -344,7 +331,8 @@ Operation Drawer::Draw() {
   constexpr mode_t kUmasks[] = {022, 022, 0, 077, 027, 02};
   o.caller = random_.Chance(60) ? 0 : static_cast<int>(random_.Below(kIdentities));
   o.mask = random_.Pick(kUmasks);
-  o.path = Makes(o.kind) && random_.Chance(80) ? DrawNewPath() : DrawPath();
+  const bool made = MakesName(o.kind) && o.kind != Kind::kOpen;
+  o.path = made && random_.Chance(80) ? DrawNewPath() : DrawPath();
   o.slot = static_cast<int>(random_.Below(kFiles));
   switch (o.kind) {
     case Kind::kOpen:

@@ -48,6 +48,19 @@ const Identity& IdentityOf(int number) {
   return kAll[number];
 }
 
+bool MakesName(Kind kind) {
+  switch (kind) {
+    case Kind::kOpen:
+    case Kind::kLinkFile:
+    case Kind::kMakeDir:
+    case Kind::kMakeNode:
+    case Kind::kSymlink:
+      return true;
+    default:
+      return false;
+  }
+}
+
 bool UsesFile(Kind kind) {
   switch (kind) {
     case Kind::kWrite:

@@ -16,7 +16,7 @@ enum class Kind : uint8_t {
   kOpen,      // open(2), also O_CREAT; keeps the file in a slot or closes it
   kTmpFile,   // O_TMPFILE into a slot
   kLinkFile,  // linkat(2) of a slot
-  kClose,     // of a slot
+  kClose,     // closes the file of a slot
   kWrite,     // at the position
   kPwrite,
   kRead,  // at the position
@@ -100,6 +100,8 @@ struct Operation {
 std::string ParentOf(std::string path);
 // Returns whether the operation is one on an open file, in a slot.
 bool UsesFile(Kind kind);
+// Returns whether the operation makes the name of its first path, or may make it (open).
+bool MakesName(Kind kind);
 // The name of a kind, as in reports.
 const char* NameOf(Kind kind);
 std::string TextOf(const timespec& time);

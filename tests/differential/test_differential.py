@@ -72,7 +72,7 @@ class DifferentialCase(Case):
 
 
 class NamesThatDoNotWait(DifferentialCase):
-    """Ten million operations with --long. The ordinary run has fewer: about once in four million the
+    """Ten million operations with --long. The ordinary run has fewer: about once in three million the
     mount refuses to one user what the bare file system allows, or the other way round (EACCES), for
     a reason that is not known yet."""
 

@@ -27,19 +27,6 @@ std::string LastName(std::string path) {
   return path.substr(path.rfind('/') + 1);
 }
 
-bool MakesName(Kind kind) {
-  switch (kind) {
-    case Kind::kOpen:
-    case Kind::kLinkFile:
-    case Kind::kMakeDir:
-    case Kind::kMakeNode:
-    case Kind::kSymlink:
-      return true;
-    default:
-      return false;
-  }
-}
-
 bool Changes(Kind kind) {
   return kind == Kind::kMakeDir || kind == Kind::kUnlink || kind == Kind::kRename ||
          kind == Kind::kChmod || kind == Kind::kPwrite || kind == Kind::kSetXattr;
@@ -136,16 +123,7 @@ Worker::Difference Worker::Step(const Operation& drawn) {
   const bool planted = Changes(o.kind) && task_.plant != 0 && changes_ + 1 == task_.plant;
   Result mount;
   if (!planted) mount = DoInMount(o);
-  Result bare = bare_.Do(o);
-  // The kernel discards an answer to its GETATTR when the daemon has it drop pages meanwhile (a file
-  // was closed), and then decides by the mode that it remembers.
-  for (int i = 0; i < 10 && !planted && mount.error == EACCES && bare.error != EACCES; ++i) {
-    mount = DoInMount(o);
-  }
-  if (!planted && mount.error == 0 && bare.error == EACCES && !MakesName(o.kind)) {
-    Become(0);
-    bare = bare_.Do(o);
-  }
+  const Result bare = bare_.Do(o);
   if (planted) mount = bare;
   Become(0);
   if (Changes(o.kind) && bare.error == 0) ++changes_;
