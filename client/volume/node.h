@@ -71,7 +71,7 @@ struct NodeChanges {
     // The attributes when all of these records are applied, where callers do not wait for that
     // (Predictions); null: not needed, or the disk is right.
     std::unique_ptr<Prediction> prediction;
-    KeptCtime kept_ctime;   // of the last prediction
+    KeptCtime kept_ctime;   // left by the last prediction
     uint32_t entering = 0;  // records that were issued and may not be in `prediction` yet
     bool settling = false;  // a thread gives the disk the times of `prediction`
     uint64_t applies = 0;   // counts applies that change attributes

@@ -29,11 +29,11 @@ struct ModelObject {
   mode_t mode = 0;  // with S_IFMT
   uid_t uid = 0;
   gid_t gid = 0;
-  std::string data;  // of a file; the target of a symbolic link
+  std::string data;  // a file's content, or a symbolic link's target
   std::map<std::string, std::string> xattrs;
-  std::optional<time_t> mtime;            // of a file: when nothing changed it since it was set
-  std::map<std::string, ObjectId> names;  // of a directory
-  ObjectId parent = 0;                    // of a directory
+  std::optional<time_t> mtime;            // a file's, while nothing changed it since it was set
+  std::map<std::string, ObjectId> names;  // a directory's
+  ObjectId parent = 0;                    // a directory's
   uint64_t links = 0;                     // names that lead to it
 
   bool is_dir() const { return S_ISDIR(mode); }

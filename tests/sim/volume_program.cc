@@ -19,7 +19,7 @@ namespace salius::sim {
 namespace {
 
 constexpr uint64_t kNames = 6;   // "a" to "f"
-constexpr uint64_t kSpan = 100;  // of a file
+constexpr uint64_t kSpan = 100;  // offsets and sizes are below
 constexpr size_t kMostWritten = 60;
 
 }  // namespace
