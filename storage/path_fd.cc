@@ -21,6 +21,11 @@ size_t PathFdCache::open() const {
   return lru_.size();
 }
 
+size_t PathFdCache::limit() const {
+  absl::MutexLock lock(&mutex_);
+  return limit_;
+}
+
 void PathFdCache::Enter(PathFd& fd) {
   absl::MutexLock lock(&mutex_);
   if (fd.place_ != PathFd::Place::kUnlisted) return;
@@ -38,7 +43,8 @@ void PathFdCache::Leave(PathFd& fd) {
 
 void PathFdCache::Shrink() {
   // Each descriptor is looked at twice at most: the first look clears its mark of use.
-  for (size_t looks = 2 * lru_.size(); lru_.size() + kept_ > limit_ && looks > 0; --looks) {
+  size_t looks = 2 * lru_.size();
+  for (; !lru_.empty() && lru_.size() + kept_ > limit_ && looks > 0; --looks) {
     PathFd& fd = *lru_.front();
     bool keep = false;
     if (fd.used_.exchange(false) || (!fd.TryClose(&keep) && !keep)) {

@@ -45,6 +45,7 @@ class PathFdCache {
 
   // Returns the number of open descriptors that may be closed.
   size_t open() const;
+  size_t limit() const;
   // Returns whether a file on file system `dev` can be opened by its handle.
   bool CanReopen(dev_t dev) const { return mount_fd_.load() >= 0 && dev == dev_.load(); }
 

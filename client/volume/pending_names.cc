@@ -102,10 +102,17 @@ absl::Status PendingNames::NoteApplied(Seq seq) {
     state.Release();
     if (orphan) orphans.push_back(std::move(node));
   }
-  if (orphans.empty()) return settled;
+  const size_t most = table_.path_fds().limit() / kFreeingPart;
+  if (orphans.empty() || freeing_.load() + orphans.size() > most) return settled;
   auto chore = std::make_shared<std::vector<PinnedNode>>(std::move(orphans));
   absl::MutexLock lock(&mu_);
-  if (chores_ != nullptr) chores_->Do([chore = std::move(chore)] { chore->clear(); });
+  if (chores_ == nullptr) return settled;
+  freeing_.fetch_add(chore->size());
+  chores_->Do([this, chore = std::move(chore)] {
+    const size_t freed = chore->size();
+    chore->clear();
+    freeing_.fetch_sub(freed);
+  });
   return settled;
 }
 

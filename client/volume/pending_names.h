@@ -42,6 +42,9 @@ class PendingNames {
   // Bounds of the overlay. Past them an operation waits until its record is applied.
   static constexpr size_t kMaxEntries = 100'000;
   static constexpr size_t kMaxBytes = size_t{32} << 20;
+  // The part of the nodes' descriptors that files may hold whose blocks another thread is to free:
+  // they may be removed faster than that.
+  static constexpr size_t kFreeingPart = 8;
 
   PendingNames(Backing& backing, NodeTable& table, Predictions& predictions)
       : backing_(backing), table_(table), predictions_(predictions) {}
@@ -94,6 +97,7 @@ class PendingNames {
   std::map<Seq, std::vector<PinnedNode>> held_ ABSL_GUARDED_BY(mu_);  // of each record
   // The nodes in `held_`, with the number of records that hold each.
   absl::flat_hash_map<Bindings::Key, std::pair<Node*, size_t>> nodes_ ABSL_GUARDED_BY(mu_);
+  std::atomic<size_t> freeing_{0};  // the files that `chores_` is to free
   // Frees files whose last name is gone: for a large one the file system takes seconds.
   std::unique_ptr<Chores> chores_ ABSL_GUARDED_BY(mu_) = std::make_unique<Chores>();
 };

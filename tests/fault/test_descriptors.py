@@ -226,3 +226,14 @@ sys.stdin.read()
         for i, path in enumerate(files):
             with open(path, "rb") as f:
                 self.assertEqual(f.read(), b"%d" % i)
+
+    def test_files_are_removed_faster_than_their_blocks_are_freed(self):
+        """A removed file holds a descriptor until the file system has freed it."""
+        made = [self.rig_.file("r%d" % i) for i in range(10 * self.LIMIT)]
+        for path in made:
+            with open(path, "wb") as f:
+                f.write(b"x" * 8192)
+        for path in made:
+            os.unlink(path)
+        self.assertEqual(os.listdir(self.rig_.path), [])
+        self.everything_else_works()

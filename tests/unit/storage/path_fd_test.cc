@@ -113,6 +113,20 @@ TEST_F(PathFdTest, ThoseThatMustBeOpenLeaveFewerForOthers) {
   EXPECT_EQ(cache_.open(), 6u);
 }
 
+TEST_F(PathFdTest, MoreMustBeOpenThanTheLimitAndOthersAreClosed) {
+  Configure(4);
+  std::vector<std::unique_ptr<PathFd>> kept;
+  for (int i = 0; i < 6; ++i) {
+    kept.push_back(Make(i));
+    kept.back()->Keep(kept.back()->get());
+  }
+  std::vector<std::unique_ptr<PathFd>> fds;
+  for (int i = 10; i < 20; ++i) fds.push_back(Make(i));
+  EXPECT_EQ(cache_.open(), 0u);
+  for (int i = 0; i < 6; ++i) EXPECT_EQ(SizeOf(*kept[i]), i);
+  for (int i = 10; i < 20; ++i) EXPECT_EQ(SizeOf(*fds[i - 10]), i);
+}
+
 TEST_F(PathFdTest, OneOfAnotherFileSystemStaysOpen) {
   cache_.Configure(memory_.root(), dev_ + 1, 1);
   std::vector<std::unique_ptr<PathFd>> fds;
