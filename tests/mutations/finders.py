@@ -11,6 +11,7 @@ from bugs import ROOT, Bug, googletests, plant, shipping_code
 TESTS_FAILED = 3  # Bazel's exit code: the tests were built, and one failed
 TIMEOUT_S = 900
 REPLAY_LIFETIMES = 20000
+SHRUNK = 10
 
 
 class NotFound(Exception):
@@ -91,9 +92,9 @@ def run_simulator(binary: str, *options: str) -> tuple[int, str, str]:
     return ended.returncode, ended.stdout, (ended.stderr.strip().splitlines() or [""])[-1]
 
 
-def first_broken(binary: str, count: int) -> tuple[int, str]:
-    """Returns (seed, how it shows) of the first broken lifetime."""
-    code, text, complaint = run_simulator(binary, "--count", str(count))
+def first_broken(binary: str, count: int, first: int = 1) -> tuple[int, str]:
+    """Returns (seed, how it shows) of the first broken lifetime from the seed `first` on."""
+    code, text, complaint = run_simulator(binary, "--first", str(first), "--count", str(count))
     last = (text.strip().splitlines() or [""])[-1]
     broken = re.match(r"seed ([1-9]\d*) BROKEN: (.*)", last)
     if broken:
@@ -113,24 +114,41 @@ def find(bug: Bug, count: int) -> Iterator[str]:
             yield f"the {bug.simulator} simulator, seed {seed}: {how[:70]}"
 
 
+def trace_twice(binary: str, seed: int, how: str) -> int:
+    """Checks that a broken seed replays to the byte. Returns the length of its trace."""
+    code, first, _ = run_simulator(binary, "--seed", str(seed), "--trace")
+    again = run_simulator(binary, "--seed", str(seed), "--trace")[1]
+    if code != 1 or f"seed {seed} BROKEN: {how}" != first.splitlines()[-1]:
+        raise NotFound(f"seed {seed} breaks otherwise with --trace: {first[-200:]}")
+    if f"\nseed {seed} digest " not in first:
+        raise NotFound(f"seed {seed} has no digest: {first[-200:]}")
+    if first != again:
+        raise NotFound(f"seed {seed} has two traces")
+    return len(first)
+
+
+def shrink(binary: str, seed: int) -> tuple[int, int]:
+    """Returns how many faults a broken seed needs, and how many it has."""
+    code, shrunk, _ = run_simulator(binary, "--shrink", str(seed))
+    left = re.match(r"seed \d+ with (\d+) of (\d+) faults BROKEN: ", (shrunk.splitlines() or [""])[-1])
+    if code != 1 or not left:
+        raise NotFound(f"seed {seed} does not shrink: {shrunk[-200:]}")
+    return int(left[1]), int(left[2])
+
+
 def check_replay(bug: Bug) -> str:
-    """Plants the bug, and checks that the first broken seed replays to the byte and shrinks. Returns
-    a line about it; NotFound names the problem."""
+    """Plants the bug, and checks that the first broken seed replays to the byte, and that one of the
+    first SHRUNK broken seeds shrinks: a lifetime may need each fault that it has. Returns a line
+    about it; NotFound names the problem."""
     with planted(bug):
         binary = simulator(bug)
         seed, how = first_broken(binary, REPLAY_LIFETIMES)
-        code, first, _ = run_simulator(binary, "--seed", str(seed), "--trace")
-        again = run_simulator(binary, "--seed", str(seed), "--trace")[1]
-        if code != 1 or f"seed {seed} BROKEN: {how}" != first.splitlines()[-1]:
-            raise NotFound(f"seed {seed} breaks otherwise with --trace: {first[-200:]}")
-        if f"\nseed {seed} digest " not in first:
-            raise NotFound(f"seed {seed} has no digest: {first[-200:]}")
-        if first != again:
-            raise NotFound(f"seed {seed} has two traces")
-        code, shrunk, _ = run_simulator(binary, "--shrink", str(seed))
-        left = re.match(r"seed \d+ with (\d+) of (\d+) faults BROKEN: ", (shrunk.splitlines() or [""])[-1])
-        if code != 1 or not left:
-            raise NotFound(f"seed {seed} does not shrink: {shrunk[-200:]}")
-        if int(left[1]) >= int(left[2]):
-            raise NotFound(f"seed {seed} needs {left[1]} of its {left[2]} faults")
-        return f"seed {seed}: {len(first)} bytes of trace twice, {left[1]} of {left[2]} faults needed"
+        replay = f"seed {seed}: {trace_twice(binary, seed, how)} bytes of trace twice"
+        kept = []
+        for _ in range(SHRUNK):
+            needed, faults = shrink(binary, seed)
+            kept.append(f"seed {seed} needs {needed} of {faults} faults")
+            if needed < faults:
+                return f"{replay}; {kept[-1]}"
+            seed, _ = first_broken(binary, REPLAY_LIFETIMES, seed + 1)
+        raise NotFound("no seed shrinks: " + ", ".join(kept))

@@ -12,8 +12,9 @@ uncommitted changes.
     tests/mutations/run.py --patterns                whether each bug still fits the code, its tests
                                                      and docs/guarantees.md; builds nothing
     tests/mutations/run.py --table                   the rows for docs/guarantees.md
-    tests/mutations/run.py --check-replay NAME ...   whether the seed that each breaks in the
-                                                     simulator replays to the byte, and shrinks
+    tests/mutations/run.py --check-replay NAME ...   whether the first seed that each breaks in the
+                                                     simulator replays to the byte, and one of the
+                                                     first ten shrinks
 """
 
 import argparse
