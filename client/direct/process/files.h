@@ -1,0 +1,82 @@
+// The files of a direct volume, as one process of its command uses them: what the preload library
+// calls. `Process` (process.h) is the implementation on the shared window.
+//
+// A tracked write is: Lock, the write itself (pwrite(2) and the like), LogWrite, Unlock; then, for
+// a synchronous descriptor, Sync. A write that the library cannot log is followed by Uncover, which
+// makes the next Sync of the file a real fsync(2).
+//
+// Dependency-free: no Abseil, no exceptions, no RTTI, no allocation. Any thread may call any
+// function. Only Owns and Uncover may be called from a signal handler that interrupted another
+// call of the same thread.
+#pragma once
+
+#include <sys/uio.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "client/direct/window/reason.h"
+
+namespace salius::direct {
+
+// The index that means: not a file of the volume.
+inline constexpr uint32_t kNoFile = 0xFFFFFFFF;
+
+// Names a file of the volume for this session, for all processes. `tag` differs when the entry was
+// given to another file (an inode number that was used again): the handle is then stale. A call
+// with a stale handle does what is safe: it logs nothing, and Sync is a real fsync(2).
+struct File {
+  uint32_t index = kNoFile;
+  uint32_t tag = 0;
+  bool tracked() const { return index != kNoFile; }
+};
+
+class Files {
+ public:
+  // Returns whether `fd` is a descriptor of the library's own. close(2), close_range(2) and dup2(2)
+  // of the program must leave it alone. Async-signal-safe.
+  virtual bool Owns(int fd) const = 0;
+
+  // Registers the file behind `fd` if it is a regular file of the volume. Call it after each open
+  // for writing, and for a descriptor that is to be synced and is not known yet. Gives the file its
+  // id if it has none. `made`: the open created the file, so its name is not on disk.
+  // Returns an untracked File when the descriptor is of another volume, no regular file, or without
+  // room or permission for it: the caller then uses the raw system calls for it.
+  virtual File Open(int fd, bool made) = 0;
+
+  // Take and give back the file's lock: its writes and what they log are in one order. It is shared
+  // by all processes. Not recursive. Hold it over the write itself and LogWrite, over nothing else.
+  // Nothing happens for an untracked file.
+  virtual void Lock(File file) = 0;
+  virtual void Unlock(File file) = 0;
+
+  // Logs bytes that were just written at `offset`, under Lock: `bytes` is the number that the write
+  // returned, at most what the `count` parts hold. Returns the last seq that a synchronous caller
+  // has to await; 0 when nothing was logged, because no log is kept now or the file is uncovered.
+  // Either way Sync makes the bytes durable. Never fails and never blocks for room.
+  virtual uint64_t LogWrite(File file, uint64_t offset, const iovec* parts, int count,
+                            size_t bytes) = 0;
+  // Logs a truncation to `size` bytes, under Lock. Otherwise as LogWrite.
+  virtual uint64_t LogTruncate(File file, uint64_t size) = 0;
+
+  // Makes the file uncovered, for `reason`: its next Sync is a real fsync(2). Call it before and
+  // after a change that the log does not see, so that no sync between the two covers it up. Any
+  // time, with or without Lock; async-signal-safe.
+  virtual void Uncover(File file, Reason reason) = 0;
+
+  // Returns 0 when everything written to the file before the call is durable, else an errno: that
+  // of fsync(2), or EIO when the volume has failed or its coordinator has died. `fd`: a descriptor
+  // of the file. `data_only`: fdatasync(2) will do. Waits; call it without Lock.
+  virtual int Sync(File file, int fd, bool data_only) = 0;
+
+  // Does the same for all files of the volume (sync(2), syncfs(2)).
+  virtual int SyncAll() = 0;
+
+  // Call it in the child after fork(2), before anything else: the child is a process of its own.
+  virtual void AfterFork() = 0;
+
+ protected:
+  ~Files() = default;
+};
+
+}  // namespace salius::direct
