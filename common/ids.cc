@@ -21,7 +21,7 @@ int HexValue(char c) {
 
 }  // namespace
 
-absl::StatusOr<VolumeId> VolumeId::Parse(std::string_view text) {
+absl::StatusOr<VolumeId> ParseVolumeId(std::string_view text) {
   const auto invalid = [&] {
     return absl::InvalidArgumentError(absl::StrFormat(
         "\"%s\" is not a volume UUID (xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx)", text));

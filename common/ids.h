@@ -1,54 +1,16 @@
-// The numbers that name things (docs/protocol.md).
+// The numbers that name things (docs/protocol.md), and their texts.
 #ifndef SALIUS_COMMON_IDS_H_
 #define SALIUS_COMMON_IDS_H_
 
-#include <array>
-#include <compare>
-#include <cstdint>
-#include <string>
 #include <string_view>
-#include <utility>
 
 #include "absl/status/statusor.h"
+#include "common/id_types.h"
 
 namespace salius {
 
-// One run of a primary, or of a recovery, on a volume. Larger than every one before.
-using Epoch = uint64_t;
-// Number of a record within its epoch, from 1.
-using Seq = uint64_t;
-// Number of a file or directory within its volume, never reused.
-using FileId = uint64_t;
-// One life of a replica's memory; random, changes whenever memory was lost.
-using Incarnation = uint64_t;
-// One life of the file in which a replica keeps its promises; random, changes whenever that file
-// was lost. 0: it keeps none.
-using StoreId = uint64_t;
-
-inline constexpr FileId kNoFileId = 0;
-inline constexpr FileId kRootFileId = 1;
-
-// UUID of a volume. All zero is no volume.
-struct VolumeId {
-  std::array<uint8_t, 16> bytes{};
-
-  // Parses the 36 characters 8-4-4-4-12 in hexadecimal, either case. INVALID_ARGUMENT otherwise.
-  static absl::StatusOr<VolumeId> Parse(std::string_view text);
-
-  // Returns a new random UUID (version 4), from the kernel.
-  static VolumeId Random();
-
-  // Returns the form that Parse() takes, in lower case.
-  std::string ToString() const;
-
-  friend bool operator==(const VolumeId&, const VolumeId&) = default;
-  friend auto operator<=>(const VolumeId&, const VolumeId&) = default;
-
-  template <typename H>
-  friend H AbslHashValue(H state, const VolumeId& id) {
-    return H::combine(std::move(state), id.bytes);
-  }
-};
+// Parses the 36 characters 8-4-4-4-12 in hexadecimal, either case. INVALID_ARGUMENT otherwise.
+absl::StatusOr<VolumeId> ParseVolumeId(std::string_view text);
 
 }  // namespace salius
 

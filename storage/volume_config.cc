@@ -245,7 +245,7 @@ absl::StatusOr<VolumeConfig> VolumeConfigFromToml(std::string_view text, std::st
   SALIUS_RETURN_IF_ERROR(CheckText(text, source));
   SALIUS_ASSIGN_OR_RETURN(ConfigReader reader, ConfigReader::Parse(text, source));
   VolumeConfig config = DefaultVolumeConfig();
-  const absl::StatusOr<VolumeId> volume = VolumeId::Parse(reader.RequiredString("volume"));
+  const absl::StatusOr<VolumeId> volume = ParseVolumeId(reader.RequiredString("volume"));
   if (volume.ok()) {
     config.volume = *volume;
   } else if (reader.Has("volume")) {

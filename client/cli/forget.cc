@@ -48,7 +48,7 @@ struct Target {
 
 absl::StatusOr<Target> FindTarget(const std::string& given, const ForgetPlan& plan) {
   Target target;
-  if (const absl::StatusOr<VolumeId> volume = VolumeId::Parse(given); volume.ok()) {
+  if (const absl::StatusOr<VolumeId> volume = ParseVolumeId(given); volume.ok()) {
     target.volume = *volume;
   } else {
     SALIUS_ASSIGN_OR_RETURN(const std::string backing, BackingDirectoryOf(given));

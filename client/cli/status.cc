@@ -203,7 +203,7 @@ absl::StatusOr<Shown> ShowReplica(const StatusPlan& plan) {
 absl::StatusOr<Shown> Show(const StatusPlan& plan) {
   if (!plan.replica.empty()) return ShowReplica(plan);
   if (plan.place.empty()) return ShowEveryVolume(plan);
-  if (const absl::StatusOr<VolumeId> volume = VolumeId::Parse(plan.place); volume.ok()) {
+  if (const absl::StatusOr<VolumeId> volume = ParseVolumeId(plan.place); volume.ok()) {
     const absl::StatusOr<control::VolumeStatusResponse> status =
         CallVolumeStatus(SocketPathOf(*volume), plan.timeout());
     if (absl::IsNotFound(status.status())) {

@@ -49,34 +49,22 @@ bool Configurations::AwaitsNoteOfLoss() const {
   return NamesALostOne(noted_) || (pending_ && NamesALostOne(*pending_));
 }
 
-bool Configurations::Recoverable(Seq seq, const Configuration& config,
-                                 ReplicaMask effective) const {
-  if (seq <= config.checkpoint) return true;
-  const Window::Slot& slot = window_.At(seq);
-  if (slot.stable) return true;
-  if (config.mode != Mode::kReplicated) return false;
-  return std::popcount(static_cast<ReplicaMask>(slot.held & effective)) >= acks_;
-}
-
 bool Configurations::AllRecoverable(const Configuration& config, Seq durable) const {
-  const ReplicaMask effective = Effective(config);
+  const DurableRule::Side side = Side(config, Effective(config));
   for (Seq seq = std::max(config.checkpoint, noted_.checkpoint) + 1; seq <= durable; ++seq) {
-    if (!Recoverable(seq, config, effective)) return false;
+    if (!side.Recoverable(window_, seq, acks_)) return false;
   }
   return true;
 }
 
-Seq Configurations::Advance(Seq durable, bool counting) const {
-  if (AwaitsNoteOfLoss()) return durable;
-  const ReplicaMask old_members = counting ? noted_.members : ReplicaMask{0};
-  const ReplicaMask new_members = pending_ ? pending_->members : ReplicaMask{0};
-  while (durable < window_.issued()) {
-    const Seq next = durable + 1;
-    if (!Recoverable(next, noted_, old_members)) break;
-    if (pending_ && !Recoverable(next, *pending_, new_members)) break;
-    ++durable;
-  }
-  return durable;
+DurableRule Configurations::Rule(bool counting) const {
+  DurableRule rule;
+  rule.acks = acks_;
+  rule.awaits_note_of_loss = AwaitsNoteOfLoss();
+  rule.noted = Side(noted_, counting ? noted_.members : ReplicaMask{0});
+  rule.has_pending = pending_.has_value();
+  if (pending_) rule.pending = Side(*pending_, pending_->members);
+  return rule;
 }
 
 }  // namespace salius

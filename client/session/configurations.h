@@ -20,6 +20,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "client/session/durable_rule.h"
 #include "client/session/window.h"
 #include "common/ids.h"
 #include "common/limits.h"
@@ -76,17 +77,23 @@ class Configurations {
   bool AwaitsNoteOfLoss() const;
 
   // Returns whether the record is recoverable under the noted configuration.
-  bool Recoverable(Seq seq) const { return Recoverable(seq, noted_, members()); }
+  bool Recoverable(Seq seq) const {
+    return Side(noted_, members()).Recoverable(window_, seq, acks_);
+  }
   // Returns whether all records up to `durable` are recoverable under `config`.
   bool AllRecoverable(const Configuration& config, Seq durable) const;
-  // Returns the last record that is durable, when all up to `durable` are. `counting`: whether
-  // acknowledgements count under the noted configuration.
-  Seq Advance(Seq durable, bool counting) const;
+  // Returns the rule when a record is durable. `counting`: whether acknowledgements count under the
+  // noted configuration.
+  DurableRule Rule(bool counting) const;
+  // Returns the last record that is durable by that rule, when all up to `durable` are.
+  Seq Advance(Seq durable, bool counting) const { return Rule(counting).Advance(window_, durable); }
 
  private:
   bool NamesALostOne(const Configuration& config) const;
-  // `effective`: the members whose copies count.
-  bool Recoverable(Seq seq, const Configuration& config, ReplicaMask effective) const;
+  // `counted`: the members whose copies count.
+  static DurableRule::Side Side(const Configuration& config, ReplicaMask counted) {
+    return {config.checkpoint, counted, config.mode == Mode::kReplicated};
+  }
 
   const Window& window_;
   const int acks_;

@@ -25,9 +25,9 @@
 #include <new>
 #include <type_traits>
 
-#include "common/check.h"
-#include "common/ids.h"
+#include "common/id_types.h"
 #include "common/limits.h"
+#include "common/require.h"
 
 namespace salius {
 
@@ -80,7 +80,7 @@ class Window {
   // Adds the next record, issued at `now` (monotonic ns); the window must not be full. Returns its
   // seq.
   Seq Add(uint64_t ring_bytes, int64_t now) {
-    SALIUS_CHECK(!full(), "the window is full");
+    SALIUS_REQUIRE(!full());
     const Seq seq = issued() + 1;
     const uint64_t before = At(seq - 1).bytes_upto;
     Slot& slot = At(seq);
@@ -92,7 +92,7 @@ class Window {
   }
   // Drops the records up to `checkpoint`, which lies in [checkpoint(), issued()].
   void CutTo(Seq checkpoint) {
-    SALIUS_CHECK(checkpoint >= this->checkpoint() && checkpoint <= issued());
+    SALIUS_REQUIRE(checkpoint >= this->checkpoint() && checkpoint <= issued());
     checkpoint_.store(checkpoint, std::memory_order_release);
   }
 
@@ -112,7 +112,7 @@ class Window {
 
  private:
   explicit Window(uint32_t slots) : mask_(slots - 1) {
-    SALIUS_CHECK(slots >= 2 && std::has_single_bit(slots));
+    SALIUS_REQUIRE(slots >= 2 && std::has_single_bit(slots));
     At(0) = Slot();
   }
   Slot* slots() { return reinterpret_cast<Slot*>(this + 1); }

@@ -14,7 +14,7 @@ namespace {
 TEST(HostTest, BootIdIsAStableUuid) {
   const auto id = BootId();
   ASSERT_TRUE(id.ok()) << id.status();
-  EXPECT_TRUE(VolumeId::Parse(*id).ok()) << *id;
+  EXPECT_TRUE(ParseVolumeId(*id).ok()) << *id;
   EXPECT_EQ(BootId().value(), *id);
 }
 

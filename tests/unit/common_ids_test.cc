@@ -9,7 +9,7 @@ namespace {
 constexpr char kText[] = "0123abcd-4567-89ef-0011-223344556677";
 
 TEST(VolumeIdTest, TextFormRoundTrips) {
-  const auto id = VolumeId::Parse(kText);
+  const auto id = ParseVolumeId(kText);
   ASSERT_TRUE(id.ok()) << id.status();
   EXPECT_EQ(id->bytes[0], 0x01);
   EXPECT_EQ(id->bytes[15], 0x77);
@@ -17,7 +17,7 @@ TEST(VolumeIdTest, TextFormRoundTrips) {
 }
 
 TEST(VolumeIdTest, UpperCaseIsAcceptedAndNormalised) {
-  const auto id = VolumeId::Parse("0123ABCD-4567-89EF-0011-223344556677");
+  const auto id = ParseVolumeId("0123ABCD-4567-89EF-0011-223344556677");
   ASSERT_TRUE(id.ok()) << id.status();
   EXPECT_EQ(id->ToString(), kText);
 }
@@ -27,7 +27,7 @@ TEST(VolumeIdTest, BadTextIsRefused) {
        {"", "0123abcd", "0123abcd-4567-89ef-0011-22334455667",
         "0123abcd-4567-89ef-0011-2233445566777", "0123abcd+4567-89ef-0011-223344556677",
         "0123abcg-4567-89ef-0011-223344556677", "0123abcd4-567-89ef-0011-223344556677"}) {
-    EXPECT_EQ(VolumeId::Parse(text).status().code(), absl::StatusCode::kInvalidArgument) << text;
+    EXPECT_EQ(ParseVolumeId(text).status().code(), absl::StatusCode::kInvalidArgument) << text;
   }
 }
 
@@ -36,7 +36,7 @@ TEST(VolumeIdTest, RandomOnesDifferAndAreVersionFour) {
   const VolumeId b = VolumeId::Random();
   EXPECT_NE(a, b);
   EXPECT_EQ(a.ToString()[14], '4');
-  EXPECT_EQ(*VolumeId::Parse(a.ToString()), a);
+  EXPECT_EQ(*ParseVolumeId(a.ToString()), a);
 }
 
 TEST(VolumeIdTest, OrdersByBytesAndHashes) {

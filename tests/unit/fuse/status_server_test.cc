@@ -174,7 +174,7 @@ TEST_F(StatusServerTest, ListenersAreToldFromDeadOnesAndThoseThatMayNotBeAsked) 
 }
 
 TEST(SocketPathTest, SocketIsNamedByTheVolume) {
-  const absl::StatusOr<VolumeId> id = VolumeId::Parse("00112233-4455-6677-8899-aabbccddeeff");
+  const absl::StatusOr<VolumeId> id = ParseVolumeId("00112233-4455-6677-8899-aabbccddeeff");
   ASSERT_TRUE(id.ok());
   EXPECT_EQ(SocketPathOf(*id), "/run/salius/00112233-4455-6677-8899-aabbccddeeff.sock");
 }
