@@ -1,5 +1,5 @@
-// The files of a direct volume, as one process of its command uses them: what the preload library
-// calls. `Process` (process.h) is the implementation on the shared window.
+// The files of a direct volume, as one process of its command uses them: the calls of the preload
+// library. `Process` (process.h) is the implementation on the shared window.
 //
 // A tracked write is: Lock, the write itself (pwrite(2) and the like), LogWrite, Unlock; then, for
 // a synchronous descriptor, Sync. A write that the library cannot log is followed by Uncover, which
@@ -33,14 +33,14 @@ class Files {
   // room or permission for it: the caller then uses the raw system calls for it.
   virtual File Open(int fd, bool made) = 0;
 
-  // Take and give back the file's lock: its writes and what they log are in one order. It is shared
+  // Take and give back the file's lock: its writes and its records are in one order. It is shared
   // by all processes. Not recursive. Hold it over the write itself and LogWrite, over nothing else.
   // Nothing happens for an untracked file.
   virtual void Lock(File file) = 0;
   virtual void Unlock(File file) = 0;
 
   // Logs bytes that were just written at `offset`, under Lock: `bytes` is the number that the write
-  // returned, at most what the `count` parts hold. Returns the last seq that a synchronous caller
+  // returned, at most the bytes of the `count` parts. Returns the last seq that a synchronous caller
   // has to await; 0 when nothing was logged, because no log is kept now or the file is uncovered.
   // Either way Sync makes the bytes durable. Never fails and never blocks for room.
   virtual uint64_t LogWrite(File file, uint64_t offset, const iovec* parts, int count,

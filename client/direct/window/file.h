@@ -10,7 +10,7 @@ inline constexpr uint32_t kNoFile = 0xFFFFFFFF;
 
 // Names a file of the volume for this session, for all processes. `tag` differs when the entry was
 // given to another file (an inode number that was used again): the handle is then stale. A call
-// with a stale handle does what is safe: it logs nothing, and Sync is a real fsync(2).
+// with a stale handle is safe: it logs nothing, and Sync is a real fsync(2).
 struct File {
   uint32_t index = kNoFile;
   uint32_t tag = 0;

@@ -5,9 +5,9 @@
 //
 //     Header | Stripe[] | FileEntry[] | Window, Window::Slot[] | RecordSlot[] | ring of records
 //
-//     Header      what the session is, its state, the locks, the counters
+//     Header      identity and state of the session, locks, counters
 //     Stripe      a robust lock for the files with the same index mod stripes
-//     FileEntry   what is known of one file, by inode number (file_table.h)
+//     FileEntry   the state of one file, by inode number (file_table.h)
 //     Window      the slots of (checkpoint, issued] (client/session/window.h)
 //     RecordSlot  where a record lies in the ring, and whether it is complete
 //     ring        the encoded records; each lies in one piece
@@ -87,7 +87,7 @@ struct RobustWord {
 struct alignas(64) Stripe {
   RobustWord lock;
   // The file that the lock was taken for; kNoFile when it is free. If the owner is dead, that file
-  // may have bytes that nobody logged.
+  // may have bytes that were not logged.
   std::atomic<uint32_t> file;
 };
 
@@ -184,7 +184,7 @@ struct Counters {
 };
 
 struct Header {
-  // ---- what it is; constant once formatted
+  // ---- identity and sizes; constant once formatted
   uint64_t magic;
   uint32_t version;
   uint32_t header_bytes;
@@ -207,7 +207,7 @@ struct Header {
   // Held by the coordinator's first thread as long as it lives. The kernel marks it at its death.
   alignas(64) RobustWord life;
 
-  // ---- what waiters sleep on
+  // ---- words on which waiters sleep
   alignas(64) std::atomic<uint32_t> phase;  // a PhaseWord
   std::atomic<uint32_t> news;               // grows when durable, checkpoint or clean_epoch moves
   std::atomic<uint32_t> sleepers;           // about how many sleep on `news`

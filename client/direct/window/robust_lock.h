@@ -25,7 +25,7 @@ inline void InitLock(RobustWord& word) {
 // What an attempt to take a lock gave.
 enum class Taken { kNo, kYes, kFromTheDead };
 
-// Takes the lock; waits for it. kFromTheDead: its last owner died with it, so what it guards may be
+// Takes the lock; waits for it. kFromTheDead: its last owner died with it, so the guarded data may be
 // half done. The lock is good again afterwards.
 inline Taken TakeLock(RobustWord& word) {
   const int error = pthread_mutex_lock(&word.mutex);
