@@ -33,24 +33,23 @@ bool Gathering::Release(int64_t now, SendWhen when, Seq durable) {
     const bool few = std::max(peak_before_, peak_) <= few_;
     release = release || durable >= sendable_ || few;
   }
-  if (release) ReleaseAll(now);
+  if (release) ReleaseUpTo(now, window_.issued());
   return release;
 }
 
 void Gathering::ReleaseLate(int64_t now) {
-  if (now >= late_ns()) ReleaseAll(now);
+  if (now >= late_ns()) ReleaseUpTo(now, window_.issued());
 }
 
 int64_t Gathering::late_ns() const {
   return sendable_ < window_.issued() ? since_ns_ + kGatherNs : std::numeric_limits<int64_t>::max();
 }
 
-void Gathering::ReleaseAll(int64_t now) {
-  const Seq issued = window_.issued();
-  for (Seq seq = std::max(sendable_, window_.checkpoint()) + 1; seq <= issued; ++seq) {
+void Gathering::ReleaseUpTo(int64_t now, Seq upto) {
+  for (Seq seq = std::max(sendable_, window_.checkpoint()) + 1; seq <= upto; ++seq) {
     window_.At(seq).sendable_ns = now;
   }
-  sendable_ = issued;
+  sendable_ = upto;
   soon_ = false;
 }
 

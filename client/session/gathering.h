@@ -26,6 +26,9 @@ class Gathering {
   // Releases them when they have waited for long enough.
   void ReleaseLate(int64_t now);
 
+  // Takes the records up to `upto` as sent by another process.
+  void Sent(int64_t now, Seq upto) { ReleaseUpTo(now, upto); }
+
   // Returns the last record that may be sent.
   Seq sendable() const { return sendable_; }
   // Returns whether a gathered record is to be sent soon: Release decides when `durable` moves.
@@ -34,7 +37,7 @@ class Gathering {
   int64_t late_ns() const;
 
  private:
-  void ReleaseAll(int64_t now);
+  void ReleaseUpTo(int64_t now, Seq upto);
 
   Window& window_;
   const Seq few_;

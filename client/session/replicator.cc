@@ -312,11 +312,13 @@ void Replicator::OnSynced(int64_t now, Seq applied_before, const absl::Status& s
     return;
   }
   synced_ = std::max(synced_, applied_before);
+  syncs_done_ = syncs_begun_;
+  NoteClean();
   Plan(now);
 }
 
 Replicator::Outputs Replicator::TakeOutputs() {
-  out_.stable_wanted = stable_.wanted() && failure_.ok();
+  out_.stable_wanted = stable_.wanted() && failure_.ok() && !options_.noticed;
   Outputs out = std::move(out_);
   out_ = Outputs();
   return out;
@@ -326,6 +328,14 @@ ReplicaMask Replicator::connected() const {
   ReplicaMask mask = 0;
   for (size_t i = 0; i < replicas_.size(); ++i) {
     if (replicas_[i].link == Link::kOpen) mask |= ReplicaBit(i);
+  }
+  return mask;
+}
+
+ReplicaMask Replicator::targets() const {
+  ReplicaMask mask = connected();
+  for (size_t i = 0; i < replicas_.size(); ++i) {
+    if (replicas_[i].memory_full) mask &= static_cast<ReplicaMask>(~ReplicaBit(i));
   }
   return mask;
 }

@@ -4,6 +4,15 @@
 // pure: no thread, lock, socket or clock. Every input carries `now` (monotonic ns). The work that
 // follows is left in Outputs, which the caller takes with TakeOutputs() after every input.
 //
+// The records of a direct volume are issued, sent and acknowledged by other processes, and there is
+// no stable log (ReplicatorOptions::noticed; replicator_notice.cc): a record is durable by members
+// or by a checkpoint. Its way between the modes:
+//
+//     LOCAL --enough candidates, one sync--> STAMPING --every stripe lock passed, one more sync,
+//       ^                                       |        note `replicated` returned--> REPLICATED
+//       |<-------too few candidates, or late----'                                          |
+//       '---note `local` returned, its checkpoint is all that was issued--- GOING LOCAL <--'
+//
 // Its parts: the configurations and the rule when a record is durable (configurations.h), which
 // replicas may have forgotten a promise (promises.h), which records are kept back (gathering.h) and
 // which are wanted in the stable log (stable_cursor.h). The replicator has the links to the
@@ -44,6 +53,19 @@ struct ReplicatorOptions {
   // once and does not wait until those before it are durable. That hides the time that CPUs take to
   // wake up. With one CPU, or with many writers, records that are sent together cost less.
   Seq few = 0;
+  // Other processes issue and send records, and what they did is noticed: NoticeIssued, NoticeSent
+  // and NoticeDurable instead of Issue, Send and OnApplied. There is no stable log, so nothing is
+  // hedged.
+  bool noticed = false;
+};
+
+// What a process does with a write to a direct volume, and what its sync call awaits.
+enum class StampPhase : uint8_t {
+  kLocal,       // stamps nothing; a sync is a real fsync(2)
+  kStamping,    // stamps; a sync waits for the end of the phase
+  kReplicated,  // stamps; a sync waits until the record is durable
+  kGoingLocal,  // stamps nothing; a sync waits for the end of the phase
+  kFailed,      // stamps nothing; a sync fails
 };
 
 // A line for the log. The replica is an index: the caller, which knows its address, names it.
@@ -71,6 +93,7 @@ class Replicator {
     std::vector<OpenRequest> opens;  // open a session (gRPC), answer with OnOpened/OnOpenFailed
     std::optional<Note> note;        // write durably, answer with OnNoteWritten
     bool start_sync = false;         // SyncApplied, answer with OnSynced(applied at its start)
+    bool pass_stripes = false;       // take and give back every stripe lock, answer OnStripesPassed
     bool durable_advanced = false;   // or never will
     bool window_opened = false;
     bool stable_wanted = false;       // TakeStableBatch has something
@@ -95,6 +118,21 @@ class Replicator {
   // Decides whether the records gathered so far are sent now, because one of them is to be sent as
   // `when` says.
   void Send(int64_t now, SendWhen when);
+
+  // ---- what other processes did (ReplicatorOptions::noticed). The caller holds the lock under
+  // which they issue, claim and count, from its first notice until the outputs and the phase are
+  // published.
+  // Registers the next record, issued at `issued_ns` (monotonic).
+  void NoticeIssued(int64_t issued_ns, uint64_t ring_bytes);
+  // Takes the records up to `upto` as sent to every replica with an open session: a process has
+  // claimed them, and may have died before it sent them.
+  void NoticeSent(int64_t now, Seq upto);
+  // Takes the records up to `durable` as durable by the rule that was published last.
+  void NoticeDurable(Seq durable);
+  // Answers Outputs::pass_stripes: each stripe lock was free once since then.
+  void OnStripesPassed(int64_t now);
+  // Asks for a sync even when everything issued is synced: for changes that are in no record.
+  void RequestSync(int64_t now);
 
   // ---- inputs
   void OnAck(int64_t now, int replica, int64_t rtt_ns, const AckPayload& ack);
@@ -134,6 +172,15 @@ class Replicator {
   Seq checkpoint() const { return configurations_.noted().checkpoint; }
   const Note& noted() const { return configurations_.noted(); }
   bool counting_acks() const { return counting_; }
+  const Configurations& configurations() const { return configurations_; }
+  // Returns the phase to publish (ReplicatorOptions::noticed).
+  StampPhase phase() const;
+  // Returns the number of syncs begun; of the last sync whose effect on uncovered files counts,
+  // because no record that was issued before it is replayed any more.
+  uint64_t syncs_begun() const { return syncs_begun_; }
+  uint64_t clean_sync() const { return clean_sync_; }
+  // Returns the send time from which acknowledgements of the replica count (ns).
+  int64_t counts_from_ns(int index) const { return replicas_[index].counts_from_ns; }
   const absl::Status& failure() const { return failure_; }
   uint64_t uncheckpointed_bytes() const;
   int64_t oldest_uncheckpointed_ns(int64_t now) const;
@@ -154,6 +201,8 @@ class Replicator {
   int64_t AnswersNs() const;
   // Returns the replicas with an open session, whether they answer or not.
   ReplicaMask connected() const;
+  // Returns those of them that have room.
+  ReplicaMask targets() const;
 
  private:
   enum class Link : uint8_t { kClosed, kOpening, kOpen };
@@ -212,6 +261,13 @@ class Replicator {
   void PlanGoingLocal();
   void PlanLocal(int64_t now);
   void PlanReplicated(int64_t now);
+  // replicator_notice.cc: the way back to mode replicated without a stable log.
+  void PlanHealing(int64_t now);
+  void StepHealing(int64_t now, ReplicaMask candidates);
+  void AbandonHealing(int64_t now, const char* why);
+  void AwaitSync();
+  // Takes the sync of number `sync` as good for uncovered files, once it is.
+  void NoteClean();
   Configuration MakeConfig(Mode mode, ReplicaMask members) const;
   void StartNote(const Configuration& config);
   ReplicaMask Candidates(int64_t now, bool* base_too_new) const;
@@ -242,6 +298,15 @@ class Replicator {
   bool sync_in_flight_ = false;
   bool checkpoint_requested_ = false;
   bool note_requested_ = false;
+  // Of a session whose records are noticed.
+  enum class Heal : uint8_t { kNone, kFirstSync, kStripes, kSync };
+  Heal heal_ = Heal::kNone;
+  int64_t stamping_since_ns_ = 0;  // from Heal::kStripes on
+  uint64_t awaited_sync_ = 0;      // the sync that ends kFirstSync or kSync
+  bool sync_requested_ = false;    // even when nothing was issued
+  uint64_t syncs_begun_ = 0, syncs_done_ = 0;
+  uint64_t noted_sync_ = 0;  // the last sync done when the pending note was started
+  uint64_t clean_sync_ = 0;
   int64_t heal_after_ns_ = 0;  // no return to replicated before
   Setbacks spells_;            // periods in mode local: they set the wait before the next return
   int64_t well_since_ns_ = 0;  // since when the mode has been replicated

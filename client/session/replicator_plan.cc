@@ -59,14 +59,19 @@ void Replicator::BeginLocal(int64_t now, const std::string& why) {
 // Takes the second step: notes `local` once every durable record is in the stable log or synced.
 void Replicator::PlanGoingLocal() {
   const Configuration config = MakeConfig(Mode::kLocal, 0);
-  if (!configurations_.AllRecoverable(config, durable_)) {
+  // Without a stable log a recovery under `local` replays nothing, so the disk must hold all that
+  // was issued. Nothing is stamped any more.
+  const bool synced = !options_.noticed || synced_ >= issued();
+  if (!synced || !configurations_.AllRecoverable(config, durable_)) {
     stable_.WantAll();
+    checkpoint_requested_ |= options_.noticed;
     return;
   }
   StartNote(config);
 }
 
 void Replicator::PlanLocal(int64_t now) {
+  if (options_.noticed) return PlanHealing(now);
   bool base_too_new = false;
   const ReplicaMask candidates = now >= heal_after_ns_ ? Candidates(now, &base_too_new) : 0;
   if (std::popcount(candidates) >= options_.acks) {
@@ -157,6 +162,7 @@ Configuration Replicator::MakeConfig(Mode mode, ReplicaMask members) const {
 void Replicator::StartNote(const Configuration& config) {
   configurations_.Start(config);
   note_requested_ = false;
+  noted_sync_ = syncs_done_;
   out_.note = static_cast<const Note&>(config);
 }
 
@@ -172,6 +178,7 @@ void Replicator::OnNoteWritten(int64_t now, const absl::Status& status) {
   const Note before = configurations_.noted();
   configurations_.Written();
   const Note& noted = configurations_.noted();
+  clean_sync_ = std::max(clean_sync_, noted_sync_);
   if (noted.mode == Mode::kLocal) {
     going_local_ = false;
     counting_ = false;
@@ -180,6 +187,7 @@ void Replicator::OnNoteWritten(int64_t now, const absl::Status& status) {
     }
   } else {
     counting_ = !going_local_;
+    heal_ = Heal::kNone;
     if (before.mode == Mode::kLocal) {
       well_since_ns_ = now;
       Event(Level::kInfo, absl::StrCat("mode replicated, with ", std::popcount(noted.members),
@@ -205,13 +213,14 @@ void Replicator::OnNoteWritten(int64_t now, const absl::Status& status) {
 }
 
 void Replicator::MaybeCheckpoint(int64_t now) {
-  if (sync_in_flight_ || applied_ <= synced_) return;
+  if (sync_in_flight_ || (applied_ <= synced_ && !sync_requested_)) return;
   const bool old = oldest_uncheckpointed_ns(now) >= options_.tau_ns / 2;
   const bool large = uncheckpointed_bytes() >= options_.log_max_bytes / 2 ||
                      window_.size() >= window_.capacity() / 2;
-  if (!checkpoint_requested_ && !old && !large) return;
-  checkpoint_requested_ = false;
+  if (!checkpoint_requested_ && !sync_requested_ && !old && !large) return;
+  checkpoint_requested_ = sync_requested_ = false;
   sync_in_flight_ = true;
+  ++syncs_begun_;
   out_.start_sync = true;
 }
 
@@ -232,6 +241,7 @@ std::string Replicator::ModeDetail(int64_t now) const {
                              "may have fenced them: if too few others are left, unmount, then "
                              "mount again");
     }
+    if (heal_ != Heal::kNone) detail += "; healing: syncing the disk";
     if (now < heal_after_ns_) {
       detail += absl::StrCat("; not back before ", (heal_after_ns_ - now) / kMillisecond, " ms");
     }

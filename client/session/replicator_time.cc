@@ -43,7 +43,7 @@ bool Replicator::KeepsUp(int64_t now, int index) const {
 void Replicator::Tick(int64_t now) {
   if (!failure_.ok()) return;
   ticks_.Take(now, durable_);
-  gathering_.ReleaseLate(now);
+  if (!options_.noticed) gathering_.ReleaseLate(now);
   const int64_t silence = std::max(10 * options_.delta_ns, kMinSilence);
   for (size_t i = 0; i < replicas_.size(); ++i) {
     const int index = static_cast<int>(i);
@@ -128,11 +128,11 @@ int64_t Replicator::NextTick(int64_t now) const {
   if (counting_ && durable_ < issued()) {
     const int64_t since = AwaitedSince(durable_ + 1);
     const int64_t hedge = since + HedgeDelay();
-    const int64_t due =
-        now < hedge && stable_.upto() <= durable_ ? hedge : since + PartitionTimeout();
+    const bool hedges = !options_.noticed && now < hedge && stable_.upto() <= durable_;
+    const int64_t due = hedges ? hedge : since + PartitionTimeout();
     if (due >= now) next = std::min(next, due);
   }
-  next = std::min(next, gathering_.late_ns());
+  if (!options_.noticed) next = std::min(next, gathering_.late_ns());
   return std::max(next, now + kMillisecond / 2);
 }
 

@@ -16,6 +16,7 @@ class ReplicatorTest : public testing::Test {
   void Make(int replicas, int acks, Seq few = 0) {
     ReplicatorOptions options;
     options.few = few;
+    options.noticed = noticed_;
     options.replicas = replicas;
     options.acks = acks;
     options.delta_ns = 50 * kMs;
@@ -34,6 +35,7 @@ class ReplicatorTest : public testing::Test {
     for (const auto& event : out.events) out_.events.push_back(event);
     if (out.note) out_.note = out.note;
     if (out.start_sync) out_.start_sync = true;
+    if (out.pass_stripes) out_.pass_stripes = true;
     if (out.cut) out_.cut = out.cut;
     out_.stable_wanted = out.stable_wanted;
   }
@@ -97,6 +99,7 @@ class ReplicatorTest : public testing::Test {
     return core_->replica(replica, now_).problem.find("promises") != std::string::npos;
   }
 
+  bool noticed_ = false;  // ReplicatorOptions::noticed of the next Make
   int64_t now_ = 1'000'000'000;
   OwnedWindow window_;
   std::optional<Replicator> core_;
