@@ -122,8 +122,8 @@ class Replicator {
   // ---- what other processes did (ReplicatorOptions::noticed). The caller holds the lock under
   // which they issue, claim and count, from its first notice until the outputs and the phase are
   // published.
-  // Registers the next record, issued at `issued_ns` (monotonic).
-  void NoticeIssued(int64_t issued_ns, uint64_t ring_bytes);
+  // Takes the records that they added to the window.
+  void NoticeIssued() { applied_ = issued(); }  // each was written before it was stamped
   // Takes the records up to `upto` as sent to every replica with an open session: a process has
   // claimed them, and may have died before it sent them.
   void NoticeSent(int64_t now, Seq upto);

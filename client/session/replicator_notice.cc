@@ -17,11 +17,6 @@ constexpr int64_t kMostStampingNs = 1'000'000'000;
 
 }  // namespace
 
-void Replicator::NoticeIssued(int64_t issued_ns, uint64_t ring_bytes) {
-  window_.Add(ring_bytes, issued_ns);
-  applied_ = issued();  // it was written before it was stamped
-}
-
 void Replicator::NoticeSent(int64_t now, Seq upto) {
   const Seq before = sendable();
   upto = std::min(upto, issued());

@@ -58,13 +58,15 @@ void Replicator::BeginLocal(int64_t now, const std::string& why) {
 
 // Takes the second step: notes `local` once every durable record is in the stable log or synced.
 void Replicator::PlanGoingLocal() {
-  const Configuration config = MakeConfig(Mode::kLocal, 0);
   // Without a stable log a recovery under `local` replays nothing, so the disk must hold all that
   // was issued. Nothing is stamped any more.
-  const bool synced = !options_.noticed || synced_ >= issued();
-  if (!synced || !configurations_.AllRecoverable(config, durable_)) {
+  if (options_.noticed && synced_ < issued()) {
+    checkpoint_requested_ = true;
+    return;
+  }
+  const Configuration config = MakeConfig(Mode::kLocal, 0);
+  if (!configurations_.AllRecoverable(config, durable_)) {
     stable_.WantAll();
-    checkpoint_requested_ |= options_.noticed;
     return;
   }
   StartNote(config);
