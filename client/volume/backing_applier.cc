@@ -216,9 +216,16 @@ absl::Status BackingApplier::ApplyRename(std::string_view body, absl::Status* re
   const PinnedNode other = table_.Find(rename->other);
   const PathFd::Use held = other ? other->path_fd.get() : PathFd::Use(nullptr);
   if (other && held < 0) return ErrnoStatus(EBADF, "rename");
+  const PinnedNode whiteout = table_.Find(rename->whiteout);  // made first: its name is pending
+  const uint32_t flags = whiteout ? rename->flags & ~RENAME_WHITEOUT : rename->flags;
   *result = backing_.Rename(from->path_fd.get(), rename->from_name, to->path_fd.get(),
-                            rename->to_name, rename->flags);
+                            rename->to_name, flags);
   if (other) links_.UpdateOrphan(*other, held);
+  if (whiteout && result->ok()) {
+    *result = backing_.Rename(dirs_.tmp_fd(), IdName(rename->whiteout), from->path_fd.get(),
+                              rename->from_name, RENAME_NOREPLACE);
+    return absl::OkStatus();
+  }
   if (!result->ok() || rename->whiteout == kNoFileId) return absl::OkStatus();
   // The names are what they should be, so the record cannot be cancelled any more.
   return LabelWhiteout(backing_, from->path_fd.get(), *rename);

@@ -4,12 +4,14 @@
 #include <stdio.h>
 #include <sys/stat.h>
 
+#include <optional>
 #include <utility>
 
 #include "client/volume/name_ops.h"
 #include "client/volume/node_fds.h"
 #include "common/check.h"
 #include "common/file.h"
+#include "storage/apply.h"
 
 namespace salius {
 
@@ -89,27 +91,49 @@ absl::Status NameOps::DoRename(Node& from_dir, Node& to_dir, RenameBody body, No
   // As in Remove(): no record of the displaced file may be stamped after this.
   absl::MutexLockMaybe stream(displaced != nullptr ? &displaced->stream : nullptr);
   bool only = false;
-  bool possible = body.whiteout == kNoFileId;
+  bool possible = true;
   if (displaced != nullptr) {
     displaced->stream.AssertHeld();
     SALIUS_ASSIGN_OR_RETURN(only, HasOneName(*displaced));
     draft.arg0 = only ? 1 : 0;
-    possible = possible && !displaced->seen_writing().bulk;
+    possible = !displaced->seen_writing().bulk;
   }
-  NameChange change(pending_);
-  AddRename(body, only, from_dir, to_dir, moved, other, change);
-  SALIUS_ASSIGN_OR_RETURN(const bool early, BeginEarly({&from_dir, &to_dir}, possible, change));
-  const absl::StatusOr<Seq> renamed =
-      Perform(std::move(draft), change, early, [&](const RecordHeader& header) {
-        change.Rename(header, from_dir, body.from_name, to_dir, body.to_name, moved,
-                      displaced == nullptr ? other : nullptr);
-      });
-  if (renamed.ok() && body.whiteout != kNoFileId) bulk_.NoteCreated(body.whiteout, *renamed);
-  if (displaced != nullptr && !early) {
-    displaced->stream.AssertHeld();
-    bulk_.EndOfNameless(*displaced);
+  // A rename that returns early needs its whiteout first.
+  PinnedNode whiteout;
+  const auto perform = [&](bool early) -> absl::StatusOr<std::optional<Seq>> {
+    NameChange change(pending_);  // ends before the whiteout's node does
+    AddRename(body, only, from_dir, to_dir, moved, other, change);
+    if (whiteout) change.AddObject(*whiteout, 0);
+    if (early) {
+      SALIUS_ASSIGN_OR_RETURN(early, change.BeginEarly());
+      if (!early) waits_.CountUnpredicted();
+      if (!early && whiteout) return std::nullopt;
+    }
+    Node* const left = displaced == nullptr ? other : nullptr;
+    SALIUS_ASSIGN_OR_RETURN(
+        const Seq seq, Perform(std::move(draft), change, early, [&](const RecordHeader& header) {
+          change.Rename(header, from_dir, body.from_name, to_dir, body.to_name, moved,
+                        whiteout ? whiteout.get() : left);
+        }));
+    if (displaced != nullptr && !early) {
+      displaced->stream.AssertHeld();
+      bulk_.EndOfNameless(*displaced);
+    }
+    return seq;
+  };
+  const bool early = waits_.ReturnsEarly({&from_dir, &to_dir}, possible);
+  if (early && body.whiteout != kNoFileId) {
+    SALIUS_ASSIGN_OR_RETURN(whiteout, MakeObjectOf(body.whiteout, body.Whiteout()));
   }
-  return renamed.status();
+  absl::StatusOr<std::optional<Seq>> renamed = perform(early);
+  if (whiteout && (!renamed.ok() || !renamed->has_value())) {
+    whiteout.Reset();
+    dirs_.RemoveLeftover(dirs_.tmp_fd(), IdName(body.whiteout));
+    if (renamed.ok()) renamed = perform(/*early=*/false);
+  }
+  SALIUS_RETURN_IF_ERROR(renamed.status());
+  if (body.whiteout != kNoFileId) bulk_.NoteCreated(body.whiteout, **renamed);
+  return absl::OkStatus();
 }
 
 void NameOps::AddRename(const RenameBody& body, bool only, Node& from_dir, Node& to_dir,

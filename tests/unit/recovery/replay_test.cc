@@ -441,6 +441,28 @@ TEST_F(ReplayTest, CutOffWhiteoutIsMadeAgain) {
   EXPECT_TRUE(tree_.report.lost_and_found.empty());
 }
 
+// A whiteout that was made first: the power went before it got its name, or with all of it.
+TEST_F(ReplayTest, WhiteoutThatLacksItsNameGetsIt) {
+  for (const char* name : {"a", "b"}) {
+    WriteFile(tree_.At(name), name);
+    tree_.SetId(name, name[0] == 'a' ? 50 : 51);
+    rename(tree_.At(name).c_str(), tree_.At(std::string(name) + "-moved").c_str());
+  }
+  const std::string made = ".salius/tmp/000000000000003c";  // 60
+  ASSERT_EQ(mknod(tree_.At(made).c_str(), S_IFCHR, 0), 0);
+  tree_.SetId(made, 60);
+  s_.RenameWithWhiteout(50, kRootFileId, "a", kRootFileId, "a-moved", kNoFileId, 60);
+  s_.RenameWithWhiteout(51, kRootFileId, "b", kRootFileId, "b-moved", kNoFileId, 61);
+  const ino_t ino = tree_.Stat(made).st_ino;
+  ASSERT_OK(tree_.Run(s_));
+  EXPECT_EQ(tree_.IdOf("a"), 60u);
+  EXPECT_EQ(tree_.Stat("a").st_ino, ino);
+  EXPECT_EQ(tree_.IdOf("b"), 61u);
+  EXPECT_EQ(tree_.Stat("b").st_mode, static_cast<mode_t>(S_IFCHR));
+  EXPECT_EQ(tree_.IdOf("a-moved"), 50u);
+  EXPECT_EQ(tree_.IdOf("b-moved"), 51u);
+}
+
 // Its adopt record identifies the file, whatever its attribute.
 TEST_F(ReplayTest, DamagedIdOfAnAdoptedFileIsReplaced) {
   WriteFile(tree_.At("f"), "data");

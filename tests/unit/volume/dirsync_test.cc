@@ -1,6 +1,8 @@
 // Operations on names that wait although they could return early: dirsync, of the mount and of a
 // directory. The stream applies nothing by itself.
+#include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <sys/stat.h>
 
 #include <string>
@@ -47,6 +49,19 @@ TEST_F(DirsyncTest, MarkOfADirectoryCountsFromTheNextOperationOn) {
   SetDirsync("d", false);
   EXPECT_FALSE(Waits(d, "c"));
   EXPECT_EQ(Waited("dirsync"), waited + 1);
+}
+
+// Recovery in the same life trusts what counts as applied.
+TEST_F(DirsyncTest, WhiteoutThatGetsNoOwnerIsNotApplied) {
+  if (IsSkipped() || memory == nullptr) return;
+  MakeBackingDir("d");
+  Node& d = Find("d");
+  SetDirsync("d", true);
+  volume->open_files().Release(VolumeFixture::Create(d, "f"));
+  memory->FailNth(MemoryBacking::Call::kSetXattr, 1, ENOSPC);
+  EXPECT_NE(Errno(volume->names().Rename(d, "f", d, "g", RENAME_WHITEOUT, caller)), 0);
+  FakeStream& fake = FakeOf(volume->stream());
+  EXPECT_LT(fake.applied, fake.Issued(Op::kRename).back()->seq());
 }
 
 TEST_F(DirsyncTest, EveryKindOfOperationWaits) {

@@ -209,13 +209,37 @@ TEST_F(EarlyNamesTest, WriteAfterTheLastNameIsGoneWaitsAndIsNotLogged) {
   volume->open_files().Release(file);
 }
 
-// Recovery in the same life trusts what counts as applied.
-TEST_F(EarlyNamesTest, WhiteoutThatGetsNoOwnerIsNotApplied) {
+TEST_F(EarlyNamesTest, RenameLeavesAWhiteoutBeforeItIsApplied) {
+  Make(root(), "f");
+  Make(root(), "displaced");
+  ApplyAll();
+  Node& f = Find("f");
+  NameOps& names = volume->names();
+  ASSERT_EQ(Errno(names.Rename(root(), "f", root(), "displaced", RENAME_WHITEOUT, caller)), 0);
+  const Seq renamed = fake().Issued(Op::kRename).back()->seq();
+  EXPECT_LT(fake().applied, renamed);
+  EXPECT_EQ(&Find("displaced"), &f);
+  Node& whiteout = Find("f");
+  EXPECT_EQ(Stat(whiteout).st_mode, static_cast<mode_t>(S_IFCHR));
+  EXPECT_EQ(Stat(whiteout).st_rdev, 0u);
+  const ino_t ino = Stat(whiteout).st_ino;
+  EXPECT_EQ(ListAll(root()), (std::multiset<std::string>{"displaced", "f"}));
+  ApplyAll();
+  EXPECT_EQ(ListAll(root()), (std::multiset<std::string>{"displaced", "f"}));
+  EXPECT_EQ(memory->StatAt(backing_root(), "f")->st_ino, ino);
+  EXPECT_NE(IdOf("f"), kNoFileId);
+  EXPECT_EQ(&Find("displaced"), &f);
+}
+
+TEST_F(EarlyNamesTest, WhiteoutThatCannotBeMadeLeavesTheNames) {
   Make(root(), "f");
   ApplyAll();
   memory->FailNth(MemoryBacking::Call::kSetXattr, 1, ENOSPC);
-  EXPECT_NE(Errno(volume->names().Rename(root(), "f", root(), "g", RENAME_WHITEOUT, caller)), 0);
-  EXPECT_LT(fake().applied, fake().Issued(Op::kRename).back()->seq());
+  NameOps& names = volume->names();
+  EXPECT_EQ(Errno(names.Rename(root(), "f", root(), "g", RENAME_WHITEOUT, caller)), ENOSPC);
+  EXPECT_TRUE(fake().Issued(Op::kRename).empty());
+  EXPECT_EQ(ListAll(root()), (std::multiset<std::string>{"f"}));
+  EXPECT_EQ(Errno(names.Rename(root(), "f", root(), "g", RENAME_WHITEOUT, caller)), 0);
 }
 
 TEST_F(EarlyNamesTest, ObjectWhoseRecordIsNotIssuedLeavesNothing) {
