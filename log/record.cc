@@ -12,29 +12,12 @@
 #include "common/crc32c.h"
 #include "common/limits.h"
 #include "common/strings.h"
+#include "log/record_layout.h"
 
 namespace salius {
 namespace {
 
-// Offsets in the fixed part; docs/log-format.md has the same table.
-constexpr size_t kMagicAt = 0;
-constexpr size_t kVersionAt = 4;
-constexpr size_t kOpAt = 6;
-constexpr size_t kBodyBytesAt = 8;
-constexpr size_t kBodyCrcAt = 12;
-constexpr size_t kVolumeAt = 16;
-constexpr size_t kEpochAt = 32;
-constexpr size_t kSeqAt = 40;
-constexpr size_t kTimestampAt = 48;
-constexpr size_t kDurableAt = 56;
-constexpr size_t kCheckpointAt = 64;
-constexpr size_t kFileIdAt = 72;
-constexpr size_t kArg0At = 80;
-constexpr size_t kArg1At = 88;
-constexpr size_t kArg2At = 96;
-constexpr size_t kReservedAt = 104;
-constexpr size_t kHeaderCrcAt = 108;
-static_assert(kHeaderCrcAt + 4 == kRecordHeaderBytes);
+using namespace record_layout;  // NOLINT: offsets of this file's own format
 
 // Indexed by operation number; 0 was never used.
 constexpr std::array<std::string_view, 14> kOpNames = {
@@ -54,26 +37,6 @@ bool KnownOp(uint16_t op) {
 std::string_view OpName(Op op) {
   const auto number = static_cast<uint16_t>(op);
   return number < kOpNames.size() ? kOpNames[number] : kOpNames[0];
-}
-
-void EncodeRecordHeader(const RecordHeader& header, uint8_t* out) {
-  StoreU32(out + kMagicAt, kRecordMagic);
-  StoreU16(out + kVersionAt, kRecordVersion);
-  StoreU16(out + kOpAt, static_cast<uint16_t>(header.op));
-  StoreU32(out + kBodyBytesAt, header.body_bytes);
-  StoreU32(out + kBodyCrcAt, header.body_crc);
-  std::memcpy(out + kVolumeAt, header.volume.bytes.data(), header.volume.bytes.size());
-  StoreU64(out + kEpochAt, header.epoch);
-  StoreU64(out + kSeqAt, header.seq);
-  StoreU64(out + kTimestampAt, header.timestamp_ns);
-  StoreU64(out + kDurableAt, header.durable_mark);
-  StoreU64(out + kCheckpointAt, header.checkpoint_mark);
-  StoreU64(out + kFileIdAt, header.file_id);
-  StoreU64(out + kArg0At, header.arg0);
-  StoreU64(out + kArg1At, header.arg1);
-  StoreU64(out + kArg2At, header.arg2);
-  StoreU32(out + kReservedAt, 0);
-  StoreU32(out + kHeaderCrcAt, Crc32c({out, kHeaderCrcAt}));
 }
 
 absl::StatusOr<RecordHeader> DecodeRecordHeader(absl::Span<const uint8_t> bytes) {

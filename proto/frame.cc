@@ -7,6 +7,7 @@
 #include "common/bytes.h"
 #include "common/crc32c.h"
 #include "common/limits.h"
+#include "proto/frame_format.h"
 #include "proto/layout.h"
 
 namespace salius {
@@ -18,112 +19,76 @@ absl::Status Malformed(const std::string& why) {
   return absl::InvalidArgumentError("frame: " + why);
 }
 
-// Refuses a payload that a frame of this type may not carry.
-absl::Status CheckPayload(const FrameHeader& header) {
-  const bool records = header.type == FrameType::kRecords;
-  if (records != (header.count > 0)) {
-    return Malformed(absl::StrFormat("%d records in a frame of type %d", header.count,
-                                     static_cast<int>(header.type)));
+absl::Status FaultOfHeader(FrameFault fault, absl::Span<const uint8_t> datagram,
+                           const FrameHeader& header) {
+  const uint8_t* const in = datagram.data();
+  switch (fault) {
+    case FrameFault::kShort:
+      return absl::OutOfRangeError(absl::StrFormat("frame: %d bytes, a header has %d",
+                                                   datagram.size(), kFrameHeaderBytes));
+    case FrameFault::kMagic:
+      return Malformed(
+          absl::StrFormat("magic %08x is not a frame's", LoadU32(in + kFrameMagicAt)));
+    case FrameFault::kChecksum:
+      return absl::DataLossError("frame: header checksum does not match");
+    case FrameFault::kVersion:
+      return Malformed(absl::StrFormat("version %d, this program knows %d",
+                                       LoadU8(in + kFrameVersionAt), kFrameVersion));
+    case FrameFault::kType:
+      return Malformed(absl::StrFormat("unknown type %d", LoadU8(in + kFrameTypeAt)));
+    case FrameFault::kReserved:
+      return Malformed("reserved bytes are not zero");
+    case FrameFault::kMarks:
+      return Malformed(absl::StrFormat("epoch %d, trim mark %d, durable mark %d, issued mark %d",
+                                       header.epoch, header.trim_mark, header.durable_mark,
+                                       header.issued_mark));
+    case FrameFault::kLength:
+      return Malformed(absl::StrFormat("header says %d bytes of payload, %d follow it",
+                                       header.payload_bytes, datagram.size() - kFrameHeaderBytes));
+    case FrameFault::kCount:
+      return Malformed(absl::StrFormat("%d records in a frame of type %d", header.count,
+                                       static_cast<int>(header.type)));
+    default:
+      const PayloadBounds bounds = BoundsOf(header);
+      return Malformed(absl::StrFormat("payload of %d bytes, a frame of type %d has %d to %d",
+                                       header.payload_bytes, static_cast<int>(header.type),
+                                       bounds.least, bounds.most));
   }
-  size_t least = 0;
-  size_t most = kDatagramPayloadLoopback - kFrameHeaderBytes;
-  switch (header.type) {
-    case FrameType::kRecords:
-      least = header.count * kLeastRecordBytes;
-      break;
-    case FrameType::kFragment:
-      least = kFragmentHeaderBytes + 1;
-      break;
-    case FrameType::kAck:
-      least = kAckFixedBytes;
-      most = kMaxAckBytes;
-      break;
-    case FrameType::kProbe:
-      most = 0;
-      break;
+}
+
+absl::Status FaultOfAck(FrameFault fault, absl::Span<const uint8_t> payload, const AckBytes& ack) {
+  const size_t good = ack.range_count;
+  const auto held = [&] { return good == 0 ? ack.contiguous : ack.ranges[good - 1].last; };
+  switch (fault) {
+    case FrameFault::kShort:
+      return absl::OutOfRangeError(
+          absl::StrFormat("ack: %d bytes, at least %d needed", payload.size(), kAckFixedBytes));
+    case FrameFault::kChecksum:
+      return absl::DataLossError("ack: checksum does not match");
+    case FrameFault::kReserved:
+      return Malformed(absl::StrFormat("ack: unknown flags %04x", ack.flags));
+    case FrameFault::kLength:
+      return Malformed(absl::StrFormat("ack: %d ranges in %d bytes", good, payload.size()));
+    case FrameFault::kBase:
+      return Malformed(
+          absl::StrFormat("ack: contiguous %d below base %d", ack.contiguous, ack.base));
+    case FrameFault::kRange:
+      return Malformed(absl::StrFormat("ack: range [%d, %d] after %d", ack.ranges[good].first,
+                                       ack.ranges[good].last, held()));
+    default:
+      return Malformed(absl::StrFormat("ack: base %d, holds up to %d, trimmed %d, promise %d",
+                                       ack.base, held(), ack.trimmed, ack.promise_epoch));
   }
-  if (header.payload_bytes < least || header.payload_bytes > most) {
-    return Malformed(absl::StrFormat("payload of %d bytes, a frame of type %d has %d to %d",
-                                     header.payload_bytes, static_cast<int>(header.type), least,
-                                     most));
-  }
-  return absl::OkStatus();
 }
 
 }  // namespace
 
-void EncodeFrameHeader(const FrameHeader& header, uint8_t* out) {
-  std::memset(out, 0, kFrameHeaderBytes);
-  StoreU32(out + kFrameMagicAt, kFrameMagic);
-  StoreU8(out + kFrameVersionAt, kFrameVersion);
-  StoreU8(out + kFrameTypeAt, static_cast<uint8_t>(header.type));
-  StoreU16(out + kFrameCountAt, header.count);
-  StoreU32(out + kFramePayloadBytesAt, header.payload_bytes);
-  std::memcpy(out + kFrameVolumeAt, header.volume.bytes.data(), header.volume.bytes.size());
-  StoreU64(out + kFrameEpochAt, header.epoch);
-  StoreU64(out + kFrameSessionAt, header.session);
-  StoreU64(out + kFrameSendTimeAt, header.send_time_ns);
-  StoreU64(out + kFrameTrimAt, header.trim_mark);
-  StoreU64(out + kFrameDurableAt, header.durable_mark);
-  StoreU64(out + kFrameIssuedAt, header.issued_mark);
-  StoreU32(out + kFrameCrcAt, Crc32c({out, kFrameCrcAt}));
-}
-
 absl::StatusOr<FrameHeader> DecodeFrameHeader(absl::Span<const uint8_t> datagram) {
-  if (datagram.size() < kFrameHeaderBytes) {
-    return absl::OutOfRangeError(
-        absl::StrFormat("frame: %d bytes, a header has %d", datagram.size(), kFrameHeaderBytes));
-  }
-  const uint8_t* const in = datagram.data();
-  if (LoadU32(in + kFrameMagicAt) != kFrameMagic) {
-    return Malformed(absl::StrFormat("magic %08x is not a frame's", LoadU32(in + kFrameMagicAt)));
-  }
-  if (LoadU32(in + kFrameCrcAt) != Crc32c({in, kFrameCrcAt})) {
-    return absl::DataLossError("frame: header checksum does not match");
-  }
-  if (LoadU8(in + kFrameVersionAt) != kFrameVersion) {
-    return Malformed(absl::StrFormat("version %d, this program knows %d",
-                                     LoadU8(in + kFrameVersionAt), kFrameVersion));
-  }
-  const uint8_t type = LoadU8(in + kFrameTypeAt);
-  if (type < static_cast<uint8_t>(FrameType::kRecords) ||
-      type > static_cast<uint8_t>(FrameType::kProbe)) {
-    return Malformed(absl::StrFormat("unknown type %d", type));
-  }
-  if (LoadU32(in + kFrameReserved0At) != 0 || LoadU32(in + kFrameReserved1At) != 0) {
-    return Malformed("reserved bytes are not zero");
-  }
   FrameHeader header;
-  header.type = static_cast<FrameType>(type);
-  header.count = LoadU16(in + kFrameCountAt);
-  header.payload_bytes = LoadU32(in + kFramePayloadBytesAt);
-  std::memcpy(header.volume.bytes.data(), in + kFrameVolumeAt, header.volume.bytes.size());
-  header.epoch = LoadU64(in + kFrameEpochAt);
-  header.session = LoadU64(in + kFrameSessionAt);
-  header.send_time_ns = LoadU64(in + kFrameSendTimeAt);
-  header.trim_mark = LoadU64(in + kFrameTrimAt);
-  header.durable_mark = LoadU64(in + kFrameDurableAt);
-  header.issued_mark = LoadU64(in + kFrameIssuedAt);
-  if (std::max({header.epoch, header.trim_mark, header.durable_mark, header.issued_mark}) >
-      kMaxCount) {
-    return Malformed(absl::StrFormat("epoch %d, trim mark %d, durable mark %d, issued mark %d",
-                                     header.epoch, header.trim_mark, header.durable_mark,
-                                     header.issued_mark));
-  }
-  if (header.payload_bytes != datagram.size() - kFrameHeaderBytes) {
-    return Malformed(absl::StrFormat("header says %d bytes of payload, %d follow it",
-                                     header.payload_bytes, datagram.size() - kFrameHeaderBytes));
-  }
-  if (absl::Status status = CheckPayload(header); !status.ok()) return status;
-  return header;
-}
-
-void EncodeFragmentHeader(const FragmentHeader& header, uint8_t* out) {
-  std::memset(out, 0, kFragmentHeaderBytes);
-  StoreU64(out + kFragmentSeqAt, header.seq);
-  StoreU32(out + kFragmentRecordBytesAt, header.record_bytes);
-  StoreU32(out + kFragmentOffsetAt, header.offset);
-  StoreU32(out + kFragmentCrcAt, Crc32c({out, kFragmentCrcAt}));
+  const uint8_t* const in = datagram.data();
+  const FrameFault fault = DecodeFrameHeader(in, datagram.size(), &header);
+  if (fault == FrameFault::kNone) return header;
+  return FaultOfHeader(fault, datagram, header);
 }
 
 absl::StatusOr<FragmentHeader> DecodeFragmentHeader(absl::Span<const uint8_t> payload) {
@@ -184,55 +149,18 @@ size_t EncodeAckPayload(const AckPayload& ack, uint8_t* out) {
 }
 
 absl::StatusOr<AckPayload> DecodeAckPayload(absl::Span<const uint8_t> payload) {
-  if (payload.size() < kAckFixedBytes) {
-    return absl::OutOfRangeError(
-        absl::StrFormat("ack: %d bytes, at least %d needed", payload.size(), kAckFixedBytes));
-  }
-  const uint8_t* const in = payload.data();
-  static constexpr uint8_t kNoCrc[4] = {};
-  uint32_t crc = Crc32c(payload.first(kAckCrcAt));
-  crc = Crc32cExtend(crc, kNoCrc);
-  crc = Crc32cExtend(crc, payload.subspan(kAckFixedBytes));
-  if (LoadU32(in + kAckCrcAt) != crc) return absl::DataLossError("ack: checksum does not match");
-
+  AckBytes bytes;
+  const FrameFault fault = DecodeAck(payload.data(), payload.size(), &bytes);
+  if (fault != FrameFault::kNone) return FaultOfAck(fault, payload, bytes);
   AckPayload ack;
-  ack.incarnation = LoadU64(in + kAckIncarnationAt);
-  ack.base = LoadU64(in + kAckBaseAt);
-  ack.contiguous = LoadU64(in + kAckContiguousAt);
-  ack.trimmed = LoadU64(in + kAckTrimmedAt);
-  ack.free_bytes = LoadU64(in + kAckFreeBytesAt);
-  ack.promise_epoch = LoadU64(in + kAckPromiseAt);
-  ack.flags = LoadU16(in + kAckFlagsAt);
-  const size_t ranges = LoadU16(in + kAckRangeCountAt);
-  if ((ack.flags & ~kAllAckFlags) != 0) {
-    return Malformed(absl::StrFormat("ack: unknown flags %04x", ack.flags));
-  }
-  if (ranges > kMaxAckRanges || payload.size() != kAckFixedBytes + kAckRangeBytes * ranges) {
-    return Malformed(absl::StrFormat("ack: %d ranges in %d bytes", ranges, payload.size()));
-  }
-  if (ack.base > 0 && ack.contiguous < ack.base - 1) {
-    return Malformed(absl::StrFormat("ack: contiguous %d below base %d", ack.contiguous, ack.base));
-  }
-  ack.ranges.reserve(ranges);
-  Seq held = ack.contiguous;
-  for (size_t i = 0; i < ranges; ++i) {
-    SeqRange range;
-    range.first = LoadU64(in + kAckFixedBytes + kAckRangeBytes * i);
-    range.last = LoadU64(in + kAckFixedBytes + kAckRangeBytes * i + 8);
-  // A range that touches the one before would be part of it; the first may follow `contiguous`
-  // directly.
-    const bool above = i == 0 ? range.first > held : range.first > held && range.first - held > 1;
-    if (!above || range.last < range.first) {
-      return Malformed(
-          absl::StrFormat("ack: range [%d, %d] after %d", range.first, range.last, held));
-    }
-    held = range.last;
-    ack.ranges.push_back(range);
-  }
-  if (std::max({ack.base, held, ack.trimmed, ack.promise_epoch}) > kMaxCount) {
-    return Malformed(absl::StrFormat("ack: base %d, holds up to %d, trimmed %d, promise %d",
-                                     ack.base, held, ack.trimmed, ack.promise_epoch));
-  }
+  ack.incarnation = bytes.incarnation;
+  ack.base = bytes.base;
+  ack.contiguous = bytes.contiguous;
+  ack.trimmed = bytes.trimmed;
+  ack.free_bytes = bytes.free_bytes;
+  ack.promise_epoch = bytes.promise_epoch;
+  ack.flags = bytes.flags;
+  ack.ranges.assign(bytes.ranges, bytes.ranges + bytes.range_count);
   return ack;
 }
 

@@ -1,11 +1,12 @@
-// Offset of every field of a frame (docs/wire-format.md). For proto/frame.cc and its tests only.
+// Offset of every field of a frame (docs/wire-format.md). For proto/frame_format.cc,
+// proto/frame.cc and their tests only.
 #ifndef SALIUS_PROTO_LAYOUT_H_
 #define SALIUS_PROTO_LAYOUT_H_
 
 #include <cstddef>
 #include <cstdint>
 
-#include "proto/frame.h"
+#include "proto/frame_format.h"
 
 namespace salius::frame_layout {
 

@@ -15,7 +15,7 @@
 // Locks, in this order: a stripe, then the window lock. No other nesting. Neither is held over a
 // system call that may block, except that the preload library holds a stripe over the write itself.
 //
-// What the coordinator calls, all under the window lock (RobustLock::Hold) unless said otherwise:
+// The coordinator's calls, all under the window lock (RobustLock::Hold) unless said otherwise:
 //
 //     Format, SharedWindow            (this file) make the memory; no lock
 //     SetPhase                        (phase.h) phase and generation; wakes every waiter
@@ -57,7 +57,7 @@ inline constexpr uint64_t kWindowMagic = 0x31574453554C4153;  // "SALUSDW1"
 // Changes with every change of this file that is not an addition to the end of Header.
 inline constexpr uint32_t kWindowVersion = 1;
 
-// What the session does with writes and syncs. Changed by the coordinator only.
+// The session's treatment of writes and syncs. Changed by the coordinator only.
 enum class Phase : uint32_t {
   kLocal = 0,       // nothing is stamped; a sync is a real fsync(2)
   kStamping = 1,    // healing: writes are stamped; a sync waits until the phase ends
@@ -132,7 +132,7 @@ struct Peer {
 };
 static_assert(sizeof(sockaddr_in6) >= sizeof(sockaddr_in));
 
-// What the processes have heard of a replica, under one incarnation (I5: memory that goes back).
+// The processes' knowledge of a replica, under one incarnation (I5: memory that goes back).
 // Under the window lock. The coordinator clears it when it opens the replica again.
 struct Heard {
   Incarnation incarnation;  // the others are of this one
@@ -250,7 +250,7 @@ struct Header {
 static_assert(std::atomic<uint64_t>::is_always_lock_free &&
               std::atomic<uint32_t>::is_always_lock_free);
 
-// What a window is made for.
+// The sizes and the constants of a new window.
 struct WindowSpec {
   uint32_t slots = 1u << 16;
   uint32_t stripes = 1024;

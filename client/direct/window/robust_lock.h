@@ -22,7 +22,7 @@ inline void InitLock(RobustWord& word) {
   pthread_mutexattr_destroy(&attributes);
 }
 
-// What an attempt to take a lock gave.
+// The result of an attempt to take a lock.
 enum class Taken { kNo, kYes, kFromTheDead };
 
 // Takes the lock; waits for it. kFromTheDead: its last owner died with it, so the guarded data may be
