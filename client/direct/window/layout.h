@@ -18,18 +18,21 @@
 // The coordinator's calls, all under the window lock (RobustLock::Hold) unless said otherwise:
 //
 //     Format, SharedWindow            (this file) make the memory; no lock
-//     SetPhase                        (phase.h) phase and generation; wakes every waiter
-//     Header::rule, Header::peers     publish by assignment; AdvanceDurable afterwards
-//     AdvanceDurable                  (acks.h) durable by the rule, after Hold, a note or a rule
-//     Window::Hold/Forget/CutTo       directly; then Header::checkpoint by PublishCheckpoint
-//     PublishCheckpoint               (acks.h) checkpoint, durable >= checkpoint; frees the ring
+//     TryTakeLock(Header::life)       (robust_lock.h) hold it from the first thread; no lock
+//     SetPhase                        (waits.h) phase and generation; WakeAll after unlocking
+//     Header::rule, counting, peers   publish by assignment; AdvanceDurable afterwards
+//     Header::heard[i] = {}           when replica i is opened again
+//     AdvanceDurable                  (acks.h) after a change of the rule; Wake after unlocking
+//     Window::Hold, Forget            directly, after the policy's own decisions
+//     PublishCheckpoint               (acks.h) cuts the window; WakeAll after unlocking
 //     BeginSync, EndSync              (file_table.h) sync_epoch and clean_epoch
 //     FillHoles                       (stamp.h) voids for records of dead processes; takes stripes,
 //                                     so call it without the window lock
 //     VisitStripes                    (stripes.h) takes and gives back each stripe; no window lock
 //     Claim, SendClaimed              (claim.h) as a process does, for records left unsent
+//     TakeDatagram                    (acks.h) as a process does, when it receives; no lock
 //     Header::mail                    read under the lock: the newest acknowledgements
-//     Header::trouble, kick           (waits.h) SleepUntilKicked, TakeTrouble
+//     SleepUntilKicked, TakeTrouble   (waits.h) no lock
 //     Header::file_ids                limit by assignment, after the note that names it
 //
 // Needs the standard library and POSIX only.
@@ -114,10 +117,11 @@ static_assert(sizeof(FileEntry) == 64);
 struct RecordSlot {
   uint32_t bytes;               // of the record: header and body. 0: only after a crash
   std::atomic<uint32_t> ready;  // 0: reserved, being written. 1: complete
-  uint32_t file;                // the index of its file; kNoFile: of none
+  uint32_t file;                // the index of its file: its stripe is held until it is ready
   uint32_t reserved;
+  uint64_t timestamp_ns;  // of the record
 };
-static_assert(sizeof(RecordSlot) == 16);
+static_assert(sizeof(RecordSlot) == 24);
 
 // A replica, as the processes must know it. Published by the coordinator under the window lock.
 struct Peer {
@@ -140,6 +144,7 @@ struct Heard {
   int64_t contiguous_ns;    // when it was heard first (monotonic)
   Seq trimmed;
   Epoch promise;
+  uint64_t lost;     // 1: its memory went back. It does not count until this is cleared
   int64_t marks_ns;  // when the last two changed
   int64_t rtt_ns;    // smoothed round trip; 0: not known
 };
@@ -222,12 +227,16 @@ struct Header {
   // ---- watermarks: checkpoint and issued are in the Window. Written under the window lock
   alignas(64) std::atomic<uint64_t> sent;  // every record up to here was claimed for sending
   std::atomic<uint64_t> durable;
+  // Every record up to here is complete. Room is reused up to the smaller of this and the
+  // checkpoint: a process that was stopped while it copied may still write into its record.
+  std::atomic<uint64_t> ready;
   std::atomic<int64_t> last_claim_ns;
   uint64_t last_timestamp_ns;  // of the last record
 
   // ---- covered files
   std::atomic<uint64_t> sync_epoch;    // the next sync's; at least 1
   std::atomic<uint64_t> clean_epoch;   // of the last sync whose checkpoint is noted
+  uint64_t files_used;                 // entries of the file table; under the window lock
   std::atomic<uint64_t> epoch_wanted;  // a process waits until clean_epoch reaches this
 
   // ---- published by the coordinator under the window lock

@@ -1,0 +1,105 @@
+#include "client/direct/window/file_table.h"
+
+#include <algorithm>
+
+namespace salius::direct {
+namespace {
+
+// A search of this length ends: the table is as good as full.
+constexpr uint32_t kMostProbes = 256;
+constexpr uint64_t kCounterBits = 32;
+constexpr uint64_t kCounter = (uint64_t{1} << kCounterBits) - 1;
+
+uint32_t Hash(uint64_t inode) { return static_cast<uint32_t>((inode * 0x9E3779B97F4A7C15) >> 32); }
+
+uint32_t BitOf(Reason reason) { return uint32_t{1} << static_cast<uint32_t>(reason); }
+
+uint64_t EpochOf(uint64_t uncovered) { return uncovered >> kCounterBits; }
+
+}  // namespace
+
+uint32_t FindFile(const SharedWindow& window, uint64_t inode) {
+  const uint32_t mask = window.header().files - 1;
+  for (uint32_t probe = 0; probe < std::min(kMostProbes, mask + 1); ++probe) {
+    const uint32_t index = (Hash(inode) + probe) & mask;
+    const uint64_t there = window.file(index).inode.load(std::memory_order_acquire);
+    if (there == inode) return index;
+    if (there == 0) return kNoFile;
+  }
+  return kNoFile;
+}
+
+uint32_t FindOrAddFile(const SharedWindow& window, uint64_t inode) {
+  Header& header = window.header();
+  const uint32_t mask = header.files - 1;
+  for (uint32_t probe = 0; probe < std::min(kMostProbes, mask + 1); ++probe) {
+    const uint32_t index = (Hash(inode) + probe) & mask;
+    FileEntry& entry = window.file(index);
+    const uint64_t there = entry.inode.load(std::memory_order_acquire);
+    if (there == inode) return index;
+    if (there != 0) continue;
+    // Leave an eighth free: searches stay short.
+    if (header.files_used >= header.files - header.files / 8) return kNoFile;
+    ++header.files_used;
+    ResetFile(window, index, kNoFileId);
+    entry.inode.store(inode, std::memory_order_release);
+    return index;
+  }
+  return kNoFile;
+}
+
+void ResetFile(const SharedWindow& window, uint32_t file, FileId id) {
+  FileEntry& entry = window.file(file);
+  // In this order: at every instant the entry is uncovered or still the old file's.
+  UncoverFile(window, file, Reason::kNew);
+  entry.tag.fetch_add(1);
+  entry.last_seq.store(0);
+  entry.unsynced.store(0);
+  entry.syncing.store(0);
+  entry.sticky.store(0);
+  entry.failed.store(0);
+  entry.id.store(id);
+}
+
+FileId TakeFileId(const SharedWindow& window, bool* few) {
+  auto& ids = window.header().file_ids;
+  *few = ids.next + ids.few >= ids.limit;
+  return ids.next < ids.limit ? ids.next++ : kNoFileId;
+}
+
+void UncoverFile(const SharedWindow& window, uint32_t file, Reason reason) {
+  FileEntry& entry = window.file(file);
+  entry.reasons.fetch_or(BitOf(reason));
+  if (reason == Reason::kMap) entry.sticky.store(1);
+  uint64_t before = entry.uncovered.load();
+  uint64_t after = 0;
+  do {
+    const uint64_t epoch = window.header().sync_epoch.load();
+    after = (epoch << kCounterBits) | ((before + 1) & kCounter);
+  } while (!entry.uncovered.compare_exchange_weak(before, after));
+}
+
+bool IsCovered(const SharedWindow& window, const FileEntry& entry, uint64_t uncovered) {
+  if (entry.sticky.load() != 0) return false;
+  return EpochOf(uncovered) <= window.header().clean_epoch.load();
+}
+
+bool CoverFile(const SharedWindow& window, uint32_t file, uint64_t uncovered) {
+  FileEntry& entry = window.file(file);
+  if (entry.sticky.load() != 0) return false;
+  entry.reasons.store(0);
+  // The counter stays: a later uncovering must not give an earlier word again.
+  if (entry.uncovered.compare_exchange_strong(uncovered, uncovered & kCounter)) return true;
+  return false;
+}
+
+uint64_t BeginSync(const SharedWindow& window) { return window.header().sync_epoch.fetch_add(1); }
+
+void EndSync(const SharedWindow& window, uint64_t epoch) {
+  std::atomic<uint64_t>& clean = window.header().clean_epoch;
+  uint64_t before = clean.load();
+  while (before < epoch && !clean.compare_exchange_weak(before, epoch)) {
+  }
+}
+
+}  // namespace salius::direct

@@ -1,0 +1,43 @@
+// The table of files of a direct volume, in shared memory: open addressing by inode number, no
+// removal. And the rule when a file is covered.
+//
+// Needs the standard library and POSIX only.
+#pragma once
+
+#include <cstdint>
+
+#include "client/direct/window/layout.h"
+
+namespace salius::direct {
+
+// ---- the table
+// Returns the index of the file with this inode number; kNoFile when it has none. No lock.
+uint32_t FindFile(const SharedWindow& window, uint64_t inode);
+// Returns its index, and adds it, uncovered as new, if it has none. kNoFile when the table is full.
+// Under the window lock.
+uint32_t FindOrAddFile(const SharedWindow& window, uint64_t inode);
+// Makes the entry that of another file, with the id `id`: uncovered as new, a new tag. Under the
+// file's stripe.
+void ResetFile(const SharedWindow& window, uint32_t file, FileId id);
+
+// Takes a new file id. kNoFileId when none is left until the coordinator notes more. `few`: set when
+// a kick is due. Under the window lock.
+FileId TakeFileId(const SharedWindow& window, bool* few);
+
+// ---- covered and uncovered (layout.h, FileEntry)
+// Makes the file uncovered. Any time; async-signal-safe.
+void UncoverFile(const SharedWindow& window, uint32_t file, Reason reason);
+// Returns whether the file is covered, when `uncovered` is its word. No lock.
+bool IsCovered(const SharedWindow& window, const FileEntry& entry, uint64_t uncovered);
+// Makes the file covered, if its word is still `uncovered`: after a real fsync(2) that began when it
+// was, and whose record is stamped. Under the file's stripe. Returns whether it did.
+bool CoverFile(const SharedWindow& window, uint32_t file, uint64_t uncovered);
+
+// ---- the coordinator's syncs of the whole volume
+// Returns the epoch of a sync that begins now: it covers the files that became uncovered in it or
+// before.
+uint64_t BeginSync(const SharedWindow& window);
+// Takes the sync as done: the note with its checkpoint has returned. Call WakeAll afterwards.
+void EndSync(const SharedWindow& window, uint64_t epoch);
+
+}  // namespace salius::direct

@@ -1,0 +1,187 @@
+#include "client/direct/window/stamp.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "client/direct/window/robust_lock.h"
+#include "client/direct/window/stripes.h"
+#include "client/direct/window/system.h"
+#include "client/direct/window/waits.h"
+#include "common/crc32c_bytes.h"
+
+namespace salius::direct {
+namespace {
+
+// Calls `take(bytes, size)` for each piece of the draft's body.
+template <typename Take>
+void ForEachPiece(const Draft& draft, Take take) {
+  size_t skip = draft.skip;
+  size_t left = draft.body_bytes;
+  for (int i = 0; i < draft.count && left > 0; ++i) {
+    const iovec& part = draft.parts[i];
+    if (skip >= part.iov_len) {
+      skip -= part.iov_len;
+      continue;
+    }
+    const size_t size = std::min(part.iov_len - skip, left);
+    take(static_cast<const uint8_t*>(part.iov_base) + skip, size);
+    skip = 0;
+    left -= size;
+  }
+}
+
+// Returns the ring bytes of a record: with what is left free at the end of the ring, if it does not
+// fit there.
+uint64_t RingBytes(const SharedWindow& window, uint64_t record_bytes) {
+  const uint64_t ring = window.header().ring_bytes;
+  const Window& slots = window.window();
+  const uint64_t at = slots.At(slots.issued()).bytes_upto % ring;
+  const uint64_t padded = SharedWindow::Padded(record_bytes);
+  return at + padded > ring ? ring - at + padded : padded;
+}
+
+bool HasRoom(const SharedWindow& window, uint64_t ring_bytes, int64_t now) {
+  const Window& slots = window.window();
+  const Seq ready = AdvanceReady(window);
+  const Seq freed = std::min(slots.checkpoint(), ready);
+  if (slots.full() || slots.issued() - freed >= slots.capacity()) return false;
+  const uint64_t used = slots.At(slots.issued()).bytes_upto - slots.At(freed).bytes_upto;
+  if (used + ring_bytes > window.header().ring_bytes) return false;
+  return slots.empty() ||
+         now - slots.At(slots.checkpoint() + 1).issued_ns <= window.header().oldest_ns;
+}
+
+// Makes a void of the record, in the last bytes of its room.
+void FillVoid(const SharedWindow& window, Seq seq) {
+  const Header& shared = window.header();
+  RecordHeader header;
+  header.op = Op::kOnDisk;
+  header.volume = shared.volume;
+  header.epoch = shared.epoch;
+  header.seq = seq;
+  header.timestamp_ns = window.record(seq).timestamp_ns;
+  header.durable_mark = std::min(shared.durable.load(), seq - 1);
+  header.checkpoint_mark = std::min(window.window().checkpoint(), seq - 1);
+  window.record(seq).bytes = kRecordHeaderBytes;
+  EncodeRecordHeader(header, window.record_bytes(seq));
+  MarkReady(window, seq);
+  window.header().counters.voids.fetch_add(1, std::memory_order_relaxed);
+}
+
+}  // namespace
+
+uint32_t BodyCrc(const Draft& draft) {
+  uint32_t crc = 0;
+  ForEachPiece(draft,
+               [&](const uint8_t* bytes, size_t size) { crc = Crc32cBytes(crc, bytes, size); });
+  return crc;
+}
+
+Reservation Reserve(const SharedWindow& window, const Draft& draft, int64_t now, int64_t realtime) {
+  Reservation reserved;
+  Header& shared = window.header();
+  Window& slots = window.window();
+  const Phase phase = window.phase().phase();
+  if (phase != Phase::kStamping && phase != Phase::kReplicated) {
+    reserved.why = NoSeq::kNotStamping;
+    return reserved;
+  }
+  const auto record_bytes = static_cast<uint32_t>(kRecordHeaderBytes + draft.body_bytes);
+  const uint64_t ring_bytes = RingBytes(window, record_bytes);
+  if (!HasRoom(window, ring_bytes, now)) {
+    reserved.why = NoSeq::kNoRoom;
+    return reserved;
+  }
+  reserved.seq = slots.issued() + 1;
+  RecordHeader& header = reserved.header;
+  header.op = draft.op;
+  header.body_bytes = draft.body_bytes;
+  header.volume = shared.volume;
+  header.epoch = shared.epoch;
+  header.seq = reserved.seq;
+  header.timestamp_ns = NextTimestamp(shared.last_timestamp_ns,
+                                      static_cast<uint64_t>(std::max<int64_t>(realtime, 0)));
+  header.durable_mark = shared.durable.load();
+  header.checkpoint_mark = slots.checkpoint();
+  header.file_id = draft.file_id;
+  header.arg0 = draft.arg0;
+  // All of the slot before `issued` covers it: a kill before that store leaves nothing behind.
+  shared.last_timestamp_ns = header.timestamp_ns;
+  RecordSlot& record = window.record(reserved.seq);
+  record.ready.store(0);
+  record.bytes = record_bytes;
+  record.file = draft.file;
+  record.timestamp_ns = header.timestamp_ns;
+  slots.Add(ring_bytes, now);
+  return reserved;
+}
+
+void Fill(const SharedWindow& window, const Draft& draft, Reservation& reserved,
+          uint32_t body_crc) {
+  uint8_t* const out = window.record_bytes(reserved.seq);
+  uint8_t* to = out + kRecordHeaderBytes;
+  ForEachPiece(draft, [&](const uint8_t* bytes, size_t size) {
+    std::memcpy(to, bytes, size);
+    to += size;
+  });
+  reserved.header.body_crc = body_crc;
+  EncodeRecordHeader(reserved.header, out);
+}
+
+void MarkReady(const SharedWindow& window, Seq seq) {
+  window.record(seq).ready.store(1, std::memory_order_release);
+}
+
+Stamped Stamp(const SharedWindow& window, const Draft& draft) {
+  const uint32_t crc = BodyCrc(draft);
+  Reservation reserved;
+  bool first = false;
+  {
+    WindowLock lock(window);
+    first = window.window().empty();
+    reserved = Reserve(window, draft, MonotonicNs(), RealtimeNs());
+  }
+  if (reserved.why == NoSeq::kNoRoom) Kick(window, kTroubleRoom);
+  if (reserved.why != NoSeq::kNone) return {reserved.why, 0};
+  Fill(window, draft, reserved, crc);
+  MarkReady(window, reserved.seq);
+  if (first) Kick(window, kTroubleFirst);
+  Counters& counters = window.header().counters;
+  counters.records.fetch_add(1, std::memory_order_relaxed);
+  counters.record_bytes.fetch_add(reserved.header.total_bytes(), std::memory_order_relaxed);
+  return {NoSeq::kNone, reserved.seq};
+}
+
+Seq AdvanceReady(const SharedWindow& window) {
+  Header& header = window.header();
+  const Seq issued = window.window().issued();
+  Seq ready = header.ready.load();
+  while (ready < issued && window.record(ready + 1).ready.load(std::memory_order_acquire) != 0) {
+    ++ready;
+  }
+  header.ready.store(ready);
+  return ready;
+}
+
+uint32_t FillHoles(const SharedWindow& window) {
+  Seq first = 0, last = 0;
+  {
+    WindowLock lock(window);
+    first = AdvanceReady(window) + 1;
+    last = window.window().issued();
+  }
+  uint32_t voids = 0;
+  for (Seq seq = first; seq <= last; ++seq) {
+    const uint32_t file = window.record(seq).file;
+    if (window.record(seq).ready.load() != 0 || !TryTakeStripe(window, file)) continue;
+    // Its owner held this stripe until the record was complete. So it never will be.
+    if (window.record(seq).ready.load() == 0) {
+      FillVoid(window, seq);
+      ++voids;
+    }
+    GiveStripe(window, file);
+  }
+  return voids;
+}
+
+}  // namespace salius::direct
