@@ -1,5 +1,6 @@
 #include "client/fuse/front.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <memory>
 
@@ -81,13 +82,18 @@ void Front::SetSession(fuse_session* session) {
 Front::KernelAttr Front::ToKernelAttr(const Node& node, struct stat attr, bool provisional) const {
   const double seconds = provisional ? 0 : kCacheSeconds;
   constexpr int64_t kBlock = 512;  // of st_blocks
+  constexpr int64_t kPageBytes = 4096;
   if (!S_ISREG(attr.st_mode) || attr.st_blocks * kBlock >= attr.st_size) {
     return {attr, seconds};
   }
   OpenState state = StateOf(node);
   state.NoteSparse();
   if (!state.MayHaveDirtyPages()) return {attr, seconds};
-  if (state.stored()) attr.st_blocks = (attr.st_size + kBlock - 1) / kBlock;
+  if (state.stored()) {
+    attr.st_blocks = (attr.st_size + kBlock - 1) / kBlock;
+  } else if (state.has_new_mode()) {
+    attr.st_blocks = std::max<blkcnt_t>(attr.st_blocks, kPageBytes / kBlock);
+  }
   return {attr, 0};
 }
 
@@ -111,6 +117,12 @@ fuse_entry_out Front::ToEntryOut(const Entry& entry, uint64_t nodeid) const {
   out.attr_valid = static_cast<uint64_t>(sent.seconds);
   out.attr = ToFuseAttr(sent.attr);
   return out;
+}
+
+void Front::ForgetAttr(uint64_t nodeid) {
+  if (session_ == nullptr) return;
+  KernelOrder::Pass(nodeid);
+  fuse_lowlevel_notify_inval_inode(session_, nodeid, -1, 0);
 }
 
 uint64_t Front::KeepDirectory(Handle& handle) {

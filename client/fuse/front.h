@@ -108,6 +108,7 @@ class Front {
   // Attributes for the kernel, and for how many seconds it may keep them. While a shared map of a
   // file may be stored into, the kernel must not remember the file as sparse. Once a map has been
   // stored into, the file must not look sparse at all: a hole may hold data in the kernel's pages.
+  // Where that cannot be asked (has_new_mode), the file has at least the blocks of a page.
   struct KernelAttr {
     struct stat attr {};
     double seconds = 0;
@@ -115,6 +116,9 @@ class Front {
   KernelAttr ToKernelAttr(const Node& node, struct stat attr, bool provisional) const;
   // Returns an entry for the kernel, which then owns the lookup (Forget).
   fuse_entry_param ToEntry(const Entry& entry);
+  // Has the kernel forget the node's attributes and ACLs, and ignore answers to requests for
+  // attributes that it sent before. It does not wait for pages.
+  void ForgetAttr(uint64_t nodeid);
   // Returns the user to whom an open counts; root while that does not matter.
   uid_t OpenerOf(const fuse_in_header& header) const;
 

@@ -169,10 +169,7 @@ absl::Status Front::KillPrivileges(Node& node, uint64_t nodeid, const fuse_in_he
   }
   // After a write the kernel asks again for times and size only. It must not use a remembered mode
   // to run a file as its owner.
-  if (changed && session_ != nullptr) {
-    KernelOrder::Pass(nodeid);
-    fuse_lowlevel_notify_inval_inode(session_, nodeid, -1, 0);
-  }
+  if (changed) ForgetAttr(nodeid);
   // A bit that this caller may keep is removed by another caller's write.
   const mode_t left = attr->st_mode & ~(mode_bits ? lost : mode_t{0});
   if ((left & (S_ISUID | S_ISGID)) == 0) state.NoteUnprivileged();
@@ -185,8 +182,10 @@ void Front::WithAttr(
   bool provisional = false;
   const absl::StatusOr<struct stat> attr = volume_.attrs().GetAttr(node, &provisional);
   const OpenState state = StateOf(node);
+  // The kernel ignores attributes that it asked for before a notification, and then checks
+  // permissions by those that it had.
   if (!attr.ok() || !S_ISREG(attr->st_mode) || attr->st_blocks > 0 || attr->st_size == 0 ||
-      state.stored() || !state.MayHaveDirtyPages()) {
+      state.stored() || !state.MayHaveDirtyPages() || state.has_new_mode()) {
     reply(attr, provisional);
     return;
   }
@@ -282,6 +281,7 @@ void Front::DoSetAttr(Node& target, const fuse_setattr_in& in, const fuse_in_hea
     answer.Error(Errno(attr.status()));
     return;
   }
+  state.NoteKnownMode();
   const KernelAttr sent = ToKernelAttr(target, *attr, provisional);
   fuse_attr_out out{};
   out.attr_valid = static_cast<uint64_t>(sent.seconds);
@@ -315,6 +315,12 @@ void Front::RawSetXattr(const RawRequest& request) {
                        static_cast<int>(in.flags), kill_sgid);
   if (key == kCapabilityXattr || key == kAccessAclXattr) {
     StateOf(*target).ForgetPrivileges();
+  }
+  if (status.ok() && key == kAccessAclXattr) {
+    // The ACL has changed the mode. The kernel asks for it later, and before that takes an older
+    // one from an answer to another caller that is under way.
+    StateOf(*target).NoteNewMode();
+    ForgetAttr(request.header().nodeid);
   }
   request.ReplyError(status.ok() ? 0 : Errno(status));
 }

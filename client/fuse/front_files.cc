@@ -184,10 +184,7 @@ uint32_t Front::GrantOpen(Node& node, uint64_t nodeid, int flags) {
   OpenState state = StateOf(node);
   const OpenState::Grant grant = state.Open(wants_direct, ReadsAndWrites(bits));
   // From now on a map may be stored into, so the kernel must ask for the blocks again.
-  if (ReadsAndWrites(bits) && state.looked_sparse() && session_ != nullptr) {
-    KernelOrder::Pass(nodeid);
-    fuse_lowlevel_notify_inval_inode(session_, nodeid, -1, 0);
-  }
+  if (ReadsAndWrites(bits) && state.looked_sparse()) ForgetAttr(nodeid);
   // Writes of one file may come in parallel: the volume orders them under the node's lock.
   if (grant.direct) return FOPEN_DIRECT_IO | FOPEN_PARALLEL_DIRECT_WRITES;
   return grant.keep_cache ? uint32_t{FOPEN_KEEP_CACHE} : 0;

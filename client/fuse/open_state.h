@@ -22,6 +22,8 @@
 //   bit 36      stored: the kernel has written pages back in this phase, so a shared map is stored
 //               into
 //   bit 37      looked sparse: attributes with fewer blocks than the size were sent for this node
+//   bit 38      new mode: an access ACL changed the mode, and no answer has told the kernel since
+//               that it takes in any case
 //   bits 40..63 open files of this phase that read and write, and so may have such a map
 //
 // pure: no lock, socket or clock; atomic, from any thread.
@@ -92,6 +94,14 @@ class OpenState {
   void NoteSparse() { Set(kSparse); }
   bool looked_sparse() const { return Has(kSparse); }
 
+  void NoteNewMode() { Set(kNewMode); }
+  // Notes that the kernel gets the mode with an answer to SETATTR, which it takes in any case.
+  void NoteKnownMode() {
+    if (Has(kNewMode)) word_.fetch_and(~kNewMode, std::memory_order_acq_rel);
+  }
+  // Returns whether the kernel may need the mode from an answer to GETATTR.
+  bool has_new_mode() const { return Has(kNewMode); }
+
   // The kernel holds the inode's lock around writes and around what grants privileges, so these
   // need no more than an atomic bit.
   bool known_unprivileged() const { return Has(kUnprivileged); }
@@ -106,6 +116,7 @@ class OpenState {
   static constexpr uint64_t kFilled = uint64_t{1} << 35;
   static constexpr uint64_t kStored = uint64_t{1} << 36;
   static constexpr uint64_t kSparse = uint64_t{1} << 37;
+  static constexpr uint64_t kNewMode = uint64_t{1} << 38;
   static constexpr uint64_t kOneReadWrite = uint64_t{1} << 40;
 
   bool Has(uint64_t bit) const { return (word_.load(std::memory_order_acquire) & bit) != 0; }

@@ -1,10 +1,13 @@
-"""Access to a file through the mount: privileges that a write removes, and locks."""
+"""Access to a file through the mount: privileges that a write removes, access ACLs, and locks."""
+import contextlib
 import errno
 import fcntl
 import os
+import signal
 
 from harness.run import wait_until
-from posix_case import FALLOC_KEEP_SIZE, FALLOC_PUNCH_HOLE, MountCase, fallocate
+from posix_case import FALLOC_KEEP_SIZE, FALLOC_PUNCH_HOLE, MountCase, fallocate, force_stat
+from posix_names import GROUP_OBJ, OTHER, USER_OBJ, acl
 
 CREATE = os.O_CREAT | os.O_RDWR
 
@@ -126,6 +129,77 @@ class Privileges(MountCase):
         with open(name, "ab") as f:
             f.write(b"y")
         self.assertErrno(errno.ENODATA, os.getxattr, name, "security.capability")
+
+
+class AccessAcls(MountCase):
+    """An access ACL changes the mode. The kernel learns the new mode by a later request only, and
+    checks permissions itself."""
+
+    ROUNDS = 1500
+
+    @staticmethod
+    def grant(name, others):
+        """Gives all but the owner these rights, by an ACL that says no more than a mode."""
+        os.setxattr(name, "system.posix_acl_access",
+                    acl((USER_OBJ, 6, None), (GROUP_OBJ, others, None), (OTHER, others, None)))
+
+    @staticmethod
+    def nobody_may_open(name):
+        os.seteuid(65534)
+        try:
+            os.close(os.open(name, os.O_RDWR))
+            return True
+        except PermissionError:
+            return False
+        finally:
+            os.seteuid(0)
+
+    @contextlib.contextmanager
+    def others(self, *functions):
+        """Processes that call one of these functions again and again."""
+        pids = []
+        try:
+            for function in functions:
+                pid = os.fork()
+                if pid == 0:
+                    try:
+                        while True:
+                            function()
+                    finally:
+                        os._exit(1)
+                pids.append(pid)
+            yield
+        finally:
+            for pid in pids:
+                os.kill(pid, signal.SIGKILL)
+                self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), -signal.SIGKILL)
+
+    def test_acl_of_an_open_file_without_blocks_counts(self):
+        for size in (0, 10_000):
+            name = self.path("file%d" % size)
+            fd = self.open(name, CREATE)
+            os.ftruncate(fd, size)
+            for others in (0, 6, 0, 6):
+                self.grant(name, others)
+                self.assertEqual(self.nobody_may_open(name), others == 6, size)
+
+    def test_acl_counts_while_others_look_at_the_file(self):
+        """An answer to one of the others, made before the change, must not give the kernel the mode
+        before it. The kernel itself may use that mode for the nanoseconds in which it takes over
+        another answer, so the second of two attempts counts."""
+        name = self.write("file", b"x")
+        os.chmod(name, 0o600)
+
+        def listing():
+            with os.scandir(self.dir) as entries:
+                for entry in entries:
+                    entry.stat()
+        for functions in [listing], [lambda: force_stat(name)], [listing, lambda: force_stat(name)]:
+            with self.others(*functions):
+                for number in range(self.ROUNDS):
+                    right = number % 2 == 1
+                    self.grant(name, 6 if right else 0)
+                    self.assertIn(right, [self.nobody_may_open(name), self.nobody_may_open(name)], "round %d" % number)
 
 
 class Locks(MountCase):

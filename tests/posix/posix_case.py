@@ -41,6 +41,13 @@ def linkat_fd(fd, path):
     check(_libc.linkat(AT_FDCWD, b"/proc/self/fd/%d" % fd, AT_FDCWD, os.fsencode(path), AT_SYMLINK_FOLLOW))
 
 
+def force_stat(path):
+    """Asks the file system for a file's attributes, not the kernel's cache."""
+    at_statx_force_sync, statx_basic_stats = 0x2000, 0x7ff
+    check(_libc.statx(AT_FDCWD, os.fsencode(path), at_statx_force_sync, statx_basic_stats,
+                      ctypes.create_string_buffer(256)))
+
+
 def syncfs(fd):
     check(_libc.syncfs(fd))
 

@@ -121,5 +121,14 @@ TEST_F(OpenStateTest, LookedSparseOutlivesThePhase) {
   EXPECT_TRUE(state_.looked_sparse());
 }
 
+TEST_F(OpenStateTest, NewModeStaysOverPhasesUntilItIsKnown) {
+  state_.NoteNewMode();
+  state_.Open(false, kReadsAndWrites);
+  state_.Close(kReadsAndWrites);
+  EXPECT_TRUE(state_.has_new_mode());
+  state_.NoteKnownMode();
+  EXPECT_FALSE(state_.has_new_mode());
+}
+
 }  // namespace
 }  // namespace salius
