@@ -11,6 +11,7 @@
 #include <cstring>
 
 #include "client/direct/window/layout.h"
+#include "client/direct/window/system.h"
 
 namespace salius::direct {
 namespace {
@@ -55,7 +56,7 @@ bool TakeDescriptors(msghdr& message, Attached& attached) {
       if (count < kAttachDescriptors) {
         attached.descriptors[count++] = fd;
       } else {
-        close(fd);
+        RawClose(fd);
         good = false;
       }
     }
@@ -65,10 +66,10 @@ bool TakeDescriptors(msghdr& message, Attached& attached) {
 
 void CloseAll(Attached& attached) {
   for (int& fd : attached.descriptors) {
-    if (fd >= 0) close(fd);
+    if (fd >= 0) RawClose(fd);
     fd = -1;
   }
-  if (attached.connection >= 0) close(attached.connection);
+  if (attached.connection >= 0) RawClose(attached.connection);
   attached.connection = -1;
 }
 
@@ -89,12 +90,12 @@ int MoveHigh(int fd) {
     const rlim_t most = limit.rlim_cur < 4096 ? limit.rlim_cur : rlim_t{4096};
     first = static_cast<int>(most) - 32;
   }
-  const int moved = fcntl(fd, F_DUPFD_CLOEXEC, first);
+  const int moved = RawFcntl(fd, F_DUPFD_CLOEXEC, first);
   if (moved < 0) {
-    fcntl(fd, F_SETFD, FD_CLOEXEC);
+    RawFcntl(fd, F_SETFD, FD_CLOEXEC);
     return fd;
   }
-  close(fd);
+  RawClose(fd);
   return moved;
 }
 

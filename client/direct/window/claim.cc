@@ -34,7 +34,7 @@ Piece BytesOf(const SharedWindow& window, Seq seq) {
   return {reinterpret_cast<const uint8_t*>(&header) + header.ring_at + start, size};
 }
 
-// Sends frames of at most `datagram_bytes` to those peers that take just so many.
+// Sends frames of at most `datagram_bytes` to the peers with this size.
 class Sender {
  public:
   Sender(const SharedWindow& window, int socket, const Claimed& claimed, int64_t now,

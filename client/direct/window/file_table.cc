@@ -71,6 +71,11 @@ void UncoverFile(const SharedWindow& window, uint32_t file, Reason reason) {
   FileEntry& entry = window.file(file);
   entry.reasons.fetch_or(BitOf(reason));
   if (reason == Reason::kMap) entry.sticky.store(1);
+  UncoverFile(window, file);
+}
+
+void UncoverFile(const SharedWindow& window, uint32_t file) {
+  FileEntry& entry = window.file(file);
   uint64_t before = entry.uncovered.load();
   uint64_t after = 0;
   do {
@@ -93,7 +98,12 @@ bool CoverFile(const SharedWindow& window, uint32_t file, uint64_t uncovered) {
   return false;
 }
 
-uint64_t BeginSync(const SharedWindow& window) { return window.header().sync_epoch.fetch_add(1); }
+SyncStart BeginSync(const SharedWindow& window) {
+  SyncStart start;
+  start.epoch = window.header().sync_epoch.fetch_add(1);
+  start.upto = window.window().issued();
+  return start;
+}
 
 void EndSync(const SharedWindow& window, uint64_t epoch) {
   std::atomic<uint64_t>& clean = window.header().clean_epoch;

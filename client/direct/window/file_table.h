@@ -27,6 +27,8 @@ FileId TakeFileId(const SharedWindow& window, bool* few);
 // ---- covered and uncovered (layout.h, FileEntry)
 // Makes the file uncovered. Any time; async-signal-safe.
 void UncoverFile(const SharedWindow& window, uint32_t file, Reason reason);
+// Does the same to a file that is uncovered already, for another change that is not logged.
+void UncoverFile(const SharedWindow& window, uint32_t file);
 // Returns whether the file is covered, when `uncovered` is its word. No lock.
 bool IsCovered(const SharedWindow& window, const FileEntry& entry, uint64_t uncovered);
 // Makes the file covered, if its word is still `uncovered`: after a real fsync(2) that began when it
@@ -34,10 +36,17 @@ bool IsCovered(const SharedWindow& window, const FileEntry& entry, uint64_t unco
 bool CoverFile(const SharedWindow& window, uint32_t file, uint64_t uncovered);
 
 // ---- the coordinator's syncs of the whole volume
-// Returns the epoch of a sync that begins now: it covers the files that became uncovered in it or
-// before.
-uint64_t BeginSync(const SharedWindow& window);
-// Takes the sync as done: the note with its checkpoint has returned. Call WakeAll afterwards.
+// A sync that begins now.
+struct SyncStart {
+  uint64_t epoch = 0;  // it covers the files that became uncovered in this epoch or before
+  Seq upto = 0;        // its checkpoint: every record up to here is in the page cache
+};
+// Begins a sync: call syncfs(2) afterwards. `upto` is read after the epoch has changed. The other way
+// round, a record between the two could be replayed over a later write that was not logged, of a
+// file that this sync covers (I3). Under the window lock.
+SyncStart BeginSync(const SharedWindow& window);
+// Takes the sync as done: the note with its checkpoint has returned, not before (I3). Call
+// PublishCheckpoint first, and WakeAll afterwards.
 void EndSync(const SharedWindow& window, uint64_t epoch);
 
 }  // namespace salius::direct

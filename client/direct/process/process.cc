@@ -1,0 +1,394 @@
+#include "client/direct/process/process.h"
+
+#include <sched.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "client/direct/process/membership.h"
+#include "client/direct/window/file_table.h"
+#include "client/direct/window/robust_lock.h"
+#include "client/direct/window/stripes.h"
+#include "client/direct/window/system.h"
+#include "client/direct/window/waits.h"
+#include "common/limits.h"
+#include "storage/direct_id.h"
+
+namespace salius::direct {
+namespace {
+
+// How long an open waits for the coordinator to note more file ids, in sleeps of up to 16 ms.
+constexpr int kFileIdSleeps = 64;
+
+// Returns whether this process may run on more than one CPU.
+bool HasSeveralCpus() {
+  cpu_set_t cpus;
+  CPU_ZERO(&cpus);
+  return sched_getaffinity(0, sizeof(cpus), &cpus) == 0 && CPU_COUNT(&cpus) > 1;
+}
+
+bool Stamping(Phase phase) { return phase == Phase::kStamping || phase == Phase::kReplicated; }
+
+bool ReadId(int fd, uint64_t inode, const VolumeId& volume, FileId* id) {
+  uint8_t value[kDirectIdBytes];
+  const long size =
+      RawCall(SYS_fgetxattr, fd, AsLong(kDirectIdXattr), AsLong(value), sizeof(value));
+  DirectId found;
+  if (size < 0 || !DecodeDirectId(value, static_cast<size_t>(size), &found) ||
+      !DirectIdIsOf(found, inode, volume.bytes.data())) {
+    return false;
+  }
+  *id = found.file_id;
+  return true;
+}
+
+bool WriteId(int fd, uint64_t inode, const VolumeId& volume, FileId id) {
+  DirectId fresh;
+  fresh.file_id = id;
+  fresh.inode = inode;
+  std::memcpy(fresh.volume, volume.bytes.data(), sizeof(fresh.volume));
+  uint8_t value[kDirectIdBytes];
+  EncodeDirectId(fresh, value);
+  return RawCall(SYS_fsetxattr, fd, AsLong(kDirectIdXattr), AsLong(value), sizeof(value), 0) == 0;
+}
+
+}  // namespace
+
+int Process::Attach(const char* path, char* text, size_t text_bytes) {
+  const Attached attached = AttachTo(path);
+  const int error = attached.error != 0 ? attached.error : Adopt(attached);
+  if (text_bytes > 0) {
+    std::strncpy(text, attached.error != 0 ? attached.text : "the window", text_bytes - 1);
+    text[text_bytes - 1] = '\0';
+  }
+  return error;
+}
+
+int Process::Adopt(const Attached& attached) {
+  connection_ = attached.connection;
+  std::memcpy(descriptors_, attached.descriptors, sizeof(descriptors_));
+  const long address =
+      RawCall(SYS_mmap, 0, static_cast<long>(attached.window_bytes), PROT_READ | PROT_WRITE,
+              MAP_SHARED, descriptors_[kWindowDescriptor], 0);
+  if (address < 0 && address > -4096) return static_cast<int>(-address);
+  window_ = SharedWindow::Attach(reinterpret_cast<void*>(address), attached.window_bytes);
+  if (!window_.valid()) return EPROTO;
+  const int socket = descriptors_[kSocketDescriptor];
+  const timeval patience{0, 1000};
+  setsockopt(socket, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
+  acknowledged_ = Acknowledged(window_, socket, HasSeveralCpus());
+  return 0;
+}
+
+bool Process::Owns(int fd) const {
+  if (fd < 0) return false;
+  return fd == connection_ ||
+         std::find(std::begin(descriptors_), std::end(descriptors_), fd) != std::end(descriptors_);
+}
+
+bool Process::Current(File file) const {
+  return file.index < window_.header().files && window_.file(file.index).tag.load() == file.tag;
+}
+
+File Process::Open(int fd, bool made) {
+  (void)made;  // a file that is not in the table is uncovered as new either way
+  struct stat status;
+  if (RawCall(SYS_fstat, fd, AsLong(&status)) != 0 || !S_ISREG(status.st_mode)) return {};
+  if (status.st_dev != window_.header().root_device) return {};
+  // A file of the table is of the volume, even if its path cannot be told here.
+  uint32_t index = FindFile(window_, status.st_ino);
+  if (index == kNoFile) {
+    if (!IsBelow(descriptors_[kRootDescriptor], fd)) return {};
+    WindowLock lock(window_);
+    index = FindOrAddFile(window_, status.st_ino);
+  }
+  if (index == kNoFile || !Identify(fd, status.st_ino, index)) return {};
+  return {index, window_.file(index).tag.load()};
+}
+
+bool Process::Identify(int fd, uint64_t inode, uint32_t file) {
+  const VolumeId& volume = window_.header().volume;
+  FileEntry& entry = window_.file(file);
+  FileId id = kNoFileId;
+  FileId fresh = kNoFileId;
+  if (!ReadId(fd, inode, volume, &id)) fresh = NewFileId();  // before the stripe: it may wait
+  StripeLock lock(window_, file);
+  if (!ReadId(fd, inode, volume, &id)) {
+    id = fresh;
+    if (id == kNoFileId || !WriteId(fd, inode, volume, id)) return false;
+  }
+  const FileId known = entry.id.load();
+  if (known == id) return true;
+  if (known == kNoFileId) {
+    entry.id.store(id);
+  } else {
+    ResetFile(window_, file, id);  // the inode number was used again
+  }
+  return true;
+}
+
+FileId Process::NewFileId() {
+  for (int i = 0; i < kFileIdSleeps; ++i) {
+    const uint32_t news = News(window_);
+    bool few = false;
+    FileId id = kNoFileId;
+    {
+      WindowLock lock(window_);
+      id = TakeFileId(window_, &few);
+    }
+    if (few) Kick(window_, kTroubleFileIds);
+    if (id != kNoFileId || !acknowledged_.CoordinatorLives()) return id;
+    SleepForNews(window_, news, 0, 16'000'000);
+  }
+  return kNoFileId;
+}
+
+void Process::Lock(File file) {
+  if (file.tracked()) TakeStripe(window_, file.index);
+}
+
+void Process::Unlock(File file) {
+  if (file.tracked()) GiveStripe(window_, file.index);
+}
+
+bool Process::Logs(const FileEntry& entry) const {
+  const uint64_t uncovered = entry.uncovered.load();
+  if (IsCovered(window_, entry, uncovered)) return true;
+  // While a real fsync(2) is under way, writes are logged, so that the file is covered after it.
+  return entry.sticky.load() == 0 && entry.syncing.load() == uncovered;
+}
+
+Stamped Process::Log(uint32_t file, Draft& draft) {
+  FileEntry& entry = window_.file(file);
+  draft.file = file;
+  draft.file_id = entry.id.load();
+  const Stamped stamped = Stamp(window_, draft);
+  if (stamped.why == NoSeq::kNone) entry.last_seq.store(stamped.seq);
+  return stamped;
+}
+
+uint64_t Process::LogWrite(File file, uint64_t offset, const iovec* parts, int count,
+                           size_t bytes) {
+  if (!file.tracked() || !Current(file) || bytes == 0) return 0;
+  FileEntry& entry = window_.file(file.index);
+  if (!Logs(entry)) {
+    UncoverFile(window_, file.index);
+    return 0;
+  }
+  if (!Stamping(window_.phase().phase())) return 0;  // before the checksum, which takes long
+  const uint64_t unsynced = entry.unsynced.load() + bytes;
+  entry.unsynced.store(unsynced);
+  if (unsynced > window_.header().bulk_bytes) {
+    UncoverFile(window_, file.index, Reason::kBulk);
+    return 0;
+  }
+  uint64_t last = 0;
+  for (size_t done = 0; done < bytes;) {
+    Draft draft;
+    draft.arg0 = offset + done;
+    draft.parts = parts;
+    draft.count = count;
+    draft.skip = done;
+    draft.body_bytes = static_cast<uint32_t>(std::min(bytes - done, kMaxRecordBody));
+    const Stamped stamped = Log(file.index, draft);
+    if (stamped.why == NoSeq::kNoRoom) UncoverFile(window_, file.index, Reason::kFull);
+    if (stamped.why != NoSeq::kNone) return 0;
+    last = stamped.seq;
+    done += draft.body_bytes;
+  }
+  return last;
+}
+
+uint64_t Process::LogTruncate(File file, uint64_t size) {
+  if (!file.tracked() || !Current(file)) return 0;
+  if (!Logs(window_.file(file.index))) {
+    UncoverFile(window_, file.index);
+    return 0;
+  }
+  Draft draft;
+  draft.op = Op::kTruncate;
+  draft.arg0 = size;
+  const Stamped stamped = Log(file.index, draft);
+  if (stamped.why == NoSeq::kNoRoom) UncoverFile(window_, file.index, Reason::kFull);
+  return stamped.seq;
+}
+
+void Process::Uncover(File file, Reason reason) {
+  if (file.tracked() && Current(file)) UncoverFile(window_, file.index, reason);
+}
+
+int Process::Sync(File file, int fd, bool data_only) {
+  if (!file.tracked()) return -RawFsync(fd);
+  for (;;) {
+    const PhaseWord phase = window_.phase();
+    FileEntry& entry = window_.file(file.index);
+    if (Current(file) && entry.failed.load() != 0) return EIO;
+    int result = kAgain;
+    switch (phase.phase()) {
+      case Phase::kLocal:
+        if (Current(file)) entry.unsynced.store(0);
+        result = data_only ? -RawFdatasync(fd) : -RawFsync(fd);
+        if (result == 0 && !acknowledged_.CoordinatorLives()) result = EIO;
+        break;
+      case Phase::kEnded:
+        return -RawFsync(fd);
+      case Phase::kReplicated:
+        result = SyncReplicated(file, fd, phase);
+        break;
+      case Phase::kStamping:
+      case Phase::kGoingLocal: {
+        const auto never = [](const SharedWindow&, uint64_t) { return false; };
+        if (!acknowledged_.WaitForNews(phase, never, 0)) result = EIO;
+        break;
+      }
+      case Phase::kFailed:
+        return EIO;
+    }
+    if (result == kAgain) continue;
+    if (result == 0) window_.header().counters.syncs.fetch_add(1, std::memory_order_relaxed);
+    return result;
+  }
+}
+
+int Process::SyncReplicated(File file, int fd, PhaseWord phase) {
+  FileEntry& entry = window_.file(file.index);
+  uint64_t uncovered = 0;
+  Seq last = 0;
+  bool covered = false;
+  {
+    StripeLock lock(window_, file.index);
+    if (Current(file)) {
+      uncovered = entry.uncovered.load();
+      covered = IsCovered(window_, entry, uncovered);
+      last = entry.last_seq.load();
+      entry.unsynced.store(0);
+      if (!covered) entry.syncing.store(uncovered);
+    }
+  }
+  if (covered) return Await(last, phase);
+  return RealSync(file, fd, phase, uncovered);
+}
+
+int Process::RealSync(File file, int fd, PhaseWord phase, uint64_t uncovered) {
+  FileEntry& entry = window_.file(file.index);
+  Seq upto = 0;
+  bool logged = false;
+  {
+    StripeLock stripe(window_, file.index);
+    WindowLock lock(window_);
+    upto = window_.window().issued();
+    logged = entry.last_seq.load() > window_.window().checkpoint();
+  }
+  const uint32_t reasons = entry.reasons.load();
+  constexpr uint32_t kNames =
+      1u << static_cast<uint32_t>(Reason::kNew) | 1u << static_cast<uint32_t>(Reason::kName);
+  int error = -RawFsync(fd);
+  if (error == 0 && (reasons & kNames) != 0) {
+    error = SyncName(descriptors_[kRootDescriptor], fd);
+  }
+  if (error != 0) return FailSync(entry, error);
+  Stamped stamped;
+  {
+    StripeLock stripe(window_, file.index);
+    if (!Current(file)) return 0;
+    // I3: older records of the file must not be replayed over the data that is on disk now. The
+    // record comes first: killed after it, this process leaves the file uncovered.
+    if (logged) {
+      Draft draft;
+      draft.op = Op::kOnDisk;
+      draft.arg0 = upto;
+      stamped = Log(file.index, draft);
+    }
+    if (stamped.why == NoSeq::kNone) {
+      CountReasons(entry);
+      CoverFile(window_, file.index, uncovered);
+    }
+  }
+  if (stamped.why == NoSeq::kNotStamping) return kAgain;
+  if (stamped.why == NoSeq::kNone) return Await(stamped.seq, phase);
+  // No room for the record: a checkpoint of all that it covers will do.
+  Kick(window_, kTroubleRoom | kTroubleCheckpoint);
+  const auto checkpointed = [](const SharedWindow& window, uint64_t seq) {
+    return window.window().checkpoint() >= seq;
+  };
+  if (!acknowledged_.WaitForNews(phase, checkpointed, upto)) return EIO;
+  return checkpointed(window_, upto) ? 0 : kAgain;
+}
+
+int Process::Await(Seq seq, PhaseWord phase) const {
+  switch (acknowledged_.Wait(seq, phase)) {
+    case Waited::kDurable:
+      return 0;
+    case Waited::kChanged:
+      return kAgain;
+    case Waited::kDead:
+      return EIO;
+  }
+  return EIO;
+}
+
+// A failed fsync(2) is never repeated as if the data were clean (I8).
+int Process::FailSync(FileEntry& entry, int error) const {
+  if (error == EBADF || error == EINTR || error == EINVAL || error == EROFS) return error;
+  entry.failed.store(error);
+  Kick(window_, kTroubleSyncFailed);
+  return error;
+}
+
+void Process::CountReasons(const FileEntry& entry) const {
+  Counters& counters = window_.header().counters;
+  const uint32_t reasons = entry.reasons.load();
+  for (size_t i = 0; i < kReasons; ++i) {
+    if ((reasons >> i & 1) != 0) counters.reasons[i].fetch_add(1, std::memory_order_relaxed);
+  }
+  counters.real_syncs.fetch_add(1, std::memory_order_relaxed);
+}
+
+int Process::SyncAll() {
+  const int root = descriptors_[kRootDescriptor];
+  for (;;) {
+    const PhaseWord phase = window_.phase();
+    bool lives = true;
+    switch (phase.phase()) {
+      case Phase::kEnded:
+        return -RawSyncfs(root);
+      case Phase::kLocal: {
+        const int error = -RawSyncfs(root);
+        if (error != 0) return error;
+        return acknowledged_.CoordinatorLives() ? 0 : EIO;
+      }
+      case Phase::kReplicated: {
+        // The next sync of the coordinator covers everything, with its checkpoint.
+        Header& header = window_.header();
+        const uint64_t epoch = header.sync_epoch.load();
+        uint64_t wanted = header.epoch_wanted.load();
+        while (wanted < epoch && !header.epoch_wanted.compare_exchange_weak(wanted, epoch)) {
+        }
+        Kick(window_, kTroubleCheckpoint);
+        const auto clean = [](const SharedWindow& window, uint64_t until) {
+          return window.header().clean_epoch.load() >= until;
+        };
+        lives = acknowledged_.WaitForNews(phase, clean, epoch);
+        if (lives && clean(window_, epoch)) return 0;
+        break;
+      }
+      case Phase::kStamping:
+      case Phase::kGoingLocal: {
+        const auto never = [](const SharedWindow&, uint64_t) { return false; };
+        lives = acknowledged_.WaitForNews(phase, never, 0);
+        break;
+      }
+      case Phase::kFailed:
+        return EIO;
+    }
+    if (!lives) return EIO;
+  }
+}
+
+// The child has the same memory and descriptors. It keeps the connection, so that the coordinator
+// sees the end of both. No lock is held across a fork: the parent's other threads keep theirs.
+void Process::AfterFork() {}
+
+}  // namespace salius::direct

@@ -1,0 +1,463 @@
+// One process and several on a direct volume: sync by phase, covered and uncovered files, real
+// fsync(2) and its record, room, ids.
+#include <sys/xattr.h>
+
+#include "storage/direct_id.h"
+#include "tests/unit/direct/direct_testing.h"
+
+namespace salius::direct {
+namespace {
+
+class DirectProcessTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    volume_.StartCoordinator();
+    PublishReplicated(volume_.window(), 2);
+    ASSERT_EQ(process_.Adopt(volume_.Descriptors()), 0);
+  }
+  // Opens a file and makes it covered.
+  File OpenCovered(const std::string& name, int* fd) {
+    *fd = open(volume_.Path(name).c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+    const File file = process_.Open(*fd, true);
+    EXPECT_TRUE(file.tracked());
+    EXPECT_EQ(process_.Sync(file, *fd, false), 0);
+    EXPECT_TRUE(Covered(file));
+    return file;
+  }
+  bool Covered(File file) {
+    const FileEntry& entry = window().file(file.index);
+    return IsCovered(window(), entry, entry.uncovered.load());
+  }
+  const SharedWindow& window() { return volume_.window(); }
+  void SetPhaseNow(Phase phase) {
+    {
+      WindowLock lock(window());
+      SetPhase(window(), phase);
+    }
+    WakeAll(window());
+  }
+  // Returns whether there is room for a record without a body.
+  bool HasSmallRoom() {
+    WindowLock lock(window());
+    const Window& slots = window().window();
+    return slots.bytes() + 2 * kRecordHeaderBytes <= window().header().ring_bytes;
+  }
+  uint64_t RealSyncs() { return window().header().counters.real_syncs.load(); }
+  RecordHeader HeaderOf(Seq seq) {
+    const std::string record = volume_.replica(0).Record(seq);
+    const auto* bytes = reinterpret_cast<const uint8_t*>(record.data());
+    const auto header = DecodeRecord(absl::Span<const uint8_t>(bytes, record.size()));
+    EXPECT_TRUE(header.ok()) << seq;
+    return header.ok() ? *header : RecordHeader{};
+  }
+
+  TestVolume volume_;
+  Process process_;
+};
+
+TEST_F(DirectProcessTest, FirstSyncIsRealAndLaterOnesAreReplicated) {
+  int fd = -1;
+  const File file = OpenCovered("a", &fd);
+  EXPECT_EQ(RealSyncs(), 1u);
+  const Seq seq = Write(process_, file, fd, 4096, std::string(5000, 'x'));
+  ASSERT_GT(seq, 0u);
+  EXPECT_EQ(process_.Sync(file, fd, true), 0);
+  EXPECT_EQ(RealSyncs(), 1u);
+  EXPECT_GE(window().durable(), seq);
+  for (int i = 0; i < 2; ++i) {
+    const std::string record = volume_.replica(i).Record(seq);
+    ASSERT_EQ(record.size(), kRecordHeaderBytes + 5000);
+    EXPECT_EQ(record.substr(kRecordHeaderBytes), std::string(5000, 'x'));
+  }
+  EXPECT_EQ(HeaderOf(seq).op, Op::kWrite);
+  EXPECT_EQ(HeaderOf(seq).arg0, 4096u);
+  EXPECT_EQ(HeaderOf(seq).file_id, 100u);
+  close(fd);
+}
+
+TEST_F(DirectProcessTest, LargeWriteIsSplitIntoRecordsAndFragments) {
+  int fd = -1;
+  const File file = OpenCovered("a", &fd);
+  std::string text(300'000, '\0');
+  for (size_t i = 0; i < text.size(); ++i) text[i] = static_cast<char>(i * 7 + i / 1000);
+  const Seq seq = Write(process_, file, fd, 10, text);
+  ASSERT_EQ(seq, 3u);
+  ASSERT_EQ(process_.Sync(file, fd, true), 0);
+  std::string logged;
+  for (Seq s = 1; s <= 3; ++s) {
+    EXPECT_EQ(HeaderOf(s).arg0, 10 + logged.size());
+    logged += volume_.replica(1).Record(s).substr(kRecordHeaderBytes);
+  }
+  EXPECT_EQ(logged, text);
+  close(fd);
+}
+
+TEST_F(DirectProcessTest, TruncationIsLogged) {
+  int fd = -1;
+  const File file = OpenCovered("a", &fd);
+  process_.Lock(file);
+  const Seq seq = process_.LogTruncate(file, 123);
+  process_.Unlock(file);
+  ASSERT_EQ(process_.Sync(file, fd, false), 0);
+  EXPECT_EQ(HeaderOf(seq).op, Op::kTruncate);
+  EXPECT_EQ(HeaderOf(seq).arg0, 123u);
+  close(fd);
+}
+
+TEST_F(DirectProcessTest, RealSyncOfALoggedFileIsFollowedByItsRecord) {
+  int fd = -1;
+  const File file = OpenCovered("a", &fd);
+  const Seq write = Write(process_, file, fd, 0, "logged");
+  process_.Uncover(file, Reason::kAllocate);
+  EXPECT_EQ(process_.Sync(file, fd, true), 0);
+  EXPECT_TRUE(Covered(file));
+  const Seq record = window().window().issued();
+  ASSERT_EQ(record, write + 1);
+  EXPECT_GE(window().durable(), record);
+  EXPECT_EQ(HeaderOf(record).op, Op::kOnDisk);
+  EXPECT_EQ(HeaderOf(record).arg0, write);
+  EXPECT_EQ(window().header().counters.reasons[static_cast<int>(Reason::kAllocate)].load(), 1u);
+  close(fd);
+}
+
+TEST_F(DirectProcessTest, CoveredFileWaitsForTheRecordOfAnothersRealSync) {
+  int fd = -1;
+  const File file = OpenCovered("a", &fd);
+  Write(process_, file, fd, 0, "logged");
+  process_.Uncover(file, Reason::kAllocate);
+  volume_.replica(0).Mute(true);
+  std::atomic<bool> first_done{false}, second_done{false};
+  std::thread first([&] {
+    EXPECT_EQ(process_.Sync(file, fd, true), 0);
+    first_done = true;
+  });
+  while (!Covered(file)) usleep(100);
+  std::thread second([&] {
+    EXPECT_EQ(process_.Sync(file, fd, true), 0);
+    second_done = true;
+  });
+  usleep(20000);
+  EXPECT_FALSE(first_done);
+  EXPECT_FALSE(second_done);
+  volume_.replica(0).Mute(false);
+  first.join();
+  second.join();
+  close(fd);
+}
+
+TEST_F(DirectProcessTest, UncoveringDuringARealSyncStays) {
+  int fd = -1;
+  const File file = OpenCovered("a", &fd);
+  Write(process_, file, fd, 0, "logged");
+  process_.Uncover(file, Reason::kAllocate);
+  const uint64_t word = window().file(file.index).uncovered.load();
+  process_.Uncover(file, Reason::kCopy);  // while the fsync(2) is under way
+  StripeLock lock(window(), file.index);
+  EXPECT_FALSE(CoverFile(window(), file.index, word));
+  EXPECT_FALSE(Covered(file));
+  EXPECT_TRUE(CoverFile(window(), file.index, window().file(file.index).uncovered.load()));
+  EXPECT_TRUE(Covered(file));
+  // Another uncovering in the same epoch gives another word.
+  process_.Uncover(file, Reason::kCopy);
+  EXPECT_NE(window().file(file.index).uncovered.load(), word);
+  close(fd);
+}
+
+TEST_F(DirectProcessTest, WritesDuringARealSyncAreLogged) {
+  int fd = -1;
+  const File file = OpenCovered("a", &fd);
+  process_.Uncover(file, Reason::kAllocate);
+  EXPECT_EQ(Write(process_, file, fd, 0, "not logged"), 0u);
+  FileEntry& entry = window().file(file.index);
+  entry.syncing.store(entry.uncovered.load());
+  EXPECT_GT(Write(process_, file, fd, 0, "logged"), 0u);
+  EXPECT_FALSE(Covered(file));
+  close(fd);
+}
+
+TEST_F(DirectProcessTest, BulkWriteGoesPastTheLogUntilTheNextSync) {
+  int fd = -1;
+  const File file = OpenCovered("a", &fd);
+  const std::string text(700'000, 'b');
+  EXPECT_GT(Write(process_, file, fd, 0, text), 0u);
+  EXPECT_EQ(Write(process_, file, fd, 700'000, text), 0u);
+  EXPECT_FALSE(Covered(file));
+  EXPECT_EQ(Write(process_, file, fd, 0, "small"), 0u);
+  EXPECT_EQ(process_.Sync(file, fd, false), 0);
+  EXPECT_TRUE(Covered(file));
+  EXPECT_GT(Write(process_, file, fd, 0, "small"), 0u);
+  close(fd);
+}
+
+TEST_F(DirectProcessTest, MapStaysUncovered) {
+  int fd = -1;
+  const File file = OpenCovered("a", &fd);
+  process_.Uncover(file, Reason::kMap);
+  EXPECT_EQ(process_.Sync(file, fd, false), 0);
+  EXPECT_FALSE(Covered(file));
+  volume_.Checkpoint();
+  EXPECT_FALSE(Covered(file));
+  close(fd);
+}
+
+TEST_F(DirectProcessTest, NoRoomMakesUncoveredAndNeverBlocks) {
+  int fd = -1;
+  const File file = OpenCovered("a", &fd);
+  volume_.AllowCheckpoints(false);
+  const std::string text(100'000, 'r');
+  int logged = 0;
+  for (int i = 0; i < 20; ++i) {
+    if (Write(process_, file, fd, 0, text) > 0) ++logged;
+    window().file(file.index).unsynced.store(0);
+  }
+  EXPECT_GE(logged, 9);
+  EXPECT_LT(logged, 11);
+  EXPECT_FALSE(Covered(file));
+  // The record of the real sync has no room either: the sync waits for a checkpoint.
+  std::atomic<bool> done{false};
+  std::thread waits([&] {
+    EXPECT_EQ(process_.Sync(file, fd, false), 0);
+    done = true;
+  });
+  if (HasSmallRoom()) {
+    waits.join();
+  } else {
+    usleep(20000);
+    EXPECT_FALSE(done);
+    volume_.AllowCheckpoints(true);
+    Kick(window(), kTroubleCheckpoint);
+    waits.join();
+  }
+  volume_.AllowCheckpoints(true);
+  volume_.Checkpoint();
+  EXPECT_EQ(process_.Sync(file, fd, false), 0);
+  EXPECT_GT(Write(process_, file, fd, 0, text), 0u);
+  close(fd);
+}
+
+TEST_F(DirectProcessTest, CheckpointClearsOnlyWhatWasUncoveredBeforeItsSyncBegan) {
+  int a = -1, b = -1;
+  const File first = OpenCovered("a", &a);
+  const File second = OpenCovered("b", &b);
+  process_.Uncover(first, Reason::kCopy);
+  SyncStart start;
+  {
+    WindowLock lock(window());
+    start = BeginSync(window());
+  }
+  process_.Uncover(second, Reason::kCopy);
+  EXPECT_FALSE(Covered(first));  // its note has not returned
+  EndSync(window(), start.epoch);
+  EXPECT_TRUE(Covered(first));
+  EXPECT_FALSE(Covered(second));
+  close(a);
+  close(b);
+}
+
+TEST_F(DirectProcessTest, SyncWaitsWhileHealingAndGoingLocal) {
+  int fd = -1;
+  const File file = OpenCovered("a", &fd);
+  for (const Phase phase : {Phase::kStamping, Phase::kGoingLocal}) {
+    SetPhaseNow(phase);
+    std::atomic<bool> done{false};
+    std::thread waits([&] {
+      EXPECT_EQ(process_.Sync(file, fd, false), 0);
+      done = true;
+    });
+    usleep(10000);
+    EXPECT_FALSE(done);
+    SetPhaseNow(Phase::kLocal);
+    waits.join();
+  }
+  close(fd);
+}
+
+TEST_F(DirectProcessTest, PhaseDecidesWhatIsStamped) {
+  int fd = -1;
+  const File file = OpenCovered("a", &fd);
+  for (const Phase phase : {Phase::kLocal, Phase::kGoingLocal, Phase::kEnded, Phase::kFailed}) {
+    SetPhaseNow(phase);
+    EXPECT_EQ(Write(process_, file, fd, 0, "x"), 0u);
+    EXPECT_TRUE(Covered(file));
+  }
+  for (const Phase phase : {Phase::kStamping, Phase::kReplicated}) {
+    SetPhaseNow(phase);
+    EXPECT_GT(Write(process_, file, fd, 0, "x"), 0u);
+  }
+  close(fd);
+}
+
+TEST_F(DirectProcessTest, WaitBeginsAgainWhenTheGenerationChanges) {
+  int fd = -1;
+  const File file = OpenCovered("a", &fd);
+  volume_.replica(0).Mute(true);
+  Write(process_, file, fd, 0, "x");
+  std::atomic<bool> done{false};
+  std::thread waits([&] {
+    EXPECT_EQ(process_.Sync(file, fd, false), 0);
+    done = true;
+  });
+  usleep(10000);
+  EXPECT_FALSE(done);
+  const Seq durable = window().durable();
+  SetPhaseNow(Phase::kGoingLocal);
+  volume_.replica(0).Mute(false);
+  usleep(10000);
+  EXPECT_FALSE(done);
+  EXPECT_EQ(window().durable(), durable);  // nothing counts any more
+  SetPhaseNow(Phase::kLocal);
+  waits.join();
+  close(fd);
+}
+
+TEST_F(DirectProcessTest, NoSuccessAfterTheCoordinatorsDeath) {
+  int fd = -1;
+  const File file = OpenCovered("a", &fd);
+  volume_.StopCoordinator();
+  EXPECT_EQ(process_.Sync(file, fd, false), EIO);
+  Write(process_, file, fd, 0, "x");
+  EXPECT_EQ(process_.Sync(file, fd, false), EIO);
+  EXPECT_EQ(process_.SyncAll(), EIO);
+  SetPhaseNow(Phase::kLocal);
+  EXPECT_EQ(process_.Sync(file, fd, false), EIO);
+  SetPhaseNow(Phase::kEnded);
+  EXPECT_EQ(process_.Sync(file, fd, false), 0);
+  close(fd);
+}
+
+TEST_F(DirectProcessTest, FailedVolumeFailsEverySync) {
+  int fd = -1;
+  const File file = OpenCovered("a", &fd);
+  SetPhaseNow(Phase::kFailed);
+  EXPECT_EQ(process_.Sync(file, fd, false), EIO);
+  EXPECT_EQ(process_.SyncAll(), EIO);
+  close(fd);
+}
+
+TEST_F(DirectProcessTest, SyncAllWaitsForACheckpoint) {
+  int fd = -1;
+  const File file = OpenCovered("a", &fd);
+  const Seq seq = Write(process_, file, fd, 0, "x");
+  process_.Uncover(file, Reason::kStdio);
+  EXPECT_EQ(process_.SyncAll(), 0);
+  EXPECT_GE(window().window().checkpoint(), seq);
+  EXPECT_TRUE(Covered(file));
+  close(fd);
+}
+
+TEST_F(DirectProcessTest, DeadStripeOwnerMakesItsFileUncovered) {
+  int a = -1, b = -1;
+  const File first = OpenCovered("a", &a);
+  const File second = OpenCovered("b", &b);
+  const pid_t child = Fork([&] {
+    process_.Lock(first);
+    (void)!pwrite(a, "lost", 4, 0);
+    raise(SIGKILL);
+  });
+  Join(child);
+  const uint64_t before = RealSyncs();
+  EXPECT_EQ(process_.Sync(first, a, true), 0);
+  EXPECT_EQ(RealSyncs(), before + 1);
+  EXPECT_EQ(window().header().counters.reasons[static_cast<int>(Reason::kDeadOwner)].load(), 1u);
+  EXPECT_EQ(process_.Sync(second, b, true), 0);
+  EXPECT_EQ(RealSyncs(), before + 1);
+  close(a);
+  close(b);
+}
+
+TEST_F(DirectProcessTest, IdIsKeptAndReadAgain) {
+  int fd = -1;
+  const File file = OpenCovered("a", &fd);
+  const File again = process_.Open(fd, false);
+  EXPECT_EQ(again.index, file.index);
+  EXPECT_EQ(again.tag, file.tag);
+  EXPECT_TRUE(Covered(file));
+  uint8_t value[64];
+  const ssize_t size = fgetxattr(fd, kDirectIdXattr, value, sizeof(value));
+  DirectId id;
+  ASSERT_TRUE(DecodeDirectId(value, static_cast<size_t>(size), &id));
+  EXPECT_EQ(id.file_id, window().file(file.index).id.load());
+  close(fd);
+}
+
+TEST_F(DirectProcessTest, AnotherIdMakesTheEntryNew) {
+  int fd = -1;
+  const File file = OpenCovered("a", &fd);
+  // The inode number was used again: the file behind it has no id.
+  ASSERT_EQ(fremovexattr(fd, kDirectIdXattr), 0);
+  const File other = process_.Open(fd, false);
+  EXPECT_EQ(other.index, file.index);
+  EXPECT_NE(other.tag, file.tag);
+  EXPECT_FALSE(Covered(other));
+  EXPECT_EQ(window().file(other.index).id.load(), 101u);
+  EXPECT_EQ(Write(process_, file, fd, 0, "stale handle"), 0u);
+  EXPECT_EQ(process_.Sync(file, fd, false), 0);
+  EXPECT_FALSE(Covered(other));
+  close(fd);
+}
+
+TEST_F(DirectProcessTest, IdOfACopyIsReplaced) {
+  int fd = -1;
+  const File file = OpenCovered("a", &fd);
+  uint8_t value[64];
+  const ssize_t size = fgetxattr(fd, kDirectIdXattr, value, sizeof(value));
+  const int copy = open(volume_.Path("copy").c_str(), O_RDWR | O_CREAT, 0644);
+  ASSERT_EQ(fsetxattr(copy, kDirectIdXattr, value, static_cast<size_t>(size), 0), 0);
+  const File other = process_.Open(copy, true);
+  EXPECT_NE(window().file(other.index).id.load(), window().file(file.index).id.load());
+  close(copy);
+  close(fd);
+}
+
+TEST_F(DirectProcessTest, FilesOutsideAreNotTracked) {
+  const int outside = open(testing::TempDir().c_str(), O_TMPFILE | O_RDWR, 0600);
+  if (outside >= 0) {
+    EXPECT_FALSE(process_.Open(outside, true).tracked());
+    close(outside);
+  }
+  ASSERT_EQ(mkdir(volume_.Path(".salius").c_str(), 0700), 0);
+  const int own = open(volume_.Path(".salius/x").c_str(), O_RDWR | O_CREAT, 0600);
+  EXPECT_FALSE(process_.Open(own, true).tracked());
+  close(own);
+  const int directory = open(volume_.directory().c_str(), O_RDONLY | O_DIRECTORY);
+  EXPECT_FALSE(process_.Open(directory, false).tracked());
+  close(directory);
+}
+
+TEST_F(DirectProcessTest, UnlinkedFileIsTracked) {
+  const int fd = open(volume_.Path("gone").c_str(), O_RDWR | O_CREAT, 0644);
+  unlink(volume_.Path("gone").c_str());
+  const File file = process_.Open(fd, true);
+  EXPECT_TRUE(file.tracked());
+  EXPECT_EQ(process_.Sync(file, fd, false), 0);
+  close(fd);
+}
+
+TEST_F(DirectProcessTest, OwnDescriptorsAreKnown) {
+  const Attached attached = volume_.Descriptors();
+  Process other;
+  ASSERT_EQ(other.Adopt(attached), 0);
+  EXPECT_TRUE(other.Owns(attached.connection));
+  for (const int fd : attached.descriptors) EXPECT_TRUE(other.Owns(fd));
+  EXPECT_FALSE(other.Owns(0));
+  EXPECT_FALSE(other.Owns(-1));
+}
+
+TEST_F(DirectProcessTest, FileIdsRunOutAndComeBack) {
+  {
+    WindowLock lock(window());
+    window().header().file_ids.limit = window().header().file_ids.next;
+  }
+  std::thread later([&] {
+    usleep(20000);
+    WindowLock lock(window());
+    window().header().file_ids.limit += 100;
+  });
+  const int fd = open(volume_.Path("a").c_str(), O_RDWR | O_CREAT, 0644);
+  EXPECT_TRUE(process_.Open(fd, true).tracked());
+  later.join();
+  close(fd);
+}
+
+}  // namespace
+}  // namespace salius::direct
