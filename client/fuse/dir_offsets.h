@@ -2,9 +2,13 @@
 //
 // The backing file system's own offsets take 63 bits on ext4, and a 32-bit program without
 // large-file support sees no entry whose offset needs more than 31. These are small numbers: the
-// entry that is listed first has 1. An offset stays good while the directory is open, also when the
-// listing begins again or entries come and go. An entry that appears between two listed ones gets
-// the next free number.
+// entry that is listed first has 1. An offset stays good while the directory is open, also when
+// entries come and go. An entry that appears between two listed ones gets the next free number.
+//
+// An offset outlives the start of another listing (rewinddir) if its entry was applied when it was
+// listed. Other entries come last, and their cookies are positions in the list of pending names
+// that a listing takes when it begins. The next listing gives the same numbers to the positions of
+// its own list, so within one listing each number still leads to the entry behind its own.
 //
 // Memory: 8 bytes for each entry that was listed. All open directories together keep kMaxKept. A
 // directory that goes beyond forgets the older half of its own offsets; an offset of that half is

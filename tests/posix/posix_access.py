@@ -144,7 +144,7 @@ class AccessAcls(MountCase):
                     acl((USER_OBJ, 6, None), (GROUP_OBJ, others, None), (OTHER, others, None)))
 
     @staticmethod
-    def nobody_may_open(name):
+    def stranger_may_open(name):
         os.seteuid(65534)
         try:
             os.close(os.open(name, os.O_RDWR))
@@ -181,7 +181,7 @@ class AccessAcls(MountCase):
             os.ftruncate(fd, size)
             for others in (0, 6, 0, 6):
                 self.grant(name, others)
-                self.assertEqual(self.nobody_may_open(name), others == 6, size)
+                self.assertEqual(self.stranger_may_open(name), others == 6, size)
 
     def test_acl_counts_while_others_look_at_the_file(self):
         """An answer to one of the others, made before the change, must not give the kernel the mode
@@ -199,7 +199,7 @@ class AccessAcls(MountCase):
                 for number in range(self.ROUNDS):
                     right = number % 2 == 1
                     self.grant(name, 6 if right else 0)
-                    self.assertIn(right, [self.nobody_may_open(name), self.nobody_may_open(name)], "round %d" % number)
+                    self.assertIn(right, [self.stranger_may_open(name), self.stranger_may_open(name)], "round %d" % number)
 
 
 class Locks(MountCase):

@@ -1,13 +1,15 @@
 """Large directories through the mount, and the offsets of their listings."""
 import ctypes
 import errno
+import multiprocessing
 import os
+import random
 import signal
 import struct
 import subprocess
 
 from harness import run
-from harness.run import sh
+from harness.run import sh, wait_until
 from posix_case import MountCase, check
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -125,6 +127,7 @@ class Listings(MountCase):
 
     def test_offsets_stay_valid_while_entries_change(self):
         fd = self.filled(1000)
+        self.settle()  # offsets of names that are not applied yet do not outlive a rewind
         entries = self.all_of(fd)
         for i in range(0, 1000, 3):
             os.unlink(self.path("entry%06d" % i))
@@ -139,6 +142,39 @@ class Listings(MountCase):
             expected = {name for _, name in entries[at + 1:]} & left
             self.assertEqual(expected - seen, set())
             self.assertEqual(seen & {name for _, name in entries[:at + 1]}, set())
+
+    def make_and_remove(self, made, removed):
+        """Makes names for ever, and removes each when 300 others are there. `made` and `removed`
+        count: what is made has a smaller number than `made`, what is there one not below `removed`."""
+        number = 0
+        while True:
+            os.mknod(self.path("tmp"))
+            os.rename(self.path("tmp"), self.path("name%06d" % number))
+            made.value = number = number + 1
+            if number > 300:
+                removed.value = number - 300
+                os.unlink(self.path("name%06d" % (number - 301)))
+
+    def test_names_applied_during_a_listing_are_listed_once(self):
+        """Listings of one open directory begin again and again while names are pending and others
+        are applied. Each shows every name once that is there from its begin to its end."""
+        fd = os.open(self.dir, os.O_RDONLY | os.O_DIRECTORY)
+        self.addCleanup(os.close, fd)
+        made, removed = (multiprocessing.RawValue(ctypes.c_uint32) for _ in range(2))
+        maker = multiprocessing.get_context("fork").Process(target=self.make_and_remove, args=(made, removed))
+        maker.start()
+        self.addCleanup(maker.join)
+        self.addCleanup(maker.kill)
+        wait_until(lambda: made.value > 400, 30, "names are not made")
+        pending = 0
+        for _ in range(60):
+            before, size = made.value, random.choice((200, 1000, 32768))
+            os.lseek(fd, 0, os.SEEK_SET)
+            numbers = [int(name[4:]) for _, name in self.all_of(fd, size) if name.startswith("name")]
+            self.assertEqual(len(numbers), len(set(numbers)))
+            self.assertEqual(set(range(removed.value, before)) - set(numbers), set())
+            pending += self.metric("salius_volume_pending_names") > 0
+        self.assertGreater(pending, 3)
 
     def test_offset_is_valid_in_another_open_of_an_unchanged_directory(self):
         fd = self.filled(300)

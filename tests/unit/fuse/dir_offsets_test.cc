@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <set>
 #include <vector>
 
 namespace salius {
@@ -26,6 +27,7 @@ class DirOffsetsTest : public testing::Test {
 };
 
 constexpr uint64_t kLarge = uint64_t{1} << 62;
+constexpr uint64_t kPending = uint64_t{1} << 63;
 
 TEST_F(DirOffsetsTest, EntriesAreNumberedFromOne) {
   EXPECT_EQ(List(0, {kLarge, kLarge + 7, 5}), (std::vector<uint64_t>{1, 2, 3}));
@@ -48,6 +50,25 @@ TEST_F(DirOffsetsTest, OffsetsStayGoodWhenEntriesComeAndGo) {
   EXPECT_EQ(offsets_.Find(5).cookie, 25u);
   EXPECT_EQ(offsets_.Find(2).cookie, 20u);
   EXPECT_EQ(offsets_.Find(6).cookie, 50u);
+}
+
+// A listing with pending names ends with their positions, 1 to n, whatever the names are.
+TEST_F(DirOffsetsTest, PositionsOfPendingNamesAreFoundInEachListing) {
+  const std::vector<std::vector<uint64_t>> listings = {
+      {10, kPending + 1, kPending + 2},
+      {10, 20, kPending + 1, kPending + 2, kPending + 3},
+      {20, 30, 40},
+      {30, kPending + 1}};
+  for (const std::vector<uint64_t>& cookies : listings) {
+    offsets_.Rewind();
+    std::set<uint64_t> different;
+    uint64_t previous = 0;
+    for (const uint64_t cookie : cookies) {
+      previous = offsets_.Number(previous, cookie).value();
+      EXPECT_EQ(offsets_.Find(previous).cookie, cookie);
+      EXPECT_TRUE(different.insert(previous).second);
+    }
+  }
 }
 
 TEST_F(DirOffsetsTest, OffsetOfAnotherOpenIsFoundByCounting) {
