@@ -1,0 +1,174 @@
+// Changes of a file's bytes or size that are no plain write: the log has no record of their bytes.
+//
+// | call | what is done |
+// |---|---|
+// | `truncate`, `ftruncate` | logged, under the file's lock |
+// | `fallocate`, `posix_fallocate` | uncovered: allocate |
+// | `sendfile`, `copy_file_range`, `splice`, `ioctl(FICLONE)` into the file | uncovered: copy |
+//
+// A copy into a synchronous descriptor is followed by a sync, as the kernel does.
+#include <fcntl.h>
+#include <linux/fs.h>
+#include <sys/stat.h>
+
+#include <cstdarg>
+
+#include "client/preload/export.h"
+#include "client/preload/library.h"
+#include "client/preload/raw_call.h"
+#include "client/preload/real_calls.h"
+#include "client/preload/section.h"
+
+namespace salius::preload {
+namespace {
+
+using direct::Reason;
+
+// Truncates and logs. Returns 0 or -errno.
+long TruncateTracked(int fd, const direct::File& file, off64_t size) {
+  direct::Files& files = library.files();
+  files.Lock(file);
+  const long result = Raw(SYS_ftruncate, fd, size);
+  if (result == 0) files.LogTruncate(file, static_cast<uint64_t>(size));
+  files.Unlock(file);
+  return result;
+}
+
+int Ftruncate(int fd, off64_t size) {
+  if (library.Passes(fd)) return real_calls.ftruncate(fd, size);
+  const Descriptor descriptor = library.Look(fd);
+  if (!descriptor.tracked()) return real_calls.ftruncate(fd, size);
+  long result;
+  {
+    Section section;
+    if (section.whole()) {
+      result = TruncateTracked(fd, descriptor.file, size);
+    } else {
+      library.files().Uncover(descriptor.file, Reason::kSignal);
+      result = Raw(SYS_ftruncate, fd, size);
+      library.files().Uncover(descriptor.file, Reason::kSignal);
+    }
+  }
+  return static_cast<int>(Returned(result));
+}
+
+// Truncates by name through a descriptor, when the file is the volume's. Returns 0 or -errno, or 1
+// when the call is to be made by name.
+long TruncateByName(const char* path, off64_t size) {
+  struct stat status;
+  if (Raw(SYS_stat, path, &status) != 0 || !S_ISREG(status.st_mode)) return 1;
+  const long fd = Raw(SYS_openat, AT_FDCWD, path, O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+  // Without a descriptor left the truncation would go unseen.
+  if (fd == -EMFILE || fd == -ENFILE) return fd;
+  if (fd < 0) return 1;
+  long result = 1;
+  {
+    Section section;
+    if (section.whole()) {
+      const direct::File file = library.files().Open(static_cast<int>(fd), false);
+      if (file.tracked()) result = TruncateTracked(static_cast<int>(fd), file, size);
+    }
+  }
+  CloseKeepingLocks(static_cast<int>(fd));
+  return result;
+}
+
+int Truncate(const char* path, off64_t size) {
+  if (library.on()) {
+    const long result = TruncateByName(path, size);
+    if (result <= 0) return static_cast<int>(Returned(result));
+  }
+  return real_calls.truncate(path, size);
+}
+
+// Makes `call`, which changes the file behind `fd` unseen. `failed`: what it returns on failure.
+template <typename Call>
+auto Unseen(int fd, Reason reason, Call call) {
+  library.Uncover(fd, reason);
+  auto result = call();
+  const int before = errno;
+  library.Uncover(fd, reason);
+  errno = before;
+  return result;
+}
+
+// The same for a copy, which obeys O_SYNC.
+template <typename Call>
+ssize_t CopyInto(int fd, Call call) {
+  if (library.Passes(fd)) return call();
+  const ssize_t copied = Unseen(fd, Reason::kCopy, call);
+  const Descriptor descriptor = library.Look(fd);
+  if (copied <= 0 || !descriptor.tracked()) return copied;
+  const long flags = Raw(SYS_fcntl, fd, F_GETFL);
+  const bool synchronous =
+      (descriptor.marks & Descriptor::kDataSync) != 0 || (flags >= 0 && (flags & O_DSYNC) != 0);
+  if (!synchronous) return copied;
+  const int failed = library.Sync(fd, descriptor, false);
+  return failed == 0 ? copied : Returned(-failed);
+}
+
+bool IsClone(unsigned long request) { return request == FICLONE || request == FICLONERANGE; }
+
+}  // namespace
+}  // namespace salius::preload
+
+using salius::direct::Reason;
+using salius::preload::CopyInto;
+using salius::preload::real_calls;
+using salius::preload::Unseen;
+
+SALIUS_INTERPOSE(int, ftruncate, int fd, off64_t size) {
+  return salius::preload::Ftruncate(fd, size);
+}
+SALIUS_INTERPOSE(int, ftruncate64, int fd, off64_t size) {
+  return salius::preload::Ftruncate(fd, size);
+}
+SALIUS_INTERPOSE(int, truncate, const char* path, off64_t size) {
+  return salius::preload::Truncate(path, size);
+}
+SALIUS_INTERPOSE(int, truncate64, const char* path, off64_t size) {
+  return salius::preload::Truncate(path, size);
+}
+
+SALIUS_INTERPOSE(int, fallocate, int fd, int mode, off64_t offset, off64_t size) {
+  return Unseen(fd, Reason::kAllocate,
+                [&] { return real_calls.fallocate(fd, mode, offset, size); });
+}
+SALIUS_INTERPOSE(int, fallocate64, int fd, int mode, off64_t offset, off64_t size) {
+  return Unseen(fd, Reason::kAllocate,
+                [&] { return real_calls.fallocate(fd, mode, offset, size); });
+}
+SALIUS_INTERPOSE(int, posix_fallocate, int fd, off64_t offset, off64_t size) {
+  return Unseen(fd, Reason::kAllocate,
+                [&] { return real_calls.posix_fallocate(fd, offset, size); });
+}
+SALIUS_INTERPOSE(int, posix_fallocate64, int fd, off64_t offset, off64_t size) {
+  return Unseen(fd, Reason::kAllocate,
+                [&] { return real_calls.posix_fallocate(fd, offset, size); });
+}
+
+SALIUS_INTERPOSE(ssize_t, sendfile, int to, int from, off64_t* offset, size_t count) {
+  return CopyInto(to, [&] { return real_calls.sendfile(to, from, offset, count); });
+}
+SALIUS_INTERPOSE(ssize_t, sendfile64, int to, int from, off64_t* offset, size_t count) {
+  return CopyInto(to, [&] { return real_calls.sendfile(to, from, offset, count); });
+}
+SALIUS_INTERPOSE(ssize_t, copy_file_range, int from, off64_t* from_offset, int to,
+                 off64_t* to_offset, size_t count, unsigned flags) {
+  return CopyInto(to, [&] {
+    return real_calls.copy_file_range(from, from_offset, to, to_offset, count, flags);
+  });
+}
+SALIUS_INTERPOSE(ssize_t, splice, int from, off64_t* from_offset, int to, off64_t* to_offset,
+                 size_t count, unsigned flags) {
+  return CopyInto(
+      to, [&] { return real_calls.splice(from, from_offset, to, to_offset, count, flags); });
+}
+SALIUS_INTERPOSE(int, ioctl, int fd, unsigned long request, ...) {
+  va_list rest;
+  va_start(rest, request);
+  void* argument = va_arg(rest, void*);
+  va_end(rest);
+  if (!salius::preload::IsClone(request)) return real_calls.ioctl(fd, request, argument);
+  return Unseen(fd, Reason::kCopy, [&] { return real_calls.ioctl(fd, request, argument); });
+}

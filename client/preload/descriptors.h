@@ -1,0 +1,80 @@
+// The descriptors of this process: which are files of the volume.
+//
+// The table is a cache: everything in it can be found again from the descriptor, so forgetting an
+// entry is always safe. It must never keep an entry of a descriptor that has been closed.
+// Readers and writers are wait-free, take no lock and allocate only whole pages by mmap(2), so that
+// signal handlers and allocators may use it. A child of fork(2) has a copy, which is right.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "client/direct/process/files.h"
+
+namespace salius::preload {
+
+// One descriptor. Every change has a new generation.
+struct Descriptor {
+  enum class State : uint8_t {
+    kUnknown,  // never looked at, or forgotten
+    kOther,    // not a file of the volume
+    kTracked,  // a file of the volume
+  };
+  // The descriptor was opened with O_DSYNC, which the kernel does not have.
+  static constexpr uint8_t kDataSync = 1;
+  // The same with O_SYNC.
+  static constexpr uint8_t kFullSync = 2;
+  // A stdio stream may write to it unseen.
+  static constexpr uint8_t kStdio = 4;
+
+  State state = State::kUnknown;
+  uint8_t marks = 0;
+  uint32_t generation = 0;
+  direct::File file;
+
+  bool tracked() const { return state == State::kTracked; }
+};
+
+class Descriptors {
+ public:
+  // Returns what is known of `fd`: kUnknown for a number that cannot be a descriptor.
+  Descriptor Get(int fd) const;
+
+  // Stores what `fd` is. Nothing is stored, so that it stays unknown, when there is no memory.
+  void Set(int fd, Descriptor::State state, direct::File file, uint8_t marks);
+
+  // Makes `fd` unknown.
+  void Forget(int fd);
+  // Makes all descriptors of [first, last] unknown.
+  void ForgetRange(unsigned first, unsigned last);
+
+  // Returns whether `fd` is still what `descriptor` says, without a change in between.
+  bool Still(int fd, const Descriptor& descriptor) const {
+    return Get(fd).generation == descriptor.generation;
+  }
+
+  // Returns a tracked descriptor of `file`, or -1.
+  int Find(direct::File file) const;
+
+ private:
+  // Two words that change as one.
+  struct alignas(16) Entry {
+    std::atomic<uint64_t> head;  // generation, marks, state
+    std::atomic<uint64_t> file;  // tag, index
+  };
+  static constexpr unsigned kChunkBits = 12;
+  static constexpr unsigned kChunkEntries = 1u << kChunkBits;
+  static constexpr unsigned kChunks = 1u << 15;  // 134 million descriptors
+  struct Chunk {
+    Entry entries[kChunkEntries];
+  };
+
+  const Entry* Find(unsigned fd) const;
+  Entry* Make(unsigned fd);
+  static void Replace(Entry& entry, uint64_t state_and_marks, uint64_t file);
+
+  std::atomic<Chunk*> chunks_[kChunks] = {};
+  std::atomic<unsigned> end_{0};  // no entry at or above it was ever stored
+};
+
+}  // namespace salius::preload

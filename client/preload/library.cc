@@ -1,0 +1,297 @@
+#include "client/preload/library.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+
+#include "client/preload/raw_call.h"
+#include "client/preload/real_calls.h"
+#include "client/preload/section.h"
+
+extern "C" {
+constinit std::atomic<int> salius_preload_borrowers{0};
+constinit std::atomic<int> salius_preload_started{0};
+int __register_atfork(void (*prepare)(), void (*parent)(), void (*child)(), void* handle);
+extern void* __dso_handle;
+}
+
+namespace salius::preload {
+namespace {
+
+using direct::Reason;
+
+// A descriptor whose O_SYNC the kernel does not have says so to every process that gets it: by
+// fork, exec or a socket. The sign is the signal of fcntl(F_SETSIG), which belongs to the open file
+// description and means nothing for a file without O_ASYNC.
+constexpr int kDataSyncSign = 62;
+constexpr int kFullSyncSign = 63;
+
+constexpr char kFileIdAttribute[] = "user.salius.id";
+
+// Depth of this thread's sections.
+__attribute__((tls_model("initial-exec"))) thread_local int depth = 0;
+
+constexpr unsigned long SignalBit(int signal) { return 1UL << (signal - 1); }
+// All signals but those that a fault raises in the faulting thread.
+constexpr unsigned long kBlockable = ~(SignalBit(SIGSEGV) | SignalBit(SIGBUS) | SignalBit(SIGFPE) |
+                                       SignalBit(SIGILL) | SignalBit(SIGTRAP) | SignalBit(SIGSYS));
+
+bool Writable(int flags) { return (flags & O_ACCMODE) != O_RDONLY; }
+
+uint8_t MarksOf(int flags) {
+  if ((flags & O_SYNC) == O_SYNC) return Descriptor::kDataSync | Descriptor::kFullSync;
+  return (flags & O_DSYNC) != 0 ? Descriptor::kDataSync : 0;
+}
+
+// Returns the marks that another process, or an earlier program of this one, left at `fd`.
+uint8_t MarksLeftAt(int fd) {
+  switch (Raw(SYS_fcntl, fd, F_GETSIG)) {
+    case kDataSyncSign:
+      return Descriptor::kDataSync;
+    case kFullSyncSign:
+      return Descriptor::kDataSync | Descriptor::kFullSync;
+    default:
+      return 0;
+  }
+}
+
+bool SameFile(int one, int other) {
+  struct stat first, second;
+  return Raw(SYS_fstat, one, &first) == 0 && Raw(SYS_fstat, other, &second) == 0 &&
+         first.st_dev == second.st_dev && first.st_ino == second.st_ino;
+}
+
+// Returns whether a process has a record lock on the file of `fd`, which itself has none.
+bool IsLocked(int fd) {
+  struct flock lock = {};
+  lock.l_type = F_WRLCK;
+  lock.l_whence = SEEK_SET;
+  if (Raw(SYS_fcntl, fd, F_OFD_GETLK, &lock) == 0) return lock.l_type != F_UNLCK;
+  // A write lock is refused for a descriptor that only reads; the question is not.
+  return true;
+}
+
+// Stores "/proc/self/fd/FD" at `path`, which has 32 bytes.
+void DescriptorPath(int fd, char* path) {
+  constexpr char kFolder[] = "/proc/self/fd/";
+  char digits[12];
+  int count = 0;
+  do {
+    digits[count++] = static_cast<char>('0' + fd % 10);
+    fd /= 10;
+  } while (fd != 0);
+  char* at = path;
+  for (const char* from = kFolder; *from != '\0';) *at++ = *from++;
+  while (count > 0) *at++ = digits[--count];
+  *at = '\0';
+}
+
+}  // namespace
+
+constinit Library library;
+
+bool Section::Inside() { return depth > 0; }
+
+Section::Section() : whole_(depth == 0 && !library.Borrowed()) {
+  if (!whole_) return;
+  ++depth;
+  if (library.handlers()) {
+    const unsigned long all = kBlockable;
+    blocked_ = Raw(SYS_rt_sigprocmask, SIG_BLOCK, &all, &signals_, sizeof(all)) == 0;
+  }
+}
+
+Section::~Section() {
+  if (whole_) {
+    --depth;
+    if (blocked_) Raw(SYS_rt_sigprocmask, SIG_SETMASK, &signals_, nullptr, sizeof(signals_));
+  }
+  errno = errno_;
+}
+
+void Library::Load() { FindRealCalls(); }
+
+void Library::Start(direct::Files& files, char** environment) {
+  files_ = &files;
+  environment_.Keep(environment);
+  process_.store(static_cast<int>(Raw(SYS_getpid)), std::memory_order_relaxed);
+  __register_atfork(
+      nullptr, nullptr, [] { library.AfterFork(); }, &__dso_handle);
+  salius_preload_started.store(1, std::memory_order_release);
+  // The streams of stdio write to these unseen.
+  for (int fd = 0; fd <= STDERR_FILENO; ++fd) Look(fd);
+}
+
+bool Library::Borrowed() const {
+  return salius_preload_borrowers.load(std::memory_order_relaxed) != 0 &&
+         Raw(SYS_getpid) != process_.load(std::memory_order_relaxed);
+}
+
+void Library::AfterFork() {
+  process_.store(static_cast<int>(Raw(SYS_getpid)), std::memory_order_relaxed);
+  salius_preload_borrowers.store(0, std::memory_order_relaxed);
+  const int before = errno;
+  files_->AfterFork();
+  errno = before;
+}
+
+Descriptor Library::Look(int fd) {
+  const Descriptor known = descriptors_.Get(fd);
+  if (known.state != Descriptor::State::kUnknown || fd < 0) return known;
+  Section section;
+  return section.whole() ? Resolve(fd) : known;
+}
+
+Descriptor Library::Resolve(int fd) {
+  const long flags = Raw(SYS_fcntl, fd, F_GETFL);
+  if (flags < 0 || (flags & O_PATH) != 0) return {};
+  const Descriptor found = Register(fd, static_cast<int>(flags), false, 0);
+  if (found.tracked() && Writable(static_cast<int>(flags))) {
+    files_->Uncover(found.file, Reason::kForeign);
+  }
+  return found;
+}
+
+Descriptor Library::Register(int fd, int flags, bool made, uint8_t marks) {
+  struct stat status;
+  if (Raw(SYS_fstat, fd, &status) != 0) return {};
+  // A directory is closed by closedir(3), which is not seen: it stays unknown.
+  if (S_ISDIR(status.st_mode)) return {};
+  const direct::File file = S_ISREG(status.st_mode) ? files_->Open(fd, made) : direct::File{};
+  if (!file.tracked()) {
+    descriptors_.Set(fd, Descriptor::State::kOther, {}, 0);
+    return descriptors_.Get(fd);
+  }
+  marks |= MarksLeftAt(fd);
+  if (fd <= STDERR_FILENO && Writable(flags)) {
+    marks |= Descriptor::kStdio;
+    files_->Uncover(file, Reason::kStdio);
+  }
+  descriptors_.Set(fd, Descriptor::State::kTracked, file, marks);
+  return descriptors_.Get(fd);
+}
+
+void Library::Opened(int fd, int flags, bool made) {
+  if (fd < 0 || !on() || Borrowed()) return;
+  descriptors_.Forget(fd);
+  if ((flags & O_PATH) != 0 || (!Writable(flags) && (flags & O_TRUNC) == 0)) return;
+  Section section;
+  if (!section.whole()) return;
+  const Descriptor found = Register(fd, flags, made, 0);
+  if (!found.tracked()) return;
+  if ((flags & O_TRUNC) != 0 && !made) {
+    // The truncation was not under the lock: it is what happened last only if the file is empty.
+    files_->Lock(found.file);
+    struct stat status;
+    if (Raw(SYS_fstat, fd, &status) == 0 && status.st_size == 0) {
+      files_->LogTruncate(found.file, 0);
+    } else {
+      files_->Uncover(found.file, Reason::kPosition);
+    }
+    files_->Unlock(found.file);
+  }
+  if (const uint8_t taken = TakeSync(fd, flags)) {
+    descriptors_.Set(fd, found.state, found.file, found.marks | taken);
+  }
+}
+
+uint8_t Library::TakeSync(int fd, int flags) {
+  const uint8_t marks = MarksOf(flags);
+  // Putting another description in its place closes this one, which drops record locks. Then the
+  // kernel keeps its flag: such a descriptor is slower and just as durable.
+  if (marks == 0 || IsLocked(fd)) return 0;
+  char path[32];
+  DescriptorPath(fd, path);
+  constexpr int kOnce = O_CREAT | O_EXCL | O_TRUNC | O_NOFOLLOW | O_TMPFILE;
+  const long other =
+      Raw(SYS_openat, AT_FDCWD, path, (flags & ~(kOnce | O_SYNC)) | O_CLOEXEC | O_NOCTTY);
+  if (other < 0) return 0;
+  const int sign = (marks & Descriptor::kFullSync) != 0 ? kFullSyncSign : kDataSyncSign;
+  const bool taken = SameFile(static_cast<int>(other), fd) &&
+                     Raw(SYS_fcntl, other, F_SETSIG, sign) == 0 &&
+                     Raw(SYS_dup3, other, fd, flags & O_CLOEXEC) == fd;
+  Raw(SYS_close, other);
+  return taken ? marks : 0;
+}
+
+void Library::Streams(int fd) {
+  if (fd < 0 || !on() || Borrowed()) return;
+  const Descriptor found = Look(fd);
+  if (!found.tracked()) return;
+  files_->Uncover(found.file, Reason::kStdio);
+  descriptors_.Set(fd, found.state, found.file, found.marks | Descriptor::kStdio);
+}
+
+void Library::Duplicated(int from, const Descriptor& known, int to) {
+  if (to < 0 || !on() || Borrowed()) return;
+  if (known.state == Descriptor::State::kUnknown || !descriptors_.Still(from, known)) {
+    descriptors_.Forget(to);
+    if (to <= STDERR_FILENO) Look(to);
+    return;
+  }
+  uint8_t marks = known.marks;
+  if (known.tracked() && to <= STDERR_FILENO) {
+    marks |= Descriptor::kStdio;
+    files_->Uncover(known.file, Reason::kStdio);
+  }
+  descriptors_.Set(to, known.state, known.file, marks);
+}
+
+void Library::Uncover(int fd, Reason reason) {
+  if (!on()) return;
+  const Descriptor found = Look(fd);
+  if (found.tracked()) files_->Uncover(found.file, reason);
+}
+
+void Library::UncoverPath(int directory, const char* path, bool nofollow, Reason reason) {
+  if (!on() || Borrowed()) return;
+  const int before = errno;
+  // Only a file that was written under the library has an id; most calls end here.
+  if (directory == AT_FDCWD || (path != nullptr && path[0] == '/')) {
+    const long number = nofollow ? SYS_lgetxattr : SYS_getxattr;
+    if (Raw(number, path, kFileIdAttribute, nullptr, 0) < 0) return;
+  }
+  constexpr int kFlags = O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY;
+  const long fd = Raw(SYS_openat, directory, path, kFlags | (nofollow ? O_NOFOLLOW : 0));
+  if (fd < 0) return;
+  {
+    Section section;
+    struct stat status;
+    if (section.whole() && Raw(SYS_fstat, fd, &status) == 0 && S_ISREG(status.st_mode) &&
+        Raw(SYS_fgetxattr, fd, kFileIdAttribute, nullptr, 0) >= 0) {
+      const direct::File file = files_->Open(static_cast<int>(fd), false);
+      if (file.tracked()) files_->Uncover(file, reason);
+    }
+  }
+  CloseKeepingLocks(static_cast<int>(fd));
+  errno = before;
+}
+
+int Library::Sync(int fd, const Descriptor& descriptor, bool data_only) {
+  Section section;
+  if (!section.whole()) {
+    // The bytes reach the disk, but a record of the log could still be replayed over them, and
+    // what prevents that needs a lock that this thread may hold.
+    files_->Uncover(descriptor.file, Reason::kSignal);
+    const long failed = Raw(SYS_fsync, fd);
+    files_->Uncover(descriptor.file, Reason::kSignal);
+    return failed < 0 ? static_cast<int>(-failed) : EIO;
+  }
+  if ((descriptor.marks & Descriptor::kStdio) != 0) {
+    files_->Uncover(descriptor.file, Reason::kStdio);
+  }
+  return files_->Sync(descriptor.file, fd, data_only);
+}
+
+int Library::SyncAll() {
+  Section section;
+  return section.whole() ? files_->SyncAll() : EIO;
+}
+
+void CloseKeepingLocks(int fd) {
+  if (!IsLocked(fd)) Raw(SYS_close, fd);
+}
+
+}  // namespace salius::preload

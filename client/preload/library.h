@@ -1,0 +1,100 @@
+// The preload library's one object: what all interposed functions share.
+//
+// Loaded without a coordinator it is never started, and every interposed function only passes on.
+#pragma once
+
+#include <atomic>
+
+#include "client/direct/process/files.h"
+#include "client/preload/descriptors.h"
+#include "client/preload/environment.h"
+
+extern "C" {
+// Children of vfork(2) that run now; fork.cc's assembly counts them.
+extern std::atomic<int> salius_preload_borrowers;
+// 1 once the library is started.
+extern std::atomic<int> salius_preload_started;
+}
+
+namespace salius::preload {
+
+class Library {
+ public:
+  // Finds the C library's functions. The first thing in the constructor of the shared object.
+  void Load();
+
+  // From now on calls on the volume's files go to `files`, which lives until the process ends.
+  // `environment` is the process's: its entries of the library are put back by exec and spawn.
+  void Start(direct::Files& files, char** environment);
+
+  bool on() const { return salius_preload_started.load(std::memory_order_acquire) != 0; }
+  direct::Files& files() { return *files_; }
+  Descriptors& descriptors() { return descriptors_; }
+  const KeptEnvironment& environment() const { return environment_; }
+
+  // Returns whether a call on `fd` can be passed on without a further look.
+  bool Passes(int fd) const {
+    return !on() || descriptors_.Get(fd).state == Descriptor::State::kOther;
+  }
+
+  // Returns what `fd` is. A descriptor seen for the first time is registered; it is uncovered when
+  // it is writable, since other processes may have it too.
+  Descriptor Look(int fd);
+
+  // Registers `fd`, which was just opened with `flags`. `made`: the open made the file. A
+  // synchronous descriptor loses O_SYNC and O_DSYNC in the kernel, where that is possible.
+  void Opened(int fd, int flags, bool made);
+
+  // A stdio stream that writes to `fd` exists from now on. Its writes are not seen: they are made
+  // inside the C library. So the file is uncovered, and every sync of it by this process is real.
+  void Streams(int fd);
+
+  // `to` is now a duplicate of `from`, which was `known` before.
+  void Duplicated(int from, const Descriptor& known, int to);
+
+  // `fd` may be another descriptor from now on.
+  void Forget(int fd) {
+    if (on() && !Borrowed()) descriptors_.Forget(fd);
+  }
+
+  // Makes the file behind `fd` uncovered, if it is the volume's. Async-signal-safe.
+  void Uncover(int fd, direct::Reason reason);
+
+  // Makes the file uncovered whose path is `path` under `directory`, without following a link at
+  // its end if `nofollow`. Nothing happens when no file of the volume is there.
+  void UncoverPath(int directory, const char* path, bool nofollow, direct::Reason reason);
+
+  // Makes the file of `descriptor` durable. Returns 0 or an errno.
+  int Sync(int fd, const Descriptor& descriptor, bool data_only);
+  // The same for the whole volume.
+  int SyncAll();
+
+  // Returns whether this is a child of vfork(2) that runs in its parent's memory.
+  bool Borrowed() const;
+  // A child of fork(2) begins.
+  void AfterFork();
+
+  // The program has a signal handler.
+  void HandlerInstalled() { handlers_.store(true, std::memory_order_relaxed); }
+  bool handlers() const { return handlers_.load(std::memory_order_relaxed); }
+
+ private:
+  Descriptor Resolve(int fd);
+  Descriptor Register(int fd, int flags, bool made, uint8_t marks);
+  // Lets the kernel forget that `fd` is synchronous. Returns the marks for it; 0 when it could not.
+  uint8_t TakeSync(int fd, int flags);
+
+  direct::Files* files_ = nullptr;
+  Descriptors descriptors_;
+  KeptEnvironment environment_;
+  std::atomic<bool> handlers_{false};
+  std::atomic<int> process_{0};
+};
+
+extern Library library;
+
+// Closes a descriptor of ours to a file of the program. Closing one drops the process's record
+// locks on the file (fcntl(2)), so it stays open while there are any.
+void CloseKeepingLocks(int fd);
+
+}  // namespace salius::preload

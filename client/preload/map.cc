@@ -1,0 +1,127 @@
+// mmap(2), munmap(2), mremap(2), mprotect(2), msync(2).
+//
+// Stores through a shared writable map are never seen: the file is uncovered for the session
+// (Reason::kMap), from the moment at which the map becomes writable. Private maps change no file.
+// A map shared for reading can become writable by mprotect(2) when its descriptor is.
+#include <fcntl.h>
+#include <sys/mman.h>
+
+#include <cstdarg>
+
+#include "client/preload/export.h"
+#include "client/preload/library.h"
+#include "client/preload/raw_call.h"
+#include "client/preload/real_calls.h"
+#include "client/preload/section.h"
+#include "client/preload/shared_maps.h"
+
+namespace salius::preload {
+namespace {
+
+using direct::Reason;
+
+constinit SharedMaps shared_maps;
+
+bool Shared(int flags) {
+  const int type = flags & MAP_TYPE;
+  return type == MAP_SHARED || type == MAP_SHARED_VALIDATE;
+}
+
+uintptr_t AddressOf(const void* address) { return reinterpret_cast<uintptr_t>(address); }
+
+void* Map(void* address, size_t size, int protection, int flags, int fd, off64_t offset) {
+  const bool of_file = Shared(flags) && (flags & MAP_ANONYMOUS) == 0;
+  Descriptor descriptor;
+  if (of_file && !library.Passes(fd)) {
+    const int before = errno;
+    descriptor = library.Look(fd);
+    const long open = descriptor.tracked() ? Raw(SYS_fcntl, fd, F_GETFL) : -1;
+    // Only a descriptor for both can have a writable shared map, now or by mprotect(2).
+    if (open < 0 || (open & O_ACCMODE) != O_RDWR) descriptor = {};
+    // Before the map is there: another thread may guess its address.
+    if (descriptor.tracked() && (protection & PROT_WRITE) != 0) {
+      library.files().Uncover(descriptor.file, Reason::kMap);
+    }
+    errno = before;
+  }
+  void* mapped = real_calls.mmap(address, size, protection, flags, fd, offset);
+  if (mapped == MAP_FAILED) return mapped;
+  // MAP_FIXED replaces what was there.
+  if (!shared_maps.empty()) shared_maps.Remove(AddressOf(mapped), size);
+  if (descriptor.tracked()) {
+    shared_maps.Add(AddressOf(mapped), size, descriptor.file);
+    if (shared_maps.overflowed()) library.files().Uncover(descriptor.file, Reason::kMap);
+  }
+  return mapped;
+}
+
+void* Remap(void* address, size_t old_size, size_t new_size, int flags, void* to) {
+  void* mapped = real_calls.mremap(address, old_size, new_size, flags, to);
+  if (mapped == MAP_FAILED || shared_maps.empty()) return mapped;
+  // An old size of 0 duplicates a shared map. The old entry stays: too much is harmless.
+  direct::File file;
+  shared_maps.ForEach(AddressOf(address), old_size == 0 ? 1 : old_size,
+                      [&](direct::File found) { file = found; });
+  if (file.tracked()) shared_maps.Add(AddressOf(mapped), new_size, file);
+  return mapped;
+}
+
+int Protect(void* address, size_t size, int protection) {
+  if ((protection & PROT_WRITE) != 0 && !shared_maps.empty() && library.on()) {
+    shared_maps.ForEach(AddressOf(address), size,
+                        [](direct::File file) { library.files().Uncover(file, Reason::kMap); });
+  }
+  return real_calls.mprotect(address, size, protection);
+}
+
+// Makes the file of a shared map durable: by one of its descriptors, else with the whole volume.
+int SyncFile(direct::File file) {
+  const int fd = library.descriptors().Find(file);
+  if (fd < 0) return library.SyncAll();
+  const Descriptor descriptor = library.descriptors().Get(fd);
+  if (!descriptor.tracked() || descriptor.file.index != file.index) return library.SyncAll();
+  return library.Sync(fd, descriptor, false);
+}
+
+int SyncMap(void* address, size_t size, int flags) {
+  const int result = real_calls.msync(address, size, flags);
+  if (result != 0 || (flags & MS_SYNC) == 0 || !library.on() || shared_maps.empty()) return result;
+  if (shared_maps.overflowed()) return static_cast<int>(Returned(-library.SyncAll()));
+  int failed = 0;
+  shared_maps.ForEach(AddressOf(address), size, [&](direct::File file) {
+    if (const int error = SyncFile(file)) failed = error;
+  });
+  return static_cast<int>(Returned(-failed));
+}
+
+}  // namespace
+}  // namespace salius::preload
+
+SALIUS_INTERPOSE(void*, mmap, void* address, size_t size, int protection, int flags, int fd,
+                 off64_t offset) {
+  return salius::preload::Map(address, size, protection, flags, fd, offset);
+}
+SALIUS_INTERPOSE(void*, mmap64, void* address, size_t size, int protection, int flags, int fd,
+                 off64_t offset) {
+  return salius::preload::Map(address, size, protection, flags, fd, offset);
+}
+SALIUS_INTERPOSE(int, munmap, void* address, size_t size) {
+  const int result = salius::preload::real_calls.munmap(address, size);
+  if (result == 0 && !salius::preload::shared_maps.empty()) {
+    salius::preload::shared_maps.Remove(salius::preload::AddressOf(address), size);
+  }
+  return result;
+}
+SALIUS_INTERPOSE(void*, mremap, void* address, size_t old_size, size_t new_size, int flags, ...) {
+  va_list rest;
+  va_start(rest, flags);
+  void* to = va_arg(rest, void*);
+  va_end(rest);
+  return salius::preload::Remap(address, old_size, new_size, flags, to);
+}
+SALIUS_INTERPOSE(int, mprotect, void* address, size_t size, int protection) {
+  return salius::preload::Protect(address, size, protection);
+}
+SALIUS_INTERPOSE(int, msync, void* address, size_t size, int flags) {
+  return salius::preload::SyncMap(address, size, flags);
+}

@@ -1,0 +1,106 @@
+// Names and attributes. They belong to the local file system: a file whose name or attributes
+// changed is uncovered, so that its next sync is a real one that makes them durable too.
+//
+// unlink(2), remove(3), symlink(2), mkdir(2) and rmdir(2) are not interposed: they make no new
+// name for a file that was written, and a new file is uncovered from its beginning. fsync(2) of a
+// directory is the kernel's.
+#include <fcntl.h>
+
+#include <cerrno>
+
+#include "client/preload/export.h"
+#include "client/preload/library.h"
+#include "client/preload/real_calls.h"
+
+namespace salius::preload {
+namespace {
+
+using direct::Reason;
+
+// The file at the path changed its name or its attributes, if `result` says so.
+int Changed(int result, int directory, const char* path, bool nofollow, Reason reason) {
+  if (result == 0) library.UncoverPath(directory, path, nofollow, reason);
+  return result;
+}
+
+int Attributes(int fd, int result) {
+  if (result == 0) {
+    const int before = errno;
+    library.Uncover(fd, Reason::kAttributes);
+    errno = before;
+  }
+  return result;
+}
+
+}  // namespace
+}  // namespace salius::preload
+
+using salius::direct::Reason;
+using salius::preload::Attributes;
+using salius::preload::Changed;
+using salius::preload::real_calls;
+
+SALIUS_INTERPOSE(int, rename, const char* from, const char* to) {
+  return Changed(real_calls.rename(from, to), AT_FDCWD, to, true, Reason::kName);
+}
+SALIUS_INTERPOSE(int, renameat, int from_directory, const char* from, int to_directory,
+                 const char* to) {
+  return Changed(real_calls.renameat(from_directory, from, to_directory, to), to_directory, to,
+                 true, Reason::kName);
+}
+SALIUS_INTERPOSE(int, renameat2, int from_directory, const char* from, int to_directory,
+                 const char* to, unsigned flags) {
+  const int result = real_calls.renameat2(from_directory, from, to_directory, to, flags);
+  if ((flags & RENAME_EXCHANGE) != 0) {
+    Changed(result, from_directory, from, true, Reason::kName);
+  }
+  return Changed(result, to_directory, to, true, Reason::kName);
+}
+SALIUS_INTERPOSE(int, link, const char* from, const char* to) {
+  return Changed(real_calls.link(from, to), AT_FDCWD, to, true, Reason::kName);
+}
+SALIUS_INTERPOSE(int, linkat, int from_directory, const char* from, int to_directory,
+                 const char* to, int flags) {
+  return Changed(real_calls.linkat(from_directory, from, to_directory, to, flags), to_directory, to,
+                 true, Reason::kName);
+}
+
+SALIUS_INTERPOSE(int, fchmod, int fd, mode_t mode) {
+  return Attributes(fd, real_calls.fchmod(fd, mode));
+}
+SALIUS_INTERPOSE(int, fchown, int fd, uid_t user, gid_t group) {
+  return Attributes(fd, real_calls.fchown(fd, user, group));
+}
+SALIUS_INTERPOSE(int, fsetxattr, int fd, const char* name, const void* value, size_t size,
+                 int flags) {
+  return Attributes(fd, real_calls.fsetxattr(fd, name, value, size, flags));
+}
+SALIUS_INTERPOSE(int, fremovexattr, int fd, const char* name) {
+  return Attributes(fd, real_calls.fremovexattr(fd, name));
+}
+SALIUS_INTERPOSE(int, chmod, const char* path, mode_t mode) {
+  return Changed(real_calls.chmod(path, mode), AT_FDCWD, path, false, Reason::kAttributes);
+}
+SALIUS_INTERPOSE(int, fchmodat, int directory, const char* path, mode_t mode, int flags) {
+  return Changed(real_calls.fchmodat(directory, path, mode, flags), directory, path,
+                 (flags & AT_SYMLINK_NOFOLLOW) != 0, Reason::kAttributes);
+}
+SALIUS_INTERPOSE(int, chown, const char* path, uid_t user, gid_t group) {
+  return Changed(real_calls.chown(path, user, group), AT_FDCWD, path, false, Reason::kAttributes);
+}
+SALIUS_INTERPOSE(int, fchownat, int directory, const char* path, uid_t user, gid_t group,
+                 int flags) {
+  if ((flags & AT_EMPTY_PATH) != 0 && path != nullptr && *path == '\0') {
+    return Attributes(directory, real_calls.fchownat(directory, path, user, group, flags));
+  }
+  return Changed(real_calls.fchownat(directory, path, user, group, flags), directory, path,
+                 (flags & AT_SYMLINK_NOFOLLOW) != 0, Reason::kAttributes);
+}
+SALIUS_INTERPOSE(int, setxattr, const char* path, const char* name, const void* value, size_t size,
+                 int flags) {
+  return Changed(real_calls.setxattr(path, name, value, size, flags), AT_FDCWD, path, false,
+                 Reason::kAttributes);
+}
+SALIUS_INTERPOSE(int, removexattr, const char* path, const char* name) {
+  return Changed(real_calls.removexattr(path, name), AT_FDCWD, path, false, Reason::kAttributes);
+}

@@ -1,0 +1,95 @@
+// open(2) and its forms, and the makers of temporary files.
+//
+// The C library's function opens the file, so that errors, cancellation and flags are its own; the
+// new descriptor is registered afterwards. Opening for reading only costs one look at the table.
+#include <fcntl.h>
+#include <linux/openat2.h>
+
+#include <cstdarg>
+
+#include "client/preload/export.h"
+#include "client/preload/library.h"
+#include "client/preload/real_calls.h"
+
+namespace salius::preload {
+namespace {
+
+int Opened(int fd, int flags) {
+  if (fd >= 0) library.Opened(fd, flags, (flags & (O_CREAT | O_EXCL)) == (O_CREAT | O_EXCL));
+  return fd;
+}
+
+int Made(int fd, int flags = 0) {
+  library.Opened(fd, O_RDWR | flags, true);
+  return fd;
+}
+
+}  // namespace
+}  // namespace salius::preload
+
+using salius::preload::Made;
+using salius::preload::Opened;
+using salius::preload::real_calls;
+
+// Reads the optional mode of an open: garbage where the flags ask for none, which is passed on.
+#define SALIUS_MODE(last)                   \
+  va_list rest;                             \
+  va_start(rest, last);                     \
+  const mode_t mode = va_arg(rest, mode_t); \
+  va_end(rest)
+
+SALIUS_INTERPOSE(int, open, const char* path, int flags, ...) {
+  SALIUS_MODE(flags);
+  return Opened(real_calls.open(path, flags, mode), flags);
+}
+SALIUS_INTERPOSE(int, open64, const char* path, int flags, ...) {
+  SALIUS_MODE(flags);
+  return Opened(real_calls.open64(path, flags, mode), flags);
+}
+SALIUS_INTERPOSE(int, openat, int directory, const char* path, int flags, ...) {
+  SALIUS_MODE(flags);
+  return Opened(real_calls.openat(directory, path, flags, mode), flags);
+}
+SALIUS_INTERPOSE(int, openat64, int directory, const char* path, int flags, ...) {
+  SALIUS_MODE(flags);
+  return Opened(real_calls.openat64(directory, path, flags, mode), flags);
+}
+SALIUS_INTERPOSE(int, __open_2, const char* path, int flags) {
+  return Opened(real_calls.__open_2(path, flags), flags);
+}
+SALIUS_INTERPOSE(int, __open64_2, const char* path, int flags) {
+  return Opened(real_calls.__open64_2(path, flags), flags);
+}
+SALIUS_INTERPOSE(int, __openat_2, int directory, const char* path, int flags) {
+  return Opened(real_calls.__openat_2(directory, path, flags), flags);
+}
+SALIUS_INTERPOSE(int, __openat64_2, int directory, const char* path, int flags) {
+  return Opened(real_calls.__openat64_2(directory, path, flags), flags);
+}
+SALIUS_INTERPOSE(int, creat, const char* path, mode_t mode) {
+  return Opened(real_calls.creat(path, mode), O_CREAT | O_WRONLY | O_TRUNC);
+}
+SALIUS_INTERPOSE(int, creat64, const char* path, mode_t mode) {
+  return Opened(real_calls.creat64(path, mode), O_CREAT | O_WRONLY | O_TRUNC);
+}
+
+SALIUS_INTERPOSE(int, mkstemp, char* name) { return Made(real_calls.mkstemp(name)); }
+SALIUS_INTERPOSE(int, mkstemp64, char* name) { return Made(real_calls.mkstemp64(name)); }
+SALIUS_INTERPOSE(int, mkostemp, char* name, int flags) {
+  return Made(real_calls.mkostemp(name, flags), flags);
+}
+SALIUS_INTERPOSE(int, mkostemp64, char* name, int flags) {
+  return Made(real_calls.mkostemp64(name, flags), flags);
+}
+SALIUS_INTERPOSE(int, mkstemps, char* name, int suffix) {
+  return Made(real_calls.mkstemps(name, suffix));
+}
+SALIUS_INTERPOSE(int, mkstemps64, char* name, int suffix) {
+  return Made(real_calls.mkstemps64(name, suffix));
+}
+SALIUS_INTERPOSE(int, mkostemps, char* name, int suffix, int flags) {
+  return Made(real_calls.mkostemps(name, suffix, flags), flags);
+}
+SALIUS_INTERPOSE(int, mkostemps64, char* name, int suffix, int flags) {
+  return Made(real_calls.mkostemps64(name, suffix, flags), flags);
+}

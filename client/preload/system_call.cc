@@ -1,0 +1,279 @@
+// syscall(2): a system call by its number. The numbers of interposed functions go to them.
+//
+// io_uring_setup and io_setup are answered ENOSYS, as on a kernel without them, so that a program
+// falls back to calls that are seen. openat2(2) has no function in this C library.
+#include <fcntl.h>
+#include <linux/aio_abi.h>
+#include <linux/openat2.h>
+#include <linux/sched.h>
+#include <sched.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+
+#include <cerrno>
+#include <cstdarg>
+
+#include "client/preload/export.h"
+#include "client/preload/library.h"
+#include "client/preload/raw_call.h"
+#include "client/preload/real_calls.h"
+
+SALIUS_INTERPOSED(int, close, int);
+SALIUS_INTERPOSED(int, close_range, unsigned, unsigned, int);
+SALIUS_INTERPOSED(int, dup, int);
+SALIUS_INTERPOSED(int, dup2, int, int);
+SALIUS_INTERPOSED(int, dup3, int, int, int);
+SALIUS_INTERPOSED(int, fcntl, int, int, ...);
+SALIUS_INTERPOSED(int, ioctl, int, unsigned long, ...);
+SALIUS_INTERPOSED(ssize_t, write, int, const void*, size_t);
+SALIUS_INTERPOSED(ssize_t, pwrite, int, const void*, size_t, off64_t);
+SALIUS_INTERPOSED(ssize_t, writev, int, const iovec*, int);
+SALIUS_INTERPOSED(ssize_t, pwritev, int, const iovec*, int, off64_t);
+SALIUS_INTERPOSED(ssize_t, pwritev2, int, const iovec*, int, off64_t, int);
+SALIUS_INTERPOSED(int, fsync, int);
+SALIUS_INTERPOSED(int, fdatasync, int);
+SALIUS_INTERPOSED(void, sync);
+SALIUS_INTERPOSED(int, syncfs, int);
+SALIUS_INTERPOSED(int, ftruncate, int, off64_t);
+SALIUS_INTERPOSED(int, truncate, const char*, off64_t);
+SALIUS_INTERPOSED(int, fallocate, int, int, off64_t, off64_t);
+SALIUS_INTERPOSED(ssize_t, sendfile, int, int, off64_t*, size_t);
+SALIUS_INTERPOSED(ssize_t, copy_file_range, int, off64_t*, int, off64_t*, size_t, unsigned);
+SALIUS_INTERPOSED(ssize_t, splice, int, off64_t*, int, off64_t*, size_t, unsigned);
+SALIUS_INTERPOSED(void*, mmap, void*, size_t, int, int, int, off64_t);
+SALIUS_INTERPOSED(int, munmap, void*, size_t);
+SALIUS_INTERPOSED(int, mprotect, void*, size_t, int);
+SALIUS_INTERPOSED(void*, mremap, void*, size_t, size_t, int, ...);
+SALIUS_INTERPOSED(int, msync, void*, size_t, int);
+SALIUS_INTERPOSED(int, renameat2, int, const char*, int, const char*, unsigned);
+SALIUS_INTERPOSED(int, linkat, int, const char*, int, const char*, int);
+SALIUS_INTERPOSED(int, fchmod, int, mode_t);
+SALIUS_INTERPOSED(int, fchown, int, uid_t, gid_t);
+SALIUS_INTERPOSED(int, execve, const char*, char* const*, char* const*);
+SALIUS_INTERPOSED(int, execveat, int, const char*, char* const*, char* const*, int);
+
+namespace salius::preload {
+namespace {
+
+// The arguments of a system call, read as the types that its function has.
+struct Words {
+  long word[6];
+  int Int(int index) const { return static_cast<int>(word[index]); }
+  unsigned Unsigned(int index) const { return static_cast<unsigned>(word[index]); }
+  size_t Size(int index) const { return static_cast<size_t>(word[index]); }
+  template <typename Type = void>
+  Type* Pointer(int index) const {
+    return reinterpret_cast<Type*>(word[index]);
+  }
+  const char* Path(int index) const { return Pointer<const char>(index); }
+};
+
+// The system calls that open a file.
+bool OpenCall(long number, const Words& w, long& result) {
+  int flags = 0;
+  switch (number) {
+    case SYS_open:
+      flags = w.Int(1);
+      break;
+    case SYS_openat:
+      flags = w.Int(2);
+      break;
+    case SYS_creat:
+      flags = O_CREAT | O_WRONLY | O_TRUNC;
+      break;
+    case SYS_openat2:
+      // A wrong pointer or size is for the kernel to refuse.
+      break;
+    default:
+      return false;
+  }
+  result =
+      real_calls.syscall(number, w.word[0], w.word[1], w.word[2], w.word[3], w.word[4], w.word[5]);
+  if (result < 0) return true;
+  if (number == SYS_openat2) flags = static_cast<int>(w.Pointer<const open_how>(2)->flags);
+  library.Opened(static_cast<int>(result), flags,
+                 (flags & (O_CREAT | O_EXCL)) == (O_CREAT | O_EXCL));
+  return true;
+}
+
+bool DescriptorCall(long number, const Words& w, long& result) {
+  switch (number) {
+    case SYS_close:
+      return result = interposed_close(w.Int(0)), true;
+    case SYS_close_range:
+      return result = interposed_close_range(w.Unsigned(0), w.Unsigned(1), w.Int(2)), true;
+    case SYS_dup:
+      return result = interposed_dup(w.Int(0)), true;
+    case SYS_dup2:
+      return result = interposed_dup2(w.Int(0), w.Int(1)), true;
+    case SYS_dup3:
+      return result = interposed_dup3(w.Int(0), w.Int(1), w.Int(2)), true;
+    case SYS_fcntl:
+      return result = interposed_fcntl(w.Int(0), w.Int(1), w.Pointer(2)), true;
+    case SYS_ioctl:
+      return result = interposed_ioctl(w.Int(0), w.Size(1), w.Pointer(2)), true;
+    default:
+      return false;
+  }
+}
+
+bool WriteCallOf(long number, const Words& w, long& result) {
+  const auto* parts = w.Pointer<const iovec>(1);
+  switch (number) {
+    case SYS_write:
+      return result = interposed_write(w.Int(0), w.Pointer(1), w.Size(2)), true;
+    case SYS_pwrite64:
+      return result = interposed_pwrite(w.Int(0), w.Pointer(1), w.Size(2), w.word[3]), true;
+    case SYS_writev:
+      return result = interposed_writev(w.Int(0), parts, w.Int(2)), true;
+    case SYS_pwritev:
+      return result = interposed_pwritev(w.Int(0), parts, w.Int(2), w.word[3]), true;
+    case SYS_pwritev2:
+      return result = interposed_pwritev2(w.Int(0), parts, w.Int(2), w.word[3], w.Int(5)), true;
+    default:
+      return false;
+  }
+}
+
+bool SyncCall(long number, const Words& w, long& result) {
+  switch (number) {
+    case SYS_fsync:
+      return result = interposed_fsync(w.Int(0)), true;
+    case SYS_fdatasync:
+      return result = interposed_fdatasync(w.Int(0)), true;
+    case SYS_sync:
+      interposed_sync();
+      return result = 0, true;
+    case SYS_syncfs:
+      return result = interposed_syncfs(w.Int(0)), true;
+    case SYS_msync:
+      return result = interposed_msync(w.Pointer(0), w.Size(1), w.Int(2)), true;
+    default:
+      return false;
+  }
+}
+
+bool ChangeCall(long number, const Words& w, long& result) {
+  switch (number) {
+    case SYS_ftruncate:
+      return result = interposed_ftruncate(w.Int(0), w.word[1]), true;
+    case SYS_truncate:
+      return result = interposed_truncate(w.Path(0), w.word[1]), true;
+    case SYS_fallocate:
+      return result = interposed_fallocate(w.Int(0), w.Int(1), w.word[2], w.word[3]), true;
+    case SYS_sendfile:
+      return result = interposed_sendfile(w.Int(0), w.Int(1), w.Pointer<off64_t>(2), w.Size(3)),
+             true;
+    case SYS_copy_file_range:
+      return result = interposed_copy_file_range(w.Int(0), w.Pointer<off64_t>(1), w.Int(2),
+                                                 w.Pointer<off64_t>(3), w.Size(4), w.Unsigned(5)),
+             true;
+    case SYS_splice:
+      return result = interposed_splice(w.Int(0), w.Pointer<off64_t>(1), w.Int(2),
+                                        w.Pointer<off64_t>(3), w.Size(4), w.Unsigned(5)),
+             true;
+    default:
+      return false;
+  }
+}
+
+bool MemoryCall(long number, const Words& w, long& result) {
+  switch (number) {
+    case SYS_mmap:
+      return result = reinterpret_cast<long>(
+                 interposed_mmap(w.Pointer(0), w.Size(1), w.Int(2), w.Int(3), w.Int(4), w.word[5])),
+             true;
+    case SYS_munmap:
+      return result = interposed_munmap(w.Pointer(0), w.Size(1)), true;
+    case SYS_mprotect:
+      return result = interposed_mprotect(w.Pointer(0), w.Size(1), w.Int(2)), true;
+    case SYS_mremap:
+      return result = reinterpret_cast<long>(
+                 interposed_mremap(w.Pointer(0), w.Size(1), w.Size(2), w.Int(3), w.Pointer(4))),
+             true;
+    default:
+      return false;
+  }
+}
+
+bool NameCall(long number, const Words& w, long& result) {
+  switch (number) {
+    case SYS_rename:
+      return result = interposed_renameat2(AT_FDCWD, w.Path(0), AT_FDCWD, w.Path(1), 0), true;
+    case SYS_renameat:
+      return result = interposed_renameat2(w.Int(0), w.Path(1), w.Int(2), w.Path(3), 0), true;
+    case SYS_renameat2:
+      return result = interposed_renameat2(w.Int(0), w.Path(1), w.Int(2), w.Path(3), w.Unsigned(4)),
+             true;
+    case SYS_link:
+      return result = interposed_linkat(AT_FDCWD, w.Path(0), AT_FDCWD, w.Path(1), 0), true;
+    case SYS_linkat:
+      return result = interposed_linkat(w.Int(0), w.Path(1), w.Int(2), w.Path(3), w.Int(4)), true;
+    case SYS_fchmod:
+      return result = interposed_fchmod(w.Int(0), w.Unsigned(1)), true;
+    case SYS_fchown:
+      return result = interposed_fchown(w.Int(0), w.Unsigned(1), w.Unsigned(2)), true;
+    default:
+      return false;
+  }
+}
+
+bool ProgramCall(long number, const Words& w, long& result) {
+  switch (number) {
+    case SYS_execve:
+      return result =
+                 interposed_execve(w.Path(0), w.Pointer<char* const>(1), w.Pointer<char* const>(2)),
+             true;
+    case SYS_execveat:
+      return result = interposed_execveat(w.Int(0), w.Path(1), w.Pointer<char* const>(2),
+                                          w.Pointer<char* const>(3), w.Int(4)),
+             true;
+    case SYS_io_uring_setup:
+    case SYS_io_setup:
+    case SYS_io_submit:
+      errno = ENOSYS;
+      return result = -1, true;
+    case SYS_rt_sigaction:
+      library.HandlerInstalled();
+      return false;
+    default:
+      return false;
+  }
+}
+
+// Returns whether the call makes a child with memory of its own.
+bool Forks(long number, const Words& w) {
+  switch (number) {
+    case SYS_fork:
+      return true;
+    case SYS_clone:
+      return (w.word[0] & CLONE_VM) == 0;
+    case SYS_clone3:
+      return (w.Pointer<const clone_args>(0)->flags & CLONE_VM) == 0;
+    default:
+      return false;
+  }
+}
+
+}  // namespace
+}  // namespace salius::preload
+
+SALIUS_INTERPOSE(long, syscall, long number, ...) {
+  using namespace salius::preload;
+  Words w;
+  va_list rest;
+  va_start(rest, number);
+  for (long& word : w.word) word = va_arg(rest, long);
+  va_end(rest);
+  long result = 0;
+  if (library.on() && (WriteCallOf(number, w, result) || SyncCall(number, w, result) ||
+                       OpenCall(number, w, result) || DescriptorCall(number, w, result) ||
+                       ChangeCall(number, w, result) || MemoryCall(number, w, result) ||
+                       NameCall(number, w, result) || ProgramCall(number, w, result))) {
+    return result;
+  }
+  result =
+      real_calls.syscall(number, w.word[0], w.word[1], w.word[2], w.word[3], w.word[4], w.word[5]);
+  if (result == 0 && library.on() && Forks(number, w)) library.AfterFork();
+  return result;
+}

@@ -1,0 +1,197 @@
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <limits.h>
+#include <linux/fs.h>
+#include <stdint.h>
+#include <sys/ioctl.h>
+#include <sys/sendfile.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "tests/unit/preload/subject.h"
+
+static void write_family(void) {
+  const int fd = subject_file("f");
+  struct iovec parts[] = {{"ab", 2}, {"cde", 3}};
+  REQUIRE(write(fd, "hello", 5) == 5);
+  REQUIRE(writev(fd, parts, 2) == 5);
+  REQUIRE(pwrite(fd, "pw", 2, 100) == 2);
+  REQUIRE(pwrite64(fd, "pw64", 4, 200) == 4);
+  REQUIRE(pwritev(fd, parts, 2, 300) == 5);
+  REQUIRE(pwritev64(fd, parts, 2, 400) == 5);
+  REQUIRE(pwritev2(fd, parts, 1, 500, 0) == 2);
+  REQUIRE(pwritev64v2(fd, parts, 1, 600, 0) == 2);
+  REQUIRE(pwritev2(fd, parts, 1, -1, 0) == 2);
+  REQUIRE(lseek(fd, 0, SEEK_CUR) == 12);
+}
+
+static void write_by_number(void) {
+  const int fd = subject_file("f");
+  struct iovec parts[] = {{"ab", 2}, {"cde", 3}};
+  REQUIRE(syscall(SYS_write, fd, "hello", 5L) == 5);
+  REQUIRE(syscall(SYS_writev, fd, parts, 2) == 5);
+  REQUIRE(syscall(SYS_pwrite64, fd, "pw", 2L, 100L) == 2);
+  REQUIRE(syscall(SYS_pwritev, fd, parts, 2, 300L, 0L) == 5);
+  REQUIRE(syscall(SYS_pwritev2, fd, parts, 1, 500L, 0L, 0) == 2);
+  FAILS(syscall(SYS_write, 99, "x", 1L), EBADF);
+  FAILS(syscall(SYS_pwrite64, fd, "x", 1L, -1L), EINVAL);
+}
+
+static void write_synchronous(void) {
+  const int fd = subject_file("f");
+  struct iovec part = {"ab", 2};
+  REQUIRE(pwritev2(fd, &part, 1, 0, RWF_DSYNC) == 2);
+  REQUIRE(pwritev2(fd, &part, 1, 2, RWF_SYNC) == 2);
+  REQUIRE(pwritev2(fd, &part, 1, 0, RWF_APPEND) == 2);
+  FAILS(pwritev2(fd, &part, 1, 0, 0x40000000), EOPNOTSUPP);
+}
+
+static void write_append(void) {
+  const int fd = open("f", O_WRONLY | O_CREAT | O_APPEND, 0644);
+  REQUIRE(write(fd, "one", 3) == 3);
+  REQUIRE(lseek(fd, 0, SEEK_SET) == 0);
+  REQUIRE(write(fd, "two", 3) == 3);
+  /* Linux appends here too. */
+  REQUIRE(pwrite(fd, "three", 5, 0) == 5);
+  struct stat status;
+  REQUIRE(fstat(fd, &status) == 0 && status.st_size == 11);
+  REQUIRE(fcntl(fd, F_SETFL, 0) == 0);
+  REQUIRE(pwrite(fd, "O", 1, 0) == 1);
+  REQUIRE(fcntl(fd, F_SETFL, O_APPEND) == 0);
+  REQUIRE(write(fd, "!", 1) == 1);
+}
+
+/* Volatile, so that the compiler does not see what is wrong with them. */
+static void* volatile no_address = (void*)8;
+static volatile int too_many = IOV_MAX + 1;
+static volatile int negative = -1;
+
+static void write_errors(void) {
+  const int fd = subject_file("f");
+  struct iovec bad = {no_address, 4};
+  FAILS(write(-1, "x", 1), EBADF);
+  FAILS(write(99, "x", 1), EBADF);
+  FAILS(pwrite(99, "x", 1, 0), EBADF);
+  FAILS(pwrite(fd, "x", 1, -1), EINVAL);
+  FAILS(write(fd, no_address, 4), EFAULT);
+  FAILS(writev(fd, &bad, 1), EFAULT);
+  FAILS(writev(fd, &bad, too_many), EINVAL);
+  FAILS(pwritev(fd, &bad, negative, 0), EINVAL);
+  FAILS(ftruncate(fd, -1), EINVAL);
+  FAILS(ftruncate(99, 0), EBADF);
+  FAILS(truncate("absent", 0), ENOENT);
+  FAILS(truncate(".", 0), EISDIR);
+  FAILS(fallocate(99, 0, 0, 1), EBADF);
+  REQUIRE(posix_fallocate(99, 0, 1) == EBADF);
+  errno = 0;
+  REQUIRE(write(fd, "", 0) == 0);
+  REQUIRE(write(fd, "x", 1) == 1);
+  REQUIRE(errno == 0);
+  REQUIRE(close(fd) == 0);
+  FAILS(write(fd, "x", 1), EBADF);
+}
+
+static void write_others(void) {
+  int pair[2];
+  REQUIRE(pipe(pair) == 0);
+  REQUIRE(write(pair[1], "x", 1) == 1);
+  FAILS(pwrite(pair[1], "x", 1, 0), ESPIPE);
+  REQUIRE(fsync(pair[1]) == -1 && errno == EINVAL);
+  REQUIRE(close(pair[0]) == 0 && close(pair[1]) == 0);
+  /* The number is a file of the volume next. */
+  const int fd = subject_file("f");
+  REQUIRE(fd == pair[0]);
+  REQUIRE(write(fd, "y", 1) == 1);
+}
+
+static void write_direct(void) {
+  const int fd = open("f", O_WRONLY | O_CREAT | O_DIRECT | O_DSYNC, 0644);
+  static _Alignas(4096) char page[4096];
+  if (fd < 0) _exit(77); /* the file system has none */
+  REQUIRE(write(fd, page, sizeof(page)) == sizeof(page));
+  FAILS(write(fd, page + 1, 100), EINVAL);
+}
+
+static void truncations(void) {
+  const int fd = subject_file("f");
+  REQUIRE(ftruncate(fd, 10) == 0);
+  REQUIRE(ftruncate64(fd, 11) == 0);
+  REQUIRE(truncate("f", 12) == 0);
+  REQUIRE(truncate64("f", 13) == 0);
+  REQUIRE(syscall(SYS_ftruncate, fd, 14L) == 0);
+  REQUIRE(syscall(SYS_truncate, "f", 15L) == 0);
+}
+
+static void allocations(void) {
+  const int fd = subject_file("f");
+  REQUIRE(fallocate(fd, 0, 0, 4096) == 0);
+  REQUIRE(fallocate64(fd, 0, 0, 4096) == 0);
+  REQUIRE(posix_fallocate(fd, 0, 4096) == 0);
+  REQUIRE(posix_fallocate64(fd, 0, 4096) == 0);
+  REQUIRE(syscall(SYS_fallocate, fd, 0, 0L, 4096L) == 0);
+}
+
+static void copies(void) {
+  const int from = open("/proc/self/exe", O_RDONLY);
+  const int to = subject_file("f");
+  off_t offset = 0;
+  REQUIRE(sendfile(to, from, &offset, 10) == 10);
+  REQUIRE(sendfile64(to, from, &offset, 10) == 10);
+  const int source = subject_file("source");
+  REQUIRE(write(source, "hello", 5) == 5);
+  loff_t start = 0;
+  REQUIRE(copy_file_range(source, &start, to, NULL, 5, 0) == 5);
+  int pair[2];
+  REQUIRE(pipe(pair) == 0 && write(pair[1], "x", 1) == 1);
+  REQUIRE(splice(pair[0], NULL, to, NULL, 1, 0) == 1);
+  ioctl(to, FICLONE, source);
+  FAILS(ioctl(99, FICLONE, source), EBADF);
+  FAILS(sendfile(99, from, NULL, 1), EBADF);
+}
+
+static void copy_synchronous(void) {
+  const int from = subject_file("source");
+  REQUIRE(write(from, "hello", 5) == 5);
+  const int to = open("f", O_WRONLY | O_CREAT | O_SYNC, 0644);
+  loff_t start = 0;
+  REQUIRE(copy_file_range(from, &start, to, NULL, 5, 0) == 5);
+}
+
+static void descriptor_received(void) {
+  int pair[2];
+  REQUIRE(socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0);
+  const int fd = open("f", O_WRONLY | O_CREAT | O_SYNC, 0644);
+  char control[CMSG_SPACE(sizeof(int))] = {0}, byte = 0;
+  struct iovec part = {&byte, 1};
+  struct msghdr message = {
+      .msg_iov = &part, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof(control)};
+  struct cmsghdr* header = CMSG_FIRSTHDR(&message);
+  header->cmsg_level = SOL_SOCKET;
+  header->cmsg_type = SCM_RIGHTS;
+  header->cmsg_len = CMSG_LEN(sizeof(int));
+  memcpy(CMSG_DATA(header), &fd, sizeof(fd));
+  REQUIRE(sendmsg(pair[0], &message, 0) == 1);
+  REQUIRE(close(fd) == 0);
+  REQUIRE(recvmsg(pair[1], &message, 0) == 1);
+  int received;
+  memcpy(&received, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof(received));
+  REQUIRE((fcntl(received, F_GETFL) & O_SYNC) == O_SYNC);
+  REQUIRE(write(received, "x", 1) == 1);
+}
+
+const struct subject_case write_cases[] = {{"write_family", write_family},
+                                           {"write_by_number", write_by_number},
+                                           {"write_synchronous", write_synchronous},
+                                           {"write_append", write_append},
+                                           {"write_errors", write_errors},
+                                           {"write_others", write_others},
+                                           {"write_direct", write_direct},
+                                           {"truncations", truncations},
+                                           {"allocations", allocations},
+                                           {"copies", copies},
+                                           {"copy_synchronous", copy_synchronous},
+                                           {"descriptor_received", descriptor_received},
+                                           {NULL, NULL}};
