@@ -1,4 +1,5 @@
 """Callers hold more files open than the mount has descriptors."""
+import collections
 import errno
 import itertools
 import os
@@ -61,6 +62,24 @@ class ManyOpenFiles(Case):
         self.mount.wait_status(lambda s: not s["replicas"][0]["connected"], 30, "the replica is missed")
         rig.replicas[0].start()
         self.mount.wait_status(lambda s: s["replicas"][0]["member"], 30, "the replica is a member again")
+
+    def freeing_thread(self):
+        """Returns the id of the thread that closes most removed files."""
+        log = os.path.join(current().dir, "closes")
+        tracer = attach_strace(self.mount.pid, "close", log)
+        try:
+            paths = [self.rig_.file("probe%d" % i) for i in range(20)]
+            self.make(paths)
+            for path in paths:
+                os.unlink(path)
+
+            def closes():
+                with open(log) as f:
+                    return [line.split()[0] for line in f if "/probe" in line and "(deleted)" in line]
+            wait_until(lambda: len(closes()) >= len(paths), 30, lambda: "removed files stay open")
+            return int(collections.Counter(closes()).most_common(1)[0][0])
+        finally:
+            tracer.kill()
 
     def test_files_that_stay_open_leave_enough_for_everything_else(self):
         self.fill(os.O_RDWR | os.O_CREAT | os.O_SYNC, lambda i: self.rig_.file("f%d" % i))
@@ -228,12 +247,15 @@ sys.stdin.read()
                 self.assertEqual(f.read(), b"%d" % i)
 
     def test_files_are_removed_faster_than_their_blocks_are_freed(self):
-        """A removed file holds a descriptor until the file system has freed it."""
-        made = [self.rig_.file("r%d" % i) for i in range(10 * self.LIMIT)]
-        for path in made:
-            with open(path, "wb") as f:
-                f.write(b"x" * 8192)
-        for path in made:
+        """A removed file holds a descriptor until the file system has freed it. Here the thread that
+        does so needs 50 ms for each."""
+        slow = attach_strace(self.mount.pid, "close", os.path.join(current().dir, "slow"), "delay_enter=50000",
+                             thread=self.freeing_thread())
+        self.addCleanup(slow.kill)
+        files = [self.rig_.file("r%d" % i) for i in range(self.LIMIT)]
+        self.make(files)
+        for path in files:
             os.unlink(path)
         self.assertEqual(os.listdir(self.rig_.path), [])
+        slow.kill()
         self.everything_else_works()

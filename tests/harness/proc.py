@@ -79,17 +79,18 @@ def _state(path):
         return "X"
 
 
-def attach_strace(pid, calls, log, inject="", paths=()):
+def attach_strace(pid, calls, log, inject="", paths=(), thread=None):
     """Starts strace of `calls` ("write,fsync") of process `pid`; returns its Proc. strace writes
     the calls with their paths to `log`. `inject` applies to each call, "error=EIO:when=3" for
     example. With `paths` only calls on these files count. Every thread is traced when this
-    returns."""
+    returns, or with `thread` only that one."""
     options = ["-e", "inject=%s:%s" % (calls, inject)] if inject else []
     options += [word for path in paths for word in ("-P", path)]
-    tracer = Proc(["strace", "-f", "-qq", "-y", "-o", log, "-e", "trace=" + calls, *options, "--attach=%d" % pid],
-                  log + ".log")
+    options += ["--attach=%d" % thread] if thread else ["-f", "--attach=%d" % pid]
+    tracer = Proc(["strace", "-qq", "-y", "-o", log, "-e", "trace=" + calls, *options], log + ".log")
+    threads = [str(thread)] if thread else None
     try:
-        wait_until(lambda: all(_traced(pid, thread) for thread in os.listdir("/proc/%d/task" % pid)), 30,
+        wait_until(lambda: all(_traced(pid, each) for each in threads or os.listdir("/proc/%d/task" % pid)), 30,
                    lambda: "strace does not attach to %d:\n%s" % (pid, tracer.tail()))
     except BaseException:
         tracer.kill()

@@ -143,6 +143,7 @@ absl::StatusOr<BackingFd> MemoryBacking::OpenInode(const Inode& inode, int flags
 }
 
 void MemoryBacking::Close(int number) {
+  if (before_close_) before_close_();
   absl::MutexLock lock(&mu_);
   const auto open = open_.find(number);
   if (open == open_.end()) return;  // ended by a power cut

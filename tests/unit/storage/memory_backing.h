@@ -95,6 +95,9 @@ class MemoryBacking final : public Backing {
   // Asks `decide` about each call from now on, on the caller's thread; empty: about none. `decide`
   // must not call this object.
   void OnEachCall(std::function<Turn(Call)> decide);
+  // Calls `wait` before each descriptor is closed, on the thread that closes it, without a lock.
+  // To be set while no other thread uses this object.
+  void OnEachClose(std::function<void()> wait) { before_close_ = std::move(wait); }
   // Returns how many calls of the kind there were.
   uint64_t calls(Call call) const;
   // Ends every descriptor but root(), and brings back what is on the disk.
@@ -280,6 +283,7 @@ class MemoryBacking final : public Backing {
   std::array<uint64_t, static_cast<size_t>(Call::kCount)> calls_ ABSL_GUARDED_BY(mu_){};
   std::map<std::pair<Call, uint64_t>, int> planned_ ABSL_GUARDED_BY(mu_);  // errors
   std::function<Turn(Call)> decide_ ABSL_GUARDED_BY(mu_);
+  std::function<void()> before_close_;
   std::map<Owner, fs::QuotaUse> quotas_ ABSL_GUARDED_BY(mu_);
   std::set<fs::QuotaType> quota_types_ ABSL_GUARDED_BY(mu_);
   int root_ = -1;

@@ -8,8 +8,11 @@
 #include <algorithm>
 #include <set>
 #include <string>
+#include <thread>
 #include <vector>
 
+#include "absl/synchronization/notification.h"
+#include "client/volume/pending_names.h"
 #include "log/record.h"
 #include "tests/unit/volume/fake_stream.h"
 #include "tests/unit/volume/volume_fixture.h"
@@ -253,6 +256,35 @@ TEST_F(EarlyNamesTest, ObjectWhoseRecordIsNotIssuedLeavesNothing) {
     EXPECT_EQ(root().seen_records().prediction, nullptr);
   }
   EXPECT_EQ(LookupErrno(root(), "d"), ENOENT);
+}
+
+TEST_F(EarlyNamesTest, FilesThatAreRemovedFasterThanFreedHoldFewDescriptors) {
+  Close();
+  descriptors = 512;
+  Open();
+  constexpr size_t kNodeDescriptors = (512 - 512 / 4) / 2;
+  const size_t before = memory->open();
+  std::vector<Node*> files;
+  for (size_t i = 0; i < 2 * kNodeDescriptors; ++i) {
+    auto created = volume->names().CreateFile(root(), std::to_string(i), O_RDWR, 0644, caller);
+    ASSERT_TRUE(created.ok());
+    volume->open_files().Release(created->handle);
+    files.push_back(created->entry.node);
+  }
+  ApplyAll();
+  absl::Notification disk;
+  memory->OnEachClose([&disk, here = std::this_thread::get_id()] {
+    if (std::this_thread::get_id() != here) disk.WaitForNotification();
+  });
+  for (size_t i = 0; i < files.size(); ++i) {
+    ASSERT_EQ(Errno(volume->names().Unlink(root(), std::to_string(i))), 0);
+    volume->names().Forget(*files[i], 1);
+  }
+  ApplyAll();
+  const size_t most = kNodeDescriptors / PendingNames::kFreeingPart;
+  EXPECT_GT(memory->open(), before) << "no other thread frees files";
+  EXPECT_LE(memory->open(), before + most);
+  disk.Notify();
 }
 
 // The mark was set on the backing directory, behind the volume's back, after the check.

@@ -94,11 +94,10 @@ void VolumeFixture::Make(uint64_t bytes, const std::string& mkfs,
 }
 
 absl::StatusOr<std::unique_ptr<Volume>> VolumeFixture::OpenInMemory(const VolumeOptions& options) {
-  constexpr uint64_t kDescriptors = 1 << 16;
   SALIUS_ASSIGN_OR_RETURN(BackingDirs dirs, BackingDirs::Open(*memory, {.root = root_.get(),
                                                                         .salius = salius_.get(),
                                                                         .file = file_.get()}));
-  return Volume::OpenIn(std::move(dirs), id_ceiling, kDescriptors, options,
+  return Volume::OpenIn(std::move(dirs), id_ceiling, descriptors, options,
                         [&](ApplySink& sink) -> absl::StatusOr<std::unique_ptr<RecordStream>> {
                           return std::make_unique<FakeStream>(sink, id_ceiling);
                         });
