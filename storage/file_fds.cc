@@ -41,18 +41,23 @@ void FileFds::Close(const BackingFd* shared) {
     const auto of_user = of_user_.find(entry->second.user);
     if (of_user != of_user_.end() && --of_user->second == 0) of_user_.erase(of_user);
     shared_.erase(entry);
+    ++closing_;
   }
   delete shared;
   absl::MutexLock lock(&mu_);
+  --closing_;
   open_.fetch_sub(1);
   closed_.SignalAll();
 }
 
-bool FileFds::WaitForRoom(uid_t user, std::chrono::nanoseconds bound) {
-  const Deadline until = Deadline::After(SystemClock(), bound);
+bool FileFds::WaitForRoom(uid_t user, std::chrono::nanoseconds brief,
+                          std::chrono::nanoseconds bound) {
+  const Deadline first = Deadline::After(SystemClock(), brief);
+  const Deadline last = Deadline::After(SystemClock(), bound);
   absl::MutexLock lock(&mu_);
   while (!RoomFor(user)) {
-    const int64_t left_ns = until.RemainingNs(SystemClock());
+    int64_t left_ns = first.RemainingNs(SystemClock());
+    if (left_ns == 0 && closing_ > 0) left_ns = last.RemainingNs(SystemClock());
     if (left_ns == 0) return false;
     closed_.WaitFor(&mu_, left_ns);
   }

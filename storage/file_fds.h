@@ -52,8 +52,10 @@ class FileFds {
   bool HasRoom(uid_t user) const ABSL_LOCKS_EXCLUDED(mu_);
   bool AllTaken() const { return open_.load() >= limit_.load(); }
   size_t limit() const { return limit_.load(); }
-  // Waits until a descriptor is given back, for `bound` at most; returns HasRoom().
-  bool WaitForRoom(uid_t user, std::chrono::nanoseconds bound) ABSL_LOCKS_EXCLUDED(mu_);
+  // Waits until a descriptor is given back: for `brief`, and while one is being closed, which may
+  // wait for the disk, for `bound` in all. Returns HasRoom().
+  bool WaitForRoom(uid_t user, std::chrono::nanoseconds brief, std::chrono::nanoseconds bound)
+      ABSL_LOCKS_EXCLUDED(mu_);
 
   // Returns `fd` as a share, counted for `user` until its last share is gone. This object outlives
   // the shares.
@@ -81,6 +83,7 @@ class FileFds {
   // Held over fcntl(2), so that no descriptor is closed and its number given to another meanwhile.
   mutable absl::Mutex mu_;
   MonotonicCond closed_;  // a descriptor was given back
+  size_t closing_ ABSL_GUARDED_BY(mu_) = 0;  // descriptors that are being closed
   struct Shared {
     Kind kind;
     uid_t user;

@@ -75,7 +75,7 @@ absl::Status BackingApplier::ApplyWrites(Node& node, absl::Span<const RecordRef>
     // pwritev only reads, although iovec is not const.
     parts.push_back({const_cast<char*>(record->body().data()), record->body().size()});
   }
-  SALIUS_ASSIGN_OR_RETURN(const SharedFd fd, fds_.ForWriting(node));
+  SALIUS_ASSIGN_OR_RETURN(const SharedFd fd, fds_.ForApply(node));
   absl::MutexLock lock(&node.content);
   NoteApplying(node, records.back()->seq());
   SALIUS_RETURN_IF_ERROR(backing_.Pwritev(fd->get(), parts, records[0]->header().arg0));
@@ -87,7 +87,7 @@ absl::Status BackingApplier::ApplyWrites(Node& node, absl::Span<const RecordRef>
 absl::Status BackingApplier::ApplyOneData(Node& node, const Record& record) {
   const RecordHeader& header = record.header();
   ApplyResult* const result = record.result();
-  SALIUS_ASSIGN_OR_RETURN(const SharedFd fd, fds_.ForWriting(node));
+  SALIUS_ASSIGN_OR_RETURN(const SharedFd fd, fds_.ForApply(node));
   absl::MutexLock lock(&node.content);
   NoteApplying(node, header.seq);
   const absl::Status applied = ApplyData(backing_, fd->get(), header, record.body());
@@ -143,7 +143,6 @@ void BackingApplier::NoteApplying(Node& node, Seq last) {
 }
 
 absl::Status BackingApplier::Finish(Node& node, Seq last, size_t records, size_t data_records) {
-  SharedFd idle;  // closed after the lock
   bool predicted = false;
   {
     absl::MutexLock lock(&node.state);
@@ -153,7 +152,6 @@ absl::Status BackingApplier::Finish(Node& node, Seq last, size_t records, size_t
     all.patches.RemoveThrough(last);
     all.unapplied_data -= data_records;
     all.unapplied -= records;
-    if (all.unapplied == 0 && node.handles == 0) idle = std::move(all.rw_fd);
     predicted = all.prediction != nullptr;
   }
   const absl::Status settled = predicted ? predictions_.Settle(node, last) : absl::OkStatus();

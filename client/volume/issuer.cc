@@ -280,8 +280,4 @@ bool Issuer::IsApplied(Node& node) {
 
 absl::Status Issuer::AwaitIssued() { return AsDataError(AwaitApplied(stream_.issued())); }
 
-absl::Status Issuer::AwaitIssuedBriefly() {
-  return stream_->WaitAppliedFor(stream_.issued(), kBriefNs);
-}
-
 }  // namespace salius

@@ -68,9 +68,8 @@ class Issuer {
   absl::Status AwaitNodeBriefly(Node& node);
   // Returns whether no record of the node is unapplied.
   static bool IsApplied(Node& node) ABSL_LOCKS_EXCLUDED(node.state);
-  // Wait until every record that was issued so far is applied.
+  // Waits until every record that was issued so far is applied.
   absl::Status AwaitIssued();
-  absl::Status AwaitIssuedBriefly();
   // Counts a call that waits until its records are durable, here or elsewhere.
   void CountWait() { waits_.Increment(); }
 

@@ -65,7 +65,7 @@ struct NodeChanges {
     Seq last_seq = 0;      // last record that touched the file
     Seq applied_seq = 0;   // last of them that was applied
     Seq applying_seq = 0;  // last data record whose apply has begun
-    SharedFd rw_fd;        // O_RDWR; kept while records or handles need it
+    SharedFd rw_fd;        // O_RDWR; kept while a handle is open
     // Name records that change the node's attributes, and are being issued or not yet applied.
     uint64_t unapplied_names = 0;
     // The attributes when all of these records are applied, where callers do not wait for that
@@ -79,8 +79,8 @@ struct NodeChanges {
     bool direct = false;
     Seq name_seq = 0;     // last name record that an fsync must cover
     Seq removal_seq = 0;  // the record that removes the last name; 0: none
-    // Records up to this one were applied before rw_fd was opened: when their data could not be
-    // written back, an fsync of rw_fd may not report it.
+    // Records up to this one may have been applied before rw_fd was opened: when their data could
+    // not be written back, an fsync of rw_fd may not report it.
     Seq unwatched_seq = 0;
     uint64_t unwatched_writes = 0;  // the same of `bulk_writes`
   };

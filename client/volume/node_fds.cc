@@ -3,6 +3,7 @@
 #include <fcntl.h>
 
 #include <algorithm>
+#include <memory>
 #include <utility>
 
 #include "common/check.h"
@@ -21,18 +22,26 @@ absl::StatusOr<SharedFd> NodeFds::ForWriting(Node& node, uid_t opener) {
   NodeChanges::Records& records = node.records();
   if (records.rw_fd == nullptr) {
     records.rw_fd = std::move(shared);
-    records.unwatched_seq = std::max(records.last_seq, node.born_seq);
+    records.unwatched_seq = std::max({records.last_seq, records.applying_seq, node.born_seq});
     records.unwatched_writes = node.bulk_writes().load();
   }
   return records.rw_fd;
+}
+
+absl::StatusOr<SharedFd> NodeFds::ForApply(Node& node) {
+  {
+    absl::MutexLock lock(&node.state);
+    if (node.seen_records().rw_fd != nullptr) return node.seen_records().rw_fd;
+  }
+  SALIUS_ASSIGN_OR_RETURN(BackingFd fd, backing_.Reopen(node.path_fd.get(), O_WRONLY));
+  return std::make_shared<const BackingFd>(std::move(fd));
 }
 
 void NodeFds::CloseIdle(Node& node) {
   SharedFd idle;  // closed after the lock
   absl::MutexLock lock(&node.state);
   if (!node.was_changed()) return;
-  NodeChanges::Records& records = node.records();
-  if (records.unapplied == 0 && node.handles == 0) idle.swap(records.rw_fd);
+  if (node.handles == 0) idle.swap(node.records().rw_fd);
 }
 
 }  // namespace salius

@@ -1,5 +1,7 @@
-// The descriptors through which the backing files of nodes are changed. A node keeps one from its
-// first use until no handle and no record needs it.
+// The descriptors through which the backing files of nodes are changed. A node keeps one as long as
+// a handle is open. The records of a closed file are applied through descriptors of their own:
+// files may be closed faster than the disk takes their records, and must not use up the
+// descriptors.
 //
 // Threads: any.
 #pragma once
@@ -20,7 +22,10 @@ class NodeFds {
   // Returns the descriptor for writing, opened when there is none. The caller needs a pin that
   // outlives the use. `opener`: the user to whom it counts.
   absl::StatusOr<SharedFd> ForWriting(Node& node, uid_t opener = FileFds::kRoot);
-  // Closes it when no record or handle needs it.
+  // Returns that descriptor if the node has one, else one that the node does not keep: for the
+  // apply of a record.
+  absl::StatusOr<SharedFd> ForApply(Node& node);
+  // Closes the descriptor for writing if no handle is open.
   static void CloseIdle(Node& node);
 
  private:

@@ -14,19 +14,17 @@
 namespace salius {
 namespace {
 
-// A disk hangs if no file's writes are applied for this long.
+// The kernel reports a close when close(2) has returned already: within this time.
+constexpr std::chrono::milliseconds kCloseIsReported{40};
+// close(2) of a backing file may wait for the disk. It hangs if it gives no descriptor back for
+// this long.
 constexpr std::chrono::seconds kHanging{1};
 
 }  // namespace
 
 absl::Status OpenFiles::CheckRoom(uid_t opener) {
   if (file_fds_.HasRoom(opener)) return absl::OkStatus();
-  // A closed file keeps its descriptor until its writes are applied. So the caller waits for that.
-  // A volume that failed, or whose disk hangs, gives none back.
-  const absl::Status applied = issuer_.AwaitIssuedBriefly();
-  if (file_fds_.HasRoom(opener)) return absl::OkStatus();
-  const bool hangs = absl::IsDeadlineExceeded(applied);
-  if (hangs && file_fds_.WaitForRoom(opener, kHanging)) return absl::OkStatus();
+  if (file_fds_.WaitForRoom(opener, kCloseIsReported, kHanging)) return absl::OkStatus();
   return NoRoom(opener);
 }
 

@@ -1,7 +1,8 @@
 // Opening and closing of files and directories.
 //
 // Open files share the descriptors of the process, and a user has a share of them once they are
-// numerous (storage/file_fds.h). A closed file keeps its descriptor until its writes are applied.
+// numerous (storage/file_fds.h). A closed file has none, although its writes may not be applied
+// yet.
 //
 // Errors: absl::Status with the exact errno in its payload. Threads: any.
 #pragma once
@@ -15,7 +16,6 @@
 #include "client/volume/file_ops.h"
 #include "client/volume/health.h"
 #include "client/volume/hidden_links.h"
-#include "client/volume/issuer.h"
 #include "client/volume/node.h"
 #include "client/volume/node_fds.h"
 #include "storage/backing.h"
@@ -25,13 +25,12 @@ namespace salius {
 
 class OpenFiles {
  public:
-  OpenFiles(Backing& backing, NodeTable& table, FileFds& file_fds, NodeFds& fds, Issuer& issuer,
-            FileOps& files, HiddenLinks& links, const Health& health)
+  OpenFiles(Backing& backing, NodeTable& table, FileFds& file_fds, NodeFds& fds, FileOps& files,
+            HiddenLinks& links, const Health& health)
       : backing_(backing),
         table_(table),
         file_fds_(file_fds),
         fds_(fds),
-        issuer_(issuer),
         files_(files),
         links_(links),
         health_(health) {}
@@ -41,8 +40,9 @@ class OpenFiles {
   // Returns whether open files are so numerous that each user has a share of the descriptors. Only
   // then `opener`, the user to whom an open counts, matters below.
   bool Many() const { return file_fds_.Crowded(); }
-  // Returns ENFILE when open files have as many descriptors as they may. To be called before a file
-  // is opened for a caller, and before it is made.
+  // Returns ENFILE when open files have as many descriptors as they may. A close that is under way
+  // is waited for, for a limited time. To be called before a file is opened for a caller, and
+  // before it is made.
   absl::Status CheckRoom(uid_t opener);
 
   // Opens a regular file. `flags` are open(2)'s; O_SYNC and O_DSYNC make every write of the handle
@@ -69,7 +69,6 @@ class OpenFiles {
   NodeTable& table_;
   FileFds& file_fds_;
   NodeFds& fds_;
-  Issuer& issuer_;
   FileOps& files_;
   HiddenLinks& links_;
   const Health& health_;

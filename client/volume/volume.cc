@@ -42,7 +42,7 @@ Volume::Volume(BackingDirs dirs, const VolumeConfig& config, bool names_early, F
                pending_),
       room_(backing_, space_, issuer_, dirs_.root_fd()),
       files_(backing_, stream_, issuer_, bulk_, room_, fds_, health_),
-      open_files_(backing_, table_, file_fds_, fds_, issuer_, files_, links_, health_),
+      open_files_(backing_, table_, file_fds_, fds_, files_, links_, health_),
       attrs_(backing_, predictions_, issuer_, files_, links_, space_, health_, dirs_),
       checks_(backing_, table_, pending_, health_),
       waits_(backing_, pending_, space_, names_early),

@@ -8,6 +8,9 @@
 #include <utility>
 #include <vector>
 
+#include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "common/check.h"
 #include "gtest/gtest.h"
 #include "tests/unit/storage/memory_backing.h"
@@ -37,10 +40,33 @@ TEST_F(FileFdsTest, AnyNumberBeforeItIsConfigured) {
 TEST_F(FileFdsTest, WaitForRoomEndsWhenOneIsGivenBack) {
   fds.Configure(1);
   SharedFd only = fds.Share(Open(), FileFds::Kind::kFile, FileFds::kRoot);
-  EXPECT_FALSE(fds.WaitForRoom(FileFds::kRoot, std::chrono::milliseconds(1)));
+  constexpr std::chrono::milliseconds kBrief{1};
+  constexpr std::chrono::minutes kLong{10};
+  EXPECT_FALSE(fds.WaitForRoom(FileFds::kRoot, kBrief, kLong));
   std::thread closer([&only] { only.reset(); });
-  EXPECT_TRUE(fds.WaitForRoom(FileFds::kRoot, std::chrono::minutes(10)));
+  EXPECT_TRUE(fds.WaitForRoom(FileFds::kRoot, kLong, kLong));
   closer.join();
+}
+
+TEST_F(FileFdsTest, WaitForRoomLastsWhileACloseWaitsForTheDisk) {
+  constexpr std::chrono::milliseconds kBrief{1};
+  constexpr std::chrono::minutes kLong{10};
+  fds.Configure(1);
+  SharedFd only = fds.Share(Open(), FileFds::Kind::kFile, FileFds::kRoot);
+  absl::Notification closes, disk;
+  memory.OnEachClose([&] {
+    closes.Notify();
+    disk.WaitForNotification();
+  });
+  std::thread closer([&only] { only.reset(); });
+  closes.WaitForNotification();
+  std::thread thaw([&] {
+    absl::SleepFor(20 * absl::Milliseconds(kBrief.count()));
+    disk.Notify();
+  });
+  EXPECT_TRUE(fds.WaitForRoom(FileFds::kRoot, kBrief, kLong));
+  closer.join();
+  thaw.join();
 }
 
 TEST_F(FileFdsTest, OneCountsUntilItsLastShareIsGone) {

@@ -155,6 +155,24 @@ TEST_F(BulkTest, RecordsOfAForgottenNodeAreCoveredByACheckpoint) {
   volume->open_files().Release(file);
 }
 
+// No fsync reports an error of the descriptor through which they were applied.
+TEST_F(BulkTest, RecordsThatWereAppliedAfterACloseAreCoveredByACheckpoint) {
+  Make();
+  Handle* file = OldFile("a");
+  Node& node = file->node;
+  Write(file, 0, "logged", Contract::kDurable);
+  const Seq logged = fake().Issued(Op::kWrite).back()->seq();
+  volume->open_files().Release(file);
+  fake().ApplySome(SIZE_MAX);
+  file = OpenFile(node);
+  Write(file, 0, std::string(128 * 1024, 'b'));  // bulk at once
+  EXPECT_EQ(fake().Issued(Op::kWrite).size(), 1u);
+  ASSERT_TRUE(Fsync(file).ok());
+  EXPECT_TRUE(fake().Issued(Op::kOnDisk).empty());
+  EXPECT_GE(fake().checkpoint, logged) << "an error of its write-back could be missed";
+  volume->open_files().Release(file);
+}
+
 TEST_F(BulkTest, CheckpointsThatCoverAFileEndBulk) {
   Make();
   Handle* const file = OldFile("a");

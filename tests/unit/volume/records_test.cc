@@ -72,6 +72,31 @@ TEST_F(RecordsTest, LargeWriteIsSplitIntoRecordsInOrder) {
   volume->open_files().Release(file);
 }
 
+TEST_F(RecordsTest, ClosedFileHasNoDescriptorWhileItsWritesAreUnapplied) {
+  Make();
+  Handle* file = Create("a");
+  Node& node = file->node;
+  const auto has_descriptor = [&] {
+    absl::MutexLock lock(&node.state);
+    return node.seen_records().rw_fd != nullptr;
+  };
+  Write(file, 0, "one");
+  EXPECT_TRUE(has_descriptor());
+  volume->open_files().Release(file);
+  EXPECT_FALSE(has_descriptor());
+  struct stat want {};
+  want.st_size = 2;
+  ASSERT_TRUE(volume->attrs().SetAttr(node, kSetSize, want).ok());
+  EXPECT_FALSE(has_descriptor());
+  file = OpenFile(node, O_RDONLY);
+  EXPECT_EQ(Read(file, 0, 10), "on");
+  ASSERT_TRUE(volume->stream().Checkpoint().ok());
+  EXPECT_FALSE(has_descriptor());
+  EXPECT_EQ(Read(file, 0, 10), "on");
+  volume->open_files().Release(file);
+  EXPECT_EQ(BackingContent("a"), "on");
+}
+
 TEST_F(RecordsTest, CreatingWithTruncateStampsNoTruncation) {
   Make();
   volume->open_files().Release(Create("a", O_RDWR | O_TRUNC));
