@@ -47,7 +47,9 @@ class NameReplay {
         ForEachName([this](int dirfd, const Entry& entry) { return Remove(dirfd, entry); }));
     SALIUS_RETURN_IF_ERROR(RemoveDeadDirectories());
     SALIUS_RETURN_IF_ERROR(KeepOrphans());
-    return ForEachName([this](int dirfd, const Entry& entry) { return Verify(dirfd, entry); });
+    SALIUS_RETURN_UNLESS_DONE(
+        ForEachName([this](int dirfd, const Entry& entry) { return Verify(dirfd, entry); }));
+    return SetTimes();
   }
 
  private:
@@ -399,6 +401,20 @@ class NameReplay {
     return absl::InternalError(
         absl::StrFormat("replay: name \"%s\" in directory %d should be file %d and is %d",
                         name.name, name.dir, binding.target, there.id));
+  }
+
+  // R57. A mark against changes (chattr +a) does not stop the recovery: only a time is wrong then.
+  absl::Status SetTimes() {
+    for (const auto& [dir, mtime] : plan_.directory_times) {
+      const absl::StatusOr<BackingFd> fd = OpenDirectory(dir);
+      if (absl::IsNotFound(fd.status())) continue;
+      SALIUS_RETURN_IF_ERROR(fd.status());
+      const timespec times[2] = {{.tv_sec = 0, .tv_nsec = UTIME_OMIT}, mtime};
+      const absl::Status set =
+          WithSpace(context_, [&] { return backing_.SetTimes(fd->get(), times); });
+      if (!set.ok() && StatusErrno(set) != EPERM) return set;
+    }
+    return absl::OkStatus();
   }
 
   const ReplayContext& context_;

@@ -29,6 +29,7 @@ class Planner {
       NoteOrder(*record);
       const bool left_out = left_out_.contains(record->seq());
       if (!left_out && cancelled_.contains(record->seq())) continue;  // R56
+      time_ns_ = left_out ? 0 : record->header.timestamp_ns;
       absl::Status status = left_out ? LeaveOut(*record) : Take(*record);
       if (!status.ok()) {
         return absl::DataLossError(absl::StrFormat("record %d (%s): %s", record->seq(),
@@ -163,7 +164,13 @@ class Planner {
     ObjectPlan& object = Object(record.header.file_id);
     if (record.header.op == Op::kSetAttr) {
       SALIUS_ASSIGN_OR_RETURN(const AttrBody body, AttrBody::Decode(record.body()));
-      if ((body.mask & kAttrMtime) != 0) object.mtime_ns = 0;  // R57
+      if ((body.mask & kAttrMtime) != 0) {  // R57
+        object.mtime_ns = 0;
+        const auto directory = plan_.directory_times.find(object.id);
+        if (directory != plan_.directory_times.end()) {
+          directory->second = {.tv_sec = body.mtime_sec, .tv_nsec = body.mtime_nsec};
+        }
+      }
       if ((body.mask & (kAttrUid | kAttrGid)) != 0) TakeCapabilityAway(object);
     } else {
       SALIUS_ASSIGN_OR_RETURN(XattrBody body, XattrBody::Decode(record.body()));
@@ -191,9 +198,11 @@ class Planner {
     for (const auto& [name, value] : body.xattrs) {
       if (name != kFileIdXattr) object.xattrs[name] = {record.seq(), value};
     }
-    // A file without writes keeps the time of its creation, not that of its rebuilding. This is not
-    // for directories, whose times change with every name, nor for files with data past the log.
-    if (!object.directory && on_disk_.count(object.id) == 0) {
+    // An object without writes keeps the time of its creation, not that of its rebuilding. This is
+    // not for files with data past the log.
+    if (object.directory) {
+      NoteDirectoryTime(object.id);
+    } else if (on_disk_.count(object.id) == 0) {
       object.mtime_ns = record.header.timestamp_ns;
     }
     if (body.dir != kNoFileId) {
@@ -307,6 +316,15 @@ class Planner {
   void Touch(FileId dir) {
     if (dir != kRootFileId) Object(dir).directory = true;
     plan_.max_file_id = std::max(plan_.max_file_id, dir);
+    NoteDirectoryTime(dir);
+  }
+
+  // Notes that the present record changes the directory, unless it is left out.
+  void NoteDirectoryTime(FileId dir) {
+    constexpr uint64_t kSecond = 1'000'000'000;
+    if (time_ns_ == 0) return;
+    plan_.directory_times[dir] = {.tv_sec = static_cast<time_t>(time_ns_ / kSecond),
+                                  .tv_nsec = static_cast<long>(time_ns_ % kSecond)};
   }
 
   void NoteName(FileId id, DirName name) {
@@ -376,6 +394,7 @@ class Planner {
   absl::flat_hash_set<FileId> removed_;         // ids that lost a name
   absl::flat_hash_set<FileId> gone_;            // ids that lost the only name left
   Seq seq_ = 0;                                 // the present record's
+  uint64_t time_ns_ = 0;                        // its timestamp; 0 when it is left out
   absl::flat_hash_map<FileId, Seq> last_seq_;   // by object
   absl::flat_hash_map<FileId, Seq> last_name_;  // by directory
   absl::flat_hash_map<Seq, std::pair<FileId, FileId>> other_dirs_;  // of renames between two

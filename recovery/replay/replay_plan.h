@@ -16,6 +16,8 @@
 // pure: no thread, lock, socket or clock.
 #pragma once
 
+#include <time.h>
+
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -96,6 +98,8 @@ struct ObjectPlan {
 struct ReplayPlan {
   std::map<FileId, ObjectPlan> objects;  // every id mentioned but the root's, unless it has ops
   std::map<DirName, Binding> bindings;   // every touched name
+  // The mtime at T of each directory that the records make, or whose names they change (R57).
+  std::map<FileId, timespec> directory_times;
   // Records of names that no record of one of the same directories follows.
   absl::flat_hash_set<Seq> last_names;
   // Objects of records that are left out: another run begins with all of them.

@@ -314,6 +314,24 @@ TEST_F(ReplayTest, MtimeComesFromTheRecord) {  // R57
   EXPECT_EQ(tree_.Stat("g").st_mtim.tv_sec, 12345);
 }
 
+TEST_F(ReplayTest, MtimeOfADirectoryIsThatOfItsLastName) {  // R57
+  mkdir(tree_.At("named").c_str(), 0755);
+  mkdir(tree_.At("set").c_str(), 0755);
+  tree_.SetId("named", 50);
+  tree_.SetId("set", 51);
+  s_.Create(60, 51, "f", S_IFREG | 0600);
+  s_.SetMtime(51, 12345);
+  s_.SetMtime(50, 12345);
+  s_.Create(61, 50, "f", S_IFREG | 0600);
+  s_.Create(52, kRoot, "made", S_IFDIR | 0755);
+  ASSERT_OK(tree_.Run(s_));
+  EXPECT_EQ(tree_.Stat("named").st_mtim.tv_sec, 1'600'000'000);
+  EXPECT_EQ(tree_.Stat("named").st_mtim.tv_nsec, 4'000'000);
+  EXPECT_EQ(tree_.Stat("set").st_mtim.tv_sec, 12345);
+  EXPECT_EQ(tree_.Stat("made").st_mtim.tv_nsec, 5'000'000);
+  EXPECT_EQ(tree_.Stat(".").st_mtim.tv_nsec, 5'000'000);
+}
+
 TEST_F(ReplayTest, ThreeFilesRenamedInACircle) {  // R75
   for (const auto& [name, id] : {std::pair("a", 50), std::pair("b", 51), std::pair("c", 52)}) {
     WriteFile(tree_.At(name), name);
