@@ -97,7 +97,7 @@ File Process::Open(int fd, bool made) {
   struct stat status;
   if (RawCall(SYS_fstat, fd, AsLong(&status)) != 0 || !S_ISREG(status.st_mode)) return {};
   if (status.st_dev != window_.header().root_device) return {};
-  // A file of the table is of the volume, even if its path cannot be told here.
+  // A file of the table is of the volume, even if the kernel does not show its path here.
   uint32_t index = FindFile(window_, status.st_ino);
   if (index == kNoFile) {
     if (!IsBelow(descriptors_[kRootDescriptor], fd)) return {};
