@@ -144,8 +144,8 @@ class Listings(MountCase):
             self.assertEqual(seen & {name for _, name in entries[:at + 1]}, set())
 
     def make_and_remove(self, made, removed):
-        """Makes names for ever, and removes each when 300 others are there. `made` and `removed`
-        count: what is made has a smaller number than `made`, what is there one not below `removed`."""
+        """Makes names for ever, and removes each after 300 others were made. The names from `removed`
+        to `made` - 1 are there. The name after them may be there, and the one before them."""
         number = 0
         while True:
             os.mknod(self.path("tmp"))
