@@ -145,7 +145,8 @@ absl::Status Front::KillPrivileges(Node& node, uint64_t nodeid, const fuse_in_he
   if (state.known_unprivileged()) return absl::OkStatus();
   const absl::StatusOr<struct stat> attr = volume_.attrs().GetAttr(node);
   if (!attr.ok()) return attr.status();
-  if (!S_ISREG(attr->st_mode)) return absl::OkStatus();
+  // Directories keep sgid, and symbolic links have no mode. Others are given away as files are.
+  if (S_ISDIR(attr->st_mode) || S_ISLNK(attr->st_mode)) return absl::OkStatus();
 
   mode_t lost = attr->st_mode & S_ISUID;
   if ((attr->st_mode & S_ISGID) != 0 &&
@@ -312,7 +313,7 @@ void Front::RawSetXattr(const RawRequest& request) {
       (in.setxattr_flags & FUSE_SETXATTR_ACL_KILL_SGID) != 0 && key == kAccessAclXattr;
   const absl::Status status =
       volume_.attrs().SetXattr(*target, key, {reinterpret_cast<const char*>(value.data()), in.size},
-                       static_cast<int>(in.flags), kill_sgid);
+                               static_cast<int>(in.flags), kill_sgid);
   if (key == kCapabilityXattr || key == kAccessAclXattr) {
     StateOf(*target).ForgetPrivileges();
   }

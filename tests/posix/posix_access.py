@@ -4,6 +4,7 @@ import errno
 import fcntl
 import os
 import signal
+import stat
 
 from harness.run import wait_until
 from posix_case import FALLOC_KEEP_SIZE, FALLOC_PUNCH_HOLE, MountCase, fallocate, force_stat
@@ -89,6 +90,24 @@ class Privileges(MountCase):
         os.chmod(name, 0o6755)
         os.chown(name, 1, 1)
         self.assertEqual(os.stat(name).st_mode & 0o7777, 0o755)
+
+    def test_chown_of_a_special_file_takes_privileges_away_as_of_a_file(self):
+        """sgid without group execute goes where the caller is not in the group."""
+        for top in (self.dir, os.path.join(self.rig.image.path, "bare-special")):
+            os.makedirs(top, exist_ok=True)
+            os.chmod(top, 0o755)
+            for mode, caller_keeps in ((0o6777, 0o777), (0o6707, 0o707), (0o4755, 0o755)):
+                for kind in (stat.S_IFREG, stat.S_IFIFO, stat.S_IFSOCK):
+                    name = os.path.join(top, "%o-%o" % (kind, mode))
+                    os.mknod(name, kind | 0o600)
+                    os.chown(name, 65534, 4321)
+                    os.chmod(name, mode)
+                    self.assertEqual(self.as_nobody(lambda name=name: os.chown(name, -1, 4322), groups=(4322,)), 0)
+                    self.assertEqual(stat.S_IMODE(os.stat(name).st_mode), caller_keeps, name)
+                    os.chmod(name, mode)
+                    os.chown(name, 65534, 4321)  # by root
+                    kept = mode & ~0o4000 & ~(0o2000 if mode & 0o10 else 0)
+                    self.assertEqual(stat.S_IMODE(os.stat(name).st_mode), kept, name)
 
     def test_fallocate_and_copy_file_range_take_privileges_away(self):
         source = self.write("source", b"x" * 8192)
