@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <iterator>
 #include <string_view>
 
 #include "tests/differential/known.h"
@@ -19,6 +20,8 @@ namespace {
 constexpr int64_t kSecond = 1'000'000'000;
 // The kernel's clock for files goes in steps of 1 to 10 ms.
 constexpr int64_t kGrainNs = 11'000'000;
+// Operations whose begin is remembered.
+constexpr size_t kRemembered = 1000;
 // A file that is compared while the bare one is asked: what one call may allocate beyond the data.
 constexpr uint64_t kExtraBlocks = 1024;
 
@@ -117,6 +120,18 @@ std::optional<std::string> Looks::CompareStats(const struct statx& mount, const 
   return found;
 }
 
+void Looks::NoteOperation(uint64_t number) {
+  number_ = number;
+  if (began_ns_.size() == kRemembered) began_ns_.pop_front();
+  began_ns_.push_back(NowNs());
+}
+
+std::optional<int64_t> Looks::BeganBefore(int64_t bare_ns) const {
+  const auto after = std::upper_bound(began_ns_.begin(), began_ns_.end(), bare_ns);
+  if (after == began_ns_.begin()) return std::nullopt;
+  return *std::prev(after);
+}
+
 std::optional<std::string> Looks::CompareTimes(const Times& mount, const Times& bare,
                                                const Seen* before) {
   if (auto found = CompareTime(&Times::modified, mount, bare, before)) return "mtime: " + *found;
@@ -146,8 +161,10 @@ std::optional<std::string> Looks::CompareTime(statx_timestamp Times::*which, con
   const bool there_changed = !Same(there, before->bare.*which);
   if (here_changed == there_changed) return std::nullopt;
   if (there_changed) {
-    // A second change within one step of the clock does not show.
-    if (NsOf(there) - NsOf(here) < kGrainNs) {
+    // A second change within one step of the clock does not show. The mount made it some time
+    // after its operation began, and the bare side after that operation had returned.
+    const int64_t made_ns = BeganBefore(NsOf(there)).value_or(NsOf(there));
+    if (made_ns - NsOf(here) < kGrainNs) {
       ++unclear_times_;
       return std::nullopt;
     }

@@ -13,6 +13,7 @@
 #include <sys/stat.h>
 
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <optional>
 #include <string>
@@ -44,8 +45,9 @@ class Looks {
   // `since`: when the run began, in seconds since 1970.
   Looks(TimeRule rule, int64_t since);
 
-  // Sets the number that a difference gives as the time of the last look.
-  void SetNumber(uint64_t number) { number_ = number; }
+  // Notes that an operation begins, in the mount first. `number`: a difference names the operation
+  // of the last look by it.
+  void NoteOperation(uint64_t number);
   // Returns how the two differ; nothing if they do not. `force`: the mount must ask its daemon.
   std::optional<std::string> Compare(const Subject& subject, bool force);
   // Compares two stats that were made at the same time; `handle` knows the bare object.
@@ -77,11 +79,16 @@ class Looks {
   std::optional<std::string> CompareTime(statx_timestamp Times::*which, const Times& mount,
                                          const Times& bare, const Seen* before);
 
+  // Returns when the operation began in the mount that gave the bare side this time, in nanoseconds
+  // since 1970. It may be that of an operation before. Nothing: that was too long ago.
+  std::optional<int64_t> BeganBefore(int64_t bare_ns) const;
+
   const TimeRule rule_;
   const int64_t start_ns_;
   uint64_t unclear_times_ = 0;
   uint64_t late_ctimes_ = 0;
   uint64_t number_ = 0;
+  std::deque<int64_t> began_ns_;                // of the last operations
   std::unordered_map<std::string, Seen> seen_;  // by handle on the bare side
 };
 

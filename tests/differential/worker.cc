@@ -93,12 +93,12 @@ void Worker::Become(int number) {
 bool Worker::Run() {
   while (number_ < task_.operations && !shared_.stop.load()) {
     ++number_;
-    looks_.SetNumber(number_);
     const Operation operation = drawer_.Draw();
     Difference found;
     {
       const PairLock lock(task_.shared_tree ? &shared_.pair : nullptr);
       if (shared_.stop.load()) break;
+      looks_.NoteOperation(number_);
       found = Step(operation);
       if (found) shared_.stop.store(true);
     }
