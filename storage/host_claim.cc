@@ -86,6 +86,14 @@ absl::Status Refusal(const VolumeDir& dir, const Holder& holder) {
 
 }  // namespace
 
+std::string ClaimDirectory() {
+  const uid_t user = geteuid();
+  if (user == 0) return kClaimDirectory;
+  const std::string session = absl::StrCat("/run/user/", user);
+  if (access(session.c_str(), W_OK) == 0) return absl::StrCat(session, "/salius");
+  return absl::StrCat("/tmp/salius-", user);
+}
+
 absl::Status ClaimOnThisHost(VolumeDir& dir, const std::string& run_directory) {
   SALIUS_CHECK(dir.lock_fd >= 0, "the volume's lock comes first");
   SALIUS_ASSIGN_OR_RETURN(const struct stat root, dir.backing->StatAt(dir.root_fd, ""));

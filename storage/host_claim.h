@@ -23,10 +23,14 @@ namespace salius {
 
 inline constexpr char kClaimDirectory[] = "/run/salius";
 
+// Returns the directory of this user's claims: root's, or one below /run/user or /tmp. Claims of
+// different users do not see each other.
+std::string ClaimDirectory();
+
 // Claims the volume that `dir`, which must hold the volume's lock, belongs to; `dir` keeps the
 // claim. UNAVAILABLE: another process holds a volume with this UUID from another directory. The
 // message names both and the remedy. Where `run_directory` can neither be made nor used, no process
 // can have claimed anything in it: that is logged.
-absl::Status ClaimOnThisHost(VolumeDir& dir, const std::string& run_directory = kClaimDirectory);
+absl::Status ClaimOnThisHost(VolumeDir& dir, const std::string& run_directory = ClaimDirectory());
 
 }  // namespace salius

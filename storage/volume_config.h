@@ -40,17 +40,24 @@ std::string_view NameModeText(NameMode mode);
 // Returns the mode that the text names; INVALID_ARGUMENT with what is allowed.
 absl::StatusOr<NameMode> ParseNameMode(std::string_view text);
 
+// How programs write a volume: through its mount, or directly, under `salius-run --direct`
+// (docs/direct.md). A volume keeps its kind.
+enum class VolumeKind { kMount, kDirect };
+
+// A direct volume has no stable log, no ballast and no choice of `names`.
 struct VolumeConfig {
   VolumeId volume{};
+  VolumeKind kind = VolumeKind::kMount;
   std::vector<std::string> replicas;  // m times "host:port" (NormalizeReplicas); empty: mode local
   uint32_t acks = 1;                  // f: 1 <= f <= m (1 when m == 0)
   uint64_t delta_us = 0;              // link delay bound
   uint64_t tau_ms = 0;                // longest time a record may wait for the primary's disk
   uint32_t k = 2;
   uint64_t log_max_bytes = 0;     // uncheckpointed bytes a session may hold
-  uint64_t stable_log_bytes = 0;  // capacity of stable.log; at least 1.25 * log_max_bytes + 1 MiB
+  // Capacity of stable.log; at least 1.25 * log_max_bytes + 1 MiB. 0 in a direct volume.
+  uint64_t stable_log_bytes = 0;
   uint64_t bulk_limit_bytes = 0;  // unsynced bytes per file that are logged before it goes bulk
-  uint64_t ballast_bytes = 0;     // space held back for recovery
+  uint64_t ballast_bytes = 0;     // space held back for recovery; 0 in a direct volume
   uint32_t datagram_bytes = 0;    // 0: from the route's MTU
   std::string multicast;          // "group:port", empty: unicast
   NameMode names = kDefaultNames;
@@ -59,7 +66,12 @@ struct VolumeConfig {
 
 // Returns the config of a new volume: every default of common/limits.h, kNewVolumeNames, a random
 // UUID and no replicas.
-VolumeConfig DefaultVolumeConfig();
+VolumeConfig DefaultVolumeConfig(VolumeKind kind = VolumeKind::kMount);
+
+// Returns FAILED_PRECONDITION, which names the program for the other kind, unless the volume in
+// `path` is of the kind `wanted`.
+absl::Status CheckVolumeKind(const VolumeConfig& config, const std::string& path,
+                             VolumeKind wanted);
 
 // Checks ranges and relations: acks against the number of replicas, duplicate replicas, the syntax
 // of addresses, times > 0, stable_log_bytes large enough. INVALID_ARGUMENT names the value and the
@@ -82,6 +94,9 @@ absl::StatusOr<VolumeConfig> VolumeConfigFromToml(std::string_view text, std::st
 //   ALREADY_EXISTS        there is a volume
 //   FAILED_PRECONDITION   a volume lies above or below on the same file system, `backing` was one
 //                         whose `.salius` is missing, or the guarantees cannot be kept there
+//
+// A direct volume gets no stable log, no ballast and no directories. Its `backing` must belong to
+// the caller, who need not be root, and lie on a file system with `user.` extended attributes.
 absl::Status CreateVolume(const std::string& backing, const VolumeConfig& config);
 // Does that in a directory of `backing` that is open for reading. `path` is for messages. Does not
 // check that the file system and the place are fit for a volume.

@@ -20,10 +20,12 @@
 #include "common/file.h"
 #include "common/host.h"
 #include "common/runbook.h"
+#include "common/strings.h"
 #include "log/stable_log.h"
 #include "log/state_file.h"
 #include "storage/apply.h"
 #include "storage/backing.h"
+#include "storage/direct_volume.h"
 #include "storage/fs_calls.h"
 #include "storage/volume_config.h"
 #include "storage/volume_fs.h"
@@ -57,22 +59,30 @@ absl::Status MakeBallast(Backing& backing, int dirfd, uint64_t bytes) {
   return backing.Fsync(fd.get());
 }
 
+// Makes what only a mount volume has in `dirfd`: stable log, ballast and directories.
+absl::Status FillForMount(Backing& backing, int dirfd, const VolumeConfig& config) {
+  SALIUS_RETURN_IF_ERROR(
+      StableLog::Create(backing, dirfd, kStableLogFileName, config.volume, config.stable_log_bytes)
+          .status());
+  SALIUS_RETURN_IF_ERROR(MakeBallast(backing, dirfd, config.ballast_bytes));
+  for (const char* name : {kOpenDirName, kTmpDirName}) {
+    SALIUS_ASSIGN_OR_RETURN(const BackingFd dir, MakeOwnDir(backing, dirfd, name));
+    SALIUS_RETURN_IF_ERROR(backing.Fsync(dir.get()));
+  }
+  return absl::OkStatus();
+}
+
 // Makes the contents of `.salius` in `dirfd`, synced.
 absl::Status FillSaliusDir(Backing& backing, int root_fd, int dirfd, const VolumeConfig& config) {
   SALIUS_RETURN_IF_ERROR(
       WriteFileAtomically(backing, dirfd, kVolumeFileName, AsBytes(VolumeConfigToToml(config))));
   SALIUS_ASSIGN_OR_RETURN(const VolumeState state, InitialState(backing, root_fd, config));
   SALIUS_RETURN_IF_ERROR(StateFile::Create(backing, dirfd, kStateFileName, state).status());
-  SALIUS_RETURN_IF_ERROR(
-      StableLog::Create(backing, dirfd, kStableLogFileName, config.volume, config.stable_log_bytes)
-          .status());
   SALIUS_ASSIGN_OR_RETURN(const BackingFd lock,
                           backing.CreateAt(dirfd, kLockFileName, O_RDWR | O_EXCL, 0600));
   SALIUS_RETURN_IF_ERROR(backing.Fsync(lock.get()));
-  SALIUS_RETURN_IF_ERROR(MakeBallast(backing, dirfd, config.ballast_bytes));
-  for (const char* name : {kOpenDirName, kTmpDirName}) {
-    SALIUS_ASSIGN_OR_RETURN(const BackingFd dir, MakeOwnDir(backing, dirfd, name));
-    SALIUS_RETURN_IF_ERROR(backing.Fsync(dir.get()));
+  if (config.kind == VolumeKind::kMount) {
+    SALIUS_RETURN_IF_ERROR(FillForMount(backing, dirfd, config));
   }
   return backing.Fsync(dirfd);
 }
@@ -104,32 +114,56 @@ absl::Status CheckLeftover(Backing& backing, int root_fd, const std::string& pat
 // Removes the remains of an earlier init that crashed. Removes the root's id first: without
 // `.salius.new` it would indicate a volume that has lost its `.salius`.
 absl::Status RemoveEarlierAttempt(Backing& backing, int root_fd, const std::string& path) {
+  SALIUS_ASSIGN_OR_RETURN(const std::string id_xattr, RootIdOf(backing, root_fd));
   const absl::Status attempt = backing.StatAt(root_fd, kNewDir).status();
   if (attempt.ok()) {
     SALIUS_RETURN_IF_ERROR(CheckLeftover(backing, root_fd, path));
-    SALIUS_RETURN_IF_ERROR(backing.RemoveXattr(root_fd, kFileIdXattr));
+    if (!id_xattr.empty()) SALIUS_RETURN_IF_ERROR(backing.RemoveXattr(root_fd, id_xattr));
     SALIUS_RETURN_IF_ERROR(backing.Fsync(root_fd));
     return RemoveTree(backing, root_fd, kNewDir);
   }
   if (!absl::IsNotFound(attempt)) return attempt;
-  SALIUS_ASSIGN_OR_RETURN(const FileId id, ReadFileId(backing, root_fd));
-  if (id != kRootFileId) return absl::OkStatus();
+  if (id_xattr.empty()) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrFormat(
       "%s was a volume, or is the copy of one: it has a root's %s, but no %s. If that is lost, put "
       "it back. If it was taken away for a new volume here, which forgets what the old one had not "
       "written to this disk: setfattr -x %s %s; %s",
-      path, kFileIdXattr, kSaliusDir, kFileIdXattr, path, SeeRunbook("volume-directory-missing")));
+      path, id_xattr, kSaliusDir, id_xattr, path, SeeRunbook("volume-directory-missing")));
 }
 
-// Makes a whole `.salius.new`, in a tree without ids except the root's.
+// Makes a whole `.salius.new`, in a tree without ids except the root's. Ids of a direct volume name
+// their volume, so those of an earlier one may stay.
 absl::Status PrepareRoot(Backing& backing, int root_fd, const VolumeConfig& config) {
   SALIUS_ASSIGN_OR_RETURN(const BackingFd dir, MakeOwnDir(backing, root_fd, kNewDir));
   SALIUS_RETURN_IF_ERROR(FillSaliusDir(backing, root_fd, dir.get(), config));
+  if (config.kind == VolumeKind::kDirect) {
+    SALIUS_RETURN_IF_ERROR(MarkDirectRoot(backing, root_fd, config.volume));
+    return backing.Fsync(root_fd);
+  }
   SALIUS_ASSIGN_OR_RETURN(const struct stat st, backing.StatAt(root_fd, ""));
   SALIUS_RETURN_IF_ERROR(StripFileIds(backing, root_fd, st.st_dev));
   SALIUS_RETURN_IF_ERROR(backing.SyncFs(root_fd));
   SALIUS_RETURN_IF_ERROR(WriteFileId(backing, root_fd, kRootFileId));
   return backing.Fsync(root_fd);
+}
+
+// Refuses a directory that has a volume, and names its kind.
+absl::Status ExistsAlready(Backing& backing, int root_fd, const std::string& path) {
+  const absl::StatusOr<VolumeKind> kind = KindOfVolume(backing, root_fd, path);
+  if (!kind.ok()) {
+    return absl::AlreadyExistsError(absl::StrFormat("%s is a volume already", path));
+  }
+  return absl::AlreadyExistsError(
+      absl::StrFormat("%s is a %s already; use it with `%s`", path,
+                      *kind == VolumeKind::kDirect ? "direct volume" : "volume for a mount",
+                      *kind == VolumeKind::kDirect
+                          ? absl::StrFormat("salius-run --direct %s -- COMMAND", ShellQuote(path))
+                          : absl::StrFormat("salius-mount %s MOUNTPOINT", ShellQuote(path))));
+}
+
+absl::Status CheckXattrs(Backing& backing, int root_fd, VolumeKind kind) {
+  return kind == VolumeKind::kDirect ? CheckUserXattrs(backing, root_fd)
+                                     : CheckTrustedXattrs(backing, root_fd);
 }
 
 absl::Status CreateInRoot(Backing& backing, int root_fd, const VolumeConfig& config) {
@@ -162,6 +196,9 @@ absl::Status CreateVolume(const std::string& backing, const VolumeConfig& config
   SALIUS_RETURN_IF_ERROR(CheckBackingFileSystem(root.get(), backing));
   SALIUS_ASSIGN_OR_RETURN(const std::string real, fs::RealPath(backing));
   SALIUS_RETURN_IF_ERROR(CheckNoSystemDirectory(real));
+  if (config.kind == VolumeKind::kDirect) {
+    SALIUS_RETURN_IF_ERROR(CheckDirectPlace(root.get(), backing));
+  }
   return CreateVolume(LinuxBacking(), root.get(), backing, config);
 }
 
@@ -171,18 +208,16 @@ absl::Status CreateVolume(Backing& backing, int root_fd, const std::string& path
   // If two inits of one directory run at once, the second gives up.
   SALIUS_RETURN_IF_ERROR(backing.Lock(root_fd, path));
   const absl::StatusOr<struct stat> existing = backing.StatAt(root_fd, kSaliusDir);
-  if (existing.ok()) {
-    return absl::AlreadyExistsError(absl::StrFormat("%s is a volume already", path));
-  }
+  if (existing.ok()) return ExistsAlready(backing, root_fd, path);
   if (!absl::IsNotFound(existing.status())) return existing.status();
 
-  SALIUS_RETURN_IF_ERROR(CheckTrustedXattrs(backing, root_fd));
+  SALIUS_RETURN_IF_ERROR(CheckXattrs(backing, root_fd, config.kind));
   SALIUS_RETURN_IF_ERROR(CheckNoOtherVolume(backing, root_fd, path));
   SALIUS_RETURN_IF_ERROR(RemoveEarlierAttempt(backing, root_fd, path));
   const absl::Status status = CreateInRoot(backing, root_fd, config);
   if (!status.ok()) {
     // The first error is the one to report; the next init removes all that cannot be removed here.
-    backing.RemoveXattr(root_fd, kFileIdXattr).IgnoreError();
+    backing.RemoveXattr(root_fd, RootIdXattr(config.kind)).IgnoreError();
     RemoveTree(backing, root_fd, kNewDir).IgnoreError();
     return status;
   }
@@ -194,7 +229,7 @@ absl::Status MakeCopyItsOwn(const VolumeDir& dir, const VolumeConfig& config) {
                "a volume in use, or the same one");
   Backing& backing = *dir.backing;
   SALIUS_RETURN_IF_ERROR(ValidateVolumeConfig(config));
-  SALIUS_RETURN_IF_ERROR(CheckTrustedXattrs(backing, dir.root_fd));
+  SALIUS_RETURN_IF_ERROR(CheckXattrs(backing, dir.root_fd, config.kind));
   SALIUS_RETURN_IF_ERROR(CheckNoOtherVolume(backing, dir.root_fd, dir.path));
   if (backing.StatAt(dir.root_fd, kNewDir).ok()) {
     SALIUS_RETURN_IF_ERROR(CheckLeftover(backing, dir.root_fd, dir.path));

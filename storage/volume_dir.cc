@@ -18,7 +18,7 @@
 #include "common/log.h"
 #include "common/runbook.h"
 #include "common/strings.h"
-#include "storage/apply.h"
+#include "storage/direct_volume.h"
 #include "storage/fs_calls.h"
 #include "storage/volume_config.h"
 #include "storage/volume_fs.h"
@@ -130,6 +130,13 @@ absl::Status CheckBackingKind(const fs::FsKind& kind, const std::string& path) {
   return absl::OkStatus();
 }
 
+absl::StatusOr<VolumeKind> KindOfVolume(Backing& backing, int root_fd, const std::string& path) {
+  SALIUS_ASSIGN_OR_RETURN(const BackingFd salius,
+                          backing.OpenAt(root_fd, kSaliusDir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW));
+  SALIUS_ASSIGN_OR_RETURN(const VolumeConfig config, ReadConfig(backing, salius.get(), path));
+  return config.kind;
+}
+
 absl::StatusOr<VolumeDir> VolumeDir::Open(const std::string& backing, bool lock) {
   SALIUS_ASSIGN_OR_RETURN(const std::string path, fs::RealPath(backing));
   SALIUS_ASSIGN_OR_RETURN(UniqueFd root, salius::OpenAt(AT_FDCWD, path, O_RDONLY | O_DIRECTORY));
@@ -151,14 +158,18 @@ absl::StatusOr<VolumeDir> VolumeDir::Open(Backing& backing, BackingFd root, cons
                                           bool lock) {
   absl::StatusOr<BackingFd> salius =
       backing.OpenAt(root.get(), kSaliusDir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW);
+  if (absl::IsPermissionDenied(salius.status())) {
+    return absl::PermissionDeniedError(
+        absl::StrFormat("%s/%s belongs to another user: run this as its owner", path, kSaliusDir));
+  }
   if (absl::IsNotFound(salius.status())) {
-    const absl::StatusOr<FileId> id = ReadFileId(backing, root.get());
-    if (id.ok() && *id == kRootFileId) {
+    const absl::StatusOr<std::string> id = RootIdOf(backing, root.get());
+    if (id.ok() && !id->empty()) {
       return absl::DataLossError(
           absl::StrFormat("%s was a volume, or is the copy of one: it has a root's %s, but its %s "
                           "directory is missing. Put that back; do not run `salius init`, which "
                           "forgets what is not on this disk yet; %s",
-                          path, kFileIdXattr, kSaliusDir, SeeRunbook("volume-directory-missing")));
+                          path, *id, kSaliusDir, SeeRunbook("volume-directory-missing")));
     }
     return absl::NotFoundError(
         absl::StrFormat("%s is not a volume%s; %s", path,

@@ -23,11 +23,12 @@ namespace {
 // Returns whether `.salius` in `dirfd` (may be O_PATH) belongs to a volume, whole or not.
 absl::StatusOr<bool> HoldsVolume(Backing& backing, int dirfd) {
   const absl::StatusOr<BackingFd> own = backing.OpenAt(dirfd, kSaliusDir, O_PATH);
-  if (absl::IsNotFound(own.status())) return false;
+  // A directory that the caller may not search hides a volume too, but not from its user.
+  if (absl::IsNotFound(own.status()) || absl::IsPermissionDenied(own.status())) return false;
   SALIUS_RETURN_IF_ERROR(own.status());
   for (const char* file : {kVolumeFileName, kStateFileName, kStableLogFileName}) {
     const absl::Status there = backing.StatAt(own->get(), file).status();
-    if (there.ok()) return true;
+    if (there.ok() || absl::IsPermissionDenied(there)) return true;  // only its owner may search it
     if (!absl::IsNotFound(there) && !absl::IsInvalidArgument(there)) return there;
   }
   return false;
@@ -37,10 +38,14 @@ absl::StatusOr<bool> HoldsVolume(Backing& backing, int dirfd) {
 // for none.
 absl::StatusOr<std::string> VolumeBelow(Backing& backing, int dirfd, dev_t device,
                                         const std::string& path) {
-  SALIUS_ASSIGN_OR_RETURN(const std::vector<std::string> names, backing.ListDir(dirfd));
-  for (const std::string& name : names) {
-    SALIUS_ASSIGN_OR_RETURN(const struct stat st, backing.StatAt(dirfd, name));
-    if (!S_ISDIR(st.st_mode) || st.st_dev != device) continue;
+  const absl::StatusOr<std::vector<std::string>> names = backing.ListDir(dirfd);
+  if (absl::IsPermissionDenied(names.status())) return "";
+  SALIUS_RETURN_IF_ERROR(names.status());
+  for (const std::string& name : *names) {
+    const absl::StatusOr<struct stat> st = backing.StatAt(dirfd, name);
+    if (absl::IsPermissionDenied(st.status())) return "";
+    SALIUS_RETURN_IF_ERROR(st.status());
+    if (!S_ISDIR(st->st_mode) || st->st_dev != device) continue;
     const std::string below = path + name;
     SALIUS_ASSIGN_OR_RETURN(const BackingFd fd, backing.OpenAt(dirfd, name, O_PATH | O_NOFOLLOW));
     SALIUS_ASSIGN_OR_RETURN(const bool volume, HoldsVolume(backing, fd.get()));
@@ -56,7 +61,10 @@ absl::StatusOr<std::string> VolumeBelow(Backing& backing, int dirfd, dev_t devic
 absl::StatusOr<std::string> VolumeAbove(Backing& backing, int dirfd, struct stat at) {
   BackingFd fd;
   for (std::string path = "..";; path += "/..") {
-    SALIUS_ASSIGN_OR_RETURN(fd, backing.OpenAt(fd.get() < 0 ? dirfd : fd.get(), "..", O_PATH));
+    absl::StatusOr<BackingFd> up = backing.OpenAt(fd.get() < 0 ? dirfd : fd.get(), "..", O_PATH);
+    if (absl::IsPermissionDenied(up.status())) return "";
+    SALIUS_RETURN_IF_ERROR(up.status());
+    fd = *std::move(up);
     SALIUS_ASSIGN_OR_RETURN(const struct stat above, backing.StatAt(fd.get(), ""));
     if (above.st_dev != at.st_dev || above.st_ino == at.st_ino) return "";
     SALIUS_ASSIGN_OR_RETURN(const bool volume, HoldsVolume(backing, fd.get()));

@@ -29,6 +29,7 @@ struct InitPlan {
   uint64_t datagram = 0;
   std::string names{NameModeText(kNewVolumeNames)};
   bool local = false;
+  bool direct = false;
   bool copy = false;
   bool force = false;
   std::vector<PlacedReplica> placed;
@@ -41,7 +42,10 @@ Options InitOptions(InitPlan& plan) {
       "salius init", "DIR",
       "Makes the directory DIR, which must exist, a volume: its files stay where they are,\n"
       "Salius's own go to DIR/.salius. Mount it with salius-mount afterwards, and change its\n"
-      "files through the mount only.");
+      "files through the mount only. With --direct, run programs on it with salius-run instead.");
+  options.Switch("direct", &plan.direct,
+                 "a direct volume, for salius-run --direct: no mount, no root. DIR must\n"
+                 "belong to the caller; takes no --stable-log, --ballast, --names");
   options.List("replicas", "HOST[:PORT],...", &config.replicas,
                "the replicas; they need not run yet, but must resolve (port\n7400)");
   options.Number("acks", "F", &plan.acks, 1, UINT32_MAX,
@@ -62,7 +66,8 @@ Options InitOptions(InitPlan& plan) {
                 "local log of last resort, preallocated; at least 1.25\n"
                 "times log-max and 1MiB (default: 1.5 times, and 1MiB)");
   options.Bytes("bulk-limit", "BYTES", &config.bulk_limit_bytes,
-                "unsynced bytes of a file beyond which it goes past the log\n(8MiB)");
+                "unsynced bytes of a file beyond which it goes past the log\n"
+                "(8MiB; direct: 1MiB)");
   options.Text("multicast", "GROUP:PORT", &config.multicast,
                "send records once, to this multicast group");
   options.Bytes("datagram", "BYTES", &plan.datagram,
@@ -81,11 +86,26 @@ Options InitOptions(InitPlan& plan) {
       "Exit codes: 0 made, 2 a value that is not allowed, 3 no such directory, 4 there is a "
       "volume\n"
       "already, 5 read-only, a file system that cannot keep the guarantees (FUSE, NFS,\n"
-      "overlayfs), a volume above or below, one that has lost its .salius, or (--copy) one that is\n"
-      "in use or may be no copy, 6 not enough\n"
+      "overlayfs; direct: tmpfs), another user's (direct), a volume above or below, one that has\n"
+      "lost its .salius, or (--copy) one that is in use or may be no copy, 6 not enough\n"
       "space, 7 a replica's name does not resolve, 9 no permission, 1 "
       "other errors.");
   return options;
+}
+
+// Makes the config that of a direct volume.
+absl::Status MakeDirect(const Options& options, VolumeConfig* config) {
+  for (const char* other : {"stable-log", "ballast", "names"}) {
+    if (!options.Given(other)) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("--", other, " has no meaning in a direct volume"));
+  }
+  const VolumeConfig defaults = DefaultVolumeConfig(VolumeKind::kDirect);
+  config->kind = defaults.kind;
+  config->stable_log_bytes = defaults.stable_log_bytes;
+  config->ballast_bytes = defaults.ballast_bytes;
+  if (!options.Given("bulk-limit")) config->bulk_limit_bytes = defaults.bulk_limit_bytes;
+  return absl::OkStatus();
 }
 
 // Turns the given options into a config and derives the others from them.
@@ -111,6 +131,7 @@ absl::Status CompletePlan(const Options& options, InitPlan& plan) {
     config.stable_log_bytes = config.log_max_bytes / 2 * 3 + (1 << 20);
     config.stable_log_bytes = (config.stable_log_bytes + 4095) / 4096 * 4096;
   }
+  if (plan.direct) SALIUS_RETURN_IF_ERROR(MakeDirect(options, &config));
   NormalizeReplicas(&config);
   SALIUS_RETURN_IF_ERROR(ValidateVolumeConfig(config));
   const absl::StatusOr<std::vector<SocketAddress>> addresses = ResolveReplicas(config.replicas);
@@ -142,8 +163,9 @@ absl::Status CheckIsCopy(VolumeDir& dir, bool force) {
 }
 
 absl::Status InitCopy(const Options& options, const InitPlan& plan) {
-  for (const char* other : {"replicas", "acks", "local", "delta", "tau", "k", "log-max", "stable-log", "bulk-limit",
-                            "multicast", "datagram", "names", "ballast", "allow-same-host"}) {
+  for (const char* other :
+       {"direct", "replicas", "acks", "local", "delta", "tau", "k", "log-max", "stable-log",
+        "bulk-limit", "multicast", "datagram", "names", "ballast", "allow-same-host"}) {
     if (!options.Given(other)) continue;
     return absl::InvalidArgumentError(absl::StrCat(
         "--copy takes the values of the copy's volume.toml, and no --", other,
@@ -177,8 +199,9 @@ absl::Status Init(const Options& options, InitPlan& plan) {
                 config.acks, config.replicas.size(), reserved >> 20);
   }
   const std::string directory = ShellQuote(plan.directory);
-  std::printf("next: salius doctor %s; salius-mount %s MOUNTPOINT\n", directory.c_str(),
-              directory.c_str());
+  std::printf(plan.direct ? "next: salius doctor %s; salius-run --direct %s -- COMMAND\n"
+                          : "next: salius doctor %s; salius-mount %s MOUNTPOINT\n",
+              directory.c_str(), directory.c_str());
   if (config.allow_same_host) return absl::OkStatus();
   for (const std::string& warning : SharedHostWarnings(plan.placed, ThisHost())) {
     std::fprintf(stderr, "salius init: warning: %s; %s\n", warning.c_str(), kSharedHostAdvice);

@@ -6,6 +6,7 @@
 #include "client/fuse/mount_table.h"
 #include "client/status/socket_path.h"
 #include "client/status/status_reader.h"
+#include "common/check.h"
 #include "common/clock.h"
 #include "common/deadline.h"
 #include "common/log.h"
@@ -41,6 +42,10 @@ bool HolderServes(const std::string& backing, bool awaited) {
 }  // namespace
 
 absl::StatusOr<VolumeDir> LockVolume(const std::string& backing) {
+  const absl::StatusOr<VolumeDir> unlocked = VolumeDir::Open(backing, /*lock=*/false);
+  if (unlocked.ok()) {
+    SALIUS_RETURN_IF_ERROR(CheckVolumeKind(unlocked->config, unlocked->path, VolumeKind::kMount));
+  }
   const Deadline bound = Deadline::After(SystemClock(), kPredecessorBound);
   for (bool logged = false;; logged = true) {
     absl::StatusOr<VolumeDir> dir = VolumeDir::Open(backing, /*lock=*/true);

@@ -1,6 +1,7 @@
 // The subcommands as they are called, on real directories. Needs root (trusted xattrs), as Salius
 // does.
 #include <fcntl.h>
+#include <grp.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/file.h>
@@ -196,6 +197,58 @@ TEST_F(CommandsTest, InitWarnsOfReplicasOnThisHostUnlessTheyAreMeant) {
   EXPECT_EQ(meant.err, "");
   EXPECT_TRUE(ReadOfflineStatus(directory_)->config.allow_same_host);
   EXPECT_TRUE(Contains(Call(RunDoctor, {directory_}).out, "OK    hosts: replicas 127.0.0.1:7411"));
+}
+
+// Runs `command` as an ordinary user.
+int AsNobody(int (*command)(absl::Span<const std::string>), const Words& words) {
+  std::fflush(nullptr);
+  const pid_t child = fork();
+  if (child == 0) {
+    if (setgroups(0, nullptr) != 0 || setgid(65534) != 0 || setuid(65534) != 0) _exit(100);
+    _exit(command(words));
+  }
+  int status = 0;
+  EXPECT_EQ(waitpid(child, &status, 0), child);
+  return WEXITSTATUS(status);
+}
+
+TEST_F(CommandsTest, OrdinaryUserMakesADirectVolumeInHisDirectory) {
+  const Words words = {directory_, "--direct", "--replicas", "127.0.0.1:7411"};
+  EXPECT_EQ(AsNobody(RunInit, words), kExitUnsuitable);  // of another user
+  EXPECT_FALSE(HasVolume());
+  ASSERT_EQ(chown(directory_.c_str(), 65534, 65534), 0);
+  EXPECT_EQ(Call(RunInit, words).code, kExitUnsuitable);  // root is not its owner
+  EXPECT_EQ(AsNobody(RunInit, words), kExitOk);
+  struct stat attr {};
+  ASSERT_EQ(stat((directory_ + "/.salius").c_str(), &attr), 0);
+  EXPECT_EQ(attr.st_mode & 07777u, 0700u);
+  EXPECT_EQ(attr.st_uid, 65534u);
+  EXPECT_EQ(AsNobody(RunStatus, {directory_}), kExitNotMounted);
+  EXPECT_EQ(AsNobody(RunInit, words), kExitExists);
+}
+
+TEST_F(CommandsTest, DirectVolumeTakesNoOptionOfTheMount) {
+  for (const Words& option :
+       {Words{"--stable-log", "8MiB"}, Words{"--ballast", "0"}, Words{"--names", "wait"}}) {
+    Words words = {"--direct", "--local"};
+    words.insert(words.end(), option.begin(), option.end());
+    const Outcome refused = Init(words);
+    EXPECT_EQ(refused.code, kExitUsage);
+    EXPECT_TRUE(Contains(refused.err, option[0] + " has no meaning in a direct volume"))
+        << refused.err;
+  }
+  EXPECT_FALSE(HasVolume());
+  const Outcome made = Init({"--direct", "--local"});
+  EXPECT_EQ(made.code, kExitOk) << made.err;
+  EXPECT_TRUE(Contains(made.out, "salius-run --direct")) << made.out;
+}
+
+TEST_F(CommandsTest, DirectVolumeOnTmpfsIsRefused) {
+  ASSERT_EQ(mount("none", directory_.c_str(), "tmpfs", 0, nullptr), 0);
+  const Outcome refused = Init({"--direct", "--local"});
+  EXPECT_EQ(refused.code, kExitUnsuitable);
+  EXPECT_TRUE(Contains(refused.err, "is on tmpfs")) << refused.err;
+  EXPECT_EQ(umount(directory_.c_str()), 0);
 }
 
 TEST_F(CommandsTest, ProposedCommandsHaveQuotedPaths) {

@@ -154,6 +154,51 @@ TEST(VolumeConfigTest, TomlRoundTrips) {
   EXPECT_EQ(read->names, NameMode::kAsync);
 }
 
+TEST(VolumeConfigTest, DirectKindRoundTripsWithoutKeysOfTheMount) {
+  VolumeConfig config = DefaultVolumeConfig(VolumeKind::kDirect);
+  ASSERT_TRUE(ValidateVolumeConfig(config).ok());
+  const std::string text = VolumeConfigToToml(config);
+  for (const char* key : {"stable_log", "ballast", "names"}) {
+    EXPECT_FALSE(Says(text, std::string("\n") + key + " =")) << key;
+  }
+  const auto read = VolumeConfigFromToml(text, "volume.toml");
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(read->kind, VolumeKind::kDirect);
+  EXPECT_EQ(read->stable_log_bytes, 0u);
+  EXPECT_EQ(VolumeConfigToToml(*read), text);
+  for (const char* line : {"stable_log = \"8MiB\"\n", "ballast = \"0B\"\n", "names = \"wait\"\n"}) {
+    const auto refused = VolumeConfigFromToml(text + line, "volume.toml");
+    EXPECT_TRUE(Says(std::string(refused.status().message()), "no meaning in a direct volume"))
+        << line;
+  }
+  config.stable_log_bytes = 8 << 20;
+  EXPECT_FALSE(ValidateVolumeConfig(config).ok());
+}
+
+TEST(VolumeConfigTest, MountKindIsNotWrittenAndIsTheDefault) {
+  const std::string text = VolumeConfigToToml(GoodConfig());
+  EXPECT_FALSE(Says(text, "kind"));
+  EXPECT_EQ(VolumeConfigFromToml(text, "volume.toml")->kind, VolumeKind::kMount);
+  EXPECT_EQ(VolumeConfigFromToml(text + "kind = \"mount\"\n", "v")->kind, VolumeKind::kMount);
+  EXPECT_TRUE(
+      Says(std::string(VolumeConfigFromToml(text + "kind = \"x\"\n", "v").status().message()),
+           "must be mount or direct"));
+}
+
+TEST(VolumeConfigTest, OtherKindIsRefusedWithTheOtherProgram) {
+  const VolumeConfig mount = DefaultVolumeConfig();
+  const VolumeConfig direct = DefaultVolumeConfig(VolumeKind::kDirect);
+  EXPECT_TRUE(CheckVolumeKind(mount, "/v", VolumeKind::kMount).ok());
+  EXPECT_TRUE(CheckVolumeKind(direct, "/v", VolumeKind::kDirect).ok());
+  const absl::Status mounted = CheckVolumeKind(direct, "/v", VolumeKind::kMount);
+  EXPECT_EQ(mounted.code(), Code::kFailedPrecondition);
+  EXPECT_TRUE(Says(std::string(mounted.message()), "salius-run --direct '/v'") ||
+              Says(std::string(mounted.message()), "salius-run --direct /v"));
+  const absl::Status run = CheckVolumeKind(mount, "/v", VolumeKind::kDirect);
+  EXPECT_EQ(run.code(), Code::kFailedPrecondition);
+  EXPECT_TRUE(Says(std::string(run.message()), "salius-mount"));
+}
+
 constexpr char kUuid[] = "volume = \"3c0ffee0-1234-4321-8888-0123456789ab\"\n";
 
 TEST(VolumeConfigTest, MissingKeysHaveDefaults) {

@@ -8,11 +8,15 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "common/check.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "log/stable_log.h"
 #include "log/state_file.h"
 #include "storage/apply.h"
+#include "storage/direct_id.h"
+#include "storage/direct_volume.h"
 #include "storage/volume_config.h"
 #include "tests/unit/storage/backing_worlds.h"
 #include "tests/unit/storage/memory_backing.h"
@@ -118,21 +122,77 @@ TEST_P(VolumeCreateTest, CopyBecomesAVolumeOfItsOwnAndKeepsLost) {
   EXPECT_EQ(Errno(backing().StatAt(root(), ".salius.new")), ENOENT);
 }
 
+VolumeConfig DirectConfig() {
+  VolumeConfig config = DefaultVolumeConfig(VolumeKind::kDirect);
+  config.replicas = {"10.0.0.1:1"};
+  return config;
+}
+
+TEST_P(VolumeCreateTest, DirectVolumeHasNoLogAndMarksItsRoot) {
+  ASSERT_TRUE(Create(DirectConfig()).ok());
+  const auto dir = OpenVolume(backing(), root());
+  ASSERT_TRUE(dir.ok()) << dir.status();
+  EXPECT_EQ(dir->config.kind, VolumeKind::kDirect);
+  EXPECT_EQ(*KindOfVolume(backing(), root(), "/volume"), VolumeKind::kDirect);
+  const auto names = backing().ListDir(dir->salius_fd);
+  ASSERT_TRUE(names.ok());
+  EXPECT_THAT(*names,
+              testing::UnorderedElementsAre(kVolumeFileName, kStateFileName, kLockFileName));
+  EXPECT_EQ(backing().StatAt(root(), kSaliusDir)->st_mode, S_IFDIR | 0700u);
+  EXPECT_EQ(*ReadFileId(backing(), root()), kNoFileId);
+  EXPECT_EQ(*RootIdOf(backing(), root()), kDirectIdXattr);
+  EXPECT_EQ(Errno(backing().XattrValue(root(), "user.salius.probe")), ENODATA);
+}
+
+TEST_P(VolumeCreateTest, SecondVolumeIsRefusedWithTheKindOfTheFirst) {
+  ASSERT_TRUE(Create(DirectConfig()).ok());
+  const absl::Status mount = Create(SmallConfig());
+  EXPECT_EQ(mount.code(), absl::StatusCode::kAlreadyExists);
+  EXPECT_TRUE(absl::StrContains(mount.message(), "is a direct volume already")) << mount;
+  EXPECT_TRUE(absl::StrContains(mount.message(), "salius-run --direct")) << mount;
+}
+
+TEST_P(VolumeCreateTest, DirectVolumeWithoutItsSaliusIsDataLossAndNoNewVolume) {
+  ASSERT_TRUE(Create(DirectConfig()).ok());
+  SALIUS_CHECK_OK(backing().Rename(root(), kSaliusDir, root(), "moved", 0));
+  EXPECT_EQ(OpenVolume(backing(), root()).status().code(), absl::StatusCode::kDataLoss);
+  for (const VolumeConfig& config : {DirectConfig(), SmallConfig()}) {
+    const absl::Status made = Create(config);
+    EXPECT_EQ(made.code(), absl::StatusCode::kFailedPrecondition);
+    EXPECT_TRUE(absl::StrContains(made.message(), kDirectIdXattr)) << made;
+  }
+}
+
+TEST_P(VolumeCreateTest, CopyOfADirectVolumeBecomesOneOfItsOwn) {
+  ASSERT_TRUE(Create(DirectConfig()).ok());
+  const VolumeConfig own = DirectConfig();
+  {
+    const auto dir = OpenVolume(backing(), root());
+    ASSERT_TRUE(dir.ok()) << dir.status();
+    ASSERT_TRUE(MakeCopyItsOwn(*dir, own).ok());
+  }
+  const auto dir = OpenVolume(backing(), root());
+  ASSERT_TRUE(dir.ok()) << dir.status();
+  EXPECT_EQ(dir->config.volume, own.volume);
+}
+
 // After any failed call there is no volume, or a whole one. The next attempt makes one.
 TEST(VolumeCreateFailureTest, AnyFailedCallLeavesNoHalfVolume) {
   using Call = MemoryBacking::Call;
-  for (const Call call :
-       {Call::kMake, Call::kWrite, Call::kSync, Call::kFallocate, Call::kSetXattr, Call::kRename}) {
-    for (uint64_t nth = 1;; ++nth) {
-      MemoryBacking backing;
-      const uint64_t before = backing.calls(call);
-      backing.FailNth(call, static_cast<int>(nth), EIO);
-      const bool failed = !Create(backing, backing.root(), SmallConfig()).ok();
-      if (backing.calls(call) - before < nth) break;
-      const bool there = backing.StatAt(backing.root(), kSaliusDir).ok();
-      if (failed && !there) SALIUS_CHECK_OK(Create(backing, backing.root(), SmallConfig()));
-      EXPECT_TRUE(OpenVolume(backing, backing.root()).ok())
-          << "call " << static_cast<int>(call) << ", number " << nth;
+  for (const VolumeConfig& config : {SmallConfig(), DirectConfig()}) {
+    for (const Call call : {Call::kMake, Call::kWrite, Call::kSync, Call::kFallocate,
+                            Call::kSetXattr, Call::kRename}) {
+      for (uint64_t nth = 1;; ++nth) {
+        MemoryBacking backing;
+        const uint64_t before = backing.calls(call);
+        backing.FailNth(call, static_cast<int>(nth), EIO);
+        const bool failed = !Create(backing, backing.root(), config).ok();
+        if (backing.calls(call) - before < nth) break;
+        const bool there = backing.StatAt(backing.root(), kSaliusDir).ok();
+        if (failed && !there) SALIUS_CHECK_OK(Create(backing, backing.root(), config));
+        EXPECT_TRUE(OpenVolume(backing, backing.root()).ok())
+            << "call " << static_cast<int>(call) << ", number " << nth;
+      }
     }
   }
 }
