@@ -13,8 +13,6 @@
 namespace salius {
 namespace {
 
-// In .salius/.
-constexpr char kFileName[] = "applied";
 constexpr uint64_t kAppliedMagic = 0x314B52414D4C5341;  // "ASLMARK1"
 constexpr size_t kPageBytes = 4096;
 

@@ -22,6 +22,7 @@ namespace salius {
 class AppliedMark {
  public:
   static constexpr uint64_t kUnknownComplaints = UINT64_MAX;
+  static constexpr char kFileName[] = "applied";  // in .salius/
 
   // Whether recovery relies on the file, where `fd` lies: on an ext4 that counts its errors, and
   // whose data does not go through its journal. (With data in the journal each first store into a

@@ -16,6 +16,7 @@
 #include "recovery/command_line.h"
 #include "recovery/progress.h"
 #include "recovery/recovery.h"
+#include "storage/direct_volume.h"
 #include "storage/host_claim.h"
 #include "storage/volume_config.h"
 
@@ -72,6 +73,9 @@ int Main(const std::vector<std::string>& arguments) {
   // R3, R5, R7: refused where the lock is held, or a part of `.salius` is missing or another's.
   absl::StatusOr<VolumeDir> dir = lifted.ok() ? VolumeDir::Open(line->backing, /*lock=*/true)
                                               : absl::StatusOr<VolumeDir>(lifted);
+  if (dir.ok()) {
+    if (const absl::Status owned = CheckDirectOwner(*dir); !owned.ok()) dir = owned;
+  }
   // R4: claim before any replica is asked. The directory may be a copy of a volume that is mounted
   // here.
   if (dir.ok()) {

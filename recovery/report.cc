@@ -69,16 +69,20 @@ void AppendReplay(const RecoveryReport& report, std::string* text) {
   const bool dry = report.outcome == RecoveryOutcome::kDryRun;
   absl::StrAppendFormat(text, "  files         %d %s, %d bytes written", report.files_changed,
                         dry ? "would be changed" : "changed", report.bytes_written);
-  absl::StrAppend(text, dry ? "" : absl::StrFormat(", %d rebuilt", report.objects_rebuilt), "\n");
+  if (!dry && !report.direct) absl::StrAppendFormat(text, ", %d rebuilt", report.objects_rebuilt);
+  if (report.direct) absl::StrAppendFormat(text, ", %d gone", report.files_gone);
+  *text += "\n";
   absl::StrAppend(text, "  time          ");
   for (const auto& [phase, ms] : report.phase_ms) {
     absl::StrAppendFormat(text, "%s%s %.1f s", phase == report.phase_ms.front().first ? "" : ", ",
                           phase, static_cast<double>(ms) / 1000);
   }
   *text += "\n";
-  absl::StrAppendFormat(text, "  names         %d %s, %d removed%s\n", report.names_bound,
-                        dry ? "would be bound" : "bound", report.names_removed,
-                        dry ? ", where they are not so already" : "");
+  if (!report.direct) {
+    absl::StrAppendFormat(text, "  names         %d %s, %d removed%s\n", report.names_bound,
+                          dry ? "would be bound" : "bound", report.names_removed,
+                          dry ? ", where they are not so already" : "");
+  }
   if (report.records_skipped > 0) {
     absl::StrAppendFormat(text,
                           "  skipped       %d records (on disk already, or of files now gone)\n",
@@ -231,6 +235,8 @@ std::string RecoveryReportJson(const RecoveryReport& report) {
                    {"files_changed", report.files_changed},
                    {"bytes_written", report.bytes_written},
                    {"records_skipped", report.records_skipped},
+                   {"direct", report.direct},
+                   {"files_gone", report.files_gone},
                    {"names_bound", report.names_bound},
                    {"names_removed", report.names_removed},
                    {"objects_rebuilt", report.objects_rebuilt},

@@ -101,6 +101,8 @@ struct RecoveryReport {
   uint64_t files_changed = 0;    // files and directories whose records ran
   uint64_t bytes_written = 0;    // to files
   uint64_t records_skipped = 0;  // covered by "on disk up to", or of files gone at T
+  bool direct = false;           // a direct volume
+  uint64_t files_gone = 0;       // of a direct volume: with records, and not found
   uint64_t names_bound = 0;
   uint64_t names_removed = 0;
   uint64_t objects_rebuilt = 0;

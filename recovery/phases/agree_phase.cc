@@ -113,7 +113,7 @@ absl::Status PinDecision(const Run& run, const Decided& decided, const Coverage&
   request.last = decided.last;
   request.records = decided.records;
   request.in_stable = [&](Seq seq) { return in_stable.Contains(seq); };
-  SALIUS_RETURN_IF_ERROR(Pin(request, volume->stable, [&](uint64_t done, uint64_t total) {
+  SALIUS_RETURN_IF_ERROR(Pin(request, *volume->stable, [&](uint64_t done, uint64_t total) {
     run.Progress({"pin", done, total, "bytes"});
     return run.Step(RecoveryStep::kPinAppended);
   }));

@@ -1,11 +1,14 @@
 #include "recovery/phases/open_volume.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
 #include "absl/strings/str_format.h"
 #include "common/check.h"
+#include "log/applied_mark.h"
 #include "recovery/agree/merge.h"
+#include "recovery/direct/pinned_log.h"
 #include "recovery/replay/commit.h"
 #include "recovery/run_file.h"
 #include "storage/clean_volume.h"
@@ -36,6 +39,13 @@ absl::StatusOr<StateFile> OpenState(Run& run) {
 
 // R1: ends the recovery of a clean volume.
 absl::Status TidyCleanVolume(Run& run, const VolumeState& state) {
+  if (run.dir().config.kind == VolumeKind::kDirect) {  // R86
+    if (!run.options().dry_run) {
+      SALIUS_RETURN_IF_ERROR(RemovePinnedLog(*run.dir().backing, run.dir().salius_fd));
+    }
+    run.report().outcome = RecoveryOutcome::kClean;
+    return absl::OkStatus();
+  }
   SALIUS_RETURN_IF_ERROR(
       OpenCleanLog(*run.dir().backing, run.dir().salius_fd, state).status());  // R2
   // The last run may have been cut off between its commit and its clean-up.
@@ -44,18 +54,29 @@ absl::Status TidyCleanVolume(Run& run, const VolumeState& state) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<StableLog> OpenStableLog(Run& run, const VolumeState& state,
-                                        StableLog::Contents* contents) {
+absl::StatusOr<std::optional<StableLog>> OpenStableLog(Run& run, const VolumeState& state,
+                                                       StableLog::Contents* contents) {
   const VolumeDir& dir = run.dir();
+  const bool direct = dir.config.kind == VolumeKind::kDirect;
   absl::StatusOr<StableLog> stable =
       StableLog::Open(*dir.backing, dir.salius_fd, kStableLogFileName, state.volume, contents);
+  if (direct && absl::IsNotFound(stable.status())) return std::nullopt;
   if (absl::IsNotFound(stable.status())) {  // R7, R8
     return absl::DataLossError(
         absl::StrFormat("%s/%s/%s is missing", dir.path, kSaliusDir, kStableLogFileName));
   }
   SALIUS_RETURN_IF_ERROR(stable.status());
   run.report().torn_bytes = contents->torn_bytes;  // R9
-  return stable;
+  if (direct) {  // R85: an earlier run was cut off while it pinned
+    const bool decided =
+        std::any_of(contents->decisions.begin(), contents->decisions.end(),
+                    [&state](const Decision& decision) { return decision.epoch >= state.epoch; });
+    if (!decided) {
+      *contents = StableLog::Contents();
+      return std::nullopt;
+    }
+  }
+  return std::optional<StableLog>(*std::move(stable));
 }
 
 }  // namespace
@@ -67,7 +88,8 @@ absl::StatusOr<std::optional<OpenVolume>> ReadVolume(Run& run) {
     return std::nullopt;
   }
   StableLog::Contents contents;
-  SALIUS_ASSIGN_OR_RETURN(StableLog stable, OpenStableLog(run, file.state(), &contents));
+  SALIUS_ASSIGN_OR_RETURN(std::optional<StableLog> stable,
+                          OpenStableLog(run, file.state(), &contents));
   RecordSet records;
   for (std::string& record : contents.records) {
     SALIUS_RETURN_IF_ERROR(records.Add(std::move(record)));
@@ -95,11 +117,15 @@ absl::StatusOr<Decided> ResumeDecision(Run& run, const OpenVolume& volume) {
                           RecordsOfDecision(decision, volume.stable_records.views()));
   report.checkpoint = decision.checkpoint;
   ReportDecided(decided, &report);
+  SALIUS_ASSIGN_OR_RETURN(report.next_epoch, NextEpoch(run, state));
+  return decided;
+}
+
+absl::StatusOr<Epoch> NextEpoch(const Run& run, const VolumeState& state) {
   SALIUS_ASSIGN_OR_RETURN(
       const std::optional<RunNote> note,
       ReadRunNote(*run.dir().backing, run.dir().salius_fd, state.volume, state.epoch));
-  report.next_epoch = note.has_value() ? note->fence_epoch : state.epoch + 1;
-  return decided;
+  return note.has_value() ? note->fence_epoch : state.epoch + 1;
 }
 
 absl::Status UseSameLife(Run& run, StateFile* file) {
@@ -109,6 +135,25 @@ absl::Status UseSameLife(Run& run, StateFile* file) {
   SALIUS_RETURN_IF_ERROR(NoteSameLife(run.context(), file));
   report.checkpoint = report.decided = report.highest = file->state().checkpoint;
   return absl::OkStatus();
+}
+
+absl::StatusOr<bool> UseDirectSameLife(Run& run, const StateFile& file) {
+  RecoveryReport& report = run.report();
+  SALIUS_ASSIGN_OR_RETURN(report.same_life, IsSameLife(run.dir(), file.state()));
+  if (!report.same_life) return false;
+  // Without a mark of the session it is not known whether a sync of it had failed.
+  const absl::Status there =
+      run.dir().backing->StatAt(run.dir().salius_fd, AppliedMark::kFileName).status();
+  if (absl::IsNotFound(there)) {
+    report.same_life = false;
+    return false;
+  }
+  SALIUS_RETURN_IF_ERROR(there);
+  if (run.options().dry_run) return true;
+  SALIUS_ASSIGN_OR_RETURN(const std::optional<Seq> applied,
+                          SyncSameLife(run.context(), file.state()));
+  report.same_life = applied.has_value();
+  return report.same_life;
 }
 
 }  // namespace salius::recovery

@@ -19,7 +19,7 @@ namespace salius::recovery {
 // A volume that is not clean.
 struct OpenVolume {
   StateFile file;
-  StableLog stable;
+  std::optional<StableLog> stable;   // a direct volume has one from its pin to its commit only
   RecordSet stable_records;          // of any epoch
   std::optional<Decision> decision;  // of an earlier run, for the state's epoch
 
@@ -34,8 +34,16 @@ absl::StatusOr<std::optional<OpenVolume>> ReadVolume(Run& run);
 // FAILED_PRECONDITION when `until` contradicts it; DATA_LOSS when the records do not match it.
 absl::StatusOr<Decided> ResumeDecision(Run& run, const OpenVolume& volume);
 
+// Returns the epoch after the recovery when no replica is asked: that of an earlier run, or the next.
+absl::StatusOr<Epoch> NextEpoch(const Run& run, const VolumeState& state);
+
 // Moves the checkpoint to the applied mark when only the process had died. Errors: those of
 // NoteSameLife().
 absl::Status UseSameLife(Run& run, StateFile* file);
+
+// Returns whether only the processes of a direct volume had died, so that the page cache has all of
+// its writes (R83). Then these are on the disk, and nothing is to be replayed. In a dry run nothing
+// is synced. Errors: those of SyncSameLife().
+absl::StatusOr<bool> UseDirectSameLife(Run& run, const StateFile& file);
 
 }  // namespace salius::recovery

@@ -20,9 +20,10 @@ absl::StatusOr<bool> IsSameLife(const VolumeDir& dir, const VolumeState& state) 
   return *mount_id == state.mount_id;  // R13
 }
 
-absl::Status NoteSameLife(const ReplayContext& context, StateFile* state) {
+absl::StatusOr<std::optional<Seq>> SyncSameLife(const ReplayContext& context,
+                                                const VolumeState& state) {
   Backing& backing = *context.backing;
-  if (!AppliedMark::IsReliedOn(backing, context.root_fd)) return absl::OkStatus();  // R17
+  if (!AppliedMark::IsReliedOn(backing, context.root_fd)) return std::nullopt;  // R17
   absl::StatusOr<AppliedMark> mark = AppliedMark::Open(context.salius_fd);
   SALIUS_RETURN_IF_ERROR(mark.status());
   SALIUS_ASSIGN_OR_RETURN(const BackingFd file,
@@ -34,12 +35,17 @@ absl::Status NoteSameLife(const ReplayContext& context, StateFile* state) {
   SALIUS_RETURN_IF_ERROR(context.step(RecoveryStep::kSameLifeSynced));
   // R18: the session died before it had reset the mark. R15: the mark is invalid, as after a failed
   // sync; then its epoch is none.
-  if (mark->epoch() != state->state().epoch) return absl::OkStatus();
+  if (mark->epoch() != state.epoch) return std::nullopt;
   const absl::StatusOr<uint64_t> complaints = backing.ComplaintsOf(context.root_fd);
-  if (!complaints.ok() || *complaints != mark->complaints()) return absl::OkStatus();  // R16
-  if (mark->applied() <= state->state().checkpoint) return absl::OkStatus();
+  if (!complaints.ok() || *complaints != mark->complaints()) return std::nullopt;  // R16
+  return mark->applied();
+}
+
+absl::Status NoteSameLife(const ReplayContext& context, StateFile* state) {
+  SALIUS_ASSIGN_OR_RETURN(const std::optional<Seq> applied, SyncSameLife(context, state->state()));
+  if (!applied.has_value() || *applied <= state->state().checkpoint) return absl::OkStatus();
   VolumeState next = state->state();
-  next.checkpoint = mark->applied();
+  next.checkpoint = *applied;
   SALIUS_RETURN_IF_ERROR(state->Write(next));
   return context.step(RecoveryStep::kSameLifeNoted);
 }

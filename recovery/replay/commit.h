@@ -4,6 +4,8 @@
 // Threads: run on the calling thread.
 #pragma once
 
+#include <optional>
+
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/ids.h"
@@ -24,6 +26,12 @@ absl::StatusOr<bool> IsSameLife(const VolumeDir& dir, const VolumeState& state);
 // Does nothing where the mark is not relied on (AppliedMark::IsReliedOn), and notes nothing when
 // ext4 has new complaints. An error of the sync is final: no later run relies on the applied mark.
 absl::Status NoteSameLife(const ReplayContext& context, StateFile* state);
+
+// Syncs the file system when a session of this life left a mark that is relied on. Returns the
+// applied mark: every record up to it, and all else that the page cache has of the session, is on
+// the disk. Returns nullopt when the mark says nothing (R14 to R18). Errors: as above.
+absl::StatusOr<std::optional<Seq>> SyncSameLife(const ReplayContext& context,
+                                                const VolumeState& state);
 
 // Returns the state after recovery: clean, in epoch `next_epoch`, which no session and no recovery
 // ever used. `max_file_id` and `last_timestamp_ns` are the largest in the replayed records.
