@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "client/cli/doctor_preload.h"
 #include "client/cli/exit_code.h"
 #include "client/cli/status.h"
 #include "common/check.h"
@@ -13,12 +14,25 @@
 namespace salius::cli {
 namespace {
 
+// Examines a program for salius-run.
+absl::StatusOr<Findings> ExamineBinary(const std::string& path) {
+  Findings findings;
+  SALIUS_ASSIGN_OR_RETURN(const BinaryFacts facts, GatherBinaryFacts(path));
+  JudgeBinary(facts, findings);
+  return findings;
+}
+
 absl::StatusOr<Findings> Examine(const std::string& directory) {
   Findings findings;
-  JudgeHost(GatherHostFacts(), findings);
-  if (directory.empty()) return findings;
+  HostFacts host = GatherHostFacts();
+  if (directory.empty()) {
+    JudgeHost(host, findings);
+    return findings;
+  }
   SALIUS_ASSIGN_OR_RETURN(const std::string backing, BackingDirectoryOf(directory));
   SALIUS_ASSIGN_OR_RETURN(const DirectoryFacts facts, GatherDirectoryFacts(backing));
+  host.mounts = !IsDirect(facts);
+  JudgeHost(host, findings);
   JudgeDirectory(facts, SystemClock().RealtimeNanos(), findings);
   if (!facts.volume || !facts.config_status.ok()) return findings;
   std::vector<ReplicaFacts> replicas;
@@ -34,10 +48,14 @@ absl::StatusOr<Findings> Examine(const std::string& directory) {
 
 int RunDoctor(absl::Span<const std::string> words) {
   bool json = false;
+  std::string binary;
   Options options(
       "salius doctor", "[DIR]",
       "Checks what a volume needs: of this host, and with DIR of the directory (a volume, or\n"
       "where one is to be made), of its state and of its replicas. Changes nothing.");
+  options.Text("preload", "BINARY", &binary,
+               "check the program BINARY instead: which of its calls\n"
+               "`salius-run --direct` covers");
   options.Switch("json", &json, "print JSON");
   options.Note(
       "Exit codes: 0 nothing is FAIL, 1 something is FAIL, 2 usage, 3 no such directory,\n"
@@ -49,8 +67,12 @@ int RunDoctor(absl::Span<const std::string> words) {
     std::printf("%s", options.answer()->c_str());
     return kExitOk;
   }
+  if (!binary.empty() && !options.places().empty()) {
+    return Report("doctor", absl::InvalidArgumentError("give DIR or --preload BINARY, not both"));
+  }
   const absl::StatusOr<Findings> findings =
-      Examine(options.places().empty() ? "" : options.places()[0]);
+      !binary.empty() ? ExamineBinary(binary)
+                      : Examine(options.places().empty() ? "" : options.places()[0]);
   if (!findings.ok()) return Report("doctor", findings.status());
   std::printf("%s", json ? (findings->ToJson() + "\n").c_str() : findings->ToText().c_str());
   return findings->AnyFail() ? kExitFailed : kExitOk;

@@ -30,6 +30,7 @@ struct HostFacts {
   absl::Status fuse_device;         // opening /dev/fuse
   std::string fusermount;           // path of fusermount3, empty: none
   bool root = false;                // effective user
+  bool mounts = true;               // it is to mount volumes, which direct volumes do not need
   uint64_t open_files_limit = 0;    // hard limit
   uint64_t memlock_limit = 0;       // hard limit in bytes, UINT64_MAX: none
   uint64_t receive_buffer_max = 0;  // net.core.rmem_max
@@ -50,6 +51,7 @@ struct DirectoryFacts {
   bool flushes_nothing = false;  // mounted with nobarrier
   uint64_t ext4_errors = 0;      // since e2fsck last ran; 0 for other file systems
   absl::Status trusted_xattr;    // setting one on a nameless file
+  absl::Status user_xattr;       // likewise
   absl::Status file_handle;      // opening the directory by its handle
   uint64_t free_bytes = 0;
   uint64_t free_inodes = 0, total_inodes = 0;  // total 0: not counted
@@ -64,6 +66,8 @@ struct DirectoryFacts {
   absl::Status stable_log;  // presence
   uint64_t stable_log_bytes = 0, stable_log_allocated = 0;
 };
+// Returns whether the directory is a direct volume.
+bool IsDirect(const DirectoryFacts& facts);
 // Gathers the facts of the directory. Errors: NOT_FOUND and the like, when the directory cannot be
 // examined at all.
 absl::StatusOr<DirectoryFacts> GatherDirectoryFacts(const std::string& path);

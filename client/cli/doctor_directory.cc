@@ -28,18 +28,19 @@ namespace {
 constexpr int64_t kXfsMagic = 0x58465342;
 constexpr int64_t kFuseMagic = 0x65735546;
 
-constexpr char kProbeXattr[] = "trusted.salius.doctor";
+constexpr char kTrustedProbe[] = "trusted.salius.doctor";
+constexpr char kUserProbe[] = "user.salius.doctor";
 
 // The clock readings of a note and of now may differ slightly. A larger difference means that the
 // clock went back.
 constexpr int64_t kClockSlackNs = 1'000'000'000;
 
-// Tries a trusted xattr on a nameless file, which leaves nothing behind.
-absl::Status TryTrustedXattr(const std::string& path) {
+// Tries an xattr on a nameless file, which leaves nothing behind.
+absl::Status TryXattr(const std::string& path, const char* name) {
   SALIUS_ASSIGN_OR_RETURN(const UniqueFd file, OpenAt(AT_FDCWD, path, O_TMPFILE | O_RDWR, 0600));
   const std::string_view value = "12345678";
-  if (fsetxattr(file.get(), kProbeXattr, value.data(), value.size(), 0) != 0) {
-    return ErrnoStatus(errno, kProbeXattr);
+  if (fsetxattr(file.get(), name, value.data(), value.size(), 0) != 0) {
+    return ErrnoStatus(errno, name);
   }
   return absl::OkStatus();
 }
@@ -73,6 +74,16 @@ void GatherVolume(const std::string& path, int directory_fd, DirectoryFacts& fac
   facts.stable_log_allocated = static_cast<uint64_t>(log.st_blocks) * 512;
 }
 
+// Judges what a direct volume needs of the file system instead of root's xattrs and handles.
+void JudgeForDirect(const DirectoryFacts& facts, Findings& findings) {
+  if (facts.user_xattr.ok()) {
+    findings.Ok("user xattrs", "supported");
+    return;
+  }
+  findings.Fail("user xattrs", std::string(facts.user_xattr.message()),
+                "run it as the directory's owner, on a file system with extended attributes");
+}
+
 void JudgeFileSystem(const DirectoryFacts& facts, Findings& findings) {
   if (facts.fs_type == kFuseMagic || facts.fs_type == NFS_SUPER_MAGIC ||
       facts.fs_type == OVERLAYFS_SUPER_MAGIC) {
@@ -104,6 +115,10 @@ void JudgeFileSystem(const DirectoryFacts& facts, Findings& findings) {
   if (facts.ext4_errors > 0) {
     findings.Warn("ext4", absl::StrCat(facts.ext4_errors, " errors since it was last checked"),
                   "unmount it and run e2fsck -f");
+  }
+  if (IsDirect(facts)) {
+    JudgeForDirect(facts, findings);
+    return;
   }
   if (facts.trusted_xattr.ok()) {
     findings.Ok("trusted xattrs", "supported");
@@ -172,7 +187,8 @@ void JudgeVolume(const DirectoryFacts& facts, int64_t realtime_ns, Findings& fin
                   AdviceOn(facts.config_status));
     return;
   }
-  findings.Ok("volume", facts.config.volume.ToString());
+  findings.Ok("volume",
+              absl::StrCat(facts.config.volume.ToString(), IsDirect(facts) ? ", direct" : ""));
   if (!facts.state_status.ok()) {
     findings.Fail("state", std::string(facts.state_status.message()),
                   absl::StrCat("the volume must not be mounted: its replicas may hold acknowledged "
@@ -192,6 +208,7 @@ void JudgeVolume(const DirectoryFacts& facts, int64_t realtime_ns, Findings& fin
     findings.Warn("clock against volume", "the volume's last record is from the future",
                   "the clock went back; order does not depend on it, but look at NTP");
   }
+  if (IsDirect(facts)) return;  // it has no stable log
   const uint64_t wanted = facts.config.stable_log_bytes;
   if (!facts.stable_log.ok()) {
     findings.Fail(
@@ -223,6 +240,10 @@ void JudgeVolume(const DirectoryFacts& facts, int64_t realtime_ns, Findings& fin
 
 }  // namespace
 
+bool IsDirect(const DirectoryFacts& facts) {
+  return facts.volume && facts.config_status.ok() && facts.config.kind == VolumeKind::kDirect;
+}
+
 absl::StatusOr<DirectoryFacts> GatherDirectoryFacts(const std::string& path) {
   DirectoryFacts facts;
   facts.path = path;
@@ -236,7 +257,8 @@ absl::StatusOr<DirectoryFacts> GatherDirectoryFacts(const std::string& path) {
   facts.free_bytes = space.bytes_avail;
   facts.free_inodes = space.inodes_free;
   facts.total_inodes = space.inodes_total;
-  facts.trusted_xattr = TryTrustedXattr(path);
+  facts.trusted_xattr = TryXattr(path, kTrustedProbe);
+  facts.user_xattr = TryXattr(path, kUserProbe);
   facts.file_handle = TryHandle(directory.get());
   GatherVolume(path, directory.get(), facts);
   return facts;

@@ -176,8 +176,10 @@ HostFacts GatherHostFacts() {
 
 void JudgeHost(const HostFacts& facts, Findings& findings) {
   JudgeKernel(facts.kernel, findings);
-  JudgeFuse(facts, findings);
-  JudgeRequestTimeout(facts, findings);
+  if (facts.mounts) {
+    JudgeFuse(facts, findings);
+    JudgeRequestTimeout(facts, findings);
+  }
   JudgeLimits(facts, findings);
   JudgeClock(facts, findings);
 }

@@ -34,6 +34,7 @@
 #include "common/options.h"
 #include "common/strings.h"
 #include "log/recovery_notes.h"
+#include "storage/host_claim.h"
 
 namespace salius::cli {
 namespace {
@@ -128,6 +129,13 @@ HealthLevel HealthOfSilence(const absl::Status& status) {
                                           : HealthLevel::kNeedsRecovery;
 }
 
+// Returns the directories of sockets: root's, for the mounts, and this user's, for direct volumes.
+std::vector<std::string> StatusDirectories() {
+  std::vector<std::string> directories = {kRunDirectory};
+  if (ClaimDirectory() != kRunDirectory) directories.push_back(ClaimDirectory());
+  return directories;
+}
+
 struct Asked {
   std::string socket;
   absl::StatusOr<control::VolumeStatusResponse> status;
@@ -137,10 +145,12 @@ struct Asked {
 std::vector<Asked> AskEveryVolume(std::chrono::milliseconds timeout) {
   std::vector<std::pair<std::string, std::future<absl::StatusOr<control::VolumeStatusResponse>>>>
       calls;
-  for (const std::string& socket : VolumeSocketsIn(kRunDirectory)) {
-    calls.emplace_back(socket, std::async(std::launch::async, [socket, timeout] {
-                         return CallVolumeStatus(socket, timeout);
-                       }));
+  for (const std::string& directory : StatusDirectories()) {
+    for (const std::string& socket : VolumeSocketsIn(directory)) {
+      calls.emplace_back(socket, std::async(std::launch::async, [socket, timeout] {
+                           return CallVolumeStatus(socket, timeout);
+                         }));
+    }
   }
   std::vector<Asked> asked;
   for (auto& [socket, call] : calls) asked.push_back({socket, call.get()});
@@ -163,10 +173,12 @@ absl::StatusOr<Shown> ShowPath(const StatusPlan& plan) {
   }
   SALIUS_RETURN_IF_ERROR(backing.status());
   SALIUS_ASSIGN_OR_RETURN(OfflineStatus offline, ReadOfflineStatus(*backing));
-  const std::string socket = SocketPathOf(offline.config.volume);
-  for (const Asked& one : asked) {
-    offline.stuck = offline.stuck ||
-                    (one.socket == socket && absl::IsDeadlineExceeded(one.status.status()));
+  for (const std::string& directory : StatusDirectories()) {
+    const std::string socket = SocketPathOf(offline.config.volume, directory);
+    for (const Asked& one : asked) {
+      offline.stuck =
+          offline.stuck || (one.socket == socket && absl::IsDeadlineExceeded(one.status.status()));
+    }
   }
   const HealthLevel health = JudgeOffline(offline).health;
   return Shown{plan.json ? OfflineJson(offline) + "\n" : OfflineText(offline), ExitCodeOf(health),

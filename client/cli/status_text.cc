@@ -69,6 +69,8 @@ std::string SecondsText(uint64_t ms) {
   return absl::FormatDuration(absl::Seconds(ms / 1000));
 }
 
+bool IsDirect(const OfflineStatus& status) { return status.config.kind == VolumeKind::kDirect; }
+
 using Recovery = control::VolumeStatusResponse::Recovery;
 
 Recovery RecoveryOf(const RecoveryNote& note) {
@@ -235,7 +237,11 @@ std::string MountedJson(const control::VolumeStatusResponse& status) {
 }
 
 Verdict JudgeOffline(const OfflineStatus& status) {
-  return JudgeUnmounted(status.state, status.recoveries, status.in_use_by, status.stuck);
+  Verdict verdict = JudgeUnmounted(status.state, status.recoveries, status.in_use_by, status.stuck);
+  if (IsDirect(status) && verdict.health == HealthLevel::kNeedsRecovery) {
+    verdict.why = "its processes have died: salius-run or salius-recover brings it back";
+  }
+  return verdict;
 }
 
 std::string OfflineText(const OfflineStatus& status) {
@@ -244,15 +250,18 @@ std::string OfflineText(const OfflineStatus& status) {
   Line(text, "health", VerdictText(JudgeOffline(status)));
   Line(text, "volume", status.config.volume.ToString());
   Line(text, "backing", status.backing);
+  if (IsDirect(status)) Line(text, "kind", "direct");
   if (status.in_use_by.empty()) {
-    Line(text, "mounted on", "nothing: this is what the state file says");
+    Line(text, IsDirect(status) ? "run by" : "mounted on",
+         "nothing: this is what the state file says");
   } else {
     Line(text, "in use by",
          absl::StrCat(status.in_use_by, ", which answers no status: the state file says"));
   }
   const bool left_open = state.open && status.in_use_by.empty();
   Line(text, "state",
-       left_open    ? "open: must be recovered (salius-mount or salius-recover does it)"
+       left_open    ? absl::StrFormat("open: must be recovered (%s or salius-recover does it)",
+                                   IsDirect(status) ? "salius-run" : "salius-mount")
        : state.open ? "open"
                     : "clean");
   Line(text, "mode", ModeName(state.mode));
@@ -300,6 +309,7 @@ std::string OfflineJson(const OfflineStatus& status) {
                    {"in_use_by", status.in_use_by},
                    {"volume", status.config.volume.ToString()},
                    {"backing", status.backing},
+                   {"kind", IsDirect(status) ? "direct" : "mount"},
                    {"state", state.open ? "open" : "clean"},
                    {"mode", ModeName(state.mode)},
                    {"epoch", state.epoch},
