@@ -3,6 +3,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/check.h"
 #include "common/limits.h"
 #include "common/strings.h"
 #include "proto/frame.h"
