@@ -27,14 +27,13 @@ namespace salius::preload {
 namespace {
 
 // Says on standard error why `path` is not started.
-void Explain(const char* path, Verdict verdict) {
+void Explain(const char* path, const char* reason) {
   char text[PATH_MAX + 256];
-  constexpr char kBegin[] = "salius: ";
   const size_t length = strnlen(path, PATH_MAX);
-  char* at = stpcpy(text, kBegin);
+  char* at = stpcpy(text, "salius: ");
   memcpy(at, path, length);
   at = stpcpy(at + length, " is not started: ");
-  at = stpcpy(stpcpy(at, VerdictText(verdict)), "\n");
+  at = stpcpy(stpcpy(at, reason), "\n");
   const size_t size = static_cast<size_t>(at - text);
   ssize_t written;
   if (WriteTracked({.fd = STDERR_FILENO, .data = text, .size = size}, &written)) return;
@@ -45,8 +44,16 @@ void Explain(const char* path, Verdict verdict) {
 bool Refused(int directory, const char* path) {
   if (path == nullptr) return false;
   const Verdict verdict = JudgeProgram(directory, path);
-  if (verdict == Verdict::kRuns) return false;
-  Explain(path, verdict);
+  const char* own = library.environment().library_path();
+  if (verdict != Verdict::kRuns) {
+    Explain(path, VerdictText(verdict));
+  } else if (own != nullptr && Raw(SYS_faccessat, AT_FDCWD, own, R_OK) != 0 &&
+             Raw(SYS_faccessat, directory, path, X_OK) == 0) {
+    // ld.so(8) would go on without it.
+    Explain(path, "the preload library cannot be read from here (chroot or permissions)");
+  } else {
+    return false;
+  }
   return true;
 }
 

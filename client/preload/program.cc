@@ -52,6 +52,27 @@ bool NamesLoader(int fd, const Elf64_Phdr& header) {
   return strcmp(name == nullptr ? path : name + 1, kLoaderName) == 0;
 }
 
+// Returns whether the notes of `segment` have one of the Go linker.
+bool HasGoNote(int fd, const Elf64_Phdr& segment) {
+  constexpr int kMostNotes = 16;
+  constexpr char kOwner[4] = {'G', 'o', 0, 0};
+  uint64_t at = 0;
+  for (int i = 0; i < kMostNotes && at + sizeof(Elf64_Nhdr) + sizeof(kOwner) <= segment.p_filesz;
+       ++i) {
+    struct {
+      Elf64_Nhdr header;
+      char owner[4];
+    } note;
+    if (!ReadAt(fd, &note, sizeof(note), segment.p_offset + at)) return false;
+    if (note.header.n_namesz == sizeof(kOwner) && memcmp(note.owner, kOwner, sizeof(kOwner)) == 0) {
+      return true;
+    }
+    const auto padded = [](uint64_t size) { return (size + 3) & ~uint64_t{3}; };
+    at += sizeof(note.header) + padded(note.header.n_namesz) + padded(note.header.n_descsz);
+  }
+  return false;
+}
+
 Verdict JudgeElf(int fd, const struct stat& status) {
   Elf64_Ehdr header;
   if (!ReadAt(fd, &header, sizeof(header), 0)) return Verdict::kRuns;
@@ -59,16 +80,20 @@ Verdict JudgeElf(int fd, const struct stat& status) {
     return Verdict::kOther;
   }
   if (header.e_phentsize != sizeof(Elf64_Phdr)) return Verdict::kRuns;
+  bool go = false;
+  bool dynamic = false;
   for (unsigned i = 0; i < header.e_phnum; ++i) {
     Elf64_Phdr segment;
     if (!ReadAt(fd, &segment, sizeof(segment), header.e_phoff + i * sizeof(segment))) {
       return Verdict::kRuns;
     }
-    if (segment.p_type == PT_INTERP) {
-      return NamesLoader(fd, segment) ? Verdict::kRuns : Verdict::kOther;
-    }
+    if (segment.p_type == PT_NOTE) go |= HasGoNote(fd, segment);
+    if (segment.p_type != PT_INTERP) continue;
+    if (!NamesLoader(fd, segment)) return Verdict::kOther;
+    dynamic = true;
   }
-  return IsLoader(status) ? Verdict::kRuns : Verdict::kStatic;
+  if (!dynamic && !IsLoader(status)) return Verdict::kStatic;
+  return go ? Verdict::kGo : Verdict::kRuns;
 }
 
 // Stores at `path` the interpreter of the script whose beginning is `line`. Returns false when it
@@ -127,6 +152,9 @@ const char* VerdictText(Verdict verdict) {
       return "it cannot be read, so that nothing says whether its writes can be replicated";
     case Verdict::kOther:
       return "it is for another C library or machine, so that its writes cannot be replicated";
+    case Verdict::kGo:
+      return "it is a Go program, which calls the kernel itself, so that its writes cannot be "
+             "replicated";
   }
   return "";
 }

@@ -11,6 +11,7 @@ enum class Verdict {
   kSetId,       // gains an identity or capabilities: ld.so(8) ignores LD_PRELOAD for it
   kUnreadable,  // may be executed but not read, so that it cannot be judged
   kOther,       // for another C library or another machine: the library cannot be loaded
+  kGo,          // a Go program: it makes its system calls itself, past the C library
 };
 
 // Judges the program at `path` under the directory descriptor `directory` (AT_FDCWD: the working

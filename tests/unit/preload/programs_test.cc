@@ -72,6 +72,20 @@ TEST(ProgramTest, OtherMachineIsRefused) {
   EXPECT_EQ(JudgeProgram(AT_FDCWD, path.c_str()), Verdict::kOther);
 }
 
+// A dynamic program with the Go linker's note, as a Go program that uses C code has it.
+TEST(ProgramTest, GoProgramIsRefused) {
+  ExpectRefused(SubjectRun::PathOf("go_subject"), "is a Go program");
+}
+
+TEST(ProgramTest, ProgramOutOfTheLibrarysReachIsRefused) {
+  SubjectRun run;
+  const std::string library = run.volume() + "/library.so";
+  fs::copy_file(SubjectRun::PathOf("librecording.so"), library);
+  run.Set("LD_PRELOAD=" + library);
+  EXPECT_EQ(run.Run("subject", {"library_is_gone"}), 0) << run.Messages();
+  EXPECT_NE(run.Messages().find("cannot be read from here"), std::string::npos);
+}
+
 TEST(ProgramTest, OrdinaryProgramsRun) {
   EXPECT_EQ(JudgeProgram(AT_FDCWD, "/bin/true"), Verdict::kRuns);
   EXPECT_EQ(JudgeProgram(AT_FDCWD, "/lib64/ld-linux-x86-64.so.2"), Verdict::kRuns);

@@ -206,6 +206,15 @@ static void refused(void) {
   REQUIRE(posix_spawnp(&child, path, NULL, NULL, list, environ) == EPERM);
 }
 
+/* Removes the library from its place, as a chroot does. */
+static void library_is_gone(void) {
+  char path[4096];
+  snprintf(path, sizeof(path), "%s", getenv("LD_PRELOAD"));
+  REQUIRE(unlink(path) == 0);
+  FAILS(execl("/bin/true", "true", NULL), EPERM);
+  FAILS(execl("/bin/absent", "true", NULL), ENOENT);
+}
+
 static void daemon_style(void) {
   REQUIRE(dup2(subject_file("f"), 1) == 1);
   const pid_t child = fork();
@@ -235,5 +244,6 @@ const struct subject_case process_cases[] = {{"fork_family", fork_family},
                                              {"spawn_family", spawn_family},
                                              {"exec_errors", exec_errors},
                                              {"refused", refused},
+                                             {"library_is_gone", library_is_gone},
                                              {"daemon_style", daemon_style},
                                              {NULL, NULL}};

@@ -45,7 +45,11 @@ int SubjectRun::Run(const std::string& program, const std::vector<std::string>& 
   std::vector<std::string> environment = {
       "PATH=/usr/bin:/bin", "LD_PRELOAD=" + PathOf("librecording.so"),
       "SALIUS_DIRECT_VOLUME=" + volume_, "SALIUS_DIRECT_RECORD=" + folder_ + "/record"};
-  environment.insert(environment.end(), entries_.begin(), entries_.end());
+  for (const std::string& entry : entries_) {
+    const std::string name = entry.substr(0, entry.find('=') + 1);
+    std::erase_if(environment, [&](const std::string& one) { return one.rfind(name, 0) == 0; });
+    environment.push_back(entry);
+  }
   std::vector<char*> argv, envp;
   for (std::string& word : words) argv.push_back(word.data());
   for (std::string& entry : environment) envp.push_back(entry.data());

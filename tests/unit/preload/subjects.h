@@ -12,7 +12,7 @@ class SubjectRun {
   SubjectRun();
   ~SubjectRun();
 
-  // An entry NAME=value for the program's environment.
+  // An entry NAME=value for the program's environment, in the place of one with its name.
   void Set(std::string entry) { entries_.push_back(std::move(entry)); }
   // Runs `program` (of this package) with `arguments` in the volume, for at most a minute. Returns
   // its exit code; 128 and the signal's number when a signal ended it.

@@ -1,0 +1,57 @@
+// The constructor of libsalius_preload.so: attaches to the coordinator that the environment names.
+//
+// Without its variable the library only passes on. When the coordinator does not answer, the
+// program is not run at all: it would write past the log.
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <cstring>
+
+#include "client/direct/process/attach.h"
+#include "client/direct/process/process.h"
+#include "client/preload/library.h"
+#include "client/preload/raw_call.h"
+
+namespace salius::preload {
+namespace {
+
+// The exit code of a program that could not attach.
+constexpr int kNotAttached = 125;
+
+constinit direct::Process process;
+
+const char* SocketPath(char* const* environment) {
+  constexpr size_t kLength = sizeof(direct::kAttachVariable) - 1;
+  for (; *environment != nullptr; ++environment) {
+    if (strncmp(*environment, direct::kAttachVariable, kLength) == 0 &&
+        (*environment)[kLength] == '=') {
+      return *environment + kLength + 1;
+    }
+  }
+  return nullptr;
+}
+
+[[noreturn]] void Refuse(const char* path, const char* reason) {
+  char text[512];
+  char* at = stpcpy(text, "salius: cannot attach to the volume at ");
+  const size_t length = strnlen(path, 128);
+  memcpy(at, path, length);
+  at = stpcpy(at + length, ": ");
+  at = stpncpy(at, reason, 256);
+  *at++ = '\n';
+  Raw(SYS_write, STDERR_FILENO, text, static_cast<size_t>(at - text));
+  Raw(SYS_exit_group, kNotAttached);
+  __builtin_unreachable();
+}
+
+__attribute__((constructor)) void Load(int, char**, char** environment) {
+  library.Load();
+  const char* path = SocketPath(environment);
+  if (path == nullptr || *path == '\0') return;
+  char reason[256] = {};
+  if (process.Attach(path, reason, sizeof(reason)) != 0) Refuse(path, reason);
+  library.Start(process, environment);
+}
+
+}  // namespace
+}  // namespace salius::preload
