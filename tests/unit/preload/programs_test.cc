@@ -104,8 +104,13 @@ TEST(ProgramTest, OrdinaryProgramsRun) {
 
 // Nothing of the C++ runtime, and nothing but the functions of the version script, is visible; the
 // C library is all that it needs.
-TEST(LibraryTest, ExportsOnlyInterposedFunctions) {
-  const std::string path = SubjectRun::PathOf("librecording.so");
+class SharedObjectTest : public testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(Both, SharedObjectTest,
+                         testing::Values("librecording.so",
+                                         "../../../client/preload/libsalius_preload.so"));
+
+TEST_P(SharedObjectTest, ExportsOnlyInterposedFunctions) {
+  const std::string path = SubjectRun::PathOf(GetParam());
   std::istringstream symbols(OutputOf("readelf --dyn-syms --wide " + path));
   int exported = 0;
   for (std::string line; std::getline(symbols, line);) {
@@ -124,9 +129,9 @@ TEST(LibraryTest, ExportsOnlyInterposedFunctions) {
   EXPECT_GT(exported, 100);
 }
 
-TEST(LibraryTest, NeedsOnlyTheCLibrary) {
+TEST_P(SharedObjectTest, NeedsOnlyTheCLibrary) {
   const std::string dynamic =
-      OutputOf("readelf --dynamic --wide " + SubjectRun::PathOf("librecording.so"));
+      OutputOf("readelf --dynamic --wide " + SubjectRun::PathOf(GetParam()));
   std::istringstream lines(dynamic);
   for (std::string line; std::getline(lines, line);) {
     if (line.find("(NEEDED)") == std::string::npos) continue;

@@ -26,7 +26,8 @@ std::string TextOf(const std::string& path) {
 
 std::string SubjectRun::PathOf(const std::string& name) {
   const char* folder = getenv("SALIUS_PRELOAD_PROGRAMS");
-  return std::filesystem::absolute(folder == nullptr ? "tests/unit/preload" : folder) / name;
+  const std::filesystem::path base = folder == nullptr ? "tests/unit/preload" : folder;
+  return (std::filesystem::absolute(base) / name).lexically_normal();
 }
 
 SubjectRun::SubjectRun() {
