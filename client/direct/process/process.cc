@@ -302,8 +302,8 @@ int Process::RealSync(File file, int fd, PhaseWord phase, uint64_t uncovered) {
       stamped = Log(file.index, draft);
     }
     if (stamped.why == NoSeq::kNone) {
-      CountReasons(entry);
-      CoverFile(window_, file.index, uncovered);
+      CountReasons(reasons);
+      CoverFile(window_, file.index, uncovered, reasons);
     }
   }
   if (stamped.why == NoSeq::kNotStamping) return kAgain;
@@ -337,9 +337,8 @@ int Process::FailSync(FileEntry& entry, int error) const {
   return error;
 }
 
-void Process::CountReasons(const FileEntry& entry) const {
+void Process::CountReasons(uint32_t reasons) const {
   Counters& counters = window_.header().counters;
-  const uint32_t reasons = entry.reasons.load();
   for (size_t i = 0; i < kReasons; ++i) {
     if ((reasons >> i & 1) != 0) counters.reasons[i].fetch_add(1, std::memory_order_relaxed);
   }

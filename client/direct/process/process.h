@@ -67,7 +67,7 @@ class Process final : public Files {
   int RealSync(File file, int fd, PhaseWord phase, uint64_t uncovered);
   int Await(Seq seq, PhaseWord phase) const;
   int FailSync(FileEntry& entry, int error) const;
-  void CountReasons(const FileEntry& entry) const;
+  void CountReasons(uint32_t reasons) const;
 
   SharedWindow window_;
   Acknowledged acknowledged_;

@@ -72,6 +72,7 @@ void UncoverFile(const SharedWindow& window, uint32_t file, Reason reason) {
   entry.reasons.fetch_or(BitOf(reason));
   if (reason == Reason::kMap) entry.sticky.store(1);
   UncoverFile(window, file);
+  entry.reasons.fetch_or(BitOf(reason));  // CoverFile may have cleared it before the word changed
 }
 
 void UncoverFile(const SharedWindow& window, uint32_t file) {
@@ -89,13 +90,16 @@ bool IsCovered(const SharedWindow& window, const FileEntry& entry, uint64_t unco
   return EpochOf(uncovered) <= window.header().clean_epoch.load();
 }
 
-bool CoverFile(const SharedWindow& window, uint32_t file, uint64_t uncovered) {
+bool CoverFile(const SharedWindow& window, uint32_t file, uint64_t uncovered, uint32_t reasons) {
   FileEntry& entry = window.file(file);
   if (entry.sticky.load() != 0) return false;
-  entry.reasons.store(0);
   // The counter stays: a later uncovering must not give an earlier word again.
-  if (entry.uncovered.compare_exchange_strong(uncovered, uncovered & kCounter)) return true;
-  return false;
+  const uint64_t covered = uncovered & kCounter;
+  if (!entry.uncovered.compare_exchange_strong(uncovered, covered)) return false;
+  entry.reasons.fetch_and(~reasons);
+  // An uncovering in between has a right to its reason.
+  if (entry.uncovered.load() != covered) entry.reasons.fetch_or(reasons);
+  return true;
 }
 
 SyncStart BeginSync(const SharedWindow& window) {

@@ -32,8 +32,9 @@ void UncoverFile(const SharedWindow& window, uint32_t file);
 // Returns whether the file is covered, when `uncovered` is its word. No lock.
 bool IsCovered(const SharedWindow& window, const FileEntry& entry, uint64_t uncovered);
 // Makes the file covered, if its word is still `uncovered`: after a real fsync(2) that began when it
-// was, and whose record is stamped. Under the file's stripe. Returns whether it did.
-bool CoverFile(const SharedWindow& window, uint32_t file, uint64_t uncovered);
+// was, and whose record is stamped. `reasons`: of the file, read after its word; they are cleared.
+// Under the file's stripe. Returns whether it did.
+bool CoverFile(const SharedWindow& window, uint32_t file, uint64_t uncovered, uint32_t reasons);
 
 // ---- the coordinator's syncs of the whole volume
 // A sync that begins now.

@@ -26,7 +26,7 @@ class DirectKillTest : public ::testing::Test {
   const SharedWindow& window() const { return volume_.window(); }
 
   // Checks that this process can write and sync, and that every record is complete and durable.
-  void ExpectAllGoesOn(const std::string& text) {
+  void ExpectProgress(const std::string& text) {
     Write(process_, file_, fd_, 0, text);
     ASSERT_EQ(process_.Sync(file_, fd_, true), 0);
     const Seq seq = Write(process_, file_, fd_, 0, text);
@@ -47,7 +47,7 @@ TEST_F(DirectKillTest, OwnerOfTheWindowLock) {
     TakeLock(window().header().window_lock);
     raise(SIGKILL);
   }));
-  ExpectAllGoesOn("after the window lock");
+  ExpectProgress("after the window lock");
   EXPECT_EQ(window().header().counters.dead_owners.load(), 1u);
 }
 
@@ -63,7 +63,7 @@ TEST_F(DirectKillTest, BetweenReserveAndReady) {
     }
     raise(SIGKILL);
   }));
-  ExpectAllGoesOn("after the hole");
+  ExpectProgress("after the hole");
   EXPECT_EQ(window().header().counters.voids.load(), 1u);
 }
 
@@ -101,7 +101,7 @@ TEST_F(DirectKillTest, BetweenClaimAndSend) {
     raise(SIGKILL);
   }));
   EXPECT_GT(window().header().sent.load(), window().durable());
-  ExpectAllGoesOn("after the claim");
+  ExpectProgress("after the claim");
 }
 
 TEST_F(DirectKillTest, AsLeader) {
@@ -114,7 +114,7 @@ TEST_F(DirectKillTest, AsLeader) {
   kill(child, SIGKILL);
   Join(child);
   volume_.replica(0).Mute(false);
-  ExpectAllGoesOn("after the leader");
+  ExpectProgress("after the leader");
 }
 
 TEST_F(DirectKillTest, StoppedLeaderIsReplaced) {
@@ -134,7 +134,7 @@ TEST_F(DirectKillTest, StoppedLeaderIsReplaced) {
   }
   GiveLock(window().header().window_lock);
   volume_.replica(0).Mute(false);
-  ExpectAllGoesOn("beside a stopped leader");
+  ExpectProgress("beside a stopped leader");
   kill(child, SIGKILL);
   Join(child);
 }
@@ -173,7 +173,7 @@ TEST_F(DirectKillTest, AtAnyInstructionOfAWriteAndItsSync) {
     const auto at = static_cast<int64_t>(random() % static_cast<uint64_t>(all));
     SCOPED_TRACE("killed after " + std::to_string(at) + " instructions");
     StepAndKill(at, body);
-    ExpectAllGoesOn("attempt " + std::to_string(i));
+    ExpectProgress("attempt " + std::to_string(i));
     if (HasFatalFailure()) return;
   }
 }
@@ -188,7 +188,7 @@ TEST_F(DirectKillTest, AtAnyInstructionOfARealSync) {
   for (int i = 0; i < kAttempts; ++i) {
     Write(process_, file_, fd_, 0, "an older record");
     StepAndKill(static_cast<int64_t>(random() % static_cast<uint64_t>(all)), body);
-    ExpectAllGoesOn("attempt " + std::to_string(i));
+    ExpectProgress("attempt " + std::to_string(i));
     if (HasFatalFailure()) return;
   }
 }
@@ -255,7 +255,7 @@ TEST_F(DirectKillTest, ManyWritersKilledAtRandomTimes) {
     kill(pid, SIGKILL);
     Join(pid);
   }
-  ExpectAllGoesOn("after all");
+  ExpectProgress("after all");
   for (int slot = 0; slot < 8; ++slot) {
     EXPECT_GT(board->acknowledged[slot], 0u);
     const int fd = open(volume_.Path("w" + std::to_string(slot / 2)).c_str(), O_RDONLY);

@@ -123,7 +123,8 @@ TEST_F(DirectProcessTest, RealSyncOfALoggedFileIsFollowedByItsRecord) {
 TEST_F(DirectProcessTest, CoveredFileWaitsForTheRecordOfAnothersRealSync) {
   int fd = -1;
   const File file = OpenCovered("a", &fd);
-  Write(process_, file, fd, 0, "logged");
+  Write(process_, file, fd, 0, "logged and durable");
+  ASSERT_EQ(process_.Sync(file, fd, true), 0);
   process_.Uncover(file, Reason::kAllocate);
   volume_.replica(0).Mute(true);
   std::atomic<bool> first_done{false}, second_done{false};
@@ -150,16 +151,20 @@ TEST_F(DirectProcessTest, UncoveringDuringARealSyncStays) {
   const File file = OpenCovered("a", &fd);
   Write(process_, file, fd, 0, "logged");
   process_.Uncover(file, Reason::kAllocate);
-  const uint64_t word = window().file(file.index).uncovered.load();
-  process_.Uncover(file, Reason::kCopy);  // while the fsync(2) is under way
+  FileEntry& entry = window().file(file.index);
+  const uint64_t word = entry.uncovered.load();
+  const uint32_t reasons = entry.reasons.load();
+  process_.Uncover(file, Reason::kName);  // while the fsync(2) is under way
   StripeLock lock(window(), file.index);
-  EXPECT_FALSE(CoverFile(window(), file.index, word));
+  EXPECT_FALSE(CoverFile(window(), file.index, word, reasons));
   EXPECT_FALSE(Covered(file));
-  EXPECT_TRUE(CoverFile(window(), file.index, window().file(file.index).uncovered.load()));
+  EXPECT_NE(entry.reasons.load() & 1u << static_cast<int>(Reason::kName), 0u);
+  EXPECT_TRUE(CoverFile(window(), file.index, entry.uncovered.load(), entry.reasons.load()));
   EXPECT_TRUE(Covered(file));
+  EXPECT_EQ(entry.reasons.load(), 0u);
   // Another uncovering in the same epoch gives another word.
   process_.Uncover(file, Reason::kCopy);
-  EXPECT_NE(window().file(file.index).uncovered.load(), word);
+  EXPECT_NE(entry.uncovered.load(), word);
   close(fd);
 }
 
