@@ -61,6 +61,10 @@ absl::Status WriteNote(int fd, const struct stat& root, const std::string& path)
 // here.
 absl::StatusOr<UniqueFd> OpenClaim(const std::string& run_directory, const std::string& path) {
   const absl::Status made = MakeOwnDirs(run_directory);
+  // Below /tmp another user may have made the directory, with names that lead to files of this one.
+  if (geteuid() != 0 && absl::IsPermissionDenied(made)) {
+    return absl::NotFoundError(made.message());
+  }
   absl::StatusOr<UniqueFd> fd = OpenAt(AT_FDCWD, path, O_RDWR | O_CREAT | O_NOFOLLOW, 0600);
   if (fd.ok()) return fd;
   // flock(2) needs no right to write.

@@ -7,7 +7,6 @@
 #include "client/cli/exit_code.h"
 #include "client/cli/rpc.h"
 #include "client/cli/status.h"
-#include "client/status/socket_path.h"
 #include "client/status/status_reader.h"
 #include "common/check.h"
 #include "common/options.h"
@@ -33,7 +32,7 @@ absl::StatusOr<uint32_t> AcknowledgeAt(const std::string& place) {
   std::string socket;
   {
     SALIUS_ASSIGN_OR_RETURN(const VolumeDir dir, VolumeDir::Open(backing, /*lock=*/false));
-    socket = SocketPathOf(dir.config.volume);
+    socket = StatusSocketOf(dir.config.volume);
   }
   const SocketState state = ProbeSocket(socket).state;
   if (state == SocketState::kListening || state == SocketState::kBusy) {

@@ -8,7 +8,6 @@
 #include "client/cli/rpc.h"
 #include "client/cli/status.h"
 #include "client/cli/status_text.h"
-#include "client/status/socket_path.h"
 #include "common/check.h"
 #include "common/ids.h"
 #include "common/net.h"
@@ -64,9 +63,10 @@ absl::StatusOr<Target> FindTarget(const std::string& given, const ForgetPlan& pl
     return absl::InvalidArgumentError(
         "no replica is named: give --replica HOST[:PORT] (see salius forget --help)");
   }
-  if (!plan.force && CallVolumeStatus(SocketPathOf(target.volume)).ok()) {
+  if (!plan.force && CallVolumeStatus(StatusSocketOf(target.volume)).ok()) {
     return absl::FailedPreconditionError(
-        absl::StrCat("volume ", target.volume.ToString(), " is mounted here: unmount it first"));
+        absl::StrCat("volume ", target.volume.ToString(),
+                     " is in use here: unmount it, or end its salius-run, first"));
   }
   return target;
 }

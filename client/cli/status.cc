@@ -217,7 +217,7 @@ absl::StatusOr<Shown> Show(const StatusPlan& plan) {
   if (plan.place.empty()) return ShowEveryVolume(plan);
   if (const absl::StatusOr<VolumeId> volume = ParseVolumeId(plan.place); volume.ok()) {
     const absl::StatusOr<control::VolumeStatusResponse> status =
-        CallVolumeStatus(SocketPathOf(*volume), plan.timeout());
+        CallVolumeStatus(StatusSocketOf(*volume), plan.timeout());
     if (absl::IsNotFound(status.status())) {
       return absl::NotFoundError(absl::StrCat("volume ", plan.place,
                                               " is not mounted here; to read its state file, give "
@@ -270,6 +270,12 @@ absl::StatusOr<std::string> BackingDirectoryOf(const std::string& given) {
   if (error) return ErrnoStatus(error.value(), given);
   backing = BackingOf(path);
   return backing.ok() ? backing : path;
+}
+
+std::string StatusSocketOf(const VolumeId& volume) {
+  std::string own = SocketPathOf(volume, ClaimDirectory());
+  std::error_code error;
+  return std::filesystem::exists(own, error) ? own : SocketPathOf(volume);
 }
 
 absl::StatusOr<OfflineStatus> ReadOfflineStatus(const std::string& backing) {

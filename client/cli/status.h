@@ -7,6 +7,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "client/cli/status_text.h"
+#include "common/ids.h"
 
 namespace salius::cli {
 
@@ -17,6 +18,10 @@ int RunStatus(absl::Span<const std::string> words);
 // `given` itself. Looks up a mount point in the kernel's table and does not touch it, because a
 // dead or stopped mount would fail or hang. Errors: as realpath(3).
 absl::StatusOr<std::string> BackingDirectoryOf(const std::string& given);
+
+// Returns the path of the socket at which the volume would answer: that of a direct volume that this
+// user runs if it exists, else that of a mount.
+std::string StatusSocketOf(const VolumeId& volume);
 
 // Reads the volume in the directory `backing` without locking it. Errors: as VolumeDir::Open and
 // StateFile::Open.

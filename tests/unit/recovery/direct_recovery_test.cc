@@ -21,6 +21,7 @@
 #include "common/check.h"
 #include "common/host.h"
 #include "gtest/gtest.h"
+#include "log/applied_mark.h"
 #include "log/state_file.h"
 #include "recovery/direct/direct_plan.h"
 #include "recovery/direct/pinned_log.h"
@@ -481,6 +482,46 @@ TEST_F(OrdinaryUserTest, FilesComeBackWithoutRoot) {
     ASSERT_OK(volume.Recover());
     EXPECT_EQ(volume.Content("f"), kReplayed);
     EXPECT_FALSE(volume.State().open);
+  }));
+}
+
+// Leaves the mark of a session of `epoch` in this life. Returns false where none is relied on.
+bool LeaveMark(BrokenDirect& volume, int root, Epoch epoch) {
+  const absl::StatusOr<uint64_t> complaints = LinuxBacking().ComplaintsOf(root);
+  if (!AppliedMark::IsReliedOn(LinuxBacking(), root) || !complaints.ok()) return false;
+  const auto dir = volume.OpenDir();
+  auto mark = AppliedMark::Open(dir->salius_fd);
+  SALIUS_CHECK_OK(mark);
+  mark->Reset(epoch, *complaints);
+  return true;
+}
+
+TEST_F(OrdinaryUserTest, SameLifeWithItsMarkIsSyncedAndNotReplayed) {  // R83
+  EXPECT_TRUE(AsNobody([this] {
+    const int root = Root();
+    BrokenDirect volume(LinuxBacking(), root);
+    volume.SameLife();
+    volume.LeaveOpen(Session());
+    if (!LeaveMark(volume, root, kEpoch)) return;
+    volume.LoseReplicas();
+    ASSERT_OK(volume.Recover());
+    EXPECT_TRUE(volume.report().same_life);
+    EXPECT_EQ(volume.Content("f"), kUnchanged);
+    EXPECT_FALSE(volume.State().open);
+    EXPECT_EQ(volume.State().epoch, kEpoch + 1);
+  }));
+}
+
+TEST_F(OrdinaryUserTest, MarkOfAnotherSessionIsNotBelieved) {  // R83
+  EXPECT_TRUE(AsNobody([this] {
+    const int root = Root();
+    BrokenDirect volume(LinuxBacking(), root);
+    volume.SameLife();
+    volume.LeaveOpen(Session());
+    LeaveMark(volume, root, kEpoch - 1);
+    ASSERT_OK(volume.Recover());
+    EXPECT_FALSE(volume.report().same_life);
+    EXPECT_EQ(volume.Content("f"), kReplayed);
   }));
 }
 
