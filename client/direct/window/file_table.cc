@@ -70,7 +70,8 @@ FileId TakeFileId(const SharedWindow& window, bool* few) {
 void UncoverFile(const SharedWindow& window, uint32_t file, Reason reason) {
   FileEntry& entry = window.file(file);
   entry.reasons.fetch_or(BitOf(reason));
-  if (reason == Reason::kMap) entry.sticky.store(1);
+  // Later stores through the map, and later writes of the stream, are not seen either.
+  if (reason == Reason::kMap || reason == Reason::kStdio) entry.sticky.store(1);
   UncoverFile(window, file);
   entry.reasons.fetch_or(BitOf(reason));  // CoverFile may have cleared it before the word changed
 }

@@ -19,7 +19,7 @@ enum class Reason : uint8_t {
   kCopy,        // copy_file_range(2), sendfile(2), splice(2) into the file
   kAio,         // asynchronous writes
   kMap,         // a shared writable map: uncovered until the session ends
-  kStdio,       // a stdio stream open for writing
+  kStdio,       // a stdio stream open for writing: likewise
   kForeign,     // opened before the library was loaded, inherited, or received over a socket
   kDeadOwner,   // a process was killed while it held the file's stripe lock
   kSignal,      // a write from a signal handler that interrupted the library

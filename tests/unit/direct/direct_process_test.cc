@@ -343,10 +343,21 @@ TEST_F(DirectProcessTest, SyncAllWaitsForACheckpoint) {
   int fd = -1;
   const File file = OpenCovered("a", &fd);
   const Seq seq = Write(process_, file, fd, 0, "x");
-  process_.Uncover(file, Reason::kStdio);
+  process_.Uncover(file, Reason::kCopy);
   EXPECT_EQ(process_.SyncAll(), 0);
   EXPECT_GE(window().window().checkpoint(), seq);
   EXPECT_TRUE(Covered(file));
+  close(fd);
+}
+
+TEST_F(DirectProcessTest, FileOfAStreamStaysUncovered) {
+  int fd = -1;
+  const File file = OpenCovered("a", &fd);
+  process_.Uncover(file, Reason::kStdio);
+  const uint64_t before = RealSyncs();
+  EXPECT_EQ(process_.Sync(file, fd, false), 0);
+  EXPECT_EQ(process_.Sync(file, fd, false), 0);
+  EXPECT_EQ(RealSyncs(), before + 2);
   close(fd);
 }
 
