@@ -17,7 +17,7 @@ from typing import Iterable
 from tests.options import programs
 
 # Every long option of `salius init` is a key of volume.toml, but for these.
-ONLY_INIT = {"local", "copy", "force"}
+ONLY_INIT = {"local", "direct", "copy", "force"}
 ONLY_REPLICA = {"config"}
 ANSWERS = {"-h", "--help", "-V", "--version"}
 # Set while a volume is made, so they are no options of a mount.
