@@ -235,7 +235,7 @@ void Prediction::MergeXattrNames(std::vector<std::string>& names) const {
 }
 
 std::optional<timespec> Prediction::ImpliedMtime() const {
-  if (!mtime_.implied) return std::nullopt;
+  if (!mtime_.implied && !mtime_given_) return std::nullopt;
   return stat_.st_mtim;
 }
 

@@ -65,6 +65,9 @@ class Prediction {
   // Notes that the node's records up to `seq` are applied. Returns whether that is all of them:
   // then the disk is right, and this may go.
   bool NoteApplied(Seq seq);
+  // Notes that the disk got an implied mtime before the end, and perhaps after a later record was
+  // applied that set another one. The disk must get the mtime again.
+  void NoteMtimeGiven() { mtime_given_ = true; }
   // Returns the last record that counts here.
   Seq last_seq() const { return last_seq_; }
 
@@ -105,6 +108,7 @@ class Prediction {
   Seq last_seq_ = 0;
   Seq applied_seq_ = 0;
   Clock mtime_;
+  bool mtime_given_ = false;
   Clock ctime_;
   Seq capability_gone_ = 0;  // the last record that takes the file's capability, if it has one
   absl::flat_hash_map<std::string, PendingXattr> xattrs_;

@@ -193,8 +193,12 @@ absl::Status Predictions::Settle(Node& node, Seq seq) {
     NodeChanges::Records& records = node.records();
     records.settling = false;
     SALIUS_RETURN_IF_ERROR(kept.status());
-    if (HasPending(records)) return absl::OkStatus();  // a later record goes on with it
-    if (records.prediction->last_seq() != last) continue;
+    const bool pending = HasPending(records);
+    if (pending || records.prediction->last_seq() != last) {
+      if (mtime.has_value()) records.prediction->NoteMtimeGiven();
+      if (pending) return absl::OkStatus();  // a later record goes on with it
+      continue;
+    }
     if (ctime.has_value()) records.kept_ctime = *kept;
     ++records.applies;
     ended = std::move(records.prediction);

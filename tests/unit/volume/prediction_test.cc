@@ -408,6 +408,14 @@ TEST(PredictionTest, DiskGetsTheMtimeThatNoCallerGave) {
   EXPECT_FALSE(prediction.ImpliedMtime().has_value());
 }
 
+TEST(PredictionTest, MtimeGivenBeforeTheEndIsGivenAgain) {
+  Prediction prediction(Attributes(S_IFREG | 0644));
+  prediction.Data(DataOp(Op::kWrite, 1, 0, 5), kNow);
+  prediction.NoteMtimeGiven();
+  prediction.SetAttr(2, Mtime({7, 8}), kLater);  // applied before that
+  EXPECT_EQ(Ns(*prediction.ImpliedMtime()), Ns({7, 8}));
+}
+
 TEST(PredictionTest, EachChangeImpliesACtime) {
   Prediction prediction(Attributes(S_IFREG | 0644));
   EXPECT_FALSE(prediction.ImpliedCtime().has_value());  // the disk has its own
