@@ -214,6 +214,8 @@ int AsNobody(int (*command)(absl::Span<const std::string>), const Words& words) 
 
 TEST_F(CommandsTest, OrdinaryUserMakesADirectVolumeInHisDirectory) {
   const Words words = {directory_, "--direct", "--replicas", "127.0.0.1:7411"};
+  EXPECT_EQ(AsNobody(RunInit, words), kExitPermission);  // mode 0700, of another user
+  ASSERT_EQ(chmod(directory_.c_str(), 0755), 0);
   EXPECT_EQ(AsNobody(RunInit, words), kExitUnsuitable);  // of another user
   EXPECT_FALSE(HasVolume());
   ASSERT_EQ(chown(directory_.c_str(), 65534, 65534), 0);
