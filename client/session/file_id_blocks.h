@@ -38,7 +38,11 @@ class FileIdBlocks {
   // Takes the note that was started last as written.
   void OnNoteWritten() { noted_ = in_note_; }
 
+  // Takes the ids below `next` as taken by other processes, which stay below limit().
+  void TakenUpTo(FileId next) { next_ = next; }
+
   FileId next() const { return next_; }
+  FileId limit() const { return noted_; }
   bool empty() const { return next_ >= noted_; }
 
  private:

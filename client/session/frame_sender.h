@@ -32,6 +32,11 @@ class FrameSender {
   // Takes the address away: the peer gets nothing.
   void ClearPeer(size_t index);
 
+  // Returns the address of peer `index`; null: it has none. It stays valid.
+  const SocketAddress* peer(size_t index) const {
+    return peers_[index].load(std::memory_order_acquire);
+  }
+
   void Send(const Job& job);
 
  private:

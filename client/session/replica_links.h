@@ -39,7 +39,7 @@ class ReplicaLinks {
   absl::Status Begin();
   size_t size() const { return peers_.size(); }
   // Returns the channel of this session's datagrams; null: there are no replicas.
-  DatagramChannel* channel() { return channel_.get(); }
+  DatagramChannel* channel() const { return channel_.get(); }
   // Returns the replica at `address`, or -1. The caller holds the core's lock.
   int Find(const SocketAddress& address) const {
     shared_.mu.AssertReaderHeld();

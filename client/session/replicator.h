@@ -59,7 +59,7 @@ struct ReplicatorOptions {
   bool noticed = false;
 };
 
-// What a process does with a write to a direct volume, and what its sync call awaits.
+// The phase of a direct volume: it decides about each write and each sync call of a process.
 enum class StampPhase : uint8_t {
   kLocal,       // stamps nothing; a sync is a real fsync(2)
   kStamping,    // stamps; a sync waits for the end of the phase
@@ -129,6 +129,8 @@ class Replicator {
   void NoticeSent(int64_t now, Seq upto);
   // Takes the records up to `durable` as durable by the rule that was published last.
   void NoticeDurable(Seq durable);
+  // Takes the replica as lost: a process heard that its memory went back (I5).
+  void OnWentBack(int64_t now, int replica);
   // Answers Outputs::pass_stripes: each stripe lock was free once since then.
   void OnStripesPassed(int64_t now);
   // Asks for a sync even when everything issued is synced: for changes that are in no record.
@@ -179,6 +181,7 @@ class Replicator {
   // because no record that was issued before it is replayed any more.
   uint64_t syncs_begun() const { return syncs_begun_; }
   uint64_t clean_sync() const { return clean_sync_; }
+  Seq base(int index) const { return replicas_[index].base; }
   // Returns the send time from which acknowledgements of the replica count (ns).
   int64_t counts_from_ns(int index) const { return replicas_[index].counts_from_ns; }
   const absl::Status& failure() const { return failure_; }
@@ -298,7 +301,7 @@ class Replicator {
   bool sync_in_flight_ = false;
   bool checkpoint_requested_ = false;
   bool note_requested_ = false;
-  // Of a session whose records are noticed.
+  // Used only with ReplicatorOptions::noticed.
   enum class Heal : uint8_t { kNone, kFirstSync, kStripes, kSync };
   Heal heal_ = Heal::kNone;
   int64_t stamping_since_ns_ = 0;  // from Heal::kStripes on

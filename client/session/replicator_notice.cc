@@ -42,6 +42,12 @@ void Replicator::NoticeDurable(Seq durable) {
   out_.durable_advanced = true;
 }
 
+void Replicator::OnWentBack(int64_t now, int index) {
+  if (replicas_[index].link != Link::kOpen || !failure_.ok()) return;
+  Lose(now, index, "its memory went back", true);
+  Plan(now);
+}
+
 StampPhase Replicator::phase() const {
   if (!failure_.ok()) return StampPhase::kFailed;
   if (going_local_) return StampPhase::kGoingLocal;

@@ -10,7 +10,7 @@
 namespace salius {
 namespace {
 
-ReplicatorOptions PolicyOptions(const VolumeConfig& config, Seq few) {
+ReplicatorOptions PolicyOptions(const VolumeConfig& config, const SessionTuning& tuning) {
   ReplicatorOptions options;
   options.replicas = static_cast<int>(config.replicas.size());
   options.acks = static_cast<int>(config.acks);
@@ -18,7 +18,8 @@ ReplicatorOptions PolicyOptions(const VolumeConfig& config, Seq few) {
   options.tau_ns = static_cast<int64_t>(config.tau_ms) * 1'000'000;
   options.k = static_cast<int>(config.k);
   options.log_max_bytes = config.log_max_bytes;
-  options.few = few;
+  options.few = tuning.few;
+  options.noticed = tuning.foreign != nullptr;
   return options;
 }
 
@@ -51,8 +52,9 @@ void RecordRing::DropUpTo(Seq seq, std::vector<RecordRef>& dropped) {
 SessionCore::SessionCore(const VolumeConfig& config, const SessionTuning& tuning, int64_t now)
     : config_(config),
       file_id_block_(tuning.file_id_block),
-      window_(NewWindow(Replicator::WindowSlots(config.log_max_bytes))),
-      policy_(PolicyOptions(config, tuning.few), *window_, now),
+      foreign_(tuning.foreign),
+      window_(foreign_ ? nullptr : NewWindow(Replicator::WindowSlots(config.log_max_bytes))),
+      policy_(PolicyOptions(config, tuning), foreign_ ? foreign_->window() : *window_, now),
       stamper_(config.volume, 0, 0),
       waiters_(tuning.cpus),
       file_ids_(0, 0),
@@ -83,6 +85,18 @@ Seq SessionCore::Issue(int64_t now, int64_t realtime_ns, const std::shared_ptr<R
 }
 
 void SessionCore::Feed(int64_t now, const Input& input, Work& work) {
+  if (foreign_ == nullptr) {
+    Take(now, input, work);
+  } else {
+    file_ids_.TakenUpTo(foreign_->Enter(now, policy_));
+    if (file_ids_.WantsNote() && policy_.failure().ok()) policy_.RequestNote(now);
+    Take(now, input, work);
+    foreign_->Leave(policy_, paths_, file_ids_.limit());
+  }
+  Collect(now, work);
+}
+
+void SessionCore::Take(int64_t now, const Input& input, Work& work) {
   std::visit(
       Overloaded{
           [&](const input::Received& in) {
@@ -108,13 +122,15 @@ void SessionCore::Feed(int64_t now, const Input& input, Work& work) {
             policy_.OnNoteWritten(now, in.status);
           },
           [&](const input::CheckpointWanted&) { policy_.RequestCheckpoint(now); },
+          [&](const input::SyncWanted&) { policy_.RequestSync(now); },
+          [&](const input::WentBack& in) { policy_.OnWentBack(now, in.replica); },
+          [&](const input::StripesPassed&) { policy_.OnStripesPassed(now); },
           [&](const input::Stopping&) {
             stopping_ = true;
             CollectCallbacks(work);
           },
       },
       input);
-  Collect(now, work);
 }
 
 std::optional<FileId> SessionCore::NewFileId(int64_t now, Work& work) {
@@ -185,6 +201,7 @@ void SessionCore::Collect(int64_t now, Work& work) {
     work.note = notes_.Compose(*out.note, Marks(file_ids_.StartNote()));
   }
   work.start_sync |= out.start_sync;
+  work.pass_stripes |= out.pass_stripes;
   work.stable_wanted = out.stable_wanted;
   if (out.cut) {
     work.cut = out.cut;
@@ -227,7 +244,7 @@ void SessionCore::AddJobs(int64_t now, const Replicator::Outputs& out, Work& wor
     job.header = header;
     job.first_time = !range.again;
     job.records.reserve(range.last - range.first + 1);
-    for (Seq seq = range.first; seq <= range.last; ++seq) job.records.push_back(ring_.At(seq));
+    for (Seq seq = range.first; seq <= range.last; ++seq) job.records.push_back(RecordAt(seq));
     work.jobs.push_back(std::move(job));
   }
   if (out.probes != 0) {

@@ -29,6 +29,7 @@
 #include "absl/types/span.h"
 #include "client/session/ack_filter.h"
 #include "client/session/file_id_blocks.h"
+#include "client/session/foreign_records.h"
 #include "client/session/peer_paths.h"
 #include "client/session/record_draft.h"
 #include "client/session/replicator.h"
@@ -87,13 +88,19 @@ struct NoteWritten {  // answers Work::note
   absl::Status status;
 };
 struct CheckpointWanted {};
+struct SyncWanted {};     // as CheckpointWanted, also when nothing was issued
+struct WentBack {  // a process heard that the replica's memory went back
+  int replica = 0;
+};
+struct StripesPassed {};  // answers Work::pass_stripes
 struct Stopping {};  // no wait can succeed any more
 
 }  // namespace input
 using Input = std::variant<input::Received, input::TimePassed, input::Awaited, input::Opened,
                            input::OpenFailed, input::AddressTaken, input::Stable, input::Applied,
                            input::ApplyFailed, input::Synced, input::NoteWritten,
-                           input::CheckpointWanted, input::Stopping>;
+                           input::CheckpointWanted, input::SyncWanted, input::WentBack,
+                           input::StripesPassed, input::Stopping>;
 
 // The work that follows an input. Several inputs may add to one Work.
 struct Work {
@@ -101,6 +108,7 @@ struct Work {
   std::vector<Replicator::OpenRequest> opens;  // open sessions; feed Opened or OpenFailed
   std::optional<VolumeState> note;             // write it durably; feed NoteWritten
   bool start_sync = false;                     // sync what was applied; feed Synced
+  bool pass_stripes = false;                   // take each stripe lock once; feed StripesPassed
   bool stable_wanted = false;                  // TakeStableBatch has something
   std::optional<Seq> cut;                      // cut the stable log there
   std::vector<Waiters::Callback> done;         // call: their seq is durable
@@ -133,6 +141,8 @@ struct SessionTuning {
   int64_t cpus = 1;  // of this host
   // File ids are noted in blocks of this many.
   FileId file_id_block = 65536;
+  // Null: the core issues all records. It outlives the core.
+  ForeignRecords* foreign = nullptr;
 };
 
 class SessionCore {
@@ -184,6 +194,8 @@ class SessionCore {
   bool needs_file_ids() const { return file_ids_.empty(); }
 
  private:
+  void Take(int64_t now, const Input& input, Work& work);
+  RecordRef RecordAt(Seq seq) const { return foreign_ ? foreign_->At(seq) : ring_.At(seq); }
   void TakeDatagram(int64_t now, const AckDatagram& datagram, Work& work);
   void TakeStable(int64_t now, const input::Stable& stable);
   // Turns the policy's outputs into work.
@@ -192,13 +204,14 @@ class SessionCore {
   // Moves the callbacks whose wait is over, or all of them with an error, to `work`.
   void CollectCallbacks(Work& work);
   NoteMarks Marks(FileId file_id_limit) const {
-    return {stamper_.last_timestamp_ns(), file_id_limit};
+    return {foreign_ ? foreign_->last_timestamp_ns() : stamper_.last_timestamp_ns(), file_id_limit};
   }
 
   const VolumeConfig& config_;
   const FileId file_id_block_;
+  ForeignRecords* const foreign_;  // may be null
   SessionKey key_;
-  const OwnedWindow window_;
+  const OwnedWindow window_;  // null: it is in foreign_
   Replicator policy_;
   Stamper stamper_;
   RecordRing ring_;

@@ -21,8 +21,9 @@ namespace {
 constexpr int64_t kMs = 1'000'000;
 constexpr Seq kMostAtOnce = 16;
 
-SessionTuning Tuning() {
+SessionTuning Tuning(ForeignRecords* foreign) {
   SessionTuning tuning;
+  tuning.foreign = foreign;
   tuning.cpus = AvailableCpus();
   // On two CPUs five (docs/history/performance.md); replicas have one thread that receives, however
   // many CPUs there are.
@@ -45,10 +46,11 @@ void CountDatagrams(const Work& work) {
 
 }  // namespace
 
-SharedCore::SharedCore(const StreamOptions& stream_options, Clock& stream_clock)
+SharedCore::SharedCore(const StreamOptions& stream_options, Clock& stream_clock,
+                       ForeignRecords* foreign)
     : options(stream_options),
       clock(stream_clock),
-      core(options.config, Tuning(), clock.MonotonicNanos()) {}
+      core(options.config, Tuning(foreign), clock.MonotonicNanos()) {}
 
 void SharedCore::WakeCallers() {
   for (MonotonicCond* cv : {&durable_cv, &applied_cv, &window_cv, &checkpoint_cv}) cv->SignalAll();
@@ -136,6 +138,7 @@ void SharedCore::Dispatch(Work& work) {
     sync_wanted = true;
     sync_cv.Signal();
   }
+  stripes_wanted |= work.pass_stripes;
   if (work.stable_wanted && !stable_wanted) {
     stable_wanted = true;
     stable_cv.Signal();

@@ -55,8 +55,8 @@ class SharedCore {
     Work work_;
   };
 
-  // `options` and `clock` outlive it.
-  SharedCore(const StreamOptions& options, Clock& clock);
+  // All outlive it. `foreign`: as SessionTuning::foreign.
+  SharedCore(const StreamOptions& options, Clock& clock, ForeignRecords* foreign = nullptr);
 
   // Feeds one input, and does the work that follows.
   void Feed(const Input& input) ABSL_LOCKS_EXCLUDED(mu) {
@@ -103,6 +103,7 @@ class SharedCore {
   absl::CondVar applier_cv, stable_cv, sync_cv, note_cv, session_cv;
   bool stable_wanted ABSL_GUARDED_BY(mu) = false;
   bool sync_wanted ABSL_GUARDED_BY(mu) = false;
+  bool stripes_wanted ABSL_GUARDED_BY(mu) = false;
   std::optional<VolumeState> note_wanted ABSL_GUARDED_BY(mu);
   std::optional<Seq> cut_wanted ABSL_GUARDED_BY(mu);
   // Per replica: the base with which a session is to be opened.

@@ -1,5 +1,5 @@
 // A session whose records are issued, sent and acknowledged by other processes, without a stable
-// log: the ways between the modes, and what is noticed.
+// log: the ways between the modes, and the notices.
 #include <gtest/gtest.h>
 
 #include <utility>
