@@ -1,0 +1,400 @@
+#include "client/direct/coordinator/coordinator.h"
+
+#include <fcntl.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cerrno>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "client/direct/coordinator/shared_records.h"
+#include "client/direct/coordinator/stripe_pass.h"
+#include "client/direct/coordinator/window_memory.h"
+#include "client/direct/window/acks.h"
+#include "client/direct/window/claim.h"
+#include "client/direct/window/robust_lock.h"
+#include "client/direct/window/stamp.h"
+#include "client/direct/window/system.h"
+#include "client/direct/window/waits.h"
+#include "client/session/disk_writers.h"
+#include "client/session/replica_links.h"
+#include "client/session/shared_core.h"
+#include "common/check.h"
+#include "common/clock.h"
+#include "common/host.h"
+#include "common/limits.h"
+#include "common/log.h"
+#include "common/random.h"
+#include "common/strings.h"
+#include "transport/datagram_channel.h"
+
+namespace salius::direct {
+namespace {
+
+constexpr int64_t kMs = 1'000'000;
+// A record that no process has sent for this long is sent by the coordinator.
+constexpr int64_t kUnsentNs = 5 * kMs;
+constexpr int64_t kLongestSleepNs = 100 * kMs;
+constexpr int64_t kShortestSleepNs = kMs / 2;
+constexpr int64_t kRefreshNs = 50 * kMs;
+constexpr int64_t kKernelLogNs = 5'000 * kMs;
+// Shared memory for records; a session holds no more without a checkpoint.
+constexpr uint64_t kMostRingBytes = 64u << 20;
+constexpr size_t kBatch = 16;
+constexpr int kMostRounds = 64;
+
+WindowSpec SpecFor(const VolumeConfig& config, const VolumeState& before, uint64_t session,
+                   const struct stat& root) {
+  WindowSpec spec;
+  const FileId block = SessionTuning().file_id_block;
+  spec.ring_bytes = config.log_max_bytes;
+  spec.replicas = static_cast<uint32_t>(config.replicas.size());
+  spec.volume = config.volume;
+  spec.epoch = before.epoch + 1;
+  spec.session = session;
+  spec.root_device = root.st_dev;
+  spec.root_inode = root.st_ino;
+  spec.oldest_ns = static_cast<int64_t>(config.k * config.tau_ms) * kMs -
+                   2 * static_cast<int64_t>(config.delta_us) * 1000;
+  spec.bulk_bytes = config.bulk_limit_bytes;
+  spec.last_timestamp_ns = before.last_timestamp_ns;
+  spec.next_file_id = before.file_id_limit;
+  spec.file_id_limit = before.file_id_limit + block;
+  return spec;
+}
+
+class SharedCoordinator final : public Coordinator {
+ public:
+  SharedCoordinator(const VolumeDir& dir, WindowMemory memory, StateFile state,
+                    StreamOptions options, Clock& clock)
+      : dir_(dir),
+        options_(std::move(options)),
+        memory_(std::move(memory)),
+        records_(memory_.window()),
+        stripes_(memory_.window()),
+        shared_(options_, clock, &records_),
+        links_(shared_),
+        notes_(shared_, std::move(state)) {}
+  ~SharedCoordinator() override { StopThreads(); }
+
+  absl::Status Begin(uint64_t session);
+
+  Handles handles() const override { return {memory_.fd(), memory_.bytes(), socket()}; }
+  const SharedWindow& window() const override { return memory_.window(); }
+  SessionStatus status() const override;
+  absl::Status Stop() override;
+
+ private:
+  int socket() const {
+    return links_.channel() != nullptr ? links_.channel()->fd() : spare_socket_.get();
+  }
+  void StopThreads();
+  void PolicyLoop();
+  void SyncLoop();
+  int64_t SleepNs();
+  // Receives what arrived while no process receives, and lets it count.
+  void Receive();
+  // Gives the policy the newest acknowledgements, so that none is late for its timers.
+  void FeedMail();
+  void FeedOne(int replica, const Mail& mail);
+  // Makes void records of holes, and sends the records that no process sends.
+  void SendLeftovers(uint32_t trouble);
+  void PassStripes();
+  void TakeRequests(uint32_t trouble);
+  void Refresh();
+
+  const VolumeDir& dir_;
+  const StreamOptions options_;
+  WindowMemory memory_;
+  SharedRecords records_;
+  StripePass stripes_;
+  SharedCore shared_;
+  ReplicaLinks links_;
+  NoteWriter notes_;
+  UniqueFd spare_socket_;  // without replicas
+  BackingFd sync_;         // only the sync thread uses it: an error is reported on it once
+  // The policy thread alone uses these.
+  std::array<std::array<uint64_t, 2>, kMaxReplicas> mails_{};  // fed so far: good, odd
+  int64_t unsent_since_ns_ = -1;
+  bool passing_ = false;
+  int64_t refresh_at_ns_ = 0, kernel_log_at_ns_ = 0;
+  std::vector<std::thread> threads_;
+};
+
+absl::Status SharedCoordinator::Begin(uint64_t session) {
+  SALIUS_CHECK(TakeLock(window().header().life) == Taken::kYes);
+  SALIUS_RETURN_IF_ERROR(links_.Begin());
+  if (links_.channel() == nullptr) {
+    spare_socket_.Reset(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+    if (!spare_socket_.valid()) return ErrnoStatus(errno, "socket");
+  } else {
+    // A process that receives for all must notice time.
+    SALIUS_RETURN_IF_ERROR(links_.channel()->SetReceiveTimeout(1000));
+  }
+  SALIUS_ASSIGN_OR_RETURN(sync_, dir_.backing->OpenAt(dir_.root_fd, ".", O_RDONLY | O_DIRECTORY));
+  StateNotes::Place place;
+  SALIUS_ASSIGN_OR_RETURN(place.boot_id, BootId());
+  const absl::StatusOr<uint64_t> mount_id = dir_.backing->MountIdOf(dir_.root_fd);
+  if (mount_id.ok()) place.mount_id = *mount_id;
+  SALIUS_RETURN_IF_ERROR(notes_.Begin(place, session));
+  SLOG_INFO("{}: session epoch {} started, mode local, {} replicas, acks {}", options_.session_name,
+            shared_.key().epoch, links_.size(), options_.config.acks);
+  threads_.emplace_back([this] { PolicyLoop(); });
+  threads_.emplace_back([this] { SyncLoop(); });
+  threads_.emplace_back([this] { notes_.Loop(); });
+  for (size_t i = 0; i < links_.size(); ++i) {
+    threads_.emplace_back([this, i] { links_.SessionLoop(static_cast<int>(i)); });
+  }
+  return absl::OkStatus();
+}
+
+void SharedCoordinator::StopThreads() {
+  {
+    SharedCore::Turn turn(shared_);
+    turn.Feed(input::Stopping{});
+    shared_.WakeCallers();
+    shared_.WakeThreads();
+  }
+  Kick(window(), kTroubleWaiting);
+  links_.StopOpening();
+  for (std::thread& thread : threads_) thread.join();
+  threads_.clear();
+}
+
+void SharedCoordinator::PolicyLoop() {
+  while (true) {
+    const int64_t sleep_ns = SleepNs();
+    if (sleep_ns < 0) return;
+    SleepUntilKicked(window(), sleep_ns);
+    const uint32_t trouble = TakeTrouble(window());
+    Receive();
+    FeedMail();
+    SendLeftovers(trouble);
+    PassStripes();
+    TakeRequests(trouble);
+    shared_.Feed(input::TimePassed{});
+    Refresh();
+  }
+}
+
+// Returns how long the policy thread may sleep; -1: the session ends.
+int64_t SharedCoordinator::SleepNs() {
+  absl::MutexLock lock(&shared_.mu);
+  if (shared_.core.stopping()) return -1;
+  const int64_t now = shared_.clock.MonotonicNanos();
+  int64_t sleep_ns = shared_.core.policy().NextTick(now) - now;
+  if (passing_ || shared_.stripes_wanted) sleep_ns = std::min(sleep_ns, kMs);
+  if (unsent_since_ns_ >= 0) sleep_ns = std::min(sleep_ns, unsent_since_ns_ + kUnsentNs - now);
+  return std::clamp(sleep_ns, kShortestSleepNs, kLongestSleepNs);
+}
+
+void SharedCoordinator::Receive() {
+  if (links_.channel() == nullptr) return;
+  // A datagram taken away from a leader leaves it asleep.
+  const Header& header = window().header();
+  const bool led = header.leader.load() != 0 &&
+                   MonotonicNs() - header.leader_beat_ns.load() <= Leadership::kTakeOverNs;
+  if (led) return;
+  static thread_local InBatch batch(kBatch, kMailBytes);
+  for (int round = 0; round < kMostRounds; ++round) {
+    const absl::StatusOr<size_t> got = links_.channel()->Receive(batch, /*wait=*/false);
+    if (!got.ok() || *got == 0) return;
+    for (size_t i = 0; i < *got; ++i) {
+      if (batch[i].truncated) continue;
+      Advanced advanced;
+      TakeDatagram(window(), batch[i].bytes.data(), batch[i].bytes.size(), batch[i].from->get(),
+                   MonotonicNs(), &advanced);
+      Wake(window(), advanced);
+    }
+  }
+}
+
+void SharedCoordinator::FeedMail() {
+  for (size_t i = 0; i < links_.size(); ++i) {
+    Mailbox box;
+    {
+      const WindowLock lock(window());
+      box = window().header().mail[i];
+    }
+    const int replica = static_cast<int>(i);
+    if (std::exchange(mails_[i][0], box.good.count) != box.good.count) FeedOne(replica, box.good);
+    if (std::exchange(mails_[i][1], box.odd.count) != box.odd.count) FeedOne(replica, box.odd);
+  }
+}
+
+void SharedCoordinator::FeedOne(int replica, const Mail& mail) {
+  const AckDatagram datagram{
+      .bytes = absl::MakeConstSpan(mail.datagram, std::min<size_t>(mail.bytes, kMailBytes)),
+      .replica = replica,
+      .truncated = false};
+  SharedCore::Turn turn(shared_);
+  const int64_t now = std::min(mail.received_ns, shared_.clock.MonotonicNanos());
+  turn.Feed(now, input::Received{absl::MakeConstSpan(&datagram, 1)});
+}
+
+void SharedCoordinator::SendLeftovers(uint32_t trouble) {
+  const Header& header = window().header();
+  const int64_t now = MonotonicNs();
+  Seq ready = 0, issued = 0;
+  {
+    const WindowLock lock(window());
+    ready = AdvanceReady(window());
+    issued = window().window().issued();
+  }
+  if (ready < issued || (trouble & kTroubleDeadOwner) != 0) FillHoles(window());
+  if (std::max(header.sent.load(), window().window().checkpoint()) >= issued) {
+    unsent_since_ns_ = -1;
+    return;
+  }
+  if (unsent_since_ns_ < 0) unsent_since_ns_ = now;
+  if (now - std::max(unsent_since_ns_, header.last_claim_ns.load()) < kUnsentNs) return;
+  Claimed claimed;
+  {
+    const WindowLock lock(window());
+    claimed = Claim(window(), now);
+  }
+  if (links_.channel() != nullptr) SendClaimed(window(), socket(), claimed, now);
+  unsent_since_ns_ = now;
+}
+
+void SharedCoordinator::PassStripes() {
+  {
+    absl::MutexLock lock(&shared_.mu);
+    if (std::exchange(shared_.stripes_wanted, false)) {
+      stripes_.Begin();
+      passing_ = true;
+    }
+  }
+  if (!passing_ || !stripes_.Go()) return;
+  passing_ = false;
+  shared_.Feed(input::StripesPassed{});
+}
+
+void SharedCoordinator::TakeRequests(uint32_t trouble) {
+  for (size_t i = 0; (trouble & kTroubleWentBack) != 0 && i < links_.size(); ++i) {
+    bool lost = false;
+    {
+      const WindowLock lock(window());
+      lost = window().header().heard[i].lost != 0;
+    }
+    if (lost) shared_.Feed(input::WentBack{static_cast<int>(i)});
+  }
+  if ((trouble & kTroubleSyncFailed) != 0) {
+    shared_.Feed(input::ApplyFailed{absl::InternalError(
+        "a file could not be synced (fsync failed in a process): what it had is not safe")});
+  }
+  if ((trouble & kTroubleCheckpoint) != 0) {
+    shared_.Feed(input::SyncWanted{});
+  } else if ((trouble & kTroubleRoom) != 0) {
+    shared_.Feed(input::CheckpointWanted{});
+  }
+}
+
+void SharedCoordinator::Refresh() {
+  const int64_t now = shared_.clock.MonotonicNanos();
+  if (now < refresh_at_ns_) return;
+  refresh_at_ns_ = now + kRefreshNs;
+  links_.Refresh();
+  if (links_.channel() != nullptr) {
+    absl::MutexLock lock(&shared_.mu);
+    for (size_t i = 0; i < links_.size(); ++i) records_.SetAddress(i, shared_.sender->peer(i));
+  }
+  if (dir_.ext4 != nullptr && now >= kernel_log_at_ns_) {
+    kernel_log_at_ns_ = now + kKernelLogNs;
+    dir_.ext4->KeepUp();
+  }
+}
+
+void SharedCoordinator::SyncLoop() {
+  while (true) {
+    {
+      absl::MutexLock lock(&shared_.mu);
+      while (!shared_.core.stopping() && !shared_.sync_wanted) shared_.sync_cv.Wait(&shared_.mu);
+      if (shared_.core.stopping()) return;
+      shared_.sync_wanted = false;
+    }
+    // Each record was written before it was issued.
+    const Seq before = window().window().issued();
+    absl::Status status = SyncVolume(*dir_.backing, sync_.get(), dir_.lock_fd);
+    if (status.ok()) status = dir_.CheckSynced();
+    shared_.Feed(input::Synced{before, status});
+    {
+      absl::MutexLock lock(&shared_.mu);
+      shared_.checkpoint_cv.SignalAll();
+    }
+    Kick(window(), kTroubleWaiting);
+  }
+}
+
+SessionStatus SharedCoordinator::status() const {
+  SessionStatus out;
+  absl::MutexLock lock(&shared_.mu);
+  const Replicator& policy = shared_.core.policy();
+  const int64_t now = shared_.clock.MonotonicNanos();
+  out.epoch = shared_.core.key().epoch;
+  const Seq issued = window().window().issued();
+  out.marks = {policy.checkpoint(), issued, window().durable(), issued};
+  out.mode = shared_.core.mode();
+  out.mode_since_unix_ms = shared_.mode_since.unix_ms;
+  out.mode_for_ms = static_cast<uint64_t>(now - shared_.mode_since.ns) / kMs;
+  out.mode_detail = policy.ModeDetail(now);
+  out.uncheckpointed_bytes = policy.uncheckpointed_bytes();
+  out.oldest_uncheckpointed_ms = static_cast<uint64_t>(policy.oldest_uncheckpointed_ns(now)) / kMs;
+  out.failure = std::string(shared_.health().message());
+  out.replicas = links_.Reports(now);
+  return out;
+}
+
+absl::Status SharedCoordinator::Stop() {
+  uint64_t wanted = 0;
+  {
+    SharedCore::Turn turn(shared_);
+    wanted = shared_.core.policy().syncs_begun() + 1;
+    turn.Feed(input::SyncWanted{});
+  }
+  {
+    absl::MutexLock lock(&shared_.mu);
+    const Replicator& policy = shared_.core.policy();
+    while (shared_.health().ok() &&
+           (policy.clean_sync() < wanted || policy.checkpoint() != policy.issued())) {
+      shared_.checkpoint_cv.WaitFor(&shared_.mu, 100 * kMs);
+    }
+    SALIUS_RETURN_IF_ERROR(shared_.health());
+  }
+  StopThreads();
+  SALIUS_RETURN_IF_ERROR(notes_.Close());
+  records_.End();
+  links_.DropLogs();
+  SLOG_INFO("{}: session epoch {} closed cleanly", options_.session_name, shared_.key().epoch);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Coordinator>> Coordinator::Start(const VolumeDir& dir,
+                                                                StateFile state,
+                                                                StreamOptions options) {
+  SALIUS_RETURN_IF_ERROR(ValidateVolumeConfig(options.config));
+  if (state.state().open) {
+    return absl::FailedPreconditionError(
+        "the volume was not closed cleanly: recover it first (salius-recover)");
+  }
+  options.config.log_max_bytes = std::min(options.config.log_max_bytes, kMostRingBytes);
+  SALIUS_ASSIGN_OR_RETURN(const struct stat root, dir.backing->Stat(dir.root_fd));
+  const uint64_t session = SecureRandom64();
+  SALIUS_ASSIGN_OR_RETURN(
+      WindowMemory memory,
+      WindowMemory::Make(SpecFor(options.config, state.state(), session, root)));
+  auto coordinator = std::make_unique<SharedCoordinator>(
+      dir, std::move(memory), std::move(state), std::move(options), SystemClock());
+  SALIUS_RETURN_IF_ERROR(coordinator->Begin(session));
+  return coordinator;
+}
+
+}  // namespace salius::direct
