@@ -1,0 +1,63 @@
+// Gives processes of a direct volume's command what they need to take part
+// (client/direct/process/attach.h), and knows when the last of them has ended.
+//
+// Only processes of the same user, and root's, are let in.
+//
+// Threads: one of its own. Every method may be called from any thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "common/file.h"
+
+namespace salius::direct {
+
+class AttachServer {
+ public:
+  // Listens at `path`, a socket of mode 0600; replaces one that a dead process left: the caller
+  // holds the volume's lock. `descriptors`: as AttachReply's, kAttachDescriptors of them; they
+  // outlive it.
+  static absl::StatusOr<std::unique_ptr<AttachServer>> Start(const std::string& path,
+                                                             uint64_t window_bytes,
+                                                             const int* descriptors);
+  // Stops listening, removes the socket and closes the connections.
+  ~AttachServer();
+  AttachServer(const AttachServer&) = delete;
+  AttachServer& operator=(const AttachServer&) = delete;
+
+  // Returns when every process that attached has ended, one at least. From then on no process is
+  // let in: a later one finds no socket. The last connection stays open until the destructor, so
+  // that its process, which waits for the end of the drain, reads end of file then.
+  void AwaitLast();
+  // Returns the number of connections now.
+  size_t connections() const;
+
+ private:
+  AttachServer(std::string path, UniqueFd listener, UniqueFd wake, uint64_t window_bytes,
+               const int* descriptors);
+  void Loop();
+  void Accept();
+  // Returns whether the peer is of this user or root.
+  static bool MayAttach(int connection);
+
+  const std::string path_;
+  UniqueFd listener_;
+  const UniqueFd wake_;  // an eventfd that ends the loop
+  const uint64_t window_bytes_;
+  const int* const descriptors_;
+  mutable absl::Mutex mu_;
+  std::vector<UniqueFd> connections_ ABSL_GUARDED_BY(mu_);
+  bool ended_ ABSL_GUARDED_BY(mu_) = false;
+  UniqueFd last_ ABSL_GUARDED_BY(mu_);
+  std::thread thread_;
+};
+
+}  // namespace salius::direct
