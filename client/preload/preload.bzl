@@ -21,7 +21,6 @@ _LINKOPTS = [
     "-static-libgcc",
     "-Wl,--as-needed",
     "-Wl,-z,now",
-    "-Wl,-z,noseparate-code",
     "-Wl,-z,initfirst",
     "-Wl,--gc-sections",
     "-Wl,--version-script=$(location %s)" % _SYMBOLS,
