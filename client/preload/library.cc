@@ -96,11 +96,12 @@ bool Section::Inside() { return depth > 0; }
 
 Section::Section() : whole_(depth == 0 && !library.Borrowed()) {
   if (!whole_) return;
-  ++depth;
+  // Before `depth` changes: a handler in between would find a section that holds nothing yet.
   if (library.handlers()) {
     const unsigned long all = kBlockable;
     blocked_ = Raw(SYS_rt_sigprocmask, SIG_BLOCK, &all, &signals_, sizeof(all)) == 0;
   }
+  ++depth;
 }
 
 Section::~Section() {
