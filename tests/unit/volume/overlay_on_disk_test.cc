@@ -40,10 +40,11 @@ TEST_F(OverlayOnDiskTest, WritesThatWereAppliedTogetherHoldNothingAnyMore) {
   ASSERT_TRUE(free_before.ok());
   for (uint64_t at = 0; at < 16384; at += 4096) Write(file, at, std::string(4096, 'y'));
   EXPECT_LT(volume->StatFs()->f_bavail, free_before->f_bavail);
-  volume->open_files().Release(file);
   EXPECT_GT(OpenForWriting(DiskPath("a")), 0);
+  volume->open_files().Release(file);
+  EXPECT_EQ(OpenForWriting(DiskPath("a")), 0) << "a closed file has a descriptor";
   EXPECT_EQ(Stat(node).st_size, 16384);
-  EXPECT_EQ(OpenForWriting(DiskPath("a")), 0);
+  EXPECT_EQ(OpenForWriting(DiskPath("a")), 0) << "an apply left its descriptor";
   EXPECT_EQ(volume->StatFs()->f_bavail, free_before->f_bavail);
 
   // Nor does the node itself, or the removed file would keep its inode.
