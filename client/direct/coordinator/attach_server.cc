@@ -12,7 +12,6 @@
 #include <cstring>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "client/direct/process/attach.h"
 #include "common/check.h"
 #include "common/log.h"
@@ -30,13 +29,11 @@ absl::StatusOr<std::unique_ptr<AttachServer>> AttachServer::Start(const std::str
                                                                   uint64_t window_bytes,
                                                                   const int* descriptors) {
   sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  if (path.size() >= sizeof(address.sun_path)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(path, ": the path of a socket has at most ", sizeof(address.sun_path) - 1,
-                     " bytes; use a shorter path of the volume"));
+  int directory = -1;
+  if (const int error = SocketAddress(path.c_str(), &address, &directory); error != 0) {
+    return ErrnoStatus(error, path);
   }
-  std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
+  const UniqueFd held(directory);
   UniqueFd listener(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!listener.valid()) return ErrnoStatus(errno, "socket");
   if (::unlink(path.c_str()) != 0 && errno != ENOENT) return ErrnoStatus(errno, path);

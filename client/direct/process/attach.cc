@@ -1,6 +1,7 @@
 #include "client/direct/process/attach.h"
 
 #include <fcntl.h>
+#include <limits.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/time.h>
@@ -8,6 +9,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 
 #include "client/direct/window/layout.h"
@@ -99,22 +101,54 @@ int MoveHigh(int fd) {
   return moved;
 }
 
+int SocketAddress(const char* path, sockaddr_un* address, int* directory) {
+  *address = {};
+  address->sun_family = AF_UNIX;
+  *directory = -1;
+  const size_t length = std::strlen(path);
+  if (length < sizeof(address->sun_path)) {
+    std::memcpy(address->sun_path, path, length + 1);
+    return 0;
+  }
+  const char* const name = std::strrchr(path, '/');
+  char parent[PATH_MAX];
+  if (name == nullptr || length >= sizeof(parent)) return ENAMETOOLONG;
+  std::memcpy(parent, path, static_cast<size_t>(name - path));
+  parent[name - path] = '\0';
+  *directory = RawOpenDirectory(parent);
+  if (*directory < 0) return errno;
+  const int needed = std::snprintf(address->sun_path, sizeof(address->sun_path),
+                                   "/proc/self/fd/%d%s", *directory, name);
+  if (needed < static_cast<int>(sizeof(address->sun_path))) return 0;
+  RawClose(*directory);
+  *directory = -1;
+  return ENAMETOOLONG;
+}
+
 Attached AttachTo(const char* path) {
   Attached attached;
   sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  const size_t length = std::strlen(path);
-  if (length >= sizeof(address.sun_path)) return Failed(attached, ENAMETOOLONG, "socket path");
-  std::memcpy(address.sun_path, path, length + 1);
+  int directory = -1;
+  if (const int error = SocketAddress(path, &address, &directory); error != 0) {
+    return Failed(attached, error, "socket path");
+  }
   attached.connection = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-  if (attached.connection < 0) return Failed(attached, errno, "socket");
+  if (attached.connection < 0) {
+    const int error = errno;
+    if (directory >= 0) RawClose(directory);
+    return Failed(attached, error, "socket");
+  }
   attached.connection = MoveHigh(attached.connection);
   const timeval patience{kPatienceSeconds, 0};
   setsockopt(attached.connection, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
   setsockopt(attached.connection, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
-  while (connect(attached.connection, reinterpret_cast<sockaddr*>(&address), sizeof(address)) < 0) {
-    if (errno != EINTR) return Failed(attached, errno, "connect to the coordinator");
-  }
+  int error = 0;
+  do {
+    const auto* const where = reinterpret_cast<const sockaddr*>(&address);
+    error = connect(attached.connection, where, sizeof(address)) < 0 ? errno : 0;
+  } while (error == EINTR);
+  if (directory >= 0) RawClose(directory);
+  if (error != 0) return Failed(attached, error, "connect to the coordinator");
   AttachRequest request;
   request.window_version = kWindowVersion;
   request.pid = getpid();

@@ -23,6 +23,8 @@
 // Needs the standard library and POSIX only.
 #pragma once
 
+#include <sys/un.h>
+
 #include <cstddef>
 #include <cstdint>
 
@@ -68,6 +70,11 @@ struct Attached {
   int descriptors[kAttachDescriptors] = {-1, -1, -1, -1};
   uint64_t window_bytes = 0;
 };
+// Sets `*address` to that of a socket at `path`. An address holds 107 bytes: a longer path is reached
+// through its directory, which is opened, and which the caller closes after connect(2) or bind(2).
+// Otherwise `*directory` is -1. Returns 0 or an errno.
+int SocketAddress(const char* path, sockaddr_un* address, int* directory);
+
 // Connects to the socket at `path` and attaches. All descriptors have close-on-exec and high
 // numbers (MoveHigh). On an error all are closed. Blocks for at most 10 s.
 Attached AttachTo(const char* path);

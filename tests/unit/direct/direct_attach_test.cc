@@ -10,15 +10,20 @@ namespace {
 class DirectAttachTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    path_ = volume_.Path("socket");
+    // Longer than the address of a socket.
+    const std::string directory = volume_.Path(std::string(120, 'd'));
+    ASSERT_EQ(mkdir(directory.c_str(), 0700), 0);
+    path_ = directory + "/socket";
     listener_ = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-    sockaddr_un address{};
-    address.sun_family = AF_UNIX;
-    std::strncpy(address.sun_path, path_.c_str(), sizeof(address.sun_path) - 1);
+    sockaddr_un address;
+    int opened = -1;
+    ASSERT_EQ(SocketAddress(path_.c_str(), &address, &opened), 0);
     ASSERT_EQ(bind(listener_, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+    close(opened);
     ASSERT_EQ(listen(listener_, 8), 0);
   }
   void TearDown() override {
+    shutdown(listener_, SHUT_RDWR);  // in case no process came
     if (server_.joinable()) server_.join();
     if (connection_ >= 0) close(connection_);
     close(listener_);
@@ -124,10 +129,11 @@ TEST_F(DirectAttachTest, NoCoordinatorIsAnError) {
 TEST_F(DirectAttachTest, RequestOfAnotherVersionIsRefused) {
   Serve([](int) {});
   const int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  std::strncpy(address.sun_path, path_.c_str(), sizeof(address.sun_path) - 1);
+  sockaddr_un address;
+  int opened = -1;
+  ASSERT_EQ(SocketAddress(path_.c_str(), &address, &opened), 0);
   ASSERT_EQ(connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+  close(opened);
   AttachRequest request;
   request.window_version = kWindowVersion + 1;
   ASSERT_EQ(send(fd, &request, sizeof(request), 0), static_cast<ssize_t>(sizeof(request)));
