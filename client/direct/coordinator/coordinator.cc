@@ -81,7 +81,11 @@ class SharedCoordinator final : public Coordinator {
         shared_(options_, clock, &records_),
         links_(shared_),
         notes_(shared_, std::move(state)) {}
-  ~SharedCoordinator() override { StopThreads(); }
+  ~SharedCoordinator() override {
+    StopThreads();
+    // Before the memory goes: the thread's list of robust locks leads to it.
+    if (lives_) GiveLock(window().header().life);
+  }
 
   absl::Status Begin(uint64_t session);
 
@@ -117,6 +121,7 @@ class SharedCoordinator final : public Coordinator {
   SharedCore shared_;
   ReplicaLinks links_;
   NoteWriter notes_;
+  bool lives_ = false;     // it holds the life lock
   UniqueFd spare_socket_;  // without replicas
   BackingFd sync_;         // only the sync thread uses it: an error is reported on it once
   // The policy thread alone uses these.
@@ -129,6 +134,7 @@ class SharedCoordinator final : public Coordinator {
 
 absl::Status SharedCoordinator::Begin(uint64_t session) {
   SALIUS_CHECK(TakeLock(window().header().life) == Taken::kYes);
+  lives_ = true;
   SALIUS_RETURN_IF_ERROR(links_.Begin());
   if (links_.channel() == nullptr) {
     spare_socket_.Reset(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));

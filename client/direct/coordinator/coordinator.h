@@ -8,8 +8,9 @@
 //     note        writes the state file
 //     session[i]  opens sessions at replica i
 //
-// The thread that starts it must live as long as the process: the kernel marks its lock at its
-// death, and then every sync call of the attached processes fails.
+// The thread that starts it must live as long as the process, and destroys it: the kernel marks its
+// lock at its death, and then every sync call of the attached processes fails. So it does after the
+// coordinator was destroyed.
 #pragma once
 
 #include <memory>
