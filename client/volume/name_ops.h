@@ -119,8 +119,12 @@ class NameOps {
   absl::StatusOr<PinnedNode> MakeNew(Node* parent, CreateBody body);
   // Opens a file that was made or found; the node's pin becomes the caller's lookup.
   absl::StatusOr<Created> OpenMade(PinnedNode node, int flags, uid_t opener);
-  absl::Status FillWhiteout(Node& from_dir, const Caller& caller, RenameBody& body);
-  absl::Status DoRename(Node& from_dir, Node& to_dir, RenameBody body, Node& moved, Node* other);
+  // Returns whether the whiteout inherits extended attributes. A record has no room for them: the
+  // file system must give them, when it makes the whiteout itself.
+  absl::StatusOr<bool> FillWhiteout(Node& from_dir, const Caller& caller, RenameBody& body);
+  // `possible`: whether the rename may return early.
+  absl::Status DoRename(Node& from_dir, Node& to_dir, RenameBody body, Node& moved, Node* other,
+                        bool possible);
   absl::Status Remove(Node& dir, const std::string& name, Node& victim);
   // Returns st_nlink as it is when all records are applied, with a hidden link.
   absl::StatusOr<nlink_t> LinksOf(Node& node);

@@ -51,23 +51,27 @@ absl::Status NameOps::Rename(Node& from_dir, std::string_view from, Node& to_dir
     body.from_name = from_name;
     body.to_name = to_name;
     body.flags = flags;
-    if (whiteout) SALIUS_RETURN_IF_ERROR(FillWhiteout(from_dir, caller, body));
-    return DoRename(from_dir, to_dir, std::move(body), *moved, target);
+    bool inherits = false;
+    if (whiteout) {
+      SALIUS_ASSIGN_OR_RETURN(inherits, FillWhiteout(from_dir, caller, body));
+    }
+    return DoRename(from_dir, to_dir, std::move(body), *moved, target, !inherits);
   }
 }
 
-absl::Status NameOps::FillWhiteout(Node& from_dir, const Caller& caller, RenameBody& body) {
+absl::StatusOr<bool> NameOps::FillWhiteout(Node& from_dir, const Caller& caller,
+                                           RenameBody& body) {
   CreateBody made;
   made.mode = S_IFCHR;
   SALIUS_RETURN_IF_ERROR(FillInherited(from_dir, caller, made));
   body.whiteout_uid = made.uid;
   body.whiteout_gid = made.gid;
   SALIUS_ASSIGN_OR_RETURN(body.whiteout, issuer_.NewId());
-  return absl::OkStatus();
+  return !made.xattrs.empty();
 }
 
 absl::Status NameOps::DoRename(Node& from_dir, Node& to_dir, RenameBody body, Node& moved,
-                               Node* other) {
+                               Node* other, bool possible) {
   for (Node* const node : {&from_dir, &to_dir, &moved, other}) {
     if (node != nullptr) SALIUS_RETURN_IF_ERROR(issuer_.EnsureId(*node));
   }
@@ -91,12 +95,11 @@ absl::Status NameOps::DoRename(Node& from_dir, Node& to_dir, RenameBody body, No
   // As in Remove(): no record of the displaced file may be stamped after this.
   absl::MutexLockMaybe stream(displaced != nullptr ? &displaced->stream : nullptr);
   bool only = false;
-  bool possible = true;
   if (displaced != nullptr) {
     displaced->stream.AssertHeld();
     SALIUS_ASSIGN_OR_RETURN(only, HasOneName(*displaced));
     draft.arg0 = only ? 1 : 0;
-    possible = !displaced->seen_writing().bulk;
+    possible = possible && !displaced->seen_writing().bulk;
   }
   // A rename that returns early needs its whiteout first.
   PinnedNode whiteout;

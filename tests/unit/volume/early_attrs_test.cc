@@ -195,6 +195,15 @@ TEST_F(EarlyAttrsTest, NewObjectInheritsFromTheDirectoryAsItWillBe) {
   ExpectNothingChangesWhenApplied(e);
 }
 
+// Its record has no room for what it inherits.
+TEST_F(EarlyAttrsTest, RenameWaitsWhenItsWhiteoutInheritsAnAcl) {
+  Node& d = Dir(root(), "d");
+  ASSERT_EQ(Errno(volume->attrs().SetXattr(d, kDefaultAclXattr, Acl(), 0, false)), 0);
+  volume->open_files().Release(VolumeFixture::Create(d, "f"));
+  ASSERT_EQ(Errno(volume->names().Rename(d, "f", d, "g", RENAME_WHITEOUT, caller)), 0);
+  EXPECT_GE(fake().applied, fake().Issued(Op::kRename).back()->seq());
+}
+
 TEST_F(EarlyAttrsTest, DataTakesTheCapabilityAtOnce) {
   Handle* const file = Create("f");
   const std::string capability("\1\0\0\2\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0", 20);

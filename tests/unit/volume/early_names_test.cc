@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <memory>
 #include <set>
 #include <string>
 #include <thread>
@@ -272,9 +273,9 @@ TEST_F(EarlyNamesTest, FilesThatAreRemovedFasterThanFreedHoldFewDescriptors) {
     files.push_back(created->entry.node);
   }
   ApplyAll();
-  absl::Notification disk;
-  memory->OnEachClose([&disk, here = std::this_thread::get_id()] {
-    if (std::this_thread::get_id() != here) disk.WaitForNotification();
+  const auto disk = std::make_shared<absl::Notification>();  // closes go on after the test
+  memory->OnEachClose([disk, here = std::this_thread::get_id()] {
+    if (std::this_thread::get_id() != here) disk->WaitForNotification();
   });
   for (size_t i = 0; i < files.size(); ++i) {
     ASSERT_EQ(Errno(volume->names().Unlink(root(), std::to_string(i))), 0);
@@ -284,7 +285,7 @@ TEST_F(EarlyNamesTest, FilesThatAreRemovedFasterThanFreedHoldFewDescriptors) {
   const size_t most = kNodeDescriptors / PendingNames::kFreeingPart;
   EXPECT_GT(memory->open(), before) << "no other thread frees files";
   EXPECT_LE(memory->open(), before + most);
-  disk.Notify();
+  disk->Notify();
 }
 
 // The mark was set on the backing directory, behind the volume's back, after the check.
