@@ -80,7 +80,7 @@ class ReplicaDies(Case):
 
         done = forget()
         self.assertEqual(done.returncode, 5, done.stdout + done.stderr)
-        self.assertIn("mounted", done.stderr)
+        self.assertIn("unmount it", done.stderr)
         granted = "salius_replica_memory_granted_bytes"
         wait_until(lambda: replica.metrics()[granted] > 0, 20, "it has granted no memory")
         rig.power_cut(also=writer.kill)
