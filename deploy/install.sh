@@ -33,7 +33,9 @@ done
 
 programs=(
   replica/salius-replica recovery/salius-recover client/cli/salius client/mount/salius-mount
+  client/run/salius-run
 )
+library=client/preload/libsalius_preload.so # salius-run looks for it in ../lib
 helpers=(mount.salius mount.fuse.salius umount.fuse.salius)
 units=(deploy/*.service)
 pages=(docs/man/*.[1-8])
@@ -48,6 +50,7 @@ if [ $uninstall -eq 1 ]; then
   for program in "${programs[@]}"; do
     rm -f "$destdir$prefix/sbin/${program##*/}" "$completions/${program##*/}"
   done
+  rm -f "$destdir$prefix/lib/${library##*/}"
   for helper in "${helpers[@]}"; do rm -f "$sbin/$helper"; done
   # Remove links to units that no longer exist. Running units continue: unmount or stop them first.
   if [ -z "$destdir" ] && [ -d /run/systemd/system ]; then
@@ -62,7 +65,7 @@ if [ $uninstall -eq 1 ]; then
   exit 0
 fi
 
-for program in "${programs[@]}"; do
+for program in "${programs[@]}" "$library"; do
   [ -x "$from/$program" ] || {
     echo "install: $from/$program is not built: bazel build -c opt //..." >&2
     exit 1
@@ -74,6 +77,7 @@ for program in "${programs[@]}"; do
   install -m 0755 "$from/$program" "$destdir$prefix/sbin/${program##*/}"
   install -D -m 0644 deploy/salius.bash-completion "$completions/${program##*/}"
 done
+install -D -m 0644 "$from/$library" "$destdir$prefix/lib/${library##*/}"
 for helper in "${helpers[@]}"; do
   ln -sfn "$prefix/sbin/salius-mount" "$sbin/$helper"
 done

@@ -24,7 +24,7 @@ ANSWERS = {"-h", "--help", "-V", "--version"}
 ONLY_VOLUME = {"volume", "stable_log", "ballast", "allow_same_host"}
 OPTION = re.compile(r"(?<![\w-])--?[A-Za-z][\w-]*")
 PAGES = {"salius-mount": "salius-mount.8", "salius-recover": "salius-recover.8",
-         "salius-replica": "salius-replica.8", "mount.salius": "mount.salius.8"}
+         "salius-replica": "salius-replica.8", "mount.salius": "mount.salius.8", "salius-run": "salius-run.1"}
 
 
 def plain(line: str) -> str:
@@ -117,7 +117,7 @@ def sample_problems(commands: dict[str, programs.Command], volume: str, replica:
 
 def main() -> int:
     commands = programs.read()
-    pages = {path.name: path.read_text() for path in sorted((programs.ROOT / "docs/man").glob("*.8"))}
+    pages = {path.name: path.read_text() for path in sorted((programs.ROOT / "docs/man").glob("*.[18]"))}
     samples = [(programs.ROOT / "deploy" / f"{name}.toml.sample").read_text() for name in ("volume", "replica")]
     problems = page_problems(commands, pages) + sample_problems(commands, *samples)
     print("\n".join(problems) if problems else "man pages and samples have every option, and no other")

@@ -14,7 +14,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 COLUMN = 28  # at which the explanations begin
 PLACES = {"salius": "client/cli/salius", "salius-mount": "client/mount/salius-mount",
           "salius-recover": "recovery/salius-recover", "salius-replica": "replica/salius-replica",
-          "mount.salius": "client/mount/salius-mount"}
+          "mount.salius": "client/mount/salius-mount", "salius-run": "client/run/salius-run"}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,0 +1,26 @@
+// The process of the command.
+#pragma once
+
+#include <sys/types.h>
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace salius::run {
+
+struct ChildOptions {
+  std::string file;                       // the program
+  std::vector<std::string> arguments;     // its name first
+  std::string library;                    // put before all else of LD_PRELOAD
+  std::string socket;                     // of the coordinator
+};
+
+// Starts the command: with this process's environment, the library and the socket, no signal
+// blocked, and without io_uring and the kernel's asynchronous I/O, whose writes the library would
+// not see (ENOSYS: programs fall back). It can gain no privilege (PR_SET_NO_NEW_PRIVS). Returns its
+// process id. Errors: PERMISSION_DENIED and NOT_FOUND are those of execve(2).
+absl::StatusOr<pid_t> StartChild(const ChildOptions& options);
+
+}  // namespace salius::run

@@ -1,0 +1,31 @@
+// The command line of salius-run.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace salius::run {
+
+// Exit codes of salius-run itself, as env(1) and timeout(1) have them. Others are the command's.
+inline constexpr int kExitFailure = 125;        // the command was not started
+inline constexpr int kExitNotExecutable = 126;  // it cannot be executed, or is refused
+inline constexpr int kExitNotFound = 127;
+inline constexpr int kExitSignal = 128;  // and the number of the signal that ended the command
+
+struct RunCommand {
+  std::string direct;  // the volume's directory
+  bool insecure = false;
+  bool stats = false;
+  std::string recover = "auto";
+  std::string log_level = "warn";
+  std::vector<std::string> command;   // the program and its arguments
+  std::optional<std::string> answer;  // the text of --help or --version, in place of all else
+};
+
+// Parses the words after the program's name. INVALID_ARGUMENT names the mistake.
+absl::StatusOr<RunCommand> ParseRunCommand(const std::vector<std::string>& words);
+
+}  // namespace salius::run

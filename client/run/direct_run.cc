@@ -1,0 +1,341 @@
+#include "client/run/direct_run.h"
+
+#include <signal.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "client/direct/coordinator/attach_server.h"
+#include "client/direct/coordinator/coordinator.h"
+#include "client/direct/process/attach.h"
+#include "client/direct/window/reason.h"
+#include "client/mount/address_checks.h"
+#include "client/mount/drain_watchdog.h"
+#include "client/run/child.h"
+#include "client/run/program.h"
+#include "client/status/recovery_history.h"
+#include "client/status/status_server.h"
+#include "common/check.h"
+#include "common/clock.h"
+#include "common/deadline.h"
+#include "common/file.h"
+#include "common/host.h"
+#include "common/log.h"
+#include "common/strings.h"
+#include "log/state_file.h"
+#include "recovery/recovery.h"
+#include "storage/direct_volume.h"
+#include "storage/host_claim.h"
+#include "storage/volume_config.h"
+
+namespace salius::run {
+namespace {
+
+constexpr char kSocketName[] = "direct.sock";
+// The time that replicas get before the command starts without them.
+constexpr std::chrono::seconds kFirstMode{2};
+// Processes that have not ended this long after the command were left behind by it.
+constexpr std::chrono::milliseconds kLeftBehind{500};
+// A drain hangs if the disk completes nothing for this long; then a recovery is better.
+constexpr std::chrono::seconds kDrainIdle{60};
+constexpr std::chrono::minutes kDrainMost{15};
+
+sigset_t Signals() {
+  sigset_t set;
+  sigemptyset(&set);
+  for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGCHLD}) sigaddset(&set, signal);
+  return set;
+}
+
+void Say(const std::string& text) {
+  std::fprintf(stderr, "salius-run: %s\n", Printable(text, NewLines::kReplace).c_str());
+}
+
+// A connection that keeps the coordinator's session, as that of any process of the command.
+class Membership {
+ public:
+  static absl::StatusOr<Membership> Join(const std::string& socket) {
+    const direct::Attached attached = direct::AttachTo(socket.c_str());
+    if (attached.error != 0) return ErrnoStatus(attached.error, attached.text);
+    for (const int fd : attached.descriptors) ::close(fd);
+    return Membership(UniqueFd(attached.connection));
+  }
+  // Gives the session up, and waits until the volume is drained and closed, if this was the last.
+  void Leave() {
+    if (::shutdown(connection_.get(), SHUT_WR) != 0) return;
+    char byte = 0;
+    while (::read(connection_.get(), &byte, 1) < 0 && errno == EINTR) {
+    }
+  }
+  void Close() { connection_.Reset(); }
+
+ private:
+  explicit Membership(UniqueFd connection) : connection_(std::move(connection)) {}
+  UniqueFd connection_;
+};
+
+// Waits for the end of the command, and passes signals on. One of the terminal (it has no sender)
+// reached the command itself.
+int AwaitCommand(pid_t child) {
+  const sigset_t set = Signals();
+  while (true) {
+    siginfo_t info{};
+    const int signal = ::sigwaitinfo(&set, &info);
+    int status = 0;
+    if (signal == SIGCHLD || signal < 0) {
+      const pid_t ended = ::waitpid(child, &status, WNOHANG);
+      if (ended == child && WIFEXITED(status)) return WEXITSTATUS(status);
+      if (ended == child && WIFSIGNALED(status)) return kExitSignal + WTERMSIG(status);
+    } else if (info.si_code <= 0) {
+      ::kill(child, signal);
+    }
+  }
+}
+
+// Returns the error with a code that is not one of the command's own.
+absl::Status OfVolume(const absl::Status& status) {
+  return status.ok() ? status : absl::FailedPreconditionError(status.message());
+}
+
+// Finds what the command needs, before the volume is touched.
+absl::StatusOr<ChildOptions> Prepare(const RunCommand& command) {
+  ChildOptions options;
+  const char* const path = std::getenv("PATH");
+  SALIUS_ASSIGN_OR_RETURN(
+      options.file, FindProgram(command.command[0], path == nullptr ? "/usr/bin:/bin" : path));
+  absl::StatusOr<std::string> library = FindLibrary();
+  SALIUS_RETURN_IF_ERROR(OfVolume(library.status()));
+  options.library = *std::move(library);
+  options.arguments = command.command;
+  return options;
+}
+
+absl::StatusOr<int> RunChild(ChildOptions options, const std::string& socket) {
+  options.socket = socket;
+  SALIUS_ASSIGN_OR_RETURN(const pid_t child, StartChild(options));
+  return AwaitCommand(child);
+}
+
+absl::Status RecoverIfOpen(VolumeDir& dir, bool refuse) {
+  {
+    SALIUS_ASSIGN_OR_RETURN(const StateFile state,
+                            StateFile::Open(*dir.backing, dir.salius_fd, kStateFileName));
+    if (!state.state().open) return absl::OkStatus();
+  }
+  const std::string program = absl::StrCat("salius-recover ", ShellQuote(dir.path));
+  if (refuse) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        dir.path, " was not closed cleanly and --recover refuse was given; run \"", program, "\""));
+  }
+  RecoveryReport found;
+  RecoveryOptions options;
+  options.partial_report = &found;
+  const absl::StatusOr<RecoveryReport> report = Recover(dir, options);
+  if (!report.ok()) {
+    return absl::FailedPreconditionError(absl::StrCat("recovery of ", dir.path, " failed: ",
+                                                      report.status().message(), "; ",
+                                                      RecoveryAdvice(found.outcome)));
+  }
+  SLOG_INFO("recovered:\n{}", RecoveryReportText(*report));
+  Say(absl::StrFormat("recovered %s: epoch %u up to record %u, %u records replayed", dir.path,
+                      report->epoch, report->decided, report->records));
+  return absl::OkStatus();
+}
+
+// The session of one volume, from its lock to its clean end. Used by one thread.
+class Session {
+ public:
+  explicit Session(const RunCommand& command) : command_(command) {}
+
+  absl::Status Begin(VolumeDir dir);
+  const std::string& socket() const { return socket_; }
+  // Awaits the last process of the command, drains and closes the volume.
+  absl::Status End();
+  void PrintStats() const;
+
+ private:
+  void AwaitFirstMode() const;
+
+  const RunCommand& command_;
+  VolumeDir dir_;
+  std::string socket_;
+  dev_t device_ = 0;
+  std::unique_ptr<RecoveryHistory> history_;
+  std::unique_ptr<direct::Coordinator> coordinator_;
+  int descriptors_[direct::kAttachDescriptors] = {};
+  std::unique_ptr<direct::AttachServer> server_;
+  std::unique_ptr<StatusServer> status_server_;
+};
+
+absl::Status Session::Begin(VolumeDir dir) {
+  dir_ = std::move(dir);
+  SALIUS_RETURN_IF_ERROR(CheckVolumeKind(dir_.config, dir_.path, VolumeKind::kDirect));
+  SALIUS_RETURN_IF_ERROR(CheckDirectOwner(dir_));
+  SALIUS_RETURN_IF_ERROR(ClaimOnThisHost(dir_));
+  SALIUS_RETURN_IF_ERROR(CheckReplicas(dir_.config.replicas, command_.insecure));
+  SALIUS_RETURN_IF_ERROR(RecoverIfOpen(dir_, command_.recover == "refuse"));
+  SALIUS_ASSIGN_OR_RETURN(const struct stat root, dir_.backing->Stat(dir_.root_fd));
+  device_ = root.st_dev;
+  SALIUS_ASSIGN_OR_RETURN(history_,
+                          RecoveryHistory::Load(*dir_.backing, dir_.salius_fd, dir_.path));
+  SALIUS_ASSIGN_OR_RETURN(StateFile state,
+                          StateFile::Open(*dir_.backing, dir_.salius_fd, kStateFileName));
+  StreamOptions options;
+  options.config = dir_.config;
+  options.session_name = dir_.path;
+  options.insecure = command_.insecure;
+  SALIUS_ASSIGN_OR_RETURN(
+      coordinator_, direct::Coordinator::Start(dir_, std::move(state), std::move(options)));
+  const direct::Coordinator::Handles handles = coordinator_->handles();
+  descriptors_[direct::kWindowDescriptor] = handles.window_fd;
+  descriptors_[direct::kSocketDescriptor] = handles.socket_fd;
+  descriptors_[direct::kLockDescriptor] = dir_.lock_fd;
+  descriptors_[direct::kRootDescriptor] = dir_.root_fd;
+  socket_ = absl::StrCat(dir_.path, "/", kSaliusDir, "/", kSocketName);
+  absl::StatusOr<std::unique_ptr<direct::AttachServer>> server =
+      direct::AttachServer::Start(socket_, handles.window_bytes, descriptors_);
+  if (!server.ok()) {
+    SALIUS_RETURN_IF_ERROR(coordinator_->Stop());  // nothing happened yet: the volume is clean
+    return server.status();
+  }
+  server_ = *std::move(server);
+  StatusServerOptions status;
+  status.volume = dir_.config.volume;
+  status.backing = dir_.path;
+  status.acks = dir_.config.acks;
+  status.run_directory = ClaimDirectory();
+  status.source = [this] { return coordinator_->status(); };
+  status.started_unix_ms = static_cast<uint64_t>(SystemClock().RealtimeNanos()) / 1'000'000;
+  status.log_file = LogPlace();
+  if (!dir_.config.allow_same_host) status.host = ThisHost();
+  status.history = history_.get();
+  absl::StatusOr<std::unique_ptr<StatusServer>> serves = StatusServer::Start(std::move(status));
+  if (serves.ok()) {
+    status_server_ = *std::move(serves);
+  } else {
+    Say(absl::StrCat("salius status will not see this run: ", serves.status().message()));
+  }
+  AwaitFirstMode();
+  return absl::OkStatus();
+}
+
+void Session::AwaitFirstMode() const {
+  if (dir_.config.replicas.empty()) return;
+  const Deadline bound = Deadline::After(SystemClock(), kFirstMode);
+  const direct::Phase wanted = direct::Phase::kReplicated;
+  while (coordinator_->window().phase().phase() != wanted && !bound.Expired(SystemClock())) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+  if (coordinator_->window().phase().phase() == wanted) return;
+  const SessionStatus now = coordinator_->status();
+  std::string text = absl::StrCat(dir_.path, " begins in mode ", now.mode,
+                                  ": syncs wait for the local disk; ", now.mode_detail);
+  for (const ReplicaReport& replica : now.replicas) {
+    if (replica.connected) continue;
+    absl::StrAppend(&text, "; replica ", replica.address, ": ",
+                    replica.problem.empty() ? "does not answer" : replica.problem);
+  }
+  Say(text);
+}
+
+absl::Status Session::End() {
+  const Deadline soon = Deadline::After(SystemClock(), kLeftBehind);
+  while (server_->connections() > 0 && !soon.Expired(SystemClock())) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  if (const size_t left = server_->connections(); left > 0) {
+    Say(absl::StrFormat("the command has ended; waiting for %u of its processes", left));
+  }
+  server_->AwaitLast();
+  if (status_server_ != nullptr) status_server_->SetDraining();
+  absl::Status ended;
+  {
+    const DrainWatchdog watchdog(
+        {.idle = kDrainIdle,
+         .most = kDrainMost,
+         .progress = [this] { return WrittenSoFar(device_); },
+         .give_up =
+             [](const std::string& why) {
+               Say(absl::StrCat(why, ": giving up; the volume stays open and must be recovered"));
+               ::_exit(kExitFailure);
+             }});
+    ended = coordinator_->Stop();
+  }
+  status_server_.reset();
+  server_.reset();
+  return ended;
+}
+
+void Session::PrintStats() const {
+  const direct::Counters& counters = coordinator_->window().header().counters;
+  const uint64_t syncs = counters.syncs.load(), real = counters.real_syncs.load();
+  std::fprintf(stderr, "salius-run: %ju syncs, %ju of them by fsync(2); %ju records, %ju bytes\n",
+               uintmax_t{syncs}, uintmax_t{real}, uintmax_t{counters.records.load()},
+               uintmax_t{counters.record_bytes.load()});
+  for (size_t i = 0; i < direct::kReasons; ++i) {
+    const uint64_t count = counters.reasons[i].load();
+    if (count == 0) continue;
+    std::fprintf(stderr, "salius-run:   %ju because of: %s\n", uintmax_t{count},
+                 direct::ReasonName(static_cast<direct::Reason>(i)));
+  }
+}
+
+// Runs the command beside those of the salius-run that has the volume.
+absl::StatusOr<int> RunBeside(ChildOptions child, const std::string& socket,
+                              const absl::Status& in_use) {
+  absl::StatusOr<Membership> member = Membership::Join(socket);
+  if (!member.ok()) return OfVolume(in_use);
+  SALIUS_ASSIGN_OR_RETURN(const int code, RunChild(std::move(child), socket));
+  member->Leave();
+  return code;
+}
+
+}  // namespace
+
+void BlockSignals() {
+  const sigset_t set = Signals();
+  SALIUS_CHECK(::pthread_sigmask(SIG_BLOCK, &set, nullptr) == 0);
+  ::signal(SIGPIPE, SIG_IGN);
+}
+
+absl::StatusOr<int> Run(const RunCommand& command) {
+  SALIUS_ASSIGN_OR_RETURN(ChildOptions child, Prepare(command));
+  const absl::StatusOr<VolumeDir> unlocked = VolumeDir::Open(command.direct, /*lock=*/false);
+  SALIUS_RETURN_IF_ERROR(OfVolume(unlocked.status()));
+  SALIUS_RETURN_IF_ERROR(
+      OfVolume(CheckVolumeKind(unlocked->config, unlocked->path, VolumeKind::kDirect)));
+  absl::StatusOr<VolumeDir> dir = VolumeDir::Open(command.direct, /*lock=*/true);
+  if (absl::IsUnavailable(dir.status())) {
+    return RunBeside(std::move(child), absl::StrCat(unlocked->path, "/", kSaliusDir, "/", kSocketName),
+                     dir.status());
+  }
+  SALIUS_RETURN_IF_ERROR(OfVolume(dir.status()));
+  Session session(command);
+  SALIUS_RETURN_IF_ERROR(OfVolume(session.Begin(*std::move(dir))));
+  absl::StatusOr<Membership> self = Membership::Join(session.socket());
+  SALIUS_RETURN_IF_ERROR(OfVolume(self.status()));
+  const absl::StatusOr<int> code = RunChild(std::move(child), session.socket());
+  self->Close();
+  const absl::Status ended = session.End();
+  if (command.stats) session.PrintStats();
+  if (!ended.ok()) {
+    Say(absl::StrCat("the volume stays open, and is recovered at its next use: ", ended.message()));
+  }
+  return code;
+}
+
+}  // namespace salius::run

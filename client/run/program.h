@@ -1,0 +1,19 @@
+// The program that salius-run starts, and the library that it starts it with.
+#pragma once
+
+#include <string>
+
+#include "absl/status/statusor.h"
+
+namespace salius::run {
+
+// Returns the file of the command `name`: itself if it has a slash, else the first executable one
+// in the directories of `path` (the variable PATH). NOT_FOUND; PERMISSION_DENIED when it cannot be
+// executed, or cannot run on a direct volume, with the reason.
+absl::StatusOr<std::string> FindProgram(const std::string& name, const std::string& path);
+
+// Returns the path of libsalius_preload.so, which is installed or built beside this program.
+// NOT_FOUND names the places.
+absl::StatusOr<std::string> FindLibrary();
+
+}  // namespace salius::run

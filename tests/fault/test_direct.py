@@ -1,0 +1,194 @@
+"""Direct volumes: real programs under salius-run, real replicas, and faults."""
+import contextlib
+import errno
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+
+from harness.case import Case
+from harness.proc import Proc
+from harness.run import binary, current, sh, wait_until
+from harness.volume import in_netns
+
+# Writes its n-th block of 512 bytes at slot n mod 64 of the file, and prints n when the write has
+# returned. Ends with the errno of a write.
+WRITER = """
+import os, sys
+fd = os.open(sys.argv[1], os.O_CREAT | os.O_RDWR | os.O_SYNC, 0o600)
+n = 0
+while True:
+    n += 1
+    try:
+        os.pwrite(fd, b"%512d" % n, n % 64 * 512)
+    except OSError as error:
+        print("errno %d" % error.errno, flush=True)
+        sys.exit(3)
+    print(n, flush=True)
+"""
+
+# Inserts one row a transaction, and prints its number when the commit has returned.
+ROWS = """
+import sqlite3, sys
+db = sqlite3.connect(sys.argv[1], isolation_level=None)
+db.execute("pragma journal_mode = " + sys.argv[2])
+db.execute("pragma synchronous = " + sys.argv[3])
+db.execute("create table if not exists rows (n integer primary key)")
+n = 0
+while True:
+    n += 1
+    db.execute("insert into rows values (?)", (n,))
+    print(n, flush=True)
+"""
+
+STATIC = "int main(void) { return 0; }\n"
+
+
+class DirectVolume(Case):
+
+    def setUp(self):
+        super().setUp()
+        self.rig_ = self.rig(m=2, acks=2, init_options=("--direct", "--log-max", "16MiB", "--delta", "500ms"))
+        self.directory = self.rig_.backing
+        self.log = os.path.join(current().dir, "run.log")
+
+    def words(self, *command, options=()):
+        return [binary("salius-run"), "--insecure", "--direct", self.directory, *options, "--", *command]
+
+    def start(self, *command, options=(), pipe_in=False):
+        proc = Proc(self.words(*command, options=options), self.log, netns=self.rig_.net.primary, pipe_in=pipe_in,
+                    pipe_out=True)
+        self.addCleanup(self.end, proc)
+        return proc
+
+    def end(self, proc):
+        self.kill_all(proc)
+        proc.popen.stdout.close()
+
+    @staticmethod
+    def kill_all(proc):
+        """Kills the run and every process of its session."""
+        for pid in sh("pgrep", "-s", str(proc.pid), check=False).stdout.split():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(pid), signal.SIGKILL)
+        proc.kill()
+
+    def run_once(self, *command, options=()):
+        return subprocess.run([*in_netns(self.rig_.net.primary), *self.words(*command, options=options)],
+                              capture_output=True, text=True, timeout=60)
+
+    def writer(self, name="f"):
+        proc = self.start(sys.executable, "-c", WRITER, os.path.join(self.directory, name))
+        return proc, self.numbers(proc, 1)[0]
+
+    @staticmethod
+    def numbers(proc, count):
+        """Reads `count` acknowledged numbers."""
+        lines = [proc.popen.stdout.readline() for _ in range(count)]
+        return [int(line) for line in lines]
+
+    def status(self):
+        """Returns (mode, health line) of the volume."""
+        text = self.rig_.volume.run("salius", "status", self.directory).stdout
+        return dict(line.split(":", 1) for line in text.splitlines() if ":" in line and not line.startswith(" "))
+
+    def wait_mode(self, mode):
+        wait_until(lambda: self.status().get("mode", "").strip().startswith(mode), 30,
+                   lambda: "not in mode %s: %s" % (mode, self.status()))
+
+    def cut(self, proc, lose_replica):
+        """Cuts the power while the program runs. Returns the last number that it acknowledged."""
+        self.rig_.image.shutdown()
+        if lose_replica:
+            self.rig_.replicas[1].kill()
+        self.kill_all(proc)
+        rest = [line for line in proc.popen.stdout.read().splitlines() if line.isdigit()]
+        self.rig_.image.umount()
+        self.rig_.image.mount()
+        done = self.rig_.volume.recover()
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        return int(rest[-1]) if rest else None
+
+    def test_acknowledged_writes_survive_power_cuts(self):
+        for lose_replica in (False, True):
+            proc, first = self.writer("f%d" % lose_replica)
+            last = self.numbers(proc, 1500)[-1]
+            last = self.cut(proc, lose_replica) or last
+            with open(os.path.join(self.directory, "f%d" % lose_replica), "rb") as f:
+                data = f.read()
+            for slot in range(64):
+                newest = last - (last - slot) % 64
+                found = int(data[slot * 512:slot * 512 + 512] or b"0")
+                # The one after the last may have been written and not acknowledged.
+                self.assertIn(found, (newest, last + 1 if (last + 1) % 64 == slot else newest), "slot %d" % slot)
+            self.report("%d writes acknowledged, all there%s", last, "; a member lost" if lose_replica else "")
+
+    def test_sqlite_survives_power_cuts(self):
+        # In mode delete the removal of the journal commits, and only "extra" syncs its directory.
+        for journal, synchronous in (("wal", "full"), ("delete", "extra")):
+            name = os.path.join(self.directory, journal + ".db")
+            proc = self.start(sys.executable, "-c", ROWS, name, journal, synchronous)
+            last = self.numbers(proc, 300)[-1]
+            last = self.cut(proc, lose_replica=False) or last
+            with contextlib.closing(sqlite3.connect(name)) as db:
+                self.assertEqual(db.execute("pragma integrity_check").fetchone(), ("ok",))
+                count, highest = db.execute("select count(*), max(n) from rows").fetchone()
+            self.assertGreaterEqual(highest, last)
+            self.assertEqual(count, highest)
+            self.report("%s: %d rows acknowledged, all there", journal, last)
+
+    def test_no_success_after_the_coordinator_has_died(self):
+        proc, _ = self.writer()
+        self.numbers(proc, 100)
+        os.kill(proc.pid, signal.SIGKILL)
+        lines = proc.popen.stdout.read().splitlines()
+        self.assertEqual(lines[-1], "errno %d" % errno.EIO)
+
+    def test_replicas_lost_and_back(self):
+        proc, _ = self.writer()
+        self.numbers(proc, 100)
+        self.assertEqual(self.status()["mode"].split()[0], "replicated")
+        for replica in self.rig_.replicas:
+            replica.kill()
+        # Writes wait until the volume is in mode local, then for the disk.
+        self.numbers(proc, 2000)
+        self.wait_mode("local")
+        for replica in self.rig_.replicas:
+            replica.start()
+        self.wait_mode("replicated")
+        self.numbers(proc, 2000)
+
+    def test_second_run_joins_the_first(self):
+        first = self.start("cat", pipe_in=True)
+        self.wait_mode("replicated")
+        second = self.run_once(sys.executable, "-c", "import os; fd = os.open(%r, os.O_CREAT | os.O_RDWR | os.O_SYNC); "
+                               "os.write(fd, b'joined')" % os.path.join(self.directory, "g"))
+        self.assertEqual((second.returncode, second.stderr), (0, ""))
+        first.popen.stdin.close()
+        first.wait(30)
+        self.assertTrue(self.status()["state"].strip().startswith("clean"))
+
+    def test_exit_codes_and_refusals(self):
+        static = os.path.join(current().dir, "static")
+        sh("gcc", "-static", "-o", static, "-x", "c", "-", input=STATIC)
+        plain = os.path.join(current().dir, "plain")
+        with open(plain, "w") as f:
+            f.write("not a program")
+        for command, code, words in ((("sh", "-c", "exit 7"), 7, ""), (("sh", "-c", "kill -TERM $$"), 143, ""),
+                                     (("no-such-program",), 127, "no such program"), ((plain,), 126, "permission"),
+                                     ((static,), 126, "static")):
+            done = self.run_once(*command)
+            self.assertEqual(done.returncode, code, done.stderr)
+            self.assertIn(words, done.stderr)
+        self.directory = os.path.join(current().dir, "nothing")
+        done = self.run_once("true")
+        self.assertEqual(done.returncode, 125, done.stderr)
+        self.assertIn(self.directory, done.stderr)
+
+    def test_signals_reach_the_command(self):
+        proc = self.start(sys.executable, "-c", "import signal, sys; signal.signal(signal.SIGTERM, lambda *_: sys.exit(9)); "
+                          "print('ready', flush=True); signal.pause()")
+        self.assertEqual(proc.popen.stdout.readline(), "ready\n")
+        proc.signal(signal.SIGTERM)
+        self.assertEqual(proc.popen.wait(30), 9)
