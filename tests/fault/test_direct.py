@@ -68,10 +68,9 @@ class DirectVolume(Case):
 
     @staticmethod
     def kill_all(proc):
-        """Kills the run and every process of its session."""
-        for pid in sh("pgrep", "-s", str(proc.pid), check=False).stdout.split():
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(int(pid), signal.SIGKILL)
+        """Kills the run and the processes of its command, which are of its process group."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(proc.pid, signal.SIGKILL)
         proc.kill()
 
     def run_once(self, *command, options=()):
