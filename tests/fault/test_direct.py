@@ -4,29 +4,10 @@ import errno
 import os
 import signal
 import sqlite3
-import subprocess
 import sys
 
-from harness.case import Case
-from harness.proc import Proc
-from harness.run import binary, current, sh, wait_until
-from harness.volume import in_netns
-
-# Writes its n-th block of 512 bytes at slot n mod 64 of the file, and prints n when the write has
-# returned. Ends with the errno of a write.
-WRITER = """
-import os, sys
-fd = os.open(sys.argv[1], os.O_CREAT | os.O_RDWR | os.O_SYNC, 0o600)
-n = 0
-while True:
-    n += 1
-    try:
-        os.pwrite(fd, b"%512d" % n, n % 64 * 512)
-    except OSError as error:
-        print("errno %d" % error.errno, flush=True)
-        sys.exit(3)
-    print(n, flush=True)
-"""
+from harness.direct import DirectCase
+from harness.run import current, sh
 
 # Inserts one row a transaction, and prints its number when the commit has returned.
 ROWS = """
@@ -45,69 +26,7 @@ while True:
 STATIC = "int main(void) { return 0; }\n"
 
 
-class DirectVolume(Case):
-
-    def setUp(self):
-        super().setUp()
-        self.rig_ = self.rig(m=2, acks=2, init_options=("--direct", "--log-max", "16MiB", "--delta", "500ms"))
-        self.directory = self.rig_.backing
-        self.log = os.path.join(current().dir, "run.log")
-
-    def words(self, *command, options=()):
-        return [binary("salius-run"), "--insecure", "--direct", self.directory, *options, "--", *command]
-
-    def start(self, *command, options=(), pipe_in=False):
-        proc = Proc(self.words(*command, options=options), self.log, netns=self.rig_.net.primary, pipe_in=pipe_in,
-                    pipe_out=True)
-        self.addCleanup(self.end, proc)
-        return proc
-
-    def end(self, proc):
-        self.kill_all(proc)
-        proc.popen.stdout.close()
-
-    @staticmethod
-    def kill_all(proc):
-        """Kills the run and the processes of its command, which are of its process group."""
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(proc.pid, signal.SIGKILL)
-        proc.kill()
-
-    def run_once(self, *command, options=()):
-        return subprocess.run([*in_netns(self.rig_.net.primary), *self.words(*command, options=options)],
-                              capture_output=True, text=True, timeout=60)
-
-    def writer(self, name="f"):
-        proc = self.start(sys.executable, "-c", WRITER, os.path.join(self.directory, name))
-        return proc, self.numbers(proc, 1)[0]
-
-    @staticmethod
-    def numbers(proc, count):
-        """Reads `count` acknowledged numbers."""
-        lines = [proc.popen.stdout.readline() for _ in range(count)]
-        return [int(line) for line in lines]
-
-    def status(self):
-        """Returns (mode, health line) of the volume."""
-        text = self.rig_.volume.run("salius", "status", self.directory).stdout
-        return dict(line.split(":", 1) for line in text.splitlines() if ":" in line and not line.startswith(" "))
-
-    def wait_mode(self, mode):
-        wait_until(lambda: self.status().get("mode", "").strip().startswith(mode), 30,
-                   lambda: "not in mode %s: %s" % (mode, self.status()))
-
-    def cut(self, proc, lose_replica):
-        """Cuts the power while the program runs. Returns the last number that it acknowledged."""
-        self.rig_.image.shutdown()
-        if lose_replica:
-            self.rig_.replicas[1].kill()
-        self.kill_all(proc)
-        rest = [line for line in proc.popen.stdout.read().splitlines() if line.isdigit()]
-        self.rig_.image.umount()
-        self.rig_.image.mount()
-        done = self.rig_.volume.recover()
-        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-        return int(rest[-1]) if rest else None
+class DirectVolume(DirectCase):
 
     def test_acknowledged_writes_survive_power_cuts(self):
         for lose_replica in (False, True):

@@ -2,6 +2,7 @@
 import contextlib
 import ctypes
 import os
+import shutil
 
 from harness.image import Image
 from harness.net import Net
@@ -23,11 +24,11 @@ _libc = ctypes.CDLL(None, use_errno=True)
 class Rig:
     """m replicas (started), a fresh file system, and a volume that `salius init` made with f = acks
     and `init_options`. The volume knows the replicas by `names`, or else by their addresses. The
-    backing directory is image.path/data. The constructor does not mount it. close() removes
-    everything."""
+    backing directory is image.path/data. It belongs to `user`, and salius init runs as that user;
+    None: root. The constructor does not mount it. close() removes everything."""
 
     def __init__(self, m, acks, fs="ext4", size_mb=512, init_options=SMALL_LOG, memory="64MiB", start=True,
-                 mkfs_options=(), mount_options="", image=None, names=None):
+                 mkfs_options=(), mount_options="", image=None, names=None, user=None):
         self.m, self.acks = m, acks
         self.net = self.image = self.mount_ = None
         self.replicas = []
@@ -42,7 +43,9 @@ class Rig:
             self.image = image or Image("image", fs, size_mb, mkfs_options, mount_options)
             self.backing = os.path.join(self.image.path, "data")
             os.mkdir(self.backing)
-            self.volume = Volume(self.backing, self.net.primary)
+            if user:
+                shutil.chown(self.backing, user, user)
+            self.volume = Volume(self.backing, self.net.primary, user)
             self.volume.init([r.address for r in self.replicas], acks, *init_options)
         except BaseException:
             self.close()

@@ -29,13 +29,15 @@ def in_netns(namespace):
 
 
 class Volume:
-    """A volume in the directory `backing`; programs run in network namespace `netns`."""
+    """A volume in the directory `backing`; programs run in network namespace `netns`, as `user` or
+    as root."""
 
     _serial = 0
 
-    def __init__(self, backing, netns=None):
+    def __init__(self, backing, netns=None, user=None):
         Volume._serial += 1
         self.backing, self.netns = backing, netns
+        self.as_user = ["setpriv", "--reuid", user, "--regid", user, "--init-groups"] if user else []
         name = "%s-v%d" % (current().id, Volume._serial)
         self.mountpoint = os.path.join(current().dir, name)
         self.log = os.path.join(current().dir, name + ".log")
@@ -53,7 +55,8 @@ class Volume:
     # ---- one-shot programs
 
     def run(self, program, *args, check=False, timeout=120, env=None, wrapper=()):
-        return sh(*in_netns(self.netns), *wrapper, binary(program), *args, check=check, timeout=timeout, env=env)
+        return sh(*in_netns(self.netns), *wrapper, *self.as_user, binary(program), *args, check=check, timeout=timeout,
+                  env=env)
 
     def init(self, replicas, acks, *options, check=True):
         """Runs salius init; `replicas` are addresses. SALIUS_NAMES in the environment sets the
