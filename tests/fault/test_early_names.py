@@ -12,10 +12,11 @@ from harness.net import inside
 from harness.proc import Proc
 from harness.replica import read_metrics
 from harness.rig import PATIENT
-from harness.run import current, sh
+from harness.run import current, sh, wait_until
 from harness.volume import RECOVER_NOT_ENOUGH
 
 ASYNC = (*PATIENT, "--names", "async")
+WAITS = "salius_durable_waits_total"
 
 # Makes directories and sets their modes, and syncs now and then: prints the last number that an
 # fsync covered.
@@ -114,73 +115,91 @@ class PowerCuts(Case):
 
 
 class Waits(Case):
-    """The replicas are cut off, so that nothing becomes durable before the volume goes to mode
-    local."""
+    """The replicas are cut off. The link delay bound (delta) is so long that until they are healed
+    nothing becomes durable: neither the stable log nor mode local steps in."""
 
-    def cut_off(self, options="recover=auto"):
+    OPTIONS = ("--log-max", "16MiB", "--delta", "60s", "--tau", "600s", "--names", "async")
+    METRICS = "127.0.0.1:9998"
+
+    def setUp(self):
+        super().setUp()
+        self.rig_ = self.rig(m=2, acks=1, size_mb=256, init_options=self.OPTIONS)
+
+    def cut_off(self, *options):
         """Returns a mounted volume with two directories, whose replicas do not answer any more."""
-        rig = self.rig(m=2, acks=1, size_mb=256, init_options=ASYNC)
-        rig.mount(options).wait_whole()
+        rig = self.rig_
+        rig.mount(",".join(("recover=auto", "metrics=" + self.METRICS, *options))).wait_whole()
         for name in ("plain", "marked"):
             os.mkdir(rig.file(name))
         rig.sync_dir()
         rig.wait_applied()
-        for i in range(rig.m):
-            rig.net.drop(i)
+        self.drop()
         return rig
 
-    @staticmethod
-    def is_durable(rig):
-        status = rig.mount_.status()
-        return status["durable"] >= status["issued"]
+    def drop(self):
+        for i in range(self.rig_.m):
+            self.rig_.net.drop(i)
+
+    def metrics(self):
+        with inside(self.rig_.net.primary):
+            return read_metrics("http://%s/metrics" % self.METRICS)
+
+    def assertDurable(self, durable):
+        status = self.rig_.mount_.status()
+        self.assertEqual(status["durable"] >= status["issued"], durable, status)
+
+    def assertWaits(self, call):
+        """Asserts that the call waits as long as the replicas are cut off, and returns with
+        everything durable when they are healed."""
+        before = self.metrics()[WAITS]
+        thread = threading.Thread(target=call, daemon=True)
+        thread.start()
+        wait_until(lambda: self.metrics()[WAITS] > before or not thread.is_alive(), 30, "the call neither waits nor ends")
+        self.assertTrue(thread.is_alive(), "the call did not wait")
+        self.assertDurable(False)
+        for i in range(self.rig_.m):
+            self.rig_.net.heal(i)
+        thread.join(60)
+        self.assertFalse(thread.is_alive(), "the call does not end")
+        self.assertDurable(True)
 
     def test_names_return_at_once_and_fsync_of_the_directory_waits(self):
         rig = self.cut_off()
         self.assertEqual(rig.mount_.status()["names"], "async")
+        before = self.metrics()[WAITS]
         os.mkdir(rig.file("plain/new"))
-        self.assertFalse(self.is_durable(rig))
-        rig.sync_dir("plain")
-        self.assertTrue(self.is_durable(rig))
+        self.assertEqual(self.metrics()[WAITS], before)
+        self.assertDurable(False)
+        self.assertWaits(lambda: rig.sync_dir("plain"))
 
     def test_marked_directory_waits_and_others_do_not(self):
         rig = self.cut_off()
         sh("chattr", "+D", rig.backing_file("marked"))
         os.mkdir(rig.file("plain/new"))
-        self.assertFalse(self.is_durable(rig))
-        os.mkdir(rig.file("marked/new"))
-        self.assertTrue(self.is_durable(rig))
+        self.assertDurable(False)
+        self.assertWaits(lambda: os.mkdir(rig.file("marked/new")))
 
     def test_metrics_show_pending_names_and_count_waits(self):
-        rig = self.cut_off("recover=auto,metrics=127.0.0.1:9998")
-
-        def metrics():
-            with inside(rig.net.primary):
-                return read_metrics("http://127.0.0.1:9998/metrics")
-        before = metrics()
+        rig = self.cut_off()
+        before = self.metrics()
         self.assertEqual((before["salius_volume_pending_names"], before["salius_volume_pending_names_bytes"]), (0, 0))
         os.mkdir(rig.file("plain/new"))
-        self.assertEqual(metrics()["salius_volume_pending_names"], 1)
-        self.assertGreater(metrics()["salius_volume_pending_names_bytes"], 0)
+        pending = self.metrics()
+        self.assertEqual(pending["salius_volume_pending_names"], 1)
+        self.assertGreater(pending["salius_volume_pending_names_bytes"], 0)
         sh("chattr", "+D", rig.backing_file("marked"))
-        os.mkdir(rig.file("marked/new"))
-        after, waits = metrics(), 'salius_volume_name_waits_total{reason="dirsync"}'
+        self.assertWaits(lambda: os.mkdir(rig.file("marked/new")))
+        after, waits = self.metrics(), 'salius_volume_name_waits_total{reason="dirsync"}'
         self.assertEqual(after["salius_volume_pending_names"], 0)
         self.assertEqual(after[waits], before[waits] + 1)
 
     def test_dirsync_of_the_mount_waits_everywhere(self):
-        rig = self.cut_off("recover=auto,dirsync")
-        os.mkdir(rig.file("plain/new"))
-        self.assertTrue(self.is_durable(rig))
+        rig = self.cut_off("dirsync")
+        self.assertWaits(lambda: os.mkdir(rig.file("plain/new")))
 
     def test_sync_of_the_mount_covers_names_and_data(self):
-        rig = self.cut_off("recover=auto,sync")
-        os.mkdir(rig.file("plain/new"))
-        self.assertTrue(self.is_durable(rig))
-        for i in range(rig.m):
-            rig.net.heal(i)
-        rig.mount_.wait_whole()
+        rig = self.cut_off("sync")
+        self.assertWaits(lambda: os.mkdir(rig.file("plain/new")))
         with open(rig.file("plain/file"), "wb", buffering=0) as f:
-            for i in range(rig.m):
-                rig.net.drop(i)
-            f.write(b"data")
-            self.assertTrue(self.is_durable(rig))
+            self.drop()
+            self.assertWaits(lambda: f.write(b"data"))

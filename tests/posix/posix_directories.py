@@ -7,8 +7,11 @@ import random
 import signal
 import struct
 import subprocess
+import time
 
 from harness import run
+from harness.relay import Relay
+from harness.rig import PATIENT
 from harness.run import sh, wait_until
 from posix_case import MountCase, check
 
@@ -82,8 +85,8 @@ void _start(void) {
 """
 
 
-class Listings(MountCase):
-    """Offsets of a directory's entries, which 32-bit programs must be able to hold."""
+class ListingCase(MountCase):
+    """Reads a directory with getdents64(2)."""
 
     def offsets(self, fd, size=32768):
         """Returns (offset, name) of the entries from one getdents64(2)."""
@@ -96,20 +99,25 @@ class Listings(MountCase):
             at += length
         return entries
 
-    def filled(self, count):
-        for i in range(count):
-            os.close(os.open(self.path("entry%06d" % i), os.O_CREAT | os.O_WRONLY))
-        fd = os.open(self.dir, os.O_RDONLY | os.O_DIRECTORY)
-        self.addCleanup(os.close, fd)
-        return fd
-
     def all_of(self, fd, size=32768):
+        """Returns the entries from the position of `fd` to the end."""
         entries = []
         while True:
             more = self.offsets(fd, size)
             if not more:
                 return entries
             entries += more
+
+
+class Listings(ListingCase):
+    """Offsets of a directory's entries, which 32-bit programs must be able to hold."""
+
+    def filled(self, count):
+        for i in range(count):
+            os.close(os.open(self.path("entry%06d" % i), os.O_CREAT | os.O_WRONLY))
+        fd = os.open(self.dir, os.O_RDONLY | os.O_DIRECTORY)
+        self.addCleanup(os.close, fd)
+        return fd
 
     def test_offsets_fit_31_bits_and_lead_to_the_next_entries(self):
         count = 3000
@@ -143,39 +151,6 @@ class Listings(MountCase):
             self.assertEqual(expected - seen, set())
             self.assertEqual(seen & {name for _, name in entries[:at + 1]}, set())
 
-    def make_and_remove(self, made, removed):
-        """Makes names for ever, and removes each after 300 others were made. The names from `removed`
-        to `made` - 1 are there. The name after them may be there, and the one before them."""
-        number = 0
-        while True:
-            os.mknod(self.path("tmp"))
-            os.rename(self.path("tmp"), self.path("name%06d" % number))
-            made.value = number = number + 1
-            if number > 300:
-                removed.value = number - 300
-                os.unlink(self.path("name%06d" % (number - 301)))
-
-    def test_names_applied_during_a_listing_are_listed_once(self):
-        """Listings of one open directory begin again and again while names are pending and others
-        are applied. Each shows every name once that is there from its begin to its end."""
-        fd = os.open(self.dir, os.O_RDONLY | os.O_DIRECTORY)
-        self.addCleanup(os.close, fd)
-        made, removed = (multiprocessing.RawValue(ctypes.c_uint32) for _ in range(2))
-        maker = multiprocessing.get_context("fork").Process(target=self.make_and_remove, args=(made, removed))
-        maker.start()
-        self.addCleanup(maker.join)
-        self.addCleanup(maker.kill)
-        wait_until(lambda: made.value > 400, 30, "names are not made")
-        pending = 0
-        for _ in range(60):
-            before, size = made.value, random.choice((200, 1000, 32768))
-            os.lseek(fd, 0, os.SEEK_SET)
-            numbers = [int(name[4:]) for _, name in self.all_of(fd, size) if name.startswith("name")]
-            self.assertEqual(len(numbers), len(set(numbers)))
-            self.assertEqual(set(range(removed.value, before)) - set(numbers), set())
-            pending += self.metric("salius_volume_pending_names") > 0
-        self.assertGreater(pending, 3)
-
     def test_offset_is_valid_in_another_open_of_an_unchanged_directory(self):
         fd = self.filled(300)
         self.settle()
@@ -200,3 +175,74 @@ class Listings(MountCase):
             self.skipTest("this kernel runs no 32-bit programs")
         self.assertEqual((done.returncode, done.stdout), (0, "502"), done.stderr)
         self.assertEqual(len(self.all_of(fd)), 502)
+
+
+class ListingsOfPendingNames(ListingCase):
+    """The replicas are a delay away, and mode replicated lasts. So a name is pending for at least
+    the time of its record's way there and back."""
+
+    DELAY_MS = 20
+    LISTINGS = 60
+    BOUND_S = 120
+
+    rig_options = dict(m=2, acks=1, size_mb=1024, init_options=(*PATIENT, "--names", "async"))
+
+    def make_and_remove(self, made, removed):
+        """Makes names for ever, and removes each after 1000 others were made. The names from
+        `removed` to `made` - 1 are there. The name after them may be there, and the one before
+        them."""
+        number = 0
+        while True:
+            os.mknod(self.path("tmp"))
+            os.rename(self.path("tmp"), self.path("name%06d" % number))
+            made.value = number = number + 1
+            if number > 1000:
+                removed.value = number - 1000
+                os.unlink(self.path("name%06d" % (number - 1001)))
+
+    def issued(self):
+        return self.metric("salius_volume_issued_seq")
+
+    def applied(self):
+        return self.metric("salius_volume_applied_seq")
+
+    def list_across_applies(self, fd, alive):
+        """Lists the whole directory. After the first entries it waits until a part of the names, or
+        all, are applied that were pending when the listing began. Returns (the names, whether any
+        was pending)."""
+        size = random.choice((200, 1000, 32768))
+        issued = self.issued()
+        os.lseek(fd, 0, os.SEEK_SET)
+        entries = self.offsets(fd, size)
+        applied = self.applied()
+        if applied < issued:
+            target = random.randint(int(applied) + 1, int(issued))
+            wait_until(lambda: self.applied() >= target, 60, lambda: "%d is not applied; the maker is %s" % (
+                target, "alive" if alive() else "dead"))
+        return [name for _, name in entries + self.all_of(fd, size)], applied < issued
+
+    def test_names_applied_during_a_listing_are_listed_once(self):
+        """Listings of one open directory begin again and again. Each shows every name once that is
+        there from its begin to its end."""
+        for i in range(len(self.rig.replicas)):
+            relay = Relay(self.rig.net, i, self.DELAY_MS, 0, 0, i)
+            self.addCleanup(relay.close)
+        fd = os.open(self.dir, os.O_RDONLY | os.O_DIRECTORY)
+        self.addCleanup(os.close, fd)
+        made, removed = (multiprocessing.RawValue(ctypes.c_uint32) for _ in range(2))
+        maker = multiprocessing.get_context("fork").Process(target=self.make_and_remove, args=(made, removed))
+        maker.start()
+        self.addCleanup(maker.join)
+        self.addCleanup(maker.kill)
+        wait_until(lambda: made.value > 1100, 60, "names are not made")
+        across, listings, end = 0, 0, time.monotonic() + self.BOUND_S
+        while across < self.LISTINGS and time.monotonic() < end:
+            before = made.value
+            names, pending = self.list_across_applies(fd, maker.is_alive)
+            numbers = [int(name[4:]) for name in names if name.startswith("name")]
+            self.assertEqual(len(numbers), len(set(numbers)))
+            there = set(range(removed.value, before))
+            self.assertEqual(there - set(numbers), set())
+            across, listings = across + (pending and bool(there)), listings + 1
+        self.assertEqual(across, self.LISTINGS, "in %d listings; mode %s, the maker is %s" % (
+            listings, self.mount.mode(), "alive" if maker.is_alive() else "dead"))
