@@ -70,13 +70,6 @@ void FillVoid(const SharedWindow& window, Seq seq) {
 
 }  // namespace
 
-uint32_t BodyCrc(const Draft& draft) {
-  uint32_t crc = 0;
-  ForEachPiece(draft,
-               [&](const uint8_t* bytes, size_t size) { crc = Crc32cBytes(crc, bytes, size); });
-  return crc;
-}
-
 Reservation Reserve(const SharedWindow& window, const Draft& draft, int64_t now, int64_t realtime) {
   Reservation reserved;
   Header& shared = window.header();
@@ -116,15 +109,15 @@ Reservation Reserve(const SharedWindow& window, const Draft& draft, int64_t now,
   return reserved;
 }
 
-void Fill(const SharedWindow& window, const Draft& draft, Reservation& reserved,
-          uint32_t body_crc) {
+void Fill(const SharedWindow& window, const Draft& draft, Reservation& reserved) {
   uint8_t* const out = window.record_bytes(reserved.seq);
   uint8_t* to = out + kRecordHeaderBytes;
   ForEachPiece(draft, [&](const uint8_t* bytes, size_t size) {
     std::memcpy(to, bytes, size);
     to += size;
   });
-  reserved.header.body_crc = body_crc;
+  // Sums the copy: a program may change its buffer meanwhile (PostgreSQL does, in its WAL buffers).
+  reserved.header.body_crc = Crc32cBytes(0, out + kRecordHeaderBytes, draft.body_bytes);
   EncodeRecordHeader(reserved.header, out);
 }
 
@@ -133,7 +126,6 @@ void MarkReady(const SharedWindow& window, Seq seq) {
 }
 
 Stamped Stamp(const SharedWindow& window, const Draft& draft) {
-  const uint32_t crc = BodyCrc(draft);
   Reservation reserved;
   bool first = false;
   {
@@ -143,7 +135,7 @@ Stamped Stamp(const SharedWindow& window, const Draft& draft) {
   }
   if (reserved.why == NoSeq::kNoRoom) Kick(window, kTroubleRoom);
   if (reserved.why != NoSeq::kNone) return {reserved.why, 0};
-  Fill(window, draft, reserved, crc);
+  Fill(window, draft, reserved);
   MarkReady(window, reserved.seq);
   if (first) Kick(window, kTroubleFirst);
   Counters& counters = window.header().counters;

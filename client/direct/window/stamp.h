@@ -51,12 +51,9 @@ struct Reservation {
 // Reserves the next seq and its room for a record with `body_bytes` of body. `now`: monotonic,
 // `realtime`: wall clock, ns. Under the window lock.
 Reservation Reserve(const SharedWindow& window, const Draft& draft, int64_t now, int64_t realtime);
-// Copies the body and encodes the header. `body_crc`: BodyCrc(draft).
-void Fill(const SharedWindow& window, const Draft& draft, Reservation& reserved, uint32_t body_crc);
+// Copies the body and encodes the header. No lock: it takes longer than all else.
+void Fill(const SharedWindow& window, const Draft& draft, Reservation& reserved);
 void MarkReady(const SharedWindow& window, Seq seq);
-
-// Returns the CRC32C of the draft's body. No lock: it takes longer than all else.
-uint32_t BodyCrc(const Draft& draft);
 
 // Does all of it: takes the window lock for Reserve. Kicks when there is no room.
 struct Stamped {

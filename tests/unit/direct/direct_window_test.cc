@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
+#include <csignal>
 #include <random>
 
 #include "tests/unit/direct/direct_testing.h"
@@ -80,6 +81,33 @@ TEST_F(DirectWindowTest, BodyOfSeveralPartsIsOneRecord) {
   ASSERT_EQ(stamped.seq, 1u);
   ASSERT_TRUE(Decoded(1).ok());
   EXPECT_EQ(std::memcmp(window().record_bytes(1) + kRecordHeaderBytes, "phagam", 6), 0);
+}
+
+TEST_F(DirectWindowTest, RecordOfAChangingBufferIsWhole) {
+  constexpr size_t kBytes = 40000;
+  void* const body =
+      mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(body, MAP_FAILED);
+  const iovec part{body, kBytes};
+  const pid_t changer = fork();
+  if (changer == 0) {
+    for (int byte = 0;; ++byte) std::memset(body, byte, kBytes);
+  }
+  while (*static_cast<volatile char*>(body) == 0) sched_yield();
+  for (int i = 0; i < 20; ++i) {
+    Draft draft;
+    draft.file = 3;
+    draft.file_id = 9;
+    draft.parts = &part;
+    draft.count = 1;
+    draft.body_bytes = kBytes;
+    const StripeLock stripe(window(), 3);
+    const Seq seq = Stamp(window(), draft).seq;
+    EXPECT_TRUE(Decoded(seq).ok()) << Decoded(seq).status();
+  }
+  kill(changer, SIGKILL);
+  waitpid(changer, nullptr, 0);
+  munmap(body, kBytes);
 }
 
 TEST_F(DirectWindowTest, TimestampsGrowThoughTheClockIsSetBack) {

@@ -120,14 +120,13 @@ class SharedRecordsTest : public testing::Test {
     draft.parts = &part;
     draft.count = 1;
     draft.body_bytes = 5;
-    const uint32_t crc = BodyCrc(draft);
     Reservation reserved;
     {
       const WindowLock lock(window());
       reserved = Reserve(window(), draft, now_, now_);
     }
     if (reserved.why != NoSeq::kNone) return 0;
-    Fill(window(), draft, reserved, crc);
+    Fill(window(), draft, reserved);
     MarkReady(window(), reserved.seq);
     return reserved.seq;
   }
