@@ -38,14 +38,21 @@ void* Map(void* address, size_t size, int protection, int flags, int fd, off64_t
     const long open = descriptor.tracked() ? Raw(SYS_fcntl, fd, F_GETFL) : -1;
     // Only a descriptor for both can have a writable shared map, now or by mprotect(2).
     if (open < 0 || (open & O_ACCMODE) != O_RDWR) descriptor = {};
-    // Before the map is there: another thread may guess its address.
-    if (descriptor.tracked() && (protection & PROT_WRITE) != 0) {
-      library.files().Uncover(descriptor.file, Reason::kMap);
-    }
     errno = before;
   }
-  void* mapped = real_calls.mmap(address, size, protection, flags, fd, offset);
+  // The file is uncovered after the map is there, which may fail (MAP_SYNC), and before it is
+  // writable: another thread may guess its address.
+  const bool writable = descriptor.tracked() && (protection & PROT_WRITE) != 0;
+  void* mapped = real_calls.mmap(address, size, writable ? protection & ~PROT_WRITE : protection,
+                                 flags, fd, offset);
   if (mapped == MAP_FAILED) return mapped;
+  if (writable) {
+    library.files().Uncover(descriptor.file, Reason::kMap);
+    if (real_calls.mprotect(mapped, size, protection) != 0) {
+      real_calls.munmap(mapped, size);
+      return MAP_FAILED;
+    }
+  }
   // MAP_FIXED replaces what was there.
   if (!shared_maps.empty()) shared_maps.Remove(AddressOf(mapped), size);
   if (descriptor.tracked()) {

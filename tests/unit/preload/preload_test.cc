@@ -122,6 +122,7 @@ INSTANTIATE_TEST_SUITE_P(
              {"open f", "truncate f 8192", "open f", "uncover f map", "sync f full", "sync-all"}},
         Case{"map_harmless",
              {"open f", "truncate f 8192", "open f", "open g", "truncate g 8192", "open g"}},
+        Case{"map_fails", {"open f", "truncate f 8192", "open f", "write f 0 6 logged"}},
         Case{"map_made_writable",
              {"open f", "truncate f 8192", "open f", "write f 0 6 before", "uncover f map"}},
         Case{"map_moved",

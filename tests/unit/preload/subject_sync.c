@@ -85,6 +85,16 @@ static void map_harmless(void) {
   REQUIRE(mmap(NULL, 4096, PROT_READ, MAP_SHARED, 99, 0) == MAP_FAILED && errno == EBADF);
 }
 
+/* The file system has no MAP_SYNC: the map fails, and the file stays as it was. */
+static void map_fails(void) {
+  const int fd = sized("f", O_RDWR);
+  errno = 0;
+  REQUIRE(mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED_VALIDATE | MAP_SYNC, fd, 0) ==
+          MAP_FAILED);
+  REQUIRE(errno == EOPNOTSUPP);
+  REQUIRE(write(fd, "logged", 6) == 6);
+}
+
 static void map_made_writable(void) {
   const int fd = sized("f", O_RDWR);
   char* address = map(fd, PROT_READ, MAP_SHARED);
@@ -112,6 +122,7 @@ static void map_many(void) {
 
 const struct subject_case map_cases[] = {{"map_writable", map_writable},
                                          {"map_harmless", map_harmless},
+                                         {"map_fails", map_fails},
                                          {"map_made_writable", map_made_writable},
                                          {"map_moved", map_moved},
                                          {"map_many", map_many},
