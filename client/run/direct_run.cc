@@ -282,10 +282,14 @@ absl::Status Session::End() {
 
 void Session::PrintStats() const {
   const direct::Counters& counters = coordinator_->window().header().counters;
-  const uint64_t syncs = counters.syncs.load(), real = counters.real_syncs.load();
+  const uint64_t syncs = counters.syncs.load(), local = counters.local_syncs.load();
+  const uint64_t real = counters.real_syncs.load() + local;
   std::fprintf(stderr, "salius-run: %ju syncs, %ju of them by fsync(2); %ju records, %ju bytes\n",
                uintmax_t{syncs}, uintmax_t{real}, uintmax_t{counters.records.load()},
                uintmax_t{counters.record_bytes.load()});
+  if (local > 0) {
+    std::fprintf(stderr, "salius-run:   %ju because of: mode local\n", uintmax_t{local});
+  }
   for (size_t i = 0; i < direct::kReasons; ++i) {
     const uint64_t count = counters.reasons[i].load();
     if (count == 0) continue;

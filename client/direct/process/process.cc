@@ -177,7 +177,7 @@ uint64_t Process::LogWrite(File file, uint64_t offset, const iovec* parts, int c
     UncoverFile(window_, file.index);
     return 0;
   }
-  if (!Stamping(window_.phase().phase())) return 0;  // before the checksum, which takes long
+  if (!Stamping(window_.phase().phase())) return 0;
   const uint64_t unsynced = entry.unsynced.load() + bytes;
   entry.unsynced.store(unsynced);
   if (unsynced > window_.header().bulk_bytes) {
@@ -231,6 +231,7 @@ int Process::Sync(File file, int fd, bool data_only) {
         if (Current(file)) entry.unsynced.store(0);
         result = data_only ? -RawFdatasync(fd) : -RawFsync(fd);
         if (result == 0 && !acknowledged_.CoordinatorLives()) result = EIO;
+        if (result == 0) CountLocal();
         break;
       case Phase::kEnded:
         return -RawFsync(fd);
@@ -343,6 +344,10 @@ void Process::CountReasons(uint32_t reasons) const {
     if ((reasons >> i & 1) != 0) counters.reasons[i].fetch_add(1, std::memory_order_relaxed);
   }
   counters.real_syncs.fetch_add(1, std::memory_order_relaxed);
+}
+
+void Process::CountLocal() const {
+  window_.header().counters.local_syncs.fetch_add(1, std::memory_order_relaxed);
 }
 
 int Process::SyncAll() {

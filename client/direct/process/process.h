@@ -68,6 +68,7 @@ class Process final : public Files {
   int Await(Seq seq, PhaseWord phase) const;
   int FailSync(FileEntry& entry, int error) const;
   void CountReasons(uint32_t reasons) const;
+  void CountLocal() const;
 
   SharedWindow window_;
   Acknowledged acknowledged_;

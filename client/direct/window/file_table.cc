@@ -12,7 +12,11 @@ constexpr uint64_t kCounter = (uint64_t{1} << kCounterBits) - 1;
 
 uint32_t Hash(uint64_t inode) { return static_cast<uint32_t>((inode * 0x9E3779B97F4A7C15) >> 32); }
 
-uint32_t BitOf(Reason reason) { return uint32_t{1} << static_cast<uint32_t>(reason); }
+constexpr uint32_t BitOf(Reason reason) {
+  return uint32_t{1} << static_cast<uint32_t>(reason);
+}
+// A file that is uncovered for one of these stays so until the session ends.
+constexpr uint32_t kStickyReasons = BitOf(Reason::kMap) | BitOf(Reason::kStdio);
 
 uint64_t EpochOf(uint64_t uncovered) { return uncovered >> kCounterBits; }
 
@@ -71,7 +75,7 @@ void UncoverFile(const SharedWindow& window, uint32_t file, Reason reason) {
   FileEntry& entry = window.file(file);
   entry.reasons.fetch_or(BitOf(reason));
   // Later stores through the map, and later writes of the stream, are not seen either.
-  if (reason == Reason::kMap || reason == Reason::kStdio) entry.sticky.store(1);
+  if ((BitOf(reason) & kStickyReasons) != 0) entry.sticky.store(1);
   UncoverFile(window, file);
   entry.reasons.fetch_or(BitOf(reason));  // CoverFile may have cleared it before the word changed
 }
@@ -93,14 +97,15 @@ bool IsCovered(const SharedWindow& window, const FileEntry& entry, uint64_t unco
 
 bool CoverFile(const SharedWindow& window, uint32_t file, uint64_t uncovered, uint32_t reasons) {
   FileEntry& entry = window.file(file);
-  if (entry.sticky.load() != 0) return false;
+  const bool sticky = entry.sticky.load() != 0;
+  if (sticky) reasons &= ~kStickyReasons;  // the others are no longer true
   // The counter stays: a later uncovering must not give an earlier word again.
-  const uint64_t covered = uncovered & kCounter;
+  const uint64_t covered = sticky ? uncovered : uncovered & kCounter;
   if (!entry.uncovered.compare_exchange_strong(uncovered, covered)) return false;
   entry.reasons.fetch_and(~reasons);
   // An uncovering in between has a right to its reason.
   if (entry.uncovered.load() != covered) entry.reasons.fetch_or(reasons);
-  return true;
+  return !sticky;
 }
 
 SyncStart BeginSync(const SharedWindow& window) {

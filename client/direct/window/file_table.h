@@ -32,8 +32,9 @@ void UncoverFile(const SharedWindow& window, uint32_t file);
 // Returns whether the file is covered, when `uncovered` is its word. No lock.
 bool IsCovered(const SharedWindow& window, const FileEntry& entry, uint64_t uncovered);
 // Makes the file covered, if its word is still `uncovered`: after a real fsync(2) that began when it
-// was, and whose record is stamped. `reasons`: of the file, read after its word; they are cleared.
-// Under the file's stripe. Returns whether it did.
+// was, and whose record is stamped. `reasons`: of the file, read after its word; they are cleared,
+// but for those that last until the session ends, which leave the file uncovered. Under the file's
+// stripe. Returns whether the file is covered now.
 bool CoverFile(const SharedWindow& window, uint32_t file, uint64_t uncovered, uint32_t reasons);
 
 // ---- the coordinator's syncs of the whole volume

@@ -181,11 +181,12 @@ enum Trouble : uint32_t {
 struct Counters {
   std::atomic<uint64_t> records, record_bytes, voids;
   std::atomic<uint64_t> syncs;              // sync calls that succeeded
-  std::atomic<uint64_t> real_syncs;         // of them, those that needed a real fsync(2)
+  std::atomic<uint64_t> real_syncs;         // of them, in mode replicated, by a real fsync(2)
   std::atomic<uint64_t> reasons[kReasons];  // of those, by reason: one call may have several
   std::atomic<uint64_t> frames, acks, foreign_datagrams;
   std::atomic<uint64_t> dead_owners;  // locks whose owner was dead
   std::atomic<uint64_t> leaders, take_overs;
+  std::atomic<uint64_t> local_syncs;  // of the syncs, those in mode local, by a real fsync(2)
 };
 
 struct Header {

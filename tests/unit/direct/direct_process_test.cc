@@ -355,9 +355,25 @@ TEST_F(DirectProcessTest, FileOfAStreamStaysUncovered) {
   const File file = OpenCovered("a", &fd);
   process_.Uncover(file, Reason::kStdio);
   const uint64_t before = RealSyncs();
+  process_.Uncover(file, Reason::kName);
   EXPECT_EQ(process_.Sync(file, fd, false), 0);
   EXPECT_EQ(process_.Sync(file, fd, false), 0);
   EXPECT_EQ(RealSyncs(), before + 2);
+  // The first of the two made the name durable.
+  EXPECT_EQ(window().header().counters.reasons[static_cast<int>(Reason::kStdio)].load(), 2u);
+  EXPECT_EQ(window().header().counters.reasons[static_cast<int>(Reason::kName)].load(), 1u);
+  close(fd);
+}
+
+TEST_F(DirectProcessTest, SyncsInModeLocalAreCounted) {
+  int fd = -1;
+  const File file = OpenCovered("a", &fd);
+  SetPhaseNow(Phase::kLocal);
+  EXPECT_EQ(process_.Sync(file, fd, false), 0);
+  EXPECT_EQ(window().header().counters.local_syncs.load(), 1u);
+  SetPhaseNow(Phase::kReplicated);
+  EXPECT_EQ(process_.Sync(file, fd, false), 0);
+  EXPECT_EQ(window().header().counters.local_syncs.load(), 1u);
   close(fd);
 }
 
