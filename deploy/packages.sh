@@ -16,9 +16,11 @@ salius_build_packages=(
 # For deploy/quickstart.sh: namespaces, a file system, SQLite.
 salius_demo_packages=(e2fsprogs iproute2 python3 sqlite3)
 
-# For fuzzers, static checks and formatting.
+# For fuzzers, static checks, formatting, and the programs of tests/apps. None of them starts a
+# service: redis-tools and mariadb-server-core are the programs alone.
 salius_check_packages=(
   acl busybox-static clang clang-format clang-tidy libclang-rt-14-dev
+  git gosu mariadb-client-core mariadb-server-core redis-tools rocksdb-tools runit
   btrfs-progs e2fsprogs eatmydata ethtool faketime iproute2 iptables postgresql-15 python3 python3-pytest python3-pytest-subtests qemu-system-common qemu-system-x86 quota sqlite3 strace util-linux xfsprogs
 )
 

@@ -43,13 +43,13 @@ class Stats(NamedTuple):
 
 
 def read_stats(text):
-    """Reads the summary in the standard error of salius-run."""
-    found = re.search(r"^salius-run: (\d+) syncs, (\d+) of them by fsync\(2\); (\d+) records, \d+ bytes$", text,
-                      re.MULTILINE)
+    """Reads the last summary in the standard error of salius-run."""
+    found = list(re.finditer(r"^salius-run: (\d+) syncs, (\d+) of them by fsync\(2\); (\d+) records, \d+ bytes$", text,
+                             re.MULTILINE))
     if not found:
         raise HarnessError("no summary of --stats in:\n" + text)
-    reasons = re.findall(r"^salius-run:   (\d+) because of: (\w+)$", text, re.MULTILINE)
-    return Stats(*map(int, found.groups()), {name: int(count) for count, name in reasons})
+    reasons = re.findall(r"^salius-run:   (\d+) because of: (.+)$", text[found[-1].end():], re.MULTILINE)
+    return Stats(*map(int, found[-1].groups()), {name: int(count) for count, name in reasons})
 
 
 class DirectCase(Case):
@@ -58,6 +58,7 @@ class DirectCase(Case):
     A run is a process group and a PID namespace of its own: what a command leaves behind, in
     whatever session, ends with it."""
 
+    _serial = 0
     LOG_MAX, MEMORY, SIZE_MB = "16MiB", "64MiB", 512
     USER = None  # the owner of the volume and the user of the runs; None: root
 
@@ -66,7 +67,8 @@ class DirectCase(Case):
         self.rig_ = self.rig(m=2, acks=2, memory=self.MEMORY, size_mb=self.SIZE_MB, user=self.USER,
                              init_options=("--direct", "--log-max", self.LOG_MAX, "--delta", "500ms"))
         self.directory = self.rig_.backing
-        self.log = os.path.join(current().dir, "run.log")
+        DirectCase._serial += 1
+        self.log = os.path.join(current().dir, "run%d.log" % DirectCase._serial)
 
     def path(self, *names):
         return os.path.join(self.directory, *names)
