@@ -26,7 +26,7 @@ constexpr std::array<int64_t, 2> kVolatileKinds = {0x01021994 /* tmpfs */, 0x858
 
 }  // namespace
 
-absl::Status CheckDirectPlace(int fd, const std::string& path) {
+absl::Status CheckNotVolatile(int fd, const std::string& path) {
   SALIUS_ASSIGN_OR_RETURN(const fs::FsKind kind, fs::KindOf(fd));
   if (std::find(kVolatileKinds.begin(), kVolatileKinds.end(), kind.type) != kVolatileKinds.end()) {
     return absl::FailedPreconditionError(
@@ -34,12 +34,22 @@ absl::Status CheckDirectPlace(int fd, const std::string& path) {
                         "in a directory on a disk",
                         path));
   }
+  return absl::OkStatus();
+}
+
+absl::Status CheckDirectPlace(int fd, const std::string& path) {
+  SALIUS_RETURN_IF_ERROR(CheckNotVolatile(fd, path));
   SALIUS_ASSIGN_OR_RETURN(const struct stat st, fs::StatAt(fd, ""));
-  if (st.st_uid == geteuid()) return absl::OkStatus();
+  if (st.st_uid != geteuid()) {
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "%s belongs to user %d, not to user %d: run `salius init --direct` as its owner, or give "
+        "it to this user with `chown %d %s`",
+        path, st.st_uid, geteuid(), geteuid(), ShellQuote(path)));
+  }
+  constexpr mode_t kOwnerWrites = S_IWUSR | S_IXUSR;
+  if (geteuid() == 0 || (st.st_mode & kOwnerWrites) == kOwnerWrites) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrFormat(
-      "%s belongs to user %d, not to user %d: run `salius init --direct` as its owner, or give it "
-      "to this user with `chown %d %s`",
-      path, st.st_uid, geteuid(), geteuid(), ShellQuote(path)));
+      "%s cannot be written by its owner: run `chmod u+wx %s` first", path, ShellQuote(path)));
 }
 
 absl::Status CheckDirectOwner(const VolumeDir& dir) {

@@ -16,8 +16,10 @@
 
 namespace salius {
 
-// Returns FAILED_PRECONDITION, with the remedy, unless the directory `fd` belongs to the caller and
-// lies on a file system that outlives a reboot. `path` is for the message.
+// Returns FAILED_PRECONDITION, with the remedy, unless the directory `fd` lies on a file system that
+// outlives a reboot. `path` is for the message.
+absl::Status CheckNotVolatile(int fd, const std::string& path);
+// The same, and the directory must belong to the caller and be writable.
 absl::Status CheckDirectPlace(int fd, const std::string& path);
 
 // Returns FAILED_PRECONDITION, which names the owner, when a process of this user must not change

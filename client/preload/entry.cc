@@ -5,6 +5,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstring>
 
 #include "client/direct/process/attach.h"
@@ -31,13 +32,17 @@ const char* SocketPath(char* const* environment) {
   return nullptr;
 }
 
-[[noreturn]] void Refuse(const char* path, const char* reason) {
-  char text[512];
+[[noreturn]] void Refuse(const char* path, const char* reason, int error) {
+  char text[768];
   char* at = stpcpy(text, "salius: cannot attach to the volume at ");
   const size_t length = strnlen(path, 128);
   memcpy(at, path, length);
   at = stpcpy(at + length, ": ");
   at = stpncpy(at, reason, 256);
+  const char* const meaning = strerrordesc_np(error);
+  if (meaning != nullptr) at = stpncpy(stpcpy(at, ": "), meaning, 64);
+  // The socket is for the volume's owner.
+  if (error == EACCES) at = stpcpy(at, " (does the program run as another user?)");
   *at++ = '\n';
   Raw(SYS_write, STDERR_FILENO, text, static_cast<size_t>(at - text));
   Raw(SYS_exit_group, kNotAttached);
@@ -49,7 +54,8 @@ __attribute__((constructor)) void Load(int, char**, char** environment) {
   const char* path = SocketPath(environment);
   if (path == nullptr || *path == '\0') return;
   char reason[256] = {};
-  if (process.Attach(path, reason, sizeof(reason)) != 0) Refuse(path, reason);
+  const int error = process.Attach(path, reason, sizeof(reason));
+  if (error != 0) Refuse(path, reason, error);
   library.Start(process, environment);
 }
 

@@ -17,6 +17,7 @@
 #include <thread>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "client/direct/coordinator/attach_server.h"
@@ -111,6 +112,15 @@ absl::Status OfVolume(const absl::Status& status) {
   return status.ok() ? status : absl::FailedPreconditionError(status.message());
 }
 
+// Returns the error of a directory that is missing or has no volume, with what makes it one.
+absl::Status Explained(const absl::Status& status, const std::string& directory) {
+  if (!absl::IsNotFound(status)) return status;
+  const std::string name = ShellQuote(directory);
+  return absl::NotFoundError(absl::StrCat(
+      status.message(), "; `mkdir -p ", name, "` and `salius init --direct --replicas ADDRESSES ",
+      name, "` make a direct volume"));
+}
+
 // Finds what the command needs, before the volume is touched.
 absl::StatusOr<ChildOptions> Prepare(const RunCommand& command) {
   ChildOptions options;
@@ -185,6 +195,7 @@ absl::Status Session::Begin(VolumeDir dir) {
   dir_ = std::move(dir);
   SALIUS_RETURN_IF_ERROR(CheckVolumeKind(dir_.config, dir_.path, VolumeKind::kDirect));
   SALIUS_RETURN_IF_ERROR(CheckDirectOwner(dir_));
+  SALIUS_RETURN_IF_ERROR(CheckNotVolatile(dir_.root_fd, dir_.path));
   SALIUS_RETURN_IF_ERROR(ClaimOnThisHost(dir_));
   SALIUS_RETURN_IF_ERROR(CheckReplicas(dir_.config.replicas, command_.insecure));
   SALIUS_RETURN_IF_ERROR(RecoverIfOpen(dir_, command_.recover == "refuse"));
@@ -246,7 +257,8 @@ void Session::AwaitFirstMode() const {
                                   ": syncs wait for the local disk; ", now.mode_detail);
   for (const ReplicaReport& replica : now.replicas) {
     if (replica.connected) continue;
-    absl::StrAppend(&text, "; replica ", replica.address, ": ",
+    const std::string name = absl::StrCat("replica ", replica.address, ": ");
+    absl::StrAppend(&text, "; ", absl::StartsWith(replica.problem, name) ? "" : name,
                     replica.problem.empty() ? "does not answer" : replica.problem);
   }
   Say(text);
@@ -319,7 +331,7 @@ void BlockSignals() {
 absl::StatusOr<int> Run(const RunCommand& command) {
   SALIUS_ASSIGN_OR_RETURN(ChildOptions child, Prepare(command));
   const absl::StatusOr<VolumeDir> unlocked = VolumeDir::Open(command.direct, /*lock=*/false);
-  SALIUS_RETURN_IF_ERROR(OfVolume(unlocked.status()));
+  SALIUS_RETURN_IF_ERROR(OfVolume(Explained(unlocked.status(), command.direct)));
   SALIUS_RETURN_IF_ERROR(
       OfVolume(CheckVolumeKind(unlocked->config, unlocked->path, VolumeKind::kDirect)));
   absl::StatusOr<VolumeDir> dir = VolumeDir::Open(command.direct, /*lock=*/true);

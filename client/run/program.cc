@@ -34,6 +34,8 @@ absl::StatusOr<std::string> Judged(const std::string& file) {
 }  // namespace
 
 absl::StatusOr<std::string> FindProgram(const std::string& name, const std::string& path) {
+  namespace fs = std::filesystem;
+  std::error_code error;
   std::vector<std::string> places;
   if (name.find('/') != std::string::npos) {
     places.push_back(name);
@@ -41,6 +43,9 @@ absl::StatusOr<std::string> FindProgram(const std::string& name, const std::stri
     for (const auto dir : absl::StrSplit(path, ':')) {
       places.push_back(dir.empty() ? name : absl::StrCat(dir, "/", name));
     }
+  }
+  if (name.find('/') != std::string::npos && fs::is_directory(name, error)) {
+    return absl::PermissionDeniedError(absl::StrCat(name, ": is a directory"));
   }
   std::string denied;
   for (const std::string& place : places) {

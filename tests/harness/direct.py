@@ -64,11 +64,15 @@ class DirectCase(Case):
 
     def setUp(self):
         super().setUp()
-        self.rig_ = self.rig(m=2, acks=2, memory=self.MEMORY, size_mb=self.SIZE_MB, user=self.USER,
+        self.rig_ = self.rig(m=2, acks=2, memory=self.MEMORY, size_mb=self.SIZE_MB, user=self.USER, image=self.image(),
                              init_options=("--direct", "--log-max", self.LOG_MAX, "--delta", "500ms"))
         self.directory = self.rig_.backing
         DirectCase._serial += 1
         self.log = os.path.join(current().dir, "run%d.log" % DirectCase._serial)
+
+    def image(self):
+        """Returns the disk of the volume; None: a new ext4."""
+        return None
 
     def path(self, *names):
         return os.path.join(self.directory, *names)

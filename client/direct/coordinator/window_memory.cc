@@ -15,15 +15,19 @@
 namespace salius::direct {
 namespace {
 
-absl::Status CheckLimit(int resource, const char* flag, uint64_t bytes) {
+// The address space of the coordinator beside the window: stacks and heaps of its threads. Without
+// it a thread could not be started, which ends the process.
+constexpr uint64_t kThreadBytes = uint64_t{2} << 30;
+
+absl::Status CheckLimit(int resource, const char* flag, const char* what, uint64_t bytes) {
   rlimit limit{};
   if (::getrlimit(static_cast<__rlimit_resource>(resource), &limit) != 0 ||
       limit.rlim_cur == RLIM_INFINITY || limit.rlim_cur >= bytes) {
     return absl::OkStatus();
   }
   return absl::ResourceExhaustedError(
-      absl::StrCat("the shared memory of a direct volume needs ", bytes, " bytes, and the limit is ",
-                   limit.rlim_cur, " (ulimit ", flag, ")"));
+      absl::StrCat("a direct volume needs ", bytes, " bytes of ", what, ", and the limit is ",
+                   limit.rlim_cur, ": raise it (ulimit ", flag, " unlimited)"));
 }
 
 }  // namespace
@@ -31,10 +35,14 @@ absl::Status CheckLimit(int resource, const char* flag, uint64_t bytes) {
 absl::StatusOr<WindowMemory> WindowMemory::Make(const WindowSpec& spec) {
   const uint64_t bytes = SharedWindow::BytesFor(spec);
   // Beyond the first the kernel would end this process by a signal.
-  SALIUS_RETURN_IF_ERROR(CheckLimit(RLIMIT_FSIZE, "-f", bytes));
-  SALIUS_RETURN_IF_ERROR(CheckLimit(RLIMIT_AS, "-v", bytes));
+  SALIUS_RETURN_IF_ERROR(CheckLimit(RLIMIT_FSIZE, "-f", "shared memory", bytes));
+  SALIUS_RETURN_IF_ERROR(CheckLimit(RLIMIT_AS, "-v", "address space", bytes + kThreadBytes));
   UniqueFd fd(::memfd_create("salius-window", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  if (!fd.valid()) return ErrnoStatus(errno, "shared memory (memfd_create)");
+  if (!fd.valid()) {
+    return ErrnoStatus(errno,
+                       "memfd_create(2), which must be allowed (by the seccomp profile of a "
+                       "container, for example)");
+  }
   if (::ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0) {
     return ErrnoStatus(errno, absl::StrCat("shared memory of ", bytes, " bytes"));
   }
