@@ -6,7 +6,7 @@ import signal
 from harness import ops
 from harness.case import Case
 from harness.rig import PATIENT
-from harness.volume import ON_ANOTHER_HOST, RECOVER_NOT_ENOUGH, Mount, MountRefused, Volume
+from harness.volume import ON_ANOTHER_HOST, RECOVER_NOT_ENOUGH, RECOVERY_STEPS, Mount, MountRefused, Volume
 
 
 def fingerprint(top, salius=True):
@@ -219,9 +219,6 @@ class ReplicasMissing(RecoveryCase):
 class RecoveryCutOff(RecoveryCase):
 
     # In the order of recovery/recovery.h; the steps of "same life" have a test of their own.
-    STEPS = ("locked", "run-noted", "fenced", "collected", "merged", "pin-appended", "pinned", "replay-rebuilt",
-             "replay-data", "replay-displaced", "replay-hidden-link", "replay-attached", "replay-removed", "synced", "committed", "dropped")
-
     def name_changes(self, rig):
         """Puts names on the disk that the log then changes: a removed one, a file that moves, two
         directories that exchange places, a name taken over by another directory."""
@@ -254,7 +251,7 @@ class RecoveryCutOff(RecoveryCase):
 
     def test_killed_at_each_step_and_run_again_with_another_replica_missing(self):
         hits = {}
-        steps = list(enumerate(self.STEPS))
+        steps = list(enumerate(RECOVERY_STEPS))
         for number, step in sorted(self.rng.sample(steps, self.count(6, len(steps)))):
             with self.subTest(step=step):
                 hits[step] = self.cut_off_at(step, first_missing=number % 3, then_missing=(number + 1) % 3)
@@ -305,7 +302,7 @@ class RecoveryCutOff(RecoveryCase):
         rig, writer = self.loaded()
         rig.power_cut(also=writer.kill)
         for _ in range(3):
-            rig.volume.recover("--crash-at=" + self.rng.choice(self.STEPS))
+            rig.volume.recover("--crash-at=" + self.rng.choice(RECOVERY_STEPS))
             if self.rng.random() < 0.5:
                 rig.image.power_cut()
         self.recovered(rig, writer)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from harness.case import Case
 from harness.proc import Proc
-from harness.run import HarnessError, binary, current, wait_until
+from harness.run import HarnessError, current, wait_until
 from harness.volume import in_netns
 
 # Writes its n-th block of 512 bytes at slot n mod 64 of the file, and prints n when the write has
@@ -78,8 +78,9 @@ class DirectCase(Case):
         return os.path.join(self.directory, *names)
 
     def words(self, *command, options=()):
-        return [*self.rig_.volume.as_user, binary("salius-run"), "--insecure", "--direct", self.directory, *options,
-                "--", *command]
+        volume = self.rig_.volume
+        return [*volume.as_user, volume.program("salius-run"), "--insecure", "--direct", self.directory, *options, "--",
+                *command]
 
     # ---- runs
 

@@ -18,7 +18,8 @@ class Damage(AssertionError):
 
 class OpWriter:
     """Runs operations `first`, … in `directory` until it is killed or an operation fails. With
-    `gated` it runs only as many as do() asks for. `wrapper`: eatmydata, for the controls."""
+    `gated` it runs only as many as do() asks for. `wrapper`: words before the program's own,
+    eatmydata for the controls, or salius-run."""
 
     _serial = 0
     program = op_writer.__file__
@@ -26,11 +27,15 @@ class OpWriter:
     def __init__(self, directory, ledger=None, first=1, style="mixed", gated=False, wrapper=()):
         OpWriter._serial += 1
         self.ledger = ledger or Ledger()
+        self.asked = first - 1  # the last operation that do() asked for
         self.log = os.path.join(current().dir, "ops%d.log" % OpWriter._serial)
-        self.proc = Proc([*wrapper, sys.executable, self.program, directory, str(first), style] + ["gated"] * gated,
-                         self.log, pipe_in=gated, pipe_out=True)
+        self.style = style
+        self.proc = Proc([*wrapper, *self.argv(directory, first, style, gated)], self.log, pipe_in=gated, pipe_out=True, group=True)
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
+
+    def argv(self, directory, first, style, gated):
+        return [sys.executable, self.program, directory, str(first), style] + ["gated"] * gated
 
     def _read(self):
         for line in self.proc.popen.stdout:
@@ -46,6 +51,7 @@ class OpWriter:
 
     def do(self, count, timeout_s=60):
         """Makes a gated writer run exactly `count` more operations; raises when it failed."""
+        self.asked += count
         want = self.ledger.total() + count
         try:
             self.proc.popen.stdin.write("\n" * count)

@@ -13,9 +13,10 @@ import threading
 
 from harness.proc import Proc, tail
 from harness.run import HarnessError, current, sh, wait_until
+from harness.volume import as_user
 
 BIN = "/usr/lib/postgresql/15/bin"
-AS_POSTGRES = ["setpriv", "--reuid", "postgres", "--regid", "postgres", "--init-groups"]
+AS_POSTGRES = as_user("postgres")
 
 
 def payload(stream, number):
@@ -23,7 +24,8 @@ def payload(stream, number):
 
 
 class Postgres:
-    """A cluster in `data`, which initdb must create. `wrapper`: eatmydata, for the control."""
+    """A cluster in `data`, which initdb must create. `wrapper`: words before the server's own, as
+    user postgres: eatmydata for the control, or salius-run."""
 
     _serial = 0
 
@@ -174,3 +176,8 @@ def amcheck(server):
     """Checks every index against its heap with PostgreSQL's own verifier."""
     server.query("CREATE EXTENSION IF NOT EXISTS amcheck")
     sh(*AS_POSTGRES, BIN + "/pg_amcheck", "-h", server.sockets, "--heapallindexed", "-d", "postgres", timeout=300)
+
+
+def check_pages(data):
+    """Checks the checksum of every page of a cluster whose server was shut down."""
+    sh(*AS_POSTGRES, BIN + "/pg_checksums", "--check", "-D", data, timeout=300)

@@ -1,4 +1,5 @@
 """A child process: logged, bound to the life of the harness, ended only by its own pid."""
+import contextlib
 import glob
 import os
 import signal
@@ -10,10 +11,11 @@ from harness.run import HarnessError, wait_until
 class Proc:
     """Runs `argv` with stdout and stderr in `log` (appended). Enters `netns` first when it is
     given. With `pipe_out` stdout is a pipe (self.popen.stdout, text) and only stderr goes to the
-    log."""
+    log. With `group` kill() kills its children too, as far as they are in its process group."""
 
-    def __init__(self, argv, log, netns=None, env=None, cwd=None, pipe_in=False, pipe_out=False):
+    def __init__(self, argv, log, netns=None, env=None, cwd=None, pipe_in=False, pipe_out=False, group=False):
         self.argv = [str(a) for a in argv]
+        self._group = group
         self.log = log
         # A chain of execs keeps one pid from beginning to end; SIGKILL when the harness dies.
         chain = ["setpriv", "--pdeathsig", "KILL"]
@@ -37,6 +39,9 @@ class Proc:
 
     def kill(self):
         """Kills and reaps the process. Afterwards its descriptors and locks are released."""
+        if self._group:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.pid, signal.SIGKILL)
         self.signal(signal.SIGKILL)
         self.wait(30)
 

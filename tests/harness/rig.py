@@ -4,6 +4,7 @@ import ctypes
 import os
 import shutil
 
+from harness.direct_run import DirectRun
 from harness.image import Image
 from harness.net import Net
 from harness.replica import PORT, Replica
@@ -24,12 +25,15 @@ _libc = ctypes.CDLL(None, use_errno=True)
 class Rig:
     """m replicas (started), a fresh file system, and a volume that `salius init` made with f = acks
     and `init_options`. The volume knows the replicas by `names`, or else by their addresses. The
-    backing directory is image.path/data. It belongs to `user`, and salius init runs as that user;
-    None: root. The constructor does not mount it. close() removes everything."""
+    backing directory is image.path/data. The constructor does not mount it. close() removes
+    everything.
+
+    With `direct` it is a direct volume: "mounted" while a salius-run holds it, and programs use it
+    under self.wrapper. `user`: its owner, root if there is none."""
 
     def __init__(self, m, acks, fs="ext4", size_mb=512, init_options=SMALL_LOG, memory="64MiB", start=True,
-                 mkfs_options=(), mount_options="", image=None, names=None, user=None):
-        self.m, self.acks = m, acks
+                 mkfs_options=(), mount_options="", image=None, names=None, direct=False, user=None):
+        self.m, self.acks, self.direct = m, acks, direct
         self.net = self.image = self.mount_ = None
         self.replicas = []
         try:
@@ -46,7 +50,7 @@ class Rig:
             if user:
                 shutil.chown(self.backing, user, user)
             self.volume = Volume(self.backing, self.net.primary, user)
-            self.volume.init([r.address for r in self.replicas], acks, *init_options)
+            self.volume.init([r.address for r in self.replicas], acks, *(("--direct",) if direct else ()), *init_options)
         except BaseException:
             self.close()
             raise
@@ -55,14 +59,19 @@ class Rig:
 
     def mount(self, options="recover=auto", mode=None, **kwargs):
         """Mounts; with `mode` waits until the volume is in it."""
-        self.mount_ = Mount(self.volume, options, **kwargs)
+        self.mount_ = DirectRun(self.volume, **kwargs) if self.direct else Mount(self.volume, options, **kwargs)
         if mode:
             self.mount_.wait_mode(mode)
         return self.mount_
 
     @property
     def path(self):
-        return self.volume.mountpoint
+        return self.backing if self.direct else self.volume.mountpoint
+
+    @property
+    def wrapper(self):
+        """Returns the words before a program's own with which it uses the volume."""
+        return self.mount_.wrapper if self.direct else []
 
     def file(self, name):
         return os.path.join(self.path, name)
@@ -123,9 +132,16 @@ class Rig:
             os.close(fd)
 
     def power_cut(self, shutdown_first=False, also=lambda: None):
-        """Kills the primary's host: SIGKILL of the mount daemon and shutdown of the file system (in
-        the other order with `shutdown_first`), then `also` (which kills the programs). The host
-        then starts again with the image mounted and nothing else running."""
+        """Kills the primary's host: SIGKILL of the mount daemon (of the coordinator of a direct
+        volume) and shutdown of the file system (in the other order with `shutdown_first`), then
+        `also` (which kills the programs). The host
+        then starts again with the image mounted and nothing else running.
+
+        On XFS the programs of a direct volume die first: fsync(2) of a directory reports success
+        after the shutdown there, though its names are lost."""
+        if self.direct and self.image.fs == "xfs":
+            also()
+            shutdown_first, also = False, lambda: None
         if shutdown_first:
             if self.image.fs == "btrfs":
                 raise HarnessError("on btrfs what comes after the shutdown would be acknowledged, and lost with it")

@@ -95,7 +95,7 @@ class Run:
         fcntl.flock(self._lock, fcntl.LOCK_EX)
         os.close(all_runs)
         # umount(8) keeps notes of mounts in /run/mount; the run's notes belong to the run.
-        for path in ("/run/netns", "/run/salius", "/run/mount", "/dev/shm"):
+        for path in ("/run/netns", "/run/salius", "/run/user", "/run/mount", "/dev/shm"):
             os.makedirs(path, exist_ok=True)
             sh("mount", "-t", "tmpfs", "-o", "mode=1777", self.id, path)
 
@@ -164,8 +164,20 @@ def binary(name):
     root = os.environ.get("SALIUS_BIN") or _built()
     places = {"salius-replica": "replica", "salius-mount": "client/mount", "salius-recover": "recovery",
               "salius": "client/cli", "kill_at": "tests/crash", "slow_disk_fs": "tests/bench",
-              "differential": "tests/differential", "salius-run": "client/run"}
+              "differential": "tests/differential", "salius-run": "client/run",
+              "libsalius_preload.so": "client/preload"}
     for path in (os.path.join(root, places[name], name), os.path.join(root, name)):
         if os.access(path, os.X_OK):
             return path
     raise HarnessError("%s is not built under %s: bazel build -c opt //..." % (name, root))
+
+
+def program_for_users(name):
+    """Returns a copy of a built program that every user can execute: the build's own output may lie
+    in a home directory."""
+    folder = os.path.join(current().dir, "programs")
+    os.makedirs(folder, exist_ok=True)
+    for each in (name, "libsalius_preload.so"):
+        if not os.path.exists(os.path.join(folder, each)):
+            shutil.copy(binary(each), os.path.join(folder, each))
+    return os.path.join(folder, name)

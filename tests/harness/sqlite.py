@@ -1,16 +1,17 @@
 """SQLite as a workload: a writer process whose acknowledged rows go to a ledger, and the check."""
+import json
 import os
-import sqlite3
 import sys
 import threading
 
-from harness import sqlite_writer
+from harness import sqlite_reader, sqlite_writer
 from harness.proc import Proc
-from harness.run import current
+from harness.run import current, sh
 
 
 class SqliteWriter:
-    """Writes rows `first`, … into `db` until killed. `wrapper`: eatmydata, for the control.
+    """Writes rows `first`, … into `db` until killed. `wrapper`: words before the program's own,
+    eatmydata for the control, or salius-run.
 
     `synchronous`: SQLite's own words. FULL in DELETE mode does not sync the directory after the
     journal's unlink, which is the commit. So on a bare file system only EXTRA keeps the last
@@ -22,7 +23,7 @@ class SqliteWriter:
         log = os.path.join(current().dir, "sqlite-writer.log")
         self.proc = Proc(list(wrapper) + [sys.executable, sqlite_writer.__file__, db, journal, synchronous,
                                      str(first)],
-                         log, pipe_out=True)
+                         log, pipe_out=True, group=True)
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
@@ -46,21 +47,23 @@ class Damage(AssertionError):
     """The database differs from its required content."""
 
 
-def check(db, ledger):
-    """Opens the database as SQLite does after a crash. Raises Damage unless its integrity is whole,
-    every acknowledged row exists with its bytes, and the rows are a prefix of those written.
-    Returns the number of the last row."""
-    connection = sqlite3.connect(db, timeout=30)
-    try:
-        try:
-            verdict = [row[0] for row in connection.execute("PRAGMA integrity_check")]
-            if verdict != ["ok"]:
-                raise Damage("integrity_check: %s" % verdict[:5])
-            rows = dict(connection.execute("SELECT n, body FROM ledger ORDER BY n"))
-        except sqlite3.DatabaseError as error:
-            raise Damage("SQLite cannot read it: %s" % error) from None
-    finally:
-        connection.close()
+def _read(db, wrapper):
+    if not wrapper:
+        return sqlite_reader.read(db)
+    found = json.loads(sh(*wrapper, sys.executable, sqlite_reader.__file__, db).stdout)
+    return {**found, "rows": {int(n): body for n, body in found.get("rows", {}).items()}}
+
+
+def check(db, ledger, wrapper=()):
+    """Opens the database as SQLite does after a crash, under `wrapper`: that may write to it.
+    Raises Damage unless its integrity is whole, every acknowledged row exists with its bytes, and
+    the rows are a prefix of those written. Returns the number of the last row."""
+    found = _read(db, wrapper)
+    if "error" in found:
+        raise Damage("SQLite cannot read it: %s" % found["error"])
+    if found["integrity"] != ["ok"]:
+        raise Damage("integrity_check: %s" % found["integrity"][:5])
+    rows = found["rows"]
     missing = ledger.missing(rows)
     if missing:
         raise Damage("%d acknowledged rows are missing, the first %d, the last %d, of %d" % (

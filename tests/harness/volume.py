@@ -2,7 +2,9 @@
 import errno
 import json
 import os
+import pwd
 import re
+import shutil
 import signal
 import socket
 import struct
@@ -10,11 +12,15 @@ import struct
 from harness import machine_state
 from harness.image import mounts, umount
 from harness.proc import Proc, tail
-from harness.run import HarnessError, binary, current, sh, wait_until
+from harness.run import HarnessError, binary, current, program_for_users, sh, wait_until
 
 # Exit codes of salius-recover (docs/recovery.md).
 RECOVER_OK = 0
 RECOVER_NOT_ENOUGH = 4
+# The steps that --crash-at takes. A recovery does not come to all of them.
+RECOVERY_STEPS = (
+    "locked", "run-noted", "fenced", "collected", "merged", "pin-appended", "pinned", "replay-rebuilt", "replay-data",
+    "replay-displaced", "replay-hidden-link", "replay-attached", "replay-removed", "synced", "committed", "dropped")
 # Exit codes of salius status (docs/status-json.md): a mounted volume was shown, with its health.
 HEALTHY, FAILED, HUNG, NO_PERMISSION, DEGRADED, LOCAL, NEEDS_RECOVERY, NOT_MOUNTED, BUSY, GIVEN_UP = (
     0, 1, 7, 9, 10, 11, 12, 13, 14, 15)
@@ -28,21 +34,29 @@ def in_netns(namespace):
     return ["nsenter", "--net=/run/netns/" + namespace] if namespace else []
 
 
+def as_user(name):
+    return ["setpriv", "--reuid", name, "--regid", name, "--init-groups"]
+
+
 class Volume:
-    """A volume in the directory `backing`; programs run in network namespace `netns`, as `user` or
-    as root."""
+    """A volume in the directory `backing`; programs run in network namespace `netns`, and as `user`
+    if one is given, the owner of a direct volume."""
 
     _serial = 0
 
     def __init__(self, backing, netns=None, user=None):
         Volume._serial += 1
         self.backing, self.netns = backing, netns
-        self.as_user = ["setpriv", "--reuid", user, "--regid", user, "--init-groups"] if user else []
         name = "%s-v%d" % (current().id, Volume._serial)
         self.mountpoint = os.path.join(current().dir, name)
         self.log = os.path.join(current().dir, name + ".log")
         os.mkdir(self.mountpoint)
         self._uuid = None
+        self.as_user = as_user(user) if user else []
+        if user:
+            own = "/run/user/%d" % pwd.getpwnam(user).pw_uid  # where its claims are
+            os.makedirs(own, 0o700, exist_ok=True)
+            shutil.chown(own, user)
 
     def uuid(self):
         """Returns the volume's UUID. It is remembered, so that it is known even when the disk is
@@ -55,14 +69,21 @@ class Volume:
     # ---- one-shot programs
 
     def run(self, program, *args, check=False, timeout=120, env=None, wrapper=()):
-        return sh(*in_netns(self.netns), *wrapper, *self.as_user, binary(program), *args, check=check, timeout=timeout,
-                  env=env)
+        return sh(*in_netns(self.netns), *wrapper, *self.as_user, self.program(program), *args, check=check,
+                  timeout=timeout, env=env)
+
+    def program(self, name):
+        return program_for_users(name) if self.as_user else binary(name)
+
+    def run_words(self, *options):
+        """Returns the words before a command's own under which it uses this direct volume."""
+        return [self.program("salius-run"), "--insecure", "--direct", self.backing, *options, "--"]
 
     def init(self, replicas, acks, *options, check=True):
         """Runs salius init; `replicas` are addresses. SALIUS_NAMES in the environment sets the
         volume's `names` where the test does not."""
         names = os.environ.get("SALIUS_NAMES")
-        if names and "--names" not in options:
+        if names and "--names" not in options and "--direct" not in options:
             options += ("--names", names)
         return self.run("salius", "init", self.backing, "--replicas", ",".join(replicas), "--acks", str(acks),
                         *options, check=check)
