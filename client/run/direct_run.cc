@@ -66,7 +66,7 @@ void Say(const std::string& text) {
   std::fprintf(stderr, "salius-run: %s\n", Printable(text, NewLines::kReplace).c_str());
 }
 
-// A connection that keeps the coordinator's session, as that of any process of the command.
+// A connection that keeps the session of another salius-run, as that of any process of its command.
 class Membership {
  public:
   static absl::StatusOr<Membership> Join(const std::string& socket) {
@@ -82,8 +82,6 @@ class Membership {
     while (::read(connection_.get(), &byte, 1) < 0 && errno == EINTR) {
     }
   }
-  void Close() { connection_.Reset(); }
-
  private:
   explicit Membership(UniqueFd connection) : connection_(std::move(connection)) {}
   UniqueFd connection_;
@@ -265,6 +263,7 @@ void Session::AwaitFirstMode() const {
 }
 
 absl::Status Session::End() {
+  server_->Release();
   const Deadline soon = Deadline::After(SystemClock(), kLeftBehind);
   while (server_->connections() > 0 && !soon.Expired(SystemClock())) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -342,10 +341,7 @@ absl::StatusOr<int> Run(const RunCommand& command) {
   SALIUS_RETURN_IF_ERROR(OfVolume(dir.status()));
   Session session(command);
   SALIUS_RETURN_IF_ERROR(OfVolume(session.Begin(*std::move(dir))));
-  absl::StatusOr<Membership> self = Membership::Join(session.socket());
-  SALIUS_RETURN_IF_ERROR(OfVolume(self.status()));
   const absl::StatusOr<int> code = RunChild(std::move(child), session.socket());
-  self->Close();
   const absl::Status ended = session.End();
   if (command.stats) session.PrintStats();
   if (!ended.ok()) {

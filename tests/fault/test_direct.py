@@ -7,7 +7,7 @@ import sqlite3
 import sys
 
 from harness.direct import DirectCase
-from harness.run import current, sh
+from harness.run import current, sh, wait_until
 
 # Inserts one row a transaction, and prints its number when the commit has returned.
 ROWS = """
@@ -86,6 +86,17 @@ class DirectVolume(DirectCase):
         first.popen.stdin.close()
         first.wait(30)
         self.assertTrue(self.status()["state"].strip().startswith("clean"))
+
+    def test_second_run_may_end_before_the_first_begins_its_command(self):
+        for replica in self.rig_.replicas:  # the first waits for them
+            replica.kill()
+        first = self.start("sh", "-c", "echo begun; exec cat", pipe_in=True)
+        wait_until(lambda: os.path.exists(self.rig_.volume.salius_file("direct.sock")), 30, "no socket")
+        second = self.run_once("true")
+        self.assertEqual((second.returncode, second.stderr), (0, ""))
+        self.assertEqual(first.popen.stdout.readline(), "begun\n")
+        first.popen.stdin.close()
+        self.assertEqual(first.wait(30), 0)
 
     def test_exit_codes_and_refusals(self):
         static = os.path.join(current().dir, "static")

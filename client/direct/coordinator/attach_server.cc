@@ -58,9 +58,25 @@ AttachServer::AttachServer(std::string path, UniqueFd listener, UniqueFd wake,
       thread_([this] { Loop(); }) {}
 
 AttachServer::~AttachServer() {
+  {
+    absl::MutexLock lock(&mu_);
+    stopping_ = true;
+  }
+  Wake();
+  thread_.join();
+}
+
+void AttachServer::Wake() {
   const uint64_t one = 1;
   static_cast<void>(!::write(wake_.get(), &one, sizeof(one)));
-  thread_.join();
+}
+
+void AttachServer::Release() {
+  {
+    absl::MutexLock lock(&mu_);
+    held_ = false;
+  }
+  Wake();
 }
 
 void AttachServer::AwaitLast() {
@@ -73,6 +89,11 @@ size_t AttachServer::connections() const {
   return connections_.size();
 }
 
+bool AttachServer::Ends() {
+  ended_ = !held_ && connections_.empty();
+  return ended_ || stopping_;
+}
+
 void AttachServer::Loop() {
   while (true) {
     std::vector<pollfd> fds{{wake_.get(), POLLIN, 0}, {listener_.get(), POLLIN, 0}};
@@ -81,8 +102,8 @@ void AttachServer::Loop() {
       for (const UniqueFd& connection : connections_) fds.push_back({connection.get(), POLLIN, 0});
     }
     if (::poll(fds.data(), fds.size(), -1) < 0) SALIUS_CHECK(errno == EINTR, "poll");
-    if (fds[0].revents != 0) break;
-    bool closed = false;
+    uint64_t wakes = 0;
+    if (fds[0].revents != 0) static_cast<void>(!::read(wake_.get(), &wakes, sizeof(wakes)));
     for (size_t i = fds.size(); i-- > 2;) {
       if (fds[i].revents == 0) continue;
       char byte = 0;
@@ -92,15 +113,10 @@ void AttachServer::Loop() {
       auto& gone = connections_[i - 2];
       last_ = std::move(gone);
       connections_.erase(connections_.begin() + static_cast<ptrdiff_t>(i - 2));
-      closed = true;
     }
     if (fds[1].revents != 0) Accept();
-    if (!closed) continue;
     absl::MutexLock lock(&mu_);
-    if (connections_.empty()) {
-      ended_ = true;
-      break;
-    }
+    if (Ends()) break;
     last_.Reset();
   }
   ::unlink(path_.c_str());

@@ -33,9 +33,11 @@ class AttachServer {
   AttachServer(const AttachServer&) = delete;
   AttachServer& operator=(const AttachServer&) = delete;
 
-  // Returns when every process that attached has ended, one at least. From then on no process is
-  // let in: a later one finds no socket. The last connection stays open until the destructor, so
-  // that its process, which waits for the end of the drain, reads end of file then.
+  // Lets the session end with its last process. Until then processes may come and go.
+  void Release();
+  // Returns when Release was called and every process that attached has ended. From then on no
+  // process is let in: a later one finds no socket. The last connection stays open until the
+  // destructor, so that its process, which waits for the end of the drain, reads end of file then.
   void AwaitLast();
   // Returns the number of connections now.
   size_t connections() const;
@@ -45,16 +47,22 @@ class AttachServer {
                const int* descriptors);
   void Loop();
   void Accept();
+  // Makes the loop look at held_ and stopping_.
+  void Wake();
+  // Notes the end of the session if it has come. Returns whether the loop ends.
+  bool Ends() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Returns whether the peer is of this user or root.
   static bool MayAttach(int connection);
 
   const std::string path_;
   UniqueFd listener_;
-  const UniqueFd wake_;  // an eventfd that ends the loop
+  const UniqueFd wake_;  // an eventfd
   const uint64_t window_bytes_;
   const int* const descriptors_;
   mutable absl::Mutex mu_;
   std::vector<UniqueFd> connections_ ABSL_GUARDED_BY(mu_);
+  bool held_ ABSL_GUARDED_BY(mu_) = true;
+  bool stopping_ ABSL_GUARDED_BY(mu_) = false;
   bool ended_ ABSL_GUARDED_BY(mu_) = false;
   UniqueFd last_ ABSL_GUARDED_BY(mu_);
   std::thread thread_;

@@ -72,7 +72,23 @@ TEST_F(AttachServerTest, EndsWithTheLastProcessOnly) {
   const Attached third = AttachTo(path_.c_str());
   ASSERT_EQ(third.error, 0) << "a process is still attached";
   Close(third);
+  server_->Release();
   Close(second);
+  server_->AwaitLast();
+  EXPECT_NE(AttachTo(path_.c_str()).error, 0);
+}
+
+TEST_F(AttachServerTest, ProcessesMayComeAndGoBeforeTheRelease) {
+  const Attached first = AttachTo(path_.c_str());
+  ASSERT_EQ(first.error, 0) << first.text;
+  ASSERT_EQ(shutdown(first.connection, SHUT_WR), 0);
+  char byte = 0;
+  EXPECT_EQ(recv(first.connection, &byte, 1, 0), 0) << "it need not wait for a drain";
+  Close(first);
+  const Attached second = AttachTo(path_.c_str());
+  EXPECT_EQ(second.error, 0) << second.text;
+  Close(second);
+  server_->Release();
   server_->AwaitLast();
   EXPECT_NE(AttachTo(path_.c_str()).error, 0);
 }
@@ -80,6 +96,7 @@ TEST_F(AttachServerTest, EndsWithTheLastProcessOnly) {
 TEST_F(AttachServerTest, LastProcessCanAwaitTheEndOfTheDrain) {
   const Attached attached = AttachTo(path_.c_str());
   ASSERT_EQ(attached.error, 0) << attached.text;
+  server_->Release();
   ASSERT_EQ(shutdown(attached.connection, SHUT_WR), 0);
   server_->AwaitLast();
   char byte = 0;
