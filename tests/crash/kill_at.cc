@@ -15,7 +15,8 @@
 // before N+1; with more threads the others are at other places.
 //
 // The number of messages may differ between two runs of the same work, the calls on files hardly.
-// --only counts one of the two kinds. A reply on /dev/fuse is a message.
+// --only counts one of the two kinds. A reply on /dev/fuse is a message. "--only calls" counts every
+// system call, whatever it does.
 //
 // With --armed, SIGUSR1 begins the counting. The tool passes SIGTERM and SIGINT on. Its tracees die
 // with it (PTRACE_O_EXITKILL), but some time later: a test that needs the program's end must kill
@@ -133,6 +134,30 @@ constexpr Call kCalls[] = {
 };
 #undef SALIUS_CALL
 
+// Names of calls that change nothing, for reports of "--only calls".
+struct Name {
+  uint64_t number;
+  const char* name;
+};
+#define SALIUS_NAME(name) \
+  { SYS_##name, #name }
+constexpr Name kNames[] = {
+    SALIUS_NAME(read),      SALIUS_NAME(close),    SALIUS_NAME(lseek),      SALIUS_NAME(fstat),
+    SALIUS_NAME(fcntl),     SALIUS_NAME(futex),    SALIUS_NAME(newfstatat), SALIUS_NAME(readlinkat),
+    SALIUS_NAME(fgetxattr), SALIUS_NAME(recvmmsg),
+#ifdef SYS_readlink
+    SALIUS_NAME(readlink),
+#endif
+};
+#undef SALIUS_NAME
+
+std::string NameOf(uint64_t number) {
+  for (const Name& each : kNames) {
+    if (each.number == number) return each.name;
+  }
+  return "call" + std::to_string(number);
+}
+
 [[noreturn]] void Die(const char* what) {
   std::fprintf(stderr, "kill_at: %s: %s\n", what, std::strerror(errno));
   std::exit(kExitFailure);
@@ -144,6 +169,7 @@ struct Options {
   bool armed = false;  // count from SIGUSR1 on
   bool files = true;   // which calls count
   bool messages = true;
+  bool all = false;  // every call counts
   std::string report;
   char** program = nullptr;
 };
@@ -168,6 +194,7 @@ Options Parse(int argc, char** argv) {
       case 'o':
         options.files = std::strcmp(optarg, "files") == 0;
         options.messages = std::strcmp(optarg, "messages") == 0;
+        options.all = std::strcmp(optarg, "calls") == 0;
         break;
       case 'r':
         options.report = optarg;
@@ -176,11 +203,12 @@ Options Parse(int argc, char** argv) {
         std::exit(kExitUsage);
     }
   }
-  if (optind == argc || options.report.empty() || (!options.files && !options.messages)) {
+  if (optind == argc || options.report.empty() ||
+      (!options.files && !options.messages && !options.all)) {
     std::fprintf(
         stderr,
-        "usage: kill_at [--at N [--after]] [--only files|messages] [--armed] --report FILE -- "
-        "PROGRAM [ARGUMENT]...\n"
+        "usage: kill_at [--at N [--after]] [--only files|messages|calls] [--armed] --report FILE "
+        "-- PROGRAM [ARGUMENT]...\n"
         "FILE gets \"program PID\", a line for each point (number, system call, file), \"killed\"\n"
         "when it was, and \"ended\" when the program has ended\n");
     std::exit(kExitUsage);
@@ -189,15 +217,15 @@ Options Parse(int argc, char** argv) {
   return options;
 }
 
-// Lets every call pass except those of kCalls, which stop for the tracer.
-void InstallFilter() {
+// Lets every call pass except those of kCalls, which stop for the tracer; with `all` none pass.
+void InstallFilter(bool all) {
   std::vector<sock_filter> filter;
   filter.push_back(BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)));
   for (const Call& call : kCalls) {
     filter.push_back(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, static_cast<uint32_t>(call.number), 0, 1));
     filter.push_back(BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_TRACE));
   }
-  filter.push_back(BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW));
+  filter.push_back(BPF_STMT(BPF_RET | BPF_K, all ? SECCOMP_RET_TRACE : SECCOMP_RET_ALLOW));
   const sock_fprog program = {static_cast<unsigned short>(filter.size()), filter.data()};
   if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0) Die("seccomp (needs root)");
 }
@@ -214,7 +242,7 @@ void OnSignal(int number) {
 }
 
 // Starts the program, attached, before it runs its first instruction.
-pid_t Start(char** program) {
+pid_t Start(const Options& options) {
   int gate[2];
   if (pipe2(gate, O_CLOEXEC) != 0) Die("pipe");
   const pid_t child = fork();
@@ -223,15 +251,15 @@ pid_t Start(char** program) {
     close(gate[1]);
     char go;
     if (read(gate[0], &go, 1) != 1) _exit(kExitFailure);
-    InstallFilter();
-    execvp(program[0], program);
-    Die(program[0]);
+    InstallFilter(options.all);
+    execvp(options.program[0], options.program);
+    Die(options.program[0]);
   }
   close(gate[0]);
-  const long options = PTRACE_O_TRACECLONE | PTRACE_O_TRACEFORK | PTRACE_O_TRACEVFORK |
-                       PTRACE_O_TRACEEXEC | PTRACE_O_TRACESECCOMP | PTRACE_O_TRACESYSGOOD |
-                       PTRACE_O_EXITKILL;
-  if (ptrace(PTRACE_SEIZE, child, 0, options) != 0) Die("ptrace");
+  const long events = PTRACE_O_TRACECLONE | PTRACE_O_TRACEFORK | PTRACE_O_TRACEVFORK |
+                      PTRACE_O_TRACEEXEC | PTRACE_O_TRACESECCOMP | PTRACE_O_TRACESYSGOOD |
+                      PTRACE_O_EXITKILL;
+  if (ptrace(PTRACE_SEIZE, child, 0, events) != 0) Die("ptrace");
   if (write(gate[1], "g", 1) != 1) Die("write");
   close(gate[1]);
   return child;
@@ -302,8 +330,13 @@ class Tracer {
   bool IsPoint(pid_t tid, std::string* name) {
     __ptrace_syscall_info info = {};
     if (ptrace(PTRACE_GET_SYSCALL_INFO, tid, sizeof info, &info) <= 0) return false;  // killed
+    *name = NameOf(info.seccomp.nr);
     for (const Call& call : kCalls) {
       if (static_cast<uint64_t>(call.number) != info.seccomp.nr) continue;
+      if (options_.all) {
+        *name = call.name;
+        return true;
+      }
       const uint64_t argument = info.seccomp.args[call.index];
       *name = call.name;
       switch (call.kind) {
@@ -320,7 +353,7 @@ class Tracer {
                                     argument == FICLONE || argument == FICLONERANGE);
       }
     }
-    return false;
+    return options_.all;
   }
 
   static bool Creates(uint64_t flags) {
@@ -377,7 +410,7 @@ class Tracer {
 
 int main(int argc, char** argv) {
   const Options options = Parse(argc, argv);
-  g_child = Start(options.program);
+  g_child = Start(options);
   struct sigaction action = {};
   action.sa_handler = OnSignal;
   for (const int number : {SIGUSR1, SIGTERM, SIGINT}) sigaction(number, &action, nullptr);

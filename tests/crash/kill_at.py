@@ -13,7 +13,7 @@ KILLED = 128 + signal.SIGKILL
 
 class KillAt:
     """One run of a program under the tool: put `argv` before the program's own. `at` None only
-    counts. `only` "files" or "messages" counts only these points."""
+    counts. `only` "files" or "messages" counts only these points, "calls" every system call."""
 
     _serial = itertools.count(1)
 
@@ -37,6 +37,12 @@ class KillAt:
         """Returns whether it reached its point. The kill may come a moment later; one after the
         call comes only when the call returns."""
         return self.at is not None and len(self.points()) >= self.at
+
+    def arm(self):
+        """Makes points count from here on, wherever the tool runs. The program must run."""
+        program = self._lines()[0].split()[1]
+        with open("/proc/%s/stat" % program) as f:
+            os.kill(int(f.read().rpartition(")")[2].split()[1]), signal.SIGUSR1)
 
     def killed(self):
         return "killed" in self._lines()

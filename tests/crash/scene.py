@@ -48,9 +48,10 @@ def check_name_changes(top):
     assert os.getxattr(path, "user.crash") == b"test"
 
 
-def tree(top):
+def tree(top, times=True):
     """Returns {path: all facts about it} of a backing directory without `.salius/`. The times of
-    directories are left out: recovery sets them where it corrects names."""
+    directories are left out: recovery sets them where it corrects names. Without `times` those of
+    files are left out too."""
     found = {}
     for folder, dirs, files in os.walk(top):
         if folder == top and ".salius" in dirs:
@@ -63,7 +64,7 @@ def tree(top):
                 what.append(os.readlink(path))
             elif os.path.isfile(path):
                 with open(path, "rb") as f:
-                    what += [st.st_size, st.st_nlink, st.st_mtime_ns, hashlib.sha256(f.read()).hexdigest()]
+                    what += [st.st_size, st.st_nlink, times and st.st_mtime_ns, hashlib.sha256(f.read()).hexdigest()]
             what += [(x, os.getxattr(path, x, follow_symlinks=False))
                      for x in sorted(os.listxattr(path, follow_symlinks=False))]
             found[os.path.relpath(path, top)] = what

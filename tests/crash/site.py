@@ -13,7 +13,8 @@ from harness.run import wait_until
 _CHUNK = 1 << 20
 DISK_MB = 32
 # The smallest volume, so that a case copies only some megabytes.
-SMALL = ("--log-max", "1MiB", "--ballast", "1MiB")
+SMALL = ("--log-max", "1MiB")
+BALLAST = ("--ballast", "1MiB")
 
 
 def places(replica):
@@ -58,11 +59,13 @@ def small_image(name):
 
 
 class Site(Rig):
-    """A Rig on such an image. `tau` and `more`: options as salius init takes them."""
+    """A Rig on such an image. `tau` and `more`: options as salius init takes them. `style`: of the
+    writers (ops.py)."""
 
-    def __init__(self, m=3, acks=2, tau="30s", more=()):
-        super().__init__(m, acks, init_options=(*SMALL, "--tau", tau, *more), memory="4MiB",
-                         image=small_image("crash"))
+    def __init__(self, m=3, acks=2, tau="30s", more=(), direct=False, style="mixed"):
+        self.style = style
+        super().__init__(m, acks, init_options=(*SMALL, *(() if direct else BALLAST), "--tau", tau, *more), memory="4MiB",
+                         image=small_image("crash"), direct=direct)
 
     def write_to_replicas_alone(self, write):
         """Calls write() until its data is neither checkpointed nor in the stable log. (On a busy
