@@ -84,11 +84,13 @@ int Truncate(const char* path, off64_t size) {
 // Makes `call`, which changes the file behind `fd` unseen. `failed`: what it returns on failure.
 template <typename Call>
 auto Unseen(int fd, Reason reason, Call call) {
-  library.Uncover(fd, reason);
-  auto result = call();
   const int before = errno;
   library.Uncover(fd, reason);
-  errno = before;
+  errno = before;  // posix_fallocate(3) leaves it alone
+  auto result = call();
+  const int after = errno;
+  library.Uncover(fd, reason);
+  errno = after;
   return result;
 }
 

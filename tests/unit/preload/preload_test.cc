@@ -184,6 +184,7 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"spawn_family", Join({{"open after", "write after 0 4 mine"},
                                    Times(3, {"open after", "write after 0 4 none"})})},
         Case{"exec_errors", {"open text", "write text 0 5 hello"}},
+        Case{"terminal", {"open f", "uncover f stdio", "after-fork"}},
         Case{"daemon_style",
              {"open f", "uncover f stdio", "after-fork", "after-fork", "open g",
               "write g 0 6 daemon"}}));
@@ -221,6 +222,18 @@ TEST(PreloadTest, HandlersWriteAndSync) {
   EXPECT_GE(Count(record, "write f 0 7 handler"), 200);
   EXPECT_GE(Count(record, "sync f full"), 200);
   EXPECT_EQ(Count(record, "uncover f signal"), 0);
+}
+
+TEST(PreloadTest, EachWayToInstallAHandlerIsSeen) {
+  for (const char* name :
+       {"sigaction", "bsd_signal", "ssignal", "sigset", "sysv_signal", "__sysv_signal"}) {
+    SubjectRun run;
+    run.Set(std::string("HANDLER=") + name);
+    EXPECT_EQ(run.Run("subject", {"handler_of_each_kind"}), 0) << name << run.Messages();
+    const Lines record = run.Record();
+    EXPECT_GE(Count(record, "write f 0 7 handler"), 1) << name;
+    EXPECT_EQ(Count(record, "uncover f signal"), 0) << name;
+  }
 }
 
 // A handler of which the library does not know makes the file uncovered when it interrupts.

@@ -61,6 +61,16 @@ const struct subject_case name_cases[] = {{"names", names},
                                           {"attributes", attributes},
                                           {NULL, NULL}};
 
+/* Without the library a request is completed by another thread. */
+static ssize_t completed(struct aiocb* request) {
+  while (aio_error(request) == EINPROGRESS) usleep(100);
+  return aio_return(request);
+}
+static ssize_t completed64(struct aiocb64* request) {
+  while (aio_error64(request) == EINPROGRESS) usleep(100);
+  return aio_return64(request);
+}
+
 static void aio_calls(void) {
   const int fd = subject_file("f");
   struct aiocb request = {.aio_fildes = fd, .aio_buf = "hello", .aio_nbytes = 5, .aio_offset = 10};
@@ -71,9 +81,9 @@ static void aio_calls(void) {
   REQUIRE(aio_error(&request) == 0 && aio_return(&request) == 5);
   struct aiocb64 wide = {.aio_fildes = fd, .aio_buf = "wide", .aio_nbytes = 4};
   wide.aio_sigevent.sigev_notify = SIGEV_NONE;
-  REQUIRE(aio_write64(&wide) == 0 && aio_return64(&wide) == 4);
-  REQUIRE(aio_fsync(O_SYNC, &request) == 0 && aio_return(&request) == 0);
-  REQUIRE(aio_fsync64(O_DSYNC, &wide) == 0 && aio_return64(&wide) == 0);
+  REQUIRE(aio_write64(&wide) == 0 && completed64(&wide) == 4);
+  REQUIRE(aio_fsync(O_SYNC, &request) == 0 && completed(&request) == 0);
+  REQUIRE(aio_fsync64(O_DSYNC, &wide) == 0 && completed64(&wide) == 0);
   REQUIRE(aio_cancel(fd, &request) == AIO_ALLDONE);
   /* A wrong descriptor fails as it does without the library. */
   request.aio_fildes = 99;
@@ -125,7 +135,7 @@ static void aio_lists(void) {
   wide.aio_sigevent.sigev_notify = SIGEV_NONE;
   struct aiocb64* wide_list[] = {&wide};
   REQUIRE(lio_listio64(LIO_NOWAIT, wide_list, 1, NULL) == 0);
-  REQUIRE(aio_error64(&wide) == 0 && aio_return64(&wide) == 4);
+  REQUIRE(completed64(&wide) == 4);
   one.aio_offset = -1;
   FAILS(lio_listio(LIO_WAIT, list, 1, NULL), EIO);
   REQUIRE(aio_error(&one) == EINVAL);

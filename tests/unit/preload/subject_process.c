@@ -7,6 +7,7 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <utmp.h>
 
 #include "tests/unit/preload/subject.h"
 
@@ -233,6 +234,22 @@ static void daemon_style(void) {
   REQUIRE(mknod("done", 0600, 0) == 0);
 }
 
+/* Descriptor 1 is the terminal afterwards, and no longer the file. */
+static void terminal(void) {
+  REQUIRE(dup2(subject_file("f"), 1) == 1);
+  const int master = posix_openpt(O_RDWR | O_NOCTTY);
+  REQUIRE(master >= 0 && grantpt(master) == 0 && unlockpt(master) == 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    REQUIRE(login_tty(open(ptsname(master), O_RDWR | O_NOCTTY)) == 0);
+    REQUIRE(write(1, "x", 1) == 1);
+    _exit(0);
+  }
+  ends_well(child);
+  char byte = 0;
+  REQUIRE(read(master, &byte, 1) == 1 && byte == 'x');
+}
+
 const struct subject_case process_cases[] = {{"fork_family", fork_family},
                                              {"clone_calls", clone_calls},
                                              {"vfork_child", vfork_child},
@@ -246,4 +263,5 @@ const struct subject_case process_cases[] = {{"fork_family", fork_family},
                                              {"refused", refused},
                                              {"library_is_gone", library_is_gone},
                                              {"daemon_style", daemon_style},
+                                             {"terminal", terminal},
                                              {NULL, NULL}};

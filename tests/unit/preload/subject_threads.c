@@ -33,6 +33,39 @@ static void handler_writes(void) {
   }
 }
 
+/* The same, with the function of the C library that HANDLER names. */
+sighandler_t bsd_signal(int, sighandler_t);
+sighandler_t __sysv_signal(int, sighandler_t);
+
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+static void handler_of_each_kind(void) {
+  const char* name = getenv("HANDLER");
+  REQUIRE(name != NULL);
+  shared_fd = subject_file("f");
+  struct sigaction action = {.sa_handler = on_timer, .sa_flags = SA_RESTART};
+  /* The System V forms remove the handler when it runs. */
+  int once = 0;
+  if (strcmp(name, "sigaction") == 0) REQUIRE(sigaction(SIGALRM, &action, NULL) == 0);
+  if (strcmp(name, "bsd_signal") == 0) REQUIRE(bsd_signal(SIGALRM, on_timer) != SIG_ERR);
+  if (strcmp(name, "ssignal") == 0) REQUIRE(ssignal(SIGALRM, on_timer) != SIG_ERR);
+  if (strcmp(name, "sigset") == 0) REQUIRE(sigset(SIGALRM, on_timer) != SIG_ERR);
+  if (strcmp(name, "sysv_signal") == 0) {
+    once = 1;
+    REQUIRE(sysv_signal(SIGALRM, on_timer) != SIG_ERR);
+  }
+  if (strcmp(name, "__sysv_signal") == 0) {
+    once = 1;
+    REQUIRE(__sysv_signal(SIGALRM, on_timer) != SIG_ERR);
+  }
+  struct itimerval timer = {{0, once ? 0 : 200}, {0, 200}};
+  REQUIRE(setitimer(ITIMER_REAL, &timer, NULL) == 0);
+  while (handled < (once ? 1 : 100)) {
+    REQUIRE(pwrite(shared_fd, "main", 4, 100) == 4);
+  }
+}
+#pragma GCC diagnostic pop
+
 /* The handler is unknown to the library: it was installed by the kernel's call alone. */
 struct kernel_action {
   void (*handler)(int);
@@ -139,5 +172,6 @@ static void cancelled(void) {
 
 const struct subject_case thread_cases[] = {
     {"handler_writes", handler_writes}, {"unseen_handler_writes", unseen_handler_writes},
+    {"handler_of_each_kind", handler_of_each_kind},
     {"interrupted", interrupted},       {"threads", threads},
     {"cancelled", cancelled},           {NULL, NULL}};
