@@ -23,6 +23,48 @@ while True:
     print(n, flush=True)
 """
 
+# Removes files and uses their names again at once. Prints how often an inode number was used again,
+# and leaves one file with the bytes "new". The records of the removed files are still in the log.
+NAMES = """
+import os, sys
+os.chdir(sys.argv[1])
+def removed(path, number):
+    fd = os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_SYNC, 0o600)
+    for offset in (0, 0, 4096, 0):  # the first is synced for real, the others are logged
+        os.pwrite(fd, b"old" * 1000, offset)
+    inode = os.fstat(fd).st_ino
+    os.close(fd)
+    if number % 4 == 0:
+        os.unlink(path)
+    elif number % 4 == 1:
+        os.remove(os.path.join(".", path))
+    elif number % 4 == 2:
+        os.unlink(os.path.basename(path), dir_fd=os.open(os.path.dirname(path) or ".", os.O_RDONLY))
+    else:
+        fd = os.open("other", os.O_CREAT | os.O_RDWR, 0o600)
+        os.close(fd)
+        os.rename("other", path)
+        os.unlink(path)
+    return inode
+again = 0
+for number in range(40):
+    os.mkdir("d")
+    inside = removed("d/f", number)
+    os.rmdir("d")
+    inode = removed("f", number)
+    fd = os.open("f", os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600)
+    again += os.fstat(fd).st_ino in (inode, inside)
+    os.write(fd, b"new")
+    os.fsync(fd)
+    os.pwrite(fd, b"NEW", 0)  # logged
+    os.fsync(fd)
+    os.close(fd)
+    if number < 39:
+        os.unlink("f")
+print(again, flush=True)
+sys.stdin.read(1)
+"""
+
 STATIC = "int main(void) { return 0; }\n"
 
 
@@ -55,6 +97,19 @@ class DirectVolume(DirectCase):
             self.assertGreaterEqual(highest, last)
             self.assertEqual(count, highest)
             self.report("%s: %d rows acknowledged, all there", journal, last)
+
+    def test_records_of_removed_files_stay_out_of_their_successors(self):
+        for lose_replica in (False, True):
+            folder = self.path("names%d" % lose_replica)
+            os.mkdir(folder)
+            proc = self.start(sys.executable, "-c", NAMES, folder, pipe_in=True)
+            again = int(proc.popen.stdout.readline())
+            self.assertGreater(again, 0)
+            self.cut(proc, lose_replica)
+            self.assertEqual(os.listdir(folder), ["f"])
+            with open(os.path.join(folder, "f"), "rb") as f:
+                self.assertEqual(f.read(), b"NEW")
+            self.report("%d inode numbers used again; nothing old came back%s", again, "; a member lost" * lose_replica)
 
     def test_no_success_after_the_coordinator_has_died(self):
         proc, _ = self.writer()
