@@ -13,8 +13,15 @@ constexpr uint64_t kGatherBytes = 56u << 10;
 constexpr int64_t kGatherNs = 1'000'000;
 // The in-flight peak is remembered for the next 64 to 128 records.
 constexpr Seq kPeakRecords = 64;
+constexpr Seq kMostAtOnce = 16;
 
 }  // namespace
+
+// On two CPUs five (docs/history/performance.md); replicas have one thread that receives, however
+// many CPUs there are.
+Seq FewRecords(int64_t cpus) {
+  return cpus > 1 ? std::min<Seq>(2 * static_cast<Seq>(cpus) + 1, kMostAtOnce) : 0;
+}
 
 void Gathering::Issued(int64_t now, Seq durable) {
   const Seq issued = window_.issued();

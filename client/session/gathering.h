@@ -12,6 +12,10 @@
 
 namespace salius {
 
+// Returns the most records under way with which each is sent at once, on a host with `cpus` CPUs:
+// more writers gain by sending together.
+Seq FewRecords(int64_t cpus);
+
 class Gathering {
  public:
   // `window`: outlives this object. `few`: with at most this many records under way, now and

@@ -19,16 +19,12 @@ namespace salius {
 namespace {
 
 constexpr int64_t kMs = 1'000'000;
-constexpr Seq kMostAtOnce = 16;
 
 SessionTuning Tuning(ForeignRecords* foreign) {
   SessionTuning tuning;
   tuning.foreign = foreign;
   tuning.cpus = AvailableCpus();
-  // On two CPUs five (docs/history/performance.md); replicas have one thread that receives, however
-  // many CPUs there are.
-  const auto cpus = static_cast<Seq>(tuning.cpus);
-  tuning.few = cpus > 1 ? std::min<Seq>(2 * cpus + 1, kMostAtOnce) : 0;
+  tuning.few = FewRecords(tuning.cpus);
   return tuning;
 }
 

@@ -76,12 +76,15 @@ int Acknowledged::Receive(bool wait) const {
     all.from = all.any() ? std::min(all.from, advanced.from) : advanced.from;
     all.upto = std::max(all.upto, advanced.upto);
   }
+  if (all.any()) SendReady();  // what was gathered meanwhile
   Wake(window_, all);
   return std::max(count, 0);
 }
 
 void Acknowledged::SpinOrReceive() const {
-  const int64_t rtt = spin_ ? RoundTrip(window_) : 0;
+  // With more callers than CPUs a spin takes the CPU from a replica or another caller.
+  const bool few = window_.header().sleepers.load(std::memory_order_relaxed) < cpus_;
+  const int64_t rtt = cpus_ > 1 && few ? RoundTrip(window_) : 0;
   if (rtt > 0 && rtt < kShortRoundTripNs) {
     const int64_t until = MonotonicNs() + 2 * rtt;
     do {

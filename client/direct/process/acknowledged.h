@@ -21,9 +21,9 @@ class Acknowledged {
  public:
   Acknowledged() = default;
   // `socket`: the datagram socket of all processes, with a receive time-out of about a millisecond.
-  // `spin`: whether a receiver may spin for a short time before it sleeps.
-  Acknowledged(const SharedWindow& window, int socket, bool spin)
-      : window_(window), socket_(socket), spin_(spin) {}
+  // `cpus`: of this process. With several, a receiver may spin for a short time before it sleeps.
+  Acknowledged(const SharedWindow& window, int socket, uint32_t cpus)
+      : window_(window), socket_(socket), cpus_(cpus) {}
 
   // Waits until the record is durable, while the phase word is `phase`.
   Waited Wait(Seq seq, PhaseWord phase) const;
@@ -44,7 +44,7 @@ class Acknowledged {
 
   SharedWindow window_;
   int socket_ = -1;
-  bool spin_ = false;
+  uint32_t cpus_ = 1;
 };
 
 }  // namespace salius::direct

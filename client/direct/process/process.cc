@@ -22,11 +22,12 @@ namespace {
 // How long an open waits for the coordinator to note more file ids, in sleeps of up to 16 ms.
 constexpr int kFileIdSleeps = 64;
 
-// Returns whether this process may run on more than one CPU.
-bool HasSeveralCpus() {
+// Returns the number of CPUs that this process may run on.
+uint32_t Cpus() {
   cpu_set_t cpus;
   CPU_ZERO(&cpus);
-  return sched_getaffinity(0, sizeof(cpus), &cpus) == 0 && CPU_COUNT(&cpus) > 1;
+  if (sched_getaffinity(0, sizeof(cpus), &cpus) != 0) return 1;
+  return static_cast<uint32_t>(CPU_COUNT(&cpus));
 }
 
 bool Stamping(Phase phase) { return phase == Phase::kStamping || phase == Phase::kReplicated; }
@@ -78,7 +79,7 @@ int Process::Adopt(const Attached& attached) {
   const int socket = descriptors_[kSocketDescriptor];
   const timeval patience{0, 1000};
   setsockopt(socket, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
-  acknowledged_ = Acknowledged(window_, socket, HasSeveralCpus());
+  acknowledged_ = Acknowledged(window_, socket, Cpus());
   return 0;
 }
 

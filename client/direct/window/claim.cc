@@ -14,6 +14,11 @@ namespace {
 // The most messages of one system call, and pieces of one frame.
 constexpr unsigned kMessages = 16;
 constexpr unsigned kParts = 16;
+// Gathered records are sent when they fill a large datagram, or when the first has waited for this.
+constexpr uint64_t kGatherBytes = 56u << 10;
+constexpr int64_t kGatherNs = 1'000'000;
+// The many writers are remembered for so many records.
+constexpr Seq kManyRecords = 64;
 
 struct Piece {
   const uint8_t* bytes = nullptr;  // null: the record is gone
@@ -129,21 +134,23 @@ class Sender {
     }
   }
 
-  // Sends all frames to each peer.
+  // Sends all frames to all peers, with one system call: each frame to one after the other.
   void Flush() {
-    for (uint32_t i = 0; i < claimed_.replicas && frame_count_ > 0; ++i) {
-      const Peer& peer = claimed_.peers[i];
-      if (peer.address_bytes == 0 || peer.datagram_bytes != datagram_bytes_) continue;
-      mmsghdr messages[kMessages] = {};
-      for (unsigned k = 0; k < frame_count_; ++k) {
-        msghdr& message = messages[k].msg_hdr;
+    mmsghdr messages[kMessages * kMaxReplicas];
+    unsigned count = 0;
+    for (unsigned k = 0; k < frame_count_; ++k) {
+      for (uint32_t i = 0; i < claimed_.replicas; ++i) {
+        const Peer& peer = claimed_.peers[i];
+        if (peer.address_bytes == 0 || peer.datagram_bytes != datagram_bytes_) continue;
+        msghdr& message = messages[count++].msg_hdr;
+        message = {};
         message.msg_name = const_cast<sockaddr_in6*>(&peer.address);
         message.msg_namelen = peer.address_bytes;
         message.msg_iov = frames_[k].parts;
         message.msg_iovlen = frames_[k].part_count;
       }
-      SendAll(messages, frame_count_);
     }
+    SendAll(messages, count);
     window_.header().counters.frames.fetch_add(frame_count_, std::memory_order_relaxed);
     frame_count_ = 0;
   }
@@ -168,6 +175,17 @@ class Sender {
   unsigned frame_count_ = 0;
 };
 
+// Returns whether the complete records after `sent` wait for others. Remembers many writers.
+bool Gathers(const SharedWindow& window, Seq sent, Seq ready, Seq durable, int64_t now) {
+  Header& header = window.header();
+  const Window& slots = window.window();
+  const Seq issued = slots.issued();
+  if (issued - durable > header.few) header.gather_upto = issued + kManyRecords;
+  if (sent <= durable || issued > header.gather_upto) return false;
+  const uint64_t bytes = slots.BytesUpTo(ready) - slots.BytesUpTo(sent);
+  return bytes < kGatherBytes && now - slots.At(sent + 1).issued_ns < kGatherNs;
+}
+
 }  // namespace
 
 Claimed Claim(const SharedWindow& window, int64_t now) {
@@ -186,6 +204,7 @@ Claimed Claim(const SharedWindow& window, int64_t now) {
     --claimed.last;
   }
   if (!claimed.any()) return claimed;
+  if (Gathers(window, sent, ready, durable, now)) return {};
   claimed.replicas = header.replicas;
   claimed.durable = durable;
   claimed.checkpoint = checkpoint;

@@ -2,6 +2,10 @@
 // complete and were not claimed, and sends them itself. A process that is killed between the two
 // leaves records unsent; the coordinator sends them again when no acknowledgement comes.
 //
+// Records of many writers go together, as in a session of one process (client/session/gathering.h):
+// while sent records are not durable, the next ones are gathered, and the leader sends them when the
+// others are durable.
+//
 // Frames are packed straight from the ring. The ring may be reused meanwhile, when the process was
 // stopped for long and a checkpoint passed its records. The frame's bytes are then those of another
 // record, whole or torn: the checksums of records make a replica ignore the torn ones.
@@ -26,7 +30,8 @@ struct Claimed {
 };
 
 // Claims the records that are complete and not claimed, as far as Header::in_flight_bytes allows;
-// one record at least if nothing is in flight. `now`: monotonic ns. Under the window lock.
+// one record at least if nothing is in flight. Claims nothing while they are gathered. `now`:
+// monotonic ns. Under the window lock.
 Claimed Claim(const SharedWindow& window, int64_t now);
 
 // Sends the records to each replica that has an address, from `socket`. `now` becomes the frames'

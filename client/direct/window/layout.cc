@@ -52,6 +52,7 @@ SharedWindow SharedWindow::Format(void* memory, const WindowSpec& spec) {
   header.oldest_ns = spec.oldest_ns;
   header.bulk_bytes = spec.bulk_bytes;
   header.in_flight_bytes = spec.in_flight_bytes;
+  header.few = spec.few;
   header.last_timestamp_ns = spec.last_timestamp_ns;
   header.file_ids.next = spec.next_file_id;
   header.file_ids.limit = spec.file_id_limit;

@@ -58,7 +58,7 @@ namespace salius::direct {
 
 inline constexpr uint64_t kWindowMagic = 0x31574453554C4153;  // "SALUSDW1"
 // Changes with every change of this file that is not an addition to the end of Header.
-inline constexpr uint32_t kWindowVersion = 1;
+inline constexpr uint32_t kWindowVersion = 2;
 
 // The session's treatment of writes and syncs. Changed by the coordinator only.
 enum class Phase : uint32_t {
@@ -207,6 +207,8 @@ struct Header {
   int64_t oldest_ns;         // k*tau - 2*delta: no record is issued beside one that is older
   uint64_t bulk_bytes;       // of unsynced writes to a file, above which it is not logged
   uint64_t in_flight_bytes;  // the most that is sent and not durable
+  // With at most this many records under way, now and lately, a process sends its record at once.
+  uint64_t few;
 
   // ---- the locks
   alignas(64) RobustWord window_lock;
@@ -232,6 +234,7 @@ struct Header {
   // checkpoint: a process that was stopped while it copied may still write into its record.
   std::atomic<uint64_t> ready;
   std::atomic<int64_t> last_claim_ns;
+  uint64_t gather_upto;        // records up to here go together (Claim)
   uint64_t last_timestamp_ns;  // of the last record
 
   // ---- covered files
@@ -275,6 +278,7 @@ struct WindowSpec {
   int64_t oldest_ns = 0;
   uint64_t bulk_bytes = uint64_t{1} << 20;
   uint64_t in_flight_bytes = uint64_t{2} << 20;
+  uint64_t few = ~uint64_t{0};
   uint64_t last_timestamp_ns = 0;
   FileId next_file_id = 0, file_id_limit = 0;
 };

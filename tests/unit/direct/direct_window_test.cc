@@ -110,6 +110,48 @@ TEST_F(DirectWindowTest, RecordOfAChangingBufferIsWhole) {
   munmap(body, kBytes);
 }
 
+TEST_F(DirectWindowTest, RecordsOfManyWritersAreGathered) {
+  header().few = 1;
+  StampNow(100);
+  EXPECT_EQ(ClaimNow().last, 1u);
+  StampNow(100);
+  // Two are under way: the second waits for the first.
+  EXPECT_FALSE(ClaimNow().any());
+  StampNow(100);
+  header().durable = 1;
+  const Claimed both = ClaimNow();
+  EXPECT_EQ(both.first, 2u);
+  EXPECT_EQ(both.last, 3u);
+  // The many writers are remembered.
+  header().durable = 2;
+  StampNow(100);
+  EXPECT_FALSE(ClaimNow().any());
+}
+
+TEST_F(DirectWindowTest, GatheredRecordsAreSentWhenTheyAreManyOrOld) {
+  header().few = 0;
+  StampNow(100);
+  EXPECT_EQ(ClaimNow().last, 1u);
+  StampNow(100);
+  EXPECT_FALSE(ClaimNow().any());
+  window().window().At(2).issued_ns = 1 - 1'000'000;
+  EXPECT_EQ(ClaimNow().last, 2u);
+  StampNow(100);
+  EXPECT_FALSE(ClaimNow().any());
+  StampNow(56 << 10);
+  EXPECT_EQ(ClaimNow().last, 4u);
+}
+
+TEST_F(DirectWindowTest, FewWritersSendAtOnce) {
+  header().few = 5;
+  for (Seq seq = 1; seq <= 5; ++seq) {
+    StampNow(100);
+    EXPECT_EQ(ClaimNow().last, seq);
+  }
+  StampNow(100);
+  EXPECT_FALSE(ClaimNow().any());
+}
+
 TEST_F(DirectWindowTest, TimestampsGrowThoughTheClockIsSetBack) {
   ReserveNow(10);
   const uint64_t first = window().record(1).timestamp_ns;
