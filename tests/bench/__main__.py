@@ -2,7 +2,7 @@
 
 usage: python3 -m bench [--smoke] [--seconds S] [--rounds N] [--starts N] [--slow-seconds S]
                         [--sqlite-seconds S] [--repeats N] [--records N] [--cpu N] [--json FILE]
-                        [--no-wait] [floor|patterns|writers|slow-disk|recovery|reattach|trees]...
+                        [--no-wait] [floor|patterns|writers|slow-disk|recovery|reattach|trees|direct]...
 
 Run with tests/ as working directory or in PYTHONPATH, as root. Exit status: 0 all ran and every bar
 is met (with --smoke: all ran), 1 a bar is missed or something failed, 2 usage, 3 the machine is not
@@ -15,7 +15,7 @@ from bench import cases, command, figures
 from bench.quiet import wait_quiet
 
 QUIET_BOUND_S = 180
-CASES = ("floor", "patterns", "writers", "slow-disk", "recovery", "reattach", "trees")
+CASES = ("floor", "patterns", "writers", "slow-disk", "recovery", "reattach", "trees", "direct")
 SIZES = ("seconds", "rounds", "starts", "slow_seconds", "sqlite_seconds", "repeats", "records")
 
 
@@ -38,6 +38,8 @@ def plan(names, sizes, cpu):
         steps.append(lambda: cases.reattach(sizes))
     if "trees" in names:
         steps.append(lambda: cases.trees(sizes))
+    if "direct" in names:
+        steps.append(lambda: cases.direct(sizes, cpu))
     return steps
 
 

@@ -25,6 +25,7 @@ STEPS = (
     ("recovery", "bench", ["recovery"], ["recovery"]),
     ("reattach", "bench", ["reattach"], ["reattach"]),
     ("trees", "bench", ["trees"], ["trees"]),
+    ("direct", "bench", ["direct"], ["direct"]),
     ("matrix", "bench.matrix", ["--rounds", "5", "--seconds", "0.5"], ["size", "cached"]),
     ("peers-1", "bench.peers", ["--seconds", "1.5"], None),
     ("peers-8", "bench.peers", ["--seconds", "1.5", "--writers", "8"], ["--writers", "8", "--placement", "free", "redis"]),

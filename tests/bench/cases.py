@@ -9,6 +9,7 @@ import struct
 import time
 from dataclasses import dataclass, field
 
+from bench import direct as direct_work
 from bench import rounds
 from bench import trees as tree_work
 from bench.driver import Driver
@@ -56,12 +57,13 @@ class Sizes:
     repeats: int = 3
     log_mib: int = 8192
     trees: object = field(default_factory=tree_work.Sizes)
+    direct: object = field(default_factory=direct_work.Sizes)
     wait: bool = False  # for a quiet machine, before each start or round
 
     @staticmethod
     def smoke():
         return Sizes(seconds=1, rounds=2, starts=1, slow_seconds=1, sqlite_seconds=1, records=2048, flush_ms=8, repeats=1, log_mib=64,
-                     trees=tree_work.Sizes.smoke())
+                     trees=tree_work.Sizes.smoke(), direct=direct_work.Sizes.smoke())
 
 
 @contextlib.contextmanager
@@ -316,9 +318,24 @@ def trees(sizes):
     for row in tree_work.rows(result.figures):
         result.lines.append("%-40s" % row[0] + " ".join("%12s" % cell for cell in row[1:]))
     result.lines.append(tree_work.stores_row(result.figures))
-    for words, value, sense, bar in tree_work.judged(result.figures):
+    _judge(result, tree_work)
+    return result
+
+
+def _judge(result, work):
+    for words, value, sense, bar in work.judged(result.figures):
         met = value <= bar if sense == "at most" else value >= bar
         result.bar("%s %s %g: %.2f" % (words, sense, bar, value), met)
+
+
+def direct(sizes, cpu):
+    """(h) Measures direct volumes beside the mount and the floors. `cpu`: everything that is packed
+    on it."""
+    result = Result("direct volumes: packed on CPU %d where nothing else is said" % cpu)
+    with watch_steal(result):
+        result.figures.update(direct_work.measure(sizes, cpu))
+    result.lines += direct_work.lines(result.figures)
+    _judge(result, direct_work)
     return result
 
 

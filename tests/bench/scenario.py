@@ -96,6 +96,7 @@ class Ground:
     """The scenario's processes, up after construction, and `subjects`: Salius, mounted with
     `mount_options`, and then its floors if they are wanted."""
 
+    MEMORY_MIB = 192  # of a replica, for the mounted volume
     _serial = 0
 
     def __init__(self, scenario, cpu, mount_options="", floors=True):
@@ -152,7 +153,7 @@ class Ground:
         loopback_group = s.multicast and self.network.primary is None
         # A checkpoint begins at half of it.
         log_mib = 2 * (s.log_mib + LOG_GROWTH_MIB) if s.log_mib else 0
-        replicas = self._own(Replicas(self.network, "%dMiB" % (192 + log_mib * 5 // 4 + s.other_volumes * OTHER_MIB),
+        replicas = self.replicas = self._own(Replicas(self.network, "%dMiB" % (self.MEMORY_MIB + log_mib * 5 // 4 + s.other_volumes * OTHER_MIB),
                                       self.cpu, ["--multicast-interface", "lo"] if loopback_group else []))
         options = ["--multicast", GROUP] if s.multicast else []
         if s.busy:
