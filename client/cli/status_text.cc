@@ -46,10 +46,11 @@ void AppendReplica(std::string& text, const control::VolumeStatusResponse::Repli
                           "", replica.datagram_bytes(), replica.route_bytes());
   }
   if (replica.group_unheard()) {
-    absl::StrAppendFormat(&text,
-                          "  %-24s the multicast group does not reach it, it is sent to by unicast: "
-                          "check IGMP snooping and that there is a querier\n",
-                          "");
+    absl::StrAppendFormat(
+        &text,
+        "  %-24s the multicast group does not reach it, it is sent to by unicast: "
+        "check IGMP snooping and that there is a querier\n",
+        "");
   }
   if (!replica.problem().empty()) {
     absl::StrAppendFormat(&text, "  %-24s %s\n", "", replica.problem());
@@ -59,8 +60,8 @@ void AppendReplica(std::string& text, const control::VolumeStatusResponse::Repli
 // Returns "2026-01-31T12:00:00Z"; "unknown" for 0.
 std::string TimeText(uint64_t unix_ms) {
   if (unix_ms == 0) return "unknown";
-  return absl::FormatTime("%Y-%m-%dT%H:%M:%SZ",
-                          absl::FromUnixMillis(static_cast<int64_t>(unix_ms)), absl::UTCTimeZone());
+  return absl::FormatTime("%Y-%m-%dT%H:%M:%SZ", absl::FromUnixMillis(static_cast<int64_t>(unix_ms)),
+                          absl::UTCTimeZone());
 }
 
 // Returns a duration in whole seconds, such as "1m5s".
@@ -103,6 +104,30 @@ Json RecoveryJson(const Recovery& recovery) {
               {"acknowledged", recovery.acknowledged()}, {"given_up", recovery.given_up()}};
 }
 
+using Direct = control::VolumeStatusResponse::DirectUse;
+
+void AppendDirect(std::string& text, const Direct& direct) {
+  Line(text, "processes", absl::StrCat(direct.processes()));
+  std::string syncs =
+      absl::StrFormat("%u, %u of them by fsync(2)", direct.syncs(), direct.real_syncs());
+  for (int i = 0; i < direct.reasons_size(); ++i) {
+    absl::StrAppendFormat(&syncs, "%s %u %s", i == 0 ? ":" : ",", direct.reasons(i).syncs(),
+                          direct.reasons(i).name());
+  }
+  Line(text, "syncs", syncs);
+}
+
+Json DirectJson(const control::VolumeStatusResponse& status) {
+  if (!status.has_direct()) return nullptr;
+  const Direct& direct = status.direct();
+  Json reasons = Json::object();
+  for (const Direct::Reason& reason : direct.reasons()) reasons[reason.name()] = reason.syncs();
+  return Json{{"processes", direct.processes()},       {"records", direct.records()},
+              {"record_bytes", direct.record_bytes()}, {"syncs", direct.syncs()},
+              {"real_syncs", direct.real_syncs()},     {"reasons", reasons},
+              {"dead_owners", direct.dead_owners()},   {"voids", direct.voids()}};
+}
+
 Json InventoryJson(const control::ReplicaStatusResponse::Volume& volume) {
   const control::VolumeInventory& held = volume.inventory();
   return Json{{"volume", VolumeText(volume.volume())},
@@ -142,8 +167,14 @@ std::string MountedText(const control::VolumeStatusResponse& status) {
   Line(text, "health", VerdictText(JudgeMounted(status)));
   Line(text, "volume", VolumeText(status.volume()));
   Line(text, "backing", status.backing());
-  Line(text, "mounted on",
-       status.serving() ? status.mountpoint() : "nothing any more: it is being drained");
+  if (status.has_direct()) {
+    Line(text, "kind", "direct");
+    if (!status.serving()) Line(text, "run by", "nothing any more: it is being drained");
+    AppendDirect(text, status.direct());
+  } else {
+    Line(text, "mounted on",
+         status.serving() ? status.mountpoint() : "nothing any more: it is being drained");
+  }
   const std::string detail =
       status.mode_detail().empty() ? "" : absl::StrCat(" (", status.mode_detail(), ")");
   Line(text, "mode", absl::StrCat(status.mode(), detail));
@@ -162,11 +193,13 @@ std::string MountedText(const control::VolumeStatusResponse& status) {
   Line(text, "not on disk",
        absl::StrFormat("%s, the oldest for %.1f s", FormatBytes(status.uncheckpointed_bytes()),
                        static_cast<double>(status.oldest_uncheckpointed_ms()) / 1e3));
-  Line(text, "stable log",
-       absl::StrFormat("%s of %s used", FormatBytes(status.stable_log_used_bytes()),
-                       FormatBytes(status.stable_log_capacity_bytes())));
-  Line(text, "daemon", absl::StrFormat("pid %u, serving since %s, version %s", status.pid(),
-                                       TimeText(status.started_unix_ms()), status.version()));
+  if (!status.has_direct())
+    Line(text, "stable log",
+         absl::StrFormat("%s of %s used", FormatBytes(status.stable_log_used_bytes()),
+                         FormatBytes(status.stable_log_capacity_bytes())));
+  Line(text, "daemon",
+       absl::StrFormat("pid %u, serving since %s, version %s", status.pid(),
+                       TimeText(status.started_unix_ms()), status.version()));
   Line(text, "log", status.log_file());
   for (const Recovery& recovery : status.recoveries()) AppendRecovery(text, recovery);
   for (const std::string& warning : status.warnings()) Line(text, "WARNING", warning);
@@ -207,6 +240,7 @@ std::string MountedJson(const control::VolumeStatusResponse& status) {
                    {"exit_code", ExitCodeOf(verdict.health)},
                    {"volume", VolumeText(status.volume())},
                    {"backing", status.backing()},
+                   {"kind", status.has_direct() ? "direct" : "mount"},
                    {"mountpoint", status.mountpoint()},
                    {"serving", status.serving()},
                    {"mode", status.mode()},
@@ -233,6 +267,7 @@ std::string MountedJson(const control::VolumeStatusResponse& status) {
                    {"log_file", status.log_file()},
                    {"recoveries", recoveries},
                    {"warnings", status.warnings()},
+                   {"direct", DirectJson(status)},
                    {"replicas", replicas}});
 }
 

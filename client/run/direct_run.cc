@@ -23,7 +23,6 @@
 #include "client/direct/coordinator/attach_server.h"
 #include "client/direct/coordinator/coordinator.h"
 #include "client/direct/process/attach.h"
-#include "client/direct/window/reason.h"
 #include "client/mount/address_checks.h"
 #include "client/mount/drain_watchdog.h"
 #include "client/run/child.h"
@@ -154,8 +153,8 @@ absl::Status RecoverIfOpen(VolumeDir& dir, bool refuse) {
   options.partial_report = &found;
   const absl::StatusOr<RecoveryReport> report = Recover(dir, options);
   if (!report.ok()) {
-    return absl::FailedPreconditionError(absl::StrCat("recovery of ", dir.path, " failed: ",
-                                                      report.status().message(), "; ",
+    return absl::FailedPreconditionError(absl::StrCat("recovery of ", dir.path,
+                                                      " failed: ", report.status().message(), "; ",
                                                       RecoveryAdvice(found.outcome)));
   }
   SLOG_INFO("recovered:\n{}", RecoveryReportText(*report));
@@ -207,8 +206,8 @@ absl::Status Session::Begin(VolumeDir dir) {
   options.config = dir_.config;
   options.session_name = dir_.path;
   options.insecure = command_.insecure;
-  SALIUS_ASSIGN_OR_RETURN(
-      coordinator_, direct::Coordinator::Start(dir_, std::move(state), std::move(options)));
+  SALIUS_ASSIGN_OR_RETURN(coordinator_,
+                          direct::Coordinator::Start(dir_, std::move(state), std::move(options)));
   const direct::Coordinator::Handles handles = coordinator_->handles();
   descriptors_[direct::kWindowDescriptor] = handles.window_fd;
   descriptors_[direct::kSocketDescriptor] = handles.socket_fd;
@@ -227,7 +226,11 @@ absl::Status Session::Begin(VolumeDir dir) {
   status.backing = dir_.path;
   status.acks = dir_.config.acks;
   status.run_directory = ClaimDirectory();
-  status.source = [this] { return coordinator_->status(); };
+  status.source = [this] {
+    SessionStatus now = coordinator_->status();
+    now.direct->processes = server_->connections();
+    return now;
+  };
   status.started_unix_ms = static_cast<uint64_t>(SystemClock().RealtimeNanos()) / 1'000'000;
   status.log_file = LogPlace();
   if (!dir_.config.allow_same_host) status.host = ThisHost();
@@ -292,20 +295,13 @@ absl::Status Session::End() {
 }
 
 void Session::PrintStats() const {
-  const direct::Counters& counters = coordinator_->window().header().counters;
-  const uint64_t syncs = counters.syncs.load(), local = counters.local_syncs.load();
-  const uint64_t real = counters.real_syncs.load() + local;
+  const DirectUse use = *coordinator_->status().direct;
   std::fprintf(stderr, "salius-run: %ju syncs, %ju of them by fsync(2); %ju records, %ju bytes\n",
-               uintmax_t{syncs}, uintmax_t{real}, uintmax_t{counters.records.load()},
-               uintmax_t{counters.record_bytes.load()});
-  if (local > 0) {
-    std::fprintf(stderr, "salius-run:   %ju because of: mode local\n", uintmax_t{local});
-  }
-  for (size_t i = 0; i < direct::kReasons; ++i) {
-    const uint64_t count = counters.reasons[i].load();
-    if (count == 0) continue;
-    std::fprintf(stderr, "salius-run:   %ju because of: %s\n", uintmax_t{count},
-                 direct::ReasonName(static_cast<direct::Reason>(i)));
+               uintmax_t{use.syncs}, uintmax_t{use.real_syncs}, uintmax_t{use.records},
+               uintmax_t{use.record_bytes});
+  for (const DirectUse::Reason& reason : use.reasons) {
+    std::fprintf(stderr, "salius-run:   %ju because of: %s\n", uintmax_t{reason.syncs},
+                 reason.name.c_str());
   }
 }
 
@@ -335,8 +331,8 @@ absl::StatusOr<int> Run(const RunCommand& command) {
       OfVolume(CheckVolumeKind(unlocked->config, unlocked->path, VolumeKind::kDirect)));
   absl::StatusOr<VolumeDir> dir = VolumeDir::Open(command.direct, /*lock=*/true);
   if (absl::IsUnavailable(dir.status())) {
-    return RunBeside(std::move(child), absl::StrCat(unlocked->path, "/", kSaliusDir, "/", kSocketName),
-                     dir.status());
+    return RunBeside(std::move(child),
+                     absl::StrCat(unlocked->path, "/", kSaliusDir, "/", kSocketName), dir.status());
   }
   SALIUS_RETURN_IF_ERROR(OfVolume(dir.status()));
   Session session(command);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -30,6 +31,20 @@ struct ReplicaReport {
   std::string host;  // boot id of its host, as it says; empty: not known
   std::string ip;    // numeric, without a port; empty: not known
 };
+// The use of a direct volume by its processes, since the session began.
+struct DirectUse {
+  struct Reason {
+    std::string name;    // direct::ReasonName
+    uint64_t syncs = 0;  // that needed a real fsync(2) for it
+  };
+  uint64_t processes = 0;  // attached now
+  uint64_t records = 0, record_bytes = 0;
+  uint64_t syncs = 0, real_syncs = 0;  // all, and those by fsync(2)
+  uint64_t dead_owners = 0;            // locks whose owner had died
+  uint64_t voids = 0;                  // records that no living process completed
+  std::vector<Reason> reasons;         // those that occurred
+};
+
 struct SessionStatus {
   Epoch epoch = 0;
   std::string mode;         // replicated, local, failed
@@ -42,6 +57,7 @@ struct SessionStatus {
   uint64_t stable_log_used_bytes = 0, stable_log_capacity_bytes = 0;
   std::vector<ReplicaReport> replicas;
   std::string failure;
+  std::optional<DirectUse> direct;  // of a direct volume
 };
 
 }  // namespace salius

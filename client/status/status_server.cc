@@ -50,6 +50,21 @@ void AddRecoveries(const RecoveryNotes& notes, control::VolumeStatusResponse* ou
   }
 }
 
+void AddDirectUse(const DirectUse& from, control::VolumeStatusResponse::DirectUse* to) {
+  to->set_processes(from.processes);
+  to->set_records(from.records);
+  to->set_record_bytes(from.record_bytes);
+  to->set_syncs(from.syncs);
+  to->set_real_syncs(from.real_syncs);
+  to->set_dead_owners(from.dead_owners);
+  to->set_voids(from.voids);
+  for (const DirectUse::Reason& reason : from.reasons) {
+    control::VolumeStatusResponse::DirectUse::Reason* const added = to->add_reasons();
+    added->set_name(reason.name);
+    added->set_syncs(reason.syncs);
+  }
+}
+
 class PrimaryService final : public control::Primary::Service {
  public:
   explicit PrimaryService(const StatusServerOptions& options) : options_(options) {}
@@ -150,6 +165,7 @@ control::VolumeStatusResponse ToStatusResponse(const StatusServerOptions& option
     }
   }
   if (options.history != nullptr) AddRecoveries(options.history->notes(), &out);
+  if (status.direct.has_value()) AddDirectUse(*status.direct, out.mutable_direct());
   out.set_version(kSaliusVersion);
   out.set_failure(status.failure);
   out.set_serving(true);

@@ -118,6 +118,17 @@ class DirectVolume(DirectCase):
         lines = proc.popen.stdout.read().splitlines()
         self.assertEqual(lines[-1], "errno %d" % errno.EIO)
 
+    def test_nothing_is_replayed_when_only_processes_died(self):
+        proc, _ = self.writer()
+        last = self.numbers(proc, 1500)[-1]
+        self.kill_all(proc)
+        last = max([last] + [int(line) for line in proc.popen.stdout.read().split()])
+        code, report = self.rig_.volume.recover_json()
+        self.assertEqual((code, report["same_life"], report["files_changed"]), (0, True, 0), report)
+        with open(self.path("f"), "rb") as f:
+            found = max(int(f.read(512)) for _ in range(64))
+        self.assertIn(found, (last, last + 1))
+
     def test_replicas_lost_and_back(self):
         proc, _ = self.writer()
         self.numbers(proc, 100)

@@ -18,11 +18,13 @@
 #include "client/direct/coordinator/window_memory.h"
 #include "client/direct/window/acks.h"
 #include "client/direct/window/claim.h"
+#include "client/direct/window/reason.h"
 #include "client/direct/window/robust_lock.h"
 #include "client/direct/window/stamp.h"
 #include "client/direct/window/system.h"
 #include "client/direct/window/waits.h"
 #include "client/session/disk_writers.h"
+#include "client/session/gathering.h"
 #include "client/session/replica_links.h"
 #include "client/session/shared_core.h"
 #include "common/check.h"
@@ -32,6 +34,7 @@
 #include "common/log.h"
 #include "common/random.h"
 #include "common/strings.h"
+#include "log/applied_mark.h"
 #include "transport/datagram_channel.h"
 
 namespace salius::direct {
@@ -66,16 +69,35 @@ WindowSpec SpecFor(const VolumeConfig& config, const VolumeState& before, uint64
   spec.last_timestamp_ns = before.last_timestamp_ns;
   spec.next_file_id = before.file_id_limit;
   spec.file_id_limit = before.file_id_limit + block;
+  spec.few = FewRecords(AvailableCpus());
   return spec;
+}
+
+DirectUse Use(const Counters& counters) {
+  DirectUse use;
+  use.records = counters.records.load();
+  use.record_bytes = counters.record_bytes.load();
+  use.syncs = counters.syncs.load();
+  const uint64_t local = counters.local_syncs.load();
+  use.real_syncs = counters.real_syncs.load() + local;
+  use.dead_owners = counters.dead_owners.load();
+  use.voids = counters.voids.load();
+  if (local > 0) use.reasons.push_back({"local", local});
+  for (size_t i = 0; i < kReasons; ++i) {
+    const uint64_t syncs = counters.reasons[i].load();
+    if (syncs > 0) use.reasons.push_back({ReasonName(static_cast<Reason>(i)), syncs});
+  }
+  return use;
 }
 
 class SharedCoordinator final : public Coordinator {
  public:
-  SharedCoordinator(const VolumeDir& dir, WindowMemory memory, StateFile state,
+  SharedCoordinator(const VolumeDir& dir, WindowMemory memory, StateFile state, AppliedMark mark,
                     StreamOptions options, Clock& clock)
       : dir_(dir),
         options_(std::move(options)),
         memory_(std::move(memory)),
+        mark_(std::move(mark)),
         records_(memory_.window()),
         stripes_(memory_.window()),
         shared_(options_, clock, &records_),
@@ -116,6 +138,9 @@ class SharedCoordinator final : public Coordinator {
   const VolumeDir& dir_;
   const StreamOptions options_;
   WindowMemory memory_;
+  // Every record is in the page cache when it is issued. So the mark says only whether a sync of
+  // the session failed or was cut off.
+  AppliedMark mark_;
   SharedRecords records_;
   StripePass stripes_;
   SharedCore shared_;
@@ -148,6 +173,8 @@ absl::Status SharedCoordinator::Begin(uint64_t session) {
   SALIUS_ASSIGN_OR_RETURN(place.boot_id, BootId());
   const absl::StatusOr<uint64_t> mount_id = dir_.backing->MountIdOf(dir_.root_fd);
   if (mount_id.ok()) place.mount_id = *mount_id;
+  const absl::StatusOr<uint64_t> complaints = dir_.backing->ComplaintsOf(dir_.root_fd);
+  mark_.Reset(notes_.next_epoch(), complaints.ok() ? *complaints : AppliedMark::kUnknownComplaints);
   SALIUS_RETURN_IF_ERROR(notes_.Begin(place, session));
   SLOG_INFO("{}: session epoch {} started, mode local, {} replicas, acks {}", options_.session_name,
             shared_.key().epoch, links_.size(), options_.config.acks);
@@ -325,10 +352,12 @@ void SharedCoordinator::SyncLoop() {
       if (shared_.core.stopping()) return;
       shared_.sync_wanted = false;
     }
+    mark_.SyncBegins();
     // Each record was written before it was issued.
     const Seq before = window().window().issued();
     absl::Status status = SyncVolume(*dir_.backing, sync_.get(), dir_.lock_fd);
     if (status.ok()) status = dir_.CheckSynced();
+    mark_.SyncEnds(status.ok());
     shared_.Feed(input::Synced{before, status});
     {
       absl::MutexLock lock(&shared_.mu);
@@ -354,6 +383,7 @@ SessionStatus SharedCoordinator::status() const {
   out.oldest_uncheckpointed_ms = static_cast<uint64_t>(policy.oldest_uncheckpointed_ns(now)) / kMs;
   out.failure = std::string(shared_.health().message());
   out.replicas = links_.Reports(now);
+  out.direct = Use(window().header().counters);
   return out;
 }
 
@@ -394,11 +424,14 @@ absl::StatusOr<std::unique_ptr<Coordinator>> Coordinator::Start(const VolumeDir&
   options.config.log_max_bytes = std::min(options.config.log_max_bytes, kMostRingBytes);
   SALIUS_ASSIGN_OR_RETURN(const struct stat root, dir.backing->Stat(dir.root_fd));
   const uint64_t session = SecureRandom64();
-  SALIUS_ASSIGN_OR_RETURN(
-      WindowMemory memory,
-      WindowMemory::Make(SpecFor(options.config, state.state(), session, root)));
+  SALIUS_ASSIGN_OR_RETURN(WindowMemory memory, WindowMemory::Make(SpecFor(
+                                                   options.config, state.state(), session, root)));
+  SALIUS_ASSIGN_OR_RETURN(AppliedMark mark,
+                          AppliedMark::IsReliedOn(*dir.backing, dir.root_fd)
+                              ? AppliedMark::Open(dir.salius_fd)
+                              : absl::StatusOr<AppliedMark>(AppliedMark::InMemory()));
   auto coordinator = std::make_unique<SharedCoordinator>(
-      dir, std::move(memory), std::move(state), std::move(options), SystemClock());
+      dir, std::move(memory), std::move(state), std::move(mark), std::move(options), SystemClock());
   SALIUS_RETURN_IF_ERROR(coordinator->Begin(session));
   return coordinator;
 }

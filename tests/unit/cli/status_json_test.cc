@@ -66,6 +66,8 @@ std::string TypeOf(const Value& value) {
                      value.list_value().values(0).kind_case() == Value::kStringValue
                  ? "list of text"
                  : "list";
+    case Value::kStructValue:
+      return "object";
     default:
       return "?";
   }
@@ -88,6 +90,7 @@ control::VolumeStatusResponse Mounted() {
   status.add_replicas()->set_address("a:7400");
   status.add_recoveries();
   status.add_warnings("replica a:7400 is on this host");
+  status.mutable_direct()->set_processes(1);
   return status;
 }
 
@@ -103,20 +106,34 @@ OfflineStatus Offline() {
 
 TEST(StatusJsonTest, ThePageAndTheProgramNameTheSameFields) {
   const std::vector<Fields> page = TablesOfThePage();
-  ASSERT_EQ(page.size(), 7u);
+  ASSERT_EQ(page.size(), 8u);
   const Struct mounted = Parse(MountedJson(Mounted()));
   EXPECT_EQ(FieldsOf(mounted), page[0]);
   EXPECT_EQ(FieldsOf(FirstOf(mounted, "recoveries")), page[1]);
   EXPECT_EQ(FieldsOf(FirstOf(mounted, "replicas")), page[2]);
+  EXPECT_EQ(FieldsOf(mounted.fields().at("direct").struct_value()), page[3]);
   const Struct offline = Parse(OfflineJson(Offline()));
-  EXPECT_EQ(FieldsOf(offline), page[3]);
+  EXPECT_EQ(FieldsOf(offline), page[4]);
   EXPECT_EQ(FieldsOf(FirstOf(offline, "recoveries")), page[1]);
-  EXPECT_EQ(FieldsOf(Parse(ErrorJson("hung", 7, "why"))), page[4]);
+  EXPECT_EQ(FieldsOf(Parse(ErrorJson("hung", 7, "why"))), page[5]);
   control::ReplicaStatusResponse replica;
   replica.add_volumes();
   const Struct shown = Parse(ReplicaJson("a:7400", replica));
-  EXPECT_EQ(FieldsOf(shown), page[5]);
-  EXPECT_EQ(FieldsOf(FirstOf(shown, "volumes")), page[6]);
+  EXPECT_EQ(FieldsOf(shown), page[6]);
+  EXPECT_EQ(FieldsOf(FirstOf(shown, "volumes")), page[7]);
+}
+
+TEST(StatusJsonTest, ReasonsOfRealSyncsAreByName) {
+  control::VolumeStatusResponse status = Mounted();
+  control::VolumeStatusResponse::DirectUse::Reason* const reason =
+      status.mutable_direct()->add_reasons();
+  reason->set_name("map");
+  reason->set_syncs(3);
+  const Struct direct = Parse(MountedJson(status)).fields().at("direct").struct_value();
+  EXPECT_EQ(direct.fields().at("reasons").struct_value().fields().at("map").number_value(), 3);
+  EXPECT_NE(MountedText(status).find("by fsync(2): 3 map\n"), std::string::npos);
+  status.clear_direct();
+  EXPECT_EQ(Parse(MountedJson(status)).fields().at("direct").kind_case(), Value::kNullValue);
 }
 
 TEST(StatusJsonTest, ThePageNamesEachWordWithItsCode) {
