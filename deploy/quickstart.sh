@@ -55,14 +55,15 @@ fi
 if [ $build -eq 1 ]; then
   say "Build"
   bazel build -c opt //replica:salius-replica //recovery:salius-recover //client/cli:salius \
-    //client/mount:salius-mount //tests/bench:slow_disk_fs
+    //client/mount:salius-mount //client/run:salius-run //tests/bench:slow_disk_fs
 fi
 bin=$(bazel info -c opt bazel-bin 2>/dev/null) # the link bazel-bin points to whatever was built last
 for program in replica/salius-replica recovery/salius-recover client/cli/salius client/mount/salius-mount \
-  tests/bench/slow_disk_fs; do
+  client/run/salius-run tests/bench/slow_disk_fs; do
   [ -x "$bin/$program" ] || die "$bin/$program is not built; run without --no-build"
 done
 salius=$bin/client/cli/salius
+run=$bin/client/run/salius-run
 
 # ---- Clean-up: everything below registers what it made
 
@@ -192,13 +193,17 @@ for block in range(20):
 print(int(statistics.median(took)))' "$1"
 }
 
-measure() { # measure NAME BARE_DIR MOUNT_DIR ROWS: sets bare, mounted (us a transaction) and verdict
+# measure NAME BARE_DIR MOUNT_DIR DIRECT_DIR ROWS: sets bare, mounted, direct (us a transaction), verdict
+measure() {
   local round
   for round in 1 2 3; do # interleaved
-    /usr/bin/python3 "$writer" "$2/speed.db" wal full "$((round * 1000))" "$4" >>"$work/$1.bare.rows"
-    /usr/bin/python3 "$writer" "$3/speed.db" wal full "$((round * 1000))" "$4" >>"$work/$1.mount.rows"
+    /usr/bin/python3 "$writer" "$2/speed.db" wal full "$((round * 1000))" "$5" >>"$work/$1.bare.rows"
+    /usr/bin/python3 "$writer" "$3/speed.db" wal full "$((round * 1000))" "$5" >>"$work/$1.mount.rows"
+    "$run" --insecure --direct "$4" -- /usr/bin/python3 "$writer" "$4/speed.db" wal full "$((round * 1000))" "$5" \
+      >>"$work/$1.direct.rows"
   done
   bare=$(median "$work/$1.bare.rows") mounted=$(median "$work/$1.mount.rows")
+  direct=$(median "$work/$1.direct.rows")
   local ratio
   ratio=$(awk "BEGIN { r = $bare / $mounted; printf \"%.1f\", (r < 1 ? 1 / r : r) }")
   if [ "$mounted" -lt "$bare" ]; then
@@ -206,12 +211,19 @@ measure() { # measure NAME BARE_DIR MOUNT_DIR ROWS: sets bare, mounted (us a tra
   else
     verdict="Salius does not pay: it takes $ratio times as long as the bare disk, whose flush is that fast"
   fi
-  echo "median of $((3 * $4)) transactions: bare $bare us, salius $mounted us. $verdict"
+  verdict+=". Without FUSE, under salius-run: $direct us"
+  echo "median of $((3 * $5)) transactions: bare $bare us, salius $mounted us. $verdict"
+}
+make_direct() { # make_direct DIR: makes a direct volume there
+  mkdir "$1"
+  "$salius" init --direct "$1" --acks 2 \
+    --replicas "$subnet.11:7400,$subnet.12:7400,$subnet.13:7400" >/dev/null
 }
 
 say "SQLite, synchronous=FULL, one transaction per row: the mount beside the bare disk"
 echo "the disk of this machine, on which a flush takes $(flush_us "$work/disk/bare") us:"
-measure this "$work/disk/bare" "$work/mnt" 300
+make_direct "$work/disk/direct"
+measure this "$work/disk/bare" "$work/mnt" "$work/disk/direct" 300
 this_bare=$bare this_mounted=$mounted this_verdict=$verdict
 
 say "The same on a disk whose flush takes 8 ms, as that of a disk without a protected cache"
@@ -230,7 +242,8 @@ mount_volume "$work/slow/fs/data" "$work/slow/mnt" "$work/slow-mount.log"
 slow_daemon=$mounted_daemon
 wait_for 30 "mode replicated on the slow disk" is_replicated "$work/slow/mnt"
 echo "the slow disk, on which a flush with a file system's journal takes $(flush_us "$work/slow/fs/bare") us:"
-measure slow "$work/slow/fs/bare" "$work/slow/mnt" 60
+make_direct "$work/slow/fs/direct"
+measure slow "$work/slow/fs/bare" "$work/slow/mnt" "$work/slow/fs/direct" 60
 slow_bare=$bare slow_mounted=$mounted slow_verdict=$verdict
 umount "$work/slow/mnt"
 wait_for 60 "drain of the volume on the slow disk" umount "$work/slow/fs" # busy until the daemon has ended
