@@ -33,12 +33,12 @@ WRITERS = 8
 
 # Programs that write no file of a volume: name, a shell command that runs one of them.
 UNTOUCHED = (
-    ("Python start-up", "python3 -c pass"),
-    ("tar", "tar -cf /dev/null /usr/share/zoneinfo 2> /dev/null"),
-    ("compile", "gcc -O1 -c -o /dev/null $SOURCE"),
+    ("Python start-up", "/usr/bin/python3 -c pass"),
+    ("tar", "tar -cf - /usr/lib/python3.11 2> /dev/null | cat > /dev/null"),
+    ("compile", "g++ -O1 -c -o /dev/null $SOURCE"),
 )
-SOURCE = """#include <stdio.h>
-int main(int count, char** words) { for (int i = 0; i < count; ++i) puts(words[i]); return 0; }
+SOURCE = """#include <iostream>
+int main(int count, char** words) { for (int i = 0; i < count; ++i) std::cout << words[i]; return 0; }
 """
 
 
@@ -226,7 +226,8 @@ def slow_disk(sizes, cpu):
     """Returns SQLite's transactions a second on a disk with slow flushes, direct and bare."""
     rates = {}
     with contextlib.ExitStack() as stack:
-        own = lambda thing: stack.enter_context(contextlib.closing(thing))
+        def own(thing):
+            return stack.enter_context(contextlib.closing(thing))
         disk = own(SlowDisk(sizes.flush_ms))
         volume_path, bare = os.path.join(disk.path, "direct"), os.path.join(disk.path, "bare")
         os.mkdir(volume_path)
@@ -242,23 +243,24 @@ def slow_disk(sizes, cpu):
 
 def loaded(sizes, volume):
     """Returns {program: its time with the library as a multiple of that without}. The programs run
-    in a loop of one shell, which is under salius-run or not; the two take turns."""
-    source = os.path.join(current().dir, "loaded.c")
+    in a loop of one shell, which is under salius-run or not; the two take turns. The shell takes
+    the time, so the start of salius-run is not in it."""
+    source = os.path.join(current().dir, "loaded.cc")
     with open(source, "w") as f:
         f.write(SOURCE)
     times = {}
     for name, command in UNTOUCHED:
-        script = "i=0; while [ $i -lt %d ]; do %s || exit; i=$((i+1)); done" % (sizes.direct.runs, command)
+        script = "date +%%s%%N; i=0; while [ $i -lt %d ]; do %s || exit; i=$((i+1)); done; date +%%s%%N" % (
+            sizes.direct.runs, command)
         taken = {True: [], False: []}
-        for turn in range(2 * max(sizes.rounds, 2)):
+        for turn in range(4 * max(sizes.rounds, 1)):
             under = turn % 2 == 0
-            # Its own time: the shell's start and the attachment are in it, once for all its runs.
-            began = time.monotonic()
-            done = subprocess.run([*(volume.words if under else ()), "sh", "-c", script],
-                                  env={**os.environ, "SOURCE": source}, cwd="/", stderr=subprocess.PIPE, text=True)
+            done = subprocess.run([*(volume.words if under else ()), "sh", "-c", script], capture_output=True, text=True,
+                                  env={**os.environ, "SOURCE": source}, cwd="/")
             if done.returncode != 0:
                 raise HarnessError("%s: exit %d\n%s" % (command, done.returncode, done.stderr))
-            taken[under].append(time.monotonic() - began)
+            began, ended = map(int, done.stdout.split())
+            taken[under].append(ended - began)
         times[name] = statistics.median(taken[True]) / statistics.median(taken[False])
     return times
 
@@ -297,7 +299,8 @@ def idle(sizes, volume):
 
 def at_rest(sizes):
     with contextlib.ExitStack() as stack:
-        own = lambda thing: stack.enter_context(contextlib.closing(thing))
+        def own(thing):
+            return stack.enter_context(contextlib.closing(thing))
         volume = own(DirectVolume(place("rest"), own(Replicas(2, "192MiB")), 2))
         return {"loaded": loaded(sizes, volume), "idle": idle(sizes, volume)}
 
