@@ -76,7 +76,7 @@ int Acknowledged::Receive(bool wait) const {
     all.from = all.any() ? std::min(all.from, advanced.from) : advanced.from;
     all.upto = std::max(all.upto, advanced.upto);
   }
-  if (all.any()) SendReady();  // what was gathered meanwhile
+  if (all.any()) SendReady();  // the records gathered meanwhile
   Wake(window_, all);
   return std::max(count, 0);
 }

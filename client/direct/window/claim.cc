@@ -17,7 +17,7 @@ constexpr unsigned kParts = 16;
 // Gathered records are sent when they fill a large datagram, or when the first has waited for this.
 constexpr uint64_t kGatherBytes = 56u << 10;
 constexpr int64_t kGatherNs = 1'000'000;
-// The many writers are remembered for so many records.
+// Many writers are remembered for the next 64 records.
 constexpr Seq kManyRecords = 64;
 
 struct Piece {
