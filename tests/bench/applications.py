@@ -1,12 +1,13 @@
-"""Measures applications with the sync they really do, each on five grounds in turn.
+"""Measures applications with the sync they really do, each on six grounds in turn.
 
 The grounds:
 1. a plain directory of the local disk
 2. a Salius volume
-3. the plain directory without any sync (eatmydata): the limit of a faster sync
-4. a FUSE file system that passes everything through and syncs nothing (passthrough_fs): the limit
+3. a direct Salius volume, under salius-run
+4. the plain directory without any sync (eatmydata): the limit of a faster sync
+5. a FUSE file system that passes everything through and syncs nothing (passthrough_fs): the limit
    of a mount
-5. the same, with synced data sent to as many echo servers as there are replicas, and their answers
+6. the same, with synced data sent to as many echo servers as there are replicas, and their answers
    awaited: the limit of replication through a mount
 
 usage: python3 -m bench.applications [--smoke] [--seconds S] [--rounds N] [--size BYTES] [--cpu N]
@@ -33,6 +34,7 @@ import statistics
 import sys
 
 from bench import command, figures
+from bench.direct import DirectVolume
 from bench.programs import APPLICATIONS, Unreadable
 from bench.quiet import NotQuiet, wait_quiet
 from bench.rounds import QUIET_BOUND_S
@@ -42,9 +44,9 @@ from harness.run import HarnessError
 
 PACKAGES = ("eatmydata", "mariadb-server", "postgresql", "redis-server", "rocksdb-tools")
 REPLICAS = ACKS = 2
-GROUNDS = {"disk": "local disk", "salius": "Salius", "no-sync": "local disk, no sync", "fuse": "FUSE, no sync",
+GROUNDS = {"disk": "local disk", "salius": "Salius", "direct": "Salius, direct", "no-sync": "local disk, no sync", "fuse": "FUSE, no sync",
            "fuse-replicated": "FUSE, replicated"}
-TIMES = {"salius_to_disk": "salius", "no_sync_to_disk": "no-sync", "fuse_to_disk": "fuse",
+TIMES = {"salius_to_disk": "salius", "direct_to_disk": "direct", "no_sync_to_disk": "no-sync", "fuse_to_disk": "fuse",
          "fuse_replicated_to_disk": "fuse-replicated"}
 
 
@@ -63,15 +65,17 @@ class Grounds:
         self.instances = {}
         try:
             own = self._own
-            replicas = own(Replicas(REPLICAS, "192MiB", cpu))
+            replicas = own(Replicas(REPLICAS, "384MiB", cpu))
             self.volume = own(MountedVolume(directory("volume"), replicas, ACKS, cpu=cpu))
-            paths = {"disk": directory("disk"), "salius": self._below(self.volume.path), "no-sync": directory("no-sync"),
+            self.direct = own(DirectVolume(directory("direct"), replicas, ACKS, cpu=cpu, user=application.user))
+            paths = {"disk": directory("disk"), "salius": self._below(self.volume.path), "direct": self.direct.path,
+                     "no-sync": directory("no-sync"),
                      "fuse": self._passthrough("fuse", cpu),
                      "fuse-replicated": self._passthrough("fuse-replicated", cpu, "--replicas", str(REPLICAS), "--acks",
                                                           str(ACKS))}
+            wrappers = {"no-sync": (program("eatmydata"),), "direct": self.direct.words}
             for ground in GROUNDS:
-                wrapper = (program("eatmydata"),) if ground == "no-sync" else ()
-                self.instances[ground] = own(application(paths[ground], size, pinned(cpu), wrapper))
+                self.instances[ground] = own(application(paths[ground], size, pinned(cpu), wrappers.get(ground, ())))
         except BaseException:
             self.close()
             raise
@@ -101,6 +105,7 @@ class Grounds:
         status = self.volume.mount.status()
         if status["mode"] != "replicated":
             raise HarnessError("the volume ended in mode %(mode)s (%(mode_detail)s)" % status)
+        self.direct.check()
         return found
 
     def close(self):
@@ -137,8 +142,8 @@ def run(args):
     cpu = args.cpu if args.placement == "packed" else None
     print("applications, %d bytes, %s" % (args.size, "free" if cpu is None else "packed on CPU %d" % cpu))
     line = "%-15s" + " %12s" * len(GROUNDS) + " %9s" * len(TIMES) + "  %s"
-    print(line % ("", "disk ops/s", "Salius", "no sync", "FUSE", "replicated", "Salius/d", "no sync/d", "FUSE/d", "repl./d",
-                  "read back"), flush=True)
+    print(line % ("", "disk ops/s", "Salius", "direct", "no sync", "FUSE", "replicated", "Salius/d", "direct/d", "no sync/d",
+                  "FUSE/d", "repl./d", "read back"), flush=True)
     results, failed = [], False
     file = figures.File(args.json, "applications")
     for name in args.names or list(APPLICATIONS):

@@ -14,7 +14,7 @@ import statistics
 import sys
 from dataclasses import dataclass
 
-from bench import figures, trees
+from bench import direct, figures, trees
 from harness.run import HarnessError
 
 SENSES = {"at most": operator.le, "at least": operator.ge, "less than": operator.lt}
@@ -179,6 +179,16 @@ def _trees_time(work, over=trees.SALIUS, under=trees.PASSTHROUGH):
     return _trees(lambda case: trees.ratio(case, work, over, under))
 
 
+def _direct(words, sense, bar):
+    """Returns the bar of the case `direct` with these words."""
+    def value(f):
+        for said, found, _, _ in direct.judged(f.case("direct")):
+            if said == words:
+                return found
+        raise Absent("the case direct has no " + words)
+    return Bar("direct, " + words, sense, bar, value)
+
+
 def _local(f):
     case = f.case("floor", m=2, acks=2, packed=True)
     return case["floor-dir"]["p50_us"] / case["path"]["p50_us"]
@@ -226,6 +236,11 @@ BARS = [
           lambda f, name=name: f.application(name)["salius_to_disk"])
       for name, words, bar in (("sqlite-wal", "SQLite WAL `FULL`", 3), ("rocksdb", "RocksDB `fillsync`", 6),
                                ("pgbench", "`pgbench -N -c1`", 2))),
+    *(Bar("direct, %s: of the local disk's operations/s" % words, "at least", bar,
+          lambda f, name=name: f.application(name)["direct_to_disk"])
+      for name, words, bar in (("sqlite-wal", "SQLite WAL `FULL`", 3), ("rocksdb", "RocksDB `fillsync`", 6),
+                               ("pgbench", "`pgbench -N -c1`", 1.8))),
+    *(_direct(*bar) for bar in direct.BARS),
     *(Bar("%s: time of an empty passthrough's" % words, "at most", bar, _trees_time(work))
       for work, words, bar in trees.WORKS),
     *(Bar("%s, replicas %d ms away: time of without" % (words, trees.DELAY_MS), "at most", trees.DELAY_BAR,

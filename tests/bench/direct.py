@@ -21,17 +21,9 @@ from harness.run import HarnessError, binary, current, sh, wait_until
 DIRECT, PROCESSES, MOUNT, DISK = "direct", "direct processes", "salius", "local disk"
 IN_PROCESS, KEPT = "in-process floor", "kept floor"
 
-P50_OF_FLOOR, P99_OF_FLOOR, P50_OF_MOUNT = 1.2, 1.5, 0.75
-RATE_OF_MOUNT, RATE_OF_DISK = 1.5, 1.0
-LARGE_RATE_OF_FLOOR = 0.8
-SLOW_SQLITE_RATE = 200
-LOADED_TIME = 1.02
-IDLE_WAKEUPS, IDLE_MIB = 0, 16
-OWN_THREADS = "salius-run"  # their name
-TIMER_HZ = 10               # of the policy: the longest sleep is 100 ms
-
-MIB = 1 << 20
 WRITERS = 8
+OWN_THREADS = "salius-run"  # the name of the coordinator's own threads
+TIMER_HZ = 10               # of its policy: the longest sleep is 100 ms
 
 # Programs that write no file of a volume: name, a shell command that runs one of them.
 UNTOUCHED = (
@@ -39,6 +31,26 @@ UNTOUCHED = (
     ("tar", "tar -cf - /usr/lib/python3.11 2> /dev/null | cat > /dev/null"),
     ("compile", "g++ -O1 -c -o /dev/null $SOURCE"),
 )
+
+# The bars: words, figure, bar.
+ONE_WRITER = (("4 KiB, one writer, 2 of %d: p50 of the in-process floor's", "p50_of_floor", 1.2),
+              ("4 KiB, one writer, 2 of %d: p99 of the in-process floor's", "p99_of_floor", 1.5),
+              ("4 KiB, one writer, 2 of %d: p50 of the mount's", "p50_of_mount", 0.75))
+MANY_WRITERS = (("%d %s, free: operations/s of the mount's", "_of_mount", 1.5),
+                ("%d %s, free: operations/s of the local disk's", "_of_disk", 1))
+LARGE = "1 MiB, 2 of 3: rate of the kept floor's"
+SLOW = "slow disk: SQLite's transactions/s of the bare file system's"
+LOADED = "library loaded, no volume touched: time of %s"
+IDLE = "coordinator idle: wake-ups a second beyond the policy's timer"
+MEMORY = "coordinator idle: MiB beside the window"
+BARS = (
+    *((words % m, "at most", bar) for m in (2, 3) for words, _, bar in ONE_WRITER),
+    *((words % (WRITERS, kind), "at least", bar) for kind in ("threads", "processes") for words, _, bar in MANY_WRITERS),
+    (LARGE, "at least", 0.8), (SLOW, "at least", 200),
+    *((LOADED % name, "at most", 1.02) for name, _ in UNTOUCHED),
+    (IDLE, "at most", 0), (MEMORY, "at most", 16),
+)
+
 SOURCE = """#include <iostream>
 int main(int count, char** words) { for (int i = 0; i < count; ++i) std::cout << words[i]; return 0; }
 """
@@ -338,25 +350,19 @@ def lines(figures):
     return text
 
 
+def values(figures):
+    """Returns {words: value} for the words of BARS."""
+    found = {}
+    for one in figures["one_writer"]:
+        found.update({text % one["m"]: one[figure] for text, figure, _ in ONE_WRITER})
+    for kind in ("threads", "processes"):
+        found.update({text % (WRITERS, kind): figures["many_writers"][kind + figure] for text, figure, _ in MANY_WRITERS})
+    found.update({LOADED % name: value for name, value in figures["loaded"].items()})
+    return found | {LARGE: figures["large_writes"]["of_floor"], SLOW: figures["slow_disk"]["times"],
+                    IDLE: figures["idle"]["beyond"], MEMORY: figures["idle"]["mib"]}
+
+
 def judged(figures):
     """Returns [(words, value, "at most" or "at least", bar)]."""
-    found = []
-    for one in figures["one_writer"]:
-        shape = "4 KiB, one writer, 2 of %d: " % one["m"]
-        found += [(shape + "p50 of the in-process floor's", one["p50_of_floor"], "at most", P50_OF_FLOOR),
-                  (shape + "p99 of the in-process floor's", one["p99_of_floor"], "at most", P99_OF_FLOOR),
-                  (shape + "p50 of the mount's", one["p50_of_mount"], "at most", P50_OF_MOUNT)]
-    many = figures["many_writers"]
-    for kind in ("threads", "processes"):
-        shape = "%d %s, free: operations/s of the " % (WRITERS, kind)
-        found += [(shape + "mount's", many[kind + "_of_mount"], "at least", RATE_OF_MOUNT),
-                  (shape + "local disk's", many[kind + "_of_disk"], "at least", RATE_OF_DISK)]
-    found += [("1 MiB, 2 of 3: rate of the kept floor's", figures["large_writes"]["of_floor"], "at least", LARGE_RATE_OF_FLOOR),
-              ("slow disk: SQLite's transactions/s of the bare file system's", figures["slow_disk"]["times"], "at least",
-               SLOW_SQLITE_RATE)]
-    found += [("library loaded, no volume touched: time of %s" % name, value, "at most", LOADED_TIME)
-              for name, value in figures["loaded"].items()]
-    return found + [
-        ("coordinator idle: wake-ups a second beyond the policy's timer", figures["idle"]["beyond"], "at most",
-         IDLE_WAKEUPS),
-        ("coordinator idle: MiB beside the window", figures["idle"]["mib"], "at most", IDLE_MIB)]
+    found = values(figures)
+    return [(words, found[words], sense, bar) for words, sense, bar in BARS]

@@ -68,8 +68,8 @@ class Driver:
         return HarnessError("the driver ended with %d:\n%s" % (code, self.proc.tail()))
 
     def kill(self):
-        """Kills it; it leaves its files."""
-        self.proc.kill()
+        """Kills it and the program that a wrapper has started; it leaves its files."""
+        self.proc.kill_group()
         self.close()
 
     def close(self):

@@ -31,6 +31,7 @@ def same(what, expected, found):
 class Application:
     name = package = ""
     programs = ()
+    user = None  # that writes the files; None: this one
 
     def __init__(self, directory, size, pin=(), wrapper=()):
         self.directory, self.size = directory, size
@@ -175,7 +176,7 @@ class RedisAof(Application):
 
 class Pgbench(Application):
     """pgbench's simple update (-N), one client."""
-    name, package = "pgbench", "postgresql"
+    name, package, user = "pgbench", "postgresql", "postgres"
     programs = ("postgres", "initdb", "psql", "pgbench")
     _port = 5600
 
@@ -217,7 +218,7 @@ class Pgbench(Application):
 
 class Maria(Application):
     """mysqlslap: one client's INSERTs, each a transaction, innodb_flush_log_at_trx_commit=1."""
-    name, package = "mariadb", "mariadb-server"
+    name, package, user = "mariadb", "mariadb-server", "mysql"
     programs = ("mariadbd", "mariadb-install-db", "mariadb", "mysqlslap")
 
     def set_up(self):

@@ -74,7 +74,7 @@ class Server:
     def kill(self):
         """Kills the server, as a crash would."""
         if self.proc:
-            self.proc.kill()
+            self.proc.kill_group()
             self.proc = None
 
     close = kill
@@ -97,7 +97,8 @@ class Redis(Server):
         """Returns whether the process itself, not an earlier user of the port, answers and has
         loaded its data."""
         info = self.ask("info", check=False).splitlines()
-        return "process_id:%d" % self.proc.pid in info and "loading:0" in info
+        pid = next((int(line.split(":")[1]) for line in info if line.startswith("process_id:")), None)
+        return pid is not None and os.getpgid(pid) == self.proc.pid and "loading:0" in info
 
     def ask(self, *words, check=True):
         """Returns redis-cli's output."""

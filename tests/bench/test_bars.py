@@ -30,7 +30,7 @@ class Directory(unittest.TestCase):
         return status, out.getvalue().splitlines()
 
     def line(self, words):
-        return next(line for line in self.judge()[1] if words in line)
+        return next(line for line in self.judge()[1] if line.startswith(words))
 
 
 class Bars(Directory):
@@ -52,9 +52,10 @@ class Bars(Directory):
         self.assertIn("smoke run", self.judge()[1][0])
 
     def test_an_application_that_lost_something_is_not_met(self):
-        result = {"name": "sqlite-wal", "ops_per_second": {}, "salius_to_disk": 4, "unreadable": {}}
+        result = {"name": "sqlite-wal", "ops_per_second": {}, "salius_to_disk": 4, "direct_to_disk": 5, "unreadable": {}}
         run = {"placement": "packed", "size": 1024, "applications": [result]}
         self.write("a", "applications", run)
+        self.assertRegex(self.line("direct, SQLite WAL"), r" 5\.00 +met$")
         self.assertRegex(self.line("SQLite WAL"), r" 4\.00 +met$")
         result["unreadable"] = {"salius": "row 7\nis | gone"}
         self.write("a", "applications", run)

@@ -45,6 +45,12 @@ class Proc:
         self.signal(signal.SIGKILL)
         self.wait(30)
 
+    def kill_group(self):
+        """Kills and reaps the process, and kills all of its process group."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGKILL)
+        self.kill()
+
     def terminate(self, timeout_s=30):
         """Sends SIGTERM and returns the exit status; raises when the process does not end on its
         own."""
