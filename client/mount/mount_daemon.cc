@@ -30,8 +30,7 @@
 #include "common/host.h"
 #include "common/log.h"
 #include "common/strings.h"
-#include "log/state_file.h"
-#include "recovery/recovery.h"
+#include "recovery/recover_if_open.h"
 #include "storage/fs_calls.h"
 #include "storage/host_claim.h"
 
@@ -60,35 +59,11 @@ std::string DefaultLog(const VolumeConfig& config) {
   return absl::StrCat(kLogDir, "/", config.volume.ToString(), ".log");
 }
 
-absl::Status RecoverIfOpen(VolumeDir& dir, RecoverMode mode, Notices* notices) {
-  {
-    SALIUS_ASSIGN_OR_RETURN(const StateFile state,
-                            StateFile::Open(*dir.backing, dir.salius_fd, kStateFileName));
-    if (!state.state().open) return absl::OkStatus();
-  }
-  if (mode == RecoverMode::kRefuse) {
-    return absl::FailedPreconditionError(
-        absl::StrCat(dir.path,
-                     " was not unmounted cleanly and recover=refuse was given; run "
-                     "\"salius-recover ",
-                     ShellQuote(dir.path), "\" first"));
-  }
-  SLOG_INFO("{} was not unmounted cleanly: recovering", dir.path);
-  RecoveryReport found;
-  RecoveryOptions options;
-  options.partial_report = &found;
-  const absl::StatusOr<RecoveryReport> report = Recover(dir, options);
-  if (!report.ok()) {
-    return absl::Status(
-        // An error of the file system that means "invalid" is no wrong option.
-        absl::IsInvalidArgument(report.status()) || absl::IsUnimplemented(report.status())
-            ? absl::StatusCode::kFailedPrecondition
-            : report.status().code(),
-        absl::StrCat("recovery of ", dir.path, " failed: ",
-                     Printable(std::string(report.status().message()), NewLines::kReplace), "; ",
-                     RecoveryAdvice(found.outcome), ", salius-recover(8)"));
-  }
-  SLOG_INFO("recovered:\n{}", RecoveryReportText(*report));
+absl::Status RecoverBefore(VolumeDir& dir, RecoverMode mode, Notices* notices) {
+  SALIUS_ASSIGN_OR_RETURN(
+      const std::optional<RecoveryReport> report,
+      RecoverIfOpen(dir, mode == RecoverMode::kRefuse ? "recover=refuse" : ""));
+  if (!report.has_value()) return absl::OkStatus();
   notices->push_back(absl::StrFormat(
       "recovered %s: epoch %u up to record %u, %u records replayed in %.1f s; %s has the report",
       dir.path, report->epoch, report->decided, report->records,
@@ -148,7 +123,7 @@ absl::Status MountDaemon::Acquire() {
   SALIUS_RETURN_IF_ERROR(launcher_.TakeLog(options.log_file, DefaultLog(config_)));
   SALIUS_RETURN_IF_ERROR(InitLogging("salius-mount", options.log_level));
   RaiseDescriptorLimit();
-  return RecoverIfOpen(*dir_, options.recover, &notices_);
+  return RecoverBefore(*dir_, options.recover, &notices_);
 }
 
 absl::Status MountDaemon::OpenVolume() {

@@ -37,7 +37,7 @@
 #include "common/log.h"
 #include "common/strings.h"
 #include "log/state_file.h"
-#include "recovery/recovery.h"
+#include "recovery/recover_if_open.h"
 #include "storage/direct_volume.h"
 #include "storage/host_claim.h"
 #include "storage/volume_config.h"
@@ -137,27 +137,10 @@ absl::StatusOr<int> RunChild(ChildOptions options, const std::string& socket) {
   return AwaitCommand(child);
 }
 
-absl::Status RecoverIfOpen(VolumeDir& dir, bool refuse) {
-  {
-    SALIUS_ASSIGN_OR_RETURN(const StateFile state,
-                            StateFile::Open(*dir.backing, dir.salius_fd, kStateFileName));
-    if (!state.state().open) return absl::OkStatus();
-  }
-  const std::string program = absl::StrCat("salius-recover ", ShellQuote(dir.path));
-  if (refuse) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        dir.path, " was not closed cleanly and --recover refuse was given; run \"", program, "\""));
-  }
-  RecoveryReport found;
-  RecoveryOptions options;
-  options.partial_report = &found;
-  const absl::StatusOr<RecoveryReport> report = Recover(dir, options);
-  if (!report.ok()) {
-    return absl::FailedPreconditionError(absl::StrCat("recovery of ", dir.path,
-                                                      " failed: ", report.status().message(), "; ",
-                                                      RecoveryAdvice(found.outcome)));
-  }
-  SLOG_INFO("recovered:\n{}", RecoveryReportText(*report));
+absl::Status RecoverBefore(VolumeDir& dir, bool refuse) {
+  SALIUS_ASSIGN_OR_RETURN(const std::optional<RecoveryReport> report,
+                          RecoverIfOpen(dir, refuse ? "--recover refuse" : ""));
+  if (!report.has_value()) return absl::OkStatus();
   Say(absl::StrFormat("recovered %s: epoch %u up to record %u, %u records replayed", dir.path,
                       report->epoch, report->decided, report->records));
   return absl::OkStatus();
@@ -195,7 +178,7 @@ absl::Status Session::Begin(VolumeDir dir) {
   SALIUS_RETURN_IF_ERROR(CheckNotVolatile(dir_.root_fd, dir_.path));
   SALIUS_RETURN_IF_ERROR(ClaimOnThisHost(dir_));
   SALIUS_RETURN_IF_ERROR(CheckReplicas(dir_.config.replicas, command_.insecure));
-  SALIUS_RETURN_IF_ERROR(RecoverIfOpen(dir_, command_.recover == "refuse"));
+  SALIUS_RETURN_IF_ERROR(RecoverBefore(dir_, command_.recover == "refuse"));
   SALIUS_ASSIGN_OR_RETURN(const struct stat root, dir_.backing->Stat(dir_.root_fd));
   device_ = root.st_dev;
   SALIUS_ASSIGN_OR_RETURN(history_,

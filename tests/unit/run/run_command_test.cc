@@ -1,0 +1,50 @@
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "client/run/command_line.h"
+
+namespace salius::run {
+namespace {
+
+std::string ErrorOf(const std::vector<std::string>& words) {
+  return std::string(ParseRunCommand(words).status().message());
+}
+
+TEST(RunCommandTest, WordsAfterTheDashesAreTheCommands) {
+  const absl::StatusOr<RunCommand> command =
+      ParseRunCommand({"--direct", "/srv/d", "--stats", "--", "sh", "-c", "--stats --", "--"});
+  ASSERT_TRUE(command.ok()) << command.status();
+  EXPECT_EQ(command->direct, "/srv/d");
+  EXPECT_TRUE(command->stats);
+  EXPECT_FALSE(command->insecure);
+  EXPECT_EQ(command->command, (std::vector<std::string>{"sh", "-c", "--stats --", "--"}));
+}
+
+TEST(RunCommandTest, MissingPartsAreNamed) {
+  EXPECT_NE(ErrorOf({"--", "true"}).find("--direct DIR is missing"), std::string::npos);
+  EXPECT_NE(ErrorOf({"--direct", "/srv/d"}).find("the command is missing"), std::string::npos);
+  EXPECT_NE(ErrorOf({"--direct", "/srv/d", "--"}).find("the command is missing"),
+            std::string::npos);
+}
+
+TEST(RunCommandTest, CommandWithoutDashesIsRefused) {
+  EXPECT_FALSE(ParseRunCommand({"--direct", "/srv/d", "true"}).ok());
+}
+
+TEST(RunCommandTest, WrongValuesAreRefused) {
+  EXPECT_FALSE(ParseRunCommand({"--direct", "/srv/d", "--recover", "maybe", "--", "true"}).ok());
+  EXPECT_FALSE(ParseRunCommand({"--direct", "/srv/d", "--log-level", "x", "--", "true"}).ok());
+  EXPECT_FALSE(ParseRunCommand({"--direct", "a", "--direct", "b", "--", "true"}).ok());
+}
+
+TEST(RunCommandTest, HelpNeedsNothingElse) {
+  const absl::StatusOr<RunCommand> command = ParseRunCommand({"--help"});
+  ASSERT_TRUE(command.ok()) << command.status();
+  ASSERT_TRUE(command->answer.has_value());
+  EXPECT_NE(command->answer->find("127 COMMAND is not found"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace salius::run
