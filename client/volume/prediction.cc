@@ -23,10 +23,6 @@ bool Same(const timespec& a, const timespec& b) {
   return a.tv_sec == b.tv_sec && a.tv_nsec == b.tv_nsec;
 }
 
-bool Before(const timespec& a, const timespec& b) {
-  return std::pair(a.tv_sec, a.tv_nsec) < std::pair(b.tv_sec, b.tv_nsec);
-}
-
 timespec Next(const timespec& time) {
   constexpr long kLast = 999'999'999;
   return time.tv_nsec == kLast ? timespec{time.tv_sec + 1, 0}
@@ -103,6 +99,10 @@ blkcnt_t BlocksAfter(const struct stat& before, const RecordHeader& header) {
 }
 
 }  // namespace
+
+bool IsBefore(const timespec& a, const timespec& b) {
+  return std::pair(a.tv_sec, a.tv_nsec) < std::pair(b.tv_sec, b.tv_nsec);
+}
 
 void Prediction::NoteSeq(Seq seq) { last_seq_ = std::max(last_seq_, seq); }
 
@@ -248,7 +248,7 @@ void KeptCtime::Merge(struct stat& attributes) const {
   timespec& ctime = attributes.st_ctim;
   if (Same(ctime, disk)) {
     ctime = predicted;
-  } else if (Before(ctime, predicted)) {
+  } else if (IsBefore(ctime, predicted)) {
     ctime = Next(predicted);
   }
 }

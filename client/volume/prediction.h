@@ -114,6 +114,9 @@ class Prediction {
   absl::flat_hash_map<std::string, PendingXattr> xattrs_;
 };
 
+// Returns whether a time is before another.
+bool IsBefore(const timespec& a, const timespec& b);
+
 // The ctime that records gave while they were pending. No call sets a ctime, so the disk's is
 // another. The predicted one is kept until the disk's changes again.
 struct KeptCtime {

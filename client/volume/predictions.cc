@@ -142,10 +142,7 @@ absl::Status Predictions::EnterApplied(Node& node, const RecordHeader& header,
   SALIUS_ASSIGN_OR_RETURN(const struct stat st, backing_.Stat(node.path_fd.get()));
   const auto now = [&](const Prediction& prediction) {
     const timespec& predicted = prediction.attributes().st_ctim;
-    return std::pair(predicted.tv_sec, predicted.tv_nsec) >
-                   std::pair(st.st_ctim.tv_sec, st.st_ctim.tv_nsec)
-               ? predicted
-               : st.st_ctim;
+    return IsBefore(st.st_ctim, predicted) ? predicted : st.st_ctim;
   };
   if (header.op == Op::kSetAttr) {
     SALIUS_ASSIGN_OR_RETURN(const AttrBody attr, AttrBody::Decode(body));
@@ -172,7 +169,8 @@ absl::Status Predictions::EnterApplied(Node& node, const RecordHeader& header,
 absl::Status Predictions::Settle(Node& node, Seq seq) {
   if (!on_) return absl::OkStatus();
   while (true) {
-    std::optional<timespec> mtime;
+    struct stat shown {};
+    bool gives_mtime = false;
     std::optional<timespec> ctime;
     Seq last = 0;
     {
@@ -183,11 +181,12 @@ absl::Status Predictions::Settle(Node& node, Seq seq) {
       // Another thread that is here looks again before it ends the prediction.
       if (HasPending(records) || records.settling) return absl::OkStatus();
       records.settling = true;
-      mtime = records.prediction->ImpliedMtime();
+      shown = records.prediction->attributes();
+      gives_mtime = records.prediction->ImpliedMtime().has_value();
       ctime = records.prediction->ImpliedCtime();
       last = records.prediction->last_seq();
     }
-    const absl::StatusOr<KeptCtime> kept = SetTimes(node, mtime, ctime);
+    const absl::StatusOr<KeptCtime> kept = SetTimes(node, shown.st_mtim, ctime, gives_mtime);
     std::unique_ptr<Prediction> ended;  // destroyed without the lock
     absl::MutexLock lock(&node.state);
     NodeChanges::Records& records = node.records();
@@ -195,7 +194,7 @@ absl::Status Predictions::Settle(Node& node, Seq seq) {
     SALIUS_RETURN_IF_ERROR(kept.status());
     const bool pending = HasPending(records);
     if (pending || records.prediction->last_seq() != last) {
-      if (mtime.has_value()) records.prediction->NoteMtimeGiven();
+      if (gives_mtime) records.prediction->NoteMtimeGiven();
       if (pending) return absl::OkStatus();  // a later record goes on with it
       continue;
     }
@@ -206,15 +205,25 @@ absl::Status Predictions::Settle(Node& node, Seq seq) {
   }
 }
 
-absl::StatusOr<KeptCtime> Predictions::SetTimes(Node& node, std::optional<timespec> mtime,
-                                                std::optional<timespec> ctime) {
-  if (mtime.has_value()) {
-    const timespec times[2] = {{.tv_sec = 0, .tv_nsec = UTIME_OMIT}, *mtime};
-    SALIUS_RETURN_IF_ERROR(backing_.SetTimes(node.path_fd.get(), times));
-  }
+absl::StatusOr<KeptCtime> Predictions::SetTimes(Node& node, const timespec& mtime,
+                                                std::optional<timespec> ctime, bool& gives_mtime) {
+  const int fd = node.path_fd.get();
+  if (gives_mtime) SALIUS_RETURN_IF_ERROR(GiveMtime(fd, mtime));
   if (!ctime.has_value()) return KeptCtime();
-  SALIUS_ASSIGN_OR_RETURN(const struct stat st, backing_.Stat(node.path_fd.get()));
+  SALIUS_ASSIGN_OR_RETURN(struct stat st, backing_.Stat(fd));
+  if (IsBefore(st.st_ctim, *ctime)) {
+    // The kernel's clock for files goes in steps. But Linux 6.13 and later take the exact time for
+    // a change after a look at the ctime, if that is of the same step.
+    gives_mtime = true;
+    SALIUS_RETURN_IF_ERROR(GiveMtime(fd, mtime));
+    SALIUS_ASSIGN_OR_RETURN(st, backing_.Stat(fd));
+  }
   return KeptCtime{*ctime, st.st_ctim};
+}
+
+absl::Status Predictions::GiveMtime(int fd, const timespec& mtime) {
+  const timespec times[2] = {{.tv_sec = 0, .tv_nsec = UTIME_OMIT}, mtime};
+  return backing_.SetTimes(fd, times);
 }
 
 absl::Status Predictions::SetDataTime(Node& node, int fd, const RecordHeader& last,

@@ -9,6 +9,8 @@
 // - At the end the disk gets the mtime that the prediction has, because an apply gives a later one
 //   and the order of two files' times must not change. A file without a prediction gets the time
 //   of its last data record for the same reason (docs/mount-internals.md).
+// - No call sets a ctime. The predicted one is kept as long as the node lives (KeptCtime). The disk's,
+//   which callers see after that, is made a later one where the kernel can: it must not go back.
 //
 // There is none for a file whose attributes change without records: one that is bulk, or loses its
 // hidden link (O_TMPFILE). Such a file's callers wait until its records are applied. A prediction
@@ -85,9 +87,13 @@ class Predictions {
   absl::Status SetDataTime(Node& node, int fd, const RecordHeader& last, uint64_t records);
 
  private:
-  // Gives the file its mtime, if there is one to give. Returns the ctime to be kept for callers.
-  absl::StatusOr<KeptCtime> SetTimes(Node& node, std::optional<timespec> mtime,
-                                     std::optional<timespec> ctime);
+  // Gives the file `mtime` where `gives_mtime` says so. Returns the ctime to be kept for callers,
+  // who saw `ctime`. Where the disk's is before that, it gives the mtime too, for the disk to get a
+  // later ctime, and sets `gives_mtime`.
+  absl::StatusOr<KeptCtime> SetTimes(Node& node, const timespec& mtime,
+                                     std::optional<timespec> ctime, bool& gives_mtime);
+  // Gives a file an mtime.
+  absl::Status GiveMtime(int fd, const timespec& mtime);
 
   Backing& backing_;
   const bool on_;
