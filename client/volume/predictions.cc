@@ -1,5 +1,6 @@
 #include "client/volume/predictions.h"
 
+#include <errno.h>
 #include <fcntl.h>
 
 #include <memory>
@@ -223,7 +224,8 @@ absl::StatusOr<KeptCtime> Predictions::SetTimes(Node& node, const timespec& mtim
 
 absl::Status Predictions::GiveMtime(int fd, const timespec& mtime) {
   const timespec times[2] = {{.tv_sec = 0, .tv_nsec = UTIME_OMIT}, mtime};
-  return backing_.SetTimes(fd, times);
+  const absl::Status given = backing_.SetTimes(fd, times);
+  return StatusErrno(given) == EPERM ? absl::OkStatus() : given;
 }
 
 absl::Status Predictions::SetDataTime(Node& node, int fd, const RecordHeader& last,

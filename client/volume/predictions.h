@@ -92,7 +92,7 @@ class Predictions {
   // later ctime, and sets `gives_mtime`.
   absl::StatusOr<KeptCtime> SetTimes(Node& node, const timespec& mtime,
                                      std::optional<timespec> ctime, bool& gives_mtime);
-  // Gives a file an mtime.
+  // Gives a file an mtime. A directory that takes names but no times (`chattr +a`) keeps the disk's.
   absl::Status GiveMtime(int fd, const timespec& mtime);
 
   Backing& backing_;

@@ -299,6 +299,17 @@ TEST_F(EarlyAttrsTest, AttributesOfABulkFileAreThoseOfTheDisk) {
   volume->open_files().Release(file);
 }
 
+// Such a directory takes new names, but refuses times.
+TEST_F(EarlyAttrsTest, NameInAnAppendOnlyDirectoryDoesNotFailTheVolume) {
+  Node& d = Dir(root(), "d");
+  ApplyAll();
+  SetMarks("d", {.append_only = true});
+  volume->open_files().Release(Create(d, "f"));
+  ApplyAll();
+  EXPECT_EQ(Chmod(Find(d, "f"), 0600), 0);
+  ApplyAll();
+}
+
 TEST_F(EarlyAttrsTest, AttributeThatTheDiskRefusesFailsTheVolume) {
   Handle* const file = Create("f");
   ASSERT_EQ(Chmod(file->node, 0600), 0);
