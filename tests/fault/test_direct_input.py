@@ -7,7 +7,7 @@ import sys
 
 from harness.direct import DirectCase, read_stats
 from harness.image import Image
-from harness.run import HarnessError, binary, current, sh
+from harness.run import HarnessError, binary, current, program_for_users, sh
 from harness.volume import in_netns
 
 NOBODY = ("setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups")
@@ -35,11 +35,11 @@ class Refused(DirectCase):
             self.assertIn(text, done.stderr)
 
     def run_refuses(self, directory, *texts, wrapper=()):
-        self.refuses(self.call(*wrapper, binary("salius-run"), "--insecure", "--direct", directory, "--", "true"), 125,
+        self.refuses(self.call(*wrapper, program_for_users("salius-run"), "--insecure", "--direct", directory, "--", "true"), 125,
                      *texts)
 
     def init(self, directory, wrapper=(), kind=("--direct",)):
-        return self.call(*wrapper, binary("salius"), "init", *kind, "--log-max", "16MiB", "--replicas",
+        return self.call(*wrapper, program_for_users("salius"), "init", *kind, "--log-max", "16MiB", "--replicas",
                          ",".join(replica.address for replica in self.rig_.replicas), "--acks", "2", directory)
 
     def test_directory_missing_or_without_a_volume(self):
@@ -125,13 +125,13 @@ class Refused(DirectCase):
                                        ("/etc/passwd", 126, "no permission to execute it"),
                                        ("/etc", 126, "is a directory"),
                                        (text, 126, "Exec format error")):
-            done = self.call(binary("salius-run"), "--insecure", "--direct", self.rig_.backing, "--", command)
+            done = self.call(program_for_users("salius-run"), "--insecure", "--direct", self.rig_.backing, "--", command)
             self.refuses(done, code, command, message)
 
     def test_no_replica_answers(self):
         for replica in self.rig_.replicas:
             replica.kill()
-        done = self.call(binary("salius-run"), "--insecure", "--stats", "--direct", self.rig_.backing, "--", "sh", "-c",
+        done = self.call(program_for_users("salius-run"), "--insecure", "--stats", "--direct", self.rig_.backing, "--", "sh", "-c",
                          "dd if=/dev/zero of=%s bs=1k count=3 conv=fsync status=none && echo works"
                          % os.path.join(self.rig_.backing, "f"))
         self.assertEqual((done.returncode, done.stdout), (0, "works\n"), done.stderr)
@@ -181,6 +181,10 @@ BEHAVIOURS = (
 
 
 class Programs(DirectCase):
+
+    def words(self, *command, options=()):
+        # A program that changed its user must be able to read the library.
+        return [program_for_users("salius-run"), *super().words(*command, options=options)[1:]]
 
     def test_programs_that_take_things_away(self):
         for name, code, may_exec in BEHAVIOURS:

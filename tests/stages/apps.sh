@@ -1,5 +1,5 @@
 #!/bin/sh
-# SQLite and PostgreSQL through real power cuts. Arguments go to the harness (--long, --seed N,
+# Programs, and SQLite and PostgreSQL through real power cuts. Arguments go to the harness (--long, --seed N,
 # -k NAME). Needs root and the built binaries (SALIUS_BIN or bazel-bin).
 set -eu
 cd "$(dirname "$0")/.."
