@@ -140,7 +140,7 @@ class Refused(DirectCase):
         for replica in self.rig_.replicas:
             self.assertIn("replica %s: " % replica.address, said.group())
         stats = read_stats(done.stderr)
-        self.assertEqual((stats.syncs, stats.real, stats.reasons), (1, 1, {"mode local": 1}))
+        self.assertEqual((stats.syncs, stats.real, stats.reasons), (1, 1, {"local": 1}))
 
 
 # Writes before and after it does what the test wants of it, to an old descriptor and a new file.
