@@ -126,7 +126,7 @@ start_replica() { # start_replica I
   # setpriv: a replica never outlives this script. nsenter: only the network differs (ip netns exec
   # would also copy the mounts, and keep the dead disk alive).
   setpriv --pdeathsig KILL nsenter --net="/run/netns/sq$id-r$1" "$bin/replica/salius-replica" \
-    --listen "$subnet.$((10 + $1)):7400" --memory 256MiB --shm-dir "/dev/shm/sq$id-r$1" \
+    --listen "$subnet.$((10 + $1)):7400" --memory 512MiB --shm-dir "/dev/shm/sq$id-r$1" \
     --state-dir "$work/replica$1.state" --insecure \
     >>"$work/replica$1.log" 2>&1 &
   replica_pids[$1]=$!
