@@ -330,24 +330,29 @@ def measure(sizes, cpu):
             "slow_disk": slow_disk(sizes, cpu), **at_rest(sizes)}
 
 
+def tables(figures):
+    """Returns [(title, {subject: figures})]."""
+    return [*(("4 KiB, one writer, 2 of %d, packed" % one["m"], one["subjects"]) for one in figures["one_writer"]),
+            ("4 KiB, %d writers, 2 of 2, free" % WRITERS, figures["many_writers"]["subjects"]),
+            ("1 MiB, one writer, 2 of 3, packed", figures["large_writes"]["subjects"])]
+
+
+def rest(figures):
+    """Returns what no table has, in words."""
+    return "SQLite (WAL, FULL) on the slow disk: %s transactions/s. The idle coordinator: %s." % (
+        ", ".join("%s %.1f" % item for item in figures["slow_disk"]["rates"].items()),
+        "%(wakeups).1f wake-ups a second, %(own).1f of them of its own threads; %(mib).1f MiB beside the window" %
+        figures["idle"])
+
+
 def lines(figures):
     """Returns the figures as lines of text."""
     text = []
-
-    def table(title, subjects):
+    for title, subjects in tables(figures):
         text.append(title)
-        for name, f in subjects.items():
-            text.append("  %-18s %9.0f operations/s, p50 %8.1f us, p99 %8.1f us" % (
-                name, f["ops_per_second"], f["p50_us"], f["p99_us"]))
-    for one in figures["one_writer"]:
-        table("4 KiB, one writer, 2 of %d, packed" % one["m"], one["subjects"])
-    table("4 KiB, %d writers, 2 of 2, free" % WRITERS, figures["many_writers"]["subjects"])
-    table("1 MiB, one writer, 2 of 3, packed", figures["large_writes"]["subjects"])
-    text.append("SQLite (WAL, FULL) on the slow disk, transactions/s: " + ", ".join(
-        "%s %.1f" % item for item in figures["slow_disk"]["rates"].items()))
-    text.append("coordinator idle: %(wakeups).1f wake-ups a second, %(own).1f of them of its own threads; %(mib).1f MiB "
-                "beside the window" % figures["idle"])
-    return text
+        text += ["  %-18s %9.0f operations/s, p50 %8.1f us, p99 %8.1f us" % (name, f["ops_per_second"], f["p50_us"], f["p99_us"])
+                 for name, f in subjects.items()]
+    return [*text, rest(figures)]
 
 
 def values(figures):

@@ -2,7 +2,7 @@
 
 usage: python3 -m bench.report [--results DIR] FIGURES
 FIGURES is a directory of files that were made together (bench/figures.py). Each table becomes a page of its own, DIR/NAME.md:
-a slice of the matrix, floor, slow-disk, recovery, trees, peers, applications-packed, applications-free and bars (bench/bars.py).
+a slice of the matrix, floor, slow-disk, recovery, trees, direct, peers, applications-packed, applications-free and bars (bench/bars.py).
 README.md is their index. Pages and index are generated whole; no page that people write is touched. The page of something
 that was not measured stays as it is, and its name is printed. Exit status: 0; 2, and nothing is written, when the figures are
 missing, not complete, not made together, or of a smoke run (a smoke run needs --results). Plots need python3-matplotlib.
@@ -13,7 +13,7 @@ import statistics
 import sys
 import textwrap
 
-from bench import bars, trees
+from bench import bars, direct, trees
 from bench.applications import GROUNDS, TIMES
 from harness.run import HarnessError
 
@@ -159,6 +159,19 @@ def trees_table(case):
                                case["calls"], case["waits"], case["inode_bytes"], 100 * case["returned"]), 100)]
 
 
+def direct_table(case):
+    """Markdown: every subject, and the bars."""
+    rows = [("", "operations/s", "p50, µs", "p99, µs")]
+    for title, subjects in direct.tables(case):
+        rows.append(("**%s**" % title, "", "", ""))
+        rows += [(name, "%.0f" % f["ops_per_second"], "%.1f" % f["p50_us"], "%.1f" % f["p99_us"])
+                 for name, f in subjects.items()]
+    judged = [("", "bar", "measured", "")] + [
+        (words, "%s %g" % (sense, bar), "%.3g" % value, bars.WORDS[bars.SENSES[sense](value, bar)])
+        for words, value, sense, bar in direct.judged(case)]
+    return [*_markdown(rows), "", *textwrap.wrap(direct.rest(case), 100), "", *_markdown(judged)]
+
+
 def recovery_table(case):
     """Markdown: every run, and the medians."""
     phases = list(case["runs"][0]["phase_ms"])
@@ -190,6 +203,7 @@ PAGES = {
               "`tests/bench/run.sh floor`: 4 KiB; medians over several starts of the programs."),
     "slow-disk": ("A slow disk", "`tests/bench/run.sh slow-disk`: a file system whose fsync takes 8 ms."),
     "recovery": ("Recovery", "`tests/bench/run.sh recovery`: 1 GiB in 262,144 records; seconds for each phase."),
+    "direct": ("Direct volumes", "`tests/bench/run.sh direct`: programs under salius-run, beside the mount and the floors."),
     "trees": ("Trees of small files",
               "`tests/bench/run.sh trees`: 20,000 files; medians of the time beside an empty pass-through."),
     "size": ("Matrix: sizes", "Writes of 512 B to 1 MiB, three replicas, `acks=2`."),
@@ -320,6 +334,8 @@ def tables_of(of):
         tables["slow-disk"] = slow_disk_table(cases["slow-disk"][0])
     if "recovery" in cases:
         tables["recovery"] = recovery_table(cases["recovery"][0])
+    if "direct" in cases:
+        tables["direct"] = direct_table(cases["direct"][0])
     if "trees" in cases:
         tables["trees"] = trees_table(cases["trees"][0])
     if of.results("peers"):
