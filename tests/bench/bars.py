@@ -244,7 +244,7 @@ BARS = [
     *(Bar("%s: time of an empty passthrough's" % words, "at most", bar, _trees_time(work))
       for work, words, bar in trees.WORKS),
     *(Bar("%s, replicas %d ms away: time of without" % (words, trees.DELAY_MS), "at most", trees.DELAY_BAR,
-          _trees_time(work, trees.DELAYED, trees.SALIUS)) for work, words, _ in trees.WORKS),
+          _trees_time(work, trees.DELAYED, trees.RELAYED)) for work, words, _ in trees.WORKS),
     Bar("waits for replicas in 1000 times create, write, close, chmod, utimens", "at most", 0,
         _trees(lambda case: case["waits"], "calls")),
     Bar("memory of the daemon for a cached inode", "at most", trees.INODE_BYTES,
