@@ -181,9 +181,9 @@ class RecoverKilled(Case):
 
 class DirectRecoverKilled(RecoverKilled):
     """The same of a direct volume. It has no log of its own, and sets no times. An ordinary run has
-    half of the cases."""
+    a quarter of the cases."""
 
-    SHARE = 0.5
+    SHARE = 0.25
 
     def new_site(self):
         return Site(direct=True)

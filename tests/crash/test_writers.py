@@ -15,7 +15,7 @@ from harness.case import Case
 from harness.ledger import Ledger
 from harness.run import wait_until
 
-SECONDS = 40  # for the cases of an ordinary run, in an order from its seed
+SECONDS = 25  # for the cases of an ordinary run, in an order from its seed
 TRIES = 4  # runs for one case: the number of calls varies
 WARM = 2  # operations before the one in which it is killed
 BUSY = 30  # operations of the other process meanwhile
