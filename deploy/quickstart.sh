@@ -75,7 +75,7 @@ cleanup() {
   set +e
   for pid in $daemon $slow_daemon; do kill -KILL "$pid" 2>/dev/null; done
   for pid in "${replica_pids[@]}"; do kill -KILL "$pid" 2>/dev/null; done
-  wait 2>/dev/null
+  [ ${#replica_pids[@]} -gt 0 ] && wait "${replica_pids[@]}" 2>/dev/null
   mountpoint -q "$work/mnt" && umount -l "$work/mnt"
   mountpoint -q "$work/disk" && umount -l "$work/disk"
   [ -n "$loop" ] && losetup -d "$loop"
@@ -246,7 +246,7 @@ make_direct "$work/slow/fs/direct"
 measure slow "$work/slow/fs/bare" "$work/slow/mnt" "$work/slow/fs/direct" 60
 slow_bare=$bare slow_mounted=$mounted slow_verdict=$verdict
 umount "$work/slow/mnt"
-wait_for 60 "drain of the volume on the slow disk" umount "$work/slow/fs" # busy until the daemon has ended
+wait_for 180 "drain of the volume on the slow disk" umount "$work/slow/fs" # busy until the daemon has ended
 slow_daemon=''
 losetup -d "$slow_loop"
 slow_loop=''
