@@ -1,6 +1,7 @@
 #include "client/direct/process/acknowledged.h"
 
 #include <algorithm>
+#include <cerrno>
 
 #include "client/direct/window/acks.h"
 #include "client/direct/window/claim.h"

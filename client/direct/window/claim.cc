@@ -1,6 +1,7 @@
 #include "client/direct/window/claim.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 
 #include "client/direct/window/stamp.h"

@@ -1,6 +1,9 @@
 // System calls of the library itself, straight to the kernel: the preload library replaces the C
 // library's functions of these names, and its own calls must not come back to it. They leave errno
 // alone and are no cancellation points. Each returns what the kernel returns: -errno on an error.
+//
+// RawCall and the clocks are the only way of the window and of a process to the kernel, but for the
+// robust locks. A simulator links its own (tests/sim/direct_kernel.h).
 #pragma once
 
 #include <fcntl.h>
@@ -8,34 +11,13 @@
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <time.h>
-#include <unistd.h>
 
 #include <atomic>
-#include <cerrno>
 #include <cstdint>
 
 namespace salius::direct {
 
-inline long RawCall(long number, long a = 0, long b = 0, long c = 0, long d = 0, long e = 0,
-                    long f = 0) {
-#ifdef __x86_64__
-  long result;
-  register long r10 __asm__("r10") = d;
-  register long r8 __asm__("r8") = e;
-  register long r9 __asm__("r9") = f;
-  __asm__ volatile("syscall"
-                   : "=a"(result)
-                   : "a"(number), "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r8), "r"(r9)
-                   : "rcx", "r11", "memory");
-  return result;
-#else
-  const int saved = errno;
-  const long result = syscall(number, a, b, c, d, e, f);
-  const long answer = result < 0 ? -errno : result;
-  errno = saved;
-  return answer;
-#endif
-}
+long RawCall(long number, long a = 0, long b = 0, long c = 0, long d = 0, long e = 0, long f = 0);
 
 template <typename T>
 long AsLong(T* pointer) {
@@ -60,31 +42,21 @@ inline int RawRecvmmsg(int fd, mmsghdr* messages, unsigned count, int flags) {
   return static_cast<int>(RawCall(SYS_recvmmsg, fd, AsLong(messages), count, flags));
 }
 
+// The clocks of the host, ns.
+int64_t MonotonicNs();
+int64_t RealtimeNs();
+
 // Sleeps while *word is `expected`, for at most `timeout_ns`, until a wake with a bit of `bits`.
 inline void FutexWait(std::atomic<uint32_t>& word, uint32_t expected, int64_t timeout_ns,
                       uint32_t bits) {
   // The bitset form takes an absolute time of the monotonic clock.
-  timespec until{};
-  clock_gettime(CLOCK_MONOTONIC, &until);
-  const int64_t ns = until.tv_nsec + timeout_ns;
-  until.tv_sec += ns / 1'000'000'000;
-  until.tv_nsec = ns % 1'000'000'000;
+  const int64_t ns = MonotonicNs() + timeout_ns;
+  const timespec until{ns / 1'000'000'000, ns % 1'000'000'000};
   RawCall(SYS_futex, AsLong(&word), FUTEX_WAIT_BITSET, expected, AsLong(&until), 0, bits);
 }
 // Wakes at most `count` sleepers whose bits meet `bits`.
 inline void FutexWake(std::atomic<uint32_t>& word, int count, uint32_t bits) {
   RawCall(SYS_futex, AsLong(&word), FUTEX_WAKE_BITSET, count, 0, 0, bits);
-}
-
-inline int64_t MonotonicNs() {
-  timespec now{};
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return now.tv_sec * int64_t{1'000'000'000} + now.tv_nsec;
-}
-inline int64_t RealtimeNs() {
-  timespec now{};
-  clock_gettime(CLOCK_REALTIME, &now);
-  return now.tv_sec * int64_t{1'000'000'000} + now.tv_nsec;
 }
 
 }  // namespace salius::direct
