@@ -4,7 +4,6 @@
 #include <sys/socket.h>
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <cerrno>
 #include <string>
@@ -13,14 +12,12 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "client/direct/coordinator/policy_round.h"
 #include "client/direct/coordinator/shared_records.h"
-#include "client/direct/coordinator/stripe_pass.h"
 #include "client/direct/coordinator/window_memory.h"
 #include "client/direct/window/acks.h"
-#include "client/direct/window/claim.h"
 #include "client/direct/window/reason.h"
 #include "client/direct/window/robust_lock.h"
-#include "client/direct/window/stamp.h"
 #include "client/direct/window/system.h"
 #include "client/direct/window/waits.h"
 #include "client/session/disk_writers.h"
@@ -41,10 +38,6 @@ namespace salius::direct {
 namespace {
 
 constexpr int64_t kMs = 1'000'000;
-// A record that no process has sent for this long is sent by the coordinator.
-constexpr int64_t kUnsentNs = 5 * kMs;
-constexpr int64_t kLongestSleepNs = 100 * kMs;
-constexpr int64_t kShortestSleepNs = kMs / 2;
 constexpr int64_t kRefreshNs = 50 * kMs;
 constexpr int64_t kKernelLogNs = 5'000 * kMs;
 // Shared memory for records; a session holds no more without a checkpoint.
@@ -90,7 +83,7 @@ DirectUse Use(const Counters& counters) {
   return use;
 }
 
-class SharedCoordinator final : public Coordinator {
+class SharedCoordinator final : public Coordinator, private PolicyRound::Session {
  public:
   SharedCoordinator(const VolumeDir& dir, WindowMemory memory, StateFile state, AppliedMark mark,
                     StreamOptions options, Clock& clock)
@@ -99,10 +92,10 @@ class SharedCoordinator final : public Coordinator {
         memory_(std::move(memory)),
         mark_(std::move(mark)),
         records_(memory_.window()),
-        stripes_(memory_.window()),
         shared_(options_, clock, &records_),
         links_(shared_),
-        notes_(shared_, std::move(state)) {}
+        notes_(shared_, std::move(state)),
+        round_(memory_.window(), *this) {}
   ~SharedCoordinator() override {
     StopThreads();
     // Before the memory goes: the thread's list of robust locks leads to it.
@@ -111,28 +104,32 @@ class SharedCoordinator final : public Coordinator {
 
   absl::Status Begin(uint64_t session);
 
-  Handles handles() const override { return {memory_.fd(), memory_.bytes(), socket()}; }
+  Handles handles() const override {
+    return {memory_.fd(), memory_.bytes(),
+            links_.channel() != nullptr ? socket() : spare_socket_.get()};
+  }
   const SharedWindow& window() const override { return memory_.window(); }
   SessionStatus status() const override;
   absl::Status Stop() override;
 
  private:
-  int socket() const {
-    return links_.channel() != nullptr ? links_.channel()->fd() : spare_socket_.get();
+  // PolicyRound::Session
+  void Feed(int64_t now, const Input& input) override {
+    SharedCore::Turn turn(shared_);
+    turn.Feed(now, input);
   }
+  bool TakeStripesWanted() override {
+    absl::MutexLock lock(&shared_.mu);
+    return std::exchange(shared_.stripes_wanted, false);
+  }
+  int socket() const override { return links_.channel() != nullptr ? links_.channel()->fd() : -1; }
+
   void StopThreads();
   void PolicyLoop();
   void SyncLoop();
   int64_t SleepNs();
   // Receives what arrived while no process receives, and lets it count.
   void Receive();
-  // Gives the policy the newest acknowledgements, so that none is late for its timers.
-  void FeedMail();
-  void FeedOne(int replica, const Mail& mail);
-  // Makes void records of holes, and sends the records that no process sends.
-  void SendLeftovers(uint32_t trouble);
-  void PassStripes();
-  void TakeRequests(uint32_t trouble);
   void Refresh();
 
   const VolumeDir& dir_;
@@ -142,17 +139,14 @@ class SharedCoordinator final : public Coordinator {
   // the session failed or was cut off.
   AppliedMark mark_;
   SharedRecords records_;
-  StripePass stripes_;
   SharedCore shared_;
   ReplicaLinks links_;
   NoteWriter notes_;
+  PolicyRound round_;      // only the policy thread uses it
   bool lives_ = false;     // it holds the life lock
   UniqueFd spare_socket_;  // without replicas
   BackingFd sync_;         // only the sync thread uses it: an error is reported on it once
   // The policy thread alone uses these.
-  std::array<std::array<uint64_t, 2>, kMaxReplicas> mails_{};  // fed so far: good, odd
-  int64_t unsent_since_ns_ = -1;
-  bool passing_ = false;
   int64_t refresh_at_ns_ = 0, kernel_log_at_ns_ = 0;
   std::vector<std::thread> threads_;
 };
@@ -207,10 +201,7 @@ void SharedCoordinator::PolicyLoop() {
     SleepUntilKicked(window(), sleep_ns);
     const uint32_t trouble = TakeTrouble(window());
     Receive();
-    FeedMail();
-    SendLeftovers(trouble);
-    PassStripes();
-    TakeRequests(trouble);
+    round_.Run(trouble);
     shared_.Feed(input::TimePassed{});
     Refresh();
   }
@@ -221,19 +212,12 @@ int64_t SharedCoordinator::SleepNs() {
   absl::MutexLock lock(&shared_.mu);
   if (shared_.core.stopping()) return -1;
   const int64_t now = shared_.clock.MonotonicNanos();
-  int64_t sleep_ns = shared_.core.policy().NextTick(now) - now;
-  if (passing_ || shared_.stripes_wanted) sleep_ns = std::min(sleep_ns, kMs);
-  if (unsent_since_ns_ >= 0) sleep_ns = std::min(sleep_ns, unsent_since_ns_ + kUnsentNs - now);
-  return std::clamp(sleep_ns, kShortestSleepNs, kLongestSleepNs);
+  return round_.SleepNs(now, shared_.core.policy().NextTick(now), shared_.stripes_wanted);
 }
 
 void SharedCoordinator::Receive() {
   if (links_.channel() == nullptr) return;
-  // A datagram taken away from a leader leaves it asleep.
-  const Header& header = window().header();
-  const bool led = header.leader.load() != 0 &&
-                   MonotonicNs() - header.leader_beat_ns.load() <= Leadership::kTakeOverNs;
-  if (led) return;
+  if (PolicyRound::IsLed(window(), MonotonicNs())) return;
   static thread_local InBatch batch(kBatch, kMailBytes);
   for (int round = 0; round < kMostRounds; ++round) {
     const absl::StatusOr<size_t> got = links_.channel()->Receive(batch, /*wait=*/false);
@@ -245,87 +229,6 @@ void SharedCoordinator::Receive() {
                    MonotonicNs(), &advanced);
       Wake(window(), advanced);
     }
-  }
-}
-
-void SharedCoordinator::FeedMail() {
-  for (size_t i = 0; i < links_.size(); ++i) {
-    Mailbox box;
-    {
-      const WindowLock lock(window());
-      box = window().header().mail[i];
-    }
-    const int replica = static_cast<int>(i);
-    if (std::exchange(mails_[i][0], box.good.count) != box.good.count) FeedOne(replica, box.good);
-    if (std::exchange(mails_[i][1], box.odd.count) != box.odd.count) FeedOne(replica, box.odd);
-  }
-}
-
-void SharedCoordinator::FeedOne(int replica, const Mail& mail) {
-  const AckDatagram datagram{
-      .bytes = absl::MakeConstSpan(mail.datagram, std::min<size_t>(mail.bytes, kMailBytes)),
-      .replica = replica,
-      .truncated = false};
-  SharedCore::Turn turn(shared_);
-  const int64_t now = std::min(mail.received_ns, shared_.clock.MonotonicNanos());
-  turn.Feed(now, input::Received{absl::MakeConstSpan(&datagram, 1)});
-}
-
-void SharedCoordinator::SendLeftovers(uint32_t trouble) {
-  const Header& header = window().header();
-  const int64_t now = MonotonicNs();
-  Seq ready = 0, issued = 0;
-  {
-    const WindowLock lock(window());
-    ready = AdvanceReady(window());
-    issued = window().window().issued();
-  }
-  if (ready < issued || (trouble & kTroubleDeadOwner) != 0) FillHoles(window());
-  if (std::max(header.sent.load(), window().window().checkpoint()) >= issued) {
-    unsent_since_ns_ = -1;
-    return;
-  }
-  if (unsent_since_ns_ < 0) unsent_since_ns_ = now;
-  if (now - std::max(unsent_since_ns_, header.last_claim_ns.load()) < kUnsentNs) return;
-  Claimed claimed;
-  {
-    const WindowLock lock(window());
-    claimed = Claim(window(), now);
-  }
-  if (links_.channel() != nullptr) SendClaimed(window(), socket(), claimed, now);
-  unsent_since_ns_ = now;
-}
-
-void SharedCoordinator::PassStripes() {
-  {
-    absl::MutexLock lock(&shared_.mu);
-    if (std::exchange(shared_.stripes_wanted, false)) {
-      stripes_.Begin();
-      passing_ = true;
-    }
-  }
-  if (!passing_ || !stripes_.Go()) return;
-  passing_ = false;
-  shared_.Feed(input::StripesPassed{});
-}
-
-void SharedCoordinator::TakeRequests(uint32_t trouble) {
-  for (size_t i = 0; (trouble & kTroubleWentBack) != 0 && i < links_.size(); ++i) {
-    bool lost = false;
-    {
-      const WindowLock lock(window());
-      lost = window().header().heard[i].lost != 0;
-    }
-    if (lost) shared_.Feed(input::WentBack{static_cast<int>(i)});
-  }
-  if ((trouble & kTroubleSyncFailed) != 0) {
-    shared_.Feed(input::ApplyFailed{absl::InternalError(
-        "a file could not be synced (fsync failed in a process): what it had is not safe")});
-  }
-  if ((trouble & kTroubleCheckpoint) != 0) {
-    shared_.Feed(input::SyncWanted{});
-  } else if ((trouble & kTroubleRoom) != 0) {
-    shared_.Feed(input::CheckpointWanted{});
   }
 }
 

@@ -33,8 +33,8 @@ Phase ToPhase(StampPhase phase) {
 
 }  // namespace
 
-void SharedRecords::SetAddress(size_t index, const SocketAddress* address) {
-  addresses_[index] = address == nullptr ? SocketAddress() : *address;
+void SharedRecords::SetAddress(size_t index, const salius::SocketAddress* address) {
+  addresses_[index] = address == nullptr ? salius::SocketAddress() : *address;
 }
 
 FileId SharedRecords::Enter(int64_t now, Replicator& policy) {
@@ -73,7 +73,7 @@ bool SharedRecords::PublishPhase(Phase phase) {
 
 void SharedRecords::PublishPeer(size_t index, const Replicator& policy, const PeerPaths& paths) {
   Header& header = window_.header();
-  const SocketAddress& address = addresses_[index];
+  const salius::SocketAddress& address = addresses_[index];
   const bool target = (policy.targets() & ReplicaBit(index)) != 0;
   Peer peer{};
   // Acknowledgements of a replica without room are still expected from its address, but it gets

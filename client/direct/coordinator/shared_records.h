@@ -23,7 +23,7 @@ class SharedRecords final : public ForeignRecords {
 
   // Sets the address to which frames of replica `index` go; null: it has none. Takes effect with
   // the next step. Serialised with the steps.
-  void SetAddress(size_t index, const SocketAddress* address);
+  void SetAddress(size_t index, const salius::SocketAddress* address);
   // Publishes that the session ended cleanly.
   void End();
 
@@ -40,7 +40,7 @@ class SharedRecords final : public ForeignRecords {
 
   const SharedWindow window_;
   std::optional<WindowLock> lock_;  // from Enter to Leave
-  std::array<SocketAddress, kMaxReplicas> addresses_{};
+  std::array<salius::SocketAddress, kMaxReplicas> addresses_{};
 };
 
 }  // namespace salius::direct
