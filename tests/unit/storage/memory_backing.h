@@ -50,6 +50,9 @@ class MemoryBacking final : public Backing {
     size_t max_xattr_bytes = 4000;  // names and values of one object
     bool acls = true;
     size_t dir_batch = 500;  // entries of one ReadDirents
+    // A sync of a file brings it to the disk alone: its name follows with a sync of a directory,
+    // which brings no data.
+    bool exact_syncs = false;
   };
   // Kinds of calls.
   enum class Call {
@@ -100,6 +103,10 @@ class MemoryBacking final : public Backing {
   void OnEachClose(std::function<void()> wait) { before_close_ = std::move(wait); }
   // Returns how many calls of the kind there were.
   uint64_t calls(Call call) const;
+  // Writes back names and attributes (kJournal).
+  void WriteBackJournal();
+  // Writes back those blocks of the files on the disk for which `chosen` returns true.
+  void WriteBackBlocks(const std::function<bool()>& chosen);
   // Ends every descriptor but root(), and brings back what is on the disk.
   void PowerCut();
   // Ends every descriptor but root(), as when the process dies; the page cache stays.

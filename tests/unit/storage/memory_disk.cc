@@ -2,6 +2,8 @@
 #include <errno.h>
 #include <fcntl.h>
 
+#include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -61,6 +63,27 @@ void MemoryBacking::BringToDisk(WriteBack what) {
   disk_ = std::move(next);
 }
 
+void MemoryBacking::WriteBackJournal() {
+  absl::MutexLock lock(&mu_);
+  BringToDisk(WriteBack::kJournal);
+}
+
+void MemoryBacking::WriteBackBlocks(const std::function<bool()>& chosen) {
+  absl::MutexLock lock(&mu_);
+  std::string block(options_.block_bytes, '\0');
+  for (auto& [ino, inode] : disk_.inodes) {
+    const auto now = now_.inodes.find(ino);
+    if (now == now_.inodes.end() || !S_ISREG(inode.mode)) continue;
+    const SparseFile& data = now->second.data;
+    if (data.size() < inode.data.size() && chosen()) inode.data.Resize(data.size());
+    for (uint64_t at = 0; at < data.size(); at += block.size()) {
+      if (!chosen()) continue;
+      const size_t size = data.Read(at, block.data(), block.size());
+      inode.data.Write(at, std::string_view(block).substr(0, size));
+    }
+  }
+}
+
 absl::Status MemoryBacking::Begin(Call call) {
   if (decide_) {
     const Turn turn = decide_(call);
@@ -82,11 +105,14 @@ absl::Status MemoryBacking::Fsync(int fd) {
   if (open == nullptr || (open->flags & O_PATH) != 0) return Error(EBADF, "fsync");
   const Inode& inode = now_.inodes.at(open->ino);
   if (inode.is_dir()) {
-    disk_ = now_;
+    BringToDisk(options_.exact_syncs ? WriteBack::kJournal : WriteBack::kAll);
     return absl::OkStatus();
   }
-  const auto kept = disk_.inodes.find(inode.ino);
-  if (kept == disk_.inodes.end()) return absl::OkStatus();
+  auto kept = disk_.inodes.find(inode.ino);
+  if (kept == disk_.inodes.end()) {
+    if (!options_.exact_syncs) return absl::OkStatus();
+    kept = disk_.inodes.emplace(inode.ino, Inode(options_.block_bytes)).first;
+  }
   const uint64_t links = kept->second.links;
   kept->second = inode;
   kept->second.links = links;
