@@ -5,7 +5,8 @@ Each table is one bug, under its name:
     [one_ack_too_few]
     guarantee = "I1"                   # of docs/guarantees.md; only with `tests`
     tests = ["ReplicatorTest.X"]       # the googletests that must fail, each alone
-    simulator = "volume"               # the simulator that must find it; true: that of a cluster
+    simulator = "volume"               # the simulator that must find it, or "direct"; true: that of a
+                                       # cluster
     in = "Replicator::Recoverable"     # the function; a file's name where there is no function
     old = 'acks >= needed'             # the code to replace, once in that function
     new = 'acks >= needed - 1'
@@ -44,7 +45,7 @@ class Bug:
     name: str
     guarantee: str  # "" if only the simulator finds it
     tests: tuple[str, ...]
-    simulator: str  # of tests/sim: "cluster", "volume", or ""
+    simulator: str  # of tests/sim: "cluster", "volume", "direct", or ""
     places: tuple[Place, ...]
 
 
@@ -73,7 +74,7 @@ def parse(name: str, entry: dict) -> Bug:
         raise ValueError(f"{name}: unknown {', '.join(entry)}")
     if bool(bug.guarantee) != bool(bug.tests) or not (bug.tests or bug.simulator):
         raise ValueError(f"{name}: needs a guarantee and tests, or a simulator, or all of them")
-    if bug.simulator not in ("", "cluster", "volume"):
+    if bug.simulator not in ("", "cluster", "volume", "direct"):
         raise ValueError(f"{name}: no simulator {bug.simulator}")
     if not all(place.function and place.old and place.old != place.new for place in bug.places):
         raise ValueError(f"{name}: each place needs `in`, `old` and another `new`")

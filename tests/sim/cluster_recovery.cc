@@ -6,10 +6,10 @@
 #include "common/bytes.h"
 #include "common/check.h"
 #include "common/crc32c.h"
-#include "recovery/agree/replica_client.h"
 #include "recovery/recovery.h"
 #include "storage/backing.h"
 #include "tests/sim/cluster_sim.h"
+#include "tests/sim/host_connector.h"
 
 namespace salius::sim {
 namespace {
@@ -18,98 +18,6 @@ constexpr int64_t kMs = 1'000'000;
 constexpr int kQuietRuns = 5;  // after this number of runs nothing disturbs a recovery any more
 
 }  // namespace
-
-// Connects recovery to the replicas that it can reach in this run.
-class ClusterSim::Connector : public recovery::ReplicaConnector {
- public:
-  Connector(ClusterSim& sim, uint32_t reachable) : sim_(sim), reachable_(reachable) {}
-
-  std::unique_ptr<recovery::ReplicaClient> Connect(const std::string& address) override {
-    const auto& all = sim_.config_.replicas;
-    const auto index = std::find(all.begin(), all.end(), address) - all.begin();
-    return std::make_unique<Client>(*this, static_cast<size_t>(index));
-  }
-
- private:
-  class Client : public recovery::ReplicaClient {
-   public:
-    Client(Connector& owner, size_t index) : owner_(owner), index_(index) {}
-
-    absl::StatusOr<FenceResult> Fence(const VolumeId& volume, Epoch epoch, uint64_t token,
-                                      uint64_t) override {
-      SALIUS_RETURN_IF_ERROR(Reach());
-      const auto fenced = owner_.sim_.replicas_[index_]->Fence(volume, epoch, token);
-      SALIUS_RETURN_IF_ERROR(fenced.status());
-      if (fenced->accepted) NoteLife();
-      FenceResult result;
-      result.accepted = fenced->accepted;
-      result.answer = Answer(volume);
-      result.answer.inventory.promised_epoch = fenced->promised_epoch;
-      return result;
-    }
-    absl::StatusOr<recovery::Answer> Ask(const VolumeId& volume, uint64_t) override {
-      SALIUS_RETURN_IF_ERROR(Reach());
-      return Answer(volume);
-    }
-    absl::Status Fetch(const VolumeId& volume, Epoch epoch, Seq after, uint64_t,
-                       const std::function<absl::Status(uint64_t, Incarnation)>& on_count,
-                       const std::function<absl::Status(std::string)>& on_chunk) override {
-      SALIUS_RETURN_IF_ERROR(Reach());
-      SALIUS_ASSIGN_OR_RETURN(const Acceptor::FetchStart start,
-                              acceptor().StartFetch(volume, epoch, after));
-      NoteLife();
-      SALIUS_RETURN_IF_ERROR(on_count(start.count, acceptor().incarnation()));
-      Seq cursor = start.start;
-      while (cursor < start.upto) {
-        std::string chunk;
-        SALIUS_RETURN_IF_ERROR(
-            acceptor().ReadRecords(volume, epoch, start, &cursor, 2000, &chunk).status());
-        if (owner_.sim_.Fault("broken stream", owner_.sim_.options_.stream_breaks)) {
-          return absl::UnavailableError("the stream broke");
-        }
-        if (chunk.empty()) continue;
-        const absl::Status taken = on_chunk(std::move(chunk));
-        if (absl::IsCancelled(taken)) return absl::OkStatus();
-        SALIUS_RETURN_IF_ERROR(taken);
-      }
-      return absl::OkStatus();
-    }
-    absl::Status Drop(const VolumeId& volume, Epoch epoch, uint64_t) override {
-      SALIUS_RETURN_IF_ERROR(Reach());
-      return acceptor().DropVolume(volume, epoch).status();
-    }
-    void CancelCall() override {}
-    void Cancel() override {}
-
-   private:
-    absl::Status Reach() const {
-      const ClusterSim& sim = owner_.sim_;
-      const bool down = sim.faults_ && sim.now_ < sim.replicas_[index_]->down_until;
-      return !down && (owner_.reachable_ >> index_ & 1) != 0
-                 ? absl::OkStatus()
-                 : absl::UnavailableError("unreachable");
-    }
-    Acceptor& acceptor() { return owner_.sim_.replicas_[index_]->acceptor(); }
-    void NoteLife() { owner_.sim_.replicas_[index_]->NoteLife(owner_.sim_.now_); }
-    recovery::Answer Answer(const VolumeId& volume) {
-      const Inventory from =
-          acceptor().GetInventory(owner_.sim_.replicas_[index_]->Clock(owner_.sim_.now_), volume);
-      recovery::Answer answer;
-      answer.address = owner_.sim_.config_.replicas[index_];
-      answer.incarnation = acceptor().incarnation();
-      answer.inventory = {from.known,           from.epoch,         from.base,
-                          from.contiguous,      from.highest,       from.records,
-                          from.bytes,           from.trimmed,       from.durable_mark,
-                          from.checkpoint_mark, from.promised_epoch};
-      return answer;
-    }
-    Connector& owner_;
-    const size_t index_;
-  };
-
-  ClusterSim& sim_;
-  const uint32_t reachable_;
-};
 
 uint32_t ClusterSim::LostMembers() {
   const auto state = StateFile::Open(LinuxBacking(), disk_.dirfd(), kStateFileName);
@@ -173,7 +81,15 @@ bool ClusterSim::RecoverOnce(bool calm) {
     if (calm || !Fault("replica away", options_.replica_away)) reachable |= 1u << i;
   }
   faults_ = !calm;
-  Connector connector(*this, reachable);
+  HostConnector connector(
+      replicas_, config_.replicas,
+      {.now = [this] { return now_; },
+       .reachable =
+           [this, reachable](size_t i) {
+             const bool down = faults_ && now_ < replicas_[i]->down_until;
+             return !down && (reachable >> i & 1) != 0;
+           },
+       .stream_breaks = [this] { return Fault("broken stream", options_.stream_breaks); }});
   VolumeDir dir;
   dir.path = "/sim";
   dir.root_fd = dir.salius_fd = dir.lock_fd = disk_.dirfd();

@@ -58,8 +58,6 @@ class ClusterSim {
 
  private:
   class Seat;
-  class Connector;
-  friend class Connector;
   // The changes that a session made to the tree, in order.
   struct Done {
     RecordHeader header;

@@ -24,6 +24,7 @@
 #include "storage/volume_config.h"
 #include "tests/sim/disk.h"
 #include "tests/sim/fs_model.h"
+#include "tests/sim/replica_host.h"
 #include "transport/packer.h"
 
 namespace salius::sim {
@@ -50,13 +51,6 @@ class World {
   virtual void OpenSession(int replica, Epoch epoch, uint64_t session, Seq base) = 0;
   virtual uint64_t Realtime() = 0;
   virtual Random& random() = 0;
-};
-
-// A replica's answer to a session that it opened.
-struct Opening {
-  Incarnation incarnation = 0;
-  StoreId store = 0;
-  uint64_t free_bytes = 0;
 };
 
 class Primary {

@@ -14,10 +14,16 @@
 #include "common/random.h"
 #include "replica/acceptor.h"
 #include "replica/promise_keeper.h"
-#include "tests/sim/primary.h"
 #include "tests/unit/replica/memory_promises.h"
 
 namespace salius::sim {
+
+// A replica's answer to a session that it opened.
+struct Opening {
+  Incarnation incarnation = 0;
+  StoreId store = 0;
+  uint64_t free_bytes = 0;
+};
 
 class ReplicaHost {
  public:

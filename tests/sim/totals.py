@@ -4,7 +4,7 @@
 Fails when they show fewer lifetimes than the argument says, or no event of some kind. For faults,
 every kind in the simulator's sources must have happened.
 
-    cat LOG... | tests/sim/totals.py cluster|volume LEAST"""
+    cat LOG... | tests/sim/totals.py cluster|volume|direct LEAST"""
 import collections
 import pathlib
 import re
@@ -13,18 +13,19 @@ import sys
 # The words of the simulators (seed_runner.cc, Totals). RARE, and some faults, happen in one lifetime
 # of some hundreds, and are only required after ENOUGH lifetimes.
 RARE, ENOUGH = "records met a full one", 20000
-BOTH = ["lifetimes", "faults", "records", "recoveries in", "disks failed", "operations cancelled",
-        "recoveries in the same life"]
-KINDS = {"cluster": BOTH + ["mode changes", "memories lost", "records met a full one", "records by frozen primaries"],
+ALL = ["lifetimes", "faults", "records", "recoveries in"]
+BOTH = ALL + ["disks failed", "operations cancelled", "recoveries in the same life"]
+KINDS = {"direct": ALL + ["mode changes", "memories lost", "volumes failed"],
+         "cluster": BOTH + ["mode changes", "memories lost", "records met a full one", "records by frozen primaries"],
          "volume": BOTH}
 
 
 def faults(simulator):
     """Returns the names of all kinds of faults in the simulator's sources."""
     here = pathlib.Path(__file__).parent
-    sources = set(here.glob("volume_*.cc"))
+    sources = set(here.glob(simulator + "_*.cc"))
     if simulator == "cluster":
-        sources = set(here.glob("*.cc")) - sources
+        sources = set(here.glob("*.cc")) - set(here.glob("volume_*.cc")) - set(here.glob("direct_*.cc"))
     texts = [source.read_text() for source in sources]
     found = {name for text in texts for call in re.findall(r"\b(?:Fault|Happens|Count)\(([^;{]*)", text)
              for name in re.findall(r'"([^"]+)"', call.partition("options_")[0])}

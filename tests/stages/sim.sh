@@ -1,28 +1,32 @@
 # shellcheck shell=bash
-# Simulated lifetimes of a cluster (tests/sim/cluster_sim.h) and of a volume (tests/sim/volume_sim.h):
-# the seeds that ever failed, whether a seed repeats, and new seeds on every core.
+# Simulated lifetimes of a cluster (tests/sim/cluster_sim.h), of a volume (tests/sim/volume_sim.h) and
+# of a direct volume (tests/sim/direct_sim.h): the seeds that ever failed, whether a seed repeats, and
+# new seeds on every core.
 #
-# An ordinary run lasts half a minute for each (SALIUS_SIM_SECONDS). With --long it runs ten million
+# An ordinary run lasts 20 seconds for each (SALIUS_SIM_SECONDS). With --long it runs ten million
 # lifetimes of a cluster (SALIUS_SIM_LIFETIMES; 0: until it is interrupted or a seed breaks) and a
-# tenth as many of a volume, in parts. SALIUS_LONG_DIR keeps the finished ones. SALIUS_SIM_FIRST: the
+# tenth as many of each other one, in parts. SALIUS_LONG_DIR keeps the finished ones. SALIUS_SIM_FIRST: the
 # first seed; drawn and printed by default.
 #
 # Afterwards two things are checked. The totals must show enough lifetimes, with events of each kind.
-# And if nothing is uncommitted, four bugs of tests/mutations are planted, and the seeds that they
+# And if nothing is uncommitted, five bugs of tests/mutations are planted, and the seeds that they
 # break must replay and shrink.
-if ! bazel build --color=no --noshow_progress //tests/sim:cluster_sim_run //tests/sim:volume_sim_run; then
+if ! bazel build --color=no --noshow_progress //tests/sim:{cluster,volume,direct}_sim_run; then
   fail "the simulators do not build"
   return 0
 fi
 # Copies: another build may remove the binaries while they run.
 sim_dir=$(mktemp -d)
-cp -L "$(bazel info -c opt bazel-bin 2>/dev/null)"/tests/sim/{cluster,volume}_sim_run "$sim_dir/"
+cp -L "$(bazel info -c opt bazel-bin 2>/dev/null)"/tests/sim/{cluster,volume,direct}_sim_run "$sim_dir/"
 
 # sim_use NAME: lets the functions below run this simulator.
 sim_use() {
   sim_name=$1
   sim_target=//tests/sim:${sim_name}_sim_run
   sim=$sim_dir/${sim_name}_sim_run
+  # A lifetime of a direct volume takes longer.
+  sim_repeated=400
+  [ "$sim_name" != direct ] || sim_repeated=50
 }
 
 # sim_tell SEED: prints how to replay a broken seed, with a trace of the faults that it needs.
@@ -47,12 +51,12 @@ sim_seeds() {
   return 1
 }
 
-sim_digest() { "$sim" --first 1 --count 400 | grep -o 'digest [0-9a-f]*'; }
+sim_digest() { "$sim" --first 1 --count "$sim_repeated" | grep -o 'digest [0-9a-f]*'; }
 sim_repeats() {
   local first second
   first=$(sim_digest)
   second=$(sim_digest)
-  echo "seeds 1 to 400: $first, again: $second"
+  echo "seeds 1 to $sim_repeated: $first, again: $second"
   [ -n "$first" ] && [ "$first" = "$second" ]
 }
 
@@ -74,7 +78,7 @@ sim_round() {
   [ $failed -eq 0 ]
 }
 sim_first=${SALIUS_SIM_FIRST:-$((RANDOM * RANDOM * 1000 + 1000))}
-sim_for_a_while() { sim_round "$sim_first" 1000000000 "${SALIUS_SIM_SECONDS:-30}"; }
+sim_for_a_while() { sim_round "$sim_first" 1000000000 "${SALIUS_SIM_SECONDS:-20}"; }
 sim_millions() {
   local wanted=${SALIUS_SIM_LIFETIMES:-10000000} kept=$SALIUS_LONG_DIR/simulated-$sim_name had=0 part=50000
   [ "$sim_name" = cluster ] || wanted=$((wanted / 10))
@@ -92,7 +96,8 @@ sim_millions() {
 # events finds nothing. It demands no number of lifetimes in less than 20 s.
 sim_totals() {
   local least=2000
-  is_long || [ "${SALIUS_SIM_SECONDS:-30}" -ge 20 ] || least=1
+  [ "$sim_name" != direct ] || least=200
+  is_long || [ "${SALIUS_SIM_SECONDS:-20}" -ge 20 ] || least=1
   if is_long; then
     tests/sim/totals.py "$sim_name" "$least" <"$SALIUS_LONG_DIR/simulated-$sim_name-totals"
   else
@@ -100,7 +105,7 @@ sim_totals() {
   fi
 }
 
-for sim_each in cluster volume; do
+for sim_each in cluster volume direct; do
   sim_use "$sim_each"
   check "sim, $sim_name: seeds that failed once" sim_seeds
   check "sim, $sim_name: a seed repeats" sim_repeats
@@ -113,12 +118,12 @@ for sim_each in cluster volume; do
 done
 
 if [ "$ci" -eq 0 ]; then
-  echo "skipped: sim: replay of planted bugs, which is four builds: with --ci or --long"
+  echo "skipped: sim: replay of planted bugs, which is five builds: with --ci or --long"
 elif [ -n "$(git status --porcelain 2>&1)" ]; then
   echo "skipped: sim: replay of planted bugs: the tree has uncommitted changes, and nothing is planted among them"
 else
   check "sim: planted bugs replay and shrink" \
     tests/mutations/run.py --check-replay one_ack_too_few replica_forgets_its_promise applied_mark_kept_until_a_sync_has_failed \
-      object_removed_before_its_removal_is_durable
+      object_removed_before_its_removal_is_durable direct_dead_owner_is_ignored
 fi
 rm -rf "$sim_dir"

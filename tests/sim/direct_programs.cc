@@ -1,0 +1,255 @@
+// The programs of a simulated direct volume: what they call, and what they were promised.
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+#include "client/direct/window/robust_lock.h"
+#include "common/check.h"
+#include "log/record.h"
+#include "tests/sim/direct_sim.h"
+
+namespace salius::sim {
+namespace {
+
+constexpr int64_t kUs = 1'000;
+constexpr int64_t kMs = 1'000'000;
+constexpr size_t kMostFiles = 12;
+
+}  // namespace
+
+void DirectSim::StartProgram() {
+  Program& program = *programs_.emplace_back(std::make_unique<Program>());
+  program.id = machine_.NewProcess();
+  const int threads = random_.Chance(options_.second_thread) ? 2 : 1;
+  machine_.Spawn(program.id, [this, &program, threads] {
+    Doing("killed while it attaches");
+    direct::Attached attached;
+    attached.connection = DirectKernel::kConnectionFd;
+    attached.descriptors[direct::kWindowDescriptor] = DirectKernel::kWindowFd;
+    attached.descriptors[direct::kSocketDescriptor] = DirectKernel::kSocketFd;
+    attached.descriptors[direct::kLockDescriptor] = DirectKernel::kLockFd;
+    attached.descriptors[direct::kRootDescriptor] = backing_.root();
+    attached.window_bytes = window_.header().total_bytes;
+    SALIUS_CHECK(program.process.Adopt(attached) == 0);
+    for (int i = 1; i < threads; ++i) {
+      machine_.Spawn(program.id, [this, &program] { RunThread(program); });
+    }
+    RunThread(program);
+  });
+}
+
+// The child has a copy of the parent's memory, and one thread.
+void DirectSim::Fork(Program& parent) {
+  Program& child = *programs_.emplace_back(std::make_unique<Program>());
+  child.id = machine_.NewProcess();
+  child.handles = parent.handles;
+  std::memcpy(static_cast<void*>(&child.process), static_cast<const void*>(&parent.process),
+              sizeof(child.process));
+  Count("fork");
+  machine_.Spawn(child.id, [this, &child] {
+    child.process.AfterFork();
+    RunThread(child);
+  });
+}
+
+void DirectSim::RunThread(Program& program) {
+  while (!ending_) {
+    Doing("killed between calls");
+    machine_.Sleep(static_cast<int64_t>(random_.Below(options_.pause_us * kUs)));
+    if (ending_ || random_.Chance(0.004)) return;  // it exits
+    DrawFate(program);
+    DoOne(program);
+  }
+}
+
+void DirectSim::DrawFate(Program& program) {
+  if (Fault("process killed", options_.kill)) {
+    machine_.KillAfter(program.id, random_.Below(1 + random_.Below(400)));
+  } else if (Fault("process stopped", options_.stop)) {
+    machine_.StopAfter(program.id, random_.Below(1 + random_.Below(200)),
+                       static_cast<int64_t>(1 + random_.Below(options_.stop_ms)) * kMs);
+  }
+}
+
+DirectSim::SimFile& DirectSim::AnyFile() {
+  if (files_.empty()) return NewFile();
+  // Some files get most of the work.
+  return *files_[random_.Below(1 + random_.Below(files_.size()))];
+}
+
+DirectSim::SimFile& DirectSim::NewFile() {
+  SimFile& file = *files_.emplace_back(std::make_unique<SimFile>());
+  file.name = absl::StrCat("file", next_name_++);
+  SALIUS_CHECK_OK(backing_.MakeNode(backing_.root(), file.name, S_IFREG | 0644, 0));
+  auto fd = backing_.OpenAt(backing_.root(), file.name, O_RDWR);
+  SALIUS_CHECK_OK(fd);
+  file.fd = *std::move(fd);
+  kernel_.AddFile(file.fd.get());
+  return file;
+}
+
+direct::File DirectSim::HandleOf(Program& program, SimFile& file, bool made) {
+  const auto known = program.handles.find(&file);
+  if (known != program.handles.end()) return known->second;
+  Doing("killed while it opens");
+  const direct::File handle = program.process.Open(file.fd.get(), made);
+  if (handle.tracked()) program.handles[&file] = handle;
+  return handle;
+}
+
+void DirectSim::DoOne(Program& program) {
+  const uint64_t kind = random_.Below(100);
+  if (kind < 50) return Write(program, AnyFile(), true);
+  if (kind < 70) return Write(program, AnyFile(), false);
+  if (kind < 82) return Sync(program, AnyFile());
+  if (kind < 87) return Truncate(program, AnyFile());
+  if (kind < 92) {
+    if (files_.size() >= kMostFiles) return Sync(program, AnyFile());
+    SimFile& file = NewFile();
+    HandleOf(program, file, true);
+    return Write(program, file, true);
+  }
+  if (kind < 96) return WriteUnlogged(program, AnyFile());
+  if (kind < 98) return SyncAll(program);
+  return Fork(program);
+}
+
+void DirectSim::Write(Program& program, SimFile& file, bool sync) {
+  const direct::File handle = HandleOf(program, file, false);
+  const uint64_t first = random_.Below(DirectLedger::kCells);
+  const uint64_t cells = random_.Chance(0.8) ? 1 : 1 + random_.Below(DirectLedger::kCells - first);
+  program.process.Lock(handle);
+  Doing("killed between lock and write");
+  machine_.Step();
+  char bytes[DirectLedger::kCells * DirectLedger::kCellBytes];
+  for (uint64_t i = 0; i < cells; ++i) {
+    const uint64_t value = next_value_++;
+    file.ledger.Wrote(first + i, value);
+    std::memcpy(bytes + i * DirectLedger::kCellBytes, DirectLedger::CellOf(value).data(),
+                DirectLedger::kCellBytes);
+  }
+  const size_t size = cells * DirectLedger::kCellBytes;
+  const uint64_t offset = first * DirectLedger::kCellBytes;
+  SALIUS_CHECK_OK(backing_.Pwrite(file.fd.get(), {bytes, size}, offset));
+  Doing("killed between write and record");
+  machine_.Sleep(1000);
+  // In parts, so that a record is made of several.
+  const iovec parts[2] = {{bytes, size / 2}, {bytes + size / 2, size - size / 2}};
+  const uint64_t seq = program.process.LogWrite(handle, offset, parts, 2, size);
+  if (seq > 0) CheckDeadline(seq);
+  Doing("killed between record and unlock");
+  program.process.Unlock(handle);
+  Doing("killed before the sync");
+  if (sync) Sync(program, file);
+}
+
+// A change that the log does not see, as of copy_file_range(2).
+void DirectSim::WriteUnlogged(Program& program, SimFile& file) {
+  const direct::File handle = HandleOf(program, file, false);
+  const uint64_t cell = random_.Below(DirectLedger::kCells), value = next_value_++;
+  program.process.Uncover(handle, direct::Reason::kCopy);
+  Doing("killed in a change that is not logged");
+  machine_.Step();
+  file.ledger.Wrote(cell, value);
+  SALIUS_CHECK_OK(
+      backing_.Pwrite(file.fd.get(), DirectLedger::CellOf(value), cell * DirectLedger::kCellBytes));
+  machine_.Sleep(1000);
+  program.process.Uncover(handle, direct::Reason::kCopy);
+  if (random_.Chance(0.5)) Sync(program, file);
+}
+
+void DirectSim::Truncate(Program& program, SimFile& file) {
+  const direct::File handle = HandleOf(program, file, false);
+  const uint64_t cells = random_.Below(DirectLedger::kCells + 1);
+  program.process.Lock(handle);
+  Doing("killed between lock and write");
+  machine_.Step();
+  file.ledger.TruncatedTo(cells);
+  SALIUS_CHECK_OK(backing_.Truncate(file.fd.get(), cells * DirectLedger::kCellBytes));
+  Doing("killed between write and record");
+  machine_.Sleep(1000);
+  const uint64_t seq = program.process.LogTruncate(handle, cells * DirectLedger::kCellBytes);
+  if (seq > 0) CheckDeadline(seq);
+  program.process.Unlock(handle);
+  if (random_.Chance(0.5)) Sync(program, file);
+}
+
+// I6: nothing is issued beside a record that waits for too long.
+void DirectSim::CheckDeadline(Seq seq) {
+  const Seq checkpoint = window_.window().checkpoint();
+  if (seq <= checkpoint + 1) return;
+  const int64_t age =
+      window_.window().At(seq).issued_ns - window_.window().At(checkpoint + 1).issued_ns;
+  if (age > window_.header().oldest_ns) {
+    Break(absl::StrCat("I6: a record is issued while one waits for the disk since ", age / 1000,
+                       " us"));
+  }
+}
+
+void DirectSim::Sync(Program& program, SimFile& file) {
+  const direct::File handle = HandleOf(program, file, false);
+  const std::vector<Covered> covered = {{&file, file.ledger.Newest()}};
+  const bool was_dead = !CoordinatorLives();
+  const direct::PhaseWord before = window_.phase();
+  const uint64_t real_syncs = window_.header().counters.real_syncs;
+  const uint64_t file_syncs = kernel_.file_syncs();
+  const bool had_failed = file.failed;
+  Doing("killed in a sync");
+  calls_[machine_.running().number] = {machine_.now(), "fsync"};
+  const int result = program.process.Sync(handle, file.fd.get(), random_.Chance(0.5));
+  if (result == 0 && had_failed) Break("I8: a sync succeeds after a failed one of its file");
+  if (result != 0 && handle.tracked() && window_.file(handle.index).failed.load() != 0) {
+    file.failed = true;
+  }
+  Synced(result, covered, before, was_dead, real_syncs, file_syncs, /*all=*/false);
+}
+
+void DirectSim::SyncAll(Program& program) {
+  std::vector<Covered> covered;
+  for (const auto& file : files_) covered.push_back({file.get(), file->ledger.Newest()});
+  const bool was_dead = !CoordinatorLives();
+  const direct::PhaseWord before = window_.phase();
+  Doing("killed in a sync of all");
+  calls_[machine_.running().number] = {machine_.now(), "sync of all"};
+  const int result = program.process.SyncAll();
+  Synced(result, covered, before, was_dead, window_.header().counters.real_syncs,
+         kernel_.file_syncs(), /*all=*/true);
+}
+
+void DirectSim::Synced(int result, const std::vector<Covered>& covered, direct::PhaseWord before,
+                       bool was_dead, uint64_t real_syncs, uint64_t file_syncs, bool all) {
+  calls_.erase(machine_.running().number);
+  Doing("killed between calls");
+  if (window_.phase().generation() != before.generation()) {
+    Count("generation changed under a sync");
+  }
+  Mix(result);
+  if (result != 0) {
+    const bool may = !CoordinatorLives() || !coordinator_->policy().failure().ok() ||
+                     outcome_.of_each.contains("sync error");
+    if (!may) Break(absl::StrCat("a sync fails without a reason: ", result));
+    Count(CoordinatorLives() ? "sync that fails" : "sync that fails after the coordinator's death");
+    return;
+  }
+  if (was_dead) Break("I8: a sync succeeds that began after the coordinator's death");
+  // In mode local a sync of a file is the file system's own. That promises no name.
+  const bool names = all || before.phase() == direct::Phase::kReplicated;
+  for (const Covered& each : covered) each.file->ledger.Acknowledge(each.marks, names);
+  if (before.phase() == direct::Phase::kReplicated &&
+      window_.header().counters.real_syncs != real_syncs && kernel_.file_syncs() != file_syncs) {
+    Count("real fsync in mode replicated");
+  }
+  const Seq last = window_.window().issued();
+  if (last > window_.window().checkpoint() && window_.record(last).ready.load() != 0) {
+    const auto header = DecodeRecordHeader({window_.record_bytes(last), kRecordHeaderBytes});
+    if (header.ok() && header->op == Op::kOnDisk && header->file_id != kNoFileId) {
+      Count("record of a real fsync");
+    }
+  }
+}
+
+}  // namespace salius::sim
