@@ -181,6 +181,7 @@ void Replicator::OnNoteWritten(int64_t now, const absl::Status& status) {
   configurations_.Written();
   const Note& noted = configurations_.noted();
   clean_sync_ = std::max(clean_sync_, noted_sync_);
+  NoteClean();  // a sync that ended while the note was written, and found nothing new to note
   if (noted.mode == Mode::kLocal) {
     going_local_ = false;
     counting_ = false;

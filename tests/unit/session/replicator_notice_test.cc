@@ -327,6 +327,21 @@ TEST_F(NoticeTest, RequestedSyncIsCleanAtOnceWhenNothingWasIssued) {
   EXPECT_EQ(core_->clean_sync(), core_->syncs_begun());
 }
 
+TEST_F(NoticeTest, SyncThatEndsWhileItsCheckpointIsNotedIsCleanAfterwards) {
+  ASSERT_NO_FATAL_FAILURE(Begin(1, 1));
+  NoticeAndSend();
+  core_->RequestCheckpoint(now_);
+  Take();
+  ASSERT_NO_FATAL_FAILURE(EndSync(1));
+  core_->RequestSync(now_);
+  Take();
+  ASSERT_NO_FATAL_FAILURE(EndSync(1));
+  EXPECT_LT(core_->clean_sync(), core_->syncs_begun());
+  ASSERT_NO_FATAL_FAILURE(EndNote());
+  EXPECT_FALSE(out_.note.has_value());
+  EXPECT_EQ(core_->clean_sync(), core_->syncs_begun());
+}
+
 TEST_F(NoticeTest, DurableThatProcessesCountedIsTaken) {
   ASSERT_NO_FATAL_FAILURE(Begin(1, 1));
   NoticeAndSend();
