@@ -165,9 +165,7 @@ Stamped Process::Log(uint32_t file, Draft& draft) {
   FileEntry& entry = window_.file(file);
   draft.file = file;
   draft.file_id = entry.id.load();
-  const Stamped stamped = Stamp(window_, draft);
-  if (stamped.why == NoSeq::kNone) entry.last_seq.store(stamped.seq);
-  return stamped;
+  return Stamp(window_, draft);
 }
 
 uint64_t Process::LogWrite(File file, uint64_t offset, const iovec* parts, int count,

@@ -58,7 +58,7 @@ class Process final : public Files {
   bool Current(File file) const;
   // Returns whether the next write of the file is logged. Under its stripe.
   bool Logs(const FileEntry& entry) const;
-  // Stamps one record of the file, and notes it as the last one. Under its stripe.
+  // Stamps one record of the file. Under its stripe.
   Stamped Log(uint32_t file, Draft& draft);
   // Gives the file behind `fd` its id, or reads it. Returns false when that is not possible.
   bool Identify(int fd, uint64_t inode, uint32_t file);

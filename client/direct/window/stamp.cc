@@ -146,6 +146,9 @@ Stamped Stamp(const SharedWindow& window, const Draft& draft) {
   if (reserved.why == NoSeq::kNoRoom) Kick(window, kTroubleRoom);
   if (reserved.why != NoSeq::kNone) return {reserved.why, 0};
   Fill(window, draft, reserved);
+  // Before the record is complete: a real fsync(2) of the file must find it (I3), also when this
+  // process is killed here.
+  window.file(draft.file).last_seq.store(reserved.seq);
   MarkReady(window, reserved.seq);
   if (first) Kick(window, kTroubleFirst);
   Counters& counters = window.header().counters;

@@ -55,7 +55,8 @@ Reservation Reserve(const SharedWindow& window, const Draft& draft, int64_t now,
 void Fill(const SharedWindow& window, const Draft& draft, Reservation& reserved);
 void MarkReady(const SharedWindow& window, Seq seq);
 
-// Does all of it: takes the window lock for Reserve. Kicks when there is no room.
+// Does all of it: takes the window lock for Reserve. Kicks when there is no room. The record is the
+// last one of its file (FileEntry::last_seq) before it is complete.
 struct Stamped {
   NoSeq why = NoSeq::kNone;
   Seq seq = 0;
