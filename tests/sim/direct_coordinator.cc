@@ -80,7 +80,7 @@ void DirectCoordinator::Main() {
 }
 
 void DirectCoordinator::PolicyLoop() {
-  const direct::Acknowledged receiver(window_, DirectKernel::kSocketFd, false);
+  const direct::Acknowledged receiver(window_, DirectKernel::kSocketFd, /*cpus=*/1);
   while (!stopping_) {
     const int64_t now = machine_.now();
     direct::SleepUntilKicked(window_, round_.SleepNs(now, policy().NextTick(now), stripes_wanted_));
@@ -149,6 +149,12 @@ void DirectCoordinator::Drain() {
   machine_.Sleep(world_.NoteTime());
   records_.End();
   drained_ = true;
+}
+
+std::string DirectCoordinator::DrainState() const {
+  return absl::StrCat("checkpoint ", policy().checkpoint(), " of ", policy().issued(), ", sync ",
+                      policy().clean_sync(), " of ", policy().syncs_begun(), " is clean, ", loops_,
+                      " threads run", stopping_ ? ", stopping" : "", noting_ ? ", noting" : "");
 }
 
 void DirectCoordinator::FeedNow(const Input& input) { Feed(INT64_MAX, input); }

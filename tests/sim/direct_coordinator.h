@@ -47,6 +47,8 @@ class DirectCoordinator : private direct::PolicyRound::Session {
   // is done.
   void DrainWhen(std::function<bool()> may_drain);
   bool drained() const { return drained_; }
+  // Returns how far the drain is, for people.
+  std::string DrainState() const;
 
   DirectMachine::ProcessId process() const { return process_; }
   const Replicator& policy() const { return core_.policy(); }

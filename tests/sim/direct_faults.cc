@@ -1,6 +1,7 @@
 // The faults of a simulated direct volume.
 #include <algorithm>
 #include <bit>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "client/direct/window/robust_lock.h"
@@ -136,11 +137,13 @@ void DirectSim::TakeTimeToStart(size_t replica) {
 void DirectSim::CountUnnoticedLosses() {
   for (size_t i = 0; i < losses_.size(); ++i) {
     Loss& loss = losses_[i];
-    if (!loss.unnoticed) continue;
-    loss.upto = std::max(loss.upto, window_.window().issued());
     const Incarnation known =
         coordinator_->policy().replica(static_cast<int>(i), machine_.now()).incarnation;
-    loss.unnoticed = known != 0 && known != replicas_[i]->acceptor().incarnation();
+    // It may also learn of an earlier life only now, by a late answer.
+    const bool unnoticed = known != 0 && known != replicas_[i]->acceptor().incarnation();
+    if (std::exchange(loss.unnoticed, unnoticed) || unnoticed) {
+      loss.upto = std::max(loss.upto, window_.window().issued());
+    }
   }
 }
 

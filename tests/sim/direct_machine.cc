@@ -97,6 +97,8 @@ void DirectMachine::Bury(Thread& thread) {
   }
   thread.held.clear();
   if (thread.waits_on != nullptr) std::erase(blocked_[thread.waits_on], &thread);
+  // It may have been woken for a lock that it does not take any more.
+  if (thread.wanted != nullptr) Wake(std::exchange(thread.wanted, nullptr), 1);
 }
 
 void DirectMachine::Kill(ProcessId process) {
@@ -201,9 +203,13 @@ int DirectMachine::TryLock(pthread_mutex_t* lock) {
 }
 
 int DirectMachine::Lock(pthread_mutex_t* lock) {
+  running_->wanted = lock;
   for (;;) {
     const int error = TryLock(lock);
-    if (error != EBUSY) return error;
+    if (error != EBUSY) {
+      running_->wanted = nullptr;
+      return error;
+    }
     SALIUS_CHECK(Word(lock) != running_->number, "a thread waits for its own lock");
     Block(lock, kForever);
   }

@@ -39,6 +39,7 @@ class DirectMachine {
     const void* waits_on = nullptr;
     uint32_t bits = 0;  // of its futex wait
     std::vector<pthread_mutex_t*> held;
+    pthread_mutex_t* wanted = nullptr;  // the lock that it waits for, or was woken for
     std::unique_ptr<Fiber> fiber;
   };
 

@@ -141,6 +141,8 @@ void DirectSim::Write(Program& program, SimFile& file, bool sync) {
   const iovec parts[2] = {{bytes, size / 2}, {bytes + size / 2, size - size / 2}};
   const uint64_t seq = program.process.LogWrite(handle, offset, parts, 2, size);
   if (seq > 0) CheckDeadline(seq);
+  Say("thread %d wrote cells %d to %d of %s as write %d, record %d", machine_.running().number,
+      first, first + cells - 1, file.name, file.ledger.Newest()[first], seq);
   Doing("killed between record and unlock");
   program.process.Unlock(handle);
   Doing("killed before the sync");
@@ -158,6 +160,7 @@ void DirectSim::WriteUnlogged(Program& program, SimFile& file) {
   SALIUS_CHECK_OK(
       backing_.Pwrite(file.fd.get(), DirectLedger::CellOf(value), cell * DirectLedger::kCellBytes));
   machine_.Sleep(1000);
+  Say("thread %d wrote cell %d of %s without a record", machine_.running().number, cell, file.name);
   program.process.Uncover(handle, direct::Reason::kCopy);
   if (random_.Chance(0.5)) Sync(program, file);
 }
@@ -174,6 +177,7 @@ void DirectSim::Truncate(Program& program, SimFile& file) {
   machine_.Sleep(1000);
   const uint64_t seq = program.process.LogTruncate(handle, cells * DirectLedger::kCellBytes);
   if (seq > 0) CheckDeadline(seq);
+  Say("thread %d cut %s to %d cells, record %d", machine_.running().number, file.name, cells, seq);
   program.process.Unlock(handle);
   if (random_.Chance(0.5)) Sync(program, file);
 }
@@ -227,7 +231,8 @@ void DirectSim::Synced(int result, const std::vector<Covered>& covered, direct::
   if (window_.phase().generation() != before.generation()) {
     Count("generation changed under a sync");
   }
-  Mix(result);
+  Say("thread %d synced %s: %d, durable %d", machine_.running().number,
+      all ? "all" : covered.front().file->name, result, window_.header().durable.load());
   if (result != 0) {
     const bool may = !CoordinatorLives() || !coordinator_->policy().failure().ok() ||
                      outcome_.of_each.contains("sync error");

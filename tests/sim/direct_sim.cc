@@ -124,6 +124,7 @@ void DirectSim::StartSession() {
   spec.oldest_ns = static_cast<int64_t>(config_.k * config_.tau_ms) * kMs -
                    2 * static_cast<int64_t>(config_.delta_us) * 1000;
   spec.bulk_bytes = config_.bulk_limit_bytes;
+  spec.few = random_.Chance(0.5) ? random_.Below(3) : 1000;
   spec.last_timestamp_ns = state->state().last_timestamp_ns;
   spec.next_file_id = state->state().file_id_limit;
   spec.file_id_limit = spec.next_file_id + kFileIdBlock;
@@ -245,7 +246,9 @@ void DirectSim::EndSession(End end) {
       coordinator_->DrainWhen([] { return true; });
       const int64_t until = machine_.now() + kLongestCallNs;
       machine_.Run(until, [this] { return coordinator_->drained() && !CoordinatorLives(); });
-      if (!coordinator_->drained()) Break("the coordinator does not drain");
+      if (!coordinator_->drained()) {
+        Break(absl::StrCat("the coordinator does not drain: ", coordinator_->DrainState()));
+      }
       Count("drained");
     }
   } else if (end == End::kCoordinator && Fault("the coordinator dies", 1)) {
