@@ -107,9 +107,15 @@ Ext4Watch::Ext4Watch(int fd) {
     if (log.ok() && lseek(log->get(), 0, SEEK_END) >= 0) {
       log_ = *std::move(log);
     } else {
-      SLOG_WARN(
+      constexpr char kText[] =
           "/dev/kmsg cannot be read: any message of ext4 (a remount, a resize) will be taken "
-          "for a failure of the disk");
+          "for a failure of the disk";
+      // For ordinary users that is the normal case (docs/direct.md).
+      if (geteuid() == 0) {
+        SLOG_WARN("{}", kText);
+      } else {
+        SLOG_INFO("{}", kText);
+      }
     }
     SALIUS_ASSIGN_OR_RETURN(errors_, OpenAt(AT_FDCWD, CounterPath(device, "errors"), O_RDONLY));
     SALIUS_ASSIGN_OR_RETURN(messages_, OpenAt(AT_FDCWD, CounterPath(device, "msg"), O_RDONLY));
