@@ -208,7 +208,7 @@ absl::Status Predictions::Settle(Node& node, Seq seq) {
 
 absl::StatusOr<KeptCtime> Predictions::SetTimes(Node& node, const timespec& mtime,
                                                 std::optional<timespec> ctime, bool& gives_mtime) {
-  const int fd = node.path_fd.get();
+  const auto fd = node.path_fd.get();  // a share: it stays open meanwhile
   if (gives_mtime) SALIUS_RETURN_IF_ERROR(GiveMtime(fd, mtime));
   if (!ctime.has_value()) return KeptCtime();
   SALIUS_ASSIGN_OR_RETURN(struct stat st, backing_.Stat(fd));
