@@ -259,6 +259,8 @@ int Process::SyncReplicated(File file, int fd, PhaseWord phase) {
   bool covered = false;
   {
     StripeLock lock(window_, file.index);
+    // A write that found another phase made no record, and gave the stripe back before this.
+    if (!(window_.phase() == phase)) return kAgain;
     if (Current(file)) {
       uncovered = entry.uncovered.load();
       covered = IsCovered(window_, entry, uncovered);

@@ -330,6 +330,28 @@ TEST_F(DirectProcessTest, NoSuccessAfterTheCoordinatorsDeath) {
   close(fd);
 }
 
+TEST_F(DirectProcessTest, SyncSeesAPhaseThatEndedBeforeItHadTheStripe) {
+  int fd = -1;
+  const File file = OpenCovered("a", &fd);
+  process_.Lock(file);
+  std::thread caller([&] { EXPECT_EQ(process_.Sync(file, fd, false), 0); });
+  // It has read the phase when it waits for the stripe (futex(2), FUTEX_WAITERS).
+  const auto& word = window().stripe(file.index).lock.mutex.__data.__lock;
+  while ((static_cast<uint32_t>(__atomic_load_n(&word, __ATOMIC_ACQUIRE)) & 0x80000000) == 0) {
+    std::this_thread::yield();
+  }
+  SetPhaseNow(Phase::kGoingLocal);
+  const std::string text = "no record";
+  ASSERT_EQ(pwrite(fd, text.data(), text.size(), 0), static_cast<ssize_t>(text.size()));
+  const iovec part{const_cast<char*>(text.data()), text.size()};
+  EXPECT_EQ(process_.LogWrite(file, 0, &part, 1, text.size()), 0u);
+  process_.Unlock(file);
+  SetPhaseNow(Phase::kLocal);
+  caller.join();
+  EXPECT_EQ(window().header().counters.local_syncs.load(), 1u) << "the bytes are nowhere else";
+  close(fd);
+}
+
 TEST_F(DirectProcessTest, FailedVolumeFailsEverySync) {
   int fd = -1;
   const File file = OpenCovered("a", &fd);
