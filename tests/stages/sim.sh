@@ -124,6 +124,6 @@ elif [ -n "$(git status --porcelain 2>&1)" ]; then
 else
   check "sim: planted bugs replay and shrink" \
     tests/mutations/run.py --check-replay one_ack_too_few replica_forgets_its_promise applied_mark_kept_until_a_sync_has_failed \
-      object_removed_before_its_removal_is_durable direct_dead_owner_is_ignored
+      object_removed_before_its_removal_is_durable direct_stripe_names_no_file
 fi
 rm -rf "$sim_dir"
