@@ -23,7 +23,13 @@ absl::StatusOr<RunNote> PrepareRun(const Run& run, const VolumeState& state) {
   SALIUS_ASSIGN_OR_RETURN(
       const std::optional<RunNote> earlier,
       ReadRunNote(*run.dir().backing, run.dir().salius_fd, state.volume, state.epoch));
-  if (earlier.has_value()) return *earlier;
+  if (earlier.has_value()) {
+    // Its name may be in the page cache only: the run that wrote it may have died before the sync.
+    if (!run.options().dry_run) {
+      SALIUS_RETURN_IF_ERROR(run.dir().backing->Fsync(run.dir().salius_fd));
+    }
+    return *earlier;
+  }
   RunNote note{state.volume, state.epoch, state.epoch + 1, 0};
   while (note.token == 0) note.token = SecureRandom64();
   if (!run.options().dry_run) SALIUS_RETURN_IF_ERROR(NoteRun(run, note));

@@ -570,6 +570,32 @@ TEST_F(OrdinaryUserTest, DirectoryThatHidesNothingNeededIsPassedBy) {
 }
 
 // R85: a log that was cut off before its decision does not count.
+// R19: the note of a run whose name was not synced, because the run died or its sync failed.
+TEST(DirectPowerCutTest, TokenOfACutOffRunIsSyncedBeforeItIsUsedAgain) {
+  bool fenced_again = false, reached = true;
+  for (int nth = 1; reached; ++nth) {
+    MemoryBacking backing;
+    BrokenDirect volume(backing, backing.root());
+    volume.LeaveOpen(Session());
+    const uint64_t before = backing.calls(MemoryBacking::Call::kSync);
+    backing.FailNth(MemoryBacking::Call::kSync, nth, EIO);
+    volume.Recover().IgnoreError();
+    reached = backing.calls(MemoryBacking::Call::kSync) - before >= static_cast<uint64_t>(nth);
+    bool fenced = false;
+    volume.options().step_hook = [&](RecoveryStep step) {
+      fenced = step == RecoveryStep::kFenced;
+      return fenced ? absl::AbortedError("power cut") : absl::OkStatus();
+    };
+    volume.Recover().IgnoreError();
+    fenced_again = fenced_again || fenced;
+    volume.options().step_hook = nullptr;
+    backing.PowerCut();
+    ASSERT_OK(volume.Recover());
+    EXPECT_EQ(volume.Content("f"), kReplayed) << "sync " << nth;
+  }
+  EXPECT_TRUE(fenced_again);
+}
+
 TEST(DirectPowerCutTest, PinnedLogWithoutADecisionIsMadeAgain) {
   MemoryBacking backing;
   BrokenDirect volume(backing, backing.root());
