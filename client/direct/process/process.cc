@@ -123,6 +123,9 @@ bool Process::Identify(int fd, uint64_t inode, uint32_t file) {
   const FileId known = entry.id.load();
   if (known == id) return true;
   if (known == kNoFileId) {
+    // A sync of the coordinator that began before the id was written does not bring it to the disk.
+    // Recovery finds a file by its id only.
+    UncoverFile(window_, file, Reason::kNew);
     entry.id.store(id);
   } else {
     ResetFile(window_, file, id);  // the inode number was used again
