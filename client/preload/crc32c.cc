@@ -7,7 +7,11 @@
 // polynomial. The multiplication of two reflected 32-bit values is one bit short, and the
 // instruction that reduces it multiplies by x^32: hence the exponent 8 * |B| - 33 below.
 #include <immintrin.h>
+
+// The header is written for C. Clang knows no _Bool in C++.
+#define _Bool bool
 #include <sys/platform/x86.h>
+#undef _Bool
 
 #include <cstring>
 
