@@ -7,6 +7,7 @@ removed through the mount.
 """
 import os
 import shutil
+import sqlite3
 
 from harness import bulk, ops, postgres, sqlite
 from harness.ledger import Ledger
@@ -160,7 +161,7 @@ class Sqlite(Work):
     @staticmethod
     def _has_table(db):
         """Returns False when the cut came before CREATE TABLE was acknowledged."""
-        connection = sqlite.sqlite3.connect(db, timeout=30)
+        connection = sqlite3.connect(db, timeout=30)
         try:
             return connection.execute("SELECT count(*) FROM sqlite_master WHERE name = 'ledger'").fetchone()[0] == 1
         finally:
