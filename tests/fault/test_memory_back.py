@@ -20,9 +20,11 @@ class MemoryPutBack(Case):
         writer.more(50)
         victim = rig.replicas[0]
         victim.keep_memory()
-        rig.mount_.wait_whole()
+        kept = report_of(rig.mount_.wait_whole(), victim)["contiguous"]
         writer.more(100)
-        before = report_of(rig.mount_.status(), victim)
+        # The others acknowledge too. This one must have acknowledged more than its earlier memory has.
+        before = report_of(rig.mount_.wait_status(lambda s: report_of(s, victim)["contiguous"] > kept, 60,
+                                                  "the replica acknowledges nothing"), victim)
         victim.put_memory_back()
         # It is opened again, with a base after all records that it had acknowledged.
         after = rig.mount_.wait_status(
