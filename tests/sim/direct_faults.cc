@@ -204,7 +204,9 @@ void DirectSim::Weather() {
 // ---- the host
 
 int64_t DirectSim::SyncTime() {
-  if (Fault("slow disk", options_.slow_disk)) {
+  const bool between =
+      last_phase_ == direct::Phase::kGoingLocal || last_phase_ == direct::Phase::kStamping;
+  if (Fault("slow disk", between ? options_.slow_change : options_.slow_disk)) {
     return static_cast<int64_t>(20 + random_.Below(800)) * kMs;
   }
   return static_cast<int64_t>(100 + random_.Below(4000)) * kUs;
@@ -232,6 +234,7 @@ void DirectSim::Changed(std::string_view mode, direct::Phase phase) {
 // Counts the moments at which threads die.
 void DirectSim::OnKill(const DirectMachine::Thread& thread) {
   calls_.erase(thread.number);
+  writing_.erase(thread.number);
   if (recovering_) return;
   Say("thread %d dies, %s", thread.number, std::string(thread.doing));
   if (!thread.doing.empty()) Count(thread.doing);

@@ -36,12 +36,13 @@ struct DirectOptions {
   // ---- per crash
   double last_losses = 0.1;  // right before it, memories are lost until f allows no more
   // ---- processes
-  double kill = 0.02;   // per call: the process is killed at one of its next steps
-  double stop = 0.004;  // per call: it is stopped at one of its next steps, for a while
+  double kill = 0.02;  // per call: the process is killed at one of its next steps
+  double stop = 0.01;  // per call: it is stopped at one of its next steps, for a while
   uint64_t stop_ms = 300;
   double open_fails = 0.05;  // per control call
   // ---- disk
   double slow_disk = 0.03;     // per sync or note
+  double slow_change = 0.2;    // per sync or note while the mode changes
   double sync_error = 0.0005;  // per sync
   double note_error = 0.0005;  // per note
   // ---- the unsynced changes that survive a power cut

@@ -270,6 +270,7 @@ void DirectSim::EndSession(End end) {
   for (const auto& program : programs_) machine_.Kill(program->id);
   machine_.Kill(coordinator_->process());
   calls_.clear();
+  writing_.clear();
 }
 
 Outcome DirectSim::Run() {

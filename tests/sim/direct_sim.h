@@ -75,6 +75,11 @@ class DirectSim : public DirectCoordinator::World {
     std::map<const SimFile*, direct::File> handles;
     bool lived_on = false;  // it has threads, or had
   };
+  // A write that was made, and whose record was not: of these cells.
+  struct Writing {
+    const SimFile* file = nullptr;
+    uint32_t cells = 0;  // as bits
+  };
   // A sync call that has not returned.
   struct Call {
     int64_t begun = 0;
@@ -197,7 +202,8 @@ class DirectSim : public DirectCoordinator::World {
   std::vector<std::unique_ptr<Program>> programs_;
   bool ending_ = false;             // no new call begins
   bool recovering_ = false;         // there is no session
-  std::map<uint32_t, Call> calls_;  // by thread
+  std::map<uint32_t, Call> calls_;       // by thread
+  std::map<uint32_t, Writing> writing_;  // by thread
   std::vector<Loss> losses_;        // per replica
   direct::Phase last_phase_ = direct::Phase::kLocal;
   uint64_t heals_ = 0;
