@@ -49,7 +49,8 @@ absl::StatusOr<RecordRef> VolumeStream::Issue(RecordDraft draft) {
   // Another thread may see it become durable, and apply it, before this returns.
   if (random_.Chance(chances_.durable)) SomeBecomeDurable();
   if (random_.Chance(chances_.apply)) TryApply();
-  if (doom_.dead()) return Dead();
+  // An error would say that there is no record, but the volume may have applied this one.
+  if (doom_.dead() && applied_by_volume_ < header.seq) return Dead();
   return RecordRef(std::move(record));
 }
 
@@ -73,6 +74,7 @@ absl::Status VolumeStream::ApplyTo(Seq seq) {
     applying_ = true;
     const absl::StatusOr<size_t> together = sink_.Apply(next);
     applying_ = false;
+    if (together.ok()) applied_by_volume_ = log_.applied + *together;
     if (doom_.dead()) return Dead();
     if (!together.ok()) return failure_ = together.status();
     log_.applied += *together;

@@ -114,6 +114,7 @@ class VolumeStream final : public RecordStream {
   std::atomic<Seq> issued_{0};  // for other threads
   absl::Status failure_;
   bool applying_ = false, syncing_ = false;
+  Seq applied_by_volume_ = 0;  // also if the process died in it, before that was noted
 };
 
 }  // namespace salius::sim
