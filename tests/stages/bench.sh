@@ -48,8 +48,8 @@ for subject in salius "mount floor" "fuse floor" "in-process floor" "udp floor" 
 done
 # An application on all of its grounds; its rows are read back.
 for application in sqlite-wal sqlite-delete; do
-  check "$application is measured on five grounds" \
-    grep -Eq "^$application( +[1-9][0-9]*){5}( +[0-9.]+){4}  everything" "$log"
+  check "$application is measured on six grounds" \
+    grep -Eq "^$application( +[1-9][0-9]*){6}( +[0-9.]+){5}  everything" "$log"
 done
 check "six bars of the overwrite are judged" [ "$(grep -Ec '^4 KiB overwrite.* (met|missed)$' "$log")" -eq 6 ]
 for bar in "8 writers, free: operations/s of the mount floor" "append" "slow disk: writes" "recovery: rate" "re-attach" \
