@@ -235,7 +235,7 @@ TreeModel VolumeSim::Expected(Seq decided) const {
 absl::Status VolumeSim::RunRecovery(Seq decided) {
   if (same_life_) {
     SALIUS_RETURN_IF_ERROR(backing_.SyncFs(root_.get()));
-    log_.checkpoint = std::max(log_.checkpoint, log_.applied);
+    log_.checkpoint = std::max(log_.checkpoint, log_.mark);
     same_life_ = false;
   }
   recovery::RecordSet set;
@@ -272,7 +272,7 @@ absl::Status VolumeSim::RunRecovery(Seq decided) {
 // Recovers the first `decided` records.
 void VolumeSim::Recover(Seq decided) {
   Say("recovery of ", decided, " of ", log_.records.size(), " records, checkpoint ",
-      log_.checkpoint, ", applied ", log_.applied, same_life_ ? " (counts)" : "");
+      log_.checkpoint, ", applied ", log_.mark, same_life_ ? " (counts)" : "");
   Mix(decided);
   ++outcome_.recoveries;
   outcome_.same_lives += same_life_ ? 1 : 0;

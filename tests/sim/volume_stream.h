@@ -10,6 +10,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <set>
 #include <string_view>
 #include <thread>
 #include <vector>
@@ -53,6 +54,7 @@ class Doom {
 struct StreamLog {
   std::vector<RecordRef> records;  // all that were stamped
   Seq durable = 0, applied = 0, checkpoint = 0;
+  Seq mark = 0;  // the applied mark, for a recovery in the same life
 };
 
 struct StreamChances {
@@ -102,6 +104,7 @@ class VolumeStream final : public RecordStream {
   absl::Status Usable() const;
   void SomeBecomeDurable();
   absl::Status ApplyTo(Seq seq);
+  void Mark(const Record& record);
 
   ApplySink& sink_;
   const Epoch epoch_;
@@ -115,6 +118,7 @@ class VolumeStream final : public RecordStream {
   absl::Status failure_;
   bool applying_ = false, syncing_ = false;
   Seq applied_by_volume_ = 0;  // also if the process died in it, before that was noted
+  std::set<Seq> refused_;      // applied, and not cancelled yet
 };
 
 }  // namespace salius::sim
