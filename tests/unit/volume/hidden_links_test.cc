@@ -53,7 +53,7 @@ class HiddenLinksTest : public VolumeFixture {
     const Created created = NamelessFile(hidden);
     std::string other_hidden;
     Handle* const other = NamelessFile(&other_hidden).handle;
-    volume->open_files().Release(created.handle);
+    ReleaseAndLook(created.handle);  // a look after the checkpoint would remove the link
     SALIUS_CHECK_OK(volume->stream().Checkpoint());
     fake().before_issue = [this, other](Op) {
       fake().before_issue = nullptr;
