@@ -27,7 +27,7 @@ void Applier::ApplyLocked(size_t limit) {
       status = together.status();
       if (!status.ok()) break;
       count += *together;
-      Mark(*batch[count - 1]);
+      if (const Seq seq = order_.Applied(*batch[count - 1]); seq != 0) mark_.Store(seq);
       awaited = batch[count - 1]->result() != nullptr;
     }
     since_ns_.store(0, std::memory_order_relaxed);
@@ -72,13 +72,6 @@ void Applier::ApplyLoop() {
     absl::MutexLock lock(&apply_mu_);
     ApplyLocked(256);
   }
-}
-
-void Applier::Mark(const Record& record) {
-  const RecordHeader& header = record.header();
-  if (record.result() != nullptr && !record.result()->status.ok()) refused_.insert(header.seq);
-  if (header.op == Op::kCancel) refused_.erase(header.arg0);
-  if (refused_.empty()) mark_.Store(header.seq);
 }
 
 absl::Status Applier::SyncLocked(Seq* before) {

@@ -8,11 +8,11 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <set>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
+#include "client/session/applied_order.h"
 #include "client/session/record_stream.h"
 #include "client/session/shared_core.h"
 #include "common/ids.h"
@@ -46,10 +46,6 @@ class Applier {
 
  private:
   void ApplyLocked(size_t limit) ABSL_EXCLUSIVE_LOCKS_REQUIRED(apply_mu_);
-  // Notes an applied record, and all before it, for a recovery in the same life. A record that the
-  // file system refused counts when its cancel is applied: until then a recovery may still decide
-  // for it (I2).
-  void Mark(const Record& record) ABSL_EXCLUSIVE_LOCKS_REQUIRED(apply_mu_);
   // Has the sink sync. Sets `*before` to the last record that the sync covers.
   absl::Status SyncLocked(Seq* before) ABSL_EXCLUSIVE_LOCKS_REQUIRED(sync_mu_);
 
@@ -60,7 +56,7 @@ class Applier {
   // sync succeeds.
   absl::Mutex sync_mu_ ABSL_ACQUIRED_BEFORE(shared_.mu);
   AppliedMark mark_;
-  std::set<Seq> refused_ ABSL_GUARDED_BY(apply_mu_);  // applied, and not cancelled yet
+  AppliedOrder order_ ABSL_GUARDED_BY(apply_mu_);
   std::atomic<int64_t> since_ns_{0};  // when the apply under way began; 0: none is
 };
 

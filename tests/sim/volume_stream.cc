@@ -78,17 +78,10 @@ absl::Status VolumeStream::ApplyTo(Seq seq) {
     if (doom_.dead()) return Dead();
     if (!together.ok()) return failure_ = together.status();
     log_.applied += *together;
-    Mark(*log_.records[log_.applied - 1]);
+    const Seq mark = order_.Applied(*log_.records[log_.applied - 1]);
+    if (mark != 0) log_.mark = mark;
   }
   return absl::OkStatus();
-}
-
-// As client/session/applier.cc does.
-void VolumeStream::Mark(const Record& record) {
-  const RecordHeader& header = record.header();
-  if (record.result() != nullptr && !record.result()->status.ok()) refused_.insert(header.seq);
-  if (header.op == Op::kCancel) refused_.erase(header.arg0);
-  if (refused_.empty()) log_.mark = header.seq;
 }
 
 absl::Status VolumeStream::WaitApplied(Seq seq) {

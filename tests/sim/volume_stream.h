@@ -10,13 +10,13 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <set>
 #include <string_view>
 #include <thread>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "client/session/applied_order.h"
 #include "client/session/record_stream.h"
 #include "common/ids.h"
 #include "common/random.h"
@@ -104,7 +104,6 @@ class VolumeStream final : public RecordStream {
   absl::Status Usable() const;
   void SomeBecomeDurable();
   absl::Status ApplyTo(Seq seq);
-  void Mark(const Record& record);
 
   ApplySink& sink_;
   const Epoch epoch_;
@@ -118,7 +117,7 @@ class VolumeStream final : public RecordStream {
   absl::Status failure_;
   bool applying_ = false, syncing_ = false;
   Seq applied_by_volume_ = 0;  // also if the process died in it, before that was noted
-  std::set<Seq> refused_;      // applied, and not cancelled yet
+  AppliedOrder order_;
 };
 
 }  // namespace salius::sim
