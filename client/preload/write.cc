@@ -97,10 +97,15 @@ class Placing {
   off64_t before_ = -1;
 };
 
+// For how much a vectored write awaits room. Its parts are not read before the kernel has checked
+// that they are there.
+constexpr size_t kVectoredGuess = 64 << 10;
+
 // Writes under the file's lock and logs. Returns what the kernel returned.
 ssize_t WriteAndLog(const WriteCall& call, const Descriptor& descriptor, int flags) {
   direct::Files& files = library.files();
   const direct::File file = descriptor.file;
+  files.AwaitRoom(file, call.vectored ? kVectoredGuess : call.size);
   files.Lock(file);
   const Placing placing(call, flags);
   const ssize_t written = Perform(call);

@@ -122,6 +122,10 @@ void DirectSim::Write(Program& program, SimFile& file, bool sync) {
   const direct::File handle = HandleOf(program, file, false);
   const uint64_t first = random_.Below(DirectLedger::kCells);
   const uint64_t cells = random_.Chance(0.8) ? 1 : 1 + random_.Below(DirectLedger::kCells - first);
+  Doing("killed while it awaits room");
+  const int64_t asked = machine_.now();
+  program.process.AwaitRoom(handle, cells * DirectLedger::kCellBytes);
+  if (machine_.now() - asked >= direct::Files::kLongestRoomWaitNs / 4) Count("waited for room");
   program.process.Lock(handle);
   Doing("killed between lock and write");
   machine_.Step();

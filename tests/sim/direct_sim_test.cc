@@ -10,7 +10,7 @@
 namespace salius::sim {
 namespace {
 
-constexpr uint64_t kSeeds = 120;
+constexpr uint64_t kSeeds = 240;
 
 constexpr std::string_view kCases[] = {
     // A process dies at each moment of a write and a sync.
@@ -38,6 +38,7 @@ constexpr std::string_view kCases[] = {
     "real sync for new",
     "real sync for copy",
     "real sync for full",
+    "waited for room",
     "real sync for bulk",
     // Modes change under waiting calls.
     "generation changed under a sync",

@@ -33,6 +33,13 @@ class Files {
   // room or permission for it: the caller then uses the raw system calls for it.
   virtual File Open(int fd, bool made) = 0;
 
+  // Waits until the log has room for a write of `bytes` bytes to the file, for at most
+  // kLongestRoomWaitNs. Call it before Lock and the write: a write that finds no room is not logged,
+  // and then the file's next Sync is a real fsync(2). Returns at once when the write will not be
+  // logged anyway. Needed for nothing but speed.
+  static constexpr int64_t kLongestRoomWaitNs = 20'000'000;
+  virtual void AwaitRoom(File file, size_t bytes) = 0;
+
   // Take and give back the file's lock: its writes and its records are in one order. It is shared
   // by all processes. Not recursive. Hold it over the write itself and LogWrite, over nothing else.
   // Nothing happens for an untracked file.

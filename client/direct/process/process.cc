@@ -21,6 +21,9 @@ namespace {
 
 // How long an open waits for the coordinator to note more file ids, in sleeps of up to 16 ms.
 constexpr int kFileIdSleeps = 64;
+// A writer that waits for room looks again after this time, whatever the coordinator does.
+constexpr int64_t kRoomSleepNs = 4'000'000;
+constexpr Seq kNeverAsked = ~Seq{0};
 
 // Returns the number of CPUs that this process may run on.
 uint32_t Cpus() {
@@ -147,6 +150,30 @@ FileId Process::NewFileId() {
     SleepForNews(window_, news, 0, 16'000'000);
   }
   return kNoFileId;
+}
+
+void Process::AwaitRoom(File file, size_t bytes) {
+  Header& header = window_.header();
+  if (!file.tracked() || header.half_full.load(std::memory_order_relaxed) == 0) return;
+  const FileEntry& entry = window_.file(file.index);
+  const int64_t until = MonotonicNs() + kLongestRoomWaitNs;
+  Seq asked_at = kNeverAsked;
+  for (;;) {
+    const uint32_t news = News(window_);
+    if (!Current(file) || !Logs(entry) || !Stamping(window_.phase().phase())) return;
+    if (entry.unsynced.load() + bytes > header.bulk_bytes) return;
+    {
+      WindowLock lock(window_);
+      if (HasRoomForWrite(window_, bytes)) return;
+    }
+    const int64_t left = until - MonotonicNs();
+    if (left <= 0 || !acknowledged_.CoordinatorLives()) return;
+    // The checkpoint that is under way may not free enough.
+    const Seq checkpoint = window_.window().checkpoint();
+    if (checkpoint != asked_at) Kick(window_, kTroubleRoom);
+    asked_at = checkpoint;
+    SleepForNews(window_, news, 0, std::min(left, kRoomSleepNs));
+  }
 }
 
 void Process::Lock(File file) {

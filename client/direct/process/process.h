@@ -42,6 +42,7 @@ class Process final : public Files {
 
   bool Owns(int fd) const override;
   File Open(int fd, bool made) override;
+  void AwaitRoom(File file, size_t bytes) override;
   void Lock(File file) override;
   void Unlock(File file) override;
   uint64_t LogWrite(File file, uint64_t offset, const iovec* parts, int count,

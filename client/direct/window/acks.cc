@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "client/direct/window/robust_lock.h"
+#include "client/direct/window/stamp.h"
 
 namespace salius::direct {
 namespace {
@@ -150,7 +151,10 @@ Advanced AdvanceDurable(const SharedWindow& window) {
 Advanced PublishCheckpoint(const SharedWindow& window, Seq checkpoint) {
   Header& header = window.header();
   Window& slots = window.window();
-  if (checkpoint > slots.checkpoint()) slots.CutTo(checkpoint);
+  if (checkpoint > slots.checkpoint()) {
+    slots.CutTo(checkpoint);
+    NoteUse(window);
+  }
   const Seq before = header.durable.load();
   const Seq after = std::max(before, checkpoint);
   header.durable.store(after);

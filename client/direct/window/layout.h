@@ -259,6 +259,9 @@ struct Header {
   Mailbox mail[kMaxReplicas];
 
   Counters counters;
+
+  // 1: ring or slots are at least half full (NoteUse). Written under the window lock
+  std::atomic<uint32_t> half_full;
 };
 static_assert(std::atomic<uint64_t>::is_always_lock_free &&
               std::atomic<uint32_t>::is_always_lock_free);

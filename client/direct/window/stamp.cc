@@ -14,6 +14,9 @@ namespace {
 
 // Copied and summed at once, so that a body passes through the CPU's cache once.
 constexpr size_t kSliceBytes = 16 << 10;
+// Room is awaited for this many writers at once, in up to a quarter of the log: each takes its room
+// after all of them saw it.
+constexpr uint64_t kWritersAtOnce = 8;
 
 // Calls `take(bytes, size)` for each piece of the draft's body.
 template <typename Take>
@@ -43,13 +46,23 @@ uint64_t RingBytes(const SharedWindow& window, uint64_t record_bytes) {
   return at + padded > ring ? ring - at + padded : padded;
 }
 
-bool HasRoom(const SharedWindow& window, uint64_t ring_bytes, int64_t now) {
+// The part of the log that is in use.
+struct Use {
+  uint64_t slots = 0;
+  uint64_t ring_bytes = 0;
+};
+Use UseOf(const SharedWindow& window) {
   const Window& slots = window.window();
   const Seq ready = AdvanceReady(window);
   const Seq freed = std::min(slots.checkpoint(), ready);
-  if (slots.full() || slots.issued() - freed >= slots.capacity()) return false;
-  const uint64_t used = slots.At(slots.issued()).bytes_upto - slots.At(freed).bytes_upto;
-  if (used + ring_bytes > window.header().ring_bytes) return false;
+  return {slots.issued() - freed, slots.At(slots.issued()).bytes_upto - slots.At(freed).bytes_upto};
+}
+
+bool HasRoom(const SharedWindow& window, uint64_t ring_bytes, int64_t now) {
+  const Window& slots = window.window();
+  const Use use = UseOf(window);
+  if (slots.full() || use.slots >= slots.capacity()) return false;
+  if (use.ring_bytes + ring_bytes > window.header().ring_bytes) return false;
   return slots.empty() ||
          now - slots.At(slots.checkpoint() + 1).issued_ns <= window.header().oldest_ns;
 }
@@ -109,7 +122,31 @@ Reservation Reserve(const SharedWindow& window, const Draft& draft, int64_t now,
   record.file = draft.file;
   record.timestamp_ns = header.timestamp_ns;
   slots.Add(ring_bytes, now);
+  NoteUse(window);
   return reserved;
+}
+
+void NoteUse(const SharedWindow& window) {
+  Header& header = window.header();
+  const Use use = UseOf(window);
+  const bool half =
+      use.slots >= window.window().capacity() / 2 || use.ring_bytes >= header.ring_bytes / 2;
+  if ((header.half_full.load() != 0) != half) header.half_full.store(half ? 1 : 0);
+}
+
+bool HasRoomForWrite(const SharedWindow& window, size_t bytes) {
+  const uint64_t ring = window.header().ring_bytes, slots = window.window().capacity();
+  const uint64_t records = bytes / kMaxRecordBody + 1;
+  const uint64_t need = bytes + records * SharedWindow::Padded(kRecordHeaderBytes + 7);
+  // A record that does not fit before the end of the ring begins at its start. So the room of one
+  // record may stay free.
+  const uint64_t left_free = std::min<uint64_t>(need, kRecordHeaderBytes + kMaxRecordBody);
+  if (left_free + need > ring || records > slots) return true;
+  const uint64_t wanted_bytes = std::max(need, std::min(kWritersAtOnce * need, ring / 4));
+  const uint64_t wanted_slots = std::max(records, std::min(kWritersAtOnce * records, slots / 4));
+  const Use use = UseOf(window);
+  return use.ring_bytes + std::min(left_free + wanted_bytes, ring) <= ring &&
+         use.slots + wanted_slots <= slots;
 }
 
 void Fill(const SharedWindow& window, const Draft& draft, Reservation& reserved) {
@@ -137,13 +174,16 @@ void MarkReady(const SharedWindow& window, Seq seq) {
 
 Stamped Stamp(const SharedWindow& window, const Draft& draft) {
   Reservation reserved;
-  bool first = false;
+  bool first = false, fills = false;
   {
     WindowLock lock(window);
+    const std::atomic<uint32_t>& half_full = window.header().half_full;
     first = window.window().empty();
+    fills = half_full.load() == 0;
     reserved = Reserve(window, draft, MonotonicNs(), RealtimeNs());
+    fills = fills && half_full.load() != 0;
   }
-  if (reserved.why == NoSeq::kNoRoom) Kick(window, kTroubleRoom);
+  if (reserved.why == NoSeq::kNoRoom || fills) Kick(window, kTroubleRoom);
   if (reserved.why != NoSeq::kNone) return {reserved.why, 0};
   Fill(window, draft, reserved);
   // Before the record is complete: a real fsync(2) of the file must find it (I3), also when this

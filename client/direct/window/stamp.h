@@ -55,13 +55,21 @@ Reservation Reserve(const SharedWindow& window, const Draft& draft, int64_t now,
 void Fill(const SharedWindow& window, const Draft& draft, Reservation& reserved);
 void MarkReady(const SharedWindow& window, Seq seq);
 
-// Does all of it: takes the window lock for Reserve. Kicks when there is no room. The record is the
-// last one of its file (FileEntry::last_seq) before it is complete.
+// Does all of it: takes the window lock for Reserve. Kicks when there is no room, or when the log
+// becomes half full. The record is the last one of its file (FileEntry::last_seq) before it is complete.
 struct Stamped {
   NoSeq why = NoSeq::kNone;
   Seq seq = 0;
 };
 Stamped Stamp(const SharedWindow& window, const Draft& draft);
+
+// Notes in Header::half_full whether ring or slots are at least half full. Under the window lock,
+// after each change of their use.
+void NoteUse(const SharedWindow& window);
+// Returns whether a write of `bytes` bytes finds room in ring and slots, also when several writers
+// of its size come at once; or whether the log is too small for it at any time. Under the window
+// lock.
+bool HasRoomForWrite(const SharedWindow& window, size_t bytes);
 
 // Advances Header::ready over the complete records. Returns it. Under the window lock.
 Seq AdvanceReady(const SharedWindow& window);

@@ -205,6 +205,42 @@ TEST_F(DirectProcessTest, MapStaysUncovered) {
   close(fd);
 }
 
+TEST_F(DirectProcessTest, AwaitRoomWaitsForACheckpointSoThatEveryWriteIsLogged) {
+  int fd = -1;
+  const File file = OpenCovered("a", &fd);
+  const std::string text(100'000, 'r');
+  for (int i = 0; i < 40; ++i) {  // four times the ring
+    process_.AwaitRoom(file, text.size());
+    ASSERT_GT(Write(process_, file, fd, 0, text), 0u) << i;
+    ASSERT_EQ(process_.Sync(file, fd, true), 0);
+  }
+  EXPECT_EQ(RealSyncs(), 1u);  // the first
+  EXPECT_EQ(window().header().counters.reasons[static_cast<int>(Reason::kFull)].load(), 0u);
+  close(fd);
+}
+
+TEST_F(DirectProcessTest, AwaitRoomEndsWithoutACheckpoint) {
+  int full_fd = -1, fd = -1;
+  const File full = OpenCovered("full", &full_fd), file = OpenCovered("file", &fd);
+  volume_.AllowCheckpoints(false);
+  const std::string text(100'000, 'r');
+  while (Write(process_, full, full_fd, 0, text) > 0) {
+    window().file(full.index).unsynced.store(0);
+  }
+  // The next write of this file is not logged: there is nothing to wait for.
+  int64_t begun = MonotonicNs();
+  for (int i = 0; i < 100; ++i) process_.AwaitRoom(full, text.size());
+  EXPECT_LT(MonotonicNs() - begun, 100 * Files::kLongestRoomWaitNs);
+  begun = MonotonicNs();
+  process_.AwaitRoom(file, text.size());
+  EXPECT_GE(MonotonicNs() - begun, Files::kLongestRoomWaitNs);
+  EXPECT_EQ(Write(process_, file, fd, 0, text), 0u);
+  volume_.AllowCheckpoints(true);
+  EXPECT_EQ(process_.Sync(file, fd, true), 0);
+  close(fd);
+  close(full_fd);
+}
+
 TEST_F(DirectProcessTest, NoRoomMakesUncoveredAndNeverBlocks) {
   int fd = -1;
   const File file = OpenCovered("a", &fd);

@@ -66,6 +66,10 @@ class Recording final : public salius::direct::Files {
     return file;
   }
 
+  void AwaitRoom(File file, size_t) override {
+    if (owners_[file.index].load() == static_cast<int>(Raw(SYS_gettid)))
+      Fail("AwaitRoom under Lock");
+  }
   void Lock(File file) override {
     Enter();
     const int self = static_cast<int>(Raw(SYS_gettid));
