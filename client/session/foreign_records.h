@@ -20,8 +20,9 @@ class ForeignRecords {
 
   virtual Window& window() = 0;
   // Keeps other processes from issuing, claiming and counting, until Leave. Gives the policy notice
-  // of their steps. Returns the first file id that they have not taken.
-  virtual FileId Enter(int64_t now, Replicator& policy) = 0;
+  // of their steps, and the paths of what they sent. Returns the first file id that they have not
+  // taken.
+  virtual FileId Enter(int64_t now, Replicator& policy, PeerPaths& paths) = 0;
   // Publishes the decisions of the policy, and lets the other processes continue.
   // `file_id_limit`: ids below it may be taken.
   virtual void Leave(const Replicator& policy, const PeerPaths& paths, FileId file_id_limit) = 0;

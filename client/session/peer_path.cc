@@ -29,6 +29,24 @@ uint32_t PeerPath::Send(int64_t now, Seq first, Seq last, uint64_t bytes, bool b
   }
   if (level + 1 < sizes_.size() && bytes > sizes_[level + 1]) sent.level = static_cast<int>(level);
   if (!sent.group && sent.level < 0) return sizes_[level];  // nothing can be learnt from it
+  Remember(now, sent);
+  return sizes_[level];
+}
+
+void PeerPath::NoticeSent(int64_t ns, Seq first, Seq last, uint64_t bytes,
+                          uint32_t datagram_bytes) {
+  const auto size = std::find(sizes_.begin(), sizes_.end(), datagram_bytes);
+  // Nothing can be learnt of the smallest size, nor from less than the next one.
+  if (size == sizes_.end() || size + 1 == sizes_.end() || bytes <= *(size + 1)) return;
+  Sent sent{.first = first, .last = last, .ns = ns};
+  sent.level = static_cast<int>(size - sizes_.begin());
+  if (sent.level < size_.level && !size_.trial_under_way) {
+    sent.tries_size = size_.trial_under_way = true;
+  }
+  Remember(ns, sent);
+}
+
+void PeerPath::Remember(int64_t now, const Sent& sent) {
   if (count_ == kSends) {
     const Sent& lost = sends_[oldest_];
     if (lost.tries_group) EndTrial(now, group_way_, false);
@@ -37,7 +55,6 @@ uint32_t PeerPath::Send(int64_t now, Seq first, Seq last, uint64_t bytes, bool b
     --count_;
   }
   sends_[(oldest_ + count_++) % kSends] = sent;
-  return sizes_[level];
 }
 
 void PeerPath::Resent(int64_t now, Seq first, Seq last) {

@@ -47,6 +47,9 @@ class PeerPath {
   // Notes the first transmission of the records [first, last], of `bytes` with a frame's header, by
   // the group or by unicast. Returns how large a datagram to this replica may be.
   uint32_t Send(int64_t now, Seq first, Seq last, uint64_t bytes, bool by_group);
+  // Notes one that another process made with datagrams of at most `datagram_bytes`. `ns`: not after
+  // it was sent.
+  void NoticeSent(int64_t ns, Seq first, Seq last, uint64_t bytes, uint32_t datagram_bytes);
   void Resent(int64_t now, Seq first, Seq last);
   // Notes that the replica holds everything up to `contiguous`. Returns whether a size or the group
   // was given up or restored.
@@ -54,6 +57,11 @@ class PeerPath {
 
   // Return the largest datagram of first transmissions now, and the largest on the route.
   uint32_t datagram_bytes() const { return sizes_[size_.level]; }
+  // Returns the size for the next transmission by another process: the next larger one while a trial
+  // is due.
+  uint32_t NextDatagramBytes(int64_t now) const {
+    return sizes_[static_cast<size_t>(TrialDue(size_, now) ? size_.level - 1 : size_.level)];
+  }
   uint32_t route_bytes() const { return sizes_.front(); }
   bool group_unheard() const { return group_ && group_way_.given_up; }
   bool group() const { return group_ && !group_way_.given_up; }
@@ -84,6 +92,7 @@ class PeerPath {
   bool TrialDue(const Tried& tried, int64_t now) const {
     return tried.given_up && !tried.trial_under_way && now >= tried.trial_at_ns;
   }
+  void Remember(int64_t now, const Sent& sent);
   void Judge(int64_t now, const Sent& sent);
   void EndTrial(int64_t now, Tried& tried, bool success);
   static void Succeed(Tried& tried);

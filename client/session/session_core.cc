@@ -88,7 +88,7 @@ void SessionCore::Feed(int64_t now, const Input& input, Work& work) {
   if (foreign_ == nullptr) {
     Take(now, input, work);
   } else {
-    file_ids_.TakenUpTo(foreign_->Enter(now, policy_));
+    file_ids_.TakenUpTo(foreign_->Enter(now, policy_, paths_));
     if (file_ids_.WantsNote() && policy_.failure().ok()) policy_.RequestNote(now);
     Take(now, input, work);
     foreign_->Leave(policy_, paths_, file_ids_.limit());

@@ -1,6 +1,7 @@
 """Direct volumes: real programs under salius-run, real replicas, and faults."""
 import contextlib
 import errno
+import json
 import os
 import signal
 import sqlite3
@@ -65,6 +66,17 @@ print(again, flush=True)
 sys.stdin.read(1)
 """
 
+# Writes its n-th block of 6,000 bytes over the last one, and prints n when the write has returned.
+BLOCKS = """
+import os, sys
+fd = os.open(sys.argv[1], os.O_CREAT | os.O_RDWR | os.O_SYNC, 0o600)
+n = 0
+while True:
+    n += 1
+    os.pwrite(fd, b"%20d" % n * 300, 0)
+    print(n, flush=True)
+"""
+
 STATIC = "int main(void) { return 0; }\n"
 
 
@@ -110,6 +122,34 @@ class DirectVolume(DirectCase):
             with open(os.path.join(folder, "f"), "rb") as f:
                 self.assertEqual(f.read(), b"NEW")
             self.report("%d inode numbers used again; nothing old came back%s", again, "; a member lost" * lose_replica)
+
+    def test_size_over_the_path_mtu_is_given_up_for_the_processes_records(self):
+        # The cables carry 9000, replica 1's way 1400, and no ICMP says so.
+        self.rig_.net.jumbo(9000)
+        self.rig_.net.narrow(1, 1400)
+        proc = self.start(sys.executable, "-c", BLOCKS, self.path("f"))
+        self.numbers(proc, 1)
+        self.wait_mode("replicated")
+
+        def sizes():
+            reports = json.loads(self.rig_.volume.run("salius", "status", self.directory, "--json").stdout)["replicas"]
+            return [report["datagram_bytes"] for report in reports]
+        self.assertEqual(sizes()[0], 8972)
+        for _ in range(100):
+            last = self.numbers(proc, 20)[-1]
+            if sizes()[1] == 1232:
+                break
+        else:
+            self.fail("the size is not learnt: %s" % sizes())
+        self.assertEqual(sizes()[0], 8972)
+        lost = self.rig_.net.dropped(1)
+        last = self.numbers(proc, 100)[-1]
+        lost = self.rig_.net.dropped(1) - lost
+        self.report("learnt after %d records; %d of 100 more were lost on the way", last - 100, lost)
+        self.assertLess(lost, 20)
+        last = self.cut(proc, lose_replica=False) or last
+        with open(self.path("f"), "rb") as f:
+            self.assertIn(int(f.read(20)), (last, last + 1))
 
     def test_no_success_after_the_coordinator_has_died(self):
         proc, _ = self.writer()

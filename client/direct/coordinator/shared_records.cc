@@ -1,5 +1,6 @@
 #include "client/direct/coordinator/shared_records.h"
 
+#include <algorithm>
 #include <cstring>
 #include <memory>
 #include <string>
@@ -11,6 +12,7 @@
 #include "client/direct/window/waits.h"
 #include "common/check.h"
 #include "log/record.h"
+#include "proto/frame.h"
 
 namespace salius::direct {
 namespace {
@@ -37,13 +39,37 @@ void SharedRecords::SetAddress(size_t index, const salius::SocketAddress* addres
   addresses_[index] = address == nullptr ? salius::SocketAddress() : *address;
 }
 
-FileId SharedRecords::Enter(int64_t now, Replicator& policy) {
+FileId SharedRecords::Enter(int64_t now, Replicator& policy, PeerPaths& paths) {
   lock_.emplace(window_);
+  now_ = now;
   const Header& header = window_.header();
   policy.NoticeIssued();
   policy.NoticeSent(now, header.sent.load());
   policy.NoticeDurable(header.durable.load());
+  NoticeClaims(paths);
   return header.file_ids.next;
+}
+
+void SharedRecords::NoticeClaims(PeerPaths& paths) {
+  const Header& header = window_.header();
+  const Window& slots = window_.window();
+  const Seq upto = std::min(header.sent.load(), slots.issued());
+  Seq seq = std::max(claims_upto_, slots.checkpoint()) + 1;
+  claims_upto_ = std::max(claims_upto_, upto);
+  while (seq <= upto) {
+    const Seq first = seq;
+    uint64_t bytes = kFrameHeaderBytes;
+    do {
+      bytes += window_.record(seq).bytes;
+      ++seq;
+    } while (seq <= upto && window_.record(seq).first_of_claim == 0);
+    for (size_t i = 0; i < header.replicas; ++i) {
+      // It was sent as these say: they change under the lock only.
+      const Peer& peer = header.peers[i];
+      if (peer.address_bytes == 0 || peer.datagram_bytes == 0) continue;
+      paths[i].NoticeSent(slots.At(first).issued_ns, first, seq - 1, bytes, peer.datagram_bytes);
+    }
+  }
 }
 
 void SharedRecords::Leave(const Replicator& policy, const PeerPaths& paths, FileId file_id_limit) {
@@ -83,7 +109,7 @@ void SharedRecords::PublishPeer(size_t index, const Replicator& policy, const Pe
     std::memcpy(&peer.address, &address.storage, address.length);
     peer.address_bytes = address.length;
   }
-  peer.datagram_bytes = target ? paths[index].datagram_bytes() : 0;
+  peer.datagram_bytes = target ? paths[index].NextDatagramBytes(now_) : 0;
   peer.incarnation = connected ? policy.configurations().incarnation(static_cast<int>(index)) : 0;
   peer.base = policy.base(static_cast<int>(index));
   peer.counts_from_ns = policy.counts_from_ns(static_cast<int>(index));

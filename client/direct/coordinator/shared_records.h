@@ -28,12 +28,15 @@ class SharedRecords final : public ForeignRecords {
   void End();
 
   Window& window() override { return window_.window(); }
-  FileId Enter(int64_t now, Replicator& policy) override;
+  FileId Enter(int64_t now, Replicator& policy, PeerPaths& paths) override;
   void Leave(const Replicator& policy, const PeerPaths& paths, FileId file_id_limit) override;
   RecordRef At(Seq seq) const override;
   uint64_t last_timestamp_ns() const override { return window_.header().last_timestamp_ns; }
 
  private:
+  // Gives the paths notice of all transmissions since the last call. Records that arrive only when
+  // they are sent again were too large for the path (an "MTU black hole").
+  void NoticeClaims(PeerPaths& paths);
   void PublishPeer(size_t index, const Replicator& policy, const PeerPaths& paths);
   // Returns whether the phase changed.
   bool PublishPhase(Phase phase);
@@ -41,6 +44,8 @@ class SharedRecords final : public ForeignRecords {
   const SharedWindow window_;
   std::optional<WindowLock> lock_;  // from Enter to Leave
   std::array<salius::SocketAddress, kMaxReplicas> addresses_{};
+  int64_t now_ = 0;      // of the step: monotonic ns
+  Seq claims_upto_ = 0;  // noticed so far
 };
 
 }  // namespace salius::direct

@@ -210,6 +210,7 @@ Claimed Claim(const SharedWindow& window, int64_t now) {
   claimed.durable = durable;
   claimed.checkpoint = checkpoint;
   std::memcpy(claimed.peers, header.peers, sizeof(claimed.peers));
+  window.record(claimed.first).first_of_claim = 1;
   header.last_claim_ns.store(now);
   header.sent.store(claimed.last);
   return claimed;

@@ -58,7 +58,7 @@ namespace salius::direct {
 
 inline constexpr uint64_t kWindowMagic = 0x31574453554C4153;  // "SALUSDW1"
 // Changes with every change of this file that is not an addition to the end of Header.
-inline constexpr uint32_t kWindowVersion = 2;
+inline constexpr uint32_t kWindowVersion = 3;
 
 // The session's treatment of writes and syncs. Changed by the coordinator only.
 enum class Phase : uint32_t {
@@ -118,7 +118,8 @@ struct RecordSlot {
   uint32_t bytes;               // of the record: header and body. 0: only after a crash
   std::atomic<uint32_t> ready;  // 0: reserved, being written. 1: complete
   uint32_t file;                // the index of its file: its stripe is held until it is ready
-  uint32_t reserved;
+  // 1: the first of the records that were claimed together. Under the window lock
+  uint32_t first_of_claim;
   uint64_t timestamp_ns;  // of the record
 };
 static_assert(sizeof(RecordSlot) == 24);

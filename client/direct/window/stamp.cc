@@ -120,6 +120,7 @@ Reservation Reserve(const SharedWindow& window, const Draft& draft, int64_t now,
   record.ready.store(0);
   record.bytes = record_bytes;
   record.file = draft.file;
+  record.first_of_claim = 0;
   record.timestamp_ns = header.timestamp_ns;
   slots.Add(ring_bytes, now);
   NoteUse(window);

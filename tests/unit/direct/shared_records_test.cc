@@ -111,15 +111,16 @@ class SharedRecordsTest : public testing::Test {
     TakeAck(window(), replica, now_ - kMs / 10, ack, now_);
     AdvanceDurable(window());
   }
-  Seq StampOne() {
+  Seq StampOne(uint32_t bytes = 5) {
     Draft draft;
     draft.file = 1;
     draft.file_id = 50;
     std::string body = "hello";
+    body.resize(bytes, '.');
     const iovec part{body.data(), body.size()};
     draft.parts = &part;
     draft.count = 1;
-    draft.body_bytes = 5;
+    draft.body_bytes = bytes;
     Reservation reserved;
     {
       const WindowLock lock(window());
@@ -154,9 +155,7 @@ class SharedRecordsTest : public testing::Test {
   std::unique_ptr<SessionCore> core_;
 };
 
-TEST_F(SharedRecordsTest, MemoryCannotBeCut) {
-  EXPECT_NE(ftruncate(memory_->fd(), 4096), 0);
-}
+TEST_F(SharedRecordsTest, MemoryCannotBeCut) { EXPECT_NE(ftruncate(memory_->fd(), 4096), 0); }
 
 TEST_F(SharedRecordsTest, NothingIsStampedInModeLocal) { EXPECT_EQ(StampOne(), 0u); }
 
@@ -225,6 +224,35 @@ TEST_F(SharedRecordsTest, ClaimedRecordIsSentAgainFromTheRing) {
     }
   }
   FAIL() << "it was not sent again";
+}
+
+TEST_F(SharedRecordsTest, SizeThatNeverArrivesIsGivenUpForTheClaimsOfProcesses) {
+  ASSERT_NO_FATAL_FAILURE(Heal());
+  for (int i = 0; i < 2; ++i) core_->paths()[i].SetRoute(8972, false);
+  Tick(1);
+  Seq seq = 0;
+  for (int i = 0; i < PeerPath::kFailures; ++i) {
+    ASSERT_EQ(header().peers[0].datagram_bytes, 8972u) << i;
+    // Together they are too large for the next size.
+    ASSERT_EQ(StampOne(1000), ++seq);
+    ASSERT_EQ(StampOne(1000), ++seq);
+    {
+      const WindowLock lock(window());
+      ASSERT_EQ(Claim(window(), now_).last, seq);
+    }
+    Count(1, seq);
+    Mail(1, seq);
+    // Replica 0 has them when they are sent again.
+    bool again = false;
+    for (int ms = 0; ms < 40 && !again; ms += 2) {
+      for (const SendJob& job : Tick(2).jobs) again |= !job.records.empty();
+    }
+    ASSERT_TRUE(again) << i;
+    now_ += kMs / 2;
+    Mail(0, seq);
+  }
+  EXPECT_EQ(header().peers[0].datagram_bytes, 1472u);
+  EXPECT_EQ(header().peers[1].datagram_bytes, 8972u);
 }
 
 TEST_F(SharedRecordsTest, SyncIsCleanWithTheNoteOfItsCheckpoint) {

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "common/limits.h"
 
 namespace salius {
@@ -50,6 +52,43 @@ TEST_F(PeerPathTest, SizeThatAlwaysFailsIsGivenUpForTheNext) {
   Narrow(50, kLarge, 1472);
   EXPECT_EQ(path_.datagram_bytes(), 1472u);
   EXPECT_EQ(path_.route_bytes(), 8972u);
+}
+
+TEST_F(PeerPathTest, TransmissionsOfOtherProcessesTeachTheSizeToo) {
+  path_.SetRoute(8972, false);
+  // Sends one as another process does, on a path on which datagrams of more than 1472 bytes vanish.
+  const auto send = [this](uint64_t bytes) {
+    const uint32_t size = path_.NextDatagramBytes(now_);
+    ++seq_;
+    path_.NoticeSent(now_, seq_, seq_, bytes, size);
+    if (std::min<uint64_t>(bytes, size) > 1472) path_.Resent(now_ += 2 * kMs, seq_, seq_);
+    path_.Acked(now_ += kMs, seq_);
+    return size;
+  };
+  for (int i = 0; i < PeerPath::kFailures; ++i) EXPECT_EQ(send(kLarge), 8972u) << i;
+  EXPECT_EQ(send(kLarge), 1472u);
+  EXPECT_EQ(path_.datagram_bytes(), 1472u);
+  // The trial waits for one that is large enough, and ends with it.
+  now_ += PeerPath::kFirstTrialNs;
+  EXPECT_EQ(send(kSmall), 8972u);
+  EXPECT_EQ(send(kLarge), 8972u);
+  EXPECT_EQ(send(kLarge), 1472u);
+  now_ += PeerPath::kFirstTrialNs;
+  EXPECT_EQ(send(kLarge), 1472u) << "after twice as long";
+}
+
+TEST_F(PeerPathTest, TrialOfAnotherProcessRestoresTheSize) {
+  path_.SetRoute(8972, false);
+  Records(PeerPath::kFailures, kLarge, 1);
+  ASSERT_EQ(path_.datagram_bytes(), 1472u);
+  now_ += PeerPath::kFirstTrialNs;
+  const uint32_t size = path_.NextDatagramBytes(now_);
+  ASSERT_EQ(size, 8972u);
+  ++seq_;
+  path_.NoticeSent(now_, seq_, seq_, kLarge, size);
+  EXPECT_EQ(path_.NextDatagramBytes(now_), 1472u) << "one trial at a time";
+  EXPECT_TRUE(path_.Acked(now_ + kMs, seq_));
+  EXPECT_EQ(path_.datagram_bytes(), 8972u);
 }
 
 TEST_F(PeerPathTest, ANarrowerWayTakesTheLastSize) {
